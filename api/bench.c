@@ -36,8 +36,7 @@ typedef struct subject {
     int32_t *tokens;
 } subject;
 
-/* ---- memory ------------------------------------------------------------------------------------
- */
+/* ---- memory ---------------------------------------------------------------------------------- */
 
 static uint64_t read_kilobytes(const char *file, const char *field) {
     char line[256];
@@ -64,8 +63,7 @@ static void charge(subject *s, uint64_t before) {
     if (after > before) s->resident += after - before;
 }
 
-/* ---- subjects ----------------------------------------------------------------------------------
- */
+/* ---- subjects -------------------------------------------------------------------------------- */
 
 static bool open_session(subject *s, int64_t max_tokens) {
     return api_library_weights(&s->lib, s->model->weights) &&
@@ -148,8 +146,7 @@ static bool fill(subject *s, int64_t length) {
     return ok(s, s->lib.session_rewind(s->lib.session, length));
 }
 
-/* ---- one configuration -------------------------------------------------------------------------
- */
+/* ---- one configuration ----------------------------------------------------------------------- */
 
 typedef struct job {
     int64_t past, tokens;
@@ -280,8 +277,7 @@ static bool measure(bench_state *b, subject *s, size_t n, job j, int threads) {
     return true;
 }
 
-/* ---- a run -------------------------------------------------------------------------------------
- */
+/* ---- a run ----------------------------------------------------------------------------------- */
 
 static int64_t largest(const int64_t *list, size_t n) {
     int64_t most = 0;
@@ -296,20 +292,20 @@ static bool measure_kind(bench_state *b, subject *s, size_t n, bool decode) {
     const size_t count = decode ? b->n_decode : b->n_prefill;
     if (count == 0) return true;
     const int64_t capacity = largest(list, count) + decode;
-    bool good = true;
-    for (size_t i = 0; i < n && good; i++) {
+    bool ok = true;
+    for (size_t i = 0; i < n && ok; i++) {
         const uint64_t before = resident_now();
-        good = open_session(&s[i], capacity);
+        ok = open_session(&s[i], capacity);
         s[i].held = 0;
         s[i].kept = NULL;
         charge(&s[i], before);
     }
-    for (size_t k = 0; k < count && good; k++)
-        for (size_t t = 0; t < b->n_threads && good; t++) {
+    for (size_t k = 0; k < count && ok; k++)
+        for (size_t t = 0; t < b->n_threads && ok; t++) {
             const job j = {decode ? list[k] : 0, decode ? 1 : list[k], decode};
-            good = measure(b, s, n, j, b->threads[t]);
+            ok = measure(b, s, n, j, b->threads[t]);
         }
-    return good;
+    return ok;
 }
 
 static bool open_subject(bench_state *b, hadal_session *session, const hadal_bench_model *model,
@@ -343,15 +339,15 @@ static bool run(hadal_session *session, bench_state *b, const hadal_bench_model 
                   prefill = largest(b->prefill, b->n_prefill);
     const int64_t capacity = decode > prefill ? decode : prefill;
     uint64_t library[MODELS] = {0};
-    bool good = true;
-    for (size_t i = 0; i < n && good; i++) {
-        good = open_subject(b, session, &models[i], capacity, &s[i]) &&
-               measure_load(&s[i], capacity, &loads[i]);
+    bool ok = true;
+    for (size_t i = 0; i < n && ok; i++) {
+        ok = open_subject(b, session, &models[i], capacity, &s[i]) &&
+             measure_load(&s[i], capacity, &loads[i]);
         library[i] = s[i].resident;
     }
-    if (good) tell_loads(b, loads, n);
-    for (int decoding = 0; decoding <= 1 && good; decoding++) {
-        good = measure_kind(b, s, n, decoding);
+    if (ok) tell_loads(b, loads, n);
+    for (int decoding = 0; decoding <= 1 && ok; decoding++) {
+        ok = measure_kind(b, s, n, decoding);
         for (size_t i = 0; i < n; i++) {
             api_library_end_session(&s[i].lib);
             s[i].resident = library[i];
@@ -359,11 +355,10 @@ static bool run(hadal_session *session, bench_state *b, const hadal_bench_model 
     }
     for (size_t i = 0; i < n; i++)
         api_library_close(&s[i].lib);
-    return good;
+    return ok;
 }
 
-/* ---- public ------------------------------------------------------------------------------------
- */
+/* ---- public ---------------------------------------------------------------------------------- */
 
 static int ascending(const void *a, const void *b) {
     const int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;

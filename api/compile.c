@@ -15,14 +15,14 @@
 
 #define API_FAILED 1
 
-/* ---- passes -----------------------------------------------------------------------------------
- */
+/* ---- passes ---------------------------------------------------------------------------------- */
 
 typedef struct pass_hooks {
     hadal_session *s;
     const hadal_pipeline *p;
     const api_filter *passes, *ops;
     ledger_watch *ledger; /* NULL: nobody asks */
+    size_t n_remarks;     /* before the pass that runs */
     bool depth_failed;    /* depth_path could not be written */
 } pass_hooks;
 
@@ -69,6 +69,7 @@ static void before_pass(void *context, int index, hir_pass_id id, const hir_modu
     pass_hooks *hooks = context;
     hadal_session *s = hooks->s;
     const hir_pass_info *pass = hir_pass(id);
+    hooks->n_remarks = s->remarks.list.n;
     if (!hooks->p->depth_path || m->stage == HIR_STAGE_KERNEL ||
         pass->stage_out != HIR_STAGE_KERNEL)
         return;
@@ -95,6 +96,7 @@ static bool after_pass(void *context, int index, hir_pass_id id, const hir_modul
     const pass_hooks *hooks = context;
     const char *name = hir_pass(id)->name;
     if (hooks->depth_failed) return false;
+    hir_remarks_name(&hooks->s->remarks, hooks->n_remarks, m);
     if (hooks->p->event)
         hooks->p->event(hooks->p->context, &(hadal_pass_event){index + 1, name, changed, seconds});
     if (hooks->ledger && changed)
@@ -288,12 +290,12 @@ static bool run_passes(hadal_session *s, const hadal_pipeline *p) {
     }
     hir_pass_id stop = HIR_PASS_COUNT;
     if (p->stop_after && !pass_named(s, p->stop_after, &stop)) return false;
-    pass_hooks hooks = {s,
-                        p,
-                        api_filter_new(s, "passes", p->filter_passes),
-                        api_filter_new(s, "ops", p->filter_ops),
-                        NULL,
-                        false};
+    pass_hooks hooks = {
+        .s = s,
+        .p = p,
+        .passes = api_filter_new(s, "passes", p->filter_passes),
+        .ops = api_filter_new(s, "ops", p->filter_ops),
+    };
     if (!hooks.passes || !hooks.ops || !dump(&hooks, 0, "input", s->m, true)) return false;
 
     s->history = NULL;
@@ -338,11 +340,11 @@ hadal_remark hadal_remark_at(const hadal_session *s, size_t i) {
         .column = r->loc.column,
         .taken = r->taken,
         .text = r->text,
+        .value = r->value,
     };
 }
 
-/* ---- output -----------------------------------------------------------------------------------
- */
+/* ---- output ---------------------------------------------------------------------------------- */
 
 bool api_need_kernels(hadal_session *s) {
     if (!api_need_module(s)) return false;

@@ -1,17 +1,16 @@
 /* Text from a compiled model: a prompt is read, and each token that comes of it is read in turn. */
 #include <string.h>
-#include <time.h>
 
 #include "api/ranks.h"
 #include "api/sample.h"
 #include "frontend/import_json.h"
+#include "support/clock.h"
 #include "support/file.h"
 #include "text/tokenizer.h"
 
 #define API_FAILED 1
 
-/* ---- tokens that end a text -------------------------------------------------------------------
- */
+/* ---- tokens that end a text ------------------------------------------------------------------ */
 
 typedef HD_VEC(int32_t) token_list;
 
@@ -70,8 +69,7 @@ int hadal_stop_tokens(hadal_session *s, const char *folder, const int32_t **ids,
     API_LEAVE(s, ok);
 }
 
-/* ---- tokenizers -------------------------------------------------------------------------------
- */
+/* ---- tokenizers ------------------------------------------------------------------------------ */
 
 int hadal_has_tokenizer(const char *path) {
     char file[4096];
@@ -116,8 +114,7 @@ const struct hadal_tokenizer *hadal_tokenizer_of(hadal_session *s, const char *p
 #undef API_FAILED
 #define API_FAILED 1
 
-/* ---- generating -------------------------------------------------------------------------------
- */
+/* ---- generating ------------------------------------------------------------------------------ */
 
 typedef struct generation {
     api_library lib;
@@ -126,12 +123,6 @@ typedef struct generation {
     float *logits; /* of the last token */
     size_t n_logits;
 } generation;
-
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 static bool is_interrupted(generation *g) {
     if (!g->out->interrupted && g->o->interrupted && g->o->interrupted(g->o->context))
@@ -173,7 +164,7 @@ static int64_t tokens_of_call(const generation *g) {
 
 static bool read_prompt(generation *g, const int32_t *prompt, int64_t n) {
     const int64_t most = tokens_of_call(g);
-    const double began = now();
+    const double began = hd_seconds();
     int32_t none = -1;
     while (g->out->prompt_tokens < n) {
         const int64_t done = g->out->prompt_tokens, part = n - done < most ? n - done : most;
@@ -183,7 +174,7 @@ static bool read_prompt(generation *g, const int32_t *prompt, int64_t n) {
         if (!forward(g, prompt + done, part, done + part == n)) return false;
         g->out->prompt_tokens += part;
     }
-    g->out->prompt_seconds = now() - began;
+    g->out->prompt_seconds = hd_seconds() - began;
     return true;
 }
 
@@ -228,9 +219,9 @@ static bool generate(hadal_session *s, generation *g, const int32_t *prompt, int
     sampler choice = api_sampler(s->arena, o, g->n_logits);
     if (!read_prompt(g, prompt, n)) return false;
     hd_progress(&s->diags, "writing", 0, 0);
-    const double began = now();
+    const double began = hd_seconds();
     const bool ok = write_tokens(g, &choice);
-    g->out->seconds = now() - began;
+    g->out->seconds = hd_seconds() - began;
     return ok;
 }
 

@@ -10,8 +10,7 @@
 #include "runtime/detect.h"
 #include "runtime/hadal_rt.h"
 
-/* ---- opening ----------------------------------------------------------------------------------
- */
+/* ---- opening --------------------------------------------------------------------------------- */
 
 /* POSIX lets dlsym's result be stored through a void ** where ISO C has no cast for it. */
 static bool find_symbol(const api_library *l, const char *model, const char *name, void *slot) {
@@ -50,7 +49,7 @@ static bool find_functions(api_library *l, const char *model) {
 const char *api_library_model(hadal_session *s, const char *path) {
     const char *file = hd_path_base(path);
     const size_t n = strlen(file);
-    if (strncmp(file, "lib", 3) == 0 && api_has_suffix(file, ".so"))
+    if (strncmp(file, "lib", 3) == 0 && hd_ends_with(file, ".so"))
         return hd_strndup(s->arena, file + 3, n - 6);
     hd_err(&s->diags, HD_E_USAGE, HD_NOWHERE, "%s is not named lib<name>.so", path)->hint =
         "the name is the prefix of the library's functions";
@@ -197,8 +196,7 @@ bool api_library_ok(api_library *l, int code, const char *what) {
     return false;
 }
 
-/* ---- work -------------------------------------------------------------------------------------
- */
+/* ---- work ------------------------------------------------------------------------------------ */
 
 step_work api_call_work(const api_info *info, int64_t n, int64_t past, int64_t asked) {
     step_work sum = {0};

@@ -20,7 +20,7 @@ static bool need_graph(hadal_session *s) {
             ->hint = "take the spec, or IR that no pass has lowered";
         return false;
     }
-    if (!pass_is_model(s->graph)) {
+    if (!hir_is_model(s->graph)) {
         hd_err(&s->diags, HD_E_UNSUPPORTED, HD_NOWHERE,
                "%s is a plain function: models have one input, i32[T] tokens", s->graph->name);
         return false;
@@ -82,8 +82,7 @@ const char *api_look_at_work(hadal_session *s, inspect_view view, inspect_form f
     return written(s, view, form, collect(s, view, tokens, n));
 }
 
-/* ---- views of a module -------------------------------------------------------------------------
- */
+/* ---- views of a module ----------------------------------------------------------------------- */
 
 #define API_FAILED NULL
 
@@ -114,12 +113,11 @@ const char *hadal_depth_map_text(hadal_session *s) {
     return look(s, INSPECT_DEPTH_MAP, 0);
 }
 
-/* ---- views of a model at work ------------------------------------------------------------------
- */
+/* ---- views of a model at work ---------------------------------------------------------------- */
 
 static bool is_picture(hadal_session *s, const char *path, bool *svg) {
-    *svg = api_has_suffix(path, ".svg");
-    if (*svg || api_has_suffix(path, ".npy")) return true;
+    *svg = hd_ends_with(path, ".svg");
+    if (*svg || hd_ends_with(path, ".npy")) return true;
     hd_err(&s->diags, HD_E_USAGE, HD_NOWHERE, "%s is neither .svg nor .npy", path)->hint =
         "OUT.svg is a picture, OUT.npy the numbers";
     return false;

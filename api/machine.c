@@ -44,8 +44,7 @@ static const loop limits[] = {
 #undef L
 };
 
-/* ---- loops in the widest vectors there are ------------------------------------------------------
- */
+/* ---- loops in the widest vectors there are --------------------------------------------------- */
 
 #define LOOPS(suffix, width, attributes)                                                           \
     typedef float v##suffix __attribute__((vector_size(width)));                                   \
@@ -203,8 +202,7 @@ static bool has_tiles(void) {
     return hrt_permitted(hrt_cpuid_here(), have) == need;
 }
 
-/* ---- samples ----------------------------------------------------------------------------------
- */
+/* ---- samples --------------------------------------------------------------------------------- */
 
 struct machine {
     int threads, capacity; /* in use; that have memory */
@@ -449,8 +447,7 @@ const char *machine_limit_name(limit l) {
     return limits[l].name;
 }
 
-/* ---- rounds ------------------------------------------------------------------------------------
- */
+/* ---- rounds ---------------------------------------------------------------------------------- */
 
 void rounds_begin(rounds *r, machine *m, size_t wanted) {
     memset(r, 0, sizeof *r);
@@ -498,8 +495,7 @@ void rounds_keep(const rounds *r, samples *s) {
     keep_samples(s, r->kept, r->n);
 }
 
-/* ---- text -------------------------------------------------------------------------------------
- */
+/* ---- text ------------------------------------------------------------------------------------ */
 
 static const char *unit_of(limit l) {
     return limits[l].kind == STREAM_BYTES ? "Gop/s" : l >= LIMIT_FMA ? "GFLOP/s" : "GB/s";

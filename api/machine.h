@@ -39,14 +39,14 @@ typedef struct machine machine;
 /* Room for `threads` OpenMP threads, each with 160 MB of its own, all of which are used until
  * machine_use says otherwise. NULL: no memory. */
 machine *machine_open(int threads);
-void machine_close(machine *m);
+void machine_close(machine *m);            /* NULL is allowed */
 void machine_use(machine *m, int threads); /* 1 to those that have memory; forgets all samples */
 /* From now on all ranks sample together, and have the same figures: those of the slowest, for which
  * the others wait. Ranks of one machine share its CPUs, its memory and its caches; what that leaves
  * to each is seen only while all of them do the same. All make the same calls. Once an exchange has
  * failed there are no more samples. */
 void machine_share(machine *m, const hadal_comm *c, int64_t timeout_ns);
-int machine_threads(const machine *m);
+int machine_threads(const machine *m); /* those of machine_use */
 /* One short run of every limit, about 60 ms. Once a round, at its end. */
 void machine_sample(machine *m);
 /* The multiply-add rate at this moment, in 2 ms: how much of the machine we have. */
@@ -60,16 +60,18 @@ typedef struct machine_cache {
     double bytes, rate; /* rate: bytes/s */
 } machine_cache;
 machine_cache machine_measure_cache(machine *m);
-void machine_forget(machine *m);
+void machine_forget(machine *m);                             /* all samples */
 void machine_keep(machine *m, const bool *kept, size_t all); /* rounds, as keep_samples */
 /* Median since the last machine_forget: bytes/s, read and written counted, without the reads that
  * a cache makes before it writes; FMA, DOTS and BYTES (vdpbf16ps, vpdpbusd) and TILES (the matrix
  * unit): operations/s, an addition and a multiplication each one. 0: there is none that this
  * process may use. */
 double machine_limit(const machine *m, limit l);
+/* How restless the machine was, and how far it has slowed down or sped up: api/stats.h of the
+ * samples; 0: there are none. */
 double machine_spread(const machine *m, limit l);
 double machine_drift(const machine *m, limit l);
-const char *machine_limit_name(limit l);
+const char *machine_limit_name(limit l); /* "memory read" */
 /* `turns` times four independent products of bf16 tiles, 16 x 16 x 32 each; only where the process
  * may use tiles. */
 void machine_tile_products(int64_t turns);
@@ -84,7 +86,9 @@ void machine_describe_host(hd_text *out);
  * until enough rounds count, or six times as many have been tried. The limits are sampled before
  * the first round and after each.
  *
- *   for (rounds r = rounds_begin(m, 9); rounds_next(&r);) { sample(&a, ...); ... }
+ *   rounds r;
+ *   rounds_begin(&r, m, 9);
+ *   while (rounds_next(&r)) { sample(&a, ...); ... }
  *   rounds_keep(&r, &a); ...
  */
 typedef struct rounds {

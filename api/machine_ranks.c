@@ -19,8 +19,7 @@ int machine_lowest_of_ranks(const hadal_comm *c, int64_t timeout_ns, double mine
     return code;
 }
 
-/* ---- exchanges --------------------------------------------------------------------------------
- */
+/* ---- exchanges ------------------------------------------------------------------------------- */
 
 /* Elements: as few as there are in an exchange, and what a message of hadal_mpi holds. */
 enum { FEW = 16, MANY = (1 << 20) / sizeof(float) };

@@ -106,8 +106,7 @@ static hd_machine measured_rates(const facts *f) {
         .matrix_unit = (uint32_t)(100 * machine_limit(f->limits, LIMIT_TILES) / fma + 0.5)};
 }
 
-/* ---- text --------------------------------------------------------------------------------------
- */
+/* ---- text ------------------------------------------------------------------------------------ */
 /* Beside those that code goes by, which "facts" lists. */
 static void print_rates(const facts *f, hd_text *out) {
     hd_machine m = measured_rates(f);
@@ -159,8 +158,7 @@ static void print_text(const facts *f, hd_text *out) {
     if (f->limits) print_rates(f, out);
 }
 
-/* ---- JSON --------------------------------------------------------------------------------------
- */
+/* ---- JSON ------------------------------------------------------------------------------------ */
 /* Names with " " between as an array. */
 static void print_names(const char *names, hd_text *out) {
     hd_text_add(out, "[");

@@ -111,10 +111,10 @@ int hadal_read_link(hadal_session *s, const char *text, double *bits_per_second,
                     int64_t *latency_ns) {
     plan_host link;
     API_ENTER(s);
-    const bool well = is_link(s, text, &link);
-    *bits_per_second = well ? link.fact[PLAN_NETWORK] : 0;
-    *latency_ns = well ? (int64_t)(link.fact[PLAN_LATENCY] * 1e9) : 0;
-    API_LEAVE(s, well);
+    const bool ok = is_link(s, text, &link);
+    *bits_per_second = ok ? link.fact[PLAN_NETWORK] : 0;
+    *latency_ns = ok ? (int64_t)(link.fact[PLAN_LATENCY] * 1e9) : 0;
+    API_LEAVE(s, ok);
 }
 
 void hadal_use_ranks(hadal_session *s, const struct hadal_comm *comm, int64_t timeout_ns) {

@@ -10,8 +10,7 @@
 
 #define API_FAILED NULL
 
-/* ---- collecting -------------------------------------------------------------------------------
- */
+/* ---- collecting ------------------------------------------------------------------------------ */
 
 /* A view that this model has not is no failure of its report: the reason stays as a note. */
 static const char *look_if_there(hadal_session *s, inspect_view view, const int32_t *tokens,
@@ -123,8 +122,7 @@ const char *hadal_report(hadal_session *s, const hadal_report_options *o) {
     API_RETURN(s, ok ? text.at : NULL);
 }
 
-/* ---- two models -------------------------------------------------------------------------------
- */
+/* ---- two models ------------------------------------------------------------------------------ */
 
 enum { MOST_LINES = 4000 };
 

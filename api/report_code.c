@@ -9,8 +9,7 @@
 #include "codegen/library/library.h"
 #include "codegen/program.h"
 
-/* ---- functions by name ------------------------------------------------------------------------
- */
+/* ---- functions by name ----------------------------------------------------------------------- */
 
 typedef struct collector {
     hadal_session *s;
@@ -41,8 +40,7 @@ static bool begins(const char *at, const char *with) {
     return strncmp(at, with, strlen(with)) == 0;
 }
 
-/* ---- LLVM IR ----------------------------------------------------------------------------------
- */
+/* ---- LLVM IR --------------------------------------------------------------------------------- */
 
 /* By number of metadata: the line of the kernel IR, from `!7 = !DILocation(line: 88, ...`. */
 typedef struct locations {
@@ -98,8 +96,7 @@ static void read_llvm(collector *c, const char *text) {
     }
 }
 
-/* ---- assembly ---------------------------------------------------------------------------------
- */
+/* ---- assembly -------------------------------------------------------------------------------- */
 
 /* `NAME:` in the first column, but for labels inside of functions. */
 static const char *asm_function_name(hd_arena *a, const char *at, size_t n) {
@@ -140,8 +137,7 @@ static void read_assembly(collector *c, const char *text) {
     }
 }
 
-/* ---- the object -------------------------------------------------------------------------------
- */
+/* ---- the object ------------------------------------------------------------------------------ */
 
 static void place_functions(collector *c, const object_lines *object) {
     for (size_t i = 0; i < object->functions.n; i++) {
@@ -226,8 +222,7 @@ static bool read_object(collector *c, const hd_text *text) {
     return true;
 }
 
-/* ---- steps ------------------------------------------------------------------------------------
- */
+/* ---- steps ----------------------------------------------------------------------------------- */
 
 static const char *symbol(const collector *c, const hcg_program *p, uint32_t kernel) {
     return hd_printf(c->s->arena, "%s_%s_%s", p->m->name, p->kernels.at[kernel].name,

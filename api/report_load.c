@@ -17,8 +17,7 @@
 
 enum { REPORT_LIMIT = 256 << 20 };
 
-/* ---- dumps of passes --------------------------------------------------------------------------
- */
+/* ---- dumps of passes ------------------------------------------------------------------------- */
 
 typedef struct dump_file {
     int index;
@@ -30,7 +29,7 @@ typedef HD_VEC(dump_file) dump_list;
 static bool read_dump_name(const char *name, int *index, const char **pass) {
     char *end;
     const long n = strtol(name, &end, 10);
-    if (end == name || end - name > 4 || *end != '-' || n < 0 || !api_has_suffix(name, ".hir"))
+    if (end == name || end - name > 4 || *end != '-' || n < 0 || !hd_ends_with(name, ".hir"))
         return false;
     *index = (int)n;
     *pass = end + 1;
@@ -119,8 +118,7 @@ int hadal_load_dumps(hadal_session *s, const char *folder) {
     API_ENTER(s);
     API_LEAVE(s, load_dumps(s, folder));
 }
-/* ---- a profile from a file --------------------------------------------------------------------
- */
+/* ---- a profile from a file ------------------------------------------------------------------- */
 
 static bool refuse_profile(hadal_session *s, const char *path, const char *why) {
     hd_diag *e =
@@ -190,14 +188,13 @@ const char *api_read_profile(hadal_session *s, const char *path) {
     return ok ? text : NULL;
 }
 
-/* ---- libraries --------------------------------------------------------------------------------
- */
+/* ---- libraries ------------------------------------------------------------------------------- */
 
 /* DIR/libNAME.so as DIR and NAME; NULL: something else. */
 static const char *library_name(hd_arena *a, const char *path) {
     const char *base = hd_path_base(path);
     const size_t n = strlen(base);
-    if (n <= strlen("lib.so") || strncmp(base, "lib", 3) != 0 || !api_has_suffix(base, ".so"))
+    if (n <= strlen("lib.so") || strncmp(base, "lib", 3) != 0 || !hd_ends_with(base, ".so"))
         return NULL;
     return hd_strndup(a, base + 3, n - strlen("lib.so"));
 }
@@ -270,8 +267,7 @@ int hadal_load_library(hadal_session *s, const char *path) {
     API_LEAVE(s, load_library(s, path));
 }
 
-/* ---- reports that were written before ---------------------------------------------------------
- */
+/* ---- reports that were written before -------------------------------------------------------- */
 
 static const char *read_report(hadal_session *s, const char *path) {
     size_t n;

@@ -12,8 +12,7 @@
 
 #define API_FAILED 1
 
-/* ---- tokens -----------------------------------------------------------------------------------
- */
+/* ---- tokens ---------------------------------------------------------------------------------- */
 
 typedef HD_VEC(int32_t) token_list;
 
@@ -67,7 +66,7 @@ static bool tokens_from_tensor(hadal_session *s, const char *name, const hd_tens
 }
 
 static bool read_tokens(hadal_session *s, const char *text, token_list *out) {
-    if (api_has_suffix(text, ".npy")) {
+    if (hd_ends_with(text, ".npy")) {
         hd_tensor t;
         return hd_npy_read(s->arena, &s->diags, text, &t) && tokens_from_tensor(s, text, &t, out);
     }
@@ -92,8 +91,7 @@ int hadal_read_tokens(hadal_session *s, const char *text, const int32_t **tokens
     API_LEAVE(s, ok && list.n > 0);
 }
 
-/* ---- collecting results ------------------------------------------------------------------------
- */
+/* ---- collecting results ---------------------------------------------------------------------- */
 
 typedef struct output { /* all rows of one output, filled call by call */
     const char *name;
@@ -177,8 +175,7 @@ static bool write_results(hadal_session *s, const outputs *out, const char *logi
     return !trace_path || write_traces(s, out, trace_path);
 }
 
-/* ---- the two ways ------------------------------------------------------------------------------
- */
+/* ---- the two ways ---------------------------------------------------------------------------- */
 
 typedef bool (*call_fn)(void *context, const int32_t *tokens, int64_t n, outputs *out);
 

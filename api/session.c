@@ -123,8 +123,7 @@ void hadal_progress(hadal_session *s,
     s->diags.progress_context = context;
 }
 
-/* ---- input ------------------------------------------------------------------------------------
- */
+/* ---- input ----------------------------------------------------------------------------------- */
 
 int hadal_define(hadal_session *s, const char *name, const char *value) {
     API_ENTER(s);
@@ -142,11 +141,6 @@ int hadal_include_path(hadal_session *s, const char *dir) {
     API_LEAVE(s, true);
 }
 
-bool api_has_suffix(const char *s, const char *suffix) {
-    const size_t n = strlen(s), k = strlen(suffix);
-    return n >= k && strcmp(s + n - k, suffix) == 0;
-}
-
 static bool is_letter_or_digit(char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
 }
@@ -158,7 +152,7 @@ static const char *name_from_path(hadal_session *s, const char *path) {
     while (n > 1 && path[n - 1] == '/')
         n--;
     char *name = hd_strdup(s->arena, hd_path_base(hd_strndup(s->arena, path, n)));
-    if (api_has_suffix(name, ".hadal")) name[strlen(name) - strlen(".hadal")] = 0;
+    if (hd_ends_with(name, ".hadal")) name[strlen(name) - strlen(".hadal")] = 0;
     for (char *c = name; *c; c++)
         if (!is_letter_or_digit(*c)) *c = '_';
     const bool starts_well = *name && !(*name >= '0' && *name <= '9');
@@ -237,7 +231,7 @@ static bool refuse_part(hadal_session *s, const char *path) {
         hint =
             hd_printf(s->arena, "name the folder that it is in: %s", hd_path_dir(s->arena, path));
     for (size_t i = 0; i < sizeof data / sizeof *data; i++)
-        if (api_has_suffix(path, data[i]))
+        if (hd_ends_with(path, data[i]))
             hint = "a model is a .hadal file, a .hir file, or a folder with a config.json; weights "
                    "follow --weights";
     if (hint) hd_err(&s->diags, HD_E_USAGE, HD_NOWHERE, "'%s' is no model", path)->hint = hint;
@@ -246,7 +240,7 @@ static bool refuse_part(hadal_session *s, const char *path) {
 
 hir_module *api_read_model(hadal_session *s, const char *spec, const char *name) {
     if (refuse_part(s, spec)) return NULL;
-    const bool is_text = api_has_suffix(spec, ".hir");
+    const bool is_text = hd_ends_with(spec, ".hir");
     if (!is_text && !name) name = name_from_path(s, spec);
     hir_module *m = is_text ? load_hir(s, spec) : load_spec(s, spec, name);
     if (m && name) m->name = hd_strdup(s->arena, name);

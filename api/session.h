@@ -79,7 +79,6 @@ struct hadal_session {
 
 /* The module of a .hadal spec, IR text or a folder; NULL and a diagnostic on failure. */
 hir_module *api_read_model(hadal_session *s, const char *spec, const char *name);
-bool api_has_suffix(const char *s, const char *suffix);
 bool api_need_module(hadal_session *s);
 bool api_need_kernels(hadal_session *s);
 /* Gives the states of m the types that the last run of passes was asked for. */

@@ -18,8 +18,7 @@
 
 enum { ROUNDS = 9, AREA_BYTES = 256 << 20, MOST_THREADS = 64 };
 
-/* ---- limits ------------------------------------------------------------------------------------
- */
+/* ---- limits ---------------------------------------------------------------------------------- */
 
 /* Twelve independent chains, written out: compilers keep such an array on the stack. */
 #define CHAINS(f) f(2) f(3) f(4) f(5) f(6) f(7) f(8) f(9) f(10) f(11) f(12) f(13)
@@ -74,8 +73,7 @@ static double read_speed(const float *x, size_t n, int threads) { /* bytes/s */
     return (double)n * 4 / (now(threads) - start);
 }
 
-/* ---- one kernel --------------------------------------------------------------------------------
- */
+/* ---- one kernel ------------------------------------------------------------------------------ */
 
 typedef struct shape {
     int64_t t, k, n;

@@ -43,8 +43,7 @@ typedef struct options {
     int64_t rounds;
 } options;
 
-/* ---- programs ----------------------------------------------------------------------------------
- */
+/* ---- programs -------------------------------------------------------------------------------- */
 
 /* The default pipeline without the passes that leave depth IR. False: there are none. */
 static bool without_depth_passes(char *list, size_t size) {
@@ -76,8 +75,7 @@ static program *compile(const options *o, int system, shape s) {
     return program_compile(o->spec, name, defines, &p);
 }
 
-/* ---- runs --------------------------------------------------------------------------------------
- */
+/* ---- runs ------------------------------------------------------------------------------------ */
 
 typedef struct arena {
     float *x, *y;
@@ -141,8 +139,7 @@ static arena make_arena(program *const *p, int64_t tokens, shape s) {
     return a;
 }
 
-/* ---- one line of the table ----------------------------------------------------------------------
- */
+/* ---- one line of the table ------------------------------------------------------------------- */
 
 static double mechanism_bytes(const program *p, const program *none, int64_t tokens) {
     hd_known(none); /* what stands before PHASES is always compiled */
@@ -228,8 +225,7 @@ static void run(const options *o, shape s) {
         program_close(p[i]);
 }
 
-/* ---- arguments ---------------------------------------------------------------------------------
- */
+/* ---- arguments ------------------------------------------------------------------------------- */
 
 int main(int argc, char **argv) {
     options o = {.spec = BENCH_SPECS "/depth.hadal",

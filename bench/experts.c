@@ -48,8 +48,7 @@ typedef struct job {
     samples seconds;
 } job;
 
-/* ---- the kernel --------------------------------------------------------------------------------
- */
+/* ---- the kernel ------------------------------------------------------------------------------ */
 static hir_id build(job *j) {
     bench *b = &j->b;
     hir_builder top = hir_at_end(b->m, &b->diags);
@@ -127,8 +126,7 @@ static void close_job(job *j, int threads) {
     bench_free(&j->b);
 }
 
-/* ---- time --------------------------------------------------------------------------------------
- */
+/* ---- time ------------------------------------------------------------------------------------ */
 static void calls_of_thread(const job *j, int calls) {
     const int64_t me = omp_get_thread_num(), n = omp_get_num_threads();
     const int64_t from = j->columns * me / n, to = j->columns * (me + 1) / n;

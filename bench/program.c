@@ -22,8 +22,7 @@ void fail(const char *format, ...) {
     exit(1);
 }
 
-/* ---- loading ----------------------------------------------------------------------------------
- */
+/* ---- loading --------------------------------------------------------------------------------- */
 
 static void *symbol(const program *p, const char *suffix, bool needed) {
     char full[256];
@@ -97,8 +96,7 @@ void program_close(program *p) {
     free(p);
 }
 
-/* ---- compiling --------------------------------------------------------------------------------
- */
+/* ---- compiling ------------------------------------------------------------------------------- */
 
 static void check(hadal_session *s, int failed, const char *what) {
     if (!failed) return;

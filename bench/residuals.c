@@ -42,8 +42,7 @@ typedef struct options {
     bool run, compile;
 } options;
 
-/* ---- subjects ----------------------------------------------------------------------------------
- */
+/* ---- subjects -------------------------------------------------------------------------------- */
 
 typedef struct subject {
     program *p;
@@ -101,8 +100,7 @@ static double once(subject *s, int64_t tokens, int times) {
     return (now(s->threads) - start) / times;
 }
 
-/* ---- the mechanism -----------------------------------------------------------------------------
- */
+/* ---- the mechanism --------------------------------------------------------------------------- */
 
 /* Systems whose sublayers do more than those of the others: the system of the spec that is nothing
  * but such sublayers. */
@@ -205,8 +203,7 @@ static void run(const options *o, int64_t hidden) {
         if (base[i].p) close_subject(&base[i]);
 }
 
-/* ---- compile times -----------------------------------------------------------------------------
- */
+/* ---- compile times --------------------------------------------------------------------------- */
 
 static double clock_at(clockid_t which) {
     struct timespec t;
@@ -265,8 +262,7 @@ static void compile_all(const options *o) {
     unlink(path);
 }
 
-/* ---- arguments ---------------------------------------------------------------------------------
- */
+/* ---- arguments ------------------------------------------------------------------------------- */
 
 static void choose_systems(options *o, const char *list) {
     snprintf(o->names, sizeof o->names, "%s", list);

@@ -76,7 +76,7 @@ const hrt_choice *hcg_find_choices(hd_arena *a, const hir_module *m) {
         r.of[v] = NOBODY;
     for (hir_id op = m->last; op != HIR_NONE; op = hir_op_at(m, op)->prev) {
         const hir_op *o = hir_op_at(m, op);
-        if (!hir_has_trait(o->code, HIR_REGION)) {
+        if (!hir_is_kernel(o)) {
             for (uint32_t i = 0; i < o->n_args; i++)
                 add_reader(&r, o->args[i], ANYBODY);
             continue;

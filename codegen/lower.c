@@ -29,20 +29,7 @@ typedef struct lowering {
     const hrt_choice *choices; /* likewise */
 } lowering;
 
-/* ---- small facts ------------------------------------------------------------------------------
- */
-static bool is_kernel(const hir_op *op) {
-    return hir_has_trait(op->code, HIR_REGION);
-}
-
-static bool has_c(hir_type t) {
-    return hir_type_has_c(t);
-}
-
-static bool is_tokens(hir_type t) {
-    return t.dtype == HIR_I32 && t.rank == 1 && t.dim[0] == HIR_T;
-}
-
+/* ---- small facts ----------------------------------------------------------------------------- */
 /* Bytes of one token's row; of everything where there is no T. */
 static bool row_bytes(hir_type t, uint64_t *bytes) {
     int64_t elements = hir_type_row_elements(t);
@@ -59,8 +46,7 @@ static bool refuse(lowering *l, hd_error code, hd_loc loc, const char *message, 
     return false;
 }
 
-/* ---- the program's face: inputs, outputs, name -------------------------------------------------
- */
+/* ---- the program's interface: inputs, outputs, name ------------------------------------------ */
 static bool check_name(lowering *l) {
     const char *name = l->m->name;
     bool ok = name && (isalpha((unsigned char)*name) || *name == '_');
@@ -78,14 +64,12 @@ static bool check_name(lowering *l) {
 
 static bool add_port(lowering *l, bool input, const char *name, hir_type type, hd_loc loc) {
     hcg_port port = {.name = name, .type = type};
-    if (has_c(type) || !row_bytes(type, &port.row_bytes)) {
-        hd_text text;
-        hd_text_init(&text, l->a);
-        hir_print_type(&text, type);
+    if (hir_type_has_c(type) || !row_bytes(type, &port.row_bytes)) {
         hd_err(l->d, HD_E_UNSUPPORTED, loc, "%s \"%s\" is %s", input ? "input" : "output", name,
-               text.at)
-            ->cause = has_c(type) ? "what has the length of the cache cannot be handed over"
-                                  : "its size does not fit";
+               hir_type_string(l->a, type))
+            ->cause = hir_type_has_c(type)
+                          ? "what has the length of the cache cannot be handed over"
+                          : "its size does not fit";
         return false;
     }
     if (input)
@@ -102,7 +86,7 @@ static bool add_inputs(lowering *l) {
         const char *name = v->name ? v->name : hd_printf(l->a, "x%zu", i);
         if (!add_port(l, true, name, v->type, HD_NOWHERE)) return false;
     }
-    l->p->is_model = m->inputs.n == 1 && is_tokens(l->p->inputs.at[0].type);
+    l->p->is_model = hir_is_model(m);
     if (hcg_ranks(l->p) > 0 && !l->p->is_model)
         return refuse(l, HD_E_UNSUPPORTED, HD_NOWHERE,
                       "only models of tokens are divided over ranks",
@@ -150,7 +134,7 @@ static bool add_output(lowering *l, const hir_op *op) {
 static bool sends(const hir_module *m) {
     HIR_EACH(m, id, m->first) {
         const hir_op *op = hir_op_at(m, id);
-        if (is_kernel(op) && hcg_is_exchange(m, id) &&
+        if (hir_is_kernel(op) && hcg_is_exchange(m, id) &&
             hir_op_at(m, op->body_first)->code == HIR_COMM_SEND_OP)
             return true;
     }
@@ -166,8 +150,7 @@ static bool add_outputs(lowering *l) {
     return refuse(l, HD_E_UNSUPPORTED, HD_NOWHERE, "the program has no output", NULL);
 }
 
-/* ---- weights -----------------------------------------------------------------------------------
- */
+/* ---- weights --------------------------------------------------------------------------------- */
 static void mark_read(lowering *l, const hir_op *kernel) {
     HIR_EACH(l->m, id, kernel->body_first) {
         const hir_op *op = hir_op_at(l->m, id);
@@ -237,7 +220,7 @@ static bool place_weights(lowering *l) {
         hd_push(l->a, &p->weight_holders, HIR_NONE);
     }
     HIR_EACH(l->m, id, l->m->first) {
-        if (is_kernel(hir_op_at(l->m, id))) mark_read(l, hir_op_at(l->m, id));
+        if (hir_is_kernel(hir_op_at(l->m, id))) mark_read(l, hir_op_at(l->m, id));
     }
     for (uint32_t i = 0; i < n; i++)
         find_holder(l, i);
@@ -255,7 +238,7 @@ static bool place_weights(lowering *l) {
 static uint32_t matrices_of(const hir_module *m) {
     uint32_t matrices = 0;
     HIR_EACH(m, id, m->first)
-    if (is_kernel(hir_op_at(m, id))) matrices |= hcg_cached_matrices(m, id);
+    if (hir_is_kernel(hir_op_at(m, id))) matrices |= hcg_cached_matrices(m, id);
     for (size_t i = 0; i < m->weights.n; i++) {
         const hir_weight *w = &m->weights.at[i];
         if (w->layout != HIR_LAYOUT_ROWS) matrices |= hcg_matrix(w->type.dtype, w->layout);
@@ -311,8 +294,7 @@ static void make_digest(lowering *l) {
     memcpy(l->p->digest, canonical.digest, sizeof l->p->digest);
 }
 
-/* ---- steps -------------------------------------------------------------------------------------
- */
+/* ---- steps ----------------------------------------------------------------------------------- */
 /* From one token's row to the next. */
 static uint64_t bytes_between_rows(hir_type t) {
     uint64_t bytes;
@@ -518,8 +500,7 @@ static bool add_step(lowering *l, hir_id id) {
     return true;
 }
 
-/* ---- token ids ---------------------------------------------------------------------------------
- */
+/* ---- token ids ------------------------------------------------------------------------------- */
 /* Ids must lie in every table they are looked up in, unless it has a row for those behind it. */
 static void find_vocab(lowering *l, const hir_op *kernel) {
     HIR_EACH(l->m, id, kernel->body_first) {
@@ -534,7 +515,7 @@ static bool add_steps(lowering *l) {
     HIR_EACH(l->m, id, l->m->first) {
         const hir_op *op = hir_op_at(l->m, id);
         if (op->code == HIR_OUTPUT_OP) continue;
-        if (!is_kernel(op)) {
+        if (!hir_is_kernel(op)) {
             hd_err(l->d, HD_E_TYPE, loc_of(l, op), "%s stands outside of a kernel",
                    hir_info(op->code)->name)
                 ->hint = "the fuse pass puts every op into a kernel";
@@ -546,8 +527,7 @@ static bool add_steps(lowering *l) {
     return true;
 }
 
-/* ---- steps beside exchanges --------------------------------------------------------------------
- */
+/* ---- steps beside exchanges ------------------------------------------------------------------ */
 /* May one be written for some rows while the other is in use for others? */
 static bool are_apart(const hrt_operand *a, const hrt_operand *b) {
     const bool area = a->base == HRT_ARENA || a->base == HRT_LOCAL || a->base == HRT_KEPT ||

@@ -18,8 +18,7 @@
 #include "codegen/library/library.h"
 #include "support/file.h"
 
-/* ---- LLVM's objects ----------------------------------------------------------------------------
- */
+/* ---- LLVM's objects -------------------------------------------------------------------------- */
 static void on_diagnostic(LLVMDiagnosticInfoRef info, void *context) {
     hcg_llvm *l = context;
     if (LLVMGetDiagInfoSeverity(info) != LLVMDSError) return;
@@ -87,8 +86,7 @@ hcg_llvm *hcg_llvm_new(hd_arena *a, hd_diags *d, const hcg_target *t, const char
     return l;
 }
 
-/* ---- line tables -------------------------------------------------------------------------------
- */
+/* ---- line tables ----------------------------------------------------------------------------- */
 static void begin_lines(const hcg_program *p, hcg_llvm *l) {
     if (!p->options.ir_file || l->lines) return;
     add_flag(l, "Debug Info Version", LLVMDebugMetadataVersion());
@@ -130,8 +128,7 @@ void hcg_at_op(hcg_emit *e, hir_id op) {
     LLVMSetCurrentDebugLocation2(e->b, at);
 }
 
-/* ---- kernels -----------------------------------------------------------------------------------
- */
+/* ---- kernels --------------------------------------------------------------------------------- */
 static LLVMTypeRef kernel_type(LLVMContextRef cx) {
     LLVMTypeRef ptr = LLVMPointerTypeInContext(cx, 0), i64 = LLVMInt64TypeInContext(cx);
     LLVMTypeRef params[] = {ptr, ptr, i64, i64, i64, i64};
@@ -262,8 +259,7 @@ bool hcg_emit_unit(hcg_program *p, hcg_llvm *l, hd_arena *a, const hcg_unit *uni
     return !hd_diags_failed(l->diags);
 }
 
-/* ---- code generation ---------------------------------------------------------------------------
- */
+/* ---- code generation ------------------------------------------------------------------------- */
 static _Thread_local jmp_buf *fatal_exit;
 static _Thread_local char fatal_reason[300];
 

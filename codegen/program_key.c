@@ -14,8 +14,7 @@ void hcg_kernel_key(hir_canonical *c, hir_id kernel) {
     hir_canonical_results(c);
 }
 
-/* ---- contractions of any size ------------------------------------------------------------------
- */
+/* ---- contractions of any size ---------------------------------------------------------------- */
 static bool is_in_front(const hcg_contraction *c, hir_id op) {
     for (size_t i = 0; i < c->prologue.n; i++)
         if (c->prologue.at[i] == op) return true;

@@ -18,8 +18,7 @@ enum {
     CHANCE = 2 /* forms of row programs that always fit some a + b N */
 };
 
-/* ---- forms and families ------------------------------------------------------------------------
- */
+/* ---- forms and families ---------------------------------------------------------------------- */
 enum { NONE = -1 };
 
 typedef struct form { /* kernels with equal forms */
@@ -134,8 +133,7 @@ static void find_form(sharing *s, hir_id id) {
     hd_push(s->a, &s->forms, f);
 }
 
-/* ---- functions ---------------------------------------------------------------------------------
- */
+/* ---- functions ------------------------------------------------------------------------------- */
 /* A symbol that no other kernel has, from a name that may hold anything. */
 static const char *symbol_name(sharing *s, const char *name) {
     char *base = hd_strdup(s->a, *name ? name : "kernel");
@@ -244,8 +242,7 @@ static void order_operands(sharing *s, hir_id id, const family *all, hcg_use *us
 static void use_functions(sharing *s) {
     functions *of_form = hd_new_array(s->a, functions, s->forms.n + 1);
     HIR_EACH(s->m, id, s->m->first) {
-        if (!hir_has_trait(hir_op_at(s->m, id)->code, HIR_REGION) || hcg_is_exchange(s->m, id))
-            continue;
+        if (!hir_is_kernel(hir_op_at(s->m, id)) || hcg_is_exchange(s->m, id)) continue;
         const form *f = &s->forms.at[s->form_of[id]];
         hcg_use *use = &s->uses[id];
         family *sizes = family_of(s, f);
@@ -265,7 +262,7 @@ const hcg_use *hcg_share_kernels(hcg_program *p) {
     s.form_of = hd_new_array(a, uint32_t, p->m->ops.n + 1);
     s.uses = hd_new_array(a, hcg_use, p->m->ops.n + 1);
     HIR_EACH(p->m, id, p->m->first) {
-        if (hir_has_trait(hir_op_at(p->m, id)->code, HIR_REGION)) find_form(&s, id);
+        if (hir_is_kernel(hir_op_at(p->m, id))) find_form(&s, id);
     }
     for (size_t i = 0; i < s.row_families.n; i++)
         if (s.row_families.at[i].forms > CHANCE) s.row_forms += s.row_families.at[i].forms;

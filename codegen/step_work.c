@@ -35,12 +35,7 @@ static uint64_t row_bytes(hir_type t) {
     return row_elements(t) * hir_dtype_bytes(t.dtype);
 }
 
-static bool has_c(hir_type t) {
-    return hir_type_has_c(t);
-}
-
-/* ---- reads -------------------------------------------------------------------------------------
- */
+/* ---- reads ----------------------------------------------------------------------------------- */
 static bool is_outer(const counter *c, hir_ref r) {
     if (r.kind == HIR_REF_WEIGHT) return true;
     if (r.kind != HIR_REF_VALUE) return false;
@@ -134,10 +129,10 @@ static void charge_read(const counter *c, const outer_read *r, hcg_step_work *w)
     const uint64_t whole = row_elements(t);
     const uint64_t elements = r->whole || r->elements > whole ? whole : r->elements;
     const uint64_t bytes = elements * hir_dtype_bytes(t.dtype);
-    const uint64_t listed = has_c(t) ? listed_rows(c, r->ref) : 0;
+    const uint64_t listed = hir_type_has_c(t) ? listed_rows(c, r->ref) : 0;
     if (listed)
         w->row_bytes += listed * bytes;
-    else if (has_c(t))
+    else if (hir_type_has_c(t))
         w->position_bytes += bytes / (uint64_t)hir_rate(t.dim[0]);
     else if (hir_type_has_t(t))
         w->row_bytes += bytes;
@@ -147,7 +142,7 @@ static void charge_read(const counter *c, const outer_read *r, hcg_step_work *w)
 
 /* A result in a cache is written for the tokens of the call only. */
 static void charge_result(hir_type t, hcg_step_work *w) {
-    if (has_c(t) || hir_type_has_t(t))
+    if (hir_type_has_c(t) || hir_type_has_t(t))
         w->row_bytes += row_bytes(t);
     else
         w->pass_bytes += row_bytes(t);
@@ -159,21 +154,19 @@ static void charge_state(const counter *c, hir_id op, hcg_step_work *w) {
     const uint32_t written = hir_written_state(c->m, op);
     if (written == HIR_NONE) return;
     const hir_type t = c->m->states.at[written].type;
-    if (has_c(t)) return;
+    if (hir_type_has_c(t)) return;
     w->pass_bytes += 2 * row_bytes(t);
     w->state_bytes += 2 * row_bytes(t);
 }
 
-/* ---- arithmetic --------------------------------------------------------------------------------
- */
+/* ---- arithmetic ------------------------------------------------------------------------------ */
 static void add_flops(const counter *c, hir_id id, hcg_step_work *w) {
     const hir_op_work work = hir_work_of(c->m, id);
     w->row_flops += work.row_flops;
     w->pair_flops += work.pair_flops;
 }
 
-/* ---- scope -------------------------------------------------------------------------------------
- */
+/* ---- scope ----------------------------------------------------------------------------------- */
 static const char *name_of(const hir_module *m, hir_ref r) {
     if (r.kind == HIR_REF_WEIGHT) return m->weights.at[r.index].name;
     if (r.kind == HIR_REF_STATE) return m->states.at[r.index].name;

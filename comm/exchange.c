@@ -272,13 +272,13 @@ static int begin(comm_exchange *x, job *j, const void *in, void *out) {
     if (x->broken) return x->broken;
     if (x->started) return refuse(x, j->kind, "an exchange that was started is not over");
     const hadal_comm_group g = j->group;
-    if (g.first < 0 || g.count < 1 || g.count > x->face.size - g.first || x->face.rank < g.first ||
-        x->face.rank - g.first >= g.count)
+    if (g.first < 0 || g.count < 1 || g.count > x->interface.size - g.first ||
+        x->interface.rank < g.first || x->interface.rank - g.first >= g.count)
         return refuse(x, j->kind,
                       "this rank is not in the group, or the group has other ranks "
                       "than there are");
     if (type_bytes(j->type) == 0) return refuse(x, j->kind, "there is no such type");
-    j->self = x->face.rank - g.first;
+    j->self = x->interface.rank - g.first;
     uint64_t all = j->n;
     if (j->counts && !sum_counts(j->counts, g.count, &all))
         return refuse(x, j->kind, "the counts are too large");
@@ -554,7 +554,7 @@ static int with_one(comm_exchange *x, job *j, int32_t rank, const void *data, ui
                     int64_t timeout_ns) {
     if (x->broken) return x->broken;
     if (x->started) return refuse(x, j->kind, "an exchange that was started is not over");
-    if (rank < 0 || rank >= x->face.size || rank == x->face.rank)
+    if (rank < 0 || rank >= x->interface.size || rank == x->interface.rank)
         return refuse(x, j->kind, "there is no such other rank");
     if ((bytes > 0 && !data) || bytes > INT64_MAX)
         return refuse(x, j->kind, "a null pointer, or a size beyond all memory");
@@ -594,20 +594,20 @@ static const char *message(void *context) {
 void comm_exchange_start(comm_exchange *x, comm_link link, int32_t rank, int32_t size,
                          comm_ends *ends) {
     *x = (comm_exchange){
-        .face = {.version = HADAL_COMM_VERSION,
-                 .rank = rank,
-                 .size = size,
-                 .context = x,
-                 .all_reduce = all_reduce,
-                 .reduce_scatter = reduce_scatter,
-                 .all_gather = all_gather,
-                 .send = send_bytes,
-                 .recv = receive_bytes,
-                 .count = count,
-                 .message = message,
-                 .start = start,
-                 .advance = advance,
-                 .finish = finish},
+        .interface = {.version = HADAL_COMM_VERSION,
+                      .rank = rank,
+                      .size = size,
+                      .context = x,
+                      .all_reduce = all_reduce,
+                      .reduce_scatter = reduce_scatter,
+                      .all_gather = all_gather,
+                      .send = send_bytes,
+                      .recv = receive_bytes,
+                      .count = count,
+                      .message = message,
+                      .start = start,
+                      .advance = advance,
+                      .finish = finish},
         .link = link,
         .ends = ends,
     };
@@ -646,18 +646,18 @@ bool comm_exchange_end(comm_exchange *x, int64_t timeout_ns) {
     if (x->broken) return false;
     x->broken = HADAL_COMM_LOST;
     snprintf(x->message, sizeof x->message, "this rank has closed its side");
-    bool well = true;
-    for (int32_t r = 0; r < x->face.size && well; r++)
-        well = r == x->face.rank || say_goodbye(x, r);
-    for (int32_t r = 0; r < x->face.size && well; r++) {
-        if (r == x->face.rank) continue;
+    bool ok = true;
+    for (int32_t r = 0; r < x->interface.size && ok; r++)
+        ok = r == x->interface.rank || say_goodbye(x, r);
+    for (int32_t r = 0; r < x->interface.size && ok; r++) {
+        if (r == x->interface.rank) continue;
         int heard;
         while ((heard = heard_goodbye(x, r)) == 0 && wait_a_little(&p)) {
         }
-        well = heard == 1;
-        while (well && !x->link.has_left(x->link.self, r))
-            well = wait_a_little(&p);
+        ok = heard == 1;
+        while (ok && !x->link.has_left(x->link.self, r))
+            ok = wait_a_little(&p);
     }
-    if (!well) x->link.give_up(x->link.self);
-    return well;
+    if (!ok) x->link.give_up(x->link.self);
+    return ok;
 }

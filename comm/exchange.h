@@ -92,7 +92,7 @@ typedef struct comm_progress {
 } comm_progress;
 
 typedef struct comm_exchange {
-    hadal_comm face;
+    hadal_comm interface;
     comm_link link;
     comm_ends *ends; /* [size] */
     int broken;      /* hadal_comm_result of the exchange that failed */

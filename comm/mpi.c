@@ -217,7 +217,7 @@ int hadal_mpi_open_world(int64_t timeout_ns, hadal_mpi **out) {
 }
 
 const hadal_comm *hadal_mpi_comm(hadal_mpi *g) {
-    return g ? &g->exchange.face : NULL;
+    return g ? &g->exchange.interface : NULL;
 }
 
 /* ---- slower than it is ----------------------------------------------------------------------- */
@@ -236,7 +236,7 @@ int hadal_mpi_slow(hadal_mpi *g, double bits_per_second, int64_t latency_ns, int
     char mine[BOOT_ID], all[HADAL_COMM_MAX_RANKS * BOOT_ID];
     if (!g) return HADAL_COMM_ARGUMENT;
     read_boot_id(mine);
-    const hadal_comm *c = &g->exchange.face;
+    const hadal_comm *c = &g->exchange.interface;
     const int rc = hd_tell(c, hd_all_ranks(c), timeout_ns, mine, all, BOOT_ID);
     if (rc) return rc;
     for (int r = 0; r < g->size; r++)

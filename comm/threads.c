@@ -117,7 +117,7 @@ int hadal_threads_open(int32_t ranks, hadal_threads **out) {
 }
 
 const hadal_comm *hadal_threads_comm(hadal_threads *g, int32_t rank) {
-    return g && rank >= 0 && rank < g->size ? &g->ranks[rank].exchange.face : NULL;
+    return g && rank >= 0 && rank < g->size ? &g->ranks[rank].exchange.interface : NULL;
 }
 
 int hadal_threads_slow(hadal_threads *g, double bits_per_second, int64_t latency_ns) {

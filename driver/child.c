@@ -9,13 +9,9 @@
 #include <time.h>
 #include <unistd.h>
 
-extern char **environ;
+#include "support/clock.h"
 
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
+extern char **environ;
 
 /* A process group of its own, so that what it starts ends with it. */
 static int start(char *const *argv, const char *errors, pid_t *pid) {
@@ -50,13 +46,13 @@ int run_child(char *const *argv, const char *errors, long long seconds) {
         errno = code;
         return CHILD_NOT_STARTED;
     }
-    const double deadline = now() + (double)seconds;
+    const double deadline = hd_seconds() + (double)seconds;
     int status;
     for (long wait = 200000;; wait = wait < 10000000 ? 2 * wait : wait) {
         const pid_t got = waitpid(pid, &status, WNOHANG);
         if (got == pid) break;
         if (got < 0 && errno != EINTR) return CHILD_NOT_STARTED;
-        if (now() > deadline) {
+        if (hd_seconds() > deadline) {
             kill(-pid, SIGKILL);
             while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
                 continue;

@@ -10,8 +10,7 @@
 
 enum { MOST = OPTION_NUMBERS, MODELS = 2 };
 
-/* ---- lists -------------------------------------------------------------------------------------
- */
+/* ---- lists ----------------------------------------------------------------------------------- */
 
 typedef struct type_list {
     char at[MOST][256];
@@ -43,8 +42,7 @@ static int parse_types(hadal_session *s, const command_line *line, type_list *ou
     return 0;
 }
 
-/* ---- models ------------------------------------------------------------------------------------
- */
+/* ---- models ---------------------------------------------------------------------------------- */
 
 typedef struct model {
     const char *spec;
@@ -136,8 +134,7 @@ static int build(const command_line *line, const model *m, const char *types) {
     return code ? code : failed;
 }
 
-/* ---- measuring ---------------------------------------------------------------------------------
- */
+/* ---- measuring ------------------------------------------------------------------------------- */
 
 static void print_text(void *context, const char *text) {
     (void)context;

@@ -55,11 +55,11 @@ static int split_output(hadal_session *s, const char *output, plan *p) {
     if (!*name)
         return hadal_fail(s, "usage", "-o names a folder and no library",
                           "DIR/NAME: a name behind the folder, for example out/model");
-    bool good = !(*name >= '0' && *name <= '9');
+    bool ok = !(*name >= '0' && *name <= '9');
     for (const char *c = name; *c; c++)
-        good = good && (*c == '_' || (*c >= '0' && *c <= '9') || (*c >= 'a' && *c <= 'z') ||
-                        (*c >= 'A' && *c <= 'Z'));
-    if (good) return 0;
+        ok = ok && (*c == '_' || (*c >= '0' && *c <= '9') || (*c >= 'a' && *c <= 'z') ||
+                    (*c >= 'A' && *c <= 'Z'));
+    if (ok) return 0;
     char message[512];
     snprintf(message, sizeof message, "\"%s\" cannot prefix C symbols", name);
     return hadal_fail(s, "usage", message,
@@ -197,16 +197,17 @@ static int write_library(hadal_session *s, const hadal_target *t, const plan *p)
 }
 
 static int write_outputs(hadal_session *s, const command_line *line, const plan *p,
-                         hadal_pipeline *pipeline) {
+                         const hadal_pipeline *options) {
     char ir_file[4600], depth_file[4600];
     path_of(p, EMIT_KERNEL, ir_file, sizeof ir_file);
     path_of(p, EMIT_DEPTH, depth_file, sizeof depth_file);
-    if (p->wanted[EMIT_DEPTH]) pipeline->depth_path = depth_file;
+    hadal_pipeline pipeline = *options;
+    if (p->wanted[EMIT_DEPTH]) pipeline.depth_path = depth_file;
     bool has_head = false;
     const hadal_target target = make_target(line, ir_file, &has_head);
     if (emit_stage(s, &target, p, BEFORE_PASSES)) return 1;
-    if (run_pipeline(s, line, pipeline)) return 1;
-    if (pipeline->stop_after) return emit_stopped(s, p, pipeline->stop_after);
+    if (run_pipeline(s, line, &pipeline)) return 1;
+    if (pipeline.stop_after) return emit_stopped(s, p, pipeline.stop_after);
     const size_t remarks = hadal_remarks(s);
     const int failed = write_library(s, &target, p);
     print_remarks(s, line, remarks); /* those of code */

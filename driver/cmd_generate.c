@@ -11,8 +11,7 @@
 
 enum { EXIT_INTERRUPTED = 128 + 2 };
 
-/* ---- what comes, as it comes -------------------------------------------------------------------
- */
+/* ---- what comes, as it comes ----------------------------------------------------------------- */
 
 typedef struct writer {
     hadal_text_stream *stream; /* NULL: ids are written */
@@ -76,8 +75,7 @@ static void tell_rates(const command_line *line, const hadal_generated *g) {
             rate(g->tokens, g->seconds));
 }
 
-/* ---- the work ----------------------------------------------------------------------------------
- */
+/* ---- the work -------------------------------------------------------------------------------- */
 
 static int options_of(hadal_session *s, const command_line *line, const prompt *p,
                       hadal_generate_options *o) {

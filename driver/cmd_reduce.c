@@ -18,8 +18,7 @@ typedef struct hunt {
     long long runs, max_runs, timeout;
 } hunt;
 
-/* ---- one run -----------------------------------------------------------------------------------
- */
+/* ---- one run --------------------------------------------------------------------------------- */
 /* Does a file hold a text? Read as a whole, so that a text is found wherever it stands. */
 static bool file_holds(const char *path, const char *text) {
     FILE *f = fopen(path, "rb");
@@ -60,8 +59,7 @@ static bool is_failure(const hunt *h, int code) {
     return code == h->code && (!h->match || file_holds(h->errors, h->match));
 }
 
-/* ---- setting up --------------------------------------------------------------------------------
- */
+/* ---- setting up ------------------------------------------------------------------------------ */
 /* The command with the candidate's name in it. */
 static int make_arguments(hunt *h, const command_line *line) {
     const size_t n = line->n_positional - 1;
@@ -120,8 +118,7 @@ static int find_failure(hunt *h, size_t *ops) {
     return hadal_fail(h->s, "usage", message, NULL);
 }
 
-/* ---- the hunt ----------------------------------------------------------------------------------
- */
+/* ---- the hunt -------------------------------------------------------------------------------- */
 static int reduce(hunt *h) {
     size_t ops, left;
     if (hadal_reduce_begin(h->s) || find_failure(h, &ops)) return 1;

@@ -18,8 +18,7 @@ static bool is_written_report(const subject *x) {
     return ends_with(x->path, ".json");
 }
 
-/* ---- what is looked at ------------------------------------------------------------------------
- */
+/* ---- what is looked at ----------------------------------------------------------------------- */
 
 static int load_spec(subject *x, const command_line *line) {
     hadal_pipeline pipeline;
@@ -45,8 +44,7 @@ static int load(subject *x, const command_line *line) {
     return hadal_load_dumps(x->s, x->path);
 }
 
-/* ---- the model at work ------------------------------------------------------------------------
- */
+/* ---- the model at work ----------------------------------------------------------------------- */
 
 typedef struct calls {
     const int32_t *tokens;
@@ -101,8 +99,7 @@ static int measure(subject *x, const command_line *line, const calls *c) {
     return hadal_run(x->s, &options, c->tokens, c->n, NULL, NULL);
 }
 
-/* ---- reports ----------------------------------------------------------------------------------
- */
+/* ---- reports --------------------------------------------------------------------------------- */
 
 static hadal_target target_of(const command_line *line) {
     const char *level = option_get(line, OPTION_CODE);

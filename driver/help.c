@@ -26,6 +26,25 @@ static const char *const titles[OPTION_COUNT] = {
 #undef O
 };
 
+/* What an option is to one command, where that is not what its own help says. */
+static const struct {
+    option_id option;
+    command_id command;
+    const char *help;
+} own_words[] = {
+#define O(id, name, letter, argument, commands, help)
+#define W(id, command, help) {OPTION_##id, COMMAND_##command, help},
+#include "driver/options.def"
+#undef O
+};
+
+static const char *help_for(option_id option, command_id command) {
+    for (size_t i = 0; i < sizeof own_words / sizeof *own_words; i++)
+        if (own_words[i].option == option && own_words[i].command == command)
+            return own_words[i].help;
+    return option_table[option].help;
+}
+
 static const struct {
     command_id command;
     const char *line;
@@ -51,13 +70,13 @@ static void print_folded(FILE *out, const char *text, int indent) {
     fputc('\n', out);
 }
 
-static void print_option(FILE *out, const option_info *o) {
+static void print_option(FILE *out, const option_info *o, const char *help) {
     char head[80];
     snprintf(head, sizeof head, "%c%c%s --%s%s%s", o->letter ? '-' : ' ',
              o->letter ? o->letter : ' ', o->letter ? "," : " ", o->name,
              o->argument && !argument_is_optional(o) ? " " : "", o->argument ? o->argument : "");
     fprintf(out, "  %s\n", head);
-    print_folded(out, o->help, 10);
+    print_folded(out, help, 10);
 }
 
 void print_usage(FILE *out) {
@@ -92,7 +111,7 @@ void print_command_help(FILE *out, command_id id) {
         if (!(option_table[i].commands & (1u << id))) continue;
         if (title) fprintf(out, "\n%s:\n", title);
         title = NULL;
-        print_option(out, &option_table[i]);
+        print_option(out, &option_table[i], help_for((option_id)i, id));
     }
     fprintf(out, "\nexit codes:\n");
     for (size_t i = 0; i < sizeof exit_codes / sizeof *exit_codes; i++)
@@ -100,8 +119,7 @@ void print_command_help(FILE *out, command_id id) {
             fprintf(out, "  %d  %s\n", exit_codes[i].code, exit_codes[i].meaning);
 }
 
-/* ---- man page ----------------------------------------------------------------------------------
- */
+/* ---- man page -------------------------------------------------------------------------------- */
 
 /* troff takes '-' for a hyphen and a leading '.' for a request. */
 static void print_troff(FILE *out, const char *text) {
@@ -112,7 +130,7 @@ static void print_troff(FILE *out, const char *text) {
     }
 }
 
-static void print_man_option(FILE *out, const option_info *o) {
+static void print_man_option(FILE *out, const option_info *o, const char *help) {
     fprintf(out, ".TP\n");
     if (o->letter) fprintf(out, "\\fB\\-%c\\fR, ", o->letter);
     fprintf(out, "\\fB\\-\\-");
@@ -124,7 +142,7 @@ static void print_man_option(FILE *out, const option_info *o) {
         fprintf(out, "\\fR");
     }
     fputc('\n', out);
-    print_troff(out, o->help);
+    print_troff(out, help);
     fputc('\n', out);
 }
 
@@ -147,7 +165,7 @@ static void print_man_command(FILE *out, command_id id) {
     }
     for (int i = 0; i < OPTION_COUNT; i++)
         if ((option_table[i].commands & (1u << id)) && option_table[i].commands != ALL)
-            print_man_option(out, &option_table[i]);
+            print_man_option(out, &option_table[i], help_for((option_id)i, id));
 }
 
 void print_man_page(FILE *out) {
@@ -160,7 +178,8 @@ void print_man_page(FILE *out) {
         print_man_command(out, (command_id)i);
     fprintf(out, ".SH OPTIONS OF EVERY COMMAND\n");
     for (int i = 0; i < OPTION_COUNT; i++)
-        if (option_table[i].commands == ALL) print_man_option(out, &option_table[i]);
+        if (option_table[i].commands == ALL)
+            print_man_option(out, &option_table[i], option_table[i].help);
     fprintf(out, ".SH EXIT STATUS\n");
     for (size_t i = 0; i < sizeof exit_codes / sizeof *exit_codes; i++) {
         fprintf(out, ".TP\n.B %d\n", exit_codes[i].code);
@@ -172,17 +191,48 @@ void print_man_page(FILE *out) {
             "one\n.TP\n.B TMPDIR\nwhere `hadal run` compiles to\n");
 }
 
-/* ---- completion ---------------------------------------------------------------------------------
- */
+/* ---- completion ------------------------------------------------------------------------------ */
+
+static void print_command_names(FILE *out) {
+    for (int i = 0; i < COMMAND_COUNT; i++)
+        fprintf(out, "%s ", command_at((command_id)i)->name);
+}
+
+/* The words among what an argument may be, "off" and "auto" of "auto|off|TILES": those written
+ * small. Prints none for NULL. */
+static int print_words(FILE *out, const char *argument) {
+    int printed = 0;
+    for (const char *at = argument; at; at = strchr(at, '|') ? strchr(at, '|') + 1 : NULL) {
+        const size_t n = strspn(at, "abcdefghijklmnopqrstuvwxyz0123456789");
+        if (n == 0 || (at[n] != '|' && at[n] != '\0')) continue;
+        if (out) fprintf(out, "%.*s ", (int)n, at);
+        printed++;
+    }
+    return printed;
+}
+
+/* What may stand behind an option whose argument is one of a few words. */
+static void print_word_cases(FILE *out) {
+    for (int i = 0; i < OPTION_COUNT; i++) {
+        const option_info *o = &option_table[i];
+        if (print_words(NULL, o->argument) == 0) continue;
+        fprintf(out, "    --%s) COMPREPLY=($(compgen -W '", o->name);
+        print_words(out, o->argument);
+        fprintf(out, "' -- \"$word\")); return ;;\n");
+    }
+}
 
 void print_completion(FILE *out) {
     fprintf(out, "# bash completion for hadal, made by `hadal completion bash`\n_hadal() {\n"
                  "    local word=${COMP_WORDS[COMP_CWORD]} command=${COMP_WORDS[1]}\n"
-                 "    if [ \"$COMP_CWORD\" -eq 1 ]; then\n        COMPREPLY=($(compgen -W '");
-    for (int i = 0; i < COMMAND_COUNT; i++)
-        fprintf(out, "%s ", command_at((command_id)i)->name);
+                 "    if [ \"$COMP_CWORD\" -eq 1 ] || [ \"$command\" = help ]; then\n"
+                 "        COMPREPLY=($(compgen -W '");
+    print_command_names(out);
+    fprintf(out, "--version --help' -- \"$word\"))\n        return\n    fi\n"
+                 "    case ${COMP_WORDS[COMP_CWORD - 1]} in\n");
+    print_word_cases(out);
     fprintf(out,
-            "--version --help' -- \"$word\"))\n        return\n    fi\n"
+            "    esac\n"
             "    case $word in -*) ;; *) COMPREPLY=($(compgen -f -- \"$word\")); return ;; esac\n"
             "    case $command in\n");
     for (int c = 0; c < COMMAND_COUNT; c++) {

@@ -45,7 +45,7 @@ typedef struct command_info {
     command_fn *run;
     const char *brief, *text;
 } command_info;
-const command_info *command_at(command_id id);
+const command_info *command_at(command_id id); /* its row of commands.def */
 
 const char *option_name(option_id id); /* without the dashes */
 /* The last value of an option ("" for flags), or NULL if it was not given. */
@@ -76,9 +76,9 @@ bool option_json(hadal_session *s, const command_line *line, option_id id, bool 
 
 /* Fills `line` from argv (argv[1] is the command). 0, or an exit code with the error printed. */
 int parse_command_line(int argc, char **argv, command_line *line);
-void free_command_line(command_line *line);
+void free_command_line(command_line *line); /* arrays only: texts are those of argv */
 
-void print_usage(FILE *out);
+void print_usage(FILE *out); /* the list of commands */
 void print_command_help(FILE *out, command_id id);
 void print_completion(FILE *out);
 void print_man_page(FILE *out);

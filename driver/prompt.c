@@ -32,8 +32,7 @@ static int check_sources(hadal_session *s, const command_line *line) {
     return 0;
 }
 
-/* ---- text --------------------------------------------------------------------------------------
- */
+/* ---- text ------------------------------------------------------------------------------------ */
 
 typedef struct bytes {
     char *at;
@@ -73,8 +72,7 @@ static int read_file(hadal_session *s, const char *path, bytes *out) {
     return failed;
 }
 
-/* ---- tokenizers --------------------------------------------------------------------------------
- */
+/* ---- tokenizers ------------------------------------------------------------------------------ */
 
 static bool is_folder(const char *path) {
     struct stat st;

@@ -2,8 +2,9 @@
 #include "driver/report.h"
 
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
+
+#include "support/clock.h"
 
 static bool show_progress, show_times;
 static char current[64]; /* step of the work */
@@ -19,16 +20,10 @@ static void progress(void *context, const char *what, uint64_t done, uint64_t to
     fflush(stderr);
 }
 
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 static void end_step(void) {
     if (show_times && *current) {
         report_end();
-        fprintf(stderr, "%-29s %9.3f ms\n", current, (now() - step_began) * 1e3);
+        fprintf(stderr, "%-29s %9.3f ms\n", current, (hd_seconds() - step_began) * 1e3);
     }
     *current = 0;
 }
@@ -42,7 +37,7 @@ void report_start(hadal_session *s, const command_line *line) {
 void report_step(const char *what) {
     end_step();
     snprintf(current, sizeof current, "%s", what);
-    step_began = now();
+    step_began = hd_seconds();
     progress(NULL, what, 0, 0);
 }
 
@@ -114,6 +109,10 @@ static void print_remark_json(const hadal_remark *r) {
         print_json_string(stderr, r->file);
         fprintf(stderr, ", \"line\": %u, \"column\": %u", r->line, r->column);
     }
+    if (r->value) {
+        fputs(", \"value\": ", stderr);
+        print_json_string(stderr, r->value);
+    }
     fputs(", \"text\": ", stderr);
     print_json_string(stderr, r->text);
     fputs("}\n", stderr);
@@ -121,8 +120,10 @@ static void print_remark_json(const hadal_remark *r) {
 
 static void print_remark(const hadal_remark *r) {
     if (r->file) fprintf(stderr, "%s:%u:%u: ", r->file, r->line, r->column);
-    fprintf(stderr, "%s: %s: %s%s%s\n", r->pass, r->taken ? "taken" : "refused", r->op ? r->op : "",
+    fprintf(stderr, "%s: %s: %s%s%s", r->pass, r->taken ? "taken" : "refused", r->op ? r->op : "",
             r->op ? ": " : "", r->text);
+    if (r->value) fprintf(stderr, " [%s:%s]", r->pass, r->value); /* as explain takes it */
+    fputc('\n', stderr);
 }
 
 void report_remarks(hadal_session *s, size_t from, bool json) {

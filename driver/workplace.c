@@ -40,7 +40,7 @@ bool find_stage(const char *spec, int stage, compiled_files *of) {
 }
 
 bool find_compiled_stages(const char *spec, compiled_files *out, char *name, size_t size) {
-    compiled_files next;
+    compiled_files next = {.stages = 0};
     if (find_compiled(spec, out, name, size)) return true;
     if (!find_stage(spec, 0, out)) return false;
     for (out->stages = 1; find_stage(spec, out->stages, &next);)

@@ -70,11 +70,9 @@ static hfe_value run_dim(hfe_elab *e, const hfe_call *call) {
     hir_type t = hir_ref_type(e->m, arg(call, 0).tensor);
     int64_t at = i.integer < 0 ? i.integer + (int64_t)t.rank : i.integer;
     if (at < 0 || at >= (int64_t)t.rank) {
-        hd_text type;
-        hd_text_init(&type, e->arena);
-        hir_print_type(&type, t);
-        return hfe_fail(e, HD_E_VALUE, call->loc, hd_printf(e->arena, "the tensor is %s", type.at),
-                        NULL, "there is no dim %lld", (long long)i.integer);
+        return hfe_fail(e, HD_E_VALUE, call->loc,
+                        hd_printf(e->arena, "the tensor is %s", hir_type_string(e->arena, t)), NULL,
+                        "there is no dim %lld", (long long)i.integer);
     }
     return hfe_dim(t.dim[at]);
 }

@@ -381,18 +381,18 @@ static bool add_rest(hfe_elab *e, const hfe_call *call, hd_loc loc, hfe_value v,
 static bool gather_operands(hfe_elab *e, const hfe_call *call, const op_call *c, operands *out) {
     for (uint32_t i = 0; i < c->s->n_operands; i++) {
         const hir_operand_spec *spec = &c->s->operands[i];
-        bool fine = true;
+        bool ok = true;
         if (!is_left_out(c->value[i])) {
-            fine = spec->rest ? add_rest(e, call, c->loc[i], c->value[i], spec->name, out)
-                              : add_operand(e, call, c->loc[i], c->value[i], spec->name, out);
+            ok = spec->rest ? add_rest(e, call, c->loc[i], c->value[i], spec->name, out)
+                            : add_operand(e, call, c->loc[i], c->value[i], spec->name, out);
         } else if (spec->optional) {
             hd_push(e->arena, &out->list, hir_no_ref());
         } else {
             hfe_fail(e, HD_E_TYPE, call->loc, op_signature(e, c->s, call->name), NULL,
                      "the op '%s' needs its operand '%s'", call->name, spec->name);
-            fine = false;
+            ok = false;
         }
-        if (!fine) {
+        if (!ok) {
             return false;
         }
     }

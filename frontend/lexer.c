@@ -237,11 +237,7 @@ static void lex_other(lexer *l) {
         e = hd_err(l->p->diags, HD_E_SYNTAX, bad->loc, "unexpected character '%.*s'",
                    (int)(l->at - from), from);
     }
-    if (c == '\'') {
-        e->hint = "strings are written in double quotes";
-    } else if (c == '&' || c == '|' || c == '!') {
-        e->hint = "boolean operators are the words 'and', 'or' and 'not'";
-    }
+    e->hint = hfe_foreign_sign(from, l->end);
 }
 
 void hfe_lex(hfe_program *p, hd_loc start, const char *begin, const char *end, hfe_tokens *out) {

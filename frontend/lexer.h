@@ -85,6 +85,11 @@ typedef struct hfe_tokens {
 /* Tokens of `begin`..`end`, whose first byte is at `start`. Errors are reported and leave BAD. */
 void hfe_lex(hfe_program *p, hd_loc start, const char *begin, const char *end, hfe_tokens *out);
 
+/* What to write instead of a word of other languages, or of the sign of one that at..end begins
+ * with: static text. NULL for any other word (NULL, too) and sign. */
+const char *hfe_foreign_word(const char *word);
+const char *hfe_foreign_sign(const char *at, const char *end);
+
 /* For messages: "a name", "'=='", "the end of the line". */
 const char *hfe_token_name(hfe_token_kind kind);
 

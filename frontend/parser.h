@@ -34,13 +34,20 @@ hd_diag *hfe_trouble(hfe_parser *ps, hd_loc loc, const char *format, ...)
 hd_diag *hfe_expected(hfe_parser *ps, const char *what);
 bool hfe_enter(hfe_parser *ps); /* one level deeper; false, reported, at the limit */
 void hfe_leave(hfe_parser *ps);
-/* What to write instead of a word of other languages; NULL for other words. */
-const char *hfe_foreign_word(const char *word);
+/* A definition, at the start of a line. In the middle of a block: the block was not closed. */
+bool hfe_at_definition(const hfe_parser *ps);
+/* A word of configs: only where no variable can be meant. `config` itself: hfe_at_config. */
+bool hfe_at_word(const hfe_parser *ps, const char *word);
+bool hfe_at_config(const hfe_parser *ps);
+/* Skips to the end of the statement: a line's end, or a closing brace, of this block. */
+void hfe_recover(hfe_parser *ps);
 /* From the start of `from` to the end of the last token read. */
 hd_loc hfe_span(const hfe_parser *ps, hd_loc from);
 
 hfe_expr *hfe_parse_expr(hfe_parser *ps);
-hfe_expr *hfe_parse_string(hfe_parser *ps); /* at a STRING token */
+hfe_expr *hfe_parse_string(hfe_parser *ps);    /* at a STRING token */
+hfe_stmt *hfe_parse_statement(hfe_parser *ps); /* NULL: it was reported */
+void hfe_end_statement(hfe_parser *ps);        /* its end, or an error, which is skipped */
 void hfe_parse_block(hfe_parser *ps, hfe_block *out);
 
 #endif

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "frontend/config.h"
+#include "frontend/lexer.h"
 #include "ir/signature.h"
 
 typedef struct resolver {
@@ -268,8 +269,11 @@ static void refuse_name(resolver *r, const hfe_expr *x, const char *name) {
     hd_diag *d = hd_err(r->p->diags, HD_E_NAME, x->loc, "unknown name '%s'", name);
     const char *page = hfe_library_page(r->p, name);
     const char *near = hd_nearest(name, candidates.list.at, candidates.list.n);
+    const char *foreign = hfe_foreign_word(name);
     if (page != NULL) {
         d->hint = hd_printf(r->p->arena, "it is in the library: use \"%s\"", page);
+    } else if (foreign != NULL) {
+        d->hint = foreign;
     } else if (near != NULL) {
         d->hint = hd_printf(r->p->arena, "did you mean '%s'?", near);
     } else if (x == r->called) {

@@ -100,7 +100,7 @@ static void count_ops(const hir_module *m, hir_id first, module_facts *f) {
     HIR_EACH(m, op, first) {
         const hir_op *o = hir_op_at(m, op);
         f->ops[o->code]++;
-        if (!hir_has_trait(o->code, HIR_REGION)) f->total_ops++;
+        if (!hir_is_kernel(o)) f->total_ops++;
         count_work(m, op, f);
         count_ops(m, o->body_first, f);
     }

@@ -4,12 +4,9 @@
 #include "ir/text.h"
 
 static void print_typed_name(hd_text *out, const char *name, hir_type type) {
-    hd_text type_text;
-    hd_text_init(&type_text, out->arena);
-    hir_print_type(&type_text, type);
     hd_text_add(out, "{\"name\": ");
     inspect_json_string(out, name);
-    hd_text_f(out, ", \"type\": \"%s\"}", type_text.at);
+    hd_text_f(out, ", \"type\": \"%s\"}", hir_type_string(out->arena, type));
 }
 
 static void print_values(const char *key, const facts_value *at, size_t n, hd_text *out) {

@@ -61,8 +61,8 @@ static void note_read(collector *c, const hir_op *o, uint32_t operand, uint32_t 
 /* An op reads a state once, whatever number of its operands it is; what only adds rows to it, or
  * passes it on, reads nothing, and of the two forms of latent attention a token takes the first. */
 static void note_reads(collector *c, const hir_op *o) {
-    if (hir_has_trait(o->code, HIR_VIEW) || hir_has_trait(o->code, HIR_REGION) ||
-        o->code == HIR_YIELD_OP || o->code == HIR_ATTENTION_EXPANDED_OP)
+    if (hir_has_trait(o->code, HIR_VIEW) || hir_is_kernel(o) || o->code == HIR_YIELD_OP ||
+        o->code == HIR_ATTENTION_EXPANDED_OP)
         return;
     for (uint32_t i = 0; i < o->n_args; i++) {
         const uint32_t state = state_read(c->m, o->args[i]);

@@ -93,6 +93,8 @@ typedef struct ledger_report {
     HD_VEC(ledger_kernel) kernels; /* of `compiled`, in order of the program */
 } ledger_report;
 
+/* All of the report, in the subject's arena; false and a diagnostic: the passes failed on a copy.
+ */
 bool ledger_collect(const inspect_subject *s, ledger_report *out);
 void ledger_text(const ledger_report *r, hd_text *out);
 void ledger_json(const ledger_report *r, hd_text *out);

@@ -101,8 +101,7 @@ static void print_sources(const ledger_report *r, hd_text *out) {
               (unsigned long long)reads.output);
 }
 
-/* ---- Table 1 ----------------------------------------------------------------------------------
- */
+/* ---- Table 1 --------------------------------------------------------------------------------- */
 
 enum { TABLE_LABEL = 50 };
 

@@ -81,7 +81,7 @@ void memory_plan_find(const hir_module *m, hd_arena *a, memory_plan *out) {
         number += !hir_value_at(m, m->inputs.at[i])->name;
     HIR_EACH(m, op, m->first) {
         const hir_op *o = hir_op_at(m, op);
-        if (hir_has_trait(o->code, HIR_REGION)) {
+        if (hir_is_kernel(o)) {
             read_at(m, o->body_first, out->kernels, last);
             add_kernel(m, a, op, out->kernels++, number, out);
         }

@@ -57,11 +57,12 @@ hir_unroll *mixing_plan(hd_arena *a, hd_diags *d, const hir_module *graph, mixin
 /* All of the matrix, for these tokens. The check sum_i J_i v_i = h_l must hold. */
 bool mixing_find(hir_unroll *u, hd_diags *d, hir_weight_source source, void *context,
                  const double *ids, int64_t tokens, mixing *out);
-void mixing_find_rank(mixing *x);
+void mixing_find_rank(mixing *x); /* `rank` and `full_rank`, of the samples that are there */
 /* Numerical rank of a [rows, columns] matrix: pivots of a QR decomposition above 1e-9 of the
  * largest. `m` is overwritten. */
 uint32_t mixing_rank_of(double *m, size_t rows, size_t columns);
 
+/* Plan, matrix and rank of the subject's graph, weights and tokens; false and a diagnostic. */
 bool mixing_collect(const inspect_subject *s, mixing *out);
 void mixing_text(const mixing *x, hd_text *out);
 void mixing_svg(const mixing *x, hd_text *out);

@@ -47,10 +47,12 @@ typedef struct profile_tables {
     profile_table phases[PROFILE_PHASES];
 } profile_tables;
 
-double profile_nanoseconds(const profile_entry *e);
+double profile_nanoseconds(const profile_entry *e); /* work and wait */
+/* The tables of s->profile, which has to be there, in the subject's arena. Always true, as the
+ * table of views wants it. */
 bool profile_collect(const inspect_subject *s, profile_tables *out);
 void profile_text(const profile_tables *x, hd_text *out);
 void profile_json(const profile_tables *x, hd_text *out);
-void profile_folded(const profile_tables *x, hd_text *out);
+void profile_folded(const profile_tables *x, hd_text *out); /* stacks for flame graphs */
 
 #endif

@@ -21,8 +21,7 @@ typedef struct differ {
     int indent;
 } differ;
 
-/* ---- lines -------------------------------------------------------------------------------------
- */
+/* ---- lines ----------------------------------------------------------------------------------- */
 static void indent(differ *d, int more) {
     hd_text_f(d->out, "%*s", d->indent + more, "");
 }
@@ -111,8 +110,7 @@ static void finish(changes *c) {
         counts->same++;
 }
 
-/* ---- the module itself -------------------------------------------------------------------------
- */
+/* ---- the module itself ----------------------------------------------------------------------- */
 static void title_text(differ *d, const void *what) {
     hd_text_add(d->out, what);
 }
@@ -180,8 +178,7 @@ static void diff_heads(differ *d) {
     diff_unused_below(d, b, a, '+');
 }
 
-/* ---- tables ------------------------------------------------------------------------------------
- */
+/* ---- tables ---------------------------------------------------------------------------------- */
 typedef struct table_row { /* a weight, a state or an input */
     const char *name;
     hir_type type;
@@ -292,8 +289,7 @@ static void diff_inputs(differ *d) {
     }
 }
 
-/* ---- ops ---------------------------------------------------------------------------------------
- */
+/* ---- ops ------------------------------------------------------------------------------------- */
 typedef struct op_pair {
     hir_id a, b;
 } op_pair;
@@ -378,8 +374,7 @@ static void diff_op(differ *d, hir_id a, hir_id b, const char *moved) {
     finish(&c);
 }
 
-/* ---- lists: the top level, or the bodies of two kernels ----------------------------------------
- */
+/* ---- lists: the top level, or the bodies of two kernels -------------------------------------- */
 static bool listed(const hir_module *m, hir_id op) {
     return hir_op_at(m, op)->code != HIR_YIELD_OP;
 }
@@ -387,7 +382,7 @@ static bool listed(const hir_module *m, hir_id op) {
 /* The op of the other side that an op or a kernel was matched with. */
 static hir_id partner(const hir_diff_side *s, const hir_diff_side *other, const uint32_t *position,
                       hir_id op) {
-    if (hir_has_trait(hir_op_at(s->m, op)->code, HIR_REGION)) return s->kernel_match[op];
+    if (hir_is_kernel(hir_op_at(s->m, op))) return s->kernel_match[op];
     const uint32_t match = s->match[position[op]];
     return match == HIR_NONE ? HIR_NONE : other->op[match];
 }
@@ -464,7 +459,7 @@ static void diff_kernel(differ *d, const list *outer, hir_id a, hir_id b, const 
 static void added_kernel(differ *d, const list *outer, hir_id b);
 
 static void diff_one(differ *d, const list *l, hir_id from, hir_id op) {
-    const bool kernel = hir_has_trait(hir_op_at(d->b.m, op)->code, HIR_REGION);
+    const bool kernel = hir_is_kernel(hir_op_at(d->b.m, op));
     if (from == HIR_NONE) {
         if (kernel) {
             added_kernel(d, l, op);
@@ -497,8 +492,7 @@ static void diff_lists(differ *d, list *l) {
     removed_until(d, l, &next, HIR_NONE);
 }
 
-/* ---- kernels -----------------------------------------------------------------------------------
- */
+/* ---- kernels --------------------------------------------------------------------------------- */
 /* Results are the same when they yield the same. */
 static bool same_yield(const differ *d, hir_id ra, hir_id rb) {
     return same_operand(d, hir_value_ref(ra), hir_value_ref(rb));
@@ -594,8 +588,7 @@ static void added_kernel(differ *d, const list *outer, hir_id b) {
     d->indent -= 2;
 }
 
-/* ---- all ---------------------------------------------------------------------------------------
- */
+/* ---- all ------------------------------------------------------------------------------------- */
 static uint32_t *positions(const hir_diff_side *s, hd_arena *a) {
     uint32_t *at = hd_new_array(a, uint32_t, s->m->ops.n);
     for (uint32_t i = 0; i < s->n; i++)

@@ -15,8 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- hashes ------------------------------------------------------------------------------------
- */
+/* ---- hashes ---------------------------------------------------------------------------------- */
 static uint64_t mix(uint64_t h, uint64_t x) {
     h = (h ^ x) * 0x9e3779b97f4a7c15u;
     return h ^ (h >> 29);
@@ -68,8 +67,7 @@ static uint64_t hash_source(const hir_diff_side *s, uint64_t h, hir_diff_origin 
     return h;
 }
 
-/* ---- flattening --------------------------------------------------------------------------------
- */
+/* ---- flattening ------------------------------------------------------------------------------ */
 hir_diff_origin hir_diff_source(const hir_diff_side *s, hir_ref r) {
     switch ((hir_ref_kind)r.kind) {
     case HIR_REF_NONE: break;
@@ -151,7 +149,7 @@ static void flatten(hir_diff_side *s, const hir_module *m, hd_arena *a) {
     for (uint32_t i = 0; i < m->inputs.n; i++)
         s->value[m->inputs.at[i]] = (hir_diff_origin){HIR_FROM_INPUT, i, 0};
     HIR_EACH(m, id, m->first) {
-        if (hir_has_trait(hir_op_at(m, id)->code, HIR_REGION))
+        if (hir_is_kernel(hir_op_at(m, id)))
             take_kernel(s, a, id);
         else
             take_op(s, id);
@@ -161,8 +159,7 @@ static void flatten(hir_diff_side *s, const hir_module *m, hd_arena *a) {
     find_users(s, a);
 }
 
-/* ---- equal expressions -------------------------------------------------------------------------
- */
+/* ---- equal expressions ----------------------------------------------------------------------- */
 typedef struct hashed {
     uint64_t hash;
     uint32_t at;
@@ -217,8 +214,7 @@ static void pair_equal(hir_diff_side *a, hir_diff_side *b, hd_arena *arena, bool
     }
 }
 
-/* ---- neighbours --------------------------------------------------------------------------------
- */
+/* ---- neighbours ------------------------------------------------------------------------------ */
 typedef enum strictness { SAME_EXPRESSION, SAME_HEAD, SAME_CODE, STRICTNESSES } strictness;
 
 enum {
@@ -374,8 +370,7 @@ static void pair_anchors(hir_diff_side *a, hir_diff_side *b, hd_arena *arena) {
     }
 }
 
-/* ---- kernels -----------------------------------------------------------------------------------
- */
+/* ---- kernels --------------------------------------------------------------------------------- */
 typedef struct vote {
     hir_id a, b;
     uint32_t votes;

@@ -77,10 +77,8 @@ static bool count_elements(hir_type t, int64_t *n) {
 }
 
 bool eval_too_large(eval_call *c, hd_loc loc, const char *what, hir_type t) {
-    hd_text type;
-    hd_text_init(&type, c->scratch);
-    hir_print_type(&type, t);
-    hd_diag *diag = hd_err(c->d, HD_E_LIMIT, loc, "%s is too large to evaluate: %s", what, type.at);
+    hd_diag *diag = hd_err(c->d, HD_E_LIMIT, loc, "%s is too large to evaluate: %s", what,
+                           hir_type_string(c->scratch, t));
     diag->cause = hd_printf(c->d->arena, "the values of one call may have %lld elements in all",
                             (long long)HIR_EVAL_MAX_ELEMENTS);
     diag->hint = "evaluate fewer tokens in one call, or a smaller model";
@@ -264,7 +262,7 @@ static bool prepare(eval_call *c, const hir_op *op, prepared *out) {
         out->x[i] = &operands[i];
     }
     if (op->n_args && out->x[0]) c->operand = *out->x[0];
-    if (!op->n_results || hir_has_trait(op->code, HIR_REGION)) return true;
+    if (!op->n_results || hir_is_kernel(op)) return true;
     out->y = &c->values[op->results[0]];
     return make_room(c, op, out->y);
 }
@@ -294,7 +292,7 @@ static bool run_op(eval_group g, hir_id id) {
         g.at[r].step++;
         if (!prepare(&g.at[r], op, &of[r])) return false;
     }
-    if (hir_has_trait(op->code, HIR_REGION) && !run_list(g, op->body_first)) return false;
+    if (hir_is_kernel(op) && !run_list(g, op->body_first)) return false;
     for (uint32_t r = 0; r < g.n; r++)
         if (!rules[op->code](&g.at[r], op, of[r].x, of[r].y)) return false;
     for (uint32_t r = 0; r < g.n; r++)

@@ -111,8 +111,7 @@ bool eval_comm_part(eval_call *c, const hir_op *op, const hir_array *const *x, h
     return true;
 }
 
-/* ---- between the stages of a pipeline ---------------------------------------------------------
- */
+/* ---- between the stages of a pipeline -------------------------------------------------------- */
 bool eval_message_waits(const eval_call *c, int64_t from) {
     const eval_mail *mail = c->mail;
     for (size_t i = 0; mail && i < mail->messages.n; i++) {

@@ -100,8 +100,7 @@ bool eval_depth_weights(eval_call *c, const hir_op *op, const hir_array *const *
     return true;
 }
 
-/* ---- inverse RMS, scores, mix, merge
- * ----------------------------------------------------------------------------- */
+/* ---- inverse RMS, scores, mix, merge --------------------------------------------------------- */
 bool eval_depth_inverse_rms(eval_call *c, const hir_op *op, const hir_array *const *x,
                             hir_array *y) {
     int64_t d = x[0]->type.dim[1];
@@ -111,22 +110,33 @@ bool eval_depth_inverse_rms(eval_call *c, const hir_op *op, const hir_array *con
     return true;
 }
 
+enum { SCORE_QUERIES, SCORE_BIAS, SCORE_INVERSE, SCORE_SOURCES }; /* operands of depth.scores */
+
+/* out[heads]: source i of token t by one query, without the bias. */
+static void score_source(const hir_op *op, const hir_array *const *x, int64_t t, int64_t i,
+                         int64_t query, double *out) {
+    const int64_t n = op->n_args - SCORE_SOURCES, heads = hir_attr_int(op, HIR_A_HEADS, 1);
+    const int64_t d = x[SCORE_SOURCES]->type.dim[1];
+    double factor = hir_attr_float(op, HIR_A_SCALE, 1);
+    if (x[SCORE_INVERSE]) factor *= x[SCORE_INVERSE]->at[t * n + i];
+    for (int64_t h = 0; h < heads; h++)
+        out[h] = score(x[SCORE_QUERIES]->at + query * d, x[SCORE_SOURCES + i]->at + t * d,
+                       d / heads, h, factor);
+}
+
 bool eval_depth_scores(eval_call *c, const hir_op *op, const hir_array *const *x, hir_array *y) {
-    enum { QUERIES, SCORE_BIAS, SCORE_INVERSE, FIRST };
-    int64_t n = op->n_args - FIRST, heads = hir_attr_int(op, HIR_A_HEADS, 1), at = 0;
-    int64_t d = x[FIRST]->type.dim[1], queries = y->type.dim[2];
-    bool with_t = hir_type_has_t(hir_ref_type(c->m, op->args[QUERIES]));
+    const int64_t n = op->n_args - SCORE_SOURCES, queries = y->type.dim[2];
+    const int64_t heads = hir_attr_int(op, HIR_A_HEADS, 1);
+    const bool own_query = hir_type_has_t(hir_ref_type(c->m, op->args[SCORE_QUERIES]));
+    double *out = y->at;
     for (int64_t t = 0; t < y->type.dim[0]; t++)
         for (int64_t i = 0; i < n; i++)
-            for (int64_t s = 0; s < queries; s++)
-                for (int64_t h = 0; h < heads; h++) {
-                    const double *q = x[QUERIES]->at + (with_t ? t : s) * d;
-                    double factor = hir_attr_float(op, HIR_A_SCALE, 1);
-                    if (x[SCORE_INVERSE]) factor *= x[SCORE_INVERSE]->at[t * n + i];
-                    y->at[at] = score(q, x[FIRST + i]->at + t * d, d / heads, h, factor);
-                    if (x[SCORE_BIAS]) y->at[at] += x[SCORE_BIAS]->at[i * queries + s];
-                    at++;
-                }
+            for (int64_t s = 0; s < queries; s++, out += heads) {
+                const double bias = x[SCORE_BIAS] ? x[SCORE_BIAS]->at[i * queries + s] : 0;
+                score_source(op, x, t, i, own_query ? t : s, out);
+                for (int64_t h = 0; h < heads; h++)
+                    out[h] += bias;
+            }
     return true;
 }
 

@@ -8,8 +8,7 @@
 
 #include "ir/eval_private.h"
 
-/* ---- liveness, once per evaluator ---------------------------------------------------------------
- */
+/* ---- liveness, once per evaluator ------------------------------------------------------------ */
 
 static hir_id memory_of(const hir_eval *e, hir_ref ref) {
     return ref.kind == HIR_REF_VALUE ? e->memory[ref.index] : HIR_NONE;
@@ -24,7 +23,7 @@ static void place_results(hir_eval *e, const hir_op *op) {
     } else if (hir_has_trait(op->code, HIR_VIEW)) {
         const uint32_t state = hir_state_operand(op->code);
         e->memory[op->results[0]] = memory_of(e, op->args[state == HIR_NONE ? 0 : state]);
-    } else if (!hir_has_trait(op->code, HIR_REGION)) {
+    } else if (!hir_is_kernel(op)) {
         for (uint32_t i = 0; i < op->n_results; i++)
             e->memory[op->results[i]] = op->results[i];
     }

@@ -20,10 +20,7 @@ bool hir_refuse(hir_check *c, hd_error code, const char *hint, const char *forma
 }
 
 const char *hir_type_text(const hir_check *c, hir_type t) {
-    hd_text text;
-    hd_text_init(&text, c->d->arena);
-    hir_print_type(&text, t);
-    return text.at;
+    return hir_type_string(c->d->arena, t);
 }
 
 const char *hir_arg_name(const hir_check *c, uint32_t i) {
@@ -151,8 +148,7 @@ bool hir_infer(const hir_module *m, const hir_op *op, hd_diags *d, hir_type *out
     return true;
 }
 
-/* ---- helpers of the rules ----------------------------------------------------------------------
- */
+/* ---- helpers of the rules -------------------------------------------------------------------- */
 bool hir_is_value(hir_check *c, uint32_t i) {
     if (c->op->args[i].kind == HIR_REF_VALUE) return true;
     return hir_refuse(c, HD_E_TYPE, NULL, "operand %s must be a value (%%), not a %s",
@@ -160,13 +156,13 @@ bool hir_is_value(hir_check *c, uint32_t i) {
                       c->op->args[i].kind == HIR_REF_WEIGHT ? "weight (@)" : "state ($)");
 }
 
-/* "cache_append", or "a or b or c": the ops that take a state. */
+/* "a, b, c": the ops that take a state. */
 static const char *ops_with_state(const hir_check *c) {
     hd_text text;
     hd_text_init(&text, c->d->arena);
     for (int code = 0; code < HIR_OPCODE_COUNT; code++)
         if (hir_state_operand((hir_opcode)code) != HIR_NONE)
-            hd_text_f(&text, "%s%s", text.n ? " or " : "", hir_info((hir_opcode)code)->name);
+            hd_text_f(&text, "%s%s", text.n ? ", " : "", hir_info((hir_opcode)code)->name);
     return text.at;
 }
 
@@ -183,7 +179,7 @@ bool hir_plain(hir_check *c, uint32_t i) {
     hir_type t = hir_arg(c, i);
     if (c->op->args[i].kind == HIR_REF_STATE)
         return hir_refuse(c, HD_E_TYPE, "cache_append writes a state and gives it as a value",
-                          "operand %s is a state ($); only %s takes one", hir_arg_name(c, i),
+                          "operand %s is a state ($), which is for %s", hir_arg_name(c, i),
                           ops_with_state(c));
     if (t.dtype == HIR_I32)
         return hir_refuse(c, HD_E_TYPE, "ids are for gather, pick, mark and expert_linear",

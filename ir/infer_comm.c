@@ -104,8 +104,7 @@ bool hir_rule_comm_part(hir_check *c, hir_type *y) {
     return true;
 }
 
-/* ---- between the stages of a pipeline ---------------------------------------------------------
- */
+/* ---- between the stages of a pipeline -------------------------------------------------------- */
 static bool stage_fits(hir_check *c, hir_attr_id id) {
     const int64_t stage = hir_attr_int(c->op, id, 0);
     return (stage >= 0 && stage < HIR_MAX_RANKS) ||

@@ -81,6 +81,8 @@ bool hir_value_dtype_by_name(const char *name, hir_dtype *out);
  * x itself, since the evaluator computes in f64. */
 double hir_rounded(hir_dtype t, double x);
 void hir_print_type(hd_text *out, hir_type t); /* f32[T, 4, 32] */
+/* The same as text of its own, in `a`. */
+const char *hir_type_string(hd_arena *a, hir_type t);
 
 /* ---- handles ------------------------------------------------------------------------------- */
 typedef uint32_t hir_id; /* index of an op or a value */
@@ -361,9 +363,14 @@ hir_module *hir_module_new(hd_arena *a, const char *name);
  * that cache_append makes. */
 void hir_set_state_dtype(hir_module *m, hir_state_kind kind, hir_dtype dtype);
 hir_module *hir_module_clone(const hir_module *m, hd_arena *a);
+/* A model takes one i32[T] and runs as NAME_forward; other modules are plain functions. */
+bool hir_is_model(const hir_module *m);
 
 static inline hir_op *hir_op_at(const hir_module *m, hir_id op) {
     return &m->ops.at[op];
+}
+static inline bool hir_is_kernel(const hir_op *op) { /* has a body */
+    return hir_has_trait(op->code, HIR_REGION);
 }
 static inline hir_value *hir_value_at(const hir_module *m, hir_id v) {
     return &m->values.at[v];

@@ -18,24 +18,17 @@
  *   threads     the splits that the form may have
  *   rows        "last" kernels are of a form that may be, and write no state; only "last" kernels
  *               and output 0 of a model read their results
+ *   in place_rules.c, once plan-memory has run:
  *   memory      results are inside their areas; values live at the same time do not overlap
  *   runs        of layers of a stage that has several (ir/runs.h): they receive first and send
  *               last; what one leaves for another is kept
  */
 #include <string.h>
 
+#include "ir/kernel_rules.h"
 #include "ir/kernels.h"
-#include "ir/runs.h"
 
-typedef struct rules {
-    const hir_module *m;
-    hd_diags *d;
-    hir_id kernel; /* being looked at */
-    bool model;    /* one i32[T] input: NAME_forward */
-    bool ok;
-} rules;
-
-static bool refuse(rules *r, hir_id op, const char *what, const char *hint) {
+bool hir_rules_refuse(hir_rules *r, hir_id op, const char *what, const char *hint) {
     const hir_op *o = hir_op_at(r->m, op);
     const hd_loc loc = hir_place_of(r->m, op);
     const char *kernel =
@@ -46,7 +39,7 @@ static bool refuse(rules *r, hir_id op, const char *what, const char *hint) {
                               hir_info(o->code)->name, what);
     hd_text text;
     hd_text_init(&text, r->d->arena);
-    if (!hir_has_trait(o->code, HIR_REGION)) {
+    if (!hir_is_kernel(o)) {
         hir_print_op(r->m, op, &text);
         e->cause = text.at;
     }
@@ -55,49 +48,46 @@ static bool refuse(rules *r, hir_id op, const char *what, const char *hint) {
     return false;
 }
 
-static bool require(rules *r, hir_id op, bool holds, const char *what) {
-    return holds || refuse(r, op, what, NULL);
+bool hir_rules_require(hir_rules *r, hir_id op, bool holds, const char *what) {
+    return holds || hir_rules_refuse(r, op, what, NULL);
 }
 
 /* ---- facts --------------------------------------------------------------------------------- */
-static bool has_c(hir_type t) {
-    return hir_type_has_c(t);
-}
-
-static hir_id def_of(const rules *r, hir_ref x) {
+static hir_id def_of(const hir_rules *r, hir_ref x) {
     return x.kind == HIR_REF_VALUE ? hir_value_at(r->m, x.index)->op : HIR_NONE;
 }
 
-static bool is_inner(const rules *r, hir_ref x) {
+static bool is_inner(const hir_rules *r, hir_ref x) {
     hir_id def = def_of(r, x);
     return def != HIR_NONE && hir_op_at(r->m, def)->parent == r->kernel;
 }
 
-static bool is_a(const rules *r, hir_ref x, hir_opcode code) {
+static bool is_a(const hir_rules *r, hir_ref x, hir_opcode code) {
     hir_id def = def_of(r, x);
     return def != HIR_NONE && hir_op_at(r->m, def)->code == code;
 }
 
-static bool is_last(const rules *r, hir_id kernel) {
+static bool is_last(const hir_rules *r, hir_id kernel) {
     return hir_rows_of(hir_op_at(r->m, kernel)) == HIR_ROWS_LAST;
 }
 
 /* ---- weights ------------------------------------------------------------------------------- */
 /* Panels are read by the linear ops of contractions, and those that are not narrow also by gather;
  * all other ops read f32 rows. */
-static void check_weights(rules *r, hir_id op) {
+static void check_weights(hir_rules *r, hir_id op) {
     const hir_op *o = hir_op_at(r->m, op);
     for (uint32_t i = 0; i < o->n_args; i++) {
         if (o->args[i].kind != HIR_REF_WEIGHT) continue;
         const hir_weight *w = &r->m->weights.at[o->args[i].index];
         if (o->code == HIR_GATHER_OP && i == 0)
-            require(r, op, w->layout != HIR_LAYOUT_NARROW,
-                    "the table is stored as a narrow matrix");
+            hir_rules_require(r, op, w->layout != HIR_LAYOUT_NARROW,
+                              "the table is stored as a narrow matrix");
         else if (hir_is_matrix(o->code, i))
-            require(r, op, w->layout != HIR_LAYOUT_ROWS, "the matrix is not stored in panels");
+            hir_rules_require(r, op, w->layout != HIR_LAYOUT_ROWS,
+                              "the matrix is not stored in panels");
         else if (w->layout != HIR_LAYOUT_ROWS || w->type.dtype != HIR_F32)
-            refuse(r, op, "it reads elements of a weight that is not stored as f32 rows",
-                   "the layout pass decides how weights are stored");
+            hir_rules_refuse(r, op, "it reads elements of a weight that is not stored as f32 rows",
+                             "the layout pass decides how weights are stored");
     }
 }
 
@@ -112,13 +102,14 @@ static bool is_primitive(hir_opcode code) {
 
 /* ---- caches -------------------------------------------------------------------------------- */
 /* A value of cache length is the result of cache_append and may only be yielded. */
-static void check_cache_use(rules *r, hir_id op) {
+static void check_cache_use(hir_rules *r, hir_id op) {
     const hir_op *o = hir_op_at(r->m, op);
     for (uint32_t i = 0; i < o->n_args; i++) {
-        if (o->args[i].kind != HIR_REF_VALUE || !has_c(hir_ref_type(r->m, o->args[i]))) continue;
+        if (o->args[i].kind != HIR_REF_VALUE || !hir_type_has_c(hir_ref_type(r->m, o->args[i])))
+            continue;
         const bool is_state = hir_state_of_value(r->m, o->args[i]) != HIR_NONE;
-        require(r, op, o->code == HIR_YIELD_OP && is_state,
-                "a value of cache length goes from cache_append to yield only");
+        hir_rules_require(r, op, o->code == HIR_YIELD_OP && is_state,
+                          "a value of cache length goes from cache_append to yield only");
     }
 }
 
@@ -129,14 +120,14 @@ static bool is_tile(hir_type t) {
     return t.dtype == HIR_F32 && t.rank == 2 && hir_is_tokens(t.dim[0]);
 }
 
-static void check_linear(rules *r, hir_id op, hir_ref *x) {
+static void check_linear(hir_rules *r, hir_id op, hir_ref *x) {
     const hir_op *o = hir_op_at(r->m, op);
     hir_type t = hir_ref_type(r->m, o->args[0]);
-    require(r, op, o->args[0].kind == HIR_REF_VALUE && is_tile(t), "x is not f32[T, K]");
-    require(r, op, o->args[1].kind == HIR_REF_WEIGHT, "the matrix is not a weight");
-    require(r, op, o->args[2].kind != HIR_REF_VALUE, "the bias is not a weight");
-    require(r, op, x->kind == HIR_REF_NONE || hir_ref_equal(*x, o->args[0]),
-            "the linear ops of a kernel have one x");
+    hir_rules_require(r, op, o->args[0].kind == HIR_REF_VALUE && is_tile(t), "x is not f32[T, K]");
+    hir_rules_require(r, op, o->args[1].kind == HIR_REF_WEIGHT, "the matrix is not a weight");
+    hir_rules_require(r, op, o->args[2].kind != HIR_REF_VALUE, "the bias is not a weight");
+    hir_rules_require(r, op, x->kind == HIR_REF_NONE || hir_ref_equal(*x, o->args[0]),
+                      "the linear ops of a kernel have one x");
     *x = o->args[0];
 }
 
@@ -144,24 +135,24 @@ static bool is_number(hir_type t) {
     return t.rank == 0 || (t.rank == 1 && t.dim[0] == 1);
 }
 
-static void check_number(rules *r, hir_id op) {
-    require(r, op, is_number(hir_value_at(r->m, hir_op_at(r->m, op)->results[0])->type),
-            "a constant in an epilogue is not a scalar");
+static void check_number(hir_rules *r, hir_id op) {
+    hir_rules_require(r, op, is_number(hir_value_at(r->m, hir_op_at(r->m, op)->results[0])->type),
+                      "a constant in an epilogue is not a scalar");
 }
 
-static void check_epilogue(rules *r, hir_id op) {
+static void check_epilogue(hir_rules *r, hir_id op) {
     const hir_op *o = hir_op_at(r->m, op);
     hir_type tile = hir_value_at(r->m, o->results[0])->type;
     if (o->code == HIR_CONVERT_OP) tile.dtype = HIR_F32; /* it is computed in f32 */
-    if (!require(r, op, is_tile(tile), "an epilogue makes f32[T, N]")) return;
+    if (!hir_rules_require(r, op, is_tile(tile), "an epilogue makes f32[T, N]")) return;
     for (uint32_t i = 0; i < o->n_args; i++) {
         hir_ref x = o->args[i];
         hir_type t = hir_ref_type(r->m, x);
         bool fits = is_tile(t) && t.dim[1] == tile.dim[1];
         bool column = is_number(t) || (t.rank == 1 && t.dim[0] == tile.dim[1] && !is_inner(r, x));
-        require(r, op, fits || column, "an operand is not a [T, N], [N] or scalar");
-        require(r, op, !is_inner(r, x) || !is_a(r, x, HIR_RESHAPE_OP),
-                "an operand is reshaped in the kernel");
+        hir_rules_require(r, op, fits || column, "an operand is not a [T, N], [N] or scalar");
+        hir_rules_require(r, op, !is_inner(r, x) || !is_a(r, x, HIR_RESHAPE_OP),
+                          "an operand is reshaped in the kernel");
     }
 }
 
@@ -173,7 +164,7 @@ static bool is_head_op(const hir_head_epilogue *epilogue, const hir_op *o) {
 
 /* The section of a contraction's body that an op belongs to: HEAD is the prologue, TAIL the
  * yield. */
-static part part_of(const rules *r, const hir_op *o) {
+static part part_of(const hir_rules *r, const hir_op *o) {
     if (o->code == HIR_LINEAR_OP) return LINEARS;
     if (o->code == HIR_CONST_OP || hir_has_trait(o->code, HIR_ELEMENTWISE)) return EPILOGUE;
     if (o->code == HIR_YIELD_OP) return TAIL;
@@ -188,21 +179,22 @@ static bool makes_x(const hir_op *o) {
            !hir_has_trait(o->code, HIR_EFFECT | HIR_POSITION);
 }
 
-static void check_front(rules *r, hir_id op, const hir_id *front, size_t n) {
+static void check_front(hir_rules *r, hir_id op, const hir_id *front, size_t n) {
     const hir_op *o = hir_op_at(r->m, op);
     for (uint32_t i = 0; i < o->n_args; i++)
         for (size_t k = 0; k < n; k++)
-            require(r, op, o->args[i].kind != HIR_REF_VALUE || o->args[i].index != front[k],
-                    "a value of the prologue is used after the linear ops");
+            hir_rules_require(r, op,
+                              o->args[i].kind != HIR_REF_VALUE || o->args[i].index != front[k],
+                              "a value of the prologue is used after the linear ops");
 }
 
-static void check_contraction(rules *r) {
+static void check_contraction(hir_rules *r) {
     part now = HEAD;
     hir_ref x = {HIR_REF_NONE, 0};
     HD_VEC(hir_id) front = {0};
     hir_head_epilogue epilogue;
     if (!hir_find_head_epilogue(r->m, r->d->arena, r->kernel, &epilogue))
-        refuse(r, epilogue.refused, epilogue.why, NULL);
+        hir_rules_refuse(r, epilogue.refused, epilogue.why, NULL);
     HIR_EACH(r->m, op, hir_op_at(r->m, r->kernel)->body_first) {
         const hir_op *o = hir_op_at(r->m, op);
         part p = is_head_op(&epilogue, o) ? EPILOGUE : part_of(r, o);
@@ -211,10 +203,10 @@ static void check_contraction(rules *r) {
             check_weights(r, op);
             continue;
         }
-        if (!require(r, op, p <= TAIL, "it cannot stand in a contraction")) continue;
+        if (!hir_rules_require(r, op, p <= TAIL, "it cannot stand in a contraction")) continue;
         if (p == TAIL && o->code == HIR_RESHAPE_OP) p = EPILOGUE;
-        require(r, op, p >= now && p != HEAD,
-                "the order in a contraction is: prologue, linear ops, epilogue, yield");
+        hir_rules_require(r, op, p >= now && p != HEAD,
+                          "the order in a contraction is: prologue, linear ops, epilogue, yield");
         now = p;
         if (o->code == HIR_LINEAR_OP)
             check_linear(r, op, &x);
@@ -228,45 +220,46 @@ static void check_contraction(rules *r) {
         if (o->code == HIR_YIELD_OP) check_cache_use(r, op);
         check_weights(r, op);
     }
-    require(r, r->kernel, x.kind != HIR_REF_NONE, "a contraction has a linear op");
+    hir_rules_require(r, r->kernel, x.kind != HIR_REF_NONE, "a contraction has a linear op");
 }
 
 /* ---- experts ------------------------------------------------------------------------------- */
-static void check_expert_linear(rules *r, hir_id op, hir_id first) {
+static void check_expert_linear(hir_rules *r, hir_id op, hir_id first) {
     const hir_op *o = hir_op_at(r->m, op), *f = hir_op_at(r->m, first);
-    require(r, op, o->args[0].kind == HIR_REF_VALUE && o->args[2].kind == HIR_REF_VALUE,
-            "x and ids are values");
-    require(r, op, hir_ref_type(r->m, o->args[0]).dtype == HIR_F32, "x is not f32");
-    require(r, op, o->args[1].kind == HIR_REF_WEIGHT, "the matrices are not a weight");
-    require(r, op, o->args[3].kind != HIR_REF_VALUE, "the biases are not a weight");
-    require(r, op, !is_inner(r, o->args[2]), "ids are made in the kernel itself");
-    require(r, op, !is_inner(r, o->args[0]) || is_a(r, o->args[0], HIR_RESHAPE_OP),
-            "x is made in the kernel itself");
+    hir_rules_require(r, op, o->args[0].kind == HIR_REF_VALUE && o->args[2].kind == HIR_REF_VALUE,
+                      "x and ids are values");
+    hir_rules_require(r, op, hir_ref_type(r->m, o->args[0]).dtype == HIR_F32, "x is not f32");
+    hir_rules_require(r, op, o->args[1].kind == HIR_REF_WEIGHT, "the matrices are not a weight");
+    hir_rules_require(r, op, o->args[3].kind != HIR_REF_VALUE, "the biases are not a weight");
+    hir_rules_require(r, op, !is_inner(r, o->args[2]), "ids are made in the kernel itself");
+    hir_rules_require(r, op, !is_inner(r, o->args[0]) || is_a(r, o->args[0], HIR_RESHAPE_OP),
+                      "x is made in the kernel itself");
     const bool alike = hir_ref_equal(o->args[0], f->args[0]) &&
                        hir_ref_equal(o->args[2], f->args[2]) &&
                        hir_type_equal(hir_value_at(r->m, o->results[0])->type,
                                       hir_value_at(r->m, f->results[0])->type);
-    require(r, op, alike, "the products of a kernel have one x, one choice and one size");
+    hir_rules_require(r, op, alike, "the products of a kernel have one x, one choice and one size");
 }
 
 /* An elementwise op on tiles [T, k, N]. */
-static void check_expert_epilogue(rules *r, hir_id op, hir_type tile) {
+static void check_expert_epilogue(hir_rules *r, hir_id op, hir_type tile) {
     const hir_op *o = hir_op_at(r->m, op);
     hir_type own = hir_value_at(r->m, o->results[0])->type;
     own.dtype = HIR_F32; /* it is computed in f32 */
-    require(r, op, hir_type_equal(own, tile), "an epilogue of experts makes f32[T, k, N]");
+    hir_rules_require(r, op, hir_type_equal(own, tile),
+                      "an epilogue of experts makes f32[T, k, N]");
     for (uint32_t i = 0; i < o->n_args; i++) {
         const hir_ref x = o->args[i];
         const hir_type t = hir_ref_type(r->m, x);
         const bool column = t.rank == 1 && t.dim[0] == tile.dim[2] && !is_inner(r, x);
-        require(r, op, hir_type_equal(t, tile) || is_number(t) || column,
-                "an operand is not a [T, k, N], [N] or scalar");
-        require(r, op, !is_inner(r, x) || !is_a(r, x, HIR_RESHAPE_OP),
-                "an operand is reshaped in the kernel");
+        hir_rules_require(r, op, hir_type_equal(t, tile) || is_number(t) || column,
+                          "an operand is not a [T, k, N], [N] or scalar");
+        hir_rules_require(r, op, !is_inner(r, x) || !is_a(r, x, HIR_RESHAPE_OP),
+                          "an operand is reshaped in the kernel");
     }
 }
 
-static void check_experts(rules *r) {
+static void check_experts(hir_rules *r) {
     const hir_id first = hir_form_op(r->m, r->kernel);
     const hir_type tile = hir_value_at(r->m, hir_result(r->m, first))->type;
     part now = HEAD;
@@ -275,17 +268,18 @@ static void check_experts(rules *r) {
         const bool product = o->code == HIR_EXPERT_LINEAR_OP;
         part p = product ? LINEARS : part_of(r, o);
         if (p == TAIL && o->code == HIR_RESHAPE_OP) p = EPILOGUE;
-        if (!require(r, op, p <= TAIL && o->code != HIR_LINEAR_OP,
-                     "it cannot stand in a contraction of experts"))
+        if (!hir_rules_require(r, op, p <= TAIL && o->code != HIR_LINEAR_OP,
+                               "it cannot stand in a contraction of experts"))
             continue;
-        require(r, op, p >= now,
-                "the order in a contraction of experts is: reshapes of what it reads, products, "
-                "epilogue, yield");
+        hir_rules_require(
+            r, op, p >= now,
+            "the order in a contraction of experts is: reshapes of what it reads, products, "
+            "epilogue, yield");
         now = p;
         if (product) check_expert_linear(r, op, first);
         if (o->code == HIR_CONST_OP)
-            require(r, op, is_number(hir_value_at(r->m, o->results[0])->type),
-                    "a constant in an epilogue is not a scalar");
+            hir_rules_require(r, op, is_number(hir_value_at(r->m, o->results[0])->type),
+                              "a constant in an epilogue is not a scalar");
         if (hir_has_trait(o->code, HIR_ELEMENTWISE)) check_expert_epilogue(r, op, tile);
         check_cache_use(r, op);
         check_weights(r, op);
@@ -293,25 +287,27 @@ static void check_experts(rules *r) {
 }
 
 /* ---- block contractions -------------------------------------------------------------------- */
-static void check_blocks(rules *r) {
+static void check_blocks(hir_rules *r) {
     uint32_t products = 0;
     HIR_EACH(r->m, op, hir_op_at(r->m, r->kernel)->body_first) {
         const hir_op *o = hir_op_at(r->m, op);
         if (o->code == HIR_RESHAPE_OP || o->code == HIR_YIELD_OP) continue;
-        if (!require(r, op, o->code == HIR_BLOCK_LINEAR_OP, "it cannot stand in a block kernel"))
+        if (!hir_rules_require(r, op, o->code == HIR_BLOCK_LINEAR_OP,
+                               "it cannot stand in a block kernel"))
             continue;
         const hir_type x = hir_ref_type(r->m, o->args[0]);
-        require(r, op, products++ == 0, "a block kernel has one block_linear");
-        require(r, op, hir_type_has_t(x) && x.dtype == HIR_F32, "x is not f32[T, G, K]");
-        require(r, op, o->args[1].kind == HIR_REF_WEIGHT, "the matrices are not a weight");
+        hir_rules_require(r, op, products++ == 0, "a block kernel has one block_linear");
+        hir_rules_require(r, op, hir_type_has_t(x) && x.dtype == HIR_F32, "x is not f32[T, G, K]");
+        hir_rules_require(r, op, o->args[1].kind == HIR_REF_WEIGHT,
+                          "the matrices are not a weight");
         check_weights(r, op);
     }
-    require(r, r->kernel, products > 0, "a block kernel has a block_linear");
+    hir_rules_require(r, r->kernel, products > 0, "a block kernel has a block_linear");
 }
 
 /* ---- sequences ----------------------------------------------------------------------------- */
 /* The body around the op that makes the form: `operands` is the form's rule for it. */
-static void check_sequence(rules *r, void (*operands)(rules *r, hir_id op)) {
+static void check_sequence(hir_rules *r, void (*operands)(hir_rules *r, hir_id op)) {
     part now = HEAD;
     uint32_t heads = 0, ops = 0;
     const bool epilogue = hir_has_form_trait(r->m, r->kernel, HIR_EPILOGUE);
@@ -321,33 +317,35 @@ static void check_sequence(rules *r, void (*operands)(rules *r, hir_id op)) {
         const bool forms = form != HIR_KERNEL_FORMS && hir_form(form)->kind == HIR_KERNEL_SEQUENCE;
         const part p = forms ? LINEARS : part_of(r, o);
         const bool may = (p != EPILOGUE || epilogue) && p <= TAIL && o->code != HIR_LINEAR_OP;
-        if (!require(r, op, may, "it cannot stand in a sequence kernel")) continue;
-        require(r, op, p >= now,
-                "the order in a sequence kernel is: reshapes of its operands, the op that looks "
-                "along the sequence, elementwise ops of its result, reshapes, yield");
+        if (!hir_rules_require(r, op, may, "it cannot stand in a sequence kernel")) continue;
+        hir_rules_require(
+            r, op, p >= now,
+            "the order in a sequence kernel is: reshapes of its operands, the op that looks "
+            "along the sequence, elementwise ops of its result, reshapes, yield");
         now = p;
         heads += p == HEAD;
         if (o->code == HIR_CONST_OP) check_number(r, op);
         if (hir_has_trait(o->code, HIR_ELEMENTWISE)) check_epilogue(r, op), check_weights(r, op);
         if (!forms) continue;
-        require(r, op, heads <= 1 || hir_takes_views(o->code),
-                "only the first operand is reshaped in front");
-        require(r, op, ops++ == 0, "a sequence kernel has one op that looks along the sequence");
+        hir_rules_require(r, op, heads <= 1 || hir_takes_views(o->code),
+                          "only the first operand is reshaped in front");
+        hir_rules_require(r, op, ops++ == 0,
+                          "a sequence kernel has one op that looks along the sequence");
         operands(r, op);
     }
 }
 
 /* f32, and in memory when the kernel begins, perhaps under another shape. */
-static void check_in_memory(rules *r, hir_id op, uint32_t i, const char *name) {
+static void check_in_memory(hir_rules *r, hir_id op, uint32_t i, const char *name) {
     const hir_ref x = hir_op_at(r->m, op)->args[i];
     if (x.kind == HIR_REF_NONE) return;
-    require(r, op, !is_inner(r, x) || is_a(r, x, HIR_RESHAPE_OP),
-            hd_printf(r->d->arena, "%s is made in the kernel itself", name));
-    require(r, op, hir_ref_type(r->m, x).dtype == HIR_F32,
-            hd_printf(r->d->arena, "%s is not f32", name));
+    hir_rules_require(r, op, !is_inner(r, x) || is_a(r, x, HIR_RESHAPE_OP),
+                      hd_printf(r->d->arena, "%s is made in the kernel itself", name));
+    hir_rules_require(r, op, hir_ref_type(r->m, x).dtype == HIR_F32,
+                      hd_printf(r->d->arena, "%s is not f32", name));
 }
 
-static void check_attention_operands(rules *r, hir_id op) {
+static void check_attention_operands(hir_rules *r, hir_id op) {
     const hir_op *o = hir_op_at(r->m, op);
     check_in_memory(r, op, 0, "q");
     check_in_memory(r, op, 3, "sink");
@@ -356,13 +354,13 @@ static void check_attention_operands(rules *r, hir_id op) {
     for (uint32_t i = 1; i < 3; i++) {
         hir_id def = def_of(r, o->args[i]);
         bool outer = def != HIR_NONE && !is_inner(r, o->args[i]);
-        require(r, op, outer && has_c(hir_ref_type(r->m, o->args[i])),
-                "k and v are state, written by kernels before");
+        hir_rules_require(r, op, outer && hir_type_has_c(hir_ref_type(r->m, o->args[i])),
+                          "k and v are state, written by kernels before");
     }
 }
 
 /* q, rows, q_shared and shared are operands `first` and on, `sink` and the bias behind it. */
-static void check_latent_parts(rules *r, hir_id op, uint32_t first, uint32_t sink) {
+static void check_latent_parts(hir_rules *r, hir_id op, uint32_t first, uint32_t sink) {
     const hir_op *o = hir_op_at(r->m, op);
     check_in_memory(r, op, first, "q");
     check_in_memory(r, op, first + 2, "q_shared");
@@ -371,73 +369,74 @@ static void check_latent_parts(rules *r, hir_id op, uint32_t first, uint32_t sin
     for (uint32_t i = first + 1; i < first + 4; i += 2) {
         if (o->args[i].kind == HIR_REF_NONE) continue;
         const hir_id def = def_of(r, o->args[i]);
-        require(r, op, def != HIR_NONE && !is_inner(r, o->args[i]),
-                "rows are state, written by kernels before");
+        hir_rules_require(r, op, def != HIR_NONE && !is_inner(r, o->args[i]),
+                          "rows are state, written by kernels before");
     }
     check_weights(r, op);
 }
 
-static void check_latent_operands(rules *r, hir_id op) {
+static void check_latent_operands(hir_rules *r, hir_id op) {
     check_latent_parts(r, op, 0, 4);
 }
 
-static void check_latent(rules *r) {
+static void check_latent(hir_rules *r) {
     check_sequence(r, check_latent_operands);
 }
 
 /* The two matrices are panels; `otherwise` has the memory of the result, which is what it is when
  * the kernel is left out. */
-static void check_expanded_operands(rules *r, hir_id op) {
+static void check_expanded_operands(hir_rules *r, hir_id op) {
     const hir_op *o = hir_op_at(r->m, op);
     check_latent_parts(r, op, 1, 7);
     for (uint32_t i = 5; i < 7; i++)
-        require(r, op, o->args[i].kind == HIR_REF_WEIGHT, "the matrices are not weights");
+        hir_rules_require(r, op, o->args[i].kind == HIR_REF_WEIGHT, "the matrices are not weights");
     const hir_id other = def_of(r, o->args[0]);
-    require(r, op, other != HIR_NONE && !is_inner(r, o->args[0]),
-            "otherwise is the result of a kernel before");
+    hir_rules_require(r, op, other != HIR_NONE && !is_inner(r, o->args[0]),
+                      "otherwise is the result of a kernel before");
 }
 
-static void check_expanded(rules *r) {
+static void check_expanded(hir_rules *r) {
     check_sequence(r, check_expanded_operands);
 }
 
-static void check_attention(rules *r) {
+static void check_attention(hir_rules *r) {
     check_sequence(r, check_attention_operands);
 }
 
 /* All operands are f32 and outer values, weights or reshapes of these, but for the state. */
-static void check_views(rules *r, hir_id op) {
+static void check_views(hir_rules *r, hir_id op) {
     const hir_op *o = hir_op_at(r->m, op);
     for (uint32_t i = 0; i < o->n_args; i++) {
         const hir_ref x = o->args[i];
         if (x.kind == HIR_REF_NONE || x.kind == HIR_REF_STATE) continue;
-        require(r, op, !is_inner(r, x) || is_a(r, x, HIR_RESHAPE_OP),
-                "an operand is made in the kernel itself");
-        require(r, op, hir_ref_type(r->m, x).dtype == HIR_F32, "an operand is not f32");
+        hir_rules_require(r, op, !is_inner(r, x) || is_a(r, x, HIR_RESHAPE_OP),
+                          "an operand is made in the kernel itself");
+        hir_rules_require(r, op, hir_ref_type(r->m, x).dtype == HIR_F32, "an operand is not f32");
     }
     check_weights(r, op);
 }
 
 /* Rows of a cache that kernels before have written. */
-static void check_rows_operand(rules *r, hir_id op, uint32_t i, const char *what) {
+static void check_rows_operand(hir_rules *r, hir_id op, uint32_t i, const char *what) {
     const hir_ref x = hir_op_at(r->m, op)->args[i];
     if (x.kind == HIR_REF_NONE) return;
     const hir_id def = def_of(r, x);
-    require(r, op, def != HIR_NONE && !is_inner(r, x) && has_c(hir_ref_type(r->m, x)), what);
+    hir_rules_require(
+        r, op, def != HIR_NONE && !is_inner(r, x) && hir_type_has_c(hir_ref_type(r->m, x)), what);
 }
 
-static void check_select_operands(rules *r, hir_id op) {
+static void check_select_operands(hir_rules *r, hir_id op) {
     check_in_memory(r, op, 0, "q");
     check_in_memory(r, op, 2, "weights");
     check_rows_operand(r, op, 1, "keys are state, written by kernels before");
     check_weights(r, op);
 }
 
-static void check_select(rules *r) {
+static void check_select(hir_rules *r) {
     check_sequence(r, check_select_operands);
 }
 
-static void check_attention_selected_operands(rules *r, hir_id op) {
+static void check_attention_selected_operands(hir_rules *r, hir_id op) {
     const hir_op *o = hir_op_at(r->m, op);
     const hir_ref list = o->args[3], entries = o->args[5];
     const hir_dtype dtype = hir_ref_type(r->m, o->args[1]).dtype;
@@ -447,45 +446,45 @@ static void check_attention_selected_operands(rules *r, hir_id op) {
     check_rows_operand(r, op, 1, "k and v are state, written by kernels before");
     check_rows_operand(r, op, 2, "k and v are state, written by kernels before");
     check_rows_operand(r, op, 5, "entries are state, written by kernels before");
-    require(r, op, !is_inner(r, list) || is_a(r, list, HIR_RESHAPE_OP),
-            "select is made in the kernel itself");
+    hir_rules_require(r, op, !is_inner(r, list) || is_a(r, list, HIR_RESHAPE_OP),
+                      "select is made in the kernel itself");
     if (entries.kind == HIR_REF_NONE) return;
-    require(r, op,
-            hir_ref_type(r->m, entries).dtype == dtype &&
-                hir_ref_type(r->m, o->args[2]).dtype == dtype,
-            "entries, k and v are stored in different types");
+    hir_rules_require(r, op,
+                      hir_ref_type(r->m, entries).dtype == dtype &&
+                          hir_ref_type(r->m, o->args[2]).dtype == dtype,
+                      "entries, k and v are stored in different types");
 }
 
-static void check_attention_selected(rules *r) {
+static void check_attention_selected(hir_rules *r) {
     check_sequence(r, check_attention_selected_operands);
 }
 
-static void check_pool(rules *r) {
+static void check_pool(hir_rules *r) {
     check_sequence(r, check_views);
 }
 
-static void check_short_conv(rules *r) {
+static void check_short_conv(hir_rules *r) {
     check_sequence(r, check_views);
 }
 
-static void check_ngram_operands(rules *r, hir_id op) {
+static void check_ngram_operands(hir_rules *r, hir_id op) {
     const hir_ref ids = hir_op_at(r->m, op)->args[0], table = hir_op_at(r->m, op)->args[1];
-    require(r, op, ids.kind == HIR_REF_VALUE && def_of(r, ids) == HIR_NONE,
-            "the ids are not an input");
-    require(r, op, table.kind == HIR_REF_WEIGHT, "the table is not a weight");
+    hir_rules_require(r, op, ids.kind == HIR_REF_VALUE && def_of(r, ids) == HIR_NONE,
+                      "the ids are not an input");
+    hir_rules_require(r, op, table.kind == HIR_REF_WEIGHT, "the table is not a weight");
     check_weights(r, op);
 }
 
-static void check_ngram(rules *r) {
+static void check_ngram(hir_rules *r) {
     check_sequence(r, check_ngram_operands);
 }
 
-static void check_delta_rule(rules *r) {
+static void check_delta_rule(hir_rules *r) {
     check_sequence(r, check_views);
 }
 
 /* A kernel of a kind whose forms are told apart by an op, without any. */
-static void refuse_formless(rules *r) {
+static void refuse_formless(hir_rules *r) {
     const hir_kernel_kind kind = hir_kind_of(hir_op_at(r->m, r->kernel)->code);
     hd_text names;
     hd_text_init(&names, r->d->arena);
@@ -493,43 +492,45 @@ static void refuse_formless(rules *r) {
         if (hir_form((hir_kernel_form)i)->kind == kind)
             hd_text_f(&names, "%s%s", names.n ? ", " : "it is one of ",
                       hir_info(hir_form((hir_kernel_form)i)->op)->name);
-    refuse(r, r->kernel, "a sequence kernel has an op that looks along the sequence", names.at);
+    hir_rules_refuse(r, r->kernel, "a sequence kernel has an op that looks along the sequence",
+                     names.at);
 }
 
 /* ---- exchanges ----------------------------------------------------------------------------- */
 
 /* One comm op, of a value that another kernel has made, and the yield. */
-static void check_comm(rules *r) {
+static void check_comm(hir_rules *r) {
     uint32_t n = 0;
     HIR_EACH(r->m, op, hir_op_at(r->m, r->kernel)->body_first) {
         const hir_op *o = hir_op_at(r->m, op);
         if (o->code == HIR_YIELD_OP || o->code == HIR_RESHAPE_OP) continue;
-        require(r, op, hir_has_trait(o->code, HIR_COMM), "it does not cross between ranks");
-        require(r, op, n++ == 0, "an exchange has one op");
+        hir_rules_require(r, op, hir_has_trait(o->code, HIR_COMM),
+                          "it does not cross between ranks");
+        hir_rules_require(r, op, n++ == 0, "an exchange has one op");
     }
-    require(r, r->kernel, n == 1, "an exchange has one op");
+    hir_rules_require(r, r->kernel, n == 1, "an exchange has one op");
 }
 
 /* ---- row programs -------------------------------------------------------------------------- */
 
-static void check_row_program(rules *r) {
+static void check_row_program(hir_rules *r) {
     const hir_op *k = hir_op_at(r->m, r->kernel);
     bool once = hir_runs_once(r->m, r->kernel);
     for (uint32_t i = 0; i < k->n_results; i++) {
         hir_type t = hir_value_at(r->m, k->results[i])->type;
-        require(r, r->kernel, (hir_type_has_t(t) || has_c(t)) == !once,
-                "results with and without T stand in kernels of their own");
+        hir_rules_require(r, r->kernel, (hir_type_has_t(t) || hir_type_has_c(t)) == !once,
+                          "results with and without T stand in kernels of their own");
     }
     HIR_EACH(r->m, op, k->body_first) {
         const hir_op *o = hir_op_at(r->m, op);
         if (!is_primitive(o->code)) {
             bool composite = hir_has_trait(o->code, HIR_COMPOSITE) || o->code == HIR_LINEAR_OP;
-            refuse(r, op, "it cannot stand in a row program",
-                   composite ? "the expand pass takes it apart" : NULL);
+            hir_rules_refuse(r, op, "it cannot stand in a row program",
+                             composite ? "the expand pass takes it apart" : NULL);
             continue;
         }
         bool with_t = o->n_results && hir_type_has_t(hir_value_at(r->m, o->results[0])->type);
-        require(r, op, !once || !with_t, "a kernel that runs once makes a value with T");
+        hir_rules_require(r, op, !once || !with_t, "a kernel that runs once makes a value with T");
         check_cache_use(r, op);
         check_weights(r, op);
     }
@@ -538,20 +539,20 @@ static void check_row_program(rules *r) {
 /* ---- yields -------------------------------------------------------------------------------- */
 /* A kernel yields only values that it computes: code generation stores results, it does not
  * copy. */
-static void check_yield(rules *r) {
+static void check_yield(hir_rules *r) {
     hir_id yield = hir_op_at(r->m, r->kernel)->body_last;
     const hir_op *y = hir_op_at(r->m, yield);
     for (uint32_t i = 0; i < y->n_args; i++) {
-        require(r, yield, is_inner(r, y->args[i]),
-                "it yields a value that is not computed in the kernel");
+        hir_rules_require(r, yield, is_inner(r, y->args[i]),
+                          "it yields a value that is not computed in the kernel");
         bool number = is_inner(r, y->args[i]) && is_a(r, y->args[i], HIR_CONST_OP) &&
                       hir_op_at(r->m, r->kernel)->code != HIR_KERNEL_ROW_OP;
-        require(r, yield, !number, "it yields a constant");
+        hir_rules_require(r, yield, !number, "it yields a constant");
     }
 }
 
 /* ---- rows and threads ---------------------------------------------------------------------- */
-static void check_split(rules *r, hir_attr_id attr, const hir_form_info *form) {
+static void check_split(hir_rules *r, hir_attr_id attr, const hir_form_info *form) {
     const hir_op *k = hir_op_at(r->m, r->kernel);
     const unsigned may = attr == HIR_A_SPLIT_DECODE ? form->may_decode : form->may_prefill;
     const hir_split split = hir_split_of(k, attr);
@@ -560,209 +561,56 @@ static void check_split(rules *r, hir_attr_id attr, const hir_form_info *form) {
         hd_text_init(&hint, r->d->arena);
         hd_text_f(&hint, "%s of a kernel of form %s is one of: ", hir_attr_name(attr), form->name);
         hir_list_splits(&hint, may);
-        refuse(r, r->kernel, "this kind of kernel cannot be split among threads so", hint.at);
+        hir_rules_refuse(r, r->kernel, "this kind of kernel cannot be split among threads so",
+                         hint.at);
     }
-    require(r, r->kernel, !hir_runs_once(r->m, r->kernel) || split == HIR_SPLIT_NONE,
-            "a kernel without T runs on one thread");
+    hir_rules_require(r, r->kernel, !hir_runs_once(r->m, r->kernel) || split == HIR_SPLIT_NONE,
+                      "a kernel without T runs on one thread");
 }
 
-static void check_rows(rules *r, const hir_form_info *form) {
+static void check_rows(hir_rules *r, const hir_form_info *form) {
     const hir_op *k = hir_op_at(r->m, r->kernel);
     if (!is_last(r, r->kernel)) return;
-    require(r, r->kernel, r->model, "only kernels of a model may do the last rows alone");
-    require(r, r->kernel, form->traits & HIR_LAST_ROWS,
-            "a kernel of this form needs all rows to make the last");
-    require(r, r->kernel, !hir_runs_once(r->m, r->kernel), "a kernel without T has no last rows");
+    hir_rules_require(r, r->kernel, r->model, "only kernels of a model may do the last rows alone");
+    hir_rules_require(r, r->kernel, form->traits & HIR_LAST_ROWS,
+                      "a kernel of this form needs all rows to make the last");
+    hir_rules_require(r, r->kernel, !hir_runs_once(r->m, r->kernel),
+                      "a kernel without T has no last rows");
     HIR_EACH(r->m, op, k->body_first) {
         const hir_opcode code = hir_op_at(r->m, op)->code;
-        require(r, op, !hir_has_trait(code, HIR_WRITES_STATE),
-                "state is written for all rows, not for the last alone");
-        require(r, op, code != HIR_COMM_SEND_OP && code != HIR_COMM_RECV_OP,
-                "stages send each other all rows, not the last alone");
+        hir_rules_require(r, op, !hir_has_trait(code, HIR_WRITES_STATE),
+                          "state is written for all rows, not for the last alone");
+        hir_rules_require(r, op, code != HIR_COMM_SEND_OP && code != HIR_COMM_RECV_OP,
+                          "stages send each other all rows, not the last alone");
     }
 }
 
 /* A kernel of all rows must read values that have all rows. */
-static void check_reads_rows(rules *r) {
+static void check_reads_rows(hir_rules *r) {
     if (is_last(r, r->kernel)) return;
     HIR_EACH(r->m, op, hir_op_at(r->m, r->kernel)->body_first) {
         const hir_op *o = hir_op_at(r->m, op);
         for (uint32_t i = 0; i < o->n_args; i++) {
             hir_id def = def_of(r, o->args[i]);
             if (def == HIR_NONE || is_inner(r, o->args[i])) continue;
-            require(r, op, !is_last(r, def), "it reads rows that only exist for the last tokens");
+            hir_rules_require(r, op, !is_last(r, def),
+                              "it reads rows that only exist for the last tokens");
         }
     }
 }
 
-static void check_output(rules *r, hir_id op, size_t number) {
+static void check_output(hir_rules *r, hir_id op, size_t number) {
     hir_id def = def_of(r, hir_op_at(r->m, op)->args[0]);
     r->kernel = HIR_NONE;
-    if (!require(r, op, def != HIR_NONE, "an output is the result of a kernel")) return;
+    if (!hir_rules_require(r, op, def != HIR_NONE, "an output is the result of a kernel")) return;
     if (!r->model) return;
     if (number == 0)
-        require(r, op, is_last(r, def),
-                "the first output of a model comes from a kernel with rows = \"last\"");
+        hir_rules_require(r, op, is_last(r, def),
+                          "the first output of a model comes from a kernel with rows = \"last\"");
     else
-        require(r, op, !is_last(r, def),
-                "outputs behind the first have all rows: their kernels have rows = \"all\"");
-}
-
-/* ---- memory -------------------------------------------------------------------------------- */
-typedef struct span { /* of a value in an arena or the fixed area */
-    hir_id value;
-    uint64_t from, to;
-    uint32_t dies; /* number of the last kernel that reads it */
-    hir_place place;
-} span;
-
-typedef struct memory {
-    rules *r;
-    uint32_t *last_read; /* by value */
-    HD_VEC(span) alive;
-} memory;
-
-/* May result `i` of the kernel have the memory of `of`? The kernel has to be the last that
- * reads it, no other result may have it, and the kernel's kind must allow it
- * (hir_may_be_in_place). */
-static bool takes_place(memory *m, uint32_t i, const span *of, uint32_t now) {
-    return of->dies == now && of->from < of->to &&
-           hir_in_place_of(m->r->m, m->r->kernel, i) == of->value;
-}
-
-static void check_overlap(memory *m, uint32_t i, uint32_t now) {
-    const hir_id value = hir_op_at(m->r->m, m->r->kernel)->results[i];
-    const hir_value *v = hir_value_at(m->r->m, value);
-    const bool area =
-        v->place == HIR_PLACE_ARENA || v->place == HIR_PLACE_LOCAL || v->place == HIR_PLACE_FIXED;
-    if (!area) return;
-    uint64_t bytes = (uint64_t)hir_type_row_elements(v->type) * hir_dtype_bytes(v->type.dtype);
-    span s = {value, v->offset, v->offset + bytes, m->last_read[value], v->place};
-    if (s.dies < now) s.dies = now;
-    for (size_t j = 0; j < m->alive.n; j++) {
-        const span *o = &m->alive.at[j];
-        bool meets = o->place == v->place && o->from < s.to && s.from < o->to;
-        if (meets && !takes_place(m, i, o, now))
-            refuse(m->r, m->r->kernel, "a result overwrites a value that is still live",
-                   "plan-memory gives values that are live at the same time different places");
-    }
-    hd_push(m->r->d->arena, &m->alive, s);
-}
-
-static void drop_dead(memory *m, uint32_t now) {
-    size_t kept = 0;
-    for (size_t i = 0; i < m->alive.n; i++)
-        if (m->alive.at[i].dies >= now) m->alive.at[kept++] = m->alive.at[i];
-    m->alive.n = kept;
-}
-
-static void note_last_reads(memory *m) {
-    const hir_module *mod = m->r->m;
-    uint32_t number = 0;
-    HIR_EACH(mod, kernel, mod->first) {
-        HIR_EACH(mod, op, hir_op_at(mod, kernel)->body_first) {
-            const hir_op *o = hir_op_at(mod, op);
-            for (uint32_t i = 0; i < o->n_args; i++)
-                if (o->args[i].kind == HIR_REF_VALUE) m->last_read[o->args[i].index] = number;
-        }
-        number += hir_has_trait(hir_op_at(mod, kernel)->code, HIR_REGION);
-    }
-}
-
-static void check_places(rules *r) {
-    memory m = {.r = r, .last_read = hd_new_array(r->d->arena, uint32_t, r->m->values.n)};
-    uint32_t number = 0;
-    note_last_reads(&m);
-    HIR_EACH(r->m, kernel, r->m->first) {
-        const hir_op *k = hir_op_at(r->m, kernel);
-        if (!hir_has_trait(k->code, HIR_REGION)) continue;
-        r->kernel = kernel;
-        drop_dead(&m, number);
-        for (uint32_t i = 0; i < k->n_results; i++) {
-            hir_place place = hir_value_at(r->m, k->results[i])->place;
-            require(r, kernel, place != HIR_PLACE_NONE, "a result has no place");
-            require(r, kernel,
-                    hir_otherwise(r->m, kernel) == HIR_NONE ||
-                        hir_in_place_of(r->m, kernel, i) == hir_otherwise(r->m, kernel),
-                    "the result of attention.expanded lies where `otherwise` does");
-            check_overlap(&m, i, number);
-        }
-        number++;
-    }
-}
-
-/* ---- runs of layers of a stage ---------------------------------------------------------------
- */
-typedef struct run_rules {
-    rules *r;
-    hir_runs runs;
-    uint32_t *number;   /* by op: of the kernel */
-    uint32_t *state_in; /* by state: 1 + the run that touches it; 0: none yet */
-} run_rules;
-
-static void check_message(const run_rules *x, hir_id kernel) {
-    const uint32_t k = x->number[kernel];
-    const hir_run_of_layers *run = &x->runs.list.at[hir_run_of(&x->runs, k)];
-    const hir_opcode message = hir_message_of(x->r->m, kernel);
-    require(x->r, kernel, (message == HIR_COMM_RECV_OP) == (k < run->work),
-            "a run of layers receives at its beginning");
-    require(x->r, kernel, (message == HIR_COMM_SEND_OP) == (k >= run->send),
-            "a run of layers sends at its end");
-}
-
-/* Chunk c + 1 is in one run before chunk c is in the next: only rows by position are still there.
- */
-static void check_state(const run_rules *x, hir_id kernel, uint32_t state) {
-    const uint32_t run = 1 + hir_run_of(&x->runs, x->number[kernel]);
-    const hir_state *s = &x->r->m->states.at[state];
-    const bool by_position = hir_state_kind_of(s->kind)->rows == HIR_ROWS_PER_POSITION;
-    require(x->r, kernel, by_position || !x->state_in[state] || x->state_in[state] == run,
-            "several runs of layers use a state that has no row for each position");
-    x->state_in[state] = run;
-}
-
-static bool is_kept(const hir_module *m, const hir_value *v) {
-    return v->offset < (v->place == HIR_PLACE_ARENA ? m->arena_kept : m->local_kept);
-}
-
-/* What an op of the kernel reads of another one. */
-static void check_kept(const run_rules *x, hir_id kernel, hir_id value) {
-    const hir_module *m = x->r->m;
-    const hir_value *v = hir_value_at(m, value);
-    if (v->op == HIR_NONE || hir_op_at(m, v->op)->parent != HIR_NONE) return;
-    const uint32_t made = x->number[v->op], read = x->number[kernel];
-    const uint32_t run = hir_run_of(&x->runs, made);
-    const bool received = made < x->runs.list.at[run].work;
-    const bool area = v->place == HIR_PLACE_ARENA || v->place == HIR_PLACE_LOCAL;
-    if (!area || (!received && run == hir_run_of(&x->runs, read))) return;
-    require(x->r, kernel, is_kept(m, v),
-            "what a run of layers receives, or leaves for a later one, lies in the part of the "
-            "arena that is kept");
-}
-
-static void check_runs(rules *r) {
-    hd_arena *a = r->d->arena;
-    run_rules x = {.r = r, .runs = hir_find_runs(a, r->m)};
-    if (x.runs.list.n < 2) return;
-    x.number = hd_new_array(a, uint32_t, r->m->ops.n);
-    x.state_in = hd_new_array(a, uint32_t, r->m->states.n + 1);
-    uint32_t n = 0;
-    HIR_EACH(r->m, kernel, r->m->first)
-    if (hir_has_trait(hir_op_at(r->m, kernel)->code, HIR_REGION)) x.number[kernel] = n++;
-    HIR_EACH(r->m, kernel, r->m->first) {
-        if (!hir_has_trait(hir_op_at(r->m, kernel)->code, HIR_REGION)) continue;
-        check_message(&x, kernel);
-        HIR_EACH(r->m, op, hir_op_at(r->m, kernel)->body_first) {
-            const hir_op *o = hir_op_at(r->m, op);
-            for (uint32_t i = 0; i < o->n_args; i++) {
-                if (o->args[i].kind == HIR_REF_STATE) check_state(&x, kernel, o->args[i].index);
-                if (o->args[i].kind != HIR_REF_VALUE) continue;
-                const hir_value *v = hir_value_at(r->m, o->args[i].index);
-                if (v->place == HIR_PLACE_STATE) check_state(&x, kernel, (uint32_t)v->offset);
-                check_kept(&x, kernel, o->args[i].index);
-            }
-        }
-    }
+        hir_rules_require(
+            r, op, !is_last(r, def),
+            "outputs behind the first have all rows: their kernels have rows = \"all\"");
 }
 
 static bool is_planned(const hir_module *m) {
@@ -773,8 +621,8 @@ static bool is_planned(const hir_module *m) {
 }
 
 /* ---- the module ---------------------------------------------------------------------------- */
-static void check_kernel(rules *r, hir_id kernel) {
-    static void (*const rule_of[])(rules *) = {
+static void check_kernel(hir_rules *r, hir_id kernel) {
+    static void (*const rule_of[])(hir_rules *) = {
 #define K(id, name, several, doc)
 #define F(id, name, kind, op, decode, prefill, may_decode, may_prefill, phases, traits, column,    \
           doc)                                                                                     \
@@ -797,14 +645,8 @@ static void check_kernel(rules *r, hir_id kernel) {
     check_split(r, HIR_A_SPLIT_PREFILL, hir_form(form));
 }
 
-static bool is_model(const hir_module *m) {
-    if (m->inputs.n != 1) return false;
-    hir_type t = hir_value_at(m, m->inputs.at[0])->type;
-    return t.dtype == HIR_I32 && t.rank == 1 && t.dim[0] == HIR_T;
-}
-
 bool hir_verify_kernels(const hir_module *m, hd_diags *d) {
-    rules r = {.m = m, .d = d, .kernel = HIR_NONE, .model = is_model(m), .ok = true};
+    hir_rules r = {.m = m, .d = d, .kernel = HIR_NONE, .model = hir_is_model(m), .ok = true};
     size_t outputs = 0;
     if (m->stage != HIR_STAGE_KERNEL) {
         hd_err(d, HD_E_TYPE, HD_NOWHERE, "the module is not at the kernel stage")->hint =
@@ -819,11 +661,12 @@ bool hir_verify_kernels(const hir_module *m, hd_diags *d) {
         else if (hir_has_trait(code, HIR_REGION)) {
             check_kernel(&r, op);
         } else
-            refuse(&r, op, "it stands outside of a kernel", "the fuse pass puts ops into kernels");
+            hir_rules_refuse(&r, op, "it stands outside of a kernel",
+                             "the fuse pass puts ops into kernels");
     }
     if (is_planned(m)) {
-        check_places(&r);
-        check_runs(&r);
+        hir_check_places(&r);
+        hir_check_runs(&r);
     }
     return r.ok;
 }

@@ -86,7 +86,7 @@ hir_overlaps hir_find_overlaps(hd_arena *a, const hir_module *m) {
     hir_overlaps out = {0};
     uint32_t from = 0;
     HIR_EACH(m, id, m->first)
-    if (hir_has_trait(hir_op_at(m, id)->code, HIR_REGION)) hd_push(a, &f.kernels, id);
+    if (hir_is_kernel(hir_op_at(m, id))) hd_push(a, &f.kernels, id);
     for (uint32_t k = 0; m->ranks > 1 && k < f.kernels.n; k++) {
         hir_overlap o;
         if (!exchanges_rows(&f, k, HIR_COMM_REDUCE_SCATTER_OP) &&

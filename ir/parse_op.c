@@ -109,20 +109,13 @@ static bool counts_fit(hir_parser *p, const statement *s) {
     return true;
 }
 
-static const char *type_text(hir_parser *p, hir_type t) {
-    hd_text text;
-    hd_text_init(&text, p->d->arena);
-    hir_print_type(&text, t);
-    return text.at;
-}
-
 static void check_stated_type(hir_parser *p, const statement *s, hir_id op) {
     if (s->types.n != 1 || hir_has_trait(s->code, HIR_REGION)) return;
     hir_type given = hir_value_at(p->m, hir_result(p->m, op))->type;
     if (!hir_type_equal(given, s->types.at[0]))
-        hir_parse_error(p, HD_E_TYPE, s->types_at, NULL,
-                        "the result is written as %s, but the op gives %s",
-                        type_text(p, s->types.at[0]), type_text(p, given));
+        hir_parse_error(
+            p, HD_E_TYPE, s->types_at, NULL, "the result is written as %s, but the op gives %s",
+            hir_type_string(p->d->arena, s->types.at[0]), hir_type_string(p->d->arena, given));
 }
 
 static hir_id build(hir_parser *p, const statement *s) {

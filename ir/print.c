@@ -83,6 +83,13 @@ static void print_loc(const printer *p, hd_loc loc) {
     hd_text_f(p->out, ":%u:%u", loc.line, loc.column);
 }
 
+const char *hir_type_string(hd_arena *a, hir_type t) {
+    hd_text text;
+    hd_text_init(&text, a);
+    hir_print_type(&text, t);
+    return text.at;
+}
+
 void hir_print_place(hd_text *out, const hir_value *v) {
     if (v->place != HIR_PLACE_NONE)
         hd_text_f(out, " in %s[%llu]", place_names[v->place], (unsigned long long)v->offset);
@@ -168,7 +175,7 @@ static void print_op(const printer *p, hir_id id) {
     if (!whole && !wanted_inside(p, op)) return;
     hd_text_add(p->out, "  ");
     print_op_head(p, op);
-    if (!hir_has_trait(op->code, HIR_REGION)) {
+    if (!hir_is_kernel(op)) {
         hd_text_add(p->out, "\n");
         return;
     }
@@ -351,7 +358,7 @@ uint32_t *hir_op_lines(const hir_module *m, hd_arena *a) {
     uint32_t *lines = hd_new_array(a, uint32_t, m->ops.n + 1), line = header_lines(m, a);
     HIR_EACH(m, id, m->first) {
         lines[id] = ++line;
-        if (!hir_has_trait(hir_op_at(m, id)->code, HIR_REGION)) continue;
+        if (!hir_is_kernel(hir_op_at(m, id))) continue;
         HIR_EACH(m, inner, hir_op_at(m, id)->body_first) {
             lines[inner] = ++line;
         }

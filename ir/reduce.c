@@ -33,8 +33,7 @@ typedef struct edit {
     hir_ref *to; /* [values] the replacement of a value; kind none: not replaced */
 } edit;
 
-/* ---- size --------------------------------------------------------------------------------------
- */
+/* ---- size ------------------------------------------------------------------------------------ */
 static uint64_t dims_of(hir_type t) {
     uint64_t sum = 0;
     for (uint32_t i = 0; i < t.rank; i++)
@@ -75,18 +74,13 @@ static bool smaller(const hir_module *a, const hir_module *b) {
     return x.rows != y.rows ? x.rows < y.rows : x.dims < y.dims;
 }
 
-/* ---- walking -----------------------------------------------------------------------------------
- */
-static bool is_kernel(const hir_op *op) {
-    return hir_has_trait(op->code, HIR_REGION);
-}
-
+/* ---- walking --------------------------------------------------------------------------------- */
 static bool is_item(const hir_op *op, edit_kind kind) {
     const bool leaves = op->code == HIR_OUTPUT_OP || op->code == HIR_TRACE_OP;
     switch (kind) {
     case OUTPUTS: return leaves;
-    case KERNELS: return is_kernel(op);
-    case OPS: return !leaves && !is_kernel(op) && op->code != HIR_YIELD_OP;
+    case KERNELS: return hir_is_kernel(op);
+    case OPS: return !leaves && !hir_is_kernel(op) && op->code != HIR_YIELD_OP;
     default: return false;
     }
 }
@@ -104,8 +98,7 @@ static hir_id *program_order(const hir_module *m, hd_arena *a, size_t *n) {
     return list;
 }
 
-/* ---- ops without uses -----------------------------------------------------------------------
- */
+/* ---- ops without uses ------------------------------------------------------------------------ */
 static void count_reads(const hir_module *m, hir_id id, uint32_t *reads, int step) {
     const hir_op *op = hir_op_at(m, id);
     for (uint32_t i = 0; i < op->n_args; i++)
@@ -178,7 +171,7 @@ static void trim_kernels(edit *e) {
     for (size_t i = 0; i < n; i++)
         count_reads(e->m, list[i], reads, 1);
     for (size_t i = 0; i < n; i++)
-        if (is_kernel(hir_op_at(e->m, list[i]))) trim_kernel(e, list[i], reads);
+        if (hir_is_kernel(hir_op_at(e->m, list[i]))) trim_kernel(e, list[i], reads);
 }
 
 static bool is_output(const hir_module *m, hir_id value) {
@@ -207,8 +200,7 @@ static void renumber_outputs(hir_module *m) {
     }
 }
 
-/* ---- removing ops ------------------------------------------------------------------------------
- */
+/* ---- removing ops ---------------------------------------------------------------------------- */
 static hir_ref stands_for(const edit *e, hir_ref r) {
     if (r.kind != HIR_REF_VALUE || e->to[r.index].kind == HIR_REF_NONE) return r;
     return e->to[r.index];
@@ -252,7 +244,7 @@ static bool find_input(const edit *e, hir_type type, hir_ref *out) {
 
 static bool make_constant(edit *e, hir_id id, hir_type type, hir_ref *out) {
     const hir_op *op = hir_op_at(e->m, id);
-    if (op->code == HIR_CONST_OP || is_kernel(op) || type.dtype != HIR_F32) return false;
+    if (op->code == HIR_CONST_OP || hir_is_kernel(op) || type.dtype != HIR_F32) return false;
     hir_builder b = hir_before(e->m, &e->d, id);
     const hir_attr attrs[] = {hir_ints(HIR_A_SHAPE, type.dim, type.rank),
                               hir_float(HIR_A_VALUE, 0.5)};
@@ -334,8 +326,7 @@ static bool remove_items(edit *e, edit_kind kind, size_t from, size_t count) {
     return true;
 }
 
-/* ---- tables ------------------------------------------------------------------------------------
- */
+/* ---- tables ---------------------------------------------------------------------------------- */
 typedef struct named { /* table rows that are referred to */
     bool *weight, *state, *input;
 } named;
@@ -418,8 +409,7 @@ static bool remove_rows(edit *e, size_t from, size_t count) {
     return dropped > 0;
 }
 
-/* ---- dims --------------------------------------------------------------------------------------
- */
+/* ---- dims ------------------------------------------------------------------------------------ */
 enum { MOST_DIMS = 10 };
 
 typedef struct dim_set { /* the largest distinct dims of the module, in falling order */
@@ -518,7 +508,7 @@ static bool infer_again(edit *e, hir_id id) {
         return true;
     }
     hir_type type;
-    if (is_kernel(op)) return true;
+    if (hir_is_kernel(op)) return true;
     if (!hir_infer(e->m, op, &e->d, &type)) return false;
     if (op->n_results) hir_value_at(e->m, op->results[0])->type = type;
     return true;
@@ -543,8 +533,7 @@ static bool shrink_dims(edit *e, size_t item) {
     return true;
 }
 
-/* ---- the order of proposals --------------------------------------------------------------------
- */
+/* ---- the order of proposals ------------------------------------------------------------------ */
 static size_t count_items(const hir_module *m, edit_kind kind) {
     if (kind == TABLES)
         return m->weights.n + m->states.n + m->inputs.n + m->options.n + m->unused_below.n;
@@ -577,8 +566,7 @@ static void next_pass(hir_reducer *r) {
     start_kind(r, OUTPUTS);
 }
 
-/* ---- the reducer -------------------------------------------------------------------------------
- */
+/* ---- the reducer ----------------------------------------------------------------------------- */
 static void free_arena(void *slot) {
     hd_arena_free(*(hd_arena **)slot);
     *(hd_arena **)slot = NULL;

@@ -14,7 +14,7 @@ hir_runs hir_find_runs(hd_arena *a, const hir_module *m) {
     bool sends = false, works = false;
     uint32_t k = 0;
     HIR_EACH(m, id, m->first) {
-        if (!hir_has_trait(hir_op_at(m, id)->code, HIR_REGION)) continue;
+        if (!hir_is_kernel(hir_op_at(m, id))) continue;
         const hir_opcode message = hir_message_of(m, id);
         if (message == HIR_COMM_RECV_OP && sends) {
             r.end = k;

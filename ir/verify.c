@@ -32,13 +32,6 @@ static hd_loc loc_of(const verifier *v, hir_id op) {
 
 #define REFUSE(v, code, loc, ...) (hd_err((v)->d, (code), (loc), __VA_ARGS__), (v)->ok = false)
 
-static const char *type_text(verifier *v, hir_type t) {
-    hd_text text;
-    hd_text_init(&text, v->d->arena);
-    hir_print_type(&text, t);
-    return text.at;
-}
-
 /* ---- tables -------------------------------------------------------------------------------- */
 static bool is_identifier(const char *s) {
     if (!s || !*s || (*s >= '0' && *s <= '9')) return false;
@@ -83,17 +76,17 @@ static bool verify_factors(verifier *v, const hir_weight *w, const hir_derived_r
         else if (factor->first < 0 || n < 1 || n > all - factor->first)
             REFUSE(v, HD_E_TYPE, loc, "weight @%s is derived from elements %lld to %lld of @%s, %s",
                    w->name, (long long)factor->first, (long long)(factor->first + n), name,
-                   type_text(v, f->type));
+                   hir_type_string(v->d->arena, f->type));
         else if (factor->by == HIR_DERIVED_TRANSPOSED &&
                  (f->type.rank < 2 || f->type.rank > 3 ||
                   factor->first % f->type.dim[f->type.rank - 1] ||
                   n % f->type.dim[f->type.rank - 1]))
             REFUSE(v, HD_E_TYPE, loc, "weight @%s: what is transposed of @%s, %s, is no whole rows",
-                   w->name, name, type_text(v, f->type));
+                   w->name, name, hir_type_string(v->d->arena, f->type));
         else if (n != 1 && n != row && n != rows * row)
             REFUSE(v, HD_E_TYPE, loc, "weight @%s: %s of %lld elements is derived from @%s, %s",
                    w->name, rows > 1 || row == 1 ? "a block" : "a row", (long long)(rows * row),
-                   name, type_text(v, f->type));
+                   name, hir_type_string(v->d->arena, f->type));
     }
     return v->d->errors == errors;
 }
@@ -145,10 +138,10 @@ static void verify_weights(verifier *v) {
             REFUSE(
                 v, HD_E_TYPE, loc,
                 "weight @%s is %s; its dims must be positive integers whose product can be counted",
-                w->name, type_text(v, w->type));
+                w->name, hir_type_string(v->d->arena, w->type));
         if (w->layout != HIR_LAYOUT_ROWS && !hir_has_matrices(w->type))
             REFUSE(v, HD_E_TYPE, loc, "weight @%s is %s; only matrices have panels", w->name,
-                   type_text(v, w->type));
+                   hir_type_string(v->d->arena, w->type));
         if (w->stacked && (!hir_is_part_pattern(w->name) || w->type.rank < 2 || hir_is_derived(w)))
             REFUSE(
                 v, HD_E_TYPE, loc,
@@ -157,16 +150,16 @@ static void verify_weights(verifier *v) {
                 w->name);
         if (w->share.on && !share_fits(v->m, w))
             REFUSE(v, HD_E_TYPE, loc, "weight @%s, %s, is not the shard that it says", w->name,
-                   type_text(v, w->type));
+                   hir_type_string(v->d->arena, w->type));
         if (hir_is_quantised(w->type.dtype) && w->layout != HIR_LAYOUT_PANEL)
             REFUSE(v, HD_E_TYPE, loc,
                    "weight @%s is %s; q8, q4 and mxfp4 are stored in panels only", w->name,
-                   type_text(v, w->type));
+                   hir_type_string(v->d->arena, w->type));
         if (w->layout == HIR_LAYOUT_NARROW && hir_has_matrices(w->type) &&
             (w->type.rank != 2 || w->type.dtype != HIR_F32 || w->type.dim[1] % 2))
             REFUSE(v, HD_E_TYPE, loc,
                    "weight @%s is %s; narrow ones are f32 with rows of even length", w->name,
-                   type_text(v, w->type));
+                   hir_type_string(v->d->arena, w->type));
     }
     for (size_t i = 0; i < v->m->weights.n; i++)
         if (hir_is_derived(&v->m->weights.at[i])) verify_derived(v, i, &seen);
@@ -183,7 +176,8 @@ static void verify_states(verifier *v) {
         const char *why = (unsigned)s->kind < HIR_STATE_KINDS ? hir_why_no_state(s->kind, s->type)
                                                               : "its kind does not exist";
         if (why)
-            REFUSE(v, HD_E_TYPE, loc, "state $%s is %s; %s", s->name, type_text(v, s->type), why);
+            REFUSE(v, HD_E_TYPE, loc, "state $%s is %s; %s", s->name,
+                   hir_type_string(v->d->arena, s->type), why);
     }
 }
 
@@ -211,7 +205,7 @@ static void verify_inputs(verifier *v) {
         if ((!ids && t.dtype != HIR_F32) || !dims_fit(t, t.rank && t.dim[0] == HIR_T ? 1 : 0))
             REFUSE(v, HD_E_TYPE, loc,
                    "input %%%s is %s; an input is f32, ids i32[T], or choices i32[T, .., k]", name,
-                   type_text(v, t));
+                   hir_type_string(v->d->arena, t));
         if (value->place != HIR_PLACE_NONE &&
             (value->place != HIR_PLACE_INPUT || value->offset != i))
             REFUSE(v, HD_E_TYPE, loc, "input %%%s has the place of something else", name);
@@ -272,7 +266,7 @@ static bool place_fits(const verifier *v, hir_id id) {
 }
 
 static void verify_places(verifier *v, hir_id id, const hir_op *op) {
-    bool kernel = hir_has_trait(op->code, HIR_REGION);
+    bool kernel = hir_is_kernel(op);
     for (uint32_t i = 0; i < op->n_results; i++) {
         const hir_value *value = hir_value_at(v->m, op->results[i]);
         if (value->place != HIR_PLACE_NONE && !kernel)
@@ -306,8 +300,7 @@ static bool args_visible(verifier *v, hir_id id, const hir_op *op) {
 
 /* No other op has the same results. */
 static bool results_sound(verifier *v, hir_id id, const hir_op *op) {
-    bool ok = hir_has_trait(op->code, HIR_REGION) ? op->n_results > 0
-                                                  : op->n_results == hir_result_count(op->code);
+    bool ok = hir_is_kernel(op) ? op->n_results > 0 : op->n_results == hir_result_count(op->code);
     for (uint32_t i = 0; ok && i < op->n_results; i++) {
         hir_id r = op->results[i];
         ok = r < v->m->values.n && hir_value_at(v->m, r)->op == id && v->visible[r] == UNDEFINED;
@@ -334,8 +327,7 @@ static bool stage_fits(verifier *v, hir_id id, const hir_op *op) {
         REFUSE(v, HD_E_TYPE, loc_of(v, id), "%s belongs to a later stage than this module's", name);
         return false;
     }
-    bool only_top = hir_has_trait(op->code, HIR_REGION) || op->code == HIR_OUTPUT_OP ||
-                    op->code == HIR_TRACE_OP;
+    bool only_top = hir_is_kernel(op) || op->code == HIR_OUTPUT_OP || op->code == HIR_TRACE_OP;
     if (only_top && !top)
         REFUSE(v, HD_E_TYPE, loc_of(v, id), "%s cannot stand in a kernel's body", name);
     else if (op->code == HIR_YIELD_OP && top)
@@ -366,7 +358,7 @@ static bool verify_op(verifier *v, hir_id id) {
     hir_op here = *op;
     hir_type type;
     if (!results_sound(v, id, op) || !stage_fits(v, id, op)) return false;
-    if (op->body_first != HIR_NONE && !hir_has_trait(op->code, HIR_REGION)) {
+    if (op->body_first != HIR_NONE && !hir_is_kernel(op)) {
         REFUSE(v, HD_E_INTERNAL, loc_of(v, id), "%s has a body", hir_info(op->code)->name);
         return false;
     }
@@ -376,11 +368,12 @@ static bool verify_op(verifier *v, hir_id id) {
         v->ok = false;
         return true;
     }
-    if (!hir_has_trait(op->code, HIR_REGION) && op->n_results == 1 &&
+    if (!hir_is_kernel(op) && op->n_results == 1 &&
         !hir_type_equal(type, hir_value_at(v->m, op->results[0])->type))
         REFUSE(v, HD_E_TYPE, here.loc, "%s: the result is %s, but its operands give %s",
-               hir_info(op->code)->name, type_text(v, hir_value_at(v->m, op->results[0])->type),
-               type_text(v, type));
+               hir_info(op->code)->name,
+               hir_type_string(v->d->arena, hir_value_at(v->m, op->results[0])->type),
+               hir_type_string(v->d->arena, type));
     verify_once(v, id, op);
     verify_places(v, id, op);
     return true;
@@ -414,7 +407,8 @@ static void verify_yield(verifier *v, hir_id kernel, hir_id last) {
         if (y->args[i].kind == HIR_REF_VALUE && y->args[i].index < v->m->values.n &&
             !hir_type_equal(hir_ref_type(v->m, y->args[i]), result))
             REFUSE(v, HD_E_TYPE, loc_of(v, last), "yield: value %u is %s, but the result is %s", i,
-                   type_text(v, hir_ref_type(v->m, y->args[i])), type_text(v, result));
+                   hir_type_string(v->d->arena, hir_ref_type(v->m, y->args[i])),
+                   hir_type_string(v->d->arena, result));
     }
 }
 
@@ -444,7 +438,7 @@ static void verify_ops(verifier *v) {
     for (hir_id id = v->m->first; id != HIR_NONE; prev = id, id = hir_op_at(v->m, id)->next) {
         if (!linked(v, id, HIR_NONE, prev)) return;
         if (!verify_op(v, id)) continue;
-        if (hir_has_trait(hir_op_at(v->m, id)->code, HIR_REGION)) verify_body(v, id);
+        if (hir_is_kernel(hir_op_at(v->m, id))) verify_body(v, id);
         define_results(v, id, hir_op_at(v->m, id));
     }
     if (prev != v->m->last)

@@ -4,10 +4,11 @@
  * the verifier, the evaluator and the caller's hooks on the result. All errors name the pass.
  */
 #include <string.h>
-#include <time.h>
 
 #include "ir/eval.h"
+#include "ir/text.h"
 #include "passes/shard/shard.h"
+#include "support/clock.h"
 
 /* Two float64 evaluations of one model differ by rounding only: a pass may reorder sums and factors
  * (1e-16 per op, amplified by some 1e3 over deep models), while a wrong rewrite shows at 1e-6 and
@@ -57,6 +58,23 @@ void hir_remark_add(hir_pass_context *c, bool taken, hir_id op, const char *form
     hd_push(c->remarks->arena, &c->remarks->list, r);
 }
 
+static bool has_result(const hir_module *m, hir_id op) {
+    return op < m->ops.n && !hir_op_at(m, op)->erased && hir_op_at(m, op)->n_results > 0;
+}
+
+void hir_remarks_name(hir_remarks *remarks, size_t from, const hir_module *m) {
+    const uint32_t *numbers = NULL; /* of all values: only where some remark needs them */
+    for (size_t i = from; i < remarks->list.n; i++) {
+        hir_remark *r = &remarks->list.at[i];
+        if (!has_result(m, r->op)) continue;
+        if (!numbers) numbers = hir_number_values(m, remarks->arena);
+        hd_text text;
+        hd_text_init(&text, remarks->arena);
+        hir_print_ref(m, hir_value_ref(hir_op_at(m, r->op)->results[0]), numbers, &text);
+        r->value = text.at;
+    }
+}
+
 /* ---- one pass ------------------------------------------------------------------------------ */
 typedef struct step { /* one pass of the run */
     int index;
@@ -75,7 +93,7 @@ static const char *stage_name(hir_stage s) {
 static bool all_in_kernels(const hir_module *m, const step *s, hd_diags *d) {
     HIR_EACH(m, op, m->first) {
         const hir_op *o = hir_op_at(m, op);
-        if (hir_has_trait(o->code, HIR_REGION) || o->code == HIR_OUTPUT_OP) continue;
+        if (hir_is_kernel(o) || o->code == HIR_OUTPUT_OP) continue;
         hd_err(d, HD_E_TYPE, hir_place_of(m, op),
                "pass '%s' cannot run: %s stands outside of a kernel", s->info->name,
                hir_info(o->code)->name)
@@ -105,12 +123,6 @@ static bool stage_fits(const hir_module *m, const step *s, hd_diags *d) {
     if (s->info->stage_in == HIR_STAGE_KERNEL && s->id != HIR_PASS_COUNT)
         return all_in_kernels(m, s, d);
     return true;
-}
-
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
 /* Prefixes all diagnostics from number `from` on with the pass's name. */
@@ -193,9 +205,9 @@ static const hir_pass_options default_options = {
 static bool run_pass(hir_pass_context *c, const step *s, double *seconds) {
     size_t from = c->diags->list.n, errors = c->diags->errors;
     c->pass = s->info->name;
-    double start = now();
+    double start = hd_seconds();
     bool ok = s->info->run(c);
-    *seconds = now() - start;
+    *seconds = hd_seconds() - start;
     blame(c->diags, from, s);
     if (ok && c->diags->errors == errors) {
         if (c->changed && c->m->stage < s->info->stage_out && s->id != HIR_PASS_COUNT)

@@ -18,6 +18,7 @@ typedef struct hir_remark {
     bool taken;          /* a decision taken, or one refused */
     hir_id op;           /* HIR_NONE: the module */
     const char *op_name; /* copied, as the op may be erased */
+    const char *value;   /* "%7": its result in the module that the pass left; NULL: it has none */
     hd_loc loc;
     const char *text; /* what and why */
 } hir_remark;
@@ -56,8 +57,13 @@ typedef struct hir_pass_context {
     bool changed;         /* set by the pass */
 } hir_pass_context;
 
+/* Keeps a remark on `op` (HIR_NONE: the module) with what the format makes. The names of values
+ * are known when the pass is over: hir_remarks_name. */
 void hir_remark_add(hir_pass_context *c, bool taken, hir_id op, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
+
+/* Fills in `value` of the remarks from number `from` on, which the pass that left `m` has made. */
+void hir_remarks_name(hir_remarks *remarks, size_t from, const hir_module *m);
 
 typedef bool (*hir_pass_fn)(
     hir_pass_context *c); /* false: a diagnostic was added, the module is unusable */

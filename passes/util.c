@@ -49,12 +49,6 @@ bool pass_broadcast(hir_type a, hir_type b, hir_type *out) {
     return true;
 }
 
-bool pass_is_model(const hir_module *m) {
-    if (m->inputs.n != 1) return false;
-    hir_type t = hir_value_at(m, m->inputs.at[0])->type;
-    return t.dtype == HIR_I32 && t.rank == 1 && t.dim[0] == HIR_T;
-}
-
 const char *pass_value_name(const hir_module *m, hir_id value, hd_arena *a) {
     const char *name = hir_value_at(m, value)->name;
     return name ? hd_printf(a, "%%%s", name) : hd_printf(a, "%%%u", value);

@@ -25,9 +25,6 @@ bool pass_is_scalar(hir_type t);           /* [] or [1] */
 bool pass_is_commutative(hir_opcode code); /* add, mul, max, min */
 /* Type of an elementwise op on a and b; false if they do not broadcast. */
 bool pass_broadcast(hir_type a, hir_type b, hir_type *out);
-/* Is it a model? A model takes one i32[T] and runs as NAME_forward; other modules are plain
- * functions. */
-bool pass_is_model(const hir_module *m);
 /* "%3" or "%name", for messages; in `a`. */
 const char *pass_value_name(const hir_module *m, hir_id value, hd_arena *a);
 const char *pass_op_text(const hir_module *m, hir_id op, hd_arena *a);

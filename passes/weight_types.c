@@ -3,8 +3,7 @@
 
 #include <string.h>
 
-/* ---- patterns ---------------------------------------------------------------------------------
- */
+/* ---- patterns -------------------------------------------------------------------------------- */
 
 /* Greedy, backtracking to the last `*` only: O(pattern * name). */
 static bool matches(const char *pattern, const char *name, size_t n) {
@@ -34,8 +33,7 @@ bool hir_rule_matches(const hir_weight_rule *r, const char *name) {
     return n > end && strcmp(name + n - end, suffix) == 0 && matches(r->pattern, name, n - end);
 }
 
-/* ---- the text ---------------------------------------------------------------------------------
- */
+/* ---- the text -------------------------------------------------------------------------------- */
 
 static bool parse_dtype(hd_arena *a, hd_diags *d, const char *name, hir_dtype *out) {
     const char *names[HIR_DTYPE_COUNT];

@@ -14,8 +14,7 @@ typedef struct teller {
     hd_text *out;
 } teller;
 
-/* ---- finding what is meant --------------------------------------------------------------------
- */
+/* ---- finding what is meant ------------------------------------------------------------------- */
 
 /* The stage of `PASS:`; the last one of a pass that runs several times and changed something. */
 static const report_stage *stage_named(const teller *t, const char *name, size_t n) {
@@ -55,8 +54,7 @@ static hir_id op_of_output(const hir_module *m, const char *name) {
     return HIR_NONE;
 }
 
-/* ---- lines ------------------------------------------------------------------------------------
- */
+/* ---- lines ----------------------------------------------------------------------------------- */
 
 static void print_op(const teller *t, const report_stage *s, hir_id op) {
     hir_print_numbered(s->m, op, s->number, t->out);
@@ -89,8 +87,7 @@ static void print_place(const teller *t, hd_loc loc) {
     }
 }
 
-/* ---- the life of an op ------------------------------------------------------------------------
- */
+/* ---- the life of an op ----------------------------------------------------------------------- */
 
 static hir_id op_at(const report_stage *s, uint32_t number) {
     const uint32_t row = report_find_row(s, number);
@@ -134,7 +131,10 @@ static const report_stage *tell_passes(const teller *t, uint32_t *number, hir_id
     hd_text_add(t->out, "\nthrough the passes\n");
     for (size_t i = 0; i < t->h->stages.n; i++) {
         const report_stage *s = &t->h->stages.at[i];
-        if (!s->m) continue;
+        if (!s->m) { /* a pass that changed nothing may have said why */
+            if (last) tell_remarks(t, i, *number);
+            continue;
+        }
         const uint32_t row = report_find_row(s, *number);
         const uint32_t heir = row == HIR_NONE && last ? report_find_heir(s, *number) : HIR_NONE;
         if (row == HIR_NONE && !last) continue;
@@ -160,8 +160,7 @@ static const report_stage *tell_passes(const teller *t, uint32_t *number, hir_id
     return last;
 }
 
-/* ---- where it ends ----------------------------------------------------------------------------
- */
+/* ---- where it ends --------------------------------------------------------------------------- */
 
 static void tell_users(const teller *t, const report_stage *s, hir_id op) {
     const hir_op *o = hir_op_at(s->m, op);
@@ -215,8 +214,7 @@ static void tell_ledger(const teller *t, const report_stage *s, hir_id kernel) {
                   (unsigned long long)sum.written);
 }
 
-/* ---- machine code -----------------------------------------------------------------------------
- */
+/* ---- machine code ---------------------------------------------------------------------------- */
 
 static bool is_of_step(const report_step *s, const char *name) {
     return strcmp(s->function[0], name) == 0 || strcmp(s->function[1], name) == 0 ||
@@ -291,7 +289,7 @@ static void tell_kernel(const teller *t, const report_stage *s, hir_id op) {
     if (work.row_flops || work.pair_flops)
         hd_text_f(t->out, "\ncosts %llu FLOPs a token, %llu for each position that it looks at\n",
                   (unsigned long long)work.row_flops, (unsigned long long)work.pair_flops);
-    const hir_id kernel = hir_has_trait(o->code, HIR_REGION) ? op : o->parent;
+    const hir_id kernel = hir_is_kernel(o) ? op : o->parent;
     if (kernel == HIR_NONE) return;
     const hir_op *k = hir_op_at(s->m, kernel);
     hd_text_f(t->out, "\ncomputed by %s %s, line %u of the kernel IR\n", hir_info(k->code)->name,
@@ -312,8 +310,7 @@ static bool explain_op(const teller *t, const report_stage *s, hir_id op) {
     return true;
 }
 
-/* ---- weights and states -----------------------------------------------------------------------
- */
+/* ---- weights and states ---------------------------------------------------------------------- */
 
 static void tell_readers(const teller *t, const report_stage *s, hir_ref what) {
     size_t n = 0;
@@ -381,17 +378,48 @@ static bool explain_state(const teller *t, const report_stage *s, uint32_t index
     return true;
 }
 
-/* ---- what is asked for ------------------------------------------------------------------------
- */
+/* ---- what is asked for ----------------------------------------------------------------------- */
+
+typedef struct name_list {
+    HD_VEC(const char *) list;
+} name_list;
+
+/* What has a name in the model as loaded: weights, states and outputs. */
+static const char *nearest_name(const teller *t, const char *what) {
+    const hir_module *m = t->h->stages.at[0].m;
+    hd_arena *a = t->out->arena;
+    name_list names = {0};
+    for (size_t i = 0; i < m->weights.n; i++)
+        hd_push(a, &names.list, m->weights.at[i].name);
+    for (size_t i = 0; i < m->states.n; i++)
+        hd_push(a, &names.list, m->states.at[i].name);
+    HIR_EACH(m, op, m->first) {
+        const hir_op *o = hir_op_at(m, op);
+        if (o->code == HIR_OUTPUT_OP) hd_push(a, &names.list, hir_attr_string(o, HIR_A_NAME, ""));
+    }
+    return hd_nearest(what, names.list.at, names.list.n);
+}
+
+/* PASS:%N with the pass that may be meant; NULL: there is none, or the pass is there. */
+static const char *nearest_stage(const teller *t, const char *what, const char *colon) {
+    hd_arena *a = t->out->arena;
+    name_list passes = {0};
+    if (stage_named(t, what, (size_t)(colon - what))) return NULL;
+    for (size_t i = 0; i < t->h->stages.n; i++)
+        hd_push(a, &passes.list, t->h->stages.at[i].pass);
+    const char *near =
+        hd_nearest(hd_strndup(a, what, (size_t)(colon - what)), passes.list.at, passes.list.n);
+    return near ? hd_printf(a, "%s%s", near, colon) : NULL;
+}
 
 static bool unknown(const teller *t, const char *what) {
-    const report_stage *first = &t->h->stages.at[0];
-    const char **names = hd_new_array(t->out->arena, const char *, first->m->weights.n + 1);
-    for (size_t i = 0; i < first->m->weights.n; i++)
-        names[i] = first->m->weights.at[i].name;
-    const char *near = what[strspn(what, "0123456789")] == 0
-                           ? hd_printf(t->out->arena, "%%%s", what)
-                           : hd_nearest(what, names, first->m->weights.n);
+    const char *colon = strstr(what, ":%"), *near;
+    if (colon)
+        near = nearest_stage(t, what, colon);
+    else if (what[strspn(what, "0123456789")] == 0)
+        near = hd_printf(t->out->arena, "%%%s", what);
+    else
+        near = nearest_name(t, what);
     hd_err(t->diags, HD_E_NAME, HD_NOWHERE, "there is no \"%s\"", what)->hint =
         near ? hd_printf(t->out->arena, "did you mean \"%s\"?", near)
              : "%N is a value of the kernel IR, PASS:%N one of a dump, NAME a weight, a state or "

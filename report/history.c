@@ -4,8 +4,7 @@
 
 #include "ir/text.h"
 
-/* ---- strings ----------------------------------------------------------------------------------
- */
+/* ---- strings --------------------------------------------------------------------------------- */
 
 uint32_t report_string(report_strings *s, const char *text) {
     const uint32_t *old = hir_names_find(&s->index, text);
@@ -24,8 +23,7 @@ report_history *report_history_new(hd_arena *a) {
     return h;
 }
 
-/* ---- numbers of ops and values ----------------------------------------------------------------
- */
+/* ---- numbers of ops and values --------------------------------------------------------------- */
 
 typedef struct builder { /* of one stage */
     report_history *h;
@@ -106,8 +104,7 @@ static void number_ops(builder *b) {
     }
 }
 
-/* ---- forms ------------------------------------------------------------------------------------
- */
+/* ---- forms ----------------------------------------------------------------------------------- */
 
 static void word(builder *b, uint32_t w) {
     hd_push(b->h->arena, &b->words, w);
@@ -199,8 +196,7 @@ static uint32_t form_of(builder *b, hir_id op) {
     return known->form = (uint32_t)h->forms.n - 1;
 }
 
-/* ---- from stage to stage ----------------------------------------------------------------------
- */
+/* ---- from stage to stage --------------------------------------------------------------------- */
 
 static uint32_t *all_none(hd_arena *a, size_t n) {
     uint32_t *list = hd_new_array(a, uint32_t, n + 1);
@@ -315,8 +311,7 @@ void report_history_add(report_history *h, const char *pass, int index, const hi
     hd_push(h->arena, &h->stages, now);
 }
 
-/* ---- looking up -------------------------------------------------------------------------------
- */
+/* ---- looking up ------------------------------------------------------------------------------ */
 
 static const report_stage *stage_at_or_before(const report_history *h, size_t *stage) {
     for (size_t i = *stage + 1; i-- > 0;)

@@ -8,14 +8,9 @@
 
 #include "report/report.h"
 
-static bool has_suffix(const char *s, const char *suffix) {
-    const size_t n = strlen(s), k = strlen(suffix);
-    return n >= k && strcmp(s + n - k, suffix) == 0;
-}
-
 static void add_parts(const char *suffix, hd_text *out) {
     for (const report_page_part *p = report_page_parts; p->name; p++)
-        if (has_suffix(p->name, suffix)) hd_text_add(out, p->text);
+        if (hd_ends_with(p->name, suffix)) hd_text_add(out, p->text);
 }
 
 /* U+2028 and U+2029 are legal in JSON and end lines in older JavaScript; the data are never run. */

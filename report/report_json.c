@@ -9,8 +9,7 @@
 static const char *const source_names[] = {
     [REPORT_OF_MODEL] = "model", [REPORT_OF_DUMPS] = "dumps", [REPORT_OF_LIBRARY] = "library"};
 
-/* ---- small parts ------------------------------------------------------------------------------
- */
+/* ---- small parts ----------------------------------------------------------------------------- */
 
 static void member(hd_text *out, const char *key, const char *value) {
     inspect_json_key(out, key);
@@ -43,8 +42,7 @@ static void add_to_run(runs *r, uint32_t i) {
     r->n = 1;
 }
 
-/* ---- diagnostics, files -----------------------------------------------------------------------
- */
+/* ---- diagnostics, files ---------------------------------------------------------------------- */
 
 static void print_diagnostic(const hd_diag *d, hd_text *out) {
     static const char *const severities[] = {"error", "warning", "note"};
@@ -85,8 +83,7 @@ static void print_files(const report *r, hd_text *out) {
     hd_text_add(out, "]");
 }
 
-/* ---- history ----------------------------------------------------------------------------------
- */
+/* ---- history --------------------------------------------------------------------------------- */
 
 static void print_strings(const report_strings *s, hd_text *out) {
     hd_text_add(out, "{\n \"strings\": [");
@@ -285,8 +282,7 @@ static void print_history(const report_history *h, hd_text *out) {
     hd_text_add(out, "]}");
 }
 
-/* ---- remarks ----------------------------------------------------------------------------------
- */
+/* ---- remarks --------------------------------------------------------------------------------- */
 
 static void print_remarks(const report *r, hd_text *out) {
     hd_text_add(out, ",\n\"remarks\": [");
@@ -311,8 +307,7 @@ static void print_remarks(const report *r, hd_text *out) {
     hd_text_add(out, "]");
 }
 
-/* ---- code -------------------------------------------------------------------------------------
- */
+/* ---- code ------------------------------------------------------------------------------------ */
 
 static void print_listing(const char *key, const report_listing *l, hd_text *out) {
     hd_text_f(out, ", \"%s\": {\"encoding\": \"zlib base64\", \"text\": \"", key);
@@ -378,8 +373,7 @@ static void print_code(const report_code *c, hd_text *out) {
     hd_text_add(out, "]}");
 }
 
-/* ---- all --------------------------------------------------------------------------------------
- */
+/* ---- all ------------------------------------------------------------------------------------- */
 
 void report_json(const report *r, hd_text *out) {
     hd_text_add(out, "{");

@@ -6,6 +6,7 @@
 #include <inttypes.h>
 
 #include "runtime/internal.h"
+#include "support/known.h"
 
 static void leave_all(hrt_session *const *sessions, int64_t n) {
     for (int64_t i = 0; i < n; i++)
@@ -67,6 +68,7 @@ static int break_all(hrt_session *const *sessions, int64_t count, int comm_code)
 static int run_batch(hrt_session *const *sessions, const int32_t *tokens, int64_t count,
                      float *const *outs) {
     hrt_session *first = sessions[0];
+    hd_known(outs); /* check_pointers */
     for (int64_t i = 0; i < count; i++)
         sessions[i]->owner =
             (hrt_owner){sessions[i]->length, sessions[i]->memory.cap, sessions[i]->memory.states};

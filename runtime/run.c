@@ -19,6 +19,7 @@
 #include "runtime/grid.h"
 #include "runtime/pipeline.h"
 #include "runtime/walk.h"
+#include "support/known.h"
 
 typedef hrt_span span;
 typedef hrt_worker worker;
@@ -105,6 +106,7 @@ static void call_cyclic(const worker *w, hrt_kernel *kernel, span rows, int64_t 
     if (grain < 1) grain = 1;
     int64_t chunks = (rows.to - rows.from + grain - 1) / grain;
     for (int64_t i = w->index; i < chunks * cols; i += w->count) {
+        hd_known(chunks > 0);
         int64_t c = i / chunks, k = i % chunks, back = chunks - 1 - k;
         int64_t r = rows.from + (c % 2 ? back : k) * grain, left = rows.to - r;
         call_kernel(w, kernel, (span){r, r + (left < grain ? left : grain)}, (span){c, c + 1});

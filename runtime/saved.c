@@ -64,7 +64,7 @@ size_t hrt_session_save_size(const hrt_session *s) {
 }
 
 static int too_small(hrt_session *s, size_t size, uint64_t bytes) {
-    return hrt_fail(s, HRT_SIZE, "%zu bytes given: the saved session has %" PRIu64, size, bytes);
+    return hrt_fail(s, HRT_SIZE, "%zu bytes are given, %" PRIu64 " are needed", size, bytes);
 }
 
 static int save(hrt_session *s, void *memory, size_t size) {

@@ -235,12 +235,10 @@ static int check_call(hrt_session *s, const int32_t *tokens, int64_t n, float *c
                         n);
     if (!outs || (rows > 0 && m->n_outputs > 0 && !outs[0]))
         return hrt_fail(s, HRT_ARGUMENT, "the output for %" PRId64 " rows is a null pointer", rows);
-    int64_t left = s->memory.cap - s->length;
-    if (n > left)
+    if (n > s->memory.cap - s->length)
         return hrt_fail(s, HRT_FULL,
-                        "%" PRId64 " tokens more than the session holds: %" PRId64 " of %" PRId64
-                        " are taken",
-                        n - left, s->length, s->memory.cap);
+                        "no room for %" PRId64 " more tokens: %" PRId64 " of %" PRId64 " are taken",
+                        n, s->length, s->memory.cap);
     int rc = HRT_OK;
     for (int64_t i = 0; i < n && rc == HRT_OK; i++)
         rc = hrt_check_token(s, m, i, tokens[i]);

@@ -1,4 +1,4 @@
-/* Nanoseconds of the monotonic clock: the same for runtime, exchanges between ranks and tool. */
+/* The monotonic clock: the same for runtime, exchanges between ranks and tool. */
 #ifndef HD_CLOCK_H
 #define HD_CLOCK_H
 
@@ -9,6 +9,10 @@ static inline int64_t hd_nanoseconds(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+static inline double hd_seconds(void) {
+    return 1e-9 * (double)hd_nanoseconds();
 }
 
 #endif

@@ -22,6 +22,7 @@ bool hd_map_file(hd_arena *a, hd_diags *d, const char *path, hd_bytes *out);
  * open: after a failure nothing stale is left that looks fresh. Dropping the arena without a commit
  * deletes the temporary. */
 typedef struct hd_output hd_output;
+/* NULL and a diagnostic on failure. The output belongs to the arena. */
 hd_output *hd_output_open(hd_arena *a, hd_diags *d, const char *path);
 bool hd_output_write(hd_output *o, const void *data,
                      size_t n); /* sticky failure, reported at commit */
@@ -30,17 +31,22 @@ bool hd_output_write(hd_output *o, const void *data,
 void hd_output_is_large(hd_output *o);
 /* Writes over bytes that were written before; the same sticky failure. */
 bool hd_output_rewrite(hd_output *o, uint64_t offset, const void *data, size_t n);
+/* Writes what is left, waits for the disk, and gives it its name; false and a diagnostic, and
+ * nothing under that name, if this or a write before it failed. */
 bool hd_output_commit(hd_output *o);
-void hd_output_discard(hd_output *o);
-int hd_output_fd(hd_output *o);
+void hd_output_discard(hd_output *o); /* deletes the temporary; later writes fail */
+int hd_output_fd(hd_output *o);       /* for writing behind what was written; -1: discarded */
 const char *hd_output_temporary(hd_output *o); /* path under which other programs may write it */
 
+/* An output of these n bytes alone; false and a diagnostic on failure. */
 bool hd_write_file(hd_arena *a, hd_diags *d, const char *path, const void *data, size_t n);
-bool hd_is_directory(const char *path);
-bool hd_exists(const char *path);
+bool hd_is_directory(const char *path);          /* or a link to one */
+bool hd_exists(const char *path);                /* false for a link to nothing */
 bool hd_same_file(const char *x, const char *y); /* both exist and are one; NULL is none */
-char *hd_path_join(hd_arena *a, const char *dir, const char *name);
+/* Of "a/b.c": what is behind the last slash, in `path` itself; what is before it ("." without one),
+ * in `a`. */
 const char *hd_path_base(const char *path);
 char *hd_path_dir(hd_arena *a, const char *path);
+char *hd_path_join(hd_arena *a, const char *dir, const char *name);
 
 #endif

@@ -38,8 +38,7 @@ static void set(hd_machine *m, size_t i, uint64_t value) {
 #undef F
 }
 
-/* ---- reading ----------------------------------------------------------------------------------
- */
+/* ---- reading --------------------------------------------------------------------------------- */
 /* A decimal number with an optional K, M or G; 0: malformed or too large. */
 static uint64_t read_size(const char *text, size_t n) {
     static const char units[] = "KMG";
@@ -95,8 +94,7 @@ bool hd_machine_parse(hd_arena *a, hd_diags *d, const char *text, hd_machine *ou
     }
 }
 
-/* ---- printing ---------------------------------------------------------------------------------
- */
+/* ---- printing -------------------------------------------------------------------------------- */
 static void print_size(uint64_t size, hd_text *out) {
     static const char *const units[] = {"", "K", "M", "G"};
     size_t unit = 0;

@@ -55,8 +55,7 @@ static inline hd_machine hd_machine_sane(hd_machine m) {
     return m;
 }
 
-/* ---- as text: for the compiler; the runtime has only what stands above -------------------------
- */
+/* ---- as text: for the compiler; the runtime has only what stands above ----------------------- */
 struct hd_arena;
 struct hd_diags;
 struct hd_text;

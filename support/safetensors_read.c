@@ -467,11 +467,6 @@ static bool open_index(hd_arena *a, hd_diags *d, const char *path, hd_tensors *o
 
 /* ---- folder -------------------------------------------------------------------------------- */
 
-static bool has_suffix(const char *s, const char *end) {
-    size_t n = strlen(s), m = strlen(end);
-    return n >= m && strcmp(s + n - m, end) == 0;
-}
-
 static void close_folder(void *what) {
     DIR **dir = what;
     if (*dir) closedir(*dir);
@@ -492,8 +487,8 @@ static bool list_folder(hd_arena *a, const char *folder, folder_files *out) {
     *dir = opendir(folder);
     if (!*dir) return false;
     for (struct dirent *e; (e = readdir(*dir));) {
-        out->pickled |= has_suffix(e->d_name, ".bin") || has_suffix(e->d_name, ".pth");
-        if (e->d_name[0] == '.' || !has_suffix(e->d_name, ".safetensors")) continue;
+        out->pickled |= hd_ends_with(e->d_name, ".bin") || hd_ends_with(e->d_name, ".pth");
+        if (e->d_name[0] == '.' || !hd_ends_with(e->d_name, ".safetensors")) continue;
         if (out->n++ == 0) out->first = hd_path_join(a, folder, e->d_name);
     }
     close_folder(dir);
@@ -530,7 +525,8 @@ static const char *only_file(hd_arena *a, hd_diags *d, const char *folder) {
 bool hd_safetensors_open(hd_arena *a, hd_diags *d, const char *path, hd_tensors *out) {
     *out = (hd_tensors){0};
     if (!hd_is_directory(path))
-        return has_suffix(path, ".json") ? open_index(a, d, path, out) : open_one(a, d, path, out);
+        return hd_ends_with(path, ".json") ? open_index(a, d, path, out)
+                                           : open_one(a, d, path, out);
     const char *single = hd_path_join(a, path, "model.safetensors");
     const char *index = hd_path_join(a, path, "model.safetensors.index.json");
     if (hd_exists(single)) return open_one(a, d, single, out);

@@ -53,8 +53,7 @@ void hd_text_f(hd_text *t, const char *format, ...) {
     va_end(args);
 }
 
-/* ---- UTF-8 ------------------------------------------------------------------------------------
- */
+/* ---- UTF-8 ----------------------------------------------------------------------------------- */
 
 /* Bytes of the character that begins with c, 0: none does. The second byte has bounds of its own,
  * which keep out long forms, surrogates, and numbers beyond the last (Unicode 15, table 3-7). */
@@ -230,6 +229,11 @@ const char *hd_nearest(const char *word, const char *const *candidates, size_t n
         }
     }
     return nearest;
+}
+
+bool hd_ends_with(const char *text, const char *end) {
+    const size_t n = strlen(text), k = strlen(end);
+    return n >= k && strcmp(text + n - k, end) == 0;
 }
 
 size_t hd_shared_components(const char *a, size_t n, const char *b) {

@@ -16,8 +16,7 @@ struct hadal_text_stream {
     text_stream *stream;
 };
 
-/* ---- tokenizers -------------------------------------------------------------------------------
- */
+/* ---- tokenizers ------------------------------------------------------------------------------ */
 
 static const char *file_of(hd_arena *a, const char *path) {
     return hd_is_directory(path) ? hd_path_join(a, path, "tokenizer.json") : path;
@@ -99,8 +98,7 @@ int64_t hadal_tokenizer_encode(const hadal_tokenizer *t, const char *text, size_
     return ok ? count : HADAL_TEXT_PATTERN;
 }
 
-/* ---- streams ----------------------------------------------------------------------------------
- */
+/* ---- streams --------------------------------------------------------------------------------- */
 
 hadal_text_stream *hadal_text_stream_open(const hadal_tokenizer *t, int skip_special) {
     hd_arena *a = hd_arena_new();

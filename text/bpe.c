@@ -5,8 +5,7 @@
 
 #include "text/tokenizer.h"
 
-/* ---- maps -------------------------------------------------------------------------------------
- */
+/* ---- maps ------------------------------------------------------------------------------------ */
 
 static size_t slots_for(size_t most) {
     size_t slots = 16;
@@ -62,8 +61,7 @@ void bpe_add_merge(bpe *b, uint32_t left, uint32_t right, uint32_t rank, int32_t
     *merge_slot(b, left, right) = (merge){left, right, rank, id};
 }
 
-/* ---- encoding ---------------------------------------------------------------------------------
- */
+/* ---- encoding -------------------------------------------------------------------------------- */
 
 typedef struct symbol {
     int32_t id;

@@ -40,8 +40,7 @@ static void feed_text(text_stream *s, size_t step, const char *text) {
     feed(s, step, (string){text, strlen(text)});
 }
 
-/* ---- bytes of byte-level vocabularies ---------------------------------------------------------
- */
+/* ---- bytes of byte-level vocabularies -------------------------------------------------------- */
 
 /* Bytes to characters; what is ill-formed becomes U+FFFD, what is unfinished is held. */
 static void hand_on_bytes(text_stream *s, size_t step, hd_text *held) {
@@ -75,8 +74,7 @@ static void take_byte_level(text_stream *s, size_t step, string piece) {
     hand_on_bytes(s, step, held);
 }
 
-/* ---- tokens of single bytes -------------------------------------------------------------------
- */
+/* ---- tokens of single bytes ------------------------------------------------------------------ */
 
 static int hex_digit(char c) {
     if (c >= '0' && c <= '9') return c - '0';
@@ -123,8 +121,7 @@ static void take_byte_fallback(text_stream *s, size_t step, string piece) {
     if (k != 0) end_bytes(s, step); /* a character, or none any more */
 }
 
-/* ---- characters -------------------------------------------------------------------------------
- */
+/* ---- characters ------------------------------------------------------------------------------ */
 
 static void replace(text_stream *s, size_t step, const decoder *d, string piece) {
     hd_text out;
@@ -182,8 +179,7 @@ static void metaspace(text_stream *s, size_t step, const decoder *d, string piec
     feed(s, step + 1, (string){out.at, out.n});
 }
 
-/* ---- the chain --------------------------------------------------------------------------------
- */
+/* ---- the chain ------------------------------------------------------------------------------- */
 
 static void feed(text_stream *s, size_t step, string piece) {
     if (step == s->t->decoders.n) {

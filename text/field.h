@@ -19,6 +19,8 @@ typedef struct field {
     json_t *value;          /* NULL: absent */
 } field;
 
+/* A member of an object, an element of a list; `value` is NULL where there is none. Both point to
+ * the field that they are in, which has to outlive them. */
 field field_get(const field *object, const char *name);
 field field_element(const field *list, size_t i);
 

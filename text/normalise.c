@@ -4,8 +4,7 @@
 
 #include "text/tokenizer.h"
 
-/* ---- Unicode's normal forms -------------------------------------------------------------------
- */
+/* ---- Unicode's normal forms ------------------------------------------------------------------ */
 
 typedef struct characters {
     hd_arena *arena;
@@ -75,8 +74,7 @@ static string normal_form(hd_arena *a, string text, bool compatible, bool compos
     return (string){out, bytes};
 }
 
-/* ---- the others -------------------------------------------------------------------------------
- */
+/* ---- the others ------------------------------------------------------------------------------ */
 
 static string prepend(hd_arena *a, string text, string before) {
     char *out = hd_alloc(a, text.n + before.n + 1, 1);

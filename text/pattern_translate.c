@@ -43,8 +43,7 @@ static const struct {
     {'h', "0-9A-Fa-f", NULL},
 };
 
-/* ---- single characters ------------------------------------------------------------------------
- */
+/* ---- single characters ----------------------------------------------------------------------- */
 
 static size_t character_bytes(const char *p) {
     return (size_t)hd_utf8(p, strlen(p)); /* patterns come from JSON: they are UTF-8 */
@@ -98,8 +97,7 @@ static bool read_code(translation *t, uint32_t *code) {
     return *t->in++ == '}' ? true : refuse(t, "a \\x{..} does not end");
 }
 
-/* ---- properties -------------------------------------------------------------------------------
- */
+/* ---- properties ------------------------------------------------------------------------------ */
 
 static bool compiles(const char *text) {
     int code;
@@ -130,8 +128,7 @@ static bool add_property(translation *t, bool negated, hd_text *out) {
     return true;
 }
 
-/* ---- classes ----------------------------------------------------------------------------------
- */
+/* ---- classes --------------------------------------------------------------------------------- */
 
 static bool add_class(translation *t, hd_text *out);
 
@@ -262,8 +259,7 @@ static bool add_class(translation *t, hd_text *out) {
     return ok;
 }
 
-/* ---- everything else --------------------------------------------------------------------------
- */
+/* ---- everything else ------------------------------------------------------------------------- */
 
 static bool add_alternatives(translation *t);
 

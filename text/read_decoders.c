@@ -3,8 +3,7 @@
 
 #include "text/read.h"
 
-/* ---- decoders ---------------------------------------------------------------------------------
- */
+/* ---- decoders -------------------------------------------------------------------------------- */
 
 /* Text is handed on as it comes, so behind a step that joins all tokens to one text only those can
  * follow that need not see all of it. */
@@ -59,8 +58,7 @@ bool read_decoders(reader *r, const field *f) {
     return read_steps(r, f, kinds, DECODER_KINDS, "decoders", read_decoder);
 }
 
-/* ---- what stands around a text ----------------------------------------------------------------
- */
+/* ---- what stands around a text --------------------------------------------------------------- */
 
 static bool template_ids(reader *r, const field *token, const field *specials, id_list *out) {
     const field name = field_get(token, "id");

@@ -7,8 +7,7 @@ static string copied(reader *r, const char *text, size_t n) {
     return (string){hd_strndup(r->arena, text, n), n};
 }
 
-/* ---- vocabulary -------------------------------------------------------------------------------
- */
+/* ---- vocabulary ------------------------------------------------------------------------------ */
 
 static void need_ids(tokenizer *t, size_t *capacity, size_t n) {
     if (n <= *capacity) return;
@@ -55,8 +54,7 @@ static bool read_vocab(reader *r, const field *vocab, size_t *capacity) {
     return true;
 }
 
-/* ---- merges -----------------------------------------------------------------------------------
- */
+/* ---- merges ---------------------------------------------------------------------------------- */
 
 /* "left right", or ["left", "right"]. */
 static bool merge_parts(const field *f, string *left, string *right) {
@@ -118,8 +116,7 @@ static bool read_merges(reader *r, const field *merges) {
     return true;
 }
 
-/* ---- the model --------------------------------------------------------------------------------
- */
+/* ---- the model ------------------------------------------------------------------------------- */
 
 /* Null or what says the same. */
 static bool must_be_off(const field *model, const char *name) {
@@ -180,8 +177,7 @@ bool read_model(reader *r, const field *model) {
     return true;
 }
 
-/* ---- added tokens -----------------------------------------------------------------------------
- */
+/* ---- added tokens ---------------------------------------------------------------------------- */
 
 static bool read_added(reader *r, const field *f, size_t *capacity) {
     added_token a = {0};

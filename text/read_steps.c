@@ -3,8 +3,7 @@
 
 #include <string.h>
 
-/* ---- what steps share -------------------------------------------------------------------------
- */
+/* ---- what steps share ------------------------------------------------------------------------ */
 
 bool read_choice(const field *f, const char *const *names, size_t n, size_t *out) {
     const char *text;
@@ -103,8 +102,7 @@ bool read_metaspace(reader *r, const field *f, string *replacement, prepend_sche
     return false;
 }
 
-/* ---- normalizers ------------------------------------------------------------------------------
- */
+/* ---- normalizers ----------------------------------------------------------------------------- */
 
 static bool read_normalizer(reader *r, const field *f, size_t kind) {
     normalizer n = {.kind = (normalizer_kind)kind, .left = true, .right = true};
@@ -128,8 +126,7 @@ bool read_normalizers(reader *r, const field *f) {
     return read_steps(r, f, kinds, NORMALIZER_KINDS, "normalizers", read_normalizer);
 }
 
-/* ---- splitters --------------------------------------------------------------------------------
- */
+/* ---- splitters ------------------------------------------------------------------------------- */
 
 /* \w of Rust's regular expressions, which this step has */
 #define WORD "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\p{Join_Control}"

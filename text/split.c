@@ -74,8 +74,7 @@ static void split(encoder *e, const splitter *s, const piece *in, piece_list *ou
     }
 }
 
-/* ---- what the steps do to a piece before it is split ------------------------------------------
- */
+/* ---- what the steps do to a piece before it is split ----------------------------------------- */
 
 static void prepend(encoder *e, piece *p, string before) {
     char *text = hd_alloc(e->arena, p->n + before.n + 1, 1);

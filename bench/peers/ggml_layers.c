@@ -89,8 +89,7 @@ static void end_run(run *r) {
     ggml_free(r->weights), ggml_free(r->values);
 }
 
-/* ---- experts -----------------------------------------------------------------------------------
- */
+/* ---- experts --------------------------------------------------------------------------------- */
 typedef struct shape {
     int64_t t, experts, chosen, k, n; /* k to n */
     enum ggml_type type;
@@ -239,8 +238,7 @@ static void experts(run *r, int64_t t, int64_t e, int64_t k, int64_t width, int6
     }
 }
 
-/* ---- delta rule --------------------------------------------------------------------------------
- */
+/* ---- delta rule ------------------------------------------------------------------------------ */
 static void delta(run *r, int64_t t, int64_t heads, int64_t n) {
     const int calls = t == 1 ? (int)(COLD / (n * n * heads * 4)) + 1 : 1;
     const size_t tensors = (size_t)calls * 8 + 8;

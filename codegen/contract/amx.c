@@ -196,8 +196,7 @@ static void call_block(hcg_emit *e, const parts *of, LLVMValueRef rows, LLVMValu
     LLVMPositionBuilderAtEnd(e->b, done);
 }
 
-/* ---- slices of K -------------------------------------------------------------------------------
- */
+/* ---- slices of K ----------------------------------------------------------------------------- */
 enum {
     GEMM_X,
     GEMM_LDX,
@@ -349,8 +348,7 @@ static void emit_panels(hcg_emit *e, const slice *s, LLVMValueRef behind, LLVMVa
     hcg_loop_end(e, &l, NULL);
 }
 
-/* ---- rows that are not finite ------------------------------------------------------------------
- */
+/* ---- rows that are not finite ---------------------------------------------------------------- */
 static LLVMValueRef most_at(hcg_emit *e, const LLVMValueRef *g, LLVMValueRef row) {
     return hcg_at(e, e->i32, g[GEMM_MOST], row);
 }
@@ -381,8 +379,7 @@ static void multiply_infinite(hcg_emit *e, const LLVMValueRef *g) {
     hcg_loop_end(e, &l, NULL);
 }
 
-/* ---- all slices --------------------------------------------------------------------------------
- */
+/* ---- all slices ------------------------------------------------------------------------------ */
 /* Of the rows, what no slice changes. */
 static slice begin_slices(hcg_emit *e, const parts *of, const LLVMValueRef *g) {
     slice s = {.of = of, .g = g};
@@ -432,8 +429,7 @@ static hcg_shared gemm_function(hcg_emit *e, const parts *of) {
     return f;
 }
 
-/* ---- the back ends -----------------------------------------------------------------------------
- */
+/* ---- the back ends --------------------------------------------------------------------------- */
 /* Sums of a block take a quarter of the L2. */
 static int64_t tile_panels(const hcg_level *level) {
     const int64_t panels = level->machine.l2 / 4 / (MOST_ROWS * HCG_AMX_LINE);

@@ -50,8 +50,7 @@ static int64_t group_bytes(hir_dtype dtype) {
     return FACTORS + (dtype == HIR_Q4 ? 2 : 1) * HIR_PANEL * 4;
 }
 
-/* ---- x -----------------------------------------------------------------------------------------
- */
+/* ---- x --------------------------------------------------------------------------------------- */
 /* amx_x_int8(x, ldx, rows, k, out): [row / 16][group]. Rows beyond the last one are left as they
  * are: only sums that nobody reads come of them. */
 static hcg_shared prepare_function(hcg_emit *e) {
@@ -84,8 +83,7 @@ static hcg_shared prepare_function(hcg_emit *e) {
     return s;
 }
 
-/* ---- panels ------------------------------------------------------------------------------------
- */
+/* ---- panels ---------------------------------------------------------------------------------- */
 static void store_words(hcg_emit *e, LLVMValueRef v, LLVMValueRef out, unsigned line) {
     LLVMValueRef to = hcg_at_byte(e, out, line * HCG_AMX_LINE);
     LLVMSetAlignment(LLVMBuildStore(e->b, v, to), HCG_AMX_LINE);
@@ -135,8 +133,7 @@ static hcg_shared unpack_function(hcg_emit *e, hir_dtype dtype) {
     return s;
 }
 
-/* ---- a tile ------------------------------------------------------------------------------------
- */
+/* ---- a tile ---------------------------------------------------------------------------------- */
 enum { TILE_X, TILE_B, TILE_GROUPS, TILE_INTS, TILE_C, TILE_LDC, TILE_PARAMS };
 
 /* The sums of integers of one group, to ints[16][16]. */
@@ -247,8 +244,7 @@ static hcg_shared tile_function(hcg_emit *e, hir_dtype dtype) {
     return s;
 }
 
-/* ---- all rows and some panels ------------------------------------------------------------------
- */
+/* ---- all rows and some panels ---------------------------------------------------------------- */
 enum {
     GEMM_X,
     GEMM_ROWS,
@@ -298,8 +294,7 @@ static hcg_shared gemm_function(hcg_emit *e, hir_dtype dtype) {
     return s;
 }
 
-/* ---- the back end ------------------------------------------------------------------------------
- */
+/* ---- the back end ---------------------------------------------------------------------------- */
 enum { PANELS = 4 };
 
 /* Also a multiple of what vectors compute together. */

@@ -12,8 +12,7 @@ unsigned hcg_amx_step_bytes(const hcg_amx_parts *p) {
     return p->w == 1 ? HCG_AMX_TILE : HCG_AMX_STEP * HCG_AMX_LINE;
 }
 
-/* ---- a part ------------------------------------------------------------------------------------
- */
+/* ---- a part ---------------------------------------------------------------------------------- */
 static LLVMTypeRef ints_like(hcg_emit *e) {
     return LLVMVectorType(e->i32, e->level->lanes);
 }
@@ -63,8 +62,7 @@ static LLVMValueRef take_part(hcg_emit *e, const hcg_amx_parts *p, unsigned i, L
     return part;
 }
 
-/* ---- x -----------------------------------------------------------------------------------------
- */
+/* ---- x --------------------------------------------------------------------------------------- */
 /* The upper halves of 32 f32, side by side. */
 LLVMValueRef hcg_amx_line(hcg_emit *e, const LLVMValueRef x[2]) {
     LLVMTypeRef halves = LLVMVectorType(e->i16, HCG_AMX_STEP);
@@ -166,8 +164,7 @@ LLVMValueRef hcg_amx_pair_line(hcg_emit *e, LLVMValueRef low, LLVMValueRef high)
     return LLVMBuildOr(e->b, low, masked(e, bits_of(e, high), UPPER_HALF), "");
 }
 
-/* ---- weights -----------------------------------------------------------------------------------
- */
+/* ---- weights --------------------------------------------------------------------------------- */
 /* Two elements of K of 16 outputs to a line of each part's tile. */
 static void store_pair(hcg_emit *e, const hcg_amx_parts *p, LLVMValueRef w, LLVMValueRef out) {
     LLVMValueRef v[2];

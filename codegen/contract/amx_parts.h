@@ -26,8 +26,7 @@ typedef struct hcg_amx_parts {
     } of[HCG_AMX_PRODUCTS];
 } hcg_amx_parts;
 
-/* ---- parts of a vector of numbers --------------------------------------------------------------
- */
+/* ---- parts of a vector of numbers ------------------------------------------------------------ */
 /* The upper 8 bits of each significand; and what is left of x without them, nothing of an infinity,
  * which has all of itself in the first. */
 LLVMValueRef hcg_amx_truncated(hcg_emit *e, LLVMValueRef x);
@@ -36,8 +35,7 @@ LLVMValueRef hcg_amx_remainder(hcg_emit *e, LLVMValueRef x, LLVMValueRef part);
 LLVMValueRef hcg_amx_line(hcg_emit *e, const LLVMValueRef part[2]);
 LLVMValueRef hcg_amx_pair_line(hcg_emit *e, LLVMValueRef low, LLVMValueRef high);
 
-/* ---- x and weights -----------------------------------------------------------------------------
- */
+/* ---- x and weights --------------------------------------------------------------------------- */
 /* Bytes of a panel for a step of K, as it is stored. */
 unsigned hcg_amx_step_bytes(const hcg_amx_parts *p);
 

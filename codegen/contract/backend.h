@@ -82,8 +82,7 @@ struct hcg_backend {
     void (*end)(hcg_emit *e, hcg_product *p);
 };
 
-/* ---- the table ---------------------------------------------------------------------------------
- */
+/* ---- the table ------------------------------------------------------------------------------- */
 enum { HCG_FOR_DECODE = 1, HCG_FOR_PREFILL = 2 };
 
 typedef struct hcg_choice { /* a row of contract/backends.def */

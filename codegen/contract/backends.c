@@ -34,8 +34,7 @@ size_t hcg_choices(const hcg_choice **out) {
     return CHOICES;
 }
 
-/* ---- choices -----------------------------------------------------------------------------------
- */
+/* ---- choices --------------------------------------------------------------------------------- */
 static bool multiplies(const hcg_choice *c, unsigned exact, hir_dtype dtype, hir_layout layout) {
     return !(c->rounds & exact) && (c->weights & 1u << dtype) && (c->layouts & 1u << layout);
 }
@@ -61,8 +60,7 @@ const hcg_choice *hcg_choose(const hcg_level *level, unsigned exact, hir_dtype d
     return NULL;
 }
 
-/* ---- sets of matrices --------------------------------------------------------------------------
- */
+/* ---- sets of matrices ------------------------------------------------------------------------ */
 _Static_assert(HIR_DTYPE_COUNT *HIR_LAYOUTS <= 32, "a set of matrices has a bit for each kind");
 
 uint32_t hcg_matrix(hir_dtype dtype, hir_layout layout) {
@@ -80,8 +78,7 @@ bool hcg_same_choices(const hcg_level *a, const hcg_level *b, unsigned exact, ui
     return true;
 }
 
-/* ---- what activations are rounded to -----------------------------------------------------------
- */
+/* ---- what activations are rounded to --------------------------------------------------------- */
 static const struct {
     const char *name;
     bool by_default;

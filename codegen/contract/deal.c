@@ -20,8 +20,7 @@ static LLVMValueRef load(hcg_emit *e, LLVMTypeRef type, LLVMValueRef base, size_
     return LLVMBuildLoad2(e->b, type, hcg_at_byte(e, base, (int64_t)offset), "");
 }
 
-/* ---- at the start ------------------------------------------------------------------------------
- */
+/* ---- at the start ---------------------------------------------------------------------------- */
 /* Where nothing is offered the frame is read in its place, which is no shorter: what stands there
  * is not used. */
 static LLVMValueRef offered_at(hcg_emit *e, LLVMValueRef *offered) {
@@ -87,8 +86,7 @@ void hcg_deal_begin(hcg_emit *e, hcg_deal *d, LLVMValueRef each, LLVMValueRef of
     end_if(e, after);
 }
 
-/* ---- tickets -----------------------------------------------------------------------------------
- */
+/* ---- tickets --------------------------------------------------------------------------------- */
 LLVMValueRef hcg_deal_passes(hcg_emit *e, hcg_deal *d, LLVMValueRef row) {
     LLVMValueRef block = LLVMBuildUDiv(e->b, hcg_sub(e, row, d->r0), d->each, "block");
     d->first = hcg_mul(e, block, d->of_block);

@@ -23,8 +23,7 @@ LLVMValueRef hcg_chosen_expert(hcg_emit *e, LLVMValueRef ids, LLVMValueRef i,
     return LLVMBuildSelect(e->b, in, id, experts, "expert");
 }
 
-/* ---- the sort ----------------------------------------------------------------------------------
- */
+/* ---- the sort -------------------------------------------------------------------------------- */
 enum { IDS, FROM, TO, EXPERTS, LIST, END, WEIGHT, SORT_PARAMS };
 
 /* end[e + 1] = how many chose e: counts one behind their experts, so that sums of those before are
@@ -101,8 +100,7 @@ void hcg_rows_of_expert(hcg_emit *e, const hcg_expert_rows *s, LLVMValueRef expe
     *to = load_i32(e, s->end, expert);
 }
 
-/* ---- rows of x ---------------------------------------------------------------------------------
- */
+/* ---- rows of x ------------------------------------------------------------------------------- */
 /* gather(x, list, from, n, each, k, out) */
 static hcg_shared gather_function(hcg_emit *e) {
     LLVMTypeRef params[] = {e->ptr, e->ptr, e->i64, e->i64, e->i64, e->i64, e->ptr};

@@ -43,8 +43,7 @@ typedef struct emission {
     LLVMValueRef row, rows; /* of the block: entries of row_of, or rows of results */
 } emission;
 
-/* ---- the body ----------------------------------------------------------------------------------
- */
+/* ---- the body -------------------------------------------------------------------------------- */
 static void plan_product(experts *x, hd_arena *a, const hir_module *m, const hir_op *op) {
     const hir_weight *w = &m->weights.at[op->args[1].index];
     const hir_type of_x = hir_ref_type(m, op->args[0]), ids = hir_ref_type(m, op->args[2]);
@@ -93,8 +92,7 @@ static const hcg_column_group *group_of(const emission *p) {
     return &p->x->c.groups.at[0];
 }
 
-/* ---- sums and results --------------------------------------------------------------------------
- */
+/* ---- sums and results ------------------------------------------------------------------------ */
 /* Panel `panel` of the expert's matrix. */
 static LLVMValueRef panel_at(const emission *p, const hcg_linear *l, LLVMValueRef panel) {
     hcg_emit *e = p->e;
@@ -195,8 +193,7 @@ static void take_workspace(emission *p, uint64_t rows) {
         p->sums[i] = hcg_scratch(p->e, (uint64_t)p->sum_bytes);
 }
 
-/* ---- one token ---------------------------------------------------------------------------------
- */
+/* ---- one token ------------------------------------------------------------------------------- */
 static void prepare_row(emission *p, LLVMValueRef row) {
     hcg_emit *e = p->e;
     LLVMValueRef k = hcg_i64(e, p->x->c.k), x = hcg_arg(e, p->k, p->x->c.x);
@@ -225,8 +222,7 @@ static bool emit_decode(emission *p) {
     return ok;
 }
 
-/* ---- many tokens -------------------------------------------------------------------------------
- */
+/* ---- many tokens ----------------------------------------------------------------------------- */
 /* Panels that begin before `share` of the weights if the expert's begin at `before` and have
  * `weight` each. */
 static LLVMValueRef panels_before(emission *p, LLVMValueRef share, LLVMValueRef before,

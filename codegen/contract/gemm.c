@@ -38,8 +38,7 @@ static LLVMValueRef split_size(hcg_emit *e, const split *p, LLVMValueRef i) {
     return hcg_add(e, p->each, LLVMBuildZExt(e->b, one_more, e->i64, ""));
 }
 
-/* ---- panels of weights -------------------------------------------------------------------------
- */
+/* ---- panels of weights ----------------------------------------------------------------------- */
 typedef struct block { /* of b, and what is prefetched while it is in use */
     tile_kind d;
     LLVMValueRef from, k;       /* steps of k: the first, and how many */
@@ -180,8 +179,7 @@ void hcg_call_gemm(hcg_emit *e, const hcg_gemm *g) {
     hcg_shared_call(e, &f, args, GEMM_PARAMS);
 }
 
-/* ---- strips ------------------------------------------------------------------------------------
- */
+/* ---- strips ---------------------------------------------------------------------------------- */
 enum {
     STRIP_X,
     STRIP_LDX,

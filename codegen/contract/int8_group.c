@@ -20,8 +20,7 @@ unsigned hcg_int8_vectors(const hcg_emit *e, const hcg_int8_tile *t, unsigned al
     return t->rows == 1 || (e->level->registers >= 32 && !signs) ? most : 1;
 }
 
-/* ---- x ----------------------------------------------------------------------------------------
- */
+/* ---- x --------------------------------------------------------------------------------------- */
 /* One of the slab's tables of 4 bytes a row, for all lanes. */
 static LLVMValueRef of_row(hcg_emit *e, const hcg_int8_tile *t, unsigned table, unsigned row,
                            LLVMTypeRef type) {
@@ -72,8 +71,7 @@ static LLVMValueRef start_of(hcg_emit *e, const hcg_int8_tile *t, unsigned row) 
     return LLVMBuildMul(e->b, start, hcg_int_like(type, HCG_FP4_ADDED / 4), "");
 }
 
-/* ---- VNNI and sdot ----------------------------------------------------------------------------
- */
+/* ---- VNNI and sdot --------------------------------------------------------------------------- */
 static LLVMValueRef add_dots(hcg_emit *e, const hcg_int8_tile *t, LLVMValueRef sum, LLVMValueRef q,
                              LLVMValueRef x) {
     LLVMValueRef words[] = {sum, q, x}, bytes[] = {sum, as_bytes(e, q), as_bytes(e, x)};
@@ -118,8 +116,7 @@ static void sum_dots(hcg_emit *e, const hcg_int8_tile *t, LLVMValueRef *ints) {
         }
 }
 
-/* ---- maddubs ----------------------------------------------------------------------------------
- */
+/* ---- maddubs --------------------------------------------------------------------------------- */
 static LLVMValueRef pairs(hcg_emit *e, const hcg_int8_tile *t, LLVMValueRef u, LLVMValueRef p) {
     LLVMValueRef args[] = {u, p};
     return hcg_intrinsic(e, t->with->maddubs, NULL, 0, args, 2);
@@ -195,8 +192,7 @@ static void sum_signed(hcg_emit *e, const hcg_int8_tile *t, LLVMValueRef *ints) 
     }
 }
 
-/* ---- a group ----------------------------------------------------------------------------------
- */
+/* ---- a group --------------------------------------------------------------------------------- */
 static void add_to_floats(hcg_emit *e, hcg_int8_tile *t, const LLVMValueRef *ints) {
     LLVMValueRef scale[HCG_INT8_VECTORS], least[HCG_INT8_VECTORS];
     for (unsigned i = 0; i < t->vectors; i++) {

@@ -61,8 +61,7 @@ typedef struct emission { /* of one kernel */
                                 the thread computes then */
 } emission;
 
-/* ---- x -----------------------------------------------------------------------------------------
- */
+/* ---- x --------------------------------------------------------------------------------------- */
 /* x of the block: where it lies, or made here by the prologue. */
 static bool find_x(emission *p, LLVMValueRef *x) {
     hcg_emit *e = p->e;
@@ -84,8 +83,7 @@ static bool prepare_rows(emission *p) {
     return true;
 }
 
-/* ---- panels ------------------------------------------------------------------------------------
- */
+/* ---- panels ---------------------------------------------------------------------------------- */
 /* First panel at or after `panel` of a linear's weights. */
 static LLVMValueRef panel_at(const emission *p, const hcg_linear *l, LLVMValueRef panel) {
     hcg_emit *e = p->e;
@@ -187,8 +185,7 @@ static void emit_sums(emission *p, const hcg_column_group *g, LLVMValueRef panel
         emit_product(p, g, i, panel, panels, at);
 }
 
-/* ---- blocks ------------------------------------------------------------------------------------
- */
+/* ---- blocks ---------------------------------------------------------------------------------- */
 /* Panels between epilogues: as many as are computed together, or whole heads and, if it can be,
  * whole tiles. */
 static int64_t panels_between(const emission *p, const hcg_column_group *g) {

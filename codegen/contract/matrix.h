@@ -84,8 +84,7 @@ void hcg_prefetch_l2(hcg_emit *e, LLVMValueRef p, int64_t bytes);
 void hcg_prefetch_rows(hcg_emit *e, LLVMValueRef from, LLVMValueRef ld, LLVMValueRef row,
                        LLVMValueRef n, LLVMValueRef column, unsigned bytes);
 
-/* ---- functions that the kernels of a variant share ---------------------------------------------
- */
+/* ---- functions that the kernels of a variant share ------------------------------------------- */
 enum { HCG_SHARED_PARAMS = 16 };
 typedef struct hcg_shared {
     LLVMValueRef fn, param[HCG_SHARED_PARAMS];

@@ -29,8 +29,7 @@ hcg_gemm hcg_vector_product(const hcg_product *p, const hcg_panels *b, hir_dtype
     return g;
 }
 
-/* ---- multiply_add ------------------------------------------------------------------------------
- */
+/* ---- multiply_add ---------------------------------------------------------------------------- */
 /* Without an instruction for it, widening f16 takes some 20: then panels are widened once per block
  * of rows, not once per tile. */
 static bool widens_ahead(const hcg_emit *e, const hcg_product *p, hir_dtype dtype) {
@@ -79,8 +78,7 @@ const hcg_backend hcg_multiply_add = {
     .gemv = multiply_add_gemv,
 };
 
-/* ---- pairs_as_f32 ------------------------------------------------------------------------------
- */
+/* ---- pairs_as_f32 ---------------------------------------------------------------------------- */
 static void begin_pairs(hcg_emit *e, hcg_product *p) {
     hcg_pair_begin(e, p, HIR_F32);
 }
@@ -101,8 +99,7 @@ const hcg_backend hcg_pairs_as_f32 = {
     .gemv = multiply_add_gemv,
 };
 
-/* ---- bf16_dots ---------------------------------------------------------------------------------
- */
+/* ---- bf16_dots ------------------------------------------------------------------------------- */
 static void begin_bf16(hcg_emit *e, hcg_product *p) {
     hcg_pair_begin(e, p, HIR_BF16);
 }

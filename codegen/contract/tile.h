@@ -6,8 +6,7 @@
 #include "codegen/contract/matrix.h"
 #include "codegen/emit/arithmetic.h"
 
-/* ---- step.c: one step of k ---------------------------------------------------------------------
- */
+/* ---- step.c: one step of k ------------------------------------------------------------------- */
 /* What meets in a step: `outputs` elements of b for each of `depth` adjacent elements along k, that
  * many of x. */
 typedef struct tile_kind {

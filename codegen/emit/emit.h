@@ -74,8 +74,7 @@ LLVMValueRef hcg_i64(hcg_emit *e, int64_t v);
 LLVMValueRef hcg_at(hcg_emit *e, LLVMTypeRef elem, LLVMValueRef base,
                     LLVMValueRef index); /* &base[index] */
 
-/* ---- control flow ------------------------------------------------------------------------------
- */
+/* ---- control flow ---------------------------------------------------------------------------- */
 /* for (i = from; i < to; i += step) with carried values:
  *   hcg_loop l = hcg_loop_begin(e, from, to, step, "k", n, init);  ... l.index, l.carried[i] ...
  *   hcg_loop_end(e, &l, next);   then l.carried[i] are the final values
@@ -96,8 +95,7 @@ LLVMValueRef hcg_larger(hcg_emit *e, LLVMValueRef a, LLVMValueRef b);
 /* In a block that is reached from two: a from the first, b from the second. */
 LLVMValueRef hcg_phi(hcg_emit *e, LLVMValueRef a, LLVMValueRef b, LLVMBasicBlockRef from[2]);
 
-/* ---- 16-bit floats (emit/half.c) ----------------------------------------------------------------
- */
+/* ---- 16-bit floats (emit/half.c) ------------------------------------------------------------- */
 /* How elements of this dtype stand in memory: float, i32, or i16 for the 16-bit floats. */
 LLVMTypeRef hcg_element(hcg_emit *e, hir_dtype dtype);
 /* f32 of stored elements, and back (i32: ids below 2^24); exact, and rounded once to nearest even
@@ -111,8 +109,7 @@ bool hcg_has_feature(const hcg_level *level, const char *name);
 bool hcg_has_features(const hcg_level *level, const char *names);
 bool hcg_has_f16(const hcg_level *level); /* widening f16 is an instruction */
 
-/* ---- vectors -----------------------------------------------------------------------------------
- */
+/* ---- vectors --------------------------------------------------------------------------------- */
 LLVMValueRef hcg_splat(hcg_emit *e, double value);
 LLVMValueRef hcg_splat_value(hcg_emit *e, LLVMValueRef scalar); /* of any type */
 /* `lanes` consecutive elements of type `dtype` from p, widened to f32. n NULL: all lanes.

@@ -37,8 +37,7 @@ bool hcg_has_f16(const hcg_level *level) {
     return strcmp(level->arch, "aarch64") == 0 || hcg_has_feature(level, "f16c");
 }
 
-/* ---- small builders over any width -----------------------------------------------------------
- */
+/* ---- small builders over any width ----------------------------------------------------------- */
 static LLVMValueRef ints(LLVMValueRef like, uint64_t value) {
     return hcg_int_like(LLVMTypeOf(like), value);
 }
@@ -79,8 +78,7 @@ static LLVMValueRef to_i16(hcg_emit *e, LLVMValueRef x) {
     return LLVMBuildTrunc(e->b, x, hcg_like(LLVMTypeOf(x), e->i16), "");
 }
 
-/* ---- f16 by integers -------------------------------------------------------------------------
- */
+/* ---- f16 by integers ------------------------------------------------------------------------- */
 enum { REBIAS = (127 - 15) << 23, F16_INFINITY = 31 << 23 };
 
 /* The bits moved to where f32 has them, the exponent's bias corrected; the exponent of infinity and
@@ -117,8 +115,7 @@ static LLVMValueRef narrow_by_bits(hcg_emit *e, LLVMValueRef x) {
     return to_i16(e, LLVMBuildOr(e->b, y, sign, ""));
 }
 
-/* ---- bf16 ------------------------------------------------------------------------------------
- */
+/* ---- bf16 ------------------------------------------------------------------------------------ */
 static LLVMValueRef widen_bf16(hcg_emit *e, LLVMValueRef stored) {
     LLVMTypeRef wide = hcg_like(LLVMTypeOf(stored), e->i32);
     return as_float(e, up(e, LLVMBuildZExt(e->b, stored, wide, ""), 16));

@@ -87,8 +87,7 @@ void hcg_softmax_tile(hcg_emit *e, const hcg_softmax *s) {
     hcg_shared_call(e, &f, args, 6);
 }
 
-/* ---- strips ------------------------------------------------------------------------------------
- */
+/* ---- strips ---------------------------------------------------------------------------------- */
 /* A vector of queries; scores are HIR_PANEL apart from key to key. */
 typedef struct column {
     const hcg_softmax_strip *s;
@@ -278,8 +277,7 @@ void hcg_softmax_strip_end(hcg_emit *e, const hcg_softmax_strip *s) {
     hcg_loop_end(e, &l, NULL);
 }
 
-/* ---- single queries again ----------------------------------------------------------------------
- */
+/* ---- single queries again -------------------------------------------------------------------- */
 /* M' = max(M, N)   S' = S e^(M - M') + R e^(N - M'), likewise O: a range that saw nothing has S = 0
  * and the least M, which adds nothing. */
 void hcg_softmax_merge(hcg_emit *e, LLVMValueRef state, LLVMValueRef o, LLVMValueRef other_state,

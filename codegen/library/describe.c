@@ -20,8 +20,7 @@ typedef struct writer {
     LLVMValueRef model, info;
 } writer;
 
-/* ---- constants ---------------------------------------------------------------------------------
- */
+/* ---- constants ------------------------------------------------------------------------------- */
 static LLVMValueRef u32(const writer *w, uint64_t v) {
     return LLVMConstInt(w->i32, v, false);
 }
@@ -74,13 +73,6 @@ static LLVMValueRef *rows_for(const writer *w, size_t n) {
     return hd_new_array(w->p->arena, LLVMValueRef, n + 1);
 }
 
-static const char *type_text(const writer *w, hir_type t) {
-    hd_text text;
-    hd_text_init(&text, w->p->arena);
-    hir_print_type(&text, t);
-    return text.at;
-}
-
 static LLVMValueRef choice(const writer *w, const hrt_choice *c) {
     const hd_two_forms *f = &c->forms;
     return RECORD(w, u32(w, c->when),
@@ -89,8 +81,7 @@ static LLVMValueRef choice(const writer *w, const hrt_choice *c) {
                          u64(w, (uint64_t)f->many_position), u64(w, (uint64_t)f->most)));
 }
 
-/* ---- hrt_model ---------------------------------------------------------------------------------
- */
+/* ---- hrt_model ------------------------------------------------------------------------------- */
 static LLVMValueRef steps(const writer *w) {
     LLVMValueRef *rows = rows_for(w, w->p->steps.n);
     for (size_t i = 0; i < w->p->steps.n; i++) {
@@ -189,8 +180,8 @@ static LLVMValueRef states(const writer *w) {
 
 static LLVMValueRef tensor(const writer *w, const char *name, hir_type type, uint64_t bytes,
                            uint64_t offset) {
-    return RECORD(w, string(w, name), string(w, type_text(w, type)), u64(w, bytes), u64(w, offset),
-                  u32(w, hir_type_has_t(type)));
+    return RECORD(w, string(w, name), string(w, hir_type_string(w->p->arena, type)), u64(w, bytes),
+                  u64(w, offset), u32(w, hir_type_has_t(type)));
 }
 
 static LLVMValueRef ports(const writer *w, const char *name, const hcg_port *list, size_t n) {
@@ -368,7 +359,8 @@ static LLVMValueRef info_tensors(const writer *w, const char *name, const hcg_po
                                  size_t n) {
     LLVMValueRef *rows = rows_for(w, n);
     for (size_t i = 0; i < n; i++)
-        rows[i] = RECORD(w, string(w, list[i].name), string(w, type_text(w, list[i].type)));
+        rows[i] = RECORD(w, string(w, list[i].name),
+                         string(w, hir_type_string(w->p->arena, list[i].type)));
     return table(w, name, rows, n);
 }
 
@@ -391,7 +383,7 @@ static LLVMValueRef info_states(const writer *w) {
     for (size_t i = 0; i < m->states.n; i++) {
         const hir_state *s = &m->states.at[i];
         rows[i] = RECORD(w, string(w, s->name), string(w, hir_state_kind_of(s->kind)->word),
-                         string(w, type_text(w, s->type)));
+                         string(w, hir_type_string(w->p->arena, s->type)));
     }
     return table(w, "info.states", rows, m->states.n);
 }
@@ -436,8 +428,7 @@ static void write_info(writer *w) {
     w->info = global(w, "info", record(w, fields, FIELDS));
 }
 
-/* ---- public functions ---------------------------------------------------------------------------
- */
+/* ---- public functions ------------------------------------------------------------------------ */
 static void add_attribute(const writer *w, LLVMValueRef fn, const char *name, uint64_t value) {
     unsigned kind = LLVMGetEnumAttributeKindForName(name, strlen(name));
     LLVMAddAttributeAtIndex(fn, LLVMAttributeFunctionIndex,

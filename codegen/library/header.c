@@ -50,8 +50,7 @@ static const char *filled(const marks *m, const char *template) {
     return text.at;
 }
 
-/* ---- templates ---------------------------------------------------------------------------------
- */
+/* ---- templates ------------------------------------------------------------------------------- */
 static const char model_head[] =
     "/* @name@.h: the model @name@, compiled by Hadal @version@ (lib@name@.so).\n"
     " *\n"

@@ -8,8 +8,7 @@
 
 #include "codegen/emit/emit.h"
 
-/* ---- target.c ----------------------------------------------------------------------------------
- */
+/* ---- target.c -------------------------------------------------------------------------------- */
 /* The code of all kernels for one CPU level. The features that it may use and those that the
  * dispatcher asks for before it chooses the variant are one set by construction. */
 typedef struct hcg_variant {
@@ -39,8 +38,7 @@ const char *hcg_feature_names(hd_arena *a, uint64_t features);
 /* Refuses triples and CPUs that cannot be compiled for, with the nearest names. */
 bool hcg_find_target(const hcg_options *o, hd_arena *a, hd_diags *d, hcg_target *out);
 
-/* ---- describe.c --------------------------------------------------------------------------------
- */
+/* ---- describe.c ------------------------------------------------------------------------------ */
 /* Adds the constant hrt_model, hadal_info and the public functions to a module that holds (or
  * declares) all kernels: functions[variant * kernels + kernel]. */
 void hcg_describe(hcg_program *p, const hcg_target *t, LLVMModuleRef mod, LLVMBuilderRef b,
@@ -54,8 +52,7 @@ static inline bool hcg_has_weights(const hcg_program *p) {
 /* Whether a plain function takes a number of tokens. */
 bool hcg_has_tokens(const hcg_program *p);
 
-/* ---- module.c ----------------------------------------------------------------------------------
- */
+/* ---- module.c -------------------------------------------------------------------------------- */
 /* LLVM's objects, freed with the arena at the latest (an arena may end by longjmp). */
 typedef struct hcg_llvm {
     LLVMContextRef cx;

@@ -84,8 +84,7 @@ static void make_command(command *c, const char *arch, const char *cc, const hcg
 #endif
 }
 
-/* ---- running it --------------------------------------------------------------------------------
- */
+/* ---- running it ------------------------------------------------------------------------------ */
 /* Up to KEEP_OUTPUT bytes of what comes; the rest is read and dropped, so that nobody blocks. */
 static void drain(int fd, hd_text *out) {
     char buffer[1024];

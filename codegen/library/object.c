@@ -16,8 +16,7 @@
 #include "codegen/library/workers.h"
 #include "support/file.h"
 
-/* ---- one module for all -------------------------------------------------------------------------
- */
+/* ---- one module for all ---------------------------------------------------------------------- */
 static hcg_llvm *build_library(hcg_program *p, hd_diags *d, const hcg_target *t) {
     hcg_llvm *l = hcg_llvm_new(p->arena, d, t, p->m->name, LLVMCodeGenLevelDefault);
     if (!l) return NULL;
@@ -71,8 +70,7 @@ bool hcg_emit_code(hcg_program *p, hd_diags *d, hcg_code_form form, const char *
     return hcg_write_code(p, d, form, &code) && hd_write_file(p->arena, d, path, code.at, code.n);
 }
 
-/* ---- units -------------------------------------------------------------------------------------
- */
+/* ---- units ----------------------------------------------------------------------------------- */
 enum {
     UNIT_OPS = 250, /* in bodies of kernels: a unit costs some ms of its own */
     MOST_UNITS = 6, /* of a class: with more to do they get longer instead */
@@ -287,8 +285,7 @@ static bool report(const work *w, hd_diags *d) {
     return true;
 }
 
-/* ---- the objects ------------------------------------------------------------------------------
- */
+/* ---- the objects ----------------------------------------------------------------------------- */
 /* The table and the public functions, referring to kernels of other units. */
 static bool describe(const work *w, hd_diags *d, LLVMMemoryBufferRef *object) {
     hcg_program *p = w->p;

@@ -21,8 +21,7 @@ static const cpu cpus[] = {
 };
 enum { N_CPUS = sizeof cpus / sizeof *cpus, MAX_NAMES = N_CPUS + HRT_MAX_LEVELS + 1 };
 
-/* ---- sets of features --------------------------------------------------------------------------
- */
+/* ---- sets of features ------------------------------------------------------------------------ */
 static const struct {
     const char *name;
     uint64_t bit;
@@ -67,8 +66,7 @@ const char *hcg_feature_names(hd_arena *a, uint64_t features) {
     return feature_list(a, features, " ", "");
 }
 
-/* ---- triples -----------------------------------------------------------------------------------
- */
+/* ---- triples --------------------------------------------------------------------------------- */
 static void initialise_llvm(void) {
     LLVMInitializeX86TargetInfo();
     LLVMInitializeX86Target();
@@ -126,8 +124,7 @@ static bool find_triple(const hcg_options *o, hd_arena *a, hd_diags *d, hcg_targ
     return false;
 }
 
-/* ---- variants ----------------------------------------------------------------------------------
- */
+/* ---- variants -------------------------------------------------------------------------------- */
 uint64_t hcg_level_features(const hcg_level *level) {
     return parse_features(level->features);
 }

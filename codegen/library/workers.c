@@ -52,8 +52,7 @@ void hcg_each_item(size_t workers, size_t n,
         pthread_join(threads[i], NULL);
 }
 
-/* ---- in order ----------------------------------------------------------------------------------
- */
+/* ---- in order -------------------------------------------------------------------------------- */
 typedef struct line {
     void (*make)(void *, size_t, size_t), (*put)(void *, size_t, size_t);
     void *context;

@@ -21,8 +21,7 @@ typedef struct walk {
     hcg_row_form *form;
 } walk;
 
-/* ---- the key -----------------------------------------------------------------------------------
- */
+/* ---- the key --------------------------------------------------------------------------------- */
 static void add_number(walk *w, int64_t number) {
     hd_push(w->arena, &w->form->numbers, number);
 }
@@ -47,8 +46,7 @@ static bool add_ref(walk *w, hir_ref r) {
     return add_type(w, r, hir_ref_type(w->m, r));
 }
 
-/* ---- runs --------------------------------------------------------------------------------------
- */
+/* ---- runs ------------------------------------------------------------------------------------ */
 static uint32_t axis_of(const hir_op *op) {
     return (uint32_t)hir_attr_int(op, HIR_A_AXIS, 0);
 }
@@ -143,8 +141,7 @@ static bool add_operands(walk *w, hir_id id) {
     return !runs || args.n == 1 || operand_elements(w, op) < HCG_SMALL_ROW;
 }
 
-/* ---- the body ----------------------------------------------------------------------------------
- */
+/* ---- the body -------------------------------------------------------------------------------- */
 static bool can_be_any(hir_opcode code) {
     switch (code) {
     case HIR_CONST_OP:
@@ -240,8 +237,7 @@ bool hcg_find_row_form(hir_canonical *c, hir_id kernel, hcg_row_form *form) {
     return true;
 }
 
-/* ---- families ----------------------------------------------------------------------------------
- */
+/* ---- families -------------------------------------------------------------------------------- */
 static uint32_t sizes_at(const hcg_row_form *x, size_t place) {
     const size_t end = place + 1 < x->places.n ? x->places.at[place + 1].first : x->numbers.n;
     return (uint32_t)(end - x->places.at[place].first);
@@ -298,8 +294,7 @@ bool hcg_find_row_model(hd_arena *arena, const hcg_row_form *x, const hcg_row_fo
     return hcg_fits_row_model(model, x) && hcg_fits_row_model(model, y);
 }
 
-/* ---- the function of a family ------------------------------------------------------------------
- */
+/* ---- the function of a family ---------------------------------------------------------------- */
 /* Size number `i` of the form as a dim in the shared types: the size itself or, if it depends on N,
  * HCG_DYNAMIC plus the number of its pair a + b N. */
 static int64_t any_number(hd_arena *arena, hcg_kernel *k, const hcg_row_model *model, size_t i) {

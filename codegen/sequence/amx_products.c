@@ -19,8 +19,7 @@ unsigned hcg_amx_parts_of(hir_dtype dtype, bool exact) {
     return dtype == HIR_F16 ? 2 : PARTS;
 }
 
-/* ---- parts -------------------------------------------------------------------------------------
- */
+/* ---- parts ----------------------------------------------------------------------------------- */
 /* Parts of 16 numbers, each of which bf16 has all. Of a number that is not finite the first has
  * all; probabilities are never infinite. */
 static void split(hcg_emit *e, hir_dtype dtype, unsigned parts, bool finite, LLVMValueRef x,
@@ -48,8 +47,7 @@ static const char *name_of(hcg_emit *e, const char *what, hir_dtype dtype, unsig
     return hd_printf(e->arena, "amx_%s_%s_%u", what, hir_dtype_name(dtype), parts);
 }
 
-/* ---- lines -------------------------------------------------------------------------------------
- */
+/* ---- lines ----------------------------------------------------------------------------------- */
 enum { LINES_X, LINES_LD, LINES_ROWS, LINES_N, LINES_OUT, LINES_PARAMS };
 
 /* 32 numbers of a row, a line of a tile of each part. */
@@ -95,8 +93,7 @@ void hcg_amx_lines(hcg_emit *e, const hcg_amx_rows *r, LLVMValueRef out) {
     hcg_shared_call(e, &f, args, LINES_PARAMS);
 }
 
-/* ---- pairs -------------------------------------------------------------------------------------
- */
+/* ---- pairs ----------------------------------------------------------------------------------- */
 enum { PAIRS_X, PAIRS_LD, PAIRS_FIRST, PAIRS_END, PAIRS_N, PAIRS_APART, PAIRS_OUT, PAIRS_PARAMS };
 
 /* Where some 32 rows and 16 columns are: numbers, or places without one. */
@@ -191,8 +188,7 @@ void hcg_amx_pairs(hcg_emit *e, const hcg_amx_rows *r, int64_t apart, LLVMValueR
     hcg_shared_call(e, &f, args, PAIRS_PARAMS);
 }
 
-/* ---- probabilities -----------------------------------------------------------------------------
- */
+/* ---- probabilities --------------------------------------------------------------------------- */
 /* Lanes of a and b that `of` tells: below 16 of a. */
 static LLVMValueRef shuffled(hcg_emit *e, LLVMValueRef a, LLVMValueRef b,
                              unsigned (*of)(unsigned lane, unsigned high), unsigned high) {
@@ -282,8 +278,7 @@ void hcg_amx_probabilities(hcg_emit *e, unsigned parts, LLVMValueRef p, LLVMValu
     hcg_shared_call(e, &f, args, PROBS_PARAMS);
 }
 
-/* ---- products ----------------------------------------------------------------------------------
- */
+/* ---- products -------------------------------------------------------------------------------- */
 enum {
     MUL_A,
     MUL_A_LINE,
@@ -441,8 +436,7 @@ void hcg_amx_multiply_tiles(hcg_emit *e, const hcg_amx_product *p) {
     hcg_shared_call(e, &f, args, MUL_PARAMS);
 }
 
-/* ---- sums so far -------------------------------------------------------------------------------
- */
+/* ---- sums so far ----------------------------------------------------------------------------- */
 enum { SCALE_O, SCALE_LD, SCALE_WIDTH, SCALE_BEFORE, SCALE_NOW, SCALE_PARAMS };
 
 static hcg_shared rescale_function(hcg_emit *e) {

@@ -53,8 +53,7 @@ typedef struct hcg_attention {
     LLVMValueRef past; /* C - T: token t stands at position past + t */
 } hcg_attention;
 
-/* ---- options (attention_options.c) -------------------------------------------------------------
- */
+/* ---- options (attention_options.c) ----------------------------------------------------------- */
 /* One query: its token's position, its number in [T][H], its scores for `count` keys from position
  * `first` on, `apart` floats from one to the next. */
 typedef struct hcg_query {

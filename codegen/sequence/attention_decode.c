@@ -509,8 +509,7 @@ void hcg_tile_values(hcg_emit *e, const hcg_key_tile *t) {
     by_heads(e, t, heads, add, &c);
 }
 
-/* ---- the softmax step --------------------------------------------------------------------------
- */
+/* ---- the softmax step ------------------------------------------------------------------------ */
 /* Keys of the tile up to the position of a head's token. */
 static LLVMValueRef seen_keys(hcg_emit *e, const hcg_key_tile *t, LLVMValueRef token) {
     if (!t->small_batch) return t->count;

@@ -27,12 +27,12 @@ typedef struct hcg_key_tile {
 
 /* scores[head][s] = scale q . k_s of the tile */
 void hcg_tile_scores(hcg_emit *e, const hcg_key_tile *t);
+/* A step of the online softmax: scores become weights, O and state go over to the new maximum. */
 void hcg_tile_softmax(hcg_emit *e, const hcg_key_tile *t);
 /* O += P V of the tile */
 void hcg_tile_values(hcg_emit *e, const hcg_key_tile *t);
 
-/* ---- rows of bf16 in pairs (row_pairs.c) -------------------------------------------------------
- */
+/* ---- rows of bf16 in pairs (row_pairs.c) ----------------------------------------------------- */
 /* Does the level multiply the cached rows in pairs, with rounded queries and weights? */
 bool hcg_rows_in_pairs(const hcg_emit *e, const hcg_attention *a);
 /* Takes scratch; then, for each head of rows and for each tile behind its softmax step. */
@@ -46,10 +46,10 @@ void hcg_pair_scores(hcg_emit *e, const hcg_key_tile *t, LLVMValueRef q, LLVMVal
  * columns of two vectors at a time are in an order that hcg_pair_columns undoes. */
 void hcg_pair_values(hcg_emit *e, LLVMValueRef weights, LLVMValueRef row, LLVMValueRef second,
                      unsigned heads, unsigned vectors, LLVMValueRef *acc);
+/* The columns of two vectors of acc in order again. */
 void hcg_pair_columns(hcg_emit *e, LLVMValueRef *acc);
 
-/* ---- ranges of keys (ranges.c) -----------------------------------------------------------------
- */
+/* ---- ranges of keys (ranges.c) --------------------------------------------------------------- */
 typedef struct hcg_partial { /* what a query head leaves of a range */
     LLVMValueRef o, state;
 } hcg_partial;
@@ -69,6 +69,7 @@ typedef struct hcg_ranged_head { /* a key/value head: its ranges, and where they
     LLVMValueRef group, ranges;
     LLVMValueRef partials; /* [range][query head] */
 } hcg_ranged_head;
+/* Where a range leaves what its query heads have. */
 LLVMValueRef hcg_range_at(hcg_emit *e, const hcg_key_tile *t, const hcg_ranged_head *h,
                           LLVMValueRef range);
 /* At t->partial: nothing yet, or what the sinks are for the head's first range. */

@@ -47,8 +47,7 @@ bool hcg_attends_by_amx(const hcg_level *level) {
            level->machine.matrix_unit >= LEAST_RATE;
 }
 
-/* ---- sizes ------------------------------------------------------------------------------------
- */
+/* ---- sizes ----------------------------------------------------------------------------------- */
 static int64_t steps_of(int64_t n) {
     return (n + HCG_AMX_STEP - 1) / HCG_AMX_STEP;
 }
@@ -90,8 +89,7 @@ void hcg_amx_queries_end(hcg_emit *e) {
     hcg_amx_release(e);
 }
 
-/* ---- queries ----------------------------------------------------------------------------------
- */
+/* ---- queries --------------------------------------------------------------------------------- */
 void hcg_amx_take_queries(hcg_emit *e, const hcg_query_tile *t) {
     const struct hcg_query_amx *x = t->amx;
     LLVMValueRef zero = hcg_i64(e, 0);
@@ -108,8 +106,7 @@ void hcg_amx_take_queries(hcg_emit *e, const hcg_query_tile *t) {
     hcg_loop_end(e, &l, NULL);
 }
 
-/* ---- keys and values --------------------------------------------------------------------------
- */
+/* ---- keys and values ------------------------------------------------------------------------- */
 static unsigned parts_of(const hcg_query_tile *t, const hcg_key_rows *rows) {
     return hcg_amx_parts_of(rows->dtype, t->amx->exact);
 }
@@ -151,8 +148,7 @@ void hcg_amx_take_keys(hcg_emit *e, const hcg_query_tile *t) {
     hcg_amx_pairs(e, &r, column_bytes(t, r.parts), t->amx->values);
 }
 
-/* ---- products ---------------------------------------------------------------------------------
- */
+/* ---- products -------------------------------------------------------------------------------- */
 /* The share of a strip in what is prefetched, `rows->ahead` bytes from rows->next on. */
 static void prefetch_share(hcg_emit *e, const hcg_query_tile *t, const hcg_amx_strip *s,
                            const hcg_key_rows *rows, hcg_amx_product *p) {

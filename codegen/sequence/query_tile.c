@@ -380,8 +380,7 @@ void hcg_queries_take_sinks(hcg_emit *e, const tile *t) {
     hcg_loop_end(e, &l, NULL);
 }
 
-/* ---- the tile --------------------------------------------------------------------------------
- */
+/* ---- the tile -------------------------------------------------------------------------------- */
 LLVMValueRef hcg_floats(hcg_emit *e, int64_t n) {
     return hcg_scratch(e, (uint64_t)n * 4);
 }

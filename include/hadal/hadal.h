@@ -54,8 +54,7 @@ HADAL_API void hadal_progress(hadal_session *s,
 /* Every function below that returns int returns 0 on success and 1 on failure (see the
  * diagnostics). */
 
-/* ---- input --------------------------------------------------------------------------------------
- */
+/* ---- input ----------------------------------------------------------------------------------- */
 /* Parameters for the elaboration of a spec (-D); before hadal_load. */
 HADAL_API int hadal_define(hadal_session *s, const char *name, const char *value);
 HADAL_API int hadal_include_path(hadal_session *s,
@@ -80,8 +79,7 @@ HADAL_API int hadal_check_weights(hadal_session *s);
 HADAL_API int hadal_init_weights(hadal_session *s, uint64_t seed, const char *dtype,
                                  const char *out_path);
 
-/* ---- passes -------------------------------------------------------------------------------------
- */
+/* ---- passes ---------------------------------------------------------------------------------- */
 typedef struct hadal_pass_event {
     int index;
     const char *pass;
@@ -133,12 +131,12 @@ typedef struct hadal_remark {
     unsigned line, column;
     int taken;
     const char *text;
+    const char *value; /* "%7": the op's result in the dump of the pass; NULL: none is left */
 } hadal_remark;
 HADAL_API size_t hadal_remarks(const hadal_session *s);
 HADAL_API hadal_remark hadal_remark_at(const hadal_session *s, size_t i);
 
-/* ---- shrinking what fails -----------------------------------------------------------------------
- */
+/* ---- shrinking what fails -------------------------------------------------------------------- */
 /* Proposals for ever smaller modules, from the loaded one on (after passes: from what they made).
  * The caller tries each and says whether it still fails. Texts live until the next call. */
 HADAL_API int hadal_reduce_begin(hadal_session *s);
@@ -146,8 +144,7 @@ HADAL_API const char *hadal_reduce_next(hadal_session *s); /* NULL: there is non
 HADAL_API void hadal_reduce_answer(hadal_session *s, int still_fails);
 HADAL_API const char *hadal_reduce_best(hadal_session *s, size_t *ops); /* so far, and its ops */
 
-/* ---- many machines ------------------------------------------------------------------------------
- */
+/* ---- many machines --------------------------------------------------------------------------- */
 typedef struct hadal_plan_options {
     size_t struct_size;   /* sizeof(hadal_plan_options) */
     const char *host;     /* "FILE.json,name=value,..": inspect/plan_facts.def */
@@ -164,8 +161,7 @@ typedef struct hadal_plan_options {
 HADAL_API const char *hadal_plan(hadal_session *s, const hadal_pipeline *p,
                                  const hadal_plan_options *o);
 
-/* ---- output -------------------------------------------------------------------------------------
- */
+/* ---- output ---------------------------------------------------------------------------------- */
 /* Text of the module as it stands; `locations`: with places. */
 HADAL_API const char *hadal_ir_text(hadal_session *s, int locations);
 HADAL_API const char *hadal_plan_text(hadal_session *s); /* memory plan, after the pipeline */
@@ -203,15 +199,13 @@ HADAL_API int hadal_emit(hadal_session *s, const hadal_target *t, const char *ki
 /* Text to a file that appears whole or not at all. */
 HADAL_API int hadal_write_text(hadal_session *s, const char *path, const char *text);
 
-/* ---- machines -----------------------------------------------------------------------------------
- */
+/* ---- machines -------------------------------------------------------------------------------- */
 /* What Hadal sees of this machine: features, the CPU levels that it can run and what it lacks for
  * the others, caches, threads; with `threads` > 0 its limits, measured on so many, 0: none are, -1:
  * on all that the process may use. NULL: failed. */
 HADAL_API const char *hadal_machine_text(hadal_session *s, int json, int threads);
 
-/* ---- evaluation ---------------------------------------------------------------------------------
- */
+/* ---- evaluation ------------------------------------------------------------------------------ */
 /* Into how many ranks a compiled library is divided; 0: it is not. */
 struct hadal_comm;
 HADAL_API int hadal_library_ranks(hadal_session *s, const char *library, int64_t *ranks);
@@ -252,8 +246,7 @@ HADAL_API int hadal_run(hadal_session *s, const hadal_run_options *o, const int3
  * (stacks for flame graphs). NULL: there is no profile, or no such form. */
 HADAL_API const char *hadal_profile_text(hadal_session *s, const char *form);
 
-/* ---- text ---------------------------------------------------------------------------------------
- */
+/* ---- text ------------------------------------------------------------------------------------ */
 /* The tokenizer of a folder, or of a tokenizer.json, for the functions of hadal/text.h. It belongs
  * to the session, and is not closed. NULL: failed; `hadal_has_tokenizer` asks whether there is one.
  */
@@ -297,8 +290,7 @@ typedef struct hadal_generated {
 HADAL_API int hadal_generate(hadal_session *s, const hadal_generate_options *o,
                              const int32_t *prompt, int64_t n, hadal_generated *out);
 
-/* ---- benchmarks ---------------------------------------------------------------------------------
- */
+/* ---- benchmarks ------------------------------------------------------------------------------ */
 typedef struct hadal_bench_options {
     size_t struct_size;
     const int64_t *prefill; /* tokens of a call on an empty session; each at least 1 */
@@ -323,8 +315,7 @@ HADAL_API int hadal_bench_run(hadal_session *s, const hadal_bench_model *models,
 /* All that was measured so far (docs/benchmarks.md has the schema). */
 HADAL_API const char *hadal_bench_json(hadal_session *s);
 
-/* ---- reports ------------------------------------------------------------------------------------
- */
+/* ---- reports --------------------------------------------------------------------------------- */
 /* What the passes did to the loaded model, and all that can be said about what they made, as JSON
  * (docs/report-json.md). After hadal_run_passes with keep_history, or hadal_load_dumps or
  * hadal_load_library; a session in which loading failed gives the report of its diagnostics. */
@@ -358,8 +349,7 @@ HADAL_API const char *hadal_report_page(hadal_session *s, const char *report, ha
  * the machine code of its op is told of the first CPU level of this target; NULL: it is not. */
 HADAL_API const char *hadal_explain(hadal_session *s, const char *what, const hadal_target *target);
 
-/* ---- facts --------------------------------------------------------------------------------------
- */
+/* ---- facts ----------------------------------------------------------------------------------- */
 /* What one must do to the module of spec `a` to get that of spec `b`, by op, not by line; the last
  * line counts. *differences: whether there is any. NULL on failure. What is loaded stays as it is.
  */

@@ -20,7 +20,7 @@ static void list_ops(flow_finder *f, hir_id first) {
     const hir_module *m = f->out->m;
     HIR_EACH(m, op, first) {
         const hir_op *o = hir_op_at(m, op);
-        if (hir_has_trait(o->code, HIR_REGION)) {
+        if (hir_is_kernel(o)) {
             list_ops(f, o->body_first);
             const hir_op *yield = o->body_last == HIR_NONE ? NULL : hir_op_at(m, o->body_last);
             for (uint32_t i = 0; yield && i < o->n_results && i < yield->n_args; i++)

@@ -75,8 +75,7 @@ static void find_sources(walker *w, hir_id input) {
         step(w, w->stack.at[--w->stack.n]);
 }
 
-/* ---- contents of a source ---------------------------------------------------------------------
- */
+/* ---- contents of a source -------------------------------------------------------------------- */
 
 typedef struct contents { /* of a value of the stream */
     bool known;

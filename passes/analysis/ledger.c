@@ -421,7 +421,7 @@ static void charge_kernel(clerk *c, hir_id op, uint32_t sublayer) {
 static void charge_kernels(clerk *c) {
     HD_VEC(hir_id) kernels = {0};
     HIR_EACH(c->m, op, c->m->first)
-    if (hir_has_trait(hir_op_at(c->m, op)->code, HIR_REGION)) hd_push(c->arena, &kernels, op);
+    if (hir_is_kernel(hir_op_at(c->m, op))) hd_push(c->arena, &kernels, op);
     uint32_t *of = hd_new_array(c->arena, uint32_t, kernels.n + 1), next = HIR_FLOW_RESULT;
     for (size_t k = kernels.n; k-- > 0;) {
         uint32_t own = sublayer_of(c, hir_op_at(c->m, kernels.at[k]));

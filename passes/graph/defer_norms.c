@@ -32,8 +32,7 @@ typedef struct deferrer {
     pass_forward forward;
 } deferrer;
 
-/* ---- which norms ------------------------------------------------------------------------------
- */
+/* ---- which norms ----------------------------------------------------------------------------- */
 static bool is_stored_as_f32(const deferrer *d, const hir_weight *w) {
     const hir_pass_options *o = d->c->options;
     if (hir_is_derived(w) || w->type.dtype != HIR_F32 || o->matrix_dtype != HIR_F32) return false;
@@ -131,8 +130,7 @@ static bool can_wait(const deferrer *d, hir_id norm) {
     return others && !why;
 }
 
-/* ---- the rewrite ------------------------------------------------------------------------------
- */
+/* ---- the rewrite ----------------------------------------------------------------------------- */
 /* The rows of W g of all linear ops. */
 static hir_ref joined_matrix(deferrer *d, hir_builder *b, const reader *maps, hir_ref gain) {
     HD_VEC(hir_ref) parts = {0};

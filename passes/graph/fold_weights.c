@@ -39,8 +39,7 @@ typedef struct folder {
     pass_forward forward;
 } folder;
 
-/* ---- a minus before a rate --------------------------------------------------------------------
- */
+/* ---- a minus before a rate ------------------------------------------------------------------- */
 /* The exp of weights alone that r is, reshaped or not. */
 static hir_id rate_of(const hir_module *m, hir_ref r) {
     hir_id by = pass_def(m, r);
@@ -295,8 +294,7 @@ static void note_reads(folder *f, hir_id op) {
     }
 }
 
-/* ---- derived weights ----------------------------------------------------------------------------
- */
+/* ---- derived weights ------------------------------------------------------------------------- */
 static bool same_rows(const hir_weight *w, const hir_derived_row *rows, uint32_t n) {
     bool same = w->n_rows == n;
     for (uint32_t r = 0; same && r < n; r++)
@@ -357,8 +355,7 @@ static void fold(folder *f, hir_id op) {
     }
 }
 
-/* ---- what is left ------------------------------------------------------------------------------
- */
+/* ---- what is left ---------------------------------------------------------------------------- */
 static bool is_free(hir_opcode code) {
     return code == HIR_CONST_OP || hir_has_trait(code, HIR_MOVE);
 }

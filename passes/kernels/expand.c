@@ -244,13 +244,12 @@ static hir_ref (*expansion(hir_opcode code))(expander *, hir_id) {
     }
 }
 
-/* ---- unrolling over sources -------------------------------------------------------------------
- */
+/* ---- unrolling over sources ------------------------------------------------------------------ */
 /* The number of sources that a kernel scores; `several`: against more than one query, as in phase
  * 1. Scores are [T, n, S(, H)]. */
 static int64_t scored_sources(const hir_module *m, hir_id kernel, bool *several) {
     *several = false;
-    if (!hir_has_trait(hir_op_at(m, kernel)->code, HIR_REGION)) return 0;
+    if (!hir_is_kernel(hir_op_at(m, kernel))) return 0;
     HIR_EACH(m, op, hir_op_at(m, kernel)->body_first) {
         if (hir_op_at(m, op)->code != HIR_DEPTH_SCORES_OP) continue;
         const hir_type t = pass_result_type(m, op);
@@ -312,7 +311,7 @@ bool pass_expand(hir_pass_context *c) {
     for (int several = 0; several < 2; several++)
         e.most_one_by_one[several] = most_one_by_one(e.m, several);
     HIR_EACH(e.m, op, e.m->first)
-    if (hir_has_trait(hir_op_at(e.m, op)->code, HIR_REGION) && !expand_body(&e, op)) return false;
+    if (hir_is_kernel(hir_op_at(e.m, op)) && !expand_body(&e, op)) return false;
     pass_forward_finish(&e.forward, e.m);
     return true;
 }

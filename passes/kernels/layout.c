@@ -63,8 +63,7 @@ static bool conflict(hir_pass_context *c, const hir_weight *w, const reads *r) {
     return false;
 }
 
-/* ---- the caller's rules ------------------------------------------------------------------------
- */
+/* ---- the caller's rules ---------------------------------------------------------------------- */
 /* The outcome of a rule: matching weights, those of them that cannot be stored so, and one of
  * these. */
 typedef struct outcome {

@@ -65,8 +65,7 @@ typedef struct planner {
     hir_id *first; /* by value: the first value in its place */
 } planner;
 
-/* ---- places outside the arena -----------------------------------------------------------------
- */
+/* ---- places outside the arena ---------------------------------------------------------------- */
 static void set_place(planner *p, hir_id value, hir_place place, uint64_t offset) {
     hir_value *v = hir_value_at(p->m, value);
     p->c->changed |= v->place != place || v->offset != offset;
@@ -213,8 +212,7 @@ static bool place_results(planner *p) {
     return true;
 }
 
-/* ---- kernels that go on beside exchanges -------------------------------------------------------
- */
+/* ---- kernels that go on beside exchanges ----------------------------------------------------- */
 /* The buffer that has the value; NULL: it has a place outside of the arenas. */
 static buffer *buffer_of(planner *p, hir_id value) {
     const hir_type t = hir_value_at(p->m, value)->type;
@@ -262,8 +260,7 @@ static void keep_overlaps_apart(planner *p) {
                        all.list.n);
 }
 
-/* ---- chunks in flight --------------------------------------------------------------------------
- */
+/* ---- chunks in flight ------------------------------------------------------------------------ */
 static bool is_kept(const planner *p, const buffer *b) {
     const uint32_t run = hir_run_of(&p->runs, b->born);
     const bool received = p->runs.list.n > 1 && b->born < p->runs.list.at[run].work;

@@ -395,7 +395,7 @@ static void find_kernels(scheduler *s) {
 }
 
 bool pass_schedule(hir_pass_context *c) {
-    scheduler s = {.c = c, .m = c->m, .model = pass_is_model(c->m)};
+    scheduler s = {.c = c, .m = c->m, .model = hir_is_model(c->m)};
     find_kernels(&s);
     if (!check_model_output(&s) || !copy_outputs(&s)) return false;
     find_kernels(&s);

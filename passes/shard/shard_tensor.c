@@ -53,7 +53,7 @@ static void plan_op(rewriter *w, hir_id op) {
     const hir_op *o = hir_op_at(w->m, op);
     op_plan *p = &w->plan[op];
     if (w->s->is_end[op]) p->role = ENDS;
-    if (o->n_results != 1 || hir_has_trait(o->code, HIR_REGION)) return;
+    if (o->n_results != 1 || hir_is_kernel(o)) return;
     const shard_slot *slot = shard_slot_of(w->s, o->results[0]);
     if (!slot) return;
     p->role = w->s->is_begin[op] ? BEGINS : DIVIDED;

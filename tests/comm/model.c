@@ -13,6 +13,7 @@
 #include <mpi.h>
 
 #include "hadal/hadal_mpi.h"
+#include "support/clock.h"
 
 #include <math.h>
 #include <signal.h>
@@ -39,12 +40,6 @@ static const hadal_comm *comm;
 static int64_t row; /* floats of a row of logits; 0: this stage has none */
 static void *weights;
 static int32_t tokens[TOKENS];
-
-static int64_t now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * SECOND + t.tv_nsec;
-}
 
 static bool open_model(void) {
     char path[4096], share[4200];
@@ -105,7 +100,8 @@ static bool batch(void) {
         for (int i = 0; i < SESSIONS; i++)
             next[i] = tokens[lengths[i] + step];
         const int code = model.batch(together, next, SESSIONS, logits);
-        EXPECT(code == 0, "batch: %.100s; %.200s", model.strerror(code), model.message(together[0]));
+        EXPECT(code == 0, "batch: %.100s; %.200s", model.strerror(code),
+               model.message(together[0]));
         for (int i = 0; i < SESSIONS; i++) {
             EXPECT(model.forward(alone[i], &next[i], 1, one, 1) == 0, "a token");
             if (row && !same_rows(logits + i * row, one, i, step)) return false;
@@ -142,11 +138,11 @@ static bool survive(void) {
     EXPECT(model.forward(session, tokens, TOKENS / 2, logits, 1) == 0, "before rank 1 is killed");
     messages = LAST_MESSAGE;
     for (int k = 0; k < 2; k++) {
-        const int64_t begun = now();
+        const int64_t begun = hd_nanoseconds();
         const int code = model.forward(session, tokens, TOKENS / 2, logits, 1);
         EXPECT(code == EXCHANGE, "call %d: code %d", k, code);
         EXPECT(model.message(session)[0], "there is no message");
-        EXPECT(now() - begun < (k ? SECOND / 10 : (DEADLINE + 1) * SECOND),
+        EXPECT(hd_nanoseconds() - begun < (k ? SECOND / 10 : (DEADLINE + 1) * SECOND),
                "the error came long after the deadline");
     }
     return true;

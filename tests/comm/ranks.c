@@ -8,6 +8,7 @@
 #include <mpi.h>
 
 #include "hadal/hadal_mpi.h"
+#include "support/clock.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -19,12 +20,6 @@
 #include "tests/comm/scenarios.h"
 
 #define SECOND INT64_C(1000000000)
-
-static int64_t now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * SECOND + t.tv_nsec;
-}
 
 static int report(const char *out, int rank, const char *what) {
     char path[4096];
@@ -40,10 +35,10 @@ static const char *survive(const hadal_comm *c) {
     int code = c->all_reduce(c->context, all, HADAL_COMM_F32, &x, &y, 1, 20 * SECOND);
     if (code) return c->message(c->context);
     if (c->rank == 1) kill(getpid(), SIGKILL);
-    const int64_t begun = now();
+    const int64_t begun = hd_nanoseconds();
     code = c->all_reduce(c->context, all, HADAL_COMM_F32, &x, &y, 1, 2 * SECOND);
     if (code == HADAL_COMM_OK) return "no error";
-    return now() - begun < 3 * SECOND ? "ok" : "the error came long after the deadline";
+    return hd_nanoseconds() - begun < 3 * SECOND ? "ok" : "the error came long after the deadline";
 }
 
 static const char *run(const hadal_comm *c, const scenario *s) {

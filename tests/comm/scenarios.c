@@ -1,4 +1,5 @@
 #include "tests/comm/scenarios.h"
+#include "support/clock.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,12 +24,6 @@ static _Thread_local char text[256];
         EXPECT(code_ == HADAL_COMM_OK, "line %d: code %d: %s", __LINE__, code_,                    \
                c->message(c->context));                                                            \
     } while (0)
-
-static int64_t now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * SECOND + t.tv_nsec;
-}
 
 static void sleep_ms(int ms) {
     nanosleep(&(struct timespec){.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000L}, NULL);
@@ -351,8 +346,7 @@ static bool counters(const hadal_comm *c, const char **why) {
     return true;
 }
 
-/* ---- ranks that are late, stall, leave, or do something else ----------------------------------
- */
+/* ---- ranks that are late, stall, leave, or do something else --------------------------------- */
 static int sum_one(const hadal_comm *c, int64_t timeout_ns) {
     float x = 1, y = 0;
     return c->all_reduce(c->context, (hadal_comm_group){0, c->size}, HADAL_COMM_F32, &x, &y, 1,
@@ -372,7 +366,7 @@ static bool stays_broken(const hadal_comm *c, int code, const char **why) {
     float x[4] = {0};
     uint64_t counts[MOST_RANKS] = {1};
     const hadal_comm_group g = {0, c->size};
-    const int64_t begun = now();
+    const int64_t begun = hd_nanoseconds();
     EXPECT(c->message(c->context)[0] != '\0', "there is no message");
     EXPECT(sum_one(c, SECOND) == code, "all_reduce after an error");
     EXPECT(c->reduce_scatter(c->context, g, HADAL_COMM_F32, x, x, counts, SECOND) == code,
@@ -386,7 +380,7 @@ static bool stays_broken(const hadal_comm *c, int code, const char **why) {
     EXPECT(c->start(c->context, HADAL_COMM_ALL_GATHER, g, HADAL_COMM_F32, x, x, counts, counts,
                     SECOND) == code,
            "start after an error");
-    EXPECT(now() - begun < SECOND / 2, "calls after an error wait");
+    EXPECT(hd_nanoseconds() - begun < SECOND / 2, "calls after an error wait");
     return true;
 }
 
@@ -395,9 +389,9 @@ static bool stall(const hadal_comm *c, const char **why) {
     enum { LIMIT_MS = 300, SLEEP_MS = 2000 };
     EXPECT_OK(sum_one(c, PATIENT * SECOND));
     if (c->rank == 1) sleep_ms(SLEEP_MS);
-    const int64_t begun = now();
+    const int64_t begun = hd_nanoseconds();
     const int code = sum_one(c, LIMIT_MS * SECOND / 1000);
-    const int64_t took = now() - begun;
+    const int64_t took = hd_nanoseconds() - begun;
     /* it has not heard from the others, which have answered all the same before they gave up */
     if (c->rank == 1) {
         EXPECT(code == HADAL_COMM_OK || code == HADAL_COMM_LOST || code == HADAL_COMM_TIMEOUT,
@@ -441,10 +435,11 @@ static bool other_exchange(const hadal_comm *c, const char **why) {
 static bool leave(const hadal_comm *c, const char **why) {
     EXPECT_OK(sum_one(c, PATIENT * SECOND));
     if (c->rank == c->size - 1) return true;
-    const int64_t begun = now();
+    const int64_t begun = hd_nanoseconds();
     const int code = sum_one(c, PATIENT * SECOND);
     EXPECT(code == HADAL_COMM_LOST, "code %d", code);
-    EXPECT(now() - begun < PATIENT * SECOND / 2, "the loss was seen only after the deadline");
+    EXPECT(hd_nanoseconds() - begun < PATIENT * SECOND / 2,
+           "the loss was seen only after the deadline");
     return stays_broken(c, code, why);
 }
 
@@ -461,14 +456,15 @@ static int start_one(const hadal_comm *c, int64_t timeout_ns) {
 static bool leave_started(const hadal_comm *c, const char **why) {
     EXPECT_OK(sum_one(c, PATIENT * SECOND));
     if (c->rank > 0) return true;
-    const int64_t begun = now();
+    const int64_t begun = hd_nanoseconds();
     int code = start_one(c, PATIENT * SECOND), over = 0;
     while (!code && !over) {
         sleep_ms(5);
         code = c->advance(c->context, &over);
     }
     EXPECT(code == HADAL_COMM_LOST, "code %d", code);
-    EXPECT(now() - begun < PATIENT * SECOND / 2, "the loss was seen only after the deadline");
+    EXPECT(hd_nanoseconds() - begun < PATIENT * SECOND / 2,
+           "the loss was seen only after the deadline");
     EXPECT(c->finish(c->context) == code, "finish after an error");
     return stays_broken(c, code, why);
 }

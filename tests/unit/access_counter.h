@@ -23,8 +23,7 @@ typedef struct counted { /* kernels of a program, by number */
     LLVMOrcLLJITRef jit;
 } counted;
 
-/* ---- putting the calls in ----------------------------------------------------------------------
- */
+/* ---- putting the calls in -------------------------------------------------------------------- */
 
 typedef struct instrument {
     hcg_llvm *l;
@@ -114,8 +113,7 @@ static inline const char *instrument_module(hcg_llvm *l) {
     return x.unknown;
 }
 
-/* ---- loading -----------------------------------------------------------------------------------
- */
+/* ---- loading --------------------------------------------------------------------------------- */
 
 static inline void jit_check(LLVMErrorRef error) {
     if (!error) return;

@@ -3,6 +3,8 @@
 #ifndef ARENA_FIXTURE_H
 #define ARENA_FIXTURE_H
 
+#include <string.h>
+
 #include "tests/unit/diags_text.h"
 
 static hd_arena *arena;
@@ -20,6 +22,13 @@ static inline void close_arena(void) {
 /* All diagnostics as text, for messages of failed assertions and for searching. */
 static inline const char *said(void) {
     return diags_text(arena, &diags);
+}
+
+/* The first diagnostic whose message has this part; NULL: none has. */
+static inline const hd_diag *find_message(const char *part) {
+    for (size_t i = 0; i < diags.list.n; i++)
+        if (strstr(diags.list.at[i].message, part)) return &diags.list.at[i];
+    return NULL;
 }
 
 #endif

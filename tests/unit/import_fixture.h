@@ -27,12 +27,6 @@ static inline char *import_text(const char *json) {
     return import_folder(folder);
 }
 
-static inline const hd_diag *find_error(const char *part) {
-    for (size_t i = 0; i < diags.list.n; i++)
-        if (strstr(diags.list.at[i].message, part)) return &diags.list.at[i];
-    return NULL;
-}
-
 static inline void expect_has(const char *text, const char *part) {
     cr_assert(text, "%s", said());
     cr_expect(strstr(text, part), "'%s' is not in:\n%s", part, text);

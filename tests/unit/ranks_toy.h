@@ -81,8 +81,7 @@ KERNEL(k_copy) {
 static hrt_kernel *const kernels[] = {k_partial, k_local, k_mine, k_out, k_back, k_copy};
 static const hrt_level levels[] = {{.name = "plain", .kernels = kernels}};
 
-/* ---- the tables, for so many ranks ------------------------------------------------------------
- */
+/* ---- the tables, for so many ranks ----------------------------------------------------------- */
 typedef struct toy {
     hrt_model model;
     hrt_step steps[12];

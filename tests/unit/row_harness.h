@@ -174,7 +174,7 @@ static inline double compiled_element(const rows *r, hir_id value, int64_t i) {
 static inline void rows_observe(void *context, const hir_module *m, hir_id op, hir_id value,
                                 const hir_array *a) {
     rows *r = context;
-    if (!hir_has_trait(hir_op_at(m, op)->code, HIR_REGION) || r->replaced[value]) return;
+    if (!hir_is_kernel(hir_op_at(m, op)) || r->replaced[value]) return;
     double most = 0, error = 0;
     for (int64_t i = 0; i < a->n; i++) {
         double want = a->at[i], got = compiled_element(r, value, i), d = fabs(want - got);

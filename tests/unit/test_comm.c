@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include "hadal/hadal_threads.h"
+#include "support/clock.h"
 #include "tests/comm/scenarios.h"
 
 enum { MOST = 5 };
@@ -72,12 +73,6 @@ enum { MANY = 100000 }; /* elements from each rank to each other */
 static const double bits = 1e9;
 static const int64_t latency = 2000000;
 
-static int64_t now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
-
 enum { TRIES = 5 };
 
 /* What a rank measures of the slow link, in nanoseconds. */
@@ -108,8 +103,8 @@ static int gather_beside(timed *t) {
     const int rc = c->start(c->context, HADAL_COMM_ALL_GATHER, (hadal_comm_group){0, 2},
                             HADAL_COMM_F32, in, gathered[c->rank], counts, starts, patient);
     if (rc) return rc;
-    const int64_t begun = now();
-    for (int over = 0; now() - begun < 40000000;) {
+    const int64_t begun = hd_nanoseconds();
+    for (int over = 0; hd_nanoseconds() - begun < 40000000;) {
         const int failed = c->advance(c->context, &over);
         if (failed) return failed;
         if (over) break; /* busy with something else until then */
@@ -121,9 +116,9 @@ static int gather_beside(timed *t) {
 static void measure(timed *t, int (*exchange)(timed *), int64_t *taken) {
     for (int i = 0; i < TRIES; i++) {
         t->failed |= sum_of_one(t) != 0; /* both begin together */
-        const int64_t begun = now();
+        const int64_t begun = hd_nanoseconds();
         t->failed |= exchange(t) != 0;
-        taken[i] = now() - begun;
+        taken[i] = hd_nanoseconds() - begun;
     }
 }
 

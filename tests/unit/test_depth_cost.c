@@ -84,8 +84,7 @@ static int check_types(depth_style style) {
     return blocks;
 }
 
-/* ---- cases -------------------------------------------------------------------------------------
- */
+/* ---- cases ----------------------------------------------------------------------------------- */
 Test(depth_cost, remarks_promise_what_the_ledger_saves) {
     static const struct {
         int block, sublayers, window, d;

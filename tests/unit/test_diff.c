@@ -179,8 +179,7 @@ Test(diff, derived_weights) {
     expect_text(text, "~ weight @m\n    derived from: @a, @b -> @b, @a\n");
 }
 
-/* ---- kernels -----------------------------------------------------------------------------------
- */
+/* ---- kernels --------------------------------------------------------------------------------- */
 #define KERNEL_HEAD                                                                                \
     "hir 1 kernel @m\n\narena 64 per token\nfixed 0\n\nfunc(%x: f32[T, 8] in input[0]) {\n"
 #define ROW(name, split)                                                                           \

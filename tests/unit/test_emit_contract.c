@@ -7,8 +7,7 @@
 #include "codegen/contract/contraction.h"
 #include "tests/unit/contract_harness.h"
 
-/* ---- a kernel and its data ---------------------------------------------------------------------
- */
+/* ---- a kernel and its data ------------------------------------------------------------------- */
 
 typedef struct bound {
     hir_ref ref;
@@ -74,8 +73,7 @@ static void yield(problem *p, hir_ref r) {
     p->yields[p->n_yields++] = r;
 }
 
-/* ---- epilogue forms ----------------------------------------------------------------------------
- */
+/* ---- epilogue forms -------------------------------------------------------------------------- */
 
 typedef void form(problem *p, hir_ref x, int64_t n);
 
@@ -181,8 +179,7 @@ static void discard(problem *p) {
     bench_free(&p->b);
 }
 
-/* ---- the expected value of one element ---------------------------------------------------------
- */
+/* ---- the expected value of one element ------------------------------------------------------- */
 
 static const bound *find_bound(const problem *p, hir_ref r) {
     for (size_t i = 0; i < p->bound.n; i++)
@@ -236,8 +233,7 @@ static double expect(const problem *p, hir_ref r, int64_t row, int64_t column) {
     return apply(op->code, x, op->n_args > 1 ? expect(p, op->args[1], row, column) : 0);
 }
 
-/* ---- running -----------------------------------------------------------------------------------
- */
+/* ---- running --------------------------------------------------------------------------------- */
 
 typedef struct outputs {
     float *at[4];
@@ -385,8 +381,7 @@ Test(emit_contract, baseline) {
     check_level("baseline");
 }
 
-/* ---- weights in groups -------------------------------------------------------------------------
- */
+/* ---- weights in groups ----------------------------------------------------------------------- */
 /* q, k and v of different dtypes: x is there as floats and as bytes. */
 static void form_mixed(problem *p, hir_ref x, int64_t n) {
     static const hir_dtype dtypes[] = {HIR_Q4, HIR_MXFP4, HIR_Q8, HIR_BF16};

@@ -138,8 +138,7 @@ static void discard(problem *p) {
     bench_free(&p->b);
 }
 
-/* ---- expected ----------------------------------------------------------------------------------
- */
+/* ---- expected -------------------------------------------------------------------------------- */
 static double taken(const problem *p, float x) {
     return (double)(p->rounded ? hd_bf16_to_f32(hd_bf16_from_f32(x)) : x);
 }
@@ -181,8 +180,7 @@ static void expect(const problem *p, int64_t t, int64_t h, double *o) {
     free(score);
 }
 
-/* ---- running -----------------------------------------------------------------------------------
- */
+/* ---- running --------------------------------------------------------------------------------- */
 
 static size_t result_size(const problem *p) {
     return (size_t)(p->s.t * p->s.heads * p->s.m);

@@ -232,8 +232,7 @@ Test(eval_attention, one_call) {
     cr_assert_eq(hir_eval_length(e), TOKENS);
 }
 
-/* ---- options of attention: by tables of all logits ---------------------------------------------
- */
+/* ---- options of attention: by tables of all logits ------------------------------------------- */
 typedef struct options {
     int window, extent; /* 0: none */
     double softcap;
@@ -527,7 +526,7 @@ typedef struct seen {
 static void watch(void *context, const hir_module *m, hir_id op, hir_id value, const hir_array *a) {
     seen *s = context;
     s->values++;
-    s->kernels += hir_has_trait(hir_op_at(m, op)->code, HIR_REGION);
+    s->kernels += hir_is_kernel(hir_op_at(m, op));
     cr_assert_eq(hir_value_at(m, value)->op, op);
     cr_assert_not_null(a->at);
     s->logits = a->at[a->n - 1];

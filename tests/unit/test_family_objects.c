@@ -95,18 +95,11 @@ static hir_module *load(const char *spec) {
     return m;
 }
 
-static const hd_diag *find_error(const char *part) {
-    for (size_t i = 0; i < diags.list.n; i++)
-        if (strstr(diags.list.at[i].message, part)) return &diags.list.at[i];
-    return NULL;
-}
-
 #define INNER "{\"model_type\": \"inner\", \"vocab_size\": 9, "
 #define OUTER                                                                                      \
     "{\"model_type\": \"outer\",\n \"media_token\": 3,\n \"vision_config\": {\"a\": 1},\n "
 
-/* ---- lists of layers ---------------------------------------------------------------------------
- */
+/* ---- lists of layers ------------------------------------------------------------------------- */
 
 Test(family_objects, lists_that_count_from_one_become_kinds_of_layers) {
     const char *spec = import(INNER "\"num_hidden_layers\": 4,\n \"kinds\": {\"linear_layers\": "
@@ -141,7 +134,7 @@ Test(family_objects, every_layer_stands_in_one_list_once) {
                                         INNER "\"num_hidden_layers\": 4, \"kinds\": {\n"
                                               "\"linear_layers\": %s}}",
                                         cases[i].lists)));
-        const hd_diag *g = find_error(cases[i].error);
+        const hd_diag *g = find_message(cases[i].error);
         cr_assert(g, "no '%s' in: %s", cases[i].error, said());
         cr_expect_eq(g->loc.line, 2);
         cr_expect_eq(g->loc.column, cases[i].column, "%s: column %u", cases[i].lists,
@@ -154,10 +147,10 @@ Test(family_objects, every_layer_stands_in_one_list_once) {
 Test(family_objects, all_faults_of_the_lists_are_said_at_once) {
     cr_expect_null(import(INNER "\"num_hidden_layers\": 30, \"kinds\": {\"linear_layers\": [1, 1, "
                                 "31], \"full_layers\": [2, 1]}}"));
-    cr_expect(find_error("layer 1 stands here twice"), "%s", said());
-    cr_expect(find_error("there is no layer 31"), "%s", said());
-    cr_expect(find_error("layer 1 stands in linear_layers, too"), "%s", said());
-    cr_expect(find_error("layers 3, 4, 5, 6, 7, 8, 9, 10, 11, 12 and 18 more are missing"), "%s",
+    cr_expect(find_message("layer 1 stands here twice"), "%s", said());
+    cr_expect(find_message("there is no layer 31"), "%s", said());
+    cr_expect(find_message("layer 1 stands in linear_layers, too"), "%s", said());
+    cr_expect(find_message("layers 3, 4, 5, 6, 7, 8, 9, 10, 11, 12 and 18 more are missing"), "%s",
               said());
     cr_expect_eq(diags.errors, 4, "%s", said());
 }
@@ -165,10 +158,10 @@ Test(family_objects, all_faults_of_the_lists_are_said_at_once) {
 Test(family_objects, layers_from_zero_are_an_error_where_they_count_from_one) {
     cr_expect_null(import(INNER "\"num_hidden_layers\": 2, \"kinds\": {\"linear_layers\": [0], "
                                 "\"full_layers\": [1]}}"));
-    cr_expect(find_error("kinds.linear_layers: must be a list of whole numbers from 1"), "%s",
+    cr_expect(find_message("kinds.linear_layers: must be a list of whole numbers from 1"), "%s",
               said());
-    cr_expect(find_error("there is no layer 0"), "%s", said());
-    cr_expect(find_error("layer 2 is missing"), "%s", said());
+    cr_expect(find_message("there is no layer 0"), "%s", said());
+    cr_expect(find_message("layer 2 is missing"), "%s", said());
 }
 
 Test(family_objects, lists_of_other_things_are_refused_once) {
@@ -178,17 +171,16 @@ Test(family_objects, lists_of_other_things_are_refused_once) {
                                         INNER "\"num_hidden_layers\": 2, \"kinds\": "
                                               "{\"linear_layers\": %s, \"full_layers\": [1, 2]}}",
                                         wrong[i])));
-        cr_expect(find_error("kinds.linear_layers: must be a list of whole numbers"), "%s: %s",
+        cr_expect(find_message("kinds.linear_layers: must be a list of whole numbers"), "%s: %s",
                   wrong[i], said());
     }
     cr_expect_null(
         import(INNER "\"num_hidden_layers\": 2, \"kinds\": {\"linear_layers\": [1, 2]}}"));
-    cr_expect(find_error("kinds: the field 'full_layers' is missing"), "%s", said());
+    cr_expect(find_message("kinds: the field 'full_layers' is missing"), "%s", said());
     cr_expect_eq(diags.errors, 1, "%s", said());
 }
 
-/* ---- two names of a field ----------------------------------------------------------------------
- */
+/* ---- two names of a field -------------------------------------------------------------------- */
 
 Test(family_objects, a_field_has_the_names_of_both_generations) {
     const char *const either[] = {"\"num_experts_per_token\": 4", "\"num_experts_per_tok\": 4",
@@ -201,15 +193,14 @@ Test(family_objects, a_field_has_the_names_of_both_generations) {
     }
     cr_expect_null(import(INNER "\"num_hidden_layers\": 1, \"num_experts_per_token\": 4, "
                                 "\"num_experts_per_tok\": 3}"));
-    cr_expect(find_error("num_experts_per_tok: contradicts num_experts_per_token"), "%s", said());
+    cr_expect(find_message("num_experts_per_tok: contradicts num_experts_per_token"), "%s", said());
     cr_expect_null(import(INNER "\"num_hidden_layers\": 1, \"num_experts_per_tok\": -1}"));
-    cr_expect(find_error("num_experts_per_tok: must be a whole number"), "%s", said());
+    cr_expect(find_message("num_experts_per_tok: must be a whole number"), "%s", said());
     cr_expect_null(import(INNER "\"num_hidden_layers\": 1, \"num_experts_per_toke\": 1}"));
-    cr_expect(find_error("unknown field 'num_experts_per_toke'"), "%s", said());
+    cr_expect(find_message("unknown field 'num_experts_per_toke'"), "%s", said());
 }
 
-/* ---- wrapped configs ---------------------------------------------------------------------------
- */
+/* ---- wrapped configs ------------------------------------------------------------------------- */
 
 Test(family_objects, the_text_part_of_a_wrapped_config) {
     const char *spec = import(OUTER "\"text_config\": {\"model_type\": \"inner\", \"vocab_size\": "
@@ -248,7 +239,7 @@ Test(family_objects, faults_of_a_wrapped_config) {
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         cr_expect_null(import(hd_printf(arena, OUTER "%s", cases[i].rest)), "%s", cases[i].rest);
-        cr_expect(find_error(cases[i].error), "no '%s' in: %s", cases[i].error, said());
+        cr_expect(find_message(cases[i].error), "no '%s' in: %s", cases[i].error, said());
     }
 }
 
@@ -274,12 +265,11 @@ Test(family_objects, pages_that_wrap_wrongly) {
         write_text("page.hadal", pages[i][0]);
         write_text("config.json", "{\"model_type\": \"page\"}");
         cr_expect_null(hfe_import(arena, &diags, folder, &options), "%s", pages[i][0]);
-        cr_expect(find_error(pages[i][1]), "no '%s' in: %s", pages[i][1], said());
+        cr_expect(find_message(pages[i][1]), "no '%s' in: %s", pages[i][1], said());
     }
 }
 
-/* ---- tensors -----------------------------------------------------------------------------------
- */
+/* ---- tensors --------------------------------------------------------------------------------- */
 
 static void write_tensor(const char *name, uint32_t rank, int64_t n, int64_t m) {
     static const float zeros[64];
@@ -317,8 +307,7 @@ Test(family_objects, a_page_asks_for_the_shape_of_a_tensor) {
     cr_assert(spec && diags.errors == 0, "faults of the file are said when it is read: %s", said());
 }
 
-/* ---- other parts of a checkpoint ---------------------------------------------------------------
- */
+/* ---- other parts of a checkpoint ------------------------------------------------------------- */
 
 static const char parts[] = "hir 1 graph @m\n\n"
                             "weight @text.w : f32[4, 2]\n\n"
@@ -350,9 +339,9 @@ static bool check_names(const char *const *names, size_t n) {
 Test(family_objects, tensors_of_other_parts_are_counted_and_left_out) {
     const char *const names[] = {"text.draft.a", "text.w", "vision.a", "vision.b"};
     cr_assert(check_names(names, 4), "%s", said());
-    cr_expect(find_error("2 tensors below 'vision.' (64 bytes) belong to another part"), "%s",
+    cr_expect(find_message("2 tensors below 'vision.' (64 bytes) belong to another part"), "%s",
               said());
-    cr_expect(find_error("1 tensor below 'text.draft.' (32 bytes) belongs to another part"), "%s",
+    cr_expect(find_message("1 tensor below 'text.draft.' (32 bytes) belongs to another part"), "%s",
               said());
 }
 
@@ -364,7 +353,7 @@ Test(family_objects, a_star_stands_for_a_number) {
     static const char module[] = MODULE("weights \"layers.*.draft.*.\" unused\n");
     const char *const names[] = {"layers.0.draft.7.a", "layers.12.draft.34.b", "w"};
     cr_assert(check_names_of(module, names, 3), "%s", said());
-    cr_expect(find_error("2 tensors below 'layers.*.draft.*.' (64 bytes) belong"), "%s", said());
+    cr_expect(find_message("2 tensors below 'layers.*.draft.*.' (64 bytes) belong"), "%s", said());
     const char *const others[] = {"layers..draft.7.a", "layers.1.draft.7", "layers.1a.draft.7.b",
                                   "layers.x.draft.7.c", "w"};
     hd_diags_init(&diags, arena);
@@ -382,8 +371,8 @@ Test(family_objects, many_parts_are_counted_together) {
     const char *const names[] = {"b.0", "b.1", "c.0", "d.0", "e.0", "f.0",
                                  "g.0", "h.0", "i.0", "j.0", "w"};
     cr_assert(check_names_of(module, names, 11), "%s", said());
-    cr_expect(find_error("10 tensors below 'b.' and 8 other beginnings of names (320 bytes)"), "%s",
-              said());
+    cr_expect(find_message("10 tensors below 'b.' and 8 other beginnings of names (320 bytes)"),
+              "%s", said());
     cr_expect_eq(diags.list.n, 1, "%s", said());
 }
 
@@ -414,6 +403,6 @@ Test(family_objects, the_text_form_keeps_the_parts) {
         hd_diags_init(&diags, arena);
         const char *text = hd_printf(arena, "hir 1 graph @m\n\n%sfunc() {\n}\n", wrong[i][0]);
         cr_expect_null(hir_parse(arena, &diags, "m.hir", text));
-        cr_expect(find_error(wrong[i][1]), "no '%s' in: %s", wrong[i][1], said());
+        cr_expect(find_message(wrong[i][1]), "no '%s' in: %s", wrong[i][1], said());
     }
 }

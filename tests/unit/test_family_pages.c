@@ -19,14 +19,7 @@ TestSuite(family_pages, .init = open_folder, .fini = close_folder, .timeout = 30
 
 static const hfe_options library = {.std_dir = STD};
 
-static const hd_diag *find_error(const hd_diags *d, const char *part) {
-    for (size_t i = 0; i < d->list.n; i++)
-        if (strstr(d->list.at[i].message, part)) return &d->list.at[i];
-    return NULL;
-}
-
-/* ---- hostile values for every declared field --------------------------------------------------
- */
+/* ---- hostile values for every declared field ------------------------------------------------- */
 
 static const char *const hostile[] = {
     "0",      "-1",       "1",     "2147483647", "2147483648",   "9223372036854775807", "0.5",
@@ -200,8 +193,7 @@ Test(family_pages, every_field_of_every_residual_system_with_hostile_values) {
     }
 }
 
-/* ---- pages of one's own -----------------------------------------------------------------------
- */
+/* ---- pages of one's own ---------------------------------------------------------------------- */
 
 static void write_page(const char *name, const char *text) {
     char *path = in_folder(name);
@@ -256,7 +248,7 @@ Test(family_pages, a_page_of_ones_own_can_build_on_the_page_of_the_same_name) {
                                        "    ignored(\"ours\", \"our_field\")\n"
                                        "}\n");
     cr_expect_null(import_with_pages("{\"model_type\": \"llama\", \"our_field\": 1, " SIZES "}"));
-    cr_expect(find_error(&diags, "there is no config 'decoder'"), "%s", said());
+    cr_expect(find_message("there is no config 'decoder'"), "%s", said());
     hd_diags_init(&diags, arena);
     write_page("families/llama.hadal", "use \"families/common/decoder\"\n"
                                        "config llama {\n"
@@ -280,8 +272,7 @@ static void expect_values(const char *field, const value_case *cases, size_t n) 
         hd_diags_init(&diags, arena);
         import_with_pages(
             hd_printf(arena, "{\"model_type\": \"page\", \"%s\": %s}", field, cases[i].value));
-        const bool fine =
-            cases[i].error ? find_error(&diags, cases[i].error) != NULL : diags.errors == 0;
+        const bool fine = cases[i].error ? find_message(cases[i].error) != NULL : diags.errors == 0;
         cr_expect(fine, "%s: %s", cases[i].value, said());
     }
 }
@@ -368,11 +359,10 @@ Test(family_pages, objects_by_number) {
 /* A family page is no model by itself. */
 Test(family_pages, a_page_is_not_compiled_by_itself) {
     cr_expect_null(hfe_load_spec(arena, &diags, STD "/families/llama.hadal", &library));
-    cr_expect(find_error(&diags, "this is the page of a family, not a model"), "%s", said());
+    cr_expect(find_message("this is the page of a family, not a model"), "%s", said());
 }
 
-/* ---- pages with faults ------------------------------------------------------------------------
- */
+/* ---- pages with faults ----------------------------------------------------------------------- */
 
 Test(family_pages, faults_of_pages_have_places) {
     static const struct {
@@ -412,7 +402,7 @@ Test(family_pages, faults_of_pages_have_places) {
         cr_expect_null(import_with_pages("{\"model_type\": \"page\", \"vocab_size\": 3, "
                                          "\"hidden_act\": \"x\", \"list\": [1]}"),
                        "%s", cases[i].body);
-        const hd_diag *g = find_error(&diags, cases[i].error);
+        const hd_diag *g = find_message(cases[i].error);
         cr_expect(g, "no '%s' in: %s", cases[i].error, said());
         cr_expect(!g || g->loc.line == cases[i].line, "%s: line %u", cases[i].body, g->loc.line);
     }
@@ -441,6 +431,6 @@ Test(family_pages, pages_that_cannot_be_read_to_the_end) {
         hd_diags_init(&diags, arena);
         write_page("page.hadal", pages[i][0]);
         cr_expect_null(import_with_pages("{\"model_type\": \"page\"}"), "%s", pages[i][0]);
-        cr_expect(find_error(&diags, pages[i][1]), "no '%s' in: %s", pages[i][1], said());
+        cr_expect(find_message(pages[i][1]), "no '%s' in: %s", pages[i][1], said());
     }
 }

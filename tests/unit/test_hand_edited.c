@@ -19,8 +19,7 @@ TestSuite(hand_edited, .timeout = 240);
 static hd_arena *arena;
 static char object[] = "/tmp/hadal-edited-XXXXXX";
 
-/* ---- one text, all the way ---------------------------------------------------------------------
- */
+/* ---- one text, all the way ------------------------------------------------------------------- */
 typedef enum outcome { NOT_PARSED, REFUSED, COMPILED, OUTCOMES } outcome;
 
 static void errors_are_good(const hd_diags *d, const char *text, bool located) {
@@ -75,8 +74,7 @@ static outcome compile(const char *text, int done, bool emit) {
     return result;
 }
 
-/* ---- edits -------------------------------------------------------------------------------------
- */
+/* ---- edits ----------------------------------------------------------------------------------- */
 typedef struct line {
     size_t start, end; /* end: behind the newline */
 } line;
@@ -217,8 +215,7 @@ static const char *edited(hd_arena *a, const char *text, line l, int edit) {
     return hd_printf(a, "%.*s%s%s", (int)(found - text), text, swaps[edit].to, found + taken);
 }
 
-/* ---- all edits of a dump -----------------------------------------------------------------------
- */
+/* ---- all edits of a dump --------------------------------------------------------------------- */
 typedef struct tally {
     size_t of[OUTCOMES], all;
 } tally;

@@ -308,14 +308,14 @@ Test(import, refused_parameters_of_residual_systems) {
         const char *value =
             hd_printf(arena, "{\"type\": \"%s\", %s}", cases[i].type, cases[i].fields);
         cr_expect_null(import_with("llama", "residual", value), "%s", value);
-        const hd_diag *g = find_error(cases[i].error);
+        const hd_diag *g = find_message(cases[i].error);
         cr_expect(g, "no '%s' in: %s", cases[i].error, said());
         cr_expect(!g || (g->code == HD_E_CONFIG && g->loc.line > 0));
     }
     hd_diags_init(&diags, arena);
     cr_expect_null(import_text(
         BASE("llama") ", \"attn_res_block_size\": 2, \"residual\": {\"type\": \"elmo\"}}"));
-    cr_expect(find_error("contradicts the residual type elmo"));
+    cr_expect(find_message("contradicts the residual type elmo"));
 }
 
 /* Which families there are, and the page that knows most of the fields. */
@@ -380,7 +380,7 @@ Test(import, a_family_is_closest_to_itself, .timeout = 300) {
         cr_expect_null(import_text(text));
         free(text);
         json_decref(config);
-        const hd_diag *g = find_error("cannot be imported by this version");
+        const hd_diag *g = find_message("cannot be imported by this version");
         cr_assert(g && g->hint, "%s: %s", of, said());
         const char *want = hd_printf(arena, "closest page is families/%s: it knows all fields", of);
         cr_expect(strstr(g->hint, want), "%s: %s", of, g->hint);
@@ -411,7 +411,7 @@ Test(import, the_plainest_family_of_equals) {
             "\"intermediate_size\": 64, \"num_hidden_layers\": 4, \"num_attention_heads\": 4, "
             "\"rms_norm_eps\": 1e-6%s}",
             cases[i].fields)));
-        const hd_diag *g = find_error("cannot be imported by this version");
+        const hd_diag *g = find_message("cannot be imported by this version");
         const char *want = hd_printf(arena, "families/%s: it knows all fields;", cases[i].family);
         cr_expect(g && g->hint && strstr(g->hint, want), "%s: %s", cases[i].family,
                   g && g->hint ? g->hint : said());
@@ -576,7 +576,7 @@ Test(import, refused_values_are_named) {
         hd_diags_init(&diags, arena);
         cr_expect_null(import_with(cases[i].family, cases[i].path, cases[i].value), "%s = %s",
                        cases[i].path, cases[i].value);
-        const hd_diag *g = find_error(cases[i].error);
+        const hd_diag *g = find_message(cases[i].error);
         cr_expect(g, "no '%s' in: %s", cases[i].error, said());
         cr_expect(!g || g->code == HD_E_CONFIG);
         cr_expect_eq(diags.errors, 1, "cascade: %s", said());
@@ -586,17 +586,17 @@ Test(import, refused_values_are_named) {
 Test(import, contradictions) {
     cr_expect_null(
         import_text(BASE("llama") ", \"attn_res_block_size\": 2, \"residual\": " ATTNRES("3") "}"));
-    cr_expect(find_error("3 sublayers contradict an attn_res_block_size of 2 layers"));
+    cr_expect(find_message("3 sublayers contradict an attn_res_block_size of 2 layers"));
     cr_expect_null(import_text(
         BASE("llama") ", \"attn_res_block_size\": 2, \"residual\": {\"type\": \"standard\"}}"));
-    cr_expect(find_error("attn_res_block_size: contradicts the residual type standard"));
+    cr_expect(find_message("attn_res_block_size: contradicts the residual type standard"));
     cr_expect_null(import_text(
         BASE("llama") ", \"rope_theta\": 10000, \"rope_parameters\": {\"rope_theta\": 5000}}"));
-    cr_expect(find_error("rope_parameters.rope_theta: contradicts the rope_theta outside"));
+    cr_expect(find_message("rope_parameters.rope_theta: contradicts the rope_theta outside"));
     cr_expect_null(import_text(
         BASE("llama") ", \"rope_scaling\": {\"type\": \"default\"}, \"rope_parameters\": "
                       "{\"rope_type\": \"linear\", \"factor\": 2}}"));
-    cr_expect(find_error("rope_scaling: differs from rope_parameters"));
+    cr_expect(find_message("rope_scaling: differs from rope_parameters"));
 }
 
 Test(import, missing_fields_are_all_listed) {
@@ -605,7 +605,7 @@ Test(import, missing_fields_are_all_listed) {
                                            "hidden_size",       "intermediate_size",
                                            "num_hidden_layers", "num_attention_heads"};
     for (size_t i = 0; i < sizeof required / sizeof *required; i++)
-        cr_expect(find_error(hd_printf(arena, "the field '%s' is missing", required[i])));
+        cr_expect(find_message(hd_printf(arena, "the field '%s' is missing", required[i])));
     cr_expect_eq(diags.errors, sizeof required / sizeof *required, "%s", said());
 }
 
@@ -634,7 +634,7 @@ Test(import, absent_fields_have_the_default_of_their_family) {
 /* null is a value where transformers has one for it, which need not be that of an absent field. */
 Test(import, null_is_not_absent) {
     cr_expect_null(import_text(BASE("mistral") "}"));
-    cr_expect(find_error("8 does not divide the 4 query heads"));
+    cr_expect(find_message("8 does not divide the 4 query heads"));
     hd_diags_init(&diags, arena);
     char *t = import_text(BASE("mistral") ", \"num_key_value_heads\": null}");
     expect_lacks(t, "kv_heads = 8");
@@ -659,15 +659,15 @@ Test(import, all_faults_with_their_places) {
                                "               \"key_nrom\": true}\n"
                                "}\n"));
     cr_expect_eq(diags.errors, 3);
-    const hd_diag *g = find_error("unknown field 'vocab_sise'");
+    const hd_diag *g = find_message("unknown field 'vocab_sise'");
     cr_assert(g && g->hint);
     cr_expect_str_eq(g->hint, "did you mean 'vocab_size'?");
     cr_expect(g->loc.line == 3 && g->loc.column == 3 && g->loc.end_column == 15);
     cr_expect_str_eq(g->source_line, "  \"vocab_sise\": 96,");
-    g = find_error("vocab_size: must be");
+    g = find_message("vocab_size: must be");
     cr_assert(g);
     cr_expect(g->loc.line == 4 && g->loc.column == 17 && g->loc.end_column == 19);
-    g = find_error("unknown field 'residual.key_nrom'");
+    g = find_message("unknown field 'residual.key_nrom'");
     cr_assert(g && g->hint);
     cr_expect(g->loc.line == 12 && g->loc.column == 16);
 }
@@ -706,17 +706,17 @@ Test(import, files_that_are_no_config) {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         hd_diags_init(&diags, arena);
         cr_expect_null(import_text(cases[i].text));
-        cr_expect(find_error(cases[i].error), "%s", said());
+        cr_expect(find_message(cases[i].error), "%s", said());
     }
     char *deep = hd_alloc(arena, 100001, 1);
     memset(deep, '[', 100000);
     hd_diags_init(&diags, arena);
     cr_expect_null(import_text(deep));
-    cr_expect(find_error("depth"), "%s", said());
+    cr_expect(find_message("depth"), "%s", said());
     hd_diags_init(&diags, arena);
     unlink(in_folder("config.json"));
     cr_expect_null(import_folder(folder));
-    cr_expect(find_error("holds no config.json"));
+    cr_expect(find_message("holds no config.json"));
     cr_expect_null(import_folder("/nonexistent"));
     cr_expect_eq(diags.errors, 2);
 }

@@ -75,12 +75,6 @@ static const char *import(const char *family, const char *changes) {
     return hfe_import(arena, &diags, folder, &library);
 }
 
-static const hd_diag *find_message(const char *part) {
-    for (size_t i = 0; i < diags.list.n; i++)
-        if (strstr(diags.list.at[i].message, part)) return &diags.list.at[i];
-    return NULL;
-}
-
 /* The same model as transformers 5 writes it: no lists that count from 1. */
 #define RESAVED                                                                                    \
     "-linear_attn_config; linear_num_heads = 4; linear_head_dim = 8; linear_conv_kernel_dim = 4; " \

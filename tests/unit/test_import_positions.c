@@ -169,14 +169,14 @@ Test(import_positions, a_head_of_latent_attention_is_what_rotates) {
     "\"moe_intermediate_size\": 16"
     import_text(LATENT ", \"head_dim\": 4}");
     cr_expect_null(import_text(LATENT ", \"head_dim\": 3}"));
-    cr_expect(find_error("head_dim: 3 is not qk_rope_head_dim, 4"));
+    cr_expect(find_message("head_dim: 3 is not qk_rope_head_dim, 4"));
 #undef LATENT
 }
 
 Test(import_positions, llama3_scaling_needs_all_its_fields) {
     cr_expect_null(
         import_with("llama", "rope_scaling", "{\"rope_type\": \"llama3\", \"factor\": 8}"));
-    cr_expect(find_error("rope_scaling: the field 'low_freq_factor' is missing"));
-    cr_expect(find_error("rope_scaling: the field 'high_freq_factor' is missing"));
+    cr_expect(find_message("rope_scaling: the field 'low_freq_factor' is missing"));
+    cr_expect(find_message("rope_scaling: the field 'high_freq_factor' is missing"));
     cr_expect_eq(diags.errors, 2, "the length of training is that of the family");
 }

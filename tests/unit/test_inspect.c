@@ -199,8 +199,7 @@ Test(inspect, json_escapes_what_people_write_in_options) {
     json_decref(root);
 }
 
-/* ---- the table of views -------------------------------------------------------------------------
- */
+/* ---- the table of views ---------------------------------------------------------------------- */
 
 Test(inspect, views_refuse_forms_that_they_do_not_have) {
     hd_text out;

@@ -280,8 +280,7 @@ Test(ir_parse, depth_and_length_are_harmless) {
     }
 }
 
-/* ---- exhaustion --------------------------------------------------------------------------------
- */
+/* ---- exhaustion ------------------------------------------------------------------------------ */
 static const char sample[] =
     "hir 1 kernel @sample\n\n"
     "option layers = \"12\"\n\n"
@@ -341,8 +340,7 @@ Test(ir_parse, memory_may_run_out_anywhere) {
         }
 }
 
-/* ---- mutation ----------------------------------------------------------------------------------
- */
+/* ---- mutation -------------------------------------------------------------------------------- */
 static uint64_t seed;
 static size_t below(size_t n) { /* xorshift64 */
     seed ^= seed << 13, seed ^= seed >> 7, seed ^= seed << 17;

@@ -148,7 +148,7 @@ static const rule_case refused[] = {
     {"const %x {value = 1, shape = []}", "const: takes no operands, but has 1"},
     {"stack {axis = 0}", "stack: has 0 operands, but takes (xs*)"},
     {"stack %x, _ {axis = 1}", "stack: operand xs[1] is missing"},
-    {"neg $f", "neg: operand x is a state ($); only cache_append"},
+    {"neg $f", "neg: operand x is a state ($), which is for cache_append"},
     {"add %x, %ids", "add: operand b is i32[T]"},
     {"add %k, %y", "add: f32[C, 2, 4] and f32[T, 2, 4] do not broadcast"},
     {"concat %k, %y {axis = 2}", "concat: operand xs[1] is f32[T, 2, 4], which differs from"},

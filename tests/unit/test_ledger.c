@@ -201,8 +201,7 @@ Test(ledger, a_long_chain_is_no_trouble) {
     cr_assert_eq(l.sublayers, 0);
 }
 
-/* ---- kernels ----------------------------------------------------------------------------------
- */
+/* ---- kernels --------------------------------------------------------------------------------- */
 #define ROW(name, types)                                                                           \
     " = kernel.row {name = \"" name                                                                \
     "\", rows = \"all\", split_decode = \"none\", split_prefill = \"rows\"} : " types " {\n"
@@ -322,8 +321,7 @@ Test(ledger, phases_sum_up_to_the_total) {
     cr_assert_eq(sum.written, l.total.written);
 }
 
-/* ---- the closed forms --------------------------------------------------------------------------
- */
+/* ---- the closed forms ------------------------------------------------------------------------ */
 
 static double form_total(const char *key, hir_paper_parameters p) {
     const hir_paper_form *forms;
@@ -344,8 +342,7 @@ Test(ledger, closed_forms_give_table_1) {
     cr_assert_eq(form_total("mhc", p), 18);
 }
 
-/* ---- whole models ------------------------------------------------------------------------------
- */
+/* ---- whole models ---------------------------------------------------------------------------- */
 
 static hadal_session *open_session(void) {
     hadal_session *s = hadal_open();
@@ -555,8 +552,7 @@ Test(ledger, without_passes_there_are_no_kernels_as_compiled) {
     json_decref(j);
 }
 
-/* ---- the same at every stage --------------------------------------------------------------------
- */
+/* ---- the same at every stage ----------------------------------------------------------------- */
 
 typedef struct stage_watch {
     const hir_flow *graph;

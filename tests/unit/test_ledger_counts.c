@@ -20,8 +20,7 @@ enum { TOKENS = 5 };
 
 TestSuite(ledger_counts, .init = open_arena, .fini = close_arena);
 
-/* ---- what was touched ---------------------------------------------------------------------------
- */
+/* ---- what was touched ------------------------------------------------------------------------ */
 
 typedef struct region { /* a value that the running kernel may touch */
     const char *at;
@@ -252,7 +251,7 @@ static uint64_t check_stored(hir_module *m, const char *what, bool depth, const 
     sums all = {0};
     size_t step = 0;
     HIR_EACH(m, op, m->first) {
-        if (!hir_has_trait(hir_op_at(m, op)->code, HIR_REGION)) continue;
+        if (!hir_is_kernel(hir_op_at(m, op))) continue;
         cr_assert_lt(step, x.p->steps.n);
         watch w = watch_kernel(&x, &l, op);
         run_step(&x, &c, &x.p->steps.at[step++]);

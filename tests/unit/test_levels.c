@@ -21,8 +21,7 @@ static void tear_down(void) {
 
 TestSuite(levels, .init = set_up, .fini = tear_down);
 
-/* ---- activations -------------------------------------------------------------------------------
- */
+/* ---- activations ----------------------------------------------------------------------------- */
 typedef struct rounding {
     const char *level, *rounds; /* "": nothing */
 } rounding;
@@ -73,8 +72,7 @@ Test(levels, activations_that_each_does_not_round) {
     }
 }
 
-/* ---- a level that is forced --------------------------------------------------------------------
- */
+/* ---- a level that is forced ------------------------------------------------------------------ */
 static void no_kernel(const hrt_frame *frame, void *const *args, int64_t r0, int64_t r1, int64_t c0,
                       int64_t c1) {
     (void)frame, (void)args, (void)r0, (void)r1, (void)c0, (void)c1;

@@ -36,8 +36,7 @@ static const char *function(const char *tables, const char *inputs, const char *
                      tables, inputs, type, body);
 }
 
-/* ---- what is made ------------------------------------------------------------------------------
- */
+/* ---- what is made ---------------------------------------------------------------------------- */
 Test(lower, equal_bodies_share_a_kernel) {
     hcg_program *p = lower(toy_model(arena, "toy", 5, 40));
     cr_assert_eq(p->kernels.n, lower(toy_model(arena, "toy", 2, 40))->kernels.n,
@@ -355,8 +354,7 @@ Test(lower, kernel_names_become_symbols) {
     cr_assert_str_eq(p->kernels.at[1].name, "a_b_2");
 }
 
-/* ---- what is refused ----------------------------------------------------------------------------
- */
+/* ---- what is refused ------------------------------------------------------------------------- */
 static void refused(const char *text, hd_error code, const char *part) {
     diags.list.n = 0;
     diags.errors = 0;
@@ -396,8 +394,7 @@ Test(lower, refuses_models_that_forward_cannot_serve) {
             HD_E_UNSUPPORTED, "no output");
 }
 
-/* ---- memory that threads share ----------------------------------------------------------------
- */
+/* ---- memory that threads share --------------------------------------------------------------- */
 /* One layer that attends, as `op` says, over caches of keys and of entries; after all passes. */
 static hcg_program *attending(const char *op) {
     hir_module *m =

@@ -8,8 +8,7 @@
 #include "runtime/hadal_rt.h"
 #include "tests/unit/diags_text.h"
 
-/* ---- a CPU that answers from a table ------------------------------------------------------------
- */
+/* ---- a CPU that answers from a table --------------------------------------------------------- */
 typedef struct answer {
     uint32_t leaf, subleaf, eax, ebx, ecx, edx;
 } answer;
@@ -128,8 +127,7 @@ static made_up genoa(void) {
     return c;
 }
 
-/* ---- what comes out ---------------------------------------------------------------------------
- */
+/* ---- what comes out -------------------------------------------------------------------------- */
 static hd_arena *arena;
 static void start(void) {
     arena = hd_arena_new();
@@ -538,8 +536,7 @@ Test(machine, every_level_knows_all_facts) {
     }
 }
 
-/* ---- facts as text ----------------------------------------------------------------------------
- */
+/* ---- facts as text --------------------------------------------------------------------------- */
 static const char *printed(hd_machine m, bool json) {
     hd_text text;
     hd_text_init(&text, arena);

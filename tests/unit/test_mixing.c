@@ -239,8 +239,7 @@ Test(mixing, block_attnres_shares_the_weights_of_its_blocks) {
     hadal_close(f.s);
 }
 
-/* ---- graphs by hand ---------------------------------------------------------------------------
- */
+/* ---- graphs by hand -------------------------------------------------------------------------- */
 
 #define HEAD                                                                                       \
     "hir 1 graph @m\n\n"                                                                           \

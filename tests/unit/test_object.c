@@ -109,8 +109,7 @@ static const char *pack_random(hcg_program *p, const char *name, uint64_t seed) 
     return path;
 }
 
-/* ---- a loaded model ----------------------------------------------------------------------------
- */
+/* ---- a loaded model -------------------------------------------------------------------------- */
 typedef struct model {
     void *handle, *weights, *session, *memory;
     int (*weights_open)(const char *, void **);
@@ -196,8 +195,7 @@ static double worst_error(const double *expected, const float *got, int64_t n) {
     return worst / most;
 }
 
-/* ---- answers ------------------------------------------------------------------------------------
- */
+/* ---- answers --------------------------------------------------------------------------------- */
 Test(object, every_level_agrees_with_the_evaluator) {
     hcg_options o = {.chunk = 8};
     hcg_program *p = lower(toy_model(arena, "toy", LAYERS, VOCAB), &o);

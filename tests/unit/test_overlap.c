@@ -33,8 +33,7 @@ static const hcg_program *lowered(const hir_module *m, uint32_t tiles) {
 
 static const hir_op *kernel_at(const hir_module *m, uint32_t number) {
     HIR_EACH(m, id, m->first) {
-        if (hir_has_trait(hir_op_at(m, id)->code, HIR_REGION) && number-- == 0)
-            return hir_op_at(m, id);
+        if (hir_is_kernel(hir_op_at(m, id)) && number-- == 0) return hir_op_at(m, id);
     }
     return NULL;
 }

@@ -217,8 +217,7 @@ Test(check_passes, names_a_wrong_op) {
     hd_arena_free(b.arena);
 }
 
-/* ---- a wrong rewrite in the middle of the pipeline ---------------------------------------------
- */
+/* ---- a wrong rewrite in the middle of the pipeline ------------------------------------------- */
 static size_t behind(hir_pass_id id) {
     size_t n = 0;
     while (hir_pipeline()[n] != id)

@@ -41,14 +41,14 @@ Test(ranks, results_do_not_depend_on_tiles) {
 
 /* Over exchanges that cannot go on by themselves all rows go at once. */
 static void without_start(rank *r) {
-    hadal_comm face = *hadal_threads_comm(r->group, r->number);
-    face.start = NULL;
-    face.advance = NULL;
-    face.finish = NULL;
+    hadal_comm interface = *hadal_threads_comm(r->group, r->number);
+    interface.start = NULL;
+    interface.advance = NULL;
+    interface.finish = NULL;
     const size_t size = session_bytes(r);
     r->memory = aligned_alloc(64, size);
     r->init_code = hrt_session_init_on(&r->t->model, r->memory, size, r->weights, r->max_tokens,
-                                       &face, r->timeout_ns, &r->session);
+                                       &interface, r->timeout_ns, &r->session);
     EXPECT(r, r->init_code == HRT_OK, "init: code %d", r->init_code);
     check_call(r, 25, 14);
 }
@@ -90,8 +90,7 @@ Test(ranks, tiles_cross_in_more_messages_of_the_same_bytes) {
     }
 }
 
-/* ---- what a message takes ---------------------------------------------------------------------
- */
+/* ---- what a message takes -------------------------------------------------------------------- */
 static _Thread_local int (*gather)(void *, hadal_comm_group, hadal_comm_type, const void *, void *,
                                    const uint64_t *, int64_t);
 static _Thread_local int gathers;
@@ -107,14 +106,14 @@ static int gather_late(void *context, hadal_comm_group group, hadal_comm_type ty
 static int64_t latencies[2];
 static void init_with_a_late_rank(rank *r) {
     const hadal_comm *c = hadal_threads_comm(r->group, r->number);
-    hadal_comm face = *c;
+    hadal_comm interface = *c;
     gathers = 0;
     gather = c->all_gather;
-    face.all_gather = gather_late;
+    interface.all_gather = gather_late;
     const size_t size = session_bytes(r);
     r->memory = aligned_alloc(64, size);
     r->init_code = hrt_session_init_on(&r->t->model, r->memory, size, r->weights, r->max_tokens,
-                                       &face, r->timeout_ns, &r->session);
+                                       &interface, r->timeout_ns, &r->session);
     EXPECT(r, r->init_code == HRT_OK, "init: code %d", r->init_code);
     latencies[r->number] = r->session->figures.latency_ns;
 }
@@ -128,8 +127,7 @@ Test(ranks, a_rank_that_was_late_once_is_no_latency) {
         cr_assert(latencies[i] < 25000000, "rank %d: %ld ns", i, (long)latencies[i]);
 }
 
-/* ---- how many tiles ---------------------------------------------------------------------------
- */
+/* ---- how many tiles -------------------------------------------------------------------------- */
 static int64_t tiles_for(toy *t, hrt_figures f, int64_t tokens) {
     static hadal_threads *group;
     if (!group) cr_assert_eq(hadal_threads_open(2, &group), HADAL_COMM_OK);

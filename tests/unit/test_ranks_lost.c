@@ -26,10 +26,9 @@ Test(ranks, a_rank_that_leaves_is_an_error_on_the_others) {
         run_ranks(&t, threads, one_leaves);
 }
 
-/* ---- an exchange that fails in the middle of a call -------------------------------------------
- */
+/* ---- an exchange that fails in the middle of a call ------------------------------------------ */
 typedef struct flaky { /* over the exchanges of a rank: the one of a number fails */
-    hadal_comm face;
+    hadal_comm interface;
     const hadal_comm *real;
     int left;
     bool later; /* one that is started fails not at once, but while it is under way */
@@ -81,21 +80,21 @@ static const char *flaky_message(void *context) {
 }
 
 static void make_flaky(flaky *f, const hadal_comm *real, bool later) {
-    *f = (flaky){.face = *real, .real = real, .left = 1000, .later = later};
-    f->face.context = f;
-    f->face.all_gather = flaky_gather;
-    f->face.reduce_scatter = flaky_scatter;
-    f->face.start = flaky_start;
-    f->face.advance = flaky_advance;
-    f->face.finish = flaky_finish;
-    f->face.message = flaky_message;
+    *f = (flaky){.interface = *real, .real = real, .left = 1000, .later = later};
+    f->interface.context = f;
+    f->interface.all_gather = flaky_gather;
+    f->interface.reduce_scatter = flaky_scatter;
+    f->interface.start = flaky_start;
+    f->interface.advance = flaky_advance;
+    f->interface.finish = flaky_finish;
+    f->interface.message = flaky_message;
 }
 
 static void open_flaky(rank *r, flaky *f) {
     const size_t size = session_bytes(r);
     r->memory = aligned_alloc(64, size);
     r->init_code = hrt_session_init_on(&r->t->model, r->memory, size, r->weights, r->max_tokens,
-                                       &f->face, r->timeout_ns, &r->session);
+                                       &f->interface, r->timeout_ns, &r->session);
     EXPECT(r, r->init_code == HRT_OK, "init: code %d", r->init_code);
     (void)hrt_session_set_threads(r->session, r->threads);
     r->session->processors = HRT_MAX_THREADS;

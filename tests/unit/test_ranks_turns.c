@@ -145,7 +145,7 @@ static void expected(uint32_t stages, uint32_t runs, int64_t n, float *out) {
 
 /* ---- a transport that is late ---------------------------------------------------------------- */
 typedef struct late { /* before messages of a rank, now and then; or it goes away at one */
-    hadal_comm face;
+    hadal_comm interface;
     const hadal_comm *real;
     hadal_threads *group;
     uint64_t random;
@@ -157,7 +157,7 @@ static bool is_late(late *l) {
     if (l->random >> 63)
         nanosleep(&(struct timespec){.tv_nsec = (long)(l->random >> 33) % 2000000}, NULL);
     if (l->leaves_at < 0 || l->leaves_at-- > 0) return false;
-    hadal_threads_leave(l->group, l->face.rank);
+    hadal_threads_leave(l->group, l->interface.rank);
     return true;
 }
 
@@ -187,13 +187,13 @@ static const char *pass_message(void *context) {
 
 static void make_late(late *l, rank *r) {
     const hadal_comm *real = hadal_threads_comm(r->group, r->number);
-    *l = (late){.face = *real, .real = real, .group = r->group, .leaves_at = -1};
+    *l = (late){.interface = *real, .real = real, .group = r->group, .leaves_at = -1};
     l->random = (uint64_t)r->number + 1;
-    l->face.context = l;
-    l->face.send = late_send;
-    l->face.recv = late_recv;
-    l->face.all_gather = pass_gather;
-    l->face.message = pass_message;
+    l->interface.context = l;
+    l->interface.send = late_send;
+    l->interface.recv = late_recv;
+    l->interface.all_gather = pass_gather;
+    l->interface.message = pass_message;
 }
 
 /* ---- results --------------------------------------------------------------------------------- */
@@ -227,7 +227,7 @@ static void in_turns(rank *r) {
     r->max_tokens = TOKENS;
     open_session(r);
     EXPECT(r, r->init_code == HRT_OK, "init: code %d", r->init_code);
-    r->session->side.comm = &l.face;
+    r->session->side.comm = &l.interface;
     for (size_t i = 0; i < sizeof calls / sizeof *calls && !r->why; i++) {
         EXPECT(r, hrt_session_rewind(r->session, 0) == HRT_OK, "rewind");
         reads_in_calls(r, calls[i][0], calls[i][1]);
@@ -272,7 +272,7 @@ static void one_leaves(rank *r) {
     r->timeout_ns = SECOND / 4;
     open_session(r);
     EXPECT(r, r->init_code == HRT_OK, "init: code %d", r->init_code);
-    r->session->side.comm = &l.face;
+    r->session->side.comm = &l.interface;
     if (r->number == leaves) l.leaves_at = leaves_at;
     clock_gettime(CLOCK_MONOTONIC, &begun);
     for (int k = 0; k < 2; k++) {

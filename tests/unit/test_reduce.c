@@ -139,8 +139,7 @@ Test(reduce, the_same_twice) {
     cr_expect_str_eq(print(reduce(parse(model), has_attention), false), once);
 }
 
-/* ---- kernels -----------------------------------------------------------------------------------
- */
+/* ---- kernels --------------------------------------------------------------------------------- */
 #define ROW "{name = \"r\", rows = \"all\", split_decode = \"none\", split_prefill = \"rows\"}"
 static const char kernels[] =
     "hir 1 kernel @m\n\narena 128 per token\nfixed 64\n\nweight @g : f32[8]\n"

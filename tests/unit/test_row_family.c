@@ -124,8 +124,7 @@ static size_t functions_of(const form *f, const int *n, int count, int d) {
     return functions - 1; /* the one at the end */
 }
 
-/* ---- what is shared ----------------------------------------------------------------------------
- */
+/* ---- what is shared -------------------------------------------------------------------------- */
 
 /* A mix by learned weights, with the norm of what comes out (DenseFormer). */
 static const form learned = {
@@ -334,8 +333,7 @@ ParameterizedTest(const size_t *number, row_family, sizes_of_a_form_share_a_func
         check_shared(f, f->d[i]);
 }
 
-/* ---- what is not -------------------------------------------------------------------------------
- */
+/* ---- what is not ----------------------------------------------------------------------------- */
 
 Test(row_family, few_forms_have_functions_of_their_own) {
     static const int few[] = {2, 3, 4, 5}, equal[] = {7, 7, 7, 7, 7, 7};

@@ -50,7 +50,7 @@ static void check_order(const hir_module *m, const char *name) {
     const hir_runs runs = hir_find_runs(arena, m);
     uint32_t k = 0;
     HIR_EACH(m, id, m->first) {
-        if (!hir_has_trait(hir_op_at(m, id)->code, HIR_REGION)) continue;
+        if (!hir_is_kernel(hir_op_at(m, id))) continue;
         const hir_run_of_layers *r = &runs.list.at[hir_run_of(&runs, k)];
         const hir_opcode message = hir_message_of(m, id);
         cr_assert_eq(message == HIR_COMM_RECV_OP, k < r->work, "%s: kernel %u", name, k);

@@ -31,8 +31,7 @@ static hrt_kernel *const pausing[] = {k_embed, k_append, k_sum, k_cols, k_fixed,
 static const hrt_level pausing_levels[] = {{.name = "plain", .kernels = pausing}};
 static const hrt_model pausing_model = MODEL(pausing_levels, 1);
 
-/* ---- shares: every row and column once --------------------------------------------------------
- */
+/* ---- shares: every row and column once ------------------------------------------------------- */
 enum { MAX_ROWS = 64, MAX_COLS = 24 };
 static atomic_int hits[MAX_ROWS][MAX_COLS], cut_rows;
 static int64_t all_rows;
@@ -300,8 +299,7 @@ Test(runtime, split_calls_and_rewind) {
     hrt_weights_close(w);
 }
 
-/* ---- profiles ---------------------------------------------------------------------------------
- */
+/* ---- profiles -------------------------------------------------------------------------------- */
 Test(runtime, a_profile_counts_each_step_once_a_chunk) {
     hrt_weights *w = toy_weights(&model);
     int32_t ids[N];
@@ -437,8 +435,7 @@ Test(runtime, bad_calls_change_nothing) {
     cr_assert_eq(hrt_forward(s, ids, 20, outs, 1), HRT_OK);
     cr_assert_str_eq(hrt_session_message(s), "");
     cr_assert_eq(hrt_forward(s, ids, 1, outs, 1), HRT_FULL);
-    cr_assert_str_eq(hrt_session_message(s),
-                     "1 tokens more than the session holds: 20 of 20 are taken");
+    cr_assert_str_eq(hrt_session_message(s), "no room for 1 more tokens: 20 of 20 are taken");
     cr_assert_eq(hrt_session_rewind(s, 21), HRT_LENGTH);
     cr_assert_eq(hrt_session_rewind(s, -1), HRT_ARGUMENT);
     cr_assert_eq(hrt_session_length(s), 20);
@@ -703,8 +700,7 @@ Test(runtime, files_that_are_no_weights_are_refused) {
     cr_assert_eq(hrt_weights_from_memory(&model, NULL, 0, &w), HRT_ARGUMENT);
 }
 
-/* ---- plain functions --------------------------------------------------------------------------
- */
+/* ---- plain functions ------------------------------------------------------------------------- */
 /* y[t] = x[t] + table[ids[t]] + position */
 static void k_function(const hrt_frame *f, void *const *args, int64_t r0, int64_t r1, int64_t c0,
                        int64_t c1) {

@@ -22,8 +22,7 @@ static float *state(const hrt_session *s, int i) {
     return (float *)(void *)s->memory.states[i];
 }
 
-/* ---- every kind in calls ----------------------------------------------------------------------
- */
+/* ---- every kind in calls --------------------------------------------------------------------- */
 Test(states, windows_and_carries_begin_as_zeros) {
     fixture f = open_all();
     hrt_session *s = open_session(&keep_model, f.weights, N); /* in memory full of NaNs */
@@ -74,8 +73,7 @@ Test(states, a_batch_changes_the_states_of_its_sessions) {
     hrt_weights_close(f.weights);
 }
 
-/* ---- rewinding ---------------------------------------------------------------------------------
- */
+/* ---- rewinding ------------------------------------------------------------------------------- */
 static hrt_model with_states(uint32_t first, uint32_t n) {
     hrt_model m = {.version = HRT_VERSION,
                    .chunk = CHUNK,
@@ -140,8 +138,7 @@ Test(states, after_a_rewind_to_0_all_begins_again) {
     close_all(&f, s);
 }
 
-/* ---- saving and restoring ----------------------------------------------------------------------
- */
+/* ---- saving and restoring -------------------------------------------------------------------- */
 enum { HEADS = 2, CACHE_ROW = 8, FIXED_STATE = 2 * KEEP_WINDOW * 4 + 4 };
 
 Test(states, only_what_is_in_use_is_saved) {
@@ -267,8 +264,7 @@ Test(states, restored_sessions_stand_in_batches) {
     hrt_weights_close(f.weights);
 }
 
-/* ---- what is refused ---------------------------------------------------------------------------
- */
+/* ---- what is refused ------------------------------------------------------------------------- */
 typedef struct refusal {
     fixture f;
     hrt_session *s;
@@ -318,15 +314,15 @@ Test(states, null_pointers_and_short_buffers) {
     cr_assert_eq(hrt_session_save(NULL, small, sizeof small), HRT_ARGUMENT);
     cr_assert_eq(hrt_session_save(r.s, NULL, 1000), HRT_ARGUMENT);
     cr_assert_eq(hrt_session_save(r.s, small, sizeof small), HRT_SIZE);
-    cr_assert_str_eq(hrt_session_message(r.s), "136 bytes given: the saved session has 204");
+    cr_assert_str_eq(hrt_session_message(r.s), "136 bytes are given, 204 are needed");
     for (size_t i = 0; i < sizeof small; i++)
         cr_assert_eq(small[i], 7, "nothing is written");
     cr_assert_eq(hrt_session_restore(NULL, r.kept, r.size), HRT_ARGUMENT);
     cr_assert_eq(hrt_session_restore(r.s, NULL, r.size), HRT_ARGUMENT);
     expect_untouched(&r);
-    expect_refused(&r, 0, HRT_SIZE, "0 bytes given: the saved session has 128");
-    expect_refused(&r, HRT_SAVED_DATA - 1, HRT_SIZE, "127 bytes given: the saved session has 128");
-    expect_refused(&r, r.size - 1, HRT_SIZE, "227 bytes given: the saved session has 228");
+    expect_refused(&r, 0, HRT_SIZE, "0 bytes are given, 128 are needed");
+    expect_refused(&r, HRT_SAVED_DATA - 1, HRT_SIZE, "127 bytes are given, 128 are needed");
+    expect_refused(&r, r.size - 1, HRT_SIZE, "227 bytes are given, 228 are needed");
     close_refusal(&r);
 }
 
@@ -393,8 +389,7 @@ Test(states, a_busy_session_is_neither_saved_nor_restored) {
     close_refusal(&r);
 }
 
-/* ---- tables that no session can be made of ------------------------------------------------------
- */
+/* ---- tables that no session can be made of --------------------------------------------------- */
 Test(states, states_that_the_runtime_does_not_know) {
     static const hrt_state_info bad[] = {
         {"kind", HRT_STATE_KINDS, 1, 1, 4},   {"heads", HRT_STATE_CACHE, 0, 0, 4},

@@ -8,8 +8,7 @@
 #include "runtime/barrier.h"
 #include "tests/unit/runtime_toy.h"
 
-/* ---- the barrier ------------------------------------------------------------------------------
- */
+/* ---- the barrier ----------------------------------------------------------------------------- */
 enum { ROUNDS = 300, MOST_THREADS = 16 };
 
 typedef struct meeting {
@@ -66,8 +65,7 @@ Test(threads, counters_have_lines_of_their_own) {
     cr_assert_eq(_Alignof(hrt_barrier), HRT_LINE);
 }
 
-/* ---- what comes next --------------------------------------------------------------------------
- */
+/* ---- what comes next ------------------------------------------------------------------------- */
 /* Columns 0 .. 2 are panels of two matrices, 3 .. 6 those of a third. */
 static const hrt_operand some_operands[] = {
     {.base = HRT_ARENA, .row_bytes = 64},
@@ -112,8 +110,7 @@ Test(threads, nothing_is_asked_for_where_nothing_is_cut) {
     cr_assert_eq(n, 3 + 2, "a column of two matrices, and then none");
 }
 
-/* ---- how many --------------------------------------------------------------------------------
- */
+/* ---- how many -------------------------------------------------------------------------------- */
 static int started_by(int threads, int processors) {
     hrt_weights *w = toy_weights(&model);
     size_t size = hrt_session_size(&model, N);
@@ -144,8 +141,7 @@ Test(threads, any_number_fits_what_session_size_says) {
                  "more than memory is there for");
 }
 
-/* ---- floating point ----------------------------------------------------------------------------
- */
+/* ---- floating point -------------------------------------------------------------------------- */
 enum { MODE_ROWS = 64 };
 static unsigned modes[MODE_ROWS];
 static float products[MODE_ROWS];

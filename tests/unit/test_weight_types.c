@@ -82,8 +82,7 @@ Test(weight_types, patterns) {
     }
 }
 
-/* ---- the layout pass ---------------------------------------------------------------------------
- */
+/* ---- the layout pass ------------------------------------------------------------------------- */
 static const char source[] = "hir 1 graph @m\n"
                              "weight @emb.weight : f32[40, 64]\n"
                              "weight @norm.weight : f32[64]\n"

@@ -56,12 +56,6 @@ static void add_tensor(hd_tensors *t, const char *name, hd_tensor_dtype dtype, u
     t->list.at[to] = x;
 }
 
-static const hd_diag *find_error(const char *part) {
-    for (size_t i = 0; i < diags.list.n; i++)
-        if (strstr(diags.list.at[i].message, part)) return &diags.list.at[i];
-    return NULL;
-}
-
 /* ---- checking ------------------------------------------------------------------------------ */
 
 Test(weights, a_good_checkpoint_passes) {
@@ -80,7 +74,7 @@ Test(weights, a_good_checkpoint_passes) {
     hcg_warn_of_absent(m, &diags, &t);
     cr_assert_eq(diags.list.n, 1);
     cr_expect_eq(diags.list.at[0].severity, HD_WARNING);
-    cr_expect(find_error("weight 'unused' [5] is missing from the checkpoint"));
+    cr_expect(find_message("weight 'unused' [5] is missing from the checkpoint"));
     add_tensor(&t, "unused", HD_T_F32, DIMS(5));
     cr_expect(hcg_check_weights(m, &diags, &t), "or there");
     hcg_warn_of_absent(m, &diags, &t);
@@ -105,18 +99,18 @@ Test(weights, every_fault_is_listed_at_once) {
     add_tensor(&t, "\x1b[31m", HD_T_F32, DIMS(6));
     cr_expect_not(hcg_check_weights(m, &diags, &t));
     cr_expect_eq(diags.errors, 8);
-    const hd_diag *g = find_error("'layer.0.q_proj.weight' [3, 4] is missing");
+    const hd_diag *g = find_message("'layer.0.q_proj.weight' [3, 4] is missing");
     cr_assert(g && g->hint);
     cr_expect_str_eq(g->hint, "did you mean 'layer.0.qproj.weight'?");
-    g = find_error("\"layer.0.qproj.weight\" F32 [3, 4] of the checkpoint is no weight");
+    g = find_message("\"layer.0.qproj.weight\" F32 [3, 4] of the checkpoint is no weight");
     cr_assert(g && g->hint);
-    g = find_error("'shape' is F32 [4, 3] in the checkpoint, [3, 4] in the model");
+    g = find_message("'shape' is F32 [4, 3] in the checkpoint, [3, 4] in the model");
     cr_assert(g && g->hint && strstr(g->hint, "transposed"));
-    cr_expect(find_error("'gone' [7] is missing"));
-    cr_expect(find_error("'rank' is F32 [1, 4]"));
-    cr_expect(find_error("'dtype' has the dtype I8"));
-    cr_expect(find_error("'unused' is F32 [6]"));
-    cr_expect(find_error("\"\\x1b[31m\""));
+    cr_expect(find_message("'gone' [7] is missing"));
+    cr_expect(find_message("'rank' is F32 [1, 4]"));
+    cr_expect(find_message("'dtype' has the dtype I8"));
+    cr_expect(find_message("'unused' is F32 [6]"));
+    cr_expect(find_message("\"\\x1b[31m\""));
     for (size_t i = 0; i < diags.list.n; i++)
         cr_expect_eq(diags.list.at[i].code, HD_E_WEIGHTS);
 }
@@ -153,11 +147,10 @@ Test(weights, the_evaluators_source_rounds_to_narrow_storage) {
     cr_expect_eq(out[0], 1);
     cr_expect_eq(out[2], 1 + 0x1p-10);
     cr_expect_not(hcg_weight_source(&t, m, gone, out, &diags));
-    cr_expect(find_error("missing"));
+    cr_expect(find_message("missing"));
 }
 
-/* ---- weights in groups -------------------------------------------------------------------------
- */
+/* ---- weights in groups ----------------------------------------------------------------------- */
 /* What the file holds of a matrix in groups is what the evaluator is given. */
 Test(weights, groups_in_the_file_are_the_evaluators) {
     for (int dtype = HIR_Q8; dtype <= HIR_MXFP4; dtype++)
@@ -209,7 +202,7 @@ Test(weights, numbers_that_fit_no_group_are_refused) {
     cr_expect_not(hd_exists(in_folder("nan.weights")));
     cr_expect_not(hcg_weight_source(&t, m, w, out, &diags));
     cr_expect_eq(diags.errors, 2);
-    const hd_diag *g = find_error("weight 'w' is not a number at [1, 37]");
+    const hd_diag *g = find_message("weight 'w' is not a number at [1, 37]");
     cr_assert(g && g->cause && g->hint);
 }
 
@@ -417,7 +410,7 @@ Test(weights, made_of_matrices) {
 
     set(&t.list.at[0], 3, INFINITY); /* of g: it is named, and not what is made of it */
     cr_expect_not(hcg_pack(p, &diags, &t, in_folder("made.weights")));
-    cr_expect(find_error("weight 'g' is infinite at [3]"));
+    cr_expect(find_message("weight 'g' is infinite at [3]"));
 }
 
 /* What the packer makes of functions and of elements is what the evaluator makes, rounded once:
@@ -462,7 +455,7 @@ Test(weights, made_by_functions) {
 
     set(&t.list.at[0], 1, -INFINITY); /* of a: its softmax would be 0 there */
     cr_expect_not(hcg_pack(p, &diags, &t, in_folder("functions.weights")));
-    cr_expect(find_error("weight 'a' is minus infinity at [1]"));
+    cr_expect(find_message("weight 'a' is minus infinity at [1]"));
 }
 
 /* Also from one thread to several. */
@@ -485,7 +478,7 @@ Test(weights, packing_that_fails_leaves_nothing) {
     hir_module *m = mixed_module(&t);
     hcg_program *p = program_of(m);
     cr_expect_not(hcg_pack(p, &diags, &t, "/dev/full"));
-    cr_expect(find_error("No space left"));
+    cr_expect(find_message("No space left"));
     cr_expect_not(hcg_pack(p, &diags, &t, in_folder("none/x")));
     p->weight_offsets.at[1] = 0;
     cr_expect_not(hcg_pack(p, &diags, &t, in_folder("x")), "overlapping places");

@@ -174,8 +174,7 @@ static hcg_shared mark_function(hcg_emit *e) {
     return s;
 }
 
-/* ---- a nest -----------------------------------------------------------------------------------
- */
+/* ---- a nest ---------------------------------------------------------------------------------- */
 static int64_t last_dim(const row_run *r, hir_ref x) {
     const hir_type t = hir_ref_type(r->g->m, x);
     return t.dim[t.rank - 1];

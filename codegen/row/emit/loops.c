@@ -205,8 +205,7 @@ static void emit_nests(row_run *r, const row_nests *nests) {
         if (nests->list.at[i].roots.n) emit_nest(r, &nests->list.at[i]);
 }
 
-/* ---- the program ------------------------------------------------------------------------------
- */
+/* ---- the program ----------------------------------------------------------------------------- */
 /* Frequencies of rope_table as constants of the module. */
 static void make_frequencies(row_run *r) {
     hcg_emit *e = r->e;

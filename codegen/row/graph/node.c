@@ -7,8 +7,7 @@ bool row_unsupported(row_graph *g, const hir_op *op, const char *why) {
     return false;
 }
 
-/* ---- stages that go head by head --------------------------------------------------------------
- */
+/* ---- stages that go head by head ------------------------------------------------------------- */
 
 /* Is `r` divided into the stage's heads? Whatever the kernel makes, constants aside, is, and so are
  * operands from outside with as many heads. */

@@ -196,8 +196,7 @@ static void place(row_schedule *s, uint32_t id, uint32_t behind) {
         follow(&r, &n->args[a], loops);
 }
 
-/* ---- rows that are read once less -------------------------------------------------------------
- */
+/* ---- rows that are read once less ------------------------------------------------------------ */
 
 enum { MOST_ROWS = 16 };
 
