@@ -210,15 +210,6 @@ static void check_shape(const hcg_level *level, unsigned exact, hir_dtype dtype,
     discard(&s);
 }
 
-/* Does the next level, of the same vectors, multiply it in the same way? Then it is checked there.
- */
-static bool same_on_next(const hcg_level *level, const hcg_level *end, unsigned exact,
-                         hir_dtype dtype, hir_layout layout) {
-    const hcg_level *next = level + 1;
-    return next < end && next->lanes == level->lanes && level_runs(next) &&
-           hcg_same_choices(level, next, exact, hcg_matrix(dtype, layout));
-}
-
 /* With everything rounded that may be, and again with nothing, where that is another back end. */
 static void check_matrix(const hcg_level *level, const hcg_level *end, hir_dtype dtype,
                          hir_layout layout) {
