@@ -14,7 +14,7 @@ mkdir -p "$work"
 awk -v to="$work" '/^```/ { if (!on) n++; on = !on; next } on { print > (to "/example" n ".hadal") }' "$docs/layers.md"
 [ "$(ls "$work" | wc -l)" -eq 5 ]
 for spec in "$work"/*.hadal; do
-    out=${spec%.hadal}
+    out=${spec%.hadal} library=${spec%.hadal}-library/model
     "$hadal" init-weights "$spec" -o "$out.safetensors"
     model="$spec --weights $out.safetensors --tokens $tokens"
     # shellcheck disable=SC2086 # words
@@ -22,9 +22,10 @@ for spec in "$work"/*.hadal; do
         "$hadal" run $model --interpret --logits "$out.npy"
         "$hadal" run $model --interpret --split 7 --logits "$out-cut.npy"
         "$compare" "$out-cut.npy" "$out.npy" 1e-6
-        "$hadal" run $model --threads 1 --logits "$out-compiled.npy"
+        "$hadal" compile "$spec" --weights "$out.safetensors" --march native -o "$library" -q
+        "$hadal" run "$library" --tokens $tokens --threads 1 --logits "$out-compiled.npy"
         "$compare" "$out-compiled.npy" "$out.npy" 1e-5
-        "$hadal" run $model --threads 2 --split 7 --logits "$out-compiled-cut.npy"
+        "$hadal" run "$library" --tokens $tokens --threads 2 --split 7 --logits "$out-compiled-cut.npy"
         "$compare" "$out-compiled-cut.npy" "$out.npy" 1e-5
     }
 done

@@ -131,11 +131,12 @@ static void gemv_group(hcg_emit *e, hir_dtype dtype, LLVMValueRef x, LLVMValueRe
     }
 }
 
-/* gemv(x, groups, b, panels, out), x as `prepare` leaves it */
-static hcg_shared gemv_function(hcg_emit *e, hir_dtype dtype) {
+/* gemv(x, groups, b, panels, out), x as `prepare` leaves it; `pages` of a panel: hcg_streamed */
+static hcg_shared gemv_function(hcg_emit *e, hir_dtype dtype, int64_t pages) {
     LLVMTypeRef params[] = {e->ptr, e->i64, e->ptr, e->i64, e->ptr};
     hcg_shared s;
     const char *name = hd_printf(e->arena, "gemv_%s", hir_dtype_name(dtype));
+    if (pages) name = hd_printf(e->arena, "%s_pages_%ld", name, (long)pages);
     if (!hcg_shared_begin(e, name, params, 5, &s)) return s;
     LLVMValueRef groups = s.param[1], acc[4], bytes = hcg_i64(e, (int64_t)hcg_group_bytes(dtype));
     LLVMValueRef panel_bytes = hcg_mul(e, groups, bytes);
@@ -143,7 +144,7 @@ static hcg_shared gemv_function(hcg_emit *e, hir_dtype dtype) {
     LLVMValueRef b = hcg_at(e, e->i8, s.param[2], hcg_mul(e, lp.index, panel_bytes));
     for (unsigned v = 0; v < vectors(e); v++)
         acc[v] = LLVMConstNull(e->vec);
-    const hcg_streamed w = {b, groups, 1, (int64_t)hcg_group_bytes(dtype)};
+    const hcg_streamed w = {b, groups, 1, (int64_t)hcg_group_bytes(dtype), pages};
     hcg_stream lg = hcg_stream_begin(e, &w, "group", vectors(e), acc);
     LLVMValueRef group = hcg_at(e, e->i8, b, hcg_mul(e, lg.step.index, bytes));
     LLVMValueRef x = hcg_at(e, e->i8, s.param[0], hcg_mul_const(e, lg.step.index, PACKED_ROW));
@@ -296,7 +297,8 @@ static void groups_gemm(hcg_emit *e, const hcg_product *p, const hcg_panels *b) 
 static void groups_gemv(hcg_emit *e, const hcg_product *p, const hcg_panels *b) {
     LLVMValueRef groups = hcg_i64(e, hcg_groups(p->k));
     LLVMValueRef args[] = {p->x_workspace, groups, b->w, b->n, b->sums};
-    hcg_shared f = gemv_function(e, b->dtype);
+    const int64_t pages = hcg_stream_pages(hcg_panel_bytes(b->dtype, p->k));
+    hcg_shared f = gemv_function(e, b->dtype, pages);
     hcg_shared_call(e, &f, args, 5);
 }
 

@@ -121,15 +121,16 @@ static void add_group(hcg_emit *e, hcg_int8_tile *t, const hcg_shared *s, LLVMVa
     hcg_int8_group(e, t);
 }
 
-/* The vectors of a tile from `first` on that are computed together, along all groups. */
-static void run_vectors(hcg_emit *e, hcg_int8_tile *t, const hcg_shared *s, LLVMValueRef place) {
+/* The vectors of a tile from `first` on that are computed together, along all groups. `pages` of a
+ * panel: hcg_streamed. */
+static void run_vectors(hcg_emit *e, hcg_int8_tile *t, const hcg_shared *s, int64_t pages) {
     const unsigned n = t->rows * t->vectors;
     LLVMValueRef groups = s->param[3];
     for (unsigned i = 0; i < n; i++)
         t->floats[i] = LLVMConstNull(e->vec);
     hcg_loop l;
     if (t->width == 1) { /* gemv */
-        const hcg_streamed w = {s->param[1], groups, 1, (int64_t)hcg_group_bytes(t->dtype)};
+        const hcg_streamed w = {s->param[1], groups, 1, (int64_t)hcg_group_bytes(t->dtype), pages};
         hcg_stream all = hcg_stream_begin(e, &w, "group", n, t->floats);
         add_group(e, t, s, all.step.index, all.step.carried);
         hcg_stream_end(e, &all, t->floats);
@@ -142,23 +143,25 @@ static void run_vectors(hcg_emit *e, hcg_int8_tile *t, const hcg_shared *s, LLVM
     for (unsigned i = 0; i < n; i++) {
         LLVMValueRef at = hcg_mul_const(e, s->param[5], i / t->vectors);
         at = hcg_add(e, at, hcg_i64(e, (t->first + i % t->vectors) * e->level->lanes));
-        hcg_store(e, hcg_at(e, e->f32, place, at), l.carried[i], NULL);
+        hcg_store(e, hcg_at(e, e->f32, s->param[4], at), l.carried[i], NULL);
     }
 }
 
-/* tile(x, b, panel_bytes, groups, c, ldc): c[rows][panels * 16] = one slab times panels */
+/* tile(x, b, panel_bytes, groups, c, ldc): c[rows][panels * 16] = one slab times panels. `pages` of
+ * a panel of which there is one row: hcg_streamed. */
 static hcg_shared tile_function(hcg_emit *e, const hcg_int8_instructions *with, hir_dtype dtype,
-                                unsigned width, unsigned rows, unsigned panels) {
+                                unsigned width, unsigned rows, unsigned panels, int64_t pages) {
     LLVMTypeRef params[] = {e->ptr, e->ptr, e->i64, e->i64, e->ptr, e->i64};
     const char *name = hd_printf(e->arena, "dots_%s_%u_%ux%u", hir_dtype_name(dtype), width, rows,
                                  panels * HIR_PANEL);
+    if (pages) name = hd_printf(e->arena, "%s_pages_%ld", name, (long)pages);
     hcg_shared s;
     if (!hcg_shared_begin(e, name, params, 6, &s)) return s;
     unsigned all = panels * HIR_PANEL / e->level->lanes;
     hcg_int8_tile t = {.with = with, .dtype = dtype, .width = width, .rows = rows};
     t.vectors = hcg_int8_vectors(e, &t, all);
     for (; t.first < all; t.first += t.vectors)
-        run_vectors(e, &t, &s, s.param[4]);
+        run_vectors(e, &t, &s, pages);
     hcg_shared_end(e, &s);
     return s;
 }
@@ -188,7 +191,7 @@ static void dispatch(hcg_emit *e, const hcg_int8_instructions *with, hir_dtype d
             LLVMBasicBlockRef block = LLVMAppendBasicBlockInContext(e->cx, e->fn, "tile");
             LLVMAddCase(choice, hcg_i64(e, heights[i] * (PANELS + 1) + p), block);
             LLVMPositionBuilderAtEnd(e->b, block);
-            hcg_shared f = tile_function(e, with, dtype, ROWS, heights[i], p);
+            hcg_shared f = tile_function(e, with, dtype, ROWS, heights[i], p, 0);
             hcg_shared_call(e, &f, args, 6);
             LLVMBuildBr(e->b, done);
         }
@@ -258,13 +261,15 @@ static void gemm(hcg_emit *e, const hcg_product *p, const hcg_panels *b) {
 
 /* One panel after the other: a stream that is read once. */
 static void gemv(hcg_emit *e, const hcg_product *p, const hcg_panels *b) {
-    LLVMValueRef panel_bytes = hcg_i64(e, hcg_panel_bytes(b->dtype, p->k));
+    const int64_t bytes = hcg_panel_bytes(b->dtype, p->k);
+    LLVMValueRef panel_bytes = hcg_i64(e, bytes);
     hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), b->n, hcg_i64(e, 1), "panel", 0, NULL);
     LLVMValueRef w = hcg_at(e, e->i8, b->w, hcg_mul(e, l.index, panel_bytes));
     LLVMValueRef at = hcg_at(e, e->f32, b->sums, hcg_mul_const(e, l.index, HIR_PANEL));
     LLVMValueRef groups = hcg_i64(e, hcg_groups(p->k));
     LLVMValueRef args[] = {p->x_workspace, w, panel_bytes, groups, at, hcg_i64(e, HIR_PANEL)};
-    hcg_shared f = tile_function(e, p->backend->instructions, b->dtype, 1, 1, 1);
+    hcg_shared f =
+        tile_function(e, p->backend->instructions, b->dtype, 1, 1, 1, hcg_stream_pages(bytes));
     hcg_shared_call(e, &f, args, 6);
     hcg_loop_end(e, &l, NULL);
 }

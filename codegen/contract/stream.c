@@ -16,20 +16,38 @@ static int64_t steps_of_pages(const hcg_streamed *w) {
     return (iterations > 1 ? iterations : 1) * w->each;
 }
 
+int64_t hcg_stream_pages(int64_t bytes) {
+    const int64_t pages = (bytes + PAGE - 1) / PAGE;
+    return pages <= PAGES ? pages : 0;
+}
+
+static void ask_for_pages(hcg_emit *e, LLVMValueRef at, int64_t pages) {
+    for (int64_t i = 0; i < pages; i++)
+        hcg_prefetch_l2(e, at, (PAGES_AHEAD + i) * PAGE);
+}
+
 hcg_stream hcg_stream_begin(hcg_emit *e, const hcg_streamed *w, const char *name, unsigned n,
                             const LLVMValueRef *init) {
-    hcg_stream s;
+    LLVMValueRef zero = hcg_i64(e, 0), each = hcg_i64(e, w->each);
+    hcg_stream s = {.pages = w->pages};
+    if (w->pages) {
+        ask_for_pages(e, w->from, w->pages);
+        s.step = hcg_loop_begin(e, zero, w->steps, each, name, n, init);
+        return s;
+    }
     LLVMValueRef many = hcg_i64(e, steps_of_pages(w));
-    s.page = hcg_loop_begin(e, hcg_i64(e, 0), w->steps, many, "page", n, init);
+    s.page = hcg_loop_begin(e, zero, w->steps, many, "page", n, init);
     LLVMValueRef at = hcg_at(e, e->i8, w->from, hcg_mul_const(e, s.page.index, w->bytes));
-    for (int64_t i = 0; i < PAGES; i++)
-        hcg_prefetch_l2(e, at, (PAGES_AHEAD + i) * PAGE);
+    ask_for_pages(e, at, PAGES);
     LLVMValueRef end = hcg_smaller(e, hcg_add(e, s.page.index, many), w->steps);
-    s.step = hcg_loop_begin(e, s.page.index, end, hcg_i64(e, w->each), name, n, s.page.carried);
+    s.step = hcg_loop_begin(e, s.page.index, end, each, name, n, s.page.carried);
     return s;
 }
 
 void hcg_stream_end(hcg_emit *e, hcg_stream *s, const LLVMValueRef *next) {
     hcg_loop_end(e, &s->step, next);
-    hcg_loop_end(e, &s->page, s->step.carried);
+    if (s->pages)
+        s->page = s->step;
+    else
+        hcg_loop_end(e, &s->page, s->step.carried);
 }

@@ -7,7 +7,10 @@
  * (docs/decisions/prefetch-weights.md).
  *
  *   hcg_stream s = hcg_stream_begin(e, &where, "k", n, init);  ... s.step.index, s.step.carried[i]
- *   hcg_stream_end(e, &s, next);   then s.page.carried[i] are the final values */
+ *   hcg_stream_end(e, &s, next);   then s.page.carried[i] are the final values
+ *
+ * Where all steps lie in a page or two, a loop over pages takes more instructions than what it asks
+ * for: `pages` says so, and then there is only the loop over steps, behind a prefetch for each. */
 #ifndef HCG_STREAM_H
 #define HCG_STREAM_H
 
@@ -18,10 +21,15 @@ typedef struct hcg_streamed {
     LLVMValueRef steps; /* how many there are: a multiple of `each` */
     int64_t each;       /* of them in an iteration */
     int64_t bytes;      /* that one reads */
+    int64_t pages;      /* all steps are so long: hcg_stream_pages; 0: it is not known, or longer */
 } hcg_streamed;
 
+/* Pages that `bytes` bytes are long, if a loop over pages does not pay for them, or 0. */
+int64_t hcg_stream_pages(int64_t bytes);
+
 typedef struct hcg_stream {
-    hcg_loop page, step;
+    hcg_loop page, step; /* page: step where there is no loop over pages */
+    int64_t pages;
 } hcg_stream;
 
 hcg_stream hcg_stream_begin(hcg_emit *e, const hcg_streamed *w, const char *name, unsigned n,

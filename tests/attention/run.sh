@@ -12,7 +12,7 @@ tokens=$(awk 'BEGIN { for (i = 0; i < 300; i++) printf "%s%d", i ? "," : "", (i 
 levels=baseline
 ! grep -q avx2 /proc/cpuinfo || levels="avx2 $levels"
 ! grep -q avx512vl /proc/cpuinfo || levels="avx512 $levels"
-out=$work/options
+out=$work/options library=$work/options-library/model
 for options in \
     "" \
     "window=1" \
@@ -31,8 +31,9 @@ for options in \
         "$hadal" init-weights $model -o "$out.safetensors" --quiet
         "$hadal" run $model -w "$out.safetensors" --tokens "$tokens" --logits "$out-expected.npy" --interpret
         for level in $levels; do
+            "$hadal" compile $model -w "$out.safetensors" --target-cpu $level -o "$library" -q
             for way in "--threads 1" "--threads 2 --split 131,159"; do
-                "$hadal" run $model -w "$out.safetensors" --tokens "$tokens" --logits "$out.npy" --cpu-level $level $way
+                "$hadal" run "$library" --tokens "$tokens" --logits "$out.npy" $way
                 echo "$options, $level $way"
                 "$compare" "$out.npy" "$out-expected.npy" 2e-5
             done

@@ -10,7 +10,7 @@
 # Exit code 77: this machine cannot run the level.
 set -eu
 hadal=$1 compare=$2 spec=$3 level=$4 work=$5
-out=$work/$level
+out=$work/$level library=$work/$level-library/model
 mkdir -p "$work"
 
 . "$(dirname "$0")/../tools/level.sh"
@@ -22,9 +22,10 @@ check() {
     echo "$level: $1 $2"
     # shellcheck disable=SC2086 # options of several words
     "$hadal" run "$spec" $2 -w "$out.safetensors" -t "$tokens" --split 33 --interpret --logits "$out-exact.npy"
+    # shellcheck disable=SC2086
+    "$hadal" compile "$spec" $2 -w "$out.safetensors" --target-cpu "$level" -o "$library" -q
     for threads in 1 2; do
-        # shellcheck disable=SC2086
-        "$hadal" run "$spec" $2 -w "$out.safetensors" -t "$tokens" --split 33 $flags --threads $threads --logits "$out-$threads.npy"
+        "$hadal" run "$library" -t "$tokens" --split 33 --threads $threads --logits "$out-$threads.npy"
     done
     "$compare" "$out-1.npy" "$out-exact.npy" "$1"
     cmp "$out-1.npy" "$out-2.npy"
@@ -33,7 +34,7 @@ check() {
 [ "$level" = interpret ] && exit 77
 check 1e-5 ""
 for split in 1 7 68; do
-    "$hadal" run "$spec" -w "$out.safetensors" -t "$tokens" --split $split $flags --logits "$out-cut.npy"
+    "$hadal" run "$library" -t "$tokens" --split $split --logits "$out-cut.npy"
     "$compare" "$out-cut.npy" "$out-1.npy" 1e-5
 done
 check 1e-5 "--weights-dtype bf16 --activations f32"

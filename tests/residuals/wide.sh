@@ -18,7 +18,7 @@ for system in mhc mhc-lite muddformer hyper-dynamic ddl-4 laurel-lr attnres-full
     model="$spec -D system=$system -D hidden=768 -D layers=4"
     # blocks of so many sublayers that results of phase 1 go in groups
     [ $system != attnres ] || model="$spec -D system=attnres -D hidden=768 -D layers=24 -D block=12"
-    out=$work/wide-$system
+    out=$work/wide-$system library=$work/wide-library/model
     "$hadal" init-weights $model -o "$out.safetensors" --quiet
     case $system in
     mhc-lite | muddformer)
@@ -27,11 +27,12 @@ for system in mhc mhc-lite muddformer hyper-dynamic ddl-4 laurel-lr attnres-full
     esac
     "$hadal" run $model -w "$out.safetensors" --tokens $tokens --logits "$out-expected.npy" --interpret
     for level in $levels; do
+        "$hadal" compile $model -w "$out.safetensors" --target-cpu $level -o "$library" -q
         for way in "" "--split 20"; do
-            "$hadal" run $model -w "$out.safetensors" --tokens $tokens --logits "$out.npy" --cpu-level $level --threads 2 $way
+            "$hadal" run "$library" --tokens $tokens --logits "$out.npy" --threads 2 $way
             echo "$system, $level $way"
             "$compare" "$out.npy" "$out-expected.npy" 5e-5
         done
     done
-    rm -f "$out.safetensors"
+    rm -rf "$out.safetensors" "$work/wide-library"
 done

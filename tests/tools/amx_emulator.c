@@ -364,6 +364,21 @@ static void follow_the_unit(const ucontext_t *u) {
     if (memcmp(&here, &ours, sizeof here) != 0) configure(&tiles, here);
 }
 
+/* Kernels have tile instructions side by side, and a signal takes far longer than any of them:
+ * those that follow at once are executed with the first. Not those about the configuration, which a
+ * CPU with the unit executes itself; nor what cannot be executed, which raises a signal of its own.
+ */
+static const uint8_t *execute_those_behind(const uint8_t *code, const uint64_t registers[16]) {
+    enum { VEX3 = 0xc4, CONFIGURATION_GROUP = 0x49 };
+    unsigned length = 0;
+    while (code[0] == VEX3 && (code[3] != CONFIGURATION_GROUP || (code[2] & 3) == PF2)) {
+        if (amx_execute(&tiles, code, registers, &length) != AMX_DONE) break;
+        code += length;
+        atomic_fetch_add_explicit(&executed, 1, memory_order_relaxed);
+    }
+    return code;
+}
+
 /* What is no instruction of ours, or one that the unit would not do, gets the signal that it would
  * have raised: the default action when it is executed again, or now. */
 static void on_sigill(int signal_number, siginfo_t *info, void *context) {
@@ -380,8 +395,9 @@ static void on_sigill(int signal_number, siginfo_t *info, void *context) {
     const uint8_t *code = (const uint8_t *)(uintptr_t)u->uc_mcontext.gregs[REG_RIP];
     const amx_result result = amx_execute(&tiles, code, registers, &length);
     if (result == AMX_DONE) {
-        u->uc_mcontext.gregs[REG_RIP] += (greg_t)length;
         atomic_fetch_add_explicit(&executed, 1, memory_order_relaxed);
+        code = execute_those_behind(code + length, registers);
+        u->uc_mcontext.gregs[REG_RIP] = (greg_t)(uintptr_t)code;
         return;
     }
     signal(signal_number, SIG_DFL);

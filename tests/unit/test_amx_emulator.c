@@ -390,6 +390,51 @@ Test(amx, a_process_without_the_unit) {
         cr_assert_eq(memcmp(from + row * 64, to + row * 80, 64), 0);
 }
 
+/* From now on tiles of 16 lines, 1 and 2 full of ones. */
+static void take_ones(void) {
+    static uint8_t ones[AREA];
+    static const configuration whole = {
+        .palette = 1, .line_bytes = {64, 64, 64}, .rows = {16, 16, 16}};
+    memset(ones, 1, AREA);
+    cr_assert(amx_emulator_start());
+    code c = of_memory(NONE, CONFIGURE, 0, (void *)(uintptr_t)&whole, 0, false);
+    run(&c);
+    for (unsigned t = 1; t < 3; t++) {
+        c = of_memory(PF2, MEMORY, t, ones, 64, true);
+        run(&c);
+    }
+}
+
+/* Instructions side by side, which one signal may execute: each once, and in their order. */
+Test(amx, instructions_behind_one_another) {
+    static int32_t sums[16][16];
+    take_ones();
+    const uint64_t before = amx_emulator_count();
+    code c;
+    begin(&c);
+    of_registers(&c, PF2, BYTES, 0, 1, 2);
+    of_registers(&c, PF2, CONFIGURE, 0, 0, 0); /* TILEZERO */
+    for (int i = 0; i < 3; i++)
+        of_registers(&c, PF2, BYTES, 0, 1, 2);
+    end(&c);
+    run(&c);
+    cr_assert_eq(amx_emulator_count(), before + 5);
+    c = of_memory(PF3, MEMORY, 0, sums, 64, true);
+    run(&c);
+    for (unsigned i = 0; i < 16 * 16; i++)
+        cr_assert_eq(sums[i / 16][i % 16], 3 * 64);
+}
+
+Test(amx, an_instruction_behind_another_is_refused, .signal = SIGILL) {
+    code c;
+    take_ones();
+    begin(&c);
+    of_registers(&c, PF2, BYTES, 0, 1, 2);
+    of_registers(&c, PF2, BYTES, 0, 1, 1); /* tiles that are one */
+    end(&c);
+    run(&c);
+}
+
 Test(amx, what_it_refuses_ends_the_process, .signal = SIGSEGV) {
     const configuration wrong = {.palette = 3};
     cr_assert(amx_emulator_start());

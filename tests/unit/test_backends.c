@@ -105,31 +105,62 @@ static double moved(const subject *s, const float *row, int64_t at) {
     return (double)most / 127 * 0.5001;
 }
 
-static void compare(const subject *s, const float *x, float *const *y, int64_t t,
-                    const char *what) {
+/* A row of x as the back end sees it; and what that has moved each of it by. */
+typedef struct seen {
+    const float *row;
+    double x[MOST_K], moved[MOST_K];
+} seen;
+
+static void see_row(const subject *s, const float *row, seen *out) {
+    cr_assert_leq(s->k, MOST_K);
+    out->row = row;
+    for (int64_t k = 0; k < s->k; k++) {
+        out->x[k] = rounded_x(s->rounds, row, s->k, k);
+        out->moved[k] = moved(s, row, k);
+    }
+}
+
+typedef struct sums {
+    double plain, rounded, size, off; /* sum x w, the same of x as seen, S, what rounding moves */
+} sums;
+
+static sums sum_products(const subject *s, const seen *x, const float *w, double least) {
+    sums sum = {0};
+    for (int64_t k = 0; k < s->k; k++) {
+        const double wk = (double)w[k], size = fabs(wk);
+        sum.plain += (double)x->row[k] * wk, sum.rounded += x->x[k] * wk;
+        sum.size += fabs(x->x[k]) * (size > least ? size : least);
+        sum.off += x->moved[k] * size;
+    }
+    return sum;
+}
+
+/* A row of the results of matrix i; least: cancelling(s, i). */
+static void compare_row(const subject *s, const seen *x, int64_t row, int i, double least,
+                        const float *y, const char *what) {
     const double left_out = s->in_parts ? ldexp(2.01, -24) : 0;
     const double part = 2 * sqrt((double)s->k + 1) * ldexp(1, -24) + left_out;
-    for (int i = 0; i < 2; i++) {
-        const double least = cancelling(s, i);
-        for (int64_t at = 0; at < t * s->n[i]; at++) {
-            const float *row = x + at / s->n[i] * s->k, *w = s->w[i] + at % s->n[i] * s->k;
-            double sum = 0, rounded = 0, size = 0, off = 0;
-            for (int64_t k = 0; k < s->k; k++) {
-                const double xk = rounded_x(s->rounds, row, s->k, k);
-                sum += (double)row[k] * w[k], rounded += xk * w[k];
-                size += fabs(xk) * fmax(fabs((double)w[k]), least);
-                off += moved(s, row, k) * fabs((double)w[k]);
-            }
-            const double y_at = y[i][at];
-            cr_assert(fabs(y_at - rounded) <= part * size,
-                      "%s T=%ld N=%ld K=%ld: [%ld, %ld] is %.9g, not %.9g", what, (long)t,
-                      (long)s->n[i], (long)s->k, (long)(at / s->n[i]), (long)(at % s->n[i]), y_at,
-                      rounded);
-            cr_assert(fabs(y_at - sum) <= part * size + off,
-                      "%s T=%ld N=%ld K=%ld: [%ld, %ld] is %.9g, too far from %.9g", what, (long)t,
-                      (long)s->n[i], (long)s->k, (long)(at / s->n[i]), (long)(at % s->n[i]), y_at,
-                      sum);
-        }
+    for (int64_t n = 0; n < s->n[i]; n++) {
+        const sums sum = sum_products(s, x, s->w[i] + n * s->k, least);
+        const double y_at = (double)y[n];
+        cr_assert(fabs(y_at - sum.rounded) <= part * sum.size,
+                  "%s N=%ld K=%ld: [%ld, %ld] is %.9g, not %.9g", what, (long)s->n[i], (long)s->k,
+                  (long)row, (long)n, y_at, sum.rounded);
+        cr_assert(fabs(y_at - sum.plain) <= part * sum.size + sum.off,
+                  "%s N=%ld K=%ld: [%ld, %ld] is %.9g, too far from %.9g", what, (long)s->n[i],
+                  (long)s->k, (long)row, (long)n, y_at, sum.plain);
+    }
+}
+
+static void compare(const subject *s, const float *x, float *const *y, int64_t t,
+                    const char *what) {
+    const char *call = hd_printf(s->b.arena, "%s T=%ld", what, (long)t);
+    const double least[2] = {cancelling(s, 0), cancelling(s, 1)};
+    for (int64_t row = 0; row < t; row++) {
+        seen of_x;
+        see_row(s, x + row * s->k, &of_x);
+        for (int i = 0; i < 2; i++)
+            compare_row(s, &of_x, row, i, least[i], y[i] + row * s->n[i], call);
     }
 }
 
@@ -177,15 +208,6 @@ static void check_shape(const hcg_level *level, unsigned exact, hir_dtype dtype,
         compiled_free(&c);
     }
     discard(&s);
-}
-
-/* Does the next level, of the same vectors, multiply it in the same way? Then it is checked there.
- */
-static bool same_on_next(const hcg_level *level, const hcg_level *end, unsigned exact,
-                         hir_dtype dtype, hir_layout layout) {
-    const hcg_level *next = level + 1;
-    return next < end && next->lanes == level->lanes && level_runs(next) &&
-           hcg_same_choices(level, next, exact, hcg_matrix(dtype, layout));
 }
 
 /* With everything rounded that may be, and again with nothing, where that is another back end. */

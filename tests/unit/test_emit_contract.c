@@ -530,24 +530,33 @@ Test(emit_contract, blocks) {
 }
 
 /* One token: K around the pages that a panel lies in, which a loop of their own goes through. */
+static void check_pages(const hcg_level *level, hir_dtype dtype, unsigned exact) {
+    static const int64_t ks[] = {127, 128, 129, 136, 257, 511, 513, 807, 993, 1601};
+    for (size_t i = 0; i < sizeof ks / sizeof *ks; i++) {
+        problem p;
+        char what[96];
+        snprintf(what, sizeof what, "%s %s K = %ld%s", level->name, hir_dtype_name(dtype),
+                 (long)ks[i], exact ? " floats" : "");
+        build(&p, form_plain, 1, 33, ks[i], dtype, i);
+        p.b.exact = exact;
+        check(&p, level, true, what);
+        discard(&p);
+    }
+}
+
 Test(emit_contract, pages_of_one_token) {
     static const hir_dtype dtypes[] = {HIR_F32, HIR_BF16, HIR_F16, HIR_Q8, HIR_Q4, HIR_MXFP4};
-    static const int64_t ks[] = {127, 128, 129, 136, 257, 511, 513, 807, 993, 1601};
     const hcg_level *levels;
     size_t n = hcg_levels(&levels);
     for (size_t i = 0; i < n * 6; i++) {
         const hcg_level *level = &levels[i / 6];
-        for (size_t j = 0; j < sizeof ks / sizeof *ks && level_runs(level); j++)
-            for (int floats = 0; floats < 2; floats++) {
-                problem p;
-                char what[96];
-                snprintf(what, sizeof what, "%s %s K = %ld%s", level->name,
-                         hir_dtype_name(dtypes[i % 6]), (long)ks[j], floats ? " floats" : "");
-                build(&p, form_plain, 1, 33, ks[j], dtypes[i % 6], j);
-                p.b.exact = floats ? HCG_ROUND_ALL : 0;
-                check(&p, level, true, what);
-                discard(&p);
-            }
+        const hir_dtype dtype = dtypes[i % 6];
+        if (!level_runs(level)) continue;
+        if (!same_on_next(level, levels + n, 0, dtype, HIR_LAYOUT_PANEL))
+            check_pages(level, dtype, 0);
+        if (rounds_of(level, 0, dtype, HIR_LAYOUT_PANEL) &&
+            !same_on_next(level, levels + n, HCG_ROUND_ALL, dtype, HIR_LAYOUT_PANEL))
+            check_pages(level, dtype, HCG_ROUND_ALL);
     }
 }
 
