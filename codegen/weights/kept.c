@@ -10,15 +10,8 @@
 
 enum { MOST_WORDS = HIR_GROUP / 4 }; /* of a row in a group */
 
-/* Rows are those of the file, and so are groups. */
-static bool lies_in_rows(const hd_tensor *t) {
-    const hd_packed *p = t->packed;
-    return p && !p->transposed && t->packed_first % p->cols == 0 && t->rank == 2 &&
-           (uint64_t)t->shape[1] == p->cols && p->cols % HIR_GROUP == 0;
-}
-
 bool hcg_may_keep(const hd_tensor *t, hir_dtype dtype) {
-    if (!lies_in_rows(t)) return false;
+    if (!hd_packed_in_rows(t) || t->packed->cols % HIR_GROUP) return false;
     const hd_packing packing = t->packed->packing;
     if (dtype == HIR_MXFP4) return packing == HD_PACKING_MXFP4;
     if (t->packed->tile.cols % HIR_GROUP) return false;
@@ -183,7 +176,8 @@ static bool round_others(const hd_tensor *t, hir_dtype dtype, uint32_t others, u
     for (unsigned row = 0; row < HIR_PANEL; row++)
         if (others >> row & 1)
             hd_tensor_to_f32(t, first + row * t->packed->cols, HIR_GROUP, rows + n++ * HIR_GROUP);
-    if (!hcg_quantise_rows(dtype, rows, HIR_GROUP, n, panel)) return false;
+    const hcg_rows numbers = hcg_rows_of(rows, HIR_GROUP);
+    if (!hcg_quantise_rows(dtype, &numbers, n, panel)) return false;
     for (unsigned row = 0, i = 0; row < HIR_PANEL; row++)
         if (others >> row & 1) copy_lane(dtype, panel, i++, out, row);
     return true;
