@@ -241,19 +241,27 @@ static bool refuse_rows(packer *p, const hir_weight *w, const hd_tensor *t, uint
     return hcg_refuse_part(p->d, w, t, &whole, first);
 }
 
-/* The rank's part, matrix after matrix, whole panels of rows at a time. */
+/* The rank's part, matrix after matrix, whole panels of rows at a time: in f32, or as the integers
+ * that the checkpoint has. */
 static bool put_share_rows(packer *p, hcg_share_reader *r, const hir_weight *w, hd_arena *a) {
     const uint64_t row = (uint64_t)w->type.dim[w->type.rank - 1];
     const uint64_t all = (uint64_t)hir_type_row_elements(w->type) / row;
     const uint64_t matrix = w->type.rank == 3 ? (uint64_t)w->type.dim[1] : all;
     uint64_t most = ROWS_BYTES / sizeof(float) / row / HIR_PANEL * HIR_PANEL;
     if (most < HIR_PANEL) most = HIR_PANEL;
-    float *rows = hd_new_array(a, float, (most < matrix ? most : matrix) * row);
+    if (most > matrix) most = matrix;
+    const bool keeps = hcg_share_keeps(r, most);
+    float *rows = keeps ? NULL : hd_new_array(a, float, most *row);
     for (uint64_t first = 0, n; first < all; first += n) {
         n = matrix - first % matrix < most ? matrix - first % matrix : most;
+        if (keeps) {
+            const hd_tensor codes = hcg_read_share_codes(r, first, n);
+            if (put_tensor(p, w, &codes)) continue;
+            rows = hd_new_array(a, float, n *row); /* to find the number that is refused */
+        }
         hcg_read_share(r, first * row, n * row, rows);
         const hd_tensor t = rows_tensor(w, n, row, rows);
-        if (!put_tensor(p, w, &t)) return refuse_rows(p, w, &t, first * row);
+        if (keeps || !put_tensor(p, w, &t)) return refuse_rows(p, w, &t, first * row);
     }
     return true;
 }
