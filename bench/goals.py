@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The goals that are set for Hadal's speed, each beside what this machine makes of it now.
 
-  goals.py [--bin build/release/bin] [--only NAME]... [--rounds 5] [--quick] [--work DIR] [--json FILE]
+  goals.py [--bin build/release/bin] [--only NAME]... [--rounds 5] [--quick] [--work DIR] [--packed FROM:TO]... [--json FILE]
 
 Runs the benchmark programs (build them with the target `bench`), reads what they print, and prints
 a table: goal, measured, met or not. A figure is a median of rounds, a share that of a limit
@@ -400,26 +400,38 @@ def ling(a):
                f"{row['tokens_per_second']:.1f} tok/s at {giga(row, 'read_limit')} GB/s{busy(row)}")
 
 
-PACKED = (("f32", "f32"), ("f32", "q4"), ("bf16", "bf16"), ("bf16", "q8"), ("bf16", "q4"), ("mxfp4", "mxfp4"), ("fp8", "q8"),
-          ("mxfp8", "q8"), ("int4", "q4"))
+PACKED = (("f32", "f32"), ("f32", "q4"), ("bf16", "bf16"), ("bf16", "q8"), ("bf16", "q4"), ("f16", "f16"), ("f16", "q4"),
+          ("mxfp4", "mxfp4"), ("fp8", "q8"), ("mxfp8", "q8"), ("int4", "q4"), ("int8", "q8"))
+PLAIN = ("f32", "bf16", "f16")
 MEMORY = "/dev/shm"
+
+
+def packed_pair(text):
+    pair = tuple(text.split(":"))
+    if len(pair) != 2 or pair[0] not in (*PLAIN, *stored.FORMS):
+        raise argparse.ArgumentTypeError(f"'{text}' is not FROM:TO with FROM among {', '.join((*PLAIN, *stored.FORMS))}")
+    return pair
 
 
 def packing(a):
     """Bytes read and written while a checkpoint is packed, over those of a copy of the same file, one after the other; 0.25 G
-    weights, 4 GB in --work, and again in memory where there is room. Both are brought to the disk."""
+    weights, 5 GB in --work, and again in memory where there is room. Both are brought to the disk. --packed: some forms alone,
+    with --place in one of the two places."""
     shape = defines(layers=14) if not a.quick else defines(hidden=64, layers=2, ff=128, vocab=256)
-    places = [("the disk", a.work)]
-    if os.path.isdir(MEMORY) and shutil.disk_usage(MEMORY).free > 6e9:
+    places = [("the disk", a.work)] if a.place != "memory" else []
+    if a.place != "disk" and os.path.isdir(MEMORY) and shutil.disk_usage(MEMORY).free > 7e9:
         places.append(("memory", MEMORY))
+    pairs = a.packed or PACKED
     for place, work in places:
         with tempfile.TemporaryDirectory(dir=work) as folder:
-            path = {form: os.path.join(folder, f"{form}.safetensors") for form, _ in PACKED}
-            for dtype in ("f32", "bf16"):
-                run(a, "hadal", "init-weights", MODEL, *shape, "--weights-dtype", dtype, "-q", "-o", path[dtype])
-            for form in stored.FORMS:
+            forms = {form for form, _ in pairs}
+            path = {form: os.path.join(folder, f"{form}.safetensors") for form in (*PLAIN, *stored.FORMS)}
+            for dtype in PLAIN:
+                if dtype in forms or (dtype == "bf16" and forms & stored.FORMS.keys()):
+                    run(a, "hadal", "init-weights", MODEL, *shape, "--weights-dtype", dtype, "-q", "-o", path[dtype])
+            for form in forms & stored.FORMS.keys():
                 stored.write(path["bf16"], path[form], form)
-            for form, dtype in PACKED:
+            for form, dtype in pairs:
                 share, rate = pack_and_copy(a, shape, path[form], dtype, os.path.join(folder, "out"))
                 yield (f"packing {form} as {dtype}, {place}: rate over that of a copy", AT_LEAST, 0.5, share,
                        f"{rate * 1e-9:.2f} GB/s read and written")
@@ -570,6 +582,9 @@ def main():
     parser.add_argument("--level", default="best", help="of the groups that take a kernel alone: best, or a level of hadal machine")
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--work", metavar="DIR", help="where LARGE groups write, a temporary folder")
+    parser.add_argument("--packed", metavar="FROM:TO", action="append", type=packed_pair,
+                        help="of packing: from this form of checkpoint to this type of weights, and no others")
+    parser.add_argument("--place", choices=("disk", "memory"), help="of packing: there alone")
     parser.add_argument("--json")
     a = parser.parse_args()
     a.rounds = 1 if a.quick else a.rounds

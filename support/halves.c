@@ -1,6 +1,5 @@
-/* Floats of 16 bits (halves.h) in vectors of the compiler. Choices are masks, since
- * compilers make branches of choices between floats. On x86 each loop is there for AVX2 as well;
- * all is exact or rounded once, so that the width of vectors changes nothing. */
+/* Floats of 16 bits (halves.h) in vectors of the compiler (narrow.h). On x86 each loop is there for
+ * AVX2 as well. */
 #include "support/halves.h"
 
 #include <string.h>
@@ -12,9 +11,9 @@ typedef int16_t halves __attribute__((vector_size(2 * LANES)));
 typedef uint16_t bits __attribute__((vector_size(2 * LANES)));
 typedef double wide __attribute__((vector_size(8 * LANES)));
 
-#define INLINE static inline __attribute__((always_inline))
+#include "support/narrow.h"
 
-#define CHOOSE(which, yes, no) (((which) & (yes)) | (~(which) & (no)))
+#define INLINE static inline __attribute__((always_inline))
 
 /* NAME_of rounds or widens a vector, in -> out, by way of memory: vectors are no arguments where
  * functions are for different CPUs. */
@@ -51,33 +50,27 @@ typedef double wide __attribute__((vector_size(8 * LANES)));
     }
 #endif
 
-/* ---- one vector; what the formulas are: tensorfile.c ------------------------------------------
+/* ---- one vector --------------------------------------------------------------------------------
  */
 INLINE void widen_f16_of(const bits *x, lanes *out) {
     const words h = __builtin_convertvector(*x, words);
-    const words exponent = h & 0x7c00, fraction = h & 0x3ff;
-    const words small = (words)(__builtin_convertvector(fraction, lanes) * 0x1p-24f);
-    words y = ((h & 0x7fff) << 13) + (112 << 23);
-    y = CHOOSE(exponent == 0, small, y);
-    y = CHOOSE(exponent == 0x7c00, (fraction << 13) | 0x7f800000, y);
-    *out = (lanes)(y | (h & 0x8000) << 16);
+    hd_lanes_from_f16(&h, out);
 }
 
 INLINE void to_f16_of(const lanes *x, halves *out) {
-    const words sign = (words)*x >> 16 & 0x8000, size = (words)*x & INT32_MAX;
-    const words none = size > 0x7f800000, a = size & ~none;
-    const words small = (words)((lanes)(a & (a < 0x38800000)) + .5f) - 0x3f000000;
-    words h = (a + 0xfff + (a >> 13 & 1) - 0x38000000) >> 13;
-    h = CHOOSE(a < 0x38800000, small, h);
-    h = CHOOSE(a >= 0x477ff000, (a & 0) + 0x7c00, h);
-    h = CHOOSE(none, (a & 0) + 0x7e00, h);
-    *out = __builtin_convertvector(h | sign, halves);
+    words h;
+    hd_lanes_to_f16(x, &h);
+    *out = __builtin_convertvector(h, halves);
+}
+
+INLINE void widen_bf16_of(const bits *x, lanes *out) {
+    *out = (lanes)(__builtin_convertvector(*x, words) << 16);
 }
 
 INLINE void to_bf16_of(const lanes *x, halves *out) {
     const words b = (words)*x, none = (b & INT32_MAX) > 0x7f800000;
     const words up = (b & ~none) + (0x7fff + (b >> 16 & 1));
-    *out = __builtin_convertvector(CHOOSE(none, b >> 16 | 0x40, up >> 16), halves);
+    *out = __builtin_convertvector(HD_CHOOSE(none, b >> 16 | 0x40, up >> 16), halves);
 }
 
 INLINE void odd_of(const wide *x, lanes *out) {
@@ -91,16 +84,22 @@ INLINE void odd_of(const wide *x, lanes *out) {
 }
 
 RUN(widen_f16, bits, lanes)
+RUN(widen_bf16, bits, lanes)
 RUN(to_f16, lanes, halves)
 RUN(to_bf16, lanes, halves)
 RUN(odd, wide, lanes)
 FORMS(widen_f16)
+FORMS(widen_bf16)
 FORMS(to_f16)
 FORMS(to_bf16)
 FORMS(odd)
 
 void hd_f16s_to_f32(const uint8_t *x, uint64_t n, float *out) {
     widen_f16_any(x, n, (uint8_t *)out);
+}
+
+void hd_bf16s_to_f32(const uint8_t *x, uint64_t n, float *out) {
+    widen_bf16_any(x, n, (uint8_t *)out);
 }
 
 void hd_f16s_from_f32(const float *x, uint64_t n, uint16_t *out) {

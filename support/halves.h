@@ -7,6 +7,7 @@
 
 /* 2 bytes an element, at any address. */
 void hd_f16s_to_f32(const uint8_t *x, uint64_t n, float *out);
+void hd_bf16s_to_f32(const uint8_t *x, uint64_t n, float *out);
 void hd_f16s_from_f32(const float *x, uint64_t n, uint16_t *out);
 void hd_bf16s_from_f32(const float *x, uint64_t n, uint16_t *out);
 /* A float that keeps for a later rounding what this one drops (round to odd): the nearest float

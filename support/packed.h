@@ -35,6 +35,12 @@ bool hd_unpack(hd_arena *a, hd_diags *d, const hd_tensors *stored, const hd_quan
 /* Elements first .. first+n-1 of a tensor that has `packed`: f64 is exact, f32 rounded once. */
 void hd_packed_to_f64(const hd_tensor *t, uint64_t first, uint64_t n, double *out);
 void hd_packed_to_f32(const hd_tensor *t, uint64_t first, uint64_t n, float *out);
+/* Do rows of the matrix t lie in the file as such, one after the other? */
+bool hd_packed_in_rows(const hd_tensor *t);
+/* Which scale an element has, whose row is counted through all matrices; the next tile of the row
+ * has the next one. */
+uint64_t hd_packed_scale_index(const hd_packed *p, uint64_t row, uint64_t col);
+float hd_packed_scale(const hd_packed *p, uint64_t i);
 /* Of a tensor of integers in few bits: those of a row, counted through all matrices, from a column
  * on that begins a byte, as far as its tile goes. An element is (code - zero) scale. */
 typedef struct hd_integers {

@@ -183,10 +183,7 @@ void hd_tensor_to_f32(const hd_tensor *t, uint64_t first, uint64_t n, float *out
     case HD_T_F32:
         if (n) memcpy(out, at + first * 4, n * 4);
         break;
-    case HD_T_BF16:
-        for (uint64_t i = 0; i < n; i++)
-            out[i] = hd_bf16_to_f32(LOAD(uint16_t, at, first + i));
-        break;
+    case HD_T_BF16: hd_bf16s_to_f32(at + first * 2, n, out); break;
     case HD_T_F16: hd_f16s_to_f32(at + first * 2, n, out); break;
     default:
         for (uint64_t i = 0; i < n; i++)

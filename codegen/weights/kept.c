@@ -1,5 +1,5 @@
-/* Panels of groups that keep their codes (kept.h): a row's codes become the words that it has in a
- * panel, and those of 16 rows are transposed. */
+/* Panels of groups that keep their codes (kept.h): words of 16 rows are transposed, and their codes
+ * become those of the panel, four rows at a time. */
 #include "codegen/weights/kept.h"
 
 #include <math.h>
@@ -8,17 +8,8 @@
 #include "codegen/weights/lanes/transpose.h"
 #include "support/packed.h"
 
-enum { MOST_WORDS = HIR_GROUP / 4 }; /* of a row in a group */
-
-/* Rows are those of the file, and so are groups. */
-static bool lies_in_rows(const hd_tensor *t) {
-    const hd_packed *p = t->packed;
-    return p && !p->transposed && t->packed_first % p->cols == 0 && t->rank == 2 &&
-           (uint64_t)t->shape[1] == p->cols && p->cols % HIR_GROUP == 0;
-}
-
 bool hcg_may_keep(const hd_tensor *t, hir_dtype dtype) {
-    if (!lies_in_rows(t)) return false;
+    if (!hd_packed_in_rows(t) || t->packed->cols % HIR_GROUP) return false;
     const hd_packing packing = t->packed->packing;
     if (dtype == HIR_MXFP4) return packing == HD_PACKING_MXFP4;
     if (t->packed->tile.cols % HIR_GROUP) return false;
@@ -26,37 +17,58 @@ bool hcg_may_keep(const hd_tensor *t, hir_dtype dtype) {
     return dtype == HIR_Q8 && (packing == HD_PACKING_INT4 || packing == HD_PACKING_INT8);
 }
 
-/* ---- words of a row ---------------------------------------------------------------------------
+/* ---- codes of 16 rows --------------------------------------------------------------------------
  */
-/* Eight codes of four bits, in the order of the file (the first in the lowest bits), as a word of a
- * panel: byte i has code i in its low half, code 4 + i in its high half. */
-static inline uint32_t spread(uint32_t x) {
+typedef uint8_t quad_bytes __attribute__((vector_size(16)));
+
+static const uint8_t nothing[HIR_GROUP]; /* codes of rows that are not there */
+
+/* Codes of four bits in the low half of each word, the first in the lowest bits: one in a byte. */
+static inline hcg_quad spread(hcg_quad x) {
+    x &= 0xffff;
     x = (x | x << 8) & 0x00ff00ff;
     return (x | x << 4) & 0x0f0f0f0f;
 }
 
-static inline uint32_t word_of_panel(uint32_t codes) {
-    return spread(codes & 0xffff) | spread(codes >> 16) << 4;
+static inline void load_quads(const uint8_t *const *codes, size_t at, hcg_quad r[4]) {
+    for (int i = 0; i < 4; i++)
+        memcpy(&r[i], codes[i] + at, sizeof r[i]);
+    hcg_transpose(r);
 }
 
-static inline void words_of_halves(const uint8_t *codes, uint32_t *words) {
-    uint32_t x[HIR_GROUP / 8];
-    memcpy(x, codes, sizeof x);
-    for (int j = 0; j < HIR_GROUP / 8; j++)
-        words[j] = word_of_panel(x[j]);
+/* Word j of four rows. */
+static inline void put_quad(hcg_quad x, int j, int row, uint8_t *out) {
+    memcpy(out + (j * HIR_PANEL + row) * 4, &x, sizeof x);
 }
 
-/* Words of 16 rows, the n of each, into their lanes. */
-static inline void put_lanes(uint32_t (*words)[MOST_WORDS], int n, uint8_t *out) {
+/* Four bits stay four: byte i of a word of the panel has code i in its low half, 4 + i in its high
+ * half. */
+static void put_halves(const uint8_t *const codes[HIR_PANEL], uint8_t *out) {
     hcg_quad r[4];
-    for (int j = 0; j < n; j += 4)
-        for (int row = 0; row < HIR_PANEL; row += 4) {
-            for (int i = 0; i < 4; i++)
-                memcpy(&r[i], &words[row + i][j], sizeof r[i]);
-            hcg_transpose(r);
-            for (int i = 0; i < 4; i++)
-                memcpy(out + ((j + i) * HIR_PANEL + row) * 4, &r[i], sizeof r[i]);
+    for (int row = 0; row < HIR_PANEL; row += 4) {
+        load_quads(codes + row, 0, r);
+        for (int j = 0; j < 4; j++)
+            put_quad(spread(r[j]) | spread(r[j] >> 16) << 4, j, row, out);
+    }
+}
+
+/* A byte of the panel is a code, to which `add` is added, that of its row in each byte. */
+static void put_bytes(const uint8_t *const codes[HIR_PANEL], uint32_t bits,
+                      const uint32_t add[HIR_PANEL], uint8_t *out) {
+    hcg_quad r[4], more;
+    for (int row = 0; row < HIR_PANEL; row += 4) {
+        memcpy(&more, add + row, sizeof more);
+        for (int at = 0; at < HIR_GROUP * (int)bits / 8; at += 16) {
+            load_quads(codes + row, (size_t)at, r);
+            for (int j = 0; j < 4; j++) {
+                const hcg_quad low = bits == 4 ? spread(r[j]) : r[j], high = spread(r[j] >> 16);
+                const int word = bits == 4 ? 2 * j : at / 4 + j;
+                put_quad((hcg_quad)((quad_bytes)low + (quad_bytes)more), word, row, out);
+                if (bits == 4)
+                    put_quad((hcg_quad)((quad_bytes)high + (quad_bytes)more), word + 1, row, out);
+            }
         }
+    }
 }
 
 /* ---- MXFP4 ------------------------------------------------------------------------------------
@@ -69,16 +81,18 @@ static bool copy_mxfp4(const hd_tensor *t, uint64_t first, uint8_t *out) {
     const uint64_t at = (t->packed_first / t->packed->cols + first) * groups;
     const uint8_t *codes = t->packed->codes->data + at * HIR_GROUP / 2;
     const uint8_t *scales = t->packed->scales->data + at;
-    uint32_t words[HIR_PANEL][MOST_WORDS] = {0};
+    const uint8_t *rows[HIR_PANEL];
     bool ok = true;
+    for (uint64_t row = 0; row < HIR_PANEL; row++)
+        rows[row] = nothing;
     for (uint64_t g = 0; g < groups; g++, out += HCG_MXFP4_GROUP) {
         memset(out, 0, HIR_PANEL);
         for (uint64_t row = 0; row < there; row++) {
             out[row] = scales[row * groups + g];
             ok &= out[row] <= LARGEST;
-            words_of_halves(codes + (row * groups + g) * HIR_GROUP / 2, words[row]);
+            rows[row] = codes + (row * groups + g) * HIR_GROUP / 2;
         }
-        put_lanes(words, HIR_GROUP / 8, out + HCG_MXFP4_FIRST);
+        put_halves(rows, out + HCG_MXFP4_FIRST);
     }
     return ok;
 }
@@ -91,11 +105,11 @@ typedef struct line { /* what the groups of a tile share */
     bool kept; /* whatever the codes are */
 } line;
 
-static line line_of(const hd_packed *p, hir_dtype dtype, uint64_t row, uint64_t col) {
-    line l = {.in = hd_packed_integers(p, row, col)};
-    const double s = (double)l.in.scale, m = dtype == HIR_Q4 ? -l.in.zero * s : 0;
+static line line_of(hd_integers in, hir_dtype dtype) {
+    line l = {.in = in, .s = hd_f16_from_f32(in.scale)};
+    const double s = (double)in.scale, m = dtype == HIR_Q4 ? -in.zero * s : 0;
     const double most = dtype == HIR_Q4 ? 15 : 127;
-    l.s = hd_f16_from_f64(s), l.m = hd_f16_from_f64(m);
+    l.m = hd_f16_from_f64(m);
     const double moved =
         most * fabs((double)hd_f16_to_f32(l.s) - s) + fabs((double)hd_f16_to_f32(l.m) - m);
     l.kept = s >= 0 && moved <= s / 16; /* neither is so where one is no number */
@@ -104,36 +118,20 @@ static line line_of(const hd_packed *p, hir_dtype dtype, uint64_t row, uint64_t 
 
 /* q8 has code - zero + 128 from 1 to 255. */
 static bool codes_fit_q8(const hd_integers *in) {
-    uint8_t beyond = 0;
     const int32_t least = in->zero - 127, most = in->zero + 127;
     const uint8_t low = (uint8_t)(least < 0 ? 0 : least), high = (uint8_t)(most > 255 ? 255 : most);
+    quad_bytes x[HIR_GROUP / 16];
+    uint64_t beyond[2];
     if (in->bits == 4) return true; /* at most 15 from each other */
-    for (int k = 0; k < HIR_GROUP; k++)
-        beyond |= (in->codes[k] < low) | (in->codes[k] > high);
-    return !beyond;
-}
-
-static void words_of_q8(const hd_integers *in, uint32_t *words) {
-    uint8_t q[HIR_GROUP];
-    const uint8_t shift = (uint8_t)(128 - in->zero);
-    if (in->bits == 8)
-        for (int k = 0; k < HIR_GROUP; k++)
-            q[k] = (uint8_t)(in->codes[k] + shift);
-    else
-        for (int k = 0; k < HIR_GROUP; k++)
-            q[k] = (uint8_t)((in->codes[k / 2] >> k % 2 * 4 & 15) + shift);
-    memcpy(words, q, sizeof q);
+    memcpy(x, in->codes, sizeof x);
+    const quad_bytes bad =
+        (quad_bytes)((x[0] - low > (uint8_t)(high - low)) | (x[1] - low > (uint8_t)(high - low)));
+    memcpy(beyond, &bad, sizeof beyond);
+    return !(beyond[0] | beyond[1]);
 }
 
 static bool keeps(const line *l, hir_dtype dtype) {
     return l->kept && (dtype == HIR_Q4 || codes_fit_q8(&l->in));
-}
-
-static void words_of(const line *l, hir_dtype dtype, uint32_t *words) {
-    if (dtype == HIR_Q4)
-        words_of_halves(l->in.codes, words);
-    else
-        words_of_q8(&l->in, words);
 }
 
 static void put_scale(const line *l, hir_dtype dtype, unsigned row, uint8_t *out) {
@@ -144,21 +142,26 @@ static void put_scale(const line *l, hir_dtype dtype, unsigned row, uint8_t *out
 /* A panel's group, of the rows that are there; what it has for those that do not keep their codes
  * means nothing. */
 static void put_codes(const line *lines, hir_dtype dtype, unsigned there, uint8_t *out) {
-    uint32_t words[HIR_PANEL][MOST_WORDS];
+    const uint8_t *codes[HIR_PANEL];
+    uint32_t add[HIR_PANEL] = {0};
     memset(out, 0, hcg_group_first(dtype));
     for (unsigned row = 0; row < HIR_PANEL; row++) {
-        memset(words[row], 0, sizeof words[row]);
+        codes[row] = row < there ? lines[row].in.codes : nothing;
         if (row >= there) continue;
         put_scale(&lines[row], dtype, row, out);
-        words_of(&lines[row], dtype, words[row]);
+        add[row] = (uint8_t)(128 - lines[row].in.zero) * 0x01010101u;
     }
-    put_lanes(words, (int)(HIR_GROUP / hcg_group_per_block(dtype)), out + hcg_group_first(dtype));
+    out += hcg_group_first(dtype);
+    if (dtype == HIR_Q4)
+        put_halves(codes, out);
+    else
+        put_bytes(codes, lines[0].in.bits, add, out);
 }
 
 bool hcg_keep_group(const hd_tensor *t, hir_dtype dtype, uint64_t first, hcg_group *out) {
     const hd_packed *p = t->packed;
     const uint64_t at = t->packed_first + first;
-    const line l = line_of(p, dtype, at / p->cols, at % p->cols);
+    const line l = line_of(hd_packed_integers(p, at / p->cols, at % p->cols), dtype);
     if (!keeps(&l, dtype)) return false;
     uint8_t panel[HCG_MOST_GROUP];
     put_codes(&l, dtype, 1, panel);
@@ -183,10 +186,26 @@ static bool round_others(const hd_tensor *t, hir_dtype dtype, uint32_t others, u
     for (unsigned row = 0; row < HIR_PANEL; row++)
         if (others >> row & 1)
             hd_tensor_to_f32(t, first + row * t->packed->cols, HIR_GROUP, rows + n++ * HIR_GROUP);
-    if (!hcg_quantise_rows(dtype, rows, HIR_GROUP, n, panel)) return false;
+    const hcg_rows numbers = hcg_rows_of(rows, HIR_GROUP);
+    if (!hcg_quantise_rows(dtype, &numbers, n, panel)) return false;
     for (unsigned row = 0, i = 0; row < HIR_PANEL; row++)
         if (others >> row & 1) copy_lane(dtype, panel, i++, out, row);
     return true;
+}
+
+/* The lines of the tile from column k on of the rows from `row` of the file on. Where they lie is
+ * found out once for a row: tiles follow each other. */
+static void find_lines(const hd_packed *p, hir_dtype dtype, uint64_t row, uint64_t k,
+                       unsigned there, uint64_t scales[HIR_PANEL], line lines[HIR_PANEL]) {
+    for (unsigned i = 0; i < there; i++) {
+        hd_integers in = lines[i].in;
+        if (k == 0) scales[i] = hd_packed_scale_index(p, row + i, 0);
+        if (k == 0 || p->zeros)
+            in = hd_packed_integers(p, row + i, k);
+        else
+            in.scale = hd_packed_scale(p, scales[i] + k / p->tile.cols);
+        lines[i] = line_of(in, dtype);
+    }
 }
 
 static bool make_integers(const hd_tensor *t, hir_dtype dtype, uint64_t first, float *rows,
@@ -194,20 +213,18 @@ static bool make_integers(const hd_tensor *t, hir_dtype dtype, uint64_t first, f
     const hd_packed *p = t->packed;
     const uint64_t left = (uint64_t)t->shape[0] - first, in_file = t->packed_first / p->cols;
     const unsigned there = left < HIR_PANEL ? (unsigned)left : HIR_PANEL;
-    const uint64_t size = hcg_group_bytes(dtype);
-    line lines[HIR_PANEL];
+    uint64_t scales[HIR_PANEL];
+    line lines[HIR_PANEL] = {0};
     bool ok = true;
-    for (uint64_t k = 0; ok && k < p->cols; k += HIR_GROUP, out += size) {
+    for (uint64_t k = 0; ok && k < p->cols; k += HIR_GROUP, out += hcg_group_bytes(dtype)) {
         uint32_t others = 0;
-        for (unsigned row = 0; row < there; row++) {
-            if (k % p->tile.cols == 0)
-                lines[row] = line_of(p, dtype, in_file + first + row, k);
-            else
-                lines[row].in.codes += HIR_GROUP * lines[row].in.bits / 8;
+        if (k % p->tile.cols == 0) find_lines(p, dtype, in_file + first, k, there, scales, lines);
+        for (unsigned row = 0; row < there; row++)
             others |= (uint32_t)!keeps(&lines[row], dtype) << row;
-        }
         put_codes(lines, dtype, there, out);
         if (others) ok = round_others(t, dtype, others, first * p->cols + k, rows, out);
+        for (unsigned row = 0; row < there; row++)
+            lines[row].in.codes += HIR_GROUP * lines[row].in.bits / 8;
     }
     return ok;
 }

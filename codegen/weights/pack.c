@@ -23,11 +23,30 @@ enum {
     CHUNK = 1 << 20,          /* bytes that a thread makes at a time */
     ROWS_BYTES = 4 << 20,     /* of rows that are not in the checkpoint as they are, made at once */
     PROGRESS_STEP = 64 << 20, /* bytes between two reports */
+    BATCH = 256,              /* tensors that threads go through without meeting */
 };
 
 static bool is_panel(const hir_weight *w) {
     return w->layout != HIR_LAYOUT_ROWS && hir_has_matrices(w->type);
 }
+
+typedef struct part { /* of a batch: one tensor */
+    const hir_weight *w;
+    hd_tensor t;
+    uint64_t begin; /* where it lies in the file, behind zeros; 0: where the one before it ends */
+    bool in_panels;
+    hcg_panel_form form;
+    uint64_t units, size; /* panels, or elements; bytes of each */
+    uint64_t each;        /* units of a chunk */
+    size_t first, n;      /* chunks */
+} part;
+
+typedef struct batch {
+    HD_VEC(part) parts;
+    size_t chunks;
+    atomic_size_t
+        failed; /* the first part that has a number which cannot be stored; parts.n: none */
+} batch;
 
 typedef struct worker { /* what one thread needs */
     uint8_t *chunk;     /* of the file, that it makes */
@@ -45,11 +64,18 @@ typedef struct packer {
     uint64_t chunk_size;
     size_t n_workers;
     worker *workers;
+    batch waiting; /* tensors to be put */
+    hd_arena *of_waiting;
 } packer;
 
 static void free_hash(void *what) {
     packer *p = what;
     XXH3_freeState(p->hash);
+}
+
+static void free_waiting(void *what) {
+    packer *p = what;
+    hd_arena_free(p->of_waiting);
 }
 
 static void put(packer *p, const void *data, size_t n) {
@@ -71,44 +97,72 @@ static void put_zeros_to(packer *p, uint64_t offset) {
 
 /* ---- matrices and rows -------------------------------------------------------------------------
  *
- * A tensor is made in chunks, which do not depend on each other: threads make them, and put each
- * into the file when those before it are there. One thread writes while others make the next ones.
+ * Tensors are made in chunks, which do not depend on each other: threads make them, and put each
+ * into the file when those before it are there. One thread writes while others make the next ones,
+ * of the next tensors as well: most are a few chunks, and threads that met behind each of them
+ * would wait for whoever writes its last.
  */
-typedef struct chunks { /* of one tensor */
-    packer *p;
-    const hd_tensor *t;
-    bool in_panels;
-    hcg_panel_form form;
-    uint64_t units, size; /* panels, or elements; bytes of each */
-    uint64_t each;        /* units of a chunk */
-    atomic_bool failed;
-} chunks;
+static size_t part_of(const batch *b, size_t chunk) {
+    size_t low = 0, high = b->parts.n - 1;
+    while (low < high) {
+        const size_t mid = low + (high - low + 1) / 2;
+        if (b->parts.at[mid].first <= chunk)
+            low = mid;
+        else
+            high = mid - 1;
+    }
+    return low;
+}
 
-static uint64_t units_of(const chunks *c, size_t item) {
-    const uint64_t first = item * c->each;
+static uint64_t units_of(const part *c, uint64_t first) {
     return c->units - first < c->each ? c->units - first : c->each;
 }
 
+static void note_failure(batch *b, size_t which) {
+    size_t known = b->failed;
+    while (which < known && !atomic_compare_exchange_weak(&b->failed, &known, which))
+        ;
+}
+
+typedef struct putting { /* what threads share */
+    packer *p;
+    batch *b;
+} putting;
+
 static void make_chunk(void *context, size_t worker, size_t item) {
-    chunks *c = context;
-    const uint64_t first = item * c->each, n = units_of(c, item);
-    const struct worker *own = &c->p->workers[worker];
-    bool ok = !c->failed;
-    if (!c->in_panels) ok = ok && hcg_convert(c->t, first, n, c->form.dtype, own->chunk);
+    const putting *all = context;
+    batch *b = all->b;
+    const size_t which = part_of(b, item);
+    const part *c = &b->parts.at[which];
+    const uint64_t first = (item - c->first) * c->each, n = units_of(c, first);
+    const struct worker *own = &all->p->workers[worker];
+    bool ok = true;
+    if (which > b->failed) return;
+    if (!c->in_panels) ok = hcg_convert(&c->t, first, n, c->form.dtype, own->chunk);
     for (uint64_t i = 0; c->in_panels && ok && i < n; i++)
-        ok = hcg_make_panel(c->t, &c->form, (first + i) * c->form.rows, own->rows,
+        ok = hcg_make_panel(&c->t, &c->form, (first + i) * c->form.rows, own->rows,
                             own->chunk + i * c->size);
-    if (!ok) c->failed = true;
+    if (!ok) note_failure(b, which);
 }
 
 static void put_chunk(void *context, size_t worker, size_t item) {
-    chunks *c = context;
-    if (!c->failed) put(c->p, c->p->workers[worker].chunk, (size_t)(units_of(c, item) * c->size));
+    const putting *all = context;
+    const batch *b = all->b;
+    const part *c = &b->parts.at[part_of(b, item)];
+    const uint64_t first = (item - c->first) * c->each;
+    if (b->failed < b->parts.n) return;
+    if (first == 0 && c->begin) put_zeros_to(all->p, c->begin);
+    put(all->p, all->p->workers[worker].chunk, (size_t)(units_of(c, first) * c->size));
 }
 
-/* Like all that puts a weight, false: a number that cannot be stored so. */
-static bool put_tensor(packer *p, const hir_weight *w, const hd_tensor *t) {
-    chunks c = {.p = p, .t = t, .in_panels = is_panel(w), .form = hcg_panel_form_of(w)};
+static void add_part(const packer *p, hd_arena *a, batch *b, const hir_weight *w,
+                     const hd_tensor *t, uint64_t begin) {
+    part c = {.w = w,
+              .t = *t,
+              .begin = begin,
+              .in_panels = is_panel(w),
+              .form = hcg_panel_form_of(w),
+              .first = b->chunks};
     c.units = t->elements, c.size = hir_dtype_bytes(w->type.dtype);
     if (c.in_panels) {
         c.units = ((uint64_t)t->shape[0] + c.form.rows - 1) / c.form.rows;
@@ -117,10 +171,25 @@ static bool put_tensor(packer *p, const hir_weight *w, const hd_tensor *t) {
     const uint64_t most = p->chunk_size / c.size;
     c.each = (c.units + p->n_workers - 1) / p->n_workers; /* something for each thread */
     if (c.each > most) c.each = most;
-    if (c.units == 0) return true;
-    hcg_each_in_order(p->n_workers, (size_t)((c.units + c.each - 1) / c.each), make_chunk,
-                      put_chunk, &c);
-    return !c.failed;
+    if (c.units == 0) return;
+    c.n = (size_t)((c.units + c.each - 1) / c.each);
+    b->chunks += c.n;
+    hd_push(a, &b->parts, c);
+}
+
+/* NULL, or the part with a number that cannot be stored. */
+static const part *put_batch(packer *p, batch *b) {
+    putting all = {p, b};
+    b->failed = b->parts.n;
+    hcg_each_in_order(p->n_workers, b->chunks, make_chunk, put_chunk, &all);
+    return b->failed < b->parts.n ? &b->parts.at[b->failed] : NULL;
+}
+
+/* Like all that puts a weight, false: a number that cannot be stored so. */
+static bool put_tensor(packer *p, hd_arena *a, const hir_weight *w, const hd_tensor *t) {
+    batch b = {0};
+    add_part(p, a, &b, w, t, 0);
+    return b.parts.n == 0 || !put_batch(p, &b);
 }
 
 typedef struct slot {
@@ -214,18 +283,6 @@ static hrt_weights_header make_header(const packer *p, const hcg_program *progra
 
 /* ---- weights ----------------------------------------------------------------------------------
  */
-/* Matrices of experts, one after the other: those of one tensor, or each of its own. */
-static bool put_matrices(packer *p, const hir_weight *w, const hd_tensors *weights) {
-    hd_arena *a = hd_arena_new();
-    bool ok = a || !hd_err(p->d, HD_E_MEMORY, HD_NOWHERE, "out of memory");
-    for (int64_t i = 0; ok && i < hcg_matrices(w); i++) {
-        const hd_tensor t = hcg_find_matrix(a, weights, w, i);
-        ok = put_tensor(p, w, &t) || hcg_refuse_values(p->d, w, &t);
-    }
-    hd_arena_free(a);
-    return ok;
-}
-
 /* ---- shares of ranks ---- */
 static hd_tensor rows_tensor(const hir_weight *w, uint64_t n, uint64_t row, const float *rows) {
     hd_tensor t = {
@@ -241,19 +298,27 @@ static bool refuse_rows(packer *p, const hir_weight *w, const hd_tensor *t, uint
     return hcg_refuse_part(p->d, w, t, &whole, first);
 }
 
-/* The rank's part, matrix after matrix, whole panels of rows at a time. */
+/* The rank's part, matrix after matrix, whole panels of rows at a time: in f32, or as the integers
+ * that the checkpoint has. */
 static bool put_share_rows(packer *p, hcg_share_reader *r, const hir_weight *w, hd_arena *a) {
     const uint64_t row = (uint64_t)w->type.dim[w->type.rank - 1];
     const uint64_t all = (uint64_t)hir_type_row_elements(w->type) / row;
     const uint64_t matrix = w->type.rank == 3 ? (uint64_t)w->type.dim[1] : all;
     uint64_t most = ROWS_BYTES / sizeof(float) / row / HIR_PANEL * HIR_PANEL;
     if (most < HIR_PANEL) most = HIR_PANEL;
-    float *rows = hd_new_array(a, float, (most < matrix ? most : matrix) * row);
+    if (most > matrix) most = matrix;
+    const bool keeps = hcg_share_keeps(r, most);
+    float *rows = keeps ? NULL : hd_new_array(a, float, most *row);
     for (uint64_t first = 0, n; first < all; first += n) {
         n = matrix - first % matrix < most ? matrix - first % matrix : most;
+        if (keeps) {
+            const hd_tensor codes = hcg_read_share_codes(r, first, n);
+            if (put_tensor(p, a, w, &codes)) continue;
+            rows = hd_new_array(a, float, n *row); /* to find the number that is refused */
+        }
         hcg_read_share(r, first * row, n * row, rows);
         const hd_tensor t = rows_tensor(w, n, row, rows);
-        if (!put_tensor(p, w, &t)) return refuse_rows(p, w, &t, first * row);
+        if (keeps || !put_tensor(p, a, w, &t)) return refuse_rows(p, w, &t, first * row);
     }
     return true;
 }
@@ -294,13 +359,13 @@ static bool put_made(packer *p, hcg_maker *k, const hir_weight *w, const hd_tens
     for (uint64_t first = 0, n; first < all; first += n) {
         if (first % matrix == 0 && hcg_made_as_stored(k, first, matrix, &stored)) {
             n = matrix;
-            if (put_tensor(p, w, &stored)) continue;
+            if (put_tensor(p, a, w, &stored)) continue;
             return hcg_refuse_values(p->d, w, hd_tensors_find(weights, stored.name));
         }
         if (!rows) rows = hd_new_array(a, float, (most < matrix ? most : matrix) * row);
         n = matrix - first % matrix < most ? matrix - first % matrix : most;
         const hd_tensor t = made_rows(k, w, first, n, rows);
-        if (!put_tensor(p, w, &t)) return refuse_rows(p, w, &t, first * row);
+        if (!put_tensor(p, a, w, &t)) return refuse_rows(p, w, &t, first * row);
     }
     return true;
 }
@@ -316,21 +381,51 @@ static bool make_and_put(packer *p, const hir_module *m, const hir_weight *w,
     return ok;
 }
 
-static bool put_or_refuse(packer *p, const hir_module *m, const hir_weight *w,
-                          const hd_tensors *weights) {
-    if (w->share.on) return put_share(p, m, w, weights);
-    if (hir_is_derived(w)) return make_and_put(p, m, w, weights);
-    if (w->stacked || (is_panel(w) && w->type.rank == 3)) return put_matrices(p, w, weights);
-    const hd_tensor *t = hd_tensors_find(weights, w->name);
-    return put_tensor(p, w, t) || hcg_refuse_values(p->d, w, t);
+/* Puts the tensors that wait. */
+static bool flush(packer *p) {
+    const part *fault = p->waiting.parts.n ? put_batch(p, &p->waiting) : NULL;
+    const bool ok = !fault || hcg_refuse_values(p->d, fault->w, &fault->t);
+    hd_arena_free(p->of_waiting);
+    p->of_waiting = NULL;
+    p->waiting = (batch){0};
+    return ok;
+}
+
+/* Matrix `i` of a weight, or all of it, at `begin` if that is not 0. */
+static bool add_tensor(packer *p, const slot *s, const hd_tensors *weights, int64_t i, bool all,
+                       uint64_t begin) {
+    if (p->waiting.parts.n >= BATCH && !flush(p)) return false;
+    if (!p->of_waiting) p->of_waiting = hd_arena_new();
+    hd_arena *a = p->of_waiting;
+    if (!a) return !hd_err(p->d, HD_E_MEMORY, HD_NOWHERE, "out of memory");
+    const hd_tensor t =
+        all ? *hd_tensors_find(weights, s->w->name) : hcg_find_matrix(a, weights, s->w, i);
+    add_part(p, a, &p->waiting, s->w, &t, begin);
+    return true;
+}
+
+/* A weight of one tensor, or matrices of experts, one after the other: those of one tensor, or each
+ * of its own. */
+static bool add_tensors(packer *p, const slot *s, const hd_tensors *weights) {
+    if (!s->w->stacked && !(is_panel(s->w) && s->w->type.rank == 3))
+        return add_tensor(p, s, weights, 0, true, s->offset);
+    for (int64_t i = 0; i < hcg_matrices(s->w); i++)
+        if (!add_tensor(p, s, weights, i, false, i == 0 ? s->offset : 0)) return false;
+    return true;
+}
+
+static bool put_slot(packer *p, const hir_module *m, const slot *s, const hd_tensors *weights) {
+    if (!s->w->share.on && !hir_is_derived(s->w)) return add_tensors(p, s, weights);
+    if (!flush(p)) return false;
+    put_zeros_to(p, s->offset);
+    return s->w->share.on ? put_share(p, m, s->w, weights) : make_and_put(p, m, s->w, weights);
 }
 
 static bool put_weights(packer *p, const hir_module *m, const slot *slots, size_t n,
                         const hd_tensors *weights) {
-    for (size_t i = 0; i < n; i++) {
-        put_zeros_to(p, slots[i].offset);
-        if (!put_or_refuse(p, m, slots[i].w, weights)) return false;
-    }
+    for (size_t i = 0; i < n; i++)
+        if (!put_slot(p, m, &slots[i], weights)) return false;
+    if (!flush(p)) return false;
     put_zeros_to(p, p->total);
     return true;
 }
@@ -353,6 +448,7 @@ static bool write_file(hcg_program *program, hd_diags *d, const hd_tensors *weig
     p->rank = rank;
     p->total = program->weights_bytes;
     hd_arena_defer(a, free_hash, p);
+    hd_arena_defer(a, free_waiting, p);
     p->hash = XXH3_createState();
     if (!p->hash) {
         hd_err(d, HD_E_MEMORY, HD_NOWHERE, "out of memory");

@@ -8,6 +8,7 @@
 #include "codegen/weights/kept.h"
 #include "codegen/weights/lanes/transpose.h"
 #include "codegen/weights/quant.h"
+#include "support/packed.h"
 
 enum { DEPTH = HCG_PANEL_DEPTH };
 
@@ -74,34 +75,91 @@ static bool make_elements(const hd_tensor *t, const hcg_panel_form *f, uint64_t 
 
 /* ---- in groups (quant.h) ------------------------------------------------------------------------
  */
-/* The groups of n columns of the rows. */
-static bool put_groups(hir_dtype dtype, const float *rows, unsigned there, uint64_t n,
-                       uint8_t *out) {
-    const uint64_t whole = n / HIR_GROUP, size = hcg_group_bytes(dtype);
-    float last[HIR_PANEL * HIR_GROUP];
+/* Whole groups of rows in f32, those of n columns. */
+static bool round_block(hir_dtype dtype, const float *rows, unsigned there, uint64_t n,
+                        uint8_t *out) {
     bool ok = true;
-    for (uint64_t g = 0; g < whole; g++)
-        ok &= hcg_quantise_rows(dtype, rows + g * HIR_GROUP, DEPTH, there, out + g * size);
-    if (n % HIR_GROUP == 0) return ok;
+    for (uint64_t k = 0; k < n; k += HIR_GROUP, out += hcg_group_bytes(dtype)) {
+        const hcg_rows x = hcg_rows_of(rows + k, DEPTH);
+        ok &= hcg_quantise_rows(dtype, &x, there, out);
+    }
+    return ok;
+}
+
+/* Columns 0 .. end - 1 of the rows from `row` on, widened some at a time. */
+static bool round_widened(const hd_tensor *t, hir_dtype dtype, uint64_t row, unsigned there,
+                          uint64_t end, float *rows, uint8_t *out) {
+    const uint64_t K = (uint64_t)t->shape[1], size = hcg_group_bytes(dtype);
+    bool ok = true;
+    for (uint64_t k = 0; ok && k < end; k += DEPTH) {
+        const uint64_t n = end - k < DEPTH ? end - k : DEPTH;
+        for (uint64_t i = 0; i < there; i++)
+            hd_tensor_to_f32(t, (row + i) * K + k, n, rows + i * DEPTH);
+        ok = round_block(dtype, rows, there, n, out + k / HIR_GROUP * size);
+    }
+    return ok;
+}
+
+/* What is left of rows of no whole groups: n columns. */
+static bool round_last(const hd_tensor *t, hir_dtype dtype, uint64_t row, unsigned there,
+                       uint64_t n, uint8_t *out) {
+    const uint64_t K = (uint64_t)t->shape[1];
+    float part[HIR_GROUP], last[HIR_PANEL * HIR_GROUP];
+    for (uint64_t i = 0; i < there; i++) {
+        hd_tensor_to_f32(t, (row + i) * K + K - n, n, part);
+        hcg_fill_group(part, (unsigned)n, last + i * HIR_GROUP);
+    }
+    const hcg_rows x = hcg_rows_of(last, HIR_GROUP);
+    return hcg_quantise_rows(dtype, &x, there, out);
+}
+
+/* Are groups of the rows rounded as they lie in the file? */
+static bool is_read_there(const hd_tensor *t) {
+    if (t->packed)
+        return t->packed->packing == HD_PACKING_E4M3 && hd_packed_in_rows(t) &&
+               t->packed->tile.cols % HIR_GROUP == 0;
+    return t->dtype == HD_T_F32 || t->dtype == HD_T_BF16 || t->dtype == HD_T_F16;
+}
+
+/* The rows from `row` on, and of E4M3 the place of the first scale of each. */
+static hcg_rows rows_there(const hd_tensor *t, uint64_t row, unsigned there,
+                           uint64_t scales[HIR_PANEL]) {
+    const uint64_t K = (uint64_t)t->shape[1], size = hd_tensor_dtype_bits(t->dtype) / 8;
+    const hd_packed *p = t->packed;
+    if (!p)
+        return (hcg_rows){.at = t->data + row * K * size, .stride = K * size, .dtype = t->dtype};
+    const uint64_t in_file = t->packed_first / K + row;
     for (unsigned i = 0; i < there; i++)
-        hcg_fill_group(rows + i * DEPTH + whole * HIR_GROUP, (unsigned)(n % HIR_GROUP),
-                       last + i * HIR_GROUP);
-    return ok & hcg_quantise_rows(dtype, last, HIR_GROUP, there, out + whole * size);
+        scales[i] = hd_packed_scale_index(p, in_file + i, 0);
+    return (hcg_rows){.at = p->codes->data + in_file * K, .stride = K, .dtype = HD_T_F8_E4M3};
+}
+
+static bool round_there(const hd_tensor *t, hir_dtype dtype, uint64_t row, unsigned there,
+                        uint64_t end, uint8_t *out) {
+    uint64_t at[HIR_PANEL];
+    float scale[HIR_PANEL];
+    hcg_rows x = rows_there(t, row, there, at);
+    const uint64_t step = hd_tensor_dtype_bits(x.dtype) / 8 * HIR_GROUP;
+    bool ok = true;
+    if (t->packed) x.scale = scale;
+    for (uint64_t k = 0; ok && k < end; k += HIR_GROUP, x.at += step) {
+        for (unsigned i = 0; x.scale && k % t->packed->tile.cols == 0 && i < there; i++)
+            scale[i] = hd_packed_scale(t->packed, at[i]++);
+        ok = hcg_quantise_rows(dtype, &x, there, out);
+        out += hcg_group_bytes(dtype);
+    }
+    return ok;
 }
 
 static bool make_groups(const hd_tensor *t, hir_dtype dtype, uint64_t first, float *rows,
                         uint8_t *out) {
-    const uint64_t N = (uint64_t)t->shape[0], K = (uint64_t)t->shape[1];
-    const uint64_t there = N - first < HIR_PANEL ? N - first : HIR_PANEL;
-    bool ok = true;
-    for (uint64_t k = 0; ok && k < K; k += DEPTH) {
-        const uint64_t n = K - k < DEPTH ? K - k : DEPTH;
-        for (uint64_t row = 0; row < there; row++)
-            hd_tensor_to_f32(t, (first + row) * K + k, n, rows + row * DEPTH);
-        ok = put_groups(dtype, rows, (unsigned)there, n,
-                        out + k / HIR_GROUP * hcg_group_bytes(dtype));
-    }
-    return ok;
+    const uint64_t left = (uint64_t)t->shape[0] - first, K = (uint64_t)t->shape[1];
+    const unsigned there = left < HIR_PANEL ? (unsigned)left : HIR_PANEL;
+    const uint64_t last = K % HIR_GROUP, end = K - last;
+    const bool ok = is_read_there(t) ? round_there(t, dtype, first, there, end, out)
+                                     : round_widened(t, dtype, first, there, end, rows, out);
+    out += end / HIR_GROUP * hcg_group_bytes(dtype);
+    return ok && (last == 0 || round_last(t, dtype, first, there, last, out));
 }
 
 bool hcg_make_panel(const hd_tensor *t, const hcg_panel_form *f, uint64_t first, void *workspace,

@@ -1,13 +1,30 @@
 /* Groups of weights in a panel (quant.h): which loops round them, and where their parts lie. */
 #include "codegen/weights/quant.h"
 
+#include <stdatomic.h>
 #include <string.h>
 
 #include "codegen/weights/lanes/forms.h"
+#include "runtime/detect.h"
+#include "runtime/hadal_rt.h"
 #include "support/packed.h"
 
 /* ---- rounding ----------------------------------------------------------------------------------
  */
+#if defined(__x86_64__)
+/* CPUID is asked once: under a hypervisor it takes microseconds. */
+static uint64_t features_here(void) {
+    static atomic_uint_least64_t known;
+    const uint64_t asked = UINT64_C(1) << 63;
+    if (!(known & asked)) known = hrt_detect(hrt_cpuid_here()).features | asked;
+    return known;
+}
+
+static bool has(uint64_t features) {
+    return (features_here() & features) == features;
+}
+#endif
+
 hcg_quantiser *hcg_quantiser_of(size_t i, const char **name) {
     const struct {
         const char *name;
@@ -26,13 +43,18 @@ hcg_quantiser *hcg_quantiser_of(size_t i, const char **name) {
     return NULL;
 }
 
-bool hcg_quantise_rows(hir_dtype dtype, const float *x, size_t stride, unsigned n, uint8_t *out) {
-    return hcg_quantiser_of(0, NULL)(dtype, x, stride, n, out);
+bool hcg_quantise_rows(hir_dtype dtype, const hcg_rows *x, unsigned n, uint8_t *out) {
+    return hcg_quantiser_of(0, NULL)(dtype, x, n, out);
+}
+
+hcg_rows hcg_rows_of(const float *x, uint64_t stride) {
+    return (hcg_rows){.at = (const uint8_t *)x, .stride = stride * sizeof *x, .dtype = HD_T_F32};
 }
 
 bool hcg_quantise(hir_dtype dtype, const float x[HIR_GROUP], hcg_group *out) {
     uint8_t panel[HCG_MOST_GROUP];
-    if (!hcg_quantise_rows(dtype, x, HIR_GROUP, 1, panel)) return false;
+    const hcg_rows row = hcg_rows_of(x, HIR_GROUP);
+    if (!hcg_quantise_rows(dtype, &row, 1, panel)) return false;
     hcg_get_group(dtype, panel, 0, out);
     return true;
 }
@@ -42,7 +64,8 @@ bool hcg_quantise_row(hir_dtype dtype, const float *x, uint64_t k, hcg_group *ou
     uint8_t panel[HCG_MOST_GROUP];
     for (uint64_t groups = k / HIR_GROUP, n; groups > 0; groups -= n) {
         n = groups < HIR_PANEL ? groups : HIR_PANEL;
-        if (!hcg_quantise_rows(dtype, x, HIR_GROUP, (unsigned)n, panel)) return false;
+        const hcg_rows some = hcg_rows_of(x, HIR_GROUP);
+        if (!hcg_quantise_rows(dtype, &some, (unsigned)n, panel)) return false;
         for (unsigned i = 0; i < n; i++)
             hcg_get_group(dtype, panel, i, out++);
         x += n * HIR_GROUP;

@@ -30,6 +30,7 @@
 #define HCG_QUANT_H
 
 #include "ir/ir.h"
+#include "support/tensorfile.h"
 
 enum {
     HCG_Q8_GROUP = 544, /* bytes of a group of a panel */
@@ -46,15 +47,23 @@ typedef struct hcg_group { /* of one row */
     uint8_t q[HIR_GROUP];  /* as in the file: q8 with 128 added */
 } hcg_group;
 
-/* The groups of n rows of a panel, HIR_PANEL at most, as the panel holds them: group i is that of x
- * + i stride. The rows that are not there are zero bytes. Numbers are rounded to nearest: q8 with s
- * = max |x| / 127; q4 with the s and m of least squared error among those tried: the range of x,
- * improved twice, and the middle 93 % of it, improved once: by going to the line of least squares
- * through the q, and two fifths as far again; mxfp4 with the lesser squared error of two powers of
- * two: that which brings max |x| between 4 and 8, and the next. A group depends on its own numbers
- * alone. False if there is none: a number that is not finite, or too large for f16. */
-typedef bool hcg_quantiser(hir_dtype dtype, const float *x, size_t stride, unsigned n,
-                           uint8_t *out);
+/* Rows of numbers as a checkpoint has them, HIR_GROUP or more in each, at any address. */
+typedef struct hcg_rows {
+    const uint8_t *at;
+    uint64_t stride;       /* bytes from a row to the next */
+    hd_tensor_dtype dtype; /* F32, BF16, F16, or F8_E4M3 */
+    const float *scale;    /* of E4M3: what the codes of each row are multiplied by; else NULL */
+} hcg_rows;
+hcg_rows hcg_rows_of(const float *x, uint64_t stride); /* in elements */
+
+/* The groups of n rows of a panel, HIR_PANEL at most, as the panel holds them. The rows that are
+ * not there are zero bytes. Numbers are rounded to nearest: q8 with s = max |x| / 127; q4 with the
+ * s and m of least squared error among those tried: the range of x, improved twice, and the middle
+ * 93 % of it, improved once: by going to the line of least squares through the q, and two fifths as
+ * far again; mxfp4 with the lesser squared error of two powers of two: that which brings max |x|
+ * between 4 and 8, and the next. A group depends on its own numbers alone. False if there is none:
+ * a number that is not finite, or too large for f16. */
+typedef bool hcg_quantiser(hir_dtype dtype, const hcg_rows *x, unsigned n, uint8_t *out);
 hcg_quantiser hcg_quantise_rows;
 /* The forms of it that this CPU runs, the one that hcg_quantise_rows takes first; NULL: no more.
  * All give the same bytes. */

@@ -5,11 +5,23 @@
 #include <string.h>
 
 #include "codegen/weights/convert.h"
+#include "codegen/weights/kept.h"
 #include "codegen/weights/made.h"
+#include "support/packed.h"
 
 enum {
     BAND = 64
 }; /* rows of a derived weight that are made at once where a part of each is read */
+
+typedef struct integers { /* rows of the part in the form of a checkpoint */
+    hd_packed packed;
+    hd_tensor codes, scales, zeros;
+    uint64_t cols;  /* of the part */
+    uint32_t bits;  /* of a code */
+    uint8_t *bytes; /* of the codes */
+    float *scale;   /* of each tile */
+    uint32_t *zero; /* several in a word, along the rows */
+} integers;
 
 struct hcg_share_reader {
     hd_arena *arena;
@@ -24,6 +36,10 @@ struct hcg_share_reader {
     uint64_t row, rows; /* elements of a row, and rows */
     uint64_t band;      /* first row that is in `made`; rows: none is */
     float *made;
+    /* of integers that keep their codes: */
+    integers kept;
+    int64_t matrix; /* of the whole, that `found` is; -1: none */
+    hd_tensor found;
 };
 
 static uint64_t elements_behind(hir_type t, uint32_t dim) {
@@ -37,7 +53,8 @@ hcg_share_reader *hcg_share_reader_new(hd_arena *a, const hir_module *whole, con
                                        const hd_tensors *weights, int64_t rank, size_t workers) {
     const hd_share *s = &w->share.share;
     hcg_share_reader *r = hd_new(a, hcg_share_reader);
-    *r = (hcg_share_reader){.arena = a, .w = w, .whole = *w, .weights = weights, .rank = rank};
+    *r = (hcg_share_reader){
+        .arena = a, .w = w, .whole = *w, .weights = weights, .rank = rank, .matrix = -1};
     r->whole.type = hir_whole_type(w);
     r->whole.share.on = false;
     r->run = (uint64_t)hd_unit_elements(s) * elements_behind(w->type, w->share.dim);
@@ -110,4 +127,118 @@ void hcg_read_share(hcg_share_reader *r, uint64_t first, uint64_t n, float *out)
         read_run(r, first / row, unit, inside, some, out);
         first += some, out += some, n -= some;
     }
+}
+
+/* ---- codes -------------------------------------------------------------------------------------
+ */
+/* Are all matrices integers of one kind, with groups and tiles alike? */
+static bool are_alike(hcg_share_reader *r, hd_packed *of) {
+    for (int64_t i = 0; i < hcg_matrices(&r->whole); i++) {
+        const hd_tensor t = hcg_find_matrix(r->arena, r->weights, &r->whole, i);
+        if (!hcg_may_keep(&t, r->w->type.dtype)) return false;
+        if (i == 0) *of = *t.packed;
+        if (t.packed->packing != of->packing || t.packed->tile.cols != of->tile.cols) return false;
+    }
+    return of->packing == HD_PACKING_INT4 || of->packing == HD_PACKING_INT8;
+}
+
+/* Columns of the part that share a scale: none of them with a unit that is zeros. */
+static uint64_t tile_of_part(const hcg_share_reader *r, const hd_packed *whole, uint64_t cols) {
+    if (cols == whole->cols) return whole->tile.cols;
+    if (whole->tile.cols == whole->cols) return r->run;
+    return r->run % whole->tile.cols == 0 ? whole->tile.cols : HIR_GROUP;
+}
+
+bool hcg_share_keeps(hcg_share_reader *r, uint64_t most) {
+    const hir_type type = r->w->type;
+    const uint64_t cols = (uint64_t)type.dim[type.rank - 1];
+    hd_packed whole = {0};
+    if (r->maker || type.rank < 2 || r->run % HIR_GROUP || cols % HIR_GROUP) return false;
+    if (!hir_is_quantised(type.dtype) || !are_alike(r, &whole)) return false;
+    integers *k = &r->kept;
+    const uint64_t tile = tile_of_part(r, &whole, cols), tiles = cols / tile;
+    *k = (integers){.cols = cols, .bits = whole.packing == HD_PACKING_INT4 ? 4 : 8};
+    k->packed = (hd_packed){.packing = whole.packing,
+                            .codes = &k->codes,
+                            .scales = &k->scales,
+                            .zeros = &k->zeros,
+                            .cols = cols,
+                            .tile = {1, tile}};
+    k->bytes = hd_new_array(r->arena, uint8_t, most * cols * k->bits / 8);
+    k->scale = hd_new_array(r->arena, float, most *tiles);
+    k->zero = hd_new_array(r->arena, uint32_t, (most + 7) / 8 * 8 * tiles); /* enough for both */
+    return true;
+}
+
+static void put_zero(integers *k, uint64_t row, uint64_t tile, uint32_t zero) {
+    const uint64_t in_a_word = 32 / k->bits, tiles = k->cols / k->packed.tile.cols;
+    k->zero[row / in_a_word * tiles + tile] |= zero << k->bits * (row % in_a_word);
+}
+
+/* Columns of a row of the part from `col` on: those of the whole tensor from element `first` on, or
+ * zeros, if there is none. */
+static void read_codes(integers *k, const hd_tensor *t, uint64_t first, uint64_t row, uint64_t col,
+                       uint64_t n) {
+    const uint64_t tile = k->packed.tile.cols, tiles = k->cols / tile;
+    uint8_t *to = k->bytes + (row * k->cols + col) * k->bits / 8;
+    if (!t) memset(to, 0, (size_t)(n * k->bits / 8));
+    for (uint64_t done = 0; done < n; done += tile - (col + done) % tile) {
+        if (!t) continue; /* their scale stays 0 */
+        const uint64_t at = t->packed_first + first + done, cols = t->packed->cols;
+        const hd_integers in = hd_packed_integers(t->packed, at / cols, at % cols);
+        if (done == 0) memcpy(to, in.codes, (size_t)(n * k->bits / 8));
+        if ((col + done) % tile) continue; /* told with its first column */
+        k->scale[row * tiles + (col + done) / tile] = in.scale;
+        put_zero(k, row, (col + done) / tile, (uint32_t)in.zero);
+    }
+}
+
+/* Rows are read one by one: names of matrices are not made for each. */
+static const hd_tensor *find_once(hcg_share_reader *r, int64_t matrix) {
+    if (r->matrix != matrix) r->found = hcg_find_matrix(r->arena, r->weights, &r->whole, matrix);
+    r->matrix = matrix;
+    return &r->found;
+}
+
+/* Of one row of the part, unit by unit; none goes on in another row of the whole. */
+static void read_row_codes(hcg_share_reader *r, uint64_t row, uint64_t to) {
+    const uint64_t all = (uint64_t)hir_type_row_elements(r->whole.type);
+    const uint64_t matrix = all / (uint64_t)hcg_matrices(&r->whole), units = r->units * r->run;
+    for (uint64_t col = 0, n; col < r->kept.cols; col += n) {
+        const uint64_t at = row * r->kept.cols + col, inside = at % r->run;
+        n = r->run - inside < r->kept.cols - col ? r->run - inside : r->kept.cols - col;
+        const int64_t from =
+            hd_unit_of(&r->w->share.share, r->rank, (int64_t)(at % units / r->run));
+        if (from < 0) {
+            read_codes(&r->kept, NULL, 0, to, col, n);
+            continue;
+        }
+        const uint64_t first = (at / units * r->whole_units + (uint64_t)from) * r->run + inside;
+        const hd_tensor *t = find_once(r, (int64_t)(first / matrix));
+        read_codes(&r->kept, t, first % matrix, to, col, n);
+    }
+}
+
+hd_tensor hcg_read_share_codes(hcg_share_reader *r, uint64_t first, uint64_t n) {
+    integers *k = &r->kept;
+    const uint64_t tiles = k->cols / k->packed.tile.cols, in_a_word = 32 / k->bits;
+    const uint64_t words = (n + in_a_word - 1) / in_a_word;
+    memset(k->scale, 0, (size_t)(n * tiles) * sizeof *k->scale);
+    memset(k->zero, 0, (size_t)(words * tiles) * sizeof *k->zero);
+    for (uint64_t row = 0; row < n; row++)
+        read_row_codes(r, first + row, row);
+    k->packed.rows = n;
+    k->codes = (hd_tensor){.name = r->w->name, .dtype = HD_T_I32, .rank = 2, .data = k->bytes};
+    k->codes.shape[0] = (int64_t)n, k->codes.shape[1] = (int64_t)(k->cols / in_a_word);
+    k->scales = (hd_tensor){.name = r->w->name, .dtype = HD_T_F32, .rank = 2};
+    k->scales.shape[0] = (int64_t)n, k->scales.shape[1] = (int64_t)tiles;
+    k->scales.data = (const uint8_t *)k->scale;
+    k->zeros = (hd_tensor){.name = r->w->name, .dtype = HD_T_I32, .rank = 2};
+    k->zeros.shape[0] = (int64_t)words, k->zeros.shape[1] = (int64_t)tiles;
+    k->zeros.data = (const uint8_t *)k->zero;
+    hd_tensor t = {.name = r->w->name, .dtype = HD_T_F64, .rank = 2, .packed = &k->packed};
+    t.shape[0] = (int64_t)n, t.shape[1] = (int64_t)k->cols;
+    hd_tensor_measure(&t);
+    hd_tensor_measure(&k->codes), hd_tensor_measure(&k->scales), hd_tensor_measure(&k->zeros);
+    return t;
 }

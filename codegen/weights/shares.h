@@ -15,4 +15,11 @@ const hd_tensor *hcg_share_fault(hcg_share_reader *r);
 /* Elements first .. first + n - 1 of the rank's part, row-major, in f32. */
 void hcg_read_share(hcg_share_reader *r, uint64_t first, uint64_t n, float *out);
 
+/* Integers of the checkpoint that keep their codes (kept.h) in the rank's part as in the whole: is
+ * the part cut along groups? `most`: rows that are read at a time. */
+bool hcg_share_keeps(hcg_share_reader *r, uint64_t most);
+/* Rows first .. first + n - 1 of such a part, those of all matrices counted through, as a tensor of
+ * integers, [n, K]; until the next call. */
+hd_tensor hcg_read_share_codes(hcg_share_reader *r, uint64_t first, uint64_t n);
+
 #endif

@@ -18,17 +18,22 @@ static uint64_t tiles(uint64_t n, uint64_t tile) {
     return (n + tile - 1) / tile;
 }
 
-/* Index of the scale of a column of a row, counted through all matrices. */
-static uint64_t scale_index(const hd_packed *p, uint64_t row, uint64_t col) {
+uint64_t hd_packed_scale_index(const hd_packed *p, uint64_t row, uint64_t col) {
     const uint64_t matrix = row / p->rows, across = tiles(p->cols, p->tile.cols);
     const uint64_t down = matrix * tiles(p->rows, p->tile.rows) + row % p->rows / p->tile.rows;
     return down * across + col / p->tile.cols;
 }
 
 /* Scales are at most f32 wide. */
-static float scale_at(const hd_packed *p, uint64_t i) {
+float hd_packed_scale(const hd_packed *p, uint64_t i) {
     return hd_is_e8m0(p->scales) ? hd_from_e8m0(p->scales->data[i])
                                  : (float)hd_tensor_get(p->scales, i);
+}
+
+bool hd_packed_in_rows(const hd_tensor *t) {
+    const hd_packed *p = t->packed;
+    return p && !p->transposed && t->packed_first % p->cols == 0 && t->rank == 2 &&
+           (uint64_t)t->shape[1] == p->cols;
 }
 
 void hd_codes_of_halves(const uint8_t *row, uint64_t col, uint64_t n, const float pairs[256][2],
@@ -52,7 +57,7 @@ static place place_of(const hd_packed *p, uint64_t i) {
         const uint64_t matrix = i / (p->rows * p->cols), inside = i % (p->rows * p->cols);
         at.row = matrix * p->rows + inside % p->rows, at.col = inside / p->rows;
     }
-    at.scale = scale_index(p, at.row, at.col);
+    at.scale = hd_packed_scale_index(p, at.row, at.col);
     return at;
 }
 
@@ -81,13 +86,13 @@ void hd_packed_to_f32(const hd_tensor *t, uint64_t first, uint64_t n, float *out
     for (uint64_t done = 0, some; done < n; done += some, out += some) {
         if (done > 0) go_on(p, &at, some, t->packed_first + first + done);
         some = side_by_side(p, &at, n - done);
-        codes_of[p->packing](p, at.row, at.col, some, scale_at(p, at.scale), out);
+        codes_of[p->packing](p, at.row, at.col, some, hd_packed_scale(p, at.scale), out);
     }
 }
 
 hd_integers hd_packed_integers(const hd_packed *p, uint64_t row, uint64_t col) {
     hd_integers in = hd_integers_at(p, row, col);
-    in.scale = scale_at(p, scale_index(p, row, col));
+    in.scale = hd_packed_scale(p, hd_packed_scale_index(p, row, col));
     return in;
 }
 
@@ -99,7 +104,7 @@ void hd_packed_to_f64(const hd_tensor *t, uint64_t first, uint64_t n, double *ou
     for (uint64_t done = 0, some; done < n; done += some, out += some) {
         if (done > 0) go_on(p, &at, some, t->packed_first + first + done);
         some = side_by_side(p, &at, n - done < SOME ? n - done : SOME);
-        const float scale = scale_at(p, at.scale);
+        const float scale = hd_packed_scale(p, at.scale);
         codes_of[p->packing](p, at.row, at.col, some, 1, codes);
         for (uint64_t i = 0; i < some; i++)
             out[i] = (double)codes[i] * (double)scale;
@@ -109,7 +114,7 @@ void hd_packed_to_f64(const hd_tensor *t, uint64_t first, uint64_t n, double *ou
 const char *hd_packed_fault(hd_arena *a, const hd_tensor *t, uint64_t i) {
     const hd_packed *p = t->packed;
     const place at = place_of(p, t->packed_first + i);
-    const float scale = scale_at(p, at.scale);
+    const float scale = hd_packed_scale(p, at.scale);
     hd_text name;
     hd_text_init(&name, a);
     hd_text_quoted(&name, isfinite(scale) ? p->codes->name : p->scales->name);

@@ -19,23 +19,20 @@
 
 #include "support/packed/reader.h"
 
-/* Exponent e and mantissa m are put into their places in a float, with 120 more than e should have
- * as exponent: 2^(e - 7) (1 + m / 8). Where e is 0 the number is 2^-6 m / 8, which is the code
- * itself times 2^-9. Vectors are written out, and choices are masks: compilers make branches of a
- * choice between floats. */
 enum { LANES = 8 };
 typedef float lanes __attribute__((vector_size(4 * LANES)));
 typedef int32_t words __attribute__((vector_size(4 * LANES)));
-typedef uint8_t codes __attribute__((vector_size(LANES)));
+typedef uint32_t bits __attribute__((vector_size(4 * LANES)));
 
+#include "support/narrow.h"
+
+/* Codes are shifted out of two words: compilers take bytes to words one by one. */
 static inline __attribute__((always_inline)) void numbers_of(const uint8_t *at, lanes *out) {
-    codes c;
-    memcpy(&c, at, sizeof c);
-    const words code = __builtin_convertvector(c, words), size = code & 127;
-    const words normal = (size << 20) + (120 << 23);
-    const words small = (words)(__builtin_convertvector(size, lanes) * 0x1p-9f);
-    const words below = size < 8, none = (size == 127) & 0x7fc00000; /* no number */
-    *out = (lanes)((small & below) | (normal & ~below) | none | (code & 128) << 24);
+    uint32_t x[2];
+    memcpy(x, at, sizeof x);
+    const bits all = {x[0], x[0], x[0], x[0], x[1], x[1], x[1], x[1]};
+    const words code = (words)(all >> (bits){0, 8, 16, 24, 0, 8, 16, 24}) & 255;
+    hd_lanes_from_e4m3(&code, out);
 }
 
 /* Only the last multiplication rounds: whatever the width of vectors, results are the same. */

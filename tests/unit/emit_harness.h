@@ -328,7 +328,8 @@ static inline void *pack_groups(float *w, int64_t n, int64_t k, hir_dtype dtype)
         float x[HIR_PANEL * HIR_GROUP];
         for (int64_t i = 0; i < rows; i++)
             hcg_fill_group(w + (first + i) * k + column, (unsigned)some, x + i * HIR_GROUP);
-        if (!hcg_quantise_rows(dtype, x, HIR_GROUP, (unsigned)rows, out + at * size)) exit(1);
+        const hcg_rows all = hcg_rows_of(x, HIR_GROUP);
+        if (!hcg_quantise_rows(dtype, &all, (unsigned)rows, out + at * size)) exit(1);
         for (int64_t i = 0; i < rows; i++) {
             hcg_group g;
             hcg_get_group(dtype, out + at * size, (unsigned)i, &g);

@@ -93,13 +93,17 @@ static hir_module *one_weight(hir_dtype dtype) {
     return m;
 }
 
-static const uint8_t *pack(hir_module *m, const hd_tensors *t, int threads) {
+static bool pack_all(hir_module *m, const hd_tensors *t, int threads) {
     hcg_program *p = hd_new(arena, hcg_program);
-    hd_bytes file;
     *p = (hcg_program){.arena = arena, .m = m, .options.threads = threads};
     hd_push(arena, &p->weight_offsets, 0);
     cr_assert(hir_weight_bytes(&m->weights.at[0], &p->weights_bytes));
-    if (!hcg_pack(p, &diags, t, in_folder("file"))) return NULL;
+    return hcg_pack(p, &diags, t, in_folder("file"));
+}
+
+static const uint8_t *pack(hir_module *m, const hd_tensors *t, int threads) {
+    hd_bytes file;
+    if (!pack_all(m, t, threads)) return NULL;
     cr_assert(hd_map_file(arena, &diags, in_folder("file"), &file));
     return file.at + DATA;
 }
@@ -205,6 +209,58 @@ Test(kept, rows_side_by_side) {
         const int kept = expect_by_rule(&m, pairs[p].dtype);
         cr_expect(kept > N * GROUPS / 8 && kept < N * GROUPS * 3 / 4, "%d", kept);
     }
+}
+
+/* ---- shares of ranks ---------------------------------------------------------------------------
+ */
+/* Each rank's file against the numbers of the whole weight, where the whole has them: all of them
+ * are those, whether their group keeps its codes or is rounded. */
+static void expect_shares(const matrix *m, hir_dtype dtype, uint32_t dim, hd_share share) {
+    static double x[N * K];
+    const hd_tensors u = unpacked(&m->stored);
+    cr_assert(hcg_weight_source((void *)(uintptr_t)&u, one_weight(dtype), 0, x, &diags));
+    hir_module *part = one_weight(dtype);
+    hir_shard_weight(&part->weights.at[0], dim, share);
+    part->ranks = (uint32_t)share.ranks;
+    cr_assert(pack_all(part, &u, 1), "%s", said());
+    const int64_t *d = part->weights.at[0].type.dim, unit = hd_unit_elements(&share);
+    for (int64_t rank = 0; rank < share.ranks; rank++) {
+        hd_bytes file;
+        const char *path = hcg_share_path(arena, in_folder("file"), rank, share.ranks);
+        cr_assert(hd_map_file(arena, &diags, path, &file));
+        for (int64_t i = 0; i < d[0] * d[1]; i++) {
+            int64_t at[2] = {i / d[1], i % d[1]};
+            hcg_group g;
+            const int64_t groups = d[1] / 32, place = at[0] / 16 * groups + at[1] / 32;
+            hcg_get_group(dtype, file.at + DATA + (uint64_t)place * hcg_group_bytes(dtype),
+                          (unsigned)(at[0] % 16), &g);
+            const double got = hcg_group_at(dtype, &g, (unsigned)(at[1] % 32));
+            const int64_t from = hd_unit_of(&share, rank, at[dim] / unit);
+            at[dim] = from * unit + at[dim] % unit;
+            cr_assert_eq(got, from < 0 ? 0 : x[at[0] * K + at[1]], "rank %ld of %ld, element %ld",
+                         rank, share.ranks, i);
+        }
+    }
+}
+
+/* Rows, and columns along groups of 32: along the tiles that share a scale, and through them. */
+Test(kept, shares_keep_the_codes_of_the_whole) {
+    static const struct {
+        uint32_t dim;
+        hd_share share;
+    } cuts[] = {{0, {.ranks = 2, .whole = N, .groups = 1, .units = N}},
+                {0, {.ranks = 5, .whole = N, .groups = N, .units = 1}},
+                {1, {.ranks = 2, .whole = K, .groups = 1, .units = 6}},
+                {1, {.ranks = 2, .whole = K, .groups = 1, .units = 3}},
+                {1, {.ranks = 4, .whole = K, .groups = 1, .units = 6}}};
+    for (int p = 0; p < 3; p++)
+        for (int options = 0; options < 4; options++)
+            for (size_t c = 0; c < sizeof cuts / sizeof *cuts; c++) {
+                matrix m = integers(pairs[p].bits, options, HD_T_F32, 0.01);
+                const float tiny = 1e-7f; /* one of the groups is rounded */
+                memcpy(m.scales + 4, &tiny, 4);
+                expect_shares(&m, pairs[p].dtype, cuts[c].dim, cuts[c].share);
+            }
 }
 
 /* A scale that is no number, or that f16 does not hold, is refused in both. */

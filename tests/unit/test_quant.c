@@ -226,7 +226,8 @@ Test(quant, places_in_a_panel) {
             draw(n + 9, 0.01, 0.1, x[n]);
             cr_assert(hcg_quantise(dtype, x[n], &g[n]));
         }
-        cr_assert(hcg_quantise_rows(dtype, *x, HIR_GROUP, HIR_PANEL, panel));
+        const hcg_rows rows = hcg_rows_of(*x, HIR_GROUP);
+        cr_assert(hcg_quantise_rows(dtype, &rows, HIR_PANEL, panel));
         cr_expect_eq(panel[hcg_group_bytes(dtype)], 77);
         for (unsigned n = 0; n < HIR_PANEL; n++) {
             hcg_get_group(dtype, panel, n, &back);
@@ -258,13 +259,12 @@ static float number_of(unsigned kind, hir_random *r) {
     }
 }
 
-static void compare_forms(hcg_quantiser *form, const char *name, hir_dtype dtype, const float *x,
+static void compare_forms(hcg_quantiser *form, const char *name, hir_dtype dtype, const hcg_rows *x,
                           unsigned rows) {
-    enum { STRIDE = HIR_GROUP + 3 };
     uint8_t one[HCG_MOST_GROUP], other[HCG_MOST_GROUP];
     memset(one, 1, sizeof one), memset(other, 2, sizeof other);
-    cr_assert(hcg_quantise_rows(dtype, x, STRIDE, rows, one));
-    cr_assert(form(dtype, x, STRIDE, rows, other));
+    cr_assert(hcg_quantise_rows(dtype, x, rows, one));
+    cr_assert(form(dtype, x, rows, other));
     cr_assert_eq(memcmp(one, other, hcg_group_bytes(dtype)), 0, "%s, %s, %u rows", name,
                  hir_dtype_name(dtype), rows);
     for (unsigned n = rows; n < HIR_PANEL; n++)
@@ -282,9 +282,70 @@ Test(quant, all_forms_give_the_same_bytes) {
         for (unsigned n = 0; n < HIR_PANEL; n++)
             for (unsigned k = 0; k < STRIDE; k++)
                 x[n * STRIDE + k] = k < HIR_GROUP ? number_of((i + n) % KINDS, &r) : NAN;
+        const hcg_rows rows = hcg_rows_of(x, STRIDE);
         for (size_t f = 0; (form = hcg_quantiser_of(f, &name)); f++)
             for (int d = HIR_Q8; d <= HIR_MXFP4; d++)
-                compare_forms(form, name, (hir_dtype)d, x, i % HIR_PANEL + 1);
+                compare_forms(form, name, (hir_dtype)d, &rows, i % HIR_PANEL + 1);
+    }
+}
+
+/* Rows as a checkpoint has them, at any address: the bytes are those of the same numbers in f32. */
+enum { BYTES = 2 * HIR_GROUP + 3 }; /* of a row, and three that are none of it */
+
+static float widened(hd_tensor_dtype dtype, const uint8_t *at, unsigned k) {
+    uint16_t half;
+    memcpy(&half, at + 2 * k, sizeof half);
+    if (dtype == HD_T_F8_E4M3) return hd_from_e4m3(at[k]);
+    return dtype == HD_T_BF16 ? hd_bf16_to_f32(half) : hd_f16_to_f32(half);
+}
+
+static void compare_stored(hd_tensor_dtype dtype, const uint8_t *at, const float *scale,
+                           unsigned n) {
+    hcg_quantiser *form;
+    const char *name;
+    float x[HIR_PANEL * HIR_GROUP];
+    uint8_t one[HCG_MOST_GROUP], other[HCG_MOST_GROUP];
+    for (unsigned i = 0; i < n * HIR_GROUP; i++)
+        x[i] = widened(dtype, at + i / HIR_GROUP * BYTES, i % HIR_GROUP) *
+               (scale ? scale[i / HIR_GROUP] : 1);
+    const hcg_rows stored = {.at = at, .stride = BYTES, .dtype = dtype, .scale = scale};
+    const hcg_rows wide = hcg_rows_of(x, HIR_GROUP);
+    for (int d = HIR_Q8; d <= HIR_MXFP4; d++) {
+        const bool ok = hcg_quantise_rows((hir_dtype)d, &wide, n, one);
+        for (size_t f = 0; (form = hcg_quantiser_of(f, &name)); f++) {
+            cr_assert_eq(form((hir_dtype)d, &stored, n, other), ok, "%s from %s", name,
+                         hd_tensor_dtype_name(dtype));
+            if (ok)
+                cr_assert_eq(memcmp(one, other, hcg_group_bytes((hir_dtype)d)), 0,
+                             "%s from %s to %s", name, hd_tensor_dtype_name(dtype),
+                             hir_dtype_name((hir_dtype)d));
+        }
+    }
+}
+
+/* Numbers of every size, denormal ones as well; bits at random, of which some are no numbers. */
+Test(quant, rows_as_they_are_stored) {
+    static const hd_tensor_dtype dtypes[] = {HD_T_BF16, HD_T_F16, HD_T_F8_E4M3};
+    hir_random r = hir_random_stream(5, "stored rows");
+    for (unsigned i = 0; i < 600; i++) {
+        const hd_tensor_dtype dtype = dtypes[i % 3];
+        uint8_t at[1 + HIR_PANEL * BYTES];
+        float scale[HIR_PANEL];
+        for (unsigned b = 0; b < sizeof at; b++)
+            at[b] = (uint8_t)(hir_random_next(&r) >> 40);
+        for (unsigned n = 0; n < HIR_PANEL; n++) {
+            uint8_t *row = at + 1 + n * BYTES;
+            scale[n] = (float)(0.01 * hir_random_normal(&r));
+            for (unsigned k = 0; k < HIR_GROUP && i % 5; k++) {
+                const float x = number_of((i / 15 + n) % 9, &r);
+                const uint16_t half = dtype == HD_T_F16 ? hd_f16_from_f32(x) : hd_bf16_from_f32(x);
+                if (dtype == HD_T_F8_E4M3)
+                    row[k] &= (uint8_t)(k % 7 ? 0xfe : 0x87); /* no NaN; some are denormal */
+                else
+                    memcpy(row + 2 * k, &half, sizeof half);
+            }
+        }
+        compare_stored(dtype, at + 1, dtype == HD_T_F8_E4M3 ? scale : NULL, i % HIR_PANEL + 1);
     }
 }
 
@@ -299,7 +360,8 @@ Test(quant, all_forms_refuse) {
                 uint8_t out[HCG_MOST_GROUP];
                 const unsigned row = at / HIR_GROUP;
                 x[at] = at % 3 == 0 ? NAN : at % 3 == 1 ? INFINITY : -INFINITY;
-                cr_assert_not(form((hir_dtype)d, x, HIR_GROUP, row + 1, out), "%s at %u", name, at);
-                cr_assert(form((hir_dtype)d, x, HIR_GROUP, row, out), "%s at %u", name, at);
+                const hcg_rows rows = hcg_rows_of(x, HIR_GROUP);
+                cr_assert_not(form((hir_dtype)d, &rows, row + 1, out), "%s at %u", name, at);
+                cr_assert(form((hir_dtype)d, &rows, row, out), "%s at %u", name, at);
             }
 }

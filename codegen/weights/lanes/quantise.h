@@ -9,7 +9,6 @@
 #include <string.h>
 
 #include "codegen/weights/lanes/forms.h"
-#include "codegen/weights/lanes/transpose.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -18,27 +17,67 @@
 typedef float lanes __attribute__((vector_size(4 * LANES)));
 typedef int32_t words __attribute__((vector_size(4 * LANES)));
 
+#include "support/narrow.h"
+
 #define ALL(x)                 ((lanes){0} + (x))
 #define CHOOSE(which, yes, no) ((lanes)(((which) & (words)(yes)) | (~(which) & (words)(no))))
 /* LESS: a < b ? a : b, MORE: a > b ? a : b; b where one of them is no number. NEAREST: the whole
- * number next to one below 2^22, ties to even. Compilers do not make one instruction of them. */
+ * number next to one below 2^22, ties to even; WHOLE_WORD: the same as a word. WORD_LESS,
+ * WORD_MORE: of words. Compilers do not make one instruction of them. */
 #if defined(__x86_64__) && LANES == 16
-#define LESS(a, b) ((lanes)_mm512_min_ps((__m512)(a), (__m512)(b)))
-#define MORE(a, b) ((lanes)_mm512_max_ps((__m512)(a), (__m512)(b)))
-#define NEAREST(x) ((lanes)_mm512_roundscale_ps((__m512)(x), 0))
+#define LESS(a, b)      ((lanes)_mm512_min_ps((__m512)(a), (__m512)(b)))
+#define MORE(a, b)      ((lanes)_mm512_max_ps((__m512)(a), (__m512)(b)))
+#define NEAREST(x)      ((lanes)_mm512_roundscale_ps((__m512)(x), 0))
+#define WHOLE_WORD(x)   ((words)_mm512_cvtps_epi32((__m512)(x)))
+#define WORD_LESS(a, b) ((words)_mm512_min_epi32((__m512i)(a), (__m512i)(b)))
+#define WORD_MORE(a, b) ((words)_mm512_max_epi32((__m512i)(a), (__m512i)(b)))
 #elif defined(__x86_64__) && LANES == 8
-#define LESS(a, b) ((lanes)_mm256_min_ps((__m256)(a), (__m256)(b)))
-#define MORE(a, b) ((lanes)_mm256_max_ps((__m256)(a), (__m256)(b)))
-#define NEAREST(x) ((lanes)_mm256_round_ps((__m256)(x), _MM_FROUND_TO_NEAREST_INT))
+#define LESS(a, b)      ((lanes)_mm256_min_ps((__m256)(a), (__m256)(b)))
+#define MORE(a, b)      ((lanes)_mm256_max_ps((__m256)(a), (__m256)(b)))
+#define NEAREST(x)      ((lanes)_mm256_round_ps((__m256)(x), _MM_FROUND_TO_NEAREST_INT))
+#define WHOLE_WORD(x)   ((words)_mm256_cvtps_epi32((__m256)(x)))
+#define WORD_LESS(a, b) ((words)_mm256_min_epi32((__m256i)(a), (__m256i)(b)))
+#define WORD_MORE(a, b) ((words)_mm256_max_epi32((__m256i)(a), (__m256i)(b)))
 #elif defined(__x86_64__)
-#define LESS(a, b) ((lanes)_mm_min_ps((__m128)(a), (__m128)(b)))
-#define MORE(a, b) ((lanes)_mm_max_ps((__m128)(a), (__m128)(b)))
+#define LESS(a, b)    ((lanes)_mm_min_ps((__m128)(a), (__m128)(b)))
+#define MORE(a, b)    ((lanes)_mm_max_ps((__m128)(a), (__m128)(b)))
+#define WHOLE_WORD(x) ((words)_mm_cvtps_epi32((__m128)(x)))
 #else
 #define LESS(a, b) CHOOSE((a) < (b), a, b)
 #define MORE(a, b) CHOOSE((a) > (b), a, b)
 #endif
 #ifndef NEAREST
 #define NEAREST(x) (((x) + 0x1.8p23f) - 0x1.8p23f)
+#endif
+#ifndef WHOLE_WORD
+#define WHOLE_WORD(x) __builtin_convertvector(NEAREST(x), words)
+#endif
+#ifndef WORD_LESS
+#define WORD_LESS(a, b) ((words)CHOOSE((a) < (b), a, b))
+#define WORD_MORE(a, b) ((words)CHOOSE((a) > (b), a, b))
+#endif
+/* Sums and differences where products are made. On many CPUs other units add, which also compare
+ * and round, and the search would wait for them. A fused multiply-add by 1 rounds as a sum does,
+ * and WHOLE, a b + c of small whole numbers, is exact, so that all CPUs have the same numbers. */
+#if defined(__x86_64__) && LANES == 16
+#define FUSED(a, b, c) ((lanes)_mm512_fmadd_ps((__m512)(a), (__m512)(b), (__m512)(c)))
+#elif defined(__x86_64__) && LANES == 8
+#define FUSED(a, b, c) ((lanes)_mm256_fmadd_ps((__m256)(a), (__m256)(b), (__m256)(c)))
+#endif
+#ifdef FUSED
+/* The compiler does not see which number it is, else it would add. */
+static inline lanes hidden(float x) {
+    lanes all = ALL(x);
+    __asm__("" : "+v"(all));
+    return all;
+}
+#define SUM(a, b)        FUSED(a, hidden(1), b)
+#define DIFFERENCE(a, b) FUSED(b, hidden(-1), a)
+#define WHOLE(a, b, c)   FUSED(a, b, c)
+#else
+#define SUM(a, b)        ((a) + (b))
+#define DIFFERENCE(a, b) ((a) - (b))
+#define WHOLE(a, b, c)   ((a) * (b) + (c))
 #endif
 
 static inline bool any(words which) {
@@ -55,21 +94,35 @@ static inline lanes size_of(lanes x) {
 /* ---- f16, as hd_f16_from_f32 and hd_f16_to_f32 have it ------------------------------------------
  */
 static inline words to_f16(lanes x) {
-    const words sign = (words)x >> 16 & 0x8000, a = (words)x & INT32_MAX;
-    const words small = (words)((lanes)a + .5f) - 0x3f000000;
-    words h = (a + 0xfff + (a >> 13 & 1) - 0x38000000) >> 13;
-    h = (words)CHOOSE(a < 0x38800000, small, h);
-    h = (words)CHOOSE(a >= 0x477ff000, (words){0} + 0x7c00, h);
-    return h | sign;
+    words h;
+    hd_lanes_to_f16(&x, &h);
+    return h;
 }
 
 static inline lanes from_f16(words h) {
-    const words exponent = h & 0x7c00, fraction = h & 0x3ff;
-    const lanes small = __builtin_convertvector(fraction, lanes) * 0x1p-24f;
-    words x = ((h & 0x7fff) << 13) + (112 << 23);
-    x = (words)CHOOSE(exponent == 0, small, x);
-    x = (words)CHOOSE(exponent == 0x7c00, (words){0} + 0x7f800000, x);
-    return (lanes)(x | (h & 0x8000) << 16);
+    lanes x;
+#if defined(__x86_64__) && LANES == 16
+    x = (lanes)_mm512_cvtph_ps(_mm512_cvtepi32_epi16((__m512i)h));
+#else
+    hd_lanes_from_f16(&h, &x);
+#endif
+    return x;
+}
+
+/* The nearest f16, and what it is. */
+static inline lanes rounded_to_f16(lanes x, words *h) {
+#if defined(__x86_64__) && LANES == 16
+    const __m256i half = _mm512_cvtps_ph((__m512)x, _MM_FROUND_TO_NEAREST_INT);
+    *h = (words)_mm512_cvtepu16_epi32(half);
+    return (lanes)_mm512_cvtph_ps(half);
+#elif defined(__F16C__) && LANES == 8
+    const __m128i half = _mm256_cvtps_ph((__m256)x, _MM_FROUND_TO_NEAREST_INT);
+    *h = (words)_mm256_cvtepu16_epi32(half);
+    return (lanes)_mm256_cvtph_ps(half);
+#else
+    *h = to_f16(x);
+    return from_f16(*h);
+#endif
 }
 
 static inline words is_infinite(words h) {
@@ -78,28 +131,102 @@ static inline words is_infinite(words h) {
 
 /* ---- groups in, words out -----------------------------------------------------------------------
  */
-static inline void transpose(const float *const row[4], int k, float to[][LANES], int lane) {
-    hcg_quad r[4];
+/* Bytes `at` .. `at` + 15 of every fourth row from `row` on, side by side. */
+static inline words every_fourth(const uint8_t *const *row, size_t at) {
+#define QUAD(i) _mm_loadu_si128((const __m128i *)(const void *)(row[4 * (i)] + at))
+#if defined(__x86_64__) && LANES == 16
+    __m512i x = _mm512_castsi128_si512(QUAD(0));
+    x = _mm512_inserti32x4(x, QUAD(1), 1);
+    x = _mm512_inserti32x4(x, QUAD(2), 2);
+    return (words)_mm512_inserti32x4(x, QUAD(3), 3);
+#elif defined(__x86_64__) && LANES == 8
+    return (words)_mm256_inserti128_si256(_mm256_castsi128_si256(QUAD(0)), QUAD(1), 1);
+#else
+    words x;
+    memcpy(&x, row[0] + at, sizeof x);
+    return x;
+#endif
+#undef QUAD
+}
+
+/* Four words of each row, from byte `at` on: word i of all rows in to[i]. */
+static inline void load_words(const uint8_t *const row[LANES], size_t at, words to[4]) {
+#define LOW(q)       4 * (q), LANES + 4 * (q), 4 * (q) + 1, LANES + 4 * (q) + 1
+#define HIGH(q)      4 * (q) + 2, LANES + 4 * (q) + 2, 4 * (q) + 3, LANES + 4 * (q) + 3
+#define LOW_PAIR(q)  4 * (q), 4 * (q) + 1, LANES + 4 * (q), LANES + 4 * (q) + 1
+#define HIGH_PAIR(q) 4 * (q) + 2, 4 * (q) + 3, LANES + 4 * (q) + 2, LANES + 4 * (q) + 3
+#if LANES == 16
+#define EACH(F) F(0), F(1), F(2), F(3)
+#elif LANES == 8
+#define EACH(F) F(0), F(1)
+#else
+#define EACH(F) F(0)
+#endif
+    words r[4];
     for (int i = 0; i < 4; i++)
-        memcpy(&r[i], row[i] + k, sizeof r[i]);
-    hcg_transpose(r);
-    for (int i = 0; i < 4; i++)
-        memcpy(&to[k + i][lane], &r[i], sizeof r[i]);
+        r[i] = every_fourth(row + i, at);
+    const words a = __builtin_shufflevector(r[0], r[1], EACH(LOW));
+    const words b = __builtin_shufflevector(r[0], r[1], EACH(HIGH));
+    const words c = __builtin_shufflevector(r[2], r[3], EACH(LOW));
+    const words d = __builtin_shufflevector(r[2], r[3], EACH(HIGH));
+    to[0] = __builtin_shufflevector(a, c, EACH(LOW_PAIR));
+    to[1] = __builtin_shufflevector(a, c, EACH(HIGH_PAIR));
+    to[2] = __builtin_shufflevector(b, d, EACH(LOW_PAIR));
+    to[3] = __builtin_shufflevector(b, d, EACH(HIGH_PAIR));
+#undef LOW
+#undef HIGH
+#undef LOW_PAIR
+#undef HIGH_PAIR
+#undef EACH
+}
+
+/* Words of the rows, in the order of the row, as numbers. */
+static inline void widen(hd_tensor_dtype dtype, const words r[4], lanes scale, lanes *to) {
+    for (int i = 0; i < 4; i++) {
+        if (dtype == HD_T_F32) to[i] = (lanes)r[i];
+        if (dtype == HD_T_BF16) {
+            to[2 * i] = (lanes)(r[i] << 16);
+            to[2 * i + 1] = (lanes)(r[i] & (words)((words){0} + (int32_t)0xffff0000));
+        }
+        if (dtype == HD_T_F16) {
+            to[2 * i] = from_f16(r[i] & 0xffff);
+            to[2 * i + 1] = from_f16(r[i] >> 16 & 0xffff);
+        }
+        if (dtype == HD_T_F8_E4M3)
+            for (int j = 0; j < 4; j++) {
+                const words code = r[i] >> 8 * j & 255;
+                hd_lanes_from_e4m3(&code, &to[4 * i + j]);
+                to[4 * i + j] *= scale;
+            }
+    }
+}
+
+/* `dtype` is a constant, and `size` its bytes. */
+static inline __attribute__((always_inline)) void load_all(hd_tensor_dtype dtype, int size,
+                                                           const uint8_t *const row[LANES],
+                                                           lanes scale, lanes to[HIR_GROUP]) {
+    words r[4];
+    for (int at = 0; at < HIR_GROUP * size; at += 16) {
+        load_words(row, (size_t)at, r);
+        widen(dtype, r, scale, to + at / size);
+    }
 }
 
 /* Groups first .. first + LANES - 1; those beyond the `n` that there are hold zeros. */
-static void load_groups(const float *x, size_t stride, unsigned first, unsigned n,
-                        lanes to[HIR_GROUP]) {
-    static const float zeros[HIR_GROUP];
-    float part[HIR_GROUP][LANES];
-    for (int lane = 0; lane < LANES; lane += 4) {
-        const float *row[4];
-        for (unsigned i = 0, at = first + (unsigned)lane; i < 4; i++, at++)
-            row[i] = at < n ? x + at * stride : zeros;
-        for (int k = 0; k < HIR_GROUP; k += 4)
-            transpose(row, k, part, lane);
+static inline void load_groups(const hcg_rows *x, unsigned first, unsigned n, lanes to[HIR_GROUP]) {
+    static const uint8_t zeros[HIR_GROUP * sizeof(float)];
+    const uint8_t *row[LANES];
+    lanes scale = ALL(1);
+    for (unsigned i = 0; i < LANES; i++)
+        row[i] = first + i < n ? x->at + (first + i) * x->stride : zeros;
+    for (unsigned i = 0; x->scale && i < LANES && first + i < n; i++)
+        scale[i] = x->scale[first + i];
+    switch (x->dtype) {
+    case HD_T_F32: load_all(HD_T_F32, 4, row, scale, to); break;
+    case HD_T_BF16: load_all(HD_T_BF16, 2, row, scale, to); break;
+    case HD_T_F16: load_all(HD_T_F16, 2, row, scale, to); break;
+    default: load_all(HD_T_F8_E4M3, 1, row, scale, to);
     }
-    memcpy(to, part, sizeof part);
 }
 
 static inline bool all_finite(const lanes x[HIR_GROUP]) {
@@ -155,7 +282,8 @@ static inline lanes inverse_of(lanes s) {
  */
 static bool quantise_q8(const lanes x[HIR_GROUP], words there, unsigned row, uint8_t *out) {
     const words h = to_f16(largest(x) / 127);
-    const lanes s = from_f16(h), most = ALL(127), least = ALL(-127);
+    const lanes s = from_f16(h);
+    const words most = (words){0} + 127;
     if (any(is_infinite(h))) return false;
     const lanes inverse = inverse_of(s);
     put_halves(h, there, out + 2 * row);
@@ -163,8 +291,8 @@ static bool quantise_q8(const lanes x[HIR_GROUP], words there, unsigned row, uin
     for (int j = 0; j < HIR_GROUP / 4; j++) {
         words block = {0};
         for (int i = 0; i < 4; i++) {
-            const lanes q = MORE(LESS(NEAREST(x[4 * j + i] * inverse), most), least);
-            block |= __builtin_convertvector(q + 128, words) << 8 * i;
+            const words q = WHOLE_WORD(x[4 * j + i] * inverse); /* at most 254: f16 is near */
+            block |= (WORD_MORE(WORD_LESS(q, most), -most) + 128) << 8 * i;
         }
         put_words(block, there, out + (size_t)j * 4 * HIR_PANEL);
     }
@@ -185,27 +313,14 @@ static inline void count_from(from_low *all, const lanes x[HIR_GROUP], lanes low
         all->x[k] = x[k] - low, all->sum += all->x[k];
 }
 
-/* The q of x that is nearest to the line, and where the line has x, in steps. */
-static inline lanes nearest_on(lanes x, lanes m, lanes inverse, lanes *at) {
-    *at = (x - m) * inverse;
-    return NEAREST(LESS(MORE(*at, ALL(0)), ALL(15)));
+/* Where the line has x, in steps. */
+static inline lanes place_on(lanes x, lanes m, lanes inverse) {
+    return DIFFERENCE(x, m) * inverse;
 }
 
-typedef struct sums { /* over the elements of a group */
-    lanes q, qq, qx;
-} sums;
-
-/* From the line s q + m to that of least squares through the points (q, x), and two fifths as far
- * again: the q that are nearest to that one would move it on in the same direction. A line without
- * a slope above 0 is none, nor is one through a single q. */
-static inline void go_beyond_fit(const from_low *all, const sums *sum, lanes *s, lanes *m) {
-    const lanes n = ALL(HIR_GROUP), spread = n * sum->qq - sum->q * sum->q;
-    const lanes fit_s = (n * sum->qx - sum->q * all->sum) / spread;
-    const lanes fit_m = (all->sum - fit_s * sum->q) / n;
-    const lanes next_s = *s + 1.4f * (fit_s - *s), next_m = *m + 1.4f * (fit_m - *m);
-    const words good = (spread > 0) & (next_s > 0);
-    *s = CHOOSE(good, next_s, *s);
-    *m = CHOOSE(good, next_m, *m);
+/* The part of the line that there are q for; the nearest of these is the q of x. */
+static inline lanes within(lanes at) {
+    return LESS(MORE(at, ALL(0)), ALL(15));
 }
 
 typedef struct best_line { /* in f16 */
@@ -213,39 +328,73 @@ typedef struct best_line { /* in f16 */
     lanes error; /* sum of squares */
 } best_line;
 
-/* Tries the line s q + m, m from low, as f16 has it; then, if there is a next one, goes on to that.
- * `next` is a constant: without it the sums are not made. */
-static inline __attribute__((always_inline)) void try_line(const from_low *all, lanes *s, lanes *m,
-                                                           bool next, best_line *best) {
-    const words hs = to_f16(*s), hm = to_f16(all->low + *m);
-    *s = from_f16(hs), *m = from_f16(hm) - all->low;
-    const lanes inverse = inverse_of(*s);
-    sums sum = {0};
-    lanes error = {0};
-    for (int k = 0; k < HIR_GROUP; k++) {
-        lanes at;
-        const lanes q = nearest_on(all->x[k], *m, inverse, &at), d = q - at;
-        error += d * d;
-        sum.q += q, sum.qq += q * q, sum.qx += q * all->x[k];
-    }
-    error *= *s * *s;
-    const words better = error < best->error;
-    best->s = (better & hs) | (~better & best->s);
-    best->m = (better & hm) | (~better & best->m);
-    best->error = CHOOSE(better, error, best->error);
-    if (next) go_beyond_fit(all, &sum, s, m);
+typedef struct trial { /* of a line s q + m, m from low */
+    lanes s, m, inverse;
+    best_line as_stored;
+    lanes q, qq, qx; /* sums over the elements of the group */
+} trial;
+
+/* The line as f16 has it. */
+static inline void begin(const from_low *all, trial *t) {
+    t->as_stored.error = ALL(0);
+    t->s = rounded_to_f16(t->s, &t->as_stored.s);
+    t->m = rounded_to_f16(all->low + t->m, &t->as_stored.m) - all->low;
+    t->inverse = inverse_of(t->s);
+    t->q = t->qq = t->qx = ALL(0);
 }
 
-/* The whole range of x, then the middle of it. */
+/* `next` is a constant: sums are for the next line. */
+static inline __attribute__((always_inline)) void add_element(trial *t, lanes x, bool next) {
+    const lanes at = place_on(x, t->m, t->inverse), q = NEAREST(within(at)), d = q - at;
+    t->as_stored.error += d * d;
+    if (next) t->q = SUM(q, t->q), t->qq = WHOLE(q, q, t->qq), t->qx += q * x;
+}
+
+static inline void take_better(best_line *best, const best_line *other) {
+    const words better = other->error < best->error;
+    best->s = (better & other->s) | (~better & best->s);
+    best->m = (better & other->m) | (~better & best->m);
+    best->error = CHOOSE(better, other->error, best->error);
+}
+
+static inline void end(trial *t, best_line *best) {
+    t->as_stored.error *= t->s * t->s;
+    take_better(best, &t->as_stored);
+}
+
+/* From the line s q + m to that of least squares through the points (q, x), and two fifths as far
+ * again: the q that are nearest to that one would move it on in the same direction. A line without
+ * a slope above 0 is none, nor is one through a single q. */
+static inline void go_beyond_fit(const from_low *all, trial *t) {
+    const lanes n = ALL(HIR_GROUP), spread = n * t->qq - t->q * t->q;
+    const lanes fit_s = (n * t->qx - t->q * all->sum) / spread;
+    const lanes fit_m = (all->sum - fit_s * t->q) / n;
+    const lanes next_s = t->s + 1.4f * (fit_s - t->s), next_m = t->m + 1.4f * (fit_m - t->m);
+    const words good = (spread > 0) & (next_s > 0);
+    t->s = CHOOSE(good, next_s, t->s);
+    t->m = CHOOSE(good, next_m, t->m);
+}
+
+/* The whole range of x, twice improved, and the middle of it, once. Both go side by side: while one
+ * waits for its next line, which takes divisions, the other has something to do. */
 static inline best_line search(const from_low *all, lanes width) {
-    best_line best = {.error = ALL(INFINITY)};
-    lanes s = width / 15, m = ALL(0);
-    try_line(all, &s, &m, true, &best);
-    try_line(all, &s, &m, true, &best);
-    try_line(all, &s, &m, false, &best);
-    s = width * .93f / 15, m = width * .035f;
-    try_line(all, &s, &m, true, &best);
-    try_line(all, &s, &m, false, &best);
+    best_line best = {.error = ALL(INFINITY)}, of_middle = best;
+    trial whole = {.s = width / 15}, middle = {.s = width * .93f / 15, .m = width * .035f};
+    begin(all, &whole), begin(all, &middle);
+    for (int k = 0; k < HIR_GROUP; k++)
+        add_element(&whole, all->x[k], true), add_element(&middle, all->x[k], true);
+    end(&whole, &best), end(&middle, &of_middle);
+    go_beyond_fit(all, &whole), go_beyond_fit(all, &middle);
+    begin(all, &whole), begin(all, &middle);
+    for (int k = 0; k < HIR_GROUP; k++)
+        add_element(&whole, all->x[k], true), add_element(&middle, all->x[k], false);
+    end(&whole, &best), end(&middle, &of_middle);
+    go_beyond_fit(all, &whole);
+    begin(all, &whole);
+    for (int k = 0; k < HIR_GROUP; k++)
+        add_element(&whole, all->x[k], false);
+    end(&whole, &best);
+    take_better(&best, &of_middle);
     return best;
 }
 
@@ -263,9 +412,8 @@ static bool quantise_q4(const lanes x[HIR_GROUP], words there, unsigned row, uin
     put_halves(best.m, there, out + 2 * (HIR_PANEL + row));
     const lanes m = from_f16(best.m) - low, inverse = inverse_of(from_f16(best.s));
     words code[HIR_GROUP];
-    lanes at;
     for (int k = 0; k < HIR_GROUP; k++)
-        code[k] = __builtin_convertvector(nearest_on(all.x[k], m, inverse, &at), words);
+        code[k] = WHOLE_WORD(within(place_on(all.x[k], m, inverse)));
     put_four_bits(code, there, out + HCG_Q4_FIRST + 4 * row);
     return true;
 }
@@ -334,12 +482,12 @@ static bool quantise_mxfp4(const lanes x[HIR_GROUP], words there, unsigned row, 
     return true;
 }
 
-bool FORM(hir_dtype dtype, const float *x, size_t stride, unsigned n, uint8_t *out) {
+bool FORM(hir_dtype dtype, const hcg_rows *x, unsigned n, uint8_t *out) {
     if (n + LANES <= HIR_PANEL) memset(out, 0, hcg_group_bytes(dtype));
     for (unsigned row = 0; row < n; row += LANES) {
         const words there = present(row, n);
         lanes at[HIR_GROUP];
-        load_groups(x, stride, row, n, at);
+        load_groups(x, row, n, at);
         if (!all_finite(at)) return false;
         const bool ok = dtype == HIR_Q8   ? quantise_q8(at, there, row, out)
                         : dtype == HIR_Q4 ? quantise_q4(at, there, row, out)
