@@ -156,13 +156,23 @@ static bool read_modules(quant_reader *r, const hfe_field *f, hd_module_list *ou
     return all;
 }
 
-static void read_ignored(quant_reader *r, const hfe_field *object, const char *name) {
-    const hfe_field f = {object, name};
-    if (is_given(r, object, name)) {
-        r->out->ignore_loc = hfe_json_value(r->json, &f);
-        r->out->ignore_field = hfe_json_path(r->json, &f);
-        read_modules(r, &f, &r->out->ignore);
+/* A config with two names for the list says the same in both, or has one of them. */
+static bool read_ignored(quant_reader *r, const hfe_field *object, const char *name,
+                         const char *or_name) {
+    const hfe_field f = {object, is_given(r, object, name) || !or_name ? name : or_name};
+    const hfe_field other = {object, or_name};
+    if (!is_given(r, object, f.name)) {
+        return true;
     }
+    if (f.name == name && or_name && is_given(r, object, or_name) &&
+        !json_equal(hfe_json_get(r->json, &f), hfe_json_get(r->json, &other))) {
+        hfe_field_error(r->json, &other, "this is not what '%s' says", hfe_json_path(r->json, &f));
+        return false;
+    }
+    r->out->ignore_loc = hfe_json_value(r->json, &f);
+    r->out->ignore_field = hfe_json_path(r->json, &f);
+    read_modules(r, &f, &r->out->ignore);
+    return true;
 }
 
 static void add_group(quant_reader *r, const hd_quant_group *g) {
@@ -179,6 +189,7 @@ static const known_field fp8_fields[] = {
     {"activation_scheme", ADVICE, NULL}, /* activations are never rounded so */
     {"dequantize", ADVICE, NULL},
     {"modules_to_not_convert", LIST, NULL},
+    {"ignored_layers", LIST, NULL}, /* the same */
     {NULL, ADVICE, NULL},
 };
 
@@ -218,7 +229,7 @@ static bool read_fp8(quant_reader *r, const hfe_field *q) {
         g.tile_known = true;
         ok &= read_block(r, &block, &g.tile);
     }
-    read_ignored(r, q, "modules_to_not_convert");
+    ok &= read_ignored(r, q, "modules_to_not_convert", "ignored_layers");
     add_group(r, &g);
     add_group(r, &pairs);
     return ok;
@@ -227,11 +238,9 @@ static bool read_fp8(quant_reader *r, const hfe_field *q) {
 /* ---- MXFP4 in blocks, MXFP8 ----------------------------------------------------------------- */
 
 static const known_field mx_fields[] = {
-    {"quant_method", SPECIAL, NULL},
-    {"modules_to_not_convert", LIST, NULL},
-    {"dequantize", ADVICE, NULL},
-    {"activation_scheme", ADVICE, NULL},
-    {NULL, ADVICE, NULL},
+    {"quant_method", SPECIAL, NULL},     {"modules_to_not_convert", LIST, NULL},
+    {"ignored_layers", LIST, NULL},      {"dequantize", ADVICE, NULL},
+    {"activation_scheme", ADVICE, NULL}, {NULL, ADVICE, NULL},
 };
 
 static bool read_mx(quant_reader *r, const hfe_field *q, const char *format, hd_packing packing) {
@@ -240,9 +249,9 @@ static bool read_mx(quant_reader *r, const hfe_field *q, const char *format, hd_
                               .tile_known = true,
                               .tile = {1, 32},
                               .targets_known = true};
-    read_ignored(r, q, "modules_to_not_convert");
+    const bool ok = check_fields(r, q, mx_fields);
     add_group(r, &g);
-    return check_fields(r, q, mx_fields);
+    return read_ignored(r, q, "modules_to_not_convert", "ignored_layers") && ok;
 }
 
 static bool read_mxfp4(quant_reader *r, const hfe_field *q) {
@@ -262,7 +271,7 @@ static const known_field compressed_fields[] = {
     {"config_groups", SPECIAL, NULL},
     {"ignore", LIST, NULL},
     {"kv_cache_scheme", NOTHING, "the cache would be quantised as well"},
-    {"sparsity_config", NOTHING, "weights would be stored without their zeros"},
+    {"sparsity_config", SPECIAL, NULL},
     {"transform_config", NOTHING, "weights would be stored rotated"},
     {"global_compression_ratio", ADVICE, NULL},
     {"run_compressed", ADVICE, NULL},
@@ -311,6 +320,7 @@ static const struct compressed_format {
     {"mxfp4-pack-quantized", HD_PACKING_MXFP4, 4, "float", 32, false, {"group"}},
     {"mxfp8-quantized", HD_PACKING_E4M3, 8, "float", 32, false, {"group"}},
     {"float-quantized", HD_PACKING_E4M3, 8, "float", 0, false, {"block", "channel", "tensor"}},
+    {"naive-quantized", HD_PACKING_E4M3, 8, "float", 0, false, {"block", "channel", "tensor"}},
 };
 
 enum { N_FORMATS = sizeof compressed_formats / sizeof *compressed_formats };
@@ -450,14 +460,26 @@ static bool read_group(quant_reader *r, const hfe_field *q, const hfe_field *gro
     return true;
 }
 
+/* It may count zeros; stored they are then as others ("dense"). */
+static bool check_sparsity(quant_reader *r, const hfe_field *q) {
+    static const char *const formats[] = {"dense", NULL};
+    const hfe_field f = {q, "sparsity_config"};
+    const known_field empty = {f.name, NOTHING, "weights would be stored without their zeros"};
+    const json_t *v = hfe_json_get(r->json, &f);
+    if (json_is_object(v) && json_object_get(v, "format")) {
+        return check_word(r, &f, "format", formats, "how zeros are stored");
+    }
+    return v == NULL || check_field(r, &f, v, &empty);
+}
+
 static bool read_compressed(quant_reader *r, const hfe_field *q) {
-    static const char *const statuses[] = {"compressed", NULL};
+    static const char *const statuses[] = {"compressed", "frozen", NULL};
     const hfe_field groups = {q, "config_groups"};
     json_t *of = hfe_json_get(r->json, &groups), *v;
     const char *name;
     bool ok = check_fields(r, q, compressed_fields);
     ok &= check_word(r, q, "quantization_status", statuses, "whether weights are stored packed");
-    read_ignored(r, q, "ignore");
+    ok &= read_ignored(r, q, "ignore", NULL) && check_sparsity(r, q);
     if (!json_is_object(of) || json_object_size(of) > MOST_GROUPS) {
         hfe_field_error(r->json, of != NULL ? &groups : q,
                         "'config_groups' must be an object with at most %d groups", MOST_GROUPS);

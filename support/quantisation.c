@@ -168,24 +168,46 @@ static bool names(const char *pattern, const char *module) {
     return false;
 }
 
-static bool speaks_of(const hd_modules *m, const char *module) {
-    if (m->regex) return regexec(m->regex, module, 0, NULL, 0) == 0;
-    return m->all || names(m->text, module);
+/* How closely a pattern speaks of a module: by its name, by an expression, as one of all. */
+typedef enum closeness { BY_NAME, BY_REGEX, BY_CLASS, NOT_AT_ALL } closeness;
+
+static closeness speaks_of(const hd_modules *m, const char *module) {
+    if (m->all) return BY_CLASS;
+    if (m->regex) return regexec(m->regex, module, 0, NULL, 0) == 0 ? BY_REGEX : NOT_AT_ALL;
+    return names(m->text, module) ? BY_NAME : NOT_AT_ALL;
 }
 
 const hd_modules *hd_find_modules(const hd_module_list *l, const char *module) {
     for (size_t i = 0; i < l->list.n; i++)
-        if (speaks_of(&l->list.at[i], module)) return &l->list.at[i];
+        if (speaks_of(&l->list.at[i], module) < BY_CLASS) return &l->list.at[i];
     return NULL;
+}
+
+/* That of a group's targets which counts; of equally close ones the first in the alphabet, as
+ * compressed-tensors has it. A group without targets is for all. */
+static closeness target_of(const hd_quant_group *g, const char *module, const char **text) {
+    closeness best = g->targets_known && g->targets.list.n > 0 ? NOT_AT_ALL : BY_CLASS;
+    *text = "";
+    for (size_t i = 0; i < g->targets.list.n; i++) {
+        const hd_modules *m = &g->targets.list.at[i];
+        const closeness c = speaks_of(m, module);
+        if (c < best || (c == best && c != NOT_AT_ALL && strcmp(m->text, *text) < 0))
+            best = c, *text = m->text;
+    }
+    return best;
 }
 
 const hd_quant_group *hd_find_group(const hd_quantisation *q, hd_packing packing,
                                     const char *module) {
+    const hd_quant_group *found = NULL;
+    const char *found_text = "", *text;
+    closeness best = NOT_AT_ALL;
     for (size_t i = 0; i < q->groups.n; i++) {
         const hd_quant_group *g = &q->groups.at[i];
         if (g->packing != packing) continue;
-        if (!g->targets_known || g->targets.list.n == 0 || hd_find_modules(&g->targets, module))
-            return g;
+        const closeness c = target_of(g, module, &text);
+        if (c < best || (found && c == best && strcmp(text, found_text) < 0))
+            found = g, best = c, found_text = text;
     }
-    return NULL;
+    return found;
 }

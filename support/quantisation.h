@@ -42,7 +42,9 @@ typedef struct hd_module_list {
 /* Adds a pattern. False: a regular expression with something in it that is not read here; it is not
  * added, and `why` says what. */
 bool hd_add_modules(hd_arena *a, hd_module_list *l, const char *text, const char **why);
-const hd_modules *hd_find_modules(const hd_module_list *l, const char *module); /* NULL: none */
+/* The pattern that has this module's name, or NULL. A class is none: which modules are of one only
+ * a program that has the model knows. */
+const hd_modules *hd_find_modules(const hd_module_list *l, const char *module);
 
 typedef struct hd_quant_group {
     const char *format; /* as the config writes it */
@@ -62,7 +64,8 @@ typedef struct hd_quantisation {
     hd_module_list ignore;
 } hd_quantisation;
 
-/* The group that speaks of a module packed so, or NULL. */
+/* The group that speaks of a module packed so, or NULL. Several do: the one that has its name,
+ * before one with an expression for it, before one for a class. */
 const hd_quant_group *hd_find_group(const hd_quantisation *q, hd_packing packing,
                                     const char *module);
 

@@ -73,14 +73,15 @@ def said_of(results):
     return [(what, f"{e:.1e}" if isinstance(e, float) and e <= limit else f"WRONG {e}") for what, limit, e in results]
 
 
-def checked(hadal, folder):
+def checked(hadal, folder, *flags_of_compile):
+    """Evaluated, and compiled with these flags: in one call, by token, cut"""
     expected = tensor(os.path.join(folder, "expected.safetensors"), "logits")
     library = os.path.join(folder, "out", "lib")
     os.makedirs(os.path.dirname(library))
     results = [("evaluator", EVALUATOR, hadal_run(hadal, folder, folder, expected, "--interpret"))]
     if not isinstance(results[0][2], float):
         return [("refused", results[0][2])]
-    done = subprocess.run([hadal, "compile", folder, "-o", library, "--target-cpu", "native"], capture_output=True, text=True)
+    done = subprocess.run([hadal, "compile", folder, "-o", library, "--target-cpu", "native", *flags_of_compile], capture_output=True, text=True)
     if done.returncode:
         return [("compile", "WRONG " + done.stderr[:400])]
     for what, flags in (("one call", []), ("by token", ["--split", "1"]), ("cut", ["--split", "5,7,1" if len(tensor(os.path.join(folder, "expected.safetensors"), "tokens")) > 13 else "5,2"])):

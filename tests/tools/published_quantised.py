@@ -1,199 +1,297 @@
 #!/usr/bin/env python3
-"""Random variations of the published families whose weights are stored quantised, in random mixes of the forms that are published.
+"""Random variations of all published families whose weights are stored quantised, in random mixes of the forms that are published.
 
     published_quantised.py HADAL WORK_FOLDER [--first SEED] [--count N] [FAMILY ...]
 
-A folder as published_random.py draws it, with its matrices stored quantised: fp8 in tiles, MXFP8, MXFP4 (packed as compressed-tensors has it), integers of 4 and 8 bits in groups or by row,
-symmetric or with zero points; those of a family that has a form of its own (gpt_oss: MXFP4 in blocks, inkling2: MXFP8) in that. Which matrices are quantised, and how, is drawn
-by kind of module and then tensor by tensor; the rest is bf16, or f32 where the hub has f32. The logits are those that transformers computes in float64 from exactly the numbers that the files say
-(docs/quantised-checkpoints.md; the arithmetic here is a second one). Parts of a weight may lie in different files.
+A folder as published_random.py draws it, some of its matrices wider than a tile of fp8, stored in the forms of quantised_forms.py: which matrices are quantised, and how, is drawn group by group of the config and then tensor by
+tensor; the rest is bf16, or f32 where the hub has f32. Configs are of every method that is read, at the top or in the part that is the language model, or there is none; groups have classes, patterns or names as targets, in any order, and may differ
+in nothing but their sizes. Experts lie one by one or stacked, the parts of a weight perhaps in different files.
+
+The logits are those that transformers computes in float64 from exactly the numbers that the files say. Where each element of a file belongs in the model is found by storing a model whose elements count themselves, so families that
+transformers does not read back are here, too. Checked are the evaluator, the library with weights as they are and in f32 (limits of tests/published/run.sh), and the library in a narrower type against the evaluator in that type.
 """
 import json
 import os
 import re
+import shutil
+import subprocess
 
 import torch
 
-from make_published import DERIVED, empty_model, logits_of
-from model_search import Draw, search
-from published_random import in_files, made
+from make_published import DERIVED, empty_model, logits_of, write
+from model_search import COMPILED, Draw, checked, distance, errors_of, npy, said_of, search
+from published_random import FAMILIES, WRAPPERS, in_files, made, stack_experts
+from quantised_forms import (WEIGHT, compressed_form, e4m3, integers, module_of, mxfp4_blocks, mxfp4_packed, mxfp4_pairs)
 from safetensors.torch import load_file, save_file
 
-E2M1 = torch.tensor([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0], dtype=torch.float64)
-# Tensors that checkpoints keep as they are: ends of the model, norms, routers, convolutions, what is no matrix of a linear map
+# Tensors that checkpoints keep as they are: ends of the model, norms, routers, what is no matrix of a linear map
 PLAIN = re.compile(r"embed|lm_head|norm|conv|router|mlp\.gate\.|ffn\.gate\.|\.gate\.weight$|altup|laurel|hc_|hyper|ape$|bias|indexer|weights_proj|shared_expert_gate|ple\.|per_layer|scale$|A_log|dt_bias|balancing|^head|compressor|_queries|output_query|rel_logits|b_proj|zero")
 FULL = re.compile(r"slope_rate|_decay$|A_log|dt_bias|e_score_correction_bias|sink|hc_|scale$|ape$")     # f32 on the hub, too
+NEVER = re.compile(r"norm|conv|visual|vision|audio")
+STACK = re.compile(r"experts\.(gate_up_proj|down_proj|w\d+_weight)$|\.moe\.(gate|up|down)_proj\.weight$")
+SELF_CHECK = 1e-6       # the stored logits are f32
+DRAWS = 12
+TYPES = ("q8", "q4", "bf16", "f16", "mxfp4")
 
 
-def e8m0(r, largest, top):
-    k = torch.ceil(torch.log2(torch.clamp(largest, min=1e-30) / top)).clamp(-127, 127)
-    return (k + 127).to(torch.uint8), torch.exp2(k.double())
+# ---- where the elements of a file are in the model
+
+def of_config(name, tensor):
+    """Made from the config; hash multipliers would not even fit a float64"""
+    return name.endswith(DERIVED) or not (tensor.is_floating_point() or name.endswith("tid2eid"))
 
 
-def spread(scale, rows, cols, tr, tc):
-    return scale.repeat_interleave(tr, 0).repeat_interleave(tc, 1)[:rows, :cols]
+def counted(folder, config):
+    """The file of a model whose elements are 0, 1, 2 .. in the order of its state"""
+    model, _ = empty_model(folder)
+    at = 0
+    for name, tensor in model.state_dict().items():
+        if not of_config(name, tensor):
+            tensor.copy_(torch.arange(at, at + tensor.numel()).reshape(tensor.shape))
+        at += tensor.numel()
+    if at >= 2 ** 24:
+        raise ValueError("more elements than f32 counts")
+    beside = os.path.join(folder, "counted")
+    write(model, config, beside)
+    places = load_file(os.path.join(beside, "model.safetensors"))
+    shutil.rmtree(beside)
+    return places
 
 
-def tiles_of(w, tr, tc):
-    rows, cols = w.shape
-    return torch.stack([torch.stack([w[i:i + tr, j:j + tc].abs().max() for j in range(0, cols, tc)]) for i in range(0, rows, tr)])
+def computed(folder, places, numbers, tokens):
+    model, _ = empty_model(folder)
+    state = model.state_dict()
+    flat = torch.cat([t.double().reshape(-1) for t in state.values()])
+    for name, value in numbers.items():
+        if name in places and not of_config(name, value):
+            flat[places[name].long().reshape(-1)] = value.double().reshape(-1)
+    at = 0
+    for name, tensor in state.items():
+        if not of_config(name, tensor):
+            tensor.copy_(flat[at:at + tensor.numel()].reshape(tensor.shape))
+        at += tensor.numel()
+    return logits_of(model, tokens)
 
 
-# Each gives the tensors that are stored, by the end of their names, and the matrix that they are, in float64.
-def fp8(r, w, tile):
-    largest = tiles_of(w, *tile).double()
-    scale = (largest / 448 * r.uniform(0.9, 1.1)).float().clamp(min=1e-12)
-    each = spread(scale.double(), *w.shape, *tile)
-    codes = (w.double() / each).clamp(-448, 448).float().to(torch.float8_e4m3fn)
-    return {".weight": codes, ".weight_scale_inv": scale}, codes.double() * each
+# ---- configs
+
+def pattern_of(r, modules, others):
+    """A regular expression for all of these modules and none of those, as Python's match takes it; None: no simple one"""
+    last = sorted({m.rsplit(".", 1)[-1] for m in modules})
+    tries = [f"re:.*({'|'.join(last)})$", f"re:.*\\.({'|'.join(last)})", "re:.*self_attn.*", "re:.*(attn|attention).*", "re:.*mlp.*", "re:.*experts\\.\\d+\\..*", "re:.*layers\\.[0-9]+\\.mlp\\.(gate|up)_proj$"]
+    able = [t for t in tries if all(re.match(t[3:], m) for m in modules) and not any(re.match(t[3:], m) for m in others)]
+    return r.choice(able) if able else None
 
 
-def mxfp4(r, w):
-    rows, cols = w.shape
-    lines = w.double().reshape(rows, cols // 32, 32)
-    byte, scale = e8m0(r, lines.abs().amax(-1), 6.0)
-    x = lines / scale[..., None]
-    code = (x.abs()[..., None] - E2M1).abs().argmin(-1)
-    value = torch.where(x < 0, -1.0, 1.0) * E2M1[code] * scale[..., None]
-    half = (code + 8 * (x < 0)).to(torch.uint8).reshape(rows, cols)
-    return {".weight_packed": half[:, ::2] | half[:, 1::2] << 4, ".weight_scale": byte}, value.reshape(rows, cols)
-
-
-def words(q, bits):
-    """Rows of whole numbers as words, n of them in each, the first in the lowest bits; bits beyond the end are random"""
-    n = 32 // bits
-    rows, cols = q.shape
-    full = torch.randint(0, 2 ** bits, (rows, -(-cols // n) * n), dtype=torch.int64)
-    full[:, :cols] = q
-    word = (full.reshape(rows, -1, n) << (bits * torch.arange(n))).sum(-1)
-    return torch.where(word >= 2 ** 31, word - 2 ** 32, word).to(torch.int32)
-
-
-def integers(r, w, bits, group, symmetric, dtype):
-    rows, cols = w.shape
-    g = w.double().reshape(rows, -1, group)
-    middle, most = 2 ** (bits - 1), 2 ** bits - 1
-    if symmetric:
-        scale = (g.abs().amax(-1) / (middle - 0.5)).to(dtype)
-        zero = torch.full(scale.shape, middle, dtype=torch.int64)
+def split(r, modules):
+    """Groups of modules, and the targets that a config has for each: names go before patterns, and those before classes"""
+    if r.some(0.3) or len(modules) < 3:
+        return [(modules, ["Linear"])]
+    kind = r.of("kinds", "last", "any")
+    if kind == "any":
+        chosen = set(r.sample(modules, r.randrange(1, len(modules))))
+    elif kind == "last":
+        ends = sorted({m.rsplit(".", 1)[-1] for m in modules})
+        some = set(r.sample(ends, r.randrange(1, len(ends) + 1)))
+        chosen = {m for m in modules if m.rsplit(".", 1)[-1] in some}
     else:
-        low, high = g.amin(-1).clamp(max=0), g.amax(-1).clamp(min=0)
-        scale = ((high - low) / most).to(dtype)
-        zero = (-low / scale.double().clamp(min=1e-30)).round().clamp(0, most).to(torch.int64)
-    s = scale.double().clamp(min=1e-30)
-    q = (g / s[..., None] + zero[..., None]).round().clamp(0, most).to(torch.int64)
-    value = (q - zero[..., None]).double() * scale.double()[..., None]
-    stored = {".weight_packed": words(q.reshape(rows, cols), bits), ".weight_scale": scale, ".weight_shape": torch.tensor([rows, cols])}
-    if not symmetric:
-        stored[".weight_zero_point"] = words(zero.T.contiguous(), bits).T.contiguous()
-    return stored, value.reshape(rows, cols)
+        kinds = [p for p in (r"attn|attention", r"experts\.\d", r"experts", r"mlp|ffn") if any(re.search(p, m) for m in modules)] or [r"."]
+        pattern = r.choice(kinds)
+        chosen = {m for m in modules if re.search(pattern, m)}
+    first, rest = [m for m in modules if m in chosen], [m for m in modules if m not in chosen]
+    pattern = pattern_of(r, first, rest)
+    groups = [(first, [pattern] if pattern and r.some(0.8) else first)]
+    if rest:
+        pattern = pattern_of(r, rest, first)
+        groups.append((rest, r.of(["Linear"], ["Linear"], [pattern] if pattern else rest, rest)))
+    r.shuffle(groups)
+    return groups
 
 
-def compressed_group(r, form, targets):
-    """A group of the config and the function that stores a matrix so; None: it cannot be"""
-    weights = {"num_bits": 4, "type": "int", "symmetric": True, "dynamic": False, "observer": "minmax", "observer_kwargs": {}, "actorder": r.of(None, "weight")}
-    if form == "mxfp4":
-        weights.update(type="float", strategy="group", group_size=32, scale_dtype="torch.uint8", actorder=None)
-        return "mxfp4-pack-quantized", weights, lambda w: mxfp4(r, w) if w.shape[1] % 32 == 0 else None
-    if form == "float":
-        tile = r.of((32, 64), (128, 128), (8, 16))
-        weights.update(num_bits=8, type="float", strategy="block", block_structure=list(tile), actorder=None)
-
-        def blocks(w):
-            stored, value = fp8(r, w, tile)
-            return {".weight": stored[".weight"], ".weight_scale": stored[".weight_scale_inv"]}, value
-        return "float-quantized", weights, blocks
-    bits = 4 if form == "int4" else 8
-    symmetric, group = r.some(), r.of(8, 16, 32, None)
-    weights.update(num_bits=bits, symmetric=symmetric, strategy="group" if group else "channel", group_size=group)
-    dtype = r.of(torch.bfloat16, torch.bfloat16, torch.float16, torch.float32)
-    return "pack-quantized", weights, lambda w: integers(r, w, bits, group or w.shape[1], symmetric, dtype) if w.shape[1] % (group or 1) == 0 else None
+def ignored(r, plain, quantised):
+    """A list of what stays as it is, as configs have it: by name, by pattern, with things that are not there"""
+    out = []
+    if r.some(0.5):
+        out += r.sample(plain, r.randrange(0, len(plain) + 1))
+    for text in ("lm_head", "re:.*lm_head", "re:.*norm.*", "re:.*mlp.gate$", "re:.*router.*", "re:^(?!model|layers|language_model).*", "re:visual.*", "model.vision_tower.blocks.0.mlp", "re:.*gate\\.$", "LlamaRMSNorm"):
+        text_ = text[3:] if text.startswith("re:") else re.escape(text)
+        if r.some(0.2) and not any(re.match(text_, m) for m in quantised):
+            out.append(text)
+    return out
 
 
-KINDS = (("attention", re.compile(r"attn|attention|linear_attn")), ("experts", re.compile(r"experts\.\d")), ("others", re.compile(r"")))
+def compressed(r, modules):
+    groups = [(names, targets, compressed_form(r)) for names, targets in split(r, modules)]
+    form_of = {m: form for names, _, form in groups for m in names}
+    formats = {form.group["format"] for _, _, form in groups}
+    config = {"quant_method": "compressed-tensors", "format": formats.pop() if len(formats) == 1 else "mixed-precision", "quantization_status": "compressed",
+              "config_groups": {f"group_{i}": {**form.group, "targets": targets} for i, (_, targets, form) in enumerate(groups)}}
+    if config["format"] != "mixed-precision" and r.some():
+        for group in config["config_groups"].values():
+            del group["format"]
+    if r.some(0.4):
+        config.update(kv_cache_scheme=None, sparsity_config={}, transform_config={}, global_compression_ratio=None, version="0.13.0")
+    return form_of, config, "ignore", [f"{form.word}: {len(names)} as {targets if len(targets) == 1 else 'names'}" for names, targets, form in groups]
 
 
-def kind_of(name):
-    return next(kind for kind, pattern in KINDS if pattern.search(name))
+def fp8(r, modules):
+    tile = r.of((128, 128), (128, 128), (128, 128), (16, 16), (24, 40), (64, 32), (1, 32), None, None)
+    scales, suffix = r.of("f32", "f32", "bf16", "e8m0"), r.of("_scale_inv", "_scale_inv", "_scale", ".scale")
+    config = {"quant_method": "fp8", "activation_scheme": r.of("dynamic", "static")}
+    if r.some():
+        config["fmt"] = "e4m3"
+    if scales == "e8m0" and r.some():
+        config["scale_fmt"] = "ue8m0"
+    if tile:
+        main = e4m3(r, tile, scales, suffix)
+        if tile != (128, 128) or r.some(0.7):
+            config["weight_block_size"] = list(tile)
+    else:
+        single = r.of(None, [], [1])
+        main = e4m3(r, (1, 0) if single is None else (0, 0), r.of("f32", "bf16"), suffix, single)
+        if r.some(0.3):
+            config["weight_block_size"] = None
+    pairs = mxfp4_pairs(r) if r.some(0.3) else None
+    form_of = {m: pairs if pairs and "experts" in m else main for m in modules}
+    return form_of, config, "modules_to_not_convert", [main.word] + (["pairs"] if pairs else [])
 
 
-def quantised(r, tensors):
+def mxfp8(r, modules):
+    form = e4m3(r, (1, 32), r.of("u8", "e8m0"), r.of("_scale", "_scale_inv"))
+    return {m: form for m in modules}, {"quant_method": "mxfp8"}, "modules_to_not_convert", [form.word]
+
+
+def mxfp4(r, modules):
+    form = mxfp4_blocks(r)
+    return {m: form for m in modules}, {"quant_method": "mxfp4"}, "modules_to_not_convert", [form.word]
+
+
+def without(r, modules):
+    """No config: forms that say themselves what they are"""
+    forms = [e4m3(r, (128, 128), "f32", "_scale_inv"), e4m3(r, (1, 32), "u8", "_scale"), e4m3(r, (1, 0), "bf16", "_scale"), mxfp4_packed(r), mxfp4_pairs(r), mxfp4_blocks(r)]
+    forms += [form._replace(fits=lambda name, shape, of=form.fits: of(name, shape) and shape[-1] > 4) for form in (integers(r, r.of(4, 8), r.of(8, 16, 32, 64, None), r.some(), torch.bfloat16) for _ in range(2))]
+    some = r.sample(forms, r.randrange(1, 4))
+    return {m: r.choice(some) for m in modules}, None, None, ["no config:"] + [f.word for f in some]
+
+
+# ---- folders
+
+def quantised(r, family, tensors):
     """What is stored, what it is, the config's object, and a word for it"""
-    names = [n for n, w in tensors.items() if n.endswith(".weight") and w.dim() == 2 and min(w.shape) > 1 and not PLAIN.search(n)]
-    stored, numbers, said = {}, {}, []
-    if r.some(0.35):
-        tile = r.of((128, 128), (128, 128), (16, 16), (24, 40))
-        config = {"quant_method": "fp8", "activation_scheme": "dynamic", "fmt": "e4m3", "weight_block_size": list(tile)}
-        if tile == (128, 128) and r.some(0.3):
-            del config["weight_block_size"]
-        store = {kind: (lambda w: fp8(r, w, tile)) for kind, _ in KINDS}
-        said.append(f"fp8 {tile}")
-    else:
-        forms = {kind: r.of("int4", "int4", "int8", "mxfp4", "float", None) for kind, _ in KINDS}
-        if all(form is None for form in forms.values()):
-            forms["others"] = "int4"
-        store, groups = {}, {}
-        patterns = {"attention": "re:.*(attn|attention).*", "experts": "re:.*experts\\.\\d.*", "others": "Linear"}
-        for kind, form in forms.items():
-            if form:
-                fmt, weights, store[kind] = compressed_group(r, form, None)
-                groups[f"group_{len(groups)}"] = {"format": fmt, "targets": [patterns[kind]], "weights": weights, "input_activations": None, "output_activations": None}
-                said.append(f"{kind} {form} {weights.get('group_size')} {'' if weights['symmetric'] else 'asymmetric'}")
-        config = {"quant_method": "compressed-tensors", "format": "mixed-precision" if len(groups) > 1 else next(iter(groups.values()))["format"], "quantization_status": "compressed", "config_groups": groups, "ignore": r.of([], ["lm_head"])}
+    able = lambda n, w: w.is_floating_point() and min(w.shape) > 1 and not NEVER.search(n) and ((w.dim() == 2 and n.endswith(WEIGHT)) or (w.dim() == 3 and STACK.search(n)))
+    everything = r.some(0.2)
+    names = [n for n, w in tensors.items() if w.dim() > 1 and able(n, w) and (everything or not PLAIN.search(n))]
+    # only the gpt_oss of transformers has its experts as the blocks of MXFP4 have them
+    blocks = family == "gpt_oss"
+    how = r.of(compressed, compressed, compressed, fp8, fp8, mxfp8, without, *([mxfp4] * 4 if blocks else []))
+    stores = lambda form, name: form.fits(name, tensors[name].shape) and (blocks or "blocks" not in form.word)
+    for _ in range(DRAWS):      # forms that most of these matrices can have
+        form_of, config, list_name, said = how(r, [module_of(n) for n in names])
+        if sum(stores(form_of[module_of(n)], n) for n in names) > len(names) // 2:
+            break
+    share = r.of(1.0, 0.85, 0.4)
+    stored, numbers, kept = {}, {}, []
     for name, w in tensors.items():
-        parts = None
-        if name in names and kind_of(name) in store and r.some(0.85):
-            parts = store[kind_of(name)](w)
-        if parts:
-            of, numbers[name] = parts
-            stored.update({name[:-len(".weight")] + end: t.contiguous() for end, t in of.items()})
-        elif w.is_floating_point() and not FULL.search(name):
+        form = form_of.get(module_of(name)) if name in names else None
+        if form and stores(form, name) and r.some(share):
+            parts, numbers[name] = form.store(name, w.double())
+            stored.update({n: t.contiguous() for n, t in parts.items()})
+            if how is fp8 and name.endswith(WEIGHT) and r.some(0.1):
+                stored[module_of(name) + ".input_scale"] = torch.tensor(0.37)
+            continue
+        if name.endswith(WEIGHT) and w.dim() == 2:
+            kept.append(module_of(name))
+        if w.is_floating_point() and not FULL.search(name):
             stored[name] = w.to(torch.bfloat16)
             numbers[name] = stored[name].double()
         else:
             stored[name], numbers[name] = w, w.double() if w.is_floating_point() else w
-    return stored, numbers, config, said
+    done = [module_of(n) for n in names if stored.get(n) is None or stored[n].dtype != torch.bfloat16]
+    if config is not None and r.some(0.8):
+        config[list_name] = ignored(r, kept, done)
+    return stored, numbers, config, said + (["everything"] if everything else []) + [f"{len(done)} of {len(names)}"]
 
 
-def computed(folder, numbers, tokens, config):
-    """The logits of these numbers; transformers reads them from a plain folder in float64"""
-    plain = os.path.join(folder, "plain")
-    os.makedirs(plain, exist_ok=True)
-    with open(os.path.join(plain, "config.json"), "w") as f:
-        json.dump(config, f)
-    save_file({k: t.contiguous() for k, t in numbers.items()}, os.path.join(plain, "model.safetensors"), metadata={"format": "pt"})
-    model, _ = empty_model(plain)
-    of_file = type(model).from_pretrained(plain, dtype=torch.float64).state_dict()
-    for name, tensor in model.state_dict().items():
-        if not name.endswith(DERIVED):
-            tensor.copy_(of_file[name])
-    return logits_of(model, tokens)
+def larger(r, changes, where, family):
+    """Widths with a tile of fp8 and more, and of whole groups"""
+    fixed = ("phi3", "olmo_hybrid", "muse_spark", "qwen2")       # whose width follows from their heads, or from towers
+    for name in ("hidden_size", "intermediate_size", "moe_intermediate_size", "expert_ffn_hidden_size", "ffn_hidden_size", "shared_expert_intermediate_size", "share_expert_dim"):
+        old = changes.get(where + name)
+        if r.some(0.6) and (name != "hidden_size" or family not in fixed) and isinstance(old, int):
+            changes[where + name] = r.of(32, 64, 64, 96, 128, 136, 160, 200, 256)
 
 
 def made_quantised(family, seed, folder):
-    changes, said = made(family, seed, folder, plain=True)
+    changes, said = made(family, seed, folder, plain=True, also=larger)
     r = Draw(f"quantised {family} {seed}")
     torch.manual_seed(seed)
     weights = os.path.join(folder, "model.safetensors")
     expected = load_file(os.path.join(folder, "expected.safetensors"))
+    tokens = expected["tokens"].tolist()
     with open(os.path.join(folder, "config.json")) as f:
         config = json.load(f)
-    stored, numbers, quantisation, words_ = quantised(r, load_file(weights))
-    logits = computed(folder, numbers, expected["tokens"].tolist(), config)
-    inside = config.get("text_config") if r.some(0.3) else None
-    (config if inside is None else inside)["quantization_config"] = quantisation
+    tensors, places = load_file(weights), counted(folder, config)
+    again = computed(folder, places, tensors, tokens)
+    if (again - expected["logits"]).abs().max() > SELF_CHECK * expected["logits"].abs().max():
+        raise ValueError("the model is not that of its file")
+    if r.some(0.3) and stack_experts(places) and stack_experts(tensors):
+        said.append("experts stacked")
+    stored, numbers, quantisation, words = quantised(r, family, tensors)
+    logits = computed(folder, places, numbers, tokens)
+    if family in WRAPPERS and r.some(0.4):
+        stored, quantisation, config = wrapped(family, stored, quantisation, config)
+        words.append("wrapped")
+    outer = config if "text_config" not in config or r.some(0.5) else config["text_config"]
+    if quantisation is not None:
+        outer["quantization_config"] = quantisation
+        if "text_config" in config and r.some(0.3):
+            config["quantization_config"] = config["text_config"]["quantization_config"] = quantisation
     with open(os.path.join(folder, "config.json"), "w") as f:
         json.dump(config, f, indent=2)
     save_file(stored, weights, metadata={"format": "pt"})
     save_file({"tokens": expected["tokens"], "logits": logits.float().contiguous()}, os.path.join(folder, "expected.safetensors"))
     if r.some(0.3):
         in_files(folder, r)
-        words_.append("in files")
-    return changes, said + words_
+        words.append("in files")
+    return changes, said + words
 
 
-# Families whose names transformers does not read back as the hub has them cannot be computed from other numbers so.
-FAMILIES = "llama mistral qwen2 qwen3 mixtral qwen3_moe phi3 granite smollm3 olmo2 olmo3 glm4_moe deepseek_v3 qwen3_next beam minimax longcat_flash hrm_text doge step3p7".split()
+def wrapped(family, stored, quantisation, config):
+    """As a part of a multimodal checkpoint; names in the config follow"""
+    outer, inside, below = WRAPPERS[family]
+    rename = lambda name: below + name[len(inside):] if name.startswith(inside) else name
+    tower = "model.vision_tower.patch_embed.weight" if outer != "inkling2" else "model.visual.patch_embed.weight"
+    stored = {**{rename(n): t for n, t in stored.items()}, tower: torch.zeros(8, 3)}
+    if quantisation is not None:
+        text = json.dumps(quantisation)
+        quantisation = json.loads(text.replace('"' + inside, '"' + below)) if inside else quantisation
+    return stored, quantisation, {"model_type": outer, "text_config": config, "vision_config": {"hidden_size": 8}}
+
+
+def in_type(hadal, folder, what):
+    """The library in a narrower type against the evaluator in it"""
+    tokens, at, library = (os.path.join(folder, n) for n in ("expected.safetensors", "typed.npy", "out/typed"))
+    flags = ["--weights-dtype", what]
+    run = lambda args: subprocess.run([hadal, *args], capture_output=True, text=True)
+    done = run(["run", folder, "--interpret", *flags, "--tokens", tokens + ":tokens", "--logits", at])
+    if done.returncode:
+        return [("in " + what, f"WRONG {errors_of(done)}")]
+    expected = npy(at)
+    done = run(["compile", folder, "-o", library, "--target-cpu", "native", "--activations", "f32", *flags])
+    if done.returncode:
+        return [("compile in " + what, f"WRONG {errors_of(done)}")]
+    out = []
+    for cut in ([], ["--split", "5,2"]):
+        done = run(["run", library, "--tokens", tokens + ":tokens", "--logits", at, *cut])
+        out.append(("in " + what, COMPILED, errors_of(done) if done.returncode else distance(npy(at), expected)))
+    return said_of(out)
+
+
+def check(hadal, folder):
+    r = Draw(os.path.basename(folder))
+    results = checked(hadal, folder, *r.of([], ["--weights-dtype", "f32"]))
+    return results if results[0][0] == "refused" else results + in_type(hadal, folder, r.choice(TYPES))
+
 
 if __name__ == "__main__":
-    search(made_quantised, Exception, FAMILIES, "q")
+    search(made_quantised, Exception, FAMILIES, "q", check)

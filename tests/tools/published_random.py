@@ -470,23 +470,31 @@ def in_files(folder, r):
 EXPERT = re.compile(r"^(.*mlp\.experts)\.(\d+)\.(gate|up|down)_proj\.weight$")
 
 
-def stacked(folder):
-    """Experts one by one become the two tensors that transformers 5 holds in memory; False where there are none, or not three matrices of each (LongCat-Flash as transformers saves it)"""
-    path = os.path.join(folder, "model.safetensors")
-    tensors = load_file(path)
+def stack_experts(tensors):
+    """Experts one by one become the two tensors that transformers 5 holds in memory; False, and nothing is changed, where there are none, or not three matrices of each (LongCat-Flash as transformers saves it)"""
     found = {}
-    for name in list(tensors):
+    for name in tensors:
         m = EXPERT.match(name)
         if m:
-            found.setdefault(m[1], {})[int(m[2]), m[3]] = tensors.pop(name)
+            found.setdefault(m[1], {})[int(m[2]), m[3]] = tensors[name]
     if any(len(parts) != 3 * (1 + max(i for i, _ in parts)) for parts in found.values()):
         return False
+    for name in [name for name in tensors if EXPERT.match(name)]:
+        del tensors[name]
     for prefix, parts in found.items():
         n = 1 + max(i for i, _ in parts)
         tensors[prefix + ".gate_up_proj"] = torch.stack([torch.cat([parts[i, "gate"], parts[i, "up"]]) for i in range(n)])
         tensors[prefix + ".down_proj"] = torch.stack([parts[i, "down"] for i in range(n)])
-    save_file({k: t.contiguous() for k, t in tensors.items()}, path, metadata={"format": "pt"})
     return bool(found)
+
+
+def stacked(folder):
+    path = os.path.join(folder, "model.safetensors")
+    tensors = load_file(path)
+    if not stack_experts(tensors):
+        return False
+    save_file({k: t.contiguous() for k, t in tensors.items()}, path, metadata={"format": "pt"})
+    return True
 
 
 def wrapped(folder, family):
@@ -501,8 +509,8 @@ def wrapped(folder, family):
     save_file(tensors, weights, metadata={"format": "pt"})
 
 
-def made(family, seed, folder, plain=False):
-    """Makes the folder and returns what it is, in words; draws again what transformers cannot make. plain: stored as make_published.py does"""
+def made(family, seed, folder, plain=False, also=None):
+    """Makes the folder and returns what it is, in words; draws again what transformers cannot make. plain: stored as make_published.py does. also: changes the draw"""
     draw, where = FAMILIES[family]
     reason = ""
     for attempt in range(TRIES):
@@ -510,6 +518,8 @@ def made(family, seed, folder, plain=False):
         changes = placed(draw(r), where)
         with open(os.path.join(PUBLISHED, family, "config.json")) as f:
             changes.update(absent(r, {**json.load(f), **changes} if not where else json.load(f)))
+        if also:
+            also(r, changes, where, family)
         length = changes.pop("length", r.of(14, 20, 27))
         try:
             make(family, folder, changes, seed=seed, length=length, read_back=family not in NOT_READ_BACK)

@@ -214,7 +214,10 @@ Test(quantisation, compressed_refused) {
          "it must be a list of strings"},
         {COMPRESSED(GROUP(WEIGHTS(BY_GROUP)), ", \"transform_config\": {\"a\": 1}"),
          "stored rotated"},
-        {COMPRESSED(GROUP(WEIGHTS(BY_GROUP)), ", \"sparsity_config\": {\"format\": \"2:4\"}"),
+        {COMPRESSED(GROUP(WEIGHTS(BY_GROUP)),
+                    ", \"sparsity_config\": {\"format\": \"sparse-24-bitmask\"}"),
+         "how zeros are stored; allowed: \"dense\""},
+        {COMPRESSED(GROUP(WEIGHTS(BY_GROUP)), ", \"sparsity_config\": {\"targets\": []}"),
          "without their zeros"},
         {COMPRESSED(GROUP(WEIGHTS(BY_GROUP)), ", \"colour\": 1"),
          "unknown field 'quantization_config.colour'"},
@@ -230,8 +233,8 @@ Test(quantisation, compressed_refused) {
         {"{\"quant_method\": \"compressed-tensors\", \"format\": \"pack-quantized\"}",
          "'config_groups' must be an object"},
         {"{\"quant_method\": \"compressed-tensors\", \"format\": \"pack-quantized\", "
-         "\"quantization_status\": \"frozen\", \"config_groups\": {}}",
-         "\"frozen\" cannot be honoured"},
+         "\"quantization_status\": \"calibration\", \"config_groups\": {}}",
+         "\"calibration\" cannot be honoured"},
         {"{\"quant_method\": \"compressed-tensors\", \"format\": \"mxfp4-pack-quantized\", "
          "\"config_groups\": {\"a\": " GROUP("{\"num_bits\": 4, \"type\": \"float\", \"strategy\": "
                                              "\"group\", \"group_size\": 16}") "}}",
@@ -244,6 +247,60 @@ Test(quantisation, compressed_refused) {
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         refuse(cases[i][0], cases[i][1]);
+}
+
+/* As the first programs that wrote the format have it. */
+Test(quantisation, older_words) {
+    hd_quantisation q =
+        read("{\"quant_method\": \"compressed-tensors\", \"format\": \"naive-quantized\", "
+             "\"quantization_status\": \"frozen\", \"ignore\": [\"lm_head\"], "
+             "\"sparsity_config\": {\"format\": \"dense\", \"global_sparsity\": 0.14, "
+             "\"sparsity_structure\": \"unstructured\", \"targets\": [\"Linear\"]}, "
+             "\"config_groups\": {\"group_0\": {\"targets\": [\"Linear\"], \"weights\": "
+             "{\"num_bits\": 8, \"strategy\": \"tensor\", \"type\": \"float\"}}}}");
+    cr_assert_eq(q.groups.n, 1);
+    cr_expect_eq(q.groups.at[0].packing, HD_PACKING_E4M3);
+    q = read("{\"quant_method\": \"fp8\", \"activation_scheme\": \"static\", "
+             "\"ignored_layers\": [\"lm_head\"]}");
+    cr_expect(hd_find_modules(&q.ignore, "lm_head"));
+    cr_expect_str_eq(q.ignore_field, "quantization_config.ignored_layers");
+    refuse("{\"quant_method\": \"mxfp8\", \"ignored_layers\": [\"lm_head\"], "
+           "\"modules_to_not_convert\": []}",
+           "this is not what 'quantization_config.modules_to_not_convert' says");
+    refuse("{\"quant_method\": \"fp8\", \"ignored_layers\": \"lm_head\"}",
+           "it must be a list of strings");
+}
+
+/* Several groups of one form: names go before expressions, and those before classes, in whatever
+ * order they stand; of two expressions the first in the alphabet counts. */
+Test(quantisation, the_closest_group) {
+#define FOUR(size) WEIGHTS("\"strategy\": \"group\", \"group_size\": " #size)
+#define FOR(name, target, size)                                                                    \
+    "\"" name "\": {\"targets\": [" target "], \"weights\": " FOUR(size) "}"
+#define OF(groups)                                                                                 \
+    "{\"quant_method\": \"compressed-tensors\", \"format\": \"pack-quantized\", "                  \
+    "\"config_groups\": {" groups "}}"
+    static const char *const configs[] = {
+        OF(FOR("a", "\"Linear\"", 32) ", " FOR("b", "\"re:.*mlp.*\"", 16) ", " FOR(
+            "c", "\"l.0.mlp.up\"", 8) ", " FOR("d", "\"re:.*.mlp.*\"", 64)),
+        OF(FOR("c", "\"l.0.mlp.up\"", 8) ", " FOR("d", "\"re:.*.mlp.*\"", 64) ", " FOR(
+            "b", "\"re:.*mlp.*\"", 16) ", " FOR("a", "\"Linear\"", 32)),
+    };
+    for (int i = 0; i < 2; i++) {
+        const hd_quantisation q = read(configs[i]);
+        cr_expect_eq(hd_find_group(&q, HD_PACKING_INT4, "l.0.attn.q")->tile.cols, 32);
+        cr_expect_eq(hd_find_group(&q, HD_PACKING_INT4, "l.0.mlp.up")->tile.cols, 8);
+        cr_expect_eq(hd_find_group(&q, HD_PACKING_INT4, "l.1.mlp.up")->tile.cols, 64);
+    }
+}
+
+/* Lists of what is left out may name classes, of norms for example; no tensor is known to be of
+ * one. */
+Test(quantisation, classes_that_are_left_out) {
+    const hd_quantisation q =
+        read(COMPRESSED(GROUP(WEIGHTS(BY_GROUP)), ", \"ignore\": [\"LlamaRMSNorm\", \"lm_head\"]"));
+    cr_expect_not(hd_find_modules(&q.ignore, "model.layers.0.mlp.up_proj"));
+    cr_expect(hd_find_modules(&q.ignore, "lm_head"));
 }
 
 /* A pattern that cannot be read is told, and takes nothing away. */
