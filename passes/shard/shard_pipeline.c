@@ -14,6 +14,7 @@
  */
 #include <string.h>
 
+#include "passes/analysis/depth_flow.h"
 #include "passes/shard/shard.h"
 #include "passes/shard/stage_cuts.h"
 
@@ -108,12 +109,43 @@ static void measure(cutter *k) {
     }
 }
 
-/* Where the program may be cut: between two ops that a run could begin with, contractions or
- * readers of weights, in the place where the fewest elements are live; of several, in the first. */
+/* By number: is the place in front of the op inside of a sublayer, behind an op that reads its
+ * input and not behind its output? There other things than the stream are live, and between ranks
+ * they would have to be gathered. */
+static bool *find_inside(const cutter *k) {
+    hd_arena *a = k->c->scratch;
+    hir_flow f;
+    hir_flow_find(k->m, a, &f);
+    uint32_t *start = hd_new_array(a, uint32_t, f.outputs.n + 1); /* by sublayer; 0: not known */
+    for (uint32_t i = k->n; i-- > 0;) {
+        const hir_op *o = hir_op_at(k->m, k->program[i]);
+        for (uint32_t j = 0; j < o->n_args && hir_flow_is_border(k->m, o); j++) {
+            if (o->args[j].kind != HIR_REF_VALUE) continue;
+            const uint32_t input = f.input[f.origin[o->args[j].index]];
+            const uint32_t sublayer = input == HIR_NONE ? 0 : f.inputs.at[input].sublayer;
+            if (sublayer > 0 && sublayer <= f.outputs.n) start[sublayer] = i + 1;
+        }
+    }
+    int *change = hd_new_array(a, int, k->n + 2), depth = 0;
+    for (uint32_t sublayer = 1; sublayer <= f.outputs.n; sublayer++) {
+        const uint32_t end = k->at[hir_value_at(k->m, f.outputs.at[sublayer - 1])->op] + 1;
+        if (!start[sublayer] || start[sublayer] >= end) continue;
+        change[start[sublayer]]++;
+        change[end]--;
+    }
+    bool *inside = hd_new_array(a, bool, k->n + 1);
+    for (uint32_t i = 0; i <= k->n; i++)
+        inside[i] = (depth += change[i]) > 0;
+    return inside;
+}
+
+/* Where the program may be cut: between two sublayers, in the place where the fewest elements are
+ * live; of several, in the first. Where these are too few, between any two ops that multiply by a
+ * matrix or read weights. */
 typedef struct places {
     stage_places p;
     uint32_t *at; /* by place: number of the op behind it */
-    uint64_t *work, *at_end, *held, *sent;
+    uint64_t *work, *at_end, *held, *live;
     uint32_t *layers;
 } places;
 
@@ -124,24 +156,25 @@ static void add_place(const cutter *k, places *x, uint32_t number, const stage_c
     x->work[i] = before->work;
     x->at_end[i] = before->at_end;
     x->held[i] = before->held;
-    x->sent[i] = end ? 0 : stage_cost_of_sending((uint64_t)k->live[number]);
+    x->live[i] = end ? 0 : (uint64_t)k->live[number];
 }
 
-static places find_places(cutter *k) {
+static places find_places(cutter *k, bool anywhere) {
     hd_arena *a = k->c->scratch;
     const stage_cost *cost = stage_costs(k->c, k->program, k->n, k->free);
     places x = {.at = hd_new_array(a, uint32_t, k->n + 2),
                 .work = hd_new_array(a, uint64_t, k->n + 2),
                 .at_end = hd_new_array(a, uint64_t, k->n + 2),
                 .held = hd_new_array(a, uint64_t, k->n + 2),
-                .sent = hd_new_array(a, uint64_t, k->n + 2),
+                .live = hd_new_array(a, uint64_t, k->n + 2),
                 .layers = hd_new_array(a, uint32_t, k->n + 2)};
+    const bool *inside = find_inside(k);
     stage_cost sum = {0};
     uint32_t layers = 0;
     bool open = false; /* the last place is of the stretch at hand */
     add_place(k, &x, 0, &sum);
     for (uint32_t i = 0; i < k->n; i++) {
-        const bool possible = i > 0 && k->live[i] >= 0;
+        const bool possible = i > 0 && k->live[i] >= 0 && (anywhere || !inside[i]);
         const bool fewer = open && possible && k->live[i] < k->live[x.at[x.p.n - 1]];
         if (fewer) x.p.n--;
         if (possible && (fewer || !open)) {
@@ -153,11 +186,13 @@ static places find_places(cutter *k) {
         sum.at_end = hd_capped_add(sum.at_end, cost[i].at_end);
         sum.held = hd_capped_add(sum.held, cost[i].held);
         layers += cost[i].layer;
-        if (cost[i].layer || cost[i].contracted) open = false;
+        const hir_op *o = hir_op_at(k->m, k->program[i]);
+        const bool begins = anywhere && (cost[i].layer || cost[i].contracted);
+        if (begins || hir_flow_is_border(k->m, o)) open = false;
     }
     add_place(k, &x, k->n, &sum);
     x.layers[x.p.n - 1] = layers;
-    x.p.work = x.work, x.p.at_end = x.at_end, x.p.held = x.held, x.p.sent = x.sent;
+    x.p.work = x.work, x.p.at_end = x.at_end, x.p.held = x.held, x.p.live = x.live;
     x.p.layers = x.layers;
     return x;
 }
@@ -173,20 +208,25 @@ static void share_out(cutter *k, const stage_places *p) {
     k->held = hd_new_array(k->c->scratch, uint32_t, runs);
     uint64_t all = 0;
     for (uint32_t j = 0; j < runs; j++)
-        all = hd_capped_add(all, stage_work_within(p, k->cut[j], k->cut[j + 1]));
+        all = hd_capped_add(all, stage_run_work(p, k->cut[j], k->cut[j + 1]));
     for (uint32_t j = 0; j < runs; j++) {
         const uint32_t from = k->cut[j], to = k->cut[j + 1];
-        k->work[j] = of_thousand(stage_work_within(p, from, to), all);
+        k->work[j] = of_thousand(stage_run_work(p, from, to), all);
         k->held[j] = of_thousand(p->held[to] - p->held[from], p->held[p->n - 1]);
     }
 }
 
 static bool choose_cuts(cutter *k) {
     hd_arena *a = k->c->scratch;
-    const places x = find_places(k);
     const uint32_t runs = (uint32_t)k->runs;
     k->cut = hd_new_array(a, uint32_t, (size_t)runs + 1);
-    if (!stage_best_cuts(a, &x.p, runs, k->cut)) {
+    places x = find_places(k, false);
+    bool found = stage_best_cuts(a, &x.p, runs, k->cut);
+    if (!found) { /* more runs than sublayers */
+        x = find_places(k, true);
+        found = stage_best_cuts(a, &x.p, runs, k->cut);
+    }
+    if (!found) {
         hd_err(k->c->diags, HD_E_UNSUPPORTED, HD_NOWHERE,
                "the layers cannot be cut into %lld runs: %lld stages of %lld", (long long)k->runs,
                (long long)k->stages, (long long)(k->runs / k->stages))

@@ -269,8 +269,3 @@ stage_cost *stage_costs(hir_pass_context *c, const hir_id *program, uint32_t n, 
     charge_program(&k);
     return k.cost;
 }
-
-uint64_t stage_cost_of_sending(uint64_t elements) {
-    const uint64_t bytes = hd_capped_mul(elements, STAGE_PROMPT * sizeof(float));
-    return hd_capped_mul(bytes, STAGE_BYTES_PER_SENT * STAGE_OPERATIONS_PER_BYTE);
-}

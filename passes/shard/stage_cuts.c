@@ -22,7 +22,7 @@ uint64_t stage_most_work(uint64_t least) {
     return hd_capped_add(least, least / 50);
 }
 
-typedef enum aim { LEAST_HELD, LEAST_WORK, LEAST_SENT } aim;
+typedef enum aim { LEAST_HELD, LEAST_WORK, LEAST_LIVE } aim;
 
 /* What runs up to a place cost: the first is to be least; of several such, the second. */
 typedef struct price {
@@ -55,17 +55,17 @@ static price price_of(const search *s, uint32_t from, uint32_t to) {
     switch (s->aim) {
     case LEAST_HELD: return (price){larger(before.first, held), 0};
     case LEAST_WORK: return (price){larger(before.first, work), 0};
-    case LEAST_SENT: break;
+    case LEAST_LIVE: break;
     }
-    return (price){hd_capped_add(before.first, s->p->sent[from]), larger(before.second, work)};
+    return (price){hd_capped_add(before.first, s->p->live[from]), larger(before.second, work)};
 }
 
 /* Is the run, and with it every longer one, out of the question? */
 static bool is_too_long(const search *s, uint32_t from, uint32_t to, uint64_t best) {
     const uint64_t held = s->p->held[to] - s->p->held[from];
-    const uint64_t work = stage_work_within(s->p, from, to);
+    const uint64_t work = stage_run_work(s->p, from, to);
     if (held > s->most_held || work > s->most_work) return true;
-    if (best == UINT64_MAX || s->aim == LEAST_SENT) return false;
+    if (best == UINT64_MAX || s->aim == LEAST_LIVE) return false;
     return (s->aim == LEAST_HELD ? held : work) >= best;
 }
 
@@ -76,7 +76,6 @@ static void extend(search *s, uint32_t row, uint32_t to) {
     for (uint32_t from = to; from-- > 0;) {
         if (is_too_long(s, from, to, best.first)) break;
         if (s->before[from].first == UINT64_MAX || p->layers[from] == p->layers[to]) continue;
-        if (stage_run_work(p, from, to) > s->most_work) continue;
         const price v = price_of(s, from, to);
         if (!is_less(v, best)) continue;
         best = v;
@@ -112,7 +111,7 @@ bool stage_best_cuts(hd_arena *a, const stage_places *p, uint32_t runs, uint32_t
     s.most_held = stage_most_held(p->held[p->n - 1] / runs, held);
     s.aim = LEAST_WORK;
     s.most_work = stage_most_work(fill_table(&s));
-    s.aim = LEAST_SENT;
+    s.aim = LEAST_LIVE;
     fill_table(&s);
     cut[runs] = p->n - 1;
     for (uint32_t row = runs; row > 0; row--)

@@ -15,11 +15,7 @@
  * through all stages, however they are cut. They are those of `hadal plan` and --chunk where
  * nothing else is asked for. */
 enum { STAGE_PROMPT = 4096, STAGE_CHUNK = 512 };
-/* What a machine does in the time of something else. */
-enum {
-    STAGE_OPERATIONS_PER_BYTE = 8, /* operations, while a byte comes from memory */
-    STAGE_BYTES_PER_SENT = 32,     /* bytes from memory, while one goes to another host */
-};
+enum { STAGE_OPERATIONS_PER_BYTE = 8 }; /* that are done while a byte comes from memory */
 
 /* Of an op. */
 typedef struct stage_cost {
@@ -32,25 +28,19 @@ typedef struct stage_cost {
 
 /* By number in `program`, n ops in their order; those of `free`, by op, are done by every stage. */
 stage_cost *stage_costs(hir_pass_context *c, const hir_id *program, uint32_t n, const bool *free);
-/* What it takes to send so many elements of each token. */
-uint64_t stage_cost_of_sending(uint64_t elements);
-
 /* Places where the program may be cut, with its beginning as the first and its end as the last. */
 typedef struct stage_places {
     uint32_t n;
     const uint64_t *work, *held; /* of all that is in front of the place */
     const uint64_t *at_end;      /* the same work, were it in the last run */
-    const uint64_t *sent;        /* work of a message with what is live there; 0 at both ends */
+    const uint64_t *live;        /* elements of each token that are sent there; 0 at both ends */
     const uint32_t *layers;      /* ops that read weights, in front of the place */
 } stage_places;
 
-/* Work of the run between two places: what is in it; and what it is sent and what it sends. */
-static inline uint64_t stage_work_within(const stage_places *p, uint32_t from, uint32_t to) {
+/* Work of the run between two places. */
+static inline uint64_t stage_run_work(const stage_places *p, uint32_t from, uint32_t to) {
     const uint64_t *work = to + 1 == p->n ? p->at_end : p->work;
     return work[to] - work[from];
-}
-static inline uint64_t stage_run_work(const stage_places *p, uint32_t from, uint32_t to) {
-    return hd_capped_add(stage_work_within(p, from, to), hd_capped_add(p->sent[from], p->sent[to]));
 }
 /* What a run may hold and work at most, given the mean, and the least that can be had. */
 uint64_t stage_most_held(uint64_t mean, uint64_t least);
@@ -58,8 +48,8 @@ uint64_t stage_most_work(uint64_t least);
 
 /* Fills cut[0 .. runs] with the numbers of places, from 0 to n - 1. Every run reads weights. Of all
  * such cuts, those count that hold no more than stage_most_held in any run; of these, those whose
- * run of most work has no more than stage_most_work of the least possible; of these, those that
- * send least; of these it is one whose run of most work has least. False: there are fewer layers
+ * run of most work has no more than stage_most_work of the least possible; of these, those at which
+ * least is live; of these it is one whose run of most work has least. False: there are fewer layers
  * than runs. */
 bool stage_best_cuts(hd_arena *a, const stage_places *p, uint32_t runs, uint32_t *cut);
 
