@@ -31,15 +31,20 @@ static bool run(const inspect_subject *s, hir_module *m, bool depth, hir_hooks h
 }
 
 /* Of a pipeline the model is one stage: what the passes make of it, they make of its ops alone. The
- * subject as if that had been loaded. */
+ * subject as if that had been loaded. It is cut where it is when it is compiled, so behind the same
+ * passes. */
 static bool take_stage(const inspect_subject *s, inspect_subject *out) {
-    static const hir_pass_id cut[] = {HIR_PASS_DCE, HIR_PASS_SHARD_PIPELINE, HIR_PASS_DCE};
     *out = *s;
     if (s->pass_options->stages <= 1 || s->graph->stage != HIR_STAGE_GRAPH) return true;
     hir_module *stage = hir_module_clone(s->graph, s->arena);
-    const hir_run r = {
-        .passes = cut, .n_passes = sizeof cut / sizeof *cut, .stop_after = HIR_PASS_COUNT};
-    if (!hir_run_passes(stage, &r, s->pass_options, NULL, s->diags)) return false;
+    static const hir_pass_id unused[] = {HIR_PASS_DCE};
+    const hir_run cut = {.passes = hir_pipeline(),
+                         .n_passes = hir_pipeline_length(),
+                         .stop_after = HIR_PASS_SHARD_PIPELINE};
+    const hir_run clean = {.passes = unused, .n_passes = 1, .stop_after = HIR_PASS_COUNT};
+    if (!hir_run_passes(stage, &cut, s->pass_options, NULL, s->diags) ||
+        !hir_run_passes(stage, &clean, s->pass_options, NULL, s->diags))
+        return false;
     hir_pass_options *alone = hd_new(s->arena, hir_pass_options);
     *alone = *s->pass_options;
     alone->stages = 0;

@@ -267,6 +267,7 @@ static void predict_prefill(const plan *p, plan_shape *shape) {
     for (size_t i = 0; i < shape->stage.n; i++) {
         double bytes = 0;
         const plan_time t = prompt_time(p, &shape->stage.at[i], shape->chunk, &bytes);
+        shape->stage.at[i].prompt = plan_time_all(t);
         if (plan_time_all(t) > plan_time_all(slowest)) slowest = t;
         if (bytes > shape->prefill_crossing) shape->prefill_crossing = bytes;
         add(&all, t);

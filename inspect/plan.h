@@ -47,6 +47,7 @@ typedef struct plan_stage {
     uint64_t arena_per_token, local_per_token, fixed_bytes; /* of all rows, of a rank's */
     int64_t runs;                                           /* of layers; 0 means 1 */
     uint64_t arena_kept, local_kept; /* of the arenas, what each chunk in flight has for itself */
+    double prompt; /* seconds that all chunks of the prompt take it; filled by plan_predict */
 } plan_stage;
 
 enum { PLAN_SHORTEST_CHUNK = 128 }; /* that is tried; longer ones are powers of two times that */

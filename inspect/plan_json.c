@@ -21,6 +21,17 @@ static void print_time(hd_text *out, const char *key, plan_time t) {
     hd_text_f(out, "\"held_by\": \"%s\"}", plan_binds(t));
 }
 
+/* How even the cut is. */
+static void print_stages(hd_text *out, const plan_shape *s) {
+    inspect_json_key(out, "stages_prefill_seconds");
+    hd_text_add(out, "[");
+    for (size_t i = 0; i < s->stage.n; i++) {
+        hd_text_add(out, i ? ", " : "");
+        hd_text_double(out, s->stage.at[i].prompt);
+    }
+    hd_text_add(out, "],\n     ");
+}
+
 static void print_shape(const plan *p, size_t i, hd_text *out) {
     const plan_shape *s = &p->shapes.at[i];
     hd_text_f(out, "%s\n    {\"hosts\": %lld, \"ranks\": %lld, \"stages\": %lld, ", i ? "," : "",
@@ -43,6 +54,7 @@ static void print_shape(const plan *p, size_t i, hd_text *out) {
     print_time(out, "prefill_seconds", s->prefill);
     hd_text_add(out, ", ");
     number(out, "prefill_tokens_per_second", s->prefill_rate, ",\n     ");
+    print_stages(out, s);
     print_time(out, "decode_seconds", s->decode);
     hd_text_add(out, ", ");
     number(out, "decode_tokens_per_second", s->decode_rate, "}");

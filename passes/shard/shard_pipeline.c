@@ -1,11 +1,11 @@
 /* shard-pipeline: the layers are shared among stages; this module becomes one of them.
  *
  * Needs    the graph, dead code removed; `stages` in the options (1: nothing is done).
- * Does     cuts the program into as many runs of ops as stages times virtual stages, of about the
- *          same bytes of weights, each cut where the fewest elements are live nearby; run j goes to
- *          stage j mod stages. What is live at a cut is sent on: the running sum of a residual
- *          system, its bank of blocks, or whatever it is; it is found by liveness and not known by
- *          name. A stage keeps what it has made or been sent, so that from its second run on only
+ * Does     cuts the program into as many runs of ops as stages times virtual stages, so that the
+ * one that takes longest for a prompt is as short as can be, and none holds much more than the mean
+ * (stage_cuts.h); run j goes to stage j mod stages. What is live at a cut is sent on: the running
+ * sum of a residual system, its bank of blocks, or whatever it is; it is found by liveness and not
+ * known by name. A stage keeps what it has made or been sent, so that from its second run on only
  *          what is new crosses (cross-stage caching).
  * Leaves   what needs no row of the call, such as tables of positions and expressions of weights:
  *          every stage computes it. Weights and states of other stages are for dce.
@@ -14,7 +14,9 @@
  */
 #include <string.h>
 
+#include "passes/analysis/depth_flow.h"
 #include "passes/shard/shard.h"
+#include "passes/shard/stage_cuts.h"
 
 typedef struct cutter {
     hir_pass_context *c;
@@ -28,9 +30,10 @@ typedef struct cutter {
     /* by value: the op that makes it, and the last that reads it, by number; only of values that
      * can cross */
     uint32_t *last;
-    int64_t *live;  /* by number: elements live in front of this op; -1: no cut here */
-    uint64_t *work; /* by number: bytes of weights in front of this op */
-    uint32_t *cut;  /* by run: number of its first op */
+    int64_t *live; /* by number: elements live in front of this op; -1: no cut here */
+    uint32_t *cut; /* by run: number of its first op */
+    /* by run, of a thousand of all: what a prompt takes, and what is held */
+    uint32_t *work, *held;
 } cutter;
 
 static bool can_cross(const cutter *k, hir_ref r) {
@@ -69,16 +72,6 @@ static void list_program(cutter *k) {
 
 /* ---- where to cut ---------------------------------------------------------------------------- */
 
-static uint64_t weight_bytes(const cutter *k, hir_id op) {
-    const hir_op *o = hir_op_at(k->m, op);
-    uint64_t sum = 0, bytes;
-    for (uint32_t i = o->code == HIR_GATHER_OP; i < o->n_args; i++)
-        if (o->args[i].kind == HIR_REF_WEIGHT &&
-            hir_weight_bytes(&k->m->weights.at[o->args[i].index], &bytes))
-            sum += bytes;
-    return sum;
-}
-
 /* Elements of a row; -1: it cannot be sent. */
 static int64_t elements_sent(const cutter *k, hir_id value) {
     const hir_type t = hir_value_at(k->m, value)->type;
@@ -91,12 +84,10 @@ static void measure(cutter *k) {
     const size_t values = k->m->values.n;
     k->last = hd_new_array(a, uint32_t, values);
     k->live = hd_new_array(a, int64_t, k->n + 1);
-    k->work = hd_new_array(a, uint64_t, k->n + 1);
     int64_t *barred = hd_new_array(a, int64_t, k->n + 2),
             *rows = hd_new_array(a, int64_t, k->n + 2);
     for (uint32_t i = 0; i < k->n; i++) {
         const hir_op *o = hir_op_at(k->m, k->program[i]);
-        k->work[i + 1] = k->work[i] + weight_bytes(k, k->program[i]);
         for (uint32_t j = 0; j < o->n_args; j++)
             if (can_cross(k, o->args[j])) k->last[o->args[j].index] = i;
     }
@@ -118,49 +109,136 @@ static void measure(cutter *k) {
     }
 }
 
-static uint64_t apart(uint64_t a, uint64_t b) {
-    return a > b ? a - b : b - a;
+/* By number: is the place in front of the op inside of a sublayer, behind an op that reads its
+ * input and not behind its output? There other things than the stream are live, and between ranks
+ * they would have to be gathered. */
+static bool *find_inside(const cutter *k) {
+    hd_arena *a = k->c->scratch;
+    hir_flow f;
+    hir_flow_find(k->m, a, &f);
+    uint32_t *start = hd_new_array(a, uint32_t, f.outputs.n + 1); /* by sublayer; 0: not known */
+    for (uint32_t i = k->n; i-- > 0;) {
+        const hir_op *o = hir_op_at(k->m, k->program[i]);
+        for (uint32_t j = 0; j < o->n_args && hir_flow_is_border(k->m, o); j++) {
+            if (o->args[j].kind != HIR_REF_VALUE) continue;
+            const uint32_t input = f.input[f.origin[o->args[j].index]];
+            const uint32_t sublayer = input == HIR_NONE ? 0 : f.inputs.at[input].sublayer;
+            if (sublayer > 0 && sublayer <= f.outputs.n) start[sublayer] = i + 1;
+        }
+    }
+    int *change = hd_new_array(a, int, k->n + 2), depth = 0;
+    for (uint32_t sublayer = 1; sublayer <= f.outputs.n; sublayer++) {
+        const uint32_t end = k->at[hir_value_at(k->m, f.outputs.at[sublayer - 1])->op] + 1;
+        if (!start[sublayer] || start[sublayer] >= end) continue;
+        change[start[sublayer]]++;
+        change[end]--;
+    }
+    bool *inside = hd_new_array(a, bool, k->n + 1);
+    for (uint32_t i = 0; i <= k->n; i++)
+        inside[i] = (depth += change[i]) > 0;
+    return inside;
 }
 
-/* The cut with the fewest live elements within a quarter of a run around its share of the work, of
- * several the nearest; 0: there is none behind `after`. */
-static uint32_t choose_cut(const cutter *k, int64_t number, uint32_t after) {
-    const uint64_t all = k->work[k->n], runs = (uint64_t)k->runs;
-    const uint64_t target = all / runs * (uint64_t)number + all % runs * (uint64_t)number / runs;
-    uint32_t best = 0;
-    bool best_near = false;
-    for (uint32_t i = after + 1; i < k->n; i++) {
-        if (k->live[i] < 0 || k->work[i] == k->work[after] || k->work[i] == all) continue;
-        const uint64_t far = apart(k->work[i], target);
-        const bool near = far <= all / runs / 4;
-        const uint64_t best_far = best ? apart(k->work[best], target) : UINT64_MAX;
-        const bool nearer = far < best_far;
-        bool better = !best || (near && !best_near);
-        if (best && near == best_near)
-            better = near ? k->live[i] < k->live[best] || (k->live[i] == k->live[best] && nearer)
-                          : nearer;
-        if (!better) continue;
-        best = i;
-        best_near = near;
+/* Where the program may be cut: between two sublayers, in the place where the fewest elements are
+ * live; of several, in the first. Where these are too few, between any two ops that multiply by a
+ * matrix or read weights. */
+typedef struct places {
+    stage_places p;
+    uint32_t *at; /* by place: number of the op behind it */
+    uint64_t *work, *at_end, *held, *live;
+    uint32_t *layers;
+} places;
+
+static void add_place(const cutter *k, places *x, uint32_t number, const stage_cost *before) {
+    const bool end = number == 0 || number == k->n;
+    const uint32_t i = x->p.n++;
+    x->at[i] = number;
+    x->work[i] = before->work;
+    x->at_end[i] = before->at_end;
+    x->held[i] = before->held;
+    x->live[i] = end ? 0 : (uint64_t)k->live[number];
+}
+
+static places find_places(cutter *k, bool anywhere) {
+    hd_arena *a = k->c->scratch;
+    const stage_cost *cost = stage_costs(k->c, k->program, k->n, k->free);
+    places x = {.at = hd_new_array(a, uint32_t, k->n + 2),
+                .work = hd_new_array(a, uint64_t, k->n + 2),
+                .at_end = hd_new_array(a, uint64_t, k->n + 2),
+                .held = hd_new_array(a, uint64_t, k->n + 2),
+                .live = hd_new_array(a, uint64_t, k->n + 2),
+                .layers = hd_new_array(a, uint32_t, k->n + 2)};
+    const bool *inside = find_inside(k);
+    stage_cost sum = {0};
+    uint32_t layers = 0;
+    bool open = false; /* the last place is of the stretch at hand */
+    add_place(k, &x, 0, &sum);
+    for (uint32_t i = 0; i < k->n; i++) {
+        const bool possible = i > 0 && k->live[i] >= 0 && (anywhere || !inside[i]);
+        const bool fewer = open && possible && k->live[i] < k->live[x.at[x.p.n - 1]];
+        if (fewer) x.p.n--;
+        if (possible && (fewer || !open)) {
+            add_place(k, &x, i, &sum);
+            x.layers[x.p.n - 1] = layers;
+            open = true;
+        }
+        sum.work = hd_capped_add(sum.work, cost[i].work);
+        sum.at_end = hd_capped_add(sum.at_end, cost[i].at_end);
+        sum.held = hd_capped_add(sum.held, cost[i].held);
+        layers += cost[i].layer;
+        const hir_op *o = hir_op_at(k->m, k->program[i]);
+        const bool begins = anywhere && (cost[i].layer || cost[i].contracted);
+        if (begins || hir_flow_is_border(k->m, o)) open = false;
     }
-    return best;
+    add_place(k, &x, k->n, &sum);
+    x.layers[x.p.n - 1] = layers;
+    x.p.work = x.work, x.p.at_end = x.at_end, x.p.held = x.held, x.p.live = x.live;
+    x.p.layers = x.layers;
+    return x;
+}
+
+static uint32_t of_thousand(uint64_t part, uint64_t all) {
+    return all ? (uint32_t)((double)part / (double)all * 1000 + 0.5) : 0;
+}
+
+/* The shares of the runs, for the remark. */
+static void share_out(cutter *k, const stage_places *p) {
+    const uint32_t runs = (uint32_t)k->runs;
+    k->work = hd_new_array(k->c->scratch, uint32_t, runs);
+    k->held = hd_new_array(k->c->scratch, uint32_t, runs);
+    uint64_t all = 0;
+    for (uint32_t j = 0; j < runs; j++)
+        all = hd_capped_add(all, stage_run_work(p, k->cut[j], k->cut[j + 1]));
+    for (uint32_t j = 0; j < runs; j++) {
+        const uint32_t from = k->cut[j], to = k->cut[j + 1];
+        k->work[j] = of_thousand(stage_run_work(p, from, to), all);
+        k->held[j] = of_thousand(p->held[to] - p->held[from], p->held[p->n - 1]);
+    }
 }
 
 static bool choose_cuts(cutter *k) {
-    k->cut = hd_new_array(k->c->scratch, uint32_t, (size_t)k->runs + 1);
-    for (int64_t j = 1; j < k->runs; j++) {
-        k->cut[j] = choose_cut(k, j, k->cut[j - 1]);
-        if (k->cut[j]) continue;
+    hd_arena *a = k->c->scratch;
+    const uint32_t runs = (uint32_t)k->runs;
+    k->cut = hd_new_array(a, uint32_t, (size_t)runs + 1);
+    places x = find_places(k, false);
+    bool found = stage_best_cuts(a, &x.p, runs, k->cut);
+    if (!found) { /* more runs than sublayers */
+        x = find_places(k, true);
+        found = stage_best_cuts(a, &x.p, runs, k->cut);
+    }
+    if (!found) {
         hd_err(k->c->diags, HD_E_UNSUPPORTED, HD_NOWHERE,
                "the layers cannot be cut into %lld runs: %lld stages of %lld", (long long)k->runs,
                (long long)k->stages, (long long)(k->runs / k->stages))
             ->hint = "a run has at least one layer: take fewer stages, or fewer virtual stages";
         return false;
     }
-    k->cut[k->runs] = k->n;
-    for (int64_t j = 0; j < k->runs; j++)
+    share_out(k, &x.p);
+    for (uint32_t j = 0; j <= runs; j++)
+        k->cut[j] = x.at[k->cut[j]];
+    for (uint32_t j = 0; j < runs; j++)
         for (uint32_t i = k->cut[j]; i < k->cut[j + 1]; i++)
-            k->run[k->program[i]] = (uint32_t)j;
+            k->run[k->program[i]] = j;
     return true;
 }
 
@@ -276,6 +354,18 @@ static bool build_stage(cutter *k, const crossings *x) {
     return true;
 }
 
+/* What the stage has of all, in tenths of a percent. */
+static void remark_share(const cutter *k) {
+    const int64_t stage = k->c->options->stage;
+    uint32_t work = 0, held = 0;
+    for (int64_t j = stage; j < k->runs; j += k->stages)
+        work += k->work[j], held += k->held[j];
+    hir_remark_add(k->c, true, HIR_NONE,
+                   "the stage has %u.%u %% of the work of a prompt, and holds %u.%u %% of the "
+                   "weights and states; the mean is %.1f",
+                   work / 10, work % 10, held / 10, held % 10, 100.0 / (double)k->stages);
+}
+
 bool pass_shard_pipeline(hir_pass_context *c) {
     const int64_t stages = c->options->stages;
     const int64_t parts = c->options->virtual_stages > 1 ? c->options->virtual_stages : 1;
@@ -300,6 +390,7 @@ bool pass_shard_pipeline(hir_pass_context *c) {
         "between all stages; %lld would if no stage kept what it was sent",
         (long long)c->options->stage, (long long)stages, (long long)parts, (long long)x.sent,
         (long long)x.whole);
+    remark_share(&k);
     c->changed = true;
     return true;
 }

@@ -61,7 +61,9 @@ Test(crossing, many_elements_are_summed_in_two_steps) {
 /* ---- pipelines ------------------------------------------------------------------------------- */
 enum { WIDTH = 8 };
 
-/* Blocks of one layer, so that each of `runs` runs finishes `blocks` of them. */
+/* Blocks of one layer, so that each of `runs` runs finishes `blocks` of them: layers are alike,
+ * wide enough that what mixes read counts for little, and the second output wants all rows of the
+ * last ones, too. */
 static hir_module *attention_residuals(int64_t layers) {
     const hfe_options options = {.std_dir = TEST_DATA "/../frontend/std"};
     const char *text =
@@ -70,9 +72,11 @@ static hir_module *attention_residuals(int64_t layers) {
                   "model m(layers = %lld, hidden = %d, vocab = 16) {\n"
                   "  r = attnres_block(embed(\"e\", vocab, hidden), block_layers: 1)\n"
                   "  for l in 0..layers { at \"l.{l}\" {\n"
-                  "    r.write(swiglu(rmsnorm(r.read(\"a\"), \"n\"), 16))\n"
-                  "    r.write(swiglu(rmsnorm(r.read(\"b\"), \"o\"), 16)) } }\n"
-                  "  output logits = linear(rmsnorm(r.result(\"c\"), \"p\"), \"h\", vocab)\n}\n",
+                  "    r.write(swiglu(rmsnorm(r.read(\"a\"), \"n\"), 65536))\n"
+                  "    r.write(swiglu(rmsnorm(r.read(\"b\"), \"o\"), 65536)) } }\n"
+                  "  x = rmsnorm(r.result(\"c\"), \"p\")\n"
+                  "  output logits = linear(x, \"h\", vocab)\n"
+                  "  output rows = x\n}\n",
                   (long long)layers, WIDTH);
     hir_module *m = hfe_load_spec_text(arena, &diags, "m.hadal", text, &options);
     cr_assert(m, "%s", said());
@@ -95,8 +99,12 @@ static uint64_t elements_sent(const hir_module *graph, int64_t stages, int64_t p
         hir_find_crossings(m, arena, &all);
         sum += hir_bytes_sent(m, &all, 0, 1, 1) / sizeof(float);
     }
-    const char *said = remarks.list.at[remarks.list.n - 1].text, *of = strstr(said, "stages; ");
-    cr_assert(of && sscanf(of, "stages; %lld would", whole) == 1, "%s", said);
+    int found = 0;
+    for (size_t i = 0; i < remarks.list.n && found == 0; i++) {
+        const char *of = strstr(remarks.list.at[i].text, "stages; ");
+        found = of && sscanf(of, "stages; %lld would", whole) == 1;
+    }
+    cr_assert_eq(found, 1);
     return sum;
 }
 
