@@ -46,7 +46,7 @@ static uint64_t row_elements(hir_type t) {
 /* Walks backwards: only the last row of what is read for the first output alone is wanted. */
 static void find_last(counter *k) {
     bool *all = hd_new_array(k->c->scratch, bool, k->m->values.n);
-    bool first = pass_is_model(k->m);
+    bool first = hir_is_model(k->m);
     for (uint32_t i = 0; i < k->n; i++) { /* the first output of a model has its logits */
         const hir_op *o = hir_op_at(k->m, k->program[i]);
         if (o->code != HIR_OUTPUT_OP) continue;
