@@ -61,23 +61,23 @@ Test(crossing, many_elements_are_summed_in_two_steps) {
 /* ---- pipelines ------------------------------------------------------------------------------- */
 enum { WIDTH = 8 };
 
-/* Blocks of one layer, so that each of `runs` runs finishes `blocks` of them: layers are alike,
+/* Blocks of `block` layers, of which each run finishes as many as another: layers are alike,
  * wide enough that what mixes read counts for little, and the second output wants all rows of the
  * last ones, too. */
-static hir_module *attention_residuals(int64_t layers) {
+static hir_module *attention_residuals(int64_t layers, int64_t block) {
     const hfe_options options = {.std_dir = TEST_DATA "/../frontend/std"};
     const char *text =
         hd_printf(arena,
                   "use \"layers\"\nuse \"residual/attnres\"\n"
                   "model m(layers = %lld, hidden = %d, vocab = 16) {\n"
-                  "  r = attnres_block(embed(\"e\", vocab, hidden), block_layers: 1)\n"
+                  "  r = attnres_block(embed(\"e\", vocab, hidden), block_layers: %lld)\n"
                   "  for l in 0..layers { at \"l.{l}\" {\n"
                   "    r.write(swiglu(rmsnorm(r.read(\"a\"), \"n\"), 65536))\n"
                   "    r.write(swiglu(rmsnorm(r.read(\"b\"), \"o\"), 65536)) } }\n"
                   "  x = rmsnorm(r.result(\"c\"), \"p\")\n"
                   "  output logits = linear(x, \"h\", vocab)\n"
                   "  output rows = x\n}\n",
-                  (long long)layers, WIDTH);
+                  (long long)layers, WIDTH, (long long)block);
     hir_module *m = hfe_load_spec_text(arena, &diags, "m.hadal", text, &options);
     cr_assert(m, "%s", said());
     return m;
@@ -113,16 +113,18 @@ static uint64_t elements_sent(const hir_module *graph, int64_t stages, int64_t p
  * keeping, Eq. 7 holds. With it, Eq. 8 counts S blocks for each cut behind the first S - 1, and one
  * of them is of the run that the stage has done itself: it is not sent back. */
 Test(crossing, blocks_cross_as_in_the_paper) {
-    static const int64_t cases[][3] = {{4, 2, 1}, {2, 2, 1}, {2, 3, 2}, {3, 2, 1},
-                                       {2, 4, 1}, {4, 1, 2}, {4, 4, 1}, {8, 2, 1}};
+    static const int64_t cases[][4] = {
+        {4, 2, 1, 1}, {2, 2, 1, 1}, {2, 3, 2, 1}, {3, 2, 1, 1}, {2, 4, 1, 1},
+        {4, 1, 2, 1}, {4, 4, 1, 1}, {8, 2, 1, 1}, {4, 2, 1, 8}, /* L = 128, N = 8, P = 4, V = 2 */
+    };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const int64_t s = cases[i][0], v = cases[i][1], n = cases[i][2], runs = s * v;
         const int64_t kept = s * (s - 1) / 2 + (v - 1) * s * (s - 1);
         long long whole = 0;
-        cr_expect_eq(elements_sent(attention_residuals(runs * n), s, v, &whole),
-                     (uint64_t)((n * kept + s - 1) * WIDTH),
-                     "%lld stages of %lld runs of %lld blocks", (long long)s, (long long)v,
-                     (long long)n);
+        cr_expect_eq(
+            elements_sent(attention_residuals(runs * n * cases[i][3], cases[i][3]), s, v, &whole),
+            (uint64_t)((n * kept + s - 1) * WIDTH), "%lld stages of %lld runs of %lld blocks",
+            (long long)s, (long long)v, (long long)n);
         cr_expect_eq(whole, (n * runs * (runs - 1) / 2 + runs - 1) * WIDTH, "%lld", whole);
         cr_expect_leq(kept, s * (s - 1) / 2 + (v - 1) * s * s);
     }
