@@ -405,6 +405,7 @@ bool api_need_program(hadal_session *s, const hadal_target *t) {
         .stages = (uint32_t)s->pass_options.stages,
         .whole = s->graph,
         .virtual_stages = s->pass_options.virtual_stages,
+        .traces = s->pass_options.keep_traces,
         .tiles = (uint32_t)s->pass_options.tiles,
     };
     if (*machine && !hd_machine_parse(s->arena, &s->diags, machine, &options.machine)) return false;

@@ -59,6 +59,7 @@ typedef struct hcg_options {
     uint32_t stage, stages;  /* of a pipeline over the layers; 0 stages: it is none */
     const hir_module *whole; /* which the stages were cut from, */
     int64_t virtual_stages;  /* so many runs of layers for each */
+    bool traces;             /* and its traces are outputs */
     uint32_t tiles; /* in which kernels go on beside exchanges: 0: as many as pay, 1: they do not */
     /* In place of this machine, for tests of "native": its answers, and LLVM's name for it. */
     const struct hrt_cpuid *cpuid;

@@ -312,7 +312,8 @@ static LLVMValueRef build(const writer *w) {
     return bytes16(w, hash.digest);
 }
 
-/* The same for all stages of a pipeline: the model that they were cut from, and how. */
+/* The same for all stages of a pipeline: the model that they were cut from, and how. Where it is
+ * cut follows from these: types of weights are among what layers cost. */
 static LLVMValueRef whole(const writer *w) {
     const hcg_options *o = &w->p->options;
     XXH128_canonical_t hash = {{0}};
@@ -320,7 +321,9 @@ static LLVMValueRef whole(const writer *w) {
     const bool cut_here = o->stages > 1 && o->whole && o->whole->stage != HIR_STAGE_KERNEL;
     if (!cut_here) return bytes16(w, hash.digest);
     hd_text_init(&text, w->p->arena);
-    hd_text_f(&text, "%u stages of %lld\n", o->stages, (long long)o->virtual_stages);
+    hd_text_f(&text, "%u stages of %lld, weights in %s%s\n", o->stages,
+              (long long)o->virtual_stages, o->weight_types ? o->weight_types : "f32",
+              o->traces ? ", with traces" : "");
     hir_module module = *o->whole;
     module.name = "whole"; /* each stage is made by a name of its own */
     hir_print(&module, (hir_print_options){0}, &text);

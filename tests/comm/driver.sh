@@ -139,13 +139,15 @@ refused "ranks do not agree" 4 run "$out/four" --tokens 1 --logits "$out/x.npy"
 "$hadal" compile "$spec" --weights "$out/w2.safetensors" --march native --stages 2 --stage 1 -o "$out/four_s1"
 for rank in 2 3; do cp "$out/four_s1.r1of2.weights" "$out/four_s1.r${rank}of4.weights"; done
 refused "ranks do not agree" 4 run "$out/four" --tokens 1 --logits "$out/x.npy"
-# stages made one by one, as on machines of their own: of one checkpoint, of two, of two ways to cut
+# stages made one by one, as on machines of their own: of one checkpoint, of two, of types of weights that may be cut elsewhere, of two ways to cut
 stage() { "$hadal" compile "$spec" --weights "$out/$1.safetensors" --march native --ranks 2 --stages 2 --stage $2 $3 -o "$out/four_s$2"; }
 stage w 0 ""
 stage w 1 ""
 ranks 4 run "$out/four" --tokens $tokens --logits "$out/four.npy"
 "$compare" "$out/four.npy" "$out/whole.npy" 1e-5
 stage w2 1 ""
+refused "ranks do not agree" 4 run "$out/four" --tokens 1 --logits "$out/x.npy"
+stage w 1 "--weights-dtype q8"
 refused "ranks do not agree" 4 run "$out/four" --tokens 1 --logits "$out/x.npy"
 stage w 1 "--virtual-stages 2"
 refused "ranks do not agree" 4 run "$out/four" --tokens 1 --logits "$out/x.npy"
