@@ -132,7 +132,7 @@ def checked(hadal, folder):
     limit, said = LIMIT, ""
     done = across(limit)
     if done.returncode:
-        moved = shaken(work, tokens, folder)
+        moved = shaken(work, tokens, os.path.basename(folder))
         limit, said = max(LIMIT, 4 * moved), f", shaken {moved:.1e}"
         done = across(limit)
     if done.returncode:
