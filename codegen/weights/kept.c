@@ -87,6 +87,7 @@ static bool copy_mxfp4(const hd_tensor *t, uint64_t first, uint8_t *out) {
         rows[row] = nothing;
     for (uint64_t g = 0; g < groups; g++, out += HCG_MXFP4_GROUP) {
         memset(out, 0, HIR_PANEL);
+        hcg_ask_for_next_panel(codes + g * HIR_GROUP / 2, groups * HIR_GROUP / 2, 1);
         for (uint64_t row = 0; row < there; row++) {
             out[row] = scales[row * groups + g];
             ok &= out[row] <= LARGEST;
@@ -213,6 +214,7 @@ static bool make_integers(const hd_tensor *t, hir_dtype dtype, uint64_t first, f
     const hd_packed *p = t->packed;
     const uint64_t left = (uint64_t)t->shape[0] - first, in_file = t->packed_first / p->cols;
     const unsigned there = left < HIR_PANEL ? (unsigned)left : HIR_PANEL;
+    const uint64_t stride = p->codes->bytes / (uint64_t)p->codes->shape[0];
     uint64_t scales[HIR_PANEL];
     line lines[HIR_PANEL] = {0};
     bool ok = true;
@@ -221,6 +223,7 @@ static bool make_integers(const hd_tensor *t, hir_dtype dtype, uint64_t first, f
         if (k % p->tile.cols == 0) find_lines(p, dtype, in_file + first, k, there, scales, lines);
         for (unsigned row = 0; row < there; row++)
             others |= (uint32_t)!keeps(&lines[row], dtype) << row;
+        if (there == HIR_PANEL) hcg_ask_for_next_panel(lines[0].in.codes, stride, 1);
         put_codes(lines, dtype, there, out);
         if (others) ok = round_others(t, dtype, others, first * p->cols + k, rows, out);
         for (unsigned row = 0; row < there; row++)

@@ -143,6 +143,7 @@ static bool round_there(const hd_tensor *t, hir_dtype dtype, uint64_t row, unsig
     bool ok = true;
     if (t->packed) x.scale = scale;
     for (uint64_t k = 0; ok && k < end; k += HIR_GROUP, x.at += step) {
+        hcg_ask_for_next_panel(x.at, x.stride, step);
         for (unsigned i = 0; x.scale && k % t->packed->tile.cols == 0 && i < there; i++)
             scale[i] = hd_packed_scale(t->packed, at[i]++);
         ok = hcg_quantise_rows(dtype, &x, there, out);

@@ -55,6 +55,15 @@ typedef struct hcg_rows {
     const float *scale;    /* of E4M3: what the codes of each row are multiplied by; else NULL */
 } hcg_rows;
 hcg_rows hcg_rows_of(const float *x, uint64_t stride); /* in elements */
+/* Rows of a panel are as many streams as it has rows, each a few bytes at a time, which caches do
+ * not see coming. While a group of one panel is made, `n` bytes of each row of the next are asked
+ * for: they lie behind it. */
+static inline void hcg_ask_for_next_panel(const uint8_t *at, uint64_t stride, uint64_t n) {
+    enum { LINE = 64 };
+    for (unsigned row = HIR_PANEL; row < 2 * HIR_PANEL; row++)
+        for (uint64_t i = 0; i < n; i += LINE)
+            __builtin_prefetch(at + row * stride + i, 0, 2);
+}
 
 /* The groups of n rows of a panel, HIR_PANEL at most, as the panel holds them. The rows that are
  * not there are zero bytes. Numbers are rounded to nearest: q8 with s = max |x| / 127; q4 with the
