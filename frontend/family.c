@@ -173,8 +173,10 @@ static const hfe_def *family_of(hfe_program *p, hfe_json *j, hfe_field *object) 
 }
 
 char *hfe_import_family(hfe_program *p, hfe_json *j, const char *name) {
+    const size_t errors = p->diags->errors;
     const hfe_def *config = family_of(p, j, NULL);
-    return config != NULL ? hfe_import_as(p, j, config, name) : NULL;
+    char *text = config != NULL ? hfe_import_as(p, j, config, name) : NULL;
+    return p->diags->errors > errors ? NULL : text;
 }
 
 char *hfe_import_as(hfe_program *p, hfe_json *j, const hfe_def *config, const char *name) {

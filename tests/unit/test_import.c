@@ -607,6 +607,11 @@ Test(import, missing_fields_are_all_listed) {
     for (size_t i = 0; i < sizeof required / sizeof *required; i++)
         cr_expect(find_message(hd_printf(arena, "the field '%s' is missing", required[i])));
     cr_expect_eq(diags.errors, sizeof required / sizeof *required, "%s", said());
+    /* nor is there a spec where the family alone is missing */
+    cr_expect_null(
+        import_text("{\"vocab_size\": 96, \"hidden_size\": 48, \"intermediate_size\": 64, "
+                    "\"num_hidden_layers\": 2, \"num_attention_heads\": 4}"));
+    cr_expect_eq(diags.errors, 1 + sizeof required / sizeof *required, "%s", said());
 }
 
 /* Hub configs leave out what is as in the family. */
