@@ -12,7 +12,7 @@
 
 #include "frontend/family.h"
 #include "frontend/frontend.h"
-#include "support/tensorfile.h"
+#include "frontend/quantisation.h"
 
 typedef struct nearness {
     const hfe_family *family;
@@ -188,15 +188,10 @@ const char *hfe_closest_family(hfe_program *p, const hfe_json *j, const hfe_fami
     const size_t n = families->list.n;
     nearness *all = hd_new_array(p->arena, nearness, n + 1);
     hfe_known_fields *known = hd_new_array(p->arena, hfe_known_fields, n + 1);
-    hd_tensors tensors = {0};
-    hd_diags silent;
-    hd_diags_init(&silent, p->arena);
     if (n == 0) {
         return NULL;
     }
-    if (!hd_safetensors_open(p->arena, &silent, hd_path_dir(p->arena, j->file), &tensors)) {
-        tensors = (hd_tensors){0};
-    }
+    const hd_tensors tensors = hfe_tensors_beside(p->arena, j->file);
     for (size_t i = 0; i < n; i++) {
         hfe_list_fields(p->arena, families->list.at[i].config, &known[i]);
     }

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "frontend/config.h"
+#include "frontend/quantisation.h"
 
 /* ---- lists that share out numbers ----------------------------------------------------------- */
 
@@ -117,17 +118,12 @@ hfe_value hfe_each_once(hfe_elab *e, const hfe_expr *call) {
 
 /* ---- tensors of the folder ------------------------------------------------------------------ */
 
-/* Opened once, and in silence: what is wrong with the files is said when they are read. */
+/* Opened once. */
 static const hd_tensors *tensors_of(hfe_elab *e) {
     hfe_reading *im = e->import;
     if (im->tensors == NULL) {
-        hd_diags silent;
-        hd_diags_init(&silent, e->arena);
         im->tensors = hd_new(e->arena, hd_tensors);
-        const char *folder = hd_path_dir(e->arena, im->json->file);
-        if (!hd_safetensors_open(e->arena, &silent, folder, im->tensors)) {
-            *im->tensors = (hd_tensors){0};
-        }
+        *im->tensors = hfe_tensors_beside(e->arena, im->json->file);
     }
     return im->tensors;
 }

@@ -167,16 +167,21 @@ static bool has_length(hfe_elab *e, const hfe_declaration *d, const json_t *list
     return false;
 }
 
-/* "3,4,5" as [3, 4, 5]; NULL: it is not of this form. */
+/* "3,4,5" as [3, 4, 5]; NULL: it is not of this form. Blanks, and places without a number, count
+ * for nothing, as in transformers. */
 static json_t *split_numbers(const char *text) {
     json_t *list = json_array();
     while (list != NULL) {
+        text += strspn(text, " ");
         const size_t digits = strspn(text, "0123456789");
-        if (digits == 0 || digits > 9) {
+        if (digits > 9) {
             break;
         }
-        json_array_append_new(list, json_integer(strtol(text, NULL, 10)));
+        if (digits > 0) {
+            json_array_append_new(list, json_integer(strtol(text, NULL, 10)));
+        }
         text += digits;
+        text += strspn(text, " ");
         if (*text == '\0') {
             return list;
         }

@@ -8,6 +8,7 @@
 
 #include "frontend/config.h"
 #include "support/file.h"
+#include "support/packed.h"
 
 enum { MOST_TILE = 1 << 20, MOST_GROUPS = 64, MOST_PATTERNS = 10000 };
 
@@ -570,4 +571,18 @@ bool hfe_quantisation_of(hd_arena *a, hd_diags *d, const char *weights, hd_quant
     }
     hfe_json *j = hfe_json_open(a, d, config);
     return j != NULL && hfe_read_quantisation(j, out);
+}
+
+hd_tensors hfe_tensors_beside(hd_arena *a, const char *config) {
+    const char *folder = hd_path_dir(a, config);
+    hd_tensors *stored = hd_new(a, hd_tensors), weights = {0};
+    hd_quantisation how;
+    hd_diags silent;
+    hd_diags_init(&silent, a);
+    if (!hd_safetensors_open(a, &silent, folder, stored)) {
+        return (hd_tensors){0};
+    }
+    const bool read = hfe_quantisation_of(a, &silent, folder, &how) &&
+                      hd_unpack(a, &silent, stored, &how, &weights);
+    return read ? weights : *stored;
 }

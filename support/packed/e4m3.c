@@ -97,7 +97,8 @@ static hd_tile choose_tile(const hd_packed *p, const hd_quant_group *group) {
                          group->tile.cols ? group->tile.cols : p->cols};
     if (fits(p, block)) return block;
     if (fits(p, line)) return line;
-    return fits(p, channel) ? channel : hd_is_e8m0(p->scales) ? line : block;
+    if (hd_is_e8m0(p->scales)) return line; /* rows that share a power of two no program writes */
+    return fits(p, channel) ? channel : block;
 }
 
 static bool check_dtype(hd_unpacking *u, const hd_tensor *s) {

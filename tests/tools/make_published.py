@@ -147,6 +147,7 @@ def make(family, out, changes, seed=0, length=20, read_back=True):
     os.makedirs(out)
     with open(os.path.join(out, "config.json"), "w") as f:
         json.dump(config, f, indent=2)
+    torch.manual_seed(seed)     # what is not overwritten below begins as transformers draws it
     model, text = empty_model(out)
     randomise(model, seed)
     # no token twice, where there are enough: in the first layer a selection would have to choose among equals

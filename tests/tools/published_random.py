@@ -323,7 +323,7 @@ def deepseek_v4(r):
         c["rope_parameters"] = {"main": dict(rope_type="default", rope_theta=500.0, partial_rotary_factor=share), "compress": dict(rope_type="default", rope_theta=900.0, partial_rotary_factor=share)}
         c.update(rope_theta=500.0, compress_rope_theta=900.0)
     else:
-        c.update(layer_types=DROP, compress_rates=DROP, mlp_layer_types=DROP, rope_parameters=DROP, partial_rotary_factor=DROP, compress_ratios=r.list_of(n + r.of(0, 1), 0, 4, 8), num_hash_layers=r.randrange(0, n + 1), qk_rope_head_dim=int(c["head_dim"] * share),
+        c.update(layer_types=DROP, compress_rates=DROP, mlp_layer_types=DROP, rope_parameters=DROP, partial_rotary_factor=DROP, compress_ratios=r.list_of(n + r.of(0, 1), 0, 4, 128), num_hash_layers=r.randrange(0, n + 1), qk_rope_head_dim=int(c["head_dim"] * share),
                  rope_theta=500.0, compress_rope_theta=900.0, rope_scaling=scaled)
     return c
 

@@ -307,6 +307,28 @@ Test(family_objects, a_page_asks_for_the_shape_of_a_tensor) {
     cr_assert(spec && diags.errors == 0, "faults of the file are said when it is read: %s", said());
 }
 
+/* A weight has its name and shape in whatever form it is stored: pages look for names by which
+ * programs differ. */
+Test(family_objects, a_page_asks_for_the_shape_of_a_quantised_weight) {
+    static const uint8_t bytes[5 * 32] = {0};
+    const char *dirs[] = {folder};
+    const hfe_options options = {.std_dir = STD, .include_dirs = dirs, .n_include_dirs = 1};
+    hd_tensor parts[] = {
+        {.name = "a.weight_packed", .dtype = HD_T_U8, .rank = 2, .shape = {5, 16}, .data = bytes},
+        {.name = "a.weight_scale", .dtype = HD_T_U8, .rank = 2, .shape = {5, 1}, .data = bytes},
+    };
+    write_text("page.hadal", stored_page);
+    write_text("config.json", "{\"model_type\": \"page\"}");
+    for (int i = 0; i < 2; i++)
+        cr_assert(hd_tensor_measure(&parts[i]));
+    cr_assert(hd_safetensors_write(arena, &diags, in_folder("model.safetensors"), parts, 2));
+    const char *spec = hfe_import(arena, &diags, folder, &options);
+    cr_assert(spec && strstr(spec, "weight(\"a.weight\", [5, 32])"), "%s", spec);
+    cr_assert(hd_safetensors_write(arena, &diags, in_folder("model.safetensors"), parts, 1));
+    spec = hfe_import(arena, &diags, folder, &options);
+    cr_assert(spec && diags.errors == 0, "faults of the file are said when it is read: %s", said());
+}
+
 /* ---- other parts of a checkpoint ------------------------------------------------------------- */
 
 static const char parts[] = "hir 1 graph @m\n\n"

@@ -274,11 +274,18 @@ Test(packed, other_tensors_stay) {
     put_f32(&t, "c.bias", SHAPE(3));
     put_f32(&t, "b.input_scale", SHAPE(1)); /* of activations: no part of the weights */
     cr_expect(hd_holds_packed(&t));
+    put_bytes(&t, "b.pairs.weight", HD_T_I8, SHAPE(4, 32));
+    put_e8m0(&t, "b.pairs.scale", HD_T_U8, SHAPE(4, 2));
+    put_f32(&t, "b.pairs.input_scale", SHAPE(1));
+    put_bytes(&t, "b.two.weight_packed", HD_T_U8, SHAPE(4, 32));
+    put_e8m0(&t, "b.two.weight_scale", HD_T_U8, SHAPE(4, 2));
+    put_f32(&t, "b.two.input_scale", SHAPE(1));
     const hd_tensors u = unpacked(&t);
-    cr_assert_eq(u.list.n, 3);
+    cr_assert_eq(u.list.n, 5);
     cr_expect_str_eq(u.list.at[0].name, "a.weight");
     cr_expect_null(u.list.at[0].packed);
-    cr_expect_str_eq(u.list.at[2].name, "c.bias");
+    cr_expect_str_eq(u.list.at[2].name, "b.two.weight");
+    cr_expect_str_eq(u.list.at[4].name, "c.bias");
 }
 
 /* ---- every type of storage ----------------------------------------------------------------- */
@@ -313,8 +320,8 @@ static char *pack(hir_module *m, const hd_tensors *t, const char *name, size_t *
     return bytes;
 }
 
-/* The packed file and the evaluator's weights are what they are for the numbers themselves. Integers
- * in groups of integers are not (test_kept.c). */
+/* The packed file and the evaluator's weights are what they are for the numbers themselves.
+ * Integers in groups of integers are not (test_kept.c). */
 static void expect_stored_alike(const hd_tensors *quantised, const hd_tensors *plain) {
     static const hir_dtype dtypes[] = {HIR_F32, HIR_BF16, HIR_F16, HIR_MXFP4, HIR_Q8, HIR_Q4};
     const size_t n_dtypes = the(quantised, "m.weight")->packed->packing == HD_PACKING_INT4 ? 4 : 6;
