@@ -14,20 +14,16 @@
 #include "codegen/codegen.h"
 #include "codegen/weights/convert.h"
 #include "ir/random.h"
+#include "support/text.h"
 
 enum { BLOCK = 8192 };
-
-static bool ends_with(const char *s, const char *end) {
-    size_t n = strlen(s), m = strlen(end);
-    return n >= m && strcmp(s + n - m, end) == 0;
-}
 
 typedef struct distribution {
     double mean, deviation;
 } distribution;
 
 static distribution distribution_of(const hir_weight *w) { /* of one tensor */
-    if (w->type.rank == 1 && !ends_with(w->name, "bias")) return (distribution){1, 0.1};
+    if (w->type.rank == 1 && !hd_ends_with(w->name, "bias")) return (distribution){1, 0.1};
     if (w->type.rank < 2) return (distribution){0, 0.1};
     const double fan_in = (double)w->type.dim[w->type.rank - 1];
     return (distribution){0, 1 / sqrt(fan_in)};
