@@ -181,9 +181,11 @@ static void read_codes(integers *k, const hd_tensor *t, uint64_t first, uint64_t
                        uint64_t n) {
     const uint64_t tile = k->packed.tile.cols, tiles = k->cols / tile;
     uint8_t *to = k->bytes + (row * k->cols + col) * k->bits / 8;
-    if (!t) memset(to, 0, (size_t)(n * k->bits / 8));
+    if (!t) { /* their scale stays 0 */
+        memset(to, 0, (size_t)(n * k->bits / 8));
+        return;
+    }
     for (uint64_t done = 0; done < n; done += tile - (col + done) % tile) {
-        if (!t) continue; /* their scale stays 0 */
         const uint64_t at = t->packed_first + first + done, cols = t->packed->cols;
         const hd_integers in = hd_packed_integers(t->packed, at / cols, at % cols);
         if (done == 0) memcpy(to, in.codes, (size_t)(n * k->bits / 8));
