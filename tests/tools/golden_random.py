@@ -3,10 +3,10 @@
 
     golden_random.py HADAL WORK_FOLDER [--first SEED] [--count N] [KIND ...]
 
-A kind is a residual system on Qwen3 or Llama layers, or on those of Kimi Linear and K3 (kimi-..., k3). Drawn are all
-fields of the config, the weights, their types and order in the file, the tokens and where the prompt is cut. Models
-that float32 itself cannot hold, as the computation in float32 shows, and those with experts that are almost tied are
-drawn again.
+A kind is a residual system on Qwen3 or Llama layers, or on those of Kimi Linear and K3 (kimi-..., k3), or a family
+that transformers does not have (kimi_k3, nanbeige), with its config and names as published. Drawn are all fields of the
+config, the weights, their types and order in the file, the tokens and where the prompt is cut. Models that float32
+itself cannot hold, as the computation in float32 shows, and those with experts that are almost tied are drawn again.
 
 Each is evaluated, at once and cut, and compiled for a level: logits, final rows and weights of depth mixes. By the seed
 some are compiled with every pass checked, in chunks, or divided over ranks and stages (ranks_compare, which a build with
@@ -127,7 +127,23 @@ def kimi(r, is_k3=False):
     return c
 
 
+def nanbeige(r):
+    c = {name: value for name, value in grouped(r).items() if not name.startswith("activation_situ_")}
+    c.update(model_type="nanbeige", hidden_act="silu", num_loops=r.of(1, 2, 2, 3, 4), **r.maybe("skip_loop_final_norm", True, False, share=0.7))
+    for name in ("mlp_bias", "qk_layernorm", "enable_hyper_connection", "enable_mhc", "enable_h_res_identity", "enable_depth_attention", "enable_double_loop_split", "loop_share_kv"):
+        c.update(r.maybe(name, False, share=0.3))
+    c.update(**r.maybe("loop_middle_layers", None, [], share=0.3), **r.maybe("emb_neighbor_num", None, 0, share=0.3))
+    return c
+
+
 def config(r, kind):
+    if kind == "nanbeige":
+        return {**nanbeige(r), "residual": {"type": "standard"}}
+    if kind == "kimi_k3":                                    # what is published has blocks of whole layers, and nothing else of Attention Residuals
+        c = kimi(r, is_k3=True)
+        layers = r.randrange(1, c["num_hidden_layers"] + 2)
+        return {**c, "attn_res_block_size": layers, "residual": {"type": "attnres", "block_size_sublayers": 2 * layers, "normalization": "softmax", "key_norm": True,
+                                                                  "window": None, "num_heads": 1, "query": "learned"}}
     if kind.startswith("kimi-"):
         c, system = kimi(r), kind[len("kimi-"):]
         system = r.of(*KIMI_SYSTEMS) if system == "others" else system
@@ -145,7 +161,24 @@ def config(r, kind):
 
 # Systems that change what attention reads are defined for grouped-query attention alone.
 KIMI_SYSTEMS = [name for name in SYSTEMS if name not in ("value-residual", "depth-attention", "muddformer", "standard", "attnres")]
-KINDS = [*SYSTEMS, "kimi-standard", "kimi-attnres", "k3", "kimi-others"]
+KINDS = [*SYSTEMS, "kimi-standard", "kimi-attnres", "k3", "kimi-others", "kimi_k3", "nanbeige"]
+
+FAMILIES = ["kimi_k3", "nanbeige"]         # published without an object `residual`
+
+
+def published(r, kind, c):
+    """The config as it is stored, and what the names of tensors begin with"""
+    if kind not in FAMILIES:
+        return c, ""
+    c = {name: value for name, value in c.items() if name != "residual"}
+    if kind == "nanbeige":
+        return c, ""
+    outer = {"model_type": "kimi_k3", "text_config": c, **r.maybe("architectures", ["KimiK3ForConditionalGeneration"]), **r.maybe("dtype", "bfloat16"),
+             **r.maybe("vision_config", {"model_type": "kimi_k3_vision", "vt_hidden_size": 8}), **r.maybe("media_placeholder_token_id", 1), **r.maybe("ignore_index", -100),
+             **r.maybe("tie_word_embeddings", c["tie_word_embeddings"])}
+    items = list(outer.items())
+    r.shuffle(items)
+    return dict(items), "language_model."
 
 
 # ---- weights ---------------------------------------------------------------------------------
@@ -198,10 +231,13 @@ class Drawn:
             self.tensors[name] = t
         return self.tensors[name]
 
-    def saved(self, path):
+    def saved(self, path, prefix):
+        """With `prefix` before each name, and among tensors of a tower that is not read, where there is one"""
         names = list(self.tensors)
+        others = {"vision_tower.patch_embed.weight": np.zeros((2, 3), np.float32), "mm_projector.bias": np.ones(4, np.float32)} if prefix and self.r.some() else {}
+        names += others
         self.r.shuffle(names)
-        save(path, {name: self.tensors[name] for name in names}, self.bf16)
+        save(path, {(name if name in others else prefix + name): {**self.tensors, **others}[name] for name in names}, {prefix + name for name in self.bf16})
 
 
 def made(kind, seed, folder):
@@ -226,9 +262,10 @@ def made(kind, seed, folder):
             continue
         shutil.rmtree(folder, ignore_errors=True)
         os.makedirs(folder)
+        stored, prefix = published(r, kind, c)
         with open(os.path.join(folder, "config.json"), "w") as f:
-            json.dump(c, f, indent=2)
-        weights.saved(os.path.join(folder, "model.safetensors"))
+            json.dump(stored, f, indent=2)
+        weights.saved(os.path.join(folder, "model.safetensors"), prefix)
         split = np.array([p := r.randrange(1, t + 1), t - p], np.int32)
         save(os.path.join(folder, "expected.safetensors"), {"tokens": tokens, **exact, "split": split})
         return c, [f"T {t}", f"float32 {error:.0e}"]
@@ -310,6 +347,7 @@ def checked(hadal, folder):
     case = Case(os.path.abspath(hadal), folder)
     with open(case.at("config.json")) as f:
         case.config = json.load(f)
+    case.config = case.config.get("text_config", case.config)
     os.makedirs(case.at("out"), exist_ok=True)
     case.everything("evaluator", EVALUATOR, "--interpret")
     if not isinstance(case.results[0][2], float):
@@ -328,7 +366,7 @@ def checked(hadal, folder):
         divided(case, r, ["--target-cpu", level])
     results = said_of(case.results)
     if not any("WRONG" in text for _, text in results):
-        results += spoilt(case, r)
+        results += spoilt(case, r) if "residual" in case.config else []
         shutil.rmtree(folder)
     return results
 

@@ -130,8 +130,11 @@ class Model:
     def __call__(self, tokens):
         self.length = len(tokens)
         table = self.w("model.embed_tokens.weight", self.c["vocab_size"], self.d)
-        h = golden_residuals.SYSTEMS[self.residual["type"]](self, table[tokens])
-        hidden = self.gained(h, "model.norm.weight")                                        # (1.3)
+        hidden, runs = table[tokens], self.c.get("num_loops", 1)                             # Nanbeige runs all layers several times
+        for run in range(runs):
+            hidden = golden_residuals.SYSTEMS[self.residual["type"]](self, hidden)
+            if run == runs - 1 or not self.c.get("skip_loop_final_norm", False):
+                hidden = self.gained(hidden, "model.norm.weight")                           # (1.3)
         head = table if self.c["tie_word_embeddings"] else self.w("lm_head.weight", *table.shape)
         out = {"logits": golden_layers.linear(head, hidden), "hidden_final": hidden}
         out.update((f"depth_weights.{m}", a) for m, a in enumerate(self.depth))
