@@ -72,10 +72,14 @@ int hadal_stop_tokens(hadal_session *s, const char *folder, const int32_t **ids,
 /* ---- tokenizers ------------------------------------------------------------------------------ */
 
 int hadal_has_tokenizer(const char *path) {
+    static const char *const files[] = {"tokenizer.json", "tiktoken.model"};
     char file[4096];
     if (!hd_is_directory(path)) return hd_exists(path);
-    return snprintf(file, sizeof file, "%s/tokenizer.json", path) < (int)sizeof file &&
-           hd_exists(file);
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++)
+        if (snprintf(file, sizeof file, "%s/%s", path, files[i]) < (int)sizeof file &&
+            hd_exists(file))
+            return 1;
+    return 0;
 }
 
 /* A folder without tokenizer.json may have what one can be made of. */
@@ -83,15 +87,12 @@ static void hint_other_files(hadal_session *s, const char *folder) {
     static const struct {
         const char *file, *hint;
     } others[] = {
-        {"tiktoken.model",
-         "tiktoken.model has tokens without the pattern that goes with them, which is in Python "
-         "code: save the tokenizer as tokenizer.json with transformers"},
         {"tokenizer.model", "tokenizer.model is of sentencepiece: save the tokenizer as "
                             "tokenizer.json with transformers"},
         {"vocab.json", "save the tokenizer as tokenizer.json with transformers"},
     };
-    hd_diag *d =
-        hd_err(&s->diags, HD_E_IO, HD_NOWHERE, "there is no tokenizer.json in '%s'", folder);
+    hd_diag *d = hd_err(&s->diags, HD_E_IO, HD_NOWHERE,
+                        "there is no tokenizer.json or tiktoken.model in '%s'", folder);
     d->hint = "--tokens takes token ids; --tokenizer names another file or folder";
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         if (hd_exists(hd_path_join(s->arena, folder, others[i].file))) {

@@ -18,14 +18,24 @@ struct hadal_text_stream {
 
 /* ---- tokenizers ------------------------------------------------------------------------------ */
 
+static bool is_tiktoken(const char *path) {
+    return strcmp(hd_path_base(path), "tiktoken.model") == 0;
+}
+
+/* A folder's tokenizer.json, and where there is none its tiktoken.model. */
 static const char *file_of(hd_arena *a, const char *path) {
-    return hd_is_directory(path) ? hd_path_join(a, path, "tokenizer.json") : path;
+    if (!hd_is_directory(path)) return path;
+    const char *file = hd_path_join(a, path, "tokenizer.json"),
+               *other = hd_path_join(a, path, "tiktoken.model");
+    return !hd_exists(file) && hd_exists(other) ? other : file;
 }
 
 hadal_tokenizer *tokenizer_open(hd_arena *a, hd_diags *d, const char *path) {
     hadal_tokenizer *t = hd_new(a, hadal_tokenizer);
+    const char *file = file_of(a, path);
     t->arena = a;
-    t->read = tokenizer_read(a, d, file_of(a, path));
+    t->read = is_tiktoken(file) ? tokenizer_read_tiktoken(a, d, hd_path_dir(a, file))
+                                : tokenizer_read(a, d, file);
     return t->read ? t : NULL;
 }
 

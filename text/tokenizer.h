@@ -142,7 +142,10 @@ typedef struct tokenizer {
  * holds what is not known. */
 tokenizer *tokenizer_read(hd_arena *a, hd_diags *d, const char *path);
 
-/* The same for include/hadal/text.h; `path` may be a folder. Lives as long as `a`. */
+/* The same of a folder's tiktoken.model, with the tokenizer_config.json beside it. */
+tokenizer *tokenizer_read_tiktoken(hd_arena *a, hd_diags *d, const char *folder);
+
+/* Either, for include/hadal/text.h; `path` may be a folder. Lives as long as `a`. */
 struct hadal_tokenizer *tokenizer_open(hd_arena *a, hd_diags *d, const char *path);
 
 /* ---- text to tokens ------------------------------------------------------------------------- */

@@ -247,9 +247,9 @@ HADAL_API int hadal_run(hadal_session *s, const hadal_run_options *o, const int3
 HADAL_API const char *hadal_profile_text(hadal_session *s, const char *form);
 
 /* ---- text ------------------------------------------------------------------------------------ */
-/* The tokenizer of a folder, or of a tokenizer.json, for the functions of hadal/text.h. It belongs
- * to the session, and is not closed. NULL: failed; `hadal_has_tokenizer` asks whether there is one.
- */
+/* The tokenizer of a folder, of a tokenizer.json, or of a tiktoken.model, for the functions of
+ * hadal/text.h. It belongs to the session, and is not closed. NULL: failed; `hadal_has_tokenizer`
+ * asks whether there is one. */
 HADAL_API const struct hadal_tokenizer *hadal_tokenizer_of(hadal_session *s, const char *path);
 HADAL_API int hadal_has_tokenizer(const char *path);
 /* The tokens that end a text: eos_token_id of the folder's generation_config.json, else of its

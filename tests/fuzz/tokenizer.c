@@ -1,5 +1,6 @@
 #include <string.h>
 
+#include "support/file.h"
 #include "tests/fuzz/fuzz.h"
 #include "text/tokenizer.h"
 
@@ -21,12 +22,32 @@ static void use(hd_arena *a, const tokenizer *t, const char *text, size_t n) {
     }
 }
 
+/* A tiktoken.model of all bytes and what is in `data`, with the config of a code that is known. */
+static const tokenizer *read_tiktoken(hd_arena *a, hd_diags *d, const char *data, size_t n) {
+    static const char config[] = "{\"auto_map\": {\"AutoTokenizer\": "
+                                 "\"tokenization_kimi.TikTokenTokenizer\"}, "
+                                 "\"added_tokens_decoder\": {}}",
+                      letters[] =
+                          "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    hd_text model;
+    hd_text_init(&model, a);
+    for (size_t i = 0; i < 256; i++)
+        hd_text_f(&model, "%c%c== %zu\n", letters[i >> 2], letters[(i & 3) << 4], i);
+    hd_text_add_n(&model, data, n);
+    fuzz_write("tokenizer_config.json", config, sizeof config - 1);
+    const char *path = fuzz_write("tiktoken.model", model.at, model.n);
+    return tokenizer_read_tiktoken(a, d, hd_path_dir(a, path));
+}
+
+/* What is no JSON is taken for lines of a tiktoken.model. */
 static bool read_and_use(hd_arena *a, hd_diags *d, const char *data, size_t n) {
     static const char usual[] =
         "Hello  w\xc3\xb6rld\xff <s>\xe2\x82\xac 1234\n\n\t'll x\xcc\x81\xcc\xa3";
     const char *nul = memchr(data, 0, n);
     const size_t file = nul ? (size_t)(nul - data) : n;
-    const tokenizer *t = tokenizer_read(a, d, fuzz_write("tokenizer.json", data, file));
+    const tokenizer *t = n && memchr("{[ \n", data[0], 4)
+                             ? tokenizer_read(a, d, fuzz_write("tokenizer.json", data, file))
+                             : read_tiktoken(a, d, data, file);
     if (!t) return false;
     use(a, t, usual, sizeof usual - 1);
     if (nul) use(a, t, nul + 1, n - file - 1);

@@ -283,4 +283,5 @@ def main():
         json.dump(expected, f, ensure_ascii=True, separators=(",", ":"))
 
 
-main()
+if __name__ == "__main__":
+    main()

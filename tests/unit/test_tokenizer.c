@@ -1,5 +1,6 @@
-/* Tokenizers against what the tokenizers library says (tests/tools/make_tokenizers.py made
- * tests/text): ids of a hard corpus, texts of ids, and how patterns cut texts. */
+/* Tokenizers against what the tokenizers and tiktoken libraries say (tests/tools/make_tokenizers.py
+ * and make_tiktoken.py made tests/text): ids of a hard corpus, texts of ids, and how patterns cut
+ * texts. */
 #include <criterion/criterion.h>
 #include <string.h>
 
@@ -9,11 +10,15 @@
 
 TestSuite(tokenizer, .init = open_arena, .fini = close_arena, .timeout = 60);
 
-static json_t *expected(void) {
+static json_t *expected_in(const char *file) {
     json_error_t e;
-    json_t *root = json_load_file(TEST_DATA "/text/expected.json", JSON_ALLOW_NUL, &e);
+    json_t *root = json_load_file(file, JSON_ALLOW_NUL, &e);
     cr_assert(root, "%s", e.text);
     return root;
+}
+
+static json_t *expected(void) {
+    return expected_in(TEST_DATA "/text/expected.json");
 }
 
 static string from_hex(const char *hex) {
@@ -138,6 +143,20 @@ Test(tokenizer, like_the_library) {
     json_t *want;
     json_object_foreach(json_object_get(root, "tokenizers"), name, want) {
         const tokenizer *t = open_tokenizer(name);
+        try_corpus(name, t, json_object_get(root, "corpus"), want);
+        try_drawn(name, t, json_object_get(want, "drawn"));
+    }
+    json_decref(root);
+}
+
+Test(tokenizer, like_tiktoken) {
+    json_t *root = expected_in(TEST_DATA "/text/expected_tiktoken.json");
+    const char *name;
+    json_t *want;
+    json_object_foreach(json_object_get(root, "tokenizers"), name, want) {
+        const char *folder = hd_printf(arena, TEST_DATA "/text/%s", name);
+        const tokenizer *t = tokenizer_read_tiktoken(arena, &diags, folder);
+        cr_assert(t, "%s: %s", name, said());
         try_corpus(name, t, json_object_get(root, "corpus"), want);
         try_drawn(name, t, json_object_get(want, "drawn"));
     }

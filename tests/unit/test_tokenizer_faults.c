@@ -190,3 +190,105 @@ Test(tokenizer_faults, backtracking) {
     memset(text, 'a', sizeof text - 1);
     cr_expect_not(tokenizer_encode(t, arena, text, sizeof text - 1, true, &ids));
 }
+
+/* ---- tiktoken.model ---------------------------------------------------------------------------
+ */
+
+#define KIMI "\"auto_map\": {\"AutoTokenizer\": [\"tokenization_kimi.TikTokenTokenizer\", null]}"
+
+static void write_text(const char *name, const char *text) {
+    cr_assert(hd_write_file(arena, &diags, in_folder(name), text, strlen(text)));
+}
+
+static tokenizer *read_tiktoken(const char *model, const char *config) {
+    hd_diags_init(&diags, arena);
+    write_text("tiktoken.model", model);
+    write_text("tokenizer_config.json", config);
+    return tokenizer_read_tiktoken(arena, &diags, hd_path_dir(arena, in_folder("x")));
+}
+
+/* Every byte but the last `without` ones, 0 to 255, and then these lines. */
+static const char *bytes_and(size_t without, const char *lines) {
+    static const char letters[] =
+        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    hd_text t;
+    hd_text_init(&t, arena);
+    for (size_t i = 0; i < 256 - without; i++)
+        hd_text_f(&t, "%c%c== %zu\n", letters[i >> 2], letters[(i & 3) << 4], i);
+    hd_text_add(&t, lines);
+    return t.at;
+}
+
+static void model_lines_refused(size_t without, const char *lines, const char *words) {
+    const char *config = "{" KIMI ", \"added_tokens_decoder\": {}}";
+    cr_expect_null(read_tiktoken(bytes_and(without, lines), config), "%s", lines);
+    cr_expect(strstr(said(), words), "%s\n%swants: %s", lines, said(), words);
+}
+
+static void config_refused(const char *config, const char *words) {
+    cr_expect_null(read_tiktoken(bytes_and(0, ""), config), "%s", config);
+    cr_expect(strstr(said(), words), "%s\n%swants: %s", config, said(), words);
+}
+
+Test(tokenizer_faults, tiktoken_lines) {
+    const tokenizer *t = read_tiktoken(bytes_and(0, "YWI= 256\r\n"), "{" KIMI "}");
+    cr_assert_null(t);
+    t = read_tiktoken(bytes_and(0, "YWI= 256\n"),
+                      "{" KIMI ", \"added_tokens_decoder\": {\"257\": {\"content\": \"[EOS]\"}}}");
+    cr_assert(t, "%s", said());
+    cr_expect_eq(t->n_ids, 257 + 258);
+    cr_expect_str_eq(t->tokens[257].at, "[EOS]");
+    cr_expect_str_eq(t->tokens[258].at, "<|reserved_token_258|>");
+    model_lines_refused(0, "YWI=\n", "257:1: error: this is no token in base64");
+    model_lines_refused(0, "YWI 256\n", "no token in base64");
+    model_lines_refused(0, "Y=I= 256\n", "no token in base64");
+    model_lines_refused(0, "Y*I= 256\n", "no token in base64");
+    model_lines_refused(0, "==== 256\n", "no token in base64");
+    model_lines_refused(0, " 256\n", "no token in base64");
+    model_lines_refused(0, "YWI= \n", "its rank is no number");
+    model_lines_refused(0, "YWI= 256 1\n", "its rank is no number");
+    model_lines_refused(0, "YWI= 2x\n", "its rank is no number");
+    model_lines_refused(0, "YWI= -1\n", "its rank is no number");
+    model_lines_refused(0, "YWI= 257\n", "its rank is not 256");
+    model_lines_refused(0, "YWI= 0\n", "its rank is not 256");
+    model_lines_refused(0, "YWI= 99999999999999999999\n", "its rank is no");
+    model_lines_refused(0, "YQ== 256\n", "this token stands there twice");
+    model_lines_refused(1, "", "the byte 0xff is no token");
+    model_lines_refused(256, "", "the byte 0x00 is no token");
+}
+
+Test(tokenizer_faults, tiktoken_config) {
+    config_refused("[]", "must be an object");
+    config_refused("{}", "it is not said which code cuts texts");
+    config_refused("{\"auto_map\": {\"AutoTokenizer\": [\"a.B\", null]}}",
+                   "1:33: error: auto_map.AutoTokenizer[0]: the pattern that tokenizers of this");
+    config_refused("{" KIMI "}", "added_tokens_decoder: is missing");
+    config_refused("{" KIMI ", \"added_tokens_decoder\": []}", "must be an object");
+    config_refused("{" KIMI ", \"added_tokens_decoder\": {\"256\": 1}}", "must be an object");
+    config_refused("{" KIMI ", \"added_tokens_decoder\": {\"256\": {}}}", "content: is missing");
+    config_refused("{" KIMI ", \"added_tokens_decoder\": {\"256\": {\"content\": \"\"}}}",
+                   "is empty");
+    config_refused("{" KIMI ", \"added_tokens_decoder\": {\"256\": {\"content\": \"a\"}, \"257\": "
+                   "{\"content\": \"a\"}}}",
+                   "257.content: stands twice");
+    config_refused("{" KIMI ", \"added_tokens_decoder\": {\"255\": {\"content\": \"a\"}}}",
+                   "ids of special tokens are 256 to 513");
+    config_refused("{" KIMI ", \"added_tokens_decoder\": {\"514\": {\"content\": \"a\"}}}",
+                   "ids of special tokens are 256 to 513");
+    cr_assert_eq(unlink(in_folder("tokenizer_config.json")), 0);
+    hd_diags_init(&diags, arena);
+    cr_expect_null(
+        tokenizer_read_tiktoken(arena, &diags, hd_path_dir(arena, in_folder("tiktoken.model"))));
+    cr_expect(strstr(said(), "tokenizer_config.json'"), "%s", said());
+}
+
+/* The code that cuts texts is data here: where it is there, it must say the same. */
+Test(tokenizer_faults, tiktoken_code) {
+    const char *config = "{\"auto_map\": {\"AutoTokenizer\": "
+                         "\"repo/name--tokenization_kimi.TikTokenTokenizer\"}, "
+                         "\"added_tokens_decoder\": {}}";
+    cr_assert(read_tiktoken(bytes_and(0, ""), config), "%s", said());
+    write_text("tokenization_kimi.py", "pat_str = r'\\p{N}'\n");
+    config_refused(config, "it does not cut texts by the pattern that is known");
+    cr_assert_eq(unlink(in_folder("tokenization_kimi.py")), 0);
+}
