@@ -511,7 +511,7 @@ int hadal_check_target(hadal_session *s, const hadal_target *t) {
     const hadal_target all = target_of(t);
     hcg_target found;
     const bool ok = api_need_program(s, &all) &&
-                    hcg_find_target(&s->program->options, s->arena, &s->diags, &found);
+                    hcg_find_variants(&s->program->options, s->arena, &s->diags, &found);
     API_LEAVE(s, ok);
 }
 

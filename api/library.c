@@ -129,7 +129,7 @@ static const char *what_levels_ask_for(const api_library *l) {
     hd_text_init(&text, a);
     for (size_t i = 0; i < l->info->n_levels; i++) {
         hcg_target t;
-        if (!hcg_find_target(&(hcg_options){.cpu = l->info->levels[i]}, a, &none, &t)) continue;
+        if (!hcg_find_variants(&(hcg_options){.cpu = l->info->levels[i]}, a, &none, &t)) continue;
         const uint64_t need = hcg_level_features(&t.variants.at[0].level), lacks = need & ~have;
         const uint64_t withheld = need & ~hrt_permitted(hrt_cpuid_here(), need);
         hd_text_f(&text, "%slevel %s: %s %s", text.n ? "; " : "", l->info->levels[i],

@@ -5,10 +5,6 @@
  * before LLVM sees them. What is left are defects inside LLVM ("cannot select"): its fatal handler
  * is replaced, for threads that are inside hcg_generate, by a jump back out. LLVM's state is
  * unknown then, so the context is abandoned, not freed. */
-#include <llvm-c/Analysis.h>
-#include <llvm-c/Error.h>
-#include <llvm-c/ErrorHandling.h>
-#include <llvm-c/Transforms/PassBuilder.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdio.h>
@@ -65,6 +61,7 @@ static void add_flag(hcg_llvm *l, const char *name, unsigned value) {
 
 hcg_llvm *hcg_llvm_new(hd_arena *a, hd_diags *d, const hcg_target *t, const char *name,
                        LLVMCodeGenOptLevel level) {
+    if (!hcg_llvm_open(d)) return NULL;
     hcg_llvm *l = hd_new(a, hcg_llvm);
     hd_arena_defer(a, free_llvm, l);
     l->diags = d;

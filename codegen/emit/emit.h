@@ -7,8 +7,7 @@
 #ifndef HCG_EMIT_H
 #define HCG_EMIT_H
 
-#include <llvm-c/Core.h>
-
+#include "codegen/emit/llvm.h"
 #include "codegen/program.h"
 #include "support/machine.h"
 

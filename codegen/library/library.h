@@ -2,10 +2,6 @@
 #ifndef HCG_LIBRARY_H
 #define HCG_LIBRARY_H
 
-#include <llvm-c/Core.h>
-#include <llvm-c/DebugInfo.h>
-#include <llvm-c/TargetMachine.h>
-
 #include "codegen/emit/emit.h"
 
 /* ---- target.c -------------------------------------------------------------------------------- */
@@ -35,7 +31,10 @@ const hcg_level *hcg_best_level(const char *arch, uint64_t features);
 uint64_t hcg_level_features(const hcg_level *level);
 /* Known features by name, " " between. */
 const char *hcg_feature_names(hd_arena *a, uint64_t features);
-/* Refuses triples and CPUs that cannot be compiled for, with the nearest names. */
+/* Refuses triples and CPUs that cannot be compiled for, with the nearest names. Asks nothing of
+ * LLVM: the triple is as it was given, and a "native" CPU has its name from the options alone. */
+bool hcg_find_variants(const hcg_options *o, hd_arena *a, hd_diags *d, hcg_target *out);
+/* The same with the triple and the CPU as LLVM calls them: what code is made for. */
 bool hcg_find_target(const hcg_options *o, hd_arena *a, hd_diags *d, hcg_target *out);
 
 /* ---- describe.c ------------------------------------------------------------------------------ */

@@ -2,8 +2,6 @@
  *
  * What a variant may use comes from the tables and, for "native", from CPUID's answers alone. A
  * CPU's name only chooses for which pipeline LLVM schedules. */
-#include <llvm-c/TargetMachine.h>
-#include <pthread.h>
 #include <string.h>
 
 #include "codegen/contract/backend.h"
@@ -67,17 +65,6 @@ const char *hcg_feature_names(hd_arena *a, uint64_t features) {
 }
 
 /* ---- triples --------------------------------------------------------------------------------- */
-static void initialise_llvm(void) {
-    LLVMInitializeX86TargetInfo();
-    LLVMInitializeX86Target();
-    LLVMInitializeX86TargetMC();
-    LLVMInitializeX86AsmPrinter();
-    LLVMInitializeAArch64TargetInfo();
-    LLVMInitializeAArch64Target();
-    LLVMInitializeAArch64TargetMC();
-    LLVMInitializeAArch64AsmPrinter();
-}
-
 #if defined(__x86_64__)
 #define HERE "x86_64"
 #elif defined(__aarch64__)
@@ -86,16 +73,8 @@ static void initialise_llvm(void) {
 #error "Hadal makes code for x86-64 and aarch64, and runs there"
 #endif
 
-static const char *normal_triple(hd_arena *a, const char *triple) {
-    char *normal = LLVMNormalizeTargetTriple(triple ? triple : HERE "-linux-gnu");
-    const char *copy = hd_strdup(a, normal);
-    LLVMDisposeMessage(normal);
-    return copy;
-}
-
 const char *hcg_arch(hd_arena *a, const char *triple) {
-    const char *normal = normal_triple(a, triple);
-    const char *arch = hd_strndup(a, normal, strcspn(normal, "-"));
+    const char *arch = triple ? hd_strndup(a, triple, strcspn(triple, "-")) : HERE;
     return strcmp(arch, "arm64") == 0 ? "aarch64" : arch;
 }
 
@@ -104,24 +83,15 @@ bool hcg_is_foreign(const char *arch) {
 }
 
 static bool find_triple(const hcg_options *o, hd_arena *a, hd_diags *d, hcg_target *t) {
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
-    pthread_once(&once, initialise_llvm);
-    t->triple = normal_triple(a, o->triple);
-    t->arch = hcg_arch(a, o->triple);
-    const char *arch = t->arch;
-    char *error = NULL;
-    bool known = strcmp(arch, "x86_64") == 0 || strcmp(arch, "aarch64") == 0;
+    const char *arch = t->arch = hcg_arch(a, o->triple);
+    t->triple = o->triple ? o->triple : HERE "-linux-gnu";
+    const bool known = strcmp(arch, "x86_64") == 0 || strcmp(arch, "aarch64") == 0;
     if (!known || !strstr(t->triple, "linux")) {
         hd_err(d, HD_E_TARGET, HD_NOWHERE, "no code can be made for the target \"%s\"", o->triple)
             ->hint = "targets: x86_64-linux-gnu, aarch64-linux-gnu";
         return false;
     }
-    LLVMTargetRef target;
-    if (LLVMGetTargetFromTriple(t->triple, &target, &error) == 0) return true;
-    hd_err(d, HD_E_TARGET, HD_NOWHERE, "LLVM has no target \"%s\"", t->triple)->cause =
-        hd_strdup(a, error);
-    LLVMDisposeMessage(error);
-    return false;
+    return true;
 }
 
 /* ---- variants -------------------------------------------------------------------------------- */
@@ -168,11 +138,7 @@ static void add_cpu(hd_arena *a, hcg_target *t, const char *name, uint64_t featu
 
 /* LLVM's name for the CPU, unless it is that of an older one: hypervisors mask model numbers, and
  * LLVM then takes, for example, a Granite Rapids for a Rocket Lake, which lacks what it has. */
-static const char *trusted_name(const hcg_options *o, hd_arena *a, const char *arch,
-                                uint64_t features) {
-    char *found = o->cpuid ? NULL : LLVMGetHostCPUName();
-    const char *name = o->cpuid ? o->host_cpu : hd_strdup(a, found);
-    if (found) LLVMDisposeMessage(found);
+static const char *trusted_name(const char *name, const char *arch, uint64_t features) {
     const cpu *row = name ? find_cpu(arch, name) : NULL;
     return row && !(features & ~parse_features(row->features)) ? row->name : NULL;
 }
@@ -187,7 +153,7 @@ static bool add_native(const hcg_options *o, hd_arena *a, hd_diags *d, hcg_targe
     const hrt_cpuid *cpuid = o->cpuid ? o->cpuid : hrt_cpuid_here();
     hrt_machine here = hrt_detect(cpuid);
     here.features = hrt_permitted(cpuid, here.features);
-    add_cpu(a, t, trusted_name(o, a, t->arch, here.features), here.features);
+    add_cpu(a, t, trusted_name(o->host_cpu, t->arch, here.features), here.features);
     hd_known(t->variants.at);
     hd_machine *m = &t->variants.at[0].level.machine;
     *m = hd_machine_or(here.facts, *m);
@@ -242,7 +208,7 @@ static const hcg_level *levels_on(hd_arena *a, hd_machine machine, size_t *n) {
     return out;
 }
 
-static bool find_variants(const hcg_options *o, hd_arena *a, hd_diags *d, hcg_target *t) {
+static bool choose_variants(const hcg_options *o, hd_arena *a, hd_diags *d, hcg_target *t) {
     const char *cpu_name = o->cpu;
     size_t n;
     const hcg_level *levels = levels_on(a, o->machine, &n);
@@ -260,12 +226,28 @@ static bool find_variants(const hcg_options *o, hd_arena *a, hd_diags *d, hcg_ta
     return true;
 }
 
-bool hcg_find_target(const hcg_options *o, hd_arena *a, hd_diags *d, hcg_target *out) {
+bool hcg_find_variants(const hcg_options *o, hd_arena *a, hd_diags *d, hcg_target *out) {
     *out = (hcg_target){0};
-    if (!find_triple(o, a, d, out) || !find_variants(o, a, d, out)) return false;
+    if (!find_triple(o, a, d, out) || !choose_variants(o, a, d, out)) return false;
     for (size_t i = 0; i < out->variants.n; i++)
         out->variants.at[i].level.machine =
             hd_machine_or(o->machine, out->variants.at[i].level.machine);
+    return true;
+}
+
+/* A string that LLVM made. */
+static const char *taken(hd_arena *a, char *made) {
+    const char *copy = hd_strdup(a, made);
+    LLVMDisposeMessage(made);
+    return copy;
+}
+
+bool hcg_find_target(const hcg_options *o, hd_arena *a, hd_diags *d, hcg_target *out) {
+    hcg_options here = *o;
+    if (!hcg_llvm_open(d)) return false;
+    if (!o->cpuid) here.host_cpu = taken(a, LLVMGetHostCPUName());
+    if (!hcg_find_variants(&here, a, d, out)) return false;
+    out->triple = taken(a, LLVMNormalizeTargetTriple(out->triple));
     return true;
 }
 

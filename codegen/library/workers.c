@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 
 typedef struct crew {
     void (*work)(void *, size_t, size_t);
@@ -54,36 +55,66 @@ void hcg_each_item(size_t workers, size_t n,
 
 /* ---- in order -------------------------------------------------------------------------------- */
 typedef struct line {
-    void (*make)(void *, size_t, size_t), (*put)(void *, size_t, size_t);
-    void *context;
-    size_t next; /* item that is to be put */
+    const hcg_in_order *all;
+    size_t made, put; /* items that were begun; that are behind us */
+    bool putting;     /* somebody does */
+    size_t waiting;   /* workers */
+    bool *ready;      /* of each place: its item is made, and not put */
     pthread_mutex_t lock;
     pthread_cond_t moved;
 } line;
 
-/* Items are taken in order: whoever has the next one to be put waits for nobody. */
+/* The next item if it is made and nobody else puts. Like all below, called and left with the lock.
+ */
+static bool put_next(line *l) {
+    const hcg_in_order *all = l->all;
+    const size_t place = l->put % all->places;
+    if (l->putting || !l->ready[place]) return false;
+    l->putting = true;
+    pthread_mutex_unlock(&l->lock);
+    all->put(all->context, place, l->put);
+    pthread_mutex_lock(&l->lock);
+    l->ready[place] = l->putting = false;
+    l->put++;
+    if (l->waiting) pthread_cond_broadcast(&l->moved);
+    return true;
+}
+
+/* One more if there is a place for it. */
+static bool make_next(line *l, size_t worker) {
+    const hcg_in_order *all = l->all;
+    if (l->made == all->n || l->made - l->put == all->places) return false;
+    const size_t item = l->made++, place = item % all->places;
+    pthread_mutex_unlock(&l->lock);
+    all->make(all->context, worker, place, item);
+    pthread_mutex_lock(&l->lock);
+    l->ready[place] = true;
+    return true;
+}
+
+/* Whoever made the last items need not put them: who makes the one before, or puts it, goes on. */
 static void make_and_put(void *context, size_t worker, size_t item) {
     line *l = context;
-    l->make(l->context, worker, item);
+    (void)item;
     pthread_mutex_lock(&l->lock);
-    while (l->next != item)
+    for (;;) {
+        if (put_next(l) || make_next(l, worker)) continue;
+        if (l->made == l->all->n) break;
+        l->waiting++;
         pthread_cond_wait(&l->moved, &l->lock);
-    pthread_mutex_unlock(&l->lock);
-    l->put(l->context, worker, item);
-    pthread_mutex_lock(&l->lock);
-    l->next++;
-    pthread_cond_broadcast(&l->moved);
+        l->waiting--;
+    }
     pthread_mutex_unlock(&l->lock);
 }
 
-void hcg_each_in_order(size_t workers, size_t n, void (*make)(void *, size_t, size_t),
-                       void (*put)(void *, size_t, size_t), void *context) {
-    line l = {.make = make,
-              .put = put,
-              .context = context,
+void hcg_each_in_order(const hcg_in_order *all) {
+    bool ready[HCG_MOST_PLACES] = {false};
+    line l = {.all = all,
+              .ready = ready,
               .lock = PTHREAD_MUTEX_INITIALIZER,
               .moved = PTHREAD_COND_INITIALIZER};
-    hcg_each_item(workers, n, make_and_put, &l);
+    const size_t workers = all->workers < all->n ? all->workers : all->n;
+    hcg_each_item(workers, workers, make_and_put, &l);
     pthread_mutex_destroy(&l.lock);
     pthread_cond_destroy(&l.moved);
 }

@@ -48,11 +48,6 @@ typedef struct batch {
         failed; /* the first part that has a number which cannot be stored; parts.n: none */
 } batch;
 
-typedef struct worker { /* what one thread needs */
-    uint8_t *chunk;     /* of the file, that it makes */
-    uint8_t *rows;      /* of a panel */
-} worker;
-
 typedef struct packer {
     hd_diags *d;
     hd_output *out;
@@ -62,9 +57,10 @@ typedef struct packer {
     uint64_t reported;
     uint8_t to[HRT_WEIGHTS_DATA];
     uint64_t chunk_size;
-    size_t n_workers;
-    worker *workers;
-    batch waiting; /* tensors to be put */
+    size_t n_workers, n_chunks;
+    uint8_t **rows;  /* of a panel, for each thread */
+    uint8_t **chunk; /* of the file */
+    batch waiting;   /* tensors to be put */
     hd_arena *of_waiting;
 } packer;
 
@@ -97,10 +93,11 @@ static void put_zeros_to(packer *p, uint64_t offset) {
 
 /* ---- matrices and rows -------------------------------------------------------------------------
  *
- * Tensors are made in chunks, which do not depend on each other: threads make them, and put each
- * into the file when those before it are there. One thread writes while others make the next ones,
- * of the next tensors as well: most are a few chunks, and threads that met behind each of them
- * would wait for whoever writes its last.
+ * Tensors are made in chunks, which do not depend on each other: threads make them, and one of them
+ * puts what is made into the file, in order, while others make the next ones, of the next tensors
+ * as well: most are a few chunks, and threads that met behind each of them would wait for whoever
+ * writes its last. Making a chunk takes more or less than writing one: there are more of them than
+ * threads, so that none waits for the other soon.
  */
 static size_t part_of(const batch *b, size_t chunk) {
     size_t low = 0, high = b->parts.n - 1;
@@ -129,30 +126,29 @@ typedef struct putting { /* what threads share */
     batch *b;
 } putting;
 
-static void make_chunk(void *context, size_t worker, size_t item) {
+static void make_chunk(void *context, size_t worker, size_t place, size_t item) {
     const putting *all = context;
     batch *b = all->b;
     const size_t which = part_of(b, item);
     const part *c = &b->parts.at[which];
     const uint64_t first = (item - c->first) * c->each, n = units_of(c, first);
-    const struct worker *own = &all->p->workers[worker];
+    uint8_t *chunk = all->p->chunk[place], *rows = all->p->rows[worker];
     bool ok = true;
     if (which > b->failed) return;
-    if (!c->in_panels) ok = hcg_convert(&c->t, first, n, c->form.dtype, own->chunk);
+    if (!c->in_panels) ok = hcg_convert(&c->t, first, n, c->form.dtype, chunk);
     for (uint64_t i = 0; c->in_panels && ok && i < n; i++)
-        ok = hcg_make_panel(&c->t, &c->form, (first + i) * c->form.rows, own->rows,
-                            own->chunk + i * c->size);
+        ok = hcg_make_panel(&c->t, &c->form, (first + i) * c->form.rows, rows, chunk + i * c->size);
     if (!ok) note_failure(b, which);
 }
 
-static void put_chunk(void *context, size_t worker, size_t item) {
+static void put_chunk(void *context, size_t place, size_t item) {
     const putting *all = context;
     const batch *b = all->b;
     const part *c = &b->parts.at[part_of(b, item)];
     const uint64_t first = (item - c->first) * c->each;
     if (b->failed < b->parts.n) return;
     if (first == 0 && c->begin) put_zeros_to(all->p, c->begin);
-    put(all->p, all->p->workers[worker].chunk, (size_t)(units_of(c, first) * c->size));
+    put(all->p, all->p->chunk[place], (size_t)(units_of(c, first) * c->size));
 }
 
 static void add_part(const packer *p, hd_arena *a, batch *b, const hir_weight *w,
@@ -181,7 +177,12 @@ static void add_part(const packer *p, hd_arena *a, batch *b, const hir_weight *w
 static const part *put_batch(packer *p, batch *b) {
     putting all = {p, b};
     b->failed = b->parts.n;
-    hcg_each_in_order(p->n_workers, b->chunks, make_chunk, put_chunk, &all);
+    hcg_each_in_order(&(hcg_in_order){.workers = p->n_workers,
+                                      .places = p->n_chunks,
+                                      .n = b->chunks,
+                                      .make = make_chunk,
+                                      .put = put_chunk,
+                                      .context = &all});
     return b->failed < b->parts.n ? &b->parts.at[b->failed] : NULL;
 }
 
@@ -197,7 +198,7 @@ typedef struct slot {
     const hir_weight *w;
 } slot;
 
-/* Each thread's workspace; a chunk holds at least one panel of the longest rows. */
+/* Chunks, and each thread's workspace; a chunk holds at least one panel of the longest rows. */
 static void allocate_chunks(packer *p, hd_arena *a, const slot *slots, size_t n) {
     p->chunk_size = CHUNK;
     for (size_t i = 0; i < n; i++) {
@@ -207,11 +208,13 @@ static void allocate_chunks(packer *p, hd_arena *a, const slot *slots, size_t n)
         const uint64_t bytes = hcg_bytes_of_panel(&f, (uint64_t)w->type.dim[w->type.rank - 1]);
         if (bytes > p->chunk_size) p->chunk_size = bytes;
     }
-    p->workers = hd_new_array(a, worker, p->n_workers);
-    for (size_t i = 0; i < p->n_workers; i++) {
-        p->workers[i].chunk = hd_alloc(a, p->chunk_size / HRT_ALIGN + 1, HRT_ALIGN);
-        p->workers[i].rows = hd_alloc(a, HCG_PANEL_WORKSPACE / HRT_ALIGN, HRT_ALIGN);
-    }
+    p->n_chunks = 2 * p->n_workers;
+    p->chunk = hd_new_array(a, uint8_t *, p->n_chunks);
+    p->rows = hd_new_array(a, uint8_t *, p->n_workers);
+    for (size_t i = 0; i < p->n_chunks; i++)
+        p->chunk[i] = hd_alloc(a, p->chunk_size / HRT_ALIGN + 1, HRT_ALIGN);
+    for (size_t i = 0; i < p->n_workers; i++)
+        p->rows[i] = hd_alloc(a, HCG_PANEL_WORKSPACE / HRT_ALIGN, HRT_ALIGN);
 }
 
 /* ---- the file ------------------------------------------------------------------------------ */

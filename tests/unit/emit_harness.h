@@ -132,10 +132,6 @@ static inline hcg_llvm *llvm_for(bench *b, const hcg_level *level) {
     const hcg_target target = {.triple =
                                    x86 ? "x86_64-unknown-linux-gnu" : "aarch64-unknown-linux-gnu",
                                .arch = level->arch};
-    LLVMInitializeX86TargetInfo(), LLVMInitializeAArch64TargetInfo();
-    LLVMInitializeX86Target(), LLVMInitializeAArch64Target();
-    LLVMInitializeX86TargetMC(), LLVMInitializeAArch64TargetMC();
-    LLVMInitializeX86AsmPrinter(), LLVMInitializeAArch64AsmPrinter();
     hcg_llvm *l = hcg_llvm_new(b->arena, &b->diags, &target, "test", LLVMCodeGenLevelDefault);
     if (l) return l;
     fprintf(stderr, "%s\n", bench_errors(b));
