@@ -20,11 +20,13 @@
 #include "support/packed.h"
 
 enum {
-    CHUNK = 1 << 20,          /* bytes that a thread makes at a time */
+    CHUNK = 1 << 18,          /* bytes that a thread makes at a time */
+    AHEAD = 8,                /* chunks for each thread */
     ROWS_BYTES = 4 << 20,     /* of rows that are not in the checkpoint as they are, made at once */
     PROGRESS_STEP = 64 << 20, /* bytes between two reports */
     BATCH = 256,              /* tensors that threads go through without meeting */
 };
+_Static_assert(HCG_MOST_PLACES / HCG_MOST_WORKERS >= AHEAD, "each has a place");
 
 static bool is_panel(const hir_weight *w) {
     return w->layout != HIR_LAYOUT_ROWS && hir_has_matrices(w->type);
@@ -96,8 +98,8 @@ static void put_zeros_to(packer *p, uint64_t offset) {
  * Tensors are made in chunks, which do not depend on each other: threads make them, and one of them
  * puts what is made into the file, in order, while others make the next ones, of the next tensors
  * as well: most are a few chunks, and threads that met behind each of them would wait for whoever
- * writes its last. Making a chunk takes more or less than writing one: there are more of them than
- * threads, so that none waits for the other soon.
+ * writes its last. Making a chunk takes more or less time than writing one: many small ones for
+ * each thread let both go on for longer than few large ones of the same size together.
  */
 static size_t part_of(const batch *b, size_t chunk) {
     size_t low = 0, high = b->parts.n - 1;
@@ -208,7 +210,7 @@ static void allocate_chunks(packer *p, hd_arena *a, const slot *slots, size_t n)
         const uint64_t bytes = hcg_bytes_of_panel(&f, (uint64_t)w->type.dim[w->type.rank - 1]);
         if (bytes > p->chunk_size) p->chunk_size = bytes;
     }
-    p->n_chunks = 2 * p->n_workers;
+    p->n_chunks = AHEAD * p->n_workers;
     p->chunk = hd_new_array(a, uint8_t *, p->n_chunks);
     p->rows = hd_new_array(a, uint8_t *, p->n_workers);
     for (size_t i = 0; i < p->n_chunks; i++)
