@@ -8,7 +8,9 @@
  * cut short.
  * In a range, tile by tile: the scores of the tile's keys, the softmax step, the values. A head's
  * keys are one stream of memory and its values another; whoever reads asks for what comes later in
- * the same stream, so that memory is not idle while there is arithmetic, nor where a tile begins.
+ * the same stream. Of one token, each step of scores asks for its share of the tile's values as
+ * well, and each step of values for its share of the keys behind them, both into the L2: several
+ * passes over a tile, for several heads, would leave memory idle in all but the first.
  *
  * Scores: a block of keys meets a few query heads, one accumulator per pair, then a tree of
  * shuffles and adds leaves each pair's sum in a lane of its own.
@@ -145,13 +147,13 @@ static unsigned at_most_group(const hcg_key_tile *t, unsigned most, unsigned lea
 }
 
 /* Query heads and vectors of columns of the values' sums: as many as registers hold. Values that
- * come from memory are read by rows as long as can be; those that scores have read, by as many
- * heads as can be. */
+ * come from memory are read by rows as long as can be; those that scores have asked for, by more
+ * heads, and those that scores have read, by as many heads as can be. */
 static unsigned value_heads(const hcg_emit *e, const hcg_key_tile *t) {
     if (has_few_sums(e, t)) return at_most_group(t, 4, 1);
     if (e->level->lanes < 16) return 2;
     if (t->small_batch) return 4;
-    return at_most_group(t, t->a->one_row ? HCG_MOST_HEADS : 2, 2);
+    return at_most_group(t, t->a->one_row ? HCG_MOST_HEADS : t->next ? 4 : 2, 2);
 }
 
 static unsigned value_vectors(const hcg_emit *e, const hcg_key_tile *t) {
@@ -229,6 +231,36 @@ static LLVMValueRef score_share(hcg_emit *e, const hcg_key_tile *t, const block 
     return next_rows(e, t, hcg_mul_const(e, number, s.score_steps * s.score_bytes));
 }
 
+/* Step `number` of `steps` that ask for all of a tile's rows in c asks for its lines, of `bytes`
+ * that there are from `from` on; the last line takes the place of those behind it. */
+static void prefetch_step(hcg_emit *e, const hcg_key_tile *t, const hcg_cache *c, LLVMValueRef from,
+                          LLVMValueRef bytes, LLVMValueRef number, int64_t steps) {
+    const int64_t whole = t->most * c->width * (int64_t)hir_dtype_bytes(c->dtype);
+    const int64_t each = divide_up(whole, steps);
+    LLVMValueRef last = hcg_sub(e, bytes, hcg_i64(e, LINE)), at = hcg_mul_const(e, number, each);
+    for (int64_t i = 0; i < each; i += LINE) {
+        LLVMValueRef line = hcg_smaller(e, hcg_add(e, at, hcg_i64(e, i)), last);
+        hcg_prefetch_l2(e, hcg_at(e, e->i8, from, line), 0);
+    }
+}
+
+/* Of the tile's values, in iteration `at` of the dot products of a block of keys with the heads
+ * from `head` on. Blocks of keys come one after the other, so that a tile that is cut short asks
+ * for as many rows as it has. */
+static void prefetch_values(hcg_emit *e, const hcg_key_tile *t, const block *b, LLVMValueRef head,
+                            LLVMValueRef at) {
+    const hcg_cache *v = &t->a->v;
+    const int64_t heads = score_heads(e, t), keys = score_keys_of(e, t);
+    const int64_t passes = divide_up(t->a->per_group, heads), steps = t->a->n / CHUNK;
+    LLVMValueRef pass = LLVMBuildUDiv(e->b, head, hcg_i64(e, heads), "");
+    LLVMValueRef number = LLVMBuildUDiv(e->b, b->first, hcg_i64(e, keys), "");
+    number = hcg_add(e, hcg_mul_const(e, number, passes), pass);
+    number =
+        hcg_add(e, hcg_mul_const(e, number, steps), LLVMBuildUDiv(e->b, at, hcg_i64(e, CHUNK), ""));
+    LLVMValueRef bytes = hcg_mul_const(e, t->count, v->width * (int64_t)hir_dtype_bytes(v->dtype));
+    prefetch_step(e, t, v, t->values, bytes, number, t->most / keys * passes * steps);
+}
+
 /* What a step of a dot product multiplies: `valid` elements from `at` on. */
 typedef struct step {
     LLVMValueRef q, row; /* of the first head and of the first key, at `at` */
@@ -300,6 +332,7 @@ static void dot_products(hcg_emit *e, const hcg_key_tile *t, const block *b, LLV
     for (unsigned i = 0; i < pairs; i++)
         acc[i] = l.carried[i];
     if (next) prefetch_share(e, next, LLVMBuildUDiv(e->b, l.index, hcg_i64(e, CHUNK), ""), bytes);
+    if (t->next) prefetch_values(e, t, b, head, l.index);
     for (int64_t j = 0; j < CHUNK; j += step)
         dot_step(e, t, b, q, row, heads, hcg_add(e, l.index, hcg_i64(e, j)), j, step, acc);
     hcg_loop_end(e, &l, acc);
@@ -400,6 +433,20 @@ static LLVMValueRef value_share(hcg_emit *e, const hcg_key_tile *t, const column
     return next_rows(e, t, hcg_add(e, number, hcg_i64(e, scores)));
 }
 
+/* Of the keys that are read next, with row `row` of the values that meet the heads from `head` on.
+ */
+static void prefetch_keys(hcg_emit *e, const hcg_key_tile *t, const columns *c, LLVMValueRef head,
+                          LLVMValueRef row) {
+    const int64_t heads = value_heads(e, t), width = (int64_t)e->level->lanes * value_vectors(e, t);
+    const int64_t passes = divide_up(t->a->per_group, heads);
+    LLVMValueRef number = LLVMBuildUDiv(e->b, c->at, hcg_i64(e, width), "");
+    number = hcg_mul_const(e, number, passes);
+    number = hcg_add(e, number, LLVMBuildUDiv(e->b, head, hcg_i64(e, heads), ""));
+    number = hcg_add(e, hcg_mul_const(e, number, t->most), row);
+    prefetch_step(e, t, &t->a->k, t->next, t->next_bytes, number,
+                  divide_up(t->a->m, width) * passes * t->most);
+}
+
 /* The weight of a head, at `weights` of the first, in all lanes. */
 static LLVMValueRef load_weight(hcg_emit *e, LLVMValueRef weights, LLVMValueRef key, unsigned h) {
     LLVMValueRef at = hcg_at(e, e->f32, weights, hcg_i64(e, h * HCG_LD_SCORES));
@@ -449,6 +496,7 @@ static void add_values(hcg_emit *e, const hcg_key_tile *t, LLVMValueRef head, un
     LLVMValueRef row = hcg_at(e, elem, t->values, hcg_mul_const(e, l.index, v->width));
     row = hcg_at(e, elem, row, c->at);
     if (next) prefetch_share(e, next, l.index, shares_of(e, t).value_bytes);
+    if (t->next) prefetch_keys(e, t, c, head, l.index);
     multiply_value(e, t, c, heads, row, scores, l.index, l.carried, acc);
     hcg_loop_end(e, &l, acc);
     for (unsigned i = 0; i < heads * c->n; i++)
@@ -556,21 +604,11 @@ void hcg_tile_softmax(hcg_emit *e, const hcg_key_tile *t) {
     hcg_loop_end(e, &l, NULL);
 }
 
-/* ---- a range of keys ------------------------------------------------------------------------- */
-/* Keys from .. to of a head: one of its ranges. */
-static void emit_range(hcg_emit *e, hcg_key_tile *t, LLVMValueRef range, LLVMValueRef from,
-                       LLVMValueRef to) {
-    const hcg_attention *a = t->a;
-    hcg_start_range(e, t, range);
-    hcg_loop l = hcg_loop_begin(e, from, to, hcg_i64(e, t->most), "tile", 0, NULL);
-    t->first = l.index;
-    t->count = hcg_smaller(e, hcg_sub(e, to, l.index), hcg_i64(e, t->most));
-    t->keys = hcg_cache_row(e, a, &a->k, t->group, l.index);
-    t->values = hcg_cache_row(e, a, &a->v, t->group, l.index);
-    hcg_tile_scores(e, t);
-    hcg_tile_softmax(e, t);
-    hcg_tile_values(e, t);
-    hcg_loop_end(e, &l, NULL);
+/* Scores and values of one token ask for each other's rows where dot products have whole steps; a
+ * small batch has as many passes as tokens, and its arithmetic takes longer than memory. Rows that
+ * are keys and values have shares of their own (shares_of). */
+static bool asks_ahead(const hcg_key_tile *t) {
+    return !t->a->one_row && !t->small_batch && t->a->n >= CHUNK;
 }
 
 /* ---- columns --------------------------------------------------------------------------------- */
@@ -596,7 +634,44 @@ typedef struct key_ranges { /* of a head: range 0 begins `skipped` ranges behind
     hcg_key_tile *t;
     hcg_ranged_head h;
     LLVMValueRef skipped, seen; /* seen: the first position that is */
+    LLVMValueRef left;          /* columns from this head's first on */
 } key_ranges;
+
+/* What is read after the tile: the head's next keys, or the first ones of the next head; nothing
+ * behind the last of the columns. */
+static void find_next_keys(hcg_emit *e, const key_ranges *k, LLVMValueRef range, LLVMValueRef to) {
+    hcg_key_tile *t = k->t;
+    const hcg_attention *a = t->a;
+    LLVMValueRef one = hcg_i64(e, 1), at = hcg_add(e, t->first, hcg_i64(e, t->most));
+    LLVMValueRef same_range = LLVMBuildICmp(e->b, LLVMIntSLT, at, to, "");
+    LLVMValueRef more = LLVMBuildICmp(e->b, LLVMIntSLT, hcg_add(e, range, one), k->left, "");
+    LLVMValueRef any = LLVMBuildOr(e->b, same_range, more, "");
+    LLVMValueRef same_head = LLVMBuildICmp(e->b, LLVMIntSLT, at, hcg_frame_c(e), "");
+    LLVMValueRef group = LLVMBuildSelect(e->b, same_head, t->group, hcg_add(e, t->group, one), "");
+    at = LLVMBuildSelect(e->b, same_head, at, k->seen, "");
+    t->next = hcg_cache_row(e, a, &a->k, group, at);
+    LLVMValueRef rows = hcg_smaller(e, hcg_sub(e, hcg_frame_c(e), at), hcg_i64(e, t->most));
+    rows = LLVMBuildSelect(e->b, any, rows, hcg_i64(e, 0), "");
+    t->next_bytes = hcg_mul_const(e, rows, a->k.width * (int64_t)hir_dtype_bytes(a->k.dtype));
+}
+
+/* Keys from .. to of a head: one of its ranges. */
+static void emit_range(hcg_emit *e, const key_ranges *k, LLVMValueRef range, LLVMValueRef from,
+                       LLVMValueRef to) {
+    hcg_key_tile *t = k->t;
+    const hcg_attention *a = t->a;
+    hcg_start_range(e, t, range);
+    hcg_loop l = hcg_loop_begin(e, from, to, hcg_i64(e, t->most), "tile", 0, NULL);
+    t->first = l.index;
+    t->count = hcg_smaller(e, hcg_sub(e, to, l.index), hcg_i64(e, t->most));
+    t->keys = hcg_cache_row(e, a, &a->k, t->group, l.index);
+    t->values = hcg_cache_row(e, a, &a->v, t->group, l.index);
+    if (asks_ahead(t)) find_next_keys(e, k, range, to);
+    hcg_tile_scores(e, t);
+    hcg_tile_softmax(e, t);
+    hcg_tile_values(e, t);
+    hcg_loop_end(e, &l, NULL);
+}
 
 static void do_range(hcg_emit *e, void *with, LLVMValueRef range) {
     const key_ranges *k = with;
@@ -605,7 +680,7 @@ static void do_range(hcg_emit *e, void *with, LLVMValueRef range) {
     LLVMValueRef start = hcg_mul(e, window ? hcg_add(e, range, k->skipped) : range, keys);
     LLVMValueRef stop = hcg_smaller(e, hcg_add(e, start, keys), hcg_frame_c(e));
     k->t->partial = hcg_range_at(e, k->t, &k->h, range);
-    emit_range(e, k->t, range, window ? hcg_larger(e, start, k->seen) : start, stop);
+    emit_range(e, k, range, window ? hcg_larger(e, start, k->seen) : start, stop);
 }
 
 static void emit_columns(hcg_emit *e, hcg_key_tile *t) {
@@ -621,13 +696,14 @@ static void emit_columns(hcg_emit *e, hcg_key_tile *t) {
     k.h = (hcg_ranged_head){.group = l.index, .ranges = ranges, .partials = partials};
     k.h.partials = hcg_range_at(e, t, &k.h, column);
     t->group = l.index;
+    k.left = hcg_sub(e, e->c1, column);
     if (t->small_batch)
         gather_queries(e, t, &k.h);
     else
         t->q = hcg_at(e, e->f32, a->q, hcg_mul_const(e, l.index, a->per_group * a->n));
     if (t->q_pairs) hcg_pairs_take_queries(e, t);
     hcg_each_range(e, t, &k.h, hcg_larger(e, hcg_sub(e, e->c0, column), hcg_i64(e, 0)),
-                   hcg_smaller(e, hcg_sub(e, e->c1, column), ranges), do_range, &k);
+                   hcg_smaller(e, k.left, ranges), do_range, &k);
     hcg_loop_end(e, &l, NULL);
 }
 
@@ -635,12 +711,14 @@ static LLVMValueRef floats(hcg_emit *e, int64_t n) {
     return hcg_scratch(e, (uint64_t)n * 4);
 }
 
-/* Rows of a tile that are met from the L2, in a sixth of it: the next tile comes meanwhile, the one
- * before is still there, and sums and queries are met as often. Whole blocks of keys. */
+/* Rows of a tile that are met from the L2, in a sixth of it: the next tile (or the values of this
+ * one) comes meanwhile, the one before is still there, and sums and queries are met as often. Whole
+ * blocks of keys. */
 static int64_t rows_of_tile(const hcg_emit *e, const hcg_key_tile *t) {
     const hcg_attention *a = t->a;
     const int64_t keys = score_keys_of(e, t);
-    const int64_t row = a->k.width * (int64_t)hir_dtype_bytes(a->k.dtype);
+    const int64_t width = a->k.width > a->v.width ? a->k.width : a->v.width;
+    const int64_t row = width * (int64_t)hir_dtype_bytes(a->k.dtype);
     int64_t rows = TILE;
     while (rows > LEAST_ROWS && 6 * rows * row > (int64_t)e->level->machine.l2)
         rows /= 2;
@@ -651,7 +729,7 @@ static int64_t rows_of_tile(const hcg_emit *e, const hcg_key_tile *t) {
 void hcg_attention_decode(hcg_emit *e, const hcg_attention *a) {
     hcg_key_tile t = {.a = a, .heads = hcg_i64(e, a->per_group)};
     t.scores = floats(e, a->per_group * HCG_LD_SCORES);
-    t.most = a->one_row ? rows_of_tile(e, &t) : TILE;
+    t.most = a->one_row || asks_ahead(&t) ? rows_of_tile(e, &t) : TILE;
     if (hcg_rows_in_pairs(e, a)) hcg_pairs_begin(e, &t);
     emit_columns(e, &t);
 }

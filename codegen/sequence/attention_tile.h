@@ -14,14 +14,15 @@ enum {
 /* A tile of keys and the query heads that look at it. */
 typedef struct hcg_key_tile {
     const hcg_attention *a;
-    LLVMValueRef heads;        /* how many: per_group for each token */
-    bool small_batch;          /* heads is not a constant */
-    LLVMValueRef q, scores;    /* of the first of the heads: [heads][n], [..][HCG_LD_SCORES] */
-    LLVMValueRef partial;      /* likewise: O and state, hcg_partial_floats apart */
-    LLVMValueRef group;        /* key/value head */
-    LLVMValueRef keys, values; /* rows of the tile's first position */
-    LLVMValueRef first, count; /* its first position, and how many */
-    int64_t most;              /* the most that there are */
+    LLVMValueRef heads;            /* how many: per_group for each token */
+    bool small_batch;              /* heads is not a constant */
+    LLVMValueRef q, scores;        /* of the first of the heads: [heads][n], [..][HCG_LD_SCORES] */
+    LLVMValueRef partial;          /* likewise: O and state, hcg_partial_floats apart */
+    LLVMValueRef group;            /* key/value head */
+    LLVMValueRef keys, values;     /* rows of the tile's first position */
+    LLVMValueRef first, count;     /* its first position, and how many */
+    int64_t most;                  /* the most that there are */
+    LLVMValueRef next, next_bytes; /* rows of keys that are read after this tile; NULL: not known */
     LLVMValueRef q_pairs, p_pairs, q_row; /* bf16 of q and of weights (row_pairs.c); NULL: as f32 */
 } hcg_key_tile;
 

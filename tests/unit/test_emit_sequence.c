@@ -568,6 +568,25 @@ Test(emit_sequence, causal) {
     }
 }
 
+/* Of one token, steps of scores ask for values and steps of values for the next keys, where a row
+ * has whole steps. */
+Test(emit_sequence, rows_are_asked_for) {
+    const hcg_level *levels;
+    const size_t n = hcg_levels(&levels);
+    for (size_t i = 0; i < n; i++) {
+        if (strcmp(levels[i].arch, "x86_64") != 0) continue;
+        for (int64_t width = 24; width <= 64; width += 40) {
+            problem p;
+            build(&p, (shape){.t = 1, .heads = 8, .groups = 2, .n = width, .m = width}, 1);
+            const char *one =
+                assemble_kernel(&p.b, HIR_KERNEL_SEQUENCE, p.kernel, true, &levels[i]);
+            cr_assert(one, "%s", bench_errors(&p.b));
+            cr_expect_eq(strstr(one, "prefetcht1") != NULL, width == 64, "%s", levels[i].name);
+            discard(&p);
+        }
+    }
+}
+
 /* Levels of other machines: the code is generated, and calls nothing that is not there. */
 Test(emit_sequence, every_architecture) {
     const hcg_level *levels;
