@@ -84,8 +84,9 @@ static LLVMValueRef add_pairs(hcg_emit *e, LLVMValueRef a, LLVMValueRef b) {
 }
 
 /* Lanes without the bit `apart` of a, those with it of b, each plus the lane that differs in that
- * bit alone. Where vectors are two halves this crosses from one to the other in the last step only,
- * while each of add_pairs does. */
+ * bit alone. Half of it is blending, which is no work for ports that shuffle, and where vectors are
+ * two halves it crosses from one to the other in the last step only, while each of add_pairs does.
+ */
 static LLVMValueRef add_across(hcg_emit *e, LLVMValueRef a, LLVMValueRef b, unsigned apart) {
     LLVMValueRef own[MOST_LANES], other[MOST_LANES], swap[MOST_LANES];
     const unsigned lanes = e->level->lanes;
@@ -109,7 +110,7 @@ static LLVMValueRef sum_each(hcg_emit *e, LLVMValueRef *v, unsigned n) {
         v[i] = LLVMConstNull(e->vec);
     for (unsigned apart = 1; apart < lanes; apart *= 2)
         for (unsigned i = 0, pair = lanes / apart / 2; i < pair; i++)
-            v[i] = lanes == 8 ? add_across(e, v[2 * i], v[2 * i + 1], apart)
+            v[i] = lanes >= 8 ? add_across(e, v[2 * i], v[2 * i + 1], apart)
                               : add_pairs(e, v[2 * i], v[2 * i + 1]);
     return v[0];
 }
