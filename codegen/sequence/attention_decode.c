@@ -15,14 +15,15 @@
  *
  * Where values are columns of the rows of keys, and there are many heads, arithmetic is the limit:
  * rows are read from memory once and met from the L2 by eight heads at a time, while each step of
- * scores and values asks for its share of the tile that follows. Rows of bf16 may be met as words
- * of two elements (row_words.c).
+ * scores and values asks for its share of the tile that follows, whose pages are asked for at once
+ * before. Rows of bf16 may be met as words of two elements (row_words.c).
  */
 #include <float.h>
 #include <math.h>
 #include <string.h>
 
 #include "codegen/contract/matrix.h"
+#include "codegen/contract/stream.h"
 #include "codegen/emit/arithmetic.h"
 #include "codegen/sequence/attention_tile.h"
 
@@ -579,6 +580,7 @@ static void emit_range(hcg_emit *e, hcg_key_tile *t, LLVMValueRef range, LLVMVal
     t->count = hcg_smaller(e, hcg_sub(e, to, l.index), hcg_i64(e, t->most));
     t->keys = hcg_cache_row(e, a, &a->k, t->group, l.index);
     t->values = hcg_cache_row(e, a, &a->v, t->group, l.index);
+    if (a->one_row) hcg_translate_pages(e, hcg_at_byte(e, t->keys, tile_bytes(t)), tile_bytes(t));
     hcg_tile_scores(e, t);
     hcg_tile_softmax(e, t);
     hcg_tile_values(e, t);
