@@ -26,6 +26,13 @@ static void ask_for_pages(hcg_emit *e, LLVMValueRef at, int64_t pages) {
         hcg_prefetch_l2(e, at, (PAGES_AHEAD + i) * PAGE);
 }
 
+void hcg_translate_pages(hcg_emit *e, LLVMValueRef at, int64_t bytes) {
+    LLVMValueRef end = hcg_i64(e, bytes), page = hcg_i64(e, PAGE);
+    hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), end, page, "page", 0, NULL);
+    hcg_prefetch_l2(e, hcg_at(e, e->i8, at, l.index), 0);
+    hcg_loop_end(e, &l, NULL);
+}
+
 hcg_stream hcg_stream_begin(hcg_emit *e, const hcg_streamed *w, const char *name, unsigned n,
                             const LLVMValueRef *init) {
     LLVMValueRef zero = hcg_i64(e, 0), each = hcg_i64(e, w->each);

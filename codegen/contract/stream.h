@@ -36,4 +36,10 @@ hcg_stream hcg_stream_begin(hcg_emit *e, const hcg_streamed *w, const char *name
                             const LLVMValueRef *init);
 void hcg_stream_end(hcg_emit *e, hcg_stream *s, const LLVMValueRef *next);
 
+/* Asks for a line of each page that the bytes at `at` lie in, for readers that ask for the other
+ * lines while they compute. A prefetch waits for its page's address as a load does, and the
+ * instructions behind it soon wait, too: one page at a time that is a wait for each of them, all
+ * pages together it is as many walks of the page tables at once as the CPU can do. */
+void hcg_translate_pages(hcg_emit *e, LLVMValueRef at, int64_t bytes);
+
 #endif

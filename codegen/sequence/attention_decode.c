@@ -17,13 +17,15 @@
  *
  * Where values are columns of the rows of keys, and there are many heads, arithmetic is the limit:
  * rows are read from memory once and met from the L2 by eight heads at a time, while each step of
- * scores and values asks for its share of the tile that follows.
+ * scores and values asks for its share of the tile that follows, whose pages are asked for at once
+ * before. Rows of bf16 may be met as words of two elements (row_words.c).
  */
 #include <float.h>
 #include <math.h>
 #include <string.h>
 
 #include "codegen/contract/matrix.h"
+#include "codegen/contract/stream.h"
 #include "codegen/emit/arithmetic.h"
 #include "codegen/sequence/attention_tile.h"
 
@@ -86,8 +88,9 @@ static LLVMValueRef add_pairs(hcg_emit *e, LLVMValueRef a, LLVMValueRef b) {
 }
 
 /* Lanes without the bit `apart` of a, those with it of b, each plus the lane that differs in that
- * bit alone. Where vectors are two halves this crosses from one to the other in the last step only,
- * while each of add_pairs does. */
+ * bit alone. Half of it is blending, which is no work for ports that shuffle, and where vectors are
+ * two halves it crosses from one to the other in the last step only, while each of add_pairs does.
+ */
 static LLVMValueRef add_across(hcg_emit *e, LLVMValueRef a, LLVMValueRef b, unsigned apart) {
     LLVMValueRef own[MOST_LANES], other[MOST_LANES], swap[MOST_LANES];
     const unsigned lanes = e->level->lanes;
@@ -111,7 +114,7 @@ static LLVMValueRef sum_each(hcg_emit *e, LLVMValueRef *v, unsigned n) {
         v[i] = LLVMConstNull(e->vec);
     for (unsigned apart = 1; apart < lanes; apart *= 2)
         for (unsigned i = 0, pair = lanes / apart / 2; i < pair; i++)
-            v[i] = lanes == 8 ? add_across(e, v[2 * i], v[2 * i + 1], apart)
+            v[i] = lanes >= 8 ? add_across(e, v[2 * i], v[2 * i + 1], apart)
                               : add_pairs(e, v[2 * i], v[2 * i + 1]);
     return v[0];
 }
@@ -191,11 +194,15 @@ static int64_t keys_at_once(const hcg_key_tile *t) {
     return t->q_pairs ? 2 : 1;
 }
 
+static int64_t tile_bytes(const hcg_key_tile *t) {
+    return t->most * t->a->k.width * (int64_t)hir_dtype_bytes(t->a->k.dtype);
+}
+
 static shares shares_of(const hcg_emit *e, const hcg_key_tile *t) {
     const hcg_attention *a = t->a;
     const int64_t heads = score_heads(e, t), keys = score_keys_of(e, t);
     const int64_t columns = (int64_t)e->level->lanes * value_vectors(e, t);
-    const int64_t bytes = t->most * a->k.width * (int64_t)hir_dtype_bytes(a->k.dtype);
+    const int64_t bytes = tile_bytes(t);
     shares s = {.score_blocks = t->most / keys, .score_steps = a->n / CHUNK};
     const int64_t scores = divide_up(a->per_group, heads) * s.score_blocks * s.score_steps;
     s.value_steps = t->most / keys_at_once(t);
@@ -209,9 +216,7 @@ static shares shares_of(const hcg_emit *e, const hcg_key_tile *t) {
 
 /* `offset` bytes into the rows behind the tile. */
 static LLVMValueRef next_rows(hcg_emit *e, const hcg_key_tile *t, LLVMValueRef offset) {
-    const hcg_cache *k = &t->a->k;
-    LLVMValueRef end = hcg_i64(e, t->most * k->width);
-    return hcg_at(e, e->i8, hcg_at(e, hcg_element(e, k->dtype), t->keys, end), offset);
+    return hcg_at(e, e->i8, hcg_at_byte(e, t->keys, tile_bytes(t)), offset);
 }
 
 static void prefetch_share(hcg_emit *e, LLVMValueRef from, LLVMValueRef step, int64_t bytes) {
@@ -266,6 +271,7 @@ typedef struct step {
     LLVMValueRef q, row; /* of the first head and of the first key, at `at` */
     LLVMValueRef some;   /* NULL: as many as a vector has */
     int64_t offset;      /* at, less whole chunks */
+    unsigned half;       /* of words: elements at even places, or at odd ones */
 } step;
 
 static LLVMValueRef load_query(hcg_emit *e, const hcg_key_tile *t, const step *s, unsigned h) {
@@ -275,6 +281,7 @@ static LLVMValueRef load_query(hcg_emit *e, const hcg_key_tile *t, const step *s
 static LLVMValueRef load_key(hcg_emit *e, const hcg_key_tile *t, const step *s, unsigned i) {
     const hcg_cache *k = &t->a->k;
     LLVMValueRef place = hcg_at(e, hcg_element(e, k->dtype), s->row, hcg_i64(e, i * k->width));
+    if (t->words) return hcg_load_words(e, place, s->half);
     LLVMValueRef key = hcg_load(e, k->dtype, place, s->some);
     if (!s->some && !t->a->one_row) prefetch_after(e, k, place, s->offset);
     return key;
@@ -311,13 +318,16 @@ static void dot_step(hcg_emit *e, const hcg_key_tile *t, const block *b, LLVMVal
     }
     s.q = hcg_at(e, e->f32, q, at);
     multiply_step(e, t, b, heads, &s, acc);
+    if (!t->words) return;
+    s.q = hcg_at(e, e->f32, s.q, hcg_i64(e, e->level->lanes)), s.half = 1;
+    multiply_step(e, t, b, heads, &s, acc);
 }
 
 /* acc[head * keys + key] = lane-wise products, summed over n */
 static void dot_products(hcg_emit *e, const hcg_key_tile *t, const block *b, LLVMValueRef head,
                          unsigned heads, LLVMValueRef *acc) {
     const int64_t n = t->a->n, whole = n / CHUNK * CHUNK;
-    const int64_t step = (int64_t)e->level->lanes * (t->q_pairs ? 2 : 1);
+    const int64_t step = (int64_t)e->level->lanes * (t->q_pairs || t->words ? 2 : 1);
     unsigned pairs = heads * b->keys;
     LLVMValueRef at = hcg_mul_const(e, head, n);
     LLVMValueRef q = t->q_pairs ? hcg_at(e, e->i16, t->q_pairs, at) : hcg_at(e, e->f32, t->q, at);
@@ -456,7 +466,10 @@ static LLVMValueRef load_weight(hcg_emit *e, LLVMValueRef weights, LLVMValueRef 
 static LLVMValueRef load_value(hcg_emit *e, const hcg_key_tile *t, const columns *c,
                                LLVMValueRef row, unsigned i) {
     const hcg_cache *v = &t->a->v;
-    LLVMValueRef place = hcg_at(e, hcg_element(e, v->dtype), row, hcg_i64(e, i * e->level->lanes));
+    const unsigned first = t->words ? i / 2 * 2 : i;
+    LLVMValueRef at = hcg_i64(e, first * e->level->lanes);
+    LLVMValueRef place = hcg_at(e, hcg_element(e, v->dtype), row, at);
+    if (t->words) return hcg_load_words(e, place, i % 2);
     LLVMValueRef x = hcg_load(e, v->dtype, place, i + 1 == c->n ? c->valid : NULL);
     if (!t->a->one_row) prefetch_after(e, v, place, i * e->level->lanes);
     return x;
@@ -667,6 +680,7 @@ static void emit_range(hcg_emit *e, const key_ranges *k, LLVMValueRef range, LLV
     t->keys = hcg_cache_row(e, a, &a->k, t->group, l.index);
     t->values = hcg_cache_row(e, a, &a->v, t->group, l.index);
     if (asks_ahead(t)) find_next_keys(e, k, range, to);
+    if (a->one_row) hcg_translate_pages(e, hcg_at_byte(e, t->keys, tile_bytes(t)), tile_bytes(t));
     hcg_tile_scores(e, t);
     hcg_tile_softmax(e, t);
     hcg_tile_values(e, t);
@@ -702,6 +716,7 @@ static void emit_columns(hcg_emit *e, hcg_key_tile *t) {
     else
         t->q = hcg_at(e, e->f32, a->q, hcg_mul_const(e, l.index, a->per_group * a->n));
     if (t->q_pairs) hcg_pairs_take_queries(e, t);
+    if (t->words) hcg_words_take_queries(e, t);
     hcg_each_range(e, t, &k.h, hcg_larger(e, hcg_sub(e, e->c0, column), hcg_i64(e, 0)),
                    hcg_smaller(e, k.left, ranges), do_range, &k);
     hcg_loop_end(e, &l, NULL);
@@ -731,6 +746,7 @@ void hcg_attention_decode(hcg_emit *e, const hcg_attention *a) {
     t.scores = floats(e, a->per_group * HCG_LD_SCORES);
     t.most = a->one_row || asks_ahead(&t) ? rows_of_tile(e, &t) : TILE;
     if (hcg_rows_in_pairs(e, a)) hcg_pairs_begin(e, &t);
+    if (hcg_rows_in_words(e, a)) hcg_words_begin(e, &t);
     emit_columns(e, &t);
 }
 

@@ -24,6 +24,8 @@ typedef struct hcg_key_tile {
     int64_t most;                  /* the most that there are */
     LLVMValueRef next, next_bytes; /* rows of keys that are read after this tile; NULL: not known */
     LLVMValueRef q_pairs, p_pairs, q_row; /* bf16 of q and of weights (row_pairs.c); NULL: as f32 */
+    bool words; /* rows are met as words, q and O are in their order (row_words.c) */
+    LLVMValueRef q_words;
 } hcg_key_tile;
 
 /* scores[head][s] = scale q . k_s of the tile */
@@ -49,6 +51,17 @@ void hcg_pair_values(hcg_emit *e, LLVMValueRef weights, LLVMValueRef row, LLVMVa
                      unsigned heads, unsigned vectors, LLVMValueRef *acc);
 /* The columns of two vectors of acc in order again. */
 void hcg_pair_columns(hcg_emit *e, LLVMValueRef *acc);
+
+/* ---- rows of bf16 as words (row_words.c) ----------------------------------------------------- */
+/* Is the level faster at rows of bf16 as words of two? What is said below is for such. */
+bool hcg_rows_in_words(const hcg_emit *e, const hcg_attention *a);
+/* Takes scratch; then, for each head of rows, q becomes a copy in the order of words. */
+void hcg_words_begin(hcg_emit *e, hcg_key_tile *t);
+void hcg_words_take_queries(hcg_emit *e, hcg_key_tile *t);
+/* Of a vector of words at `place` the elements at even places (half 0) or at odd ones, as f32. */
+LLVMValueRef hcg_load_words(hcg_emit *e, LLVMValueRef place, unsigned half);
+/* A head's result in the order of words becomes one in its own order. */
+void hcg_words_in_order(hcg_emit *e, const hcg_attention *a, LLVMValueRef out);
 
 /* ---- ranges of keys (ranges.c) --------------------------------------------------------------- */
 typedef struct hcg_partial { /* what a query head leaves of a range */

@@ -96,8 +96,9 @@ void hcg_finish_heads(hcg_emit *e, const hcg_key_tile *t, const hcg_ranged_head 
     hcg_loop l = hcg_each_head(e, t);
     const hcg_partial all = hcg_partial_of(e, t, h->partials, l.index);
     LLVMValueRef number = hcg_head_number(e, t, h->group, l.index);
-    hcg_softmax_end(e, all.state, all.o, a->m,
-                    hcg_at(e, e->f32, a->out, hcg_mul_const(e, number, a->m)));
+    LLVMValueRef out = hcg_at(e, e->f32, a->out, hcg_mul_const(e, number, a->m));
+    hcg_softmax_end(e, all.state, all.o, a->m, out);
+    if (t->words) hcg_words_in_order(e, a, out);
     hcg_loop_end(e, &l, NULL);
 }
 

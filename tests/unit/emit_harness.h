@@ -239,6 +239,7 @@ static inline bool compile_kernel(bench *b, hir_kernel_kind kind, hir_id op, boo
 static inline const char *assemble_kernel(bench *b, hir_kernel_kind kind, hir_id op, bool one,
                                           const hcg_level *level) {
     hcg_program p = {.arena = b->arena, .m = b->m, .chunk = 512};
+    p.options.exact = b->exact;
     hcg_emit e = emit_for(b, &p, level);
     compiled c = {.k = kernel_of(b, kind, op, one)};
     const char *text = NULL;

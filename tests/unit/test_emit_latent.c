@@ -452,6 +452,54 @@ Test(emit_latent, rounded_to_pairs) {
     }
 }
 
+/* As words of two elements: several latents, heads that are no whole number of those that meet a
+ * row together, the latent at either end, a last block of fewer columns; a row or a latent that is
+ * no whole number of words in vectors is widened instead. */
+static void check_words(const hcg_level *level) {
+    static const shape shapes[] = {
+        {.t = 2, .past = 700, .heads = 8, .r = 512, .m = 64},
+        {.t = 3, .past = 300, .heads = 33, .r = 96, .m = 32, .latent_last = true},
+        {.t = 5, .past = 0, .heads = 5, .r = 32, .m = 0},
+        {.t = 1, .past = 401, .heads = 16, .r = 64, .m = 32, .window = 130, .softcap = 2},
+        {.t = 2, .past = 600, .heads = 12, .r = 160, .m = 64, .sink = SINK_BY_HEAD, .extent = 9},
+        {.t = 2, .past = 200, .heads = 6, .groups = 2, .r = 96, .m = 96, .latent_last = true},
+        {.t = 2, .past = 200, .heads = 4, .r = 48, .m = 16},
+        {.t = 2, .past = 200, .heads = 9, .r = 64, .m = 5},
+    };
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        shape s = shapes[i];
+        s.groups = s.groups ? s.groups : 1, s.dtype = HIR_BF16;
+        check_shape(s, level, 300 + i);
+    }
+}
+
+/* They are met so where they should be: nothing widens elements one by one. */
+static void expect_words(const hcg_level *level, int64_t m, bool words) {
+    problem p;
+    const shape s = {
+        .t = 1, .past = 9, .heads = 8, .groups = 1, .r = 64, .m = m, .dtype = HIR_BF16};
+    open_problem(&p, s, 1);
+    const char *text = assemble_kernel(&p.b, HIR_KERNEL_SEQUENCE, p.kernel, true, level);
+    cr_assert_not_null(text, "%s: %s", level->name, bench_errors(&p.b));
+    cr_expect_eq(strstr(text, "vpmovzxwd") == NULL, words, "%s, m = %ld", level->name, (long)m);
+    close_problem(&p);
+}
+
+static void check_words_of(const char *name) {
+    const hcg_level *level = level_named(name);
+    check_words(level);
+    expect_words(level, 32, true);
+    expect_words(level, 16, false);
+}
+
+Test(emit_latent, words_avx512bf16) {
+    check_words_of("avx512bf16");
+}
+
+Test(emit_latent, words_avx512) {
+    check_words_of("avx512");
+}
+
 static void check_level(const char *name) {
     const hcg_level *level = level_named(name);
     uint64_t s = 4711;
