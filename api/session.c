@@ -344,8 +344,12 @@ bool api_need_weights(hadal_session *s) {
 bool api_may_write(hadal_session *s, const char *path) {
     const char *read = hd_same_file(path, s->spec) ? s->spec : NULL;
     if (hd_same_file(path, s->weights_path)) read = s->weights_path;
-    for (size_t i = 0; s->weights_open && i < s->stored.list.n && !read; i++)
-        if (hd_same_file(path, s->stored.list.at[i].file)) read = s->stored.list.at[i].file;
+    const char *last = NULL; /* tensors of a file follow each other: the system is asked once */
+    for (size_t i = 0; s->weights_open && i < s->stored.list.n && !read; i++) {
+        const char *file = s->stored.list.at[i].file;
+        if (file != last && hd_same_file(path, file)) read = file;
+        last = file;
+    }
     if (!read) return true;
     hd_err(&s->diags, HD_E_USAGE, HD_NOWHERE, "'%s' is read here, and would be replaced", read)
         ->hint = "give the output another name";
