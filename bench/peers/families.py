@@ -5,14 +5,20 @@ Shapes are those of bench/specs (gpt_oss, qwen3_moe, gemma3n, ling), with random
 which both are packed. Each family is first built at a small size in f32, and the logits of both
 compared: a file that is another model ends the run. Then rounds as compare.py has them: each model has
 a process of its own, all but the one whose turn it is are stopped; a prefill, then single tokens
-behind it; figures are medians of rounds, ratios those of a round.
+behind it; figures are medians of rounds, ratios those of a round. Each round ends with the limits of
+the machine, and what a token reads of weights in each program is held against the read limit.
 
   families.py --hadal build/release/bin/hadal --families gpt_oss,ling --types bf16,q4
+  families.py --types bf16 --compile= --compile='--activations int8,bf16'
   PYTHONPATH=.../llama-cpp-python:.../gguf-py python3 families.py --work DIR --json out.json
 """
 import argparse
+import filecmp
 import json
 import os
+import re
+import shlex
+import shutil
 import statistics
 import tempfile
 
@@ -77,6 +83,9 @@ class Subject:
             self.spec, self.config = [self.folder], config
         self.shape = Tokens(self.config["vocab_size"])
 
+    def gguf(self, form):
+        return gguf_path(self.folder, self.family, form)
+
     def weights(self):
         path = os.path.join(self.folder, "weights.bf16.st")  # not the name of a folder's own weights
         if not os.path.exists(path):
@@ -84,12 +93,23 @@ class Subject:
             os.replace(f"{path}.part", path)
         return path
 
-    def library(self, kind):
-        path = os.path.join(self.folder, f"{self.family}_{kind}")
-        if not os.path.exists(f"{path}.weights"):
+    def library(self, kind, options=""):
+        """Again where hadal is newer. Most options leave the weights as they are, and such files are kept once."""
+        name = re.sub(r"[\W_]+", "_", f"{self.family}_{kind}_{options}").strip("_")
+        path, plain = (os.path.join(self.folder, x) for x in (name, f"{self.family}_{kind}"))
+        made = os.path.join(self.folder, f"lib{name}.so")
+        if not os.path.exists(made) or os.path.getmtime(made) < os.path.getmtime(shutil.which(self.a.hadal)):
             compare.run([self.a.hadal, "compile", *self.spec, "-w", self.weights(), "--weights-dtype", kind, "--target-cpu",
-                         "native", "-q", "-o", path])
+                         "native", "-q", *shlex.split(options), "-o", path])
+            ours, first = f"{path}.weights", f"{plain}.weights"
+            if path != plain and os.path.exists(first) and filecmp.cmp(ours, first, shallow=False):
+                os.link(first, f"{ours}.part")
+                os.replace(f"{ours}.part", ours)
         return path
+
+
+def gguf_path(folder, family, form):
+    return os.path.join(folder, f"{family}-{form}.gguf")
 
 
 class Tokens:
@@ -120,7 +140,7 @@ class LlamaFamily(Onward, models.Llama):
 
     def file(self, form, weights, folder, threads):
         family, config, checkpoint = weights
-        source, path = (os.path.join(folder, f"{family}-{x}.gguf") for x in ("bf16", form))
+        source, path = (gguf_path(folder, family, x) for x in ("bf16", form))
         if not os.path.exists(source):
             family_gguf.write(family, config, checkpoint, source)
         if not os.path.exists(path):
@@ -128,26 +148,29 @@ class LlamaFamily(Onward, models.Llama):
         return path
 
 
-def open_pair(a, subject, kind, entries):
-    """Hadal's process, then llama.cpp's; raises Missing."""
+def open_all(a, subject, kind, ways, entries):
+    """Hadal's processes, one for each way to compile, then llama.cpp's; raises Missing."""
     capacity = a.prefill + a.decode + 1
-    entries.append(compare.Entry("Hadal", True, HadalFamily, subject.library(kind), "Hadal", subject.shape, a.threads, capacity))
+    for path, options in [(subject.library(kind, options), options) for options in ways]:
+        entries.append(compare.Entry(options, True, HadalFamily, path, "Hadal", subject.shape, a.threads, capacity))
     made_of = (subject.family, subject.config, subject.weights())
     entries.append(compare.Entry("llama.cpp", True, LlamaFamily, FORMS[kind], made_of, subject.shape, a.threads, capacity,
                                  subject.folder))
 
 
 def difference(entries, n):
-    """Of rows after a prefill of n tokens and after one more, root mean square over that of Hadal's."""
-    ours, theirs = (e.worker.logits(0, n) + e.worker.logits(n, 1) for e in entries)
+    """Of the last entry's rows after a prefill of n tokens and after one more, and the first one's: root mean square over
+    that of the first one's."""
+    rows = [e.worker.logits(0, n) + e.worker.logits(n, 1) for e in entries]
+    ours, theirs = rows[0], rows[-1]
     return (sum((x - y) ** 2 for x, y in zip(ours, theirs)) / sum(x * x for x in ours)) ** 0.5
 
 
-def in_pair(a, family, kind, small, then):
-    """then(entries) with both open; what it gives."""
+def with_all(a, subject, kind, ways, then):
+    """then(entries) with all open; what it gives."""
     entries = []
     try:
-        open_pair(a, Subject(a, family, small), kind, entries)
+        open_all(a, subject, kind, ways, entries)
         return then(entries)
     finally:
         for e in entries:
@@ -156,26 +179,58 @@ def in_pair(a, family, kind, small, then):
 
 def check_same(a, family):
     most, tokens = SAME[family]
-    off = in_pair(a, family, "f32", True, lambda entries: difference(entries, min(tokens, a.prefill)))
+    off = with_all(a, Subject(a, family, True), "f32", [""], lambda entries: difference(entries, min(tokens, a.prefill)))
     if not off < most:
         compare.fail(f"{family}: Hadal and llama.cpp do not compute the same small model: logits differ by {off:.2g} of "
                      f"their size, more than {most}")
     return off
 
 
-def measured(a, entries):
+def limits(a, library):
+    """Of this moment: FLOP/s and bytes/s of the machine; and the bytes that a token behind nothing reads in this library."""
+    row = json.loads(compare.run([a.hadal, "bench", library, "--json", "--rounds", "1", "--threads", str(a.threads),
+                                  "--prefill", "1", "--decode", ""]))["rows"][0]
+    return {"fma": row["fma_limit"], "read": row["read_limit"], "bytes": row["bytes"]}
+
+
+def measured(a, subject, kind, entries):
+    """A row for each way to compile."""
+    *ours, llama = entries
     difference(entries, a.prefill)  # also the runs that warm up
+    libraries, seen = [subject.library(kind, e.name) for e in ours], []
+    theirs = family_gguf.read_by_a_token(subject.gguf(FORMS[kind]), subject.config)
+    read = [{"hadal": limits(a, x)["bytes"], "llama": theirs} for x in libraries]
     for r in range(a.rounds):
         for e in entries if r % 2 == 0 else reversed(entries):
             compare.measure(e, a)
-    ours, theirs = entries
-    row = {}
+        seen.append(limits(a, libraries[0]))
+    return [row_of(a, e, llama, x, seen) for e, x in zip(ours, read)]
+
+
+def row_of(a, hadal, llama, read, seen):
+    row = {"compile": hadal.name, "bytes": read, "limits": seen}
     for phase in a.phases:
-        ratios = [y / x for x, y in zip(ours.times[phase], theirs.times[phase])]
+        times = {"hadal": hadal.times[phase], "llama": llama.times[phase]}
+        ratios = [y / x for x, y in zip(times["hadal"], times["llama"])]
         n = a.prefill if phase == "prefill" else 1
-        row[phase] = {"hadal": n / statistics.median(ours.times[phase]), "llama": n / statistics.median(theirs.times[phase]),
-                      "ratio": compare.quartiles(ratios)}
+        row[phase] = {who: n / statistics.median(times[who]) for who in times}
+        row[phase]["ratio"] = compare.quartiles(ratios)
+        if phase == "decode":
+            row[phase]["share"] = {who: statistics.median(read[who] / t / x["read"] for t, x in zip(times[who], seen))
+                                   for who in times}
     return row
+
+
+def text_of(row, a):
+    text = f"{row['family']:10s} {row['type']:5s}" + (f" {row['compile']}" if row["compile"] else "")
+    for phase in a.phases:
+        r, q = row[phase], row[phase]["ratio"]
+        text += (f"  {phase} {r['hadal']:8.1f} and {r['llama']:8.1f} tok/s, "
+                 f"{q['median']:.2f} ({q['low']:.2f} .. {q['high']:.2f}) times as fast")
+    read, share, limit = row["bytes"], row["decode"]["share"], [x["read"] for x in row["limits"]]
+    return text + (f"; a token reads {read['hadal'] * 1e-6:.0f} and {read['llama'] * 1e-6:.0f} MB of weights, "
+                   f"{share['hadal']:.2f} and {share['llama']:.2f} of read ({min(limit) * 1e-9:.1f} .. "
+                   f"{max(limit) * 1e-9:.1f} GB/s)")
 
 
 def arguments():
@@ -183,6 +238,8 @@ def arguments():
     p.add_argument("--hadal", default="hadal", metavar="PATH", help="the compiler (hadal)")
     p.add_argument("--families", default=",".join(family_gguf.FAMILIES), metavar="LIST")
     p.add_argument("--types", default="bf16,q4", metavar="LIST", help="f32, bf16, q8, q4 (bf16,q4)")
+    p.add_argument("--compile", action="append", metavar="OPTIONS",
+                   help="options of hadal compile for Hadal's models; several times: more models, a line for each")
     p.add_argument("--threads", type=compare.number, default=2, metavar="N")
     p.add_argument("--prefill", type=compare.number, default=512, metavar="N", help="tokens, up to 512 (512)")
     p.add_argument("--decode", type=compare.number, default=8, metavar="N", help="tokens a round (8)")
@@ -195,9 +252,12 @@ def arguments():
     a = p.parse_args()
     a.families = compare.listed(a.families, list(family_gguf.FAMILIES), "family")
     a.types = compare.listed(a.types, list(FORMS), "type")
+    a.compile = a.compile or [""]
     a.phases = ("prefill", "decode")
     if a.prefill > 512:
         compare.fail(f"a prefill of {a.prefill}: up to 512")
+    if not shutil.which(a.hadal):
+        compare.fail(f"there is no {a.hadal}; --hadal PATH names the compiler")
     return a
 
 
@@ -210,17 +270,13 @@ def main():
             try:
                 print(f"{family}: small models differ by {check_same(a, family):.1e}", flush=True)
                 for kind in a.types if not a.check else ():
+                    subject = Subject(a, family, False)
                     if a.prepare:
-                        in_pair(a, family, kind, False, lambda entries: None)
+                        with_all(a, subject, kind, a.compile, lambda entries: None)
                         continue
-                    row = in_pair(a, family, kind, False, lambda entries: measured(a, entries))
-                    rows.append({"family": family, "type": kind, **row})
-                    text = f"{family:10s} {kind:5s}"
-                    for phase in a.phases:
-                        r, q = row[phase], row[phase]["ratio"]
-                        text += (f"  {phase} {r['hadal']:8.1f} and {r['llama']:8.1f} tok/s, "
-                                 f"{q['median']:.2f} ({q['low']:.2f} .. {q['high']:.2f}) times as fast")
-                    print(text, flush=True)
+                    for row in with_all(a, subject, kind, a.compile, lambda entries: measured(a, subject, kind, entries)):
+                        rows.append({"family": family, "type": kind, **row})
+                        print(text_of(rows[-1], a), flush=True)
             except Missing as e:
                 left_out.append({"family": family, "reason": str(e)})
                 print(f"{family} is left out: {e}", flush=True)

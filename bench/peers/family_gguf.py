@@ -195,6 +195,10 @@ def ling_header(w, config, gguf):
     w.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
 
 
+# Fields of config.json, of which each has one or none.
+CHOSEN = ("num_experts_per_tok",)
+COUNT = ("num_local_experts", "num_experts")
+
 # name: architecture of gguf, tensors, header
 FAMILIES = {
     "gpt_oss": ("GPT_OSS", gpt_oss_tensors, gpt_oss_header),
@@ -256,3 +260,17 @@ def write(family, config, checkpoint, path):
         w.write_tensor_data(np.ascontiguousarray(x))
     w.close()
     os.replace(path + ".part", path)
+
+
+def read_by_a_token(path, config):
+    """Bytes of weights that one token reads of a file: all but rows of embeddings, and of experts those that are chosen."""
+    import gguf
+
+    total = 0
+    tensors = {t.name: t for t in gguf.GGUFReader(path).tensors}
+    chosen, count = (next((config[k] for k in keys if k in config), 1) for keys in (CHOSEN, COUNT))
+    for name, t in tensors.items():
+        if name.startswith("per_layer_token_embd") or (name.startswith("token_embd") and "output.weight" in tensors):
+            continue
+        total += int(t.n_bytes) * (chosen if "_exps" in name else count) // count
+    return total
