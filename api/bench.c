@@ -167,7 +167,17 @@ static double once(subject *s, job j, int threads, int times) {
     return (now(waiting(s, threads)) - start) / times;
 }
 
-/* Fills caches and warms up; the number of runs a sample should take. 0: failed. */
+/* Calls until a session on ranks has found out how it computes beside exchanges, which takes it so
+ * many chunks (runtime/tiles.c). */
+static int calls_to_settle(const subject *s, job j) {
+    enum { CHUNKS = 4 };
+    const int64_t chunk = (int64_t)s->lib.info->max_chunk;
+    const int64_t each = chunk > 0 ? (j.tokens + chunk - 1) / chunk : 1;
+    return s->lib.s->comm && !j.decode ? (int)((CHUNKS + each - 1) / each) : 0;
+}
+
+/* Fills caches and warms up: the second call tells how long one takes. The number of runs a sample
+ * should take. 0: failed. */
 static int prepare(const bench_state *b, subject *s, job j, int threads) {
     const double enough = 0.05;
     const uint64_t before = resident_now();
@@ -180,6 +190,8 @@ static int prepare(const bench_state *b, subject *s, job j, int threads) {
     charge(s, before);
     const double first = once(s, j, threads, 1);
     if (first < 0) return 0;
+    for (int calls = 2; calls < calls_to_settle(s, j); calls++)
+        if (once(s, j, threads, 1) < 0) return 0;
     int64_t wanted = first < enough && first > 0 ? 1 + (int)(enough / first) : 1;
     return api_most_of_ranks(&s->lib, wanted, &wanted) ? (int)wanted : 0;
 }

@@ -213,6 +213,7 @@ struct machine {
     bool tiles;             /* there is a matrix unit */
     const hadal_comm *comm; /* of ranks that sample together; NULL: this process is alone */
     int64_t comm_timeout;
+    uint64_t cpus; /* machine_cpus_here, of ranks */
     samples at[LIMIT_COUNT];
 };
 
@@ -262,6 +263,7 @@ void machine_use(machine *m, int threads) {
 void machine_share(machine *m, const hadal_comm *c, int64_t timeout_ns) {
     m->comm = c;
     m->comm_timeout = timeout_ns;
+    m->cpus = machine_cpus_here();
 }
 
 int machine_threads(const machine *m) {
@@ -340,10 +342,12 @@ static double rate_for(machine *m, const loop *l, double seconds) {
  * rank has no such limit, or an exchange failed. */
 static double rate_of_ranks(machine *m, const loop *l) {
     const double turns = 0.03;
-    double lowest;
-    if (machine_lowest_of_ranks(m->comm, m->comm_timeout, 0, &lowest)) return 0; /* all begin */
+    const hadal_comm *c = m->comm;
+    double slowest;
+    if (machine_slowest_of_ranks(c, m->comm_timeout, m->cpus, 0, &slowest))
+        return 0; /* all begin */
     const double mine = is_there(m, l->kind) ? rate_for(m, l, turns) : 0;
-    return machine_lowest_of_ranks(m->comm, m->comm_timeout, mine, &lowest) ? 0 : lowest;
+    return machine_slowest_of_ranks(c, m->comm_timeout, m->cpus, mine, &slowest) ? 0 : slowest;
 }
 
 /* 0: there is none. */

@@ -42,7 +42,7 @@ machine *machine_open(int threads);
 void machine_close(machine *m);            /* NULL is allowed */
 void machine_use(machine *m, int threads); /* 1 to those that have memory; forgets all samples */
 /* From now on all ranks sample together, and have the same figures: those of the slowest, for which
- * the others wait. Ranks of one machine share its CPUs, its memory and its caches; what that leaves
+ * the others wait, or the mean of ranks that take turns on the same CPUs. Ranks of one machine share its CPUs, its memory and its caches; what that leaves
  * to each is seen only while all of them do the same. All make the same calls. Once an exchange has
  * failed there are no more samples. */
 void machine_share(machine *m, const hadal_comm *c, int64_t timeout_ns);

@@ -1,8 +1,10 @@
 #include "api/machine_ranks.h"
 
+#include <sched.h>
 #include <stdlib.h>
 
 #include "api/stats.h"
+#include "support/boot_id.h"
 #include "support/tell.h"
 
 /* words[i] = that of rank i. */
@@ -10,12 +12,48 @@ static int tell_all(const hadal_comm *c, int64_t timeout_ns, double word, double
     return hd_tell(c, hd_all_ranks(c), timeout_ns, &word, words, sizeof word);
 }
 
-int machine_lowest_of_ranks(const hadal_comm *c, int64_t timeout_ns, double mine, double *lowest) {
-    double words[HADAL_COMM_MAX_RANKS];
-    const int code = tell_all(c, timeout_ns, mine, words);
-    *lowest = code ? 0 : words[0];
-    for (int32_t i = 1; i < c->size && !code; i++)
-        if (words[i] < *lowest) *lowest = words[i];
+/* ---- rates ----------------------------------------------------------------------------------- */
+/* FNV-1a. */
+static uint64_t hash_bytes(uint64_t hash, const void *data, size_t n) {
+    const uint8_t *at = data;
+    for (size_t i = 0; i < n; i++)
+        hash = (hash ^ at[i]) * UINT64_C(0x100000001b3);
+    return hash;
+}
+
+uint64_t machine_cpus_here(void) {
+    char id[HD_BOOT_ID];
+    cpu_set_t cpus;
+    CPU_ZERO(&cpus);
+    (void)sched_getaffinity(0, sizeof cpus, &cpus); /* fails beyond 1024 CPUs: then all of them */
+    hd_read_boot_id(id);
+    const uint64_t machine = hash_bytes(UINT64_C(0xcbf29ce484222325), id, sizeof id);
+    return hash_bytes(machine, &cpus, sizeof cpus);
+}
+
+typedef struct share { /* of a rank in the CPUs that it may use */
+    uint64_t cpus;
+    double rate;
+} share;
+
+static double mean_on(uint64_t cpus, const share *all, int32_t ranks) {
+    double sum = 0;
+    int32_t n = 0;
+    for (int32_t i = 0; i < ranks; i++)
+        if (all[i].cpus == cpus) sum += all[i].rate, n++;
+    return n ? sum / n : 0;
+}
+
+int machine_slowest_of_ranks(const hadal_comm *c, int64_t timeout_ns, uint64_t cpus, double mine,
+                             double *slowest) {
+    const share word = {cpus, mine};
+    share all[HADAL_COMM_MAX_RANKS];
+    const int code = hd_tell(c, hd_all_ranks(c), timeout_ns, &word, all, sizeof word);
+    *slowest = 0;
+    for (int32_t i = 0; i < c->size && !code; i++) {
+        const double mean = all[i].rate > 0 ? mean_on(all[i].cpus, all, c->size) : 0;
+        if (i == 0 || mean < *slowest) *slowest = mean;
+    }
     return code;
 }
 

@@ -15,6 +15,7 @@
 
 #include "comm/exchange.h"
 #include "comm/slow_link.h"
+#include "support/boot_id.h"
 #include "support/clock.h"
 #include "support/tell.h"
 
@@ -221,26 +222,17 @@ const hadal_comm *hadal_mpi_comm(hadal_mpi *g) {
 }
 
 /* ---- slower than it is ----------------------------------------------------------------------- */
-enum { BOOT_ID = 40 };
-
-/* Which start of which machine this is: its clock is that of no other. */
-static void read_boot_id(char id[BOOT_ID]) {
-    memset(id, 0, BOOT_ID);
-    FILE *f = fopen("/proc/sys/kernel/random/boot_id", "r");
-    if (!f) return;
-    if (!fgets(id, BOOT_ID, f)) id[0] = 0;
-    fclose(f);
-}
-
+/* The clock of one machine, or of another start of it, is that of no other. */
 int hadal_mpi_slow(hadal_mpi *g, double bits_per_second, int64_t latency_ns, int64_t timeout_ns) {
-    char mine[BOOT_ID], all[HADAL_COMM_MAX_RANKS * BOOT_ID];
+    char mine[HD_BOOT_ID], all[HADAL_COMM_MAX_RANKS * HD_BOOT_ID];
     if (!g) return HADAL_COMM_ARGUMENT;
-    read_boot_id(mine);
+    hd_read_boot_id(mine);
     const hadal_comm *c = &g->exchange.interface;
-    const int rc = hd_tell(c, hd_all_ranks(c), timeout_ns, mine, all, BOOT_ID);
+    const int rc = hd_tell(c, hd_all_ranks(c), timeout_ns, mine, all, HD_BOOT_ID);
     if (rc) return rc;
     for (int r = 0; r < g->size; r++)
-        if (!mine[0] || memcmp(all + r * BOOT_ID, mine, BOOT_ID) != 0) return HADAL_COMM_ARGUMENT;
+        if (!mine[0] || memcmp(all + r * HD_BOOT_ID, mine, HD_BOOT_ID) != 0)
+            return HADAL_COMM_ARGUMENT;
     return comm_slow_down(&g->slow, &g->exchange, bits_per_second, latency_ns);
 }
 

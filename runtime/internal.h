@@ -129,20 +129,33 @@ void hrt_end_tile(const hrt_model *m, const hrt_side *side, const hrt_exchange *
                   void *staging, const hrt_place *chunk, hrt_tile tile);
 
 /* ---- tiles.c: how many of them pay ---- */
-/* What a session has measured, and from when `agreed` on all ranks of the group have the same. */
+/* A chunk all rows at once: of the steps of all overlaps, what the slowest rank computes and what
+ * an exchange takes that waits for no rank; and what both took, of all ranks together. */
+typedef struct hrt_whole {
+    int64_t compute_ns, exchange_ns, all_ns;
+} hrt_whole;
+
+/* What a session measures to find that out. */
 typedef struct hrt_figures {
-    int64_t chunks;                  /* that were measured: the last one counts */
-    int64_t tokens;                  /* of that one */
-    int64_t exchange_ns, compute_ns; /* of the steps of all overlaps */
-    int64_t latency_ns;              /* of a message */
-    bool agreed;
+    int64_t latency_ns; /* of a message */
+    int64_t tokens;     /* of the chunks that are compared: the longest that there were */
+    int64_t chunks;     /* of these so far */
+    int64_t now;        /* tiles of the chunk at hand, or that all in flight began with */
+    int64_t timed; /* tiles of one that is timed, 0: none is; and when that is over, `taken`, */
+    bool taken;    /* what it took this rank, for as long as the others have not been told */
+    int64_t exchange_ns, compute_ns;
+    /* The same on all ranks of the group: */
+    bool cold;               /* `whole` is of the first chunk, or of shorter ones */
+    hrt_whole whole;         /* all_ns 0: nothing is known */
+    int64_t tiles, tiled_ns; /* so many took that long, of all ranks together; 0: not tried */
 } hrt_figures;
-/* Do the ranks still have to find out how many tiles pay? */
-bool hrt_measures_tiles(const hrt_model *m, const hrt_side *side, const hrt_figures *f);
-/* Tiles of a chunk of so many tokens, 1: all rows at once. Ranks that have measured enough tell
- * each other; *code is the hadal_comm_result of that. */
+/* Is the chunk at hand to be timed? */
+bool hrt_times_chunk(const hrt_figures *f);
+/* Tiles of a chunk of so many tokens, 1: all rows at once. `begins`: it is the first of those in
+ * flight, and its first run of layers; then ranks that have timed one tell each other, and *code is
+ * the hadal_comm_result of that. The others go as that one does. */
 int64_t hrt_choose_tiles(const hrt_model *m, const hrt_side *side, hrt_figures *f, int64_t tokens,
-                         int *code);
+                         bool begins, int *code);
 
 /* Before a call of `n` tokens, which this rank refuses with `code` if that is an error: the ranks
  * tell each other, and HRT_OK means that all make the same call. */

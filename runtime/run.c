@@ -368,7 +368,7 @@ static int part_of_overlap(const hrt_model *m, uint32_t step) {
     return -1;
 }
 
-/* What thread 0 measures in a chunk that goes all rows at once. */
+/* What thread 0 measures in a chunk that is timed: beside exchanges, all is in one of the two. */
 typedef struct measure {
     hrt_figures *to; /* NULL: nothing */
     hrt_stopwatch watch;
@@ -382,33 +382,30 @@ static void measure_step(measure *s, const hrt_model *m, uint32_t step) {
     if (part >= 0) s->taken[part] += (int64_t)time;
 }
 
-static void end_measure(const measure *s, int64_t tokens) {
+static void end_measure(const measure *s) {
     if (!s->to) return;
-    s->to->chunks++;
-    s->to->tokens = tokens;
     s->to->compute_ns = s->taken[0];
     s->to->exchange_ns = s->taken[1];
+    s->to->taken = true;
 }
 
-static measure begin_measure(const worker *w, const hrt_job *j, const place *all) {
+static measure begin_measure(const worker *w, const hrt_job *j) {
     measure s = {0};
-    const bool wanted = w->index == 0 && all->tokens >= j->model->divide_from &&
-                        hrt_measures_tiles(j->model, j->side, j->figures);
-    if (!wanted) return s;
+    if (w->index != 0 || !hrt_times_chunk(j->figures)) return s;
     s.to = j->figures;
     (void)hrt_lap(&s.watch);
     return s;
 }
 
-/* In how many tiles overlaps of the chunk go, for all threads. False: the ranks could not tell each
- * other. */
-static bool choose_tiles(worker *w, crew *c, const place *all) {
+/* In how many tiles overlaps of the chunk go, for all threads; `begins`: as in hrt_choose_tiles.
+ * False: the ranks could not tell each other. */
+static bool choose_tiles(worker *w, crew *c, const place *all, bool begins) {
     const hrt_job *j = c->job;
     int code = HADAL_COMM_OK;
     if (j->model->n_overlaps == 0 || all->tokens < j->model->divide_from) return true;
     w->exchanges++;
     if (w->index == 0) {
-        c->tiles = hrt_choose_tiles(j->model, j->side, j->figures, all->tokens, &code);
+        c->tiles = hrt_choose_tiles(j->model, j->side, j->figures, all->tokens, begins, &code);
         hrt_set_failed(&c->failed, w->exchanges, code);
     }
     hrt_meet(w, c);
@@ -460,10 +457,10 @@ static bool walk_steps(worker *w, crew *c, const place *all, uint32_t from, uint
 }
 
 static bool run_chunk_of_rank(worker *w, crew *c, const place *all) {
-    if (!choose_tiles(w, c, all)) return false;
-    measure taken = begin_measure(w, c->job, all);
+    if (!choose_tiles(w, c, all, true)) return false;
+    measure taken = begin_measure(w, c->job);
     if (!walk_steps(w, c, all, 0, c->job->model->n_steps, &taken)) return false;
-    end_measure(&taken, all->tokens);
+    end_measure(&taken);
     return true;
 }
 
@@ -485,11 +482,12 @@ static place chunk_of(const stage *s, hrt_turn t) {
 static bool compute(stage *s, hrt_turn t, const place *at) {
     const hrt_run_of_layers *run = &s->c->job->model->runs[t.run];
     measure nothing = {0}, *taken = at->seat == 0 ? &s->taken : &nothing;
-    if (!choose_tiles(s->w, s->c, at)) return false;
-    if (at->seat == 0 && t.run == 0) s->taken = begin_measure(s->w, s->c->job, at);
+    const bool begins = at->seat == 0 && t.run == 0;
+    if (!choose_tiles(s->w, s->c, at, begins)) return false;
+    if (begins) s->taken = begin_measure(s->w, s->c->job);
     if (taken->to) (void)hrt_lap(&taken->watch);
     if (!walk_steps(s->w, s->c, at, run->work, run->send, taken)) return false;
-    if (t.run + 1 == s->p->runs) end_measure(taken, at->tokens);
+    if (t.run + 1 == s->p->runs) end_measure(taken);
     return true;
 }
 

@@ -1,11 +1,23 @@
-/* In how many tiles of rows a divided model computes beside its exchanges: as many as take least
- * (tile_time.h), of what the session itself measures in chunks that go all rows at once. Then the
- * ranks of the group tell each other, because all must choose the same number. */
+/* In how many tiles of rows a divided model computes beside its exchanges: as many as take least by
+ * the formula (tile_time.h), of what the session itself measures in chunks that go all rows at
+ * once; and none where a chunk so cut took no less time than one that was not. That happens where
+ * ranks have fewer CPUs than they are: none is free while a rank waits.
+ *
+ *     chunk   goes           what is known of it
+ *     0       all at once    figures for the formula, though weights come from disk and pages are
+ * new 1       in tiles       its time 2       all at once    its time; figures that hold 3       in
+ * tiles       only if there are to be more or fewer of them than before
+ *     ..      as took less
+ *
+ * Chunks 16, 32, 64 .. are timed again, and behind each of them one of the other kind: a time may
+ * have been disturbed, and links and CPUs become busy. What a rank has timed it tells the others
+ * before the next chunk, and all of them count with what all have told, since all must choose the
+ * same number. */
 #include "runtime/internal.h"
 #include "runtime/tile_time.h"
 #include "support/tell.h"
 
-enum { WARM_UP = 1 }; /* chunks: the first finds weights on disk and pages untouched */
+enum { FIRST_CHECK = 16 };
 
 typedef struct word { /* to the other ranks */
     int64_t exchange_ns, compute_ns, latency_ns;
@@ -16,24 +28,65 @@ static bool may_overlap(const hrt_model *m, const hrt_side *side) {
     return m->n_overlaps > 0 && m->tiles != 1 && c->start && c->advance && c->finish;
 }
 
-bool hrt_measures_tiles(const hrt_model *m, const hrt_side *side, const hrt_figures *f) {
-    return may_overlap(m, side) && m->tiles == 0 && !f->agreed;
+bool hrt_times_chunk(const hrt_figures *f) {
+    return f->timed && !f->taken;
 }
 
+/* ---- what the ranks have measured ------------------------------------------------------------ */
 /* A rank that waits for another counts that as exchange: the least of them waits least. */
-static int agree(const hrt_side *side, hrt_figures *f) {
+static hrt_whole whole_of(const word *all, int64_t ranks) {
+    hrt_whole w = {.compute_ns = all[0].compute_ns, .exchange_ns = all[0].exchange_ns};
+    for (int64_t r = 1; r < ranks; r++) {
+        if (all[r].compute_ns > w.compute_ns) w.compute_ns = all[r].compute_ns;
+        if (all[r].exchange_ns < w.exchange_ns) w.exchange_ns = all[r].exchange_ns;
+    }
+    return w;
+}
+
+static int64_t sum_of(const word *all, int64_t ranks) {
+    int64_t sum = 0;
+    for (int64_t r = 0; r < ranks; r++)
+        sum += all[r].compute_ns + all[r].exchange_ns;
+    return sum;
+}
+
+/* The chunk that was timed last counts for those like it. */
+static void learn(hrt_figures *f, const word *all, int64_t ranks) {
+    for (int64_t r = 0; r < ranks; r++)
+        if (all[r].latency_ns > f->latency_ns) f->latency_ns = all[r].latency_ns;
+    const int64_t sum = sum_of(all, ranks);
+    if (f->timed > 1) {
+        f->tiled_ns = sum;
+    } else {
+        f->cold = f->whole.all_ns == 0;
+        f->whole = whole_of(all, ranks);
+        f->whole.all_ns = sum;
+    }
+    f->timed = 0;
+    f->taken = false;
+}
+
+static int tell(const hrt_side *side, hrt_figures *f) {
     const word mine = {f->exchange_ns, f->compute_ns, f->latency_ns};
     word all[HADAL_COMM_MAX_RANKS];
     const int code = hd_tell(side->comm, side->group, side->timeout_ns, &mine, all, sizeof mine);
-    for (int32_t r = 0; !code && r < side->group.count; r++) {
-        if (all[r].exchange_ns < f->exchange_ns) f->exchange_ns = all[r].exchange_ns;
-        if (all[r].compute_ns > f->compute_ns) f->compute_ns = all[r].compute_ns;
-        if (all[r].latency_ns > f->latency_ns) f->latency_ns = all[r].latency_ns;
-    }
-    f->agreed = code == HADAL_COMM_OK;
+    if (!code) learn(f, all, side->group.count);
     return code;
 }
 
+/* Chunks are longer than those so far: what is known of these is a guess. */
+static void lengthen(hrt_figures *f, int64_t tokens) {
+    const double by = f->tokens ? (double)tokens / (double)f->tokens : 1;
+    f->whole.compute_ns = (int64_t)((double)f->whole.compute_ns * by);
+    f->whole.exchange_ns = (int64_t)((double)f->whole.exchange_ns * by);
+    f->whole.all_ns = (int64_t)((double)f->whole.all_ns * by);
+    f->cold = true;
+    f->tiles = f->tiled_ns = 0;
+    f->tokens = tokens;
+    f->chunks = f->whole.all_ns > 0;
+}
+
+/* ---- what follows from it -------------------------------------------------------------------- */
 static int64_t exchanges_of(const hrt_model *m) {
     int64_t n = 0;
     for (uint32_t i = 0; i < m->n_overlaps; i++) {
@@ -47,17 +100,58 @@ static int64_t best_of(const hrt_model *m, const hrt_figures *f, int64_t tokens)
     const double scale = (double)tokens / (double)f->tokens;
     return hrt_best_tiles(&(hrt_beside){.tokens = tokens,
                                         .ranks = (int64_t)m->ranks,
-                                        .compute = (double)f->compute_ns * scale,
-                                        .exchange = (double)f->exchange_ns * scale,
+                                        .compute = (double)f->whole.compute_ns * scale,
+                                        .exchange = (double)f->whole.exchange_ns * scale,
                                         .latency = (double)f->latency_ns,
                                         .exchanges = exchanges_of(m)});
 }
 
+static bool is_check(int64_t chunk) {
+    return chunk >= FIRST_CHECK && (chunk & (chunk - 1)) == 0;
+}
+
+static int64_t timed(hrt_figures *f, int64_t tiles) {
+    f->timed = tiles;
+    return tiles;
+}
+
+/* Which of the two took less. */
+static int64_t better(const hrt_figures *f) {
+    return f->tiled_ns < f->whole.all_ns ? f->tiles : 1;
+}
+
+/* Of a chunk as long as those that are compared. */
+static int64_t next_tiles(const hrt_model *m, hrt_figures *f) {
+    const int64_t chunk = f->chunks++;
+    if (f->whole.all_ns == 0) return timed(f, 1);
+    const int64_t best = best_of(m, f, f->tokens);
+    if (best == 1) return f->cold || is_check(chunk) ? timed(f, 1) : 1;
+    if (best != f->tiles) {
+        f->tiles = best;
+        return timed(f, best);
+    }
+    if (f->cold) return timed(f, 1);
+    const int64_t used = better(f);
+    if (is_check(chunk)) return timed(f, used);
+    return is_check(chunk - 1) ? timed(f, used == 1 ? best : 1) : used;
+}
+
+static int64_t tiles_of(const hrt_model *m, const hrt_figures *f, int64_t tokens) {
+    return f->now == 1 || tokens == f->tokens ? f->now : best_of(m, f, tokens);
+}
+
 int64_t hrt_choose_tiles(const hrt_model *m, const hrt_side *side, hrt_figures *f, int64_t tokens,
-                         int *code) {
+                         bool begins, int *code) {
     *code = HADAL_COMM_OK;
     if (!may_overlap(m, side) || tokens < m->divide_from) return 1;
     if (m->tiles > 1) return m->tiles;
-    if (!f->agreed && f->chunks > WARM_UP) *code = agree(side, f);
-    return f->agreed ? best_of(m, f, tokens) : 1;
+    if (!begins) return tiles_of(m, f, tokens);
+    if (f->taken) *code = tell(side, f);
+    if (*code) return 1;
+    if (tokens > f->tokens) lengthen(f, tokens);
+    if (tokens == f->tokens)
+        f->now = next_tiles(m, f);
+    else
+        f->now = f->tiled_ns > 0 ? better(f) : 1;
+    return tiles_of(m, f, tokens);
 }

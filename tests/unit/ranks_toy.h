@@ -24,7 +24,7 @@
 #include "hadal/hadal_threads.h"
 #include "runtime/internal.h"
 
-enum { VOCAB = 50, CHUNK = 12, UNITS = 5, MOST_RANKS = 4, MOST_TOKENS = 40, PATIENT = 20 };
+enum { VOCAB = 50, CHUNK = 12, UNITS = 5, MOST_RANKS = 4, MOST_TOKENS = 160, PATIENT = 20 };
 #define SECOND INT64_C(1000000000)
 
 #define KERNEL(name)                                                                               \

@@ -128,45 +128,243 @@ Test(ranks, a_rank_that_was_late_once_is_no_latency) {
 }
 
 /* ---- how many tiles -------------------------------------------------------------------------- */
-static int64_t tiles_for(toy *t, hrt_figures f, int64_t tokens) {
+static const int64_t ms = 1000000;
+
+/* Of a side that has nobody to tell. */
+static hrt_side alone(void) {
     static hadal_threads *group;
     if (!group) cr_assert_eq(hadal_threads_open(2, &group), HADAL_COMM_OK);
-    const hrt_side side = {.comm = hadal_threads_comm(group, 0), .group = {0, 2}};
+    return (hrt_side){.comm = hadal_threads_comm(group, 0), .group = {0, 1}};
+}
+
+static int64_t tiles_for(toy *t, hrt_figures f, int64_t tokens) {
+    const hrt_side side = alone();
     int code = -1;
-    const int64_t n = hrt_choose_tiles(&t->model, &side, &f, tokens, &code);
+    const int64_t n = hrt_choose_tiles(&t->model, &side, &f, tokens, true, &code);
     cr_assert_eq(code, HADAL_COMM_OK);
     return n;
 }
 
+static hrt_figures measured(int64_t compute_ns, int64_t exchange_ns, int64_t latency_ns) {
+    const hrt_whole whole = {compute_ns, exchange_ns, compute_ns + exchange_ns};
+    return (hrt_figures){.tokens = 512, .whole = whole, .latency_ns = latency_ns};
+}
+
 Test(ranks, as_many_tiles_as_pay) {
     static toy t;
-    const int64_t ms = 1000000;
     make_toy(&t, 2, 2);
     t.model.tiles = 0;
-    hrt_figures f = {.chunks = 2, .tokens = 512, .agreed = true, .latency_ns = ms / 100};
-    f.compute_ns = 100 * ms;
-    cr_assert_eq(tiles_for(&t, f, 512), 1); /* nothing to hide */
-    f.exchange_ns = ms;
-    cr_assert_eq(tiles_for(&t, f, 512), 1); /* less than weights read once more */
-    f.exchange_ns = 60 * ms;
+    cr_assert_eq(tiles_for(&t, (hrt_figures){0}, 512), 1, "not measured yet");
+    cr_assert_eq(tiles_for(&t, measured(100 * ms, 0, ms / 100), 512), 1, "nothing to hide");
+    cr_assert_eq(tiles_for(&t, measured(100 * ms, ms, ms / 100), 512), 1,
+                 "less than weights read once more");
+    const hrt_figures f = measured(100 * ms, 60 * ms, ms / 100);
     const int64_t some = tiles_for(&t, f, 512);
     cr_assert(some >= 2 && some <= 16, "%ld", (long)some);
     const int64_t more = tiles_for(&t, f, 8192); /* with more rows a tile costs less */
     cr_assert(more > some, "%ld of 8192 rows, %ld of 512", (long)more, (long)some);
-    cr_assert_eq(tiles_for(&t, f, 2), 1); /* of one row each is */
-    f.latency_ns = 30 * ms;
-    cr_assert_eq(tiles_for(&t, f, 512), 1); /* a message more takes longer than it hides */
-    cr_assert_eq(tiles_for(&t, f, 1), 1);   /* not divided */
-    f.latency_ns = 0;
+    cr_assert_eq(tiles_for(&t, f, 2), 1, "of one row each");
+    cr_assert_eq(tiles_for(&t, measured(100 * ms, 60 * ms, 30 * ms), 512), 1,
+                 "a message more takes longer than it hides");
+    cr_assert_eq(tiles_for(&t, f, 1), 1, "not divided");
     t.model.n_overlaps = 0;
     cr_assert_eq(tiles_for(&t, f, 512), 1);
     t.model.n_overlaps = 2;
     t.model.tiles = 7;
-    cr_assert_eq(tiles_for(&t, f, 512), 7); /* as it was told */
-    f.agreed = false;
-    f.chunks = 1;
+    cr_assert_eq(tiles_for(&t, f, 512), 7, "as it was told");
+}
+
+/* A session on ranks of which this one measures: all rows at once 100 ms of computing and 60 of
+ * exchanges, in tiles so much altogether. The tiles of each chunk; *f goes on. */
+enum { CHUNKS = 40 };
+static void follow(toy *t, const hrt_side *side, hrt_figures *f, int64_t tiled_ns, int64_t tokens,
+                   int64_t *tiles, int n) {
+    for (int i = 0; i < n; i++) {
+        int code = -1;
+        tiles[i] = hrt_choose_tiles(&t->model, side, f, tokens, true, &code);
+        if (code) tiles[i] = -1;
+        if (!hrt_times_chunk(f)) continue;
+        const bool whole = tiles[i] == 1;
+        f->compute_ns = (whole ? 100 * ms : tiled_ns) * tokens / 512;
+        f->exchange_ns = whole ? 60 * ms * tokens / 512 : 0;
+        f->taken = true;
+    }
+}
+
+/* Chunks 0 and 2 go all rows at once, 1 in tiles; then as took less, but for those that are timed
+ * to see that it is still so. */
+static void check_choices(const int64_t *tiles, bool pays) {
+    cr_assert_gt(tiles[1], 1);
+    for (int i = 0; i < CHUNKS; i++) {
+        const bool other = i == 17 || i == 33;
+        const bool cut = i < 3 ? i == 1 : pays != other;
+        cr_assert_eq(tiles[i], cut ? tiles[1] : 1, "chunk %d: %ld", i, (long)tiles[i]);
+    }
+}
+
+Test(ranks, tiles_that_take_longer_are_given_up) {
+    static toy t;
+    int64_t tiles[CHUNKS];
+    make_toy(&t, 2, 2);
     t.model.tiles = 0;
-    cr_assert_eq(tiles_for(&t, f, 512), 1); /* not measured yet */
+    const hrt_side side = alone();
+    hrt_figures f = {.latency_ns = ms / 100};
+    follow(&t, &side, &f, 110 * ms, 512, tiles, CHUNKS);
+    check_choices(tiles, true);
+    cr_assert_eq(f.chunks, CHUNKS);
+    f = (hrt_figures){.latency_ns = ms / 100};
+    follow(&t, &side, &f, 161 * ms, 512, tiles, CHUNKS);
+    check_choices(tiles, false);
+    follow(&t, &side, &f, 110 * ms, 512, tiles, CHUNKS); /* chunks 40 to 79: a CPU is free again */
+    for (int i = 0; i < CHUNKS; i++)
+        cr_assert_eq(tiles[i] > 1, i + CHUNKS > 64, "chunk %d", i + CHUNKS);
+}
+
+Test(ranks, chunks_are_compared_with_others_as_long) {
+    static toy t;
+    int64_t tiles[CHUNKS];
+    make_toy(&t, 2, 2);
+    t.model.tiles = 0;
+    const hrt_side side = alone();
+    hrt_figures f = {.latency_ns = ms / 100};
+    follow(&t, &side, &f, 161 * ms, 256, tiles, 5);
+    cr_assert(tiles[1] > 1 && tiles[3] == 1 && tiles[4] == 1);
+    follow(&t, &side, &f, 110 * ms, 512, tiles, 5); /* tried at once, on what 256 have taken */
+    cr_assert(tiles[0] > 1 && tiles[1] == 1 && tiles[2] > 1 && tiles[3] == tiles[2]);
+    const int64_t chunks = f.chunks;
+    follow(&t, &side, &f, 110 * ms, 300, tiles, 3); /* shorter ones go by it, and tell nothing */
+    cr_assert(tiles[0] > 1 && tiles[2] == tiles[0] && f.chunks == chunks && !f.timed);
+}
+
+/* To one rank tiles seem to pay, the other waits in them. */
+static int64_t chosen[2][CHUNKS];
+static void measure_differently(rank *r) {
+    const hrt_side side = {.comm = hadal_threads_comm(r->group, r->number),
+                           .timeout_ns = r->timeout_ns,
+                           .group = {0, 2},
+                           .rank = r->number};
+    hrt_figures f = {.latency_ns = (r->number + 1) * ms / 100};
+    follow(r->t, &side, &f, (r->number ? 250 : 80) * ms, 512, chosen[r->number], CHUNKS);
+}
+
+Test(ranks, all_ranks_choose_the_same_tiles) {
+    static toy t;
+    make_toy(&t, 2, 2);
+    t.model.tiles = 0;
+    run_ranks(&t, 1, measure_differently);
+    check_choices(chosen[0], false); /* 330 ms of both, and 320 all at once */
+    cr_assert_arr_eq(chosen[0], chosen[1], sizeof chosen[0]);
+}
+
+static int64_t clock_ns(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec * SECOND + t.tv_nsec;
+}
+
+static void sleep_until(int64_t ns) {
+    const int64_t left = ns - clock_ns();
+    if (left > 0) nanosleep(&(struct timespec){left / SECOND, left % SECOND}, NULL);
+}
+
+/* Kernels and exchanges that sleep: what the first makes of a row takes a millisecond, an exchange
+ * all rows at once 40, that of a tile so many, and words that ranks tell each other one. */
+static int tile_ms;
+static _Thread_local int64_t late; /* that the last sleep was too long: the next one is shorter */
+
+KERNEL(k_slow) {
+    const int64_t end = clock_ns() + (r1 - r0) * ms - late;
+    sleep_until(end);
+    late = clock_ns() - end;
+    k_partial(f, args, r0, r1, c0, c1);
+}
+
+static _Thread_local const hadal_comm *fast;
+static _Thread_local int64_t until;
+static _Thread_local int started;
+
+static int slow_scatter(void *context, hadal_comm_group group, hadal_comm_type type, const void *in,
+                        float *out, const uint64_t *counts, int64_t timeout_ns) {
+    sleep_until(clock_ns() + 40 * ms);
+    return fast->reduce_scatter(context, group, type, in, out, counts, timeout_ns);
+}
+
+static int slow_gather(void *context, hadal_comm_group group, hadal_comm_type type, const void *in,
+                       void *out, const uint64_t *counts, int64_t timeout_ns) {
+    sleep_until(clock_ns() + (type == HADAL_COMM_BYTES ? 1 : 40) * ms);
+    return fast->all_gather(context, group, type, in, out, counts, timeout_ns);
+}
+
+static int slow_start(void *context, hadal_comm_exchange what, hadal_comm_group group,
+                      hadal_comm_type type, const void *in, void *out, const uint64_t *counts,
+                      const uint64_t *starts, int64_t timeout_ns) {
+    started++;
+    until = clock_ns() + tile_ms * ms;
+    return fast->start(context, what, group, type, in, out, counts, starts, timeout_ns);
+}
+
+static int slow_advance(void *context, int *over) {
+    const int code = fast->advance(context, over);
+    if (clock_ns() < until) *over = 0;
+    return code;
+}
+
+static int slow_finish(void *context) {
+    sleep_until(until);
+    return fast->finish(context);
+}
+
+/* Exchanges of tiles in each of six calls of a chunk. */
+static int exchanges[2][6];
+static void call_six_times(rank *r) {
+    fast = hadal_threads_comm(r->group, r->number);
+    hadal_comm slow = *fast;
+    slow.reduce_scatter = slow_scatter;
+    slow.all_gather = slow_gather;
+    slow.start = slow_start;
+    slow.advance = slow_advance;
+    slow.finish = slow_finish;
+    const size_t size = session_bytes(r);
+    r->memory = aligned_alloc(64, size);
+    r->init_code = hrt_session_init_on(&r->t->model, r->memory, size, r->weights, r->max_tokens,
+                                       &slow, r->timeout_ns, &r->session);
+    EXPECT(r, r->init_code == HRT_OK, "init: code %d", r->init_code);
+    for (int i = 0; i < 6 && !r->why; i++) {
+        started = 0;
+        (void)hrt_session_rewind(r->session, 0);
+        check_call(r, r->t->model.chunk, 1);
+        exchanges[r->number][i] = started;
+    }
+}
+
+/* Chunk 0 and 2 all rows at once, 1 in tiles. Exchanges of tiles in the last one. */
+static int last_of_six(toy *t, int ms_of_a_tile) {
+    const int *n = exchanges[0];
+    tile_ms = ms_of_a_tile;
+    run_ranks(t, 1, call_six_times);
+    cr_assert_arr_eq(n, exchanges[1], sizeof exchanges[1]);
+    cr_assert(n[0] == 0 && n[1] > 0 && n[2] == 0, "%d, %d, %d", n[0], n[1], n[2]);
+    return n[5];
+}
+
+/* The same as above with clocks: a session that times its own chunks. What sleeps beside programs
+ * that compute may wake late, in tiles more often than in whole chunks: then it is tried again. */
+Test(ranks, a_session_finds_out_whether_tiles_pay) {
+    enum { TRIES = 8 };
+    static toy t;
+    static hrt_kernel *slow_kernels[sizeof kernels / sizeof *kernels];
+    const hrt_level slow[] = {{.name = "plain", .kernels = slow_kernels}};
+    memcpy(slow_kernels, kernels, sizeof kernels);
+    slow_kernels[0] = k_slow;
+    make_toy(&t, 2, 2);
+    t.model.tiles = 0;
+    t.model.levels = slow;
+    t.model.chunk = 12 * CHUNK; /* in fewer rows no tile would pay */
+    cr_assert_eq(last_of_six(&t, 100), 0, "kept, though they take longer");
+    int kept = 0;
+    for (int i = 0; i < TRIES && !kept; i++)
+        kept = last_of_six(&t, 1);
+    cr_assert_gt(kept, 0, "given up, though they take less");
 }
 
 /* ---- sessions that cannot be ----------------------------------------------------------------- */
