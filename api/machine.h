@@ -42,9 +42,10 @@ machine *machine_open(int threads);
 void machine_close(machine *m);            /* NULL is allowed */
 void machine_use(machine *m, int threads); /* 1 to those that have memory; forgets all samples */
 /* From now on all ranks sample together, and have the same figures: those of the slowest, for which
- * the others wait, or the mean of ranks that take turns on the same CPUs. Ranks of one machine share its CPUs, its memory and its caches; what that leaves
- * to each is seen only while all of them do the same. All make the same calls. Once an exchange has
- * failed there are no more samples. */
+ * the others wait, or the mean of ranks that take turns on the same CPUs. Ranks of one machine
+ * share its CPUs, its memory and its caches; what that leaves to each is seen only while all of
+ * them do the same. All make the same calls. Once an exchange has failed there are no more samples.
+ */
 void machine_share(machine *m, const hadal_comm *c, int64_t timeout_ns);
 int machine_threads(const machine *m); /* those of machine_use */
 /* One short run of every limit, about 60 ms. Once a round, at its end. */

@@ -3,10 +3,11 @@
  * once; and none where a chunk so cut took no less time than one that was not. That happens where
  * ranks have fewer CPUs than they are: none is free while a rank waits.
  *
- *     chunk   goes           what is known of it
- *     0       all at once    figures for the formula, though weights come from disk and pages are
- * new 1       in tiles       its time 2       all at once    its time; figures that hold 3       in
- * tiles       only if there are to be more or fewer of them than before
+ *     chunk   goes           gives
+ *     0       all at once    figures for the formula, though pages are new
+ *     1       in tiles       its time
+ *     2       all at once    its time, and figures that hold
+ *     3       in tiles       only if the formula now asks for another number
  *     ..      as took less
  *
  * Chunks 16, 32, 64 .. are timed again, and behind each of them one of the other kind: a time may
