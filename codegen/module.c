@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "codegen/contract/matrix.h"
 #include "codegen/forms.h"
 #include "codegen/library/library.h"
 #include "support/file.h"
@@ -220,6 +221,17 @@ static void leave_out(LLVMValueRef fn) {
     LLVMSetLinkage(fn, LLVMAvailableExternallyLinkage);
 }
 
+/* Of a module that was built to find what kernels share. */
+static void keep_shared(LLVMModuleRef mod, int holds) {
+    for (LLVMValueRef fn = LLVMGetFirstFunction(mod); fn; fn = LLVMGetNextFunction(fn)) {
+        size_t n;
+        const bool shared = hcg_is_shared(LLVMGetValueName2(fn, &n));
+        const bool tile = hcg_is_tile(LLVMGetValueName2(fn, &n));
+        if (LLVMIsDeclaration(fn) || (shared && tile == (holds == HCG_TILES))) continue;
+        leave_out(fn);
+    }
+}
+
 size_t hcg_instructions(LLVMValueRef fn) {
     size_t n = 0;
     for (LLVMBasicBlockRef b = LLVMGetFirstBasicBlock(fn); b; b = LLVMGetNextBasicBlock(b))
@@ -239,7 +251,7 @@ bool hcg_emit_unit(hcg_program *p, hcg_llvm *l, hd_arena *a, const hcg_unit *uni
                   .mod = l->mod,
                   .b = l->b,
                   .shared_elsewhere = unit->holds == HCG_KERNELS,
-                  .outlined_elsewhere = unit->holds == HCG_SHARED};
+                  .outlined_elsewhere = unit->holds == HCG_TILES || unit->holds == HCG_SHARED};
     set_types(&e);
     begin_lines(p, l);
     e.lines = l->lines, e.ir_file = l->ir_file;
@@ -251,8 +263,7 @@ bool hcg_emit_unit(hcg_program *p, hcg_llvm *l, hd_arena *a, const hcg_unit *uni
         if (e.scratch > scratch->kernels) scratch->kernels = e.scratch;
     }
     if (e.outlined_scratch > scratch->outlined) scratch->outlined = e.outlined_scratch;
-    for (size_t i = 0; unit->holds == HCG_SHARED && i < unit->n; i++)
-        leave_out(functions[unit->kernels[i]]);
+    if (e.outlined_elsewhere) keep_shared(l->mod, unit->holds);
     return !hd_diags_failed(l->diags);
 }
 

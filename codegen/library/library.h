@@ -76,7 +76,8 @@ typedef struct hcg_unit {
     enum {
         HCG_WHOLE,
         HCG_KERNELS, /* with prologues and epilogues, without what they share (matrix.h) */
-        HCG_SHARED,  /* that alone: whatever the kernels call */
+        HCG_TILES,   /* of that the products of contractions alone, which many models have alike */
+        HCG_SHARED,  /* of that the rest: whatever else the kernels call */
     } holds;
 } hcg_unit;
 
