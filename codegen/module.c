@@ -3,7 +3,7 @@
  * LLVM may not end the process whatever the input. Modules are verified before code is generated;
  * errors that LLVM reports through a context become diagnostics; CPU names and features are checked
  * before LLVM sees them. What is left are defects inside LLVM ("cannot select"): its fatal handler
- * is replaced, for threads that are inside hcg_generate, by a jump back out. LLVM's state is
+ * is replaced, for threads that are inside translate, by a jump back out. LLVM's state is
  * unknown then, so the context is abandoned, not freed. */
 #include <pthread.h>
 #include <setjmp.h>
@@ -12,6 +12,7 @@
 
 #include "codegen/contract/matrix.h"
 #include "codegen/forms.h"
+#include "codegen/library/code_cache.h"
 #include "codegen/library/library.h"
 #include "support/file.h"
 
@@ -66,6 +67,7 @@ hcg_llvm *hcg_llvm_new(hd_arena *a, hd_diags *d, const hcg_target *t, const char
     hcg_llvm *l = hd_new(a, hcg_llvm);
     hd_arena_defer(a, free_llvm, l);
     l->diags = d;
+    l->effort = level;
     l->cx = LLVMContextCreate();
     LLVMContextSetDiagnosticHandler(l->cx, on_diagnostic, l);
     l->mod = LLVMModuleCreateWithNameInContext(name, l->cx);
@@ -303,10 +305,9 @@ bool hcg_finish_module(hcg_llvm *l) {
     return !bad;
 }
 
-bool hcg_generate(hcg_llvm *l, LLVMCodeGenFileType kind, LLVMMemoryBufferRef *out) {
+static bool translate(hcg_llvm *l, LLVMCodeGenFileType kind, LLVMMemoryBufferRef *out) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, install_fatal_handler);
-    if (!hcg_finish_module(l)) return false;
     char *text = NULL;
     jmp_buf here;
     fatal_exit = &here;
@@ -324,4 +325,13 @@ bool hcg_generate(hcg_llvm *l, LLVMCodeGenFileType kind, LLVMMemoryBufferRef *ou
         hd_strdup(l->diags->arena, text ? text : "");
     LLVMDisposeMessage(text);
     return false;
+}
+
+bool hcg_generate(hcg_llvm *l, LLVMCodeGenFileType kind, LLVMMemoryBufferRef *out) {
+    if (!hcg_finish_module(l)) return false;
+    hcg_cached entry = {0};
+    if (kind == LLVMObjectFile && !hcg_cache_entry(l, &entry)) return false;
+    *out = hcg_cache_read(&entry);
+    if (*out) return true;
+    return translate(l, kind, out) && hcg_cache_write(l, &entry, *out);
 }

@@ -60,6 +60,7 @@ typedef struct hcg_llvm {
     LLVMBuilderRef b;
     LLVMDIBuilderRef lines; /* NULL: no line tables, or they are complete */
     LLVMMetadataRef ir_file;
+    LLVMCodeGenOptLevel effort;
     hd_diags *diags;
 } hcg_llvm;
 /* LLVMCodeGenLevelDefault for loops whose order of instructions counts; Less leaves out a second
@@ -101,7 +102,8 @@ void hcg_declare_variant(const hcg_program *p, hd_arena *a, LLVMModuleRef mod, c
                          LLVMValueRef *functions);
 /* Completes the line tables, runs LLVM's verifier and the few passes that pay. */
 bool hcg_finish_module(hcg_llvm *l);
-/* Finishes the module and generates code. kind: LLVMObjectFile or LLVMAssemblyFile. */
+/* Finishes the module and generates code. kind: LLVMObjectFile or LLVMAssemblyFile. An object may
+ * come from a cache (code_cache.h). */
 bool hcg_generate(hcg_llvm *l, LLVMCodeGenFileType kind, LLVMMemoryBufferRef *out);
 
 /* Line tables: the location of an op in the kernel IR text becomes that of the instructions built
