@@ -397,9 +397,7 @@ static const char epilogue[] = "#ifdef __cplusplus\n"
                                "#endif\n"
                                "#endif\n";
 
-/* ---- text that depends on the program
- * ------------------------------------------------------------------------------------
- */
+/* ---- text that depends on the program -------------------------------------------------------- */
 static const char *upper(hd_arena *a, const char *s) {
     char *copy = hd_strdup(a, s);
     for (char *c = copy; *c; c++)
