@@ -557,7 +557,8 @@ Test(object, headers_compile_as_c_and_as_cxx) {
             "cd %s && echo '#include \"%s.h\"' > t.c && all='-pedantic -Wall -Wextra -Wconversion "
             "-Wsign-conversion -Wshadow -Werror' && " CC " -std=c99 $all -c t.c -o t.o && " CC
             " -std=c17 $all -c t.c -o t.o && if command -v g++ >/dev/null; then g++ -x c++ "
-            "-std=c++11 $all -c t.c -o t.o; fi",
+            "-std=c++11 $all -c t.c -o t.o && g++ -x c++ -std=c++98 $all -Wno-long-long -c t.c -o "
+            "t.o; fi",
             folder, name)));
     }
     /* both headers in one file: hadal_info is one type */
