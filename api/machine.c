@@ -370,8 +370,7 @@ double machine_pulse(machine *m) {
     return rate(m, &limits[LIMIT_FMA]);
 }
 
-/* ---- what caches hold --------------------------------------------------------------------------
- */
+/* ---- what caches hold ------------------------------------------------------------------------ */
 
 static double median_rate(machine *m, const loop *l) {
     enum { TIMES = 5 };

@@ -3,14 +3,16 @@
  * LLVM may not end the process whatever the input. Modules are verified before code is generated;
  * errors that LLVM reports through a context become diagnostics; CPU names and features are checked
  * before LLVM sees them. What is left are defects inside LLVM ("cannot select"): its fatal handler
- * is replaced, for threads that are inside hcg_generate, by a jump back out. LLVM's state is
+ * is replaced, for threads that are inside translate, by a jump back out. LLVM's state is
  * unknown then, so the context is abandoned, not freed. */
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "codegen/contract/matrix.h"
 #include "codegen/forms.h"
+#include "codegen/library/code_cache.h"
 #include "codegen/library/library.h"
 #include "support/file.h"
 
@@ -65,6 +67,7 @@ hcg_llvm *hcg_llvm_new(hd_arena *a, hd_diags *d, const hcg_target *t, const char
     hcg_llvm *l = hd_new(a, hcg_llvm);
     hd_arena_defer(a, free_llvm, l);
     l->diags = d;
+    l->effort = level;
     l->cx = LLVMContextCreate();
     LLVMContextSetDiagnosticHandler(l->cx, on_diagnostic, l);
     l->mod = LLVMModuleCreateWithNameInContext(name, l->cx);
@@ -220,6 +223,17 @@ static void leave_out(LLVMValueRef fn) {
     LLVMSetLinkage(fn, LLVMAvailableExternallyLinkage);
 }
 
+/* Of a module that was built to find what kernels share. */
+static void keep_shared(LLVMModuleRef mod, int holds) {
+    for (LLVMValueRef fn = LLVMGetFirstFunction(mod); fn; fn = LLVMGetNextFunction(fn)) {
+        size_t n;
+        const bool shared = hcg_is_shared(LLVMGetValueName2(fn, &n));
+        const bool tile = hcg_is_tile(LLVMGetValueName2(fn, &n));
+        if (LLVMIsDeclaration(fn) || (shared && tile == (holds == HCG_TILES))) continue;
+        leave_out(fn);
+    }
+}
+
 size_t hcg_instructions(LLVMValueRef fn) {
     size_t n = 0;
     for (LLVMBasicBlockRef b = LLVMGetFirstBasicBlock(fn); b; b = LLVMGetNextBasicBlock(b))
@@ -239,7 +253,7 @@ bool hcg_emit_unit(hcg_program *p, hcg_llvm *l, hd_arena *a, const hcg_unit *uni
                   .mod = l->mod,
                   .b = l->b,
                   .shared_elsewhere = unit->holds == HCG_KERNELS,
-                  .outlined_elsewhere = unit->holds == HCG_SHARED};
+                  .outlined_elsewhere = unit->holds == HCG_TILES || unit->holds == HCG_SHARED};
     set_types(&e);
     begin_lines(p, l);
     e.lines = l->lines, e.ir_file = l->ir_file;
@@ -251,8 +265,7 @@ bool hcg_emit_unit(hcg_program *p, hcg_llvm *l, hd_arena *a, const hcg_unit *uni
         if (e.scratch > scratch->kernels) scratch->kernels = e.scratch;
     }
     if (e.outlined_scratch > scratch->outlined) scratch->outlined = e.outlined_scratch;
-    for (size_t i = 0; unit->holds == HCG_SHARED && i < unit->n; i++)
-        leave_out(functions[unit->kernels[i]]);
+    if (e.outlined_elsewhere) keep_shared(l->mod, unit->holds);
     return !hd_diags_failed(l->diags);
 }
 
@@ -292,10 +305,9 @@ bool hcg_finish_module(hcg_llvm *l) {
     return !bad;
 }
 
-bool hcg_generate(hcg_llvm *l, LLVMCodeGenFileType kind, LLVMMemoryBufferRef *out) {
+static bool translate(hcg_llvm *l, LLVMCodeGenFileType kind, LLVMMemoryBufferRef *out) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, install_fatal_handler);
-    if (!hcg_finish_module(l)) return false;
     char *text = NULL;
     jmp_buf here;
     fatal_exit = &here;
@@ -313,4 +325,13 @@ bool hcg_generate(hcg_llvm *l, LLVMCodeGenFileType kind, LLVMMemoryBufferRef *ou
         hd_strdup(l->diags->arena, text ? text : "");
     LLVMDisposeMessage(text);
     return false;
+}
+
+bool hcg_generate(hcg_llvm *l, LLVMCodeGenFileType kind, LLVMMemoryBufferRef *out) {
+    if (!hcg_finish_module(l)) return false;
+    hcg_cached entry = {0};
+    if (kind == LLVMObjectFile && !hcg_cache_entry(l, &entry)) return false;
+    *out = hcg_cache_read(&entry);
+    if (*out) return true;
+    return translate(l, kind, out) && hcg_cache_write(l, &entry, *out);
 }

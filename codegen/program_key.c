@@ -74,9 +74,7 @@ bool hcg_family_key(hir_canonical *k, hir_id kernel, const hcg_contraction *c,
     return true;
 }
 
-/* ---- prologue and epilogue
- * -------------------------------------------------------------------------------------
- */
+/* ---- prologue and epilogue ------------------------------------------------------------------- */
 bool hcg_prologue_key(hir_canonical *k, hir_id kernel, const hcg_contraction *c) {
     uint32_t x;
     if (!c || !c->prologue.n) return false;

@@ -188,7 +188,8 @@ void print_man_page(FILE *out) {
     }
     fprintf(out,
             ".SH ENVIRONMENT\n.TP\n.B CC\nthe C compiler that links, unless \\-\\-linker names "
-            "one\n.TP\n.B TMPDIR\nwhere `hadal run` compiles to\n");
+            "one\n.TP\n.B TMPDIR\nwhere `hadal run` compiles to\n.TP\n.B HADAL_CODE_CACHE\na "
+            "folder that keeps translated code for the next command; without it nothing is kept\n");
 }
 
 /* ---- completion ------------------------------------------------------------------------------ */

@@ -54,8 +54,7 @@ void eval_find_lives(hir_eval *e) {
     follow(e, e->m->first, 0);
 }
 
-/* ---- allocating and freeing, in a call
- * ------------------------------------------------------------ */
+/* ---- allocating and freeing, in a call ------------------------------------------------------- */
 
 static eval_pool *pool_of(eval_call *c, int64_t n) {
     for (size_t i = 0; i < c->pools.n; i++)

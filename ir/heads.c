@@ -102,8 +102,7 @@ int64_t hir_head_panels(int64_t n) {
     return n / a;
 }
 
-/* ---- per-head epilogues of a contraction
- * --------------------------------------------------------- */
+/* ---- per-head epilogues of a contraction ----------------------------------------------------- */
 typedef struct finder {
     const hir_module *m;
     hd_arena *arena;

@@ -130,8 +130,7 @@ bool hir_rule_depth_weights(hir_check *c, hir_type *y) {
            hir_refuse(c, HD_E_TYPE, NULL, "operand partial is for depth.attend");
 }
 
-/* ---- inverse RMS, scores, mix, merge
- * ----------------------------------------------------------------------------- */
+/* ---- inverse RMS, scores, mix, merge --------------------------------------------------------- */
 bool hir_rule_depth_inverse_rms(hir_check *c, hir_type *y) {
     mixing x;
     if (!hir_all_plain(c) || !sources_fit(c, 0, 1, &x) || !eps_is_sound(c)) return false;

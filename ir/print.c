@@ -23,8 +23,7 @@ typedef struct printer {
     const uint32_t *number; /* of each unnamed value, in order of definition */
 } printer;
 
-/* ---- names, types, operands
- * -------------------------------------------------------------------------------- */
+/* ---- names, types, operands ------------------------------------------------------------------ */
 bool hir_plain_name_char(char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
            c == '.' || c == '-' || c == '/';

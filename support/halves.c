@@ -50,8 +50,7 @@ typedef double wide __attribute__((vector_size(8 * LANES)));
     }
 #endif
 
-/* ---- one vector --------------------------------------------------------------------------------
- */
+/* ---- one vector ------------------------------------------------------------------------------ */
 INLINE void widen_f16_of(const bits *x, lanes *out) {
     const words h = __builtin_convertvector(*x, words);
     hd_lanes_from_f16(&h, out);

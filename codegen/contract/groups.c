@@ -17,8 +17,7 @@ enum {
     BLOCK_BYTES = 64, /* of a panel */
 };
 
-/* ---- a group ----------------------------------------------------------------------------------
- */
+/* ---- a group --------------------------------------------------------------------------------- */
 static unsigned vectors(const hcg_emit *e) {
     return HIR_PANEL / e->level->lanes;
 }
@@ -82,8 +81,7 @@ static void load_group(hcg_emit *e, hir_dtype dtype, LLVMValueRef group, unsigne
     }
 }
 
-/* ---- gemv -------------------------------------------------------------------------------------
- */
+/* ---- gemv ------------------------------------------------------------------------------------ */
 enum { PACKED_ROW = (1 + HIR_GROUP) * 4 }; /* bytes of a group of x */
 
 /* prepare(x, k, out) */
@@ -162,8 +160,7 @@ static hcg_shared gemv_function(hcg_emit *e, hir_dtype dtype, int64_t pages) {
     return s;
 }
 
-/* ---- as f32 -----------------------------------------------------------------------------------
- */
+/* ---- as f32 ---------------------------------------------------------------------------------- */
 /* w = s q (+ m); s q is exact, so that both forms round once. */
 static LLVMValueRef number(hcg_emit *e, hir_dtype dtype, LLVMValueRef q, LLVMValueRef scale,
                            LLVMValueRef least) {
@@ -259,8 +256,7 @@ void hcg_quant_row(hcg_emit *e, hir_dtype dtype, LLVMValueRef table, LLVMValueRe
     hcg_shared_call(e, &f, args, 4);
 }
 
-/* ---- the back end ------------------------------------------------------------------------------
- */
+/* ---- the back end ---------------------------------------------------------------------------- */
 int64_t hcg_groups(int64_t k) {
     return (k + HIR_GROUP - 1) / HIR_GROUP;
 }

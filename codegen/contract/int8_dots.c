@@ -35,8 +35,7 @@ static uint64_t slab_group_bytes(unsigned width) {
     return width * (3 * 4 + (uint64_t)HIR_GROUP);
 }
 
-/* ---- x ----------------------------------------------------------------------------------------
- */
+/* ---- x --------------------------------------------------------------------------------------- */
 static void store4(hcg_emit *e, LLVMValueRef v, LLVMValueRef p) {
     LLVMSetAlignment(LLVMBuildStore(e->b, v, p), 4);
 }
@@ -102,8 +101,7 @@ static void prepare(hcg_emit *e, hcg_product *p) {
     hcg_shared_call(e, &f, args, 5);
 }
 
-/* ---- a tile ------------------------------------------------------------------------------------
- */
+/* ---- a tile ---------------------------------------------------------------------------------- */
 /* t->floats = sums + the products of group `index`. */
 static void add_group(hcg_emit *e, hcg_int8_tile *t, const hcg_shared *s, LLVMValueRef index,
                       const LLVMValueRef *sums) {
@@ -172,8 +170,7 @@ static unsigned most_panels(const hcg_emit *e) {
     return panels ? panels : 1;
 }
 
-/* ---- blocks ------------------------------------------------------------------------------------
- */
+/* ---- blocks ---------------------------------------------------------------------------------- */
 /* The smallest tile that holds `rows` <= ROWS rows and `panels` <= PANELS panels. */
 static void dispatch(hcg_emit *e, const hcg_int8_instructions *with, hir_dtype dtype,
                      LLVMValueRef rows, LLVMValueRef panels, const LLVMValueRef args[6]) {
@@ -246,8 +243,7 @@ static hcg_shared gemm_function(hcg_emit *e, const hcg_backend *of, hir_dtype dt
     return s;
 }
 
-/* ---- the back ends -----------------------------------------------------------------------------
- */
+/* ---- the back ends --------------------------------------------------------------------------- */
 static void gemm(hcg_emit *e, const hcg_product *p, const hcg_panels *b) {
     hcg_shared f = gemm_function(e, p->backend, b->dtype);
     LLVMValueRef groups = hcg_i64(e, hcg_groups(p->k));

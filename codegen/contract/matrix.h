@@ -100,6 +100,10 @@ bool hcg_shared_begin(hcg_emit *e, const char *name, const LLVMTypeRef *params, 
 /* The same, where the caller knows whether this module holds it. */
 bool hcg_shared_begin_if(hcg_emit *e, bool here, const char *name, const LLVMTypeRef *params,
                          unsigned n, hcg_shared *s);
+/* Of the name of a function in LLVM's module: whether it is one of these, and of those one that
+ * multiplies for contractions: these depend on types and levels alone, not on the model. */
+bool hcg_is_shared(const char *symbol);
+bool hcg_is_tile(const char *symbol);
 /* Whether the code of such an op, in a row program or a prologue, may call one. */
 bool hcg_op_calls_shared(hir_opcode code);
 void hcg_shared_end(hcg_emit *e, hcg_shared *s); /* adds the return */

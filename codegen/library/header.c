@@ -397,9 +397,7 @@ static const char epilogue[] = "#ifdef __cplusplus\n"
                                "#endif\n"
                                "#endif\n";
 
-/* ---- text that depends on the program
- * ------------------------------------------------------------------------------------
- */
+/* ---- text that depends on the program -------------------------------------------------------- */
 static const char *upper(hd_arena *a, const char *s) {
     char *copy = hd_strdup(a, s);
     for (char *c = copy; *c; c++)
@@ -409,11 +407,15 @@ static const char *upper(hd_arena *a, const char *s) {
 
 static const char *result_codes(const marks *m) {
     hd_text text;
+    const char *before = NULL; /* meaning of the code whose line is open */
     hd_text_init(&text, m->arena);
 #define R(id, value, meaning)                                                                      \
-    hd_text_f(&text, "    @NAME@_%s = %d, /* %s */\n", #id, value, meaning);
+    if (before) hd_text_f(&text, ", /* %s */\n", before);                                          \
+    hd_text_f(&text, "    @NAME@_%s = %d", #id, value);                                            \
+    before = meaning;
 #include "runtime/errors.def"
 #undef R
+    hd_text_f(&text, " /* %s */\n", before); /* C++98 has no comma there */
     return filled(m, text.at);
 }
 

@@ -60,6 +60,7 @@ typedef struct hcg_llvm {
     LLVMBuilderRef b;
     LLVMDIBuilderRef lines; /* NULL: no line tables, or they are complete */
     LLVMMetadataRef ir_file;
+    LLVMCodeGenOptLevel effort;
     hd_diags *diags;
 } hcg_llvm;
 /* LLVMCodeGenLevelDefault for loops whose order of instructions counts; Less leaves out a second
@@ -76,7 +77,8 @@ typedef struct hcg_unit {
     enum {
         HCG_WHOLE,
         HCG_KERNELS, /* with prologues and epilogues, without what they share (matrix.h) */
-        HCG_SHARED,  /* that alone: whatever the kernels call */
+        HCG_TILES,   /* of that the products of contractions alone, which many models have alike */
+        HCG_SHARED,  /* of that the rest: whatever else the kernels call */
     } holds;
 } hcg_unit;
 
@@ -100,7 +102,8 @@ void hcg_declare_variant(const hcg_program *p, hd_arena *a, LLVMModuleRef mod, c
                          LLVMValueRef *functions);
 /* Completes the line tables, runs LLVM's verifier and the few passes that pay. */
 bool hcg_finish_module(hcg_llvm *l);
-/* Finishes the module and generates code. kind: LLVMObjectFile or LLVMAssemblyFile. */
+/* Finishes the module and generates code. kind: LLVMObjectFile or LLVMAssemblyFile. An object may
+ * come from a cache (code_cache.h). */
 bool hcg_generate(hcg_llvm *l, LLVMCodeGenFileType kind, LLVMMemoryBufferRef *out);
 
 /* Line tables: the location of an op in the kernel IR text becomes that of the instructions built

@@ -79,6 +79,7 @@ enum {
 /* Classes of units in the order of what the longest unit of each takes. */
 typedef enum class {
     ROWS,
+    TILES,
     SHARED_CODE,
     CONTRACT_PREFILL,
     SEQUENCES,
@@ -90,7 +91,8 @@ static const struct {
     const char *name;
     LLVMCodeGenOptLevel level;
 } classes[CLASSES] = {
-    [SHARED_CODE] = {"tiles and other shared code", LLVMCodeGenLevelDefault},
+    [TILES] = {"tiles", LLVMCodeGenLevelDefault},
+    [SHARED_CODE] = {"other shared code", LLVMCodeGenLevelDefault},
     [SEQUENCES] = {"sequences", LLVMCodeGenLevelDefault},
     [CONTRACT_PREFILL] = {"contractions, prefill", LLVMCodeGenLevelLess},
     [CONTRACT_DECODE] = {"contractions, decode", LLVMCodeGenLevelDefault},
@@ -200,6 +202,7 @@ static void cut(work *w) {
     for (class c = 0; c < CLASSES; c++)
         for (size_t b = 0; b < w->t->variants.n; b++) {
             const hcg_variant *v = &w->t->variants.at[b];
+            if (c == TILES) add_job(w, c, (hcg_unit){v, callers.at, callers.n, HCG_TILES}, 0);
             if (c == SHARED_CODE)
                 add_job(w, c, (hcg_unit){v, callers.at, callers.n, HCG_SHARED}, 0);
             cut_class(w, c, v, &of[c]);

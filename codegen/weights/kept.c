@@ -17,8 +17,7 @@ bool hcg_may_keep(const hd_tensor *t, hir_dtype dtype) {
     return dtype == HIR_Q8 && (packing == HD_PACKING_INT4 || packing == HD_PACKING_INT8);
 }
 
-/* ---- codes of 16 rows --------------------------------------------------------------------------
- */
+/* ---- codes of 16 rows ------------------------------------------------------------------------ */
 typedef uint8_t quad_bytes __attribute__((vector_size(16)));
 
 static const uint8_t nothing[HIR_GROUP]; /* codes of rows that are not there */
@@ -71,8 +70,7 @@ static void put_bytes(const uint8_t *const codes[HIR_PANEL], uint32_t bits,
     }
 }
 
-/* ---- MXFP4 ------------------------------------------------------------------------------------
- */
+/* ---- MXFP4 ----------------------------------------------------------------------------------- */
 /* False where a scale is so large that f32 does not hold all codes with it, or is no number. */
 static bool copy_mxfp4(const hd_tensor *t, uint64_t first, uint8_t *out) {
     enum { LARGEST = 252 }; /* 6 2^125 is below 2^128 */
@@ -98,8 +96,7 @@ static bool copy_mxfp4(const hd_tensor *t, uint64_t first, uint8_t *out) {
     return ok;
 }
 
-/* ---- integers ---------------------------------------------------------------------------------
- */
+/* ---- integers -------------------------------------------------------------------------------- */
 typedef struct line { /* what the groups of a tile share */
     hd_integers in;
     uint16_t s, m;

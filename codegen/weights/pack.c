@@ -286,8 +286,7 @@ static hrt_weights_header make_header(const packer *p, const hcg_program *progra
     return h;
 }
 
-/* ---- weights ----------------------------------------------------------------------------------
- */
+/* ---- weights --------------------------------------------------------------------------------- */
 /* ---- shares of ranks ---- */
 static hd_tensor rows_tensor(const hir_weight *w, uint64_t n, uint64_t row, const float *rows) {
     hd_tensor t = {

@@ -73,8 +73,7 @@ static bool make_elements(const hd_tensor *t, const hcg_panel_form *f, uint64_t 
     return ok;
 }
 
-/* ---- in groups (quant.h) ------------------------------------------------------------------------
- */
+/* ---- in groups (quant.h) --------------------------------------------------------------------- */
 /* Whole groups of rows in f32, those of n columns. */
 static bool round_block(hir_dtype dtype, const float *rows, unsigned there, uint64_t n,
                         uint8_t *out) {

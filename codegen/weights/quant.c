@@ -9,8 +9,7 @@
 #include "runtime/hadal_rt.h"
 #include "support/packed.h"
 
-/* ---- rounding ----------------------------------------------------------------------------------
- */
+/* ---- rounding -------------------------------------------------------------------------------- */
 #if defined(__x86_64__)
 /* CPUID is asked once: under a hypervisor it takes microseconds. */
 static uint64_t features_here(void) {
@@ -81,8 +80,7 @@ void hcg_fill_group(const float *x, unsigned n, float out[HIR_GROUP]) {
         out[i] = x[i % n];
 }
 
-/* ---- places ------------------------------------------------------------------------------------
- */
+/* ---- places ---------------------------------------------------------------------------------- */
 double hcg_group_at(hir_dtype dtype, const hcg_group *g, unsigned k) {
     if (dtype == HIR_MXFP4)
         return (double)hd_from_e2m1(g->q[k]) * (double)hd_from_e8m0((uint8_t)g->scale);

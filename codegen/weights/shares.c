@@ -129,8 +129,7 @@ void hcg_read_share(hcg_share_reader *r, uint64_t first, uint64_t n, float *out)
     }
 }
 
-/* ---- codes -------------------------------------------------------------------------------------
- */
+/* ---- codes ----------------------------------------------------------------------------------- */
 /* Are all matrices integers of one kind, with groups and tiles alike? */
 static bool are_alike(hcg_share_reader *r, hd_packed *of) {
     for (int64_t i = 0; i < hcg_matrices(&r->whole); i++) {

@@ -376,8 +376,7 @@ static void find_kinds(flow_finder *f) {
     }
 }
 
-/* ---- the whole analysis
- * ------------------------------------------------------------------------------- */
+/* ---- the whole analysis ---------------------------------------------------------------------- */
 
 static hir_id *ids(hd_arena *a, size_t n, bool self) {
     hir_id *at = hd_new_array(a, hir_id, n);

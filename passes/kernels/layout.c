@@ -15,6 +15,8 @@
  *          of a row program is an error (split-small-contractions turns such a contraction into row
  *          operations, so this happens in hand-written kernels only).
  */
+#include <string.h>
+
 #include "passes/util.h"
 
 typedef struct reads { /* of one weight: an op of each kind, for messages; HIR_NONE: none */
@@ -134,16 +136,32 @@ static hir_dtype choose_dtype(hir_pass_context *c, const hir_weight *w, const re
     return dtype;
 }
 
+/* For a pattern that no weight matches. */
+static const char *nearest_weight(hir_pass_context *c, const char *pattern) {
+    hd_arena *a = c->diags->arena;
+    const size_t end = strlen(".weight");
+    const char **names = hd_new_array(a, const char *, c->m->weights.n + 1);
+    for (size_t i = 0; i < c->m->weights.n; i++) {
+        const char *name = c->m->weights.at[i].name;
+        names[i] = hd_ends_with(name, ".weight") && !hd_ends_with(pattern, ".weight")
+                       ? hd_strndup(a, name, strlen(name) - end)
+                       : name;
+    }
+    return hd_nearest(pattern, names, c->m->weights.n);
+}
+
 /* A rule that names one weight must be applicable, else it is an error; one with wildcards may
  * match weights that it cannot apply to. */
 static bool judge_rule(hir_pass_context *c, const hir_weight_rule *rule, const outcome *o) {
     const char *dtype = hir_dtype_name(rule->dtype);
     if (rule->offered) return true;
     if (!o->matched) {
+        const char *near = nearest_weight(c, rule->pattern);
         hd_warn(c->diags, HD_E_WEIGHTS, HD_NOWHERE, "no weight matches \"%s\", which is to be %s",
                 rule->pattern, dtype)
-            ->hint = "a pattern is for the whole name, with or without \".weight\" at its end; * "
-                     "stands for any characters";
+            ->hint = near ? hd_printf(c->diags->arena, "did you mean \"%s\"?", near)
+                          : "a pattern is for the whole name, with or without \".weight\" at its "
+                            "end; * stands for any characters";
         return true;
     }
     bool refused = o->left == o->matched;

@@ -4,6 +4,7 @@
 # at once (3 chunks), in calls that are a chunk or less, and token by token; and batches of sessions. At once and chunk
 # by chunk are the same bits. Rows are divided from as
 # few tokens on as there are ranks. With `more`: where the compiler finds that it pays, and other pipelines.
+# All libraries have one name, by which their symbols begin: what they have in common is translated once (HADAL_CODE_CACHE).
 # Logits may differ by 1e-5 of the largest: sums over ranks are taken in another order (seen 7e-6; a wrong row or head moves
 # them by 1e-2 and more). Three cases are badly conditioned for these tokens: in the float64 evaluator a random last bit of
 # each weight moves their logits by 7e-6 (kimi-linear-attnres), 1.2e-5 (attnres-inputquery) and 3e-5 (attnres-swa), where it
@@ -18,18 +19,18 @@ mkdir -p "$out"
 weights= limit=1e-5 exact= tokens=37
 [ ! -e "$case/model.safetensors" ] || weights="--weights $case/model.safetensors"
 common="$case $weights --march native --chunk 16"
-"$hadal" compile $common -o "$out/m_whole"
+"$hadal" compile $common -o "$out/whole/model"
 case $name in
     attnres_inputquery | attnres_swa | kimi_linear_attnres)
         # the tokens that the program reads
-        list=$("$compare" --tokens "$out/libm_whole.so" $tokens)
+        list=$("$compare" --tokens "$out/whole/libmodel.so" $tokens)
         "$hadal" run $case $weights --interpret --tokens "$list" --logits "$out/exact.npy"
         exact=$out/exact.npy
         ;;
 esac
 
 same() { # DIVIDED.so, RANKS, file for logits
-    "$compare" "$out/libm_whole.so" "$out/m_whole.weights" "$1" "$2" $tokens $limit "$3" $exact > "$out/said"
+    "$compare" "$out/whole/libmodel.so" "$out/whole/model.weights" "$1" "$2" $tokens $limit "$3" $exact > "$out/said"
     grep -v ^sent "$out/said"
 }
 
@@ -50,9 +51,9 @@ for line in sys.stdin:
 tensor() { # RANKS, options
     ranks=$1
     shift
-    "$hadal" compile $common --ranks "$ranks" "$@" -o "$out/m_$ranks"
+    "$hadal" compile $common --ranks "$ranks" "$@" -o "$out/$ranks/model"
     "$hadal" inspect $case $weights --chunk 16 --ranks "$ranks" "$@" --ledger=json > "$out/ledger.0.json"
-    same "$out/libm_$ranks.so" "$ranks" "$out/logits"
+    same "$out/$ranks/libmodel.so" "$ranks" "$out/logits"
     check_bytes 1 "$ranks"
 }
 
@@ -60,12 +61,12 @@ tensor() { # RANKS, options
 pipeline() { # RANKS of each stage, STAGES, runs of layers of each
     divide="--stages $2 --virtual-stages $3" stage=0
     [ "$1" = 1 ] || divide="$divide --ranks $1 --divide-from $1"
-    "$hadal" compile $common $divide -o "$out/m_$1x$2x$3"
+    "$hadal" compile $common $divide -o "$out/$1x$2x$3/model"
     while [ "$stage" -lt "$2" ]; do
         "$hadal" inspect $case $weights --chunk 16 $divide --stage "$stage" --ledger=json > "$out/ledger.$stage.json"
         stage=$((stage + 1))
     done
-    same "$out/libm_$1x$2x$3_s%d.so" "$1x$2" -
+    same "$out/$1x$2x$3/libmodel_s%d.so" "$1x$2" -
     check_bytes "$2" "$1"
 }
 

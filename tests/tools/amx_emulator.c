@@ -69,8 +69,7 @@ static bool decode(const uint8_t *code, const uint64_t *registers, insn *i) {
     return i->reg < AMX_TILES && (i->mod != 3 || i->rm < AMX_TILES);
 }
 
-/* ---- configuration -----------------------------------------------------------------------------
- */
+/* ---- configuration --------------------------------------------------------------------------- */
 typedef struct configuration { /* what LDTILECFG reads */
     uint8_t palette, start_row, reserved[14];
     uint16_t line_bytes[16]; /* of tiles that there are not: 0 */
@@ -106,8 +105,7 @@ static configuration configuration_of(const amx_state *s) {
     return c;
 }
 
-/* ---- memory ------------------------------------------------------------------------------------
- */
+/* ---- memory ---------------------------------------------------------------------------------- */
 static bool is_configured(const amx_state *s, unsigned t) {
     return s->palette && s->rows[t];
 }
@@ -139,8 +137,7 @@ static amx_result store(const amx_state *s, const insn *i) {
     return AMX_DONE;
 }
 
-/* ---- products ----------------------------------------------------------------------------------
- */
+/* ---- products -------------------------------------------------------------------------------- */
 static bool fit(const amx_state *s, unsigned c, unsigned a, unsigned b) {
     if (!is_configured(s, c) || !is_configured(s, a) || !is_configured(s, b)) return false;
     return c != a && c != b && a != b && s->line_bytes[c] % 4 == 0 && s->line_bytes[a] % 4 == 0 &&
@@ -290,8 +287,7 @@ static amx_result multiply(amx_state *s, const insn *i) {
     return AMX_DONE;
 }
 
-/* ---- instructions ------------------------------------------------------------------------------
- */
+/* ---- instructions ---------------------------------------------------------------------------- */
 enum { NONE, P66, PF3, PF2 };
 
 static amx_result configuration_group(amx_state *s, const insn *i) {
@@ -333,8 +329,7 @@ amx_result amx_execute(amx_state *s, const uint8_t *code, const uint64_t registe
     }
 }
 
-/* ---- the handler -------------------------------------------------------------------------------
- */
+/* ---- the handler ----------------------------------------------------------------------------- */
 #if defined(__x86_64__) && defined(__linux__)
 #include <cpuid.h>
 #include <signal.h>

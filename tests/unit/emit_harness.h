@@ -81,8 +81,7 @@ static inline bool level_with_tiles(hcg_level *out) {
     return false;
 }
 
-/* ---- operands in the order of hcg_kernel.operands ----------------------------------------------
- */
+/* ---- operands in the order of hcg_kernel.operands -------------------------------------------- */
 
 static inline void add_operand(bench *b, hcg_kernel *k, hir_ref r) {
     if (r.kind == HIR_REF_NONE) return;
@@ -110,8 +109,7 @@ static inline hcg_kernel kernel_of(bench *b, hir_kernel_kind kind, hir_id op, bo
     return k;
 }
 
-/* ---- compiling ---------------------------------------------------------------------------------
- */
+/* ---- compiling ------------------------------------------------------------------------------- */
 
 typedef struct compiled {
     hcg_kernel k;
@@ -270,8 +268,7 @@ static inline void compiled_free(compiled *c) {
     if (error) LLVMConsumeError(error);
 }
 
-/* ---- data --------------------------------------------------------------------------------------
- */
+/* ---- data ------------------------------------------------------------------------------------ */
 
 static inline uint64_t random_bits(uint64_t *state) { /* xorshift64* */
     *state ^= *state >> 12, *state ^= *state << 25, *state ^= *state >> 27;

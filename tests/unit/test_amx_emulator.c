@@ -30,8 +30,7 @@ static unsigned below(unsigned n) {
     return (unsigned)((random_bits() >> 33) % n);
 }
 
-/* ---- encoding ----------------------------------------------------------------------------------
- */
+/* ---- encoding -------------------------------------------------------------------------------- */
 typedef struct code {
     uint8_t at[128];
     unsigned n;
@@ -137,8 +136,7 @@ static amx_result emulate(amx_state *s, const code *c) {
     return result;
 }
 
-/* ---- configurations ----------------------------------------------------------------------------
- */
+/* ---- configurations -------------------------------------------------------------------------- */
 typedef struct configuration {
     uint8_t palette, start_row, reserved[14];
     uint16_t line_bytes[16];
@@ -162,8 +160,7 @@ static bool has_unit(void) {
     return hrt_permitted(hrt_cpuid_here(), have) == need;
 }
 
-/* ---- both, side by side ------------------------------------------------------------------------
- */
+/* ---- both, side by side ---------------------------------------------------------------------- */
 enum { AREA = 64 * 80 + 64 };
 static uint8_t unit_area[AREA], own_area[AREA];
 
@@ -261,8 +258,7 @@ Test(amx, is_what_the_unit_does) {
     cr_assert_eq(s.palette, 0);
 }
 
-/* ---- refused -----------------------------------------------------------------------------------
- */
+/* ---- refused --------------------------------------------------------------------------------- */
 /* What the CPU makes of it, in a process of its own. */
 static amx_result of_unit(const configuration *first, const code *c) {
     const pid_t child = fork();
@@ -347,8 +343,7 @@ Test(amx, instructions_that_are_undefined) {
     }
 }
 
-/* ---- plain numbers -----------------------------------------------------------------------------
- */
+/* ---- plain numbers --------------------------------------------------------------------------- */
 Test(amx, products_of_halves) {
     const configuration one = {.palette = 1, .line_bytes = {4, 4, 4}, .rows = {1, 1, 1}};
     const uint16_t x[2] = {0x3f80, 0x4000}, w[2] = {0x4040, 0xc0a0}; /* 1, 2; 3, -5 */
@@ -370,8 +365,7 @@ Test(amx, products_of_halves) {
     cr_assert_eq(sum, 0.5f + 3 - 10);
 }
 
-/* ---- the handler -------------------------------------------------------------------------------
- */
+/* ---- the handler ----------------------------------------------------------------------------- */
 Test(amx, a_process_without_the_unit) {
     static uint8_t from[AREA], to[AREA];
     const configuration whole = {.palette = 1, .line_bytes = {64, 64, 64}, .rows = {16, 16, 16}};

@@ -176,8 +176,7 @@ static void check_call(subject *s, const compiled *c, int64_t t, int threads, co
     guarded_free(x), guarded_free(y[0]), guarded_free(y[1]);
 }
 
-/* ---- every back end ----------------------------------------------------------------------------
- */
+/* ---- every back end -------------------------------------------------------------------------- */
 static void check_shape(const hcg_level *level, unsigned exact, hir_dtype dtype, hir_layout layout,
                         uint64_t seed) {
     static const int64_t ks[] = {1, 3, 31, 32, 33, 64, 95};
@@ -431,8 +430,7 @@ Test(backends, numbers_at_the_ends) {
     }
 }
 
-/* ---- dealt ------------------------------------------------------------------------------------
- */
+/* ---- dealt ----------------------------------------------------------------------------------- */
 /* A step of `threads` threads that are offered all of it, and called for their shares, at once.
  * Gives the tickets that were taken. */
 static int64_t run_offered(const subject *s, const compiled *c, void *const *args, int64_t t,
@@ -504,8 +502,7 @@ Test(backends, dealt) {
                 check_dealt(levels[i], (hir_dtype)dtype);
 }
 
-/* ---- the table ---------------------------------------------------------------------------------
- */
+/* ---- the table ------------------------------------------------------------------------------- */
 static const hcg_level *level_of(const char *name) {
     const hcg_level *levels;
     size_t n = hcg_levels(&levels);

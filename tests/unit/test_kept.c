@@ -211,8 +211,7 @@ Test(kept, rows_side_by_side) {
     }
 }
 
-/* ---- shares of ranks ---------------------------------------------------------------------------
- */
+/* ---- shares of ranks ------------------------------------------------------------------------- */
 /* Each rank's file against the numbers of the whole weight, where the whole has them: all of them
  * are those, whether their group keeps its codes or is rounded. */
 static void expect_shares(const matrix *m, hir_dtype dtype, uint32_t dim, hd_share share) {

@@ -49,9 +49,7 @@ static uint64_t touched(const bool *bytes, size_t n) {
     return sum;
 }
 
-/* ---- memory
- * --------------------------------------------------------------------------------------
- */
+/* ---- memory ---------------------------------------------------------------------------------- */
 
 typedef struct machine {
     const hir_module *m;
@@ -124,9 +122,7 @@ static const char *value_at(const machine *x, hir_id v) {
     return NULL;
 }
 
-/* ---- one kernel
- * -----------------------------------------------------------------------------------
- */
+/* ---- one kernel ------------------------------------------------------------------------------ */
 
 typedef struct watch { /* value i of a kernel is region i */
     HD_VEC(hir_id) values;
@@ -209,9 +205,7 @@ static void check_kernel(const machine *x, const hir_ledger *l, hir_id op, const
     }
 }
 
-/* ---- whole models
- * --------------------------------------------------------------------------------
- */
+/* ---- whole models ---------------------------------------------------------------------------- */
 
 static hir_module *load(const char *spec) {
     hadal_session *s = hadal_open();

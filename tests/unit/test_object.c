@@ -323,8 +323,7 @@ Test(object, two_models_in_one_process) {
     unload(&b);
 }
 
-/* ---- plain functions
- * ----------------------------------------------------------------------------- */
+/* ---- plain functions ------------------------------------------------------------------------- */
 static const char gate[] =
     "hir 1 kernel @gate\n\narena 0 per token\nfixed 0\n\n"
     "weight @scale : f32[8]\n\n"
@@ -452,9 +451,7 @@ Test(object, plain_function_with_weights) {
     unload_plain(&l);
 }
 
-/* ---- states of every kind
- * ------------------------------------------------------------------------
- */
+/* ---- states of every kind -------------------------------------------------------------------- */
 /* The toy with a window and a carry that no op writes yet. */
 static const char *toy_of_all_kinds(void) {
     const char *text = toy_model(arena, "toy", 1, VOCAB), *func = strstr(text, "\nfunc(");
@@ -504,8 +501,7 @@ Test(object, the_header_tells_what_state_there_is) {
     }
 }
 
-/* ---- what a library looks like from outside
- * ------------------------------------------------------- */
+/* ---- what a library looks like from outside -------------------------------------------------- */
 Test(object, same_input_same_bytes) {
     const char *text = toy_model(arena, "toy", LAYERS, VOCAB);
     hcg_options o = {.ir_file = in_folder("toy.kernel.hir")};
@@ -561,7 +557,8 @@ Test(object, headers_compile_as_c_and_as_cxx) {
             "cd %s && echo '#include \"%s.h\"' > t.c && all='-pedantic -Wall -Wextra -Wconversion "
             "-Wsign-conversion -Wshadow -Werror' && " CC " -std=c99 $all -c t.c -o t.o && " CC
             " -std=c17 $all -c t.c -o t.o && if command -v g++ >/dev/null; then g++ -x c++ "
-            "-std=c++11 $all -c t.c -o t.o; fi",
+            "-std=c++11 $all -c t.c -o t.o && g++ -x c++ -std=c++98 $all -Wno-long-long -c t.c -o "
+            "t.o; fi",
             folder, name)));
     }
     /* both headers in one file: hadal_info is one type */
@@ -678,8 +675,7 @@ Test(object, assembly_and_llvm_text) {
         "baseline code uses more than SSE2");
 }
 
-/* ---- targets
- * ------------------------------------------------------------------------------------- */
+/* ---- targets --------------------------------------------------------------------------------- */
 Test(object, one_body_for_one_cpu) {
     const struct {
         const char *cpu, *level;
@@ -757,8 +753,7 @@ Test(object, targets_that_are_refused) {
     refused_target("", NULL, "no code can be made", "x86_64-linux-gnu");
 }
 
-/* ---- linking
- * ------------------------------------------------------------------------------------- */
+/* ---- linking --------------------------------------------------------------------------------- */
 Test(object, links_that_fail_leave_nothing) {
     hcg_options o = {.cpu = "baseline"};
     hcg_program *p = lower(toy_model(arena, "toy", 1, VOCAB), &o);

@@ -203,8 +203,7 @@ Test(quant, rows_of_any_length) {
     }
 }
 
-/* ---- places ------------------------------------------------------------------------------------
- */
+/* ---- places ---------------------------------------------------------------------------------- */
 /* By the words of quant.h, not by the code of quant.c. */
 static unsigned stored(hir_dtype dtype, const uint8_t *group, unsigned n, unsigned k) {
     if (dtype == HIR_Q8) return group[32 + k / 4 * 64 + n * 4 + k % 4];
@@ -240,8 +239,7 @@ Test(quant, places_in_a_panel) {
     }
 }
 
-/* ---- forms -------------------------------------------------------------------------------------
- */
+/* ---- forms ----------------------------------------------------------------------------------- */
 /* Rows of every kind: of one number, near nothing, near the ends of f16, of a few large numbers,
  * far from 0, denormal. */
 static float number_of(unsigned kind, hir_random *r) {

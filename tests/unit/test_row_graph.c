@@ -118,9 +118,7 @@ Test(row_graph, maps_compose) {
     cr_expect(row_index_equal(&is, &expected));
 }
 
-/* ---- sizes a + b N
- * ---------------------------------------------------------------------------
- */
+/* ---- sizes a + b N --------------------------------------------------------------------------- */
 
 static row_size affine(int64_t a, int64_t b) {
     return (row_size){.a = a, .b = b};

@@ -149,8 +149,7 @@ void row_find_states(row_run *r);      /* this token's, or its session's */
 void row_find_rows(row_run *r);        /* of this token, or of this head of it */
 void row_advance_tables(row_run *r);
 
-/* ---- size.c
- * ------------------------------------------------------------------------- */
+/* ---- size.c ---------------------------------------------------------------------------------- */
 LLVMValueRef row_i64(row_run *r, row_size size);      /* of a shape, stride or offset */
 LLVMValueRef row_scratch(row_run *r, row_size bytes); /* fresh, as large as it may be */
 

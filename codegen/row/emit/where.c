@@ -190,8 +190,7 @@ void row_find_rows(row_run *r) {
         if (r->g->buffers.at[i].direct) r->pointer[i] = find_row(r, i);
 }
 
-/* ---- tables of row pointers
- * ---------------------------------------------------------------------- */
+/* ---- tables of row pointers ------------------------------------------------------------------ */
 
 /* Bytes that rows of a ROW_MULTI advance by from token to token: most are values with T of one
  * size. Entries that advance otherwise are written anew for each token. 0: none has T. */

@@ -84,9 +84,7 @@ row_index row_major(const row_shape *s) {
     return at;
 }
 
-/* ---- reshape
- * ---------------------------------------------------------------------------------
- */
+/* ---- reshape --------------------------------------------------------------------------------- */
 
 /* The dims of both shapes fall into groups of equal size, in order. One group:
  * dims [o0, o1) of `old` and [n0, n1) of `new`. Advances to the next; false at

@@ -5,9 +5,7 @@
 
 #include "codegen/program.h"
 
-/* ---- sizes
- * -----------------------------------------------------------------------------------
- */
+/* ---- sizes ----------------------------------------------------------------------------------- */
 
 /* Sizes, strides and offsets may depend on one number N that is not known at compile time: a + b N.
  * A type has at most one such dim, so that sizes which depend on N are never multiplied with each
@@ -40,9 +38,7 @@ row_size row_size_mul(row_size x, row_size y);
 /* Is x a multiple of y, whatever N is? */
 bool row_size_divisible(row_size x, row_size y);
 
-/* ---- maps
- * ------------------------------------------------------------------------------------
- */
+/* ---- maps ------------------------------------------------------------------------------------ */
 
 /* Variables: 0 .. HIR_MAX_RANK - 1 run over dims, ROW_INNER over a reduction inside a loop. */
 enum { ROW_INNER = HIR_MAX_RANK, ROW_VARS = HIR_MAX_RANK + 1 };

@@ -86,8 +86,7 @@ row_view row_reshaped(row_graph *g, const hir_op *op, row_view x, hir_type type)
     return y;
 }
 
-/* ---- stack, concat: operands side by side
- * ------------------------------------------------------ */
+/* ---- stack, concat: operands side by side ---------------------------------------------------- */
 
 typedef struct operand { /* of a stack or concat: where it begins along the
                             axis, how far it goes */

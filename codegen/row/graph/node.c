@@ -25,9 +25,7 @@ hir_type row_type_of(const row_graph *g, hir_ref r) {
     return t;
 }
 
-/* ---- sizes
- * -----------------------------------------------------------------------------------
- */
+/* ---- sizes ----------------------------------------------------------------------------------- */
 
 row_size row_dim(const row_graph *g, int64_t dim) {
     if (!g->k->any || dim < HCG_DYNAMIC) return row_int(dim);
@@ -50,8 +48,7 @@ row_size row_type_elements(const row_graph *g, hir_type type) {
     return row_elements(&s);
 }
 
-/* ---- nodes and buffers
- * ----------------------------------------------------------------------- */
+/* ---- nodes and buffers ----------------------------------------------------------------------- */
 
 uint32_t row_add_node(row_graph *g, row_kind kind, const hir_op *op, row_shape shape,
                       uint32_t n_args) {

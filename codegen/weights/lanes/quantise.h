@@ -91,8 +91,7 @@ static inline lanes size_of(lanes x) {
     return (lanes)((words)x & INT32_MAX);
 }
 
-/* ---- f16, as hd_f16_from_f32 and hd_f16_to_f32 have it ------------------------------------------
- */
+/* ---- f16, as hd_f16_from_f32 and hd_f16_to_f32 have it --------------------------------------- */
 static inline words to_f16(lanes x) {
     words h;
     hd_lanes_to_f16(&x, &h);
@@ -129,8 +128,7 @@ static inline words is_infinite(words h) {
     return (h & 0x7c00) == 0x7c00;
 }
 
-/* ---- groups in, words out -----------------------------------------------------------------------
- */
+/* ---- groups in, words out -------------------------------------------------------------------- */
 /* Bytes `at` .. `at` + 15 of every fourth row from `row` on, side by side. */
 static inline words every_fourth(const uint8_t *const *row, size_t at) {
 #define QUAD(i) _mm_loadu_si128((const __m128i *)(const void *)(row[4 * (i)] + at))
@@ -278,8 +276,7 @@ static inline lanes inverse_of(lanes s) {
     return CHOOSE(s > 0, 1 / s, ALL(0));
 }
 
-/* ---- q8 -----------------------------------------------------------------------------------------
- */
+/* ---- q8 -------------------------------------------------------------------------------------- */
 static bool quantise_q8(const lanes x[HIR_GROUP], words there, unsigned row, uint8_t *out) {
     const words h = to_f16(largest(x) / 127);
     const lanes s = from_f16(h);
@@ -299,8 +296,7 @@ static bool quantise_q8(const lanes x[HIR_GROUP], words there, unsigned row, uin
     return true;
 }
 
-/* ---- q4 -----------------------------------------------------------------------------------------
- */
+/* ---- q4 -------------------------------------------------------------------------------------- */
 /* x counted from the least of its group, `low`: sums of products are of the size of the range, and
  * lose nothing where weights are far from 0. */
 typedef struct from_low {
@@ -418,8 +414,7 @@ static bool quantise_q4(const lanes x[HIR_GROUP], words there, unsigned row, uin
     return true;
 }
 
-/* ---- mxfp4 --------------------------------------------------------------------------------------
- */
+/* ---- mxfp4 ----------------------------------------------------------------------------------- */
 /* One step up the numbers of E2M1: sizes above `middle`, and those at it if `with` is set, which
  * makes ties go to the even code. */
 static inline void step_up(lanes size, float middle, bool with, float by, words *code,
