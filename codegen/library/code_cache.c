@@ -14,7 +14,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <link.h>
-#include <llvm-c/BitWriter.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
