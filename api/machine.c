@@ -404,6 +404,56 @@ machine_cache machine_measure_cache(machine *m) {
     return held;
 }
 
+/* ---- what is on its way from memory ------------------------------------------------------------
+ */
+
+typedef struct chained { /* a line */
+    struct chained *next;
+    char rest[LINE - sizeof(struct chained *)];
+} chained;
+
+/* All lines in one circle, in no order that hardware could guess (Sattolo's shuffle). */
+static void chain(chained *line, size_t n) {
+    uint64_t state = 1;
+    for (size_t i = 0; i < n; i++)
+        line[i].next = &line[i];
+    for (size_t i = n - 1; i > 0; i--) {
+        state = state * UINT64_C(6364136223846793005) + 1442695040888963407u;
+        const size_t k = (size_t)(state >> 33) % i;
+        chained *other = line[k].next;
+        line[k].next = line[i].next, line[i].next = other;
+    }
+}
+
+/* Seconds of a read that waits for the one before; no line is read twice. What the chain's making
+ * left of it in caches is read out of them first. */
+static double latency_of(machine *m, chained *at) {
+    enum { BATCHES = 5, READS = 20000 };
+    samples times = {0};
+    (void)pass(m, m->area[0], STREAM_READ, AREA);
+    for (int b = 0; b < BATCHES; b++) {
+        const double start = now(1);
+        for (int i = 0; i < READS; i++)
+            at = *(chained *volatile *)&at->next;
+        sample(&times, (now(1) - start) / READS);
+    }
+    return median(&times);
+}
+
+machine_flight machine_measure_flight(machine *m) {
+    const int threads = m->threads;
+    chained *line = aligned_alloc(HUGE_PAGE, WEIGHTS);
+    if (!line) return (machine_flight){0};
+    (void)madvise(line, WEIGHTS, MADV_HUGEPAGE); /* a hint */
+    chain(line, WEIGHTS / sizeof *line);
+    machine_flight f = {.latency = latency_of(m, line)};
+    free(line);
+    m->threads = 1;
+    f.rate = median_rate(m, &limits[LIMIT_READ]);
+    m->threads = threads;
+    return f;
+}
+
 /* Median of batches: a thread whose CPU is taken away for a moment is no part of it. */
 double machine_barrier(const machine *m) {
     enum { BATCHES = 15, WAITS = 1000 };

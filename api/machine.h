@@ -61,6 +61,12 @@ typedef struct machine_cache {
     double bytes, rate; /* rate: bytes/s */
 } machine_cache;
 machine_cache machine_measure_cache(machine *m);
+/* What one core has on its way from memory while it reads, the others idle: its rate times the time
+ * that one read takes which waits for the one before (Little's law). 0: no memory. Some 0.3 s. */
+typedef struct machine_flight {
+    double rate, latency; /* bytes/s, seconds */
+} machine_flight;
+machine_flight machine_measure_flight(machine *m);
 void machine_forget(machine *m);                             /* all samples */
 void machine_keep(machine *m, const bool *kept, size_t all); /* rounds, as keep_samples */
 /* Median since the last machine_forget: bytes/s, read and written counted, without the reads that

@@ -27,6 +27,7 @@ typedef struct facts {
     machine *limits;     /* NULL: not measured */
     machine_links links; /* .ranks is 0: this process is alone */
     machine_cache cache;
+    machine_flight flight;
     double barrier; /* seconds */
 } facts;
 
@@ -69,6 +70,7 @@ static bool measure(hadal_session *s, facts *f, int threads) {
     for (int i = 0; i < SAMPLES_TAKEN; i++)
         machine_sample(f->limits);
     f->cache = machine_measure_cache(f->limits);
+    f->flight = machine_measure_flight(f->limits);
     f->barrier = machine_barrier(f->limits);
     return measure_links(s, f);
 }
@@ -129,6 +131,19 @@ static void print_cache(const facts *f, hd_text *out) {
                   inspect_bytes(f->arena, (uint64_t)f->cache.bytes), f->cache.rate * 1e-9);
 }
 
+/* As the machine model has it (in_flight), in whole lines. */
+static uint32_t bytes_in_flight(machine_flight f) {
+    const double bytes = f.rate * f.latency;
+    return bytes > 0 && bytes < 1 << 30 ? (uint32_t)bytes / 64 * 64 : 0;
+}
+
+static void print_flight(machine_flight f, hd_text *out) {
+    hd_text_f(out,
+              "one core has %u bytes on their way from memory: it reads %.0f GB/s, and a read that "
+              "waits takes %.0f ns\n",
+              bytes_in_flight(f), f.rate * 1e-9, f.latency * 1e9);
+}
+
 static void print_text(const facts *f, hd_text *out) {
     const char *features = hcg_feature_names(f->arena, f->here.features);
     machine_describe_host(out);
@@ -154,6 +169,7 @@ static void print_text(const facts *f, hd_text *out) {
     if (f->links.ranks) print_links(&f->links, out);
     if (f->limits) machine_describe(f->limits, out);
     if (f->limits) print_cache(f, out);
+    if (f->flight.latency > 0) print_flight(f->flight, out);
     if (f->limits) hd_text_f(out, "a barrier of the threads takes %.2f us\n", 1e6 * f->barrier);
     if (f->limits) print_rates(f, out);
 }
@@ -212,6 +228,14 @@ static void print_cache_json(machine_cache c, hd_text *out) {
     hd_text_double(out, c.rate);
 }
 
+static void print_flight_json(machine_flight f, hd_text *out) {
+    if (f.latency <= 0) return;
+    hd_text_f(out, ",\n  \"in_flight\": %u, \"memory_latency\": ", bytes_in_flight(f));
+    hd_text_double(out, f.latency);
+    hd_text_add(out, ", \"core_read\": ");
+    hd_text_double(out, f.rate);
+}
+
 static void print_measured_rates(const facts *f, hd_text *out) {
     hd_text_add(out, ",\n  \"rates\": ");
     hd_machine_print_json(measured_rates(f), out);
@@ -234,6 +258,7 @@ static void print_json(const facts *f, hd_text *out) {
         hd_text_add(out, ",\n  \"barrier\": ");
         hd_text_double(out, f->barrier);
         print_cache_json(f->cache, out);
+        print_flight_json(f->flight, out);
         print_limits(f->limits, out);
     }
     if (f->limits) print_measured_rates(f, out);

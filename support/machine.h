@@ -12,7 +12,11 @@
  *
  * Rates are relative, since only which of two ways is faster is asked of them, and the same at any
  * clock: multiply-adds of one kind that are made in the time of 100 by f32 vectors. `hadal machine`
- * measures both sides. */
+ * measures both sides.
+ *
+ * What a core has on its way from memory is the product of its bandwidth and memory's latency, by
+ * which streams are asked for ahead of their use (codegen/ahead.h). CPUID does not say it; it
+ * changes no bit of a result. */
 #ifndef HD_MACHINE_H
 #define HD_MACHINE_H
 
@@ -28,7 +32,8 @@
     F(l3, uint64_t, 1u << 20, UINT64_C(1) << 32, "the L3 cache that cores share")                  \
     F(bf16_dots, uint32_t, 1, 10000, "the rate of bf16 dot products")                              \
     F(matrix_unit, uint32_t, 1, 100000, "the rate of the matrix unit with bf16")                   \
-    F(unit_rows, uint32_t, 1, 1000, "rows from which on the matrix unit multiplies bytes")
+    F(unit_rows, uint32_t, 1, 1000, "rows from which on the matrix unit multiplies bytes")         \
+    F(in_flight, uint32_t, 256, 65536, "what one core has on its way from memory")
 
 typedef struct hd_machine {
 #define F(name, type, least, most, text) type name;

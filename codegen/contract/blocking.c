@@ -26,8 +26,3 @@ int64_t hcg_block_rows(const hcg_level *level, int64_t row_bytes, int64_t panels
 int64_t hcg_block_steps(const hcg_level *level, int64_t panels) {
     return clamp(most_of(level->machine.l1) / (LINE * panels), FEWEST_STEPS, MOST_STEPS);
 }
-
-int64_t hcg_prefetch_distance(const hcg_level *level, int64_t bytes) {
-    const int64_t kept = level->machine.l1 / 4;
-    return bytes < kept ? bytes : kept;
-}

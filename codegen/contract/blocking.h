@@ -11,8 +11,5 @@ int64_t hcg_block_rows(const hcg_level *level, int64_t row_bytes, int64_t panels
 /* Steps of k, of 64 bytes in each of `panels` panels, over which all rows of a block run before the
  * next: those panels stay in the L1. */
 int64_t hcg_block_steps(const hcg_level *level, int64_t panels);
-/* How far ahead of its use a stream is prefetched: `bytes` (the product of memory's latency and a
- * thread's bandwidth) or, if that is less, as much as the L1 keeps until it is used. */
-int64_t hcg_prefetch_distance(const hcg_level *level, int64_t bytes);
 
 #endif

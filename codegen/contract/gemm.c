@@ -7,13 +7,11 @@
  * prefetched, a share of it with each slab of rows: loads from memory are spread evenly over the
  * arithmetic, however few rows there are. (Prefetching a fixed distance ahead instead, the first
  * slab waits for all of the block and the others for nothing.) Where one slab holds all rows there
- * are no others: then f32 panels are prefetched SLAB_AHEAD bytes ahead.
+ * are no others: then f32 panels are prefetched a fixed distance ahead (HCG_AHEAD_SLAB).
  */
+#include "codegen/ahead.h"
 #include "codegen/contract/blocking.h"
 #include "codegen/contract/tile.h"
-
-/* Bytes that f32 panels are prefetched ahead where one slab has all rows. */
-enum { SLAB_AHEAD = 2048 };
 
 /* n items in as few ranges of at most `most` as possible, of nearly equal size: range i holds
  * each + (i < more) items and begins at i * each + min(i, more). 17 rows on tiles of 8 are 6 + 6 +
@@ -67,7 +65,7 @@ void hcg_prefetch_rows(hcg_emit *e, LLVMValueRef from, LLVMValueRef ld, LLVMValu
                        LLVMValueRef n, LLVMValueRef column, unsigned bytes) {
     hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), n, hcg_i64(e, 1), "touched", 0, NULL);
     LLVMValueRef at = hcg_add(e, hcg_mul(e, hcg_add(e, row, l.index), ld), column);
-    for (unsigned line = 0; line < bytes; line += 64)
+    for (unsigned line = 0; line < bytes; line += e->level->machine.line)
         hcg_prefetch(e, hcg_at(e, e->f32, from, at), line);
     hcg_loop_end(e, &l, NULL);
 }
@@ -113,13 +111,12 @@ static void emit_block(hcg_emit *e, const LLVMValueRef *g, const split *slabs, c
     hcg_loop_end(e, &l, NULL);
 }
 
-/* Where to prefetch: if one slab holds all rows, SLAB_AHEAD bytes ahead in the same panels. For f32
- * only: bf16 is 5 % slower with it. */
+/* Where to prefetch: if one slab holds all rows, a little ahead in the same panels. For f32 only:
+ * bf16 is 5 % slower with it. */
 static LLVMValueRef near_if_one(hcg_emit *e, const split *slabs, const block *b) {
     LLVMValueRef one = LLVMBuildICmp(e->b, LLVMIntEQ, slabs->count, hcg_i64(e, 1), "one_slab");
-    return LLVMBuildSelect(
-        e->b, one, hcg_at(e, e->i8, b->b, hcg_i64(e, hcg_prefetch_distance(e->level, SLAB_AHEAD))),
-        b->next, "");
+    const int64_t ahead = hcg_prefetch_distance(&e->level->machine, HCG_AHEAD_SLAB);
+    return LLVMBuildSelect(e->b, one, hcg_at_byte(e, b->b, ahead), b->next, "");
 }
 
 /* gemm(x, ldx, rows, k, b, panels, c, ldc, accumulate, next, touched.., ld_touched) */

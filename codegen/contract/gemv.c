@@ -1,21 +1,19 @@
 /* Matrix times vector: panels as a stream that is read once (contract/matrix.h). */
-#include "codegen/contract/blocking.h"
+#include "codegen/ahead.h"
 #include "codegen/contract/stream.h"
 #include "codegen/contract/tile.h"
 
-enum {
-    MOST_CHAINS = 16,
-    GEMV_AHEAD = 4096, /* bytes that panels are prefetched ahead of their use */
-};
+enum { MOST_CHAINS = 16 };
 
 /* acc[chain][v] += x[k] b[k][v], chain = offset: `steps` of k, each its own chain of adds. */
 static void gemv_steps(hcg_emit *e, const tile_kind *d, LLVMValueRef x, LLVMValueRef b,
                        LLVMValueRef index, unsigned steps, LLVMValueRef *acc) {
     unsigned per_panel = HIR_PANEL / e->level->lanes, bytes = tile_line_bytes(d);
     LLVMValueRef first = tile_step_place(e, d, b, index, 0);
+    const hd_machine *m = &e->level->machine;
+    const int64_t ahead = hcg_prefetch_distance(m, HCG_AHEAD_PANELS);
     for (unsigned u = 0; u < steps; u++) {
-        if (u * bytes % 64 == 0 && steps > 1)
-            hcg_prefetch(e, first, u * bytes + hcg_prefetch_distance(e->level, GEMV_AHEAD));
+        if (u * bytes % m->line == 0 && steps > 1) hcg_prefetch(e, first, u * bytes + ahead);
         for (unsigned round = 0; round < tile_rounds(d); round++) {
             LLVMValueRef xs = tile_load_x(e, d, x, index, u, round);
             for (unsigned v = 0; v < per_panel; v++) {

@@ -1,8 +1,8 @@
 /* The back end groups_as_f32 (contract/groups.h): weights in groups as f32, in registers for one
  * row of x, whole panels in workspace for many; and single rows of a table of such weights. */
 #include "codegen/contract/groups.h"
+#include "codegen/ahead.h"
 
-#include "codegen/contract/blocking.h"
 #include "codegen/contract/fp4.h"
 #include "codegen/contract/multiply_add.h"
 #include "codegen/contract/stream.h"
@@ -11,9 +11,7 @@
 #include "codegen/weights/quant.h"
 
 enum {
-    AHEAD =
-        6144, /* bytes that panels are prefetched ahead: latency times bandwidth of a fast memory */
-    WORD = 4, /* elements of a row that lie side by side */
+    WORD = 4,         /* elements of a row that lie side by side */
     BLOCK_BYTES = 64, /* of a panel */
 };
 
@@ -44,8 +42,9 @@ LLVMValueRef hcg_quant_block(hcg_emit *e, hir_dtype dtype, LLVMValueRef group, u
 }
 
 void hcg_quant_prefetch(hcg_emit *e, hir_dtype dtype, LLVMValueRef group) {
-    for (int64_t at = 0; at < (int64_t)hcg_group_bytes(dtype); at += 64)
-        hcg_prefetch(e, group, hcg_prefetch_distance(e->level, AHEAD) + at);
+    const hd_machine *m = &e->level->machine;
+    for (int64_t at = 0; at < (int64_t)hcg_group_bytes(dtype); at += m->line)
+        hcg_prefetch(e, group, hcg_prefetch_distance(m, HCG_AHEAD_GROUPS) + at);
 }
 
 /* q of element k (0 .. 31) of vector v as f32; q8: its sign included; mxfp4: twice its number.

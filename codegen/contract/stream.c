@@ -1,13 +1,13 @@
 /* Loops over weights that are read once (contract/stream.h). */
 #include "codegen/contract/stream.h"
 
+#include "codegen/ahead.h"
 #include "codegen/contract/matrix.h"
 #include "codegen/emit/arithmetic.h"
 
 enum {
-    PAGE = 4096,     /* the smallest there are */
-    PAGES_AHEAD = 4, /* of 2, 4, 6, 8 and 16, 2 was slower and the others alike */
-    PAGES = 2,       /* in an iteration of the outer loop, which takes ten instructions */
+    PAGE = 4096, /* the smallest there are */
+    PAGES = 2,   /* in an iteration of the outer loop, which takes ten instructions */
 };
 
 /* Steps of an iteration of the outer loop. */
@@ -22,8 +22,10 @@ int64_t hcg_stream_pages(int64_t bytes) {
 }
 
 static void ask_for_pages(hcg_emit *e, LLVMValueRef at, int64_t pages) {
+    const int64_t bytes = hcg_prefetch_distance(&e->level->machine, HCG_AHEAD_PAGES);
+    const int64_t ahead = (bytes + PAGE - 1) / PAGE;
     for (int64_t i = 0; i < pages; i++)
-        hcg_prefetch_l2(e, at, (PAGES_AHEAD + i) * PAGE);
+        hcg_prefetch_l2(e, at, (ahead + i) * PAGE);
 }
 
 void hcg_translate_pages(hcg_emit *e, LLVMValueRef at, int64_t bytes) {

@@ -140,7 +140,7 @@ static LLVMValueRef runs(const writer *w) {
 
 static LLVMValueRef machine(const writer *w, hd_machine m) {
     return RECORD(w, u32(w, m.line), u32(w, m.l1), u32(w, m.l2), u64(w, m.l3), u32(w, m.bf16_dots),
-                  u32(w, m.matrix_unit), u32(w, m.unit_rows));
+                  u32(w, m.matrix_unit), u32(w, m.unit_rows), u32(w, m.in_flight));
 }
 
 static LLVMValueRef levels(const writer *w, LLVMValueRef *functions) {

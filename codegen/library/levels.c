@@ -4,15 +4,18 @@
 /* Rows of bytes from which on a matrix unit is faster than vectors (contract/amx_int8.c). */
 enum { UNIT_ROWS = 8 };
 
-#define MACHINE(l1_kb, l2_kb, l3_mb, dots, unit)                                                   \
+#define MACHINE(l1_kb, l2_kb, l3_mb, flight_kb, dots, unit)                                        \
     {                                                                                              \
         .line = 64, .l1 = (l1_kb) << 10, .l2 = (l2_kb) << 10, .l3 = UINT64_C(l3_mb) << 20,         \
-        .bf16_dots = (dots), .matrix_unit = (unit), .unit_rows = (unit) ? UNIT_ROWS : 0            \
+        .bf16_dots = (dots), .matrix_unit = (unit), .unit_rows = (unit) ? UNIT_ROWS : 0,           \
+        .in_flight = (flight_kb) << 10                                                             \
     }
 
 static const hcg_level levels[] = {
-#define L(id, name, arch, cpu, lanes, registers, fma, l1_kb, l2_kb, l3_mb, dots, unit, features)   \
-    {name, arch, cpu, lanes, registers, fma, features, MACHINE(l1_kb, l2_kb, l3_mb, dots, unit)},
+#define L(id, name, arch, cpu, lanes, registers, fma, l1_kb, l2_kb, l3_mb, flight_kb, dots, unit,  \
+          features)                                                                                \
+    {name,      arch, cpu,      lanes,                                                             \
+     registers, fma,  features, MACHINE(l1_kb, l2_kb, l3_mb, flight_kb, dots, unit)},
 #include "codegen/library/levels.def"
 #undef L
 };

@@ -24,6 +24,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "codegen/ahead.h"
 #include "codegen/contract/matrix.h"
 #include "codegen/contract/stream.h"
 #include "codegen/emit/arithmetic.h"
@@ -31,17 +32,20 @@
 
 enum {
     TILE = HCG_TILE_KEYS,
-    CHUNK = 32,   /* floats of a key per iteration of the dot product */
-    LINE = 64,    /* bytes */
-    AHEAD = 8192, /* bytes */
+    CHUNK = 32, /* floats of a key per iteration of the dot product */
     MOST_LANES = 64,
     LEAST_ROWS = 32, /* of a tile */
 };
 
-/* Element `at` of a row is about to be read: asks for the line AHEAD of it. */
+static int64_t line_of(const hcg_emit *e) {
+    return e->level->machine.line;
+}
+
+/* Element `at` of a row is about to be read: asks for a line further on. */
 static void prefetch_after(hcg_emit *e, const hcg_cache *c, LLVMValueRef place, int64_t at) {
-    int64_t line = LINE / (int64_t)hir_dtype_bytes(c->dtype);
-    if (at % line == 0) hcg_prefetch(e, place, AHEAD);
+    const int64_t line = line_of(e) / (int64_t)hir_dtype_bytes(c->dtype);
+    const int64_t ahead = hcg_prefetch_distance(&e->level->machine, HCG_AHEAD_CACHED);
+    if (at % line == 0) hcg_prefetch(e, place, ahead);
 }
 
 /* f(first head, how many) for all heads, `most` (a power of two) at once, the last ones fewer. */
@@ -209,7 +213,7 @@ static shares shares_of(const hcg_emit *e, const hcg_key_tile *t) {
     const int64_t values =
         divide_up(a->per_group, value_heads(e, t)) * divide_up(a->m, columns) * s.value_steps;
     s.value_bytes = divide_up(bytes / 2, values);
-    if (s.value_bytes > LINE) s.value_bytes = LINE;
+    if (s.value_bytes > line_of(e)) s.value_bytes = line_of(e);
     if (scores) s.score_bytes = divide_up(bytes - s.value_bytes * values, scores);
     return s;
 }
@@ -221,7 +225,7 @@ static LLVMValueRef next_rows(hcg_emit *e, const hcg_key_tile *t, LLVMValueRef o
 
 static void prefetch_share(hcg_emit *e, LLVMValueRef from, LLVMValueRef step, int64_t bytes) {
     LLVMValueRef at = hcg_at(e, e->i8, from, hcg_mul_const(e, step, bytes));
-    for (int64_t i = 0; i < bytes; i += LINE)
+    for (int64_t i = 0; i < bytes; i += line_of(e))
         hcg_prefetch_l2(e, at, i);
 }
 
@@ -242,8 +246,9 @@ static void prefetch_step(hcg_emit *e, const hcg_key_tile *t, const hcg_cache *c
                           LLVMValueRef bytes, LLVMValueRef number, int64_t steps) {
     const int64_t whole = t->most * c->width * (int64_t)hir_dtype_bytes(c->dtype);
     const int64_t each = divide_up(whole, steps);
-    LLVMValueRef last = hcg_sub(e, bytes, hcg_i64(e, LINE)), at = hcg_mul_const(e, number, each);
-    for (int64_t i = 0; i < each; i += LINE) {
+    LLVMValueRef last = hcg_sub(e, bytes, hcg_i64(e, line_of(e))),
+                 at = hcg_mul_const(e, number, each);
+    for (int64_t i = 0; i < each; i += line_of(e)) {
         LLVMValueRef line = hcg_smaller(e, hcg_add(e, at, hcg_i64(e, i)), last);
         hcg_prefetch_l2(e, hcg_at(e, e->i8, from, line), 0);
     }

@@ -1,7 +1,9 @@
 /* Sizes of a contraction's blocks (contract/blocking.h): what they are on levels of the table, and
- * that they fit the caches of any machine. */
+ * that they fit the caches of any machine; how far ahead streams are asked for (codegen/ahead.h).
+ */
 #include <criterion/criterion.h>
 
+#include "codegen/ahead.h"
 #include "codegen/contract/blocking.h"
 
 static hcg_level machine(uint32_t l1, uint32_t l2) {
@@ -16,7 +18,6 @@ Test(blocking, of_a_server_core) {
     cr_expect_eq(hcg_block_rows(&l, 4 * 1, 1), 128);
     cr_expect_eq(hcg_block_steps(&l, 3), 128);
     cr_expect_eq(hcg_block_steps(&l, 1), 128);
-    cr_expect_eq(hcg_prefetch_distance(&l, 6144), 6144);
 }
 
 Test(blocking, larger_caches_hold_more) {
@@ -25,7 +26,6 @@ Test(blocking, larger_caches_hold_more) {
     cr_expect_eq(hcg_block_rows(&large, 4 * 3072, 3), 128);
     cr_expect_eq(hcg_block_rows(&large, 4 * 1024, 16), 36, "the sums of 16 panels stay in the L1");
     cr_expect_eq(hcg_block_steps(&small, 16), 24);
-    cr_expect_eq(hcg_prefetch_distance(&small, 1 << 20), 8 << 10);
 }
 
 /* Blocks fit, or are as small as they may be; no size of a cache makes one empty. */
@@ -41,6 +41,32 @@ Test(blocking, of_any_machine) {
                     cr_assert(rows == 32 || (rows * k * 4 <= l2 && rows * panels * 64 <= l1));
                     cr_assert(steps >= 16 && steps <= 128);
                     cr_assert(steps == 16 || steps * panels * 64 <= l1);
-                    cr_assert(hcg_prefetch_distance(&l, 4096) <= 4096);
                 }
+}
+
+/* On a core that has 4 KB on their way, as the table of levels says of all; on one that has more,
+ * and on one whose L1 keeps less. */
+Test(ahead, of_a_core) {
+    const hcg_level *level;
+    const size_t n = hcg_levels(&level);
+    for (size_t i = 0; i < n; i++) {
+        const hd_machine *m = &level[i].machine;
+        cr_expect_eq(hcg_prefetch_distance(m, HCG_AHEAD_ALONG), 1024, "%s", level[i].name);
+        cr_expect_eq(hcg_prefetch_distance(m, HCG_AHEAD_SLAB), 2048, "%s", level[i].name);
+        cr_expect_eq(hcg_prefetch_distance(m, HCG_AHEAD_PANELS), 4096, "%s", level[i].name);
+        cr_expect_eq(hcg_prefetch_distance(m, HCG_AHEAD_GROUPS), 6144, "%s", level[i].name);
+        cr_expect_eq(hcg_prefetch_distance(m, HCG_AHEAD_CACHED), 8192, "%s", level[i].name);
+        cr_expect_eq(hcg_prefetch_distance(m, HCG_AHEAD_PAGES), 16384, "%s", level[i].name);
+    }
+}
+
+Test(ahead, by_the_machine) {
+    hd_machine m = {.line = 64, .l1 = 32 << 10, .in_flight = 6000};
+    cr_expect_eq(hcg_prefetch_distance(&m, HCG_AHEAD_PANELS), 5952, "whole lines");
+    cr_expect_eq(hcg_prefetch_distance(&m, HCG_AHEAD_CACHED), 8192, "a quarter of the L1");
+    cr_expect_eq(hcg_prefetch_distance(&m, HCG_AHEAD_PAGES), 24000 / 64 * 64, "into the L2");
+    m.l1 = 16 << 10;
+    cr_expect_eq(hcg_prefetch_distance(&m, HCG_AHEAD_PANELS), 4096);
+    m.line = 256;
+    cr_expect_eq(hcg_prefetch_distance(&m, HCG_AHEAD_SLAB), 2816, "lines of 256 bytes");
 }

@@ -14,12 +14,12 @@ static const row_target avx512 = {
     .lanes = 16,
     .registers = 32,
     .nontemporal = true,
-    .machine = {.line = 64, .l1 = 32 << 10, .l2 = 1 << 20, .l3 = 16 << 20}};
+    .machine = {.line = 64, .l1 = 32 << 10, .l2 = 1 << 20, .l3 = 16 << 20, .in_flight = 4096}};
 static const row_target avx2 = {
     .lanes = 8,
     .registers = 16,
     .nontemporal = true,
-    .machine = {.line = 64, .l1 = 32 << 10, .l2 = 256 << 10, .l3 = 8 << 20}};
+    .machine = {.line = 64, .l1 = 32 << 10, .l2 = 256 << 10, .l3 = 8 << 20, .in_flight = 4096}};
 
 /* ---- texts ----------------------------------------------------------------------------------- */
 

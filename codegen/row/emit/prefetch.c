@@ -1,9 +1,8 @@
 /* Prefetches rows that later iterations read, as the schedule says (schedule/prefetch.c): the row
  * of the next iteration or block, or what comes further along the same row. */
+#include "codegen/ahead.h"
 #include "codegen/contract/matrix.h"
 #include "codegen/row/emit/run.h"
-
-enum { LINE = 64 };
 
 /* ---- from iteration to iteration ------------------------------------------------------------- */
 
@@ -75,11 +74,12 @@ void row_prefetch_along(row_run *r, const row_team *t) {
     r->along = NULL;
     if (t->prefetch == HIR_NONE || r->tail) return;
     const row_node *rows = row_at(r->g, t->prefetch);
-    const int64_t on = ROW_PREFETCH_DISTANCE / (int64_t)hir_dtype_bytes(rows->dtype);
+    const int64_t ahead = hcg_prefetch_distance(&e->level->machine, HCG_AHEAD_ALONG);
+    const int64_t on = ahead / (int64_t)hir_dtype_bytes(rows->dtype);
     LLVMValueRef last = row_i64(r, row_size_add(r->nest->domain.dim[r->lane_var], row_int(-on)));
     LLVMValueRef here = LLVMBuildICmp(e->b, LLVMIntSLT, r->var[r->lane_var], last, "");
-    LLVMValueRef there = LLVMBuildMul(e->b, r->more, hcg_i64(e, ROW_PREFETCH_DISTANCE), "");
-    r->along = LLVMBuildSelect(e->b, here, hcg_i64(e, ROW_PREFETCH_DISTANCE), there, "along");
+    LLVMValueRef there = LLVMBuildMul(e->b, r->more, hcg_i64(e, ahead), "");
+    r->along = LLVMBuildSelect(e->b, here, hcg_i64(e, ahead), there, "along");
     r->along_rows = t->prefetch;
 }
 
@@ -96,6 +96,6 @@ void row_prefetch_issue(row_run *r, uint32_t node, const row_index *at, LLVMValu
         p = LLVMBuildGEP2(e->b, e->i8, here, &r->along, 1, "");
     else if (known(r, node, at))
         p = hcg_at(e, hcg_element(e, dtype), known(r, node, at), element);
-    for (int64_t line = 0; p && line < bytes; line += LINE)
+    for (int64_t line = 0; p && line < bytes; line += e->level->machine.line)
         hcg_prefetch(e, p, line);
 }

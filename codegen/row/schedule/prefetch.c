@@ -9,10 +9,12 @@
  * call of one token, whose rows are in the L2 (prefetching them cost 2 % of its time).
  *
  * Teams of sums over n rows that no nest has read before read some vectors of each row in turn.
- * They prefetch what lies ROW_PREFETCH_DISTANCE further along the same row, or in that of the next
- * token. A single sum does not: it has too little arithmetic to overlap with it.
+ * They prefetch what lies further along the same row, or in that of the next
+ * token (HCG_AHEAD_ALONG). A single sum does not: it has too little arithmetic to overlap with it.
  */
 #include "codegen/row/schedule/steps.h"
+
+#include "codegen/ahead.h"
 
 /* ---- from iteration to iteration ------------------------------------------------------------- */
 
@@ -94,7 +96,8 @@ static void choose_along(const row_schedule *s, const row_nest *nest, row_team *
     const uint32_t node = fresh_rows(s, first);
     if (node == HIR_NONE) return;
     const int64_t row = row_bound(nest->domain.dim[nest->domain.rank - 1]);
-    const int64_t on = ROW_PREFETCH_DISTANCE / (int64_t)hir_dtype_bytes(row_at(s->g, node)->dtype);
+    const int64_t ahead = hcg_prefetch_distance(&s->target.machine, HCG_AHEAD_ALONG);
+    const int64_t on = ahead / (int64_t)hir_dtype_bytes(row_at(s->g, node)->dtype);
     if (row >= 2 * on) t->prefetch = node;
 }
 

@@ -109,8 +109,6 @@ typedef struct row_schedule {
     row_nests once, per_token;
 } row_schedule;
 
-/* Bytes further along a row that a team prefetches. */
-enum { ROW_PREFETCH_DISTANCE = 1024 };
 /* Bytes of a row that an iteration has to read before it prefetches any: half a line. */
 enum { ROW_PREFETCH_LEAST = 32 };
 
