@@ -119,6 +119,7 @@ VARIATIONS = {
     "gemma4_text": [
         dict(num_kv_shared_layers=0, use_double_wide_mlp=False), dict(hidden_size_per_layer_input=0, num_kv_shared_layers=0), dict(final_logit_softcapping=None, tie_word_embeddings=False),
         dict(attention_k_eq_v=True, num_kv_shared_layers=0), dict(layer_types=[S, F, S, F, S, F], per_layer_config=DROP, global_head_dim=12, sliding_window=2),
+        dict(per_layer_config=None, global_head_dim=12),
         dict(attention_bias=True),
     ],
     "gemma4-experts": [dict(top_k_experts=1), dict(attention_k_eq_v=False, top_k_experts=6), dict(hidden_size_per_layer_input=8, vocab_size_per_layer_input=64, num_experts=3)],
