@@ -1,10 +1,10 @@
 /* Loops over weights that are read from memory once: a loop over steps, and around it one over the
  * pages that they lie in, which asks for a line of a page further on.
  *
- * Lines are prefetched a few kilobytes ahead (codegen/ahead.h). In pages of 4 KB that alone is not enough: all lines
- * of a new page wait until its address is translated, and whatever else was to be asked for waits
- * behind them. One line of each page, asked for some pages ahead, has it translated in time
- * (docs/decisions/prefetch-weights.md).
+ * Lines are prefetched a few kilobytes ahead (codegen/ahead.h). In pages of 4 KB that alone is not
+ * enough: all lines of a new page wait until its address is translated, and whatever else was to be
+ * asked for waits behind them. One line of each page, asked for some pages ahead, has it translated
+ * in time (docs/decisions/prefetch-weights.md).
  *
  *   hcg_stream s = hcg_stream_begin(e, &where, "k", n, init);  ... s.step.index, s.step.carried[i]
  *   hcg_stream_end(e, &s, next);   then s.page.carried[i] are the final values

@@ -1,8 +1,9 @@
 /* hadal/text.h: tokenizers, for programs that call a compiled model with text.
  *
  * Reads the tokenizer.json of a published model and does what the tokenizers library of Hugging
- * Face does with it; or the tiktoken.model of Kimi's models, as the code published with it does. Link libhadaltext, which needs neither the compiler nor LLVM (a program that
- * links libhadalc has these functions already).
+ * Face does with it; or the tiktoken.model of Kimi's models, as the code published with it does.
+ * Link libhadaltext, which needs neither the compiler nor LLVM (a program that links libhadalc has
+ * these functions already).
  *
  *     char message[512];
  *     hadal_tokenizer *t = hadal_tokenizer_open("model/tokenizer.json", message, sizeof message);
@@ -36,8 +37,8 @@ extern "C" {
 typedef struct hadal_tokenizer hadal_tokenizer;
 
 /* `path`: a tokenizer.json, a tiktoken.model with a tokenizer_config.json beside it, or a folder
- * with one of them (tokenizer.json, where it has both). NULL on failure; `message` (if size > 0) then
- * says why, with file, line and column. */
+ * with one of them (tokenizer.json, where it has both). NULL on failure; `message` (if size > 0)
+ * then says why, with file, line and column. */
 HADAL_API hadal_tokenizer *hadal_tokenizer_open(const char *path, char *message, size_t size);
 HADAL_API void hadal_tokenizer_close(hadal_tokenizer *t); /* NULL is allowed */
 
