@@ -605,7 +605,8 @@ Test(emit_contract, foreign_call_is_seen) {
                                   .lanes = 4,
                                   .registers = 16,
                                   .fma = true,
-                                  .features = ""};
+                                  .features = "",
+                                  .machine = {.line = 64, .l1 = 32768, .l2 = 262144}};
     problem p;
     build(&p, form_plain, 2, 37, 21, HIR_F32, 1);
     const char *text = assemble_kernel(&p.b, HIR_KERNEL_CONTRACT, p.kernel, false, &claims_fma);
