@@ -315,6 +315,17 @@ Test(row_schedule, nontemporal_stores_are_of_whole_lines) {
     cr_expect_not_null(strstr(text_of(&whole), "non-temporal stores"));
 }
 
+/* A vector of 64 bytes must lie in one unit on machines with shorter lines, too. */
+Test(row_schedule, nontemporal_stores_are_of_whole_vectors) {
+    row_target narrow = avx512, wide = avx512;
+    narrow.machine.line = 32, wide.machine.line = 96;
+    const row_schedule some = sum_of_rows(1032, 0, &narrow), whole = sum_of_rows(1024, 0, &narrow);
+    cr_expect_not(is_nontemporal(&some), "rows begin 32 bytes from a multiple of 64");
+    cr_expect(is_nontemporal(&whole));
+    cr_expect_eq(row_store_unit(&narrow.machine), 64);
+    cr_expect_eq(row_store_unit(&wide.machine), 128);
+}
+
 /* What the kernel reads again shall stay in the caches. */
 Test(row_schedule, what_is_read_again_is_stored_as_usual) {
     const row_schedule s =

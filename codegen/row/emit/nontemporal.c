@@ -85,7 +85,8 @@ LLVMValueRef row_stream_when(row_run *r, const row_nest *nest) {
         LLVMValueRef address = LLVMBuildPtrToInt(e->b, r->base[n->buffer], e->i64, "");
         where = LLVMBuildOr(e->b, where, address, "");
     }
-    LLVMValueRef off = LLVMBuildAnd(e->b, where, hcg_i64(e, e->level->machine.line - 1), "");
+    LLVMValueRef off =
+        LLVMBuildAnd(e->b, where, hcg_i64(e, row_store_unit(&e->level->machine) - 1), "");
     LLVMValueRef aligned = LLVMBuildICmp(e->b, LLVMIntEQ, off, hcg_i64(e, 0), "");
     if (bytes > r->most_streamed) r->most_streamed = bytes;
     return LLVMBuildAnd(e->b, aligned, is_much(r, bytes), "streams");
@@ -120,7 +121,8 @@ bool row_stream_store(row_run *r, const row_node *n, LLVMValueRef p, const LLVMV
     if (!r->streaming || r->tail || !n->nontemporal) return false;
     const hir_dtype dtype = r->g->buffers.at[n->buffer].dtype;
     const int64_t lanes = e->level->lanes, bytes = element_bytes(r, n);
-    if ((int64_t)r->unroll * lanes * bytes % r->e->level->machine.line != 0) return false;
+    if ((int64_t)r->unroll * lanes * bytes % row_store_unit(&r->e->level->machine) != 0)
+        return false;
     const unsigned together = dtype == HIR_F32 ? 1 : 2; /* halves fill a vector in pairs */
     for (unsigned u = 0; u < r->unroll; u += together) {
         LLVMValueRef at = hcg_at(e, hcg_element(e, dtype), p, hcg_i64(e, u * lanes)), x = v[u];

@@ -133,6 +133,9 @@ const row_team *row_team_of(const row_nest *nest, uint32_t node, unsigned unroll
 /* The loops that compute a root: its dims and, for a reduction along the vectors, the reduced one.
  */
 row_shape row_domain(const row_node *n);
+/* Non-temporal stores fill units of so many bytes, a power of two: lines, and vectors as long as
+ * can be, which must not lie across two units whatever the lines are. */
+int64_t row_store_unit(const hd_machine *m);
 /* The largest value of a size, among all N of the kernel. */
 int64_t row_most(const row_graph *g, row_size size);
 
