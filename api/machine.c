@@ -404,8 +404,7 @@ machine_cache machine_measure_cache(machine *m) {
     return held;
 }
 
-/* ---- what is on its way from memory ------------------------------------------------------------
- */
+/* ---- what is on its way from memory ---------------------------------------------------------- */
 
 typedef struct chained { /* a line */
     struct chained *next;

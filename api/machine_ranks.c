@@ -2,6 +2,7 @@
 
 #include <sched.h>
 #include <stdlib.h>
+#include <xxhash.h>
 
 #include "api/stats.h"
 #include "support/boot_id.h"
@@ -13,22 +14,13 @@ static int tell_all(const hadal_comm *c, int64_t timeout_ns, double word, double
 }
 
 /* ---- rates ----------------------------------------------------------------------------------- */
-/* FNV-1a. */
-static uint64_t hash_bytes(uint64_t hash, const void *data, size_t n) {
-    const uint8_t *at = data;
-    for (size_t i = 0; i < n; i++)
-        hash = (hash ^ at[i]) * UINT64_C(0x100000001b3);
-    return hash;
-}
-
 uint64_t machine_cpus_here(void) {
     char id[HD_BOOT_ID];
     cpu_set_t cpus;
     CPU_ZERO(&cpus);
     (void)sched_getaffinity(0, sizeof cpus, &cpus); /* fails beyond 1024 CPUs: then all of them */
     hd_read_boot_id(id);
-    const uint64_t machine = hash_bytes(UINT64_C(0xcbf29ce484222325), id, sizeof id);
-    return hash_bytes(machine, &cpus, sizeof cpus);
+    return XXH3_64bits_withSeed(&cpus, sizeof cpus, XXH3_64bits(id, sizeof id));
 }
 
 typedef struct share { /* of a rank in the CPUs that it may use */

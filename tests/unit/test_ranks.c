@@ -39,17 +39,22 @@ Test(ranks, results_do_not_depend_on_tiles) {
             }
 }
 
+/* A session over a transport other than that of the group's threads. */
+static void open_over(rank *r, const hadal_comm *transport) {
+    const size_t size = session_bytes(r);
+    r->memory = aligned_alloc(64, size);
+    r->init_code = hrt_session_init_on(&r->t->model, r->memory, size, r->weights, r->max_tokens,
+                                       transport, r->timeout_ns, &r->session);
+    EXPECT(r, r->init_code == HRT_OK, "init: code %d", r->init_code);
+}
+
 /* Over exchanges that cannot go on by themselves all rows go at once. */
 static void without_start(rank *r) {
     hadal_comm interface = *hadal_threads_comm(r->group, r->number);
     interface.start = NULL;
     interface.advance = NULL;
     interface.finish = NULL;
-    const size_t size = session_bytes(r);
-    r->memory = aligned_alloc(64, size);
-    r->init_code = hrt_session_init_on(&r->t->model, r->memory, size, r->weights, r->max_tokens,
-                                       &interface, r->timeout_ns, &r->session);
-    EXPECT(r, r->init_code == HRT_OK, "init: code %d", r->init_code);
+    open_over(r, &interface);
     check_call(r, 25, 14);
 }
 
@@ -110,11 +115,7 @@ static void init_with_a_late_rank(rank *r) {
     gathers = 0;
     gather = c->all_gather;
     interface.all_gather = gather_late;
-    const size_t size = session_bytes(r);
-    r->memory = aligned_alloc(64, size);
-    r->init_code = hrt_session_init_on(&r->t->model, r->memory, size, r->weights, r->max_tokens,
-                                       &interface, r->timeout_ns, &r->session);
-    EXPECT(r, r->init_code == HRT_OK, "init: code %d", r->init_code);
+    open_over(r, &interface);
     latencies[r->number] = r->session->figures.latency_ns;
 }
 
@@ -324,11 +325,7 @@ static void call_six_times(rank *r) {
     slow.start = slow_start;
     slow.advance = slow_advance;
     slow.finish = slow_finish;
-    const size_t size = session_bytes(r);
-    r->memory = aligned_alloc(64, size);
-    r->init_code = hrt_session_init_on(&r->t->model, r->memory, size, r->weights, r->max_tokens,
-                                       &slow, r->timeout_ns, &r->session);
-    EXPECT(r, r->init_code == HRT_OK, "init: code %d", r->init_code);
+    open_over(r, &slow);
     for (int i = 0; i < 6 && !r->why; i++) {
         started = 0;
         (void)hrt_session_rewind(r->session, 0);
