@@ -7,12 +7,15 @@
 #include "support/clock.h"
 
 static bool show_progress, show_times;
+static bool is_shown;    /* a line of progress, in which nothing else may stand */
+static bool in_text;     /* standard output ends within a line, which progress would erase */
 static char current[64]; /* step of the work */
 static double step_began;
 
 static void progress(void *context, const char *what, uint64_t done, uint64_t total) {
     (void)context;
-    if (!show_progress) return;
+    if (!show_progress || in_text) return;
+    is_shown = true;
     if (total)
         fprintf(stderr, "\r\033[K%s %3u%%", what, (unsigned)(done * 100 / total));
     else
@@ -42,7 +45,18 @@ void report_step(const char *what) {
 }
 
 void report_end(void) {
-    if (show_progress) fputs("\r\033[K", stderr);
+    if (!is_shown) return;
+    fputs("\r\033[K", stderr);
+    fflush(stderr); /* before what is written elsewhere to the same terminal */
+    is_shown = false;
+}
+
+int report_text(const char *text, size_t n) {
+    if (n == 0) return 0;
+    report_end();
+    fwrite(text, 1, n, stdout);
+    in_text = text[n - 1] != '\n';
+    return fflush(stdout) != 0;
 }
 
 static bool want_colour(const command_line *line) {
