@@ -1,18 +1,19 @@
-"""terminal.py WHERE COMMAND ..: runs COMMAND with its output in a terminal (`both`), or only its standard output (`out`) or its
-standard error (`errors`), and prints what the terminal was sent, with <clear> for the bytes that erase a line, then what stands
+"""terminal.py WHERE[:WORDS] COMMAND ..: runs COMMAND with its output in a terminal (`both`), or only its standard output (`out`) or its
+standard error (`errors`), interrupts it as soon as it has sent WORDS, and prints what the terminal was sent, with <clear> for the bytes that erase a line, then what stands
 on the screen in the end, and what went elsewhere."""
 import errno
 import os
 import pty
+import signal
 import subprocess
 import sys
 
 CLEAR = b"\r\x1b[K"
 
 
-def sent_to(terminal):
+def sent_to(terminal, child, words):
     """All bytes, until the last one who writes is gone."""
-    data = b""
+    data, waiting = b"", bool(words)
     while True:
         try:
             part = os.read(terminal, 1 << 16)
@@ -23,6 +24,9 @@ def sent_to(terminal):
         if not part:
             return data
         data += part
+        if waiting and words in data:
+            waiting = False
+            child.send_signal(signal.SIGINT)
 
 
 def screen(data):
@@ -33,12 +37,13 @@ def screen(data):
     return b"\n".join(lines)
 
 
-where, command = sys.argv[1], sys.argv[2:]
+(where, _, words), command = sys.argv[1].partition(":"), sys.argv[2:]
 terminal, side = pty.openpty()
 ends = {"stdout": side if where != "errors" else subprocess.PIPE, "stderr": side if where != "out" else subprocess.PIPE}
-with subprocess.Popen(command, stdin=subprocess.DEVNULL, **ends) as child:
+# who runs tests may ignore signals, and what it starts inherits that
+with subprocess.Popen(command, stdin=subprocess.DEVNULL, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL), **ends) as child:
     os.close(side)
-    data = sent_to(terminal)
+    data = sent_to(terminal, child, words.encode())
     elsewhere = b"".join(e.read() for e in (child.stdout, child.stderr) if e)
 print("sent:", data.replace(b"\r\n", b"<line>").replace(CLEAR, b"<clear>").decode())
 print("screen:")
