@@ -186,10 +186,12 @@ static hadal_target make_target(const command_line *line, const char *ir_file, b
 /* What is refused leaves earlier outputs as they are. */
 static int read_inputs(hadal_session *s, const command_line *line, plan *p) {
     if (make_folders(s, p->dir) || load_model(s, line, p->name)) return 1;
-    if (!hadal_weights_path(s)) return 0;
-    if (!option_given(line, OPTION_EMIT)) p->wanted[EMIT_WEIGHTS] = true;
-    /* against the model as written, before the long work */
-    return hadal_check_weights(s);
+    const bool all = !option_given(line, OPTION_EMIT) && !option_given(line, OPTION_STOP_AFTER);
+    if (all && hadal_weights_path(s)) p->wanted[EMIT_WEIGHTS] = true;
+    const bool needed = p->wanted[EMIT_WEIGHTS] || option_given(line, OPTION_WEIGHTS);
+    /* against the model as written, before the long work; a folder may have none where none are
+     * needed */
+    return needed || hadal_weights_exist(s) ? hadal_check_weights(s) : 0;
 }
 
 static bool wants_any(const plan *p, enum stage stage) {
