@@ -138,9 +138,7 @@ static int build(const command_line *line, const model *m, const char *types) {
 
 static void print_text(void *context, const char *text) {
     (void)context;
-    report_end();
-    fputs(text, stdout);
-    fflush(stdout);
+    (void)report_text(text, strlen(text));
 }
 
 static int begin(hadal_session *s, const command_line *line, bool silent) {

@@ -165,14 +165,12 @@ static int check_options(hadal_session *s, const command_line *line) {
 
 /* To the file of -o, or to standard output. */
 static int deliver(subject *first, const subject *second, const command_line *line) {
-    const char *path = option_get(line, OPTION_OUTPUT), *text = first->json;
+    const char *text = first->json;
     if (!option_given(line, OPTION_JSON))
         text = hadal_report_page(first->s, first->json, second ? second->s : NULL,
                                  second ? second->json : NULL);
     if (!text) return 1;
-    if (path && strcmp(path, "-") != 0) return hadal_write_text(first->s, path, text);
-    fputs(text, stdout);
-    return 0;
+    return deliver_text(first->s, line, text);
 }
 
 static int make_reports(subject *first, subject *second, const command_line *line) {
@@ -218,6 +216,5 @@ int cmd_explain(hadal_session *s, const command_line *line) {
     if (load(&x, line)) return 1;
     const hadal_target target = target_of(line);
     const char *text = hadal_explain(s, line->positional[1], no_code(line) ? NULL : &target);
-    if (text) fputs(text, stdout);
-    return !text;
+    return text ? deliver_text(s, line, text) : 1;
 }

@@ -128,6 +128,6 @@ int run_pipeline(hadal_session *s, const command_line *line, const hadal_pipelin
 int deliver_text(hadal_session *s, const command_line *line, const char *text) {
     const char *path = option_get(line, OPTION_OUTPUT);
     if (path && strcmp(path, "-") != 0) return hadal_write_text(s, path, text);
-    fputs(text, stdout);
+    (void)report_text(text, strlen(text)); /* main says if it could not be written */
     return 0;
 }

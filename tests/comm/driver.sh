@@ -63,6 +63,13 @@ cmp "$out/four.txt" "$out/whole.txt"
 ranks 4 bench "$out/four" --prefill 16 --decode 0 --rounds 1 > "$out/bench.txt"
 [ "$(grep -c '^four .*prefill' "$out/bench.txt")" = 1 ]
 [ "$(grep -c '^four .*decode' "$out/bench.txt")" = 1 ]
+# What comes next the first rank that has logits prints, alone; with a file of logits, too.
+next() { awk '{ print $1, $2 }'; }
+"$hadal" run "$out/whole" --tokens 1,2,3 --top 4 | next > "$out/whole.next"
+ranks 2 run "$out/two" --tokens 1,2,3 --top 4 | next | cmp - "$out/whole.next"
+ranks 4 run "$out/four" --tokens 1,2,3 --top 4 --split 2 | next | cmp - "$out/whole.next"
+ranks 4 run "$out/four" --tokens 1,2,3 --top 4 --logits "$out/next.npy" | next | cmp - "$out/whole.next"
+[ -e "$out/next.npy" ]
 # Stages make the same calls although only the first looks tokens up, and only the second has a state that cannot be
 # shortened.
 cat > "$out/mixed.hadal" << 'END'
