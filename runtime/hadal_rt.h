@@ -103,6 +103,8 @@ typedef enum hrt_split {
                        * g. The ranges do not depend on the threads, so neither do results */
     HRT_SPLIT_CHANNELS, /* contiguous shares of columns, never of rows: a row needs the one before
                          */
+    HRT_SPLIT_HEADS,    /* contiguous shares of columns; of rows too, by causal work, where columns
+                         * are fewer than threads */
 } hrt_split;
 
 /* In which calls a step runs: in all, or in those for which the first or the second of two forms
