@@ -189,6 +189,9 @@ typedef struct hadal_target {
     const char *machine; /* facts to assume of every machine instead of its own, for experiments:
                             "l2=2M,l3=480M" (line, l1, l2, l3); NULL: none */
 } hadal_target;
+/* Is it the name of a CPU level of this machine's architecture, as hadal_machine_text lists them?
+ * Whether the machine can run it is another question. */
+HADAL_API int hadal_check_level(hadal_session *s, const char *level);
 /* After the pipeline: what of the target hadal_emit would refuse, without writing anything. */
 HADAL_API int hadal_check_target(hadal_session *s, const hadal_target *t);
 /* kind: "obj" "so" "header" "llvm" "asm" "weights" "ir" (the IR text as it stands, at any stage).
