@@ -109,6 +109,7 @@ static int compile(hadal_session *s, const command_line *line, const model *m, c
         .struct_size = sizeof target,
         .cc = option_get(line, OPTION_LINKER),
         .cpu = level ? level : "native",
+        .activations = option_get(line, OPTION_ACTIVATIONS),
         .machine = option_get(line, OPTION_MACHINE),
     };
     if (apply_definitions(s, line, OPTION_DEFINE)) return 1;
@@ -202,7 +203,7 @@ static int join(hadal_session *s, const command_line *line, model *m, size_t n, 
                               "measure models that are divided over ranks one by one");
         if (wanted > 0) return join_ranks(s, line, m[i].spec, &m[i].files, group);
     }
-    return 0;
+    return refuse_rank_options(s, line);
 }
 
 static int bench(hadal_session *s, const command_line *line, const char *dir, model *m,
