@@ -305,6 +305,7 @@ typedef struct hadal_bench_options {
     int rounds; /* measurements that must count, per configuration */
     void (*print)(void *context, const char *text); /* lines of the table; NULL: not wanted */
     void *context;
+    const char *cpu_level; /* NULL: best */
 } hadal_bench_options;
 typedef struct hadal_bench_model {
     const char *library, *weights; /* DIR/libNAME.so, the packed weights */
