@@ -142,7 +142,8 @@ static const char *what_levels_ask_for(const api_library *l) {
 static bool refuse_machine(api_library *l) {
     hd_diag *e =
         hd_err(&l->s->diags, HD_E_RUNTIME, HD_NOWHERE, "session: %s", l->strerror(HRT_CPU));
-    e->cause = what_levels_ask_for(l);
+    const char *of_ranks = l->session ? l->session_message(l->session) : "";
+    e->cause = *of_ranks ? hd_strdup(l->s->arena, of_ranks) : what_levels_ask_for(l);
     e->hint = "`hadal machine` tells the levels that run here";
     return false;
 }
