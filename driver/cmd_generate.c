@@ -106,9 +106,9 @@ static int options_of(hadal_session *s, const command_line *line, const prompt *
 
 static int compile(hadal_session *s, const command_line *line, workplace *w) {
     hadal_pipeline pipeline;
-    return make_pipeline(s, line, &pipeline) || load_model(s, line, "model") ||
-           hadal_check_weights(s) || run_pipeline(s, line, &pipeline) || make_workplace(s, w) ||
-           build_library(s, line, w);
+    return refuse_rank_options(s, line) || make_pipeline(s, line, &pipeline) ||
+           load_model(s, line, "model") || hadal_check_weights(s) ||
+           run_pipeline(s, line, &pipeline) || make_workplace(s, w) || build_library(s, line, w);
 }
 
 static int generate(hadal_session *s, const command_line *line, const prompt *p, workplace *w,

@@ -105,7 +105,9 @@ static int run(hadal_session *s, const command_line *line, workplace *w, prompt 
         return hadal_fail(s, "usage", "--ranks and --stages of run are for --interpret",
                           "hadal compile SPEC --ranks P --stages S -o DIR/NAME, then mpirun -n N "
                           "hadal run DIR/NAME, N = P S");
-    if (options_of(s, line, &split, &options) || make_pipeline(s, line, &pipeline)) return 1;
+    if (refuse_rank_options(s, line) || options_of(s, line, &split, &options) ||
+        make_pipeline(s, line, &pipeline))
+        return 1;
     if (read_prompt(s, line, p)) return 1;
     if (load_model(s, line, NULL) || hadal_check_weights(s)) return 1;
     pipeline.keep_traces = trace != NULL;

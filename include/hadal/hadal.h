@@ -189,6 +189,9 @@ typedef struct hadal_target {
     const char *machine; /* facts to assume of every machine instead of its own, for experiments:
                             "l2=2M,l3=480M" (line, l1, l2, l3); NULL: none */
 } hadal_target;
+/* Is it the name of a CPU level of this machine's architecture, as hadal_machine_text lists them?
+ * Whether the machine can run it is another question. */
+HADAL_API int hadal_check_level(hadal_session *s, const char *level);
 /* After the pipeline: what of the target hadal_emit would refuse, without writing anything. */
 HADAL_API int hadal_check_target(hadal_session *s, const hadal_target *t);
 /* kind: "obj" "so" "header" "llvm" "asm" "weights" "ir" (the IR text as it stands, at any stage).
@@ -318,6 +321,7 @@ typedef struct hadal_bench_options {
     int rounds; /* measurements that must count, per configuration */
     void (*print)(void *context, const char *text); /* lines of the table; NULL: not wanted */
     void *context;
+    const char *cpu_level; /* NULL: best */
 } hadal_bench_options;
 typedef struct hadal_bench_model {
     const char *library, *weights; /* DIR/libNAME.so, the packed weights */

@@ -71,6 +71,22 @@ Test(plan, a_host_from_a_file_and_names_that_replace_its_facts) {
     close_to(h.fact[PLAN_CACHED], 9e9, "its rate");
 }
 
+/* As `hadal machine` leaves it: the plan is made, and says what it rests on. */
+Test(plan, a_host_that_was_measured_busy_is_told) {
+    const char *const files[] = {
+        "{\"schema\": \"hadal-machine-1\", \"memory\": 1000, \"busy\": false}",
+        "{\"schema\": \"hadal-machine-1\", \"memory\": 1000, \"busy\": true}"};
+    for (int busy = 0; busy < 2; busy++) {
+        const size_t before = diags.list.n;
+        const char *path = file_with(files[busy]);
+        (void)host(path);
+        unlink(path);
+        cr_assert_eq(diags.list.n, before + (size_t)busy);
+        if (busy)
+            cr_assert(strstr(said(), "was measured while the machine was busy"), "%s", said());
+    }
+}
+
 static void refused(const char *text, const char *why) {
     plan_host h;
     const size_t before = diags.errors;
