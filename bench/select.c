@@ -16,13 +16,18 @@ typedef struct shape {
     int64_t t, past, heads, n, rate, k;
 } shape;
 
-/* The indexers of DeepSeek-V3.2 and Hy4, of GLM-5 Next and of Qwen4; attention over rows of latent
- * attention, and of one head of grouped-query attention. */
+/* Indexers of published models (64 heads: DeepSeek-V3.2, V4; 32: GLM-5; 16: Hy4; blocks of several
+ * positions: GLM-5 Next, Qwen4) and one of few heads; attention over rows of latent attention and
+ * of one head of grouped-query attention; lists of a few rows, which are less than a range. */
 static const shape shapes[] = {
-    {true, 1, 32767, 64, 128, 1, 2048},   {true, 1, 32767, 16, 128, 1, 2048},
+    {true, 1, 4095, 64, 128, 1, 2048},    {true, 1, 32767, 64, 128, 1, 2048},
+    {true, 1, 4095, 32, 128, 1, 2048},    {true, 1, 32767, 32, 128, 1, 2048},
+    {true, 1, 131071, 32, 128, 1, 2048},  {true, 1, 32767, 16, 128, 1, 2048},
     {true, 1, 131071, 16, 128, 1, 2048},  {true, 1, 32767, 32, 128, 16, 128},
-    {true, 256, 4096, 16, 128, 1, 2048},  {false, 1, 32767, 32, 576, 1, 2048},
-    {false, 1, 131071, 32, 576, 1, 2048}, {false, 1, 32767, 8, 256, 1, 2048},
+    {true, 1, 32767, 6, 256, 1, 2048},    {true, 256, 4096, 16, 128, 1, 2048},
+    {true, 256, 4096, 64, 128, 1, 2048},  {false, 1, 32767, 32, 576, 1, 2048},
+    {false, 1, 131071, 32, 576, 1, 2048}, {false, 1, 32767, 64, 576, 1, 2048},
+    {false, 1, 32767, 8, 256, 1, 2048},   {false, 1, 1055, 4, 384, 1, 194},
     {false, 256, 4096, 32, 576, 1, 2048},
 };
 enum { SHAPES = sizeof shapes / sizeof *shapes };

@@ -110,9 +110,8 @@ static LLVMValueRef add_across(hcg_emit *e, LLVMValueRef a, LLVMValueRef b, unsi
     return hcg_fadd(e, x, y);
 }
 
-/* Lane i: the sum of v[i]'s lanes, 0 from `n` on. v, of e->level->lanes vectors, is used up. Both
- * ways add the same numbers in the same order. */
-static LLVMValueRef sum_each(hcg_emit *e, LLVMValueRef *v, unsigned n) {
+/* Both ways add the same numbers in the same order. */
+LLVMValueRef hcg_sum_each(hcg_emit *e, LLVMValueRef *v, unsigned n) {
     const unsigned lanes = e->level->lanes;
     for (unsigned i = n; i < lanes; i++)
         v[i] = LLVMConstNull(e->vec);
@@ -212,7 +211,7 @@ static shares shares_of(const hcg_emit *e, const hcg_key_tile *t) {
     s.value_steps = t->most / keys_at_once(t);
     const int64_t values =
         divide_up(a->per_group, value_heads(e, t)) * divide_up(a->m, columns) * s.value_steps;
-    s.value_bytes = divide_up(bytes / 2, values);
+    if (values) s.value_bytes = divide_up(bytes / 2, values); /* a choice of rows has none */
     if (s.value_bytes > line_of(e)) s.value_bytes = line_of(e);
     if (scores) s.score_bytes = divide_up(bytes - s.value_bytes * values, scores);
     return s;
@@ -374,7 +373,7 @@ static void score_some(hcg_emit *e, const hcg_key_tile *t, LLVMValueRef head, un
         for (unsigned i = 0; i < n * each; i++)
             tree[i] = i % each < b->keys ? acc[(first + i / each) * b->keys + i % each]
                                          : LLVMConstNull(e->vec);
-        LLVMValueRef sums = hcg_fmul(e, sum_each(e, tree, n * each), scale);
+        LLVMValueRef sums = hcg_fmul(e, hcg_sum_each(e, tree, n * each), scale);
         sums = hcg_soft_cap(e, t->a, sums);
         for (unsigned h = 0; h < n; h++)
             hcg_store(e, hcg_at(e, e->f32, to, hcg_i64(e, (first + h) * HCG_LD_SCORES)),

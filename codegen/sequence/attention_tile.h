@@ -30,6 +30,8 @@ typedef struct hcg_key_tile {
 
 /* scores[head][s] = scale q . k_s of the tile */
 void hcg_tile_scores(hcg_emit *e, const hcg_key_tile *t);
+/* Lane i: the sum of the lanes of v[i], 0 from `n` on. v, of e->level->lanes vectors, is used up. */
+LLVMValueRef hcg_sum_each(hcg_emit *e, LLVMValueRef *v, unsigned n);
 /* A step of the online softmax: scores become weights, O and state go over to the new maximum. */
 void hcg_tile_softmax(hcg_emit *e, const hcg_key_tile *t);
 /* O += P V of the tile */
