@@ -105,7 +105,8 @@ static void open_problem(void *problem_at, int shape_at, const hcg_level *level,
     p->rows = new_cache(p->cache_bytes * (size_t)p->runs.copies, dtype);
     uint64_t counters, range, seed = 1;
     shared_in_program(&p->b, kernel, &counters, &range);
-    const size_t shared = counters + (size_t)(length + HRT_KEYS - 1) / HRT_KEYS * range;
+    const size_t ranges = (size_t)(length + HRT_KEYS - 1) / HRT_KEYS + HRT_LIST_RANGES;
+    const size_t shared = counters + ranges * range;
     p->shared = aligned_alloc(64, (shared + 63) / 64 * 64);
     memset(p->shared, 0, shared);
     p->q = random_floats(&seed, (size_t)(s.t * s.heads * s.n));
@@ -141,7 +142,7 @@ static void call_share(const void *problem_at, int64_t cache, int index, int cou
     void *args[] = {p->q, p->rows + cache * (int64_t)p->cache_bytes,
                     s->choose ? (void *)p->w : (void *)p->list, p->out};
     if (s->t == 1) {
-        int64_t cols = (listed(p) + HRT_KEYS - 1) / HRT_KEYS;
+        const int64_t each = hrt_list_range(listed(p)), cols = (listed(p) + each - 1) / each;
         int64_t from = cols * index / count, to = cols * (index + 1) / count;
         if (from < to) p->c.call(&frame, args, 0, 1, from, to);
         return;

@@ -10,6 +10,13 @@ hcg_loop hcg_once_if(hcg_emit *e, LLVMValueRef condition, const char *name) {
     return hcg_loop_begin(e, hcg_i64(e, 0), times, hcg_i64(e, 1), name, 0, NULL);
 }
 
+LLVMValueRef hcg_list_range(hcg_emit *e, LLVMValueRef rows) {
+    LLVMValueRef pieces = hcg_i64(e, HRT_LIST_ROWS * HRT_LIST_RANGES);
+    LLVMValueRef each = hcg_mul_const(e, hcg_divide_up(e, rows, pieces), HRT_LIST_ROWS);
+    each = hcg_larger(e, each, hcg_i64(e, HRT_LIST_ROWS));
+    return hcg_smaller(e, each, hcg_i64(e, HRT_KEYS));
+}
+
 /* ---- small facts ----------------------------------------------------------------------------- */
 static LLVMValueRef load(hcg_emit *e, LLVMTypeRef type, LLVMValueRef base, LLVMValueRef index) {
     LLVMValueRef v = LLVMBuildLoad2(e->b, type, hcg_at(e, type, base, index), "");

@@ -35,6 +35,8 @@ void hcg_best_all(hcg_emit *e, const hcg_best *c, LLVMValueRef first, LLVMValueR
 /* Drops all but the k best; how many are chosen, in c->rows. */
 LLVMValueRef hcg_best_end(hcg_emit *e, const hcg_best *c);
 
+/* hrt_list_range */
+LLVMValueRef hcg_list_range(hcg_emit *e, LLVMValueRef rows);
 /* A loop that runs once if the i1 holds, else never. */
 hcg_loop hcg_once_if(hcg_emit *e, LLVMValueRef condition, const char *name);
 

@@ -10,7 +10,7 @@
  * pass over the heads leaves one number for each key. Scores are offered to a choice (choose.h), so
  * that nothing of size T x C exists.
  *
- * One token: columns are ranges of HRT_KEYS rows of a group, which leave their scores in
+ * One token: columns are ranges of rows of a group (hrt_list_range), which leave their scores in
  * frame->shared; who does a group's last range chooses. Several tokens: a token and group at a
  * time, tile after tile. A token that sees no more than k rows needs no scores.
  */
@@ -317,8 +317,9 @@ static void choose_from(hcg_emit *e, const selecting *s, const sight *v, LLVMVal
 /* Columns c0 .. c1 - 1: column g R + i is range i of group g, R ranges cover all rows. Scores of a
  * group lie one after the other, those of a range at its row. */
 static void emit_decode(hcg_emit *e, selecting *s) {
-    LLVMValueRef one = hcg_i64(e, 1), keys = hcg_i64(e, HRT_KEYS), zero = hcg_i64(e, 0);
+    LLVMValueRef one = hcg_i64(e, 1), zero = hcg_i64(e, 0);
     sight v = sight_of(e, s, s->a.past);
+    LLVMValueRef keys = hcg_list_range(e, v.end);
     LLVMValueRef choose = is_choice(e, s, &v);
     LLVMValueRef ranges = hcg_larger(e, hcg_divide_up(e, v.end, keys), one);
     LLVMValueRef first = LLVMBuildUDiv(e->b, e->c0, ranges, "");

@@ -111,7 +111,8 @@ static int64_t ranges_of(const problem *p, int64_t length) {
     if (rows > s->list_most) rows = s->list_most;
     if (s->window && near > s->window) near = s->window;
     if (!s->list_only) rows += near;
-    return rows > 0 ? (rows + HRT_KEYS - 1) / HRT_KEYS : 1;
+    const int64_t each = hrt_list_range(rows);
+    return rows > 0 ? (rows + each - 1) / each : 1;
 }
 
 static void call_frame(const problem *p, const compiled *c, hrt_frame frame, int64_t token,
@@ -134,6 +135,9 @@ static void call_token(problem *p, const compiled *c, int32_t *out, int64_t t, b
     const int64_t cap = p->past + p->t + BEHIND;
     hrt_frame frame = {.T = 1, .C = p->past + t + 1, .cap = cap};
     uint64_t counters, range, ranges = (uint64_t)(cap + HRT_KEYS - 1) / HRT_KEYS;
+    uint64_t least = (uint64_t)(cap + HRT_LIST_ROWS - 1) / HRT_LIST_ROWS;
+    if (least > HRT_LIST_RANGES) least = HRT_LIST_RANGES; /* hrt_model.least_ranges */
+    if (ranges < least) ranges = least;
     shared_in_program(&p->b, p->kernel, &counters, &range);
     char *shared = guarded(counters + ranges * range);
     memset(shared, 0xff, counters + ranges * range);
