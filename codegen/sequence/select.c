@@ -35,9 +35,9 @@ typedef struct head_panels {
 } head_panels;
 
 typedef struct selecting {
-    hcg_attention a;      /* q and the keys; no values */
-    LLVMValueRef weights; /* [T][H]; NULL: 1 */
-    bool relu, positions;
+    hcg_attention a;                /* q and the keys; no values */
+    LLVMValueRef weights;           /* [T][H]; NULL: 1 */
+    bool relu, positions, ahead;    /* ahead: rows come from memory, once */
     int64_t k, rate, width, window; /* width: of a list; window 0: none */
     hcg_best choice;
     hcg_key_tile tile;
@@ -74,10 +74,7 @@ static bool fills_panels(const hcg_attention *a) {
 static void panels_begin(hcg_emit *e, selecting *s) {
     const hcg_attention *a = &s->a;
     head_panels *p = &s->panels;
-    if (!fills_panels(a)) {
-        s->a.one_row = true; /* each step asks for its share of the rows behind the tile */
-        return;
-    }
+    if (!fills_panels(a)) return;
     const int64_t heads = hcg_whole_panels(a->per_group);
     p->n = heads / HIR_PANEL;
     p->q = hcg_floats(e, heads * a->n);
@@ -222,7 +219,7 @@ static void score_tile(hcg_emit *e, selecting *s, LLVMValueRef token, LLVMValueR
     t->group = group, t->first = first, t->count = count;
     t->keys = hcg_cache_row(e, a, &a->k, group, first);
     const int64_t bytes = HCG_TILE_KEYS * a->n * (int64_t)hir_dtype_bytes(a->k.dtype);
-    hcg_translate_pages(e, hcg_at_byte(e, t->keys, bytes), bytes);
+    if (s->ahead) hcg_translate_pages(e, hcg_at_byte(e, t->keys, bytes), bytes);
     if (s->panels.n) {
         score_by_panels(e, s, to);
         return;
@@ -393,6 +390,8 @@ static bool emit_select(hcg_emit *e, const hcg_kernel *k) {
     s.choice = hcg_new_best(e, s.k);
     s.tile = (hcg_key_tile){.a = &s.a, .most = HCG_TILE_KEYS, .heads = hcg_i64(e, s.a.per_group)};
     panels_begin(e, &s);
+    s.ahead = k->phase == HIR_DECODE;
+    if (s.ahead && !s.panels.n) s.a.one_row = true; /* steps ask for shares of the next tile */
     if (s.panels.n)
         s.tile.scores = hcg_floats(e, hcg_strip_panels(e->level) * HCG_STRIP_FLOATS);
     else
