@@ -16,14 +16,19 @@ typedef struct shape {
     int64_t t, past, heads, n, rate, k;
 } shape;
 
-/* The indexers of DeepSeek-V3.2 and Hy4, of GLM-5 Next and of Qwen4; attention over rows of latent
- * attention, and of one head of grouped-query attention. */
+/* Indexers of published models (64 heads: DeepSeek-V3.2, V4; 32: GLM-5; 16: Hy4; blocks of several
+ * positions: GLM-5 Next, Qwen4) and one of few heads; attention over rows of latent attention and
+ * of one head of grouped-query attention; lists of a few rows, which are less than a range. */
 static const shape shapes[] = {
-    {true, 1, 32767, 64, 128, 1, 2048},   {true, 1, 32767, 16, 128, 1, 2048},
-    {true, 1, 131071, 16, 128, 1, 2048},  {true, 1, 32767, 32, 128, 16, 128},
-    {true, 256, 4096, 16, 128, 1, 2048},  {false, 1, 32767, 32, 576, 1, 2048},
-    {false, 1, 131071, 32, 576, 1, 2048}, {false, 1, 32767, 8, 256, 1, 2048},
-    {false, 256, 4096, 32, 576, 1, 2048},
+    {true, 1, 4095, 64, 128, 1, 2048},   {true, 1, 32767, 64, 128, 1, 2048},
+    {true, 1, 4095, 32, 128, 1, 2048},   {true, 1, 32767, 32, 128, 1, 2048},
+    {true, 1, 131071, 32, 128, 1, 2048}, {true, 1, 32767, 16, 128, 1, 2048},
+    {true, 1, 131071, 16, 128, 1, 2048}, {true, 1, 32767, 32, 128, 16, 128},
+    {true, 1, 32767, 6, 256, 1, 2048},   {true, 256, 4096, 16, 128, 1, 2048},
+    {true, 256, 4096, 64, 128, 1, 2048}, {true, 256, 4096, 6, 256, 1, 192},
+    {false, 1, 32767, 32, 576, 1, 2048}, {false, 1, 131071, 32, 576, 1, 2048},
+    {false, 1, 32767, 64, 576, 1, 2048}, {false, 1, 32767, 8, 256, 1, 2048},
+    {false, 1, 1055, 4, 384, 1, 194},    {false, 256, 4096, 32, 576, 1, 2048},
 };
 enum { SHAPES = sizeof shapes / sizeof *shapes };
 
@@ -100,7 +105,8 @@ static void open_problem(void *problem_at, int shape_at, const hcg_level *level,
     p->rows = new_cache(p->cache_bytes * (size_t)p->runs.copies, dtype);
     uint64_t counters, range, seed = 1;
     shared_in_program(&p->b, kernel, &counters, &range);
-    const size_t shared = counters + (size_t)(length + HRT_KEYS - 1) / HRT_KEYS * range;
+    const size_t ranges = (size_t)(length + HRT_KEYS - 1) / HRT_KEYS + HRT_LIST_RANGES;
+    const size_t shared = counters + ranges * range;
     p->shared = aligned_alloc(64, (shared + 63) / 64 * 64);
     memset(p->shared, 0, shared);
     p->q = random_floats(&seed, (size_t)(s.t * s.heads * s.n));
@@ -136,7 +142,7 @@ static void call_share(const void *problem_at, int64_t cache, int index, int cou
     void *args[] = {p->q, p->rows + cache * (int64_t)p->cache_bytes,
                     s->choose ? (void *)p->w : (void *)p->list, p->out};
     if (s->t == 1) {
-        int64_t cols = (listed(p) + HRT_KEYS - 1) / HRT_KEYS;
+        const int64_t each = hrt_list_range(listed(p)), cols = (listed(p) + each - 1) / each;
         int64_t from = cols * index / count, to = cols * (index + 1) / count;
         if (from < to) p->c.call(&frame, args, 0, 1, from, to);
         return;

@@ -402,6 +402,7 @@ static void ask_for_shared(lowering *l, hir_id kernel, const hrt_step *step) {
     hcg_shared_bytes(l->m, kernel, &counters, &range);
     raise(&l->p->counter_bytes, counters);
     raise(window ? &l->p->window_range_bytes : &l->p->range_bytes, range);
+    if (step->list_rate) raise(&l->p->least_ranges, HRT_LIST_RANGES);
     if (window) raise(&l->p->window_ranges, hcg_window_ranges(window));
 }
 

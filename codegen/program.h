@@ -116,6 +116,7 @@ struct hcg_program {
     uint64_t scratch_bytes; /* filled while kernels are emitted: the largest any asks for */
     uint64_t counter_bytes, range_bytes;        /* of hrt_frame.shared: the largest any asks for */
     uint64_t window_ranges, window_range_bytes; /* the same of kernels with a window */
+    uint64_t least_ranges;                      /* hrt_model.least_ranges */
     uint8_t digest[16];
     bool is_model; /* one i32[T] input and state or not: NAME_forward; else NAME_call */
     int64_t vocab;

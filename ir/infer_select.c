@@ -106,10 +106,12 @@ static bool entries_fit(hir_check *c) {
                                                "one of select and entries must be there");
     if (!is_rows(c, 5, true)) return false;
     const hir_type k = hir_arg(c, 1), v = hir_arg(c, 2), t = hir_arg(c, 5);
-    return (t.dim[1] == k.dim[1] && t.dim[2] == k.dim[2] && t.dim[2] == v.dim[2]) ||
-           hir_refuse(c, HD_E_TYPE, "an entry is key and value, like k and v",
-                      "entries is %s, k is %s and v is %s: they must have the same heads and sizes",
-                      hir_type_text(c, t), hir_type_text(c, k), hir_type_text(c, v));
+    const bool alike = t.dtype == k.dtype && t.dtype == v.dtype;
+    return (alike && t.dim[1] == k.dim[1] && t.dim[2] == k.dim[2] && t.dim[2] == v.dim[2]) ||
+           hir_refuse(
+               c, HD_E_TYPE, "an entry is key and value, like k and v",
+               "entries is %s, k is %s and v is %s: they must have the same heads, sizes and types",
+               hir_type_text(c, t), hir_type_text(c, k), hir_type_text(c, v));
 }
 
 bool hir_rule_attention_selected(hir_check *c, hir_type *y) {

@@ -25,6 +25,8 @@
 #define HRT_MAX_LEVELS  8
 #define HRT_SMALL_BATCH 8   /* tokens, at most, that kernels may cut as they cut one */
 #define HRT_KEYS        256 /* positions of the cache in a range (HRT_SPLIT_KEYS) */
+#define HRT_LIST_ROWS   32  /* rows of a list in a range are a multiple of it, at most HRT_KEYS, */
+#define HRT_LIST_RANGES 8   /* and as few as make no more ranges than so many, if that can be */
 
 enum hrt_result {
 #define R(id, value, text) HRT_##id = value,
@@ -120,6 +122,14 @@ static inline bool hrt_runs(const hrt_choice *c, int64_t rows, int64_t length) {
            (c->when == HRT_MANY) == hd_many_is_less(&c->forms, rows, length);
 }
 
+/* Rows of a range of a list: short lists, too, are cut for several threads. How does not depend on
+ * the number of threads. Kernels compute the same (hcg_list_range). */
+static inline int64_t hrt_list_range(int64_t rows) {
+    const int64_t piece = HRT_LIST_ROWS * HRT_LIST_RANGES;
+    const int64_t each = (rows + piece - 1) / piece * HRT_LIST_ROWS;
+    return each > HRT_KEYS ? HRT_KEYS : each < HRT_LIST_ROWS ? HRT_LIST_ROWS : each;
+}
+
 typedef struct hrt_step {
     uint32_t kernel_decode,
         kernel_prefill; /* indices into a level's kernel table, for T = 1 and T > 1 */
@@ -131,9 +141,9 @@ typedef struct hrt_step {
     /* For 2 .. small_batch tokens, which are cut as one is; small_batch 0: there is none. */
     uint32_t kernel_small_batch, small_batch;
     uint32_t window; /* of attention: positions that a token sees; 0: all before it */
-    /* Ranges of rows of a list (HRT_SPLIT_KEYS with one token), list_rate 0: of positions. The list
-     * has the positions of the window, unless list_only, and C / list_rate rows, at most list_most.
-     */
+    /* Ranges of rows of a list (HRT_SPLIT_KEYS with one token; hrt_list_range), list_rate 0: of
+     * positions. The list has the positions of the window, unless list_only, and C / list_rate
+     * rows, at most list_most. */
     uint32_t list_only, list_rate, list_most;
     int64_t cols;
     const char *name; /* of the kernel, for profiles */
@@ -241,7 +251,8 @@ typedef struct hrt_tensor_info { /* an input, an output, or a weight */
 } hrt_tensor_info;
 
 typedef struct hrt_model {
-    uint32_t version, reserved;
+    uint32_t version;
+    uint32_t least_ranges; /* for so many there is room even if the positions have fewer */
     const char *name;
     uint8_t digest[16]; /* of the weights table: names, types, layouts, offsets */
     uint8_t build[16];  /* of the program: version of Hadal, options, kernel IR */

@@ -36,7 +36,10 @@ static size_t args_bytes(const hrt_model *m) {
 /* Bytes that kernels leave for each other, of the one that leaves most: for each range of the
  * session's positions, or of as many as a window can meet. False on overflow. */
 static bool partial_bytes(const hrt_model *m, int64_t cap, uint64_t *out) {
-    const uint64_t ranges = ((uint64_t)cap + HRT_KEYS - 1) / HRT_KEYS;
+    const uint64_t short_ones = ((uint64_t)cap + HRT_LIST_ROWS - 1) / HRT_LIST_ROWS;
+    const uint64_t least = short_ones < m->least_ranges ? short_ones : m->least_ranges;
+    uint64_t ranges = ((uint64_t)cap + HRT_KEYS - 1) / HRT_KEYS;
+    if (ranges < least) ranges = least; /* those of a list may be shorter */
     const uint64_t seen = ranges < m->window_ranges ? ranges : m->window_ranges;
     uint64_t windows;
     if (__builtin_mul_overflow(ranges, m->range_bytes, out)) return false;

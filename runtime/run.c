@@ -119,7 +119,8 @@ static int64_t list_ranges(int64_t length, const hrt_step *step) {
     if (rows > step->list_most) rows = step->list_most;
     if (step->window && near > step->window) near = step->window;
     if (!step->list_only) rows += near;
-    return rows > 0 ? (rows + HRT_KEYS - 1) / HRT_KEYS : 1;
+    const int64_t each = hrt_list_range(rows);
+    return rows > 0 ? (rows + each - 1) / each : 1;
 }
 
 /* Columns of a step whose columns are cut into ranges of the cache: those with a position that some

@@ -110,9 +110,8 @@ static LLVMValueRef add_across(hcg_emit *e, LLVMValueRef a, LLVMValueRef b, unsi
     return hcg_fadd(e, x, y);
 }
 
-/* Lane i: the sum of v[i]'s lanes, 0 from `n` on. v, of e->level->lanes vectors, is used up. Both
- * ways add the same numbers in the same order. */
-static LLVMValueRef sum_each(hcg_emit *e, LLVMValueRef *v, unsigned n) {
+/* Both ways add the same numbers in the same order. */
+LLVMValueRef hcg_sum_each(hcg_emit *e, LLVMValueRef *v, unsigned n) {
     const unsigned lanes = e->level->lanes;
     for (unsigned i = n; i < lanes; i++)
         v[i] = LLVMConstNull(e->vec);
@@ -212,7 +211,7 @@ static shares shares_of(const hcg_emit *e, const hcg_key_tile *t) {
     s.value_steps = t->most / keys_at_once(t);
     const int64_t values =
         divide_up(a->per_group, value_heads(e, t)) * divide_up(a->m, columns) * s.value_steps;
-    s.value_bytes = divide_up(bytes / 2, values);
+    if (values) s.value_bytes = divide_up(bytes / 2, values); /* a choice of rows has none */
     if (s.value_bytes > line_of(e)) s.value_bytes = line_of(e);
     if (scores) s.score_bytes = divide_up(bytes - s.value_bytes * values, scores);
     return s;
@@ -273,10 +272,12 @@ static void prefetch_values(hcg_emit *e, const hcg_key_tile *t, const block *b, 
 
 /* What a step of a dot product multiplies: `valid` elements from `at` on. */
 typedef struct step {
-    LLVMValueRef q, row; /* of the first head and of the first key, at `at` */
-    LLVMValueRef some;   /* NULL: as many as a vector has */
-    int64_t offset;      /* at, less whole chunks */
-    unsigned half;       /* of words: elements at even places, or at odd ones */
+    LLVMValueRef q, row;      /* of the first head and of the first key, at `at` */
+    const LLVMValueRef *rows; /* NULL: a row follows the one before; else where they begin */
+    LLVMValueRef at;
+    LLVMValueRef some; /* NULL: as many as a vector has */
+    int64_t offset;    /* at, less whole chunks */
+    unsigned half;     /* of words: elements at even places, or at odd ones */
 } step;
 
 static LLVMValueRef load_query(hcg_emit *e, const hcg_key_tile *t, const step *s, unsigned h) {
@@ -285,7 +286,9 @@ static LLVMValueRef load_query(hcg_emit *e, const hcg_key_tile *t, const step *s
 
 static LLVMValueRef load_key(hcg_emit *e, const hcg_key_tile *t, const step *s, unsigned i) {
     const hcg_cache *k = &t->a->k;
-    LLVMValueRef place = hcg_at(e, hcg_element(e, k->dtype), s->row, hcg_i64(e, i * k->width));
+    LLVMTypeRef elem = hcg_element(e, k->dtype);
+    LLVMValueRef place = s->rows ? hcg_at(e, elem, s->rows[i], s->at)
+                                 : hcg_at(e, elem, s->row, hcg_i64(e, i * k->width));
     if (t->words) return hcg_load_words(e, place, s->half);
     LLVMValueRef key = hcg_load(e, k->dtype, place, s->some);
     if (!s->some && !t->a->one_row) prefetch_after(e, k, place, s->offset);
@@ -311,12 +314,12 @@ static void multiply_step(hcg_emit *e, const hcg_key_tile *t, const block *b, un
 
 /* The same of a step at `at`; `offset`: at, less whole chunks. */
 static void dot_step(hcg_emit *e, const hcg_key_tile *t, const block *b, LLVMValueRef q,
-                     LLVMValueRef row, unsigned heads, LLVMValueRef at, int64_t offset,
+                     const LLVMValueRef *rows, unsigned heads, LLVMValueRef at, int64_t offset,
                      int64_t valid, LLVMValueRef *acc) {
     LLVMTypeRef elem = hcg_element(e, t->a->k.dtype);
-    step s = {.offset = offset};
+    step s = {.offset = offset, .at = at, .rows = t->listed.keys ? rows : NULL};
     s.some = valid < (int64_t)e->level->lanes ? hcg_i64(e, valid) : NULL;
-    s.row = hcg_at(e, elem, row, at);
+    s.row = hcg_at(e, elem, rows[0], at);
     if (t->q_pairs) {
         hcg_pair_scores(e, t, hcg_at(e, elem, q, at), s.row, heads, b->keys, valid, acc);
         return;
@@ -328,6 +331,30 @@ static void dot_step(hcg_emit *e, const hcg_key_tile *t, const block *b, LLVMVal
     multiply_step(e, t, b, heads, &s, acc);
 }
 
+/* Rows of the block: each of them, or the first, whom the others follow. */
+static void find_rows(hcg_emit *e, const hcg_key_tile *t, const block *b, LLVMValueRef *rows) {
+    const hcg_cache *k = &t->a->k;
+    if (!t->listed.keys) {
+        LLVMValueRef at = hcg_mul_const(e, b->first, k->width);
+        rows[0] = hcg_at(e, hcg_element(e, k->dtype), t->keys, at);
+        return;
+    }
+    for (unsigned i = 0; i < b->keys; i++)
+        rows[i] = hcg_listed_row(e, t->listed.keys, hcg_add(e, b->first, hcg_i64(e, i)));
+}
+
+/* Of a list's next tile, in iteration `at` of a block's dot products with the heads from `head` on.
+ */
+static void ask_with_scores(hcg_emit *e, const hcg_key_tile *t, const block *b, LLVMValueRef head,
+                            LLVMValueRef at) {
+    const int64_t heads = score_heads(e, t), steps = t->a->n / CHUNK;
+    LLVMValueRef pass = LLVMBuildUDiv(e->b, head, hcg_i64(e, heads), "");
+    LLVMValueRef number = LLVMBuildUDiv(e->b, at, hcg_i64(e, CHUNK), "");
+    number = hcg_add(e, hcg_mul_const(e, pass, steps), number);
+    hcg_ask_ahead(e, t, false, b->first, b->keys, number,
+                  divide_up(t->a->per_group, heads) * steps);
+}
+
 /* acc[head * keys + key] = lane-wise products, summed over n */
 static void dot_products(hcg_emit *e, const hcg_key_tile *t, const block *b, LLVMValueRef head,
                          unsigned heads, LLVMValueRef *acc) {
@@ -336,11 +363,11 @@ static void dot_products(hcg_emit *e, const hcg_key_tile *t, const block *b, LLV
     unsigned pairs = heads * b->keys;
     LLVMValueRef at = hcg_mul_const(e, head, n);
     LLVMValueRef q = t->q_pairs ? hcg_at(e, e->i16, t->q_pairs, at) : hcg_at(e, e->f32, t->q, at);
-    LLVMValueRef row =
-        hcg_at(e, hcg_element(e, t->a->k.dtype), t->keys, hcg_mul_const(e, b->first, n));
+    LLVMValueRef rows[MOST_LANES];
+    find_rows(e, t, b, rows);
     for (unsigned i = 0; i < pairs; i++)
         acc[i] = LLVMConstNull(e->vec);
-    LLVMValueRef next = t->a->one_row ? score_share(e, t, b, head) : NULL;
+    LLVMValueRef next = t->a->one_row && !t->listed.keys ? score_share(e, t, b, head) : NULL;
     const int64_t bytes = next ? shares_of(e, t).score_bytes : 0;
     hcg_loop l =
         hcg_loop_begin(e, hcg_i64(e, 0), hcg_i64(e, whole), hcg_i64(e, CHUNK), "dot", pairs, acc);
@@ -348,13 +375,14 @@ static void dot_products(hcg_emit *e, const hcg_key_tile *t, const block *b, LLV
         acc[i] = l.carried[i];
     if (next) prefetch_share(e, next, LLVMBuildUDiv(e->b, l.index, hcg_i64(e, CHUNK), ""), bytes);
     if (t->next) prefetch_values(e, t, b, head, l.index);
+    if (t->ahead.keys) ask_with_scores(e, t, b, head, l.index);
     for (int64_t j = 0; j < CHUNK; j += step)
-        dot_step(e, t, b, q, row, heads, hcg_add(e, l.index, hcg_i64(e, j)), j, step, acc);
+        dot_step(e, t, b, q, rows, heads, hcg_add(e, l.index, hcg_i64(e, j)), j, step, acc);
     hcg_loop_end(e, &l, acc);
     for (unsigned i = 0; i < pairs; i++)
         acc[i] = l.carried[i];
     for (int64_t j = whole; j < n; j += step)
-        dot_step(e, t, b, q, row, heads, hcg_i64(e, j), j, n - j < step ? n - j : step, acc);
+        dot_step(e, t, b, q, rows, heads, hcg_i64(e, j), j, n - j < step ? n - j : step, acc);
 }
 
 /* Each tree of sums leaves those of as many heads as fit, a power of two of lanes for each: what is
@@ -374,7 +402,7 @@ static void score_some(hcg_emit *e, const hcg_key_tile *t, LLVMValueRef head, un
         for (unsigned i = 0; i < n * each; i++)
             tree[i] = i % each < b->keys ? acc[(first + i / each) * b->keys + i % each]
                                          : LLVMConstNull(e->vec);
-        LLVMValueRef sums = hcg_fmul(e, sum_each(e, tree, n * each), scale);
+        LLVMValueRef sums = hcg_fmul(e, hcg_sum_each(e, tree, n * each), scale);
         sums = hcg_soft_cap(e, t->a, sums);
         for (unsigned h = 0; h < n; h++)
             hcg_store(e, hcg_at(e, e->f32, to, hcg_i64(e, (first + h) * HCG_LD_SCORES)),
@@ -462,6 +490,17 @@ static void prefetch_keys(hcg_emit *e, const hcg_key_tile *t, const columns *c, 
                   divide_up(t->a->m, width) * passes * t->most);
 }
 
+/* Of a list's next tile, with row `row` of the values. */
+static void ask_with_values(hcg_emit *e, const hcg_key_tile *t, const columns *c, LLVMValueRef head,
+                            LLVMValueRef row) {
+    const int64_t heads = value_heads(e, t), width = (int64_t)e->level->lanes * value_vectors(e, t);
+    const int64_t passes = divide_up(t->a->per_group, heads);
+    LLVMValueRef number = LLVMBuildUDiv(e->b, c->at, hcg_i64(e, width), "");
+    number = hcg_mul_const(e, number, passes);
+    number = hcg_add(e, number, LLVMBuildUDiv(e->b, head, hcg_i64(e, heads), ""));
+    hcg_ask_ahead(e, t, true, row, 1, number, divide_up(t->a->m, width) * passes);
+}
+
 /* The weight of a head, at `weights` of the first, in all lanes. */
 static LLVMValueRef load_weight(hcg_emit *e, LLVMValueRef weights, LLVMValueRef key, unsigned h) {
     LLVMValueRef at = hcg_at(e, e->f32, weights, hcg_i64(e, h * HCG_LD_SCORES));
@@ -508,11 +547,14 @@ static void add_values(hcg_emit *e, const hcg_key_tile *t, LLVMValueRef head, un
     for (unsigned i = 0; i < heads * c->n; i++)
         acc[i] = hcg_load(e, HIR_F32, output_place(e, t, c, head, i / c->n, i % c->n), NULL);
     LLVMValueRef scores = hcg_at(e, e->f32, t->scores, hcg_mul_const(e, head, HCG_LD_SCORES));
-    LLVMValueRef next = t->a->one_row ? value_share(e, t, c, head) : NULL;
+    LLVMValueRef next = t->a->one_row && !t->listed.values ? value_share(e, t, c, head) : NULL;
     hcg_loop l =
         hcg_loop_begin(e, hcg_i64(e, 0), t->count, hcg_i64(e, 1), "value", heads * c->n, acc);
-    LLVMValueRef row = hcg_at(e, elem, t->values, hcg_mul_const(e, l.index, v->width));
+    LLVMValueRef row = t->listed.values
+                           ? hcg_listed_row(e, t->listed.values, l.index)
+                           : hcg_at(e, elem, t->values, hcg_mul_const(e, l.index, v->width));
     row = hcg_at(e, elem, row, c->at);
+    if (t->ahead.values) ask_with_values(e, t, c, head, l.index);
     if (next) prefetch_share(e, next, l.index, shares_of(e, t).value_bytes);
     if (t->next) prefetch_keys(e, t, c, head, l.index);
     multiply_value(e, t, c, heads, row, scores, l.index, l.carried, acc);
@@ -731,10 +773,9 @@ static LLVMValueRef floats(hcg_emit *e, int64_t n) {
     return hcg_scratch(e, (uint64_t)n * 4);
 }
 
-/* Rows of a tile that are met from the L2, in a sixth of it: the next tile (or the values of this
- * one) comes meanwhile, the one before is still there, and sums and queries are met as often. Whole
- * blocks of keys. */
-static int64_t rows_of_tile(const hcg_emit *e, const hcg_key_tile *t) {
+/* A sixth: the next tile (or the values of this one) comes meanwhile, the one before is still
+ * there, and sums and queries are met as often. Whole blocks of keys. */
+int64_t hcg_rows_of_tile(const hcg_emit *e, const hcg_key_tile *t) {
     const hcg_attention *a = t->a;
     const int64_t keys = score_keys_of(e, t);
     const int64_t width = a->k.width > a->v.width ? a->k.width : a->v.width;
@@ -749,7 +790,7 @@ static int64_t rows_of_tile(const hcg_emit *e, const hcg_key_tile *t) {
 void hcg_attention_decode(hcg_emit *e, const hcg_attention *a) {
     hcg_key_tile t = {.a = a, .heads = hcg_i64(e, a->per_group)};
     t.scores = floats(e, a->per_group * HCG_LD_SCORES);
-    t.most = a->one_row || asks_ahead(&t) ? rows_of_tile(e, &t) : TILE;
+    t.most = a->one_row || asks_ahead(&t) ? hcg_rows_of_tile(e, &t) : TILE;
     if (hcg_rows_in_pairs(e, a)) hcg_pairs_begin(e, &t);
     if (hcg_rows_in_words(e, a)) hcg_words_begin(e, &t);
     emit_columns(e, &t);

@@ -1,26 +1,26 @@
 /* The form attention_selected of kernel.sequence: attention over the rows that a list names.
  *
  * The rows that a token sees form a sequence: with entries the positions of its window, then the
- * entries (those listed, or all complete ones); without, the listed positions. A tile of the
- * sequence is brought together in scratch, as f32, and from there on all is as in attention of one
- * token (attention_tile.h). So only rows that are seen are read, and a head's rows once for all
- * query heads that share them.
+ * entries (those listed, or all complete ones); without, the listed positions. Tiles of the
+ * sequence are met where their rows lie, as those of attention of one token whose rows come from
+ * the L2 (attention_tile.h), and while a tile is met the rows of the next are asked for
+ * (listed_rows.c). So only rows that are seen are read, and from memory once for all query heads
+ * that share them.
  *
- * One token: columns are ranges of HRT_KEYS rows of the sequence of a key/value head. Several: a
- * token and head at a time, since each has rows of its own.
+ * One token: columns are ranges of rows of the sequence of a key/value head (hrt_list_range).
+ * Several: a token and head at a time, since each has rows of its own.
  */
 #include "codegen/contract/contraction.h"
+#include "codegen/contract/matrix.h"
 #include "codegen/emit/arithmetic.h"
+#include "codegen/emit/math.h"
 #include "codegen/forms.h"
 #include "codegen/library/library.h"
 #include "codegen/sequence/attention_tile.h"
 #include "codegen/sequence/choose.h"
 
-enum { TILE = 64 }; /* rows brought together; divides HRT_KEYS */
-
 typedef struct selected {
     hcg_attention a;       /* as it is for the token that is being done */
-    hcg_attention tile_a;  /* the same with keys and values in scratch */
     hcg_cache entries;     /* base NULL: none */
     bool same;             /* k and v are one cache */
     LLVMValueRef list;     /* i32 [T][lists][most]; NULL: all entries */
@@ -29,6 +29,7 @@ typedef struct selected {
     LLVMValueRef entries_cap;
     LLVMValueRef q, sink, out; /* of token 0 */
     hcg_key_tile tile;
+    hcg_row_places places[2]; /* scratch: of two tiles that follow each other */
 } selected;
 
 /* What a token sees: positions first .. first + near - 1, then `far` rows of the list. */
@@ -36,10 +37,35 @@ typedef struct sight {
     LLVMValueRef first, near, far, rows;
 } sight;
 
+/* Of list[0 .. n), whole vectors, the first that is no row; INT32_MAX if all are. */
+static LLVMValueRef first_beyond(hcg_emit *e, const selected *s, LLVMValueRef rows,
+                                 LLVMValueRef n) {
+    const unsigned lanes = e->level->lanes;
+    LLVMTypeRef type = LLVMVectorType(e->i32, lanes);
+    LLVMValueRef lane[HIR_PANEL],
+        limit = hcg_splat_value(e, LLVMBuildTrunc(e->b, rows, e->i32, ""));
+    for (unsigned i = 0; i < lanes; i++)
+        lane[i] = LLVMConstInt(e->i32, i, false);
+    LLVMValueRef none = hcg_int_like(type, INT32_MAX), least = none;
+    hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), n, hcg_i64(e, lanes), "listed_lanes", 1, &least);
+    LLVMValueRef id = LLVMBuildLoad2(e->b, type, hcg_at(e, e->i32, s->own_list, l.index), "");
+    LLVMSetAlignment(id, 4);
+    LLVMValueRef at = hcg_splat_value(e, LLVMBuildTrunc(e->b, l.index, e->i32, ""));
+    at = LLVMBuildAdd(e->b, at, LLVMConstVector(lane, lanes), "");
+    LLVMValueRef is_row = LLVMBuildICmp(e->b, LLVMIntULT, id, limit, ""); /* negative: large */
+    at = LLVMBuildSelect(e->b, is_row, none, at, "");
+    least = hcg_intrinsic(e, "llvm.smin", &type, 1, (LLVMValueRef[]){l.carried[0], at}, 2);
+    hcg_loop_end(e, &l, &least);
+    least = hcg_intrinsic(e, "llvm.vector.reduce.smin", &type, 1, &l.carried[0], 1);
+    return LLVMBuildZExt(e->b, least, e->i64, "");
+}
+
 /* How many entries of the list are rows, from its start on: at most `rows`. */
 static LLVMValueRef listed(hcg_emit *e, const selected *s, LLVMValueRef rows) {
     LLVMValueRef most = hcg_smaller(e, hcg_i64(e, s->most), rows);
-    hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), most, hcg_i64(e, 1), "listed", 1, &most);
+    LLVMValueRef whole = LLVMBuildAnd(e->b, most, hcg_i64(e, -(int64_t)e->level->lanes), "");
+    LLVMValueRef first = hcg_smaller(e, first_beyond(e, s, rows, whole), most);
+    hcg_loop l = hcg_loop_begin(e, whole, most, hcg_i64(e, 1), "listed", 1, &first);
     LLVMValueRef id = LLVMBuildLoad2(e->b, e->i32, hcg_at(e, e->i32, s->own_list, l.index), "");
     LLVMSetAlignment(id, 4);
     id = LLVMBuildZExt(e->b, id, e->i64, ""); /* negative ones are large */
@@ -62,26 +88,11 @@ static sight sight_of(hcg_emit *e, const selected *s, LLVMValueRef position) {
     return v;
 }
 
-/* ---- bringing rows together ------------------------------------------------------------------ */
+/* ---- where rows lie -------------------------------------------------------------------------- */
 static LLVMValueRef row_in(hcg_emit *e, const hcg_cache *c, LLVMValueRef cap, LLVMValueRef group,
                            LLVMValueRef row) {
     LLVMValueRef at = hcg_mul_const(e, hcg_add(e, hcg_mul(e, group, cap), row), c->width);
     return hcg_at(e, hcg_element(e, c->dtype), c->base, at);
-}
-
-static void copy_row(hcg_emit *e, const hcg_cache *c, LLVMValueRef from, LLVMValueRef to) {
-    const int64_t lanes = e->level->lanes;
-    LLVMTypeRef elem = hcg_element(e, c->dtype);
-    const int64_t whole = c->width / lanes * lanes;
-    hcg_loop l =
-        hcg_loop_begin(e, hcg_i64(e, 0), hcg_i64(e, whole), hcg_i64(e, lanes), "copy", 0, NULL);
-    LLVMValueRef x = hcg_load(e, c->dtype, hcg_at(e, elem, from, l.index), NULL);
-    hcg_store(e, hcg_at(e, e->f32, to, l.index), x, NULL);
-    hcg_loop_end(e, &l, NULL);
-    if (whole == c->width) return;
-    LLVMValueRef at = hcg_i64(e, whole), left = hcg_i64(e, c->width - whole);
-    x = hcg_load(e, c->dtype, hcg_at(e, elem, from, at), left);
-    hcg_store(e, hcg_at(e, e->f32, to, at), x, left);
 }
 
 /* The row number i of the sequence behind the positions. */
@@ -105,24 +116,56 @@ static LLVMValueRef row_of(hcg_emit *e, const selected *s, const sight *v, const
                            "row");
 }
 
-static void bring(hcg_emit *e, const selected *s, const sight *v, const hcg_cache *c,
-                  LLVMValueRef to) {
-    LLVMValueRef first = s->tile.first;
-    hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), s->tile.count, hcg_i64(e, 1), "bring", 0, NULL);
-    copy_row(e, c, row_of(e, s, v, c, hcg_add(e, first, l.index)),
-             hcg_at(e, e->f32, to, hcg_mul_const(e, l.index, c->width)));
+/* places[i] = where row first + i is, i < n; behind the row `end` - 1 it is that one. Its first
+ * line is asked for: rows lie in pages of their own, whose addresses are found for all of them at
+ * once (as in hcg_translate_pages). */
+static void find_places(hcg_emit *e, const selected *s, const sight *v, const hcg_row_places *to,
+                        LLVMValueRef first, LLVMValueRef n, LLVMValueRef end) {
+    LLVMValueRef last = hcg_larger(e, hcg_sub(e, end, hcg_i64(e, 1)), hcg_i64(e, 0));
+    hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), n, hcg_i64(e, 1), "place", 0, NULL);
+    LLVMValueRef row = hcg_smaller(e, hcg_add(e, first, l.index), last);
+    const hcg_cache *const of[] = {&s->a.k, &s->a.v};
+    LLVMValueRef const at[] = {to->keys, to->values};
+    for (int i = 0; i < (s->same ? 1 : 2); i++) {
+        LLVMValueRef place = row_of(e, s, v, of[i], row);
+        LLVMValueRef store = LLVMBuildStore(e->b, place, hcg_at(e, e->ptr, at[i], l.index));
+        LLVMSetAlignment(store, 8);
+        hcg_prefetch_l2(e, place, 0);
+    }
     hcg_loop_end(e, &l, NULL);
 }
 
-/* Rows from .. to - 1 of the sequence; `range`: 0, these are the first. */
+/* The places that tile `number` has, one of two in turn. */
+static hcg_row_places places_of(hcg_emit *e, const selected *s, LLVMValueRef number) {
+    LLVMValueRef odd = LLVMBuildTrunc(e->b, number, e->i1, "");
+    const hcg_row_places *const p = s->places;
+    hcg_row_places r = {.keys = LLVMBuildSelect(e->b, odd, p[1].keys, p[0].keys, "")};
+    r.values = s->same ? r.keys : LLVMBuildSelect(e->b, odd, p[1].values, p[0].values, "");
+    return r;
+}
+
+/* Asks for the rows of a tile at `first`, whom no tile before it has asked for. */
+static void ask_first(hcg_emit *e, selected *s, const sight *v, LLVMValueRef first,
+                      LLVMValueRef end) {
+    s->tile.ahead = s->places[0];
+    LLVMValueRef rows = hcg_smaller(e, hcg_sub(e, end, first), hcg_i64(e, s->tile.most));
+    find_places(e, s, v, &s->tile.ahead, first, rows, end);
+    hcg_ask_all(e, &s->tile, rows);
+}
+
+/* Rows from .. to - 1 of the sequence; `range`: 0, these are the first. Those up to `end` are met
+ * after them. */
 static void emit_range(hcg_emit *e, selected *s, const sight *v, LLVMValueRef range,
-                       LLVMValueRef from, LLVMValueRef to) {
+                       LLVMValueRef from, LLVMValueRef to, LLVMValueRef end) {
     hcg_key_tile *t = &s->tile;
+    LLVMValueRef most = hcg_i64(e, t->most), one = hcg_i64(e, 1);
     hcg_start_range(e, t, range);
-    hcg_loop l = hcg_loop_begin(e, from, to, hcg_i64(e, TILE), "tile", 0, NULL);
-    t->first = l.index, t->count = hcg_smaller(e, hcg_sub(e, to, l.index), hcg_i64(e, TILE));
-    bring(e, s, v, &s->a.k, t->keys);
-    if (!s->same) bring(e, s, v, &s->a.v, t->values);
+    find_places(e, s, v, &s->places[0], from, hcg_smaller(e, hcg_sub(e, to, from), most), end);
+    hcg_loop l = hcg_loop_begin(e, from, to, most, "tile", 0, NULL);
+    LLVMValueRef number = LLVMBuildUDiv(e->b, hcg_sub(e, l.index, from), most, "");
+    t->first = l.index, t->count = hcg_smaller(e, hcg_sub(e, to, l.index), most);
+    t->listed = places_of(e, s, number), t->ahead = places_of(e, s, hcg_add(e, number, one));
+    find_places(e, s, v, &t->ahead, hcg_add(e, t->first, t->count), t->count, end);
     hcg_tile_scores(e, t);
     hcg_tile_softmax(e, t);
     hcg_tile_values(e, t);
@@ -131,13 +174,17 @@ static void emit_range(hcg_emit *e, selected *s, const sight *v, LLVMValueRef ra
 
 /* ---- tokens ---------------------------------------------------------------------------------- */
 static void take_head(hcg_emit *e, selected *s, LLVMValueRef token, LLVMValueRef group) {
-    hcg_attention *a = &s->tile_a;
+    hcg_attention *a = &s->a;
     LLVMValueRef heads = hcg_mul_const(e, token, a->heads);
     LLVMValueRef first = hcg_add(e, heads, hcg_mul_const(e, group, a->per_group));
     s->tile.group = group;
     s->tile.q = hcg_at(e, e->f32, s->q, hcg_mul_const(e, first, a->n));
     a->out = hcg_at(e, e->f32, s->out, hcg_mul_const(e, heads, a->m));
+    if (s->tile.words) hcg_words_take_queries(e, &s->tile);
     if (s->sink) a->sink = a->sink_by_token ? hcg_at(e, e->f32, s->sink, heads) : s->sink;
+}
+
+static void take_list(hcg_emit *e, selected *s, LLVMValueRef token, LLVMValueRef group) {
     if (!s->list) return;
     LLVMValueRef number = hcg_mul_const(e, token, s->lists);
     if (s->lists > 1) number = hcg_add(e, number, group);
@@ -151,52 +198,67 @@ static void emit_prefill(hcg_emit *e, selected *s) {
     hcg_loop t = hcg_loop_begin(e, e->r0, e->r1, one, "token", 0, NULL);
     hcg_loop g = hcg_loop_begin(e, e->c0, e->c1, one, "group", 0, NULL);
     take_head(e, s, t.index, g.index);
+    take_list(e, s, t.index, g.index);
     const sight v = sight_of(e, s, hcg_add(e, s->a.past, t.index));
     s->tile.partial = partial;
-    emit_range(e, s, &v, zero, zero, hcg_add(e, v.near, v.far));
+    LLVMValueRef rows = hcg_add(e, v.near, v.far);
+    ask_first(e, s, &v, zero, rows);
+    emit_range(e, s, &v, zero, zero, rows, rows);
     const hcg_ranged_head h = {.group = g.index, .ranges = one, .partials = partial};
     hcg_finish_heads(e, &s->tile, &h);
     hcg_loop_end(e, &g, NULL);
     hcg_loop_end(e, &t, NULL);
 }
 
-/* As many ranges as hold what a token may see (hrt_step.list_rate): a list may have fewer rows. */
-static LLVMValueRef count_ranges(hcg_emit *e, const selected *s, const sight *v) {
+/* How the rows that a token may see are cut (hrt_step.list_rate): a list may have fewer. */
+typedef struct cut {
+    LLVMValueRef each, ranges;
+} cut;
+
+static cut cut_rows(hcg_emit *e, const selected *s, const sight *v) {
     LLVMValueRef far = v->rows;
     if (s->list) far = hcg_smaller(e, far, hcg_i64(e, s->most));
-    LLVMValueRef n = hcg_divide_up(e, hcg_add(e, v->near, far), hcg_i64(e, HRT_KEYS));
-    return hcg_larger(e, n, hcg_i64(e, 1));
+    LLVMValueRef rows = hcg_add(e, v->near, far), each = hcg_list_range(e, rows);
+    return (cut){each, hcg_larger(e, hcg_divide_up(e, rows, each), hcg_i64(e, 1))};
 }
 
 typedef struct list_ranges { /* of a head */
     selected *s;
     const sight *v;
     hcg_ranged_head h;
+    LLVMValueRef each, end; /* rows of a range; behind the last row of the call */
 } list_ranges;
 
 static void do_range(hcg_emit *e, void *with, LLVMValueRef range) {
     const list_ranges *l = with;
-    LLVMValueRef keys = hcg_i64(e, HRT_KEYS), start = hcg_mul(e, range, keys);
-    LLVMValueRef stop = hcg_smaller(e, hcg_add(e, start, keys), hcg_add(e, l->v->near, l->v->far));
+    LLVMValueRef start = hcg_mul(e, range, l->each);
+    LLVMValueRef stop = hcg_smaller(e, hcg_add(e, start, l->each), l->end);
     l->s->tile.partial = hcg_range_at(e, &l->s->tile, &l->h, range);
-    emit_range(e, l->s, l->v, range, start, stop);
+    emit_range(e, l->s, l->v, range, start, stop, l->end);
 }
 
 static void emit_decode(hcg_emit *e, selected *s) {
     LLVMValueRef one = hcg_i64(e, 1), zero = hcg_i64(e, 0);
-    take_head(e, s, zero, zero);
+    take_list(e, s, zero, zero);
     sight v = sight_of(e, s, s->a.past);
-    LLVMValueRef ranges = count_ranges(e, s, &v), partials = hcg_frame_ranges(e);
+    const cut c = cut_rows(e, s, &v);
+    LLVMValueRef ranges = c.ranges, partials = hcg_frame_ranges(e);
     LLVMValueRef first = LLVMBuildUDiv(e->b, e->c0, ranges, "");
     hcg_loop l = hcg_loop_begin(e, first, hcg_divide_up(e, e->c1, ranges), one, "group", 0, NULL);
     LLVMValueRef column = hcg_mul(e, l.index, ranges);
     take_head(e, s, zero, l.index);
-    if (s->lists > 1) v = sight_of(e, s, s->a.past);
-    list_ranges r = {.s = s, .v = &v};
+    if (s->lists > 1) {
+        take_list(e, s, zero, l.index);
+        v = sight_of(e, s, s->a.past);
+    }
+    list_ranges r = {.s = s, .v = &v, .each = c.each};
     r.h = (hcg_ranged_head){.group = l.index, .ranges = ranges, .partials = partials};
     r.h.partials = hcg_range_at(e, &s->tile, &r.h, column);
-    hcg_each_range(e, &s->tile, &r.h, hcg_larger(e, hcg_sub(e, e->c0, column), zero),
-                   hcg_smaller(e, hcg_sub(e, e->c1, column), ranges), do_range, &r);
+    LLVMValueRef from = hcg_larger(e, hcg_sub(e, e->c0, column), zero);
+    LLVMValueRef to = hcg_smaller(e, hcg_sub(e, e->c1, column), ranges);
+    r.end = hcg_smaller(e, hcg_mul(e, to, c.each), hcg_add(e, v.near, v.far));
+    ask_first(e, s, &v, hcg_mul(e, from, c.each), r.end);
+    hcg_each_range(e, &s->tile, &r.h, from, to, do_range, &r);
     hcg_loop_end(e, &l, NULL);
 }
 
@@ -228,13 +290,17 @@ static void take_operands(hcg_emit *e, const hcg_kernel *k, const hir_op *op, se
 }
 
 static void make_tile(hcg_emit *e, selected *s) {
-    const hcg_attention *a = &s->a;
-    s->tile_a = *a;
-    s->tile_a.k.dtype = s->tile_a.v.dtype = HIR_F32;
-    s->tile = (hcg_key_tile){.a = &s->tile_a, .most = TILE, .heads = hcg_i64(e, a->per_group)};
+    hcg_attention *a = &s->a;
+    a->one_row = true; /* as rows that are met from the L2 are, also where values are others */
+    s->tile = (hcg_key_tile){.a = a, .heads = hcg_i64(e, a->per_group)};
+    s->tile.most = hcg_rows_of_tile(e, &s->tile);
     s->tile.scores = hcg_scratch(e, (uint64_t)(a->per_group * HCG_LD_SCORES) * 4);
-    s->tile.keys = s->tile.values = hcg_scratch(e, (uint64_t)(TILE * a->n) * 4);
-    if (!s->same) s->tile.values = hcg_scratch(e, (uint64_t)(TILE * a->m) * 4);
+    if (a->v.dtype == a->k.dtype && hcg_words_fit(e, a)) hcg_words_begin(e, &s->tile);
+    const uint64_t bytes = (uint64_t)s->tile.most * 8;
+    for (int i = 0; i < 2; i++) {
+        s->places[i].keys = s->places[i].values = hcg_scratch(e, bytes);
+        if (!s->same) s->places[i].values = hcg_scratch(e, bytes);
+    }
 }
 
 static bool emit_attention_selected(hcg_emit *e, const hcg_kernel *k) {

@@ -11,6 +11,12 @@ enum {
     HCG_MOST_HEADS = 8,  /* that meet a key at once */
 };
 
+/* Where rows of a tile lie that do not follow each other: addresses, one for each row; NULL: they
+ * do. Keys and values may be the same rows. */
+typedef struct hcg_row_places {
+    LLVMValueRef keys, values;
+} hcg_row_places;
+
 /* A tile of keys and the query heads that look at it. */
 typedef struct hcg_key_tile {
     const hcg_attention *a;
@@ -26,10 +32,17 @@ typedef struct hcg_key_tile {
     LLVMValueRef q_pairs, p_pairs, q_row; /* bf16 of q and of weights (row_pairs.c); NULL: as f32 */
     bool words; /* rows are met as words, q and O are in their order (row_words.c) */
     LLVMValueRef q_words;
+    hcg_row_places listed; /* instead of keys and values; a->one_row, rows are met from the L2 */
+    hcg_row_places ahead;  /* likewise: of the tile that follows */
 } hcg_key_tile;
 
 /* scores[head][s] = scale q . k_s of the tile */
 void hcg_tile_scores(hcg_emit *e, const hcg_key_tile *t);
+/* Lane i: the sum of the lanes of v[i], 0 from `n` on. v, of e->level->lanes vectors, is used up.
+ */
+LLVMValueRef hcg_sum_each(hcg_emit *e, LLVMValueRef *v, unsigned n);
+/* Rows of a tile that are met from the L2: a sixth of it holds them. */
+int64_t hcg_rows_of_tile(const hcg_emit *e, const hcg_key_tile *t);
 /* A step of the online softmax: scores become weights, O and state go over to the new maximum. */
 void hcg_tile_softmax(hcg_emit *e, const hcg_key_tile *t);
 /* O += P V of the tile */
@@ -52,9 +65,23 @@ void hcg_pair_values(hcg_emit *e, LLVMValueRef weights, LLVMValueRef row, LLVMVa
 /* The columns of two vectors of acc in order again. */
 void hcg_pair_columns(hcg_emit *e, LLVMValueRef *acc);
 
+/* ---- rows of a list (listed_rows.c) -----------------------------------------------------------
+ */
+/* The address of a row of the tile. */
+LLVMValueRef hcg_listed_row(hcg_emit *e, LLVMValueRef places, LLVMValueRef row);
+/* Step `number` of `steps` that meet `rows` rows of the tile from `first` on asks for its share of
+ * as many rows of the tile ahead: scores for keys, or the first half of rows that are values as
+ * well, steps of values for the rest. */
+void hcg_ask_ahead(hcg_emit *e, const hcg_key_tile *t, bool values, LLVMValueRef first,
+                   int64_t rows, LLVMValueRef number, int64_t steps);
+/* Asks for rows 0 .. n - 1 of the tile ahead at once. */
+void hcg_ask_all(hcg_emit *e, const hcg_key_tile *t, LLVMValueRef n);
+
 /* ---- rows of bf16 as words (row_words.c) ----------------------------------------------------- */
 /* Is the level faster at rows of bf16 as words of two? What is said below is for such. */
 bool hcg_rows_in_words(const hcg_emit *e, const hcg_attention *a);
+/* The same where rows are not met in pairs. */
+bool hcg_words_fit(const hcg_emit *e, const hcg_attention *a);
 /* Takes scratch; then, for each head of rows, q becomes a copy in the order of words. */
 void hcg_words_begin(hcg_emit *e, hcg_key_tile *t);
 void hcg_words_take_queries(hcg_emit *e, hcg_key_tile *t);

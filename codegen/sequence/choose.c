@@ -10,6 +10,13 @@ hcg_loop hcg_once_if(hcg_emit *e, LLVMValueRef condition, const char *name) {
     return hcg_loop_begin(e, hcg_i64(e, 0), times, hcg_i64(e, 1), name, 0, NULL);
 }
 
+LLVMValueRef hcg_list_range(hcg_emit *e, LLVMValueRef rows) {
+    LLVMValueRef pieces = hcg_i64(e, HRT_LIST_ROWS * HRT_LIST_RANGES);
+    LLVMValueRef each = hcg_mul_const(e, hcg_divide_up(e, rows, pieces), HRT_LIST_ROWS);
+    each = hcg_larger(e, each, hcg_i64(e, HRT_LIST_ROWS));
+    return hcg_smaller(e, each, hcg_i64(e, HRT_KEYS));
+}
+
 /* ---- small facts ----------------------------------------------------------------------------- */
 static LLVMValueRef load(hcg_emit *e, LLVMTypeRef type, LLVMValueRef base, LLVMValueRef index) {
     LLVMValueRef v = LLVMBuildLoad2(e->b, type, hcg_at(e, type, base, index), "");
@@ -38,14 +45,14 @@ hcg_best hcg_new_best(hcg_emit *e, int64_t k) {
     const uint64_t room = (uint64_t)(2 * k + HCG_OFFERED) * 4;
     hcg_best c = {.k = k};
     c.keys = hcg_scratch(e, room + 64); /* and a vector behind them */
-    c.rows = hcg_scratch(e, room);
+    c.rows = hcg_scratch(e, room + 64); /* likewise */
     c.state = hcg_scratch(e, 16);
     return c;
 }
 
 void hcg_best_start(hcg_emit *e, const hcg_best *c) {
     store(e, e->i64, c->state, hcg_i64(e, 0), hcg_i64(e, 0));
-    store(e, e->i64, c->state, hcg_i64(e, 1), hcg_i64(e, INT64_MIN));
+    store(e, e->i64, c->state, hcg_i64(e, 1), hcg_i64(e, INT32_MIN));
 }
 
 /* ---- the choice ------------------------------------------------------------------------------ */
@@ -66,18 +73,97 @@ static LLVMValueRef count_keys(hcg_emit *e, LLVMValueRef keys, LLVMValueRef n, L
     return LLVMBuildZExt(e->b, sum, e->i64, "");
 }
 
-/* The k-th largest key. */
+/* The least and the greatest of keys[0 .. n), n > 0; both are copied to the vector behind them. */
+static void find_extremes(hcg_emit *e, LLVMValueRef keys, LLVMValueRef n, LLVMValueRef out[2]) {
+    static const char *const of[] = {"llvm.smin", "llvm.smax"}, *const all[] = {
+                                                                    "llvm.vector.reduce.smin",
+                                                                    "llvm.vector.reduce.smax"};
+    LLVMTypeRef type = key_vector(e);
+    LLVMValueRef first = load(e, e->i32, keys, hcg_i64(e, 0)), lanes = hcg_i64(e, e->level->lanes);
+    LLVMValueRef behind =
+        LLVMBuildStore(e->b, hcg_splat_value(e, first), hcg_at(e, e->i32, keys, n));
+    LLVMSetAlignment(behind, 4);
+    LLVMValueRef most[] = {hcg_splat_value(e, first), hcg_splat_value(e, first)};
+    hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), n, lanes, "extremes", 2, most);
+    LLVMValueRef x = LLVMBuildLoad2(e->b, type, hcg_at(e, e->i32, keys, l.index), "");
+    LLVMSetAlignment(x, 4);
+    for (int i = 0; i < 2; i++)
+        most[i] = hcg_intrinsic(e, of[i], &type, 1, (LLVMValueRef[]){l.carried[i], x}, 2);
+    hcg_loop_end(e, &l, most);
+    for (int i = 0; i < 2; i++)
+        out[i] = hcg_intrinsic(e, all[i], &type, 1, &l.carried[i], 1);
+}
+
+/* The k-th largest key. What all keys begin with it begins with; the bits behind are found one by
+ * one. */
 static LLVMValueRef kth_key(hcg_emit *e, LLVMValueRef keys, LLVMValueRef n, LLVMValueRef k) {
-    LLVMValueRef t = least_key(e);
-    hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), hcg_i64(e, 32), hcg_i64(e, 1), "bit", 1, &t);
-    LLVMValueRef back = LLVMBuildTrunc(e->b, hcg_sub(e, hcg_i64(e, 31), l.index), e->i32, "");
-    LLVMValueRef bit = LLVMBuildShl(e->b, LLVMConstInt(e->i32, 1, false), back, "");
+    LLVMValueRef most[2], none = hcg_i64(e, 0), one = LLVMConstInt(e->i32, 1, false);
+    find_extremes(e, keys, n, most);
+    LLVMValueRef behind =
+        LLVMBuildStore(e->b, hcg_splat_value(e, least_key(e)), hcg_at(e, e->i32, keys, n));
+    LLVMSetAlignment(behind, 4);
+    LLVMValueRef differ = LLVMBuildXor(e->b, most[0], most[1], "");
+    LLVMTypeRef type = e->i32;
+    LLVMValueRef zeros[] = {differ, LLVMConstInt(e->i1, 0, false)}; /* of 0: 32 */
+    LLVMValueRef same = hcg_intrinsic(e, "llvm.ctlz", &type, 1, zeros, 2);
+    LLVMValueRef bits = hcg_sub(e, hcg_i64(e, 32), LLVMBuildZExt(e->b, same, e->i64, ""));
+    LLVMValueRef begin = LLVMBuildShl(e->b, hcg_i64(e, -1), bits, "");
+    /* in the order of unsigned numbers, whose least is 0 */
+    LLVMValueRef t = LLVMBuildXor(e->b, most[0], least_key(e), "");
+    t = LLVMBuildAnd(e->b, t, LLVMBuildTrunc(e->b, begin, e->i32, ""), "");
+    t = LLVMBuildXor(e->b, t, least_key(e), "");
+    hcg_loop l = hcg_loop_begin(e, none, bits, hcg_i64(e, 1), "bit", 1, &t);
+    LLVMValueRef back = hcg_sub(e, hcg_sub(e, bits, hcg_i64(e, 1)), l.index);
+    LLVMValueRef bit = LLVMBuildShl(e->b, one, LLVMBuildTrunc(e->b, back, e->i32, ""), "");
     LLVMValueRef more = LLVMBuildAdd(e->b, l.carried[0], bit, ""); /* 2^31 may wrap, to 0 */
     LLVMValueRef enough =
         LLVMBuildICmp(e->b, LLVMIntSGE, count_keys(e, keys, n, LLVMIntSGE, more), k, "enough");
     t = LLVMBuildSelect(e->b, enough, more, l.carried[0], "");
     hcg_loop_end(e, &l, &t);
     return l.carried[0];
+}
+
+/* ---- some lanes of a vector ------------------------------------------------------------------ */
+/* Does the level bring the chosen lanes of a vector together? */
+static bool packs_lanes(const hcg_emit *e) {
+    return e->level->lanes == 16 && hcg_has_feature(e->level, "avx512f");
+}
+
+static LLVMValueRef key_lanes(hcg_emit *e, LLVMValueRef base, LLVMValueRef index) {
+    LLVMValueRef x = LLVMBuildLoad2(e->b, key_vector(e), hcg_at(e, e->i32, base, index), "");
+    LLVMSetAlignment(x, 4);
+    return x;
+}
+
+/* The lanes of x that `some` names, in their order, to base[at ..]; up to a vector behind it is
+ * overwritten. */
+static void store_some(hcg_emit *e, LLVMValueRef base, LLVMValueRef at, LLVMValueRef x,
+                       LLVMValueRef some) {
+    LLVMTypeRef type = key_vector(e);
+    LLVMValueRef args[] = {x, LLVMConstNull(type), some};
+    x = hcg_intrinsic(e, "llvm.x86.avx512.mask.compress", &type, 1, args, 3);
+    LLVMSetAlignment(LLVMBuildStore(e->b, x, hcg_at(e, e->i32, base, at)), 4);
+}
+
+static LLVMValueRef count_lanes(hcg_emit *e, LLVMValueRef some) {
+    LLVMTypeRef type = LLVMIntTypeInContext(e->cx, e->level->lanes);
+    LLVMValueRef bits = LLVMBuildBitCast(e->b, some, type, "");
+    return LLVMBuildZExt(e->b, hcg_intrinsic(e, "llvm.ctpop", &type, 1, &bits, 1), e->i64, "");
+}
+
+/* ---- dropping -------------------------------------------------------------------------------- */
+/* Leaves all from the key t on, in their order. */
+static void keep_from(hcg_emit *e, LLVMValueRef keys, LLVMValueRef rows, LLVMValueRef n,
+                      LLVMValueRef t) {
+    LLVMValueRef kept = hcg_i64(e, 0), least = hcg_splat_value(e, t);
+    hcg_loop l = hcg_loop_begin(e, kept, n, hcg_i64(e, e->level->lanes), "keep", 1, &kept);
+    LLVMValueRef key = key_lanes(e, keys, l.index), row = key_lanes(e, rows, l.index);
+    LLVMValueRef some = LLVMBuildAnd(e->b, LLVMBuildICmp(e->b, LLVMIntSGE, key, least, ""),
+                                     hcg_tail_mask(e, hcg_sub(e, n, l.index)), "");
+    store_some(e, keys, l.carried[0], key, some);
+    store_some(e, rows, l.carried[0], row, some);
+    kept = hcg_add(e, l.carried[0], count_lanes(e, some));
+    hcg_loop_end(e, &l, &kept);
 }
 
 /* Leaves those above the key t and the first `equal` of those with it, in their order. */
@@ -102,15 +188,19 @@ static void keep_best(hcg_emit *e, LLVMValueRef keys, LLVMValueRef rows, LLVMVal
 /* (keys, rows, state, k): leaves the k best of more than k candidates. */
 static void emit_drop(hcg_emit *e, hcg_shared *s) {
     LLVMValueRef keys = s->param[0], rows = s->param[1], state = s->param[2], k = s->param[3];
-    LLVMValueRef n = load(e, e->i64, state, hcg_i64(e, 0));
-    LLVMValueRef behind =
-        LLVMBuildStore(e->b, hcg_splat_value(e, least_key(e)), hcg_at(e, e->i32, keys, n));
-    LLVMSetAlignment(behind, 4);
+    LLVMValueRef n = load(e, e->i64, state, hcg_i64(e, 0)), zero = hcg_i64(e, 0);
     LLVMValueRef t = kth_key(e, keys, n, k);
-    LLVMValueRef above = count_keys(e, keys, n, LLVMIntSGT, t);
-    keep_best(e, keys, rows, n, t, hcg_sub(e, k, above));
-    store(e, e->i64, state, hcg_i64(e, 0), k);
-    store(e, e->i64, state, hcg_i64(e, 1), LLVMBuildSExt(e->b, t, e->i64, ""));
+    LLVMValueRef above = count_keys(e, keys, n, LLVMIntSGT, t), some = n;
+    if (packs_lanes(e)) { /* as vectors where none of those with the key t is left out */
+        LLVMValueRef from = count_keys(e, keys, n, LLVMIntSGE, t);
+        LLVMValueRef all = LLVMBuildICmp(e->b, LLVMIntEQ, from, k, "all");
+        keep_from(e, keys, rows, LLVMBuildSelect(e->b, all, n, zero, ""), t);
+        some = LLVMBuildSelect(e->b, all, zero, n, "");
+    }
+    keep_best(e, keys, rows, some, t, hcg_sub(e, k, above));
+    store(e, e->i64, state, zero, k);
+    LLVMValueRef next = LLVMBuildSExt(e->b, t, e->i64, "");
+    store(e, e->i64, state, hcg_i64(e, 1), hcg_add(e, next, hcg_i64(e, 1)));
 }
 
 /* Drops all but the k best where there are `most` or more. */
@@ -130,29 +220,80 @@ static void drop_from(hcg_emit *e, const hcg_best *c, int64_t most) {
 }
 
 /* ---- candidates ------------------------------------------------------------------------------ */
+/* Of a score, or of a vector of them. */
 static LLVMValueRef key_of(hcg_emit *e, LLVMValueRef score) {
-    LLVMValueRef x = hcg_fadd(e, score, LLVMConstReal(e->f32, 0));
-    LLVMValueRef bits = LLVMBuildBitCast(e->b, x, e->i32, "");
-    LLVMValueRef sign = LLVMBuildAShr(e->b, bits, LLVMConstInt(e->i32, 31, false), "");
-    LLVMValueRef flip = LLVMBuildAnd(e->b, sign, LLVMConstInt(e->i32, INT32_MAX, false), "");
+    LLVMTypeRef type = LLVMTypeOf(score), keys = hcg_like(type, e->i32);
+    LLVMValueRef x = hcg_fadd(e, score, hcg_real_like(type, 0));
+    LLVMValueRef bits = LLVMBuildBitCast(e->b, x, keys, "");
+    LLVMValueRef sign = LLVMBuildAShr(e->b, bits, hcg_int_like(keys, 31), "");
+    LLVMValueRef flip = LLVMBuildAnd(e->b, sign, hcg_int_like(keys, INT32_MAX), "");
     LLVMValueRef nan = LLVMBuildFCmp(e->b, LLVMRealUNO, x, x, "");
-    return LLVMBuildSelect(e->b, nan, least_key(e), LLVMBuildXor(e->b, bits, flip, ""), "");
+    return LLVMBuildSelect(e->b, nan, hcg_int_like(keys, 1u << 31),
+                           LLVMBuildXor(e->b, bits, flip, ""), "");
+}
+
+typedef struct offered {
+    LLVMValueRef scores, first;
+    LLVMValueRef least; /* i32: less is not taken */
+} offered;
+
+/* Candidates from number n on of the scores from `at` on, one by one; how many there are then. */
+static LLVMValueRef take_each(hcg_emit *e, const hcg_best *c, const offered *o, LLVMValueRef at,
+                              LLVMValueRef end, LLVMValueRef n) {
+    hcg_loop l = hcg_loop_begin(e, at, end, hcg_i64(e, 1), "offer", 1, &n);
+    LLVMValueRef key =
+        key_of(e, hcg_load_scalar(e, HIR_F32, hcg_at(e, e->f32, o->scores, l.index)));
+    LLVMValueRef row = LLVMBuildTrunc(e->b, hcg_add(e, o->first, l.index), e->i32, "");
+    store(e, e->i32, c->keys, l.carried[0], key);
+    store(e, e->i32, c->rows, l.carried[0], row);
+    LLVMValueRef taken = LLVMBuildICmp(e->b, LLVMIntSGE, key, o->least, "");
+    n = hcg_add(e, l.carried[0], as_count(e, taken));
+    hcg_loop_end(e, &l, &n);
+    return l.carried[0];
+}
+
+/* The same of a vector of scores at once. */
+static LLVMValueRef take_vector(hcg_emit *e, const hcg_best *c, const offered *o, LLVMValueRef at,
+                                LLVMValueRef key, LLVMValueRef some, LLVMValueRef n) {
+    LLVMValueRef lane[64];
+    for (unsigned i = 0; i < e->level->lanes; i++)
+        lane[i] = LLVMConstInt(e->i32, i, false);
+    LLVMValueRef row = LLVMBuildTrunc(e->b, hcg_add(e, o->first, at), e->i32, "");
+    row = LLVMBuildAdd(e->b, hcg_splat_value(e, row), LLVMConstVector(lane, e->level->lanes), "");
+    store_some(e, c->keys, n, key, some);
+    store_some(e, c->rows, n, row, some);
+    return hcg_add(e, n, count_lanes(e, some));
+}
+
+/* Where vectors are not packed: a vector of which no lane is taken, as soon are most, is one
+ * comparison. */
+static LLVMValueRef take_if_any(hcg_emit *e, const hcg_best *c, const offered *o, LLVMValueRef at,
+                                LLVMValueRef some, LLVMValueRef n) {
+    LLVMTypeRef type = key_vector(e);
+    LLVMValueRef any = LLVMBuildSExt(e->b, some, type, "");
+    any = hcg_intrinsic(e, "llvm.vector.reduce.or", &type, 1, &any, 1);
+    any = LLVMBuildICmp(e->b, LLVMIntNE, any, LLVMConstNull(e->i32), "any");
+    LLVMValueRef end = hcg_add(e, at, hcg_i64(e, e->level->lanes));
+    end = LLVMBuildSelect(e->b, any, end, at, "");
+    return take_each(e, c, o, at, end, n);
 }
 
 void hcg_best_offer(hcg_emit *e, const hcg_best *c, LLVMValueRef scores, LLVMValueRef first,
                     LLVMValueRef count) {
     LLVMValueRef zero = hcg_i64(e, 0), n = load(e, e->i64, c->state, zero);
-    LLVMValueRef above = load(e, e->i64, c->state, hcg_i64(e, 1));
-    hcg_loop l = hcg_loop_begin(e, zero, count, hcg_i64(e, 1), "offer", 1, &n);
-    LLVMValueRef key = key_of(e, hcg_load_scalar(e, HIR_F32, hcg_at(e, e->f32, scores, l.index)));
-    LLVMValueRef row = LLVMBuildTrunc(e->b, hcg_add(e, first, l.index), e->i32, "");
-    store(e, e->i32, c->keys, l.carried[0], key);
-    store(e, e->i32, c->rows, l.carried[0], row);
-    LLVMValueRef wide = LLVMBuildSExt(e->b, key, e->i64, "");
-    LLVMValueRef taken = LLVMBuildICmp(e->b, LLVMIntSGT, wide, above, "");
-    n = hcg_add(e, l.carried[0], as_count(e, taken));
+    offered o = {.scores = scores, .first = first};
+    LLVMValueRef least = load(e, e->i64, c->state, hcg_i64(e, 1));
+    o.least = LLVMBuildTrunc(e->b, least, e->i32, "");
+    LLVMValueRef lanes = hcg_i64(e, e->level->lanes), from = hcg_splat_value(e, o.least);
+    LLVMValueRef whole = LLVMBuildAnd(e->b, count, hcg_i64(e, -(int64_t)e->level->lanes), "");
+    hcg_loop l = hcg_loop_begin(e, zero, whole, lanes, "offers", 1, &n);
+    LLVMValueRef key = key_of(e, hcg_load(e, HIR_F32, hcg_at(e, e->f32, scores, l.index), NULL));
+    LLVMValueRef some = LLVMBuildICmp(e->b, LLVMIntSGE, key, from, "");
+    n = packs_lanes(e) ? take_vector(e, c, &o, l.index, key, some, l.carried[0])
+                       : take_if_any(e, c, &o, l.index, some, l.carried[0]);
     hcg_loop_end(e, &l, &n);
-    store(e, e->i64, c->state, zero, l.carried[0]);
+    n = take_each(e, c, &o, whole, count, l.carried[0]);
+    store(e, e->i64, c->state, zero, n);
     drop_from(e, c, 2 * c->k);
 }
 

@@ -5,9 +5,11 @@
  * rows in rising order. When there are 2 k of them or more all but the k best are dropped, and from
  * then on only a greater key than the least of these is taken: of equal ones the earlier row stays.
  *
- * The least key that is kept is found bit by bit from the highest on: t becomes t + 2^b if at least
- * k keys are not less than that. So a choice costs 32 passes of comparisons of vectors, whatever
- * the scores are, and it does not depend on how the stream was cut.
+ * The least key that is kept begins with what all candidates begin with and is found bit by bit
+ * behind it: t becomes t + 2^b if at least k keys are not less than that. So a choice costs at most
+ * 32 passes of comparisons of vectors, whatever the scores are, and it does not depend on how the
+ * stream was cut. Candidates are taken, and kept, as vectors where the level packs chosen lanes;
+ * elsewhere one by one, but for vectors of which none is taken.
  */
 #ifndef HCG_CHOOSE_H
 #define HCG_CHOOSE_H
@@ -19,12 +21,13 @@ enum { HCG_OFFERED = 256 }; /* the most scores that are offered at once */
 typedef struct hcg_best {
     int64_t k;
     LLVMValueRef keys, rows; /* scratch, i32: of the candidates */
-    LLVMValueRef state;      /* scratch, i64: how many; keys up to which none is taken any more */
+    LLVMValueRef state;      /* scratch, i64: how many; the least key that is taken */
 } hcg_best;
 
 hcg_best hcg_new_best(hcg_emit *e, int64_t k); /* takes scratch */
 void hcg_best_start(hcg_emit *e, const hcg_best *c);
-/* scores[0 .. count) are of the rows from `first` on; count <= HCG_OFFERED. */
+/* scores[0 .. count) are of the rows from `first` on; count <= HCG_OFFERED. Memory goes on for
+ * whole vectors of them. */
 void hcg_best_offer(hcg_emit *e, const hcg_best *c, LLVMValueRef scores, LLVMValueRef first,
                     LLVMValueRef count);
 /* The rows first .. first + count - 1, count <= k, are chosen, whatever their scores are. */
@@ -32,6 +35,8 @@ void hcg_best_all(hcg_emit *e, const hcg_best *c, LLVMValueRef first, LLVMValueR
 /* Drops all but the k best; how many are chosen, in c->rows. */
 LLVMValueRef hcg_best_end(hcg_emit *e, const hcg_best *c);
 
+/* hrt_list_range */
+LLVMValueRef hcg_list_range(hcg_emit *e, LLVMValueRef rows);
 /* A loop that runs once if the i1 holds, else never. */
 hcg_loop hcg_once_if(hcg_emit *e, LLVMValueRef condition, const char *name);
 

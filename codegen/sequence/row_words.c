@@ -17,10 +17,14 @@ static int64_t block_of(const hcg_emit *e) {
 }
 
 /* Where there are registers for two words beside the sums, the queries and the mask. */
-bool hcg_rows_in_words(const hcg_emit *e, const hcg_attention *a) {
+bool hcg_words_fit(const hcg_emit *e, const hcg_attention *a) {
     const hcg_level *l = e->level;
     return a->one_row && a->k.dtype == HIR_BF16 && l->lanes == HIR_PANEL && l->registers >= 32 &&
-           a->n % block_of(e) == 0 && a->m % block_of(e) == 0 && !hcg_rows_in_pairs(e, a);
+           a->n % block_of(e) == 0 && a->m % block_of(e) == 0;
+}
+
+bool hcg_rows_in_words(const hcg_emit *e, const hcg_attention *a) {
+    return hcg_words_fit(e, a) && !hcg_rows_in_pairs(e, a);
 }
 
 /* Two vectors at `from`, lanes of both as `lane` says, become those at `to`. */

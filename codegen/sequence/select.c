@@ -3,31 +3,45 @@
  *     q[T, H, n]  keys[C/r, G, n]  w[T, H]  ->  rows[T, G, K]
  *     score[t, g, s] = sum over the heads h of group g of w[t, h] f(q[t, h] . keys[s, g])
  *
- * Scores of a tile of keys are made as those of attention (attention_tile.h), row after row of
- * heads; a pass over the heads then leaves one number for each key. They are offered to a choice
- * (choose.h), so that nothing of size T x C exists.
+ * Scores of a tile of keys are a product with the queries, heads in lanes (hcg_call_strip): sums of
+ * f and weights stay in lanes until a vector of keys has all of its heads, and only then lanes are
+ * added up, once for each key instead of once for each head of it. Few heads would leave most lanes
+ * empty: theirs are made as those of attention (attention_tile.h), row after row of heads, and a
+ * pass over the heads leaves one number for each key. Scores are offered to a choice (choose.h), so
+ * that nothing of size T x C exists.
  *
- * One token: columns are ranges of HRT_KEYS rows of a group, which leave their scores in
+ * One token: columns are ranges of rows of a group (hrt_list_range), which leave their scores in
  * frame->shared; who does a group's last range chooses. Several tokens: a token and group at a
  * time, tile after tile. A token that sees no more than k rows needs no scores.
  */
 #include <string.h>
 
 #include "codegen/contract/contraction.h"
+#include "codegen/contract/matrix.h"
+#include "codegen/contract/stream.h"
 #include "codegen/emit/arithmetic.h"
 #include "codegen/emit/math.h"
 #include "codegen/forms.h"
 #include "codegen/library/library.h"
 #include "codegen/sequence/attention_tile.h"
 #include "codegen/sequence/choose.h"
+#include "codegen/sequence/query_tile.h"
+
+/* Heads of a group in lanes. */
+typedef struct head_panels {
+    int64_t n;               /* how many; 0: scores are made row after row of heads */
+    LLVMValueRef q, weights; /* scratch: [n][entries][16], [n][16] */
+    LLVMValueRef wide, sums; /* a tile of keys as f32; [key][lanes] between strips; NULL: neither */
+} head_panels;
 
 typedef struct selecting {
-    hcg_attention a;      /* q and the keys; no values */
-    LLVMValueRef weights; /* [T][H]; NULL: 1 */
-    bool relu, positions;
+    hcg_attention a;                /* q and the keys; no values */
+    LLVMValueRef weights;           /* [T][H]; NULL: 1 */
+    bool relu, positions, ahead;    /* ahead: rows come from memory, once */
     int64_t k, rate, width, window; /* width: of a list; window 0: none */
     hcg_best choice;
     hcg_key_tile tile;
+    head_panels panels;
     LLVMValueRef scores; /* scratch: of a tile, all heads together */
 } selecting;
 
@@ -49,7 +63,131 @@ static LLVMValueRef is_choice(hcg_emit *e, const selecting *s, const sight *v) {
     return LLVMBuildICmp(e->b, LLVMIntSGT, hcg_sub(e, v->end, v->first), hcg_i64(e, s->k), "");
 }
 
-/* ---- scores ---------------------------------------------------------------------------------- */
+/* ---- scores, heads in lanes ------------------------------------------------------------------ */
+enum { MOST_LANES = 64 };
+
+/* Do the heads of a group fill three quarters of the lanes of their panels? */
+static bool fills_panels(const hcg_attention *a) {
+    return 4 * a->per_group >= 3 * hcg_whole_panels(a->per_group);
+}
+
+static void panels_begin(hcg_emit *e, selecting *s) {
+    const hcg_attention *a = &s->a;
+    head_panels *p = &s->panels;
+    if (!fills_panels(a)) return;
+    const int64_t heads = hcg_whole_panels(a->per_group);
+    p->n = heads / HIR_PANEL;
+    p->q = hcg_floats(e, heads * a->n);
+    p->weights = hcg_floats(e, heads);
+    if (a->k.dtype != HIR_F32) p->wide = hcg_floats(e, HCG_TILE_KEYS * a->n + HIR_PANEL);
+    if (p->n > hcg_strip_panels(e->level)) p->sums = hcg_floats(e, HCG_LD_SCORES * e->level->lanes);
+}
+
+/* Queries and weights of the heads of a token and group; lanes without a head have the weight 0. */
+static void take_heads(hcg_emit *e, const selecting *s, LLVMValueRef token, LLVMValueRef group) {
+    const hcg_attention *a = &s->a;
+    const head_panels *p = &s->panels;
+    if (!p->n) return;
+    LLVMValueRef head =
+        hcg_add(e, hcg_mul_const(e, token, a->heads), hcg_mul_const(e, group, a->per_group));
+    LLVMValueRef n = hcg_i64(e, a->n);
+    hcg_pack_rows(e, HIR_PANEL, hcg_at(e, e->f32, a->q, hcg_mul_const(e, head, a->n)), n,
+                  hcg_i64(e, a->per_group), n, p->q);
+    for (int64_t at = 0; at < p->n * HIR_PANEL; at += e->level->lanes) {
+        const int64_t left = a->per_group - at, lanes = e->level->lanes;
+        LLVMValueRef some = left < lanes ? hcg_i64(e, left > 0 ? left : 0) : NULL, w = NULL;
+        if (s->weights)
+            w = hcg_load(e, HIR_F32,
+                         hcg_at(e, e->f32, s->weights, hcg_add(e, head, hcg_i64(e, at))), some);
+        hcg_store(e, hcg_at(e, e->f32, p->weights, hcg_i64(e, at)), w ? w : hcg_splat(e, 1), NULL);
+    }
+}
+
+/* The panels first .. first + n - 1 of a tile of keys. */
+typedef struct strip {
+    int64_t first, n;
+} strip;
+
+/* w f(x) of a key, of a vector of heads of a strip: lanes beyond the last head are 0, whatever x
+ * is.
+ */
+static LLVMValueRef weigh_vector(hcg_emit *e, const selecting *s, const strip *p, LLVMValueRef key,
+                                 int64_t vector, LLVMValueRef sum) {
+    const int64_t lanes = e->level->lanes, each = HIR_PANEL / lanes;
+    const int64_t at = vector / each * HCG_STRIP_FLOATS + vector % each * lanes;
+    const int64_t head = p->first * HIR_PANEL + vector * lanes, left = s->a.per_group - head;
+    if (left <= 0) return sum;
+    LLVMValueRef row = hcg_at(e, e->f32, s->tile.scores, hcg_mul_const(e, key, HIR_PANEL));
+    LLVMValueRef x = hcg_load(e, HIR_F32, hcg_at(e, e->f32, row, hcg_i64(e, at)), NULL);
+    if (s->relu) x = hcg_max(e, x, LLVMConstNull(e->vec));
+    if (left < lanes) {
+        LLVMValueRef is_head = hcg_tail_mask(e, hcg_i64(e, left));
+        x = LLVMBuildSelect(e->b, is_head, x, LLVMConstNull(e->vec), "");
+    }
+    if (!s->weights) return sum ? hcg_fadd(e, sum, x) : x;
+    LLVMValueRef w =
+        hcg_load(e, HIR_F32, hcg_at(e, e->f32, s->panels.weights, hcg_i64(e, head)), NULL);
+    return sum ? hcg_fma(e, w, x, sum) : hcg_fmul(e, w, x);
+}
+
+/* The sums of a strip's heads for as many keys as there are lanes, from `at` on; with those of the
+ * strips before. The last strip leaves scores. */
+static void weigh_keys(hcg_emit *e, const selecting *s, const strip *p, LLVMValueRef at,
+                       LLVMValueRef to) {
+    const int64_t lanes = e->level->lanes, vectors = p->n * (HIR_PANEL / lanes);
+    const bool last = p->first + p->n == s->panels.n;
+    LLVMValueRef sums[MOST_LANES], kept = NULL;
+    if (s->panels.sums) kept = hcg_at(e, e->f32, s->panels.sums, hcg_mul_const(e, at, lanes));
+    for (int64_t i = 0; i < lanes; i++) {
+        LLVMValueRef place = kept ? hcg_at(e, e->f32, kept, hcg_i64(e, i * lanes)) : NULL;
+        sums[i] = p->first ? hcg_load(e, HIR_F32, place, NULL) : NULL;
+        for (int64_t v = 0; v < vectors; v++)
+            sums[i] = weigh_vector(e, s, p, hcg_add(e, at, hcg_i64(e, i)), v, sums[i]);
+        if (!last) hcg_store(e, place, sums[i], NULL);
+    }
+    if (last) hcg_store(e, hcg_at(e, e->f32, to, at), hcg_sum_each(e, sums, (unsigned)lanes), NULL);
+}
+
+static void weigh_strip(hcg_emit *e, const selecting *s, const strip *p, LLVMValueRef to) {
+    hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), s->tile.count, hcg_i64(e, e->level->lanes),
+                                "weigh", 0, NULL);
+    weigh_keys(e, s, p, l.index, to);
+    hcg_loop_end(e, &l, NULL);
+}
+
+/* The tile's rows as f32: where they lie, or widened. */
+static LLVMValueRef rows_as_f32(hcg_emit *e, const selecting *s) {
+    const hcg_attention *a = &s->a;
+    if (!s->panels.wide) return s->tile.keys;
+    hcg_widen_row(e, a->k.dtype, s->tile.keys, s->panels.wide,
+                  hcg_mul_const(e, s->tile.count, a->n));
+    return s->panels.wide;
+}
+
+/* Strips of nearly as many panels, each over all rows of the tile; the first asks for the tile that
+ * follows. */
+static void score_by_panels(hcg_emit *e, const selecting *s, LLVMValueRef to) {
+    const hcg_attention *a = &s->a;
+    const int64_t most = hcg_strip_panels(e->level), n = s->panels.n;
+    const int64_t strips = (n + most - 1) / most;
+    LLVMValueRef rows = rows_as_f32(e, s), ld = hcg_i64(e, a->n);
+    hcg_strip kq = {.x = rows, .ldx = ld, .rows = s->tile.count, .k = ld};
+    kq.ldb = hcg_i64(e, a->n * HIR_PANEL), kq.ldc = hcg_i64(e, HCG_STRIP_FLOATS);
+    kq.c = s->tile.scores, kq.accumulate = hcg_i64(e, 0);
+    for (int64_t i = 0; i < strips; i++) {
+        const strip p = {.first = n * i / strips, .n = n * (i + 1) / strips - n * i / strips};
+        kq.next = rows;
+        if (i == 0)
+            kq.next =
+                hcg_cache_row(e, a, &a->k, s->tile.group, hcg_add(e, s->tile.first, s->tile.count));
+        kq.b = hcg_at(e, e->f32, s->panels.q, hcg_i64(e, p.first * HIR_PANEL * a->n));
+        kq.panels = hcg_i64(e, p.n);
+        hcg_call_strip(e, &kq);
+        weigh_strip(e, s, &p, to);
+    }
+}
+
+/* ---- scores, head after head ----------------------------------------------------------------- */
 /* A vector of scores of all heads of a group: `at` counts keys of the tile. */
 static void add_heads(hcg_emit *e, const selecting *s, LLVMValueRef weights, LLVMValueRef at,
                       LLVMValueRef to) {
@@ -80,6 +218,12 @@ static void score_tile(hcg_emit *e, selecting *s, LLVMValueRef token, LLVMValueR
     t->q = hcg_at(e, e->f32, a->q, hcg_mul_const(e, head, a->n));
     t->group = group, t->first = first, t->count = count;
     t->keys = hcg_cache_row(e, a, &a->k, group, first);
+    const int64_t bytes = HCG_TILE_KEYS * a->n * (int64_t)hir_dtype_bytes(a->k.dtype);
+    if (s->ahead) hcg_translate_pages(e, hcg_at_byte(e, t->keys, bytes), bytes);
+    if (s->panels.n) {
+        score_by_panels(e, s, to);
+        return;
+    }
     hcg_tile_scores(e, t);
     LLVMValueRef weights = s->weights ? hcg_at(e, e->f32, s->weights, head) : NULL;
     hcg_loop l =
@@ -170,8 +314,9 @@ static void choose_from(hcg_emit *e, const selecting *s, const sight *v, LLVMVal
 /* Columns c0 .. c1 - 1: column g R + i is range i of group g, R ranges cover all rows. Scores of a
  * group lie one after the other, those of a range at its row. */
 static void emit_decode(hcg_emit *e, selecting *s) {
-    LLVMValueRef one = hcg_i64(e, 1), keys = hcg_i64(e, HRT_KEYS), zero = hcg_i64(e, 0);
+    LLVMValueRef one = hcg_i64(e, 1), zero = hcg_i64(e, 0);
     sight v = sight_of(e, s, s->a.past);
+    LLVMValueRef keys = hcg_list_range(e, v.end);
     LLVMValueRef choose = is_choice(e, s, &v);
     LLVMValueRef ranges = hcg_larger(e, hcg_divide_up(e, v.end, keys), one);
     LLVMValueRef first = LLVMBuildUDiv(e->b, e->c0, ranges, "");
@@ -181,6 +326,7 @@ static void emit_decode(hcg_emit *e, selecting *s) {
     LLVMValueRef from = hcg_larger(e, hcg_sub(e, e->c0, column), zero);
     LLVMValueRef to = hcg_smaller(e, hcg_sub(e, e->c1, column), ranges);
     hcg_loop some = hcg_once_if(e, choose, "some");
+    take_heads(e, s, zero, l.index);
     /* tiles begin at multiples of their size in all shares: a score does not depend on threads */
     score_range(e, s, l.index, hcg_mul(e, from, keys), hcg_smaller(e, hcg_mul(e, to, keys), v.end),
                 scores);
@@ -198,6 +344,9 @@ static void emit_row(hcg_emit *e, selecting *s, LLVMValueRef token, LLVMValueRef
     LLVMValueRef choose = is_choice(e, s, &v);
     begin_choice(e, s, &v, choose);
     LLVMValueRef end = LLVMBuildSelect(e->b, choose, v.end, v.first, "");
+    hcg_loop some = hcg_once_if(e, choose, "some");
+    take_heads(e, s, token, group);
+    hcg_loop_end(e, &some, NULL);
     hcg_loop l = hcg_loop_begin(e, v.first, end, tile, "tile", 0, NULL);
     LLVMValueRef count = hcg_smaller(e, hcg_sub(e, end, l.index), tile);
     score_tile(e, s, token, group, l.index, count, s->scores);
@@ -240,7 +389,13 @@ static bool emit_select(hcg_emit *e, const hcg_kernel *k) {
     hcg_at_op(e, hir_form_op(m, k->op));
     s.choice = hcg_new_best(e, s.k);
     s.tile = (hcg_key_tile){.a = &s.a, .most = HCG_TILE_KEYS, .heads = hcg_i64(e, s.a.per_group)};
-    s.tile.scores = hcg_scratch(e, (uint64_t)(s.a.per_group * HCG_LD_SCORES) * 4);
+    panels_begin(e, &s);
+    s.ahead = k->phase == HIR_DECODE;
+    if (s.ahead && !s.panels.n) s.a.one_row = true; /* steps ask for shares of the next tile */
+    if (s.panels.n)
+        s.tile.scores = hcg_floats(e, hcg_strip_panels(e->level) * HCG_STRIP_FLOATS);
+    else
+        s.tile.scores = hcg_floats(e, s.a.per_group * HCG_LD_SCORES);
     s.scores = hcg_scratch(e, HCG_LD_SCORES * 4);
     if (k->phase == HIR_DECODE)
         emit_decode(e, &s);

@@ -9,7 +9,7 @@
 #include "support/tensorfile.h"
 #include "tests/unit/emit_harness.h"
 
-enum { BEHIND = 3, MOST_OPERANDS = 8, GUARD = 64, ROUNDS = 12, UNTOUCHED = -12345 };
+enum { BEHIND = 3, MOST_OPERANDS = 8, GUARD = 64, ROUNDS = 18, UNTOUCHED = -12345 };
 
 typedef struct cache { /* [G][cap / rate][n] */
     int64_t groups, n, rate, rows;
@@ -111,7 +111,8 @@ static int64_t ranges_of(const problem *p, int64_t length) {
     if (rows > s->list_most) rows = s->list_most;
     if (s->window && near > s->window) near = s->window;
     if (!s->list_only) rows += near;
-    return rows > 0 ? (rows + HRT_KEYS - 1) / HRT_KEYS : 1;
+    const int64_t each = hrt_list_range(rows);
+    return rows > 0 ? (rows + each - 1) / each : 1;
 }
 
 static void call_frame(const problem *p, const compiled *c, hrt_frame frame, int64_t token,
@@ -134,6 +135,9 @@ static void call_token(problem *p, const compiled *c, int32_t *out, int64_t t, b
     const int64_t cap = p->past + p->t + BEHIND;
     hrt_frame frame = {.T = 1, .C = p->past + t + 1, .cap = cap};
     uint64_t counters, range, ranges = (uint64_t)(cap + HRT_KEYS - 1) / HRT_KEYS;
+    uint64_t least = (uint64_t)(cap + HRT_LIST_ROWS - 1) / HRT_LIST_ROWS;
+    if (least > HRT_LIST_RANGES) least = HRT_LIST_RANGES; /* hrt_model.least_ranges */
+    if (ranges < least) ranges = least;
     shared_in_program(&p->b, p->kernel, &counters, &range);
     char *shared = guarded(counters + ranges * range);
     memset(shared, 0xff, counters + ranges * range);
@@ -225,9 +229,8 @@ static bool is_better(double a, int64_t s, double b, int64_t r) {
 static double is_chosen(const problem *p, const choice *c, const double *score, int64_t from,
                         int64_t to, int64_t s) {
     int64_t surely = 0, perhaps = 0;
-    /* sums of up to 8 heads of 70 products of size 1, weights to 1: 5e-6 each */
-    const double near = c->exact ? 0 : 5e-5;
-    (void)p;
+    /* sums of 70 products of size 1, weights to 1: 5e-6 for each head */
+    const double near = c->exact ? 0 : 6e-6 * (double)(p->heads / c->groups);
     for (int64_t r = from; r < to; r++) {
         const bool close = near > 0 && fabs(score[r] - score[s]) <= near;
         surely += r != s && !close && is_better(score[r], r, score[s], s);
@@ -286,7 +289,8 @@ static void make_exact(problem *p, const choice *c) {
 }
 
 static void open_choice(problem *p, choice *c, uint64_t *s, int round) {
-    static const int64_t per_group[] = {1, 2, 3, 5, 8};
+    /* few ones, and those that fill panels, more than fit a strip, some lanes of the last empty */
+    static const int64_t per_group[] = {1, 2, 3, 5, 8, 11, 13, 16, 31, 36, 48, 70};
     open_problem(p, random_bits(s), 1 + random_below(s, 14),
                  random_below(s, 3) ? random_below(s, 900) : 0);
     *c = (choice){.groups = 1 + random_below(s, 3), .n = 1 + random_below(s, 70)};
@@ -295,7 +299,7 @@ static void open_choice(problem *p, choice *c, uint64_t *s, int round) {
     if (c->rate == 1 && random_below(s, 3) == 0) c->window = 1 + random_below(s, 400);
     c->relu = random_below(s, 2), c->weights = random_below(s, 2), c->exact = round % 2;
     c->positions = c->rate > 1 && random_below(s, 2);
-    p->heads = c->groups * per_group[random_below(s, 5)];
+    p->heads = c->groups * per_group[random_below(s, 12)];
     const hir_dtype dtype = (hir_dtype[]){HIR_F32, HIR_BF16, HIR_F16}[random_below(s, 3)];
     hir_ref args[3] = {new_input(p, "q", 3, (int64_t[]){HIR_T, p->heads, c->n}),
                        new_cache(p, c->groups, c->n, c->rate, dtype), hir_no_ref()};
@@ -402,12 +406,13 @@ static void fill_lists(problem *p, const lists *l, int32_t *list) {
 }
 
 static void open_lists(problem *p, lists *l, uint64_t *s) {
-    static const int64_t per_group[] = {1, 2, 3, 4, 7, 16};
+    static const int64_t per_group[] = {1, 2, 3, 4, 7, 16, 33};
     open_problem(p, random_bits(s), 1 + random_below(s, 12),
                  random_below(s, 3) ? random_below(s, 900) : 0);
     *l = (lists){.groups = 1 + random_below(s, 3), .n = 1 + random_below(s, 70), .rate = 1};
+    if (random_below(s, 3) == 0) l->n = 32 * (1 + random_below(s, 3)); /* met as words of bf16 */
     l->entries = random_below(s, 2), l->same = random_below(s, 2);
-    l->m = l->same || l->entries ? l->n : 1 + random_below(s, 70);
+    l->m = l->same || l->entries || random_below(s, 3) == 0 ? l->n : 1 + random_below(s, 70);
     if (l->entries) l->rate = 1 + random_below(s, 6);
     if (l->entries && random_below(s, 2)) l->window = 1 + random_below(s, 300);
     if (!l->entries || random_below(s, 2)) l->most = 1 + random_below(s, 500);
@@ -415,7 +420,7 @@ static void open_lists(problem *p, lists *l, uint64_t *s) {
     l->sink = random_below(s, 3);
     l->softcap = random_below(s, 4) ? 0 : 3;
     l->scale = 1.5 / sqrt((double)l->n);
-    p->heads = l->groups * per_group[random_below(s, 6)];
+    p->heads = l->groups * per_group[random_below(s, 7)];
     const hir_dtype dtype = (hir_dtype[]){HIR_F32, HIR_BF16, HIR_F16}[random_below(s, 3)];
     hir_ref args[6] = {new_input(p, "q", 3, (int64_t[]){HIR_T, p->heads, l->n}),
                        new_cache(p, l->groups, l->n, 1, dtype)};

@@ -437,4 +437,6 @@ Test(lower, only_ranges_of_positions_are_limited_by_a_window) {
         attending("attention_selected %q, %c, %c, _, _, %d {scale = 1, window = 300}");
     cr_expect_gt(list->range_bytes, 0);
     cr_expect_eq(list->window_ranges, 0);
+    cr_expect_eq(all->least_ranges, 0);
+    cr_expect_eq(list->least_ranges, HRT_LIST_RANGES);
 }

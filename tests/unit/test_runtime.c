@@ -229,6 +229,18 @@ Test(runtime, every_range_of_keys_is_done_once) {
                      hrt_session_size(&plain, ranges * HRT_KEYS) + COUNTERS +
                          (size_t)most * RANGE_BYTES);
     }
+    /* ranges of lists may be shorter, so that a short session has more of them */
+    hrt_model lists = m;
+    lists.least_ranges = HRT_LIST_RANGES;
+    for (int64_t cap = 1; cap <= 12 * HRT_KEYS; cap++) {
+        int64_t most = (cap + HRT_KEYS - 1) / HRT_KEYS;
+        for (int64_t rows = 1; rows <= cap; rows++) {
+            const int64_t each = hrt_list_range(rows), n = (rows + each - 1) / each;
+            if (n > most) most = n;
+        }
+        cr_assert_eq(hrt_session_size(&lists, cap),
+                     hrt_session_size(&plain, cap) + COUNTERS + (size_t)most * RANGE_BYTES);
+    }
     static const int64_t lengths[] = {0, 1, HRT_KEYS - 1, HRT_KEYS, 2 * HRT_KEYS, 3 * HRT_KEYS - 1};
     for (int threads = 1; threads <= 17; threads++)
         for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {

@@ -10,12 +10,14 @@ static const char preamble[] =
     "hir 1 graph @rules\n"
     "weight @place : f32[4, 6]\nweight @sink : f32[4]\n"
     "state $k : f32[C, 2, 3]\nstate $one : f32[C, 1, 3]\nstate $e : f32[C/4, 2, 3]\n"
+    "state $eh : bf16[C/4, 2, 3]\n"
     "state $run : window f32[3, 12]\nstate $pair : window f32[7, 12]\n"
     "state $half : window bf16[3, 12]\nstate $cw : carry f32[3, 12]\n"
     "func(%ids: i32[T], %q: f32[T, 4, 3], %kv: f32[T, 2, 3], %w: f32[T, 4], %x: f32[T, 6], "
     "%l: i32[T, 2, 5], %l1: i32[T, 1, 5], %l3: i32[T, 3, 5], %q5: f32[T, 4, 5], %still: f32[4, 4, "
     "3]) {\n"
-    "  %c = cache_append %kv, $k\n  %r = cache_append %kv, $e\n";
+    "  %c = cache_append %kv, $k\n  %r = cache_append %kv, $e\n"
+    "  %rh = cache_append %kv, $eh\n";
 
 static const rule_case accepted[] = {
     {"select %q, %c, _ {k = 5}", "i32[T, 2, 5]"},
@@ -56,6 +58,7 @@ static const rule_case refused[] = {
     {"attention_selected %q, %c, %c, %l {scale = 1, window = 2}", "'window' means nothing here"},
     {"attention_selected %q, %c, %c, %l, %x {scale = 1}", "sink must be [H] or [T, 4]"},
     {"attention_selected %q, %c, %c, %l, _, %kv {scale = 1}", "operand entries must be [C, G, n]"},
+    {"attention_selected %q, %c, %c, %l, _, %rh {scale = 1}", "the same heads, sizes and types"},
     {"pool %x, %x, _, $run {length = 1}", "'length' is 1; it must be from 2 to 1048576"},
     {"pool %x, %x, _, $run {length = 3}", "must be a window f32[2, 12], not a window f32[3, 12]"},
     {"pool %x, %x, _, $run {length = 4, halves = 1}", "must be a window f32[7, 12]"},
