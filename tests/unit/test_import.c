@@ -486,7 +486,7 @@ Test(import, refused_values_are_named) {
         {"llama", "rope_scaling",
          "{\"rope_type\": \"yarn\", \"factor\": 4, \"original_max_position_embeddings\": 64, "
          "\"beta_fast\": 0.5}",
-         "rope_scaling.beta_fast: beta_slow must be below beta_fast"},
+         "rope_scaling.beta_fast: beta_slow must not be above beta_fast"},
         {"llama", "rope_scaling",
          "{\"rope_type\": \"yarn\", \"factor\": 4, \"original_max_position_embeddings\": 64, "
          "\"attention_factor\": 0}",
@@ -550,12 +550,12 @@ Test(import, refused_values_are_named) {
         {"llama", "layer_types",
          "[\"full_attention\", \"chunked_attention\", \"full_attention\", \"full_attention\"]",
          "layer_types: \"chunked_attention\" of layer 1 cannot be honoured"},
-        {"llama", "pretraining_tp", "2", "pretraining_tp: 2 cannot be honoured"},
+        {"llama", "rope_interleaved", "true", "rope_interleaved: true cannot be honoured"},
         {"llama", "quantization_config", "{\"bits\": 4}",
          "quantization_config: the field 'quant_method' is missing"},
         {"llama", "is_encoder_decoder", "true", "is_encoder_decoder: true cannot be honoured"},
         {"llama", "sliding_window", "128", "unknown field 'sliding_window'"},
-        {"qwen2", "attention_bias", "true", "unknown field 'attention_bias'"},
+        {"qwen2", "mlp_bias", "true", "unknown field 'mlp_bias'"},
         {"qwen3", "mlp_bias", "true", "unknown field 'mlp_bias'"},
         {"qwen2", "use_mrope", "true", "use_mrope: true cannot be honoured"},
         {"llama", "num_experts", "8", "unknown field 'num_experts'"},
