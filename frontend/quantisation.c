@@ -529,16 +529,13 @@ static bool read_method(quant_reader *r, const hfe_field *q) {
     return false;
 }
 
-/* Parts of a config that are the language model. */
-static const char *const parts[] = {"text_config", "llm_config", "language_config"};
-
 bool hfe_read_quantisation(hfe_json *j, hd_quantisation *out) {
     static const char name[] = "quantization_config";
     hfe_field *found = NULL;
     hd_quantisation own = {0};
-    for (size_t i = 0; i <= sizeof parts / sizeof *parts; i++) {
+    for (size_t i = 0; i <= HFE_LANGUAGE_PARTS; i++) {
         hfe_field *part = hd_new(j->arena, hfe_field), *f = hd_new(j->arena, hfe_field);
-        *part = (hfe_field){NULL, i > 0 ? parts[i - 1] : NULL};
+        *part = (hfe_field){NULL, i > 0 ? hfe_language_parts[i - 1] : NULL};
         *f = (hfe_field){i > 0 ? part : NULL, name};
         const json_t *v = hfe_json_get(j, f);
         if (v == NULL || json_is_null(v)) {
