@@ -519,6 +519,8 @@ static const char *only_file(hd_arena *a, hd_diags *d, const char *folder) {
         g->hint = "name the file, or add model.safetensors.index.json";
     else if (files.pickled)
         g->hint = "pickled checkpoints are not read; convert them to safetensors";
+    else
+        g->hint = "is the download complete? weights are files of their own, as model.safetensors";
     return NULL;
 }
 

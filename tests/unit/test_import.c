@@ -725,6 +725,39 @@ Test(import, other_families_bring_one_error) {
     cr_expect(strstr(diags.list.at[0].hint, "did you mean 'llama'? By its fields the closest"));
 }
 
+/* Slips of the keyboard are told from names that share words. */
+Test(import, names_that_are_near) {
+    static const struct {
+        const char *field, *hint;
+    } cases[] = {{"vocab_sise", "did you mean 'vocab_size'?"},
+                 {"rope_thtea", "did you mean 'rope_theta'?"},
+                 {"hidden_bias", NULL},
+                 {"num_query_groups", NULL},
+                 {"num_attention_groups", NULL}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        hd_diags_init(&diags, arena);
+        cr_expect_null(import_text(hd_printf(arena, BASE("llama") ", \"%s\": 1}", cases[i].field)));
+        const hd_diag *g = find_message(hd_printf(arena, "unknown field '%s'", cases[i].field));
+        cr_assert(g, "%s", said());
+        cr_expect((g->hint == NULL) == (cases[i].hint == NULL), "%s", said());
+        cr_expect(!g->hint || strcmp(g->hint, cases[i].hint) == 0, "%s", g->hint);
+    }
+}
+
+/* What Python writes and JSON does not have. */
+Test(import, numbers_of_python) {
+    static const char *const numbers[] = {"NaN", "Infinity", "-Infinity", "[0.0, Infinity]"};
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        hd_diags_init(&diags, arena);
+        cr_expect_null(import_text(hd_printf(arena, BASE("llama") ", \"x\": %s}", numbers[i])));
+        const hd_diag *g = find_message("not legal JSON");
+        cr_expect(g && g->hint && strstr(g->hint, "Python writes Infinity and NaN"), "%s: %s",
+                  numbers[i], said());
+    }
+    cr_expect_null(import_text("{Infinite}"));
+    cr_expect_null(diags.list.at[diags.list.n - 1].hint);
+}
+
 Test(import, files_that_are_no_config) {
     static const struct {
         const char *text, *error;

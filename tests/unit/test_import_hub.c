@@ -38,7 +38,10 @@ Test(import_hub, every_field_of_every_config_is_known) {
 Test(import_hub, hashes_need_the_tensors_that_say_them) {
     cr_expect_null(import_hub(NEEDS_TENSORS));
     cr_expect_eq(diags.errors, 1, "%s", said());
-    cr_expect(find_message("the folder has no tables for layer 2, counted from 1"), "%s", said());
+    const hd_diag *g = find_message("the folder has no tables for layer 2, counted from 1");
+    cr_assert(g && g->hint && g->cause, "%s", said());
+    cr_expect(strstr(g->cause, ".layers.1.ple.ple_embedding.layer_multipliers, "), "%s", g->cause);
+    cr_expect(strstr(g->hint, "importing this family needs the .safetensors files"), "%s", g->hint);
 }
 
 /* Specs of some kinds, elaborated: names below the wrapper, gates that differ by layer. */
