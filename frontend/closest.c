@@ -2,11 +2,14 @@
  * with.
  *
  * A family is the closer the fewer fields of the config it does not know, and the fewer that it
- * needs are absent. Of equals each is tried: its config is run on the file and its model made, in
- * silence, and the fewest errors win, then the fewest tensors of the folder that are not of the
- * model, or of the model and not there; then the fewest fields that the family calls otherwise. If
- * that leaves several, it is the plainest: the family that all others are variations of, else the
- * one that has the fewest fields besides, rare ones counting more. */
+ * needs are absent. Where the config has its language model in an object (text_config), families
+ * that have it there, too, are held against both, the others against that object, which counts as
+ * one field more that they do not know. Of equals each is tried: its config is run on the file and
+ * its model made, in silence, and the fewest errors win, then the fewest tensors of the folder that
+ * are not of the model, or of the model and not there; then the fewest fields that the family calls
+ * otherwise. If that leaves several, it is the one whose name the model_type begins with, else the
+ * plainest: the family that all others are variations of, else the one that has the fewest fields
+ * besides, rare ones counting more. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,17 +17,26 @@
 #include "frontend/frontend.h"
 #include "frontend/quantisation.h"
 
+/* The fields of a family; of one that has the language model in an object, those of the object. */
+typedef struct knowledge {
+    hfe_known_fields fields, inner;
+    const char *part; /* the object; NULL: there is none */
+} knowledge;
+
 typedef struct nearness {
     const hfe_family *family;
+    const char *part; /* the object of the config that it is for alone; NULL: for the whole */
     size_t
         strange; /* fields of the config that it does not know, and that it needs and are absent */
-    size_t faults;       /* errors that it has on the file */
-    size_t tensors;      /* of the folder or of the model alone */
-    size_t aliases;      /* fields of the config that it calls otherwise itself */
-    size_t other;        /* 0: the plainest */
-    size_t besides;      /* weight of the fields that it has besides */
-    const char *spec;    /* what it makes of the file; NULL: nothing */
-    const char *unknown; /* the fields that it does not know */
+    size_t faults;     /* errors that it has on the file */
+    size_t tensors;    /* of the folder or of the model alone */
+    size_t aliases;    /* fields of the config that it calls otherwise itself */
+    size_t unnamed;    /* of the model_type, behind the name of the family, if it begins so */
+    size_t other;      /* 0: the plainest */
+    size_t besides;    /* weight of the fields that it has besides */
+    const char *spec;  /* what it makes of the file; NULL: nothing */
+    size_t unknown;    /* fields that it does not know */
+    const char *named; /* some of them */
 } nearness;
 
 /* ---- fields ---------------------------------------------------------------------------------- */
@@ -37,53 +49,107 @@ static const hfe_known_field *find_field(const hfe_known_fields *known, const ch
     return NULL;
 }
 
-static bool is_absent(const hfe_json *j, const hfe_known_field *f) {
+static bool is_absent(const json_t *object, const hfe_known_field *f) {
     const char *also = hfe_literal(f->declaration.aspect[HFE_ASPECT_also]);
-    return json_object_get(j->root, f->name) == NULL &&
-           (also == NULL || json_object_get(j->root, also) == NULL);
+    return json_object_get(object, f->name) == NULL &&
+           (also == NULL || json_object_get(object, also) == NULL);
+}
+
+/* "qwen3_vl" is likelier a qwen3 than a llama, if both know its fields. */
+static size_t unnamed_of(const json_t *root, const char *family) {
+    const char *type = json_string_value(json_object_get(root, "model_type"));
+    const size_t n = strlen(family);
+    return type != NULL && strncmp(type, family, n) == 0 ? strlen(type + n) : SIZE_MAX;
+}
+
+/* The object with the language model; NULL: the config is one itself. */
+static const char *language_part(const json_t *root) {
+    for (size_t i = 0; i < HFE_LANGUAGE_PARTS; i++) {
+        if (json_is_object(json_object_get(root, hfe_language_parts[i]))) {
+            return hfe_language_parts[i];
+        }
+    }
+    return NULL;
+}
+
+static knowledge know(hd_arena *a, const hfe_def *config) {
+    knowledge k = {0};
+    hfe_list_fields(a, config, &k.fields);
+    for (size_t i = 0; i < HFE_LANGUAGE_PARTS && k.part == NULL; i++) {
+        const hfe_known_field *f = find_field(&k.fields, hfe_language_parts[i]);
+        if (f != NULL && f->inside != NULL) {
+            k.part = f->name;
+            hfe_list_fields(a, f->inside, &k.inner);
+        }
+    }
+    return k;
 }
 
 /* How many families know a field. */
-static size_t count_families(const hfe_known_fields *known, size_t n, const char *name) {
+static size_t count_families(const knowledge *all, size_t n, const char *name) {
     size_t count = 0;
     for (size_t i = 0; i < n; i++) {
-        count += find_field(&known[i], name) != NULL;
+        count +=
+            find_field(&all[i].fields, name) != NULL || find_field(&all[i].inner, name) != NULL;
     }
     return count;
 }
 
-static void compare_fields(const hfe_json *j, const hfe_known_fields *of_all, size_t n, size_t at,
-                           nearness *out) {
-    const hfe_known_fields *known = &of_all[at];
-    hd_text unknown;
-    hd_text_init(&unknown, j->arena);
-    hd_text_add(&unknown, "");
+/* Fields of one object that are not known; the first three are named. */
+static void count_strange(const hfe_json *j, const hfe_field *object, const hfe_known_fields *known,
+                          nearness *out, hd_text *unknown) {
     const char *name;
     json_t *value;
-    json_object_foreach(j->root, name, value) {
+    json_object_foreach(hfe_json_get(j, object), name, value) {
         const hfe_known_field *f = find_field(known, name);
         if (f != NULL || strcmp(name, "model_type") == 0) {
             out->aliases += f != NULL && f->alias_of != NULL;
             continue;
         }
-        if (out->strange++ < 3) {
-            hd_text_f(&unknown, "%s%s", out->strange > 1 ? ", " : "",
-                      hfe_json_path(j, &(hfe_field){NULL, name}));
+        if (out->unknown++ < 3) {
+            hd_text_f(unknown, "%s%s", out->unknown > 1 ? ", " : "",
+                      hfe_json_path(j, &(hfe_field){object, name}));
         }
     }
-    if (out->strange > 3) {
-        hd_text_f(&unknown, " and %zu more", out->strange - 3);
-    }
-    out->unknown = unknown.at;
+}
+
+/* Fields that are known and are not in the object. */
+static void count_absent(const json_t *object, const hfe_known_fields *known, const knowledge *all,
+                         size_t n, nearness *out) {
     for (size_t i = 0; i < known->list.n; i++) {
         const hfe_known_field *f = &known->list.at[i];
         const hfe_declaration *d = &f->declaration;
-        if (!f->declared || !is_absent(j, f)) {
+        if (!f->declared || !is_absent(object, f)) {
             continue;
         }
         out->strange += d->aspect[HFE_ASPECT_default] == NULL && d->kind != HFE_KIND_SYSTEM;
-        out->besides += n - count_families(of_all, n, f->name);
+        out->besides += n - count_families(all, n, f->name);
     }
+}
+
+static void compare_fields(const hfe_json *j, const knowledge *all, size_t n, size_t at,
+                           nearness *out) {
+    const knowledge *k = &all[at];
+    const char *part = language_part(j->root);
+    const hfe_field inner = {NULL, part};
+    hd_text unknown;
+    hd_text_init(&unknown, j->arena);
+    hd_text_add(&unknown, "");
+    out->part = k->part == NULL ? part : NULL;
+    if (out->part == NULL) {
+        count_strange(j, NULL, &k->fields, out, &unknown);
+        count_absent(j->root, &k->fields, all, n, out);
+    }
+    if (part != NULL && (k->part == NULL || strcmp(k->part, part) == 0)) {
+        const hfe_known_fields *known = k->part == NULL ? &k->fields : &k->inner;
+        count_strange(j, &inner, known, out, &unknown);
+        count_absent(hfe_json_get(j, &inner), known, all, n, out);
+    }
+    if (out->unknown > 3) {
+        hd_text_f(&unknown, " and %zu more", out->unknown - 3);
+    }
+    out->named = unknown.at;
+    out->strange += out->unknown + (out->part != NULL);
 }
 
 /* ---- tensors --------------------------------------------------------------------------------- */
@@ -120,6 +186,9 @@ static void try_config(hfe_program *p, const hfe_json *j, nearness *out) {
     hd_diags_init(&silent, p->arena);
     hfe_json file = *j;
     file.diags = p->diags = &silent;
+    if (out->part != NULL) {
+        file.root = json_object_get(j->root, out->part);
+    }
     out->spec = hfe_import_as(p, &file, out->family->config, "closest");
     out->faults = silent.errors;
     p->diags = heard;
@@ -162,7 +231,8 @@ static int by_nearness(const void *x, const void *y) {
     const nearness *a = x, *b = y;
     const int order[] = {by_size(a->strange, b->strange), by_size(a->faults, b->faults),
                          by_size(a->tensors, b->tensors), by_size(a->aliases, b->aliases),
-                         by_size(a->other, b->other),     by_size(a->besides, b->besides)};
+                         by_size(a->unnamed, b->unnamed), by_size(a->other, b->other),
+                         by_size(a->besides, b->besides)};
     for (size_t i = 0; i < sizeof order / sizeof *order; i++) {
         if (order[i] != 0) {
             return order[i];
@@ -173,31 +243,33 @@ static int by_nearness(const void *x, const void *y) {
 
 static const char *said_of(hd_arena *a, const nearness *c, bool folder_has_tensors) {
     const char *tensors = "";
-    if (folder_has_tensors && c->tensors < SIZE_MAX) {
+    if (folder_has_tensors && c->tensors < SIZE_MAX && c->part == NULL) {
         tensors =
             c->tensors == 0
                 ? ", and all tensors"
                 : hd_printf(a, ", and %zu tensors are of the folder or of it alone", c->tensors);
     }
-    return hd_printf(a, "%s: it knows all fields%s%s%s", c->family->name,
-                     *c->unknown != '\0' ? " but " : "", c->unknown, tensors);
+    return hd_printf(a, "%s: it knows all fields%s%s%s%s%s", c->family->name,
+                     c->part != NULL ? " of " : "", c->part != NULL ? c->part : "",
+                     c->unknown > 0 ? " but " : "", c->named, tensors);
 }
 
 const char *hfe_closest_family(hfe_program *p, const hfe_json *j, const hfe_families *families,
                                const char *plainest) {
     const size_t n = families->list.n;
     nearness *all = hd_new_array(p->arena, nearness, n + 1);
-    hfe_known_fields *known = hd_new_array(p->arena, hfe_known_fields, n + 1);
+    knowledge *known = hd_new_array(p->arena, knowledge, n + 1);
     if (n == 0) {
         return NULL;
     }
     const hd_tensors tensors = hfe_tensors_beside(p->arena, j->file);
     for (size_t i = 0; i < n; i++) {
-        hfe_list_fields(p->arena, families->list.at[i].config, &known[i]);
+        known[i] = know(p->arena, families->list.at[i].config);
     }
     for (size_t i = 0; i < n; i++) {
         all[i].family = &families->list.at[i];
         all[i].other = strcmp(families->list.at[i].name, plainest) != 0;
+        all[i].unnamed = unnamed_of(j->root, families->list.at[i].name);
         compare_fields(j, known, n, i, &all[i]);
     }
     qsort(all, n, sizeof *all, by_nearness);

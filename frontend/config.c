@@ -7,6 +7,7 @@
 
 static void refuse_unknown_fields(hfe_elab *e, const hfe_def *config, const hfe_field *object,
                                   const char *also) {
+    enum { SLIPS = 2 }; /* of the keyboard: hidden_bias is no hidden_size */
     hfe_json *j = e->import->json;
     hfe_known_fields known;
     hfe_candidates names = {0};
@@ -30,7 +31,8 @@ static void refuse_unknown_fields(hfe_elab *e, const hfe_def *config, const hfe_
         const hfe_field f = {object, name};
         hd_diag *g = hd_err(j->diags, HD_E_CONFIG, hfe_json_key(j, &f), "unknown field '%s'",
                             hfe_json_path(j, &f));
-        g->hint = hfe_did_you_mean(e, name, &names);
+        const char *near = hd_nearest_within(name, names.list.at, names.list.n, SLIPS);
+        g->hint = near != NULL ? hd_printf(e->arena, "did you mean '%s'?", near) : NULL;
         if (g->hint == NULL) {
             g->cause = "what it changes is not known, so it cannot be left out of account";
         }

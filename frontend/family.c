@@ -87,38 +87,49 @@ static const hfe_def *find_family(hfe_program *p, const char *type) {
     return find_page(p, path) != NULL ? hfe_page_config(p, hfe_read_page(p, path), type) : NULL;
 }
 
+/* A name that is spelled nearly so, and the page that the fields are closest to: the model may be
+ * another one in spite of its name. */
+static const char *closest_of(hfe_program *p, hfe_json *j, const char *near,
+                              const hfe_families *families) {
+    const char *closest = hfe_closest_family(p, j, families, PLAINEST);
+    const size_t n = near != NULL ? strlen(near) : 0;
+    if (near != NULL && closest != NULL && strncmp(closest, near, n) == 0 && closest[n] == ':') {
+        return hd_printf(p->arena,
+                         "did you mean '%s'? Its page is the closest by its fields, too: " FAMILIES
+                         "/%s; a page of your own in a folder DIR is found with -I DIR "
+                         "(docs/importing.md)",
+                         near, closest);
+    }
+    const char *name =
+        near != NULL ? hd_printf(p->arena, "did you mean '%s'? By its fields ", near) : "";
+    return closest == NULL
+               ? NULL
+               : hd_printf(p->arena,
+                           "%sthe closest page is " FAMILIES "/%s; a page of your own in a "
+                           "folder DIR is found with -I DIR (docs/importing.md)",
+                           name, closest);
+}
+
 static void refuse_family(hfe_program *p, hfe_json *j, const hfe_field *f) {
     const json_t *v = hfe_json_get(j, f);
     hfe_candidates all = {0}, pages = {0};
     hfe_families families = {0};
     hfe_pages_in(p, FAMILIES, &all);
-    hd_text list;
-    hd_text_init(&list, p->arena);
     for (size_t i = 0; i < all.list.n; i++) {
         const hfe_family one = {all.list.at[i], find_family(p, all.list.at[i])};
         if (one.config != NULL) {
             hd_push(p->arena, &pages.list, one.name);
             hd_push(p->arena, &families.list, one);
-            hd_text_f(&list, "%s%s", pages.list.n > 1 ? ", " : "", one.name);
         }
     }
     hd_diag *g =
         hfe_field_error(j, f, "%s cannot be imported by this version", hfe_json_show(j, v));
-    g->cause =
-        hd_printf(p->arena, "the families that can are %s", list.at != NULL ? list.at : "none");
+    g->cause = pages.list.n > 0
+                   ? "there is no page for this family; `hadal families` lists those that there are"
+                   : "the library has no pages of families";
     const char *near =
         json_is_string(v) ? hd_nearest(json_string_value(v), pages.list.at, pages.list.n) : NULL;
-    if (near != NULL) {
-        g->hint = hd_printf(p->arena, "did you mean '%s'?", near);
-    } else {
-        const char *closest = hfe_closest_family(p, j, &families, PLAINEST);
-        g->hint = closest == NULL
-                      ? NULL
-                      : hd_printf(p->arena,
-                                  "the closest page is " FAMILIES "/%s; a page of your own in a "
-                                  "folder DIR is found with -I DIR (docs/importing.md)",
-                                  closest);
-    }
+    g->hint = closest_of(p, j, near, &families);
 }
 
 /* ---- the model ------------------------------------------------------------------------------ */

@@ -31,6 +31,9 @@ hfe_json *hfe_json_open(hd_arena *a, hd_diags *d, const char *path) {
     return NULL;
 }
 
+const char *const hfe_language_parts[HFE_LANGUAGE_PARTS] = {"text_config", "llm_config",
+                                                            "language_config"};
+
 json_t *hfe_json_get(const hfe_json *j, const hfe_field *f) {
     return f ? json_object_get(hfe_json_get(j, f->object), f->name) : j->root;
 }

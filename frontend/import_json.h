@@ -23,6 +23,10 @@ typedef struct hfe_field {
     const char *name;
 } hfe_field;
 
+/* Objects of a config that are the language model of a larger whole. */
+enum { HFE_LANGUAGE_PARTS = 3 };
+extern const char *const hfe_language_parts[HFE_LANGUAGE_PARTS];
+
 json_t *hfe_json_get(const hfe_json *j, const hfe_field *f);      /* NULL if absent */
 const char *hfe_json_path(const hfe_json *j, const hfe_field *f); /* for messages: a or a.b */
 hd_loc hfe_json_key(const hfe_json *j, const hfe_field *f);       /* place of its name */

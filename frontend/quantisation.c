@@ -1,7 +1,8 @@
 /* Reading `quantization_config` (quantisation.h). Three forms are in use, told apart by
  * `quant_method`: one that is about FP8, one about MXFP4 in blocks, and that of
- * compressed-tensors, which has groups of modules with a form each. Fields that are not named here
- * are refused, as everywhere in a config: what they change is not known. */
+ * compressed-tensors, which has groups of modules with a form each. What ModelOpt writes, there or
+ * in a file beside config.json, is refused by the name of its format. Fields that are not named
+ * here are refused, as everywhere in a config: what they change is not known. */
 #include "frontend/quantisation.h"
 
 #include <string.h>
@@ -505,40 +506,80 @@ static const struct method {
     {"compressed-tensors", read_compressed},
 };
 
-static bool read_method(quant_reader *r, const hfe_field *q) {
-    const hfe_field f = {q, "quant_method"};
-    const json_t *v = hfe_json_get(r->json, q), *method = json_object_get(v, "quant_method");
+/* A way of quantising, at its place in a file, is none of those that are read. */
+static bool refuse_way(hfe_json *j, const hfe_field *f, const char *what) {
     hd_text names;
-    if (!json_is_object(v)) {
-        hfe_field_error(r->json, q, "this must be an object");
-        return false;
-    }
-    hd_text_init(&names, r->json->arena);
+    hd_text_init(&names, j->arena);
     for (size_t i = 0; i < sizeof methods / sizeof *methods; i++) {
-        if (json_is_string(method) && strcmp(json_string_value(method), methods[i].name) == 0) {
-            return methods[i].read(r, q);
-        }
         hd_text_f(&names, "%s\"%s\"", i > 0 ? ", " : "", methods[i].name);
     }
-    hd_diag *g = hfe_field_error(
-        r->json, method != NULL ? &f : q, "%s",
-        method != NULL ? hd_printf(r->json->arena, "%s is not read", hfe_json_show(r->json, method))
-                       : "the field 'quant_method' is missing");
-    g->cause = hd_printf(r->json->arena, "ways of quantising that are read: %s", names.at);
+    hd_diag *g = hfe_field_error(j, f, "%s", what);
+    g->cause = hd_printf(j->arena, "ways of quantising that are read: %s", names.at);
     g->hint = "take the unquantised checkpoint; --weights-dtype stores its weights in 4 or 8 bits";
     return false;
 }
 
-/* Parts of a config that are the language model. */
-static const char *const parts[] = {"text_config", "llm_config", "language_config"};
+/* What ModelOpt calls the format of an object in its words: of experts, if they have one of their
+ * own. NULL: it is not in its words. */
+static const char *modelopt_format(const json_t *v) {
+    static const char *const names[] = {"moe_quant_algo", "quant_algo"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        if (json_is_string(json_object_get(v, names[i]))) {
+            return names[i];
+        }
+    }
+    return NULL;
+}
+
+static bool refuse_modelopt(hfe_json *j, const hfe_field *object, const char *name) {
+    const hfe_field f = {object, name};
+    return refuse_way(j, &f,
+                      hd_printf(j->arena, "%s, a format of ModelOpt, is not read",
+                                hfe_json_show(j, hfe_json_get(j, &f))));
+}
+
+static bool read_method(quant_reader *r, const hfe_field *q) {
+    const hfe_field f = {q, "quant_method"};
+    const json_t *v = hfe_json_get(r->json, q), *method = json_object_get(v, "quant_method");
+    if (!json_is_object(v)) {
+        hfe_field_error(r->json, q, "this must be an object");
+        return false;
+    }
+    if (modelopt_format(v) != NULL) {
+        return refuse_modelopt(r->json, q, modelopt_format(v));
+    }
+    for (size_t i = 0; i < sizeof methods / sizeof *methods; i++) {
+        if (json_is_string(method) && strcmp(json_string_value(method), methods[i].name) == 0) {
+            return methods[i].read(r, q);
+        }
+    }
+    return method != NULL ? refuse_way(r->json, &f,
+                                       hd_printf(r->json->arena, "%s is not read",
+                                                 hfe_json_show(r->json, method)))
+                          : refuse_way(r->json, q, "the field 'quant_method' is missing");
+}
+
+/* The file in which ModelOpt says the format of a folder whose config.json is silent about it.
+ * False: it says one. */
+static bool is_silent_beside(const hfe_json *config) {
+    const char *path = hd_path_join(config->arena, hd_path_dir(config->arena, config->file),
+                                    "hf_quant_config.json");
+    const hfe_field object = {NULL, "quantization"};
+    if (!hd_exists(path)) {
+        return true;
+    }
+    hfe_json *j = hfe_json_open(config->arena, config->diags, path);
+    const char *name = j != NULL ? modelopt_format(hfe_json_get(j, &object)) : NULL;
+    return j != NULL && (name == NULL || refuse_modelopt(j, &object, name));
+}
 
 bool hfe_read_quantisation(hfe_json *j, hd_quantisation *out) {
     static const char name[] = "quantization_config";
     hfe_field *found = NULL;
     hd_quantisation own = {0};
-    for (size_t i = 0; i <= sizeof parts / sizeof *parts; i++) {
+    for (size_t i = 0; i <= HFE_LANGUAGE_PARTS; i++) {
         hfe_field *part = hd_new(j->arena, hfe_field), *f = hd_new(j->arena, hfe_field);
-        *part = (hfe_field){NULL, i > 0 ? parts[i - 1] : NULL};
+        *part = (hfe_field){NULL, i > 0 ? hfe_language_parts[i - 1] : NULL};
         *f = (hfe_field){i > 0 ? part : NULL, name};
         const json_t *v = hfe_json_get(j, f);
         if (v == NULL || json_is_null(v)) {
@@ -555,7 +596,7 @@ bool hfe_read_quantisation(hfe_json *j, hd_quantisation *out) {
         own.given = true;
         own.loc = hfe_json_key(j, found);
     }
-    const bool ok = found == NULL || read_method(&r, found);
+    const bool ok = found == NULL ? is_silent_beside(j) : read_method(&r, found);
     if (out != NULL) {
         *out = own;
     }

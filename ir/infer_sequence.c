@@ -68,10 +68,8 @@ static bool has_what_it_needs(hir_check *c, const scaling *s) {
     return true;
 }
 
-static bool is_below(hir_check *c, hir_attr_id low, double low_missing, hir_attr_id high,
-                     double high_missing) {
-    if (hir_attr_float(c->op, low, low_missing) < hir_attr_float(c->op, high, high_missing))
-        return true;
+static bool is_below(hir_check *c, hir_attr_id low, hir_attr_id high) {
+    if (hir_attr_float(c->op, low, 0) < hir_attr_float(c->op, high, 0)) return true;
     return hir_refuse(c, HD_E_VALUE, NULL, "'%s' must be less than '%s'", hir_attr_name(low),
                       hir_attr_name(high));
 }
@@ -99,7 +97,7 @@ static bool numbers_fit(hir_check *c, const scaling *s) {
                                            HIR_A_BETA_SLOW, HIR_A_ATTENTION_FACTOR};
     for (size_t i = 0; i < sizeof positive / sizeof *positive; i++)
         if (!hir_finite(c, positive[i], true)) return false;
-    if (hir_find_attr(c->op, HIR_A_LOW_FREQ) && !is_below(c, HIR_A_LOW_FREQ, 0, HIR_A_HIGH_FREQ, 0))
+    if (hir_find_attr(c->op, HIR_A_LOW_FREQ) && !is_below(c, HIR_A_LOW_FREQ, HIR_A_HIGH_FREQ))
         return false;
     if (hir_find_attr(c->op, HIR_A_ORIGINAL) && hir_attr_int(c->op, HIR_A_ORIGINAL, 0) <= 0)
         return hir_refuse(c, HD_E_VALUE, NULL, "'original_positions' must be more than 0");
@@ -108,7 +106,8 @@ static bool numbers_fit(hir_check *c, const scaling *s) {
         return hir_refuse(c, HD_E_VALUE, NULL, "'truncate' is %lld; it must be 0 or 1",
                           (long long)truncate);
     if (s && strcmp(s->name, "yarn") == 0) {
-        if (!is_below(c, HIR_A_BETA_SLOW, 1, HIR_A_BETA_FAST, 32)) return false;
+        if (hir_attr_float(c->op, HIR_A_BETA_SLOW, 1) > hir_attr_float(c->op, HIR_A_BETA_FAST, 32))
+            return hir_refuse(c, HD_E_VALUE, NULL, "'beta_slow' must not be more than 'beta_fast'");
         if (hir_attr_float(c->op, HIR_A_THETA, 0) <= 1)
             return hir_refuse(c, HD_E_VALUE, NULL,
                               "scaling \"yarn\" needs a 'theta' of more than 1");

@@ -14,14 +14,26 @@ const char *hd_json_fault(hd_arena *a, const json_error_t *e) {
     return words;
 }
 
+/* Does a number that JSON does not have stand where the text is not legal? */
+static bool is_number_of_python(const char *text, size_t n, const json_error_t *e) {
+    enum { AROUND = 9 }; /* as long as -Infinity */
+    if (json_error_code(e) != json_error_invalid_syntax) return false;
+    const size_t at = e->position > 0 && (size_t)e->position < n ? (size_t)e->position : n;
+    const size_t from = at > AROUND ? at - AROUND : 0, to = n - at > AROUND ? at + AROUND : n;
+    return memmem(text + from, to - from, "Infinity", 8) ||
+           memmem(text + from, to - from, "NaN", 3);
+}
+
 json_t *hd_json_parse(hd_diags *d, const char *what, const char *file, const char *text, size_t n) {
     json_error_t error;
     hd_diags_source(d, file, text);
     json_t *root = json_loadb(text, n, JSON_REJECT_DUPLICATES, &error);
     if (root) return root;
     const hd_loc at = {file, (uint32_t)error.line, (uint32_t)error.column, 0};
-    hd_err(d, HD_E_SYNTAX, at, "the %s is not legal JSON: %s", what,
-           hd_json_fault(d->arena, &error));
+    hd_diag *g = hd_err(d, HD_E_SYNTAX, at, "the %s is not legal JSON: %s", what,
+                        hd_json_fault(d->arena, &error));
+    if (is_number_of_python(text, n, &error))
+        g->hint = "Python writes Infinity and NaN, which JSON does not have: give a number or null";
     return NULL;
 }
 

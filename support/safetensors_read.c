@@ -520,8 +520,8 @@ static const char *only_file(hd_arena *a, hd_diags *d, const char *folder) {
     else if (files.pickled)
         g->hint = "pickled checkpoints are not read; convert them to safetensors";
     else
-        g->hint = "--weights names others; hadal opt, and compile with --emit=so,header or kernel, "
-                  "need none";
+        g->hint = "is the download complete? --weights names others; hadal opt, and compile with "
+                  "--emit=so,header or kernel, need none";
     return NULL;
 }
 

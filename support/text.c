@@ -218,7 +218,12 @@ static size_t edit_distance(const char *x, size_t nx, const char *y, size_t ny) 
 }
 
 const char *hd_nearest(const char *word, const char *const *candidates, size_t n) {
-    size_t length = strlen(word), best = length / 3 + 1;
+    return hd_nearest_within(word, candidates, n, SIZE_MAX);
+}
+
+const char *hd_nearest_within(const char *word, const char *const *candidates, size_t n,
+                              size_t most) {
+    size_t length = strlen(word), best = (length / 3 < most ? length / 3 : most) + 1;
     const char *nearest = NULL;
     if (length > LONGEST_WORD) return NULL;
     for (size_t i = 0; i < n; i++) {

@@ -38,6 +38,10 @@ bool hd_ends_with(const char *text, const char *end);
 /* Nearest of `n` candidates to `word` (edit distance at most a third of its length), or NULL:
  * the "did you mean" of every diagnostic. */
 const char *hd_nearest(const char *word, const char *const *candidates, size_t n);
+/* The same at a distance of at most `most`: names made of several words are near each other when
+ * one word differs, and mean other things. */
+const char *hd_nearest_within(const char *word, const char *const *candidates, size_t n,
+                              size_t most);
 
 /* Where two dotted names part: the length of the components that the first n characters of a share
  * with b. */

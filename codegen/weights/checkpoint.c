@@ -213,6 +213,8 @@ bool hcg_check_weights(const hir_module *m, hd_diags *d, const hd_tensors *weigh
 /* Tensors that nothing reads, below one beginning of names or several. */
 typedef struct unread {
     size_t n, beginnings;
+    size_t beginning; /* of the last one */
+    bool several;     /* they have beginnings of one pattern */
     uint64_t bytes;
 } unread;
 
@@ -227,16 +229,57 @@ static void note_unread(hd_diags *d, const unread *u, const char *beginning) {
             u->n == 1 ? "s" : "", u->n == 1 ? "is" : "are");
 }
 
+/* The beginning with a '*' for each component that is a number: layers have names of one pattern.
+ */
+static const char *pattern_of(hd_arena *a, const char *beginning) {
+    hd_text t;
+    hd_text_init(&t, a);
+    hd_text_add(&t, "");
+    for (const char *p = beginning; *p;) {
+        const size_t n = strcspn(p, "."), digits = strspn(p, "0123456789");
+        if (n > 0 && digits == n)
+            hd_text_add(&t, "*");
+        else
+            hd_text_add_n(&t, p, n);
+        p += n;
+        if (*p) hd_text_add_n(&t, p++, 1);
+    }
+    return t.at;
+}
+
+/* The beginnings of names, those of one pattern as the first of them. */
+typedef struct beginnings {
+    const char **name;
+    size_t *first, n;
+} beginnings;
+
+static beginnings group_beginnings(const hir_module *m, hd_arena *a) {
+    beginnings b = {.n = m->unused_below.n};
+    b.name = hd_new_array(a, const char *, b.n + 1);
+    b.first = hd_new_array(a, size_t, b.n + 1);
+    for (size_t i = 0; i < b.n; i++) {
+        b.name[i] = pattern_of(a, m->unused_below.at[i]);
+        b.first[i] = 0;
+        while (strcmp(b.name[b.first[i]], b.name[i]) != 0)
+            b.first[i]++;
+    }
+    return b;
+}
+
 /* How much of the checkpoint belongs to other parts of it, which nothing reads: a note for each
  * part, or for all if they are many. */
 static void note_unused_below(const hir_module *m, hd_diags *d, const hd_tensors *weights) {
     enum { FEW = 8 };
-    unread *of = hd_new_array(d->arena, unread, m->unused_below.n + 1), all = {0};
-    size_t first = m->unused_below.n;
+    const beginnings b = group_beginnings(m, d->arena);
+    unread *of = hd_new_array(d->arena, unread, b.n + 1), all = {0};
+    size_t first = b.n;
     for (size_t k = 0; k < weights->list.n; k++) {
         const hd_tensor *t = &weights->list.at[k];
-        const size_t i = hir_unused_below(m, t->name);
-        if (i == m->unused_below.n || hir_find_weight(m, t->name) != HIR_NONE) continue;
+        const size_t found = hir_unused_below(m, t->name);
+        if (found == b.n || hir_find_weight(m, t->name) != HIR_NONE) continue;
+        const size_t i = b.first[found];
+        if (of[i].n > 0 && of[i].beginning != found) of[i].several = true;
+        of[i].beginning = found;
         all.beginnings += of[i].n == 0;
         of[i].n++, of[i].bytes += t->bytes;
         all.n++, all.bytes += t->bytes;
@@ -246,8 +289,9 @@ static void note_unused_below(const hir_module *m, hd_diags *d, const hd_tensors
         note_unread(d, &all, m->unused_below.at[first]);
         return;
     }
-    for (size_t i = 0; i < m->unused_below.n; i++)
-        if (of[i].n > 0) note_unread(d, &of[i], m->unused_below.at[i]);
+    for (size_t i = 0; i < b.n; i++)
+        if (of[i].n > 0)
+            note_unread(d, &of[i], of[i].several ? b.name[i] : m->unused_below.at[of[i].beginning]);
 }
 
 void hcg_warn_of_absent(const hir_module *m, hd_diags *d, const hd_tensors *weights) {

@@ -383,6 +383,22 @@ Test(family_objects, a_star_stands_for_a_number) {
     cr_expect_eq(diags.errors, 4, "%s", said());
 }
 
+/* Beginnings that differ in numbers alone are one part; a single one keeps its number. */
+Test(family_objects, parts_of_one_pattern_are_counted_together) {
+    static const char module[] =
+        MODULE("weights \"layers.0.scale\" unused\nweights \"layers.1.scale\" unused\n"
+               "weights \"layers.12.scale\" unused\nweights \"layers.3.tail.\" unused\n"
+               "weights \"layers.4.tail.\" unused\nweights \"v2.0a.\" unused\n"
+               "weights \"v2.1a.\" unused\n");
+    const char *const names[] = {"layers.0.scale", "layers.12.scale", "layers.4.tail.x",
+                                 "v2.0a.x",        "v2.1a.x",         "w"};
+    cr_assert(check_names_of(module, names, 6), "%s", said());
+    cr_expect(find_message("2 tensors below 'layers.*.scale' (64 bytes) belong"), "%s", said());
+    cr_expect(find_message("1 tensor below 'layers.4.tail.' (32 bytes) belongs"), "%s", said());
+    cr_expect(find_message("1 tensor below 'v2.0a.'"), "%s", said());
+    cr_expect_eq(diags.list.n, 4, "%s", said());
+}
+
 /* Of many parts there is one note. */
 Test(family_objects, many_parts_are_counted_together) {
     static const char module[] =

@@ -269,8 +269,8 @@ static const rule_case refused[] = {
     {"rope_table {length = 4, theta = 2, scaling = \"yarn\", factor = 2, original_positions = 0}",
      "rope_table: 'original_positions' must be more than 0"},
     {"rope_table {length = 4, theta = 2, scaling = \"yarn\", factor = 2, original_positions = 8, "
-     "beta_fast = 1}",
-     "rope_table: 'beta_slow' must be less than 'beta_fast'"},
+     "beta_fast = 0.5}",
+     "rope_table: 'beta_slow' must not be more than 'beta_fast'"},
     {"rope_table {length = 4, theta = 2, scaling = \"yarn\", factor = 2, original_positions = 8, "
      "truncate = 2}",
      "rope_table: 'truncate' is 2; it must be 0 or 1"},

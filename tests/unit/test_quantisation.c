@@ -31,6 +31,46 @@ static void refuse(const char *config, const char *part) {
     cr_expect(strstr(said(), "config.json:2:"), "%s", said());
 }
 
+/* ---- ModelOpt ----------------------------------------------------------------------------------
+ */
+
+/* One error that names the format, whatever else stands beside it. */
+Test(quantisation, formats_of_modelopt) {
+    refuse("{\"quant_method\": \"modelopt\", \"quant_algo\": \"NVFP4\", \"config_groups\": {}}",
+           "quantization_config.quant_algo: \"NVFP4\", a format of ModelOpt, is not read");
+    cr_expect_eq(diags.errors, 1, "%s", said());
+    refuse("{\"quant_method\": \"fp8\", \"quant_algo\": \"MIXED_PRECISION\", \"moe_quant_algo\": "
+           "\"NVFP4\", \"group_size\": 16, \"ignore\": [], \"producer\": {}, \"quantized_layers\": "
+           "{}}",
+           "quantization_config.moe_quant_algo: \"NVFP4\", a format of ModelOpt, is not read");
+    cr_expect_eq(diags.errors, 1, "%s", said());
+    refuse("{\"quant_algo\": \"FP8\"}", "quant_algo: \"FP8\", a format of ModelOpt, is not read");
+    refuse("{\"quant_method\": \"modelopt\"}", "\"modelopt\" is not read");
+    refuse("{\"quant_method\": \"fp8\", \"quant_algo\": 3}", "unknown field");
+}
+
+static bool read_beside(const char *config, const char *beside) {
+    hd_quantisation q;
+    char *path = in_folder("hf_quant_config.json");
+    cr_assert(hd_write_file(arena, &diags, path, beside, strlen(beside)));
+    return read_text(config, &q);
+}
+
+/* A folder whose config.json says nothing may have the format in a file of its own. */
+Test(quantisation, a_format_in_a_file_beside) {
+    cr_expect_not(read_beside("{}", "{\"producer\": {\"name\": \"modelopt\"}, \"quantization\": "
+                                    "{\"quant_algo\": \"NVFP4\", \"group_size\": 16}}"));
+    cr_expect_eq(diags.errors, 1, "%s", said());
+    cr_expect(strstr(said(), "hf_quant_config.json:1:"), "%s", said());
+    cr_expect(strstr(said(), "\"NVFP4\", a format of ModelOpt, is not read"), "%s", said());
+    cr_expect_not(read_beside("{\"quantization_config\": null}", "{,}"));
+    cr_expect(strstr(said(), "is not legal JSON"), "%s", said());
+    cr_expect(read_beside("{}", "{\"quantization\": {\"quant_algo\": null}}"), "%s", said());
+    cr_expect(read_beside("{\"quantization_config\": {\"quant_method\": \"mxfp4\"}}",
+                          "{\"quantization\": {\"quant_algo\": \"FP8\"}}"),
+              "config.json is the last word: %s", said());
+}
+
 /* ---- FP8 and MXFP4 ------------------------------------------------------------------------- */
 
 Test(quantisation, fp8) {

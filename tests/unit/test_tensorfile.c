@@ -524,6 +524,7 @@ Test(tensorfile, files_of_other_kinds_are_known) {
 
 Test(tensorfile, folders_without_one_clear_file) {
     expect_refused(folder, "holds no .safetensors file");
+    cr_expect(strstr(diags.list.at[0].hint, "is the download complete?"));
     put("pytorch_model.bin", "x", 1);
     hd_diags_init(&diags, arena);
     expect_refused(folder, "holds no .safetensors file");
