@@ -1,40 +1,9 @@
-#include "inspect/plan.h"
+#include "inspect/plan_rates.h"
 
 #include "runtime/pipeline.h"
 #include "runtime/tile_time.h"
 
-static const double share[] = {
-#define S(id, value, text) value,
-#include "inspect/plan_shares.def"
-#undef S
-};
-enum {
-#define S(id, value, text) SHARE_##id,
-#include "inspect/plan_shares.def"
-#undef S
-};
-
-/* ---- steps ----------------------------------------------------------------------------------- */
-
-/* Operations per second in products with a matrix so stored. One row is a matrix-vector product,
- * which no unit but that of multiply-adds is tried for: memory holds it up. */
-static double rate(const plan *p, const plan_stage *stage, const plan_step *s, bool many) {
-    const double *fact = p->host.fact;
-    const hir_dtype matrix = s->matrix;
-    double best = fact[PLAN_FMA] * share[SHARE_FMA];
-    if (many && s->work.pair_flops) return fact[PLAN_FMA] * share[SHARE_ATTEND];
-    const bool groups = matrix == HIR_Q8 || matrix == HIR_Q4 || matrix == HIR_MXFP4;
-    const bool bytes = stage->int8 && groups, pairs = stage->bf16 && matrix == HIR_BF16;
-    const double ways[] = {
-        bytes ? fact[PLAN_INT8] * share[SHARE_INT8] : 0,
-        pairs ? fact[PLAN_BF16] * share[SHARE_BF16] : 0,
-        pairs && many ? fact[PLAN_TILES] * share[SHARE_TILES] : 0,
-        matrix == HIR_BF16 && many ? fact[PLAN_TILES] * share[SHARE_EXACT] : 0,
-    };
-    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++)
-        if (ways[i] > best) best = ways[i];
-    return best;
-}
+/* ---- times ----------------------------------------------------------------------------------- */
 
 static void add(plan_time *sum, plan_time t) {
     sum->arithmetic += t.arithmetic;
@@ -82,17 +51,17 @@ static step_work work_of(const plan_stage *stage, const plan_step *s, int64_t T,
     return step_work_of(&s->work, rows, past + T - rows, 1);
 }
 
-/* What a kernel takes besides its work; an exchange is a step like others. */
+/* What a step takes besides its work; an exchange is one like others. */
 static double overhead(const plan *p) {
-    return share[SHARE_BEGIN] + p->host.fact[PLAN_BARRIER];
+    return plan_overhead(p->host.fact[PLAN_BARRIER]);
 }
 
 /* One kernel in a pass of T tokens behind `past` others. */
 static plan_time kernel_time(const plan *p, const plan_stage *stage, const plan_step *s, int64_t T,
                              int64_t past, double read) {
     const step_work w = work_of(stage, s, T, past);
-    const double arithmetic = w.flops / rate(p, stage, s, T > 1);
-    const double memory = w.bytes / (read * share[SHARE_READ]);
+    const double arithmetic = w.flops / plan_rate(&p->host, stage, s, T > 1);
+    const double memory = w.bytes / (read * plan_read_share(&p->host, s->matrix));
     plan_time t = {.overhead = w.flops + w.bytes > 0 ? overhead(p) : 0};
     *(arithmetic > memory ? &t.arithmetic : &t.memory) = arithmetic > memory ? arithmetic : memory;
     return t;

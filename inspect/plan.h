@@ -6,7 +6,8 @@
  *
  *     max(operations / (rate of its kind of product * share), bytes / (read * share))
  *
- * where the shares are what kernels reach of these limits (inspect/plan_shares.def), and besides
+ * where the shares are what kernels reach of these limits, on this host as `hadal machine` has
+ * measured it, or as a table has it (inspect/plan_rates.h), and besides
  * what it takes to begin and until the threads have met; `read` is that of caches if they hold all
  * that a pass reads. An exchange of b bytes that leave a rank takes latency + b / transport + b /
  * network, and those of a call begin with one of a few bytes, in which ranks agree on it. What goes
@@ -25,7 +26,8 @@
 
 typedef struct plan_step { /* a kernel */
     hd_step_info work;
-    hir_dtype matrix; /* what it multiplies with; f32 where it multiplies with none */
+    hir_dtype matrix; /* what it multiplies with, or what attention has cached; else f32 */
+    bool other;       /* neither a product with a matrix nor attention */
     bool local;       /* goes over the rows of the rank */
     bool beside;      /* may go on while rows cross, as part of an overlap */
 } plan_step;
