@@ -152,7 +152,20 @@ static plan_time beside_time(const plan *p, const plan_stage *stage, const besid
     return works;
 }
 
-/* A pass through all steps; *bytes: what leaves the rank. */
+/* What a stage waits for the messages of another one in a pass: as long as that one sends them,
+ * since a message is no further on one side than on the other. */
+static plan_time receiving_time(const plan *p, const plan_stage *stage, int64_t T) {
+    plan_time sum = {0};
+    for (size_t i = 0; i < stage->crossings.n; i++) {
+        const hir_crossing *x = &stage->crossings.at[i].x;
+        const double bytes = (double)hir_crossing_received(stage->m, x, 0, T, 1);
+        if (bytes > 0) add(&sum, crossing_time(p, (sent){bytes, 1}));
+    }
+    return sum;
+}
+
+/* A pass through all steps, but for what it receives of other stages, which is counted where it is
+ * sent; *bytes: what leaves the rank. */
 static plan_time stage_time(const plan *p, const plan_stage *stage, int64_t T, int64_t past,
                             double *bytes) {
     plan_time sum = {0};
@@ -207,13 +220,16 @@ static void count_memory(const plan *p, plan_shape *shape) {
     shape->fits = (double)shape->bytes <= p->host.fact[PLAN_MEMORY];
 }
 
-/* All chunks through one stage. */
-static plan_time prompt_time(const plan *p, const plan_stage *s, int64_t chunk, double *bytes) {
+/* All chunks through one stage; *received: that it receives them is no part of it. */
+static plan_time prompt_time(const plan *p, const plan_stage *s, int64_t chunk, double *bytes,
+                             plan_time *received) {
     plan_time sum = {0};
+    *received = (plan_time){0};
     for (int64_t past = 0; past < p->call.prompt; past += chunk) {
         const int64_t left = p->call.prompt - past;
         const int64_t T = left < chunk ? left : chunk;
         add(&sum, stage_time(p, s, T, past, bytes));
+        add(received, receiving_time(p, s, T));
     }
     return sum;
 }
@@ -225,7 +241,10 @@ static double waits_in_last_group(const plan_shape *shape, int64_t chunks, int64
     return last ? (double)((runs - 1) * (shape->stages - last)) / (double)runs : 0;
 }
 
-/* The slowest stage for all chunks, and a run of each of the others for one, in the mean. */
+/* The slowest stage for all chunks, and a run of each of the others for one, in the mean. Stages
+ * send and receive at the same boundary, one after the other
+ * (docs/decisions/interleaved-chunks.md), so a stage in the middle takes two messages' time for a
+ * chunk; but on its way through the stages a chunk meets each message once. */
 static void predict_prefill(const plan *p, plan_shape *shape) {
     const int64_t runs =
         shape->stage.n && shape->stage.at[0].runs > 1 ? shape->stage.at[0].runs : 1;
@@ -235,11 +254,13 @@ static void predict_prefill(const plan *p, plan_shape *shape) {
     shape->prefill_crossing = 0;
     for (size_t i = 0; i < shape->stage.n; i++) {
         double bytes = 0;
-        const plan_time t = prompt_time(p, &shape->stage.at[i], shape->chunk, &bytes);
-        shape->stage.at[i].prompt = plan_time_all(t);
-        if (plan_time_all(t) > plan_time_all(slowest)) slowest = t;
-        if (bytes > shape->prefill_crossing) shape->prefill_crossing = bytes;
+        plan_time received;
+        const plan_time t = prompt_time(p, &shape->stage.at[i], shape->chunk, &bytes, &received);
         add(&all, t);
+        add(&received, t);
+        shape->stage.at[i].prompt = plan_time_all(received);
+        if (plan_time_all(received) > plan_time_all(slowest)) slowest = received;
+        if (bytes > shape->prefill_crossing) shape->prefill_crossing = bytes;
     }
     shape->prefill_crossing /= (double)p->call.prompt;
     shape->prefill = agreement(p, shape);

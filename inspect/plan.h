@@ -14,8 +14,9 @@
  * on beside computing (ir/overlap.h) is in as many tiles as a session chooses, by the same formula
  * (runtime/tile_time.h): of it, latencies and the time on the network go on at once with kernels;
  * bytes / transport do not, since they are work of the CPU. Prefill of several stages is a pipeline
- * of chunks: as long as the slowest stage takes for all chunks, and the others for one. Where no
- * chunk is asked for, each shape has the one that makes its prompt fastest. */
+ * of chunks: as long as the slowest stage takes for all chunks, and the others for one; it takes
+ * the time of the messages that it sends and of those that it receives. Where no chunk is asked
+ * for, each shape has the one that makes its prompt fastest. */
 #ifndef INSPECT_PLAN_H
 #define INSPECT_PLAN_H
 

@@ -430,6 +430,34 @@ Test(plan, stages_fill_with_chunks) {
     close_to(p.shapes.at[0].decode.arithmetic, 2 * token, "a token goes through both");
 }
 
+/* Ten rows of 100 elements cross in a millisecond and 4 seconds. The second of three stages
+ * receives as many as it sends, at the same boundary, before the next one can go on. */
+Test(plan, a_stage_in_the_middle_receives_and_sends) {
+    const plan_step steps[] = {product()};
+    plan_stage stages[] = {stage_with(steps, 1), stage_with(steps, 1), stage_with(steps, 1)};
+    const plan_crossing on = {crossing(HIR_COMM_SEND_OP, 100), .beside = false};
+    const plan_crossing from = {crossing(HIR_COMM_RECV_OP, 100), .beside = false};
+    for (int i = 0; i < 3; i++) {
+        if (i < 2) hd_push(arena, &stages[i].crossings, on);
+        if (i > 0) hd_push(arena, &stages[i].crossings, from);
+    }
+    const char *facts = "memory=1G,read=1G,flops=1M,network=8000,latency=1ms";
+    const plan_call call = {.prompt = 50, .position = 0, .chunk = 10};
+    const plan p = of_one(facts, 1, stages, 3, call);
+    const plan_shape *s = &p.shapes.at[0];
+    const double work = 10e3 / 1e6 / share_of("FMA") + share_of("BEGIN");
+    const double message = 4 + 1e-3 + share_of("BEGIN");
+    close_to(s->stage.at[0].prompt, 5 * (work + message), "sends");
+    close_to(s->stage.at[1].prompt, 5 * (work + 2 * message), "receives and sends");
+    close_to(s->stage.at[2].prompt, 5 * (work + message), "receives");
+    /* four chunks pass the second stage while the fifth comes through all of them */
+    close_to(plan_time_all(s->prefill), 1e-3 + 4 * (work + 2 * message) + 3 * work + 2 * message,
+             "each message once on the way, and twice where chunks wait for each other");
+    close_to(s->prefill_crossing, 400, "what leaves a host is what it sends");
+    close_to(s->decode.network, 2 * 0.4, "a token waits for two messages");
+    close_to(s->decode.latency, 3e-3, "and for both ranks' agreement");
+}
+
 /* With two runs of layers on a stage, half of that; and what a group of one chunk waits. */
 Test(plan, runs_fill_stages_sooner) {
     const plan_step steps[] = {product()};
