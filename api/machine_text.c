@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "api/machine.h"
+#include "api/machine_kernels.h"
 #include "api/machine_ranks.h"
 #include "api/session.h"
 #include "codegen/library/library.h"
@@ -29,6 +30,7 @@ typedef struct facts {
     machine_cache cache;
     machine_flight flight;
     double barrier; /* seconds */
+    machine_kernels kernels;
 } facts;
 
 /* Threads for which there is memory: measuring takes 160 MB each, and leaves half of what is free.
@@ -55,7 +57,7 @@ static bool measure_links(hadal_session *s, facts *f) {
     return false;
 }
 
-static bool measure(hadal_session *s, facts *f, int threads) {
+static bool measure(hadal_session *s, facts *f, int threads, const char *folder) {
     enum { SAMPLES_TAKEN = 5 };
     if (threads == 0) return true;
     if (threads < 0) threads = threads_with_memory(f->allowed);
@@ -72,6 +74,7 @@ static bool measure(hadal_session *s, facts *f, int threads) {
     f->cache = machine_measure_cache(f->limits);
     f->flight = machine_measure_flight(f->limits);
     f->barrier = machine_barrier(f->limits);
+    if (folder) machine_measure_kernels(f->limits, s->arena, folder, f->barrier, &f->kernels);
     return measure_links(s, f);
 }
 
@@ -172,6 +175,7 @@ static void print_text(const facts *f, hd_text *out) {
     if (f->flight.latency > 0) print_flight(f->flight, out);
     if (f->limits) hd_text_f(out, "a barrier of the threads takes %.2f us\n", 1e6 * f->barrier);
     if (f->limits) print_rates(f, out);
+    machine_describe_kernels(&f->kernels, out);
 }
 
 /* ---- JSON ------------------------------------------------------------------------------------ */
@@ -262,15 +266,16 @@ static void print_json(const facts *f, hd_text *out) {
         print_limits(f->limits, out);
     }
     if (f->limits) print_measured_rates(f, out);
+    machine_kernels_json(&f->kernels, out);
     hd_text_add(out, "}\n");
 }
 
-const char *hadal_machine_text(hadal_session *s, int json, int threads) {
+const char *hadal_machine_text(hadal_session *s, int json, int threads, const char *folder) {
     API_ENTER(s);
     facts f = {0};
     hd_text text;
     hd_text_init(&text, s->arena);
-    const bool ok = find_facts(s, &f) && measure(s, &f, threads);
+    const bool ok = find_facts(s, &f) && measure(s, &f, threads, folder);
     if (ok) (json ? print_json : print_text)(&f, &text);
     machine_close(f.limits);
     API_RETURN(s, ok ? text.at : NULL);
