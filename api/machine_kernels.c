@@ -123,7 +123,7 @@ typedef struct kernels {
     machine_model model[MACHINE_MODELS];
     double overhead;
     timed timed;
-    samples share[MEASURED];
+    samples share[MEASURED], limit[LIMIT_COUNT];
 } kernels;
 
 /* Room for the calls of any of the models. */
@@ -173,11 +173,16 @@ static limit limit_of(int fact) {
 }
 _Static_assert(PLAN_READ_MXFP4 == PLAN_FACTS - 1, "shares of `memory read` are the last facts");
 
-/* Of the limits before and behind the round, of which one may have been disturbed. */
+/* Of the limits before and behind the round, of which one may have been disturbed, the higher. */
 static void take_round(kernels *k, const done *d, const double *before) {
+    double of[LIMIT_COUNT];
+    for (int l = 0; l < LIMIT_COUNT; l++) {
+        const double after = machine_latest(k->m, (limit)l);
+        of[l] = before[l] > after ? before[l] : after;
+        sample(&k->limit[l], of[l]);
+    }
     for (int i = 0; i < MEASURED; i++) {
-        const limit l = limit_of(i);
-        const double after = machine_latest(k->m, l), limit = before[l] > after ? before[l] : after;
+        const double limit = of[limit_of(i)];
         const bool known = d[i].seconds > 0 && limit > 0;
         sample(&k->share[i], known ? d[i].work / d[i].seconds / limit : 0);
     }
@@ -185,16 +190,16 @@ static void take_round(kernels *k, const done *d, const double *before) {
 
 /* Where the machine is too busy for rounds to count, some that do not have to do. */
 static bool is_over(const kernels *k, double begun) {
-    const double most = 5; /* seconds */
+    const double most = 3; /* seconds */
     const double passed = machine_of_ranks(k->m, now(ON_THE_WALL) - begun);
     return passed <= 0 || passed > most;
 }
 
 /* All ranks make the same calls, also where one of them has failed. */
-static bool run_rounds(kernels *k, rounds *r) {
+static bool run_rounds(kernels *k, rounds *r, bool ok) {
     enum { WANTED = 4 };
     const double begun = now(ON_THE_WALL);
-    bool ok = run_first(k);
+    ok = ok && run_first(k);
     rounds_begin(r, k->m, WANTED);
     for (bool more = rounds_next(r); more;) {
         done d[MEASURED] = {0};
@@ -223,24 +228,54 @@ static double settled(const kernels *k, int fact) {
     samples s = {0};
     for (size_t i = 0; i < k->share[fact].n; i++)
         if (k->share[fact].at[i] > 0) sample(&s, k->share[fact].at[i]);
-    const bool quiet = s.n > 1 && spread(&s) <= most && machine_spread(k->m, l) <= most;
+    const bool quiet = s.n > 1 && spread(&s) <= most && spread(&k->limit[l]) <= most;
     return quiet && median(&s) <= most_of(l) ? median(&s) : 0;
 }
 
-static const char *measure(kernels *k, hd_arena *a, const char *folder, double *share) {
+/* On so many threads. False: a call failed. */
+static bool measure_on(kernels *k, int threads, rounds *r, double *share) {
+    memset(k->share, 0, sizeof k->share);
+    memset(k->limit, 0, sizeof k->limit);
+    machine_use(k->m, threads);
+    bool ok = true;
+    for (int i = 0; i < MACHINE_MODELS; i++) {
+        const api_library *l = &k->model[i].library;
+        ok = ok && l->session_set_threads(l->session, threads) == 0;
+    }
+    ok = run_rounds(k, r, ok);
+    for (int l = 0; l < LIMIT_COUNT; l++)
+        rounds_keep(r, &k->limit[l]);
+    for (int i = 0; i < MEASURED; i++) {
+        rounds_keep(r, &k->share[i]);
+        share[i] = machine_of_ranks(k->m, ok ? settled(k, i) : 0);
+    }
+    return ok;
+}
+
+/* One thread is measured right however busy the machine is, and what it reaches stands for several
+ * where those were disturbed. Their limits are what stays. */
+static bool measure_both(kernels *k, rounds *r, machine_kernels *out) {
+    const int threads = machine_threads(k->m);
+    double one[MEASURED] = {0};
+    const bool alone = threads > 1 && !machine_is_shared(k->m);
+    if ((alone && !measure_on(k, 1, r, one)) || !measure_on(k, threads, r, out->share))
+        return false;
+    for (int i = 0; i < MEASURED; i++) {
+        if (out->share[i] > 0 || one[i] <= 0) continue;
+        out->share[i] = one[i];
+        out->on_one_thread++;
+    }
+    return true;
+}
+
+static const char *measure(kernels *k, hd_arena *a, const char *folder, machine_kernels *out) {
     const char *why = NULL;
     for (int i = 0; i < MACHINE_MODELS && !why; i++)
         if (!machine_model_open(&k->model[i], (machine_model_id)i, folder, machine_threads(k->m)))
             why = machine_model_failure(&k->model[i], a);
     if (machine_of_ranks(k->m, why ? 0 : 1) <= 0) return why ? why : "another rank could not";
     make_room(&k->timed, k->model, a);
-    rounds *r = hd_new(a, rounds);
-    const bool ok = run_rounds(k, r);
-    for (int i = 0; i < MEASURED; i++) {
-        rounds_keep(r, &k->share[i]);
-        share[i] = machine_of_ranks(k->m, ok ? settled(k, i) : 0);
-    }
-    return ok ? NULL : "a call of a model failed";
+    return measure_both(k, hd_new(a, rounds), out) ? NULL : "a call of a model failed";
 }
 
 static int known(const double *share) {
@@ -255,7 +290,7 @@ void machine_measure_kernels(machine *m, hd_arena *a, const char *folder, double
     kernels *k = hd_new(a, kernels);
     *k = (kernels){.m = m, .overhead = plan_overhead(barrier)};
     *out = (machine_kernels){.tried = true};
-    out->why_not = measure(k, a, folder, out->share);
+    out->why_not = measure(k, a, folder, out);
     out->left_out = MEASURED - known(out->share);
     if (out->left_out == MEASURED && !out->why_not) out->why_not = "the machine is too busy";
     for (int i = 0; i < MACHINE_MODELS; i++)
@@ -292,6 +327,10 @@ void machine_describe_kernels(const machine_kernels *k, hd_text *out) {
     print_shares(k, "kernels reach, of f32 multiply-adds: ", "", out);
     print_shares(k, "with one row, of weights in caches: ", "row.", out);
     print_shares(k, "and of memory read: ", "read.", out);
+    if (k->on_one_thread)
+        hd_text_f(out,
+                  "%d of these on one thread: on all of them they changed from round to round\n",
+                  k->on_one_thread);
     if (k->left_out)
         hd_text_f(out, "%d others changed from round to round: hadal plan takes those of a table\n",
                   k->left_out);
@@ -307,7 +346,7 @@ void machine_kernels_json(const machine_kernels *k, hd_text *out) {
         hd_text_double(out, k->share[i]);
         between = ", ";
     }
-    hd_text_add(out, "}");
+    hd_text_f(out, "}, \"reached_on_one_thread\": %d", k->on_one_thread);
     if (!k->left_out) return;
     hd_text_add(out, ", \"not_reached\": ");
     inspect_json_string(out, k->why_not ? k->why_not : "other shares changed from round to round");

@@ -17,12 +17,13 @@ typedef struct machine_kernels {
     bool tried;
     double share[PLAN_FACTS - PLAN_REACHED]; /* as inspect/plan_reached.def; 0: not measured */
     const char *why_not;                     /* NULL: they were measured */
-    int left_out; /* of them, that were not the same in all rounds: the machine was busy */
+    int on_one_thread; /* of them, since they were not the same in all rounds on all threads */
+    int left_out;      /* of them, that were not the same in all rounds on one thread either */
 } machine_kernels;
 
 /* Libraries and weights, some 130 MB, lie in `folder` meanwhile. On ranks all of them measure at
  * once, and have the same shares: of the slowest, or the mean of those on the same CPUs. Forgets
- * the samples of the limits, and leaves those of its own rounds. Some 3 s. `barrier`: seconds, as
+ * the samples of the limits, and leaves those of its own rounds. Some 4 s. `barrier`: seconds, as
  * machine_barrier has found. */
 void machine_measure_kernels(machine *m, hd_arena *a, const char *folder, double barrier,
                              machine_kernels *out);

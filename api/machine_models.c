@@ -1,9 +1,7 @@
 #include "api/machine_models.h"
 
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include "codegen/program.h"
@@ -60,38 +58,30 @@ static hrt_weights_header header_of(const hcg_program *p) {
     return h;
 }
 
-static void fill_all(const hcg_program *p, uint8_t *file) {
+/* All of the file, which is written as packed weights are: through a map it would get its memory by
+ * single pages. */
+static bool fill_all(const hcg_program *p, uint8_t *file) {
     const hrt_weights_header h = header_of(p);
     memcpy(file, &h, sizeof h);
     for (size_t i = 0; i < p->m->weights.n; i++) {
         const hir_weight *w = &p->m->weights.at[i];
         uint64_t bytes = 0;
         if (p->weight_offsets.at[i] == HCG_UNREAD) continue;
-        hir_weight_bytes(w, &bytes);
+        if (!hir_weight_bytes(w, &bytes)) return false;
         fill((uint32_t *)(void *)(file + HRT_WEIGHTS_DATA + p->weight_offsets.at[i]),
              bytes / sizeof(uint32_t), w->type.dtype);
     }
-}
-
-/* Packing a checkpoint of random numbers would take as long as all that is measured. */
-static bool write_noise(const hcg_program *p, const char *path) {
-    const size_t size = HRT_WEIGHTS_DATA + p->weights_bytes;
-    const int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-    if (fd < 0) return false;
-    void *map = MAP_FAILED;
-    if (posix_fallocate(fd, 0, (off_t)size) == 0) /* a full disk is told here */
-        map = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    close(fd);
-    if (map == MAP_FAILED) return false;
-    fill_all(p, map);
-    munmap(map, size);
     return true;
 }
 
-static bool make_weights(machine_model *m, const char *path) {
-    if (write_noise(m->program, path)) return true;
-    hd_err(&m->s->diags, HD_E_IO, HD_NOWHERE, "%s cannot be written", path);
-    return false;
+/* Packing a checkpoint of random numbers would take as long as all that is measured. */
+static bool write_noise(machine_model *m, const char *path) {
+    const size_t size = HRT_WEIGHTS_DATA + m->program->weights_bytes;
+    uint8_t *file = calloc(1, size);
+    const bool ok = file && fill_all(m->program, file) &&
+                    hd_write_file(m->s->arena, &m->s->diags, path, file, size);
+    free(file);
+    return ok;
 }
 
 /* ---- compiling ------------------------------------------------------------------------------- */
@@ -127,7 +117,7 @@ static bool make(machine_model *m, machine_model_id id, const char *folder, int 
     const char *text = hd_path_join(a, folder, "kernels.hadal");
     const char *library = hd_path_join(a, folder, hd_printf(a, "lib%s.so", models[id].name));
     const char *weights = hd_path_join(a, folder, "kernels.weights");
-    const bool ok = compile(m, id, text, library) && make_weights(m, weights) &&
+    const bool ok = compile(m, id, text, library) && write_noise(m, weights) &&
                     open_library(m, id, library, weights, threads);
     (void)unlink(text), (void)unlink(library), (void)unlink(weights);
     return ok && m->library.info->n_steps == m->program->steps.n;
