@@ -29,6 +29,7 @@ typedef struct timed { /* of each call */
     step_time *steps;
     size_t n_steps; /* of all calls */
     double own[MOST_CALLS];
+    bool whole; /* most of the steps are */
     float *logits;
 } timed;
 
@@ -53,8 +54,10 @@ static plan_fact fact_of(const call *c, const plan_step *s) {
 }
 
 /* Of a step, as long as it took without other programs' turns on the CPUs: a token's steps are so
- * short that most of them are whole, those of a prompt are not. What is under way besides the work
- * takes at most half of it. 0: no call counts. */
+ * short that most of them are whole, those of a prompt are not. Turns of other ranks are part of
+ * it, as of the limits. What is under way besides the work takes at most half of it. 0: no call
+ * counts.
+ */
 static double seconds_of(const call *c, const timed *t, size_t step, double overhead) {
     samples all = {0};
     double sum = 0;
@@ -64,7 +67,7 @@ static double seconds_of(const call *c, const timed *t, size_t step, double over
         if (x > 0) sample(&all, x), sum += x;
     }
     if (all.n == 0) return 0;
-    const double x = c->tokens > 1 ? sum / (double)all.n : median(&all), rest = x - overhead;
+    const double x = t->whole ? median(&all) : sum / (double)all.n, rest = x - overhead;
     return rest > x / 2 ? rest : x / 2;
 }
 
@@ -107,6 +110,7 @@ static bool forward_once(const call *c, step_time *steps, float *logits) {
 }
 
 static bool forward(const call *c, const machine *m, timed *t) {
+    t->whole = c->tokens == 1 && !machine_is_shared(m);
     for (int k = 0; k < c->times; k++) {
         step_time *steps = t->steps + (size_t)k * c->model->library.info->n_steps;
         const double wall = now(ON_THE_WALL), cpus = cpu_seconds();
@@ -184,13 +188,13 @@ static void take_round(kernels *k, const done *d, const double *before) {
     for (int i = 0; i < MEASURED; i++) {
         const double limit = of[limit_of(i)];
         const bool known = d[i].seconds > 0 && limit > 0;
-        sample(&k->share[i], known ? d[i].work / d[i].seconds / limit : 0);
+        sample(&k->share[i], machine_of_ranks(k->m, known ? d[i].work / d[i].seconds / limit : 0));
     }
 }
 
 /* Where the machine is too busy for rounds to count, some that do not have to do. */
 static bool is_over(const kernels *k, double begun) {
-    const double most = 3; /* seconds */
+    const double most = machine_is_shared(k->m) ? 8 : 3; /* seconds; ranks take turns */
     const double passed = machine_of_ranks(k->m, now(ON_THE_WALL) - begun);
     return passed <= 0 || passed > most;
 }
@@ -247,7 +251,7 @@ static bool measure_on(kernels *k, int threads, rounds *r, double *share) {
         rounds_keep(r, &k->limit[l]);
     for (int i = 0; i < MEASURED; i++) {
         rounds_keep(r, &k->share[i]);
-        share[i] = machine_of_ranks(k->m, ok ? settled(k, i) : 0);
+        share[i] = settled(k, i);
     }
     return ok;
 }
