@@ -65,13 +65,13 @@ static void charge(subject *s, uint64_t before) {
 
 /* ---- subjects -------------------------------------------------------------------------------- */
 
-static bool open_session(subject *s, int64_t max_tokens) {
-    return api_library_weights(&s->lib, s->model->weights) &&
-           api_library_session(&s->lib, max_tokens);
+static bool open_session(const bench_state *b, subject *s, int64_t max_tokens) {
+    return api_library_start(&s->lib, s->model->weights, max_tokens, 0, b->cpu_level);
 }
 
-/* Median times of opening the weights and making a session; both end closed. */
-static bool measure_load(subject *s, int64_t max_tokens, bench_load *out) {
+/* Median times of opening the weights and making a session; both end closed. A level that does not
+ * run is found out here, before anything is printed. */
+static bool measure_load(const bench_state *b, subject *s, int64_t max_tokens, bench_load *out) {
     samples open = {0}, init = {0};
     *out = (bench_load){.model = s->model->label,
                         .types = s->model->types,
@@ -81,9 +81,10 @@ static bool measure_load(subject *s, int64_t max_tokens, bench_load *out) {
         const double start = now(ON_THE_WALL);
         if (!api_library_weights(&s->lib, s->model->weights)) return false;
         const double opened = now(ON_THE_WALL);
-        const bool ok = api_library_session(&s->lib, max_tokens);
+        bool ok = api_library_session(&s->lib, max_tokens);
         sample(&open, opened - start);
         sample(&init, now(ON_THE_WALL) - opened);
+        ok = ok && api_library_level(&s->lib, b->cpu_level);
         out->session_bytes = s->lib.memory_bytes;
         api_library_end_session(&s->lib);
         if (!ok) return false;
@@ -307,7 +308,7 @@ static bool measure_kind(bench_state *b, subject *s, size_t n, bool decode) {
     bool ok = true;
     for (size_t i = 0; i < n && ok; i++) {
         const uint64_t before = resident_now();
-        ok = open_session(&s[i], capacity);
+        ok = open_session(b, &s[i], capacity);
         s[i].held = 0;
         s[i].kept = NULL;
         charge(&s[i], before);
@@ -354,7 +355,7 @@ static bool run(hadal_session *session, bench_state *b, const hadal_bench_model 
     bool ok = true;
     for (size_t i = 0; i < n && ok; i++) {
         ok = open_subject(b, session, &models[i], capacity, &s[i]) &&
-             measure_load(&s[i], capacity, &loads[i]);
+             measure_load(b, &s[i], capacity, &loads[i]);
         library[i] = s[i].resident;
     }
     if (ok) tell_loads(b, loads, n);
@@ -436,6 +437,7 @@ static bool begin(hadal_session *s, const hadal_bench_options *o) {
     b->threads = list;
     b->n_prefill = o->n_prefill, b->n_decode = o->n_decode, b->n_threads = o->n_threads;
     b->rounds = (size_t)o->rounds;
+    b->cpu_level = o->cpu_level ? hd_strdup(s->arena, o->cpu_level) : NULL;
     b->print = o->print, b->context = o->context;
     b->results.host = hd_strndup(s->arena, host.at, strcspn(host.at, "\n"));
     s->bench = b;
@@ -451,7 +453,9 @@ static bool need_bench(hadal_session *s, size_t models) {
 
 int hadal_bench_begin(hadal_session *s, const hadal_bench_options *o) {
     API_ENTER(s);
-    API_LEAVE(s, begin(s, o));
+    hadal_bench_options all = {0}; /* what an older caller does not know is 0 */
+    memcpy(&all, o, o->struct_size < sizeof all ? o->struct_size : sizeof all);
+    API_LEAVE(s, begin(s, &all));
 }
 
 int hadal_bench_run(hadal_session *s, const hadal_bench_model *models, size_t n) {

@@ -12,6 +12,7 @@ typedef struct bench_state {
     const int64_t *prefill, *decode;
     const int *threads;
     size_t n_prefill, n_decode, n_threads, rounds;
+    const char *cpu_level; /* NULL: best */
     void (*print)(void *context, const char *text);
     void *context;
     int width; /* of the column of names */

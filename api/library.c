@@ -142,7 +142,8 @@ static const char *what_levels_ask_for(const api_library *l) {
 static bool refuse_machine(api_library *l) {
     hd_diag *e =
         hd_err(&l->s->diags, HD_E_RUNTIME, HD_NOWHERE, "session: %s", l->strerror(HRT_CPU));
-    e->cause = what_levels_ask_for(l);
+    const char *of_ranks = l->session ? l->session_message(l->session) : "";
+    e->cause = *of_ranks ? hd_strdup(l->s->arena, of_ranks) : what_levels_ask_for(l);
     e->hint = "`hadal machine` tells the levels that run here";
     return false;
 }
@@ -167,12 +168,36 @@ bool api_library_session(api_library *l, int64_t max_tokens) {
     return code == HRT_CPU ? refuse_machine(l) : api_library_ok(l, code, "session");
 }
 
+/* False: a level of that name cannot be asked for; `names` are those that can. */
+static bool is_level(hadal_session *s, const char *level, const char *const *names, size_t n,
+                     const char *of) {
+    hd_text list;
+    for (size_t i = 0; i < n; i++)
+        if (strcmp(names[i], level) == 0) return true;
+    hd_text_init(&list, s->arena);
+    for (size_t i = 0; i < n; i++)
+        hd_text_f(&list, "%s%s", i ? ", " : "", names[i]);
+    const char *near = hd_nearest(level, names, n);
+    hd_diag *e =
+        hd_err(&s->diags, HD_E_USAGE, HD_NOWHERE, "there is no CPU level \"%s\" %s", level, of);
+    e->cause = hd_printf(s->arena, "levels: %s", list.n ? list.at : "none");
+    if (near) e->hint = hd_printf(s->arena, "did you mean \"%s\"?", near);
+    return false;
+}
+
+bool api_library_level(api_library *l, const char *level) {
+    if (!level) return true;
+    const char *of = hd_printf(l->s->arena, "in %s", l->path);
+    return is_level(l->s, level, l->info->levels, l->info->n_levels, of) &&
+           api_library_ok(l, l->session_set_cpu(l->session, level), level);
+}
+
 bool api_library_start(api_library *l, const char *packed, int64_t max_tokens, int threads,
                        const char *cpu_level) {
     if (!api_library_weights(l, packed) || !api_library_session(l, max_tokens)) return false;
     if (threads && !api_library_ok(l, l->session_set_threads(l->session, threads), "threads"))
         return false;
-    return !cpu_level || api_library_ok(l, l->session_set_cpu(l->session, cpu_level), cpu_level);
+    return api_library_level(l, cpu_level);
 }
 
 void api_library_end_session(api_library *l) {
@@ -194,6 +219,20 @@ bool api_library_ok(api_library *l, int code, const char *what) {
     hd_diag *e = hd_err(&l->s->diags, kind, HD_NOWHERE, "%s: %s", what, l->strerror(code));
     if (detail && *detail) e->cause = hd_strdup(l->s->arena, detail);
     return false;
+}
+
+/* ---- levels ---------------------------------------------------------------------------------- */
+
+#define API_FAILED 1
+int hadal_check_level(hadal_session *s, const char *level) {
+    API_ENTER(s);
+    const hcg_level *all;
+    const size_t n = hcg_levels(&all);
+    const char *arch = hcg_arch(s->arena, NULL), **names = hd_new_array(s->arena, const char *, n);
+    size_t here = 0;
+    for (size_t i = 0; i < n; i++)
+        if (strcmp(all[i].arch, arch) == 0) names[here++] = all[i].name;
+    API_LEAVE(s, is_level(s, level, names, here, hd_printf(s->arena, "of %s", arch)));
 }
 
 /* ---- work ------------------------------------------------------------------------------------ */

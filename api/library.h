@@ -72,6 +72,9 @@ bool api_library_open(api_library *l, hadal_session *s, const char *path, const 
 bool api_library_weights(api_library *l, const char *path);
 /* A session of up to max_tokens tokens in fresh memory, which is only touched where it is used. */
 bool api_library_session(api_library *l, int64_t max_tokens);
+/* The session's level from now on; NULL: as it is. One that the library does not have is an error
+ * of usage, unlike one that this machine cannot run. */
+bool api_library_level(api_library *l, const char *level);
 /* Both, with threads (0: default) and CPU level (NULL: best) as asked for. */
 bool api_library_start(api_library *l, const char *packed, int64_t max_tokens, int threads,
                        const char *cpu_level);

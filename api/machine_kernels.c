@@ -257,7 +257,7 @@ static bool measure_on(kernels *k, int threads, rounds *r, double *share) {
 }
 
 /* One thread is measured right however busy the machine is, and what it reaches stands for several
- * where those were disturbed. Their limits are what stays. */
+ * where those were disturbed. */
 static bool measure_both(kernels *k, rounds *r, machine_kernels *out) {
     const int threads = machine_threads(k->m);
     double one[MEASURED] = {0};
@@ -291,12 +291,14 @@ static int known(const double *share) {
 
 void machine_measure_kernels(machine *m, hd_arena *a, const char *folder, double barrier,
                              machine_kernels *out) {
+    const int threads = machine_threads(m);
     kernels *k = hd_new(a, kernels);
     *k = (kernels){.m = m, .overhead = plan_overhead(barrier)};
     *out = (machine_kernels){.tried = true};
     out->why_not = measure(k, a, folder, out);
     out->left_out = MEASURED - known(out->share);
     if (out->left_out == MEASURED && !out->why_not) out->why_not = "the machine is too busy";
+    machine_use(m, threads);
     for (int i = 0; i < MACHINE_MODELS; i++)
         machine_model_close(&k->model[i]);
 }

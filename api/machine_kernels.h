@@ -23,8 +23,7 @@ typedef struct machine_kernels {
 
 /* Libraries and weights, some 130 MB, lie in `folder` meanwhile. On ranks all of them measure at
  * once, and have the same shares: of the slowest, or the mean of those on the same CPUs. Forgets
- * the samples of the limits, and leaves those of its own rounds. Some 4 s. `barrier`: seconds, as
- * machine_barrier has found. */
+ * the samples of the limits. Some 4 s. `barrier`: seconds, as machine_barrier has found. */
 void machine_measure_kernels(machine *m, hd_arena *a, const char *folder, double barrier,
                              machine_kernels *out);
 /* Lines of text, and the member "reached" of the JSON. */

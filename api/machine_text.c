@@ -4,6 +4,7 @@
  * target detection for the CPU that "native" is scheduled for, api/machine.h for the limits. */
 #include <omp.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "api/machine.h"
@@ -11,6 +12,7 @@
 #include "api/machine_ranks.h"
 #include "api/session.h"
 #include "codegen/library/library.h"
+#include "inspect/bench.h"
 #include "inspect/units.h"
 #include "runtime/detect.h"
 
@@ -31,6 +33,9 @@ typedef struct facts {
     machine_flight flight;
     double barrier; /* seconds */
     machine_kernels kernels;
+    rounds tried; /* in which the limits were measured */
+    double cpu;   /* of the threads that could run meanwhile, the share that had one */
+    bool busy;    /* others were at work: the limits are too low, or by chance */
 } facts;
 
 /* Threads for which there is memory: measuring takes 160 MB each, and leaves half of what is free.
@@ -57,8 +62,48 @@ static bool measure_links(hadal_session *s, facts *f) {
     return false;
 }
 
+static double cpu_seconds(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* A limit that is not the same from one moment to the next, by as much as hadal bench warns of. */
+static bool is_restless(const machine *m, limit l) {
+    return machine_drift(m, l) > BENCH_DRIFT || machine_spread(m, l) > BENCH_DRIFT;
+}
+
+/* In rounds, of which those do not count in which the machine was busy elsewhere. Where it always
+ * is, all rounds are alike: but then several threads that never rest have not had a CPU all the
+ * time. (One is measured by the time that it had one; ranks wait for each other.) */
+static void measure_limits(facts *f, bool alone) {
+    enum { WANTED = 5 };
+    const double least = 0.8;
+    const int threads = machine_threads(f->limits);
+    const int running = threads < f->allowed ? threads : f->allowed;
+    const double wall = now(ON_THE_WALL), cpu = cpu_seconds();
+    rounds_begin(&f->tried, f->limits, WANTED);
+    while (rounds_next(&f->tried)) {
+    }
+    f->cpu = (cpu_seconds() - cpu) / ((now(ON_THE_WALL) - wall) * running);
+    f->busy = f->tried.n_kept < WANTED || (alone && threads > 1 && f->cpu < least) ||
+              is_restless(f->limits, LIMIT_FMA) || is_restless(f->limits, LIMIT_READ);
+}
+
+/* Of ranks, all of which have the same figures, the first says it. */
+static void warn_if_busy(hadal_session *s, const facts *f) {
+    if (!f->busy || (s->comm && s->comm->rank > 0)) return;
+    hd_diag *w = hd_warn(&s->diags, HD_E_RUNTIME, HD_NOWHERE,
+                         "the machine was busy while it was measured: its limits are higher");
+    w->cause = hd_printf(s->arena,
+                         "%zu of %zu rounds count, in which f32 multiply-adds differ by +-%.0f %% "
+                         "and memory read by +-%.0f %%; threads had %.0f %% of their CPUs",
+                         f->tried.n_kept, f->tried.n, 100 * machine_spread(f->limits, LIMIT_FMA),
+                         100 * machine_spread(f->limits, LIMIT_READ), 100 * f->cpu);
+    w->hint = "measure again when nothing else runs; hadal plan warns of such a host";
+}
+
 static bool measure(hadal_session *s, facts *f, int threads, const char *folder) {
-    enum { SAMPLES_TAKEN = 5 };
     if (threads == 0) return true;
     if (threads < 0) threads = threads_with_memory(f->allowed);
     f->limits = machine_open(threads);
@@ -68,13 +113,12 @@ static bool measure(hadal_session *s, facts *f, int threads, const char *folder)
         return false;
     }
     if (s->comm && s->comm->size > 1) machine_share(f->limits, s->comm, s->comm_timeout);
-    machine_pulse(f->limits); /* wakes the threads */
-    for (int i = 0; i < SAMPLES_TAKEN; i++)
-        machine_sample(f->limits);
-    f->cache = machine_measure_cache(f->limits);
-    f->flight = machine_measure_flight(f->limits);
     f->barrier = machine_barrier(f->limits);
     if (folder) machine_measure_kernels(f->limits, s->arena, folder, f->barrier, &f->kernels);
+    measure_limits(f, !s->comm || s->comm->size == 1);
+    warn_if_busy(s, f);
+    f->cache = machine_measure_cache(f->limits);
+    f->flight = machine_measure_flight(f->limits);
     return measure_links(s, f);
 }
 
@@ -205,14 +249,25 @@ static void print_levels(const facts *f, hd_text *out) {
     hd_text_add(out, "]");
 }
 
-static void print_limits(const machine *m, hd_text *out) {
-    hd_text_f(out, ",\n  \"limits\": {\"threads\": %d", machine_threads(m));
+/* Each limit's value, after what comes first in the object. */
+static void print_of_limits(const machine *m, double (*value)(const machine *m, limit l),
+                            const char *between, hd_text *out) {
     for (int l = 0; l < LIMIT_COUNT; l++) {
         if (machine_limit(m, (limit)l) == 0) continue; /* a unit that it has not */
-        hd_text_f(out, ",\n    \"%s\": ", machine_limit_name((limit)l));
-        hd_text_double(out, machine_limit(m, (limit)l));
+        hd_text_f(out, "%s\n    \"%s\": ", between, machine_limit_name((limit)l));
+        hd_text_double(out, value(m, (limit)l));
+        between = ",";
     }
     hd_text_add(out, "}");
+}
+
+static void print_limits(const facts *f, hd_text *out) {
+    hd_text_f(out, ",\n  \"limits\": {\"threads\": %d", machine_threads(f->limits));
+    print_of_limits(f->limits, machine_limit, ",", out);
+    hd_text_add(out, ",\n  \"spread\": {");
+    print_of_limits(f->limits, machine_spread, "", out);
+    hd_text_f(out, ",\n  \"rounds\": %zu, \"rounds_tried\": %zu, \"busy\": %s", f->tried.n_kept,
+              f->tried.n, f->busy ? "true" : "false");
 }
 
 /* As facts of --host of hadal plan. */
@@ -263,7 +318,7 @@ static void print_json(const facts *f, hd_text *out) {
         hd_text_double(out, f->barrier);
         print_cache_json(f->cache, out);
         print_flight_json(f->flight, out);
-        print_limits(f->limits, out);
+        print_limits(f, out);
     }
     if (f->limits) print_measured_rates(f, out);
     machine_kernels_json(&f->kernels, out);

@@ -6,6 +6,7 @@
 
 #include "api/hidden.h"
 #include "api/look.h"
+#include "api/next.h"
 #include "api/profile.h"
 #include "codegen/program.h"
 #include "ir/eval.h"
@@ -93,7 +94,7 @@ int hadal_read_tokens(hadal_session *s, const char *text, const int32_t **tokens
 
 /* ---- collecting results ---------------------------------------------------------------------- */
 
-typedef struct output { /* all rows of one output, filled call by call */
+typedef struct output { /* the rows of one output, filled call by call */
     const char *name;
     hir_type type; /* of the IR: dim 0 is T, or there is no T */
     int64_t row;   /* elements of a row */
@@ -104,11 +105,23 @@ typedef struct output { /* all rows of one output, filled call by call */
 typedef struct outputs {
     output *at;
     size_t n;
-    int64_t tokens;
+    int64_t rows, skipped; /* of the last positions; those before, which are not kept */
 } outputs;
 
+static outputs outputs_of(const hadal_run_options *o, int64_t tokens) {
+    const bool some = o->rows > 0 && o->rows < tokens && !o->profile;
+    const int64_t rows = some ? o->rows : tokens;
+    return (outputs){.rows = rows, .skipped = tokens - rows};
+}
+
+/* How many rows are kept of a call of n tokens behind `past`. */
+static int64_t kept_rows(const outputs *out, int64_t past, int64_t n) {
+    const int64_t rows = past + n - out->skipped;
+    return rows < 0 ? 0 : rows < n ? rows : n;
+}
+
 /* The model's outputs, logits first; `m` has traces turned into outputs. */
-static bool collect(hadal_session *s, const hir_module *m, int64_t tokens, outputs *out) {
+static bool collect(hadal_session *s, const hir_module *m, outputs *out) {
     HD_VEC(output) list = {0};
     HIR_EACH(m, op, m->first) {
         const hir_op *o = hir_op_at(m, op);
@@ -120,10 +133,10 @@ static bool collect(hadal_session *s, const hir_module *m, int64_t tokens, outpu
                    item.name);
             return false;
         }
-        item.at = hd_alloc(s->arena, (size_t)tokens, (size_t)item.row * sizeof(float));
+        item.at = hd_alloc(s->arena, (size_t)out->rows, (size_t)item.row * sizeof(float));
         hd_push(s->arena, &list, item);
     }
-    *out = (outputs){list.at, list.n, tokens};
+    out->at = list.at, out->n = list.n;
     const bool model =
         m->inputs.n == 1 && list.n > 0 && hir_value_at(m, m->inputs.at[0])->type.dtype == HIR_I32;
     if (!model)
@@ -156,7 +169,7 @@ static bool write_traces(hadal_session *s, const outputs *out, const char *path)
     hd_tensor *traces = hd_new_array(s->arena, hd_tensor, out->n);
     size_t n = 0;
     for (size_t i = 1; i < out->n; i++)
-        if (!is_hidden(&out->at[i])) traces[n++] = as_tensor(&out->at[i], out->tokens);
+        if (!is_hidden(&out->at[i])) traces[n++] = as_tensor(&out->at[i], out->rows);
     if (n == 0)
         hd_warn(&s->diags, HD_E_UNSUPPORTED, HD_NOWHERE, "%s traces nothing: %s is empty",
                 s->m ? s->m->name : "the library", path)
@@ -165,14 +178,37 @@ static bool write_traces(hadal_session *s, const outputs *out, const char *path)
     return hd_safetensors_write(s->arena, &s->diags, path, traces, n);
 }
 
+/* Before the work: are there logits to find next tokens by? A stage that is not the last has none.
+ */
+static bool check_next(hadal_session *s, const hadal_run_options *o, const outputs *out) {
+    const output *first = out->n ? &out->at[0] : NULL;
+    if (o->top < 0) {
+        hd_err(&s->diags, HD_E_USAGE, HD_NOWHERE, "%lld next tokens are wanted", (long long)o->top);
+        return false;
+    }
+    const bool logits = first && strcmp(first->name, "logits") == 0 && first->type.rank == 2;
+    if (o->top == 0 || !first || logits) return true;
+    hd_text type;
+    hd_text_init(&type, s->arena);
+    hir_print_type(&type, first->type);
+    hd_err(&s->diags, HD_E_UNSUPPORTED, HD_NOWHERE,
+           "next tokens are found by logits, and the first output is \"%s\", %s", first->name,
+           type.at)
+        ->hint = "logits [T, vocab] must be the first output; --logits OUT.npy stores any";
+    return false;
+}
+
 /* Logits are the first output. */
-static bool write_results(hadal_session *s, const outputs *out, const char *logits_path,
-                          const char *trace_path, const char *hidden_path) {
-    if (logits_path && !write_rows(s, &out->at[0], out->tokens, logits_path)) return false;
-    for (size_t i = 1; hidden_path && i < out->n; i++)
-        if (is_hidden(&out->at[i]) && !write_rows(s, &out->at[i], out->tokens, hidden_path))
+static bool write_results(hadal_session *s, const hadal_run_options *o, const outputs *out,
+                          const char *logits_path, const char *trace_path) {
+    const output *first = &out->at[0];
+    if (logits_path && !write_rows(s, first, out->rows, logits_path)) return false;
+    for (size_t i = 1; o->hidden_path && i < out->n; i++)
+        if (is_hidden(&out->at[i]) && !write_rows(s, &out->at[i], out->rows, o->hidden_path))
             return false;
-    return !trace_path || write_traces(s, out, trace_path);
+    if (trace_path && !write_traces(s, out, trace_path)) return false;
+    return o->top == 0 || out->n == 0 ||
+           api_keep_next(s, first->at + (out->rows - 1) * first->row, (size_t)first->row, o->top);
 }
 
 /* ---- the two ways ---------------------------------------------------------------------------- */
@@ -206,6 +242,7 @@ static bool check_split(hadal_session *s, const hadal_run_options *o, int64_t n)
 typedef struct interpreter {
     hadal_session *s;
     hir_eval *eval;
+    int64_t past; /* tokens of earlier calls */
 } interpreter;
 
 static const hir_array *named(const hir_results *r, const char *name) {
@@ -238,13 +275,15 @@ static bool call_interpreter(void *context, const int32_t *tokens, int64_t n, ou
     hir_results results = {0};
     const bool ok = hir_eval_call(in->eval, scratch, &in->s->diags, n, (const double *const[]){ids},
                                   &results, NULL, NULL);
+    const int64_t rows = kept_rows(out, in->past, n);
     for (size_t i = 0; ok && i < out->n; i++) {
         output *o = &out->at[i];
         const hir_array *values = named(&results, o->name);
-        for (int64_t j = 0; values && j < n * o->row; j++)
-            o->at[o->filled * o->row + j] = (float)values->at[j];
-        o->filled += n;
+        for (int64_t j = 0; values && j < rows * o->row; j++)
+            o->at[o->filled * o->row + j] = (float)values->at[(n - rows) * o->row + j];
+        o->filled += rows;
     }
+    in->past += n;
     hd_arena_free(scratch);
     return ok;
 }
@@ -307,7 +346,7 @@ static bool is_divided(const hadal_session *s) {
 static bool run_interpreted(hadal_session *s, const hadal_run_options *o, const int32_t *tokens,
                             int64_t n, outputs *out) {
     if (!hcg_check_weights(s->graph, &s->diags, &s->weights)) return false;
-    interpreter in = {s, is_divided(s) ? evaluator_of_ranks(s, o) : evaluator_of_graph(s, o)};
+    interpreter in = {s, is_divided(s) ? evaluator_of_ranks(s, o) : evaluator_of_graph(s, o), 0};
     return in.eval && in_calls(o, tokens, n, out, call_interpreter, &in);
 }
 
@@ -321,13 +360,14 @@ static bool call_library(void *context, const int32_t *tokens, int64_t n, output
     caller *c = context;
     api_library *l = c->l;
     float **at = hd_new_array(l->s->arena, float *, out->n + 1); /* NULL: a stage without outputs */
+    const int64_t rows = kept_rows(out, c->past, n);
     for (size_t i = 0; i < out->n; i++) {
         at[i] = out->at[i].at + out->at[i].filled * out->at[i].row;
-        out->at[i].filled += n;
+        out->at[i].filled += rows;
     }
     if (c->profile && !api_profile_start(c->profile, l, n)) return false;
-    const int code = l->forward_outputs ? l->forward_outputs(l->session, tokens, n, at, n)
-                                        : l->forward(l->session, tokens, n, at[0], n);
+    const int code = l->forward_outputs ? l->forward_outputs(l->session, tokens, n, at, rows)
+                                        : l->forward(l->session, tokens, n, at[0], rows);
     if (c->profile) api_profile_end(c->profile, n, c->past);
     c->past += n;
     return api_library_ok(l, code, "forward");
@@ -376,14 +416,13 @@ static hir_type type_of_text(const char *text) {
     return hir_make_type(HIR_F32, rank, dims);
 }
 
-static void collect_from_library(hadal_session *s, const api_info *info, int64_t tokens,
-                                 outputs *out) {
-    *out = (outputs){hd_new_array(s->arena, output, info->n_outputs + 1), info->n_outputs, tokens};
+static void collect_from_library(hadal_session *s, const api_info *info, outputs *out) {
+    out->at = hd_new_array(s->arena, output, info->n_outputs + 1), out->n = info->n_outputs;
     for (size_t i = 0; i < info->n_outputs; i++) {
         output *o = &out->at[i];
         *o = (output){.name = info->outputs[i][0], .type = type_of_text(info->outputs[i][1])};
         o->row = hir_type_row_elements(o->type);
-        o->at = hd_alloc(s->arena, (size_t)tokens, (size_t)o->row * sizeof(float));
+        o->at = hd_alloc(s->arena, (size_t)out->rows, (size_t)o->row * sizeof(float));
     }
 }
 
@@ -391,17 +430,18 @@ static void collect_from_library(hadal_session *s, const api_info *info, int64_t
 static bool run_library(hadal_session *s, const hadal_run_options *o, const int32_t *tokens,
                         int64_t n, const char *logits_path, const char *trace_path) {
     api_library l;
-    outputs out;
+    outputs out = outputs_of(o, n);
     const char *model = api_library_model(s, o->library);
     if (!check_split(s, o, n) || !model || !api_library_open(&l, s, o->library, model))
         return false;
-    bool ok = api_library_start(&l, o->packed, n, o->threads, o->cpu_level);
-    if (ok) collect_from_library(s, l.info, n, &out);
+    collect_from_library(s, l.info, &out);
+    bool ok =
+        check_next(s, o, &out) && api_library_start(&l, o->packed, n, o->threads, o->cpu_level);
     if (ok && o->profile > 0)
         ok = run_profiled(&l, o, tokens, n, &out);
     else if (ok)
         ok = run_once(&(caller){.l = &l}, o, tokens, n, &out);
-    ok = ok && write_results(s, &out, logits_path, trace_path, NULL);
+    ok = ok && write_results(s, o, &out, logits_path, trace_path);
     api_library_close(&l);
     return ok;
 }
@@ -412,18 +452,18 @@ static bool run(hadal_session *s, const hadal_run_options *o, const int32_t *tok
         return run_library(s, o, tokens, n, logits_path, trace_path);
     if (!api_need_module(s)) return false;
     if (!check_split(s, o, n)) return false;
-    outputs out;
+    outputs out = outputs_of(o, n);
     if (logits_path && !api_may_write(s, logits_path)) return false;
     if (trace_path && !api_may_write(s, trace_path)) return false;
     if (o->hidden_path && !api_may_write(s, o->hidden_path)) return false;
     const hir_module *with_outputs = o->interpret ? whole_model(s, o) : s->m;
-    if (!with_outputs || !collect(s, with_outputs, n, &out)) return false;
+    if (!with_outputs || !collect(s, with_outputs, &out) || !check_next(s, o, &out)) return false;
     if (o->interpret) {
         if (!api_need_weights(s) || !run_interpreted(s, o, tokens, n, &out)) return false;
     } else if (!run_compiled(s, o, tokens, n, &out)) {
         return false;
     }
-    return write_results(s, &out, logits_path, trace_path, o->hidden_path);
+    return write_results(s, o, &out, logits_path, trace_path);
 }
 
 int hadal_run(hadal_session *s, const hadal_run_options *o, const int32_t *tokens, int64_t n,
@@ -431,6 +471,7 @@ int hadal_run(hadal_session *s, const hadal_run_options *o, const int32_t *token
     API_ENTER(s);
     hadal_run_options all = {0}; /* what an older caller does not know is 0 */
     memcpy(&all, o, o->struct_size < sizeof all ? o->struct_size : sizeof all);
+    s->next = NULL, s->n_next = 0;
     API_LEAVE(s, run(s, &all, tokens, n, logits_path, trace_path));
 }
 

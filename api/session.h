@@ -38,7 +38,9 @@ struct hadal_session {
 
     struct hir_reducer *reducer; /* hadal_reduce_*; NULL: not begun */
     struct profile *profile;     /* of the last hadal_run; NULL: none was asked for */
-    struct bench_state *bench;   /* hadal_bench_*; NULL: not begun */
+    hadal_next_token *next;      /* likewise */
+    size_t n_next;
+    struct bench_state *bench; /* hadal_bench_*; NULL: not begun */
 
     const struct hadal_comm *comm; /* of divided libraries (hadal_use_ranks); NULL: there is none */
     int64_t comm_timeout;          /* nanoseconds */

@@ -75,8 +75,8 @@ typedef struct hcg_options {
 typedef struct hcg_program hcg_program;
 hcg_program *hcg_lower(hd_arena *a, hd_diags *d, const hir_module *m, const hcg_options *o);
 
-/* What --activations lets be rounded and some level of the target does not: a line for each level,
- * "" if there is none. */
+/* What --activations lets be rounded and some level of the target does not: a line for each level;
+ * and what it leaves out though it would be rounded by default. "" if there is none. */
 bool hcg_activations_not_rounded(hcg_program *p, hd_diags *d, hd_text *out);
 /* All code as one piece, all levels in it, made on one thread; needs no linker. */
 typedef enum hcg_code_form {

@@ -377,7 +377,7 @@ static bool add_operand(lowering *l, hd_loc loc, hir_ref r, const hcg_contractio
                    "ir/splits.def and hrt_split differ");
 #include "ir/splits.def"
 #undef S
-_Static_assert((int)HIR_SPLITS == HRT_SPLIT_CHANNELS + 1, "hrt_split has more than ir/splits.def");
+_Static_assert((int)HIR_SPLITS == HRT_SPLIT_HEADS + 1, "hrt_split has more than ir/splits.def");
 
 /* Row programs whose results are the same for every token run once, on one thread. */
 static bool is_token_free(const lowering *l, hir_id kernel) {

@@ -70,15 +70,7 @@ static void label_spec(const command_line *line, model *m) {
 
 static int find_model(hadal_session *s, const command_line *line, const char *dir, model *m) {
     m->compiled = find_compiled_stages(m->spec, &m->files, m->label, sizeof m->label);
-    if (m->compiled) {
-        if (option_given(line, OPTION_WEIGHTS_DTYPE) || option_given(line, OPTION_WEIGHTS))
-            return hadal_fail(s, "usage", "a compiled model has its weights already",
-                              "--weights and --weights-dtype are for a SPEC");
-        if (option_given(line, OPTION_MACHINE))
-            return hadal_fail(s, "usage", "--machine is for a SPEC",
-                              "a compiled model assumes what --machine of compile said");
-        return 0;
-    }
+    if (m->compiled) return 0;
     if (ends_with(m->spec, ".so")) {
         char message[PATH_SIZE + 64];
         snprintf(message, sizeof message, "there is no library %s", m->spec);
@@ -89,6 +81,26 @@ static int find_model(hadal_session *s, const command_line *line, const char *di
     snprintf(m->files.library, sizeof m->files.library, "%s/libbench%d.so", dir, second);
     snprintf(m->files.weights, sizeof m->files.weights, "%s/bench%d.weights", dir, second);
     snprintf(m->random, sizeof m->random, "%s/bench%d.safetensors", dir, second);
+    return 0;
+}
+
+/* Options that say how a model is compiled, of which a compiled one would take no notice. Beside a
+ * SPEC they are for that, but not those that the table tells of both. */
+static int refuse_options(hadal_session *s, const command_line *line, const model *m, size_t n) {
+    static const option_id of_both[] = {OPTION_WEIGHTS, OPTION_WEIGHTS_DTYPE};
+    char message[128];
+    const bool first = m[0].compiled, second = n > 1 && m[1].compiled;
+    if (second && option_given(line, OPTION_AGAINST_DEFINE))
+        return hadal_fail(s, "usage",
+                          "--against-define is for a SPEC, and this is a compiled model", NULL);
+    if (!first && !second) return 0;
+    if (first && (n == 1 || second)) return refuse_spec_options(s, line);
+    for (size_t i = 0; i < sizeof of_both / sizeof *of_both; i++) {
+        if (!option_given(line, of_both[i])) continue;
+        snprintf(message, sizeof message, "--%s is for a SPEC, and one of the models is compiled",
+                 option_name(of_both[i]));
+        return hadal_fail(s, "usage", message, "measure the models one by one");
+    }
     return 0;
 }
 
@@ -109,6 +121,7 @@ static int compile(hadal_session *s, const command_line *line, const model *m, c
         .struct_size = sizeof target,
         .cc = option_get(line, OPTION_LINKER),
         .cpu = level ? level : "native",
+        .activations = option_get(line, OPTION_ACTIVATIONS),
         .machine = option_get(line, OPTION_MACHINE),
     };
     if (apply_definitions(s, line, OPTION_DEFINE)) return 1;
@@ -138,9 +151,7 @@ static int build(const command_line *line, const model *m, const char *types) {
 
 static void print_text(void *context, const char *text) {
     (void)context;
-    report_end();
-    fputs(text, stdout);
-    fflush(stdout);
+    (void)report_text(text, strlen(text));
 }
 
 static int begin(hadal_session *s, const command_line *line, bool silent) {
@@ -163,6 +174,7 @@ static int begin(hadal_session *s, const command_line *line, bool silent) {
         .threads = counts,
         .n_threads = threads.n,
         .rounds = (int)rounds,
+        .cpu_level = option_get(line, OPTION_CPU_LEVEL),
         .print = silent || option_given(line, OPTION_JSON) ? NULL : print_text,
     };
     return hadal_bench_begin(s, &o);
@@ -202,7 +214,7 @@ static int join(hadal_session *s, const command_line *line, model *m, size_t n, 
                               "measure models that are divided over ranks one by one");
         if (wanted > 0) return join_ranks(s, line, m[i].spec, &m[i].files, group);
     }
-    return 0;
+    return refuse_rank_options(s, line);
 }
 
 static int bench(hadal_session *s, const command_line *line, const char *dir, model *m,
@@ -213,7 +225,9 @@ static int bench(hadal_session *s, const command_line *line, const char *dir, mo
     if (parse_types(s, line, &types)) return 1;
     for (size_t i = 0; i < n; i++)
         if (find_model(s, line, dir, &m[i])) return 1;
-    if (join(s, line, m, n, group) || begin(s, line, group->silent)) return 1;
+    if (refuse_options(s, line, m, n) || join(s, line, m, n, group) ||
+        begin(s, line, group->silent))
+        return 1;
     int code = 0;
     for (size_t i = 0; !code && i < (types.n ? types.n : 1); i++)
         code = measure(s, line, m, n, types.n ? types.at[i] : NULL);

@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 
 #include "driver/commands.h"
+#include "driver/interrupt.h"
 #include "driver/pipeline.h"
 #include "driver/report.h"
 
@@ -107,15 +108,25 @@ static int refuse_to_replace(hadal_session *s, const char *spec, const plan *p) 
     return 0;
 }
 
-/* The outputs of some stages: older ones, which must not look like results of a compile that fails
- * half way, or those of one that did. */
-static void remove_outputs(const plan *p, enum stage first, enum stage last) {
+/* Older ones, which must not look like results of a compile that fails half way. */
+static void remove_library(const plan *p) {
+    char path[4600];
+    for (int k = 0; k < EMIT_COUNT; k++) {
+        if (!p->stale[k] || kinds[k].stage != AFTER_PASSES) continue;
+        path_of(p, k, path, sizeof path);
+        remove_output(path);
+    }
+}
+
+/* The outputs of some stages: from here on none of them is left, unless all are made in the end. */
+static int begin_outputs(hadal_session *s, const plan *p, enum stage first, enum stage last) {
     char path[4600];
     for (int k = 0; k < EMIT_COUNT; k++) {
         if (!p->stale[k] || kinds[k].stage < first || kinds[k].stage > last) continue;
         path_of(p, k, path, sizeof path);
-        remove(path);
+        if (!begin_output(path)) return hadal_fail(s, "memory", "no memory for a path", NULL);
     }
+    return 0;
 }
 
 static int emit_one(hadal_session *s, const hadal_target *t, const plan *p, int kind) {
@@ -175,10 +186,12 @@ static hadal_target make_target(const command_line *line, const char *ir_file, b
 /* What is refused leaves earlier outputs as they are. */
 static int read_inputs(hadal_session *s, const command_line *line, plan *p) {
     if (make_folders(s, p->dir) || load_model(s, line, p->name)) return 1;
-    if (!hadal_weights_path(s)) return 0;
-    if (!option_given(line, OPTION_EMIT)) p->wanted[EMIT_WEIGHTS] = true;
-    /* against the model as written, before the long work */
-    return hadal_check_weights(s);
+    const bool all = !option_given(line, OPTION_EMIT) && !option_given(line, OPTION_STOP_AFTER);
+    if (all && hadal_weights_path(s)) p->wanted[EMIT_WEIGHTS] = true;
+    const bool needed = p->wanted[EMIT_WEIGHTS] || option_given(line, OPTION_WEIGHTS);
+    /* against the model as written, before the long work; a folder may have none where none are
+     * needed */
+    return needed || hadal_weights_exist(s) ? hadal_check_weights(s) : 0;
 }
 
 static bool wants_any(const plan *p, enum stage stage) {
@@ -189,11 +202,9 @@ static bool wants_any(const plan *p, enum stage stage) {
 
 static int write_library(hadal_session *s, const hadal_target *t, const plan *p) {
     if (!wants_any(p, AFTER_PASSES)) return 0;
-    if (hadal_check_target(s, t)) return 1;
-    remove_outputs(p, AFTER_PASSES, AFTER_PASSES);
-    if (!emit_stage(s, t, p, AFTER_PASSES)) return 0;
-    remove_outputs(p, AFTER_PASSES, AFTER_PASSES);
-    return 1;
+    if (hadal_check_target(s, t) || begin_outputs(s, p, AFTER_PASSES, AFTER_PASSES)) return 1;
+    remove_library(p);
+    return emit_stage(s, t, p, AFTER_PASSES);
 }
 
 static int write_outputs(hadal_session *s, const command_line *line, const plan *p,
@@ -205,7 +216,9 @@ static int write_outputs(hadal_session *s, const command_line *line, const plan 
     if (p->wanted[EMIT_DEPTH]) pipeline.depth_path = depth_file;
     bool has_head = false;
     const hadal_target target = make_target(line, ir_file, &has_head);
-    if (emit_stage(s, &target, p, BEFORE_PASSES)) return 1;
+    if (begin_outputs(s, p, BEFORE_PASSES, AMONG_PASSES) ||
+        emit_stage(s, &target, p, BEFORE_PASSES))
+        return 1;
     if (run_pipeline(s, line, &pipeline)) return 1;
     if (pipeline.stop_after) return emit_stopped(s, p, pipeline.stop_after);
     const size_t remarks = hadal_remarks(s);
@@ -220,12 +233,11 @@ static int compile(hadal_session *s, const command_line *line, plan *p, long lon
     if (make_pipeline(s, line, &pipeline)) return 1;
     if (stage >= 0) pipeline.stage = stage;
     if (refuse_to_replace(s, line->positional[0], p) || read_inputs(s, line, p)) return 1;
-    if (!write_outputs(s, line, p, &pipeline)) return 0;
-    remove_outputs(p, BEFORE_PASSES, AMONG_PASSES);
-    return 1;
+    return write_outputs(s, line, p, &pipeline);
 }
 
-/* A library for each stage, NAME_s0 and so on, each in a session of its own. An exit code. */
+/* A library for each stage, NAME_s0 and so on, each in a session of its own. An exit code. They are
+ * of use together: where one fails none is left. */
 static int compile_stages(const command_line *line, const plan *p, long long stages) {
     int code = 0;
     for (long long i = 0; i < stages && !code; i++) {
@@ -249,6 +261,8 @@ int cmd_compile(hadal_session *s, const command_line *line) {
     long long stages;
     if (choose_outputs(s, line, &p)) return 1;
     if (!option_number(s, line, OPTION_STAGES, 1, 1, 4096, &stages)) return 1;
-    if (stages > 1 && !option_given(line, OPTION_STAGE)) return compile_stages(line, &p, stages);
-    return compile(s, line, &p, -1);
+    const bool all = stages > 1 && !option_given(line, OPTION_STAGE);
+    const int failed = all ? compile_stages(line, &p, stages) : compile(s, line, &p, -1);
+    end_outputs(!failed);
+    return failed;
 }

@@ -27,33 +27,29 @@ static int open_writer(hadal_session *s, const prompt *p, writer *w) {
     return 0;
 }
 
-/* Not 0: nobody reads it any more. */
-static int write_text(const char *text, size_t n) {
-    if (text) fwrite(text, 1, n, stdout);
-    return fflush(stdout) != 0;
+static int write_id(writer *w, int32_t id) {
+    char text[16];
+    const int n = snprintf(text, sizeof text, w->begun ? " %d" : "%d", id);
+    w->begun = true;
+    return report_text(text, (size_t)n);
 }
 
 static int write_token(void *context, int32_t id) {
     writer *w = context;
     size_t n = 0;
     if (w->silent) return 0;
-    report_end(); /* the progress line goes as soon as there is something to read */
-    if (w->stream) {
-        const char *text = hadal_text_stream_add(w->stream, id, &n);
-        return write_text(text, n);
-    }
-    printf(w->begun ? " %d" : "%d", id);
-    w->begun = true;
-    return fflush(stdout) != 0;
+    if (!w->stream) return write_id(w, id);
+    const char *text = hadal_text_stream_add(w->stream, id, &n);
+    return report_text(text, text ? n : 0);
 }
 
 static void close_writer(writer *w) {
     size_t n = 0;
     if (w->stream) {
         const char *rest = hadal_text_stream_end(w->stream, &n);
-        (void)write_text(rest, n);
+        (void)report_text(rest, rest ? n : 0);
     }
-    if (!w->silent) (void)write_text("\n", 1);
+    if (!w->silent) (void)report_text("\n", 1);
     hadal_text_stream_close(w->stream);
 }
 
@@ -110,9 +106,9 @@ static int options_of(hadal_session *s, const command_line *line, const prompt *
 
 static int compile(hadal_session *s, const command_line *line, workplace *w) {
     hadal_pipeline pipeline;
-    return make_pipeline(s, line, &pipeline) || load_model(s, line, "model") ||
-           hadal_check_weights(s) || run_pipeline(s, line, &pipeline) || make_workplace(s, w) ||
-           build_library(s, line, w);
+    return refuse_rank_options(s, line) || make_pipeline(s, line, &pipeline) ||
+           load_model(s, line, "model") || hadal_check_weights(s) ||
+           run_pipeline(s, line, &pipeline) || make_workplace(s, w) || build_library(s, line, w);
 }
 
 static int generate(hadal_session *s, const command_line *line, const prompt *p, workplace *w,
@@ -134,7 +130,6 @@ static int generate(hadal_session *s, const command_line *line, const prompt *p,
     report_step("reading the prompt");
     defer_interrupt();
     const int failed = hadal_generate(s, &o, p->ids, p->n, &done);
-    report_end();
     close_writer(&out);
     if (failed) return 1;
     if (!group->silent) tell_rates(line, &done);

@@ -136,11 +136,12 @@ static int report_of(subject *x, const command_line *line, const calls *c, const
     return failed || !x->json;
 }
 
-/* The limits of this machine, if something is measured here. */
-static const char *measured_limits(subject *x, const calls *c) {
+/* The limits of this machine, if something is measured here; in a session of their own, since what
+ * is wrong with the machine is not with the model. */
+static const char *measured_limits(hadal_session *here, const calls *c) {
     if (!c->n) return NULL;
     report_step("measuring the machine");
-    return hadal_machine_text(x->s, 1, c->threads ? (int)c->threads : -1, NULL);
+    return hadal_machine_text(here, 1, c->threads ? (int)c->threads : -1, NULL);
 }
 
 static int check_options(hadal_session *s, const command_line *line) {
@@ -165,21 +166,20 @@ static int check_options(hadal_session *s, const command_line *line) {
 
 /* To the file of -o, or to standard output. */
 static int deliver(subject *first, const subject *second, const command_line *line) {
-    const char *path = option_get(line, OPTION_OUTPUT), *text = first->json;
+    const char *text = first->json;
     if (!option_given(line, OPTION_JSON))
         text = hadal_report_page(first->s, first->json, second ? second->s : NULL,
                                  second ? second->json : NULL);
     if (!text) return 1;
-    if (path && strcmp(path, "-") != 0) return hadal_write_text(first->s, path, text);
-    fputs(text, stdout);
-    return 0;
+    return deliver_text(first->s, line, text);
 }
 
-static int make_reports(subject *first, subject *second, const command_line *line) {
+static int make_reports(subject *first, subject *second, hadal_session *here,
+                        const command_line *line) {
     calls c, other = {0};
     if (read_calls(first, line, &c) || (second && read_calls(second, line, &other))) return 1;
-    const char *machine = measured_limits(first, &c);
-    if (c.n && !machine) return 1;
+    const char *machine = measured_limits(here, &c);
+    if (c.n && !machine) return report_diagnostics(here, line);
     const int failed = report_of(first, line, &c, machine);
     if (!first->json) return 1;
     if (second && report_of(second, line, &other, machine)) {
@@ -203,13 +203,16 @@ static const char *second_path(const command_line *line) {
 int cmd_report(hadal_session *s, const command_line *line) {
     subject first = {.s = s, .path = line->positional[0]}, second = {.path = second_path(line)};
     if (check_options(s, line)) return 1;
-    if (second.path && !(second.s = hadal_open()))
-        return hadal_fail(s, "memory", "out of memory", NULL);
-    const int failed = (second.s && apply_definitions(second.s, line, OPTION_AGAINST_DEFINE)) ||
-                       make_reports(&first, second.s ? &second : NULL, line);
+    hadal_session *here = hadal_open();
+    if (second.path) second.s = hadal_open();
+    int failed = !here || (second.path && !second.s);
+    if (failed) hadal_fail(s, "memory", "out of memory", NULL);
+    failed = failed || (second.s && apply_definitions(second.s, line, OPTION_AGAINST_DEFINE)) ||
+             make_reports(&first, second.s ? &second : NULL, here, line);
     remove_workplace(&first.work);
     remove_workplace(&second.work);
     hadal_close(second.s);
+    hadal_close(here);
     return failed;
 }
 
@@ -218,6 +221,5 @@ int cmd_explain(hadal_session *s, const command_line *line) {
     if (load(&x, line)) return 1;
     const hadal_target target = target_of(line);
     const char *text = hadal_explain(s, line->positional[1], no_code(line) ? NULL : &target);
-    if (text) fputs(text, stdout);
-    return !text;
+    return text ? deliver_text(s, line, text) : 1;
 }

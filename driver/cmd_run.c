@@ -4,19 +4,27 @@
 #include <string.h>
 
 #include "driver/commands.h"
+#include "driver/next_tokens.h"
 #include "driver/pipeline.h"
 #include "driver/prompt.h"
 #include "driver/ranks.h"
 #include "driver/report.h"
 #include "driver/workplace.h"
 
+static bool stores_any(const command_line *line) {
+    return option_given(line, OPTION_LOGITS) || option_given(line, OPTION_HIDDEN) ||
+           option_given(line, OPTION_TRACE_DEPTH);
+}
+
 static int options_of(hadal_session *s, const command_line *line, option_number_list *split,
                       hadal_run_options *o) {
-    long long threads, rounds;
+    long long threads, rounds, top;
     if (!option_numbers(s, line, OPTION_SPLIT, "", split)) return 1;
     if (!option_number(s, line, OPTION_THREADS, 0, 1, 256, &threads)) return 1;
     if (!option_number(s, line, OPTION_ROUNDS, 1, 1, 1000, &rounds)) return 1;
     const bool profile = option_given(line, OPTION_PROFILE);
+    const bool alone = !stores_any(line) && !profile; /* then next tokens are what comes out */
+    if (!option_number(s, line, OPTION_TOP, alone ? 5 : 0, 1, 1LL << 31, &top)) return 1;
     if (profile && option_given(line, OPTION_INTERPRET))
         return hadal_fail(s, "usage", "--profile measures compiled code", "leave out --interpret");
     if (option_given(line, OPTION_MACHINE) && option_given(line, OPTION_INTERPRET))
@@ -32,6 +40,8 @@ static int options_of(hadal_session *s, const command_line *line, option_number_
         .threads = (int)threads,
         .profile = profile ? (int)rounds : 0,
         .hidden_path = option_get(line, OPTION_HIDDEN),
+        .top = top,
+        .rows = alone ? 1 : 0,
     };
     return 0;
 }
@@ -46,6 +56,13 @@ static int deliver_profile(hadal_session *s, const command_line *line) {
     report_end();
     fputs(text, stderr);
     return 0;
+}
+
+/* What is printed of a run. */
+static int deliver(hadal_session *s, const command_line *line, const hadal_run_options *o,
+                   const prompt *p) {
+    if (o->top && print_next_tokens(s, p)) return 1;
+    return o->profile ? deliver_profile(s, line) : 0;
 }
 
 /* A library that was compiled before, perhaps divided over ranks: all of them run it, the first
@@ -68,7 +85,7 @@ static int run_compiled(hadal_session *s, const command_line *line, workplace *w
     if (hadal_run(s, &options, p->ids, p->n, group->silent ? NULL : logits,
                   group->silent ? NULL : trace))
         return 1;
-    return options.profile && !group->silent ? deliver_profile(s, line) : 0;
+    return group->silent ? 0 : deliver(s, line, &options, p);
 }
 
 static int run(hadal_session *s, const command_line *line, workplace *w, prompt *p, ranks *group) {
@@ -80,11 +97,6 @@ static int run(hadal_session *s, const command_line *line, workplace *w, prompt 
     if (!has_prompt(line))
         return hadal_fail(s, "usage", "--tokens is missing",
                           "for example --tokens 1,2,3, or --prompt TEXT");
-    if (!logits && !trace && !option_given(line, OPTION_HIDDEN) &&
-        !option_given(line, OPTION_PROFILE))
-        return hadal_fail(
-            s, "usage", "--logits OUT.npy is missing",
-            "it stores the logits, --profile prints times; hadal generate writes text");
     char name[256];
     if (find_compiled_stages(line->positional[0], &w->files, name, sizeof name))
         return run_compiled(s, line, w, p, group);
@@ -93,7 +105,9 @@ static int run(hadal_session *s, const command_line *line, workplace *w, prompt 
         return hadal_fail(s, "usage", "--ranks and --stages of run are for --interpret",
                           "hadal compile SPEC --ranks P --stages S -o DIR/NAME, then mpirun -n N "
                           "hadal run DIR/NAME, N = P S");
-    if (options_of(s, line, &split, &options) || make_pipeline(s, line, &pipeline)) return 1;
+    if (refuse_rank_options(s, line) || options_of(s, line, &split, &options) ||
+        make_pipeline(s, line, &pipeline))
+        return 1;
     if (read_prompt(s, line, p)) return 1;
     if (load_model(s, line, NULL) || hadal_check_weights(s)) return 1;
     pipeline.keep_traces = trace != NULL;
@@ -110,7 +124,7 @@ static int run(hadal_session *s, const command_line *line, workplace *w, prompt 
     }
     report_step(options.interpret ? "evaluating" : "running");
     if (hadal_run(s, &options, p->ids, p->n, logits, trace)) return 1;
-    return options.profile ? deliver_profile(s, line) : 0;
+    return deliver(s, line, &options, p);
 }
 
 int cmd_run(hadal_session *s, const command_line *line) {

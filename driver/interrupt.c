@@ -8,13 +8,16 @@
 #include <limits.h>
 #include <signal.h>
 #include <stdalign.h>
-#include <stdbool.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
-enum { MOST_FOLDERS = 4 };
+#include "driver/report.h"
+
+enum { MOST_FOLDERS = 12 };
 
 static char beside[MOST_FOLDERS][PATH_MAX]; /* folders of outputs */
 static volatile sig_atomic_t n_beside;
@@ -22,36 +25,143 @@ static char own[PATH_MAX]; /* a temporary folder */
 static volatile sig_atomic_t has_own;
 static char prefix[40]; /* of this process's temporaries; as support/file.c names them */
 
+typedef struct output { /* of this run, which is not complete yet */
+    struct output *before;
+    char path[];
+} output;
+static output *_Atomic outputs; /* the last one of them */
+
 static const int numbers[] = {SIGINT, SIGTERM, SIGHUP, SIGPIPE};
 enum { NUMBERS = sizeof numbers / sizeof *numbers };
 
-static bool is_unfinished(const char *name, bool all) {
-    if (all) return strcmp(name, ".") != 0 && strcmp(name, "..") != 0;
-    return strncmp(name, prefix, strlen(prefix)) == 0;
+/* ---- removing -------------------------------------------------------------------------------- */
+
+typedef bool name_test(const char *name, const char *of, size_t n);
+
+static bool is_any(const char *name, const char *of, size_t n) {
+    (void)of, (void)n;
+    return strcmp(name, ".") != 0 && strcmp(name, "..") != 0;
 }
 
-static void remove_files(const char *dir, bool all) {
-    alignas(struct dirent64) char entries[1 << 14];
-    const int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    ssize_t n;
-    if (fd < 0) return;
-    while ((n = getdents64(fd, entries, sizeof entries)) > 0) {
-        for (ssize_t at = 0; at < n;) {
+static bool begins_with(const char *name, const char *of, size_t n) {
+    return strncmp(name, of, n) == 0;
+}
+
+static const char *digits(const char *at) {
+    return at + strspn(at, "0123456789");
+}
+
+/* NAME.r0of4.weights, a rank's share of NAME.weights, of which `of` has the n letters of NAME. */
+static bool is_share(const char *name, const char *of, size_t n) {
+    if (strncmp(name, of, n) != 0 || strncmp(name + n, ".r", 2) != 0) return false;
+    const char *end = digits(name + n + 2);
+    return strncmp(end, "of", 2) == 0 && strcmp(digits(end + 2), ".weights") == 0;
+}
+
+static int remove_from(int folder, name_test *is_wanted, const char *of, size_t n);
+
+/* A folder of temporaries, in which another program may have made files: the linker. */
+static bool remove_folder(int folder, const char *name) {
+    const int fd = openat(folder, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd >= 0) {
+        (void)remove_from(fd, is_any, NULL, 0);
+        close(fd);
+    }
+    return unlinkat(folder, name, AT_REMOVEDIR) == 0;
+}
+
+/* How many files were removed from an open folder. */
+static int remove_from(int folder, name_test *is_wanted, const char *of, size_t n) {
+    alignas(struct dirent64) char entries[1 << 12];
+    int removed = 0;
+    ssize_t size;
+    (void)lseek(folder, 0, SEEK_SET);
+    while ((size = getdents64(folder, entries, sizeof entries)) > 0) {
+        for (ssize_t at = 0; at < size;) {
             const struct dirent64 *e = (const struct dirent64 *)(entries + at);
-            if (is_unfinished(e->d_name, all)) (void)unlinkat(fd, e->d_name, 0);
             at += e->d_reclen;
+            if (!is_wanted(e->d_name, of, n)) continue;
+            const bool gone = unlinkat(folder, e->d_name, 0) == 0;
+            removed += gone || (errno == EISDIR && remove_folder(folder, e->d_name));
         }
     }
+    return removed;
+}
+
+static int open_folder(const char *dir) {
+    return open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+}
+
+void remove_output(const char *path) {
+    static const char end[] = ".weights";
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    const size_t n = strlen(name), k = sizeof end - 1, dir = (size_t)(name - path);
+    char folder[PATH_MAX] = "./";
+    (void)unlink(path);
+    if (n <= k || strcmp(name + n - k, end) != 0 || dir >= sizeof folder) return;
+    if (dir) memcpy(folder, path, dir), folder[dir] = 0;
+    const int fd = open_folder(folder);
+    if (fd < 0) return;
+    (void)remove_from(fd, is_share, name, n - k);
     close(fd);
 }
 
-static void on_signal(int number) {
-    for (int i = 0; i < n_beside; i++)
-        remove_files(beside[i], false);
-    if (has_own) {
-        remove_files(own, true);
-        (void)rmdir(own);
+/* ---- outputs --------------------------------------------------------------------------------- */
+
+bool begin_output(const char *path) {
+    const size_t n = strlen(path) + 1;
+    output *o = malloc(sizeof *o + n);
+    if (!o) return false;
+    memcpy(o->path, path, n);
+    o->before = outputs;
+    outputs = o;
+    return true;
+}
+
+static void remove_outputs(void) {
+    for (const output *o = outputs; o; o = o->before)
+        remove_output(o->path);
+}
+
+/* They are none of ours any more before they are given back: a signal may come between. */
+static void forget_outputs(void) {
+    output *o = atomic_exchange(&outputs, NULL);
+    while (o) {
+        output *before = o->before;
+        free(o);
+        o = before;
     }
+}
+
+void end_outputs(bool complete) {
+    if (!complete) remove_outputs();
+    forget_outputs();
+}
+
+/* ---- signals --------------------------------------------------------------------------------- */
+
+/* Temporaries, until none is found: the other threads go on. They open nothing any more, once what
+ * is looked through is open. */
+static void remove_temporaries(void) {
+    const struct rlimit none = {0, 0};
+    int fds[MOST_FOLDERS];
+    const int n = n_beside;
+    for (int i = 0; i < n; i++) {
+        fds[i] = open_folder(beside[i]);
+        if (fds[i] >= 0) (void)remove_from(fds[i], begins_with, prefix, strlen(prefix));
+    }
+    (void)setrlimit(RLIMIT_NOFILE, &none);
+    for (int i = 0; i < n; i++)
+        while (fds[i] >= 0 && remove_from(fds[i], begins_with, prefix, strlen(prefix)) > 0) {
+        }
+}
+
+static void on_signal(int number) {
+    const bool any = outputs != NULL;
+    remove_outputs();
+    if (has_own) (void)remove_folder(AT_FDCWD, own);
+    remove_temporaries();
+    if (number != SIGPIPE) report_interrupt(any); /* whoever has read enough knows */
     raise(number); /* its default now, when the handler returns: the caller sees what happened */
 }
 
@@ -86,13 +196,20 @@ bool was_interrupted(void) {
     return interrupted != 0;
 }
 
+static void clean_folder(const char *dir, size_t n) {
+    if (n_beside == MOST_FOLDERS || n + 1 >= PATH_MAX) return;
+    memcpy(beside[n_beside], dir, n);
+    strcpy(beside[n_beside] + n, n && dir[n - 1] != '/' ? "/" : "");
+    n_beside = n_beside + 1;
+}
+
 void clean_beside(const char *path) {
     const char *slash = strrchr(path, '/');
-    const size_t n = slash ? (size_t)(slash - path) + 1 : 0;
-    if (n_beside == MOST_FOLDERS || n >= PATH_MAX) return;
-    memcpy(beside[n_beside], n ? path : "./", n ? n : 2);
-    beside[n_beside][n ? n : 2] = 0;
-    n_beside = n_beside + 1;
+    clean_folder(slash ? path : ".", slash ? (size_t)(slash - path) + 1 : 1);
+}
+
+void clean_in(const char *dir) {
+    clean_folder(dir, strlen(dir));
 }
 
 bool make_clean_folder(char *dir) {

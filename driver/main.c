@@ -1,4 +1,5 @@
 /* The command `hadal`. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "driver/commands.h"
@@ -11,10 +12,15 @@ static bool is_flag(const char *arg, const char *a, const char *b) {
 }
 
 static void watch_outputs(const command_line *line) {
-    static const int outputs[] = {OPTION_OUTPUT, OPTION_LOGITS, OPTION_TRACE_DEPTH};
+    static const int outputs[] = {OPTION_OUTPUT,      OPTION_LOGITS,  OPTION_HIDDEN,
+                                  OPTION_TRACE_DEPTH, OPTION_PROFILE, OPTION_MIXING_MATRIX,
+                                  OPTION_HEATMAP};
+    const char *dumps = option_get(line, OPTION_DUMP_IR), *cache = getenv("HADAL_CODE_CACHE");
     catch_interrupts();
     for (size_t i = 0; i < sizeof outputs / sizeof *outputs; i++)
         if (option_get(line, outputs[i])) clean_beside(option_get(line, outputs[i]));
+    if (dumps) clean_in(dumps);
+    if (cache && *cache) clean_in(cache);
 }
 
 static int run_command(const command_line *line) {

@@ -77,6 +77,8 @@ int make_pipeline(hadal_session *s, const command_line *line, hadal_pipeline *ou
     if (!option_number(s, line, OPTION_CHUNK, 512, 1, 1 << 20, &chunk)) return 1;
     bool json;
     if (!option_json(s, line, OPTION_REMARKS, &json)) return 1;
+    const char *level = option_get(line, OPTION_CPU_LEVEL);
+    if (level && hadal_check_level(s, level)) return 1;
     long long ranks, divide_from, stages, parts, stage;
     if (!option_number(s, line, OPTION_RANKS, 1, 1, 4096, &ranks) ||
         !option_number(s, line, OPTION_DIVIDE_FROM, 0, 0, 1 << 20, &divide_from) ||
@@ -128,6 +130,6 @@ int run_pipeline(hadal_session *s, const command_line *line, const hadal_pipelin
 int deliver_text(hadal_session *s, const command_line *line, const char *text) {
     const char *path = option_get(line, OPTION_OUTPUT);
     if (path && strcmp(path, "-") != 0) return hadal_write_text(s, path, text);
-    fputs(text, stdout);
+    (void)report_text(text, strlen(text)); /* main says if it could not be written */
     return 0;
 }

@@ -98,13 +98,26 @@ static int choose_stage(hadal_session *s, const char *spec, compiled_files *file
     return files->stages > 0 && !find_stage(spec, r->rank / each, files);
 }
 
+int refuse_rank_options(hadal_session *s, const command_line *line) {
+    static const option_id of_ranks[] = {OPTION_COMM_TIMEOUT, OPTION_LINK};
+    for (size_t i = 0; i < sizeof of_ranks / sizeof *of_ranks; i++) {
+        if (!option_given(line, of_ranks[i])) continue;
+        char message[128];
+        snprintf(message, sizeof message, "--%s is for a model that is divided over ranks",
+                 option_name(of_ranks[i]));
+        return hadal_fail(s, "usage", message,
+                          "this one runs in one process; hadal compile --ranks P divides it");
+    }
+    return 0;
+}
+
 int join_ranks(hadal_session *s, const command_line *line, const char *spec, compiled_files *files,
                ranks *out) {
     int64_t wanted;
     char text[120];
     *out = (ranks){0};
     if (hadal_library_ranks(s, files->library, &wanted)) return 1;
-    if (wanted == 0) return 0;
+    if (wanted == 0) return refuse_rank_options(s, line);
     if (!is_in_job()) {
         snprintf(text, sizeof text, "mpirun -n %lld hadal ... starts one for each",
                  (long long)wanted);

@@ -1,18 +1,23 @@
 /* The one place that prints what happened. */
 #include "driver/report.h"
 
+#include <signal.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "support/clock.h"
 
 static bool show_progress, show_times;
+static volatile sig_atomic_t is_shown; /* a line of progress, in which nothing else may stand */
+/* Standard output ends within a line of the terminal, which progress would erase. */
+static volatile sig_atomic_t in_text;
 static char current[64]; /* step of the work */
 static double step_began;
 
 static void progress(void *context, const char *what, uint64_t done, uint64_t total) {
     (void)context;
-    if (!show_progress) return;
+    if (!show_progress || in_text) return;
+    is_shown = true;
     if (total)
         fprintf(stderr, "\r\033[K%s %3u%%", what, (unsigned)(done * 100 / total));
     else
@@ -42,7 +47,27 @@ void report_step(const char *what) {
 }
 
 void report_end(void) {
-    if (show_progress) fputs("\r\033[K", stderr);
+    if (!is_shown) return;
+    fputs("\r\033[K", stderr);
+    fflush(stderr); /* before what is written elsewhere to the same terminal */
+    is_shown = false;
+}
+
+int report_text(const char *text, size_t n) {
+    if (n == 0) return 0;
+    report_end();
+    fwrite(text, 1, n, stdout);
+    in_text = text[n - 1] != '\n' && isatty(STDOUT_FILENO);
+    return fflush(stdout) != 0;
+}
+
+static void say(const char *text) {
+    if (write(STDERR_FILENO, text, strlen(text)) < 0) return; /* there is nobody left to tell */
+}
+
+void report_interrupt(bool removed) {
+    say(is_shown ? "\r\033[K" : in_text ? "\n" : "");
+    say(removed ? "hadal: interrupted, and no file of this run is left\n" : "hadal: interrupted\n");
 }
 
 static bool want_colour(const command_line *line) {

@@ -138,6 +138,11 @@ static bool take_facts(hd_diags *d, const char *path, const json_t *all, plan_ho
         return wrong_file(d, path, "its schema is not \"hadal-machine-1\"");
     for (int f = 0; f < PLAN_FACTS; f++)
         if (!take_fact(d, path, all, f, out)) return false;
+    if (json_is_true(json_object_get(all, "busy")))
+        hd_warn(d, HD_E_VALUE, HD_NOWHERE, "%s was measured while the machine was busy", path)
+            ->hint =
+            "its rates are higher: measure it again when nothing else runs, or give them by "
+            "name behind the file";
     return true;
 }
 

@@ -133,6 +133,31 @@ hir_ref pass_linear_as_rows(hir_builder *b, hir_ref x, hir_ref w, hir_ref bias) 
     return bias.kind == HIR_REF_NONE ? y : hir_emit2(b, HIR_ADD_OP, y, bias);
 }
 
+/* ---- derived weights ------------------------------------------------------------------------- */
+static bool same_rows(const hir_weight *w, const hir_derived_row *rows, uint32_t n) {
+    bool same = w->n_rows == n;
+    for (uint32_t r = 0; same && r < n; r++)
+        same = hir_same_derived_row(&w->rows[r], &rows[r]);
+    return same;
+}
+
+static const char *free_name(const hir_pass_context *c, const char *base, const char *what) {
+    const char *name = hd_printf(c->scratch, "%s.%s", base, what);
+    for (int i = 2; hir_find_weight(c->m, name) != HIR_NONE; i++)
+        name = hd_printf(c->scratch, "%s.%s%d", base, what, i);
+    return name;
+}
+
+uint32_t pass_derived_weight(const hir_pass_context *c, hir_type t, const hir_derived_row *rows,
+                             uint32_t n, hd_loc loc) {
+    hir_module *m = c->m;
+    for (size_t i = 0; i < m->weights.n; i++)
+        if (hir_type_equal(m->weights.at[i].type, t) && same_rows(&m->weights.at[i], rows, n))
+            return (uint32_t)i;
+    const char *name = free_name(c, rows[0].factor[0].name, n > 1 ? "rows" : "folded");
+    return hir_add_derived_weight(m, name, t, rows, n, loc);
+}
+
 /* ---- replacing many values at once --------------------------------------------------------- */
 void pass_forward_set(pass_forward *f, hir_id value, hir_ref with) {
     while (f->to.n <= value)

@@ -44,6 +44,11 @@ hir_type pass_keep_one(hir_type t, uint32_t axis);
  * i.e. x as [.., 1, K] times w, summed over the last axis. None ref on failure. */
 hir_ref pass_linear_as_rows(hir_builder *b, hir_ref x, hir_ref w, hir_ref bias);
 
+/* ---- derived weights ------------------------------------------------------------------------- */
+/* The weight of type t that is derived so (hir_add_derived_weight); equal ones are one weight. */
+uint32_t pass_derived_weight(const hir_pass_context *c, hir_type t, const hir_derived_row *rows,
+                             uint32_t n, hd_loc loc);
+
 /* ---- replacing many values at once --------------------------------------------------------- */
 /* A map from values to their replacements, followed through chains. Passes fill it in one walk over
  * the ops and apply it to each op they reach, so that n replacements cost O(n) and not O(n *

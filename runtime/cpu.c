@@ -57,6 +57,16 @@ const hrt_level *hrt_pick_level(const hrt_model *m, const char *name) {
     return slow;
 }
 
+void hrt_levels_here(const hrt_model *m, uint32_t *runs, uint32_t *slow) {
+    bool refused;
+    *runs = *slow = 0;
+    for (uint32_t i = 0; i < m->n_levels; i++) {
+        if (hrt_level_lacks(&m->levels[i], &refused) != 0) continue;
+        *runs |= 1u << i;
+        if (is_slow(m, &m->levels[i])) *slow |= 1u << i;
+    }
+}
+
 size_t hrt_print_lacks(const hrt_level *level, char *out, size_t size) {
     static const struct {
         uint64_t bit;

@@ -5,10 +5,11 @@
  *     r c           multiply-adds of 16 outputs
  *     64 c + 4 r    bytes of weights and of activations to bring to the core
  *
- * and the cores measured bring 8 bytes in the time of one such multiply-add. Where columns go
- * round, cutting columns alone is cheapest: each weight is read by one thread. Rows are cut where
- * that would leave threads without work or with unequal shares (few outputs, many threads), and
- * then it is the weights, read once for each part of the rows, that decide how far. */
+ * and the cores measured bring 8 bytes in the time of one such multiply-add. A few threads cut
+ * columns alone where those go round: each weight is then read by one thread. Rows are cut where
+ * that would leave threads without work or with unequal shares, and where there are so many threads
+ * that columns would become narrow beside the rows; then it is the weights, read once for each part
+ * of the rows, that decide how far. */
 #include "runtime/grid.h"
 
 static int64_t divide_up(int64_t n, int64_t by) {

@@ -103,6 +103,8 @@ typedef enum hrt_split {
                        * g. The ranges do not depend on the threads, so neither do results */
     HRT_SPLIT_CHANNELS, /* contiguous shares of columns, never of rows: a row needs the one before
                          */
+    HRT_SPLIT_HEADS,    /* contiguous shares of columns; of rows too, by causal work, where columns
+                         * are fewer than threads */
 } hrt_split;
 
 /* In which calls a step runs: in all, or in those for which the first or the second of two forms
@@ -306,15 +308,19 @@ int hrt_session_init(const hrt_model *m, void *mem, size_t size, const hrt_weigh
                      int64_t max_tokens, hrt_session **out);
 /* Of a divided model: all ranks call it. Each checks what it was given; then they tell each other,
  * and all return the same: the error of the first rank that has one, or HRT_RANKS if they differ in
- * model, build, CPU level, weights packed together, or max_tokens. `timeout_ns` is the deadline of
- * each exchange, here and in every call of the session, which `comm` must outlive. */
+ * model, build, weights packed together, or max_tokens. Then *out, where this rank could make one,
+ * is a session for hrt_session_message alone, which tells the rank and what differs. They take the
+ * best CPU level that all ranks of a stage can run. `timeout_ns` is the deadline of each exchange,
+ * here and in every call of the session, which `comm` must outlive. */
 int hrt_session_init_on(const hrt_model *m, void *mem, size_t size, const hrt_weights *w,
                         int64_t max_tokens, const hadal_comm *comm, int64_t timeout_ns,
                         hrt_session **out);
 /* 1 .. HRT_MAX_THREADS; initially the OpenMP default. No more run than there are CPUs that the
  * process may use now: they would wait for each other. */
 int hrt_session_set_threads(hrt_session *s, int threads);
-int hrt_session_set_cpu(hrt_session *s, const char *level); /* NULL: the best this CPU has */
+/* NULL: the best this CPU has, or all ranks of the stage have; of others, all of them have to set
+ * the same before the next call. */
+int hrt_session_set_cpu(hrt_session *s, const char *level);
 int64_t hrt_session_length(const hrt_session *s);
 /* Forgets all tokens but the first `length`: HRT_REWIND if a state can only be cleared, and length
  * is neither 0 nor that of now. */

@@ -95,7 +95,8 @@ typedef struct hrt_side {
     int64_t timeout_ns;
     hadal_comm_group group; /* that shares the layers of this rank */
     int32_t rank;           /* in that group */
-    bool broken;            /* an exchange has failed */
+    int over; /* why no more calls are made: HRT_EXCHANGE, an exchange has failed, or what the
+               * session was refused for when it was made; HRT_OK: they are */
 } hrt_side;
 
 /* Rows of a call, or of a chunk of it: `tokens` from number `start` on. */
@@ -193,7 +194,9 @@ struct hrt_session {
     const hrt_level *level;
     const uint8_t *weights;
     int64_t length;
-    hrt_side side; /* comm NULL: the model is not divided */
+    hrt_side side;           /* comm NULL: the model is not divided */
+    const hrt_level *common; /* the best that all ranks of the group can run; NULL without side */
+    int32_t without_best;    /* a rank of it that cannot run the library's best; -1: all can */
     hrt_figures figures;
     hrt_memory memory;
     hrt_profile_step *profile; /* NULL: off */
@@ -206,6 +209,11 @@ int hrt_session_make(const hrt_model *m, void *mem, size_t size, const hrt_weigh
                      int64_t max_tokens, hrt_session **out);
 /* The best level that this CPU has, or the one named; NULL: there is none. */
 const hrt_level *hrt_pick_level(const hrt_model *m, const char *name);
+/* Bits of the levels: those that run here, and of them those that are passed over for a lower one
+ * because the machine is slow at what they were chosen for. */
+void hrt_levels_here(const hrt_model *m, uint32_t *runs, uint32_t *slow);
+/* The session's level from now on. */
+void hrt_take_level(hrt_session *s, const hrt_level *level);
 /* The features of a level that cannot be used here, 0: it runs. refused: the CPU has them, and the
  * operating system does not give them. */
 uint64_t hrt_level_lacks(const hrt_level *level, bool *refused);

@@ -1,9 +1,10 @@
 /* Ranks that make one model: what they tell each other before they exchange values.
  *
- * When a session is made, that they have the same model, build, CPU level and weights of one
- * packing; before each call, that it is the same call. Both are one small all_gather, in which a
- * rank that refuses takes part all the same, so that nobody waits for it. */
+ * When a session is made, that they have the same model, build and weights of one packing, and
+ * which CPU level they take; before each call, that it is the same call. Both are one small
+ * all_gather, in which a rank that refuses takes part all the same, so that nobody waits for it. */
 #include <inttypes.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -32,36 +33,114 @@ static int tell_all(const hadal_comm *c, int64_t timeout_ns, const void *word, v
 /* ---- a session ------------------------------------------------------------------------------- */
 typedef struct identity {
     int32_t code; /* hrt_result of this rank alone */
-    uint32_t ranks, stage, stages, runs;
-    int64_t chunk;
+    uint32_t ranks, stage, stages, runs, share;
+    int64_t chunk, max_tokens;
     uint8_t model[16], build[16], set[16];
     uint8_t whole[16], source[16]; /* what the stages were cut from */
-    uint64_t level;
-    int64_t max_tokens;
+    uint32_t runs_here, slow_here; /* bits of the levels, best first: those that this machine can
+                                    * run, and those that it passes over where others run */
 } identity;
 
-/* What has to be the same on all ranks of a group; `everywhere`: on all there are, stages being
- * models of their own. */
-static bool are_alike(const identity *a, const identity *b, bool everywhere) {
-    if (a->ranks != b->ranks || a->stages != b->stages || a->runs != b->runs ||
-        a->chunk != b->chunk || a->level != b->level || a->max_tokens != b->max_tokens ||
-        memcmp(a->whole, b->whole, sizeof a->whole) != 0 ||
-        memcmp(a->source, b->source, sizeof a->source) != 0)
-        return false;
-    return everywhere || (a->stage == b->stage && memcmp(a->set, b->set, sizeof a->set) == 0 &&
-                          memcmp(a->model, b->model, sizeof a->model) == 0 &&
-                          memcmp(a->build, b->build, sizeof a->build) == 0);
+/* What has to be the same on all ranks, and on those of a group, stages being models of their own.
+ * Numbers come first: whoever has another of them has other digests, too, which say less. */
+typedef struct fact {
+    const char *what;
+    size_t at, size; /* a number, of 4 or 8 bytes, or a digest */
+    bool everywhere;
+} fact;
+#define FACT(what, member, everywhere)                                                             \
+    { what, offsetof(identity, member), sizeof(((identity *)0)->member), everywhere }
+static const fact facts[] = {
+    FACT("ranks of a stage", ranks, true),
+    FACT("stages", stages, true),
+    FACT("runs of layers", runs, true),
+    FACT("most tokens of a chunk", chunk, true),
+    FACT("max_tokens", max_tokens, true),
+    FACT("model behind its stage, or way to cut it,", whole, true),
+    FACT("checkpoint behind its weights", source, true),
+    FACT("model, or layout of its weights,", model, false),
+    FACT("build of the library", build, false),
+    FACT("packing of the weights", set, false),
+};
+enum { FACTS = sizeof facts / sizeof *facts, WHY = sizeof(((hrt_session *)0)->message) };
+
+static long long number(const identity *of, const fact *f) {
+    uint32_t small;
+    int64_t large;
+    memcpy(&small, (const char *)of + f->at, sizeof small);
+    if (f->size == sizeof small) return small;
+    memcpy(&large, (const char *)of + f->at, sizeof large);
+    return large;
 }
 
-static int judge(const hadal_comm *c, const identity *all) {
-    for (int32_t r = 0; r < c->size; r++)
-        if (all[r].code) return all[r].code;
+/* Is rank r as rank `as` is? What is not is put into `why`. */
+static bool is_alike(const identity *all, int32_t r, int32_t as, bool everywhere, char *why) {
+    for (size_t i = 0; i < FACTS; i++) {
+        const fact *f = &facts[i];
+        if (f->everywhere != everywhere) continue;
+        if (!memcmp((const char *)&all[r] + f->at, (const char *)&all[as] + f->at, f->size))
+            continue;
+        if (f->size > sizeof(int64_t))
+            snprintf(why, WHY, "rank %" PRId32 " has another %s than rank %" PRId32, r, f->what,
+                     as);
+        else
+            snprintf(why, WHY, "%s: rank %" PRId32 " has %lld, rank %" PRId32 " has %lld", f->what,
+                     r, number(&all[r], f), as, number(&all[as], f));
+        return false;
+    }
+    return true;
+}
+
+/* Does rank r, of stages of so many, have its own stage, and its own share of the weights? */
+static bool has_place(const identity *all, int32_t r, int32_t ranks, char *why) {
+    const uint32_t stage = (uint32_t)(r / ranks), share = (uint32_t)(r % ranks);
+    if (all[r].stage == stage && all[r].share == share) return true;
+    if (all[r].stage != stage)
+        snprintf(why, WHY, "rank %" PRId32 " has stage %" PRIu32 ", and not %" PRIu32, r,
+                 all[r].stage, stage);
+    else
+        snprintf(why, WHY, "rank %" PRId32 " has the weights of rank %" PRIu32 " of its stage", r,
+                 all[r].share);
+    return false;
+}
+
+/* The levels that all ranks of a group can run, but for those that one has to pass over where
+ * there are others. They have one build, and so the same levels. */
+static uint32_t common_levels(const identity *first, int32_t count, int32_t *without_best) {
+    uint32_t runs = UINT32_MAX, slow = 0;
+    *without_best = -1;
+    for (int32_t i = 0; i < count; i++) {
+        runs &= first[i].runs_here;
+        slow |= first[i].slow_here;
+        if (*without_best < 0 && !(first[i].runs_here & 1)) *without_best = i;
+    }
+    return runs & ~slow ? runs & ~slow : runs;
+}
+
+static int judge(const hadal_comm *c, const identity *all, char *why) {
     for (int32_t r = 0; r < c->size; r++) {
-        const int32_t stage = r / (int32_t)all[r].ranks;
-        const identity *first = &all[stage * (int32_t)all[r].ranks];
-        if (!are_alike(&all[0], &all[r], true) || all[r].stage != (uint32_t)stage ||
-            !are_alike(first, &all[r], false))
+        if (!all[r].code) continue;
+        snprintf(why, WHY, "rank %" PRId32 ": %s", r, hrt_strerror(all[r].code));
+        return all[r].code;
+    }
+    for (int32_t r = 1; r < c->size; r++)
+        if (!is_alike(all, r, 0, true, why)) return HRT_RANKS;
+    if ((uint64_t)c->size != (uint64_t)all->ranks * all->stages) {
+        snprintf(why, WHY, "there are %" PRId32 " ranks, and the model is for %llu", c->size,
+                 (unsigned long long)all->ranks * all->stages);
+        return HRT_RANKS;
+    }
+    const int32_t ranks = (int32_t)all->ranks;
+    int32_t without;
+    if (ranks < 1) return HRT_RANKS; /* what is not divided makes no such session */
+    for (int32_t r = 0; r < c->size; r++)
+        if (!has_place(all, r, ranks, why) || !is_alike(all, r, r - r % ranks, false, why))
             return HRT_RANKS;
+    for (int32_t r = 0; r < c->size; r += ranks) {
+        if (common_levels(&all[r], ranks, &without)) continue;
+        snprintf(why, WHY, "there is no CPU level that all ranks of stage %" PRIu32 " can run",
+                 all[r].stage);
+        return HRT_CPU;
     }
     return HRT_OK;
 }
@@ -71,22 +150,16 @@ static bool is_usable(const hadal_comm *c) {
            c->rank >= 0 && c->rank < c->size;
 }
 
-/* Without a session there is no message: what the code says has to do. */
-static int check_ranks(const hrt_model *m, const hrt_weights *w, const hadal_comm *c) {
-    if ((uint64_t)c->size != (uint64_t)m->ranks * m->stages) return HRT_RANKS;
-    if (w && w->rank != (uint32_t)c->rank % m->ranks) return HRT_RANKS;
-    return HRT_OK;
-}
-
-static int agree(const hadal_comm *c, int64_t timeout_ns, const hrt_model *m, const hrt_weights *w,
-                 int64_t max_tokens, const hrt_session *s, int code) {
-    identity mine, all[ALL_RANKS];
+static identity identity_of(const hrt_model *m, const hrt_weights *w, int64_t max_tokens,
+                            int32_t rank, int code) {
+    identity mine;
     memset(&mine, 0, sizeof mine); /* gaps too: it is sent as bytes */
     mine.code = code;
     mine.ranks = m->ranks;
     mine.stage = m->stage;
     mine.stages = m->stages;
     mine.runs = m->n_runs;
+    mine.share = w ? w->rank : (uint32_t)rank % m->ranks; /* a stage may have no weights */
     mine.chunk = m->chunk;
     mine.max_tokens = max_tokens;
     memcpy(mine.model, m->digest, sizeof mine.model);
@@ -94,25 +167,58 @@ static int agree(const hadal_comm *c, int64_t timeout_ns, const hrt_model *m, co
     memcpy(mine.whole, m->whole, sizeof mine.whole);
     if (w) memcpy(mine.set, w->set, sizeof mine.set);
     if (w) memcpy(mine.source, w->source, sizeof mine.source);
-    if (s) mine.level = hash_bytes(HASH_START, s->level->name, strlen(s->level->name));
-    if (tell_all(c, timeout_ns, &mine, all, sizeof mine)) return HRT_EXCHANGE;
-    return judge(c, all);
+    hrt_levels_here(m, &mine.runs_here, &mine.slow_here);
+    return mine;
+}
+
+/* The best level that all ranks of the group can run: what several of them compute alike, such as
+ * norms and the choice of experts, has to be the same bits. */
+static void take_common_level(hrt_session *s, const identity *all) {
+    const hadal_comm_group group = s->side.group;
+    const uint32_t levels = common_levels(&all[group.first], group.count, &s->without_best);
+    if (s->without_best >= 0) s->without_best += group.first;
+    s->common = &s->model->levels[__builtin_ctz(levels)]; /* best first; judge has found one */
+    hrt_take_level(s, s->common);
+}
+
+/* What a session is refused for is its message. */
+static int agree(hrt_session *s, const hadal_comm *c, int64_t timeout_ns, const identity *mine) {
+    identity all[ALL_RANKS];
+    char why[WHY] = "";
+    const int failed = tell_all(c, timeout_ns, mine, all, sizeof *mine);
+    if (failed) return s ? hrt_break(s, failed) : HRT_EXCHANGE;
+    const int code = judge(c, all, why);
+    if (code) return s ? hrt_fail(s, code, "%s", why) : code;
+    hd_known(s); /* without one this rank had a code */
+    take_common_level(s, all);
+    return HRT_OK;
 }
 
 /* What a message takes: measured right after another exchange, from which all come at once. The
  * least of a few, since a rank may lose its CPU in any of them, and with a latency of that length
  * no tile would ever pay. */
-static int measure_latency(const hadal_comm *c, int64_t timeout_ns, int64_t *out) {
+static int measure_latency(hrt_session *s) {
     enum { TRIES = 5 };
+    const hrt_side *side = &s->side;
     uint64_t words[ALL_RANKS];
-    *out = INT64_MAX;
+    int64_t least = INT64_MAX;
     for (int i = 0; i < TRIES; i++) {
         const int64_t begun = hd_nanoseconds();
-        if (tell_all(c, timeout_ns, &(uint64_t){0}, words, sizeof *words)) return HRT_EXCHANGE;
+        const int failed =
+            tell_all(side->comm, side->timeout_ns, &(uint64_t){0}, words, sizeof *words);
+        if (failed) return hrt_break(s, failed);
         const int64_t taken = hd_nanoseconds() - begun;
-        if (taken < *out) *out = taken;
+        if (taken < least) least = taken;
     }
+    s->figures.latency_ns = least;
     return HRT_OK;
+}
+
+/* One that was made and is refused all the same stays for its message. */
+static int refuse(hrt_session *s, int code, hrt_session **out) {
+    if (s) s->side.over = code;
+    if (out) *out = s;
+    return code;
 }
 
 int hrt_session_init_on(const hrt_model *m, void *mem, size_t size, const hrt_weights *w,
@@ -121,18 +227,19 @@ int hrt_session_init_on(const hrt_model *m, void *mem, size_t size, const hrt_we
     hrt_session *s = NULL;
     if (out) *out = NULL;
     if (!m || m->ranks == 0 || !is_usable(c)) return HRT_ARGUMENT;
-    int code = out ? check_ranks(m, w, c) : HRT_ARGUMENT;
-    if (!code) code = hrt_session_make(m, mem, size, w, max_tokens, &s);
-    code = agree(c, timeout_ns, m, w, max_tokens, s, code);
-    if (code) return code;
-    hd_known(s);
-    code = measure_latency(c, timeout_ns, &s->figures.latency_ns);
-    if (code) return code;
+    int code = out ? hrt_session_make(m, mem, size, w, max_tokens, &s) : HRT_ARGUMENT;
     const int32_t ranks = (int32_t)m->ranks;
-    s->side = (hrt_side){.comm = c,
-                         .timeout_ns = timeout_ns,
-                         .group = {c->rank / ranks * ranks, ranks},
-                         .rank = c->rank % ranks};
+    if (s)
+        s->side = (hrt_side){.comm = c,
+                             .timeout_ns = timeout_ns,
+                             .group = {c->rank / ranks * ranks, ranks},
+                             .rank = c->rank % ranks};
+    const identity mine = identity_of(m, w, max_tokens, c->rank, code);
+    code = agree(s, c, timeout_ns, &mine);
+    if (code) return refuse(s, code, out);
+    hd_known(s);
+    code = measure_latency(s);
+    if (code) return refuse(s, code, out);
     *out = s;
     return HRT_OK;
 }
@@ -151,13 +258,15 @@ _Static_assert(sizeof(call_word) == 64, "docs/many-machines.md says 64 bytes");
 
 int hrt_break(hrt_session *s, int comm_code) {
     const hadal_comm *c = s->side.comm;
-    s->side.broken = true;
+    s->side.over = HRT_EXCHANGE;
     return hrt_fail(s, HRT_EXCHANGE, "%s (%d)", c->message(c->context), comm_code);
 }
 
 static int refused_elsewhere(hrt_session *s, const call_word *mine, call_word *all) {
+    const hadal_comm_group group = s->side.group;
     for (int32_t r = 0; r < s->side.comm->size; r++) {
-        /* a stage without outputs has no wish */
+        /* stages need not have the same level; one without outputs has no wish */
+        if (r < group.first || r >= group.first + group.count) all[r].level = mine->level;
         if (mine->rows == ANY_ROWS || all[r].rows == ANY_ROWS) all[r].rows = mine->rows;
         if (all[r].code)
             return hrt_fail(s, HRT_PEER, "rank %" PRId32 " refused the call: %s", r,
@@ -173,8 +282,10 @@ static int refused_elsewhere(hrt_session *s, const call_word *mine, call_word *a
 
 static int agree_on(hrt_session *s, call_word *mine) {
     call_word all[ALL_RANKS];
-    if (s->side.broken)
-        return hrt_fail(s, HRT_EXCHANGE, "an exchange has failed in an earlier call");
+    if (s->side.over)
+        return hrt_fail(s, s->side.over, "%s",
+                        s->side.over == HRT_EXCHANGE ? "an exchange has failed in an earlier call"
+                                                     : "the session was refused when it was made");
     mine->level = hash_bytes(HASH_START, s->level->name, strlen(s->level->name));
     const int failed = tell_all(s->side.comm, s->side.timeout_ns, mine, all, sizeof *mine);
     if (failed) return hrt_break(s, failed);

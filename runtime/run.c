@@ -149,6 +149,35 @@ static void offer_cells(worker *w, hrt_kernel *kernel, span rows, span cols) {
     w->frame.deal = NULL;
 }
 
+/* Row `part` of `parts` begins at, where row t costs the position past + t that it is at: a causal
+ * row meets as many keys. */
+static int64_t causal_start(span rows, int64_t past, int64_t part, int64_t parts) {
+    const double first = (double)(past + rows.from), last = (double)(past + rows.to);
+    const double wanted = (last * last - first * first) * (double)part / (double)parts;
+    int64_t low = rows.from, high = rows.to;
+    while (low < high) {
+        const int64_t mid = low + (high - low) / 2;
+        const double at = (double)(past + mid);
+        if (at * at - first * first < wanted)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    return low;
+}
+
+/* Each head by as few threads as there are enough for: those that share one prepare its keys for
+ * themselves. */
+static void call_heads(const worker *w, hrt_kernel *kernel, span rows, span cols) {
+    const int64_t heads = cols.to - cols.from, past = w->frame.C - w->frame.T;
+    const int64_t across = heads < w->count ? heads : w->count, along = w->count / across;
+    const int64_t part = w->index / across;
+    if (part >= along) return;
+    const span own = {causal_start(rows, past, part, along),
+                      causal_start(rows, past, part + 1, along)};
+    call_kernel(w, kernel, own, hrt_share(cols, w->index % across, across));
+}
+
 static hrt_split step_split(const hrt_step *step, int64_t tokens) {
     return (hrt_split)(tokens == 1 || tokens <= step->small_batch ? step->split_decode
                                                                   : step->split_prefill);
@@ -184,6 +213,7 @@ static void run_rows(worker *w, const hrt_job *j, const hrt_step *step, span row
     case HRT_SPLIT_CHANNELS:
         call_kernel(w, kernel, rows, hrt_share(cols, w->index, w->count));
         break;
+    case HRT_SPLIT_HEADS: call_heads(w, kernel, rows, cols); break;
     }
 }
 

@@ -36,22 +36,25 @@ static int thread_capacity(const hrt_layout *l, size_t size) {
     return capacity > HRT_MAX_THREADS ? HRT_MAX_THREADS : (int)capacity;
 }
 
-/* Why the best level of the library does not run here; nothing if it does. Names of levels and
- * features need no escapes. */
-static size_t print_passed_over(const hrt_model *m, char *out, size_t size) {
+/* Why the best level of the library does not run here, or not on all ranks; nothing if it does.
+ * Names of levels and features need no escapes. */
+static size_t print_passed_over(const hrt_session *s, char *out, size_t size) {
+    const hrt_level *best = &s->model->levels[0];
     char why[160];
-    if (!hrt_print_lacks(&m->levels[0], why, sizeof why)) return 0;
-    return (size_t)snprintf(out, size, ", \"passed_over\": {\"%.40s\": \"%s\"}", m->levels[0].name,
-                            why);
+    if (!hrt_print_lacks(best, why, sizeof why)) {
+        if (s->without_best < 0) return 0;
+        snprintf(why, sizeof why, "rank %" PRId32 " cannot run it", s->without_best);
+    }
+    return (size_t)snprintf(out, size, ", \"passed_over\": {\"%.40s\": \"%s\"}", best->name, why);
 }
 
-/* The level, and the machine as its kernels see it. */
-static void take_level(hrt_session *s, const hrt_level *level) {
+/* And the machine as its kernels see it. */
+void hrt_take_level(hrt_session *s, const hrt_level *level) {
     const hd_machine m = hrt_machine_facts(s->model, level);
     char *out = s->machine;
     s->level = level;
     size_t n = (size_t)snprintf(out, sizeof s->machine, "{\"level\": \"%.40s\"", level->name);
-    n += print_passed_over(s->model, out + n, sizeof s->machine - n);
+    n += print_passed_over(s, out + n, sizeof s->machine - n);
 #define F(name, type, least, most, text)                                                           \
     if (m.name)                                                                                    \
         n += (size_t)snprintf(out + n, sizeof s->machine - n, ", \"" #name "\": %" PRIu64,         \
@@ -80,8 +83,9 @@ int hrt_session_make(const hrt_model *m, void *mem, size_t size, const hrt_weigh
         .thread_capacity = thread_capacity(&l, size),
         .model = m,
         .weights = w ? w->data : NULL,
+        .without_best = -1,
     };
-    take_level(s, level);
+    hrt_take_level(s, level);
     hrt_carve(m, max_tokens, &l, mem, true, &s->memory);
     hrt_clear_states(m, &s->memory);
     *out = s;
@@ -153,9 +157,9 @@ static int no_level(hrt_session *s, const char *name) {
 int hrt_session_set_cpu(hrt_session *s, const char *name) {
     if (!s) return HRT_ARGUMENT;
     if (!hrt_enter(s)) return HRT_BUSY;
-    const hrt_level *level = hrt_pick_level(s->model, name);
+    const hrt_level *level = !name && s->common ? s->common : hrt_pick_level(s->model, name);
     if (!level) return hrt_leave(s, no_level(s, name ? name : ""));
-    take_level(s, level);
+    hrt_take_level(s, level);
     return hrt_leave(s, HRT_OK);
 }
 

@@ -519,6 +519,9 @@ static const char *only_file(hd_arena *a, hd_diags *d, const char *folder) {
         g->hint = "name the file, or add model.safetensors.index.json";
     else if (files.pickled)
         g->hint = "pickled checkpoints are not read; convert them to safetensors";
+    else
+        g->hint = "--weights names others; hadal opt, and compile with --emit=so,header or kernel, "
+                  "need none";
     return NULL;
 }
 

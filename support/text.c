@@ -1,6 +1,7 @@
 /* Growing text, shortest decimals, quoting, and the nearest of several words. */
 #include "support/text.h"
 
+#include <ctype.h>
 #include <locale.h>
 #include <math.h>
 #include <stdint.h>
@@ -199,7 +200,8 @@ static size_t edit_distance(const char *x, size_t nx, const char *y, size_t ny) 
     for (size_t i = 1; i <= nx; i++) {
         row[0] = i;
         for (size_t j = 1; j <= ny; j++) {
-            size_t best = last[j - 1] + (x[i - 1] != y[j - 1]);
+            size_t best = last[j - 1] +
+                          (tolower((unsigned char)x[i - 1]) != tolower((unsigned char)y[j - 1]));
             if (last[j] + 1 < best) best = last[j] + 1;
             if (row[j - 1] + 1 < best) best = row[j - 1] + 1;
             if (i > 1 && j > 1 && x[i - 1] == y[j - 2] && x[i - 2] == y[j - 1] &&

@@ -126,26 +126,36 @@ hadal_text_stream *hadal_text_stream_open(const hadal_tokenizer *t, int skip_spe
     return s;
 }
 
-/* A token, or (`end`) what was held back. */
-static const char *advance(hadal_text_stream *s, bool end, int32_t id, size_t *n) {
+typedef enum request { ADD, BYTES, END } request;
+
+static string answer(text_stream *s, request what, int32_t id) {
+    if (what == END) return text_stream_end(s);
+    return what == ADD ? text_stream_add(s, id) : text_stream_bytes(s, id);
+}
+
+static const char *advance(hadal_text_stream *s, request what, int32_t id, size_t *n) {
     jmp_buf here;
     hd_arena_guard(s->arena, &here);
     if (setjmp(here)) {
         hd_arena_guard(s->arena, NULL);
         return NULL;
     }
-    const string piece = end ? text_stream_end(s->stream) : text_stream_add(s->stream, id);
+    const string piece = answer(s->stream, what, id);
     hd_arena_guard(s->arena, NULL);
     if (n) *n = piece.n;
     return piece.at;
 }
 
 const char *hadal_text_stream_add(hadal_text_stream *s, int32_t id, size_t *n) {
-    return advance(s, false, id, n);
+    return advance(s, ADD, id, n);
+}
+
+const char *hadal_text_stream_bytes(hadal_text_stream *s, int32_t id, size_t *n) {
+    return advance(s, BYTES, id, n);
 }
 
 const char *hadal_text_stream_end(hadal_text_stream *s, size_t *n) {
-    return advance(s, true, 0, n);
+    return advance(s, END, 0, n);
 }
 
 void hadal_text_stream_close(hadal_text_stream *s) {

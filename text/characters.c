@@ -33,6 +33,18 @@ bool is_word_character(uint32_t c) {
     }
 }
 
+bool is_unseen(uint32_t c) {
+    switch (utf8proc_category((utf8proc_int32_t)c)) {
+    case UTF8PROC_CATEGORY_CC:
+    case UTF8PROC_CATEGORY_CF:
+    case UTF8PROC_CATEGORY_CN:
+    case UTF8PROC_CATEGORY_CO:
+    case UTF8PROC_CATEGORY_ZL:
+    case UTF8PROC_CATEGORY_ZP: return true;
+    default: return is_space(c) && c != ' ';
+    }
+}
+
 size_t space_at_start(string text) {
     size_t n = 0;
     while (n < text.n && is_space(hd_utf8_code(text.at + n)))

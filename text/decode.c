@@ -17,6 +17,7 @@ struct text_stream {
     const tokenizer *t;
     hd_arena *arena;
     bool whole, skip_special;
+    bool raw;   /* bytes are handed on as they are, whether they are characters or not */
     bool begun; /* a token has come; for tokenizers without a decoder */
     state *states;
     search *search;
@@ -59,19 +60,30 @@ static void hand_on_bytes(text_stream *s, size_t step, hd_text *held) {
 }
 
 /* The bytes that a token stands for; its own, if one of its characters stands for none. */
-static void take_byte_level(text_stream *s, size_t step, string piece) {
-    hd_text *held = &s->states[step].held;
-    const size_t before = held->n;
+static void add_bytes_of(hd_text *out, string piece) {
+    const size_t before = out->n;
     for (size_t i = 0; i < piece.n; i += (size_t)hd_utf8(piece.at + i, piece.n - i)) {
         const int byte = character_byte(hd_utf8_code(piece.at + i));
         if (byte < 0) {
-            held->n = before;
-            hd_text_add_n(held, piece.at, piece.n);
+            out->n = before;
+            hd_text_add_n(out, piece.at, piece.n);
             break;
         }
-        hd_text_add_n(held, &(char){(char)byte}, 1);
+        hd_text_add_n(out, &(char){(char)byte}, 1);
     }
-    hand_on_bytes(s, step, held);
+}
+
+static void take_byte_level(text_stream *s, size_t step, string piece) {
+    hd_text *held = &s->states[step].held, bytes;
+    if (!s->raw) {
+        add_bytes_of(held, piece);
+        hand_on_bytes(s, step, held);
+        return;
+    }
+    hd_text_init(&bytes, s->arena);
+    hd_text_add(&bytes, "");
+    add_bytes_of(&bytes, piece);
+    feed(s, step + 1, (string){bytes.at, bytes.n});
 }
 
 /* ---- tokens of single bytes ------------------------------------------------------------------ */
@@ -89,10 +101,10 @@ static int byte_token(string t) {
     return high < 0 || low < 0 ? -1 : high * 16 + low;
 }
 
-static bool is_well_formed(const hd_text *t) {
+static bool is_well_formed(string t) {
     int k = 1;
-    for (size_t i = 0; i < t->n && k > 0; i += (size_t)(k > 0 ? k : 0))
-        k = hd_utf8(t->at + i, t->n - i);
+    for (size_t i = 0; i < t.n && k > 0; i += (size_t)(k > 0 ? k : 0))
+        k = hd_utf8(t.at + i, t.n - i);
     return k > 0;
 }
 
@@ -100,7 +112,7 @@ static bool is_well_formed(const hd_text *t) {
 static void end_bytes(text_stream *s, size_t step) {
     hd_text *held = &s->states[step].held, out;
     hd_text_init(&out, s->arena);
-    const bool good = is_well_formed(held);
+    const bool good = is_well_formed((string){held->at, held->n});
     for (size_t i = 0; i < held->n; i++)
         hd_text_add_n(&out, good ? held->at + i : replacement, good ? 1 : 3);
     held->n = 0;
@@ -110,6 +122,10 @@ static void end_bytes(text_stream *s, size_t step) {
 static void take_byte_fallback(text_stream *s, size_t step, string piece) {
     hd_text *held = &s->states[step].held;
     const int byte = byte_token(piece);
+    if (s->raw) {
+        feed(s, step + 1, byte < 0 ? piece : (string){&(char){(char)byte}, 1});
+        return;
+    }
     if (byte < 0) {
         end_bytes(s, step);
         feed(s, step + 1, piece);
@@ -149,7 +165,7 @@ static bool ends(string text, string with) {
 /* Up to `start` characters off the beginning and `stop` off the end: of each piece, or of the
  * joined text, whose beginning may come in several pieces. */
 static void strip(text_stream *s, size_t step, const decoder *d, string piece) {
-    state *x = &s->states[step];
+    state asked = s->states[step], *x = s->raw ? &asked : &s->states[step];
     if (!d->joined) x->stripped = 0;
     while (x->stripped < d->start && piece.n) {
         if (!begins(piece, d->content)) {
@@ -175,7 +191,7 @@ static void metaspace(text_stream *s, size_t step, const decoder *d, string piec
         if (!space || !drop) hd_text_add_n(&out, space ? " " : piece.at, space ? 1 : n);
         piece.at += n, piece.n -= n;
     }
-    s->states[step].begun = true;
+    if (!s->raw) s->states[step].begun = true;
     feed(s, step + 1, (string){out.at, out.n});
 }
 
@@ -187,7 +203,8 @@ static void feed(text_stream *s, size_t step, string piece) {
         return;
     }
     const decoder *d = &s->t->decoders.at[step];
-    switch (d->kind) {
+    /* raw bytes that are no characters pass by the steps that look for some */
+    switch (s->raw && !is_well_formed(piece) ? DECODER_FUSE : d->kind) {
     case DECODER_BYTE_LEVEL: take_byte_level(s, step, piece); break;
     case DECODER_BYTE_FALLBACK: take_byte_fallback(s, step, piece); break;
     case DECODER_REPLACE: replace(s, step, d, piece); break;
@@ -212,6 +229,15 @@ string text_stream_add(text_stream *s, int32_t id) {
     s->begun = true;
     feed(s, 0, t->tokens[id]);
     return (string){s->out.at, s->out.n};
+}
+
+string text_stream_bytes(text_stream *s, int32_t id) {
+    const bool begun = s->begun;
+    s->raw = true;
+    const string bytes = text_stream_add(s, id);
+    s->raw = false;
+    s->begun = begun;
+    return bytes;
 }
 
 string text_stream_end(text_stream *s) {

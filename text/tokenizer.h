@@ -186,11 +186,14 @@ typedef struct text_stream text_stream;
 text_stream *text_stream_new(hd_arena *a, const tokenizer *t, bool whole, bool skip_special);
 /* The text that is certain now, valid until the next call. Ids that are not there say nothing. */
 string text_stream_add(text_stream *s, int32_t id);
+/* The bytes that a token would add, as they are; the stream goes on as if it had not been asked. */
+string text_stream_bytes(text_stream *s, int32_t id);
 string text_stream_end(text_stream *s); /* what was held back; the next token begins a new text */
 
 /* ---- characters ----------------------------------------------------------------------------- */
 
-bool is_space(uint32_t code); /* White_Space of Unicode */
+bool is_unseen(uint32_t code); /* leaves no mark where it is printed, or turns what is around it */
+bool is_space(uint32_t code);  /* White_Space of Unicode */
 bool is_word_character(uint32_t code);
 size_t space_at_start(string text); /* bytes of white space at its ends */
 size_t space_at_end(string text);

@@ -1,13 +1,15 @@
 /* hcg_link: cc -shared through posix_spawn, no shell.
  *
- * The linker writes under a temporary name; the library appears under its own when all went well.
+ * The linker writes in a temporary folder; the library appears under its name when all went well.
  * What the linker says on stderr becomes the cause of the diagnostic. */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <spawn.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -184,6 +186,27 @@ static bool refuse_runtime(hd_arena *a, hd_diags *d, const char *arch, const cha
     return false;
 }
 
+/* The folder in which the linker writes: what it still makes when this process has been ended, and
+ * its temporaries removed, has no place to be then. NULL: a target that is no plain file, and has
+ * no temporary, is written by the linker itself. */
+static const char *folder_for(hd_arena *a, const char *output) {
+    const char *own = ".hadal-";
+    const bool temporary = strncmp(hd_path_base(output), own, strlen(own)) == 0;
+    return temporary ? hd_printf(a, "%s.link", output) : NULL;
+}
+
+static bool run_in(const char *folder, const char *made, const char *output, command *c,
+                   hd_diags *d) {
+    if (mkdir(folder, 0777) != 0 && errno != EEXIST)
+        return refuse_tool(c, d, "has no folder to work in", hd_strdup(c->arena, strerror(errno)));
+    bool ok = run(c, d);
+    if (ok && rename(made, output) != 0)
+        ok = refuse_tool(c, d, "has made no library", hd_strdup(c->arena, strerror(errno)));
+    if (!ok) unlink(made);
+    rmdir(folder);
+    return ok;
+}
+
 bool hcg_link(hcg_program *p, hd_diags *d, const hcg_objects *objects, const char *cc,
               const char *runtime, const char *path) {
     const char *arch = hcg_arch(p->arena, p->options.triple);
@@ -192,8 +215,10 @@ bool hcg_link(hcg_program *p, hd_diags *d, const hcg_objects *objects, const cha
     if (!out) return false;
     command c = {.arena = p->arena};
     const char *soname = hd_printf(p->arena, "lib%s.so", p->m->name);
-    make_command(&c, arch, cc, objects, runtime, soname, hd_output_temporary(out));
-    if (c.n == 0 || !run(&c, d)) {
+    const char *output = hd_output_temporary(out), *folder = folder_for(p->arena, output);
+    const char *made = folder ? hd_path_join(p->arena, folder, "library") : output;
+    make_command(&c, arch, cc, objects, runtime, soname, made);
+    if (c.n == 0 || !(folder ? run_in(folder, made, output, &c, d) : run(&c, d))) {
         hd_output_discard(out);
         return false;
     }

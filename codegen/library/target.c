@@ -251,6 +251,24 @@ bool hcg_find_target(const hcg_options *o, hd_arena *a, hd_diags *d, hcg_target 
     return true;
 }
 
+/* What the default allows and a list without it has turned off. A list of nothing, f32, is no
+ * oversight. */
+static void print_left_out(const hcg_program *p, const hcg_target *t, hd_text *out) {
+    const unsigned exact = p->options.exact, by_default = hcg_exact_by_default();
+    for (unsigned r = 0; r < HCG_ROUNDINGS && exact != HCG_ROUND_ALL; r++) {
+        const unsigned bit = 1u << r;
+        unsigned gains = 0;
+        if (!(exact & ~by_default & bit)) continue;
+        for (size_t i = 0; i < t->variants.n; i++)
+            gains |= hcg_roundings_on(&t->variants.at[i].level, p->options.matrices, exact & ~bit);
+        if (gains & bit)
+            hd_text_f(out,
+                      "--activations has no %s in its list: matrices that dot products of it "
+                      "would multiply, faster, take f32 activations\n",
+                      hcg_rounding_name(r));
+    }
+}
+
 bool hcg_activations_not_rounded(hcg_program *p, hd_diags *d, hd_text *out) {
     const unsigned exact = p->options.exact;
     const unsigned attention = p->options.attention ? HCG_ROUND_BF16 & ~exact : 0;
@@ -266,6 +284,7 @@ bool hcg_activations_not_rounded(hcg_program *p, hd_diags *d, hd_text *out) {
                 hd_text_f(out, "level %s rounds nothing to %s: activations stay f32 there\n",
                           level->name, hcg_rounding_name(r));
     }
+    print_left_out(p, &t, out);
     return true;
 }
 

@@ -189,6 +189,9 @@ typedef struct hadal_target {
     const char *machine; /* facts to assume of every machine instead of its own, for experiments:
                             "l2=2M,l3=480M" (line, l1, l2, l3); NULL: none */
 } hadal_target;
+/* Is it the name of a CPU level of this machine's architecture, as hadal_machine_text lists them?
+ * Whether the machine can run it is another question. */
+HADAL_API int hadal_check_level(hadal_session *s, const char *level);
 /* After the pipeline: what of the target hadal_emit would refuse, without writing anything. */
 HADAL_API int hadal_check_target(hadal_session *s, const hadal_target *t);
 /* kind: "obj" "so" "header" "llvm" "asm" "weights" "ir" (the IR text as it stands, at any stage).
@@ -236,14 +239,30 @@ typedef struct hadal_run_options {
     /* What the head reads, behind the last norm, float32 [n, d], as an .npy file; NULL: none. The
      * passes must have run with keep_hidden. */
     const char *hidden_path;
+    /* How many of the likeliest next tokens are wanted, for hadal_next_tokens; 0: none. The first
+     * output must be "logits", [T, vocab]. */
+    int64_t top;
+    /* Of how many positions, the last ones, there are outputs; 0, or with `profile`: of all. One is
+     * enough for `top`. All ranks of a divided library say the same. */
+    int64_t rows;
 } hadal_run_options;
 /* Token ids from "1,2,3", FILE.npy or FILE.safetensors:tensor. *tokens belongs to the session. */
 HADAL_API int hadal_read_tokens(hadal_session *s, const char *text, const int32_t **tokens,
                                 int64_t *n);
-/* Logits of all positions, float32 [n, vocab], to an .npy file; traces to a .safetensors file
- * (NULL: none). */
+/* Logits of all positions (or of the last `rows`), float32 [n, vocab], to an .npy file; traces to a
+ * .safetensors file (NULL: none). */
 HADAL_API int hadal_run(hadal_session *s, const hadal_run_options *o, const int32_t *tokens,
                         int64_t n, const char *logits_path, const char *trace_path);
+
+typedef struct hadal_next_token {
+    int32_t token;
+    float logit;
+    double probability; /* exp(logit) / the sum of exp over all logits */
+} hadal_next_token;
+/* What may come behind the last position of the last hadal_run with `top`: that many tokens, or all
+ * of a smaller vocabulary, the likeliest first, of equals the one with the lower id. *n: how many.
+ * NULL: none were asked for, the library is a stage that has no logits, or the run failed. */
+HADAL_API const hadal_next_token *hadal_next_tokens(const hadal_session *s, size_t *n);
 
 /* What the steps took in the last hadal_run that was profiled. form: "text", "json", or "folded"
  * (stacks for flame graphs). NULL: there is no profile, or no such form. */
@@ -305,6 +324,7 @@ typedef struct hadal_bench_options {
     int rounds; /* measurements that must count, per configuration */
     void (*print)(void *context, const char *text); /* lines of the table; NULL: not wanted */
     void *context;
+    const char *cpu_level; /* NULL: best */
 } hadal_bench_options;
 typedef struct hadal_bench_model {
     const char *library, *weights; /* DIR/libNAME.so, the packed weights */

@@ -69,9 +69,18 @@ HADAL_API hadal_text_stream *hadal_text_stream_open(const hadal_tokenizer *t,
 /* The text that is certain with this token, valid until the next call on the stream; its bytes in
  * *n (may be NULL). An id that is not there gives none. NULL: out of memory. */
 HADAL_API const char *hadal_text_stream_add(hadal_text_stream *s, int32_t id, size_t *n);
+/* The bytes that this token would add, as they are: they may begin or end within a character. The
+ * stream goes on as if it had not been asked; the rest is as with hadal_text_stream_add. */
+HADAL_API const char *hadal_text_stream_bytes(hadal_text_stream *s, int32_t id, size_t *n);
 /* What was held back; afterwards the stream begins a new text. */
 HADAL_API const char *hadal_text_stream_end(hadal_text_stream *s, size_t *n);
 HADAL_API void hadal_text_stream_close(hadal_text_stream *s); /* NULL is allowed */
+
+/* text[0..n) between double quotes, so that all of it is seen: \n, \r, \t, \" and \\; \xNN for
+ * other controls and for bytes that are no UTF-8; \u{N} for characters that leave no mark (spaces
+ * other than " ", joiners, marks of direction). Writes at most `size` bytes, the last of them 0,
+ * and returns how many there are without it, as snprintf does. */
+HADAL_API size_t hadal_text_quote(const char *text, size_t n, char *out, size_t size);
 
 #ifdef __cplusplus
 }

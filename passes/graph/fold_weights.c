@@ -12,7 +12,8 @@
  *          a rate with what depends on tokens goes to the rate, which gives the same bits. Maximal
  *          expressions are folded:
  *          a stack of products is one weight. Equal expressions share one. A matrix, or each of
- *          many, that a checkpoint has as a factor on the right is transposed.
+ *          many, that a checkpoint has as a factor on the right is transposed; matrices that it has
+ *          in another shape get the one in which they are multiplied.
  * Leaves   everything that depends on tokens or contains other ops; plain weights; the ops that are
  *          now dead (dce removes them).
  */
@@ -31,10 +32,11 @@ typedef struct product { /* of weights, each with all elements, those of one row
 typedef struct folder {
     hir_pass_context *c;
     hir_module *m;
-    product **of;    /* by value: the product that it equals; NULL: none */
-    bool *live;      /* by value: a live op uses it */
-    bool *wanted;    /* by value: a live op that is not folded uses it */
-    bool *given_out; /* by value: an output, which cannot be a weight */
+    product **of;     /* by value: the product that it equals; NULL: none */
+    bool *live;       /* by value: a live op uses it */
+    bool *wanted;     /* by value: a live op that is not folded uses it */
+    bool *given_out;  /* by value: an output, which cannot be a weight */
+    bool *multiplied; /* by value: a contraction reads it as its matrix */
     size_t n_values;
     pass_forward forward;
 } folder;
@@ -240,6 +242,17 @@ static bool is_transposed(const folder *f, hir_id op) {
     return perm[rank - 2] == rank - 1 && perm[rank - 1] == rank - 2;
 }
 
+/* A weight of the checkpoint in the shape of the matrices that it is multiplied as. Kernels of
+ * contractions read panels, which are those of a shape; others read a reshaped weight in place. */
+static bool is_reshaped(const folder *f, hir_id op) {
+    const hir_op *o = hir_op_at(f->m, op);
+    if (o->code != HIR_RESHAPE_OP || o->args[0].kind != HIR_REF_WEIGHT) return false;
+    const hir_weight *w = &f->m->weights.at[o->args[0].index];
+    const uint32_t rank = pass_result_type(f->m, op).rank;
+    return !hir_is_derived(w) && !w->stacked && (rank == 2 || rank == 3) &&
+           f->multiplied[o->results[0]];
+}
+
 /* The blocks of rows of a transposed weight: one for each matrix. */
 static uint32_t transposed_rows(const folder *f, hir_id op, hir_derived_row **rows) {
     const hir_weight *w = &f->m->weights.at[hir_op_at(f->m, op)->args[0].index];
@@ -295,37 +308,15 @@ static void note_reads(folder *f, hir_id op) {
 }
 
 /* ---- derived weights ------------------------------------------------------------------------- */
-static bool same_rows(const hir_weight *w, const hir_derived_row *rows, uint32_t n) {
-    bool same = w->n_rows == n;
-    for (uint32_t r = 0; same && r < n; r++)
-        same = hir_same_derived_row(&w->rows[r], &rows[r]);
-    return same;
-}
-
-static const char *free_name(const folder *f, const char *base, const char *what) {
-    const char *name = hd_printf(f->c->scratch, "%s.%s", base, what);
-    for (int i = 2; hir_find_weight(f->m, name) != HIR_NONE; i++)
-        name = hd_printf(f->c->scratch, "%s.%s%d", base, what, i);
-    return name;
-}
-
 static hir_derived_row row_of(const folder *f, const product *p) {
     hir_derived_row row = {p->n, hd_new_array(f->c->scratch, hir_derived_factor, p->n)};
     memcpy(row.factor, p->factor, p->n * sizeof *p->factor);
     return row;
 }
 
-static uint32_t derived_weight(folder *f, hir_id op, const hir_derived_row *rows, uint32_t n) {
-    hir_type t = pass_result_type(f->m, op);
-    for (size_t i = 0; i < f->m->weights.n; i++)
-        if (hir_type_equal(f->m->weights.at[i].type, t) && same_rows(&f->m->weights.at[i], rows, n))
-            return (uint32_t)i;
-    const char *name = free_name(f, rows[0].factor[0].name, n > 1 ? "rows" : "folded");
-    return hir_add_derived_weight(f->m, name, t, rows, n, hir_op_at(f->m, op)->loc);
-}
-
 static void replace(folder *f, hir_id op, const hir_derived_row *rows, uint32_t n) {
-    uint32_t w = derived_weight(f, op, rows, n);
+    const hir_type t = pass_result_type(f->m, op);
+    const uint32_t w = pass_derived_weight(f->c, t, rows, n, hir_op_at(f->m, op)->loc);
     hir_remark_add(f->c, true, op, "becomes derived weight @%s, computed when weights are packed",
                    f->m->weights.at[w].name);
     pass_forward_op(&f->forward, f->m, op, hir_weight_ref(w));
@@ -338,6 +329,10 @@ static void fold(folder *f, hir_id op) {
         hir_derived_row *rows;
         const uint32_t n = transposed_rows(f, op, &rows);
         replace(f, op, rows, n);
+    } else if (is_reshaped(f, op) && !f->given_out[o->results[0]]) {
+        const hir_weight *w = &f->m->weights.at[o->args[0].index];
+        hir_derived_factor factor = {.name = w->name};
+        replace(f, op, &(hir_derived_row){1, &factor}, 1);
     } else if (is_table(f, op) && o->n_args > 1 && f->wanted[o->results[0]] &&
                !f->given_out[o->results[0]]) {
         uint32_t n = o->n_args;
@@ -416,6 +411,18 @@ static void remark_left(folder *f) {
     }
 }
 
+/* What becomes of values in the end. */
+static void note_uses(folder *f, hir_id op) {
+    const hir_op *o = hir_op_at(f->m, op);
+    const bool gives_out = o->code == HIR_OUTPUT_OP || o->code == HIR_TRACE_OP;
+    for (uint32_t i = 0; i < o->n_args; i++) {
+        const hir_ref x = o->args[i];
+        if (x.kind != HIR_REF_VALUE) continue;
+        f->given_out[x.index] |= gives_out && i == 0;
+        f->multiplied[x.index] |= hir_is_matrix(o->code, i);
+    }
+}
+
 bool pass_fold_weights(hir_pass_context *c) {
     move_minus(c);
     folder f = {.c = c, .m = c->m, .n_values = c->m->values.n, .forward = {.arena = c->scratch}};
@@ -423,12 +430,8 @@ bool pass_fold_weights(hir_pass_context *c) {
     f.live = hd_new_array(c->scratch, bool, f.n_values);
     f.wanted = hd_new_array(c->scratch, bool, f.n_values);
     f.given_out = hd_new_array(c->scratch, bool, f.n_values);
-    HIR_EACH(f.m, op, f.m->first) {
-        hir_opcode code = hir_op_at(f.m, op)->code;
-        hir_ref x = pass_arg(f.m, op, 0);
-        if ((code == HIR_OUTPUT_OP || code == HIR_TRACE_OP) && x.kind == HIR_REF_VALUE)
-            f.given_out[x.index] = true;
-    }
+    f.multiplied = hd_new_array(c->scratch, bool, f.n_values);
+    HIR_EACH(f.m, op, f.m->first) note_uses(&f, op);
     HIR_EACH(f.m, op, f.m->first) read_op(&f, op);
     for (hir_id op = f.m->last; op != HIR_NONE; op = hir_op_at(f.m, op)->prev)
         note_reads(&f, op);

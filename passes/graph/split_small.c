@@ -5,7 +5,8 @@
  *          linear ops that are not of this form, or whose N fills less than half a panel, are
  *          written as mul and reduce_sum (and add), which fuse with the ops around them: a stack of
  *          n sources [T, n, d] times a pseudo-query [1, d] gives [T, n, 1] inside the row program
- *          that mixes them. In this order:
+ *          that mixes them. Where N fills a vector the sum is taken over the columns of the weight,
+ *          transposed when it is packed, for all lanes at once. In this order:
  *            - a bias that is not a weight becomes a separate add;
  *            - N <= 8, unless N > 2 and the matrix is too large to be read for every token, a
  *              matrix that is not a weight, an x without T, or a weight that is also read element
@@ -41,12 +42,12 @@ static const char *reason_for_rows(const splitter *s, hir_ref x, hir_ref w) {
     if (!hir_type_has_t(xt)) return "its x is the same for every token";
     const bool near = wt.dim[0] < LEAST_COLUMNS || pass_elements(wt) <= NEAR_WEIGHT;
     if (wt.dim[0] <= FEW_COLUMNS && (near || xt.rank > 2)) return "it has few outputs";
-    if (s->by_element[w.index]) return "its weight is also read element by element";
-    if (xt.rank == 2) return NULL;
-    int64_t slices = pass_elements(xt) / wt.dim[1];
-    if (pass_elements(wt) <= SMALL_WEIGHT)
+    const bool heads = xt.rank > 2;
+    if (heads && pass_elements(wt) <= SMALL_WEIGHT)
         return "its x has more than two dims and its weight is small";
-    return slices > MOST_SLICES ? "its x has too many slices" : NULL;
+    if (s->by_element[w.index]) return "its weight is also read element by element";
+    const int64_t slices = pass_elements(xt) / wt.dim[1];
+    return heads && slices > MOST_SLICES ? "its x has too many slices" : NULL;
 }
 
 /* The reason to make a block_linear row operations; NULL: none. */
@@ -70,6 +71,40 @@ static void find_elementwise_reads(splitter *s) {
             if (!gathered && !contracted && !blocks) s->by_element[o->args[i].index] = true;
         }
     }
+}
+
+static hir_ref with_bias(hir_builder *b, hir_ref y, hir_ref bias) {
+    if (y.kind == HIR_REF_NONE || bias.kind == HIR_REF_NONE) return y;
+    return hir_emit2(b, HIR_ADD_OP, y, bias);
+}
+
+/* ---- by columns ---------------------------------------------------------------------------- */
+/* w^T [K, N] where it has whole vectors of outputs: sums over K are then made for a vector of
+ * outputs at once, without a sum across lanes for each of them. None: its rows stay. */
+static hir_ref columns_of(splitter *s, hir_id op, hir_ref w) {
+    if (w.kind != HIR_REF_WEIGHT) return hir_no_ref();
+    const hir_weight *rows = &s->m->weights.at[w.index];
+    const hir_type t = rows->type;
+    if (rows->stacked || rows->share.on || t.rank != 2 || t.dim[0] < HIR_PANEL || t.dim[1] < 2)
+        return hir_no_ref();
+    if (hir_is_derived(rows)) {
+        const hir_id whole = hir_transposed_source(s->m, rows);
+        return whole == HIR_NONE ? hir_no_ref() : hir_weight_ref(whole);
+    }
+    const hir_type turned = hir_make_type(t.dtype, 2, (int64_t[]){t.dim[1], t.dim[0]});
+    hir_derived_factor factor = {.name = rows->name, .by = HIR_DERIVED_TRANSPOSED};
+    const hir_derived_row row = {1, &factor};
+    return hir_weight_ref(pass_derived_weight(s->c, turned, &row, 1, hir_op_at(s->m, op)->loc));
+}
+
+/* y[.., n] = sum over k of x[.., k, 1] columns[k, n] */
+static hir_ref linear_by_columns(hir_builder *b, hir_ref x, hir_ref columns, hir_ref bias) {
+    hir_type t = hir_ref_type(b->m, x);
+    hir_ref product = pass_reshape(b, x, pass_with_one(t, t.rank));
+    product = hir_emit2(b, HIR_MUL_OP, product, columns);
+    if (product.kind == HIR_REF_NONE) return product;
+    const hir_ref y = pass_reduce(b, HIR_REDUCE_SUM_OP, product, t.rank - 1);
+    return with_bias(b, y, bias);
 }
 
 /* ---- the two rewrites ---------------------------------------------------------------------- */
@@ -101,11 +136,6 @@ static bool replace(splitter *s, hir_id op, hir_ref y) {
     return true;
 }
 
-static hir_ref with_bias(hir_builder *b, hir_ref y, hir_ref bias) {
-    if (y.kind == HIR_REF_NONE || bias.kind == HIR_REF_NONE) return y;
-    return hir_emit2(b, HIR_ADD_OP, y, bias);
-}
-
 /* x as [.., G, 1, K] times w [G, N, K], summed over K. */
 static bool split_blocks(splitter *s, hir_id op, const char *reason) {
     hir_builder b = hir_before(s->m, s->c->diags, op);
@@ -123,8 +153,13 @@ static bool split(splitter *s, hir_id op) {
     hir_builder b = hir_before(s->m, s->c->diags, op);
     const char *reason = reason_for_rows(s, x, w);
     if (reason) {
-        hir_remark_add(s->c, true, op, "row operations instead of a contraction: %s", reason);
-        return replace(s, op, pass_linear_as_rows(&b, x, w, bias));
+        const hir_ref columns = columns_of(s, op, w);
+        const bool has = columns.kind != HIR_REF_NONE;
+        hir_remark_add(s->c, true, op, "row operations%s instead of a contraction: %s",
+                       has ? ", by columns," : "", reason);
+        return replace(s, op,
+                       has ? linear_by_columns(&b, x, columns, bias)
+                           : pass_linear_as_rows(&b, x, w, bias));
     }
     if (hir_ref_type(s->m, x).rank > 2) {
         hir_remark_add(s->c, true, op, "one contraction per slice of x, which has %u dims",

@@ -63,6 +63,13 @@ cmp "$out/four.txt" "$out/whole.txt"
 ranks 4 bench "$out/four" --prefill 16 --decode 0 --rounds 1 > "$out/bench.txt"
 [ "$(grep -c '^four .*prefill' "$out/bench.txt")" = 1 ]
 [ "$(grep -c '^four .*decode' "$out/bench.txt")" = 1 ]
+# What comes next the first rank that has logits prints, alone; with a file of logits, too.
+next() { awk '{ print $1, $2 }'; }
+"$hadal" run "$out/whole" --tokens 1,2,3 --top 4 | next > "$out/whole.next"
+ranks 2 run "$out/two" --tokens 1,2,3 --top 4 | next | cmp - "$out/whole.next"
+ranks 4 run "$out/four" --tokens 1,2,3 --top 4 --split 2 | next | cmp - "$out/whole.next"
+ranks 4 run "$out/four" --tokens 1,2,3 --top 4 --logits "$out/next.npy" | next | cmp - "$out/whole.next"
+[ -e "$out/next.npy" ]
 # Stages make the same calls although only the first looks tokens up, and only the second has a state that cannot be
 # shortened.
 cat > "$out/mixed.hadal" << 'END'
@@ -116,28 +123,65 @@ if "$hadal" run "$out/two" --tokens 1 --logits "$out/x.npy" 2> "$out/said"; then
 grep -q "this process is alone" "$out/said"
 refused "vocab" 2 run "$out/two" --tokens 1,99999 --logits "$out/x.npy"
 
-# a share that is cut short, one of another packing, and that of another rank
+# a share that is cut short, one of another packing, and that of another rank. Of the first its rank says why, unless mpirun ends the job before
+# because another has failed: that one names the rank.
 cp "$out/two.r1of2.weights" "$out/kept"
 head -c 10000 "$out/kept" > "$out/two.r1of2.weights"
-refused "cut short" 2 run "$out/two" --tokens 1 --logits "$out/x.npy"
+refused "cut short\|rank 1: an argument" 2 run "$out/two" --tokens 1 --logits "$out/x.npy"
 "$hadal" init-weights "$spec" --seed 2 -o "$out/w2.safetensors"
 "$hadal" compile "$spec" --weights "$out/w2.safetensors" --march native --ranks 2 --divide-from 2 -o "$out/two"
 cp "$out/kept" "$out/two.r1of2.weights"
-refused "ranks do not agree" 2 run "$out/two" --tokens 1 --logits "$out/x.npy"
+refused "rank 1 has another packing of the weights than rank 0" 2 run "$out/two" --tokens 1 --logits "$out/x.npy"
 cp "$out/two.r0of2.weights" "$out/two.r1of2.weights"
-refused "ranks do not agree" 2 run "$out/two" --tokens 1 --logits "$out/x.npy"
+refused "rank 1 has the weights of rank 0" 2 run "$out/two" --tokens 1 --logits "$out/x.npy"
+
+# two builds, each of which its own process finds where it is told: refused by both at once, not after the 20 s that one waits for another
+mkdir "$out/here" "$out/there"
+"$hadal" compile "$spec" --weights "$out/w.safetensors" --march native --ranks 2 -o "$out/here/m"
+other_build() { # options of the second build, words
+    "$hadal" compile "$spec" --weights "$out/w.safetensors" --march native --ranks 2 $1 -o "$out/there/m"
+    if timeout -k 5 15 "$mpirun" $options -n 1 "$hadal" run "$out/here/m" --tokens 1 --logits "$out/x.npy" --comm-timeout 20 \
+        : -n 1 "$hadal" run "$out/there/m" --tokens 1 --logits "$out/x.npy" --comm-timeout 20 > "$out/said" 2>&1; then exit 1; fi
+    grep -q "$2" "$out/said" || { echo "\"$2\" is not in what was said:"; cat "$out/said"; exit 1; }
+}
+other_build "--chunk 64" "most tokens of a chunk: rank 1 has 64, rank 0 has 512"
+other_build "--phase1-dtype bf16" "rank 1 has another model, or layout of its weights, than rank 0"
+other_build "--machine l3=3M" "rank 1 has another build of the library than rank 0"
+
+# Hosts of different CPUs, one of which has a matrix unit: at first both take the best level that both have, and any other that is asked for.
+if [ -e "${HADAL_BUILD:-}/lib/libhadal_amx_machine.a" ] && grep -q avx512_bf16 /proc/cpuinfo && ! grep -q amx_tile /proc/cpuinfo; then
+    CC="${CC:-cc} -Wl,-z,muldefs -Wl,-u,hrt_cpuid_here $HADAL_BUILD/lib/libhadal_amx_machine.a -lm" \
+        "$hadal" compile "$spec" --weights "$out/w.safetensors" --ranks 2 -o "$out/mixed_hosts"
+    set_env() { [ "$flavour" = openmpi ] && echo "-x HADAL_TEST_UNIT=$1" || echo "-env HADAL_TEST_UNIT $1"; }
+    hosts() { # unit of the first, unit of the second, options
+        first=$(set_env "$1") second=$(set_env "$2")
+        shift 2
+        timeout -k 5 100 "$mpirun" $options -n 1 $first "$hadal" "$@" --threads 1 --comm-timeout 20 : -n 1 $second "$hadal" "$@" --threads 1 --comm-timeout 20
+    }
+    for level in "" "--cpu-level avx512" "--cpu-level baseline"; do
+        hosts granted refused run "$out/mixed_hosts" --tokens $tokens --logits "$out/mixed_hosts.npy" $level --profile="$out/profile.txt"
+        "$compare" "$out/mixed_hosts.npy" "$out/whole.npy" 1e-4
+        wanted="${level#--cpu-level }"
+        grep -q "\"level\": \"${wanted:-avx512}\", \"passed_over\": {\"amx\": \"rank 1 cannot run it\"}" "$out/profile.txt"
+    done
+    hosts granted granted run "$out/mixed_hosts" --tokens $tokens --logits "$out/mixed_hosts.npy" --profile="$out/profile.txt"
+    grep -q '"level": "amx"' "$out/profile.txt"
+    "$compare" "$out/mixed_hosts.npy" "$out/whole.npy" 1e-4
+    if hosts granted refused run "$out/mixed_hosts" --tokens 1 --logits "$out/x.npy" --cpu-level amx > "$out/said" 2>&1; then exit 1; fi
+    grep -q 'level "amx" does not run here: the operating system refuses' "$out/said"
+fi
 
 # the same of stages: a share of the second is cut short, of another packing, and its library is of another division
 kept=$out/four_s1.r3of4.weights
 cp "$kept" "$out/kept"
 head -c 10000 "$out/kept" > "$kept"
-refused "cut short" 4 run "$out/four" --tokens 1 --logits "$out/x.npy"
+refused "cut short\|rank 3: an argument" 4 run "$out/four" --tokens 1 --logits "$out/x.npy"
 "$hadal" compile "$spec" --weights "$out/w2.safetensors" --march native --ranks 2 --stages 2 -o "$out/four"
 cp "$out/kept" "$kept"
-refused "ranks do not agree" 4 run "$out/four" --tokens 1 --logits "$out/x.npy"
+refused "rank 3 has another checkpoint behind its weights than rank 0" 4 run "$out/four" --tokens 1 --logits "$out/x.npy"
 "$hadal" compile "$spec" --weights "$out/w2.safetensors" --march native --stages 2 --stage 1 -o "$out/four_s1"
 for rank in 2 3; do cp "$out/four_s1.r1of2.weights" "$out/four_s1.r${rank}of4.weights"; done
-refused "ranks do not agree" 4 run "$out/four" --tokens 1 --logits "$out/x.npy"
+refused "ranks of a stage: rank 2 has 1, rank 0 has 2" 4 run "$out/four" --tokens 1 --logits "$out/x.npy"
 # stages made one by one, as on machines of their own: of one checkpoint, of two, of types of weights that may be cut elsewhere, of two ways to cut
 stage() { "$hadal" compile "$spec" --weights "$out/$1.safetensors" --march native --ranks 2 --stages 2 --stage $2 $3 -o "$out/four_s$2"; }
 stage w 0 ""
@@ -145,9 +189,9 @@ stage w 1 ""
 ranks 4 run "$out/four" --tokens $tokens --logits "$out/four.npy"
 "$compare" "$out/four.npy" "$out/whole.npy" 1e-5
 stage w2 1 ""
-refused "ranks do not agree" 4 run "$out/four" --tokens 1 --logits "$out/x.npy"
+refused "rank 2 has another checkpoint behind its weights than rank 0" 4 run "$out/four" --tokens 1 --logits "$out/x.npy"
 stage w 1 "--weights-dtype q8"
-refused "ranks do not agree" 4 run "$out/four" --tokens 1 --logits "$out/x.npy"
+refused "rank 2 has another model behind its stage, or way to cut it, than rank 0" 4 run "$out/four" --tokens 1 --logits "$out/x.npy"
 stage w 1 "--virtual-stages 2"
-refused "ranks do not agree" 4 run "$out/four" --tokens 1 --logits "$out/x.npy"
+refused "runs of layers: rank 2 has 2, rank 0 has" 4 run "$out/four" --tokens 1 --logits "$out/x.npy"
 [ ! -e "$out/x.npy" ]

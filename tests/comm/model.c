@@ -2,6 +2,7 @@
  *
  *     MODEL=DIR/libNAME.so EACH=2 mpirun -n 2 model batch OUT
  *     MODEL=DIR/libNAME_s%d.so EACH=1 mpirun -n 3 model kill OUT
+ *     MODEL=DIR/libNAME_s%d.so EACH=1 mpirun -n 2 model builds OUT
  *
  * EACH: ranks of a stage, whose number stands in the place of %d. What came out goes to OUT.<rank>,
  * "ok" or what was wrong.
@@ -9,7 +10,10 @@
  *   batch  sessions of several lengths read tokens in batches, and others read the same one by one:
  *          rows of logits differ by 1e-5 of the largest at most (sums over other shapes of work)
  *   kill   rank 1 kills itself at one of its messages to another stage, in the middle of a call:
- * all others get an error by the deadline, and again at once, and can be closed */
+ * all others get an error by the deadline, and again at once, and can be closed
+ *   builds rank 1 has a library of another build, with chunks of 64 tokens: both are told so at
+ * once
+ */
 #include <mpi.h>
 
 #include "hadal/hadal_mpi.h"
@@ -25,7 +29,15 @@
 #include "tests/tools/model_library.h"
 
 #define SECOND INT64_C(1000000000)
-enum { EXCHANGE = 19, SESSIONS = 3, STEPS = 3, TOKENS = 120, DEADLINE = 2, LAST_MESSAGE = 7 };
+enum {
+    RANKS = 18,
+    EXCHANGE = 19,
+    SESSIONS = 3,
+    STEPS = 3,
+    TOKENS = 120,
+    DEADLINE = 2,
+    LAST_MESSAGE = 7
+};
 
 static char why[400];
 #define EXPECT(condition, ...)                                                                     \
@@ -148,6 +160,23 @@ static bool survive(void) {
     return true;
 }
 
+/* ---- two builds ------------------------------------------------------------------------------ */
+static bool differ(void) {
+    const size_t size = model.session_size(TOKENS);
+    void *memory = aligned_alloc(64, size), *session = NULL;
+    const int64_t begun = hd_nanoseconds();
+    const int code =
+        model.session_init_on(memory, size, weights, TOKENS, comm, 20 * SECOND, &session);
+    EXPECT(hd_nanoseconds() - begun < 5 * SECOND, "the error came late");
+    EXPECT(code == RANKS, "code %d", code);
+    EXPECT(session && strstr(model.message(session),
+                             "most tokens of a chunk: rank 1 has 64, rank 0 has 512"),
+           "message: %.200s", session ? model.message(session) : "none");
+    float *logits = calloc((size_t)row + 1, sizeof *logits);
+    EXPECT(model.forward(session, tokens, 1, logits, 1) == RANKS, "a refused session is called");
+    return true;
+}
+
 static int report(const char *out, const char *what) {
     char path[4096];
     snprintf(path, sizeof path, "%s.%d", out, comm->rank);
@@ -166,7 +195,8 @@ int main(int argc, char **argv) {
     const int code = hadal_mpi_open(MPI_COMM_WORLD, 20 * SECOND, &group);
     if (code) return fprintf(stderr, "opening: code %d\n", code), 1;
     comm = hadal_mpi_comm(group);
-    const bool well = open_model() && (dies ? survive() : batch());
+    const bool builds = strcmp(argv[1], "builds") == 0;
+    const bool well = open_model() && (dies ? survive() : builds ? differ() : batch());
     const char *what = well ? "ok" : why;
     if (dies) {
         const int32_t rank = comm->rank;

@@ -1,6 +1,7 @@
 #!/bin/sh
 # model.sh HADAL MPIRUN FLAVOUR PROGRAM SPEC OUT: a compiled model with MPI (comm/model.c). Batches of sessions, on 2 ranks
-# and on 2 stages; and a pipeline of 3 stages of 2 runs, 8 chunks in a call, in which a process is killed.
+# and on 2 stages; a pipeline of 3 stages of 2 runs, 8 chunks in a call, in which a process is killed;
+# and two ranks of different builds.
 set -eu
 hadal=$1 mpirun=$2 flavour=$3 program=$4 spec=$5 out=$6
 here=$(dirname "$0")
@@ -21,4 +22,7 @@ compile stages 4 --stages 2 --virtual-stages 2 --chunk 8
 scenario libstages_s%d.so 1 2 batch
 compile line 6 --stages 3 --virtual-stages 2 --chunk 8
 scenario libline_s%d.so 1 3 kill
+compile build_s0 4 --ranks 2
+compile build_s1 4 --ranks 2 --chunk 64
+scenario libbuild_s%d.so 1 2 builds
 rm -rf "$out"

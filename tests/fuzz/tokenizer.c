@@ -10,6 +10,7 @@ static void use(hd_arena *a, const tokenizer *t, const char *text, size_t n) {
     if (!tokenizer_encode(t, a, text, n, true, &ids)) return;
     text_stream *s = text_stream_new(a, t, false, false);
     for (size_t i = 0; i <= ids.n; i++) {
+        if (i < ids.n) (void)text_stream_bytes(s, ids.at[i]); /* of any kind, and leaves no trace */
         const string piece = i < ids.n ? text_stream_add(s, ids.at[i]) : text_stream_end(s);
         if (i < ids.n &&
             (ids.at[i] < 0 || (size_t)ids.at[i] >= t->n_ids || !t->tokens[ids.at[i]].at))

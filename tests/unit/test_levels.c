@@ -56,6 +56,11 @@ static const char *expected_of(const rounding *r, const char *list) {
         if (strstr(list, names[i]) && !strstr(r->rounds, names[i]))
             text = hd_printf(arena, "%slevel %s rounds nothing to %s: activations stay f32 there\n",
                              text, r->level, names[i]);
+    if (strcmp(list, "bf16") == 0 && strstr(r->rounds, "int8"))
+        text = hd_printf(arena,
+                         "%s--activations has no int8 in its list: matrices that dot products of "
+                         "it would multiply, faster, take f32 activations\n",
+                         text);
     return text;
 }
 

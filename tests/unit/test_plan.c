@@ -84,6 +84,22 @@ Test(plan, what_kernels_reach_by_name_and_from_a_file) {
     cr_assert_str_eq(plan_fact_key(PLAN_READ_Q4), "read.q4");
 }
 
+/* As `hadal machine` leaves it: the plan is made, and says what it rests on. */
+Test(plan, a_host_that_was_measured_busy_is_told) {
+    const char *const files[] = {
+        "{\"schema\": \"hadal-machine-1\", \"memory\": 1000, \"busy\": false}",
+        "{\"schema\": \"hadal-machine-1\", \"memory\": 1000, \"busy\": true}"};
+    for (int busy = 0; busy < 2; busy++) {
+        const size_t before = diags.list.n;
+        const char *path = file_with(files[busy]);
+        (void)host(path);
+        unlink(path);
+        cr_assert_eq(diags.list.n, before + (size_t)busy);
+        if (busy)
+            cr_assert(strstr(said(), "was measured while the machine was busy"), "%s", said());
+    }
+}
+
 static void refused(const char *text, const char *why) {
     plan_host h;
     const size_t before = diags.errors;

@@ -366,9 +366,17 @@ Test(ranks, a_session_finds_out_whether_tiles_pay) {
 
 /* ---- sessions that cannot be ----------------------------------------------------------------- */
 static int expected;
+static const char *expected_why; /* in the message of a rank that could make a session */
 static void expect_init(rank *r) {
+    float out[3 * UNITS];
+    float *const outs[2] = {out, NULL};
     open_session(r);
     EXPECT(r, r->init_code == expected, "code %d", r->init_code);
+    const char *why = hrt_session_message(r->session);
+    EXPECT(r, strstr(why, expected_why), "message: %s", why);
+    if (!r->session) return;
+    EXPECT(r, hrt_forward(r->session, (const int32_t[]){1}, 1, outs, 1) == expected,
+           "a refused session is called");
 }
 
 static void other_share(rank *r) {
@@ -398,11 +406,10 @@ static void other_packing(rank *r) {
     expect_init(r);
 }
 
-static void other_build(rank *r) {
-    static toy another;
+/* Rank 2 has a library of its own. */
+static toy another;
+static void other_library(rank *r) {
     if (r->number == 2) {
-        another = *r->t;
-        another.model.build[5] = 1;
         r->t = &another;
         open_weights(r, 2);
     }
@@ -419,14 +426,165 @@ Test(ranks, all_ranks_get_the_same_error_if_they_do_not_fit_together) {
     static toy t;
     make_toy(&t, 3, 4);
     expected = HRT_RANKS;
+    expected_why = "rank 1 has the weights of rank 0 of its stage";
     run_ranks(&t, 1, other_share);
+    expected_why = "max_tokens: rank 1 has 161, rank 0 has 160";
     run_ranks(&t, 1, other_length);
+    expected_why = "rank 1 has another packing of the weights than rank 0";
     run_ranks(&t, 1, other_packing);
-    run_ranks(&t, 1, other_build);
+    another = t;
+    another.model.build[5] = 1;
+    expected_why = "rank 2 has another build of the library than rank 0";
+    run_ranks(&t, 1, other_library);
+    another.model.chunk = 2 * CHUNK;
+    expected_why = "most tokens of a chunk: rank 2 has 24, rank 0 has 12";
+    run_ranks(&t, 1, other_library);
+    another.model.ranks = 4;
+    expected_why = "ranks of a stage: rank 2 has 4, rank 0 has 3";
+    run_ranks(&t, 1, other_library);
     expected = HRT_SIZE;
+    expected_why = "rank 2: the memory given is smaller";
     run_ranks(&t, 1, no_memory);
     expected = HRT_EXCHANGE;
+    expected_why = "rank 1";
     run_ranks(&t, 1, absent);
+}
+
+static void too_few(rank *r) {
+    static toy of_four;
+    if (r->number == 0) make_toy(&of_four, 4, 4);
+    if (r->number) nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL); /* it is made */
+    r->t = &of_four;
+    open_weights(r, (uint32_t)r->number);
+    expect_init(r);
+}
+
+Test(ranks, a_job_of_too_few_ranks_is_told_how_many) {
+    static toy t;
+    make_toy(&t, 3, 4);
+    expected = HRT_RANKS;
+    expected_why = "there are 3 ranks, and the model is for 4";
+    run_ranks(&t, 1, too_few);
+}
+
+/* ---- CPU levels ------------------------------------------------------------------------------ */
+/* Levels that some ranks cannot run: they ask for a feature that no CPU has. */
+#define NO_CPU (UINT64_C(1) << 63)
+enum { LEVELS = 3 };
+static hrt_level some_levels[MOST_RANKS][LEVELS];
+static toy rank_toys[MOST_RANKS];
+static uint64_t asked_for[MOST_RANKS][LEVELS];
+
+static void of_own_machine(rank *r) {
+    static const char *const names[LEVELS] = {"best", "good", "plain"};
+    toy *t = &rank_toys[r->number];
+    *t = *r->t;
+    for (int i = 0; i < LEVELS; i++)
+        some_levels[r->number][i] =
+            (hrt_level){.name = names[i], .kernels = kernels, .features = asked_for[r->number][i]};
+    t->model.levels = some_levels[r->number];
+    t->model.n_levels = LEVELS;
+    /* as after make_toy */
+    t->model.steps = t->steps, t->model.operands = t->operands;
+    t->model.exchanges = t->exchanges, t->model.overlaps = t->overlaps;
+    t->model.inputs = t->inputs, t->model.outputs = t->outputs;
+    r->t = t;
+    open_weights(r, (uint32_t)r->number % t->model.ranks);
+}
+
+static const char *wanted_level[MOST_RANKS], *wanted_reason;
+static void with_levels(rank *r) {
+    of_own_machine(r);
+    open_session(r);
+    EXPECT(r, r->init_code == HRT_OK, "init: code %d", r->init_code);
+    const char *level = hrt_session_cpu(r->session), *wanted = wanted_level[r->number];
+    EXPECT(r, strcmp(level, wanted) == 0, "level %s", level);
+    EXPECT(r, strstr(hrt_session_machine(r->session), wanted_reason), "machine: %s",
+           hrt_session_machine(r->session));
+    check_call(r, 13, 2);
+    EXPECT(r, hrt_session_set_cpu(r->session, "plain") == HRT_OK, "plain");
+    if (!r->why) check_call(r, 3, 1);
+    EXPECT(r, hrt_session_set_cpu(r->session, NULL) == HRT_OK, "the best");
+    EXPECT(r, strcmp(hrt_session_cpu(r->session), wanted) == 0, "not what all can run");
+    if (!r->why) check_call(r, 1, 1);
+}
+
+/* Ranks 0 to 2 of one stage; whatever it can run better, rank 0 takes what all of them can. */
+Test(ranks, the_level_is_the_best_that_all_ranks_can_run) {
+    static toy t;
+    make_toy(&t, 3, 4);
+    memset(asked_for, 0, sizeof asked_for);
+    for (int r = 0; r < 3; r++)
+        wanted_level[r] = "best";
+    wanted_reason = "{\"level\": \"best\"";
+    run_ranks(&t, 1, with_levels);
+    asked_for[1][0] = asked_for[2][1] = NO_CPU; /* rank 2 has the best and not the second */
+    for (int r = 0; r < 3; r++)
+        wanted_level[r] = "plain";
+    wanted_reason = "\"passed_over\": {\"best\": \"";
+    run_ranks(&t, 1, with_levels);
+    asked_for[2][1] = 0;
+    for (int r = 0; r < 3; r++)
+        wanted_level[r] = "good";
+    run_ranks(&t, 1, with_levels);
+    asked_for[1][0] = 0;
+    asked_for[0][0] = asked_for[2][0] = NO_CPU;
+    run_ranks(&t, 1, with_levels);
+}
+
+static void reason_of_another(rank *r) {
+    of_own_machine(r);
+    open_session(r);
+    const char *machine = hrt_session_machine(r->session);
+    const char *reason = r->number == 1 ? "the CPU lacks" : "rank 1 cannot run it";
+    EXPECT(r, strstr(machine, reason), "machine: %s", machine);
+}
+
+Test(ranks, a_level_is_passed_over_for_a_rank_that_is_named) {
+    static toy t;
+    make_toy(&t, 3, 4);
+    memset(asked_for, 0, sizeof asked_for);
+    asked_for[1][0] = NO_CPU;
+    run_ranks(&t, 1, reason_of_another);
+}
+
+static void without_level(rank *r) {
+    of_own_machine(r);
+    expect_init(r);
+}
+
+Test(ranks, ranks_without_a_level_in_common_are_refused) {
+    static toy t;
+    make_toy(&t, 2, 4);
+    memset(asked_for, 0, sizeof asked_for);
+    asked_for[0][0] = asked_for[0][2] = asked_for[1][1] = NO_CPU;
+    asked_for[1][2] = NO_CPU;
+    expected = HRT_CPU;
+    expected_why = "there is no CPU level that all ranks of stage 0 can run";
+    run_ranks(&t, 1, without_level);
+}
+
+/* A level that is set on one rank alone is refused by the next call. */
+static void one_level_set(rank *r) {
+    const int32_t good[3] = {1, 2, 3};
+    float out[3 * UNITS];
+    float *const outs[2] = {out, NULL};
+    of_own_machine(r);
+    open_session(r);
+    EXPECT(r, r->init_code == HRT_OK, "init: code %d", r->init_code);
+    if (r->number == 1) (void)hrt_session_set_cpu(r->session, "plain");
+    EXPECT(r, hrt_forward(r->session, good, 3, outs, 1) == HRT_PEER, "another level");
+    EXPECT(r, strstr(hrt_session_message(r->session), "was called with another CPU level"),
+           "message: %s", hrt_session_message(r->session));
+    (void)hrt_session_set_cpu(r->session, "plain");
+    check_call(r, 13, 2);
+}
+
+Test(ranks, a_level_is_set_on_all_ranks) {
+    static toy t;
+    make_toy(&t, 3, 4);
+    memset(asked_for, 0, sizeof asked_for);
+    run_ranks(&t, 1, one_level_set);
 }
 
 static void without_others(rank *r) {

@@ -245,6 +245,29 @@ Test(turns, results_do_not_depend_on_who_is_late) {
             }
 }
 
+/* ---- CPU levels ------------------------------------------------------------------------------ */
+/* The machine of stage 1 cannot run the best level: the others do. */
+static void at_own_level(rank *r) {
+    r->max_tokens = TOKENS;
+    open_session(r);
+    EXPECT(r, r->init_code == HRT_OK, "init: code %d", r->init_code);
+    const char *level = hrt_session_cpu(r->session);
+    EXPECT(r, strcmp(level, r->number == 1 ? "plain" : "best") == 0, "level %s", level);
+    reads_in_calls(r, 7, 11);
+}
+
+Test(turns, each_stage_has_the_best_level_of_its_own_ranks) {
+    static const hrt_level both[] = {{.name = "best", .kernels = run_kernels},
+                                     {.name = "plain", .kernels = run_kernels}};
+    static const hrt_level one[] = {
+        {.name = "best", .kernels = run_kernels, .features = UINT64_C(1) << 63},
+        {.name = "plain", .kernels = run_kernels}};
+    make_line(line, 3, 2);
+    for (int i = 0; i < 3; i++)
+        line[i].model.levels = i == 1 ? one : both, line[i].model.n_levels = 2;
+    run_ranks(line, 1, at_own_level);
+}
+
 /* ---- memory ---------------------------------------------------------------------------------- */
 /* A session of so many chunks has what is kept of as many, and of no more than there are stages. */
 Test(turns, each_chunk_in_flight_has_its_own_memory) {

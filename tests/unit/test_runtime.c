@@ -48,7 +48,7 @@ Test(runtime, every_share_of_every_split_is_done_once) {
     static hrt_kernel *const counters[] = {k_count};
     static const hrt_level level[] = {{.name = "plain", .kernels = counters}};
     int64_t sizes[] = {1, 2, 5, 16, 17, 31, 64};
-    for (int split = HRT_SPLIT_NONE; split <= HRT_SPLIT_CHANNELS; split++)
+    for (int split = HRT_SPLIT_NONE; split <= HRT_SPLIT_HEADS; split++)
         for (int threads = 1; threads <= 17; threads++)
             for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++)
                 for (int64_t cols = 1; cols <= MAX_COLS; cols += 11) {
@@ -79,6 +79,54 @@ Test(runtime, every_share_of_every_split_is_done_once) {
                                          threads, (long)r, (long)n, (long)c);
                     free(s);
                 }
+}
+
+/* ---- heads of a causal op ---- */
+static _Atomic int64_t cost_of[MAX_ROWS]; /* by the first row of a share: its keys */
+static atomic_int shares;
+static void k_cost(const hrt_frame *f, void *const *args, int64_t r0, int64_t r1, int64_t c0,
+                   int64_t c1) {
+    (void)args;
+    int64_t keys = 0;
+    for (int64_t r = r0; r < r1; r++)
+        keys += (f->C - f->T + r + 1) * (c1 - c0);
+    atomic_fetch_add(&cost_of[r0], keys);
+    atomic_fetch_add(&shares, 1);
+}
+
+/* Fewer heads than threads: rows are cut so that all shares meet as many keys, within a row. As
+ * many or more: no row is cut, and each thread has one share. */
+Test(runtime, shares_of_a_head_have_equal_work) {
+    static hrt_kernel *const functions[] = {k_cost};
+    static const hrt_level level[] = {{.name = "plain", .kernels = functions}};
+    for (int64_t heads = 1; heads <= 3; heads++) {
+        const hrt_step step = {.split_decode = HRT_SPLIT_NONE,
+                               .split_prefill = HRT_SPLIT_HEADS,
+                               .grain = 1,
+                               .last_rows = 0,
+                               .cols = heads};
+        const hrt_model m = {.version = HRT_VERSION,
+                             .chunk = 100,
+                             .n_steps = 1,
+                             .n_levels = 1,
+                             .steps = &step,
+                             .levels = level};
+        hrt_session *s = open_session(&m, NULL, MAX_ROWS);
+        int32_t ids[MAX_ROWS] = {0};
+        use_threads(s, heads == 1 ? 4 : 2);
+        float *outs[1] = {NULL};
+        memset(cost_of, 0, sizeof cost_of), shares = 0;
+        cr_assert_eq(hrt_forward(s, ids, MAX_ROWS, outs, 1), HRT_OK);
+        cr_expect_eq(shares, heads == 1 ? 4 : 2, "%d shares of %ld heads", shares, (long)heads);
+        const int64_t fair = MAX_ROWS * (MAX_ROWS + 1) / 2 / 4;
+        for (int64_t r = 0; heads == 1 && r < MAX_ROWS; r++)
+            cr_expect(cost_of[r] == 0 || llabs(cost_of[r] - fair) <= MAX_ROWS,
+                      "the share from row %ld on meets %ld keys, not %ld", (long)r,
+                      (long)cost_of[r], (long)fair);
+        for (int64_t r = 1; heads > 1 && r < MAX_ROWS; r++)
+            cr_expect_eq(cost_of[r], 0, "rows are cut at %ld", (long)r);
+        free(s);
+    }
 }
 
 /* Rows of whole pages, placed a line further apart than they are long as plan-memory has it: the

@@ -178,6 +178,7 @@ Test(support, nearest_word) {
     cr_assert_str_eq(hd_nearest("resahpe", words, 5), "reshape");
     cr_assert_str_eq(hd_nearest("rop", words, 5), "rope");
     cr_assert_str_eq(hd_nearest("rmsnorms", words, 5), "rmsnorm");
+    cr_assert_str_eq(hd_nearest("ROPE", words, 5), "rope", "letters of another case are the same");
     cr_assert_null(hd_nearest("xyzzy", words, 5));
     cr_assert_null(hd_nearest("ro", words, 5), "two letters are too few to guess from");
     cr_assert_null(hd_nearest("", words, 5));
