@@ -338,6 +338,16 @@ static double rate_for(machine *m, const loop *l, double seconds) {
     return done / taken;
 }
 
+bool machine_is_shared(const machine *m) {
+    return m->comm != NULL;
+}
+
+double machine_of_ranks(const machine *m, double mine) {
+    double all;
+    if (!m->comm) return mine;
+    return machine_slowest_of_ranks(m->comm, m->comm_timeout, m->cpus, mine, &all) ? 0 : all;
+}
+
 /* Of ranks that share CPUs each has its turns, of some milliseconds: measured over several. 0: some
  * rank has no such limit, or an exchange failed. */
 static double rate_of_ranks(machine *m, const loop *l) {
@@ -485,6 +495,10 @@ void machine_forget(machine *m) {
 
 double machine_limit(const machine *m, limit l) {
     return m->at[l].n ? median(&m->at[l]) : 0;
+}
+
+double machine_latest(const machine *m, limit l) {
+    return m->at[l].n ? m->at[l].at[m->at[l].n - 1] : 0;
 }
 
 double machine_spread(const machine *m, limit l) {

@@ -47,7 +47,11 @@ void machine_use(machine *m, int threads); /* 1 to those that have memory; forge
  * them do the same. All make the same calls. Once an exchange has failed there are no more samples.
  */
 void machine_share(machine *m, const hadal_comm *c, int64_t timeout_ns);
-int machine_threads(const machine *m); /* those of machine_use */
+int machine_threads(const machine *m);    /* those of machine_use */
+bool machine_is_shared(const machine *m); /* by machine_share */
+/* Of shares that all ranks have measured at once, the figure for all of them, as for limits; 0:
+ * some rank has none. Alone: its own. */
+double machine_of_ranks(const machine *m, double mine);
 /* One short run of every limit, about 60 ms. Once a round, at its end. */
 void machine_sample(machine *m);
 /* The multiply-add rate at this moment, in 2 ms: how much of the machine we have. */
@@ -74,6 +78,8 @@ void machine_keep(machine *m, const bool *kept, size_t all); /* rounds, as keep_
  * unit): operations/s, an addition and a multiplication each one. 0: there is none that this
  * process may use. */
 double machine_limit(const machine *m, limit l);
+/* The last sample; 0: there is none. */
+double machine_latest(const machine *m, limit l);
 /* How restless the machine was, and how far it has slowed down or sped up: api/stats.h of the
  * samples; 0: there are none. */
 double machine_spread(const machine *m, limit l);

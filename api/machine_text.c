@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "api/machine.h"
+#include "api/machine_kernels.h"
 #include "api/machine_ranks.h"
 #include "api/session.h"
 #include "codegen/library/library.h"
@@ -31,9 +32,10 @@ typedef struct facts {
     machine_cache cache;
     machine_flight flight;
     double barrier; /* seconds */
-    rounds tried;   /* in which the limits were measured */
-    double cpu;     /* of the threads that could run meanwhile, the share that had one */
-    bool busy;      /* others were at work: the limits are too low, or by chance */
+    machine_kernels kernels;
+    rounds tried; /* in which the limits were measured */
+    double cpu;   /* of the threads that could run meanwhile, the share that had one */
+    bool busy;    /* others were at work: the limits are too low, or by chance */
 } facts;
 
 /* Threads for which there is memory: measuring takes 160 MB each, and leaves half of what is free.
@@ -101,7 +103,7 @@ static void warn_if_busy(hadal_session *s, const facts *f) {
     w->hint = "measure again when nothing else runs; hadal plan warns of such a host";
 }
 
-static bool measure(hadal_session *s, facts *f, int threads) {
+static bool measure(hadal_session *s, facts *f, int threads, const char *folder) {
     if (threads == 0) return true;
     if (threads < 0) threads = threads_with_memory(f->allowed);
     f->limits = machine_open(threads);
@@ -111,11 +113,12 @@ static bool measure(hadal_session *s, facts *f, int threads) {
         return false;
     }
     if (s->comm && s->comm->size > 1) machine_share(f->limits, s->comm, s->comm_timeout);
+    f->barrier = machine_barrier(f->limits);
+    if (folder) machine_measure_kernels(f->limits, s->arena, folder, f->barrier, &f->kernels);
     measure_limits(f, !s->comm || s->comm->size == 1);
     warn_if_busy(s, f);
     f->cache = machine_measure_cache(f->limits);
     f->flight = machine_measure_flight(f->limits);
-    f->barrier = machine_barrier(f->limits);
     return measure_links(s, f);
 }
 
@@ -216,6 +219,7 @@ static void print_text(const facts *f, hd_text *out) {
     if (f->flight.latency > 0) print_flight(f->flight, out);
     if (f->limits) hd_text_f(out, "a barrier of the threads takes %.2f us\n", 1e6 * f->barrier);
     if (f->limits) print_rates(f, out);
+    machine_describe_kernels(&f->kernels, out);
 }
 
 /* ---- JSON ------------------------------------------------------------------------------------ */
@@ -317,15 +321,16 @@ static void print_json(const facts *f, hd_text *out) {
         print_limits(f, out);
     }
     if (f->limits) print_measured_rates(f, out);
+    machine_kernels_json(&f->kernels, out);
     hd_text_add(out, "}\n");
 }
 
-const char *hadal_machine_text(hadal_session *s, int json, int threads) {
+const char *hadal_machine_text(hadal_session *s, int json, int threads, const char *folder) {
     API_ENTER(s);
     facts f = {0};
     hd_text text;
     hd_text_init(&text, s->arena);
-    const bool ok = find_facts(s, &f) && measure(s, &f, threads);
+    const bool ok = find_facts(s, &f) && measure(s, &f, threads, folder);
     if (ok) (json ? print_json : print_text)(&f, &text);
     machine_close(f.limits);
     API_RETURN(s, ok ? text.at : NULL);

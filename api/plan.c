@@ -2,40 +2,12 @@
  * and do. */
 #include <string.h>
 
+#include "api/plan_steps.h"
 #include "api/session.h"
-#include "codegen/program.h"
-#include "inspect/plan.h"
 
 #define API_FAILED NULL
 
 /* ---- what a rank holds and does -------------------------------------------------------------- */
-
-/* How the matrix that a kernel multiplies with is stored; f32: it has none. */
-static hir_dtype matrix_of(const hir_module *m, hir_id kernel) {
-    HIR_EACH(m, id, hir_op_at(m, kernel)->body_first) {
-        const hir_op *o = hir_op_at(m, id);
-        if (hir_is_matrix(o->code, 1) && o->args[1].kind == HIR_REF_WEIGHT)
-            return hir_arg_type(m, id, 1).dtype;
-    }
-    return HIR_F32;
-}
-
-/* Is the step part of an overlap? */
-static bool is_beside(const hcg_program *p, size_t step) {
-    for (size_t i = 0; i < p->overlaps.n; i++)
-        if (p->overlaps.at[i].front <= step && step < p->overlaps.at[i].end) return true;
-    return false;
-}
-
-static plan_step step_of(const hcg_program *p, size_t i) {
-    const hrt_step *s = &p->steps.at[i];
-    return (plan_step){
-        .work = hcg_step_info(p, i),
-        .matrix = matrix_of(p->m, p->kernels.at[s->kernel_prefill].op),
-        .local = s->local,
-        .beside = is_beside(p, i),
-    };
-}
 
 /* The number of the step whose kernel has the op. */
 static size_t step_with(const hir_module *m, hir_id op) {
@@ -53,7 +25,7 @@ static void add_crossings(hadal_session *s, const hcg_program *p, plan_stage *ou
     hir_find_crossings(p->m, s->arena, &all);
     for (size_t i = 0; i < all.list.n; i++) {
         const hir_crossing *x = &all.list.at[i];
-        const plan_crossing c = {*x, is_beside(p, step_with(p->m, x->op))};
+        const plan_crossing c = {*x, api_is_beside(p, step_with(p->m, x->op))};
         hd_push(s->arena, &out->crossings, c);
     }
 }
@@ -74,7 +46,7 @@ static plan_stage stage_of(hadal_session *s, const hcg_program *p) {
                       .local_kept = p->m->local_kept};
     for (size_t i = 0; i < p->steps.n; i++) {
         if (p->steps.at[i].exchange) continue; /* no kernel: one of the crossings */
-        const plan_step step = step_of(p, i);
+        const plan_step step = api_plan_step(p, i);
         hd_push(s->arena, &out.steps, step);
     }
     add_crossings(s, p, &out);

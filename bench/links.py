@@ -217,6 +217,7 @@ def facts_of_host(host, rate, row):
     facts = {"memory": host["memory"], "read": row["read_limit"], "flops": row["fma_limit"], "barrier": host["barrier"],
              "cache": host.get("cache"), "cached": host.get("cached"),
              "bf16": limits.get("bf16 dots", 0) * faster, "int8": limits.get("int8 dots", 0) * faster}
+    facts.update({f"reached.{name}": share for name, share in host.get("reached", {}).items()})  # of whatever the limits are
     if ranks > 1:
         facts.update(latency=host["latency"], network=NO_LIMIT, transport=host["network"] / 8)
         facts.update(link_of(rate) if rate else {})
@@ -272,6 +273,8 @@ def show_host(ranks, host):
            f"multiply-add {limits['f32 multiply-add'] * 1e-9:.0f} GFLOP/s"
     if "ranks" in host:
         text += f", an exchange {host['latency'] * 1e6:.1f} us, {host['network'] * 1e-9:.2f} Gbit/s"
+    if "not_reached" in host:
+        text += f"; {len(host['reached'])} shares measured ({host['not_reached']})"
     print(text, flush=True)
 
 

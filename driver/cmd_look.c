@@ -107,7 +107,12 @@ int cmd_machine(hadal_session *s, const command_line *line) {
     ranks group = {0};
     if (!option_number(s, line, OPTION_THREADS, -1, 0, 256, &threads)) return 1;
     if (threads != 0 && is_in_job() && join_job(s, line, &group)) return leave_ranks(&group, 1);
-    const char *text = hadal_machine_text(s, option_given(line, OPTION_JSON), (int)threads);
+    char folder[PATH_SIZE] = "";
+    if (threads != 0 && make_temporary_folder(s, folder, sizeof folder))
+        return leave_ranks(&group, 1);
+    const char *text = hadal_machine_text(s, option_given(line, OPTION_JSON), (int)threads,
+                                          *folder ? folder : NULL);
+    if (*folder) remove_temporary_folder(folder);
     const int failed = !text || (!group.silent && deliver_text(s, line, text));
     return leave_ranks(&group, failed);
 }

@@ -141,7 +141,7 @@ static int report_of(subject *x, const command_line *line, const calls *c, const
 static const char *measured_limits(hadal_session *here, const calls *c) {
     if (!c->n) return NULL;
     report_step("measuring the machine");
-    return hadal_machine_text(here, 1, c->threads ? (int)c->threads : -1);
+    return hadal_machine_text(here, 1, c->threads ? (int)c->threads : -1, NULL);
 }
 
 static int check_options(hadal_session *s, const command_line *line) {

@@ -1,40 +1,9 @@
-#include "inspect/plan.h"
+#include "inspect/plan_rates.h"
 
 #include "runtime/pipeline.h"
 #include "runtime/tile_time.h"
 
-static const double share[] = {
-#define S(id, value, text) value,
-#include "inspect/plan_shares.def"
-#undef S
-};
-enum {
-#define S(id, value, text) SHARE_##id,
-#include "inspect/plan_shares.def"
-#undef S
-};
-
-/* ---- steps ----------------------------------------------------------------------------------- */
-
-/* Operations per second in products with a matrix so stored. One row is a matrix-vector product,
- * which no unit but that of multiply-adds is tried for: memory holds it up. */
-static double rate(const plan *p, const plan_stage *stage, const plan_step *s, bool many) {
-    const double *fact = p->host.fact;
-    const hir_dtype matrix = s->matrix;
-    double best = fact[PLAN_FMA] * share[SHARE_FMA];
-    if (many && s->work.pair_flops) return fact[PLAN_FMA] * share[SHARE_ATTEND];
-    const bool groups = matrix == HIR_Q8 || matrix == HIR_Q4 || matrix == HIR_MXFP4;
-    const bool bytes = stage->int8 && groups, pairs = stage->bf16 && matrix == HIR_BF16;
-    const double ways[] = {
-        bytes ? fact[PLAN_INT8] * share[SHARE_INT8] : 0,
-        pairs ? fact[PLAN_BF16] * share[SHARE_BF16] : 0,
-        pairs && many ? fact[PLAN_TILES] * share[SHARE_TILES] : 0,
-        matrix == HIR_BF16 && many ? fact[PLAN_TILES] * share[SHARE_EXACT] : 0,
-    };
-    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++)
-        if (ways[i] > best) best = ways[i];
-    return best;
-}
+/* ---- times ----------------------------------------------------------------------------------- */
 
 static void add(plan_time *sum, plan_time t) {
     sum->arithmetic += t.arithmetic;
@@ -82,17 +51,17 @@ static step_work work_of(const plan_stage *stage, const plan_step *s, int64_t T,
     return step_work_of(&s->work, rows, past + T - rows, 1);
 }
 
-/* What a kernel takes besides its work; an exchange is a step like others. */
+/* What a step takes besides its work; an exchange is one like others. */
 static double overhead(const plan *p) {
-    return share[SHARE_BEGIN] + p->host.fact[PLAN_BARRIER];
+    return plan_overhead(p->host.fact[PLAN_BARRIER]);
 }
 
 /* One kernel in a pass of T tokens behind `past` others. */
 static plan_time kernel_time(const plan *p, const plan_stage *stage, const plan_step *s, int64_t T,
                              int64_t past, double read) {
     const step_work w = work_of(stage, s, T, past);
-    const double arithmetic = w.flops / rate(p, stage, s, T > 1);
-    const double memory = w.bytes / (read * share[SHARE_READ]);
+    const double arithmetic = w.flops / plan_rate(&p->host, stage, s, T > 1);
+    const double memory = w.bytes / (read * plan_read_share(&p->host, s->matrix));
     plan_time t = {.overhead = w.flops + w.bytes > 0 ? overhead(p) : 0};
     *(arithmetic > memory ? &t.arithmetic : &t.memory) = arithmetic > memory ? arithmetic : memory;
     return t;
@@ -183,7 +152,20 @@ static plan_time beside_time(const plan *p, const plan_stage *stage, const besid
     return works;
 }
 
-/* A pass through all steps; *bytes: what leaves the rank. */
+/* What a stage waits for the messages of another one in a pass: as long as that one sends them,
+ * since a message is no further on one side than on the other. */
+static plan_time receiving_time(const plan *p, const plan_stage *stage, int64_t T) {
+    plan_time sum = {0};
+    for (size_t i = 0; i < stage->crossings.n; i++) {
+        const hir_crossing *x = &stage->crossings.at[i].x;
+        const double bytes = (double)hir_crossing_received(stage->m, x, 0, T, 1);
+        if (bytes > 0) add(&sum, crossing_time(p, (sent){bytes, 1}));
+    }
+    return sum;
+}
+
+/* A pass through all steps, but for what it receives of other stages, which is counted where it is
+ * sent; *bytes: what leaves the rank. */
 static plan_time stage_time(const plan *p, const plan_stage *stage, int64_t T, int64_t past,
                             double *bytes) {
     plan_time sum = {0};
@@ -238,13 +220,16 @@ static void count_memory(const plan *p, plan_shape *shape) {
     shape->fits = (double)shape->bytes <= p->host.fact[PLAN_MEMORY];
 }
 
-/* All chunks through one stage. */
-static plan_time prompt_time(const plan *p, const plan_stage *s, int64_t chunk, double *bytes) {
+/* All chunks through one stage; *received: that it receives them is no part of it. */
+static plan_time prompt_time(const plan *p, const plan_stage *s, int64_t chunk, double *bytes,
+                             plan_time *received) {
     plan_time sum = {0};
+    *received = (plan_time){0};
     for (int64_t past = 0; past < p->call.prompt; past += chunk) {
         const int64_t left = p->call.prompt - past;
         const int64_t T = left < chunk ? left : chunk;
         add(&sum, stage_time(p, s, T, past, bytes));
+        add(received, receiving_time(p, s, T));
     }
     return sum;
 }
@@ -256,7 +241,10 @@ static double waits_in_last_group(const plan_shape *shape, int64_t chunks, int64
     return last ? (double)((runs - 1) * (shape->stages - last)) / (double)runs : 0;
 }
 
-/* The slowest stage for all chunks, and a run of each of the others for one, in the mean. */
+/* The slowest stage for all chunks, and a run of each of the others for one, in the mean. Stages
+ * send and receive at the same boundary, one after the other
+ * (docs/decisions/interleaved-chunks.md), so a stage in the middle takes two messages' time for a
+ * chunk; but on its way through the stages a chunk meets each message once. */
 static void predict_prefill(const plan *p, plan_shape *shape) {
     const int64_t runs =
         shape->stage.n && shape->stage.at[0].runs > 1 ? shape->stage.at[0].runs : 1;
@@ -266,11 +254,13 @@ static void predict_prefill(const plan *p, plan_shape *shape) {
     shape->prefill_crossing = 0;
     for (size_t i = 0; i < shape->stage.n; i++) {
         double bytes = 0;
-        const plan_time t = prompt_time(p, &shape->stage.at[i], shape->chunk, &bytes);
-        shape->stage.at[i].prompt = plan_time_all(t);
-        if (plan_time_all(t) > plan_time_all(slowest)) slowest = t;
-        if (bytes > shape->prefill_crossing) shape->prefill_crossing = bytes;
+        plan_time received;
+        const plan_time t = prompt_time(p, &shape->stage.at[i], shape->chunk, &bytes, &received);
         add(&all, t);
+        add(&received, t);
+        shape->stage.at[i].prompt = plan_time_all(received);
+        if (plan_time_all(received) > plan_time_all(slowest)) slowest = received;
+        if (bytes > shape->prefill_crossing) shape->prefill_crossing = bytes;
     }
     shape->prefill_crossing /= (double)p->call.prompt;
     shape->prefill = agreement(p, shape);

@@ -6,15 +6,17 @@
  *
  *     max(operations / (rate of its kind of product * share), bytes / (read * share))
  *
- * where the shares are what kernels reach of these limits (inspect/plan_shares.def), and besides
+ * where the shares are what kernels reach of these limits, on this host as `hadal machine` has
+ * measured it, or as a table has it (inspect/plan_rates.h), and besides
  * what it takes to begin and until the threads have met; `read` is that of caches if they hold all
  * that a pass reads. An exchange of b bytes that leave a rank takes latency + b / transport + b /
  * network, and those of a call begin with one of a few bytes, in which ranks agree on it. What goes
  * on beside computing (ir/overlap.h) is in as many tiles as a session chooses, by the same formula
  * (runtime/tile_time.h): of it, latencies and the time on the network go on at once with kernels;
  * bytes / transport do not, since they are work of the CPU. Prefill of several stages is a pipeline
- * of chunks: as long as the slowest stage takes for all chunks, and the others for one. Where no
- * chunk is asked for, each shape has the one that makes its prompt fastest. */
+ * of chunks: as long as the slowest stage takes for all chunks, and the others for one; it takes
+ * the time of the messages that it sends and of those that it receives. Where no chunk is asked
+ * for, each shape has the one that makes its prompt fastest. */
 #ifndef INSPECT_PLAN_H
 #define INSPECT_PLAN_H
 
@@ -25,7 +27,8 @@
 
 typedef struct plan_step { /* a kernel */
     hd_step_info work;
-    hir_dtype matrix; /* what it multiplies with; f32 where it multiplies with none */
+    hir_dtype matrix; /* what it multiplies with, or what attention has cached; else f32 */
+    bool other;       /* neither a product with a matrix nor attention */
     bool local;       /* goes over the rows of the rank */
     bool beside;      /* may go on while rows cross, as part of an overlap */
 } plan_step;

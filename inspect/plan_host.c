@@ -6,7 +6,7 @@
 #include "support/file.h"
 #include "support/json.h"
 
-typedef enum unit { UNIT_BYTES, UNIT_RATE, UNIT_SECONDS } unit;
+typedef enum unit { UNIT_BYTES, UNIT_RATE, UNIT_SECONDS, UNIT_SHARE } unit;
 typedef enum needed { NEEDED_HOST, NEEDED_LINK, NEEDED_UNIT } needed;
 
 static const struct {
@@ -17,10 +17,18 @@ static const struct {
 #define F(id, name, key, unit, needed, text) {name, key, text, UNIT_##unit, NEEDED_##needed},
 #include "inspect/plan_facts.def"
 #undef F
+#define R(id, key, matrix, calls, activations, text)                                               \
+    {"reached." key, key, text, UNIT_SHARE, NEEDED_UNIT},
+#include "inspect/plan_reached.def"
+#undef R
 };
 
 const char *plan_fact_name(plan_fact f) {
     return facts[f].name;
+}
+
+const char *plan_fact_key(plan_fact f) {
+    return facts[f].key;
 }
 
 const char *plan_fact_meaning(plan_fact f) {
@@ -44,6 +52,7 @@ static const char *const suffix_hint[] = {
     [UNIT_BYTES] = "a number of bytes, with K, M, G or T behind it: memory=512G",
     [UNIT_RATE] = "a number per second, with K, M, G or T behind it: read=200G",
     [UNIT_SECONDS] = "seconds, or with ns, us or ms behind the number: latency=50us",
+    [UNIT_SHARE] = "a share, above 1 where a faster unit makes the products: reached.f32=0.9",
 };
 
 /* Fewer bytes, or fewer of anything a second, are an amount whose letter was left out. */
@@ -62,7 +71,8 @@ static bool read_value(unit u, const char *text, size_t n, double *out) {
         break;
     }
     if (n == 0 || !hd_read_double(text, n, out)) return false;
-    if (u != UNIT_SECONDS && factor == 1 && *out < least_without_letter) return false;
+    const bool amount = u == UNIT_BYTES || u == UNIT_RATE;
+    if (amount && factor == 1 && *out < least_without_letter) return false;
     *out *= factor;
     return isfinite(*out) && *out > 0;
 }
@@ -73,8 +83,10 @@ static bool unknown_fact(hd_diags *d, const char *name) {
     hd_text_init(&hint, d->arena);
     for (int f = 0; f < PLAN_FACTS; f++) {
         names[f] = facts[f].name;
-        hd_text_f(&hint, "%s%s", f ? ", " : "", names[f]);
+        if (f < PLAN_REACHED) hd_text_f(&hint, "%s, ", names[f]);
     }
+    hd_text_f(&hint, "%s and others of what hadal machine --json calls reached",
+              names[PLAN_REACHED]);
     const char *near = hd_nearest(name, names, PLAN_FACTS);
     hd_err(d, HD_E_USAGE, HD_NOWHERE, "\"%s\" is no fact about a host", name)->hint =
         near ? hd_printf(d->arena, "did you mean \"%s\"?", near) : hint.at;
@@ -107,8 +119,10 @@ static bool wrong_file(hd_diags *d, const char *path, const char *why) {
 }
 
 static bool take_fact(hd_diags *d, const char *path, const json_t *all, int f, plan_host *out) {
-    const json_t *x = json_object_get(json_object_get(all, "limits"), facts[f].key);
-    if (!x) x = json_object_get(all, facts[f].key);
+    const bool share = facts[f].unit == UNIT_SHARE;
+    const json_t *x =
+        json_object_get(json_object_get(all, share ? "reached" : "limits"), facts[f].key);
+    if (!x && !share) x = json_object_get(all, facts[f].key);
     if (!x) return true;
     const double value = json_number_value(x);
     if (!json_is_number(x) || !isfinite(value) || value <= 0)

@@ -8,11 +8,17 @@ typedef enum plan_fact {
 #define F(id, name, key, unit, needed, text) PLAN_##id,
 #include "inspect/plan_facts.def"
 #undef F
+#define R(id, key, matrix, calls, activations, text) PLAN_##id,
+#include "inspect/plan_reached.def"
+#undef R
     PLAN_FACTS
 } plan_fact;
+enum {
+    PLAN_REACHED = PLAN_MANY_F32
+}; /* from here on: what kernels reach, inspect/plan_reached.def */
 
 typedef struct plan_host {
-    double fact[PLAN_FACTS]; /* bytes, per second, seconds; 0: not known, or not there */
+    double fact[PLAN_FACTS]; /* bytes, per second, seconds, shares; 0: not known, or not there */
 } plan_host;
 
 /* "FILE.json,name=value,..": facts of a file that `hadal machine --json` wrote, and facts by name,
@@ -21,7 +27,8 @@ bool plan_host_parse(hd_diags *d, const char *text, plan_host *out);
 /* False, and a diagnostic that names them, if facts are missing that `hosts` hosts need. */
 bool plan_host_check(hd_diags *d, const plan_host *h, int64_t most_hosts);
 
-const char *plan_fact_name(plan_fact f);
+const char *plan_fact_name(plan_fact f); /* "flops", "reached.f32" */
+const char *plan_fact_key(plan_fact f);  /* in the file of a machine: "f32 multiply-add", "f32" */
 const char *plan_fact_meaning(plan_fact f);
 
 #endif

@@ -68,14 +68,27 @@ static void print_best(const plan *p, const char *key, size_t best, hd_text *out
         hd_text_add(out, "null");
 }
 
+/* Of what kernels reach those facts that are known: the others are the table's. */
+static void print_host(const plan *p, hd_text *out) {
+    const char *between = "";
+    for (int f = 0; f < PLAN_REACHED; f++)
+        number(out, plan_fact_name((plan_fact)f), p->host.fact[f], ", ");
+    hd_text_add(out, "\"reached\": {");
+    for (int f = PLAN_REACHED; f < PLAN_FACTS; f++) {
+        if (p->host.fact[f] <= 0) continue;
+        hd_text_add(out, between);
+        number(out, plan_fact_key((plan_fact)f), p->host.fact[f], "");
+        between = ", ";
+    }
+    hd_text_add(out, "}},\n  ");
+}
+
 void plan_json(const plan *p, hd_text *out) {
     hd_text_add(out, "{\"schema\": \"hadal-plan-1\", ");
     inspect_json_key(out, "model");
     inspect_json_string(out, p->model);
     hd_text_add(out, ",\n  \"host\": {");
-    for (int f = 0; f < PLAN_FACTS; f++)
-        number(out, plan_fact_name((plan_fact)f), p->host.fact[f],
-               f + 1 < PLAN_FACTS ? ", " : "},\n  ");
+    print_host(p, out);
     hd_text_f(out, "\"prompt\": %lld, \"position\": %lld,\n  \"shapes\": [",
               (long long)p->call.prompt, (long long)p->call.position);
     for (size_t i = 0; i < p->shapes.n; i++)

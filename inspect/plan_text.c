@@ -1,6 +1,16 @@
 /* The plan as a table. */
-#include "inspect/plan.h"
+#include "inspect/plan_rates.h"
 #include "inspect/units.h"
+
+/* Where the shares of the limits are from that kernels reach. */
+static const char *what_is_reached(const plan *p, hd_arena *a) {
+    const int known = plan_reached_known(&p->host), all = PLAN_FACTS - PLAN_REACHED;
+    if (known == 0) return "reach shares of that as a table has them, of the slowest of three CPUs";
+    if (known == all) return "reach shares of that as measured there";
+    return hd_printf(
+        a, "reach %d of %d shares of that as measured there, the others as a table has them", known,
+        all);
+}
 
 static void describe_host(const plan *p, hd_text *out) {
     const double *f = p->host.fact;
@@ -12,6 +22,7 @@ static void describe_host(const plan *p, hd_text *out) {
     if (f[PLAN_NETWORK] > 0)
         hd_text_f(out, "\nnetwork  %.4g Gbit/s, %.4g us", f[PLAN_NETWORK] / 1e9,
                   f[PLAN_LATENCY] * 1e6);
+    hd_text_f(out, "\nkernels  %s", what_is_reached(p, out->arena));
     hd_text_f(out, "\ncalls    a prompt of %lld tokens, a token behind %lld\n\n",
               (long long)p->call.prompt, (long long)p->call.position);
 }

@@ -205,8 +205,11 @@ HADAL_API int hadal_write_text(hadal_session *s, const char *path, const char *t
 /* ---- machines -------------------------------------------------------------------------------- */
 /* What Hadal sees of this machine: features, the CPU levels that it can run and what it lacks for
  * the others, caches, threads; with `threads` > 0 its limits, measured on so many, 0: none are, -1:
- * on all that the process may use. NULL: failed. */
-HADAL_API const char *hadal_machine_text(hadal_session *s, int json, int threads);
+ * on all that the process may use. With a `folder` for files that are gone afterwards, where limits
+ * are measured, it also compiles small models, for what kernels reach of the limits (4 s more);
+ * NULL: it does not. NULL: failed. */
+HADAL_API const char *hadal_machine_text(hadal_session *s, int json, int threads,
+                                         const char *folder);
 
 /* ---- evaluation ------------------------------------------------------------------------------ */
 /* Into how many ranks a compiled library is divided; 0: it is not. */

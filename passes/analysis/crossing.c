@@ -23,7 +23,7 @@ static bool find(const hir_module *m, hir_id id, hir_crossing *x) {
     x->element_bytes = bf16 ? 2 : t.dtype == HIR_I32 ? 4 : hir_dtype_bytes(t.dtype);
     x->rows_of_rank = t.rank > 0 && hir_is_row_share(t.dim[0]);
     x->last = o->parent != HIR_NONE && hir_rows_of(hir_op_at(m, o->parent)) == HIR_ROWS_LAST;
-    return o->code != HIR_COMM_PART_OP && o->code != HIR_COMM_RECV_OP;
+    return o->code != HIR_COMM_PART_OP;
 }
 
 static void find_in(const hir_module *m, hir_id first, hd_arena *a, hir_crossings *out) {
@@ -77,6 +77,14 @@ uint64_t hir_crossing_sent(const hir_module *m, const hir_crossing *x, int64_t r
     case HIR_COMM_SEND_OP: return (x->rows_of_rank ? mine : all) * x->row * x->element_bytes;
     default: return 0;
     }
+}
+
+uint64_t hir_crossing_received(const hir_module *m, const hir_crossing *x, int64_t rank,
+                               int64_t tokens, int64_t rows) {
+    hir_crossing sent = *x;
+    if (x->code != HIR_COMM_RECV_OP) return 0;
+    sent.code = HIR_COMM_SEND_OP;
+    return hir_crossing_sent(m, &sent, rank, tokens, rows);
 }
 
 int hir_crossing_messages(const hir_module *m, const hir_crossing *x, int64_t tokens,

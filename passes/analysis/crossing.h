@@ -26,6 +26,10 @@ void hir_find_crossings(const hir_module *m, hd_arena *a, hir_crossings *out);
  * of which the caller asks for the last `rows`. */
 uint64_t hir_crossing_sent(const hir_module *m, const hir_crossing *x, int64_t rank, int64_t tokens,
                            int64_t rows);
+/* Of a message from another stage, which this rank does not send: those that come. Else 0, though
+ * as many come as leave. */
+uint64_t hir_crossing_received(const hir_module *m, const hir_crossing *x, int64_t rank,
+                               int64_t tokens, int64_t rows);
 /* Messages of it that wait for each other; 0: nothing crosses. */
 int hir_crossing_messages(const hir_module *m, const hir_crossing *x, int64_t tokens, int64_t rows);
 /* Of all exchanges. */

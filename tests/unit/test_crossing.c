@@ -10,7 +10,7 @@
 
 TestSuite(crossing, .init = open_arena, .fini = close_arena, .timeout = 300);
 
-static uint64_t sent(const char *op, const char *type, int64_t rank, int64_t tokens) {
+static const hir_module *with_exchange(const char *op, const char *type, hir_crossings *all) {
     const char *text = hd_printf(arena,
                                  "hir 1 depth @m\n\nranks 3, rows divided from 4 tokens\n\n"
                                  "func(%%x: f32[T, 10]) {\n  %%p = comm.part %%x : f32[T/3, 10]\n"
@@ -18,10 +18,21 @@ static uint64_t sent(const char *op, const char *type, int64_t rank, int64_t tok
                                  op, type);
     hir_module *m = hir_parse(arena, &diags, "t.hir", text);
     cr_assert(m, "%s", said());
+    hir_find_crossings(m, arena, all);
+    cr_assert_eq(all->list.n, 1);
+    return m;
+}
+
+static uint64_t sent(const char *op, const char *type, int64_t rank, int64_t tokens) {
     hir_crossings all;
-    hir_find_crossings(m, arena, &all);
-    cr_assert_eq(all.list.n, 1);
+    const hir_module *m = with_exchange(op, type, &all);
     return hir_bytes_sent(m, &all, rank, tokens, tokens);
+}
+
+static uint64_t received(const char *op, const char *type, int64_t rank, int64_t tokens) {
+    hir_crossings all;
+    const hir_module *m = with_exchange(op, type, &all);
+    return hir_crossing_received(m, &all.list.at[0], rank, tokens, tokens);
 }
 
 /* 7 tokens on 3 ranks are 2, 2 and 3 rows. */
@@ -40,6 +51,14 @@ Test(crossing, exchanges_to_the_byte) {
                           "f32[T, 28]", r, 7),
                      2 * 7 * 10 * 4);
     }
+}
+
+Test(crossing, what_comes_from_another_stage) {
+    const char *part = "comm.recv {from = 0, shape = [T/3, 10]}";
+    cr_expect_eq(sent(part, "f32[T/3, 10]", 1, 7), 0, "nothing leaves");
+    cr_expect_eq(received(part, "f32[T/3, 10]", 2, 7), 3 * 10 * 4);
+    cr_expect_eq(received("comm.recv {from = 0, shape = [T, 10]}", "f32[T, 10]", 2, 7), 7 * 10 * 4);
+    cr_expect_eq(received("comm.send %p {to = 1}", "f32[T/3, 10]", 2, 7), 0);
 }
 
 /* Fewer tokens than rows are divided from: sums are all-reduced, and rows are everywhere. */

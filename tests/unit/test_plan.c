@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "inspect/plan.h"
+#include "inspect/plan_rates.h"
 #include "runtime/grid.h"
 #include "runtime/tile_time.h"
 #include "tests/unit/arena_fixture.h"
@@ -71,6 +71,19 @@ Test(plan, a_host_from_a_file_and_names_that_replace_its_facts) {
     close_to(h.fact[PLAN_CACHED], 9e9, "its rate");
 }
 
+Test(plan, what_kernels_reach_by_name_and_from_a_file) {
+    const char *path = file_with("{\"schema\": \"hadal-machine-1\", \"limits\": {\"f32\": 7e9}, "
+                                 "\"f32\": 8, \"reached\": {\"f32\": 0.9, \"read.q4\": 1.01}}");
+    const plan_host h = host(hd_printf(arena, "%s,reached.row.bf16=0.4,reached.f32=0.95", path));
+    unlink(path);
+    close_to(h.fact[PLAN_MANY_F32], 0.95, "by name");
+    close_to(h.fact[PLAN_READ_Q4], 1.01, "from the file");
+    close_to(h.fact[PLAN_ROW_BF16], 0.4, "with two points");
+    cr_assert_eq(plan_reached_known(&h), 3);
+    cr_assert_str_eq(plan_fact_name(PLAN_READ_Q4), "reached.read.q4");
+    cr_assert_str_eq(plan_fact_key(PLAN_READ_Q4), "read.q4");
+}
+
 /* As `hadal machine` leaves it: the plan is made, and says what it rests on. */
 Test(plan, a_host_that_was_measured_busy_is_told) {
     const char *const files[] = {
@@ -122,6 +135,15 @@ Test(plan, hosts_that_are_refused) {
         refused(path, bad[i][1]);
         unlink(path);
     }
+}
+
+Test(plan, shares_that_are_refused) {
+    refused("reached.f32=0", "a share, above 1 where a faster unit");
+    refused("reached.f32=1G", "no value of reached.f32");
+    refused("reached.f31=1", "did you mean \"reached.f32\"?");
+    const char *path = file_with("{\"schema\": \"hadal-machine-1\", \"reached\": {\"q8\": 0}}");
+    refused(path, "\"q8\" is 0");
+    unlink(path);
 }
 
 Test(plan, what_a_host_must_tell) {
@@ -282,6 +304,97 @@ Test(plan, rates_go_by_the_type_of_the_matrix) {
              8000 / 1000.0 / share_of("FMA"), "activations that are not rounded");
 }
 
+/* Seconds of eight rows, and of one, of a product with such a matrix. */
+typedef struct taken {
+    double many, one;
+} taken;
+
+static taken product_with(hir_dtype matrix, bool rounds, bool attends, const char *facts) {
+    plan_step step = product();
+    step.matrix = matrix;
+    if (attends) step.work.row_flops = 0, step.work.pair_flops = 1000;
+    plan_stage stage = stage_with(&step, 1);
+    stage.int8 = stage.bf16 = rounds;
+    const plan p = of_one(hd_printf(arena, "memory=1G,read=1T,flops=1000,%s", facts), 1, &stage, 1,
+                          (plan_call){.prompt = 8, .position = 0, .chunk = 64});
+    return (taken){p.shapes.at[0].prefill.arithmetic, p.shapes.at[0].decode.arithmetic};
+}
+
+/* What was measured on the host comes before the table, whatever units it has. */
+Test(plan, what_kernels_reach_was_measured) {
+    const char *units = "int8=8000,bf16=4000,tiles=16000,cached=1T";
+    static const struct {
+        hir_dtype matrix;
+        bool rounds;
+        const char *key;
+    } cases[] = {{HIR_F32, false, "f32"},    {HIR_F16, true, "f16"},
+                 {HIR_BF16, false, "bf16"},  {HIR_BF16, true, "bf16.rounded"},
+                 {HIR_Q8, true, "q8"},       {HIR_Q8, false, "q8.exact"},
+                 {HIR_Q4, true, "q4"},       {HIR_Q4, false, "q4.exact"},
+                 {HIR_MXFP4, true, "mxfp4"}, {HIR_MXFP4, false, "mxfp4.exact"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const char *facts = hd_printf(arena, "%s,reached.%s=2.5", units, cases[i].key);
+        const taken t = product_with(cases[i].matrix, cases[i].rounds, false, facts);
+        close_to(t.many, 8000 / 1000.0 / 2.5, cases[i].key);
+        const taken table = product_with(cases[i].matrix, cases[i].rounds, false, units);
+        close_to(t.one, table.one, "one row is another fact");
+    }
+    const char *facts = hd_printf(arena, "%s,reached.q4=2.5,reached.row.q4=0.5", units);
+    close_to(product_with(HIR_Q4, true, false, facts).one, 1000 / 1000.0 / 0.5, "one row");
+    facts = hd_printf(arena, "%s,reached.attention=1.25,reached.row.f32=0.5", units);
+    const taken attention = product_with(HIR_BF16, true, true, facts);
+    close_to(attention.many, 36 * 1000 / 1000.0 / 1.25, "eight rows see 36");
+    close_to(attention.one, 1 / share_of("FMA"), "one row of attention: from the table");
+}
+
+Test(plan, bytes_that_were_read_while_measuring) {
+    plan_step q4 = product();
+    q4.matrix = HIR_Q4;
+    const plan_step steps[] = {q4, product()};
+    const plan_stage stage = stage_with(steps, 2);
+    const plan p = of_one("memory=1G,read=1000,flops=1T,reached.read.q4=0.5", 1, &stage, 1,
+                          (plan_call){.prompt = 1, .position = 0, .chunk = 64});
+    close_to(p.shapes.at[0].decode.memory, 4010 / 500.0 + 4010 / 1000.0 / share_of("READ"),
+             "q4 as measured, f32 by the table");
+}
+
+/* As codegen/contract/backends.def has it: of many rows all but f16 go by the unit, one row never.
+ */
+Test(plan, a_host_with_a_matrix_unit) {
+    static const struct {
+        hir_dtype matrix;
+        bool rounds, attends;
+        const char *share; /* of the unit; NULL: multiply-adds */
+    } cases[] = {{HIR_F32, true, false, "TILES_F32"},     {HIR_F16, true, false, NULL},
+                 {HIR_BF16, false, false, "EXACT"},       {HIR_BF16, true, false, "TILES"},
+                 {HIR_Q8, true, false, "TILES_INT8"},     {HIR_Q4, true, false, "TILES_INT8"},
+                 {HIR_MXFP4, true, false, "TILES_INT8"},  {HIR_Q8, false, false, NULL},
+                 {HIR_F32, false, true, "ATTEND_F32"},    {HIR_F16, false, true, "ATTEND_F16"},
+                 {HIR_BF16, false, true, "ATTEND_BF16"},  {HIR_F32, true, true, "ATTEND_ROUNDED"},
+                 {HIR_BF16, true, true, "ATTEND_ROUNDED"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const taken t =
+            product_with(cases[i].matrix, cases[i].rounds, cases[i].attends, "tiles=16000");
+        const double rate =
+            cases[i].share ? 16000 * share_of(cases[i].share) : 1000 * share_of("FMA");
+        close_to(t.many, (cases[i].attends ? 36 : 8) * 1000 / rate,
+                 hir_dtype_name(cases[i].matrix));
+        close_to(t.one, 1 / share_of("FMA"), "one row");
+    }
+}
+
+/* A recurrence has nothing for the unit to multiply. */
+Test(plan, neither_a_product_nor_attention) {
+    plan_step step = product();
+    step.other = true;
+    const plan_stage stage = stage_with(&step, 1);
+    const plan p =
+        of_one("memory=1G,read=1T,flops=1000,tiles=16000,reached.f32=0.5,reached.row.f32=0.1", 1,
+               &stage, 1, (plan_call){.prompt = 8, .position = 0, .chunk = 64});
+    close_to(p.shapes.at[0].prefill.arithmetic, 8 / share_of("FMA"), "multiply-adds");
+    close_to(p.shapes.at[0].decode.arithmetic, 1 / share_of("FMA"), "of one row, too");
+}
+
 Test(plan, ranks_do_their_rows_of_long_calls) {
     plan_step local = product();
     local.local = true;
@@ -331,6 +444,34 @@ Test(plan, stages_fill_with_chunks) {
     close_to(p.shapes.at[0].prefill.arithmetic, one * 11 / 10, "ten chunks and one to fill");
     const double token = of_one(facts, 1, stages, 1, call).shapes.at[0].decode.arithmetic;
     close_to(p.shapes.at[0].decode.arithmetic, 2 * token, "a token goes through both");
+}
+
+/* Ten rows of 100 elements cross in a millisecond and 4 seconds. The second of three stages
+ * receives as many as it sends, at the same boundary, before the next one can go on. */
+Test(plan, a_stage_in_the_middle_receives_and_sends) {
+    const plan_step steps[] = {product()};
+    plan_stage stages[] = {stage_with(steps, 1), stage_with(steps, 1), stage_with(steps, 1)};
+    const plan_crossing on = {crossing(HIR_COMM_SEND_OP, 100), .beside = false};
+    const plan_crossing from = {crossing(HIR_COMM_RECV_OP, 100), .beside = false};
+    for (int i = 0; i < 3; i++) {
+        if (i < 2) hd_push(arena, &stages[i].crossings, on);
+        if (i > 0) hd_push(arena, &stages[i].crossings, from);
+    }
+    const char *facts = "memory=1G,read=1G,flops=1M,network=8000,latency=1ms";
+    const plan_call call = {.prompt = 50, .position = 0, .chunk = 10};
+    const plan p = of_one(facts, 1, stages, 3, call);
+    const plan_shape *s = &p.shapes.at[0];
+    const double work = 10e3 / 1e6 / share_of("FMA") + share_of("BEGIN");
+    const double message = 4 + 1e-3 + share_of("BEGIN");
+    close_to(s->stage.at[0].prompt, 5 * (work + message), "sends");
+    close_to(s->stage.at[1].prompt, 5 * (work + 2 * message), "receives and sends");
+    close_to(s->stage.at[2].prompt, 5 * (work + message), "receives");
+    /* four chunks pass the second stage while the fifth comes through all of them */
+    close_to(plan_time_all(s->prefill), 1e-3 + 4 * (work + 2 * message) + 3 * work + 2 * message,
+             "each message once on the way, and twice where chunks wait for each other");
+    close_to(s->prefill_crossing, 400, "what leaves a host is what it sends");
+    close_to(s->decode.network, 2 * 0.4, "a token waits for two messages");
+    close_to(s->decode.latency, 3e-3, "and for both ranks' agreement");
 }
 
 /* With two runs of layers on a stage, half of that; and what a group of one chunk waits. */

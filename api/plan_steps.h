@@ -1,0 +1,12 @@
+/* The steps of a program as `hadal plan` sees them: what a kernel multiplies with. */
+#ifndef API_PLAN_STEPS_H
+#define API_PLAN_STEPS_H
+
+#include "codegen/program.h"
+#include "inspect/plan.h"
+
+plan_step api_plan_step(const hcg_program *p, size_t i);
+/* Is it part of an overlap? */
+bool api_is_beside(const hcg_program *p, size_t step);
+
+#endif
