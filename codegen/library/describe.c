@@ -338,8 +338,8 @@ static void write_model(writer *w, LLVMValueRef *functions) {
     LLVMValueRef inputs = ports(w, "inputs", p->inputs.at, p->inputs.n);
     LLVMValueRef outputs = ports(w, "outputs", p->outputs.at, p->outputs.n);
     LLVMValueRef model = RECORD(
-        w, u32(w, HRT_VERSION), u32(w, p->least_ranges), string(w, p->m->name), bytes16(w, p->digest), build(w),
-        u64(w, (uint64_t)p->vocab), u64(w, (uint64_t)p->chunk),
+        w, u32(w, HRT_VERSION), u32(w, p->least_ranges), string(w, p->m->name),
+        bytes16(w, p->digest), build(w), u64(w, (uint64_t)p->vocab), u64(w, (uint64_t)p->chunk),
         u64(w, p->m->arena_per_token - p->m->arena_kept), u64(w, p->m->fixed_bytes),
         u64(w, p->scratch_bytes), u64(w, p->counter_bytes), u64(w, p->range_bytes),
         u64(w, p->window_ranges), u64(w, p->window_range_bytes), u64(w, p->weights_bytes),
