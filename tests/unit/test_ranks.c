@@ -450,10 +450,9 @@ Test(ranks, all_ranks_get_the_same_error_if_they_do_not_fit_together) {
     run_ranks(&t, 1, absent);
 }
 
+static toy of_four;
+
 static void too_few(rank *r) {
-    static toy of_four;
-    if (r->number == 0) make_toy(&of_four, 4, 4);
-    if (r->number) nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL); /* it is made */
     r->t = &of_four;
     open_weights(r, (uint32_t)r->number);
     expect_init(r);
@@ -462,6 +461,7 @@ static void too_few(rank *r) {
 Test(ranks, a_job_of_too_few_ranks_is_told_how_many) {
     static toy t;
     make_toy(&t, 3, 4);
+    make_toy(&of_four, 4, 4);
     expected = HRT_RANKS;
     expected_why = "there are 3 ranks, and the model is for 4";
     run_ranks(&t, 1, too_few);
