@@ -462,17 +462,29 @@ static LLVMValueRef output_place(hcg_emit *e, const hcg_key_tile *t, const colum
     return hcg_at(e, e->f32, o, hcg_i64(e, h * ld + i * e->level->lanes));
 }
 
+/* The values of a tile are met in passes: some columns and some heads in each, all rows. */
+static int64_t value_passes(const hcg_emit *e, const hcg_key_tile *t) {
+    const int64_t width = (int64_t)e->level->lanes * value_vectors(e, t);
+    return divide_up(t->a->m, width) * divide_up(t->a->per_group, value_heads(e, t));
+}
+
+/* The number of the pass of these columns and the heads from `head` on. */
+static LLVMValueRef value_pass(hcg_emit *e, const hcg_key_tile *t, const columns *c,
+                               LLVMValueRef head) {
+    const int64_t heads = value_heads(e, t), width = (int64_t)e->level->lanes * value_vectors(e, t);
+    LLVMValueRef number = LLVMBuildUDiv(e->b, c->at, hcg_i64(e, width), "");
+    number = hcg_mul_const(e, number, divide_up(t->a->per_group, heads));
+    return hcg_add(e, number, LLVMBuildUDiv(e->b, head, hcg_i64(e, heads), ""));
+}
+
 /* The same of a block of columns. */
 static LLVMValueRef value_share(hcg_emit *e, const hcg_key_tile *t, const columns *c,
                                 LLVMValueRef head) {
     const shares s = shares_of(e, t);
-    const int64_t heads = value_heads(e, t), passes = divide_up(t->a->per_group, heads);
     const int64_t scores = s.score_blocks * s.score_steps * s.score_bytes *
                            divide_up(t->a->per_group, score_heads(e, t));
-    LLVMValueRef width = hcg_i64(e, (int64_t)e->level->lanes * value_vectors(e, t));
-    LLVMValueRef number = hcg_mul_const(e, LLVMBuildUDiv(e->b, c->at, width, ""), passes);
-    number = hcg_add(e, number, LLVMBuildUDiv(e->b, head, hcg_i64(e, heads), ""));
-    number = hcg_mul_const(e, number, s.value_steps * s.value_bytes);
+    LLVMValueRef number =
+        hcg_mul_const(e, value_pass(e, t, c, head), s.value_steps * s.value_bytes);
     return next_rows(e, t, hcg_add(e, number, hcg_i64(e, scores)));
 }
 
@@ -480,25 +492,15 @@ static LLVMValueRef value_share(hcg_emit *e, const hcg_key_tile *t, const column
  */
 static void prefetch_keys(hcg_emit *e, const hcg_key_tile *t, const columns *c, LLVMValueRef head,
                           LLVMValueRef row) {
-    const int64_t heads = value_heads(e, t), width = (int64_t)e->level->lanes * value_vectors(e, t);
-    const int64_t passes = divide_up(t->a->per_group, heads);
-    LLVMValueRef number = LLVMBuildUDiv(e->b, c->at, hcg_i64(e, width), "");
-    number = hcg_mul_const(e, number, passes);
-    number = hcg_add(e, number, LLVMBuildUDiv(e->b, head, hcg_i64(e, heads), ""));
-    number = hcg_add(e, hcg_mul_const(e, number, t->most), row);
-    prefetch_step(e, t, &t->a->k, t->next, t->next_bytes, number,
-                  divide_up(t->a->m, width) * passes * t->most);
+    LLVMValueRef number = hcg_mul_const(e, value_pass(e, t, c, head), t->most);
+    prefetch_step(e, t, &t->a->k, t->next, t->next_bytes, hcg_add(e, number, row),
+                  value_passes(e, t) * t->most);
 }
 
 /* Of a list's next tile, with row `row` of the values. */
 static void ask_with_values(hcg_emit *e, const hcg_key_tile *t, const columns *c, LLVMValueRef head,
                             LLVMValueRef row) {
-    const int64_t heads = value_heads(e, t), width = (int64_t)e->level->lanes * value_vectors(e, t);
-    const int64_t passes = divide_up(t->a->per_group, heads);
-    LLVMValueRef number = LLVMBuildUDiv(e->b, c->at, hcg_i64(e, width), "");
-    number = hcg_mul_const(e, number, passes);
-    number = hcg_add(e, number, LLVMBuildUDiv(e->b, head, hcg_i64(e, heads), ""));
-    hcg_ask_ahead(e, t, true, row, 1, number, divide_up(t->a->m, width) * passes);
+    hcg_ask_ahead(e, t, true, row, 1, value_pass(e, t, c, head), value_passes(e, t));
 }
 
 /* The weight of a head, at `weights` of the first, in all lanes. */

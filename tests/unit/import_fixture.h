@@ -42,24 +42,31 @@ static inline void expect_lacks(const char *text, const char *part) {
     " \"intermediate_size\": 80, \"num_hidden_layers\": 4, \"num_attention_heads\": 4,"            \
     " \"rms_norm_eps\": 1e-6"
 
-/* A small legal config with one field set; the path is FIELD or OBJECT.FIELD. */
-static inline char *import_with(const char *family, const char *path, const char *value) {
+/* The config, which is given back, with one field set; the path is FIELD, or OBJECT.FIELD, and an
+ * object that is not there is made. */
+static inline char *import_changed(json_t *root, const char *path, const char *value) {
     json_error_t error;
-    json_t *root = json_loads(hd_printf(arena, BASE("%s") "}", family), 0, &error);
     json_t *v = json_loads(value, JSON_DECODE_ANY, &error), *object = root;
     cr_assert(root && v, "%s", value);
-    const char *dot = strchr(path, '.');
-    if (dot) {
-        char *name = hd_strndup(arena, path, (size_t)(dot - path));
-        object = json_object();
-        json_object_set_new(root, name, object);
+    for (const char *dot = strchr(path, '.'); dot; dot = strchr(path, '.')) {
+        const char *name = hd_strndup(arena, path, (size_t)(dot - path));
+        json_t *inner = json_object_get(object, name);
+        if (!inner) json_object_set_new(object, name, inner = json_object());
+        object = inner;
         path = dot + 1;
     }
-    json_object_set_new(object, path, v);
+    cr_assert(json_object_set_new(object, path, v) == 0, "%s", path);
     char *text = json_dumps(root, JSON_INDENT(2)), *kept = hd_strdup(arena, text);
     free(text);
     json_decref(root);
     return import_text(kept);
+}
+
+/* A small legal config with one field set. */
+static inline char *import_with(const char *family, const char *path, const char *value) {
+    json_error_t error;
+    json_t *root = json_loads(hd_printf(arena, BASE("%s") "}", family), 0, &error);
+    return import_changed(root, path, value);
 }
 
 #endif
