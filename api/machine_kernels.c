@@ -1,7 +1,6 @@
 #include "api/machine_kernels.h"
 
 #include <string.h>
-#include <time.h>
 
 #include "api/machine_models.h"
 #include "api/plan_steps.h"
@@ -32,13 +31,6 @@ typedef struct timed { /* of each call */
     bool whole; /* most of the steps are */
     float *logits;
 } timed;
-
-/* Of all threads together. */
-static double cpu_seconds(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 static bool is_rounded(const machine_model *m, hir_dtype matrix) {
     return plan_may_round(matrix, m->rounds_int8, m->rounds_bf16);

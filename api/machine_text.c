@@ -4,7 +4,6 @@
  * target detection for the CPU that "native" is scheduled for, api/machine.h for the limits. */
 #include <omp.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "api/machine.h"
@@ -60,12 +59,6 @@ static bool measure_links(hadal_session *s, facts *f) {
     hd_err(&s->diags, HD_E_RUNTIME, HD_NOWHERE, "an exchange between ranks failed: %s",
            c->message(c->context));
     return false;
-}
-
-static double cpu_seconds(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
 /* A limit that is not the same from one moment to the next, by as much as hadal bench warns of. */

@@ -5,10 +5,18 @@
 #include <string.h>
 #include <time.h>
 
-double now(int threads) {
+static double seconds_of(clockid_t clock) {
     struct timespec t;
-    clock_gettime(threads == 1 ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC, &t);
+    clock_gettime(clock, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+double now(int threads) {
+    return seconds_of(threads == 1 ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC);
+}
+
+double cpu_seconds(void) {
+    return seconds_of(CLOCK_PROCESS_CPUTIME_ID);
 }
 
 void sample(samples *s, double value) {

@@ -8,6 +8,7 @@
 /* Seconds. For one thread those that it had a CPU, so that programs which take turns with it on the
  * same CPU do not count; for several the time on the wall, since they wait for each other. */
 double now(int threads);
+double cpu_seconds(void); /* of all threads of the process together */
 enum { ON_THE_WALL = 2 }; /* threads: the time on the wall, whatever their number */
 
 /* Measured values; the oldest are kept when it is full. */

@@ -259,6 +259,13 @@ LLVMValueRef hcg_splat_value(hcg_emit *e, LLVMValueRef scalar) {
     return splat_to(e, LLVMVectorType(LLVMTypeOf(scalar), e->level->lanes), scalar);
 }
 
+LLVMValueRef hcg_lane_numbers(const hcg_emit *e) {
+    LLVMValueRef at[64];
+    for (unsigned i = 0; i < e->level->lanes; i++)
+        at[i] = LLVMConstInt(e->i32, i, false);
+    return LLVMConstVector(at, e->level->lanes);
+}
+
 LLVMValueRef hcg_tail_mask(hcg_emit *e, LLVMValueRef n) {
     unsigned lanes = e->level->lanes;
     LLVMValueRef at[64];
@@ -268,11 +275,9 @@ LLVMValueRef hcg_tail_mask(hcg_emit *e, LLVMValueRef n) {
             at[i] = LLVMConstInt(e->i1, i < valid, false);
         return LLVMConstVector(at, lanes);
     }
-    for (unsigned i = 0; i < lanes; i++)
-        at[i] = LLVMConstInt(e->i32, i, false);
     LLVMValueRef count = LLVMBuildTrunc(e->b, n, e->i32, "");
     LLVMValueRef all = splat_to(e, LLVMVectorType(e->i32, lanes), count);
-    return LLVMBuildICmp(e->b, LLVMIntSLT, LLVMConstVector(at, lanes), all, "tail");
+    return LLVMBuildICmp(e->b, LLVMIntSLT, hcg_lane_numbers(e), all, "tail");
 }
 
 static bool is_all_lanes(hcg_emit *e, LLVMValueRef n) {

@@ -115,6 +115,7 @@ LLVMValueRef hcg_splat_value(hcg_emit *e, LLVMValueRef scalar); /* of any type *
  * Unaligned. */
 LLVMValueRef hcg_load(hcg_emit *e, hir_dtype dtype, LLVMValueRef p, LLVMValueRef n);
 void hcg_store(hcg_emit *e, LLVMValueRef p, LLVMValueRef v, LLVMValueRef n);
+LLVMValueRef hcg_lane_numbers(const hcg_emit *e);        /* i32 0, 1, 2, .. */
 LLVMValueRef hcg_tail_mask(hcg_emit *e, LLVMValueRef n); /* lanes [0, n) are true */
 /* The same to elements of `dtype`, rounded. */
 void hcg_store_as(hcg_emit *e, hir_dtype dtype, LLVMValueRef p, LLVMValueRef v, LLVMValueRef n);

@@ -122,11 +122,8 @@ static void hide_first_scores(hcg_emit *e, const column *c, LLVMValueRef number)
  * k if i >= k H/G - own. */
 static void hide_scores(hcg_emit *e, const column *c) {
     const hcg_softmax_strip *s = c->s;
-    LLVMValueRef lane[HIR_PANEL], none = hcg_splat(e, -INFINITY);
-    for (unsigned i = 0; i < e->level->lanes; i++)
-        lane[i] = LLVMConstInt(e->i32, i, false);
-    LLVMValueRef number = LLVMBuildAdd(e->b, hcg_splat_value(e, c->first),
-                                       LLVMConstVector(lane, e->level->lanes), "");
+    LLVMValueRef none = hcg_splat(e, -INFINITY);
+    LLVMValueRef number = LLVMBuildAdd(e->b, hcg_splat_value(e, c->first), hcg_lane_numbers(e), "");
     hcg_loop l = hcg_loop_begin(e, s->hidden, s->count, hcg_i64(e, 1), "hide", 0, NULL);
     LLVMValueRef from = hcg_mul_const(e, l.index, s->per_group);
     from = LLVMBuildTrunc(e->b, hcg_sub(e, from, s->own), e->i32, "");

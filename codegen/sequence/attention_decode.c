@@ -631,16 +631,14 @@ static LLVMValueRef seen_keys(hcg_emit *e, const hcg_key_tile *t, LLVMValueRef t
 static void hide_first_keys(hcg_emit *e, const hcg_key_tile *t, LLVMValueRef token,
                             LLVMValueRef scores) {
     if (!t->small_batch || !t->a->window) return;
-    LLVMValueRef lane[MOST_LANES], none = hcg_splat(e, -INFINITY);
+    LLVMValueRef none = hcg_splat(e, -INFINITY);
     unsigned lanes = e->level->lanes;
-    for (unsigned i = 0; i < lanes; i++)
-        lane[i] = LLVMConstInt(e->i32, i, false);
     LLVMValueRef first = hcg_first_seen(e, t->a, hcg_add(e, t->a->past, token));
     LLVMValueRef n = hcg_smaller(e, hcg_sub(e, first, t->first), t->count);
     hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), n, hcg_i64(e, lanes), "before", 0, NULL);
     LLVMValueRef left = LLVMBuildTrunc(e->b, hcg_sub(e, n, l.index), e->i32, "");
     LLVMValueRef sees =
-        LLVMBuildICmp(e->b, LLVMIntSGE, LLVMConstVector(lane, lanes), hcg_splat_value(e, left), "");
+        LLVMBuildICmp(e->b, LLVMIntSGE, hcg_lane_numbers(e), hcg_splat_value(e, left), "");
     LLVMValueRef at = hcg_at(e, e->f32, scores, l.index), x = hcg_load(e, HIR_F32, at, NULL);
     hcg_store(e, at, LLVMBuildSelect(e->b, sees, x, none, ""), NULL);
     hcg_loop_end(e, &l, NULL);

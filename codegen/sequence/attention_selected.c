@@ -42,16 +42,13 @@ static LLVMValueRef first_beyond(hcg_emit *e, const selected *s, LLVMValueRef ro
                                  LLVMValueRef n) {
     const unsigned lanes = e->level->lanes;
     LLVMTypeRef type = LLVMVectorType(e->i32, lanes);
-    LLVMValueRef lane[HIR_PANEL],
-        limit = hcg_splat_value(e, LLVMBuildTrunc(e->b, rows, e->i32, ""));
-    for (unsigned i = 0; i < lanes; i++)
-        lane[i] = LLVMConstInt(e->i32, i, false);
+    LLVMValueRef limit = hcg_splat_value(e, LLVMBuildTrunc(e->b, rows, e->i32, ""));
     LLVMValueRef none = hcg_int_like(type, INT32_MAX), least = none;
     hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), n, hcg_i64(e, lanes), "listed_lanes", 1, &least);
     LLVMValueRef id = LLVMBuildLoad2(e->b, type, hcg_at(e, e->i32, s->own_list, l.index), "");
     LLVMSetAlignment(id, 4);
     LLVMValueRef at = hcg_splat_value(e, LLVMBuildTrunc(e->b, l.index, e->i32, ""));
-    at = LLVMBuildAdd(e->b, at, LLVMConstVector(lane, lanes), "");
+    at = LLVMBuildAdd(e->b, at, hcg_lane_numbers(e), "");
     LLVMValueRef is_row = LLVMBuildICmp(e->b, LLVMIntULT, id, limit, ""); /* negative: large */
     at = LLVMBuildSelect(e->b, is_row, none, at, "");
     least = hcg_intrinsic(e, "llvm.smin", &type, 1, (LLVMValueRef[]){l.carried[0], at}, 2);

@@ -255,11 +255,8 @@ static LLVMValueRef take_each(hcg_emit *e, const hcg_best *c, const offered *o, 
 /* The same of a vector of scores at once. */
 static LLVMValueRef take_vector(hcg_emit *e, const hcg_best *c, const offered *o, LLVMValueRef at,
                                 LLVMValueRef key, LLVMValueRef some, LLVMValueRef n) {
-    LLVMValueRef lane[64];
-    for (unsigned i = 0; i < e->level->lanes; i++)
-        lane[i] = LLVMConstInt(e->i32, i, false);
     LLVMValueRef row = LLVMBuildTrunc(e->b, hcg_add(e, o->first, at), e->i32, "");
-    row = LLVMBuildAdd(e->b, hcg_splat_value(e, row), LLVMConstVector(lane, e->level->lanes), "");
+    row = LLVMBuildAdd(e->b, hcg_splat_value(e, row), hcg_lane_numbers(e), "");
     store_some(e, c->keys, n, key, some);
     store_some(e, c->rows, n, row, some);
     return hcg_add(e, n, count_lanes(e, some));
