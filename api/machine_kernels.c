@@ -297,18 +297,14 @@ void machine_measure_kernels(machine *m, hd_arena *a, const char *folder, double
 
 /* ---- telling --------------------------------------------------------------------------------- */
 
-static bool begins(const char *text, const char *with) {
-    return strncmp(text, with, strlen(with)) == 0;
-}
-
 /* The shares whose keys begin so ("": those of many rows), without that. */
 static void print_shares(const machine_kernels *k, const char *first, const char *prefix,
                          hd_text *out) {
     bool none = true;
     for (int i = 0; i < MEASURED; i++) {
         const char *key = plan_fact_key((plan_fact)(PLAN_REACHED + i));
-        const bool row = begins(key, "row."), read = begins(key, "read.");
-        const bool mine = *prefix ? begins(key, prefix) : !row && !read;
+        const bool row = hd_begins_with(key, "row."), read = hd_begins_with(key, "read.");
+        const bool mine = *prefix ? hd_begins_with(key, prefix) : !row && !read;
         if (!mine || k->share[i] <= 0) continue;
         hd_text_f(out, "%s%s %.2f", none ? first : ", ", key + strlen(prefix), k->share[i]);
         none = false;

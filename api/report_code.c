@@ -36,10 +36,6 @@ static void add_line(collector *c, report_listing *to, const char *at, size_t n,
     hd_push(c->s->arena, &to->lines, line);
 }
 
-static bool begins(const char *at, const char *with) {
-    return strncmp(at, with, strlen(with)) == 0;
-}
-
 /* ---- LLVM IR --------------------------------------------------------------------------------- */
 
 /* By number of metadata: the line of the kernel IR, from `!7 = !DILocation(line: 88, ...`. */
@@ -88,7 +84,7 @@ static void read_llvm(collector *c, const char *text) {
     report_listing *to = NULL;
     for (const char *at = text; *at;) {
         const size_t n = strcspn(at, "\n");
-        if (begins(at, "define "))
+        if (hd_begins_with(at, "define "))
             to = &function_named(c, llvm_function_name(c->s->arena, at, n))->llvm;
         if (to) add_llvm_line(c, &known, to, at, n);
         if (*at == '}') to = NULL;
@@ -111,7 +107,7 @@ static uint32_t line_of_directive(const char *at) { /* "\t.loc\t1 88 3" */
 }
 
 static bool is_code(const char *at, size_t n) {
-    if (begins(at, ".LBB")) return true;
+    if (hd_begins_with(at, ".LBB")) return true;
     return n > 1 && *at == '\t' && at[1] != '.' && at[1] != '#';
 }
 
@@ -125,9 +121,9 @@ static void read_assembly(collector *c, const char *text) {
             const uint32_t *known = hir_names_find(&c->index, name);
             to = known ? &c->code->functions.at[*known].assembly : NULL;
             line = 0;
-        } else if (begins(at, "\t.size\t")) {
+        } else if (hd_begins_with(at, "\t.size\t")) {
             to = NULL;
-        } else if (begins(at, "\t.loc\t")) {
+        } else if (hd_begins_with(at, "\t.loc\t")) {
             line = line_of_directive(at);
             hd_push(c->s->arena, &c->locs, to ? (uint32_t)to->lines.n : 0);
         } else if (to && is_code(at, n)) {

@@ -238,6 +238,10 @@ const char *hd_nearest_within(const char *word, const char *const *candidates, s
     return nearest;
 }
 
+bool hd_begins_with(const char *text, const char *beginning) {
+    return strncmp(text, beginning, strlen(beginning)) == 0;
+}
+
 bool hd_ends_with(const char *text, const char *end) {
     const size_t n = strlen(text), k = strlen(end);
     return n >= k && strcmp(text + n - k, end) == 0;

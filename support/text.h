@@ -33,6 +33,7 @@ int hd_utf8(const char *text, size_t n);
 uint32_t hd_utf8_code(const char *text);
 size_t hd_utf8_put(uint32_t code, char *out);
 
+bool hd_begins_with(const char *text, const char *beginning);
 bool hd_ends_with(const char *text, const char *end);
 
 /* Nearest of `n` candidates to `word` (edit distance at most a third of its length), or NULL:

@@ -190,8 +190,7 @@ static bool refuse_runtime(hd_arena *a, hd_diags *d, const char *arch, const cha
  * its temporaries removed, has no place to be then. NULL: a target that is no plain file, and has
  * no temporary, is written by the linker itself. */
 static const char *folder_for(hd_arena *a, const char *output) {
-    const char *own = ".hadal-";
-    const bool temporary = strncmp(hd_path_base(output), own, strlen(own)) == 0;
+    const bool temporary = hd_begins_with(hd_path_base(output), ".hadal-");
     return temporary ? hd_printf(a, "%s.link", output) : NULL;
 }
 
