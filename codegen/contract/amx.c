@@ -5,6 +5,7 @@
  *   amx_exact     x is the sum of three bf16, weights are bf16 or mxfp4, which bf16 holds exactly:
  *                 three products go to one sum
  *   amx_f32       x and weights are sums of three bf16 each: six of nine products go to one sum
+ *   amx_f16       x is three bf16, weights are f16, two bf16: five of six products go to one sum
  *   amx_groups    x and weights of q8, q4 and mxfp4 are rounded to bf16 (contract/amx_groups.c)
  *
  * A tile of bf16 weights is 16 lines of a panel, as it lies (contract/pairs.h). Tiles of others are
@@ -19,10 +20,10 @@
  *
  * since a chain's additions round what is in it only, and the parts beyond the first are small.
  * Where weights have parts too, the second and third ones are at most 2^-8 and 2^-16 of the whole,
- * so that the three products that are left out come to u S (2 + 2^-8) at most, and parts below
- * 2^-126 to 2^-126 sum |x|. Sums of f32 multiply-adds may be off by u S K. A row of x that holds an
- * infinity or NaN is multiplied by vectors, as one token is: infinity times a part that is zero
- * would be none.
+ * so that the three products that are left out come to u S (2 + 2^-8) at most (of f16 one, u S),
+ * and parts below 2^-126 to 2^-126 sum |x|. Sums of f32 multiply-adds may be off by u S K. A row of
+ * x that holds an infinity or NaN is multiplied by vectors, as one token is: infinity times a part
+ * that is zero would be none.
  *
  * Blocks, as in Goto and van de Geijn's "Anatomy of high-performance matrix multiplication", but
  * that sums are what stays: those of a block of rows and some panels are in the L2 while slices of
@@ -250,17 +251,18 @@ static LLVMValueRef made_place(hcg_emit *e, const slice *s, LLVMValueRef panel) 
     return hcg_at(e, e->i8, s->g[GEMM_OWN], at);
 }
 
-static void store_line(hcg_emit *e, LLVMValueRef v, LLVMValueRef to) {
-    LLVMSetAlignment(LLVMBuildStore(e->b, v, to), HCG_AMX_LINE);
+static void store_row(hcg_emit *e, LLVMValueRef v, LLVMValueRef to, int64_t bytes) {
+    LLVMSetAlignment(LLVMBuildStore(e->b, v, to), (unsigned)bytes);
 }
 
 /* Where K ends inside a tile: its lines, and zeros behind them, since panels may end there and what
  * follows may be no number. */
 static void copy_last(hcg_emit *e, const slice *s, LLVMValueRef b, LLVMValueRef panels) {
     const int64_t step = hcg_amx_step_bytes(s->dtype);
-    LLVMValueRef zero = hcg_i64(e, 0), one = hcg_i64(e, 1), line = hcg_i64(e, HCG_AMX_LINE);
+    const int64_t row = hcg_panel_bytes(s->dtype, hir_panel_depth(s->dtype));
+    LLVMValueRef zero = hcg_i64(e, 0), one = hcg_i64(e, 1), line = hcg_i64(e, row);
     LLVMValueRef whole = hcg_mul_const(e, hcg_add(e, s->from, s->steps), step);
-    LLVMTypeRef bytes = LLVMVectorType(e->i32, HCG_AMX_LINE / 4);
+    LLVMTypeRef bytes = LLVMVectorType(e->i32, (unsigned)row / 4);
     hcg_loop lp = hcg_loop_begin(e, zero, panels, one, "panel", 0, NULL);
     LLVMValueRef from = hcg_at(e, e->i8, b, hcg_mul(e, lp.index, s->panel_bytes));
     LLVMValueRef to = hcg_at(e, e->i8, s->g[GEMM_OWN], hcg_mul_const(e, lp.index, step));
@@ -268,11 +270,11 @@ static void copy_last(hcg_emit *e, const slice *s, LLVMValueRef b, LLVMValueRef 
     hcg_loop l = hcg_loop_begin(e, zero, n, line, "line", 0, NULL);
     LLVMValueRef at = hcg_at(e, e->i8, from, hcg_add(e, whole, l.index));
     LLVMValueRef v = LLVMBuildLoad2(e->b, bytes, at, "");
-    LLVMSetAlignment(v, HCG_AMX_LINE);
-    store_line(e, v, hcg_at(e, e->i8, to, l.index));
+    LLVMSetAlignment(v, (unsigned)row);
+    store_row(e, v, hcg_at(e, e->i8, to, l.index), row);
     hcg_loop_end(e, &l, NULL);
     hcg_loop rest = hcg_loop_begin(e, l.index, hcg_i64(e, step), line, "zero", 0, NULL);
-    store_line(e, LLVMConstNull(bytes), hcg_at(e, e->i8, to, rest.index));
+    store_row(e, LLVMConstNull(bytes), hcg_at(e, e->i8, to, rest.index), row);
     hcg_loop_end(e, &rest, NULL);
     hcg_loop_end(e, &lp, NULL);
 }
@@ -374,7 +376,7 @@ static void clear_most(hcg_emit *e, const LLVMValueRef *g) {
 }
 
 /* Sums of rows with an infinity or NaN once more, by vectors. */
-static void multiply_infinite(hcg_emit *e, const LLVMValueRef *g) {
+static void multiply_infinite(hcg_emit *e, hir_dtype dtype, const LLVMValueRef *g) {
     LLVMValueRef zero = hcg_i64(e, 0), one = hcg_i64(e, 1);
     hcg_loop l = hcg_loop_begin(e, zero, g[GEMM_ROWS], one, "row", 0, NULL);
     LLVMValueRef most = LLVMBuildLoad2(e->b, e->i32, most_at(e, g, l.index), "");
@@ -383,7 +385,7 @@ static void multiply_infinite(hcg_emit *e, const LLVMValueRef *g) {
     LLVMValueRef is = LLVMBuildICmp(e->b, LLVMIntUGE, most, bound, "");
     hcg_loop once =
         hcg_loop_begin(e, zero, LLVMBuildZExt(e->b, is, e->i64, ""), one, "infinite", 0, NULL);
-    hcg_gemm row = {.dtype = HIR_F32, .x_dtype = HIR_F32, .k = g[GEMM_K], .b = g[GEMM_B]};
+    hcg_gemm row = {.dtype = dtype, .x_dtype = HIR_F32, .k = g[GEMM_K], .b = g[GEMM_B]};
     row.x = hcg_at(e, e->f32, g[GEMM_X], hcg_mul(e, l.index, g[GEMM_LDX]));
     row.c = hcg_at(e, e->f32, g[GEMM_C], hcg_mul(e, l.index, g[GEMM_LDC]));
     row.panels = g[GEMM_PANELS];
@@ -438,7 +440,7 @@ static hcg_shared gemm_function(hcg_emit *e, const parts *of, hir_dtype dtype) {
     hcg_amx_split_rows(e, of, x, g[GEMM_LDX], g[GEMM_ROWS], width, g[GEMM_TILES], g[GEMM_MOST]);
     emit_panels(e, &s, behind, is_last);
     hcg_loop_end(e, &l, NULL);
-    if (splits_weights(of)) multiply_infinite(e, g);
+    if (splits_weights(of)) multiply_infinite(e, dtype, g);
     hcg_shared_end(e, &f);
     return f;
 }
@@ -527,4 +529,5 @@ BACKEND(amx_rounded, "rounded", .x = 1, .w = 1, .n = 1);
 /* The smallest products first; in this order, seven parts are loaded in place of twelve. */
 BACKEND(amx_f32, "f32", .x = 3, .w = 3, .n = 6,
         .of = {{0, 2}, {0, 1}, {1, 1}, {1, 0}, {0, 0}, {2, 0}});
+BACKEND(amx_f16, "f16", .x = 3, .w = 2, .n = 5, .of = {{1, 1}, {0, 1}, {0, 0}, {1, 0}, {2, 0}});
 #undef BACKEND

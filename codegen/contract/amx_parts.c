@@ -55,10 +55,11 @@ LLVMValueRef hcg_amx_remainder(hcg_emit *e, LLVMValueRef x, LLVMValueRef part) {
     return LLVMBuildSelect(e->b, all, LLVMConstNull(e->vec), hcg_fsub(e, x, part), "");
 }
 
-/* Takes part i of x away from it, of which bf16 has all. */
-static LLVMValueRef take_part(hcg_emit *e, const hcg_amx_parts *p, unsigned i, LLVMValueRef *x) {
+/* Takes part i of `parts` of x away from it, of which bf16 has all. */
+static LLVMValueRef take_part(hcg_emit *e, const hcg_amx_parts *p, unsigned i, unsigned parts,
+                              LLVMValueRef *x) {
     LLVMValueRef part;
-    if (i + 1 == p->x) return *x; /* what is left: 8 bits */
+    if (i + 1 == parts) return *x; /* what is left: 8 bits */
     if (p->w == 1) {
         part = hcg_amx_truncated(e, *x);
         *x = hcg_amx_remainder(e, *x, part);
@@ -97,7 +98,7 @@ static void store_line(hcg_emit *e, LLVMValueRef line, LLVMValueRef p) {
 static void store_row(hcg_emit *e, const hcg_amx_parts *p, LLVMValueRef x[2], LLVMValueRef out) {
     if (p->x == 1) store_line(e, rounded(e, x), out);
     for (unsigned i = 0; i < p->x && p->x > 1; i++) {
-        LLVMValueRef part[] = {take_part(e, p, i, &x[0]), take_part(e, p, i, &x[1])};
+        LLVMValueRef part[] = {take_part(e, p, i, p->x, &x[0]), take_part(e, p, i, p->x, &x[1])};
         store_line(e, hcg_amx_line(e, part), hcg_at_byte(e, out, i * HCG_AMX_TILE));
     }
 }
@@ -177,19 +178,21 @@ static void store_pair(hcg_emit *e, const hcg_amx_parts *p, LLVMValueRef v[2], L
     for (unsigned i = 0; i < p->w; i++) {
         LLVMValueRef part[2];
         for (unsigned j = 0; j < 2; j++)
-            part[j] = p->w == 1 ? nearest(e, v[j]) : take_part(e, p, i, &v[j]);
+            part[j] = p->w == 1 ? nearest(e, v[j]) : take_part(e, p, i, p->w, &v[j]);
         store_line(e, hcg_amx_pair_line(e, part[0], part[1]),
                    hcg_at_byte(e, out, i * HCG_AMX_TILE));
     }
 }
 
-/* A step of f32. */
-static void split_floats(hcg_emit *e, const hcg_amx_parts *p, LLVMValueRef w, LLVMValueRef out) {
+/* A step of f32 or f16. */
+static void split_floats(hcg_emit *e, const hcg_amx_parts *p, hir_dtype dtype, LLVMValueRef w,
+                         LLVMValueRef out) {
+    const int64_t row = hcg_panel_bytes(dtype, 1);
     LLVMValueRef zero = hcg_i64(e, 0), one = hcg_i64(e, 1), v[2];
     hcg_loop l = hcg_loop_begin(e, zero, hcg_i64(e, HCG_AMX_LINES), one, "pair", 0, NULL);
-    LLVMValueRef from = hcg_at(e, e->i8, w, hcg_mul_const(e, l.index, 2 * HCG_AMX_LINE));
+    LLVMValueRef from = hcg_at(e, e->i8, w, hcg_mul_const(e, l.index, 2 * row));
     for (unsigned j = 0; j < 2; j++)
-        v[j] = hcg_load(e, HIR_F32, hcg_at_byte(e, from, j * HCG_AMX_LINE), NULL);
+        v[j] = hcg_load(e, dtype, hcg_at_byte(e, from, j * row), NULL);
     store_pair(e, p, v, hcg_at(e, e->i8, out, hcg_mul_const(e, l.index, HCG_AMX_LINE)));
     hcg_loop_end(e, &l, NULL);
 }
@@ -215,7 +218,7 @@ static hcg_shared panel_function(hcg_emit *e, const hcg_amx_parts *p, hir_dtype 
     if (hir_is_quantised(dtype))
         split_group(e, p, dtype, w, out);
     else
-        split_floats(e, p, w, out);
+        split_floats(e, p, dtype, w, out);
     hcg_loop_end(e, &l, NULL);
     hcg_shared_end(e, &s);
     return s;

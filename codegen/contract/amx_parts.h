@@ -3,6 +3,8 @@
  *   rounded   x is rounded to bf16; weights are bf16
  *   exact     x = a + b + c, exactly: a is the upper 8 of the 24 bits of x's significand, b the
  *             upper 8 of what is left, c the rest; weights are bf16. An infinity is its a alone.
+ *   f16       the same of x; weights are two parts, which hold the 11 bits of f16 exactly. Of six
+ *             products the five largest are taken
  *   groups    x and weights, s q + m, are rounded to bf16
  *   f32       x and weights are three parts each, exactly, each part the nearest bf16 to what is
  *             left. Of nine products the six largest are taken. An infinity would meet zeros among
@@ -20,7 +22,7 @@ enum {
 
 typedef struct hcg_amx_parts {
     const char *name;
-    unsigned x, w; /* parts of x, and of weights: 1 or 3 */
+    unsigned x, w; /* parts of x, and of weights */
     unsigned n;    /* products: x part of[i].x with weights part of[i].w, in this order */
     struct {
         unsigned x, w;
@@ -49,8 +51,8 @@ unsigned hcg_amx_step_bytes(hir_dtype dtype);
 void hcg_amx_split_rows(hcg_emit *e, const hcg_amx_parts *p, LLVMValueRef x, LLVMValueRef ldx,
                         LLVMValueRef rows, LLVMValueRef k, LLVMValueRef out, LLVMValueRef most);
 
-/* `steps` of a panel, f32 [K][16] or groups (weights/quant.h), to tiles [step][part], in pairs
- * along K. A single part is the nearest bf16. */
+/* `steps` of a panel, f32 or f16 [K][16], or groups (weights/quant.h), to tiles [step][part], in
+ * pairs along K. A single part is the nearest bf16. */
 void hcg_amx_split_panel(hcg_emit *e, const hcg_amx_parts *p, hir_dtype dtype, LLVMValueRef w,
                          LLVMValueRef steps, LLVMValueRef out);
 
