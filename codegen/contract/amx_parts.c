@@ -173,14 +173,21 @@ LLVMValueRef hcg_amx_pair_line(hcg_emit *e, LLVMValueRef low, LLVMValueRef high)
 }
 
 /* ---- weights --------------------------------------------------------------------------------- */
+/* To the nearest bf16, of two the larger one: the pair line of sums with half of the last place. No
+ * number is so large that it would become infinite. */
+static LLVMValueRef rounded_pair(hcg_emit *e, const LLVMValueRef v[2]) {
+    LLVMValueRef half = hcg_int_like(ints_like(e), 0x8000), sum[2];
+    for (unsigned j = 0; j < 2; j++)
+        sum[j] = LLVMBuildBitCast(e->b, LLVMBuildAdd(e->b, bits_of(e, v[j]), half, ""), e->vec, "");
+    return hcg_amx_pair_line(e, sum[0], sum[1]);
+}
+
 /* Two elements of K of 16 outputs to a line of each part's tile. */
 static void store_pair(hcg_emit *e, const hcg_amx_parts *p, LLVMValueRef v[2], LLVMValueRef out) {
-    for (unsigned i = 0; i < p->w; i++) {
-        LLVMValueRef part[2];
-        for (unsigned j = 0; j < 2; j++)
-            part[j] = p->w == 1 ? nearest(e, v[j]) : take_part(e, p, i, p->w, &v[j]);
-        store_line(e, hcg_amx_pair_line(e, part[0], part[1]),
-                   hcg_at_byte(e, out, i * HCG_AMX_TILE));
+    if (p->w == 1) store_line(e, rounded_pair(e, v), out);
+    for (unsigned i = 0; i < p->w && p->w > 1; i++) {
+        LLVMValueRef low = take_part(e, p, i, p->w, &v[0]), high = take_part(e, p, i, p->w, &v[1]);
+        store_line(e, hcg_amx_pair_line(e, low, high), hcg_at_byte(e, out, i * HCG_AMX_TILE));
     }
 }
 
