@@ -1,12 +1,16 @@
-/* The back ends of a matrix unit for bf16 and f32 weights (contract/amx_tiles.h), for many tokens.
- * x, and weights of f32, are brought into tiles of bf16 (contract/amx_parts.h):
+/* The back ends of a matrix unit by products of bf16 (contract/amx_tiles.h), for many tokens. x,
+ * and weights of other types, are brought into tiles of bf16 (contract/amx_parts.h):
  *
  *   amx_rounded   x is rounded to bf16, as for bf16_dots; weights are bf16
- *   amx_exact     x is the sum of three bf16, weights are bf16: three products go to one sum
+ *   amx_exact     x is the sum of three bf16, weights are bf16 or mxfp4, which bf16 holds exactly:
+ *                 three products go to one sum
  *   amx_f32       x and weights are sums of three bf16 each: six of nine products go to one sum
+ *   amx_f16       x is three bf16, weights are f16, two bf16: five of six products go to one sum
+ *   amx_groups    x and weights of q8, q4 and mxfp4 are rounded to bf16 (contract/amx_groups.c)
  *
- * A tile of bf16 weights is 16 lines of a panel, as it lies (contract/pairs.h). Parts of f32
- * weights are made for two panels at a time and all rows of the block: the file holds f32.
+ * A tile of bf16 weights is 16 lines of a panel, as it lies (contract/pairs.h). Tiles of others are
+ * made for a slice of two panels at a time and all rows of the block: the file holds them as they
+ * are.
  *
  * Products of bf16 are exact in f32. Of 16 pairs along K, TDPBF16PS adds the even and the odd
  * products in a chain each, both chains, and the sum so far; each addition rounds to nearest,
@@ -16,10 +20,10 @@
  *
  * since a chain's additions round what is in it only, and the parts beyond the first are small.
  * Where weights have parts too, the second and third ones are at most 2^-8 and 2^-16 of the whole,
- * so that the three products that are left out come to u S (2 + 2^-8) at most, and parts below
- * 2^-126 to 2^-126 sum |x|. Sums of f32 multiply-adds may be off by u S K. A row of x that holds an
- * infinity or NaN is multiplied by vectors, as one token is: infinity times a part that is zero
- * would be none.
+ * so that the three products that are left out come to u S (2 + 2^-8) at most (of f16 one, u S),
+ * and parts below 2^-126 to 2^-126 sum |x|. Sums of f32 multiply-adds may be off by u S K. A row of
+ * x that holds an infinity or NaN is multiplied by vectors, as one token is: infinity times a part
+ * that is zero would be none.
  *
  * Blocks, as in Goto and van de Geijn's "Anatomy of high-performance matrix multiplication", but
  * that sums are what stays: those of a block of rows and some panels are in the L2 while slices of
@@ -27,7 +31,7 @@
  * panels stay in the L1 while all rows are multiplied with them; the next two are prefetched
  * meanwhile, a share of them with each step.
  */
-#include "codegen/contract/amx_parts.h"
+#include "codegen/contract/amx.h"
 #include "codegen/contract/blocking.h"
 #include "codegen/contract/groups.h"
 #include "codegen/contract/matrix.h"
@@ -48,7 +52,7 @@ static const parts *parts_of(const hcg_product *p) {
     return p->backend->instructions;
 }
 
-/* Are weights f32, of which parts are made? */
+/* Are weights several parts each? */
 static bool splits_weights(const parts *p) {
     return p->w > 1;
 }
@@ -208,7 +212,7 @@ enum {
     GEMM_LDC,
     GEMM_NEXT,
     GEMM_TILES, /* workspace for x of a slice, */
-    GEMM_OWN,   /* and for the last step of two panels, and parts of their slice; */
+    GEMM_OWN,   /* and for the last step of two panels, and tiles of their slice; */
     GEMM_MOST,  /* the largest |x| of each row, where weights are split */
     GEMM_PARAMS
 };
@@ -221,37 +225,44 @@ static int64_t slice_steps(const hcg_level *level, const parts *of) {
     return steps < 1 ? 1 : steps;
 }
 
-/* Of the parts of a panel's slice; 0: there are none. */
-static int64_t split_bytes(const hcg_level *level, const parts *of) {
-    return splits_weights(of) ? slice_steps(level, of) * of->w * HCG_AMX_TILE : 0;
+/* Of the tiles that are made of a panel's slice. */
+static int64_t made_bytes(const hcg_level *level, const parts *of) {
+    return slice_steps(level, of) * of->w * HCG_AMX_TILE;
+}
+
+/* Of the copied end of a panel. Groups are whole. */
+static int64_t end_bytes(hir_dtype dtype) {
+    return hir_is_quantised(dtype) ? 0 : hcg_amx_step_bytes(dtype);
 }
 
 typedef struct slice {
     const parts *of;
+    hir_dtype dtype; /* of weights */
     const LLVMValueRef *g;
     LLVMValueRef panel_bytes, tile_rows, slabs, pace;
     LLVMValueRef from, steps; /* the first, and whole ones */
     LLVMValueRef has_last, x_stride, add;
 } slice;
 
-/* Where parts of a panel's slice are made, behind the last steps of two panels. */
-static LLVMValueRef split_place(hcg_emit *e, const slice *s, LLVMValueRef panel) {
-    LLVMValueRef at = hcg_mul_const(e, panel, split_bytes(e->level, s->of));
-    at = hcg_add(e, at, hcg_i64(e, HCG_AMX_ACROSS * hcg_amx_step_bytes(s->of)));
+/* Where tiles of a panel's slice are made, behind the ends of two panels. */
+static LLVMValueRef made_place(hcg_emit *e, const slice *s, LLVMValueRef panel) {
+    LLVMValueRef at = hcg_mul_const(e, panel, made_bytes(e->level, s->of));
+    at = hcg_add(e, at, hcg_i64(e, HCG_AMX_ACROSS * end_bytes(s->dtype)));
     return hcg_at(e, e->i8, s->g[GEMM_OWN], at);
 }
 
-static void store_line(hcg_emit *e, LLVMValueRef v, LLVMValueRef to) {
-    LLVMSetAlignment(LLVMBuildStore(e->b, v, to), HCG_AMX_LINE);
+static void store_row(hcg_emit *e, LLVMValueRef v, LLVMValueRef to, int64_t bytes) {
+    LLVMSetAlignment(LLVMBuildStore(e->b, v, to), (unsigned)bytes);
 }
 
 /* Where K ends inside a tile: its lines, and zeros behind them, since panels may end there and what
  * follows may be no number. */
 static void copy_last(hcg_emit *e, const slice *s, LLVMValueRef b, LLVMValueRef panels) {
-    const int64_t step = hcg_amx_step_bytes(s->of);
-    LLVMValueRef zero = hcg_i64(e, 0), one = hcg_i64(e, 1), line = hcg_i64(e, HCG_AMX_LINE);
+    const int64_t step = hcg_amx_step_bytes(s->dtype);
+    const int64_t row = hcg_panel_bytes(s->dtype, hir_panel_depth(s->dtype));
+    LLVMValueRef zero = hcg_i64(e, 0), one = hcg_i64(e, 1), line = hcg_i64(e, row);
     LLVMValueRef whole = hcg_mul_const(e, hcg_add(e, s->from, s->steps), step);
-    LLVMTypeRef bytes = LLVMVectorType(e->i32, HCG_AMX_LINE / 4);
+    LLVMTypeRef bytes = LLVMVectorType(e->i32, (unsigned)row / 4);
     hcg_loop lp = hcg_loop_begin(e, zero, panels, one, "panel", 0, NULL);
     LLVMValueRef from = hcg_at(e, e->i8, b, hcg_mul(e, lp.index, s->panel_bytes));
     LLVMValueRef to = hcg_at(e, e->i8, s->g[GEMM_OWN], hcg_mul_const(e, lp.index, step));
@@ -259,39 +270,41 @@ static void copy_last(hcg_emit *e, const slice *s, LLVMValueRef b, LLVMValueRef 
     hcg_loop l = hcg_loop_begin(e, zero, n, line, "line", 0, NULL);
     LLVMValueRef at = hcg_at(e, e->i8, from, hcg_add(e, whole, l.index));
     LLVMValueRef v = LLVMBuildLoad2(e->b, bytes, at, "");
-    LLVMSetAlignment(v, HCG_AMX_LINE);
-    store_line(e, v, hcg_at(e, e->i8, to, l.index));
+    LLVMSetAlignment(v, (unsigned)row);
+    store_row(e, v, hcg_at(e, e->i8, to, l.index), row);
     hcg_loop_end(e, &l, NULL);
     hcg_loop rest = hcg_loop_begin(e, l.index, hcg_i64(e, step), line, "zero", 0, NULL);
-    store_line(e, LLVMConstNull(bytes), hcg_at(e, e->i8, to, rest.index));
+    store_row(e, LLVMConstNull(bytes), hcg_at(e, e->i8, to, rest.index), row);
     hcg_loop_end(e, &rest, NULL);
     hcg_loop_end(e, &lp, NULL);
 }
 
-/* The parts of the slice of two panels, or one, b: where the slice begins in the first; its last
- * step has been copied. */
-static void split_panels(hcg_emit *e, const slice *s, LLVMValueRef b, LLVMValueRef panels) {
-    const int64_t step = hcg_amx_step_bytes(s->of);
+/* The tiles of the slice of two panels, or one, b: where the slice begins in the first; its last
+ * step has been copied if it is not whole. */
+static void make_tiles(hcg_emit *e, const slice *s, LLVMValueRef b, LLVMValueRef panels) {
+    const int64_t step = hcg_amx_step_bytes(s->dtype);
     LLVMValueRef zero = hcg_i64(e, 0), one = hcg_i64(e, 1);
     hcg_loop l = hcg_loop_begin(e, zero, panels, one, "split", 0, NULL);
-    LLVMValueRef to = split_place(e, s, l.index);
+    LLVMValueRef to = made_place(e, s, l.index);
     LLVMValueRef from = hcg_at(e, e->i8, b, hcg_mul(e, l.index, s->panel_bytes));
-    hcg_amx_split_panel(e, s->of, from, s->steps, to);
-    from = hcg_at(e, e->i8, s->g[GEMM_OWN], hcg_mul_const(e, l.index, step));
-    to = hcg_at(e, e->i8, to, hcg_mul_const(e, s->steps, s->of->w * HCG_AMX_TILE));
-    hcg_amx_split_panel(e, s->of, from, s->has_last, to);
+    hcg_amx_split_panel(e, s->of, s->dtype, from, s->steps, to);
+    if (end_bytes(s->dtype)) {
+        from = hcg_at(e, e->i8, s->g[GEMM_OWN], hcg_mul_const(e, l.index, step));
+        to = hcg_at(e, e->i8, to, hcg_mul_const(e, s->steps, s->of->w * HCG_AMX_TILE));
+        hcg_amx_split_panel(e, s->of, s->dtype, from, s->has_last, to);
+    }
     hcg_loop_end(e, &l, NULL);
 }
 
 /* The weights of a slice as blocks read them: in place, and the last step where it was copied; or
- * as parts, the last one among them. */
+ * as they were made, the last one among them. */
 static void set_weights(hcg_emit *e, const slice *s, LLVMValueRef b, LLVMValueRef *args) {
     args[BLOCK_B] = b, args[BLOCK_B_STRIDE] = s->panel_bytes;
     args[BLOCK_STEPS] = s->steps;
     args[BLOCK_LAST] = s->g[GEMM_OWN], args[BLOCK_HAS_LAST] = s->has_last;
-    if (!splits_weights(s->of)) return;
-    args[BLOCK_B] = split_place(e, s, hcg_i64(e, 0));
-    args[BLOCK_B_STRIDE] = hcg_i64(e, split_bytes(e->level, s->of));
+    if (!hcg_amx_makes_tiles(s->dtype)) return;
+    args[BLOCK_B] = made_place(e, s, hcg_i64(e, 0));
+    args[BLOCK_B_STRIDE] = hcg_i64(e, made_bytes(e->level, s->of));
     args[BLOCK_STEPS] = hcg_add(e, s->steps, s->has_last);
     args[BLOCK_HAS_LAST] = hcg_i64(e, 0);
 }
@@ -323,10 +336,10 @@ static void emit_slabs(hcg_emit *e, const slice *s, LLVMValueRef b, LLVMValueRef
  * behind the last one, those of the next product. */
 static LLVMValueRef following(hcg_emit *e, const slice *s, LLVMValueRef end, LLVMValueRef behind,
                               LLVMValueRef last) {
-    LLVMValueRef start = hcg_mul_const(e, s->from, hcg_amx_step_bytes(s->of));
+    LLVMValueRef start = hcg_mul_const(e, s->from, hcg_amx_step_bytes(s->dtype));
     LLVMValueRef here = hcg_add(e, hcg_mul(e, end, s->panel_bytes), start);
     LLVMValueRef more = LLVMBuildICmp(e->b, LLVMIntSLT, end, s->g[GEMM_PANELS], "");
-    LLVMValueRef there = hcg_mul_const(e, behind, hcg_amx_step_bytes(s->of));
+    LLVMValueRef there = hcg_mul_const(e, behind, hcg_amx_step_bytes(s->dtype));
     LLVMValueRef other =
         LLVMBuildSelect(e->b, last, s->g[GEMM_NEXT], hcg_at(e, e->i8, s->g[GEMM_B], there), "");
     return LLVMBuildSelect(e->b, more, hcg_at(e, e->i8, s->g[GEMM_B], here), other, "");
@@ -339,11 +352,13 @@ static void emit_panels(hcg_emit *e, const slice *s, LLVMValueRef behind, LLVMVa
     LLVMValueRef panels = hcg_smaller(e, across, hcg_sub(e, s->g[GEMM_PANELS], l.index));
     LLVMValueRef b = hcg_at(e, e->i8, s->g[GEMM_B], hcg_mul(e, l.index, s->panel_bytes));
     LLVMValueRef next = following(e, s, hcg_add(e, l.index, across), behind, last);
-    hcg_loop cut = hcg_loop_begin(e, zero, s->has_last, one, "cut", 0, NULL); /* once or never */
-    copy_last(e, s, b, panels);
-    hcg_loop_end(e, &cut, NULL);
-    b = hcg_at(e, e->i8, b, hcg_mul_const(e, s->from, hcg_amx_step_bytes(s->of)));
-    if (splits_weights(s->of)) split_panels(e, s, b, panels);
+    if (end_bytes(s->dtype)) {
+        hcg_loop cut = hcg_loop_begin(e, zero, s->has_last, one, "cut", 0, NULL); /* or never */
+        copy_last(e, s, b, panels);
+        hcg_loop_end(e, &cut, NULL);
+    }
+    b = hcg_at(e, e->i8, b, hcg_mul_const(e, s->from, hcg_amx_step_bytes(s->dtype)));
+    if (hcg_amx_makes_tiles(s->dtype)) make_tiles(e, s, b, panels);
     emit_slabs(e, s, b, l.index, panels, next);
     hcg_loop_end(e, &l, NULL);
 }
@@ -361,7 +376,7 @@ static void clear_most(hcg_emit *e, const LLVMValueRef *g) {
 }
 
 /* Sums of rows with an infinity or NaN once more, by vectors. */
-static void multiply_infinite(hcg_emit *e, const LLVMValueRef *g) {
+static void multiply_infinite(hcg_emit *e, hir_dtype dtype, const LLVMValueRef *g) {
     LLVMValueRef zero = hcg_i64(e, 0), one = hcg_i64(e, 1);
     hcg_loop l = hcg_loop_begin(e, zero, g[GEMM_ROWS], one, "row", 0, NULL);
     LLVMValueRef most = LLVMBuildLoad2(e->b, e->i32, most_at(e, g, l.index), "");
@@ -370,7 +385,7 @@ static void multiply_infinite(hcg_emit *e, const LLVMValueRef *g) {
     LLVMValueRef is = LLVMBuildICmp(e->b, LLVMIntUGE, most, bound, "");
     hcg_loop once =
         hcg_loop_begin(e, zero, LLVMBuildZExt(e->b, is, e->i64, ""), one, "infinite", 0, NULL);
-    hcg_gemm row = {.dtype = HIR_F32, .x_dtype = HIR_F32, .k = g[GEMM_K], .b = g[GEMM_B]};
+    hcg_gemm row = {.dtype = dtype, .x_dtype = HIR_F32, .k = g[GEMM_K], .b = g[GEMM_B]};
     row.x = hcg_at(e, e->f32, g[GEMM_X], hcg_mul(e, l.index, g[GEMM_LDX]));
     row.c = hcg_at(e, e->f32, g[GEMM_C], hcg_mul(e, l.index, g[GEMM_LDC]));
     row.panels = g[GEMM_PANELS];
@@ -381,34 +396,35 @@ static void multiply_infinite(hcg_emit *e, const LLVMValueRef *g) {
 
 /* ---- all slices ------------------------------------------------------------------------------ */
 /* Of the rows, what no slice changes. */
-static slice begin_slices(hcg_emit *e, const parts *of, const LLVMValueRef *g) {
-    slice s = {.of = of, .g = g};
-    LLVMValueRef k = g[GEMM_K], one = hcg_i64(e, 1);
-    LLVMValueRef pairs = LLVMBuildLShr(e->b, hcg_add(e, k, one), one, "");
-    s.panel_bytes = splits_weights(of) ? hcg_mul_const(e, k, HIR_PANEL * 4)
-                                       : hcg_mul_const(e, pairs, HIR_PANEL * 4);
+static slice begin_slices(hcg_emit *e, const parts *of, hir_dtype dtype, const LLVMValueRef *g) {
+    slice s = {.of = of, .dtype = dtype, .g = g};
+    const int64_t depth = hir_is_quantised(dtype) ? HIR_GROUP : hir_panel_depth(dtype);
+    LLVMValueRef deep = hcg_divide_up(e, g[GEMM_K], hcg_i64(e, depth));
+    s.panel_bytes = hcg_mul_const(e, deep, hcg_panel_bytes(dtype, depth));
     s.tile_rows = hcg_divide_up(e, g[GEMM_ROWS], hcg_i64(e, HCG_AMX_LINES));
     s.slabs = hcg_divide_up(e, s.tile_rows, hcg_i64(e, HCG_AMX_ACROSS));
-    LLVMValueRef lines = hcg_i64(e, hcg_amx_step_bytes(of) / HCG_AMX_LINE);
+    const unsigned step = hcg_amx_step_bytes(dtype);
+    LLVMValueRef lines = hcg_i64(e, (step + HCG_AMX_LINE - 1) / HCG_AMX_LINE);
     s.pace = hcg_mul_const(e, hcg_divide_up(e, lines, s.slabs), HCG_AMX_LINE);
     return s;
 }
 
 /* gemm(x, ldx, rows, k, b, panels, c, ldc, next, tiles, own, most) */
-static hcg_shared gemm_function(hcg_emit *e, const parts *of) {
+static hcg_shared gemm_function(hcg_emit *e, const parts *of, hir_dtype dtype) {
     LLVMTypeRef params[GEMM_PARAMS];
     hcg_shared f;
     for (int i = 0; i < GEMM_PARAMS; i++)
         params[i] = e->i64;
     params[GEMM_X] = params[GEMM_B] = params[GEMM_C] = params[GEMM_NEXT] = params[GEMM_TILES] =
         params[GEMM_OWN] = params[GEMM_MOST] = e->ptr;
-    if (!hcg_shared_begin(e, hd_printf(e->arena, "amx_%s", of->name), params, GEMM_PARAMS, &f))
-        return f;
+    const char *name = hd_printf(e->arena, "amx_%s_%s", of->name, hir_dtype_name(dtype));
+    if (!hcg_shared_begin(e, name, params, GEMM_PARAMS, &f)) return f;
     const LLVMValueRef *g = f.param;
     LLVMValueRef zero = hcg_i64(e, 0), one = hcg_i64(e, 1), step = hcg_i64(e, STEP), k = g[GEMM_K];
-    LLVMValueRef whole = LLVMBuildUDiv(e->b, k, step, "whole"), all = hcg_divide_up(e, k, step);
+    LLVMValueRef all = hcg_divide_up(e, k, step);
+    LLVMValueRef whole = end_bytes(dtype) ? LLVMBuildUDiv(e->b, k, step, "whole") : all;
     LLVMValueRef most = hcg_i64(e, slice_steps(e->level, of));
-    slice s = begin_slices(e, of, g);
+    slice s = begin_slices(e, of, dtype, g);
     if (splits_weights(of)) clear_most(e, g);
     hcg_loop l = hcg_loop_begin(e, zero, all, most, "slice", 0, NULL);
     LLVMValueRef behind = hcg_smaller(e, hcg_add(e, l.index, most), all);
@@ -424,33 +440,43 @@ static hcg_shared gemm_function(hcg_emit *e, const parts *of) {
     hcg_amx_split_rows(e, of, x, g[GEMM_LDX], g[GEMM_ROWS], width, g[GEMM_TILES], g[GEMM_MOST]);
     emit_panels(e, &s, behind, is_last);
     hcg_loop_end(e, &l, NULL);
-    if (splits_weights(of)) multiply_infinite(e, g);
+    if (splits_weights(of)) multiply_infinite(e, dtype, g);
     hcg_shared_end(e, &f);
     return f;
 }
 
 /* ---- the back ends --------------------------------------------------------------------------- */
 /* Sums of a block take a quarter of the L2. */
-static int64_t tile_panels(const hcg_level *level) {
+int64_t hcg_amx_tile_panels(const hcg_level *level) {
     const int64_t panels = level->machine.l2 / 4 / (MOST_ROWS * HCG_AMX_LINE);
     return panels < HCG_AMX_ACROSS ? HCG_AMX_ACROSS : panels / HCG_AMX_ACROSS * HCG_AMX_ACROSS;
 }
 
 /* More rows read panels less often. What a prologue makes of them is in memory that each thread
  * has for itself: four times the L2 at most. */
-static int64_t block_rows(const hcg_level *level, int64_t k) {
+int64_t hcg_amx_block_rows(const hcg_level *level, int64_t k) {
     const int64_t rows = 4 * (int64_t)level->machine.l2 / (4 * k) / SLAB * SLAB;
     return rows < SLAB ? SLAB : rows > MOST_ROWS ? MOST_ROWS : rows;
 }
 
-static void begin(hcg_emit *e, hcg_product *p) {
+/* For the ends of two panels of any type that the product has, and the tiles that are made. */
+static uint64_t panel_bytes(const hcg_level *level, const hcg_product *p) {
+    int64_t end = 0, made = 0;
+    for (int i = 0; i < HIR_DTYPE_COUNT; i++) {
+        if (!(p->weights >> i & 1)) continue;
+        if (end_bytes((hir_dtype)i) > end) end = end_bytes((hir_dtype)i);
+        if (hcg_amx_makes_tiles((hir_dtype)i)) made = made_bytes(level, parts_of(p));
+    }
+    return HCG_AMX_ACROSS * (uint64_t)(end + made);
+}
+
+void hcg_amx_begin(hcg_emit *e, hcg_product *p) {
     const parts *of = parts_of(p);
     const uint64_t tile_rows = (p->rows + HCG_AMX_LINES - 1) / HCG_AMX_LINES;
     const uint64_t steps = (uint64_t)slice_steps(e->level, of);
-    const uint64_t split = (uint64_t)split_bytes(e->level, of);
     const uint64_t most = splits_weights(of) ? p->rows * 4 : 0;
     p->x_workspace = hcg_scratch(e, tile_rows * steps * of->x * HCG_AMX_TILE + most);
-    p->panel_workspace = hcg_scratch(e, HCG_AMX_ACROSS * (hcg_amx_step_bytes(of) + split));
+    p->panel_workspace = hcg_scratch(e, panel_bytes(e->level, p));
 }
 
 /* Behind the tiles of x. */
@@ -461,9 +487,9 @@ static LLVMValueRef most_workspace(hcg_emit *e, const hcg_product *p) {
     return hcg_at_byte(e, p->x_workspace, (int64_t)(tile_rows * steps * of->x * HCG_AMX_TILE));
 }
 
-static void gemm(hcg_emit *e, const hcg_product *p, const hcg_panels *b) {
+void hcg_amx_gemm(hcg_emit *e, const hcg_product *p, const hcg_panels *b) {
     hcg_amx_configure(e, HCG_AMX_LINE);
-    hcg_shared f = gemm_function(e, parts_of(p));
+    hcg_shared f = gemm_function(e, parts_of(p), b->dtype);
     LLVMValueRef args[GEMM_PARAMS] = {
         p->x,
         p->ldx,
@@ -481,7 +507,7 @@ static void gemm(hcg_emit *e, const hcg_product *p, const hcg_panels *b) {
     hcg_shared_call(e, &f, args, GEMM_PARAMS);
 }
 
-static void end(hcg_emit *e, hcg_product *p) {
+void hcg_amx_end(hcg_emit *e, hcg_product *p) {
     (void)p;
     hcg_amx_release(e);
 }
@@ -490,17 +516,18 @@ static void end(hcg_emit *e, hcg_product *p) {
     const hcg_backend hcg_##id = {                                                                 \
         .name = #id,                                                                               \
         .instructions = &(const parts){__VA_ARGS__},                                               \
-        .tile_panels = tile_panels,                                                                \
-        .block_rows = block_rows,                                                                  \
+        .tile_panels = hcg_amx_tile_panels,                                                        \
+        .block_rows = hcg_amx_block_rows,                                                          \
         .tile_rows = HCG_AMX_LINES,                                                                \
         .prefetches = true,                                                                        \
-        .begin = begin,                                                                            \
-        .gemm = gemm,                                                                              \
-        .end = end,                                                                                \
+        .begin = hcg_amx_begin,                                                                    \
+        .gemm = hcg_amx_gemm,                                                                      \
+        .end = hcg_amx_end,                                                                        \
     }
 BACKEND(amx_exact, "exact", .x = 3, .w = 1, .n = 3, .of = {{0, 0}, {1, 0}, {2, 0}});
 BACKEND(amx_rounded, "rounded", .x = 1, .w = 1, .n = 1);
 /* The smallest products first; in this order, seven parts are loaded in place of twelve. */
 BACKEND(amx_f32, "f32", .x = 3, .w = 3, .n = 6,
         .of = {{0, 2}, {0, 1}, {1, 1}, {1, 0}, {0, 0}, {2, 0}});
+BACKEND(amx_f16, "f16", .x = 3, .w = 2, .n = 5, .of = {{1, 1}, {0, 1}, {0, 0}, {1, 0}, {2, 0}});
 #undef BACKEND

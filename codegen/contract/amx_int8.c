@@ -22,6 +22,7 @@
  * have that few tokens choose, go by vectors: fewer than the machine model's `unit_rows`.
  */
 #include "codegen/contract/amx_tiles.h"
+#include "codegen/contract/few.h"
 #include "codegen/contract/fp4.h"
 #include "codegen/contract/groups.h"
 #include "codegen/contract/int8_x.h"
@@ -310,68 +311,32 @@ static int64_t block_rows(const hcg_level *level, int64_t k) {
     return rows < HCG_AMX_LINES ? HCG_AMX_LINES : rows > MOST_ROWS ? MOST_ROWS : rows;
 }
 
-/* The product by vectors, for blocks of few rows. */
-static void begin_few(hcg_emit *e, hcg_product *p) {
-    const uint64_t rows = e->level->machine.unit_rows;
-    if (rows <= 1) return;
-    p->few = hd_new(e->arena, hcg_product);
-    *p->few = (hcg_product){.backend = &hcg_int8_vnni_512, .weights = p->weights, .k = p->k};
-    p->few->rows = p->rows < rows ? p->rows : rows - 1, p->few->panels = p->panels;
-    p->few->backend->begin(e, p->few);
-}
-
 static void begin(hcg_emit *e, hcg_product *p) {
     const uint64_t tiles = (p->rows + HCG_AMX_LINES - 1) / HCG_AMX_LINES;
     const uint64_t groups = (uint64_t)hcg_groups(p->k);
     p->x_workspace = hcg_scratch(e, tiles * groups * X_GROUP);
     p->panel_workspace =
         hcg_scratch(e, SLOTS * HCG_AMX_TILE + groups * (uint64_t)group_bytes(HIR_Q4));
-    begin_few(e, p);
+    const uint64_t rows = e->level->machine.unit_rows;
+    hcg_few_begin(e, p, &hcg_int8_vnni_512, rows ? rows - 1 : 0);
 }
 
-typedef struct either { /* few rows or many: code for the few comes first */
-    LLVMBasicBlockRef many, done;
-} either;
-
-static either if_few(hcg_emit *e, const hcg_product *p) {
-    LLVMBasicBlockRef few = LLVMAppendBasicBlockInContext(e->cx, e->fn, "few");
-    const either b = {LLVMAppendBasicBlockInContext(e->cx, e->fn, "many"),
-                      LLVMAppendBasicBlockInContext(e->cx, e->fn, "either")};
+static LLVMValueRef is_few(hcg_emit *e, const hcg_product *p) {
     LLVMValueRef least = hcg_i64(e, e->level->machine.unit_rows);
-    LLVMValueRef is_few = LLVMBuildICmp(e->b, LLVMIntSLT, p->n_rows, least, "is_few");
-    LLVMBuildCondBr(e->b, is_few, few, b.many);
-    LLVMPositionBuilderAtEnd(e->b, few);
-    return b;
+    return LLVMBuildICmp(e->b, LLVMIntSLT, p->n_rows, least, "is_few");
 }
 
-static void or_many(hcg_emit *e, const either *b) {
-    LLVMBuildBr(e->b, b->done);
-    LLVMPositionBuilderAtEnd(e->b, b->many);
-}
-
-static void end_either(hcg_emit *e, const either *b) {
-    LLVMBuildBr(e->b, b->done);
-    LLVMPositionBuilderAtEnd(e->b, b->done);
-}
-
-static void prepare_many(hcg_emit *e, const hcg_product *p) {
+static void prepare_many(hcg_emit *e, hcg_product *p) {
     hcg_shared f = prepare_function(e);
     LLVMValueRef args[] = {p->x, p->ldx, p->n_rows, p->length, p->x_workspace};
     hcg_shared_call(e, &f, args, 5);
 }
 
 static void prepare(hcg_emit *e, hcg_product *p) {
-    if (!p->few) {
+    if (p->few)
+        hcg_few_prepare(e, p, is_few(e, p), prepare_many);
+    else
         prepare_many(e, p);
-        return;
-    }
-    p->few->x = p->x, p->few->ldx = p->ldx, p->few->n_rows = p->n_rows;
-    p->few->length = p->length;
-    const either b = if_few(e, p);
-    p->few->backend->prepare(e, p->few);
-    or_many(e, &b);
-    prepare_many(e, p);
-    end_either(e, &b);
 }
 
 static void gemm_many(hcg_emit *e, const hcg_product *p, const hcg_panels *b) {
@@ -391,16 +356,11 @@ static void gemm_many(hcg_emit *e, const hcg_product *p, const hcg_panels *b) {
     hcg_shared_call(e, &f, args, GEMM_PARAMS);
 }
 
-static void gemm(hcg_emit *e, const hcg_product *p, const hcg_panels *panels) {
-    if (!p->few) {
-        gemm_many(e, p, panels);
-        return;
-    }
-    const either b = if_few(e, p);
-    p->few->backend->gemm(e, p->few, panels);
-    or_many(e, &b);
-    gemm_many(e, p, panels);
-    end_either(e, &b);
+static void gemm(hcg_emit *e, const hcg_product *p, const hcg_panels *b) {
+    if (p->few)
+        hcg_few_gemm(e, p, b, is_few(e, p), gemm_many);
+    else
+        gemm_many(e, p, b);
 }
 
 static void end(hcg_emit *e, hcg_product *p) {

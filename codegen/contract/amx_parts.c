@@ -1,6 +1,7 @@
 /* f32 as sums of bf16 (contract/amx_parts.h). */
 #include "codegen/contract/amx_parts.h"
 
+#include "codegen/contract/groups.h"
 #include "codegen/contract/matrix.h"
 #include "codegen/emit/arithmetic.h"
 #include "codegen/emit/math.h"
@@ -8,8 +9,14 @@
 /* Bits of f32: those of bf16, all but the sign, the largest number. */
 static const uint64_t UPPER_HALF = 0xffff0000, SIZE = 0x7fffffff, LARGEST = 0x7f7fffff;
 
-unsigned hcg_amx_step_bytes(const hcg_amx_parts *p) {
-    return p->w == 1 ? HCG_AMX_TILE : HCG_AMX_STEP * HCG_AMX_LINE;
+_Static_assert((int)HCG_AMX_STEP == (int)HIR_GROUP, "a step of K is a group");
+
+bool hcg_amx_makes_tiles(hir_dtype dtype) {
+    return dtype != HIR_BF16;
+}
+
+unsigned hcg_amx_step_bytes(hir_dtype dtype) {
+    return (unsigned)hcg_panel_bytes(dtype, HCG_AMX_STEP);
 }
 
 /* ---- a part ---------------------------------------------------------------------------------- */
@@ -48,10 +55,11 @@ LLVMValueRef hcg_amx_remainder(hcg_emit *e, LLVMValueRef x, LLVMValueRef part) {
     return LLVMBuildSelect(e->b, all, LLVMConstNull(e->vec), hcg_fsub(e, x, part), "");
 }
 
-/* Takes part i of x away from it, of which bf16 has all. */
-static LLVMValueRef take_part(hcg_emit *e, const hcg_amx_parts *p, unsigned i, LLVMValueRef *x) {
+/* Takes part i of `parts` of x away from it, of which bf16 has all. */
+static LLVMValueRef take_part(hcg_emit *e, const hcg_amx_parts *p, unsigned i, unsigned parts,
+                              LLVMValueRef *x) {
     LLVMValueRef part;
-    if (i + 1 == p->x) return *x; /* what is left: 8 bits */
+    if (i + 1 == parts) return *x; /* what is left: 8 bits */
     if (p->w == 1) {
         part = hcg_amx_truncated(e, *x);
         *x = hcg_amx_remainder(e, *x, part);
@@ -90,7 +98,7 @@ static void store_line(hcg_emit *e, LLVMValueRef line, LLVMValueRef p) {
 static void store_row(hcg_emit *e, const hcg_amx_parts *p, LLVMValueRef x[2], LLVMValueRef out) {
     if (p->x == 1) store_line(e, rounded(e, x), out);
     for (unsigned i = 0; i < p->x && p->x > 1; i++) {
-        LLVMValueRef part[] = {take_part(e, p, i, &x[0]), take_part(e, p, i, &x[1])};
+        LLVMValueRef part[] = {take_part(e, p, i, p->x, &x[0]), take_part(e, p, i, p->x, &x[1])};
         store_line(e, hcg_amx_line(e, part), hcg_at_byte(e, out, i * HCG_AMX_TILE));
     }
 }
@@ -165,39 +173,67 @@ LLVMValueRef hcg_amx_pair_line(hcg_emit *e, LLVMValueRef low, LLVMValueRef high)
 }
 
 /* ---- weights --------------------------------------------------------------------------------- */
-/* Two elements of K of 16 outputs to a line of each part's tile. */
-static void store_pair(hcg_emit *e, const hcg_amx_parts *p, LLVMValueRef w, LLVMValueRef out) {
-    LLVMValueRef v[2];
+/* To the nearest bf16, of two the larger one: the pair line of sums with half of the last place. No
+ * number is so large that it would become infinite. */
+static LLVMValueRef rounded_pair(hcg_emit *e, const LLVMValueRef v[2]) {
+    LLVMValueRef half = hcg_int_like(ints_like(e), 0x8000), sum[2];
     for (unsigned j = 0; j < 2; j++)
-        v[j] = hcg_load(e, HIR_F32, hcg_at_byte(e, w, j * HCG_AMX_LINE), NULL);
-    for (unsigned i = 0; i < p->w; i++) {
-        LLVMValueRef low = take_part(e, p, i, &v[0]), high = take_part(e, p, i, &v[1]);
+        sum[j] = LLVMBuildBitCast(e->b, LLVMBuildAdd(e->b, bits_of(e, v[j]), half, ""), e->vec, "");
+    return hcg_amx_pair_line(e, sum[0], sum[1]);
+}
+
+/* Two elements of K of 16 outputs to a line of each part's tile. */
+static void store_pair(hcg_emit *e, const hcg_amx_parts *p, LLVMValueRef v[2], LLVMValueRef out) {
+    if (p->w == 1) store_line(e, rounded_pair(e, v), out);
+    for (unsigned i = 0; i < p->w && p->w > 1; i++) {
+        LLVMValueRef low = take_part(e, p, i, p->w, &v[0]), high = take_part(e, p, i, p->w, &v[1]);
         store_line(e, hcg_amx_pair_line(e, low, high), hcg_at_byte(e, out, i * HCG_AMX_TILE));
     }
 }
 
+/* A step of f32 or f16. */
+static void split_floats(hcg_emit *e, const hcg_amx_parts *p, hir_dtype dtype, LLVMValueRef w,
+                         LLVMValueRef out) {
+    const int64_t row = hcg_panel_bytes(dtype, 1);
+    LLVMValueRef zero = hcg_i64(e, 0), one = hcg_i64(e, 1), v[2];
+    hcg_loop l = hcg_loop_begin(e, zero, hcg_i64(e, HCG_AMX_LINES), one, "pair", 0, NULL);
+    LLVMValueRef from = hcg_at(e, e->i8, w, hcg_mul_const(e, l.index, 2 * row));
+    for (unsigned j = 0; j < 2; j++)
+        v[j] = hcg_load(e, dtype, hcg_at_byte(e, from, j * row), NULL);
+    store_pair(e, p, v, hcg_at(e, e->i8, out, hcg_mul_const(e, l.index, HCG_AMX_LINE)));
+    hcg_loop_end(e, &l, NULL);
+}
+
+static void split_group(hcg_emit *e, const hcg_amx_parts *p, hir_dtype dtype, LLVMValueRef group,
+                        LLVMValueRef out) {
+    LLVMValueRef w[HIR_GROUP];
+    hcg_quant_numbers(e, dtype, group, 0, w);
+    for (unsigned k = 0; k < HIR_GROUP; k += 2)
+        store_pair(e, p, w + k, hcg_at_byte(e, out, k / 2 * HCG_AMX_LINE));
+}
+
 /* amx_w(w, steps, out) */
-static hcg_shared panel_function(hcg_emit *e, const hcg_amx_parts *p) {
+static hcg_shared panel_function(hcg_emit *e, const hcg_amx_parts *p, hir_dtype dtype) {
     LLVMTypeRef params[] = {e->ptr, e->i64, e->ptr};
     hcg_shared s;
-    if (!hcg_shared_begin(e, hd_printf(e->arena, "amx_w_%s", p->name), params, 3, &s)) return s;
-    LLVMValueRef zero = hcg_i64(e, 0), one = hcg_i64(e, 1), lines = hcg_i64(e, HCG_AMX_LINES);
-    hcg_loop steps = hcg_loop_begin(e, zero, s.param[1], one, "step", 0, NULL);
-    LLVMValueRef w = hcg_mul_const(e, steps.index, hcg_amx_step_bytes(p));
-    LLVMValueRef out = hcg_mul_const(e, steps.index, p->w * HCG_AMX_TILE);
-    hcg_loop l = hcg_loop_begin(e, zero, lines, one, "pair", 0, NULL);
-    LLVMValueRef from = hcg_add(e, w, hcg_mul_const(e, l.index, 2 * HCG_AMX_LINE));
-    LLVMValueRef to = hcg_add(e, out, hcg_mul_const(e, l.index, HCG_AMX_LINE));
-    store_pair(e, p, hcg_at(e, e->i8, s.param[0], from), hcg_at(e, e->i8, s.param[2], to));
+    const char *name = hd_printf(e->arena, "amx_w_%s_%s", p->name, hir_dtype_name(dtype));
+    if (!hcg_shared_begin(e, name, params, 3, &s)) return s;
+    hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), s.param[1], hcg_i64(e, 1), "step", 0, NULL);
+    LLVMValueRef w = hcg_mul_const(e, l.index, hcg_amx_step_bytes(dtype));
+    LLVMValueRef out = hcg_mul_const(e, l.index, p->w * HCG_AMX_TILE);
+    w = hcg_at(e, e->i8, s.param[0], w), out = hcg_at(e, e->i8, s.param[2], out);
+    if (hir_is_quantised(dtype))
+        split_group(e, p, dtype, w, out);
+    else
+        split_floats(e, p, dtype, w, out);
     hcg_loop_end(e, &l, NULL);
-    hcg_loop_end(e, &steps, NULL);
     hcg_shared_end(e, &s);
     return s;
 }
 
-void hcg_amx_split_panel(hcg_emit *e, const hcg_amx_parts *p, LLVMValueRef w, LLVMValueRef steps,
-                         LLVMValueRef out) {
-    hcg_shared f = panel_function(e, p);
+void hcg_amx_split_panel(hcg_emit *e, const hcg_amx_parts *p, hir_dtype dtype, LLVMValueRef w,
+                         LLVMValueRef steps, LLVMValueRef out) {
+    hcg_shared f = panel_function(e, p, dtype);
     LLVMValueRef args[] = {w, steps, out};
     hcg_shared_call(e, &f, args, 3);
 }

@@ -3,6 +3,9 @@
  *   rounded   x is rounded to bf16; weights are bf16
  *   exact     x = a + b + c, exactly: a is the upper 8 of the 24 bits of x's significand, b the
  *             upper 8 of what is left, c the rest; weights are bf16. An infinity is its a alone.
+ *   f16       the same of x; weights are two parts, which hold the 11 bits of f16 exactly. Of six
+ *             products the five largest are taken
+ *   groups    x and weights, s q + m, are rounded to bf16
  *   f32       x and weights are three parts each, exactly, each part the nearest bf16 to what is
  *             left. Of nine products the six largest are taken. An infinity would meet zeros among
  *             the parts of weights, so rows of x that have one are told.
@@ -19,7 +22,7 @@ enum {
 
 typedef struct hcg_amx_parts {
     const char *name;
-    unsigned x, w; /* parts of x, and of weights: 1, that is as they are stored, or 3 */
+    unsigned x, w; /* parts of x, and of weights */
     unsigned n;    /* products: x part of[i].x with weights part of[i].w, in this order */
     struct {
         unsigned x, w;
@@ -36,8 +39,10 @@ LLVMValueRef hcg_amx_line(hcg_emit *e, const LLVMValueRef part[2]);
 LLVMValueRef hcg_amx_pair_line(hcg_emit *e, LLVMValueRef low, LLVMValueRef high);
 
 /* ---- x and weights --------------------------------------------------------------------------- */
+/* Are tiles made of weights of this type? Those of bf16 are read where they lie. */
+bool hcg_amx_makes_tiles(hir_dtype dtype);
 /* Bytes of a panel for a step of K, as it is stored. */
-unsigned hcg_amx_step_bytes(const hcg_amx_parts *p);
+unsigned hcg_amx_step_bytes(hir_dtype dtype);
 
 /* Rows of x, in f32 and `ldx` apart, to tiles [row / 16][step][part][row % 16][32], zeros beyond
  * `k`. Rows beyond the last one are left as they are: only sums that nobody reads come of them.
@@ -46,8 +51,9 @@ unsigned hcg_amx_step_bytes(const hcg_amx_parts *p);
 void hcg_amx_split_rows(hcg_emit *e, const hcg_amx_parts *p, LLVMValueRef x, LLVMValueRef ldx,
                         LLVMValueRef rows, LLVMValueRef k, LLVMValueRef out, LLVMValueRef most);
 
-/* `steps` of a panel of f32 [K][16] to tiles [step][part], in pairs along K. */
-void hcg_amx_split_panel(hcg_emit *e, const hcg_amx_parts *p, LLVMValueRef w, LLVMValueRef steps,
-                         LLVMValueRef out);
+/* `steps` of a panel, f32 or f16 [K][16], or groups (weights/quant.h), to tiles [step][part], in
+ * pairs along K. A single part is the nearest bf16. */
+void hcg_amx_split_panel(hcg_emit *e, const hcg_amx_parts *p, hir_dtype dtype, LLVMValueRef w,
+                         LLVMValueRef steps, LLVMValueRef out);
 
 #endif

@@ -30,11 +30,12 @@ typedef struct hcg_backend hcg_backend;
 typedef struct hcg_product {
     const hcg_backend *backend;
     /* The kernel says, before begin: */
-    unsigned weights; /* types of the matrices, a bit each: 1 << hir_dtype */
-    bool decode;      /* the kernel is for one token: rows are multiplied by gemv, one at a time */
-    int64_t k;        /* length of a row of x, at most */
-    uint64_t rows;    /* of a block, at most */
-    int64_t panels;   /* of a product, at most */
+    unsigned weights;  /* types of the matrices, a bit each: 1 << hir_dtype */
+    bool decode;       /* the kernel is for one token: rows are multiplied by gemv, one at a time */
+    int64_t k;         /* length of a row of x, at most */
+    uint64_t rows;     /* of a block, at most */
+    int64_t panels;    /* of a product, at most */
+    int64_t of_tokens; /* a matrix meets the row of one token in so many, on average; 0: of each */
     /* and before each prepare, which may replace x, ldx and length by its own: */
     LLVMValueRef x, ldx; /* f32 x[n_rows][length], rows ldx apart; i64 */
     LLVMValueRef n_rows, length;

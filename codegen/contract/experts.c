@@ -292,6 +292,7 @@ bool hcg_emit_experts(hcg_emit *e, const hcg_kernel *k) {
     plan(&x, e->arena, e->p->m, k->op);
     emission p = {.e = e, .k = k, .x = &x};
     if (!hcg_choose_products(e, k, &x.c, &p.products)) return false;
+    p.products.of_tokens = (x.experts + x.slots - 1) / x.slots;
     if (!(k->phase == HIR_DECODE ? emit_decode(&p) : emit_prefill(&p))) return false;
     hcg_end_products(e, &p.products);
     return true;

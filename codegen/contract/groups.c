@@ -166,26 +166,32 @@ static LLVMValueRef number(hcg_emit *e, hir_dtype dtype, LLVMValueRef q, LLVMVal
     return dtype == HIR_Q4 ? hcg_fma(e, q, scale, least) : hcg_fmul(e, q, scale);
 }
 
+void hcg_quant_numbers(hcg_emit *e, hir_dtype dtype, LLVMValueRef group, unsigned v,
+                       LLVMValueRef w[HIR_GROUP]) {
+    LLVMValueRef scale = hcg_quant_scale(e, dtype, group, v);
+    LLVMValueRef least = dtype == HIR_Q4 ? hcg_quant_least(e, group, v) : NULL;
+    load_group(e, dtype, group, v, w);
+    for (unsigned k = 0; k < HIR_GROUP; k++)
+        w[k] = number(e, dtype, w[k], scale, least);
+}
+
 /* widen(b, groups, out): a panel as [groups * HIR_GROUP][16] f32 */
 static hcg_shared widen_function(hcg_emit *e, hir_dtype dtype) {
     LLVMTypeRef params[] = {e->ptr, e->i64, e->ptr};
     hcg_shared s;
     const char *name = hd_printf(e->arena, "widen_%s", hir_dtype_name(dtype));
     if (!hcg_shared_begin(e, name, params, 3, &s)) return s;
-    LLVMValueRef bytes = hcg_i64(e, (int64_t)hcg_group_bytes(dtype)), q[HIR_GROUP];
+    LLVMValueRef bytes = hcg_i64(e, (int64_t)hcg_group_bytes(dtype)), w[HIR_GROUP];
     hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), s.param[1], hcg_i64(e, 1), "group", 0, NULL);
     LLVMValueRef group = hcg_at(e, e->i8, s.param[0], hcg_mul(e, l.index, bytes));
     LLVMValueRef size = hcg_i64(e, HIR_GROUP * HIR_PANEL);
     LLVMValueRef out = hcg_at(e, e->f32, s.param[2], hcg_mul(e, l.index, size));
     hcg_quant_prefetch(e, dtype, group);
     for (unsigned v = 0; v < vectors(e); v++) {
-        LLVMValueRef scale = hcg_quant_scale(e, dtype, group, v);
-        LLVMValueRef least = dtype == HIR_Q4 ? hcg_quant_least(e, group, v) : NULL;
-        load_group(e, dtype, group, v, q);
+        hcg_quant_numbers(e, dtype, group, v, w);
         for (unsigned k = 0; k < HIR_GROUP; k++) {
             int64_t at = (int64_t)k * HIR_PANEL + v * e->level->lanes;
-            hcg_store(e, hcg_at(e, e->f32, out, hcg_i64(e, at)),
-                      number(e, dtype, q[k], scale, least), NULL);
+            hcg_store(e, hcg_at(e, e->f32, out, hcg_i64(e, at)), w[k], NULL);
         }
     }
     hcg_loop_end(e, &l, NULL);

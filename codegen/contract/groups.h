@@ -34,6 +34,9 @@ LLVMValueRef hcg_quant_block(hcg_emit *e, hir_dtype dtype, LLVMValueRef group, u
 /* s of rows v * lanes .., mxfp4: half of it; and m (q4 only). */
 LLVMValueRef hcg_quant_scale(hcg_emit *e, hir_dtype dtype, LLVMValueRef group, unsigned v);
 LLVMValueRef hcg_quant_least(hcg_emit *e, LLVMValueRef group, unsigned v);
+/* w[k] of rows v * lanes .. of a group, in f32: rounded once. */
+void hcg_quant_numbers(hcg_emit *e, hir_dtype dtype, LLVMValueRef group, unsigned v,
+                       LLVMValueRef w[HIR_GROUP]);
 /* Prefetches the group that lies a few KiB behind this one. */
 void hcg_quant_prefetch(hcg_emit *e, hir_dtype dtype, LLVMValueRef group);
 /* Groups along a row of x. */

@@ -54,6 +54,7 @@ void hcg_begin_products(hcg_emit *e, hcg_products *p, uint64_t rows) {
     for (unsigned i = 0; i < p->n; i++) {
         hcg_product *q = &p->at[i];
         q->decode = p->decode, q->k = p->k, q->rows = rows, q->panels = p->tile_panels;
+        q->of_tokens = p->of_tokens;
         if (q->backend->begin) q->backend->begin(e, q);
     }
 }

@@ -13,6 +13,7 @@ typedef struct hcg_products {
     unsigned n, *of;                   /* of: by linear */
     bool decode;
     int64_t k;           /* the largest of all kernels that share the function */
+    int64_t of_tokens;   /* as in hcg_product */
     int64_t tile_panels; /* that are computed together: the most that a back end wants */
 } hcg_products;
 

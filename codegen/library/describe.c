@@ -139,8 +139,10 @@ static LLVMValueRef runs(const writer *w) {
 }
 
 static LLVMValueRef machine(const writer *w, hd_machine m) {
-    return RECORD(w, u32(w, m.line), u32(w, m.l1), u32(w, m.l2), u64(w, m.l3), u32(w, m.bf16_dots),
-                  u32(w, m.matrix_unit), u32(w, m.unit_rows), u32(w, m.in_flight));
+#define FACT(name, type, ...) LLVMConstInt(sizeof(type) == 8 ? w->i64 : w->i32, m.name, false),
+    LLVMValueRef facts[] = {HD_MACHINE_FACTS(FACT)};
+#undef FACT
+    return record(w, facts, sizeof facts / sizeof *facts);
 }
 
 static LLVMValueRef levels(const writer *w, LLVMValueRef *functions) {

@@ -1,8 +1,8 @@
 /* The table of CPU levels (levels.def) as data. */
 #include "codegen/emit/emit.h"
 
-/* Rows of bytes from which on a matrix unit is faster than vectors (contract/amx_int8.c). */
-enum { UNIT_ROWS = 8 };
+/* Rows from which on a matrix unit is faster than vectors of bytes (contract/amx_groups.c). */
+enum { UNIT_ROWS = 16 };
 
 #define MACHINE(l1_kb, l2_kb, l3_mb, flight_kb, dots, unit)                                        \
     {                                                                                              \

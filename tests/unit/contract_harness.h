@@ -36,10 +36,36 @@ static inline double as_int8(const float *row, int64_t k, int64_t at) {
     return (double)(most * (float)(1.0 / 127)) * (double)rintf(row[at] * (127 / most));
 }
 
-static inline double rounded_x(unsigned rounds, const float *row, int64_t k, int64_t at) {
-    if (rounds == HCG_ROUND_INT8) return as_int8(row, k, at);
-    if (rounds == HCG_ROUND_BF16) return (double)hd_bf16_to_f32(hd_bf16_from_f32(row[at]));
+/* What a back end makes of numbers. */
+typedef struct seen_as {
+    unsigned x;        /* what it rounds x to: HCG_ROUND_* */
+    bool weights_bf16; /* the weights are rounded to bf16 (contract/amx_groups.c) */
+} seen_as;
+
+/* In a call of so many tokens. */
+static inline seen_as seen_by(const hcg_level *level, unsigned exact, hir_dtype dtype,
+                              hir_layout layout, int64_t tokens) {
+    const hcg_choice *many = hcg_choose(level, exact, dtype, layout, HCG_FOR_PREFILL);
+    const seen_as plain = {rounds_of(level, exact, dtype, layout), false};
+    const bool pairs = strcmp(many->backend->name, "amx_groups") == 0;
+    if (!pairs || tokens < (int64_t)level->machine.unit_rows) return plain;
+    return (seen_as){HCG_ROUND_BF16, true};
+}
+
+static inline double rounded_x(seen_as s, const float *row, int64_t k, int64_t at) {
+    if (s.x == HCG_ROUND_INT8) return as_int8(row, k, at);
+    if (s.x == HCG_ROUND_BF16) return (double)hd_bf16_to_f32(hd_bf16_from_f32(row[at]));
     return (double)row[at];
+}
+
+/* To nearest, of two the larger one. */
+static inline double rounded_w(seen_as s, float w) {
+    uint32_t bits;
+    if (!s.weights_bf16) return (double)w;
+    memcpy(&bits, &w, sizeof bits);
+    bits = (bits + 0x8000) & 0xffff0000;
+    memcpy(&w, &bits, sizeof bits);
+    return (double)w;
 }
 
 #endif

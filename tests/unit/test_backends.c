@@ -13,10 +13,11 @@
  *
  *   bf16   products of bf16 are exact, and an instruction rounds at most once for each of its two;
  *          against x itself the sum is off by at most 2^-8 S more
- *   f32    on the matrix unit: three products of parts are left out, which are 2.01 u S at most
- *          (contract/amx.c)
+ *   f32    on the matrix unit products of parts are left out, which are 2.01 u S at most, with f16
+ *          weights 1.01 u S (contract/amx.c)
  *   int8   sums of integers are exact; against x itself an element is off by at most t / 2, t the
- *          largest of its group / 127
+ *          largest of its group / 127. On the matrix unit x and weights are rounded to bf16 in its
+ *          place, and the sum is not further from that of x and weights themselves
  */
 #include <criterion/criterion.h>
 #include <math.h>
@@ -34,9 +35,10 @@ typedef struct subject { /* y = x w^T, and the sum of a second one, as columns o
     hir_dtype dtype;
     hir_layout layout;
     int64_t k, n[2];
-    unsigned rounds; /* what x is rounded to, HCG_ROUND_* */
-    bool in_parts;   /* it and the weights are split, of whose products some are left out */
-    float *w[2];     /* values as stored */
+    const hcg_level *level; /* that it is compiled for, */
+    unsigned rounds;        /* what x is rounded to, HCG_ROUND_* */
+    double left_out;        /* it and the weights are split, of whose products some are left out */
+    float *w[2];            /* values as stored */
     void *panels[2];
 } subject;
 
@@ -95,7 +97,7 @@ static double cancelling(const subject *s, int i) {
     return most;
 }
 
-/* What the rounding of x may move x[at] by. */
+/* What the rounding of x, and of weights, may move x[at] by. */
 static double moved(const subject *s, const float *row, int64_t at) {
     float most = 0;
     if (s->rounds == HCG_ROUND_BF16) return ldexp(fabs((double)row[at]), -8);
@@ -107,15 +109,16 @@ static double moved(const subject *s, const float *row, int64_t at) {
 
 /* A row of x as the back end sees it; and what that has moved each of it by. */
 typedef struct seen {
+    seen_as as;
     const float *row;
     double x[MOST_K], moved[MOST_K];
 } seen;
 
-static void see_row(const subject *s, const float *row, seen *out) {
+static void see_row(const subject *s, seen_as as, const float *row, seen *out) {
     cr_assert_leq(s->k, MOST_K);
-    out->row = row;
+    out->as = as, out->row = row;
     for (int64_t k = 0; k < s->k; k++) {
-        out->x[k] = rounded_x(s->rounds, row, s->k, k);
+        out->x[k] = rounded_x(as, row, s->k, k);
         out->moved[k] = moved(s, row, k);
     }
 }
@@ -128,7 +131,7 @@ static sums sum_products(const subject *s, const seen *x, const float *w, double
     sums sum = {0};
     for (int64_t k = 0; k < s->k; k++) {
         const double wk = (double)w[k], size = fabs(wk);
-        sum.plain += (double)x->row[k] * wk, sum.rounded += x->x[k] * wk;
+        sum.plain += (double)x->row[k] * wk, sum.rounded += x->x[k] * rounded_w(x->as, w[k]);
         sum.size += fabs(x->x[k]) * (size > least ? size : least);
         sum.off += x->moved[k] * size;
     }
@@ -138,8 +141,7 @@ static sums sum_products(const subject *s, const seen *x, const float *w, double
 /* A row of the results of matrix i; least: cancelling(s, i). */
 static void compare_row(const subject *s, const seen *x, int64_t row, int i, double least,
                         const float *y, const char *what) {
-    const double left_out = s->in_parts ? ldexp(2.01, -24) : 0;
-    const double part = 2 * sqrt((double)s->k + 1) * ldexp(1, -24) + left_out;
+    const double part = 2 * sqrt((double)s->k + 1) * ldexp(1, -24) + s->left_out;
     for (int64_t n = 0; n < s->n[i]; n++) {
         const sums sum = sum_products(s, x, s->w[i] + n * s->k, least);
         const double y_at = (double)y[n];
@@ -152,13 +154,15 @@ static void compare_row(const subject *s, const seen *x, int64_t row, int i, dou
     }
 }
 
+/* After a call of t tokens, at the level that s was compiled for. */
 static void compare(const subject *s, const float *x, float *const *y, int64_t t,
                     const char *what) {
+    const seen_as as = seen_by(s->level, s->b.exact, s->dtype, s->layout, t);
     const char *call = hd_printf(s->b.arena, "%s T=%ld", what, (long)t);
     const double least[2] = {cancelling(s, 0), cancelling(s, 1)};
     for (int64_t row = 0; row < t; row++) {
         seen of_x;
-        see_row(s, x + row * s->k, &of_x);
+        see_row(s, as, x + row * s->k, &of_x);
         for (int i = 0; i < 2; i++)
             compare_row(s, &of_x, row, i, least[i], y[i] + row * s->n[i], call);
     }
@@ -176,6 +180,13 @@ static void check_call(subject *s, const compiled *c, int64_t t, int threads, co
     guarded_free(x), guarded_free(y[0]), guarded_free(y[1]);
 }
 
+/* Of S: products of parts that a back end leaves out. */
+static double left_out(const hcg_choice *c) {
+    if (strcmp(c->backend->name, "amx_f32") == 0) return ldexp(2.01, -24);
+    if (strcmp(c->backend->name, "amx_f16") == 0) return ldexp(1.01, -24);
+    return 0;
+}
+
 /* ---- every back end -------------------------------------------------------------------------- */
 static void check_shape(const hcg_level *level, unsigned exact, hir_dtype dtype, hir_layout layout,
                         uint64_t seed) {
@@ -190,11 +201,11 @@ static void check_shape(const hcg_level *level, unsigned exact, hir_dtype dtype,
     s.n[1] = 1 + random_below(&s.seed, 60);
     build(&s);
     s.b.exact = exact;
-    s.rounds = rounds_of(level, exact, dtype, layout);
+    s.level = level, s.rounds = rounds_of(level, exact, dtype, layout);
     for (int one = 0; one < 2; one++) {
         const unsigned tokens = one ? HCG_FOR_DECODE : HCG_FOR_PREFILL;
         const hcg_choice *choice = hcg_choose(level, exact, dtype, layout, tokens);
-        s.in_parts = strcmp(choice->backend->name, "amx_f32") == 0;
+        s.left_out = left_out(choice);
         char what[96];
         snprintf(what, sizeof what, "%s on %s: %s, %s, seed %d", choice->backend->name, level->name,
                  hir_dtype_name(dtype), one ? "one" : "many", (int)seed);
@@ -294,8 +305,15 @@ static void on_emulated(void check(hcg_level level, hir_dtype dtype), hir_dtype 
     cr_assert_gt(amx_emulator_count(), 0, "nothing was emulated");
 }
 
+/* The other way to multiply groups. */
+static void check_emulated_bytes(hcg_level level, hir_dtype dtype) {
+    level.machine.unit_bytes = 1;
+    check_emulated_on(level, dtype);
+}
+
 static void check_emulated(hir_dtype dtype) {
     on_emulated(check_emulated_on, dtype);
+    if (hir_is_quantised(dtype)) on_emulated(check_emulated_bytes, dtype);
 }
 
 Test(backends, emulated_f32) {
@@ -304,6 +322,10 @@ Test(backends, emulated_f32) {
 
 Test(backends, emulated_bf16) {
     check_emulated(HIR_BF16);
+}
+
+Test(backends, emulated_f16) {
+    check_emulated(HIR_F16);
 }
 
 Test(backends, emulated_q8) {
@@ -322,7 +344,7 @@ Test(backends, emulated_mxfp4) {
 /* Every number of rows around the heights of tiles and blocks of rows. */
 static void check_every_number_of_rows(const hcg_level *level, unsigned exact, hir_dtype dtype) {
     subject s = {.seed = 1, .dtype = dtype, .layout = HIR_LAYOUT_PANEL, .k = 37, .n = {49, 16}};
-    s.rounds = rounds_of(level, exact, dtype, s.layout);
+    s.level = level, s.rounds = rounds_of(level, exact, dtype, s.layout);
     build(&s);
     s.b.exact = exact;
     compiled c;
@@ -396,6 +418,10 @@ Test(backends, numbers_at_the_ends_emulated_f32) {
     on_emulated(check_emulated_ends, HIR_F32);
 }
 
+Test(backends, numbers_at_the_ends_emulated_f16) {
+    on_emulated(check_emulated_ends, HIR_F16);
+}
+
 Test(backends, numbers_at_the_ends_emulated_bf16) {
     on_emulated(check_emulated_ends, HIR_BF16);
 }
@@ -404,7 +430,8 @@ Test(backends, numbers_at_the_ends_emulated_bf16) {
 static void check_emulated_rows(hcg_level level, hir_dtype dtype) {
     static const int64_t rows[] = {1, 15, 16, 17, 31, 32, 33, 48, 255, 256, 257};
     subject s = {.seed = 9, .dtype = dtype, .layout = HIR_LAYOUT_PANEL, .k = 321, .n = {49, 16}};
-    s.in_parts = dtype == HIR_F32;
+    s.level = &level,
+    s.left_out = left_out(hcg_choose(&level, HCG_ROUND_ALL, dtype, s.layout, HCG_FOR_PREFILL));
     build(&s);
     s.b.exact = HCG_ROUND_ALL;
     compiled c;
@@ -413,6 +440,10 @@ static void check_emulated_rows(hcg_level level, hir_dtype dtype) {
         check_call(&s, &c, rows[i], 1, level.name);
     compiled_free(&c);
     discard(&s);
+}
+
+Test(backends, numbers_of_rows_emulated_f16) {
+    on_emulated(check_emulated_rows, HIR_F16);
 }
 
 Test(backends, numbers_of_rows_emulated_f32) {
@@ -521,7 +552,7 @@ static const char *chosen(const char *level, unsigned exact, hir_dtype dtype) {
 /* Which level uses which, written a second time: f32, bf16 and q8, all that may be rounded. */
 Test(backends, of_each_level) {
     static const char *const want[][4] = {
-        {"amx", "amx_f32", "amx_rounded", "amx_int8"},
+        {"amx", "amx_f32", "amx_rounded", "amx_groups"},
         {"avx512bf16", "multiply_add", "bf16_dots", "int8_vnni_512"},
         {"avx512vnni", "multiply_add", "pairs_as_f32", "int8_vnni_512"},
         {"avx512", "multiply_add", "pairs_as_f32", "int8_maddubs_512"},
@@ -536,7 +567,7 @@ Test(backends, of_each_level) {
     cr_assert_eq(hcg_levels(&levels), sizeof want / sizeof *want, "a level is missing here");
     for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
         cr_expect_str_eq(chosen(want[i][0], 0, HIR_F32), want[i][1], "%s", want[i][0]);
-        cr_expect_str_eq(chosen(want[i][0], 0, HIR_F16), "multiply_add", "%s", want[i][0]);
+        cr_expect_str_eq(chosen(want[i][0], 0, HIR_F16), i ? "multiply_add" : "amx_f16");
         cr_expect_str_eq(chosen(want[i][0], 0, HIR_BF16), want[i][2], "%s", want[i][0]);
         cr_expect_str_eq(chosen(want[i][0], 0, HIR_Q8), want[i][3], "%s", want[i][0]);
         cr_expect_str_eq(chosen(want[i][0], 0, HIR_Q4), want[i][3], "%s", want[i][0]);
@@ -545,26 +576,38 @@ Test(backends, of_each_level) {
         cr_expect_str_eq(chosen(want[i][0], HCG_ROUND_BF16, HIR_BF16),
                          i ? "pairs_as_f32" : "amx_exact");
         cr_expect_str_eq(chosen(want[i][0], HCG_ROUND_BF16, HIR_Q8), want[i][3]);
+        cr_expect_str_eq(chosen(want[i][0], HCG_ROUND_ALL, HIR_MXFP4),
+                         i ? "groups_as_f32" : "amx_exact");
         cr_expect_str_eq(chosen(want[i][0], 0, HIR_I32), "none");
     }
     cr_expect_null(hcg_choose(&levels[0], 0, HIR_BF16, HIR_LAYOUT_NARROW, HCG_FOR_DECODE));
     cr_expect_null(hcg_choose(&levels[0], 0, HIR_F32, HIR_LAYOUT_ROWS, HCG_FOR_DECODE));
 }
 
-/* Every row is the first that fits somewhere: a level of the table multiplies some matrix by it. */
+static bool uses(const hcg_level *level, const hcg_choice *row) {
+    bool used = false;
+    for (unsigned exact = 0; exact <= HCG_ROUND_ALL; exact++)
+        for (int d = 0; d < HIR_DTYPE_COUNT; d++)
+            for (int l = 0; l < HIR_LAYOUTS; l++)
+                for (unsigned t = HCG_FOR_DECODE; t <= HCG_FOR_PREFILL; t++)
+                    used |= hcg_choose(level, exact, (hir_dtype)d, (hir_layout)l, t) == row;
+    return used;
+}
+
+/* Every row is the first that fits somewhere: a level of the table multiplies some matrix by it, as
+ * it is or where the machine is said to be better at bytes. */
 Test(backends, no_row_is_out_of_reach) {
     const hcg_choice *rows;
     const hcg_level *levels;
     const size_t n = hcg_choices(&rows), n_levels = hcg_levels(&levels);
     for (size_t row = 0; row < n; row++) {
         bool used = false;
-        for (size_t i = 0; i < n_levels; i++)
-            for (unsigned exact = 0; exact <= HCG_ROUND_ALL; exact++)
-                for (int d = 0; d < HIR_DTYPE_COUNT; d++)
-                    for (int l = 0; l < HIR_LAYOUTS; l++)
-                        for (unsigned t = HCG_FOR_DECODE; t <= HCG_FOR_PREFILL; t++)
-                            used |= hcg_choose(&levels[i], exact, (hir_dtype)d, (hir_layout)l, t) ==
-                                    &rows[row];
+        for (size_t i = 0; i < n_levels; i++) {
+            hcg_level level = levels[i];
+            used |= uses(&level, &rows[row]);
+            level.machine.unit_bytes = 1;
+            used |= uses(&level, &rows[row]);
+        }
         cr_expect(used, "no level uses row %zu, %s", row, rows[row].backend->name);
     }
 }

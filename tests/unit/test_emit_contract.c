@@ -21,6 +21,7 @@ typedef struct problem {
     hir_id kernel;
     hir_builder body;
     int64_t t, k;
+    int64_t tokens; /* that the kernel is called for: 1, or t */
     hir_dtype dtype;
     const hcg_level *level; /* whose back ends round x */
     HD_VEC(bound) bound;
@@ -211,9 +212,9 @@ static double expect_linear(const problem *p, const hir_op *op, int64_t row, int
     const float *w = find_bound(p, op->args[1])->values;
     double sum = op->args[2].kind == HIR_REF_NONE ? 0 : expect(p, op->args[2], row, column);
     const hir_weight *weight = &p->b.m->weights.at[op->args[1].index];
-    const unsigned rounds = rounds_of(p->level, p->b.exact, weight->type.dtype, weight->layout);
+    const seen_as s = seen_by(p->level, p->b.exact, weight->type.dtype, weight->layout, p->tokens);
     for (int64_t i = 0; i < p->k; i++)
-        sum += rounded_x(rounds, x + row * p->k, p->k, i) * (double)w[column * p->k + i];
+        sum += rounded_x(s, x + row * p->k, p->k, i) * rounded_w(s, w[column * p->k + i]);
     return sum;
 }
 
@@ -321,7 +322,7 @@ static void run_blocks(problem *p, const compiled *c, outputs *o) {
 
 static void check(problem *p, const hcg_level *level, bool one, const char *what) {
     compiled c = {0};
-    p->level = level;
+    p->level = level, p->tokens = one ? 1 : p->t;
     bool ok = compile_kernel(&p->b, HIR_KERNEL_CONTRACT, p->kernel, one, level, &c);
     cr_assert(ok, "%s: %s", what, bench_errors(&p->b));
     outputs whole = new_outputs(p), blocks = new_outputs(p);
@@ -456,7 +457,8 @@ Test(emit_contract, groups_of_strange_x) {
 }
 
 /* Whatever its instructions, a level that takes x as bytes gives the bits that the others give:
- * sums of integers are exact, those of floats have one order. */
+ * sums of integers are exact, those of floats have one order. (A matrix unit takes it as bf16 in
+ * calls of many tokens.) */
 static void check_same_bits(hir_dtype dtype, int64_t t, int64_t n, int64_t k) {
     const hcg_level *levels;
     size_t n_levels = hcg_levels(&levels), compared = 0;
@@ -464,7 +466,8 @@ static void check_same_bits(hir_dtype dtype, int64_t t, int64_t n, int64_t k) {
     build(&p, form_plain, t, n, k, dtype, (uint64_t)(t * n * k));
     outputs first = new_outputs(&p);
     for (size_t i = 0; i < n_levels; i++) {
-        if (!level_runs(&levels[i]) || !rounds_of(&levels[i], 0, dtype, HIR_LAYOUT_PANEL)) continue;
+        if (!level_runs(&levels[i])) continue;
+        if (seen_by(&levels[i], 0, dtype, HIR_LAYOUT_PANEL, t).x != HCG_ROUND_INT8) continue;
         compiled c = {0};
         outputs o = new_outputs(&p);
         cr_assert(compile_kernel(&p.b, HIR_KERNEL_CONTRACT, p.kernel, t == 1, &levels[i], &c));

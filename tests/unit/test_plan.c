@@ -358,19 +358,26 @@ Test(plan, bytes_that_were_read_while_measuring) {
              "q4 as measured, f32 by the table");
 }
 
-/* As codegen/contract/backends.def has it: of many rows all but f16 go by the unit, one row never.
- */
+/* As codegen/contract/backends.def has it: all many rows go by the unit but of q8 and q4 with f32
+ * activations, one row never. */
 Test(plan, a_host_with_a_matrix_unit) {
     static const struct {
         hir_dtype matrix;
         bool rounds, attends;
         const char *share; /* of the unit; NULL: multiply-adds */
-    } cases[] = {{HIR_F32, true, false, "TILES_F32"},     {HIR_F16, true, false, NULL},
-                 {HIR_BF16, false, false, "EXACT"},       {HIR_BF16, true, false, "TILES"},
-                 {HIR_Q8, true, false, "TILES_INT8"},     {HIR_Q4, true, false, "TILES_INT8"},
-                 {HIR_MXFP4, true, false, "TILES_INT8"},  {HIR_Q8, false, false, NULL},
-                 {HIR_F32, false, true, "ATTEND_F32"},    {HIR_F16, false, true, "ATTEND_F16"},
-                 {HIR_BF16, false, true, "ATTEND_BF16"},  {HIR_F32, true, true, "ATTEND_ROUNDED"},
+    } cases[] = {{HIR_F32, true, false, "TILES_F32"},
+                 {HIR_F16, true, false, "TILES_F16"},
+                 {HIR_BF16, false, false, "EXACT"},
+                 {HIR_BF16, true, false, "TILES"},
+                 {HIR_Q8, true, false, "TILES_GROUPS"},
+                 {HIR_Q4, true, false, "TILES_GROUPS"},
+                 {HIR_MXFP4, true, false, "TILES_GROUPS"},
+                 {HIR_MXFP4, false, false, "EXACT"},
+                 {HIR_Q8, false, false, NULL},
+                 {HIR_F32, false, true, "ATTEND_F32"},
+                 {HIR_F16, false, true, "ATTEND_F16"},
+                 {HIR_BF16, false, true, "ATTEND_BF16"},
+                 {HIR_F32, true, true, "ATTEND_ROUNDED"},
                  {HIR_BF16, true, true, "ATTEND_ROUNDED"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const taken t =
