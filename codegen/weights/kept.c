@@ -176,19 +176,33 @@ static void copy_lane(hir_dtype dtype, const uint8_t *from, unsigned i, uint8_t 
         memcpy(to + at + 4 * row, from + at + 4 * i, 4);
 }
 
-/* Rounds the rows that do not keep their codes, a bit of `others` each. `first`: element of t. */
-static bool round_others(const hd_tensor *t, hir_dtype dtype, uint32_t others, uint64_t first,
-                         float *rows, uint8_t *out) {
+/* Groups that do not keep their codes, one here and one there: they are rounded when there are
+ * enough for the lanes of a panel. */
+typedef struct others {
+    float *numbers; /* [HIR_PANEL][HIR_GROUP] */
+    unsigned n;
+    struct {
+        uint8_t *panel; /* the group of the panel, */
+        unsigned row;   /* and the row there that they are for */
+    } to[HIR_PANEL];
+} others;
+
+static bool round_others(others *o, hir_dtype dtype) {
     uint8_t panel[HCG_MOST_GROUP];
-    unsigned n = 0;
-    for (unsigned row = 0; row < HIR_PANEL; row++)
-        if (others >> row & 1)
-            hd_tensor_to_f32(t, first + row * t->packed->cols, HIR_GROUP, rows + n++ * HIR_GROUP);
-    const hcg_rows numbers = hcg_rows_of(rows, HIR_GROUP);
-    if (!hcg_quantise_rows(dtype, &numbers, n, panel)) return false;
-    for (unsigned row = 0, i = 0; row < HIR_PANEL; row++)
-        if (others >> row & 1) copy_lane(dtype, panel, i++, out, row);
+    const hcg_rows numbers = hcg_rows_of(o->numbers, HIR_GROUP);
+    if (o->n && !hcg_quantise_rows(dtype, &numbers, o->n, panel)) return false;
+    for (unsigned i = 0; i < o->n; i++)
+        copy_lane(dtype, panel, i, o->to[i].panel, o->to[i].row);
+    o->n = 0;
     return true;
+}
+
+/* The group from element `first` of t on. */
+static bool add_other(others *o, const hd_tensor *t, hir_dtype dtype, uint64_t first,
+                      uint8_t *panel, unsigned row) {
+    hd_tensor_to_f32(t, first, HIR_GROUP, o->numbers + o->n * HIR_GROUP);
+    o->to[o->n].panel = panel, o->to[o->n].row = row;
+    return ++o->n < HIR_PANEL || round_others(o, dtype);
 }
 
 /* The lines of the tile from column k on of the rows from `row` of the file on. Where they lie is
@@ -214,19 +228,19 @@ static bool make_integers(const hd_tensor *t, hir_dtype dtype, uint64_t first, f
     const uint64_t stride = p->codes->bytes / (uint64_t)p->codes->shape[0];
     uint64_t scales[HIR_PANEL];
     line lines[HIR_PANEL] = {0};
+    others o = {.numbers = rows};
     bool ok = true;
     for (uint64_t k = 0; ok && k < p->cols; k += HIR_GROUP, out += hcg_group_bytes(dtype)) {
-        uint32_t others = 0;
         if (k % p->tile.cols == 0) find_lines(p, dtype, in_file + first, k, there, scales, lines);
-        for (unsigned row = 0; row < there; row++)
-            others |= (uint32_t)!keeps(&lines[row], dtype) << row;
         if (there == HIR_PANEL) hcg_ask_for_next_panel(lines[0].in.codes, stride, 1);
         put_codes(lines, dtype, there, out);
-        if (others) ok = round_others(t, dtype, others, first * p->cols + k, rows, out);
-        for (unsigned row = 0; row < there; row++)
+        for (unsigned row = 0; row < there; row++) {
+            if (ok && !keeps(&lines[row], dtype))
+                ok = add_other(&o, t, dtype, (first + row) * p->cols + k, out, row);
             lines[row].in.codes += HIR_GROUP * lines[row].in.bits / 8;
+        }
     }
-    return ok;
+    return ok && round_others(&o, dtype);
 }
 
 bool hcg_make_kept(const hd_tensor *t, hir_dtype dtype, uint64_t first, float *rows, uint8_t *out) {
