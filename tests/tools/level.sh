@@ -3,7 +3,7 @@
 # with 77 if this machine cannot run $level.
 case $level in
     interpret) flags=--interpret limit=1e-6 ;;
-    amx) flags="--cpu-level $level" limit=1e-4
+    amx) flags="--cpu-level $level --machine unit_rows=2" limit=1e-4 # prompts of tests are short
         grep -q avx512_bf16 /proc/cpuinfo || exit 77
         # libraries that are linked from now on have the unit's instructions emulated
         grep -q amx_tile /proc/cpuinfo ||
