@@ -4,7 +4,7 @@
 
 #include <stddef.h>
 
-enum { HCG_MOST_WORKERS = 32, HCG_MOST_PLACES = 8 * HCG_MOST_WORKERS };
+enum { HCG_MOST_WORKERS = 32, HCG_MOST_PLACES = 24 * HCG_MOST_WORKERS };
 
 /* How many work when `threads` are asked for; 0 or less: one for each CPU the process may use. */
 size_t hcg_workers(int threads);

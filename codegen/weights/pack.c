@@ -20,9 +20,10 @@
 #include "support/packed.h"
 
 enum {
-    CHUNK = 1 << 18,          /* bytes that a thread makes at a time */
-    AHEAD = 8,                /* chunks for each thread */
-    ROWS_BYTES = 4 << 20,     /* of rows that are not in the checkpoint as they are, made at once */
+    CHUNK = 1 << 16,      /* bytes that a thread makes at a time */
+    AHEAD = 24,           /* chunks for each thread; larger ones, of long rows, take the memory */
+    LEAST_AHEAD = 8,      /* of as many of these, but for so many at least */
+    ROWS_BYTES = 4 << 20, /* of rows that are not in the checkpoint as they are, made at once */
     PROGRESS_STEP = 64 << 20, /* bytes between two reports */
     BATCH = 256,              /* tensors that threads go through without meeting */
 };
@@ -98,8 +99,9 @@ static void put_zeros_to(packer *p, uint64_t offset) {
  * Tensors are made in chunks, which do not depend on each other: threads make them, and one of them
  * puts what is made into the file, in order, while others make the next ones, of the next tensors
  * as well: most are a few chunks, and threads that met behind each of them would wait for whoever
- * writes its last. Making a chunk takes more or less time than writing one: many small ones for
- * each thread let both go on for longer than few large ones of the same size together.
+ * writes its last. What is put is written when it fills a block of 2 MB, which takes as long as
+ * making many chunks: many small ones for each thread let the others go on meanwhile, and stay in
+ * the caches for longer than few large ones.
  */
 static size_t part_of(const batch *b, size_t chunk) {
     size_t low = 0, high = b->parts.n - 1;
@@ -210,7 +212,8 @@ static void allocate_chunks(packer *p, hd_arena *a, const slot *slots, size_t n)
         const uint64_t bytes = hcg_bytes_of_panel(&f, (uint64_t)w->type.dim[w->type.rank - 1]);
         if (bytes > p->chunk_size) p->chunk_size = bytes;
     }
-    p->n_chunks = AHEAD * p->n_workers;
+    const size_t ahead = AHEAD * CHUNK / p->chunk_size;
+    p->n_chunks = (ahead > LEAST_AHEAD ? ahead : LEAST_AHEAD) * p->n_workers;
     p->chunk = hd_new_array(a, uint8_t *, p->n_chunks);
     p->rows = hd_new_array(a, uint8_t *, p->n_workers);
     for (size_t i = 0; i < p->n_chunks; i++)
