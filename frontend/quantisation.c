@@ -486,6 +486,8 @@ static bool read_group(quant_reader *r, const hfe_field *q, const hfe_field *gro
     if (!check_fields(r, group, group_fields)) {
         return false;
     }
+    r->out->rounds_activations |=
+        is_given(r, group, "input_activations") || is_given(r, group, "output_activations");
     if (!is_given(r, group, "weights")) {
         return true; /* a group of activations */
     }

@@ -65,7 +65,8 @@ typedef struct hd_quantisation {
     hd_loc loc; /* of the field */
     hd_loc ignore_loc;
     const char *ignore_field;
-    bool rounds_cache; /* keys and values are to be quantised */
+    bool rounds_cache;       /* keys and values are to be quantised */
+    bool rounds_activations; /* and so are inputs or outputs of matrices */
     HD_VEC(hd_quant_group) groups;
     hd_module_list ignore;
 } hd_quantisation;

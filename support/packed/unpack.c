@@ -161,6 +161,10 @@ static void note_left_out(hd_unpacking *u) {
                 u->of_activations.n, u->of_activations.n == 1 ? "" : "s",
                 show(u->a, u->of_activations.first), u->of_activations.n == 1 ? "" : " ..",
                 u->of_activations.n == 1 ? "is" : "are");
+    else if (q->rounds_activations)
+        hd_note(u->d, q->loc,
+                "activations are not rounded as the checkpoint says (--activations has what may "
+                "be)");
     if (u->of_cache.n)
         hd_note(u->d, q->loc,
                 "%zu scale%s of the cache (%s%s) %s left out: keys and values are not rounded to a "
