@@ -91,6 +91,16 @@ FORMS = {"mxfp4": mxfp4, "fp8": fp8, "mxfp8": mxfp8, "int4": int4, "int8": int8,
 BYTES = {"U8": 1, "I8": 1, "F16": 2, "F8_E4M3": 1, "F32": 4, "BF16": 2, "I32": 4, "I64": 8}
 
 
+def write_config(folder, form):
+    """The config beside the checkpoints of a folder, where the form wants one."""
+    path = os.path.join(folder, "config.json")
+    if form in CONFIGS:
+        with open(path, "w") as f:
+            json.dump({"quantization_config": CONFIGS[form]}, f)
+    elif os.path.exists(path):
+        os.remove(path)
+
+
 def write(source, path, form):
     """The checkpoint `source` with its projections in one of FORMS."""
     tensors, start = header_of(source)

@@ -91,24 +91,43 @@ bool hd_has_no_zero(const hd_packed *p, uint64_t row, uint64_t col) {
 
 /* ---- codes --------------------------------------------------------------------------------- */
 
-/* Codes of columns col .. col+n-1 of a row, a byte for each. */
+/* Codes of columns col .. col+n-1 of a row, a byte for each. Where they do not lie side by side a
+ * row takes a word here and there: `in_a_word` is a constant in each of these, which keeps
+ * divisions out of the loops. */
+static inline void take_inputs(const hd_packed *p, uint64_t row, uint64_t col, uint64_t n,
+                               uint32_t bits, uint8_t *out) {
+    const uint64_t in_a_word = WORD / bits;
+    for (uint64_t some; n > 0; n -= some, col += some) {
+        const uint32_t word =
+            word_at(p->codes, col / in_a_word * p->rows + row) >> bits * (col % in_a_word);
+        some = in_a_word - col % in_a_word;
+        if (some > n) some = n;
+        for (uint64_t i = 0; i < some; i++)
+            *out++ = (uint8_t)field_of(word, i, bits);
+    }
+}
+
+static inline void take_outputs(const hd_packed *p, uint64_t row, uint64_t col, uint64_t n,
+                                uint8_t *out) {
+    enum { IN_A_WORD = 8 };
+    const uint64_t across = p->rows / IN_A_WORD * sizeof(uint32_t);
+    const uint8_t place = awq_place[row % IN_A_WORD];
+    const uint8_t *at =
+        p->codes->data + col * across + row / IN_A_WORD * sizeof(uint32_t) + place / 2;
+    for (uint64_t i = 0; i < n; i++)
+        out[i] = at[i * across] >> place % 2 * 4 & 15;
+}
+
 static void raw_codes(const hd_packed *p, uint64_t row, uint64_t col, uint64_t n, uint8_t *out) {
     const struct form f = forms[p->packing];
-    const uint64_t in_a_word = WORD / f.bits;
     const uint8_t *data = p->codes->data;
-    uint32_t word = 0;
     if (f.lie == OUTPUTS) {
-        const uint64_t across = p->rows / in_a_word, place = awq_place[row % in_a_word];
-        for (uint64_t i = 0; i < n; i++)
-            out[i] = (uint8_t)field_of(word_at(p->codes, (col + i) * across + row / in_a_word),
-                                       place, f.bits);
+        take_outputs(p, row, col, n, out);
     } else if (f.lie == INPUTS) {
-        for (uint64_t i = 0; i < n; i++) {
-            const uint64_t at = col + i;
-            if (i == 0 || at % in_a_word == 0)
-                word = word_at(p->codes, at / in_a_word * p->rows + row);
-            out[i] = (uint8_t)field_of(word, at % in_a_word, f.bits);
-        }
+        if (f.bits == 4)
+            take_inputs(p, row, col, n, 4, out);
+        else
+            take_inputs(p, row, col, n, 8, out);
     } else if (p->packing == HD_PACKING_PLAIN8) {
         for (uint64_t i = 0; i < n; i++)
             out[i] = data[row * p->cols + col + i] ^ SIGN;
