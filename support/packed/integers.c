@@ -91,19 +91,35 @@ bool hd_has_no_zero(const hd_packed *p, uint64_t row, uint64_t col) {
 
 /* ---- codes --------------------------------------------------------------------------------- */
 
+/* A whole word, its lowest bits first: bytes, or halves that are moved apart. */
+static inline void put_all(uint32_t word, uint32_t bits, uint8_t *out) {
+    uint64_t x = word;
+    if (bits == 8) {
+        memcpy(out, &word, sizeof word);
+        return;
+    }
+    x = (x | x << 16) & 0x0000ffff0000ffff;
+    x = (x | x << 8) & 0x00ff00ff00ff00ff;
+    x = (x | x << 4) & 0x0f0f0f0f0f0f0f0f;
+    memcpy(out, &x, sizeof x);
+}
+
 /* Codes of columns col .. col+n-1 of a row, a byte for each. Where they do not lie side by side a
  * row takes a word here and there: `in_a_word` is a constant in each of these, which keeps
  * divisions out of the loops. */
 static inline void take_inputs(const hd_packed *p, uint64_t row, uint64_t col, uint64_t n,
                                uint32_t bits, uint8_t *out) {
     const uint64_t in_a_word = WORD / bits;
-    for (uint64_t some; n > 0; n -= some, col += some) {
-        const uint32_t word =
-            word_at(p->codes, col / in_a_word * p->rows + row) >> bits * (col % in_a_word);
-        some = in_a_word - col % in_a_word;
-        if (some > n) some = n;
+    for (uint64_t some; n > 0; n -= some, col += some, out += some) {
+        const uint32_t word = word_at(p->codes, col / in_a_word * p->rows + row);
+        const uint64_t from = col % in_a_word;
+        some = in_a_word - from < n ? in_a_word - from : n;
+        if (some == in_a_word) {
+            put_all(word, bits, out);
+            continue;
+        }
         for (uint64_t i = 0; i < some; i++)
-            *out++ = (uint8_t)field_of(word, i, bits);
+            out[i] = (uint8_t)field_of(word, from + i, bits);
     }
 }
 
