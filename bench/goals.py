@@ -412,7 +412,8 @@ def ling(a):
 
 
 PACKED = (("f32", "f32"), ("f32", "q4"), ("bf16", "bf16"), ("bf16", "q8"), ("bf16", "q4"), ("f16", "f16"), ("f16", "q4"),
-          ("mxfp4", "mxfp4"), ("fp8", "q8"), ("mxfp8", "q8"), ("int4", "q4"), ("int8", "q8"))
+          ("mxfp4", "mxfp4"), ("fp8", "q8"), ("mxfp8", "q8"), ("int4", "q4"), ("int8", "q8"), ("w8a8", "q8"), ("gptq", "q4"),
+          ("gptq", "bf16"), ("awq", "q4"), ("awq", "bf16"))
 PLAIN = ("f32", "bf16", "f16")
 MEMORY = "/dev/shm"
 
@@ -443,6 +444,7 @@ def packing(a):
             for form in forms & stored.FORMS.keys():
                 stored.write(path["bf16"], path[form], form)
             for form, dtype in pairs:
+                stored.write_config(folder, form)
                 share, rate = pack_and_copy(a, shape, path[form], dtype, os.path.join(folder, "out"))
                 yield (f"packing {form} as {dtype}, {place}: rate over that of a copy", AT_LEAST, 0.5, share,
                        f"{rate * 1e-9:.2f} GB/s read and written")

@@ -28,6 +28,10 @@ def constants(f, n, byte):
 E4M3 = bytes(x & 0xFE if x & 0x7F == 0x7F else x for x in range(256))
 
 
+# bytes of integers but for the least one
+INT8 = bytes(x if x != 0x80 else 0x81 for x in range(256))
+
+
 def mxfp4(name, rows, cols):
     stem = name.removesuffix(".weight")
     yield f"{stem}.weight_packed", "U8", [rows, cols // 2], lambda f: random_bytes(f, rows * cols // 2)
@@ -60,8 +64,41 @@ def int8(name, rows, cols):
     yield from integers(8, name, rows, cols)
 
 
-FORMS = {"mxfp4": mxfp4, "fp8": fp8, "mxfp8": mxfp8, "int4": int4, "int8": int8}
-BYTES = {"U8": 1, "F8_E4M3": 1, "F32": 4, "BF16": 2, "I32": 4, "I64": 8}
+def w8a8(name, rows, cols):
+    yield name, "I8", [rows, cols], lambda f: random_bytes(f, rows * cols, INT8)
+    yield f"{name}_scale", "BF16", [rows, 1], lambda f: f.write(b"\x80\x3c" * rows)
+
+
+def gptq(name, rows, cols):
+    stem, groups = name.removesuffix(".weight"), max(cols // 128, 1)
+    yield f"{stem}.qweight", "I32", [cols // 8, rows], lambda f: random_bytes(f, rows * cols // 2)
+    yield f"{stem}.qzeros", "I32", [groups, rows // 8], lambda f: constants(f, groups * rows // 2, 0x77)
+    yield f"{stem}.scales", "F16", [groups, rows], lambda f: f.write(b"\x00\x24" * (rows * groups))  # 2^-6
+    yield f"{stem}.g_idx", "I32", [cols], lambda f: f.write(struct.pack(f"<{cols}i", *(c // 128 for c in range(cols))))
+
+
+def awq(name, rows, cols):
+    stem, groups = name.removesuffix(".weight"), max(cols // 128, 1)
+    yield f"{stem}.qweight", "I32", [cols, rows // 8], lambda f: random_bytes(f, rows * cols // 2)
+    yield f"{stem}.qzeros", "I32", [groups, rows // 8], lambda f: random_bytes(f, groups * rows // 2)
+    yield f"{stem}.scales", "F16", [groups, rows], lambda f: f.write(b"\x00\x24" * (rows * groups))
+
+
+GROUPS = {"group_size": 128, "desc_act": False}
+# forms of which only a config says all
+CONFIGS = {"gptq": {"quant_method": "gptq", "bits": 4, **GROUPS}, "awq": {"quant_method": "awq", "bits": 4, **GROUPS}}
+FORMS = {"mxfp4": mxfp4, "fp8": fp8, "mxfp8": mxfp8, "int4": int4, "int8": int8, "w8a8": w8a8, "gptq": gptq, "awq": awq}
+BYTES = {"U8": 1, "I8": 1, "F16": 2, "F8_E4M3": 1, "F32": 4, "BF16": 2, "I32": 4, "I64": 8}
+
+
+def write_config(folder, form):
+    """The config beside the checkpoints of a folder, where the form wants one."""
+    path = os.path.join(folder, "config.json")
+    if form in CONFIGS:
+        with open(path, "w") as f:
+            json.dump({"quantization_config": CONFIGS[form]}, f)
+    elif os.path.exists(path):
+        os.remove(path)
 
 
 def write(source, path, form):

@@ -1,7 +1,7 @@
-/* Reading `quantization_config` (quantisation.h). Three forms are in use, told apart by
- * `quant_method`: one that is about FP8, one about MXFP4 in blocks, and that of
- * compressed-tensors, which has groups of modules with a form each. What ModelOpt writes, there or
- * in a file beside config.json, is refused by the name of its format. Fields that are not named
+/* Reading `quantization_config` (quantisation.h). Several forms are in use, told apart by
+ * `quant_method`: one that is about FP8, one about MXFP4 in blocks, those of GPTQ and AWQ, and that
+ * of compressed-tensors, which has groups of modules with a form each. What ModelOpt writes, there
+ * or in a file beside config.json, is refused by the name of its format. Fields that are not named
  * here are refused, as everywhere in a config: what they change is not known. */
 #include "frontend/quantisation.h"
 
@@ -184,15 +184,12 @@ static void add_group(quant_reader *r, const hd_quant_group *g) {
 /* ---- FP8 ----------------------------------------------------------------------------------- */
 
 static const known_field fp8_fields[] = {
-    {"quant_method", SPECIAL, NULL},
-    {"fmt", SPECIAL, NULL},
-    {"weight_block_size", SPECIAL, NULL},
-    {"scale_fmt", SPECIAL, NULL},
+    {"quant_method", SPECIAL, NULL},      {"fmt", SPECIAL, NULL},
+    {"weight_block_size", SPECIAL, NULL}, {"scale_fmt", SPECIAL, NULL},
     {"activation_scheme", ADVICE, NULL}, /* activations are never rounded so */
-    {"dequantize", ADVICE, NULL},
-    {"modules_to_not_convert", LIST, NULL},
+    {"dequantize", ADVICE, NULL},         {"modules_to_not_convert", LIST, NULL},
     {"ignored_layers", LIST, NULL}, /* the same */
-    {NULL, ADVICE, NULL},
+    {"kv_cache_scheme", SPECIAL, NULL},   {NULL, ADVICE, NULL},
 };
 
 /* A field that is one of these words, or absent, or null. */
@@ -232,6 +229,7 @@ static bool read_fp8(quant_reader *r, const hfe_field *q) {
         ok &= read_block(r, &block, &g.tile);
     }
     ok &= read_ignored(r, q, "modules_to_not_convert", "ignored_layers");
+    r->out->rounds_cache = is_given(r, q, "kv_cache_scheme");
     add_group(r, &g);
     add_group(r, &pairs);
     return ok;
@@ -272,7 +270,7 @@ static const known_field compressed_fields[] = {
     {"quantization_status", SPECIAL, NULL},
     {"config_groups", SPECIAL, NULL},
     {"ignore", LIST, NULL},
-    {"kv_cache_scheme", NOTHING, "the cache would be quantised as well"},
+    {"kv_cache_scheme", SPECIAL, NULL}, /* keys and values are never rounded so */
     {"sparsity_config", SPECIAL, NULL},
     {"transform_config", NOTHING, "weights would be stored rotated"},
     {"global_compression_ratio", ADVICE, NULL},
@@ -307,7 +305,7 @@ static const known_field weights_fields[] = {
 };
 
 /* Formats of compressed-tensors, and what their groups of weights must say; rows of one name, which
- * differ in their bits, stand together. */
+ * differ in their bits or type, stand together. */
 static const struct compressed_format {
     const char *name;
     hd_packing packing;
@@ -315,14 +313,47 @@ static const struct compressed_format {
     const char *type;
     int group_size; /* 0: as `group_size` says */
     bool zeros;     /* there may be zero points */
-    const char *strategies[4];
+    const char *strategies[5];
 } compressed_formats[] = {
     {"pack-quantized", HD_PACKING_INT4, 4, "int", 0, true, {"group", "channel"}},
     {"pack-quantized", HD_PACKING_INT8, 8, "int", 0, true, {"group", "channel"}},
+    {"int-quantized",
+     HD_PACKING_PLAIN8,
+     8,
+     "int",
+     0,
+     true,
+     {"channel", "tensor", "group", "block"}},
+    {"int-quantized",
+     HD_PACKING_PLAIN8,
+     4,
+     "int",
+     0,
+     true,
+     {"channel", "tensor", "group", "block"}},
     {"mxfp4-pack-quantized", HD_PACKING_MXFP4, 4, "float", 32, false, {"group"}},
     {"mxfp8-quantized", HD_PACKING_E4M3, 8, "float", 32, false, {"group"}},
-    {"float-quantized", HD_PACKING_E4M3, 8, "float", 0, false, {"block", "channel", "tensor"}},
-    {"naive-quantized", HD_PACKING_E4M3, 8, "float", 0, false, {"block", "channel", "tensor"}},
+    {"float-quantized",
+     HD_PACKING_E4M3,
+     8,
+     "float",
+     0,
+     false,
+     {"block", "channel", "tensor", "group"}},
+    {"naive-quantized",
+     HD_PACKING_E4M3,
+     8,
+     "float",
+     0,
+     false,
+     {"block", "channel", "tensor", "group"}},
+    {"naive-quantized",
+     HD_PACKING_PLAIN8,
+     8,
+     "int",
+     0,
+     true,
+     {"channel", "tensor", "group", "block"}},
 };
 
 enum { N_FORMATS = sizeof compressed_formats / sizeof *compressed_formats };
@@ -356,21 +387,29 @@ static const struct compressed_format *find_format(quant_reader *r, const hfe_fi
     return NULL;
 }
 
-/* Of the rows of a name the one with the bits of these weights; NULL: there is none, which has been
- * said. */
+/* Of the rows of a name the one with the bits and, if there is one, the type of these weights;
+ * NULL: there is none, which has been said. */
 static const struct compressed_format *of_bits(quant_reader *r, const hfe_field *w,
                                                const struct compressed_format *first) {
     const hfe_field f = {w, "num_bits"};
     const json_t *v = hfe_json_get(r->json, &f);
     hd_text allowed;
     hd_text_init(&allowed, r->json->arena);
-    const struct compressed_format *c = first, *end = compressed_formats + N_FORMATS;
+    const struct compressed_format *c = first, *end = compressed_formats + N_FORMATS, *found = NULL;
+    const char *type = string_of(r, w, "type");
     do {
-        if (json_is_integer(v) && json_integer_value(v) == c->bits) {
+        const bool fits = json_is_integer(v) && json_integer_value(v) == c->bits;
+        if (fits && type != NULL && strcmp(type, c->type) == 0) {
             return c;
         }
-        hd_text_f(&allowed, "%s%d", c > first ? " or " : "", c->bits);
+        found = fits && found == NULL ? c : found;
+        if (c == first || c->bits != c[-1].bits) {
+            hd_text_f(&allowed, "%s%d", c > first ? " or " : "", c->bits);
+        }
     } while (++c < end && is_next_width(c));
+    if (found != NULL) {
+        return found;
+    }
     hfe_field_error(r->json, v != NULL ? &f : w, "%s cannot be honoured by this version",
                     v != NULL ? hfe_json_show(r->json, v) : "weights without 'num_bits'")
         ->cause = hd_printf(r->json->arena, "%s is read with num_bits %s", first->name, allowed.at);
@@ -419,8 +458,9 @@ static bool read_tile(quant_reader *r, const hfe_field *w, const struct compress
     return read_size(r, &size, hfe_json_get(r->json, &size), &g->tile.cols);
 }
 
-/* Orders of columns that leave no trace in the file: the columns are back in their places. */
-static const char *const harmless_orders[] = {"weight", "static", NULL};
+/* Columns are in their places whatever their order was. With "group" each has its group in
+ * weight_g_idx, which the tensors say. */
+static const char *const orders[] = {"weight", "static", "group", "dynamic", NULL};
 
 static bool read_weights(quant_reader *r, const hfe_field *w, const struct compressed_format *c,
                          hd_quant_group *g) {
@@ -430,7 +470,7 @@ static bool read_weights(quant_reader *r, const hfe_field *w, const struct compr
     bool ok = check_fields(r, w, weights_fields);
     ok &= check_word(r, w, "type", types, hd_printf(r->json->arena, "codes of %s", c->name));
     ok &= check_word(r, w, "strategy", c->strategies, "what shares a scale");
-    ok &= check_word(r, w, "actorder", harmless_orders, "the order of columns in groups");
+    ok &= check_word(r, w, "actorder", orders, "the order of columns in groups");
     g->symmetric = !json_is_false(flag);
     if (!g->symmetric && !c->zeros) {
         hfe_field_error(r->json, &symmetric, "false cannot be honoured by this version")->cause =
@@ -446,6 +486,8 @@ static bool read_group(quant_reader *r, const hfe_field *q, const hfe_field *gro
     if (!check_fields(r, group, group_fields)) {
         return false;
     }
+    r->out->rounds_activations |=
+        is_given(r, group, "input_activations") || is_given(r, group, "output_activations");
     if (!is_given(r, group, "weights")) {
         return true; /* a group of activations */
     }
@@ -482,6 +524,7 @@ static bool read_compressed(quant_reader *r, const hfe_field *q) {
     bool ok = check_fields(r, q, compressed_fields);
     ok &= check_word(r, q, "quantization_status", statuses, "whether weights are stored packed");
     ok &= read_ignored(r, q, "ignore", NULL) && check_sparsity(r, q);
+    r->out->rounds_cache = is_given(r, q, "kv_cache_scheme");
     if (!json_is_object(of) || json_object_size(of) > MOST_GROUPS) {
         hfe_field_error(r->json, of != NULL ? &groups : q,
                         "'config_groups' must be an object with at most %d groups", MOST_GROUPS);
@@ -494,16 +537,136 @@ static bool read_compressed(quant_reader *r, const hfe_field *q) {
     return ok;
 }
 
+/* ---- GPTQ and AWQ --------------------------------------------------------------------------- */
+
+/* What these objects say of how a checkpoint was made, and of the programs that run it. */
+#define OF_MAKING                                                                                  \
+    {"quant_method", SPECIAL, NULL}, {"bits", SPECIAL, NULL}, {"group_size", SPECIAL, NULL},       \
+        {"desc_act", FLAG, NULL}, {"sym", FLAG, NULL}, {"damp_percent", ADVICE, NULL},             \
+        {"damp_auto_increment", ADVICE, NULL}, {"static_groups", ADVICE, NULL},                    \
+        {"true_sequential", ADVICE, NULL}, {"act_group_aware", ADVICE, NULL},                      \
+        {"mse", ADVICE, NULL}, {"dataset", ADVICE, NULL}, {"tokenizer", ADVICE, NULL},             \
+        {"batch_size", ADVICE, NULL}, {"model_seqlen", ADVICE, NULL},                              \
+        {"model_name_or_path", ADVICE, NULL}, {"model_file_base_name", ADVICE, NULL},              \
+        {"block_name_to_quantize", ADVICE, NULL},                                                  \
+        {"module_name_preceding_first_block", ADVICE, NULL},                                       \
+        {"modules_in_block_to_quantize", ADVICE, NULL}, {"pad_token_id", ADVICE, NULL},            \
+        {"max_input_length", ADVICE, NULL}, {"cache_block_outputs", ADVICE, NULL},                 \
+        {"use_cuda_fp16", ADVICE, NULL}, {"use_exllama", ADVICE, NULL},                            \
+        {"disable_exllama", ADVICE, NULL}, {"exllama_config", ADVICE, NULL},                       \
+        {"meta", ADVICE, NULL}, {"quantizer", ADVICE, NULL}, {"lm_head", ADVICE, NULL},            \
+        {"modules_to_not_convert", LIST, NULL}, {                                                  \
+        "pack_dtype", SPECIAL, NULL                                                                \
+    }
+
+static const known_field gptq_fields[] = {
+    OF_MAKING,
+    {"checkpoint_format", SPECIAL, NULL},
+    {"format", SPECIAL, NULL},
+    {"backend", ADVICE, NULL},
+    {"is_marlin_format", FALSE_IF, "weights would lie as Marlin's kernels want them"},
+    {"dynamic", NOTHING, "some modules would have another form"},
+    {"adapter", NOTHING, "a part of the weights would be factors of its own"},
+    {NULL, ADVICE, NULL},
+};
+
+static const known_field awq_fields[] = {
+    OF_MAKING,
+    {"version", SPECIAL, NULL},
+    {"format", SPECIAL, NULL},
+    {"checkpoint_format", SPECIAL, NULL},
+    {"backend", SPECIAL, NULL},
+    {"zero_point", SPECIAL, NULL},
+    {"do_fuse", ADVICE, NULL},
+    {"modules_to_fuse", ADVICE, NULL},
+    {"fuse_max_seq_len", ADVICE, NULL},
+    {NULL, ADVICE, NULL},
+};
+
+/* Columns that share a scale; -1: all of a row. */
+static bool read_columns(quant_reader *r, const hfe_field *q, hd_quant_group *g) {
+    const hfe_field f = {q, "group_size"};
+    const json_t *v = hfe_json_get(r->json, &f);
+    g->tile_known = true;
+    g->tile = (hd_tile){1, 0};
+    if (v == NULL) {
+        hfe_field_error(r->json, q, "the field 'group_size' is missing");
+        return false;
+    }
+    return (json_is_integer(v) && json_integer_value(v) == -1) ||
+           read_size(r, &f, v, &g->tile.cols);
+}
+
+static bool read_bits(quant_reader *r, const hfe_field *q, const char *method, bool eight,
+                      int *bits) {
+    const hfe_field f = {q, "bits"};
+    const json_t *v = hfe_json_get(r->json, &f);
+    *bits = json_is_integer(v) ? (int)json_integer_value(v) : 0;
+    if (*bits == 4 || (*bits == 8 && eight)) {
+        return true;
+    }
+    hfe_field_error(r->json, v != NULL ? &f : q, "%s cannot be honoured by this version",
+                    v != NULL ? hfe_json_show(r->json, v) : "an object without 'bits'")
+        ->cause =
+        hd_printf(r->json->arena, "%s is read with 4%s bits", method, eight ? " or 8" : "");
+    return false;
+}
+
+static const char *const words_of_32[] = {"int32", NULL};
+
+/* The field that says how zero points are stored has an older name. */
+static bool read_gptq(quant_reader *r, const hfe_field *q) {
+    static const char *const formats[] = {"gptq", "gptq_v2", NULL};
+    const char *format = string_of(r, q, "checkpoint_format");
+    hd_quant_group g = {.format = "gptq", .targets_known = true};
+    int bits;
+    bool ok = check_fields(r, q, gptq_fields);
+    ok &= check_word(r, q, "checkpoint_format", formats, "how weights are packed");
+    ok &= check_word(r, q, "format", formats, "how weights are packed");
+    ok &= check_word(r, q, "pack_dtype", words_of_32, "words of codes");
+    ok &= read_bits(r, q, "GPTQ", true, &bits) && read_columns(r, q, &g);
+    ok &= read_ignored(r, q, "modules_to_not_convert", NULL);
+    format = format != NULL ? format : string_of(r, q, "format");
+    g.packing = bits == 8 ? HD_PACKING_GPTQ8 : HD_PACKING_GPTQ4;
+    g.zeros_less_one = format == NULL || strcmp(format, "gptq_v2") != 0;
+    add_group(r, &g);
+    return ok;
+}
+
+static bool read_awq(quant_reader *r, const hfe_field *q) {
+    static const char *const formats[] = {"gemm", "GEMM", NULL};
+    static const char *const backends[] = {"autoawq", "auto", "gptqmodel", NULL};
+    const hfe_field zero_point = {q, "zero_point"};
+    const json_t *zeros = hfe_json_get(r->json, &zero_point);
+    hd_quant_group g = {.format = "awq", .packing = HD_PACKING_AWQ, .targets_known = true};
+    int bits;
+    bool ok = check_fields(r, q, awq_fields);
+    ok &= check_word(r, q, "version", formats, "how weights are packed");
+    ok &= check_word(r, q, "format", formats, "how weights are packed");
+    ok &= check_word(r, q, "checkpoint_format", formats, "how weights are packed");
+    ok &= check_word(r, q, "backend", backends, "programs that pack weights so");
+    ok &= check_word(r, q, "pack_dtype", words_of_32, "words of codes");
+    ok &= read_bits(r, q, "AWQ", false, &bits) && read_columns(r, q, &g);
+    ok &= read_ignored(r, q, "modules_to_not_convert", NULL);
+    if (zeros != NULL && !json_is_true(zeros)) {
+        hfe_field_error(r->json, &zero_point, "%s cannot be honoured by this version",
+                        hfe_json_show(r->json, zeros))
+            ->cause = "AWQ is read with zero points; allowed: true";
+        ok = false;
+    }
+    add_group(r, &g);
+    return ok;
+}
+
 /* ---- the field ----------------------------------------------------------------------------- */
 
 static const struct method {
     const char *name;
     bool (*read)(quant_reader *r, const hfe_field *q);
 } methods[] = {
-    {"fp8", read_fp8},
-    {"mxfp4", read_mxfp4},
-    {"mxfp8", read_mxfp8},
-    {"compressed-tensors", read_compressed},
+    {"fp8", read_fp8},     {"mxfp4", read_mxfp4},
+    {"mxfp8", read_mxfp8}, {"compressed-tensors", read_compressed},
+    {"gptq", read_gptq},   {"awq", read_awq},
 };
 
 /* A way of quantising, at its place in a file, is none of those that are read. */

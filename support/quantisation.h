@@ -11,7 +11,11 @@
     P(E4M3, "e4m3")                                                                                \
     P(MXFP4, "mxfp4")                                                                              \
     P(INT4, "int4")                                                                                \
-    P(INT8, "int8")
+    P(INT8, "int8")                                                                                \
+    P(PLAIN8, "int8 in bytes")                                                                     \
+    P(GPTQ4, "GPTQ int4")                                                                          \
+    P(GPTQ8, "GPTQ int8")                                                                          \
+    P(AWQ, "AWQ int4")
 typedef enum hd_packing {
 #define P(id, name) HD_PACKING_##id,
     HD_PACKINGS(P)
@@ -53,6 +57,7 @@ typedef struct hd_quant_group {
     hd_tile tile;
     hd_module_list targets; /* empty: all modules */
     bool targets_known;     /* every pattern could be read */
+    bool zeros_less_one;    /* zero points are stored with one taken off */
 } hd_quant_group;
 
 typedef struct hd_quantisation {
@@ -60,6 +65,8 @@ typedef struct hd_quantisation {
     hd_loc loc; /* of the field */
     hd_loc ignore_loc;
     const char *ignore_field;
+    bool rounds_cache;       /* keys and values are to be quantised */
+    bool rounds_activations; /* and so are inputs or outputs of matrices */
     HD_VEC(hd_quant_group) groups;
     hd_module_list ignore;
 } hd_quantisation;

@@ -201,7 +201,8 @@ bool hcg_check_weights(const hir_module *m, hd_diags *d, const hd_tensors *weigh
     }
     for (size_t i = 0; i < weights->list.n; i++) {
         const char *name = weights->list.at[i].name;
-        if (!s.is_weight[i] && hir_unused_below(m, name) == m->unused_below.n)
+        if (!s.is_weight[i] && !weights->list.at[i].needless &&
+            hir_unused_below(m, name) == m->unused_below.n)
             hd_push(d->arena, &extra, name);
     }
     report_missing(m, &missing, &extra, d);

@@ -12,9 +12,9 @@ bool hcg_may_keep(const hd_tensor *t, hir_dtype dtype) {
     if (!hd_packed_in_rows(t) || t->packed->cols % HIR_GROUP) return false;
     const hd_packing packing = t->packed->packing;
     if (dtype == HIR_MXFP4) return packing == HD_PACKING_MXFP4;
-    if (t->packed->tile.cols % HIR_GROUP) return false;
-    if (dtype == HIR_Q4) return packing == HD_PACKING_INT4;
-    return dtype == HIR_Q8 && (packing == HD_PACKING_INT4 || packing == HD_PACKING_INT8);
+    const uint32_t bits = hd_integer_bits(packing);
+    if (t->packed->tile.cols % HIR_GROUP || t->packed->order) return false;
+    return dtype == HIR_Q4 ? bits == 4 : dtype == HIR_Q8 && bits > 0;
 }
 
 /* ---- codes of 16 rows ------------------------------------------------------------------------ */
@@ -29,10 +29,29 @@ static inline hcg_quad spread(hcg_quad x) {
     return (x | x << 4) & 0x0f0f0f0f;
 }
 
-static inline void load_quads(const uint8_t *const *codes, size_t at, hcg_quad r[4]) {
-    for (int i = 0; i < 4; i++)
-        memcpy(&r[i], codes[i] + at, sizeof r[i]);
-    hcg_transpose(r);
+/* Codes of a group of 16 rows: those of each row side by side, or words of all rows, one word of
+ * each row after the other, lines of them `stride` bytes apart. */
+typedef struct source {
+    const uint8_t *rows[HIR_PANEL];
+    const uint8_t *words; /* NULL: there are `rows` */
+    uint64_t stride;
+    unsigned there; /* rows that have words */
+} source;
+
+/* Words at / 4 .. at / 4 + 3 of four rows: r[j] is word j of each. */
+static inline void load_quads(const source *s, unsigned row, size_t at, hcg_quad r[4]) {
+    const unsigned left = s->there > row ? s->there - row : 0;
+    for (unsigned i = 0; i < 4 && !s->words; i++)
+        memcpy(&r[i], s->rows[row + i] + at, sizeof r[i]);
+    if (!s->words) {
+        hcg_transpose(r);
+        return;
+    }
+    for (unsigned j = 0; j < 4; j++) {
+        const uint8_t *from = s->words + (at / 4 + j) * s->stride + row * sizeof(uint32_t);
+        r[j] = (hcg_quad){0};
+        memcpy(&r[j], from, left < 4 ? left * sizeof(uint32_t) : sizeof r[j]);
+    }
 }
 
 /* Word j of four rows. */
@@ -42,23 +61,23 @@ static inline void put_quad(hcg_quad x, int j, int row, uint8_t *out) {
 
 /* Four bits stay four: byte i of a word of the panel has code i in its low half, 4 + i in its high
  * half. */
-static void put_halves(const uint8_t *const codes[HIR_PANEL], uint8_t *out) {
+static void put_halves(const source *codes, uint8_t *out) {
     hcg_quad r[4];
     for (int row = 0; row < HIR_PANEL; row += 4) {
-        load_quads(codes + row, 0, r);
+        load_quads(codes, (unsigned)row, 0, r);
         for (int j = 0; j < 4; j++)
             put_quad(spread(r[j]) | spread(r[j] >> 16) << 4, j, row, out);
     }
 }
 
 /* A byte of the panel is a code, to which `add` is added, that of its row in each byte. */
-static void put_bytes(const uint8_t *const codes[HIR_PANEL], uint32_t bits,
-                      const uint32_t add[HIR_PANEL], uint8_t *out) {
+static void put_bytes(const source *codes, uint32_t bits, const uint32_t add[HIR_PANEL],
+                      uint8_t *out) {
     hcg_quad r[4], more;
     for (int row = 0; row < HIR_PANEL; row += 4) {
         memcpy(&more, add + row, sizeof more);
         for (int at = 0; at < HIR_GROUP * (int)bits / 8; at += 16) {
-            load_quads(codes + row, (size_t)at, r);
+            load_quads(codes, (unsigned)row, (size_t)at, r);
             for (int j = 0; j < 4; j++) {
                 const hcg_quad low = bits == 4 ? spread(r[j]) : r[j], high = spread(r[j] >> 16);
                 const int word = bits == 4 ? 2 * j : at / 4 + j;
@@ -79,19 +98,19 @@ static bool copy_mxfp4(const hd_tensor *t, uint64_t first, uint8_t *out) {
     const uint64_t at = (t->packed_first / t->packed->cols + first) * groups;
     const uint8_t *codes = t->packed->codes->data + at * HIR_GROUP / 2;
     const uint8_t *scales = t->packed->scales->data + at;
-    const uint8_t *rows[HIR_PANEL];
+    source from = {0};
     bool ok = true;
     for (uint64_t row = 0; row < HIR_PANEL; row++)
-        rows[row] = nothing;
+        from.rows[row] = nothing;
     for (uint64_t g = 0; g < groups; g++, out += HCG_MXFP4_GROUP) {
         memset(out, 0, HIR_PANEL);
         hcg_ask_for_next_panel(codes + g * HIR_GROUP / 2, groups * HIR_GROUP / 2, 1);
         for (uint64_t row = 0; row < there; row++) {
             out[row] = scales[row * groups + g];
             ok &= out[row] <= LARGEST;
-            rows[row] = codes + (row * groups + g) * HIR_GROUP / 2;
+            from.rows[row] = codes + (row * groups + g) * HIR_GROUP / 2;
         }
-        put_halves(rows, out + HCG_MXFP4_FIRST);
+        put_halves(&from, out + HCG_MXFP4_FIRST);
     }
     return ok;
 }
@@ -114,22 +133,28 @@ static line line_of(hd_integers in, hir_dtype dtype) {
     return l;
 }
 
-/* q8 has code - zero + 128 from 1 to 255. */
-static bool codes_fit_q8(const hd_integers *in) {
+/* q8 has code - zero + 128 from 1 to 255. `codes`: of a group, as they are in the file. */
+static bool codes_fit_q8(const hd_integers *in, const uint8_t *codes) {
     const int32_t least = in->zero - 127, most = in->zero + 127;
     const uint8_t low = (uint8_t)(least < 0 ? 0 : least), high = (uint8_t)(most > 255 ? 255 : most);
     quad_bytes x[HIR_GROUP / 16];
     uint64_t beyond[2];
     if (in->bits == 4) return true; /* at most 15 from each other */
-    memcpy(x, in->codes, sizeof x);
+    memcpy(x, codes, sizeof x);
+    x[0] ^= in->flip, x[1] ^= in->flip;
     const quad_bytes bad =
         (quad_bytes)((x[0] - low > (uint8_t)(high - low)) | (x[1] - low > (uint8_t)(high - low)));
     memcpy(beyond, &bad, sizeof beyond);
     return !(beyond[0] | beyond[1]);
 }
 
-static bool keeps(const line *l, hir_dtype dtype) {
-    return l->kept && (dtype == HIR_Q4 || codes_fit_q8(&l->in));
+/* Of the group from column k on of a row of the file. */
+static bool keeps(const hd_packed *p, const line *l, hir_dtype dtype, uint64_t row, uint64_t k) {
+    uint8_t codes[HIR_GROUP];
+    if (!l->kept || dtype == HIR_Q4 || l->in.bits == 4) return l->kept;
+    if (l->in.codes) return codes_fit_q8(&l->in, l->in.codes);
+    hd_packed_codes(p, row, k, HIR_GROUP, codes);
+    return codes_fit_q8(&l->in, codes);
 }
 
 static void put_scale(const line *l, hir_dtype dtype, unsigned row, uint8_t *out) {
@@ -139,15 +164,14 @@ static void put_scale(const line *l, hir_dtype dtype, unsigned row, uint8_t *out
 
 /* A panel's group, of the rows that are there; what it has for those that do not keep their codes
  * means nothing. */
-static void put_codes(const line *lines, hir_dtype dtype, unsigned there, uint8_t *out) {
-    const uint8_t *codes[HIR_PANEL];
+static void put_codes(const line *lines, const source *codes, hir_dtype dtype, unsigned there,
+                      uint8_t *out) {
     uint32_t add[HIR_PANEL] = {0};
     memset(out, 0, hcg_group_first(dtype));
-    for (unsigned row = 0; row < HIR_PANEL; row++) {
-        codes[row] = row < there ? lines[row].in.codes : nothing;
-        if (row >= there) continue;
+    for (unsigned row = 0; row < there; row++) {
+        const hd_integers *in = &lines[row].in;
         put_scale(&lines[row], dtype, row, out);
-        add[row] = (uint8_t)(128 - lines[row].in.zero) * 0x01010101u;
+        add[row] = (uint8_t)(128 - in->zero + in->flip) * 0x01010101u;
     }
     out += hcg_group_first(dtype);
     if (dtype == HIR_Q4)
@@ -156,13 +180,19 @@ static void put_codes(const line *lines, hir_dtype dtype, unsigned there, uint8_
         put_bytes(codes, lines[0].in.bits, add, out);
 }
 
+/* The evaluator's, row by row. Codes that are fetched are not flipped any more. */
 bool hcg_keep_group(const hd_tensor *t, hir_dtype dtype, uint64_t first, hcg_group *out) {
     const hd_packed *p = t->packed;
-    const uint64_t at = t->packed_first + first;
-    const line l = line_of(hd_packed_integers(p, at / p->cols, at % p->cols), dtype);
-    if (!keeps(&l, dtype)) return false;
-    uint8_t panel[HCG_MOST_GROUP];
-    put_codes(&l, dtype, 1, panel);
+    const uint64_t at = t->packed_first + first, row = at / p->cols, col = at % p->cols;
+    line l = line_of(hd_packed_integers(p, row, col), dtype);
+    uint8_t codes[HIR_GROUP], panel[HCG_MOST_GROUP];
+    source from = {0};
+    if (!keeps(p, &l, dtype, row, col)) return false;
+    hd_packed_codes(p, row, col, HIR_GROUP, codes);
+    l.in.flip = 0;
+    for (unsigned i = 0; i < HIR_PANEL; i++)
+        from.rows[i] = i ? nothing : codes;
+    put_codes(&l, &from, dtype, 1, panel);
     hcg_get_group(dtype, panel, 0, out);
     return true;
 }
@@ -215,29 +245,89 @@ static void find_lines(const hd_packed *p, hir_dtype dtype, uint64_t row, uint64
         if (k == 0 || p->zeros)
             in = hd_packed_integers(p, row + i, k);
         else
-            in.scale = hd_packed_scale(p, scales[i] + k / p->tile.cols);
+            in.scale = hd_packed_scale(p, scales[i] + k / p->tile.cols * hd_packed_scale_step(p));
         lines[i] = line_of(in, dtype);
     }
+}
+
+/* Eight words of eight codes of four bits, in each lane of its own, transposed: word i has code i
+ * of each. */
+static inline void transpose_codes(hcg_quad x[8]) {
+    static const struct {
+        int apart;
+        uint32_t mask;
+    } steps[] = {{1, 0x0f0f0f0f}, {2, 0x00ff00ff}, {4, 0x0000ffff}};
+    for (int s = 0; s < 3; s++)
+        for (int i = 0; i < 8; i++) {
+            const int j = i + steps[s].apart;
+            if (i & steps[s].apart) continue;
+            const hcg_quad swapped = ((x[i] >> 4 * steps[s].apart) ^ x[j]) & steps[s].mask;
+            x[j] ^= swapped, x[i] ^= swapped << 4 * steps[s].apart;
+        }
+}
+
+/* AWQ's words, eight outputs of a column, as words of eight columns of a row: [word][row]. */
+static void turn_awq(const hd_packed *p, uint64_t row, uint64_t k, unsigned there,
+                     uint32_t out[4][HIR_PANEL]) {
+    static const uint8_t outputs[] = {0, 2, 4, 6, 1, 3, 5, 7};
+    const uint64_t across = p->rows / 8;
+    for (unsigned block = 0; block < there; block += 8) {
+        const uint8_t *from = p->codes->data + (k * across + (row + block) / 8) * 4;
+        hcg_quad x[8];
+        for (unsigned i = 0; i < 8; i++)
+            for (unsigned j = 0; j < 4; j++) {
+                uint32_t word;
+                memcpy(&word, from + (8 * j + i) * across * 4, sizeof word);
+                x[i][j] = word;
+            }
+        transpose_codes(x);
+        for (unsigned i = 0; i < 8; i++)
+            for (unsigned j = 0; j < 4; j++)
+                out[j][block + outputs[i]] = x[i][j];
+    }
+}
+
+/* Where the codes of the group from column k on are, of rows `row` .. of the file. */
+static void find_source(const hd_packed *p, const line *lines, uint64_t row, uint64_t k,
+                        unsigned there, uint32_t turned[4][HIR_PANEL], source *s) {
+    const uint64_t in_word = 32 / lines[0].in.bits;
+    s->there = there;
+    for (unsigned i = 0; i < HIR_PANEL && lines[0].in.codes; i++)
+        s->rows[i] = i < there ? lines[i].in.codes : nothing;
+    if (lines[0].in.codes) return;
+    if (p->packing == HD_PACKING_AWQ) {
+        turn_awq(p, row, k, there, turned);
+        s->words = (const uint8_t *)turned, s->stride = sizeof *turned;
+        return;
+    }
+    s->stride = p->rows * sizeof(uint32_t);
+    s->words = p->codes->data + (k / in_word * p->rows + row) * sizeof(uint32_t);
+    for (uint64_t i = 0; i < HIR_GROUP / in_word; i++) /* those of the next panel */
+        __builtin_prefetch(s->words + i * s->stride + HIR_PANEL * sizeof(uint32_t));
 }
 
 static bool make_integers(const hd_tensor *t, hir_dtype dtype, uint64_t first, float *rows,
                           uint8_t *out) {
     const hd_packed *p = t->packed;
-    const uint64_t left = (uint64_t)t->shape[0] - first, in_file = t->packed_first / p->cols;
+    const uint64_t left = (uint64_t)t->shape[0] - first,
+                   in_file = t->packed_first / p->cols + first;
     const unsigned there = left < HIR_PANEL ? (unsigned)left : HIR_PANEL;
     const uint64_t stride = p->codes->bytes / (uint64_t)p->codes->shape[0];
     uint64_t scales[HIR_PANEL];
+    uint32_t turned[4][HIR_PANEL] = {0};
     line lines[HIR_PANEL] = {0};
+    source from = {0};
     others o = {.numbers = rows};
     bool ok = true;
     for (uint64_t k = 0; ok && k < p->cols; k += HIR_GROUP, out += hcg_group_bytes(dtype)) {
-        if (k % p->tile.cols == 0) find_lines(p, dtype, in_file + first, k, there, scales, lines);
-        if (there == HIR_PANEL) hcg_ask_for_next_panel(lines[0].in.codes, stride, 1);
-        put_codes(lines, dtype, there, out);
+        if (k % p->tile.cols == 0) find_lines(p, dtype, in_file, k, there, scales, lines);
+        find_source(p, lines, in_file, k, there, turned, &from);
+        if (there == HIR_PANEL && !from.words) hcg_ask_for_next_panel(from.rows[0], stride, 1);
+        put_codes(lines, &from, dtype, there, out);
         for (unsigned row = 0; row < there; row++) {
-            if (ok && !keeps(&lines[row], dtype))
+            if (ok && !keeps(p, &lines[row], dtype, in_file + row, k))
                 ok = add_other(&o, t, dtype, (first + row) * p->cols + k, out, row);
-            lines[row].in.codes += HIR_GROUP * lines[row].in.bits / 8;
+            if (!from.words) lines[row].in.codes += HIR_GROUP * lines[row].in.bits / 8;
         }
     }
     return ok && round_others(&o, dtype);

@@ -7,6 +7,9 @@
  *     int4: (q - z) s       q4          s q + m, m = -z s
  *     int4, int8            q8          s (q - z)
  *
+ * however they lie in the file (support/packed/integers.c), but for those whose columns are in
+ * groups by an order of their own.
+ *
  * s and m are those of the checkpoint to the nearest f16. A group of integers keeps its codes if
  * that moves no weight by more than a sixteenth of s; with scales in bf16 and zero points in the
  * middle nothing moves at all, from 2^-14 on. Others are rounded like any numbers (quant.h): q8

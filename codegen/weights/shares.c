@@ -138,7 +138,7 @@ static bool are_alike(hcg_share_reader *r, hd_packed *of) {
         if (i == 0) *of = *t.packed;
         if (t.packed->packing != of->packing || t.packed->tile.cols != of->tile.cols) return false;
     }
-    return of->packing == HD_PACKING_INT4 || of->packing == HD_PACKING_INT8;
+    return hd_integer_bits(of->packing) > 0;
 }
 
 /* Columns of the part that share a scale: none of them with a unit that is zeros. */
@@ -156,8 +156,8 @@ bool hcg_share_keeps(hcg_share_reader *r, uint64_t most) {
     if (!hir_is_quantised(type.dtype) || !are_alike(r, &whole)) return false;
     integers *k = &r->kept;
     const uint64_t tile = tile_of_part(r, &whole, cols), tiles = cols / tile;
-    *k = (integers){.cols = cols, .bits = whole.packing == HD_PACKING_INT4 ? 4 : 8};
-    k->packed = (hd_packed){.packing = whole.packing,
+    *k = (integers){.cols = cols, .bits = hd_integer_bits(whole.packing)};
+    k->packed = (hd_packed){.packing = k->bits == 4 ? HD_PACKING_INT4 : HD_PACKING_INT8,
                             .codes = &k->codes,
                             .scales = &k->scales,
                             .zeros = &k->zeros,
@@ -187,7 +187,7 @@ static void read_codes(integers *k, const hd_tensor *t, uint64_t first, uint64_t
     for (uint64_t done = 0; done < n; done += tile - (col + done) % tile) {
         const uint64_t at = t->packed_first + first + done, cols = t->packed->cols;
         const hd_integers in = hd_packed_integers(t->packed, at / cols, at % cols);
-        if (done == 0) memcpy(to, in.codes, (size_t)(n * k->bits / 8));
+        if (done == 0) hd_packed_codes(t->packed, at / cols, at % cols, n, to);
         if ((col + done) % tile) continue; /* told with its first column */
         k->scale[row * tiles + (col + done) / tile] = in.scale;
         put_zero(k, row, (col + done) / tile, (uint32_t)in.zero);

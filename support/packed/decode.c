@@ -8,20 +8,39 @@
 enum { SOME = 256 }; /* codes decoded at a time on the way to f64 */
 
 static hd_codes *const codes_of[HD_N_PACKINGS] = {
-    [HD_PACKING_E4M3] = hd_codes_e4m3,
-    [HD_PACKING_MXFP4] = hd_codes_mxfp4,
-    [HD_PACKING_INT4] = hd_codes_integers,
-    [HD_PACKING_INT8] = hd_codes_integers,
+    [HD_PACKING_E4M3] = hd_codes_e4m3,       [HD_PACKING_MXFP4] = hd_codes_mxfp4,
+    [HD_PACKING_INT4] = hd_codes_integers,   [HD_PACKING_INT8] = hd_codes_integers,
+    [HD_PACKING_PLAIN8] = hd_codes_integers, [HD_PACKING_GPTQ4] = hd_codes_integers,
+    [HD_PACKING_GPTQ8] = hd_codes_integers,  [HD_PACKING_AWQ] = hd_codes_integers,
 };
 
 static uint64_t tiles(uint64_t n, uint64_t tile) {
     return (n + tile - 1) / tile;
 }
 
-uint64_t hd_packed_scale_index(const hd_packed *p, uint64_t row, uint64_t col) {
-    const uint64_t matrix = row / p->rows, across = tiles(p->cols, p->tile.cols);
+uint64_t hd_packed_groups(const hd_packed *p) {
+    return tiles(p->cols, p->tile.cols);
+}
+
+uint64_t hd_packed_group(const hd_packed *p, uint64_t col) {
+    int32_t group;
+    if (!p->order) return col / p->tile.cols;
+    memcpy(&group, p->order->data + col * sizeof group, sizeof group);
+    return (uint64_t)group;
+}
+
+uint64_t hd_packed_scale_of(const hd_packed *p, uint64_t row, uint64_t group) {
+    const uint64_t matrix = row / p->rows;
     const uint64_t down = matrix * tiles(p->rows, p->tile.rows) + row % p->rows / p->tile.rows;
-    return down * across + col / p->tile.cols;
+    return p->down ? group * p->rows + row : down * hd_packed_groups(p) + group;
+}
+
+uint64_t hd_packed_scale_step(const hd_packed *p) {
+    return p->down ? p->rows : 1;
+}
+
+uint64_t hd_packed_scale_index(const hd_packed *p, uint64_t row, uint64_t col) {
+    return hd_packed_scale_of(p, row, hd_packed_group(p, col));
 }
 
 /* Scales are at most f32 wide. */
@@ -76,32 +95,49 @@ static void go_on(const hd_packed *p, place *at, uint64_t n, uint64_t i) {
         return;
     }
     at->col += n;
-    at->scale += at->col % p->tile.cols == 0;
+    if (at->col % p->tile.cols == 0) at->scale += hd_packed_scale_step(p);
+}
+
+/* Elements whose columns are in groups by an order: some at a time, n at most. */
+static uint64_t ordered(const hd_packed *p, uint64_t i, uint64_t n, float codes[SOME],
+                        float scales[SOME]) {
+    const uint64_t row = i / p->cols, col = i % p->cols;
+    if (n > SOME) n = SOME;
+    if (n > p->cols - col) n = p->cols - col;
+    hd_ordered_integers(p, row, col, n, codes, scales);
+    return n;
 }
 
 void hd_packed_to_f32(const hd_tensor *t, uint64_t first, uint64_t n, float *out) {
     const hd_packed *p = t->packed;
+    float codes[SOME], scales[SOME];
     if (n == 0) return;
     place at = place_of(p, t->packed_first + first);
     for (uint64_t done = 0, some; done < n; done += some, out += some) {
+        if (p->order) {
+            some = ordered(p, t->packed_first + first + done, n - done, codes, scales);
+            for (uint64_t i = 0; i < some; i++)
+                out[i] = codes[i] * scales[i];
+            continue;
+        }
         if (done > 0) go_on(p, &at, some, t->packed_first + first + done);
         some = side_by_side(p, &at, n - done);
         codes_of[p->packing](p, at.row, at.col, some, hd_packed_scale(p, at.scale), out);
     }
 }
 
-hd_integers hd_packed_integers(const hd_packed *p, uint64_t row, uint64_t col) {
-    hd_integers in = hd_integers_at(p, row, col);
-    in.scale = hd_packed_scale(p, hd_packed_scale_index(p, row, col));
-    return in;
-}
-
 void hd_packed_to_f64(const hd_tensor *t, uint64_t first, uint64_t n, double *out) {
     const hd_packed *p = t->packed;
-    float codes[SOME];
+    float codes[SOME], scales[SOME];
     if (n == 0) return;
     place at = place_of(p, t->packed_first + first);
     for (uint64_t done = 0, some; done < n; done += some, out += some) {
+        if (p->order) {
+            some = ordered(p, t->packed_first + first + done, n - done, codes, scales);
+            for (uint64_t i = 0; i < some; i++)
+                out[i] = (double)codes[i] * (double)scales[i];
+            continue;
+        }
         if (done > 0) go_on(p, &at, some, t->packed_first + first + done);
         some = side_by_side(p, &at, n - done < SOME ? n - done : SOME);
         const float scale = hd_packed_scale(p, at.scale);
@@ -118,6 +154,10 @@ const char *hd_packed_fault(hd_arena *a, const hd_tensor *t, uint64_t i) {
     hd_text name;
     hd_text_init(&name, a);
     hd_text_quoted(&name, isfinite(scale) ? p->codes->name : p->scales->name);
+    if (hd_has_no_zero(p, at.row, at.col))
+        return "its zero point is stored as all ones, which programs read as 0 or as 2^bits: "
+               "GPTQ's "
+               "first format has one code for both";
     if (isfinite(scale)) return hd_printf(a, "its code in %s is no number", name.at);
     return hd_printf(a, "its scale, element %llu of %s, is %s", (unsigned long long)at.scale,
                      name.at, isnan(scale) ? "not a number" : "infinite");

@@ -109,12 +109,6 @@ static bool check_dtype(hd_unpacking *u, const hd_tensor *s) {
     return false;
 }
 
-/* A single scale of all, which may be written as [], [1] or [1, 1]. */
-static bool is_single(const hd_tensor *s, const hd_quant_group *group) {
-    return s->elements == 1 && s->rank < 2 &&
-           (!group || !group->tile_known || (group->tile.rows == 0 && group->tile.cols == 0));
-}
-
 bool hd_read_e4m3(hd_unpacking *u, const hd_tensor *t) {
     if (t->dtype != HD_T_F8_E4M3) return false;
     const char *end = "_scale_inv";
@@ -141,13 +135,13 @@ bool hd_read_e4m3(hd_unpacking *u, const hd_tensor *t) {
     const hd_quant_group *group;
     hd_packed p = {.packing = HD_PACKING_E4M3, .codes = t, .scales = found};
     p.rows = (uint64_t)t->shape[t->rank - 2], p.cols = (uint64_t)t->shape[t->rank - 1];
-    hd_drop(u, module, ".input_scale");
+    hd_drop_activations(u, module);
     if (!check_dtype(u, p.scales) || !hd_ask_config(u, t, module, p.packing, &group)) return true;
-    if (t->rank == 2 && is_single(p.scales, group))
+    if (t->rank == 2 && hd_is_single(p.scales, group))
         p.tile = (hd_tile){p.rows, p.cols};
     else
         p.tile = choose_tile(&p, group);
-    if ((t->rank == 2 && is_single(p.scales, group)) || hd_check_scales(u, &p, t->rank - 2))
+    if ((t->rank == 2 && hd_is_single(p.scales, group)) || hd_check_scales(u, &p, t->rank - 2))
         hd_add_packed(u, t->name, &p, t->rank - 2,
                       p.scales->dtype == HD_T_F32 ? HD_T_F64 : HD_T_F32);
     return true;

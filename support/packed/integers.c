@@ -1,16 +1,18 @@
-/* Integers of 4 or 8 bits, as compressed-tensors packs them ("pack-quantized"): as many as go into
- * a word, the first column in its lowest bits. Groups of columns of a row (one group: the whole
- * row) share a scale, and a zero point if they are asymmetric; zero points are packed along the
- * rows. With n = 32 / bits:
+/* Integers of 4 or 8 bits: what their codes are and where they lie. Groups of columns of a row
+ * share a scale, and a zero point if they are asymmetric: W[r, c] = (q - z) scale. q and z are
+ * taken from 0 to 2^bits - 1 here, whatever the file has; z is in the middle, 2^(bits-1), without
+ * zero points. Who finds them: compressed.c, gptq.c.
  *
- *     NAME.weight_packed      I32 [out, ceil(in/n)]
- *     NAME.weight_scale       BF16, F16 or F32 [out, groups]
- *     NAME.weight_zero_point  I32 [ceil(out/n), groups], if there are any
- *     NAME.weight_shape       I64 [2]: out, in
+ *     packing   codes                       codes lie        zero points
+ *     INT4, 8   I32 [out, ceil(in/n)]       ROWS             I32 [ceil(out/n), groups]
+ *     PLAIN8    I8 [out, in], q - 128       ROWS             I8 as the scales, z - 128
+ *     GPTQ4, 8  I32 [in/n, out]             INPUTS           I32 [groups, out/n], perhaps z - 1
+ *     AWQ       I32 [in, out/8]             OUTPUTS          I32 [groups, out/8]
  *
- * W[r, c] = (q - z) scale, q and z from 0 to 2^bits - 1, z in the middle, 2^(bits-1), without zero
- * points. Bits behind the last column or row mean nothing. The product takes at most 9 bits more
- * than the scale, which has 8 or 11: it is exact in f32 for scales of 16 bits. */
+ * n = 32 / bits in a word, the first in its lowest bits; AWQ has its rows in another order there.
+ * The product takes at most 9 bits more than the scale, which has 8 or 11: it is exact in f32 for
+ * scales of 16 bits. */
+#include <math.h>
 #include <string.h>
 
 #include "support/packed/reader.h"
@@ -21,19 +23,32 @@
 
 static const float pairs[256][2] = {HD_TABLE_256(PAIR)}; /* of each byte of two integers */
 
-static const struct width {
-    hd_packing packing;
-    uint32_t bits;
-} widths[] = {{HD_PACKING_INT4, 4}, {HD_PACKING_INT8, 8}};
-enum { N_WIDTHS = sizeof widths / sizeof *widths, WORD = 32 };
+enum { WORD = 32, SOME = 256, SIGN = 128, NO_ZERO = INT32_MIN, FEW_GROUPS = 512 };
 
-static uint32_t bits_of(hd_packing packing) {
-    for (int i = 0; i < N_WIDTHS; i++)
-        if (widths[i].packing == packing) return widths[i].bits;
-    return 0;
+typedef enum lie {
+    ROWS,    /* those of a row side by side, row after row */
+    INPUTS,  /* n columns of a row in a word, words of rows side by side */
+    OUTPUTS, /* n rows of a column in a word, words of a column side by side */
+} lie;
+
+static const struct form {
+    uint32_t bits;
+    lie lie;
+} forms[HD_N_PACKINGS] = {
+    [HD_PACKING_INT4] = {4, ROWS},    [HD_PACKING_INT8] = {8, ROWS},
+    [HD_PACKING_PLAIN8] = {8, ROWS},  [HD_PACKING_GPTQ4] = {4, INPUTS},
+    [HD_PACKING_GPTQ8] = {8, INPUTS}, [HD_PACKING_AWQ] = {4, OUTPUTS},
+};
+
+/* Where in its word a row of AWQ is: words hold rows 0, 2, 4, 6, 1, 3, 5, 7 from the lowest bits
+ * up. */
+static const uint8_t awq_place[8] = {0, 4, 1, 5, 2, 6, 3, 7};
+
+uint32_t hd_integer_bits(hd_packing packing) {
+    return forms[packing].bits;
 }
 
-static uint64_t words_for(uint64_t n, uint32_t bits) {
+uint64_t hd_words_for(uint64_t n, uint32_t bits) {
     const uint64_t in_a_word = WORD / bits;
     return n / in_a_word + (n % in_a_word != 0);
 }
@@ -44,150 +59,189 @@ static uint32_t word_at(const hd_tensor *t, uint64_t i) {
     return word;
 }
 
-/* Integer `which` of those that lie side by side from `word` on. */
-static int32_t integer_at(const hd_tensor *t, uint64_t word, uint64_t which, uint32_t bits) {
-    const uint32_t in_a_word = WORD / bits;
-    const uint32_t w = word_at(t, word + which / in_a_word);
-    return (int32_t)(w >> bits * (which % in_a_word) & ((1u << bits) - 1));
+static uint32_t field_of(uint32_t word, uint64_t place, uint32_t bits) {
+    return word >> bits * place & ((1u << bits) - 1);
+}
+
+/* ---- zero points --------------------------------------------------------------------------- */
+
+/* Of a row's group. GPTQ's first format stores z - 1. What it has for 0 and for 2^bits is one code,
+ * which programs read differently (as 2^bits, or as 0 and one more for the next row): it is no zero
+ * point. */
+static int32_t zero_at(const hd_packed *p, uint64_t row, uint64_t group) {
+    const struct form f = forms[p->packing];
+    const uint64_t n = WORD / f.bits;
+    if (!p->zeros) return 1 << (f.bits - 1);
+    if (p->packing == HD_PACKING_PLAIN8)
+        return SIGN + (int8_t)p->zeros->data[hd_packed_scale_of(p, row, group)];
+    if (f.lie == ROWS) {
+        const uint64_t groups = (uint64_t)p->zeros->shape[1];
+        return (int32_t)field_of(word_at(p->zeros, row / n * groups + group), row % n, f.bits);
+    }
+    const uint32_t word = word_at(p->zeros, group * (p->rows / n) + row / n);
+    const uint64_t place = f.lie == OUTPUTS ? awq_place[row % n] : row % n;
+    const int32_t z = (int32_t)field_of(word, place, f.bits);
+    if (!p->zeros_less_one) return z;
+    return z + 1 < 1 << f.bits ? z + 1 : NO_ZERO;
+}
+
+bool hd_has_no_zero(const hd_packed *p, uint64_t row, uint64_t col) {
+    return forms[p->packing].bits && zero_at(p, row, hd_packed_group(p, col)) == NO_ZERO;
+}
+
+/* ---- codes --------------------------------------------------------------------------------- */
+
+/* A whole word, its lowest bits first: bytes, or halves that are moved apart. */
+static inline void put_all(uint32_t word, uint32_t bits, uint8_t *out) {
+    uint64_t x = word;
+    if (bits == 8) {
+        memcpy(out, &word, sizeof word);
+        return;
+    }
+    x = (x | x << 16) & 0x0000ffff0000ffff;
+    x = (x | x << 8) & 0x00ff00ff00ff00ff;
+    x = (x | x << 4) & 0x0f0f0f0f0f0f0f0f;
+    memcpy(out, &x, sizeof x);
+}
+
+/* Codes of columns col .. col+n-1 of a row, a byte for each. Where they do not lie side by side a
+ * row takes a word here and there: `in_a_word` is a constant in each of these, which keeps
+ * divisions out of the loops. */
+static inline void take_inputs(const hd_packed *p, uint64_t row, uint64_t col, uint64_t n,
+                               uint32_t bits, uint8_t *out) {
+    const uint64_t in_a_word = WORD / bits;
+    for (uint64_t some; n > 0; n -= some, col += some, out += some) {
+        const uint32_t word = word_at(p->codes, col / in_a_word * p->rows + row);
+        const uint64_t from = col % in_a_word;
+        some = in_a_word - from < n ? in_a_word - from : n;
+        if (some == in_a_word) {
+            put_all(word, bits, out);
+            continue;
+        }
+        for (uint64_t i = 0; i < some; i++)
+            out[i] = (uint8_t)field_of(word, from + i, bits);
+    }
+}
+
+static inline void take_outputs(const hd_packed *p, uint64_t row, uint64_t col, uint64_t n,
+                                uint8_t *out) {
+    enum { IN_A_WORD = 8 };
+    const uint64_t across = p->rows / IN_A_WORD * sizeof(uint32_t);
+    const uint8_t place = awq_place[row % IN_A_WORD];
+    const uint8_t *at =
+        p->codes->data + col * across + row / IN_A_WORD * sizeof(uint32_t) + place / 2;
+    for (uint64_t i = 0; i < n; i++)
+        out[i] = at[i * across] >> place % 2 * 4 & 15;
+}
+
+static void raw_codes(const hd_packed *p, uint64_t row, uint64_t col, uint64_t n, uint8_t *out) {
+    const struct form f = forms[p->packing];
+    const uint8_t *data = p->codes->data;
+    if (f.lie == OUTPUTS) {
+        take_outputs(p, row, col, n, out);
+    } else if (f.lie == INPUTS) {
+        if (f.bits == 4)
+            take_inputs(p, row, col, n, 4, out);
+        else
+            take_inputs(p, row, col, n, 8, out);
+    } else if (p->packing == HD_PACKING_PLAIN8) {
+        for (uint64_t i = 0; i < n; i++)
+            out[i] = data[row * p->cols + col + i] ^ SIGN;
+    } else {
+        data += row * hd_words_for(p->cols, f.bits) * sizeof(uint32_t);
+        for (uint64_t i = col; i < col + n; i++)
+            *out++ = f.bits == 8 ? data[i] : data[i / 2] >> i % 2 * 4 & 15;
+    }
+}
+
+void hd_packed_codes(const hd_packed *p, uint64_t row, uint64_t col, uint64_t n, uint8_t *out) {
+    uint8_t raw[SOME];
+    const bool halves = forms[p->packing].bits == 4;
+    for (uint64_t some; n > 0; n -= some, col += some) {
+        some = n < SOME ? n : SOME;
+        raw_codes(p, row, col, some, raw);
+        for (uint64_t i = 0; i < some; i += 1 + halves)
+            *out++ = halves ? (uint8_t)(raw[i] | raw[i + 1] << 4) : raw[i];
+    }
 }
 
 /* There is one matrix: `row` is its row. Words are little endian: the bytes of a row hold its
- * columns in order. Zero points lie along the rows: word row / n, column by column, has that of row
- * in place row mod n. */
+ * columns in order. */
 hd_integers hd_integers_at(const hd_packed *p, uint64_t row, uint64_t col) {
-    const uint32_t bits = bits_of(p->packing), in_a_word = WORD / bits;
-    const uint8_t *bytes = p->codes->data + row * words_for(p->cols, bits) * sizeof(uint32_t);
-    hd_integers in = {.codes = bytes + col * bits / 8, .bits = bits, .zero = 1 << (bits - 1)};
-    if (p->zeros) {
-        const uint64_t groups = (uint64_t)p->zeros->shape[1];
-        in.zero = integer_at(p->zeros, row / in_a_word * groups + col / p->tile.cols,
-                             row % in_a_word, bits);
+    const struct form f = forms[p->packing];
+    hd_integers in = {.bits = f.bits, .zero = zero_at(p, row, hd_packed_group(p, col))};
+    if (p->packing == HD_PACKING_PLAIN8) {
+        in.codes = p->codes->data + row * p->cols + col;
+        in.flip = SIGN;
+    } else if (f.lie == ROWS) {
+        in.codes = p->codes->data + row * hd_words_for(p->cols, f.bits) * sizeof(uint32_t) +
+                   col * f.bits / 8;
     }
     return in;
 }
 
+hd_integers hd_packed_integers(const hd_packed *p, uint64_t row, uint64_t col) {
+    hd_integers in = hd_integers_at(p, row, col);
+    in.scale = hd_packed_scale(p, hd_packed_scale_index(p, row, col));
+    if (in.zero == NO_ZERO) in.zero = 0, in.scale = NAN;
+    return in;
+}
+
+/* ---- numbers ------------------------------------------------------------------------------- */
+
 void hd_codes_integers(const hd_packed *p, uint64_t row, uint64_t col, uint64_t n, float scale,
                        float *out) {
     const hd_integers in = hd_integers_at(p, row, col);
-    const float zero = (float)in.zero;
-    if (in.bits == 4)
+    const float zero = in.zero == NO_ZERO ? NAN : (float)in.zero;
+    uint8_t raw[SOME];
+    if (in.codes && in.bits == 4) {
         hd_codes_of_halves(in.codes, col % 2, n, pairs, out);
-    else
+    } else if (in.codes) {
         for (uint64_t i = 0; i < n; i++)
-            out[i] = (float)in.codes[i];
+            out[i] = (float)(in.codes[i] ^ in.flip);
+    } else {
+        for (uint64_t at = 0, some; at < n; at += some) {
+            some = n - at < SOME ? n - at : SOME;
+            raw_codes(p, row, col + at, some, raw);
+            for (uint64_t i = 0; i < some; i++)
+                out[at + i] = (float)raw[i];
+        }
+    }
     for (uint64_t i = 0; i < n; i++)
         out[i] = (out[i] - zero) * scale;
 }
 
-/* ---- finding ------------------------------------------------------------------------------- */
+/* Groups of a row whose columns go to them in an order of their own. */
+typedef struct groups {
+    float scale[FEW_GROUPS], zero[FEW_GROUPS];
+} groups;
 
-/* The shape, which the codes do not give: a row's last word may have room for more. */
-static bool read_shape(hd_packed *p, const hd_tensor *shape) {
-    const hd_tensor *t = p->codes;
-    if ((shape->dtype != HD_T_I64 && shape->dtype != HD_T_I32) || shape->rank != 1 ||
-        shape->shape[0] != 2 || t->rank != 2)
-        return false;
-    const double rows = hd_tensor_get(shape, 0), cols = hd_tensor_get(shape, 1);
-    if (rows < 1 || cols < 1 || rows != (double)t->shape[0] || cols > WORD * (double)t->shape[1])
-        return false;
-    p->rows = (uint64_t)rows, p->cols = (uint64_t)cols;
-    return true;
+static void find_group(const hd_packed *p, uint64_t row, uint64_t group, float *scale,
+                       float *zero) {
+    const int32_t z = zero_at(p, row, group);
+    *scale = hd_packed_scale(p, hd_packed_scale_of(p, row, group));
+    *zero = z == NO_ZERO ? NAN : (float)z;
 }
 
-/* The width in which the rows have as many words as they have. Where two have (a word is enough for
- * either), that of the config, and without one the narrower. */
-static bool find_width(hd_unpacking *u, hd_packed *p, const char *module) {
-    bool found = false;
-    for (int i = 0; i < N_WIDTHS; i++) {
-        const bool fits = words_for(p->cols, widths[i].bits) == (uint64_t)p->codes->shape[1];
-        const bool said = fits && hd_find_group(u->config, widths[i].packing, module);
-        if (said || (fits && !found)) p->packing = widths[i].packing;
-        if (said) return true;
-        found |= fits;
+void hd_ordered_integers(const hd_packed *p, uint64_t row, uint64_t col, uint64_t n, float *codes,
+                         float *scales) {
+    const uint64_t all = hd_packed_groups(p);
+    const bool table = all <= FEW_GROUPS && all <= n;
+    groups g;
+    uint8_t raw[SOME];
+    float zero;
+    for (uint64_t i = 0; table && i < all; i++)
+        find_group(p, row, i, &g.scale[i], &g.zero[i]);
+    for (uint64_t at = 0, some; at < n; at += some) {
+        some = n - at < SOME ? n - at : SOME;
+        raw_codes(p, row, col + at, some, raw);
+        for (uint64_t i = at; i < at + some; i++) {
+            const uint64_t group = hd_packed_group(p, col + i);
+            if (table)
+                scales[i] = g.scale[group], zero = g.zero[group];
+            else
+                find_group(p, row, group, &scales[i], &zero);
+            codes[i] = (float)raw[i - at] - zero;
+        }
     }
-    return found;
-}
-
-static bool find_size(hd_unpacking *u, hd_packed *p, const char *module, const hd_tensor *shape) {
-    if (read_shape(p, shape) && find_width(u, p, module)) return true;
-    hd_diag *g = hd_part_fault(u, p->codes, "is %s, which does not go with its shape",
-                               hd_type_text(u, p->codes));
-    g->cause = shape->rank == 1 && shape->shape[0] == 2 &&
-                       (shape->dtype == HD_T_I64 || shape->dtype == HD_T_I32)
-                   ? hd_printf(u->a,
-                               "'weight_shape' is [%.0f, %.0f], and a word holds eight weights of "
-                               "4 bits or four of 8",
-                               hd_tensor_get(shape, 0), hd_tensor_get(shape, 1))
-                   : hd_printf(u->a, "'weight_shape' is %s, not I64 [2]", hd_type_text(u, shape));
-    g->hint = "integers of other widths than 4 and 8 bits are not read";
-    return false;
-}
-
-/* Columns that share a scale: they say how many groups there are. */
-static bool find_groups(hd_unpacking *u, hd_packed *p, const hd_quant_group *group) {
-    const hd_tensor *s = p->scales;
-    const uint64_t groups = s->rank == 2 ? (uint64_t)s->shape[1] : 0;
-    if (s->dtype != HD_T_BF16 && s->dtype != HD_T_F16 && s->dtype != HD_T_F32) {
-        hd_part_fault(u, s, "is %s; scales of integers are BF16, F16 or F32", hd_type_text(u, s));
-        return false;
-    }
-    if (group && group->tile_known)
-        p->tile = (hd_tile){1, group->tile.cols ? group->tile.cols : p->cols};
-    else
-        p->tile = (hd_tile){1, groups && p->cols % groups == 0 ? p->cols / groups : p->cols};
-    if (p->cols % p->tile.cols) {
-        hd_part_fault(u, p->codes, "has rows of %llu weights, no multiple of the groups of %llu",
-                      (unsigned long long)p->cols, (unsigned long long)p->tile.cols);
-        return false;
-    }
-    return hd_check_scales(u, p, 0);
-}
-
-static bool check_zeros(hd_unpacking *u, const hd_packed *p, const hd_quant_group *group) {
-    const hd_tensor *z = p->zeros;
-    const uint32_t bits = bits_of(p->packing);
-    const int64_t rows = (int64_t)words_for(p->rows, bits),
-                  groups = (int64_t)(p->cols / p->tile.cols);
-    if (group && group->symmetric == (z != NULL)) {
-        hd_part_fault(u, z ? z : p->codes,
-                      z ? "holds zero points, and the config says 'symmetric'"
-                        : "has no zero points (weight_zero_point), and the "
-                          "config does not say 'symmetric'");
-        return false;
-    }
-    if (!z ||
-        (z->dtype == HD_T_I32 && z->rank == 2 && z->shape[0] == rows && z->shape[1] == groups))
-        return true;
-    hd_part_fault(u, z, "is %s, not I32 [%lld, %lld]", hd_type_text(u, z), (long long)rows,
-                  (long long)groups)
-        ->cause =
-        hd_printf(u->a, "zero points are packed along the rows, %u in a word", WORD / bits);
-    return false;
-}
-
-bool hd_read_integers(hd_unpacking *u, const hd_tensor *t) {
-    const char *end = ".weight_packed";
-    if (t->dtype != HD_T_I32 || !hd_has_suffix(t->name, end)) return false;
-    const char *module = hd_stem(u, t, end);
-    hd_packed p = {.codes = t};
-    p.scales = hd_part(u, module, ".weight_scale");
-    p.zeros = hd_part(u, module, ".weight_zero_point");
-    const hd_tensor *shape = hd_part(u, module, ".weight_shape");
-    const hd_tensor *order = hd_part(u, module, ".weight_g_idx");
-    const hd_quant_group *group;
-    hd_drop(u, module, ".input_scale");
-    hd_drop(u, module, ".input_zero_point");
-    if (!p.scales) return hd_refuse_missing(u, t, "its scales", module, ".weight_scale");
-    if (!shape) return hd_refuse_missing(u, t, "its rows and columns", module, ".weight_shape");
-    if (order) {
-        hd_part_fault(u, order,
-                      "puts columns into groups in an order of its own (actorder), which "
-                      "is not read");
-        return true;
-    }
-    if (find_size(u, &p, module, shape) && hd_ask_config(u, t, module, p.packing, &group) &&
-        find_groups(u, &p, group) && check_zeros(u, &p, group))
-        hd_add_packed(u, hd_printf(u->a, "%s.weight", module), &p, 0,
-                      p.scales->dtype == HD_T_F32 ? HD_T_F64 : HD_T_F32);
-    return true;
 }

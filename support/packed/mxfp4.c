@@ -77,8 +77,7 @@ bool hd_read_mxfp4(hd_unpacking *u, const hd_tensor *t) {
     hd_packed p = {.codes = t, .scales = hd_part(u, module, ".weight_scale")};
     const hd_tensor *shape = hd_part(u, module, ".weight_shape");
     const hd_tensor *global = hd_part(u, module, ".weight_global_scale");
-    hd_drop(u, module, ".input_global_scale");
-    hd_drop(u, module, ".input_scale");
+    hd_drop_activations(u, module);
     if (global) {
         hd_part_fault(u, global,
                       "is the scale of a whole tensor: this is NVFP4, which is not read");
@@ -103,7 +102,7 @@ bool hd_read_mxfp4_pairs(hd_unpacking *u, const hd_tensor *t) {
     if ((t->dtype != HD_T_I8 && t->dtype != HD_T_U8) || !hd_has_suffix(t->name, end)) return false;
     const char *module = hd_stem(u, t, end);
     hd_packed p = {.codes = t, .scales = hd_part(u, module, ".scale")};
-    hd_drop(u, module, ".input_scale");
+    hd_drop_activations(u, module);
     if (!p.scales)
         return t->rank == 2 && u->config->given &&
                hd_refuse_missing(u, t, "its scales", module, ".scale");

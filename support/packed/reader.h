@@ -9,14 +9,20 @@ typedef struct hd_unpacking {
     hd_diags *d;
     const hd_tensors *stored;
     const hd_quantisation *config;
-    bool *taken; /* stored tensors that are a part of another */
+    bool *taken;    /* stored tensors that are a part of another */
+    bool *needless; /* those that a model may do without: hd_tensor's `needless` */
+    struct {
+        size_t n;
+        const char *first;
+    } of_activations, of_cache; /* scales that are left out: they round what a model computes */
     hd_tensors *out;
 } hd_unpacking;
 
 /* A reader: is this stored tensor the codes of a packed one? Then that is added or refused, and its
  * parts are taken; true either way. */
 typedef bool hd_reader(hd_unpacking *u, const hd_tensor *t);
-hd_reader hd_read_e4m3, hd_read_mxfp4_blocks, hd_read_mxfp4, hd_read_mxfp4_pairs, hd_read_integers;
+hd_reader hd_read_e4m3, hd_read_mxfp4_blocks, hd_read_mxfp4, hd_read_mxfp4_pairs, hd_read_integers,
+    hd_read_plain_integers, hd_read_gptq;
 
 /* The codes, their zero points taken off, times `scale`, of columns col .. col+n-1 of a row,
  * counted through all matrices; all in one tile. */
@@ -25,6 +31,15 @@ typedef void hd_codes(const hd_packed *p, uint64_t row, uint64_t col, uint64_t n
 hd_codes hd_codes_e4m3, hd_codes_mxfp4, hd_codes_integers;
 /* All of hd_packed_integers but the scale. */
 hd_integers hd_integers_at(const hd_packed *p, uint64_t row, uint64_t col);
+/* Integers with an order: codes, their zero points taken off, and scales of columns of a row. */
+void hd_ordered_integers(const hd_packed *p, uint64_t row, uint64_t col, uint64_t n, float *codes,
+                         float *scales);
+bool hd_has_no_zero(const hd_packed *p, uint64_t row, uint64_t col);
+uint64_t hd_words_for(uint64_t n, uint32_t bits);
+/* Which of the groups along its row a column is in, how many there are, and the scale of one. */
+uint64_t hd_packed_group(const hd_packed *p, uint64_t col);
+uint64_t hd_packed_groups(const hd_packed *p);
+uint64_t hd_packed_scale_of(const hd_packed *p, uint64_t row, uint64_t group);
 /* Of a row of codes of four bits: numbers col .. col+n-1, two in a byte, that of the even column in
  * its low half. `pairs`: the two numbers of each byte. */
 void hd_codes_of_halves(const uint8_t *row, uint64_t col, uint64_t n, const float pairs[256][2],
@@ -35,8 +50,8 @@ bool hd_has_suffix(const char *name, const char *suffix);
 char *hd_stem(hd_unpacking *u, const hd_tensor *t, const char *suffix);
 /* The stored tensor STEM SUFFIX, taken; NULL: there is none. */
 const hd_tensor *hd_part(hd_unpacking *u, const char *stem, const char *suffix);
-/* The same for scales of activations and what else says nothing of the weight. */
-void hd_drop(hd_unpacking *u, const char *stem, const char *suffix);
+/* Takes what a module has for rounding its activations, which says nothing of the weight. */
+void hd_drop_activations(hd_unpacking *u, const char *module);
 /* An error at the file of `t`. */
 hd_diag *hd_part_fault(hd_unpacking *u, const hd_tensor *t, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
@@ -55,6 +70,12 @@ bool hd_ask_config(hd_unpacking *u, const hd_tensor *t, const char *module, hd_p
                    const hd_quant_group **group);
 /* Are the scales as many as the tiles? `leading` dims count matrices in both. */
 bool hd_check_scales(hd_unpacking *u, const hd_packed *p, uint32_t leading);
+/* A single scale of all, which may be written as [], [1] or [1, 1]. */
+bool hd_is_single(const hd_tensor *scales, const hd_quant_group *group);
+bool hd_check_integer_scales(hd_unpacking *u, const hd_tensor *scales);
+/* Of integers: the group of each column, kept if they are not in order. NULL: they are. */
+bool hd_check_order(hd_unpacking *u, hd_packed *p, const hd_tensor *order);
+hd_tensor_dtype hd_integers_dtype(const hd_packed *p);
 /* Adds the tensor `name`: the first `leading` dims of the codes, then rows and columns. `dtype`:
  * the narrowest in which all of its numbers are exact. */
 void hd_add_packed(hd_unpacking *u, const char *name, const hd_packed *p, uint32_t leading,

@@ -6,8 +6,9 @@
 #include "support/packed/reader.h"
 
 /* In this order; a tensor belongs to the first that knows it. */
-static hd_reader *const readers[] = {hd_read_e4m3, hd_read_mxfp4_blocks, hd_read_mxfp4,
-                                     hd_read_mxfp4_pairs, hd_read_integers};
+static hd_reader *const readers[] = {
+    hd_read_e4m3,        hd_read_mxfp4_blocks, hd_read_mxfp4, hd_read_plain_integers,
+    hd_read_mxfp4_pairs, hd_read_integers,     hd_read_gptq};
 
 /* ---- parts --------------------------------------------------------------------------------- */
 
@@ -26,8 +27,14 @@ const hd_tensor *hd_part(hd_unpacking *u, const char *stem, const char *suffix) 
     return t;
 }
 
-void hd_drop(hd_unpacking *u, const char *stem, const char *suffix) {
-    (void)hd_part(u, stem, suffix);
+void hd_drop_activations(hd_unpacking *u, const char *module) {
+    static const char *const parts[] = {".input_scale",        ".input_zero_point",
+                                        ".input_global_scale", ".output_scale",
+                                        ".output_zero_point",  ".output_global_scale"};
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        const hd_tensor *t = hd_part(u, module, parts[i]);
+        if (t && u->of_activations.n++ == 0) u->of_activations.first = t->name;
+    }
 }
 
 /* A name from a file, which may hold anything. */
@@ -108,10 +115,77 @@ bool hd_ask_config(hd_unpacking *u, const hd_tensor *t, const char *module, hd_p
     return *group || refuse_form(u, t, packing);
 }
 
+/* ---- what rounds activations ---------------------------------------------------------------- */
+
+/* Scales and zero points of a cache, beside the projections that fill it: by compressed-tensors,
+ * which has them in the attention module (older: with the outputs of k_proj and v_proj), by AutoFP8
+ * and ModelOpt, which have them in the projections. */
+static const struct {
+    const char *suffix, *beside; /* beside: what the module has that it belongs to */
+} of_caches[] = {
+    {".k_scale", ".k_proj"},      {".v_scale", ".k_proj"},      {".q_scale", ".k_proj"},
+    {".k_zero_point", ".k_proj"}, {".v_zero_point", ".k_proj"}, {".kv_scale", ".k_proj"},
+    {".k_proj.output_scale", ""}, {".v_proj.output_scale", ""}, {".k_proj.k_scale", ""},
+    {".v_proj.v_scale", ""},
+};
+
+/* Is there a weight of the module, in whatever form? */
+static bool has_weight(hd_unpacking *u, const char *module) {
+    static const char *const forms[] = {".weight", ".weight_packed", ".qweight"};
+    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++)
+        if (hd_tensors_find(u->stored, hd_printf(u->a, "%s%s", module, forms[i]))) return true;
+    return false;
+}
+
+/* Keys and values are kept as they are computed. That leaves out nothing but a rounding: what is
+ * divided by a scale is multiplied by it as it is read. */
+static void drop_of_cache(hd_unpacking *u, size_t i) {
+    const hd_tensor *t = &u->stored->list.at[i];
+    for (size_t k = 0; !u->taken[i] && k < sizeof of_caches / sizeof *of_caches; k++) {
+        if (!hd_has_suffix(t->name, of_caches[k].suffix)) continue;
+        const char *stem = hd_stem(u, t, of_caches[k].suffix);
+        const char *beside = *of_caches[k].beside ? of_caches[k].beside
+                                                  : hd_printf(u->a, "%.7s", of_caches[k].suffix);
+        if (!has_weight(u, hd_printf(u->a, "%s%s", stem, beside))) continue;
+        u->taken[i] = true;
+        if (u->of_cache.n++ == 0) u->of_cache.first = t->name;
+    }
+}
+
+static void note_left_out(hd_unpacking *u) {
+    const hd_quantisation *q = u->config;
+    if (u->of_activations.n)
+        hd_note(u->d, q->loc,
+                "%zu scale%s of activations (%s%s) %s left out: activations are not rounded as the "
+                "checkpoint says (--activations has what may be)",
+                u->of_activations.n, u->of_activations.n == 1 ? "" : "s",
+                show(u->a, u->of_activations.first), u->of_activations.n == 1 ? "" : " ..",
+                u->of_activations.n == 1 ? "is" : "are");
+    else if (q->rounds_activations)
+        hd_note(u->d, q->loc,
+                "activations are not rounded as the checkpoint says (--activations has what may "
+                "be)");
+    if (u->of_cache.n)
+        hd_note(u->d, q->loc,
+                "%zu scale%s of the cache (%s%s) %s left out: keys and values are not rounded to a "
+                "quantised cache, as other programs do",
+                u->of_cache.n, u->of_cache.n == 1 ? "" : "s", show(u->a, u->of_cache.first),
+                u->of_cache.n == 1 ? "" : " ..", u->of_cache.n == 1 ? "is" : "are");
+    else if (q->rounds_cache)
+        hd_note(u->d, q->loc,
+                "keys and values are not rounded to the quantised cache that 'kv_cache_scheme' "
+                "asks for");
+}
+
 /* ---- shapes -------------------------------------------------------------------------------- */
 
 static uint64_t tiles(uint64_t n, uint64_t tile) {
     return tile ? n / tile + (n % tile != 0) : 0;
+}
+
+bool hd_is_single(const hd_tensor *scales, const hd_quant_group *group) {
+    return scales->elements == 1 && scales->rank < 2 &&
+           (!group || !group->tile_known || (group->tile.rows == 0 && group->tile.cols == 0));
 }
 
 bool hd_check_scales(hd_unpacking *u, const hd_packed *p, uint32_t leading) {
@@ -170,6 +244,9 @@ static const struct {
     {".weight_shape", ".weight_packed"},
     {".weight_g_idx", ".weight_packed"},
     {".weight_global_scale", ".weight_packed"},
+    {".qweight", NULL},
+    {".qzeros", ".qweight"},
+    {".g_idx", ".qweight"},
     {".scale", ".weight"},
 };
 
@@ -183,7 +260,8 @@ static bool is_part(const hd_tensor *t, size_t *which) {
 
 /* Codes of MXFP4 in blocks have a plain name, but then bytes are no weights of any other kind. */
 static bool is_codes(const hd_tensor *t) {
-    return t->dtype == HD_T_F8_E4M3 || (t->dtype == HD_T_U8 && hd_has_suffix(t->name, "_blocks"));
+    return t->dtype == HD_T_F8_E4M3 || (t->dtype == HD_T_U8 && hd_has_suffix(t->name, "_blocks")) ||
+           (t->dtype == HD_T_I32 && hd_has_suffix(t->name, ".qweight"));
 }
 
 bool hd_holds_packed(const hd_tensors *stored) {
@@ -225,7 +303,9 @@ static void collect(hd_unpacking *u) {
         const hd_tensor *t = &u->stored->list.at[i];
         if (u->taken[i]) continue;
         refuse_orphan(u, t);
-        hd_push(u->a, &u->out->list, *t);
+        hd_tensor kept = *t;
+        kept.needless = u->needless[i];
+        hd_push(u->a, &u->out->list, kept);
     }
     if (u->out->list.n) qsort(u->out->list.at, u->out->list.n, sizeof *u->out->list.at, by_name);
 }
@@ -236,6 +316,7 @@ bool hd_unpack(hd_arena *a, hd_diags *d, const hd_tensors *stored, const hd_quan
     hd_unpacking u = {.a = a, .d = d, .stored = stored, .config = q, .out = out};
     *out = (hd_tensors){0};
     u.taken = hd_new_array(a, bool, stored->list.n + 1);
+    u.needless = hd_new_array(a, bool, stored->list.n + 1);
     for (size_t i = 0; i < stored->list.n; i++) {
         const hd_tensor *t = &stored->list.at[i];
         for (size_t k = 0; k < sizeof readers / sizeof *readers; k++) {
@@ -248,6 +329,9 @@ bool hd_unpack(hd_arena *a, hd_diags *d, const hd_tensors *stored, const hd_quan
         hd_warn(d, HD_E_WEIGHTS, q->loc,
                 "the config says that weights are quantised, and no tensor is")
             ->cause = "the tensors decide: they are taken as they are";
+    for (size_t i = 0; i < stored->list.n && (q->given || out->list.n > 0); i++)
+        drop_of_cache(&u, i);
+    note_left_out(&u);
     collect(&u);
     return d->errors == errors;
 }

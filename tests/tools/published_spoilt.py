@@ -20,7 +20,7 @@ import sys
 from model_search import EVALUATOR, Draw, distance, npy, tensor
 
 BYTES = {"F64": 8, "I64": 8, "U64": 8, "F32": 4, "I32": 4, "U32": 4, "BF16": 2, "F16": 2, "I16": 2, "U16": 2}
-PACKED = re.compile(r"(\.weight_packed|_blocks)$")
+PACKED = re.compile(r"(\.weight_packed|_blocks|\.qweight)$")
 SCALE_ENDS = ("_scale_inv", "_scale", "_scales", ".scale")
 
 
@@ -62,8 +62,9 @@ def weights_of(tensors):
         if not (dtype == "F8_E4M3" or PACKED.search(name) or (dtype in ("I8", "U8") and name.endswith(".weight"))):
             continue
         stem = name[:-len("_packed")] if name.endswith("_packed") else name[:-len("_blocks")] if name.endswith("_blocks") else name
+        stem = stem[:-len("qweight")] + "weight" if stem.endswith(".qweight") else stem
         module = stem[:-len(".weight")] if stem.endswith(".weight") else stem
-        scales = [n for n in [stem + end for end in SCALE_ENDS] + [module + ".scale"] if n in tensors]
+        scales = [n for n in [stem + end for end in SCALE_ENDS] + [module + ".scale", module + ".scales"] if n in tensors]
         if scales:
             yield name, scales[0], stem
 
@@ -209,7 +210,7 @@ def spoilt_weight_shape(r, t, config, codes, scales, stem):
 def order(r, t, config, codes, scales, stem):
     if t[codes][0] != "I32":
         return None
-    n = t[scales][1][-1] * 8
+    n = t[scales][1][-1] * 8 + 1
     t[stem + "_g_idx"] = ["I32", [n], b"\0\0\0\0" * n]
     return "g_idx"
 

@@ -295,6 +295,61 @@ Test(hostile, mutated_quantised_files) {
     hd_arena_free(a);
 }
 
+/* The same of forms that only their config tells apart. */
+static const struct {
+    const char *header;
+    size_t bytes;
+    const char *config;
+} told_apart[] = {
+    {"{\"b.qweight\":{\"dtype\":\"I32\",\"shape\":[1,8],\"data_offsets\":[0,32]},"
+     "\"b.qzeros\":{\"dtype\":\"I32\",\"shape\":[1,1],\"data_offsets\":[32,36]},"
+     "\"b.scales\":{\"dtype\":\"F16\",\"shape\":[1,8],\"data_offsets\":[36,52]},"
+     "\"b.g_idx\":{\"dtype\":\"I32\",\"shape\":[8],\"data_offsets\":[52,84]},"
+     "\"b.bias\":{\"dtype\":\"F16\",\"shape\":[8],\"data_offsets\":[84,100]}}",
+     100,
+     "{\"quantization_config\": {\"quant_method\": \"gptq\", \"bits\": 4, \"group_size\": -1, "
+     "\"desc_act\": true, \"sym\": true, \"checkpoint_format\": \"gptq_v2\", \"dynamic\": {}, "
+     "\"modules_to_not_convert\": [\"lm_head\"]}}"},
+    {"{\"b.qweight\":{\"dtype\":\"I32\",\"shape\":[8,1],\"data_offsets\":[0,32]},"
+     "\"b.qzeros\":{\"dtype\":\"I32\",\"shape\":[1,1],\"data_offsets\":[32,36]},"
+     "\"b.scales\":{\"dtype\":\"F16\",\"shape\":[1,8],\"data_offsets\":[36,52]}}",
+     52,
+     "{\"quantization_config\": {\"quant_method\": \"awq\", \"bits\": 4, \"group_size\": 8, "
+     "\"version\": \"gemm\", \"zero_point\": true, \"modules_to_not_convert\": null}}"},
+    {"{\"a.weight\":{\"dtype\":\"I8\",\"shape\":[3,5],\"data_offsets\":[0,15]},"
+     "\"a.weight_scale\":{\"dtype\":\"F32\",\"shape\":[3,1],\"data_offsets\":[15,27]},"
+     "\"a.weight_zero_point\":{\"dtype\":\"I8\",\"shape\":[3,1],\"data_offsets\":[27,30]},"
+     "\"a.weight_g_idx\":{\"dtype\":\"I32\",\"shape\":[5],\"data_offsets\":[30,50]},"
+     "\"k_proj.weight\":{\"dtype\":\"F16\",\"shape\":[1],\"data_offsets\":[50,52]},"
+     "\"l.k_scale\":{\"dtype\":\"F16\",\"shape\":[1],\"data_offsets\":[52,54]}}",
+     54,
+     "{\"quantization_config\": {\"quant_method\": \"compressed-tensors\", \"format\": "
+     "\"int-quantized\", \"kv_cache_scheme\": {\"num_bits\": 8}, \"config_groups\": {\"x\": "
+     "{\"input_activations\": {}, \"weights\": {\"num_bits\": 8, \"type\": \"int\", "
+     "\"symmetric\": true, \"strategy\": \"channel\"}}}}}"},
+};
+
+Test(hostile, mutated_files_of_gptq_awq_and_bytes) {
+    hd_arena *a = hd_arena_new();
+    hd_diags d;
+    hd_diags_init(&d, a);
+    for (size_t i = 0; i < sizeof told_apart / sizeof *told_apart; i++) {
+        const char *config = told_apart[i].config;
+        const size_t n = strlen(told_apart[i].header), size = 8 + n + told_apart[i].bytes;
+        char *file = hd_alloc(a, size, 1);
+        memset(file, 0, size);
+        file[0] = (char)(n & 255), file[1] = (char)(n >> 8);
+        memcpy(file + 8, told_apart[i].header, n);
+        const char *path = hd_path_join(a, folder, "config.json");
+        cr_assert(hd_write_file(a, &d, path, config, strlen(config)));
+        try_mutations(read_quantised, "model.safetensors", file, size, 2000);
+        path = hd_path_join(a, folder, "model.safetensors");
+        cr_assert(hd_write_file(a, &d, path, file, size));
+        try_mutations(read_quantised, "config.json", config, strlen(config), 2000);
+    }
+    hd_arena_free(a);
+}
+
 /* ---- memory that runs out ------------------------------------------------------------------ */
 
 typedef bool job(hd_arena *a, hd_diags *d);

@@ -83,6 +83,34 @@ static hd_tensors integers(void) {
     return integers_of(8);
 }
 
+/* Eight outputs, 64 inputs, two groups. */
+static hd_tensors plain_bytes(void) {
+    hd_tensors t = {0};
+    put_bytes(&t, "m.weight", HD_T_I8, SHAPE(8, 64));
+    put_bf16(&t, "m.weight_scale", SHAPE(8, 2));
+    put_bytes(&t, "m.weight_zero_point", HD_T_I8, SHAPE(8, 2));
+    return t;
+}
+
+static hd_tensors gptq(void) {
+    hd_tensors t = {0};
+    put_bytes(&t, "m.qweight", HD_T_I32, SHAPE(8, 8));
+    put_bytes(&t, "m.qzeros", HD_T_I32, SHAPE(2, 1));
+    put_bf16(&t, "m.scales", SHAPE(2, 8));
+    int32_t *order = (int32_t *)(void *)put(&t, "m.g_idx", HD_T_I32, SHAPE(64));
+    for (int i = 0; i < 64; i++)
+        order[i] = i % 2;
+    return t;
+}
+
+static hd_tensors awq(void) {
+    hd_tensors t = {0};
+    put_bytes(&t, "m.qweight", HD_T_I32, SHAPE(64, 1));
+    put_bytes(&t, "m.qzeros", HD_T_I32, SHAPE(2, 1));
+    put_bf16(&t, "m.scales", SHAPE(2, 8));
+    return t;
+}
+
 Test(packed_faults, the_good_ones_are_good) {
     hd_tensors good[] = {blocks(), lines(), fours(), experts(), integers(), integers_of(4)};
     for (int i = 0; i < 6; i++)
@@ -252,8 +280,8 @@ Test(packed_faults, zero_points) {
 
 Test(packed_faults, forms_that_are_not_read) {
     hd_tensors t = integers();
-    put(&t, "m.weight_g_idx", HD_T_I32, SHAPE(64));
-    refuse(&t, "(actorder), which is not read");
+    put(&t, "m.weight_g_idx", HD_T_I64, SHAPE(64));
+    refuse(&t, "is I64 [64], not I32 [64]: the group of each column");
     t = fours(); /* NVFP4: scales are E4M3, with one of all above them */
     replace(&t, "m.weight_scale", HD_T_F8_E4M3, SHAPE(6, 6));
     put_f32(&t, "m.weight_global_scale", SHAPE(1));
@@ -340,6 +368,106 @@ Test(packed_faults, other_zero_points_than_the_config_says) {
     accept_with(&t, q);
     drop(&t, "m.weight_zero_point");
     refuse_with(&t, &q, "tensor \"m.weight_packed\" has no zero points");
+}
+
+/* ---- int-quantized, GPTQ, AWQ --------------------------------------------------------------- */
+
+Test(packed_faults, bytes) {
+    const hd_tile tile = {1, 32};
+    hd_quantisation q = says(HD_PACKING_PLAIN8, tile, "Linear", NULL);
+    hd_tensors t = plain_bytes();
+    cr_expect_eq(unpacked(&t).list.n, 1);
+    refuse_with(&t, &q, "holds zero points, and the config says 'symmetric'");
+    q.groups.at[0].symmetric = false;
+    accept_with(&t, q);
+    drop(&t, "m.weight_zero_point");
+    refuse_with(&t, &q, "tensor \"m.weight\" has no zero points");
+    q.groups.at[0].symmetric = true;
+    accept_with(&t, q);
+    q.groups.at[0].tile = (hd_tile){1, 0};
+    refuse_with(&t, &q, "is BF16 [8, 2], not [8, 1]");
+    q = says(HD_PACKING_INT8, tile, "Linear", NULL);
+    refuse_with(&t, &q, "is quantised (int8 in bytes), of which the config does not tell");
+    q = says(HD_PACKING_PLAIN8, tile, "Linear", "m");
+    refuse_with(&t, &q, "and the config says that it is not");
+    drop(&t, "m.weight_scale");
+    q = says(HD_PACKING_PLAIN8, tile, "Linear", NULL);
+    refuse_with(&t, &q, "they should be in \"m.weight_scale\"");
+    t = plain_bytes();
+    replace(&t, "m.weight_zero_point", HD_T_I32, SHAPE(1, 2));
+    refuse(&t, "is I32 [1, 2], not I8 and as many as the scales, BF16 [8, 2]");
+    t = plain_bytes();
+    replace(&t, "m.weight_scale", HD_T_U8, SHAPE(8, 2));
+    refuse(&t, "is U8 [8, 2]; scales of integers are BF16, F16 or F32");
+    t = plain_bytes();
+    replace(&t, "m.weight", HD_T_I8, SHAPE(2, 8, 64));
+    refuse(&t, "what is read quantised so are matrices");
+    t = plain_bytes();
+    replace(&t, "m.weight_scale", HD_T_BF16, SHAPE(8, 3));
+    refuse(&t, "is BF16 [8, 3], not [8, 1]");
+}
+
+Test(packed_faults, orders) {
+    const hd_quantisation q = says(HD_PACKING_GPTQ4, (hd_tile){1, 32}, NULL, NULL);
+    hd_tensors t = gptq();
+    accept_with(&t, q);
+    replace(&t, "m.g_idx", HD_T_I32, SHAPE(63));
+    refuse_with(&t, &q, "is I32 [63], not I32 [64]: the group of each column");
+    t = gptq();
+    ((int32_t *)(uintptr_t)the(&t, "m.g_idx")->data)[5] = 2;
+    refuse_with(&t, &q, "has group 2 for column 5, and there are 2");
+    ((int32_t *)(uintptr_t)the(&t, "m.g_idx")->data)[5] = -1;
+    refuse_with(&t, &q, "has group -1 for column 5");
+    drop(&t, "m.g_idx");
+    accept_with(&t, q);
+    drop(&t, "m.qweight");
+    refuse_with(&t, &q, "tensor \"m.qzeros\" belongs to a quantised tensor that is not there");
+}
+
+Test(packed_faults, gptq) {
+    hd_quantisation q = says(HD_PACKING_GPTQ4, (hd_tile){1, 32}, "Linear", NULL);
+    hd_tensors t = gptq();
+    refuse(&t, "is of GPTQ, and there is no config that says how its zero points are stored");
+    drop(&t, "m.qzeros");
+    refuse_with(&t, &q, "its zero points are missing");
+    t = gptq();
+    drop(&t, "m.scales");
+    refuse_with(&t, &q, "they should be in \"m.scales\"");
+    t = gptq();
+    replace(&t, "m.qzeros", HD_T_I32, SHAPE(2, 2));
+    refuse_with(&t, &q, "is I32 [2, 2], not I32 [2, 1]");
+    t = gptq();
+    replace(&t, "m.scales", HD_T_BF16, SHAPE(8, 2));
+    refuse_with(&t, &q, "is BF16 [8, 2], not [2, 8]");
+    t = gptq();
+    replace(&t, "m.qweight", HD_T_I32, SHAPE(8, 12));
+    refuse_with(&t, &q, "has 12 outputs, no multiple of the 8 zero points of a word");
+    t = gptq();
+    replace(&t, "m.qweight", HD_T_F32, SHAPE(8, 8));
+    refuse_with(&t, &q, "is F32 [8, 8], which no quantised form that is read here has");
+    t = gptq();
+    put_bf16(&t, "m.weight", SHAPE(8, 64));
+    refuse_with(&t, &q, "is the quantised form of a tensor that is there as well");
+    t = gptq();
+    q = says(HD_PACKING_GPTQ4, (hd_tile){1, 16}, NULL, NULL);
+    refuse_with(&t, &q, "is BF16 [2, 8], not [4, 8]");
+    q = says(HD_PACKING_GPTQ8, (hd_tile){1, 32}, NULL, NULL); /* half as many inputs */
+    refuse_with(&t, &q, "not [1, 8]");
+    q = says(HD_PACKING_INT4, (hd_tile){1, 32}, NULL, NULL);
+    refuse_with(&t, &q, "is quantised (GPTQ int4), of which the config does not tell");
+}
+
+Test(packed_faults, awq) {
+    hd_quantisation q = says(HD_PACKING_AWQ, (hd_tile){1, 32}, "Linear", NULL);
+    hd_tensors t = awq();
+    cr_expect_eq(unpacked(&t).list.n, 1);
+    accept_with(&t, q);
+    q = says(HD_PACKING_GPTQ4, (hd_tile){1, 32}, "Linear", NULL);
+    refuse_with(&t, &q, "has 1 outputs, no multiple of the 8");
+    q = says(HD_PACKING_E4M3, (hd_tile){1, 32}, "Linear", NULL);
+    refuse_with(&t, &q, "is quantised (AWQ int4), of which the config does not tell");
+    q = says(HD_PACKING_AWQ, (hd_tile){1, 32}, "Linear", "m");
+    refuse_with(&t, &q, "and the config says that it is not");
 }
 
 /* The tensors decide: a config that speaks of more is told, not obeyed. */

@@ -123,8 +123,8 @@ Test(quantisation, mxfp8) {
 }
 
 Test(quantisation, methods) {
-    refuse("{\"quant_method\": \"gptq\", \"bits\": 4}",
-           "quantization_config.quant_method: \"gptq\" is not read");
+    refuse("{\"quant_method\": \"hqq\", \"bits\": 4}",
+           "quantization_config.quant_method: \"hqq\" is not read");
     refuse("{\"quant_method\": 4}", "4 is not read");
     refuse("{\"bits\": 4}", "the field 'quant_method' is missing");
     refuse("4", "this must be an object");
@@ -225,6 +225,101 @@ Test(quantisation, several_forms) {
     cr_expect_eq(q.groups.at[0].tile.rows, 64);
 }
 
+#define INTEGERS(weights, more)                                                                    \
+    "{\"quant_method\": \"compressed-tensors\", \"format\": \"int-quantized\", "                   \
+    "\"config_groups\": {\"group_0\": {\"targets\": [\"Linear\"], \"weights\": " weights           \
+    ", \"input_activations\": {\"num_bits\": 8, \"type\": \"int\", \"strategy\": \"token\", "      \
+    "\"dynamic\": true}}}" more "}"
+
+/* As llm-compressor writes W8A8, with and without a quantised cache. */
+Test(quantisation, bytes_of_integers) {
+    hd_quantisation q = read(INTEGERS("{\"num_bits\": 8, \"type\": \"int\", \"symmetric\": true, "
+                                      "\"group_size\": null, \"strategy\": \"channel\", "
+                                      "\"block_structure\": null, \"dynamic\": false, "
+                                      "\"actorder\": null, \"observer\": \"minmax\", "
+                                      "\"observer_kwargs\": {}}",
+                                      ""));
+    cr_assert_eq(q.groups.n, 1);
+    cr_expect_eq(q.groups.at[0].packing, HD_PACKING_PLAIN8);
+    cr_expect(q.groups.at[0].symmetric && q.groups.at[0].tile.cols == 0);
+    cr_expect_eq(q.groups.at[0].tile.rows, 1);
+    cr_expect_not(q.rounds_cache);
+    q = read(INTEGERS("{\"num_bits\": 4, \"type\": \"int\", \"symmetric\": false, "
+                      "\"strategy\": \"tensor\"}",
+                      ", \"kv_cache_scheme\": {\"num_bits\": 8, \"type\": \"float\", \"strategy\": "
+                      "\"tensor\", \"dynamic\": false, \"symmetric\": true}"));
+    cr_expect_eq(q.groups.at[0].packing, HD_PACKING_PLAIN8);
+    cr_expect_eq(q.groups.at[0].tile.rows, 0);
+    cr_expect(q.rounds_cache);
+    q = read("{\"quant_method\": \"compressed-tensors\", \"format\": \"naive-quantized\", "
+             "\"config_groups\": {\"a\": {\"weights\": {\"num_bits\": 8, \"type\": \"int\"}}}}");
+    cr_expect_eq(q.groups.at[0].packing, HD_PACKING_PLAIN8);
+    q = read("{\"quant_method\": \"fp8\", \"activation_scheme\": \"static\", "
+             "\"kv_cache_scheme\": \"static\", \"ignored_layers\": [\"lm_head\"]}");
+    cr_expect(q.rounds_cache, "as AutoFP8 has it");
+    q = read(COMPRESSED(GROUP(WEIGHTS(BY_GROUP ", \"actorder\": \"group\"")), ""));
+    cr_expect_eq(q.groups.n, 1);
+}
+
+/* ---- GPTQ and AWQ --------------------------------------------------------------------------- */
+
+/* As TheBloke's Llama-2-7B-Chat-GPTQ has it (quoted in Intel's neural-compressor). */
+Test(quantisation, gptq) {
+    hd_quantisation q =
+        read("{\"bits\": 4, \"group_size\": 128, \"damp_percent\": 0.01, \"desc_act\": true, "
+             "\"sym\": true, \"true_sequential\": true, \"model_name_or_path\": null, "
+             "\"model_file_base_name\": \"model\", \"quant_method\": \"gptq\"}");
+    cr_assert_eq(q.groups.n, 1);
+    cr_expect_eq(q.groups.at[0].packing, HD_PACKING_GPTQ4);
+    cr_expect(q.groups.at[0].zeros_less_one, "the first format, which has no name");
+    cr_expect_eq(q.groups.at[0].tile.cols, 128);
+    q = read("{\"quant_method\": \"gptq\", \"bits\": 8, \"group_size\": -1, "
+             "\"checkpoint_format\": \"gptq_v2\", \"meta\": {\"quantizer\": [\"gptqmodel:2.0\"]}, "
+             "\"pack_dtype\": \"int32\", \"lm_head\": false, \"dynamic\": null}");
+    cr_expect_eq(q.groups.at[0].packing, HD_PACKING_GPTQ8);
+    cr_expect_not(q.groups.at[0].zeros_less_one);
+    cr_expect(q.groups.at[0].tile_known && q.groups.at[0].tile.cols == 0);
+    static const char *const cases[][2] = {
+        {"\"bits\": 3, \"group_size\": 128", "GPTQ is read with 4 or 8 bits"},
+        {"\"group_size\": 128", "an object without 'bits'"},
+        {"\"bits\": 4", "the field 'group_size' is missing"},
+        {"\"bits\": 4, \"group_size\": 0", "0 is no size of a group"},
+        {"\"bits\": 4, \"group_size\": -2", "-2 is no size of a group"},
+        {"\"bits\": 4, \"group_size\": 128, \"checkpoint_format\": \"marlin\"",
+         "checkpoint_format: \"marlin\" cannot be honoured"},
+        {"\"bits\": 4, \"group_size\": 128, \"is_marlin_format\": true",
+         "as Marlin's kernels want them"},
+        {"\"bits\": 4, \"group_size\": 128, \"dynamic\": {\"-:x\": {}}", "another form"},
+        {"\"bits\": 4, \"group_size\": 128, \"pack_dtype\": \"int16\"", "allowed: \"int32\""},
+        {"\"bits\": 4, \"group_size\": 128, \"sym\": 1", "it must be true or false"},
+        {"\"bits\": 4, \"group_size\": 128, \"colour\": 1", "unknown field"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        refuse(hd_printf(arena, "{\"quant_method\": \"gptq\", %s}", cases[i][0]), cases[i][1]);
+}
+
+Test(quantisation, awq) {
+    const hd_quantisation q =
+        read("{\"bits\": 4, \"group_size\": 128, \"modules_to_not_convert\": [\"visual\"], "
+             "\"quant_method\": \"awq\", \"version\": \"gemm\", \"zero_point\": true}");
+    cr_assert_eq(q.groups.n, 1);
+    cr_expect_eq(q.groups.at[0].packing, HD_PACKING_AWQ);
+    cr_expect_eq(q.groups.at[0].tile.cols, 128);
+    cr_expect(hd_find_modules(&q.ignore, "visual.blocks.0.mlp"));
+    static const char *const cases[][2] = {
+        {"\"bits\": 8, \"group_size\": 128", "AWQ is read with 4 bits"},
+        {"\"bits\": 4, \"group_size\": 128, \"version\": \"gemv\"",
+         "version: \"gemv\" cannot be honoured"},
+        {"\"bits\": 4, \"group_size\": 128, \"backend\": \"llm-awq\"",
+         "backend: \"llm-awq\" cannot be honoured"},
+        {"\"bits\": 4, \"group_size\": 128, \"zero_point\": false", "AWQ is read with zero points"},
+        {"\"bits\": 4, \"version\": \"gemm\"", "the field 'group_size' is missing"},
+        {"\"w_bit\": 4, \"group_size\": 128", "unknown field 'quantization_config.w_bit'"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        refuse(hd_printf(arena, "{\"quant_method\": \"awq\", %s}", cases[i][0]), cases[i][1]);
+}
+
 Test(quantisation, compressed_refused) {
     static const char *const cases[][2] = {
         {COMPRESSED(GROUP("{\"num_bits\": 3, \"type\": \"int\", " BY_GROUP "}"), ""),
@@ -242,8 +337,8 @@ Test(quantisation, compressed_refused) {
          "0 is no size of a group"},
         {COMPRESSED(GROUP(WEIGHTS("\"strategy\": \"group\", \"group_size\": \"32\"")), ""),
          "\"32\" is no size"},
-        {COMPRESSED(GROUP(WEIGHTS(BY_GROUP ", \"actorder\": \"group\"")), ""),
-         "actorder: \"group\" cannot be honoured"},
+        {COMPRESSED(GROUP(WEIGHTS(BY_GROUP ", \"actorder\": \"column\"")), ""),
+         "actorder: \"column\" cannot be honoured"},
         {COMPRESSED(GROUP(WEIGHTS(BY_GROUP ", \"symmetric\": 1")), ""), "it must be true or false"},
         {COMPRESSED(GROUP("{\"num_bits\": 4, \"type\": \"int\", \"dynamic\": true, " BY_GROUP "}"),
                     ""),
@@ -264,9 +359,17 @@ Test(quantisation, compressed_refused) {
         {COMPRESSED("4", ""), "config_groups.group_0: this must be an object"},
         {COMPRESSED("{\"weights\": 4}", ""),
          "config_groups.group_0.weights: this must be an object"},
-        {"{\"quant_method\": \"compressed-tensors\", \"format\": \"int-quantized\", "
+        {"{\"quant_method\": \"compressed-tensors\", \"format\": \"marlin-24\", "
          "\"config_groups\": {\"a\": " GROUP(WEIGHTS(BY_GROUP)) "}}",
-         "\"int-quantized\" is no format that is read"},
+         "\"marlin-24\" is no format that is read"},
+        {INTEGERS("{\"num_bits\": 6, \"type\": \"int\", \"strategy\": \"channel\"}", ""),
+         "int-quantized is read with num_bits 8 or 4"},
+        {INTEGERS("{\"num_bits\": {\"mlp\": 8}, \"type\": \"int\"}", ""),
+         "int-quantized is read with num_bits 8 or 4"},
+        {INTEGERS("{\"num_bits\": 8, \"type\": \"float\", \"strategy\": \"channel\"}", ""),
+         "codes of int-quantized; allowed: \"int\""},
+        {INTEGERS("{\"num_bits\": 8, \"type\": \"int\", \"strategy\": \"token\"}", ""),
+         "allowed: \"channel\", \"tensor\", \"group\", \"block\""},
         {"{\"quant_method\": \"compressed-tensors\", \"config_groups\": {\"a\": " GROUP(
              WEIGHTS(BY_GROUP)) "}}",
          "a config without 'format' is no format"},

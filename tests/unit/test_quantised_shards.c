@@ -36,6 +36,12 @@ static const struct {
      "model.layers.0.mlp.down_proj.weight_zero_point", "model.layers.0.mlp.down_proj.weight"},
     {"qwen3-int8", "model.layers.1.self_attn.q_proj.weight_packed",
      "model.layers.1.self_attn.q_proj.weight_zero_point", "model.layers.1.self_attn.q_proj.weight"},
+    {"qwen3-w8a8", "model.layers.0.mlp.down_proj.weight",
+     "model.layers.0.mlp.down_proj.weight_scale", "model.layers.0.mlp.down_proj.weight"},
+    {"llama-gptq", "model.layers.0.mlp.down_proj.qweight", "model.layers.0.mlp.down_proj.scales",
+     "model.layers.0.mlp.down_proj.weight"},
+    {"llama-awq", "model.layers.0.mlp.down_proj.qweight", "model.layers.0.mlp.down_proj.qzeros",
+     "model.layers.0.mlp.down_proj.weight"},
 };
 enum { N_FORMS = sizeof forms / sizeof *forms };
 
