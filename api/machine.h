@@ -86,8 +86,8 @@ double machine_spread(const machine *m, limit l);
 double machine_drift(const machine *m, limit l);
 const char *machine_limit_name(limit l); /* "memory read" */
 /* `turns` times four independent products of tiles, of bf16 16 x 16 x 32 each, of bytes 16 x 16 x
- * 64; only where the process may use tiles. Ends after 20 ms, which an emulated unit would fill many
- * times; how many turns there were. */
+ * 64; only where the process may use tiles. Ends after 20 ms, which an emulated unit would fill
+ * many times; how many turns there were. */
 int64_t machine_tile_products(bool of_bytes, int64_t turns);
 enum { MACHINE_TILE_FLOPS = 4 * 2 * 16 * 16 * 32 }; /* of a turn; of bytes twice as many */
 /* Limits as lines of text. */
