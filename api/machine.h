@@ -85,10 +85,11 @@ double machine_latest(const machine *m, limit l);
 double machine_spread(const machine *m, limit l);
 double machine_drift(const machine *m, limit l);
 const char *machine_limit_name(limit l); /* "memory read" */
-/* `turns` times four independent products of bf16 tiles, 16 x 16 x 32 each; only where the process
- * may use tiles. */
-void machine_tile_products(int64_t turns);
-enum { MACHINE_TILE_FLOPS = 4 * 2 * 16 * 16 * 32 }; /* of a turn */
+/* `turns` times four independent products of tiles, of bf16 16 x 16 x 32 each, of bytes 16 x 16 x
+ * 64; only where the process may use tiles. Ends after 20 ms, which an emulated unit would fill
+ * many times; how many turns there were. */
+int64_t machine_tile_products(bool of_bytes, int64_t turns);
+enum { MACHINE_TILE_FLOPS = 4 * 2 * 16 * 16 * 32 }; /* of a turn; of bytes twice as many */
 /* Limits as lines of text. */
 void machine_describe(const machine *m, hd_text *out);
 /* Date, CPU, number of CPUs, load. */

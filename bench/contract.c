@@ -1,9 +1,9 @@
 /* Speed of contraction kernels alone, on any number of threads: GEMM as a fraction of the
- * multiply-add peak, of the bf16 peak of a matrix unit if the level has one, and of its roof, which
- * is the lower one of the highest peak and of what the memory can deliver of the weights; GEMV as a
- * fraction of the read limit.
+ * multiply-add peak, of the peak of a matrix unit if the level has one, and of its roof, which is
+ * the lower one of the highest peak and of what the memory can deliver of the weights; GEMV as a
+ * fraction of the read limit. The unit's peak is that of bf16, or, of weights in groups, of bytes.
  *
- *     contract [LEVEL|best|all [THREADS [T K N [DTYPE [exact]]]]]
+ *     contract [LEVEL|best|all [THREADS [T K N [DTYPE [exact|rounded [ROUNDS]]]]]]
  *
  * Without a shape: a table of usual shapes. DTYPE is how weights are stored; exact: activations
  * stay f32. Weights advance through 256 MB from call to call, so that they come from memory as they
@@ -16,7 +16,7 @@
 #include "codegen/contract/groups.h"
 #include "tests/unit/emit_harness.h"
 
-enum { ROUNDS = 9, AREA_BYTES = 256 << 20, MOST_THREADS = 64 };
+enum { AREA_BYTES = 256 << 20, MOST_THREADS = 64 };
 
 /* ---- limits ---------------------------------------------------------------------------------- */
 
@@ -37,13 +37,17 @@ PEAK(peak_avx512, FMA512)
 PEAK(peak_avx2, FMA256)
 PEAK(peak_baseline, MULADD)
 
-static double unit_of(const hcg_level *l, int threads) { /* FLOP/s; 0: there is none */
+static int n_rounds = 9;
+
+static double unit_of(const hcg_level *l, hir_dtype dtype, int threads) { /* 0: there is none */
     enum { ITERATIONS = 60000 };
-    if (!hcg_has_features(l, "amx-tile amx-bf16")) return 0;
+    const bool bytes = hir_is_quantised(dtype);
+    if (!hcg_has_features(l, bytes ? "amx-tile amx-int8" : "amx-tile amx-bf16")) return 0;
+    int64_t turns = 0;
     double start = now(threads);
-#pragma omp parallel num_threads(threads)
-    machine_tile_products(ITERATIONS);
-    return (double)MACHINE_TILE_FLOPS * ITERATIONS * threads / (now(threads) - start);
+#pragma omp parallel num_threads(threads) reduction(+ : turns)
+    turns += machine_tile_products(bytes, ITERATIONS);
+    return (1.0 + bytes) * MACHINE_TILE_FLOPS * (double)turns / (now(threads) - start);
 }
 
 static double peak_of(const hcg_level *l, int threads) { /* FLOP/s */
@@ -142,16 +146,17 @@ static double time_calls(const job *j, double peak) {
 }
 
 static void report(const job *j, const hcg_level *level) {
-    static samples time, of_peak, of_unit, of_read, of_roof;
-    time.n = of_peak.n = of_unit.n = of_read.n = of_roof.n = 0;
+    static samples time, of_peak, of_unit, of_read, of_roof, units;
+    units.n = time.n = of_peak.n = of_unit.n = of_read.n = of_roof.n = 0;
     double linears = j->s.gated ? 2 : 1;
     double work = 2.0 * (double)(j->s.t * j->s.k * j->s.n) * linears;
     double bytes = (double)j->weight_bytes * linears;
     void *area = j->area;
-    for (int round = 0; round < ROUNDS; round++) {
+    for (int round = 0; round < n_rounds; round++) {
         double peak = peak_of(level, j->threads);
         double read = read_speed(area, AREA_BYTES / 4, j->threads);
-        double unit = unit_of(level, j->threads), most = unit > peak ? unit : peak;
+        double unit = unit_of(level, j->s.dtype, j->threads), most = unit > peak ? unit : peak;
+        sample(&units, unit);
         double t = time_calls(j, most), least = work / most;
         if (bytes / read > least) least = bytes / read;
         sample(&time, t);
@@ -161,11 +166,13 @@ static void report(const job *j, const hcg_level *level) {
         sample(&of_roof, least / t);
     }
     printf("%-8s %-4s T=%-4ld K=%-5ld N=%-5ld %s %dt %7.1f GFLOP/s %.2f of peak %.2f of unit "
-           "%6.1f GB/s %.2f of read  %.2f of roof (+-%.0f %%)\n",
+           "%6.1f GB/s %.2f of read  %.2f of roof (+-%.0f %%)",
            level->name, hir_dtype_name(j->s.dtype), j->s.t, j->s.k, j->s.n,
            j->s.gated ? "gated" : "plain", j->threads, work / median(&time) * 1e-9,
            median(&of_peak), median(&of_unit), bytes / median(&time) * 1e-9, median(&of_read),
            median(&of_roof), 100 * spread(&of_roof));
+    if (median(&units) > 0) printf(", its limit %.0f Gop/s", median(&units) * 1e-9);
+    printf("\n");
 }
 
 static void run(const hcg_level *level, shape s, unsigned exact, int threads, char *area) {
@@ -225,6 +232,7 @@ int main(int argc, char **argv) {
             for (int t = 0; argc > 6 && t < HIR_DTYPE_COUNT; t++)
                 if (t != HIR_I32 && !strcmp(argv[6], hir_dtype_name((hir_dtype)t)))
                     d = (hir_dtype)t;
+            if (argc > 8 && atoi(argv[8]) > 0) n_rounds = atoi(argv[8]);
             run(&levels[i], (shape){atol(argv[3]), atol(argv[4]), atol(argv[5]), d, 0},
                 argc > 7 && !strcmp(argv[7], "exact") ? HCG_ROUND_ALL : 0, threads, (char *)area);
             continue;

@@ -22,39 +22,11 @@ import time
 
 import links
 import stored
+from goals_common import AT_LEAST, AT_MOST, MODEL, SMALL, SPECS, bench, busy, command, defines, giga, lines, overhead_by_profile, run, tokens
+from goals_unit import matrix_unit, matrix_unit_models
 
-SPECS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "specs")
-MODEL = os.path.join(SPECS, "qwen3.hadal")
-SMALL = "hidden=64,layers=2,ff=128,vocab=256"  # of MODEL, for --quick
-AT_LEAST, AT_MOST = "at least", "at most"
-
-
-def run(a, program, *arguments):
-    line = [os.path.join(a.bin, program), *map(str, arguments)]
-    try:
-        out = subprocess.run(line, capture_output=True, text=True)
-    except OSError as e:
-        sys.exit(f"goals.py: {line[0]}: {e.strerror}")
-    if out.returncode:
-        sys.exit(f"goals.py: {' '.join(line)}:\n{out.stdout}{out.stderr}")
-    return out.stdout
-
-
-def command(a, *arguments):
-    return [os.path.join(a.bin, "hadal"), *map(str, arguments)]
-
-
-def defines(**values):
-    return [x for name, value in values.items() for x in ("-D", f"{name}={value}")]
-
-
-def lines(text, *start):
-    """Lines that begin with these words, as words."""
-    found = [x.split() for x in text.splitlines()]
-    return [x for x in found if x[:len(start)] == [str(s) for s in start]]
-
-
-# ---- groups: what a group runs, and the goals it answers as (what, sense, goal, measured, remark) --
+# ---- groups: what a group runs, and the goals it answers as (what, sense, goal, measured, remark); sense and goal are None of a
+# figure for which none is set ----
 
 
 def decode(a):
@@ -158,79 +130,6 @@ def contractions(a):
         peak, read = (float(words[words.index(x) - 2]) for x in ("peak", "read"))
         bound = (peak, 0.88, "multiply-add") if T > 16 else (max(read, peak), 0.85, "its roof")
         yield (f"contraction {T} x {K} x {N}, f32: share of {bound[2]}", AT_LEAST, bound[1], bound[0], "")
-
-
-def has_unit(a):
-    levels = json.loads(run(a, "hadal", "machine", "--json", "--threads", 0))["levels"]
-    return any(level["name"] == "amx" and level["runs"] for level in levels)
-
-
-def matrix_unit(a):
-    """Nothing where there is none that this process may use."""
-    if not has_unit(a):
-        return
-    for T, K, N, goal in ((512, 1024, 3072, 0.50), (512, 3072, 1024, 0.50), (128, 1024, 3072, 0.45), (32, 1024, 3072, 0.30)):
-        shape = (T, K, N) if not a.quick else (16, 128, 128)
-        words = run(a, "bench_contract", "amx", a.threads, *shape, "bf16").split()
-        yield (f"contraction {T} x {K} x {N}, bf16: share of the unit", AT_LEAST, goal,
-               float(words[words.index("unit") - 2]), f"{words[words.index('GFLOP/s') - 1]} GFLOP/s")
-        if T < 512:
-            continue
-        words = run(a, "bench_contract", "amx", a.threads, *shape, "f32").split()
-        yield ("the same, f32 weights: over multiply-add", AT_LEAST, 1.5,
-               float(words[words.index("peak") - 2]), f"{words[words.index('GFLOP/s') - 1]} GFLOP/s")
-        words = run(a, "bench_contract", "amx", a.threads, *shape, "bf16", "exact").split()
-        yield ("the same, f32 activations: over multiply-add", AT_LEAST, 4.0,
-               float(words[words.index("peak") - 2]), f"{words[words.index('GFLOP/s') - 1]} GFLOP/s")
-
-
-# Weights, way to compile, phase of the model: over what of the same run, and the goal. The peers are those of bench/peers.
-SERVER_GOALS = (("bf16", "--activations int8,bf16", "torch.compile", 1.7, "bf16, activations rounded"),
-                ("bf16", "", "torch.compile", 0.9, "bf16, exact activations"),
-                ("q8", "", "OpenVINO", 2.0, "q8"))
-
-
-def matrix_unit_models(a):
-    """Whole models on the matrix unit beside peers that use it too; those that are not installed are left out."""
-    if not has_unit(a):
-        return
-    for kind in ("bf16", "q8"):
-        of_kind = [g for g in SERVER_GOALS if g[0] == kind]
-        rows = compared(a, kind, [g[1] for g in of_kind])
-        for _, options, peer, goal, what in of_kind:
-            ours = [r for r in rows if r["label"] == "Hadal, standard" + (f", {options}" if options else "")]
-            theirs = [r for r in rows if r["label"].startswith(peer)]
-            if ours and theirs:
-                mine, other = (x[0]["prefill"]["tokens_per_second"] for x in (ours, theirs))
-                yield (f"prefill 512, {what}: tokens/s over {peer}'s", AT_LEAST, goal, mine / other,
-                       f"{mine:.0f} and {other:.0f} tok/s")
-    report = bench(a, "q8,q4", prefill=tokens(a, 512), decode="")
-    q8, q4 = (next(r for r in report["rows"] if r["weights_dtype"] == x) for x in ("q8", "q4"))
-    yield ("prefill 512, q4: tokens/s over q8's", AT_LEAST, 0.95, q8["seconds"] / q4["seconds"], busy(q4))
-    row = bench(a, "bf16", "--activations", "int8,bf16", "--prefill", tokens(a, 512), "--decode", "",
-                "--against-define", "system=standard")["rows"][0]
-    yield ("prefill 512, bf16: time of AttnRes over the standard residual's", AT_MOST, 1.015, row["time_ratio"],
-           f"quartiles {row['time_ratio_low']:.3f} .. {row['time_ratio_high']:.3f}")
-
-
-def compared(a, kind, ways):
-    """Rows of bench/peers/compare.py."""
-    compare = os.path.join(os.path.dirname(SPECS), "peers", "compare.py")
-    small = [x for d in ("layers=2", "hidden=64", "heads=2", "kv_heads=1", "head_dim=32", "ff=128", "vocab=96")
-             for x in ("-D", d)] if a.quick else []
-    with tempfile.TemporaryDirectory(dir=a.work) as folder:
-        out = os.path.join(folder, "peers.json")
-        line = [sys.executable, compare, "--hadal", os.path.join(a.bin, "hadal"), "--types", kind, "--systems", "standard",
-                "--peers", "compile,openvino", "--phases", "prefill", "--prefill", tokens(a, 512), "--threads",
-                str(a.threads), "--rounds", str(a.rounds), "--work", folder, "--json", out, *small]
-        done = subprocess.run(line + [f"--compile={w}" for w in ways], capture_output=True, text=True)
-        if done.returncode:
-            sys.exit(f"goals.py: {' '.join(line)}:\n{done.stdout}{done.stderr}")
-        with open(out, encoding="utf-8") as f:
-            report = json.load(f)
-    for x in report["left_out"]:
-        print(f"  {x['model']} is left out: {x['reason']}")
-    return report["rows"]
 
 
 def experts(a):
@@ -352,42 +251,6 @@ def qwen3_overhead(a):
     where that is spent."""
     small = dict(d.split("=") for d in SMALL.split(","))
     yield from overhead_by_profile(a, "d = 1024, f32", MODEL, "f32", small if a.quick else {})
-
-
-def overhead_by_profile(a, title, spec, dtype, shape):
-    """Row programs with AttnRes less those without, of the whole, by profile; waits for them included, in which threads fetch the
-    next weights ahead (runtime/prefetch.h), and without."""
-    tokens_of = {"prefill": 16, "decode": 4} if a.quick else {"prefill": 512, "decode": 16}
-    with tempfile.TemporaryDirectory(dir=a.work) as folder:
-        part = {system: by_kind(a, spec, {**shape, "system": system}, dtype, tokens_of, folder)
-                for system in ("attnres", "standard")}
-    for phase, goal in (("prefill", 0.006), ("decode", 0.002)):
-        ours, theirs = part["attnres"][phase], part["standard"][phase]
-        yield (f"{phase}, {title}: AttnRes in row programs, of the whole", AT_MOST, goal,
-               (ours["row"] - theirs["row"]) / ours["all"],
-               f"{1e-6 * ours['row']:.1f} and {1e-6 * theirs['row']:.1f} of {1e-6 * ours['all']:.0f} ms; without waits "
-               f"{(ours['row work'] - theirs['row work']) / ours['all']:.4f}")
-
-
-def by_kind(a, spec, shape, dtype, tokens_of, folder):
-    """{phase: {kind of kernel, "all": ns}} of a profile, with random weights."""
-    profile, ids = os.path.join(folder, "p.json"), range(sum(tokens_of.values()))
-    weights = os.path.join(folder, "random.safetensors")
-    run(a, "hadal", "init-weights", spec, *defines(**shape), "--weights-dtype", "bf16", "-o", weights, "-q")
-    run(a, "hadal", "run", spec, *defines(**shape), "-w", weights, "--weights-dtype", dtype, "--tokens",
-        ",".join(map(str, ids)), "--split", tokens_of["prefill"], "--threads", a.threads, "--rounds", a.rounds,
-        f"--profile={profile}", "-q")
-    with open(profile, encoding="utf-8") as f:
-        report = json.load(f)
-    found = {}
-    for phase in report["phases"]:
-        of = found.setdefault(phase["phase"], {"all": 0, "row": 0, "row work": 0})
-        for k in phase["kernels"]:
-            spent = k["work_ns"] + k["wait_ns"]
-            of["all"] += spent
-            of[k["kind"]] = of.get(k["kind"], 0) + spent
-            of["row work"] += k["work_ns"] if k["kind"] == "row" else 0
-    return found
 
 
 def ling(a):
@@ -555,26 +418,6 @@ def host():
     return f"{len(os.sched_getaffinity(0))} x {name}{number}"
 
 
-def tokens(a, T):
-    return str(min(T, 16) if a.quick else T)
-
-
-def bench(a, dtypes, *more, **phases):
-    options = [x for name, value in phases.items() for x in (f"--{name}", value)]
-    define = "system=attnres" + ("," + SMALL if a.quick else "")
-    defines = [x for d in define.split(",") for x in ("-D", d)]
-    return json.loads(run(a, "hadal", "bench", MODEL, *defines, "--weights-dtype", dtypes, "--threads",
-                          a.threads, "--rounds", a.rounds, "--json", *options, *more))
-
-
-def giga(row, key):
-    return f"{row[key] * 1e-9:.0f}"
-
-
-def busy(row):
-    return ", the machine was busy" if row["busy"] else ""
-
-
 def lines_of_compile(text):
     """name, wall and CPU seconds for one level, wall and CPU for all."""
     for words in (x.split() for x in text.splitlines()):
@@ -611,12 +454,13 @@ def main():
             continue
         print(f"\n{group.__name__}", flush=True)
         for what, sense, goal, value, note in group(a):
-            met = value >= goal if sense == AT_LEAST else value <= goal
+            met = None if sense is None else value >= goal if sense == AT_LEAST else value <= goal
             rows.append({"group": group.__name__, "what": what, "sense": sense, "goal": goal,
                          "measured": value, "met": met, "note": note})
-            print(f"  {what:56} {sense} {goal:<6g} {value:8.3f}  {'met' if met else 'MISSED':6}  {note}",
-                  flush=True)
-    print(f"\n{sum(r['met'] for r in rows)} of {len(rows)} met")
+            wanted = f"{sense} {goal:<6g}" if sense else "no goal        "
+            print(f"  {what:56} {wanted} {value:8.3f}  {'' if met is None else 'met' if met else 'MISSED':6}  {note}", flush=True)
+    goals = [r for r in rows if r["met"] is not None]
+    print(f"\n{sum(r['met'] for r in goals)} of {len(goals)} met")
     if a.json:
         with open(a.json, "w", encoding="utf-8") as f:
             json.dump({"schema": "hadal-goals-1", "host": host(), "rows": rows}, f, indent=1)

@@ -4,9 +4,10 @@
  * several caches, together too large for any cache of the CPU; of many tokens, of at most 4:
  * queries and results of the call before are met again, as they are in a model.
  *
- *     sequence [LEVEL|best] [THREADS] [f32|bf16|f16] [ROUNDS] [SHAPE]
+ *     sequence [LEVEL|best] [THREADS] [f32|bf16|f16] [ROUNDS] [SHAPE] [exact]
  *
- * SHAPE: only that line of the table, from 0. Bytes and FLOPs are those of the keys that are seen.
+ * SHAPE: only that line of the table, from 0. exact: queries and weights of values stay f32. Bytes
+ * and FLOPs are those of the keys that are seen.
  */
 
 #include "bench/kernel_main.h"
@@ -27,8 +28,10 @@ static const shape shapes[] = {
     {8, 4096, 16, 8, 128, 64, 0},    {8, 4096, 16, 1, 128, 8, 0},
     {1, 1023, 16, 8, 128, 1, 0},     {1, 32767, 16, 8, 128, 1, 1024},
     {512, 512, 16, 8, 128, 64, 512}, {512, 7680, 16, 8, 128, 64, 512},
+    {4096, 0, 16, 8, 128, 64, 0},    {64, 0, 2, 1, 32, 16, 0},
 };
 enum { SHAPES = sizeof shapes / sizeof *shapes };
+static bool exact;
 
 typedef struct problem {
     kernel_runs runs;
@@ -73,6 +76,7 @@ static void open_problem(void *problem_at, int shape_at, const hcg_level *level,
     enum { COLD = 192 << 20, MOST_CACHES = 32, CALLS = 4 };
     *p = (problem){.s = s, .b = bench_new()};
     bench_start(&p->b);
+    p->b.exact = exact ? HCG_ROUND_ALL : 0;
     hir_id kernel = build(&p->b, s, dtype);
     p->b.small_batch = s.t > 1 && s.t <= HRT_SMALL_BATCH;
     if (!compile_kernel(&p->b, HIR_KERNEL_SEQUENCE, kernel, s.t == 1, level, &p->c)) {
@@ -146,8 +150,11 @@ static void print_problem(const void *problem_at, const machine *m) {
     if (s->t == 1)
         printf(" %7.1f GB/s %5.2f of read\n", bytes * 1e-9, bytes / machine_limit(m, LIMIT_READ));
     else
-        printf(" %7.1f GFLOP/s %5.2f of multiply-add\n", flops * 1e-9,
+        printf(" %7.1f GFLOP/s %5.2f of multiply-add", flops * 1e-9,
                flops / machine_limit(m, LIMIT_FMA));
+    if (s->t > 1 && machine_limit(m, LIMIT_TILES) > 0)
+        printf(" %5.2f of unit", flops / machine_limit(m, LIMIT_TILES));
+    if (s->t > 1) printf("\n");
 }
 
 int main(int argc, char **argv) {
@@ -159,5 +166,6 @@ int main(int argc, char **argv) {
                                        .call = call_share,
                                        .print = print_problem,
                                        .close = close_problem};
+    exact = argc > 6 && strcmp(argv[6], "exact") == 0;
     return kernel_main(&bench, argc, argv);
 }

@@ -2,15 +2,23 @@
  * handler of SIGILL. */
 #include "tests/tools/amx_emulator.h"
 
-#include <math.h>
 #include <string.h>
+
+#if defined(__x86_64__) && defined(__linux__)
+#include <cpuid.h>
+#include <math.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <ucontext.h>
 
 /* ---- decoding ----------------------------------------------------------------------------------
  * VEX.128 with three bytes: C4, then R X B inverted and the map, W vvvv inverted L pp; opcode,
  * ModRM.
  */
+enum { NONE, P66, PF3, PF2 }; /* prefixes */
+
 typedef struct insn {
-    uint8_t opcode, prefix; /* prefix: 0 none, 1 66, 2 F3, 3 F2 */
+    uint8_t opcode, prefix;
     unsigned mod, reg, rm, vvvv;
     uint64_t address; /* of the memory operand; with an index, that is what rows are apart by */
     int64_t stride;
@@ -82,7 +90,7 @@ static amx_result configure(amx_state *s, configuration c) {
         memset(s, 0, sizeof *s);
         return AMX_DONE;
     }
-    if (c.palette != 1 || c.start_row >= AMX_ROWS) return AMX_FAULT;
+    if (c.palette != 1) return AMX_FAULT;
     for (unsigned r = 0; r < sizeof c.reserved; r++)
         if (c.reserved[r]) return AMX_FAULT;
     for (unsigned t = 0; t < 16; t++) {
@@ -90,16 +98,15 @@ static amx_result configure(amx_state *s, configuration c) {
         if (c.line_bytes[t] > AMX_ROW_BYTES || c.rows[t] > AMX_ROWS) return AMX_FAULT;
         if (!c.line_bytes[t] != !c.rows[t]) return AMX_FAULT;
     }
-    if (c.start_row) return AMX_UNDEFINED; /* not emulated */
     memset(s, 0, sizeof *s);
-    s->palette = c.palette;
+    s->palette = c.palette, s->start_row = c.start_row;
     memcpy(s->line_bytes, c.line_bytes, sizeof s->line_bytes);
     memcpy(s->rows, c.rows, sizeof s->rows);
     return AMX_DONE;
 }
 
 static configuration configuration_of(const amx_state *s) {
-    configuration c = {.palette = s->palette};
+    configuration c = {.palette = s->palette, .start_row = s->start_row};
     memcpy(c.line_bytes, s->line_bytes, sizeof s->line_bytes);
     memcpy(c.rows, s->rows, sizeof s->rows);
     return c;
@@ -112,28 +119,40 @@ static bool is_configured(const amx_state *s, unsigned t) {
 
 /* Only whole words are moved. */
 static bool is_movable(const amx_state *s, const insn *i) {
-    return i->indexed && is_configured(s, i->reg) && s->line_bytes[i->reg] % 4 == 0;
+    return i->indexed && is_configured(s, i->reg) && s->line_bytes[i->reg] % 4 == 0 &&
+           s->start_row < s->rows[i->reg];
 }
 
-/* What lies beyond a tile's rows and lines becomes zeros. */
+static uint8_t *line_at(const amx_state *s, const insn *i) {
+    return (uint8_t *)(uintptr_t)(i->address + (uint64_t)(s->start_row * i->stride));
+}
+
+/* Memory that may not be touched raises SIGSEGV here, in the middle of it. A line is moved as a
+ * whole or not at all, and start_row tells where the instruction goes on. What lies beyond a tile's
+ * rows and lines becomes zeros. */
 static amx_result load(amx_state *s, const insn *i) {
     const unsigned t = i->reg;
     if (!is_movable(s, i)) return AMX_UNDEFINED;
-    memset(s->tile[t], 0, sizeof s->tile[t]);
-    for (unsigned row = 0; row < s->rows[t]; row++) {
-        const uint64_t at = i->address + (uint64_t)(row * i->stride);
-        memcpy(s->tile[t][row], (const void *)(uintptr_t)at, s->line_bytes[t]);
+    memset(s->tile[t][s->start_row], 0, sizeof s->tile[t] - s->start_row * sizeof s->tile[t][0]);
+    for (; s->start_row < s->rows[t]; s->start_row++) {
+        uint8_t line[AMX_ROW_BYTES];
+        memcpy(line, line_at(s, i), s->line_bytes[t]);
+        memcpy(s->tile[t][s->start_row], line, s->line_bytes[t]);
     }
+    s->start_row = 0;
     return AMX_DONE;
 }
 
-static amx_result store(const amx_state *s, const insn *i) {
+static amx_result store(amx_state *s, const insn *i) {
     const unsigned t = i->reg;
     if (!is_movable(s, i)) return AMX_UNDEFINED;
-    for (unsigned row = 0; row < s->rows[t]; row++) {
-        const uint64_t at = i->address + (uint64_t)(row * i->stride);
-        memcpy((void *)(uintptr_t)at, s->tile[t][row], s->line_bytes[t]);
+    for (; s->start_row < s->rows[t]; s->start_row++) {
+        uint8_t *line = line_at(s, i);
+        volatile uint8_t *first = line, *last = line + s->line_bytes[t] - 1;
+        *first = *first, *last = *last; /* may they be written? */
+        memcpy(line, s->tile[t][s->start_row], s->line_bytes[t]);
     }
+    s->start_row = 0;
     return AMX_DONE;
 }
 
@@ -145,45 +164,22 @@ static bool fit(const amx_state *s, unsigned c, unsigned a, unsigned b) {
            s->line_bytes[a] / 4 == s->rows[b];
 }
 
-/* Denormals count as zeros, of their sign. */
-static float flushed(float x) {
-    return fabsf(x) < 0x1p-126f ? copysignf(0, x) : x;
-}
-
-static float bf16_at(const uint8_t *p) {
-    uint16_t half;
-    memcpy(&half, p, 2);
-    const uint32_t bits = (uint32_t)half << 16;
-    float x;
-    memcpy(&x, &bits, 4);
-    return flushed(x);
-}
-
-/* Denormals of f16 are numbers. */
-static float f16_at(const uint8_t *p) {
-    uint16_t half;
-    memcpy(&half, p, 2);
-    const int exponent = half >> 10 & 31, fraction = half & 1023;
-    float x =
-        exponent ? ldexpf((float)(1024 + fraction), exponent - 25) : ldexpf((float)fraction, -24);
-    if (exponent == 31) x = fraction ? NAN : INFINITY;
-    return half >> 15 ? -x : x;
-}
-
-/* What vectors of the host do as it is, so that tests take seconds and not minutes; fmaf as one
- * instruction rounds as the function does. */
-#if defined(__x86_64__)
+/* Products and sums as vectors of the host do them, by instructions where it has fmaf as one, so
+ * that tests take seconds and not minutes. Flags of MXCSR: denormal numbers are zeros on the way in
+ * and out, no exceptions, to nearest. */
 #define WITH_FMA __attribute__((target("avx2,fma")))
+#define INLINE   static inline __attribute__((always_inline))
+enum { MXCSR_OF_TILES = 0x9fc0 };
+
 static bool has_fma(void) {
     return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
 }
-#else
-#define WITH_FMA
-static bool has_fma(void) {
-    return true;
+
+static uint32_t exchange_mxcsr(uint32_t wanted) {
+    uint32_t before;
+    __asm__ volatile("stmxcsr %0\n\tldmxcsr %1" : "=m"(before) : "m"(wanted) : "memory");
+    return before;
 }
-#endif
-#define INLINE static inline __attribute__((always_inline))
 
 enum { COLUMNS = AMX_ROW_BYTES / 4 };
 
@@ -192,14 +188,31 @@ typedef struct halves {
     float a[2][AMX_ROWS][COLUMNS], b[2][AMX_ROWS][COLUMNS];
 } halves;
 
-static void take_halves(const amx_state *s, unsigned a, unsigned b, float (*at)(const uint8_t *),
-                        halves *out) {
-    for (unsigned row = 0; row < AMX_ROWS; row++)
-        for (unsigned n = 0; n < COLUMNS; n++)
-            for (unsigned i = 0; i < 2; i++) {
-                out->a[i][row][n] = at(&s->tile[a][row][4 * n + 2 * i]);
-                out->b[i][row][n] = at(&s->tile[b][row][4 * n + 2 * i]);
-            }
+static float float_of(uint32_t bits) {
+    float x;
+    memcpy(&x, &bits, 4);
+    return x;
+}
+
+/* Denormals are numbers. */
+static float of_f16(uint32_t half) {
+    const int exponent = half >> 10 & 31, fraction = half & 1023;
+    float x =
+        exponent ? ldexpf((float)(1024 + fraction), exponent - 25) : ldexpf((float)fraction, -24);
+    if (exponent == 31) x = fraction ? NAN : INFINITY;
+    return half >> 15 ? -x : x;
+}
+
+static void take_pairs(const uint8_t tile[AMX_ROWS][AMX_ROW_BYTES], bool bf16,
+                       float out[2][AMX_ROWS][COLUMNS]) {
+    for (unsigned row = 0; row < AMX_ROWS; row++) {
+        uint32_t words[COLUMNS];
+        memcpy(words, tile[row], sizeof words);
+        for (unsigned n = 0; n < COLUMNS; n++) {
+            out[0][row][n] = bf16 ? float_of(words[n] << 16) : of_f16(words[n] & 0xffff);
+            out[1][row][n] = bf16 ? float_of(words[n] & 0xffff0000) : of_f16(words[n] >> 16);
+        }
+    }
 }
 
 /* A row of c: even and odd elements of each pair in a chain of their own, then both, then what was
@@ -209,16 +222,18 @@ INLINE void add_halves(const halves *x, unsigned row, unsigned depth, float sum[
     for (unsigned k = 0; k < depth; k++)
         for (unsigned i = 0; i < 2; i++)
             for (unsigned n = 0; n < COLUMNS; n++)
-                chain[i][n] = flushed(fmaf(x->a[i][row][k], x->b[i][k][n], chain[i][n]));
+                chain[i][n] = fmaf(x->a[i][row][k], x->b[i][k][n], chain[i][n]);
     for (unsigned n = 0; n < COLUMNS; n++)
-        sum[n] = flushed(flushed(sum[n]) + flushed(chain[0][n] + chain[1][n]));
+        sum[n] += chain[0][n] + chain[1][n];
 }
 
-WITH_FMA static void add_halves_by_fma(const halves *x, unsigned row, unsigned depth, float *sum) {
+__attribute__((noinline)) WITH_FMA static void add_halves_by_fma(const halves *x, unsigned row,
+                                                                 unsigned depth, float *sum) {
     add_halves(x, row, depth, sum);
 }
 
-static void add_halves_by_calls(const halves *x, unsigned row, unsigned depth, float *sum) {
+__attribute__((noinline)) static void add_halves_by_calls(const halves *x, unsigned row,
+                                                          unsigned depth, float *sum) {
     add_halves(x, row, depth, sum);
 }
 
@@ -246,16 +261,17 @@ static void add_bytes(const bytes *x, unsigned row, unsigned depth, int32_t sum[
 }
 
 /* All rows of c. */
-static void multiply_halves(amx_state *s, unsigned c, unsigned a, unsigned b,
-                            float (*at)(const uint8_t *)) {
+static void multiply_halves(amx_state *s, unsigned c, unsigned a, unsigned b, bool bf16) {
     halves x;
-    take_halves(s, a, b, at, &x);
+    take_pairs(s->tile[a], bf16, x.a), take_pairs(s->tile[b], bf16, x.b);
+    const uint32_t mxcsr = exchange_mxcsr(MXCSR_OF_TILES);
     for (unsigned row = 0; row < s->rows[c]; row++) {
         float sum[COLUMNS];
         memcpy(sum, s->tile[c][row], sizeof sum);
         (has_fma() ? add_halves_by_fma : add_halves_by_calls)(&x, row, s->rows[b], sum);
         memcpy(s->tile[c][row], sum, sizeof sum);
     }
+    (void)exchange_mxcsr(mxcsr);
 }
 
 static void multiply_bytes(amx_state *s, unsigned c, unsigned a, unsigned b, bool a_signed,
@@ -276,20 +292,19 @@ static amx_result multiply(amx_state *s, const insn *i) {
                       b_signed[] = {false, true, false, true};
     const unsigned c = i->reg, a = i->rm, b = i->vvvv;
     if (i->mod != 3 || b >= AMX_TILES || !fit(s, c, a, b)) return AMX_UNDEFINED;
-    if (i->opcode == HALVES && i->prefix < 2) return AMX_UNDEFINED;
+    if (i->opcode == HALVES && i->prefix < PF3) return AMX_UNDEFINED;
     if (i->opcode == HALVES)
-        multiply_halves(s, c, a, b, i->prefix == 2 ? bf16_at : f16_at);
+        multiply_halves(s, c, a, b, i->prefix == PF3);
     else
         multiply_bytes(s, c, a, b, a_signed[i->prefix], b_signed[i->prefix]);
     for (unsigned row = 0; row < AMX_ROWS; row++) /* beyond c's rows and lines: zeros */
         for (unsigned n = row < s->rows[c] ? s->line_bytes[c] : 0; n < AMX_ROW_BYTES; n++)
             s->tile[c][row][n] = 0;
+    s->start_row = 0;
     return AMX_DONE;
 }
 
 /* ---- instructions ---------------------------------------------------------------------------- */
-enum { NONE, P66, PF3, PF2 };
-
 static amx_result configuration_group(amx_state *s, const insn *i) {
     if (i->vvvv != 0) return AMX_UNDEFINED;
     if (i->mod != 3 && i->reg == 0 && i->prefix == NONE) {
@@ -308,6 +323,7 @@ static amx_result configuration_group(amx_state *s, const insn *i) {
     }
     if (i->mod == 3 && i->prefix == PF2 && i->rm == 0 && is_configured(s, i->reg)) {
         memset(s->tile[i->reg], 0, sizeof s->tile[i->reg]);
+        s->start_row = 0;
         return AMX_DONE;
     }
     return AMX_UNDEFINED;
@@ -330,12 +346,6 @@ amx_result amx_execute(amx_state *s, const uint8_t *code, const uint64_t registe
 }
 
 /* ---- the handler ----------------------------------------------------------------------------- */
-#if defined(__x86_64__) && defined(__linux__)
-#include <cpuid.h>
-#include <signal.h>
-#include <stdatomic.h>
-#include <ucontext.h>
-
 static _Thread_local amx_state tiles;
 static _Atomic uint64_t executed;
 
@@ -351,6 +361,7 @@ static void follow_the_unit(const ucontext_t *u) {
     memcpy(&magic, area + SOFTWARE, 4), memcpy(&kept, area + SOFTWARE + 8, 8);
     if (magic != MAGIC || !(kept >> CONFIGURATION & 1)) return;
     configuration here = {0}, ours = configuration_of(&tiles);
+    ours.start_row = 0; /* of a load that has faulted, which is none of the CPU's */
     memcpy(&present, area + HEADER, 8);
     if (present >> CONFIGURATION & 1) {
         __cpuid_count(0xd, CONFIGURATION, a, offset, c, d);
@@ -412,6 +423,12 @@ uint64_t amx_emulator_count(void) {
     return atomic_load_explicit(&executed, memory_order_relaxed);
 }
 #else
+amx_result amx_execute(amx_state *s, const uint8_t *code, const uint64_t registers[16],
+                       unsigned *length) {
+    (void)s, (void)code, (void)registers, (void)length;
+    return AMX_UNDEFINED;
+}
+
 bool amx_emulator_start(void) {
     return false;
 }

@@ -4,8 +4,7 @@
  *
  * Source: Intel 64 SDM vol. 2, LDTILECFG to TILEZERO, and vol. 1, chapter 18. All of palette 1:
  * LDTILECFG, STTILECFG, TILERELEASE, TILEZERO, TILELOADD, TILELOADDT1, TILESTORED, TDPBF16PS,
- * TDPFP16PS, TDPBSSD, TDPBSUD, TDPBUSD, TDPBUUD. Not emulated: a load or store that faults in its
- * middle begins anew, and start_row must be 0. */
+ * TDPFP16PS, TDPBSSD, TDPBSUD, TDPBUSD, TDPBUUD. */
 #ifndef AMX_EMULATOR_H
 #define AMX_EMULATOR_H
 
@@ -16,6 +15,7 @@ enum { AMX_TILES = 8, AMX_ROWS = 16, AMX_ROW_BYTES = 64 };
 
 typedef struct amx_state { /* of a thread */
     uint8_t palette;       /* 0: no tiles are configured */
+    uint8_t start_row;     /* where a load or store that has faulted goes on */
     uint16_t line_bytes[AMX_TILES];
     uint8_t rows[AMX_TILES];
     uint8_t tile[AMX_TILES][AMX_ROWS][AMX_ROW_BYTES];
