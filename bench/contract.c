@@ -1,14 +1,14 @@
 /* Speed of contraction kernels alone, on any number of threads: GEMM as a fraction of the
  * multiply-add peak, of the peak of a matrix unit if the level has one, and of its roof, which is
  * the lower one of the highest peak and of what the memory can deliver of the weights; GEMV as a
- * fraction of the read limit. The unit's peak is that of bf16, or, of weights in groups, of bytes.
+ * fraction of the read limit. The unit's peak is that of bf16, or, if asked for bytes, of these.
  *
- *     contract [LEVEL|best|all [THREADS [T K N [DTYPE [exact|rounded [ROUNDS]]]]]]
+ *     contract [LEVEL|best|all [THREADS [T K N [DTYPE [exact|rounded|bytes [ROUNDS]]]]]]
  *
  * Without a shape: a table of usual shapes. DTYPE is how weights are stored; exact: activations
- * stay f32. Weights advance through 256 MB from call to call, so that they come from memory as they
- * do in a model. Limits are measured in every round beside the kernel; figures are medians of
- * rounds.
+ * stay f32; bytes: a matrix unit multiplies weights in groups as bytes. Weights advance through 256
+ * MB from call to call, so that they come from memory as they do in a model. Limits are measured in
+ * every round beside the kernel; figures are medians of rounds.
  */
 #include <omp.h>
 
@@ -39,9 +39,9 @@ PEAK(peak_baseline, MULADD)
 
 static int n_rounds = 9;
 
-static double unit_of(const hcg_level *l, hir_dtype dtype, int threads) { /* 0: there is none */
+static double unit_of(const hcg_level *l, int threads) { /* 0: there is none */
     enum { ITERATIONS = 60000 };
-    const bool bytes = hir_is_quantised(dtype);
+    const bool bytes = l->machine.unit_bytes;
     if (!hcg_has_features(l, bytes ? "amx-tile amx-int8" : "amx-tile amx-bf16")) return 0;
     int64_t turns = 0;
     double start = now(threads);
@@ -155,7 +155,7 @@ static void report(const job *j, const hcg_level *level) {
     for (int round = 0; round < n_rounds; round++) {
         double peak = peak_of(level, j->threads);
         double read = read_speed(area, AREA_BYTES / 4, j->threads);
-        double unit = unit_of(level, j->s.dtype, j->threads), most = unit > peak ? unit : peak;
+        double unit = unit_of(level, j->threads), most = unit > peak ? unit : peak;
         sample(&units, unit);
         double t = time_calls(j, most), least = work / most;
         if (bytes / read > least) least = bytes / read;
@@ -233,7 +233,9 @@ int main(int argc, char **argv) {
                 if (t != HIR_I32 && !strcmp(argv[6], hir_dtype_name((hir_dtype)t)))
                     d = (hir_dtype)t;
             if (argc > 8 && atoi(argv[8]) > 0) n_rounds = atoi(argv[8]);
-            run(&levels[i], (shape){atol(argv[3]), atol(argv[4]), atol(argv[5]), d, 0},
+            hcg_level level = levels[i];
+            level.machine.unit_bytes = argc > 7 && !strcmp(argv[7], "bytes");
+            run(&level, (shape){atol(argv[3]), atol(argv[4]), atol(argv[5]), d, 0},
                 argc > 7 && !strcmp(argv[7], "exact") ? HCG_ROUND_ALL : 0, threads, (char *)area);
             continue;
         }

@@ -20,7 +20,8 @@ done <<END
 bf16: share of the unit
 f32 weights: over multiply-add
 f32 activations: over multiply-add
-q8: share of the unit's bytes
+q8: share of the unit
+by products of bytes: speed over that of bf16
 q4: speed over q8's
 attention, prefill 4096, bf16 cache, rounded
 attention, prefill 4096, f32 cache, exact
