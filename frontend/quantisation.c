@@ -304,6 +304,9 @@ static const known_field weights_fields[] = {
     {NULL, ADVICE, NULL},
 };
 
+#define EACH                                                                                       \
+    { "block", "channel", "tensor", "group" }
+
 /* Formats of compressed-tensors, and what their groups of weights must say; rows of one name, which
  * differ in their bits or type, stand together. */
 static const struct compressed_format {
@@ -317,44 +320,15 @@ static const struct compressed_format {
 } compressed_formats[] = {
     {"pack-quantized", HD_PACKING_INT4, 4, "int", 0, true, {"group", "channel"}},
     {"pack-quantized", HD_PACKING_INT8, 8, "int", 0, true, {"group", "channel"}},
-    {"int-quantized",
-     HD_PACKING_PLAIN8,
-     8,
-     "int",
-     0,
-     true,
-     {"channel", "tensor", "group", "block"}},
-    {"int-quantized",
-     HD_PACKING_PLAIN8,
-     4,
-     "int",
-     0,
-     true,
-     {"channel", "tensor", "group", "block"}},
+    {"int-quantized", HD_PACKING_PLAIN8, 8, "int", 0, true, EACH},
+    {"int-quantized", HD_PACKING_PLAIN8, 4, "int", 0, true, EACH},
     {"mxfp4-pack-quantized", HD_PACKING_MXFP4, 4, "float", 32, false, {"group"}},
     {"mxfp8-quantized", HD_PACKING_E4M3, 8, "float", 32, false, {"group"}},
-    {"float-quantized",
-     HD_PACKING_E4M3,
-     8,
-     "float",
-     0,
-     false,
-     {"block", "channel", "tensor", "group"}},
-    {"naive-quantized",
-     HD_PACKING_E4M3,
-     8,
-     "float",
-     0,
-     false,
-     {"block", "channel", "tensor", "group"}},
-    {"naive-quantized",
-     HD_PACKING_PLAIN8,
-     8,
-     "int",
-     0,
-     true,
-     {"channel", "tensor", "group", "block"}},
+    {"float-quantized", HD_PACKING_E4M3, 8, "float", 0, false, EACH},
+    {"naive-quantized", HD_PACKING_E4M3, 8, "float", 0, false, EACH},
+    {"naive-quantized", HD_PACKING_PLAIN8, 8, "int", 0, true, EACH},
 };
+#undef EACH
 
 enum { N_FORMATS = sizeof compressed_formats / sizeof *compressed_formats };
 
@@ -540,27 +514,23 @@ static bool read_compressed(quant_reader *r, const hfe_field *q) {
 /* ---- GPTQ and AWQ --------------------------------------------------------------------------- */
 
 /* What these objects say of how a checkpoint was made, and of the programs that run it. */
-#define OF_MAKING                                                                                  \
-    {"quant_method", SPECIAL, NULL}, {"bits", SPECIAL, NULL}, {"group_size", SPECIAL, NULL},       \
-        {"desc_act", FLAG, NULL}, {"sym", FLAG, NULL}, {"damp_percent", ADVICE, NULL},             \
-        {"damp_auto_increment", ADVICE, NULL}, {"static_groups", ADVICE, NULL},                    \
-        {"true_sequential", ADVICE, NULL}, {"act_group_aware", ADVICE, NULL},                      \
-        {"mse", ADVICE, NULL}, {"dataset", ADVICE, NULL}, {"tokenizer", ADVICE, NULL},             \
-        {"batch_size", ADVICE, NULL}, {"model_seqlen", ADVICE, NULL},                              \
-        {"model_name_or_path", ADVICE, NULL}, {"model_file_base_name", ADVICE, NULL},              \
-        {"block_name_to_quantize", ADVICE, NULL},                                                  \
-        {"module_name_preceding_first_block", ADVICE, NULL},                                       \
-        {"modules_in_block_to_quantize", ADVICE, NULL}, {"pad_token_id", ADVICE, NULL},            \
-        {"max_input_length", ADVICE, NULL}, {"cache_block_outputs", ADVICE, NULL},                 \
-        {"use_cuda_fp16", ADVICE, NULL}, {"use_exllama", ADVICE, NULL},                            \
-        {"disable_exllama", ADVICE, NULL}, {"exllama_config", ADVICE, NULL},                       \
-        {"meta", ADVICE, NULL}, {"quantizer", ADVICE, NULL}, {"lm_head", ADVICE, NULL},            \
-        {"modules_to_not_convert", LIST, NULL}, {                                                  \
-        "pack_dtype", SPECIAL, NULL                                                                \
-    }
+#define OF_MAKING(F)                                                                               \
+    F(quant_method, SPECIAL), F(bits, SPECIAL), F(group_size, SPECIAL), F(desc_act, FLAG),         \
+        F(sym, FLAG), F(damp_percent, ADVICE), F(damp_auto_increment, ADVICE),                     \
+        F(static_groups, ADVICE), F(true_sequential, ADVICE), F(act_group_aware, ADVICE),          \
+        F(mse, ADVICE), F(dataset, ADVICE), F(tokenizer, ADVICE), F(batch_size, ADVICE),           \
+        F(model_seqlen, ADVICE), F(model_name_or_path, ADVICE), F(model_file_base_name, ADVICE),   \
+        F(block_name_to_quantize, ADVICE), F(module_name_preceding_first_block, ADVICE),           \
+        F(modules_in_block_to_quantize, ADVICE), F(pad_token_id, ADVICE),                          \
+        F(max_input_length, ADVICE), F(cache_block_outputs, ADVICE), F(use_cuda_fp16, ADVICE),     \
+        F(use_exllama, ADVICE), F(disable_exllama, ADVICE), F(exllama_config, ADVICE),             \
+        F(meta, ADVICE), F(quantizer, ADVICE), F(lm_head, ADVICE),                                 \
+        F(modules_to_not_convert, LIST), F(pack_dtype, SPECIAL)
+#define FIELD(name, kind)                                                                          \
+    { #name, kind, NULL }
 
 static const known_field gptq_fields[] = {
-    OF_MAKING,
+    OF_MAKING(FIELD),
     {"checkpoint_format", SPECIAL, NULL},
     {"format", SPECIAL, NULL},
     {"backend", ADVICE, NULL},
@@ -571,7 +541,7 @@ static const known_field gptq_fields[] = {
 };
 
 static const known_field awq_fields[] = {
-    OF_MAKING,
+    OF_MAKING(FIELD),
     {"version", SPECIAL, NULL},
     {"format", SPECIAL, NULL},
     {"checkpoint_format", SPECIAL, NULL},
@@ -582,6 +552,8 @@ static const known_field awq_fields[] = {
     {"fuse_max_seq_len", ADVICE, NULL},
     {NULL, ADVICE, NULL},
 };
+#undef FIELD
+#undef OF_MAKING
 
 /* Columns that share a scale; -1: all of a row. */
 static bool read_columns(quant_reader *r, const hfe_field *q, hd_quant_group *g) {

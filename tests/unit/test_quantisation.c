@@ -369,7 +369,7 @@ Test(quantisation, compressed_refused) {
         {INTEGERS("{\"num_bits\": 8, \"type\": \"float\", \"strategy\": \"channel\"}", ""),
          "codes of int-quantized; allowed: \"int\""},
         {INTEGERS("{\"num_bits\": 8, \"type\": \"int\", \"strategy\": \"token\"}", ""),
-         "allowed: \"channel\", \"tensor\", \"group\", \"block\""},
+         "allowed: \"block\", \"channel\", \"tensor\", \"group\""},
         {"{\"quant_method\": \"compressed-tensors\", \"config_groups\": {\"a\": " GROUP(
              WEIGHTS(BY_GROUP)) "}}",
          "a config without 'format' is no format"},
