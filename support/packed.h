@@ -60,6 +60,9 @@ hd_integers hd_packed_integers(const hd_packed *p, uint64_t row, uint64_t col);
  * even then. */
 void hd_packed_codes(const hd_packed *p, uint64_t row, uint64_t col, uint64_t n, uint8_t *out);
 uint32_t hd_integer_bits(hd_packing packing); /* 0: no integers */
+/* Where in its word a row of AWQ is, by row mod 8: words hold rows 0, 2, 4, 6, 1, 3, 5, 7 from the
+ * lowest bits up. */
+extern const uint8_t hd_awq_place[8];
 /* What makes an element that is no finite number so, for a message. */
 const char *hd_packed_fault(hd_arena *a, const hd_tensor *t, uint64_t i);
 

@@ -269,7 +269,6 @@ static inline void transpose_codes(hcg_quad x[8]) {
 /* AWQ's words, eight outputs of a column, as words of eight columns of a row: [word][row]. */
 static void turn_awq(const hd_packed *p, uint64_t row, uint64_t k, unsigned there,
                      uint32_t out[4][HIR_PANEL]) {
-    static const uint8_t outputs[] = {0, 2, 4, 6, 1, 3, 5, 7};
     const uint64_t across = p->rows / 8;
     for (unsigned block = 0; block < there; block += 8) {
         const uint8_t *from = p->codes->data + (k * across + (row + block) / 8) * 4;
@@ -283,7 +282,7 @@ static void turn_awq(const hd_packed *p, uint64_t row, uint64_t k, unsigned ther
         transpose_codes(x);
         for (unsigned i = 0; i < 8; i++)
             for (unsigned j = 0; j < 4; j++)
-                out[j][block + outputs[i]] = x[i][j];
+                out[j][block + i] = x[hd_awq_place[i]][j];
     }
 }
 

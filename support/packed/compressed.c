@@ -34,6 +34,18 @@ bool hd_check_integer_scales(hd_unpacking *u, const hd_tensor *s) {
     return false;
 }
 
+hd_tile hd_row_tile(const hd_packed *p, const hd_quant_group *group, uint64_t groups) {
+    if (group && group->tile_known)
+        return (hd_tile){1, group->tile.cols ? group->tile.cols : p->cols};
+    return (hd_tile){1, groups && p->cols % groups == 0 ? p->cols / groups : p->cols};
+}
+
+bool hd_are_zeros(const hd_tensor *t) {
+    for (uint64_t i = 0; i < t->bytes; i++)
+        if (t->data[i]) return false;
+    return true;
+}
+
 static int64_t group_at(const hd_tensor *order, uint64_t col) {
     int32_t group;
     memcpy(&group, order->data + col * sizeof group, sizeof group);
@@ -116,10 +128,7 @@ static bool find_groups(hd_unpacking *u, hd_packed *p, const hd_quant_group *gro
     const hd_tensor *s = p->scales;
     const uint64_t groups = s->rank == 2 ? (uint64_t)s->shape[1] : 0;
     if (!hd_check_integer_scales(u, s)) return false;
-    if (group && group->tile_known)
-        p->tile = (hd_tile){1, group->tile.cols ? group->tile.cols : p->cols};
-    else
-        p->tile = (hd_tile){1, groups && p->cols % groups == 0 ? p->cols / groups : p->cols};
+    p->tile = hd_row_tile(p, group, groups);
     if (p->cols % p->tile.cols) {
         hd_part_fault(u, p->codes, "has rows of %llu weights, no multiple of the groups of %llu",
                       (unsigned long long)p->cols, (unsigned long long)p->tile.cols);
@@ -128,18 +137,23 @@ static bool find_groups(hd_unpacking *u, hd_packed *p, const hd_quant_group *gro
     return hd_check_scales(u, p, 0);
 }
 
+/* Are there zero points where the config says so, and none where it says 'symmetric'? */
+static bool check_symmetric(hd_unpacking *u, const hd_packed *p, const hd_quant_group *group) {
+    const hd_tensor *z = p->zeros;
+    if (!group || group->symmetric == (z == NULL)) return true;
+    hd_part_fault(u, z ? z : p->codes,
+                  z ? "holds zero points, and the config says 'symmetric'"
+                    : "has no zero points (weight_zero_point), and the config does not say "
+                      "'symmetric'");
+    return false;
+}
+
 static bool check_zeros(hd_unpacking *u, const hd_packed *p, const hd_quant_group *group) {
     const hd_tensor *z = p->zeros;
     const uint32_t bits = hd_integer_bits(p->packing);
     const int64_t rows = (int64_t)hd_words_for(p->rows, bits),
                   groups = (int64_t)(p->cols / p->tile.cols);
-    if (group && group->symmetric == (z != NULL)) {
-        hd_part_fault(u, z ? z : p->codes,
-                      z ? "holds zero points, and the config says 'symmetric'"
-                        : "has no zero points (weight_zero_point), and the "
-                          "config does not say 'symmetric'");
-        return false;
-    }
+    if (!check_symmetric(u, p, group)) return false;
     if (!z ||
         (z->dtype == HD_T_I32 && z->rank == 2 && z->shape[0] == rows && z->shape[1] == groups))
         return true;
@@ -180,14 +194,7 @@ static hd_tile plain_tile(const hd_packed *p, const hd_quant_group *group) {
         return (hd_tile){group->tile.rows ? group->tile.rows : p->rows,
                          group->tile.cols ? group->tile.cols : p->cols};
     if (s->elements == 1) return (hd_tile){p->rows, p->cols};
-    return (hd_tile){1, groups && p->cols % groups == 0 ? p->cols / groups : p->cols};
-}
-
-/* Programs have written the zeros of symmetric weights, too. */
-static bool are_zeros(const hd_tensor *z) {
-    for (uint64_t i = 0; i < z->bytes; i++)
-        if (z->data[i]) return false;
-    return true;
+    return hd_row_tile(p, NULL, groups);
 }
 
 static bool check_plain_zeros(hd_unpacking *u, hd_packed *p, const hd_quant_group *group) {
@@ -200,15 +207,9 @@ static bool check_plain_zeros(hd_unpacking *u, hd_packed *p, const hd_quant_grou
                       hd_type_text(u, s));
         return false;
     }
-    if (z && (!group || group->symmetric) && are_zeros(z)) p->zeros = NULL;
-    if (group && group->symmetric == (p->zeros != NULL)) {
-        hd_part_fault(u, z ? z : p->codes,
-                      z ? "holds zero points, and the config says 'symmetric'"
-                        : "has no zero points (weight_zero_point), and the config does not say "
-                          "'symmetric'");
-        return false;
-    }
-    return true;
+    /* programs have written the zeros of symmetric weights, too */
+    if (z && (!group || group->symmetric) && hd_are_zeros(z)) p->zeros = NULL;
+    return check_symmetric(u, p, group);
 }
 
 /* A matrix of bytes with scales of its own name. Those of MODULE.scale are two weights in a byte

@@ -156,8 +156,7 @@ const char *hd_packed_fault(hd_arena *a, const hd_tensor *t, uint64_t i) {
     hd_text_quoted(&name, isfinite(scale) ? p->codes->name : p->scales->name);
     if (hd_has_no_zero(p, at.row, at.col))
         return "its zero point is stored as all ones, which programs read as 0 or as 2^bits: "
-               "GPTQ's "
-               "first format has one code for both";
+               "GPTQ's first format has one code for both";
     if (isfinite(scale)) return hd_printf(a, "its code in %s is no number", name.at);
     return hd_printf(a, "its scale, element %llu of %s, is %s", (unsigned long long)at.scale,
                      name.at, isnan(scale) ? "not a number" : "infinite");

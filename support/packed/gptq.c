@@ -12,15 +12,9 @@
  * are: which it is only the config says.
  *
  * W[out, in] = (q - z) scales[group, out] (integers.c). */
-#include <string.h>
-
 #include "support/packed/reader.h"
 
 enum { WORD = 32, AWQ_IN_WORD = 8 };
-
-typedef struct parts {
-    const hd_tensor *zeros, *scales, *order;
-} parts;
 
 /* ---- which of the two ----------------------------------------------------------------------- */
 
@@ -78,10 +72,7 @@ static bool find_groups(hd_unpacking *u, hd_packed *p, const hd_quant_group *gro
     const hd_tensor *s = p->scales;
     const uint64_t in_a_word = WORD / hd_integer_bits(p->packing);
     const uint64_t groups = s->rank == 2 ? (uint64_t)s->shape[0] : 0;
-    if (group && group->tile_known)
-        p->tile = (hd_tile){1, group->tile.cols ? group->tile.cols : p->cols};
-    else
-        p->tile = (hd_tile){1, groups && p->cols % groups == 0 ? p->cols / groups : p->cols};
+    p->tile = hd_row_tile(p, group, groups);
     if (p->rows % in_a_word) {
         hd_part_fault(u, p->codes,
                       "has %llu outputs, no multiple of the %llu zero points of a word",
@@ -97,9 +88,7 @@ static bool find_groups(hd_unpacking *u, hd_packed *p, const hd_quant_group *gro
 /* GPTQ's first programs wrote a bias of zeros for every module. */
 static void find_needless_bias(hd_unpacking *u, const char *module) {
     const hd_tensor *t = hd_tensors_find(u->stored, hd_printf(u->a, "%s.bias", module));
-    for (uint64_t i = 0; t && i < t->bytes; i++)
-        if (t->data[i]) t = NULL;
-    if (t) u->needless[t - u->stored->list.at] = true;
+    if (t && hd_are_zeros(t)) u->needless[t - u->stored->list.at] = true;
 }
 
 bool hd_read_gptq(hd_unpacking *u, const hd_tensor *t) {

@@ -40,9 +40,7 @@ static const struct form {
     [HD_PACKING_GPTQ8] = {8, INPUTS}, [HD_PACKING_AWQ] = {4, OUTPUTS},
 };
 
-/* Where in its word a row of AWQ is: words hold rows 0, 2, 4, 6, 1, 3, 5, 7 from the lowest bits
- * up. */
-static const uint8_t awq_place[8] = {0, 4, 1, 5, 2, 6, 3, 7};
+const uint8_t hd_awq_place[8] = {0, 4, 1, 5, 2, 6, 3, 7};
 
 uint32_t hd_integer_bits(hd_packing packing) {
     return forms[packing].bits;
@@ -79,7 +77,7 @@ static int32_t zero_at(const hd_packed *p, uint64_t row, uint64_t group) {
         return (int32_t)field_of(word_at(p->zeros, row / n * groups + group), row % n, f.bits);
     }
     const uint32_t word = word_at(p->zeros, group * (p->rows / n) + row / n);
-    const uint64_t place = f.lie == OUTPUTS ? awq_place[row % n] : row % n;
+    const uint64_t place = f.lie == OUTPUTS ? hd_awq_place[row % n] : row % n;
     const int32_t z = (int32_t)field_of(word, place, f.bits);
     if (!p->zeros_less_one) return z;
     return z + 1 < 1 << f.bits ? z + 1 : NO_ZERO;
@@ -127,7 +125,7 @@ static inline void take_outputs(const hd_packed *p, uint64_t row, uint64_t col, 
                                 uint8_t *out) {
     enum { IN_A_WORD = 8 };
     const uint64_t across = p->rows / IN_A_WORD * sizeof(uint32_t);
-    const uint8_t place = awq_place[row % IN_A_WORD];
+    const uint8_t place = hd_awq_place[row % IN_A_WORD];
     const uint8_t *at =
         p->codes->data + col * across + row / IN_A_WORD * sizeof(uint32_t) + place / 2;
     for (uint64_t i = 0; i < n; i++)

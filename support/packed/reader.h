@@ -72,6 +72,9 @@ bool hd_ask_config(hd_unpacking *u, const hd_tensor *t, const char *module, hd_p
 bool hd_check_scales(hd_unpacking *u, const hd_packed *p, uint32_t leading);
 /* A single scale of all, which may be written as [], [1] or [1, 1]. */
 bool hd_is_single(const hd_tensor *scales, const hd_quant_group *group);
+/* Columns of a row that share a scale: those of the config, else what makes as many groups. */
+hd_tile hd_row_tile(const hd_packed *p, const hd_quant_group *group, uint64_t groups);
+bool hd_are_zeros(const hd_tensor *t); /* all bytes */
 bool hd_check_integer_scales(hd_unpacking *u, const hd_tensor *scales);
 /* Of integers: the group of each column, kept if they are not in order. NULL: they are. */
 bool hd_check_order(hd_unpacking *u, hd_packed *p, const hd_tensor *order);
