@@ -8,10 +8,11 @@
  *     standard  the old sum and an output read, the new sum written, by ops
  *     mHC       what ops of one sublayer move, a small product and its sum being one operation
  *     Block     each block reads N finished sources; a sublayer writes and reads a result, reads
- * the live sum and its output, writes the new sum Full      cut into N equal blocks of S (Appendix
- * B): keys and values of finished sources are read once a block, those of live ones by each
- * sublayer; results are written twice. The embedding is no source. S is the least power of two that
- * S^2 >= L: the paper's 16 for its L = 128
+ *               the live sum and its output, writes the new sum
+ *     Full      cut into N equal blocks of S (Appendix B): keys and values of finished sources are
+ *               read once a block, those of live ones by each sublayer; results are written twice.
+ *               The embedding is no source. S is the least power of two with S^2 >= L: the paper's
+ *               16 for its L = 128
  */
 #include <string.h>
 

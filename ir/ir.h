@@ -123,8 +123,8 @@ static inline bool hir_ref_equal(hir_ref a, hir_ref b) {
  *           bf16: panels of [ceil(K/2)][16][2], (n, k) at ((n/16)*ceil(K/2) + k/2)*32 + n%16*2 +
  *           k%2; elements beyond K are zero.
  *           q8, q4 and mxfp4: ceil(N/16) panels of ceil(K/32) groups of [32][16], each with the
- * scales of its 16 rows (codegen/weights/quant.h). These types have no other layout. narrow  f32[N,
- * K], K even, as ceil(N/8) panels of [K/2][8][2]: element (n, k) at
+ *           scales of its 16 rows (codegen/weights/quant.h). These types have no other layout.
+ *   narrow  f32[N, K], K even, as ceil(N/8) panels of [K/2][8][2]: element (n, k) at
  *           ((n/8)*(K/2) + k/2)*16 + n%8*2 + k%2, rows beyond N are zero. For few outputs of many
  *           inputs (hir_fits_narrow).
  * [E, N, K] in panels is E such matrices, one after the other. */

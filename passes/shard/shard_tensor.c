@@ -7,9 +7,9 @@
  *          norms, mixes over depth and their bank. Where the two meet, rows are gathered before a
  *          contraction whose outputs are divided, and the partial sums behind one whose inputs are
  *          divided are scattered; both where the value that crosses is smallest, which is the
- * normed row in front and the sublayer's output behind. Leaves   what looks along the sequence and
- * cannot be divided: each rank does it for all rows, and a remark says why. No residual system is
- * named: a value is whatever its users need.
+ *          normed row before the first and the sublayer's output after the last.
+ * Leaves   what looks along the sequence and cannot be divided: each rank does it for all rows, and
+ *          a remark says why. No residual system is named: a value is whatever its users need.
  *
  * It works on what the depth passes have decided, so that none of them has to know of ranks.
  */
