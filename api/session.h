@@ -8,6 +8,7 @@
 #include "frontend/frontend.h"
 #include "hadal/hadal.h"
 #include "passes/pass.h"
+#include "support/host.h"
 #include "support/tensorfile.h"
 
 struct hadal_session {
@@ -52,8 +53,10 @@ struct hadal_session {
 };
 
 /* Every public function that allocates starts with API_ENTER and leaves with API_LEAVE: exhaustion
- * of memory anywhere below comes back here as a failure. */
+ * of memory anywhere below comes back here as a failure, and settings of the host count for nothing
+ * in between (support/host.h). */
 #define API_ENTER(s)                                                                               \
+    HD_APART_FROM_HOST;                                                                            \
     jmp_buf api_here_;                                                                             \
     jmp_buf *const api_outer_ = hd_arena_guard((s)->arena, &api_here_);                            \
     if (setjmp(api_here_)) {                                                                       \

@@ -175,9 +175,9 @@ static int try_round(comm_exchange *x, const job *j, round *r, int32_t *missing)
 }
 
 static int timed_out(comm_exchange *x, const job *j, int32_t i, const patience *p) {
-    return fail(x, HADAL_COMM_TIMEOUT, "%s: rank %d has not answered for %.3g s",
-                exchange_name(j->kind), j->group.first + i,
-                (double)(hd_nanoseconds() - p->begun) / 1e9);
+    const long long ms = (hd_nanoseconds() - p->begun) / 1000000;
+    return fail(x, HADAL_COMM_TIMEOUT, "%s: rank %d has not answered for %lld.%03lld s",
+                exchange_name(j->kind), j->group.first + i, ms / 1000, ms % 1000);
 }
 
 /* What a round has brought goes to its place. */

@@ -24,10 +24,9 @@ static bool read_int(const char *s, int64_t *out) {
 }
 
 static bool read_float(const char *s, double *out) {
-    char *end;
+    const size_t n = strlen(s);
     errno = 0;
-    *out = strtod(s, &end);
-    return *s != '\0' && *end == '\0' && errno == 0 && strspn(s, "+-.0123456789eE") == strlen(s);
+    return strspn(s, "+-.0123456789eE") == n && hd_read_double(s, n, out) && errno == 0;
 }
 
 static bool read_bool(const char *s, bool *out) {

@@ -165,10 +165,12 @@ static void lex_number(lexer *l) {
     }
     hfe_token *t = emit(l, real ? HFE_T_FLOAT : HFE_T_INT, from);
     errno = 0;
-    if (real) {
-        t->number = strtod(digits.at, NULL);
-    } else {
+    if (!real) {
         t->integer = strtoll(digits.at, NULL, 10);
+    } else if (!hd_read_double(digits.at, digits.n, &t->number)) {
+        hd_err(l->p->diags, HD_E_SYNTAX, t->loc, "this number has too many digits")->hint =
+            "17 digits tell all floats apart";
+        t->kind = HFE_T_BAD;
     }
     if (errno == ERANGE && (!real || t->number > 1 || t->number < -1)) {
         hd_diag *e = hd_err(l->p->diags, HD_E_VALUE, t->loc, "this number is too large");

@@ -4,6 +4,7 @@
 
 #include "hadal/text.h"
 #include "support/file.h"
+#include "support/host.h"
 #include "text/tokenizer.h"
 
 struct hadal_tokenizer {
@@ -57,6 +58,7 @@ static hadal_tokenizer *open_or_tell(hd_arena *a, const char *path, char *messag
 }
 
 hadal_tokenizer *hadal_tokenizer_open(const char *path, char *message, size_t size) {
+    HD_APART_FROM_HOST;
     hd_arena *a = hd_arena_new();
     jmp_buf here;
     tell(message, size, "out of memory");
