@@ -3,7 +3,7 @@
 
 #include "api/ranks.h"
 #include "api/sample.h"
-#include "frontend/import_json.h"
+#include "frontend/config/json.h"
 #include "support/clock.h"
 #include "support/file.h"
 #include "text/tokenizer.h"

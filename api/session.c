@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "frontend/family.h"
-#include "frontend/import.h"
-#include "frontend/quantisation.h"
+#include "frontend/config/family.h"
+#include "frontend/config/import.h"
+#include "frontend/config/quantisation.h"
 #include "support/packed.h"
 
 #define API_FAILED 1

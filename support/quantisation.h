@@ -1,6 +1,6 @@
 /* What a config says about quantised weights: which modules, in which form. The tensors themselves
  * decide what they are (packed.h); this is held against them, and gives the sizes that tensors
- * leave open. frontend/quantisation.c reads it from a config.json. */
+ * leave open. frontend/config/quantisation.c reads it from a config.json. */
 #ifndef HD_QUANTISATION_H
 #define HD_QUANTISATION_H
 

@@ -1,4 +1,4 @@
-#include "frontend/quantisation.h"
+#include "frontend/config/quantisation.h"
 #include "support/packed.h"
 #include "tests/fuzz/fuzz.h"
 

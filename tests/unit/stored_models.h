@@ -4,8 +4,8 @@
 
 #include <criterion/criterion.h>
 
+#include "frontend/config/import.h"
 #include "frontend/frontend.h"
-#include "frontend/import.h"
 #include "tests/unit/arena_fixture.h"
 
 /* `where`: "golden" or "published". */

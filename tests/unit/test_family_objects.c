@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "codegen/codegen.h"
-#include "frontend/import.h"
+#include "frontend/config/import.h"
 #include "ir/text.h"
 #include "support/tensorfile.h"
 

@@ -7,8 +7,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "frontend/family.h"
-#include "frontend/import.h"
+#include "frontend/config/family.h"
+#include "frontend/config/import.h"
 
 #define FOLDER "/tmp/hadal-pages-XXXXXX"
 #include "tests/unit/folder_fixture.h"

@@ -9,8 +9,8 @@
 #include <unistd.h>
 
 #include "codegen/program.h"
-#include "frontend/import.h"
-#include "frontend/quantisation.h"
+#include "frontend/config/import.h"
+#include "frontend/config/quantisation.h"
 #include "ir/random.h"
 #include "support/packed.h"
 #include "text/tokenizer.h"

@@ -8,8 +8,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "frontend/family.h"
-#include "frontend/import.h"
+#include "frontend/config/family.h"
+#include "frontend/config/import.h"
 #define FOLDER "/tmp/hadal-import-XXXXXX"
 #include "tests/unit/import_fixture.h"
 

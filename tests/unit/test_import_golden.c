@@ -12,8 +12,8 @@
 #include <unistd.h>
 
 #include "codegen/codegen.h"
+#include "frontend/config/import.h"
 #include "frontend/frontend.h"
-#include "frontend/import.h"
 #include "ir/eval.h"
 #include "tests/unit/arena_fixture.h"
 

@@ -2,7 +2,7 @@
  * refused at its place. */
 #include <jansson.h>
 
-#include "frontend/quantisation.h"
+#include "frontend/config/quantisation.h"
 
 #define FOLDER "/tmp/hadal-quantisation-XXXXXX"
 #include "tests/unit/folder_fixture.h"

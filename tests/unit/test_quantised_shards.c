@@ -4,7 +4,7 @@
 #include <criterion/criterion.h>
 #include <unistd.h>
 
-#include "frontend/quantisation.h"
+#include "frontend/config/quantisation.h"
 #include "support/packed.h"
 
 #define FOLDER "/tmp/hadal-shards-XXXXXX"

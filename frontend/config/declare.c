@@ -1,0 +1,302 @@
+/* Declarations and rules of configs, as they are written: what can be said of them without running
+ * anything. */
+#include <string.h>
+
+#include "frontend/config/config.h"
+
+static const struct {
+    const char *word, *what;
+} kinds[] = {
+#define KIND(id, word, what) [HFE_KIND_##id] = {word, what},
+#include "frontend/config/config.def"
+};
+
+static const char *const aspects[] = {
+#define ASPECT(name) [HFE_ASPECT_##name] = #name,
+#include "frontend/config/config.def"
+};
+
+static const struct {
+    const char *word;
+    size_t least, most;
+    const char *signature;
+} rules[] = {
+#define RULE(id, word, least, most, signature) [HFE_RULE_##id] = {word, least, most, signature},
+#include "frontend/config/config.def"
+};
+
+const char *hfe_kind_word(hfe_kind kind) {
+    return kinds[kind].word;
+}
+
+bool hfe_find_rule(const char *name, hfe_rule *out) {
+    for (int i = 0; i < HFE_N_RULES; i++) {
+        if (strcmp(rules[i].word, name) == 0) {
+            *out = (hfe_rule)i;
+            return true;
+        }
+    }
+    return false;
+}
+
+const char *hfe_rule_signature(hfe_rule rule) {
+    return rules[rule].signature;
+}
+
+const char *hfe_literal(const hfe_expr *x) {
+    if (x == NULL || x->kind != HFE_X_STRING || x->string.pieces.n > 1) {
+        return NULL;
+    }
+    if (x->string.pieces.n == 0) {
+        return "";
+    }
+    return x->string.pieces.at[0].value == NULL ? x->string.pieces.at[0].text : NULL;
+}
+
+/* ---- declarations -------------------------------------------------------------------------- */
+
+static hd_diag *complain(hfe_program *p, hd_loc loc, const char *what) {
+    hd_diag *d = p != NULL ? hd_err(p->diags, HD_E_TYPE, loc, "%s", what) : NULL;
+    if (d != NULL) {
+        d->cause = "a field is declared: field NAME = KIND(\"json_name\", \"meaning\", ...)";
+    }
+    return d;
+}
+
+static bool find_kind(const char *name, hfe_kind *out) {
+    for (int i = 0; i < HFE_N_KINDS; i++) {
+        if (strcmp(kinds[i].word, name) == 0) {
+            *out = (hfe_kind)i;
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool refuse_kind(hfe_program *p, const hfe_expr *x) {
+    const hfe_expr *callee = x->kind == HFE_X_CALL ? x->call.callee : x;
+    hd_diag *d = complain(p, callee->loc, "this is no kind of field");
+    if (d != NULL) {
+        const char *words[HFE_N_KINDS];
+        for (int i = 0; i < HFE_N_KINDS; i++) {
+            words[i] = kinds[i].word;
+        }
+        const char *near =
+            callee->kind == HFE_X_NAME ? hd_nearest(callee->name, words, HFE_N_KINDS) : NULL;
+        d->hint = near != NULL ? hd_printf(p->arena, "did you mean '%s'?", near) : NULL;
+    }
+    return false;
+}
+
+static bool read_aspect(hfe_program *p, const hfe_arg *arg, hfe_declaration *out) {
+    for (int i = 0; i < HFE_N_ASPECTS; i++) {
+        if (strcmp(aspects[i], arg->name) == 0) {
+            out->aspect[i] = arg->value;
+            return true;
+        }
+    }
+    hd_diag *d = complain(p, arg->name_loc, "fields have no such aspect");
+    if (d != NULL) {
+        const char *near = hd_nearest(arg->name, aspects, HFE_N_ASPECTS);
+        d->hint = near != NULL ? hd_printf(p->arena, "did you mean '%s'?", near) : NULL;
+    }
+    return false;
+}
+
+static bool has_what_it_needs(hfe_program *p, const hfe_expr *x, const hfe_declaration *d) {
+    const hfe_expr *of = d->aspect[HFE_ASPECT_of];
+    const hfe_expr *also = d->aspect[HFE_ASPECT_also];
+    if (also != NULL && hfe_literal(also) == NULL) {
+        complain(p, also->loc, "the other name of a field is a plain string");
+    } else if (d->kind == HFE_KIND_WORD && d->aspect[HFE_ASPECT_one_of] == NULL) {
+        complain(p, x->loc, "a word needs one_of: [...]");
+    } else if (d->kind == HFE_KIND_OBJECT && (of == NULL || of->kind != HFE_X_NAME)) {
+        complain(p, x->loc, "a record needs of: NAME, the config of its fields");
+    } else if (d->kind == HFE_KIND_NUMBERED &&
+               (of == NULL || of->kind != HFE_X_NAME || d->aspect[HFE_ASPECT_length] == NULL)) {
+        complain(p, x->loc, "a numbered object needs of: NAME and length: N");
+    } else if (d->kind == HFE_KIND_SYSTEM && (hfe_literal(d->aspect[HFE_ASPECT_pages]) == NULL ||
+                                              d->aspect[HFE_ASPECT_type] == NULL)) {
+        complain(p, x->loc, "a system needs pages: \"folder\" and type: \"page\"");
+    } else {
+        return true;
+    }
+    return false;
+}
+
+bool hfe_is_declaration(hfe_program *p, const hfe_stmt *s, hfe_declaration *out) {
+    const hfe_expr *x = s->value;
+    *out = (hfe_declaration){0};
+    if (s->kind != HFE_S_ASSIGN || s->mark == HFE_PLAIN || x == NULL) {
+        return false;
+    }
+    const bool call = x->kind == HFE_X_CALL && x->call.callee->kind == HFE_X_NAME;
+    const bool named = call && x->call.args.n > 0 && hfe_literal(x->call.args.at[0].value) != NULL;
+    if (s->mark != HFE_FIELD && !named) {
+        return false; /* param x = expression */
+    }
+    if (!call || !find_kind(x->call.callee->name, &out->kind)) {
+        return s->mark == HFE_FIELD ? refuse_kind(p, x) : false;
+    }
+    if (!named || x->call.args.n < 2 || hfe_literal(x->call.args.at[1].value) == NULL ||
+        x->call.args.at[0].name != NULL || x->call.args.at[1].name != NULL) {
+        complain(p, x->loc, "a field has a name and a meaning, both plain strings");
+        return false;
+    }
+    out->name = hfe_literal(x->call.args.at[0].value);
+    out->meaning = hfe_literal(x->call.args.at[1].value);
+    for (size_t i = 2; i < x->call.args.n; i++) {
+        if (x->call.args.at[i].name == NULL) {
+            complain(p, x->call.args.at[i].value->loc, "aspects of a field are named");
+            return false;
+        }
+        if (!read_aspect(p, &x->call.args.at[i], out)) {
+            return false;
+        }
+    }
+    return has_what_it_needs(p, x, out);
+}
+
+/* ---- rules --------------------------------------------------------------------------------- */
+
+/* Arguments that name fields are plain strings: they are looked for without running the config. */
+static bool names_field(hfe_rule rule, size_t i) {
+    return rule == HFE_RULE_IGNORED || ((rule == HFE_RULE_ONLY) && i < 2) ||
+           (rule == HFE_RULE_EACH_ONCE && i >= 3) || (rule == HFE_RULE_GIVEN && i == 0);
+}
+
+void hfe_check_rule(hfe_program *p, const hfe_expr *call, hfe_rule rule) {
+    const size_t n = call->call.args.n;
+    if (n < rules[rule].least || n > rules[rule].most) {
+        hd_err(p->diags, HD_E_TYPE, call->loc, "too %s arguments for '%s'",
+               n < rules[rule].least ? "few" : "many", rules[rule].word)
+            ->cause = hd_printf(p->arena, "it is %s", rules[rule].signature);
+        return;
+    }
+    for (size_t i = 0; i < n; i++) {
+        const hfe_arg *arg = &call->call.args.at[i];
+        if (arg->name != NULL) {
+            hd_err(p->diags, HD_E_NAME, arg->name_loc, "'%s' has no named arguments",
+                   rules[rule].word)
+                ->cause = hd_printf(p->arena, "it is %s", rules[rule].signature);
+        } else if (names_field(rule, i) && hfe_literal(arg->value) == NULL) {
+            hd_err(p->diags, HD_E_TYPE, arg->value->loc, "fields are named by plain strings");
+        }
+    }
+}
+
+/* ---- all that is known --------------------------------------------------------------------- */
+
+static void add_known(hd_arena *a, hfe_known_fields *out, hfe_known_field f) {
+    if (f.name == NULL) { /* a fault of the page, which is reported */
+        return;
+    }
+    for (size_t i = 0; i < out->list.n; i++) {
+        if (strcmp(out->list.at[i].name, f.name) == 0) {
+            out->list.at[i] = f;
+            return;
+        }
+    }
+    hd_push(a, &out->list, f);
+}
+
+static void add_rule(hd_arena *a, const hfe_def *config, const hfe_expr *call,
+                     hfe_known_fields *out) {
+    hfe_rule rule;
+    if (call == NULL || call->kind != HFE_X_CALL || call->call.callee->kind != HFE_X_NAME ||
+        !hfe_find_rule(call->call.callee->name, &rule)) {
+        return;
+    }
+    if (rule == HFE_RULE_ONLY) {
+        add_known(a, out,
+                  (hfe_known_field){.name = hfe_literal(call->call.args.at[0].value),
+                                    .meaning = hfe_literal(call->call.args.at[1].value),
+                                    .config = config,
+                                    .only = call});
+    }
+    for (size_t i = 1; rule == HFE_RULE_IGNORED && i < call->call.args.n; i++) {
+        add_known(a, out,
+                  (hfe_known_field){.name = hfe_literal(call->call.args.at[i].value),
+                                    .meaning = hfe_literal(call->call.args.at[0].value),
+                                    .config = config});
+    }
+}
+
+enum { DEEPEST = 20 }; /* configs in configs; a circle is an error where it runs */
+
+const hfe_def *hfe_included_config(const hfe_file *file, const hfe_stmt *s) {
+    const hfe_expr *x = s->value;
+    x = x->kind == HFE_X_CALL ? x->call.callee : x;
+    return x->kind == HFE_X_NAME ? hfe_find_config(file, x->name) : NULL;
+}
+
+static const hfe_def *find_function(const hfe_def *config, const char *name, int depth) {
+    for (size_t i = 0; i < config->methods.n; i++) {
+        if (config->methods.at[i]->name == name) {
+            return config->methods.at[i];
+        }
+    }
+    for (size_t i = 0; depth < DEEPEST && i < config->body.list.n; i++) {
+        const hfe_stmt *s = config->body.list.at[i];
+        const hfe_def *other =
+            s->kind == HFE_S_INCLUDE ? hfe_included_config(config->file, s) : NULL;
+        const hfe_def *found = other != NULL ? find_function(other, name, depth + 1) : NULL;
+        if (found != NULL) {
+            return found;
+        }
+    }
+    return NULL;
+}
+
+const hfe_def *hfe_config_function(const hfe_def *config, const char *name) {
+    return find_function(config, name, 0);
+}
+
+static void list_config(hd_arena *a, const hfe_def *config, int depth, hfe_known_fields *out);
+
+static void list_block(hd_arena *a, const hfe_def *config, const hfe_block *b, int depth,
+                       hfe_known_fields *out) {
+    for (size_t i = 0; i < b->list.n; i++) {
+        const hfe_stmt *s = b->list.at[i];
+        hfe_declaration d;
+        if (s->kind == HFE_S_INCLUDE) {
+            const hfe_def *other = hfe_included_config(config->file, s);
+            if (s->name != NULL) {
+                add_known(a, out,
+                          (hfe_known_field){.name = hfe_literal(s->name),
+                                            .meaning = "the model's own fields",
+                                            .config = config,
+                                            .inside = other});
+            } else if (other != NULL) {
+                list_config(a, other, depth + 1, out);
+            }
+        } else if (hfe_is_declaration(NULL, s, &d)) {
+            add_known(a, out,
+                      (hfe_known_field){.name = d.name,
+                                        .meaning = d.meaning,
+                                        .config = config,
+                                        .declared = true,
+                                        .declaration = d});
+            add_known(a, out,
+                      (hfe_known_field){.name = hfe_literal(d.aspect[HFE_ASPECT_also]),
+                                        .meaning = d.meaning,
+                                        .config = config,
+                                        .alias_of = d.name});
+        } else if (s->kind == HFE_S_EXPR) {
+            add_rule(a, config, s->value, out);
+        }
+        list_block(a, config, &s->body, depth, out);
+        list_block(a, config, &s->otherwise, depth, out);
+    }
+}
+
+static void list_config(hd_arena *a, const hfe_def *config, int depth, hfe_known_fields *out) {
+    if (depth < DEEPEST) {
+        list_block(a, config, &config->body, depth, out);
+    }
+}
+
+void hfe_list_fields(hd_arena *a, const hfe_def *config, hfe_known_fields *out) {
+    *out = (hfe_known_fields){0};
+    list_config(a, config, 0, out);
+}

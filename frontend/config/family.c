@@ -1,0 +1,207 @@
+/* Pages of families: finding the one of a config.json, running its config, writing out its model.
+ */
+#include "frontend/config/family.h"
+
+#include <string.h>
+
+#include "frontend/specialise/specialise.h"
+#include "support/file.h"
+
+#define FAMILIES "families"
+#define PLAINEST "llama" /* of which most others are variations */
+
+/* ---- pages --------------------------------------------------------------------------------- */
+
+static const char *find_page(hfe_program *p, const char *path) {
+    const hfe_options *o = p->options;
+    for (size_t i = 0; i <= o->n_include_dirs; i++) {
+        const char *dir = i < o->n_include_dirs ? o->include_dirs[i] : o->std_dir;
+        const char *file =
+            dir != NULL ? hd_path_join(p->arena, dir, hd_printf(p->arena, "%s.hadal", path)) : NULL;
+        if (file != NULL && hd_exists(file) && !hd_is_directory(file)) {
+            return file;
+        }
+    }
+    return NULL;
+}
+
+hfe_file *hfe_read_page(hfe_program *p, const char *path) {
+    const char *found = find_page(p, path);
+    const size_t known = p->files.n;
+    hfe_file *file = found != NULL ? hfe_read_program(p, found, NULL) : NULL;
+    if (file == NULL) {
+        return NULL;
+    }
+    file->page = hd_strdup(p->arena, path);
+    const size_t errors = p->diags->errors;
+    for (size_t i = known; i < p->files.n; i++) {
+        hfe_resolve(p, p->files.at[i]);
+    }
+    return p->diags->errors == errors ? file : NULL;
+}
+
+void hfe_pages_in(hfe_program *p, const char *inside, hfe_candidates *out) {
+    hfe_candidates all = {0};
+    const size_t n = strlen(inside);
+    hfe_library_pages(p, &all);
+    for (size_t i = 0; i < all.list.n; i++) {
+        const char *name = all.list.at[i];
+        if (strncmp(name, inside, n) == 0 && name[n] == '/' && strchr(name + n + 1, '/') == NULL) {
+            hd_push(p->arena, &out->list, name + n + 1);
+        }
+    }
+}
+
+/* ---- the family of a config ----------------------------------------------------------------- */
+
+/* Letters of model types: none of them leads out of the folder. */
+static bool is_type(const char *s) {
+    return *s != '\0' &&
+           strspn(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-") ==
+               strlen(s);
+}
+
+const hfe_def *hfe_page_config(hfe_program *p, const hfe_file *page, const char *type) {
+    char *id = hd_strdup(p->arena, type);
+    for (char *c = id; *c != '\0'; c++) {
+        *c = *c == '-' ? '_' : *c;
+    }
+    for (size_t i = 0; page != NULL && i < page->defs.n; i++) {
+        const hfe_def *def = page->defs.at[i];
+        if (def->kind == HFE_D_CONFIG && strcmp(def->name, id) == 0) {
+            return def;
+        }
+    }
+    return NULL;
+}
+
+/* The page families/TYPE, or TYPE for a page of one's own that lies in an include folder. */
+static const hfe_def *find_family(hfe_program *p, const char *type) {
+    const char *path = hd_printf(p->arena, FAMILIES "/%s", type);
+    if (!is_type(type)) {
+        return NULL;
+    }
+    if (find_page(p, path) == NULL) {
+        path = type;
+    }
+    return find_page(p, path) != NULL ? hfe_page_config(p, hfe_read_page(p, path), type) : NULL;
+}
+
+/* A name that is spelled nearly so, and the page that the fields are closest to: the model may be
+ * another one in spite of its name. */
+static const char *closest_of(hfe_program *p, hfe_json *j, const char *near,
+                              const hfe_families *families) {
+    const char *closest = hfe_closest_family(p, j, families, PLAINEST);
+    const size_t n = near != NULL ? strlen(near) : 0;
+    if (near != NULL && closest != NULL && strncmp(closest, near, n) == 0 && closest[n] == ':') {
+        return hd_printf(p->arena,
+                         "did you mean '%s'? Its page is the closest by its fields, too: " FAMILIES
+                         "/%s; a page of your own in a folder DIR is found with -I DIR "
+                         "(docs/importing.md)",
+                         near, closest);
+    }
+    const char *name =
+        near != NULL ? hd_printf(p->arena, "did you mean '%s'? By its fields ", near) : "";
+    return closest == NULL
+               ? NULL
+               : hd_printf(p->arena,
+                           "%sthe closest page is " FAMILIES "/%s; a page of your own in a "
+                           "folder DIR is found with -I DIR (docs/importing.md)",
+                           name, closest);
+}
+
+static void refuse_family(hfe_program *p, hfe_json *j, const hfe_field *f) {
+    const json_t *v = hfe_json_get(j, f);
+    hfe_candidates all = {0}, pages = {0};
+    hfe_families families = {0};
+    hfe_pages_in(p, FAMILIES, &all);
+    for (size_t i = 0; i < all.list.n; i++) {
+        const hfe_family one = {all.list.at[i], find_family(p, all.list.at[i])};
+        if (one.config != NULL) {
+            hd_push(p->arena, &pages.list, one.name);
+            hd_push(p->arena, &families.list, one);
+        }
+    }
+    hd_diag *g =
+        hfe_field_error(j, f, "%s cannot be imported by this version", hfe_json_show(j, v));
+    g->cause = pages.list.n > 0
+                   ? "there is no page for this family; `hadal families` lists those that there are"
+                   : "the library has no pages of families";
+    const char *near =
+        json_is_string(v) ? hd_nearest(json_string_value(v), pages.list.at, pages.list.n) : NULL;
+    g->hint = closest_of(p, j, near, &families);
+}
+
+/* ---- the model ------------------------------------------------------------------------------ */
+
+/* The page's own, or that of the first page it uses which has one: a variation keeps the model. */
+static const hfe_def *model_of(const hfe_file *page, int depth) {
+    enum { DEEPEST = 20 };
+    for (size_t i = 0; i < page->defs.n; i++) {
+        if (page->defs.at[i]->kind == HFE_D_MODEL) {
+            return page->defs.at[i];
+        }
+    }
+    for (size_t i = 0; depth < DEEPEST && i < page->uses.n; i++) {
+        const hfe_file *used = page->uses.at[i].file;
+        const hfe_def *model = used != NULL ? model_of(used, depth + 1) : NULL;
+        if (model != NULL) {
+            return model;
+        }
+    }
+    return NULL;
+}
+
+const hfe_def *hfe_page_model(const hfe_file *page) {
+    return model_of(page, 0);
+}
+
+static char *write_out(hfe_elab *e, const hfe_def *config, const char *name) {
+    const hfe_def *model = hfe_page_model(config->file);
+    if (model == NULL) {
+        hd_err(e->diags, HD_E_NAME, config->loc, "the family '%s' has no model", config->name);
+        return NULL;
+    }
+    return hfe_specialise(e, model, name);
+}
+
+/* A file without a family: what any family would miss is said as well. */
+static const hfe_def *family_of(hfe_program *p, hfe_json *j, hfe_field *object) {
+    hfe_field *f = hd_new(p->arena, hfe_field);
+    *f = (hfe_field){object, "model_type"};
+    const json_t *type = hfe_json_get(j, f);
+    if (type == NULL) {
+        hd_err(j->diags, HD_E_CONFIG, (hd_loc){.file = j->file},
+               "the field 'model_type' is missing: the family");
+        return find_family(p, PLAINEST);
+    }
+    const size_t errors = p->diags->errors;
+    const hfe_def *config = json_is_string(type) ? find_family(p, json_string_value(type)) : NULL;
+    if (config == NULL && p->diags->errors == errors) {
+        refuse_family(p, j, f);
+    }
+    return config;
+}
+
+char *hfe_import_family(hfe_program *p, hfe_json *j, const char *name) {
+    const size_t errors = p->diags->errors;
+    const hfe_def *config = family_of(p, j, NULL);
+    char *text = config != NULL ? hfe_import_as(p, j, config, name) : NULL;
+    return p->diags->errors > errors ? NULL : text;
+}
+
+char *hfe_import_as(hfe_program *p, hfe_json *j, const hfe_def *config, const char *name) {
+    const size_t errors = p->diags->errors;
+    hfe_reading im = {.json = j};
+    hfe_elab e = {.p = p,
+                  .arena = p->arena,
+                  .diags = p->diags,
+                  .spec = config->file,
+                  .scope = "",
+                  .import = &im};
+    hd_diags_init(&e.trial, p->arena);
+    e.m = hir_module_new(p->arena, "import");
+    e.b = hir_at_end(e.m, &e.trial);
+    hfe_run_config(&e, config, NULL, "model_type");
+    return p->diags->errors > errors ? NULL : write_out(&e, config, name);
+}

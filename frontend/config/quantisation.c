@@ -1,0 +1,764 @@
+/* Reading `quantization_config` (quantisation.h). Several forms are in use, told apart by
+ * `quant_method`: one that is about FP8, one about MXFP4 in blocks, those of GPTQ and AWQ, and that
+ * of compressed-tensors, which has groups of modules with a form each. What ModelOpt writes, there
+ * or in a file beside config.json, is refused by the name of its format. Fields that are not named
+ * here are refused, as everywhere in a config: what they change is not known. */
+#include "frontend/config/quantisation.h"
+
+#include <string.h>
+
+#include "frontend/config/config.h"
+#include "support/file.h"
+#include "support/packed.h"
+
+enum { MOST_TILE = 1 << 20, MOST_GROUPS = 64, MOST_PATTERNS = 10000 };
+
+typedef struct quant_reader {
+    hfe_json *json;
+    hd_quantisation *out;
+    bool quiet; /* no warnings */
+} quant_reader;
+
+/* ---- fields ------------------------------------------------------------------------------------
+ *
+ * What a value may be, apart from the one that `check` knows. */
+typedef enum field_kind {
+    ADVICE,   /* for other programs: anything */
+    NOTHING,  /* null, or an object or list with nothing in it */
+    FLAG,     /* true or false */
+    FALSE_IF, /* false */
+    STRING,   /* or null */
+    LIST,     /* of strings, or null */
+    SPECIAL,  /* read by itself */
+} field_kind;
+
+typedef struct known_field {
+    const char *name;
+    field_kind kind;
+    const char *why; /* NOTHING, FALSE_IF: what another value would mean */
+} known_field;
+
+static bool is_empty(const json_t *v) {
+    return json_is_null(v) || (json_is_object(v) && json_object_size(v) == 0) ||
+           (json_is_array(v) && json_array_size(v) == 0);
+}
+
+static bool is_string_list(const json_t *v) {
+    for (size_t i = 0; i < json_array_size(v); i++) {
+        if (!json_is_string(json_array_get(v, i))) {
+            return false;
+        }
+    }
+    return json_is_array(v) && json_array_size(v) <= MOST_PATTERNS;
+}
+
+static const char *wanted(field_kind kind, const json_t *v) {
+    switch (kind) {
+    case NOTHING: return is_empty(v) ? NULL : "null";
+    case FLAG: return json_is_boolean(v) ? NULL : "true or false";
+    case FALSE_IF: return json_is_false(v) || json_is_null(v) ? NULL : "false";
+    case STRING: return json_is_string(v) || json_is_null(v) ? NULL : "a string";
+    case LIST: return is_string_list(v) || json_is_null(v) ? NULL : "a list of strings";
+    default: return NULL;
+    }
+}
+
+static bool check_field(quant_reader *r, const hfe_field *f, const json_t *v,
+                        const known_field *k) {
+    const char *want = wanted(k->kind, v);
+    if (want == NULL) {
+        return true;
+    }
+    hd_diag *g = hfe_field_error(r->json, f, "%s cannot be honoured by this version",
+                                 hfe_json_show(r->json, v));
+    g->cause = k->why != NULL ? hd_printf(r->json->arena, "%s; allowed: %s", k->why, want)
+                              : hd_printf(r->json->arena, "it must be %s", want);
+    return false;
+}
+
+/* Every field of an object is known and has a value of its kind. */
+static bool check_fields(quant_reader *r, const hfe_field *object, const known_field *known) {
+    const char *name;
+    json_t *v, *of = hfe_json_get(r->json, object);
+    bool ok = true;
+    if (!json_is_object(of)) {
+        hfe_field_error(r->json, object, "this must be an object");
+        return false;
+    }
+    json_object_foreach(of, name, v) {
+        const hfe_field f = {object, name};
+        const known_field *k = known;
+        while (k->name != NULL && strcmp(k->name, name) != 0) {
+            k++;
+        }
+        if (k->name != NULL) {
+            ok &= check_field(r, &f, v, k);
+            continue;
+        }
+        hd_err(r->json->diags, HD_E_CONFIG, hfe_json_key(r->json, &f), "unknown field '%s'",
+               hfe_json_path(r->json, &f))
+            ->cause = "what it changes is not known, so it cannot be left out of account";
+        ok = false;
+    }
+    return ok;
+}
+
+static const char *string_of(quant_reader *r, const hfe_field *object, const char *name) {
+    const hfe_field f = {object, name};
+    return json_string_value(hfe_json_get(r->json, &f));
+}
+
+static bool is_given(quant_reader *r, const hfe_field *object, const char *name) {
+    const hfe_field f = {object, name};
+    const json_t *v = hfe_json_get(r->json, &f);
+    return v != NULL && !json_is_null(v);
+}
+
+/* A number of elements that share something. */
+static bool read_size(quant_reader *r, const hfe_field *f, const json_t *v, uint64_t *out) {
+    if (json_is_integer(v) && json_integer_value(v) >= 1 && json_integer_value(v) <= MOST_TILE) {
+        *out = (uint64_t)json_integer_value(v);
+        return true;
+    }
+    hfe_field_error(r->json, f, "%s is no size of a group; it must be a whole number from 1 to %d",
+                    hfe_json_show(r->json, v), MOST_TILE);
+    return false;
+}
+
+/* [rows, columns] */
+static bool read_block(quant_reader *r, const hfe_field *f, hd_tile *out) {
+    const json_t *v = hfe_json_get(r->json, f);
+    if (!json_is_array(v) || json_array_size(v) != 2) {
+        hfe_field_error(r->json, f, "this must be a list of two sizes: rows and columns");
+        return false;
+    }
+    return read_size(r, f, json_array_get(v, 0), &out->rows) &&
+           read_size(r, f, json_array_get(v, 1), &out->cols);
+}
+
+/* Names of modules. A pattern that cannot be read takes nothing away: which tensors are quantised
+ * the tensors say; it is not held against them, which a warning says. False: one was not read. */
+static bool read_modules(quant_reader *r, const hfe_field *f, hd_module_list *out) {
+    const json_t *v = hfe_json_get(r->json, f);
+    bool all = true;
+    for (size_t i = 0; i < json_array_size(v); i++) {
+        const char *text = json_string_value(json_array_get(v, i)), *why = NULL;
+        if (text == NULL || hd_add_modules(r->json->arena, out, text, &why)) {
+            continue;
+        }
+        all = false;
+        if (r->quiet) {
+            continue;
+        }
+        hd_warn(r->json->diags, HD_E_CONFIG, hfe_json_value(r->json, f),
+                "%s: %s is not held against the tensors", hfe_json_path(r->json, f),
+                hfe_json_show(r->json, json_array_get(v, i)))
+            ->cause = hd_printf(r->json->arena, "it has %s", why);
+    }
+    return all;
+}
+
+/* A config with two names for the list says the same in both, or has one of them. */
+static bool read_ignored(quant_reader *r, const hfe_field *object, const char *name,
+                         const char *or_name) {
+    const hfe_field f = {object, is_given(r, object, name) || !or_name ? name : or_name};
+    const hfe_field other = {object, or_name};
+    if (!is_given(r, object, f.name)) {
+        return true;
+    }
+    if (f.name == name && or_name && is_given(r, object, or_name) &&
+        !json_equal(hfe_json_get(r->json, &f), hfe_json_get(r->json, &other))) {
+        hfe_field_error(r->json, &other, "this is not what '%s' says", hfe_json_path(r->json, &f));
+        return false;
+    }
+    r->out->ignore_loc = hfe_json_value(r->json, &f);
+    r->out->ignore_field = hfe_json_path(r->json, &f);
+    read_modules(r, &f, &r->out->ignore);
+    return true;
+}
+
+static void add_group(quant_reader *r, const hd_quant_group *g) {
+    hd_push(r->json->arena, &r->out->groups, *g);
+}
+
+/* ---- FP8 ----------------------------------------------------------------------------------- */
+
+static const known_field fp8_fields[] = {
+    {"quant_method", SPECIAL, NULL},      {"fmt", SPECIAL, NULL},
+    {"weight_block_size", SPECIAL, NULL}, {"scale_fmt", SPECIAL, NULL},
+    {"activation_scheme", ADVICE, NULL}, /* activations are never rounded so */
+    {"dequantize", ADVICE, NULL},         {"modules_to_not_convert", LIST, NULL},
+    {"ignored_layers", LIST, NULL}, /* the same */
+    {"kv_cache_scheme", SPECIAL, NULL},   {NULL, ADVICE, NULL},
+};
+
+/* A field that is one of these words, or absent, or null. */
+static bool check_word(quant_reader *r, const hfe_field *object, const char *name,
+                       const char *const *words, const char *what) {
+    const hfe_field f = {object, name};
+    const json_t *v = hfe_json_get(r->json, &f);
+    hd_text allowed;
+    hd_text_init(&allowed, r->json->arena);
+    for (size_t i = 0; words[i] != NULL; i++) {
+        if (json_is_string(v) && strcmp(json_string_value(v), words[i]) == 0) {
+            return true;
+        }
+        hd_text_f(&allowed, "%s\"%s\"", i > 0 ? ", " : "", words[i]);
+    }
+    if (v == NULL || json_is_null(v)) {
+        return true;
+    }
+    hfe_field_error(r->json, &f, "%s cannot be honoured by this version", hfe_json_show(r->json, v))
+        ->cause = hd_printf(r->json->arena, "%s; allowed: %s", what, allowed.at);
+    return false;
+}
+
+/* Experts of DeepSeek-V4 are in MXFP4 beside it, of which the object says nothing. */
+static bool read_fp8(quant_reader *r, const hfe_field *q) {
+    static const char *const formats[] = {"e4m3", "float8_e4m3fn", NULL};
+    static const char *const scales[] = {"ue8m0", "float", "float32", NULL};
+    const hfe_field block = {q, "weight_block_size"};
+    hd_quant_group g = {.format = "fp8", .packing = HD_PACKING_E4M3, .targets_known = true};
+    const hd_quant_group pairs = {
+        .format = "mxfp4", .packing = HD_PACKING_MXFP4, .targets_known = true};
+    bool ok = check_fields(r, q, fp8_fields);
+    ok &= check_word(r, q, "fmt", formats, "the kind of FP8");
+    ok &= check_word(r, q, "scale_fmt", scales, "the kind of scales");
+    if (is_given(r, q, "weight_block_size")) {
+        g.tile_known = true;
+        ok &= read_block(r, &block, &g.tile);
+    }
+    ok &= read_ignored(r, q, "modules_to_not_convert", "ignored_layers");
+    r->out->rounds_cache = is_given(r, q, "kv_cache_scheme");
+    add_group(r, &g);
+    add_group(r, &pairs);
+    return ok;
+}
+
+/* ---- MXFP4 in blocks, MXFP8 ----------------------------------------------------------------- */
+
+static const known_field mx_fields[] = {
+    {"quant_method", SPECIAL, NULL},     {"modules_to_not_convert", LIST, NULL},
+    {"ignored_layers", LIST, NULL},      {"dequantize", ADVICE, NULL},
+    {"activation_scheme", ADVICE, NULL}, {NULL, ADVICE, NULL},
+};
+
+static bool read_mx(quant_reader *r, const hfe_field *q, const char *format, hd_packing packing) {
+    const hd_quant_group g = {.format = format,
+                              .packing = packing,
+                              .tile_known = true,
+                              .tile = {1, 32},
+                              .targets_known = true};
+    const bool ok = check_fields(r, q, mx_fields);
+    add_group(r, &g);
+    return read_ignored(r, q, "modules_to_not_convert", "ignored_layers") && ok;
+}
+
+static bool read_mxfp4(quant_reader *r, const hfe_field *q) {
+    return read_mx(r, q, "mxfp4", HD_PACKING_MXFP4);
+}
+
+static bool read_mxfp8(quant_reader *r, const hfe_field *q) {
+    return read_mx(r, q, "mxfp8", HD_PACKING_E4M3);
+}
+
+/* ---- compressed-tensors -------------------------------------------------------------------- */
+
+static const known_field compressed_fields[] = {
+    {"quant_method", SPECIAL, NULL},
+    {"format", STRING, NULL},
+    {"quantization_status", SPECIAL, NULL},
+    {"config_groups", SPECIAL, NULL},
+    {"ignore", LIST, NULL},
+    {"kv_cache_scheme", SPECIAL, NULL}, /* keys and values are never rounded so */
+    {"sparsity_config", SPECIAL, NULL},
+    {"transform_config", NOTHING, "weights would be stored rotated"},
+    {"global_compression_ratio", ADVICE, NULL},
+    {"run_compressed", ADVICE, NULL},
+    {"version", ADVICE, NULL},
+    {NULL, ADVICE, NULL},
+};
+
+static const known_field group_fields[] = {
+    {"targets", LIST, NULL},
+    {"weights", SPECIAL, NULL},
+    {"format", STRING, NULL},
+    {"input_activations", ADVICE, NULL},
+    {"output_activations", ADVICE, NULL},
+    {NULL, ADVICE, NULL},
+};
+
+static const known_field weights_fields[] = {
+    {"num_bits", SPECIAL, NULL},
+    {"type", STRING, NULL},
+    {"strategy", STRING, NULL},
+    {"group_size", SPECIAL, NULL},
+    {"block_structure", SPECIAL, NULL},
+    {"symmetric", FLAG, NULL},
+    {"dynamic", FALSE_IF, "weights would be quantised at run time"},
+    {"actorder", SPECIAL, NULL},
+    {"observer", ADVICE, NULL},
+    {"observer_kwargs", ADVICE, NULL},
+    {"scale_dtype", STRING, NULL}, /* the tensors have one */
+    {"zp_dtype", STRING, NULL},
+    {NULL, ADVICE, NULL},
+};
+
+#define EACH                                                                                       \
+    { "block", "channel", "tensor", "group" }
+
+/* Formats of compressed-tensors, and what their groups of weights must say; rows of one name, which
+ * differ in their bits or type, stand together. */
+static const struct compressed_format {
+    const char *name;
+    hd_packing packing;
+    int bits;
+    const char *type;
+    int group_size; /* 0: as `group_size` says */
+    bool zeros;     /* there may be zero points */
+    const char *strategies[5];
+} compressed_formats[] = {
+    {"pack-quantized", HD_PACKING_INT4, 4, "int", 0, true, {"group", "channel"}},
+    {"pack-quantized", HD_PACKING_INT8, 8, "int", 0, true, {"group", "channel"}},
+    {"int-quantized", HD_PACKING_PLAIN8, 8, "int", 0, true, EACH},
+    {"int-quantized", HD_PACKING_PLAIN8, 4, "int", 0, true, EACH},
+    {"mxfp4-pack-quantized", HD_PACKING_MXFP4, 4, "float", 32, false, {"group"}},
+    {"mxfp8-quantized", HD_PACKING_E4M3, 8, "float", 32, false, {"group"}},
+    {"float-quantized", HD_PACKING_E4M3, 8, "float", 0, false, EACH},
+    {"naive-quantized", HD_PACKING_E4M3, 8, "float", 0, false, EACH},
+    {"naive-quantized", HD_PACKING_PLAIN8, 8, "int", 0, true, EACH},
+};
+#undef EACH
+
+enum { N_FORMATS = sizeof compressed_formats / sizeof *compressed_formats };
+
+/* Is the row before of the same name? */
+static bool is_next_width(const struct compressed_format *c) {
+    return c > compressed_formats && strcmp(c->name, c[-1].name) == 0;
+}
+
+static const struct compressed_format *find_format(quant_reader *r, const hfe_field *group,
+                                                   const hfe_field *q) {
+    const bool own = is_given(r, group, "format");
+    const hfe_field f = {own ? group : q, "format"};
+    const json_t *v = hfe_json_get(r->json, &f);
+    hd_text names;
+    hd_text_init(&names, r->json->arena);
+    for (size_t i = 0; i < N_FORMATS; i++) {
+        const struct compressed_format *c = &compressed_formats[i];
+        if (json_is_string(v) && strcmp(json_string_value(v), c->name) == 0) {
+            return c;
+        }
+        if (is_next_width(c)) {
+            continue;
+        }
+        hd_text_f(&names, "%s\"%s\"", i > 0 ? ", " : "", c->name);
+    }
+    hd_diag *g =
+        hfe_field_error(r->json, v != NULL ? &f : q, "%s is no format that is read",
+                        v != NULL ? hfe_json_show(r->json, v) : "a config without 'format'");
+    g->cause = hd_printf(r->json->arena, "formats that are read: %s", names.at);
+    return NULL;
+}
+
+/* Of the rows of a name the one with the bits and, if there is one, the type of these weights;
+ * NULL: there is none, which has been said. */
+static const struct compressed_format *of_bits(quant_reader *r, const hfe_field *w,
+                                               const struct compressed_format *first) {
+    const hfe_field f = {w, "num_bits"};
+    const json_t *v = hfe_json_get(r->json, &f);
+    hd_text allowed;
+    hd_text_init(&allowed, r->json->arena);
+    const struct compressed_format *c = first, *end = compressed_formats + N_FORMATS, *found = NULL;
+    const char *type = string_of(r, w, "type");
+    do {
+        const bool fits = json_is_integer(v) && json_integer_value(v) == c->bits;
+        if (fits && type != NULL && strcmp(type, c->type) == 0) {
+            return c;
+        }
+        found = fits && found == NULL ? c : found;
+        if (c == first || c->bits != c[-1].bits) {
+            hd_text_f(&allowed, "%s%d", c > first ? " or " : "", c->bits);
+        }
+    } while (++c < end && is_next_width(c));
+    if (found != NULL) {
+        return found;
+    }
+    hfe_field_error(r->json, v != NULL ? &f : w, "%s cannot be honoured by this version",
+                    v != NULL ? hfe_json_show(r->json, v) : "weights without 'num_bits'")
+        ->cause = hd_printf(r->json->arena, "%s is read with num_bits %s", first->name, allowed.at);
+    return NULL;
+}
+
+static bool expect_int(quant_reader *r, const hfe_field *w, const char *name, int want,
+                       const char *format) {
+    const hfe_field f = {w, name};
+    const json_t *v = hfe_json_get(r->json, &f);
+    if (json_is_integer(v) && json_integer_value(v) == want) {
+        return true;
+    }
+    hfe_field_error(r->json, v != NULL ? &f : w, "%s cannot be honoured by this version",
+                    v != NULL ? hfe_json_show(r->json, v)
+                              : hd_printf(r->json->arena, "weights without '%s'", name))
+        ->cause = hd_printf(r->json->arena, "%s is read with %s %d", format, name, want);
+    return false;
+}
+
+/* What of a matrix shares a scale. */
+static bool read_tile(quant_reader *r, const hfe_field *w, const struct compressed_format *c,
+                      hd_quant_group *g) {
+    const hfe_field size = {w, "group_size"}, block = {w, "block_structure"};
+    const char *strategy = string_of(r, w, "strategy");
+    g->tile_known = true;
+    g->tile = (hd_tile){1, 0};
+    if (strategy == NULL || strcmp(strategy, "channel") == 0) {
+        g->tile_known = strategy != NULL;
+        return true;
+    }
+    if (strcmp(strategy, "tensor") == 0) {
+        g->tile.rows = 0;
+        return true;
+    }
+    if (strcmp(strategy, "block") == 0) {
+        return read_block(r, &block, &g->tile);
+    }
+    if (c->group_size != 0 && !expect_int(r, w, "group_size", c->group_size, c->name)) {
+        return false;
+    }
+    if (!is_given(r, w, "group_size")) {
+        hfe_field_error(r->json, w, "the field 'group_size' is missing");
+        return false;
+    }
+    return read_size(r, &size, hfe_json_get(r->json, &size), &g->tile.cols);
+}
+
+/* Columns are in their places whatever their order was. With "group" each has its group in
+ * weight_g_idx, which the tensors say. */
+static const char *const orders[] = {"weight", "static", "group", "dynamic", NULL};
+
+static bool read_weights(quant_reader *r, const hfe_field *w, const struct compressed_format *c,
+                         hd_quant_group *g) {
+    const char *const types[] = {c->type, NULL};
+    const hfe_field symmetric = {w, "symmetric"};
+    const json_t *flag = hfe_json_get(r->json, &symmetric);
+    bool ok = check_fields(r, w, weights_fields);
+    ok &= check_word(r, w, "type", types, hd_printf(r->json->arena, "codes of %s", c->name));
+    ok &= check_word(r, w, "strategy", c->strategies, "what shares a scale");
+    ok &= check_word(r, w, "actorder", orders, "the order of columns in groups");
+    g->symmetric = !json_is_false(flag);
+    if (!g->symmetric && !c->zeros) {
+        hfe_field_error(r->json, &symmetric, "false cannot be honoured by this version")->cause =
+            hd_printf(r->json->arena, "%s has no zero points", c->name);
+        ok = false;
+    }
+    return ok && read_tile(r, w, c, g);
+}
+
+static bool read_group(quant_reader *r, const hfe_field *q, const hfe_field *group) {
+    const hfe_field weights = {group, "weights"}, targets = {group, "targets"};
+    hd_quant_group g = {0};
+    if (!check_fields(r, group, group_fields)) {
+        return false;
+    }
+    r->out->rounds_activations |=
+        is_given(r, group, "input_activations") || is_given(r, group, "output_activations");
+    if (!is_given(r, group, "weights")) {
+        return true; /* a group of activations */
+    }
+    const struct compressed_format *c = find_format(r, group, q);
+    const struct compressed_format *wide = c != NULL ? of_bits(r, &weights, c) : NULL;
+    if (c == NULL || !read_weights(r, &weights, wide != NULL ? wide : c, &g) || wide == NULL) {
+        return false;
+    }
+    c = wide;
+    g.format = c->name;
+    g.packing = c->packing;
+    g.targets_known = read_modules(r, &targets, &g.targets);
+    add_group(r, &g);
+    return true;
+}
+
+/* It may count zeros; stored they are then as others ("dense"). */
+static bool check_sparsity(quant_reader *r, const hfe_field *q) {
+    static const char *const formats[] = {"dense", NULL};
+    const hfe_field f = {q, "sparsity_config"};
+    const known_field empty = {f.name, NOTHING, "weights would be stored without their zeros"};
+    const json_t *v = hfe_json_get(r->json, &f);
+    if (json_is_object(v) && json_object_get(v, "format")) {
+        return check_word(r, &f, "format", formats, "how zeros are stored");
+    }
+    return v == NULL || check_field(r, &f, v, &empty);
+}
+
+static bool read_compressed(quant_reader *r, const hfe_field *q) {
+    static const char *const statuses[] = {"compressed", "frozen", NULL};
+    const hfe_field groups = {q, "config_groups"};
+    json_t *of = hfe_json_get(r->json, &groups), *v;
+    const char *name;
+    bool ok = check_fields(r, q, compressed_fields);
+    ok &= check_word(r, q, "quantization_status", statuses, "whether weights are stored packed");
+    ok &= read_ignored(r, q, "ignore", NULL) && check_sparsity(r, q);
+    r->out->rounds_cache = is_given(r, q, "kv_cache_scheme");
+    if (!json_is_object(of) || json_object_size(of) > MOST_GROUPS) {
+        hfe_field_error(r->json, of != NULL ? &groups : q,
+                        "'config_groups' must be an object with at most %d groups", MOST_GROUPS);
+        return false;
+    }
+    json_object_foreach(of, name, v) {
+        const hfe_field group = {&groups, name};
+        ok &= read_group(r, q, &group);
+    }
+    return ok;
+}
+
+/* ---- GPTQ and AWQ --------------------------------------------------------------------------- */
+
+/* What these objects say of how a checkpoint was made, and of the programs that run it. */
+#define OF_MAKING(F)                                                                               \
+    F(quant_method, SPECIAL), F(bits, SPECIAL), F(group_size, SPECIAL), F(desc_act, FLAG),         \
+        F(sym, FLAG), F(damp_percent, ADVICE), F(damp_auto_increment, ADVICE),                     \
+        F(static_groups, ADVICE), F(true_sequential, ADVICE), F(act_group_aware, ADVICE),          \
+        F(mse, ADVICE), F(dataset, ADVICE), F(tokenizer, ADVICE), F(batch_size, ADVICE),           \
+        F(model_seqlen, ADVICE), F(model_name_or_path, ADVICE), F(model_file_base_name, ADVICE),   \
+        F(block_name_to_quantize, ADVICE), F(module_name_preceding_first_block, ADVICE),           \
+        F(modules_in_block_to_quantize, ADVICE), F(pad_token_id, ADVICE),                          \
+        F(max_input_length, ADVICE), F(cache_block_outputs, ADVICE), F(use_cuda_fp16, ADVICE),     \
+        F(use_exllama, ADVICE), F(disable_exllama, ADVICE), F(exllama_config, ADVICE),             \
+        F(meta, ADVICE), F(quantizer, ADVICE), F(lm_head, ADVICE),                                 \
+        F(modules_to_not_convert, LIST), F(pack_dtype, SPECIAL)
+#define FIELD(name, kind)                                                                          \
+    { #name, kind, NULL }
+
+static const known_field gptq_fields[] = {
+    OF_MAKING(FIELD),
+    {"checkpoint_format", SPECIAL, NULL},
+    {"format", SPECIAL, NULL},
+    {"backend", ADVICE, NULL},
+    {"is_marlin_format", FALSE_IF, "weights would lie as Marlin's kernels want them"},
+    {"dynamic", NOTHING, "some modules would have another form"},
+    {"adapter", NOTHING, "a part of the weights would be factors of its own"},
+    {NULL, ADVICE, NULL},
+};
+
+static const known_field awq_fields[] = {
+    OF_MAKING(FIELD),
+    {"version", SPECIAL, NULL},
+    {"format", SPECIAL, NULL},
+    {"checkpoint_format", SPECIAL, NULL},
+    {"backend", SPECIAL, NULL},
+    {"zero_point", SPECIAL, NULL},
+    {"do_fuse", ADVICE, NULL},
+    {"modules_to_fuse", ADVICE, NULL},
+    {"fuse_max_seq_len", ADVICE, NULL},
+    {NULL, ADVICE, NULL},
+};
+#undef FIELD
+#undef OF_MAKING
+
+/* Columns that share a scale; -1: all of a row. */
+static bool read_columns(quant_reader *r, const hfe_field *q, hd_quant_group *g) {
+    const hfe_field f = {q, "group_size"};
+    const json_t *v = hfe_json_get(r->json, &f);
+    g->tile_known = true;
+    g->tile = (hd_tile){1, 0};
+    if (v == NULL) {
+        hfe_field_error(r->json, q, "the field 'group_size' is missing");
+        return false;
+    }
+    return (json_is_integer(v) && json_integer_value(v) == -1) ||
+           read_size(r, &f, v, &g->tile.cols);
+}
+
+static bool read_bits(quant_reader *r, const hfe_field *q, const char *method, bool eight,
+                      int *bits) {
+    const hfe_field f = {q, "bits"};
+    const json_t *v = hfe_json_get(r->json, &f);
+    *bits = json_is_integer(v) ? (int)json_integer_value(v) : 0;
+    if (*bits == 4 || (*bits == 8 && eight)) {
+        return true;
+    }
+    hfe_field_error(r->json, v != NULL ? &f : q, "%s cannot be honoured by this version",
+                    v != NULL ? hfe_json_show(r->json, v) : "an object without 'bits'")
+        ->cause =
+        hd_printf(r->json->arena, "%s is read with 4%s bits", method, eight ? " or 8" : "");
+    return false;
+}
+
+static const char *const words_of_32[] = {"int32", NULL};
+
+/* The field that says how zero points are stored has an older name. */
+static bool read_gptq(quant_reader *r, const hfe_field *q) {
+    static const char *const formats[] = {"gptq", "gptq_v2", NULL};
+    const char *format = string_of(r, q, "checkpoint_format");
+    hd_quant_group g = {.format = "gptq", .targets_known = true};
+    int bits;
+    bool ok = check_fields(r, q, gptq_fields);
+    ok &= check_word(r, q, "checkpoint_format", formats, "how weights are packed");
+    ok &= check_word(r, q, "format", formats, "how weights are packed");
+    ok &= check_word(r, q, "pack_dtype", words_of_32, "words of codes");
+    ok &= read_bits(r, q, "GPTQ", true, &bits) && read_columns(r, q, &g);
+    ok &= read_ignored(r, q, "modules_to_not_convert", NULL);
+    format = format != NULL ? format : string_of(r, q, "format");
+    g.packing = bits == 8 ? HD_PACKING_GPTQ8 : HD_PACKING_GPTQ4;
+    g.zeros_less_one = format == NULL || strcmp(format, "gptq_v2") != 0;
+    add_group(r, &g);
+    return ok;
+}
+
+static bool read_awq(quant_reader *r, const hfe_field *q) {
+    static const char *const formats[] = {"gemm", "GEMM", NULL};
+    static const char *const backends[] = {"autoawq", "auto", "gptqmodel", NULL};
+    const hfe_field zero_point = {q, "zero_point"};
+    const json_t *zeros = hfe_json_get(r->json, &zero_point);
+    hd_quant_group g = {.format = "awq", .packing = HD_PACKING_AWQ, .targets_known = true};
+    int bits;
+    bool ok = check_fields(r, q, awq_fields);
+    ok &= check_word(r, q, "version", formats, "how weights are packed");
+    ok &= check_word(r, q, "format", formats, "how weights are packed");
+    ok &= check_word(r, q, "checkpoint_format", formats, "how weights are packed");
+    ok &= check_word(r, q, "backend", backends, "programs that pack weights so");
+    ok &= check_word(r, q, "pack_dtype", words_of_32, "words of codes");
+    ok &= read_bits(r, q, "AWQ", false, &bits) && read_columns(r, q, &g);
+    ok &= read_ignored(r, q, "modules_to_not_convert", NULL);
+    if (zeros != NULL && !json_is_true(zeros)) {
+        hfe_field_error(r->json, &zero_point, "%s cannot be honoured by this version",
+                        hfe_json_show(r->json, zeros))
+            ->cause = "AWQ is read with zero points; allowed: true";
+        ok = false;
+    }
+    add_group(r, &g);
+    return ok;
+}
+
+/* ---- the field ----------------------------------------------------------------------------- */
+
+static const struct method {
+    const char *name;
+    bool (*read)(quant_reader *r, const hfe_field *q);
+} methods[] = {
+    {"fp8", read_fp8},     {"mxfp4", read_mxfp4},
+    {"mxfp8", read_mxfp8}, {"compressed-tensors", read_compressed},
+    {"gptq", read_gptq},   {"awq", read_awq},
+};
+
+/* A way of quantising, at its place in a file, is none of those that are read. */
+static bool refuse_way(hfe_json *j, const hfe_field *f, const char *what) {
+    hd_text names;
+    hd_text_init(&names, j->arena);
+    for (size_t i = 0; i < sizeof methods / sizeof *methods; i++) {
+        hd_text_f(&names, "%s\"%s\"", i > 0 ? ", " : "", methods[i].name);
+    }
+    hd_diag *g = hfe_field_error(j, f, "%s", what);
+    g->cause = hd_printf(j->arena, "ways of quantising that are read: %s", names.at);
+    g->hint = "take the unquantised checkpoint; --weights-dtype stores its weights in 4 or 8 bits";
+    return false;
+}
+
+/* What ModelOpt calls the format of an object in its words: of experts, if they have one of their
+ * own. NULL: it is not in its words. */
+static const char *modelopt_format(const json_t *v) {
+    static const char *const names[] = {"moe_quant_algo", "quant_algo"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        if (json_is_string(json_object_get(v, names[i]))) {
+            return names[i];
+        }
+    }
+    return NULL;
+}
+
+static bool refuse_modelopt(hfe_json *j, const hfe_field *object, const char *name) {
+    const hfe_field f = {object, name};
+    return refuse_way(j, &f,
+                      hd_printf(j->arena, "%s, a format of ModelOpt, is not read",
+                                hfe_json_show(j, hfe_json_get(j, &f))));
+}
+
+static bool read_method(quant_reader *r, const hfe_field *q) {
+    const hfe_field f = {q, "quant_method"};
+    const json_t *v = hfe_json_get(r->json, q), *method = json_object_get(v, "quant_method");
+    if (!json_is_object(v)) {
+        hfe_field_error(r->json, q, "this must be an object");
+        return false;
+    }
+    if (modelopt_format(v) != NULL) {
+        return refuse_modelopt(r->json, q, modelopt_format(v));
+    }
+    for (size_t i = 0; i < sizeof methods / sizeof *methods; i++) {
+        if (json_is_string(method) && strcmp(json_string_value(method), methods[i].name) == 0) {
+            return methods[i].read(r, q);
+        }
+    }
+    return method != NULL ? refuse_way(r->json, &f,
+                                       hd_printf(r->json->arena, "%s is not read",
+                                                 hfe_json_show(r->json, method)))
+                          : refuse_way(r->json, q, "the field 'quant_method' is missing");
+}
+
+/* The file in which ModelOpt says the format of a folder whose config.json is silent about it.
+ * False: it says one. */
+static bool is_silent_beside(const hfe_json *config) {
+    const char *path = hd_path_join(config->arena, hd_path_dir(config->arena, config->file),
+                                    "hf_quant_config.json");
+    const hfe_field object = {NULL, "quantization"};
+    if (!hd_exists(path)) {
+        return true;
+    }
+    hfe_json *j = hfe_json_open(config->arena, config->diags, path);
+    const char *name = j != NULL ? modelopt_format(hfe_json_get(j, &object)) : NULL;
+    return j != NULL && (name == NULL || refuse_modelopt(j, &object, name));
+}
+
+bool hfe_read_quantisation(hfe_json *j, hd_quantisation *out) {
+    static const char name[] = "quantization_config";
+    hfe_field *found = NULL;
+    hd_quantisation own = {0};
+    for (size_t i = 0; i <= HFE_LANGUAGE_PARTS; i++) {
+        hfe_field *part = hd_new(j->arena, hfe_field), *f = hd_new(j->arena, hfe_field);
+        *part = (hfe_field){NULL, i > 0 ? hfe_language_parts[i - 1] : NULL};
+        *f = (hfe_field){i > 0 ? part : NULL, name};
+        const json_t *v = hfe_json_get(j, f);
+        if (v == NULL || json_is_null(v)) {
+            continue;
+        }
+        if (found != NULL && !json_equal(v, hfe_json_get(j, found))) {
+            hfe_field_error(j, f, "this is not what '%s' says", hfe_json_path(j, found));
+            return false;
+        }
+        found = found != NULL ? found : f;
+    }
+    quant_reader r = {.json = j, .out = &own, .quiet = out == NULL};
+    if (found != NULL) {
+        own.given = true;
+        own.loc = hfe_json_key(j, found);
+    }
+    const bool ok = found == NULL ? is_silent_beside(j) : read_method(&r, found);
+    if (out != NULL) {
+        *out = own;
+    }
+    return ok;
+}
+
+bool hfe_quantisation_of(hd_arena *a, hd_diags *d, const char *weights, hd_quantisation *out) {
+    const char *folder = hd_is_directory(weights) ? weights : hd_path_dir(a, weights);
+    const char *config = hd_path_join(a, folder, "config.json");
+    *out = (hd_quantisation){0};
+    if (!hd_exists(config)) {
+        return true;
+    }
+    hfe_json *j = hfe_json_open(a, d, config);
+    return j != NULL && hfe_read_quantisation(j, out);
+}
+
+hd_tensors hfe_tensors_beside(hd_arena *a, const char *config) {
+    const char *folder = hd_path_dir(a, config);
+    hd_tensors *stored = hd_new(a, hd_tensors), weights = {0};
+    hd_quantisation how;
+    hd_diags silent;
+    hd_diags_init(&silent, a);
+    if (!hd_safetensors_open(a, &silent, folder, stored)) {
+        return (hd_tensors){0};
+    }
+    const bool read = hfe_quantisation_of(a, &silent, folder, &how) &&
+                      hd_unpack(a, &silent, stored, &how, &weights);
+    return read ? weights : *stored;
+}

@@ -1,0 +1,290 @@
+/* The functions of the language that are not ops of the table. */
+#include <math.h>
+#include <string.h>
+
+#include "frontend/language/value.h"
+
+static hfe_value arg(const hfe_call *call, size_t i) {
+    return i < call->n_args ? call->args[i].value : hfe_none();
+}
+
+/* An argument of the wrong type. */
+static hfe_value refuse(hfe_elab *e, const hfe_call *call, size_t i, const char *want) {
+    return hfe_fail(e, HD_E_TYPE, call->args[i].loc, NULL, NULL, "'%s' takes %s, not %s",
+                    call->name, want, hfe_type_with_article(arg(call, i).type));
+}
+
+/* ---- lists --------------------------------------------------------------------------------- */
+static hfe_value run_len(hfe_elab *e, const hfe_call *call) {
+    hfe_value v = arg(call, 0);
+    if (hfe_is(v, HFE_STRING)) {
+        return hfe_int((int64_t)strlen(v.string));
+    }
+    return hfe_is(v, HFE_LIST) ? hfe_int((int64_t)v.list->n)
+                               : refuse(e, call, 0, "a list or a string");
+}
+
+static hfe_value run_append(hfe_elab *e, const hfe_call *call) {
+    return hfe_is(arg(call, 0), HFE_LIST)
+               ? hfe_append(e, call->loc, arg(call, 0).list, arg(call, 1))
+               : refuse(e, call, 0, "a list");
+}
+
+static hfe_value run_sum(hfe_elab *e, const hfe_call *call) {
+    if (!hfe_is(arg(call, 0), HFE_LIST)) {
+        return refuse(e, call, 0, "a list");
+    }
+    const hfe_list *l = arg(call, 0).list;
+    hfe_value total = l->n > 0 ? hfe_item(l, 0) : hfe_int(0);
+    if (!hfe_is_number(total) && !hfe_is(total, HFE_TENSOR) && !hfe_is(total, HFE_POISON)) {
+        return hfe_fail(e, HD_E_TYPE, call->loc, NULL, NULL,
+                        "'sum' adds numbers or tensors, not %s", hfe_type_with_article(total.type));
+    }
+    for (size_t i = 1; i < l->n; i++) {
+        total = hfe_binary_value(e, call->loc, HFE_ADD, total, hfe_item(l, i));
+    }
+    return total;
+}
+
+/* ---- tensors ------------------------------------------------------------------------------- */
+static hfe_value run_shape(hfe_elab *e, const hfe_call *call) {
+    if (!hfe_is(arg(call, 0), HFE_TENSOR)) {
+        return refuse(e, call, 0, "a tensor");
+    }
+    hir_type t = hir_ref_type(e->m, arg(call, 0).tensor);
+    hfe_value dims[HIR_MAX_RANK];
+    for (uint32_t i = 0; i < t.rank; i++) {
+        dims[i] = hfe_dim(t.dim[i]);
+    }
+    return hfe_new_list(e, call->loc, dims, t.rank);
+}
+
+static hfe_value run_dim(hfe_elab *e, const hfe_call *call) {
+    hfe_value i = arg(call, 1);
+    if (!hfe_is(arg(call, 0), HFE_TENSOR)) {
+        return refuse(e, call, 0, "a tensor");
+    }
+    if (!hfe_is(i, HFE_INT)) {
+        return refuse(e, call, 1, "an int");
+    }
+    hir_type t = hir_ref_type(e->m, arg(call, 0).tensor);
+    int64_t at = i.integer < 0 ? i.integer + (int64_t)t.rank : i.integer;
+    if (at < 0 || at >= (int64_t)t.rank) {
+        return hfe_fail(e, HD_E_VALUE, call->loc,
+                        hd_printf(e->arena, "the tensor is %s", hir_type_string(e->arena, t)), NULL,
+                        "there is no dim %lld", (long long)i.integer);
+    }
+    return hfe_dim(t.dim[at]);
+}
+
+static hfe_value run_rank(hfe_elab *e, const hfe_call *call) {
+    return hfe_is(arg(call, 0), HFE_TENSOR) ? hfe_int(hir_ref_type(e->m, arg(call, 0).tensor).rank)
+                                            : refuse(e, call, 0, "a tensor");
+}
+
+static hfe_value run_weight(hfe_elab *e, const hfe_call *call) {
+    return hfe_is(arg(call, 0), HFE_STRING)
+               ? hfe_declare_weight(e, call->loc, arg(call, 0).string, arg(call, 1), false)
+               : refuse(e, call, 0, "a name");
+}
+
+static hfe_value run_unused_weight(hfe_elab *e, const hfe_call *call) {
+    return hfe_is(arg(call, 0), HFE_STRING)
+               ? hfe_declare_weight(e, call->loc, arg(call, 0).string, arg(call, 1), true)
+               : refuse(e, call, 0, "a name");
+}
+
+/* Names of other parts of a checkpoint, in the present scope: a string, or a list of them. */
+static hfe_value run_unused_weights(hfe_elab *e, const hfe_call *call) {
+    const hfe_value v = arg(call, 0);
+    if (hfe_is(v, HFE_STRING)) {
+        return hfe_declare_unused_below(e, call->loc, v.string);
+    }
+    if (!hfe_is(v, HFE_LIST)) {
+        return refuse(e, call, 0, "the beginning of names, or a list of such");
+    }
+    for (size_t i = 0; i < v.list->n; i++) {
+        if (!hfe_is(hfe_item(v.list, i), HFE_STRING)) {
+            return refuse(e, call, 0, "a list of strings");
+        }
+        hfe_declare_unused_below(e, call->loc, hfe_item(v.list, i).string);
+    }
+    return hfe_none();
+}
+
+/* The kind of state of that name, or HIR_STATE_KINDS, reported. */
+static hir_state_kind state_kind(hfe_elab *e, const hfe_call *call, size_t i) {
+    hfe_candidates words = {0};
+    hir_state_kind kind = HIR_STATE_CACHE;
+    if (!hfe_is(arg(call, i), HFE_STRING)) {
+        refuse(e, call, i, "a kind of state");
+        return HIR_STATE_KINDS;
+    }
+    if (hir_state_kind_by_word(arg(call, i).string, &kind)) {
+        return kind;
+    }
+    hd_text list;
+    hd_text_init(&list, e->arena);
+    for (int k = 0; k < HIR_STATE_KINDS; k++) {
+        const char *word = hir_state_kind_of((hir_state_kind)k)->word;
+        hd_push(e->arena, &words.list, word);
+        hd_text_f(&list, "%s\"%s\"", k ? ", " : "the kinds are ", word);
+    }
+    const char *hint = hfe_did_you_mean(e, arg(call, i).string, &words);
+    hfe_fail(e, HD_E_NAME, call->args[i].loc, list.at, hint, "there is no kind of state '%s'",
+             arg(call, i).string);
+    return HIR_STATE_KINDS;
+}
+
+static hfe_value run_stacked_weight(hfe_elab *e, const hfe_call *call) {
+    return hfe_is(arg(call, 0), HFE_STRING)
+               ? hfe_declare_stacked(e, call->loc, arg(call, 0).string, arg(call, 1))
+               : refuse(e, call, 0, "a name");
+}
+
+static hfe_value run_state(hfe_elab *e, const hfe_call *call) {
+    const hir_state_kind kind = call->n_args > 2 ? state_kind(e, call, 2) : HIR_STATE_CACHE;
+    if (kind == HIR_STATE_KINDS) {
+        return hfe_poison();
+    }
+    return hfe_is(arg(call, 0), HFE_STRING)
+               ? hfe_declare_state(e, call->loc, arg(call, 0).string, arg(call, 1), kind)
+               : refuse(e, call, 0, "a name");
+}
+
+static hfe_value run_input(hfe_elab *e, const hfe_call *call) {
+    if (!hfe_is(arg(call, 0), HFE_STRING)) {
+        return refuse(e, call, 0, "a name");
+    }
+    hir_ref r = hfe_find_input(e, arg(call, 0).string);
+    if (r.kind != HIR_REF_NONE) {
+        return hfe_tensor(r);
+    }
+    hfe_candidates names = {0};
+    for (size_t i = 0; i < e->m->inputs.n; i++) {
+        hd_push(e->arena, &names.list, hir_value_at(e->m, e->m->inputs.at[i])->name);
+    }
+    return hfe_fail(e, HD_E_NAME, call->loc, NULL, hfe_did_you_mean(e, arg(call, 0).string, &names),
+                    "the model has no input '%s'", arg(call, 0).string);
+}
+
+/* ---- conversions --------------------------------------------------------------------------- */
+static hfe_value run_float(hfe_elab *e, const hfe_call *call) {
+    return hfe_is_number(arg(call, 0)) ? hfe_float(hfe_as_number(arg(call, 0)))
+                                       : refuse(e, call, 0, "a number");
+}
+
+static hfe_value run_int(hfe_elab *e, const hfe_call *call) {
+    hfe_value v = arg(call, 0);
+    if (!hfe_is_number(v)) {
+        return refuse(e, call, 0, "a number");
+    }
+    if (hfe_is(v, HFE_INT)) {
+        return v;
+    }
+    bool whole = v.number == floor(v.number) && fabs(v.number) < 9.2e18;
+    hd_text text;
+    hd_text_init(&text, e->arena);
+    hfe_show(v, &text);
+    return whole ? hfe_int((int64_t)v.number)
+                 : hfe_fail(e, HD_E_VALUE, call->loc, NULL, NULL, "%s is not a whole number",
+                            text.at);
+}
+
+/* Of numbers only: there are no such ops. Angles of tokens are the op rope_table's. */
+static hfe_value run_cos(hfe_elab *e, const hfe_call *call) {
+    return hfe_is_number(arg(call, 0)) ? hfe_float(cos(hfe_as_number(arg(call, 0))))
+                                       : refuse(e, call, 0, "a number");
+}
+
+static hfe_value run_sin(hfe_elab *e, const hfe_call *call) {
+    return hfe_is_number(arg(call, 0)) ? hfe_float(sin(hfe_as_number(arg(call, 0))))
+                                       : refuse(e, call, 0, "a number");
+}
+
+static hfe_value run_type(hfe_elab *e, const hfe_call *call) {
+    (void)e;
+    return hfe_string(hfe_type_name(arg(call, 0).type));
+}
+
+static hfe_value run_scope(hfe_elab *e, const hfe_call *call) {
+    (void)call;
+    return hfe_string(e->scope);
+}
+
+/* ---- errors that programs raise ------------------------------------------------------------ */
+/* Reported where the function that raises it was called: the caller gave what is wrong. */
+static hfe_value raise(hfe_elab *e, const hfe_call *call, const char *message) {
+    hfe_frame *here = e->frame;
+    bool called = here->call.file != NULL;
+    if (called) {
+        e->frame = here->up;
+    }
+    hfe_fail(e, HD_E_VALUE, called ? here->call : call->loc,
+             called ? hd_printf(e->arena, "checked by '%s', %s:%u", here->def->name, call->loc.file,
+                                call->loc.line)
+                    : NULL,
+             NULL, "%s", message);
+    e->frame = here;
+    e->raised = true;
+    return hfe_poison();
+}
+
+static hfe_value run_error(hfe_elab *e, const hfe_call *call) {
+    return hfe_is(arg(call, 0), HFE_STRING) ? raise(e, call, arg(call, 0).string)
+                                            : refuse(e, call, 0, "a string");
+}
+
+static hfe_value run_assert(hfe_elab *e, const hfe_call *call) {
+    if (!hfe_is(arg(call, 0), HFE_BOOL)) {
+        return refuse(e, call, 0, "a bool");
+    }
+    if (!hfe_is(arg(call, 1), HFE_STRING)) {
+        return refuse(e, call, 1, "a string");
+    }
+    return arg(call, 0).boolean ? hfe_none() : raise(e, call, arg(call, 1).string);
+}
+
+/* ---- table --------------------------------------------------------------------------------- */
+#define BUILTINS(B)                                                                                \
+    B(len, 1, 1, "len(list or string)")                                                            \
+    B(append, 2, 2, "append(list, value)")                                                         \
+    B(sum, 1, 1, "sum(list)")                                                                      \
+    B(shape, 1, 1, "shape(x)")                                                                     \
+    B(dim, 2, 2, "dim(x, i)")                                                                      \
+    B(rank, 1, 1, "rank(x)")                                                                       \
+    B(weight, 2, 2, "weight(name, shape)")                                                         \
+    B(unused_weight, 2, 2, "unused_weight(name, shape)")                                           \
+    B(unused_weights, 1, 1, "unused_weights(beginning of names)")                                  \
+    B(state, 2, 3, "state(name, shape, kind)")                                                     \
+    B(stacked_weight, 2, 2, "stacked_weight(name, shape)")                                         \
+    B(input, 1, 1, "input(name)")                                                                  \
+    B(float, 1, 1, "float(n)")                                                                     \
+    B(int, 1, 1, "int(x)")                                                                         \
+    B(cos, 1, 1, "cos(x)")                                                                         \
+    B(sin, 1, 1, "sin(x)")                                                                         \
+    B(type, 1, 1, "type(value)")                                                                   \
+    B(scope, 0, 0, "scope()")                                                                      \
+    B(error, 1, 1, "error(message)")                                                               \
+    B(assert, 2, 2, "assert(condition, message)")
+
+static const hfe_builtin builtins[] = {
+#define B(name, least, most, signature) {#name, least, most, signature, run_##name},
+    BUILTINS(B)
+#undef B
+};
+
+const char *const hfe_builtin_names[] = {
+#define B(name, least, most, signature) #name,
+    BUILTINS(B)
+#undef B
+        NULL};
+
+const hfe_builtin *hfe_find_builtin(const char *name) {
+    for (size_t i = 0; i < sizeof builtins / sizeof *builtins; i++) {
+        if (strcmp(builtins[i].name, name) == 0) {
+            return &builtins[i];
+        }
+    }
+    return NULL;
+}

@@ -1,0 +1,273 @@
+/* Statements. After an error in a condition or a list, the variables which the skipped statements
+ * would have set are poison, so that nothing later complains about them. */
+#include <string.h>
+
+#include "frontend/config/config.h"
+
+static hfe_flow run_stmt(hfe_elab *e, const hfe_stmt *s);
+
+hfe_flow hfe_run_block(hfe_elab *e, const hfe_block *b) {
+    for (size_t i = 0; i < b->list.n; i++) {
+        const hfe_stmt *s = b->list.at[i];
+        if (!hfe_enter_eval(e, s->loc)) {
+            return HFE_RETURN;
+        }
+        if (++e->statements > HFE_MAX_STATEMENTS) {
+            hfe_halt(e, s->loc, hd_printf(e->arena, "%d statements were run", HFE_MAX_STATEMENTS),
+                     "this program runs too long");
+        }
+        hfe_flow flow = e->stop ? HFE_RETURN : run_stmt(e, s);
+        e->depth--;
+        if (flow == HFE_RETURN || e->stop || e->raised) {
+            return HFE_RETURN;
+        }
+    }
+    return HFE_GO_ON;
+}
+
+/* ---- skipping ------------------------------------------------------------------------------ */
+static void poison_block(hfe_elab *e, const hfe_block *b);
+
+static void poison_stmt(hfe_elab *e, const hfe_stmt *s) {
+    for (size_t i = 0; i < s->targets.n; i++) {
+        *hfe_variable(e, s->targets.at[i].name) = hfe_poison();
+    }
+    const hfe_expr *x = s->kind == HFE_S_EXPR ? s->value : NULL;
+    if (x != NULL && x->kind == HFE_X_CALL && x->call.callee->kind == HFE_X_FIELD &&
+        x->call.callee->field.base->kind == HFE_X_NAME) { /* r.write(y) would have changed r */
+        const hfe_value *v = hfe_variable(e, x->call.callee->field.base->name);
+        if (v != NULL && hfe_is(*v, HFE_OBJECT)) {
+            v->object->broken = true;
+        }
+    }
+    poison_block(e, &s->body);
+    poison_block(e, &s->otherwise);
+}
+
+static void poison_block(hfe_elab *e, const hfe_block *b) {
+    for (size_t i = 0; i < b->list.n; i++) {
+        poison_stmt(e, b->list.at[i]);
+    }
+}
+
+/* ---- setting ------------------------------------------------------------------------------- */
+static void unpack(hfe_elab *e, const hfe_stmt *s, hfe_value v) {
+    bool fits = hfe_is(v, HFE_LIST) && v.list->n == s->targets.n;
+    if (!fits && hfe_is(v, HFE_LIST)) {
+        hfe_fail(e, HD_E_TYPE, s->value->loc, NULL, NULL,
+                 "a list of %zu cannot be taken apart into %zu variables", v.list->n, s->targets.n);
+    } else if (!fits && !hfe_is(v, HFE_POISON)) {
+        hfe_fail(e, HD_E_TYPE, s->value->loc, NULL, NULL, "only a list can be taken apart, not %s",
+                 hfe_type_with_article(v.type));
+    }
+    for (size_t i = 0; i < s->targets.n; i++) {
+        *hfe_variable(e, s->targets.at[i].name) = fits ? hfe_item(v.list, i) : hfe_poison();
+    }
+}
+
+static void set_element(hfe_elab *e, const hfe_stmt *s) {
+    hfe_value *list = hfe_variable(e, s->targets.at[0].name);
+    hfe_value index = hfe_eval(e, s->index), item = hfe_eval(e, s->value);
+    if (hfe_is(*list, HFE_POISON) || hfe_is(index, HFE_POISON)) {
+        *list = hfe_poison();
+        return;
+    }
+    if (!hfe_is(*list, HFE_LIST)) {
+        const char *what = hfe_is(*list, HFE_UNSET) ? "a variable without a value"
+                                                    : hfe_type_with_article(list->type);
+        *list = hfe_fail(e, HD_E_TYPE, s->targets.at[0].loc, NULL, NULL,
+                         "%s has no elements to set", what);
+        return;
+    }
+    int64_t n = (int64_t)list->list->n;
+    int64_t i = hfe_is(index, HFE_INT) && index.integer < 0 ? index.integer + n : index.integer;
+    if (!hfe_is(index, HFE_INT) || i < 0 || i >= n) {
+        *list = hfe_fail(e, HD_E_VALUE, s->index->loc,
+                         hd_printf(e->arena, "the list has %lld elements", (long long)n), NULL,
+                         hfe_is(index, HFE_INT) ? "this index is outside the list"
+                                                : "an index is an int");
+        return;
+    }
+    hfe_value copy =
+        hfe_new_list(e, s->loc, list->list->buffer->items.at + list->list->start, list->list->n);
+    if (hfe_is(copy, HFE_LIST)) {
+        copy.list->buffer->items.at[i] = item;
+        /* depth: as if the item had been there from the start */
+        copy = hfe_new_list(e, s->loc, copy.list->buffer->items.at, copy.list->n);
+    }
+    *list = copy;
+}
+
+/* ---- control ------------------------------------------------------------------------------- */
+/* One pass through the body. */
+static hfe_flow run_step(hfe_elab *e, const hfe_stmt *s, size_t i, hfe_value item) {
+    if (++e->statements > HFE_MAX_STATEMENTS) { /* also when the body is empty */
+        hfe_halt(e, s->loc, hd_printf(e->arena, "%d statements were run", HFE_MAX_STATEMENTS),
+                 "this program runs too long");
+        return HFE_RETURN;
+    }
+    hfe_set_loop(e, s->targets.n == 2 ? s->targets.at[0].name : NULL,
+                 s->targets.at[s->targets.n - 1].name, i, item);
+    return hfe_run_block(e, &s->body);
+}
+
+static bool is_range(const hfe_expr *x) {
+    return x->kind == HFE_X_BINARY && x->binary.op == HFE_RANGE;
+}
+
+/* for i in a..b, without the list */
+static hfe_flow run_count(hfe_elab *e, const hfe_stmt *s, int64_t from, int64_t to) {
+    for (int64_t i = from; i < to; i++) {
+        if (run_step(e, s, (size_t)((uint64_t)i - (uint64_t)from), hfe_int(i)) == HFE_RETURN) {
+            return HFE_RETURN;
+        }
+    }
+    return HFE_GO_ON;
+}
+
+static hfe_flow run_for(hfe_elab *e, const hfe_stmt *s) {
+    hfe_value over;
+    if (is_range(s->value)) {
+        hfe_value from = hfe_eval(e, s->value->binary.left);
+        hfe_value to = hfe_eval(e, s->value->binary.right);
+        if (hfe_is(from, HFE_INT) && hfe_is(to, HFE_INT)) {
+            if (!hfe_range_is_legal(e, s->value->loc, from.integer, to.integer)) {
+                poison_stmt(e, s);
+                return HFE_GO_ON;
+            }
+            return run_count(e, s, from.integer, to.integer);
+        }
+        over = hfe_binary_value(e, s->value->loc, HFE_RANGE, from, to); /* says what is wrong */
+    } else {
+        over = hfe_eval(e, s->value);
+    }
+    if (!hfe_is(over, HFE_LIST)) {
+        if (!hfe_is(over, HFE_POISON)) {
+            hfe_fail(e, HD_E_TYPE, s->value->loc, NULL,
+                     hfe_is(over, HFE_INT) ? "count with a range: for i in 0..n" : NULL,
+                     "'for' runs over a list, not %s", hfe_type_with_article(over.type));
+        }
+        poison_stmt(e, s);
+        return HFE_GO_ON;
+    }
+    for (size_t i = 0; i < over.list->n; i++) {
+        if (run_step(e, s, i, hfe_item(over.list, i)) == HFE_RETURN) {
+            return HFE_RETURN;
+        }
+    }
+    return HFE_GO_ON;
+}
+
+static hfe_flow run_if(hfe_elab *e, const hfe_stmt *s) {
+    hfe_value c = hfe_eval(e, s->value);
+    if (hfe_is(c, HFE_BOOL)) {
+        return hfe_run_block(e, c.boolean ? &s->body : &s->otherwise);
+    }
+    if (!hfe_is(c, HFE_POISON)) {
+        hfe_fail(e, HD_E_TYPE, s->value->loc, NULL,
+                 hfe_is(c, HFE_TENSOR) ? "numbers inside tensors are not known at compile time"
+                                       : "compare it with something",
+                 "a condition is a bool, not %s", hfe_type_with_article(c.type));
+    }
+    poison_stmt(e, s);
+    return HFE_GO_ON;
+}
+
+static const char *enter_scope(hfe_elab *e, const hfe_stmt *s) {
+    hfe_value v = hfe_eval(e, s->value);
+    if (hfe_is(v, HFE_STRING) && hfe_is_name(v.string)) {
+        return e->scope[0] == '\0' ? v.string : hd_printf(e->arena, "%s.%s", e->scope, v.string);
+    }
+    if (hfe_is(v, HFE_STRING)) {
+        hfe_fail(e, HD_E_VALUE, s->value->loc, NULL, NULL, "a scope is text, and not empty");
+    } else if (!hfe_is(v, HFE_POISON)) {
+        hfe_fail(e, HD_E_TYPE, s->value->loc, NULL, NULL, "a scope is a string, not %s",
+                 hfe_type_with_article(v.type));
+    }
+    return hd_printf(e->arena, "error %zu", e->diags->errors); /* clashes with no weight */
+}
+
+static hfe_flow run_at(hfe_elab *e, const hfe_stmt *s) {
+    const char *outer = e->scope;
+    const char *inner = enter_scope(e, s);
+    e->strings += strlen(inner);
+    if (strlen(inner) > HFE_MAX_STRING || e->strings > HFE_MAX_STRINGS) {
+        hfe_halt(e, s->loc, NULL, "the name of this scope grows too long");
+        return HFE_RETURN;
+    }
+    e->scope = inner;
+    hfe_flow flow = hfe_run_block(e, &s->body);
+    e->scope = outer;
+    return flow;
+}
+
+/* ---- results ------------------------------------------------------------------------------- */
+static bool is_output_name(const char *s) {
+    size_t n = strspn(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789");
+    return n > 0 && s[n] == '\0' && !(s[0] >= '0' && s[0] <= '9');
+}
+
+static bool output_exists(const hir_module *m, const char *name) {
+    HIR_EACH(m, op, m->first) {
+        const hir_op *o = hir_op_at(m, op);
+        if (o->code == HIR_OUTPUT_OP && strcmp(hir_attr_string(o, HIR_A_NAME, ""), name) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void run_output(hfe_elab *e, const hfe_stmt *s) {
+    hfe_value v = hfe_eval(e, s->value), name = hfe_eval(e, s->name);
+    if (s->targets.n == 1) {
+        *hfe_variable(e, s->targets.at[0].name) = v;
+    }
+    if (hfe_is(v, HFE_POISON) || hfe_is(name, HFE_POISON)) {
+        return;
+    }
+    if (!hfe_is(v, HFE_TENSOR)) {
+        hfe_fail(e, HD_E_TYPE, s->value->loc, NULL, NULL, "an output is a tensor, not %s",
+                 hfe_type_with_article(v.type));
+        return;
+    }
+    if (v.tensor.kind != HIR_REF_VALUE) {
+        hfe_fail(e, HD_E_TYPE, s->value->loc,
+                 "an output is computed, a weight or a state is stored",
+                 "reshape(w, shape(w)) makes a value of a weight", "this is not an output");
+        return;
+    }
+    if (!is_output_name(name.string) || output_exists(e->m, name.string)) {
+        bool twice = is_output_name(name.string);
+        hfe_fail(e, HD_E_NAME, s->name->loc,
+                 twice ? NULL : "it becomes a name in C: letters, digits and '_'", NULL,
+                 twice ? "there are two outputs '%s'" : "'%s' cannot name an output", name.string);
+        return;
+    }
+    hir_attr attr = hir_string(HIR_A_NAME, name.string);
+    hfe_emit(e, s->value->loc, HIR_OUTPUT_OP, &v.tensor, 1, &attr, 1);
+}
+
+static hfe_flow run_stmt(hfe_elab *e, const hfe_stmt *s) {
+    switch (s->kind) {
+    case HFE_S_EXPR: hfe_eval(e, s->value); return HFE_GO_ON;
+    case HFE_S_ASSIGN: {
+        hfe_value v =
+            s->mark != HFE_PLAIN
+                ? hfe_run_marked(e, s)
+                : hfe_eval(e, s->value); /* may move the variable's home: look it up after */
+        *hfe_variable(e, s->targets.at[0].name) = v;
+        return HFE_GO_ON;
+    }
+    case HFE_S_UNPACK: unpack(e, s, hfe_eval(e, s->value)); return HFE_GO_ON;
+    case HFE_S_ASSIGN_INDEX: set_element(e, s); return HFE_GO_ON;
+    case HFE_S_FOR: return run_for(e, s);
+    case HFE_S_IF: return run_if(e, s);
+    case HFE_S_AT: return run_at(e, s);
+    case HFE_S_RETURN:
+        e->frame->result = s->value != NULL ? hfe_eval(e, s->value) : hfe_none();
+        return HFE_RETURN;
+    case HFE_S_OUTPUT: run_output(e, s); return HFE_GO_ON;
+    case HFE_S_INCLUDE: hfe_run_include(e, s); return HFE_GO_ON;
+    }
+    return HFE_GO_ON;
+}

@@ -1,0 +1,295 @@
+/* From a parsed program to graph IR: the entry points, errors with their chain of calls, and the
+ * model itself. Elaboration goes on after an error with poison values, so that one run reports
+ * what is wrong in several places. */
+#include <string.h>
+
+#include "frontend/language/value.h"
+
+/* ---- errors -------------------------------------------------------------------------------- */
+static bool same_place(hd_loc a, hd_loc b) {
+    return a.file == b.file && a.line == b.line && a.column == b.column;
+}
+
+static bool reported_before(hfe_elab *e, hd_loc loc) {
+    for (size_t i = 0; i < e->reported.n; i++) {
+        if (same_place(e->reported.at[i], loc)) {
+            return true;
+        }
+    }
+    hd_push(e->arena, &e->reported, loc);
+    return false;
+}
+
+/* Where the functions were called in which it happened, innermost first; a recursion once. */
+static void note_calls(hfe_elab *e) {
+    enum { SHOWN = 6 };
+    int shown = 0, hidden = 0;
+    hd_loc last = HD_NOWHERE;
+    for (const hfe_frame *f = e->frame; f != NULL; f = f->up) {
+        if (f->call.file == NULL) {
+            continue;
+        }
+        if (shown < SHOWN && !same_place(f->call, last)) {
+            hd_note(e->diags, f->call, "in '%s', called from here", f->def->name);
+            shown++;
+        } else {
+            hidden++;
+        }
+        last = f->call;
+    }
+    if (hidden > 0) {
+        hd_note(e->diags, HD_NOWHERE, "and %d more calls", hidden);
+    }
+}
+
+hfe_value hfe_fail(hfe_elab *e, hd_error code, hd_loc loc, const char *cause, const char *hint,
+                   const char *format, ...) {
+    if (e->stop || reported_before(e, loc)) {
+        return hfe_poison();
+    }
+    va_list args;
+    va_start(args, format);
+    const char *message = hd_vprintf(e->arena, format, args);
+    va_end(args);
+    size_t kept = e->diags->list.n;
+    hd_diag *d = hd_err(e->diags, code, loc, "%s", message);
+    d->cause = cause;
+    d->hint = hint;
+    if (e->diags->list.n > kept) {
+        note_calls(e);
+    }
+    return hfe_poison();
+}
+
+hfe_value hfe_halt(hfe_elab *e, hd_loc loc, const char *cause, const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    const char *message = hd_vprintf(e->arena, format, args);
+    va_end(args);
+    hfe_fail(e, HD_E_LIMIT, loc, cause, NULL, "%s", message);
+    e->stop = true;
+    return hfe_poison();
+}
+
+const char *hfe_did_you_mean(hfe_elab *e, const char *word, const hfe_candidates *among) {
+    const char *near = hd_nearest(word, among->list.at, among->list.n);
+    return near != NULL ? hd_printf(e->arena, "did you mean '%s'?", near) : NULL;
+}
+
+hfe_value hfe_new_string(hfe_elab *e, hd_loc loc, const char *s, size_t n) {
+    e->strings += n;
+    if (n > HFE_MAX_STRING || e->strings > HFE_MAX_STRINGS) {
+        return hfe_halt(e, loc, hd_printf(e->arena, "a string may have %d bytes", HFE_MAX_STRING),
+                        "strings grow too long");
+    }
+    return hfe_string(hd_strndup(e->arena, s, n));
+}
+
+/* ---- places -------------------------------------------------------------------------------- */
+/* Ops carry the place in the spec, not the one in the library function that builds them. */
+hd_loc hfe_place_in_spec(const hfe_elab *e, hd_loc loc) {
+    for (const hfe_frame *f = e->frame; f != NULL && f->def->file != e->spec; f = f->up) {
+        loc = f->call;
+    }
+    return loc;
+}
+
+/* ---- the model ----------------------------------------------------------------------------- */
+/* Names in the model of a family are fields of a config.json. */
+static bool is_family(hfe_program *p, const hfe_file *file) {
+    for (size_t i = 0; i < file->defs.n; i++) {
+        const hfe_def *def = file->defs.at[i];
+        if (def->kind == HFE_D_CONFIG) {
+            hd_err(p->diags, HD_E_NAME, def->loc, "this is the page of a family, not a model")
+                ->hint = "it is taken when a folder with a config.json is compiled or imported";
+            return true;
+        }
+    }
+    return false;
+}
+
+static hfe_def *find_model(hfe_program *p, const hfe_file *file) {
+    if (is_family(p, file)) {
+        return NULL;
+    }
+    for (size_t i = 0; i < file->defs.n; i++) {
+        if (file->defs.at[i]->kind == HFE_D_MODEL) {
+            return file->defs.at[i];
+        }
+    }
+    hd_loc loc = {.file = file->path};
+    hd_err(p->diags, HD_E_NAME, loc, "there is no model in this file")->hint =
+        "a model is written: model NAME(parameter = value) { ... }";
+    return NULL;
+}
+
+static bool is_identifier(const char *s) {
+    bool letter = (*s >= 'a' && *s <= 'z') || (*s >= 'A' && *s <= 'Z') || *s == '_';
+    return letter &&
+           s[strspn(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789")] == '\0';
+}
+
+hir_ref hfe_find_input(const hfe_elab *e, const char *name) {
+    for (size_t i = 0; i < e->m->inputs.n; i++) {
+        hir_id v = e->m->inputs.at[i];
+        if (strcmp(hir_value_at(e->m, v)->name, name) == 0) {
+            return hir_value_ref(v);
+        }
+    }
+    return hir_no_ref();
+}
+
+static void add_input(hfe_elab *e, const char *name, hir_type type) {
+    hir_id v = hir_add_input(e->m, name, type);
+    *hfe_variable(e, name) = hfe_tensor(hir_value_ref(v));
+}
+
+static void add_inputs(hfe_elab *e, const hfe_def *model) {
+    if (!model->has_inputs) {
+        int64_t dims[] = {HIR_T};
+        add_input(e, hfe_intern(e->p, "tokens", 6), hir_make_type(HIR_I32, 1, dims));
+    }
+    for (size_t i = 0; i < model->inputs.n; i++) {
+        const hfe_input *in = &model->inputs.at[i];
+        HD_VEC(hfe_value) dims = {0};
+        for (size_t k = 0; k < in->dims.list.n; k++) {
+            hd_push(e->arena, &dims, hfe_eval(e, in->dims.list.at[k]));
+        }
+        hir_type type;
+        hfe_value shape = hfe_new_list(e, in->loc, dims.at, dims.n);
+        *hfe_variable(e, in->name) = hfe_poison();
+        if (!hfe_shape(e, in->loc, shape, HIR_T, "the shape of an input", &type)) {
+            continue;
+        }
+        type.dtype = in->dtype;
+        if (in->dtype == HIR_I32 && (type.rank != 1 || type.dim[0] != HIR_T)) {
+            hfe_fail(e, HD_E_TYPE, in->loc, NULL, "ids are i32[T]",
+                     "an input of ints has one dim, the tokens");
+            continue;
+        }
+        add_input(e, in->name, type);
+    }
+}
+
+static bool has_output(const hir_module *m) {
+    HIR_EACH(m, op, m->first) {
+        if (hir_op_at(m, op)->code == HIR_OUTPUT_OP) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void run_model(hfe_elab *e, const hfe_def *model) {
+    hfe_frame frame = {.def = model, .locals = hfe_take_locals(e, model)};
+    e->frame = &frame;
+    hfe_set_params(e, model);
+    e->in_model = true;
+    add_inputs(e, model);
+    hfe_run_block(e, &model->body);
+    e->in_model = false;
+    if (e->diags->errors == e->p->errors && !has_output(e->m)) {
+        hfe_fail(e, HD_E_TYPE, model->loc, "nothing that it computes leaves it",
+                 "write: output logits = ...", "the model '%s' has no output", model->name);
+    }
+    e->frame = NULL;
+}
+
+static hir_module *elaborate(hfe_program *p, hfe_file *spec, const hfe_def *model) {
+    const char *name = p->options->name != NULL ? p->options->name : model->name;
+    if (!is_identifier(name)) {
+        hd_err(p->diags, HD_E_VALUE, HD_NOWHERE, "'%s' cannot be the name of a module", name)
+            ->cause = "it becomes the prefix of C names: letters, digits and '_'";
+        return NULL;
+    }
+    hfe_elab e = {.p = p, .arena = p->arena, .diags = p->diags, .spec = spec, .scope = ""};
+    hd_diags_init(&e.trial, p->arena);
+    e.m = hir_module_new(p->arena, hd_strdup(p->arena, name));
+    e.b = hir_at_end(e.m, &e.trial);
+    run_model(&e, model);
+    return p->diags->errors > p->errors || !hir_verify(e.m, p->diags) ? NULL : e.m;
+}
+
+/* A slip on the left of `=` makes a new variable: this is how it shows. */
+static void warn_unread(hfe_program *p) {
+    for (size_t i = 0; i < p->unread.n; i++) {
+        const hfe_unread *u = &p->unread.at[i];
+        hd_warn(p->diags, HD_E_NAME, u->target.loc, "'%s' is set and never read", u->target.name)
+            ->hint = u->hint;
+    }
+}
+
+/* ---- order of errors ----------------------------------------------------------------------- */
+/* The spec's before those of the files it uses, each file's from top to bottom. */
+static bool comes_before(const hfe_program *p, const hd_diag *a, const hd_diag *b) {
+    size_t file_a = 0, file_b = 0;
+    for (size_t i = 0; i < p->files.n; i++) {
+        file_a = p->files.at[i]->path == a->loc.file ? i + 1 : file_a;
+        file_b = p->files.at[i]->path == b->loc.file ? i + 1 : file_b;
+    }
+    if (file_a != file_b) {
+        return file_a < file_b;
+    }
+    return a->loc.line != b->loc.line ? a->loc.line < b->loc.line : a->loc.column < b->loc.column;
+}
+
+/* Insertion sort; an error moves with the notes behind it. */
+static void sort_diags(const hfe_program *p, size_t from) {
+    __typeof__(p->diags->list) *list = &p->diags->list;
+    __typeof__(*list) sorted = {0};
+    for (size_t i = from, n; i < list->n; i += n) {
+        for (n = 1; i + n < list->n && list->at[i + n].severity == HD_NOTE; n++) {
+        }
+        size_t at = sorted.n;
+        for (size_t k = 0; k < sorted.n && at == sorted.n; k++) {
+            bool heads = sorted.at[k].severity != HD_NOTE;
+            at = heads && comes_before(p, &list->at[i], &sorted.at[k]) ? k : at;
+        }
+        for (size_t k = 0; k < n; k++) {
+            hd_push(p->arena, &sorted, list->at[i + k]);
+        }
+        memmove(&sorted.at[at + n], &sorted.at[at], (sorted.n - n - at) * sizeof *sorted.at);
+        memcpy(&sorted.at[at], &list->at[i], n * sizeof *sorted.at);
+    }
+    if (sorted.n > 0) {
+        memcpy(&list->at[from], sorted.at, sorted.n * sizeof *sorted.at);
+    }
+}
+
+/* ---- entry points -------------------------------------------------------------------------- */
+static hir_module *load_program(hfe_program *p, const char *path, const char *text) {
+    hfe_file *spec = hfe_read_program(p, path, text);
+    if (spec == NULL) {
+        return NULL;
+    }
+    for (size_t i = 0; i < p->files.n; i++) {
+        hfe_resolve(p, p->files.at[i]);
+    }
+    hfe_def *model = find_model(p, spec);
+    hir_module *m = model != NULL ? elaborate(p, spec, model) : NULL;
+    if (p->diags->errors > p->errors) {
+        return NULL;
+    }
+    warn_unread(p);
+    return m;
+}
+
+static hir_module *load(hd_arena *a, hd_diags *d, const char *path, const char *text,
+                        const hfe_options *options) {
+    static const hfe_options defaults = {0};
+    size_t listed = d->list.n;
+    hfe_program p = {.arena = a, .diags = d, .errors = d->errors};
+    p.options = options != NULL ? options : &defaults;
+    hir_module *m = load_program(&p, path, text);
+    sort_diags(&p, listed);
+    return m;
+}
+
+hir_module *hfe_load_spec(hd_arena *a, hd_diags *d, const char *path, const hfe_options *options) {
+    return load(a, d, path, NULL, options);
+}
+
+hir_module *hfe_load_spec_text(hd_arena *a, hd_diags *d, const char *file, const char *text,
+                               const hfe_options *options) {
+    return load(a, d, file, text, options);
+}

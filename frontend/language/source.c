@@ -1,0 +1,211 @@
+/* The files of a program: reading them, finding what `use` names, interning names. */
+#include <string.h>
+#include <sys/stat.h>
+
+#include "frontend/language/ast.h"
+#include "support/file.h"
+
+/* ---- names --------------------------------------------------------------------------------- */
+static uint64_t hash_of(const char *s, size_t n) {
+    uint64_t h = 14695981039346656037u; /* FNV-1a */
+    for (size_t i = 0; i < n; i++) {
+        h = (h ^ (unsigned char)s[i]) * 1099511628211u;
+    }
+    return h;
+}
+
+static const char **slot_of(const hfe_names *names, const char *s, size_t n) {
+    size_t i = hash_of(s, n) & (names->cap - 1);
+    while (names->slot[i] != NULL &&
+           (strncmp(names->slot[i], s, n) != 0 || names->slot[i][n] != '\0')) {
+        i = (i + 1) & (names->cap - 1);
+    }
+    return &names->slot[i];
+}
+
+static void grow_names(hfe_program *p) {
+    hfe_names old = p->names;
+    p->names.cap = old.cap == 0 ? 256 : old.cap * 2;
+    p->names.slot = hd_new_array(p->arena, const char *, p->names.cap);
+    for (size_t i = 0; i < old.cap; i++) {
+        if (old.slot[i] != NULL) {
+            *slot_of(&p->names, old.slot[i], strlen(old.slot[i])) = old.slot[i];
+        }
+    }
+}
+
+const char *hfe_intern(hfe_program *p, const char *s, size_t n) {
+    if (2 * p->names.n >= p->names.cap) {
+        grow_names(p);
+    }
+    const char **slot = slot_of(&p->names, s, n);
+    if (*slot == NULL) {
+        *slot = hd_strndup(p->arena, s, n);
+        p->names.n++;
+    }
+    return *slot;
+}
+
+/* ---- reading ------------------------------------------------------------------------------- */
+/* Which file a path leads to; false if it leads to none. */
+static bool identify(const char *path, uint64_t *device, uint64_t *inode) {
+    struct stat st;
+    if (stat(path, &st) != 0 || S_ISDIR(st.st_mode)) {
+        return false;
+    }
+    *device = (uint64_t)st.st_dev;
+    *inode = (uint64_t)st.st_ino;
+    return true;
+}
+
+static hfe_file *read_file(hfe_program *p, const char *path, const char *text, hd_loc from);
+
+/* Is this a file, and another one than the file that asks? A page may so be built on the library's
+ * page of the same name. */
+static bool is_another_file(const hfe_file *file, const char *path) {
+    uint64_t device, inode;
+    return identify(path, &device, &inode) && !(inode == file->inode && device == file->device);
+}
+
+/* The first of the places where `use` looks that has such a file; NULL if none has. */
+static const char *find_used(hfe_program *p, const hfe_file *file, const char *name) {
+    size_t n = strlen(name);
+    if (n < 6 || strcmp(name + n - 6, ".hadal") != 0) {
+        name = hd_printf(p->arena, "%s.hadal", name);
+    }
+    const hfe_options *o = p->options;
+    const char *slash = strrchr(file->path, '/');
+    const char *beside =
+        slash == NULL ? name : hd_path_join(p->arena, hd_path_dir(p->arena, file->path), name);
+    if (is_another_file(file, beside)) {
+        return beside;
+    }
+    for (size_t i = 0; i <= o->n_include_dirs; i++) {
+        const char *dir = i < o->n_include_dirs ? o->include_dirs[i] : o->std_dir;
+        const char *path = dir != NULL ? hd_path_join(p->arena, dir, name) : NULL;
+        if (path != NULL && is_another_file(file, path)) {
+            return path;
+        }
+    }
+    return NULL;
+}
+
+static void refuse_use(hfe_program *p, const hfe_use *use) {
+    hd_diag *d = hd_err(p->diags, HD_E_NAME, use->loc, "there is no file '%s' to use", use->path);
+    d->cause = p->options->std_dir != NULL
+                   ? hd_printf(p->arena, "looked beside this file, in the include folders, in %s",
+                               p->options->std_dir)
+                   : "looked beside this file and in the include folders";
+    hfe_candidates pages = {0};
+    hfe_library_pages(p, &pages);
+    const char *near = hd_nearest(use->path, pages.list.at, pages.list.n);
+    if (near != NULL) {
+        d->hint = hd_printf(p->arena, "did you mean '%s'?", near);
+    }
+}
+
+static void read_uses(hfe_program *p, hfe_file *file) {
+    for (size_t i = 0; i < file->uses.n; i++) {
+        hfe_use *use = &file->uses.at[i];
+        const char *path = find_used(p, file, use->path);
+        if (path == NULL) {
+            refuse_use(p, use);
+            continue;
+        }
+        use->file = read_file(p, path, NULL, use->loc);
+        if (use->file != NULL && use->file->loading) {
+            hd_err(p->diags, HD_E_NAME, use->loc, "'%s' is used in a circle", use->path)->cause =
+                hd_printf(p->arena, "%s is still being read", use->file->path);
+            use->file = NULL;
+        }
+        if (use->file != NULL && use->file->page == NULL) {
+            use->file->page = use->path;
+        }
+    }
+}
+
+static const char *read_text(hfe_program *p, const char *path) {
+    size_t n = 0;
+    const char *text = hd_read_text(p->arena, p->diags, path, HFE_MAX_FILE, &n);
+    if (text != NULL && strlen(text) != n) {
+        hd_loc loc = {.file = path};
+        hd_err(p->diags, HD_E_SYNTAX, loc, "this is not a text file")->cause =
+            hd_printf(p->arena, "byte %zu is zero", strlen(text));
+        return NULL;
+    }
+    return text;
+}
+
+static hfe_file *read_file(hfe_program *p, const char *path, const char *text, hd_loc from) {
+    uint64_t device = 0, inode = 0;
+    if (text == NULL && identify(path, &device, &inode)) {
+        for (size_t i = 0; i < p->files.n; i++) {
+            hfe_file *known = p->files.at[i];
+            if (known->device == device && known->inode == inode && known->inode != 0) {
+                return known;
+            }
+        }
+    }
+    if (p->files.n >= HFE_MAX_FILES) {
+        hd_err(p->diags, HD_E_LIMIT, from, "more than %d files use each other", HFE_MAX_FILES);
+        return NULL;
+    }
+    hfe_file *file = hd_new(p->arena, hfe_file);
+    file->path = hd_strdup(p->arena, path);
+    file->device = device;
+    file->inode = inode;
+    file->text = text != NULL ? text : read_text(p, file->path);
+    if (file->text == NULL) {
+        return NULL;
+    }
+    hd_diags_source(p->diags, file->path, file->text);
+    hd_push(p->arena, &p->files, file);
+    file->loading = true;
+    file->failed = !hfe_parse(p, file);
+    read_uses(p, file);
+    file->loading = false;
+    return file;
+}
+
+hfe_file *hfe_read_program(hfe_program *p, const char *path, const char *text) {
+    size_t errors = p->diags->errors;
+    if (text != NULL && strlen(text) > HFE_MAX_FILE) {
+        hd_err(p->diags, HD_E_LIMIT, HD_NOWHERE, "%s is too long", path)->cause =
+            hd_printf(p->arena, "a spec may have %d bytes", HFE_MAX_FILE);
+        return NULL;
+    }
+    hfe_file *file = read_file(p, path, text, HD_NOWHERE);
+    return p->diags->errors == errors ? file : NULL;
+}
+
+/* ---- definitions --------------------------------------------------------------------------- */
+static hfe_def *find_own(const hfe_file *file, const char *name, bool config) {
+    for (size_t i = 0; i < file->defs.n; i++) {
+        const bool is_config = file->defs.at[i]->kind == HFE_D_CONFIG;
+        if (file->defs.at[i]->name == name && is_config == config) {
+            return file->defs.at[i];
+        }
+    }
+    return NULL;
+}
+
+hfe_def *hfe_find_def(const hfe_file *file, const char *name) {
+    hfe_def *def = find_own(file, name, false);
+    for (size_t i = 0; def == NULL && i < file->uses.n; i++) {
+        hfe_file *used = file->uses.at[i].file;
+        def = used != NULL ? find_own(used, name, false) : NULL;
+        if (def != NULL && def->kind == HFE_D_MODEL) {
+            def = NULL;
+        }
+    }
+    return def;
+}
+
+hfe_def *hfe_find_config(const hfe_file *file, const char *name) {
+    hfe_def *def = find_own(file, name, true);
+    for (size_t i = 0; def == NULL && i < file->uses.n; i++) {
+        const hfe_file *used = file->uses.at[i].file;
+        def = used != NULL ? find_own(used, name, true) : NULL;
+    }
+    return def;
+}
