@@ -4,7 +4,7 @@
 
 #include "api/machine_models.h"
 #include "api/plan_steps.h"
-#include "inspect/json.h"
+#include "inspect/format.h"
 #include "inspect/plan_rates.h"
 
 enum { MEASURED = PLAN_FACTS - PLAN_REACHED };

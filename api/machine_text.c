@@ -12,7 +12,7 @@
 #include "api/session.h"
 #include "codegen/library/library.h"
 #include "inspect/bench.h"
-#include "inspect/units.h"
+#include "inspect/format.h"
 #include "runtime/detect.h"
 
 #define API_FAILED NULL

@@ -4,7 +4,7 @@
 #include "api/look.h"
 #include "api/report_code.h"
 #include "api/report_load.h"
-#include "inspect/json.h"
+#include "inspect/format.h"
 #include "ir/text.h"
 #include "report/report.h"
 

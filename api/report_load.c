@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "api/library.h"
-#include "inspect/json.h"
+#include "inspect/format.h"
 #include "inspect/profile.h"
 #include "ir/text.h"
 #include "report/report.h"

@@ -2,7 +2,7 @@
 #ifndef INSPECT_BENCH_H
 #define INSPECT_BENCH_H
 
-#include "inspect/subject.h"
+#include "inspect/views.h"
 
 typedef struct bench_load { /* of one model */
     const char *model, *types;

@@ -8,7 +8,9 @@
 
 #include <string.h>
 
+#include "inspect/format.h"
 #include "inspect/ledger.h"
+#include "ir/text.h"
 
 /* ---- how the kernels do it ------------------------------------------------------------------- */
 
@@ -129,4 +131,154 @@ bool depth_map_collect(const inspect_subject *s, depth_map *out) {
         hd_push(a, &out->rows, row);
     }
     return true;
+}
+
+/* ---- for people ------------------------------------------------------------------------------ */
+
+enum { LEAST_WIDTH = 6 }; /* of the column of names */
+
+static void print_sources(const depth_map_row *x, size_t from, size_t to, hd_text *out) {
+    for (size_t i = from; i < to; i++)
+        hd_text_f(out, "%s%s", i > from ? " " : "", x->sources[i]);
+}
+
+static const char *plural(uint32_t n, const char *one, const char *more) {
+    return n == 1 ? one : more;
+}
+
+/* ---- how the kernels do it ------------------------------------------------------------------- */
+
+static void print_phase_1(const hir_module *m, const depth_map_phase_1 *b, hd_text *out) {
+    if (b->kernel == HIR_NONE) return;
+    hd_text_f(out, "  [phase 1 in %s: %u source%s, %u mix%s]", ledger_op_name(m, b->kernel),
+              b->sources, plural(b->sources, "", "s"), b->mixes, plural(b->mixes, "", "es"));
+}
+
+static void print_count(hd_text *out, bool *any, uint32_t n, const char *what) {
+    if (!n) return;
+    hd_text_f(out, "%s%u %s", *any ? ", " : "", n, what);
+    *any = true;
+}
+
+static void print_reads(const hir_module *m, const depth_map_reads *p, hd_text *out) {
+    if (p->kernel == HIR_NONE) return;
+    bool any = false;
+    hd_text_f(out, "  [%s: reads ", ledger_op_name(m, p->kernel));
+    print_count(out, &any, p->phase_1, "with phase 1");
+    print_count(out, &any, p->partial, plural(p->partial, "partial mix", "partial mixes"));
+    print_count(out, &any, p->direct, "direct");
+    hd_text_f(out, "%s]", any ? "" : "nothing of other kernels");
+}
+
+/* ---- the map --------------------------------------------------------------------------------- */
+
+/* What stands in front of the first row of a block. */
+static void print_block(const depth_map *x, const depth_map_row *row, hd_text *out) {
+    if (!row->sublayer) {
+        hd_text_add(out, "\n");
+        return;
+    }
+    hd_text_f(out, "\nblock %u", row->block);
+    if (row->shared) {
+        hd_text_add(out, ": shared ");
+        print_sources(row, 0, row->shared, out);
+    }
+    if (x->scheduled) print_phase_1(x->module, &x->phase_1[row->block], out);
+    hd_text_add(out, "\n");
+}
+
+static void print_row(const depth_map_row *x, int width, hd_text *out) {
+    if (!x->sublayer)
+        hd_text_f(out, "  %4s  %-*s  ", "", width, x->name);
+    else
+        hd_text_f(out, "  %4u  %-*s  ", x->sublayer, width, x->name);
+    print_sources(x, 0, x->shared, out);
+    if (x->shared < x->n_sources) {
+        hd_text_add(out, !x->sublayer ? "" : x->shared ? " | " : "| ");
+        print_sources(x, x->shared, x->n_sources, out);
+    }
+}
+
+void depth_map_text(const depth_map *x, hd_text *out) {
+    if (!x->sublayers) {
+        hd_text_f(out, "%s has no residual stream: nothing that sublayers add to\n", x->name);
+        return;
+    }
+    const hir_flow_reads reads = x->source_reads;
+    hd_text_f(out,
+              "depth map of %s: %zu sublayers in %u block%s of at most %u; %u %s %llu "
+              "sources\n"
+              "e is the embedding, 3 the output of sublayer 3, 1-2 a sum of outputs; before | are\n"
+              "the sources that the next one reads too, behind it the live one\n",
+              x->name, x->sublayers, x->n_blocks, plural(x->n_blocks, "", "s"), x->longest_block,
+              reads.mixes, plural(reads.mixes, "mix reads", "mixes read"),
+              (unsigned long long)reads.naive);
+    const int width = x->longest_name > LEAST_WIDTH ? (int)x->longest_name : LEAST_WIDTH;
+    for (size_t i = 0; i < x->rows.n; i++) {
+        const depth_map_row *row = &x->rows.at[i];
+        if (i == 0 || !row->sublayer || row->block != row[-1].block) print_block(x, row, out);
+        print_row(row, width, out);
+        if (x->scheduled) print_reads(x->module, &row->reads, out);
+        hd_text_add(out, "\n");
+    }
+}
+
+/* ---- for programs: lines are those of kernels in the printed kernel IR ----------------------- */
+
+typedef struct writer {
+    const depth_map *x;
+    const uint32_t *lines; /* by op */
+    hd_text *out;
+} writer;
+
+static void print_kernel(const writer *w, hir_id kernel) {
+    hd_text_add(w->out, "\"kernel\": ");
+    if (kernel == HIR_NONE) {
+        hd_text_add(w->out, "null, \"line\": 0");
+        return;
+    }
+    inspect_json_string(w->out, ledger_op_name(w->x->module, kernel));
+    hd_text_f(w->out, ", \"line\": %u", w->lines[kernel]);
+}
+
+static void json_row(const writer *w, const depth_map_row *row) {
+    hd_text *out = w->out;
+    hd_text_f(out, "{\"sublayer\": %u, \"block\": %u, \"name\": ", row->sublayer, row->block);
+    inspect_json_string(out, row->name);
+    hd_text_f(out, ", \"shared\": %zu, \"sources\": [", row->shared);
+    for (size_t i = 0; i < row->n_sources; i++) {
+        hd_text_add(out, i ? ", " : "");
+        inspect_json_string(out, row->sources[i]);
+    }
+    hd_text_add(out, "], ");
+    print_kernel(w, row->reads.kernel);
+    hd_text_f(out, ", \"direct\": %u, \"partial\": %u, \"phase_1\": %u}", row->reads.direct,
+              row->reads.partial, row->reads.phase_1);
+}
+
+static void print_blocks(const writer *w) {
+    const depth_map *x = w->x;
+    hd_text_add(w->out, ",\n  \"phase_1\": [");
+    for (uint32_t b = 1; x->scheduled && b <= x->n_blocks; b++) {
+        const depth_map_phase_1 *p = &x->phase_1[b];
+        hd_text_f(w->out, "%s{\"block\": %u, ", b > 1 ? ",\n    " : "\n    ", b);
+        print_kernel(w, p->kernel);
+        hd_text_f(w->out, ", \"sources\": %u, \"mixes\": %u}", p->sources, p->mixes);
+    }
+    hd_text_add(w->out, "]");
+}
+
+void depth_map_json(const depth_map *x, hd_text *out) {
+    const writer w = {x, hir_op_lines(x->module, out->arena), out};
+    hd_text_add(out, "{\"name\": ");
+    inspect_json_string(out, x->name);
+    hd_text_f(out, ", \"sublayers\": %zu, \"blocks\": %u, \"longest_block\": %u, \"scheduled\": %s",
+              x->sublayers, x->n_blocks, x->longest_block, x->scheduled ? "true" : "false");
+    print_blocks(&w);
+    hd_text_add(out, ",\n  \"rows\": [");
+    for (size_t i = 0; i < x->rows.n; i++) {
+        hd_text_add(out, i ? ",\n    " : "\n    ");
+        json_row(&w, &x->rows.at[i]);
+    }
+    hd_text_add(out, "]}\n");
 }

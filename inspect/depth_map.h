@@ -3,7 +3,7 @@
 #ifndef INSPECT_DEPTH_MAP_H
 #define INSPECT_DEPTH_MAP_H
 
-#include "inspect/subject.h"
+#include "inspect/views.h"
 #include "passes/analysis/depth_flow.h"
 
 typedef struct depth_map_reads {       /* of the kernel that makes a sublayer's input */

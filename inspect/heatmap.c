@@ -7,7 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "inspect/sublayers.h"
+#include "inspect/format.h"
+#include "inspect/svg.h"
 
 typedef struct finder {
     depth_weights *x;
@@ -238,7 +239,7 @@ bool heatmap_find(const hir_module *graph, hd_arena *a, hd_diags *d, hir_weight_
     hir_flow_find(graph, a, &f.flow);
     out->sublayers = (uint32_t)f.flow.outputs.n;
     out->has_blocks = f.flow.blocks > 1 && 2 * f.flow.blocks <= out->sublayers;
-    f.home = sublayer_of_values(&f.flow, a, hd_new_array(a, bool, f.flow.outputs.n + 1));
+    f.home = hir_flow_homes(&f.flow, a, hd_new_array(a, bool, f.flow.outputs.n + 1));
     find_last(&f);
     HIR_EACH(graph, op, graph->first)
     if (is_trace(hir_op_at(graph, op))) add_row(&f, op);
@@ -263,4 +264,122 @@ bool heatmap_collect(const inspect_subject *s, depth_weights *out) {
 
 inspect_numbers heatmap_numbers(const depth_weights *x) {
     return (inspect_numbers){x->at, 2, {(int64_t)x->rows.n, (int64_t)x->columns.n}};
+}
+
+/* ---- for people ------------------------------------------------------------------------------ */
+
+void heatmap_text(const depth_weights *x, hd_text *out) {
+    hd_text_f(out, "weights of the %zu depth mixes of %s, mean of %lld token%s%s\n", x->rows.n,
+              x->name, (long long)x->tokens, x->tokens == 1 ? "" : "s",
+              x->normalized ? "" : "; they need not add up to 1");
+    for (size_t r = 0; r < x->rows.n; r++) {
+        const depth_row *row = &x->rows.at[r];
+        hd_text_f(out, "  %4s %-9s", row->label,
+                  row->sublayer > x->sublayers ? ""
+                  : row->attention             ? "attention"
+                  : x->has_attention           ? "MLP"
+                                               : "");
+        for (int64_t i = 0; i < row->n; i++)
+            hd_text_f(out, "  %s %.3f", row->sources[i].label, row->mean[i]);
+        if (row->ways > 1) hd_text_f(out, "  (mean of %lld)", (long long)row->ways);
+        hd_text_add(out, "\n");
+    }
+}
+
+/* ---- for programs ---------------------------------------------------------------------------- */
+
+static void print_row(const depth_weights *x, size_t r, hd_text *out) {
+    const depth_row *row = &x->rows.at[r];
+    const size_t n = x->columns.n;
+    hd_text_f(out, "{\"sublayer\": %u, \"label\": ", row->sublayer);
+    inspect_json_string(out, row->label);
+    hd_text_f(out, ", \"attention\": %s, \"block\": %u, \"mean\": [",
+              row->attention ? "true" : "false", row->block);
+    for (size_t c = 0; c < n; c++) {
+        hd_text_add(out, c ? ", " : "");
+        inspect_json_rounded(out, !isnan(x->at[r * n + c]), x->at[r * n + c]);
+    }
+    hd_text_add(out, "]}");
+}
+
+void heatmap_json(const depth_weights *x, hd_text *out) {
+    hd_text_add(out, "{\"name\": ");
+    inspect_json_string(out, x->name);
+    hd_text_f(out, ", \"tokens\": %lld, \"normalized\": %s,\n  \"columns\": [",
+              (long long)x->tokens, x->normalized ? "true" : "false");
+    for (size_t c = 0; c < x->columns.n; c++) {
+        hd_text_add(out, c ? ", " : "");
+        inspect_json_string(out, x->columns.at[c].label);
+    }
+    hd_text_add(out, "],\n  \"rows\": [");
+    for (size_t r = 0; r < x->rows.n; r++) {
+        hd_text_add(out, r ? ",\n    " : "\n    ");
+        print_row(x, r, out);
+    }
+    hd_text_add(out, "]}\n");
+}
+
+/* ---- as a picture: attention and MLP apart --------------------------------------------------- */
+
+/* Rows of one kind, and what the head reads below the last of them. */
+static svg_panel make_panel(const depth_weights *x, bool attention, bool head, const char *title,
+                            hd_arena *a) {
+    const size_t n = x->columns.n;
+    double *at = hd_new_array(a, double, x->rows.n *n);
+    const char **rows = hd_new_array(a, const char *, x->rows.n);
+    const char **columns = hd_new_array(a, const char *, n);
+    bool *ends = hd_new_array(a, bool, x->rows.n);
+    svg_panel p = {.title = title, .columns = n, .at = at, .row_labels = rows, .row_ends = ends};
+    const depth_row *before = NULL;
+    for (size_t r = 0; r < x->rows.n; r++) {
+        const depth_row *row = &x->rows.at[r];
+        const bool is_head = row->sublayer > x->sublayers;
+        if (is_head ? !head : row->attention != attention) continue;
+        if (before) ends[p.rows - 1] = is_head || (x->has_blocks && row->block != before->block);
+        for (size_t c = 0; c < n; c++)
+            at[p.rows * n + c] = x->at[r * n + c];
+        rows[p.rows++] = row->label;
+        before = row;
+    }
+    for (size_t c = 0; c < n; c++)
+        columns[c] = x->columns.at[c].label;
+    p.column_labels = columns;
+    return p;
+}
+
+static bool any(const depth_weights *x, bool attention) {
+    for (size_t r = 0; r < x->rows.n; r++)
+        if (x->rows.at[r].sublayer <= x->sublayers && x->rows.at[r].attention == attention)
+            return true;
+    return false;
+}
+
+void heatmap_svg(const depth_weights *x, hd_text *out) {
+    svg_panel panels[2];
+    size_t n = 0;
+    const bool attention = any(x, true), other = any(x, false);
+    if (attention) panels[n++] = make_panel(x, true, !other, "Attention sublayers", out->arena);
+    if (other || !attention)
+        panels[n++] = make_panel(x, false, true, x->has_attention ? "MLP sublayers" : "Sublayers",
+                                 out->arena);
+    int64_t ways = 1;
+    for (size_t r = 0; r < x->rows.n; r++)
+        if (x->rows.at[r].ways > ways) ways = x->rows.at[r].ways;
+    const char *notes[] = {
+        hd_printf(
+            out->arena, "mean of %lld token%s%s%s", (long long)x->tokens, x->tokens == 1 ? "" : "s",
+            ways > 1 ? hd_printf(out->arena, " and of %lld heads or inputs", (long long)ways) : "",
+            x->normalized ? "" : "; rows need not add up to 1"),
+    };
+    const svg_map map = {
+        .title = hd_printf(out->arena, "Depth mixing weights of %s", x->name),
+        .notes = notes,
+        .n_notes = 1,
+        .x_name = "source (e: embedding, else sublayers)",
+        .y_name = "sublayer that reads",
+        .scale_name = "weight",
+        .panels = panels,
+        .n_panels = n,
+    };
+    svg_print(&map, out);
 }

@@ -7,7 +7,7 @@
 #ifndef INSPECT_LAYERS_H
 #define INSPECT_LAYERS_H
 
-#include "inspect/subject.h"
+#include "inspect/views.h"
 
 enum state_group {
 #define G(id, key, label) STATE_GROUP_##id,

@@ -1,5 +1,5 @@
 /* The ledger for programs: the same numbers, with every access. */
-#include "inspect/json.h"
+#include "inspect/format.h"
 #include "inspect/ledger.h"
 #include "ir/text.h"
 #include "passes/analysis/crossing.h"

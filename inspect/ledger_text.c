@@ -1,6 +1,6 @@
 /* The ledger for people: what is moved, beside the closed forms; then by phase, block, kernel. */
+#include "inspect/format.h"
 #include "inspect/ledger.h"
-#include "inspect/units.h"
 #include "ir/text.h"
 #include "passes/analysis/crossing.h"
 

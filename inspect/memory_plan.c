@@ -3,6 +3,11 @@
  */
 #include "inspect/memory_plan.h"
 
+#include <string.h>
+
+#include "inspect/format.h"
+#include "ir/text.h"
+
 /* ---- collecting ------------------------------------------------------------------------------ */
 
 /* Extends the life of the values that the ops from `first` on read to kernel number `step`. */
@@ -97,4 +102,141 @@ void memory_plan_find(const hir_module *m, hd_arena *a, memory_plan *out) {
 bool memory_plan_collect(const inspect_subject *s, memory_plan *out) {
     memory_plan_find(s->now, s->arena, out);
     return true;
+}
+
+/* ---- for people ------------------------------------------------------------------------------ */
+
+static const char *value_name(const memory_plan *plan, hd_arena *a, hir_id v) {
+    const hir_module *m = plan->m;
+    if (hir_value_at(m, v)->name) return hd_printf(a, "%%%s", hir_value_at(m, v)->name);
+    for (size_t i = 0; i < plan->rows.n; i++)
+        if (plan->rows.at[i].value == v) return hd_printf(a, "%%%u", plan->rows.at[i].number);
+    return "";
+}
+
+static const char *place_text(const hir_value *v, hd_arena *a) {
+    if (v->place == HIR_PLACE_NONE) return "-";
+    return hd_printf(a, "%s[%llu]", hir_place_name(v->place), (unsigned long long)v->offset);
+}
+
+enum { COLUMNS = 6 };
+typedef struct table_row {
+    const char *cell[COLUMNS];
+} table_row;
+
+static table_row plan_cells(hd_arena *a, const memory_plan *plan, const memory_plan_row *row) {
+    const hir_value *v = hir_value_at(plan->m, row->value);
+    bool per_token = v->type.rank && v->type.dim[0] < 0;
+    return (table_row){{
+        value_name(plan, a, row->value),
+        row->kernel,
+        hd_printf(a, "%llu%s", (unsigned long long)row->bytes, per_token ? "" : " once"),
+        place_text(v, a),
+        row->leaves ? hd_printf(a, "%u-", row->first)
+                    : hd_printf(a, "%u-%u", row->first, row->last),
+        row->over == HIR_NONE ? "" : value_name(plan, a, row->over),
+    }};
+}
+
+/* Columns as wide as their widest cell, no blanks at the end of a line. */
+static void print_table(const table_row *rows, size_t n, hd_text *out) {
+    int width[COLUMNS] = {0};
+    for (size_t r = 0; r < n; r++)
+        for (int c = 0; c < COLUMNS; c++)
+            if ((int)strlen(rows[r].cell[c]) > width[c]) width[c] = (int)strlen(rows[r].cell[c]);
+    for (size_t r = 0; r < n; r++) {
+        int used = COLUMNS;
+        while (used > 1 && !rows[r].cell[used - 1][0])
+            used--;
+        for (int c = 0; c < used; c++)
+            hd_text_f(out, "%s%-*s", c ? "  " : "", c + 1 < used ? width[c] : 0, rows[r].cell[c]);
+        hd_text_add(out, "\n");
+    }
+}
+
+void memory_plan_text(const memory_plan *plan, hd_text *out) {
+    const hir_module *m = plan->m;
+    hd_arena *a = out->arena;
+    if (!plan->placed) {
+        hd_text_f(out, "%s: no memory plan yet (%s stage)\n", m->name, hir_stage_name(m->stage));
+        return;
+    }
+    hd_text_f(out,
+              "%s: arena %llu bytes per token (%llu without reuse), fixed %llu bytes, %u kernels\n"
+              "bytes are per token; life is from the kernel that makes the value to the last one\n"
+              "that reads it; over: whose bytes it takes\n\n",
+              m->name, (unsigned long long)m->arena_per_token, (unsigned long long)plan->unshared,
+              (unsigned long long)m->fixed_bytes, plan->kernels);
+    table_row *rows = hd_new_array(a, table_row, plan->rows.n + 1);
+    rows[0] = (table_row){{"value", "kernel", "bytes", "place", "life", "over"}};
+    for (size_t i = 0; i < plan->rows.n; i++)
+        rows[i + 1] = plan_cells(a, plan, &plan->rows.at[i]);
+    print_table(rows, plan->rows.n + 1, out);
+}
+
+/* ---- for programs ---------------------------------------------------------------------------- */
+
+/* By value: the row of the plan; HIR_NONE. */
+static uint32_t *rows_of_values(const memory_plan *x, hd_arena *a) {
+    uint32_t *row = hd_new_array(a, uint32_t, x->m->values.n + 1);
+    for (size_t i = 0; i < x->m->values.n; i++)
+        row[i] = HIR_NONE;
+    for (size_t i = 0; i < x->rows.n; i++)
+        row[x->rows.at[i].value] = (uint32_t)i;
+    return row;
+}
+
+static void print_states(const hir_module *m, hd_text *out) {
+    hd_text_add(out, ",\n  \"states\": [");
+    for (size_t i = 0; i < m->states.n; i++) {
+        const hir_state *s = &m->states.at[i];
+        const hir_state_kind_info *kind = hir_state_kind_of(s->kind);
+        hd_text_add(out, i ? ",\n    {\"name\": " : "\n    {\"name\": ");
+        inspect_json_string(out, s->name);
+        hd_text_f(out, ", \"kind\": \"%s\", \"type\": \"", kind->word);
+        hir_print_type(out, s->type);
+        hd_text_f(out, "\", \"per_position\": %s, \"bytes\": %llu}",
+                  kind->rows == HIR_ROWS_PER_POSITION ? "true" : "false",
+                  (unsigned long long)hir_state_bytes(s));
+    }
+    hd_text_add(out, "]");
+}
+
+static void print_row(const memory_plan *x, const memory_plan_row *row, const uint32_t *lines,
+                      const uint32_t *row_of, const uint32_t *numbers, hd_text *out) {
+    const hir_value *v = hir_value_at(x->m, row->value);
+    const bool per_token = v->type.rank && v->type.dim[0] < 0;
+    hd_text name;
+    hd_text_init(&name, out->arena);
+    hir_print_ref(x->m, hir_value_ref(row->value), numbers, &name);
+    hd_text_add(out, "[");
+    inspect_json_string(out, name.at);
+    hd_text_add(out, ", ");
+    inspect_json_string(out, row->kernel);
+    hd_text_f(out, ", %u, %llu, %d, \"%s\", %llu, %u, %u, %d, %d, ",
+              v->op == HIR_NONE ? 0 : lines[v->op], (unsigned long long)row->bytes, per_token,
+              hir_place_name(v->place), (unsigned long long)v->offset, row->first, row->last,
+              row->leaves, row->in_place);
+    hd_text_f(out, "%d]", row->over == HIR_NONE ? -1 : (int)row_of[row->over]);
+}
+
+void memory_plan_json(const memory_plan *x, hd_text *out) {
+    const uint32_t *lines = hir_op_lines(x->m, out->arena);
+    const uint32_t *row_of = rows_of_values(x, out->arena);
+    const uint32_t *numbers = hir_number_values(x->m, out->arena);
+    hd_text_f(out,
+              "{\"placed\": %s, \"kernels\": %u, \"arena_bytes_per_token\": %llu, "
+              "\"arena_bytes_per_token_without_reuse\": %llu, \"fixed_bytes\": %llu",
+              x->placed ? "true" : "false", x->kernels, (unsigned long long)x->m->arena_per_token,
+              (unsigned long long)x->unshared, (unsigned long long)x->m->fixed_bytes);
+    print_states(x->m, out);
+    hd_text_add(out,
+                ",\n  \"columns\": [\"value\", \"kernel\", \"line\", \"bytes\", \"per_token\", "
+                "\"place\", \"offset\", \"first\", \"last\", \"leaves\", \"in_place\", "
+                "\"over\"],\n  \"rows\": [");
+    for (size_t i = 0; i < x->rows.n; i++) {
+        hd_text_add(out, i ? ",\n    " : "\n    ");
+        print_row(x, &x->rows.at[i], lines, row_of, numbers, out);
+    }
+    hd_text_add(out, "]}\n");
 }

@@ -2,7 +2,7 @@
 #ifndef INSPECT_MEMORY_PLAN_H
 #define INSPECT_MEMORY_PLAN_H
 
-#include "inspect/subject.h"
+#include "inspect/views.h"
 
 typedef struct memory_plan_row {
     hir_id value;

@@ -11,7 +11,8 @@
 #include <math.h>
 #include <string.h>
 
-#include "inspect/sublayers.h"
+#include "inspect/format.h"
+#include "inspect/svg.h"
 #include "ir/eval_private.h"
 #include "ir/random.h"
 
@@ -85,7 +86,7 @@ static hir_unroll *unroll(hd_diags *d, const hir_module *m, const mixing *x) {
 
 static uint32_t count_inside(const hir_flow *f, hd_arena *a) {
     bool *crosses = hd_new_array(a, bool, f->outputs.n + 1);
-    sublayer_of_values(f, a, crosses);
+    hir_flow_homes(f, a, crosses);
     uint32_t n = 0;
     for (size_t i = 1; i <= f->outputs.n; i++)
         n += crosses[i];
@@ -307,4 +308,235 @@ bool mixing_collect(const inspect_subject *s, mixing *out) {
 
 inspect_numbers mixing_numbers(const mixing *x) {
     return (inspect_numbers){x->at, 3, {x->tokens, (int64_t)x->rows.n, (int64_t)x->sources.n}};
+}
+
+/* ---- the rank -------------------------------------------------------------------------------- */
+
+/* The semiseparable rank: of all blocks that lie wholly below a cut, rows l and later against
+ * sources before l, the largest rank. It says how many rows per token a recurrence over depth must
+ * carry to give the same matrix: 1 for a plain sum, m for m streams, all of them for full
+ * attention.
+ */
+
+static double norm(const double *m, size_t rows, size_t columns, size_t column) {
+    double sum = 0;
+    for (size_t i = 0; i < rows; i++)
+        sum += m[i * columns + column] * m[i * columns + column];
+    return sqrt(sum);
+}
+
+static size_t largest_column(const double *m, size_t rows, size_t columns, double *length) {
+    size_t best = 0;
+    *length = 0;
+    for (size_t j = 0; j < columns; j++) {
+        const double n = norm(m, rows, columns, j);
+        if (n > *length) *length = n, best = j;
+    }
+    return best;
+}
+
+/* Takes the direction of column `pivot`, of this length, out of all columns. */
+static void project_out(double *m, size_t rows, size_t columns, size_t pivot, double length) {
+    for (size_t j = 0; j < columns; j++) {
+        if (j == pivot) continue;
+        double dot = 0;
+        for (size_t i = 0; i < rows; i++)
+            dot += m[i * columns + pivot] / length * m[i * columns + j];
+        for (size_t i = 0; i < rows; i++)
+            m[i * columns + j] -= dot * (m[i * columns + pivot] / length);
+    }
+    for (size_t i = 0; i < rows; i++)
+        m[i * columns + pivot] = 0;
+}
+
+uint32_t mixing_rank_of(double *m, size_t rows, size_t columns) {
+    const size_t most = rows < columns ? rows : columns;
+    double first = 0;
+    for (uint32_t rank = 0; rank < most; rank++) {
+        double length;
+        const size_t pivot = largest_column(m, rows, columns, &length);
+        if (rank == 0) first = length;
+        if (length <= MIXING_TOLERANCE * first || length == 0) return rank;
+        project_out(m, rows, columns, pivot, length);
+    }
+    return (uint32_t)most;
+}
+
+/* Rows of sublayer `cut` and later, columns before it. */
+static uint32_t rank_at(const mixing *x, const double *m, uint32_t cut, double *scratch,
+                        uint32_t *full) {
+    const size_t columns = (size_t)x->starts + cut - 1;
+    size_t rows = 0;
+    for (size_t r = 0; r < x->rows.n; r++) {
+        if (x->rows.at[r].sublayer < cut) continue;
+        for (size_t c = 0; c < columns; c++)
+            scratch[rows * columns + c] = m[r * x->sources.n + c];
+        rows++;
+    }
+    const uint32_t most = (uint32_t)(rows < columns ? rows : columns);
+    if (most > *full) *full = most;
+    return mixing_rank_of(scratch, rows, columns);
+}
+
+static void take_rank(mixing *x, const double *m, double *scratch) {
+    for (uint32_t cut = 1; cut <= x->sublayers + 1; cut++) {
+        const uint32_t rank = rank_at(x, m, cut, scratch, &x->full_rank);
+        if (rank > x->rank) x->rank = rank;
+    }
+}
+
+void mixing_find_rank(mixing *x) {
+    const size_t size = x->rows.n * x->sources.n;
+    double *scratch = hd_new_array(x->arena, double, size);
+    x->rank = x->full_rank = 0;
+    x->rank_tokens = x->tokens < MIXING_TOKENS ? x->tokens : MIXING_TOKENS;
+    for (int64_t t = 0; t < x->rank_tokens; t++) {
+        if (x->kind != MIXING_CHANNELS) take_rank(x, x->at + (size_t)t * size, scratch);
+        for (int c = 0; x->kind == MIXING_CHANNELS && c < x->channels; c++)
+            take_rank(x, x->channel_at + (size_t)(t * x->channels + c) * size, scratch);
+    }
+}
+
+/* ---- for people: what was found and checked, and the entries --------------------------------- */
+
+enum { PRINTED = 20 }; /* columns of the printed matrix */
+
+static void print_kind(const mixing *x, hd_text *out) {
+    switch (x->kind) {
+    case MIXING_NUMBER:
+        hd_text_add(out, "  entries: numbers; every source arrives as a multiple of itself\n");
+        break;
+    case MIXING_CHANNELS:
+        hd_text_f(out,
+                  "  entries: <v, J v> / <v, v>, as every channel has a number of its own (J is "
+                  "diagonal); these\n"
+                  "    means alone would give the rows to %.2g\n",
+                  x->numbers_error);
+        break;
+    case MIXING_MAP:
+        hd_text_f(out,
+                  "  entries: <v, J v> / <v, v>, the part of each source that arrives as itself (J "
+                  "mixes channels);\n"
+                  "    these alone would give the rows to %.2g\n",
+                  x->numbers_error);
+        break;
+    }
+}
+
+static void print_facts(const mixing *x, hd_text *out) {
+    hd_text_f(out,
+              "mixing matrix of %s: h_l = sum_i M(l, i) v_i, %zu rows, %zu sources, %lld token%s\n"
+              "  v is the embedding (e) or the output of sublayer i; h is what sublayer l reads, "
+              "before its norm;\n"
+              "  the last row is what the head reads\n",
+              x->name, x->rows.n, x->sources.n, (long long)x->tokens, x->tokens == 1 ? "" : "s");
+    print_kind(x, out);
+    if (x->norms)
+        hd_text_f(out,
+                  "  %u norm%s on the way: each is the multiplication with the inverse norm that "
+                  "it had\n",
+                  x->norms, x->norms == 1 ? "" : "s");
+    if (x->constant > MIXING_TOLERANCE)
+        hd_text_f(out, "  up to %.2g of a row is made of no source (biases)\n", x->constant);
+    if (x->inside)
+        hd_text_f(out,
+                  "  %u sublayers also read what earlier ones made inside, past the stream: that "
+                  "is not in M\n",
+                  x->inside);
+    hd_text_f(out, "  check: the sources make up the rows to %.2g of their size (limit %g)\n",
+              x->error, MIXING_TOLERANCE);
+    hd_text_f(
+        out,
+        "  semiseparable rank: %u of at most %u (blocks of rows >= l, sources < l; %lld token%s",
+        x->rank, x->full_rank, (long long)x->rank_tokens, x->rank_tokens == 1 ? "" : "s");
+    if (x->kind == MIXING_CHANNELS) hd_text_f(out, ", %d channels", x->channels);
+    hd_text_f(out, "; pivots above %g)\n", MIXING_TOLERANCE);
+}
+
+void mixing_text(const mixing *x, hd_text *out) {
+    print_facts(x, out);
+    if (x->sources.n > PRINTED) return;
+    hd_text_f(out, "\nmean over tokens\n%8s", "");
+    for (size_t i = 0; i < x->sources.n; i++)
+        hd_text_f(out, " %7s", x->source_labels[i]);
+    hd_text_add(out, "\n");
+    for (size_t r = 0; r < x->rows.n; r++) {
+        hd_text_f(out, "%8s", x->rows.at[r].label);
+        for (size_t i = 0; i < x->sources.n && mixing_is_below(x, r, i); i++)
+            hd_text_f(out, " %7.3f", x->mean[r * x->sources.n + i]);
+        hd_text_add(out, "\n");
+    }
+}
+
+/* ---- for programs: the mean over tokens ------------------------------------------------------ */
+
+void mixing_json(const mixing *x, hd_text *out) {
+    static const char *const kinds[] = {
+        [MIXING_NUMBER] = "number", [MIXING_CHANNELS] = "channels", [MIXING_MAP] = "map"};
+    const size_t n = x->sources.n;
+    hd_text_add(out, "{\"name\": ");
+    inspect_json_string(out, x->name);
+    hd_text_f(out, ", \"tokens\": %lld, \"kind\": \"%s\", \"rank\": %u, \"full_rank\": %u",
+              (long long)x->tokens, kinds[x->kind], x->rank, x->full_rank);
+    hd_text_add(out, ",\n  \"rows\": [");
+    for (size_t r = 0; r < x->rows.n; r++) {
+        hd_text_add(out, r ? ", " : "");
+        inspect_json_string(out, x->rows.at[r].label);
+    }
+    hd_text_add(out, "],\n  \"columns\": [");
+    for (size_t i = 0; i < n; i++) {
+        hd_text_add(out, i ? ", " : "");
+        inspect_json_string(out, x->source_labels[i]);
+    }
+    hd_text_add(out, "],\n  \"mean\": [");
+    for (size_t r = 0; r < x->rows.n; r++) {
+        hd_text_add(out, r ? ",\n    [" : "\n    [");
+        for (size_t i = 0; i < n; i++) {
+            hd_text_add(out, i ? ", " : "");
+            inspect_json_rounded(out, mixing_is_below(x, r, i), x->mean[r * n + i]);
+        }
+        hd_text_add(out, "]");
+    }
+    hd_text_add(out, "]}\n");
+}
+
+/* ---- as a picture: the mean over tokens ------------------------------------------------------ */
+
+void mixing_svg(const mixing *x, hd_text *out) {
+    const size_t n = x->sources.n;
+    double *cells = hd_new_array(out->arena, double, x->rows.n *n);
+    const char **rows = hd_new_array(out->arena, const char *, x->rows.n);
+    for (size_t r = 0; r < x->rows.n; r++) {
+        rows[r] = x->rows.at[r].label;
+        for (size_t i = 0; i < n; i++)
+            cells[r * n + i] = mixing_is_below(x, r, i) ? x->mean[r * n + i] : NAN;
+    }
+    static const char *const kinds[] = {
+        [MIXING_NUMBER] = "exact numbers",
+        [MIXING_CHANNELS] = "means over channels",
+        [MIXING_MAP] = "the parts that arrive as themselves",
+    };
+    const char *notes[] = {
+        hd_printf(out->arena, "how much of each output a sublayer reads, mean of %lld tokens; %s",
+                  (long long)x->tokens, kinds[x->kind]),
+        hd_printf(out->arena, "semiseparable rank %u", x->rank),
+    };
+    const svg_panel panel = {
+        .rows = x->rows.n,
+        .columns = n,
+        .at = cells,
+        .row_labels = rows,
+        .column_labels = x->source_labels,
+    };
+    const svg_map map = {
+        .title = hd_printf(out->arena, "Depth mixing matrix of %s", x->name),
+        .notes = notes,
+        .n_notes = 2,
+        .x_name = "output of sublayer (e: embedding)",
+        .y_name = "read by sublayer",
+        .scale_name = "weight",
+        .panels = &panel,
+        .n_panels = 1,
+    };
+    svg_print(&map, out);
 }

@@ -1,5 +1,7 @@
-#include "inspect/plan_rates.h"
+#include "inspect/plan.h"
 
+#include "inspect/format.h"
+#include "inspect/plan_rates.h"
 #include "runtime/pipeline.h"
 #include "runtime/tile_time.h"
 
@@ -319,4 +321,178 @@ void plan_predict(plan *p) {
         if (p->best_decode == none || s->decode_rate > p->shapes.at[p->best_decode].decode_rate)
             p->best_decode = i;
     }
+}
+
+/* ---- for people ------------------------------------------------------------------------------ */
+
+/* Where the shares of the limits are from that kernels reach. */
+static const char *what_is_reached(const plan *p, hd_arena *a) {
+    const int known = plan_reached_known(&p->host), all = PLAN_FACTS - PLAN_REACHED;
+    if (known == 0) return "reach shares of that as a table has them, of the slowest of three CPUs";
+    if (known == all) return "reach shares of that as measured there";
+    return hd_printf(
+        a, "reach %d of %d shares of that as measured there, the others as a table has them", known,
+        all);
+}
+
+static void describe_host(const plan *p, hd_text *out) {
+    const double *f = p->host.fact;
+    hd_text_f(out, "a host   %s of memory, %.4g GB/s from it, %.4g GFLOP/s",
+              inspect_bytes(out->arena, (uint64_t)f[PLAN_MEMORY]), f[PLAN_READ] / 1e9,
+              f[PLAN_FMA] / 1e9);
+    if (f[PLAN_INT8] > 0) hd_text_f(out, ", %.4g Gop/s in bytes", f[PLAN_INT8] / 1e9);
+    if (f[PLAN_TILES] > 0) hd_text_f(out, ", a matrix unit of %.4g GFLOP/s", f[PLAN_TILES] / 1e9);
+    if (f[PLAN_NETWORK] > 0)
+        hd_text_f(out, "\nnetwork  %.4g Gbit/s, %.4g us", f[PLAN_NETWORK] / 1e9,
+                  f[PLAN_LATENCY] * 1e6);
+    hd_text_f(out, "\nkernels  %s", what_is_reached(p, out->arena));
+    hd_text_f(out, "\ncalls    a prompt of %lld tokens, a token behind %lld\n\n",
+              (long long)p->call.prompt, (long long)p->call.position);
+}
+
+static const char *padded(hd_text *out, uint64_t bytes) {
+    return hd_printf(out->arena, "%12s", inspect_bytes(out->arena, bytes));
+}
+
+/* Tokens per second: four digits, and all of those in front of the point. */
+static void add_rate(hd_text *out, int width, double rate) {
+    hd_text_f(out, rate < 1e4 ? "%*.4g" : "%*.0f", width, rate);
+}
+
+static void print_shape(const plan *p, const plan_shape *s, hd_text *out) {
+    const size_t number = (size_t)(s - p->shapes.at);
+    hd_text_f(out, "%5lld  %5lld x %-6lld", (long long)(s->ranks * s->stages), (long long)s->ranks,
+              (long long)s->stages);
+    if (s->refused) {
+        hd_text_f(out, "  %s\n", s->refused);
+        return;
+    }
+    hd_text_f(out, "%s%s%s%s", padded(out, s->weight_bytes), padded(out, s->state_bytes),
+              padded(out, s->arena_bytes), padded(out, s->bytes));
+    hd_text_f(out, "%s%s", padded(out, (uint64_t)s->prefill_crossing),
+              padded(out, (uint64_t)s->decode_crossing));
+    hd_text_f(out, "%9lld", (long long)s->chunk);
+    add_rate(out, 11, s->prefill_rate);
+    hd_text_f(out, "  %-10s", plan_binds(s->prefill));
+    add_rate(out, 10, s->decode_rate);
+    hd_text_f(out, "  %-10s", plan_binds(s->decode));
+    hd_text_f(out, "%s%s%s\n", s->fits ? "" : "does not fit",
+              number == p->best_prefill ? "best prefill" : "",
+              number == p->best_decode ? number == p->best_prefill ? ", best decode" : "best decode"
+                                       : "");
+}
+
+void plan_text(const plan *p, hd_text *out) {
+    hd_text_f(out, "%s\n", p->model);
+    describe_host(p, out);
+    hd_text_add(out,
+                "       ranks x       the fullest host holds                          "
+                "leave a host for a token       of a  prefill               decode\n"
+                "hosts  stages        weights      states       arena      in all"
+                "     prefill      decode    chunk   tokens/s  held by    tokens/s  held by\n");
+    for (size_t i = 0; i < p->shapes.n; i++)
+        print_shape(p, &p->shapes.at[i], out);
+    if (p->best_decode == p->shapes.n)
+        hd_text_add(out, "\nno shape fits: more hosts, more memory, or smaller types "
+                         "(--weights-dtype, --cache-dtype) are needed\n");
+}
+
+/* ---- for programs ---------------------------------------------------------------------------- */
+
+static void number(hd_text *out, const char *key, double value, const char *after) {
+    inspect_json_key(out, key);
+    hd_text_double(out, value);
+    hd_text_add(out, after);
+}
+
+static void print_time(hd_text *out, const char *key, plan_time t) {
+    inspect_json_key(out, key);
+    hd_text_add(out, "{");
+    number(out, "arithmetic", t.arithmetic, ", ");
+    number(out, "memory", t.memory, ", ");
+    number(out, "overhead", t.overhead, ", ");
+    number(out, "latency", t.latency, ", ");
+    number(out, "network", t.network, ", ");
+    number(out, "hidden", t.hidden, ", ");
+    number(out, "all", plan_time_all(t), ", ");
+    hd_text_f(out, "\"held_by\": \"%s\"}", plan_binds(t));
+}
+
+/* How even the cut is. */
+static void print_stages(hd_text *out, const plan_shape *s) {
+    inspect_json_key(out, "stages_prefill_seconds");
+    hd_text_add(out, "[");
+    for (size_t i = 0; i < s->stage.n; i++) {
+        hd_text_add(out, i ? ", " : "");
+        hd_text_double(out, s->stage.at[i].prompt);
+    }
+    hd_text_add(out, "],\n     ");
+}
+
+static void json_shape(const plan *p, size_t i, hd_text *out) {
+    const plan_shape *s = &p->shapes.at[i];
+    hd_text_f(out, "%s\n    {\"hosts\": %lld, \"ranks\": %lld, \"stages\": %lld, ", i ? "," : "",
+              (long long)(s->ranks * s->stages), (long long)s->ranks, (long long)s->stages);
+    if (s->refused) {
+        inspect_json_key(out, "refused");
+        inspect_json_string(out, s->refused);
+        hd_text_add(out, "}");
+        return;
+    }
+    hd_text_f(out, "\"fits\": %s, \"chunk\": %lld,\n     \"bytes\": {", s->fits ? "true" : "false",
+              (long long)s->chunk);
+    number(out, "weights", (double)s->weight_bytes, ", ");
+    number(out, "states", (double)s->state_bytes, ", ");
+    number(out, "arena", (double)s->arena_bytes, ", ");
+    number(out, "all", (double)s->bytes, "}, ");
+    hd_text_add(out, "\"leave_a_host_for_a_token\": {");
+    number(out, "prefill", s->prefill_crossing, ", ");
+    number(out, "decode", s->decode_crossing, "},\n     ");
+    print_time(out, "prefill_seconds", s->prefill);
+    hd_text_add(out, ", ");
+    number(out, "prefill_tokens_per_second", s->prefill_rate, ",\n     ");
+    print_stages(out, s);
+    print_time(out, "decode_seconds", s->decode);
+    hd_text_add(out, ", ");
+    number(out, "decode_tokens_per_second", s->decode_rate, "}");
+}
+
+static void print_best(const plan *p, const char *key, size_t best, hd_text *out) {
+    inspect_json_key(out, key);
+    if (best < p->shapes.n)
+        hd_text_f(out, "%zu", best);
+    else
+        hd_text_add(out, "null");
+}
+
+/* Of what kernels reach those facts that are known: the others are the table's. */
+static void print_host(const plan *p, hd_text *out) {
+    const char *between = "";
+    for (int f = 0; f < PLAN_REACHED; f++)
+        number(out, plan_fact_name((plan_fact)f), p->host.fact[f], ", ");
+    hd_text_add(out, "\"reached\": {");
+    for (int f = PLAN_REACHED; f < PLAN_FACTS; f++) {
+        if (p->host.fact[f] <= 0) continue;
+        hd_text_add(out, between);
+        number(out, plan_fact_key((plan_fact)f), p->host.fact[f], "");
+        between = ", ";
+    }
+    hd_text_add(out, "}},\n  ");
+}
+
+void plan_json(const plan *p, hd_text *out) {
+    hd_text_add(out, "{\"schema\": \"hadal-plan-1\", ");
+    inspect_json_key(out, "model");
+    inspect_json_string(out, p->model);
+    hd_text_add(out, ",\n  \"host\": {");
+    print_host(p, out);
+    hd_text_f(out, "\"prompt\": %lld, \"position\": %lld,\n  \"shapes\": [",
+              (long long)p->call.prompt, (long long)p->call.position);
+    for (size_t i = 0; i < p->shapes.n; i++)
+        json_shape(p, i, out);
+    hd_text_add(out, "],\n  ");
+    print_best(p, "best_prefill", p->best_prefill, out);
+    hd_text_add(out, ", ");
+    print_best(p, "best_decode", p->best_decode, out);
+    hd_text_add(out, "}\n");
 }

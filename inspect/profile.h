@@ -7,7 +7,7 @@
 #define INSPECT_PROFILE_H
 
 #include "inspect/steps.h"
-#include "inspect/subject.h"
+#include "inspect/views.h"
 
 #define PROFILE_SCHEMA "hadal-profile-1" /* of its JSON */
 

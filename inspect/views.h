@@ -1,8 +1,27 @@
-/* The table of views (views.def): what can be looked at, what that needs, and how it is written. */
+/* The table of views (views.def): what can be looked at, what that needs, and how it is written;
+ * and the subject that all views describe. */
 #ifndef INSPECT_VIEWS_H
 #define INSPECT_VIEWS_H
 
-#include "inspect/subject.h"
+#include "ir/eval.h"
+#include "passes/pass.h"
+
+/* What a view describes: a model at several stages of compilation, and data of its runs. */
+typedef struct inspect_subject {
+    hd_arena *arena; /* of the data that views collect */
+    hd_diags *diags;
+    const hir_module *graph; /* as loaded */
+    const hir_module *now;   /* as it stands after passes; `graph` itself: none have run */
+    const hir_pass_options *pass_options;
+    /* for views of a model at work */
+    hir_weight_source weight_source;
+    void *weights;
+    const double *ids; /* [tokens] */
+    int64_t tokens;
+    /* for views of a run */
+    const struct profile *profile;
+    const struct bench_results *bench;
+} inspect_subject;
 
 typedef enum inspect_view {
 #define V(id, type, needs, collect) INSPECT_##id,

@@ -1,7 +1,7 @@
 /* A report as JSON: docs/report-json.md is its schema. */
 #include <string.h>
 
-#include "inspect/json.h"
+#include "inspect/format.h"
 #include "ir/text.h"
 #include "report/report.h"
 #include "support/known.h"

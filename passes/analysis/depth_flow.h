@@ -66,6 +66,10 @@ const char *hir_flow_kind_name(hir_flow_kind k); /* "embedding", "sum", ... */
 /* Name of a sublayer for people: that of the weight of its last contraction, or what the names of
  * its last ones have in common. */
 const char *hir_flow_sublayer_name(const hir_flow *f, uint32_t sublayer, hd_arena *a);
+/* Which sublayer a value belongs to that is no part of the residual mechanism. By value: the
+ * sublayer (from 1) that a value inside one ends in, 0 for all others. `crosses`, by sublayer: it
+ * reads what an earlier one has made inside, past the stream. */
+uint32_t *hir_flow_homes(const hir_flow *f, hd_arena *a, bool *crosses);
 /* "e", "3", "1-2", "e-4" */
 void hir_flow_print_source(const hir_source *s, hd_text *out);
 

@@ -1,5 +1,5 @@
-/* Strings of JSON. */
-#include "inspect/json.h"
+/* Values as views write them. */
+#include "inspect/format.h"
 
 #include <math.h>
 
@@ -26,4 +26,13 @@ void inspect_json_rounded(hd_text *out, bool there, double x) {
         hd_text_f(out, "%.6g", x);
     else
         hd_text_add(out, "null");
+}
+
+const char *inspect_bytes(hd_arena *a, uint64_t bytes) {
+    static const char *const units[] = {"bytes", "KiB", "MiB", "GiB", "TiB"};
+    double x = (double)bytes;
+    int i = 0;
+    for (; x >= 1023.5 && i < 4; i++)
+        x /= 1024;
+    return hd_printf(a, "%.*f %s", i == 0 || x >= 100 ? 0 : 2, x, units[i]);
 }

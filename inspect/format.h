@@ -1,6 +1,6 @@
-/* JSON as the facts of a model are printed in. */
-#ifndef INSPECT_JSON_H
-#define INSPECT_JSON_H
+/* How views write values: strings and numbers of JSON, and sizes for people. */
+#ifndef INSPECT_FORMAT_H
+#define INSPECT_FORMAT_H
 
 #include "support/text.h"
 
@@ -8,5 +8,8 @@ void inspect_json_string(hd_text *out, const char *s);
 void inspect_json_key(hd_text *out, const char *key); /* "key": */
 /* Six digits, for pictures; null where there is no number, or none that JSON has. */
 void inspect_json_rounded(hd_text *out, bool there, double x);
+
+/* Sizes for people. */
+const char *inspect_bytes(hd_arena *a, uint64_t bytes); /* "1.50 MiB" */
 
 #endif
