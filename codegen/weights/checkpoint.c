@@ -19,10 +19,27 @@ enum {
     ALL_FAULTS = 1 << 20,  /* a checkpoint's faults are all listed, however many */
 };
 
-static bool dtype_fits(hd_tensor_dtype have, hir_dtype want) {
+/* Integers are taken for numbers where they are meant as such, in a table of choices. Elsewhere
+ * they are the words of a quantised form, and as numbers they would be wrong by many powers of ten.
+ */
+static bool dtype_fits(hd_tensor_dtype have, hir_dtype want, bool holds_ids) {
     if (want == HIR_I32) return have == HD_T_I32;
-    if (have == HD_T_I64 || have == HD_T_I32) return want == HIR_F32; /* tables of choices */
+    if (have == HD_T_I64 || have == HD_T_I32) return want == HIR_F32 && holds_ids;
     return have == HD_T_F32 || have == HD_T_BF16 || have == HD_T_F16 || have == HD_T_F64;
+}
+
+/* For each weight: are its rows gathered and then taken for ids? */
+static bool *tables_of_ids(const hir_module *m, hd_arena *a) {
+    bool *holds_ids = hd_new_array(a, bool, m->weights.n + 1);
+    for (size_t i = 0; i < m->ops.n; i++) {
+        const hir_op *op = &m->ops.at[i];
+        if (op->erased || op->code != HIR_TO_IDS_OP || op->args[0].kind != HIR_REF_VALUE) continue;
+        const hir_id made_by = hir_value_at(m, op->args[0].index)->op;
+        const hir_op *gather = made_by == HIR_NONE ? NULL : hir_op_at(m, made_by);
+        if (gather && gather->code == HIR_GATHER_OP && gather->args[0].kind == HIR_REF_WEIGHT)
+            holds_ids[gather->args[0].index] = true;
+    }
+    return holds_ids;
 }
 
 /* A stack of matrices [G, N, K] may be stored as one of all their rows, [G N, K]. */
@@ -57,7 +74,7 @@ static const char *tensor_text(hd_arena *a, const hd_tensor *t) {
 }
 
 /* A tensor that is there: shape and dtype. */
-static bool check_tensor(const hir_weight *w, const hd_tensor *t, hd_diags *d) {
+static bool check_tensor(const hir_weight *w, const hd_tensor *t, bool holds_ids, hd_diags *d) {
     if (!shape_fits(t, w->type)) {
         hd_diag *g = hd_err(d, HD_E_WEIGHTS, w->loc,
                             "weight '%s' is %s in the checkpoint, %s in "
@@ -68,13 +85,16 @@ static bool check_tensor(const hir_weight *w, const hd_tensor *t, hd_diags *d) {
             g->hint = "it may be stored transposed; a linear weight is [out, in]";
         return false;
     }
-    if (dtype_fits(t->dtype, w->type.dtype)) return true;
+    if (dtype_fits(t->dtype, w->type.dtype, holds_ids)) return true;
     hd_diag *g = hd_err(d, HD_E_WEIGHTS, w->loc,
                         "weight '%s' has the dtype %s, which cannot be "
                         "converted to %s",
                         w->name, hd_tensor_dtype_name(t->dtype), hir_dtype_name(w->type.dtype));
     g->cause = "weights are read from F32, BF16, F16 and F64, and from the quantised forms in "
                "docs/quantised-checkpoints.md";
+    if (t->dtype != HD_T_BOOL)
+        g->hint =
+            "if the checkpoint is quantised, quantization_config in config.json has to say how";
     return false;
 }
 
@@ -174,7 +194,7 @@ static void check_parts(const hir_weight *w, seen *s, hd_diags *d) {
         const hir_weight part = hcg_part_of(d->arena, w, i);
         const hd_tensor *t = see(s, part.name);
         if (t)
-            check_tensor(&part, t, d);
+            check_tensor(&part, t, false, d);
         else
             hd_push(d->arena, &missing, part.name);
     }
@@ -185,6 +205,7 @@ bool hcg_check_weights(const hir_module *m, hd_diags *d, const hd_tensors *weigh
     size_t errors = d->errors, limit = d->limit;
     name_list missing = {0}, extra = {0};
     seen s = {weights, hd_new_array(d->arena, bool, weights->list.n + 1)};
+    const bool *holds_ids = tables_of_ids(m, d->arena);
     d->limit = ALL_FAULTS;
     for (size_t i = 0; i < m->weights.n; i++) {
         const hir_weight *w = &m->weights.at[i];
@@ -195,7 +216,7 @@ bool hcg_check_weights(const hir_module *m, hd_diags *d, const hd_tensors *weigh
         }
         const hd_tensor *t = see(&s, w->name);
         if (t)
-            check_tensor(w, t, d);
+            check_tensor(w, t, holds_ids[i] || w->unused, d);
         else if (!w->unused)
             hd_push(d->arena, &missing, w->name);
     }
@@ -468,7 +489,7 @@ static bool read_tensor(const hd_tensors *weights, const hir_weight *w, double *
         hd_err(d, HD_E_WEIGHTS, w->loc, "weight '%s' is missing from the checkpoint", w->name);
         return false;
     }
-    if (!check_tensor(w, t, d)) return false;
+    if (!check_tensor(w, t, true, d)) return false; /* whether ids may be was asked before */
     if (hir_is_quantised(w->type.dtype)) return quantised_source(w, t, out, d);
     for (uint64_t i = 0; i < t->elements; i++) {
         const double x = hd_tensor_get(t, i), in_storage = stored(x, w->type.dtype);

@@ -180,3 +180,23 @@ Test(import_positions, llama3_scaling_needs_all_its_fields) {
     cr_expect(find_message("rope_scaling: the field 'high_freq_factor' is missing"));
     cr_expect_eq(diags.errors, 2, "the length of training is that of the family");
 }
+
+/* What rotates where nothing says it: a quarter of a head in Qwen3-Next, half in GLM 4.5, and all
+ * of it in Qwen4-Exp, as in transformers 5.24. A field outside of rope_parameters is a way of
+ * saying. */
+#define QWEN4                                                                                      \
+    "{\"model_type\": \"qwen4_exp_text\", \"vocab_size\": 64, \"hidden_size\": 32, "               \
+    "\"num_hidden_layers\": 4, \"num_attention_heads\": 4, \"head_dim\": 16, "                     \
+    "\"indexer_n_heads\": 4, "                                                                     \
+    "\"indexer_head_dim\": 16, \"indexer_budget\": 6, \"indexer_compress_ratio\": 3"
+Test(import_positions, share_of_a_head_that_rotates) {
+    expect_lacks(import_text(QWEN4 "}"), "rotary_dim");
+    expect_lacks(import_text(QWEN4 ", \"rope_parameters\": null}"), "rotary_dim");
+    expect_lacks(import_text(QWEN4 ", \"rope_parameters\": {\"rope_type\": \"default\", "
+                                   "\"rope_theta\": 100.0}}"),
+                 "rotary_dim");
+    expect_has(import_text(QWEN4 ", \"rope_parameters\": {\"rope_type\": \"default\", "
+                                 "\"partial_rotary_factor\": 0.25}}"),
+               "rotary_dim = 4");
+    expect_has(import_text(QWEN4 ", \"partial_rotary_factor\": 0.5}"), "rotary_dim = 8");
+}

@@ -115,6 +115,40 @@ Test(weights, every_fault_is_listed_at_once) {
         cr_expect_eq(diags.list.at[i].code, HD_E_WEIGHTS);
 }
 
+/* The words of a quantised form are no numbers, whatever their type: they would make a model of
+ * noise. A table of choices is what integers are for, and it may hold ids as numbers too. */
+Test(weights, integers_are_ids_or_nothing) {
+    static const char text[] = "hir 1 graph @m\n"
+                               "weight @table : f32[8, 2]\n"
+                               "weight @matrix : f32[8, 2]\n"
+                               "func(%tokens: i32[T]) {\n"
+                               "  %0 = gather @table, %tokens : f32[T, 2]\n"
+                               "  %1 = to_ids %0 : i32[T, 2]\n"
+                               "  %2 = gather @matrix, %tokens : f32[T, 2]\n"
+                               "  %3 = pick %2, %1 : f32[T, 2]\n"
+                               "  output %3 {name = \"y\"}\n"
+                               "}\n";
+    hir_module *m = hir_parse(arena, &diags, "m.hir", text);
+    cr_assert(m, "%s", said());
+    for (hd_tensor_dtype dtype = 0; dtype < HD_T_COUNT; dtype++) {
+        const bool number = dtype == HD_T_F16 || dtype == HD_T_BF16 || dtype == HD_T_F32 ||
+                            dtype == HD_T_F64,
+                   id = dtype == HD_T_I32 || dtype == HD_T_I64;
+        hd_tensors table = {0}, matrix = {0};
+        add_tensor(&table, "table", dtype, DIMS(8, 2));
+        add_tensor(&table, "matrix", HD_T_F32, DIMS(8, 2));
+        add_tensor(&matrix, "table", HD_T_F32, DIMS(8, 2));
+        add_tensor(&matrix, "matrix", dtype, DIMS(8, 2));
+        cr_expect_eq(hcg_check_weights(m, &diags, &table), number || id, "%s",
+                     hd_tensor_dtype_name(dtype));
+        cr_expect_eq(hcg_check_weights(m, &diags, &matrix), number, "%s",
+                     hd_tensor_dtype_name(dtype));
+    }
+    const hd_diag *g = find_message("weight 'matrix' has the dtype I32, which cannot be");
+    cr_assert(g && g->hint);
+    cr_expect(strstr(g->hint, "quantization_config"), "%s", g->hint);
+}
+
 Test(weights, a_hundred_faults_are_a_hundred_messages) {
     hir_module *m = hir_module_new(arena, "m");
     hd_tensors t = {0};
