@@ -43,7 +43,7 @@ typedef struct hcg_code_event {
 typedef struct hcg_options {
     const char *triple;  /* NULL: this machine's */
     const char *cpu;     /* NULL: one variant per level of the triple; "native", a level's name
-                            (library/levels.def), or an LLVM CPU name: one variant */
+                            (target/levels.def), or an LLVM CPU name: one variant */
     hd_machine machine;  /* facts to assume, and to take for those of the machine that the library
                             runs on; 0: as the level has it, as the machine has it */
     const char *ir_file; /* kernel IR text the line tables point into, NULL: no debug info */

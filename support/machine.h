@@ -2,7 +2,7 @@
  *
  * A fact comes from the first of three sources that has it: the user (`--machine`, for
  * experiments), CPUID (runtime/detect.h), the cautious defaults of the CPU level
- * (codegen/library/levels.def). Decisions of the compiler (unrolling, blocks, tiles) use the
+ * (codegen/target/levels.def). Decisions of the compiler (unrolling, blocks, tiles) use the
  * defaults of the level, since a library runs on many machines, or with `--target-cpu native` the
  * facts of the machine that compiles. Decisions of generated code and the runtime (which stores are
  * non-temporal, how much is prefetched) use the facts of the machine that they run on.
@@ -15,7 +15,7 @@
  * measures both sides.
  *
  * What a core has on its way from memory is the product of its bandwidth and memory's latency, by
- * which streams are asked for ahead of their use (codegen/ahead.h). CPUID does not say it; it
+ * which streams are asked for ahead of their use (codegen/target/ahead.h). CPUID does not say it; it
  * changes no bit of a result. */
 #ifndef HD_MACHINE_H
 #define HD_MACHINE_H

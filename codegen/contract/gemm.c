@@ -9,7 +9,7 @@
  * slab waits for all of the block and the others for nothing.) Where one slab holds all rows there
  * are no others: then f32 panels are prefetched a fixed distance ahead (HCG_AHEAD_SLAB).
  */
-#include "codegen/ahead.h"
+#include "codegen/target/ahead.h"
 #include "codegen/contract/blocking.h"
 #include "codegen/contract/tile.h"
 

@@ -1,5 +1,5 @@
 /* Matrix times vector: panels as a stream that is read once (contract/matrix.h). */
-#include "codegen/ahead.h"
+#include "codegen/target/ahead.h"
 #include "codegen/contract/stream.h"
 #include "codegen/contract/tile.h"
 

@@ -1,7 +1,7 @@
 /* The back end groups_as_f32 (contract/groups.h): weights in groups as f32, in registers for one
  * row of x, whole panels in workspace for many; and single rows of a table of such weights. */
 #include "codegen/contract/groups.h"
-#include "codegen/ahead.h"
+#include "codegen/target/ahead.h"
 
 #include "codegen/contract/fp4.h"
 #include "codegen/contract/multiply_add.h"

@@ -1,7 +1,7 @@
 /* Loops over weights that are read once (contract/stream.h). */
 #include "codegen/contract/stream.h"
 
-#include "codegen/ahead.h"
+#include "codegen/target/ahead.h"
 #include "codegen/contract/matrix.h"
 #include "codegen/emit/arithmetic.h"
 

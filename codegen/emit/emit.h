@@ -18,7 +18,7 @@ typedef struct hcg_level {
     const char *features; /* checked at run time */
     hd_machine machine;
 } hcg_level;
-size_t hcg_levels(const hcg_level **out); /* library/levels.def */
+size_t hcg_levels(const hcg_level **out); /* target/levels.def */
 
 /* Functions begin where lines of the cache do: how fast a short loop is depends on where in a line
  * it begins, and should not on what else is in the library. */

@@ -24,7 +24,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "codegen/ahead.h"
+#include "codegen/target/ahead.h"
 #include "codegen/contract/matrix.h"
 #include "codegen/contract/stream.h"
 #include "codegen/emit/arithmetic.h"

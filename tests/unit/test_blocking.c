@@ -1,9 +1,9 @@
 /* Sizes of a contraction's blocks (contract/blocking.h): what they are on levels of the table, and
- * that they fit the caches of any machine; how far ahead streams are asked for (codegen/ahead.h).
+ * that they fit the caches of any machine; how far ahead streams are asked for (codegen/target/ahead.h).
  */
 #include <criterion/criterion.h>
 
-#include "codegen/ahead.h"
+#include "codegen/target/ahead.h"
 #include "codegen/contract/blocking.h"
 
 static hcg_level machine(uint32_t l1, uint32_t l2) {

@@ -14,7 +14,7 @@
  */
 #include "codegen/row/schedule/steps.h"
 
-#include "codegen/ahead.h"
+#include "codegen/target/ahead.h"
 
 /* ---- from iteration to iteration ------------------------------------------------------------- */
 

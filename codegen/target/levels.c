@@ -16,7 +16,7 @@ static const hcg_level levels[] = {
           features)                                                                                \
     {name,      arch, cpu,      lanes,                                                             \
      registers, fma,  features, MACHINE(l1_kb, l2_kb, l3_mb, flight_kb, dots, unit)},
-#include "codegen/library/levels.def"
+#include "codegen/target/levels.def"
 #undef L
 };
 

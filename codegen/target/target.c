@@ -14,7 +14,7 @@ typedef struct cpu {
 } cpu;
 static const cpu cpus[] = {
 #define C(name, arch, features) {name, arch, features},
-#include "codegen/library/cpus.def"
+#include "codegen/target/cpus.def"
 #undef C
 };
 enum { N_CPUS = sizeof cpus / sizeof *cpus, MAX_NAMES = N_CPUS + HRT_MAX_LEVELS + 1 };
@@ -48,7 +48,7 @@ static uint64_t parse_features(const char *text) {
     return set;
 }
 
-/* In library/levels.def's way: " " between, "" before each. In LLVM's: "," and "+". */
+/* In target/levels.def's way: " " between, "" before each. In LLVM's: "," and "+". */
 static const char *feature_list(hd_arena *a, uint64_t set, const char *between,
                                 const char *before) {
     hd_text text;
