@@ -4,7 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "codegen/program.h"
+#include "codegen/program/program.h"
 #include "runtime/hadal_rt.h"
 
 /* Matrices of a type lie in the scope of its name. */

@@ -2,7 +2,7 @@
 #ifndef API_PLAN_STEPS_H
 #define API_PLAN_STEPS_H
 
-#include "codegen/program.h"
+#include "codegen/program/program.h"
 #include "inspect/plan.h"
 
 plan_step api_plan_step(const hcg_program *p, size_t i);

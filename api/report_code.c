@@ -7,7 +7,7 @@
 
 #include "api/object_lines.h"
 #include "codegen/library/library.h"
-#include "codegen/program.h"
+#include "codegen/program/program.h"
 
 /* ---- functions by name ----------------------------------------------------------------------- */
 

@@ -8,7 +8,7 @@
 #include "api/look.h"
 #include "api/next.h"
 #include "api/profile.h"
-#include "codegen/program.h"
+#include "codegen/program/program.h"
 #include "ir/eval.h"
 
 #define API_FAILED 1

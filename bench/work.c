@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "codegen/program.h"
+#include "codegen/program/program.h"
 
 /* Lower bounds: a square root counts as much as an addition. */
 static double operations(const hir_module *m, hir_id kernel) {

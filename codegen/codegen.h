@@ -6,16 +6,16 @@
 #include "support/machine.h"
 #include "support/tensorfile.h"
 
-/* What activations may be rounded to: rows of contract/activations.def, and sets of them. */
+/* What activations may be rounded to: rows of program/activations.def, and sets of them. */
 enum {
 #define A(id, name, by_default) HCG_ROUNDING_##id,
-#include "codegen/contract/activations.def"
+#include "codegen/program/activations.def"
 #undef A
     HCG_ROUNDINGS
 };
 enum {
 #define A(id, name, by_default) HCG_ROUND_##id = 1 << HCG_ROUNDING_##id,
-#include "codegen/contract/activations.def"
+#include "codegen/program/activations.def"
 #undef A
     HCG_ROUND_ALL = (1 << HCG_ROUNDINGS) - 1
 };
@@ -71,7 +71,7 @@ typedef struct hcg_options {
 } hcg_options;
 
 /* Everything that the emitters need to agree on, computed once from kernel IR: unique kernels,
- * steps, operands, weight offsets, digest. See codegen/program.h. */
+ * steps, operands, weight offsets, digest. See codegen/program/program.h. */
 typedef struct hcg_program hcg_program;
 hcg_program *hcg_lower(hd_arena *a, hd_diags *d, const hir_module *m, const hcg_options *o);
 

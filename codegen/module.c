@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "codegen/contract/matrix.h"
-#include "codegen/forms.h"
+#include "codegen/program/forms.h"
 #include "codegen/library/code_cache.h"
 #include "codegen/library/library.h"
 #include "support/file.h"

@@ -84,7 +84,7 @@ static const struct {
     bool by_default;
 } roundings[] = {
 #define A(id, name, by_default) {name, by_default},
-#include "codegen/contract/activations.def"
+#include "codegen/program/activations.def"
 #undef A
 };
 

@@ -6,10 +6,10 @@
  * sums in scratch, which go to the group's columns of y.
  */
 #include "codegen/contract/backend.h"
-#include "codegen/contract/contraction.h"
+#include "codegen/program/contraction.h"
 #include "codegen/contract/groups.h"
 #include "codegen/emit/arithmetic.h"
-#include "codegen/forms.h"
+#include "codegen/program/forms.h"
 #include "codegen/library/library.h"
 #include "codegen/sequence/attention.h"
 

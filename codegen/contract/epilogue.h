@@ -3,7 +3,7 @@
 #ifndef HCG_EPILOGUE_H
 #define HCG_EPILOGUE_H
 
-#include "codegen/contract/contraction.h"
+#include "codegen/program/contraction.h"
 #include "codegen/emit/emit.h"
 
 /* A block of finished sums of one column group, in scratch. */

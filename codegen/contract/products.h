@@ -4,7 +4,7 @@
 #define HCG_PRODUCTS_H
 
 #include "codegen/contract/backend.h"
-#include "codegen/contract/contraction.h"
+#include "codegen/program/contraction.h"
 
 enum { HCG_MOST_PRODUCTS = 4 };
 

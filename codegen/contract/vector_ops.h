@@ -4,7 +4,7 @@
 #ifndef HCG_VECTOR_OPS_H
 #define HCG_VECTOR_OPS_H
 
-#include "codegen/contract/contraction.h"
+#include "codegen/program/contraction.h"
 #include "codegen/emit/emit.h"
 
 typedef struct hcg_known_value {

@@ -8,7 +8,7 @@
 #define HCG_EMIT_H
 
 #include "codegen/emit/llvm.h"
-#include "codegen/program.h"
+#include "codegen/program/program.h"
 #include "support/machine.h"
 
 typedef struct hcg_level {
@@ -46,7 +46,7 @@ typedef struct hcg_emit { /* emission of kernels for one level: one LLVM module 
     LLVMMetadataRef ir_file, di_scope;
 } hcg_emit;
 
-/* Kernel kinds other than sequences (codegen/forms.h). */
+/* Kernel kinds other than sequences (codegen/program/forms.h). */
 bool hcg_emit_row(hcg_emit *e, const hcg_kernel *k);      /* row/row.c */
 bool hcg_emit_contract(hcg_emit *e, const hcg_kernel *k); /* contract/kernel.c */
 bool hcg_emit_experts(hcg_emit *e, const hcg_kernel *k);  /* contract/experts.c */

@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #include "codegen/library/library.h"
-#include "codegen/program.h"
+#include "codegen/program/program.h"
 #include "support/file.h"
 
 extern char **environ;

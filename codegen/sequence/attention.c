@@ -9,9 +9,9 @@
  * size T x C exists: both bodies go over the keys in tiles.
  */
 #include "codegen/sequence/attention.h"
-#include "codegen/contract/contraction.h"
+#include "codegen/program/contraction.h"
 #include "codegen/emit/arithmetic.h"
-#include "codegen/forms.h"
+#include "codegen/program/forms.h"
 #include "codegen/library/library.h"
 
 static bool refuse(hcg_emit *e, hir_id op, const char *what) {

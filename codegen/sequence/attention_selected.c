@@ -10,11 +10,11 @@
  * One token: columns are ranges of rows of the sequence of a key/value head (hrt_list_range).
  * Several: a token and head at a time, since each has rows of its own.
  */
-#include "codegen/contract/contraction.h"
+#include "codegen/program/contraction.h"
 #include "codegen/contract/matrix.h"
 #include "codegen/emit/arithmetic.h"
 #include "codegen/emit/math.h"
-#include "codegen/forms.h"
+#include "codegen/program/forms.h"
 #include "codegen/library/library.h"
 #include "codegen/sequence/attention_tile.h"
 #include "codegen/sequence/choose.h"

@@ -13,10 +13,10 @@
  * Several tokens: tiles of tokens, each over all its keys.
  */
 #include "codegen/sequence/latent.h"
-#include "codegen/contract/contraction.h"
+#include "codegen/program/contraction.h"
 #include "codegen/contract/matrix.h"
 #include "codegen/emit/arithmetic.h"
-#include "codegen/forms.h"
+#include "codegen/program/forms.h"
 #include "codegen/sequence/attention_tile.h"
 #include "codegen/sequence/query_amx.h"
 

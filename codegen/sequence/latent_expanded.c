@@ -10,10 +10,10 @@
  * from the L2. Columns are heads j. Products with w are those of other contractions (backend.h).
  */
 #include "codegen/contract/backend.h"
-#include "codegen/contract/contraction.h"
+#include "codegen/program/contraction.h"
 #include "codegen/contract/groups.h"
 #include "codegen/emit/arithmetic.h"
-#include "codegen/forms.h"
+#include "codegen/program/forms.h"
 #include "codegen/sequence/latent.h"
 
 enum { QUERIES = 512 /* of a tile, of one head */ };

@@ -14,10 +14,10 @@
 #include <float.h>
 #include <math.h>
 
-#include "codegen/contract/contraction.h"
+#include "codegen/program/contraction.h"
 #include "codegen/emit/arithmetic.h"
 #include "codegen/emit/math.h"
-#include "codegen/forms.h"
+#include "codegen/program/forms.h"
 #include "codegen/library/library.h"
 
 enum { COLUMN = 16 }; /* channels: lanes of the widest vectors */

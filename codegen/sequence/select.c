@@ -16,12 +16,12 @@
  */
 #include <string.h>
 
-#include "codegen/contract/contraction.h"
+#include "codegen/program/contraction.h"
 #include "codegen/contract/matrix.h"
 #include "codegen/contract/stream.h"
 #include "codegen/emit/arithmetic.h"
 #include "codegen/emit/math.h"
-#include "codegen/forms.h"
+#include "codegen/program/forms.h"
 #include "codegen/library/library.h"
 #include "codegen/sequence/attention_tile.h"
 #include "codegen/sequence/choose.h"

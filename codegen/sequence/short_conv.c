@@ -15,7 +15,7 @@
  */
 #include "codegen/contract/vector_ops.h"
 #include "codegen/emit/arithmetic.h"
-#include "codegen/forms.h"
+#include "codegen/program/forms.h"
 #include "codegen/library/library.h"
 
 enum {

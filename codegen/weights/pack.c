@@ -12,7 +12,7 @@
 #include <xxhash.h>
 
 #include "codegen/library/workers.h"
-#include "codegen/program.h"
+#include "codegen/program/program.h"
 #include "codegen/weights/convert.h"
 #include "codegen/weights/made.h"
 #include "codegen/weights/panels.h"

@@ -3,7 +3,7 @@
  * A few sources are unrolled, so that code generation can fuse their dot products into one loop
  * over the channels, which reads each query once for all of them, and their weighted sum into
  * another, which needs no intermediate. More are stacked: a loop over sources is compact however
- * many there are, and one function serves any number of them (codegen/row/family.h). A mix of more
+ * many there are, and one function serves any number of them (codegen/program/row_family.h). A mix of more
  * than a PAIR of sources whose weights are the same for all tokens is stacked too: it has no dot
  * products to fuse.
  *

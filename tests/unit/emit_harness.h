@@ -14,9 +14,9 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "codegen/contract/contraction.h"
+#include "codegen/program/contraction.h"
 #include "codegen/emit/emit.h"
-#include "codegen/forms.h"
+#include "codegen/program/forms.h"
 #include "codegen/library/library.h"
 #include "codegen/sequence/attention.h"
 #include "codegen/weights/quant.h"

@@ -6,7 +6,7 @@
 #include <criterion/criterion.h>
 #include <math.h>
 
-#include "codegen/program_key.h"
+#include "codegen/program/keys.h"
 #include "ir/eval.h"
 #include "runtime/grid.h"
 #include "support/tensorfile.h"

@@ -4,7 +4,7 @@
 #include <math.h>
 
 #include "codegen/contract/backend.h"
-#include "codegen/contract/contraction.h"
+#include "codegen/program/contraction.h"
 #include "tests/unit/contract_harness.h"
 
 /* ---- a kernel and its data ------------------------------------------------------------------- */

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "codegen/program.h"
+#include "codegen/program/program.h"
 #include "frontend/config/import.h"
 #include "frontend/config/quantisation.h"
 #include "ir/random.h"

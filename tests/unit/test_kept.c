@@ -1,6 +1,6 @@
 /* Integers of checkpoints that are stored in groups with their codes (codegen/weights/kept.h),
  * against the rule as the documentation has it; what is rounded instead; what is refused. */
-#include "codegen/program.h"
+#include "codegen/program/program.h"
 #include "codegen/weights/quant.h"
 
 #define FOLDER "/tmp/hadal-kept-XXXXXX"

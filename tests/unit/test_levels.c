@@ -6,7 +6,7 @@
 
 #include "codegen/contract/backend.h"
 #include "codegen/library/library.h"
-#include "codegen/program.h"
+#include "codegen/program/program.h"
 #include "runtime/internal.h"
 
 static hd_arena *arena;

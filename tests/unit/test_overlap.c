@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "codegen/program.h"
+#include "codegen/program/program.h"
 #include "ir/overlap.h"
 #include "passes/pass.h"
 #include "tests/unit/stored_models.h"

@@ -11,7 +11,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "codegen/program.h"
+#include "codegen/program/program.h"
 
 #define FOLDER "/tmp/hadal-memory-XXXXXX"
 #include "tests/unit/folder_fixture.h"

@@ -1,7 +1,7 @@
 /* Readers of quantised tensors: every code, every layout, every type that weights are stored in,
  * against arithmetic of the tests' own (packed_fixture.h). What is refused: test_packed_faults.c.
  */
-#include "codegen/program.h"
+#include "codegen/program/program.h"
 #include "codegen/weights/convert.h"
 
 #define FOLDER "/tmp/hadal-packed-XXXXXX"

@@ -1,7 +1,7 @@
 /* Integers of GPTQ, AWQ and compressed-tensors' "int-quantized": numbers in every layout, what they
  * are stored as, and what is left out beside them, against arithmetic of the test's own
  * (docs/quantised-checkpoints.md). What is refused: test_packed_faults.c. */
-#include "codegen/program.h"
+#include "codegen/program/program.h"
 #include "codegen/weights/quant.h"
 
 #define FOLDER "/tmp/hadal-integers-XXXXXX"

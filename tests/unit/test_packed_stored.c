@@ -1,6 +1,6 @@
 /* MXFP4 that is stored as it is published: codes and scales of the packed file are those of the
  * checkpoint, by the words of quant.h, and what f32 cannot hold is still refused. */
-#include "codegen/program.h"
+#include "codegen/program/program.h"
 #include "codegen/weights/quant.h"
 
 #define FOLDER "/tmp/hadal-packed-stored-XXXXXX"

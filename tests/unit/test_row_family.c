@@ -1,5 +1,5 @@
 /* Row programs that differ in one size share a function with that size as argument
- * (codegen/row/family.h): many of each form, by the code that they share, against the evaluator, as
+ * (codegen/program/row_family.h): many of each form, by the code that they share, against the evaluator, as
  * a prefill that two threads would cut and as a token after it, at every CPU level of this machine;
  * and which of them share none.
  *

@@ -1,8 +1,8 @@
 /* Row algebra: index maps of reshapes (codegen/row/graph/index.c), and the line that the sizes of
- * two row programs lie on (codegen/row/family.c). */
+ * two row programs lie on (codegen/program/row_family.c). */
 #include <criterion/criterion.h>
 
-#include "codegen/row/family.h"
+#include "codegen/program/row_family.h"
 #include "codegen/row/graph/index.h"
 #include "tests/unit/arena_fixture.h"
 

@@ -3,8 +3,8 @@
  * non-temporally, on machines that are made up. Nothing is compiled, so no CPU need have them. */
 #include <criterion/criterion.h>
 
-#include "codegen/contract/contraction.h"
-#include "codegen/program_key.h"
+#include "codegen/program/contraction.h"
+#include "codegen/program/keys.h"
 #include "codegen/row/schedule/schedule.h"
 #include "tests/unit/ir_fixture.h"
 

@@ -1,11 +1,11 @@
-/* How many functions a program has (codegen/share.c): not a matter of how deep it is. That shared
+/* How many functions a program has (codegen/program/share.c): not a matter of how deep it is. That shared
  * functions compute what they should, test_row_family.c and tests/residuals (group "deep") show. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "api/session.h"
-#include "codegen/program.h"
+#include "codegen/program/program.h"
 #include "hadal/hadal.h"
 
 #define SPEC TEST_DATA "/../bench/specs/residuals.hadal"

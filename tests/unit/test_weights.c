@@ -7,7 +7,7 @@
 #include <unistd.h>
 #include <xxhash.h>
 
-#include "codegen/program.h"
+#include "codegen/program/program.h"
 #include "codegen/weights/quant.h"
 
 #define FOLDER "/tmp/hadal-weights-XXXXXX"

@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "codegen/program.h"
+#include "codegen/program/program.h"
 
 #define FOLDER "/tmp/hadal-stacked-XXXXXX"
 #include "tests/unit/folder_fixture.h"

@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-#include "codegen/program.h"
+#include "codegen/program/program.h"
 
 /* Replaces each '#' by the layer's number, each '^' by the next one's. */
 static inline void toy_numbered(hd_text *out, const char *text, int layer) {

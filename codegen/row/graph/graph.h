@@ -14,7 +14,7 @@
 #ifndef HCG_ROW_GRAPH_H
 #define HCG_ROW_GRAPH_H
 
-#include "codegen/contract/contraction.h"
+#include "codegen/program/contraction.h"
 #include "codegen/row/graph/index.h"
 
 /* ---- what a program is made of --------------------------------------------------------------- */

@@ -3,7 +3,7 @@
 #ifndef HCG_ROW_INDEX_H
 #define HCG_ROW_INDEX_H
 
-#include "codegen/program.h"
+#include "codegen/program/program.h"
 
 /* ---- sizes ----------------------------------------------------------------------------------- */
 

@@ -1,6 +1,6 @@
 /* Ops that only move elements. They become affine index maps, without a node, wherever such a map
  * can express them; stacks of rows become tables of pointers. */
-#include "codegen/row/family.h"
+#include "codegen/program/row_family.h"
 #include "codegen/row/graph/build.h"
 
 enum { MOST_ENTRIES = 1 << 16 };

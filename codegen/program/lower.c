@@ -9,11 +9,11 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-#include "codegen/choices.h"
-#include "codegen/contract/contraction.h"
-#include "codegen/exchanges.h"
-#include "codegen/forms.h"
-#include "codegen/program_key.h"
+#include "codegen/program/choices.h"
+#include "codegen/program/contraction.h"
+#include "codegen/program/exchanges.h"
+#include "codegen/program/forms.h"
+#include "codegen/program/keys.h"
 #include "ir/overlap.h"
 #include "ir/runs.h"
 #include "ir/text.h"
@@ -339,7 +339,7 @@ static bool value_operand(lowering *l, hd_loc loc, hir_id id, hrt_operand *out) 
     return true;
 }
 
-/* Which columns of the kernel the panels of a weight are (contract/contraction.h); c NULL: none. */
+/* Which columns of the kernel the panels of a weight are (program/contraction.h); c NULL: none. */
 static void find_columns(lowering *l, const hcg_contraction *c, hir_ref r, hrt_operand *o) {
     const hir_weight *w = &l->m->weights.at[r.index];
     const uint64_t rows = (uint64_t)hir_panel_rows(w->layout);

@@ -4,8 +4,8 @@
  * and operands; kind, type and layout of each operand; which operand a result overwrites. It does
  * not contain the kernel's own attributes (rows, splits, grain), which say how its step is run and
  * do not change its code, nor which tensors it reads and writes. */
-#include "codegen/program_key.h"
-#include "codegen/contract/contraction.h"
+#include "codegen/program/keys.h"
+#include "codegen/program/contraction.h"
 
 enum { FREE = INT32_MIN }; /* stands for a size that is left out: no dim has this value */
 

@@ -1,6 +1,6 @@
 /* The forms of kernels and what code generation does for each (forms.h). */
-#include "codegen/forms.h"
-#include "codegen/contract/contraction.h"
+#include "codegen/program/forms.h"
+#include "codegen/program/contraction.h"
 #include "codegen/emit/emit.h"
 
 const hcg_form hcg_form_row_program = {.emit = hcg_emit_row};

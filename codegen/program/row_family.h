@@ -7,7 +7,7 @@
 #ifndef HCG_ROW_FAMILY_H
 #define HCG_ROW_FAMILY_H
 
-#include "codegen/program_key.h"
+#include "codegen/program/keys.h"
 
 /* Rows shorter than this are copied to stack them, longer ones are reached by pointers. */
 enum { HCG_SMALL_ROW = 16 };

@@ -1,9 +1,9 @@
-/* Row programs that differ in one size (row/family.h).
+/* Row programs that differ in one size (program/row_family.h).
  *
  * Which sizes depend on N is found by comparing two forms, not by following N through the body. A
  * size that is equal in both does not depend on N; one whose difference is b times that of N is
  * a + b N. Every further form is checked against this model. */
-#include "codegen/row/family.h"
+#include "codegen/program/row_family.h"
 
 #include <stdlib.h>
 #include <string.h>

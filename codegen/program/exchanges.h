@@ -3,7 +3,7 @@
 #ifndef HCG_EXCHANGES_H
 #define HCG_EXCHANGES_H
 
-#include "codegen/program.h"
+#include "codegen/program/program.h"
 
 static inline bool hcg_is_exchange(const hir_module *m, hir_id kernel) {
     return hir_kind_of(hir_op_at(m, kernel)->code) == HIR_KERNEL_COMM;

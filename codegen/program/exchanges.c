@@ -1,5 +1,5 @@
 /* kernel.comm to rows of hrt_model.exchanges. */
-#include "codegen/exchanges.h"
+#include "codegen/program/exchanges.h"
 
 #include <string.h>
 

@@ -3,7 +3,7 @@
 #ifndef HCG_FORMS_H
 #define HCG_FORMS_H
 
-#include "codegen/program.h"
+#include "codegen/program/program.h"
 
 struct hcg_emit;
 

@@ -1,7 +1,7 @@
 /* hcg_share_kernels: which kernels share a function.
  *
  * Kernels with equal forms (program_key.h), which differ in the tensors that they read and write
- * alone, have one function. Kernels that differ in sizes as well (row programs: row/family.h) share
+ * alone, have one function. Kernels that differ in sizes as well (row programs: program/row_family.h) share
  * one if the program has more than FEW such forms: the number of functions must not grow with the
  * depth of a model, but a few functions with constant sizes are faster than one whose sizes are
  * arguments. For row programs the forms of all families are counted together, since each number of
@@ -10,8 +10,8 @@
 #include <ctype.h>
 #include <string.h>
 
-#include "codegen/exchanges.h"
-#include "codegen/row/family.h"
+#include "codegen/program/exchanges.h"
+#include "codegen/program/row_family.h"
 
 enum {
     FEW = 4,   /* forms up to which each has a function of its own */

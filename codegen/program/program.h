@@ -1,5 +1,5 @@
 /* What is emitted, decided before any LLVM is touched: plain data, so that it can be tested and
- * printed. Made by codegen/lower.c from kernel IR. */
+ * printed. Made by codegen/program/lower.c from kernel IR. */
 #ifndef HCG_PROGRAM_H
 #define HCG_PROGRAM_H
 
@@ -8,7 +8,7 @@
 #include "runtime/hadal_rt.h"
 #include "support/step_info.h"
 
-typedef struct hcg_contraction hcg_contraction; /* contract/contraction.h */
+typedef struct hcg_contraction hcg_contraction; /* program/contraction.h */
 
 /* A size that is not the same in all kernels that share a function: an argument of its own
  * (HRT_NUMBER). Of a contraction: N, then K. Of a row program: N, such as the sources of a mix. */
@@ -18,7 +18,7 @@ typedef struct hcg_size {
 } hcg_size;
 
 /* A size, stride or offset of a row program that depends on N: a + b N. In the types of
- * hcg_kernel.any it stands as HCG_DYNAMIC plus its number in hcg_kernel.dynamic (row/family.h). */
+ * hcg_kernel.any it stands as HCG_DYNAMIC plus its number in hcg_kernel.dynamic (program/row_family.h). */
 typedef struct hcg_affine {
     int64_t a, b;
 } hcg_affine;

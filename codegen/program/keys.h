@@ -2,7 +2,7 @@
 #ifndef HCG_PROGRAM_KEY_H
 #define HCG_PROGRAM_KEY_H
 
-#include "codegen/program.h"
+#include "codegen/program/program.h"
 #include "ir/canonical.h"
 
 /* Each of these leaves its form in `c` (ir/canonical.h): equal forms, one function. */

@@ -1,6 +1,6 @@
-/* Reads a kernel.contract's body into an hcg_contraction (contract/contraction.h), and numbers
+/* Reads a kernel.contract's body into an hcg_contraction (program/contraction.h), and numbers
  * columns. */
-#include "codegen/contract/contraction.h"
+#include "codegen/program/contraction.h"
 
 #include <string.h>
 

@@ -10,7 +10,7 @@
  * here; it shows as a lower rate. */
 #include <string.h>
 
-#include "codegen/program.h"
+#include "codegen/program/program.h"
 
 typedef struct outer_read { /* of one operand of the kernel */
     hir_ref ref;

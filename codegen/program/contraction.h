@@ -11,7 +11,7 @@
 #ifndef HCG_CONTRACTION_H
 #define HCG_CONTRACTION_H
 
-#include "codegen/program.h"
+#include "codegen/program/program.h"
 
 typedef struct hcg_linear {
     hir_id value;      /* its result, a value of the body */
