@@ -29,7 +29,7 @@ enum { AREA = 96 << 20, WEIGHTS = 64 << 20, HUGE_PAGE = 2 << 20 };
 enum { TILE_TURNS = 100000 };
 enum { FMA_TURNS = 400000, FMA_CHAINS = 12, LINE = 64 };
 /* Bytes, as kernels that read weights once fetch them: lines, and a line of each page further on
- * (codegen/contract/stream.h). */
+ * (codegen/emit/stream.h). */
 enum { AHEAD = 4096, PAGE = 4096, PAGE_AHEAD = 4 * PAGE };
 
 typedef struct loop {

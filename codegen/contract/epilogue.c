@@ -10,7 +10,7 @@
  */
 #include "codegen/contract/epilogue.h"
 
-#include "codegen/contract/vector_ops.h"
+#include "codegen/emit/vector_ops.h"
 #include "codegen/emit/arithmetic.h"
 #include "codegen/library/library.h"
 #include "codegen/row/stage.h"

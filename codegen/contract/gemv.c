@@ -1,6 +1,6 @@
 /* Matrix times vector: panels as a stream that is read once (contract/matrix.h). */
 #include "codegen/target/ahead.h"
-#include "codegen/contract/stream.h"
+#include "codegen/emit/stream.h"
 #include "codegen/contract/tile.h"
 
 enum { MOST_CHAINS = 16 };

@@ -5,7 +5,7 @@
 
 #include "codegen/contract/fp4.h"
 #include "codegen/contract/multiply_add.h"
-#include "codegen/contract/stream.h"
+#include "codegen/emit/stream.h"
 #include "codegen/emit/arithmetic.h"
 #include "codegen/emit/math.h"
 #include "codegen/weights/quant.h"

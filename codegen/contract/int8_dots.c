@@ -12,7 +12,7 @@
 #include "codegen/contract/int8_group.h"
 #include "codegen/contract/int8_x.h"
 #include "codegen/contract/multiply_add.h"
-#include "codegen/contract/stream.h"
+#include "codegen/emit/stream.h"
 #include "codegen/emit/arithmetic.h"
 #include "codegen/emit/math.h"
 #include "codegen/weights/quant.h"

@@ -26,7 +26,7 @@
 
 #include "codegen/target/ahead.h"
 #include "codegen/contract/matrix.h"
-#include "codegen/contract/stream.h"
+#include "codegen/emit/stream.h"
 #include "codegen/emit/arithmetic.h"
 #include "codegen/sequence/attention_tile.h"
 

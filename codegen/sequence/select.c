@@ -18,7 +18,7 @@
 
 #include "codegen/program/contraction.h"
 #include "codegen/contract/matrix.h"
-#include "codegen/contract/stream.h"
+#include "codegen/emit/stream.h"
 #include "codegen/emit/arithmetic.h"
 #include "codegen/emit/math.h"
 #include "codegen/program/forms.h"

@@ -13,7 +13,7 @@
  * Taps stand in memory with those of a channel side by side; vectors want them with channels side
  * by side, so that they are turned once for each block, or for each token that has its own.
  */
-#include "codegen/contract/vector_ops.h"
+#include "codegen/emit/vector_ops.h"
 #include "codegen/emit/arithmetic.h"
 #include "codegen/program/forms.h"
 #include "codegen/library/library.h"

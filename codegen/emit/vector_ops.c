@@ -1,5 +1,5 @@
-/* Elementwise ops of a kernel's body on one vector (contract/vector_ops.h). */
-#include "codegen/contract/vector_ops.h"
+/* Elementwise ops of a kernel's body on one vector (emit/vector_ops.h). */
+#include "codegen/emit/vector_ops.h"
 
 #include "codegen/emit/arithmetic.h"
 #include "codegen/library/library.h"

@@ -1,5 +1,5 @@
-/* Loops over weights that are read once (contract/stream.h). */
-#include "codegen/contract/stream.h"
+/* Loops over weights that are read once (emit/stream.h). */
+#include "codegen/emit/stream.h"
 
 #include "codegen/target/ahead.h"
 #include "codegen/contract/matrix.h"
