@@ -13,7 +13,7 @@
 #include <omp.h>
 
 #include "api/machine.h"
-#include "codegen/contract/groups.h"
+#include "codegen/matmul/groups.h"
 #include "tests/unit/emit_harness.h"
 
 enum { AREA_BYTES = 256 << 20, MOST_THREADS = 64 };

@@ -27,7 +27,7 @@ bool hcg_read_activations(const char *text, unsigned *exact);
 
 /* Kinds of matrices that contractions read, by storage and layout: a set has a bit for each. */
 uint32_t hcg_matrix(hir_dtype dtype, hir_layout layout);
-/* What activations are rounded to for them on some CPU level (contract/backends.def). */
+/* What activations are rounded to for them on some CPU level (matmul/backends.def). */
 unsigned hcg_roundings_of(uint32_t matrices, unsigned exact);
 
 /* What one unit of compilation is, and what it took. */

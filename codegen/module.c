@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "codegen/contract/matrix.h"
+#include "codegen/matmul/matrix.h"
 #include "codegen/program/forms.h"
 #include "codegen/library/code_cache.h"
 #include "codegen/library/library.h"

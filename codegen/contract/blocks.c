@@ -5,9 +5,9 @@
  * rows at a time, the back end that multiplies such panels in other contractions (backend.h) leaves
  * sums in scratch, which go to the group's columns of y.
  */
-#include "codegen/contract/backend.h"
+#include "codegen/matmul/backend.h"
 #include "codegen/program/contraction.h"
-#include "codegen/contract/groups.h"
+#include "codegen/matmul/groups.h"
 #include "codegen/emit/arithmetic.h"
 #include "codegen/program/forms.h"
 #include "codegen/library/library.h"
@@ -145,7 +145,7 @@ static bool emit_blocks(hcg_emit *e, const hcg_kernel *k) {
         hd_err(e->diags, HD_E_INTERNAL, hir_op_at(e->p->m, k->op)->loc,
                "no back end multiplies a matrix of %s on %s", hir_dtype_name(b.dtype),
                e->level->name)
-            ->hint = "contract/backends.def";
+            ->hint = "matmul/backends.def";
         return false;
     }
     const hcg_backend *back = choice->backend;

@@ -1,5 +1,5 @@
 /* Epilogue of a contraction: bias, then the elementwise ops of the body on vectors of one row, then
- * the stores. Sums come from scratch (contract/backend.h), not from the micro-kernel's registers: a
+ * the stores. Sums come from scratch (matmul/backend.h), not from the micro-kernel's registers: a
  * pass over a block that is still in the L1 costs little next to K multiply-adds an element, and
  * the ops are emitted once instead of once per register tile.
  *

@@ -2,7 +2,7 @@
 #include "codegen/contract/expert_rows.h"
 
 #include "codegen/contract/epilogue.h"
-#include "codegen/contract/matrix.h"
+#include "codegen/matmul/matrix.h"
 #include "codegen/emit/arithmetic.h"
 
 static LLVMValueRef load_i32(hcg_emit *e, LLVMValueRef base, LLVMValueRef i) {

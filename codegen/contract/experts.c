@@ -18,7 +18,7 @@
  */
 #include "codegen/contract/epilogue.h"
 #include "codegen/contract/expert_rows.h"
-#include "codegen/contract/groups.h"
+#include "codegen/matmul/groups.h"
 #include "codegen/contract/products.h"
 #include "codegen/emit/arithmetic.h"
 #include "codegen/library/library.h"

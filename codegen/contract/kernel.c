@@ -1,7 +1,7 @@
 /* kernel.contract: y = epilogue(x W^T) for columns [c0, c1) of rows [r0, r1).
  *
  * Prefill: a block of rows of x stays in the L2 while panels are streamed past it; a few panels at
- * a time, back ends (contract/backend.h) leave a block of sums in scratch, and the epilogue stores
+ * a time, back ends (matmul/backend.h) leave a block of sums in scratch, and the epilogue stores
  * its results. Each thread reads x in place, or prepares its own block for its back ends.
  *
  * Decode: a panel is a stream of K * 16 weights, read once; the sums of a few panels go to
@@ -9,8 +9,8 @@
  */
 #include "codegen/contract/deal.h"
 #include "codegen/contract/epilogue.h"
-#include "codegen/contract/groups.h"
-#include "codegen/contract/matrix.h"
+#include "codegen/matmul/groups.h"
+#include "codegen/matmul/matrix.h"
 #include "codegen/contract/products.h"
 #include "codegen/emit/arithmetic.h"
 #include "codegen/library/library.h"

@@ -3,7 +3,7 @@
  * do all contractions that have the same (share.c): one function for the projections of all layers,
  * whatever mix over depth is in front of them. */
 #include "codegen/contract/epilogue.h"
-#include "codegen/contract/matrix.h"
+#include "codegen/matmul/matrix.h"
 #include "codegen/emit/arithmetic.h"
 #include "codegen/library/library.h"
 #include "codegen/row/stage.h"

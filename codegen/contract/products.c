@@ -10,7 +10,7 @@ static bool refuse(hcg_emit *e, const hcg_linear *l) {
     const hir_value *y = hir_value_at(e->p->m, l->value);
     hd_err(e->diags, HD_E_INTERNAL, hir_op_at(e->p->m, y->op)->loc,
            "no back end multiplies a matrix of %s on %s", hir_dtype_name(l->dtype), e->level->name)
-        ->hint = "contract/backends.def";
+        ->hint = "matmul/backends.def";
     return false;
 }
 

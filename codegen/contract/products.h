@@ -1,9 +1,9 @@
-/* The back ends at work in one kernel: one for each row of contract/backends.def that multiplies
+/* The back ends at work in one kernel: one for each row of matmul/backends.def that multiplies
  * one of its matrices. */
 #ifndef HCG_PRODUCTS_H
 #define HCG_PRODUCTS_H
 
-#include "codegen/contract/backend.h"
+#include "codegen/matmul/backend.h"
 #include "codegen/program/contraction.h"
 
 enum { HCG_MOST_PRODUCTS = 4 };

@@ -3,7 +3,7 @@
 #include <float.h>
 #include <math.h>
 
-#include "codegen/contract/matrix.h"
+#include "codegen/matmul/matrix.h"
 #include "codegen/emit/arithmetic.h"
 #include "codegen/emit/math.h"
 #include "codegen/sequence/attention.h"

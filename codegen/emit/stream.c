@@ -2,7 +2,7 @@
 #include "codegen/emit/stream.h"
 
 #include "codegen/target/ahead.h"
-#include "codegen/contract/matrix.h"
+#include "codegen/matmul/matrix.h"
 #include "codegen/emit/arithmetic.h"
 
 enum {

@@ -11,7 +11,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "codegen/contract/matrix.h"
+#include "codegen/matmul/matrix.h"
 #include "codegen/library/library.h"
 #include "codegen/library/workers.h"
 #include "support/file.h"

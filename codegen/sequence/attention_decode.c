@@ -25,7 +25,7 @@
 #include <string.h>
 
 #include "codegen/target/ahead.h"
-#include "codegen/contract/matrix.h"
+#include "codegen/matmul/matrix.h"
 #include "codegen/emit/stream.h"
 #include "codegen/emit/arithmetic.h"
 #include "codegen/sequence/attention_tile.h"

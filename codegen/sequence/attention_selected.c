@@ -11,7 +11,7 @@
  * Several: a token and head at a time, since each has rows of its own.
  */
 #include "codegen/program/contraction.h"
-#include "codegen/contract/matrix.h"
+#include "codegen/matmul/matrix.h"
 #include "codegen/emit/arithmetic.h"
 #include "codegen/emit/math.h"
 #include "codegen/program/forms.h"

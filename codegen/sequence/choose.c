@@ -1,7 +1,7 @@
 /* The k best of a stream of scores (choose.h). */
 #include "codegen/sequence/choose.h"
 
-#include "codegen/contract/matrix.h"
+#include "codegen/matmul/matrix.h"
 #include "codegen/emit/arithmetic.h"
 #include "codegen/emit/math.h"
 

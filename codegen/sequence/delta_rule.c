@@ -19,7 +19,7 @@
  * With the rule "additive" e is beta v: p is not needed, and all else is the same.
  */
 #include "codegen/program/contraction.h"
-#include "codegen/contract/matrix.h"
+#include "codegen/matmul/matrix.h"
 #include "codegen/emit/arithmetic.h"
 #include "codegen/program/forms.h"
 #include "codegen/library/library.h"

@@ -14,7 +14,7 @@
  */
 #include "codegen/sequence/latent.h"
 #include "codegen/program/contraction.h"
-#include "codegen/contract/matrix.h"
+#include "codegen/matmul/matrix.h"
 #include "codegen/emit/arithmetic.h"
 #include "codegen/program/forms.h"
 #include "codegen/sequence/attention_tile.h"

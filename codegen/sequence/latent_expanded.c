@@ -9,9 +9,9 @@
  * many tokens as a call usually has, since each makes keys and values for itself; they are used
  * from the L2. Columns are heads j. Products with w are those of other contractions (backend.h).
  */
-#include "codegen/contract/backend.h"
+#include "codegen/matmul/backend.h"
 #include "codegen/program/contraction.h"
-#include "codegen/contract/groups.h"
+#include "codegen/matmul/groups.h"
 #include "codegen/emit/arithmetic.h"
 #include "codegen/program/forms.h"
 #include "codegen/sequence/latent.h"
@@ -46,7 +46,7 @@ static bool find_map(hcg_emit *e, const hcg_kernel *k, hir_ref r, map *out) {
         hd_err(e->diags, HD_E_INTERNAL, hir_op_at(m, k->op)->loc,
                "no back end multiplies a matrix of %s on %s", hir_dtype_name(t.dtype),
                e->level->name)
-            ->hint = "contract/backends.def";
+            ->hint = "matmul/backends.def";
         return false;
     }
     out->product = (hcg_product){.backend = choice->backend, .weights = 1u << t.dtype};

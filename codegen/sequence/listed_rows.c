@@ -6,7 +6,7 @@
  * share of the rows of the next one, into the L2, so that memory is as busy as arithmetic lets it
  * be. Of a row that is key and value scores ask for the first half, values for the second.
  */
-#include "codegen/contract/matrix.h"
+#include "codegen/matmul/matrix.h"
 #include "codegen/emit/arithmetic.h"
 #include "codegen/sequence/attention_tile.h"
 

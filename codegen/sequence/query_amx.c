@@ -22,7 +22,7 @@
 #include "codegen/sequence/query_amx.h"
 
 #include "codegen/emit/arithmetic.h"
-#include "codegen/sequence/amx_products.h"
+#include "codegen/matmul/backends/amx/products.h"
 
 enum {
     TILE = HCG_AMX_TILE,
@@ -39,7 +39,7 @@ struct hcg_query_amx {
 };
 
 /* Six products in two thirds of the time of one by vectors, as for matrices of f32
- * (contract/backends.def). */
+ * (matmul/backends.def). */
 enum { LEAST_RATE = 6 * 150 };
 
 bool hcg_attends_by_amx(const hcg_level *level) {

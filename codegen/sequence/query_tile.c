@@ -22,7 +22,7 @@
 
 #include <float.h>
 
-#include "codegen/contract/matrix.h"
+#include "codegen/matmul/matrix.h"
 #include "codegen/emit/arithmetic.h"
 #include "codegen/emit/math.h"
 #include "codegen/sequence/query_amx.h"

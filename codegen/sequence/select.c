@@ -17,7 +17,7 @@
 #include <string.h>
 
 #include "codegen/program/contraction.h"
-#include "codegen/contract/matrix.h"
+#include "codegen/matmul/matrix.h"
 #include "codegen/emit/stream.h"
 #include "codegen/emit/arithmetic.h"
 #include "codegen/emit/math.h"

@@ -1,7 +1,7 @@
 /* The table of CPU levels (levels.def) as data. */
 #include "codegen/emit/emit.h"
 
-/* Rows from which on a matrix unit is faster than vectors of bytes (contract/amx_groups.c). */
+/* Rows from which on a matrix unit is faster than vectors of bytes (matmul/backends/amx/groups.c). */
 enum { UNIT_ROWS = 16 };
 
 #define MACHINE(l1_kb, l2_kb, l3_mb, flight_kb, dots, unit)                                        \

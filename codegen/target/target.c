@@ -4,7 +4,7 @@
  * CPU's name only chooses for which pipeline LLVM schedules. */
 #include <string.h>
 
-#include "codegen/contract/backend.h"
+#include "codegen/matmul/backend.h"
 #include "codegen/library/library.h"
 #include "codegen/sequence/query_amx.h"
 #include "runtime/detect.h"

@@ -4,7 +4,7 @@
 
 #include <math.h>
 
-#include "codegen/contract/backend.h"
+#include "codegen/matmul/backend.h"
 #include "tests/unit/emit_harness.h"
 
 /* What a level's back end rounds x to: HCG_ROUND_*. The same for one token and for many. */
@@ -39,7 +39,7 @@ static inline double as_int8(const float *row, int64_t k, int64_t at) {
 /* What a back end makes of numbers. */
 typedef struct seen_as {
     unsigned x;        /* what it rounds x to: HCG_ROUND_* */
-    bool weights_bf16; /* the weights are rounded to bf16 (contract/amx_groups.c) */
+    bool weights_bf16; /* the weights are rounded to bf16 (matmul/backends/amx/groups.c) */
 } seen_as;
 
 /* In a call of so many tokens. */

@@ -3,7 +3,7 @@
 #include <criterion/criterion.h>
 #include <math.h>
 
-#include "codegen/contract/backend.h"
+#include "codegen/matmul/backend.h"
 #include "codegen/program/contraction.h"
 #include "tests/unit/contract_harness.h"
 
@@ -636,7 +636,7 @@ static void form_rows(problem *p, hir_ref x, int64_t n) {
     p->b.m->weights.at[0].layout = HIR_LAYOUT_ROWS;
 }
 
-/* A matrix that no row of contract/backends.def multiplies. */
+/* A matrix that no row of matmul/backends.def multiplies. */
 static void form_narrow_f16(problem *p, hir_ref x, int64_t n) {
     yield(p, linear(p, x, n, false));
     p->b.m->weights.at[0].type.dtype = HIR_F16;

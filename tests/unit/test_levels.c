@@ -4,7 +4,7 @@
 #include <criterion/criterion.h>
 #include <string.h>
 
-#include "codegen/contract/backend.h"
+#include "codegen/matmul/backend.h"
 #include "codegen/library/library.h"
 #include "codegen/program/program.h"
 #include "runtime/internal.h"

@@ -2,7 +2,7 @@
  * what code is made. */
 #include <criterion/criterion.h>
 
-#include "codegen/contract/backend.h"
+#include "codegen/matmul/backend.h"
 #include "codegen/library/library.h"
 #include "runtime/detect.h"
 #include "runtime/hadal_rt.h"

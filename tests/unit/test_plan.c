@@ -358,7 +358,7 @@ Test(plan, bytes_that_were_read_while_measuring) {
              "q4 as measured, f32 by the table");
 }
 
-/* As codegen/contract/backends.def has it: all many rows go by the unit but of q8 and q4 with f32
+/* As codegen/matmul/backends.def has it: all many rows go by the unit but of q8 and q4 with f32
  * activations, one row never. */
 Test(plan, a_host_with_a_matrix_unit) {
     static const struct {

@@ -10,7 +10,7 @@
  * times the largest is found, its index written, and its key taken out of the game. That is k n /
  * lanes steps; k is a few, n a few hundred. NaN has an order below that of -inf.
  */
-#include "codegen/contract/matrix.h"
+#include "codegen/matmul/matrix.h"
 #include "codegen/emit/arithmetic.h"
 #include "codegen/emit/math.h"
 #include "codegen/row/emit/run.h"

@@ -1,7 +1,7 @@
 /* Prefetches rows that later iterations read, as the schedule says (schedule/prefetch.c): the row
  * of the next iteration or block, or what comes further along the same row. */
 #include "codegen/target/ahead.h"
-#include "codegen/contract/matrix.h"
+#include "codegen/matmul/matrix.h"
 #include "codegen/row/emit/run.h"
 
 /* ---- from iteration to iteration ------------------------------------------------------------- */

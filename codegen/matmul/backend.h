@@ -1,0 +1,112 @@
+/* The interface of a contraction back end: what multiplies x with a matrix of weights.
+ *
+ * contract/kernel.c cuts a contraction into blocks (rows of x times panels of weights), has the
+ * prologue make x and the epilogue store results. In between a back end computes the sums of a
+ * block: it brings x into its own form, and leaves
+ *
+ *     sums[r][16 p + j] = sum_k x[r][k] w[16 p + j][k]        f32, rows `ld` apart, in scratch
+ *
+ * which is all that the epilogue knows of it. Where a back end keeps sums meanwhile (vector
+ * registers, tiles of a matrix unit, workspace of its own) is its own matter, and so are its cache
+ * blocks. A kernel calls, for each back end that multiplies one of its matrices:
+ *
+ *     begin                                once, before all loops: workspace, configuration
+ *       prepare                            for each block of rows, before its first product
+ *         gemm or gemv                     for each block of panels of each matrix
+ *     end                                  once, behind all loops
+ *
+ * Which back end multiplies what, on which CPU level, is matmul/backends.def. Weights lie in
+ * panels (hir_layout in ir/ir.h), the same for all CPUs; a back end that needs another order makes
+ * it in workspace, or asks for a layout of its own.
+ */
+#ifndef HCG_BACKEND_H
+#define HCG_BACKEND_H
+
+#include "codegen/emit/emit.h"
+
+typedef struct hcg_backend hcg_backend;
+
+/* A back end at work in one kernel. One prepared x serves all matrices that it multiplies. */
+typedef struct hcg_product {
+    const hcg_backend *backend;
+    /* The kernel says, before begin: */
+    unsigned weights;  /* types of the matrices, a bit each: 1 << hir_dtype */
+    bool decode;       /* the kernel is for one token: rows are multiplied by gemv, one at a time */
+    int64_t k;         /* length of a row of x, at most */
+    uint64_t rows;     /* of a block, at most */
+    int64_t panels;    /* of a product, at most */
+    int64_t of_tokens; /* a matrix meets the row of one token in so many, on average; 0: of each */
+    /* and before each prepare, which may replace x, ldx and length by its own: */
+    LLVMValueRef x, ldx; /* f32 x[n_rows][length], rows ldx apart; i64 */
+    LLVMValueRef n_rows, length;
+    /* The back end's own, from begin on: */
+    LLVMValueRef x_workspace;     /* for x as it wants it; NULL: x is read where it lies */
+    LLVMValueRef panel_workspace; /* for panels as it wants them; NULL: they are read in place */
+    struct hcg_product *few; /* the same by another back end, for few rows; NULL: there is none */
+} hcg_product;
+
+/* Rows that an epilogue reads or writes beside the sums: as many at most are prefetched. */
+enum { HCG_TOUCHED = 2 };
+
+/* Some panels of a matrix, and where their sums go. Any counts but 0. */
+typedef struct hcg_panels {
+    hir_dtype dtype;
+    unsigned narrow;       /* panels of 8 outputs: at most so many; 0: they are of 16 */
+    LLVMValueRef w;        /* the first panel; they follow each other */
+    LLVMValueRef n;        /* how many */
+    LLVMValueRef sums, ld; /* f32; elements from row to row */
+    /* Only for back ends that prefetch, and not for gemv: */
+    LLVMValueRef next;                 /* the panels that the next product reads */
+    LLVMValueRef touched[HCG_TOUCHED]; /* what the epilogue will read or write at these rows and
+                                          columns, f32; NULL: nothing */
+    LLVMValueRef ld_touched;
+} hcg_panels;
+
+struct hcg_backend {
+    const char *name;
+    const void *instructions; /* of this row of the table, for those that have several */
+    /* Panels that are computed together: sums of a block have a multiple of as many columns. */
+    int64_t (*tile_panels)(const hcg_level *level);
+    /* Rows of a block, at most, where rows of x have k elements: what caches hold of them as they
+     * are prepared. */
+    int64_t (*block_rows)(const hcg_level *level, int64_t k);
+    unsigned tile_rows; /* gemm writes sums up to whole multiples of as many rows */
+    bool prefetches;    /* gemm prefetches what is needed next (hcg_panels) while it computes */
+    /* Takes workspace (hcg_scratch) for the whole kernel; NULL: it needs none. */
+    void (*begin)(hcg_emit *e, hcg_product *p);
+    /* Brings n_rows > 0 rows of x into the form that gemm or gemv reads; NULL: it reads x. */
+    void (*prepare)(hcg_emit *e, hcg_product *p);
+    /* The sums of all rows that were prepared, or of the one row. */
+    void (*gemm)(hcg_emit *e, const hcg_product *p, const hcg_panels *b);
+    void (*gemv)(hcg_emit *e, const hcg_product *p, const hcg_panels *b);
+    /* Gives back what begin has taken from the CPU; NULL: nothing. */
+    void (*end)(hcg_emit *e, hcg_product *p);
+};
+
+/* ---- the table ------------------------------------------------------------------------------- */
+enum { HCG_FOR_DECODE = 1, HCG_FOR_PREFILL = 2 };
+
+typedef struct hcg_choice { /* a row of matmul/backends.def */
+    const hcg_backend *backend;
+    unsigned rounds;                   /* HCG_ROUND_*; 0: x stays f32 */
+    unsigned weights, layouts, tokens; /* sets: bits of hir_dtype, hir_layout, HCG_FOR_* */
+    unsigned lanes;                    /* 0: any */
+    const char *features;              /* " " between; "": none */
+    struct {
+        size_t fact; /* offset of a rate (u32) in hd_machine, */
+        uint32_t least;
+    } needs; /* least 0: nothing */
+} hcg_choice;
+size_t hcg_choices(const hcg_choice **out);
+
+/* The row that multiplies such a matrix; `exact` as in hcg_options. NULL: there is none. */
+const hcg_choice *hcg_choose(const hcg_level *level, unsigned exact, hir_dtype dtype,
+                             hir_layout layout, unsigned tokens);
+
+/* What activations are rounded to for a set of matrices (hcg_matrix) on a level: HCG_ROUND_*. */
+unsigned hcg_roundings_on(const hcg_level *level, uint32_t matrices, unsigned exact);
+
+/* Whether two levels multiply all matrices of a set (hcg_matrix) by the same rows. */
+bool hcg_same_choices(const hcg_level *a, const hcg_level *b, unsigned exact, uint32_t matrices);
+
+#endif

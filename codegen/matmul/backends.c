@@ -1,0 +1,141 @@
+/* Which back end multiplies a matrix: matmul/backends.def as data, and what follows from it. */
+#include "codegen/matmul/backend.h"
+
+#include <stddef.h>
+#include <string.h>
+
+#define USE(id, rounds, weights, layouts, tokens, lanes, features, needs)                          \
+    extern const hcg_backend hcg_##id;
+#include "codegen/matmul/backends.def"
+#undef USE
+
+enum { HCG_ROUND_NONE, DECODE = HCG_FOR_DECODE, PREFILL = HCG_FOR_PREFILL };
+
+static const hcg_choice choices[] = {
+#define W(id) (1u << HIR_##id)
+#define L(id) (1u << HIR_LAYOUT_##id)
+#define ANY                                                                                        \
+    { 0, 0 }
+#define AT_LEAST(fact, n)                                                                          \
+    { offsetof(hd_machine, fact), n }
+#define USE(id, rounds, weights, layouts, tokens, lanes, features, needs)                          \
+    {&hcg_##id, HCG_ROUND_##rounds, weights, layouts, tokens, lanes, features, needs},
+#include "codegen/matmul/backends.def"
+#undef USE
+#undef AT_LEAST
+#undef ANY
+#undef L
+#undef W
+};
+enum { CHOICES = sizeof choices / sizeof *choices };
+
+size_t hcg_choices(const hcg_choice **out) {
+    *out = choices;
+    return CHOICES;
+}
+
+/* ---- choices --------------------------------------------------------------------------------- */
+static bool multiplies(const hcg_choice *c, unsigned exact, hir_dtype dtype, hir_layout layout) {
+    return !(c->rounds & exact) && (c->weights & 1u << dtype) && (c->layouts & 1u << layout);
+}
+
+static bool has_rate(const hcg_choice *c, const hd_machine *m) {
+    uint32_t rate;
+    if (!c->needs.least) return true;
+    memcpy(&rate, (const char *)m + c->needs.fact, sizeof rate);
+    return rate >= c->needs.least;
+}
+
+static bool runs_on(const hcg_choice *c, const hcg_level *level) {
+    return (!c->lanes || c->lanes == level->lanes) && hcg_has_features(level, c->features) &&
+           has_rate(c, &level->machine);
+}
+
+const hcg_choice *hcg_choose(const hcg_level *level, unsigned exact, hir_dtype dtype,
+                             hir_layout layout, unsigned tokens) {
+    for (size_t i = 0; i < CHOICES; i++)
+        if (multiplies(&choices[i], exact, dtype, layout) && runs_on(&choices[i], level) &&
+            (choices[i].tokens & tokens))
+            return &choices[i];
+    return NULL;
+}
+
+/* ---- sets of matrices ------------------------------------------------------------------------ */
+_Static_assert(HIR_DTYPE_COUNT *HIR_LAYOUTS <= 32, "a set of matrices has a bit for each kind");
+
+uint32_t hcg_matrix(hir_dtype dtype, hir_layout layout) {
+    return UINT32_C(1) << (dtype * HIR_LAYOUTS + layout);
+}
+
+bool hcg_same_choices(const hcg_level *a, const hcg_level *b, unsigned exact, uint32_t matrices) {
+    for (int d = 0; d < HIR_DTYPE_COUNT; d++)
+        for (int l = 0; l < HIR_LAYOUTS; l++)
+            for (unsigned tokens = DECODE; tokens <= PREFILL; tokens++)
+                if (matrices & hcg_matrix((hir_dtype)d, (hir_layout)l) &&
+                    hcg_choose(a, exact, (hir_dtype)d, (hir_layout)l, tokens) !=
+                        hcg_choose(b, exact, (hir_dtype)d, (hir_layout)l, tokens))
+                    return false;
+    return true;
+}
+
+/* ---- what activations are rounded to --------------------------------------------------------- */
+static const struct {
+    const char *name;
+    bool by_default;
+} roundings[] = {
+#define A(id, name, by_default) {name, by_default},
+#include "codegen/program/activations.def"
+#undef A
+};
+
+const char *hcg_rounding_name(unsigned i) {
+    return roundings[i].name;
+}
+
+unsigned hcg_exact_by_default(void) {
+    unsigned exact = 0;
+    for (unsigned i = 0; i < HCG_ROUNDINGS; i++)
+        if (!roundings[i].by_default) exact |= 1u << i;
+    return exact;
+}
+
+bool hcg_read_activations(const char *text, unsigned *exact) {
+    *exact = HCG_ROUND_ALL;
+    if (strcmp(text, "f32") == 0) return true;
+    for (const char *at = text;; at++) {
+        const size_t n = strcspn(at, ",");
+        unsigned i = 0;
+        while (i < HCG_ROUNDINGS &&
+               !(strlen(roundings[i].name) == n && strncmp(roundings[i].name, at, n) == 0))
+            i++;
+        if (i == HCG_ROUNDINGS) return false;
+        *exact &= ~(1u << i);
+        at += n;
+        if (!*at) return true;
+    }
+}
+
+unsigned hcg_roundings_on(const hcg_level *level, uint32_t matrices, unsigned exact) {
+    unsigned rounds = 0;
+    for (int d = 0; d < HIR_DTYPE_COUNT; d++)
+        for (int l = 0; l < HIR_LAYOUTS; l++)
+            for (unsigned tokens = DECODE; tokens <= PREFILL; tokens++) {
+                const hcg_choice *c =
+                    matrices & hcg_matrix((hir_dtype)d, (hir_layout)l)
+                        ? hcg_choose(level, exact, (hir_dtype)d, (hir_layout)l, tokens)
+                        : NULL;
+                if (c) rounds |= c->rounds;
+            }
+    return rounds;
+}
+
+unsigned hcg_roundings_of(uint32_t matrices, unsigned exact) {
+    unsigned rounds = 0;
+    for (size_t i = 0; i < CHOICES; i++)
+        for (int d = 0; d < HIR_DTYPE_COUNT; d++)
+            for (int l = 0; l < HIR_LAYOUTS; l++)
+                if (matrices & hcg_matrix((hir_dtype)d, (hir_layout)l) &&
+                    multiplies(&choices[i], exact, (hir_dtype)d, (hir_layout)l))
+                    rounds |= choices[i].rounds;
+    return rounds;
+}

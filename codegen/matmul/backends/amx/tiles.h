@@ -1,0 +1,43 @@
+/* The tile registers of a matrix unit (AMX: Intel SDM vol. 1, chapter 18), for back ends of
+ * contractions: 8 registers of up to 16 lines of 64 bytes. Each product configures them as it needs
+ * them; they are given back at the end of a kernel, since a thread whose tiles are in use is dearer
+ * to switch. Nothing of a kernel but its back ends touches them.
+ *
+ * Tiles 0 to 3 are sums, of 16 rows x 16 outputs in f32 or i32, 4 and 5 of x (16 rows), 6 and 7 of
+ * weights (lines of 4 bytes along K of each of 16 outputs: what panels of pairs and of groups have
+ * already).
+ */
+#ifndef HCG_AMX_TILES_H
+#define HCG_AMX_TILES_H
+
+#include "codegen/matmul/backend.h"
+
+enum {
+    HCG_AMX_LINES = 16,
+    HCG_AMX_LINE = 64, /* bytes */
+    HCG_AMX_TILE = HCG_AMX_LINES * HCG_AMX_LINE,
+    HCG_AMX_ACROSS = 2, /* tiles of a block, each way */
+};
+
+/* Numbers of registers: of sums, of x and of weights. */
+static inline unsigned hcg_amx_sum(unsigned row, unsigned panel) {
+    return row * HCG_AMX_ACROSS + panel;
+}
+static inline unsigned hcg_amx_x(unsigned row) {
+    return 4 + row;
+}
+static inline unsigned hcg_amx_w(unsigned panel) {
+    return 6 + panel;
+}
+
+/* x_bytes: of a line of x, 64 or less; as many bytes of K have lines of weights. */
+void hcg_amx_configure(hcg_emit *e, unsigned x_bytes);
+void hcg_amx_release(hcg_emit *e);
+void hcg_amx_zero(hcg_emit *e, unsigned tile);
+/* Lines `stride` bytes (i64) apart. streamed: it need not stay in the L1. */
+void hcg_amx_load(hcg_emit *e, unsigned tile, LLVMValueRef p, LLVMValueRef stride, bool streamed);
+void hcg_amx_store(hcg_emit *e, unsigned tile, LLVMValueRef p, LLVMValueRef stride);
+/* sum += x w; `multiply`: the instruction's intrinsic. */
+void hcg_amx_multiply(hcg_emit *e, const char *multiply, unsigned sum, unsigned x, unsigned w);
+
+#endif

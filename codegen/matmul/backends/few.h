@@ -1,0 +1,17 @@
+/* Few rows by vectors, in a back end of a matrix unit: a tile takes as long for one row as for 16.
+ * The kernel holds both; which of them multiplies is asked when it runs. */
+#ifndef HCG_FEW_H
+#define HCG_FEW_H
+
+#include "codegen/matmul/backend.h"
+
+/* Starts `by` for blocks of at most `rows` rows, as p->few; rows 0: there are no such. */
+void hcg_few_begin(hcg_emit *e, hcg_product *p, const hcg_backend *by, uint64_t rows);
+
+/* `prepare` and `gemm` of p, NULL: nothing, or the same of p->few where `is_few` (i1). */
+void hcg_few_prepare(hcg_emit *e, hcg_product *p, LLVMValueRef is_few,
+                     void (*prepare)(hcg_emit *e, hcg_product *p));
+void hcg_few_gemm(hcg_emit *e, const hcg_product *p, const hcg_panels *b, LLVMValueRef is_few,
+                  void (*gemm)(hcg_emit *e, const hcg_product *p, const hcg_panels *b));
+
+#endif

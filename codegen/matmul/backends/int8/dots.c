@@ -1,0 +1,299 @@
+/* The back ends int8_* (matmul/groups.h): rows of x rounded group by group, register tiles of dot
+ * products of four bytes, and the same with one row. The products are in matmul/backends/int8/group.c.
+ *
+ * A tile keeps sums of integers for a group, and sums of floats for all groups:
+ *
+ *     i[r][n] = sum q p over the group,   f += s t i  (+ m t sum p)
+ *
+ * Sums of integers are exact, and those of floats are made in the same order whatever the tile and
+ * the instructions are: every level with such a back end gives the same bits.
+ */
+#include "codegen/matmul/groups.h"
+#include "codegen/matmul/backends/int8/group.h"
+#include "codegen/matmul/backends/int8/x.h"
+#include "codegen/matmul/backends/vector/multiply_add.h"
+#include "codegen/emit/stream.h"
+#include "codegen/emit/arithmetic.h"
+#include "codegen/emit/math.h"
+#include "codegen/weights/quant.h"
+
+enum {
+    WORD = 4,
+    ROWS = 6, /* of a tile */
+    PANELS = 2,
+};
+static const unsigned heights[] = {6, 4, 2, 1}; /* of tiles, for last rows */
+enum { HEIGHTS = sizeof heights / sizeof *heights };
+
+/* Of a slab of x. */
+static unsigned width_of(const hcg_product *p) {
+    return p->decode ? 1 : ROWS;
+}
+
+/* t, t sum p, -128 sum p (matmul/backends/int8/group.h); then the bytes */
+static uint64_t slab_group_bytes(unsigned width) {
+    return width * (3 * 4 + (uint64_t)HIR_GROUP);
+}
+
+/* ---- x --------------------------------------------------------------------------------------- */
+static void store4(hcg_emit *e, LLVMValueRef v, LLVMValueRef p) {
+    LLVMSetAlignment(LLVMBuildStore(e->b, v, p), 4);
+}
+
+/* One group of one row: x of n elements (more than a group: whole) to `out`, the place of its row.
+ */
+static void prepare_group(hcg_emit *e, unsigned width, LLVMValueRef x, LLVMValueRef n,
+                          LLVMValueRef out) {
+    const unsigned lanes = e->level->lanes;
+    const hcg_int8_x g = hcg_int8_round(e, x, n);
+    for (unsigned i = 0; i < HIR_GROUP / lanes; i++) {
+        LLVMValueRef p = g.p[i];
+        p = LLVMBuildBitCast(e->b, p, LLVMVectorType(e->i32, lanes / WORD), "");
+        for (unsigned j = 0; j < lanes / WORD; j++) {
+            int64_t at = (3 + i * lanes / WORD + j) * (int64_t)width * 4;
+            LLVMValueRef lane = LLVMConstInt(e->i32, j, false);
+            store4(e, LLVMBuildExtractElement(e->b, p, lane, ""), hcg_at_byte(e, out, at));
+        }
+    }
+    store4(e, g.step, out);
+    store4(e, g.of_x, hcg_at_byte(e, out, (int64_t)width * 4));
+    store4(e, g.start, hcg_at_byte(e, out, (int64_t)width * 8));
+}
+
+/* int8_rows_W(x, ldx, rows, k, out); rows missing in the last slab repeat the last row */
+static hcg_shared prepare_function(hcg_emit *e, unsigned width) {
+    LLVMTypeRef params[] = {e->ptr, e->i64, e->i64, e->i64, e->ptr};
+    hcg_shared s;
+    if (!hcg_shared_begin(e, hd_printf(e->arena, "int8_rows_%u", width), params, 5, &s)) return s;
+    LLVMValueRef x = s.param[0], ldx = s.param[1], rows = s.param[2], k = s.param[3];
+    LLVMValueRef zero = hcg_i64(e, 0), one = hcg_i64(e, 1);
+    LLVMValueRef last = LLVMBuildNSWSub(e->b, rows, one, "last");
+    LLVMValueRef groups = hcg_divide_up(e, k, hcg_i64(e, HIR_GROUP));
+    LLVMValueRef slab_bytes = hcg_mul_const(e, groups, slab_group_bytes(width));
+    LLVMValueRef slabs = hcg_divide_up(e, rows, hcg_i64(e, width));
+    hcg_loop lr = hcg_loop_begin(e, zero, hcg_mul_const(e, slabs, width), one, "row", 0, NULL);
+    LLVMValueRef in = LLVMBuildICmp(e->b, LLVMIntSLT, lr.index, last, "");
+    LLVMValueRef row = LLVMBuildSelect(e->b, in, lr.index, last, "");
+    LLVMValueRef slab = LLVMBuildUDiv(e->b, lr.index, hcg_i64(e, width), "");
+    LLVMValueRef within = LLVMBuildURem(e->b, lr.index, hcg_i64(e, width), "");
+    LLVMValueRef out = hcg_add(e, hcg_mul(e, slab, slab_bytes), hcg_mul_const(e, within, 4));
+    out = hcg_at(e, e->i8, s.param[4], out);
+    x = hcg_at(e, e->f32, x, hcg_mul(e, row, ldx));
+    hcg_loop lg = hcg_loop_begin(e, zero, groups, one, "group", 0, NULL);
+    LLVMValueRef at = hcg_mul_const(e, lg.index, HIR_GROUP);
+    prepare_group(e, width, hcg_at(e, e->f32, x, at), hcg_sub(e, k, at),
+                  hcg_at(e, e->i8, out, hcg_mul_const(e, lg.index, slab_group_bytes(width))));
+    hcg_loop_end(e, &lg, NULL);
+    hcg_loop_end(e, &lr, NULL);
+    hcg_shared_end(e, &s);
+    return s;
+}
+
+static void begin(hcg_emit *e, hcg_product *p) {
+    const uint64_t slabs = (p->rows + width_of(p) - 1) / width_of(p);
+    const uint64_t groups = (uint64_t)hcg_groups(p->k);
+    p->x_workspace = hcg_scratch(e, slabs * groups * slab_group_bytes(width_of(p)));
+}
+
+static void prepare(hcg_emit *e, hcg_product *p) {
+    hcg_shared f = prepare_function(e, width_of(p));
+    LLVMValueRef args[] = {p->x, p->ldx, p->n_rows, hcg_i64(e, p->k), p->x_workspace};
+    hcg_shared_call(e, &f, args, 5);
+}
+
+/* ---- a tile ---------------------------------------------------------------------------------- */
+/* t->floats = sums + the products of group `index`. */
+static void add_group(hcg_emit *e, hcg_int8_tile *t, const hcg_shared *s, LLVMValueRef index,
+                      const LLVMValueRef *sums) {
+    const unsigned per_panel = HIR_PANEL / e->level->lanes;
+    LLVMValueRef x = s->param[0], b = s->param[1], panel_bytes = s->param[2];
+    t->x = hcg_at(e, e->i8, x, hcg_mul_const(e, index, slab_group_bytes(t->width)));
+    LLVMValueRef group = hcg_at(e, e->i8, b, hcg_mul_const(e, index, hcg_group_bytes(t->dtype)));
+    for (unsigned v = 0; v < t->vectors; v++) {
+        unsigned panel = (t->first + v) / per_panel;
+        t->group[v] = hcg_at(e, e->i8, group, hcg_mul_const(e, panel_bytes, panel));
+        if ((t->first + v) % per_panel == 0) hcg_quant_prefetch(e, t->dtype, t->group[v]);
+    }
+    for (unsigned i = 0; i < t->rows * t->vectors; i++)
+        t->floats[i] = sums[i];
+    hcg_int8_group(e, t);
+}
+
+/* The vectors of a tile from `first` on that are computed together, along all groups. `pages` of a
+ * panel: hcg_streamed. */
+static void run_vectors(hcg_emit *e, hcg_int8_tile *t, const hcg_shared *s, int64_t pages) {
+    const unsigned n = t->rows * t->vectors;
+    LLVMValueRef groups = s->param[3];
+    for (unsigned i = 0; i < n; i++)
+        t->floats[i] = LLVMConstNull(e->vec);
+    hcg_loop l;
+    if (t->width == 1) { /* gemv */
+        const hcg_streamed w = {s->param[1], groups, 1, (int64_t)hcg_group_bytes(t->dtype), pages};
+        hcg_stream all = hcg_stream_begin(e, &w, "group", n, t->floats);
+        add_group(e, t, s, all.step.index, all.step.carried);
+        hcg_stream_end(e, &all, t->floats);
+        l = all.page;
+    } else {
+        l = hcg_loop_begin(e, hcg_i64(e, 0), groups, hcg_i64(e, 1), "group", n, t->floats);
+        add_group(e, t, s, l.index, l.carried);
+        hcg_loop_end(e, &l, t->floats);
+    }
+    for (unsigned i = 0; i < n; i++) {
+        LLVMValueRef at = hcg_mul_const(e, s->param[5], i / t->vectors);
+        at = hcg_add(e, at, hcg_i64(e, (t->first + i % t->vectors) * e->level->lanes));
+        hcg_store(e, hcg_at(e, e->f32, s->param[4], at), l.carried[i], NULL);
+    }
+}
+
+/* tile(x, b, panel_bytes, groups, c, ldc): c[rows][panels * 16] = one slab times panels. `pages` of
+ * a panel of which there is one row: hcg_streamed. */
+static hcg_shared tile_function(hcg_emit *e, const hcg_int8_instructions *with, hir_dtype dtype,
+                                unsigned width, unsigned rows, unsigned panels, int64_t pages) {
+    LLVMTypeRef params[] = {e->ptr, e->ptr, e->i64, e->i64, e->ptr, e->i64};
+    const char *name = hd_printf(e->arena, "dots_%s_%u_%ux%u", hir_dtype_name(dtype), width, rows,
+                                 panels * HIR_PANEL);
+    if (pages) name = hd_printf(e->arena, "%s_pages_%ld", name, (long)pages);
+    hcg_shared s;
+    if (!hcg_shared_begin(e, name, params, 6, &s)) return s;
+    unsigned all = panels * HIR_PANEL / e->level->lanes;
+    hcg_int8_tile t = {.with = with, .dtype = dtype, .width = width, .rows = rows};
+    t.vectors = hcg_int8_vectors(e, &t, all);
+    for (; t.first < all; t.first += t.vectors)
+        run_vectors(e, &t, &s, pages);
+    hcg_shared_end(e, &s);
+    return s;
+}
+
+/* Panels of a tile: two vectors of sums, or one panel where those are less. */
+static unsigned most_panels(const hcg_emit *e) {
+    const unsigned panels = PANELS * e->level->lanes / HIR_PANEL;
+    return panels ? panels : 1;
+}
+
+/* ---- blocks ---------------------------------------------------------------------------------- */
+/* The smallest tile that holds `rows` <= ROWS rows and `panels` <= PANELS panels. */
+static void dispatch(hcg_emit *e, const hcg_int8_instructions *with, hir_dtype dtype,
+                     LLVMValueRef rows, LLVMValueRef panels, const LLVMValueRef args[6]) {
+    LLVMValueRef height = hcg_i64(e, heights[0]);
+    for (unsigned i = 1; i < HEIGHTS; i++) {
+        LLVMValueRef holds = LLVMBuildICmp(e->b, LLVMIntSLE, rows, hcg_i64(e, heights[i]), "");
+        height = LLVMBuildSelect(e->b, holds, hcg_i64(e, heights[i]), height, "");
+    }
+    const unsigned most = most_panels(e);
+    LLVMValueRef key = hcg_add(e, hcg_mul_const(e, height, PANELS + 1), panels);
+    LLVMBasicBlockRef done = LLVMAppendBasicBlockInContext(e->cx, e->fn, "tiled");
+    LLVMValueRef choice = LLVMBuildSwitch(e->b, key, done, HEIGHTS * most);
+    for (unsigned i = 0; i < HEIGHTS; i++)
+        for (unsigned p = 1; p <= most; p++) {
+            LLVMBasicBlockRef block = LLVMAppendBasicBlockInContext(e->cx, e->fn, "tile");
+            LLVMAddCase(choice, hcg_i64(e, heights[i] * (PANELS + 1) + p), block);
+            LLVMPositionBuilderAtEnd(e->b, block);
+            hcg_shared f = tile_function(e, with, dtype, ROWS, heights[i], p, 0);
+            hcg_shared_call(e, &f, args, 6);
+            LLVMBuildBr(e->b, done);
+        }
+    LLVMPositionBuilderAtEnd(e->b, done);
+}
+
+enum { GEMM_TOUCHED = 7, GEMM_LD_TOUCHED = GEMM_TOUCHED + HCG_TOUCHED, GEMM_PARAMS };
+
+/* Prefetches what the epilogue will touch of the rows of a slab, at most ROWS, and some panels. */
+static void prefetch_touched(hcg_emit *e, const LLVMValueRef *g, LLVMValueRef row,
+                             LLVMValueRef rows, LLVMValueRef panel) {
+    LLVMValueRef column = hcg_mul_const(e, panel, HIR_PANEL);
+    rows = hcg_smaller(e, rows, hcg_i64(e, ROWS));
+    for (int i = 0; i < HCG_TOUCHED; i++) {
+        LLVMValueRef place = g[GEMM_TOUCHED + i], any = LLVMBuildIsNotNull(e->b, place, "");
+        LLVMValueRef n = LLVMBuildSelect(e->b, any, rows, hcg_i64(e, 0), "");
+        hcg_prefetch_rows(e, place, g[GEMM_LD_TOUCHED], row, n, column,
+                          most_panels(e) * HIR_PANEL * (unsigned)sizeof(float));
+    }
+}
+
+/* gemm(x, rows, groups, b, panels, c, ldc[, touched.., ld_touched]): a panel or two stay in the L2
+ * while all slabs pass */
+static hcg_shared gemm_function(hcg_emit *e, const hcg_backend *of, hir_dtype dtype) {
+    const hcg_int8_instructions *with = of->instructions;
+    LLVMTypeRef params[GEMM_PARAMS] = {e->ptr, e->i64, e->i64, e->ptr, e->i64,
+                                       e->ptr, e->i64, e->ptr, e->ptr, e->i64};
+    _Static_assert(HCG_TOUCHED == 2, "as many pointers");
+    hcg_shared s;
+    const char *name = hd_printf(e->arena, "dots_%s", hir_dtype_name(dtype));
+    const unsigned n = of->prefetches ? GEMM_PARAMS : GEMM_TOUCHED;
+    if (!hcg_shared_begin(e, name, params, n, &s)) return s;
+    LLVMValueRef x = s.param[0], rows = s.param[1], groups = s.param[2], b = s.param[3];
+    LLVMValueRef panels = s.param[4], c = s.param[5], ldc = s.param[6], zero = hcg_i64(e, 0);
+    LLVMValueRef panel_bytes = hcg_mul_const(e, groups, hcg_group_bytes(dtype));
+    LLVMValueRef row_bytes = hcg_mul_const(e, groups, slab_group_bytes(1));
+    LLVMValueRef most = hcg_i64(e, most_panels(e));
+    hcg_loop lp = hcg_loop_begin(e, zero, panels, most, "panel", 0, NULL);
+    LLVMValueRef wide = hcg_smaller(e, hcg_sub(e, panels, lp.index), most);
+    LLVMValueRef bp = hcg_at(e, e->i8, b, hcg_mul(e, lp.index, panel_bytes));
+    hcg_loop lr = hcg_loop_begin(e, zero, rows, hcg_i64(e, ROWS), "row", 0, NULL);
+    LLVMValueRef high = hcg_sub(e, rows, lr.index);
+    if (of->prefetches) prefetch_touched(e, s.param, lr.index, high, lp.index);
+    LLVMValueRef at = hcg_mul(e, lr.index, ldc);
+    at = hcg_add(e, at, hcg_mul_const(e, lp.index, HIR_PANEL));
+    LLVMValueRef xr = hcg_at(e, e->i8, x, hcg_mul(e, lr.index, row_bytes));
+    LLVMValueRef args[] = {xr, bp, panel_bytes, groups, hcg_at(e, e->f32, c, at), ldc};
+    dispatch(e, with, dtype, high, wide, args);
+    hcg_loop_end(e, &lr, NULL);
+    hcg_loop_end(e, &lp, NULL);
+    hcg_shared_end(e, &s);
+    return s;
+}
+
+/* ---- the back ends --------------------------------------------------------------------------- */
+static void gemm(hcg_emit *e, const hcg_product *p, const hcg_panels *b) {
+    hcg_shared f = gemm_function(e, p->backend, b->dtype);
+    LLVMValueRef groups = hcg_i64(e, hcg_groups(p->k));
+    LLVMValueRef args[GEMM_PARAMS] = {p->x_workspace, p->n_rows, groups, b->w,
+                                      b->n,           b->sums,   b->ld};
+    for (int i = 0; i < HCG_TOUCHED; i++)
+        args[GEMM_TOUCHED + i] = b->touched[i] ? b->touched[i] : LLVMConstNull(e->ptr);
+    args[GEMM_LD_TOUCHED] = b->ld_touched ? b->ld_touched : hcg_i64(e, 0);
+    hcg_shared_call(e, &f, args, p->backend->prefetches ? GEMM_PARAMS : GEMM_TOUCHED);
+}
+
+/* One panel after the other: a stream that is read once. */
+static void gemv(hcg_emit *e, const hcg_product *p, const hcg_panels *b) {
+    const int64_t bytes = hcg_panel_bytes(b->dtype, p->k);
+    LLVMValueRef panel_bytes = hcg_i64(e, bytes);
+    hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), b->n, hcg_i64(e, 1), "panel", 0, NULL);
+    LLVMValueRef w = hcg_at(e, e->i8, b->w, hcg_mul(e, l.index, panel_bytes));
+    LLVMValueRef at = hcg_at(e, e->f32, b->sums, hcg_mul_const(e, l.index, HIR_PANEL));
+    LLVMValueRef groups = hcg_i64(e, hcg_groups(p->k));
+    LLVMValueRef args[] = {p->x_workspace, w, panel_bytes, groups, at, hcg_i64(e, HIR_PANEL)};
+    hcg_shared f =
+        tile_function(e, p->backend->instructions, b->dtype, 1, 1, 1, hcg_stream_pages(bytes));
+    hcg_shared_call(e, &f, args, 6);
+    hcg_loop_end(e, &l, NULL);
+}
+
+/* touches: lines of results are prefetched before the epilogue stores to them. Of maddubs_256 that
+ * is measured (Zen 3); on the others it has not been tried. */
+#define BACKEND(id, touches, ...)                                                                  \
+    const hcg_backend hcg_##id = {                                                                 \
+        .name = #id,                                                                               \
+        .prefetches = touches,                                                                     \
+        .instructions = &(const hcg_int8_instructions){__VA_ARGS__},                               \
+        .tile_panels = hcg_vector_panels,                                                          \
+        .block_rows = hcg_vector_rows,                                                             \
+        .tile_rows = ROWS,                                                                         \
+        .begin = begin,                                                                            \
+        .prepare = prepare,                                                                        \
+        .gemm = gemm,                                                                              \
+        .gemv = gemv,                                                                              \
+    }
+BACKEND(int8_vnni_512, false, .dot = "llvm.x86.avx512.vpdpbusd.512",
+        .lookup = "llvm.x86.avx512.pshuf.b.512");
+BACKEND(int8_vnni_256, false, .dot = "llvm.x86.avx512.vpdpbusd.256",
+        .lookup = "llvm.x86.avx2.pshuf.b");
+BACKEND(int8_sdot, false, .dot = "llvm.aarch64.neon.sdot", .is_signed = true,
+        .lookup = "llvm.aarch64.neon.tbl1");
+BACKEND(int8_maddubs_512, false, .maddubs = "llvm.x86.avx512.pmaddubs.w.512",
+        .maddwd = "llvm.x86.avx512.pmaddw.d.512", .lookup = "llvm.x86.avx512.pshuf.b.512");
+BACKEND(int8_maddubs_256, true, .maddubs = "llvm.x86.avx2.pmadd.ub.sw",
+        .maddwd = "llvm.x86.avx2.pmadd.wd", .sign = "llvm.x86.avx2.psign.b",
+        .lookup = "llvm.x86.avx2.pshuf.b");
+#undef BACKEND

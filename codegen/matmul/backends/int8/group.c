@@ -1,0 +1,225 @@
+/* One group of a tile of byte products (matmul/backends/int8/group.h). */
+#include "codegen/matmul/backends/int8/group.h"
+
+#include "codegen/matmul/fp4.h"
+#include "codegen/matmul/groups.h"
+#include "codegen/emit/arithmetic.h"
+#include "codegen/emit/math.h"
+
+enum {
+    WORD = 4,
+    STEPS = HIR_GROUP / WORD, /* of a group */
+    SUMS = HCG_INT8_ROWS * HCG_INT8_VECTORS,
+    TABLES = 3, /* in front of the words of x */
+};
+
+/* With 32 registers the sums of either sort for two vectors fit; signs take more of them. */
+unsigned hcg_int8_vectors(const hcg_emit *e, const hcg_int8_tile *t, unsigned all) {
+    bool signs = t->dtype == HIR_Q8 && !t->with->dot;
+    unsigned most = all < HCG_INT8_VECTORS ? all : HCG_INT8_VECTORS;
+    return t->rows == 1 || (e->level->registers >= 32 && !signs) ? most : 1;
+}
+
+/* ---- x --------------------------------------------------------------------------------------- */
+/* One of the slab's tables of 4 bytes a row, for all lanes. */
+static LLVMValueRef of_row(hcg_emit *e, const hcg_int8_tile *t, unsigned table, unsigned row,
+                           LLVMTypeRef type) {
+    int64_t at = ((int64_t)table * t->width + row) * 4;
+    LLVMValueRef v = LLVMBuildLoad2(e->b, type, hcg_at(e, e->i8, t->x, hcg_i64(e, at)), "");
+    LLVMSetAlignment(v, 4);
+    LLVMTypeRef wide = LLVMVectorType(type, e->level->lanes);
+    LLVMValueRef one =
+        LLVMBuildInsertElement(e->b, LLVMGetPoison(wide), v, LLVMConstInt(e->i32, 0, false), "");
+    LLVMTypeRef mask = LLVMVectorType(e->i32, e->level->lanes);
+    return LLVMBuildShuffleVector(e->b, one, LLVMGetPoison(wide), LLVMConstNull(mask), "");
+}
+
+static LLVMTypeRef words_type(hcg_emit *e) {
+    return LLVMVectorType(e->i32, e->level->lanes);
+}
+
+static LLVMValueRef as_bytes(hcg_emit *e, LLVMValueRef words) {
+    return LLVMBuildBitCast(e->b, words, LLVMVectorType(e->i8, WORD * e->level->lanes), "");
+}
+
+/* The four bytes of each output that step `s` multiplies: u of q8 and mxfp4, q of q4, and of q8
+ * where bytes are signed. `in_place`: upper halves of bytes stay where they are, 16 q. */
+static LLVMValueRef step_words(hcg_emit *e, const hcg_int8_tile *t, unsigned vector, unsigned s,
+                               bool in_place) {
+    unsigned v = (t->first + vector) % (HIR_PANEL / e->level->lanes);
+    if (t->dtype == HIR_Q8) {
+        LLVMValueRef u = hcg_quant_block(e, t->dtype, t->group[vector], s, v);
+        return t->with->is_signed
+                   ? LLVMBuildXor(e->b, u, hcg_int_like(LLVMTypeOf(u), 0x80808080), "")
+                   : u;
+    }
+    LLVMValueRef words = hcg_quant_block(e, t->dtype, t->group[vector], s / 2, v);
+    LLVMTypeRef type = LLVMTypeOf(words);
+    if (s % 2 && in_place) return LLVMBuildAnd(e->b, words, hcg_int_like(type, 0xf0f0f0f0), "");
+    if (s % 2) words = LLVMBuildLShr(e->b, words, hcg_int_like(type, 4), "");
+    words = LLVMBuildAnd(e->b, words, hcg_int_like(type, 0x0f0f0f0f), "");
+    return t->dtype == HIR_MXFP4 ? hcg_fp4_bytes(e, t->with->lookup, words) : words;
+}
+
+/* Where the sum of u p of a row starts; 0: NULL. */
+static LLVMValueRef start_of(hcg_emit *e, const hcg_int8_tile *t, unsigned row) {
+    if (t->dtype == HIR_Q4 || (t->dtype == HIR_Q8 && t->with->is_signed)) return NULL;
+    LLVMValueRef start = of_row(e, t, 2, row, e->i32); /* -128 sum p */
+    if (t->dtype == HIR_Q8) return start;
+    LLVMTypeRef type = LLVMTypeOf(start);
+    start = LLVMBuildAShr(e->b, start, hcg_int_like(type, 5), "");
+    return LLVMBuildMul(e->b, start, hcg_int_like(type, HCG_FP4_ADDED / 4), "");
+}
+
+/* ---- VNNI and sdot --------------------------------------------------------------------------- */
+static LLVMValueRef add_dots(hcg_emit *e, const hcg_int8_tile *t, LLVMValueRef sum, LLVMValueRef q,
+                             LLVMValueRef x) {
+    LLVMValueRef words[] = {sum, q, x}, bytes[] = {sum, as_bytes(e, q), as_bytes(e, x)};
+    LLVMTypeRef types[] = {LLVMTypeOf(sum), LLVMTypeOf(bytes[1])};
+    if (t->with->is_signed) return hcg_intrinsic(e, t->with->dot, types, 2, bytes, 3);
+    return hcg_intrinsic(e, t->with->dot, NULL, 0, words, 3);
+}
+
+/* Few sums have several chains each, so that the latency of one product hides behind others. At
+ * most 32 * 255 * 127 < 2^21 + 2^19.
+ *
+ * Chains of q4 that have odd steps only, the upper halves of bytes, sum 16 q p and are shifted once
+ * at the end, all together: three of 47 instructions less for a group of one row. */
+static void sum_dots(hcg_emit *e, const hcg_int8_tile *t, LLVMValueRef *ints) {
+    unsigned n = t->rows * t->vectors, chains = n >= HCG_INT8_CHAINS ? 1 : HCG_INT8_CHAINS / n;
+    const bool in_place = t->dtype == HIR_Q4 && !t->with->is_signed && chains % 2 == 0;
+    for (unsigned i = 0; i < n * chains; i++)
+        ints[i] = LLVMConstNull(words_type(e));
+    for (unsigned r = 0; r < t->rows; r++) {
+        LLVMValueRef start = start_of(e, t, r);
+        for (unsigned v = 0; v < t->vectors && start; v++)
+            ints[r * t->vectors + v] = start;
+    }
+    for (unsigned s = 0; s < STEPS; s++) {
+        LLVMValueRef q[HCG_INT8_VECTORS];
+        for (unsigned v = 0; v < t->vectors; v++)
+            q[v] = step_words(e, t, v, s, in_place);
+        for (unsigned r = 0; r < t->rows; r++) {
+            LLVMValueRef x = of_row(e, t, TABLES + s, r, e->i32);
+            for (unsigned v = 0; v < t->vectors; v++) {
+                LLVMValueRef *sum = &ints[s % chains * n + r * t->vectors + v];
+                *sum = add_dots(e, t, *sum, q[v], x);
+            }
+        }
+    }
+    for (unsigned half = chains / 2; half; half /= 2)
+        for (unsigned i = 0; i < half * n; i++) {
+            LLVMValueRef other = ints[i + half * n];
+            if (half == 1 && in_place)
+                other = LLVMBuildAShr(e->b, other, hcg_int_like(words_type(e), 4), "");
+            ints[i] = LLVMBuildAdd(e->b, ints[i], other, "");
+        }
+}
+
+/* ---- maddubs --------------------------------------------------------------------------------- */
+static LLVMValueRef pairs(hcg_emit *e, const hcg_int8_tile *t, LLVMValueRef u, LLVMValueRef p) {
+    LLVMValueRef args[] = {u, p};
+    return hcg_intrinsic(e, t->with->maddubs, NULL, 0, args, 2);
+}
+
+static LLVMValueRef fours(hcg_emit *e, const hcg_int8_tile *t, LLVMValueRef halves) {
+    LLVMValueRef args[] = {halves, hcg_int_like(LLVMTypeOf(halves), 1)};
+    return hcg_intrinsic(e, t->with->maddwd, NULL, 0, args, 2);
+}
+
+/* Some steps, without widening. */
+static void sum_steps(hcg_emit *e, const hcg_int8_tile *t, unsigned first, unsigned end,
+                      LLVMValueRef *halves) {
+    for (unsigned s = first; s < end; s++) {
+        LLVMValueRef q[HCG_INT8_VECTORS];
+        for (unsigned v = 0; v < t->vectors; v++)
+            q[v] = as_bytes(e, step_words(e, t, v, s, false));
+        for (unsigned r = 0; r < t->rows; r++) {
+            LLVMValueRef x = as_bytes(e, of_row(e, t, TABLES + s, r, e->i32));
+            for (unsigned v = 0; v < t->vectors; v++) {
+                LLVMValueRef *sum = &halves[r * t->vectors + v], two = pairs(e, t, q[v], x);
+                *sum = s > first ? LLVMBuildAdd(e->b, *sum, two, "") : two;
+            }
+        }
+    }
+}
+
+/* q4: u = q in 0 .. 15, |p| <= 128. The 16 products that a lane of 16 bits gathers from a group
+ * stay within 16 * 15 * 128 = 30720 < 2^15, so that only their sum is widened. mxfp4: u in 0 .. 24,
+ * and 8 products, of half a group, stay within 8 * 24 * 128 = 24576. */
+static void sum_small(hcg_emit *e, const hcg_int8_tile *t, LLVMValueRef *ints) {
+    const unsigned some = t->dtype == HIR_Q4 ? STEPS : STEPS / 2;
+    for (unsigned first = 0; first < STEPS; first += some) {
+        LLVMValueRef halves[SUMS];
+        sum_steps(e, t, first, first + some, halves);
+        for (unsigned i = 0; i < t->rows * t->vectors; i++) {
+            LLVMValueRef sum = fours(e, t, halves[i]);
+            LLVMValueRef before = first ? ints[i] : start_of(e, t, i / t->vectors);
+            ints[i] = before ? LLVMBuildAdd(e->b, before, sum, "") : sum;
+        }
+    }
+}
+
+/* p with the sign of q: -p where q < 0. Where q is 0 it does not matter. */
+static LLVMValueRef with_sign(hcg_emit *e, const hcg_int8_tile *t, LLVMValueRef p, LLVMValueRef q) {
+    LLVMValueRef args[] = {p, q}, zero = LLVMConstNull(LLVMTypeOf(q));
+    if (t->with->sign) return hcg_intrinsic(e, t->with->sign, NULL, 0, args, 2);
+    LLVMValueRef below = LLVMBuildICmp(e->b, LLVMIntSLT, q, zero, "");
+    return LLVMBuildSelect(e->b, below, LLVMBuildSub(e->b, zero, p, ""), p, "");
+}
+
+/* q8: q p = |q| (p with the sign of q). |q| <= 128 (rows beyond N hold -128) and |p| <= 127, so
+ * that two products are at most 2 * 128 * 127 = 32512 < 2^15; u p would reach 2 * 255 * 127 and
+ * saturate. */
+static void sum_signed(hcg_emit *e, const hcg_int8_tile *t, LLVMValueRef *ints) {
+    LLVMTypeRef type = words_type(e), bytes = LLVMVectorType(e->i8, WORD * e->level->lanes);
+    for (unsigned s = 0; s < STEPS; s++) {
+        LLVMValueRef q[HCG_INT8_VECTORS], size[HCG_INT8_VECTORS];
+        for (unsigned v = 0; v < t->vectors; v++) {
+            LLVMValueRef u = step_words(e, t, v, s, false);
+            q[v] = as_bytes(e, LLVMBuildXor(e->b, u, hcg_int_like(type, 0x80808080), ""));
+            LLVMValueRef args[] = {q[v], LLVMConstInt(e->i1, 0, false)};
+            size[v] = hcg_intrinsic(e, "llvm.abs", &bytes, 1, args, 2);
+        }
+        for (unsigned r = 0; r < t->rows; r++) {
+            LLVMValueRef x = as_bytes(e, of_row(e, t, TABLES + s, r, e->i32));
+            for (unsigned v = 0; v < t->vectors; v++) {
+                LLVMValueRef *sum = &ints[r * t->vectors + v];
+                LLVMValueRef four = fours(e, t, pairs(e, t, size[v], with_sign(e, t, x, q[v])));
+                *sum = s ? LLVMBuildAdd(e->b, *sum, four, "") : four;
+            }
+        }
+    }
+}
+
+/* ---- a group --------------------------------------------------------------------------------- */
+static void add_to_floats(hcg_emit *e, hcg_int8_tile *t, const LLVMValueRef *ints) {
+    LLVMValueRef scale[HCG_INT8_VECTORS], least[HCG_INT8_VECTORS];
+    for (unsigned i = 0; i < t->vectors; i++) {
+        unsigned v = (t->first + i) % (HIR_PANEL / e->level->lanes);
+        scale[i] = hcg_quant_scale(e, t->dtype, t->group[i], v);
+        least[i] = t->dtype == HIR_Q4 ? hcg_quant_least(e, t->group[i], v) : NULL;
+    }
+    for (unsigned r = 0; r < t->rows; r++) {
+        LLVMValueRef of_x = t->dtype == HIR_Q4 ? of_row(e, t, 1, r, e->f32) : NULL;
+        LLVMValueRef step = of_row(e, t, 0, r, e->f32);
+        for (unsigned v = 0; v < t->vectors; v++) {
+            unsigned i = r * t->vectors + v;
+            LLVMValueRef y = LLVMBuildSIToFP(e->b, ints[i], e->vec, "");
+            y = hcg_fmul(e, y, step);
+            t->floats[i] = hcg_fma(e, y, scale[v], t->floats[i]);
+            if (of_x) t->floats[i] = hcg_fma(e, of_x, least[v], t->floats[i]);
+        }
+    }
+}
+
+void hcg_int8_group(hcg_emit *e, hcg_int8_tile *t) {
+    LLVMValueRef ints[SUMS * HCG_INT8_CHAINS] = {NULL};
+    if (t->with->dot)
+        sum_dots(e, t, ints);
+    else if (t->dtype != HIR_Q8)
+        sum_small(e, t, ints);
+    else
+        sum_signed(e, t, ints);
+    add_to_floats(e, t, ints);
+}

@@ -1,0 +1,45 @@
+/* Dot products of bytes for weights in groups: what one group adds to the sums of a tile, with the
+ * instructions that a level has. Both give the exact sum of integers.
+ *
+ *   VNNI      vpdpbusd: unsigned times signed bytes, four products to a sum of 32 bits
+ *   sdot      (aarch64) signed times signed bytes, the same: q itself is multiplied, not u
+ *   maddubs   vpmaddubsw adds two products to 16 bits and would saturate, vpmaddwd adds pairs of
+ *             those to 32 bits. Why it never saturates is said where it is used.
+ *
+ * A slab of prepared x (matmul/groups.h) has three tables of 4 bytes a row in front of its words:
+ * t in f32, t sum p in f32, and -128 sum p in i32, where the sum of u p starts if u = q + 128
+ * stands for q. Numbers of mxfp4 are halves of whole ones: u is twice the number, with 12 added.
+ */
+#ifndef HCG_INT8_GROUP_H
+#define HCG_INT8_GROUP_H
+
+#include "codegen/emit/emit.h"
+
+enum { HCG_INT8_ROWS = 6, HCG_INT8_VECTORS = 2, HCG_INT8_CHAINS = 4 };
+
+/* Names of LLVM's intrinsics, for vectors of the level's width. */
+typedef struct hcg_int8_instructions {
+    const char *dot;     /* VNNI or sdot; NULL: maddubs, that is */
+    bool is_signed;      /* sdot */
+    const char *maddubs; /* unsigned times signed bytes, sums of two in 16 bits, saturated */
+    const char *maddwd;  /* sums of two products of 16 bits, in 32 */
+    const char *sign;    /* bytes with the signs of others; NULL: by compare and select */
+    const char *lookup;  /* bytes of a table of 16, repeated in every 16 bytes */
+} hcg_int8_instructions;
+
+typedef struct hcg_int8_tile {
+    const hcg_int8_instructions *with;
+    hir_dtype dtype;
+    unsigned width, rows;                 /* of the slab; of this tile */
+    unsigned first, vectors;              /* of the columns: `lanes` each, of those of its panels */
+    LLVMValueRef x;                       /* the slab's group */
+    LLVMValueRef group[HCG_INT8_VECTORS]; /* the panel's group for each vector */
+    LLVMValueRef floats[HCG_INT8_ROWS * HCG_INT8_VECTORS]; /* [row][vector] */
+} hcg_int8_tile;
+
+/* How many of a tile's `all` vectors are computed together: as many as fit the registers. */
+unsigned hcg_int8_vectors(const hcg_emit *e, const hcg_int8_tile *t, unsigned all);
+/* floats += what this group adds */
+void hcg_int8_group(hcg_emit *e, hcg_int8_tile *t);
+
+#endif

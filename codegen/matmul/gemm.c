@@ -1,0 +1,262 @@
+/* The loops that run register tiles over a block: products with panels of weights, and the products
+ * of attention (matmul/matrix.h).
+ *
+ * gemm walks blocks of B, a number of steps of one group of panels (hcg_block_steps), and runs all
+ * rows over one before it goes to the next: the block stays in the L1 beside the rows in use. B
+ * comes from memory once per call, and while the rows of one block are computed the next one is
+ * prefetched, a share of it with each slab of rows: loads from memory are spread evenly over the
+ * arithmetic, however few rows there are. (Prefetching a fixed distance ahead instead, the first
+ * slab waits for all of the block and the others for nothing.) Where one slab holds all rows there
+ * are no others: then f32 panels are prefetched a fixed distance ahead (HCG_AHEAD_SLAB).
+ */
+#include "codegen/target/ahead.h"
+#include "codegen/matmul/blocking.h"
+#include "codegen/matmul/tile.h"
+
+/* n items in as few ranges of at most `most` as possible, of nearly equal size: range i holds
+ * each + (i < more) items and begins at i * each + min(i, more). 17 rows on tiles of 8 are 6 + 6 +
+ * 5, since a range of one row would load as much of b as one of eight. */
+typedef struct split {
+    LLVMValueRef count, each, more;
+} split;
+
+static split divide(hcg_emit *e, LLVMValueRef n, int64_t most) {
+    split p = {.count = hcg_divide_up(e, n, hcg_i64(e, most))};
+    p.each = LLVMBuildUDiv(e->b, n, p.count, "each");
+    p.more = hcg_sub(e, n, hcg_mul(e, p.each, p.count));
+    return p;
+}
+
+static LLVMValueRef split_start(hcg_emit *e, const split *p, LLVMValueRef i) {
+    return hcg_add(e, hcg_mul(e, i, p->each), hcg_smaller(e, i, p->more));
+}
+
+static LLVMValueRef split_size(hcg_emit *e, const split *p, LLVMValueRef i) {
+    LLVMValueRef one_more = LLVMBuildICmp(e->b, LLVMIntSLT, i, p->more, "");
+    return hcg_add(e, p->each, LLVMBuildZExt(e->b, one_more, e->i64, ""));
+}
+
+/* ---- panels of weights ----------------------------------------------------------------------- */
+typedef struct block { /* of b, and what is prefetched while it is in use */
+    tile_kind d;
+    LLVMValueRef from, k;       /* steps of k: the first, and how many */
+    LLVMValueRef panel, panels; /* the same of panels */
+    LLVMValueRef b, next, accumulate;
+    LLVMValueRef last; /* of k */
+} block;
+
+enum {
+    GEMM_X,
+    GEMM_LDX,
+    GEMM_ROWS,
+    GEMM_K, /* steps */
+    GEMM_B,
+    GEMM_PANELS,
+    GEMM_C,
+    GEMM_LDC,
+    GEMM_ADD,
+    GEMM_NEXT,
+    GEMM_TOUCHED,
+    GEMM_LD_TOUCHED = GEMM_TOUCHED + HCG_TOUCHED,
+    GEMM_PARAMS
+};
+
+void hcg_prefetch_rows(hcg_emit *e, LLVMValueRef from, LLVMValueRef ld, LLVMValueRef row,
+                       LLVMValueRef n, LLVMValueRef column, unsigned bytes) {
+    hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), n, hcg_i64(e, 1), "touched", 0, NULL);
+    LLVMValueRef at = hcg_add(e, hcg_mul(e, hcg_add(e, row, l.index), ld), column);
+    for (unsigned line = 0; line < bytes; line += e->level->machine.line)
+        hcg_prefetch(e, hcg_at(e, e->f32, from, at), line);
+    hcg_loop_end(e, &l, NULL);
+}
+
+/* During the last steps of a slab, prefetches the lines of its rows that the epilogue will read or
+ * write: each row is in another page, so that they would arrive late otherwise. */
+static void prefetch_touched(hcg_emit *e, const LLVMValueRef *g, const block *b, LLVMValueRef row,
+                             LLVMValueRef rows) {
+    LLVMValueRef zero = hcg_i64(e, 0), column = hcg_mul_const(e, b->panel, b->d.outputs);
+    for (int i = 0; i < HCG_TOUCHED; i++) {
+        LLVMValueRef place = g[GEMM_TOUCHED + i], any = LLVMBuildIsNotNull(e->b, place, "");
+        LLVMValueRef n =
+            LLVMBuildSelect(e->b, LLVMBuildAnd(e->b, any, b->last, ""), rows, zero, "");
+        hcg_prefetch_rows(e, place, g[GEMM_LD_TOUCHED], row, n, column,
+                          b->d.panels * b->d.outputs * 4);
+    }
+}
+
+/* All rows over one block of b. */
+static void emit_block(hcg_emit *e, const LLVMValueRef *g, const split *slabs, const block *b) {
+    LLVMValueRef pace = hcg_divide_up(e, hcg_i64(e, tile_line_bytes(&b->d)), slabs->count);
+    LLVMValueRef share = hcg_mul(e, b->k, pace), k = g[GEMM_K];
+    hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), slabs->count, hcg_i64(e, 1), "slab", 0, NULL);
+    LLVMValueRef row = split_start(e, slabs, l.index), rows = split_size(e, slabs, l.index);
+    prefetch_touched(e, g, b, row, rows);
+    LLVMValueRef x =
+        hcg_add(e, hcg_mul(e, row, g[GEMM_LDX]), hcg_mul_const(e, b->from, b->d.depth));
+    LLVMValueRef c =
+        hcg_add(e, hcg_mul(e, row, g[GEMM_LDC]), hcg_mul_const(e, b->panel, b->d.outputs));
+    LLVMValueRef args[TILE_PARAMS] = {
+        hcg_at(e, hcg_element(e, b->d.x), g[GEMM_X], x),
+        g[GEMM_LDX],
+        b->b,
+        hcg_mul_const(e, k, tile_line(&b->d)),
+        b->k,
+        hcg_at(e, e->f32, g[GEMM_C], c),
+        g[GEMM_LDC],
+        b->accumulate,
+        hcg_at(e, e->i8, b->next, hcg_mul(e, l.index, share)),
+        pace,
+    };
+    tile_dispatch(e, b->d, 1, rows, b->panels, args);
+    hcg_loop_end(e, &l, NULL);
+}
+
+/* Where to prefetch: if one slab holds all rows, a little ahead in the same panels. For f32 only:
+ * bf16 is 5 % slower with it. */
+static LLVMValueRef near_if_one(hcg_emit *e, const split *slabs, const block *b) {
+    LLVMValueRef one = LLVMBuildICmp(e->b, LLVMIntEQ, slabs->count, hcg_i64(e, 1), "one_slab");
+    const int64_t ahead = hcg_prefetch_distance(&e->level->machine, HCG_AHEAD_SLAB);
+    return LLVMBuildSelect(e->b, one, hcg_at_byte(e, b->b, ahead), b->next, "");
+}
+
+/* gemm(x, ldx, rows, k, b, panels, c, ldc, accumulate, next, touched.., ld_touched) */
+static hcg_shared gemm_function(hcg_emit *e, tile_kind d) {
+    LLVMTypeRef elem = hcg_element(e, d.b), params[GEMM_PARAMS];
+    hcg_shared s;
+    for (int i = 0; i < GEMM_PARAMS; i++)
+        params[i] = e->i64;
+    params[GEMM_X] = params[GEMM_B] = params[GEMM_C] = params[GEMM_NEXT] = e->ptr;
+    for (int i = 0; i < HCG_TOUCHED; i++)
+        params[GEMM_TOUCHED + i] = e->ptr;
+    if (!hcg_shared_begin(e, hd_printf(e->arena, "gemm_%s", tile_kind_name(e, &d)), params,
+                          GEMM_PARAMS, &s))
+        return s;
+    const LLVMValueRef *g = s.param;
+    LLVMValueRef zero = hcg_i64(e, 0), one = hcg_i64(e, 1), wide = hcg_i64(e, d.panels);
+    LLVMValueRef panel_stride = hcg_mul_const(e, g[GEMM_K], tile_line(&d));
+    split slabs = divide(e, g[GEMM_ROWS], d.rows), steps = divide(e, g[GEMM_K], tile_k_block(e));
+    block b = {.d = d};
+    hcg_loop lp = hcg_loop_begin(e, zero, g[GEMM_PANELS], wide, "panel", 0, NULL);
+    b.panel = lp.index, b.panels = hcg_smaller(e, wide, hcg_sub(e, g[GEMM_PANELS], lp.index));
+    LLVMValueRef first = hcg_at(e, elem, g[GEMM_B], hcg_mul(e, lp.index, panel_stride));
+    LLVMValueRef end = hcg_add(e, lp.index, wide);
+    LLVMValueRef following = LLVMBuildSelect(
+        e->b, LLVMBuildICmp(e->b, LLVMIntSLT, end, g[GEMM_PANELS], ""),
+        hcg_at(e, elem, g[GEMM_B], hcg_mul(e, end, panel_stride)), g[GEMM_NEXT], "");
+    hcg_loop lk = hcg_loop_begin(e, zero, steps.count, one, "k_block", 0, NULL);
+    b.from = split_start(e, &steps, lk.index), b.k = split_size(e, &steps, lk.index);
+    b.b = hcg_at(e, elem, first, hcg_mul_const(e, b.from, tile_line(&d)));
+    b.last = LLVMBuildICmp(e->b, LLVMIntEQ, hcg_add(e, lk.index, one), steps.count, "");
+    b.next = LLVMBuildSelect(e->b, b.last, following,
+                             hcg_at(e, elem, b.b, hcg_mul_const(e, b.k, tile_line(&d))), "");
+    b.accumulate = LLVMBuildSelect(e->b, LLVMBuildICmp(e->b, LLVMIntEQ, lk.index, zero, ""),
+                                   g[GEMM_ADD], one, "");
+    if (d.b == HIR_F32) b.next = near_if_one(e, &slabs, &b);
+    emit_block(e, g, &slabs, &b);
+    hcg_loop_end(e, &lk, NULL);
+    hcg_loop_end(e, &lp, NULL);
+    hcg_shared_end(e, &s);
+    return s;
+}
+
+void hcg_call_gemm(hcg_emit *e, const hcg_gemm *g) {
+    tile_kind d = tile_kind_of(e, g);
+    tile_choose_squares(e, &d);
+    hcg_shared f = gemm_function(e, d);
+    LLVMValueRef panel_stride = hcg_mul_const(e, g->k, d.outputs), next = g->next;
+    LLVMValueRef steps = LLVMBuildUDiv(e->b, g->k, hcg_i64(e, d.depth), "");
+    if (!next)
+        next = hcg_at(e, hcg_element(e, g->dtype), g->b, hcg_mul(e, g->panels, panel_stride));
+    LLVMValueRef args[GEMM_PARAMS] = {
+        g->x, g->ldx, g->rows, steps, g->b, g->panels, g->c, g->ldc, hcg_i64(e, g->accumulate),
+        next};
+    for (int i = 0; i < HCG_TOUCHED; i++)
+        args[GEMM_TOUCHED + i] = g->touched[i] ? g->touched[i] : LLVMConstNull(e->ptr);
+    args[GEMM_LD_TOUCHED] = g->ld_touched ? g->ld_touched : hcg_i64(e, 0);
+    hcg_shared_call(e, &f, args, GEMM_PARAMS);
+}
+
+/* ---- strips ---------------------------------------------------------------------------------- */
+enum {
+    STRIP_X,
+    STRIP_LDX,
+    STRIP_ROWS,
+    STRIP_K,
+    STRIP_B,
+    STRIP_LDB,
+    STRIP_PANELS,
+    STRIP_C,
+    STRIP_LDC,
+    STRIP_ADD,
+    STRIP_NEXT,
+    STRIP_PARAMS
+};
+
+unsigned hcg_strip_panels(const hcg_level *level) {
+    return hcg_tile_of(level)->panels;
+}
+
+/* All rows over the steps k .. k + n - 1: rows of x in whole tiles, which may repeat the last one;
+ * columns of x, of a number that is known, in tiles as equal as can be. */
+static void emit_slabs(hcg_emit *e, const tile_kind *d, const LLVMValueRef *g, LLVMValueRef k,
+                       LLVMValueRef n, LLVMValueRef accumulate) {
+    LLVMValueRef zero = hcg_i64(e, 0), one = hcg_i64(e, 1), height = hcg_i64(e, d->rows);
+    split slabs = {.count = hcg_divide_up(e, g[STRIP_ROWS], height), .each = height, .more = zero};
+    unsigned least = d->rows;
+    if (d->across) {
+        slabs = divide(e, hcg_i64(e, d->across), d->rows);
+        least = (unsigned)LLVMConstIntGetSExtValue(slabs.each);
+    }
+    hcg_loop l = hcg_loop_begin(e, zero, slabs.count, one, "slab", 0, NULL);
+    LLVMValueRef row = split_start(e, &slabs, l.index), rows = split_size(e, &slabs, l.index);
+    LLVMValueRef x = d->across ? hcg_add(e, hcg_mul_const(e, k, d->stride), row)
+                               : hcg_add(e, hcg_mul(e, row, g[STRIP_LDX]), k);
+    LLVMValueRef last = hcg_sub(e, hcg_sub(e, g[STRIP_ROWS], row), one);
+    LLVMValueRef ahead =
+        d->across ? x : hcg_add(e, hcg_mul(e, row, g[STRIP_LDX]), hcg_mul_const(e, k, d->rows));
+    LLVMValueRef args[TILE_PARAMS] = {
+        hcg_at(e, e->f32, g[STRIP_X], x),
+        g[STRIP_LDX],
+        hcg_at(e, e->f32, g[STRIP_B], hcg_mul_const(e, k, HIR_PANEL)),
+        g[STRIP_LDB],
+        n,
+        hcg_at(e, e->f32, g[STRIP_C], hcg_mul_const(e, row, HIR_PANEL)),
+        g[STRIP_LDC],
+        accumulate,
+        hcg_at(e, e->f32, g[STRIP_NEXT], ahead),
+        last,
+    };
+    tile_dispatch(e, *d, least, rows, g[STRIP_PANELS], args);
+    hcg_loop_end(e, &l, NULL);
+}
+
+/* product(x, ldx, rows, k, b, ldb, panels, c, ldc, accumulate, next) */
+static hcg_shared strip_function(hcg_emit *e, const tile_kind *d) {
+    LLVMTypeRef params[STRIP_PARAMS];
+    hcg_shared s;
+    for (int i = 0; i < STRIP_PARAMS; i++)
+        params[i] =
+            i == STRIP_X || i == STRIP_B || i == STRIP_C || i == STRIP_NEXT ? e->ptr : e->i64;
+    const char *name = hd_printf(e->arena, "product_%s", tile_kind_name(e, d));
+    if (!hcg_shared_begin(e, name, params, STRIP_PARAMS, &s)) return s;
+    LLVMValueRef zero = hcg_i64(e, 0), one = hcg_i64(e, 1);
+    split steps = divide(e, s.param[STRIP_K], tile_k_block(e));
+    hcg_loop l = hcg_loop_begin(e, zero, steps.count, one, "k_block", 0, NULL);
+    LLVMValueRef first = LLVMBuildICmp(e->b, LLVMIntEQ, l.index, zero, "");
+    emit_slabs(e, d, s.param, split_start(e, &steps, l.index), split_size(e, &steps, l.index),
+               LLVMBuildSelect(e->b, first, s.param[STRIP_ADD], one, ""));
+    hcg_loop_end(e, &l, NULL);
+    hcg_shared_end(e, &s);
+    return s;
+}
+
+void hcg_call_strip(hcg_emit *e, const hcg_strip *s) {
+    const hcg_tile *tile = hcg_tile_of(e->level);
+    tile_kind d = {.b = HIR_F32, .x = HIR_F32, .depth = 1, .outputs = HIR_PANEL};
+    d.rows = tile->rows, d.panels = tile->panels, d.strip = true, d.across = s->across;
+    d.stride = s->stride ? s->stride : s->across;
+    hcg_shared f = strip_function(e, &d);
+    LLVMValueRef args[STRIP_PARAMS] = {s->x,      s->ldx, s->rows, s->k,          s->b,   s->ldb,
+                                       s->panels, s->c,   s->ldc,  s->accumulate, s->next};
+    hcg_shared_call(e, &f, args, STRIP_PARAMS);
+}

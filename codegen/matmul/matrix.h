@@ -1,0 +1,112 @@
+/* Matrix kernels that every contraction and attention of a level shares: emitted once per module,
+ * on first use, as internal functions that kernels call. Everything about speed on one CPU level
+ * (register tiles, unrolling, prefetch) is behind these calls and in matmul/tiles.def.
+ *
+ *   gemm   C = X B, X row-major in place, B in panels [K][16], bf16: [K/2][16][2], narrow:
+ *          [K/2][8][2]
+ *   gemv   y = x B for one row, B in panels
+ *   pack   rows of x  ->  panels [K][width]: element (r, k) at ((r / width) K + k) width + r %
+ * width
+ *
+ * Pointers are to f32 except panels, which are of any storage dtype, and x against bf16 panels,
+ * which may be bf16; counts and strides are i64 in elements. bf16 and narrow panels: k is even
+ * (matmul/backends/bf16/pairs.h).
+ */
+#ifndef HCG_MATRIX_H
+#define HCG_MATRIX_H
+
+#include "codegen/matmul/backend.h"
+
+typedef struct hcg_tile {
+    const char *arch;
+    unsigned lanes;
+    bool fma;
+    unsigned rows, panels, unroll, chains;
+} hcg_tile;
+const hcg_tile *hcg_tile_of(const hcg_level *level);
+
+/* out[slabs][k][width] of x[rows][k] with rows `ldx` apart, rows > 0. Rows missing in the last slab
+ * repeat the last row. */
+void hcg_pack_rows(hcg_emit *e, unsigned width, LLVMValueRef x, LLVMValueRef ldx, LLVMValueRef rows,
+                   LLVMValueRef k, LLVMValueRef out);
+/* out[16][k] of a panel [k][16], k > 0 */
+void hcg_unpack_panel(hcg_emit *e, LLVMValueRef panel, LLVMValueRef k, LLVMValueRef out);
+
+/* Any counts but 0. Rows are not padded: nothing of x and c beyond `rows` is touched. */
+typedef struct hcg_gemm {
+    hir_dtype dtype;     /* of b */
+    hir_dtype x_dtype;   /* of x: f32; b is bf16 and the level has dot products of pairs: bf16 */
+    unsigned narrow;     /* b is f32, in panels of 8 outputs: at most so many; 0: it is not */
+    LLVMValueRef x, ldx; /* x[rows][k], rows ldx apart */
+    LLVMValueRef rows, k;
+    LLVMValueRef b;      /* the first panel; they are k * 16 elements apart, or k * 8 */
+    LLVMValueRef panels; /* how many */
+    LLVMValueRef c, ldc; /* c[r][panel * 16 + j], or panel * 8 */
+    bool accumulate;     /* add to c instead of setting it */
+    LLVMValueRef next;   /* panels of the call that follows, of the same k: they are prefetched
+                            meanwhile.   NULL: those behind b's */
+    LLVMValueRef touched[HCG_TOUCHED]; /* prefetched: hcg_panels in matmul/backend.h */
+    LLVMValueRef ld_touched;
+} hcg_gemm;
+void hcg_call_gemm(hcg_emit *e, const hcg_gemm *g);
+/* Narrow panels, at most, for which each row of x is read once. */
+unsigned hcg_narrow_panels(const hcg_level *level);
+
+/* The same for one row, c = x B: of the strides, rows, accumulate and next nothing is read. */
+void hcg_call_gemv(hcg_emit *e, const hcg_gemm *g);
+
+/* The products of attention. B is a strip, a few panels [..][16] side by side, and so is C: one
+ * product's C is the next one's B.
+ *
+ *   across 0   C[r] (+)= sum_k x[r][k] B[k]    rows ldx apart, of which the last may be repeated: C
+ *                                              has space for HCG_TILE_ROWS more lines
+ *   across m   C[r] (+)= sum_k x[k][r] B[k]    r < m, which is also rows; `stride` is ldx
+ */
+enum { HCG_TILE_ROWS = 8 };
+typedef struct hcg_strip {
+    int64_t across, stride; /* stride 0: m */
+    LLVMValueRef x, ldx;
+    LLVMValueRef rows, k; /* any counts but 0 */
+    LLVMValueRef panels;  /* at most hcg_strip_panels */
+    LLVMValueRef b, ldb;  /* ldb and ldc floats from panel to panel */
+    LLVMValueRef c, ldc;
+    LLVMValueRef accumulate; /* i64: add to c instead of setting it */
+    LLVMValueRef next;       /* what x will be soon, of the same ldx: it is prefetched meanwhile */
+} hcg_strip;
+void hcg_call_strip(hcg_emit *e, const hcg_strip *s);
+unsigned hcg_strip_panels(const hcg_level *level);
+
+/* Prefetches the cache line `bytes` after p; beyond the end of memory it does nothing. */
+void hcg_prefetch(hcg_emit *e, LLVMValueRef p, int64_t bytes);
+/* The same, but not into the L1. */
+void hcg_prefetch_l2(hcg_emit *e, LLVMValueRef p, int64_t bytes);
+/* Prefetches from[row .. row + n - 1][column ..] (f32, rows `ld` apart), `bytes` of each row. */
+void hcg_prefetch_rows(hcg_emit *e, LLVMValueRef from, LLVMValueRef ld, LLVMValueRef row,
+                       LLVMValueRef n, LLVMValueRef column, unsigned bytes);
+
+/* ---- functions that the kernels of a variant share ------------------------------------------- */
+enum { HCG_SHARED_PARAMS = 16 };
+typedef struct hcg_shared {
+    LLVMValueRef fn, param[HCG_SHARED_PARAMS];
+    LLVMValueRef outer_fn; /* what was being emitted */
+    LLVMBasicBlockRef outer_block;
+    LLVMMetadataRef outer_loc;
+} hcg_shared;
+/* The function `name` of the variant: true if it has to be written (the builder is in its entry
+ * block until hcg_shared_end), false if it is there already, or made in another module of it
+ * (hcg_emit.shared_elsewhere). The name says all that its code depends on. */
+bool hcg_shared_begin(hcg_emit *e, const char *name, const LLVMTypeRef *params, unsigned n,
+                      hcg_shared *s);
+/* The same, where the caller knows whether this module holds it. */
+bool hcg_shared_begin_if(hcg_emit *e, bool here, const char *name, const LLVMTypeRef *params,
+                         unsigned n, hcg_shared *s);
+/* Of the name of a function in LLVM's module: whether it is one of these, and of those one that
+ * multiplies for contractions: these depend on types and levels alone, not on the model. */
+bool hcg_is_shared(const char *symbol);
+bool hcg_is_tile(const char *symbol);
+/* Whether the code of such an op, in a row program or a prologue, may call one. */
+bool hcg_op_calls_shared(hir_opcode code);
+void hcg_shared_end(hcg_emit *e, hcg_shared *s); /* adds the return */
+void hcg_shared_call(hcg_emit *e, const hcg_shared *s, const LLVMValueRef *args, unsigned n);
+
+#endif

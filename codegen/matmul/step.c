@@ -1,0 +1,184 @@
+/* One step of k of the matrix kernels (matmul/tile.h): what is loaded of x and of b, and how it
+ * is multiplied.
+ *
+ * A narrow panel has 8 outputs and is multiplied with two elements of x at once: both are
+ * broadcast, to even and odd lanes, and sums of even and of odd elements are added at the end of a
+ * block. So 24 outputs fill as many registers as 48 would, without lanes of zeros. Tiles are as
+ * wide as the matrix, up to 40 outputs, and have fewer rows if need be. Such a matrix is one group
+ * of panels: each row of x is read once, a kilobyte per block, which is too short for the hardware
+ * prefetcher, so each step prefetches a line of the next block of x.
+ */
+#include "codegen/matmul/blocking.h"
+#include "codegen/matmul/tile.h"
+#include "codegen/emit/math.h"
+
+enum { MOST_NARROW = 5 }; /* panels of a tile: 40 outputs */
+
+static const hcg_tile tiles[] = {
+#define TILE(arch, lanes, fma, rows, panels, unroll, chains)                                       \
+    {arch, lanes, fma, rows, panels, unroll, chains},
+#include "codegen/matmul/tiles.def"
+#undef TILE
+};
+
+const hcg_tile *hcg_tile_of(const hcg_level *level) {
+    const hcg_tile *best = &tiles[0];
+    for (size_t i = 0; i < sizeof tiles / sizeof tiles[0]; i++) {
+        if (tiles[i].lanes != level->lanes) continue;
+        if (best->lanes != level->lanes || tiles[i].fma == level->fma) best = &tiles[i];
+    }
+    return best;
+}
+
+static void prefetch(hcg_emit *e, LLVMValueRef p, int64_t bytes_ahead, unsigned locality) {
+    LLVMValueRef args[] = {hcg_at(e, e->i8, p, hcg_i64(e, bytes_ahead)),
+                           LLVMConstInt(e->i32, 0, false), LLVMConstInt(e->i32, locality, false),
+                           LLVMConstInt(e->i32, 1, false)};
+    hcg_intrinsic(e, "llvm.prefetch", &e->ptr, 1, args, 4);
+}
+
+void hcg_prefetch(hcg_emit *e, LLVMValueRef p, int64_t bytes_ahead) {
+    prefetch(e, p, bytes_ahead, 3);
+}
+
+void hcg_prefetch_l2(hcg_emit *e, LLVMValueRef p, int64_t bytes_ahead) {
+    prefetch(e, p, bytes_ahead, 2);
+}
+
+/* Steps of k in a block of B. */
+int64_t tile_k_block(const hcg_emit *e) {
+    return hcg_block_steps(e->level, hcg_tile_of(e->level)->panels);
+}
+
+unsigned hcg_narrow_panels(const hcg_level *level) {
+    const hcg_tile *tile = hcg_tile_of(level);
+    return tile->panels > 1 ? MOST_NARROW : tile->panels;
+}
+
+/* At most as many sums as the level's tile has; of a narrow matrix, all panels side by side if they
+ * fit. No more rows: each has an address in a register. */
+static void choose_tile(tile_kind *d, const hcg_level *level, unsigned panels) {
+    const hcg_tile *tile = hcg_tile_of(level);
+    const unsigned most = hcg_narrow_panels(level), sums = tile->rows * tile->panels;
+    d->panels = !d->narrow ? tile->panels : panels < most ? panels : most;
+    d->rows = sums / d->panels < tile->rows ? sums / d->panels : tile->rows;
+}
+
+tile_kind tile_kind_of(const hcg_emit *e, const hcg_gemm *g) {
+    tile_kind d = {.b = g->dtype, .x = g->x_dtype, .narrow = g->narrow};
+    d.depth = g->narrow ? 2 : hir_panel_depth(g->dtype);
+    d.outputs = (unsigned)hir_panel_rows(g->narrow ? HIR_LAYOUT_NARROW : HIR_LAYOUT_PANEL);
+    choose_tile(&d, e->level, g->narrow);
+    return d;
+}
+
+/* Elements of a panel per step of k, and their bytes. */
+unsigned tile_line(const tile_kind *d) {
+    return d->outputs * d->depth;
+}
+
+unsigned tile_line_bytes(const tile_kind *d) {
+    return tile_line(d) * (unsigned)hir_dtype_bytes(d->b);
+}
+
+/* A name for the step's types and panel, whatever the number of panels. */
+const char *tile_panel_name(hcg_emit *e, const tile_kind *d) {
+    const char *b = hir_dtype_name(d->b);
+    if (d->across && d->stride != d->across)
+        return hd_printf(e->arena, "across%lld_of%lld", (long long)d->across, (long long)d->stride);
+    if (d->across) return hd_printf(e->arena, "across%lld", (long long)d->across);
+    if (d->strip) return "strip";
+    if (d->narrow) return hd_printf(e->arena, "%s_narrow", b);
+    if (d->squares) return hd_printf(e->arena, "%s_squares", b);
+    return d->x == HIR_F32 ? b : hd_printf(e->arena, "%s_%s", b, hir_dtype_name(d->x));
+}
+
+/* Of narrow matrices those of each number of panels have a gemm of their own. */
+const char *tile_kind_name(hcg_emit *e, const tile_kind *d) {
+    const char *name = tile_panel_name(e, d);
+    return d->narrow ? hd_printf(e->arena, "%s%u", name, d->panels) : name;
+}
+
+bool tile_is_dot(const tile_kind *d) {
+    return d->x == HIR_BF16;
+}
+
+/* Rounds of multiply-adds that a step takes. */
+unsigned tile_rounds(const tile_kind *d) {
+    return tile_is_dot(d) || d->narrow ? 1 : d->depth;
+}
+
+/* &b[step][vector v] */
+LLVMValueRef tile_step_place(hcg_emit *e, const tile_kind *d, LLVMValueRef b, LLVMValueRef step,
+                             unsigned v) {
+    const unsigned per_panel = HIR_PANEL / e->level->lanes;
+    LLVMValueRef at = hcg_at(e, hcg_element(e, d->b), b, hcg_mul_const(e, step, tile_line(d)));
+    return hcg_at(e, hcg_element(e, d->b), at, hcg_i64(e, v * (tile_line(d) / per_panel)));
+}
+
+/* A vector of b for one round: in pairs, the lower or the upper half of each word, or both. */
+LLVMValueRef tile_load_b(hcg_emit *e, const tile_kind *d, LLVMValueRef p, unsigned round) {
+    if (d->depth == 1 || d->narrow) return hcg_load(e, d->b, p, NULL);
+    LLVMTypeRef type = LLVMVectorType(e->i32, e->level->lanes);
+    LLVMValueRef words = LLVMBuildLoad2(e->b, type, p, "");
+    LLVMSetAlignment(words, 4);
+    if (tile_is_dot(d)) return words;
+    if (round)
+        words = LLVMBuildAnd(e->b, words, hcg_int_like(type, 0xffff0000), "");
+    else
+        words = LLVMBuildShl(e->b, words, hcg_int_like(type, 16), "");
+    return LLVMBuildBitCast(e->b, words, e->vec, "");
+}
+
+/* Two floats in even and in odd lanes. */
+static LLVMValueRef splat_two(hcg_emit *e, LLVMValueRef p) {
+    LLVMTypeRef type = LLVMVectorType(e->f64, e->level->lanes / 2);
+    LLVMTypeRef lanes = LLVMVectorType(e->i32, e->level->lanes / 2);
+    LLVMValueRef both = LLVMBuildLoad2(e->b, e->f64, p, "");
+    LLVMSetAlignment(both, 4);
+    LLVMValueRef none = LLVMGetPoison(type), first = LLVMConstInt(e->i32, 0, false);
+    LLVMValueRef v = LLVMBuildInsertElement(e->b, none, both, first, "");
+    v = LLVMBuildShuffleVector(e->b, v, none, LLVMConstNull(lanes), "");
+    return LLVMBuildBitCast(e->b, v, e->vec, "");
+}
+
+/* The element, or pair, of the row x that meets it, in all lanes. */
+LLVMValueRef tile_load_x(hcg_emit *e, const tile_kind *d, LLVMValueRef x, LLVMValueRef step,
+                         unsigned offset, unsigned round) {
+    const int64_t stride = d->across ? d->stride : d->depth;
+    LLVMValueRef at = hcg_at(e, hcg_element(e, d->x), x, hcg_mul_const(e, step, stride));
+    at = hcg_at(e, hcg_element(e, d->x), at, hcg_i64(e, offset * stride + round));
+    if (d->narrow) return splat_two(e, at);
+    LLVMValueRef one =
+        tile_is_dot(d) ? LLVMBuildLoad2(e->b, e->f32, at, "") : hcg_load_scalar(e, HIR_F32, at);
+    LLVMSetAlignment(one, 4);
+    return hcg_splat_value(e, one);
+}
+
+LLVMValueRef tile_multiply_add(hcg_emit *e, const tile_kind *d, LLVMValueRef x, LLVMValueRef b,
+                               LLVMValueRef sum) {
+    if (!tile_is_dot(d)) return hcg_fma(e, x, b, sum);
+    LLVMTypeRef pairs = LLVMVectorType(LLVMBFloatTypeInContext(e->cx), 2 * e->level->lanes);
+    LLVMTypeRef types[] = {e->vec, pairs};
+    LLVMValueRef args[] = {sum, LLVMBuildBitCast(e->b, b, pairs, ""),
+                           LLVMBuildBitCast(e->b, x, pairs, "")};
+    if (e->level->lanes == HIR_PANEL)
+        return hcg_intrinsic(e, "llvm.x86.avx512bf16.dpbf16ps.512", NULL, 0, args, 3);
+    return hcg_intrinsic(e, "llvm.aarch64.neon.bfdot", types, 2, args, 3);
+}
+
+/* Sums of even and of odd elements, side by side in n vectors, become sums of both in half as many;
+ * that of one vector left over is half a vector. Gives how many there are. */
+unsigned tile_join_sums(hcg_emit *e, LLVMValueRef *acc, unsigned n) {
+    for (unsigned i = 0; i < n; i += 2) {
+        LLVMValueRef v[2], other = acc[i + 1 < n ? i + 1 : i], lane[HIR_PANEL];
+        const unsigned lanes = e->level->lanes / (i + 1 < n ? 1 : 2);
+        for (unsigned odd = 0; odd < 2; odd++) {
+            for (unsigned j = 0; j < lanes; j++)
+                lane[j] = LLVMConstInt(e->i32, 2 * j + odd, false);
+            v[odd] = LLVMBuildShuffleVector(e->b, acc[i], other, LLVMConstVector(lane, lanes), "");
+        }
+        acc[i / 2] = hcg_fadd(e, v[0], v[1]);
+    }
+    return (n + 1) / 2;
+}

@@ -1,0 +1,73 @@
+/* Between the files of the matrix kernels (matmul/matrix.h): one step of k (step.c), the register
+ * tile that runs along k (tile.c), the blocks that tiles go over (gemm.c), one row (gemv.c). */
+#ifndef HCG_CONTRACT_TILE_H
+#define HCG_CONTRACT_TILE_H
+
+#include "codegen/matmul/matrix.h"
+#include "codegen/emit/arithmetic.h"
+
+/* ---- step.c: one step of k ------------------------------------------------------------------- */
+/* What meets in a step: `outputs` elements of b for each of `depth` adjacent elements along k, that
+ * many of x. */
+typedef struct tile_kind {
+    hir_dtype b, x;
+    unsigned depth, outputs;
+    unsigned rows, panels; /* of a tile */
+    bool narrow;
+    bool squares;   /* two steps are one product of 2 x 4 and 4 x 2 bf16 (bfmmla.c) */
+    bool strip;     /* c stands in panels as b does (hcg_strip) */
+    int64_t across; /* x[k][r], r < across; 0: x[r][k] */
+    int64_t stride; /* across: from row to row of x */
+} tile_kind;
+
+tile_kind tile_kind_of(const hcg_emit *e, const hcg_gemm *g);
+/* Elements of a panel per step of k, and their bytes. */
+unsigned tile_line(const tile_kind *d);
+unsigned tile_line_bytes(const tile_kind *d);
+/* For names of functions: of what meets a panel, whatever stands beside it; and of narrow matrices,
+ * of which those of each number of panels have a gemm of their own. */
+const char *tile_panel_name(hcg_emit *e, const tile_kind *d);
+const char *tile_kind_name(hcg_emit *e, const tile_kind *d);
+/* Two bf16 of x and of b to a product? */
+bool tile_is_dot(const tile_kind *d);
+/* Rounds of multiply-adds that a step has. */
+unsigned tile_rounds(const tile_kind *d);
+/* &b[step][vector v] */
+LLVMValueRef tile_step_place(hcg_emit *e, const tile_kind *d, LLVMValueRef b, LLVMValueRef step,
+                             unsigned v);
+/* A vector of b for one round: in pairs, the lower or the upper half of each word, or both. */
+LLVMValueRef tile_load_b(hcg_emit *e, const tile_kind *d, LLVMValueRef p, unsigned round);
+/* The element, or pair, of the row x that meets it, in all lanes. */
+LLVMValueRef tile_load_x(hcg_emit *e, const tile_kind *d, LLVMValueRef x, LLVMValueRef step,
+                         unsigned offset, unsigned round);
+LLVMValueRef tile_multiply_add(hcg_emit *e, const tile_kind *d, LLVMValueRef x, LLVMValueRef b,
+                               LLVMValueRef sum);
+/* Sums of even and of odd elements, side by side in n vectors, become sums of both in half as many;
+ * that of one vector left over is half a vector. Gives how many there are. */
+unsigned tile_join_sums(hcg_emit *e, LLVMValueRef *acc, unsigned n);
+/* Steps of k in a block of b. */
+int64_t tile_k_block(const hcg_emit *e);
+
+/* ---- bfmmla.c: two rows of x and two outputs at a time ------------------------------------------
+ * Sums of a pair of rows stand side by side, two outputs of both in a vector: width vectors of a
+ * row are 2 width of a pair. */
+void tile_choose_squares(const hcg_emit *e, tile_kind *d); /* if the level has the instruction */
+unsigned tile_square_sums(unsigned rows, unsigned width);
+/* Adds a step and the next one to the sums of a tile. x[r]: where row r is at the step; b, next_b:
+ * the vectors of the two steps. next_b NULL: there is no other step. */
+void tile_add_squares(hcg_emit *e, unsigned rows, unsigned width, const LLVMValueRef *x,
+                      const LLVMValueRef *b, const LLVMValueRef *next_b, LLVMValueRef *acc);
+/* The sums become those of rows, width vectors each, in place. */
+void tile_part_squares(hcg_emit *e, unsigned rows, unsigned width, LLVMValueRef *acc);
+
+/* ---- tile.c: the micro-kernel ------------------------------------------------------------------
+ * tile(x, ldx, b, panel_stride, k, c, ldc, accumulate, next, pace):
+ * c[rows][panels * outputs] (+)= x[rows][k] b[k][..]; next: what to prefetch meanwhile, `pace`
+ * bytes for each step */
+enum { TILE_PARAMS = 10 };
+/* Calls it for `rows` (`least` or more, at most those of a tile) and `panels` <= tile panels, both
+ * only known at run time. */
+void tile_dispatch(hcg_emit *e, tile_kind d, unsigned least, LLVMValueRef rows, LLVMValueRef panels,
+                   const LLVMValueRef args[TILE_PARAMS]);
+
+#endif
