@@ -13,7 +13,7 @@
 #include "codegen/emit/vector_ops.h"
 #include "codegen/emit/arithmetic.h"
 #include "codegen/library/library.h"
-#include "codegen/row/stage.h"
+#include "codegen/rowwise/stage.h"
 
 #include <string.h>
 

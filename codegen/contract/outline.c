@@ -6,7 +6,7 @@
 #include "codegen/matmul/matrix.h"
 #include "codegen/emit/arithmetic.h"
 #include "codegen/library/library.h"
-#include "codegen/row/stage.h"
+#include "codegen/rowwise/stage.h"
 
 enum { FRAME, ARGS, SCRATCH, ROW, ROWS, OWN };
 

@@ -47,7 +47,7 @@ typedef struct hcg_emit { /* emission of kernels for one level: one LLVM module 
 } hcg_emit;
 
 /* Kernel kinds other than sequences (codegen/program/forms.h). */
-bool hcg_emit_row(hcg_emit *e, const hcg_kernel *k);      /* row/row.c */
+bool hcg_emit_row(hcg_emit *e, const hcg_kernel *k);      /* rowwise/row.c */
 bool hcg_emit_contract(hcg_emit *e, const hcg_kernel *k); /* contract/kernel.c */
 bool hcg_emit_experts(hcg_emit *e, const hcg_kernel *k);  /* contract/experts.c */
 int64_t hcg_expert_columns(const hir_module *m, hir_id kernel);

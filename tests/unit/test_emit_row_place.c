@@ -1,4 +1,4 @@
-/* Row programs whose results overwrite what they replace (codegen/row/schedule/in_place.c), against
+/* Row programs whose results overwrite what they replace (codegen/rowwise/schedule/in_place.c), against
  * the evaluator at every CPU level of this machine: what may be overwritten as it is read, and all
  * that may not.
  *

@@ -1,4 +1,4 @@
-/* Nests of a few elements (codegen/row/emit/small.c) against the evaluator, at every CPU level of
+/* Nests of a few elements (codegen/rowwise/emit/small.c) against the evaluator, at every CPU level of
  * this machine: below and above the sizes that stay in registers, every view between them, and that
  * they do stay there.
  *

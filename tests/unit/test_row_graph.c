@@ -1,9 +1,9 @@
-/* Row algebra: index maps of reshapes (codegen/row/graph/index.c), and the line that the sizes of
+/* Row algebra: index maps of reshapes (codegen/rowwise/graph/index.c), and the line that the sizes of
  * two row programs lie on (codegen/program/row_family.c). */
 #include <criterion/criterion.h>
 
 #include "codegen/program/row_family.h"
-#include "codegen/row/graph/index.h"
+#include "codegen/rowwise/graph/index.h"
 #include "tests/unit/arena_fixture.h"
 
 TestSuite(row_graph, .init = open_arena, .fini = close_arena);

@@ -1,11 +1,11 @@
-/* Schedules of row programs, read as data (codegen/row/schedule/): which loops are unrolled,
+/* Schedules of row programs, read as data (codegen/rowwise/schedule/): which loops are unrolled,
  * jammed, blocked and interchanged, what goes together, what is prefetched and stored
  * non-temporally, on machines that are made up. Nothing is compiled, so no CPU need have them. */
 #include <criterion/criterion.h>
 
 #include "codegen/program/contraction.h"
 #include "codegen/program/keys.h"
-#include "codegen/row/schedule/schedule.h"
+#include "codegen/rowwise/schedule/schedule.h"
 #include "tests/unit/ir_fixture.h"
 
 TestSuite(row_schedule, .init = open_arena, .fini = close_arena);

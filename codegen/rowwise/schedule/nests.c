@@ -1,0 +1,477 @@
+/* Which values a row program stores, and which nodes share a loop nest.
+ *
+ * A node is a *root* if a nest computes it for itself; every other node is computed where it is
+ * read, in registers. Roots are reductions, nodes that fill a buffer, nodes that are read more than
+ * once, and nodes that would be computed again for several elements of their reader.
+ *
+ * Roots with the same domain share a nest if they read each other at their own index alone.
+ * Nests are made from the last to the first: a root goes into the latest nest that is early enough
+ * for its readers. A root read only in its own nest, at its own index, needs no memory. A choice is
+ * alone in its nest.
+ */
+#include "codegen/rowwise/schedule/steps.h"
+
+enum {
+    DEEPEST = 24,        /* ops computed where they are read, one inside the other */
+    MOST_REDUCTIONS = 8, /* along the vectors of one nest: each holds accumulators */
+    MOST_ROOTS = 32,     /* of one nest */
+};
+
+row_shape row_domain(const row_node *n) {
+    row_shape s = n->shape;
+    if (n->kind == ROW_REDUCE && n->last) s.dim[s.rank++] = n->extent;
+    return s;
+}
+
+/* ---- roots ----------------------------------------------------------------------------------- */
+
+static bool is_arithmetic(const row_node *n) {
+    return n->kind == ROW_MAP || n->kind == ROW_ROTATE || n->kind == ROW_TRIG ||
+           n->kind == ROW_COPY;
+}
+
+static bool is_costly(const row_node *n) {
+    if (n->kind == ROW_TRIG) return true;
+    if (n->kind != ROW_MAP) return false;
+    switch (n->op->code) {
+    case HIR_NEG_OP:
+    case HIR_ABS_OP:
+    case HIR_RELU_OP:
+    case HIR_ADD_OP:
+    case HIR_SUB_OP:
+    case HIR_MUL_OP:
+    case HIR_MAX_OP:
+    case HIR_MIN_OP:
+    case HIR_CONVERT_OP: return false;
+    default: return true;
+    }
+}
+
+static void count_uses(row_graph *g) {
+    for (uint32_t i = 0; i < g->nodes.n; i++) {
+        const row_node *n = row_at(g, i);
+        row_size elements = row_elements(&n->shape);
+        if (n->kind == ROW_REDUCE) elements = row_size_mul(elements, n->extent);
+        for (uint32_t a = 0; a < n->n_args; a++) {
+            row_node *x = row_at(g, n->args[a].node);
+            x->uses++;
+            x->direct++;
+            x->wide_use |= row_size_less(row_elements(&x->shape), elements);
+        }
+        for (uint32_t j = 0; j < n->n_entries; j++)
+            row_at(g, n->entries[j].node)->uses++;
+    }
+}
+
+/* Nodes come after what they read, so one sweep sees operands first. */
+static void choose_roots(row_graph *g) {
+    for (uint32_t i = 0; i < g->nodes.n; i++) {
+        row_node *n = row_at(g, i);
+        n->root = n->kind == ROW_REDUCE || n->kind == ROW_CHOICE ||
+                  (is_arithmetic(n) && n->buffer != ROW_NO_BUFFER);
+        n->costly = is_costly(n);
+        for (uint32_t a = 0; a < n->n_args; a++) {
+            row_node *x = row_at(g, n->args[a].node);
+            bool worth_once = x->token_free && !n->token_free && x->costly;
+            if (is_arithmetic(x) && worth_once) x->root = true;
+            if (x->root) continue;
+            n->costly |= x->costly;
+            if (x->depth >= n->depth) n->depth = x->depth + 1;
+        }
+        bool again = n->uses > 1 || n->wide_use || n->depth > DEEPEST;
+        if (is_arithmetic(n) && again) n->root = true;
+        if (n->root) n->depth = 0;
+    }
+}
+
+/* ---- nests ----------------------------------------------------------------------------------- */
+
+typedef struct reading { /* of roots by one root that has just been given its nest */
+    row_graph *g;
+    row_nests *nests;
+    uint32_t root, nest;
+} reading;
+
+static bool is_identity(const row_index *at, uint32_t rank) {
+    for (uint32_t d = 0; d < rank; d++) {
+        row_index self = row_var(d);
+        if (!row_index_equal(&at[d], &self)) return false;
+    }
+    return true;
+}
+
+/* Root `p` is read at `at` (over the loops of the reader's nest; NULL: at unknown elements). */
+static void note_read(const reading *r, uint32_t p, const row_index *at) {
+    row_node *n = row_at(r->g, p);
+    row_shape domain = row_domain(n);
+    if (n->token_free && !r->nests->once) { /* it has run before the first token */
+        n->far_read = true;
+        n->reader = r->nest;
+        return;
+    }
+    const row_nest *nest = &r->nests->list.at[r->nest];
+    bool near = at && !(n->kind == ROW_REDUCE && n->last) &&
+                row_shape_equal(&domain, &nest->domain) && is_identity(at, domain.rank);
+    uint32_t limit = near ? r->nest : r->nest + 1;
+    row_at(r->g, r->root)->chained |= near;
+    if (n->limit < limit) n->limit = limit;
+    if (!near || (n->reader != ROW_NO_NEST && n->reader != r->nest)) n->far_read = true;
+    n->reader = r->nest;
+}
+
+/* Calls note_read for every root that `ref`, at an index over `loops`, leads to. */
+static void follow(const reading *r, const row_ref *ref, const row_index *loops) {
+    const row_node *n = row_at(r->g, ref->node);
+    row_index at[ROW_VARS] = {0};
+    for (uint32_t d = 0; d < n->shape.rank; d++)
+        at[d] = row_substitute(&ref->at[d], loops);
+    if (n->root) {
+        note_read(r, ref->node, at);
+        return;
+    }
+    for (uint32_t j = 0; j < n->n_producers; j++)
+        note_read(r, n->producers[j], NULL);
+    for (uint32_t j = 0; j < n->n_entries; j++) {
+        const row_node *entry = row_at(r->g, n->entries[j].node);
+        if (entry->root) note_read(r, n->entries[j].node, NULL);
+        for (uint32_t i = 0; i < entry->n_producers; i++)
+            note_read(r, entry->producers[i], NULL);
+    }
+    for (uint32_t a = 0; a < n->n_args; a++)
+        follow(r, &n->args[a], at);
+}
+
+/* May root and nest be one, considering that a nest may be skipped for some tokens? Such a nest
+ * holds the sums of one `when`, and what they alone read. */
+static bool same_tokens(const row_graph *g, const row_nest *nest, uint32_t place,
+                        const row_node *n) {
+    const row_ref *when = row_when(n);
+    if (!when && nest->when)
+        return !n->far_read && n->reader == place && n->buffer == ROW_NO_BUFFER;
+    if (!when || !nest->when) return when == nest->when;
+    bool same = when->node == nest->when->node;
+    for (uint32_t d = 0; same && d < g->nodes.at[when->node].shape.rank; d++)
+        same = row_index_equal(&when->at[d], &nest->when->at[d]);
+    return same;
+}
+
+static bool is_along(const row_node *n) {
+    return n->kind == ROW_REDUCE && n->last;
+}
+
+static bool has_space(const row_nest *nest, const row_node *n) {
+    return nest->roots.n < MOST_ROOTS && (!is_along(n) || nest->reductions < MOST_REDUCTIONS);
+}
+
+static uint32_t find_nest(row_graph *g, row_nests *nests, const row_node *n) {
+    row_shape domain = row_domain(n);
+    const bool choice = n->kind == ROW_CHOICE;
+    for (uint32_t i = n->limit; i < nests->list.n && !choice; i++)
+        if (!nests->list.at[i].choice && row_shape_equal(&nests->list.at[i].domain, &domain) &&
+            same_tokens(g, &nests->list.at[i], i, n) && has_space(&nests->list.at[i], n))
+            return i;
+    row_nest fresh = {.domain = domain, .when = row_when(n), .choice = choice};
+    for (unsigned v = 0; v < ROW_VARS; v++)
+        fresh.loops[v] = row_var(v);
+    hd_push(g->arena, &nests->list, fresh);
+    return (uint32_t)(nests->list.n - 1);
+}
+
+/* Behind the nests up to number `behind`, which are made already. */
+static void place(row_schedule *s, uint32_t id, uint32_t behind) {
+    row_graph *g = s->g;
+    row_node *n = row_at(g, id);
+    row_nests *nests = n->token_free ? &s->once : &s->per_token;
+    if (!nests->once && n->limit < behind) n->limit = behind;
+    n->nest = find_nest(g, nests, n);
+    row_nest *nest = &nests->list.at[n->nest];
+    hd_push(g->arena, &nest->roots, id);
+    nest->reductions += is_along(n);
+    row_index loops[ROW_VARS] = {0};
+    for (unsigned v = 0; v < ROW_VARS; v++)
+        loops[v] = row_var(v);
+    if (n->kind == ROW_REDUCE && n->last) loops[ROW_INNER] = row_var(n->shape.rank);
+    reading r = {g, nests, id, n->nest};
+    for (uint32_t a = 0; a < n->n_args; a++)
+        follow(&r, &n->args[a], loops);
+}
+
+/* ---- rows that are read once less ------------------------------------------------------------ */
+
+enum { MOST_ROWS = 16 };
+
+typedef struct row_set { /* rows of tokens: nodes, a ROW_MULTI for rows side by side */
+    uint32_t n, node[MOST_ROWS + 1];
+    row_size bytes; /* of them all */
+} row_set;
+
+/* The rows from outside that `n` is made of, without those of other roots. */
+static void add_rows(const row_graph *g, const row_node *n, row_set *s) {
+    for (uint32_t a = 0; a < n->n_args; a++) {
+        const uint32_t id = n->args[a].node;
+        const row_node *x = &g->nodes.at[id];
+        const bool row = x->kind == ROW_MEMORY && !x->token_free && x->n_producers == 0;
+        if (row || x->kind == ROW_MULTI) {
+            uint32_t i = 0;
+            while (i < s->n && s->node[i] != id)
+                i++;
+            if (i < s->n || s->n > MOST_ROWS) continue;
+            const hir_dtype dtype = row ? g->buffers.at[x->buffer].dtype : x->dtype;
+            const row_size bytes =
+                row_size_scale(row_elements(&x->shape), (int64_t)hir_dtype_bytes(dtype));
+            s->bytes = row_size_add(s->bytes, bytes);
+            s->node[s->n++] = id;
+        } else if (!x->root) {
+            add_rows(g, x, s);
+        }
+    }
+}
+
+/* Are both mixes of the same rows, so many that they leave the L1 in between? */
+static bool mix_same_rows(const row_schedule *s, const row_node *a, const row_node *b) {
+    const row_graph *g = s->g;
+    row_set x = {0}, y = {0};
+    if (b->kind != a->kind || (b->kind == ROW_REDUCE && b->last)) return false;
+    add_rows(g, a, &x), add_rows(g, b, &y);
+    bool same = row_bound(x.bytes) > s->target.machine.l1 && x.n == y.n && x.n <= MOST_ROWS;
+    for (uint32_t i = 0; same && i < x.n; i++)
+        same = x.node[i] == y.node[i]; /* sums of one form take them in one order */
+    return same;
+}
+
+/* Are all roots that root `n` reads complete before nest number `nest` begins? */
+static bool is_ready(const row_graph *g, const row_node *n, uint32_t nest) {
+    bool all = true;
+    for (uint32_t a = 0; all && a < n->n_args; a++) {
+        const row_node *x = &g->nodes.at[n->args[a].node];
+        all = x->root ? x->token_free || x->nest > nest : is_ready(g, x, nest);
+        for (uint32_t j = 0; all && j < x->n_producers; j++) {
+            const row_node *p = &g->nodes.at[x->producers[j]];
+            all = p->token_free || p->nest > nest;
+        }
+        for (uint32_t j = 0; all && j < x->n_entries; j++) {
+            const row_node *p = &g->nodes.at[x->entries[j].node];
+            all = !p->root && p->n_producers == 0;
+        }
+    }
+    return all;
+}
+
+/* A nest that runs before number `from` and reads the same rows as its root `n`, which nothing in
+ * the kernel reads; ROW_NO_NEST: there is none. */
+static uint32_t earlier_nest(const row_schedule *s, const row_nests *nests, uint32_t from,
+                             const row_node *n) {
+    const row_graph *g = s->g;
+    const bool mix = n->kind == ROW_MAP || (n->kind == ROW_REDUCE && !n->last);
+    if (!mix || n->at_the_end || n->reader != ROW_NO_NEST) return ROW_NO_NEST;
+    for (uint32_t i = from + 1; i < nests->list.n; i++) {
+        const row_nest *nest = &nests->list.at[i];
+        bool same = row_shape_equal(&nest->domain, &n->shape) && same_tokens(g, nest, i, n) &&
+                    has_space(nest, n) && is_ready(g, n, i);
+        for (size_t k = 0; same && k < nest->roots.n; k++)
+            if (mix_same_rows(s, n, &g->nodes.at[nest->roots.at[k]])) return i;
+    }
+    return ROW_NO_NEST;
+}
+
+static bool share_a_row(const row_graph *g, const row_node *a, const row_node *b) {
+    row_set x = {0}, y = {0};
+    add_rows(g, a, &x), add_rows(g, b, &y);
+    for (uint32_t i = 0; i < x.n; i++)
+        for (uint32_t j = 0; j < y.n; j++)
+            if (x.node[i] == y.node[j]) return true;
+    return false;
+}
+
+/* The same for a sum along the lanes, whoever reads it: a nest that makes another sum of a row that
+ * root `n` is made of. */
+static uint32_t earlier_sums(const row_graph *g, const row_nests *nests, uint32_t from,
+                             const row_node *n) {
+    if (!is_along(n) || n->at_the_end) return ROW_NO_NEST;
+    const row_shape domain = row_domain(n);
+    for (uint32_t i = from + 1; i < nests->list.n; i++) {
+        const row_nest *nest = &nests->list.at[i];
+        const bool may = row_shape_equal(&nest->domain, &domain) && same_tokens(g, nest, i, n) &&
+                         has_space(nest, n) && is_ready(g, n, i);
+        for (size_t k = 0; may && k < nest->roots.n; k++) {
+            const row_node *other = &g->nodes.at[nest->roots.at[k]];
+            if (is_along(other) && share_a_row(g, n, other)) return i;
+        }
+    }
+    return ROW_NO_NEST;
+}
+
+/* Roots of a nest: later ones first. */
+static void add_root(row_graph *g, row_nest *nest, uint32_t id) {
+    size_t i = nest->roots.n;
+    hd_push(g->arena, &nest->roots, id);
+    for (; i > 0 && nest->roots.at[i - 1] < id; i--)
+        nest->roots.at[i] = nest->roots.at[i - 1];
+    nest->roots.at[i] = id;
+    nest->reductions += is_along(row_at(g, id));
+}
+
+/* Mixes and sums are in the last nest that is early enough for their readers. If one mix of some
+ * rows has to be earlier than the others (a norm follows it), this moves the others to its nest, so
+ * that the rows are read once. */
+static void mix_together(row_schedule *s, row_nests *nests) {
+    row_graph *g = s->g;
+    for (uint32_t i = 0; i < nests->list.n; i++) {
+        size_t kept = 0;
+        for (size_t k = 0; k < nests->list.at[i].roots.n; k++) {
+            const uint32_t id = nests->list.at[i].roots.at[k];
+            uint32_t to = earlier_nest(s, nests, i, row_at(g, id));
+            if (to == ROW_NO_NEST) to = earlier_sums(g, nests, i, row_at(g, id));
+            if (to == ROW_NO_NEST) {
+                nests->list.at[i].roots.at[kept++] = id;
+                continue;
+            }
+            row_at(g, id)->nest = to;
+            nests->list.at[i].reductions -= is_along(row_at(g, id));
+            add_root(g, &nests->list.at[to], id);
+        }
+        nests->list.at[i].roots.n = kept;
+    }
+}
+
+/* ---- fewer loops ----------------------------------------------------------------------------- */
+
+typedef struct merge { /* of loop `outer` with the dim `inner`, which has `size` elements by now */
+    const row_graph *g;
+    const row_nests *nests;
+    uint32_t nest;
+    uint32_t outer, inner;
+    row_size size;
+} merge;
+
+static bool steps_on(const merge *m, const row_index *element) {
+    return row_size_equal(element->by[m->outer], row_size_mul(element->by[m->inner], m->size));
+}
+
+/* Would one loop in place of the two reach the same elements through `ref`? */
+static bool reads_on(const merge *m, const row_ref *ref, const row_index *loops) {
+    const row_node *n = &m->g->nodes.at[ref->node];
+    row_index at[ROW_VARS] = {0};
+    for (uint32_t d = 0; d < n->shape.rank; d++)
+        at[d] = row_substitute(&ref->at[d], loops);
+    if (n->root) {
+        bool own = n->nest == m->nest && n->token_free == m->nests->once;
+        row_index element = row_substitute(&n->to, at);
+        return own || steps_on(m, &element);
+    }
+    if (n->kind == ROW_MEMORY) {
+        row_index element = row_substitute(&n->to, at);
+        return steps_on(m, &element);
+    }
+    if (n->kind == ROW_MULTI) {
+        row_index within = row_substitute(&n->within, at);
+        return row_size_is(at[n->axis].by[m->outer], 0) &&
+               row_size_is(at[n->axis].by[m->inner], 0) && steps_on(m, &within);
+    }
+    bool all = n->kind != ROW_TRIG;
+    for (uint32_t a = 0; all && a < n->n_args; a++)
+        all = reads_on(m, &n->args[a], at);
+    return all;
+}
+
+static bool can_merge(const merge *m, const row_nest *nest) {
+    row_index loops[ROW_VARS];
+    for (unsigned v = 0; v < ROW_VARS; v++)
+        loops[v] = row_var(v);
+    for (size_t i = 0; i < nest->roots.n; i++) {
+        const row_node *n = &m->g->nodes.at[nest->roots.at[i]];
+        bool stored = n->buffer != ROW_NO_BUFFER;
+        if ((n->kind == ROW_REDUCE && n->last) || n->kind == ROW_TRIG || n->kind == ROW_CHOICE)
+            return false;
+        if (stored && !steps_on(m, &n->to)) return false;
+        if (stored && m->g->buffers.at[n->buffer].where == ROW_STATE)
+            return false; /* heads apart */
+        for (uint32_t a = 0; a < n->n_args; a++)
+            if (!reads_on(m, &n->args[a], loops)) return false;
+    }
+    return true;
+}
+
+/* Merges two loops whose elements are contiguous in all memory that the nest touches, so that
+ * vectors do not end with each short row. */
+static void merge_loops(const row_graph *g, row_nests *nests) {
+    for (uint32_t i = 0; i < nests->list.n; i++) {
+        row_nest *nest = &nests->list.at[i];
+        row_shape *d = &nest->domain;
+        uint32_t inner = d->rank - 1;
+        while (d->rank > 1) {
+            merge m = {g, nests, i, d->rank - 2, inner, d->dim[d->rank - 1]};
+            if (!can_merge(&m, nest)) break;
+            d->dim[d->rank - 2] = row_size_mul(d->dim[d->rank - 2], d->dim[d->rank - 1]);
+            d->rank--;
+            nest->loops[m.outer] = row_fixed(row_int(0));
+            nest->loops[inner] = row_var(m.outer);
+        }
+    }
+}
+
+/* ---- memory ---------------------------------------------------------------------------------- */
+
+/* A root that is read in another nest, or before it is complete, needs memory, unless it stays in a
+ * register: one number, or the value of a small nest that only such nests read. */
+static void choose_memory(row_graph *g, uint32_t id) {
+    row_node *n = row_at(g, id);
+    bool near = (!n->far_read && n->reader == n->nest) || (n->small && !n->from_memory);
+    if (!near && n->reader != ROW_NO_NEST && n->shape.rank > 0) row_store(g, id);
+}
+
+static void mark_used(row_graph *g) {
+    for (uint32_t i = 0; i < g->nodes.n; i++) {
+        const row_node *n = row_at(g, i);
+        bool read = n->kind == ROW_MEMORY && n->uses > 0;
+        if (n->buffer == ROW_NO_BUFFER || (!read && !n->root)) continue;
+        g->buffers.at[n->buffer].used = true;
+        g->buffers.at[n->buffer].direct |= n->root || n->direct > 0;
+    }
+}
+
+/* Nobody reads it, or the buffer that it fills, and it writes nothing visible. */
+static bool is_dead(const row_graph *g, const row_node *n) {
+    bool writes = n->buffer != ROW_NO_BUFFER && g->buffers.at[n->buffer].where != ROW_SCRATCH;
+    bool read = n->uses > 0 || (n->fills != HIR_NONE && g->nodes.at[n->fills].uses > 0);
+    return !writes && !read;
+}
+
+/* Reads by dead nodes do not count. Every reader of a buffer comes after what fills it. */
+static void drop_dead(row_graph *g) {
+    for (uint32_t i = (uint32_t)g->nodes.n; i-- > 0;) {
+        const row_node *n = row_at(g, i);
+        if (!is_dead(g, n)) continue;
+        for (uint32_t a = 0; a < n->n_args; a++)
+            row_at(g, n->args[a].node)->uses--;
+        for (uint32_t j = 0; j < n->n_entries; j++)
+            row_at(g, n->entries[j].node)->uses--;
+    }
+}
+
+void row_choose_nests(row_schedule *s) {
+    row_graph *g = s->g;
+    count_uses(g);
+    drop_dead(g);
+    choose_roots(g);
+    for (uint32_t i = 0; i < g->nodes.n; i++) {
+        row_node *n = row_at(g, i);
+        n->reader = ROW_NO_NEST;
+        n->root &= !is_dead(g, n);
+    }
+    for (uint32_t i = (uint32_t)g->nodes.n; i-- > 0;)
+        if (row_at(g, i)->root && row_at(g, i)->at_the_end) place(s, i, 0);
+    const uint32_t behind = (uint32_t)s->per_token.list.n;
+    for (uint32_t i = (uint32_t)g->nodes.n; i-- > 0;)
+        if (row_at(g, i)->root && !row_at(g, i)->at_the_end) place(s, i, behind);
+    mix_together(s, &s->per_token);
+}
+
+void row_choose_memory(row_schedule *s) {
+    row_graph *g = s->g;
+    for (uint32_t i = 0; i < g->nodes.n; i++)
+        if (row_at(g, i)->root) choose_memory(g, i);
+    merge_loops(g, &s->once);
+    merge_loops(g, &s->per_token);
+    mark_used(g);
+}

@@ -1,0 +1,109 @@
+/* Which rows are prefetched.
+ *
+ * Dot products of n sources and S queries take some sources at a time: an iteration of the loop
+ * over sources reads their rows from end to end. For every token as many streams of reads start and
+ * end as there are sources, which is more than hardware prefetches. So while an iteration reads its
+ * rows, it prefetches the same elements of the rows of the next iteration; the last iteration
+ * prefetches the next block of the first rows, or the first rows of the next token. If the loops
+ * are interchanged, each iteration prefetches the next block of its own rows instead, except in a
+ * call of one token, whose rows are in the L2 (prefetching them cost 2 % of its time).
+ *
+ * Teams of sums over n rows that no nest has read before read some vectors of each row in turn.
+ * They prefetch what lies further along the same row, or in that of the next
+ * token (HCG_AHEAD_ALONG). A single sum does not: it has too little arithmetic to overlap with it.
+ */
+#include "codegen/rowwise/schedule/steps.h"
+
+#include "codegen/target/ahead.h"
+
+/* ---- from iteration to iteration ------------------------------------------------------------- */
+
+/* The loop of the two in front of the vectors' that counts the rows of `at`; 0: it is none. */
+static uint32_t dim_of(const row_nest *nest, const row_index *at) {
+    const uint32_t rank = nest->domain.rank;
+    row_index rest = *at;
+    rest.constant = row_int(0);
+    for (uint32_t back = 2; back <= 3 && back <= rank; back++) {
+        const row_index self = row_var(rank - back);
+        if (row_index_equal(&rest, &self)) return back;
+    }
+    return 0;
+}
+
+static void add_rows(const row_schedule *s, row_nest *nest, uint32_t node, const row_index *at) {
+    const uint32_t back = dim_of(nest, at);
+    if (back == 0) return;
+    const row_prefetch rows = {node, nest->domain.rank - back};
+    for (size_t i = 0; i < nest->prefetch.n; i++)
+        if (nest->prefetch.at[i].node == node && nest->prefetch.at[i].dim == rows.dim) return;
+    hd_push(s->g->arena, &nest->prefetch, rows);
+}
+
+/* All rows side by side that `ref` reads in a nest with these loops. */
+static void find_rows(const row_schedule *s, row_nest *nest, const row_ref *ref,
+                      const row_index *loops) {
+    const row_node *n = row_at(s->g, ref->node);
+    row_index at[ROW_VARS] = {0};
+    for (uint32_t d = 0; d < n->shape.rank; d++)
+        at[d] = row_substitute(&ref->at[d], loops);
+    if (n->kind == ROW_MULTI) add_rows(s, nest, ref->node, &at[n->axis]);
+    for (uint32_t a = 0; !n->root && a < n->n_args; a++)
+        find_rows(s, nest, &n->args[a], at);
+}
+
+/* A nest with fewer dims has one query, and so few iterations that prefetching does not pay. */
+static void choose_rows(const row_schedule *s, row_nest *nest) {
+    row_index loops[ROW_VARS];
+    if (!nest->sums || nest->domain.rank < 3) return;
+    for (unsigned v = 0; v < ROW_VARS; v++)
+        loops[v] = nest->loops[v];
+    loops[ROW_INNER] = row_var(nest->domain.rank - 1);
+    for (size_t i = nest->roots.n; i-- > 0;) {
+        const row_node *n = row_at(s->g, nest->roots.at[i]);
+        for (uint32_t a = 0; a < n->n_args; a++)
+            find_rows(s, nest, &n->args[a], loops);
+    }
+}
+
+/* ---- along the rows -------------------------------------------------------------------------- */
+
+static bool reads(const row_graph *g, const row_node *n, uint32_t node) {
+    bool does = false;
+    for (uint32_t a = 0; !does && a < n->n_args; a++) {
+        const row_node *x = row_at(g, n->args[a].node);
+        does = n->args[a].node == node || (!x->root && reads(g, x, node));
+    }
+    return does;
+}
+
+/* The rows side by side that sum `n` is the first to read, HIR_NONE: none. */
+static uint32_t fresh_rows(const row_schedule *s, const row_node *n) {
+    const row_graph *g = s->g;
+    for (uint32_t id = 0; id < g->nodes.n; id++) {
+        if (row_at(g, id)->kind != ROW_MULTI || !reads(g, n, id)) continue;
+        bool before = false;
+        for (size_t i = n->nest + 1; !before && i < s->per_token.list.n; i++)
+            for (size_t k = 0; !before && k < s->per_token.list.at[i].roots.n; k++)
+                before = reads(g, row_at(g, s->per_token.list.at[i].roots.at[k]), id);
+        if (!before) return id;
+    }
+    return HIR_NONE;
+}
+
+static void choose_along(const row_schedule *s, const row_nest *nest, row_team *t) {
+    const row_node *first = row_at(s->g, t->member[0]);
+    if (nest->domain.rank == 0 || t->n == 1 || t->step >= row_bound(first->extent)) return;
+    const uint32_t node = fresh_rows(s, first);
+    if (node == HIR_NONE) return;
+    const int64_t row = row_bound(nest->domain.dim[nest->domain.rank - 1]);
+    const int64_t ahead = hcg_prefetch_distance(&s->target.machine, HCG_AHEAD_ALONG);
+    const int64_t on = ahead / (int64_t)hir_dtype_bytes(row_at(s->g, node)->dtype);
+    if (row >= 2 * on) t->prefetch = node;
+}
+
+void row_choose_prefetch(const row_schedule *s, row_nest *nest) {
+    if (s->g->stage) return; /* the rows of a stage are in the caches */
+    choose_rows(s, nest);
+    for (size_t t = 0; t < nest->teams.n; t++)
+        choose_along(s, nest, &nest->teams.at[t]);
+}

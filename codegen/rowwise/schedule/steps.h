@@ -1,0 +1,22 @@
+/* The steps that make a schedule (private to schedule/; schedule.c calls them in this order). */
+#ifndef HCG_ROW_STEPS_H
+#define HCG_ROW_STEPS_H
+
+#include "codegen/rowwise/schedule/schedule.h"
+
+/* nests.c: which nodes are roots, and the nests that they share. */
+void row_choose_nests(row_schedule *s);
+/* small.c: which nests are small, and which of their roots need memory all the same. */
+void row_choose_small(row_schedule *s);
+/* nests.c: which roots are stored, which loops are merged, and which buffers are used. */
+void row_choose_memory(row_schedule *s);
+/* nontemporal.c: stores that may be. */
+void row_choose_nontemporal(row_schedule *s);
+/* loops.c: unroll, jam and blocks. */
+void row_choose_loops(const row_schedule *s, row_nest *nest);
+/* groups.c: results in groups and teams of reductions; behind row_choose_loops. */
+void row_choose_groups(const row_schedule *s, row_nest *nest);
+/* prefetch.c: rows; behind row_choose_groups. */
+void row_choose_prefetch(const row_schedule *s, row_nest *nest);
+
+#endif
