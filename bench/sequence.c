@@ -11,7 +11,7 @@
  */
 
 #include "bench/kernel_main.h"
-#include "codegen/sequence/attention.h"
+#include "codegen/attention/attention.h"
 
 typedef struct shape {
     int64_t t, past, heads, groups, n, grain, window;

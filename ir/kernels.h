@@ -114,7 +114,7 @@ void hir_list_splits(hd_text *out, unsigned set);
 void hir_print_kernel_tables(hd_text *out);
 
 /* Queries of one key/value head that a thread computes together: the grain that schedule chooses,
- * and the size of the emitter's tiles (codegen/sequence/attention.h). */
+ * and the size of the emitter's tiles (codegen/attention/attention.h). */
 enum { HIR_QUERY_TILE = 128 };
 
 #endif

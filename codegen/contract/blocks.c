@@ -11,7 +11,7 @@
 #include "codegen/emit/arithmetic.h"
 #include "codegen/program/forms.h"
 #include "codegen/library/library.h"
-#include "codegen/sequence/attention.h"
+#include "codegen/attention/attention.h"
 
 enum { DECODE_PANELS = 16 /* computed together, for one token */ };
 

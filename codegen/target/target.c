@@ -6,7 +6,7 @@
 
 #include "codegen/matmul/backend.h"
 #include "codegen/library/library.h"
-#include "codegen/sequence/query_amx.h"
+#include "codegen/attention/query_amx.h"
 #include "runtime/detect.h"
 
 typedef struct cpu {

@@ -18,7 +18,7 @@
 #include "codegen/emit/emit.h"
 #include "codegen/program/forms.h"
 #include "codegen/library/library.h"
-#include "codegen/sequence/attention.h"
+#include "codegen/attention/attention.h"
 #include "codegen/weights/quant.h"
 #include "runtime/detect.h"
 #include "support/tensorfile.h"

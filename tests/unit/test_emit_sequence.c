@@ -7,7 +7,7 @@
 #include <criterion/criterion.h>
 #include <math.h>
 
-#include "codegen/sequence/attention.h"
+#include "codegen/attention/attention.h"
 #include "tests/unit/sequence_harness.h"
 #include "tests/unit/tiles_fixture.h"
 

@@ -1,5 +1,5 @@
 /* The form latent of kernel.sequence: causal attention whose key and value are one cached row for
- * several heads, by online softmax (sequence/attention.h has its steps).
+ * several heads, by online softmax (attention/attention.h has its steps).
  *
  *     q[T, H, r]  q_shared[T, H, m]  rows c[C, G, r] p[C, G, m], side by side or in two states
  *
@@ -12,13 +12,13 @@
  * of every query head in frame->shared; who does the last of them merges them in their order.
  * Several tokens: tiles of tokens, each over all its keys.
  */
-#include "codegen/sequence/latent.h"
+#include "codegen/attention/latent.h"
 #include "codegen/program/contraction.h"
 #include "codegen/matmul/matrix.h"
 #include "codegen/emit/arithmetic.h"
 #include "codegen/program/forms.h"
-#include "codegen/sequence/attention_tile.h"
-#include "codegen/sequence/query_amx.h"
+#include "codegen/attention/attention_tile.h"
+#include "codegen/attention/query_amx.h"
 
 enum { LEAST_KEYS = 32 };
 

@@ -23,9 +23,9 @@
 #include "codegen/emit/math.h"
 #include "codegen/program/forms.h"
 #include "codegen/library/library.h"
-#include "codegen/sequence/attention_tile.h"
-#include "codegen/sequence/choose.h"
-#include "codegen/sequence/query_tile.h"
+#include "codegen/attention/attention_tile.h"
+#include "codegen/attention/choose.h"
+#include "codegen/attention/query_tile.h"
 
 /* Heads of a group in lanes. */
 typedef struct head_panels {

@@ -8,7 +8,7 @@
  * Options: a window of keys, a soft cap and a bias of the scores, a sink (attention.h). Nothing of
  * size T x C exists: both bodies go over the keys in tiles.
  */
-#include "codegen/sequence/attention.h"
+#include "codegen/attention/attention.h"
 #include "codegen/program/contraction.h"
 #include "codegen/emit/arithmetic.h"
 #include "codegen/program/forms.h"

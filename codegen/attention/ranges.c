@@ -10,7 +10,7 @@
 #include <float.h>
 
 #include "codegen/emit/arithmetic.h"
-#include "codegen/sequence/attention_tile.h"
+#include "codegen/attention/attention_tile.h"
 
 enum { BLOCKS = HCG_COUNTERS - 1, LEAST_RANGES = 4 /* of a block */ };
 

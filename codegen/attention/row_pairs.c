@@ -16,7 +16,7 @@
 #include "codegen/matmul/matrix.h"
 #include "codegen/emit/arithmetic.h"
 #include "codegen/emit/math.h"
-#include "codegen/sequence/attention_tile.h"
+#include "codegen/attention/attention_tile.h"
 
 /* In matmul/backends.def for cached rows. It has no matrix kernels: attention multiplies. */
 const hcg_backend hcg_row_pairs = {.name = "row_pairs"};

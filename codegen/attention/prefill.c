@@ -2,7 +2,7 @@
  * cache (query_tile.h). Rows are used where they lie; vectors want those of 16 bits widened, once
  * for all queries of the tile. */
 #include "codegen/emit/arithmetic.h"
-#include "codegen/sequence/query_tile.h"
+#include "codegen/attention/query_tile.h"
 
 typedef struct cached { /* keys and values */
     const hcg_attention *a;

@@ -28,7 +28,7 @@
 #include "codegen/matmul/matrix.h"
 #include "codegen/emit/stream.h"
 #include "codegen/emit/arithmetic.h"
-#include "codegen/sequence/attention_tile.h"
+#include "codegen/attention/attention_tile.h"
 
 enum {
     TILE = HCG_TILE_KEYS,

@@ -3,7 +3,7 @@
 #define HCG_LATENT_H
 
 #include "codegen/library/library.h"
-#include "codegen/sequence/query_tile.h"
+#include "codegen/attention/query_tile.h"
 
 typedef struct hcg_latent {
     hcg_attention a;           /* heads, options and result; its k and v are not set */

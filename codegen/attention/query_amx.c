@@ -2,7 +2,7 @@
  *
  *     S = K Q^T      tiles of 16 keys x 16 queries: keys are left operands, as rows of a cache lie
  *                    if they are bf16; queries right ones, made once per tile of queries
- *     P              the softmax step of vectors, queries in lanes (emit/softmax.c)
+ *     P              the softmax step of vectors, queries in lanes (attention/softmax.c)
  *     O += P^T V     tiles of 16 queries x 16 entries of a value: P is transposed in registers, V
  *                    put into pairs of keys once per tile of keys
  *
@@ -19,7 +19,7 @@
  * softmax step takes some 300 either way: 9 instructions on each of two ports for a key. Parts of P
  * and their transposition take 100 (rounded) to 330.
  */
-#include "codegen/sequence/query_amx.h"
+#include "codegen/attention/query_amx.h"
 
 #include "codegen/emit/arithmetic.h"
 #include "codegen/matmul/backends/amx/products.h"

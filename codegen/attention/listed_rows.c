@@ -8,7 +8,7 @@
  */
 #include "codegen/matmul/matrix.h"
 #include "codegen/emit/arithmetic.h"
-#include "codegen/sequence/attention_tile.h"
+#include "codegen/attention/attention_tile.h"
 
 static int64_t lines_of(const hcg_emit *e, const hcg_cache *c) {
     const int64_t bytes = c->width * (int64_t)hir_dtype_bytes(c->dtype);

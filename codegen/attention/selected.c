@@ -16,8 +16,8 @@
 #include "codegen/emit/math.h"
 #include "codegen/program/forms.h"
 #include "codegen/library/library.h"
-#include "codegen/sequence/attention_tile.h"
-#include "codegen/sequence/choose.h"
+#include "codegen/attention/attention_tile.h"
+#include "codegen/attention/choose.h"
 
 typedef struct selected {
     hcg_attention a;       /* as it is for the token that is being done */

@@ -5,7 +5,7 @@
 #ifndef HCG_QUERY_TILE_H
 #define HCG_QUERY_TILE_H
 
-#include "codegen/sequence/attention.h"
+#include "codegen/attention/attention.h"
 
 enum { HCG_MOST_PARTS = 2 };
 

@@ -10,7 +10,7 @@
  * finished.
  */
 #include "codegen/emit/arithmetic.h"
-#include "codegen/sequence/attention_tile.h"
+#include "codegen/attention/attention_tile.h"
 
 static int64_t block_of(const hcg_emit *e) {
     return 2 * (int64_t)e->level->lanes;

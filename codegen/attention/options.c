@@ -9,7 +9,7 @@
 
 #include "codegen/emit/arithmetic.h"
 #include "codegen/emit/math.h"
-#include "codegen/sequence/attention.h"
+#include "codegen/attention/attention.h"
 
 enum { MOST_LANES = 64 };
 

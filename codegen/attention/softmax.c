@@ -6,7 +6,7 @@
 #include "codegen/matmul/matrix.h"
 #include "codegen/emit/arithmetic.h"
 #include "codegen/emit/math.h"
-#include "codegen/sequence/attention.h"
+#include "codegen/attention/attention.h"
 
 static LLVMValueRef state_at(hcg_emit *e, LLVMValueRef state, int i) {
     return hcg_at(e, e->f32, state, hcg_i64(e, i));

@@ -4,7 +4,7 @@
 #ifndef HCG_ATTENTION_TILE_H
 #define HCG_ATTENTION_TILE_H
 
-#include "codegen/sequence/attention.h"
+#include "codegen/attention/attention.h"
 
 enum {
     HCG_TILE_KEYS = 128, /* between softmax steps; divides HRT_KEYS, at most HCG_KEYS */

@@ -18,16 +18,16 @@
  *
  * On the matrix unit both products are its own, and O stands in rows (query_amx.c).
  */
-#include "codegen/sequence/query_tile.h"
+#include "codegen/attention/query_tile.h"
 
 #include <float.h>
 
 #include "codegen/matmul/matrix.h"
 #include "codegen/emit/arithmetic.h"
 #include "codegen/emit/math.h"
-#include "codegen/sequence/query_amx.h"
+#include "codegen/attention/query_amx.h"
 
-enum { KEYS_TOGETHER = 4 }; /* what the softmax step sums at once (emit/softmax.c) */
+enum { KEYS_TOGETHER = 4 }; /* what the softmax step sums at once (attention/softmax.c) */
 
 typedef hcg_query_tile tile;
 

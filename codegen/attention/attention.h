@@ -1,4 +1,4 @@
-/* The parts of sequence/attention.c: causal attention of token rows over the cache by online
+/* The parts of attention/attention.c: causal attention of token rows over the cache by online
  * softmax.
  *
  * Keys are taken in tiles. For one query with running maximum M, sum S and O[m] = sum e^(s - M) v,

@@ -3,7 +3,7 @@
 #ifndef HCG_QUERY_AMX_H
 #define HCG_QUERY_AMX_H
 
-#include "codegen/sequence/query_tile.h"
+#include "codegen/attention/query_tile.h"
 
 enum {
     HCG_AMX_KEYS = 32,  /* in a step of P V: keys are taken from multiples of it on */

@@ -14,7 +14,7 @@
 #include "codegen/matmul/groups.h"
 #include "codegen/emit/arithmetic.h"
 #include "codegen/program/forms.h"
-#include "codegen/sequence/latent.h"
+#include "codegen/attention/latent.h"
 
 enum { QUERIES = 512 /* of a tile, of one head */ };
 
