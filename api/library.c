@@ -6,7 +6,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "codegen/library/library.h"
+#include "codegen/module/library.h"
 #include "runtime/detect.h"
 #include "runtime/hadal_rt.h"
 

@@ -7,7 +7,7 @@
 #include "hadal/hadal_comm.h"
 #include "inspect/steps.h"
 
-/* hadal_info of every generated header (codegen/library/header.c), as far as this compiler knows
+/* hadal_info of every generated header (codegen/module/header.c), as far as this compiler knows
  * it. */
 typedef struct api_info {
     size_t struct_size;

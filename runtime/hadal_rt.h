@@ -6,7 +6,7 @@
  * in the generated object that pass the address of the hrt_model.
  *
  * Nothing here allocates in a call of the model, prints, exits, or writes a global.
- * Layout of the structs is the contract with codegen/library/describe.c; HRT_VERSION changes with
+ * Layout of the structs is the contract with codegen/module/describe.c; HRT_VERSION changes with
  * it.
  */
 #ifndef HADAL_RT_H

@@ -1,6 +1,6 @@
 /* What hadal_info tells of each step of a compiled model: the compiler writes it into libraries and
  * reads it from those it opens. What a field means stands in every generated header, at
- * hadal_info_step (codegen/library/header.c). All fields have 8 bytes. */
+ * hadal_info_step (codegen/module/header.c). All fields have 8 bytes. */
 #ifndef HD_STEP_INFO_H
 #define HD_STEP_INFO_H
 

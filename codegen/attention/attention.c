@@ -12,7 +12,7 @@
 #include "codegen/program/contraction.h"
 #include "codegen/emit/arithmetic.h"
 #include "codegen/program/forms.h"
-#include "codegen/library/library.h"
+#include "codegen/module/library.h"
 
 static bool refuse(hcg_emit *e, hir_id op, const char *what) {
     hd_err(e->diags, HD_E_INTERNAL, hir_op_at(e->p->m, op)->loc,

@@ -2,7 +2,7 @@
 #ifndef HCG_LATENT_H
 #define HCG_LATENT_H
 
-#include "codegen/library/library.h"
+#include "codegen/module/library.h"
 #include "codegen/attention/query_tile.h"
 
 typedef struct hcg_latent {

@@ -22,7 +22,7 @@
 #include "codegen/emit/arithmetic.h"
 #include "codegen/emit/math.h"
 #include "codegen/program/forms.h"
-#include "codegen/library/library.h"
+#include "codegen/module/library.h"
 #include "codegen/attention/attention_tile.h"
 #include "codegen/attention/choose.h"
 #include "codegen/attention/query_tile.h"

@@ -10,7 +10,7 @@
 #include "codegen/matmul/groups.h"
 #include "codegen/emit/arithmetic.h"
 #include "codegen/program/forms.h"
-#include "codegen/library/library.h"
+#include "codegen/module/library.h"
 #include "codegen/attention/attention.h"
 
 enum { DECODE_PANELS = 16 /* computed together, for one token */ };

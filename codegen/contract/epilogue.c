@@ -12,7 +12,7 @@
 
 #include "codegen/emit/vector_ops.h"
 #include "codegen/emit/arithmetic.h"
-#include "codegen/library/library.h"
+#include "codegen/module/library.h"
 #include "codegen/rowwise/stage.h"
 
 #include <string.h>

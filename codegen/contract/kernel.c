@@ -13,7 +13,7 @@
 #include "codegen/matmul/matrix.h"
 #include "codegen/contract/products.h"
 #include "codegen/emit/arithmetic.h"
-#include "codegen/library/library.h"
+#include "codegen/module/library.h"
 
 enum {
     DECODE_PANELS = 16,   /* between epilogues, for one token */

@@ -5,7 +5,7 @@
 #include "codegen/contract/epilogue.h"
 #include "codegen/matmul/matrix.h"
 #include "codegen/emit/arithmetic.h"
-#include "codegen/library/library.h"
+#include "codegen/module/library.h"
 #include "codegen/rowwise/stage.h"
 
 enum { FRAME, ARGS, SCRATCH, ROW, ROWS, OWN };

@@ -13,7 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "codegen/library/library.h"
+#include "codegen/module/library.h"
 #include "codegen/program/program.h"
 #include "support/file.h"
 

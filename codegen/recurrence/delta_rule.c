@@ -22,7 +22,7 @@
 #include "codegen/matmul/matrix.h"
 #include "codegen/emit/arithmetic.h"
 #include "codegen/program/forms.h"
-#include "codegen/library/library.h"
+#include "codegen/module/library.h"
 
 enum {
     COLUMN = 64,     /* value channels that a thread does together: a column of the kernel's work */

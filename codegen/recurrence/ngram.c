@@ -10,7 +10,7 @@
 #include "codegen/program/contraction.h"
 #include "codegen/emit/arithmetic.h"
 #include "codegen/program/forms.h"
-#include "codegen/library/library.h"
+#include "codegen/module/library.h"
 
 enum { MOST_IDS = 16 };
 

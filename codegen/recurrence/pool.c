@@ -18,7 +18,7 @@
 #include "codegen/emit/arithmetic.h"
 #include "codegen/emit/math.h"
 #include "codegen/program/forms.h"
-#include "codegen/library/library.h"
+#include "codegen/module/library.h"
 
 enum { COLUMN = 16 }; /* channels: lanes of the widest vectors */
 

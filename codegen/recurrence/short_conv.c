@@ -16,7 +16,7 @@
 #include "codegen/emit/vector_ops.h"
 #include "codegen/emit/arithmetic.h"
 #include "codegen/program/forms.h"
-#include "codegen/library/library.h"
+#include "codegen/module/library.h"
 
 enum {
     COLUMN = 16,     /* channels: lanes of the widest vectors */

@@ -1,5 +1,5 @@
 /* A program made by hand for tests of the runtime: kernels in C, tables as
- * codegen/library/describe.c would write them. */
+ * codegen/module/describe.c would write them. */
 #ifndef TEST_RUNTIME_TOY_H
 #define TEST_RUNTIME_TOY_H
 

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "codegen/matmul/backend.h"
-#include "codegen/library/library.h"
+#include "codegen/module/library.h"
 #include "codegen/program/program.h"
 #include "runtime/internal.h"
 

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "codegen/emit/math.h"
-#include "codegen/library/library.h"
+#include "codegen/module/library.h"
 #include "codegen/rowwise/emit/run.h"
 
 /* ---- scopes ---------------------------------------------------------------------------------- */

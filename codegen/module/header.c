@@ -5,7 +5,7 @@
 #include <ctype.h>
 #include <string.h>
 
-#include "codegen/library/library.h"
+#include "codegen/module/library.h"
 #include "support/file.h"
 
 typedef struct mark {
@@ -306,7 +306,7 @@ static const char call_functions[] =
     "int @name@_call(@call_params@);\n"
     "\n";
 
-/* The struct stands in every header; field by field codegen/library/describe.c writes it. */
+/* The struct stands in every header; field by field codegen/module/describe.c writes it. */
 static const char info_part[] =
     "/* ---- reflection ---------------------------------------------------------------------- */\n"
     "#ifndef HADAL_INFO_DEFINED\n"

@@ -8,7 +8,7 @@
  *
  * An entry is the object and behind it a digest of the object. A damaged one is no entry. Entries
  * appear whole (support/file.h), so that processes may share a folder; nothing deletes them. */
-#include "codegen/library/code_cache.h"
+#include "codegen/module/code_cache.h"
 
 #include <elf.h>
 #include <errno.h>

@@ -1,7 +1,7 @@
 /* Schedules of row programs in dumps of kernel IR: what the code of each CPU level does. */
 #include <string.h>
 
-#include "codegen/library/library.h"
+#include "codegen/module/library.h"
 #include "codegen/rowwise/emit/emit_row.h"
 
 typedef struct level_text {

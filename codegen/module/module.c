@@ -12,8 +12,8 @@
 
 #include "codegen/matmul/matrix.h"
 #include "codegen/program/forms.h"
-#include "codegen/library/code_cache.h"
-#include "codegen/library/library.h"
+#include "codegen/module/code_cache.h"
+#include "codegen/module/library.h"
 #include "support/file.h"
 
 /* ---- LLVM's objects -------------------------------------------------------------------------- */

@@ -12,7 +12,7 @@
 #include <time.h>
 
 #include "codegen/matmul/matrix.h"
-#include "codegen/library/library.h"
+#include "codegen/module/library.h"
 #include "codegen/library/workers.h"
 #include "support/file.h"
 
