@@ -13,7 +13,7 @@
 
 #include "codegen/matmul/matrix.h"
 #include "codegen/module/library.h"
-#include "codegen/library/workers.h"
+#include "support/workers.h"
 #include "support/file.h"
 
 /* ---- one module for all ---------------------------------------------------------------------- */

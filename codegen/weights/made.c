@@ -9,7 +9,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "codegen/library/workers.h"
+#include "support/workers.h"
 #include "support/packed.h"
 
 enum {

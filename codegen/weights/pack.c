@@ -11,7 +11,7 @@
 #include <string.h>
 #include <xxhash.h>
 
-#include "codegen/library/workers.h"
+#include "support/workers.h"
 #include "codegen/program/program.h"
 #include "codegen/weights/convert.h"
 #include "codegen/weights/made.h"

@@ -4,7 +4,7 @@
 #include <stdatomic.h>
 #include <string.h>
 
-#include "codegen/library/workers.h"
+#include "support/workers.h"
 
 enum { ITEMS = 300 };
 

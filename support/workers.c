@@ -1,6 +1,6 @@
 /* Threads that take items from a counter (workers.h). pthreads rather than OpenMP: ThreadSanitizer
  * sees them start and end. */
-#include "codegen/library/workers.h"
+#include "support/workers.h"
 
 #include <pthread.h>
 #include <sched.h>
