@@ -6,7 +6,7 @@
 
 #include "api/hidden.h"
 #include "api/session.h"
-#include "codegen/module/library.h"
+#include "codegen/module/module.h"
 #include "codegen/program/program.h"
 #include "codegen/weights/convert.h"
 #include "inspect/ledger.h"

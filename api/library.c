@@ -6,7 +6,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "codegen/module/library.h"
+#include "codegen/module/module.h"
 #include "runtime/detect.h"
 #include "runtime/hadal_rt.h"
 

@@ -10,7 +10,7 @@
 #include "api/machine_kernels.h"
 #include "api/machine_ranks.h"
 #include "api/session.h"
-#include "codegen/module/library.h"
+#include "codegen/module/module.h"
 #include "inspect/bench.h"
 #include "inspect/format.h"
 #include "runtime/detect.h"

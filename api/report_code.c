@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "api/object_lines.h"
-#include "codegen/module/library.h"
+#include "codegen/module/module.h"
 #include "codegen/program/program.h"
 
 /* ---- functions by name ----------------------------------------------------------------------- */

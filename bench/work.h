@@ -1,4 +1,5 @@
-/* What a compiled program must do, summed over its kernels: codegen/program/step_work.c counts each. */
+/* What a compiled program must do, summed over its kernels: codegen/program/step_work.c counts
+ * each. */
 #ifndef BENCH_WORK_H
 #define BENCH_WORK_H
 

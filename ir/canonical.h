@@ -7,10 +7,10 @@
  *
  *   user            kernels with equal forms        the form contains
  *   schedule        have one name                   the body
- *   program_key.c   share a function                the body, and where results lie
+ *   keys.c          share a function                the body, and where results lie
  *                   share one for all N and K       the same without sizes (hir_canonical.type)
  *                   share a prologue or epilogue    the ops of that alone, with their own numbering
- *   program/row_family.c    may share one for any number    the body; sizes in a separate list, a run of
+ *   row_family.c    may share one for any number    the body; sizes in a separate list, a run of
  *                   of sources                      stacked operands as a single one
  */
 #ifndef HIR_CANONICAL_H

@@ -9,10 +9,9 @@
  * size T x C exists: both bodies go over the keys in tiles.
  */
 #include "codegen/attention/attention.h"
-#include "codegen/program/contraction.h"
 #include "codegen/emit/arithmetic.h"
+#include "codegen/program/contraction.h"
 #include "codegen/program/forms.h"
-#include "codegen/module/library.h"
 
 static bool refuse(hcg_emit *e, hir_id op, const char *what) {
     hd_err(e->diags, HD_E_INTERNAL, hir_op_at(e->p->m, op)->loc,

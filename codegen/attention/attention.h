@@ -137,7 +137,5 @@ void hcg_softmax_merge(hcg_emit *e, LLVMValueRef state, LLVMValueRef o, LLVMValu
 void hcg_softmax_start(hcg_emit *e, LLVMValueRef state, LLVMValueRef o, LLVMValueRef width);
 /* out[0 .. m) = O / S */
 void hcg_softmax_end(hcg_emit *e, LLVMValueRef state, LLVMValueRef o, int64_t m, LLVMValueRef out);
-/* to[0 .. n) = by * from[0 .. n); `by` is the same in all lanes. */
-void hcg_scale_row(hcg_emit *e, LLVMValueRef from, LLVMValueRef to, int64_t n, LLVMValueRef by);
 
 #endif

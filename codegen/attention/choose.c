@@ -1,9 +1,9 @@
 /* The k best of a stream of scores (choose.h). */
 #include "codegen/attention/choose.h"
 
-#include "codegen/matmul/matrix.h"
 #include "codegen/emit/arithmetic.h"
 #include "codegen/emit/math.h"
+#include "codegen/emit/shared.h"
 
 hcg_loop hcg_once_if(hcg_emit *e, LLVMValueRef condition, const char *name) {
     LLVMValueRef times = LLVMBuildZExt(e->b, condition, e->i64, "");

@@ -24,11 +24,10 @@
 #include <math.h>
 #include <string.h>
 
-#include "codegen/target/ahead.h"
-#include "codegen/matmul/matrix.h"
-#include "codegen/emit/stream.h"
-#include "codegen/emit/arithmetic.h"
 #include "codegen/attention/attention_tile.h"
+#include "codegen/emit/arithmetic.h"
+#include "codegen/emit/stream.h"
+#include "codegen/target/ahead.h"
 
 enum {
     TILE = HCG_TILE_KEYS,

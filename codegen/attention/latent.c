@@ -13,16 +13,16 @@
  * Several tokens: tiles of tokens, each over all its keys.
  */
 #include "codegen/attention/latent.h"
-#include "codegen/program/contraction.h"
-#include "codegen/matmul/matrix.h"
-#include "codegen/emit/arithmetic.h"
-#include "codegen/program/forms.h"
 #include "codegen/attention/attention_tile.h"
 #include "codegen/attention/query_amx.h"
+#include "codegen/emit/arithmetic.h"
+#include "codegen/matmul/matrix.h"
+#include "codegen/program/contraction.h"
+#include "codegen/program/forms.h"
 
 enum { LEAST_KEYS = 32 };
 
-/* ---- the op -------------------------------------------------------------------------------- */
+/* ---- the op ---------------------------------------------------------------------------------- */
 static hcg_cache cache_of(hcg_emit *e, const hcg_kernel *k, hir_ref r) {
     const hir_type t = hir_ref_type(e->p->m, r);
     return (hcg_cache){.base = hcg_arg(e, k, r), .dtype = t.dtype, .width = t.dim[2]};
@@ -57,7 +57,7 @@ bool hcg_find_latent(hcg_emit *e, const hcg_kernel *k, hir_id id, uint32_t first
     return e->diags->errors == errors;
 }
 
-/* ---- rows as keys and values --------------------------------------------------------------- */
+/* ---- rows as keys and values ----------------------------------------------------------------- */
 typedef struct cached {
     const hcg_latent *l;
     LLVMValueRef wide[2]; /* of each state: scratch for rows of 16 bits as f32 */
@@ -135,7 +135,7 @@ static hcg_query_tile begin(hcg_emit *e, cached *of, int64_t tokens) {
     return t;
 }
 
-/* ---- one token ----------------------------------------------------------------------------- */
+/* ---- one token ------------------------------------------------------------------------------- */
 /* Keys of range `number` of those that are seen, `skipped` of the cache before them. The first has
  * the sinks; which one a tile begins with is known at run time only. */
 static void emit_range(hcg_emit *e, hcg_query_tile *t, LLVMValueRef number, LLVMValueRef skipped) {
@@ -233,7 +233,7 @@ static void decode_as_attention(hcg_emit *e, const hcg_latent *l) {
     hcg_attention_decode(e, &a);
 }
 
-/* ---- several tokens ------------------------------------------------------------------------ */
+/* ---- several tokens -------------------------------------------------------------------------- */
 static void emit_prefill(hcg_emit *e, const hcg_latent *l) {
     cached of = {.l = l};
     const int64_t tokens = HIR_QUERY_TILE / l->a.per_group; /* 0: more heads */
@@ -241,7 +241,7 @@ static void emit_prefill(hcg_emit *e, const hcg_latent *l) {
     hcg_queries_all_rows(e, &t);
 }
 
-/* ---- the form ------------------------------------------------------------------------------ */
+/* ---- the form -------------------------------------------------------------------------------- */
 static bool emit_latent(hcg_emit *e, const hcg_kernel *k) {
     const hir_id id = hir_form_op(e->p->m, k->op);
     hcg_latent l;

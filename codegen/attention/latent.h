@@ -2,7 +2,6 @@
 #ifndef HCG_LATENT_H
 #define HCG_LATENT_H
 
-#include "codegen/module/library.h"
 #include "codegen/attention/query_tile.h"
 
 typedef struct hcg_latent {

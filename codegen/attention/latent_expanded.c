@@ -9,12 +9,12 @@
  * many tokens as a call usually has, since each makes keys and values for itself; they are used
  * from the L2. Columns are heads j. Products with w are those of other contractions (backend.h).
  */
-#include "codegen/matmul/backend.h"
-#include "codegen/program/contraction.h"
-#include "codegen/matmul/groups.h"
-#include "codegen/emit/arithmetic.h"
-#include "codegen/program/forms.h"
 #include "codegen/attention/latent.h"
+#include "codegen/emit/arithmetic.h"
+#include "codegen/matmul/backend.h"
+#include "codegen/matmul/groups.h"
+#include "codegen/program/contraction.h"
+#include "codegen/program/forms.h"
 
 enum { QUERIES = 512 /* of a tile, of one head */ };
 
@@ -34,7 +34,7 @@ typedef struct expanded {
     LLVMValueRef c, p; /* scratch: what the tile of keys is made of; NULL: read where it lies */
 } expanded;
 
-/* ---- operands ------------------------------------------------------------------------------ */
+/* ---- operands -------------------------------------------------------------------------------- */
 static bool find_map(hcg_emit *e, const hcg_kernel *k, hir_ref r, map *out) {
     const hir_module *m = e->p->m;
     const hir_type t = hir_ref_type(m, r);
@@ -69,7 +69,7 @@ static void end_map(hcg_emit *e, map *m) {
     if (m->product.backend->end) m->product.backend->end(e, &m->product);
 }
 
-/* ---- a tile of keys ------------------------------------------------------------------------ */
+/* ---- a tile of keys -------------------------------------------------------------------------- */
 /* sums[key] = w[head] c[key] */
 static hcg_key_rows multiply(hcg_emit *e, map *m, LLVMValueRef head, LLVMValueRef c,
                              LLVMValueRef keys) {
@@ -132,7 +132,7 @@ static void fetch(hcg_emit *e, hcg_query_tile *t) {
     t->rows[1].dtype = x->p ? HIR_F32 : c.state->dtype, t->rows[1].ahead = hcg_i64(e, 0);
 }
 
-/* ---- the form ------------------------------------------------------------------------------ */
+/* ---- the form -------------------------------------------------------------------------------- */
 /* Products want rows without gaps, those of vectors f32. */
 static void make_scratch(hcg_emit *e, expanded *x, const hcg_query_tile *t) {
     const int64_t keys = t->keys;

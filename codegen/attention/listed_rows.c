@@ -6,9 +6,9 @@
  * share of the rows of the next one, into the L2, so that memory is as busy as arithmetic lets it
  * be. Of a row that is key and value scores ask for the first half, values for the second.
  */
-#include "codegen/matmul/matrix.h"
-#include "codegen/emit/arithmetic.h"
 #include "codegen/attention/attention_tile.h"
+#include "codegen/emit/arithmetic.h"
+#include "codegen/emit/stream.h"
 
 static int64_t lines_of(const hcg_emit *e, const hcg_cache *c) {
     const int64_t bytes = c->width * (int64_t)hir_dtype_bytes(c->dtype);

@@ -7,9 +7,9 @@
 #include <float.h>
 #include <math.h>
 
+#include "codegen/attention/attention.h"
 #include "codegen/emit/arithmetic.h"
 #include "codegen/emit/math.h"
-#include "codegen/attention/attention.h"
 
 enum { MOST_LANES = 64 };
 

@@ -1,8 +1,8 @@
 /* Attention of several tokens (T > 1): tiles of queries of one key/value head meet the rows of the
  * cache (query_tile.h). Rows are used where they lie; vectors want those of 16 bits widened, once
  * for all queries of the tile. */
-#include "codegen/emit/arithmetic.h"
 #include "codegen/attention/query_tile.h"
+#include "codegen/emit/arithmetic.h"
 
 typedef struct cached { /* keys and values */
     const hcg_attention *a;

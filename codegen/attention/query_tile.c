@@ -22,10 +22,10 @@
 
 #include <float.h>
 
-#include "codegen/matmul/matrix.h"
+#include "codegen/attention/query_amx.h"
 #include "codegen/emit/arithmetic.h"
 #include "codegen/emit/math.h"
-#include "codegen/attention/query_amx.h"
+#include "codegen/matmul/matrix.h"
 
 enum { KEYS_TOGETHER = 4 }; /* what the softmax step sums at once (attention/softmax.c) */
 

@@ -9,8 +9,8 @@
  */
 #include <float.h>
 
-#include "codegen/emit/arithmetic.h"
 #include "codegen/attention/attention_tile.h"
+#include "codegen/emit/arithmetic.h"
 
 enum { BLOCKS = HCG_COUNTERS - 1, LEAST_RANGES = 4 /* of a block */ };
 

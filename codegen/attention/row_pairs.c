@@ -12,11 +12,10 @@
  * Exactly it would not pay: a significand of 24 bits is three of bf16, and three instructions take
  * 1.5 times as long as the two multiply-adds that they stand for.
  */
-#include "codegen/matmul/backend.h"
-#include "codegen/matmul/matrix.h"
+#include "codegen/attention/attention_tile.h"
 #include "codegen/emit/arithmetic.h"
 #include "codegen/emit/math.h"
-#include "codegen/attention/attention_tile.h"
+#include "codegen/matmul/backend.h"
 
 /* In matmul/backends.def for cached rows. It has no matrix kernels: attention multiplies. */
 const hcg_backend hcg_row_pairs = {.name = "row_pairs"};

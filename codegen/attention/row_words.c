@@ -9,8 +9,8 @@
  * ones. Queries are brought into it once a call, sums of values stay in it until a head is
  * finished.
  */
-#include "codegen/emit/arithmetic.h"
 #include "codegen/attention/attention_tile.h"
+#include "codegen/emit/arithmetic.h"
 
 static int64_t block_of(const hcg_emit *e) {
     return 2 * (int64_t)e->level->lanes;

@@ -16,16 +16,15 @@
  */
 #include <string.h>
 
-#include "codegen/program/contraction.h"
-#include "codegen/matmul/matrix.h"
-#include "codegen/emit/stream.h"
-#include "codegen/emit/arithmetic.h"
-#include "codegen/emit/math.h"
-#include "codegen/program/forms.h"
-#include "codegen/module/library.h"
 #include "codegen/attention/attention_tile.h"
 #include "codegen/attention/choose.h"
 #include "codegen/attention/query_tile.h"
+#include "codegen/emit/arithmetic.h"
+#include "codegen/emit/math.h"
+#include "codegen/emit/stream.h"
+#include "codegen/matmul/matrix.h"
+#include "codegen/program/contraction.h"
+#include "codegen/program/forms.h"
 
 /* Heads of a group in lanes. */
 typedef struct head_panels {

@@ -10,14 +10,13 @@
  * One token: columns are ranges of rows of the sequence of a key/value head (hrt_list_range).
  * Several: a token and head at a time, since each has rows of its own.
  */
-#include "codegen/program/contraction.h"
-#include "codegen/matmul/matrix.h"
-#include "codegen/emit/arithmetic.h"
-#include "codegen/emit/math.h"
-#include "codegen/program/forms.h"
-#include "codegen/module/library.h"
 #include "codegen/attention/attention_tile.h"
 #include "codegen/attention/choose.h"
+#include "codegen/emit/arithmetic.h"
+#include "codegen/emit/math.h"
+#include "codegen/emit/stream.h"
+#include "codegen/program/contraction.h"
+#include "codegen/program/forms.h"
 
 typedef struct selected {
     hcg_attention a;       /* as it is for the token that is being done */

@@ -3,10 +3,10 @@
 #include <float.h>
 #include <math.h>
 
-#include "codegen/matmul/matrix.h"
+#include "codegen/attention/attention.h"
 #include "codegen/emit/arithmetic.h"
 #include "codegen/emit/math.h"
-#include "codegen/attention/attention.h"
+#include "codegen/emit/shared.h"
 
 static LLVMValueRef state_at(hcg_emit *e, LLVMValueRef state, int i) {
     return hcg_at(e, e->f32, state, hcg_i64(e, i));
@@ -306,18 +306,6 @@ void hcg_softmax_start(hcg_emit *e, LLVMValueRef state, LLVMValueRef o, LLVMValu
         hcg_loop_begin(e, hcg_i64(e, 0), width, hcg_i64(e, e->level->lanes), "zero", 0, NULL);
     hcg_store(e, hcg_at(e, e->f32, o, l.index), hcg_splat(e, 0), NULL);
     hcg_loop_end(e, &l, NULL);
-}
-
-void hcg_scale_row(hcg_emit *e, LLVMValueRef from, LLVMValueRef to, int64_t n, LLVMValueRef by) {
-    int64_t lanes = e->level->lanes, whole = n / lanes * lanes;
-    LLVMValueRef rest = hcg_i64(e, whole), left = hcg_i64(e, n - whole);
-    hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), rest, hcg_i64(e, lanes), "scale", 0, NULL);
-    LLVMValueRef x = hcg_load(e, HIR_F32, hcg_at(e, e->f32, from, l.index), NULL);
-    hcg_store(e, hcg_at(e, e->f32, to, l.index), hcg_fmul(e, x, by), NULL);
-    hcg_loop_end(e, &l, NULL);
-    if (whole == n) return;
-    x = hcg_load(e, HIR_F32, hcg_at(e, e->f32, from, rest), left);
-    hcg_store(e, hcg_at(e, e->f32, to, rest), hcg_fmul(e, x, by), left);
 }
 
 /* S is at least 1 unless every score overflowed to -inf: then 0, not 0/0. */

@@ -5,13 +5,11 @@
  * rows at a time, the back end that multiplies such panels in other contractions (backend.h) leaves
  * sums in scratch, which go to the group's columns of y.
  */
-#include "codegen/matmul/backend.h"
-#include "codegen/program/contraction.h"
-#include "codegen/matmul/groups.h"
 #include "codegen/emit/arithmetic.h"
+#include "codegen/matmul/backend.h"
+#include "codegen/matmul/groups.h"
+#include "codegen/program/contraction.h"
 #include "codegen/program/forms.h"
-#include "codegen/module/library.h"
-#include "codegen/attention/attention.h"
 
 enum { DECODE_PANELS = 16 /* computed together, for one token */ };
 

@@ -10,9 +10,8 @@
  */
 #include "codegen/contract/epilogue.h"
 
-#include "codegen/emit/vector_ops.h"
 #include "codegen/emit/arithmetic.h"
-#include "codegen/module/library.h"
+#include "codegen/emit/vector_ops.h"
 #include "codegen/rowwise/stage.h"
 
 #include <string.h>

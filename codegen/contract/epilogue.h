@@ -3,8 +3,8 @@
 #ifndef HCG_EPILOGUE_H
 #define HCG_EPILOGUE_H
 
-#include "codegen/program/contraction.h"
 #include "codegen/emit/emit.h"
+#include "codegen/program/contraction.h"
 
 /* A block of finished sums of one column group, in scratch. */
 typedef struct hcg_block {

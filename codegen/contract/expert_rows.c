@@ -2,8 +2,8 @@
 #include "codegen/contract/expert_rows.h"
 
 #include "codegen/contract/epilogue.h"
-#include "codegen/matmul/matrix.h"
 #include "codegen/emit/arithmetic.h"
+#include "codegen/emit/shared.h"
 
 static LLVMValueRef load_i32(hcg_emit *e, LLVMValueRef base, LLVMValueRef i) {
     return hcg_row_number(e, base, i);

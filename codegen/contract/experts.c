@@ -18,10 +18,10 @@
  */
 #include "codegen/contract/epilogue.h"
 #include "codegen/contract/expert_rows.h"
-#include "codegen/matmul/groups.h"
 #include "codegen/contract/products.h"
 #include "codegen/emit/arithmetic.h"
-#include "codegen/module/library.h"
+#include "codegen/matmul/groups.h"
+#include "codegen/program/forms.h"
 
 enum { DECODE_PANELS = 16 /* between epilogues, for one token */ };
 
@@ -82,7 +82,7 @@ static void plan(experts *x, hd_arena *a, const hir_module *m, hir_id kernel) {
     x->c.columns = x->slots * g->panels, x->c.width = 1;
 }
 
-int64_t hcg_expert_columns(const hir_module *m, hir_id kernel) {
+static int64_t count_columns(const hir_module *m, hir_id kernel) {
     experts x;
     plan(&x, m->arena, m, kernel);
     return x.c.columns;
@@ -287,7 +287,7 @@ static bool emit_prefill(emission *p) {
     return ok;
 }
 
-bool hcg_emit_experts(hcg_emit *e, const hcg_kernel *k) {
+static bool emit(hcg_emit *e, const hcg_kernel *k) {
     experts x;
     plan(&x, e->arena, e->p->m, k->op);
     emission p = {.e = e, .k = k, .x = &x};
@@ -297,3 +297,5 @@ bool hcg_emit_experts(hcg_emit *e, const hcg_kernel *k) {
     hcg_end_products(e, &p.products);
     return true;
 }
+
+const hcg_form hcg_form_experts = {.emit = emit, .columns = count_columns};

@@ -9,11 +9,11 @@
  */
 #include "codegen/contract/deal.h"
 #include "codegen/contract/epilogue.h"
-#include "codegen/matmul/groups.h"
-#include "codegen/matmul/matrix.h"
 #include "codegen/contract/products.h"
 #include "codegen/emit/arithmetic.h"
-#include "codegen/module/library.h"
+#include "codegen/matmul/groups.h"
+#include "codegen/matmul/matrix.h"
+#include "codegen/program/forms.h"
 
 enum {
     DECODE_PANELS = 16,   /* between epilogues, for one token */
@@ -319,7 +319,7 @@ static bool emit_decode(emission *p) {
     return emit_rows(p, hcg_i64(p->e, 1));
 }
 
-bool hcg_emit_contract(hcg_emit *e, const hcg_kernel *k) {
+static bool emit(hcg_emit *e, const hcg_kernel *k) {
     emission p = {.e = e, .k = k, .c = k->contraction};
     if (!hcg_choose_products(e, k, p.c, &p.products)) return false;
     p.kv = k->n_sizes ? hcg_size_arg(e, k, HCG_K) : hcg_i64(e, p.c->k);
@@ -327,3 +327,5 @@ bool hcg_emit_contract(hcg_emit *e, const hcg_kernel *k) {
     hcg_end_products(e, &p.products);
     return true;
 }
+
+const hcg_form hcg_form_contraction = {.emit = emit, .columns = hcg_contraction_columns};

@@ -3,9 +3,8 @@
  * do all contractions that have the same (share.c): one function for the projections of all layers,
  * whatever mix over depth is in front of them. */
 #include "codegen/contract/epilogue.h"
-#include "codegen/matmul/matrix.h"
 #include "codegen/emit/arithmetic.h"
-#include "codegen/module/library.h"
+#include "codegen/emit/shared.h"
 #include "codegen/rowwise/stage.h"
 
 enum { FRAME, ARGS, SCRATCH, ROW, ROWS, OWN };

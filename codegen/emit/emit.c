@@ -6,6 +6,7 @@
  */
 #include "codegen/emit/emit.h"
 
+#include "codegen/emit/arithmetic.h"
 #include "codegen/emit/math.h"
 
 #include <string.h>
@@ -94,6 +95,28 @@ LLVMValueRef hcg_i64(hcg_emit *e, int64_t v) {
 
 LLVMValueRef hcg_at(hcg_emit *e, LLVMTypeRef elem, LLVMValueRef base, LLVMValueRef index) {
     return LLVMBuildInBoundsGEP2(e->b, elem, base, &index, 1, "");
+}
+
+/* ---- debug locations ------------------------------------------------------------------------- */
+LLVMMetadataRef hcg_function_scope(hcg_emit *e, LLVMValueRef fn, unsigned line) {
+    LLVMDIBuilderRef b = e->lines;
+    if (!b) return NULL;
+    size_t n;
+    const char *name = LLVMGetValueName2(fn, &n);
+    LLVMMetadataRef type =
+        LLVMDIBuilderCreateSubroutineType(b, e->ir_file, NULL, 0, LLVMDIFlagZero);
+    LLVMMetadataRef scope =
+        LLVMDIBuilderCreateFunction(b, e->ir_file, name, n, name, n, e->ir_file, line, type, true,
+                                    true, line, LLVMDIFlagZero, true);
+    LLVMSetSubprogram(fn, scope);
+    return scope;
+}
+
+void hcg_at_op(hcg_emit *e, hir_id op) {
+    if (!e->di_scope || !e->p->op_lines) return;
+    LLVMMetadataRef at =
+        LLVMDIBuilderCreateDebugLocation(e->cx, e->p->op_lines[op], 3, e->di_scope, NULL);
+    LLVMSetCurrentDebugLocation2(e->b, at);
 }
 
 /* ---- kernel arguments ------------------------------------------------------------------------ */
@@ -373,4 +396,16 @@ LLVMValueRef hcg_max_lanes(hcg_emit *e, LLVMValueRef v) {
         v = hcg_max(e, low, high);
     }
     return LLVMBuildExtractElement(e->b, v, LLVMConstInt(e->i32, 0, false), "");
+}
+
+void hcg_scale_row(hcg_emit *e, LLVMValueRef from, LLVMValueRef to, int64_t n, LLVMValueRef by) {
+    int64_t lanes = e->level->lanes, whole = n / lanes * lanes;
+    LLVMValueRef rest = hcg_i64(e, whole), left = hcg_i64(e, n - whole);
+    hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), rest, hcg_i64(e, lanes), "scale", 0, NULL);
+    LLVMValueRef x = hcg_load(e, HIR_F32, hcg_at(e, e->f32, from, l.index), NULL);
+    hcg_store(e, hcg_at(e, e->f32, to, l.index), hcg_fmul(e, x, by), NULL);
+    hcg_loop_end(e, &l, NULL);
+    if (whole == n) return;
+    x = hcg_load(e, HIR_F32, hcg_at(e, e->f32, from, rest), left);
+    hcg_store(e, hcg_at(e, e->f32, to, rest), hcg_fmul(e, x, by), left);
 }

@@ -9,16 +9,7 @@
 
 #include "codegen/emit/llvm.h"
 #include "codegen/program/program.h"
-#include "support/machine.h"
-
-typedef struct hcg_level {
-    const char *name, *arch, *cpu;
-    unsigned lanes, registers; /* f32 of a vector; for vectors */
-    bool fma;
-    const char *features; /* checked at run time */
-    hd_machine machine;
-} hcg_level;
-size_t hcg_levels(const hcg_level **out); /* target/levels.def */
+#include "codegen/target/target.h"
 
 /* Functions begin where lines of the cache do: how fast a short loop is depends on where in a line
  * it begins, and should not on what else is in the library. */
@@ -46,13 +37,14 @@ typedef struct hcg_emit { /* emission of kernels for one level: one LLVM module 
     LLVMMetadataRef ir_file, di_scope;
 } hcg_emit;
 
-/* Kernel kinds other than sequences (codegen/program/forms.h). */
-bool hcg_emit_row(hcg_emit *e, const hcg_kernel *k);      /* rowwise/row.c */
-bool hcg_emit_contract(hcg_emit *e, const hcg_kernel *k); /* contract/kernel.c */
-bool hcg_emit_experts(hcg_emit *e, const hcg_kernel *k);  /* contract/experts.c */
-int64_t hcg_expert_columns(const hir_module *m, hir_id kernel);
+/* ---- debug locations ------------------------------------------------------------------------- */
+/* Line tables: the location of an op in the kernel IR text becomes that of the instructions built
+ * next. Does nothing without them. */
+void hcg_at_op(hcg_emit *e, hir_id op);
+/* The scope of a function that begins at a line; NULL without line tables. */
+LLVMMetadataRef hcg_function_scope(hcg_emit *e, LLVMValueRef fn, unsigned line);
 
-/* ---- kernel arguments ----------------------------------------------------------------------- */
+/* ---- kernel arguments ------------------------------------------------------------------------ */
 LLVMValueRef hcg_arg(hcg_emit *e, const hcg_kernel *k,
                      hir_ref outer); /* args[i] for an outer ref or a result value */
 /* Size number `i` of the kernels that share `k`, i64; a constant where it is one for all. */
@@ -102,12 +94,6 @@ LLVMTypeRef hcg_element(hcg_emit *e, hir_dtype dtype);
  * length. */
 LLVMValueRef hcg_widen(hcg_emit *e, hir_dtype dtype, LLVMValueRef stored);
 LLVMValueRef hcg_narrow(hcg_emit *e, hir_dtype dtype, LLVMValueRef x);
-/* Whether the CPU feature `name` (as in runtime/hadal_rt.h) is the level's. */
-bool hcg_has_feature(const hcg_level *level, const char *name);
-/* All of some, with " " between; "": none is asked for. */
-bool hcg_has_features(const hcg_level *level, const char *names);
-bool hcg_has_f16(const hcg_level *level); /* widening f16 is an instruction */
-
 /* ---- vectors --------------------------------------------------------------------------------- */
 LLVMValueRef hcg_splat(hcg_emit *e, double value);
 LLVMValueRef hcg_splat_value(hcg_emit *e, LLVMValueRef scalar); /* of any type */
@@ -124,6 +110,8 @@ LLVMValueRef hcg_load_scalar(hcg_emit *e, hir_dtype dtype, LLVMValueRef p);
 LLVMValueRef hcg_fma(hcg_emit *e, LLVMValueRef a, LLVMValueRef b, LLVMValueRef c);
 LLVMValueRef hcg_sum_lanes(hcg_emit *e, LLVMValueRef v); /* scalar float */
 LLVMValueRef hcg_max_lanes(hcg_emit *e, LLVMValueRef v);
+/* to[0 .. n) = by * from[0 .. n); `by` is the same in all lanes. */
+void hcg_scale_row(hcg_emit *e, LLVMValueRef from, LLVMValueRef to, int64_t n, LLVMValueRef by);
 /* an elementwise op of the table on vectors or scalars (scalars go through the same polynomials) */
 LLVMValueRef hcg_elementwise(hcg_emit *e, const hir_op *op, LLVMValueRef x, LLVMValueRef y);
 LLVMValueRef hcg_exp(hcg_emit *e, LLVMValueRef x);

@@ -4,9 +4,6 @@
  * is integer arithmetic on the bits, which also holds where denormals are taken for zero: nothing
  * here reads or makes a denormal f32 that is not one already.
  */
-#include <stdio.h>
-#include <string.h>
-
 #include "codegen/emit/arithmetic.h"
 #include "codegen/emit/emit.h"
 #include "codegen/emit/math.h"
@@ -14,27 +11,6 @@
 LLVMTypeRef hcg_element(hcg_emit *e, hir_dtype dtype) {
     if (dtype == HIR_I32) return e->i32;
     return dtype == HIR_BF16 || dtype == HIR_F16 ? e->i16 : e->f32;
-}
-
-bool hcg_has_feature(const hcg_level *level, const char *name) {
-    size_t n = strlen(name);
-    for (const char *at = level->features; (at = strstr(at, name)); at += n)
-        if ((at == level->features || at[-1] == ' ') && (at[n] == ' ' || !at[n])) return true;
-    return false;
-}
-
-bool hcg_has_features(const hcg_level *level, const char *names) {
-    char name[32];
-    for (size_t n; *names; names += n + strspn(names + n, " ")) {
-        n = strcspn(names, " ");
-        snprintf(name, sizeof name, "%.*s", (int)n, names);
-        if (!hcg_has_feature(level, name)) return false;
-    }
-    return true;
-}
-
-bool hcg_has_f16(const hcg_level *level) {
-    return strcmp(level->arch, "aarch64") == 0 || hcg_has_feature(level, "f16c");
 }
 
 /* ---- small builders over any width ----------------------------------------------------------- */

@@ -1,7 +1,7 @@
-/* Functions that the kernels of one variant share (matrix.h). They are hidden symbols of the
+/* Functions that the kernels of one variant share (shared.h). They are hidden symbols of the
  * library, since a variant may be compiled as several modules, and have the attributes (CPU and
  * features) of the kernel that asked for them first, which are those of all its kernels. */
-#include "codegen/matmul/matrix.h"
+#include "codegen/emit/shared.h"
 
 #include <string.h>
 

@@ -1,15 +1,31 @@
-/* Loops over weights that are read once (emit/stream.h). */
+/* Prefetches, and loops over weights that are read once (emit/stream.h). */
 #include "codegen/emit/stream.h"
 
-#include "codegen/target/ahead.h"
-#include "codegen/matmul/matrix.h"
 #include "codegen/emit/arithmetic.h"
+#include "codegen/emit/math.h"
+#include "codegen/target/ahead.h"
 
 enum {
     PAGE = 4096, /* the smallest there are */
     PAGES = 2,   /* in an iteration of the outer loop, which takes ten instructions */
 };
 
+static void prefetch(hcg_emit *e, LLVMValueRef p, int64_t bytes_ahead, unsigned locality) {
+    LLVMValueRef args[] = {hcg_at(e, e->i8, p, hcg_i64(e, bytes_ahead)),
+                           LLVMConstInt(e->i32, 0, false), LLVMConstInt(e->i32, locality, false),
+                           LLVMConstInt(e->i32, 1, false)};
+    hcg_intrinsic(e, "llvm.prefetch", &e->ptr, 1, args, 4);
+}
+
+void hcg_prefetch(hcg_emit *e, LLVMValueRef p, int64_t bytes_ahead) {
+    prefetch(e, p, bytes_ahead, 3);
+}
+
+void hcg_prefetch_l2(hcg_emit *e, LLVMValueRef p, int64_t bytes_ahead) {
+    prefetch(e, p, bytes_ahead, 2);
+}
+
+/* ---- loops ----------------------------------------------------------------------------------- */
 /* Steps of an iteration of the outer loop. */
 static int64_t steps_of_pages(const hcg_streamed *w) {
     const int64_t iterations = PAGES * PAGE / (w->bytes * w->each);

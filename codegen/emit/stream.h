@@ -1,10 +1,10 @@
-/* Loops over weights that are read from memory once: a loop over steps, and around it one over the
- * pages that they lie in, which asks for a line of a page further on.
+/* Prefetches, and loops over weights that are read from memory once: a loop over steps, and around
+ * it one over the pages that they lie in, which asks for a line of a page further on.
  *
- * Lines are prefetched a few kilobytes ahead (codegen/target/ahead.h). In pages of 4 KB that alone is not
- * enough: all lines of a new page wait until its address is translated, and whatever else was to be
- * asked for waits behind them. One line of each page, asked for some pages ahead, has it translated
- * in time (docs/decisions/prefetch-weights.md).
+ * Lines are prefetched a few kilobytes ahead (codegen/target/ahead.h). In pages of 4 KB that alone
+ * is not enough: all lines of a new page wait until its address is translated, and whatever else
+ * was to be asked for waits behind them. One line of each page, asked for some pages ahead, has it
+ * translated in time (docs/decisions/prefetch-weights.md).
  *
  *   hcg_stream s = hcg_stream_begin(e, &where, "k", n, init);  ... s.step.index, s.step.carried[i]
  *   hcg_stream_end(e, &s, next);   then s.page.carried[i] are the final values
@@ -15,6 +15,11 @@
 #define HCG_STREAM_H
 
 #include "codegen/emit/emit.h"
+
+/* Prefetches the cache line `bytes` after p; beyond the end of memory it does nothing. */
+void hcg_prefetch(hcg_emit *e, LLVMValueRef p, int64_t bytes);
+/* The same, but not into the L1. */
+void hcg_prefetch_l2(hcg_emit *e, LLVMValueRef p, int64_t bytes);
 
 typedef struct hcg_streamed {
     LLVMValueRef from;  /* where step 0 reads */

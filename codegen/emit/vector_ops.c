@@ -2,7 +2,6 @@
 #include "codegen/emit/vector_ops.h"
 
 #include "codegen/emit/arithmetic.h"
-#include "codegen/module/library.h"
 
 static LLVMValueRef find_known(const hcg_vector_ops *p, hir_ref r) {
     for (size_t i = p->known.n; i-- > 0;)

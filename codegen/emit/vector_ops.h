@@ -4,8 +4,8 @@
 #ifndef HCG_VECTOR_OPS_H
 #define HCG_VECTOR_OPS_H
 
-#include "codegen/program/contraction.h"
 #include "codegen/emit/emit.h"
+#include "codegen/program/contraction.h"
 
 typedef struct hcg_known_value {
     hir_ref ref; /* a body value, or an operand that is the same for all elements */

@@ -13,8 +13,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "codegen/module/library.h"
 #include "codegen/program/program.h"
+#include "codegen/target/target.h"
 #include "support/file.h"
 
 extern char **environ;

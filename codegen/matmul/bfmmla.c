@@ -12,8 +12,8 @@
  * what is lost makes the last bit odd, so that an addition is off by less than 2^-23 of its result,
  * up or down, where one that rounds to nearest is off by half as much. Numbers below 2^-126 count
  * as zeros (Arm Architecture Reference Manual, BFMMLA and shared/functions/float/bfloat). */
-#include "codegen/matmul/tile.h"
 #include "codegen/emit/math.h"
+#include "codegen/matmul/tile.h"
 
 enum { LANES = 4, ROWS = 2, TILE_ROWS = 4 };
 

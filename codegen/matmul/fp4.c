@@ -12,7 +12,7 @@ enum {
 };
 static const int doubled[CODES] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
 
-/* ---- scales --------------------------------------------------------------------------------- */
+/* ---- scales ---------------------------------------------------------------------------------- */
 
 /* The byte is the exponent of an f32, and 0 the one of 2^-127, a denormal: half of the least. */
 static LLVMValueRef power(hcg_emit *e, LLVMValueRef exponent, LLVMTypeRef floats) {
@@ -42,7 +42,7 @@ LLVMValueRef hcg_fp4_scale_at(hcg_emit *e, LLVMValueRef at) {
     return power(e, LLVMBuildZExt(e->b, s, e->i32, ""), e->f32);
 }
 
-/* ---- numbers -------------------------------------------------------------------------------- */
+/* ---- numbers --------------------------------------------------------------------------------- */
 
 /* A table of the first `n` numbers, as a vector of f32. */
 static LLVMValueRef table(hcg_emit *e, unsigned n) {

@@ -13,7 +13,7 @@ LLVMValueRef hcg_fp4_scale(hcg_emit *e, LLVMValueRef group, unsigned v);
 LLVMValueRef hcg_fp4_scale_at(hcg_emit *e, LLVMValueRef at);
 /* Twice the number of the code in bits shift .. shift + 3 of each i32; of one i32 as well. */
 LLVMValueRef hcg_fp4_number(hcg_emit *e, LLVMValueRef words, unsigned shift);
-/* Twice the numbers of codes in bytes, HCG_FP4_ADDED added; `lookup` as in matmul/backends/int8/group.h.
+/* Twice the numbers of codes in bytes, HCG_FP4_ADDED added; `lookup` as in int8/group.h.
  * Words of four bytes. */
 LLVMValueRef hcg_fp4_bytes(hcg_emit *e, const char *lookup, LLVMValueRef words);
 

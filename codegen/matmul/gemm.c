@@ -9,9 +9,11 @@
  * slab waits for all of the block and the others for nothing.) Where one slab holds all rows there
  * are no others: then f32 panels are prefetched a fixed distance ahead (HCG_AHEAD_SLAB).
  */
-#include "codegen/target/ahead.h"
+#include "codegen/emit/shared.h"
+#include "codegen/emit/stream.h"
 #include "codegen/matmul/blocking.h"
 #include "codegen/matmul/tile.h"
+#include "codegen/target/ahead.h"
 
 /* n items in as few ranges of at most `most` as possible, of nearly equal size: range i holds
  * each + (i < more) items and begins at i * each + min(i, more). 17 rows on tiles of 8 are 6 + 6 +

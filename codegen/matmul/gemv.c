@@ -1,7 +1,8 @@
 /* Matrix times vector: panels as a stream that is read once (matmul/matrix.h). */
-#include "codegen/target/ahead.h"
+#include "codegen/emit/shared.h"
 #include "codegen/emit/stream.h"
 #include "codegen/matmul/tile.h"
+#include "codegen/target/ahead.h"
 
 enum { MOST_CHAINS = 16 };
 

@@ -1,13 +1,14 @@
 /* The back end groups_as_f32 (matmul/groups.h): weights in groups as f32, in registers for one
  * row of x, whole panels in workspace for many; and single rows of a table of such weights. */
 #include "codegen/matmul/groups.h"
+#include "codegen/emit/shared.h"
 #include "codegen/target/ahead.h"
 
-#include "codegen/matmul/fp4.h"
-#include "codegen/matmul/backends/vector/multiply_add.h"
-#include "codegen/emit/stream.h"
 #include "codegen/emit/arithmetic.h"
 #include "codegen/emit/math.h"
+#include "codegen/emit/stream.h"
+#include "codegen/matmul/backends/vector/multiply_add.h"
+#include "codegen/matmul/fp4.h"
 #include "codegen/weights/quant.h"
 
 enum {

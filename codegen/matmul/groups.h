@@ -3,7 +3,7 @@
  *
  *   groups_as_f32   (matmul/groups.c) one token: integers become f32 in registers; many: panels
  *                   become f32 in workspace, for gemm
- *   int8            (matmul/backends/int8/dots.c) where the CPU has products of bytes: each group of x
+ *   int8            (int8/dots.c) where the CPU has products of bytes: each group of x
  *                   is rounded to integers,
  *
  *                       x ~ t p,   t = max |x| / 127,   p in -127 .. 127, to nearest

@@ -10,7 +10,7 @@
  *
  * Pointers are to f32 except panels, which are of any storage dtype, and x against bf16 panels,
  * which may be bf16; counts and strides are i64 in elements. bf16 and narrow panels: k is even
- * (matmul/backends/bf16/pairs.h).
+ * (bf16/pairs.h).
  */
 #ifndef HCG_MATRIX_H
 #define HCG_MATRIX_H
@@ -76,37 +76,8 @@ typedef struct hcg_strip {
 void hcg_call_strip(hcg_emit *e, const hcg_strip *s);
 unsigned hcg_strip_panels(const hcg_level *level);
 
-/* Prefetches the cache line `bytes` after p; beyond the end of memory it does nothing. */
-void hcg_prefetch(hcg_emit *e, LLVMValueRef p, int64_t bytes);
-/* The same, but not into the L1. */
-void hcg_prefetch_l2(hcg_emit *e, LLVMValueRef p, int64_t bytes);
 /* Prefetches from[row .. row + n - 1][column ..] (f32, rows `ld` apart), `bytes` of each row. */
 void hcg_prefetch_rows(hcg_emit *e, LLVMValueRef from, LLVMValueRef ld, LLVMValueRef row,
                        LLVMValueRef n, LLVMValueRef column, unsigned bytes);
-
-/* ---- functions that the kernels of a variant share ------------------------------------------- */
-enum { HCG_SHARED_PARAMS = 16 };
-typedef struct hcg_shared {
-    LLVMValueRef fn, param[HCG_SHARED_PARAMS];
-    LLVMValueRef outer_fn; /* what was being emitted */
-    LLVMBasicBlockRef outer_block;
-    LLVMMetadataRef outer_loc;
-} hcg_shared;
-/* The function `name` of the variant: true if it has to be written (the builder is in its entry
- * block until hcg_shared_end), false if it is there already, or made in another module of it
- * (hcg_emit.shared_elsewhere). The name says all that its code depends on. */
-bool hcg_shared_begin(hcg_emit *e, const char *name, const LLVMTypeRef *params, unsigned n,
-                      hcg_shared *s);
-/* The same, where the caller knows whether this module holds it. */
-bool hcg_shared_begin_if(hcg_emit *e, bool here, const char *name, const LLVMTypeRef *params,
-                         unsigned n, hcg_shared *s);
-/* Of the name of a function in LLVM's module: whether it is one of these, and of those one that
- * multiplies for contractions: these depend on types and levels alone, not on the model. */
-bool hcg_is_shared(const char *symbol);
-bool hcg_is_tile(const char *symbol);
-/* Whether the code of such an op, in a row program or a prologue, may call one. */
-bool hcg_op_calls_shared(hir_opcode code);
-void hcg_shared_end(hcg_emit *e, hcg_shared *s); /* adds the return */
-void hcg_shared_call(hcg_emit *e, const hcg_shared *s, const LLVMValueRef *args, unsigned n);
 
 #endif

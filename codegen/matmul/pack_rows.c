@@ -1,7 +1,8 @@
 /* Packing of rows into slabs [K][width] (matrix.h), and back: a transposition, done on blocks of
  * 4 x 4 in registers. */
-#include "codegen/matmul/matrix.h"
 #include "codegen/emit/arithmetic.h"
+#include "codegen/emit/shared.h"
+#include "codegen/matmul/matrix.h"
 
 enum { BLOCK = 4, WIDEST = 16 };
 

@@ -8,9 +8,9 @@
  * of panels: each row of x is read once, a kilobyte per block, which is too short for the hardware
  * prefetcher, so each step prefetches a line of the next block of x.
  */
+#include "codegen/emit/math.h"
 #include "codegen/matmul/blocking.h"
 #include "codegen/matmul/tile.h"
-#include "codegen/emit/math.h"
 
 enum { MOST_NARROW = 5 }; /* panels of a tile: 40 outputs */
 
@@ -28,21 +28,6 @@ const hcg_tile *hcg_tile_of(const hcg_level *level) {
         if (best->lanes != level->lanes || tiles[i].fma == level->fma) best = &tiles[i];
     }
     return best;
-}
-
-static void prefetch(hcg_emit *e, LLVMValueRef p, int64_t bytes_ahead, unsigned locality) {
-    LLVMValueRef args[] = {hcg_at(e, e->i8, p, hcg_i64(e, bytes_ahead)),
-                           LLVMConstInt(e->i32, 0, false), LLVMConstInt(e->i32, locality, false),
-                           LLVMConstInt(e->i32, 1, false)};
-    hcg_intrinsic(e, "llvm.prefetch", &e->ptr, 1, args, 4);
-}
-
-void hcg_prefetch(hcg_emit *e, LLVMValueRef p, int64_t bytes_ahead) {
-    prefetch(e, p, bytes_ahead, 3);
-}
-
-void hcg_prefetch_l2(hcg_emit *e, LLVMValueRef p, int64_t bytes_ahead) {
-    prefetch(e, p, bytes_ahead, 2);
 }
 
 /* Steps of k in a block of B. */

@@ -2,6 +2,8 @@
  * along k (matmul/tile.h). */
 #include "codegen/matmul/tile.h"
 #include "codegen/emit/math.h"
+#include "codegen/emit/shared.h"
+#include "codegen/emit/stream.h"
 
 enum {
     MOST_ROWS = 16,    /* of a tile */

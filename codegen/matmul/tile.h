@@ -3,8 +3,8 @@
 #ifndef HCG_CONTRACT_TILE_H
 #define HCG_CONTRACT_TILE_H
 
-#include "codegen/matmul/matrix.h"
 #include "codegen/emit/arithmetic.h"
+#include "codegen/matmul/matrix.h"
 
 /* ---- step.c: one step of k ------------------------------------------------------------------- */
 /* What meets in a step: `outputs` elements of b for each of `depth` adjacent elements along k, that

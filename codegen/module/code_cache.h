@@ -2,7 +2,7 @@
 #ifndef HCG_CODE_CACHE_H
 #define HCG_CODE_CACHE_H
 
-#include "codegen/module/library.h"
+#include "codegen/module/module.h"
 
 typedef struct hcg_cached {
     const char *path; /* of the entry; NULL: there is no cache */

@@ -8,7 +8,7 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-#include "codegen/module/library.h"
+#include "codegen/module/module.h"
 
 typedef struct writer {
     hcg_program *p;
@@ -357,7 +357,7 @@ static void write_model(writer *w, LLVMValueRef *functions) {
     w->model = global(w, "model", model);
 }
 
-/* ---- hadal_info (its C form: codegen/module/header.c) --------------------------------------- */
+/* ---- hadal_info (its C form: codegen/module/header.c) ---------------------------------------- */
 static LLVMValueRef info_tensors(const writer *w, const char *name, const hcg_port *list,
                                  size_t n) {
     LLVMValueRef *rows = rows_for(w, n);

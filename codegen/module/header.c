@@ -5,7 +5,7 @@
 #include <ctype.h>
 #include <string.h>
 
-#include "codegen/module/library.h"
+#include "codegen/module/module.h"
 #include "support/file.h"
 
 typedef struct mark {

@@ -10,10 +10,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "codegen/matmul/matrix.h"
-#include "codegen/program/forms.h"
+#include "codegen/emit/shared.h"
 #include "codegen/module/code_cache.h"
-#include "codegen/module/library.h"
+#include "codegen/module/module.h"
+#include "codegen/program/forms.h"
 #include "support/file.h"
 
 /* ---- LLVM's objects -------------------------------------------------------------------------- */
@@ -107,27 +107,6 @@ static void end_lines(hcg_llvm *l) {
     l->lines = NULL;
 }
 
-LLVMMetadataRef hcg_function_scope(hcg_emit *e, LLVMValueRef fn, unsigned line) {
-    LLVMDIBuilderRef b = e->lines;
-    if (!b) return NULL;
-    size_t n;
-    const char *name = LLVMGetValueName2(fn, &n);
-    LLVMMetadataRef type =
-        LLVMDIBuilderCreateSubroutineType(b, e->ir_file, NULL, 0, LLVMDIFlagZero);
-    LLVMMetadataRef scope =
-        LLVMDIBuilderCreateFunction(b, e->ir_file, name, n, name, n, e->ir_file, line, type, true,
-                                    true, line, LLVMDIFlagZero, true);
-    LLVMSetSubprogram(fn, scope);
-    return scope;
-}
-
-void hcg_at_op(hcg_emit *e, hir_id op) {
-    if (!e->di_scope || !e->p->op_lines) return;
-    LLVMMetadataRef at =
-        LLVMDIBuilderCreateDebugLocation(e->cx, e->p->op_lines[op], 3, e->di_scope, NULL);
-    LLVMSetCurrentDebugLocation2(e->b, at);
-}
-
 /* ---- kernels --------------------------------------------------------------------------------- */
 static LLVMTypeRef kernel_type(LLVMContextRef cx) {
     LLVMTypeRef ptr = LLVMPointerTypeInContext(cx, 0), i64 = LLVMInt64TypeInContext(cx);
@@ -202,6 +181,20 @@ static void set_function(hcg_emit *e, LLVMValueRef fn) {
         LLVMSetValueName2(*slots[i], names[i], strlen(names[i]));
     }
     LLVMPositionBuilderAtEnd(e->b, LLVMAppendBasicBlockInContext(e->cx, fn, "entry"));
+}
+
+bool hcg_emit_kernel(hcg_emit *e, const hcg_kernel *k) {
+    const hcg_form *form = hcg_form_of(e->p->m, k->op);
+    const hir_op *op = hir_op_at(e->p->m, k->op);
+    if (form && form->emit) return form->emit(e, k);
+    if (form)
+        hd_err(e->diags, HD_E_UNSUPPORTED, op->loc,
+               "exchanges between ranks are steps of the runtime, and have no code");
+    else
+        hd_err(e->diags, HD_E_INTERNAL, op->loc,
+               "%s cannot be emitted: it has no op that looks along the sequence",
+               hir_info(op->code)->name);
+    return false;
 }
 
 /* One function from its declaration to its end. */

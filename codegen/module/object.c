@@ -11,10 +11,10 @@
 #include <string.h>
 #include <time.h>
 
-#include "codegen/matmul/matrix.h"
-#include "codegen/module/library.h"
-#include "support/workers.h"
+#include "codegen/emit/shared.h"
+#include "codegen/module/module.h"
 #include "support/file.h"
+#include "support/workers.h"
 
 /* ---- one module for all ---------------------------------------------------------------------- */
 static hcg_llvm *build_library(hcg_program *p, hd_diags *d, const hcg_target *t) {

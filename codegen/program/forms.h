@@ -1,5 +1,5 @@
-/* The code generator of each form of kernels (ir/kernels.def): hcg_form_NAME. Forms of sequence
- * kernels have files of their own in codegen/sequence/. */
+/* The code generator of each form of kernels (ir/kernels.def): hcg_form_NAME, in the folder of its
+ * kind, of which lowering knows nothing but this table. */
 #ifndef HCG_FORMS_H
 #define HCG_FORMS_H
 
@@ -9,7 +9,8 @@ struct hcg_emit;
 
 typedef struct hcg_form {
     /* Starts with the builder in the entry block of e->fn and must leave it in a block that the
-     * caller ends with `ret void`. */
+     * caller ends with `ret void`. False, with a diagnostic: it cannot be emitted. NULL: there is
+     * no code for it. */
     bool (*emit)(struct hcg_emit *e, const hcg_kernel *k);
     /* hrt_step.cols: what ir/kernels.def calls a column. NULL: there is one. */
     int64_t (*columns)(const hir_module *m, hir_id kernel);
@@ -31,8 +32,8 @@ typedef struct hcg_form {
 #undef K
 #undef F
 
-/* False, with a diagnostic: it cannot be emitted. */
-bool hcg_emit_kernel(struct hcg_emit *e, const hcg_kernel *k);
+/* NULL: the kernel has no op that makes a form. */
+const hcg_form *hcg_form_of(const hir_module *m, hir_id kernel);
 int64_t hcg_columns(const hir_module *m, hir_id kernel);
 void hcg_list_rows(const hir_module *m, hir_id kernel, hrt_step *step);
 uint32_t hcg_cached_matrices(const hir_module *m, hir_id kernel);

@@ -18,7 +18,8 @@ typedef struct hcg_size {
 } hcg_size;
 
 /* A size, stride or offset of a row program that depends on N: a + b N. In the types of
- * hcg_kernel.any it stands as HCG_DYNAMIC plus its number in hcg_kernel.dynamic (program/row_family.h). */
+ * hcg_kernel.any it stands as HCG_DYNAMIC plus its number in hcg_kernel.dynamic
+ * (program/row_family.h). */
 typedef struct hcg_affine {
     int64_t a, b;
 } hcg_affine;

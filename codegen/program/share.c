@@ -1,12 +1,12 @@
 /* hcg_share_kernels: which kernels share a function.
  *
  * Kernels with equal forms (program_key.h), which differ in the tensors that they read and write
- * alone, have one function. Kernels that differ in sizes as well (row programs: program/row_family.h) share
- * one if the program has more than FEW such forms: the number of functions must not grow with the
- * depth of a model, but a few functions with constant sizes are faster than one whose sizes are
- * arguments. For row programs the forms of all families are counted together, since each number of
- * queries has a family of its own. Any two forms fit some a + b N, so that only families of more
- * than CHANCE forms count. */
+ * alone, have one function. Kernels that differ in sizes as well (row programs:
+ * program/row_family.h) share one if the program has more than FEW such forms: the number of
+ * functions must not grow with the depth of a model, but a few functions with constant sizes are
+ * faster than one whose sizes are arguments. For row programs the forms of all families are counted
+ * together, since each number of queries has a family of its own. Any two forms fit some a + b N,
+ * so that only families of more than CHANCE forms count. */
 #include <ctype.h>
 #include <string.h>
 

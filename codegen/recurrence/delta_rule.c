@@ -18,11 +18,10 @@
  *
  * With the rule "additive" e is beta v: p is not needed, and all else is the same.
  */
-#include "codegen/program/contraction.h"
-#include "codegen/matmul/matrix.h"
 #include "codegen/emit/arithmetic.h"
+#include "codegen/emit/stream.h"
+#include "codegen/program/contraction.h"
 #include "codegen/program/forms.h"
-#include "codegen/module/library.h"
 
 enum {
     COLUMN = 64,     /* value channels that a thread does together: a column of the kernel's work */

@@ -7,10 +7,9 @@
  * position p at p mod N - 1; they are written when all tokens have been read. The contexts, and the
  * entries with their sizes, which are constants, are unrolled.
  */
-#include "codegen/program/contraction.h"
 #include "codegen/emit/arithmetic.h"
+#include "codegen/program/contraction.h"
 #include "codegen/program/forms.h"
-#include "codegen/module/library.h"
 
 enum { MOST_IDS = 16 };
 

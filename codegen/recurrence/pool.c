@@ -14,11 +14,10 @@
 #include <float.h>
 #include <math.h>
 
-#include "codegen/program/contraction.h"
 #include "codegen/emit/arithmetic.h"
 #include "codegen/emit/math.h"
+#include "codegen/program/contraction.h"
 #include "codegen/program/forms.h"
-#include "codegen/module/library.h"
 
 enum { COLUMN = 16 }; /* channels: lanes of the widest vectors */
 

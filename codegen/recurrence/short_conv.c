@@ -13,10 +13,9 @@
  * Taps stand in memory with those of a channel side by side; vectors want them with channels side
  * by side, so that they are turned once for each block, or for each token that has its own.
  */
-#include "codegen/emit/vector_ops.h"
 #include "codegen/emit/arithmetic.h"
+#include "codegen/emit/vector_ops.h"
 #include "codegen/program/forms.h"
-#include "codegen/module/library.h"
 
 enum {
     COLUMN = 16,     /* channels: lanes of the widest vectors */

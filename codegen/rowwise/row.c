@@ -1,7 +1,8 @@
 /* kernel.row: all that is local to one token's row, token by token. Graph, schedule, code. */
+#include "codegen/program/forms.h"
 #include "codegen/rowwise/emit/emit_row.h"
 
-bool hcg_emit_row(hcg_emit *e, const hcg_kernel *k) {
+static bool emit(hcg_emit *e, const hcg_kernel *k) {
     const row_target target = row_target_of(e->level);
     const size_t errors = e->diags->errors;
     row_graph g;
@@ -10,3 +11,5 @@ bool hcg_emit_row(hcg_emit *e, const hcg_kernel *k) {
     row_emit(e, &s, NULL);
     return e->diags->errors == errors;
 }
+
+const hcg_form hcg_form_row_program = {.emit = emit};

@@ -1,7 +1,10 @@
-/* The table of CPU levels (levels.def) as data. */
-#include "codegen/emit/emit.h"
+/* The table of CPU levels (levels.def) as data, and what is asked of a row. */
+#include "codegen/target/target.h"
 
-/* Rows from which on a matrix unit is faster than vectors of bytes (matmul/backends/amx/groups.c). */
+#include <stdio.h>
+#include <string.h>
+
+/* Rows from which on a matrix unit is faster than vectors of bytes (amx/groups.c). */
 enum { UNIT_ROWS = 16 };
 
 #define MACHINE(l1_kb, l2_kb, l3_mb, flight_kb, dots, unit)                                        \
@@ -23,4 +26,25 @@ static const hcg_level levels[] = {
 size_t hcg_levels(const hcg_level **out) {
     *out = levels;
     return sizeof levels / sizeof levels[0];
+}
+
+bool hcg_has_feature(const hcg_level *level, const char *name) {
+    size_t n = strlen(name);
+    for (const char *at = level->features; (at = strstr(at, name)); at += n)
+        if ((at == level->features || at[-1] == ' ') && (at[n] == ' ' || !at[n])) return true;
+    return false;
+}
+
+bool hcg_has_features(const hcg_level *level, const char *names) {
+    char name[32];
+    for (size_t n; *names; names += n + strspn(names + n, " ")) {
+        n = strcspn(names, " ");
+        snprintf(name, sizeof name, "%.*s", (int)n, names);
+        if (!hcg_has_feature(level, name)) return false;
+    }
+    return true;
+}
+
+bool hcg_has_f16(const hcg_level *level) {
+    return strcmp(level->arch, "aarch64") == 0 || hcg_has_feature(level, "f16c");
 }

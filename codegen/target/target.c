@@ -2,12 +2,12 @@
  *
  * What a variant may use comes from the tables and, for "native", from CPUID's answers alone. A
  * CPU's name only chooses for which pipeline LLVM schedules. */
+#include "codegen/target/target.h"
+
 #include <string.h>
 
-#include "codegen/matmul/backend.h"
-#include "codegen/module/library.h"
-#include "codegen/attention/query_amx.h"
 #include "runtime/detect.h"
+#include "runtime/hadal_rt.h"
 
 typedef struct cpu {
     const char *name, *arch, *features;
@@ -82,12 +82,12 @@ bool hcg_is_foreign(const char *arch) {
     return strcmp(arch, HERE) != 0;
 }
 
-static bool find_triple(const hcg_options *o, hd_arena *a, hd_diags *d, hcg_target *t) {
-    const char *arch = t->arch = hcg_arch(a, o->triple);
-    t->triple = o->triple ? o->triple : HERE "-linux-gnu";
+static bool find_triple(const hcg_request *r, hd_arena *a, hd_diags *d, hcg_target *t) {
+    const char *arch = t->arch = hcg_arch(a, r->triple);
+    t->triple = r->triple ? r->triple : HERE "-linux-gnu";
     const bool known = strcmp(arch, "x86_64") == 0 || strcmp(arch, "aarch64") == 0;
     if (!known || !strstr(t->triple, "linux")) {
-        hd_err(d, HD_E_TARGET, HD_NOWHERE, "no code can be made for the target \"%s\"", o->triple)
+        hd_err(d, HD_E_TARGET, HD_NOWHERE, "no code can be made for the target \"%s\"", r->triple)
             ->hint = "targets: x86_64-linux-gnu, aarch64-linux-gnu";
         return false;
     }
@@ -144,16 +144,16 @@ static const char *trusted_name(const char *name, const char *arch, uint64_t fea
 }
 
 /* The CPU that the compiler runs on, as CPUID describes it. */
-static bool add_native(const hcg_options *o, hd_arena *a, hd_diags *d, hcg_target *t) {
+static bool add_native(const hcg_request *r, hd_arena *a, hd_diags *d, hcg_target *t) {
     if (hcg_is_foreign(t->arch)) {
         hd_err(d, HD_E_TARGET, HD_NOWHERE, "\"native\" is not a CPU of %s", t->triple)->hint =
             "name the CPU that the library shall run on";
         return false;
     }
-    const hrt_cpuid *cpuid = o->cpuid ? o->cpuid : hrt_cpuid_here();
+    const hrt_cpuid *cpuid = r->cpuid ? r->cpuid : hrt_cpuid_here();
     hrt_machine here = hrt_detect(cpuid);
     here.features = hrt_permitted(cpuid, here.features);
-    add_cpu(a, t, trusted_name(o->host_cpu, t->arch, here.features), here.features);
+    add_cpu(a, t, trusted_name(r->host_cpu, t->arch, here.features), here.features);
     hd_known(t->variants.at);
     hd_machine *m = &t->variants.at[0].level.machine;
     *m = hd_machine_or(here.facts, *m);
@@ -183,17 +183,15 @@ static bool unknown_cpu(const char *name, hd_arena *a, hd_diags *d, const hcg_ta
     return false;
 }
 
-/* The next level of the architecture, with the same vectors and the same code for matrices and
- * attention? */
-static bool is_needless(const hcg_options *o, const hcg_level *level, const hcg_level *end) {
+/* The next level of the architecture, with the same vectors and otherwise the same code? */
+static bool is_needless(const hcg_request *r, const hcg_level *level, const hcg_level *end) {
     const hcg_level *next = level + 1;
     while (next < end && strcmp(next->arch, level->arch) != 0)
         next++;
     if (next == end || next->lanes != level->lanes || next->registers != level->registers ||
         next->fma != level->fma)
         return false;
-    if (o->attention && hcg_attends_by_amx(level) != hcg_attends_by_amx(next)) return false;
-    return hcg_same_choices(level, next, o->exact, o->matrices);
+    return !r->same_code || r->same_code(r->context, level, next);
 }
 
 /* The levels, on the machine that the user speaks of. */
@@ -208,93 +206,29 @@ static const hcg_level *levels_on(hd_arena *a, hd_machine machine, size_t *n) {
     return out;
 }
 
-static bool choose_variants(const hcg_options *o, hd_arena *a, hd_diags *d, hcg_target *t) {
-    const char *cpu_name = o->cpu;
+static bool add_variants(const hcg_request *r, hd_arena *a, hd_diags *d, hcg_target *t) {
+    const char *cpu_name = r->cpu;
     size_t n;
-    const hcg_level *levels = levels_on(a, o->machine, &n);
+    const hcg_level *levels = levels_on(a, r->machine, &n);
     for (size_t i = 0; i < n; i++)
         if (strcmp(levels[i].arch, t->arch) == 0 &&
             (cpu_name ? strcmp(cpu_name, levels[i].name) == 0
-                      : !is_needless(o, &levels[i], levels + n)))
+                      : !is_needless(r, &levels[i], levels + n)))
             hd_push(a, &t->variants, hcg_variant_of_level(a, &levels[i]));
     if (t->variants.n > 0) return true;
     hd_known(cpu_name); /* without a name there is a variant for the lowest level at least */
-    if (strcmp(o->cpu, "native") == 0) return add_native(o, a, d, t);
-    const cpu *row = find_cpu(t->arch, o->cpu);
-    if (!row) return unknown_cpu(o->cpu, a, d, t);
+    if (strcmp(r->cpu, "native") == 0) return add_native(r, a, d, t);
+    const cpu *row = find_cpu(t->arch, r->cpu);
+    if (!row) return unknown_cpu(r->cpu, a, d, t);
     add_cpu(a, t, row->name, parse_features(row->features));
     return true;
 }
 
-bool hcg_find_variants(const hcg_options *o, hd_arena *a, hd_diags *d, hcg_target *out) {
+bool hcg_choose_variants(const hcg_request *r, hd_arena *a, hd_diags *d, hcg_target *out) {
     *out = (hcg_target){0};
-    if (!find_triple(o, a, d, out) || !choose_variants(o, a, d, out)) return false;
+    if (!find_triple(r, a, d, out) || !add_variants(r, a, d, out)) return false;
     for (size_t i = 0; i < out->variants.n; i++)
         out->variants.at[i].level.machine =
-            hd_machine_or(o->machine, out->variants.at[i].level.machine);
-    return true;
-}
-
-/* A string that LLVM made. */
-static const char *taken(hd_arena *a, char *made) {
-    const char *copy = hd_strdup(a, made);
-    LLVMDisposeMessage(made);
-    return copy;
-}
-
-bool hcg_find_target(const hcg_options *o, hd_arena *a, hd_diags *d, hcg_target *out) {
-    hcg_options here = *o;
-    if (!hcg_llvm_open(d)) return false;
-    if (!o->cpuid) here.host_cpu = taken(a, LLVMGetHostCPUName());
-    if (!hcg_find_variants(&here, a, d, out)) return false;
-    out->triple = taken(a, LLVMNormalizeTargetTriple(out->triple));
-    return true;
-}
-
-/* What the default allows and a list without it has turned off. A list of nothing, f32, is no
- * oversight. */
-static void print_left_out(const hcg_program *p, const hcg_target *t, hd_text *out) {
-    const unsigned exact = p->options.exact, by_default = hcg_exact_by_default();
-    for (unsigned r = 0; r < HCG_ROUNDINGS && exact != HCG_ROUND_ALL; r++) {
-        const unsigned bit = 1u << r;
-        unsigned gains = 0;
-        if (!(exact & ~by_default & bit)) continue;
-        for (size_t i = 0; i < t->variants.n; i++)
-            gains |= hcg_roundings_on(&t->variants.at[i].level, p->options.matrices, exact & ~bit);
-        if (gains & bit)
-            hd_text_f(out,
-                      "--activations has no %s in its list: matrices that dot products of it "
-                      "would multiply, faster, take f32 activations\n",
-                      hcg_rounding_name(r));
-    }
-}
-
-bool hcg_activations_not_rounded(hcg_program *p, hd_diags *d, hd_text *out) {
-    const unsigned exact = p->options.exact;
-    const unsigned attention = p->options.attention ? HCG_ROUND_BF16 & ~exact : 0;
-    const unsigned asked = hcg_roundings_of(p->options.matrices, exact) | attention;
-    hcg_target t;
-    if (!hcg_find_target(&p->options, p->arena, d, &t)) return false;
-    for (size_t i = 0; i < t.variants.n; i++) {
-        const hcg_level *level = &t.variants.at[i].level;
-        const unsigned done = hcg_roundings_on(level, p->options.matrices, exact) |
-                              (hcg_attends_by_amx(level) ? attention : 0);
-        for (unsigned r = 0; r < HCG_ROUNDINGS; r++)
-            if (asked & ~done & 1u << r)
-                hd_text_f(out, "level %s rounds nothing to %s: activations stay f32 there\n",
-                          level->name, hcg_rounding_name(r));
-    }
-    print_left_out(p, &t, out);
-    return true;
-}
-
-bool hcg_print_assumed(hcg_program *p, hd_diags *d, hd_text *out) {
-    hcg_target t;
-    if (!hcg_find_target(&p->options, p->arena, d, &t)) return false;
-    for (size_t i = 0; i < t.variants.n; i++) {
-        hd_text_f(out, "; code for %s assumes ", t.variants.at[i].level.name);
-        hd_machine_print(t.variants.at[i].level.machine, out);
-        hd_text_add(out, "\n");
-    }
+            hd_machine_or(r->machine, out->variants.at[i].level.machine);
     return true;
 }

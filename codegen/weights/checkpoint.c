@@ -98,7 +98,7 @@ static bool check_tensor(const hir_weight *w, const hd_tensor *t, bool holds_ids
     return false;
 }
 
-/* ---- stacked weights ----------------------------------------------------------------------- */
+/* ---- stacked weights ------------------------------------------------------------------------- */
 
 int64_t hcg_parts(const hir_weight *w) {
     return w->stacked ? w->type.dim[0] : 1;
@@ -328,7 +328,7 @@ void hcg_warn_of_absent(const hir_module *m, hd_diags *d, const hd_tensors *weig
     }
 }
 
-/* ---- as numbers ---------------------------------------------------------------------------- */
+/* ---- as numbers ------------------------------------------------------------------------------ */
 
 /* f32 holds all narrower floats exactly, and of wider ones what the rounding needs: it is still
  * one.
@@ -386,7 +386,7 @@ bool hcg_convert(const hd_tensor *t, uint64_t first, uint64_t n, hir_dtype to, v
     return halves_are_finite(out, n, to == HIR_BF16 ? 0x7f80 : 0x7c00);
 }
 
-/* ---- numbers that cannot be stored --------------------------------------------------------- */
+/* ---- numbers that cannot be stored ----------------------------------------------------------- */
 
 /* x as it is stored, one by one; in groups: x itself. */
 static double stored(double x, hir_dtype to) {

@@ -9,8 +9,8 @@
 #include <math.h>
 #include <string.h>
 
-#include "support/workers.h"
 #include "support/packed.h"
+#include "support/workers.h"
 
 enum {
     PIECE = 1 << 16, /* elements that a thread makes at a time, or one row */

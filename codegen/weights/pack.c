@@ -11,13 +11,13 @@
 #include <string.h>
 #include <xxhash.h>
 
-#include "support/workers.h"
 #include "codegen/program/program.h"
 #include "codegen/weights/convert.h"
 #include "codegen/weights/made.h"
 #include "codegen/weights/panels.h"
 #include "codegen/weights/shares.h"
 #include "support/packed.h"
+#include "support/workers.h"
 
 enum {
     CHUNK = 1 << 16,      /* bytes that a thread makes at a time */
@@ -222,7 +222,7 @@ static void allocate_chunks(packer *p, hd_arena *a, const slot *slots, size_t n)
         p->rows[i] = hd_alloc(a, HCG_PANEL_WORKSPACE / HRT_ALIGN, HRT_ALIGN);
 }
 
-/* ---- the file ------------------------------------------------------------------------------ */
+/* ---- the file -------------------------------------------------------------------------------- */
 
 static int by_offset(const void *x, const void *y) {
     const slot *a = x, *b = y;
@@ -290,7 +290,7 @@ static hrt_weights_header make_header(const packer *p, const hcg_program *progra
 }
 
 /* ---- weights --------------------------------------------------------------------------------- */
-/* ---- shares of ranks ---- */
+/* ---- shares of ranks ------------------------------------------------------------------------- */
 static hd_tensor rows_tensor(const hir_weight *w, uint64_t n, uint64_t row, const float *rows) {
     hd_tensor t = {
         .name = w->name, .dtype = HD_T_F32, .rank = 2, .shape = {(int64_t)n, (int64_t)row}};

@@ -3,9 +3,9 @@
  * A few sources are unrolled, so that code generation can fuse their dot products into one loop
  * over the channels, which reads each query once for all of them, and their weighted sum into
  * another, which needs no intermediate. More are stacked: a loop over sources is compact however
- * many there are, and one function serves any number of them (codegen/program/row_family.h). A mix of more
- * than a PAIR of sources whose weights are the same for all tokens is stacked too: it has no dot
- * products to fuse.
+ * many there are, and one function serves any number of them (codegen/program/row_family.h). A mix
+ * of more than a PAIR of sources whose weights are the same for all tokens is stacked too: it has
+ * no dot products to fuse.
  *
  *     scores   [T, n, S(, H)]: s_i = sum_c x_i[c] q_s[c], times scale and inverse RMS, plus bias
  *     mix      sum_i w_i x_i

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "codegen/module/library.h"
+#include "codegen/module/module.h"
 
 enum access_kind { ACCESS_LOAD, ACCESS_STORE };
 

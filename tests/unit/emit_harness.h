@@ -1,7 +1,7 @@
 /* For tests and benchmarks of kernel emitters: one kernel op of a module, emitted for one CPU
  * level, compiled to an object and loaded into this process. Without the passes over the IR,
  * lowering and the runtime: what is tested is the emitter alone. LLVM's module, target machine,
- * passes and attributes are those of the compiler (codegen/module/library.h).
+ * passes and attributes are those of the compiler (codegen/module/module.h).
  */
 #ifndef EMIT_HARNESS_H
 #define EMIT_HARNESS_H
@@ -14,11 +14,11 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "codegen/program/contraction.h"
-#include "codegen/emit/emit.h"
-#include "codegen/program/forms.h"
-#include "codegen/module/library.h"
 #include "codegen/attention/attention.h"
+#include "codegen/emit/emit.h"
+#include "codegen/module/module.h"
+#include "codegen/program/contraction.h"
+#include "codegen/program/forms.h"
 #include "codegen/weights/quant.h"
 #include "runtime/detect.h"
 #include "support/tensorfile.h"

@@ -14,7 +14,7 @@
  *   bf16   products of bf16 are exact, and an instruction rounds at most once for each of its two;
  *          against x itself the sum is off by at most 2^-8 S more
  *   f32    on the matrix unit products of parts are left out, which are 2.01 u S at most, with f16
- *          weights 1.01 u S (matmul/backends/amx/bf16.c); and parts below 2^-126 are zeros, of x, and of f32
+ *          weights 1.01 u S (amx/bf16.c); and parts below 2^-126 are zeros, of x, and of f32
  *          weights: 2^-126 sum |w|, and 2^-126 sum |x|
  *   int8   sums of integers are exact; against x itself an element is off by at most t / 2, t the
  *          largest of its group / 127. On the matrix unit x and weights are rounded to bf16 in its

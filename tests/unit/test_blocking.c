@@ -1,10 +1,11 @@
 /* Sizes of a contraction's blocks (matmul/blocking.h): what they are on levels of the table, and
- * that they fit the caches of any machine; how far ahead streams are asked for (codegen/target/ahead.h).
+ * that they fit the caches of any machine; how far ahead streams are asked for
+ * (codegen/target/ahead.h).
  */
 #include <criterion/criterion.h>
 
-#include "codegen/target/ahead.h"
 #include "codegen/matmul/blocking.h"
+#include "codegen/target/ahead.h"
 
 static hcg_level machine(uint32_t l1, uint32_t l2) {
     return (hcg_level){.machine = {.line = 64, .l1 = l1, .l2 = l2, .l3 = 16 << 20}};

@@ -6,7 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "codegen/module/library.h"
+#include "codegen/module/module.h"
 #include "toy_model.h"
 
 #define FOLDER "/tmp/hadal-cache-XXXXXX"

@@ -7,7 +7,7 @@
 #include <immintrin.h>
 #endif
 
-#include "codegen/module/library.h"
+#include "codegen/module/module.h"
 #include "support/tensorfile.h"
 #include "tests/unit/emit_harness.h"
 

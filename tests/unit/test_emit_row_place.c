@@ -1,6 +1,6 @@
-/* Row programs whose results overwrite what they replace (codegen/rowwise/schedule/in_place.c), against
- * the evaluator at every CPU level of this machine: what may be overwritten as it is read, and all
- * that may not.
+/* Row programs whose results overwrite what they replace (codegen/rowwise/schedule/in_place.c),
+ * against the evaluator at every CPU level of this machine: what may be overwritten as it is read,
+ * and all that may not.
  *
  * Tolerance 1e-5 of a result's largest element: f32 rounding (6e-8) over sums of up to a few
  * hundred terms. What is read too late would be off by as much as the numbers are large. */

@@ -1,6 +1,6 @@
-/* Nests of a few elements (codegen/rowwise/emit/small.c) against the evaluator, at every CPU level of
- * this machine: below and above the sizes that stay in registers, every view between them, and that
- * they do stay there.
+/* Nests of a few elements (codegen/rowwise/emit/small.c) against the evaluator, at every CPU level
+ * of this machine: below and above the sizes that stay in registers, every view between them, and
+ * that they do stay there.
  *
  * Tolerance 1e-5 of a result's largest element: f32 rounding (6e-8) through chains of up to thirty
  * operations, and functions of a few ulp. */

@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "codegen/matmul/backend.h"
-#include "codegen/module/library.h"
 #include "codegen/program/program.h"
+#include "codegen/target/target.h"
 #include "runtime/internal.h"
 
 static hd_arena *arena;

@@ -3,7 +3,7 @@
 #include <criterion/criterion.h>
 
 #include "codegen/matmul/backend.h"
-#include "codegen/module/library.h"
+#include "codegen/module/module.h"
 #include "runtime/detect.h"
 #include "runtime/hadal_rt.h"
 #include "tests/unit/diags_text.h"

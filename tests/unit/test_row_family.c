@@ -1,7 +1,7 @@
 /* Row programs that differ in one size share a function with that size as argument
- * (codegen/program/row_family.h): many of each form, by the code that they share, against the evaluator, as
- * a prefill that two threads would cut and as a token after it, at every CPU level of this machine;
- * and which of them share none.
+ * (codegen/program/row_family.h): many of each form, by the code that they share, against the
+ * evaluator, as a prefill that two threads would cut and as a token after it, at every CPU level of
+ * this machine; and which of them share none.
  *
  * Tolerance 1e-5 of a result's largest element: f32 rounding (6e-8) over sums of up to a few
  * hundred terms. */

@@ -1,5 +1,5 @@
-/* Row algebra: index maps of reshapes (codegen/rowwise/graph/index.c), and the line that the sizes of
- * two row programs lie on (codegen/program/row_family.c). */
+/* Row algebra: index maps of reshapes (codegen/rowwise/graph/index.c), and the line that the sizes
+ * of two row programs lie on (codegen/program/row_family.c). */
 #include <criterion/criterion.h>
 
 #include "codegen/program/row_family.h"

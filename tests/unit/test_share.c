@@ -1,5 +1,6 @@
-/* How many functions a program has (codegen/program/share.c): not a matter of how deep it is. That shared
- * functions compute what they should, test_row_family.c and tests/residuals (group "deep") show. */
+/* How many functions a program has (codegen/program/share.c): not a matter of how deep it is. That
+ * shared functions compute what they should, test_row_family.c and tests/residuals (group "deep")
+ * show. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <string.h>

@@ -10,9 +10,9 @@
  * times the largest is found, its index written, and its key taken out of the game. That is k n /
  * lanes steps; k is a few, n a few hundred. NaN has an order below that of -inf.
  */
-#include "codegen/matmul/matrix.h"
 #include "codegen/emit/arithmetic.h"
 #include "codegen/emit/math.h"
+#include "codegen/emit/shared.h"
 #include "codegen/rowwise/emit/run.h"
 
 static LLVMTypeRef keys_type(const hcg_emit *e) {

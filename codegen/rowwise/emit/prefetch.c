@@ -1,8 +1,8 @@
 /* Prefetches rows that later iterations read, as the schedule says (schedule/prefetch.c): the row
  * of the next iteration or block, or what comes further along the same row. */
-#include "codegen/target/ahead.h"
-#include "codegen/matmul/matrix.h"
+#include "codegen/emit/stream.h"
 #include "codegen/rowwise/emit/run.h"
+#include "codegen/target/ahead.h"
 
 /* ---- from iteration to iteration ------------------------------------------------------------- */
 

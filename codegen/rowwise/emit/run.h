@@ -141,7 +141,7 @@ bool row_product(row_run *r, const row_ref *ref, const row_index *loops, row_pac
 unsigned row_width(const row_run *r, bool all_uniform);
 LLVMValueRef row_vector(row_run *r, const row_pack *p, bool all_uniform, unsigned u);
 
-/* ---- where.c ------------------------------------------------------------------------ */
+/* ---- where.c --------------------------------------------------------------------------------- */
 void row_find_bases(row_run *r);       /* of all buffers, before the loop over tokens */
 void row_make_tables(row_run *r);      /* of row pointers, as far as they are the same for all */
 LLVMValueRef row_position(row_run *r); /* of this token, i64 */
@@ -153,10 +153,10 @@ void row_advance_tables(row_run *r);
 LLVMValueRef row_i64(row_run *r, row_size size);      /* of a shape, stride or offset */
 LLVMValueRef row_scratch(row_run *r, row_size bytes); /* fresh, as large as it may be */
 
-/* ---- small.c ------------------------------------------------------------------------ */
+/* ---- small.c --------------------------------------------------------------------------------- */
 void row_emit_small(row_run *r, const row_nest *nest);
 
-/* ---- choice.c ----------------------------------------------------------------------- */
+/* ---- choice.c -------------------------------------------------------------------------------- */
 void row_emit_choice(row_run *r, const row_node *n);
 
 /* ---- prefetch.c ------------------------------------------------------------------------------ */
@@ -170,7 +170,7 @@ void row_prefetch_along(row_run *r, const row_team *t);
 void row_prefetch_issue(row_run *r, uint32_t node, const row_index *at, LLVMValueRef element,
                         LLVMValueRef here);
 
-/* ---- when.c ------------------------------------------------------------------------- */
+/* ---- when.c ---------------------------------------------------------------------------------- */
 typedef struct row_branch {       /* around a nest that runs for some tokens */
     LLVMBasicBlockRef from, past; /* NULL: it runs for all */
     row_scope scope;

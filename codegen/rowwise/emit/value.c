@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "codegen/emit/math.h"
-#include "codegen/module/library.h"
 #include "codegen/rowwise/emit/run.h"
 
 /* ---- scopes ---------------------------------------------------------------------------------- */

@@ -7,7 +7,7 @@
 
 bool row_unsupported(row_graph *g, const hir_op *op, const char *why); /* always false */
 
-/* ---- rowwise/graph/node.c ------------------------------------------------------------------------ */
+/* ---- rowwise/graph/node.c -------------------------------------------------------------------- */
 uint32_t row_add_node(row_graph *g, row_kind kind, const hir_op *op, row_shape shape,
                       uint32_t n_args);
 void row_set_arg(row_graph *g, uint32_t node, uint32_t i, row_ref ref);
@@ -32,7 +32,7 @@ row_view row_view_node(row_graph *g, uint32_t node, hir_type type);
 /* The view of an operand, made at its first use if it comes from outside. */
 bool row_view_of(row_graph *g, const hir_op *reader, hir_ref ref, row_view *out);
 
-/* ---- rowwise/graph/move.c ------------------------------------------------------------------------ */
+/* ---- rowwise/graph/move.c -------------------------------------------------------------------- */
 /* x stretched to `type` by the rules of elementwise ops: dims aligned at the right. */
 row_ref row_broadcast(row_graph *g, const row_view *x, hir_type type);
 row_view row_transposed(row_graph *g, const hir_op *op, const row_view *x, hir_type type);
@@ -46,10 +46,10 @@ row_view row_reshaped(row_graph *g, const hir_op *op, row_view x, hir_type type)
 bool row_side_by_side(row_graph *g, const hir_op *op, hir_type type,
                       row_view *out); /* stack, concat */
 
-/* ---- rowwise/graph/choice.c ---------------------------------------------------------------------- */
+/* ---- rowwise/graph/choice.c ------------------------------------------------------------------ */
 bool row_choice(row_graph *g, const hir_op *op, hir_type type, row_view *out);
 
-/* ---- rowwise/graph/position.c -------------------------------------------------------------------- */
+/* ---- rowwise/graph/position.c ---------------------------------------------------------------- */
 bool row_gather(row_graph *g, const hir_op *op, hir_type type, row_view *out);
 bool row_rope_table(row_graph *g, const hir_op *op, hir_type type, row_view *out);
 bool row_rope(row_graph *g, const hir_op *op, hir_type type, row_view *out);

@@ -1,14 +1,14 @@
-/* The back ends of a matrix unit by products of bf16 (matmul/backends/amx/tiles.h), for many tokens. x,
- * and weights of other types, are brought into tiles of bf16 (matmul/backends/amx/parts.h):
+/* The back ends of a matrix unit by products of bf16 (amx/tiles.h), for many tokens. x,
+ * and weights of other types, are brought into tiles of bf16 (amx/parts.h):
  *
  *   amx_rounded   x is rounded to bf16, as for bf16_dots; weights are bf16
  *   amx_exact     x is the sum of three bf16, weights are bf16 or mxfp4, which bf16 holds exactly:
  *                 three products go to one sum
  *   amx_f32       x and weights are sums of three bf16 each: six of nine products go to one sum
  *   amx_f16       x is three bf16, weights are f16, two bf16: five of six products go to one sum
- *   amx_groups    x and weights of q8, q4 and mxfp4 are rounded to bf16 (matmul/backends/amx/groups.c)
+ *   amx_groups    x and weights of q8, q4 and mxfp4 are rounded to bf16 (amx/groups.c)
  *
- * A tile of bf16 weights is 16 lines of a panel, as it lies (matmul/backends/bf16/pairs.h). Tiles of others are
+ * A tile of bf16 weights is 16 lines of a panel, as it lies (bf16/pairs.h). Tiles of others are
  * made for a slice of two panels at a time and all rows of the block: the file holds them as they
  * are.
  *
@@ -32,11 +32,12 @@
  * meanwhile, a share of them with each step.
  */
 #include "codegen/matmul/backends/amx/bf16.h"
+#include "codegen/emit/arithmetic.h"
+#include "codegen/emit/math.h"
+#include "codegen/emit/shared.h"
 #include "codegen/matmul/blocking.h"
 #include "codegen/matmul/groups.h"
 #include "codegen/matmul/matrix.h"
-#include "codegen/emit/arithmetic.h"
-#include "codegen/emit/math.h"
 
 enum {
     STEP = HCG_AMX_STEP,

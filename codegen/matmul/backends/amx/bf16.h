@@ -1,4 +1,4 @@
-/* Products of bf16 on a matrix unit (matmul/backends/amx/bf16.c), for back ends that are not these alone.
+/* Products of bf16 on a matrix unit (amx/bf16.c), for back ends that are not these alone.
  * `instructions` of the back end: its hcg_amx_parts. */
 #ifndef HCG_AMX_H
 #define HCG_AMX_H

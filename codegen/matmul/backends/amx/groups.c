@@ -1,6 +1,6 @@
 /* The back end of a matrix unit for q8, q4 and mxfp4 weights where activations may be rounded to
  * bytes, for many tokens: x and w = s q + m are rounded to bf16, and multiplied as such
- * (matmul/backends/amx/bf16.c).
+ * (amx/bf16.c).
  *
  * That is within what rounding x to bytes may be off by. With t = max |x| / 127 of a group, an
  * element of that is off by t / 2, so that a product is off by
@@ -10,7 +10,7 @@
  * and here, two factors being off by 2^-9 of themselves each, by |w| |x| (2^-8 + 2^-18), which is
  * less even for the largest |x| of the group. Numbers of mxfp4 are bf16 already.
  *
- * Instead of products of bytes (matmul/backends/amx/int8.c): the sum of a group of bytes has to leave the
+ * Instead of products of bytes (amx/int8.c): the sum of a group of bytes has to leave the
  * unit to be scaled, 16 lines through memory for each 16 cycles of it, and half of a tile lies
  * idle, since a group is 32 bytes. Sums of bf16 stay in tiles over a slice of K. Counted for a
  * group of 16 outputs: some 96 cycles to bring it into a tile, once for a block of rows, and 16 for
@@ -21,9 +21,9 @@
  * `unit_rows` for each matrix. That is asked of the call, not of a block of rows or an expert, so
  * that a token's bits do not depend on what others choose or on how threads share the rows.
  */
+#include "codegen/emit/arithmetic.h"
 #include "codegen/matmul/backends/amx/bf16.h"
 #include "codegen/matmul/backends/few.h"
-#include "codegen/emit/arithmetic.h"
 
 extern const hcg_backend hcg_int8_vnni_512;
 

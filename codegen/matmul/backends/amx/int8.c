@@ -1,5 +1,5 @@
 /* The back end of a matrix unit for q8, q4 and mxfp4 weights, for many tokens: the numbers of
- * matmul/backends/int8/dots.c, by products of tiles of bytes (matmul/backends/amx/tiles.h).
+ * int8/dots.c, by products of tiles of bytes (amx/tiles.h).
  *
  * A tile has one group along K: TDPBSSD gives the 16 x 16 exact sums of integers of a group, which
  * go through memory to vectors,
@@ -21,14 +21,15 @@
  * for each row and 8 for vectors of VNNI, whose sums are the same bits. So a few rows, as experts
  * have that few tokens choose, go by vectors: fewer than the machine model's `unit_rows`.
  */
-#include "codegen/matmul/backends/amx/tiles.h"
-#include "codegen/matmul/backends/few.h"
-#include "codegen/matmul/fp4.h"
-#include "codegen/matmul/groups.h"
-#include "codegen/matmul/backends/int8/x.h"
-#include "codegen/matmul/matrix.h"
 #include "codegen/emit/arithmetic.h"
 #include "codegen/emit/math.h"
+#include "codegen/emit/shared.h"
+#include "codegen/matmul/backends/amx/tiles.h"
+#include "codegen/matmul/backends/few.h"
+#include "codegen/matmul/backends/int8/x.h"
+#include "codegen/matmul/fp4.h"
+#include "codegen/matmul/groups.h"
+#include "codegen/matmul/matrix.h"
 #include "codegen/weights/quant.h"
 
 extern const hcg_backend hcg_int8_vnni_512;

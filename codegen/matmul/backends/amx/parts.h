@@ -1,4 +1,4 @@
-/* How the matrix unit sees numbers of f32: as sums of bf16 (matmul/backends/amx/bf16.c multiplies them).
+/* How the matrix unit sees numbers of f32: as sums of bf16 (amx/bf16.c multiplies them).
  *
  *   rounded   x is rounded to bf16; weights are bf16
  *   exact     x = a + b + c, exactly: a is the upper 8 of the 24 bits of x's significand, b the

@@ -1,9 +1,9 @@
-/* Tiles of numbers and their products for attention (matmul/backends/amx/products.h). */
+/* Tiles of numbers and their products for attention (amx/products.h). */
 #include "codegen/matmul/backends/amx/products.h"
 
-#include "codegen/matmul/matrix.h"
 #include "codegen/emit/arithmetic.h"
 #include "codegen/emit/math.h"
+#include "codegen/emit/shared.h"
 
 enum {
     LINES = HCG_AMX_LINES,

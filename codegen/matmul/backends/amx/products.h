@@ -1,4 +1,4 @@
-/* What attention on the matrix unit is made of (matmul/backends/amx/tiles.h): numbers of any type as tiles
+/* What attention on the matrix unit is made of (amx/tiles.h): numbers of any type as tiles
  * of bf16, and sums of products of them.
  *
  * A number is one bf16 or the sum of several:
@@ -13,7 +13,7 @@
  * is six of nine; with u = 2^-24 the parts are at most 1, 2^-7 and 2^-15 of a number, and what is
  * left out at most 2^-7 2^-15 2 + 2^-30 < 8.1 u of each |x y|. With bf16 or f16 on one side nothing
  * is left out but the products of f32's last part with f16's second, at most 2^-22. Sums are those
- * of matmul/backends/amx/bf16.c: fewer roundings than a chain of multiply-adds has. Numbers below 2^-126 count
+ * of amx/bf16.c: fewer roundings than a chain of multiply-adds has. Numbers below 2^-126 count
  * as zeros. An infinite key or value gives NaN, since parts that are zero meet it.
  */
 #ifndef HCG_AMX_PRODUCTS_H

@@ -1,4 +1,4 @@
-/* Instructions on tile registers (matmul/backends/amx/tiles.h). */
+/* Instructions on tile registers (amx/tiles.h). */
 #include "codegen/matmul/backends/amx/tiles.h"
 
 #include "codegen/emit/math.h"

@@ -1,10 +1,10 @@
-/* Rows of x for weights in pairs, and single rows of such weights (matmul/backends/bf16/pairs.h). The products
+/* Rows of x for weights in pairs, and single rows of such weights (bf16/pairs.h). The products
  * themselves are in matmul/gemm.c: a step of a tile is all that differs from other weights. */
 #include "codegen/matmul/backends/bf16/pairs.h"
 
-#include "codegen/matmul/matrix.h"
 #include "codegen/emit/arithmetic.h"
 #include "codegen/emit/math.h"
+#include "codegen/emit/shared.h"
 
 /* Where x is rounded to bf16 there is an instruction for it: numbers below 2^-126 become zeros,
  * which is what the products make of them. */

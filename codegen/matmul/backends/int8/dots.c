@@ -1,5 +1,5 @@
 /* The back ends int8_* (matmul/groups.h): rows of x rounded group by group, register tiles of dot
- * products of four bytes, and the same with one row. The products are in matmul/backends/int8/group.c.
+ * products of four bytes, and the same with one row. The products are in int8/group.c.
  *
  * A tile keeps sums of integers for a group, and sums of floats for all groups:
  *
@@ -8,13 +8,14 @@
  * Sums of integers are exact, and those of floats are made in the same order whatever the tile and
  * the instructions are: every level with such a back end gives the same bits.
  */
-#include "codegen/matmul/groups.h"
+#include "codegen/emit/arithmetic.h"
+#include "codegen/emit/math.h"
+#include "codegen/emit/shared.h"
+#include "codegen/emit/stream.h"
 #include "codegen/matmul/backends/int8/group.h"
 #include "codegen/matmul/backends/int8/x.h"
 #include "codegen/matmul/backends/vector/multiply_add.h"
-#include "codegen/emit/stream.h"
-#include "codegen/emit/arithmetic.h"
-#include "codegen/emit/math.h"
+#include "codegen/matmul/groups.h"
 #include "codegen/weights/quant.h"
 
 enum {
@@ -30,7 +31,7 @@ static unsigned width_of(const hcg_product *p) {
     return p->decode ? 1 : ROWS;
 }
 
-/* t, t sum p, -128 sum p (matmul/backends/int8/group.h); then the bytes */
+/* t, t sum p, -128 sum p (int8/group.h); then the bytes */
 static uint64_t slab_group_bytes(unsigned width) {
     return width * (3 * 4 + (uint64_t)HIR_GROUP);
 }

@@ -1,10 +1,10 @@
-/* One group of a tile of byte products (matmul/backends/int8/group.h). */
+/* One group of a tile of byte products (int8/group.h). */
 #include "codegen/matmul/backends/int8/group.h"
 
-#include "codegen/matmul/fp4.h"
-#include "codegen/matmul/groups.h"
 #include "codegen/emit/arithmetic.h"
 #include "codegen/emit/math.h"
+#include "codegen/matmul/fp4.h"
+#include "codegen/matmul/groups.h"
 
 enum {
     WORD = 4,

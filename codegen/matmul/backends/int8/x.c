@@ -1,4 +1,4 @@
-/* How the back ends that multiply bytes round a group of x (matmul/backends/int8/x.h). */
+/* How the back ends that multiply bytes round a group of x (int8/x.h). */
 #include "codegen/matmul/backends/int8/x.h"
 
 #include "codegen/emit/arithmetic.h"

@@ -1,15 +1,15 @@
 /* Back ends of vector multiply-adds: weights become f32 in registers, x is f32 (matmul/matrix.h).
  *
  *   multiply_add   f32 and f16, x where it lies
- *   pairs_as_f32   bf16, whose panels hold pairs along K (matmul/backends/bf16/pairs.h)
+ *   pairs_as_f32   bf16, whose panels hold pairs along K (bf16/pairs.h)
  *   bf16_dots      the same panels by dot products of pairs, x rounded to bf16
  *   bfmmla         likewise, two rows of x and two outputs at a time (matmul/bfmmla.c)
  */
 #include "codegen/matmul/backends/vector/multiply_add.h"
 
-#include "codegen/matmul/blocking.h"
-#include "codegen/matmul/backends/bf16/pairs.h"
 #include "codegen/emit/arithmetic.h"
+#include "codegen/matmul/backends/bf16/pairs.h"
+#include "codegen/matmul/blocking.h"
 
 int64_t hcg_vector_panels(const hcg_level *level) {
     return hcg_tile_of(level)->panels;

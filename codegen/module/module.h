@@ -1,38 +1,13 @@
-/* Shared by the files that make libraries: target.c, module.c, describe.c, object.c, header.c. */
-#ifndef HCG_LIBRARY_H
-#define HCG_LIBRARY_H
+/* Shared by the files that make libraries: variants.c, module.c, describe.c, object.c, header.c. */
+#ifndef HCG_MODULE_H
+#define HCG_MODULE_H
 
 #include "codegen/emit/emit.h"
 
-/* ---- target.c -------------------------------------------------------------------------------- */
-/* The code of all kernels for one CPU level. The features that it may use and those that the
- * dispatcher asks for before it chooses the variant are one set by construction. */
-typedef struct hcg_variant {
-    hcg_level level;           /* name, vector width, LLVM CPU that the features start from */
-    const char *tune;          /* LLVM CPU to schedule for */
-    const char *llvm_features; /* "+avx,+avx2,...": all of them, as level.cpu may lack some */
-    uint64_t features;         /* HRT_CPU_* that the machine must have */
-} hcg_variant;
-
-typedef struct hcg_target {
-    const char *triple, *arch;
-    HD_VEC(hcg_variant) variants; /* best first */
-} hcg_target;
-
-/* The first part of a triple, "x86_64"; NULL: this machine's. */
-const char *hcg_arch(hd_arena *a, const char *triple);
-/* Whether this program runs on another architecture. */
-bool hcg_is_foreign(const char *arch);
-/* The variant of a level: its features, whatever the machine that compiles has. */
-hcg_variant hcg_variant_of_level(hd_arena *a, const hcg_level *level);
-/* The best level that has no more than these features; NULL: there is none for the architecture. */
-const hcg_level *hcg_best_level(const char *arch, uint64_t features);
-/* The features of HRT_CPU_FEATURES that a level needs. */
-uint64_t hcg_level_features(const hcg_level *level);
-/* Known features by name, " " between. */
-const char *hcg_feature_names(hd_arena *a, uint64_t features);
-/* Refuses triples and CPUs that cannot be compiled for, with the nearest names. Asks nothing of
- * LLVM: the triple is as it was given, and a "native" CPU has its name from the options alone. */
+/* ---- variants.c ------------------------------------------------------------------------------ */
+/* The variants that the options ask for, less those whose code would be that of the next level.
+ * Asks nothing of LLVM: the triple is as it was given, and a "native" CPU has its name from the
+ * options alone. */
 bool hcg_find_variants(const hcg_options *o, hd_arena *a, hd_diags *d, hcg_target *out);
 /* The same with the triple and the CPU as LLVM calls them: what code is made for. */
 bool hcg_find_target(const hcg_options *o, hd_arena *a, hd_diags *d, hcg_target *out);
@@ -87,6 +62,8 @@ typedef struct hcg_scratch_needs {
     uint64_t kernels, outlined;
 } hcg_scratch_needs;
 
+/* The body of a kernel's function (program/forms.h). False, with a diagnostic: it has none. */
+bool hcg_emit_kernel(hcg_emit *e, const hcg_kernel *k);
 /* Says for which CPU a function is compiled. The function has the features of the variant:
  * what LLVM knows of a CPU by its name never adds to them or takes away. Vectors of the level's
  * width are legal, whatever width the CPU's tuning prefers for loops. */
@@ -105,11 +82,5 @@ bool hcg_finish_module(hcg_llvm *l);
 /* Finishes the module and generates code. kind: LLVMObjectFile or LLVMAssemblyFile. An object may
  * come from a cache (code_cache.h). */
 bool hcg_generate(hcg_llvm *l, LLVMCodeGenFileType kind, LLVMMemoryBufferRef *out);
-
-/* Line tables: the location of an op in the kernel IR text becomes that of the instructions built
- * next. Does nothing without them. */
-void hcg_at_op(hcg_emit *e, hir_id op);
-/* The scope of a function that begins at a line; NULL without line tables. */
-LLVMMetadataRef hcg_function_scope(hcg_emit *e, LLVMValueRef fn, unsigned line);
 
 #endif
