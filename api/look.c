@@ -6,7 +6,7 @@
 
 #include "api/bench.h"
 #include "inspect/profile.h"
-#include "ir/text.h"
+#include "ir/text/text.h"
 #include "passes/util.h"
 
 /* ---- what views need ------------------------------------------------------------------------- */

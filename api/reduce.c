@@ -1,5 +1,5 @@
 /* hadal_reduce_*: proposals for smaller modules, as text. */
-#include "ir/reduce.h"
+#include "ir/compare/reduce.h"
 
 #include "api/session.h"
 

@@ -2,8 +2,8 @@
 #include <string.h>
 
 #include "api/session.h"
-#include "ir/diff.h"
-#include "ir/text.h"
+#include "ir/compare/diff.h"
+#include "ir/text/text.h"
 
 #define API_FAILED ""
 

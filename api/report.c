@@ -5,7 +5,7 @@
 #include "api/report_code.h"
 #include "api/report_load.h"
 #include "inspect/format.h"
-#include "ir/text.h"
+#include "ir/text/text.h"
 #include "report/report.h"
 
 #define API_FAILED NULL

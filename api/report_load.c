@@ -9,7 +9,7 @@
 #include "api/library.h"
 #include "inspect/format.h"
 #include "inspect/profile.h"
-#include "ir/text.h"
+#include "ir/text/text.h"
 #include "report/report.h"
 #include "support/json.h"
 

@@ -9,7 +9,7 @@
 #include "api/next.h"
 #include "api/profile.h"
 #include "codegen/program/program.h"
-#include "ir/eval.h"
+#include "ir/eval/eval.h"
 
 #define API_FAILED 1
 

@@ -3,7 +3,7 @@
 #define API_SAMPLE_H
 
 #include "api/session.h"
-#include "ir/random.h"
+#include "ir/eval/random.h"
 
 typedef struct sampler {
     double temperature, top_p;

@@ -114,7 +114,7 @@ bool hcg_check_weights(const hir_module *m, hd_diags *d, const hd_tensors *weigh
 /* A warning for each of those that is absent: it may be the checkpoint of another model; and how
  * many tensors are left out because their names begin as those of other parts do. */
 void hcg_warn_of_absent(const hir_module *m, hd_diags *d, const hd_tensors *weights);
-/* A hir_weight_source (ir/eval.h) over a checkpoint; `context`: const hd_tensors *. */
+/* A hir_weight_source (ir/eval/eval.h) over a checkpoint; `context`: const hd_tensors *. */
 bool hcg_weight_source(void *context, const hir_module *m, uint32_t w, double *out, hd_diags *d);
 /* The same for a module as it was before the passes, whose weights are rounded as those of
  * `packed`, which the passes made of it, are stored. */

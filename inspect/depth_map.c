@@ -10,7 +10,7 @@
 
 #include "inspect/format.h"
 #include "inspect/ledger.h"
-#include "ir/text.h"
+#include "ir/text/text.h"
 
 /* ---- how the kernels do it ------------------------------------------------------------------- */
 

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "inspect/format.h"
-#include "ir/text.h"
+#include "ir/text/text.h"
 
 /* ---- collecting ------------------------------------------------------------------------------ */
 

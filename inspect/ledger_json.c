@@ -1,7 +1,7 @@
 /* The ledger for programs: the same numbers, with every access. */
 #include "inspect/format.h"
 #include "inspect/ledger.h"
-#include "ir/text.h"
+#include "ir/text/text.h"
 #include "passes/analysis/crossing.h"
 
 static void print_number(hd_text *out, const char *key, uint64_t n) {

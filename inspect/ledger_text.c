@@ -1,7 +1,7 @@
 /* The ledger for people: what is moved, beside the closed forms; then by phase, block, kernel. */
 #include "inspect/format.h"
 #include "inspect/ledger.h"
-#include "ir/text.h"
+#include "ir/text/text.h"
 #include "passes/analysis/crossing.h"
 
 enum { LABEL = 38 };

@@ -13,8 +13,8 @@
 
 #include "inspect/format.h"
 #include "inspect/svg.h"
-#include "ir/eval_private.h"
-#include "ir/random.h"
+#include "ir/eval/private.h"
+#include "ir/eval/random.h"
 
 /* ---- rows and sources ------------------------------------------------------------------------ */
 

@@ -6,7 +6,7 @@
 #define INSPECT_MIXING_H
 
 #include "inspect/views.h"
-#include "ir/unroll.h"
+#include "ir/eval/unroll.h"
 #include "passes/analysis/depth_flow.h"
 
 /* Two float64 values of the size of a row count as one below this, relative to the row: some

@@ -3,7 +3,7 @@
 #ifndef INSPECT_VIEWS_H
 #define INSPECT_VIEWS_H
 
-#include "ir/eval.h"
+#include "ir/eval/eval.h"
 #include "passes/pass.h"
 
 /* What a view describes: a model at several stages of compilation, and data of its runs. */

@@ -350,7 +350,7 @@ typedef struct hir_module {
     /* set by plan-memory, printed as `arena 1536 per token` / `fixed 64` when stage is kernel */
     uint64_t arena_per_token, fixed_bytes;
     uint64_t local_per_token; /* the arena of the rows of a rank; `local 512 per token` */
-    /* of both, the bytes at the beginning that each chunk in flight has for itself (ir/runs.h):
+    /* of both, the bytes at the beginning that each chunk in flight has for itself (ir/kernel/runs.h):
      * `arena 1536 per token, 256 kept` */
     uint64_t arena_kept, local_kept;
     /* by op: its location in the text that the module was parsed from; for messages only */
@@ -495,7 +495,7 @@ static inline hir_attr hir_floats(hir_attr_id id, const double *v, uint32_t n) {
 void hir_set_attr(hir_module *m, hir_id op, hir_attr attr); /* adds or replaces */
 bool hir_same_slice(const hir_op *a, const hir_op *b);      /* same axis, start and length */
 
-/* shards: ir/shards.c */
+/* shards: ir/weights.c */
 /* The type of a weight in the checkpoint. */
 hir_type hir_whole_type(const hir_weight *w);
 /* Makes a weight of the whole type a share of its dim. The share must be legal. */

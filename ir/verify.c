@@ -1,9 +1,9 @@
 /* Legality of a whole module, in time proportional to its ops.
  *
- * The type rules (ir/infer*.c) check each op and its operands. Checked here: the tables; that
+ * The type rules (ir/infer/) check each op and its operands. Checked here: the tables; that
  * definitions come before uses; the structure of bodies; that outputs have distinct names and a
  * state is written once; that places are inside their areas. Whether code generation can emit a
- * kernel is checked by ir/kernel_rules.c.
+ * kernel is checked by ir/kernel/rules.c.
  */
 #include "ir/verify.h"
 

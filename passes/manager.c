@@ -5,8 +5,8 @@
  */
 #include <string.h>
 
-#include "ir/eval.h"
-#include "ir/text.h"
+#include "ir/eval/eval.h"
+#include "ir/text/text.h"
 #include "passes/shard/shard.h"
 #include "support/clock.h"
 

@@ -90,7 +90,7 @@ typedef struct hir_hooks { /* each may be NULL; `before` and `after` see every p
 
 /* Runs passes in order, verifying after each when `verify`. Stops after `stop_after`
  * (HIR_PASS_COUNT: never). With `check`, evaluates before and after every pass that changed
- * something (ir/eval.h: hir_same_answer) and fails at the first that changed an answer, naming it.
+ * something (ir/eval/eval.h: hir_same_answer) and fails at the first that changed an answer, naming it.
  */
 typedef struct hir_run {
     const hir_pass_id *passes;

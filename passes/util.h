@@ -2,7 +2,7 @@
 #ifndef HIR_PASSES_UTIL_H
 #define HIR_PASSES_UTIL_H
 
-#include "ir/kernels.h"
+#include "ir/kernel/kernels.h"
 #include "passes/pass.h"
 
 /* ---- reading ------------------------------------------------------------------------------- */

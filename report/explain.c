@@ -4,7 +4,7 @@
 
 #include "inspect/facts.h"
 #include "inspect/memory_plan.h"
-#include "ir/text.h"
+#include "ir/text/text.h"
 #include "report/report.h"
 
 typedef struct teller {

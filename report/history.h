@@ -7,7 +7,7 @@
 #ifndef REPORT_HISTORY_H
 #define REPORT_HISTORY_H
 
-#include "ir/diff.h"
+#include "ir/compare/diff.h"
 #include "ir/names.h"
 #include "passes/analysis/ledger.h"
 

@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "inspect/format.h"
-#include "ir/text.h"
+#include "ir/text/text.h"
 #include "report/report.h"
 #include "support/known.h"
 

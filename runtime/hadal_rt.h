@@ -64,7 +64,7 @@ typedef struct hrt_frame {
 } hrt_frame;
 
 /* Does rows [r0, r1) of columns [c0, c1). Rows are tokens; what a column is, the kernel's form
- * says (ir/kernels.def; with HRT_SPLIT_KEYS it is a range of such a column's positions). `args`:
+ * says (ir/kernel/kernels.def; with HRT_SPLIT_KEYS it is a range of such a column's positions). `args`:
  * base pointers of the operands, in the order of the step; a base points at row 0 (token 0 of the
  * chunk) also when r0 > 0. */
 typedef void hrt_kernel(const hrt_frame *frame, void *const *args, int64_t r0, int64_t r1,
@@ -94,7 +94,7 @@ typedef struct hrt_operand {
     uint64_t col_bytes;
 } hrt_operand;
 
-/* As in ir/splits.def. */
+/* As in ir/kernel/splits.def. */
 typedef enum hrt_split {
     HRT_SPLIT_NONE,   /* one thread does all */
     HRT_SPLIT_ROWS,   /* contiguous shares of rows */
@@ -179,7 +179,7 @@ typedef struct hrt_exchange {
     uint64_t groups, units;
 } hrt_exchange;
 
-/* Steps that may go tile by tile beside the exchanges among them (ir/overlap.h): those of each part
+/* Steps that may go tile by tile beside the exchanges among them (ir/kernel/overlap.h): those of each part
  * are [its number, that of the next), and a part may have none. Rows of all ranks, but `middle`. */
 typedef struct hrt_overlap {
     uint32_t front;   /* one step or none, which makes what is scattered */
@@ -190,7 +190,7 @@ typedef struct hrt_overlap {
 } hrt_overlap;
 enum { HRT_MOST_TILES = 64 };
 
-/* A run of layers of a stage that has several (ir/runs.h): steps [first, work) receive, [work,
+/* A run of layers of a stage that has several (ir/kernel/runs.h): steps [first, work) receive, [work,
  * send) compute, [send, end) send. */
 typedef struct hrt_run_of_layers {
     uint32_t first, work, send, end;

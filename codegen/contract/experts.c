@@ -63,7 +63,7 @@ static void plan_product(experts *x, hd_arena *a, const hir_module *m, const hir
                           .layout = w->layout}));
 }
 
-/* The body has been verified (ir/kernel_rules.c). */
+/* The body has been verified (ir/kernel/rules.c). */
 static void plan(experts *x, hd_arena *a, const hir_module *m, hir_id kernel) {
     const hir_op *k = hir_op_at(m, kernel);
     *x = (experts){0};

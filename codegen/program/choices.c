@@ -9,7 +9,7 @@
 
 #include "codegen/program/choices.h"
 
-#include "ir/kernels.h"
+#include "ir/kernel/kernels.h"
 
 /* By value and by op: NOBODY reads it, or it is read for the attention.expanded of this number
  * alone, or for something else. */

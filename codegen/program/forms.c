@@ -8,7 +8,7 @@ static const hcg_form *const forms[HIR_KERNEL_FORMS] = {
 #define F(id, name, kind, op, decode, prefill, may_decode, may_prefill, phases, traits, column,    \
           doc)                                                                                     \
     [HIR_FORM_##id] = &hcg_form_##name,
-#include "ir/kernels.def"
+#include "ir/kernel/kernels.def"
 #undef K
 #undef F
 };

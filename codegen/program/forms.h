@@ -1,5 +1,5 @@
-/* The code generator of each form of kernels (ir/kernels.def): hcg_form_NAME, in the folder of its
- * kind, of which lowering knows nothing but this table. */
+/* The code generator of each form of kernels (ir/kernel/kernels.def): hcg_form_NAME, in the folder of
+ * its kind, of which lowering knows nothing but this table. */
 #ifndef HCG_FORMS_H
 #define HCG_FORMS_H
 
@@ -12,7 +12,7 @@ typedef struct hcg_form {
      * caller ends with `ret void`. False, with a diagnostic: it cannot be emitted. NULL: there is
      * no code for it. */
     bool (*emit)(struct hcg_emit *e, const hcg_kernel *k);
-    /* hrt_step.cols: what ir/kernels.def calls a column. NULL: there is one. */
+    /* hrt_step.cols: what ir/kernel/kernels.def calls a column. NULL: there is one. */
     int64_t (*columns)(const hir_module *m, hir_id kernel);
     /* Bytes of hrt_frame.shared: of counters, and for each range of HRT_KEYS positions. NULL: none
      */
@@ -28,7 +28,7 @@ typedef struct hcg_form {
 #define F(id, name, kind, op, decode, prefill, may_decode, may_prefill, phases, traits, column,    \
           doc)                                                                                     \
     extern const hcg_form hcg_form_##name;
-#include "ir/kernels.def"
+#include "ir/kernel/kernels.def"
 #undef K
 #undef F
 

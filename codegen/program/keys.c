@@ -1,4 +1,4 @@
-/* Which kernels share a function: those with equal canonical forms (ir/canonical.h).
+/* Which kernels share a function: those with equal canonical forms (ir/kernel/canonical.h).
  *
  * A form contains everything that an emitter may depend on: the body's ops with attributes, types
  * and operands; kind, type and layout of each operand; which operand a result overwrites. It does

@@ -3,9 +3,9 @@
 #define HCG_PROGRAM_KEY_H
 
 #include "codegen/program/program.h"
-#include "ir/canonical.h"
+#include "ir/kernel/canonical.h"
 
-/* Each of these leaves its form in `c` (ir/canonical.h): equal forms, one function. */
+/* Each of these leaves its form in `c` (ir/kernel/canonical.h): equal forms, one function. */
 
 /* Of a whole kernel, with its operands and results. */
 void hcg_kernel_key(hir_canonical *c, hir_id kernel);

@@ -14,9 +14,9 @@
 #include "codegen/program/exchanges.h"
 #include "codegen/program/forms.h"
 #include "codegen/program/keys.h"
-#include "ir/overlap.h"
-#include "ir/runs.h"
-#include "ir/text.h"
+#include "ir/kernel/overlap.h"
+#include "ir/kernel/runs.h"
+#include "ir/text/text.h"
 
 enum { DEFAULT_CHUNK = 512, DEFAULT_GRAIN = 16 };
 
@@ -374,10 +374,11 @@ static bool add_operand(lowering *l, hd_loc loc, hir_ref r, const hcg_contractio
 /* Splits are handed to the runtime by number. */
 #define S(id, name, doc)                                                                           \
     _Static_assert((int)HIR_SPLIT_##id == (int)HRT_SPLIT_##id,                                     \
-                   "ir/splits.def and hrt_split differ");
-#include "ir/splits.def"
+                   "ir/kernel/splits.def and hrt_split differ");
+#include "ir/kernel/splits.def"
 #undef S
-_Static_assert((int)HIR_SPLITS == HRT_SPLIT_HEADS + 1, "hrt_split has more than ir/splits.def");
+_Static_assert((int)HIR_SPLITS == HRT_SPLIT_HEADS + 1,
+               "hrt_split has more than ir/kernel/splits.def");
 
 /* Row programs whose results are the same for every token run once, on one thread. */
 static bool is_token_free(const lowering *l, hir_id kernel) {

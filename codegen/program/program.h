@@ -4,7 +4,7 @@
 #define HCG_PROGRAM_H
 
 #include "codegen/codegen.h"
-#include "ir/kernels.h"
+#include "ir/kernel/kernels.h"
 #include "runtime/hadal_rt.h"
 #include "support/step_info.h"
 

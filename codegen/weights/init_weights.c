@@ -13,7 +13,7 @@
 
 #include "codegen/codegen.h"
 #include "codegen/weights/convert.h"
-#include "ir/random.h"
+#include "ir/eval/random.h"
 #include "support/text.h"
 
 enum { BLOCK = 8192 };

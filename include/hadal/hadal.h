@@ -290,7 +290,7 @@ typedef struct hadal_generate_options {
      * the fewest largest that have at least top_p (1: all) of their sum. Of equals the lower id
      * counts as larger. A number u in [0, 1) is drawn, and the ids that are left are gone through
      * upwards: the first at which the running sum exceeds u times the whole is the token. u is the
-     * upper 53 bits of the next number of a xoshiro256** generator seeded from `seed` (ir/random.c,
+     * upper 53 bits of the next number of a xoshiro256** generator seeded from `seed` (ir/eval/random.c,
      * stream "generate"); one for each token. */
     double temperature, top_p;
     int64_t top_k;

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "hadal/hadal_comm.h"
-#include "ir/kernels.h"
+#include "ir/kernel/kernels.h"
 
 /* ---- finding --------------------------------------------------------------------------------- */
 

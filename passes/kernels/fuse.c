@@ -3,7 +3,7 @@
  * Needs    a graph whose linear ops are either [T, K] times a weight or row operations
  *          (split-small-contractions), no traces.
  * Does     makes kernel IR: row programs, contractions with prologues and epilogues, and sequence
- *          kernels, as ir/kernel_rules.c allows. As few kernels as the dependencies allow, and
+ *          kernels, as ir/kernel/rules.c allows. As few kernels as the dependencies allow, and
  *          values that only one row program reads are not stored.
  * Leaves   composites: expand lowers them when it is known which are in row programs.
  *

@@ -10,9 +10,9 @@
  * bytes. A result of a row program may alias, row by row, a long value of the same size whose last
  * reader the row program is: the streams of a residual system are updated in place, in half of the
  *          memory. Otherwise the values that a kernel reads and those that it writes never overlap.
- *          Kernels that go tile by tile beside exchanges (ir/overlap.h) run at once as far as
+ *          Kernels that go tile by tile beside exchanges (ir/kernel/overlap.h) run at once as far as
  *          memory goes: what one of them touches is live from the first of them to the last.
- *          A stage with several runs of layers (ir/runs.h) has several chunks in flight, whose runs
+ *          A stage with several runs of layers (ir/kernel/runs.h) has several chunks in flight, whose runs
  *          take turns: what a run receives or leaves for a later one is kept at the beginning of
  *          the arena, a part that each chunk in flight has for itself; the rest they share. A
  *          result without T that several runs read shares its bytes with none.
@@ -26,8 +26,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ir/overlap.h"
-#include "ir/runs.h"
+#include "ir/kernel/overlap.h"
+#include "ir/kernel/runs.h"
 #include "passes/util.h"
 
 /* Rows of whole pages are padded by a line: otherwise equal columns of several values, which a mix

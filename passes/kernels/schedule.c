@@ -8,11 +8,11 @@
  *                      the most bytes alive at once; of a stage of a pipeline, each run of layers
  *                      receives at its beginning and sends at its end
  *          3 rows      "last" for kernels whose results only output 0 of a model and "last" kernels
- *                      read, which write no state, and of a form that may be (ir/kernels.def): they
+ *                      read, which write no state, and of a form that may be (ir/kernel/kernels.def): they
  *                      run for the rows asked for. Attention may: a row of its result needs that
  *                      row of q, and the cache.
  *          4 threads   split_decode (T = 1) and split_prefill (T > 1) as the form has them; cyclic
- *                      in chunks of as many rows as the op does together (ir/work.c); what runs
+ *                      in chunks of as many rows as the op does together (ir/kernel/work.c); what runs
  *                      once: none
  *          5 names     row0, row1, contract0 ...: the number counts different bodies, equal ones
  *                      share a name
@@ -20,8 +20,8 @@
  */
 #include <string.h>
 
-#include "ir/canonical.h"
-#include "ir/runs.h"
+#include "ir/kernel/canonical.h"
+#include "ir/kernel/runs.h"
 #include "passes/util.h"
 
 typedef struct scheduler {

@@ -283,7 +283,7 @@ static crossings find_crossings(cutter *k) {
     return x;
 }
 
-/* Runs of a stage are told apart by their messages (ir/runs.h). */
+/* Runs of a stage are told apart by their messages (ir/kernel/runs.h). */
 static bool all_send(const cutter *k, const crossings *x) {
     for (int64_t j = 1; j < k->runs; j++) {
         if (x->at[j].values.n) continue;

@@ -9,7 +9,7 @@
  * Left out are caches, of which a chunk reads far less than it computes with them. */
 #include <string.h>
 
-#include "ir/kernels.h"
+#include "ir/kernel/kernels.h"
 #include "passes/shard/stage_cuts.h"
 
 enum { CHUNKS = STAGE_PROMPT / STAGE_CHUNK };

@@ -2,7 +2,7 @@
 #ifndef TEST_DEPTH_MODELS_H
 #define TEST_DEPTH_MODELS_H
 
-#include "ir/random.h"
+#include "ir/eval/random.h"
 #include "tests/unit/pass_models.h"
 
 typedef enum depth_norm {

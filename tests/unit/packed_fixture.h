@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ir/random.h"
+#include "ir/eval/random.h"
 #include "support/packed.h"
 #include "tests/unit/arena_fixture.h"
 

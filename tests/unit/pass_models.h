@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "ir/eval.h"
+#include "ir/eval/eval.h"
 #include "passes/pass.h"
 #include "tests/unit/diags_text.h"
 

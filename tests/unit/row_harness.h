@@ -7,7 +7,7 @@
 #include <math.h>
 
 #include "codegen/program/keys.h"
-#include "ir/eval.h"
+#include "ir/eval/eval.h"
 #include "runtime/grid.h"
 #include "support/tensorfile.h"
 #include "tests/unit/emit_harness.h"

@@ -7,7 +7,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "ir/eval.h"
+#include "ir/eval/eval.h"
 #include "tests/unit/arena_fixture.h"
 
 static inline hir_module *parse(const char *text) {

@@ -1,7 +1,7 @@
-/* Canonical forms of bodies (ir/canonical.h): which kernels have equal forms, and which do not. */
+/* Canonical forms of bodies (ir/kernel/canonical.h): which kernels have equal forms, and which do not. */
 #include <criterion/criterion.h>
 
-#include "ir/canonical.h"
+#include "ir/kernel/canonical.h"
 #include "tests/unit/pass_models.h"
 
 #define ATTRS "{name = \"r\", rows = \"all\", split_decode = \"none\", split_prefill = \"rows\"}"

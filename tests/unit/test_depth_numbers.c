@@ -5,7 +5,7 @@
  */
 #include <criterion/criterion.h>
 
-#include "ir/random.h"
+#include "ir/eval/random.h"
 #include "passes/pass.h"
 #include "tests/unit/row_harness.h"
 

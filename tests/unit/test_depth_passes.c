@@ -2,7 +2,7 @@
  * none is left, and the answer stays the same to 1e-9 after each pass. */
 #include <criterion/criterion.h>
 
-#include "ir/random.h"
+#include "ir/eval/random.h"
 #include "tests/unit/depth_models.h"
 
 static const depth_style plain = {.norm = NORM_GAIN, .d = 12, .sublayers = 9, .block = 3};

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "codegen/codegen.h"
-#include "ir/eval.h"
+#include "ir/eval/eval.h"
 
 static const char text[] = "hir 1 graph @made\n"
                            "weight @a : f32[1, 4]\n"

@@ -1,7 +1,7 @@
 /* hir_diff: pairs of modules that differ in one known way. */
 #include "tests/unit/ir_fixture.h"
 
-#include "ir/diff.h"
+#include "ir/compare/diff.h"
 
 TestSuite(diff, .init = open_arena, .fini = close_arena);
 

@@ -4,7 +4,7 @@
 #include <criterion/criterion.h>
 #include <math.h>
 
-#include "ir/eval.h"
+#include "ir/eval/eval.h"
 #include "tests/unit/emit_harness.h"
 
 enum { MOST_OPERANDS = 8, MOST_TOKENS = 64 };

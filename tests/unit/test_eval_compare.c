@@ -1,5 +1,5 @@
 /* Random numbers that never change, random weights, and the comparison of two modules. */
-#include "ir/random.h"
+#include "ir/eval/random.h"
 #include "support/tensorfile.h"
 #include "support_eval.h"
 

@@ -1,6 +1,6 @@
 /* State of the evaluator: what is kept from call to call, gone back to, and left alone by a call
  * that fails, for each kind. No op writes windows and carries yet, so the test does. */
-#include "ir/eval_private.h"
+#include "ir/eval/private.h"
 #include "tests/unit/support_eval.h"
 
 TestSuite(eval_state, .init = open_arena, .fini = close_arena);

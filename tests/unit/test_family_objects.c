@@ -7,7 +7,7 @@
 
 #include "codegen/codegen.h"
 #include "frontend/config/import.h"
-#include "ir/text.h"
+#include "ir/text/text.h"
 #include "support/tensorfile.h"
 
 #define FOLDER "/tmp/hadal-objects-XXXXXX"

@@ -11,7 +11,7 @@
 #include "codegen/program/program.h"
 #include "frontend/config/import.h"
 #include "frontend/config/quantisation.h"
-#include "ir/random.h"
+#include "ir/eval/random.h"
 #include "support/packed.h"
 #include "text/tokenizer.h"
 

@@ -14,7 +14,7 @@
 #include "codegen/codegen.h"
 #include "frontend/config/import.h"
 #include "frontend/frontend.h"
-#include "ir/eval.h"
+#include "ir/eval/eval.h"
 #include "tests/unit/arena_fixture.h"
 
 #define TOLERANCE 1e-6

@@ -1,9 +1,9 @@
-/* The tables of kinds and forms of kernels (ir/kernels.h), and the rules that come from them: every
+/* The tables of kinds and forms of kernels (ir/kernel/kernels.h), and the rules that come from them: every
  * split and every value of rows, on a kernel of every form, is accepted where the table says so and
  * refused elsewhere, with the choices. */
 #include <criterion/criterion.h>
 
-#include "ir/kernels.h"
+#include "ir/kernel/kernels.h"
 #include "tests/unit/pass_models.h"
 
 /* A model with a kernel of each form, which has these attributes; the others are as schedule makes

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "hadal/hadal.h"
-#include "ir/random.h"
+#include "ir/eval/random.h"
 #include "passes/analysis/ledger.h"
 #include "passes/analysis/paper_forms.h"
 #include "tests/unit/arena_fixture.h"

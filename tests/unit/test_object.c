@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "api/library.h"
-#include "ir/eval.h"
+#include "ir/eval/eval.h"
 #include "support/tensorfile.h"
 #include "toy_model.h"
 

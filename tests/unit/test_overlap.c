@@ -1,11 +1,11 @@
-/* What is found to go on beside exchanges (ir/overlap.c), what plan-memory makes of it, and what
+/* What is found to go on beside exchanges (ir/kernel/overlap.c), what plan-memory makes of it, and what
  * the library is told: golden cases divided over three ranks. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "codegen/program/program.h"
-#include "ir/overlap.h"
+#include "ir/kernel/overlap.h"
 #include "passes/pass.h"
 #include "tests/unit/stored_models.h"
 

@@ -2,7 +2,7 @@
  * the whole pipeline with every pass checked against the evaluator. */
 #include <criterion/criterion.h>
 
-#include "ir/eval.h"
+#include "ir/eval/eval.h"
 #include "passes/pass.h"
 #include "tests/unit/arena_fixture.h"
 #include "tests/unit/latent_models.h"

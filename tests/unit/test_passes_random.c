@@ -5,7 +5,7 @@
  * seeds are fixed. */
 #include <criterion/criterion.h>
 
-#include "ir/random.h"
+#include "ir/eval/random.h"
 #include "tests/unit/pass_models.h"
 
 typedef struct grower {

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "codegen/weights/quant.h"
-#include "ir/random.h"
+#include "ir/eval/random.h"
 #include "support/packed.h"
 
 static void draw(uint64_t seed, double mean, double deviation, float x[HIR_GROUP]) {

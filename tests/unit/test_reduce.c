@@ -1,7 +1,7 @@
 /* hir_reducer: what is left when a property must stay true. */
 #include "tests/unit/ir_fixture.h"
 
-#include "ir/reduce.h"
+#include "ir/compare/reduce.h"
 
 TestSuite(reduce, .init = open_arena, .fini = close_arena, .timeout = 60);
 

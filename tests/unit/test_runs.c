@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "inspect/ledger.h"
-#include "ir/kernels.h"
-#include "ir/runs.h"
+#include "ir/kernel/kernels.h"
+#include "ir/kernel/runs.h"
 #include "ir/verify.h"
 #include "tests/unit/stored_models.h"
 

@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "ir/eval.h"
+#include "ir/eval/eval.h"
 #include "passes/pass.h"
 #include "tests/unit/stored_models.h"
 

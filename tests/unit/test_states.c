@@ -251,9 +251,9 @@ static void expect_no_name(const char *path) {
 }
 
 Test(states, nobody_asks_for_such_an_op_by_its_name) {
-    static const char *const patterns[] = {"ir/*.c",        "passes/*.c",      "passes/*/*.c",
-                                           "api/*.c",       "inspect/*.c",     "codegen/*.c",
-                                           "codegen/*/*.c", "codegen/*/*/*.c", "codegen/*/*/*/*.c"};
+    static const char *const patterns[] = {
+        "ir/*.c",      "ir/*/*.c",    "passes/*.c",    "passes/*/*.c",    "api/*.c",
+        "inspect/*.c", "codegen/*.c", "codegen/*/*.c", "codegen/*/*/*.c", "codegen/*/*/*/*.c"};
     size_t files = 0;
     for (size_t i = 0; i < sizeof patterns / sizeof *patterns; i++) {
         glob_t all;

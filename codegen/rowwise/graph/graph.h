@@ -21,7 +21,8 @@
 
 /* The prologue or epilogue of a contraction as a row program: some ops of the kernel's body, on
  * rows in the contraction's scratch. With `heads`, every value is [T, heads, ..] or [T, heads n]
- * (ir/heads.c), and the ops run head by head, since a block of columns holds some heads only. */
+ * (ir/kernel/heads.c), and the ops run head by head, since a block of columns holds some heads
+ * only. */
 typedef struct row_stage_ops {
     const hir_id *ops; /* in order */
     size_t n_ops;

@@ -23,7 +23,7 @@ def rotated(x, k):
 
 
 def generator(seed, name):
-    """xoshiro256** of a named stream (ir/random.c)."""
+    """xoshiro256** of a named stream (ir/eval/random.c)."""
     h = 0xCBF29CE484222325
     for c in name.encode():
         h = ((h ^ c) * 0x100000001B3) & MASK
