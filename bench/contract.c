@@ -14,7 +14,7 @@
 
 #include "api/machine.h"
 #include "codegen/matmul/groups.h"
-#include "tests/unit/emit_harness.h"
+#include "tests/unit/codegen/emit_harness.h"
 
 enum { AREA_BYTES = 256 << 20, MOST_THREADS = 64 };
 

@@ -4,7 +4,7 @@
 
 #include <sys/mman.h>
 
-#include "tests/unit/emit_harness.h"
+#include "tests/unit/codegen/emit_harness.h"
 
 /* The best level that runs here, or the one of this name; NULL: neither. */
 static inline const hcg_level *kernel_level(const char *name) {

@@ -1,6 +1,6 @@
 /* Functions as polynomials, in vector or scalar IR of f32 (sin and cos: f64). Errors are stated in
  * ulp of the exact result where it is a normal number, and were measured over the whole range
- * against double at every level (tests/unit/test_emit_math.c holds them to it). Results below
+ * against double at every level (tests/unit/codegen/emit/test_emit_math.c holds them to it). Results below
  * 2^-126 may lose bits or become zero. The polynomials interpolate at Chebyshev nodes of the
  * interval given; coefficients stand highest power first.
  *

@@ -13,7 +13,7 @@
 #   Kimi, activations      2     a rounded score of a router is another expert, and of two experts with random weights
 #   rounded                      nothing is alike: 1.34 was measured. Only that results are numbers of the right size
 # The text of a trained model moves far less: tests/weights/jargon_loss.py. What kernels make of rounded rows is checked
-# to 1e-5 in tests/unit/test_emit_contract.c. The last number of a line is the distance to the case's own logits: what
+# to 1e-5 in tests/unit/codegen/contract/test_emit_contract.c. The last number of a line is the distance to the case's own logits: what
 # storage in this type does to it, for reading (docs/weight-types.md).
 set -eu
 hadal=$1 compare=$2 case=$3 work=$4 level=${5:-}

@@ -14,15 +14,15 @@ mkdir -p "$out"
 tsan="${CC:-cc} -std=gnu17 -g -O1 -fsanitize=thread -fopenmp -D_GNU_SOURCE -I$source -I$source/include -I$out"
 export TSAN_OPTIONS="halt_on_error=1 $(printf %s "${TSAN_OPTIONS:-}")"
 for test in test_threads test_batch; do
-    $tsan -I"$source/tests/tsan" "$source/runtime/"*.c "$source/tests/unit/$test.c" -o "$out/$test" -lm -pthread
+    $tsan -I"$source/tests/tsan" "$source/runtime/"*.c "$source/tests/unit/runtime/$test.c" -o "$out/$test" -lm -pthread
     "$out/$test"
 done
 $tsan -I"$source/tests/tsan" "$source"/comm/exchange.c "$source"/comm/slow_link.c "$source"/comm/threads.c \
-    "$source"/tests/comm/scenarios.c "$source/tests/unit/test_comm.c" -o "$out/test_comm" -pthread
+    "$source"/tests/comm/scenarios.c "$source/tests/unit/comm/test_comm.c" -o "$out/test_comm" -pthread
 "$out/test_comm"
 for test in test_ranks test_ranks_batch test_ranks_lost test_ranks_turns; do
     $tsan -I"$source/tests/tsan" "$source/runtime/"*.c "$source"/comm/exchange.c "$source"/comm/slow_link.c \
-        "$source"/comm/threads.c "$source/tests/unit/$test.c" -o "$out/$test" -lm -pthread
+        "$source"/comm/threads.c "$source/tests/unit/runtime/$test.c" -o "$out/$test" -lm -pthread
     "$out/$test"
 done
 

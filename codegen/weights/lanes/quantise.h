@@ -1,7 +1,7 @@
 /* Rounding LANES groups at a time, a group in each lane of a vector: the sums and choices of a
  * group are those of its own lane, in one order, whatever the vector's width. The files beside this
  * one include it for a CPU each; all of them are compiled without fused multiply-adds and give the
- * same bytes (tests/unit/test_quant.c).
+ * same bytes (tests/unit/codegen/weights/test_quant.c).
  *
  * A lane is a row of a panel, and four elements of a row are a 32-bit word of the panel (quant.h):
  * what is stored is whole vectors. */

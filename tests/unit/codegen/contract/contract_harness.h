@@ -1,0 +1,71 @@
+/* For tests of contractions: x as the back end of a matrix rounds it, written a second time. */
+#ifndef CONTRACT_HARNESS_H
+#define CONTRACT_HARNESS_H
+
+#include <math.h>
+
+#include "codegen/matmul/backend.h"
+#include "tests/unit/codegen/emit_harness.h"
+
+/* What a level's back end rounds x to: HCG_ROUND_*. The same for one token and for many. */
+static inline unsigned rounds_of(const hcg_level *level, unsigned exact, hir_dtype dtype,
+                                 hir_layout layout) {
+    const hcg_choice *one = hcg_choose(level, exact, dtype, layout, HCG_FOR_DECODE);
+    const hcg_choice *many = hcg_choose(level, exact, dtype, layout, HCG_FOR_PREFILL);
+    if (one && many && one->rounds == many->rounds) return one->rounds;
+    fprintf(stderr, "%s: prefill and decode of %s mean different things\n", level->name,
+            hir_dtype_name(dtype));
+    exit(1);
+}
+
+/* Does the next level, of the same vectors, multiply such a matrix in the same way? Then it is
+ * checked there. */
+static inline bool same_on_next(const hcg_level *level, const hcg_level *end, unsigned exact,
+                                hir_dtype dtype, hir_layout layout) {
+    const hcg_level *next = level + 1;
+    return next < end && next->lanes == level->lanes && level_runs(next) &&
+           hcg_same_choices(level, next, exact, hcg_matrix(dtype, layout));
+}
+
+/* row[at], its group of the row rounded to bytes with a scale of its own. */
+static inline double as_int8(const float *row, int64_t k, int64_t at) {
+    float most = 0;
+    for (int64_t i = at / HIR_GROUP * HIR_GROUP; i < k && i / HIR_GROUP == at / HIR_GROUP; i++)
+        most = fmaxf(most, fabsf(row[i]));
+    if (most < 1e-30f) return 0;
+    return (double)(most * (float)(1.0 / 127)) * (double)rintf(row[at] * (127 / most));
+}
+
+/* What a back end makes of numbers. */
+typedef struct seen_as {
+    unsigned x;        /* what it rounds x to: HCG_ROUND_* */
+    bool weights_bf16; /* the weights are rounded to bf16 (matmul/backends/amx/groups.c) */
+} seen_as;
+
+/* In a call of so many tokens. */
+static inline seen_as seen_by(const hcg_level *level, unsigned exact, hir_dtype dtype,
+                              hir_layout layout, int64_t tokens) {
+    const hcg_choice *many = hcg_choose(level, exact, dtype, layout, HCG_FOR_PREFILL);
+    const seen_as plain = {rounds_of(level, exact, dtype, layout), false};
+    const bool pairs = strcmp(many->backend->name, "amx_groups") == 0;
+    if (!pairs || tokens < (int64_t)level->machine.unit_rows) return plain;
+    return (seen_as){HCG_ROUND_BF16, true};
+}
+
+static inline double rounded_x(seen_as s, const float *row, int64_t k, int64_t at) {
+    if (s.x == HCG_ROUND_INT8) return as_int8(row, k, at);
+    if (s.x == HCG_ROUND_BF16) return (double)hd_bf16_to_f32(hd_bf16_from_f32(row[at]));
+    return (double)row[at];
+}
+
+/* To nearest, of two the larger one. */
+static inline double rounded_w(seen_as s, float w) {
+    uint32_t bits;
+    if (!s.weights_bf16) return (double)w;
+    memcpy(&bits, &w, sizeof bits);
+    bits = (bits + 0x8000) & 0xffff0000;
+    memcpy(&w, &bits, sizeof bits);
+    return (double)w;
+}
+
+#endif

@@ -1,0 +1,191 @@
+/* Configs of published models as they are on the hub (tests/hub): all of their fields are known,
+ * and other values of those that are taken for one value alone are refused. */
+#include <dirent.h>
+
+#define FOLDER "/tmp/hadal-hub-XXXXXX"
+#include "tests/unit/frontend/import_fixture.h"
+
+TestSuite(import_hub, .init = open_folder, .fini = close_folder, .timeout = 300);
+
+static char *hub_file(const char *name) {
+    return hd_printf(arena, "%s/hub/%s", TEST_DATA, name);
+}
+
+static char *import_hub(const char *name) {
+    size_t n;
+    char *text = hd_read_text(arena, &diags, hub_file(name), 1 << 20, &n);
+    cr_assert(text, "%s: %s", name, said());
+    return import_text(text);
+}
+
+/* What hashes of its tables are made with stands in its tensors. */
+#define NEEDS_TENSORS "Qwen3.8-Flash-Next.json"
+
+Test(import_hub, every_field_of_every_config_is_known) {
+    DIR *files = opendir(hub_file(""));
+    size_t n = 0;
+    cr_assert(files);
+    for (const struct dirent *f = readdir(files); f; f = readdir(files)) {
+        if (!hd_ends_with(f->d_name, ".json") || !strcmp(f->d_name, NEEDS_TENSORS)) continue;
+        hd_diags_init(&diags, arena);
+        cr_expect(import_hub(f->d_name), "%s: %s", f->d_name, said());
+        n++;
+    }
+    closedir(files);
+    cr_expect_geq(n, 40);
+}
+
+Test(import_hub, hashes_need_the_tensors_that_say_them) {
+    cr_expect_null(import_hub(NEEDS_TENSORS));
+    cr_expect_eq(diags.errors, 1, "%s", said());
+    const hd_diag *g = find_message("the folder has no tables for layer 2, counted from 1");
+    cr_assert(g && g->hint && g->cause, "%s", said());
+    cr_expect(strstr(g->cause, ".layers.1.ple.ple_embedding.layer_multipliers, "), "%s", g->cause);
+    cr_expect(strstr(g->hint, "importing this family needs the .safetensors files"), "%s", g->hint);
+}
+
+/* Specs of some kinds, elaborated: names below the wrapper, gates that differ by layer. */
+Test(import_hub, specs_elaborate) {
+    static const char *const names[] = {"Kimi-K2.5.json", "Ling-3.0-flash.json", "Phi-4-mini.json",
+                                        "GLM-5.3-Flash.json"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const char *text = import_hub(names[i]);
+        cr_assert(text, "%s: %s", names[i], said());
+        cr_expect(hfe_load_spec_text(arena, &diags, "hub.hadal", text, &options), "%s: %s",
+                  names[i], said());
+    }
+}
+
+Test(import_hub, what_fields_come_to) {
+    char *t = import_hub("Ling-3.0-flash.json");
+    expect_has(t, "gate: gate_within(expert_limits[l])");
+    expect_has(t, "shared_gate: gate_within(shared_limits[l])");
+    cr_expect(find_message("transformers does not read the two fields"));
+    expect_lacks(import_hub("Ling-3.0-tiny.json"), "gate_within");
+    t = import_hub("Kimi-K2.5.json");
+    expect_has(t, "at \"language_model\" {");
+    expect_has(t, "for name in [\"vision_tower.\", \"mm_projector.\"] {");
+    t = import_hub("Kimi-K2-Instruct.json");
+    expect_lacks(t, "language_model");
+    expect_has(t, "beta_fast = 1.0");
+    expect_has(import_hub("GLM-5.3-Flash.json"), "lower_bound = -5.0");
+    t = import_hub("DeepSeek-R1-0528-Qwen3-8B.json");
+    expect_has(t, "attention_factor = 1.138629");
+    cr_expect(find_message("transformers reads attention_factor"));
+}
+
+/* ---- other values ---------------------------------------------------------------------------- */
+
+/* The file with a field set: FIELD, or OBJECT.FIELD. */
+static char *import_hub_with(const char *name, const char *path, const char *value) {
+    json_error_t error;
+    json_t *root = json_load_file(hub_file(name), 0, &error);
+    cr_assert(root, "%s", name);
+    hd_diags_init(&diags, arena);
+    return import_changed(root, path, value);
+}
+
+static const struct changed {
+    const char *file, *path, *value, *error;
+} refused[] = {
+    {"Qwen3-Coder-480B-A35B", "qkv_bias", "true", "qkv_bias: true cannot be honoured"},
+    {"Qwen3-Coder-480B-A35B", "use_qk_norm", "false", "use_qk_norm: false cannot be honoured"},
+    {"Qwen3-Coder-480B-A35B", "shared_expert_intermediate_size", "512",
+     "shared_expert_intermediate_size: 512 cannot be honoured"},
+    {"Phi-4-mini", "full_attn_mod", "2", "full_attn_mod: 2 cannot be honoured"},
+    {"Phi-4-mini", "interpolate_factor", "2", "interpolate_factor: 2 cannot be honoured"},
+    {"Phi-4-mini", "lm_head_bias", "true", "lm_head_bias: true cannot be honoured"},
+    {"Phi-4-mini", "mlp_bias", "true", "mlp_bias: true cannot be honoured"},
+    {"Qwen3-Next-80B-A3B", "use_sliding_window", "true", "use_sliding_window: true cannot be"},
+    {"Nanbeige4.2-3B", "kv_channels", "64", "kv_channels: 64 is not head_dim, 128"},
+    {"Nanbeige4.2-3B", "loop_loss_weights", "[0.5]", "loop_loss_weights: "},
+    {"Ling-3.0-tiny", "no_kda_lora", "false", "no_kda_lora: false cannot be honoured"},
+    {"Ling-3.0-tiny", "use_kda_lora", "true", "use_kda_lora: true cannot be honoured"},
+    {"Ling-3.0-tiny", "gated_attention_proj_granularity_type", "\"element_wise\"",
+     "gated_attention_proj_granularity_type: \"element_wise\" cannot be honoured"},
+    {"Ling-3.0-tiny", "moe_shared_expert_intermediate_size", "256",
+     "256 is neither moe_intermediate_size, 512, nor num_shared_experts times that"},
+    {"Ling-3.0-tiny", "moe_router_enable_expert_bias", "false",
+     "moe_router_enable_expert_bias: false cannot be honoured"},
+    {"Ling-3.0-tiny", "rope_interleave", "false", "rope_interleave: false cannot be honoured"},
+    {"Ling-3.0-tiny", "rotary_dim", "32", "rotary_dim: 32 is not qk_rope_head_dim, 64"},
+    {"Ling-3.0-tiny", "linear_silu", "false", "linear_silu: false cannot be honoured"},
+    {"Ling-3.0-tiny", "router_dtype", "\"bf16\"", "router_dtype: \"bf16\" cannot be honoured"},
+    {"Ling-3.0-tiny", "group_norm_size", "4", "group_norm_size: 4 cannot be honoured"},
+    {"Ling-3.0-tiny", "scale_router_input", "true", "scale_router_input: true cannot be honoured"},
+    {"Ling-3.0-tiny", "use_bias", "true", "use_bias: true cannot be honoured"},
+    {"Ling-3.0-tiny", "use_qkv_bias", "true", "use_qkv_bias: true cannot be honoured"},
+    {"Ling-3.0-tiny", "use_mla_nope", "true", "use_mla_nope: true cannot be honoured"},
+    {"Ling-3.0-tiny", "use_nGPT", "true", "use_nGPT: true cannot be honoured"},
+    {"Ling-3.0-tiny", "up_proj_norm", "true", "up_proj_norm: true cannot be honoured"},
+    {"Ling-3.0-tiny", "value_norm", "true", "value_norm: true cannot be honoured"},
+    {"Ling-3.0-tiny", "num_kv_heads_for_linear_attn", "4",
+     "num_kv_heads_for_linear_attn: 4 cannot be honoured"},
+    {"Ling-3.0-flash", "expert_swiglu_limit_list", "[4]", "has 1 entries for 42 layers"},
+    {"Ling-3.0-flash", "share_expert_swiglu_limit_list", "5", "must be a list of numbers"},
+    {"Ling-3.0-flash", "rope_scaling",
+     "{\"rope_type\": \"yarn\", \"factor\": 2, \"original_max_position_embeddings\": 4096}",
+     "partial_rotary_factor: 0.5 cannot be honoured"},
+    {"GLM-5.3-Flash", "text_config.mla_use_nope", "false", "mla_use_nope: false cannot be"},
+    {"GLM-5.3-Flash", "text_config.mhc", "false", "mhc: false cannot be honoured"},
+    {"GLM-5.3-Flash", "text_config.index_kpool_compress", "false", "index_kpool_compress: false"},
+    {"GLM-5.3-Flash", "text_config.moe_router_dtype", "\"bfloat16\"",
+     "moe_router_dtype: \"bfloat16\" cannot be honoured"},
+    {"GLM-5.3-Flash", "text_config.linear_attn_config.kda_layers", "[0]", "are missing"},
+    {"GLM-5.3-Flash", "text_config.layer_types", "null", NULL}, /* every fourth, as the lists */
+    {"Hy4-preview", "enable_ihc", "false", "enable_ihc: false cannot be honoured"},
+    {"Hy4-preview", "gated_mla", "false", "gated_mla: false cannot be honoured"},
+    {"Hy4-preview", "gating_type", "\"headwise\"", "gating_type: \"headwise\" cannot be honoured"},
+    {"Hy4-preview", "learnable_sink", "false", "learnable_sink: false cannot be honoured"},
+    {"Hy4-preview", "use_dsa", "false", "use_dsa: false cannot be honoured"},
+    {"Step-3.7-Flash", "text_config.zero_centered", "false", "zero_centered: false cannot be"},
+    {"SmolLM2-135M", "rope_interleaved", "true", "rope_interleaved: true cannot be honoured"},
+    {"SmolLM2-135M", "quantization", "{\"bits\": 4}", "quantization: {\"bits\": 4} cannot be"},
+    {"Falcon3-7B", "activation", "\"relu\"", "activation: \"relu\" cannot be honoured"},
+    {"MiniMax-Text-01-hf", "postnorm", "false", "postnorm: false cannot be honoured"},
+    {"MiniMax-Text-01-hf", "shared_intermediate_size", "8", "shared_intermediate_size: 8 cannot"},
+    {"Kimi-K2.5", "text_config.num_key_value_heads", "8", "num_key_value_heads: 8 cannot"},
+    {"Kimi-K2.5", "tie_word_embeddings", "true", "contradicts that of text_config"},
+    {"Kimi-K2-Instruct", "rope_scaling.beta_slow", "2", "beta_slow must not be above beta_fast"},
+    {"Kimi-K2-Instruct", "scoring_func", "\"softmax\"", "scoring_func: \"softmax\" cannot"},
+    {"ZAYA1-8B", "cca", "true", "this config is that of the first upload of ZAYA1"},
+    {"ZAYA1-8B", "rope_scaling", "{\"factor\": 2}", "rope_scaling: {\"factor\": 2} cannot be"},
+    /* and such as change nothing */
+    {"SmolLM2-135M", "pretraining_tp", "2", NULL},
+    {"SmolLM2-135M", "neftune_noise_alpha", "5", NULL},
+    {"Ling-3.0-tiny", "moe_shared_expert_intermediate_size", "512", NULL},
+    {"Ling-3.0-tiny", "expert_swiglu_limit_list", "null", NULL},
+    {"Nanbeige4.2-3B", "loop_loss_weights", "null", NULL},
+    {"Qwen3-Coder-480B-A35B", "shared_expert_intermediate_size", "null", NULL},
+    {"gemma-3n-E2B-it", "text_config.query_pre_attn_scalar", "17", NULL},
+    {"Qwen3-0.6B", "unsloth_version", "\"2025.1\"", NULL},
+};
+
+Test(import_hub, other_values) {
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
+        const struct changed *c = &refused[i];
+        const char *text = import_hub_with(hd_printf(arena, "%s.json", c->file), c->path, c->value);
+        cr_expect_eq(text != NULL, c->error == NULL, "%s: %s = %s: %s", c->file, c->path, c->value,
+                     said());
+        cr_expect_eq(diags.errors, c->error ? 1 : 0, "%s = %s: %s", c->path, c->value, said());
+        cr_expect(!c->error || find_message(c->error), "%s = %s: no '%s' in: %s", c->path, c->value,
+                  c->error, said());
+    }
+}
+
+/* The lists of linear attention and layer_types must agree. */
+Test(import_hub, lists_of_layers_agree) {
+    enum { LAYERS = 45 };
+    hd_text all;
+    hd_text_init(&all, arena);
+    for (int l = 0; l < LAYERS; l++)
+        hd_text_f(&all, "%s\"linear_attention\"", l ? ", " : "[");
+    hd_text_add(&all, "]");
+    cr_expect_null(import_hub_with("GLM-5.3-Flash.json", "text_config.layer_types", all.at));
+    cr_expect_eq(diags.errors, 1, "%s", said());
+    cr_expect(find_message("full_attn_layers: contradicts layer_types"), "%s", said());
+    cr_expect_null(import_hub_with("GLM-5.3-Flash.json",
+                                   "text_config.linear_attn_config.full_attn_layers", "null"));
+    cr_expect_eq(diags.errors, 1, "%s", said());
+    cr_expect(find_message("the field 'full_attn_layers' is missing"), "%s", said());
+}

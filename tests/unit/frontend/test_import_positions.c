@@ -1,0 +1,202 @@
+/* Windows and rotary positions of published configs: each way of saying them. */
+#define FOLDER "/tmp/hadal-positions-XXXXXX"
+#include "tests/unit/frontend/import_fixture.h"
+
+TestSuite(import_positions, .init = open_folder, .fini = close_folder);
+
+/* Which layers have a window, by each way of saying it. */
+Test(import_positions, windows) {
+    static const char sliding[] = ", \"use_sliding_window\": true, \"sliding_window\": 16";
+    char *t = import_folder(saved(4, "qwen2-sliding"));
+    expect_has(t, "slides = [false, false, true, true]");
+    expect_has(t, "window = 128");
+    expect_has(t, "window: if slides[l] { window } else { none })");
+    t = import_text(hd_printf(arena, "%s%s, \"max_window_layers\": 3}", BASE("qwen2"), sliding));
+    expect_has(t, "slides = [false, false, false, true]");
+    expect_has(t, "window = 16");
+    t = import_text(hd_printf(arena, "%s%s, \"max_window_layers\": 0}", BASE("qwen3"), sliding));
+    expect_has(t, "window: window)"); /* all layers */
+    expect_lacks(t, "slides");
+    t = import_text(hd_printf(arena, "%s%s}", BASE("qwen3"), sliding)); /* from layer 28 on */
+    expect_lacks(t, "window");
+    t = import_text(BASE("mistral") ", \"num_key_value_heads\": 2}");
+    expect_has(t, "window = 4096");
+    t = import_text(BASE("mistral") ", \"num_key_value_heads\": 2, \"sliding_window\": null}");
+    expect_lacks(t, "window");
+    t = import_text(BASE("olmo3") "}");
+    expect_has(t, "slides = [true, true, true, false]");
+}
+
+#define STRETCHED ", \"max_position_embeddings\": 256, \"rope_scaling\": {\"rope_type\": "
+Test(import_positions, yarn) {
+    /* 0.1 ln 4 + 1 */
+    char *t =
+        import_text(BASE("llama") STRETCHED "\"yarn\", \"original_max_position_embeddings\": 64}}");
+    expect_has(t, "factor = 4.0");
+    expect_has(t, "attention_factor = 1.138629436111989");
+    expect_has(t, "original_positions = 64");
+    expect_has(t, "beta_fast = 32.0");
+    t = import_text(BASE("llama") STRETCHED "\"yarn\", \"factor\": 40, \"mscale\": 1, "
+                                            "\"mscale_all_dim\": 1, \"truncate\": false}}");
+    expect_has(t, "attention_factor = 1.0");
+    expect_has(t, "original_positions = 256");
+    expect_has(t, "truncate: false");
+    /* (0.0707 ln 40 + 1) / (0.1 ln 40 + 1) */
+    t = import_text(BASE("llama") STRETCHED "\"yarn\", \"factor\": 40, \"mscale\": 0.707, "
+                                            "\"mscale_all_dim\": 1.0}}");
+    expect_has(t, "attention_factor = 0.92104235");
+    /* in OLMo 3 only layers without a window are stretched */
+    t = import_text(BASE("olmo3") STRETCHED "\"yarn\", \"factor\": 8}}");
+    expect_has(t, "rope_scaling: if slides[l] { none } else { scaling }");
+    /* where kinds of layers differ, transformers does not find `truncate` */
+    t = import_text(BASE("olmo3") STRETCHED "\"yarn\", \"factor\": 8, \"truncate\": false}}");
+    expect_lacks(t, "truncate: false");
+    expect_has(t, "# truncate is taken for true");
+}
+
+/* transformers 5 writes positions of each kind of layer in an object of its own. */
+#define KINDS ", \"max_position_embeddings\": 256, \"rope_parameters\": "
+Test(import_positions, positions_by_kind_of_layer) {
+    char *t = import_text(BASE("olmo3") KINDS
+                          "{\"full_attention\": {\"rope_type\": \"yarn\", \"factor\": 8, "
+                          "\"rope_theta\": 20000}, \"sliding_attention\": {\"rope_type\": "
+                          "\"default\", \"rope_theta\": 777}}}");
+    cr_expect_eq(diags.list.n, 0, "%s", said());
+    expect_has(t, "theta = 20000.0");
+    expect_has(t, "window_theta = 777.0");
+    expect_has(t, "theta: if slides[l] { window_theta } else { theta }");
+    expect_has(t, "rope_scaling: if slides[l] { none } else { scaling }");
+    /* a theta that is not there is that of the family, also beside one outside */
+    t = import_text(BASE("olmo3") KINDS "{\"full_attention\": null, \"sliding_attention\": "
+                                        "{\"rope_type\": \"linear\", \"factor\": 3}}, "
+                                        "\"rope_theta\": 1000}");
+    expect_has(t, "theta = 1000.0");
+    expect_has(t, "window_theta = 500000.0");
+    expect_has(t, "if slides[l] { linear_scaling(window_factor) } else { none }");
+    /* outside alone it is that of layers without a window, which is said */
+    t = import_text(BASE("olmo3") ", \"rope_theta\": 1000}");
+    expect_has(t, "window_theta = 500000.0");
+    expect_has(t, "# rope_theta = 1000 is that of layers without a window");
+    const size_t notes = diags.list.n;
+    t = import_text(BASE("olmo3") ", \"rope_theta\": 500000}");
+    expect_lacks(t, "theta: if");
+    cr_expect_eq(diags.list.n, notes, "%s", said());
+}
+
+Test(import_positions, longrope) {
+    static const char factors[] =
+        "\"short_factor\": [1, 1, 1, 1, 1, 1.5], \"long_factor\": [1, 2, 3, 4, 5, 6]";
+    char *t = import_text(hd_printf(arena, "%s%s\"longrope\", %s}, %s}", BASE("phi3"), STRETCHED,
+                                    factors, "\"original_max_position_embeddings\": 64"));
+    expect_has(t, "attention_factor = 1.1547005"); /* sqrt(1 + ln 4 / ln 64) */
+    expect_has(t, "original_positions = 64");
+    expect_has(t, "long_factors = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]");
+    /* the names of the first files */
+    t = import_text(hd_printf(arena, "%s%s\"su\", %s}, %s}", BASE("phi3"), STRETCHED, factors,
+                              "\"original_max_position_embeddings\": 64"));
+    expect_has(t, "longrope_scaling(");
+    t = import_text(hd_printf(arena, "%s%s\"yarn\", %s}, %s}", BASE("phi3"), STRETCHED, factors,
+                              "\"original_max_position_embeddings\": 256"));
+    expect_has(t, "attention_factor = 1.0"); /* not longer than in training */
+}
+
+/* Two lengths of training: the one outside of the scaling comes first, and one is the family's. */
+Test(import_positions, lengths_of_training) {
+#define YARN_OF(n)                                                                                 \
+    ", \"rope_scaling\": {\"rope_type\": \"yarn\", \"factor\": 4, "                                \
+    "\"original_max_position_embeddings\": " #n "}"
+    char *t = import_text(BASE("llama") YARN_OF(64) "}");
+    expect_has(t, "original_positions = 64");
+    t = import_text(BASE("llama") YARN_OF(64) ", \"original_max_position_embeddings\": 32}");
+    expect_has(t, "original_positions = 32");
+    cr_expect_eq(diags.list.n, 1, "%s", said());
+    expect_has(t, "# original_max_position_embeddings is 32, as outside");
+    t = import_text(BASE("llama") ", \"rope_scaling\": {\"rope_type\": \"yarn\", \"factor\": 4}}");
+    expect_has(t, "original_positions = 2048");
+    t = import_with("llama", "rope_scaling",
+                    "{\"rope_type\": \"llama3\", \"factor\": 8, \"low_freq_factor\": 1, "
+                    "\"high_freq_factor\": 4}");
+    expect_has(t, "2048");
+}
+
+/* What transformers writes beside rope_parameters, it does not read. */
+Test(import_positions, a_theta_beside_the_one_that_is_read) {
+    char *t = import_text("{\"model_type\": \"deepseek_v4\", \"vocab_size\": 96, \"hidden_size\": "
+                          "48, \"num_hidden_layers\": 4"
+                          ", \"rope_theta\": 10000, \"compress_rope_theta\": 160000, "
+                          "\"rope_parameters\": {\"main\": {\"rope_type\": "
+                          "\"default\", \"rope_theta\": 500}, \"compress\": "
+                          "{\"rope_type\": \"default\", \"rope_theta\": 900}}}");
+    expect_has(t, "theta = 500.0");
+    expect_has(t, "compress_theta = 900.0");
+    expect_has(t, "# rope_theta is 500, as in rope_parameters.main");
+}
+
+/* An object without a base has the one that transformers fills in, which is not the one that the
+ * family has without the object. */
+Test(import_positions, an_object_without_a_theta) {
+#define MUSE                                                                                       \
+    "{\"model_type\": \"muse_spark\", \"text_config\": {\"model_type\": \"muse_spark_text\", "     \
+    "\"vocab_size\": 96, \"hidden_size\": 48, \"num_hidden_layers\": 2, \"intermediate_size\": "   \
+    "64, "                                                                                         \
+    "\"num_attention_heads\": 4, \"num_key_value_heads\": 4"
+    expect_has(import_text(MUSE "}}"), "theta = 500000.0");
+    char *t = import_text(MUSE ", \"rope_theta\": 700}}");
+    expect_has(t, "theta = 500000.0");
+    expect_has(t, "# rope_theta = 700 has no effect");
+    expect_has(import_text(MUSE ", \"rope_parameters\": {\"rope_type\": \"default\"}}}"),
+               "theta = 10000.0");
+    t = import_text(MUSE ", \"rope_theta\": 700, \"rope_parameters\": {\"rope_type\": "
+                         "\"default\"}}}");
+    expect_has(t, "theta = 700.0");
+#undef MUSE
+#define DEEPSEEK                                                                                   \
+    "{\"model_type\": \"deepseek_v4\", \"vocab_size\": 96, \"hidden_size\": 48, "                  \
+    "\"num_hidden_layers\": 4, \"rope_parameters\": {\"main\": {\"rope_type\": \"default\", "      \
+    "\"rope_theta\": 500}, \"compress\": {\"rope_type\": \"default\"}}"
+    expect_has(import_text(DEEPSEEK "}"), "compress_theta = 10000.0");
+    t = import_text(DEEPSEEK ", \"rope_theta\": 700, \"compress_rope_theta\": 160000}");
+    expect_has(t, "compress_theta = 700.0");
+    expect_has(t, "# compress_rope_theta = 160000 has no effect");
+#undef DEEPSEEK
+}
+
+/* It is for so many entries that transformers makes frequencies. */
+Test(import_positions, a_head_of_latent_attention_is_what_rotates) {
+#define LATENT                                                                                     \
+    BASE("deepseek_v3")                                                                            \
+    ", \"kv_lora_rank\": 8, \"qk_nope_head_dim\": 8, \"qk_rope_head_dim\": 4, \"v_head_dim\": 8, " \
+    "\"moe_intermediate_size\": 16"
+    import_text(LATENT ", \"head_dim\": 4}");
+    cr_expect_null(import_text(LATENT ", \"head_dim\": 3}"));
+    cr_expect(find_message("head_dim: 3 is not qk_rope_head_dim, 4"));
+#undef LATENT
+}
+
+Test(import_positions, llama3_scaling_needs_all_its_fields) {
+    cr_expect_null(
+        import_with("llama", "rope_scaling", "{\"rope_type\": \"llama3\", \"factor\": 8}"));
+    cr_expect(find_message("rope_scaling: the field 'low_freq_factor' is missing"));
+    cr_expect(find_message("rope_scaling: the field 'high_freq_factor' is missing"));
+    cr_expect_eq(diags.errors, 2, "the length of training is that of the family");
+}
+
+/* What rotates where nothing says it: a quarter of a head in Qwen3-Next, half in GLM 4.5, and all
+ * of it in Qwen4-Exp, as in transformers 5.24. A field outside of rope_parameters is a way of
+ * saying. */
+#define QWEN4                                                                                      \
+    "{\"model_type\": \"qwen4_exp_text\", \"vocab_size\": 64, \"hidden_size\": 32, "               \
+    "\"num_hidden_layers\": 4, \"num_attention_heads\": 4, \"head_dim\": 16, "                     \
+    "\"indexer_n_heads\": 4, "                                                                     \
+    "\"indexer_head_dim\": 16, \"indexer_budget\": 6, \"indexer_compress_ratio\": 3"
+Test(import_positions, share_of_a_head_that_rotates) {
+    expect_lacks(import_text(QWEN4 "}"), "rotary_dim");
+    expect_lacks(import_text(QWEN4 ", \"rope_parameters\": null}"), "rotary_dim");
+    expect_lacks(import_text(QWEN4 ", \"rope_parameters\": {\"rope_type\": \"default\", "
+                                   "\"rope_theta\": 100.0}}"),
+                 "rotary_dim");
+    expect_has(import_text(QWEN4 ", \"rope_parameters\": {\"rope_type\": \"default\", "
+                                 "\"partial_rotary_factor\": 0.25}}"),
+               "rotary_dim = 4");
+    expect_has(import_text(QWEN4 ", \"partial_rotary_factor\": 0.5}"), "rotary_dim = 8");
+}
