@@ -29,6 +29,5 @@ bool plan_host_check(hd_diags *d, const plan_host *h, int64_t most_hosts);
 
 const char *plan_fact_name(plan_fact f); /* "flops", "reached.f32" */
 const char *plan_fact_key(plan_fact f);  /* in the file of a machine: "f32 multiply-add", "f32" */
-const char *plan_fact_meaning(plan_fact f);
 
 #endif

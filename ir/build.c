@@ -179,15 +179,6 @@ void hir_move_before(hir_module *m, hir_id op, hir_id parent, hir_id before) {
     link_before(m, op, parent, before);
 }
 
-void hir_replace_uses(hir_module *m, hir_id value, hir_ref with) {
-    hir_ref old = hir_value_ref(value);
-    for (size_t i = 0; i < m->ops.n; i++) {
-        hir_op *op = &m->ops.at[i];
-        for (uint32_t j = 0; !op->erased && j < op->n_args; j++)
-            if (hir_ref_equal(op->args[j], old)) op->args[j] = with;
-    }
-}
-
 /* The op after `op` in program order, a kernel before its body; HIR_NONE at the end. */
 static hir_id next_in_program(const hir_module *m, hir_id op) {
     const hir_op *o = hir_op_at(m, op);

@@ -603,7 +603,6 @@ hir_id hir_build_kernel(hir_builder *b, hir_opcode code, const hir_attr *attrs, 
 void hir_erase(hir_module *m, hir_id op); /* with its body; results must have no uses left */
 void hir_move_before(hir_module *m, hir_id op, hir_id parent,
                      hir_id before);                              /* HIR_NONE: end of list */
-void hir_replace_uses(hir_module *m, hir_id value, hir_ref with); /* in every op of the module */
 
 /* Uses, computed when asked and valid until the module changes. */
 typedef struct hir_uses {

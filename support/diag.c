@@ -9,9 +9,8 @@ enum { DEFAULT_LIMIT = 20 };
 static const struct {
     const char *name;
     int exit_code;
-    const char *when;
 } errors[] = {
-#define E(id, name, exit_code, when) {name, exit_code, when},
+#define E(id, name, exit_code, when) {name, exit_code},
 #include "support/errors.def"
 #undef E
 };
@@ -22,10 +21,6 @@ const char *hd_error_name(hd_error e) {
 
 int hd_error_exit_code(hd_error e) {
     return (unsigned)e < HD_E_COUNT ? errors[e].exit_code : 4;
-}
-
-const char *hd_error_when(hd_error e) {
-    return (unsigned)e < HD_E_COUNT ? errors[e].when : "";
 }
 
 void hd_diags_init(hd_diags *d, hd_arena *a) {

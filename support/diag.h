@@ -20,7 +20,6 @@ typedef enum hd_error {
 
 const char *hd_error_name(hd_error e);
 int hd_error_exit_code(hd_error e);
-const char *hd_error_when(hd_error e);
 
 /* A range in a source text. `file` NULL: no place is known. Lines and columns count from 1,
  * columns in bytes; `end_column` is one past the last byte, 0 for "just one". */

@@ -423,11 +423,6 @@ void hd_output_discard(hd_output *o) {
     if (o->error == 0) o->error = EBADF; /* later writes fail */
 }
 
-int hd_output_fd(hd_output *o) {
-    flush(o);
-    return o->fd;
-}
-
 const char *hd_output_temporary(hd_output *o) {
     return o->temporary ? o->temporary : o->target;
 }

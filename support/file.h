@@ -34,8 +34,7 @@ bool hd_output_rewrite(hd_output *o, uint64_t offset, const void *data, size_t n
 /* Writes what is left, waits for the disk, and gives it its name; false and a diagnostic, and
  * nothing under that name, if this or a write before it failed. */
 bool hd_output_commit(hd_output *o);
-void hd_output_discard(hd_output *o); /* deletes the temporary; later writes fail */
-int hd_output_fd(hd_output *o);       /* for writing behind what was written; -1: discarded */
+void hd_output_discard(hd_output *o);          /* deletes the temporary; later writes fail */
 const char *hd_output_temporary(hd_output *o); /* path under which other programs may write it */
 
 /* An output of these n bytes alone; false and a diagnostic on failure. */

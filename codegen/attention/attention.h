@@ -81,8 +81,7 @@ LLVMValueRef hcg_cache_row(hcg_emit *e, const hcg_attention *a, const hcg_cache 
 
 /* Scores, probabilities and outputs of a tile in scratch are f32. */
 enum {
-    HCG_KEYS = 128,               /* most per tile */
-    HCG_QUERIES = HIR_QUERY_TILE, /* per tile: tokens times query heads of a group */
+    HCG_KEYS = 128, /* most per tile */
     HCG_SLACK = 16, /* floats after a row of scores, or lines after a panel, that may be written */
     HCG_LD_SCORES = HCG_KEYS + HCG_SLACK,
     HCG_STRIP_FLOATS = HCG_LD_SCORES * HIR_PANEL, /* from panel to panel of a strip of scores */

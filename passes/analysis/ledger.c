@@ -12,20 +12,16 @@
 #include "passes/util.h"
 
 static const struct {
-    const char *name, *meaning;
+    const char *name;
     bool charged, paper;
 } phases[HIR_PHASE_COUNT] = {
-#define L(id, name, charged, paper, meaning) {name, meaning, charged, paper},
+#define L(id, name, charged, paper, meaning) {name, charged, paper},
 #include "passes/analysis/ledger_phases.def"
 #undef L
 };
 
 const char *hir_phase_name(hir_phase p) {
     return phases[p].name;
-}
-
-const char *hir_phase_meaning(hir_phase p) {
-    return phases[p].meaning;
 }
 
 bool hir_phase_is_charged(hir_phase p) {

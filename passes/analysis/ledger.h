@@ -22,7 +22,6 @@ typedef enum hir_phase {
     HIR_PHASE_COUNT
 } hir_phase;
 const char *hir_phase_name(hir_phase p);
-const char *hir_phase_meaning(hir_phase p);
 bool hir_phase_is_charged(hir_phase p);
 bool hir_phase_is_in_paper(hir_phase p); /* Table 1 counts it */
 
