@@ -114,7 +114,7 @@ static bool only_clears(const subject *s) {
     for (size_t i = 0; i < s->lib.info->n_states; i++)
         for (int k = 0; k < HIR_STATE_KINDS; k++) {
             const hir_state_kind_info *kind = hir_state_kind_of((hir_state_kind)k);
-            if (strcmp(s->lib.info->states[i][1], kind->word) == 0 &&
+            if (strcmp(s->lib.info->states[i].kind, kind->word) == 0 &&
                 kind->rewind == HIR_REWIND_CLEAR)
                 return true;
         }

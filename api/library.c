@@ -28,10 +28,10 @@ static bool need_symbol(const api_library *l, const char *model, const char *nam
 }
 
 static bool find_functions(api_library *l, const char *model) {
-    const api_info *(*info)(void);
+    const hd_info *(*info)(void);
     if (!need_symbol(l, model, "info", &info)) return false;
     l->info = info();
-    if (l->info->struct_size < sizeof *l->info || l->info->step_size != sizeof(hd_step_info)) {
+    if (l->info->struct_size < sizeof *l->info || l->info->step_size != sizeof(hd_info_step)) {
         hd_err(&l->s->diags, HD_E_RUNTIME, HD_NOWHERE, "%s is of another Hadal (%s, this is %s)",
                l->path, l->info->version, hadal_version())
             ->hint = "compile the model again";
@@ -56,10 +56,10 @@ const char *api_library_model(hadal_session *s, const char *path) {
     return NULL;
 }
 
-size_t api_logits_row(const api_info *info) {
+size_t api_logits_row(const hd_info *info) {
     uint64_t row = 1;
-    if (info->n_outputs == 0) return 1;     /* a stage of a pipeline that is not the last */
-    const char *type = info->outputs[0][1]; /* f32[T, 32000] */
+    if (info->n_outputs == 0) return 1;       /* a stage of a pipeline that is not the last */
+    const char *type = info->outputs[0].type; /* f32[T, 32000] */
     for (const char *c = strchr(type, ','); c; c = strchr(c + 1, ','))
         row *= strtoull(c + 1, NULL, 10);
     return row ? row : 1;
@@ -237,7 +237,7 @@ int hadal_check_level(hadal_session *s, const char *level) {
 
 /* ---- work ------------------------------------------------------------------------------------ */
 
-step_work api_call_work(const api_info *info, int64_t n, int64_t past, int64_t asked) {
+step_work api_call_work(const hd_info *info, int64_t n, int64_t past, int64_t asked) {
     step_work sum = {0};
     const int64_t chunk = (int64_t)info->max_chunk;
     for (int64_t done = 0, part; done < n; done += part) {

@@ -7,25 +7,8 @@
 #include "hadal/hadal_comm.h"
 #include "inspect/steps.h"
 
-/* hadal_info of every generated header (codegen/module/header.c), as far as this compiler knows
- * it. */
-typedef struct api_info {
-    size_t struct_size;
-    const char *version, *name, *digest, *options, *ops;
-    size_t weights_size, max_chunk, n_levels;
-    const char *const *levels;
-    size_t n_inputs;
-    const char *const (*inputs)[2]; /* name, type */
-    size_t n_outputs;
-    const char *const (*outputs)[2];
-    size_t vocab, n_steps;
-    const hd_step_info *steps;
-    size_t n_states;
-    const char *const (*states)[3]; /* name, kind, type */
-    size_t step_size;               /* of hd_step_info as the library knows it */
-} api_info;
 /* A whole call of n tokens, pass by pass. */
-step_work api_call_work(const api_info *i, int64_t n, int64_t past, int64_t asked);
+step_work api_call_work(const hd_info *i, int64_t n, int64_t past, int64_t asked);
 
 /* The functions of a generated library, under the model's prefix. */
 #define API_LIBRARY_FUNCTIONS(F)                                                                   \
@@ -48,7 +31,7 @@ step_work api_call_work(const api_info *i, int64_t n, int64_t past, int64_t aske
 typedef struct api_library {
     hadal_session *s;
     const char *path;
-    const api_info *info;
+    const hd_info *info;
     void *handle, *weights, *session, *memory;
     size_t memory_bytes;
     /* One of the two: the library is divided over ranks, or it is not. */
@@ -64,7 +47,7 @@ typedef struct api_library {
 
 /* The name of the model behind DIR/libNAME.so; NULL and a diagnostic if it is called otherwise. */
 const char *api_library_model(hadal_session *s, const char *path);
-size_t api_logits_row(const api_info *i); /* floats of the first output for a token */
+size_t api_logits_row(const hd_info *i); /* floats of the first output for a token */
 
 /* The library at `path` of a model called `model`. */
 bool api_library_open(api_library *l, hadal_session *s, const char *path, const char *model);

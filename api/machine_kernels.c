@@ -126,7 +126,7 @@ typedef struct kernels {
 static void make_room(timed *t, const machine_model *models, hd_arena *a) {
     size_t row = 0;
     for (int i = 0; i < MACHINE_MODELS; i++) {
-        const api_info *info = models[i].library.info;
+        const hd_info *info = models[i].library.info;
         if (info->n_steps * MOST_CALLS > t->n_steps) t->n_steps = info->n_steps * MOST_CALLS;
         if (api_logits_row(info) > row) row = api_logits_row(info);
     }

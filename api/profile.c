@@ -4,9 +4,9 @@
 #include "api/stats.h"
 
 profile *api_profile_new(hd_arena *a, const api_library *l, int threads) {
-    const api_info *info = l->info;
+    const hd_info *info = l->info;
     profile *p = hd_new(a, profile);
-    hd_step_info *steps = hd_new_array(a, hd_step_info, info->n_steps + 1);
+    hd_info_step *steps = hd_new_array(a, hd_info_step, info->n_steps + 1);
     for (size_t i = 0; i < info->n_steps; i++) {
         steps[i] = info->steps[i];
         steps[i].name = hd_strdup(a, steps[i].name);

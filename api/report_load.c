@@ -200,7 +200,7 @@ static const char *library_name(hd_arena *a, const char *path) {
 }
 
 /* Is the kernel IR beside a library that of the library? */
-static bool check_steps(hadal_session *s, const api_info *info, const char *ir) {
+static bool check_steps(hadal_session *s, const hd_info *info, const char *ir) {
     const uint32_t *lines = hir_op_lines(s->m, s->arena);
     for (size_t i = 0; i < info->n_steps; i++) {
         if (is_kernel_at(s->m, lines, (json_int_t)info->steps[i].line, info->steps[i].name))
@@ -216,7 +216,7 @@ static bool check_steps(hadal_session *s, const api_info *info, const char *ir) 
 }
 
 /* What the library says of itself, for the report. */
-static const char *info_json(hadal_session *s, const api_info *info) {
+static const char *info_json(hadal_session *s, const hd_info *info) {
     hd_text out;
     hd_text_init(&out, s->arena);
     hd_text_add(&out, "{\"version\": ");

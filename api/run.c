@@ -416,11 +416,11 @@ static hir_type type_of_text(const char *text) {
     return hir_make_type(HIR_F32, rank, dims);
 }
 
-static void collect_from_library(hadal_session *s, const api_info *info, outputs *out) {
+static void collect_from_library(hadal_session *s, const hd_info *info, outputs *out) {
     out->at = hd_new_array(s->arena, output, info->n_outputs + 1), out->n = info->n_outputs;
     for (size_t i = 0; i < info->n_outputs; i++) {
         output *o = &out->at[i];
-        *o = (output){.name = info->outputs[i][0], .type = type_of_text(info->outputs[i][1])};
+        *o = (output){.name = info->outputs[i].name, .type = type_of_text(info->outputs[i].type)};
         o->row = hir_type_row_elements(o->type);
         o->at = hd_alloc(s->arena, (size_t)out->rows, (size_t)o->row * sizeof(float));
     }

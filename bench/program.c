@@ -59,7 +59,7 @@ program *program_load(const char *path) {
     p->name = hd_strdup(p->arena, slash ? slash + 1 : path);
     const char *library = joined(p->arena, dir, "lib", p->name, ".so");
     if (!(p->library = dlopen(library, RTLD_NOW | RTLD_LOCAL))) fail("%s", dlerror());
-    const api_info *(*get_info)(void);
+    const hd_info *(*get_info)(void);
     *(void **)&get_info = symbol(p, "_info", true);
     p->weights_size = get_info()->weights_size;
     BIND(p, strerror, "_strerror", true);

@@ -26,7 +26,7 @@
 #include "passes/analysis/crossing.h"
 
 typedef struct plan_step { /* a kernel */
-    hd_step_info work;
+    hd_info_step work;
     hir_dtype matrix; /* what it multiplies with, or what attention has cached; else f32 */
     bool other;       /* neither a product with a matrix nor attention */
     bool local;       /* goes over the rows of the rank */

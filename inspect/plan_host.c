@@ -10,14 +10,15 @@ typedef enum unit { UNIT_BYTES, UNIT_RATE, UNIT_SECONDS, UNIT_SHARE } unit;
 typedef enum needed { NEEDED_HOST, NEEDED_LINK, NEEDED_UNIT } needed;
 
 static const struct {
-    const char *name, *key;
+    const char *name, *key, *text;
     unit unit;
     needed needed;
 } facts[PLAN_FACTS] = {
-#define F(id, name, key, unit, needed, text) {name, key, UNIT_##unit, NEEDED_##needed},
+#define F(id, name, key, unit, needed, text) {name, key, text, UNIT_##unit, NEEDED_##needed},
 #include "inspect/plan_facts.def"
 #undef F
-#define R(id, key, matrix, calls, activations, text) {"reached." key, key, UNIT_SHARE, NEEDED_UNIT},
+#define R(id, key, matrix, calls, activations, text)                                               \
+    {"reached." key, key, text, UNIT_SHARE, NEEDED_UNIT},
 #include "inspect/plan_reached.def"
 #undef R
 };

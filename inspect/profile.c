@@ -219,7 +219,7 @@ void profile_folded(const profile_tables *x, hd_text *out) {
     const profile *p = x->of;
     for (int i = 0; i < PROFILE_PHASES; i++)
         for (size_t k = 0; k < p->n_steps; k++) {
-            const hd_step_info *s = &p->steps[k];
+            const hd_info_step *s = &p->steps[k];
             const step_time *t = &p->phases[i].steps[k];
             const char *stack =
                 hd_printf(out->arena, "%s;%.*s;%s;line %llu", x->phases[i].name,

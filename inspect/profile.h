@@ -24,12 +24,12 @@ typedef struct profile {               /* as a run fills it */
     const char *model, *cpu, *machine; /* machine: its facts as the library sees them, JSON */
     int threads;                       /* 0: the default */
     size_t n_steps, max_chunk;
-    const hd_step_info *steps; /* a copy: the library may be closed */
+    const hd_info_step *steps; /* a copy: the library may be closed */
     profile_phase phases[PROFILE_PHASES];
 } profile;
 
 typedef struct profile_entry { /* a step, or all steps of a kernel */
-    const hd_step_info *step;
+    const hd_info_step *step;
     uint64_t calls, work_ns, wait_ns;
     step_work work;
 } profile_entry;

@@ -11,13 +11,13 @@ static double positions_seen(double n, double window) {
 }
 
 /* The same for the last `rows` rows of past + T; window 0: they see all before them. */
-static double pairs(const hd_step_info *k, int64_t T, int64_t past, int64_t rows) {
+static double pairs(const hd_info_step *k, int64_t T, int64_t past, int64_t rows) {
     const double end = (double)(past + T), window = k->window ? (double)k->window : end;
     return positions_seen(end, window) - positions_seen(end - (double)rows, window);
 }
 
 /* Positions that some of the rows see. */
-static double positions(const hd_step_info *k, int64_t T, int64_t past, int64_t rows) {
+static double positions(const hd_info_step *k, int64_t T, int64_t past, int64_t rows) {
     const double all = (double)(past + T), seen = (double)k->window + (double)rows - 1;
     return k->window && seen < all ? seen : all;
 }
@@ -36,7 +36,7 @@ void step_work_add(step_work *sum, step_work w) {
 }
 
 /* Is it a step of the way that such a call does not take? */
-static bool is_left_out(const hd_step_info *k, int64_t rows, int64_t length) {
+static bool is_left_out(const hd_info_step *k, int64_t rows, int64_t length) {
     const hrt_choice c = {.when = (uint32_t)k->when,
                           .forms = {.window = (int64_t)k->window,
                                     .few_pair = (int64_t)k->few_pair,
@@ -47,7 +47,7 @@ static bool is_left_out(const hd_step_info *k, int64_t rows, int64_t length) {
     return !hrt_runs(&c, rows, length);
 }
 
-step_work step_work_of(const hd_step_info *k, int64_t T, int64_t past, int64_t asked) {
+step_work step_work_of(const hd_info_step *k, int64_t T, int64_t past, int64_t asked) {
     const int64_t rows = k->last_rows ? asked : T;
     if (rows == 0 || is_left_out(k, rows, past + T)) return (step_work){0};
     const double cached = (double)k->position_bytes * positions(k, T, past, rows);

@@ -2,7 +2,7 @@
 #ifndef INSPECT_STEPS_H
 #define INSPECT_STEPS_H
 
-#include "support/step_info.h"
+#include "support/library_info.h"
 
 typedef struct step_time { /* hadal_profile_step */
     uint64_t calls, work_ns, wait_ns;
@@ -17,6 +17,6 @@ typedef struct step_work {
 double step_share_touched(uint64_t experts, uint64_t chosen, int64_t rows);
 void step_work_add(step_work *sum, step_work w);
 /* One step in one pass of T tokens behind `past` others, the last `asked` rows of logits wanted. */
-step_work step_work_of(const hd_step_info *k, int64_t T, int64_t past, int64_t asked);
+step_work step_work_of(const hd_info_step *k, int64_t T, int64_t past, int64_t asked);
 
 #endif

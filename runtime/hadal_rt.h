@@ -6,8 +6,8 @@
  * in the generated object that pass the address of the hrt_model.
  *
  * Nothing here allocates in a call of the model, prints, exits, or writes a global.
- * Layout of the structs is the contract with codegen/module/describe.c; HRT_VERSION changes with
- * it.
+ * Layout of the structs is the contract with codegen/module/constants.c: both are made of
+ * structs.def; HRT_VERSION changes with it.
  */
 #ifndef HADAL_RT_H
 #define HADAL_RT_H
@@ -83,17 +83,6 @@ typedef enum hrt_base {
     HRT_LOCAL_KEPT,
 } hrt_base;
 
-typedef struct hrt_operand {
-    uint32_t base, index;
-    uint64_t offset;
-    uint64_t
-        row_bytes; /* from one token's row to the next; 0: the same for every token, or state */
-    /* Of a matrix that is cut by columns of the step: column c of [first_col, first_col + cols) is
-     * col_bytes from (c - first_col) * col_bytes on, the last one perhaps less. 0: it is not. */
-    uint32_t first_col, cols;
-    uint64_t col_bytes;
-} hrt_operand;
-
 /* As in ir/kernel/splits.def. */
 typedef enum hrt_split {
     HRT_SPLIT_NONE,   /* one thread does all */
@@ -112,15 +101,6 @@ typedef enum hrt_split {
 /* In which calls a step runs: in all, or in those for which the first or the second of two forms
  * takes fewer multiply-adds. */
 enum { HRT_ALWAYS, HRT_FEW, HRT_MANY };
-typedef struct hrt_choice {
-    uint32_t when;
-    hd_two_forms forms;
-} hrt_choice;
-
-static inline bool hrt_runs(const hrt_choice *c, int64_t rows, int64_t length) {
-    return c->when == HRT_ALWAYS ||
-           (c->when == HRT_MANY) == hd_many_is_less(&c->forms, rows, length);
-}
 
 /* Rows of a range of a list: short lists, too, are cut for several threads. How does not depend on
  * the number of threads. Kernels compute the same (hcg_list_range). */
@@ -129,28 +109,6 @@ static inline int64_t hrt_list_range(int64_t rows) {
     const int64_t each = (rows + piece - 1) / piece * HRT_LIST_ROWS;
     return each > HRT_KEYS ? HRT_KEYS : each < HRT_LIST_ROWS ? HRT_LIST_ROWS : each;
 }
-
-typedef struct hrt_step {
-    uint32_t kernel_decode,
-        kernel_prefill; /* indices into a level's kernel table, for T = 1 and T > 1 */
-    uint32_t first_operand, n_operands;   /* into hrt_model.operands */
-    uint32_t split_decode, split_prefill; /* hrt_split */
-    uint32_t grain;
-    uint32_t last_rows; /* 1: only the rows asked for at the end (R of T) */
-    uint32_t by_row;    /* 1: looks at the position or at state: rows of a batch go one by one */
-    /* For 2 .. small_batch tokens, which are cut as one is; small_batch 0: there is none. */
-    uint32_t kernel_small_batch, small_batch;
-    uint32_t window; /* of attention: positions that a token sees; 0: all before it */
-    /* Ranges of rows of a list (HRT_SPLIT_KEYS with one token; hrt_list_range), list_rate 0: of
-     * positions. The list has the positions of the window, unless list_only, and C / list_rate
-     * rows, at most list_most. */
-    uint32_t list_only, list_rate, list_most;
-    int64_t cols;
-    const char *name; /* of the kernel, for profiles */
-    hrt_choice choice;
-    uint32_t local;    /* 1: goes over the rows of this rank (hrt_model.ranks) */
-    uint32_t exchange; /* it is no kernel, but number `exchange - 1` of hrt_model.exchanges */
-} hrt_step;
 
 /* What crosses between the ranks of a model, or, where nothing does, depends on the rank. The
  * step's first operand is x, its last one y; a SEND has only x, a RECV only y. */
@@ -165,44 +123,7 @@ typedef enum hrt_exchange_kind {
     HRT_RECV,
 } hrt_exchange_kind;
 
-typedef struct hrt_exchange {
-    uint32_t kind;
-    uint32_t narrow; /* 1: f32 values cross as bf16, which each rank rounds its own to as well */
-    uint32_t peer;
-    uint32_t repeat; /* of units: hd_share (support/share.h) */
-    uint32_t local;  /* of SEND and RECV: only rows of this rank cross, to the same rows there */
-    uint32_t reserved;
-    uint64_t element; /* bytes of one, in x and y */
-    uint64_t row;     /* elements of a row of x; of y where there is no x */
-    uint64_t outer;   /* of units: runs of them in a row, */
-    uint64_t unit;    /* elements of a unit, */
-    uint64_t groups, units;
-} hrt_exchange;
-
-/* Steps that may go tile by tile beside the exchanges among them (ir/kernel/overlap.h): those of each part
- * are [its number, that of the next), and a part may have none. Rows of all ranks, but `middle`. */
-typedef struct hrt_overlap {
-    uint32_t front;   /* one step or none, which makes what is scattered */
-    uint32_t scatter; /* HRT_REDUCE_SCATTER: one or none */
-    uint32_t middle;
-    uint32_t gather; /* HRT_GATHER_ROWS: one or none */
-    uint32_t back, end;
-} hrt_overlap;
-enum { HRT_MOST_TILES = 64 };
-
-/* A run of layers of a stage that has several (ir/kernel/runs.h): steps [first, work) receive, [work,
- * send) compute, [send, end) send. */
-typedef struct hrt_run_of_layers {
-    uint32_t first, work, send, end;
-} hrt_run_of_layers;
-
-typedef struct hrt_level { /* one CPU level, best first */
-    const char *name;      /* "avx512" */
-    uint64_t features;     /* HRT_CPU_* bits that must all be there */
-    hrt_kernel *const *kernels;
-    hd_machine
-        machine; /* what its code assumes; sizes are known, a rate is 0 where there is none */
-} hrt_level;
+enum { HRT_MOST_TILES = 64 }; /* of rows, in which steps go beside exchanges */
 
 /* CPU features a level may need: C(ENUM, bit, "LLVM name") */
 /* clang-format off */
@@ -231,62 +152,36 @@ typedef enum hrt_state_kind {
     HRT_STATE_KINDS
 } hrt_state_kind;
 
-/* `heads` one after the other, each of `rows` rows of row_bytes / heads bytes. The row of position
- * p of head g is number g rows + p of a cache, g rows + p mod rows of a window; a carry is one row.
- * Windows and carries of a session that has read nothing are zeros. */
-typedef struct hrt_state_info {
-    const char *name;
-    uint32_t kind, heads;
-    uint64_t rows; /* of a window; 1 of a carry; of a cache: positions that a row stands for, so
-                    * that there are cap / rows of them (0: 1) */
-    uint64_t row_bytes; /* of all heads */
-} hrt_state_info;
+/* What a library tells of its program: structs.def has the fields, and what each is. */
+/* clang-format off */
+#define STRUCT(name)              typedef struct name {
+#define END(name)                 } name;
+#define U32(field)                uint32_t field;
+#define U64(field)                uint64_t field;
+#define I64(field)                int64_t field;
+#define BYTES16(field)            uint8_t field[16];
+#define TEXT(field)               const char *field;
+#define ONE(type, field)          type field;
+#define TABLE(type, field, count) const type *field;
+#define KERNELS(field)            hrt_kernel *const *field;
+/* clang-format on */
+#include "runtime/structs.def"
+#undef STRUCT
+#undef END
+#undef U32
+#undef U64
+#undef I64
+#undef BYTES16
+#undef TEXT
+#undef ONE
+#undef TABLE
+#undef KERNELS
 
-typedef struct hrt_tensor_info { /* an input, an output, or a weight */
-    const char *name;
-    const char *type;   /* "f32[T, 256]" */
-    uint64_t row_bytes; /* of one token; whole size if there is no T */
-    uint64_t offset;    /* weights: into the data of the file */
-    uint32_t has_t;
-} hrt_tensor_info;
-
-typedef struct hrt_model {
-    uint32_t version;
-    uint32_t least_ranges; /* for so many there is room even if the positions have fewer */
-    const char *name;
-    uint8_t digest[16]; /* of the weights table: names, types, layouts, offsets */
-    uint8_t build[16];  /* of the program: version of Hadal, options, kernel IR */
-    int64_t vocab;      /* ids must be in [0, vocab); 0: no token input */
-    int64_t chunk;      /* most tokens per pass through the steps */
-    uint64_t arena_per_token, fixed_bytes, scratch_bytes;
-    uint64_t counter_bytes, range_bytes; /* of hrt_frame.shared: at its start; for each HRT_KEYS
-                                          * positions of a session, */
-    uint64_t window_ranges, window_range_bytes; /* of which kernels with a window never meet more,
-                                                 * and have so much for each */
-    uint64_t weights_bytes; /* size of the data of the weights file; 0: the model has none */
-    uint32_t n_steps, n_operands, n_levels, n_states, n_inputs, n_outputs, n_weights, n_kernels;
-    const hrt_step *steps;
-    const hrt_operand *operands;
-    const hrt_level *levels;
-    const hrt_state_info *states;
-    const hrt_tensor_info *inputs, *outputs, *weights;
-    const char *options; /* effective compile options as JSON */
-    const char *ops;     /* kernel list, one per line: name, kind, ops */
-    hd_machine machine;  /* facts to take for those of the machine it runs on, for experiments */
-    /* Of a model that is divided over ranks, 0 ranks: it is not. Calls of fewer tokens than
-     * divide_from have all rows on every rank (hd_first_row). */
-    uint32_t ranks, stage, stages, n_exchanges;
-    int64_t divide_from;
-    uint64_t local_per_token; /* bytes of rows of a rank */
-    const hrt_exchange *exchanges;
-    uint32_t n_overlaps;
-    uint32_t tiles; /* in which these go; 0: as many as pay, 1: all rows at once */
-    const hrt_overlap *overlaps;
-    uint8_t whole[16]; /* of a stage: the model that it was cut from, and how; 0 of others */
-    uint64_t kept_per_token, local_kept_per_token; /* bytes of areas of each chunk in flight */
-    const hrt_run_of_layers *runs;                 /* in order, of all steps; */
-    uint32_t n_runs, reserved_2;                   /* 0 of a model that has one */
-} hrt_model;
+/* Does a step run in a call that does its last `rows` rows, and ends with `length` positions? */
+static inline bool hrt_runs(const hrt_choice *c, int64_t rows, int64_t length) {
+    return c->when == HRT_ALWAYS ||
+           (c->when == HRT_MANY) == hd_many_is_less(&c->forms, rows, length);
+}
 
 /* ---- weights ------------------------------------------------------------------------------- */
 /* File: this header (little endian), zeros up to 4096, then the data: each weight in the layout the

@@ -8,12 +8,19 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#define HD_TWO_FORMS(I64)                                                                          \
+    I64(window) /* positions that a row sees, with its own; 0: all before it */                    \
+    /* Multiply-adds of both for each pair of a row and a position that it sees; */                \
+    I64(few_pair)                                                                                  \
+    I64(many_pair)                                                                                 \
+    I64(few_row)       /* of the first for each row; */                                            \
+    I64(many_position) /* of the second for each position that some row sees. */                   \
+    I64(most) /* the second is only for calls that end with so many positions; 0: with any */
+
 typedef struct hd_two_forms {
-    int64_t window; /* positions that a row sees, with its own; 0: all before it */
-    /* Multiply-adds of both for each pair of a row and a position that it sees; of the first for
-     * each row; of the second for each position that some row sees. */
-    int64_t few_pair, many_pair, few_row, many_position;
-    int64_t most; /* the second is only for calls that end with so many positions; 0: with any */
+#define I64(field) int64_t field;
+    HD_TWO_FORMS(I64)
+#undef I64
 } hd_two_forms;
 
 /* Does a call that does its last `rows` rows, and ends with `length` positions, take fewer in the

@@ -1,8 +1,6 @@
-/* The constant hrt_model of a library, and its public functions.
- *
- * Tables are written as LLVM structs whose fields follow runtime/hadal_rt.h one by one; natural
- * alignment is the same for LLVM and for C on every target here (LP64, little endian). The public
- * functions are thin: they add the model's address to the runtime's arguments. */
+/* What a library tells of itself: the values of its hrt_model and hadal_info, which constants.c
+ * writes, and its public functions. These are thin: they add the model's address to the runtime's
+ * arguments. */
 #include <string.h>
 
 #define XXH_INLINE_ALL
@@ -16,146 +14,23 @@ typedef struct writer {
     LLVMContextRef cx;
     LLVMModuleRef mod;
     LLVMBuilderRef b;
-    LLVMTypeRef i8, i32, i64, ptr, none;
+    LLVMTypeRef i32, i64, ptr, none;
     LLVMValueRef model, info;
 } writer;
-
-/* ---- constants ------------------------------------------------------------------------------- */
-static LLVMValueRef u32(const writer *w, uint64_t v) {
-    return LLVMConstInt(w->i32, v, false);
-}
 
 static LLVMValueRef u64(const writer *w, uint64_t v) {
     return LLVMConstInt(w->i64, v, false);
 }
 
-static LLVMValueRef global(const writer *w, const char *name, LLVMValueRef value) {
-    LLVMValueRef g = LLVMAddGlobal(w->mod, LLVMTypeOf(value),
-                                   hd_printf(w->p->arena, "%s.%s", w->p->m->name, name));
-    LLVMSetInitializer(g, value);
-    LLVMSetGlobalConstant(g, true);
-    LLVMSetLinkage(g, LLVMInternalLinkage);
-    return g;
-}
-
-static LLVMValueRef string(const writer *w, const char *s) {
-    LLVMValueRef text = LLVMConstStringInContext2(w->cx, s, strlen(s), false);
-    LLVMValueRef g = LLVMAddGlobal(w->mod, LLVMTypeOf(text), "");
-    LLVMSetInitializer(g, text);
-    LLVMSetGlobalConstant(g, true);
-    LLVMSetLinkage(g, LLVMPrivateLinkage);
-    LLVMSetUnnamedAddress(g, LLVMGlobalUnnamedAddr);
-    LLVMSetAlignment(g, 1);
-    return g;
-}
-
-static LLVMValueRef bytes16(const writer *w, const uint8_t *bytes) {
-    LLVMValueRef values[16];
-    for (int i = 0; i < 16; i++)
-        values[i] = LLVMConstInt(w->i8, bytes[i], false);
-    return LLVMConstArray2(w->i8, values, 16);
-}
-
-static LLVMValueRef record(const writer *w, LLVMValueRef *fields, unsigned n) {
-    return LLVMConstStructInContext(w->cx, fields, n, false);
-}
-#define RECORD(w, ...)                                                                             \
-    record((w), (LLVMValueRef[]){__VA_ARGS__},                                                     \
-           sizeof((LLVMValueRef[]){__VA_ARGS__}) / sizeof(LLVMValueRef))
-
-/* A table of records as a global; a null pointer when empty. */
-static LLVMValueRef table(const writer *w, const char *name, LLVMValueRef *rows, size_t n) {
-    if (n == 0) return LLVMConstNull(w->ptr);
-    return global(w, name, LLVMConstArray2(LLVMTypeOf(rows[0]), rows, n));
-}
-
-static LLVMValueRef *rows_for(const writer *w, size_t n) {
-    return hd_new_array(w->p->arena, LLVMValueRef, n + 1);
-}
-
-static LLVMValueRef choice(const writer *w, const hrt_choice *c) {
-    const hd_two_forms *f = &c->forms;
-    return RECORD(w, u32(w, c->when),
-                  RECORD(w, u64(w, (uint64_t)f->window), u64(w, (uint64_t)f->few_pair),
-                         u64(w, (uint64_t)f->many_pair), u64(w, (uint64_t)f->few_row),
-                         u64(w, (uint64_t)f->many_position), u64(w, (uint64_t)f->most)));
-}
-
 /* ---- hrt_model ------------------------------------------------------------------------------- */
-static LLVMValueRef steps(const writer *w) {
-    LLVMValueRef *rows = rows_for(w, w->p->steps.n);
-    for (size_t i = 0; i < w->p->steps.n; i++) {
-        const hrt_step *s = &w->p->steps.at[i];
-        rows[i] = RECORD(w, u32(w, s->kernel_decode), u32(w, s->kernel_prefill),
-                         u32(w, s->first_operand), u32(w, s->n_operands), u32(w, s->split_decode),
-                         u32(w, s->split_prefill), u32(w, s->grain), u32(w, s->last_rows),
-                         u32(w, s->by_row), u32(w, s->kernel_small_batch), u32(w, s->small_batch),
-                         u32(w, s->window), u32(w, s->list_only), u32(w, s->list_rate),
-                         u32(w, s->list_most), u64(w, (uint64_t)s->cols), string(w, s->name),
-                         choice(w, &s->choice), u32(w, s->local), u32(w, s->exchange));
+static const hrt_level *levels(const hcg_program *p, const hcg_target *t) {
+    hrt_level *rows = hd_new_array(p->arena, hrt_level, t->variants.n + 1);
+    for (size_t i = 0; i < t->variants.n; i++) {
+        const hcg_variant *v = &t->variants.at[i];
+        rows[i] = (hrt_level){
+            .name = v->level.name, .features = v->features, .machine = v->level.machine};
     }
-    return table(w, "steps", rows, w->p->steps.n);
-}
-
-static LLVMValueRef operands(const writer *w) {
-    LLVMValueRef *rows = rows_for(w, w->p->operands.n);
-    for (size_t i = 0; i < w->p->operands.n; i++) {
-        const hrt_operand *o = &w->p->operands.at[i];
-        rows[i] =
-            RECORD(w, u32(w, o->base), u32(w, o->index), u64(w, o->offset), u64(w, o->row_bytes),
-                   u32(w, o->first_col), u32(w, o->cols), u64(w, o->col_bytes));
-    }
-    return table(w, "operands", rows, w->p->operands.n);
-}
-
-static LLVMValueRef exchanges(const writer *w) {
-    LLVMValueRef *rows = rows_for(w, w->p->exchanges.n);
-    for (size_t i = 0; i < w->p->exchanges.n; i++) {
-        const hrt_exchange *e = &w->p->exchanges.at[i];
-        rows[i] = RECORD(w, u32(w, e->kind), u32(w, e->narrow), u32(w, e->peer), u32(w, e->repeat),
-                         u32(w, e->local), u32(w, 0), u64(w, e->element), u64(w, e->row),
-                         u64(w, e->outer), u64(w, e->unit), u64(w, e->groups), u64(w, e->units));
-    }
-    return table(w, "exchanges", rows, w->p->exchanges.n);
-}
-
-static LLVMValueRef overlaps(const writer *w) {
-    LLVMValueRef *rows = rows_for(w, w->p->overlaps.n);
-    for (size_t i = 0; i < w->p->overlaps.n; i++) {
-        const hrt_overlap *o = &w->p->overlaps.at[i];
-        rows[i] = RECORD(w, u32(w, o->front), u32(w, o->scatter), u32(w, o->middle),
-                         u32(w, o->gather), u32(w, o->back), u32(w, o->end));
-    }
-    return table(w, "overlaps", rows, w->p->overlaps.n);
-}
-
-static LLVMValueRef runs(const writer *w) {
-    LLVMValueRef *rows = rows_for(w, w->p->runs.n);
-    for (size_t i = 0; i < w->p->runs.n; i++) {
-        const hrt_run_of_layers *r = &w->p->runs.at[i];
-        rows[i] = RECORD(w, u32(w, r->first), u32(w, r->work), u32(w, r->send), u32(w, r->end));
-    }
-    return table(w, "runs", rows, w->p->runs.n);
-}
-
-static LLVMValueRef machine(const writer *w, hd_machine m) {
-#define FACT(name, type, ...) LLVMConstInt(sizeof(type) == 8 ? w->i64 : w->i32, m.name, false),
-    LLVMValueRef facts[] = {HD_MACHINE_FACTS(FACT)};
-#undef FACT
-    return record(w, facts, sizeof facts / sizeof *facts);
-}
-
-static LLVMValueRef levels(const writer *w, LLVMValueRef *functions) {
-    size_t n = w->p->kernels.n;
-    LLVMValueRef *rows = rows_for(w, w->t->variants.n);
-    for (size_t i = 0; i < w->t->variants.n; i++) {
-        const hcg_variant *v = &w->t->variants.at[i];
-        const char *name = hd_printf(w->p->arena, "kernels.%s", v->level.name);
-        LLVMValueRef kernels = table(w, name, functions + i * n, n);
-        rows[i] = RECORD(w, string(w, v->level.name), u64(w, v->features), kernels,
-                         machine(w, v->level.machine));
-    }
-    return table(w, "levels", rows, w->t->variants.n);
+    return rows;
 }
 
 static const hrt_state_kind runtime_kind[] = {
@@ -165,55 +40,63 @@ static const hrt_state_kind runtime_kind[] = {
 #undef S
 };
 
-static LLVMValueRef states(const writer *w) {
-    const hir_module *m = w->p->m;
-    LLVMValueRef *rows = rows_for(w, m->states.n);
+static const hrt_state_info *states(const hcg_program *p) {
+    const hir_module *m = p->m;
+    hrt_state_info *rows = hd_new_array(p->arena, hrt_state_info, m->states.n + 1);
     for (size_t i = 0; i < m->states.n; i++) {
         const hir_state *s = &m->states.at[i];
         const hir_state_shape shape = hir_shape_of_state(s);
         const uint64_t elements = (uint64_t)shape.heads * (uint64_t)shape.width;
-        rows[i] = RECORD(w, string(w, s->name), u32(w, runtime_kind[s->kind]),
-                         u32(w, (uint64_t)shape.heads),
-                         u64(w, (uint64_t)(shape.rows ? shape.rows : shape.rate)),
-                         u64(w, elements * hir_dtype_bytes(s->type.dtype)));
+        rows[i] = (hrt_state_info){
+            .name = s->name,
+            .kind = runtime_kind[s->kind],
+            .heads = (uint32_t)shape.heads,
+            .rows = (uint64_t)(shape.rows ? shape.rows : shape.rate),
+            .row_bytes = elements * hir_dtype_bytes(s->type.dtype),
+        };
     }
-    return table(w, "states", rows, m->states.n);
+    return rows;
 }
 
-static LLVMValueRef tensor(const writer *w, const char *name, hir_type type, uint64_t bytes,
-                           uint64_t offset) {
-    return RECORD(w, string(w, name), string(w, hir_type_string(w->p->arena, type)), u64(w, bytes),
-                  u64(w, offset), u32(w, hir_type_has_t(type)));
+static hrt_tensor_info tensor(const hcg_program *p, const char *name, hir_type type, uint64_t bytes,
+                              uint64_t offset) {
+    return (hrt_tensor_info){
+        .name = name,
+        .type = hir_type_string(p->arena, type),
+        .row_bytes = bytes,
+        .offset = offset,
+        .has_t = hir_type_has_t(type),
+    };
 }
 
-static LLVMValueRef ports(const writer *w, const char *name, const hcg_port *list, size_t n) {
-    LLVMValueRef *rows = rows_for(w, n);
+static const hrt_tensor_info *ports(const hcg_program *p, const hcg_port *list, size_t n) {
+    hrt_tensor_info *rows = hd_new_array(p->arena, hrt_tensor_info, n + 1);
     for (size_t i = 0; i < n; i++)
-        rows[i] = tensor(w, list[i].name, list[i].type, list[i].row_bytes, 0);
-    return table(w, name, rows, n);
+        rows[i] = tensor(p, list[i].name, list[i].type, list[i].row_bytes, 0);
+    return rows;
 }
 
-static LLVMValueRef weights(const writer *w, size_t *count) {
-    const hir_module *m = w->p->m;
-    LLVMValueRef *rows = rows_for(w, m->weights.n);
+static const hrt_tensor_info *weights(const hcg_program *p, uint32_t *count) {
+    const hir_module *m = p->m;
+    hrt_tensor_info *rows = hd_new_array(p->arena, hrt_tensor_info, m->weights.n + 1);
     *count = 0;
     for (size_t i = 0; i < m->weights.n; i++) {
-        uint64_t bytes = 0, offset = w->p->weight_offsets.at[i];
+        uint64_t bytes = 0, offset = p->weight_offsets.at[i];
         if (offset == HCG_UNREAD) continue;
         hir_weight_bytes(&m->weights.at[i], &bytes);
-        rows[(*count)++] = tensor(w, m->weights.at[i].name, m->weights.at[i].type, bytes, offset);
+        rows[(*count)++] = tensor(p, m->weights.at[i].name, m->weights.at[i].type, bytes, offset);
     }
-    return table(w, "weights", rows, *count);
+    return rows;
 }
 
 /* One line a kernel: name, kind, ops. */
-static const char *kernel_list(const writer *w) {
-    const hir_module *m = w->p->m;
+static const char *kernel_list(const hcg_program *p) {
+    const hir_module *m = p->m;
     hd_text text;
-    hd_text_init(&text, w->p->arena);
+    hd_text_init(&text, p->arena);
     hd_text_add(&text, "");
-    for (size_t i = 0; i < w->p->kernels.n; i++) {
-        const hcg_kernel *k = &w->p->kernels.at[i];
+    for (size_t i = 0; i < p->kernels.n; i++) {
+        const hcg_kernel *k = &p->kernels.at[i];
         hd_text_f(&text, "%s %s:", k->name, hir_kind(k->kind)->name);
         HIR_EACH(m, id, hir_op_at(m, k->op)->body_first) {
             if (hir_op_at(m, id)->code != HIR_YIELD_OP)
@@ -304,25 +187,25 @@ const char *hcg_options_json(hcg_program *p, const hcg_target *t) {
 
 /* Of all that decides what the numbers in a session's state mean: two libraries with the same take
  * each other's saved sessions. */
-static LLVMValueRef build(const writer *w) {
+static void build(hcg_program *p, const hcg_target *t, uint8_t out[16]) {
     XXH128_canonical_t hash;
     hd_text text;
-    hd_text_init(&text, w->p->arena);
-    hd_text_add(&text, hcg_options_json(w->p, w->t)); /* with the version of Hadal */
-    hir_print(w->p->m, (hir_print_options){0}, &text);
+    hd_text_init(&text, p->arena);
+    hd_text_add(&text, hcg_options_json(p, t)); /* with the version of Hadal */
+    hir_print(p->m, (hir_print_options){0}, &text);
     XXH128_canonicalFromHash(&hash, XXH3_128bits(text.at, text.n));
-    return bytes16(w, hash.digest);
+    memcpy(out, hash.digest, 16);
 }
 
 /* The same for all stages of a pipeline: the model that they were cut from, and how. Where it is
  * cut follows from these: types of weights are among what layers cost. */
-static LLVMValueRef whole(const writer *w) {
-    const hcg_options *o = &w->p->options;
-    XXH128_canonical_t hash = {{0}};
+static void whole(const hcg_program *p, uint8_t out[16]) {
+    const hcg_options *o = &p->options;
+    XXH128_canonical_t hash;
     hd_text text;
     const bool cut_here = o->stages > 1 && o->whole && o->whole->stage != HIR_STAGE_KERNEL;
-    if (!cut_here) return bytes16(w, hash.digest);
-    hd_text_init(&text, w->p->arena);
+    if (!cut_here) return;
+    hd_text_init(&text, p->arena);
     hd_text_f(&text, "%u stages of %lld, weights in %s%s\n", o->stages,
               (long long)o->virtual_stages, o->weight_types ? o->weight_types : "f32",
               o->traces ? ", with traces" : "");
@@ -330,105 +213,126 @@ static LLVMValueRef whole(const writer *w) {
     module.name = "whole"; /* each stage is made by a name of its own */
     hir_print(&module, (hir_print_options){0}, &text);
     XXH128_canonicalFromHash(&hash, XXH3_128bits(text.at, text.n));
-    return bytes16(w, hash.digest);
+    memcpy(out, hash.digest, 16);
 }
 
-static void write_model(writer *w, LLVMValueRef *functions) {
-    hcg_program *p = w->p;
-    size_t n_weights;
-    LLVMValueRef weight_table = weights(w, &n_weights);
-    LLVMValueRef inputs = ports(w, "inputs", p->inputs.at, p->inputs.n);
-    LLVMValueRef outputs = ports(w, "outputs", p->outputs.at, p->outputs.n);
-    LLVMValueRef model = RECORD(
-        w, u32(w, HRT_VERSION), u32(w, p->least_ranges), string(w, p->m->name),
-        bytes16(w, p->digest), build(w), u64(w, (uint64_t)p->vocab), u64(w, (uint64_t)p->chunk),
-        u64(w, p->m->arena_per_token - p->m->arena_kept), u64(w, p->m->fixed_bytes),
-        u64(w, p->scratch_bytes), u64(w, p->counter_bytes), u64(w, p->range_bytes),
-        u64(w, p->window_ranges), u64(w, p->window_range_bytes), u64(w, p->weights_bytes),
-        u32(w, p->steps.n), u32(w, p->operands.n), u32(w, w->t->variants.n), u32(w, p->m->states.n),
-        u32(w, p->inputs.n), u32(w, p->outputs.n), u32(w, n_weights), u32(w, p->kernels.n),
-        steps(w), operands(w), levels(w, functions), states(w), inputs, outputs, weight_table,
-        string(w, hcg_options_json(p, w->t)), string(w, kernel_list(w)),
-        machine(w, p->options.machine), u32(w, hcg_ranks(p)), u32(w, p->options.stage),
-        u32(w, hcg_stages(p)), u32(w, p->exchanges.n), u64(w, (uint64_t)p->m->divide_from),
-        u64(w, p->m->local_per_token - p->m->local_kept), exchanges(w), u32(w, p->overlaps.n),
-        u32(w, p->options.tiles), overlaps(w), whole(w), u64(w, p->m->arena_kept),
-        u64(w, p->m->local_kept), runs(w), u32(w, p->runs.n), u32(w, 0));
-    w->model = global(w, "model", model);
+hrt_model hcg_model_of(hcg_program *p, const hcg_target *t) {
+    hrt_model m = {
+        .version = HRT_VERSION,
+        .least_ranges = (uint32_t)p->least_ranges,
+        .name = p->m->name,
+        .vocab = p->vocab,
+        .chunk = p->chunk,
+        .arena_per_token = p->m->arena_per_token - p->m->arena_kept,
+        .fixed_bytes = p->m->fixed_bytes,
+        .scratch_bytes = p->scratch_bytes,
+        .counter_bytes = p->counter_bytes,
+        .range_bytes = p->range_bytes,
+        .window_ranges = p->window_ranges,
+        .window_range_bytes = p->window_range_bytes,
+        .weights_bytes = p->weights_bytes,
+        .n_steps = (uint32_t)p->steps.n,
+        .n_operands = (uint32_t)p->operands.n,
+        .n_levels = (uint32_t)t->variants.n,
+        .n_states = (uint32_t)p->m->states.n,
+        .n_inputs = (uint32_t)p->inputs.n,
+        .n_outputs = (uint32_t)p->outputs.n,
+        .n_kernels = (uint32_t)p->kernels.n,
+        .steps = p->steps.at,
+        .operands = p->operands.at,
+        .levels = levels(p, t),
+        .states = states(p),
+        .inputs = ports(p, p->inputs.at, p->inputs.n),
+        .outputs = ports(p, p->outputs.at, p->outputs.n),
+        .options = hcg_options_json(p, t),
+        .ops = kernel_list(p),
+        .machine = p->options.machine,
+        .ranks = hcg_ranks(p),
+        .stage = p->options.stage,
+        .stages = hcg_stages(p),
+        .n_exchanges = (uint32_t)p->exchanges.n,
+        .divide_from = p->m->divide_from,
+        .local_per_token = p->m->local_per_token - p->m->local_kept,
+        .exchanges = p->exchanges.at,
+        .n_overlaps = (uint32_t)p->overlaps.n,
+        .tiles = p->options.tiles,
+        .overlaps = p->overlaps.at,
+        .kept_per_token = p->m->arena_kept,
+        .local_kept_per_token = p->m->local_kept,
+        .runs = p->runs.at,
+        .n_runs = (uint32_t)p->runs.n,
+    };
+    m.weights = weights(p, &m.n_weights);
+    memcpy(m.digest, p->digest, sizeof m.digest);
+    build(p, t, m.build);
+    whole(p, m.whole);
+    return m;
 }
 
-/* ---- hadal_info (its C form: codegen/module/header.c) ---------------------------------------- */
-static LLVMValueRef info_tensors(const writer *w, const char *name, const hcg_port *list,
-                                 size_t n) {
-    LLVMValueRef *rows = rows_for(w, n);
+/* ---- hadal_info (its C form: codegen/module/header.c) --------------------------------------- */
+static const hd_info_tensor *info_tensors(const writer *w, const hcg_port *list, size_t n) {
+    hd_info_tensor *rows = hd_new_array(w->p->arena, hd_info_tensor, n + 1);
     for (size_t i = 0; i < n; i++)
-        rows[i] = RECORD(w, string(w, list[i].name),
-                         string(w, hir_type_string(w->p->arena, list[i].type)));
-    return table(w, name, rows, n);
+        rows[i] = (hd_info_tensor){list[i].name, hir_type_string(w->p->arena, list[i].type)};
+    return rows;
 }
 
-static LLVMValueRef info_steps(const writer *w) {
-    LLVMValueRef *rows = rows_for(w, w->p->steps.n);
-    for (size_t i = 0; i < w->p->steps.n; i++) {
-        const hd_step_info s = hcg_step_info(w->p, i);
-#define TEXT(field)   string(w, s.field),
-#define NUMBER(field) u64(w, s.field),
-        rows[i] = RECORD(w, HD_STEP_INFO(TEXT, NUMBER));
-#undef TEXT
-#undef NUMBER
-    }
-    return table(w, "info.steps", rows, w->p->steps.n);
+static const hd_info_step *info_steps(const writer *w) {
+    hd_info_step *rows = hd_new_array(w->p->arena, hd_info_step, w->p->steps.n + 1);
+    for (size_t i = 0; i < w->p->steps.n; i++)
+        rows[i] = hcg_step_info(w->p, i);
+    return rows;
 }
 
-static LLVMValueRef info_states(const writer *w) {
+static const hd_info_state *info_states(const writer *w) {
     const hir_module *m = w->p->m;
-    LLVMValueRef *rows = rows_for(w, m->states.n);
+    hd_info_state *rows = hd_new_array(w->p->arena, hd_info_state, m->states.n + 1);
     for (size_t i = 0; i < m->states.n; i++) {
         const hir_state *s = &m->states.at[i];
-        rows[i] = RECORD(w, string(w, s->name), string(w, hir_state_kind_of(s->kind)->word),
-                         string(w, hir_type_string(w->p->arena, s->type)));
+        rows[i] = (hd_info_state){s->name, hir_state_kind_of(s->kind)->word,
+                                  hir_type_string(w->p->arena, s->type)};
     }
-    return table(w, "info.states", rows, m->states.n);
+    return rows;
 }
 
-static void write_info(writer *w) {
-    hcg_program *p = w->p;
-    char hex[33];
+static const char *const *level_names(const writer *w) {
+    const char **names = hd_new_array(w->p->arena, const char *, w->t->variants.n + 1);
+    for (size_t i = 0; i < w->t->variants.n; i++)
+        names[i] = w->t->variants.at[i].level.name;
+    return names;
+}
+
+static LLVMValueRef info(const writer *w) {
+    const hcg_program *p = w->p;
+    char hex[33] = "";
     for (int i = 0; i < 16; i++) {
         static const char digits[] = "0123456789abcdef";
         hex[2 * i] = digits[p->digest[i] >> 4];
         hex[2 * i + 1] = digits[p->digest[i] & 15];
     }
-    hex[32] = '\0';
-    LLVMValueRef *names = rows_for(w, w->t->variants.n);
-    for (size_t i = 0; i < w->t->variants.n; i++)
-        names[i] = string(w, w->t->variants.at[i].level.name);
-    LLVMValueRef inputs = info_tensors(w, "info.inputs", p->inputs.at, p->inputs.n);
-    LLVMValueRef outputs = info_tensors(w, "info.outputs", p->outputs.at, p->outputs.n);
-    enum { FIELDS = 20, STRUCT_SIZE = FIELDS * 8 }; /* each field has 8 bytes */
-    LLVMValueRef fields[FIELDS] = {
-        u64(w, STRUCT_SIZE),
-        string(w, HADAL_VERSION),
-        string(w, p->m->name),
-        string(w, hex),
-        string(w, hcg_options_json(p, w->t)),
-        string(w, kernel_list(w)),
-        u64(w, p->weights_bytes ? p->weights_bytes + HRT_WEIGHTS_DATA : 0),
-        u64(w, (uint64_t)p->chunk),
-        u64(w, w->t->variants.n),
-        table(w, "info.levels", names, w->t->variants.n),
-        u64(w, p->inputs.n),
-        inputs,
-        u64(w, p->outputs.n),
-        outputs,
-        u64(w, (uint64_t)p->vocab),
-        u64(w, p->steps.n),
-        info_steps(w),
-        u64(w, p->m->states.n),
-        info_states(w),
-        u64(w, sizeof(hd_step_info)),
+    const hd_info i = {
+        .struct_size = sizeof i,
+        .version = HADAL_VERSION,
+        .name = p->m->name,
+        .digest = hex,
+        .options = hcg_options_json(w->p, w->t),
+        .ops = kernel_list(p),
+        .weights_size = p->weights_bytes ? p->weights_bytes + HRT_WEIGHTS_DATA : 0,
+        .max_chunk = (uint64_t)p->chunk,
+        .n_levels = w->t->variants.n,
+        .levels = level_names(w),
+        .n_inputs = p->inputs.n,
+        .inputs = info_tensors(w, p->inputs.at, p->inputs.n),
+        .n_outputs = p->outputs.n,
+        .outputs = info_tensors(w, p->outputs.at, p->outputs.n),
+        .vocab = (uint64_t)p->vocab,
+        .n_steps = p->steps.n,
+        .steps = info_steps(w),
+        .n_states = p->m->states.n,
+        .states = info_states(w),
+        .step_size = sizeof *i.steps,
     };
-    w->info = global(w, "info", record(w, fields, FIELDS));
+    return hcg_info_constant(p->arena, w->mod, &i);
 }
 
 /* ---- public functions ------------------------------------------------------------------------ */
@@ -611,13 +515,13 @@ static void write_info_function(const writer *w) {
 void hcg_describe(hcg_program *p, const hcg_target *t, LLVMModuleRef mod, LLVMBuilderRef b,
                   LLVMValueRef *functions) {
     writer w = {.p = p, .t = t, .cx = LLVMGetModuleContext(mod), .mod = mod, .b = b};
-    w.i8 = LLVMInt8TypeInContext(w.cx);
     w.i32 = LLVMInt32TypeInContext(w.cx);
     w.i64 = LLVMInt64TypeInContext(w.cx);
     w.ptr = LLVMPointerTypeInContext(w.cx, 0);
     w.none = LLVMVoidTypeInContext(w.cx);
-    write_model(&w, functions);
-    write_info(&w);
+    const hrt_model model = hcg_model_of(p, t);
+    w.model = hcg_model_constant(p->arena, mod, &model, functions);
+    w.info = info(&w);
     if (hcg_has_weights(p)) write_weights_functions(&w);
     if (p->is_model) {
         write_model_functions(&w);

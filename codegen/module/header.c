@@ -306,7 +306,8 @@ static const char call_functions[] =
     "int @name@_call(@call_params@);\n"
     "\n";
 
-/* The struct stands in every header; field by field codegen/module/describe.c writes it. */
+/* The struct stands in every header; field by field it is support/library_info.def, by which
+ * codegen/module/constants.c writes it. */
 static const char info_part[] =
     "/* ---- reflection ---------------------------------------------------------------------- */\n"
     "#ifndef HADAL_INFO_DEFINED\n"

@@ -1,4 +1,5 @@
-/* Shared by the files that make libraries: variants.c, module.c, describe.c, object.c, header.c. */
+/* Shared by the files that make libraries: variants.c, module.c, constants.c, describe.c, object.c,
+ * header.c. */
 #ifndef HCG_MODULE_H
 #define HCG_MODULE_H
 
@@ -12,11 +13,20 @@ bool hcg_find_variants(const hcg_options *o, hd_arena *a, hd_diags *d, hcg_targe
 /* The same with the triple and the CPU as LLVM calls them: what code is made for. */
 bool hcg_find_target(const hcg_options *o, hd_arena *a, hd_diags *d, hcg_target *out);
 
+/* ---- constants.c ----------------------------------------------------------------------------- */
+/* The two structs that describe a library, with all that they point to, as globals of a module.
+ * functions[level * n_kernels + kernel]: what each level's `kernels` are. */
+LLVMValueRef hcg_model_constant(hd_arena *a, LLVMModuleRef mod, const hrt_model *m,
+                                LLVMValueRef *functions);
+LLVMValueRef hcg_info_constant(hd_arena *a, LLVMModuleRef mod, const hd_info *i);
+
 /* ---- describe.c ------------------------------------------------------------------------------ */
 /* Adds the constant hrt_model, hadal_info and the public functions to a module that holds (or
  * declares) all kernels: functions[variant * kernels + kernel]. */
 void hcg_describe(hcg_program *p, const hcg_target *t, LLVMModuleRef mod, LLVMBuilderRef b,
                   LLVMValueRef *functions);
+/* That hrt_model; the `kernels` of its levels are left out. */
+hrt_model hcg_model_of(hcg_program *p, const hcg_target *t);
 /* "options" of the model: what it was compiled with, as JSON. */
 const char *hcg_options_json(hcg_program *p, const hcg_target *t);
 /* Whether functions for weights exist: models always have them. */

@@ -6,7 +6,7 @@
 #include "codegen/codegen.h"
 #include "ir/kernel/kernels.h"
 #include "runtime/hadal_rt.h"
-#include "support/step_info.h"
+#include "support/library_info.h"
 
 typedef struct hcg_contraction hcg_contraction; /* program/contraction.h */
 
@@ -84,7 +84,7 @@ typedef struct hcg_step_work {
 } hcg_step_work;
 hcg_step_work hcg_count_work(hd_arena *a, const hir_module *m, hir_id kernel); /* line: 0 */
 /* The same, and when it runs, as a library tells it. */
-hd_step_info hcg_step_info(const hcg_program *p, size_t step);
+hd_info_step hcg_step_info(const hcg_program *p, size_t step);
 
 /* An input or output of the program. */
 typedef struct hcg_port {

@@ -91,7 +91,7 @@ static hcg_step_work of_body(const char *tables, const char *body) {
 
 /* ---- what a call does ------------------------------------------------------------------------ */
 /* Row by row: the last `rows` of past + T look at all positions up to theirs, or the last ones. */
-static step_work by_rows(const hd_step_info *k, int64_t T, int64_t past, int64_t rows) {
+static step_work by_rows(const hd_info_step *k, int64_t T, int64_t past, int64_t rows) {
     step_work w = {.bytes = (double)k->pass_bytes + (double)(rows * (int64_t)k->row_bytes),
                    .flops = (double)(rows * (int64_t)k->row_flops)};
     int64_t first = past + T; /* position that some row looks at */
@@ -114,7 +114,7 @@ Test(step_work, a_window_is_looked_at_and_no_more) {
     for (size_t i = 0; i < sizeof windows / sizeof *windows; i++)
         for (size_t c = 0; c < sizeof calls / sizeof *calls; c++) {
             const int64_t T = calls[c][0], past = calls[c][1], rows = calls[c][2];
-            const hd_step_info k = {.last_rows = rows < T,
+            const hd_info_step k = {.last_rows = rows < T,
                                     .row_flops = 3,
                                     .pair_flops = 5,
                                     .pass_bytes = 7,
@@ -134,9 +134,9 @@ Test(step_work, a_window_is_looked_at_and_no_more) {
 /* 8 of 32 experts for each of n rows: of each expert the share 1 - (3/4)^n. A token touches a
  * quarter, a call with one expert for all still no more than there is. */
 Test(step_work, experts_that_are_touched) {
-    const hd_step_info k = {
+    const hd_info_step k = {
         .expert_bytes = 3200, .experts = 32, .chosen = 8, .state_bytes = 40, .pass_bytes = 50};
-    const hd_step_info all = {.expert_bytes = 3200, .experts = 32, .chosen = 32};
+    const hd_info_step all = {.expert_bytes = 3200, .experts = 32, .chosen = 32};
     step_work w = step_work_of(&k, 1, 9, 1);
     cr_expect_eq(w.touched, 800);
     cr_expect_eq(w.untouched, 2400);

@@ -10,6 +10,7 @@
 
 #include "api/library.h"
 #include "ir/eval/eval.h"
+#include "runtime/internal.h"
 #include "support/tensorfile.h"
 #include "tests/unit/codegen/toy_model.h"
 
@@ -570,24 +571,93 @@ Test(object, headers_compile_as_c_and_as_cxx) {
                         folder)));
 }
 
-/* The header has the struct as text with comments; libraries are written and read by the table. */
-Test(object, the_header_has_the_fields_of_a_step_where_libraries_have_them) {
+/* The header has the structs as text with comments; libraries are written and read by the table. */
+Test(object, the_header_has_the_fields_where_libraries_have_them) {
     cr_assert(hcg_emit_header(lower(gate, NULL), &diags, in_folder("gate.h")));
     FILE *f = fopen(in_folder("fields.c"), "w");
     cr_assert_not_null(f);
     fputs("#include \"gate.h\"\n#include <stddef.h>\n", f);
-#define FIELD(name)                                                                                \
-    fprintf(f, "_Static_assert(offsetof(hadal_info_step, " #name ") == %zu, \"\");\n",             \
-            offsetof(hd_step_info, name));
-    HD_STEP_INFO(FIELD, FIELD)
+    const char *assert_that = "_Static_assert(%s == %zu, \"\");\n", *prefix = "hadal";
+/* hd_info is hadal_info there */
+#define STRUCT(name)                                                                               \
+    {                                                                                              \
+        typedef name here;                                                                         \
+        const char *of = &#name[2];                                                                \
+        fprintf(f, assert_that, hd_printf(arena, "sizeof(%s%s)", prefix, of), sizeof(here));
+#define FIELD(field)                                                                               \
+    fprintf(f, assert_that, hd_printf(arena, "offsetof(%s%s, " #field ")", prefix, of),            \
+            offsetof(here, field));
+#define END(name)                 }
+#define TEXT                      FIELD
+#define U64                       FIELD
+#define TEXTS(field, count)       FIELD(field)
+#define TABLE(type, field, count) FIELD(field)
+#include "support/library_info.def"
+#undef STRUCT
 #undef FIELD
-    fprintf(f, "_Static_assert(sizeof(hadal_info_step) == %zu, \"\");\n", sizeof(hd_step_info));
+#undef END
+#undef TEXT
+#undef U64
+#undef TEXTS
+#undef TABLE
     fclose(f);
     cr_assert(shell(hd_printf(arena, "cd %s && " CC " -fsyntax-only fields.c", folder)));
 }
 
-static const api_info *info_of(void *toy) {
-    const api_info *(*get)(void);
+/* For each struct of a library, field by field: what lies in memory is what was described. */
+#define STRUCT(name)     static void name##_is(const name *in_memory, const name *described) {
+#define END(name)        }
+#define SAME(field)      cr_assert_eq(in_memory->field, described->field, #field);
+#define U32              SAME
+#define U64              SAME
+#define I64              SAME
+#define BYTES16(field)   cr_assert_arr_eq(in_memory->field, described->field, 16, #field);
+#define TEXT(field)      cr_assert_str_eq(in_memory->field, described->field, #field);
+#define ONE(type, field) type##_is(&in_memory->field, &described->field);
+#define KERNELS(field)   cr_assert(in_memory->field && * in_memory->field && !described->field);
+#define TABLE(type, field, count)                                                                  \
+    for (uint32_t i = 0; i < described->count; i++)                                                \
+        type##_is(&in_memory->field[i], &described->field[i]);
+STRUCT(hd_two_forms)
+HD_TWO_FORMS(SAME)
+END(hd_two_forms)
+#define FACT(name, ...) SAME(name)
+STRUCT(hd_machine)
+HD_MACHINE_FACTS(FACT)
+END(hd_machine)
+#include "runtime/structs.def"
+#undef STRUCT
+#undef END
+#undef U32
+#undef U64
+#undef I64
+#undef TEXT
+#undef TABLE
+
+Test(object, a_library_has_the_model_as_it_was_described) {
+    hcg_options o = {.chunk = 99, .machine = {.l2 = 3 << 20, .l3 = UINT64_C(5) << 20}};
+    hcg_program *p = lower(toy_model(arena, "toy", 1, VOCAB), &o);
+    hcg_target t;
+    model l = load(build_library(p, "toy"), "toy", pack_random(p, "toy", 1), 16);
+    cr_assert(hcg_find_target(&p->options, arena, &diags, &t));
+    const hrt_model described = hcg_model_of(p, &t), *m = ((const hrt_session *)l.session)->model;
+    hrt_model_is(m, &described);
+    cr_assert_eq(m->version, HRT_VERSION);
+    cr_assert_str_eq(m->name, "toy");
+    cr_assert_eq(m->vocab, VOCAB);
+    cr_assert_eq(m->chunk, 99);
+    cr_assert_eq(m->n_steps, p->steps.n);
+    cr_assert_eq(m->n_states, 3);
+    cr_assert_eq(m->machine.l3, 5 << 20);
+    cr_assert_eq(m->weights_bytes, p->weights_bytes);
+    cr_assert_eq(m->scratch_bytes, p->scratch_bytes);
+    cr_assert_str_eq(m->weights[m->n_weights - 1].type,
+                     hir_type_string(arena, p->m->weights.at[p->m->weights.n - 1].type));
+    unload(&l);
+}
+
+static const hd_info *info_of(void *toy) {
+    const hd_info *(*get)(void);
     memcpy(&get, &(void *){symbol(toy, "toy", "info")}, sizeof get);
     return get();
 }
@@ -596,7 +666,7 @@ Test(object, the_library_tells_what_it_is) {
     hcg_options o = {.chunk = 99};
     hcg_program *p = lower(toy_model(arena, "toy", 1, VOCAB), &o);
     void *handle = open_library(build_library(p, "toy"));
-    const api_info *i = info_of(handle);
+    const hd_info *i = info_of(handle);
     cr_assert_eq(i->struct_size, sizeof *i);
     cr_assert_str_eq(i->name, "toy");
     cr_assert_eq(strlen(i->digest), 32);
@@ -604,8 +674,8 @@ Test(object, the_library_tells_what_it_is) {
     cr_assert_eq(i->weights_size, p->weights_bytes + 4096);
     cr_assert_eq(i->n_levels, 5);
     cr_assert_str_eq(i->levels[0], "amx");
-    cr_assert_str_eq(i->inputs[0][0], "tokens");
-    cr_assert_str_eq(i->outputs[0][1], "f32[T, 40]");
+    cr_assert_str_eq(i->inputs[0].name, "tokens");
+    cr_assert_str_eq(i->outputs[0].type, "f32[T, 40]");
     cr_assert_not_null(strstr(i->ops, "append0 row: reshape cache_append reshape cache_append\n"));
     cr_assert_not_null(strstr(i->options, "\"assumed\": {\"amx\": {\"line\": 64, \"l1\": "));
     cr_assert_not_null(
@@ -616,9 +686,9 @@ Test(object, the_library_tells_what_it_is) {
                "\"parameters\": {\"layers\": \"1\"}}"));
     cr_assert_eq(i->vocab, VOCAB);
     cr_assert_eq(i->n_states, 3);
-    cr_assert_str_eq(i->states[1][0], "l0.k");
-    cr_assert_str_eq(i->states[1][1], "cache");
-    cr_assert_str_eq(i->states[1][2], "f32[C, 1, 32]");
+    cr_assert_str_eq(i->states[1].name, "l0.k");
+    cr_assert_str_eq(i->states[1].kind, "cache");
+    cr_assert_str_eq(i->states[1].type, "f32[C, 1, 32]");
     cr_assert_eq(i->n_steps, p->steps.n);
     cr_assert_eq(i->step_size, sizeof *i->steps);
     for (size_t k = 0; k < i->n_steps; k++) {
@@ -684,7 +754,7 @@ Test(object, one_body_for_one_cpu) {
         hcg_options o = {.cpu = cases[i].cpu};
         hcg_program *p = lower(toy_model(arena, "toy", 1, VOCAB), &o);
         void *handle = open_library(build_library(p, hd_printf(arena, "toy%zu", i)));
-        const api_info *info = info_of(handle);
+        const hd_info *info = info_of(handle);
         cr_assert_eq(info->n_levels, 1);
         if (cases[i].level) cr_assert_str_eq(info->levels[0], cases[i].level);
         dlclose(handle);
