@@ -141,23 +141,14 @@ static bool parse_passes(hadal_session *s, const char *list, pass_list *out) {
     return true;
 }
 
-/* The type called `name` for states of a kind; NULL: as the module says. */
-static bool state_dtype(hadal_session *s, hir_state_kind kind, const char *what, const char *name) {
-    s->recast[kind] = name != NULL;
-    if (!name || hir_value_dtype_by_name(name, &s->state_dtype[kind])) return true;
-    hd_err(&s->diags, HD_E_USAGE, HD_NOWHERE, "%s cannot be stored as \"%s\"", what, name)->hint =
-        "f32, bf16 or f16";
-    return false;
-}
-
-static bool state_dtypes(hadal_session *s, const hadal_pipeline *p) {
-    return state_dtype(s, HIR_STATE_CACHE, "keys and values", p->cache_dtype) &&
-           state_dtype(s, HIR_STATE_CARRY, "the states of recurrences", p->carry_dtype);
-}
-
 void api_recast_states(const hadal_session *s, hir_module *m) {
-    for (int kind = 0; kind < HIR_STATE_KINDS; kind++)
-        if (s->recast[kind]) hir_set_state_dtype(m, (hir_state_kind)kind, s->state_dtype[kind]);
+    const struct {
+        hir_state_kind kind;
+        hir_state_dtype asked;
+    } states[] = {{HIR_STATE_CACHE, s->pass_options.cache_dtype},
+                  {HIR_STATE_CARRY, s->pass_options.carry_dtype}};
+    for (size_t i = 0; i < sizeof states / sizeof *states; i++)
+        if (states[i].asked.given) hir_set_state_dtype(m, states[i].kind, states[i].asked.dtype);
 }
 
 /* Is the weight, or are all parts of it, in MXFP4 in the checkpoint, along its rows; or, if
@@ -198,84 +189,37 @@ static bool offer_published_types(hadal_session *s, hir_weight_types *types) {
     return true;
 }
 
-static bool set_weight_types(hadal_session *s, const char *text) {
+static bool set_weight_types(hadal_session *s) {
     hir_weight_types types;
-    if (!hir_parse_weight_types(s->arena, &s->diags, text, &types) ||
+    if (!hir_parse_weight_types(s->arena, &s->diags, s->pass_options.weights_dtype, &types) ||
         !offer_published_types(s, &types))
         return false;
-    s->weight_types = text ? hd_strdup(s->arena, text) : NULL;
     s->pass_options.matrix_dtype = types.matrices;
     s->pass_options.weight_rules = types.rules.at;
     s->pass_options.n_weight_rules = types.rules.n;
     return true;
 }
 
-/* How values of the residual mechanism are stored; NULL: f32. */
-static bool depth_dtype(hadal_session *s, const char *what, const char *name, hir_dtype *out) {
-    *out = HIR_F32;
-    if (!name || strcmp(name, hir_dtype_name(HIR_F32)) == 0) return true;
-    *out = HIR_BF16;
-    if (strcmp(name, hir_dtype_name(HIR_BF16)) == 0) return true;
-    hd_err(&s->diags, HD_E_USAGE, HD_NOWHERE, "%s cannot be stored as \"%s\"", what, name)->hint =
-        "f32 or bf16";
-    return false;
-}
-
-/* What the norm behind a merge is taken from; NULL: from dot products. */
-static bool merge_norm(hadal_session *s, const char *name, bool *rows) {
-    *rows = name && strcmp(name, "row") == 0;
-    if (!name || *rows || strcmp(name, "dots") == 0) return true;
-    hd_err(&s->diags, HD_E_USAGE, HD_NOWHERE, "the norm of a merge cannot be taken from \"%s\"",
-           name)
-        ->hint = "dots or row";
-    return false;
-}
-
-static bool depth_options(hadal_session *s, const hadal_pipeline *p) {
-    hir_pass_options *o = &s->pass_options;
-    return merge_norm(s, p->merge_norm, &o->norm_of_rows) &&
-           depth_dtype(s, "sources", p->bank_dtype, &o->bank_dtype) &&
-           depth_dtype(s, "gathered rows", p->gather_dtype, &o->gather_dtype) &&
-           depth_dtype(s, "results of phase 1", p->phase1_dtype, &o->phase1_dtype);
-}
-
-/* --overlap: tiles, 0 for as many as pay. */
-static bool overlap_option(hadal_session *s, const char *text) {
-    int64_t *tiles = &s->pass_options.tiles;
-    char *end = NULL;
-    *tiles = 0;
-    if (!text || strcmp(text, "auto") == 0) return true;
-    *tiles = 1;
-    if (strcmp(text, "off") == 0) return true;
-    const bool digit = *text >= '0' && *text <= '9';
-    *tiles = digit ? strtoll(text, &end, 10) : 0;
-    if (digit && !*end && *tiles >= 2 && *tiles <= HRT_MOST_TILES) return true;
-    hd_err(&s->diags, HD_E_USAGE, HD_NOWHERE, "exchanges cannot overlap in \"%s\" tiles", text)
-        ->hint = hd_printf(s->arena, "auto, off, or 2 to %d", HRT_MOST_TILES);
-    return false;
-}
-
-/* How many machines there are, and which of them the module is for. */
-static bool machine_options(hadal_session *s, const hadal_pipeline *p) {
-    hir_pass_options *o = &s->pass_options;
-    o->ranks = p->ranks;
-    o->divide_from = p->divide_from;
-    o->stages = p->stages;
-    o->virtual_stages = p->virtual_stages;
-    o->stage = p->stage;
-    if (p->stage >= 0 && p->stage < (p->stages > 1 ? p->stages : 1)) return true;
-    hd_err(&s->diags, HD_E_USAGE, HD_NOWHERE, "there is no stage %lld of %lld", (long long)p->stage,
-           (long long)(p->stages > 1 ? p->stages : 1))
+/* Sets all options of the table that are the passes' (ir/compile_options.def). */
+static bool read_options(hadal_session *s, const hadal_pipeline *p) {
+    hir_compile_options *o = &s->pass_options;
+#define T(...)
+#define P(id, member, ...)                                                                                           \
+    if (!_Generic(p->member, int64_t: hir_compile_option_read_number, const char *: hir_compile_option_read_text)( \
+            o, HIR_OPTION_##id, p->member, &s->diags)) \
+        return false;
+#include "ir/compile_options.def"
+#undef P
+    if (o->stage < o->stages) return true;
+    hd_err(&s->diags, HD_E_USAGE, HD_NOWHERE, "there is no stage %lld of %lld", (long long)o->stage,
+           (long long)o->stages)
         ->hint = "stages count from 0";
     return false;
 }
 
 static bool run_passes(hadal_session *s, const hadal_pipeline *p) {
-    if (!api_need_module(s) || !set_weight_types(s, p->weights_dtype) || !depth_options(s, p) ||
-        !state_dtypes(s, p) || !machine_options(s, p) || !overlap_option(s, p->overlap))
-        return false;
+    if (!api_need_module(s) || !read_options(s, p) || !set_weight_types(s)) return false;
     s->pass_options.keep_traces = p->keep_traces != 0;
-    s->pass_options.chunk = p->chunk > 0 ? p->chunk : 512;
     s->m = hir_module_clone(s->graph, s->arena);
     if (p->keep_hidden && !api_add_hidden(s->m, &s->diags)) return false;
     api_recast_states(s, s->m);
@@ -386,7 +330,7 @@ bool api_need_program(hadal_session *s, const hadal_target *t) {
     const char *ir_file = t && t->ir_file ? t->ir_file : "";
     unsigned exact = hcg_exact_by_default();
     /* what was not asked to be stored in few bits is not multiplied by rounded activations */
-    if (s->published_types && !s->weight_types) exact = HCG_ROUND_ALL;
+    if (s->published_types && !s->pass_options.weights_dtype) exact = HCG_ROUND_ALL;
     if (t && t->activations && !read_activations(s, t->activations, &exact)) return false;
     const char *machine = t && t->machine ? t->machine : "";
     const char *key = hd_printf(s->arena, "%s|%s|%s|%u|%s", triple, cpu, ir_file, exact, machine);
@@ -396,17 +340,8 @@ bool api_need_program(hadal_session *s, const hadal_target *t) {
         .cpu = t && t->cpu ? hd_strdup(s->arena, t->cpu) : NULL,
         .ir_file = t && t->ir_file ? hd_strdup(s->arena, t->ir_file) : NULL,
         .exact = exact,
-        .chunk = s->pass_options.chunk,
-        .weight_types = s->weight_types,
-        .bank_dtype = s->pass_options.bank_dtype,
-        .phase1_dtype = s->pass_options.phase1_dtype,
-        .norm_of_rows = s->pass_options.norm_of_rows,
-        .stage = (uint32_t)s->pass_options.stage,
-        .stages = (uint32_t)s->pass_options.stages,
+        .compile = s->pass_options,
         .whole = s->graph,
-        .virtual_stages = s->pass_options.virtual_stages,
-        .traces = s->pass_options.keep_traces,
-        .tiles = (uint32_t)s->pass_options.tiles,
     };
     if (*machine && !hd_machine_parse(s->arena, &s->diags, machine, &options.machine)) return false;
     s->program = hcg_lower(s->arena, &s->diags, s->m, &options);

@@ -32,7 +32,7 @@ static void add_crossings(hadal_session *s, const hcg_program *p, plan_stage *ou
 
 static plan_stage stage_of(hadal_session *s, const hcg_program *p) {
     plan_stage out = {.m = p->m,
-                      .tiles = p->options.tiles,
+                      .tiles = p->options.compile.overlap,
                       .int8 = !(p->options.exact & HCG_ROUND_INT8),
                       .bf16 = !(p->options.exact & HCG_ROUND_BF16),
                       .weight_bytes = p->weights_bytes,

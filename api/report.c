@@ -42,34 +42,13 @@ static void add_files(hadal_session *s, report *r) {
     }
 }
 
-/* What the passes were told, by the names of the command's options. */
-static const char *settings_of(hadal_session *s) {
-    const hir_pass_options *o = &s->pass_options;
-    hd_text out;
-    hd_text_init(&out, s->arena);
-    hd_text_add(&out, "{\"weights-dtype\": ");
-    inspect_json_string(&out, s->weight_types ? s->weight_types : "f32");
-    hd_text_f(&out,
-              ", \"bank-dtype\": \"%s\", \"phase1-dtype\": \"%s\", \"merge-norm\": \"%s\", "
-              "\"chunk\": \"%lld\"",
-              hir_dtype_name(o->bank_dtype), hir_dtype_name(o->phase1_dtype),
-              o->norm_of_rows ? "row" : "dots", (long long)o->chunk);
-    if (s->recast[HIR_STATE_CACHE])
-        hd_text_f(&out, ", \"cache-dtype\": \"%s\"",
-                  hir_dtype_name(s->state_dtype[HIR_STATE_CACHE]));
-    if (s->recast[HIR_STATE_CARRY])
-        hd_text_f(&out, ", \"carry-dtype\": \"%s\"",
-                  hir_dtype_name(s->state_dtype[HIR_STATE_CARRY]));
-    if (o->ranks > 1) hd_text_f(&out, ", \"ranks\": \"%lld\"", (long long)o->ranks);
-    if (o->stages > 1)
-        hd_text_f(&out, ", \"stages\": \"%lld\", \"stage\": \"%lld\"", (long long)o->stages,
-                  (long long)o->stage);
-    hd_text_add(&out, "}");
-    return out.at;
-}
-
 static bool collect_views(hadal_session *s, const hadal_report_options *o, report *r) {
-    if (r->source == REPORT_OF_MODEL) r->settings = settings_of(s);
+    if (r->source == REPORT_OF_MODEL) {
+        hd_text settings;
+        hd_text_init(&settings, s->arena);
+        hir_options_print_settings(&s->pass_options, &settings);
+        r->settings = settings.at;
+    }
     r->facts = api_look(s, INSPECT_FACTS, INSPECT_JSON);
     r->ledger = r->facts ? look_if_there(s, INSPECT_LEDGER, NULL, 0) : NULL;
     r->depth = r->facts ? look_if_there(s, INSPECT_DEPTH_MAP, NULL, 0) : NULL;

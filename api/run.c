@@ -308,7 +308,7 @@ static hir_eval *evaluator_of_graph(hadal_session *s, const hadal_run_options *o
 /* One stage of a divided model, after the passes that know of ranks, stages and types. */
 static const hir_module *divided_stage(hadal_session *s, const hadal_run_options *o,
                                        int64_t stage) {
-    hir_pass_options options = s->pass_options;
+    hir_compile_options options = s->pass_options;
     const size_t n = hir_pipeline_length();
     const hir_run passes = {.passes = hir_pipeline(), .n_passes = n, .stop_after = HIR_PASS_LAYOUT};
     hir_module *m = hir_module_clone(s->graph, s->arena);

@@ -46,7 +46,7 @@ static hadal_session *set_up(hd_arena *a) {
     s->arena = a;
     hd_diags_init(&s->diags, a);
     s->remarks.arena = a;
-    s->pass_options = (hir_pass_options){.matrix_dtype = HIR_F32, .chunk = 512};
+    s->pass_options = hir_default_options;
     find_folders(s);
     hd_arena_guard(a, NULL);
     return s;

@@ -24,11 +24,8 @@ struct hadal_session {
     const char *spec;
     hir_module *graph; /* as loaded; never changed */
     hir_module *m;     /* what passes work on: a clone of graph */
-    hir_pass_options pass_options;
-    const char *weight_types; /* as the pipeline was given them; NULL: f32 */
-    bool published_types;     /* some weights are stored as the checkpoint has them, unasked */
-    hir_dtype state_dtype[HIR_STATE_KINDS]; /* asked for by the last run of passes; */
-    bool recast[HIR_STATE_KINDS];           /* false: as the module says */
+    hir_compile_options pass_options;
+    bool published_types; /* some weights are stored as the checkpoint has them, unasked */
     hir_remarks remarks;
     struct report_history *history;          /* of the last run of passes; NULL: nobody asked */
     HD_VEC(size_t) history_remarks;          /* by stage: how many remarks there were behind it */

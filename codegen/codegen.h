@@ -2,7 +2,7 @@
 #ifndef HCG_CODEGEN_H
 #define HCG_CODEGEN_H
 
-#include "ir/ir.h"
+#include "ir/compile_options.h"
 #include "support/machine.h"
 #include "support/tensorfile.h"
 
@@ -51,16 +51,8 @@ typedef struct hcg_options {
     uint32_t matrices;   /* set by hcg_lower: the kinds of the module's (hcg_matrix); */
     bool attention;      /* and whether queries meet keys in it */
     unsigned exact;      /* of HCG_ROUND_*: what activations are not rounded to where they might */
-    int64_t chunk;       /* most tokens of one pass through the kernels; 0: 512 */
-    /* Options of passes, for hadal_info of the library: */
-    const char *weight_types;           /* as --weights-dtype has it; NULL: "f32" */
-    hir_dtype bank_dtype, phase1_dtype; /* 0: f32 */
-    bool norm_of_rows;
-    uint32_t stage, stages;  /* of a pipeline over the layers; 0 stages: it is none */
-    const hir_module *whole; /* which the stages were cut from, */
-    int64_t virtual_stages;  /* so many runs of layers for each */
-    bool traces;             /* and its traces are outputs */
-    uint32_t tiles; /* in which kernels go on beside exchanges: 0: as many as pay, 1: they do not */
+    hir_compile_options compile; /* as the passes had them; a chunk of 0 is the default */
+    const hir_module *whole;     /* which the stages were cut from */
     /* In place of this machine, for tests of "native": its answers, and LLVM's name for it. */
     const struct hrt_cpuid *cpuid;
     const char *host_cpu;

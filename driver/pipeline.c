@@ -72,45 +72,66 @@ void remove_temporary_folder(const char *dir) {
     forget_folder();
 }
 
+/* What the number of an option may be, and what it is where it is not given. */
+typedef struct bounds {
+    long long least, most, missing;
+} bounds;
+
+static bool take_number(hadal_session *s, const command_line *line, option_id id, bounds b,
+                        int64_t *out) {
+    long long number;
+    if (!option_number(s, line, id, b.missing, b.least, b.most, &number)) return false;
+    *out = number;
+    return true;
+}
+
+static bool take_text(hadal_session *s, const command_line *line, option_id id, bounds none,
+                      const char **out) {
+    (void)s, (void)none;
+    *out = option_get(line, id);
+    return true;
+}
+
+/* The options of the table that are the passes'. */
+static bool take_options(hadal_session *s, const command_line *line, hadal_pipeline *out) {
+#define TEXT(missing)                                                                              \
+    { 0 }
+#define DTYPE(refusal)                                                                             \
+    { 0 }
+#define STATE_DTYPE(refusal)                                                                       \
+    { 0 }
+#define WORD(refusal)                                                                              \
+    { 0 }
+#define TILES                                                                                      \
+    { 0 }
+#define NUMBER(least, most, missing)                                                               \
+    { least, most, missing }
+#define T(...)
+#define P(id, member, name, group, type, ...)                                                        \
+    if (!_Generic(out->member, int64_t: take_number, const char *: take_text)(                     \
+            s, line, OPTION_##id, (bounds)type, &out->member)) \
+        return false;
+#include "ir/compile_options.def"
+#undef P
+    return true;
+}
+
 int make_pipeline(hadal_session *s, const command_line *line, hadal_pipeline *out) {
-    long long chunk;
-    if (!option_number(s, line, OPTION_CHUNK, 512, 1, 1 << 20, &chunk)) return 1;
-    bool json;
-    if (!option_json(s, line, OPTION_REMARKS, &json)) return 1;
-    const char *level = option_get(line, OPTION_CPU_LEVEL);
-    if (level && hadal_check_level(s, level)) return 1;
-    long long ranks, divide_from, stages, parts, stage;
-    if (!option_number(s, line, OPTION_RANKS, 1, 1, 4096, &ranks) ||
-        !option_number(s, line, OPTION_DIVIDE_FROM, 0, 0, 1 << 20, &divide_from) ||
-        !option_number(s, line, OPTION_STAGES, 1, 1, 4096, &stages) ||
-        !option_number(s, line, OPTION_VIRTUAL_STAGES, 1, 1, 4096, &parts) ||
-        !option_number(s, line, OPTION_STAGE, 0, 0, 4095, &stage))
-        return 1;
     *out = (hadal_pipeline){
         .struct_size = sizeof *out,
         .stop_after = option_get(line, OPTION_STOP_AFTER),
         .dump_dir = option_get(line, OPTION_DUMP_IR),
         .verify_each = option_given(line, OPTION_VERIFY),
         .check = option_given(line, OPTION_CHECK),
-        .weights_dtype = option_get(line, OPTION_WEIGHTS_DTYPE),
-        .cache_dtype = option_get(line, OPTION_CACHE_DTYPE),
-        .carry_dtype = option_get(line, OPTION_CARRY_DTYPE),
-        .chunk = chunk,
-        .bank_dtype = option_get(line, OPTION_BANK_DTYPE),
-        .phase1_dtype = option_get(line, OPTION_PHASE1_DTYPE),
-        .ranks = ranks,
-        .divide_from = divide_from,
-        .stages = stages,
-        .virtual_stages = parts,
-        .stage = stage,
-        .gather_dtype = option_get(line, OPTION_GATHER_DTYPE),
-        .overlap = option_get(line, OPTION_OVERLAP),
-        .merge_norm = option_get(line, OPTION_MERGE_NORM),
         .filter_passes = option_get(line, OPTION_FILTER_PASSES),
         .filter_ops = option_get(line, OPTION_FILTER_OPS),
         .event = option_given(line, OPTION_TIME) ? report_pass_time : NULL,
         .ledger = option_given(line, OPTION_REMARKS),
     };
+    bool json;
+    if (!take_options(s, line, out) || !option_json(s, line, OPTION_REMARKS, &json)) return 1;
+    const char *level = option_get(line, OPTION_CPU_LEVEL);
+    if (level && hadal_check_level(s, level)) return 1;
     return out->dump_dir ? make_folders(s, out->dump_dir) : 0;
 }
 

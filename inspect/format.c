@@ -3,19 +3,6 @@
 
 #include <math.h>
 
-void inspect_json_string(hd_text *out, const char *s) {
-    hd_text_add(out, "\"");
-    for (; *s; s++) {
-        if (*s == '"' || *s == '\\')
-            hd_text_f(out, "\\%c", *s);
-        else if ((unsigned char)*s < 0x20)
-            hd_text_f(out, "\\u%04x", (unsigned)*s);
-        else
-            hd_text_add_n(out, s, 1);
-    }
-    hd_text_add(out, "\"");
-}
-
 void inspect_json_key(hd_text *out, const char *key) {
     inspect_json_string(out, key);
     hd_text_add(out, ": ");

@@ -4,7 +4,9 @@
 
 #include "support/text.h"
 
-void inspect_json_string(hd_text *out, const char *s);
+static inline void inspect_json_string(hd_text *out, const char *s) {
+    hd_text_add_json(out, s);
+}
 void inspect_json_key(hd_text *out, const char *key); /* "key": */
 /* Six digits, for pictures; null where there is no number, or none that JSON has. */
 void inspect_json_rounded(hd_text *out, bool there, double x);

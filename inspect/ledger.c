@@ -49,7 +49,7 @@ static bool take_stage(const inspect_subject *s, inspect_subject *out) {
     if (!hir_run_passes(stage, &cut, s->pass_options, NULL, s->diags) ||
         !hir_run_passes(stage, &clean, s->pass_options, NULL, s->diags))
         return false;
-    hir_pass_options *alone = hd_new(s->arena, hir_pass_options);
+    hir_compile_options *alone = hd_new(s->arena, hir_compile_options);
     *alone = *s->pass_options;
     alone->stages = 0;
     out->graph = stage;
@@ -135,7 +135,7 @@ static void count_compiled(const inspect_subject *s, ledger_report *r) {
 }
 
 bool ledger_collect(const inspect_subject *whole, ledger_report *r) {
-    const hir_pass_options *o = whole->pass_options;
+    const hir_compile_options *o = whole->pass_options;
     inspect_subject stage;
     const inspect_subject *s = &stage;
     *r = (ledger_report){.name = whole->graph->name,

@@ -12,7 +12,7 @@ typedef struct inspect_subject {
     hd_diags *diags;
     const hir_module *graph; /* as loaded */
     const hir_module *now;   /* as it stands after passes; `graph` itself: none have run */
-    const hir_pass_options *pass_options;
+    const hir_compile_options *pass_options;
     /* for views of a model at work */
     hir_weight_source weight_source;
     void *weights;

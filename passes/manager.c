@@ -175,7 +175,7 @@ static const hir_module *with_f32_crossing(const hir_module *m, hd_arena *a) {
 }
 
 /* A stage alone has no answer: all are made, and evaluated together. */
-static bool check_stages(const hir_module *before, const hir_pass_options *options,
+static bool check_stages(const hir_module *before, const hir_compile_options *options,
                          hd_arena *scratch, hd_diags *d) {
     const hir_module **stages = hd_new_array(scratch, const hir_module *, (size_t)options->stages);
     return shard_all_stages(before, options, d, scratch, stages) &&
@@ -184,7 +184,7 @@ static bool check_stages(const hir_module *before, const hir_pass_options *optio
 }
 
 static bool check_after(const hir_module *before, const hir_module *after, const step *s,
-                        const hir_pass_options *options, hd_arena *scratch, hd_diags *d) {
+                        const hir_compile_options *options, hd_arena *scratch, hd_diags *d) {
     size_t from = d->list.n;
     if (s->id == HIR_PASS_SHARD_PIPELINE) {
         if (check_stages(before, options, scratch, d)) return true;
@@ -197,9 +197,6 @@ static bool check_after(const hir_module *before, const hir_module *after, const
     blame(d, from, s);
     return false;
 }
-
-static const hir_pass_options default_options = {
-    .keep_traces = false, .matrix_dtype = HIR_F32, .chunk = 512};
 
 /* Runs the pass; false: it failed, with a diagnostic. */
 static bool run_pass(hir_pass_context *c, const step *s, double *seconds) {
@@ -243,7 +240,7 @@ static void free_scratch(void *slot) {
 /* If scratch runs out of memory, control goes to the guard of the module's arena. The guard is read
  * by replacing it for a moment. */
 static bool run_in_scratch(const step *s, hir_module *m, const hir_run *run,
-                           const hir_pass_options *options, hir_remarks *remarks, hd_diags *d,
+                           const hir_compile_options *options, hir_remarks *remarks, hd_diags *d,
                            hd_arena **slot) {
     *slot = hd_arena_new();
     if (!*slot) {
@@ -256,7 +253,7 @@ static bool run_in_scratch(const step *s, hir_module *m, const hir_run *run,
     hir_pass_context c = {
         .m = m,
         .diags = d,
-        .options = options ? options : &default_options,
+        .options = options ? options : &hir_default_options,
         .scratch = *slot,
         .remarks = remarks,
     };
@@ -265,7 +262,7 @@ static bool run_in_scratch(const step *s, hir_module *m, const hir_run *run,
     return ok;
 }
 
-bool hir_run_passes(hir_module *m, const hir_run *run, const hir_pass_options *options,
+bool hir_run_passes(hir_module *m, const hir_run *run, const hir_compile_options *options,
                     hir_remarks *remarks, hd_diags *d) {
     hd_arena **slot = hd_new(m->arena, hd_arena *);
     hd_arena_defer(m->arena, free_scratch,

@@ -3,7 +3,7 @@
 #ifndef HIR_PASS_H
 #define HIR_PASS_H
 
-#include "ir/ir.h"
+#include "ir/compile_options.h"
 #include "passes/weight_types.h"
 
 typedef enum hir_pass_id {
@@ -28,29 +28,10 @@ typedef struct hir_remarks {
     HD_VEC(hir_remark) list;
 } hir_remarks;
 
-typedef struct hir_pass_options {
-    bool keep_traces;       /* `trace` ops become outputs that the generated code fills */
-    hir_dtype matrix_dtype; /* storage of weights of rank >= 2 that linear and gather read, where no
-                               rule says otherwise */
-    const hir_weight_rule *weight_rules; /* by name; a later one overrides an earlier */
-    size_t n_weight_rules;
-    hir_dtype bank_dtype;   /* storage of sources that several mixes read, */
-    hir_dtype phase1_dtype; /* and of the results of phase 1 (HIR_F32 or HIR_BF16) */
-    int64_t chunk;     /* most tokens of one pass through the kernels; longer calls are cut (512) */
-    bool norm_of_rows; /* norms of blends of two rows are taken of the blend (false: from their dot
-                          products, and of the blend where these cancel) */
-    int64_t ranks;     /* machines that share each layer (0 or 1: one) */
-    int64_t divide_from;    /* tokens of a call from which on they divide rows; 0: by the ledger */
-    hir_dtype gather_dtype; /* of rows that cross between them (HIR_F32 or HIR_BF16) */
-    int64_t tiles; /* of rows, in which kernels go on beside exchanges; 0: as many as pay, 1: not */
-    int64_t stages, virtual_stages; /* of a pipeline over the layers, (0 or 1: none) */
-    int64_t stage;                  /* and which of them this module is, from 0 */
-} hir_pass_options;
-
 typedef struct hir_pass_context {
     hir_module *m;
     hd_diags *diags;
-    const hir_pass_options *options;
+    const hir_compile_options *options;
     hd_arena *scratch;    /* freed after the pass */
     hir_remarks *remarks; /* NULL: remarks are not wanted */
     const char *pass;     /* name of the running pass, for remarks */
@@ -103,7 +84,7 @@ typedef struct hir_run {
     const hir_pass_info *extra;
     size_t n_extra, extra_at;
 } hir_run;
-bool hir_run_passes(hir_module *m, const hir_run *run, const hir_pass_options *options,
+bool hir_run_passes(hir_module *m, const hir_run *run, const hir_compile_options *options,
                     hir_remarks *remarks, hd_diags *d);
 
 #endif

@@ -41,6 +41,19 @@ void hd_text_add(hd_text *t, const char *s) {
     hd_text_add_n(t, s, strlen(s));
 }
 
+void hd_text_add_json(hd_text *t, const char *s) {
+    hd_text_add(t, "\"");
+    for (; *s; s++) {
+        if (*s == '"' || *s == '\\')
+            hd_text_f(t, "\\%c", *s);
+        else if ((unsigned char)*s < 0x20)
+            hd_text_f(t, "\\u%04x", (unsigned)*s);
+        else
+            hd_text_add_n(t, s, 1);
+    }
+    hd_text_add(t, "\"");
+}
+
 void hd_text_f(hd_text *t, const char *format, ...) {
     va_list args, again;
     va_start(args, format);

@@ -16,6 +16,7 @@ typedef struct hd_text {
 void hd_text_init(hd_text *t, hd_arena *a);
 void hd_text_add(hd_text *t, const char *s);
 void hd_text_add_n(hd_text *t, const char *s, size_t n);
+void hd_text_add_json(hd_text *t, const char *s); /* as a string of JSON, in quotes */
 void hd_text_f(hd_text *t, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* Shortest decimal that reads back to the same double; inf, -inf and nan by these names. */
 void hd_text_double(hd_text *t, double value);

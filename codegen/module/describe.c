@@ -33,6 +33,9 @@ static const hrt_level *levels(const hcg_program *p, const hcg_target *t) {
     return rows;
 }
 
+_Static_assert((int)HIR_MOST_TILES == (int)HRT_MOST_TILES,
+               "what --overlap takes, and what the runtime does");
+
 static const hrt_state_kind runtime_kind[] = {
 #define S(id, word, rows, rewind, dims, growth, rewinding, saved, address, doc)                    \
     [HIR_STATE_##id] = HRT_STATE_##id,
@@ -107,19 +110,6 @@ static const char *kernel_list(const hcg_program *p) {
     return text.at;
 }
 
-static void json_string(hd_text *out, const char *s) {
-    hd_text_add(out, "\"");
-    for (; *s; s++) {
-        if (*s == '"' || *s == '\\')
-            hd_text_f(out, "\\%c", *s);
-        else if ((unsigned char)*s < 0x20)
-            hd_text_f(out, "\\u%04x", (unsigned char)*s);
-        else
-            hd_text_add_n(out, s, 1);
-    }
-    hd_text_add(out, "\"");
-}
-
 /* As --activations takes them: what is rounded on some of the levels. */
 static const char *activations(const hcg_program *p) {
     unsigned rounds = hcg_roundings_of(p->options.matrices, p->options.exact);
@@ -145,41 +135,35 @@ const char *hcg_options_json(hcg_program *p, const hcg_target *t) {
     hd_text text;
     hd_text_init(&text, p->arena);
     hd_text_add(&text, "{\"hadal\": ");
-    json_string(&text, HADAL_VERSION);
+    hd_text_add_json(&text, HADAL_VERSION);
     hd_text_add(&text, ", \"target\": ");
-    json_string(&text, t->triple);
+    hd_text_add_json(&text, t->triple);
     hd_text_add(&text, ", \"levels\": [");
     for (size_t i = 0; i < t->variants.n; i++) {
         hd_text_add(&text, i ? ", " : "");
-        json_string(&text, t->variants.at[i].level.name);
+        hd_text_add_json(&text, t->variants.at[i].level.name);
     }
     hd_text_add(&text, "], \"assumed\": {");
     for (size_t i = 0; i < t->variants.n; i++) {
         hd_text_add(&text, i ? ", " : "");
-        json_string(&text, t->variants.at[i].level.name);
+        hd_text_add_json(&text, t->variants.at[i].level.name);
         hd_text_add(&text, ": ");
         hd_machine_print_json(t->variants.at[i].level.machine, &text);
     }
     hd_text_add(&text, "}, \"machine\": ");
     hd_machine_print_json(p->options.machine, &text);
-    hd_text_f(&text, ", \"chunk\": %lld, \"weights\": ", (long long)p->chunk);
-    json_string(&text, p->options.weight_types ? p->options.weight_types : "f32");
-    hd_text_add(&text, ", \"activations\": ");
-    json_string(&text, activations(p));
-    hd_text_f(&text, ", \"bank\": \"%s\", \"phase1\": \"%s\", \"merge_norm\": \"%s\"",
-              hir_dtype_name(p->options.bank_dtype), hir_dtype_name(p->options.phase1_dtype),
-              p->options.norm_of_rows ? "row" : "dots");
-    if (hcg_ranks(p) > 0)
-        hd_text_f(&text, ", \"ranks\": %u, \"stage\": %u, \"stages\": %u, \"tiles\": %u",
-                  hcg_ranks(p), p->options.stage, hcg_stages(p), p->options.tiles);
+    hir_compile_options o = p->options.compile;
+    o.chunk = p->chunk, o.ranks = hcg_ranks(p), o.stages = hcg_stages(p);
+    o.activations = activations(p);
+    hir_options_print_info(&o, &text);
     for (int kind = 0; kind < HIR_STATE_KINDS; kind++)
         options_of_states(p->m, (hir_state_kind)kind, &text);
     hd_text_add(&text, ", \"parameters\": {");
     for (size_t i = 0; i < p->m->options.n; i++) {
         hd_text_add(&text, i ? ", " : "");
-        json_string(&text, p->m->options.at[i].key);
+        hd_text_add_json(&text, p->m->options.at[i].key);
         hd_text_add(&text, ": ");
-        json_string(&text, p->m->options.at[i].value);
+        hd_text_add_json(&text, p->m->options.at[i].value);
     }
     hd_text_add(&text, "}}");
     return text.at;
@@ -200,16 +184,17 @@ static void build(hcg_program *p, const hcg_target *t, uint8_t out[16]) {
 /* The same for all stages of a pipeline: the model that they were cut from, and how. Where it is
  * cut follows from these: types of weights are among what layers cost. */
 static void whole(const hcg_program *p, uint8_t out[16]) {
-    const hcg_options *o = &p->options;
+    const hir_compile_options *o = &p->options.compile;
+    const hir_module *graph = p->options.whole;
     XXH128_canonical_t hash;
     hd_text text;
-    const bool cut_here = o->stages > 1 && o->whole && o->whole->stage != HIR_STAGE_KERNEL;
+    const bool cut_here = o->stages > 1 && graph && graph->stage != HIR_STAGE_KERNEL;
     if (!cut_here) return;
     hd_text_init(&text, p->arena);
-    hd_text_f(&text, "%u stages of %lld, weights in %s%s\n", o->stages,
-              (long long)o->virtual_stages, o->weight_types ? o->weight_types : "f32",
-              o->traces ? ", with traces" : "");
-    hir_module module = *o->whole;
+    hd_text_f(&text, "%lld stages of %lld, weights in %s%s\n", (long long)o->stages,
+              (long long)o->virtual_stages, o->weights_dtype ? o->weights_dtype : "f32",
+              o->keep_traces ? ", with traces" : "");
+    hir_module module = *graph;
     module.name = "whole"; /* each stage is made by a name of its own */
     hir_print(&module, (hir_print_options){0}, &text);
     XXH128_canonicalFromHash(&hash, XXH3_128bits(text.at, text.n));
@@ -248,14 +233,14 @@ hrt_model hcg_model_of(hcg_program *p, const hcg_target *t) {
         .ops = kernel_list(p),
         .machine = p->options.machine,
         .ranks = hcg_ranks(p),
-        .stage = p->options.stage,
+        .stage = (uint32_t)p->options.compile.stage,
         .stages = hcg_stages(p),
         .n_exchanges = (uint32_t)p->exchanges.n,
         .divide_from = p->m->divide_from,
         .local_per_token = p->m->local_per_token - p->m->local_kept,
         .exchanges = p->exchanges.at,
         .n_overlaps = (uint32_t)p->overlaps.n,
-        .tiles = p->options.tiles,
+        .tiles = (uint32_t)p->options.compile.overlap,
         .overlaps = p->overlaps.at,
         .kept_per_token = p->m->arena_kept,
         .local_kept_per_token = p->m->local_kept,

@@ -18,7 +18,7 @@
 #include "ir/kernel/runs.h"
 #include "ir/text/text.h"
 
-enum { DEFAULT_CHUNK = 512, DEFAULT_GRAIN = 16 };
+enum { DEFAULT_GRAIN = 16 };
 
 typedef struct lowering {
     hd_arena *a;
@@ -553,7 +553,7 @@ static bool all_apart(const hcg_program *p, uint32_t from, uint32_t end) {
 /* A step is a kernel of the module, in its order. */
 static void add_overlaps(lowering *l) {
     const hir_overlaps all = hir_find_overlaps(l->a, l->m);
-    for (size_t i = 0; l->p->options.tiles != 1 && i < all.list.n; i++) {
+    for (size_t i = 0; l->p->options.compile.overlap != HIR_OVERLAP_OFF && i < all.list.n; i++) {
         const hir_overlap *o = &all.list.at[i];
         if (!all_apart(l->p, o->front, o->end)) continue;
         hd_push(l->a, &l->p->overlaps,
@@ -580,7 +580,7 @@ hcg_program *hcg_lower(hd_arena *a, hd_diags *d, const hir_module *m, const hcg_
     l.p->arena = a;
     l.p->m = m;
     if (o) l.p->options = *o;
-    l.p->chunk = o && o->chunk > 0 ? o->chunk : DEFAULT_CHUNK;
+    l.p->chunk = o && o->compile.chunk > 0 ? o->compile.chunk : hir_default_options.chunk;
     l.p->op_lines = hir_op_lines(m, a);
     l.p->options.matrices = matrices_of(m);
     l.p->options.attention = has_attention(m);

@@ -127,7 +127,8 @@ struct hcg_program {
 
 /* Of the pipeline that the module is a stage of; 1: of none. */
 static inline uint32_t hcg_stages(const hcg_program *p) {
-    return p->options.stages ? p->options.stages : 1;
+    const int64_t stages = p->options.compile.stages;
+    return stages ? (uint32_t)stages : 1;
 }
 /* Ranks that share each layer of a program that is divided, one alone where only the layers are
  * shared out; 0: it is not divided. */

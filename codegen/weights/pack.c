@@ -518,7 +518,7 @@ const char *hcg_share_path(hd_arena *a, const char *path, int64_t rank, int64_t 
 static const char *file_path(const hcg_program *p, const char *path, int64_t i) {
     const int64_t ranks = hcg_ranks(p);
     if (ranks == 0) return path;
-    return hcg_share_path(p->arena, path, p->options.stage * ranks + i, hcg_stages(p) * ranks);
+    return hcg_share_path(p->arena, path, p->options.compile.stage * ranks + i, hcg_stages(p) * ranks);
 }
 
 /* One file, or one for each rank of the group: none appears unless all are whole. */

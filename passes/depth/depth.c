@@ -51,7 +51,7 @@ bool depth_same_kind(const hir_module *m, hir_id a, hir_id b) {
 
 /* The inverse norm of a source is computed once, by its first reader, and stored if there are
  * others. */
-depth_cost depth_cost_of(const hir_module *m, hir_id attend, const hir_pass_options *o) {
+depth_cost depth_cost_of(const hir_module *m, hir_id attend, const hir_compile_options *o) {
     const hir_op *op = hir_op_at(m, attend);
     const int64_t d = hir_ref_type(m, depth_source(m, attend, 0)).dim[1];
     const int64_t number = (int64_t)hir_dtype_bytes(HIR_F32);

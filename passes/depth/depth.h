@@ -45,7 +45,7 @@ typedef struct depth_cost {
     int64_t result; /* to write a result of phase 1 and its log-sum-exp, and read them */
 } depth_cost;
 
-depth_cost depth_cost_of(const hir_module *m, hir_id attend, const hir_pass_options *o);
+depth_cost depth_cost_of(const hir_module *m, hir_id attend, const hir_compile_options *o);
 /* Bytes that one phase 1 for `members` mixes with `shared` sources saves over mixing each alone.
  * The first member is in the kernel of phase 1 and does not load its result. `own` of the sources
  * have no other readers: their norms are used where they are computed and not stored. */

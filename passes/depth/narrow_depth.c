@@ -96,7 +96,7 @@ static bool narrow_result(narrower *n, hir_id op) {
 }
 
 static void remark_left(const narrower *n) {
-    const hir_pass_options *o = n->c->options;
+    const hir_compile_options *o = n->c->options;
     const char *bank = hir_dtype_name(o->bank_dtype), *phase1 = hir_dtype_name(o->phase1_dtype);
     if (n->alone)
         hir_remark_add(n->c, false, HIR_NONE,
@@ -116,7 +116,7 @@ static void remark_left(const narrower *n) {
 }
 
 static void remark(const narrower *n) {
-    const hir_pass_options *o = n->c->options;
+    const hir_compile_options *o = n->c->options;
     if (n->banked)
         hir_remark_add(n->c, true, HIR_NONE, "%u sources that several mixes read are stored as %s",
                        n->banked, hir_dtype_name(o->bank_dtype));

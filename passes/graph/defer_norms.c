@@ -34,7 +34,7 @@ typedef struct deferrer {
 
 /* ---- which norms ----------------------------------------------------------------------------- */
 static bool is_stored_as_f32(const deferrer *d, const hir_weight *w) {
-    const hir_pass_options *o = d->c->options;
+    const hir_compile_options *o = d->c->options;
     if (hir_is_derived(w) || w->type.dtype != HIR_F32 || o->matrix_dtype != HIR_F32) return false;
     for (size_t i = 0; i < o->n_weight_rules; i++)
         if (hir_rule_matches(&o->weight_rules[i], w->name)) return false;

@@ -137,7 +137,8 @@ static hir_ref inverse_rms(expander *e, const blend *x, double eps) {
 hir_ref expand_norm_of_blend(expander *e, hir_id op) {
     blend x;
     const double eps = hir_attr_float(hir_op_at(e->m, op), HIR_A_EPS, 0);
-    if (e->c->options->norm_of_rows || !read_blend(e->m, pass_arg(e->m, op, 0), &x))
+    if (e->c->options->merge_norm == HIR_NORM_OF_ROW ||
+        !read_blend(e->m, pass_arg(e->m, op, 0), &x))
         return hir_no_ref();
     if (is_read_by_others(e, x.h, op)) {
         hir_remark_add(e->c, false, op,

@@ -420,7 +420,7 @@ bool pass_plan_memory(hir_pass_context *c) {
     p.runs = hir_find_runs(c->scratch, c->m);
     find_last_reads(&p);
     if (!place_outputs(&p) || !place_results(&p)) return false;
-    if (c->options->tiles != 1) keep_overlaps_apart(&p);
+    if (c->options->overlap != HIR_OVERLAP_OFF) keep_overlaps_apart(&p);
     hold_fixed(&p);
     plan_arena(&p, &p.arena, HIR_PLACE_ARENA, "arena per token", &c->m->arena_kept,
                &c->m->arena_per_token);

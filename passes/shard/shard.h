@@ -70,7 +70,7 @@ bool shard_take_apart(hir_pass_context *c);
 void shard_find_parts(shard *s);
 /* shard-pipeline for every stage of a graph; `stages` has room for them. For checks. */
 bool pass_shard_pipeline(hir_pass_context *c);
-bool shard_all_stages(const hir_module *graph, const hir_pass_options *options, hd_diags *d,
+bool shard_all_stages(const hir_module *graph, const hir_compile_options *options, hd_diags *d,
                       hd_arena *a, const hir_module **stages);
 
 /* The slot of a value that is divided; NULL: it is not. */

@@ -395,10 +395,10 @@ bool pass_shard_pipeline(hir_pass_context *c) {
     return true;
 }
 
-bool shard_all_stages(const hir_module *graph, const hir_pass_options *options, hd_diags *d,
+bool shard_all_stages(const hir_module *graph, const hir_compile_options *options, hd_diags *d,
                       hd_arena *a, const hir_module **stages) {
     for (int64_t i = 0; i < options->stages; i++) {
-        hir_pass_options one = *options;
+        hir_compile_options one = *options;
         one.stage = i;
         hir_module *m = hir_module_clone(graph, a);
         m->stage = HIR_STAGE_DEPTH;

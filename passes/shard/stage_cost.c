@@ -102,7 +102,7 @@ static uint64_t operations(const counter *k, uint32_t i) {
 /* ---- weights --------------------------------------------------------------------------------- */
 
 /* The type that the options have for a matrix: of the last rule that is for it, else for all. */
-static hir_dtype asked_dtype(const hir_pass_options *o, const hir_weight *w) {
+static hir_dtype asked_dtype(const hir_compile_options *o, const hir_weight *w) {
     for (size_t i = o->n_weight_rules; i-- > 0;) {
         const hir_weight_rule *rule = &o->weight_rules[i];
         if (!rule->of_transposed && hir_rule_matches(rule, w->name)) return rule->dtype;

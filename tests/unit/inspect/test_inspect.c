@@ -205,7 +205,7 @@ Test(inspect, views_refuse_forms_that_they_do_not_have) {
     hd_text out;
     hd_text_init(&out, arena);
     const hir_module *m = parse(graph_text);
-    const hir_pass_options options = {.chunk = 512};
+    const hir_compile_options options = {.chunk = 512};
     const inspect_subject subject = {
         .arena = arena, .diags = &diags, .graph = m, .now = m, .pass_options = &options};
     inspect_numbers numbers;
@@ -227,7 +227,7 @@ Test(inspect, views_refuse_forms_that_they_do_not_have) {
 
 /* A collected view is data: writing it twice gives the same, and in JSON as in text. */
 Test(inspect, data_are_collected_once_and_written_in_any_form) {
-    const hir_pass_options options = {.chunk = 512};
+    const hir_compile_options options = {.chunk = 512};
     const hir_module *m = parse(graph_text);
     const inspect_subject subject = {
         .arena = arena, .diags = &diags, .graph = m, .now = m, .pass_options = &options};

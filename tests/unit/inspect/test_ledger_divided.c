@@ -29,8 +29,8 @@ static hir_run whole_pipeline(void) {
     return (hir_run){.passes = hir_pipeline(), .n_passes = n, .stop_after = HIR_PASS_COUNT};
 }
 
-static ledger_report report_of(const hir_module *graph, hir_pass_options options) {
-    static hir_pass_options kept;
+static ledger_report report_of(const hir_module *graph, hir_compile_options options) {
+    static hir_compile_options kept;
     ledger_report r;
     options.chunk = 512;
     kept = options;
@@ -44,7 +44,7 @@ static ledger_report report_of(const hir_module *graph, hir_pass_options options
 }
 
 static ledger_report of_ranks(const hir_module *graph, int64_t ranks) {
-    return report_of(graph, (hir_pass_options){.ranks = ranks, .divide_from = ranks});
+    return report_of(graph, (hir_compile_options){.ranks = ranks, .divide_from = ranks});
 }
 
 /* ---- ranks ----------------------------------------------------------------------------------- */
@@ -127,7 +127,7 @@ static const char *flow_text(const hir_flow *f) {
 }
 
 static void same_flow(const hir_module *graph, const char *name) {
-    const hir_pass_options options = {.ranks = 3, .divide_from = 3, .chunk = 512};
+    const hir_compile_options options = {.ranks = 3, .divide_from = 3, .chunk = 512};
     hir_module *m = hir_module_clone(graph, arena);
     const hir_run run = whole_pipeline();
     hir_flow before, after;
@@ -176,7 +176,7 @@ static const hir_module *before_the_cut(const hir_module *graph) {
 
 /* Rows of the stream are all that crosses between two stages, not those inside of a sublayer. */
 static bool only_rows_cross(const hir_module *graph) {
-    const hir_pass_options o = {.stages = 2, .virtual_stages = 1, .chunk = 512};
+    const hir_compile_options o = {.stages = 2, .virtual_stages = 1, .chunk = 512};
     hir_module *m = hir_module_clone(graph, arena);
     hir_flow f;
     hir_run run = whole_pipeline();
@@ -203,11 +203,11 @@ Test(ledger_divided, stages_together_are_the_whole) {
             (strncmp(systems[i], "attnres", 7) == 0 || strcmp(systems[i], "standard") == 0 ||
              strcmp(systems[i], "k3") == 0 || strcmp(systems[i], "value-residual") == 0);
         at_sources += cut_at_sources;
-        const ledger_report whole = report_of(graph, (hir_pass_options){0});
+        const ledger_report whole = report_of(graph, (hir_compile_options){0});
         uint64_t sublayers = 0, reads = 0;
         hir_traffic paper = {0};
         for (int64_t stage = 0; stage < 2; stage++) {
-            const hir_pass_options o = {.stages = 2, .virtual_stages = 1, .stage = stage};
+            const hir_compile_options o = {.stages = 2, .virtual_stages = 1, .stage = stage};
             const ledger_report r = report_of(graph, o);
             cr_assert_eq(r.stages, 2);
             cr_assert_eq(r.graph.flow.width, whole.graph.flow.width, "%s", systems[i]);

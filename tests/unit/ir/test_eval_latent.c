@@ -111,7 +111,7 @@ static const hir_module *after_pass(const problem *p) {
     const hir_pass_id passes[] = {HIR_PASS_ABSORB_LATENT, HIR_PASS_COUNT};
     const hir_run run = {
         .passes = passes, .n_passes = 1, .stop_after = HIR_PASS_COUNT, .verify = true};
-    const hir_pass_options options = {.bank_dtype = HIR_F32, .phase1_dtype = HIR_F32};
+    const hir_compile_options options = {.bank_dtype = HIR_F32, .phase1_dtype = HIR_F32};
     hir_remarks remarks = {.arena = arena};
     cr_assert(hir_run_passes(m, &run, &options, &remarks, &diags), "%s", said());
     return m;

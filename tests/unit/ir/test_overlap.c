@@ -18,15 +18,15 @@ static hir_module *compiled(const char *name, int64_t ranks, int64_t tiles) {
     const size_t n = hir_pipeline_length();
     const hir_run run = {
         .passes = hir_pipeline(), .n_passes = n, .stop_after = HIR_PASS_COUNT, .verify = true};
-    const hir_pass_options options = {
-        .chunk = 16, .ranks = ranks, .divide_from = ranks, .tiles = tiles};
+    const hir_compile_options options = {
+        .chunk = 16, .ranks = ranks, .divide_from = ranks, .overlap = tiles};
     remarks = (hir_remarks){.arena = arena};
     if (!hir_run_passes(m, &run, &options, &remarks, &diags)) cr_assert_fail("%s", said());
     return m;
 }
 
 static const hcg_program *lowered(const hir_module *m, uint32_t tiles) {
-    const hcg_program *p = hcg_lower(arena, &diags, m, &(hcg_options){.chunk = 16, .tiles = tiles});
+    const hcg_program *p = hcg_lower(arena, &diags, m, &(hcg_options){.compile.chunk = 16, .compile.overlap = tiles});
     cr_assert(p, "%s", said());
     return p;
 }

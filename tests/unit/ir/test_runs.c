@@ -17,8 +17,8 @@ static const char *const systems[] = {
     "k3",       "value-residual", "kimi-linear"};
 enum { SYSTEMS = sizeof systems / sizeof *systems };
 
-static hir_pass_options options_of(int64_t stage, int64_t runs, int64_t ranks) {
-    return (hir_pass_options){.stages = 2,
+static hir_compile_options options_of(int64_t stage, int64_t runs, int64_t ranks) {
+    return (hir_compile_options){.stages = 2,
                               .virtual_stages = runs,
                               .stage = stage,
                               .ranks = ranks,
@@ -26,7 +26,7 @@ static hir_pass_options options_of(int64_t stage, int64_t runs, int64_t ranks) {
                               .chunk = 512};
 }
 
-static hir_module *stage_of(const hir_module *graph, const hir_pass_options *o) {
+static hir_module *stage_of(const hir_module *graph, const hir_compile_options *o) {
     hir_module *m = hir_module_clone(graph, arena);
     const hir_run run = {
         .passes = hir_pipeline(), .n_passes = hir_pipeline_length(), .stop_after = HIR_PASS_COUNT};
@@ -35,7 +35,7 @@ static hir_module *stage_of(const hir_module *graph, const hir_pass_options *o) 
 }
 
 static hir_module *one_stage(const char *name, int64_t stage, int64_t runs, int64_t ranks) {
-    const hir_pass_options o = options_of(stage, runs, ranks);
+    const hir_compile_options o = options_of(stage, runs, ranks);
     return stage_of(load("golden", name), &o);
 }
 
@@ -91,7 +91,7 @@ Test(runs, what_is_kept_is_in_the_text) {
 
 /* ---- the ledger ------------------------------------------------------------------------------ */
 Test(runs, the_ledger_has_what_chunks_in_flight_keep) {
-    static hir_pass_options o;
+    static hir_compile_options o;
     for (int i = 0; i < SYSTEMS; i++) {
         const hir_module *graph = load("golden", systems[i]);
         o = options_of(1, 2, 2);

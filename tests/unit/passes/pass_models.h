@@ -203,7 +203,7 @@ static inline bench new_bench(const char *text) {
 }
 
 static inline bool run_list(bench *b, const hir_pass_id *passes, size_t n, bool check,
-                            const hir_pass_options *options) {
+                            const hir_compile_options *options) {
     hir_run run = {.passes = passes,
                    .n_passes = n,
                    .stop_after = HIR_PASS_COUNT,
@@ -212,7 +212,7 @@ static inline bool run_list(bench *b, const hir_pass_id *passes, size_t n, bool 
     return hir_run_passes(b->m, &run, options, &b->remarks, &b->diags);
 }
 
-static inline bool run_all(bench *b, bool check, const hir_pass_options *options) {
+static inline bool run_all(bench *b, bool check, const hir_compile_options *options) {
     const size_t n = hir_pipeline_length();
     return run_list(b, hir_pipeline(), n, check, options);
 }

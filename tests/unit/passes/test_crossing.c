@@ -109,7 +109,7 @@ static uint64_t elements_sent(const hir_module *graph, int64_t stages, int64_t p
     hir_remarks remarks = {.arena = arena};
     for (int64_t i = 0; i < stages; i++) {
         hir_module *m = hir_module_clone(graph, arena);
-        const hir_pass_options o = {
+        const hir_compile_options o = {
             .stages = stages, .virtual_stages = parts, .stage = i, .chunk = 512};
         const hir_run run = {
             .passes = hir_pipeline(), .n_passes = 8, .stop_after = HIR_PASS_SHARD_PIPELINE};

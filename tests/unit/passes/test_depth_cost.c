@@ -17,7 +17,7 @@ static uint64_t of_mixes(const hir_ledger *l) {
 }
 
 /* ---- one model, with blocks and without ------------------------------------------------------ */
-static uint64_t ledger_bytes(hir_module *m, bool blocks, const hir_pass_options *options,
+static uint64_t ledger_bytes(hir_module *m, bool blocks, const hir_compile_options *options,
                              hir_remarks *remarks) {
     hir_pass_id passes[HIR_PASS_COUNT * 2];
     size_t n = 0;
@@ -52,7 +52,7 @@ static long long promised(const hir_remarks *r, int *blocks, bool *at_least) {
 
 static int exact; /* models whose ledger was less by what the remarks say */
 
-static int check(depth_style style, const hir_pass_options *options) {
+static int check(depth_style style, const hir_compile_options *options) {
     const char *what = hd_printf(
         arena, "S %d of %d, d %d, norm %d, query %d, sigmoid %d, heads %d, window %d, %s, %s",
         style.block, style.sublayers, style.d, style.norm, style.query, style.sigmoid, style.heads,
@@ -78,7 +78,7 @@ static int check_types(depth_style style) {
     int blocks = 0;
     for (int bank = 0; bank < 2; bank++)
         for (int phase1 = 0; phase1 < 2; phase1++)
-            blocks += check(style, &(hir_pass_options){.bank_dtype = types[bank],
+            blocks += check(style, &(hir_compile_options){.bank_dtype = types[bank],
                                                        .phase1_dtype = types[phase1],
                                                        .chunk = 512});
     return blocks;

@@ -54,7 +54,7 @@ static hir_module *parsed(bench *b, bool sigmoid, bool normed, double norm_behin
     return m;
 }
 
-static void compiled_as(bench *b, hir_module *m, bool depth, const hir_pass_options *options,
+static void compiled_as(bench *b, hir_module *m, bool depth, const hir_compile_options *options,
                         hir_remarks *remarks) {
     hir_pass_id passes[HIR_PASS_COUNT * 2];
     size_t n = 0;
@@ -414,7 +414,7 @@ typedef struct both {
 static void open_both(both *x, const hcg_level *l) {
     for (int form = 0; form < FORMS; form++) {
         bench *b = &x->b[form];
-        const hir_pass_options options = {.chunk = 512, .norm_of_rows = form == OF_ROWS};
+        const hir_compile_options options = {.chunk = 512, .merge_norm = form == OF_ROWS};
         *b = bench_new();
         bench_start(b);
         hir_remarks remarks = {.arena = b->arena};
@@ -560,7 +560,7 @@ static void run_merge(const hcg_level *l, int d, bool of_rows, const double *con
                   "    yield %%n\n  }\n  output %%y {name = \"y\"}\n}\n",
                   d, d, d, d, d));
     cr_assert_not_null(b.m, "%s", bench_errors(&b));
-    const hir_pass_options options = {.chunk = 512, .norm_of_rows = of_rows};
+    const hir_compile_options options = {.chunk = 512, .merge_norm = of_rows};
     const hir_pass_id passes[] = {HIR_PASS_EXPAND};
     hir_remarks remarks = {.arena = b.arena};
     hir_run run = {.passes = passes, .n_passes = 1, .stop_after = HIR_PASS_COUNT, .verify = true};

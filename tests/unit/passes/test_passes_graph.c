@@ -46,7 +46,7 @@ Test(lower_traces, drops_them) {
 Test(lower_traces, numbers_them_behind_the_outputs) {
     hd_arena *a = hd_arena_new();
     bench b = new_bench(function(a, traced));
-    hir_pass_options keep = {.keep_traces = true};
+    hir_compile_options keep = {.keep_traces = true};
     hir_pass_id pass = HIR_PASS_LOWER_TRACES;
     cr_assert(run_list(&b, &pass, 1, true, &keep), "%s", errors_of(&b));
     cr_expect(strstr(text_of(&b), "  output %x {name = \"o\"}\n"
@@ -61,7 +61,7 @@ Test(lower_traces, numbers_them_behind_the_outputs) {
 Test(lower_traces, refuses_a_name_that_is_taken) {
     hd_arena *a = hd_arena_new();
     bench b = new_bench(function(a, "  trace %x {name = \"t\"}\n  output %x {name = \"t.0\"}\n"));
-    hir_pass_options keep = {.keep_traces = true};
+    hir_compile_options keep = {.keep_traces = true};
     hir_pass_id pass = HIR_PASS_LOWER_TRACES;
     cr_expect_not(run_list(&b, &pass, 1, false, &keep));
     cr_expect_eq(hd_diags_first(&b.diags), HD_E_NAME);

@@ -10,7 +10,7 @@ static const hir_pass_id to_end[] = {HIR_PASS_FUSE, HIR_PASS_EXPAND, HIR_PASS_LA
                                      HIR_PASS_SCHEDULE, HIR_PASS_PLAN_MEMORY};
 
 static bench run(const char *text, const hir_pass_id *passes, size_t n,
-                 const hir_pass_options *options) {
+                 const hir_compile_options *options) {
     bench b = new_bench(text);
     cr_assert(b.m);
     cr_assert(run_list(&b, passes, n, true, options), "%s", errors_of(&b));
@@ -114,7 +114,7 @@ static const char layouts[] = "hir 1 graph @f\n\n"
                               "  output %7 {name = \"p\"}\n}\n";
 
 Test(layout, by_use) {
-    hir_pass_options bf16 = {.matrix_dtype = HIR_BF16};
+    hir_compile_options bf16 = {.matrix_dtype = HIR_BF16};
     bench b = run(layouts, to_layout, 3, &bf16);
     const char *text = text_of(&b);
     cr_expect(strstr(text, "weight @tied : bf16[40, 16] panel\n"

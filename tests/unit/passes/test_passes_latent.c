@@ -19,7 +19,7 @@ static hir_module *passed(const char *text, hir_dtype cache, hir_pass_id last) {
     const size_t n = hir_pipeline_length();
     const hir_run run = {
         .passes = hir_pipeline(), .n_passes = n, .stop_after = last, .verify = true, .check = true};
-    const hir_pass_options options = {.bank_dtype = HIR_F32, .phase1_dtype = HIR_F32, .chunk = 512};
+    const hir_compile_options options = {.bank_dtype = HIR_F32, .phase1_dtype = HIR_F32, .chunk = 512};
     remarks = (hir_remarks){.arena = arena};
     cr_assert(hir_run_passes(m, &run, &options, &remarks, &diags), "%s\n%s", said(), text);
     return m;

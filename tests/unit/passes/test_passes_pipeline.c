@@ -8,7 +8,7 @@
 static void expect_runs(decoder d, bool keep_traces, hir_dtype dtype) {
     hd_arena *a = hd_arena_new();
     bench b = new_bench(decoder_text(a, &d));
-    hir_pass_options options = {.keep_traces = keep_traces, .matrix_dtype = dtype, .chunk = 512};
+    hir_compile_options options = {.keep_traces = keep_traces, .matrix_dtype = dtype, .chunk = 512};
     cr_assert(b.m);
     cr_expect(run_all(&b, true, &options), "%s", errors_of(&b));
     cr_expect(hir_verify_kernels(b.m, &b.diags), "%s", errors_of(&b));

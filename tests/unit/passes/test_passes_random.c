@@ -268,7 +268,7 @@ static void run_seed(uint64_t seed, bool model, int64_t ranks) {
     b.remarks.arena = b.arena;
     b.m = grow(b.arena, seed, model);
     if (hir_verify(b.m, &b.diags) && first_output_has_t(b.m)) {
-        hir_pass_options options = {.matrix_dtype = seed % 3 ? HIR_F32 : HIR_BF16, .chunk = 512};
+        hir_compile_options options = {.matrix_dtype = seed % 3 ? HIR_F32 : HIR_BF16, .chunk = 512};
         options.ranks = options.divide_from = ranks;
         const char *text = text_of(&b);
         bool ok = run_all(&b, true, &options);

@@ -44,7 +44,7 @@ static void next_arena(void) {
 static hir_remarks remarks;
 
 /* The pipeline, or the part of it up to the pass that shards. */
-static hir_module *compiled(const hir_module *graph, hir_pass_options options, bool kernels) {
+static hir_module *compiled(const hir_module *graph, hir_compile_options options, bool kernels) {
     hir_module *m = hir_module_clone(graph, arena);
     size_t n = 0;
     while (hir_pipeline()[n] != (kernels ? HIR_PASS_COUNT : HIR_PASS_SPLIT_SMALL))
@@ -67,8 +67,8 @@ static bool is_there(const hir_module *m, hir_opcode code) {
 /* True: sums are scattered, so that some layer is divided. */
 static bool check(const char *name, const hir_module *graph, int64_t ranks, int64_t from) {
     const bool traces = ranks == 3; /* weights of mixes leave the program, too */
-    const hir_pass_options one = {.keep_traces = traces};
-    const hir_pass_options many = {.ranks = ranks, .divide_from = from, .keep_traces = traces};
+    const hir_compile_options one = {.keep_traces = traces};
+    const hir_compile_options many = {.ranks = ranks, .divide_from = from, .keep_traces = traces};
     const hir_module *alone = compiled(graph, one, false);
     const hir_module *shared = compiled(graph, many, false);
     const hir_module *kernels = compiled(graph, many, true);
@@ -124,8 +124,8 @@ Test(shard, gathered_rows_may_be_rounded) {
     static const char *const names[] = {"standard", "attnres-block", "mhc", "kimi-linear"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         const hir_module *graph = load("golden", names[i]);
-        const hir_pass_options exact = {.ranks = 2, .divide_from = 2};
-        hir_pass_options rounded = exact;
+        const hir_compile_options exact = {.ranks = 2, .divide_from = 2};
+        hir_compile_options rounded = exact;
         rounded.gather_dtype = HIR_BF16;
         hir_difference d;
         cr_assert(hir_first_difference(compiled(graph, exact, false),
@@ -133,7 +133,7 @@ Test(shard, gathered_rows_may_be_rounded) {
                   "%s", said());
         cr_assert(d.found && d.error > 1e-6 && d.error < 0.05, "%s: %g", names[i], d.error);
         rounded.divide_from = 100; /* all rows on all ranks: none is gathered */
-        const hir_pass_options whole = {.ranks = 2, .divide_from = 100};
+        const hir_compile_options whole = {.ranks = 2, .divide_from = 100};
         cr_assert(hir_same_answer(compiled(graph, whole, false), compiled(graph, rounded, false),
                                   TOLERANCE, 7, &diags),
                   "%s: %s", names[i], said());
@@ -158,11 +158,11 @@ static void sends_all_rows(const char *name, const hir_module *m) {
 /* All stages, each compiled by itself, evaluated together. */
 static void check_stages(const char *name, const hir_module *graph, int64_t stages, int64_t parts,
                          int64_t ranks) {
-    const hir_pass_options one = {0};
+    const hir_compile_options one = {0};
     const hir_module *alone = compiled(graph, one, false), *of[8];
     for (int kernels = 0; kernels < 2; kernels++) {
         for (int64_t i = 0; i < stages; i++) {
-            const hir_pass_options o = {
+            const hir_compile_options o = {
                 .ranks = ranks, .stages = stages, .virtual_stages = parts, .stage = i};
             of[i] = compiled(graph, o, kernels);
             sends_all_rows(name, of[i]);
@@ -196,7 +196,7 @@ Test(shard, golden_cases_on_two_stages_of_two_parts_and_two_ranks) {
 /* Columns over ranks are not built: the remark says what they would save, and what wait for: a
  * norm behind each of the 8 sublayers. */
 Test(shard, columns_over_ranks_are_weighed) {
-    const hir_pass_options o = {.ranks = 4, .divide_from = 4};
+    const hir_compile_options o = {.ranks = 4, .divide_from = 4};
     (void)compiled(load("golden", "standard"), o, false);
     bool said_so = false;
     for (size_t i = 0; i < remarks.list.n; i++)

@@ -124,7 +124,7 @@ Test(stage_cuts, no_cut_is_better) {
 
 /* ---- costs by hand --------------------------------------------------------------------------- */
 
-static hir_pass_options options;
+static hir_compile_options options;
 
 static const stage_cost *costs_of(const char *text, uint32_t *n) {
     hir_module *m = hir_parse(arena, &diags, "test.hir", text);
@@ -142,7 +142,7 @@ static const stage_cost *costs_of(const char *text, uint32_t *n) {
  * 4 bytes an element; of each row 16 elements are read, which a row program has made, and of its 8
  * the next one reads. That one reads %0, and %1, and leaves %2 to nobody. */
 Test(stage_cuts, cost_of_a_contraction_and_of_rows) {
-    options = (hir_pass_options){.matrix_dtype = HIR_F32};
+    options = (hir_compile_options){.matrix_dtype = HIR_F32};
     uint32_t n;
     const stage_cost *cost = costs_of("hir 1 graph @a\n"
                                       "weight @w : f32[8, 16]\n"
@@ -166,7 +166,7 @@ Test(stage_cuts, cost_of_a_contraction_and_of_rows) {
 /* Types by rule; and what a token does not choose is held and hardly read. */
 Test(stage_cuts, cost_of_experts) {
     const hir_weight_rule rule = {.pattern = "*experts*", .dtype = HIR_BF16};
-    options = (hir_pass_options){.weight_rules = &rule, .n_weight_rules = 1};
+    options = (hir_compile_options){.weight_rules = &rule, .n_weight_rules = 1};
     uint32_t n;
     const stage_cost *cost = costs_of("hir 1 graph @a\n"
                                       "weight @experts : f32[4096, 8, 16]\n"
@@ -188,7 +188,7 @@ Test(stage_cuts, cost_of_experts) {
 
 /* In the last run, what only logits are made of is done for one token. */
 Test(stage_cuts, cost_of_last_rows) {
-    options = (hir_pass_options){.matrix_dtype = HIR_F32};
+    options = (hir_compile_options){.matrix_dtype = HIR_F32};
     uint32_t n;
     const stage_cost *cost = costs_of("hir 1 graph @a\n"
                                       "weight @e : f32[64, 16]\n"

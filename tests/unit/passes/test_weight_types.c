@@ -103,7 +103,7 @@ static hir_module *laid_out(const char *types) {
     hir_module *m = hir_parse(arena, &diags, "t.hir", source);
     cr_assert(m, "%s", diags.list.n ? diags.list.at[0].message : "");
     cr_assert(hir_parse_weight_types(arena, &diags, types, &t));
-    hir_pass_options options = {.matrix_dtype = t.matrices, .chunk = 512};
+    hir_compile_options options = {.matrix_dtype = t.matrices, .chunk = 512};
     options.weight_rules = t.rules.at, options.n_weight_rules = t.rules.n;
     const size_t n = hir_pipeline_length();
     hir_run run = {.passes = hir_pipeline(), .n_passes = n, .stop_after = HIR_PASS_COUNT};

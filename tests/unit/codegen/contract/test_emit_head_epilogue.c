@@ -112,7 +112,7 @@ static const char *text_of(hd_arena *a, const shape *s) {
 
 /* Kernels, and whether one of them is a row program. */
 static bool make_kernels(bench *b, const shape *s, size_t *rows) {
-    hir_pass_options options = {.matrix_dtype = s->weights, .chunk = 512};
+    hir_compile_options options = {.matrix_dtype = s->weights, .chunk = 512};
     hir_run run = {.passes = hir_pipeline(), .stop_after = HIR_PASS_COUNT, .verify = true};
     while (run.passes[run.n_passes] != HIR_PASS_COUNT)
         run.n_passes++;

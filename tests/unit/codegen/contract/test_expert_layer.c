@@ -42,7 +42,7 @@ static bench *open_layer(const layer *l) {
     hd_arena *a = hd_arena_new();
     const int numbers[] = {l->experts, l->chosen, D, WIDTH};
     bench *b = open_text(filled(a, graph, "EKDW", numbers));
-    hir_pass_options options = {.chunk = 512};
+    hir_compile_options options = {.chunk = 512};
     if (l->dtype) cr_assert(hir_value_dtype_by_name(l->dtype, &options.matrix_dtype));
     const hir_run run = {.passes = hir_pipeline(), .stop_after = HIR_PASS_COUNT};
     hir_run whole = run;

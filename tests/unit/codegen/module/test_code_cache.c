@@ -22,7 +22,7 @@ static void open_cache(void) {
 TestSuite(code_cache, .init = open_cache, .fini = close_folder, .timeout = 120);
 
 static bool compile(const char *name, int layers, const char *cpu, hcg_objects *out) {
-    const hcg_options o = {.chunk = 8, .cpu = cpu, .threads = 2};
+    const hcg_options o = {.compile.chunk = 8, .cpu = cpu, .threads = 2};
     hir_module *m = hir_parse(arena, &diags, "toy.hir", toy_model(arena, "toy", layers, 40));
     hcg_program *p = m ? hcg_lower(arena, &diags, m, &o) : NULL;
     return p && hcg_emit_units(p, &diags, in_folder(name), out);

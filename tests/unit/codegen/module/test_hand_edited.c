@@ -41,7 +41,7 @@ static bool finish(hir_module *m, int done, hd_diags *d) {
     size_t n = 0;
     while (passes[n] != HIR_PASS_COUNT)
         n++;
-    const hir_pass_options options = {.matrix_dtype = HIR_F32, .chunk = 512};
+    const hir_compile_options options = {.matrix_dtype = HIR_F32, .chunk = 512};
     const hir_run run = {.passes = passes + done,
                          .n_passes = n - (size_t)done,
                          .stop_after = HIR_PASS_COUNT,

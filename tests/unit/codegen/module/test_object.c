@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "api/library.h"
+#include "codegen/module/module.h"
 #include "ir/eval/eval.h"
 #include "runtime/internal.h"
 #include "support/tensorfile.h"
@@ -198,7 +199,7 @@ static double worst_error(const double *expected, const float *got, int64_t n) {
 
 /* ---- answers --------------------------------------------------------------------------------- */
 Test(object, every_level_agrees_with_the_evaluator) {
-    hcg_options o = {.chunk = 8};
+    hcg_options o = {.compile.chunk = 8};
     hcg_program *p = lower(toy_model(arena, "toy", LAYERS, VOCAB), &o);
     const char *so = build_library(p, "toy"), *weights = pack_random(p, "toy", 7);
     int32_t ids[TOKENS];
@@ -235,7 +236,7 @@ Test(object, every_level_agrees_with_the_evaluator) {
 }
 
 Test(object, last_rows_and_rewind) {
-    hcg_options o = {.chunk = 8, .cpu = "native", .exact = HCG_ROUND_ALL};
+    hcg_options o = {.compile.chunk = 8, .cpu = "native", .exact = HCG_ROUND_ALL};
     hcg_program *p = lower(toy_model(arena, "toy", LAYERS, VOCAB), &o);
     model l = load(build_library(p, "toy"), "toy", pack_random(p, "toy", 7), TOKENS);
     int32_t ids[TOKENS];
@@ -286,7 +287,7 @@ Test(object, libraries_can_be_unloaded) {
 
 /* Which thread computes a value does not change how it is computed. */
 Test(object, any_number_of_threads_gives_the_same_bits) {
-    hcg_options o = {.chunk = 16};
+    hcg_options o = {.compile.chunk = 16};
     hcg_program *p = lower(toy_model(arena, "toy", LAYERS, VOCAB), &o);
     model l = load(build_library(p, "toy"), "toy", pack_random(p, "toy", 7), TOKENS);
     int32_t ids[TOKENS];
@@ -635,7 +636,7 @@ END(hd_machine)
 #undef TABLE
 
 Test(object, a_library_has_the_model_as_it_was_described) {
-    hcg_options o = {.chunk = 99, .machine = {.l2 = 3 << 20, .l3 = UINT64_C(5) << 20}};
+    hcg_options o = {.compile.chunk = 99, .machine = {.l2 = 3 << 20, .l3 = UINT64_C(5) << 20}};
     hcg_program *p = lower(toy_model(arena, "toy", 1, VOCAB), &o);
     hcg_target t;
     model l = load(build_library(p, "toy"), "toy", pack_random(p, "toy", 1), 16);
@@ -663,7 +664,7 @@ static const hd_info *info_of(void *toy) {
 }
 
 Test(object, the_library_tells_what_it_is) {
-    hcg_options o = {.chunk = 99};
+    hcg_options o = {.compile.chunk = 99};
     hcg_program *p = lower(toy_model(arena, "toy", 1, VOCAB), &o);
     void *handle = open_library(build_library(p, "toy"));
     const hd_info *i = info_of(handle);
@@ -773,7 +774,7 @@ Test(object, cross_object_for_aarch64) {
 /* What --emit=obj leaves is all of the library but the runtime: linked by hand, it answers as the
  * library does that is linked of units. */
 Test(object, the_one_object_links_to_a_library) {
-    hcg_options o = {.chunk = 8, .exact = HCG_ROUND_ALL};
+    hcg_options o = {.compile.chunk = 8, .exact = HCG_ROUND_ALL};
     hcg_program *p = lower(toy_model(arena, "toy", LAYERS, VOCAB), &o);
     const char *object = build_object(p, "toy"), *so = in_folder("libtoy.so");
     const hcg_objects one = {&object, 1};

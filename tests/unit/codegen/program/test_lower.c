@@ -195,7 +195,7 @@ Test(lower, steps_carry_the_schedule) {
 }
 
 Test(lower, facts_of_the_program) {
-    hcg_options o = {.chunk = 33};
+    hcg_options o = {.compile.chunk = 33};
     hcg_program *p = lower_with(toy_model(arena, "toy", 1, 40), &o);
     cr_assert(p->is_model);
     cr_assert_eq(p->vocab, 40);
@@ -412,7 +412,7 @@ static hcg_program *attending(const char *op) {
                             "  output %%y {name = \"logits\"}\n}\n",
                             op));
     cr_assert(m, "%s", diags.list.n ? diags.list.at[0].message : "");
-    hir_pass_options options = {.chunk = 512};
+    hir_compile_options options = {.chunk = 512};
     hir_run run = {.passes = hir_pipeline(), .stop_after = HIR_PASS_COUNT};
     while (run.passes[run.n_passes] != HIR_PASS_COUNT)
         run.n_passes++;
