@@ -200,7 +200,7 @@ static bool set_weight_types(hadal_session *s) {
     return true;
 }
 
-/* Sets all options of the table that are the passes' (ir/compile_options.def). */
+/* Sets all options of the table that are the passes' (support/compile_options.def). */
 static bool read_options(hadal_session *s, const hadal_pipeline *p) {
     hir_compile_options *o = &s->pass_options;
 #define T(...)
@@ -208,7 +208,7 @@ static bool read_options(hadal_session *s, const hadal_pipeline *p) {
     if (!_Generic(p->member, int64_t: hir_compile_option_read_number, const char *: hir_compile_option_read_text)( \
             o, HIR_OPTION_##id, p->member, &s->diags)) \
         return false;
-#include "ir/compile_options.def"
+#include "support/compile_options.def"
 #undef P
     if (o->stage < o->stages) return true;
     hd_err(&s->diags, HD_E_USAGE, HD_NOWHERE, "there is no stage %lld of %lld", (long long)o->stage,

@@ -111,7 +111,7 @@ static bool take_options(hadal_session *s, const command_line *line, hadal_pipel
     if (!_Generic(out->member, int64_t: take_number, const char *: take_text)(                     \
             s, line, OPTION_##id, (bounds)type, &out->member)) \
         return false;
-#include "ir/compile_options.def"
+#include "support/compile_options.def"
 #undef P
     return true;
 }

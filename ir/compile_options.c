@@ -26,7 +26,7 @@ static const struct {
 } options[HIR_OPTIONS] = {
 #define P(id, member, name, group, type, argument, commands, info, ...) \
     {name, argument, offsetof(hir_compile_options, member), TYPE_##type, info},
-#include "ir/compile_options.def"
+#include "support/compile_options.def"
 #undef P
 };
 /* clang-format on */
@@ -42,7 +42,7 @@ const hir_compile_options hir_default_options = {
 #define MISSING_NUMBER(least, most, missing)  missing
 #define MISSING_TILES                         HIR_OVERLAP_AUTO
 #define P(id, member, name, group, type, ...) .member = MISSING_##type,
-#include "ir/compile_options.def"
+#include "support/compile_options.def"
 #undef P
 };
 
@@ -188,7 +188,7 @@ void hir_options_print_info(const hir_compile_options *o, hd_text *out) {
 #define NOT_IN_INFO                                                     false
 #define P(id, member, name, group, type, argument, commands, info, ...) info,
     const bool there[HIR_OPTIONS] = {
-#include "ir/compile_options.def"
+#include "support/compile_options.def"
     };
 #undef P
     for (int place = 1, found = 1; found; place++) {
@@ -211,7 +211,7 @@ void hir_options_print_info(const hir_compile_options *o, hd_text *out) {
 void hir_options_print_settings(const hir_compile_options *o, hd_text *out) {
 #define P(id, member, name, group, type, argument, commands, info, shown, help) shown,
     const bool is_shown[HIR_OPTIONS] = {
-#include "ir/compile_options.def"
+#include "support/compile_options.def"
     };
 #undef P
     const char *separator = "{";

@@ -1,5 +1,5 @@
 /* Options of a compilation, as passes and code generation read them: a member for each row of
- * compile_options.def, and what is made of them. */
+ * support/compile_options.def, and what is made of them. */
 #ifndef HIR_COMPILE_OPTIONS_H
 #define HIR_COMPILE_OPTIONS_H
 
@@ -7,7 +7,7 @@
 
 typedef enum hir_compile_option {
 #define P(id, ...) HIR_OPTION_##id,
-#include "ir/compile_options.def"
+#include "support/compile_options.def"
 #undef P
     HIR_OPTIONS
 } hir_compile_option;
@@ -31,7 +31,7 @@ typedef struct hir_compile_options {
 #define HIR_MEMBER_NUMBER(least, most, missing) int64_t
 #define HIR_MEMBER_TILES                        int64_t
 #define P(id, member, name, group, type, ...)   HIR_MEMBER_##type member;
-#include "ir/compile_options.def"
+#include "support/compile_options.def"
 #undef P
     bool keep_traces; /* `trace` ops become outputs that the generated code fills */
     /* Of weights_dtype, and of what the checkpoint has (passes/weight_types.h): storage of matrices

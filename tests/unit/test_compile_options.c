@@ -87,7 +87,7 @@ Test(compile_options, each_takes_what_its_row_says) {
         (void)words;                                                                               \
         type;                                                                                      \
     }
-#include "ir/compile_options.def"
+#include "support/compile_options.def"
 #undef P
 }
 
@@ -112,7 +112,7 @@ Test(compile_options, what_is_not_given_is_the_default) {
         cr_expect(type, name);                                                                     \
         cr_expect_str_eq(value_of(&o, row), value_of(&hir_default_options, row), name);            \
     }
-#include "ir/compile_options.def"
+#include "support/compile_options.def"
 #undef P
     cr_expect_not(o.cache_dtype.given || o.carry_dtype.given);
 }
@@ -123,7 +123,7 @@ Test(compile_options, places_in_info) {
 #define INFO(place, key, when)                                          place
 #define NOT_IN_INFO                                                     0
 #define P(id, member, name, group, type, argument, commands, info, ...) rows[info]++;
-#include "ir/compile_options.def"
+#include "support/compile_options.def"
 #undef P
     for (int i = 2; i < HIR_OPTIONS + 2; i++)
         cr_expect(rows[i] <= 1 && rows[i] <= rows[i - 1], "place %d", i);
