@@ -7,8 +7,8 @@
 #include <string.h>
 
 #include "frontend/config/family.h"
-#include "frontend/config/import.h"
 #include "frontend/config/quantisation.h"
+#include "frontend/frontend.h"
 #include "support/packed.h"
 
 #define API_FAILED 1

@@ -15,7 +15,6 @@
 
 #include "frontend/config/family.h"
 #include "frontend/config/quantisation.h"
-#include "frontend/frontend.h"
 
 /* The fields of a family; of one that has the language model in an object, those of the object. */
 typedef struct knowledge {
@@ -198,8 +197,9 @@ static void try_config(hfe_program *p, const hfe_json *j, nearness *out) {
 static size_t try_model(hfe_program *p, const hd_tensors *tensors, nearness *out) {
     hd_diags silent;
     hd_diags_init(&silent, p->arena);
-    const hir_module *m =
-        hfe_load_spec_text(p->arena, &silent, "closest.hadal", out->spec, p->options);
+    hfe_program alone = {
+        .arena = p->arena, .diags = &silent, .options = p->options, .words = p->words};
+    const hir_module *m = hfe_load(&alone, "closest.hadal", out->spec);
     out->faults = silent.errors;
     if (m != NULL) {
         out->tensors = compare_tensors(m, tensors);

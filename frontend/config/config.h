@@ -14,6 +14,7 @@
 
 #include "frontend/config/json.h"
 #include "frontend/language/value.h"
+#include "frontend/specialise/specialise.h"
 #include "support/tensorfile.h"
 
 typedef enum hfe_kind {
@@ -44,12 +45,11 @@ typedef struct hfe_declaration {
 
 /* Is this statement a declaration? Faults in it are reported to `p` unless that is NULL. */
 bool hfe_is_declaration(hfe_program *p, const hfe_stmt *s, hfe_declaration *out);
-const char *hfe_kind_word(hfe_kind kind);
-bool hfe_find_rule(const char *name, hfe_rule *out);
-const char *hfe_rule_signature(hfe_rule rule);
-void hfe_check_rule(hfe_program *p, const hfe_expr *call, hfe_rule rule);
-/* The text of a string without expressions in it, else NULL. */
-const char *hfe_literal(const hfe_expr *x);
+/* Is it a call of a rule? `x` may be NULL. */
+bool hfe_is_rule(const hfe_expr *x, hfe_rule *out);
+/* Two of hfe_config_words. */
+bool hfe_check_rule(hfe_program *p, const hfe_expr *x);
+bool hfe_check_declaration(hfe_program *p, const hfe_stmt *s, hfe_parts *out);
 
 /* A field that a config knows: declared, or named in `only` (exactly one of both), or ignored. */
 typedef struct hfe_known_field {
@@ -70,18 +70,7 @@ typedef struct hfe_known_fields {
  * as it is declared last. */
 void hfe_list_fields(hd_arena *a, const hfe_def *config, hfe_known_fields *out);
 
-/* A function of a config, or of one that it includes; NULL: there is none of this name. */
-const hfe_def *hfe_config_function(const hfe_def *config, const char *name);
-/* The config that `use NAME` in a config of `file` includes, or NULL. */
-const hfe_def *hfe_included_config(const hfe_file *file, const hfe_stmt *s);
-
 /* ---- running (run.c) ------------------------------------------------------------------------- */
-
-typedef struct hfe_parameter { /* of the imported spec */
-    const hfe_object *of;      /* the config that declares it */
-    const char *name;
-    bool used;
-} hfe_parameter;
 
 /* A field that a file has by its other name. */
 typedef struct hfe_alias {
@@ -90,11 +79,9 @@ typedef struct hfe_alias {
 
 typedef struct hfe_reading {
     hfe_json *json;
-    hfe_field *object; /* that is being read; NULL: the file itself */
-    hfe_object *config;
-    HD_VEC(hfe_parameter) params; /* in the order of declaration */
+    hfe_field *object;  /* that is being read; NULL: the file itself */
+    hfe_bindings bound; /* of the model; its config is the one that is run */
     HD_VEC(hfe_alias) aliases;
-    HD_VEC(const char *) remarks;
     HD_VEC(const hfe_expr *) refused; /* rules that have spoken: each does once */
     hd_tensors *tensors;              /* of the folder; NULL: not looked for yet */
 } hfe_reading;
@@ -104,10 +91,8 @@ typedef struct hfe_reading {
  */
 hfe_value hfe_run_config(hfe_elab *e, const hfe_def *config, hfe_field *object,
                          const char *selector);
-/* name = ..., with a mark. */
-hfe_value hfe_run_marked(hfe_elab *e, const hfe_stmt *s);
-void hfe_run_include(hfe_elab *e, const hfe_stmt *s);
-hfe_value hfe_run_rule(hfe_elab *e, const hfe_expr *call, hfe_rule rule);
+/* What statements of configs mean, for a program that reads pages. */
+extern const hfe_config_words hfe_words_of_configs;
 
 /* One value of JSON by its declaration: poison, and an error at its place, if it is not what it
  * must be (read_value.c). */
@@ -116,15 +101,10 @@ hfe_value hfe_read_value(hfe_elab *e, const hfe_declaration *d, hfe_field *f);
 hd_diag *hfe_field_error(hfe_json *j, const hfe_field *f, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* ---- rules about lists and tensors (rules.c) ------------------------------------------------- */
+/* ---- rules (rules.c) ------------------------------------------------------------------------- */
 
-/* Every number from `first` on, `count` of them, stands in one of the lists, once: true, or poison
- * and an error for each that does not. */
-hfe_value hfe_each_once(hfe_elab *e, const hfe_expr *call);
-/* The shape of a tensor of the folder, as a list; none: it holds no such tensor. */
-hfe_value hfe_stored_shape(hfe_elab *e, const char *name);
-/* Its elements, if they are whole numbers and few. */
-hfe_value hfe_stored_numbers(hfe_elab *e, const char *name);
+/* One of hfe_config_words. */
+bool hfe_run_rule(hfe_elab *e, const hfe_expr *x, hfe_value *out);
 
 /* ---- pages (family.c) ------------------------------------------------------------------------ */
 

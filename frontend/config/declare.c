@@ -25,32 +25,14 @@ static const struct {
 #include "frontend/config/config.def"
 };
 
-const char *hfe_kind_word(hfe_kind kind) {
-    return kinds[kind].word;
-}
-
-bool hfe_find_rule(const char *name, hfe_rule *out) {
-    for (int i = 0; i < HFE_N_RULES; i++) {
-        if (strcmp(rules[i].word, name) == 0) {
+bool hfe_is_rule(const hfe_expr *x, hfe_rule *out) {
+    if (!x || x->kind != HFE_X_CALL || x->call.callee->kind != HFE_X_NAME) return false;
+    for (int i = 0; i < HFE_N_RULES; i++)
+        if (strcmp(rules[i].word, x->call.callee->name) == 0) {
             *out = (hfe_rule)i;
             return true;
         }
-    }
     return false;
-}
-
-const char *hfe_rule_signature(hfe_rule rule) {
-    return rules[rule].signature;
-}
-
-const char *hfe_literal(const hfe_expr *x) {
-    if (x == NULL || x->kind != HFE_X_STRING || x->string.pieces.n > 1) {
-        return NULL;
-    }
-    if (x->string.pieces.n == 0) {
-        return "";
-    }
-    return x->string.pieces.at[0].value == NULL ? x->string.pieces.at[0].text : NULL;
 }
 
 /* ---- declarations -------------------------------------------------------------------------- */
@@ -157,6 +139,15 @@ bool hfe_is_declaration(hfe_program *p, const hfe_stmt *s, hfe_declaration *out)
     return has_what_it_needs(p, x, out);
 }
 
+bool hfe_check_declaration(hfe_program *p, const hfe_stmt *s, hfe_parts *out) {
+    hfe_declaration d;
+    if (!hfe_is_declaration(p, s, &d)) return false;
+    for (int i = 0; i < HFE_N_ASPECTS; i++)
+        if (d.aspect[i]) hd_push(p->arena, &out->list, d.aspect[i]);
+    out->config = d.aspect[HFE_ASPECT_of];
+    return true;
+}
+
 /* ---- rules --------------------------------------------------------------------------------- */
 
 /* Arguments that name fields are plain strings: they are looked for without running the config. */
@@ -165,24 +156,26 @@ static bool names_field(hfe_rule rule, size_t i) {
            (rule == HFE_RULE_EACH_ONCE && i >= 3) || (rule == HFE_RULE_GIVEN && i == 0);
 }
 
-void hfe_check_rule(hfe_program *p, const hfe_expr *call, hfe_rule rule) {
+bool hfe_check_rule(hfe_program *p, const hfe_expr *call) {
+    hfe_rule rule;
+    if (!hfe_is_rule(call, &rule)) return false;
     const size_t n = call->call.args.n;
     if (n < rules[rule].least || n > rules[rule].most) {
         hd_err(p->diags, HD_E_TYPE, call->loc, "too %s arguments for '%s'",
                n < rules[rule].least ? "few" : "many", rules[rule].word)
             ->cause = hd_printf(p->arena, "it is %s", rules[rule].signature);
-        return;
+        return true;
     }
     for (size_t i = 0; i < n; i++) {
         const hfe_arg *arg = &call->call.args.at[i];
-        if (arg->name != NULL) {
+        if (arg->name)
             hd_err(p->diags, HD_E_NAME, arg->name_loc, "'%s' has no named arguments",
                    rules[rule].word)
                 ->cause = hd_printf(p->arena, "it is %s", rules[rule].signature);
-        } else if (names_field(rule, i) && hfe_literal(arg->value) == NULL) {
+        else if (names_field(rule, i) && !hfe_literal(arg->value))
             hd_err(p->diags, HD_E_TYPE, arg->value->loc, "fields are named by plain strings");
-        }
     }
+    return true;
 }
 
 /* ---- all that is known --------------------------------------------------------------------- */
@@ -203,10 +196,7 @@ static void add_known(hd_arena *a, hfe_known_fields *out, hfe_known_field f) {
 static void add_rule(hd_arena *a, const hfe_def *config, const hfe_expr *call,
                      hfe_known_fields *out) {
     hfe_rule rule;
-    if (call == NULL || call->kind != HFE_X_CALL || call->call.callee->kind != HFE_X_NAME ||
-        !hfe_find_rule(call->call.callee->name, &rule)) {
-        return;
-    }
+    if (!hfe_is_rule(call, &rule)) return;
     if (rule == HFE_RULE_ONLY) {
         add_known(a, out,
                   (hfe_known_field){.name = hfe_literal(call->call.args.at[0].value),
@@ -220,36 +210,6 @@ static void add_rule(hd_arena *a, const hfe_def *config, const hfe_expr *call,
                                     .meaning = hfe_literal(call->call.args.at[0].value),
                                     .config = config});
     }
-}
-
-enum { DEEPEST = 20 }; /* configs in configs; a circle is an error where it runs */
-
-const hfe_def *hfe_included_config(const hfe_file *file, const hfe_stmt *s) {
-    const hfe_expr *x = s->value;
-    x = x->kind == HFE_X_CALL ? x->call.callee : x;
-    return x->kind == HFE_X_NAME ? hfe_find_config(file, x->name) : NULL;
-}
-
-static const hfe_def *find_function(const hfe_def *config, const char *name, int depth) {
-    for (size_t i = 0; i < config->methods.n; i++) {
-        if (config->methods.at[i]->name == name) {
-            return config->methods.at[i];
-        }
-    }
-    for (size_t i = 0; depth < DEEPEST && i < config->body.list.n; i++) {
-        const hfe_stmt *s = config->body.list.at[i];
-        const hfe_def *other =
-            s->kind == HFE_S_INCLUDE ? hfe_included_config(config->file, s) : NULL;
-        const hfe_def *found = other != NULL ? find_function(other, name, depth + 1) : NULL;
-        if (found != NULL) {
-            return found;
-        }
-    }
-    return NULL;
-}
-
-const hfe_def *hfe_config_function(const hfe_def *config, const char *name) {
-    return find_function(config, name, 0);
 }
 
 static void list_config(hd_arena *a, const hfe_def *config, int depth, hfe_known_fields *out);
@@ -291,7 +251,7 @@ static void list_block(hd_arena *a, const hfe_def *config, const hfe_block *b, i
 }
 
 static void list_config(hd_arena *a, const hfe_def *config, int depth, hfe_known_fields *out) {
-    if (depth < DEEPEST) {
+    if (depth < HFE_MAX_INCLUDED) {
         list_block(a, config, &config->body, depth, out);
     }
 }

@@ -4,7 +4,6 @@
 
 #include <string.h>
 
-#include "frontend/specialise/specialise.h"
 #include "support/file.h"
 
 #define FAMILIES "families"
@@ -28,6 +27,7 @@ static const char *find_page(hfe_program *p, const char *path) {
 hfe_file *hfe_read_page(hfe_program *p, const char *path) {
     const char *found = find_page(p, path);
     const size_t known = p->files.n;
+    p->words = &hfe_words_of_configs;
     hfe_file *file = found != NULL ? hfe_read_program(p, found, NULL) : NULL;
     if (file == NULL) {
         return NULL;
@@ -162,7 +162,7 @@ static char *write_out(hfe_elab *e, const hfe_def *config, const char *name) {
         hd_err(e->diags, HD_E_NAME, config->loc, "the family '%s' has no model", config->name);
         return NULL;
     }
-    return hfe_specialise(e, model, name);
+    return hfe_specialise(e, model, &e->import->bound, name);
 }
 
 /* A file without a family: what any family would miss is said as well. */

@@ -1,8 +1,148 @@
-/* Rules of configs that look at lists as a whole, and at the tensors beside the config. */
+/* Rules of configs: the calls that stand between declarations (config.def). */
 #include <string.h>
 
 #include "frontend/config/config.h"
 #include "frontend/config/quantisation.h"
+
+/* ---- what is said of one field --------------------------------------------------------------- */
+
+/* A message of a page with strings of the file in it: bytes that a terminal would obey are shown
+ * as they are written in JSON. */
+static const char *harmless(hfe_elab *e, const char *s) {
+    hd_text t;
+    hd_text_init(&t, e->arena);
+    for (; *s != '\0'; s++) {
+        const unsigned char c = (unsigned char)*s;
+        if (c < 0x20 || c == 0x7f) {
+            hd_text_f(&t, "\\x%02x", c);
+        } else {
+            hd_text_add_n(&t, s, 1);
+        }
+    }
+    return t.at != NULL ? t.at : "";
+}
+
+static const char *text_argument(hfe_elab *e, const hfe_expr *call, size_t i) {
+    if (i >= call->call.args.n) {
+        return NULL;
+    }
+    const hfe_value v = hfe_eval(e, call->call.args.at[i].value);
+    return hfe_is(v, HFE_STRING) ? harmless(e, v.string) : NULL;
+}
+
+static bool has_spoken(hfe_elab *e, const hfe_expr *call) {
+    for (size_t i = 0; i < e->import->refused.n; i++) {
+        if (e->import->refused.at[i] == call) {
+            return true;
+        }
+    }
+    hd_push(e->arena, &e->import->refused, call);
+    return false;
+}
+
+/* The field, by the name that it has in the file. */
+static const hfe_field *as_written(const hfe_reading *im, const hfe_field *f) {
+    for (size_t i = 0; i < im->aliases.n; i++) {
+        const hfe_alias *a = &im->aliases.at[i];
+        if (a->field->object == f->object && strcmp(a->field->name, f->name) == 0) {
+            return a->other;
+        }
+    }
+    return f;
+}
+
+/* NAME, or OBJECT.NAME, of the object that is being read. */
+static const hfe_field *find_field(hfe_elab *e, const char *path) {
+    const hfe_field *object = e->import->object;
+    const char *dot = strchr(path, '.');
+    while (dot != NULL) {
+        hfe_field *f = hd_new(e->arena, hfe_field);
+        *f = (hfe_field){object, hd_strndup(e->arena, path, (size_t)(dot - path))};
+        object = f;
+        path = dot + 1;
+        dot = strchr(path, '.');
+    }
+    hfe_field *f = hd_new(e->arena, hfe_field);
+    *f = (hfe_field){object, path};
+    return as_written(e->import, f);
+}
+
+static hfe_value refuse(hfe_elab *e, const hfe_expr *call) {
+    const char *name = text_argument(e, call, 0), *message = text_argument(e, call, 1);
+    if (name == NULL || message == NULL || has_spoken(e, call)) {
+        return hfe_poison();
+    }
+    const hfe_field *f =
+        *name == '\0' && e->import->object != NULL ? e->import->object : find_field(e, name);
+    hd_diag *g = hfe_field_error(e->import->json, f, "%s", message);
+    g->cause = text_argument(e, call, 2);
+    g->hint = text_argument(e, call, 3);
+    return hfe_poison();
+}
+
+static hfe_value missing(hfe_elab *e, const hfe_expr *call) {
+    hfe_json *j = e->import->json;
+    const char *name = text_argument(e, call, 0), *why = text_argument(e, call, 1);
+    if (name == NULL || has_spoken(e, call)) {
+        return hfe_poison();
+    }
+    const char *what = hd_printf(e->arena, "the field '%s' is missing%s%s", name,
+                                 why != NULL ? ": " : "", why != NULL ? why : "");
+    if (e->import->object != NULL) {
+        hfe_field_error(j, e->import->object, "%s", what);
+    } else {
+        hd_err(j->diags, HD_E_CONFIG, (hd_loc){.file = j->file}, "%s", what);
+    }
+    return hfe_poison();
+}
+
+/* One JSON value, and a value of the language. */
+static bool same(const json_t *j, hfe_value v) {
+    switch (v.type) {
+    case HFE_NONE: return json_is_null(j);
+    case HFE_BOOL: return json_is_boolean(j) && json_is_true(j) == v.boolean;
+    case HFE_INT:
+    case HFE_FLOAT: return json_is_number(j) && json_number_value(j) == hfe_as_number(v);
+    case HFE_STRING: return json_is_string(j) && strcmp(json_string_value(j), v.string) == 0;
+    case HFE_LIST: /* the empty list stands for the empty object as well */
+        return v.list->n == 0 && ((json_is_object(j) && json_object_size(j) == 0) ||
+                                  (json_is_array(j) && json_array_size(j) == 0));
+    default: return false;
+    }
+}
+
+static void only(hfe_elab *e, const hfe_expr *call) {
+    hfe_json *j = e->import->json;
+    const hfe_field f = {e->import->object, hfe_literal(call->call.args.at[0].value)};
+    const json_t *v = hfe_json_get(j, &f);
+    hd_text allowed;
+    hd_text_init(&allowed, e->arena);
+    for (size_t i = 2; v != NULL && i < call->call.args.n; i++) {
+        const hfe_value want = hfe_eval(e, call->call.args.at[i].value);
+        if (same(v, want) || hfe_is(want, HFE_POISON)) {
+            return;
+        }
+        hd_text_add(&allowed, i > 2 ? ", " : "");
+        if (hfe_is(want, HFE_NONE)) {
+            hd_text_add(&allowed, "null");
+        } else {
+            hfe_show(want, &allowed);
+        }
+    }
+    if (v != NULL) {
+        hfe_field_error(j, &f, "%s cannot be honoured by this version", hfe_json_show(j, v))
+            ->cause = hd_printf(e->arena, "%s; allowed: %s",
+                                hfe_literal(call->call.args.at[1].value), allowed.at);
+    }
+}
+
+static void remark(hfe_elab *e, const hfe_expr *call) {
+    const char *text = text_argument(e, call, 0);
+    if (text != NULL && !has_spoken(e, call)) {
+        hd_push(e->arena, &e->import->bound.remarks, text);
+        hd_note(e->diags, (hd_loc){.file = e->import->json->file}, "%s", text);
+    }
+}
 
 /* ---- lists that share out numbers ----------------------------------------------------------- */
 
@@ -86,7 +226,7 @@ static void report_missing(sharing *s) {
                             (long long)s->first, (long long)(s->first + s->count - 1));
 }
 
-hfe_value hfe_each_once(hfe_elab *e, const hfe_expr *call) {
+static hfe_value each_once(hfe_elab *e, const hfe_expr *call) {
     enum { MOST = 1 << 20 };
     const hfe_value noun = hfe_eval(e, call->call.args.at[0].value);
     const hfe_value first = hfe_eval(e, call->call.args.at[1].value);
@@ -128,7 +268,7 @@ static const hd_tensors *tensors_of(hfe_elab *e) {
     return im->tensors;
 }
 
-hfe_value hfe_stored_shape(hfe_elab *e, const char *name) {
+static hfe_value stored_shape(hfe_elab *e, const char *name) {
     const hd_tensor *t = hd_tensors_find(tensors_of(e), name);
     hfe_value dims[HD_TENSOR_MAX_RANK];
     for (uint32_t i = 0; t != NULL && i < t->rank; i++) {
@@ -153,7 +293,7 @@ static bool whole_number(const hd_tensor *t, uint64_t i, int64_t *out) {
     return true;
 }
 
-hfe_value hfe_stored_numbers(hfe_elab *e, const char *name) {
+static hfe_value stored_numbers(hfe_elab *e, const char *name) {
     const hd_tensor *t = hd_tensors_find(tensors_of(e), name);
     if (t == NULL || t->elements > HIR_MAX_ATTR_FLOATS) {
         return hfe_none();
@@ -167,4 +307,37 @@ hfe_value hfe_stored_numbers(hfe_elab *e, const char *name) {
         numbers[i] = hfe_int(n);
     }
     return hfe_new_list(e, HD_NOWHERE, numbers, (size_t)t->elements);
+}
+
+/* ---- all of them ---------------------------------------------------------------------------- */
+
+static hfe_value run_rule(hfe_elab *e, const hfe_expr *call, hfe_rule rule) {
+    switch (rule) {
+    case HFE_RULE_REFUSE: return refuse(e, call);
+    case HFE_RULE_MISSING: return missing(e, call);
+    case HFE_RULE_REMARK: remark(e, call); break;
+    case HFE_RULE_ONLY: only(e, call); break;
+    case HFE_RULE_STORED: {
+        const char *name = text_argument(e, call, 0);
+        return name != NULL ? stored_shape(e, name) : hfe_poison();
+    }
+    case HFE_RULE_STORED_NUMBERS: {
+        const char *name = text_argument(e, call, 0);
+        return name != NULL ? stored_numbers(e, name) : hfe_poison();
+    }
+    case HFE_RULE_EACH_ONCE: return each_once(e, call);
+    case HFE_RULE_GIVEN: {
+        const hfe_field f = {e->import->object, hfe_literal(call->call.args.at[0].value)};
+        return hfe_bool(hfe_json_get(e->import->json, &f) != NULL);
+    }
+    default: break;
+    }
+    return hfe_none();
+}
+
+bool hfe_run_rule(hfe_elab *e, const hfe_expr *x, hfe_value *out) {
+    hfe_rule rule;
+    if (!hfe_is_rule(x, &rule)) return false;
+    *out = run_rule(e, x, rule);
+    return true;
 }

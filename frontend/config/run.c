@@ -83,14 +83,14 @@ hfe_value hfe_run_config(hfe_elab *e, const hfe_def *config, hfe_field *object,
     }
     take_params(e, config, made->fields);
     hfe_field *outer = im->object;
-    hfe_object *outer_config = im->config;
+    hfe_object *outer_config = im->bound.config;
     im->object = object;
-    im->config = made;
+    im->bound.config = made;
     e->calls++;
     run_body(e, config, made->fields);
     e->calls--;
     im->object = outer;
-    im->config = outer_config != NULL ? outer_config : made;
+    im->bound.config = outer_config != NULL ? outer_config : made;
     return e->stop ? hfe_poison() : (hfe_value){.type = HFE_OBJECT, .object = made};
 }
 
@@ -147,7 +147,7 @@ static void take_variables(hfe_elab *e, const hfe_def *config, const hfe_value *
 
 /* The included config runs on the same object, or on one that is a field of it; then its variables
  * are those of the including one. */
-void hfe_run_include(hfe_elab *e, const hfe_stmt *s) {
+static void run_include(hfe_elab *e, const hfe_stmt *s) {
     const hfe_expr *x = s->value;
     const hfe_expr *name = x->kind == HFE_X_CALL ? x->call.callee : x;
     const hfe_def *config = hfe_find_config(e->frame->def->file, name->name);
@@ -177,13 +177,13 @@ void hfe_run_include(hfe_elab *e, const hfe_stmt *s) {
 
 static void add_parameter(hfe_elab *e, const char *name) {
     hfe_reading *im = e->import;
-    for (size_t i = 0; i < im->params.n; i++) {
-        if (im->params.at[i].of == im->config && im->params.at[i].name == name) {
+    for (size_t i = 0; i < im->bound.params.n; i++) {
+        if (im->bound.params.at[i].of == im->bound.config && im->bound.params.at[i].name == name) {
             return;
         }
     }
-    hfe_parameter p = {.of = im->config, .name = name};
-    hd_push(e->arena, &im->params, p);
+    hfe_parameter p = {.of = im->bound.config, .name = name};
+    hd_push(e->arena, &im->bound.params, p);
 }
 
 /* The field, by its name or by the other one that it has in some files. */
@@ -209,7 +209,7 @@ static hfe_value read_declared(hfe_elab *e, const hfe_declaration *d, hfe_field 
     return v;
 }
 
-hfe_value hfe_run_marked(hfe_elab *e, const hfe_stmt *s) {
+static hfe_value run_marked(hfe_elab *e, const hfe_stmt *s) {
     hfe_declaration d;
     hfe_value v, otherwise = hfe_poison();
     if (hfe_is_declaration(NULL, s, &d)) {
@@ -229,166 +229,10 @@ hfe_value hfe_run_marked(hfe_elab *e, const hfe_stmt *s) {
     return v;
 }
 
-/* ---- rules --------------------------------------------------------------------------------- */
-
-/* A message of a page with strings of the file in it: bytes that a terminal would obey are shown
- * as they are written in JSON. */
-static const char *harmless(hfe_elab *e, const char *s) {
-    hd_text t;
-    hd_text_init(&t, e->arena);
-    for (; *s != '\0'; s++) {
-        const unsigned char c = (unsigned char)*s;
-        if (c < 0x20 || c == 0x7f) {
-            hd_text_f(&t, "\\x%02x", c);
-        } else {
-            hd_text_add_n(&t, s, 1);
-        }
-    }
-    return t.at != NULL ? t.at : "";
-}
-
-static const char *text_argument(hfe_elab *e, const hfe_expr *call, size_t i) {
-    if (i >= call->call.args.n) {
-        return NULL;
-    }
-    const hfe_value v = hfe_eval(e, call->call.args.at[i].value);
-    return hfe_is(v, HFE_STRING) ? harmless(e, v.string) : NULL;
-}
-
-static bool has_spoken(hfe_elab *e, const hfe_expr *call) {
-    for (size_t i = 0; i < e->import->refused.n; i++) {
-        if (e->import->refused.at[i] == call) {
-            return true;
-        }
-    }
-    hd_push(e->arena, &e->import->refused, call);
-    return false;
-}
-
-/* The field, by the name that it has in the file. */
-static const hfe_field *as_written(const hfe_reading *im, const hfe_field *f) {
-    for (size_t i = 0; i < im->aliases.n; i++) {
-        const hfe_alias *a = &im->aliases.at[i];
-        if (a->field->object == f->object && strcmp(a->field->name, f->name) == 0) {
-            return a->other;
-        }
-    }
-    return f;
-}
-
-/* NAME, or OBJECT.NAME, of the object that is being read. */
-static const hfe_field *find_field(hfe_elab *e, const char *path) {
-    const hfe_field *object = e->import->object;
-    const char *dot = strchr(path, '.');
-    while (dot != NULL) {
-        hfe_field *f = hd_new(e->arena, hfe_field);
-        *f = (hfe_field){object, hd_strndup(e->arena, path, (size_t)(dot - path))};
-        object = f;
-        path = dot + 1;
-        dot = strchr(path, '.');
-    }
-    hfe_field *f = hd_new(e->arena, hfe_field);
-    *f = (hfe_field){object, path};
-    return as_written(e->import, f);
-}
-
-static hfe_value refuse(hfe_elab *e, const hfe_expr *call) {
-    const char *name = text_argument(e, call, 0), *message = text_argument(e, call, 1);
-    if (name == NULL || message == NULL || has_spoken(e, call)) {
-        return hfe_poison();
-    }
-    const hfe_field *f =
-        *name == '\0' && e->import->object != NULL ? e->import->object : find_field(e, name);
-    hd_diag *g = hfe_field_error(e->import->json, f, "%s", message);
-    g->cause = text_argument(e, call, 2);
-    g->hint = text_argument(e, call, 3);
-    return hfe_poison();
-}
-
-static hfe_value missing(hfe_elab *e, const hfe_expr *call) {
-    hfe_json *j = e->import->json;
-    const char *name = text_argument(e, call, 0), *why = text_argument(e, call, 1);
-    if (name == NULL || has_spoken(e, call)) {
-        return hfe_poison();
-    }
-    const char *what = hd_printf(e->arena, "the field '%s' is missing%s%s", name,
-                                 why != NULL ? ": " : "", why != NULL ? why : "");
-    if (e->import->object != NULL) {
-        hfe_field_error(j, e->import->object, "%s", what);
-    } else {
-        hd_err(j->diags, HD_E_CONFIG, (hd_loc){.file = j->file}, "%s", what);
-    }
-    return hfe_poison();
-}
-
-/* One JSON value, and a value of the language. */
-static bool same(const json_t *j, hfe_value v) {
-    switch (v.type) {
-    case HFE_NONE: return json_is_null(j);
-    case HFE_BOOL: return json_is_boolean(j) && json_is_true(j) == v.boolean;
-    case HFE_INT:
-    case HFE_FLOAT: return json_is_number(j) && json_number_value(j) == hfe_as_number(v);
-    case HFE_STRING: return json_is_string(j) && strcmp(json_string_value(j), v.string) == 0;
-    case HFE_LIST: /* the empty list stands for the empty object as well */
-        return v.list->n == 0 && ((json_is_object(j) && json_object_size(j) == 0) ||
-                                  (json_is_array(j) && json_array_size(j) == 0));
-    default: return false;
-    }
-}
-
-static void only(hfe_elab *e, const hfe_expr *call) {
-    hfe_json *j = e->import->json;
-    const hfe_field f = {e->import->object, hfe_literal(call->call.args.at[0].value)};
-    const json_t *v = hfe_json_get(j, &f);
-    hd_text allowed;
-    hd_text_init(&allowed, e->arena);
-    for (size_t i = 2; v != NULL && i < call->call.args.n; i++) {
-        const hfe_value want = hfe_eval(e, call->call.args.at[i].value);
-        if (same(v, want) || hfe_is(want, HFE_POISON)) {
-            return;
-        }
-        hd_text_add(&allowed, i > 2 ? ", " : "");
-        if (hfe_is(want, HFE_NONE)) {
-            hd_text_add(&allowed, "null");
-        } else {
-            hfe_show(want, &allowed);
-        }
-    }
-    if (v != NULL) {
-        hfe_field_error(j, &f, "%s cannot be honoured by this version", hfe_json_show(j, v))
-            ->cause = hd_printf(e->arena, "%s; allowed: %s",
-                                hfe_literal(call->call.args.at[1].value), allowed.at);
-    }
-}
-
-static void remark(hfe_elab *e, const hfe_expr *call) {
-    const char *text = text_argument(e, call, 0);
-    if (text != NULL && !has_spoken(e, call)) {
-        hd_push(e->arena, &e->import->remarks, text);
-        hd_note(e->diags, (hd_loc){.file = e->import->json->file}, "%s", text);
-    }
-}
-
-hfe_value hfe_run_rule(hfe_elab *e, const hfe_expr *call, hfe_rule rule) {
-    switch (rule) {
-    case HFE_RULE_REFUSE: return refuse(e, call);
-    case HFE_RULE_MISSING: return missing(e, call);
-    case HFE_RULE_REMARK: remark(e, call); break;
-    case HFE_RULE_ONLY: only(e, call); break;
-    case HFE_RULE_STORED: {
-        const char *name = text_argument(e, call, 0);
-        return name != NULL ? hfe_stored_shape(e, name) : hfe_poison();
-    }
-    case HFE_RULE_STORED_NUMBERS: {
-        const char *name = text_argument(e, call, 0);
-        return name != NULL ? hfe_stored_numbers(e, name) : hfe_poison();
-    }
-    case HFE_RULE_EACH_ONCE: return hfe_each_once(e, call);
-    case HFE_RULE_GIVEN: {
-        const hfe_field f = {e->import->object, hfe_literal(call->call.args.at[0].value)};
-        return hfe_bool(hfe_json_get(e->import->json, &f) != NULL);
-    }
-    default: break;
-    }
-    return hfe_none();
-}
+const hfe_config_words hfe_words_of_configs = {
+    .check_rule = hfe_check_rule,
+    .check_declaration = hfe_check_declaration,
+    .run_rule = hfe_run_rule,
+    .run_marked = run_marked,
+    .run_include = run_include,
+};

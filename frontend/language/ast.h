@@ -3,7 +3,7 @@
 #ifndef HFE_AST_H
 #define HFE_AST_H
 
-#include "frontend/frontend.h"
+#include "frontend/language/language.h"
 
 /* ---- expressions --------------------------------------------------------------------------- */
 typedef enum hfe_expr_kind {
@@ -198,7 +198,7 @@ typedef struct hfe_use {
 
 struct hfe_file {
     const char *path; /* as in diagnostics */
-    const char *page; /* as `use` would name it, where that is known (family.c) */
+    const char *page; /* as `use` would name it, where that is known (config/family.c) */
     const char *text;
     uint64_t device, inode; /* which file it is, whatever the path; 0: given as text */
     HD_VEC(hfe_use) uses;
@@ -225,7 +225,8 @@ typedef struct hfe_program {
     hd_arena *arena;
     hd_diags *diags;
     const hfe_options *options;
-    size_t errors; /* there were before this program */
+    const struct hfe_config_words *words; /* what statements of configs mean (value.h) */
+    size_t errors;                        /* there were before this program */
     hfe_names names;
     HD_VEC(hfe_file *) files;         /* the spec first */
     HD_VEC(const char *) pages;       /* of the library, once asked for */
@@ -241,6 +242,7 @@ enum {
     HFE_MAX_FILE = 1 << 20,       /* bytes */
     HFE_MAX_FILES = 1000,         /* that use each other */
     HFE_MAX_CALLS = 200,          /* depth */
+    HFE_MAX_INCLUDED = 20,        /* configs in configs; a circle is an error where it runs */
     HFE_MAX_OPS = 1 << 18,        /* made by one spec */
     HFE_MAX_OPERANDS = 1 << 24,   /* of these ops, all together */
     HFE_MAX_STATEMENTS = 1 << 22, /* run */
@@ -258,6 +260,12 @@ bool hfe_parse(hfe_program *p, hfe_file *file);
 hfe_def *hfe_find_def(const hfe_file *file, const char *name);
 /* The same among configs. */
 hfe_def *hfe_find_config(const hfe_file *file, const char *name);
+/* The config that `use NAME` in a config of `file` includes, or NULL. */
+const hfe_def *hfe_included_config(const hfe_file *file, const hfe_stmt *s);
+/* A function of a config, or of one that it includes; NULL: there is none of this name. */
+const hfe_def *hfe_config_function(const hfe_def *config, const char *name);
+/* The text of a string without expressions in it, else NULL. */
+const char *hfe_literal(const hfe_expr *x);
 /* Names that mean nothing, or two things. Fills `locals` of every definition. */
 void hfe_resolve(hfe_program *p, hfe_file *file);
 /* Every name that may stand where `def` looks names up, for "did you mean". */

@@ -1,7 +1,7 @@
 /* Names and calls: variables, functions, objects and their methods. */
 #include <string.h>
 
-#include "frontend/config/config.h"
+#include "frontend/language/value.h"
 
 /* ---- names --------------------------------------------------------------------------------- */
 static hfe_locals_chunk *new_chunk(hfe_elab *e, hfe_locals_chunk *before, size_t least) {
@@ -363,11 +363,9 @@ hfe_value hfe_eval_call(hfe_elab *e, const hfe_expr *x) {
     enum { FEW = 8 };
     hfe_passed few[FEW];
     hfe_function f = {0};
-    hfe_rule rule;
-    if (e->frame->def->kind == HFE_D_CONFIG && x->call.callee->kind == HFE_X_NAME &&
-        hfe_find_rule(x->call.callee->name, &rule)) {
-        return hfe_run_rule(e, x, rule);
-    }
+    hfe_value of_rule;
+    if (e->frame->def->kind == HFE_D_CONFIG && e->p->words->run_rule(e, x, &of_rule))
+        return of_rule;
     size_t n = x->call.args.n;
     hfe_value callee = eval_callee(e, x->call.callee, &f);
     hfe_call call = {.loc = x->loc, .n_args = n, .name = f.name};

@@ -2,7 +2,7 @@
  * would have set are poison, so that nothing later complains about them. */
 #include <string.h>
 
-#include "frontend/config/config.h"
+#include "frontend/language/value.h"
 
 static hfe_flow run_stmt(hfe_elab *e, const hfe_stmt *s);
 
@@ -253,7 +253,7 @@ static hfe_flow run_stmt(hfe_elab *e, const hfe_stmt *s) {
     case HFE_S_ASSIGN: {
         hfe_value v =
             s->mark != HFE_PLAIN
-                ? hfe_run_marked(e, s)
+                ? e->p->words->run_marked(e, s)
                 : hfe_eval(e, s->value); /* may move the variable's home: look it up after */
         *hfe_variable(e, s->targets.at[0].name) = v;
         return HFE_GO_ON;
@@ -267,7 +267,7 @@ static hfe_flow run_stmt(hfe_elab *e, const hfe_stmt *s) {
         e->frame->result = s->value != NULL ? hfe_eval(e, s->value) : hfe_none();
         return HFE_RETURN;
     case HFE_S_OUTPUT: run_output(e, s); return HFE_GO_ON;
-    case HFE_S_INCLUDE: hfe_run_include(e, s); return HFE_GO_ON;
+    case HFE_S_INCLUDE: e->p->words->run_include(e, s); return HFE_GO_ON;
     }
     return HFE_GO_ON;
 }

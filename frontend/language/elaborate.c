@@ -1,5 +1,5 @@
-/* From a parsed program to graph IR: the entry points, errors with their chain of calls, and the
- * model itself. Elaboration goes on after an error with poison values, so that one run reports
+/* From a parsed program to graph IR: the entry, errors with their chain of calls, and the model
+ * itself. Elaboration goes on after an error with poison values, so that one run reports
  * what is wrong in several places. */
 #include <string.h>
 
@@ -256,7 +256,7 @@ static void sort_diags(const hfe_program *p, size_t from) {
     }
 }
 
-/* ---- entry points -------------------------------------------------------------------------- */
+/* ---- the entry ------------------------------------------------------------------------------ */
 static hir_module *load_program(hfe_program *p, const char *path, const char *text) {
     hfe_file *spec = hfe_read_program(p, path, text);
     if (spec == NULL) {
@@ -274,22 +274,9 @@ static hir_module *load_program(hfe_program *p, const char *path, const char *te
     return m;
 }
 
-static hir_module *load(hd_arena *a, hd_diags *d, const char *path, const char *text,
-                        const hfe_options *options) {
-    static const hfe_options defaults = {0};
-    size_t listed = d->list.n;
-    hfe_program p = {.arena = a, .diags = d, .errors = d->errors};
-    p.options = options != NULL ? options : &defaults;
-    hir_module *m = load_program(&p, path, text);
-    sort_diags(&p, listed);
+hir_module *hfe_load(hfe_program *p, const char *path, const char *text) {
+    const size_t listed = p->diags->list.n;
+    hir_module *m = load_program(p, path, text);
+    sort_diags(p, listed);
     return m;
-}
-
-hir_module *hfe_load_spec(hd_arena *a, hd_diags *d, const char *path, const hfe_options *options) {
-    return load(a, d, path, NULL, options);
-}
-
-hir_module *hfe_load_spec_text(hd_arena *a, hd_diags *d, const char *file, const char *text,
-                               const hfe_options *options) {
-    return load(a, d, file, text, options);
 }

@@ -5,8 +5,8 @@
  * method sets is a field if its object has one of that name, else a variable of its own. */
 #include <string.h>
 
-#include "frontend/config/config.h"
 #include "frontend/language/lexer.h"
+#include "frontend/language/value.h"
 #include "ir/signature.h"
 
 typedef struct resolver {
@@ -116,10 +116,9 @@ static void collect_block(resolver *r, const hfe_block *b);
 
 /* A config has the variables of those it includes. */
 static void collect_included(resolver *r, const hfe_stmt *s) {
-    enum { DEEPEST = 20 }; /* a circle is an error where it runs */
     hfe_file *file = r->file;
     const hfe_def *config = hfe_included_config(file, s);
-    if (config != NULL && r->included < DEEPEST) {
+    if (config != NULL && r->included < HFE_MAX_INCLUDED) {
         r->included++;
         r->file = config->file;
         for (size_t i = 0; i < config->params.n; i++) {
@@ -307,18 +306,11 @@ static void check_arguments(resolver *r, const hfe_expr *call) {
     }
 }
 
-static bool is_rule(const resolver *r, const hfe_expr *x, hfe_rule *rule) {
-    return r->def->kind == HFE_D_CONFIG && x->kind == HFE_X_CALL &&
-           x->call.callee->kind == HFE_X_NAME && hfe_find_rule(x->call.callee->name, rule);
-}
-
 static void check_expr(resolver *r, const hfe_expr *x) {
-    hfe_rule rule;
     if (x == NULL) {
         return;
     }
-    if (is_rule(r, x, &rule)) {
-        hfe_check_rule(r->p, x, rule);
+    if (r->def->kind == HFE_D_CONFIG && r->p->words->check_rule(r->p, x)) {
         check_arguments(r, x);
         return;
     }
@@ -343,20 +335,20 @@ static void check_config_name(resolver *r, const hfe_expr *x) {
     }
 }
 
-/* A declaration of a field: its kind is no function, and what it is of is a config. */
-static void check_declaration(resolver *r, const hfe_declaration *d) {
-    for (int i = 0; i < HFE_N_ASPECTS; i++) {
-        if (i == HFE_ASPECT_of && d->aspect[i] != NULL) {
-            check_config_name(r, d->aspect[i]);
-        } else if (d->aspect[i] != NULL) {
-            check_expr(r, d->aspect[i]);
-        }
-    }
+/* The declaration of a field: its kind is no function, and what it is of is a config. */
+static bool check_declaration(resolver *r, const hfe_stmt *s) {
+    hfe_parts parts = {0};
+    if (!r->p->words->check_declaration(r->p, s, &parts)) return false;
+    for (size_t i = 0; i < parts.list.n; i++)
+        if (parts.list.at[i] == parts.config)
+            check_config_name(r, parts.config);
+        else
+            check_expr(r, parts.list.at[i]);
+    return true;
 }
 
 /* True: the statement has been dealt with. */
 static bool check_config_statement(resolver *r, const hfe_stmt *s) {
-    hfe_declaration d;
     if (s->kind == HFE_S_INCLUDE) {
         const hfe_expr *x = s->value;
         check_config_name(r, x->kind == HFE_X_CALL ? x->call.callee : x);
@@ -372,11 +364,7 @@ static bool check_config_statement(resolver *r, const hfe_stmt *s) {
     if (s->mark == HFE_PLAIN) {
         return false;
     }
-    if (hfe_is_declaration(r->p, s, &d)) {
-        check_declaration(r, &d);
-        return true;
-    }
-    return s->mark == HFE_FIELD; /* reported */
+    return check_declaration(r, s) || s->mark == HFE_FIELD; /* reported */
 }
 
 static void check_block(resolver *r, const hfe_block *b) {

@@ -1,4 +1,7 @@
-/* The files of a program: reading them, finding what `use` names, interning names. */
+/* The files of a program: reading them, finding what `use` names, interning names; and what they
+ * define. */
+#include <dirent.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -208,4 +211,153 @@ hfe_def *hfe_find_config(const hfe_file *file, const char *name) {
         def = used != NULL ? find_own(used, name, true) : NULL;
     }
     return def;
+}
+
+/* ---- configs ------------------------------------------------------------------------------- */
+const hfe_def *hfe_included_config(const hfe_file *file, const hfe_stmt *s) {
+    const hfe_expr *x = s->value;
+    x = x->kind == HFE_X_CALL ? x->call.callee : x;
+    return x->kind == HFE_X_NAME ? hfe_find_config(file, x->name) : NULL;
+}
+
+static const hfe_def *find_function(const hfe_def *config, const char *name, int depth) {
+    for (size_t i = 0; i < config->methods.n; i++) {
+        if (config->methods.at[i]->name == name) {
+            return config->methods.at[i];
+        }
+    }
+    for (size_t i = 0; depth < HFE_MAX_INCLUDED && i < config->body.list.n; i++) {
+        const hfe_stmt *s = config->body.list.at[i];
+        const hfe_def *other =
+            s->kind == HFE_S_INCLUDE ? hfe_included_config(config->file, s) : NULL;
+        const hfe_def *found = other != NULL ? find_function(other, name, depth + 1) : NULL;
+        if (found != NULL) {
+            return found;
+        }
+    }
+    return NULL;
+}
+
+const hfe_def *hfe_config_function(const hfe_def *config, const char *name) {
+    return find_function(config, name, 0);
+}
+
+/* ---- strings ------------------------------------------------------------------------------- */
+const char *hfe_literal(const hfe_expr *x) {
+    if (x == NULL || x->kind != HFE_X_STRING || x->string.pieces.n > 1) {
+        return NULL;
+    }
+    if (x->string.pieces.n == 0) {
+        return "";
+    }
+    return x->string.pieces.at[0].value == NULL ? x->string.pieces.at[0].text : NULL;
+}
+
+/* ---- the library -------------------------------------------------------------------------------
+ *
+ * Which pages there are, and which of them defines a name. Only hints come from here, so what
+ * cannot be read is passed over in silence. */
+
+enum { MAX_PAGES = 500, MAX_DEPTH = 3 };
+
+/* An open folder, closed by us or, should memory run out, with the arena. */
+typedef struct folder {
+    DIR *dir;
+} folder;
+
+static void close_folder(void *what) {
+    folder *f = what;
+    if (f->dir != NULL) {
+        closedir(f->dir);
+    }
+    f->dir = NULL;
+}
+
+static bool has_ending(const char *name) {
+    size_t n = strlen(name);
+    return n > 6 && strcmp(name + n - 6, ".hadal") == 0;
+}
+
+/* Pages below std_dir/`inside`, named as `use` names them. */
+static void scan(hfe_program *p, const char *inside, int depth) {
+    const char *path = hd_path_join(p->arena, p->options->std_dir, inside);
+    folder *f = hd_new(p->arena, folder);
+    hd_arena_defer(p->arena, close_folder, f);
+    f->dir = opendir(path);
+    for (struct dirent *entry; f->dir != NULL && (entry = readdir(f->dir)) != NULL;) {
+        if (entry->d_name[0] == '.' || p->pages.n >= MAX_PAGES) {
+            continue;
+        }
+        const char *slash = inside[0] != '\0' ? "/" : "";
+        char *name = hd_printf(p->arena, "%s%s%s", inside, slash, entry->d_name);
+        if (has_ending(name)) {
+            name[strlen(name) - 6] = '\0';
+            hd_push(p->arena, &p->pages, name);
+        } else if (depth < MAX_DEPTH &&
+                   hd_is_directory(hd_path_join(p->arena, p->options->std_dir, name))) {
+            scan(p, name, depth + 1);
+        }
+    }
+    close_folder(f);
+}
+
+static int by_name(const void *a, const void *b) {
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+void hfe_library_pages(hfe_program *p, hfe_candidates *out) {
+    if (!p->pages_known && p->options->std_dir != NULL) {
+        scan(p, "", 1);
+        if (p->pages.n > 0) {
+            qsort(p->pages.at, p->pages.n, sizeof *p->pages.at, by_name);
+        }
+    }
+    p->pages_known = true;
+    out->list.at = p->pages.at;
+    out->list.n = out->list.cap = p->pages.n;
+}
+
+/* The names of lines of a text that begin with `fn NAME(` or `object NAME(`. */
+static void list_names(hfe_program *p, const char *text, const char *page) {
+    for (const char *line = text; line != NULL; line = strchr(line, '\n')) {
+        line += *line == '\n';
+        const size_t word = strncmp(line, "fn ", 3) == 0       ? 3
+                            : strncmp(line, "object ", 7) == 0 ? 7
+                                                               : 0;
+        const size_t n = word > 0 ? strcspn(line + word, "( \n") : 0;
+        if (n > 0 && line[word + n] == '(') {
+            const hfe_library_name known = {hd_strndup(p->arena, line + word, n), page};
+            hd_push(p->arena, &p->library, known);
+        }
+    }
+}
+
+/* Reads all pages, once: every unknown name of a program asks for them. */
+static void list_library(hfe_program *p) {
+    hfe_candidates pages = {0};
+    hd_diags unheard;
+    hd_diags_init(&unheard, p->arena);
+    hfe_library_pages(p, &pages);
+    for (size_t i = 0; i < pages.list.n; i++) {
+        size_t n;
+        const char *path = hd_path_join(p->arena, p->options->std_dir,
+                                        hd_printf(p->arena, "%s.hadal", pages.list.at[i]));
+        const char *text = hd_read_text(p->arena, &unheard, path, HFE_MAX_FILE, &n);
+        if (text != NULL) {
+            list_names(p, text, pages.list.at[i]);
+        }
+    }
+    p->library_known = true;
+}
+
+const char *hfe_library_page(hfe_program *p, const char *name) {
+    if (!p->library_known) {
+        list_library(p);
+    }
+    for (size_t i = 0; i < p->library.n; i++) {
+        if (strcmp(p->library.at[i].name, name) == 0) {
+            return p->library.at[i].page;
+        }
+    }
+    return NULL;
 }

@@ -183,8 +183,27 @@ struct hfe_elab {
     HD_VEC(hd_loc) reported; /* places that have had their error */
     hfe_locals_chunk *locals;
     HD_VEC(hfe_known_constant) constants;
-    struct hfe_reading *import; /* a config is run: what it is run on (config/config.h) */
+    struct hfe_reading *import; /* a config is run: what on, which is for `words` to know */
 };
+
+typedef struct hfe_parts { /* of a declaration: expressions, and among them the name of a config */
+    HD_VEC(const hfe_expr *) list;
+    const hfe_expr *config; /* NULL: there is none */
+} hfe_parts;
+
+/* What stands in a config of a family page beyond the language: rules, declarations of fields, and
+ * what is included. Who reads pages hands these functions to the program (frontend/config). */
+typedef struct hfe_config_words {
+    /* Names (resolve.c). Is it a call of a rule? Its faults are reported, except those of its
+     * arguments, which are expressions like others. */
+    bool (*check_rule)(hfe_program *p, const hfe_expr *x);
+    /* Is it a declaration of a field? Its faults are reported, except those of its parts. */
+    bool (*check_declaration)(hfe_program *p, const hfe_stmt *s, hfe_parts *parts);
+    /* Running. False: it is no rule. */
+    bool (*run_rule)(hfe_elab *e, const hfe_expr *x, hfe_value *out);
+    hfe_value (*run_marked)(hfe_elab *e, const hfe_stmt *s); /* the value of a marked assignment */
+    void (*run_include)(hfe_elab *e, const hfe_stmt *s);
+} hfe_config_words;
 
 /* Reports an error once per place, with the chain of calls that led there, and gives poison.
  * cause and hint may be NULL. */

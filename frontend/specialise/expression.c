@@ -16,10 +16,10 @@ static const hfe_file *file_of(const hfe_special *sp) {
 
 /* The parameter of a spec that a config's variable is, or NULL. */
 static hfe_parameter *parameter_of(const hfe_special *sp, const hfe_object *of, const char *name) {
-    hfe_reading *im = sp->e->import;
-    for (size_t i = 0; i < im->params.n; i++) {
-        if (im->params.at[i].of == of && im->params.at[i].name == name) {
-            return &im->params.at[i];
+    hfe_bindings *b = sp->bound;
+    for (size_t i = 0; i < b->params.n; i++) {
+        if (b->params.at[i].of == of && b->params.at[i].name == name) {
+            return &b->params.at[i];
         }
     }
     return NULL;

@@ -2,7 +2,7 @@
 #ifndef HFE_SPECIALISE_EXPRESSION_H
 #define HFE_SPECIALISE_EXPRESSION_H
 
-#include "frontend/config/config.h"
+#include "frontend/specialise/specialise.h"
 
 typedef struct hfe_inlined { /* a call of a config's function: its parameters are the arguments */
     const hfe_def *def;
@@ -13,6 +13,7 @@ typedef struct hfe_inlined { /* a call of a config's function: its parameters ar
 
 typedef struct hfe_special {
     hfe_elab *e; /* its frame: the model's, with the values of variables that have one */
+    hfe_bindings *bound;
     hd_text out;
     bool *loose; /* per local of the model: has no single value */
     hfe_inlined *inlined;

@@ -190,13 +190,13 @@ static const char *text_variable(hfe_elab *e, const char *name) {
 
 static void add_title(hfe_special *sp, hd_text *out) {
     const char *title = text_variable(sp->e, "title"), *with = text_variable(sp->e, "with");
-    const char *name = title != NULL ? title : sp->e->import->config->def->name;
+    const char *name = title != NULL ? title : sp->bound->config->def->name;
     hd_text_f(out, "# %s %s model%s%s, from its config.json.\n",
               strchr("AEIOUaeiou", name[0]) != NULL ? "An" : "A", name,
               with != NULL && *with != '\0' ? " with " : "", with != NULL ? with : "");
     hd_text_add(out, "# Weights are named as in the checkpoint.\n");
-    for (size_t i = 0; i < sp->e->import->remarks.n; i++) {
-        hd_text_f(out, "# %s.\n", sp->e->import->remarks.at[i]);
+    for (size_t i = 0; i < sp->bound->remarks.n; i++) {
+        hd_text_f(out, "# %s.\n", sp->bound->remarks.at[i]);
     }
     hd_text_add(out, "\n");
 }
@@ -223,14 +223,14 @@ static const hfe_value *field_of(const hfe_object *o, const char *name) {
 }
 
 static void add_parameters(hfe_special *sp, hd_text *out) {
-    const hfe_reading *im = sp->e->import;
-    for (size_t i = 0; i < im->params.n; i++) {
-        const hfe_parameter *p = &im->params.at[i];
+    const hfe_bindings *b = sp->bound;
+    for (size_t i = 0; i < b->params.n; i++) {
+        const hfe_parameter *p = &b->params.at[i];
         if (!p->used) {
             continue;
         }
         for (size_t k = 0; k < i; k++) {
-            if (im->params.at[k].used && im->params.at[k].name == p->name) {
+            if (b->params.at[k].used && b->params.at[k].name == p->name) {
                 hfe_fail(sp->e, HD_E_NAME, p->of->def->loc, NULL, NULL,
                          "two configs have a parameter '%s'", p->name);
             }
@@ -241,11 +241,12 @@ static void add_parameters(hfe_special *sp, hd_text *out) {
     }
 }
 
-char *hfe_specialise(hfe_elab *e, const hfe_def *model, const char *name) {
+char *hfe_specialise(hfe_elab *e, const hfe_def *model, hfe_bindings *bound, const char *name) {
     hfe_frame frame = {.def = model,
                        .locals = hd_new_array(e->arena, hfe_value, model->n_locals + 1),
-                       .self = e->import->config};
-    hfe_special sp = {.e = e, .loose = hd_new_array(e->arena, bool, model->n_locals + 1)};
+                       .self = bound->config};
+    hfe_special sp = {
+        .e = e, .bound = bound, .loose = hd_new_array(e->arena, bool, model->n_locals + 1)};
     hd_text out;
     const size_t errors = e->diags->errors;
     e->frame = &frame;

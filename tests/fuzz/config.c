@@ -1,6 +1,6 @@
 #include <string.h>
 
-#include "frontend/config/import.h"
+#include "frontend/frontend.h"
 #include "tests/fuzz/fuzz.h"
 
 /* The config as a folder; the spec that is made of it must be a legal one. */

@@ -4,7 +4,6 @@
 
 #include <criterion/criterion.h>
 
-#include "frontend/config/import.h"
 #include "frontend/frontend.h"
 #include "tests/unit/arena_fixture.h"
 

@@ -9,8 +9,8 @@
 #include <unistd.h>
 
 #include "codegen/program/program.h"
-#include "frontend/config/import.h"
 #include "frontend/config/quantisation.h"
+#include "frontend/frontend.h"
 #include "ir/eval/random.h"
 #include "support/packed.h"
 #include "text/tokenizer.h"

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "frontend/config/import.h"
+#include "frontend/frontend.h"
 #include "tests/unit/folder_fixture.h"
 
 static const hfe_options options = {.std_dir = TEST_DATA "/../frontend/std"};

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "codegen/codegen.h"
-#include "frontend/config/import.h"
+#include "frontend/frontend.h"
 #include "ir/text/text.h"
 #include "support/tensorfile.h"
 

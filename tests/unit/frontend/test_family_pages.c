@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 
 #include "frontend/config/family.h"
-#include "frontend/config/import.h"
+#include "frontend/frontend.h"
 
 #define FOLDER "/tmp/hadal-pages-XXXXXX"
 #include "tests/unit/folder_fixture.h"

@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "frontend/config/family.h"
-#include "frontend/config/import.h"
+#include "frontend/frontend.h"
 #define FOLDER "/tmp/hadal-import-XXXXXX"
 #include "tests/unit/frontend/import_fixture.h"
 

@@ -12,7 +12,6 @@
 #include <unistd.h>
 
 #include "codegen/codegen.h"
-#include "frontend/config/import.h"
 #include "frontend/frontend.h"
 #include "ir/eval/eval.h"
 #include "tests/unit/arena_fixture.h"

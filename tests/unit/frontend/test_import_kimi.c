@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "frontend/config/import.h"
+#include "frontend/frontend.h"
 #include "support/tensorfile.h"
 
 #define FOLDER "/tmp/hadal-kimi-XXXXXX"

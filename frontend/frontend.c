@@ -1,5 +1,5 @@
-/* The importer's entry: a folder in, spec text out. */
-#include "frontend/config/import.h"
+/* The entries of the frontend: a spec in, a module out; a folder in, spec text out. */
+#include "frontend/frontend.h"
 
 #include <ctype.h>
 #include <dirent.h>
@@ -12,6 +12,8 @@
 #include "frontend/config/quantisation.h"
 #include "frontend/language/lexer.h"
 #include "support/file.h"
+
+/* ---- folders ------------------------------------------------------------------------------- */
 
 bool hfe_is_folder_model(const char *path) {
     char config[PATH_MAX];
@@ -96,8 +98,29 @@ char *hfe_import_with(hfe_program *p, const char *folder) {
     return readable ? text : NULL;
 }
 
-char *hfe_import(hd_arena *a, hd_diags *d, const char *folder, const hfe_options *options) {
+/* ---- programs ------------------------------------------------------------------------------ */
+
+static hfe_program program_of(hd_arena *a, hd_diags *d, const hfe_options *options) {
     static const hfe_options defaults = {0};
-    hfe_program p = {.arena = a, .diags = d, .options = options ? options : &defaults};
+    return (hfe_program){.arena = a,
+                         .diags = d,
+                         .options = options ? options : &defaults,
+                         .words = &hfe_words_of_configs,
+                         .errors = d->errors};
+}
+
+char *hfe_import(hd_arena *a, hd_diags *d, const char *folder, const hfe_options *options) {
+    hfe_program p = program_of(a, d, options);
     return hfe_import_with(&p, folder);
+}
+
+hir_module *hfe_load_spec(hd_arena *a, hd_diags *d, const char *path, const hfe_options *options) {
+    hfe_program p = program_of(a, d, options);
+    return hfe_load(&p, path, NULL);
+}
+
+hir_module *hfe_load_spec_text(hd_arena *a, hd_diags *d, const char *file, const char *text,
+                               const hfe_options *options) {
+    hfe_program p = program_of(a, d, options);
+    return hfe_load(&p, file, text);
 }
