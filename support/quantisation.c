@@ -9,7 +9,7 @@ enum { MAX_PATTERN = 1000 }; /* bytes of a regular expression from a file */
 
 const char *hd_packing_name(hd_packing p) {
     static const char *const names[] = {
-#define P(id, name) name,
+#define P(id, name, ...) name,
         HD_PACKINGS(P)
 #undef P
     };

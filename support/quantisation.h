@@ -6,18 +6,19 @@
 
 #include "support/diag.h"
 
-/* P(enum, name): forms in which tensors are packed (packed.h). */
+/* P(enum, name, codes, bits, lie): forms in which tensors are packed (packed.h). hd_codes_NAME
+ * decodes them; of integers: the bits of a code, and how codes lie (packed/integers.c). */
 #define HD_PACKINGS(P)                                                                             \
-    P(E4M3, "e4m3")                                                                                \
-    P(MXFP4, "mxfp4")                                                                              \
-    P(INT4, "int4")                                                                                \
-    P(INT8, "int8")                                                                                \
-    P(PLAIN8, "int8 in bytes")                                                                     \
-    P(GPTQ4, "GPTQ int4")                                                                          \
-    P(GPTQ8, "GPTQ int8")                                                                          \
-    P(AWQ, "AWQ int4")
+    P(E4M3, "e4m3", e4m3, 0, ROWS)                                                                 \
+    P(MXFP4, "mxfp4", mxfp4, 0, ROWS)                                                              \
+    P(INT4, "int4", integers, 4, ROWS)                                                             \
+    P(INT8, "int8", integers, 8, ROWS)                                                             \
+    P(PLAIN8, "int8 in bytes", integers, 8, ROWS)                                                  \
+    P(GPTQ4, "GPTQ int4", integers, 4, INPUTS)                                                     \
+    P(GPTQ8, "GPTQ int8", integers, 8, INPUTS)                                                     \
+    P(AWQ, "AWQ int4", integers, 4, OUTPUTS)
 typedef enum hd_packing {
-#define P(id, name) HD_PACKING_##id,
+#define P(id, ...) HD_PACKING_##id,
     HD_PACKINGS(P)
 #undef P
         HD_N_PACKINGS

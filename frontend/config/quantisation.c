@@ -1,8 +1,8 @@
 /* Reading `quantization_config` (quantisation.h). Several forms are in use, told apart by
  * `quant_method`: one that is about FP8, one about MXFP4 in blocks, those of GPTQ and AWQ, and that
  * of compressed-tensors, which has groups of modules with a form each. What ModelOpt writes, there
- * or in a file beside config.json, is refused by the name of its format. Fields that are not named
- * here are refused, as everywhere in a config: what they change is not known. */
+ * or in a file beside config.json, is refused by the name of its format. Fields that are not in
+ * quantisation.def are refused, as everywhere in a config: what they change is not known. */
 #include "frontend/config/quantisation.h"
 
 #include <string.h>
@@ -19,24 +19,41 @@ typedef struct quant_reader {
     bool quiet; /* no warnings */
 } quant_reader;
 
-/* ---- fields ------------------------------------------------------------------------------------
- *
- * What a value may be, apart from the one that `check` knows. */
+/* ---- fields ------------------------------------------------------------------------------------ */
+
+/* Objects that have fields (quantisation.def). */
+enum { FP8 = 1, MX = 2, COMPRESSED = 4, GROUP = 8, WEIGHTS = 16, GPTQ = 32, AWQ = 64 };
+
 typedef enum field_kind {
-    ADVICE,   /* for other programs: anything */
-    NOTHING,  /* null, or an object or list with nothing in it */
-    FLAG,     /* true or false */
-    FALSE_IF, /* false */
-    STRING,   /* or null */
-    LIST,     /* of strings, or null */
-    SPECIAL,  /* read by itself */
+    ADVICE,
+    READ,
+    FLAG,
+    STRING,
+    LIST,
+    WORD,
+    ONLY_FALSE,
+    ONLY_TRUE,
+    ONLY_EMPTY
 } field_kind;
 
-typedef struct known_field {
+enum { MOST_WORDS = 4 };
+
+static const struct known_field {
+    unsigned objects;
     const char *name;
     field_kind kind;
-    const char *why; /* NOTHING, FALSE_IF: what another value would mean */
-} known_field;
+    const char *why, *words[MOST_WORDS + 1];
+} known_fields[] = {
+#define FIELD(objects, name, kind, why, ...) {objects, #name, kind, why, {__VA_ARGS__}},
+#include "frontend/config/quantisation.def"
+};
+
+static const struct known_field *find_field(unsigned object, const char *name) {
+    for (size_t i = 0; i < sizeof known_fields / sizeof *known_fields; i++)
+        if ((known_fields[i].objects & object) && strcmp(known_fields[i].name, name) == 0)
+            return &known_fields[i];
+    return NULL;
+}
 
 static bool is_empty(const json_t *v) {
     return json_is_null(v) || (json_is_object(v) && json_object_size(v) == 0) ||
@@ -52,51 +69,62 @@ static bool is_string_list(const json_t *v) {
     return json_is_array(v) && json_array_size(v) <= MOST_PATTERNS;
 }
 
-static const char *wanted(field_kind kind, const json_t *v) {
-    switch (kind) {
-    case NOTHING: return is_empty(v) ? NULL : "null";
+static bool is_one_of(const json_t *v, const char *const *words) {
+    for (; json_is_string(v) && *words; words++)
+        if (strcmp(json_string_value(v), *words) == 0) return true;
+    return false;
+}
+
+static const char *list_words(hd_arena *a, const char *const *words) {
+    hd_text out;
+    hd_text_init(&out, a);
+    for (size_t i = 0; words[i]; i++)
+        hd_text_f(&out, "%s\"%s\"", i > 0 ? ", " : "", words[i]);
+    return out.at;
+}
+
+/* What a value must be, if it is not that. */
+static const char *wanted(hd_arena *a, const struct known_field *k, const json_t *v) {
+    switch (k->kind) {
     case FLAG: return json_is_boolean(v) ? NULL : "true or false";
-    case FALSE_IF: return json_is_false(v) || json_is_null(v) ? NULL : "false";
     case STRING: return json_is_string(v) || json_is_null(v) ? NULL : "a string";
     case LIST: return is_string_list(v) || json_is_null(v) ? NULL : "a list of strings";
+    case WORD: return is_one_of(v, k->words) || json_is_null(v) ? NULL : list_words(a, k->words);
+    case ONLY_FALSE: return json_is_false(v) || json_is_null(v) ? NULL : "false";
+    case ONLY_TRUE: return json_is_true(v) ? NULL : "true";
+    case ONLY_EMPTY: return is_empty(v) ? NULL : "null";
     default: return NULL;
     }
 }
 
 static bool check_field(quant_reader *r, const hfe_field *f, const json_t *v,
-                        const known_field *k) {
-    const char *want = wanted(k->kind, v);
-    if (want == NULL) {
-        return true;
-    }
-    hd_diag *g = hfe_field_error(r->json, f, "%s cannot be honoured by this version",
-                                 hfe_json_show(r->json, v));
-    g->cause = k->why != NULL ? hd_printf(r->json->arena, "%s; allowed: %s", k->why, want)
-                              : hd_printf(r->json->arena, "it must be %s", want);
+                        const struct known_field *k) {
+    const char *want = wanted(r->json->arena, k, v);
+    if (!want) return true;
+    hfe_field_error(r->json, f, "%s cannot be honoured by this version", hfe_json_show(r->json, v))
+        ->cause = k->why ? hd_printf(r->json->arena, "%s; allowed: %s", k->why, want)
+                         : hd_printf(r->json->arena, "it must be %s", want);
     return false;
 }
 
 /* Every field of an object is known and has a value of its kind. */
-static bool check_fields(quant_reader *r, const hfe_field *object, const known_field *known) {
+static bool check_fields(quant_reader *r, const hfe_field *f, unsigned object) {
     const char *name;
-    json_t *v, *of = hfe_json_get(r->json, object);
+    json_t *v, *of = hfe_json_get(r->json, f);
     bool ok = true;
     if (!json_is_object(of)) {
-        hfe_field_error(r->json, object, "this must be an object");
+        hfe_field_error(r->json, f, "this must be an object");
         return false;
     }
     json_object_foreach(of, name, v) {
-        const hfe_field f = {object, name};
-        const known_field *k = known;
-        while (k->name != NULL && strcmp(k->name, name) != 0) {
-            k++;
-        }
-        if (k->name != NULL) {
-            ok &= check_field(r, &f, v, k);
+        const hfe_field inner = {f, name};
+        const struct known_field *k = find_field(object, name);
+        if (k) {
+            ok &= check_field(r, &inner, v, k);
             continue;
         }
-        hd_err(r->json->diags, HD_E_CONFIG, hfe_json_key(r->json, &f), "unknown field '%s'",
-               hfe_json_path(r->json, &f))
+        hd_err(r->json->diags, HD_E_CONFIG, hfe_json_key(r->json, &inner), "unknown field '%s'",
+               hfe_json_path(r->json, &inner))
             ->cause = "what it changes is not known, so it cannot be left out of account";
         ok = false;
     }
@@ -183,47 +211,13 @@ static void add_group(quant_reader *r, const hd_quant_group *g) {
 
 /* ---- FP8 ----------------------------------------------------------------------------------- */
 
-static const known_field fp8_fields[] = {
-    {"quant_method", SPECIAL, NULL},      {"fmt", SPECIAL, NULL},
-    {"weight_block_size", SPECIAL, NULL}, {"scale_fmt", SPECIAL, NULL},
-    {"activation_scheme", ADVICE, NULL}, /* activations are never rounded so */
-    {"dequantize", ADVICE, NULL},         {"modules_to_not_convert", LIST, NULL},
-    {"ignored_layers", LIST, NULL}, /* the same */
-    {"kv_cache_scheme", SPECIAL, NULL},   {NULL, ADVICE, NULL},
-};
-
-/* A field that is one of these words, or absent, or null. */
-static bool check_word(quant_reader *r, const hfe_field *object, const char *name,
-                       const char *const *words, const char *what) {
-    const hfe_field f = {object, name};
-    const json_t *v = hfe_json_get(r->json, &f);
-    hd_text allowed;
-    hd_text_init(&allowed, r->json->arena);
-    for (size_t i = 0; words[i] != NULL; i++) {
-        if (json_is_string(v) && strcmp(json_string_value(v), words[i]) == 0) {
-            return true;
-        }
-        hd_text_f(&allowed, "%s\"%s\"", i > 0 ? ", " : "", words[i]);
-    }
-    if (v == NULL || json_is_null(v)) {
-        return true;
-    }
-    hfe_field_error(r->json, &f, "%s cannot be honoured by this version", hfe_json_show(r->json, v))
-        ->cause = hd_printf(r->json->arena, "%s; allowed: %s", what, allowed.at);
-    return false;
-}
-
 /* Experts of DeepSeek-V4 are in MXFP4 beside it, of which the object says nothing. */
 static bool read_fp8(quant_reader *r, const hfe_field *q) {
-    static const char *const formats[] = {"e4m3", "float8_e4m3fn", NULL};
-    static const char *const scales[] = {"ue8m0", "float", "float32", NULL};
     const hfe_field block = {q, "weight_block_size"};
     hd_quant_group g = {.format = "fp8", .packing = HD_PACKING_E4M3, .targets_known = true};
     const hd_quant_group pairs = {
         .format = "mxfp4", .packing = HD_PACKING_MXFP4, .targets_known = true};
-    bool ok = check_fields(r, q, fp8_fields);
-    ok &= check_word(r, q, "fmt", formats, "the kind of FP8");
-    ok &= check_word(r, q, "scale_fmt", scales, "the kind of scales");
+    bool ok = true;
     if (is_given(r, q, "weight_block_size")) {
         g.tile_known = true;
         ok &= read_block(r, &block, &g.tile);
@@ -237,21 +231,14 @@ static bool read_fp8(quant_reader *r, const hfe_field *q) {
 
 /* ---- MXFP4 in blocks, MXFP8 ----------------------------------------------------------------- */
 
-static const known_field mx_fields[] = {
-    {"quant_method", SPECIAL, NULL},     {"modules_to_not_convert", LIST, NULL},
-    {"ignored_layers", LIST, NULL},      {"dequantize", ADVICE, NULL},
-    {"activation_scheme", ADVICE, NULL}, {NULL, ADVICE, NULL},
-};
-
 static bool read_mx(quant_reader *r, const hfe_field *q, const char *format, hd_packing packing) {
     const hd_quant_group g = {.format = format,
                               .packing = packing,
                               .tile_known = true,
                               .tile = {1, 32},
                               .targets_known = true};
-    const bool ok = check_fields(r, q, mx_fields);
     add_group(r, &g);
-    return read_ignored(r, q, "modules_to_not_convert", "ignored_layers") && ok;
+    return read_ignored(r, q, "modules_to_not_convert", "ignored_layers");
 }
 
 static bool read_mxfp4(quant_reader *r, const hfe_field *q) {
@@ -264,51 +251,6 @@ static bool read_mxfp8(quant_reader *r, const hfe_field *q) {
 
 /* ---- compressed-tensors -------------------------------------------------------------------- */
 
-static const known_field compressed_fields[] = {
-    {"quant_method", SPECIAL, NULL},
-    {"format", STRING, NULL},
-    {"quantization_status", SPECIAL, NULL},
-    {"config_groups", SPECIAL, NULL},
-    {"ignore", LIST, NULL},
-    {"kv_cache_scheme", SPECIAL, NULL}, /* keys and values are never rounded so */
-    {"sparsity_config", SPECIAL, NULL},
-    {"transform_config", NOTHING, "weights would be stored rotated"},
-    {"global_compression_ratio", ADVICE, NULL},
-    {"run_compressed", ADVICE, NULL},
-    {"version", ADVICE, NULL},
-    {NULL, ADVICE, NULL},
-};
-
-static const known_field group_fields[] = {
-    {"targets", LIST, NULL},
-    {"weights", SPECIAL, NULL},
-    {"format", STRING, NULL},
-    {"input_activations", ADVICE, NULL},
-    {"output_activations", ADVICE, NULL},
-    {NULL, ADVICE, NULL},
-};
-
-static const known_field weights_fields[] = {
-    {"num_bits", SPECIAL, NULL},
-    {"type", STRING, NULL},
-    {"strategy", STRING, NULL},
-    {"group_size", SPECIAL, NULL},
-    {"block_structure", SPECIAL, NULL},
-    {"symmetric", FLAG, NULL},
-    {"dynamic", FALSE_IF, "weights would be quantised at run time"},
-    {"actorder", SPECIAL, NULL},
-    {"observer", ADVICE, NULL},
-    {"observer_kwargs", ADVICE, NULL},
-    {"scale_dtype", STRING, NULL}, /* the tensors have one */
-    {"zp_dtype", STRING, NULL},
-    {NULL, ADVICE, NULL},
-};
-
-#define EACH                                                                                       \
-    { "block", "channel", "tensor", "group" }
-
-/* Formats of compressed-tensors, and what their groups of weights must say; rows of one name, which
- * differ in their bits or type, stand together. */
 static const struct compressed_format {
     const char *name;
     hd_packing packing;
@@ -316,19 +258,12 @@ static const struct compressed_format {
     const char *type;
     int group_size; /* 0: as `group_size` says */
     bool zeros;     /* there may be zero points */
-    const char *strategies[5];
+    const char *strategies[MOST_WORDS + 1];
 } compressed_formats[] = {
-    {"pack-quantized", HD_PACKING_INT4, 4, "int", 0, true, {"group", "channel"}},
-    {"pack-quantized", HD_PACKING_INT8, 8, "int", 0, true, {"group", "channel"}},
-    {"int-quantized", HD_PACKING_PLAIN8, 8, "int", 0, true, EACH},
-    {"int-quantized", HD_PACKING_PLAIN8, 4, "int", 0, true, EACH},
-    {"mxfp4-pack-quantized", HD_PACKING_MXFP4, 4, "float", 32, false, {"group"}},
-    {"mxfp8-quantized", HD_PACKING_E4M3, 8, "float", 32, false, {"group"}},
-    {"float-quantized", HD_PACKING_E4M3, 8, "float", 0, false, EACH},
-    {"naive-quantized", HD_PACKING_E4M3, 8, "float", 0, false, EACH},
-    {"naive-quantized", HD_PACKING_PLAIN8, 8, "int", 0, true, EACH},
+#define FORMAT(name, packing, bits, type, group_size, zeros, ...)                                  \
+    {name, HD_PACKING_##packing, bits, type, group_size, zeros, {__VA_ARGS__}},
+#include "frontend/config/quantisation.def"
 };
-#undef EACH
 
 enum { N_FORMATS = sizeof compressed_formats / sizeof *compressed_formats };
 
@@ -432,19 +367,26 @@ static bool read_tile(quant_reader *r, const hfe_field *w, const struct compress
     return read_size(r, &size, hfe_json_get(r->json, &size), &g->tile.cols);
 }
 
-/* Columns are in their places whatever their order was. With "group" each has its group in
- * weight_g_idx, which the tensors say. */
-static const char *const orders[] = {"weight", "static", "group", "dynamic", NULL};
+/* Of a format some fields are words that hold for it alone. */
+static bool check_word(quant_reader *r, const hfe_field *w, const char *name,
+                       const char *const *words, const char *what) {
+    const hfe_field f = {w, name};
+    const json_t *v = hfe_json_get(r->json, &f);
+    if (!v || json_is_null(v) || is_one_of(v, words)) return true;
+    hfe_field_error(r->json, &f, "%s cannot be honoured by this version", hfe_json_show(r->json, v))
+        ->cause =
+        hd_printf(r->json->arena, "%s; allowed: %s", what, list_words(r->json->arena, words));
+    return false;
+}
 
 static bool read_weights(quant_reader *r, const hfe_field *w, const struct compressed_format *c,
                          hd_quant_group *g) {
     const char *const types[] = {c->type, NULL};
     const hfe_field symmetric = {w, "symmetric"};
     const json_t *flag = hfe_json_get(r->json, &symmetric);
-    bool ok = check_fields(r, w, weights_fields);
+    bool ok = check_fields(r, w, WEIGHTS);
     ok &= check_word(r, w, "type", types, hd_printf(r->json->arena, "codes of %s", c->name));
     ok &= check_word(r, w, "strategy", c->strategies, "what shares a scale");
-    ok &= check_word(r, w, "actorder", orders, "the order of columns in groups");
     g->symmetric = !json_is_false(flag);
     if (!g->symmetric && !c->zeros) {
         hfe_field_error(r->json, &symmetric, "false cannot be honoured by this version")->cause =
@@ -457,7 +399,7 @@ static bool read_weights(quant_reader *r, const hfe_field *w, const struct compr
 static bool read_group(quant_reader *r, const hfe_field *q, const hfe_field *group) {
     const hfe_field weights = {group, "weights"}, targets = {group, "targets"};
     hd_quant_group g = {0};
-    if (!check_fields(r, group, group_fields)) {
+    if (!check_fields(r, group, GROUP)) {
         return false;
     }
     r->out->rounds_activations |=
@@ -482,7 +424,8 @@ static bool read_group(quant_reader *r, const hfe_field *q, const hfe_field *gro
 static bool check_sparsity(quant_reader *r, const hfe_field *q) {
     static const char *const formats[] = {"dense", NULL};
     const hfe_field f = {q, "sparsity_config"};
-    const known_field empty = {f.name, NOTHING, "weights would be stored without their zeros"};
+    const struct known_field empty = {
+        .name = f.name, .kind = ONLY_EMPTY, .why = "weights would be stored without their zeros"};
     const json_t *v = hfe_json_get(r->json, &f);
     if (json_is_object(v) && json_object_get(v, "format")) {
         return check_word(r, &f, "format", formats, "how zeros are stored");
@@ -491,13 +434,10 @@ static bool check_sparsity(quant_reader *r, const hfe_field *q) {
 }
 
 static bool read_compressed(quant_reader *r, const hfe_field *q) {
-    static const char *const statuses[] = {"compressed", "frozen", NULL};
     const hfe_field groups = {q, "config_groups"};
     json_t *of = hfe_json_get(r->json, &groups), *v;
     const char *name;
-    bool ok = check_fields(r, q, compressed_fields);
-    ok &= check_word(r, q, "quantization_status", statuses, "whether weights are stored packed");
-    ok &= read_ignored(r, q, "ignore", NULL) && check_sparsity(r, q);
+    bool ok = read_ignored(r, q, "ignore", NULL) && check_sparsity(r, q);
     r->out->rounds_cache = is_given(r, q, "kv_cache_scheme");
     if (!json_is_object(of) || json_object_size(of) > MOST_GROUPS) {
         hfe_field_error(r->json, of != NULL ? &groups : q,
@@ -512,48 +452,6 @@ static bool read_compressed(quant_reader *r, const hfe_field *q) {
 }
 
 /* ---- GPTQ and AWQ --------------------------------------------------------------------------- */
-
-/* What these objects say of how a checkpoint was made, and of the programs that run it. */
-#define OF_MAKING(F)                                                                               \
-    F(quant_method, SPECIAL), F(bits, SPECIAL), F(group_size, SPECIAL), F(desc_act, FLAG),         \
-        F(sym, FLAG), F(damp_percent, ADVICE), F(damp_auto_increment, ADVICE),                     \
-        F(static_groups, ADVICE), F(true_sequential, ADVICE), F(act_group_aware, ADVICE),          \
-        F(mse, ADVICE), F(dataset, ADVICE), F(tokenizer, ADVICE), F(batch_size, ADVICE),           \
-        F(model_seqlen, ADVICE), F(model_name_or_path, ADVICE), F(model_file_base_name, ADVICE),   \
-        F(block_name_to_quantize, ADVICE), F(module_name_preceding_first_block, ADVICE),           \
-        F(modules_in_block_to_quantize, ADVICE), F(pad_token_id, ADVICE),                          \
-        F(max_input_length, ADVICE), F(cache_block_outputs, ADVICE), F(use_cuda_fp16, ADVICE),     \
-        F(use_exllama, ADVICE), F(disable_exllama, ADVICE), F(exllama_config, ADVICE),             \
-        F(meta, ADVICE), F(quantizer, ADVICE), F(lm_head, ADVICE),                                 \
-        F(modules_to_not_convert, LIST), F(pack_dtype, SPECIAL)
-#define FIELD(name, kind)                                                                          \
-    { #name, kind, NULL }
-
-static const known_field gptq_fields[] = {
-    OF_MAKING(FIELD),
-    {"checkpoint_format", SPECIAL, NULL},
-    {"format", SPECIAL, NULL},
-    {"backend", ADVICE, NULL},
-    {"is_marlin_format", FALSE_IF, "weights would lie as Marlin's kernels want them"},
-    {"dynamic", NOTHING, "some modules would have another form"},
-    {"adapter", NOTHING, "a part of the weights would be factors of its own"},
-    {NULL, ADVICE, NULL},
-};
-
-static const known_field awq_fields[] = {
-    OF_MAKING(FIELD),
-    {"version", SPECIAL, NULL},
-    {"format", SPECIAL, NULL},
-    {"checkpoint_format", SPECIAL, NULL},
-    {"backend", SPECIAL, NULL},
-    {"zero_point", SPECIAL, NULL},
-    {"do_fuse", ADVICE, NULL},
-    {"modules_to_fuse", ADVICE, NULL},
-    {"fuse_max_seq_len", ADVICE, NULL},
-    {NULL, ADVICE, NULL},
-};
-#undef FIELD
-#undef OF_MAKING
 
 /* Columns that share a scale; -1: all of a row. */
 static bool read_columns(quant_reader *r, const hfe_field *q, hd_quant_group *g) {
@@ -584,48 +482,25 @@ static bool read_bits(quant_reader *r, const hfe_field *q, const char *method, b
     return false;
 }
 
-static const char *const words_of_32[] = {"int32", NULL};
-
 /* The field that says how zero points are stored has an older name. */
 static bool read_gptq(quant_reader *r, const hfe_field *q) {
-    static const char *const formats[] = {"gptq", "gptq_v2", NULL};
     const char *format = string_of(r, q, "checkpoint_format");
     hd_quant_group g = {.format = "gptq", .targets_known = true};
     int bits;
-    bool ok = check_fields(r, q, gptq_fields);
-    ok &= check_word(r, q, "checkpoint_format", formats, "how weights are packed");
-    ok &= check_word(r, q, "format", formats, "how weights are packed");
-    ok &= check_word(r, q, "pack_dtype", words_of_32, "words of codes");
-    ok &= read_bits(r, q, "GPTQ", true, &bits) && read_columns(r, q, &g);
+    bool ok = read_bits(r, q, "GPTQ", true, &bits) && read_columns(r, q, &g);
     ok &= read_ignored(r, q, "modules_to_not_convert", NULL);
-    format = format != NULL ? format : string_of(r, q, "format");
+    format = format ? format : string_of(r, q, "format");
     g.packing = bits == 8 ? HD_PACKING_GPTQ8 : HD_PACKING_GPTQ4;
-    g.zeros_less_one = format == NULL || strcmp(format, "gptq_v2") != 0;
+    g.zeros_less_one = !format || strcmp(format, "gptq_v2") != 0;
     add_group(r, &g);
     return ok;
 }
 
 static bool read_awq(quant_reader *r, const hfe_field *q) {
-    static const char *const formats[] = {"gemm", "GEMM", NULL};
-    static const char *const backends[] = {"autoawq", "auto", "gptqmodel", NULL};
-    const hfe_field zero_point = {q, "zero_point"};
-    const json_t *zeros = hfe_json_get(r->json, &zero_point);
     hd_quant_group g = {.format = "awq", .packing = HD_PACKING_AWQ, .targets_known = true};
     int bits;
-    bool ok = check_fields(r, q, awq_fields);
-    ok &= check_word(r, q, "version", formats, "how weights are packed");
-    ok &= check_word(r, q, "format", formats, "how weights are packed");
-    ok &= check_word(r, q, "checkpoint_format", formats, "how weights are packed");
-    ok &= check_word(r, q, "backend", backends, "programs that pack weights so");
-    ok &= check_word(r, q, "pack_dtype", words_of_32, "words of codes");
-    ok &= read_bits(r, q, "AWQ", false, &bits) && read_columns(r, q, &g);
+    bool ok = read_bits(r, q, "AWQ", false, &bits) && read_columns(r, q, &g);
     ok &= read_ignored(r, q, "modules_to_not_convert", NULL);
-    if (zeros != NULL && !json_is_true(zeros)) {
-        hfe_field_error(r->json, &zero_point, "%s cannot be honoured by this version",
-                        hfe_json_show(r->json, zeros))
-            ->cause = "AWQ is read with zero points; allowed: true";
-        ok = false;
-    }
     add_group(r, &g);
     return ok;
 }
@@ -634,11 +509,11 @@ static bool read_awq(quant_reader *r, const hfe_field *q) {
 
 static const struct method {
     const char *name;
-    bool (*read)(quant_reader *r, const hfe_field *q);
+    unsigned object;
+    bool (*read)(quant_reader *r, const hfe_field *q); /* called once its fields are checked */
 } methods[] = {
-    {"fp8", read_fp8},     {"mxfp4", read_mxfp4},
-    {"mxfp8", read_mxfp8}, {"compressed-tensors", read_compressed},
-    {"gptq", read_gptq},   {"awq", read_awq},
+#define METHOD(name, object, read) {name, object, read},
+#include "frontend/config/quantisation.def"
 };
 
 /* A way of quantising, at its place in a file, is none of those that are read. */
@@ -684,9 +559,10 @@ static bool read_method(quant_reader *r, const hfe_field *q) {
         return refuse_modelopt(r->json, q, modelopt_format(v));
     }
     for (size_t i = 0; i < sizeof methods / sizeof *methods; i++) {
-        if (json_is_string(method) && strcmp(json_string_value(method), methods[i].name) == 0) {
-            return methods[i].read(r, q);
-        }
+        const struct method *m = &methods[i];
+        if (!json_is_string(method) || strcmp(json_string_value(method), m->name) != 0) continue;
+        const bool known = check_fields(r, q, m->object);
+        return m->read(r, q) && known;
     }
     return method != NULL ? refuse_way(r->json, &f,
                                        hd_printf(r->json->arena, "%s is not read",

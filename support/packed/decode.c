@@ -8,10 +8,9 @@
 enum { SOME = 256 }; /* codes decoded at a time on the way to f64 */
 
 static hd_codes *const codes_of[HD_N_PACKINGS] = {
-    [HD_PACKING_E4M3] = hd_codes_e4m3,       [HD_PACKING_MXFP4] = hd_codes_mxfp4,
-    [HD_PACKING_INT4] = hd_codes_integers,   [HD_PACKING_INT8] = hd_codes_integers,
-    [HD_PACKING_PLAIN8] = hd_codes_integers, [HD_PACKING_GPTQ4] = hd_codes_integers,
-    [HD_PACKING_GPTQ8] = hd_codes_integers,  [HD_PACKING_AWQ] = hd_codes_integers,
+#define P(id, name, codes, ...) hd_codes_##codes,
+    HD_PACKINGS(P)
+#undef P
 };
 
 static uint64_t tiles(uint64_t n, uint64_t tile) {

@@ -35,9 +35,9 @@ static const struct form {
     uint32_t bits;
     lie lie;
 } forms[HD_N_PACKINGS] = {
-    [HD_PACKING_INT4] = {4, ROWS},    [HD_PACKING_INT8] = {8, ROWS},
-    [HD_PACKING_PLAIN8] = {8, ROWS},  [HD_PACKING_GPTQ4] = {4, INPUTS},
-    [HD_PACKING_GPTQ8] = {8, INPUTS}, [HD_PACKING_AWQ] = {4, OUTPUTS},
+#define P(id, name, codes, bits, lie) {bits, lie},
+    HD_PACKINGS(P)
+#undef P
 };
 
 const uint8_t hd_awq_place[8] = {0, 4, 1, 5, 2, 6, 3, 7};

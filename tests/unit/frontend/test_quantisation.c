@@ -454,3 +454,103 @@ Test(quantisation, patterns_that_are_not_read) {
     cr_expect(strstr(said(), "it has a group that looks around"), "%s", said());
     cr_expect_eq(q.ignore.list.n, 1);
 }
+
+/* ---- the page ----------------------------------------------------------------------------------
+ *
+ * docs/quantised-checkpoints.md and the table that configs are read by say the same. */
+
+static const struct {
+    const char *name, *object;
+} methods[] = {
+#define METHOD(name, object, read) {name, #object},
+#include "frontend/config/quantisation.def"
+};
+
+static const struct {
+    const char *objects, *name, *kind, *words[5];
+} fields[] = {
+#define FIELD(objects, name, kind, why, ...) {#objects, #name, #kind, {__VA_ARGS__}},
+#include "frontend/config/quantisation.def"
+};
+
+static const struct {
+    const char *name, *type, *strategies[5];
+} formats[] = {
+#define FORMAT(name, packing, bits, type, group_size, zeros, ...) {name, type, {__VA_ARGS__}},
+#include "frontend/config/quantisation.def"
+};
+
+enum {
+    N_METHODS = sizeof methods / sizeof *methods,
+    N_FIELDS = sizeof fields / sizeof *fields,
+    N_FORMATS = sizeof formats / sizeof *formats,
+};
+
+/* Those of compressed-tensors have two more objects in them. */
+static bool is_field_of(size_t field, const char *object) {
+    const char *objects = fields[field].objects;
+    return strstr(objects, object) || (strcmp(object, "COMPRESSED") == 0 &&
+                                       (strstr(objects, "GROUP") || strstr(objects, "WEIGHTS")));
+}
+
+/* Does a value of it change how weights are read, or bring an error? */
+static bool counts(size_t field) {
+    static const char *const kinds = "READ LIST WORD ONLY_FALSE ONLY_TRUE ONLY_EMPTY";
+    return strstr(kinds, fields[field].kind) && strcmp(fields[field].name, "quant_method") != 0;
+}
+
+static bool in_row(const char *row, const char *word) {
+    return strstr(row, hd_printf(arena, "`%s`", word));
+}
+
+static char *row_of(const char *page, const char *method) {
+    for (const char *line = page; line; line = strchr(line, '\n')) {
+        line += *line == '\n';
+        const char *end = strncmp(line, "| `", 3) == 0 ? strstr(line, "` | ") : NULL;
+        if (end && in_row(hd_strndup(arena, line, (size_t)(end - line) + 1), method))
+            return hd_strndup(arena, end, strcspn(end, "\n"));
+    }
+    return NULL;
+}
+
+static bool is_one_of(const char *word, const char *const *words) {
+    for (; *words; words++)
+        if (strcmp(word, *words) == 0) return true;
+    return false;
+}
+
+static bool is_in_table(const char *word, const char *object) {
+    for (size_t i = 0; i < N_FIELDS; i++)
+        if (is_field_of(i, object) &&
+            (strcmp(word, fields[i].name) == 0 || is_one_of(word, fields[i].words)))
+            return true;
+    for (size_t i = 0; strcmp(object, "COMPRESSED") == 0 && i < N_FORMATS; i++)
+        if (strcmp(word, formats[i].name) == 0 || strcmp(word, formats[i].type) == 0 ||
+            is_one_of(word, formats[i].strategies))
+            return true;
+    return strcmp(word, "dense") == 0; /* of sparsity_config */
+}
+
+Test(quantisation, the_page_has_what_the_table_has) {
+    const char *page =
+        hd_read_text(arena, &diags, TEST_DATA "/../docs/quantised-checkpoints.md", 1 << 20, NULL);
+    cr_assert(page);
+    for (size_t m = 0; m < N_METHODS; m++) {
+        const char *object = methods[m].object, *row = row_of(page, methods[m].name);
+        cr_assert(row, "there is no row of %s", methods[m].name);
+        for (size_t i = 0; i < N_FIELDS; i++) {
+            if (!is_field_of(i, object) || !counts(i)) continue;
+            cr_expect(in_row(row, fields[i].name), "%s: no %s", methods[m].name, fields[i].name);
+            for (size_t k = 0; fields[i].words[k]; k++)
+                cr_expect(in_row(row, fields[i].words[k]), "%s: no %s", fields[i].name,
+                          fields[i].words[k]);
+        }
+        for (const char *at = strchr(row + 1, '`'), *end; at; at = strchr(end + 1, '`')) {
+            end = strchr(at + 1, '`');
+            char *word = hd_strndup(arena, at + 1, (size_t)(end - at) - 1);
+            cr_expect(is_in_table(word, object), "%s: %s is not read", methods[m].name, word);
+        }
+    }
+    for (size_t i = 0; i < N_FORMATS; i++)
+        cr_expect(in_row(page, formats[i].name), "no format %s", formats[i].name);
+}
