@@ -40,43 +40,37 @@ typedef struct nearness {
 
 /* ---- fields ---------------------------------------------------------------------------------- */
 static const hfe_known_field *find_field(const hfe_known_fields *known, const char *name) {
-    for (size_t i = 0; i < known->list.n; i++) {
-        if (strcmp(known->list.at[i].name, name) == 0) {
-            return &known->list.at[i];
-        }
-    }
+    for (size_t i = 0; i < known->list.n; i++)
+        if (strcmp(known->list.at[i].name, name) == 0) return &known->list.at[i];
     return NULL;
 }
 
 static bool is_absent(const json_t *object, const hfe_known_field *f) {
     const char *also = hfe_literal(f->declaration.aspect[HFE_ASPECT_also]);
-    return json_object_get(object, f->name) == NULL &&
-           (also == NULL || json_object_get(object, also) == NULL);
+    return !json_object_get(object, f->name) && (!also || !json_object_get(object, also));
 }
 
 /* "qwen3_vl" is likelier a qwen3 than a llama, if both know its fields. */
 static size_t unnamed_of(const json_t *root, const char *family) {
     const char *type = json_string_value(json_object_get(root, "model_type"));
     const size_t n = strlen(family);
-    return type != NULL && strncmp(type, family, n) == 0 ? strlen(type + n) : SIZE_MAX;
+    return type && strncmp(type, family, n) == 0 ? strlen(type + n) : SIZE_MAX;
 }
 
 /* The object with the language model; NULL: the config is one itself. */
 static const char *language_part(const json_t *root) {
-    for (size_t i = 0; i < HFE_LANGUAGE_PARTS; i++) {
-        if (json_is_object(json_object_get(root, hfe_language_parts[i]))) {
+    for (size_t i = 0; i < HFE_LANGUAGE_PARTS; i++)
+        if (json_is_object(json_object_get(root, hfe_language_parts[i])))
             return hfe_language_parts[i];
-        }
-    }
     return NULL;
 }
 
 static knowledge know(hd_arena *a, const hfe_def *config) {
     knowledge k = {0};
     hfe_list_fields(a, config, &k.fields);
-    for (size_t i = 0; i < HFE_LANGUAGE_PARTS && k.part == NULL; i++) {
+    for (size_t i = 0; i < HFE_LANGUAGE_PARTS && !k.part; i++) {
         const hfe_known_field *f = find_field(&k.fields, hfe_language_parts[i]);
-        if (f != NULL && f->inside != NULL) {
+        if (f && f->inside) {
             k.part = f->name;
             hfe_list_fields(a, f->inside, &k.inner);
         }
@@ -87,10 +81,8 @@ static knowledge know(hd_arena *a, const hfe_def *config) {
 /* How many families know a field. */
 static size_t count_families(const knowledge *all, size_t n, const char *name) {
     size_t count = 0;
-    for (size_t i = 0; i < n; i++) {
-        count +=
-            find_field(&all[i].fields, name) != NULL || find_field(&all[i].inner, name) != NULL;
-    }
+    for (size_t i = 0; i < n; i++)
+        count += find_field(&all[i].fields, name) || find_field(&all[i].inner, name);
     return count;
 }
 
@@ -101,14 +93,13 @@ static void count_strange(const hfe_json *j, const hfe_field *object, const hfe_
     json_t *value;
     json_object_foreach(hfe_json_get(j, object), name, value) {
         const hfe_known_field *f = find_field(known, name);
-        if (f != NULL || strcmp(name, "model_type") == 0) {
-            out->aliases += f != NULL && f->alias_of != NULL;
+        if (f || strcmp(name, "model_type") == 0) {
+            out->aliases += f && f->alias_of;
             continue;
         }
-        if (out->unknown++ < 3) {
+        if (out->unknown++ < 3)
             hd_text_f(unknown, "%s%s", out->unknown > 1 ? ", " : "",
                       hfe_json_path(j, &(hfe_field){object, name}));
-        }
     }
 }
 
@@ -118,10 +109,8 @@ static void count_absent(const json_t *object, const hfe_known_fields *known, co
     for (size_t i = 0; i < known->list.n; i++) {
         const hfe_known_field *f = &known->list.at[i];
         const hfe_declaration *d = &f->declaration;
-        if (!f->declared || !is_absent(object, f)) {
-            continue;
-        }
-        out->strange += d->aspect[HFE_ASPECT_default] == NULL && d->kind != HFE_KIND_SYSTEM;
+        if (!f->declared || !is_absent(object, f)) continue;
+        out->strange += !d->aspect[HFE_ASPECT_default] && d->kind != HFE_KIND_SYSTEM;
         out->besides += n - count_families(all, n, f->name);
     }
 }
@@ -134,47 +123,40 @@ static void compare_fields(const hfe_json *j, const knowledge *all, size_t n, si
     hd_text unknown;
     hd_text_init(&unknown, j->arena);
     hd_text_add(&unknown, "");
-    out->part = k->part == NULL ? part : NULL;
-    if (out->part == NULL) {
+    out->part = !k->part ? part : NULL;
+    if (!out->part) {
         count_strange(j, NULL, &k->fields, out, &unknown);
         count_absent(j->root, &k->fields, all, n, out);
     }
-    if (part != NULL && (k->part == NULL || strcmp(k->part, part) == 0)) {
-        const hfe_known_fields *known = k->part == NULL ? &k->fields : &k->inner;
+    if (part && (!k->part || strcmp(k->part, part) == 0)) {
+        const hfe_known_fields *known = !k->part ? &k->fields : &k->inner;
         count_strange(j, &inner, known, out, &unknown);
         count_absent(hfe_json_get(j, &inner), known, all, n, out);
     }
-    if (out->unknown > 3) {
-        hd_text_f(&unknown, " and %zu more", out->unknown - 3);
-    }
+    if (out->unknown > 3) hd_text_f(&unknown, " and %zu more", out->unknown - 3);
     out->named = unknown.at;
     out->strange += out->unknown + (out->part != NULL);
 }
 
 /* ---- tensors --------------------------------------------------------------------------------- */
 static bool is_of_model(const hir_module *m, const char *name) {
-    if (hir_find_weight(m, name) != HIR_NONE || hir_unused_below(m, name) < m->unused_below.n) {
+    if (hir_find_weight(m, name) != HIR_NONE || hir_unused_below(m, name) < m->unused_below.n)
         return true;
-    }
     for (size_t i = 0; i < m->weights.n; i++) {
         const hir_weight *w = &m->weights.at[i];
         const char *rest = w->stacked ? hir_behind_match(name, w->name) : NULL;
-        if (rest != NULL && *rest == '\0') {
-            return true;
-        }
+        if (rest && !*rest) return true;
     }
     return false;
 }
 
 static size_t compare_tensors(const hir_module *m, const hd_tensors *tensors) {
     size_t n = 0;
-    for (size_t i = 0; i < tensors->list.n; i++) {
+    for (size_t i = 0; i < tensors->list.n; i++)
         n += !is_of_model(m, tensors->list.at[i].name);
-    }
     for (size_t i = 0; i < m->weights.n; i++) {
         const hir_weight *w = &m->weights.at[i];
-        n += !w->unused && !w->stacked && !hir_is_derived(w) &&
-             hd_tensors_find(tensors, w->name) == NULL;
+        n += !w->unused && !w->stacked && !hir_is_derived(w) && !hd_tensors_find(tensors, w->name);
     }
     return n;
 }
@@ -185,9 +167,7 @@ static void try_config(hfe_program *p, const hfe_json *j, nearness *out) {
     hd_diags_init(&silent, p->arena);
     hfe_json file = *j;
     file.diags = p->diags = &silent;
-    if (out->part != NULL) {
-        file.root = json_object_get(j->root, out->part);
-    }
+    if (out->part) file.root = json_object_get(j->root, out->part);
     out->spec = hfe_import_as(p, &file, out->family->config, "closest");
     out->faults = silent.errors;
     p->diags = heard;
@@ -201,10 +181,8 @@ static size_t try_model(hfe_program *p, const hd_tensors *tensors, nearness *out
         .arena = p->arena, .diags = &silent, .options = p->options, .words = p->words};
     const hir_module *m = hfe_load(&alone, "closest.hadal", out->spec);
     out->faults = silent.errors;
-    if (m != NULL) {
-        out->tensors = compare_tensors(m, tensors);
-    }
-    return m != NULL ? m->weights.n : 0;
+    if (m) out->tensors = compare_tensors(m, tensors);
+    return m ? m->weights.n : 0;
 }
 
 /* Those that have no more errors than the best one, as long as it does not take too long: models
@@ -212,14 +190,10 @@ static size_t try_model(hfe_program *p, const hd_tensors *tensors, nearness *out
 static void try_models(hfe_program *p, const hd_tensors *tensors, nearness *list, size_t n) {
     enum { MOST_WEIGHTS = 1 << 17 };
     size_t made = 0;
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++)
         list[i].tensors = SIZE_MAX;
-    }
-    for (size_t i = 0; i < n && list[i].faults == list[0].faults && made < MOST_WEIGHTS; i++) {
-        if (list[i].spec != NULL) {
-            made += try_model(p, tensors, &list[i]);
-        }
-    }
+    for (size_t i = 0; i < n && list[i].faults == list[0].faults && made < MOST_WEIGHTS; i++)
+        if (list[i].spec) made += try_model(p, tensors, &list[i]);
 }
 
 /* ---- the choice ------------------------------------------------------------------------------ */
@@ -233,25 +207,21 @@ static int by_nearness(const void *x, const void *y) {
                          by_size(a->tensors, b->tensors), by_size(a->aliases, b->aliases),
                          by_size(a->unnamed, b->unnamed), by_size(a->other, b->other),
                          by_size(a->besides, b->besides)};
-    for (size_t i = 0; i < sizeof order / sizeof *order; i++) {
-        if (order[i] != 0) {
-            return order[i];
-        }
-    }
+    for (size_t i = 0; i < sizeof order / sizeof *order; i++)
+        if (order[i] != 0) return order[i];
     return strcmp(a->family->name, b->family->name);
 }
 
 static const char *said_of(hd_arena *a, const nearness *c, bool folder_has_tensors) {
     const char *tensors = "";
-    if (folder_has_tensors && c->tensors < SIZE_MAX && c->part == NULL) {
+    if (folder_has_tensors && c->tensors < SIZE_MAX && !c->part) {
         tensors =
             c->tensors == 0
                 ? ", and all tensors"
                 : hd_printf(a, ", and %zu tensors are of the folder or of it alone", c->tensors);
     }
-    return hd_printf(a, "%s: it knows all fields%s%s%s%s%s", c->family->name,
-                     c->part != NULL ? " of " : "", c->part != NULL ? c->part : "",
-                     c->unknown > 0 ? " but " : "", c->named, tensors);
+    return hd_printf(a, "%s: it knows all fields%s%s%s%s%s", c->family->name, c->part ? " of " : "",
+                     c->part ? c->part : "", c->unknown > 0 ? " but " : "", c->named, tensors);
 }
 
 const char *hfe_closest_family(hfe_program *p, const hfe_json *j, const hfe_families *families,
@@ -259,13 +229,10 @@ const char *hfe_closest_family(hfe_program *p, const hfe_json *j, const hfe_fami
     const size_t n = families->list.n;
     nearness *all = hd_new_array(p->arena, nearness, n + 1);
     knowledge *known = hd_new_array(p->arena, knowledge, n + 1);
-    if (n == 0) {
-        return NULL;
-    }
+    if (n == 0) return NULL;
     const hd_tensors tensors = hfe_tensors_beside(p->arena, j->file);
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++)
         known[i] = know(p->arena, families->list.at[i].config);
-    }
     for (size_t i = 0; i < n; i++) {
         all[i].family = &families->list.at[i];
         all[i].other = strcmp(families->list.at[i].name, plainest) != 0;
@@ -275,9 +242,8 @@ const char *hfe_closest_family(hfe_program *p, const hfe_json *j, const hfe_fami
     qsort(all, n, sizeof *all, by_nearness);
     const size_t least = all[0].strange;
     size_t equals = 0;
-    while (equals < n && all[equals].strange == least) {
+    while (equals < n && all[equals].strange == least)
         try_config(p, j, &all[equals++]);
-    }
     qsort(all, equals, sizeof *all, by_nearness);
     if (tensors.list.n > 0) {
         try_models(p, &tensors, all, equals);

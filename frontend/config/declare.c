@@ -38,49 +38,44 @@ bool hfe_is_rule(const hfe_expr *x, hfe_rule *out) {
 /* ---- declarations -------------------------------------------------------------------------- */
 
 static hd_diag *complain(hfe_program *p, hd_loc loc, const char *what) {
-    hd_diag *d = p != NULL ? hd_err(p->diags, HD_E_TYPE, loc, "%s", what) : NULL;
-    if (d != NULL) {
-        d->cause = "a field is declared: field NAME = KIND(\"json_name\", \"meaning\", ...)";
-    }
+    hd_diag *d = p ? hd_err(p->diags, HD_E_TYPE, loc, "%s", what) : NULL;
+    if (d) d->cause = "a field is declared: field NAME = KIND(\"json_name\", \"meaning\", ...)";
     return d;
 }
 
 static bool find_kind(const char *name, hfe_kind *out) {
-    for (int i = 0; i < HFE_N_KINDS; i++) {
+    for (int i = 0; i < HFE_N_KINDS; i++)
         if (strcmp(kinds[i].word, name) == 0) {
             *out = (hfe_kind)i;
             return true;
         }
-    }
     return false;
 }
 
 static bool refuse_kind(hfe_program *p, const hfe_expr *x) {
     const hfe_expr *callee = x->kind == HFE_X_CALL ? x->call.callee : x;
     hd_diag *d = complain(p, callee->loc, "this is no kind of field");
-    if (d != NULL) {
+    if (d) {
         const char *words[HFE_N_KINDS];
-        for (int i = 0; i < HFE_N_KINDS; i++) {
+        for (int i = 0; i < HFE_N_KINDS; i++)
             words[i] = kinds[i].word;
-        }
         const char *near =
             callee->kind == HFE_X_NAME ? hd_nearest(callee->name, words, HFE_N_KINDS) : NULL;
-        d->hint = near != NULL ? hd_printf(p->arena, "did you mean '%s'?", near) : NULL;
+        d->hint = near ? hd_printf(p->arena, "did you mean '%s'?", near) : NULL;
     }
     return false;
 }
 
 static bool read_aspect(hfe_program *p, const hfe_arg *arg, hfe_declaration *out) {
-    for (int i = 0; i < HFE_N_ASPECTS; i++) {
+    for (int i = 0; i < HFE_N_ASPECTS; i++)
         if (strcmp(aspects[i], arg->name) == 0) {
             out->aspect[i] = arg->value;
             return true;
         }
-    }
     hd_diag *d = complain(p, arg->name_loc, "fields have no such aspect");
-    if (d != NULL) {
+    if (d) {
         const char *near = hd_nearest(arg->name, aspects, HFE_N_ASPECTS);
-        d->hint = near != NULL ? hd_printf(p->arena, "did you mean '%s'?", near) : NULL;
+        d->hint = near ? hd_printf(p->arena, "did you mean '%s'?", near) : NULL;
     }
     return false;
 }
@@ -88,53 +83,45 @@ static bool read_aspect(hfe_program *p, const hfe_arg *arg, hfe_declaration *out
 static bool has_what_it_needs(hfe_program *p, const hfe_expr *x, const hfe_declaration *d) {
     const hfe_expr *of = d->aspect[HFE_ASPECT_of];
     const hfe_expr *also = d->aspect[HFE_ASPECT_also];
-    if (also != NULL && hfe_literal(also) == NULL) {
+    if (also && !hfe_literal(also))
         complain(p, also->loc, "the other name of a field is a plain string");
-    } else if (d->kind == HFE_KIND_WORD && d->aspect[HFE_ASPECT_one_of] == NULL) {
+    else if (d->kind == HFE_KIND_WORD && !d->aspect[HFE_ASPECT_one_of])
         complain(p, x->loc, "a word needs one_of: [...]");
-    } else if (d->kind == HFE_KIND_OBJECT && (of == NULL || of->kind != HFE_X_NAME)) {
+    else if (d->kind == HFE_KIND_OBJECT && (!of || of->kind != HFE_X_NAME))
         complain(p, x->loc, "a record needs of: NAME, the config of its fields");
-    } else if (d->kind == HFE_KIND_NUMBERED &&
-               (of == NULL || of->kind != HFE_X_NAME || d->aspect[HFE_ASPECT_length] == NULL)) {
+    else if (d->kind == HFE_KIND_NUMBERED &&
+             (!of || of->kind != HFE_X_NAME || !d->aspect[HFE_ASPECT_length]))
         complain(p, x->loc, "a numbered object needs of: NAME and length: N");
-    } else if (d->kind == HFE_KIND_SYSTEM && (hfe_literal(d->aspect[HFE_ASPECT_pages]) == NULL ||
-                                              d->aspect[HFE_ASPECT_type] == NULL)) {
+    else if (d->kind == HFE_KIND_SYSTEM &&
+             (!hfe_literal(d->aspect[HFE_ASPECT_pages]) || !d->aspect[HFE_ASPECT_type]))
         complain(p, x->loc, "a system needs pages: \"folder\" and type: \"page\"");
-    } else {
+    else
         return true;
-    }
     return false;
 }
 
 bool hfe_is_declaration(hfe_program *p, const hfe_stmt *s, hfe_declaration *out) {
     const hfe_expr *x = s->value;
     *out = (hfe_declaration){0};
-    if (s->kind != HFE_S_ASSIGN || s->mark == HFE_PLAIN || x == NULL) {
-        return false;
-    }
+    if (s->kind != HFE_S_ASSIGN || s->mark == HFE_PLAIN || !x) return false;
     const bool call = x->kind == HFE_X_CALL && x->call.callee->kind == HFE_X_NAME;
-    const bool named = call && x->call.args.n > 0 && hfe_literal(x->call.args.at[0].value) != NULL;
-    if (s->mark != HFE_FIELD && !named) {
-        return false; /* param x = expression */
-    }
-    if (!call || !find_kind(x->call.callee->name, &out->kind)) {
+    const bool named = call && x->call.args.n > 0 && hfe_literal(x->call.args.at[0].value);
+    if (s->mark != HFE_FIELD && !named) return false; /* param x = expression */
+    if (!call || !find_kind(x->call.callee->name, &out->kind))
         return s->mark == HFE_FIELD ? refuse_kind(p, x) : false;
-    }
-    if (!named || x->call.args.n < 2 || hfe_literal(x->call.args.at[1].value) == NULL ||
-        x->call.args.at[0].name != NULL || x->call.args.at[1].name != NULL) {
+    if (!named || x->call.args.n < 2 || !hfe_literal(x->call.args.at[1].value) ||
+        x->call.args.at[0].name || x->call.args.at[1].name) {
         complain(p, x->loc, "a field has a name and a meaning, both plain strings");
         return false;
     }
     out->name = hfe_literal(x->call.args.at[0].value);
     out->meaning = hfe_literal(x->call.args.at[1].value);
     for (size_t i = 2; i < x->call.args.n; i++) {
-        if (x->call.args.at[i].name == NULL) {
+        if (!x->call.args.at[i].name) {
             complain(p, x->call.args.at[i].value->loc, "aspects of a field are named");
             return false;
         }
-        if (!read_aspect(p, &x->call.args.at[i], out)) {
-            return false;
-        }
+        if (!read_aspect(p, &x->call.args.at[i], out)) return false;
     }
     return has_what_it_needs(p, x, out);
 }
@@ -181,15 +168,14 @@ bool hfe_check_rule(hfe_program *p, const hfe_expr *call) {
 /* ---- all that is known --------------------------------------------------------------------- */
 
 static void add_known(hd_arena *a, hfe_known_fields *out, hfe_known_field f) {
-    if (f.name == NULL) { /* a fault of the page, which is reported */
+    if (!f.name) { /* a fault of the page, which is reported */
         return;
     }
-    for (size_t i = 0; i < out->list.n; i++) {
+    for (size_t i = 0; i < out->list.n; i++)
         if (strcmp(out->list.at[i].name, f.name) == 0) {
             out->list.at[i] = f;
             return;
         }
-    }
     hd_push(a, &out->list, f);
 }
 
@@ -221,13 +207,13 @@ static void list_block(hd_arena *a, const hfe_def *config, const hfe_block *b, i
         hfe_declaration d;
         if (s->kind == HFE_S_INCLUDE) {
             const hfe_def *other = hfe_included_config(config->file, s);
-            if (s->name != NULL) {
+            if (s->name) {
                 add_known(a, out,
                           (hfe_known_field){.name = hfe_literal(s->name),
                                             .meaning = "the model's own fields",
                                             .config = config,
                                             .inside = other});
-            } else if (other != NULL) {
+            } else if (other) {
                 list_config(a, other, depth + 1, out);
             }
         } else if (hfe_is_declaration(NULL, s, &d)) {
@@ -251,9 +237,7 @@ static void list_block(hd_arena *a, const hfe_def *config, const hfe_block *b, i
 }
 
 static void list_config(hd_arena *a, const hfe_def *config, int depth, hfe_known_fields *out) {
-    if (depth < HFE_MAX_INCLUDED) {
-        list_block(a, config, &config->body, depth, out);
-    }
+    if (depth < HFE_MAX_INCLUDED) list_block(a, config, &config->body, depth, out);
 }
 
 void hfe_list_fields(hd_arena *a, const hfe_def *config, hfe_known_fields *out) {

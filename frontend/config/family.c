@@ -16,10 +16,8 @@ static const char *find_page(hfe_program *p, const char *path) {
     for (size_t i = 0; i <= o->n_include_dirs; i++) {
         const char *dir = i < o->n_include_dirs ? o->include_dirs[i] : o->std_dir;
         const char *file =
-            dir != NULL ? hd_path_join(p->arena, dir, hd_printf(p->arena, "%s.hadal", path)) : NULL;
-        if (file != NULL && hd_exists(file) && !hd_is_directory(file)) {
-            return file;
-        }
+            dir ? hd_path_join(p->arena, dir, hd_printf(p->arena, "%s.hadal", path)) : NULL;
+        if (file && hd_exists(file) && !hd_is_directory(file)) return file;
     }
     return NULL;
 }
@@ -28,15 +26,12 @@ hfe_file *hfe_read_page(hfe_program *p, const char *path) {
     const char *found = find_page(p, path);
     const size_t known = p->files.n;
     p->words = &hfe_words_of_configs;
-    hfe_file *file = found != NULL ? hfe_read_program(p, found, NULL) : NULL;
-    if (file == NULL) {
-        return NULL;
-    }
+    hfe_file *file = found ? hfe_read_program(p, found, NULL) : NULL;
+    if (!file) return NULL;
     file->page = hd_strdup(p->arena, path);
     const size_t errors = p->diags->errors;
-    for (size_t i = known; i < p->files.n; i++) {
+    for (size_t i = known; i < p->files.n; i++)
         hfe_resolve(p, p->files.at[i]);
-    }
     return p->diags->errors == errors ? file : NULL;
 }
 
@@ -46,9 +41,8 @@ void hfe_pages_in(hfe_program *p, const char *inside, hfe_candidates *out) {
     hfe_library_pages(p, &all);
     for (size_t i = 0; i < all.list.n; i++) {
         const char *name = all.list.at[i];
-        if (strncmp(name, inside, n) == 0 && name[n] == '/' && strchr(name + n + 1, '/') == NULL) {
+        if (strncmp(name, inside, n) == 0 && name[n] == '/' && !strchr(name + n + 1, '/'))
             hd_push(p->arena, &out->list, name + n + 1);
-        }
     }
 }
 
@@ -56,21 +50,17 @@ void hfe_pages_in(hfe_program *p, const char *inside, hfe_candidates *out) {
 
 /* Letters of model types: none of them leads out of the folder. */
 static bool is_type(const char *s) {
-    return *s != '\0' &&
-           strspn(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-") ==
-               strlen(s);
+    return *s && strspn(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-") ==
+                     strlen(s);
 }
 
 const hfe_def *hfe_page_config(hfe_program *p, const hfe_file *page, const char *type) {
     char *id = hd_strdup(p->arena, type);
-    for (char *c = id; *c != '\0'; c++) {
+    for (char *c = id; *c; c++)
         *c = *c == '-' ? '_' : *c;
-    }
-    for (size_t i = 0; page != NULL && i < page->defs.n; i++) {
+    for (size_t i = 0; page && i < page->defs.n; i++) {
         const hfe_def *def = page->defs.at[i];
-        if (def->kind == HFE_D_CONFIG && strcmp(def->name, id) == 0) {
-            return def;
-        }
+        if (def->kind == HFE_D_CONFIG && strcmp(def->name, id) == 0) return def;
     }
     return NULL;
 }
@@ -78,13 +68,9 @@ const hfe_def *hfe_page_config(hfe_program *p, const hfe_file *page, const char 
 /* The page families/TYPE, or TYPE for a page of one's own that lies in an include folder. */
 static const hfe_def *find_family(hfe_program *p, const char *type) {
     const char *path = hd_printf(p->arena, FAMILIES "/%s", type);
-    if (!is_type(type)) {
-        return NULL;
-    }
-    if (find_page(p, path) == NULL) {
-        path = type;
-    }
-    return find_page(p, path) != NULL ? hfe_page_config(p, hfe_read_page(p, path), type) : NULL;
+    if (!is_type(type)) return NULL;
+    if (!find_page(p, path)) path = type;
+    return find_page(p, path) ? hfe_page_config(p, hfe_read_page(p, path), type) : NULL;
 }
 
 /* A name that is spelled nearly so, and the page that the fields are closest to: the model may be
@@ -92,22 +78,20 @@ static const hfe_def *find_family(hfe_program *p, const char *type) {
 static const char *closest_of(hfe_program *p, hfe_json *j, const char *near,
                               const hfe_families *families) {
     const char *closest = hfe_closest_family(p, j, families, PLAINEST);
-    const size_t n = near != NULL ? strlen(near) : 0;
-    if (near != NULL && closest != NULL && strncmp(closest, near, n) == 0 && closest[n] == ':') {
+    const size_t n = near ? strlen(near) : 0;
+    if (near && closest && strncmp(closest, near, n) == 0 && closest[n] == ':') {
         return hd_printf(p->arena,
                          "did you mean '%s'? Its page is the closest by its fields, too: " FAMILIES
                          "/%s; a page of your own in a folder DIR is found with -I DIR "
                          "(docs/importing.md)",
                          near, closest);
     }
-    const char *name =
-        near != NULL ? hd_printf(p->arena, "did you mean '%s'? By its fields ", near) : "";
-    return closest == NULL
-               ? NULL
-               : hd_printf(p->arena,
-                           "%sthe closest page is " FAMILIES "/%s; a page of your own in a "
-                           "folder DIR is found with -I DIR (docs/importing.md)",
-                           name, closest);
+    const char *name = near ? hd_printf(p->arena, "did you mean '%s'? By its fields ", near) : "";
+    return !closest ? NULL
+                    : hd_printf(p->arena,
+                                "%sthe closest page is " FAMILIES "/%s; a page of your own in a "
+                                "folder DIR is found with -I DIR (docs/importing.md)",
+                                name, closest);
 }
 
 static void refuse_family(hfe_program *p, hfe_json *j, const hfe_field *f) {
@@ -117,7 +101,7 @@ static void refuse_family(hfe_program *p, hfe_json *j, const hfe_field *f) {
     hfe_pages_in(p, FAMILIES, &all);
     for (size_t i = 0; i < all.list.n; i++) {
         const hfe_family one = {all.list.at[i], find_family(p, all.list.at[i])};
-        if (one.config != NULL) {
+        if (one.config) {
             hd_push(p->arena, &pages.list, one.name);
             hd_push(p->arena, &families.list, one);
         }
@@ -137,17 +121,12 @@ static void refuse_family(hfe_program *p, hfe_json *j, const hfe_field *f) {
 /* The page's own, or that of the first page it uses which has one: a variation keeps the model. */
 static const hfe_def *model_of(const hfe_file *page, int depth) {
     enum { DEEPEST = 20 };
-    for (size_t i = 0; i < page->defs.n; i++) {
-        if (page->defs.at[i]->kind == HFE_D_MODEL) {
-            return page->defs.at[i];
-        }
-    }
+    for (size_t i = 0; i < page->defs.n; i++)
+        if (page->defs.at[i]->kind == HFE_D_MODEL) return page->defs.at[i];
     for (size_t i = 0; depth < DEEPEST && i < page->uses.n; i++) {
         const hfe_file *used = page->uses.at[i].file;
-        const hfe_def *model = used != NULL ? model_of(used, depth + 1) : NULL;
-        if (model != NULL) {
-            return model;
-        }
+        const hfe_def *model = used ? model_of(used, depth + 1) : NULL;
+        if (model) return model;
     }
     return NULL;
 }
@@ -158,7 +137,7 @@ const hfe_def *hfe_page_model(const hfe_file *page) {
 
 static char *write_out(hfe_elab *e, const hfe_def *config, const char *name) {
     const hfe_def *model = hfe_page_model(config->file);
-    if (model == NULL) {
+    if (!model) {
         hd_err(e->diags, HD_E_NAME, config->loc, "the family '%s' has no model", config->name);
         return NULL;
     }
@@ -170,23 +149,21 @@ static const hfe_def *family_of(hfe_program *p, hfe_json *j, hfe_field *object) 
     hfe_field *f = hd_new(p->arena, hfe_field);
     *f = (hfe_field){object, "model_type"};
     const json_t *type = hfe_json_get(j, f);
-    if (type == NULL) {
+    if (!type) {
         hd_err(j->diags, HD_E_CONFIG, (hd_loc){.file = j->file},
                "the field 'model_type' is missing: the family");
         return find_family(p, PLAINEST);
     }
     const size_t errors = p->diags->errors;
     const hfe_def *config = json_is_string(type) ? find_family(p, json_string_value(type)) : NULL;
-    if (config == NULL && p->diags->errors == errors) {
-        refuse_family(p, j, f);
-    }
+    if (!config && p->diags->errors == errors) refuse_family(p, j, f);
     return config;
 }
 
 char *hfe_import_family(hfe_program *p, hfe_json *j, const char *name) {
     const size_t errors = p->diags->errors;
     const hfe_def *config = family_of(p, j, NULL);
-    char *text = config != NULL ? hfe_import_as(p, j, config, name) : NULL;
+    char *text = config ? hfe_import_as(p, j, config, name) : NULL;
     return p->diags->errors > errors ? NULL : text;
 }
 

@@ -15,12 +15,12 @@ typedef struct writer {
 /* The text of an expression that stands on one line. */
 static const char *source_of(const writer *w, const hfe_file *file, const hfe_expr *x) {
     const char *line = file->text;
-    for (uint32_t n = 1; n < x->loc.line && line != NULL; n++) {
+    for (uint32_t n = 1; n < x->loc.line && line; n++) {
         line = strchr(line, '\n');
         line += line != NULL;
     }
     const size_t from = x->loc.column - 1, to = x->loc.end_column - 1;
-    return line != NULL && to > from && strcspn(line, "\n") >= to
+    return line && to > from && strcspn(line, "\n") >= to
                ? hd_strndup(w->p->arena, line + from, to - from)
                : "...";
 }
@@ -47,35 +47,29 @@ static void add_head_comment(writer *w, const hfe_file *file) {
 static void add_range(writer *w, const hfe_known_field *f, const char *least, const char *most) {
     const hfe_expr *const *aspect = f->declaration.aspect;
     const hfe_expr *above = aspect[HFE_ASPECT_above];
-    if (aspect[HFE_ASPECT_least] != NULL) {
-        least = source_of(w, file_of(f), aspect[HFE_ASPECT_least]);
-    }
-    if (aspect[HFE_ASPECT_most] != NULL) {
-        most = source_of(w, file_of(f), aspect[HFE_ASPECT_most]);
-    }
-    if (above != NULL) {
+    if (aspect[HFE_ASPECT_least]) least = source_of(w, file_of(f), aspect[HFE_ASPECT_least]);
+    if (aspect[HFE_ASPECT_most]) most = source_of(w, file_of(f), aspect[HFE_ASPECT_most]);
+    if (above) {
         hd_text_f(w->out, "above %s", source_of(w, file_of(f), above));
-        if (*most != '\0') {
-            hd_text_f(w->out, " to %s", most);
-        }
-    } else if (*most != '\0') {
+        if (*most) hd_text_f(w->out, " to %s", most);
+    } else if (*most) {
         hd_text_f(w->out, "%s to %s", least, most);
     } else {
-        hd_text_f(w->out, "%s%s", *least != '\0' ? "from " : "a number that f32 holds", least);
+        hd_text_f(w->out, "%s%s", *least ? "from " : "a number that f32 holds", least);
     }
 }
 
 static void add_words(writer *w, const hfe_expr *list) {
     for (size_t i = 0; list->kind == HFE_X_LIST && i < list->list.list.n; i++) {
         const char *word = hfe_literal(list->list.list.at[i]);
-        hd_text_f(w->out, "%s`%s`", i > 0 ? ", " : "", word != NULL ? word : "...");
+        hd_text_f(w->out, "%s`%s`", i > 0 ? ", " : "", word ? word : "...");
     }
 }
 
 static void add_allowed(writer *w, const hfe_known_field *f) {
     const hfe_declaration *d = &f->declaration;
     const char *honoured = hfe_literal(d->aspect[HFE_ASPECT_honoured]);
-    if (honoured != NULL) {
+    if (honoured) {
         hd_text_add(w->out, honoured);
         return;
     }
@@ -105,26 +99,25 @@ static void add_allowed(writer *w, const hfe_known_field *f) {
         break;
     default: hd_text_add(w->out, "anything"); break;
     }
-    hd_text_add(w->out, d->aspect[HFE_ASPECT_null] != NULL ? "; null" : "");
+    hd_text_add(w->out, d->aspect[HFE_ASPECT_null] ? "; null" : "");
 }
 
 static void add_absent(writer *w, const hfe_known_field *f) {
     const hfe_expr *x = f->declaration.aspect[HFE_ASPECT_default];
-    if (f->declaration.kind == HFE_KIND_SYSTEM) {
+    if (f->declaration.kind == HFE_KIND_SYSTEM)
         hd_text_add(w->out, "the standard stream");
-    } else if (x == NULL) {
+    else if (!x)
         hd_text_add(w->out, "required");
-    } else if (x->kind == HFE_X_NONE) {
+    else if (x->kind == HFE_X_NONE)
         hd_text_add(w->out, "none");
-    } else {
+    else
         hd_text_f(w->out, "`%s`", source_of(w, file_of(f), x));
-    }
 }
 
 static void add_field(writer *w, const hfe_known_field *f) {
     const char *also = hfe_literal(f->declaration.aspect[HFE_ASPECT_also]);
-    hd_text_f(w->out, "| `%s`%s%s%s | ", f->name, also != NULL ? ", or `" : "",
-              also != NULL ? also : "", also != NULL ? "`" : "");
+    hd_text_f(w->out, "| `%s`%s%s%s | ", f->name, also ? ", or `" : "", also ? also : "",
+              also ? "`" : "");
     add_allowed(w, f);
     hd_text_add(w->out, " | ");
     add_absent(w, f);
@@ -146,19 +139,15 @@ static void add_ignored(writer *w, const hfe_def *config, const hfe_known_fields
     const char *meaning = NULL;
     for (size_t i = 0; i < fields->list.n; i++) {
         const hfe_known_field *f = &fields->list.at[i];
-        if (f->config != config || f->declared || f->only != NULL || f->alias_of != NULL ||
-            f->inside != NULL) {
-            continue;
-        }
-        if (meaning == NULL || strcmp(meaning, f->meaning) != 0) {
-            hd_text_f(w->out, "%s- ignored, %s: ", meaning != NULL ? "\n" : "", f->meaning);
-        } else {
+        if (f->config != config || f->declared || f->only || f->alias_of || f->inside) continue;
+        if (!meaning || strcmp(meaning, f->meaning) != 0)
+            hd_text_f(w->out, "%s- ignored, %s: ", meaning ? "\n" : "", f->meaning);
+        else
             hd_text_add(w->out, ", ");
-        }
         hd_text_f(w->out, "`%s`", f->name);
         meaning = f->meaning;
     }
-    hd_text_add(w->out, meaning != NULL ? "\n" : "");
+    hd_text_add(w->out, meaning ? "\n" : "");
 }
 
 /* What a config says itself. */
@@ -178,14 +167,11 @@ static void add_own_fields(writer *w, const hfe_def *config) {
     hd_text_add(w->out, head ? "\n" : "");
     for (size_t i = 0; i < fields.list.n; i++) {
         const hfe_known_field *f = &fields.list.at[i];
-        if (f->config == config && f->only != NULL) {
-            add_single(w, f);
-        }
-        if (f->config == config && f->inside != NULL) {
+        if (f->config == config && f->only) add_single(w, f);
+        if (f->config == config && f->inside)
             hd_text_f(w->out, "- `%s`: %s, those of [%s](#%s)\n", f->name, f->meaning,
                       f->inside->name, f->inside->name);
-        }
-        list |= f->config == config && !f->declared && f->alias_of == NULL;
+        list |= f->config == config && !f->declared && !f->alias_of;
     }
     add_ignored(w, config, &fields);
     hd_text_add(w->out, list ? "\n" : "");
@@ -194,11 +180,8 @@ static void add_own_fields(writer *w, const hfe_def *config) {
 /* ---- configs --------------------------------------------------------------------------------- */
 
 static void add_shared(writer *w, const hfe_def *config) {
-    for (size_t i = 0; i < w->shared.n; i++) {
-        if (w->shared.at[i] == config) {
-            return;
-        }
-    }
+    for (size_t i = 0; i < w->shared.n; i++)
+        if (w->shared.at[i] == config) return;
     hd_push(w->p->arena, &w->shared, config);
 }
 
@@ -212,22 +195,18 @@ static void add_inclusions(writer *w, const hfe_def *config, bool said) {
             other = hfe_included_config(config->file, s);
             const hfe_expr *x = s->value;
             const bool given = x->kind == HFE_X_CALL;
-            const bool inside = s->name != NULL; /* it is what a field holds */
-            if (inside && other != NULL && other->file != config->file) {
+            const bool inside = s->name; /* it is what a field holds */
+            if (inside && other && other->file != config->file)
                 continue; /* a family with a page, which stands among them */
-            }
-            if (said && !inside && other != NULL) {
+            if (said && !inside && other)
                 hd_text_f(w->out, "Fields of [%s](#%s)%s%s%s.\n", other->name, other->name,
                           given ? ", as `" : "", given ? source_of(w, config->file, x) : "",
                           given ? "`" : "");
-            }
         } else if (hfe_is_declaration(NULL, s, &d) &&
                    (d.kind == HFE_KIND_OBJECT || d.kind == HFE_KIND_NUMBERED)) {
             other = hfe_find_config(config->file, d.aspect[HFE_ASPECT_of]->name);
         }
-        if (other != NULL) {
-            add_shared(w, other);
-        }
+        if (other) add_shared(w, other);
     }
     hd_text_add(w->out, said ? "\n" : "");
 }
@@ -238,10 +217,8 @@ static void add_pages(writer *w, const char *folder) {
     for (size_t i = 0; i < pages.list.n; i++) {
         const char *name = pages.list.at[i];
         const hfe_file *page = hfe_read_page(w->p, hd_printf(w->p->arena, "%s/%s", folder, name));
-        const hfe_def *config = page != NULL ? hfe_page_config(w->p, page, name) : NULL;
-        if (config == NULL || strcmp(name, "system") == 0 || hfe_page_model(page) == NULL) {
-            continue;
-        }
+        const hfe_def *config = page ? hfe_page_config(w->p, page, name) : NULL;
+        if (!config || strcmp(name, "system") == 0 || !hfe_page_model(page)) continue;
         hd_text_f(w->out, "### `%s`\n\n", name);
         add_head_comment(w, page);
         add_inclusions(w, config, true);
@@ -255,16 +232,12 @@ static void add_systems(writer *w) {
     for (size_t i = 0; i < pages.list.n; i++) {
         const char *name = pages.list.at[i];
         const hfe_file *page = hfe_read_page(w->p, hd_printf(w->p->arena, "residual/%s", name));
-        const hfe_def *config = page != NULL ? hfe_page_config(w->p, page, name) : NULL;
-        if (config == NULL || strcmp(name, "system") == 0) {
-            continue;
-        }
+        const hfe_def *config = page ? hfe_page_config(w->p, page, name) : NULL;
+        if (!config || strcmp(name, "system") == 0) continue;
         hd_text_f(w->out, "### type `%s`\n\n", name);
         hfe_known_fields fields;
         hfe_list_fields(w->p->arena, config, &fields);
-        if (fields.list.n == 0) {
-            hd_text_add(w->out, "No other field.\n\n");
-        }
+        if (fields.list.n == 0) hd_text_add(w->out, "No other field.\n\n");
         add_own_fields(w, config);
     }
 }

@@ -61,11 +61,8 @@ static bool is_empty(const json_t *v) {
 }
 
 static bool is_string_list(const json_t *v) {
-    for (size_t i = 0; i < json_array_size(v); i++) {
-        if (!json_is_string(json_array_get(v, i))) {
-            return false;
-        }
-    }
+    for (size_t i = 0; i < json_array_size(v); i++)
+        if (!json_is_string(json_array_get(v, i))) return false;
     return json_is_array(v) && json_array_size(v) <= MOST_PATTERNS;
 }
 
@@ -139,7 +136,7 @@ static const char *string_of(quant_reader *r, const hfe_field *object, const cha
 static bool is_given(quant_reader *r, const hfe_field *object, const char *name) {
     const hfe_field f = {object, name};
     const json_t *v = hfe_json_get(r->json, &f);
-    return v != NULL && !json_is_null(v);
+    return v && !json_is_null(v);
 }
 
 /* A number of elements that share something. */
@@ -171,13 +168,9 @@ static bool read_modules(quant_reader *r, const hfe_field *f, hd_module_list *ou
     bool all = true;
     for (size_t i = 0; i < json_array_size(v); i++) {
         const char *text = json_string_value(json_array_get(v, i)), *why = NULL;
-        if (text == NULL || hd_add_modules(r->json->arena, out, text, &why)) {
-            continue;
-        }
+        if (!text || hd_add_modules(r->json->arena, out, text, &why)) continue;
         all = false;
-        if (r->quiet) {
-            continue;
-        }
+        if (r->quiet) continue;
         hd_warn(r->json->diags, HD_E_CONFIG, hfe_json_value(r->json, f),
                 "%s: %s is not held against the tensors", hfe_json_path(r->json, f),
                 hfe_json_show(r->json, json_array_get(v, i)))
@@ -191,9 +184,7 @@ static bool read_ignored(quant_reader *r, const hfe_field *object, const char *n
                          const char *or_name) {
     const hfe_field f = {object, is_given(r, object, name) || !or_name ? name : or_name};
     const hfe_field other = {object, or_name};
-    if (!is_given(r, object, f.name)) {
-        return true;
-    }
+    if (!is_given(r, object, f.name)) return true;
     if (f.name == name && or_name && is_given(r, object, or_name) &&
         !json_equal(hfe_json_get(r->json, &f), hfe_json_get(r->json, &other))) {
         hfe_field_error(r->json, &other, "this is not what '%s' says", hfe_json_path(r->json, &f));
@@ -281,17 +272,12 @@ static const struct compressed_format *find_format(quant_reader *r, const hfe_fi
     hd_text_init(&names, r->json->arena);
     for (size_t i = 0; i < N_FORMATS; i++) {
         const struct compressed_format *c = &compressed_formats[i];
-        if (json_is_string(v) && strcmp(json_string_value(v), c->name) == 0) {
-            return c;
-        }
-        if (is_next_width(c)) {
-            continue;
-        }
+        if (json_is_string(v) && strcmp(json_string_value(v), c->name) == 0) return c;
+        if (is_next_width(c)) continue;
         hd_text_f(&names, "%s\"%s\"", i > 0 ? ", " : "", c->name);
     }
-    hd_diag *g =
-        hfe_field_error(r->json, v != NULL ? &f : q, "%s is no format that is read",
-                        v != NULL ? hfe_json_show(r->json, v) : "a config without 'format'");
+    hd_diag *g = hfe_field_error(r->json, v ? &f : q, "%s is no format that is read",
+                                 v ? hfe_json_show(r->json, v) : "a config without 'format'");
     g->cause = hd_printf(r->json->arena, "formats that are read: %s", names.at);
     return NULL;
 }
@@ -308,19 +294,14 @@ static const struct compressed_format *of_bits(quant_reader *r, const hfe_field 
     const char *type = string_of(r, w, "type");
     do {
         const bool fits = json_is_integer(v) && json_integer_value(v) == c->bits;
-        if (fits && type != NULL && strcmp(type, c->type) == 0) {
-            return c;
-        }
-        found = fits && found == NULL ? c : found;
-        if (c == first || c->bits != c[-1].bits) {
+        if (fits && type && strcmp(type, c->type) == 0) return c;
+        found = fits && !found ? c : found;
+        if (c == first || c->bits != c[-1].bits)
             hd_text_f(&allowed, "%s%d", c > first ? " or " : "", c->bits);
-        }
     } while (++c < end && is_next_width(c));
-    if (found != NULL) {
-        return found;
-    }
-    hfe_field_error(r->json, v != NULL ? &f : w, "%s cannot be honoured by this version",
-                    v != NULL ? hfe_json_show(r->json, v) : "weights without 'num_bits'")
+    if (found) return found;
+    hfe_field_error(r->json, v ? &f : w, "%s cannot be honoured by this version",
+                    v ? hfe_json_show(r->json, v) : "weights without 'num_bits'")
         ->cause = hd_printf(r->json->arena, "%s is read with num_bits %s", first->name, allowed.at);
     return NULL;
 }
@@ -329,12 +310,10 @@ static bool expect_int(quant_reader *r, const hfe_field *w, const char *name, in
                        const char *format) {
     const hfe_field f = {w, name};
     const json_t *v = hfe_json_get(r->json, &f);
-    if (json_is_integer(v) && json_integer_value(v) == want) {
-        return true;
-    }
-    hfe_field_error(r->json, v != NULL ? &f : w, "%s cannot be honoured by this version",
-                    v != NULL ? hfe_json_show(r->json, v)
-                              : hd_printf(r->json->arena, "weights without '%s'", name))
+    if (json_is_integer(v) && json_integer_value(v) == want) return true;
+    hfe_field_error(r->json, v ? &f : w, "%s cannot be honoured by this version",
+                    v ? hfe_json_show(r->json, v)
+                      : hd_printf(r->json->arena, "weights without '%s'", name))
         ->cause = hd_printf(r->json->arena, "%s is read with %s %d", format, name, want);
     return false;
 }
@@ -346,20 +325,16 @@ static bool read_tile(quant_reader *r, const hfe_field *w, const struct compress
     const char *strategy = string_of(r, w, "strategy");
     g->tile_known = true;
     g->tile = (hd_tile){1, 0};
-    if (strategy == NULL || strcmp(strategy, "channel") == 0) {
-        g->tile_known = strategy != NULL;
+    if (!strategy || strcmp(strategy, "channel") == 0) {
+        g->tile_known = strategy;
         return true;
     }
     if (strcmp(strategy, "tensor") == 0) {
         g->tile.rows = 0;
         return true;
     }
-    if (strcmp(strategy, "block") == 0) {
-        return read_block(r, &block, &g->tile);
-    }
-    if (c->group_size != 0 && !expect_int(r, w, "group_size", c->group_size, c->name)) {
-        return false;
-    }
+    if (strcmp(strategy, "block") == 0) return read_block(r, &block, &g->tile);
+    if (c->group_size != 0 && !expect_int(r, w, "group_size", c->group_size, c->name)) return false;
     if (!is_given(r, w, "group_size")) {
         hfe_field_error(r->json, w, "the field 'group_size' is missing");
         return false;
@@ -399,19 +374,13 @@ static bool read_weights(quant_reader *r, const hfe_field *w, const struct compr
 static bool read_group(quant_reader *r, const hfe_field *q, const hfe_field *group) {
     const hfe_field weights = {group, "weights"}, targets = {group, "targets"};
     hd_quant_group g = {0};
-    if (!check_fields(r, group, GROUP)) {
-        return false;
-    }
+    if (!check_fields(r, group, GROUP)) return false;
     r->out->rounds_activations |=
         is_given(r, group, "input_activations") || is_given(r, group, "output_activations");
-    if (!is_given(r, group, "weights")) {
-        return true; /* a group of activations */
-    }
+    if (!is_given(r, group, "weights")) return true; /* a group of activations */
     const struct compressed_format *c = find_format(r, group, q);
-    const struct compressed_format *wide = c != NULL ? of_bits(r, &weights, c) : NULL;
-    if (c == NULL || !read_weights(r, &weights, wide != NULL ? wide : c, &g) || wide == NULL) {
-        return false;
-    }
+    const struct compressed_format *wide = c ? of_bits(r, &weights, c) : NULL;
+    if (!c || !read_weights(r, &weights, wide ? wide : c, &g) || !wide) return false;
     c = wide;
     g.format = c->name;
     g.packing = c->packing;
@@ -427,10 +396,9 @@ static bool check_sparsity(quant_reader *r, const hfe_field *q) {
     const struct known_field empty = {
         .name = f.name, .kind = ONLY_EMPTY, .why = "weights would be stored without their zeros"};
     const json_t *v = hfe_json_get(r->json, &f);
-    if (json_is_object(v) && json_object_get(v, "format")) {
+    if (json_is_object(v) && json_object_get(v, "format"))
         return check_word(r, &f, "format", formats, "how zeros are stored");
-    }
-    return v == NULL || check_field(r, &f, v, &empty);
+    return !v || check_field(r, &f, v, &empty);
 }
 
 static bool read_compressed(quant_reader *r, const hfe_field *q) {
@@ -440,7 +408,7 @@ static bool read_compressed(quant_reader *r, const hfe_field *q) {
     bool ok = read_ignored(r, q, "ignore", NULL) && check_sparsity(r, q);
     r->out->rounds_cache = is_given(r, q, "kv_cache_scheme");
     if (!json_is_object(of) || json_object_size(of) > MOST_GROUPS) {
-        hfe_field_error(r->json, of != NULL ? &groups : q,
+        hfe_field_error(r->json, of ? &groups : q,
                         "'config_groups' must be an object with at most %d groups", MOST_GROUPS);
         return false;
     }
@@ -459,7 +427,7 @@ static bool read_columns(quant_reader *r, const hfe_field *q, hd_quant_group *g)
     const json_t *v = hfe_json_get(r->json, &f);
     g->tile_known = true;
     g->tile = (hd_tile){1, 0};
-    if (v == NULL) {
+    if (!v) {
         hfe_field_error(r->json, q, "the field 'group_size' is missing");
         return false;
     }
@@ -472,11 +440,9 @@ static bool read_bits(quant_reader *r, const hfe_field *q, const char *method, b
     const hfe_field f = {q, "bits"};
     const json_t *v = hfe_json_get(r->json, &f);
     *bits = json_is_integer(v) ? (int)json_integer_value(v) : 0;
-    if (*bits == 4 || (*bits == 8 && eight)) {
-        return true;
-    }
-    hfe_field_error(r->json, v != NULL ? &f : q, "%s cannot be honoured by this version",
-                    v != NULL ? hfe_json_show(r->json, v) : "an object without 'bits'")
+    if (*bits == 4 || (*bits == 8 && eight)) return true;
+    hfe_field_error(r->json, v ? &f : q, "%s cannot be honoured by this version",
+                    v ? hfe_json_show(r->json, v) : "an object without 'bits'")
         ->cause =
         hd_printf(r->json->arena, "%s is read with 4%s bits", method, eight ? " or 8" : "");
     return false;
@@ -520,9 +486,8 @@ static const struct method {
 static bool refuse_way(hfe_json *j, const hfe_field *f, const char *what) {
     hd_text names;
     hd_text_init(&names, j->arena);
-    for (size_t i = 0; i < sizeof methods / sizeof *methods; i++) {
+    for (size_t i = 0; i < sizeof methods / sizeof *methods; i++)
         hd_text_f(&names, "%s\"%s\"", i > 0 ? ", " : "", methods[i].name);
-    }
     hd_diag *g = hfe_field_error(j, f, "%s", what);
     g->cause = hd_printf(j->arena, "ways of quantising that are read: %s", names.at);
     g->hint = "take the unquantised checkpoint; --weights-dtype stores its weights in 4 or 8 bits";
@@ -533,11 +498,8 @@ static bool refuse_way(hfe_json *j, const hfe_field *f, const char *what) {
  * own. NULL: it is not in its words. */
 static const char *modelopt_format(const json_t *v) {
     static const char *const names[] = {"moe_quant_algo", "quant_algo"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        if (json_is_string(json_object_get(v, names[i]))) {
-            return names[i];
-        }
-    }
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (json_is_string(json_object_get(v, names[i]))) return names[i];
     return NULL;
 }
 
@@ -555,19 +517,17 @@ static bool read_method(quant_reader *r, const hfe_field *q) {
         hfe_field_error(r->json, q, "this must be an object");
         return false;
     }
-    if (modelopt_format(v) != NULL) {
-        return refuse_modelopt(r->json, q, modelopt_format(v));
-    }
+    if (modelopt_format(v)) return refuse_modelopt(r->json, q, modelopt_format(v));
     for (size_t i = 0; i < sizeof methods / sizeof *methods; i++) {
         const struct method *m = &methods[i];
         if (!json_is_string(method) || strcmp(json_string_value(method), m->name) != 0) continue;
         const bool known = check_fields(r, q, m->object);
         return m->read(r, q) && known;
     }
-    return method != NULL ? refuse_way(r->json, &f,
-                                       hd_printf(r->json->arena, "%s is not read",
-                                                 hfe_json_show(r->json, method)))
-                          : refuse_way(r->json, q, "the field 'quant_method' is missing");
+    return method ? refuse_way(
+                        r->json, &f,
+                        hd_printf(r->json->arena, "%s is not read", hfe_json_show(r->json, method)))
+                  : refuse_way(r->json, q, "the field 'quant_method' is missing");
 }
 
 /* The file in which ModelOpt says the format of a folder whose config.json is silent about it.
@@ -576,12 +536,10 @@ static bool is_silent_beside(const hfe_json *config) {
     const char *path = hd_path_join(config->arena, hd_path_dir(config->arena, config->file),
                                     "hf_quant_config.json");
     const hfe_field object = {NULL, "quantization"};
-    if (!hd_exists(path)) {
-        return true;
-    }
+    if (!hd_exists(path)) return true;
     hfe_json *j = hfe_json_open(config->arena, config->diags, path);
-    const char *name = j != NULL ? modelopt_format(hfe_json_get(j, &object)) : NULL;
-    return j != NULL && (name == NULL || refuse_modelopt(j, &object, name));
+    const char *name = j ? modelopt_format(hfe_json_get(j, &object)) : NULL;
+    return j && (!name || refuse_modelopt(j, &object, name));
 }
 
 bool hfe_read_quantisation(hfe_json *j, hd_quantisation *out) {
@@ -593,24 +551,20 @@ bool hfe_read_quantisation(hfe_json *j, hd_quantisation *out) {
         *part = (hfe_field){NULL, i > 0 ? hfe_language_parts[i - 1] : NULL};
         *f = (hfe_field){i > 0 ? part : NULL, name};
         const json_t *v = hfe_json_get(j, f);
-        if (v == NULL || json_is_null(v)) {
-            continue;
-        }
-        if (found != NULL && !json_equal(v, hfe_json_get(j, found))) {
+        if (!v || json_is_null(v)) continue;
+        if (found && !json_equal(v, hfe_json_get(j, found))) {
             hfe_field_error(j, f, "this is not what '%s' says", hfe_json_path(j, found));
             return false;
         }
-        found = found != NULL ? found : f;
+        found = found ? found : f;
     }
-    quant_reader r = {.json = j, .out = &own, .quiet = out == NULL};
-    if (found != NULL) {
+    quant_reader r = {.json = j, .out = &own, .quiet = !out};
+    if (found) {
         own.given = true;
         own.loc = hfe_json_key(j, found);
     }
-    const bool ok = found == NULL ? is_silent_beside(j) : read_method(&r, found);
-    if (out != NULL) {
-        *out = own;
-    }
+    const bool ok = !found ? is_silent_beside(j) : read_method(&r, found);
+    if (out) *out = own;
     return ok;
 }
 
@@ -618,11 +572,9 @@ bool hfe_quantisation_of(hd_arena *a, hd_diags *d, const char *weights, hd_quant
     const char *folder = hd_is_directory(weights) ? weights : hd_path_dir(a, weights);
     const char *config = hd_path_join(a, folder, "config.json");
     *out = (hd_quantisation){0};
-    if (!hd_exists(config)) {
-        return true;
-    }
+    if (!hd_exists(config)) return true;
     hfe_json *j = hfe_json_open(a, d, config);
-    return j != NULL && hfe_read_quantisation(j, out);
+    return j && hfe_read_quantisation(j, out);
 }
 
 hd_tensors hfe_tensors_beside(hd_arena *a, const char *config) {
@@ -631,9 +583,7 @@ hd_tensors hfe_tensors_beside(hd_arena *a, const char *config) {
     hd_quantisation how;
     hd_diags silent;
     hd_diags_init(&silent, a);
-    if (!hd_safetensors_open(a, &silent, folder, stored)) {
-        return (hd_tensors){0};
-    }
+    if (!hd_safetensors_open(a, &silent, folder, stored)) return (hd_tensors){0};
     const bool read = hfe_quantisation_of(a, &silent, folder, &how) &&
                       hd_unpack(a, &silent, stored, &how, &weights);
     return read ? weights : *stored;

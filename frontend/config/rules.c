@@ -11,31 +11,25 @@
 static const char *harmless(hfe_elab *e, const char *s) {
     hd_text t;
     hd_text_init(&t, e->arena);
-    for (; *s != '\0'; s++) {
+    for (; *s; s++) {
         const unsigned char c = (unsigned char)*s;
-        if (c < 0x20 || c == 0x7f) {
+        if (c < 0x20 || c == 0x7f)
             hd_text_f(&t, "\\x%02x", c);
-        } else {
+        else
             hd_text_add_n(&t, s, 1);
-        }
     }
-    return t.at != NULL ? t.at : "";
+    return t.at ? t.at : "";
 }
 
 static const char *text_argument(hfe_elab *e, const hfe_expr *call, size_t i) {
-    if (i >= call->call.args.n) {
-        return NULL;
-    }
+    if (i >= call->call.args.n) return NULL;
     const hfe_value v = hfe_eval(e, call->call.args.at[i].value);
     return hfe_is(v, HFE_STRING) ? harmless(e, v.string) : NULL;
 }
 
 static bool has_spoken(hfe_elab *e, const hfe_expr *call) {
-    for (size_t i = 0; i < e->import->refused.n; i++) {
-        if (e->import->refused.at[i] == call) {
-            return true;
-        }
-    }
+    for (size_t i = 0; i < e->import->refused.n; i++)
+        if (e->import->refused.at[i] == call) return true;
     hd_push(e->arena, &e->import->refused, call);
     return false;
 }
@@ -44,9 +38,7 @@ static bool has_spoken(hfe_elab *e, const hfe_expr *call) {
 static const hfe_field *as_written(const hfe_reading *im, const hfe_field *f) {
     for (size_t i = 0; i < im->aliases.n; i++) {
         const hfe_alias *a = &im->aliases.at[i];
-        if (a->field->object == f->object && strcmp(a->field->name, f->name) == 0) {
-            return a->other;
-        }
+        if (a->field->object == f->object && strcmp(a->field->name, f->name) == 0) return a->other;
     }
     return f;
 }
@@ -55,7 +47,7 @@ static const hfe_field *as_written(const hfe_reading *im, const hfe_field *f) {
 static const hfe_field *find_field(hfe_elab *e, const char *path) {
     const hfe_field *object = e->import->object;
     const char *dot = strchr(path, '.');
-    while (dot != NULL) {
+    while (dot) {
         hfe_field *f = hd_new(e->arena, hfe_field);
         *f = (hfe_field){object, hd_strndup(e->arena, path, (size_t)(dot - path))};
         object = f;
@@ -69,11 +61,8 @@ static const hfe_field *find_field(hfe_elab *e, const char *path) {
 
 static hfe_value refuse(hfe_elab *e, const hfe_expr *call) {
     const char *name = text_argument(e, call, 0), *message = text_argument(e, call, 1);
-    if (name == NULL || message == NULL || has_spoken(e, call)) {
-        return hfe_poison();
-    }
-    const hfe_field *f =
-        *name == '\0' && e->import->object != NULL ? e->import->object : find_field(e, name);
+    if (!name || !message || has_spoken(e, call)) return hfe_poison();
+    const hfe_field *f = !*name && e->import->object ? e->import->object : find_field(e, name);
     hd_diag *g = hfe_field_error(e->import->json, f, "%s", message);
     g->cause = text_argument(e, call, 2);
     g->hint = text_argument(e, call, 3);
@@ -83,16 +72,13 @@ static hfe_value refuse(hfe_elab *e, const hfe_expr *call) {
 static hfe_value missing(hfe_elab *e, const hfe_expr *call) {
     hfe_json *j = e->import->json;
     const char *name = text_argument(e, call, 0), *why = text_argument(e, call, 1);
-    if (name == NULL || has_spoken(e, call)) {
-        return hfe_poison();
-    }
-    const char *what = hd_printf(e->arena, "the field '%s' is missing%s%s", name,
-                                 why != NULL ? ": " : "", why != NULL ? why : "");
-    if (e->import->object != NULL) {
+    if (!name || has_spoken(e, call)) return hfe_poison();
+    const char *what =
+        hd_printf(e->arena, "the field '%s' is missing%s%s", name, why ? ": " : "", why ? why : "");
+    if (e->import->object)
         hfe_field_error(j, e->import->object, "%s", what);
-    } else {
+    else
         hd_err(j->diags, HD_E_CONFIG, (hd_loc){.file = j->file}, "%s", what);
-    }
     return hfe_poison();
 }
 
@@ -117,28 +103,24 @@ static void only(hfe_elab *e, const hfe_expr *call) {
     const json_t *v = hfe_json_get(j, &f);
     hd_text allowed;
     hd_text_init(&allowed, e->arena);
-    for (size_t i = 2; v != NULL && i < call->call.args.n; i++) {
+    for (size_t i = 2; v && i < call->call.args.n; i++) {
         const hfe_value want = hfe_eval(e, call->call.args.at[i].value);
-        if (same(v, want) || hfe_is(want, HFE_POISON)) {
-            return;
-        }
+        if (same(v, want) || hfe_is(want, HFE_POISON)) return;
         hd_text_add(&allowed, i > 2 ? ", " : "");
-        if (hfe_is(want, HFE_NONE)) {
+        if (hfe_is(want, HFE_NONE))
             hd_text_add(&allowed, "null");
-        } else {
+        else
             hfe_show(want, &allowed);
-        }
     }
-    if (v != NULL) {
+    if (v)
         hfe_field_error(j, &f, "%s cannot be honoured by this version", hfe_json_show(j, v))
             ->cause = hd_printf(e->arena, "%s; allowed: %s",
                                 hfe_literal(call->call.args.at[1].value), allowed.at);
-    }
 }
 
 static void remark(hfe_elab *e, const hfe_expr *call) {
     const char *text = text_argument(e, call, 0);
-    if (text != NULL && !has_spoken(e, call)) {
+    if (text && !has_spoken(e, call)) {
         hd_push(e->arena, &e->import->bound.remarks, text);
         hd_note(e->diags, (hd_loc){.file = e->import->json->file}, "%s", text);
     }
@@ -179,13 +161,12 @@ static void place_element(sharing *s, const hfe_field *list, size_t i, const jso
         return;
     }
     const hfe_field **holder = &s->holder[n - s->first];
-    if (*holder == list) {
+    if (*holder == list)
         element_error(s, list, i, hd_printf(e->arena, "%s %lld stands here twice", s->noun, n));
-    } else if (*holder != NULL) {
+    else if (*holder)
         element_error(s, list, i,
                       hd_printf(e->arena, "%s %lld stands in %s, too", s->noun, n, (*holder)->name))
             ->cause = hd_printf(e->arena, "every %s is of one kind", s->noun);
-    }
     *holder = list;
 }
 
@@ -198,11 +179,9 @@ static void report_missing(sharing *s) {
     int64_t missing = 0;
     hd_text_init(&names, e->arena);
     hd_text_init(&lists, e->arena);
-    for (int64_t i = 0; i < s->count; i++) {
-        if (s->holder[i] == NULL && missing++ < NAMED) {
+    for (int64_t i = 0; i < s->count; i++)
+        if (!s->holder[i] && missing++ < NAMED)
             hd_text_f(&names, "%s%lld", missing > 1 ? ", " : "", (long long)(s->first + i));
-        }
-    }
     for (size_t i = 0; i < s->n_lists; i++) {
         hd_text_f(&lists, "%s%s",
                   i == 0               ? ""
@@ -210,12 +189,8 @@ static void report_missing(sharing *s) {
                                        : " and ",
                   s->lists[i].name);
     }
-    if (missing == 0) {
-        return;
-    }
-    if (missing > NAMED) {
-        hd_text_f(&names, " and %lld more", (long long)(missing - NAMED));
-    }
+    if (missing == 0) return;
+    if (missing > NAMED) hd_text_f(&names, " and %lld more", (long long)(missing - NAMED));
     s->fault = true;
     hd_err(j->diags, HD_E_CONFIG, hfe_json_value(j, &s->lists[0]), "%s: %s%s %s missing",
            hfe_json_path(j, &s->lists[0]), s->noun,
@@ -232,9 +207,8 @@ static hfe_value each_once(hfe_elab *e, const hfe_expr *call) {
     const hfe_value first = hfe_eval(e, call->call.args.at[1].value);
     const hfe_value count = hfe_eval(e, call->call.args.at[2].value);
     if (!hfe_is(noun, HFE_STRING) || !hfe_is(first, HFE_INT) || !hfe_is(count, HFE_INT) ||
-        count.integer < 0 || count.integer > MOST) {
+        count.integer < 0 || count.integer > MOST)
         return hfe_poison();
-    }
     const size_t n_lists = call->call.args.n - 3;
     hfe_field *lists = hd_new_array(e->arena, hfe_field, n_lists);
     sharing s = {e, noun.string, first.integer, count.integer, NULL, lists, n_lists, false};
@@ -248,9 +222,8 @@ static hfe_value each_once(hfe_elab *e, const hfe_expr *call) {
     }
     for (size_t k = 0; k < n_lists; k++) {
         const json_t *v = hfe_json_get(e->import->json, &lists[k]);
-        for (size_t i = 0; i < json_array_size(v); i++) {
+        for (size_t i = 0; i < json_array_size(v); i++)
             place_element(&s, &lists[k], i, json_array_get(v, i));
-        }
     }
     report_missing(&s);
     return s.fault ? hfe_poison() : hfe_bool(true);
@@ -261,7 +234,7 @@ static hfe_value each_once(hfe_elab *e, const hfe_expr *call) {
 /* Opened once. */
 static const hd_tensors *tensors_of(hfe_elab *e) {
     hfe_reading *im = e->import;
-    if (im->tensors == NULL) {
+    if (!im->tensors) {
         im->tensors = hd_new(e->arena, hd_tensors);
         *im->tensors = hfe_tensors_beside(e->arena, im->json->file);
     }
@@ -271,39 +244,30 @@ static const hd_tensors *tensors_of(hfe_elab *e) {
 static hfe_value stored_shape(hfe_elab *e, const char *name) {
     const hd_tensor *t = hd_tensors_find(tensors_of(e), name);
     hfe_value dims[HD_TENSOR_MAX_RANK];
-    for (uint32_t i = 0; t != NULL && i < t->rank; i++) {
+    for (uint32_t i = 0; t && i < t->rank; i++)
         dims[i] = hfe_int(t->shape[i]);
-    }
-    return t != NULL ? hfe_new_list(e, HD_NOWHERE, dims, t->rank) : hfe_none();
+    return t ? hfe_new_list(e, HD_NOWHERE, dims, t->rank) : hfe_none();
 }
 
 /* Element i of a tensor of whole numbers, which keep all their bits. */
 static bool whole_number(const hd_tensor *t, uint64_t i, int64_t *out) {
-    if (t->packed != NULL) {
-        return false;
-    }
+    if (t->packed) return false;
     if (t->dtype == HD_T_I64) {
         memcpy(out, t->data + i * sizeof *out, sizeof *out);
         return true;
     }
-    if (t->dtype != HD_T_I32) {
-        return false;
-    }
+    if (t->dtype != HD_T_I32) return false;
     *out = (int64_t)hd_tensor_get(t, i);
     return true;
 }
 
 static hfe_value stored_numbers(hfe_elab *e, const char *name) {
     const hd_tensor *t = hd_tensors_find(tensors_of(e), name);
-    if (t == NULL || t->elements > HIR_MAX_ATTR_FLOATS) {
-        return hfe_none();
-    }
+    if (!t || t->elements > HIR_MAX_ATTR_FLOATS) return hfe_none();
     hfe_value *numbers = hd_new_array(e->arena, hfe_value, (size_t)t->elements + 1);
     for (uint64_t i = 0; i < t->elements; i++) {
         int64_t n;
-        if (!whole_number(t, i, &n)) {
-            return hfe_none();
-        }
+        if (!whole_number(t, i, &n)) return hfe_none();
         numbers[i] = hfe_int(n);
     }
     return hfe_new_list(e, HD_NOWHERE, numbers, (size_t)t->elements);
@@ -319,16 +283,16 @@ static hfe_value run_rule(hfe_elab *e, const hfe_expr *call, hfe_rule rule) {
     case HFE_RULE_ONLY: only(e, call); break;
     case HFE_RULE_STORED: {
         const char *name = text_argument(e, call, 0);
-        return name != NULL ? stored_shape(e, name) : hfe_poison();
+        return name ? stored_shape(e, name) : hfe_poison();
     }
     case HFE_RULE_STORED_NUMBERS: {
         const char *name = text_argument(e, call, 0);
-        return name != NULL ? stored_numbers(e, name) : hfe_poison();
+        return name ? stored_numbers(e, name) : hfe_poison();
     }
     case HFE_RULE_EACH_ONCE: return each_once(e, call);
     case HFE_RULE_GIVEN: {
         const hfe_field f = {e->import->object, hfe_literal(call->call.args.at[0].value)};
-        return hfe_bool(hfe_json_get(e->import->json, &f) != NULL);
+        return hfe_bool(hfe_json_get(e->import->json, &f));
     }
     default: break;
     }

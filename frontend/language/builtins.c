@@ -17,9 +17,7 @@ static hfe_value refuse(hfe_elab *e, const hfe_call *call, size_t i, const char 
 /* ---- lists --------------------------------------------------------------------------------- */
 static hfe_value run_len(hfe_elab *e, const hfe_call *call) {
     hfe_value v = arg(call, 0);
-    if (hfe_is(v, HFE_STRING)) {
-        return hfe_int((int64_t)strlen(v.string));
-    }
+    if (hfe_is(v, HFE_STRING)) return hfe_int((int64_t)strlen(v.string));
     return hfe_is(v, HFE_LIST) ? hfe_int((int64_t)v.list->n)
                                : refuse(e, call, 0, "a list or a string");
 }
@@ -31,49 +29,37 @@ static hfe_value run_append(hfe_elab *e, const hfe_call *call) {
 }
 
 static hfe_value run_sum(hfe_elab *e, const hfe_call *call) {
-    if (!hfe_is(arg(call, 0), HFE_LIST)) {
-        return refuse(e, call, 0, "a list");
-    }
+    if (!hfe_is(arg(call, 0), HFE_LIST)) return refuse(e, call, 0, "a list");
     const hfe_list *l = arg(call, 0).list;
     hfe_value total = l->n > 0 ? hfe_item(l, 0) : hfe_int(0);
-    if (!hfe_is_number(total) && !hfe_is(total, HFE_TENSOR) && !hfe_is(total, HFE_POISON)) {
+    if (!hfe_is_number(total) && !hfe_is(total, HFE_TENSOR) && !hfe_is(total, HFE_POISON))
         return hfe_fail(e, HD_E_TYPE, call->loc, NULL, NULL,
                         "'sum' adds numbers or tensors, not %s", hfe_type_with_article(total.type));
-    }
-    for (size_t i = 1; i < l->n; i++) {
+    for (size_t i = 1; i < l->n; i++)
         total = hfe_binary_value(e, call->loc, HFE_ADD, total, hfe_item(l, i));
-    }
     return total;
 }
 
 /* ---- tensors ------------------------------------------------------------------------------- */
 static hfe_value run_shape(hfe_elab *e, const hfe_call *call) {
-    if (!hfe_is(arg(call, 0), HFE_TENSOR)) {
-        return refuse(e, call, 0, "a tensor");
-    }
+    if (!hfe_is(arg(call, 0), HFE_TENSOR)) return refuse(e, call, 0, "a tensor");
     hir_type t = hir_ref_type(e->m, arg(call, 0).tensor);
     hfe_value dims[HIR_MAX_RANK];
-    for (uint32_t i = 0; i < t.rank; i++) {
+    for (uint32_t i = 0; i < t.rank; i++)
         dims[i] = hfe_dim(t.dim[i]);
-    }
     return hfe_new_list(e, call->loc, dims, t.rank);
 }
 
 static hfe_value run_dim(hfe_elab *e, const hfe_call *call) {
     hfe_value i = arg(call, 1);
-    if (!hfe_is(arg(call, 0), HFE_TENSOR)) {
-        return refuse(e, call, 0, "a tensor");
-    }
-    if (!hfe_is(i, HFE_INT)) {
-        return refuse(e, call, 1, "an int");
-    }
+    if (!hfe_is(arg(call, 0), HFE_TENSOR)) return refuse(e, call, 0, "a tensor");
+    if (!hfe_is(i, HFE_INT)) return refuse(e, call, 1, "an int");
     hir_type t = hir_ref_type(e->m, arg(call, 0).tensor);
     int64_t at = i.integer < 0 ? i.integer + (int64_t)t.rank : i.integer;
-    if (at < 0 || at >= (int64_t)t.rank) {
+    if (at < 0 || at >= (int64_t)t.rank)
         return hfe_fail(e, HD_E_VALUE, call->loc,
                         hd_printf(e->arena, "the tensor is %s", hir_type_string(e->arena, t)), NULL,
                         "there is no dim %lld", (long long)i.integer);
-    }
     return hfe_dim(t.dim[at]);
 }
 
@@ -97,16 +83,12 @@ static hfe_value run_unused_weight(hfe_elab *e, const hfe_call *call) {
 /* Names of other parts of a checkpoint, in the present scope: a string, or a list of them. */
 static hfe_value run_unused_weights(hfe_elab *e, const hfe_call *call) {
     const hfe_value v = arg(call, 0);
-    if (hfe_is(v, HFE_STRING)) {
-        return hfe_declare_unused_below(e, call->loc, v.string);
-    }
-    if (!hfe_is(v, HFE_LIST)) {
+    if (hfe_is(v, HFE_STRING)) return hfe_declare_unused_below(e, call->loc, v.string);
+    if (!hfe_is(v, HFE_LIST))
         return refuse(e, call, 0, "the beginning of names, or a list of such");
-    }
     for (size_t i = 0; i < v.list->n; i++) {
-        if (!hfe_is(hfe_item(v.list, i), HFE_STRING)) {
+        if (!hfe_is(hfe_item(v.list, i), HFE_STRING))
             return refuse(e, call, 0, "a list of strings");
-        }
         hfe_declare_unused_below(e, call->loc, hfe_item(v.list, i).string);
     }
     return hfe_none();
@@ -120,9 +102,7 @@ static hir_state_kind state_kind(hfe_elab *e, const hfe_call *call, size_t i) {
         refuse(e, call, i, "a kind of state");
         return HIR_STATE_KINDS;
     }
-    if (hir_state_kind_by_word(arg(call, i).string, &kind)) {
-        return kind;
-    }
+    if (hir_state_kind_by_word(arg(call, i).string, &kind)) return kind;
     hd_text list;
     hd_text_init(&list, e->arena);
     for (int k = 0; k < HIR_STATE_KINDS; k++) {
@@ -144,26 +124,19 @@ static hfe_value run_stacked_weight(hfe_elab *e, const hfe_call *call) {
 
 static hfe_value run_state(hfe_elab *e, const hfe_call *call) {
     const hir_state_kind kind = call->n_args > 2 ? state_kind(e, call, 2) : HIR_STATE_CACHE;
-    if (kind == HIR_STATE_KINDS) {
-        return hfe_poison();
-    }
+    if (kind == HIR_STATE_KINDS) return hfe_poison();
     return hfe_is(arg(call, 0), HFE_STRING)
                ? hfe_declare_state(e, call->loc, arg(call, 0).string, arg(call, 1), kind)
                : refuse(e, call, 0, "a name");
 }
 
 static hfe_value run_input(hfe_elab *e, const hfe_call *call) {
-    if (!hfe_is(arg(call, 0), HFE_STRING)) {
-        return refuse(e, call, 0, "a name");
-    }
+    if (!hfe_is(arg(call, 0), HFE_STRING)) return refuse(e, call, 0, "a name");
     hir_ref r = hfe_find_input(e, arg(call, 0).string);
-    if (r.kind != HIR_REF_NONE) {
-        return hfe_tensor(r);
-    }
+    if (r.kind != HIR_REF_NONE) return hfe_tensor(r);
     hfe_candidates names = {0};
-    for (size_t i = 0; i < e->m->inputs.n; i++) {
+    for (size_t i = 0; i < e->m->inputs.n; i++)
         hd_push(e->arena, &names.list, hir_value_at(e->m, e->m->inputs.at[i])->name);
-    }
     return hfe_fail(e, HD_E_NAME, call->loc, NULL, hfe_did_you_mean(e, arg(call, 0).string, &names),
                     "the model has no input '%s'", arg(call, 0).string);
 }
@@ -176,12 +149,8 @@ static hfe_value run_float(hfe_elab *e, const hfe_call *call) {
 
 static hfe_value run_int(hfe_elab *e, const hfe_call *call) {
     hfe_value v = arg(call, 0);
-    if (!hfe_is_number(v)) {
-        return refuse(e, call, 0, "a number");
-    }
-    if (hfe_is(v, HFE_INT)) {
-        return v;
-    }
+    if (!hfe_is_number(v)) return refuse(e, call, 0, "a number");
+    if (hfe_is(v, HFE_INT)) return v;
     bool whole = v.number == floor(v.number) && fabs(v.number) < 9.2e18;
     hd_text text;
     hd_text_init(&text, e->arena);
@@ -216,10 +185,8 @@ static hfe_value run_scope(hfe_elab *e, const hfe_call *call) {
 /* Reported where the function that raises it was called: the caller gave what is wrong. */
 static hfe_value raise(hfe_elab *e, const hfe_call *call, const char *message) {
     hfe_frame *here = e->frame;
-    bool called = here->call.file != NULL;
-    if (called) {
-        e->frame = here->up;
-    }
+    bool called = here->call.file;
+    if (called) e->frame = here->up;
     hfe_fail(e, HD_E_VALUE, called ? here->call : call->loc,
              called ? hd_printf(e->arena, "checked by '%s', %s:%u", here->def->name, call->loc.file,
                                 call->loc.line)
@@ -236,12 +203,8 @@ static hfe_value run_error(hfe_elab *e, const hfe_call *call) {
 }
 
 static hfe_value run_assert(hfe_elab *e, const hfe_call *call) {
-    if (!hfe_is(arg(call, 0), HFE_BOOL)) {
-        return refuse(e, call, 0, "a bool");
-    }
-    if (!hfe_is(arg(call, 1), HFE_STRING)) {
-        return refuse(e, call, 1, "a string");
-    }
+    if (!hfe_is(arg(call, 0), HFE_BOOL)) return refuse(e, call, 0, "a bool");
+    if (!hfe_is(arg(call, 1), HFE_STRING)) return refuse(e, call, 1, "a string");
     return arg(call, 0).boolean ? hfe_none() : raise(e, call, arg(call, 1).string);
 }
 
@@ -281,10 +244,7 @@ const char *const hfe_builtin_names[] = {
         NULL};
 
 const hfe_builtin *hfe_find_builtin(const char *name) {
-    for (size_t i = 0; i < sizeof builtins / sizeof *builtins; i++) {
-        if (strcmp(builtins[i].name, name) == 0) {
-            return &builtins[i];
-        }
-    }
+    for (size_t i = 0; i < sizeof builtins / sizeof *builtins; i++)
+        if (strcmp(builtins[i].name, name) == 0) return &builtins[i];
     return NULL;
 }

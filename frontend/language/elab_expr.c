@@ -7,9 +7,7 @@
 enum { MAX_DEPTH = 4000 }; /* of evaluation; some hundred bytes of C stack each */
 
 bool hfe_enter_eval(hfe_elab *e, hd_loc loc) {
-    if (e->stop) {
-        return false;
-    }
+    if (e->stop) return false;
     if (e->depth >= MAX_DEPTH) {
         hfe_halt(e, loc, "calls, blocks and expressions stand inside each other too often",
                  "the evaluation nests too deeply");
@@ -21,80 +19,65 @@ bool hfe_enter_eval(hfe_elab *e, hd_loc loc) {
 
 /* ---- strings and lists --------------------------------------------------------------------- */
 static hfe_value eval_string(hfe_elab *e, const hfe_expr *x) {
-    if (x->string.pieces.n == 1 && x->string.pieces.at[0].value == NULL) {
+    if (x->string.pieces.n == 1 && !x->string.pieces.at[0].value)
         return hfe_string(x->string.pieces.at[0].text);
-    }
     hd_text text;
     hd_text_init(&text, e->arena);
     for (size_t i = 0; i < x->string.pieces.n; i++) {
         const hfe_piece *piece = &x->string.pieces.at[i];
-        if (piece->value == NULL) {
+        if (!piece->value) {
             hd_text_add(&text, piece->text);
             continue;
         }
         hfe_value v = hfe_eval(e, piece->value);
         bool shown =
             v.type == HFE_INT || v.type == HFE_FLOAT || v.type == HFE_BOOL || v.type == HFE_STRING;
-        if (hfe_is(v, HFE_POISON)) {
-            return v;
-        }
-        if (!shown) {
+        if (hfe_is(v, HFE_POISON)) return v;
+        if (!shown)
             return hfe_fail(e, HD_E_TYPE, piece->value->loc, NULL,
                             "ints, floats, bools and strings have text",
                             "%s cannot stand in a string", hfe_type_with_article(v.type));
-        }
         hfe_show(v, &text);
-        if (text.n > HFE_MAX_STRING) {
-            break;
-        }
+        if (text.n > HFE_MAX_STRING) break;
     }
-    return hfe_new_string(e, x->loc, text.at != NULL ? text.at : "", text.n);
+    return hfe_new_string(e, x->loc, text.at ? text.at : "", text.n);
 }
 
 static hfe_value eval_list(hfe_elab *e, const hfe_expr *x) {
     size_t n = x->list.list.n;
     hfe_value *items = hd_new_array(e->arena, hfe_value, n);
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++)
         items[i] = hfe_eval(e, x->list.list.at[i]);
-    }
     return hfe_new_list(e, x->loc, items, n);
 }
 
 /* One step of a loop counts as a statement: loops end. */
 static bool count_step(hfe_elab *e, hd_loc loc) {
-    if (++e->statements > HFE_MAX_STATEMENTS) {
+    if (++e->statements > HFE_MAX_STATEMENTS)
         hfe_halt(e, loc, hd_printf(e->arena, "%d statements were run", HFE_MAX_STATEMENTS),
                  "this program runs too long");
-    }
     return !e->stop;
 }
 
 void hfe_set_loop(hfe_elab *e, const char *index_name, const char *name, size_t i, hfe_value item) {
-    if (index_name != NULL) {
-        *hfe_variable(e, index_name) = hfe_int((int64_t)i);
-    }
-    if (name != NULL) {
-        *hfe_variable(e, name) = item;
-    }
+    if (index_name) *hfe_variable(e, index_name) = hfe_int((int64_t)i);
+    if (name) *hfe_variable(e, name) = item;
 }
 
 static void fill_comprehension(hfe_elab *e, const hfe_expr *x, const hfe_list *over,
                                hfe_value *out) {
     for (size_t i = 0; i < over->n && count_step(e, x->loc) && hfe_is(*out, HFE_LIST); i++) {
         hfe_set_loop(e, x->each.index_name, x->each.name, i, hfe_item(over, i));
-        if (x->each.condition != NULL) {
+        if (x->each.condition) {
             hfe_value c = hfe_eval(e, x->each.condition);
             if (!hfe_is(c, HFE_BOOL)) {
-                if (!hfe_is(c, HFE_POISON)) {
+                if (!hfe_is(c, HFE_POISON))
                     hfe_fail(e, HD_E_TYPE, x->each.condition->loc, NULL, NULL,
                              "a condition is a bool, not %s", hfe_type_with_article(c.type));
-                }
                 *out = hfe_poison();
                 return;
             }
-            if (!c.boolean) {
-                continue;
-            }
+            if (!c.boolean) continue;
         }
         *out = hfe_append(e, x->loc, out->list, hfe_eval(e, x->each.value));
     }
@@ -109,18 +92,14 @@ static hfe_value eval_comprehension(hfe_elab *e, const hfe_expr *x) {
                    : hfe_fail(e, HD_E_TYPE, x->each.over->loc, NULL, NULL,
                               "'for' runs over a list, not %s", hfe_type_with_article(over.type));
     }
-    hfe_value *index = x->each.index_name != NULL ? hfe_variable(e, x->each.index_name) : NULL;
+    hfe_value *index = x->each.index_name ? hfe_variable(e, x->each.index_name) : NULL;
     hfe_value *item = hfe_variable(e, x->each.name);
-    hfe_value old_index = index != NULL ? *index : hfe_none(), old_item = *item;
+    hfe_value old_index = index ? *index : hfe_none(), old_item = *item;
     hfe_value out = hfe_new_list(e, x->loc, NULL, 0);
-    if (!hfe_is(out, HFE_LIST)) {
-        return out;
-    }
+    if (!hfe_is(out, HFE_LIST)) return out;
     fill_comprehension(e, x, over.list, &out);
     *item = old_item;
-    if (index != NULL) {
-        *index = old_index;
-    }
+    if (index) *index = old_index;
     return out;
 }
 
@@ -128,9 +107,7 @@ static hfe_value eval_comprehension(hfe_elab *e, const hfe_expr *x) {
 /* An index, counted from the end when negative, into 0 .. limit. */
 static bool eval_position(hfe_elab *e, const hfe_expr *x, size_t n, int64_t limit, int64_t *out) {
     hfe_value v = hfe_eval(e, x);
-    if (hfe_is(v, HFE_POISON)) {
-        return false;
-    }
+    if (hfe_is(v, HFE_POISON)) return false;
     if (!hfe_is(v, HFE_INT)) {
         hfe_fail(e, HD_E_TYPE, x->loc, NULL, NULL, "an index is an int, not %s",
                  hfe_type_with_article(v.type));
@@ -147,9 +124,7 @@ static bool eval_position(hfe_elab *e, const hfe_expr *x, size_t n, int64_t limi
 
 static bool eval_indexed(hfe_elab *e, const hfe_expr *x, const hfe_expr *base, hfe_value *out) {
     *out = hfe_eval(e, base);
-    if (hfe_is(*out, HFE_LIST)) {
-        return true;
-    }
+    if (hfe_is(*out, HFE_LIST)) return true;
     if (!hfe_is(*out, HFE_POISON)) {
         const char *hint =
             hfe_is(*out, HFE_TENSOR) ? "parts of tensors: slice(x, axis, start, length)" : NULL;
@@ -163,22 +138,18 @@ static hfe_value eval_index(hfe_elab *e, const hfe_expr *x) {
     hfe_value base;
     int64_t i;
     if (!eval_indexed(e, x, x->index.base, &base) ||
-        !eval_position(e, x->index.index, base.list->n, (int64_t)base.list->n - 1, &i)) {
+        !eval_position(e, x->index.index, base.list->n, (int64_t)base.list->n - 1, &i))
         return hfe_poison();
-    }
     return hfe_item(base.list, (size_t)i);
 }
 
 static hfe_value eval_slice(hfe_elab *e, const hfe_expr *x) {
     hfe_value base;
-    if (!eval_indexed(e, x, x->slice.base, &base)) {
-        return hfe_poison();
-    }
+    if (!eval_indexed(e, x, x->slice.base, &base)) return hfe_poison();
     int64_t n = (int64_t)base.list->n, from = 0, to = n;
-    if ((x->slice.from != NULL && !eval_position(e, x->slice.from, base.list->n, n, &from)) ||
-        (x->slice.to != NULL && !eval_position(e, x->slice.to, base.list->n, n, &to))) {
+    if ((x->slice.from && !eval_position(e, x->slice.from, base.list->n, n, &from)) ||
+        (x->slice.to && !eval_position(e, x->slice.to, base.list->n, n, &to)))
         return hfe_poison();
-    }
     hfe_list *part = hd_new(e->arena, hfe_list);
     *part = *base.list;
     part->start += (size_t)from;
@@ -189,15 +160,14 @@ static hfe_value eval_slice(hfe_elab *e, const hfe_expr *x) {
 /* ---- operators on numbers ------------------------------------------------------------------ */
 static hfe_value refuse_operands(hfe_elab *e, hd_loc loc, hfe_binary op, hfe_value a, hfe_value b) {
     const char *hint = NULL;
-    if (hfe_is(a, HFE_DIM) || hfe_is(b, HFE_DIM)) {
+    if (hfe_is(a, HFE_DIM) || hfe_is(b, HFE_DIM))
         hint = "T and C have no value at compile time; they stand in shapes only";
-    } else if (hfe_is(a, HFE_TENSOR) || hfe_is(b, HFE_TENSOR)) {
+    else if (hfe_is(a, HFE_TENSOR) || hfe_is(b, HFE_TENSOR))
         hint = "tensors take + - * / and the ops of the table";
-    } else if (op == HFE_ADD && (hfe_is(a, HFE_STRING) || hfe_is(b, HFE_STRING))) {
+    else if (op == HFE_ADD && (hfe_is(a, HFE_STRING) || hfe_is(b, HFE_STRING)))
         hint = "put values into strings with {}: \"layer {l}\"";
-    } else if (op == HFE_ADD && (hfe_is(a, HFE_LIST) || hfe_is(b, HFE_LIST))) {
+    else if (op == HFE_ADD && (hfe_is(a, HFE_LIST) || hfe_is(b, HFE_LIST)))
         hint = "lists join lists: xs + [x]";
-    }
     return hfe_fail(e, HD_E_TYPE, loc, NULL, hint, "'%s' does not take %s and %s",
                     hfe_binary_text(op), hfe_type_with_article(a.type),
                     hfe_type_with_article(b.type));
@@ -214,17 +184,12 @@ static int64_t floor_div(int64_t a, int64_t b) {
 }
 
 static hfe_value int_division(hfe_elab *e, hd_loc loc, hfe_binary op, int64_t a, int64_t b) {
-    if (b == 0) {
-        return hfe_fail(e, HD_E_VALUE, loc, NULL, NULL, "division by zero");
-    }
-    if (a == INT64_MIN && b == -1) {
-        return op == HFE_MOD ? hfe_int(0) : overflow(e, loc, op, a, b);
-    }
-    if (op == HFE_DIV && a % b != 0) {
+    if (b == 0) return hfe_fail(e, HD_E_VALUE, loc, NULL, NULL, "division by zero");
+    if (a == INT64_MIN && b == -1) return op == HFE_MOD ? hfe_int(0) : overflow(e, loc, op, a, b);
+    if (op == HFE_DIV && a % b != 0)
         return hfe_fail(e, HD_E_VALUE, loc, "'/' of two ints must come out even",
                         "'//' rounds down; float(a) / b is the quotient",
                         "%lld is not a multiple of %lld", (long long)a, (long long)b);
-    }
     return hfe_int(op == HFE_MOD ? a - floor_div(a, b) * b : floor_div(a, b));
 }
 
@@ -241,9 +206,8 @@ static hfe_value int_arithmetic(hfe_elab *e, hd_loc loc, hfe_binary op, int64_t 
 }
 
 static hfe_value float_arithmetic(hfe_elab *e, hd_loc loc, hfe_binary op, double a, double b) {
-    if (b == 0 && (op == HFE_DIV || op == HFE_FLOOR_DIV || op == HFE_MOD)) {
+    if (b == 0 && (op == HFE_DIV || op == HFE_FLOOR_DIV || op == HFE_MOD))
         return hfe_fail(e, HD_E_VALUE, loc, NULL, NULL, "division by zero");
-    }
     switch (op) {
     case HFE_ADD: return hfe_float(a + b);
     case HFE_SUB: return hfe_float(a - b);
@@ -257,11 +221,10 @@ static hfe_value float_arithmetic(hfe_elab *e, hd_loc loc, hfe_binary op, double
 /* C / r: one for each r whole positions. */
 static hfe_value length_over(hfe_elab *e, hd_loc loc, hfe_value length, int64_t by) {
     int64_t rate;
-    if (by < 1 || hd_mul_overflow(hir_rate(length.integer), by, &rate) || rate > HIR_MAX_RATE) {
+    if (by < 1 || hd_mul_overflow(hir_rate(length.integer), by, &rate) || rate > HIR_MAX_RATE)
         return hfe_fail(e, HD_E_VALUE, loc, "C / r is one for each r positions", NULL,
                         "a row cannot stand for that many positions; they are 1 to %d",
                         HIR_MAX_RATE);
-    }
     return hfe_dim(hir_over_rate(rate));
 }
 
@@ -293,31 +256,24 @@ bool hfe_range_is_legal(hfe_elab *e, hd_loc loc, int64_t from, int64_t to) {
 }
 
 static hfe_value make_range(hfe_elab *e, hd_loc loc, hfe_value a, hfe_value b) {
-    if (!hfe_is(a, HFE_INT) || !hfe_is(b, HFE_INT)) {
-        return refuse_operands(e, loc, HFE_RANGE, a, b);
-    }
-    if (!hfe_range_is_legal(e, loc, a.integer, b.integer)) {
-        return hfe_poison();
-    }
+    if (!hfe_is(a, HFE_INT) || !hfe_is(b, HFE_INT)) return refuse_operands(e, loc, HFE_RANGE, a, b);
+    if (!hfe_range_is_legal(e, loc, a.integer, b.integer)) return hfe_poison();
     int64_t n;
-    if (__builtin_sub_overflow(b.integer, a.integer, &n) || n > HFE_MAX_LIST) {
+    if (__builtin_sub_overflow(b.integer, a.integer, &n) || n > HFE_MAX_LIST)
         return hfe_fail(e, HD_E_LIMIT, loc,
                         hd_printf(e->arena, "a list may have %d elements", HFE_MAX_LIST), NULL,
                         "%lld..%lld is too long", (long long)a.integer, (long long)b.integer);
-    }
     hfe_value *items = hd_new_array(e->arena, hfe_value, (size_t)n);
-    for (int64_t i = 0; i < n; i++) {
+    for (int64_t i = 0; i < n; i++)
         items[i] = hfe_int(a.integer + i);
-    }
     return hfe_new_list(e, loc, items, (size_t)n);
 }
 
 /* ---- operators on the rest ----------------------------------------------------------------- */
 static hfe_value join_lists(hfe_elab *e, hd_loc loc, const hfe_list *a, const hfe_list *b) {
     hfe_value out = {.type = HFE_LIST, .list = a};
-    for (size_t i = 0; i < b->n && hfe_is(out, HFE_LIST); i++) {
+    for (size_t i = 0; i < b->n && hfe_is(out, HFE_LIST); i++)
         out = hfe_append(e, loc, out.list, hfe_item(b, i));
-    }
     return out;
 }
 
@@ -326,7 +282,7 @@ static hfe_value join_strings(hfe_elab *e, hd_loc loc, const char *a, const char
     hd_text_init(&text, e->arena);
     hd_text_add(&text, a);
     hd_text_add(&text, b);
-    return hfe_new_string(e, loc, text.at != NULL ? text.at : "", text.n);
+    return hfe_new_string(e, loc, text.at ? text.at : "", text.n);
 }
 
 static hfe_value tensor_operator(hfe_elab *e, hd_loc loc, hfe_binary op, hfe_value a, hfe_value b) {
@@ -337,12 +293,9 @@ static hfe_value tensor_operator(hfe_elab *e, hd_loc loc, hfe_binary op, hfe_val
     hir_ref args[2];
     bool fits = (hfe_is(a, HFE_TENSOR) || hfe_is_number(a)) &&
                 (hfe_is(b, HFE_TENSOR) || hfe_is_number(b)) && op <= HFE_DIV;
-    if (!fits) {
-        return refuse_operands(e, loc, op, a, b);
-    }
-    if (!hfe_operand(e, loc, a, "left", &args[0]) || !hfe_operand(e, loc, b, "right", &args[1])) {
+    if (!fits) return refuse_operands(e, loc, op, a, b);
+    if (!hfe_operand(e, loc, a, "left", &args[0]) || !hfe_operand(e, loc, b, "right", &args[1]))
         return hfe_poison();
-    }
     return hfe_emit(e, loc, codes[op], args, 2, NULL, 0);
 }
 
@@ -351,41 +304,25 @@ static bool is_arithmetic(hfe_binary op) {
 }
 
 hfe_value hfe_binary_value(hfe_elab *e, hd_loc loc, hfe_binary op, hfe_value a, hfe_value b) {
-    if (hfe_is(a, HFE_POISON) || hfe_is(b, HFE_POISON)) {
-        return hfe_poison();
-    }
-    if (op == HFE_EQ || op == HFE_NE) {
-        return hfe_bool(hfe_equal(a, b) == (op == HFE_EQ));
-    }
-    if (op == HFE_RANGE) {
-        return make_range(e, loc, a, b);
-    }
-    if (!is_arithmetic(op)) {
-        return compare(e, loc, op, a, b);
-    }
-    if (hfe_is(a, HFE_INT) && hfe_is(b, HFE_INT)) {
+    if (hfe_is(a, HFE_POISON) || hfe_is(b, HFE_POISON)) return hfe_poison();
+    if (op == HFE_EQ || op == HFE_NE) return hfe_bool(hfe_equal(a, b) == (op == HFE_EQ));
+    if (op == HFE_RANGE) return make_range(e, loc, a, b);
+    if (!is_arithmetic(op)) return compare(e, loc, op, a, b);
+    if (hfe_is(a, HFE_INT) && hfe_is(b, HFE_INT))
         return int_arithmetic(e, loc, op, a.integer, b.integer);
-    }
-    if (hfe_is_number(a) && hfe_is_number(b)) {
+    if (hfe_is_number(a) && hfe_is_number(b))
         return float_arithmetic(e, loc, op, hfe_as_number(a), hfe_as_number(b));
-    }
-    if (op == HFE_ADD && hfe_is(a, HFE_LIST) && hfe_is(b, HFE_LIST)) {
+    if (op == HFE_ADD && hfe_is(a, HFE_LIST) && hfe_is(b, HFE_LIST))
         return join_lists(e, loc, a.list, b.list);
-    }
-    if (op == HFE_ADD && hfe_is(a, HFE_STRING) && hfe_is(b, HFE_STRING)) {
+    if (op == HFE_ADD && hfe_is(a, HFE_STRING) && hfe_is(b, HFE_STRING))
         return join_strings(e, loc, a.string, b.string);
-    }
     const bool length = hfe_is(a, HFE_DIM) && hir_is_length(a.integer);
-    if (op == HFE_DIV && length && hfe_is(b, HFE_INT)) {
-        return length_over(e, loc, a, b.integer);
-    }
+    if (op == HFE_DIV && length && hfe_is(b, HFE_INT)) return length_over(e, loc, a, b.integer);
     return tensor_operator(e, loc, op, a, b);
 }
 
 static hfe_value need_bool(hfe_elab *e, hd_loc loc, const char *what, hfe_value v) {
-    if (hfe_is(v, HFE_BOOL) || hfe_is(v, HFE_POISON)) {
-        return v;
-    }
+    if (hfe_is(v, HFE_BOOL) || hfe_is(v, HFE_POISON)) return v;
     return hfe_fail(e, HD_E_TYPE, loc, NULL,
                     hfe_is(v, HFE_TENSOR) ? "numbers inside tensors are not known at compile time"
                                           : NULL,
@@ -395,14 +332,10 @@ static hfe_value need_bool(hfe_elab *e, hd_loc loc, const char *what, hfe_value 
 static hfe_value eval_binary(hfe_elab *e, const hfe_expr *x) {
     hfe_binary op = x->binary.op;
     hfe_value a = hfe_eval(e, x->binary.left);
-    if (op == HFE_OR_ELSE) {
-        return hfe_is(a, HFE_NONE) ? hfe_eval(e, x->binary.right) : a;
-    }
+    if (op == HFE_OR_ELSE) return hfe_is(a, HFE_NONE) ? hfe_eval(e, x->binary.right) : a;
     if (op == HFE_AND || op == HFE_OR) {
         a = need_bool(e, x->binary.left->loc, hfe_binary_text(op), a);
-        if (hfe_is(a, HFE_POISON) || a.boolean == (op == HFE_OR)) {
-            return a;
-        }
+        if (hfe_is(a, HFE_POISON) || a.boolean == (op == HFE_OR)) return a;
         return need_bool(e, x->binary.right->loc, hfe_binary_text(op),
                          hfe_eval(e, x->binary.right));
     }
@@ -428,9 +361,7 @@ static hfe_value eval_neg(hfe_elab *e, const hfe_expr *x) {
 
 static hfe_value eval_choice(hfe_elab *e, const hfe_expr *x) {
     hfe_value c = need_bool(e, x->choice.condition->loc, "if", hfe_eval(e, x->choice.condition));
-    if (hfe_is(c, HFE_POISON)) {
-        return c;
-    }
+    if (hfe_is(c, HFE_POISON)) return c;
     return hfe_eval(e, c.boolean ? x->choice.yes : x->choice.no);
 }
 
@@ -462,9 +393,7 @@ static hfe_value eval_inner(hfe_elab *e, const hfe_expr *x) {
 }
 
 hfe_value hfe_eval(hfe_elab *e, const hfe_expr *x) {
-    if (!hfe_enter_eval(e, x->loc)) {
-        return hfe_poison();
-    }
+    if (!hfe_enter_eval(e, x->loc)) return hfe_poison();
     hfe_value v = eval_inner(e, x);
     e->depth--;
     return v;

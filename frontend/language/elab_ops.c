@@ -14,10 +14,9 @@ bool hfe_find_op(const char *name, hir_opcode *out) {
 /* ---- building ------------------------------------------------------------------------------ */
 hfe_value hfe_emit(hfe_elab *e, hd_loc loc, hir_opcode code, const hir_ref *args, uint32_t n_args,
                    const hir_attr *attrs, uint32_t n_attrs) {
-    if (!e->in_model) {
+    if (!e->in_model)
         return hfe_fail(e, HD_E_TYPE, loc, NULL, "make it a function",
                         "tensors exist only while a model is built");
-    }
     e->operands += n_args;
     if (e->m->ops.n >= HFE_MAX_OPS || e->operands > HFE_MAX_OPERANDS) {
         hfe_fail(e, HD_E_LIMIT, loc,
@@ -31,9 +30,9 @@ hfe_value hfe_emit(hfe_elab *e, hd_loc loc, hir_opcode code, const hir_ref *args
     hir_id id = hir_build(&e->b, code, args, n_args, attrs, n_attrs);
     if (id == HIR_NONE) {
         const hd_diag *d = e->trial.list.n > 0 ? &e->trial.list.at[e->trial.list.n - 1] : NULL;
-        hfe_value v = hfe_fail(e, d != NULL ? d->code : HD_E_TYPE, loc, d != NULL ? d->cause : NULL,
-                               d != NULL ? d->hint : NULL, "%s",
-                               d != NULL ? d->message : "this op cannot be built");
+        hfe_value v =
+            hfe_fail(e, d ? d->code : HD_E_TYPE, loc, d ? d->cause : NULL, d ? d->hint : NULL, "%s",
+                     d ? d->message : "this op cannot be built");
         e->trial.list.n = e->trial.errors = 0;
         return v;
     }
@@ -53,7 +52,7 @@ static bool emit_constant(hfe_elab *e, hd_loc loc, double number, hir_ref *out) 
  * weights, and more arguments. NULL if there is none. */
 static const char *layer_hint(hfe_elab *e, const char *op) {
     const char *page = hfe_library_page(e->p, op);
-    return page != NULL
+    return page
                ? hd_printf(e->arena, "this is the op; the layer '%s' is in the library: use \"%s\"",
                            op, page)
                : NULL;
@@ -64,13 +63,10 @@ bool hfe_operand(hfe_elab *e, hd_loc loc, hfe_value v, const char *what, hir_ref
         *out = v.tensor;
         return true;
     }
-    if (hfe_is_number(v)) {
-        return emit_constant(e, loc, hfe_as_number(v), out);
-    }
-    if (!hfe_is(v, HFE_POISON)) {
+    if (hfe_is_number(v)) return emit_constant(e, loc, hfe_as_number(v), out);
+    if (!hfe_is(v, HFE_POISON))
         hfe_fail(e, HD_E_TYPE, loc, NULL, NULL, "%s must be a tensor, not %s", what,
                  hfe_type_with_article(v.type));
-    }
     return false;
 }
 
@@ -126,25 +122,18 @@ static bool fold(hfe_elab *e, hir_opcode code, const hfe_call *call, const hfe_v
                  uint32_t n, hfe_value *out) {
     bool ints = true;
     for (uint32_t i = 0; i < n; i++) {
-        if (!hfe_is_number(args[i])) {
-            return false;
-        }
+        if (!hfe_is_number(args[i])) return false;
         ints &= hfe_is(args[i], HFE_INT);
     }
-    if (n == 0 || n > 2 || !hir_has_trait(code, HIR_ELEMENTWISE)) {
-        return false;
-    }
+    if (n == 0 || n > 2 || !hir_has_trait(code, HIR_ELEMENTWISE)) return false;
     if (ints && int_result(code, args[0].integer, args[n - 1].integer, out)) {
-        if (hfe_is(*out, HFE_POISON)) {
+        if (hfe_is(*out, HFE_POISON))
             hfe_fail(e, HD_E_VALUE, call->loc, "ints have 64 bits", NULL, "'%s' overflows",
                      call->name);
-        }
         return true;
     }
     double y;
-    if (!float_result(code, hfe_as_number(args[0]), hfe_as_number(args[n - 1]), &y)) {
-        return false;
-    }
+    if (!float_result(code, hfe_as_number(args[0]), hfe_as_number(args[n - 1]), &y)) return false;
     *out = isfinite(y) ? hfe_float(y)
                        : hfe_fail(e, HD_E_VALUE, call->loc, NULL, NULL,
                                   "the result of '%s' is not a finite number", call->name);
@@ -155,17 +144,13 @@ static bool fold(hfe_elab *e, hir_opcode code, const hfe_call *call, const hfe_v
 static const char *shown(hfe_elab *e, hfe_value v) {
     hd_text text;
     hd_text_init(&text, e->arena);
-    if (hfe_is(v, HFE_STRING)) {
-        return "a string";
-    }
+    if (hfe_is(v, HFE_STRING)) return "a string";
     return hfe_show(v, &text) && text.n < 200 ? text.at : hfe_type_with_article(v.type);
 }
 
 bool hfe_shape(hfe_elab *e, hd_loc loc, hfe_value v, int64_t symbol, const char *what,
                hir_type *out) {
-    if (hfe_is(v, HFE_POISON)) {
-        return false;
-    }
+    if (hfe_is(v, HFE_POISON)) return false;
     if (!hfe_is(v, HFE_LIST) || v.list->n > HIR_MAX_RANK) {
         hfe_fail(e, HD_E_TYPE, loc, NULL, NULL, "%s is a list of at most %d dims, not %s", what,
                  HIR_MAX_RANK, shown(e, v));
@@ -176,9 +161,7 @@ bool hfe_shape(hfe_elab *e, hd_loc loc, hfe_value v, int64_t symbol, const char 
         hfe_value dim = hfe_item(v.list, i);
         bool is_symbol = hfe_is(dim, HFE_DIM) && i == 0 &&
                          (dim.integer == symbol || (symbol == HIR_C && hir_is_length(dim.integer)));
-        if (hfe_is(dim, HFE_POISON)) {
-            return false;
-        }
+        if (hfe_is(dim, HFE_POISON)) return false;
         if (!is_symbol && !hfe_is(dim, HFE_INT)) {
             hfe_fail(e, HD_E_TYPE, loc, hd_printf(e->arena, "%s is %s", what, shown(e, v)), NULL,
                      "dim %u must be an int, not %s", i, shown(e, dim));
@@ -212,16 +195,13 @@ static bool refuse_attribute(hfe_elab *e, hd_loc loc, hir_attr_id id, const char
 
 static bool ints_attribute(hfe_elab *e, hd_loc loc, hir_attr_id id, hfe_value v, hir_attr *out) {
     const char *want = "a list of ints";
-    if (!hfe_is(v, HFE_LIST) || v.list->n > HIR_MAX_RANK) {
+    if (!hfe_is(v, HFE_LIST) || v.list->n > HIR_MAX_RANK)
         return refuse_attribute(
             e, loc, id, hd_printf(e->arena, "a list of at most %d ints", HIR_MAX_RANK), NULL, v);
-    }
     int64_t *ints = hd_new_array(e->arena, int64_t, v.list->n);
     for (size_t i = 0; i < v.list->n; i++) {
         hfe_value item = hfe_item(v.list, i);
-        if (hfe_is(item, HFE_POISON)) {
-            return false;
-        }
+        if (hfe_is(item, HFE_POISON)) return false;
         if (!(hfe_is(item, HFE_INT) && item.integer >= 0) && !hfe_is(item, HFE_DIM)) {
             const char *hint = hfe_is(item, HFE_INT)
                                    ? "negative numbers mean nothing here; the tokens are written T"
@@ -236,18 +216,13 @@ static bool ints_attribute(hfe_elab *e, hd_loc loc, hir_attr_id id, hfe_value v,
 
 static bool floats_attribute(hfe_elab *e, hd_loc loc, hir_attr_id id, hfe_value v, hir_attr *out) {
     const char *want = hd_printf(e->arena, "a list of at most %d numbers", HIR_MAX_ATTR_FLOATS);
-    if (!hfe_is(v, HFE_LIST) || v.list->n > HIR_MAX_ATTR_FLOATS) {
+    if (!hfe_is(v, HFE_LIST) || v.list->n > HIR_MAX_ATTR_FLOATS)
         return refuse_attribute(e, loc, id, want, NULL, v);
-    }
     double *floats = hd_new_array(e->arena, double, v.list->n);
     for (size_t i = 0; i < v.list->n; i++) {
         hfe_value item = hfe_item(v.list, i);
-        if (hfe_is(item, HFE_POISON)) {
-            return false;
-        }
-        if (!hfe_is_number(item)) {
-            return refuse_attribute(e, loc, id, want, NULL, v);
-        }
+        if (hfe_is(item, HFE_POISON)) return false;
+        if (!hfe_is_number(item)) return refuse_attribute(e, loc, id, want, NULL, v);
         floats[i] = hfe_as_number(item);
     }
     *out = hir_floats(id, floats, (uint32_t)v.list->n);
@@ -260,9 +235,7 @@ static bool make_attribute(hfe_elab *e, hd_loc loc, hir_attr_id id, hfe_value v,
         *out = hir_int(id, v.integer);
         return hfe_is(v, HFE_INT) || refuse_attribute(e, loc, id, "an int", NULL, v);
     case HIR_ATTR_FLOAT:
-        if (!hfe_is_number(v)) {
-            return refuse_attribute(e, loc, id, "a number", NULL, v);
-        }
+        if (!hfe_is_number(v)) return refuse_attribute(e, loc, id, "a number", NULL, v);
         *out = hir_float(id, hfe_as_number(v));
         return true;
     case HIR_ATTR_STRING:
@@ -303,9 +276,7 @@ static bool slot_by_name(hfe_elab *e, const hfe_call *call, const hfe_passed *ar
                          const hir_signature *s, uint32_t *slot) {
     hfe_candidates names = {0};
     for (*slot = 0; *slot < s->n_operands + s->n_attrs; ++*slot) {
-        if (strcmp(slot_name(s, *slot), arg->name) == 0) {
-            return true;
-        }
+        if (strcmp(slot_name(s, *slot), arg->name) == 0) return true;
         hd_push(e->arena, &names.list, slot_name(s, *slot));
     }
     hfe_fail(e, HD_E_NAME, arg->loc, op_signature(e, s, call->name),
@@ -319,10 +290,8 @@ static bool bind(hfe_elab *e, const hfe_call *call, op_call *c) {
     for (size_t i = 0; i < call->n_args; i++) {
         const hfe_passed *arg = &call->args[i];
         uint32_t slot = position;
-        if (arg->name != NULL) {
-            if (!slot_by_name(e, call, arg, c->s, &slot)) {
-                return false;
-            }
+        if (arg->name) {
+            if (!slot_by_name(e, call, arg, c->s, &slot)) return false;
         } else if (position++ >= slots) {
             hfe_fail(e, HD_E_TYPE, arg->loc, op_signature(e, c->s, call->name),
                      layer_hint(e, call->name), "too many arguments for the op '%s'", call->name);
@@ -355,9 +324,8 @@ static bool add_operand(hfe_elab *e, const hfe_call *call, hd_loc loc, hfe_value
                  "%s: operand %s must be a tensor, not a string", call->name, name);
         return false;
     }
-    if (!hfe_operand(e, loc, v, hd_printf(e->arena, "%s: operand %s", call->name, name), &ref)) {
+    if (!hfe_operand(e, loc, v, hd_printf(e->arena, "%s: operand %s", call->name, name), &ref))
         return false;
-    }
     hd_push(e->arena, &out->list, ref);
     return true;
 }
@@ -370,11 +338,8 @@ static bool add_rest(hfe_elab *e, const hfe_call *call, hd_loc loc, hfe_value v,
                  call->name, name, hfe_type_with_article(v.type));
         return false;
     }
-    for (size_t k = 0; k < v.list->n; k++) {
-        if (!add_operand(e, call, loc, hfe_item(v.list, k), name, out)) {
-            return false;
-        }
-    }
+    for (size_t k = 0; k < v.list->n; k++)
+        if (!add_operand(e, call, loc, hfe_item(v.list, k), name, out)) return false;
     return true;
 }
 
@@ -392,9 +357,7 @@ static bool gather_operands(hfe_elab *e, const hfe_call *call, const op_call *c,
                      "the op '%s' needs its operand '%s'", call->name, spec->name);
             ok = false;
         }
-        if (!ok) {
-            return false;
-        }
+        if (!ok) return false;
     }
     return true;
 }
@@ -421,9 +384,7 @@ static bool gather_attributes(hfe_elab *e, hir_opcode code, const hfe_call *call
             }
             continue;
         }
-        if (!make_attribute(e, c->loc[slot], spec->id, c->value[slot], &attrs[*n])) {
-            return false;
-        }
+        if (!make_attribute(e, c->loc[slot], spec->id, c->value[slot], &attrs[*n])) return false;
         normalise_axis(e, code, args, &attrs[(*n)++]);
     }
     return true;
@@ -436,15 +397,10 @@ hfe_value hfe_call_op(hfe_elab *e, hir_opcode code, const hfe_call *call) {
     operands args = {0};
     hir_attr attrs[HIR_MAX_OP_ATTRS];
     uint32_t n_attrs = 0;
-    if (!bind(e, call, &c) || call->poisoned) {
-        return hfe_poison();
-    }
-    if (fold(e, code, call, c.value, s.n_operands, &folded)) {
-        return folded;
-    }
+    if (!bind(e, call, &c) || call->poisoned) return hfe_poison();
+    if (fold(e, code, call, c.value, s.n_operands, &folded)) return folded;
     if (!gather_operands(e, call, &c, &args) ||
-        !gather_attributes(e, code, call, &c, &args, attrs, &n_attrs)) {
+        !gather_attributes(e, code, call, &c, &args, attrs, &n_attrs))
         return hfe_poison();
-    }
     return hfe_emit(e, call->loc, code, args.list.at, (uint32_t)args.list.n, attrs, n_attrs);
 }

@@ -9,9 +9,7 @@
 static const hfe_define *find_define(const hfe_options *o, const char *name) {
     const hfe_define *found = NULL;
     for (size_t i = 0; i < o->n_defines; i++) { /* the last one counts, as with compilers */
-        if (strcmp(o->defines[i].name, name) == 0) {
-            found = &o->defines[i];
-        }
+        if (strcmp(o->defines[i].name, name) == 0) found = &o->defines[i];
     }
     return found;
 }
@@ -20,7 +18,7 @@ static bool read_int(const char *s, int64_t *out) {
     char *end;
     errno = 0;
     *out = strtoll(s, &end, 10);
-    return *s != '\0' && *end == '\0' && errno == 0 && strchr(" \t\n\r\v\f", *s) == NULL;
+    return *s && !*end && errno == 0 && !strchr(" \t\n\r\v\f", *s);
 }
 
 static bool read_float(const char *s, double *out) {
@@ -39,39 +37,26 @@ static hfe_value guess(hfe_elab *e, const char *s) {
     int64_t i;
     double f;
     bool b;
-    if (strcmp(s, "none") == 0) {
-        return hfe_none();
-    }
-    if (read_int(s, &i)) {
-        return hfe_int(i);
-    }
-    if (read_float(s, &f)) {
-        return hfe_float(f);
-    }
-    if (read_bool(s, &b)) {
-        return hfe_bool(b);
-    }
+    if (strcmp(s, "none") == 0) return hfe_none();
+    if (read_int(s, &i)) return hfe_int(i);
+    if (read_float(s, &f)) return hfe_float(f);
+    if (read_bool(s, &b)) return hfe_bool(b);
     return hfe_new_string(e, HD_NOWHERE, s, strlen(s));
 }
 
 /* A list: [1, 2, 3] of what its elements look like. */
 static bool read_list(hfe_elab *e, const char *s, hfe_value *out) {
     size_t n = strlen(s);
-    if (n < 2 || s[0] != '[' || s[n - 1] != ']') {
-        return false;
-    }
+    if (n < 2 || s[0] != '[' || s[n - 1] != ']') return false;
     const char *at = s + 1, *end = s + n - 1;
     *out = hfe_new_list(e, HD_NOWHERE, NULL, 0);
     at += strspn(at, " ");
     while (at < end && hfe_is(*out, HFE_LIST)) {
         size_t length = strcspn(at, ",]");
         const char *next = at + length + 1;
-        while (length > 0 && at[length - 1] == ' ') {
+        while (length > 0 && at[length - 1] == ' ')
             length--;
-        }
-        if (length == 0 || memchr(at, '[', length) != NULL) {
-            return false;
-        }
+        if (length == 0 || memchr(at, '[', length)) return false;
         *out = hfe_append(e, HD_NOWHERE, out->list, guess(e, hd_strndup(e->arena, at, length)));
         at = next;
         at += at < end ? strspn(at, " ") : 0;
@@ -106,19 +91,15 @@ static const char *how_to_write(hfe_type type) {
 static hfe_value from_define(hfe_elab *e, const hfe_param *param, hfe_value otherwise,
                              const hfe_define *define) {
     hfe_value v;
-    if (hfe_is(otherwise, HFE_POISON)) {
-        return otherwise;
-    }
-    if (read_as(e, otherwise.type, define->value, &v)) {
-        return v;
-    }
+    if (hfe_is(otherwise, HFE_POISON)) return otherwise;
+    if (read_as(e, otherwise.type, define->value, &v)) return v;
     hd_text shown;
     hd_text_init(&shown, e->arena);
     hfe_show(otherwise, &shown);
     hd_diag *d = hd_err(e->diags, HD_E_VALUE, HD_NOWHERE, "-D %s=%s: this is not %s", param->name,
                         define->value, hfe_type_with_article(otherwise.type));
-    d->cause = hd_printf(e->arena, "the default of '%s' is %s", param->name,
-                         shown.at != NULL ? shown.at : "");
+    d->cause =
+        hd_printf(e->arena, "the default of '%s' is %s", param->name, shown.at ? shown.at : "");
     d->hint = how_to_write(otherwise.type);
     return hfe_poison();
 }
@@ -132,20 +113,17 @@ static void refuse_unknown(hfe_elab *e, const hfe_def *model) {
             known |= strcmp(model->params.at[k].name, name) == 0;
             hd_push(e->arena, &names.list, model->params.at[k].name);
         }
-        if (!known) {
+        if (!known)
             hd_err(e->diags, HD_E_NAME, HD_NOWHERE, "-D %s: the model '%s' has no such parameter",
                    name, model->name)
                 ->hint = hfe_did_you_mean(e, name, &names);
-        }
     }
 }
 
 static void remember(hfe_elab *e, const char *name, hfe_value v) {
     hd_text text;
     hd_text_init(&text, e->arena);
-    if (hfe_show(v, &text)) {
-        hir_set_option(e->m, name, text.at != NULL ? text.at : "");
-    }
+    if (hfe_show(v, &text)) hir_set_option(e->m, name, text.at ? text.at : "");
 }
 
 void hfe_set_params(hfe_elab *e, const hfe_def *model) {
@@ -154,16 +132,13 @@ void hfe_set_params(hfe_elab *e, const hfe_def *model) {
         const hfe_param *param = &model->params.at[i];
         const hfe_define *define = find_define(e->p->options, param->name);
         hfe_value v = {.type = HFE_UNSET};
-        if (param->otherwise != NULL) {
-            v = hfe_eval(e, param->otherwise);
-        }
-        if (define != NULL) {
+        if (param->otherwise) v = hfe_eval(e, param->otherwise);
+        if (define)
             v = from_define(e, param, v, define);
-        } else if (param->otherwise == NULL) {
+        else if (!param->otherwise)
             v = hfe_fail(e, HD_E_VALUE, param->loc, NULL,
                          hd_printf(e->arena, "give it with -D %s=...", param->name),
                          "the parameter '%s' has no value", param->name);
-        }
         e->frame->locals[i] = v;
         remember(e, param->name, v);
     }

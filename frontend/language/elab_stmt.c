@@ -9,18 +9,13 @@ static hfe_flow run_stmt(hfe_elab *e, const hfe_stmt *s);
 hfe_flow hfe_run_block(hfe_elab *e, const hfe_block *b) {
     for (size_t i = 0; i < b->list.n; i++) {
         const hfe_stmt *s = b->list.at[i];
-        if (!hfe_enter_eval(e, s->loc)) {
-            return HFE_RETURN;
-        }
-        if (++e->statements > HFE_MAX_STATEMENTS) {
+        if (!hfe_enter_eval(e, s->loc)) return HFE_RETURN;
+        if (++e->statements > HFE_MAX_STATEMENTS)
             hfe_halt(e, s->loc, hd_printf(e->arena, "%d statements were run", HFE_MAX_STATEMENTS),
                      "this program runs too long");
-        }
         hfe_flow flow = e->stop ? HFE_RETURN : run_stmt(e, s);
         e->depth--;
-        if (flow == HFE_RETURN || e->stop || e->raised) {
-            return HFE_RETURN;
-        }
+        if (flow == HFE_RETURN || e->stop || e->raised) return HFE_RETURN;
     }
     return HFE_GO_ON;
 }
@@ -29,40 +24,34 @@ hfe_flow hfe_run_block(hfe_elab *e, const hfe_block *b) {
 static void poison_block(hfe_elab *e, const hfe_block *b);
 
 static void poison_stmt(hfe_elab *e, const hfe_stmt *s) {
-    for (size_t i = 0; i < s->targets.n; i++) {
+    for (size_t i = 0; i < s->targets.n; i++)
         *hfe_variable(e, s->targets.at[i].name) = hfe_poison();
-    }
     const hfe_expr *x = s->kind == HFE_S_EXPR ? s->value : NULL;
-    if (x != NULL && x->kind == HFE_X_CALL && x->call.callee->kind == HFE_X_FIELD &&
+    if (x && x->kind == HFE_X_CALL && x->call.callee->kind == HFE_X_FIELD &&
         x->call.callee->field.base->kind == HFE_X_NAME) { /* r.write(y) would have changed r */
         const hfe_value *v = hfe_variable(e, x->call.callee->field.base->name);
-        if (v != NULL && hfe_is(*v, HFE_OBJECT)) {
-            v->object->broken = true;
-        }
+        if (v && hfe_is(*v, HFE_OBJECT)) v->object->broken = true;
     }
     poison_block(e, &s->body);
     poison_block(e, &s->otherwise);
 }
 
 static void poison_block(hfe_elab *e, const hfe_block *b) {
-    for (size_t i = 0; i < b->list.n; i++) {
+    for (size_t i = 0; i < b->list.n; i++)
         poison_stmt(e, b->list.at[i]);
-    }
 }
 
 /* ---- setting ------------------------------------------------------------------------------- */
 static void unpack(hfe_elab *e, const hfe_stmt *s, hfe_value v) {
     bool fits = hfe_is(v, HFE_LIST) && v.list->n == s->targets.n;
-    if (!fits && hfe_is(v, HFE_LIST)) {
+    if (!fits && hfe_is(v, HFE_LIST))
         hfe_fail(e, HD_E_TYPE, s->value->loc, NULL, NULL,
                  "a list of %zu cannot be taken apart into %zu variables", v.list->n, s->targets.n);
-    } else if (!fits && !hfe_is(v, HFE_POISON)) {
+    else if (!fits && !hfe_is(v, HFE_POISON))
         hfe_fail(e, HD_E_TYPE, s->value->loc, NULL, NULL, "only a list can be taken apart, not %s",
                  hfe_type_with_article(v.type));
-    }
-    for (size_t i = 0; i < s->targets.n; i++) {
+    for (size_t i = 0; i < s->targets.n; i++)
         *hfe_variable(e, s->targets.at[i].name) = fits ? hfe_item(v.list, i) : hfe_poison();
-    }
 }
 
 static void set_element(hfe_elab *e, const hfe_stmt *s) {
@@ -117,11 +106,9 @@ static bool is_range(const hfe_expr *x) {
 
 /* for i in a..b, without the list */
 static hfe_flow run_count(hfe_elab *e, const hfe_stmt *s, int64_t from, int64_t to) {
-    for (int64_t i = from; i < to; i++) {
-        if (run_step(e, s, (size_t)((uint64_t)i - (uint64_t)from), hfe_int(i)) == HFE_RETURN) {
+    for (int64_t i = from; i < to; i++)
+        if (run_step(e, s, (size_t)((uint64_t)i - (uint64_t)from), hfe_int(i)) == HFE_RETURN)
             return HFE_RETURN;
-        }
-    }
     return HFE_GO_ON;
 }
 
@@ -142,27 +129,21 @@ static hfe_flow run_for(hfe_elab *e, const hfe_stmt *s) {
         over = hfe_eval(e, s->value);
     }
     if (!hfe_is(over, HFE_LIST)) {
-        if (!hfe_is(over, HFE_POISON)) {
+        if (!hfe_is(over, HFE_POISON))
             hfe_fail(e, HD_E_TYPE, s->value->loc, NULL,
                      hfe_is(over, HFE_INT) ? "count with a range: for i in 0..n" : NULL,
                      "'for' runs over a list, not %s", hfe_type_with_article(over.type));
-        }
         poison_stmt(e, s);
         return HFE_GO_ON;
     }
-    for (size_t i = 0; i < over.list->n; i++) {
-        if (run_step(e, s, i, hfe_item(over.list, i)) == HFE_RETURN) {
-            return HFE_RETURN;
-        }
-    }
+    for (size_t i = 0; i < over.list->n; i++)
+        if (run_step(e, s, i, hfe_item(over.list, i)) == HFE_RETURN) return HFE_RETURN;
     return HFE_GO_ON;
 }
 
 static hfe_flow run_if(hfe_elab *e, const hfe_stmt *s) {
     hfe_value c = hfe_eval(e, s->value);
-    if (hfe_is(c, HFE_BOOL)) {
-        return hfe_run_block(e, c.boolean ? &s->body : &s->otherwise);
-    }
+    if (hfe_is(c, HFE_BOOL)) return hfe_run_block(e, c.boolean ? &s->body : &s->otherwise);
     if (!hfe_is(c, HFE_POISON)) {
         hfe_fail(e, HD_E_TYPE, s->value->loc, NULL,
                  hfe_is(c, HFE_TENSOR) ? "numbers inside tensors are not known at compile time"
@@ -175,15 +156,13 @@ static hfe_flow run_if(hfe_elab *e, const hfe_stmt *s) {
 
 static const char *enter_scope(hfe_elab *e, const hfe_stmt *s) {
     hfe_value v = hfe_eval(e, s->value);
-    if (hfe_is(v, HFE_STRING) && hfe_is_name(v.string)) {
-        return e->scope[0] == '\0' ? v.string : hd_printf(e->arena, "%s.%s", e->scope, v.string);
-    }
-    if (hfe_is(v, HFE_STRING)) {
+    if (hfe_is(v, HFE_STRING) && hfe_is_name(v.string))
+        return !e->scope[0] ? v.string : hd_printf(e->arena, "%s.%s", e->scope, v.string);
+    if (hfe_is(v, HFE_STRING))
         hfe_fail(e, HD_E_VALUE, s->value->loc, NULL, NULL, "a scope is text, and not empty");
-    } else if (!hfe_is(v, HFE_POISON)) {
+    else if (!hfe_is(v, HFE_POISON))
         hfe_fail(e, HD_E_TYPE, s->value->loc, NULL, NULL, "a scope is a string, not %s",
                  hfe_type_with_article(v.type));
-    }
     return hd_printf(e->arena, "error %zu", e->diags->errors); /* clashes with no weight */
 }
 
@@ -204,27 +183,22 @@ static hfe_flow run_at(hfe_elab *e, const hfe_stmt *s) {
 /* ---- results ------------------------------------------------------------------------------- */
 static bool is_output_name(const char *s) {
     size_t n = strspn(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789");
-    return n > 0 && s[n] == '\0' && !(s[0] >= '0' && s[0] <= '9');
+    return n > 0 && !s[n] && !(s[0] >= '0' && s[0] <= '9');
 }
 
 static bool output_exists(const hir_module *m, const char *name) {
     HIR_EACH(m, op, m->first) {
         const hir_op *o = hir_op_at(m, op);
-        if (o->code == HIR_OUTPUT_OP && strcmp(hir_attr_string(o, HIR_A_NAME, ""), name) == 0) {
+        if (o->code == HIR_OUTPUT_OP && strcmp(hir_attr_string(o, HIR_A_NAME, ""), name) == 0)
             return true;
-        }
     }
     return false;
 }
 
 static void run_output(hfe_elab *e, const hfe_stmt *s) {
     hfe_value v = hfe_eval(e, s->value), name = hfe_eval(e, s->name);
-    if (s->targets.n == 1) {
-        *hfe_variable(e, s->targets.at[0].name) = v;
-    }
-    if (hfe_is(v, HFE_POISON) || hfe_is(name, HFE_POISON)) {
-        return;
-    }
+    if (s->targets.n == 1) *hfe_variable(e, s->targets.at[0].name) = v;
+    if (hfe_is(v, HFE_POISON) || hfe_is(name, HFE_POISON)) return;
     if (!hfe_is(v, HFE_TENSOR)) {
         hfe_fail(e, HD_E_TYPE, s->value->loc, NULL, NULL, "an output is a tensor, not %s",
                  hfe_type_with_article(v.type));
@@ -264,7 +238,7 @@ static hfe_flow run_stmt(hfe_elab *e, const hfe_stmt *s) {
     case HFE_S_IF: return run_if(e, s);
     case HFE_S_AT: return run_at(e, s);
     case HFE_S_RETURN:
-        e->frame->result = s->value != NULL ? hfe_eval(e, s->value) : hfe_none();
+        e->frame->result = s->value ? hfe_eval(e, s->value) : hfe_none();
         return HFE_RETURN;
     case HFE_S_OUTPUT: run_output(e, s); return HFE_GO_ON;
     case HFE_S_INCLUDE: e->p->words->run_include(e, s); return HFE_GO_ON;

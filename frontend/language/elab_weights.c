@@ -7,13 +7,11 @@
 /* ---- table --------------------------------------------------------------------------------- */
 static hfe_declared *slot_of(hfe_declared *slots, size_t cap, const char *name) {
     uint64_t h = 14695981039346656037u;
-    for (const char *c = name; *c != '\0'; c++) {
+    for (const char *c = name; *c; c++)
         h = (h ^ (unsigned char)*c) * 1099511628211u;
-    }
     size_t i = h & (cap - 1);
-    while (slots[i].name != NULL && strcmp(slots[i].name, name) != 0) {
+    while (slots[i].name && strcmp(slots[i].name, name) != 0)
         i = (i + 1) & (cap - 1);
-    }
     return &slots[i];
 }
 
@@ -21,11 +19,9 @@ static hfe_declared *find_declared(hfe_elab *e, const char *name) {
     if (2 * e->declared.n >= e->declared.cap) {
         size_t cap = e->declared.cap == 0 ? 256 : e->declared.cap * 2;
         hfe_declared *slots = hd_new_array(e->arena, hfe_declared, cap);
-        for (size_t i = 0; i < e->declared.cap; i++) {
-            if (e->declared.slot[i].name != NULL) {
+        for (size_t i = 0; i < e->declared.cap; i++)
+            if (e->declared.slot[i].name)
                 *slot_of(slots, cap, e->declared.slot[i].name) = e->declared.slot[i];
-            }
-        }
         e->declared.slot = slots;
         e->declared.cap = cap;
     }
@@ -35,10 +31,9 @@ static hfe_declared *find_declared(hfe_elab *e, const char *name) {
 /* ---- declaring ----------------------------------------------------------------------------- */
 bool hfe_is_name(const char *s) {
     bool control = false;
-    for (const char *c = s; *c != '\0'; c++) {
+    for (const char *c = s; *c; c++)
         control |= (unsigned char)*c < 0x20 || *c == 0x7f;
-    }
-    return s[0] != '\0' && !control;
+    return s[0] && !control;
 }
 
 /* The name in its scope; NULL, reported, if it cannot be one. */
@@ -47,7 +42,7 @@ static const char *scoped_name(hfe_elab *e, hd_loc loc, const char *name) {
         hfe_fail(e, HD_E_VALUE, loc, NULL, NULL, "a name is text, and not empty");
         return NULL;
     }
-    const char *dot = e->scope[0] != '\0' ? "." : "";
+    const char *dot = e->scope[0] ? "." : "";
     const char *full = hd_printf(e->arena, "%s%s%s", e->scope, dot, name);
     hfe_value kept = hfe_new_string(e, loc, full, strlen(full));
     return hfe_is(kept, HFE_STRING) ? kept.string : NULL;
@@ -68,17 +63,15 @@ static hfe_value refuse_twice(hfe_elab *e, hd_loc loc, const hfe_declared *d, hi
 }
 
 static bool in_model(hfe_elab *e, hd_loc loc) {
-    if (!e->in_model) {
+    if (!e->in_model)
         hfe_fail(e, HD_E_TYPE, loc, NULL, "make it a function",
                  "tensors exist only while a model is built");
-    }
     return e->in_model;
 }
 
 static bool table_has_room(hfe_elab *e, hd_loc loc) {
-    if (e->declared.n >= HFE_MAX_OPS) {
+    if (e->declared.n >= HFE_MAX_OPS)
         hfe_halt(e, loc, NULL, "a module may have %d weights and states", HFE_MAX_OPS);
-    }
     return !e->stop;
 }
 
@@ -91,11 +84,9 @@ static void keep(hfe_elab *e, hfe_declared *slot, const char *name, hir_ref ref,
 static hir_weight *declare(hfe_elab *e, hd_loc loc, const char *name, hir_type type, bool stacked,
                            hir_ref *ref) {
     const char *full;
-    if (!table_has_room(e, loc) || (full = scoped_name(e, loc, name)) == NULL) {
-        return NULL;
-    }
+    if (!table_has_room(e, loc) || !(full = scoped_name(e, loc, name))) return NULL;
     hfe_declared *d = find_declared(e, full);
-    if (d->name == NULL) {
+    if (!d->name) {
         uint32_t w = hir_add_weight(e->m, full, type, hfe_place_in_spec(e, loc));
         e->m->weights.at[w].unused = true; /* until something reads it */
         e->m->weights.at[w].stacked = stacked;
@@ -106,9 +97,7 @@ static hir_weight *declare(hfe_elab *e, hd_loc loc, const char *name, hir_type t
     }
     *ref = d->ref;
     hir_weight *w = &e->m->weights.at[d->ref.index];
-    if (w->stacked == stacked) {
-        return w;
-    }
+    if (w->stacked == stacked) return w;
     hfe_fail(e, HD_E_NAME, loc, NULL, NULL, "'%s' is declared as one tensor and as a stack of them",
              full);
     return NULL;
@@ -118,17 +107,13 @@ hfe_value hfe_declare_weight(hfe_elab *e, hd_loc loc, const char *name, hfe_valu
                              bool unused) {
     hir_type type;
     hir_ref ref;
-    if (!in_model(e, loc) || !hfe_shape(e, loc, shape, 0, "the shape of a weight", &type)) {
+    if (!in_model(e, loc) || !hfe_shape(e, loc, shape, 0, "the shape of a weight", &type))
         return hfe_poison();
-    }
-    if (type.rank == 0) {
+    if (type.rank == 0)
         return hfe_fail(e, HD_E_TYPE, loc, NULL, "a single number is a weight of shape [1]",
                         "a weight has at least one dim");
-    }
     hir_weight *w = declare(e, loc, name, type, false, &ref);
-    if (w == NULL) {
-        return hfe_poison();
-    }
+    if (!w) return hfe_poison();
     w->unused &= unused;
     return unused ? hfe_none() : hfe_tensor(ref);
 }
@@ -137,33 +122,26 @@ hfe_value hfe_declare_weight(hfe_elab *e, hd_loc loc, const char *name, hfe_valu
 hfe_value hfe_declare_stacked(hfe_elab *e, hd_loc loc, const char *name, hfe_value shape) {
     hir_type type;
     hir_ref ref;
-    if (!in_model(e, loc) || !hfe_shape(e, loc, shape, 0, "the shape of a weight", &type)) {
+    if (!in_model(e, loc) || !hfe_shape(e, loc, shape, 0, "the shape of a weight", &type))
         return hfe_poison();
-    }
-    if (type.rank < 2) {
+    if (type.rank < 2)
         return hfe_fail(e, HD_E_TYPE, loc, NULL,
                         "stacked_weight(\"experts.*.w1.weight\", [E, N, K])",
                         "a stacked weight has a dim for the parts, and theirs");
-    }
     const char *full = hd_printf(e->arena, "%s.%s", e->scope, name);
-    if (!hir_is_part_pattern(full)) {
+    if (!hir_is_part_pattern(full))
         return hfe_fail(e, HD_E_VALUE, loc, NULL,
                         "stacked_weight(\"experts.*.w1.weight\", [E, N, K])",
                         "the name of a stacked weight has one `*`, for the number of a part");
-    }
     hir_weight *w = declare(e, loc, name, type, true, &ref);
-    if (w == NULL) {
-        return hfe_poison();
-    }
+    if (!w) return hfe_poison();
     w->unused = false;
     return hfe_tensor(ref);
 }
 
 hfe_value hfe_declare_unused_below(hfe_elab *e, hd_loc loc, const char *prefix) {
     const char *full = in_model(e, loc) ? scoped_name(e, loc, prefix) : NULL;
-    if (full == NULL) {
-        return hfe_poison();
-    }
+    if (!full) return hfe_poison();
     hir_add_unused_below(e->m, full);
     return hfe_none();
 }
@@ -193,21 +171,18 @@ hfe_value hfe_declare_state(hfe_elab *e, hd_loc loc, const char *name, hfe_value
     hir_type type;
     const char *full;
     if (!in_model(e, loc) || !hfe_shape(e, loc, shape, HIR_C, "the shape of a state", &type) ||
-        !table_has_room(e, loc) || (full = scoped_name(e, loc, name)) == NULL) {
+        !table_has_room(e, loc) || !(full = scoped_name(e, loc, name)))
         return hfe_poison();
-    }
-    if (kind == HIR_STATE_CACHE && (type.rank == 0 || !hir_is_length(type.dim[0]))) {
+    if (kind == HIR_STATE_CACHE && (type.rank == 0 || !hir_is_length(type.dim[0])))
         return hfe_fail(e, HD_E_TYPE, loc,
                         "without a kind it is a cache, which has a row for each position",
                         state_hint(kind), "the first dim of a state is C");
-    }
     const char *why_not = hir_why_no_state(kind, type);
-    if (why_not != NULL) {
+    if (why_not)
         return hfe_fail(e, HD_E_TYPE, loc, why_not, state_hint(kind), "'%s' cannot be a %s", name,
                         hir_state_kind_of(kind)->word);
-    }
     hfe_declared *d = find_declared(e, full);
-    if (d->name == NULL) {
+    if (!d->name) {
         uint32_t s = hir_add_state(e->m, full, kind, type, hfe_place_in_spec(e, loc));
         keep(e, d, full, hir_state_ref(s), loc);
     } else if (d->ref.kind != HIR_REF_STATE || !hir_type_equal(hir_ref_type(e->m, d->ref), type)) {

@@ -11,11 +11,8 @@ static bool same_place(hd_loc a, hd_loc b) {
 }
 
 static bool reported_before(hfe_elab *e, hd_loc loc) {
-    for (size_t i = 0; i < e->reported.n; i++) {
-        if (same_place(e->reported.at[i], loc)) {
-            return true;
-        }
-    }
+    for (size_t i = 0; i < e->reported.n; i++)
+        if (same_place(e->reported.at[i], loc)) return true;
     hd_push(e->arena, &e->reported, loc);
     return false;
 }
@@ -25,10 +22,8 @@ static void note_calls(hfe_elab *e) {
     enum { SHOWN = 6 };
     int shown = 0, hidden = 0;
     hd_loc last = HD_NOWHERE;
-    for (const hfe_frame *f = e->frame; f != NULL; f = f->up) {
-        if (f->call.file == NULL) {
-            continue;
-        }
+    for (const hfe_frame *f = e->frame; f; f = f->up) {
+        if (!f->call.file) continue;
         if (shown < SHOWN && !same_place(f->call, last)) {
             hd_note(e->diags, f->call, "in '%s', called from here", f->def->name);
             shown++;
@@ -37,16 +32,12 @@ static void note_calls(hfe_elab *e) {
         }
         last = f->call;
     }
-    if (hidden > 0) {
-        hd_note(e->diags, HD_NOWHERE, "and %d more calls", hidden);
-    }
+    if (hidden > 0) hd_note(e->diags, HD_NOWHERE, "and %d more calls", hidden);
 }
 
 hfe_value hfe_fail(hfe_elab *e, hd_error code, hd_loc loc, const char *cause, const char *hint,
                    const char *format, ...) {
-    if (e->stop || reported_before(e, loc)) {
-        return hfe_poison();
-    }
+    if (e->stop || reported_before(e, loc)) return hfe_poison();
     va_list args;
     va_start(args, format);
     const char *message = hd_vprintf(e->arena, format, args);
@@ -55,9 +46,7 @@ hfe_value hfe_fail(hfe_elab *e, hd_error code, hd_loc loc, const char *cause, co
     hd_diag *d = hd_err(e->diags, code, loc, "%s", message);
     d->cause = cause;
     d->hint = hint;
-    if (e->diags->list.n > kept) {
-        note_calls(e);
-    }
+    if (e->diags->list.n > kept) note_calls(e);
     return hfe_poison();
 }
 
@@ -73,24 +62,22 @@ hfe_value hfe_halt(hfe_elab *e, hd_loc loc, const char *cause, const char *forma
 
 const char *hfe_did_you_mean(hfe_elab *e, const char *word, const hfe_candidates *among) {
     const char *near = hd_nearest(word, among->list.at, among->list.n);
-    return near != NULL ? hd_printf(e->arena, "did you mean '%s'?", near) : NULL;
+    return near ? hd_printf(e->arena, "did you mean '%s'?", near) : NULL;
 }
 
 hfe_value hfe_new_string(hfe_elab *e, hd_loc loc, const char *s, size_t n) {
     e->strings += n;
-    if (n > HFE_MAX_STRING || e->strings > HFE_MAX_STRINGS) {
+    if (n > HFE_MAX_STRING || e->strings > HFE_MAX_STRINGS)
         return hfe_halt(e, loc, hd_printf(e->arena, "a string may have %d bytes", HFE_MAX_STRING),
                         "strings grow too long");
-    }
     return hfe_string(hd_strndup(e->arena, s, n));
 }
 
 /* ---- places -------------------------------------------------------------------------------- */
 /* Ops carry the place in the spec, not the one in the library function that builds them. */
 hd_loc hfe_place_in_spec(const hfe_elab *e, hd_loc loc) {
-    for (const hfe_frame *f = e->frame; f != NULL && f->def->file != e->spec; f = f->up) {
+    for (const hfe_frame *f = e->frame; f && f->def->file != e->spec; f = f->up)
         loc = f->call;
-    }
     return loc;
 }
 
@@ -109,14 +96,9 @@ static bool is_family(hfe_program *p, const hfe_file *file) {
 }
 
 static hfe_def *find_model(hfe_program *p, const hfe_file *file) {
-    if (is_family(p, file)) {
-        return NULL;
-    }
-    for (size_t i = 0; i < file->defs.n; i++) {
-        if (file->defs.at[i]->kind == HFE_D_MODEL) {
-            return file->defs.at[i];
-        }
-    }
+    if (is_family(p, file)) return NULL;
+    for (size_t i = 0; i < file->defs.n; i++)
+        if (file->defs.at[i]->kind == HFE_D_MODEL) return file->defs.at[i];
     hd_loc loc = {.file = file->path};
     hd_err(p->diags, HD_E_NAME, loc, "there is no model in this file")->hint =
         "a model is written: model NAME(parameter = value) { ... }";
@@ -126,15 +108,13 @@ static hfe_def *find_model(hfe_program *p, const hfe_file *file) {
 static bool is_identifier(const char *s) {
     bool letter = (*s >= 'a' && *s <= 'z') || (*s >= 'A' && *s <= 'Z') || *s == '_';
     return letter &&
-           s[strspn(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789")] == '\0';
+           !s[strspn(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789")];
 }
 
 hir_ref hfe_find_input(const hfe_elab *e, const char *name) {
     for (size_t i = 0; i < e->m->inputs.n; i++) {
         hir_id v = e->m->inputs.at[i];
-        if (strcmp(hir_value_at(e->m, v)->name, name) == 0) {
-            return hir_value_ref(v);
-        }
+        if (strcmp(hir_value_at(e->m, v)->name, name) == 0) return hir_value_ref(v);
     }
     return hir_no_ref();
 }
@@ -152,15 +132,12 @@ static void add_inputs(hfe_elab *e, const hfe_def *model) {
     for (size_t i = 0; i < model->inputs.n; i++) {
         const hfe_input *in = &model->inputs.at[i];
         HD_VEC(hfe_value) dims = {0};
-        for (size_t k = 0; k < in->dims.list.n; k++) {
+        for (size_t k = 0; k < in->dims.list.n; k++)
             hd_push(e->arena, &dims, hfe_eval(e, in->dims.list.at[k]));
-        }
         hir_type type;
         hfe_value shape = hfe_new_list(e, in->loc, dims.at, dims.n);
         *hfe_variable(e, in->name) = hfe_poison();
-        if (!hfe_shape(e, in->loc, shape, HIR_T, "the shape of an input", &type)) {
-            continue;
-        }
+        if (!hfe_shape(e, in->loc, shape, HIR_T, "the shape of an input", &type)) continue;
         type.dtype = in->dtype;
         if (in->dtype == HIR_I32 && (type.rank != 1 || type.dim[0] != HIR_T)) {
             hfe_fail(e, HD_E_TYPE, in->loc, NULL, "ids are i32[T]",
@@ -172,11 +149,8 @@ static void add_inputs(hfe_elab *e, const hfe_def *model) {
 }
 
 static bool has_output(const hir_module *m) {
-    HIR_EACH(m, op, m->first) {
-        if (hir_op_at(m, op)->code == HIR_OUTPUT_OP) {
-            return true;
-        }
-    }
+    HIR_EACH(m, op, m->first)
+    if (hir_op_at(m, op)->code == HIR_OUTPUT_OP) return true;
     return false;
 }
 
@@ -188,15 +162,14 @@ static void run_model(hfe_elab *e, const hfe_def *model) {
     add_inputs(e, model);
     hfe_run_block(e, &model->body);
     e->in_model = false;
-    if (e->diags->errors == e->p->errors && !has_output(e->m)) {
+    if (e->diags->errors == e->p->errors && !has_output(e->m))
         hfe_fail(e, HD_E_TYPE, model->loc, "nothing that it computes leaves it",
                  "write: output logits = ...", "the model '%s' has no output", model->name);
-    }
     e->frame = NULL;
 }
 
 static hir_module *elaborate(hfe_program *p, hfe_file *spec, const hfe_def *model) {
-    const char *name = p->options->name != NULL ? p->options->name : model->name;
+    const char *name = p->options->name ? p->options->name : model->name;
     if (!is_identifier(name)) {
         hd_err(p->diags, HD_E_VALUE, HD_NOWHERE, "'%s' cannot be the name of a module", name)
             ->cause = "it becomes the prefix of C names: letters, digits and '_'";
@@ -227,9 +200,7 @@ static bool comes_before(const hfe_program *p, const hd_diag *a, const hd_diag *
         file_a = p->files.at[i]->path == a->loc.file ? i + 1 : file_a;
         file_b = p->files.at[i]->path == b->loc.file ? i + 1 : file_b;
     }
-    if (file_a != file_b) {
-        return file_a < file_b;
-    }
+    if (file_a != file_b) return file_a < file_b;
     return a->loc.line != b->loc.line ? a->loc.line < b->loc.line : a->loc.column < b->loc.column;
 }
 
@@ -245,31 +216,23 @@ static void sort_diags(const hfe_program *p, size_t from) {
             bool heads = sorted.at[k].severity != HD_NOTE;
             at = heads && comes_before(p, &list->at[i], &sorted.at[k]) ? k : at;
         }
-        for (size_t k = 0; k < n; k++) {
+        for (size_t k = 0; k < n; k++)
             hd_push(p->arena, &sorted, list->at[i + k]);
-        }
         memmove(&sorted.at[at + n], &sorted.at[at], (sorted.n - n - at) * sizeof *sorted.at);
         memcpy(&sorted.at[at], &list->at[i], n * sizeof *sorted.at);
     }
-    if (sorted.n > 0) {
-        memcpy(&list->at[from], sorted.at, sorted.n * sizeof *sorted.at);
-    }
+    if (sorted.n > 0) memcpy(&list->at[from], sorted.at, sorted.n * sizeof *sorted.at);
 }
 
 /* ---- the entry ------------------------------------------------------------------------------ */
 static hir_module *load_program(hfe_program *p, const char *path, const char *text) {
     hfe_file *spec = hfe_read_program(p, path, text);
-    if (spec == NULL) {
-        return NULL;
-    }
-    for (size_t i = 0; i < p->files.n; i++) {
+    if (!spec) return NULL;
+    for (size_t i = 0; i < p->files.n; i++)
         hfe_resolve(p, p->files.at[i]);
-    }
     hfe_def *model = find_model(p, spec);
-    hir_module *m = model != NULL ? elaborate(p, spec, model) : NULL;
-    if (p->diags->errors > p->errors) {
-        return NULL;
-    }
+    hir_module *m = model ? elaborate(p, spec, model) : NULL;
+    if (p->diags->errors > p->errors) return NULL;
     warn_unread(p);
     return m;
 }

@@ -103,30 +103,25 @@ static bool ends_statement(hfe_token_kind kind) {
 
 static void end_line(lexer *l, const char *from) {
     bool inside = l->open.n > 0 && l->open.at[l->open.n - 1] != '{';
-    if (!inside && l->out->list.n > 0 && ends_statement(l->out->list.at[l->out->list.n - 1].kind)) {
+    if (!inside && l->out->list.n > 0 && ends_statement(l->out->list.at[l->out->list.n - 1].kind))
         emit(l, HFE_T_LINE, from);
-    }
 }
 
 static void lex_name(lexer *l) {
     const char *from = l->at;
-    while (l->at < l->end && (is_letter(*l->at) || is_digit(*l->at))) {
+    while (l->at < l->end && (is_letter(*l->at) || is_digit(*l->at)))
         l->at++;
-    }
     size_t n = (size_t)(l->at - from);
     hfe_token_kind kind = HFE_T_NAME;
-    for (size_t i = 0; i < sizeof keywords / sizeof *keywords; i++) {
-        if (strlen(keywords[i].word) == n && memcmp(keywords[i].word, from, n) == 0) {
+    for (size_t i = 0; i < sizeof keywords / sizeof *keywords; i++)
+        if (strlen(keywords[i].word) == n && memcmp(keywords[i].word, from, n) == 0)
             kind = keywords[i].kind;
-        }
-    }
     emit(l, kind, from)->name = hfe_intern(l->p, from, n);
 }
 
 static void skip_digits(lexer *l) {
-    while (l->at < l->end && (is_digit(*l->at) || *l->at == '_')) {
+    while (l->at < l->end && (is_digit(*l->at) || *l->at == '_'))
         l->at++;
-    }
 }
 
 /* digits [. digits] [e [+-] digits]; `0..n` is a number and a range. */
@@ -149,20 +144,16 @@ static void lex_number(lexer *l) {
         }
     }
     if (l->at < l->end && is_letter(*l->at)) {
-        while (l->at < l->end && (is_letter(*l->at) || is_digit(*l->at))) {
+        while (l->at < l->end && (is_letter(*l->at) || is_digit(*l->at)))
             l->at++;
-        }
         hfe_token *bad = emit(l, HFE_T_BAD, from);
         hd_err(l->p->diags, HD_E_SYNTAX, bad->loc, "a number runs into letters");
         return;
     }
     hd_text digits;
     hd_text_init(&digits, l->p->arena);
-    for (const char *c = from; c < l->at; c++) {
-        if (*c != '_') {
-            hd_text_add_n(&digits, c, 1);
-        }
-    }
+    for (const char *c = from; c < l->at; c++)
+        if (*c != '_') hd_text_add_n(&digits, c, 1);
     hfe_token *t = emit(l, real ? HFE_T_FLOAT : HFE_T_INT, from);
     errno = 0;
     if (!real) {
@@ -183,9 +174,8 @@ static void lex_number(lexer *l) {
  * one that is not escaped closes it. */
 static void lex_string(lexer *l) {
     const char *from = l->at++;
-    while (l->at < l->end && *l->at != '"' && *l->at != '\n') {
+    while (l->at < l->end && *l->at != '"' && *l->at != '\n')
         l->at += *l->at == '\\' && l->end - l->at > 1 && l->at[1] != '\n' ? 2 : 1;
-    }
     if (l->at >= l->end || *l->at == '\n') {
         hfe_token *bad = emit(l, HFE_T_BAD, from);
         hd_diag *e = hd_err(l->p->diags, HD_E_SYNTAX, bad->loc, "this string has no end");
@@ -204,13 +194,10 @@ static void track_brackets(lexer *l, hfe_token_kind kind, char c) {
     } else if (kind == HFE_P_RPAREN || kind == HFE_P_RBRACKET || kind == HFE_P_RBRACE) {
         char match = kind == HFE_P_RPAREN ? '(' : kind == HFE_P_RBRACKET ? '[' : '{';
         if (c == '}') { /* a brace closes what was forgotten inside it: errors stay near */
-            while (l->open.n > 0 && l->open.at[l->open.n - 1] != '{') {
+            while (l->open.n > 0 && l->open.at[l->open.n - 1] != '{')
                 l->open.n--;
-            }
         }
-        if (l->open.n > 0 && l->open.at[l->open.n - 1] == match) {
-            l->open.n--;
-        }
+        if (l->open.n > 0 && l->open.at[l->open.n - 1] == match) l->open.n--;
     }
 }
 
@@ -226,19 +213,18 @@ static void lex_other(lexer *l) {
         }
     }
     const char *close = *from == '\'' ? strpbrk(from + 1, "'\n") : NULL;
-    l->at = close != NULL && *close == '\'' && close < l->end ? close + 1 : l->at + 1;
+    l->at = close && *close == '\'' && close < l->end ? close + 1 : l->at + 1;
     while (l->at < l->end && (*l->at & 0xc0) == 0x80) { /* the rest of a UTF-8 sequence */
         l->at++;
     }
     hfe_token *bad = emit(l, HFE_T_BAD, from);
     unsigned char c = (unsigned char)*from;
     hd_diag *e;
-    if (c < 0x20 || c == 0x7f) {
+    if (c < 0x20 || c == 0x7f)
         e = hd_err(l->p->diags, HD_E_SYNTAX, bad->loc, "unexpected byte 0x%02x", c);
-    } else {
+    else
         e = hd_err(l->p->diags, HD_E_SYNTAX, bad->loc, "unexpected character '%.*s'",
                    (int)(l->at - from), from);
-    }
     e->hint = hfe_foreign_sign(from, l->end);
 }
 
@@ -258,9 +244,8 @@ void hfe_lex(hfe_program *p, hd_loc start, const char *begin, const char *end, h
         } else if (c == ' ' || c == '\t' || c == '\r') {
             l.at++;
         } else if (c == '#') {
-            while (l.at < end && *l.at != '\n') {
+            while (l.at < end && *l.at != '\n')
                 l.at++;
-            }
         } else if (is_letter(c)) {
             lex_name(&l);
         } else if (is_digit(c)) {
@@ -330,20 +315,15 @@ static const struct foreign signs[] = {
 };
 
 const char *hfe_foreign_word(const char *word) {
-    for (size_t i = 0; word != NULL && i < sizeof words / sizeof *words; i++) {
-        if (strcmp(word, words[i].text) == 0) {
-            return words[i].hint;
-        }
-    }
+    for (size_t i = 0; word && i < sizeof words / sizeof *words; i++)
+        if (strcmp(word, words[i].text) == 0) return words[i].hint;
     return NULL;
 }
 
 const char *hfe_foreign_sign(const char *at, const char *end) {
     for (size_t i = 0; i < sizeof signs / sizeof *signs; i++) {
         const size_t n = strlen(signs[i].text);
-        if ((size_t)(end - at) >= n && memcmp(at, signs[i].text, n) == 0) {
-            return signs[i].hint;
-        }
+        if ((size_t)(end - at) >= n && memcmp(at, signs[i].text, n) == 0) return signs[i].hint;
     }
     return NULL;
 }

@@ -4,29 +4,19 @@
 #include "frontend/language/parser.h"
 
 static bool is_taken(const hfe_def *def, const char *name) {
-    for (size_t i = 0; i < def->params.n; i++) {
-        if (def->params.at[i].name == name) {
-            return true;
-        }
-    }
-    for (size_t i = 0; i < def->inputs.n; i++) {
-        if (def->inputs.at[i].name == name) {
-            return true;
-        }
-    }
+    for (size_t i = 0; i < def->params.n; i++)
+        if (def->params.at[i].name == name) return true;
+    for (size_t i = 0; i < def->inputs.n; i++)
+        if (def->inputs.at[i].name == name) return true;
     return false;
 }
 
 static void parse_params(hfe_parser *ps, hfe_def *def) {
     const hfe_token *open = hfe_expect(ps, HFE_P_LPAREN, "parameters");
-    if (open == NULL) {
-        return;
-    }
+    if (!open) return;
     while (!hfe_at(ps, HFE_P_RPAREN) && !ps->panic) {
         const hfe_token *name = hfe_expect(ps, HFE_T_NAME, "'('");
-        if (name == NULL) {
-            return;
-        }
+        if (!name) return;
         hfe_param param = {.name = name->name, .loc = name->loc};
         if (is_taken(def, param.name)) {
             hfe_trouble(ps, param.loc, "'%s' is named twice", param.name);
@@ -34,28 +24,23 @@ static void parse_params(hfe_parser *ps, hfe_def *def) {
         }
         if (hfe_accept(ps, HFE_P_ASSIGN)) {
             param.otherwise = hfe_parse_expr(ps);
-        } else if (def->params.n > 0 && def->params.at[def->params.n - 1].otherwise != NULL) {
+        } else if (def->params.n > 0 && def->params.at[def->params.n - 1].otherwise) {
             hd_diag *d = hfe_trouble(ps, param.loc, "'%s' has no default, the one before it has",
                                      param.name);
-            if (d != NULL) {
-                d->hint = "parameters with defaults come last";
-            }
+            if (d) d->hint = "parameters with defaults come last";
         }
         hd_push(ps->p->arena, &def->params, param);
-        if (!hfe_accept(ps, HFE_P_COMMA)) {
-            break;
-        }
+        if (!hfe_accept(ps, HFE_P_COMMA)) break;
     }
     hfe_close(ps, HFE_P_RPAREN, open->loc);
 }
 
 static bool dtype_by_name(const char *name, hir_dtype *out) {
-    for (int i = 0; i < HIR_DTYPE_COUNT; i++) {
+    for (int i = 0; i < HIR_DTYPE_COUNT; i++)
         if (strcmp(hir_dtype_name((hir_dtype)i), name) == 0) {
             *out = (hir_dtype)i;
             return *out == HIR_F32 || *out == HIR_I32;
         }
-    }
     return false;
 }
 
@@ -67,9 +52,7 @@ static void parse_inputs(hfe_parser *ps, hfe_def *def) {
         const hfe_token *name = hfe_expect(ps, HFE_T_NAME, "'('");
         const hfe_token *colon = hfe_expect(ps, HFE_P_COLON, "the type of an input");
         const hfe_token *dtype = hfe_expect(ps, HFE_T_NAME, "':'");
-        if (name == NULL || colon == NULL || dtype == NULL) {
-            return;
-        }
+        if (!name || !colon || !dtype) return;
         hfe_input input = {.name = name->name, .loc = name->loc};
         if (is_taken(def, input.name)) {
             hfe_trouble(ps, input.loc, "'%s' is named twice", input.name);
@@ -78,26 +61,18 @@ static void parse_inputs(hfe_parser *ps, hfe_def *def) {
         if (!dtype_by_name(dtype->name, &input.dtype)) {
             hd_diag *d =
                 hfe_trouble(ps, dtype->loc, "'%s' is not the type of an input", dtype->name);
-            if (d != NULL) {
-                d->hint = "inputs are f32[T, ...] or i32[T]";
-            }
+            if (d) d->hint = "inputs are f32[T, ...] or i32[T]";
             return;
         }
         const hfe_token *bracket = hfe_expect(ps, HFE_P_LBRACKET, "the shape of an input");
-        while (bracket != NULL && !hfe_at(ps, HFE_P_RBRACKET) && !ps->panic) {
+        while (bracket && !hfe_at(ps, HFE_P_RBRACKET) && !ps->panic) {
             hfe_expr *dim = hfe_parse_expr(ps);
             hd_push(ps->p->arena, &input.dims.list, dim);
-            if (!hfe_accept(ps, HFE_P_COMMA)) {
-                break;
-            }
+            if (!hfe_accept(ps, HFE_P_COMMA)) break;
         }
-        if (bracket != NULL) {
-            hfe_close(ps, HFE_P_RBRACKET, bracket->loc);
-        }
+        if (bracket) hfe_close(ps, HFE_P_RBRACKET, bracket->loc);
         hd_push(ps->p->arena, &def->inputs, input);
-        if (!hfe_accept(ps, HFE_P_COMMA)) {
-            break;
-        }
+        if (!hfe_accept(ps, HFE_P_COMMA)) break;
     }
     hfe_close(ps, HFE_P_RPAREN, open);
 }
@@ -114,16 +89,12 @@ static hfe_def *new_def(hfe_parser *ps, hfe_def_kind kind, const hfe_token *name
 static hfe_def *parse_fn(hfe_parser *ps) {
     hfe_next(ps);
     const hfe_token *name = hfe_expect(ps, HFE_T_NAME, "'fn'");
-    if (name == NULL) {
-        return NULL;
-    }
+    if (!name) return NULL;
     hfe_def *def = new_def(ps, HFE_D_FN, name);
     parse_params(ps, def);
     const hfe_def *outer = ps->in;
     ps->in = def;
-    if (!ps->panic) {
-        hfe_parse_block(ps, &def->body);
-    }
+    if (!ps->panic) hfe_parse_block(ps, &def->body);
     ps->in = outer;
     return def;
 }
@@ -131,15 +102,13 @@ static hfe_def *parse_fn(hfe_parser *ps) {
 /* The body of an object: statements that fill its fields, and methods. */
 static void parse_members(hfe_parser *ps, hfe_def *def) {
     const hfe_token *open = hfe_expect(ps, HFE_P_LBRACE, "the body of an object");
-    if (open == NULL) {
-        return;
-    }
+    if (!open) return;
     hfe_skip_lines(ps);
     while (!hfe_at(ps, HFE_P_RBRACE) && !hfe_at(ps, HFE_T_END) &&
            (hfe_at(ps, HFE_K_FN) || !hfe_at_definition(ps))) {
         if (hfe_at(ps, HFE_K_FN)) {
             hfe_def *method = parse_fn(ps);
-            if (method != NULL) {
+            if (method) {
                 method->object = def;
                 hd_push(ps->p->arena, &def->methods, method);
             }
@@ -147,9 +116,7 @@ static void parse_members(hfe_parser *ps, hfe_def *def) {
         } else {
             hfe_stmt *s = hfe_parse_statement(ps);
             hfe_end_statement(ps);
-            if (s != NULL) {
-                hd_push(ps->p->arena, &def->body.list, s);
-            }
+            if (s) hd_push(ps->p->arena, &def->body.list, s);
         }
         hfe_skip_lines(ps);
     }
@@ -160,22 +127,15 @@ static hfe_def *parse_object_or_model(hfe_parser *ps, hfe_def_kind kind) {
     hfe_next(ps);
     const hfe_token *name =
         hfe_expect(ps, HFE_T_NAME, kind == HFE_D_MODEL ? "'model'" : "'object'");
-    if (name == NULL) {
-        return NULL;
-    }
+    if (!name) return NULL;
     hfe_def *def = new_def(ps, kind, name);
-    if (kind != HFE_D_CONFIG || hfe_at(ps, HFE_P_LPAREN)) {
-        parse_params(ps, def);
-    }
+    if (kind != HFE_D_CONFIG || hfe_at(ps, HFE_P_LPAREN)) parse_params(ps, def);
     ps->in = def;
-    if (kind == HFE_D_MODEL && hfe_at(ps, HFE_P_LPAREN) && !ps->panic) {
-        parse_inputs(ps, def);
-    }
-    if (kind == HFE_D_MODEL && !ps->panic) {
+    if (kind == HFE_D_MODEL && hfe_at(ps, HFE_P_LPAREN) && !ps->panic) parse_inputs(ps, def);
+    if (kind == HFE_D_MODEL && !ps->panic)
         hfe_parse_block(ps, &def->body);
-    } else if (!ps->panic) {
+    else if (!ps->panic)
         parse_members(ps, def);
-    }
     ps->in = NULL;
     return def;
 }
@@ -183,16 +143,14 @@ static hfe_def *parse_object_or_model(hfe_parser *ps, hfe_def_kind kind) {
 static void parse_use(hfe_parser *ps) {
     hfe_next(ps);
     const hfe_token *path = hfe_expect(ps, HFE_T_STRING, "'use'");
-    if (path == NULL) {
-        return;
-    }
+    if (!path) return;
     if (ps->file->defs.n > 0) {
         hfe_trouble(ps, path->loc, "'use' comes before the definitions of a file");
         return;
     }
     hfe_use use = {.path = hd_strndup(ps->p->arena, path->begin, (size_t)(path->end - path->begin)),
                    .loc = path->loc};
-    if (use.path[0] == '\0' || strpbrk(use.path, "\\{}") != NULL) {
+    if (!use.path[0] || strpbrk(use.path, "\\{}")) {
         hfe_trouble(ps, path->loc, "this is not a path");
         return;
     }
@@ -203,9 +161,8 @@ static hfe_def *parse_constant(hfe_parser *ps) {
     const hfe_token *name = ps->at;
     if (name->kind != HFE_T_NAME || ps->at[1].kind != HFE_P_ASSIGN) {
         hd_diag *d = hfe_expected(ps, "a definition");
-        if (d != NULL && (d->hint == NULL || name->kind == HFE_K_IF)) {
+        if (d && (!d->hint || name->kind == HFE_K_IF))
             d->hint = "a file holds use, fn, object, model, config and NAME = value";
-        }
         return NULL;
     }
     hfe_next(ps);
@@ -218,9 +175,7 @@ static hfe_def *parse_constant(hfe_parser *ps) {
 static void check_twice(hfe_parser *ps, const hfe_def *def) {
     for (size_t i = 0; i < ps->file->defs.n; i++) {
         const hfe_def *other = ps->file->defs.at[i];
-        if ((other->kind == HFE_D_CONFIG) != (def->kind == HFE_D_CONFIG)) {
-            continue;
-        }
+        if ((other->kind == HFE_D_CONFIG) != (def->kind == HFE_D_CONFIG)) continue;
         if (other->name == def->name || (other->kind == HFE_D_MODEL && def->kind == HFE_D_MODEL)) {
             bool same = other->name == def->name;
             hd_diag *d =
@@ -252,15 +207,14 @@ bool hfe_parse(hfe_program *p, hfe_file *file) {
                 hfe_at_config(&ps) ? parse_object_or_model(&ps, HFE_D_CONFIG) : parse_constant(&ps);
             break;
         }
-        if (def != NULL) {
+        if (def) {
             check_twice(&ps, def);
             hd_push(p->arena, &file->defs, def);
         }
         ps.in = NULL;
         hfe_end_statement(&ps);
-        while (hfe_at(&ps, HFE_T_LINE) || (ps.failed && hfe_at(&ps, HFE_P_RBRACE))) {
+        while (hfe_at(&ps, HFE_T_LINE) || (ps.failed && hfe_at(&ps, HFE_P_RBRACE)))
             hfe_next(&ps); /* braces too many are the trace of an error that was reported */
-        }
         if (hfe_at(&ps, HFE_P_RBRACE)) {
             hfe_trouble(&ps, ps.at->loc, "'}' closes nothing");
             hfe_recover(&ps);

@@ -31,11 +31,8 @@ static const struct {
 enum { N_OPERATORS = sizeof operators / sizeof *operators };
 
 const char *hfe_binary_text(hfe_binary op) {
-    for (int i = 0; i < N_OPERATORS; i++) {
-        if (operators[i].op == op) {
-            return operators[i].text;
-        }
-    }
+    for (int i = 0; i < N_OPERATORS; i++)
+        if (operators[i].op == op) return operators[i].text;
     return "?";
 }
 
@@ -49,9 +46,7 @@ static hfe_expr *new_expr(hfe_parser *ps, hfe_expr_kind kind, hd_loc loc) {
 
 /* The tree's depth bounds the recursion of everything that walks it. */
 static void add_child(hfe_parser *ps, hfe_expr *e, const hfe_expr *child) {
-    if (child != NULL && child->depth >= e->depth) {
-        e->depth = child->depth + 1;
-    }
+    if (child && child->depth >= e->depth) e->depth = child->depth + 1;
     if (e->depth > HFE_MAX_NESTING && !ps->too_deep) {
         ps->too_deep = true;
         hd_diag *d = hd_err(ps->p->diags, HD_E_LIMIT, e->loc, "this expression nests too deeply");
@@ -91,9 +86,7 @@ static void add_expression(hfe_parser *ps, hfe_expr *e, hd_loc loc, const char *
     inner.last = NULL;
     inner.in_string = true;
     hfe_piece piece = {.value = hfe_parse_expr(&inner)};
-    if (!hfe_at(&inner, HFE_T_END) && !hfe_at(&inner, HFE_T_LINE)) {
-        hfe_expected(&inner, "'}'");
-    }
+    if (!hfe_at(&inner, HFE_T_END) && !hfe_at(&inner, HFE_T_LINE)) hfe_expected(&inner, "'}'");
     ps->failed |= inner.failed || ps->p->diags->errors > errors;
     ps->too_deep |= inner.too_deep;
     hd_push(ps->p->arena, &e->string.pieces, piece);
@@ -102,11 +95,10 @@ static void add_expression(hfe_parser *ps, hfe_expr *e, hd_loc loc, const char *
 
 static const char *closing_brace(const char *at, const char *end) {
     for (int open = 0; at < end; at++) {
-        if (*at == '{') {
+        if (*at == '{')
             open++;
-        } else if (*at == '}' && open-- == 0) {
+        else if (*at == '}' && open-- == 0)
             return at;
-        }
     }
     return NULL;
 }
@@ -136,9 +128,7 @@ hfe_expr *hfe_parse_string(hfe_parser *ps) {
             here.end_column++;
             if (escape == 0) {
                 hd_diag *d = hfe_trouble(ps, here, "unknown escape '\\%c'", c[1]);
-                if (d != NULL) {
-                    d->hint = "the escapes are \\\" \\\\ \\n \\t";
-                }
+                if (d) d->hint = "the escapes are \\\" \\\\ \\n \\t";
             }
             hd_text_add_n(&text, escape != 0 ? &escape : "?", 1);
             c++;
@@ -146,11 +136,9 @@ hfe_expr *hfe_parse_string(hfe_parser *ps) {
             hd_text_add_n(&text, c++, 1);
         } else if (*c == '{') {
             const char *close = closing_brace(c + 1, t->end);
-            if (close == NULL) {
+            if (!close) {
                 hd_diag *d = hfe_trouble(ps, here, "'{' without '}' in a string");
-                if (d != NULL) {
-                    d->hint = "a brace as such is written '{{'";
-                }
+                if (d) d->hint = "a brace as such is written '{{'";
                 break;
             }
             add_text(ps, e, &text);
@@ -159,9 +147,7 @@ hfe_expr *hfe_parse_string(hfe_parser *ps) {
             c = close;
         } else if (*c == '}') {
             hd_diag *d = hfe_trouble(ps, here, "'}' without '{' in a string");
-            if (d != NULL) {
-                d->hint = "a brace as such is written '}}'";
-            }
+            if (d) d->hint = "a brace as such is written '}}'";
             break;
         } else {
             hd_text_add_n(&text, c, 1);
@@ -177,16 +163,14 @@ static hfe_expr *parse_comprehension(hfe_parser *ps, hd_loc open, hfe_expr *valu
     hfe_expr *e = new_expr(ps, HFE_X_COMPREHENSION, open);
     e->each.value = value;
     const hfe_token *name = hfe_expect(ps, HFE_T_NAME, "a list made with 'for'");
-    if (name != NULL && hfe_accept(ps, HFE_P_COMMA)) {
+    if (name && hfe_accept(ps, HFE_P_COMMA)) {
         e->each.index_name = name->name;
         name = hfe_expect(ps, HFE_T_NAME, "a list made with 'for'");
     }
-    e->each.name = name != NULL ? name->name : NULL;
+    e->each.name = name ? name->name : NULL;
     hfe_expect(ps, HFE_K_IN, "a list made with 'for'");
     e->each.over = hfe_parse_expr(ps);
-    if (hfe_accept(ps, HFE_K_IF)) {
-        e->each.condition = hfe_parse_expr(ps);
-    }
+    if (hfe_accept(ps, HFE_K_IF)) e->each.condition = hfe_parse_expr(ps);
     hfe_close(ps, HFE_P_RBRACKET, open);
     e->loc = hfe_span(ps, open);
     add_child(ps, e, value);
@@ -200,14 +184,11 @@ static hfe_expr *parse_list(hfe_parser *ps) {
     hfe_expr *e = new_expr(ps, HFE_X_LIST, open);
     while (!hfe_at(ps, HFE_P_RBRACKET) && !ps->panic) {
         hfe_expr *item = hfe_parse_expr(ps);
-        if (e->list.list.n == 0 && hfe_accept(ps, HFE_K_FOR)) {
+        if (e->list.list.n == 0 && hfe_accept(ps, HFE_K_FOR))
             return parse_comprehension(ps, open, item);
-        }
         hd_push(ps->p->arena, &e->list.list, item);
         add_child(ps, e, item);
-        if (!hfe_accept(ps, HFE_P_COMMA)) {
-            break;
-        }
+        if (!hfe_accept(ps, HFE_P_COMMA)) break;
     }
     hfe_close(ps, HFE_P_RBRACKET, open);
     e->loc = hfe_span(ps, open);
@@ -218,9 +199,7 @@ static hfe_expr *parse_list(hfe_parser *ps) {
 /* { expr } of an if-expression */
 static hfe_expr *parse_branch(hfe_parser *ps) {
     const hfe_token *open = hfe_expect(ps, HFE_P_LBRACE, "an 'if' expression");
-    if (open == NULL) {
-        return new_expr(ps, HFE_X_ERROR, ps->at->loc);
-    }
+    if (!open) return new_expr(ps, HFE_X_ERROR, ps->at->loc);
     hfe_skip_lines(ps);
     hfe_expr *e = hfe_parse_expr(ps);
     hfe_skip_lines(ps);
@@ -231,19 +210,13 @@ static hfe_expr *parse_branch(hfe_parser *ps) {
 static hfe_expr *parse_if(hfe_parser *ps) {
     hd_loc from = hfe_next(ps)->loc;
     hfe_expr *e = new_expr(ps, HFE_X_IF, from);
-    if (!hfe_enter(ps)) {
-        return e;
-    }
+    if (!hfe_enter(ps)) return e;
     e->choice.condition = hfe_parse_expr(ps);
     e->choice.yes = parse_branch(ps);
-    if (hfe_at(ps, HFE_T_LINE) && ps->at[1].kind == HFE_K_ELSE) {
-        hfe_next(ps);
-    }
+    if (hfe_at(ps, HFE_T_LINE) && ps->at[1].kind == HFE_K_ELSE) hfe_next(ps);
     if (!hfe_accept(ps, HFE_K_ELSE)) {
         hd_diag *d = hfe_expected(ps, "'else'");
-        if (d != NULL) {
-            d->cause = "an 'if' that stands for a value needs one on both sides";
-        }
+        if (d) d->cause = "an 'if' that stands for a value needs one on both sides";
         e->choice.no = new_expr(ps, HFE_X_ERROR, from);
     } else {
         e->choice.no = hfe_at(ps, HFE_K_IF) ? parse_if(ps) : parse_branch(ps);
@@ -267,9 +240,7 @@ static hfe_expr *parse_op_name(hfe_parser *ps) {
     hd_loc from = hfe_next(ps)->loc;
     hfe_expect(ps, HFE_P_DOT, "'op'");
     const hfe_token *name = hfe_expect(ps, HFE_T_NAME, "'op.'");
-    if (name == NULL) {
-        return new_expr(ps, HFE_X_ERROR, from);
-    }
+    if (!name) return new_expr(ps, HFE_X_ERROR, from);
     hfe_expr *e = new_expr(ps, HFE_X_OP_NAME, hfe_span(ps, from));
     e->name = name->name;
     return e;
@@ -304,9 +275,8 @@ static hfe_expr *parse_primary(hfe_parser *ps) {
     case HFE_K_IF: return parse_if(ps);
     default: {
         hd_diag *d = hfe_expected(ps, "a value");
-        if (d != NULL && t->name != NULL) {
+        if (d && t->name)
             d->hint = hd_printf(ps->p->arena, "'%s' is a word of the language", t->name);
-        }
         return new_expr(ps, HFE_X_ERROR, t->loc);
     }
     }
@@ -317,12 +287,10 @@ static void parse_argument(hfe_parser *ps, hfe_expr *call) {
     bool equals = hfe_at(ps, HFE_T_NAME) && ps->at[1].kind == HFE_P_ASSIGN;
     if (equals) {
         hd_diag *d = hfe_trouble(ps, ps->at[1].loc, "'=' does not name an argument");
-        if (d != NULL) {
-            d->hint = hd_printf(ps->p->arena, "write '%s: value'", ps->at->name);
-        }
+        if (d) d->hint = hd_printf(ps->p->arena, "write '%s: value'", ps->at->name);
         return;
     }
-    bool keyword = ps->at->name != NULL && ps->at[1].kind == HFE_P_COLON;
+    bool keyword = ps->at->name && ps->at[1].kind == HFE_P_COLON;
     if (keyword) {
         const hfe_token *name = hfe_next(ps);
         arg.name = name->name;
@@ -341,9 +309,7 @@ static hfe_expr *parse_call(hfe_parser *ps, hfe_expr *callee) {
     add_child(ps, e, callee);
     while (!hfe_at(ps, HFE_P_RPAREN) && !ps->panic) {
         parse_argument(ps, e);
-        if (!hfe_accept(ps, HFE_P_COMMA)) {
-            break;
-        }
+        if (!hfe_accept(ps, HFE_P_COMMA)) break;
     }
     hfe_close(ps, HFE_P_RPAREN, open);
     e->loc = hfe_span(ps, callee->loc);
@@ -356,7 +322,7 @@ static hfe_expr *parse_index(hfe_parser *ps, hfe_expr *base) {
     hfe_expr *from = hfe_at(ps, HFE_P_RANGE) ? NULL : hfe_parse_expr(ps);
     hfe_expr *e = new_expr(ps, HFE_X_INDEX, base->loc);
     add_child(ps, e, base);
-    if (from != NULL && from->kind == HFE_X_BINARY && from->binary.op == HFE_RANGE) {
+    if (from && from->kind == HFE_X_BINARY && from->binary.op == HFE_RANGE) {
         e->kind = HFE_X_SLICE;
         e->slice.base = base;
         e->slice.from = from->binary.left;
@@ -380,9 +346,7 @@ static hfe_expr *parse_index(hfe_parser *ps, hfe_expr *base) {
 static hfe_expr *parse_field(hfe_parser *ps, hfe_expr *base) {
     hfe_next(ps);
     const hfe_token *name = hfe_expect(ps, HFE_T_NAME, "'.'");
-    if (name == NULL) {
-        return base;
-    }
+    if (!name) return base;
     hfe_expr *e = new_expr(ps, HFE_X_FIELD, hfe_span(ps, base->loc));
     e->field.base = base;
     e->field.name = name->name;
@@ -394,15 +358,14 @@ static hfe_expr *parse_field(hfe_parser *ps, hfe_expr *base) {
 static hfe_expr *parse_postfix(hfe_parser *ps) {
     hfe_expr *e = parse_primary(ps);
     while (!ps->panic) {
-        if (hfe_at(ps, HFE_P_LPAREN)) {
+        if (hfe_at(ps, HFE_P_LPAREN))
             e = parse_call(ps, e);
-        } else if (hfe_at(ps, HFE_P_LBRACKET)) {
+        else if (hfe_at(ps, HFE_P_LBRACKET))
             e = parse_index(ps, e);
-        } else if (hfe_at(ps, HFE_P_DOT)) {
+        else if (hfe_at(ps, HFE_P_DOT))
             e = parse_field(ps, e);
-        } else {
+        else
             break;
-        }
     }
     return e;
 }
@@ -412,13 +375,9 @@ static hfe_expr *parse_level(hfe_parser *ps, int level);
 
 static hfe_expr *parse_prefix(hfe_parser *ps, int level) {
     bool negated = hfe_at(ps, HFE_K_NOT) && level <= NOT;
-    if (!negated && !hfe_at(ps, HFE_P_MINUS)) {
-        return parse_postfix(ps);
-    }
+    if (!negated && !hfe_at(ps, HFE_P_MINUS)) return parse_postfix(ps);
     hd_loc from = hfe_next(ps)->loc;
-    if (!hfe_enter(ps)) {
-        return new_expr(ps, HFE_X_ERROR, from);
-    }
+    if (!hfe_enter(ps)) return new_expr(ps, HFE_X_ERROR, from);
     hfe_expr *operand = negated ? parse_level(ps, NOT) : parse_prefix(ps, PRODUCT + 1);
     hfe_leave(ps);
     hfe_expr *e = new_expr(ps, negated ? HFE_X_NOT : HFE_X_NEG, hfe_span(ps, from));
@@ -428,11 +387,8 @@ static hfe_expr *parse_prefix(hfe_parser *ps, int level) {
 }
 
 static int operator_at(const hfe_parser *ps) {
-    for (int i = 0; i < N_OPERATORS; i++) {
-        if (operators[i].token == ps->at->kind) {
-            return i;
-        }
-    }
+    for (int i = 0; i < N_OPERATORS; i++)
+        if (operators[i].token == ps->at->kind) return i;
     return -1;
 }
 
@@ -442,16 +398,13 @@ static hfe_expr *parse_level(hfe_parser *ps, int level) {
     while (!ps->panic) {
         int i = operator_at(ps);
         if (i < 0 || operators[i].level < level ||
-            (operators[i].op == HFE_RANGE && ps->at[1].kind == HFE_P_RBRACKET)) {
+            (operators[i].op == HFE_RANGE && ps->at[1].kind == HFE_P_RBRACKET))
             break;
-        }
         bool chains = operators[i].level != COMPARE && operators[i].level != RANGE;
         if (!chains && before == operators[i].level) {
             hd_diag *d =
                 hfe_trouble(ps, ps->at->loc, "'%s' cannot follow another one", operators[i].text);
-            if (d != NULL && before == COMPARE) {
-                d->hint = "write 'a < b and b < c'";
-            }
+            if (d && before == COMPARE) d->hint = "write 'a < b and b < c'";
             break;
         }
         before = operators[i].level;
@@ -463,9 +416,7 @@ static hfe_expr *parse_level(hfe_parser *ps, int level) {
 }
 
 hfe_expr *hfe_parse_expr(hfe_parser *ps) {
-    if (!hfe_enter(ps)) {
-        return new_expr(ps, HFE_X_ERROR, ps->at->loc);
-    }
+    if (!hfe_enter(ps)) return new_expr(ps, HFE_X_ERROR, ps->at->loc);
     hfe_expr *e = parse_level(ps, OR_ELSE);
     hfe_leave(ps);
     return e;

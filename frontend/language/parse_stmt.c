@@ -19,9 +19,7 @@ static hfe_stmt *parse_for(hfe_parser *ps) {
     hfe_stmt *s = new_stmt(ps, HFE_S_FOR, hfe_next(ps)->loc);
     do {
         const hfe_token *name = hfe_expect(ps, HFE_T_NAME, "'for'");
-        if (name == NULL) {
-            return s;
-        }
+        if (!name) return s;
         add_target(ps, s, name->name, name->loc);
     } while (s->targets.n < 2 && hfe_accept(ps, HFE_P_COMMA));
     hfe_expect(ps, HFE_K_IN, "'for'");
@@ -32,15 +30,12 @@ static hfe_stmt *parse_for(hfe_parser *ps) {
 
 static hfe_stmt *parse_if(hfe_parser *ps) {
     hfe_stmt *s = new_stmt(ps, HFE_S_IF, hfe_next(ps)->loc);
-    if (!hfe_enter(ps)) {
-        return s;
-    }
+    if (!hfe_enter(ps)) return s;
     s->value = hfe_parse_expr(ps);
     hfe_parse_block(ps, &s->body);
     const hfe_token *after = ps->at;
-    while (after->kind == HFE_T_LINE) {
+    while (after->kind == HFE_T_LINE)
         after++;
-    }
     if (!ps->panic && after->kind == HFE_K_ELSE) {
         hfe_skip_lines(ps);
         hfe_next(ps);
@@ -70,14 +65,11 @@ static hfe_stmt *parse_return(hfe_parser *ps) {
     hfe_stmt *s = new_stmt(ps, HFE_S_RETURN, hfe_next(ps)->loc);
     if (ps->in->kind != HFE_D_FN) {
         hd_diag *d = hfe_trouble(ps, s->loc, "'return' outside of a function");
-        if (d != NULL && ps->in->kind == HFE_D_MODEL) {
+        if (d && ps->in->kind == HFE_D_MODEL)
             d->hint = "a model names its results: output logits = ...";
-        }
         return s;
     }
-    if (!at_statement_end(ps)) {
-        s->value = hfe_parse_expr(ps);
-    }
+    if (!at_statement_end(ps)) s->value = hfe_parse_expr(ps);
     return s;
 }
 
@@ -92,9 +84,7 @@ static hfe_stmt *parse_output(hfe_parser *ps) {
         hfe_expect(ps, HFE_P_ASSIGN, "an output named by a string");
     } else {
         const hfe_token *name = hfe_expect(ps, HFE_T_NAME, "'output'");
-        if (name == NULL) {
-            return s;
-        }
+        if (!name) return s;
         s->name = hd_new(ps->p->arena, hfe_expr);
         *s->name = (hfe_expr){.kind = HFE_X_STRING, .depth = 1, .loc = name->loc};
         hfe_piece piece = {.text = name->name};
@@ -124,20 +114,17 @@ static bool add_left_side(hfe_parser *ps, hfe_stmt *s, const hfe_expr *e) {
         return true;
     }
     hd_diag *d = hfe_trouble(ps, e->loc, "this cannot be set");
-    if (d != NULL && e->kind == HFE_X_FIELD) {
+    if (d && e->kind == HFE_X_FIELD)
         d->cause = "fields of an object are set by its own methods only";
-    } else if (d != NULL) {
+    else if (d)
         d->cause = "only variables, and elements of lists in variables, can be set";
-    }
     return false;
 }
 
 /* Trouble at a word of another language that begins a statement, "while x < 3 { ... }". */
 static hfe_stmt *foreign_statement(hfe_parser *ps, const hfe_token *word) {
     hd_diag *d = hfe_trouble(ps, word->loc, "'%s' is not a word of the language", word->name);
-    if (d != NULL) {
-        d->hint = hfe_foreign_word(word->name);
-    }
+    if (d) d->hint = hfe_foreign_word(word->name);
     return NULL;
 }
 
@@ -160,33 +147,23 @@ static bool begins_value(hfe_token_kind kind) {
 
 static hfe_stmt *parse_simple(hfe_parser *ps) {
     const hfe_token *first = ps->at;
-    const bool foreign = first->kind == HFE_T_NAME && hfe_foreign_word(first->name) != NULL;
-    if (foreign && begins_value(ps->at[1].kind)) {
-        return foreign_statement(ps, first);
-    }
+    const bool foreign = first->kind == HFE_T_NAME && hfe_foreign_word(first->name);
+    if (foreign && begins_value(ps->at[1].kind)) return foreign_statement(ps, first);
     hfe_stmt *s = new_stmt(ps, HFE_S_EXPR, first->loc);
     hfe_expr *e = hfe_parse_expr(ps);
     s->value = e;
     if (foreign && hfe_at(ps, HFE_P_LBRACE)) { /* while (condition) { */
         return foreign_statement(ps, first);
     }
-    if (ps->panic || (!hfe_at(ps, HFE_P_ASSIGN) && !hfe_at(ps, HFE_P_COMMA))) {
-        return s;
-    }
+    if (ps->panic || (!hfe_at(ps, HFE_P_ASSIGN) && !hfe_at(ps, HFE_P_COMMA))) return s;
     s->kind = HFE_S_ASSIGN;
     while (hfe_accept(ps, HFE_P_COMMA)) {
         s->kind = HFE_S_UNPACK;
-        if (!add_left_side(ps, s, e)) {
-            return s;
-        }
+        if (!add_left_side(ps, s, e)) return s;
         e = hfe_parse_expr(ps);
     }
-    if (!add_left_side(ps, s, e)) {
-        return s;
-    }
-    if (hfe_expect(ps, HFE_P_ASSIGN, "setting variables") != NULL) {
-        s->value = hfe_parse_expr(ps);
-    }
+    if (!add_left_side(ps, s, e)) return s;
+    if (hfe_expect(ps, HFE_P_ASSIGN, "setting variables")) s->value = hfe_parse_expr(ps);
     return s;
 }
 
@@ -195,20 +172,15 @@ static hfe_stmt *parse_include(hfe_parser *ps) {
     hfe_stmt *s = new_stmt(ps, HFE_S_INCLUDE, hfe_next(ps)->loc);
     if (hfe_at(ps, HFE_T_STRING)) {
         hd_diag *d = hfe_trouble(ps, ps->at->loc, "'use' in a config names another config");
-        if (d != NULL) {
-            d->hint = "files are used at the top of a file";
-        }
+        if (d) d->hint = "files are used at the top of a file";
         return NULL;
     }
     s->value = hfe_parse_expr(ps);
     const hfe_expr *x = s->value;
     const bool call = x->kind == HFE_X_CALL && x->call.callee->kind == HFE_X_NAME;
-    if (!ps->panic && !call && x->kind != HFE_X_NAME) {
+    if (!ps->panic && !call && x->kind != HFE_X_NAME)
         hfe_trouble(ps, x->loc, "'use' in a config names another config");
-    }
-    if (hfe_accept(ps, HFE_K_IN)) {
-        s->name = hfe_parse_expr(ps);
-    }
+    if (hfe_accept(ps, HFE_K_IN)) s->name = hfe_parse_expr(ps);
     return s;
 }
 
@@ -216,12 +188,11 @@ static hfe_stmt *parse_include(hfe_parser *ps) {
 static hfe_mark take_mark(hfe_parser *ps) {
     static const char *const words[] = {
         [HFE_FIELD] = "field", [HFE_PARAM] = "param", [HFE_OPTION] = "option"};
-    for (int i = HFE_FIELD; i <= HFE_OPTION; i++) {
+    for (int i = HFE_FIELD; i <= HFE_OPTION; i++)
         if (hfe_at_word(ps, words[i])) {
             hfe_next(ps);
             return (hfe_mark)i;
         }
-    }
     return HFE_PLAIN;
 }
 
@@ -229,20 +200,16 @@ static hfe_stmt *parse_config_statement(hfe_parser *ps) {
     const hd_loc loc = ps->at->loc;
     const hfe_mark mark = take_mark(ps);
     hfe_stmt *s = mark == HFE_PLAIN && hfe_at(ps, HFE_K_USE) ? parse_include(ps) : parse_simple(ps);
-    if (s == NULL || mark == HFE_PLAIN) {
-        return s;
-    }
+    if (!s || mark == HFE_PLAIN) return s;
     s->mark = mark;
-    if (!ps->panic && s->kind != HFE_S_ASSIGN) {
+    if (!ps->panic && s->kind != HFE_S_ASSIGN)
         hfe_trouble(ps, loc, "one variable is declared: name = ...");
-    }
     return s;
 }
 
 hfe_stmt *hfe_parse_statement(hfe_parser *ps) {
-    if (ps->in->kind == HFE_D_CONFIG && (hfe_at(ps, HFE_T_NAME) || hfe_at(ps, HFE_K_USE))) {
+    if (ps->in->kind == HFE_D_CONFIG && (hfe_at(ps, HFE_T_NAME) || hfe_at(ps, HFE_K_USE)))
         return parse_config_statement(ps);
-    }
     switch (ps->at->kind) {
     case HFE_K_FOR: return parse_for(ps);
     case HFE_K_IF: return parse_if(ps);
@@ -251,9 +218,7 @@ hfe_stmt *hfe_parse_statement(hfe_parser *ps) {
     case HFE_K_OUTPUT: return parse_output(ps);
     case HFE_K_FN: {
         hd_diag *d = hfe_trouble(ps, ps->at->loc, "a function cannot stand here");
-        if (d != NULL) {
-            d->hint = "functions stand at the top of a file or in an object";
-        }
+        if (d) d->hint = "functions stand at the top of a file or in an object";
         return NULL;
     }
     default: return parse_simple(ps);
@@ -261,26 +226,18 @@ hfe_stmt *hfe_parse_statement(hfe_parser *ps) {
 }
 
 void hfe_end_statement(hfe_parser *ps) {
-    if (!ps->panic && !at_statement_end(ps)) {
-        hfe_expected(ps, "the end of the statement");
-    }
-    if (ps->panic) {
-        hfe_recover(ps);
-    }
+    if (!ps->panic && !at_statement_end(ps)) hfe_expected(ps, "the end of the statement");
+    if (ps->panic) hfe_recover(ps);
 }
 
 void hfe_parse_block(hfe_parser *ps, hfe_block *out) {
     const hfe_token *open = hfe_expect(ps, HFE_P_LBRACE, "a block");
-    if (open == NULL || !hfe_enter(ps)) {
-        return;
-    }
+    if (!open || !hfe_enter(ps)) return;
     hfe_skip_lines(ps);
     while (!hfe_at(ps, HFE_P_RBRACE) && !hfe_at(ps, HFE_T_END) && !hfe_at_definition(ps)) {
         hfe_stmt *s = hfe_parse_statement(ps);
         hfe_end_statement(ps);
-        if (s != NULL) {
-            hd_push(ps->p->arena, &out->list, s);
-        }
+        if (s) hd_push(ps->p->arena, &out->list, s);
         hfe_skip_lines(ps);
     }
     hfe_leave(ps);

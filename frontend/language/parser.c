@@ -7,16 +7,12 @@
 /* ---- tokens and errors --------------------------------------------------------------------- */
 const hfe_token *hfe_next(hfe_parser *ps) {
     ps->last = ps->at;
-    if (ps->at->kind != HFE_T_END) {
-        ps->at++;
-    }
+    if (ps->at->kind != HFE_T_END) ps->at++;
     return ps->last;
 }
 
 bool hfe_accept(hfe_parser *ps, hfe_token_kind kind) {
-    if (!hfe_at(ps, kind)) {
-        return false;
-    }
+    if (!hfe_at(ps, kind)) return false;
     hfe_next(ps);
     return true;
 }
@@ -28,9 +24,7 @@ void hfe_skip_lines(hfe_parser *ps) {
 
 hd_diag *hfe_trouble(hfe_parser *ps, hd_loc loc, const char *format, ...) {
     ps->failed = true;
-    if (ps->panic) {
-        return NULL;
-    }
+    if (ps->panic) return NULL;
     ps->panic = true;
     va_list args;
     va_start(args, format);
@@ -55,10 +49,8 @@ static const char *foreign_hint(const hfe_parser *ps) {
     const bool joined = t->kind != HFE_T_END && t[1].begin == t->end; /* to the next token */
     const char *end = joined ? t[1].end : t->end;
     const char *hint = hfe_foreign_word(t->name);
-    if (hint == NULL && before != NULL && before->end == t->begin) {
-        hint = hfe_foreign_sign(before->begin, t->end);
-    }
-    return hint != NULL ? hint : hfe_foreign_sign(t->begin, end);
+    if (!hint && before && before->end == t->begin) hint = hfe_foreign_sign(before->begin, t->end);
+    return hint ? hint : hfe_foreign_sign(t->begin, end);
 }
 
 hd_diag *hfe_expected(hfe_parser *ps, const char *what) {
@@ -66,35 +58,28 @@ hd_diag *hfe_expected(hfe_parser *ps, const char *what) {
         ps->panic = ps->failed = true;
         return NULL;
     }
-    if (ps->in_string && hfe_at(ps, HFE_T_END)) {
+    if (ps->in_string && hfe_at(ps, HFE_T_END))
         return hfe_trouble(ps, ps->at->loc, "expected %s before '}'", what);
-    }
     bool name = hfe_at(ps, HFE_T_NAME);
-    bool next_line = ps->last != NULL && ps->at->loc.line != ps->last->loc.line;
-    if ((ps->last != NULL && hfe_at(ps, HFE_T_LINE)) || (next_line && hfe_at(ps, HFE_T_END))) {
+    bool next_line = ps->last && ps->at->loc.line != ps->last->loc.line;
+    if ((ps->last && hfe_at(ps, HFE_T_LINE)) || (next_line && hfe_at(ps, HFE_T_END)))
         return hfe_trouble(ps, behind(ps), "expected %s before %s", what,
                            hfe_token_name(ps->at->kind));
-    }
     hd_diag *d =
         hfe_trouble(ps, ps->at->loc, name ? "expected %s, found '%s'" : "expected %s, found %s",
                     what, name ? ps->at->name : hfe_token_name(ps->at->kind));
-    if (d != NULL) {
-        d->hint = foreign_hint(ps);
-    }
+    if (d) d->hint = foreign_hint(ps);
     return d;
 }
 
 const hfe_token *hfe_expect(hfe_parser *ps, hfe_token_kind kind, const char *what) {
-    if (hfe_at(ps, kind)) {
-        return hfe_next(ps);
-    }
+    if (hfe_at(ps, kind)) return hfe_next(ps);
     hd_diag *d = hfe_expected(
         ps, hd_printf(ps->p->arena, "%s %s %s", hfe_token_name(kind),
                       kind == HFE_T_NAME || kind == HFE_T_STRING ? "after" : "for", what));
-    if (d != NULL && kind == HFE_T_NAME && ps->at->name != NULL && !hfe_at(ps, HFE_T_NAME)) {
+    if (d && kind == HFE_T_NAME && ps->at->name && !hfe_at(ps, HFE_T_NAME))
         d->hint = hd_printf(ps->p->arena, "'%s' is a word of the language, take another name",
                             ps->at->name);
-    }
     return NULL;
 }
 
@@ -116,9 +101,7 @@ bool hfe_at_definition(const hfe_parser *ps) {
 }
 
 bool hfe_close(hfe_parser *ps, hfe_token_kind kind, hd_loc open) {
-    if (hfe_accept(ps, kind)) {
-        return true;
-    }
+    if (hfe_accept(ps, kind)) return true;
     if (hfe_at(ps, HFE_T_BAD)) {
         ps->panic = ps->failed = true;
         return false;
@@ -130,21 +113,19 @@ bool hfe_close(hfe_parser *ps, hfe_token_kind kind, hd_loc open) {
     if (kind == HFE_P_RBRACE && hfe_at_definition(ps)) {
         ps->unclosed = ps->at;
         hd_diag *d = hfe_trouble(ps, open, "this '{' is not closed");
-        if (d != NULL) {
+        if (d)
             d->cause = hd_printf(ps->p->arena, "%s follows in line %u",
                                  hfe_token_name(ps->at->kind), ps->at->loc.line);
-        }
         return false;
     }
-    bool same_line = ps->last == NULL || ps->at->loc.line == ps->last->loc.line;
+    bool same_line = !ps->last || ps->at->loc.line == ps->last->loc.line;
     hd_loc loc =
         same_line && !hfe_at(ps, HFE_T_LINE) && !hfe_at(ps, HFE_T_END) ? ps->at->loc : behind(ps);
     hd_diag *d = hfe_trouble(ps, loc, kind == HFE_P_RBRACE ? "expected %s" : "expected ',' or %s",
                              hfe_token_name(kind));
-    if (d != NULL && open.line != loc.line) {
+    if (d && open.line != loc.line)
         d->cause = hd_printf(ps->p->arena, "the bracket opened in line %u, column %u is not closed",
                              open.line, open.column);
-    }
     return false;
 }
 
@@ -167,9 +148,7 @@ void hfe_leave(hfe_parser *ps) {
 }
 
 hd_loc hfe_span(const hfe_parser *ps, hd_loc from) {
-    if (ps->last != NULL && ps->last->loc.line == from.line) {
-        from.end_column = ps->last->loc.end_column;
-    }
+    if (ps->last && ps->last->loc.line == from.line) from.end_column = ps->last->loc.end_column;
     return from;
 }
 
@@ -178,9 +157,8 @@ void hfe_recover(hfe_parser *ps) {
     int open = 0;
     while (!hfe_at(ps, HFE_T_END)) {
         if ((open == 0 && (hfe_at(ps, HFE_T_LINE) || hfe_at(ps, HFE_P_RBRACE))) ||
-            hfe_at_definition(ps)) {
+            hfe_at_definition(ps))
             break;
-        }
         open += hfe_at(ps, HFE_P_LBRACE) - hfe_at(ps, HFE_P_RBRACE);
         hfe_next(ps);
     }

@@ -22,23 +22,15 @@ typedef struct resolver {
 
 /* ---- which variables there are ------------------------------------------------------------- */
 static bool has_local(const hfe_def *def, const char *name) {
-    for (size_t i = 0; i < def->n_locals; i++) {
-        if (def->locals[i].name == name) {
-            return true;
-        }
-    }
+    for (size_t i = 0; i < def->n_locals; i++)
+        if (def->locals[i].name == name) return true;
     return false;
 }
 
 static void add_local(resolver *r, const char *name, hd_loc loc) {
-    if (name == NULL || (r->def->object != NULL && has_local(r->def->object, name))) {
-        return;
-    }
-    for (size_t i = 0; i < r->locals.n; i++) {
-        if (r->locals.at[i].name == name) {
-            return;
-        }
-    }
+    if (!name || (r->def->object && has_local(r->def->object, name))) return;
+    for (size_t i = 0; i < r->locals.n; i++)
+        if (r->locals.at[i].name == name) return;
     hfe_target target = {name, loc};
     hd_push(r->p->arena, &r->locals, target);
 }
@@ -46,9 +38,8 @@ static void add_local(resolver *r, const char *name, hd_loc loc) {
 static void collect_expr(resolver *r, const hfe_expr *x);
 
 static void collect_exprs(resolver *r, const hfe_exprs *list) {
-    for (size_t i = 0; i < list->list.n; i++) {
+    for (size_t i = 0; i < list->list.n; i++)
         collect_expr(r, list->list.at[i]);
-    }
 }
 
 /* Every child of an expression, once. */
@@ -56,14 +47,12 @@ static void each_child(resolver *r, const hfe_expr *x,
                        void (*visit)(resolver *, const hfe_expr *)) {
     switch (x->kind) {
     case HFE_X_STRING:
-        for (size_t i = 0; i < x->string.pieces.n; i++) {
+        for (size_t i = 0; i < x->string.pieces.n; i++)
             visit(r, x->string.pieces.at[i].value);
-        }
         break;
     case HFE_X_LIST:
-        for (size_t i = 0; i < x->list.list.n; i++) {
+        for (size_t i = 0; i < x->list.list.n; i++)
             visit(r, x->list.list.at[i]);
-        }
         break;
     case HFE_X_COMPREHENSION:
         visit(r, x->each.over);
@@ -83,9 +72,8 @@ static void each_child(resolver *r, const hfe_expr *x,
         break;
     case HFE_X_CALL:
         visit(r, x->call.callee);
-        for (size_t i = 0; i < x->call.args.n; i++) {
+        for (size_t i = 0; i < x->call.args.n; i++)
             visit(r, x->call.args.at[i].value);
-        }
         break;
     case HFE_X_INDEX:
         visit(r, x->index.base);
@@ -102,9 +90,7 @@ static void each_child(resolver *r, const hfe_expr *x,
 }
 
 static void collect_expr(resolver *r, const hfe_expr *x) {
-    if (x == NULL) {
-        return;
-    }
+    if (!x) return;
     if (x->kind == HFE_X_COMPREHENSION) {
         add_local(r, x->each.index_name, x->loc);
         add_local(r, x->each.name, x->loc);
@@ -118,12 +104,11 @@ static void collect_block(resolver *r, const hfe_block *b);
 static void collect_included(resolver *r, const hfe_stmt *s) {
     hfe_file *file = r->file;
     const hfe_def *config = hfe_included_config(file, s);
-    if (config != NULL && r->included < HFE_MAX_INCLUDED) {
+    if (config && r->included < HFE_MAX_INCLUDED) {
         r->included++;
         r->file = config->file;
-        for (size_t i = 0; i < config->params.n; i++) {
+        for (size_t i = 0; i < config->params.n; i++)
             add_local(r, config->params.at[i].name, config->params.at[i].loc);
-        }
         collect_block(r, &config->body);
         r->file = file;
         r->included--;
@@ -133,12 +118,9 @@ static void collect_included(resolver *r, const hfe_stmt *s) {
 static void collect_block(resolver *r, const hfe_block *b) {
     for (size_t i = 0; i < b->list.n; i++) {
         const hfe_stmt *s = b->list.at[i];
-        if (s->kind == HFE_S_INCLUDE) {
-            collect_included(r, s);
-        }
-        for (size_t k = 0; k < s->targets.n; k++) {
+        if (s->kind == HFE_S_INCLUDE) collect_included(r, s);
+        for (size_t k = 0; k < s->targets.n; k++)
             add_local(r, s->targets.at[k].name, s->targets.at[k].loc);
-        }
         collect_expr(r, s->index);
         collect_expr(r, s->name);
         collect_expr(r, s->value);
@@ -160,9 +142,8 @@ static void collect_locals(resolver *r, hfe_def *def) {
         add_local(r, def->inputs.at[i].name, def->inputs.at[i].loc);
         collect_exprs(r, &def->inputs.at[i].dims);
     }
-    if (def->kind == HFE_D_MODEL && !def->has_inputs) {
+    if (def->kind == HFE_D_MODEL && !def->has_inputs)
         add_local(r, hfe_intern(r->p, "tokens", 6), def->loc);
-    }
     collect_expr(r, def->value);
     collect_block(r, &def->body);
     def->locals = r->locals.at;
@@ -171,11 +152,8 @@ static void collect_locals(resolver *r, hfe_def *def) {
 
 /* ---- what names mean ----------------------------------------------------------------------- */
 static hfe_def *find_method(const hfe_def *object, const char *name) {
-    for (size_t i = 0; object != NULL && i < object->methods.n; i++) {
-        if (object->methods.at[i]->name == name) {
-            return object->methods.at[i];
-        }
-    }
+    for (size_t i = 0; object && i < object->methods.n; i++)
+        if (object->methods.at[i]->name == name) return object->methods.at[i];
     return NULL;
 }
 
@@ -189,23 +167,22 @@ static bool is_known_to_family(const resolver *r, const char *name) {
     for (size_t i = 0; i < r->file->defs.n; i++) {
         const hfe_def *def = r->file->defs.at[i];
         config |= def->kind == HFE_D_CONFIG;
-        found |= def->kind == HFE_D_CONFIG &&
-                 (has_local(def, name) || hfe_config_function(def, name) != NULL);
+        found |=
+            def->kind == HFE_D_CONFIG && (has_local(def, name) || hfe_config_function(def, name));
     }
-    const bool inlined = r->def->object != NULL && r->def->object->kind == HFE_D_CONFIG;
+    const bool inlined = r->def->object && r->def->object->kind == HFE_D_CONFIG;
     return (r->def->kind == HFE_D_MODEL && (found || (config && strcmp(name, "absent") == 0))) ||
-           (inlined &&
-            (strcmp(name, "absent") == 0 || hfe_config_function(r->def->object, name) != NULL));
+           (inlined && (strcmp(name, "absent") == 0 || hfe_config_function(r->def->object, name)));
 }
 
 static bool is_known(const resolver *r, const char *name) {
     hir_opcode code;
     const hfe_def *object = object_of(r->def);
     const hfe_def *def = hfe_find_def(r->file, name);
-    return has_local(r->def, name) || (object != NULL && has_local(object, name)) ||
-           find_method(object, name) != NULL || (def != NULL && def->kind != HFE_D_MODEL) ||
-           is_known_to_family(r, name) || hfe_find_builtin(name) != NULL ||
-           hfe_find_op(name, &code) || strcmp(name, "T") == 0 || strcmp(name, "C") == 0;
+    return has_local(r->def, name) || (object && has_local(object, name)) ||
+           find_method(object, name) || (def && def->kind != HFE_D_MODEL) ||
+           is_known_to_family(r, name) || hfe_find_builtin(name) || hfe_find_op(name, &code) ||
+           strcmp(name, "T") == 0 || strcmp(name, "C") == 0;
 }
 
 static void add_candidate(hfe_program *p, hfe_candidates *out, const char *name) {
@@ -213,51 +190,37 @@ static void add_candidate(hfe_program *p, hfe_candidates *out, const char *name)
 }
 
 static void add_locals(hfe_program *p, const hfe_def *def, hfe_candidates *out) {
-    for (size_t i = 0; i < def->n_locals; i++) {
+    for (size_t i = 0; i < def->n_locals; i++)
         add_candidate(p, out, def->locals[i].name);
-    }
-    for (size_t i = 0; i < def->methods.n; i++) {
+    for (size_t i = 0; i < def->methods.n; i++)
         add_candidate(p, out, def->methods.at[i]->name);
-    }
 }
 
 static void add_defs(hfe_program *p, const hfe_file *file, hfe_candidates *out) {
-    for (size_t i = 0; file != NULL && i < file->defs.n; i++) {
-        if (file->defs.at[i]->kind != HFE_D_MODEL && file->defs.at[i]->kind != HFE_D_CONFIG) {
+    for (size_t i = 0; file && i < file->defs.n; i++)
+        if (file->defs.at[i]->kind != HFE_D_MODEL && file->defs.at[i]->kind != HFE_D_CONFIG)
             add_candidate(p, out, file->defs.at[i]->name);
-        }
-    }
 }
 
 void hfe_visible_names(hfe_program *p, const hfe_file *file, const hfe_def *def,
                        hfe_candidates *out) {
-    if (def != NULL) {
-        add_locals(p, def, out);
-    }
-    if (def != NULL && def->object != NULL) {
-        add_locals(p, def->object, out);
-    }
+    if (def) add_locals(p, def, out);
+    if (def && def->object) add_locals(p, def->object, out);
     add_defs(p, file, out);
-    for (size_t i = 0; i < file->uses.n; i++) {
+    for (size_t i = 0; i < file->uses.n; i++)
         add_defs(p, file->uses.at[i].file, out);
-    }
-    for (size_t i = 0; hfe_builtin_names[i] != NULL; i++) {
+    for (size_t i = 0; hfe_builtin_names[i]; i++)
         add_candidate(p, out, hfe_builtin_names[i]);
-    }
     for (int code = 0; code < HIR_OPCODE_COUNT; code++) {
         hir_opcode found;
-        if (hfe_find_op(hir_info((hir_opcode)code)->name, &found)) {
+        if (hfe_find_op(hir_info((hir_opcode)code)->name, &found))
             add_candidate(p, out, hir_info((hir_opcode)code)->name);
-        }
     }
 }
 
 static bool first_time(resolver *r, const char *name) {
-    for (size_t i = 0; i < r->reported.n; i++) {
-        if (r->reported.at[i] == name) {
-            return false;
-        }
-    }
+    for (size_t i = 0; i < r->reported.n; i++)
+        if (r->reported.at[i] == name) return false;
     hd_push(r->p->arena, &r->reported, name);
     return true;
 }
@@ -269,70 +232,57 @@ static void refuse_name(resolver *r, const hfe_expr *x, const char *name) {
     const char *page = hfe_library_page(r->p, name);
     const char *near = hd_nearest(name, candidates.list.at, candidates.list.n);
     const char *foreign = hfe_foreign_word(name);
-    if (page != NULL) {
+    if (page)
         d->hint = hd_printf(r->p->arena, "it is in the library: use \"%s\"", page);
-    } else if (foreign != NULL) {
+    else if (foreign)
         d->hint = foreign;
-    } else if (near != NULL) {
+    else if (near)
         d->hint = hd_printf(r->p->arena, "did you mean '%s'?", near);
-    } else if (x == r->called) {
+    else if (x == r->called)
         d->hint = "'hadal ops' lists the ops, docs/language.md the functions of the library";
-    }
 }
 
 static void check_op_name(resolver *r, const hfe_expr *x) {
     hir_opcode code;
-    if (hfe_find_op(x->name, &code)) {
-        return;
-    }
+    if (hfe_find_op(x->name, &code)) return;
     hfe_candidates ops = {0};
     for (int i = 0; i < HIR_OPCODE_COUNT; i++) {
         const char *name = hir_info((hir_opcode)i)->name;
-        if (hfe_find_op(name, &code)) {
-            add_candidate(r->p, &ops, name);
-        }
+        if (hfe_find_op(name, &code)) add_candidate(r->p, &ops, name);
     }
     hd_diag *d = hd_err(r->p->diags, HD_E_NAME, x->loc, "there is no op '%s'", x->name);
     const char *near = hd_nearest(x->name, ops.list.at, ops.list.n);
-    d->hint = near != NULL ? hd_printf(r->p->arena, "did you mean 'op.%s'?", near)
-                           : "'hadal ops' lists them";
+    d->hint =
+        near ? hd_printf(r->p->arena, "did you mean 'op.%s'?", near) : "'hadal ops' lists them";
 }
 
 static void check_expr(resolver *r, const hfe_expr *x);
 
 static void check_arguments(resolver *r, const hfe_expr *call) {
-    for (size_t i = 0; i < call->call.args.n; i++) {
+    for (size_t i = 0; i < call->call.args.n; i++)
         check_expr(r, call->call.args.at[i].value);
-    }
 }
 
 static void check_expr(resolver *r, const hfe_expr *x) {
-    if (x == NULL) {
-        return;
-    }
+    if (!x) return;
     if (r->def->kind == HFE_D_CONFIG && r->p->words->check_rule(r->p, x)) {
         check_arguments(r, x);
         return;
     }
     if (x->kind == HFE_X_NAME) {
         hd_push(r->p->arena, &r->read, x->name);
-        if (!is_known(r, x->name) && first_time(r, x->name)) {
-            refuse_name(r, x, x->name);
-        }
+        if (!is_known(r, x->name) && first_time(r, x->name)) refuse_name(r, x, x->name);
     } else if (x->kind == HFE_X_OP_NAME) {
         check_op_name(r, x);
     }
-    if (x->kind == HFE_X_CALL) {
-        r->called = x->call.callee;
-    }
+    if (x->kind == HFE_X_CALL) r->called = x->call.callee;
     each_child(r, x, check_expr);
 }
 
 static void check_config_name(resolver *r, const hfe_expr *x) {
-    if (hfe_find_config(r->file, x->name) == NULL) {
+    if (!hfe_find_config(r->file, x->name))
         hd_err(r->p->diags, HD_E_NAME, x->loc, "there is no config '%s'", x->name)->hint =
             "configs are known from this file and from those it uses";
-    }
 }
 
 /* The declaration of a field: its kind is no function, and what it is of is a config. */
@@ -352,34 +302,26 @@ static bool check_config_statement(resolver *r, const hfe_stmt *s) {
     if (s->kind == HFE_S_INCLUDE) {
         const hfe_expr *x = s->value;
         check_config_name(r, x->kind == HFE_X_CALL ? x->call.callee : x);
-        if (x->kind == HFE_X_CALL) {
-            check_arguments(r, x);
-        }
-        if (s->name != NULL && hfe_literal(s->name) == NULL) {
+        if (x->kind == HFE_X_CALL) check_arguments(r, x);
+        if (s->name && !hfe_literal(s->name))
             hd_err(r->p->diags, HD_E_TYPE, s->name->loc,
                    "the object that a config is for is named by a plain string");
-        }
         return true;
     }
-    if (s->mark == HFE_PLAIN) {
-        return false;
-    }
+    if (s->mark == HFE_PLAIN) return false;
     return check_declaration(r, s) || s->mark == HFE_FIELD; /* reported */
 }
 
 static void check_block(resolver *r, const hfe_block *b) {
     for (size_t i = 0; i < b->list.n; i++) {
         const hfe_stmt *s = b->list.at[i];
-        if (check_config_statement(r, s)) {
-            continue;
-        }
+        if (check_config_statement(r, s)) continue;
         if (s->kind == HFE_S_ASSIGN_INDEX) { /* it needs the list that was there */
             hd_push(r->p->arena, &r->read, s->targets.at[0].name);
         }
         if (s->kind == HFE_S_FOR || s->kind == HFE_S_OUTPUT) { /* no need to read these */
-            for (size_t k = 0; k < s->targets.n; k++) {
+            for (size_t k = 0; k < s->targets.n; k++)
                 hd_push(r->p->arena, &r->read, s->targets.at[k].name);
-            }
         }
         check_expr(r, s->index);
         check_expr(r, s->name);
@@ -391,11 +333,8 @@ static void check_block(resolver *r, const hfe_block *b) {
 
 /* ---- set and never read -------------------------------------------------------------------- */
 static bool is_read(const resolver *r, const char *name) {
-    for (size_t i = 0; i < r->read.n; i++) {
-        if (r->read.at[i] == name) {
-            return true;
-        }
-    }
+    for (size_t i = 0; i < r->read.n; i++)
+        if (r->read.at[i] == name) return true;
     return false;
 }
 
@@ -410,21 +349,14 @@ static void note_unread(resolver *r) {
                                                              : 1 /* tokens */);
     for (size_t i = given; i < def->n_locals; i++) {
         const hfe_target *t = &def->locals[i];
-        if (is_read(r, t->name) || t->name[0] == '_') {
-            continue;
-        }
+        if (is_read(r, t->name) || t->name[0] == '_') continue;
         hfe_candidates others = {0};
-        for (size_t k = 0; k < def->n_locals; k++) {
-            if (k != i) {
-                add_candidate(r->p, &others, def->locals[k].name);
-            }
-        }
-        if (def->object != NULL) {
-            add_locals(r->p, def->object, &others);
-        }
+        for (size_t k = 0; k < def->n_locals; k++)
+            if (k != i) add_candidate(r->p, &others, def->locals[k].name);
+        if (def->object) add_locals(r->p, def->object, &others);
         const char *near = hd_nearest(t->name, others.list.at, others.list.n);
-        hfe_unread unread = {*t, near != NULL ? hd_printf(r->p->arena, "did you mean '%s'?", near)
-                                              : "a name that starts with '_' may stay unread"};
+        hfe_unread unread = {*t, near ? hd_printf(r->p->arena, "did you mean '%s'?", near)
+                                      : "a name that starts with '_' may stay unread"};
         hd_push(r->p->arena, &r->p->unread, unread);
     }
 }
@@ -433,20 +365,16 @@ static void note_unread(resolver *r) {
 static void check_def(resolver *r, hfe_def *def) {
     r->def = def;
     r->read.n = r->reported.n = 0;
-    for (size_t i = 0; i < def->params.n; i++) {
+    for (size_t i = 0; i < def->params.n; i++)
         check_expr(r, def->params.at[i].otherwise);
-    }
-    for (size_t i = 0; i < def->inputs.n; i++) {
-        for (size_t k = 0; k < def->inputs.at[i].dims.list.n; k++) {
+    for (size_t i = 0; i < def->inputs.n; i++)
+        for (size_t k = 0; k < def->inputs.at[i].dims.list.n; k++)
             check_expr(r, def->inputs.at[i].dims.list.at[k]);
-        }
-    }
     check_expr(r, def->value);
     check_block(r, &def->body);
     note_unread(r);
-    for (size_t i = 0; i < def->methods.n; i++) {
+    for (size_t i = 0; i < def->methods.n; i++)
         check_def(r, def->methods.at[i]);
-    }
 }
 
 static void check_methods(resolver *r, const hfe_def *def) {
@@ -469,7 +397,7 @@ static void check_clashes(resolver *r) {
     const hfe_file *f = r->file;
     for (size_t i = 0; i < f->uses.n; i++) {
         const hfe_use *use = &f->uses.at[i];
-        for (size_t k = 0; use->file != NULL && k < use->file->defs.n; k++) {
+        for (size_t k = 0; use->file && k < use->file->defs.n; k++) {
             const hfe_def *def = use->file->defs.at[k];
             const hfe_def *meant = hfe_find_def(f, def->name);
             if (def->kind != HFE_D_MODEL && def->kind != HFE_D_CONFIG && meant->file != f &&
@@ -489,12 +417,10 @@ void hfe_resolve(hfe_program *p, hfe_file *file) {
     for (size_t i = 0; i < file->defs.n; i++) {
         hfe_def *def = file->defs.at[i];
         collect_locals(&r, def);
-        for (size_t k = 0; k < def->methods.n; k++) {
+        for (size_t k = 0; k < def->methods.n; k++)
             collect_locals(&r, def->methods.at[k]);
-        }
         check_methods(&r, def);
     }
-    for (size_t i = 0; i < file->defs.n; i++) {
+    for (size_t i = 0; i < file->defs.n; i++)
         check_def(&r, file->defs.at[i]);
-    }
 }

@@ -11,18 +11,15 @@
 /* ---- names --------------------------------------------------------------------------------- */
 static uint64_t hash_of(const char *s, size_t n) {
     uint64_t h = 14695981039346656037u; /* FNV-1a */
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++)
         h = (h ^ (unsigned char)s[i]) * 1099511628211u;
-    }
     return h;
 }
 
 static const char **slot_of(const hfe_names *names, const char *s, size_t n) {
     size_t i = hash_of(s, n) & (names->cap - 1);
-    while (names->slot[i] != NULL &&
-           (strncmp(names->slot[i], s, n) != 0 || names->slot[i][n] != '\0')) {
+    while (names->slot[i] && (strncmp(names->slot[i], s, n) != 0 || names->slot[i][n]))
         i = (i + 1) & (names->cap - 1);
-    }
     return &names->slot[i];
 }
 
@@ -30,19 +27,14 @@ static void grow_names(hfe_program *p) {
     hfe_names old = p->names;
     p->names.cap = old.cap == 0 ? 256 : old.cap * 2;
     p->names.slot = hd_new_array(p->arena, const char *, p->names.cap);
-    for (size_t i = 0; i < old.cap; i++) {
-        if (old.slot[i] != NULL) {
-            *slot_of(&p->names, old.slot[i], strlen(old.slot[i])) = old.slot[i];
-        }
-    }
+    for (size_t i = 0; i < old.cap; i++)
+        if (old.slot[i]) *slot_of(&p->names, old.slot[i], strlen(old.slot[i])) = old.slot[i];
 }
 
 const char *hfe_intern(hfe_program *p, const char *s, size_t n) {
-    if (2 * p->names.n >= p->names.cap) {
-        grow_names(p);
-    }
+    if (2 * p->names.n >= p->names.cap) grow_names(p);
     const char **slot = slot_of(&p->names, s, n);
-    if (*slot == NULL) {
+    if (!*slot) {
         *slot = hd_strndup(p->arena, s, n);
         p->names.n++;
     }
@@ -53,9 +45,7 @@ const char *hfe_intern(hfe_program *p, const char *s, size_t n) {
 /* Which file a path leads to; false if it leads to none. */
 static bool identify(const char *path, uint64_t *device, uint64_t *inode) {
     struct stat st;
-    if (stat(path, &st) != 0 || S_ISDIR(st.st_mode)) {
-        return false;
-    }
+    if (stat(path, &st) != 0 || S_ISDIR(st.st_mode)) return false;
     *device = (uint64_t)st.st_dev;
     *inode = (uint64_t)st.st_ino;
     return true;
@@ -73,64 +63,54 @@ static bool is_another_file(const hfe_file *file, const char *path) {
 /* The first of the places where `use` looks that has such a file; NULL if none has. */
 static const char *find_used(hfe_program *p, const hfe_file *file, const char *name) {
     size_t n = strlen(name);
-    if (n < 6 || strcmp(name + n - 6, ".hadal") != 0) {
-        name = hd_printf(p->arena, "%s.hadal", name);
-    }
+    if (n < 6 || strcmp(name + n - 6, ".hadal") != 0) name = hd_printf(p->arena, "%s.hadal", name);
     const hfe_options *o = p->options;
     const char *slash = strrchr(file->path, '/');
     const char *beside =
-        slash == NULL ? name : hd_path_join(p->arena, hd_path_dir(p->arena, file->path), name);
-    if (is_another_file(file, beside)) {
-        return beside;
-    }
+        !slash ? name : hd_path_join(p->arena, hd_path_dir(p->arena, file->path), name);
+    if (is_another_file(file, beside)) return beside;
     for (size_t i = 0; i <= o->n_include_dirs; i++) {
         const char *dir = i < o->n_include_dirs ? o->include_dirs[i] : o->std_dir;
-        const char *path = dir != NULL ? hd_path_join(p->arena, dir, name) : NULL;
-        if (path != NULL && is_another_file(file, path)) {
-            return path;
-        }
+        const char *path = dir ? hd_path_join(p->arena, dir, name) : NULL;
+        if (path && is_another_file(file, path)) return path;
     }
     return NULL;
 }
 
 static void refuse_use(hfe_program *p, const hfe_use *use) {
     hd_diag *d = hd_err(p->diags, HD_E_NAME, use->loc, "there is no file '%s' to use", use->path);
-    d->cause = p->options->std_dir != NULL
+    d->cause = p->options->std_dir
                    ? hd_printf(p->arena, "looked beside this file, in the include folders, in %s",
                                p->options->std_dir)
                    : "looked beside this file and in the include folders";
     hfe_candidates pages = {0};
     hfe_library_pages(p, &pages);
     const char *near = hd_nearest(use->path, pages.list.at, pages.list.n);
-    if (near != NULL) {
-        d->hint = hd_printf(p->arena, "did you mean '%s'?", near);
-    }
+    if (near) d->hint = hd_printf(p->arena, "did you mean '%s'?", near);
 }
 
 static void read_uses(hfe_program *p, hfe_file *file) {
     for (size_t i = 0; i < file->uses.n; i++) {
         hfe_use *use = &file->uses.at[i];
         const char *path = find_used(p, file, use->path);
-        if (path == NULL) {
+        if (!path) {
             refuse_use(p, use);
             continue;
         }
         use->file = read_file(p, path, NULL, use->loc);
-        if (use->file != NULL && use->file->loading) {
+        if (use->file && use->file->loading) {
             hd_err(p->diags, HD_E_NAME, use->loc, "'%s' is used in a circle", use->path)->cause =
                 hd_printf(p->arena, "%s is still being read", use->file->path);
             use->file = NULL;
         }
-        if (use->file != NULL && use->file->page == NULL) {
-            use->file->page = use->path;
-        }
+        if (use->file && !use->file->page) use->file->page = use->path;
     }
 }
 
 static const char *read_text(hfe_program *p, const char *path) {
     size_t n = 0;
     const char *text = hd_read_text(p->arena, p->diags, path, HFE_MAX_FILE, &n);
-    if (text != NULL && strlen(text) != n) {
+    if (text && strlen(text) != n) {
         hd_loc loc = {.file = path};
         hd_err(p->diags, HD_E_SYNTAX, loc, "this is not a text file")->cause =
             hd_printf(p->arena, "byte %zu is zero", strlen(text));
@@ -141,12 +121,10 @@ static const char *read_text(hfe_program *p, const char *path) {
 
 static hfe_file *read_file(hfe_program *p, const char *path, const char *text, hd_loc from) {
     uint64_t device = 0, inode = 0;
-    if (text == NULL && identify(path, &device, &inode)) {
+    if (!text && identify(path, &device, &inode)) {
         for (size_t i = 0; i < p->files.n; i++) {
             hfe_file *known = p->files.at[i];
-            if (known->device == device && known->inode == inode && known->inode != 0) {
-                return known;
-            }
+            if (known->device == device && known->inode == inode && known->inode != 0) return known;
         }
     }
     if (p->files.n >= HFE_MAX_FILES) {
@@ -157,10 +135,8 @@ static hfe_file *read_file(hfe_program *p, const char *path, const char *text, h
     file->path = hd_strdup(p->arena, path);
     file->device = device;
     file->inode = inode;
-    file->text = text != NULL ? text : read_text(p, file->path);
-    if (file->text == NULL) {
-        return NULL;
-    }
+    file->text = text ? text : read_text(p, file->path);
+    if (!file->text) return NULL;
     hd_diags_source(p->diags, file->path, file->text);
     hd_push(p->arena, &p->files, file);
     file->loading = true;
@@ -172,7 +148,7 @@ static hfe_file *read_file(hfe_program *p, const char *path, const char *text, h
 
 hfe_file *hfe_read_program(hfe_program *p, const char *path, const char *text) {
     size_t errors = p->diags->errors;
-    if (text != NULL && strlen(text) > HFE_MAX_FILE) {
+    if (text && strlen(text) > HFE_MAX_FILE) {
         hd_err(p->diags, HD_E_LIMIT, HD_NOWHERE, "%s is too long", path)->cause =
             hd_printf(p->arena, "a spec may have %d bytes", HFE_MAX_FILE);
         return NULL;
@@ -185,30 +161,26 @@ hfe_file *hfe_read_program(hfe_program *p, const char *path, const char *text) {
 static hfe_def *find_own(const hfe_file *file, const char *name, bool config) {
     for (size_t i = 0; i < file->defs.n; i++) {
         const bool is_config = file->defs.at[i]->kind == HFE_D_CONFIG;
-        if (file->defs.at[i]->name == name && is_config == config) {
-            return file->defs.at[i];
-        }
+        if (file->defs.at[i]->name == name && is_config == config) return file->defs.at[i];
     }
     return NULL;
 }
 
 hfe_def *hfe_find_def(const hfe_file *file, const char *name) {
     hfe_def *def = find_own(file, name, false);
-    for (size_t i = 0; def == NULL && i < file->uses.n; i++) {
+    for (size_t i = 0; !def && i < file->uses.n; i++) {
         hfe_file *used = file->uses.at[i].file;
-        def = used != NULL ? find_own(used, name, false) : NULL;
-        if (def != NULL && def->kind == HFE_D_MODEL) {
-            def = NULL;
-        }
+        def = used ? find_own(used, name, false) : NULL;
+        if (def && def->kind == HFE_D_MODEL) def = NULL;
     }
     return def;
 }
 
 hfe_def *hfe_find_config(const hfe_file *file, const char *name) {
     hfe_def *def = find_own(file, name, true);
-    for (size_t i = 0; def == NULL && i < file->uses.n; i++) {
+    for (size_t i = 0; !def && i < file->uses.n; i++) {
         const hfe_file *used = file->uses.at[i].file;
-        def = used != NULL ? find_own(used, name, true) : NULL;
+        def = used ? find_own(used, name, true) : NULL;
     }
     return def;
 }
@@ -221,19 +193,14 @@ const hfe_def *hfe_included_config(const hfe_file *file, const hfe_stmt *s) {
 }
 
 static const hfe_def *find_function(const hfe_def *config, const char *name, int depth) {
-    for (size_t i = 0; i < config->methods.n; i++) {
-        if (config->methods.at[i]->name == name) {
-            return config->methods.at[i];
-        }
-    }
+    for (size_t i = 0; i < config->methods.n; i++)
+        if (config->methods.at[i]->name == name) return config->methods.at[i];
     for (size_t i = 0; depth < HFE_MAX_INCLUDED && i < config->body.list.n; i++) {
         const hfe_stmt *s = config->body.list.at[i];
         const hfe_def *other =
             s->kind == HFE_S_INCLUDE ? hfe_included_config(config->file, s) : NULL;
-        const hfe_def *found = other != NULL ? find_function(other, name, depth + 1) : NULL;
-        if (found != NULL) {
-            return found;
-        }
+        const hfe_def *found = other ? find_function(other, name, depth + 1) : NULL;
+        if (found) return found;
     }
     return NULL;
 }
@@ -244,13 +211,9 @@ const hfe_def *hfe_config_function(const hfe_def *config, const char *name) {
 
 /* ---- strings ------------------------------------------------------------------------------- */
 const char *hfe_literal(const hfe_expr *x) {
-    if (x == NULL || x->kind != HFE_X_STRING || x->string.pieces.n > 1) {
-        return NULL;
-    }
-    if (x->string.pieces.n == 0) {
-        return "";
-    }
-    return x->string.pieces.at[0].value == NULL ? x->string.pieces.at[0].text : NULL;
+    if (!x || x->kind != HFE_X_STRING || x->string.pieces.n > 1) return NULL;
+    if (x->string.pieces.n == 0) return "";
+    return !x->string.pieces.at[0].value ? x->string.pieces.at[0].text : NULL;
 }
 
 /* ---- the library -------------------------------------------------------------------------------
@@ -267,9 +230,7 @@ typedef struct folder {
 
 static void close_folder(void *what) {
     folder *f = what;
-    if (f->dir != NULL) {
-        closedir(f->dir);
-    }
+    if (f->dir) closedir(f->dir);
     f->dir = NULL;
 }
 
@@ -284,11 +245,9 @@ static void scan(hfe_program *p, const char *inside, int depth) {
     folder *f = hd_new(p->arena, folder);
     hd_arena_defer(p->arena, close_folder, f);
     f->dir = opendir(path);
-    for (struct dirent *entry; f->dir != NULL && (entry = readdir(f->dir)) != NULL;) {
-        if (entry->d_name[0] == '.' || p->pages.n >= MAX_PAGES) {
-            continue;
-        }
-        const char *slash = inside[0] != '\0' ? "/" : "";
+    for (struct dirent *entry; f->dir && (entry = readdir(f->dir));) {
+        if (entry->d_name[0] == '.' || p->pages.n >= MAX_PAGES) continue;
+        const char *slash = inside[0] ? "/" : "";
         char *name = hd_printf(p->arena, "%s%s%s", inside, slash, entry->d_name);
         if (has_ending(name)) {
             name[strlen(name) - 6] = '\0';
@@ -306,11 +265,9 @@ static int by_name(const void *a, const void *b) {
 }
 
 void hfe_library_pages(hfe_program *p, hfe_candidates *out) {
-    if (!p->pages_known && p->options->std_dir != NULL) {
+    if (!p->pages_known && p->options->std_dir) {
         scan(p, "", 1);
-        if (p->pages.n > 0) {
-            qsort(p->pages.at, p->pages.n, sizeof *p->pages.at, by_name);
-        }
+        if (p->pages.n > 0) qsort(p->pages.at, p->pages.n, sizeof *p->pages.at, by_name);
     }
     p->pages_known = true;
     out->list.at = p->pages.at;
@@ -319,7 +276,7 @@ void hfe_library_pages(hfe_program *p, hfe_candidates *out) {
 
 /* The names of lines of a text that begin with `fn NAME(` or `object NAME(`. */
 static void list_names(hfe_program *p, const char *text, const char *page) {
-    for (const char *line = text; line != NULL; line = strchr(line, '\n')) {
+    for (const char *line = text; line; line = strchr(line, '\n')) {
         line += *line == '\n';
         const size_t word = strncmp(line, "fn ", 3) == 0       ? 3
                             : strncmp(line, "object ", 7) == 0 ? 7
@@ -343,21 +300,14 @@ static void list_library(hfe_program *p) {
         const char *path = hd_path_join(p->arena, p->options->std_dir,
                                         hd_printf(p->arena, "%s.hadal", pages.list.at[i]));
         const char *text = hd_read_text(p->arena, &unheard, path, HFE_MAX_FILE, &n);
-        if (text != NULL) {
-            list_names(p, text, pages.list.at[i]);
-        }
+        if (text) list_names(p, text, pages.list.at[i]);
     }
     p->library_known = true;
 }
 
 const char *hfe_library_page(hfe_program *p, const char *name) {
-    if (!p->library_known) {
-        list_library(p);
-    }
-    for (size_t i = 0; i < p->library.n; i++) {
-        if (strcmp(p->library.at[i].name, name) == 0) {
-            return p->library.at[i].page;
-        }
-    }
+    if (!p->library_known) list_library(p);
+    for (size_t i = 0; i < p->library.n; i++)
+        if (strcmp(p->library.at[i].name, name) == 0) return p->library.at[i].page;
     return NULL;
 }

@@ -31,25 +31,17 @@ const char *hfe_type_with_article(hfe_type t) {
 }
 
 static bool lists_equal(const hfe_list *a, const hfe_list *b) {
-    if (a->n != b->n) {
-        return false;
-    }
-    for (size_t i = 0; i < a->n; i++) {
-        if (!hfe_equal(hfe_item(a, i), hfe_item(b, i))) {
-            return false;
-        }
-    }
+    if (a->n != b->n) return false;
+    for (size_t i = 0; i < a->n; i++)
+        if (!hfe_equal(hfe_item(a, i), hfe_item(b, i))) return false;
     return true;
 }
 
 bool hfe_equal(hfe_value a, hfe_value b) {
-    if (hfe_is_number(a) && hfe_is_number(b)) {
+    if (hfe_is_number(a) && hfe_is_number(b))
         return a.type == HFE_INT && b.type == HFE_INT ? a.integer == b.integer
                                                       : hfe_as_number(a) == hfe_as_number(b);
-    }
-    if (a.type != b.type) {
-        return false;
-    }
+    if (a.type != b.type) return false;
     switch (a.type) {
     case HFE_BOOL: return a.boolean == b.boolean;
     case HFE_STRING: return strcmp(a.string, b.string) == 0;
@@ -103,12 +95,9 @@ static hfe_list *copy_items(hfe_elab *e, const hfe_value *items, size_t n) {
 
 hfe_value hfe_new_list(hfe_elab *e, hd_loc loc, const hfe_value *items, size_t n) {
     uint32_t depth = 0;
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++)
         depth = depth_with(depth, items[i]);
-    }
-    if (!list_fits(e, loc, n, n, depth)) {
-        return hfe_poison();
-    }
+    if (!list_fits(e, loc, n, n, depth)) return hfe_poison();
     hfe_list *l = copy_items(e, items, n);
     l->depth = depth;
     return (hfe_value){.type = HFE_LIST, .list = l};
@@ -117,9 +106,7 @@ hfe_value hfe_new_list(hfe_elab *e, hd_loc loc, const hfe_value *items, size_t n
 hfe_value hfe_append(hfe_elab *e, hd_loc loc, const hfe_list *l, hfe_value item) {
     bool shared = l->start + l->n != l->buffer->items.n; /* others see further than we do: a copy */
     uint32_t depth = depth_with(l->depth, item);
-    if (!list_fits(e, loc, l->n + 1, shared ? l->n + 1 : 1, depth)) {
-        return hfe_poison();
-    }
+    if (!list_fits(e, loc, l->n + 1, shared ? l->n + 1 : 1, depth)) return hfe_poison();
     hfe_list *longer = hd_new(e->arena, hfe_list);
     *longer = shared ? *copy_items(e, l->buffer->items.at + l->start, l->n) : *l;
     hd_push(e->arena, &longer->buffer->items, item);
@@ -138,17 +125,13 @@ bool hfe_show(hfe_value v, hd_text *out) {
     case HFE_STRING: hd_text_add(out, v.string); return true;
     case HFE_DIM:
         hd_text_add(out, v.integer == HIR_T ? "T" : "C");
-        if (v.integer < HIR_C) {
-            hd_text_f(out, " / %lld", (long long)hir_rate(v.integer));
-        }
+        if (v.integer < HIR_C) hd_text_f(out, " / %lld", (long long)hir_rate(v.integer));
         return true;
     case HFE_LIST:
         hd_text_add(out, "[");
         for (size_t i = 0; i < v.list->n; i++) {
             hd_text_add(out, i > 0 ? ", " : "");
-            if (!hfe_show(hfe_item(v.list, i), out)) {
-                return false;
-            }
+            if (!hfe_show(hfe_item(v.list, i), out)) return false;
         }
         hd_text_add(out, "]");
         return true;

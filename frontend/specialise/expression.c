@@ -11,56 +11,43 @@ static hfe_value unset(void) {
 }
 
 static const hfe_file *file_of(const hfe_special *sp) {
-    return sp->inlined != NULL ? sp->inlined->def->file : sp->e->frame->def->file;
+    return sp->inlined ? sp->inlined->def->file : sp->e->frame->def->file;
 }
 
 /* The parameter of a spec that a config's variable is, or NULL. */
 static hfe_parameter *parameter_of(const hfe_special *sp, const hfe_object *of, const char *name) {
     hfe_bindings *b = sp->bound;
-    for (size_t i = 0; i < b->params.n; i++) {
-        if (b->params.at[i].of == of && b->params.at[i].name == name) {
-            return &b->params.at[i];
-        }
-    }
+    for (size_t i = 0; i < b->params.n; i++)
+        if (b->params.at[i].of == of && b->params.at[i].name == name) return &b->params.at[i];
     return NULL;
 }
 
 static const hfe_value *variable_of(const hfe_object *o, const char *name) {
-    for (size_t i = 0; o != NULL && i < o->def->n_locals; i++) {
-        if (o->def->locals[i].name == name) {
-            return &o->fields[i];
-        }
-    }
+    for (size_t i = 0; o && i < o->def->n_locals; i++)
+        if (o->def->locals[i].name == name) return &o->fields[i];
     return NULL;
 }
 
 /* The object whose variables bare names are: the config. */
 static hfe_object *self_of(const hfe_special *sp) {
-    return sp->inlined != NULL ? sp->inlined->self : sp->e->frame->self;
+    return sp->inlined ? sp->inlined->self : sp->e->frame->self;
 }
 
 static const hfe_value *local_value(const hfe_special *sp, const char *name) {
     const hfe_frame *f = sp->e->frame;
-    for (size_t i = 0; sp->inlined == NULL && i < f->def->n_locals; i++) {
-        if (f->def->locals[i].name == name) {
-            return &f->locals[i];
-        }
-    }
+    for (size_t i = 0; !sp->inlined && i < f->def->n_locals; i++)
+        if (f->def->locals[i].name == name) return &f->locals[i];
     return NULL;
 }
 
 /* What is given for a parameter of the function that is being written out; NULL: it is none. */
 static const hfe_expr *argument_of(const hfe_special *sp, const char *name) {
     const hfe_inlined *in = sp->inlined;
-    for (size_t k = 0; in != NULL && k < in->def->params.n; k++) {
-        if (in->def->params.at[k].name != name) {
-            continue;
-        }
+    for (size_t k = 0; in && k < in->def->params.n; k++) {
+        if (in->def->params.at[k].name != name) continue;
         for (size_t i = 0; i < in->call->call.args.n; i++) {
             const hfe_arg *arg = &in->call->call.args.at[i];
-            if (arg->name != NULL ? arg->name == name : i == k) {
-                return arg->value;
-            }
+            if (arg->name ? arg->name == name : i == k) return arg->value;
         }
     }
     return NULL;
@@ -69,17 +56,13 @@ static const hfe_expr *argument_of(const hfe_special *sp, const char *name) {
 /* The function of a config that a call names, which is then written out; NULL: another call. */
 static const hfe_def *inlined_function(hfe_special *sp, const hfe_expr *x, hfe_object **self) {
     if (x->kind == HFE_X_CALL && x->call.callee->kind == HFE_X_NAME &&
-        local_value(sp, x->call.callee->name) == NULL && self_of(sp) != NULL) {
+        !local_value(sp, x->call.callee->name) && self_of(sp)) {
         *self = self_of(sp);
         return hfe_config_function((*self)->def, x->call.callee->name);
     }
-    if (x->kind != HFE_X_CALL || x->call.callee->kind != HFE_X_FIELD) {
-        return NULL;
-    }
+    if (x->kind != HFE_X_CALL || x->call.callee->kind != HFE_X_FIELD) return NULL;
     const hfe_value base = hfe_static(sp, x->call.callee->field.base, true);
-    if (!hfe_is(base, HFE_OBJECT)) {
-        return NULL;
-    }
+    if (!hfe_is(base, HFE_OBJECT)) return NULL;
     *self = base.object;
     return hfe_config_function(base.object->def, x->call.callee->field.name);
 }
@@ -87,9 +70,8 @@ static const hfe_def *inlined_function(hfe_special *sp, const hfe_expr *x, hfe_o
 /* How many functions of configs are being written out within each other. */
 static int inlined_depth(const hfe_special *sp) {
     int depth = 0;
-    for (const hfe_inlined *in = sp->inlined; in != NULL; in = in->outer) {
+    for (const hfe_inlined *in = sp->inlined; in; in = in->outer)
         depth++;
-    }
     return depth;
 }
 
@@ -101,9 +83,8 @@ static const hfe_expr *body_of(hfe_special *sp, const hfe_def *def) {
         return NULL;
     }
     if (def->body.list.n == 1 && def->body.list.at[0]->kind == HFE_S_RETURN &&
-        def->body.list.at[0]->value != NULL) {
+        def->body.list.at[0]->value)
         return def->body.list.at[0]->value;
-    }
     hfe_fail(sp->e, HD_E_TYPE, def->loc, "it is written out where it is called", NULL,
              "a function of a config is one return");
     return NULL;
@@ -113,7 +94,7 @@ static const hfe_expr *body_of(hfe_special *sp, const hfe_def *def) {
 
 static hfe_value static_name(hfe_special *sp, const hfe_expr *x, bool condition) {
     const hfe_expr *argument = argument_of(sp, x->name);
-    if (argument != NULL) {
+    if (argument) {
         hfe_inlined *in = sp->inlined;
         sp->inlined = in->outer;
         const hfe_value v = hfe_static(sp, argument, condition);
@@ -121,16 +102,12 @@ static hfe_value static_name(hfe_special *sp, const hfe_expr *x, bool condition)
         return v;
     }
     const hfe_value *v = local_value(sp, x->name);
-    if (v != NULL) {
-        return *v;
-    }
+    if (v) return *v;
     hfe_object *self = self_of(sp);
     v = variable_of(self, x->name);
-    if (v != NULL) {
-        return !condition && parameter_of(sp, self, x->name) != NULL ? unset() : *v;
-    }
+    if (v) return !condition && parameter_of(sp, self, x->name) ? unset() : *v;
     const hfe_def *def = hfe_find_def(file_of(sp), x->name);
-    return def != NULL && def->kind == HFE_D_CONSTANT ? hfe_constant(sp->e, def, x->loc) : unset();
+    return def && def->kind == HFE_D_CONSTANT ? hfe_constant(sp->e, def, x->loc) : unset();
 }
 
 static hfe_value static_string(hfe_special *sp, const hfe_expr *x) {
@@ -139,12 +116,10 @@ static hfe_value static_string(hfe_special *sp, const hfe_expr *x) {
     for (size_t i = 0; i < x->string.pieces.n; i++) {
         const hfe_piece *piece = &x->string.pieces.at[i];
         const hfe_value v =
-            piece->value != NULL ? hfe_static(sp, piece->value, false) : hfe_string(piece->text);
-        if (hfe_is(v, HFE_UNSET) || hfe_is(v, HFE_NONE) || !hfe_show(v, &out)) {
-            return unset();
-        }
+            piece->value ? hfe_static(sp, piece->value, false) : hfe_string(piece->text);
+        if (hfe_is(v, HFE_UNSET) || hfe_is(v, HFE_NONE) || !hfe_show(v, &out)) return unset();
     }
-    return hfe_new_string(sp->e, x->loc, out.at != NULL ? out.at : "", out.n);
+    return hfe_new_string(sp->e, x->loc, out.at ? out.at : "", out.n);
 }
 
 static hfe_value static_list(hfe_special *sp, const hfe_expr *x, bool condition) {
@@ -159,40 +134,30 @@ static hfe_value static_list(hfe_special *sp, const hfe_expr *x, bool condition)
 static hfe_value static_binary(hfe_special *sp, const hfe_expr *x, bool condition) {
     const hfe_binary op = x->binary.op;
     const hfe_value a = hfe_static(sp, x->binary.left, condition);
-    if (hfe_is(a, HFE_UNSET)) {
-        return a;
-    }
-    if (op == HFE_OR_ELSE) {
+    if (hfe_is(a, HFE_UNSET)) return a;
+    if (op == HFE_OR_ELSE)
         return hfe_is(a, HFE_NONE) ? hfe_static(sp, x->binary.right, condition) : a;
-    }
     const bool decided = (op == HFE_AND || op == HFE_OR) && hfe_is(a, HFE_BOOL);
-    if (decided && a.boolean == (op == HFE_OR)) {
-        return a;
-    }
+    if (decided && a.boolean == (op == HFE_OR)) return a;
     const hfe_value b = hfe_static(sp, x->binary.right, condition);
     return hfe_is(b, HFE_UNSET) || decided ? b : hfe_binary_value(sp->e, x->loc, op, a, b);
 }
 
 static hfe_value static_field(hfe_special *sp, const hfe_expr *x, bool condition) {
     const hfe_value base = hfe_static(sp, x->field.base, condition);
-    if (!hfe_is(base, HFE_OBJECT)) {
-        return unset();
-    }
+    if (!hfe_is(base, HFE_OBJECT)) return unset();
     const hfe_value *v = variable_of(base.object, x->field.name);
-    if (v == NULL || hfe_is(*v, HFE_UNSET)) {
+    if (!v || hfe_is(*v, HFE_UNSET))
         return hfe_fail(sp->e, HD_E_NAME, x->field.name_loc, NULL, NULL,
                         "the config '%s' has no variable '%s'", base.object->def->name,
                         x->field.name);
-    }
-    return !condition && parameter_of(sp, base.object, x->field.name) != NULL ? unset() : *v;
+    return !condition && parameter_of(sp, base.object, x->field.name) ? unset() : *v;
 }
 
 static hfe_value static_index(hfe_special *sp, const hfe_expr *x, bool condition) {
     const hfe_value base = hfe_static(sp, x->index.base, condition);
     const hfe_value i = hfe_static(sp, x->index.index, condition);
-    if (!hfe_is(base, HFE_LIST) || !hfe_is(i, HFE_INT)) {
-        return unset();
-    }
+    if (!hfe_is(base, HFE_LIST) || !hfe_is(i, HFE_INT)) return unset();
     const int64_t n = (int64_t)base.list->n, at = i.integer < 0 ? i.integer + n : i.integer;
     return at >= 0 && at < n
                ? hfe_item(base.list, (size_t)at)
@@ -202,40 +167,33 @@ static hfe_value static_index(hfe_special *sp, const hfe_expr *x, bool condition
 /* Functions whose result depends on their arguments only. */
 static bool is_pure(const char *name) {
     static const char *const names[] = {"len", "float", "int", "sum"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        if (strcmp(names[i], name) == 0) {
-            return true;
-        }
-    }
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strcmp(names[i], name) == 0) return true;
     return false;
 }
 
 static hfe_value static_call(hfe_special *sp, const hfe_expr *x, bool condition) {
     hfe_object *self = NULL;
     const hfe_def *def = inlined_function(sp, x, &self);
-    if (def != NULL) {
+    if (def) {
         hfe_inlined in = {def, self, x, sp->inlined};
         const hfe_expr *body = body_of(sp, def);
         sp->inlined = &in;
-        const hfe_value v = body != NULL ? hfe_static(sp, body, condition) : hfe_poison();
+        const hfe_value v = body ? hfe_static(sp, body, condition) : hfe_poison();
         sp->inlined = in.outer;
         return v;
     }
     hir_opcode code;
     const char *name = x->call.callee->kind == HFE_X_NAME ? x->call.callee->name : "";
     const bool pure = is_pure(name), op = hfe_find_op(name, &code);
-    if ((!pure && !op) || hfe_find_def(file_of(sp), x->call.callee->name) != NULL) {
-        return unset();
-    }
+    if ((!pure && !op) || hfe_find_def(file_of(sp), x->call.callee->name)) return unset();
     hfe_call call = {.loc = x->loc, .name = name, .n_args = x->call.args.n};
     call.args = hd_new_array(sp->e->arena, hfe_passed, call.n_args + 1);
     for (size_t i = 0; i < call.n_args; i++) {
         const hfe_arg *arg = &x->call.args.at[i];
         const hfe_value v = hfe_static(sp, arg->value, condition);
-        if (hfe_is(v, HFE_UNSET) || hfe_is(v, HFE_POISON) || arg->name != NULL ||
-            (op && !hfe_is_number(v))) {
+        if (hfe_is(v, HFE_UNSET) || hfe_is(v, HFE_POISON) || arg->name || (op && !hfe_is_number(v)))
             return unset();
-        }
         call.args[i] = (hfe_passed){NULL, arg->value->loc, arg->value->loc, v};
     }
     return pure ? hfe_find_builtin(name)->run(sp->e, &call) : hfe_call_op(sp->e, code, &call);
@@ -274,7 +232,7 @@ hfe_value hfe_static(hfe_special *sp, const hfe_expr *x, bool condition) {
 
 /* Text between quotes: braces are doubled, so that none begins an expression. */
 static void add_quoted_text(const char *s, hd_text *out) {
-    for (; *s != '\0'; s++) {
+    for (; *s; s++) {
         switch (*s) {
         case '"': hd_text_add(out, "\\\""); break;
         case '\\': hd_text_add(out, "\\\\"); break;
@@ -292,9 +250,7 @@ void hfe_add_value(hfe_value v, hd_text *out) {
     switch (v.type) {
     case HFE_FLOAT: /* it has a point or an exponent */
         hd_text_double(out, v.number);
-        if (strpbrk(out->at + before, ".e") == NULL) {
-            hd_text_add(out, ".0");
-        }
+        if (!strpbrk(out->at + before, ".e")) hd_text_add(out, ".0");
         break;
     case HFE_STRING:
         hd_text_add(out, "\"");
@@ -320,36 +276,28 @@ void hfe_add_value(hfe_value v, hd_text *out) {
 static void note_page(hfe_special *sp, const hfe_def *def) {
     const hfe_file *file = file_of(sp);
     const char *path = def->file == file ? file->page : NULL;
-    for (size_t i = 0; i < file->uses.n && path == NULL; i++) {
+    for (size_t i = 0; i < file->uses.n && !path; i++)
         path = file->uses.at[i].file == def->file ? file->uses.at[i].path : NULL;
-    }
-    for (size_t i = 0; i < sp->used.n; i++) {
-        if (path == NULL || strcmp(sp->used.at[i], path) == 0) {
-            return;
-        }
-    }
-    if (path != NULL) {
-        hd_push(sp->e->arena, &sp->used, path);
-    }
+    for (size_t i = 0; i < sp->used.n; i++)
+        if (!path || strcmp(sp->used.at[i], path) == 0) return;
+    if (path) hd_push(sp->e->arena, &sp->used, path);
 }
 
 static void add_name(hfe_special *sp, const hfe_expr *x) {
     const hfe_expr *argument = argument_of(sp, x->name);
-    if (argument != NULL) {
+    if (argument) {
         hfe_inlined *in = sp->inlined;
         sp->inlined = in->outer;
         hfe_add_expr(sp, argument);
         sp->inlined = in;
         return;
     }
-    hfe_parameter *p =
-        local_value(sp, x->name) == NULL ? parameter_of(sp, self_of(sp), x->name) : NULL;
+    hfe_parameter *p = !local_value(sp, x->name) ? parameter_of(sp, self_of(sp), x->name) : NULL;
     const hfe_def *def = hfe_find_def(file_of(sp), x->name);
-    if (p != NULL) {
+    if (p)
         p->used = true;
-    } else if (local_value(sp, x->name) == NULL && def != NULL) {
+    else if (!local_value(sp, x->name) && def)
         note_page(sp, def);
-    }
     hd_text_add(&sp->out, x->name);
 }
 
@@ -358,7 +306,7 @@ static void add_string(hfe_special *sp, const hfe_expr *x) {
     for (size_t i = 0; i < x->string.pieces.n; i++) {
         const hfe_piece *piece = &x->string.pieces.at[i];
         const hfe_value v =
-            piece->value != NULL ? hfe_static(sp, piece->value, false) : hfe_string(piece->text);
+            piece->value ? hfe_static(sp, piece->value, false) : hfe_string(piece->text);
         if (hfe_is(v, HFE_UNSET)) {
             hd_text_add(&sp->out, "{");
             hfe_add_expr(sp, piece->value);
@@ -367,7 +315,7 @@ static void add_string(hfe_special *sp, const hfe_expr *x) {
             hd_text shown;
             hd_text_init(&shown, sp->e->arena);
             hfe_show(v, &shown);
-            add_quoted_text(shown.at != NULL ? shown.at : "", &sp->out);
+            add_quoted_text(shown.at ? shown.at : "", &sp->out);
         }
     }
     hd_text_add(&sp->out, "\"");
@@ -384,15 +332,9 @@ static void add_items(hfe_special *sp, const hfe_exprs *items) {
 
 /* The higher, the tighter: docs/language.md, "Operators". */
 static int tightness(const hfe_expr *x) {
-    if (x->kind == HFE_X_NEG) {
-        return 8;
-    }
-    if (x->kind == HFE_X_NOT) {
-        return 4;
-    }
-    if (x->kind != HFE_X_BINARY) {
-        return 9;
-    }
+    if (x->kind == HFE_X_NEG) return 8;
+    if (x->kind == HFE_X_NOT) return 4;
+    if (x->kind != HFE_X_BINARY) return 9;
     switch (x->binary.op) {
     case HFE_OR_ELSE: return 1;
     case HFE_OR: return 2;
@@ -442,12 +384,10 @@ static void add_comprehension(hfe_special *sp, const hfe_expr *x) {
     hd_text_add(&sp->out, "[");
     hfe_add_expr(sp, x->each.value);
     hd_text_add(&sp->out, " for ");
-    if (x->each.index_name != NULL) {
-        hd_text_f(&sp->out, "%s, ", x->each.index_name);
-    }
+    if (x->each.index_name) hd_text_f(&sp->out, "%s, ", x->each.index_name);
     hd_text_f(&sp->out, "%s in ", x->each.name);
     hfe_add_expr(sp, x->each.over);
-    if (x->each.condition != NULL) {
+    if (x->each.condition) {
         hd_text_add(&sp->out, " if ");
         hfe_add_expr(sp, x->each.condition);
     }
@@ -458,7 +398,7 @@ static void add_field(hfe_special *sp, const hfe_expr *x) {
     const hfe_value base = hfe_static(sp, x->field.base, true);
     hfe_parameter *p =
         hfe_is(base, HFE_OBJECT) ? parameter_of(sp, base.object, x->field.name) : NULL;
-    if (p != NULL) {
+    if (p) {
         p->used = true;
         hd_text_add(&sp->out, p->name);
         return;
@@ -470,13 +410,9 @@ static void add_field(hfe_special *sp, const hfe_expr *x) {
 static void add_slice(hfe_special *sp, const hfe_expr *x) {
     add_operand(sp, x->slice.base, 9);
     hd_text_add(&sp->out, "[");
-    if (x->slice.from != NULL) {
-        hfe_add_expr(sp, x->slice.from);
-    }
+    if (x->slice.from) hfe_add_expr(sp, x->slice.from);
     hd_text_add(&sp->out, "..");
-    if (x->slice.to != NULL) {
-        hfe_add_expr(sp, x->slice.to);
-    }
+    if (x->slice.to) hfe_add_expr(sp, x->slice.to);
     hd_text_add(&sp->out, "]");
 }
 
@@ -491,16 +427,16 @@ static bool is_absent(hfe_special *sp, const hfe_expr *x) {
     }
     hfe_object *self = NULL;
     const hfe_def *def = inlined_function(sp, x, &self);
-    if (def != NULL) {
+    if (def) {
         hfe_inlined in = {def, self, x, sp->inlined};
         const hfe_expr *body = body_of(sp, def);
         sp->inlined = &in;
-        const bool absent = body != NULL && is_absent(sp, body);
+        const bool absent = body && is_absent(sp, body);
         sp->inlined = in.outer;
         return absent;
     }
     const hfe_expr *argument = x->kind == HFE_X_NAME ? argument_of(sp, x->name) : NULL;
-    if (argument != NULL) {
+    if (argument) {
         hfe_inlined *in = sp->inlined;
         sp->inlined = in->outer;
         const bool absent = is_absent(sp, argument);
@@ -512,18 +448,18 @@ static bool is_absent(hfe_special *sp, const hfe_expr *x) {
 
 /* Defaults that are written as a value. */
 static bool has_literal_default(const hfe_param *param) {
-    switch (param->otherwise != NULL ? param->otherwise->kind : HFE_X_ERROR) {
+    switch (param->otherwise ? param->otherwise->kind : HFE_X_ERROR) {
     case HFE_X_NONE:
     case HFE_X_BOOL:
     case HFE_X_INT:
     case HFE_X_FLOAT: return true;
-    case HFE_X_STRING: return hfe_literal(param->otherwise) != NULL;
+    case HFE_X_STRING: return hfe_literal(param->otherwise);
     default: return false;
     }
 }
 
 static bool is_default(hfe_special *sp, const hfe_def *def, const hfe_arg *arg) {
-    for (size_t i = 0; def != NULL && arg->name != NULL && i < def->params.n; i++) {
+    for (size_t i = 0; def && arg->name && i < def->params.n; i++) {
         const hfe_param *param = &def->params.at[i];
         if (param->name == arg->name && has_literal_default(param)) {
             const hfe_value v = hfe_static(sp, arg->value, false);
@@ -537,17 +473,15 @@ static bool is_default(hfe_special *sp, const hfe_def *def, const hfe_arg *arg) 
 /* A name that a system has none of is not said: r.read() */
 static bool is_unsaid(hfe_special *sp, const hfe_expr *call, size_t i) {
     const hfe_arg *arg = &call->call.args.at[i];
-    return call->call.callee->kind == HFE_X_FIELD && arg->name == NULL &&
-           i + 1 == call->call.args.n && hfe_is(hfe_static(sp, arg->value, false), HFE_NONE);
+    return call->call.callee->kind == HFE_X_FIELD && !arg->name && i + 1 == call->call.args.n &&
+           hfe_is(hfe_static(sp, arg->value, false), HFE_NONE);
 }
 
 /* Arguments as text, one by one, so that lines can be broken between them. */
 static const char *argument_text(hfe_special *sp, const hfe_arg *arg) {
     const hd_text outer = sp->out;
     hd_text_init(&sp->out, sp->e->arena);
-    if (arg->name != NULL) {
-        hd_text_f(&sp->out, "%s: ", arg->name);
-    }
+    if (arg->name) hd_text_f(&sp->out, "%s: ", arg->name);
     hfe_add_expr(sp, arg->value);
     const char *text = sp->out.at;
     sp->out = outer;
@@ -556,7 +490,7 @@ static const char *argument_text(hfe_special *sp, const hfe_arg *arg) {
 
 static void add_call(hfe_special *sp, const hfe_expr *x, size_t line, int indent, int width) {
     const hfe_expr *callee = x->call.callee;
-    const hfe_def *def = callee->kind == HFE_X_NAME && local_value(sp, callee->name) == NULL
+    const hfe_def *def = callee->kind == HFE_X_NAME && !local_value(sp, callee->name)
                              ? hfe_find_def(file_of(sp), callee->name)
                              : NULL;
     bool first = true;
@@ -571,9 +505,7 @@ static void add_call(hfe_special *sp, const hfe_expr *x, size_t line, int indent
     hd_text_add(&sp->out, "(");
     for (size_t i = 0; i < x->call.args.n; i++) {
         const hfe_arg *arg = &x->call.args.at[i];
-        if (is_absent(sp, arg->value) || is_default(sp, def, arg) || is_unsaid(sp, x, i)) {
-            continue;
-        }
+        if (is_absent(sp, arg->value) || is_default(sp, def, arg) || is_unsaid(sp, x, i)) continue;
         const char *text = argument_text(sp, arg);
         const bool fits = sp->out.n - line + strlen(text) + strlen(", ),") <= (size_t)width;
         hd_text_add(&sp->out, first ? "" : fits ? ", " : ",\n");
@@ -593,13 +525,11 @@ void hfe_add_wrapped(hfe_special *sp, const hfe_expr *x, size_t start, int inden
     const hfe_def *def = inlined_function(sp, x, &self);
     if (hfe_is(c, HFE_BOOL)) {
         hfe_add_wrapped(sp, c.boolean ? x->choice.yes : x->choice.no, start, indent, width);
-    } else if (def != NULL) {
+    } else if (def) {
         hfe_inlined in = {def, self, x, sp->inlined};
         const hfe_expr *body = body_of(sp, def);
         sp->inlined = &in;
-        if (body != NULL) {
-            hfe_add_wrapped(sp, body, start, indent, width);
-        }
+        if (body) hfe_add_wrapped(sp, body, start, indent, width);
         sp->inlined = in.outer;
     } else if (x->kind == HFE_X_CALL && hfe_is(hfe_static(sp, x, false), HFE_UNSET)) {
         add_call(sp, x, start, indent, width);
@@ -612,9 +542,7 @@ void hfe_add_expr(hfe_special *sp, const hfe_expr *x) {
     enum { ANY_WIDTH = 1 << 30 };
     const hfe_value v = hfe_static(sp, x, false);
     if (!hfe_is(v, HFE_UNSET) && !hfe_is(v, HFE_OBJECT)) {
-        if (hfe_is(v, HFE_FUNCTION) && v.function->def != NULL) {
-            note_page(sp, v.function->def);
-        }
+        if (hfe_is(v, HFE_FUNCTION) && v.function->def) note_page(sp, v.function->def);
         hfe_add_value(v, &sp->out);
         return;
     }

@@ -12,33 +12,26 @@ enum { WIDTH = 120, STEP = 4 };
 static bool sets(const hfe_block *b, const char *name) {
     for (size_t i = 0; i < b->list.n; i++) {
         const hfe_stmt *s = b->list.at[i];
-        for (size_t k = 0; k < s->targets.n; k++) {
-            if (s->targets.at[k].name == name) {
-                return true;
-            }
-        }
-        if (sets(&s->body, name) || sets(&s->otherwise, name)) {
-            return true;
-        }
+        for (size_t k = 0; k < s->targets.n; k++)
+            if (s->targets.at[k].name == name) return true;
+        if (sets(&s->body, name) || sets(&s->otherwise, name)) return true;
     }
     return false;
 }
 
 /* In a loop or behind a condition of run time a variable's value is not one value. */
 static void forget_all_set_in(hfe_special *sp, const hfe_block *b) {
-    for (size_t i = 0; i < sp->e->frame->def->n_locals; i++) {
+    for (size_t i = 0; i < sp->e->frame->def->n_locals; i++)
         if (sets(b, sp->e->frame->def->locals[i].name)) {
             sp->loose[i] = true;
             sp->e->frame->locals[i] = (hfe_value){.type = HFE_UNSET};
         }
-    }
 }
 
 static size_t local_of(const hfe_special *sp, const char *name) {
     size_t i = 0;
-    while (i < sp->e->frame->def->n_locals && sp->e->frame->def->locals[i].name != name) {
+    while (i < sp->e->frame->def->n_locals && sp->e->frame->def->locals[i].name != name)
         i++;
-    }
     return i;
 }
 
@@ -112,12 +105,8 @@ static void add_if(hfe_special *sp, const hfe_stmt *s, int indent) {
 /* A loop over a list of one element that the config decides is no loop, and one of none nothing. */
 static bool add_single_round(hfe_special *sp, const hfe_stmt *s, int indent) {
     const hfe_value over = hfe_static(sp, s->value, false);
-    if (!hfe_is(over, HFE_LIST) || over.list->n > 1 || s->targets.n != 1) {
-        return false;
-    }
-    if (over.list->n == 0) {
-        return true;
-    }
+    if (!hfe_is(over, HFE_LIST) || over.list->n > 1 || s->targets.n != 1) return false;
+    if (over.list->n == 0) return true;
     const size_t i = local_of(sp, s->targets.at[0].name);
     sp->e->frame->locals[i] = hfe_item(over.list, 0);
     add_block(sp, &s->body, indent);
@@ -126,15 +115,12 @@ static bool add_single_round(hfe_special *sp, const hfe_stmt *s, int indent) {
 }
 
 static void add_for(hfe_special *sp, const hfe_stmt *s, int indent) {
-    if (add_single_round(sp, s, indent)) {
-        return;
-    }
+    if (add_single_round(sp, s, indent)) return;
     forget_all_set_in(sp, &s->body);
     add_indent(sp, indent);
     hd_text_add(&sp->out, "for ");
-    for (size_t i = 0; i < s->targets.n; i++) {
+    for (size_t i = 0; i < s->targets.n; i++)
         hd_text_f(&sp->out, "%s%s", i > 0 ? ", " : "", s->targets.at[i].name);
-    }
     hd_text_add(&sp->out, " in ");
     hfe_add_expr(sp, s->value);
     add_body(sp, &s->body, indent);
@@ -144,7 +130,7 @@ static void add_for(hfe_special *sp, const hfe_stmt *s, int indent) {
 /* A scope that turns out to have no name is none. */
 static void add_at(hfe_special *sp, const hfe_stmt *s, int indent) {
     const hfe_value scope = hfe_static(sp, s->value, true);
-    if (hfe_is(scope, HFE_STRING) && *scope.string == '\0') {
+    if (hfe_is(scope, HFE_STRING) && !*scope.string) {
         add_block(sp, &s->body, indent);
         return;
     }
@@ -176,28 +162,26 @@ static void add_statement(hfe_special *sp, const hfe_stmt *s, int indent) {
 }
 
 static void add_block(hfe_special *sp, const hfe_block *b, int indent) {
-    for (size_t i = 0; i < b->list.n && !sp->e->stop; i++) {
+    for (size_t i = 0; i < b->list.n && !sp->e->stop; i++)
         add_statement(sp, b->list.at[i], indent);
-    }
 }
 
 /* ---- the spec ------------------------------------------------------------------------------- */
 
 static const char *text_variable(hfe_elab *e, const char *name) {
     const hfe_value *v = hfe_variable(e, hfe_intern(e->p, name, strlen(name)));
-    return v != NULL && hfe_is(*v, HFE_STRING) ? v->string : NULL;
+    return v && hfe_is(*v, HFE_STRING) ? v->string : NULL;
 }
 
 static void add_title(hfe_special *sp, hd_text *out) {
     const char *title = text_variable(sp->e, "title"), *with = text_variable(sp->e, "with");
-    const char *name = title != NULL ? title : sp->bound->config->def->name;
+    const char *name = title ? title : sp->bound->config->def->name;
     hd_text_f(out, "# %s %s model%s%s, from its config.json.\n",
-              strchr("AEIOUaeiou", name[0]) != NULL ? "An" : "A", name,
-              with != NULL && *with != '\0' ? " with " : "", with != NULL ? with : "");
+              strchr("AEIOUaeiou", name[0]) ? "An" : "A", name, with && *with ? " with " : "",
+              with ? with : "");
     hd_text_add(out, "# Weights are named as in the checkpoint.\n");
-    for (size_t i = 0; i < sp->bound->remarks.n; i++) {
+    for (size_t i = 0; i < sp->bound->remarks.n; i++)
         hd_text_f(out, "# %s.\n", sp->bound->remarks.at[i]);
-    }
     hd_text_add(out, "\n");
 }
 
@@ -209,16 +193,13 @@ static void add_uses(hfe_special *sp, hd_text *out) {
         hd_text *to = strcmp(sp->used.at[i], "layers") == 0 ? out : &rest;
         hd_text_f(to, "use \"%s\"\n", sp->used.at[i]);
     }
-    hd_text_add(out, rest.at != NULL ? rest.at : "");
+    hd_text_add(out, rest.at ? rest.at : "");
     hd_text_add(out, "\n");
 }
 
 static const hfe_value *field_of(const hfe_object *o, const char *name) {
-    for (size_t i = 0; i < o->def->n_locals; i++) {
-        if (o->def->locals[i].name == name) {
-            return &o->fields[i];
-        }
-    }
+    for (size_t i = 0; i < o->def->n_locals; i++)
+        if (o->def->locals[i].name == name) return &o->fields[i];
     return NULL;
 }
 
@@ -226,15 +207,11 @@ static void add_parameters(hfe_special *sp, hd_text *out) {
     const hfe_bindings *b = sp->bound;
     for (size_t i = 0; i < b->params.n; i++) {
         const hfe_parameter *p = &b->params.at[i];
-        if (!p->used) {
-            continue;
-        }
-        for (size_t k = 0; k < i; k++) {
-            if (b->params.at[k].used && b->params.at[k].name == p->name) {
+        if (!p->used) continue;
+        for (size_t k = 0; k < i; k++)
+            if (b->params.at[k].used && b->params.at[k].name == p->name)
                 hfe_fail(sp->e, HD_E_NAME, p->of->def->loc, NULL, NULL,
                          "two configs have a parameter '%s'", p->name);
-            }
-        }
         hd_text_f(out, "    %s = ", p->name);
         hfe_add_value(*field_of(p->of, p->name), out);
         hd_text_add(out, ",\n");
@@ -252,15 +229,14 @@ char *hfe_specialise(hfe_elab *e, const hfe_def *model, hfe_bindings *bound, con
     e->frame = &frame;
     hd_text_init(&sp.out, e->arena);
     hd_text_init(&out, e->arena);
-    for (size_t i = 0; i < model->n_locals; i++) {
+    for (size_t i = 0; i < model->n_locals; i++)
         frame.locals[i] = (hfe_value){.type = HFE_UNSET};
-    }
     add_block(&sp, &model->body, STEP);
     add_title(&sp, &out);
     add_uses(&sp, &out);
     hd_text_f(&out, "model %s(\n", name);
     add_parameters(&sp, &out);
-    hd_text_f(&out, ") {\n%s}\n", sp.out.at != NULL ? sp.out.at : "");
+    hd_text_f(&out, ") {\n%s}\n", sp.out.at ? sp.out.at : "");
     e->frame = NULL;
     return e->diags->errors > errors ? NULL : out.at;
 }
