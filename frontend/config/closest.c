@@ -123,13 +123,13 @@ static void compare_fields(const hfe_json *j, const knowledge *all, size_t n, si
     hd_text unknown;
     hd_text_init(&unknown, j->arena);
     hd_text_add(&unknown, "");
-    out->part = !k->part ? part : NULL;
+    out->part = k->part ? NULL : part;
     if (!out->part) {
         count_strange(j, NULL, &k->fields, out, &unknown);
         count_absent(j->root, &k->fields, all, n, out);
     }
     if (part && (!k->part || strcmp(k->part, part) == 0)) {
-        const hfe_known_fields *known = !k->part ? &k->fields : &k->inner;
+        const hfe_known_fields *known = k->part ? &k->inner : &k->fields;
         count_strange(j, &inner, known, out, &unknown);
         count_absent(hfe_json_get(j, &inner), known, all, n, out);
     }

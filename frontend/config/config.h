@@ -13,7 +13,7 @@
 #define HFE_CONFIG_H
 
 #include "frontend/config/json.h"
-#include "frontend/language/value.h"
+#include "frontend/language/elaborate.h"
 #include "frontend/specialise/specialise.h"
 #include "support/tensorfile.h"
 

@@ -86,12 +86,12 @@ static const char *closest_of(hfe_program *p, hfe_json *j, const char *near,
                          "(docs/importing.md)",
                          near, closest);
     }
+    if (!closest) return NULL;
     const char *name = near ? hd_printf(p->arena, "did you mean '%s'? By its fields ", near) : "";
-    return !closest ? NULL
-                    : hd_printf(p->arena,
-                                "%sthe closest page is " FAMILIES "/%s; a page of your own in a "
-                                "folder DIR is found with -I DIR (docs/importing.md)",
-                                name, closest);
+    return hd_printf(p->arena,
+                     "%sthe closest page is " FAMILIES "/%s; a page of your own in a "
+                     "folder DIR is found with -I DIR (docs/importing.md)",
+                     name, closest);
 }
 
 static void refuse_family(hfe_program *p, hfe_json *j, const hfe_field *f) {

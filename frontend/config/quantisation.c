@@ -563,7 +563,7 @@ bool hfe_read_quantisation(hfe_json *j, hd_quantisation *out) {
         own.given = true;
         own.loc = hfe_json_key(j, found);
     }
-    const bool ok = !found ? is_silent_beside(j) : read_method(&r, found);
+    const bool ok = found ? read_method(&r, found) : is_silent_beside(j);
     if (out) *out = own;
     return ok;
 }

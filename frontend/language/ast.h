@@ -225,7 +225,7 @@ typedef struct hfe_program {
     hd_arena *arena;
     hd_diags *diags;
     const hfe_options *options;
-    const struct hfe_config_words *words; /* what statements of configs mean (value.h) */
+    const struct hfe_config_words *words; /* what statements of configs mean (elaborate.h) */
     size_t errors;                        /* there were before this program */
     hfe_names names;
     HD_VEC(hfe_file *) files;         /* the spec first */

@@ -2,7 +2,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "frontend/language/value.h"
+#include "frontend/language/elaborate.h"
 
 static hfe_value arg(const hfe_call *call, size_t i) {
     return i < call->n_args ? call->args[i].value : hfe_none();

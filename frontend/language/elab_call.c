@@ -1,7 +1,7 @@
 /* Names and calls: variables, functions, objects and their methods. */
 #include <string.h>
 
-#include "frontend/language/value.h"
+#include "frontend/language/elaborate.h"
 
 /* ---- names --------------------------------------------------------------------------------- */
 static hfe_locals_chunk *new_chunk(hfe_elab *e, hfe_locals_chunk *before, size_t least) {
@@ -275,7 +275,7 @@ static bool is_parameter(const hfe_builtin *b, size_t i, const char *name) {
     const char *at = strchr(b->signature, '(') + 1;
     for (; i > 0 && at; i--) {
         at = strchr(at, ',');
-        at = !at ? NULL : at + 2;
+        at = at ? at + 2 : NULL;
     }
     return at && strcspn(at, ",)") == strlen(name) && strncmp(at, name, strlen(name)) == 0;
 }
@@ -331,7 +331,7 @@ hfe_value hfe_eval_call(hfe_elab *e, const hfe_expr *x) {
     }
     if (hfe_is(callee, HFE_POISON)) return callee;
     if (f.builtin) return call_builtin(e, f.builtin, &call);
-    return !f.def ? hfe_call_op(e, f.op, &call) : call_def(e, &f, &call);
+    return f.def ? call_def(e, &f, &call) : hfe_call_op(e, f.op, &call);
 }
 
 /* ---- fields -------------------------------------------------------------------------------- */

@@ -2,7 +2,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "frontend/language/value.h"
+#include "frontend/language/elaborate.h"
 
 enum { MAX_DEPTH = 4000 }; /* of evaluation; some hundred bytes of C stack each */
 

@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "frontend/language/value.h"
+#include "frontend/language/elaborate.h"
 #include "ir/signature.h"
 
 bool hfe_find_op(const char *name, hir_opcode *out) {

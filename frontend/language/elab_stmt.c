@@ -2,7 +2,7 @@
  * would have set are poison, so that nothing later complains about them. */
 #include <string.h>
 
-#include "frontend/language/value.h"
+#include "frontend/language/elaborate.h"
 
 static hfe_flow run_stmt(hfe_elab *e, const hfe_stmt *s);
 

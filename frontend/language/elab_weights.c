@@ -2,7 +2,7 @@
  * same shape. */
 #include <string.h>
 
-#include "frontend/language/value.h"
+#include "frontend/language/elaborate.h"
 
 /* ---- table --------------------------------------------------------------------------------- */
 static hfe_declared *slot_of(hfe_declared *slots, size_t cap, const char *name) {

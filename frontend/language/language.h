@@ -6,7 +6,7 @@
  * into is a diagnostic, and nothing it says makes the compiler abort.
  *
  * Pages of families hold configs, too, which say what a config.json holds. Their syntax and their
- * names are the language's; what their statements mean is handed in (hfe_config_words, value.h) by
+ * names are the language's; what their statements mean is handed in (hfe_config_words, elaborate.h) by
  * frontend/config, which stands above. */
 #ifndef HFE_LANGUAGE_H
 #define HFE_LANGUAGE_H

@@ -5,8 +5,8 @@
  * method sets is a field if its object has one of that name, else a variable of its own. */
 #include <string.h>
 
+#include "frontend/language/elaborate.h"
 #include "frontend/language/lexer.h"
-#include "frontend/language/value.h"
 #include "ir/signature.h"
 
 typedef struct resolver {

@@ -1,5 +1,5 @@
 /* Compile-time values: names of types, equality, lists, text. */
-#include "frontend/language/value.h"
+#include "frontend/language/elaborate.h"
 
 #include <string.h>
 
@@ -116,6 +116,14 @@ hfe_value hfe_append(hfe_elab *e, hd_loc loc, const hfe_list *l, hfe_value item)
 }
 
 /* ---- text ---------------------------------------------------------------------------------- */
+hfe_value hfe_new_string(hfe_elab *e, hd_loc loc, const char *s, size_t n) {
+    e->strings += n;
+    if (n > HFE_MAX_STRING || e->strings > HFE_MAX_STRINGS)
+        return hfe_halt(e, loc, hd_printf(e->arena, "a string may have %d bytes", HFE_MAX_STRING),
+                        "strings grow too long");
+    return hfe_string(hd_strndup(e->arena, s, n));
+}
+
 bool hfe_show(hfe_value v, hd_text *out) {
     switch (v.type) {
     case HFE_NONE: hd_text_add(out, "none"); return true;

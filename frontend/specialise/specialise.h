@@ -8,7 +8,7 @@
 #ifndef HFE_SPECIALISE_H
 #define HFE_SPECIALISE_H
 
-#include "frontend/language/value.h"
+#include "frontend/language/elaborate.h"
 
 typedef struct hfe_parameter { /* of the spec */
     const hfe_object *of;      /* the config that declares it */
