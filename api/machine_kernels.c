@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "api/machine_models.h"
-#include "api/plan_steps.h"
+#include "api/plan.h"
 #include "inspect/format.h"
 #include "inspect/plan_rates.h"
 

@@ -5,7 +5,6 @@
 #include <xxhash.h>
 
 #include "api/stats.h"
-#include "support/boot_id.h"
 #include "support/tell.h"
 
 /* words[i] = that of rank i. */

@@ -2,8 +2,7 @@
 #include <string.h>
 
 #include "api/look.h"
-#include "api/report_code.h"
-#include "api/report_load.h"
+#include "api/report.h"
 #include "inspect/format.h"
 #include "ir/text/text.h"
 #include "report/report.h"

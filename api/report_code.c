@@ -1,6 +1,6 @@
 /* The code of a report: what the kernels of a module become for one CPU level, by function, with
  * the line of the kernel IR for each line of LLVM IR and assembly. */
-#include "api/report_code.h"
+#include "api/report.h"
 
 #include <stdlib.h>
 #include <string.h>

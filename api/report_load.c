@@ -1,6 +1,6 @@
 /* What reports are made of besides specs: dumps of passes, compiled libraries, profiles, and
  * reports that were written before. */
-#include "api/report_load.h"
+#include "api/report.h"
 
 #include <dirent.h>
 #include <stdlib.h>

@@ -6,8 +6,8 @@
 
 #include "api/hidden.h"
 #include "api/look.h"
-#include "api/next.h"
 #include "api/profile.h"
+#include "api/sample.h"
 #include "codegen/program/program.h"
 #include "ir/eval/eval.h"
 

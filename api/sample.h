@@ -1,4 +1,4 @@
-/* Choosing the next token. */
+/* From logits to tokens: choosing the next one, and naming the likeliest. */
 #ifndef API_SAMPLE_H
 #define API_SAMPLE_H
 
@@ -17,5 +17,9 @@ typedef struct sampler {
 sampler api_sampler(hd_arena *a, const hadal_generate_options *o, size_t n);
 /* As include/hadal/hadal.h says; -1: the logits are no numbers. */
 int32_t api_sample(sampler *s, const float *logits);
+
+/* For hadal_next_tokens: the `most` largest of n logits. False and a diagnostic if they are no
+ * numbers. */
+bool api_keep_next(hadal_session *s, const float *logits, size_t n, int64_t most);
 
 #endif

@@ -10,8 +10,8 @@
 #include <string.h>
 #include <time.h>
 
-#include "support/bf16.h"
 #include "support/clock.h"
+#include "support/halves.h"
 #include "support/known.h"
 
 /* ---- errors ---------------------------------------------------------------------------------- */

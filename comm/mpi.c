@@ -15,7 +15,6 @@
 
 #include "comm/exchange.h"
 #include "comm/slow_link.h"
-#include "support/boot_id.h"
 #include "support/clock.h"
 #include "support/tell.h"
 

@@ -2,8 +2,8 @@
 
 #include "inspect/format.h"
 #include "inspect/plan_rates.h"
+#include "runtime/grid.h"
 #include "runtime/pipeline.h"
-#include "runtime/tile_time.h"
 
 /* ---- times ----------------------------------------------------------------------------------- */
 

@@ -11,9 +11,9 @@
  * what it takes to begin and until the threads have met; `read` is that of caches if they hold all
  * that a pass reads. An exchange of b bytes that leave a rank takes latency + b / transport + b /
  * network, and those of a call begin with one of a few bytes, in which ranks agree on it. What goes
- * on beside computing (ir/kernel/overlap.h) is in as many tiles as a session chooses, by the same formula
- * (runtime/tile_time.h): of it, latencies and the time on the network go on at once with kernels;
- * bytes / transport do not, since they are work of the CPU. Prefill of several stages is a pipeline
+ * on beside computing (ir/kernel/overlap.h) is in as many tiles as a session chooses, by the same
+ * formula (runtime/grid.h): of it, latencies and the time on the network go on at once with
+ * kernels; bytes / transport do not, since they are work of the CPU. Prefill of several stages is a pipeline
  * of chunks: as long as the slowest stage takes for all chunks, and the others for one; it takes
  * the time of the messages that it sends and of those that it receives. Where no chunk is asked
  * for, each shape has the one that makes its prompt fastest. */

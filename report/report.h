@@ -96,7 +96,4 @@ void report_page(const char *json, const char *against, const char *difference, 
  * state. False and a diagnostic: there is no such thing. */
 bool report_explain(const report *r, const char *what, hd_diags *d, hd_text *out);
 
-/* Text as zlib has it, in base64. False: out of memory. */
-bool report_compress(const char *text, size_t n, hd_text *out);
-
 #endif

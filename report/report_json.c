@@ -1,5 +1,7 @@
 /* A report as JSON: docs/report-json.md is its schema. */
+#include <stdlib.h>
 #include <string.h>
+#include <zlib.h>
 
 #include "inspect/format.h"
 #include "ir/text/text.h"
@@ -307,11 +309,36 @@ static void print_remarks(const report *r, hd_text *out) {
     hd_text_add(out, "]");
 }
 
+static void add_base64(const unsigned char *at, size_t n, hd_text *out) {
+    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    for (size_t i = 0; i < n; i += 3) {
+        const unsigned a = at[i], b = i + 1 < n ? at[i + 1] : 0, c = i + 2 < n ? at[i + 2] : 0;
+        const char four[4] = {
+            digits[a >> 2],
+            digits[(a & 3) << 4 | b >> 4],
+            i + 1 < n ? digits[(b & 15) << 2 | c >> 6] : '=',
+            i + 2 < n ? digits[c & 63] : '=',
+        };
+        hd_text_add_n(out, four, sizeof four);
+    }
+}
+
+/* Adds text as zlib has it, in base64. Listings are long and alike: they are a tenth of their size
+ * in a report, and are only read when somebody looks at one. */
+static bool add_compressed(const char *text, size_t n, hd_text *out) {
+    uLongf size = compressBound((uLong)n);
+    unsigned char *packed = hd_new_array(out->arena, unsigned char, size);
+    if (compress2(packed, &size, (const unsigned char *)text, (uLong)n, Z_BEST_COMPRESSION) != Z_OK)
+        return false;
+    add_base64(packed, size, out);
+    return true;
+}
+
 /* ---- code ------------------------------------------------------------------------------------ */
 
 static void print_listing(const char *key, const report_listing *l, hd_text *out) {
     hd_text_f(out, ", \"%s\": {\"encoding\": \"zlib base64\", \"text\": \"", key);
-    if (l->text.n) report_compress(l->text.at, l->text.n, out);
+    if (l->text.n) add_compressed(l->text.at, l->text.n, out);
     hd_text_add(out, "\", \"lines\": [");
     for (size_t i = 0; i < l->lines.n;) { /* line of the IR, and how many lines here are of it */
         size_t n = 1;

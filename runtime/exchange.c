@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "runtime/internal.h"
-#include "support/bf16.h"
+#include "support/halves.h"
 
 typedef struct exchange { /* one, in a call */
     const hrt_model *m;

@@ -1,4 +1,4 @@
-/* The grid that lets the slowest thread finish first.
+/* Cells: the grid that lets the slowest thread finish first.
  *
  * For each step along k, a cell of r rows and c columns costs
  *
@@ -11,6 +11,8 @@
  * that columns would become narrow beside the rows; then it is the weights, read once for each part
  * of the rows, that decide how far. */
 #include "runtime/grid.h"
+
+#include "runtime/hadal_rt.h"
 
 static int64_t divide_up(int64_t n, int64_t by) {
     return (n + by - 1) / by;
@@ -37,4 +39,35 @@ hrt_grid hrt_cut(int64_t rows, int64_t cols, int threads) {
 double hrt_cost_of_calls(int64_t rows, int64_t calls) {
     const double cols = 1e6;
     return cost(rows, (int64_t)cols) / cols + (double)(calls - 1) * cost(0, (int64_t)cols) / cols;
+}
+
+/* ---- tiles of rows, beside exchanges --------------------------------------------------------- */
+
+/* Where less than this part of the time is saved, all rows go at once. */
+static const double least_gain = 0.02;
+
+hrt_tiled hrt_in_tiles(const hrt_beside *b, int64_t n) {
+    const int64_t calls = n > 1 ? n * b->ranks : 1;
+    const double more = hrt_cost_of_calls(b->tokens, calls) / hrt_cost_of_calls(b->tokens, 1);
+    hrt_tiled t = {.compute = b->compute * more,
+                   .exchange = b->exchange + (double)((n - 1) * b->exchanges) * b->latency};
+    const double least = t.compute < t.exchange ? t.compute : t.exchange;
+    t.hidden = (1 - 1.0 / (double)n) * least;
+    return t;
+}
+
+static double time_of(hrt_tiled t) {
+    return t.compute + t.exchange - t.hidden;
+}
+
+int64_t hrt_best_tiles(const hrt_beside *b) {
+    double least = time_of(hrt_in_tiles(b, 1)) * (1 - least_gain);
+    int64_t best = 1;
+    for (int64_t n = 2; n <= HRT_MOST_TILES && n * b->ranks <= b->tokens; n++) {
+        const double time = time_of(hrt_in_tiles(b, n));
+        if (time >= least) continue;
+        least = time;
+        best = n;
+    }
+    return best;
 }

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "runtime/hadal_rt.h"
 #include "runtime/internal.h"
 
 /* Threads that session_size counts workspace for: the machine's processors, since no more ever run.
@@ -277,4 +278,17 @@ int hrt_forward(hrt_session *s, const int32_t *tokens, int64_t n, float *const *
     if (failed) return hrt_leave(s, hrt_break(s, failed));
     s->length += n;
     return hrt_leave(s, HRT_OK);
+}
+
+/* ---- texts of the result codes --------------------------------------------------------------- */
+
+const char *hrt_strerror(int code) {
+    switch (code) {
+#define R(id, value, text)                                                                         \
+    case HRT_##id:                                                                                 \
+        return text;
+#include "runtime/errors.def"
+#undef R
+    default: return "unknown error code";
+    }
 }

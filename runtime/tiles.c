@@ -1,5 +1,5 @@
 /* In how many tiles of rows a divided model computes beside its exchanges: as many as take least by
- * the formula (tile_time.h), of what the session itself measures in chunks that go all rows at
+ * the formula (grid.h), of what the session itself measures in chunks that go all rows at
  * once; and none where a chunk so cut took no less time than one that was not. That happens where
  * ranks have fewer CPUs than they are: none is free while a rank waits.
  *
@@ -14,8 +14,8 @@
  * have been disturbed, and links and CPUs become busy. What a rank has timed it tells the others
  * before the next chunk, and all of them count with what all have told, since all must choose the
  * same number. */
+#include "runtime/grid.h"
 #include "runtime/internal.h"
-#include "runtime/tile_time.h"
 #include "support/tell.h"
 
 enum { FIRST_CHECK = 16 };

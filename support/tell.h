@@ -5,6 +5,8 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
+#include <string.h>
 
 #include "hadal/hadal_comm.h"
 
@@ -20,6 +22,19 @@ static inline int hd_tell(const hadal_comm *c, hadal_comm_group group, int64_t t
 
 static inline hadal_comm_group hd_all_ranks(const hadal_comm *c) {
     return (hadal_comm_group){0, c->size};
+}
+
+/* Which start of which machine a process runs in: what two processes share that have the same.
+ * Linux tells it, in containers and namespaces as well. */
+enum { HD_BOOT_ID = 40 };
+
+/* "": nobody tells it. */
+static inline void hd_read_boot_id(char id[HD_BOOT_ID]) {
+    memset(id, 0, HD_BOOT_ID);
+    FILE *f = fopen("/proc/sys/kernel/random/boot_id", "r");
+    if (!f) return;
+    if (!fgets(id, HD_BOOT_ID, f)) id[0] = 0;
+    fclose(f);
 }
 
 #endif

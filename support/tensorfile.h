@@ -3,8 +3,8 @@
 #ifndef HD_TENSORFILE_H
 #define HD_TENSORFILE_H
 
-#include "support/bf16.h"
 #include "support/file.h"
+#include "support/halves.h"
 
 #define HD_TENSOR_MAX_RANK 8
 
@@ -91,7 +91,7 @@ double hd_tensor_get(const hd_tensor *t, uint64_t i);
 void hd_tensor_to_f32(const hd_tensor *t, uint64_t first, uint64_t n, float *out);
 void hd_tensor_to_f64(const hd_tensor *t, uint64_t first, uint64_t n, double *out);
 
-/* Round to nearest even; NaN stays NaN. From and to bf16 and f32: support/bf16.h. */
+/* Round to nearest even; NaN stays NaN. From and to bf16 and f32: support/halves.h. */
 uint16_t hd_bf16_from_f64(double x); /* rounded once, not by way of f32 */
 uint16_t hd_f16_from_f32(float x);
 uint16_t hd_f16_from_f64(double x); /* likewise */

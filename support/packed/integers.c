@@ -16,7 +16,6 @@
 #include <string.h>
 
 #include "support/packed/reader.h"
-#include "support/packed/tables.h"
 
 #define NUMBER(c) ((float)(c))
 #define PAIR(c)   HD_PAIR(NUMBER, c)

@@ -13,7 +13,6 @@
  * The bytes of all lie alike. The second is what an unquantised checkpoint has as P [E, in, out]:
  * its matrices are transposed here, so that one name has one shape. */
 #include "support/packed/reader.h"
-#include "support/packed/tables.h"
 
 enum { GROUP = 32 };
 

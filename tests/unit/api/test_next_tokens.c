@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "api/next.h"
+#include "api/sample.h"
 #include "hadal/text.h"
 
 TestSuite(next_tokens, .timeout = 60);

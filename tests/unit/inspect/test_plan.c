@@ -8,7 +8,6 @@
 
 #include "inspect/plan_rates.h"
 #include "runtime/grid.h"
-#include "runtime/tile_time.h"
 #include "tests/unit/arena_fixture.h"
 
 TestSuite(plan, .init = open_arena, .fini = close_arena);

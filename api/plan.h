@@ -1,6 +1,6 @@
 /* The steps of a program as `hadal plan` sees them: what a kernel multiplies with. */
-#ifndef API_PLAN_STEPS_H
-#define API_PLAN_STEPS_H
+#ifndef API_PLAN_H
+#define API_PLAN_H
 
 #include "codegen/program/program.h"
 #include "inspect/plan.h"

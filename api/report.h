@@ -1,8 +1,13 @@
-#ifndef API_REPORT_CODE_H
-#define API_REPORT_CODE_H
+/* What reports are made of besides specs. */
+#ifndef API_REPORT_H
+#define API_REPORT_H
 
 #include "api/session.h"
 #include "report/report.h"
+
+/* The text of a profile that `hadal run --profile=FILE.json` wrote of the module as it stands; NULL
+ * and a diagnostic: it is no such profile. */
+const char *api_read_profile(hadal_session *s, const char *path);
 
 /* Functions and steps of the module as it stands, for one CPU level; NULL, and a diagnostic.
  * Functions have the ranges of their code, and `listings` if they are asked for. */
