@@ -5,10 +5,12 @@
 #include <string.h>
 
 #include "api/hidden.h"
+#include "api/library.h"
 #include "api/look.h"
-#include "api/profile.h"
 #include "api/sample.h"
+#include "api/stats.h"
 #include "codegen/program/program.h"
+#include "inspect/profile.h"
 #include "ir/eval/eval.h"
 
 #define API_FAILED 1
@@ -211,6 +213,59 @@ static bool write_results(hadal_session *s, const hadal_run_options *o, const ou
            api_keep_next(s, first->at + (out->rows - 1) * first->row, (size_t)first->row, o->top);
 }
 
+/* ---- profiles -------------------------------------------------------------------------------- */
+
+/* What the steps of an open library take in the calls of its session. */
+static profile *new_profile(hd_arena *a, const api_library *l, int threads) {
+    const hd_info *info = l->info;
+    profile *p = hd_new(a, profile);
+    hd_info_step *steps = hd_new_array(a, hd_info_step, info->n_steps + 1);
+    for (size_t i = 0; i < info->n_steps; i++) {
+        steps[i] = info->steps[i];
+        steps[i].name = hd_strdup(a, steps[i].name);
+        steps[i].kind = hd_strdup(a, steps[i].kind);
+        steps[i].scope = hd_strdup(a, steps[i].scope);
+    }
+    *p = (profile){.model = hd_strdup(a, info->name),
+                   .cpu = hd_strdup(a, l->session_cpu(l->session)),
+                   .machine = hd_strdup(a, l->session_machine(l->session)),
+                   .threads = threads,
+                   .n_steps = info->n_steps,
+                   .max_chunk = info->max_chunk,
+                   .steps = steps};
+    for (int i = 0; i < PROFILE_PHASES; i++) {
+        p->phases[i].steps = hd_new_array(a, step_time, info->n_steps + 1);
+        p->phases[i].work = hd_new_array(a, step_work, info->n_steps + 1);
+    }
+    return p;
+}
+
+static profile_phase *phase_of(profile *p, int64_t n) {
+    return &p->phases[n == 1 ? PROFILE_DECODE : PROFILE_PREFILL];
+}
+
+/* Before and after a call of n tokens behind `past` others, n rows of logits wanted. */
+static bool start_profile(profile *p, api_library *l, int64_t n) {
+    profile_phase *phase = phase_of(p, n);
+    const bool ok =
+        api_library_ok(l, l->session_profile(l->session, phase->steps, p->n_steps), "profile");
+    phase->seconds -= now(ON_THE_WALL);
+    return ok;
+}
+
+static void end_profile(profile *p, int64_t n, int64_t past) {
+    profile_phase *phase = phase_of(p, n);
+    phase->seconds += now(ON_THE_WALL);
+    phase->calls++;
+    phase->tokens += (uint64_t)n;
+    const int64_t chunk = (int64_t)p->max_chunk;
+    for (int64_t done = 0, part; done < n; done += part) {
+        part = n - done < chunk ? n - done : chunk;
+        for (size_t i = 0; i < p->n_steps; i++)
+            step_work_add(&phase->work[i], step_work_of(&p->steps[i], part, past + done, part));
+    }
+}
+
 /* ---- the two ways ---------------------------------------------------------------------------- */
 
 typedef bool (*call_fn)(void *context, const int32_t *tokens, int64_t n, outputs *out);
@@ -365,10 +420,10 @@ static bool call_library(void *context, const int32_t *tokens, int64_t n, output
         at[i] = out->at[i].at + out->at[i].filled * out->at[i].row;
         out->at[i].filled += rows;
     }
-    if (c->profile && !api_profile_start(c->profile, l, n)) return false;
+    if (c->profile && !start_profile(c->profile, l, n)) return false;
     const int code = l->forward_outputs ? l->forward_outputs(l->session, tokens, n, at, rows)
                                         : l->forward(l->session, tokens, n, at[0], rows);
-    if (c->profile) api_profile_end(c->profile, n, c->past);
+    if (c->profile) end_profile(c->profile, n, c->past);
     c->past += n;
     return api_library_ok(l, code, "forward");
 }
@@ -388,7 +443,7 @@ static bool run_profiled(api_library *l, const hadal_run_options *o, const int32
                          int64_t n, outputs *out) {
     caller c = {.l = l};
     bool ok = run_once(&c, o, tokens, n, out);
-    c.profile = l->s->profile = api_profile_new(l->s->arena, l, o->threads);
+    c.profile = l->s->profile = new_profile(l->s->arena, l, o->threads);
     for (int i = 0; ok && i < o->profile; i++)
         ok = run_once(&c, o, tokens, n, out);
     return ok;
