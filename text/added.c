@@ -21,7 +21,8 @@ added_set added_set_of(tokenizer *t, bool normalized) {
     added_set s = {.at = hd_new_array(t->arena, added_token *, t->added.n + 1)};
     size_t n = 0;
     for (size_t i = 0; i < t->added.n; i++)
-        if (t->added.at[i].normalized == normalized && t->added.at[i].pattern.n)
+        if (t->added.at[i].normalized == normalized && t->added.at[i].pattern.n &&
+            !(t->splits_special && t->added.at[i].special))
             s.at[n++] = &t->added.at[i];
     if (n) qsort(s.at, n, sizeof *s.at, by_pattern);
     for (size_t i = 0; i < n; i++)

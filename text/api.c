@@ -49,12 +49,15 @@ static hadal_tokenizer *open_or_tell(hd_arena *a, const char *path, char *messag
     hd_diags *d = hd_new(a, hd_diags);
     hd_diags_init(d, a);
     hadal_tokenizer *t = tokenizer_open(a, d, path);
-    if (t || d->list.n == 0) return t;
-    hd_text text;
-    hd_text_init(&text, a);
-    hd_diag_render(&d->list.at[0], false, &text);
-    tell(message, size, text.at);
-    return NULL;
+    for (size_t i = 0; !t && i < d->list.n; i++) {
+        if (d->list.at[i].severity != HD_ERROR) continue;
+        hd_text text;
+        hd_text_init(&text, a);
+        hd_diag_render(&d->list.at[i], false, &text);
+        tell(message, size, text.at);
+        break;
+    }
+    return t;
 }
 
 hadal_tokenizer *hadal_tokenizer_open(const char *path, char *message, size_t size) {

@@ -2,6 +2,31 @@
 
 #include <string.h>
 
+#include "support/file.h"
+
+enum { MAX_FILE = 256 << 20 }; /* published ones have up to 35 MB */
+
+static void drop(void *what) {
+    json_file *file = what;
+    json_decref(file->root);
+    file->root = NULL;
+}
+
+bool field_open(hd_arena *a, hd_diags *d, const char *what, const char *path, field *out) {
+    json_file *file = hd_new(a, json_file);
+    size_t n;
+    *file = (json_file){.arena = d->arena, .diags = d, .file = hd_strdup(d->arena, path)};
+    hd_arena_defer(a, drop, file);
+    file->text = hd_read_text(a, d, path, MAX_FILE, &n);
+    if (file->text) file->root = hd_json_parse(d, what, file->file, file->text, n);
+    *out = (field){.json = file, .value = file->root};
+    return file->root != NULL;
+}
+
+void field_close(const field *whole) {
+    drop((json_file *)whole->json);
+}
+
 field field_get(const field *object, const char *name) {
     return (field){.json = object->json,
                    .in = object,
@@ -36,18 +61,34 @@ static void add_path(const field *f, hd_text *out) {
     hd_text_f(out, "%s%.*s", out->n ? "." : "", (int)name.n - 2, name.at + 1);
 }
 
-hd_diag *field_error(const field *f, hd_error code, const char *format, ...) {
+/* Where the value is, and "PATH: ". */
+static hd_loc place_of(const field *f, const char **path) {
     const json_file *j = f->json;
-    hd_text path;
-    hd_text_init(&path, j->arena);
-    add_path(f, &path);
+    const char *at = find(f);
+    hd_text text;
+    hd_text_init(&text, j->arena);
+    add_path(f, &text);
+    if (text.n) hd_text_add(&text, ": ");
+    *path = text.n ? text.at : "";
+    return at ? hd_json_place(j->file, j->text, at) : (hd_loc){.file = j->file};
+}
+
+hd_diag *field_error(const field *f, hd_error code, const char *format, ...) {
     va_list args;
     va_start(args, format);
-    const char *what = hd_vprintf(j->arena, format, args);
+    const char *path, *what = hd_vprintf(f->json->arena, format, args);
     va_end(args);
-    const char *at = find(f);
-    const hd_loc loc = at ? hd_json_place(j->file, j->text, at) : (hd_loc){.file = j->file};
-    return hd_err(j->diags, code, loc, "%s%s%s", path.n ? path.at : "", path.n ? ": " : "", what);
+    const hd_loc loc = place_of(f, &path);
+    return hd_err(f->json->diags, code, loc, "%s%s", path, what);
+}
+
+hd_diag *field_note(const field *f, const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    const char *path, *what = hd_vprintf(f->json->arena, format, args);
+    va_end(args);
+    const hd_loc loc = place_of(f, &path);
+    return hd_note(f->json->diags, loc, "%s%s", path, what);
 }
 
 static bool must_be(const field *f, const char *what) {

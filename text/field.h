@@ -9,6 +9,7 @@ typedef struct json_file {
     hd_arena *arena;
     hd_diags *diags;
     const char *file, *text;
+    json_t *root;
 } json_file;
 
 typedef struct field {
@@ -24,9 +25,15 @@ typedef struct field {
 field field_get(const field *object, const char *name);
 field field_element(const field *list, size_t i);
 
-/* An error at the value, "PATH: <text>". */
+/* The value of the whole of a file, "the WHAT"; it lives as long as the arena. False, and an error:
+ * it cannot be read. */
+bool field_open(hd_arena *a, hd_diags *d, const char *what, const char *path, field *out);
+void field_close(const field *whole); /* before that, as no value of it is needed any more */
+
+/* An error, or a note, at the value, "PATH: <text>". */
 hd_diag *field_error(const field *f, hd_error code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+hd_diag *field_note(const field *f, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* Each: false, and an error, if the value is not of that kind. */
 bool field_is_object(const field *f);

@@ -8,10 +8,26 @@
 typedef struct reader {
     tokenizer *t;
     hd_arena *arena; /* of the tokenizer; messages have the diagnostics' own */
+    size_t capacity; /* ids that t->tokens has room for */
 } reader;
 
 bool read_model(reader *r, const field *model);       /* read_model.c */
-bool read_added_tokens(reader *r, const field *list); /* after the model and the normalizers */
+bool read_added_tokens(reader *r, const field *list); /* after the model */
+/* What a token has beside its content. */
+bool read_token_flags(const field *f, added_token *a);
+/* One with its id, which no other token has yet; else an error at the field. */
+bool add_token(reader *r, const field *at, added_token a);
+void finish_added_tokens(reader *r); /* after all of them, and the normalizers */
+
+/* What stands beside a tokenizer.json (read_beside.c); values are NULL where there is no file. */
+typedef struct files_beside {
+    field config;     /* tokenizer_config.json */
+    field map, added; /* special_tokens_map.json and added_tokens.json, of older versions */
+} files_beside;
+bool open_files_beside(hd_arena *a, hd_diags *d, const char *path, files_beside *out);
+bool read_tokens_beside(reader *r, const files_beside *b); /* after the added tokens */
+bool read_prefix_beside(reader *r, const files_beside *b); /* after the pre_tokenizer */
+bool read_ends_beside(reader *r, const files_beside *b);   /* after the post_processor */
 bool read_normalizers(reader *r, const field *f);     /* read_steps.c */
 bool read_splitters(reader *r, const field *f);
 bool read_decoders(reader *r, const field *f);       /* read_decoders.c */

@@ -9,12 +9,13 @@ static string copied(reader *r, const char *text, size_t n) {
 
 /* ---- vocabulary ------------------------------------------------------------------------------ */
 
-static void need_ids(tokenizer *t, size_t *capacity, size_t n) {
-    if (n <= *capacity) return;
-    while (*capacity < n)
-        *capacity = *capacity ? 2 * *capacity : 1024;
-    string *tokens = hd_new_array(t->arena, string, *capacity);
-    bool *special = hd_new_array(t->arena, bool, *capacity);
+static void need_ids(reader *r, size_t n) {
+    tokenizer *t = r->t;
+    if (n <= r->capacity) return;
+    while (r->capacity < n)
+        r->capacity = r->capacity ? 2 * r->capacity : 1024;
+    string *tokens = hd_new_array(t->arena, string, r->capacity);
+    bool *special = hd_new_array(t->arena, bool, r->capacity);
     if (t->n_ids) {
         memcpy(tokens, t->tokens, t->n_ids * sizeof *tokens);
         memcpy(special, t->special, t->n_ids * sizeof *special);
@@ -23,9 +24,9 @@ static void need_ids(tokenizer *t, size_t *capacity, size_t n) {
 }
 
 /* False, and an error at `at`, if another token has this id. */
-static bool claim_id(reader *r, const field *at, size_t *capacity, int64_t id, string content) {
+static bool claim_id(reader *r, const field *at, int64_t id, string content) {
     tokenizer *t = r->t;
-    need_ids(t, capacity, (size_t)id + 1);
+    need_ids(r, (size_t)id + 1);
     if ((size_t)id >= t->n_ids) t->n_ids = (size_t)id + 1;
     string *slot = &t->tokens[id];
     if (slot->at && (slot->n != content.n || memcmp(slot->at, content.at, content.n) != 0)) {
@@ -38,7 +39,7 @@ static bool claim_id(reader *r, const field *at, size_t *capacity, int64_t id, s
     return true;
 }
 
-static bool read_vocab(reader *r, const field *vocab, size_t *capacity) {
+static bool read_vocab(reader *r, const field *vocab) {
     const char *name;
     json_t *value;
     if (!field_is_object(vocab)) return false;
@@ -48,7 +49,7 @@ static bool read_vocab(reader *r, const field *vocab, size_t *capacity) {
         int64_t id;
         if (!field_integer(&f, 0, MOST_IDS - 1, &id)) return false;
         const string content = copied(r, name, strlen(name));
-        if (!claim_id(r, &f, capacity, id, content)) return false;
+        if (!claim_id(r, &f, id, content)) return false;
         string_map_add(&r->t->bpe.vocab, content.at, content.n, (int32_t)id);
     }
     return true;
@@ -163,15 +164,14 @@ bool read_model(reader *r, const field *model) {
                                 "end_of_word_suffix fuse_unk byte_fallback ignore_merges vocab "
                                 "merges";
     bpe *b = &r->t->bpe;
-    size_t capacity = 0;
     if (!field_is_object(model) || !is_bpe(model) || !field_known(model, known)) return false;
     const field vocab = field_get(model, "vocab"), merges = field_get(model, "merges");
     if (!must_be_off(model, "dropout") || !must_be_off(model, "continuing_subword_prefix") ||
         !must_be_off(model, "end_of_word_suffix") ||
         !field_optional_bool(model, "fuse_unk", &b->fuse_unk) ||
         !field_optional_bool(model, "byte_fallback", &b->byte_fallback) ||
-        !field_optional_bool(model, "ignore_merges", &b->ignore_merges) ||
-        !read_vocab(r, &vocab, &capacity) || !read_merges(r, &merges) || !read_unk(r, model))
+        !field_optional_bool(model, "ignore_merges", &b->ignore_merges) || !read_vocab(r, &vocab) ||
+        !read_merges(r, &merges) || !read_unk(r, model))
         return false;
     find_bytes(b);
     return true;
@@ -179,51 +179,85 @@ bool read_model(reader *r, const field *model) {
 
 /* ---- added tokens ---------------------------------------------------------------------------- */
 
-static bool read_added(reader *r, const field *f, size_t *capacity) {
+bool read_token_flags(const field *f, added_token *a) {
+    return field_optional_bool(f, "single_word", &a->single_word) &&
+           field_optional_bool(f, "lstrip", &a->strip_left) &&
+           field_optional_bool(f, "rstrip", &a->strip_right) &&
+           field_optional_bool(f, "normalized", &a->normalized) &&
+           field_optional_bool(f, "special", &a->special);
+}
+
+bool add_token(reader *r, const field *at, added_token a) {
+    if (!claim_id(r, at, a.id, a.content)) return false;
+    string_map_add(&r->t->added_ids, a.content.at, a.content.n, a.id);
+    r->t->special[a.id] = a.special;
+    hd_push(r->arena, &r->t->added, a);
+    return true;
+}
+
+/* What the first of two tokens of one content has that the second has not; NULL: they are one. */
+static const char *difference(const added_token *a, const added_token *b) {
+    if (a->id != b->id) return "id";
+    if (a->special != b->special) return "value of special";
+    if (a->single_word != b->single_word) return "value of single_word";
+    if (a->strip_left != b->strip_left) return "value of lstrip";
+    if (a->strip_right != b->strip_right) return "value of rstrip";
+    return a->normalized != b->normalized ? "value of normalized" : NULL;
+}
+
+/* A token that is listed already: once more the same says nothing. */
+static bool read_again(const reader *r, const field *at, const added_token *a) {
+    const added_token *first = r->t->added.at;
+    while (first->content.n != a->content.n ||
+           memcmp(first->content.at, a->content.at, a->content.n) != 0)
+        first++;
+    const char *what = difference(first, a);
+    if (what) field_error(at, HD_E_FORMAT, "stands twice, with another %s", what);
+    return !what;
+}
+
+static bool read_added(reader *r, const field *f) {
     added_token a = {0};
     int64_t id = 0;
     const field content = field_get(f, "content"), number = field_get(f, "id");
     if (!field_known(f, "id content single_word lstrip rstrip normalized special") ||
         !field_integer(&number, 0, MOST_IDS - 1, &id) || !read_text(r, &content, &a.content) ||
-        !field_optional_bool(f, "single_word", &a.single_word) ||
-        !field_optional_bool(f, "lstrip", &a.strip_left) ||
-        !field_optional_bool(f, "rstrip", &a.strip_right) ||
-        !field_optional_bool(f, "normalized", &a.normalized) ||
-        !field_optional_bool(f, "special", &a.special))
+        !read_token_flags(f, &a))
         return false;
     a.id = (int32_t)id;
+    if (!a.content.n) {
+        field_error(&content, HD_E_FORMAT, "is empty");
+        return false;
+    }
+    if (string_map_find(&r->t->added_ids, a.content.at, a.content.n) >= 0)
+        return read_again(r, &content, &a);
     const int32_t of_vocab = string_map_find(&r->t->bpe.vocab, a.content.at, a.content.n);
     if (of_vocab >= 0 && of_vocab != a.id) {
         field_error(&number, HD_E_FORMAT, "the vocabulary has this token with id %d", of_vocab);
         return false;
     }
-    if (!a.content.n || !string_map_add(&r->t->added_ids, a.content.at, a.content.n, a.id)) {
-        field_error(&content, HD_E_FORMAT, "%s", a.content.n ? "stands twice" : "is empty");
-        return false;
-    }
-    if (!claim_id(r, &number, capacity, id, a.content)) return false;
-    r->t->special[id] = a.special;
-    hd_push(r->arena, &r->t->added, a);
-    return true;
+    return add_token(r, &number, a);
 }
 
 bool read_added_tokens(reader *r, const field *list) {
-    tokenizer *t = r->t;
-    size_t capacity = t->n_ids;
     if (!field_is_null(list) && !field_is_list(list)) return false;
     const size_t n = json_array_size(list->value);
-    string_map_init(&t->added_ids, r->arena, n);
+    string_map_init(&r->t->added_ids, r->arena, n);
     for (size_t i = 0; i < n; i++) {
         const field f = field_element(list, i);
-        if (!read_added(r, &f, &capacity)) return false;
+        if (!read_added(r, &f)) return false;
     }
+    return true;
+}
+
+void finish_added_tokens(reader *r) {
+    tokenizer *t = r->t;
     encoder e = {.t = t, .arena = r->arena, .search = search_new(r->arena)};
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < t->added.n; i++) {
         added_token *a = &t->added.at[i];
         a->pattern = a->normalized ? normalise(&e, a->content) : a->content;
         t->tokens[a->id] = a->pattern; /* what it is decoded to, as in the tokenizers library */
     }
     t->raw = added_set_of(t, false);
     t->normalized = added_set_of(t, true);
-    return true;
 }

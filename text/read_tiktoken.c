@@ -243,38 +243,23 @@ static bool add_steps(reader *r, const code *c) {
 /* ---- all of it --------------------------------------------------------------------------------
  */
 
-static void drop(void *what) {
-    json_decref(*(json_t **)what);
-}
-
-static json_t *read_config(hd_arena *a, hd_diags *d, const char *path, const char **text) {
-    json_t **root = hd_new(a, json_t *);
-    size_t n;
-    hd_arena_defer(a, drop, root);
-    if (!hd_exists(path)) {
-        hd_err(d, HD_E_IO, HD_NOWHERE, "there is no '%s'", path)->hint =
-            "it says what belongs to tiktoken.model: special tokens, and the code that cuts texts";
-        return NULL;
-    }
-    *text = hd_read_text(a, d, path, MAX_FILE, &n);
-    if (*text) *root = hd_json_parse(d, "tokenizer", hd_strdup(d->arena, path), *text, n);
-    return *root;
+static bool read_config(hd_arena *a, hd_diags *d, const char *path, field *out) {
+    if (hd_exists(path)) return field_open(a, d, "tokenizer", path, out) && field_is_object(out);
+    hd_err(d, HD_E_IO, HD_NOWHERE, "there is no '%s'", path)->hint =
+        "it says what belongs to tiktoken.model: special tokens, and the code that cuts texts";
+    return false;
 }
 
 tokenizer *tokenizer_read_tiktoken(hd_arena *a, hd_diags *d, const char *folder) {
-    const char *path = hd_path_join(a, folder, "tiktoken.model"), *config_text = NULL;
-    const char *config_path = hd_path_join(a, folder, "tokenizer_config.json");
-    const json_t *root = read_config(a, d, config_path, &config_text);
+    const char *path = hd_path_join(a, folder, "tiktoken.model");
+    field config;
     size_t n;
-    if (!root) return NULL;
-    const json_file file = {d->arena, d, hd_strdup(d->arena, config_path), config_text};
-    const field config = {.json = &file, .value = (json_t *)root};
-    if (!field_is_object(&config)) return NULL;
+    if (!read_config(a, d, hd_path_join(a, folder, "tokenizer_config.json"), &config)) return NULL;
     const code *c = code_of(&config);
     const char *text =
         c && same_code(a, d, folder, c) ? hd_read_text(a, d, path, MAX_FILE, &n) : NULL;
     if (!text) return NULL;
-    reader r = {hd_new(a, tokenizer), a};
+    reader r = {.t = hd_new(a, tokenizer), .arena = a};
     tokenizer *t = r.t;
     t->arena = a;
     t->bpe.unk = -1;

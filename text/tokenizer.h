@@ -131,6 +131,7 @@ typedef struct tokenizer {
     HD_VEC(decoder) decoders;
     HD_VEC(added_token) added;
     added_set raw, normalized; /* looked for before and after normalising */
+    bool splits_special;       /* special ones are not looked for */
     string_map added_ids;      /* by content */
     id_list before, after;     /* of the template */
     string *tokens;            /* by id; .at NULL: there is no such id */

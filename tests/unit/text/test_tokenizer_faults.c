@@ -127,8 +127,6 @@ Test(tokenizer_faults, steps) {
         "\"ByteFallback\"}]}",
         "decoder.decoders[1]: this step is not known behind");
     step_refused("\"post_processor\": {\"type\": \"BertProcessing\"}", "post_processor.type");
-    step_refused("\"truncation\": {\"max_length\": 4}", "truncation: texts are not truncated");
-    step_refused("\"padding\": {\"strategy\": {\"Fixed\": 4}}", "padding: texts are not filled");
 }
 
 Test(tokenizer_faults, templates) {

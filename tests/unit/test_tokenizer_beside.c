@@ -1,0 +1,233 @@
+/* What the files beside a tokenizer.json say: ids as the fast tokenizers of transformers give them
+ * (tests/tools/tokenizer_folders.py compares many more folders with those). */
+#define FOLDER "/tmp/hadal-beside-XXXXXX"
+#include "tests/unit/folder_fixture.h"
+#include "text/tokenizer.h"
+
+TestSuite(tokenizer_beside, .init = open_folder, .fini = close_folder);
+
+static void put(const char *name, const char *text) {
+    cr_assert(hd_write_file(arena, &diags, in_folder(name), text, strlen(text)));
+}
+
+/* Ids 0 to 3 are of the vocabulary, 4 to 6 are added. */
+#define FILE_WITH(more)                                                                            \
+    "{\"model\": {\"vocab\": {\"a\": 0, \"b\": 1, \"ab\": 2, \" \": 3}, \"merges\": [\"a b\"]}, "  \
+    "\"added_tokens\": [{\"id\": 4, \"content\": \"<s>\", \"special\": true}, {\"id\": 5, "        \
+    "\"content\": \"</s>\", \"special\": true}, {\"id\": 6, \"content\": \"[x]\"}]" more "}"
+#define AROUND(before, after)                                                                      \
+    ", \"post_processor\": {\"type\": \"TemplateProcessing\", \"single\": [" before                \
+    "{\"Sequence\": {\"id\": \"A\", \"type_id\": 0}}" after "], \"special_tokens\": {\"<s>\": "    \
+    "{\"id\": \"<s>\", \"ids\": [4], \"tokens\": [\"<s>\"]}, \"</s>\": {\"id\": \"</s>\", "        \
+    "\"ids\": "                                                                                    \
+    "[5], \"tokens\": [\"</s>\"]}}}"
+#define BOS "{\"SpecialToken\": {\"id\": \"<s>\", \"type_id\": 0}}, "
+#define EOS ", {\"SpecialToken\": {\"id\": \"</s>\", \"type_id\": 0}}"
+
+static const tokenizer *opened(const char *config) {
+    diags.list.n = diags.errors = 0;
+    if (config) put("tokenizer_config.json", config);
+    return tokenizer_read(arena, &diags, in_folder("tokenizer.json"));
+}
+
+static const char *encoded(const tokenizer *t, const char *text) {
+    id_list ids = {0};
+    hd_text out;
+    hd_text_init(&out, arena);
+    hd_text_add(&out, "");
+    cr_assert(t, "%s", said());
+    cr_assert(tokenizer_encode(t, arena, text, strlen(text), true, &ids));
+    for (size_t i = 0; i < ids.n; i++)
+        hd_text_f(&out, "%s%d", i ? " " : "", ids.at[i]);
+    return out.at;
+}
+
+static void expect_ids(const char *config, const char *text, const char *ids) {
+    const char *got = encoded(opened(config), text);
+    cr_expect_str_eq(got, ids, "%s\n'%s': %s, not %s\n%s", config, text, got, ids, said());
+}
+
+static void expect_fault(const char *config, const char *part) {
+    cr_expect_null(opened(config), "%s", config);
+    cr_expect(strstr(said(), part), "%s\nis not said of\n%s\n%s", part, config, said());
+}
+
+/* ---- what stands around a text --------------------------------------------------------------- */
+
+#define NAMES "\"bos_token\": \"<s>\", \"eos_token\": \"</s>\", "
+
+Test(tokenizer_beside, fields_decide_what_stands_around_a_text) {
+    static const char *const files[] = {FILE_WITH(""), FILE_WITH(", \"post_processor\": null"),
+                                        FILE_WITH(AROUND(BOS, "")), FILE_WITH(AROUND("", EOS)),
+                                        FILE_WITH(AROUND(BOS, EOS))};
+    static const char *const classes[] = {"", "\"tokenizer_class\": \"LlamaTokenizer\", ",
+                                          "\"tokenizer_class\": \"LlamaTokenizerFast\", ",
+                                          "\"tokenizer_class\": \"GemmaTokenizer\", ",
+                                          "\"tokenizer_class\": \"CohereTokenizerFast\", "};
+    static const struct {
+        const char *fields, *ids;
+    } cases[] = {
+        {"\"add_bos_token\": true", "4 2"},
+        {"\"add_bos_token\": false", "2"},
+        {"\"add_bos_token\": null", "2"},
+        {"\"add_eos_token\": true", "4 2 5"}, /* the other is true where it is absent */
+        {"\"add_eos_token\": false", "4 2"},
+        {"\"add_bos_token\": true, \"add_eos_token\": true", "4 2 5"},
+        {"\"add_bos_token\": false, \"add_eos_token\": true", "2 5"},
+        {"\"add_bos_token\": null, \"add_eos_token\": null", "2"},
+        {"\"add_bos_token\": true, \"add_eos_token\": false", "4 2"},
+    };
+    for (size_t f = 0; f < sizeof files / sizeof *files; f++) {
+        put("tokenizer.json", files[f]);
+        for (size_t c = 0; c < sizeof classes / sizeof *classes; c++)
+            for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+                expect_ids(hd_printf(arena, "{" NAMES "%s%s}", classes[c], cases[i].fields), "ab",
+                           cases[i].ids);
+    }
+}
+
+/* Classes that do not read the fields go by tokenizer.json, with a note where that differs. */
+Test(tokenizer_beside, other_classes_go_by_tokenizer_json) {
+    static const char *const classes[] = {"PreTrainedTokenizerFast", "TokenizersBackend",
+                                          "Qwen2Tokenizer", "GPT2TokenizerFast", "MyTokenizer"};
+    for (size_t c = 0; c < sizeof classes / sizeof *classes; c++) {
+        const char *of = hd_printf(arena, "{" NAMES "\"tokenizer_class\": \"%s\", ", classes[c]);
+        put("tokenizer.json", FILE_WITH(AROUND(BOS, "")));
+        expect_ids(hd_printf(arena, "%s\"add_bos_token\": true}", of), "ab", "4 2");
+        cr_expect_eq(diags.list.n, 0, "%s", said());
+        expect_ids(hd_printf(arena, "%s\"add_bos_token\": false}", of), "ab", "4 2");
+        cr_expect(strstr(said(), "note: add_bos_token: not read for"), "%s", said());
+        put("tokenizer.json", FILE_WITH(""));
+        expect_ids(hd_printf(arena, "%s\"add_eos_token\": true}", of), "ab", "2");
+        cr_expect(strstr(said(), "note: add_eos_token: not read for"), "%s", said());
+    }
+    put("tokenizer.json", FILE_WITH(AROUND(BOS, EOS)));
+    expect_ids("{\"tokenizer_class\": \"LlamaTokenizer\"}", "ab", "4 2 5");
+    expect_ids("{\"tokenizer_class\": \"GPTNeoXTokenizer\"}", "ab", "2");
+}
+
+Test(tokenizer_beside, the_token_that_is_added) {
+    put("tokenizer.json", FILE_WITH(""));
+    expect_ids("{\"add_bos_token\": true, \"bos_token\": {\"__type\": \"AddedToken\", "
+               "\"content\": \"</s>\", \"normalized\": true}}",
+               "ab", "5 2");
+    expect_ids("{\"add_bos_token\": true, \"bos_token\": \"b\"}", "ab", "1 0 1");
+    expect_ids("{\"add_bos_token\": true}", "ab", "4 2"); /* Llama's own name */
+    expect_ids("{\"add_bos_token\": true, \"bos_token\": \"new\"}", "ab", "7 2");
+    expect_ids("{\"add_bos_token\": true, \"bos_token\": null}", "ab", "2");
+    cr_expect(strstr(said(), "note: add_bos_token: there is no bos_token"), "%s", said());
+    expect_fault("{\"add_bos_token\": true, \"tokenizer_class\": \"GemmaTokenizer\"}",
+                 "there is no token \"<bos>\" to add");
+    expect_fault("{\"add_bos_token\": 1}", "add_bos_token: must be true or false, not 1");
+    expect_fault("{\"add_bos_token\": true, \"bos_token\": 4}", "bos_token: must be a string");
+    expect_fault("[]", "must be an object");
+    /* an older file comes first, where added_tokens_decoder does not replace it */
+    put("special_tokens_map.json", "{\"bos_token\": {\"content\": \"</s>\"}}");
+    expect_ids("{\"add_bos_token\": true, \"bos_token\": \"<s>\"}", "ab", "5 2");
+    expect_ids("{\"add_bos_token\": true, \"bos_token\": \"<s>\", \"added_tokens_decoder\": {}}",
+               "ab", "4 2");
+}
+
+/* ---- tokens ---------------------------------------------------------------------------------- */
+
+#define CLASS "{\"tokenizer_class\": \"PreTrainedTokenizerFast\", "
+
+Test(tokenizer_beside, tokens_that_only_the_config_lists) {
+    put("tokenizer.json", FILE_WITH(""));
+    expect_ids(CLASS "\"added_tokens_decoder\": {\"7\": {\"content\": \"[y]\"}}}", "a[y]b",
+               "0 7 1");
+    cr_expect_eq(diags.list.n, 0, "%s", said());
+    /* one after the other behind all others, by their ids, whatever these are */
+    expect_ids(CLASS "\"added_tokens_decoder\": {\"11\": {\"content\": \"[y]\"}, "
+                     "\"9\": {\"content\": \"[z]\"}}}",
+               "[y][z]", "8 7");
+    cr_expect(strstr(said(), "note: added_tokens_decoder.9: the token \"[z]\" has the id 7"), "%s",
+              said());
+    expect_ids(CLASS "\"added_tokens_decoder\": {\"2\": {\"content\": \"b\"}}}", "ab", "0 1");
+    expect_ids(CLASS "\"pad_token\": \"b\"}", "ab", "0 1");
+    expect_ids(CLASS "\"image_token\": \"[y]\"}", "[y]", "7");
+    expect_ids(CLASS "\"additional_special_tokens\": [\"[y]\", {\"content\": \"[z]\"}]}", "[z][y]",
+               "8 7");
+    expect_ids(CLASS "\"extra_special_tokens\": {\"one\": \"[y]\"}}", "[y]", "7");
+    expect_ids(CLASS "\"pad_token\": null, \"unk_token\": \"<s>\"}", "ab", "2");
+    expect_fault(CLASS "\"added_tokens_decoder\": {\"x\": {\"content\": \"[y]\"}}}",
+                 "added_tokens_decoder.x: its name is no token id");
+    expect_fault(CLASS "\"added_tokens_decoder\": {\"7\": \"[y]\"}}", "must be an object");
+    expect_fault(CLASS "\"added_tokens_decoder\": {\"7\": {}}}", "7.content: is missing");
+    expect_fault(CLASS "\"added_tokens_decoder\": {\"99999999\": {\"content\": \"[y]\"}}}",
+                 "is no token id");
+    expect_fault(CLASS "\"pad_token\": [1]}", "pad_token: must be a string");
+    put("added_tokens.json", "{\"[y]\": 7}");
+    put("special_tokens_map.json", "{\"additional_special_tokens\": [\"[z]\"]}");
+    expect_ids(CLASS "\"pad_token\": null}", "[y][z]", "7 8");
+    cr_assert_eq(remove(in_folder("tokenizer_config.json")), 0);
+    expect_ids(NULL, "[y][z]", "7 8");
+    put("added_tokens.json", "{\"[y]\": \"7\"}");
+    expect_fault(NULL, "added_tokens.json");
+}
+
+Test(tokenizer_beside, flags_of_the_config_come_first) {
+    put("tokenizer.json", FILE_WITH(""));
+    expect_ids(CLASS "\"pad_token\": null}", "a [x] b", "0 3 6 3 1");
+    expect_ids(CLASS "\"added_tokens_decoder\": {\"6\": {\"content\": \"[x]\", \"lstrip\": true, "
+                     "\"rstrip\": true}}}",
+               "a [x] b", "0 6 1");
+    expect_ids(CLASS "\"pad_token\": {\"content\": \"[x]\", \"lstrip\": true}}", "a [x]", "0 3 6");
+    expect_ids(CLASS "\"pad_token\": {\"content\": \"b\", \"lstrip\": true}}", "a b", "0 1");
+    expect_ids(CLASS "\"split_special_tokens\": true, \"pad_token\": \"b\"}", "ab[x]", "2 6");
+    cr_expect(strstr(said(), "note: split_special_tokens"), "%s", said());
+}
+
+#define BYTES(prefix)                                                                              \
+    "{\"model\": {\"vocab\": {\"a\": 0, \"\xc4\xa0\": 1}, \"merges\": []}, \"pre_tokenizer\": "    \
+    "{\"type\": \"ByteLevel\", \"add_prefix_space\": " prefix "}}"
+
+Test(tokenizer_beside, a_space_before_a_text) {
+    static const char *const classes[] = {"GPT2Tokenizer", "Qwen2TokenizerFast"};
+    for (size_t c = 0; c < 2; c++) {
+        const char *of = hd_printf(arena, "{\"tokenizer_class\": \"%s\"", classes[c]);
+        put("tokenizer.json", BYTES("false"));
+        expect_ids(hd_printf(arena, "%s, \"add_prefix_space\": true}", of), "a", "1 0");
+        put("tokenizer.json", BYTES("true"));
+        expect_ids(hd_printf(arena, "%s, \"add_prefix_space\": false}", of), "a", "0");
+        expect_ids(hd_printf(arena, "%s}", of), "a", "0");
+        expect_ids(hd_printf(arena, "%s, \"add_prefix_space\": null}", of), "a", "1 0");
+    }
+    expect_ids("{\"add_prefix_space\": false}", "a", "1 0");
+    cr_expect(strstr(said(), "tokenizer.json decides"), "%s", said());
+    expect_fault("{\"add_prefix_space\": \"no\"}", "add_prefix_space: must be true or false");
+}
+
+/* ---- what means nothing for one text --------------------------------------------------------- */
+
+Test(tokenizer_beside, limits_of_other_programs_mean_nothing) {
+    put("tokenizer.json",
+        FILE_WITH(", \"truncation\": {\"direction\": \"Right\", \"max_length\": 1, \"strategy\": "
+                  "\"LongestFirst\", \"stride\": 0}, \"padding\": {\"strategy\": {\"Fixed\": 9}, "
+                  "\"direction\": \"Left\", \"pad_to_multiple_of\": 8, \"pad_id\": 1, "
+                  "\"pad_type_id\": 0, \"pad_token\": \"b\"}"));
+    cr_expect_str_eq(encoded(opened(NULL), "abab"), "2 2");
+    cr_expect(strstr(said(), "note: truncation: texts are read whole"), "%s", said());
+    cr_expect(strstr(said(), "note: padding: texts are read as they are"), "%s", said());
+}
+
+#define TWICE(id, more)                                                                            \
+    "{\"model\": {\"vocab\": {\"a\": 0}, \"merges\": []}, \"added_tokens\": [{\"id\": 1, "         \
+    "\"content\": \"x\", \"special\": true}, {\"id\": " id                                         \
+    ", \"content\": \"x\", \"special\": true" more "}]}"
+
+Test(tokenizer_beside, a_token_listed_twice) {
+    put("tokenizer.json", TWICE("1", ""));
+    cr_expect_str_eq(encoded(opened(NULL), "ax"), "0 1");
+    put("tokenizer.json", TWICE("1", ", \"lstrip\": false"));
+    cr_expect_str_eq(encoded(opened(NULL), "ax"), "0 1");
+    static const char *const others[] = {
+        TWICE("2", ""), TWICE("1", ", \"lstrip\": true"), TWICE("1", ", \"rstrip\": true"),
+        TWICE("1", ", \"single_word\": true"), TWICE("1", ", \"normalized\": true")};
+    static const char *const what[] = {"id", "value of lstrip", "value of rstrip",
+                                       "value of single_word", "value of normalized"};
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        put("tokenizer.json", others[i]);
+        expect_fault(NULL, hd_printf(arena, "stands twice, with another %s", what[i]));
+    }
+}

@@ -1,0 +1,369 @@
+/* What the files beside a tokenizer.json add to it. transformers joins them, and so do we: tokens
+ * that only they list are tokens, their flags come first, and where the tokenizer's class reads
+ * add_bos_token and add_eos_token these decide what stands around a text. Source: the fast
+ * tokenizers of transformers 4.57 (what stands around a text) and 5.24 (all else). */
+#include <stdlib.h>
+#include <string.h>
+
+#include "support/file.h"
+#include "text/read.h"
+
+/* Named tokens, whose value is a string or an object. */
+static const char *const named[] = {"bos_token", "eos_token", "unk_token", "sep_token",
+                                    "pad_token", "cls_token", "mask_token"};
+enum { NAMED = sizeof named / sizeof *named };
+
+static bool ends_with(const char *name, const char *end) {
+    const size_t n = strlen(name), k = strlen(end);
+    return n >= k && strcmp(name + n - k, end) == 0;
+}
+
+static bool open_beside(hd_arena *a, hd_diags *d, const char *path, const char *name, field *out) {
+    const char *file = hd_path_join(a, hd_path_dir(a, path), name);
+    *out = (field){0};
+    if (!hd_exists(file)) return true;
+    return field_open(a, d, "tokenizer", file, out) && field_is_object(out);
+}
+
+bool open_files_beside(hd_arena *a, hd_diags *d, const char *path, files_beside *out) {
+    *out = (files_beside){0};
+    if (!open_beside(a, d, path, "tokenizer_config.json", &out->config)) return false;
+    const field listed = field_get(&out->config, "added_tokens_decoder");
+    if (!field_is_null(&listed)) return true; /* the others are of older versions, and not read */
+    return open_beside(a, d, path, "special_tokens_map.json", &out->map) &&
+           open_beside(a, d, path, "added_tokens.json", &out->added);
+}
+
+/* ---- tokens ---------------------------------------------------------------------------------- */
+
+typedef struct joining {
+    reader *r;
+    string_map index; /* of the tokens in r->t->added, by content */
+    int32_t next;     /* the id of a token that is new */
+    size_t renumbered;
+    field first; /* the first token whose id in the file is not the one that it gets */
+    int32_t first_id;
+} joining;
+
+static added_token *added_of(joining *j, string content) {
+    const int32_t i = string_map_find(&j->index, content.at, content.n);
+    return i < 0 ? NULL : &j->r->t->added.at[i];
+}
+
+/* A token that is new among the added ones: with the id of the vocabulary, or the next one. */
+static bool add_new(joining *j, const field *at, added_token a) {
+    tokenizer *t = j->r->t;
+    const int32_t of_vocab = string_map_find(&t->bpe.vocab, a.content.at, a.content.n);
+    a.id = of_vocab >= 0 ? of_vocab : j->next;
+    if (a.id >= MOST_IDS) {
+        field_error(at, HD_E_FORMAT, "there are too many tokens");
+        return false;
+    }
+    if (of_vocab < 0) j->next++;
+    string_map_add(&j->index, a.content.at, a.content.n, (int32_t)t->added.n);
+    return add_token(j->r, at, a);
+}
+
+/* A token with its flags, of the id `stated`, which is not asked for where it is -1. */
+static bool join_token(joining *j, const field *at, added_token a, int64_t stated) {
+    added_token *known = added_of(j, a.content);
+    if (!a.content.n) return true; /* as if it were not there */
+    if (known) {
+        a.id = known->id;
+        *known = a;
+        j->r->t->special[a.id] = a.special;
+    } else if (!add_new(j, at, a)) {
+        return false;
+    }
+    a.id = added_of(j, a.content)->id;
+    if (stated < 0 || stated == a.id) return true;
+    if (!j->renumbered++) j->first = *at, j->first_id = a.id;
+    return true;
+}
+
+/* A token that has a name, or stands in a list of special ones. */
+static bool join_special(joining *j, const field *f) {
+    const field object = *f, inner = field_get(&object, "content");
+    const field *content = json_is_object(f->value) ? &inner : f;
+    added_token a = {.special = true};
+    if (field_is_null(f)) return true;
+    if (!read_text(j->r, content, &a.content)) return false;
+    if (content != f && !read_token_flags(f, &a)) return false;
+    a.special = true;
+    const added_token *known = added_of(j, a.content);
+    if (known) a = *known, a.special = true;
+    return join_token(j, f, a, -1);
+}
+
+static bool join_specials(joining *j, const field *file) {
+    static const char *const lists[] = {"additional_special_tokens", "extra_special_tokens"};
+    for (size_t i = 0; i < NAMED; i++) {
+        const field f = field_get(file, named[i]);
+        if (!join_special(j, &f)) return false;
+    }
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
+        const field list = field_get(file, lists[i]);
+        const char *name;
+        json_t *value;
+        for (size_t k = 0; k < json_array_size(list.value); k++) {
+            const field f = field_element(&list, k);
+            if (!join_special(j, &f)) return false;
+        }
+        json_object_foreach(list.value, name, value) {
+            const field f = field_get(&list, name);
+            if (!join_special(j, &f)) return false;
+        }
+    }
+    return true;
+}
+
+/* Tokens of a kind of model, such as image_token: any string whose name ends so. */
+static bool join_own_names(joining *j, const field *config) {
+    const char *name;
+    json_t *value;
+    json_object_foreach(config->value, name, value) {
+        const field f = field_get(config, name);
+        if (json_is_string(value) && ends_with(name, "_token") && !join_special(j, &f))
+            return false;
+    }
+    return true;
+}
+
+/* The members of an object in the order of their ids, which are its names or its values. */
+typedef struct numbered {
+    int64_t id;
+    const char *name;
+} numbered;
+
+static int by_id(const void *x, const void *y) {
+    const int64_t a = ((const numbered *)x)->id, b = ((const numbered *)y)->id;
+    return (a > b) - (a < b);
+}
+
+static numbered *in_order(joining *j, const field *object, bool named_so, size_t *n) {
+    const char *name;
+    json_t *value;
+    numbered *list = hd_new_array(j->r->arena, numbered, json_object_size(object->value) + 1);
+    *n = 0;
+    json_object_foreach(object->value, name, value) {
+        const field f = field_get(object, name);
+        numbered *one = &list[(*n)++];
+        char *end = NULL;
+        one->name = name;
+        if (!named_so) {
+            if (!field_integer(&f, 0, MOST_IDS - 1, &one->id)) return NULL;
+            continue;
+        }
+        one->id = *name >= '0' && *name <= '9' ? strtoll(name, &end, 10) : -1;
+        if (one->id >= 0 && one->id < MOST_IDS && !*end) continue;
+        field_error(&f, HD_E_FORMAT, "its name is no token id");
+        return NULL;
+    }
+    qsort(list, *n, sizeof *list, by_id);
+    return list;
+}
+
+static bool join_decoder(joining *j, const field *tokens) {
+    size_t n;
+    if (field_is_null(tokens)) return true;
+    if (!field_is_object(tokens)) return false;
+    const numbered *list = in_order(j, tokens, true, &n);
+    for (size_t i = 0; list && i < n; i++) {
+        const field f = field_get(tokens, list[i].name), content = field_get(&f, "content");
+        added_token a = {0};
+        if (!field_is_object(&f) || !read_text(j->r, &content, &a.content) ||
+            !read_token_flags(&f, &a) || !join_token(j, &f, a, list[i].id))
+            return false;
+    }
+    return list != NULL;
+}
+
+/* added_tokens.json: ids by content. */
+static bool join_ids(joining *j, const field *tokens) {
+    size_t n;
+    const numbered *list = in_order(j, tokens, false, &n);
+    for (size_t i = 0; list && i < n; i++) {
+        const field f = field_get(tokens, list[i].name);
+        const string content = {hd_strdup(j->r->arena, list[i].name), strlen(list[i].name)};
+        const added_token *known = added_of(j, content);
+        const added_token a = {.content = content, .normalized = true};
+        if (!join_token(j, &f, known ? *known : a, list[i].id)) return false;
+    }
+    return list != NULL;
+}
+
+static void note_renumbered(const joining *j) {
+    if (!j->renumbered) return;
+    const field content = field_get(&j->first, "content");
+    const json_t *token = content.value ? content.value : j->first.value;
+    const char *others =
+        j->renumbered > 1
+            ? hd_printf(j->first.json->arena, ", and %zu others likewise", j->renumbered - 1)
+            : "";
+    field_note(&j->first, "the token %s has the id %d: by tokenizer.json, or the next one%s",
+               hd_json_show(j->first.json->arena, token), j->first_id, others);
+}
+
+bool read_tokens_beside(reader *r, const files_beside *b) {
+    tokenizer *t = r->t;
+    joining j = {.r = r, .next = (int32_t)t->bpe.vocab.n};
+    const field listed = field_get(&b->config, "added_tokens_decoder");
+    string_map_init(&j.index, r->arena, t->added.n + 1);
+    for (size_t i = 0; i < t->added.n; i++) {
+        const added_token *a = &t->added.at[i];
+        string_map_add(&j.index, a->content.at, a->content.n, (int32_t)i);
+        if (a->id >= j.next) j.next = a->id + 1;
+    }
+    if (!join_decoder(&j, &listed) || !join_ids(&j, &b->added) || !join_specials(&j, &b->map) ||
+        !join_specials(&j, &b->config) || !join_own_names(&j, &b->config))
+        return false;
+    note_renumbered(&j);
+    const field apart = field_get(&b->config, "split_special_tokens");
+    if (!field_optional_bool(&b->config, "split_special_tokens", &t->splits_special)) return false;
+    if (t->splits_special) field_note(&apart, "special tokens in a text are text");
+    return true;
+}
+
+/* ---- a space before a text ------------------------------------------------------------------- */
+
+/* The class, without the "Fast" behind names of older versions. */
+static bool is_class(const char *name, const char *class) {
+    const size_t n = strlen(class);
+    return strncmp(name, class, n) == 0 && (!name[n] || strcmp(name + n, "Fast") == 0);
+}
+
+/* Two classes go by add_prefix_space, false where it is absent, if bytes are all that texts are
+ * split by; others by tokenizer.json. */
+bool read_prefix_beside(reader *r, const files_beside *b) {
+    tokenizer *t = r->t;
+    const field prefix = field_get(&b->config, "add_prefix_space"),
+                class = field_get(&b->config, "tokenizer_class");
+    const char *name = json_string_value(class.value);
+    const bool reads =
+        name && (is_class(name, "GPT2Tokenizer") || is_class(name, "Qwen2Tokenizer"));
+    bool wanted = false;
+    if (json_is_null(prefix.value) || (!prefix.value && !reads)) return true;
+    if (prefix.value && !field_bool(&prefix, &wanted)) return false;
+    for (size_t i = 0; i < t->splitters.n; i++) {
+        splitter *s = &t->splitters.at[i];
+        if (s->kind != SPLITTER_BYTE_LEVEL || s->add_prefix_space == wanted) continue;
+        const bool taken = reads && t->splitters.n == 1;
+        field_note(prefix.value ? &prefix : &class,
+                   "%s space is put before a text; tokenizer.json %s", taken == wanted ? "a" : "no",
+                   taken ? "says otherwise" : "decides");
+        if (taken) s->add_prefix_space = wanted;
+    }
+    return true;
+}
+
+/* ---- what stands around a text --------------------------------------------------------------- */
+
+/* Classes that read add_bos_token and add_eos_token (the latter false where it is absent), and the
+ * tokens that they put there where the files name none. */
+typedef struct class_of_ends {
+    const char *class;
+    bool begins, always; /* where add_bos_token is absent; also where both are */
+    const char *first, *last;
+} class_of_ends;
+
+static const class_of_ends classes[] = {
+    {"LlamaTokenizer", true, false, "<s>", "</s>"},
+    {"CodeLlamaTokenizer", true, false, "<s>", "</s>"},
+    {"GemmaTokenizer", true, false, "<bos>", "<eos>"},
+    {"CohereTokenizer", true, false, "<BOS_TOKEN>", "<|END_OF_TURN_TOKEN|>"},
+    {"GPTNeoXTokenizer", false, true, "<|endoftext|>", "<|endoftext|>"},
+};
+
+/* NULL: it does not read them. A class that is not named is that of Llama. */
+static const class_of_ends *class_of(const char *name) {
+    if (!name) return &classes[0];
+    for (size_t i = 0; i < sizeof classes / sizeof *classes; i++)
+        if (is_class(name, classes[i].class)) return &classes[i];
+    return NULL;
+}
+
+/* The content of bos_token or eos_token; "": it is null. */
+static bool token_named(const files_beside *b, const char *name, const char *otherwise,
+                        const char **out) {
+    const field of_map = field_get(&b->map, name), of_config = field_get(&b->config, name);
+    const field *f = of_map.value ? &of_map : &of_config;
+    const field inner = field_get(f, "content");
+    *out = otherwise;
+    if (!f->value) return true;
+    *out = "";
+    return json_is_null(f->value) || field_string(json_is_object(f->value) ? &inner : f, out);
+}
+
+/* One end of a text: is a token to stand there, and which? */
+static bool read_end(const tokenizer *t, const files_beside *b, const char *which, bool otherwise,
+                     const char *name, const char *by_class, id_list *out) {
+    const field f = field_get(&b->config, which);
+    bool wanted = f.value ? false : otherwise; /* null is false */
+    const char *token;
+    if (!field_optional_bool(&b->config, which, &wanted) || !token_named(b, name, by_class, &token))
+        return false;
+    if (!wanted) return true;
+    if (!*token) {
+        field_note(&f, "there is no %s, so that none is added", name);
+        return true;
+    }
+    int32_t id = string_map_find(&t->added_ids, token, strlen(token));
+    if (id < 0) id = string_map_find(&t->bpe.vocab, token, strlen(token));
+    if (id < 0) {
+        field_error(&f, HD_E_FORMAT, "there is no token \"%s\" to add", token)->hint =
+            hd_printf(f.json->arena, "%s names it", name);
+        return false;
+    }
+    hd_push(t->arena, out, id);
+    return true;
+}
+
+static bool same_ids(const id_list *a, const id_list *b) {
+    return a->n == b->n && (!a->n || memcmp(a->at, b->at, a->n * sizeof *a->at) == 0);
+}
+
+static const char *ids_text(hd_arena *a, const tokenizer *t, const id_list *ids) {
+    hd_text text;
+    hd_text_init(&text, a);
+    hd_text_add(&text, ids->n ? "" : "nothing");
+    for (size_t i = 0; i < ids->n; i++) {
+        if (i) hd_text_add(&text, " ");
+        hd_text_quoted(&text, t->tokens[ids->at[i]].at);
+    }
+    return text.at;
+}
+
+bool read_ends_beside(reader *r, const files_beside *b) {
+    tokenizer *t = r->t;
+    const field bos = field_get(&b->config, "add_bos_token"),
+                eos = field_get(&b->config, "add_eos_token"),
+                class = field_get(&b->config, "tokenizer_class");
+    const char *name = json_string_value(class.value);
+    const class_of_ends *c = class_of(name), *of = c ? c : &classes[0];
+    id_list before = {0}, after = {0};
+    if (!bos.value && !eos.value && !(name && of->always)) return true;
+    const field *first = bos.value ? &bos : eos.value ? &eos : &class;
+    if (!c) { /* a field that is false or absent asks for nothing */
+        const bool differs = (json_is_true(bos.value) && !t->before.n) ||
+                             (json_is_false(bos.value) && t->before.n) ||
+                             (json_is_true(eos.value) && !t->after.n) ||
+                             (json_is_false(eos.value) && t->after.n);
+        if (differs)
+            field_note(
+                first,
+                "not read for tokenizers of the class %s, as in transformers: tokenizer.json "
+                "puts %s before a text and %s behind it",
+                name, ids_text(r->arena, t, &t->before), ids_text(r->arena, t, &t->after));
+        return true;
+    }
+    if (!read_end(t, b, "add_bos_token", of->begins, "bos_token", of->first, &before) ||
+        !read_end(t, b, "add_eos_token", false, "eos_token", of->last, &after))
+        return false;
+    if (same_ids(&before, &t->before) && same_ids(&after, &t->after)) return true;
+    field_note(first,
+               "%s stands before a text and %s behind it; by tokenizer.json alone it is %s and %s",
+               ids_text(r->arena, t, &before), ids_text(r->arena, t, &after),
+               ids_text(r->arena, t, &t->before), ids_text(r->arena, t, &t->after));
+    t->before = before, t->after = after;
+    return true;
+}
