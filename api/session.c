@@ -251,6 +251,7 @@ static bool load(hadal_session *s, const char *spec, const char *name) {
     s->spec = hd_strdup(s->arena, spec);
     s->program = NULL;
     s->m = s->graph = NULL;
+    s->weights_open = false; /* what is read of a checkpoint goes by the model */
     s->graph = api_read_model(s, spec, name);
     if (!s->graph) return false;
     s->m = hir_module_clone(s->graph, s->arena);
@@ -327,7 +328,8 @@ static bool open_weights(hadal_session *s) {
     if (!hd_safetensors_open(a, &s->diags, path, &s->stored)) return false;
     const bool ask = hd_is_directory(path) || hd_holds_packed(&s->stored);
     if (ask && !hfe_quantisation_of(a, &s->diags, path, &how)) return false;
-    return hd_unpack(a, &s->diags, &s->stored, &how, &s->weights);
+    return hd_unpack(a, &s->diags, &s->stored, &how, &s->weights) &&
+           (!s->graph || hcg_settle_weights(s->graph, &s->diags, &s->weights));
 }
 
 bool api_need_weights(hadal_session *s) {

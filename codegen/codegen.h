@@ -103,6 +103,10 @@ const char *hcg_share_path(hd_arena *a, const char *path, int64_t rank, int64_t 
 /* The check alone: every weight of the module is there with its shape and a float dtype, and every
  * tensor of the file is a weight of the module. Weights marked `unused` may be absent. */
 bool hcg_check_weights(const hir_module *m, hd_diags *d, const hd_tensors *weights);
+/* Before that: tensors get the names that the model has for them where only the beginnings differ,
+ * and those are taken out of the list that are no weights and yet no fault, each kind with a note.
+ * False, and an error: a head that is not the embedding that it is tied to. */
+bool hcg_settle_weights(const hir_module *m, hd_diags *d, hd_tensors *weights);
 /* A warning for each of those that is absent: it may be the checkpoint of another model; and how
  * many tensors are left out because their names begin as those of other parts do. */
 void hcg_warn_of_absent(const hir_module *m, hd_diags *d, const hd_tensors *weights);

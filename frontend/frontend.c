@@ -68,9 +68,14 @@ static const char *only_spec_in(hd_arena *a, const char *folder) {
 static bool has_config(hd_arena *a, hd_diags *d, const char *folder) {
     if (hd_is_directory(folder) && !hfe_is_folder_model(folder)) {
         const char *spec = only_spec_in(a, folder);
+        const bool adapter = hd_exists(hd_path_join(a, folder, "adapter_config.json")) ||
+                             hd_exists(hd_path_join(a, folder, "adapter_model.safetensors"));
         hd_err(d, HD_E_IO, HD_NOWHERE, "the folder '%s' holds no config.json", folder)->hint =
-            spec ? hd_printf(a, "did you mean \"%s\"?", spec)
-                 : "a model is a .hadal file, a .hir file, or a folder with a config.json";
+            adapter
+                ? "it holds an adapter (LoRA), and no model: merge it into the model that it was "
+                  "trained for (peft: merge_and_unload), and save that"
+            : spec ? hd_printf(a, "did you mean \"%s\"?", spec)
+                   : "a model is a .hadal file, a .hir file, or a folder with a config.json";
         return false;
     }
     if (hd_exists(folder) && !hd_is_directory(folder)) {

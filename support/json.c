@@ -1,6 +1,11 @@
 #include "support/json.h"
 
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
 #include <string.h>
+
+#include "support/text.h"
 
 const char *hd_json_fault(hd_arena *a, const json_error_t *e) {
     switch (json_error_code(e)) { /* two whose words are about the parser's own options */
@@ -14,14 +19,58 @@ const char *hd_json_fault(hd_arena *a, const json_error_t *e) {
     return words;
 }
 
-/* Does a number that JSON does not have stand where the text is not legal? */
-static bool is_number_of_python(const char *text, size_t n, const json_error_t *e) {
-    enum { AROUND = 9 }; /* as long as -Infinity */
-    if (json_error_code(e) != json_error_invalid_syntax) return false;
-    const size_t at = e->position > 0 && (size_t)e->position < n ? (size_t)e->position : n;
-    const size_t from = at > AROUND ? at - AROUND : 0, to = n - at > AROUND ? at + AROUND : n;
-    return memmem(text + from, to - from, "Infinity", 8) ||
-           memmem(text + from, to - from, "NaN", 3);
+/* ---- numbers that JSON does not have, or the parser cannot hold ------------------------------ */
+
+/* The token at p that Python writes for a number, or one of digits that is too large for a double:
+ * its length; 0: there is none. */
+static size_t odd_number(const char *p, bool *integer) {
+    static const char *const words[] = {"NaN", "Infinity", "-Infinity"};
+    *integer = false;
+    for (size_t i = 0; i < 3; i++) {
+        const size_t n = strlen(words[i]);
+        if (strncmp(p, words[i], n) == 0 && strchr(",]} \t\r\n", p[n])) return n;
+    }
+    const size_t sign = *p == '-', digits = strspn(p + sign, "0123456789");
+    const size_t n = sign + strspn(p + sign, "0123456789.eE+-");
+    if (digits == 0) return 0;
+    double value = INFINITY; /* what is longer than a double can be read from */
+    if (!hd_read_double(p, n, &value) && n < 512) return 0;
+    if (isinf(value)) return n;
+    *integer = n == sign + digits;
+    if (!*integer) return 0;
+    errno = 0;
+    (void)strtoll(p, NULL, 10);
+    return errno == ERANGE ? n : 0;
+}
+
+/* The text with such numbers as JSON has them: integers as reals, the others as strings, which no
+ * field that is a number takes. Ends where `out` has `most` bytes; returns how far it has come. */
+static size_t rewrite(const char *text, size_t n, size_t most, hd_text *out) {
+    bool inside = false, integer;
+    size_t i = 0;
+    while (i < n && out->n < most) {
+        const bool begins = !inside && (i == 0 || strchr(":[, \t\r\n", text[i - 1]));
+        const size_t odd = begins ? odd_number(text + i, &integer) : 0;
+        if (odd) {
+            hd_text_f(out, integer ? "%.*se0" : "\"%.*s\"", (int)odd, text + i);
+            i += odd;
+            continue;
+        }
+        if (text[i] == '"') inside = !inside;
+        const size_t bytes = inside && text[i] == '\\' && i + 1 < n ? 2 : 1;
+        hd_text_add_n(out, text + i, bytes);
+        i += bytes;
+    }
+    return i < n ? i : n;
+}
+
+static hd_loc place_at(const char *file, const char *text, size_t at) {
+    hd_loc loc = {file, 1, 1, 0};
+    for (size_t i = 0; i < at; i++) {
+        loc.column++;
+        if (text[i] == '\n') loc.line++, loc.column = 1;
+    }
+    return loc;
 }
 
 json_t *hd_json_parse(hd_diags *d, const char *what, const char *file, const char *text, size_t n) {
@@ -29,11 +78,19 @@ json_t *hd_json_parse(hd_diags *d, const char *what, const char *file, const cha
     hd_diags_source(d, file, text);
     json_t *root = json_loadb(text, n, JSON_REJECT_DUPLICATES, &error);
     if (root) return root;
-    const hd_loc at = {file, (uint32_t)error.line, (uint32_t)error.column, 0};
+    hd_loc at = {file, (uint32_t)error.line, (uint32_t)error.column, 0};
+    hd_text again;
+    hd_text_init(&again, d->arena);
+    if (rewrite(text, n, SIZE_MAX, &again) == n && again.n != n) {
+        root = json_loadb(again.at, again.n, JSON_REJECT_DUPLICATES, &error);
+        if (root) return root;
+        again.n = 0;
+        at = place_at(file, text, rewrite(text, n, (size_t)error.position, &again));
+    }
     hd_diag *g = hd_err(d, HD_E_SYNTAX, at, "the %s is not legal JSON: %s", what,
                         hd_json_fault(d->arena, &error));
-    if (is_number_of_python(text, n, &error))
-        g->hint = "Python writes Infinity and NaN, which JSON does not have: give a number or null";
+    if (strncmp(text, "version https://git-lfs", 23) == 0)
+        g->hint = "this is a pointer of Git LFS, not the file: fetch it with git lfs pull";
     return NULL;
 }
 

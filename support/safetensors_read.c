@@ -510,6 +510,14 @@ static const char *only_file(hd_arena *a, hd_diags *d, const char *folder) {
         return NULL;
     }
     const size_t n = files.n;
+    if (n == 1 && strcmp(hd_path_base(files.first), "adapter_model.safetensors") == 0) {
+        hd_err(d, HD_E_IO, HD_NOWHERE, "the folder '%s' holds an adapter (LoRA), and no model",
+               folder)
+            ->hint =
+            "merge it into the model that it was trained for (peft: merge_and_unload), and "
+            "save that";
+        return NULL;
+    }
     if (n == 1) return files.first;
     hd_diag *g = hd_err(d, HD_E_IO, HD_NOWHERE,
                         n ? "the folder '%s' holds %zu .safetensors files and no index"

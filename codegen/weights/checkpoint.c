@@ -146,6 +146,9 @@ static void report_missing(const hir_module *m, const name_list *missing, const 
                             "checkpoint",
                             w->name, shape_text(d->arena, w->type));
         hint_nearest(g, w->name, extra, i, d);
+        if (!g->hint && hcg_is_head(w->name))
+            g->hint = "if the head is the embedding, config.json has to say "
+                      "\"tie_word_embeddings\": true";
     }
 }
 
@@ -201,8 +204,54 @@ static void check_parts(const hir_weight *w, seen *s, hd_diags *d) {
     if (missing.n && !w->unused) report_missing_parts(w, &missing, d);
 }
 
+/* A text with '*' for each component of a name that is a number: layers have texts of one kind. */
+static const char *kind_of(hd_arena *a, const char *text) {
+    hd_text t;
+    hd_text_init(&t, a);
+    hd_text_add(&t, "");
+    for (const char *p = text; *p;) {
+        const size_t digits = strspn(p, "0123456789");
+        const bool whole = digits > 0 && p > text && p[-1] == '.' && p[digits] == '.';
+        hd_text_add_n(&t, whole ? "*" : p, 1);
+        p += whole ? digits : 1;
+    }
+    return t.at;
+}
+
+/* Errors from number `first` on that differ in the layer alone become one that counts them. */
+static void join_alike(hd_diags *d, size_t first) {
+    enum { KINDS = 200 }; /* that are told apart; of more each error stands for itself */
+    struct kind {
+        const char *text, *last;
+        size_t at, more;
+    } kinds[KINDS];
+    size_t n_kinds = 0, kept = first;
+    for (size_t i = first; i < d->list.n; i++) {
+        const hd_diag g = d->list.at[i];
+        const char *text = kind_of(d->arena, g.message);
+        size_t k = 0;
+        while (k < n_kinds && strcmp(kinds[k].text, text) != 0)
+            k++;
+        if (k < n_kinds) {
+            kinds[k].more++, kinds[k].last = g.message;
+            d->errors--;
+            continue;
+        }
+        if (k < KINDS) kinds[n_kinds++] = (struct kind){text, NULL, kept, 0};
+        d->list.at[kept++] = g;
+    }
+    d->list.n = kept;
+    for (size_t k = 0; k < n_kinds; k++) {
+        hd_diag *g = &d->list.at[kinds[k].at];
+        if (!kinds[k].more) continue;
+        const char *all = hd_printf(d->arena, "%zu more of this kind, the last: %s", kinds[k].more,
+                                    kinds[k].last);
+        g->cause = g->cause ? hd_printf(d->arena, "%s; %s", g->cause, all) : all;
+    }
+}
+
 bool hcg_check_weights(const hir_module *m, hd_diags *d, const hd_tensors *weights) {
-    size_t errors = d->errors, limit = d->limit;
+    size_t errors = d->errors, limit = d->limit, before = d->list.n;
     name_list missing = {0}, extra = {0};
     seen s = {weights, hd_new_array(d->arena, bool, weights->list.n + 1)};
     const bool *holds_ids = tables_of_ids(m, d->arena);
@@ -229,6 +278,7 @@ bool hcg_check_weights(const hir_module *m, hd_diags *d, const hd_tensors *weigh
     report_missing(m, &missing, &extra, d);
     report_extra(weights, &missing, &extra, d);
     d->limit = limit;
+    join_alike(d, before);
     return d->errors == errors;
 }
 

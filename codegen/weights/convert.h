@@ -7,6 +7,7 @@
 
 /* The tensors that a weight is in the checkpoint: one, or one for each entry of the first dim of a
  * stacked weight. A weight of one of them has its name and type. */
+bool hcg_is_head(const char *name); /* is it what a head is called? */
 int64_t hcg_parts(const hir_weight *w);
 hir_weight hcg_part_of(hd_arena *a, const hir_weight *w, int64_t part);
 /* Matrix `i` of a weight [.., N, K] as a tensor [N, K], which is a tensor of the checkpoint or some

@@ -212,6 +212,13 @@ static int by_nearness(const void *x, const void *y) {
     return strcmp(a->family->name, b->family->name);
 }
 
+/* A family that a third of the fields means nothing to is no beginning of a page. */
+static bool fits(const hfe_json *j, const nearness *c) {
+    const hfe_field inner = {NULL, c->part};
+    const size_t n = json_object_size(c->part != NULL ? hfe_json_get(j, &inner) : j->root);
+    return 3 * c->strange <= n;
+}
+
 static const char *said_of(hd_arena *a, const nearness *c, bool folder_has_tensors) {
     const char *tensors = "";
     if (folder_has_tensors && c->tensors < SIZE_MAX && !c->part) {
@@ -240,6 +247,9 @@ const char *hfe_closest_family(hfe_program *p, const hfe_json *j, const hfe_fami
         compare_fields(j, known, n, i, &all[i]);
     }
     qsort(all, n, sizeof *all, by_nearness);
+    if (!fits(j, &all[0])) {
+        return NULL;
+    }
     const size_t least = all[0].strange;
     size_t equals = 0;
     while (equals < n && all[equals].strange == least)

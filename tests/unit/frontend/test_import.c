@@ -744,18 +744,42 @@ Test(import, names_that_are_near) {
     }
 }
 
-/* What Python writes and JSON does not have. */
+/* What Python writes and JSON does not have, and numbers of any size: they stop no field that is not
+ * read, and are no numbers for one that is. */
 Test(import, numbers_of_python) {
-    static const char *const numbers[] = {"NaN", "Infinity", "-Infinity", "[0.0, Infinity]"};
+    static const char *const numbers[] = {"NaN",
+                                          "Infinity",
+                                          "-Infinity",
+                                          "1e999",
+                                          "-1e999",
+                                          "1000000000000000019884624838656",
+                                          "[0.0, Infinity, -9223372036854775809]"};
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
         hd_diags_init(&diags, arena);
-        cr_expect_null(import_text(hd_printf(arena, BASE("llama") ", \"x\": %s}", numbers[i])));
-        const hd_diag *g = find_message("not legal JSON");
-        cr_expect(g && g->hint && strstr(g->hint, "Python writes Infinity and NaN"), "%s: %s",
-                  numbers[i], said());
+        cr_expect(import_text(hd_printf(arena, BASE("llama") ", \"transformers_version\": %s}",
+                                        numbers[i])),
+                  "%s: %s", numbers[i], said());
+        cr_expect_null(import_text(
+            hd_printf(arena, BASE("llama") ", \"num_key_value_heads\": %s}", numbers[i])));
+        const hd_diag *g = find_message("num_key_value_heads");
+        cr_assert(g, "%s: %s", numbers[i], said());
+        cr_expect_eq(g->loc.line, 1);
     }
-    cr_expect_null(import_text("{Infinite}"));
-    cr_expect_null(diags.list.at[diags.list.n - 1].hint);
+    cr_expect_null(import_text("{\"a\": NaN,\n \"b\": 1e999, Infinite}"));
+    const hd_diag *g = find_message("not legal JSON");
+    cr_assert(g, "%s", said());
+    cr_expect_eq(g->loc.line, 2);
+    static const char *const wrong[] = {"{\"a\": NaNs}",
+                                        "{\"a\": 01111111111111111111111}",
+                                        "{\"a\": 1e999e}",
+                                        "{\"a\": -}",
+                                        "[NaN",
+                                        "{NaN: 1}"};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        hd_diags_init(&diags, arena);
+        cr_expect_null(import_text(wrong[i]), "%s", wrong[i]);
+        cr_expect(find_message("not legal JSON"), "%s: %s", wrong[i], said());
+    }
 }
 
 Test(import, files_that_are_no_config) {
