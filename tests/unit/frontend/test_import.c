@@ -791,9 +791,11 @@ Test(import, files_that_are_no_config) {
         {"{\"model_type\":\"a\\u0000b\"}", "not legal JSON: a string holds the character \\u0000"},
         {"[]", "not a JSON object"},
         {BASE("llama") ", \"vocab_size\": 7}", "duplicate object key"},
-        {BASE("llama") ", \"head_dim\": 99999999999999999999}", "too big integer"},
-        {BASE("llama") ", \"rope_theta\": 1e999}", "real number overflow"},
-        {BASE("llama") ", \"rope_theta\": NaN}", "not legal JSON"},
+        {BASE("llama") ", \"head_dim\": 99999999999999999999}", "head_dim: must be a whole number"},
+        {BASE("llama") ", \"rope_theta\": 1e999}",
+         "rope_theta: must be a number above 0, not \"1e999\""},
+        {BASE("llama") ", \"rope_theta\": NaN}",
+         "rope_theta: must be a number above 0, not \"NaN\""},
         {BASE("llama") ", \"\\u001b[31m\": 1}", "unknown field '\\x1b[31m'"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

@@ -48,7 +48,8 @@ Test(tokenizer_faults, models) {
     model_refused("\"vocab\": [], \"merges\": []", "model.vocab: must be an object");
     model_refused("\"vocab\": {\"a\": -1}, \"merges\": []", "model.vocab.a: must be from 0");
     model_refused("\"vocab\": {\"a\": 4194304}, \"merges\": []", "must be from 0 to 4194303");
-    model_refused("\"vocab\": {\"a\": 99999999999999999999}, \"merges\": []", "not legal JSON");
+    model_refused("\"vocab\": {\"a\": 99999999999999999999}, \"merges\": []",
+                  "model.vocab.a: must be a whole number");
     model_refused("\"vocab\": {\"a\": \"0\"}, \"merges\": []", "a whole number, not \"0\"");
     model_refused("\"vocab\": {\"a\": 0, \"b\": 0}, \"merges\": []", "id 0 is that of another");
     model_refused("\"vocab\": {\"a\": 0}, \"merges\": [\"a\"]", "model.merges[0]: must be two");
