@@ -61,12 +61,6 @@ const hcg_choice *hcg_choose(const hcg_level *level, unsigned exact, hir_dtype d
 }
 
 /* ---- sets of matrices ------------------------------------------------------------------------ */
-_Static_assert(HIR_DTYPE_COUNT *HIR_LAYOUTS <= 32, "a set of matrices has a bit for each kind");
-
-uint32_t hcg_matrix(hir_dtype dtype, hir_layout layout) {
-    return UINT32_C(1) << (dtype * HIR_LAYOUTS + layout);
-}
-
 bool hcg_same_choices(const hcg_level *a, const hcg_level *b, unsigned exact, uint32_t matrices) {
     for (int d = 0; d < HIR_DTYPE_COUNT; d++)
         for (int l = 0; l < HIR_LAYOUTS; l++)
@@ -76,43 +70,6 @@ bool hcg_same_choices(const hcg_level *a, const hcg_level *b, unsigned exact, ui
                         hcg_choose(b, exact, (hir_dtype)d, (hir_layout)l, tokens))
                     return false;
     return true;
-}
-
-/* ---- what activations are rounded to --------------------------------------------------------- */
-static const struct {
-    const char *name;
-    bool by_default;
-} roundings[] = {
-#define A(id, name, by_default) {name, by_default},
-#include "codegen/program/activations.def"
-#undef A
-};
-
-const char *hcg_rounding_name(unsigned i) {
-    return roundings[i].name;
-}
-
-unsigned hcg_exact_by_default(void) {
-    unsigned exact = 0;
-    for (unsigned i = 0; i < HCG_ROUNDINGS; i++)
-        if (!roundings[i].by_default) exact |= 1u << i;
-    return exact;
-}
-
-bool hcg_read_activations(const char *text, unsigned *exact) {
-    *exact = HCG_ROUND_ALL;
-    if (strcmp(text, "f32") == 0) return true;
-    for (const char *at = text;; at++) {
-        const size_t n = strcspn(at, ",");
-        unsigned i = 0;
-        while (i < HCG_ROUNDINGS &&
-               !(strlen(roundings[i].name) == n && strncmp(roundings[i].name, at, n) == 0))
-            i++;
-        if (i == HCG_ROUNDINGS) return false;
-        *exact &= ~(1u << i);
-        at += n;
-        if (!*at) return true;
-    }
 }
 
 unsigned hcg_roundings_on(const hcg_level *level, uint32_t matrices, unsigned exact) {

@@ -7,7 +7,7 @@
  * that one layer has chosen for others) is left out, too. */
 #include <string.h>
 
-#include "codegen/program/choices.h"
+#include "codegen/program/lowering.h"
 
 #include "ir/kernel/kernels.h"
 

@@ -1,7 +1,11 @@
-/* kernel.comm to rows of hrt_model.exchanges. */
-#include "codegen/program/exchanges.h"
+/* What crosses between ranks: kernel.comm to rows of hrt_model.exchanges, their steps, and the steps
+ * that go on beside them. */
 
 #include <string.h>
+
+#include "codegen/program/lowering.h"
+#include "ir/kernel/overlap.h"
+#include "ir/kernel/runs.h"
 
 static hir_id comm_op(const hir_module *m, hir_id kernel) {
     HIR_EACH(m, id, hir_op_at(m, kernel)->body_first)
@@ -40,7 +44,8 @@ static void find_units(const hir_module *m, const hir_op *op, hir_type x, hir_ty
     e->repeat = s.repeat;
 }
 
-bool hcg_make_exchange(hd_diags *d, const hir_module *m, hir_id kernel, hrt_exchange *out) {
+/* False, and a diagnostic: the runtime cannot make it. */
+static bool make_exchange(hd_diags *d, const hir_module *m, hir_id kernel, hrt_exchange *out) {
     const hir_op *op = hir_op_at(m, comm_op(m, kernel));
     const hir_type y = hir_value_at(m, op->results[0])->type;
     const hir_type x = op->code == HIR_COMM_RECV_OP ? y : hir_ref_type(m, op->args[0]);
@@ -72,4 +77,72 @@ bool hcg_is_local(const hir_module *m, hir_id kernel) {
         if (t.rank > 0 && hir_is_row_share(t.dim[0])) return true;
     }
     return false;
+}
+
+/* ---- their steps ----------------------------------------------------------------------------- */
+/* The first operand is x, the last one y. */
+bool lower_exchange(lowering *l, hir_id id) {
+    const hir_op *op = hir_op_at(l->m, id);
+    const hir_operands *operands = &l->uses[id].operands;
+    hrt_exchange e;
+    if (!make_exchange(l->d, l->m, id, &e)) return false;
+    hd_push(l->a, &l->p->exchanges, e);
+    hrt_step step = {
+        .split_decode = HRT_SPLIT_NONE,
+        .split_prefill = HRT_SPLIT_NONE,
+        .last_rows = hir_rows_of(op) == HIR_ROWS_LAST,
+        .first_operand = (uint32_t)l->p->operands.n,
+        .n_operands = (uint32_t)operands->list.n,
+        .grain = LOWER_GRAIN,
+        .cols = 1,
+        .name = hir_attr_string(op, HIR_A_NAME, "comm"),
+        .exchange = (uint32_t)l->p->exchanges.n,
+    };
+    for (size_t i = 0; i < operands->list.n; i++)
+        if (!lower_operand(l, lower_place(l, op), operands->list.at[i], NULL)) return false;
+    hd_push(l->a, &l->p->steps, step);
+    hcg_step_work work = hcg_count_work(l->a, l->m, id);
+    work.line = l->p->op_lines[id];
+    hd_push(l->a, &l->p->work, work);
+    return true;
+}
+
+/* ---- steps beside exchanges ------------------------------------------------------------------ */
+/* May one be written for some rows while the other is in use for others? */
+static bool are_apart(const hrt_operand *a, const hrt_operand *b) {
+    const bool area = a->base == HRT_ARENA || a->base == HRT_LOCAL || a->base == HRT_KEPT ||
+                      a->base == HRT_LOCAL_KEPT;
+    if (a->base != b->base || !area) return true;
+    if (a->offset == b->offset && a->row_bytes == b->row_bytes) return true; /* row by row */
+    return a->offset + a->row_bytes <= b->offset || b->offset + b->row_bytes <= a->offset;
+}
+
+/* Are the operands of steps [from, end) where any of them may run before any other? plan-memory
+ * sees to it, unless it was told that none does. */
+static bool all_apart(const hcg_program *p, uint32_t from, uint32_t end) {
+    const hrt_step *first = &p->steps.at[from], *last = &p->steps.at[end - 1];
+    const uint32_t n = last->first_operand + last->n_operands;
+    for (uint32_t a = first->first_operand; a < n; a++)
+        for (uint32_t b = a + 1; b < n; b++)
+            if (!are_apart(&p->operands.at[a], &p->operands.at[b])) return false;
+    return true;
+}
+
+/* A step is a kernel of the module, in its order. */
+void lower_overlaps(lowering *l) {
+    const hir_overlaps all = hir_find_overlaps(l->a, l->m);
+    for (size_t i = 0; l->p->options.compile.overlap != HIR_OVERLAP_OFF && i < all.list.n; i++) {
+        const hir_overlap *o = &all.list.at[i];
+        if (!all_apart(l->p, o->front, o->end)) continue;
+        hd_push(l->a, &l->p->overlaps,
+                ((hrt_overlap){o->front, o->scatter, o->middle, o->gather, o->back, o->end}));
+    }
+}
+
+void lower_runs(lowering *l) {
+    const hir_runs all = hir_find_runs(l->a, l->m);
+    for (size_t i = 0; all.list.n > 1 && i < all.list.n; i++) {
+        const hir_run_of_layers *r = &all.list.at[i];
+        hd_push(l->a, &l->p->runs, ((hrt_run_of_layers){r->first, r->work, r->send, r->end}));
+    }
 }

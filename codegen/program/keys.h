@@ -1,6 +1,6 @@
 /* When are two kernels the same function? */
-#ifndef HCG_PROGRAM_KEY_H
-#define HCG_PROGRAM_KEY_H
+#ifndef HCG_KEYS_H
+#define HCG_KEYS_H
 
 #include "codegen/program/program.h"
 #include "ir/kernel/canonical.h"

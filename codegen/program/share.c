@@ -1,6 +1,6 @@
 /* hcg_share_kernels: which kernels share a function.
  *
- * Kernels with equal forms (program_key.h), which differ in the tensors that they read and write
+ * Kernels with equal forms (keys.h), which differ in the tensors that they read and write
  * alone, have one function. Kernels that differ in sizes as well (row programs:
  * program/row_family.h) share one if the program has more than FEW such forms: the number of
  * functions must not grow with the depth of a model, but a few functions with constant sizes are
@@ -10,7 +10,7 @@
 #include <ctype.h>
 #include <string.h>
 
-#include "codegen/program/exchanges.h"
+#include "codegen/program/lowering.h"
 #include "codegen/program/row_family.h"
 
 enum {

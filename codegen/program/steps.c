@@ -1,0 +1,212 @@
+/* Steps of a program: the kernel function of each, where its operands lie, how it is cut among
+ * threads. */
+#include "codegen/program/contraction.h"
+#include "codegen/program/forms.h"
+#include "codegen/program/lowering.h"
+
+/* ---- operands -------------------------------------------------------------------------------- */
+/* From one token's row to the next. */
+static uint64_t bytes_between_rows(hir_type t) {
+    uint64_t bytes;
+    return hir_type_has_t(t) && lower_row_bytes(t, &bytes) ? bytes : 0; /* plan-memory: it fits */
+}
+
+/* Of an arena, what is kept for each chunk in flight is an area of its own. */
+static void split_arena(const hir_module *m, hir_place place, hrt_operand *o) {
+    if (place != HIR_PLACE_ARENA && place != HIR_PLACE_LOCAL) return;
+    const uint64_t kept = place == HIR_PLACE_ARENA ? m->arena_kept : m->local_kept;
+    if (o->offset >= kept)
+        o->offset -= kept;
+    else
+        o->base = place == HIR_PLACE_ARENA ? HRT_KEPT : HRT_LOCAL_KEPT;
+}
+
+static bool value_operand(lowering *l, hd_loc loc, hir_id id, hrt_operand *out) {
+    const hir_value *v = hir_value_at(l->m, id);
+    static const uint32_t bases[] = {
+        [HIR_PLACE_ARENA] = HRT_ARENA, [HIR_PLACE_FIXED] = HRT_FIXED,
+        [HIR_PLACE_INPUT] = HRT_INPUT, [HIR_PLACE_OUTPUT] = HRT_OUTPUT,
+        [HIR_PLACE_STATE] = HRT_STATE, [HIR_PLACE_LOCAL] = HRT_LOCAL,
+    };
+    if (v->op == HIR_NONE) { /* an input, whether or not it is written so */
+        size_t i = 0;
+        while (i < l->m->inputs.n && l->m->inputs.at[i] != id)
+            i++;
+        *out = (hrt_operand){
+            .base = HRT_INPUT, .index = (uint32_t)i, .row_bytes = bytes_between_rows(v->type)};
+        return true;
+    }
+    if (v->place == HIR_PLACE_NONE)
+        return lower_refuse(l, HD_E_TYPE, loc, "a value that leaves a kernel has no place",
+                            "the plan-memory pass gives every such value its place");
+    bool area =
+        v->place == HIR_PLACE_ARENA || v->place == HIR_PLACE_FIXED || v->place == HIR_PLACE_LOCAL;
+    *out = (hrt_operand){.base = bases[v->place],
+                         .index = area ? 0 : (uint32_t)v->offset,
+                         .offset = area ? v->offset : 0,
+                         .row_bytes = bytes_between_rows(v->type)};
+    split_arena(l->m, v->place, out);
+    return true;
+}
+
+/* Which columns of the kernel the panels of a weight are (program/contraction.h); c NULL: none. */
+static void find_columns(lowering *l, const hcg_contraction *c, hir_ref r, hrt_operand *o) {
+    const hir_weight *w = &l->m->weights.at[r.index];
+    const uint64_t rows = (uint64_t)hir_panel_rows(w->layout);
+    uint64_t bytes;
+    for (size_t i = 0; c && i < c->linears.n; i++) {
+        const hcg_column_group *g = &c->groups.at[c->linears.at[i].group];
+        if (!hir_ref_equal(c->linears.at[i].w, r) || !hir_weight_bytes(w, &bytes)) continue;
+        const uint64_t panels = ((uint64_t)g->n + rows - 1) / rows;
+        o->first_col = (uint32_t)g->first_column;
+        o->cols = (uint32_t)((g->panels + c->width - 1) / c->width);
+        o->col_bytes = bytes / panels * (HIR_PANEL / rows) * (uint64_t)c->width;
+    }
+}
+
+bool lower_operand(lowering *l, hd_loc loc, hir_ref r, const hcg_contraction *c) {
+    hrt_operand o = {0};
+    switch ((hir_ref_kind)r.kind) {
+    case HIR_REF_WEIGHT:
+        o = (hrt_operand){.base = HRT_WEIGHT, .offset = l->p->weight_offsets.at[r.index]};
+        find_columns(l, c, r, &o);
+        break;
+    case HIR_REF_STATE: o = (hrt_operand){.base = HRT_STATE, .index = r.index}; break;
+    case HIR_REF_VALUE:
+        if (!value_operand(l, loc, r.index, &o)) return false;
+        break;
+    case HIR_REF_NONE: break;
+    }
+    hd_push(l->a, &l->p->operands, o);
+    return true;
+}
+
+/* Splits are handed to the runtime by number. */
+#define S(id, name, doc)                                                                           \
+    _Static_assert((int)HIR_SPLIT_##id == (int)HRT_SPLIT_##id,                                     \
+                   "ir/kernel/splits.def and hrt_split differ");
+#include "ir/kernel/splits.def"
+#undef S
+_Static_assert((int)HIR_SPLITS == HRT_SPLIT_HEADS + 1, "hrt_split has more than ir/kernel/splits.def");
+
+/* Row programs whose results are the same for every token run once, on one thread. */
+static bool is_token_free(const lowering *l, hir_id kernel) {
+    return hir_op_at(l->m, kernel)->code == HIR_KERNEL_ROW_OP && hir_runs_once(l->m, kernel);
+}
+
+static void raise(uint64_t *most, uint64_t x) {
+    if (x > *most) *most = x;
+}
+
+/* Positions that a row of the kernel sees, or of the attention that it works for where that has two
+ * forms; 0: all before it. */
+static uint32_t window_of(const lowering *l, hir_id kernel) {
+    if (l->choices[kernel].when != HRT_ALWAYS) return (uint32_t)l->choices[kernel].forms.window;
+    return (uint32_t)hir_attr_int(hir_op_at(l->m, hir_form_op(l->m, kernel)), HIR_A_WINDOW, 0);
+}
+
+/* Only ranges of positions are limited by a window: a list has rows of entries beside it. */
+static void ask_for_shared(lowering *l, hir_id kernel, const hrt_step *step) {
+    const uint64_t window = step->list_rate ? 0 : step->window;
+    uint64_t counters, range;
+    hcg_shared_bytes(l->m, kernel, &counters, &range);
+    raise(&l->p->counter_bytes, counters);
+    raise(window ? &l->p->window_range_bytes : &l->p->range_bytes, range);
+    if (step->list_rate) raise(&l->p->least_ranges, HRT_LIST_RANGES);
+    if (window) raise(&l->p->window_ranges, hcg_window_ranges(window));
+}
+
+/* Rows of a batch go one by one, unless the form finds the session of each itself. */
+static bool goes_by_row(const lowering *l, hir_id kernel) {
+    if (hir_has_form_trait(l->m, kernel, HIR_OWNERS)) return false;
+    HIR_EACH(l->m, id, hir_op_at(l->m, kernel)->body_first)
+    if (hir_has_trait(hir_op_at(l->m, id)->code, HIR_POSITION)) return true;
+    return false;
+}
+
+/* With one token, cutting a contraction saves half of the time that its weights take, and costs a
+ * meeting of the threads before it and one behind, 0.1 us each: as long as 32 KB take. */
+static bool is_small(const lowering *l, const hrt_step *step) {
+    enum { SMALL = 32 << 10 };
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < step->n_operands; i++) {
+        const hrt_operand *o = &l->p->operands.at[step->first_operand + i];
+        bytes += o->cols * o->col_bytes;
+    }
+    return bytes <= SMALL;
+}
+
+static bool add_step(lowering *l, hir_id id) {
+    if (hcg_is_exchange(l->m, id)) return lower_exchange(l, id);
+    const hir_op *op = hir_op_at(l->m, id);
+    const hcg_use *use = &l->uses[id];
+    const hcg_kernel *prefill = &l->p->kernels.at[use->function[HIR_PREFILL]];
+    const unsigned phases = hir_form(hir_form_of(l->m, id))->phases;
+    const uint32_t n_sizes = prefill->n_sizes;
+    hrt_step step = {
+        .kernel_decode = use->function[HIR_DECODE],
+        .kernel_prefill = use->function[HIR_PREFILL],
+        .kernel_small_batch = use->function[HIR_SMALL_BATCH],
+        .small_batch = phases & 1u << HIR_SMALL_BATCH ? HRT_SMALL_BATCH : 0,
+        .split_decode = hir_split_of(op, HIR_A_SPLIT_DECODE),
+        .split_prefill = hir_split_of(op, HIR_A_SPLIT_PREFILL),
+        .last_rows = hir_rows_of(op) == HIR_ROWS_LAST,
+        .first_operand = (uint32_t)l->p->operands.n,
+        .n_operands = (uint32_t)(use->operands.list.n + n_sizes + use->runs.n),
+        .grain = (uint32_t)hir_attr_int(op, HIR_A_GRAIN, LOWER_GRAIN),
+        .by_row = goes_by_row(l, id),
+        .window = window_of(l, id),
+        .choice = l->choices[id],
+        .local = hcg_is_local(l->m, id),
+        .name = hir_attr_string(op, HIR_A_NAME, prefill->name),
+    };
+    if (hir_attr_int(op, HIR_A_GRAIN, LOWER_GRAIN) < 1 ||
+        hir_attr_int(op, HIR_A_GRAIN, LOWER_GRAIN) > INT32_MAX)
+        return lower_refuse(l, HD_E_VALUE, lower_place(l, op), "grain is not positive", NULL);
+    hcg_list_rows(l->m, id, &step);
+    ask_for_shared(l, id, &step);
+    if (is_token_free(l, id)) step.split_decode = step.split_prefill = HRT_SPLIT_NONE;
+    const hcg_contraction *c = l->p->contractions[id];
+    step.cols = c ? c->columns : hcg_columns(l->m, id);
+    for (size_t i = 0; i < use->operands.list.n; i++)
+        if (!lower_operand(l, lower_place(l, op), use->operands.list.at[i], c)) return false;
+    for (uint32_t i = 0; i < n_sizes; i++)
+        hd_push(l->a, &l->p->operands,
+                ((hrt_operand){.base = HRT_NUMBER, .offset = (uint64_t)use->size[i]}));
+    for (size_t i = 0; i < use->runs.n; i++)
+        if (!lower_operand(l, lower_place(l, op), use->runs.at[i], c)) return false;
+    if (c && step.split_decode == HRT_SPLIT_COLS && is_small(l, &step))
+        step.split_decode = HRT_SPLIT_NONE;
+    hd_push(l->a, &l->p->steps, step);
+    hcg_step_work work = hcg_count_work(l->a, l->m, id);
+    work.line = l->p->op_lines[id];
+    hd_push(l->a, &l->p->work, work);
+    return true;
+}
+
+/* ---- token ids ------------------------------------------------------------------------------- */
+/* Ids must lie in every table they are looked up in, unless it has a row for those behind it. */
+static void find_vocab(lowering *l, const hir_op *kernel) {
+    HIR_EACH(l->m, id, kernel->body_first) {
+        const hir_op *op = hir_op_at(l->m, id);
+        if (op->code != HIR_GATHER_OP || hir_attr_int(op, HIR_A_BEYOND, -1) >= 0) continue;
+        int64_t rows = hir_arg_type(l->m, id, 0).dim[0];
+        if (rows > 0 && (l->p->vocab == 0 || rows < l->p->vocab)) l->p->vocab = rows;
+    }
+}
+
+bool lower_steps(lowering *l) {
+    HIR_EACH(l->m, id, l->m->first) {
+        const hir_op *op = hir_op_at(l->m, id);
+        if (op->code == HIR_OUTPUT_OP) continue;
+        if (!hir_is_kernel(op)) {
+            hd_err(l->d, HD_E_TYPE, lower_place(l, op), "%s stands outside of a kernel",
+                   hir_info(op->code)->name)
+                ->hint = "the fuse pass puts every op into a kernel";
+            return false;
+        }
+        find_vocab(l, op);
+        if (!add_step(l, id)) return false;
+    }
+    return true;
+}
