@@ -13,8 +13,7 @@
 #include <omp.h>
 
 #include "api/machine.h"
-#include "codegen/matmul/groups.h"
-#include "tests/unit/codegen/emit_harness.h"
+#include "codegen/emit/packed.h"
 
 enum { AREA_BYTES = 256 << 20, MOST_THREADS = 64 };
 

@@ -11,8 +11,8 @@
  */
 #include "codegen/attention/latent.h"
 #include "codegen/emit/arithmetic.h"
+#include "codegen/emit/packed.h"
 #include "codegen/matmul/backend.h"
-#include "codegen/matmul/groups.h"
 #include "codegen/program/contraction.h"
 #include "codegen/program/forms.h"
 

@@ -6,8 +6,8 @@
  * sums in scratch, which go to the group's columns of y.
  */
 #include "codegen/emit/arithmetic.h"
+#include "codegen/emit/packed.h"
 #include "codegen/matmul/backend.h"
-#include "codegen/matmul/groups.h"
 #include "codegen/program/contraction.h"
 #include "codegen/program/forms.h"
 

@@ -20,7 +20,7 @@
 #include "codegen/contract/expert_rows.h"
 #include "codegen/contract/products.h"
 #include "codegen/emit/arithmetic.h"
-#include "codegen/matmul/groups.h"
+#include "codegen/emit/packed.h"
 #include "codegen/program/forms.h"
 
 enum { DECODE_PANELS = 16 /* between epilogues, for one token */ };

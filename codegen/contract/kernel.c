@@ -11,7 +11,7 @@
 #include "codegen/contract/epilogue.h"
 #include "codegen/contract/products.h"
 #include "codegen/emit/arithmetic.h"
-#include "codegen/matmul/groups.h"
+#include "codegen/emit/packed.h"
 #include "codegen/matmul/matrix.h"
 #include "codegen/program/forms.h"
 

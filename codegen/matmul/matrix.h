@@ -10,7 +10,7 @@
  *
  * Pointers are to f32 except panels, which are of any storage dtype, and x against bf16 panels,
  * which may be bf16; counts and strides are i64 in elements. bf16 and narrow panels: k is even
- * (bf16/pairs.h).
+ * (backends/bf16.c).
  */
 #ifndef HCG_MATRIX_H
 #define HCG_MATRIX_H
@@ -79,5 +79,15 @@ unsigned hcg_strip_panels(const hcg_level *level);
 /* Prefetches from[row .. row + n - 1][column ..] (f32, rows `ld` apart), `bytes` of each row. */
 void hcg_prefetch_rows(hcg_emit *e, LLVMValueRef from, LLVMValueRef ld, LLVMValueRef row,
                        LLVMValueRef n, LLVMValueRef column, unsigned bytes);
+
+/* ---- sizes of blocks ------------------------------------------------------------------------- */
+/* From those of the caches that a level may count on (hcg_level.machine). A block gets three
+ * quarters of a cache, data that is used once the rest. */
+/* Rows of x in a block: rows of `row_bytes` stay in the L2 while panels are streamed past them, and
+ * the sums of `panels` panels in the L1. */
+int64_t hcg_block_rows(const hcg_level *level, int64_t row_bytes, int64_t panels);
+/* Steps of k, of 64 bytes in each of `panels` panels, over which all rows of a block run before the
+ * next: those panels stay in the L1. */
+int64_t hcg_block_steps(const hcg_level *level, int64_t panels);
 
 #endif

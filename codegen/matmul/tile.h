@@ -14,7 +14,7 @@ typedef struct tile_kind {
     unsigned depth, outputs;
     unsigned rows, panels; /* of a tile */
     bool narrow;
-    bool squares;   /* two steps are one product of 2 x 4 and 4 x 2 bf16 (bfmmla.c) */
+    bool squares;   /* two steps are one product of 2 x 4 and 4 x 2 bf16 (step.c) */
     bool strip;     /* c stands in panels as b does (hcg_strip) */
     int64_t across; /* x[k][r], r < across; 0: x[r][k] */
     int64_t stride; /* across: from row to row of x */
@@ -48,7 +48,7 @@ unsigned tile_join_sums(hcg_emit *e, LLVMValueRef *acc, unsigned n);
 /* Steps of k in a block of b. */
 int64_t tile_k_block(const hcg_emit *e);
 
-/* ---- bfmmla.c: two rows of x and two outputs at a time ------------------------------------------
+/* Two rows of x and two outputs at a time.
  * Sums of a pair of rows stand side by side, two outputs of both in a vector: width vectors of a
  * row are 2 width of a pair. */
 void tile_choose_squares(const hcg_emit *e, tile_kind *d); /* if the level has the instruction */

@@ -88,18 +88,6 @@ double hcg_group_at(hir_dtype dtype, const hcg_group *g, unsigned k) {
     return dtype == HIR_Q8 ? s * (g->q[k] - 128) : s * g->q[k] + m;
 }
 
-uint64_t hcg_group_bytes(hir_dtype dtype) {
-    return dtype == HIR_Q8 ? HCG_Q8_GROUP : dtype == HIR_Q4 ? HCG_Q4_GROUP : HCG_MXFP4_GROUP;
-}
-
-uint64_t hcg_group_first(hir_dtype dtype) {
-    return dtype == HIR_Q8 ? HCG_Q8_FIRST : dtype == HIR_Q4 ? HCG_Q4_FIRST : HCG_MXFP4_FIRST;
-}
-
-unsigned hcg_group_per_block(hir_dtype dtype) {
-    return dtype == HIR_Q8 ? 4 : 8;
-}
-
 /* Byte and shift of element k of a row in the integers of a panel's group. */
 static size_t place_of(hir_dtype dtype, unsigned row, unsigned k, unsigned *shift) {
     unsigned per_block = hcg_group_per_block(dtype);

@@ -10,37 +10,13 @@
  * stored exactly.
  *
  * The value of a quantised weight, for the evaluator and for the kernels, is w computed exactly
- * from s and m as stored.
- *
- * A panel holds HIR_PANEL rows, group after group along K. Elements beyond K repeat earlier ones
- * and are never used; rows beyond N are 0:
- *
- *     q8   544 bytes: s[16] in f16, then 8 blocks of 64 bytes
- *     q4   320 bytes: s[16] and m[16] in f16, then 4 blocks of 64 bytes
- *     mxfp4  272 bytes: s[16], a byte each, then 4 blocks of 64 bytes
- *
- * A block is 4 bytes for each of the 16 rows: a row's 32-bit lane holds four adjacent elements
- * along K, as dot products of bytes read them. Shifts and masks of lanes give single elements:
- *
- *     q8   byte (n, i) of block j: q + 128 of k = 4 j + i
- *     q4   byte (n, i) of block j: q of k = 8 j + i in the low half, 8 j + 4 + i in the high half;
- *          mxfp4: the same
+ * from s and m as stored. Where they lie in a panel: program/packed.h.
  */
 #ifndef HCG_QUANT_H
 #define HCG_QUANT_H
 
-#include "ir/ir.h"
+#include "codegen/program/packed.h"
 #include "support/tensorfile.h"
-
-enum {
-    HCG_Q8_GROUP = 544, /* bytes of a group of a panel */
-    HCG_Q4_GROUP = 320,
-    HCG_MXFP4_GROUP = 272,
-    HCG_MOST_GROUP = HCG_Q8_GROUP,
-    HCG_Q8_FIRST = 32, /* where its integers begin */
-    HCG_Q4_FIRST = 64,
-    HCG_MXFP4_FIRST = 16,
-};
 
 typedef struct hcg_group { /* of one row */
     uint16_t scale, least; /* s and m in f16; q8: m is 0; mxfp4: the byte s, and 0 */
@@ -86,9 +62,6 @@ void hcg_fill_group(const float *x, unsigned n, float out[HIR_GROUP]);
 /* Element k of a group; exact. */
 double hcg_group_at(hir_dtype dtype, const hcg_group *g, unsigned k);
 
-uint64_t hcg_group_bytes(hir_dtype dtype);     /* of a panel */
-uint64_t hcg_group_first(hir_dtype dtype);     /* where its integers begin */
-unsigned hcg_group_per_block(hir_dtype dtype); /* elements of a row in a block */
 /* The group of a row of a panel. */
 void hcg_get_group(hir_dtype dtype, const uint8_t *panel_group, unsigned row, hcg_group *out);
 

@@ -1,7 +1,6 @@
 /* Where a row program finds things: buffers by their arguments, this token's row of each, rows of
  * states and of tables that ids name, and the tables of pointers behind ROW_MULTI. */
-#include "codegen/matmul/backends/bf16/pairs.h"
-#include "codegen/matmul/groups.h"
+#include "codegen/emit/packed.h"
 #include "codegen/rowwise/emit/run.h"
 
 static row_size row_bytes(const row_buffer *b) {

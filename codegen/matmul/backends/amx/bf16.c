@@ -1,14 +1,14 @@
-/* The back ends of a matrix unit by products of bf16 (amx/tiles.h), for many tokens. x,
- * and weights of other types, are brought into tiles of bf16 (amx/parts.h):
+/* The back ends of a matrix unit by products of bf16 (amx/tiles.h), for many tokens. x, and weights
+ * of other types, are brought into tiles of bf16 (amx/parts.h):
  *
  *   amx_rounded   x is rounded to bf16, as for bf16_dots; weights are bf16
  *   amx_exact     x is the sum of three bf16, weights are bf16 or mxfp4, which bf16 holds exactly:
  *                 three products go to one sum
  *   amx_f32       x and weights are sums of three bf16 each: six of nine products go to one sum
  *   amx_f16       x is three bf16, weights are f16, two bf16: five of six products go to one sum
- *   amx_groups    x and weights of q8, q4 and mxfp4 are rounded to bf16 (amx/groups.c)
+ *   amx_groups    x and weights of q8, q4 and mxfp4 are rounded to bf16 (below)
  *
- * A tile of bf16 weights is 16 lines of a panel, as it lies (bf16/pairs.h). Tiles of others are
+ * A tile of bf16 weights is 16 lines of a panel, as it lies (backends/bf16.c). Tiles of others are
  * made for a slice of two panels at a time and all rows of the block: the file holds them as they
  * are.
  *
@@ -31,12 +31,12 @@
  * panels stay in the L1 while all rows are multiplied with them; the next two are prefetched
  * meanwhile, a share of them with each step.
  */
-#include "codegen/matmul/backends/amx/bf16.h"
 #include "codegen/emit/arithmetic.h"
 #include "codegen/emit/math.h"
+#include "codegen/emit/packed.h"
 #include "codegen/emit/shared.h"
-#include "codegen/matmul/blocking.h"
-#include "codegen/matmul/groups.h"
+#include "codegen/matmul/backends/amx/few.h"
+#include "codegen/matmul/backends/amx/parts.h"
 #include "codegen/matmul/matrix.h"
 
 enum {
@@ -48,6 +48,8 @@ enum {
 };
 
 typedef hcg_amx_parts parts;
+
+extern const hcg_backend hcg_int8_vnni_512;
 
 static const parts *parts_of(const hcg_product *p) {
     return p->backend->instructions;
@@ -448,14 +450,14 @@ static hcg_shared gemm_function(hcg_emit *e, const parts *of, hir_dtype dtype) {
 
 /* ---- the back ends --------------------------------------------------------------------------- */
 /* Sums of a block take a quarter of the L2. */
-int64_t hcg_amx_tile_panels(const hcg_level *level) {
+static int64_t tile_panels(const hcg_level *level) {
     const int64_t panels = level->machine.l2 / 4 / (MOST_ROWS * HCG_AMX_LINE);
     return panels < HCG_AMX_ACROSS ? HCG_AMX_ACROSS : panels / HCG_AMX_ACROSS * HCG_AMX_ACROSS;
 }
 
 /* More rows read panels less often. What a prologue makes of them is in memory that each thread
  * has for itself: four times the L2 at most. */
-int64_t hcg_amx_block_rows(const hcg_level *level, int64_t k) {
+static int64_t block_rows(const hcg_level *level, int64_t k) {
     const int64_t rows = 4 * (int64_t)level->machine.l2 / (4 * k) / SLAB * SLAB;
     return rows < SLAB ? SLAB : rows > MOST_ROWS ? MOST_ROWS : rows;
 }
@@ -471,7 +473,7 @@ static uint64_t panel_bytes(const hcg_level *level, const hcg_product *p) {
     return HCG_AMX_ACROSS * (uint64_t)(end + made);
 }
 
-void hcg_amx_begin(hcg_emit *e, hcg_product *p) {
+static void begin(hcg_emit *e, hcg_product *p) {
     const parts *of = parts_of(p);
     const uint64_t tile_rows = (p->rows + HCG_AMX_LINES - 1) / HCG_AMX_LINES;
     const uint64_t steps = (uint64_t)slice_steps(e->level, of);
@@ -488,7 +490,7 @@ static LLVMValueRef most_workspace(hcg_emit *e, const hcg_product *p) {
     return hcg_at_byte(e, p->x_workspace, (int64_t)(tile_rows * steps * of->x * HCG_AMX_TILE));
 }
 
-void hcg_amx_gemm(hcg_emit *e, const hcg_product *p, const hcg_panels *b) {
+static void gemm(hcg_emit *e, const hcg_product *p, const hcg_panels *b) {
     hcg_amx_configure(e, HCG_AMX_LINE);
     hcg_shared f = gemm_function(e, parts_of(p), b->dtype);
     LLVMValueRef args[GEMM_PARAMS] = {
@@ -508,7 +510,7 @@ void hcg_amx_gemm(hcg_emit *e, const hcg_product *p, const hcg_panels *b) {
     hcg_shared_call(e, &f, args, GEMM_PARAMS);
 }
 
-void hcg_amx_end(hcg_emit *e, hcg_product *p) {
+static void end(hcg_emit *e, hcg_product *p) {
     (void)p;
     hcg_amx_release(e);
 }
@@ -517,13 +519,13 @@ void hcg_amx_end(hcg_emit *e, hcg_product *p) {
     const hcg_backend hcg_##id = {                                                                 \
         .name = #id,                                                                               \
         .instructions = &(const parts){__VA_ARGS__},                                               \
-        .tile_panels = hcg_amx_tile_panels,                                                        \
-        .block_rows = hcg_amx_block_rows,                                                          \
+        .tile_panels = tile_panels,                                                                \
+        .block_rows = block_rows,                                                                  \
         .tile_rows = HCG_AMX_LINES,                                                                \
         .prefetches = true,                                                                        \
-        .begin = hcg_amx_begin,                                                                    \
-        .gemm = hcg_amx_gemm,                                                                      \
-        .end = hcg_amx_end,                                                                        \
+        .begin = begin,                                                                            \
+        .gemm = gemm,                                                                              \
+        .end = end,                                                                                \
     }
 BACKEND(amx_exact, "exact", .x = 3, .w = 1, .n = 3, .of = {{0, 0}, {1, 0}, {2, 0}});
 BACKEND(amx_rounded, "rounded", .x = 1, .w = 1, .n = 1);
@@ -532,3 +534,77 @@ BACKEND(amx_f32, "f32", .x = 3, .w = 3, .n = 6,
         .of = {{0, 2}, {0, 1}, {1, 1}, {1, 0}, {0, 0}, {2, 0}});
 BACKEND(amx_f16, "f16", .x = 3, .w = 2, .n = 5, .of = {{1, 1}, {0, 1}, {0, 0}, {1, 0}, {2, 0}});
 #undef BACKEND
+
+/* ---- amx_groups ------------------------------------------------------------------------------ */
+/* For q8, q4 and mxfp4 weights where activations may be rounded to bytes: x and w = s q + m are
+ * rounded to bf16, and multiplied as such.
+ *
+ * That is within what rounding x to bytes may be off by. With t = max |x| / 127 of a group, an
+ * element of that is off by t / 2, so that a product is off by
+ *
+ *     |w| max |x| / 254                                                         int8/group.h
+ *
+ * and here, two factors being off by 2^-9 of themselves each, by |w| |x| (2^-8 + 2^-18), which is
+ * less even for the largest |x| of the group. Numbers of mxfp4 are bf16 already.
+ *
+ * Instead of products of bytes (amx/int8.c): the sum of a group of bytes has to leave the
+ * unit to be scaled, 16 lines through memory for each 16 cycles of it, and half of a tile lies
+ * idle, since a group is 32 bytes. Sums of bf16 stay in tiles over a slice of K. Counted for a
+ * group of 16 outputs: some 96 cycles to bring it into a tile, once for a block of rows, and 16 for
+ * each 16 rows, where bytes take 24 and more. Not measured: the machine model's `unit_bytes` asks
+ * for bytes.
+ *
+ * Few tokens go by vectors of VNNI, which take 5.5 cycles a row and 8: below the machine model's
+ * `unit_rows` for each matrix. That is asked of the call, not of a block of rows or an expert, so
+ * that a token's bits do not depend on what others choose or on how threads share the rows.
+ */
+static const parts groups = {.name = "groups", .x = 1, .w = 1, .n = 1};
+
+/* Also a multiple of what vectors compute together. */
+static int64_t groups_tile_panels(const hcg_level *level) {
+    const int64_t panels = tile_panels(level);
+    const int64_t vectors = hcg_int8_vnni_512.tile_panels(level);
+    return panels % vectors == 0 ? panels : panels * vectors;
+}
+
+/* Tokens of a call from which on the unit multiplies. */
+static int64_t least_tokens(const hcg_level *level, const hcg_product *p) {
+    return (int64_t)level->machine.unit_rows * (p->of_tokens ? p->of_tokens : 1);
+}
+
+static LLVMValueRef is_few(hcg_emit *e, const hcg_product *p) {
+    LLVMValueRef least = hcg_i64(e, least_tokens(e->level, p));
+    return LLVMBuildICmp(e->b, LLVMIntSLT, hcg_frame_t(e), least, "is_few");
+}
+
+static void begin_groups(hcg_emit *e, hcg_product *p) {
+    const uint64_t least = (uint64_t)least_tokens(e->level, p);
+    begin(e, p);
+    if (least < 2) return;
+    /* all tokens of a call may choose one expert, and several times */
+    hcg_few_begin(e, p, &hcg_int8_vnni_512, p->of_tokens ? p->rows : least - 1);
+}
+
+static void prepare_groups(hcg_emit *e, hcg_product *p) {
+    if (p->few) hcg_few_prepare(e, p, is_few(e, p), NULL);
+}
+
+static void groups_gemm(hcg_emit *e, const hcg_product *p, const hcg_panels *b) {
+    if (p->few)
+        hcg_few_gemm(e, p, b, is_few(e, p), gemm);
+    else
+        gemm(e, p, b);
+}
+
+const hcg_backend hcg_amx_groups = {
+    .name = "amx_groups",
+    .instructions = &groups,
+    .tile_panels = groups_tile_panels,
+    .block_rows = block_rows,
+    .tile_rows = HCG_AMX_LINES,
+    .prefetches = true,
+    .begin = begin_groups,
+    .prepare = prepare_groups,
+    .gemm = groups_gemm,
+    .end = end,
+};

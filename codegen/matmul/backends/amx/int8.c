@@ -14,7 +14,7 @@
  *
  *     8 lines of 64 bytes | s[16] | m[16]      f32; m for q4 only
  *
- * mxfp4: the bytes are twice the numbers, -12 .. 12, and s is halved (matmul/fp4.h).
+ * mxfp4: the bytes are twice the numbers, -12 .. 12, and s is halved (emit/packed.h).
  *
  * A tile takes as long for one row as for 16. Counted in cycles for a group of 16 outputs: about 45
  * for the unit (bytes and factors made and stored once, 16 rows of integers through memory), 5.5
@@ -23,14 +23,13 @@
  */
 #include "codegen/emit/arithmetic.h"
 #include "codegen/emit/math.h"
+#include "codegen/emit/packed.h"
 #include "codegen/emit/shared.h"
+#include "codegen/matmul/backends/amx/few.h"
 #include "codegen/matmul/backends/amx/tiles.h"
-#include "codegen/matmul/backends/few.h"
-#include "codegen/matmul/backends/int8/x.h"
-#include "codegen/matmul/fp4.h"
-#include "codegen/matmul/groups.h"
+#include "codegen/matmul/backends/int8/group.h"
 #include "codegen/matmul/matrix.h"
-#include "codegen/weights/quant.h"
+#include "codegen/program/packed.h"
 
 extern const hcg_backend hcg_int8_vnni_512;
 

@@ -3,8 +3,8 @@
 
 #include "codegen/emit/arithmetic.h"
 #include "codegen/emit/math.h"
+#include "codegen/emit/packed.h"
 #include "codegen/emit/shared.h"
-#include "codegen/matmul/groups.h"
 
 /* Bits of f32: those of bf16, all but the sign, the largest number. */
 static const uint64_t UPPER_HALF = 0xffff0000, SIZE = 0x7fffffff, LARGEST = 0x7f7fffff;

@@ -1,4 +1,4 @@
-/* The back ends int8_* (matmul/groups.h): rows of x rounded group by group, register tiles of dot
+/* The back ends int8_* (int8/group.h): rows of x rounded group by group, register tiles of dot
  * products of four bytes, and the same with one row. The products are in int8/group.c.
  *
  * A tile keeps sums of integers for a group, and sums of floats for all groups:
@@ -10,13 +10,12 @@
  */
 #include "codegen/emit/arithmetic.h"
 #include "codegen/emit/math.h"
+#include "codegen/emit/packed.h"
 #include "codegen/emit/shared.h"
 #include "codegen/emit/stream.h"
 #include "codegen/matmul/backends/int8/group.h"
-#include "codegen/matmul/backends/int8/x.h"
-#include "codegen/matmul/backends/vector/multiply_add.h"
-#include "codegen/matmul/groups.h"
-#include "codegen/weights/quant.h"
+#include "codegen/matmul/backends/vector.h"
+#include "codegen/program/packed.h"
 
 enum {
     WORD = 4,

@@ -6,7 +6,8 @@
  *   maddubs   vpmaddubsw adds two products to 16 bits and would saturate, vpmaddwd adds pairs of
  *             those to 32 bits. Why it never saturates is said where it is used.
  *
- * A slab of prepared x (matmul/groups.h) has three tables of 4 bytes a row in front of its words:
+ * Prepared x lies group after group along K, rows of a slab side by side (`width` of them): t in f32,
+ * t sum p in f32, -128 sum p in i32, then 8 blocks of 4 bytes for each row. So a slab has three tables of 4 bytes a row in front of its words:
  * t in f32, t sum p in f32, and -128 sum p in i32, where the sum of u p starts if u = q + 128
  * stands for q. Numbers of mxfp4 are halves of whole ones: u is twice the number, with 12 added.
  */
@@ -41,5 +42,20 @@ typedef struct hcg_int8_tile {
 unsigned hcg_int8_vectors(const hcg_emit *e, const hcg_int8_tile *t, unsigned all);
 /* floats += what this group adds */
 void hcg_int8_group(hcg_emit *e, hcg_int8_tile *t);
+
+/* ---- x --------------------------------------------------------------------------------------- */
+/* A group of x as bytes, x ~ t p:
+ *
+ *     t = max |x| / 127,   p in -127 .. 127, to nearest
+ *
+ * and a group of weights adds   s t sum q p  +  m t sum p   to a sum. Sums of integers are exact. The
+ * error of x is at most t / 2 an element; a group that holds a NaN gives NaN. All back ends that
+ * multiply bytes round alike, so that they give the same bits. */
+typedef struct hcg_int8_x {
+    LLVMValueRef step, of_x, start; /* f32 t; f32 t sum p; i32 -128 sum p */
+    LLVMValueRef p[HIR_GROUP];      /* <lanes x i8>, in order */
+} hcg_int8_x;
+/* Of n elements at x; more than a group: whole. Elements beyond count as zeros. */
+hcg_int8_x hcg_int8_round(hcg_emit *e, LLVMValueRef x, LLVMValueRef n);
 
 #endif

@@ -1,10 +1,10 @@
-/* Sizes of a contraction's blocks (matmul/blocking.h): what they are on levels of the table, and
+/* Sizes of a contraction's blocks (matmul/matrix.h): what they are on levels of the table, and
  * that they fit the caches of any machine; how far ahead streams are asked for
  * (codegen/target/ahead.h).
  */
 #include <criterion/criterion.h>
 
-#include "codegen/matmul/blocking.h"
+#include "codegen/matmul/matrix.h"
 #include "codegen/target/ahead.h"
 
 static hcg_level machine(uint32_t l1, uint32_t l2) {

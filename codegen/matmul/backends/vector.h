@@ -1,7 +1,7 @@
 /* What back ends of vector multiply-adds have in common: products by the matrix kernels of the
  * level (matmul/matrix.h). */
-#ifndef HCG_MULTIPLY_ADD_H
-#define HCG_MULTIPLY_ADD_H
+#ifndef HCG_VECTOR_H
+#define HCG_VECTOR_H
 
 #include "codegen/matmul/matrix.h"
 

@@ -1,5 +1,5 @@
-/* Few rows by vectors (matmul/backends/few.h). */
-#include "codegen/matmul/backends/few.h"
+/* Few rows by vectors (amx/few.h). */
+#include "codegen/matmul/backends/amx/few.h"
 
 void hcg_few_begin(hcg_emit *e, hcg_product *p, const hcg_backend *by, uint64_t rows) {
     if (!rows) return;
