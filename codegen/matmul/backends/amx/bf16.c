@@ -35,6 +35,7 @@
 #include "codegen/emit/math.h"
 #include "codegen/emit/packed.h"
 #include "codegen/emit/shared.h"
+#include "codegen/emit/stream.h"
 #include "codegen/matmul/backends/amx/few.h"
 #include "codegen/matmul/backends/amx/parts.h"
 #include "codegen/matmul/matrix.h"
@@ -43,7 +44,6 @@ enum {
     STEP = HCG_AMX_STEP,
     SLAB = HCG_AMX_ACROSS * HCG_AMX_LINES, /* rows that are multiplied together */
     MOST_ROWS = 256, /* of a block: beyond, weights are read often enough for what they take */
-    INTO_L2 = 2,     /* of llvm.prefetch */
     INFINITE = 0x7f800000,
 };
 
@@ -65,7 +65,7 @@ static bool splits_weights(const parts *p) {
  */
 typedef struct block {
     const parts *of;
-    unsigned rows, panels; /* tiles */
+    hcg_amx_sums sums; /* [rows][panels] */
 } block;
 
 enum {
@@ -98,46 +98,25 @@ static void multiply_step(hcg_emit *e, const block *d, LLVMValueRef x, LLVMValue
     for (unsigned n = 0; n < p->n; n++) {
         const bool new_w = !n || p->of[n].w != p->of[n - 1].w;
         const bool new_x = !n || p->of[n].x != p->of[n - 1].x;
-        for (unsigned j = 0; j < d->panels && new_w; j++)
+        for (unsigned j = 0; j < d->sums.columns && new_w; j++)
             hcg_amx_load(e, hcg_amx_w(j),
                          hcg_at_byte(e, place(e, b, b_stride, j), p->of[n].w * HCG_AMX_TILE), line,
                          false);
-        for (unsigned i = 0; i < d->rows; i++) {
+        for (unsigned i = 0; i < d->sums.rows; i++) {
             LLVMValueRef from = place(e, x, x_stride, i);
             if (new_x)
                 hcg_amx_load(e, hcg_amx_x(i), hcg_at_byte(e, from, p->of[n].x * HCG_AMX_TILE), line,
                              true);
-            for (unsigned j = 0; j < d->panels; j++)
-                hcg_amx_multiply(e, "llvm.x86.tdpbf16ps", hcg_amx_sum(i, j), hcg_amx_x(i),
-                                 hcg_amx_w(j));
+            hcg_amx_add_row(e, &d->sums, "llvm.x86.tdpbf16ps", i);
         }
     }
 }
 
-/* f(tile, its place in c) for all sums */
-static void each_sum(hcg_emit *e, const block *d, const LLVMValueRef *g, bool store) {
-    LLVMValueRef row = hcg_mul_const(e, g[BLOCK_LDC], HCG_AMX_LINES);
-    for (unsigned i = 0; i < d->rows; i++)
-        for (unsigned j = 0; j < d->panels; j++) {
-            LLVMValueRef at = hcg_at_byte(e, place(e, g[BLOCK_C], row, i), j * HCG_AMX_LINE);
-            if (store)
-                hcg_amx_store(e, hcg_amx_sum(i, j), at, g[BLOCK_LDC]);
-            else
-                hcg_amx_load(e, hcg_amx_sum(i, j), at, g[BLOCK_LDC], false);
-        }
-}
-
-/* Sums so far: zeros, or what is in c. */
-static void begin_sums(hcg_emit *e, const block *d, const LLVMValueRef *g) {
-    LLVMValueRef zero = hcg_i64(e, 0), one = hcg_i64(e, 1), add = g[BLOCK_ADD];
-    hcg_loop fresh = hcg_loop_begin(e, add, one, one, "fresh", 0, NULL); /* once or never */
-    for (unsigned i = 0; i < d->rows; i++)
-        for (unsigned j = 0; j < d->panels; j++)
-            hcg_amx_zero(e, hcg_amx_sum(i, j));
-    hcg_loop_end(e, &fresh, NULL);
-    hcg_loop more = hcg_loop_begin(e, zero, add, one, "more", 0, NULL);
-    each_sum(e, d, g, false);
-    hcg_loop_end(e, &more, NULL);
+/* Where a sum lies in c; `of`: the parameters. */
+static LLVMValueRef sum_place(hcg_emit *e, const void *of, unsigned row, unsigned panel) {
+    const LLVMValueRef *g = of;
+    LLVMValueRef down = hcg_mul_const(e, g[BLOCK_LDC], HCG_AMX_LINES);
+    return hcg_at_byte(e, place(e, g[BLOCK_C], down, row), panel * HCG_AMX_LINE);
 }
 
 /* The share of the panels that follow, into the L2: what is in use needs the L1. */
@@ -145,29 +124,28 @@ static void prefetch_share(hcg_emit *e, const block *d, const LLVMValueRef *g, L
     LLVMValueRef from = hcg_at(e, e->i8, g[BLOCK_NEXT], hcg_mul(e, step, g[BLOCK_PACE]));
     hcg_loop l =
         hcg_loop_begin(e, hcg_i64(e, 0), g[BLOCK_PACE], hcg_i64(e, HCG_AMX_LINE), "ahead", 0, NULL);
-    for (unsigned j = 0; j < d->panels; j++) {
+    for (unsigned j = 0; j < d->sums.columns; j++) {
         LLVMValueRef line = hcg_at(e, e->i8, place(e, from, g[BLOCK_NEXT_STRIDE], j), l.index);
-        LLVMValueRef args[] = {line, LLVMConstInt(e->i32, 0, false),
-                               LLVMConstInt(e->i32, INTO_L2, false),
-                               LLVMConstInt(e->i32, 1, false)};
-        hcg_intrinsic(e, "llvm.prefetch", &e->ptr, 1, args, 4);
+        hcg_prefetch_l2(e, line, 0);
     }
     hcg_loop_end(e, &l, NULL);
 }
 
-static hcg_shared block_function(hcg_emit *e, const block *d) {
+static hcg_shared block_function(hcg_emit *e, block *d) {
     LLVMTypeRef params[BLOCK_PARAMS];
     hcg_shared s;
     for (int i = 0; i < BLOCK_PARAMS; i++)
         params[i] = e->i64;
     params[BLOCK_X] = params[BLOCK_B] = params[BLOCK_LAST] = params[BLOCK_C] = params[BLOCK_NEXT] =
         e->ptr;
-    const char *name = hd_printf(e->arena, "amx_%s_%ux%u", d->of->name, d->rows * HCG_AMX_LINES,
-                                 d->panels * (unsigned)HIR_PANEL);
+    const char *name =
+        hd_printf(e->arena, "amx_%s_%ux%u", d->of->name, d->sums.rows * HCG_AMX_LINES,
+                  d->sums.columns * (unsigned)HIR_PANEL);
     if (!hcg_shared_begin(e, name, params, BLOCK_PARAMS, &s)) return s;
     const LLVMValueRef *g = s.param;
     LLVMValueRef zero = hcg_i64(e, 0), one = hcg_i64(e, 1);
-    begin_sums(e, d, g);
+    d->sums.line = g[BLOCK_LDC], d->sums.place = sum_place, d->sums.of = g;
+    hcg_amx_begin_sums(e, &d->sums, g[BLOCK_ADD]);
     hcg_loop l = hcg_loop_begin(e, zero, g[BLOCK_STEPS], one, "step", 0, NULL);
     prefetch_share(e, d, g, l.index);
     LLVMValueRef x = hcg_mul_const(e, l.index, d->of->x * HCG_AMX_TILE);
@@ -180,27 +158,21 @@ static hcg_shared block_function(hcg_emit *e, const block *d) {
     multiply_step(e, d, hcg_at(e, e->i8, g[BLOCK_X], x), g[BLOCK_X_STRIDE], g[BLOCK_LAST],
                   hcg_i64(e, HCG_AMX_TILE));
     hcg_loop_end(e, &last, NULL);
-    each_sum(e, d, g, true);
+    hcg_amx_leave_sums(e, &d->sums);
     hcg_shared_end(e, &s);
     return s;
 }
 
-/* The block for as many tiles of rows and panels, 1 or 2 of each. */
-static void call_block(hcg_emit *e, const parts *of, LLVMValueRef rows, LLVMValueRef panels,
-                       const LLVMValueRef args[BLOCK_PARAMS]) {
-    LLVMValueRef key = hcg_add(e, hcg_mul_const(e, rows, HCG_AMX_ACROSS), panels);
-    LLVMBasicBlockRef done = LLVMAppendBasicBlockInContext(e->cx, e->fn, "multiplied");
-    LLVMValueRef choice = LLVMBuildSwitch(e->b, key, done, HCG_AMX_ACROSS * HCG_AMX_ACROSS);
-    for (unsigned i = 1; i <= HCG_AMX_ACROSS; i++)
-        for (unsigned j = 1; j <= HCG_AMX_ACROSS; j++) {
-            LLVMBasicBlockRef at = LLVMAppendBasicBlockInContext(e->cx, e->fn, "tiles");
-            LLVMAddCase(choice, hcg_i64(e, i * HCG_AMX_ACROSS + j), at);
-            LLVMPositionBuilderAtEnd(e->b, at);
-            hcg_shared f = block_function(e, &(block){of, i, j});
-            hcg_shared_call(e, &f, args, BLOCK_PARAMS);
-            LLVMBuildBr(e->b, done);
-        }
-    LLVMPositionBuilderAtEnd(e->b, done);
+typedef struct block_call {
+    const parts *of;
+    const LLVMValueRef *args; /* BLOCK_PARAMS of them */
+} block_call;
+
+static void call_block(hcg_emit *e, void *of, unsigned rows, unsigned panels) {
+    const block_call *call = of;
+    block d = {call->of, {.rows = rows, .columns = panels}};
+    hcg_shared f = block_function(e, &d);
+    hcg_shared_call(e, &f, call->args, BLOCK_PARAMS);
 }
 
 /* ---- slices of K ----------------------------------------------------------------------------- */
@@ -330,7 +302,7 @@ static void emit_slabs(hcg_emit *e, const slice *s, LLVMValueRef b, LLVMValueRef
     args[BLOCK_ADD] = s->add;
     args[BLOCK_NEXT] = hcg_at(e, e->i8, next, share);
     args[BLOCK_NEXT_STRIDE] = s->panel_bytes, args[BLOCK_PACE] = s->pace;
-    call_block(e, s->of, rows, panels, args);
+    hcg_amx_for_size(e, rows, panels, call_block, &(block_call){s->of, args});
     slab = hcg_add(e, slab, hcg_i64(e, 1));
     hcg_loop_end(e, &l, &slab);
 }

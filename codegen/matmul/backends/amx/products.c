@@ -4,6 +4,7 @@
 #include "codegen/emit/arithmetic.h"
 #include "codegen/emit/math.h"
 #include "codegen/emit/shared.h"
+#include "codegen/emit/stream.h"
 
 enum {
     LINES = HCG_AMX_LINES,
@@ -11,7 +12,6 @@ enum {
     TILE = HCG_AMX_TILE,
     STEP = HCG_AMX_STEP,
     PARTS = HCG_AMX_MOST_PARTS,
-    INTO_L2 = 2, /* of llvm.prefetch */
 };
 
 unsigned hcg_amx_parts_of(hir_dtype dtype, bool exact) {
@@ -300,9 +300,10 @@ enum {
 };
 
 typedef struct block { /* tiles of c that are in registers */
-    unsigned a_parts, b_parts, rows, columns;
+    unsigned a_parts, b_parts;
     const LLVMValueRef *g;
     LLVMValueRef a, b, c, next, pace; /* of its first tiles; bytes to prefetch with each step */
+    hcg_amx_sums sums;
 } block;
 
 static LLVMValueRef moved(hcg_emit *e, LLVMValueRef p, LLVMValueRef stride, unsigned i) {
@@ -310,13 +311,13 @@ static LLVMValueRef moved(hcg_emit *e, LLVMValueRef p, LLVMValueRef stride, unsi
 }
 
 static void load_a(hcg_emit *e, const block *d, LLVMValueRef a, unsigned part) {
-    for (unsigned i = 0; i < d->rows; i++)
+    for (unsigned i = 0; i < d->sums.rows; i++)
         hcg_amx_load(e, hcg_amx_x(i), hcg_at_byte(e, moved(e, a, d->g[MUL_A_TILE], i), part * TILE),
                      d->g[MUL_A_LINE], false);
 }
 
 static void load_b(hcg_emit *e, const block *d, LLVMValueRef b, unsigned part) {
-    for (unsigned j = 0; j < d->columns; j++)
+    for (unsigned j = 0; j < d->sums.columns; j++)
         hcg_amx_load(e, hcg_amx_w(j), hcg_at_byte(e, moved(e, b, d->g[MUL_B_TILE], j), part * TILE),
                      hcg_i64(e, LINE), false);
 }
@@ -330,66 +331,35 @@ static void multiply_step(hcg_emit *e, const block *d, LLVMValueRef a, LLVMValue
         keeps_a ? load_a(e, d, a, o) : load_b(e, d, b, o);
         for (unsigned n = 0; n < inner && o + n < PARTS; n++) {
             keeps_a ? load_b(e, d, b, n) : load_a(e, d, a, n);
-            for (unsigned i = 0; i < d->rows; i++)
-                for (unsigned j = 0; j < d->columns; j++)
-                    hcg_amx_multiply(e, "llvm.x86.tdpbf16ps", hcg_amx_sum(i, j), hcg_amx_x(i),
-                                     hcg_amx_w(j));
+            for (unsigned i = 0; i < d->sums.rows; i++)
+                hcg_amx_add_row(e, &d->sums, "llvm.x86.tdpbf16ps", i);
         }
     }
 }
 
-static void each_sum(hcg_emit *e, const block *d, bool store) {
-    for (unsigned i = 0; i < d->rows; i++)
-        for (unsigned j = 0; j < d->columns; j++) {
-            LLVMValueRef at = moved(e, moved(e, d->c, d->g[MUL_C_A], i), d->g[MUL_C_B], j);
-            if (store)
-                hcg_amx_store(e, hcg_amx_sum(i, j), at, d->g[MUL_C_LINE]);
-            else
-                hcg_amx_load(e, hcg_amx_sum(i, j), at, d->g[MUL_C_LINE], false);
-        }
+static LLVMValueRef sum_place(hcg_emit *e, const void *of, unsigned row, unsigned column) {
+    const block *d = of;
+    return moved(e, moved(e, d->c, d->g[MUL_C_A], row), d->g[MUL_C_B], column);
 }
 
 static void prefetch_lines(hcg_emit *e, LLVMValueRef from, LLVMValueRef bytes) {
     hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), bytes, hcg_i64(e, LINE), "ahead", 0, NULL);
-    LLVMValueRef args[] = {hcg_at(e, e->i8, from, l.index), LLVMConstInt(e->i32, 0, false),
-                           LLVMConstInt(e->i32, INTO_L2, false), LLVMConstInt(e->i32, 1, false)};
-    hcg_intrinsic(e, "llvm.prefetch", &e->ptr, 1, args, 4);
+    hcg_prefetch_l2(e, hcg_at(e, e->i8, from, l.index), 0);
     hcg_loop_end(e, &l, NULL);
 }
 
-static void emit_block(hcg_emit *e, const block *d) {
-    LLVMValueRef zero = hcg_i64(e, 0), one = hcg_i64(e, 1), add = d->g[MUL_ADD];
-    hcg_loop fresh = hcg_loop_begin(e, add, one, one, "fresh", 0, NULL); /* once or never */
-    for (unsigned i = 0; i < d->rows; i++)
-        for (unsigned j = 0; j < d->columns; j++)
-            hcg_amx_zero(e, hcg_amx_sum(i, j));
-    hcg_loop_end(e, &fresh, NULL);
-    hcg_loop more = hcg_loop_begin(e, zero, add, one, "more", 0, NULL);
-    each_sum(e, d, false);
-    hcg_loop_end(e, &more, NULL);
+static void emit_block(hcg_emit *e, void *of, unsigned rows, unsigned columns) {
+    block *d = of;
+    LLVMValueRef zero = hcg_i64(e, 0), one = hcg_i64(e, 1);
+    d->sums = (hcg_amx_sums){rows, columns, d->g[MUL_C_LINE], sum_place, d};
+    hcg_amx_begin_sums(e, &d->sums, d->g[MUL_ADD]);
     hcg_loop l = hcg_loop_begin(e, zero, d->g[MUL_STEPS], one, "step", 0, NULL);
     prefetch_lines(e, hcg_at(e, e->i8, d->next, hcg_mul(e, l.index, d->pace)), d->pace);
     LLVMValueRef a = hcg_at(e, e->i8, d->a, hcg_mul(e, l.index, d->g[MUL_A_STEP]));
     LLVMValueRef b = hcg_at(e, e->i8, d->b, hcg_mul_const(e, l.index, d->b_parts * TILE));
     multiply_step(e, d, a, b);
     hcg_loop_end(e, &l, NULL);
-    each_sum(e, d, true);
-}
-
-/* The block with as many tiles each way, 1 or 2. */
-static void emit_some(hcg_emit *e, block d, LLVMValueRef rows, LLVMValueRef columns) {
-    LLVMValueRef key = hcg_add(e, hcg_mul_const(e, rows, HCG_AMX_ACROSS), columns);
-    LLVMBasicBlockRef done = LLVMAppendBasicBlockInContext(e->cx, e->fn, "multiplied");
-    LLVMValueRef choice = LLVMBuildSwitch(e->b, key, done, HCG_AMX_ACROSS * HCG_AMX_ACROSS);
-    for (d.rows = 1; d.rows <= HCG_AMX_ACROSS; d.rows++)
-        for (d.columns = 1; d.columns <= HCG_AMX_ACROSS; d.columns++) {
-            LLVMBasicBlockRef at = LLVMAppendBasicBlockInContext(e->cx, e->fn, "tiles");
-            LLVMAddCase(choice, hcg_i64(e, d.rows * HCG_AMX_ACROSS + d.columns), at);
-            LLVMPositionBuilderAtEnd(e->b, at);
-            emit_block(e, &d);
-            LLVMBuildBr(e->b, done);
-        }
-    LLVMPositionBuilderAtEnd(e->b, done);
+    hcg_amx_leave_sums(e, &d->sums);
 }
 
 /* Bytes to prefetch with each step of a block, in whole lines. */
@@ -419,8 +389,8 @@ static hcg_shared multiply_function(hcg_emit *e, unsigned a_parts, unsigned b_pa
     d.a = hcg_at(e, e->i8, g[MUL_A], hcg_mul(e, la.index, g[MUL_A_TILE]));
     d.c = hcg_at(e, e->i8, c, hcg_mul(e, la.index, g[MUL_C_A]));
     d.next = la.carried[0];
-    emit_some(e, d, hcg_smaller(e, hcg_sub(e, g[MUL_A_TILES], la.index), across),
-              hcg_smaller(e, hcg_sub(e, g[MUL_B_TILES], lb.index), across));
+    hcg_amx_for_size(e, hcg_smaller(e, hcg_sub(e, g[MUL_A_TILES], la.index), across),
+                     hcg_smaller(e, hcg_sub(e, g[MUL_B_TILES], lb.index), across), emit_block, &d);
     next = hcg_at(e, e->i8, d.next, each);
     hcg_loop_end(e, &la, &next);
     hcg_loop_end(e, &lb, la.carried);

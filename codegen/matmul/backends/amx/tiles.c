@@ -1,6 +1,7 @@
 /* Instructions on tile registers (amx/tiles.h). */
 #include "codegen/matmul/backends/amx/tiles.h"
 
+#include "codegen/emit/arithmetic.h"
 #include "codegen/emit/math.h"
 
 enum { PALETTE = 1, CONFIGURATION = 64, TILES = 8, LINE_BYTES_AT = 16, LINES_AT = 48 };
@@ -59,4 +60,54 @@ void hcg_amx_store(hcg_emit *e, unsigned tile, LLVMValueRef p, LLVMValueRef stri
 void hcg_amx_multiply(hcg_emit *e, const char *multiply, unsigned sum, unsigned x, unsigned w) {
     LLVMValueRef args[] = {number(e, sum), number(e, x), number(e, w)};
     hcg_intrinsic(e, multiply, NULL, 0, args, 3);
+}
+
+/* ---- blocks of sums -------------------------------------------------------------------------- */
+static void each_sum(hcg_emit *e, const hcg_amx_sums *s, bool store) {
+    for (unsigned i = 0; i < s->rows; i++)
+        for (unsigned j = 0; j < s->columns; j++) {
+            LLVMValueRef at = s->place(e, s->of, i, j);
+            if (store)
+                hcg_amx_store(e, hcg_amx_sum(i, j), at, s->line);
+            else
+                hcg_amx_load(e, hcg_amx_sum(i, j), at, s->line, false);
+        }
+}
+
+void hcg_amx_begin_sums(hcg_emit *e, const hcg_amx_sums *s, LLVMValueRef add) {
+    LLVMValueRef zero = hcg_i64(e, 0), one = hcg_i64(e, 1);
+    hcg_loop fresh = hcg_loop_begin(e, add, one, one, "fresh", 0, NULL); /* once or never */
+    for (unsigned i = 0; i < s->rows; i++)
+        for (unsigned j = 0; j < s->columns; j++)
+            hcg_amx_zero(e, hcg_amx_sum(i, j));
+    hcg_loop_end(e, &fresh, NULL);
+    hcg_loop more = hcg_loop_begin(e, zero, add, one, "more", 0, NULL);
+    each_sum(e, s, false);
+    hcg_loop_end(e, &more, NULL);
+}
+
+void hcg_amx_add_row(hcg_emit *e, const hcg_amx_sums *s, const char *multiply, unsigned row) {
+    for (unsigned j = 0; j < s->columns; j++)
+        hcg_amx_multiply(e, multiply, hcg_amx_sum(row, j), hcg_amx_x(row), hcg_amx_w(j));
+}
+
+void hcg_amx_leave_sums(hcg_emit *e, const hcg_amx_sums *s) {
+    each_sum(e, s, true);
+}
+
+void hcg_amx_for_size(hcg_emit *e, LLVMValueRef rows, LLVMValueRef columns,
+                      void (*emit)(hcg_emit *e, void *of, unsigned rows, unsigned columns),
+                      void *of) {
+    LLVMValueRef key = hcg_add(e, hcg_mul_const(e, rows, HCG_AMX_ACROSS), columns);
+    LLVMBasicBlockRef done = LLVMAppendBasicBlockInContext(e->cx, e->fn, "multiplied");
+    LLVMValueRef choice = LLVMBuildSwitch(e->b, key, done, HCG_AMX_ACROSS * HCG_AMX_ACROSS);
+    for (unsigned i = 1; i <= HCG_AMX_ACROSS; i++)
+        for (unsigned j = 1; j <= HCG_AMX_ACROSS; j++) {
+            LLVMBasicBlockRef at = LLVMAppendBasicBlockInContext(e->cx, e->fn, "tiles");
+            LLVMAddCase(choice, hcg_i64(e, i * HCG_AMX_ACROSS + j), at);
+            LLVMPositionBuilderAtEnd(e->b, at);
+            emit(e, of, i, j);
+            LLVMBuildBr(e->b, done);
+        }
+    LLVMPositionBuilderAtEnd(e->b, done);
 }

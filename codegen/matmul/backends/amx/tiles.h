@@ -40,4 +40,24 @@ void hcg_amx_store(hcg_emit *e, unsigned tile, LLVMValueRef p, LLVMValueRef stri
 /* sum += x w; `multiply`: the instruction's intrinsic. */
 void hcg_amx_multiply(hcg_emit *e, const char *multiply, unsigned sum, unsigned x, unsigned w);
 
+/* ---- blocks of sums -------------------------------------------------------------------------- */
+/* Sums in registers: `rows` x `columns` tiles, each 1 or HCG_AMX_ACROSS, whose places in memory are
+ * those of c; `line`: bytes from line to line of c. */
+typedef struct hcg_amx_sums {
+    unsigned rows, columns;
+    LLVMValueRef line;
+    LLVMValueRef (*place)(hcg_emit *e, const void *of, unsigned row, unsigned column);
+    const void *of;
+} hcg_amx_sums;
+/* They start from what is in c, where `add` (i64) is 1, or from zeros, where it is 0. */
+void hcg_amx_begin_sums(hcg_emit *e, const hcg_amx_sums *s, LLVMValueRef add);
+/* Those of a row += product of its x and the weights of each column, which are loaded; `multiply` as
+ * above. */
+void hcg_amx_add_row(hcg_emit *e, const hcg_amx_sums *s, const char *multiply, unsigned row);
+void hcg_amx_leave_sums(hcg_emit *e, const hcg_amx_sums *s);
+/* Code for each size of a block; that of `rows` x `columns` runs. */
+void hcg_amx_for_size(hcg_emit *e, LLVMValueRef rows, LLVMValueRef columns,
+                      void (*emit)(hcg_emit *e, void *of, unsigned rows, unsigned columns),
+                      void *of);
+
 #endif
