@@ -35,7 +35,7 @@ static row_size touched_bytes(const row_run *r) {
     }
     for (size_t i = 0; i < r->g->nodes.n; i++) {
         const row_node *n = &r->g->nodes.at[i];
-        const bool rows = n->kind == ROW_MULTI && n->run && n->uses;
+        const bool rows = n->kind == ROW_MULTI && n->run && row_of(r->s, n)->uses;
         if (!rows) continue;
         const int64_t element = (int64_t)hir_dtype_bytes(n->dtype);
         bytes = row_size_add(bytes, row_size_scale(row_elements(&n->shape), element));
@@ -69,7 +69,7 @@ static int64_t streamed_bytes(const row_run *r, const row_nest *nest) {
     if (!r->token) return 0;
     for (size_t i = 0; i < nest->roots.n; i++) {
         const row_node *n = row_at(r->g, nest->roots.at[i]);
-        if (n->nontemporal) bytes += row_elements(&n->shape).a * element_bytes(r, n);
+        if (row_of(r->s, n)->nontemporal) bytes += row_elements(&n->shape).a * element_bytes(r, n);
     }
     return is_never_much(r, bytes) ? 0 : bytes;
 }
@@ -81,7 +81,7 @@ LLVMValueRef row_stream_when(row_run *r, const row_nest *nest) {
     if (bytes == 0) return NULL;
     for (size_t i = 0; i < nest->roots.n; i++) {
         const row_node *n = row_at(r->g, nest->roots.at[i]);
-        if (!n->nontemporal) continue;
+        if (!row_of(r->s, n)->nontemporal) continue;
         LLVMValueRef address = LLVMBuildPtrToInt(e->b, r->base[n->buffer], e->i64, "");
         where = LLVMBuildOr(e->b, where, address, "");
     }
@@ -118,7 +118,7 @@ static LLVMValueRef side_by_side(hcg_emit *e, LLVMValueRef a, LLVMValueRef b) {
 
 bool row_stream_store(row_run *r, const row_node *n, LLVMValueRef p, const LLVMValueRef *v) {
     hcg_emit *e = r->e;
-    if (!r->streaming || r->tail || !n->nontemporal) return false;
+    if (!r->streaming || r->tail || !row_of(r->s, n)->nontemporal) return false;
     const hir_dtype dtype = r->g->buffers.at[n->buffer].dtype;
     const int64_t lanes = e->level->lanes, bytes = element_bytes(r, n);
     if ((int64_t)r->unroll * lanes * bytes % row_store_unit(&r->e->level->machine) != 0)

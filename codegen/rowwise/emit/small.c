@@ -133,7 +133,7 @@ static bool product_lanes(row_run *r, const row_ref *ref, const row_shape *s,
                           const row_index *loops, LLVMValueRef *a, LLVMValueRef *b) {
     const row_node *n = row_at(r->g, ref->node);
     row_index at[ROW_VARS] = {0};
-    if (n->root || n->kind != ROW_MAP || n->op->code != HIR_MUL_OP) return false;
+    if (row_of(r->s, n)->root || n->kind != ROW_MAP || n->op->code != HIR_MUL_OP) return false;
     for (uint32_t d = 0; d < n->shape.rank; d++)
         at[d] = row_substitute(&ref->at[d], loops);
     *a = read_lanes(r, &n->args[0], s, at);
@@ -155,7 +155,7 @@ static LLVMValueRef map_lanes(row_run *r, const row_node *n, const row_shape *s,
 
 /* A few operations on sums, which are as cheap when they are computed anew in a reader's lanes? */
 static bool stretched(const row_run *r, const row_node *n, uint32_t size) {
-    bool all = n->kind == ROW_MAP && !n->costly && row_elements(&n->shape).a < size;
+    bool all = n->kind == ROW_MAP && !row_of(r->s, n)->costly && row_elements(&n->shape).a < size;
     for (uint32_t a = 0; all && a < n->n_args; a++) {
         const row_node *x = row_at(r->g, n->args[a].node);
         const row_made *made = row_made_of(r, x);
@@ -175,9 +175,9 @@ static LLVMValueRef read_lanes(row_run *r, const row_ref *ref, const row_shape *
     const row_made *made = row_made_of(r, n);
     row_at_op(r, n);
     if (n->kind == ROW_CONST) return hcg_real_like(vector_of(r, size), n->value);
-    if (n->root && made->scalar) return spread(r, made->scalar, size);
-    if (n->kind == ROW_COPY && !n->root) return read_lanes(r, &n->args[0], s, at);
-    if (n->kind == ROW_MAP && !n->root) return map_lanes(r, n, s, at);
+    if (row_of(r->s, n)->root && made->scalar) return spread(r, made->scalar, size);
+    if (n->kind == ROW_COPY && !row_of(r->s, n)->root) return read_lanes(r, &n->args[0], s, at);
+    if (n->kind == ROW_MAP && !row_of(r->s, n)->root) return map_lanes(r, n, s, at);
     if (!made->whole) element = n->to;
     element = row_substitute(&element, at);
     lane_map m = lanes_of(s, &element);

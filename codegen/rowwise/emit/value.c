@@ -286,7 +286,7 @@ bool row_product(row_run *r, const row_ref *ref, const row_index *loops, row_pac
     row_index at[ROW_VARS] = {0};
     row_pack known;
     const row_node *n = target(r, ref, loops, at);
-    if (n->root || n->kind != ROW_MAP || n->op->code != HIR_MUL_OP) return false;
+    if (row_of(r->s, n)->root || n->kind != ROW_MAP || n->op->code != HIR_MUL_OP) return false;
     if (recall(r, ref->node, at, &known)) return false;
     *a = row_read(r, &n->args[0], at);
     *b = row_read(r, &n->args[1], at);
@@ -429,8 +429,9 @@ row_pack row_read(row_run *r, const row_ref *ref, const row_index *loops) {
     row_pack p;
     const row_node *n = target(r, ref, loops, at);
     if (recall(r, ref->node, at, &p)) return p;
-    if (n->root && row_made_of(r, n)->scalar) return uniform(row_made_of(r, n)->scalar);
-    p = n->root ? load(r, ref->node, at) : compute(r, ref->node, at);
+    if (row_of(r->s, n)->root && row_made_of(r, n)->scalar)
+        return uniform(row_made_of(r, n)->scalar);
+    p = row_of(r->s, n)->root ? load(r, ref->node, at) : compute(r, ref->node, at);
     row_remember(r, ref->node, at, p);
     return p;
 }
@@ -447,7 +448,7 @@ static uint32_t sums_below(row_run *r, const row_node *n, const row_index *at, u
         row_index below[ROW_VARS] = {0};
         const row_node *x = target(r, &n->args[a], at, below);
         bool through = is_sum(x) || x->kind == ROW_COPY;
-        if (x->root || !through) continue;
+        if (row_of(r->s, x)->root || !through) continue;
         uint32_t height = sums_below(r, x, below, level) + is_sum(x);
         if (is_sum(x) && height == level) row_read(r, &n->args[a], at);
         if (height > highest) highest = height;
@@ -485,6 +486,6 @@ void row_hoist(row_run *r, const row_ref *ref, const row_index *loops) {
         LLVMValueRef row = row_pointer(r, ref->node, &at[n->axis], 0);
         row_prefetch_find(r, ref->node, &at[n->axis], row);
     }
-    for (uint32_t a = 0; !n->root && a < n->n_args; a++)
+    for (uint32_t a = 0; !row_of(r->s, n)->root && a < n->n_args; a++)
         row_hoist(r, &n->args[a], at);
 }

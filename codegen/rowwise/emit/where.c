@@ -232,7 +232,7 @@ static void fill_table(row_run *r, uint32_t node, bool fixed) {
 void row_make_tables(row_run *r) {
     for (uint32_t i = 0; i < r->g->nodes.n; i++) {
         const row_node *n = row_at(r->g, i);
-        if (n->kind != ROW_MULTI || n->uses == 0) continue;
+        if (n->kind != ROW_MULTI || row_of(r->s, n)->uses == 0) continue;
         if (n->run) { /* the arguments are such a table */
             r->rows[i] = hcg_at(r->e, r->e->ptr, r->e->args,
                                 row_i64(r, (row_size){.a = n->run->first.a, .b = n->run->first.b}));

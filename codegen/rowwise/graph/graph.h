@@ -121,18 +121,6 @@ typedef struct row_node {
     /* storage: element (v0, v1, ...) is at buffer[to(v0, v1, ...)] */
     uint32_t buffer;
     row_index to;
-    /* set by the schedule (schedule/): */
-    uint32_t uses, depth;
-    uint32_t direct; /* reads that are not by way of a ROW_MULTI */
-    bool wide_use;   /* read once for several elements of the reader */
-    bool costly;     /* holds more than additions and multiplications */
-    bool root;       /* computed in a nest of its own or with others, not where it is read */
-    uint32_t nest, limit, reader;
-    bool far_read;    /* read elsewhere than at the same index of the same nest */
-    bool chained;     /* reads other roots of its nest at its own index, so it comes after them */
-    bool small;       /* its nest is (schedule/small.c) */
-    bool from_memory; /* read by a nest that is not */
-    bool nontemporal; /* its stores may be (schedule/nontemporal.c) */
 } row_node;
 
 typedef struct row_table { /* of frequencies in f64 */

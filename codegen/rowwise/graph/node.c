@@ -54,7 +54,6 @@ uint32_t row_add_node(row_graph *g, row_kind kind, const hir_op *op, row_shape s
                       uint32_t n_args) {
     row_node n = {.kind = kind, .op = op, .shape = shape, .token_free = true, .n_args = n_args};
     n.buffer = ROW_NO_BUFFER;
-    n.nest = ROW_NO_NEST;
     n.sibling = n.fills = HIR_NONE;
     n.args = hd_new_array(g->arena, row_ref, n_args ? n_args : 1);
     hd_push(g->arena, &g->nodes, n);

@@ -11,14 +11,14 @@
 enum { SEVERAL = HIR_NONE - 1 };
 
 /* The root of its own nest that root `of` reads, by way of `n`; HIR_NONE: none. */
-static uint32_t own_read(const row_graph *g, const row_node *of, const row_node *n) {
+static uint32_t own_read(const row_schedule *s, const row_node *of, const row_node *n) {
     uint32_t one = HIR_NONE;
     for (uint32_t a = 0; a < n->n_args; a++) {
         uint32_t id = n->args[a].node;
-        const row_node *x = row_at(g, id);
-        if (!x->root)
-            id = own_read(g, of, x);
-        else if (x->nest != of->nest || x->token_free != of->token_free)
+        const row_node *x = row_at(s->g, id);
+        if (!row_of(s, x)->root)
+            id = own_read(s, of, x);
+        else if (row_of(s, x)->nest != row_of(s, of)->nest || x->token_free != of->token_free)
             id = HIR_NONE;
         if (id != HIR_NONE) one = one == HIR_NONE || one == id ? id : SEVERAL;
     }
@@ -26,64 +26,64 @@ static uint32_t own_read(const row_graph *g, const row_node *of, const row_node 
 }
 
 /* The root of its nest that root `n` follows: the row whose sum of squares it is. */
-static uint32_t leader(const row_graph *g, const row_node *n) {
+static uint32_t leader(const row_schedule *s, const row_node *n) {
     uint32_t lead = HIR_NONE;
-    while (n->chained) {
-        const uint32_t next = own_read(g, n, n);
+    while (row_of(s, n)->chained) {
+        const uint32_t next = own_read(s, n, n);
         if (next == HIR_NONE || next == SEVERAL) return next == SEVERAL ? next : lead;
         lead = next;
-        n = row_at(g, next);
+        n = row_at(s->g, next);
     }
     return lead;
 }
 
-static bool is_plain(const row_node *n) {
-    return (n->kind == ROW_MAP || n->kind == ROW_COPY) && !n->costly;
+static bool is_plain(const row_schedule *s, const row_node *n) {
+    return (n->kind == ROW_MAP || n->kind == ROW_COPY) && !row_of(s, n)->costly;
 }
 
-static bool wants_groups(const row_graph *g, const row_nest *nest) {
+static bool wants_groups(const row_schedule *s, const row_nest *nest) {
     enum { MANY = 5 };
     if (nest->roots.n <= MANY || nest->in_place || nest->block.length) return false;
     if (row_is_dynamic(nest->domain.dim[nest->domain.rank - 1])) return false;
     for (size_t i = 0; i < nest->roots.n; i++) {
-        const row_node *n = row_at(g, nest->roots.at[i]);
-        if ((!is_plain(n) && !row_along_lanes(n)) || leader(g, n) == SEVERAL) return false;
+        const row_node *n = row_at(s->g, nest->roots.at[i]);
+        if ((!is_plain(s, n) && !row_along_lanes(n)) || leader(s, n) == SEVERAL) return false;
     }
     return true;
 }
 
 /* The roots in such an order that each is followed by those that read it; later ones first. */
-static const uint32_t *with_followers(const row_graph *g, const row_nest *nest) {
-    uint32_t *out = hd_new_array(g->arena, uint32_t, nest->roots.n);
+static const uint32_t *with_followers(const row_schedule *s, const row_nest *nest) {
+    uint32_t *out = hd_new_array(s->g->arena, uint32_t, nest->roots.n);
     size_t at = nest->roots.n;
     for (size_t i = nest->roots.n; i-- > 0;) {
         const uint32_t id = nest->roots.at[i];
-        if (leader(g, row_at(g, id)) != HIR_NONE) continue;
+        if (leader(s, row_at(s->g, id)) != HIR_NONE) continue;
         out[--at] = id;
         for (size_t k = i; k-- > 0;)
-            if (leader(g, row_at(g, nest->roots.at[k])) == id) out[--at] = nest->roots.at[k];
+            if (leader(s, row_at(s->g, nest->roots.at[k])) == id) out[--at] = nest->roots.at[k];
     }
     return out;
 }
 
 /* Where the group that ends in front of `end` begins: TOGETHER roots and those that follow them. */
-static uint32_t group_of(const row_graph *g, const uint32_t *order, uint32_t end) {
+static uint32_t group_of(const row_schedule *s, const uint32_t *order, uint32_t end) {
     enum { TOGETHER = 4 };
     uint32_t n = 0, first = end;
     for (; first > 0; first--)
-        if (leader(g, row_at(g, order[first - 1])) == HIR_NONE && n++ == TOGETHER) break;
+        if (leader(s, row_at(s->g, order[first - 1])) == HIR_NONE && n++ == TOGETHER) break;
     return first;
 }
 
 static void choose_groups(const row_schedule *s, row_nest *nest) {
     enum { BLOCK = 512 };
     row_groups *groups = &nest->groups;
-    if (!wants_groups(s->g, nest)) return;
-    groups->order = with_followers(s->g, nest);
+    if (!wants_groups(s, nest)) return;
+    groups->order = with_followers(s, nest);
     groups->unroll = s->target.lanes == 16 ? 4 : 2; /* leaves half of the registers to operands */
     groups->block = BLOCK;
     for (uint32_t end = (uint32_t)nest->roots.n; end > 0;) {
-        end = group_of(s->g, groups->order, end);
+        end = group_of(s, groups->order, end);
         hd_push(s->g->arena, &groups->first, end);
     }
 }
@@ -121,10 +121,11 @@ static row_team make_team(const row_schedule *s, const row_nest *nest, uint32_t 
                           unsigned unroll) {
     const row_node *of = row_at(s->g, first);
     row_team t = {.unroll = unroll, .n = 1, .member = {first}, .prefetch = HIR_NONE};
-    for (size_t i = nest->roots.n; !of->chained && i-- > 0;) {
+    for (size_t i = nest->roots.n; !row_of(s, of)->chained && i-- > 0;) {
         const uint32_t id = nest->roots.at[i];
         const row_node *n = row_at(s->g, id);
-        if (id == first || !in_loop(n) || n->chained || !row_size_equal(n->extent, of->extent))
+        if (id == first || !in_loop(n) || row_of(s, n)->chained ||
+            !row_size_equal(n->extent, of->extent))
             continue;
         if (is_taken(nest, id, unroll)) continue;
         if ((t.n + 1) * unroll > row_most_sums(&s->target)) break;

@@ -15,6 +15,7 @@
 
 /* One nest that writes elements over those of another buffer. */
 typedef struct overwriting {
+    const row_schedule *s;
     const row_graph *g;
     const row_nest *nest;
     hir_id old;   /* the value that is overwritten */
@@ -65,7 +66,7 @@ static bool allows(const overwriting *o, const row_ref *ref, const row_index *lo
         element = row_substitute(&n->within, at);
         if (!o->nest || !may_read(o, &element)) return false;
     }
-    for (uint32_t a = 0; !n->root && a < n->n_args; a++)
+    for (uint32_t a = 0; !row_of(o->s, n)->root && a < n->n_args; a++)
         if (!allows(o, &n->args[a], at)) return false;
     return true;
 }
@@ -92,7 +93,7 @@ static bool nest_allows(const overwriting *o, const row_nest *nest) {
 static bool may_write(const row_schedule *s, uint32_t place, const row_node *n) {
     const row_graph *g = s->g;
     const row_nest *nest = &s->per_token.list.at[place];
-    overwriting o = {.g = g, .old = g->buffers.at[n->buffer].over};
+    overwriting o = {.s = s, .g = g, .old = g->buffers.at[n->buffer].over};
     for (uint32_t later = 0; later < place; later++)
         if (!nest_allows(&o, &s->per_token.list.at[later])) return false;
     if (nest_allows(&o, nest)) return true;

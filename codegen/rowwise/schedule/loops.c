@@ -94,7 +94,7 @@ static unsigned vectors_at_once(const row_schedule *s, const row_nest *nest, siz
     const bool many_registers = s->target.lanes == 16 && nest->reductions <= 1;
     unsigned most = values > 8 && !many_registers ? 1 : values > 3 ? 2 : ROW_UNROLL;
     for (size_t i = 0; i < nest->roots.n; i++)
-        if (row_at(s->g, nest->roots.at[i])->costly) most = 1;
+        if (row_of(s, row_at(s->g, nest->roots.at[i]))->costly) most = 1;
     if (vectors < most) return vectors > 0 ? (unsigned)vectors : 1;
     for (unsigned unroll = most; unroll > 1; unroll--)
         if (vectors % unroll == 0) return unroll;

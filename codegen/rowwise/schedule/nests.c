@@ -47,47 +47,51 @@ static bool is_costly(const row_node *n) {
     }
 }
 
-static void count_uses(row_graph *g) {
+static void count_uses(const row_schedule *s) {
+    row_graph *g = s->g;
     for (uint32_t i = 0; i < g->nodes.n; i++) {
         const row_node *n = row_at(g, i);
         row_size elements = row_elements(&n->shape);
         if (n->kind == ROW_REDUCE) elements = row_size_mul(elements, n->extent);
         for (uint32_t a = 0; a < n->n_args; a++) {
             row_node *x = row_at(g, n->args[a].node);
-            x->uses++;
-            x->direct++;
-            x->wide_use |= row_size_less(row_elements(&x->shape), elements);
+            row_of(s, x)->uses++;
+            row_of(s, x)->direct++;
+            row_of(s, x)->wide_use |= row_size_less(row_elements(&x->shape), elements);
         }
         for (uint32_t j = 0; j < n->n_entries; j++)
-            row_at(g, n->entries[j].node)->uses++;
+            row_of(s, row_at(g, n->entries[j].node))->uses++;
     }
 }
 
 /* Nodes come after what they read, so one sweep sees operands first. */
-static void choose_roots(row_graph *g) {
+static void choose_roots(const row_schedule *s) {
+    row_graph *g = s->g;
     for (uint32_t i = 0; i < g->nodes.n; i++) {
         row_node *n = row_at(g, i);
-        n->root = n->kind == ROW_REDUCE || n->kind == ROW_CHOICE ||
-                  (is_arithmetic(n) && n->buffer != ROW_NO_BUFFER);
-        n->costly = is_costly(n);
+        row_of(s, n)->root = n->kind == ROW_REDUCE || n->kind == ROW_CHOICE ||
+                             (is_arithmetic(n) && n->buffer != ROW_NO_BUFFER);
+        row_of(s, n)->costly = is_costly(n);
         for (uint32_t a = 0; a < n->n_args; a++) {
             row_node *x = row_at(g, n->args[a].node);
-            bool worth_once = x->token_free && !n->token_free && x->costly;
-            if (is_arithmetic(x) && worth_once) x->root = true;
-            if (x->root) continue;
-            n->costly |= x->costly;
-            if (x->depth >= n->depth) n->depth = x->depth + 1;
+            bool worth_once = x->token_free && !n->token_free && row_of(s, x)->costly;
+            if (is_arithmetic(x) && worth_once) row_of(s, x)->root = true;
+            if (row_of(s, x)->root) continue;
+            row_of(s, n)->costly |= row_of(s, x)->costly;
+            if (row_of(s, x)->depth >= row_of(s, n)->depth)
+                row_of(s, n)->depth = row_of(s, x)->depth + 1;
         }
-        bool again = n->uses > 1 || n->wide_use || n->depth > DEEPEST;
-        if (is_arithmetic(n) && again) n->root = true;
-        if (n->root) n->depth = 0;
+        bool again =
+            row_of(s, n)->uses > 1 || row_of(s, n)->wide_use || row_of(s, n)->depth > DEEPEST;
+        if (is_arithmetic(n) && again) row_of(s, n)->root = true;
+        if (row_of(s, n)->root) row_of(s, n)->depth = 0;
     }
 }
 
 /* ---- nests ----------------------------------------------------------------------------------- */
 
 typedef struct reading { /* of roots by one root that has just been given its nest */
-    row_graph *g;
+    const row_schedule *s;
     row_nests *nests;
     uint32_t root, nest;
 } reading;
@@ -102,38 +106,41 @@ static bool is_identity(const row_index *at, uint32_t rank) {
 
 /* Root `p` is read at `at` (over the loops of the reader's nest; NULL: at unknown elements). */
 static void note_read(const reading *r, uint32_t p, const row_index *at) {
-    row_node *n = row_at(r->g, p);
+    const row_schedule *s = r->s;
+    const row_node *n = row_at(s->g, p);
     row_shape domain = row_domain(n);
     if (n->token_free && !r->nests->once) { /* it has run before the first token */
-        n->far_read = true;
-        n->reader = r->nest;
+        row_of(s, n)->far_read = true;
+        row_of(s, n)->reader = r->nest;
         return;
     }
     const row_nest *nest = &r->nests->list.at[r->nest];
     bool near = at && !(n->kind == ROW_REDUCE && n->last) &&
                 row_shape_equal(&domain, &nest->domain) && is_identity(at, domain.rank);
     uint32_t limit = near ? r->nest : r->nest + 1;
-    row_at(r->g, r->root)->chained |= near;
-    if (n->limit < limit) n->limit = limit;
-    if (!near || (n->reader != ROW_NO_NEST && n->reader != r->nest)) n->far_read = true;
-    n->reader = r->nest;
+    row_of(s, row_at(s->g, r->root))->chained |= near;
+    if (row_of(s, n)->limit < limit) row_of(s, n)->limit = limit;
+    if (!near || (row_of(s, n)->reader != ROW_NO_NEST && row_of(s, n)->reader != r->nest))
+        row_of(s, n)->far_read = true;
+    row_of(s, n)->reader = r->nest;
 }
 
 /* Calls note_read for every root that `ref`, at an index over `loops`, leads to. */
 static void follow(const reading *r, const row_ref *ref, const row_index *loops) {
-    const row_node *n = row_at(r->g, ref->node);
+    const row_schedule *s = r->s;
+    const row_node *n = row_at(s->g, ref->node);
     row_index at[ROW_VARS] = {0};
     for (uint32_t d = 0; d < n->shape.rank; d++)
         at[d] = row_substitute(&ref->at[d], loops);
-    if (n->root) {
+    if (row_of(s, n)->root) {
         note_read(r, ref->node, at);
         return;
     }
     for (uint32_t j = 0; j < n->n_producers; j++)
         note_read(r, n->producers[j], NULL);
     for (uint32_t j = 0; j < n->n_entries; j++) {
-        const row_node *entry = row_at(r->g, n->entries[j].node);
-        if (entry->root) note_read(r, n->entries[j].node, NULL);
+        const row_node *entry = row_at(s->g, n->entries[j].node);
+        if (row_of(s, entry)->root) note_read(r, n->entries[j].node, NULL);
         for (uint32_t i = 0; i < entry->n_producers; i++)
             note_read(r, entry->producers[i], NULL);
     }
@@ -143,14 +150,15 @@ static void follow(const reading *r, const row_ref *ref, const row_index *loops)
 
 /* May root and nest be one, considering that a nest may be skipped for some tokens? Such a nest
  * holds the sums of one `when`, and what they alone read. */
-static bool same_tokens(const row_graph *g, const row_nest *nest, uint32_t place,
+static bool same_tokens(const row_schedule *s, const row_nest *nest, uint32_t place,
                         const row_node *n) {
     const row_ref *when = row_when(n);
     if (!when && nest->when)
-        return !n->far_read && n->reader == place && n->buffer == ROW_NO_BUFFER;
+        return !row_of(s, n)->far_read && row_of(s, n)->reader == place &&
+               n->buffer == ROW_NO_BUFFER;
     if (!when || !nest->when) return when == nest->when;
     bool same = when->node == nest->when->node;
-    for (uint32_t d = 0; same && d < g->nodes.at[when->node].shape.rank; d++)
+    for (uint32_t d = 0; same && d < row_at(s->g, when->node)->shape.rank; d++)
         same = row_index_equal(&when->at[d], &nest->when->at[d]);
     return same;
 }
@@ -163,17 +171,17 @@ static bool has_space(const row_nest *nest, const row_node *n) {
     return nest->roots.n < MOST_ROOTS && (!is_along(n) || nest->reductions < MOST_REDUCTIONS);
 }
 
-static uint32_t find_nest(row_graph *g, row_nests *nests, const row_node *n) {
+static uint32_t find_nest(const row_schedule *s, row_nests *nests, const row_node *n) {
     row_shape domain = row_domain(n);
     const bool choice = n->kind == ROW_CHOICE;
-    for (uint32_t i = n->limit; i < nests->list.n && !choice; i++)
+    for (uint32_t i = row_of(s, n)->limit; i < nests->list.n && !choice; i++)
         if (!nests->list.at[i].choice && row_shape_equal(&nests->list.at[i].domain, &domain) &&
-            same_tokens(g, &nests->list.at[i], i, n) && has_space(&nests->list.at[i], n))
+            same_tokens(s, &nests->list.at[i], i, n) && has_space(&nests->list.at[i], n))
             return i;
     row_nest fresh = {.domain = domain, .when = row_when(n), .choice = choice};
     for (unsigned v = 0; v < ROW_VARS; v++)
         fresh.loops[v] = row_var(v);
-    hd_push(g->arena, &nests->list, fresh);
+    hd_push(s->g->arena, &nests->list, fresh);
     return (uint32_t)(nests->list.n - 1);
 }
 
@@ -182,16 +190,16 @@ static void place(row_schedule *s, uint32_t id, uint32_t behind) {
     row_graph *g = s->g;
     row_node *n = row_at(g, id);
     row_nests *nests = n->token_free ? &s->once : &s->per_token;
-    if (!nests->once && n->limit < behind) n->limit = behind;
-    n->nest = find_nest(g, nests, n);
-    row_nest *nest = &nests->list.at[n->nest];
+    if (!nests->once && row_of(s, n)->limit < behind) row_of(s, n)->limit = behind;
+    row_of(s, n)->nest = find_nest(s, nests, n);
+    row_nest *nest = &nests->list.at[row_of(s, n)->nest];
     hd_push(g->arena, &nest->roots, id);
     nest->reductions += is_along(n);
     row_index loops[ROW_VARS] = {0};
     for (unsigned v = 0; v < ROW_VARS; v++)
         loops[v] = row_var(v);
     if (n->kind == ROW_REDUCE && n->last) loops[ROW_INNER] = row_var(n->shape.rank);
-    reading r = {g, nests, id, n->nest};
+    reading r = {s, nests, id, row_of(s, n)->nest};
     for (uint32_t a = 0; a < n->n_args; a++)
         follow(&r, &n->args[a], loops);
 }
@@ -206,33 +214,33 @@ typedef struct row_set { /* rows of tokens: nodes, a ROW_MULTI for rows side by 
 } row_set;
 
 /* The rows from outside that `n` is made of, without those of other roots. */
-static void add_rows(const row_graph *g, const row_node *n, row_set *s) {
+static void add_rows(const row_schedule *s, const row_node *n, row_set *set) {
+    const row_graph *g = s->g;
     for (uint32_t a = 0; a < n->n_args; a++) {
         const uint32_t id = n->args[a].node;
         const row_node *x = &g->nodes.at[id];
         const bool row = x->kind == ROW_MEMORY && !x->token_free && x->n_producers == 0;
         if (row || x->kind == ROW_MULTI) {
             uint32_t i = 0;
-            while (i < s->n && s->node[i] != id)
+            while (i < set->n && set->node[i] != id)
                 i++;
-            if (i < s->n || s->n > MOST_ROWS) continue;
+            if (i < set->n || set->n > MOST_ROWS) continue;
             const hir_dtype dtype = row ? g->buffers.at[x->buffer].dtype : x->dtype;
             const row_size bytes =
                 row_size_scale(row_elements(&x->shape), (int64_t)hir_dtype_bytes(dtype));
-            s->bytes = row_size_add(s->bytes, bytes);
-            s->node[s->n++] = id;
-        } else if (!x->root) {
-            add_rows(g, x, s);
+            set->bytes = row_size_add(set->bytes, bytes);
+            set->node[set->n++] = id;
+        } else if (!row_of(s, x)->root) {
+            add_rows(s, x, set);
         }
     }
 }
 
 /* Are both mixes of the same rows, so many that they leave the L1 in between? */
 static bool mix_same_rows(const row_schedule *s, const row_node *a, const row_node *b) {
-    const row_graph *g = s->g;
     row_set x = {0}, y = {0};
     if (b->kind != a->kind || (b->kind == ROW_REDUCE && b->last)) return false;
-    add_rows(g, a, &x), add_rows(g, b, &y);
+    add_rows(s, a, &x), add_rows(s, b, &y);
     bool same = row_bound(x.bytes) > s->target.machine.l1 && x.n == y.n && x.n <= MOST_ROWS;
     for (uint32_t i = 0; same && i < x.n; i++)
         same = x.node[i] == y.node[i]; /* sums of one form take them in one order */
@@ -240,18 +248,20 @@ static bool mix_same_rows(const row_schedule *s, const row_node *a, const row_no
 }
 
 /* Are all roots that root `n` reads complete before nest number `nest` begins? */
-static bool is_ready(const row_graph *g, const row_node *n, uint32_t nest) {
+static bool is_ready(const row_schedule *s, const row_node *n, uint32_t nest) {
+    const row_graph *g = s->g;
     bool all = true;
     for (uint32_t a = 0; all && a < n->n_args; a++) {
         const row_node *x = &g->nodes.at[n->args[a].node];
-        all = x->root ? x->token_free || x->nest > nest : is_ready(g, x, nest);
+        all =
+            row_of(s, x)->root ? x->token_free || row_of(s, x)->nest > nest : is_ready(s, x, nest);
         for (uint32_t j = 0; all && j < x->n_producers; j++) {
             const row_node *p = &g->nodes.at[x->producers[j]];
-            all = p->token_free || p->nest > nest;
+            all = p->token_free || row_of(s, p)->nest > nest;
         }
         for (uint32_t j = 0; all && j < x->n_entries; j++) {
             const row_node *p = &g->nodes.at[x->entries[j].node];
-            all = !p->root && p->n_producers == 0;
+            all = !row_of(s, p)->root && p->n_producers == 0;
         }
     }
     return all;
@@ -263,20 +273,20 @@ static uint32_t earlier_nest(const row_schedule *s, const row_nests *nests, uint
                              const row_node *n) {
     const row_graph *g = s->g;
     const bool mix = n->kind == ROW_MAP || (n->kind == ROW_REDUCE && !n->last);
-    if (!mix || n->at_the_end || n->reader != ROW_NO_NEST) return ROW_NO_NEST;
+    if (!mix || n->at_the_end || row_of(s, n)->reader != ROW_NO_NEST) return ROW_NO_NEST;
     for (uint32_t i = from + 1; i < nests->list.n; i++) {
         const row_nest *nest = &nests->list.at[i];
-        bool same = row_shape_equal(&nest->domain, &n->shape) && same_tokens(g, nest, i, n) &&
-                    has_space(nest, n) && is_ready(g, n, i);
+        bool same = row_shape_equal(&nest->domain, &n->shape) && same_tokens(s, nest, i, n) &&
+                    has_space(nest, n) && is_ready(s, n, i);
         for (size_t k = 0; same && k < nest->roots.n; k++)
             if (mix_same_rows(s, n, &g->nodes.at[nest->roots.at[k]])) return i;
     }
     return ROW_NO_NEST;
 }
 
-static bool share_a_row(const row_graph *g, const row_node *a, const row_node *b) {
+static bool share_a_row(const row_schedule *s, const row_node *a, const row_node *b) {
     row_set x = {0}, y = {0};
-    add_rows(g, a, &x), add_rows(g, b, &y);
+    add_rows(s, a, &x), add_rows(s, b, &y);
     for (uint32_t i = 0; i < x.n; i++)
         for (uint32_t j = 0; j < y.n; j++)
             if (x.node[i] == y.node[j]) return true;
@@ -285,17 +295,17 @@ static bool share_a_row(const row_graph *g, const row_node *a, const row_node *b
 
 /* The same for a sum along the lanes, whoever reads it: a nest that makes another sum of a row that
  * root `n` is made of. */
-static uint32_t earlier_sums(const row_graph *g, const row_nests *nests, uint32_t from,
+static uint32_t earlier_sums(const row_schedule *s, const row_nests *nests, uint32_t from,
                              const row_node *n) {
     if (!is_along(n) || n->at_the_end) return ROW_NO_NEST;
     const row_shape domain = row_domain(n);
     for (uint32_t i = from + 1; i < nests->list.n; i++) {
         const row_nest *nest = &nests->list.at[i];
-        const bool may = row_shape_equal(&nest->domain, &domain) && same_tokens(g, nest, i, n) &&
-                         has_space(nest, n) && is_ready(g, n, i);
+        const bool may = row_shape_equal(&nest->domain, &domain) && same_tokens(s, nest, i, n) &&
+                         has_space(nest, n) && is_ready(s, n, i);
         for (size_t k = 0; may && k < nest->roots.n; k++) {
-            const row_node *other = &g->nodes.at[nest->roots.at[k]];
-            if (is_along(other) && share_a_row(g, n, other)) return i;
+            const row_node *other = row_at(s->g, nest->roots.at[k]);
+            if (is_along(other) && share_a_row(s, n, other)) return i;
         }
     }
     return ROW_NO_NEST;
@@ -321,12 +331,12 @@ static void mix_together(row_schedule *s, row_nests *nests) {
         for (size_t k = 0; k < nests->list.at[i].roots.n; k++) {
             const uint32_t id = nests->list.at[i].roots.at[k];
             uint32_t to = earlier_nest(s, nests, i, row_at(g, id));
-            if (to == ROW_NO_NEST) to = earlier_sums(g, nests, i, row_at(g, id));
+            if (to == ROW_NO_NEST) to = earlier_sums(s, nests, i, row_at(g, id));
             if (to == ROW_NO_NEST) {
                 nests->list.at[i].roots.at[kept++] = id;
                 continue;
             }
-            row_at(g, id)->nest = to;
+            row_of(s, row_at(g, id))->nest = to;
             nests->list.at[i].reductions -= is_along(row_at(g, id));
             add_root(g, &nests->list.at[to], id);
         }
@@ -337,7 +347,7 @@ static void mix_together(row_schedule *s, row_nests *nests) {
 /* ---- fewer loops ----------------------------------------------------------------------------- */
 
 typedef struct merge { /* of loop `outer` with the dim `inner`, which has `size` elements by now */
-    const row_graph *g;
+    const row_schedule *s;
     const row_nests *nests;
     uint32_t nest;
     uint32_t outer, inner;
@@ -350,12 +360,13 @@ static bool steps_on(const merge *m, const row_index *element) {
 
 /* Would one loop in place of the two reach the same elements through `ref`? */
 static bool reads_on(const merge *m, const row_ref *ref, const row_index *loops) {
-    const row_node *n = &m->g->nodes.at[ref->node];
+    const row_schedule *s = m->s;
+    const row_node *n = row_at(s->g, ref->node);
     row_index at[ROW_VARS] = {0};
     for (uint32_t d = 0; d < n->shape.rank; d++)
         at[d] = row_substitute(&ref->at[d], loops);
-    if (n->root) {
-        bool own = n->nest == m->nest && n->token_free == m->nests->once;
+    if (row_of(s, n)->root) {
+        bool own = row_of(s, n)->nest == m->nest && n->token_free == m->nests->once;
         row_index element = row_substitute(&n->to, at);
         return own || steps_on(m, &element);
     }
@@ -379,12 +390,12 @@ static bool can_merge(const merge *m, const row_nest *nest) {
     for (unsigned v = 0; v < ROW_VARS; v++)
         loops[v] = row_var(v);
     for (size_t i = 0; i < nest->roots.n; i++) {
-        const row_node *n = &m->g->nodes.at[nest->roots.at[i]];
+        const row_node *n = row_at(m->s->g, nest->roots.at[i]);
         bool stored = n->buffer != ROW_NO_BUFFER;
         if ((n->kind == ROW_REDUCE && n->last) || n->kind == ROW_TRIG || n->kind == ROW_CHOICE)
             return false;
         if (stored && !steps_on(m, &n->to)) return false;
-        if (stored && m->g->buffers.at[n->buffer].where == ROW_STATE)
+        if (stored && m->s->g->buffers.at[n->buffer].where == ROW_STATE)
             return false; /* heads apart */
         for (uint32_t a = 0; a < n->n_args; a++)
             if (!reads_on(m, &n->args[a], loops)) return false;
@@ -394,13 +405,13 @@ static bool can_merge(const merge *m, const row_nest *nest) {
 
 /* Merges two loops whose elements are contiguous in all memory that the nest touches, so that
  * vectors do not end with each short row. */
-static void merge_loops(const row_graph *g, row_nests *nests) {
+static void merge_loops(const row_schedule *s, row_nests *nests) {
     for (uint32_t i = 0; i < nests->list.n; i++) {
         row_nest *nest = &nests->list.at[i];
         row_shape *d = &nest->domain;
         uint32_t inner = d->rank - 1;
         while (d->rank > 1) {
-            merge m = {g, nests, i, d->rank - 2, inner, d->dim[d->rank - 1]};
+            merge m = {s, nests, i, d->rank - 2, inner, d->dim[d->rank - 1]};
             if (!can_merge(&m, nest)) break;
             d->dim[d->rank - 2] = row_size_mul(d->dim[d->rank - 2], d->dim[d->rank - 1]);
             d->rank--;
@@ -414,64 +425,70 @@ static void merge_loops(const row_graph *g, row_nests *nests) {
 
 /* A root that is read in another nest, or before it is complete, needs memory, unless it stays in a
  * register: one number, or the value of a small nest that only such nests read. */
-static void choose_memory(row_graph *g, uint32_t id) {
-    row_node *n = row_at(g, id);
-    bool near = (!n->far_read && n->reader == n->nest) || (n->small && !n->from_memory);
-    if (!near && n->reader != ROW_NO_NEST && n->shape.rank > 0) row_store(g, id);
+static void choose_memory(const row_schedule *s, uint32_t id) {
+    row_graph *g = s->g;
+    const row_node *n = row_at(g, id);
+    bool near = (!row_of(s, n)->far_read && row_of(s, n)->reader == row_of(s, n)->nest) ||
+                (row_of(s, n)->small && !row_of(s, n)->from_memory);
+    if (!near && row_of(s, n)->reader != ROW_NO_NEST && n->shape.rank > 0) row_store(g, id);
 }
 
-static void mark_used(row_graph *g) {
+static void mark_used(const row_schedule *s) {
+    row_graph *g = s->g;
     for (uint32_t i = 0; i < g->nodes.n; i++) {
         const row_node *n = row_at(g, i);
-        bool read = n->kind == ROW_MEMORY && n->uses > 0;
-        if (n->buffer == ROW_NO_BUFFER || (!read && !n->root)) continue;
+        bool read = n->kind == ROW_MEMORY && row_of(s, n)->uses > 0;
+        if (n->buffer == ROW_NO_BUFFER || (!read && !row_of(s, n)->root)) continue;
         g->buffers.at[n->buffer].used = true;
-        g->buffers.at[n->buffer].direct |= n->root || n->direct > 0;
+        g->buffers.at[n->buffer].direct |= row_of(s, n)->root || row_of(s, n)->direct > 0;
     }
 }
 
 /* Nobody reads it, or the buffer that it fills, and it writes nothing visible. */
-static bool is_dead(const row_graph *g, const row_node *n) {
+static bool is_dead(const row_schedule *s, const row_node *n) {
+    const row_graph *g = s->g;
     bool writes = n->buffer != ROW_NO_BUFFER && g->buffers.at[n->buffer].where != ROW_SCRATCH;
-    bool read = n->uses > 0 || (n->fills != HIR_NONE && g->nodes.at[n->fills].uses > 0);
+    bool read = row_of(s, n)->uses > 0 ||
+                (n->fills != HIR_NONE && row_of(s, row_at(g, n->fills))->uses > 0);
     return !writes && !read;
 }
 
 /* Reads by dead nodes do not count. Every reader of a buffer comes after what fills it. */
-static void drop_dead(row_graph *g) {
+static void drop_dead(const row_schedule *s) {
+    row_graph *g = s->g;
     for (uint32_t i = (uint32_t)g->nodes.n; i-- > 0;) {
         const row_node *n = row_at(g, i);
-        if (!is_dead(g, n)) continue;
+        if (!is_dead(s, n)) continue;
         for (uint32_t a = 0; a < n->n_args; a++)
-            row_at(g, n->args[a].node)->uses--;
+            row_of(s, row_at(g, n->args[a].node))->uses--;
         for (uint32_t j = 0; j < n->n_entries; j++)
-            row_at(g, n->entries[j].node)->uses--;
+            row_of(s, row_at(g, n->entries[j].node))->uses--;
     }
 }
 
 void row_choose_nests(row_schedule *s) {
     row_graph *g = s->g;
-    count_uses(g);
-    drop_dead(g);
-    choose_roots(g);
+    count_uses(s);
+    drop_dead(s);
+    choose_roots(s);
     for (uint32_t i = 0; i < g->nodes.n; i++) {
-        row_node *n = row_at(g, i);
-        n->reader = ROW_NO_NEST;
-        n->root &= !is_dead(g, n);
+        const row_node *n = row_at(g, i);
+        row_of(s, n)->nest = row_of(s, n)->reader = ROW_NO_NEST;
+        row_of(s, n)->root &= !is_dead(s, n);
     }
     for (uint32_t i = (uint32_t)g->nodes.n; i-- > 0;)
-        if (row_at(g, i)->root && row_at(g, i)->at_the_end) place(s, i, 0);
+        if (row_of(s, row_at(g, i))->root && row_at(g, i)->at_the_end) place(s, i, 0);
     const uint32_t behind = (uint32_t)s->per_token.list.n;
     for (uint32_t i = (uint32_t)g->nodes.n; i-- > 0;)
-        if (row_at(g, i)->root && !row_at(g, i)->at_the_end) place(s, i, behind);
+        if (row_of(s, row_at(g, i))->root && !row_at(g, i)->at_the_end) place(s, i, behind);
     mix_together(s, &s->per_token);
 }
 
 void row_choose_memory(row_schedule *s) {
     row_graph *g = s->g;
     for (uint32_t i = 0; i < g->nodes.n; i++)
-        if (row_at(g, i)->root) choose_memory(g, i);
-    merge_loops(g, &s->once);
-    merge_loops(g, &s->per_token);
-    mark_used(g);
+        if (row_of(s, row_at(g, i))->root) choose_memory(s, i);
+    merge_loops(s, &s->once);
+    merge_loops(s, &s->per_token);
+    mark_used(s);
 }

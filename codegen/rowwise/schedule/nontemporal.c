@@ -16,7 +16,7 @@ static bool fills(row_size elements, int64_t bytes, int64_t unit) {
 }
 
 static bool may_be(const row_schedule *s, const row_nest *nest, const row_node *n) {
-    if (n->buffer == ROW_NO_BUFFER || n->far_read) return false;
+    if (n->buffer == ROW_NO_BUFFER || row_of(s, n)->far_read) return false;
     const row_buffer *b = &s->g->buffers.at[n->buffer];
     const int64_t bytes = (int64_t)hir_dtype_bytes(b->dtype);
     const int64_t unit = row_store_unit(&s->target.machine);
@@ -34,8 +34,8 @@ void row_choose_nontemporal(row_schedule *s) {
         const row_nest *nest = &s->per_token.list.at[i];
         for (size_t k = 0; !nest->small && !nest->choice && nest->domain.rank && k < nest->roots.n;
              k++) {
-            row_node *n = row_at(s->g, nest->roots.at[k]);
-            n->nontemporal = may_be(s, nest, n);
+            const row_node *n = row_at(s->g, nest->roots.at[k]);
+            row_of(s, n)->nontemporal = may_be(s, nest, n);
         }
     }
 }

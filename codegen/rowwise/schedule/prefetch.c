@@ -47,7 +47,7 @@ static void find_rows(const row_schedule *s, row_nest *nest, const row_ref *ref,
     for (uint32_t d = 0; d < n->shape.rank; d++)
         at[d] = row_substitute(&ref->at[d], loops);
     if (n->kind == ROW_MULTI) add_rows(s, nest, ref->node, &at[n->axis]);
-    for (uint32_t a = 0; !n->root && a < n->n_args; a++)
+    for (uint32_t a = 0; !row_of(s, n)->root && a < n->n_args; a++)
         find_rows(s, nest, &n->args[a], at);
 }
 
@@ -67,11 +67,11 @@ static void choose_rows(const row_schedule *s, row_nest *nest) {
 
 /* ---- along the rows -------------------------------------------------------------------------- */
 
-static bool reads(const row_graph *g, const row_node *n, uint32_t node) {
+static bool reads(const row_schedule *s, const row_node *n, uint32_t node) {
     bool does = false;
     for (uint32_t a = 0; !does && a < n->n_args; a++) {
-        const row_node *x = row_at(g, n->args[a].node);
-        does = n->args[a].node == node || (!x->root && reads(g, x, node));
+        const row_node *x = row_at(s->g, n->args[a].node);
+        does = n->args[a].node == node || (!row_of(s, x)->root && reads(s, x, node));
     }
     return does;
 }
@@ -80,11 +80,11 @@ static bool reads(const row_graph *g, const row_node *n, uint32_t node) {
 static uint32_t fresh_rows(const row_schedule *s, const row_node *n) {
     const row_graph *g = s->g;
     for (uint32_t id = 0; id < g->nodes.n; id++) {
-        if (row_at(g, id)->kind != ROW_MULTI || !reads(g, n, id)) continue;
+        if (row_at(g, id)->kind != ROW_MULTI || !reads(s, n, id)) continue;
         bool before = false;
-        for (size_t i = n->nest + 1; !before && i < s->per_token.list.n; i++)
+        for (size_t i = row_of(s, n)->nest + 1; !before && i < s->per_token.list.n; i++)
             for (size_t k = 0; !before && k < s->per_token.list.at[i].roots.n; k++)
-                before = reads(g, row_at(g, s->per_token.list.at[i].roots.at[k]), id);
+                before = reads(s, row_at(g, s->per_token.list.at[i].roots.at[k]), id);
         if (!before) return id;
     }
     return HIR_NONE;

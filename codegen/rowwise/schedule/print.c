@@ -65,10 +65,10 @@ static void add_teams(hd_text *t, const row_nest *nest, unsigned unroll) {
     if (along) hd_text_add(t, ", prefetch along rows");
 }
 
-static void add_stores(hd_text *t, const row_graph *g, const row_nest *nest) {
+static void add_stores(hd_text *t, const row_schedule *s, const row_nest *nest) {
     bool nontemporal = false;
     for (size_t i = 0; i < nest->roots.n; i++)
-        nontemporal |= row_at(g, nest->roots.at[i])->nontemporal;
+        nontemporal |= s->of[nest->roots.at[i]].nontemporal;
     if (nest->in_place) hd_text_add(t, ", in place");
     if (nontemporal) hd_text_add(t, ", non-temporal stores");
 }
@@ -90,14 +90,14 @@ static void add_loops(hd_text *t, const row_nest *nest) {
     add_teams(t, nest, unroll);
 }
 
-static void add_nest(hd_text *t, const row_graph *g, const row_nest *nest) {
+static void add_nest(hd_text *t, const row_schedule *s, const row_nest *nest) {
     hd_text_add(t, "[");
     for (uint32_t d = 0; d < nest->domain.rank; d++) {
         if (d) hd_text_add(t, ", ");
         add_size(t, nest->domain.dim[d]);
     }
     hd_text_add(t, "]: ");
-    add_roots(t, g, nest);
+    add_roots(t, s->g, nest);
     if (nest->when) hd_text_add(t, ", for some tokens");
     if (nest->small)
         hd_text_add(t, ", in registers");
@@ -105,17 +105,17 @@ static void add_nest(hd_text *t, const row_graph *g, const row_nest *nest) {
         ;
     else if (nest->domain.rank)
         add_loops(t, nest);
-    add_stores(t, g, nest);
+    add_stores(t, s, nest);
     hd_text_add(t, "\n");
 }
 
 /* Gives the number of the next nest. */
-static uint32_t add_nests(hd_text *t, const row_graph *g, const row_nests *nests, uint32_t number,
-                          const char *indent) {
+static uint32_t add_nests(hd_text *t, const row_schedule *s, const row_nests *nests,
+                          uint32_t number, const char *indent) {
     for (size_t i = nests->list.n; i-- > 0;) {
         if (nests->list.at[i].roots.n == 0) continue;
         hd_text_f(t, "%s%snest %u ", indent, nests->once ? "once, " : "", number++);
-        add_nest(t, g, &nests->list.at[i]);
+        add_nest(t, s, &nests->list.at[i]);
     }
     return number;
 }
@@ -131,8 +131,8 @@ static int64_t scratch_bytes(const row_graph *g) {
 }
 
 void row_print_schedule(const row_schedule *s, const char *indent, hd_text *out) {
-    const uint32_t first = add_nests(out, s->g, &s->once, 1, indent);
-    add_nests(out, s->g, &s->per_token, first, indent);
+    const uint32_t first = add_nests(out, s, &s->once, 1, indent);
+    add_nests(out, s, &s->per_token, first, indent);
     const long long bytes = (long long)scratch_bytes(s->g);
     if (bytes) hd_text_f(out, "%s%lld bytes in scratch\n", indent, bytes);
 }

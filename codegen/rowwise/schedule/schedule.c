@@ -13,6 +13,7 @@ static void choose_nest(const row_schedule *s, row_nest *nest) {
 
 void row_make_schedule(row_graph *g, const row_target *target, row_schedule *out) {
     *out = (row_schedule){.g = g, .target = *target, .once = {.once = true}};
+    out->of = hd_new_array(g->arena, row_scheduled, g->nodes.n + 1);
     row_choose_nests(out);
     row_choose_small(out);
     row_choose_memory(out);

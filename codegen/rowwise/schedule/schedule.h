@@ -103,18 +103,38 @@ typedef struct row_nests {
     bool once;             /* before the first token */
 } row_nests;
 
+/* What is decided of a node. */
+typedef struct row_scheduled {
+    uint32_t uses, depth; /* reads; ops that are computed where it is read, one inside the other */
+    uint32_t direct;      /* reads that are not by way of a ROW_MULTI */
+    bool wide_use;        /* read once for several elements of the reader */
+    bool costly;          /* holds more than additions and multiplications */
+    bool root;            /* computed in a nest of its own or with others, not where it is read */
+    uint32_t nest, limit, reader; /* its own; the earliest that it may be in; one that reads it */
+    bool far_read;                /* read elsewhere than at the same index of the same nest */
+    bool chained;     /* reads other roots of its nest at its own index, so it comes after them */
+    bool small;       /* its nest is (schedule/small.c) */
+    bool from_memory; /* read by a nest that is not */
+    bool nontemporal; /* its stores may be (schedule/nontemporal.c) */
+} row_scheduled;
+
 typedef struct row_schedule {
     row_graph *g;
     row_target target;
+    row_scheduled *of; /* per node of the graph */
     row_nests once, per_token;
 } row_schedule;
+
+static inline row_scheduled *row_of(const row_schedule *s, const row_node *n) {
+    return &s->of[n - s->g->nodes.at];
+}
 
 /* Bytes of a row that an iteration has to read before it prefetches any: half a line. */
 enum { ROW_PREFETCH_LEAST = 32 };
 
 /* ---- schedules ------------------------------------------------------------------------------- */
 
-/* Makes the schedule of `g`, and marks in `g` what is kept in memory. */
+/* Makes the schedule of `g`, and gives buffers in `g` to what is kept in memory. */
 void row_make_schedule(row_graph *g, const row_target *target, row_schedule *out);
 /* May results overwrite the values that they replace? If not, they are computed in scratch
  * (row_graph.apart). */

@@ -10,14 +10,15 @@ static bool plain_memory(const row_graph *g, const row_node *n) {
 }
 
 /* Can all that `ref` reads, down to other roots, be computed in one vector? */
-static bool readable(const row_graph *g, const row_ref *ref) {
+static bool readable(const row_schedule *s, const row_ref *ref) {
+    const row_graph *g = s->g;
     const row_node *n = row_at(g, ref->node);
     if (n->kind == ROW_CONST) return true;
     if (n->kind == ROW_MEMORY) return plain_memory(g, n);
-    if (n->root) return true;
+    if (row_of(s, n)->root) return true;
     bool can = n->kind == ROW_COPY || (n->kind == ROW_MAP && n->op->code != HIR_CONVERT_OP);
     for (uint32_t a = 0; can && a < n->n_args; a++)
-        can = readable(g, &n->args[a]);
+        can = readable(s, &n->args[a]);
     return can;
 }
 
@@ -32,18 +33,19 @@ static bool is_small(const row_schedule *s, const row_node *n) {
         return false;
     if (n->buffer != ROW_NO_BUFFER && !plain_memory(g, n)) return false;
     for (uint32_t a = 0; a < n->n_args; a++)
-        if (!readable(g, &n->args[a])) return false;
+        if (!readable(s, &n->args[a])) return false;
     return true;
 }
 
 /* Roots that `ref` leads to are read from memory. */
-static void read_from_memory(row_graph *g, const row_ref *ref) {
-    row_node *n = row_at(g, ref->node);
-    if (n->root) n->from_memory = true;
-    for (uint32_t a = 0; !n->root && a < n->n_args; a++)
-        read_from_memory(g, &n->args[a]);
+static void read_from_memory(const row_schedule *s, const row_ref *ref) {
+    const row_graph *g = s->g;
+    const row_node *n = row_at(g, ref->node);
+    if (row_of(s, n)->root) row_of(s, n)->from_memory = true;
+    for (uint32_t a = 0; !row_of(s, n)->root && a < n->n_args; a++)
+        read_from_memory(s, &n->args[a]);
     for (uint32_t j = 0; j < n->n_entries; j++)
-        row_at(g, n->entries[j].node)->from_memory = true;
+        row_of(s, row_at(g, n->entries[j].node))->from_memory = true;
 }
 
 void row_choose_small(row_schedule *s) {
@@ -54,11 +56,11 @@ void row_choose_small(row_schedule *s) {
         for (size_t j = 0; nest->small && j < nest->roots.n; j++)
             nest->small = is_small(s, row_at(g, nest->roots.at[j]));
         for (size_t j = 0; nest->small && j < nest->roots.n; j++)
-            row_at(g, nest->roots.at[j])->small = true;
+            row_of(s, row_at(g, nest->roots.at[j]))->small = true;
     }
     for (uint32_t i = 0; i < g->nodes.n; i++) {
         const row_node *n = row_at(g, i);
-        for (uint32_t a = 0; n->root && !n->small && a < n->n_args; a++)
-            read_from_memory(g, &n->args[a]);
+        for (uint32_t a = 0; row_of(s, n)->root && !row_of(s, n)->small && a < n->n_args; a++)
+            read_from_memory(s, &n->args[a]);
     }
 }

@@ -299,7 +299,7 @@ static row_schedule sum_of_rows(int d, int offset, const row_target *target) {
 static bool is_nontemporal(const row_schedule *s) {
     bool is = false;
     for (uint32_t i = 0; i < s->g->nodes.n; i++)
-        is |= row_at(s->g, i)->nontemporal;
+        is |= s->of[i].nontemporal;
     return is;
 }
 
@@ -339,8 +339,8 @@ Test(row_schedule, what_is_read_again_is_stored_as_usual) {
     uint32_t nontemporal = 0, stored = 0;
     for (uint32_t i = 0; i < s.g->nodes.n; i++) {
         const row_node *n = row_at(s.g, i);
-        stored += n->root && n->buffer != ROW_NO_BUFFER;
-        nontemporal += n->nontemporal;
+        stored += s.of[i].root && n->buffer != ROW_NO_BUFFER;
+        nontemporal += s.of[i].nontemporal;
     }
     cr_expect_eq(stored, 2, "%s", text_of(&s));
     cr_expect_eq(nontemporal, 1, "%s", text_of(&s));
