@@ -9,7 +9,13 @@
  * size T x C exists: both bodies go over the keys in tiles.
  */
 #include "codegen/attention/attention.h"
+
+#include <float.h>
+#include <math.h>
+
+#include "codegen/attention/query_tile.h"
 #include "codegen/emit/arithmetic.h"
+#include "codegen/emit/math.h"
 #include "codegen/program/contraction.h"
 #include "codegen/program/forms.h"
 
@@ -109,3 +115,124 @@ static int64_t key_value_heads(const hir_module *m, hir_id kernel) {
 
 const hcg_form hcg_form_attention = {
     .emit = emit_attention, .columns = key_value_heads, .shared = count_shared};
+
+/* ---- options: windows, sinks, soft caps, biases ---------------------------------------------- */
+/* What options of attention do to the scores of a tile and to the start of a query (attention.h):
+ *
+ *     l = scale q . k        ->  c tanh(l / c)          softcap c
+ *                            ->  l + bias[t, h, p - s]  where p - s < extent
+ *     M = lowest, S = 0      ->  M = z, S = 1           sink z
+ */
+
+enum { MOST_LANES = 64 };
+
+LLVMValueRef hcg_soft_cap(hcg_emit *e, const hcg_attention *a, LLVMValueRef x) {
+    if (!(a->softcap > 0)) return x;
+    LLVMValueRef y = hcg_tanh(e, hcg_fmul(e, x, hcg_splat(e, 1 / a->softcap)));
+    return hcg_fmul(e, y, hcg_splat(e, a->softcap));
+}
+
+LLVMValueRef hcg_first_seen(hcg_emit *e, const hcg_attention *a, LLVMValueRef position) {
+    if (!a->window) return hcg_i64(e, 0);
+    return hcg_larger(e, hcg_add(e, position, hcg_i64(e, 1 - a->window)), hcg_i64(e, 0));
+}
+
+/* ---- bias ------------------------------------------------------------------------------------ */
+static LLVMValueRef reversed(hcg_emit *e, LLVMValueRef v) {
+    LLVMValueRef mask[MOST_LANES];
+    for (unsigned i = 0; i < e->level->lanes; i++)
+        mask[i] = LLVMConstInt(e->i32, e->level->lanes - 1 - i, false);
+    return LLVMBuildShuffleVector(e->b, v, LLVMGetPoison(e->vec),
+                                  LLVMConstVector(mask, e->level->lanes), "");
+}
+
+/* Scores of the keys from .. to - 1, numbers in the tile: `lanes` at once, or one. Distances fall
+ * as keys rise, so a vector of the bias is read backwards. */
+static LLVMValueRef add_some(hcg_emit *e, const hcg_query *q, LLVMValueRef bias, LLVMValueRef from,
+                             LLVMValueRef to, unsigned lanes) {
+    LLVMValueRef end = hcg_add(e, to, hcg_i64(e, 1 - (int64_t)lanes));
+    hcg_loop l = hcg_loop_begin(e, from, end, hcg_i64(e, lanes), "bias", 0, NULL);
+    LLVMValueRef at = hcg_at(e, e->f32, q->scores, hcg_mul_const(e, l.index, q->apart));
+    LLVMValueRef key = hcg_add(e, q->first, hcg_add(e, l.index, hcg_i64(e, lanes - 1)));
+    LLVMValueRef distance = hcg_sub(e, q->position, key);
+    LLVMValueRef place = hcg_at(e, e->f32, bias, distance);
+    if (lanes == 1) {
+        LLVMValueRef x = hcg_load_scalar(e, HIR_F32, at), y = hcg_load_scalar(e, HIR_F32, place);
+        hcg_store(e, at, hcg_fadd(e, x, y), NULL);
+    } else {
+        LLVMValueRef y = reversed(e, hcg_load(e, HIR_F32, place, NULL));
+        hcg_store(e, at, hcg_fadd(e, hcg_load(e, HIR_F32, at, NULL), y), NULL);
+    }
+    hcg_loop_end(e, &l, NULL);
+    return l.index;
+}
+
+void hcg_add_bias(hcg_emit *e, const hcg_attention *a, const hcg_query *q) {
+    if (!a->bias) return;
+    LLVMValueRef zero = hcg_i64(e, 0), own = hcg_sub(e, q->position, q->first);
+    LLVMValueRef from = hcg_larger(e, hcg_add(e, own, hcg_i64(e, 1 - a->extent)), zero);
+    LLVMValueRef to = hcg_smaller(e, hcg_add(e, own, hcg_i64(e, 1)), q->count);
+    LLVMValueRef bias = hcg_at(e, e->f32, a->bias, hcg_mul_const(e, q->number, a->extent));
+    if (q->apart == 1) from = add_some(e, q, bias, from, to, e->level->lanes);
+    add_some(e, q, bias, from, to, 1);
+}
+
+/* ---- sink ------------------------------------------------------------------------------------ */
+/* A sink of -inf is none; NaN stays. */
+void hcg_softmax_origin(hcg_emit *e, const hcg_attention *a, LLVMValueRef token, LLVMValueRef head,
+                        LLVMValueRef *maximum, LLVMValueRef *sum) {
+    *maximum = LLVMConstReal(e->f32, -FLT_MAX), *sum = LLVMConstReal(e->f32, 0);
+    if (!a->sink) return;
+    LLVMValueRef at = a->sink_by_token ? hcg_add(e, hcg_mul_const(e, token, a->heads), head) : head;
+    LLVMValueRef z = hcg_load_scalar(e, HIR_F32, hcg_at(e, e->f32, a->sink, at));
+    LLVMValueRef none =
+        LLVMBuildFCmp(e->b, LLVMRealOEQ, z, LLVMConstReal(e->f32, -INFINITY), "none");
+    *sum = LLVMBuildSelect(e->b, none, *sum, LLVMConstReal(e->f32, 1), "");
+    *maximum = hcg_min(e, hcg_max(e, z, *maximum), LLVMConstReal(e->f32, FLT_MAX));
+}
+
+/* ---- many queries ---------------------------------------------------------------------------- */
+/* Attention of several tokens (T > 1): tiles of queries of one key/value head meet the rows of the
+ * cache (query_tile.h). Rows are used where they lie; vectors want those of 16 bits widened, once
+ * for all queries of the tile. */
+
+typedef struct cached { /* keys and values */
+    const hcg_attention *a;
+    LLVMValueRef wide_k, wide_v; /* scratch: those of 16 bits as f32 */
+} cached;
+
+/* Rows of the tile of keys: where they lie, or as f32 in `wide`. Behind them the next ones lie; who
+ * asks for as many bytes as the rows of this tile take as f32 asks for those of 16 bits and as many
+ * behind them. */
+static hcg_key_rows rows_of(hcg_emit *e, const hcg_query_tile *t, const hcg_cache *c,
+                            LLVMValueRef wide) {
+    const cached *of = t->of;
+    hcg_key_rows rows = {.dtype = c->dtype, .ld = c->width, .n = c->width};
+    LLVMValueRef next = hcg_add(e, t->first, hcg_i64(e, t->keys));
+    rows.x = hcg_cache_row(e, of->a, c, t->group, t->first);
+    rows.next = hcg_cache_row(e, of->a, c, t->group, next);
+    rows.ahead = hcg_i64(e, t->keys * c->width * (int64_t)hir_dtype_bytes(c->dtype));
+    if (c->dtype == HIR_F32 || t->amx) return rows;
+    hcg_widen_row(e, c->dtype, rows.x, wide, hcg_mul_const(e, t->count, c->width));
+    rows.x = wide, rows.dtype = HIR_F32;
+    return rows;
+}
+
+static void fetch(hcg_emit *e, hcg_query_tile *t) {
+    const cached *of = t->of;
+    t->rows[0] = rows_of(e, t, &of->a->k, of->wide_k), t->sums = 1;
+    t->values = rows_of(e, t, &of->a->v, of->wide_v);
+}
+
+void hcg_attention_prefill(hcg_emit *e, const hcg_attention *a) {
+    cached of = {.a = a};
+    hcg_query_tile t = {.a = a, .keys = HCG_KEYS, .parts = 1, .fetch = fetch, .of = &of};
+    t.tokens = HIR_QUERY_TILE / a->per_group;
+    if (t.tokens < 1) t.tokens = 1; /* a group of more heads */
+    t.part[0] = (hcg_query_part){.q = a->q, .n = a->n};
+    t.segment[0].n = a->n, t.segments = 1;
+    hcg_queries_begin(e, &t);
+    if (a->k.dtype != HIR_F32 && !t.amx) of.wide_k = hcg_floats(e, t.keys * a->n);
+    if (a->v.dtype != HIR_F32 && !t.amx) of.wide_v = hcg_floats(e, t.keys * a->m);
+    hcg_queries_all_rows(e, &t);
+}

@@ -11,7 +11,7 @@
  * is inf - inf; keys that a token may not see have the score -inf and p = 0.
  *
  * A sink z, one more logit whose value is 0, is where this starts: M = z, S = 1, O = 0. A soft cap
- * and a bias change the scores of a tile before its softmax step (attention_options.c). With a
+ * and a bias change the scores of a tile before its softmax step (attention.c). With a
  * window w, a token at position p sees the keys p - w + 1 .. p: tiles of keys that no token of the
  * call sees are not read.
  */
@@ -28,7 +28,7 @@ typedef struct hcg_cache {
     int64_t width;
 } hcg_cache;
 
-/* Rows of a width, and values among them, that can be met in pairs (row_pairs.c)? */
+/* Rows of a width, and values among them, that can be met in pairs (rows.c)? */
 static inline bool hcg_pairs_fit(int64_t width, int64_t values) {
     return width % 2 == 0 && values % (2 * HIR_PANEL) == 0;
 }
@@ -53,7 +53,7 @@ typedef struct hcg_attention {
     LLVMValueRef past; /* C - T: token t stands at position past + t */
 } hcg_attention;
 
-/* ---- options (attention_options.c) ----------------------------------------------------------- */
+/* ---- options (attention.c) ----------------------------------------------------------- */
 /* One query: its token's position, its number in [T][H], its scores for `count` keys from position
  * `first` on, `apart` floats from one to the next. */
 typedef struct hcg_query {

@@ -29,8 +29,8 @@ typedef struct hcg_key_tile {
     LLVMValueRef first, count;     /* its first position, and how many */
     int64_t most;                  /* the most that there are */
     LLVMValueRef next, next_bytes; /* rows of keys that are read after this tile; NULL: not known */
-    LLVMValueRef q_pairs, p_pairs, q_row; /* bf16 of q and of weights (row_pairs.c); NULL: as f32 */
-    bool words; /* rows are met as words, q and O are in their order (row_words.c) */
+    LLVMValueRef q_pairs, p_pairs, q_row; /* bf16 of q and of weights (rows.c); NULL: as f32 */
+    bool words; /* rows are met as words, q and O are in their order (rows.c) */
     LLVMValueRef q_words;
     hcg_row_places listed; /* instead of keys and values; a->one_row, rows are met from the L2 */
     hcg_row_places ahead;  /* likewise: of the tile that follows */
@@ -48,7 +48,7 @@ void hcg_tile_softmax(hcg_emit *e, const hcg_key_tile *t);
 /* O += P V of the tile */
 void hcg_tile_values(hcg_emit *e, const hcg_key_tile *t);
 
-/* ---- rows of bf16 in pairs (row_pairs.c) ----------------------------------------------------- */
+/* ---- rows of bf16 in pairs (rows.c) ----------------------------------------------------- */
 /* Does the level multiply the cached rows in pairs, with rounded queries and weights? */
 bool hcg_rows_in_pairs(const hcg_emit *e, const hcg_attention *a);
 /* Takes scratch; then, for each head of rows and for each tile behind its softmax step. */
@@ -65,7 +65,7 @@ void hcg_pair_values(hcg_emit *e, LLVMValueRef weights, LLVMValueRef row, LLVMVa
 /* The columns of two vectors of acc in order again. */
 void hcg_pair_columns(hcg_emit *e, LLVMValueRef *acc);
 
-/* ---- rows of a list (listed_rows.c) -----------------------------------------------------------
+/* ---- rows of a list (rows.c) -----------------------------------------------------------
  */
 /* The address of a row of the tile. */
 LLVMValueRef hcg_listed_row(hcg_emit *e, LLVMValueRef places, LLVMValueRef row);
@@ -77,7 +77,7 @@ void hcg_ask_ahead(hcg_emit *e, const hcg_key_tile *t, bool values, LLVMValueRef
 /* Asks for rows 0 .. n - 1 of the tile ahead at once. */
 void hcg_ask_all(hcg_emit *e, const hcg_key_tile *t, LLVMValueRef n);
 
-/* ---- rows of bf16 as words (row_words.c) ----------------------------------------------------- */
+/* ---- rows of bf16 as words (rows.c) ----------------------------------------------------- */
 /* Is the level faster at rows of bf16 as words of two? What is said below is for such. */
 bool hcg_rows_in_words(const hcg_emit *e, const hcg_attention *a);
 /* The same where rows are not met in pairs. */

@@ -18,7 +18,7 @@
  * Where values are columns of the rows of keys, and there are many heads, arithmetic is the limit:
  * rows are read from memory once and met from the L2 by eight heads at a time, while each step of
  * scores and values asks for its share of the tile that follows, whose pages are asked for at once
- * before. Rows of bf16 may be met as words of two elements (row_words.c).
+ * before. Rows of bf16 may be met as words of two elements (rows.c).
  */
 #include <float.h>
 #include <math.h>

@@ -4,7 +4,7 @@
  * entries (those listed, or all complete ones); without, the listed positions. Tiles of the
  * sequence are met where their rows lie, as those of attention of one token whose rows come from
  * the L2 (attention_tile.h), and while a tile is met the rows of the next are asked for
- * (listed_rows.c). So only rows that are seen are read, and from memory once for all query heads
+ * (rows.c). So only rows that are seen are read, and from memory once for all query heads
  * that share them.
  *
  * One token: columns are ranges of rows of the sequence of a key/value head (hrt_list_range).

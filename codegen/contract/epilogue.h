@@ -30,7 +30,7 @@ bool hcg_emit_epilogue(hcg_emit *e, const hcg_kernel *k, const hcg_block *b);
 /* Entry i of a list of rows, i64. */
 LLVMValueRef hcg_row_number(hcg_emit *e, LLVMValueRef row_of, LLVMValueRef i);
 
-/* ---- contract/outline.c ------------------------------------------------------------------------
+/* ---- contract/epilogue.c ------------------------------------------------------------------------
  * Prologue and epilogue are functions of their own that the kernel calls for each block. Their
  * scratch begins behind the kernel's, so the kernel may take no more after the first call. */
 /* `rows` rows of x from the first token `row` on, at x and ld floats from one to the next. */

@@ -26,10 +26,10 @@ typedef struct hcg_emit { /* emission of kernels for one level: one LLVM module 
     LLVMTypeRef i1, i8, i16, i32, i64, f32, f64, ptr, vec; /* vec: <lanes x float> */
     LLVMValueRef fn;                                       /* being emitted; its parameters: */
     LLVMValueRef frame, args, r0, r1, c0, c1;
-    uint32_t first_arg;        /* `args` begins with this operand of the kernel */
-    bool shared_elsewhere;     /* declare, and do not define, what kernels share (matrix.h) */
-    bool outlined_elsewhere;   /* the same for their prologues and epilogues (contract/outline.c) */
-    uint64_t scratch;          /* bytes of scratch that the current function uses (hcg_scratch) */
+    uint32_t first_arg;      /* `args` begins with this operand of the kernel */
+    bool shared_elsewhere;   /* declare, and do not define, what kernels share (matrix.h) */
+    bool outlined_elsewhere; /* the same for their prologues and epilogues (contract/epilogue.c) */
+    uint64_t scratch;        /* bytes of scratch that the current function uses (hcg_scratch) */
     LLVMValueRef scratch_base; /* where the scratch of a prologue or epilogue begins; NULL, in a
                                   kernel: at frame->scratch */
     uint64_t outlined_scratch; /* the most that a prologue or epilogue uses behind its kernel's */

@@ -1,5 +1,5 @@
 /* Between the files of the matrix kernels (matmul/matrix.h): one step of k (step.c), the register
- * tile that runs along k (tile.c), the blocks that tiles go over (gemm.c), one row (gemv.c). */
+ * tile that runs along k (tile.c), the blocks that tiles go over, and one row (gemm.c). */
 #ifndef HCG_CONTRACT_TILE_H
 #define HCG_CONTRACT_TILE_H
 

@@ -48,7 +48,7 @@ typedef struct hcg_kernel {
                * Inputs first (values read, weights, states), in order of first use in the body,
                * each once; then the kernel's results in order (results that are state are not
                * repeated: cache_append's state operand is the argument). */
-    /* Prologue and epilogue of a contraction are functions of their own (contract/outline.c), which
+    /* Prologue and epilogue of a contraction are functions of their own (contract/epilogue.c), which
      * all contractions with an equal one share. The name of the prologue is NULL if x comes from
      * outside; that of the epilogue lacks the number of its group, and its arguments begin with
      * operand number `epilogue_first_arg` of the kernel. The module of the kernel that holds one

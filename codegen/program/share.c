@@ -175,7 +175,7 @@ static uint32_t add_function(sharing *s, hir_id id, const family *sizes, const c
     return (uint32_t)s->p->kernels.n - 1;
 }
 
-/* Names of the outlined prologue and epilogue of a contraction (contract/outline.c). The first
+/* Names of the outlined prologue and epilogue of a contraction (contract/epilogue.c). The first
  * prefill function with equal ones holds them. If sizes are arguments, the function shares its
  * epilogue with no other. */
 static void name_outlined(sharing *s, hir_id id, const functions *f, const char *symbol) {

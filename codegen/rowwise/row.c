@@ -1,6 +1,8 @@
-/* kernel.row: all that is local to one token's row, token by token. Graph, schedule, code. */
+/* Whole kernels, kernel.row, and prologues and epilogues of contractions (stage.h) as row programs:
+ * graph, schedule, code. */
 #include "codegen/program/forms.h"
 #include "codegen/rowwise/emit/emit_row.h"
+#include "codegen/rowwise/stage.h"
 
 static bool emit(hcg_emit *e, const hcg_kernel *k) {
     const row_target target = row_target_of(e->level);
@@ -13,3 +15,19 @@ static bool emit(hcg_emit *e, const hcg_kernel *k) {
 }
 
 const hcg_form hcg_form_row_program = {.emit = emit};
+
+bool hcg_emit_row_stage(hcg_emit *e, const hcg_kernel *k, const hcg_row_stage *stage) {
+    row_graph g = {.arena = e->arena,
+                   .diags = e->diags,
+                   .m = e->p->m,
+                   .whole = e->p->m,
+                   .k = k,
+                   .stage = &stage->of};
+    const row_target target = row_target_of(e->level);
+    row_schedule s;
+    size_t errors = e->diags->errors;
+    if (!row_build(&g)) return false;
+    row_make_schedule(&g, &target, &s);
+    row_emit(e, &s, stage);
+    return e->diags->errors == errors;
+}

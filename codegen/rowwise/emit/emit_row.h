@@ -1,16 +1,14 @@
 /* Code of a scheduled row program: the last of three steps, graph → schedule → emit
  * (docs/row-programs.md). All choices are the schedule's.
  *
- *   emit/loops.c        loop nests, and the loop over tokens around them
+ *   emit/loops.c        loop nests, the loop over tokens around them, nests for some tokens only
  *   emit/lanes.c        the loop along vectors
  *   emit/value.c        a node at an index: loads, arithmetic
  *   emit/reduce.c       reductions inside of a loop along vectors
  *   emit/small.c        nests of a few elements: whole values in registers, indices as shuffles
- *   emit/when.c         sums that are taken for some tokens only
  *   emit/prefetch.c     rows that the next iteration reads
  *   emit/nontemporal.c  stores that bypass the caches, where a call stores more than they hold
- *   emit/size.c         sizes that depend on N
- *   emit/where.c        arguments, rows of a token, tables of row pointers
+ *   emit/where.c        arguments, rows of a token, tables of row pointers, sizes that depend on N
  */
 #ifndef HCG_EMIT_ROW_H
 #define HCG_EMIT_ROW_H

@@ -129,6 +129,15 @@ void row_at_op(row_run *r, const row_node *n);
 /* Writes a root's value to its buffer. */
 void row_write(row_run *r, const row_node *n, const row_index *at, const row_pack *pack);
 
+/* ---- loops.c --------------------------------------------------------------------------------- */
+typedef struct row_branch {       /* around a nest that runs for some tokens */
+    LLVMBasicBlockRef from, past; /* NULL: it runs for all */
+    row_scope scope;
+} row_branch;
+row_branch row_when_begin(row_run *r);
+/* Ends the branch: the nest's sums are 0 for tokens that skipped it. */
+void row_when_end(row_run *r, const row_branch *b);
+
 /* ---- lanes.c --------------------------------------------------------------------------------- */
 /* All elements along the vectors' dim at the current index of the other loops, or the current block
  * of them, for r->jam rows. */
@@ -148,8 +157,6 @@ LLVMValueRef row_position(row_run *r); /* of this token, i64 */
 void row_find_states(row_run *r);      /* this token's, or its session's */
 void row_find_rows(row_run *r);        /* of this token, or of this head of it */
 void row_advance_tables(row_run *r);
-
-/* ---- size.c ---------------------------------------------------------------------------------- */
 LLVMValueRef row_i64(row_run *r, row_size size);      /* of a shape, stride or offset */
 LLVMValueRef row_scratch(row_run *r, row_size bytes); /* fresh, as large as it may be */
 
@@ -169,15 +176,6 @@ void row_prefetch_along(row_run *r, const row_team *t);
  */
 void row_prefetch_issue(row_run *r, uint32_t node, const row_index *at, LLVMValueRef element,
                         LLVMValueRef here);
-
-/* ---- when.c ---------------------------------------------------------------------------------- */
-typedef struct row_branch {       /* around a nest that runs for some tokens */
-    LLVMBasicBlockRef from, past; /* NULL: it runs for all */
-    row_scope scope;
-} row_branch;
-row_branch row_when_begin(row_run *r);
-/* Ends the branch: the nest's sums are 0 for tokens that skipped it. */
-void row_when_end(row_run *r, const row_branch *b);
 
 /* ---- nontemporal.c --------------------------------------------------------------------------- */
 /* i1: shall the stores of this nest be non-temporal? NULL: never. */

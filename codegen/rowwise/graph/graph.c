@@ -16,7 +16,7 @@ static bool elementwise(row_graph *g, const hir_op *op, hir_type type, row_view 
     return true;
 }
 
-/* The `when` op that makes a whole sum depend on one number (rowwise/emit/when.c); NULL: none. */
+/* The `when` op that makes a whole sum depend on one number (rowwise/emit/loops.c); NULL: none. */
 static const hir_op *decider(const row_graph *g, const hir_op *op) {
     hir_id made =
         op->args[0].kind == HIR_REF_VALUE ? hir_value_at(g->m, op->args[0].index)->op : HIR_NONE;
