@@ -1,4 +1,21 @@
-/* Code generation: kernel IR to objects, libraries, headers and packed weights. */
+/* Code generation: kernel IR to objects, libraries, headers and packed weights.
+ *
+ * Its folders are a ladder. Each includes those above it in this list alone, which a test holds
+ * them to (tests/includes):
+ *
+ *   target/      CPU levels, their features, the variants of code that a library holds
+ *   program/     what is emitted, as plain data: kernels and what they share, steps, weights' places
+ *   weights/       (beside) the packer: checkpoints to the file that programs read
+ *   emit/        helpers over LLVM, and functions that kernels share
+ *   matmul/      matrix kernels; backends/: what multiplies a matrix, by kind of instruction
+ *   rowwise/     row programs: graph, schedule, emit
+ *   contract/    contractions and experts: blocks of rows and panels, prologue, epilogue
+ *   attention/   attention in all its forms, and what chooses the rows that it reads
+ *   recurrence/  what carries something from token to token
+ *   module/      kernels to LLVM modules, objects and the description of a library; C header
+ *   link/        the linker
+ *
+ * Lowering reaches the emitters by one table, hcg_form (program/forms.h). */
 #ifndef HCG_CODEGEN_H
 #define HCG_CODEGEN_H
 
@@ -6,16 +23,16 @@
 #include "support/machine.h"
 #include "support/tensorfile.h"
 
-/* What activations may be rounded to: rows of program/activations.def, and sets of them. */
+/* What activations may be rounded to: rows of target/activations.def, and sets of them. */
 enum {
 #define A(id, name, by_default) HCG_ROUNDING_##id,
-#include "codegen/program/activations.def"
+#include "codegen/target/activations.def"
 #undef A
     HCG_ROUNDINGS
 };
 enum {
 #define A(id, name, by_default) HCG_ROUND_##id = 1 << HCG_ROUNDING_##id,
-#include "codegen/program/activations.def"
+#include "codegen/target/activations.def"
 #undef A
     HCG_ROUND_ALL = (1 << HCG_ROUNDINGS) - 1
 };

@@ -31,7 +31,7 @@ static const struct {
     bool by_default;
 } roundings[] = {
 #define A(id, name, by_default) {name, by_default},
-#include "codegen/program/activations.def"
+#include "codegen/target/activations.def"
 #undef A
 };
 

@@ -30,11 +30,23 @@ enum {
     HCG_MXFP4_FIRST = 16,
 };
 
-uint64_t hcg_group_bytes(hir_dtype dtype);     /* of a panel */
-uint64_t hcg_group_first(hir_dtype dtype);     /* where its integers begin */
-unsigned hcg_group_per_block(hir_dtype dtype); /* elements of a row in a block */
-
-int64_t hcg_groups(int64_t k);                       /* along a row of k elements */
-int64_t hcg_panel_bytes(hir_dtype dtype, int64_t k); /* of one panel, any dtype */
+static inline uint64_t hcg_group_bytes(hir_dtype dtype) { /* of a panel */
+    return dtype == HIR_Q8 ? HCG_Q8_GROUP : dtype == HIR_Q4 ? HCG_Q4_GROUP : HCG_MXFP4_GROUP;
+}
+static inline uint64_t hcg_group_first(hir_dtype dtype) { /* where its integers begin */
+    return dtype == HIR_Q8 ? HCG_Q8_FIRST : dtype == HIR_Q4 ? HCG_Q4_FIRST : HCG_MXFP4_FIRST;
+}
+static inline unsigned hcg_group_per_block(hir_dtype dtype) { /* elements of a row in a block */
+    return dtype == HIR_Q8 ? 4 : 8;
+}
+static inline int64_t hcg_groups(int64_t k) { /* along a row of k elements */
+    return (k + HIR_GROUP - 1) / HIR_GROUP;
+}
+/* Of one panel of rows of k elements, in any dtype. */
+static inline int64_t hcg_panel_bytes(hir_dtype dtype, int64_t k) {
+    const int64_t depth = hir_panel_depth(dtype), along_k = (k + depth - 1) / depth * depth;
+    if (!hir_is_quantised(dtype)) return along_k * HIR_PANEL * (int64_t)hir_dtype_bytes(dtype);
+    return hcg_groups(k) * (int64_t)hcg_group_bytes(dtype);
+}
 
 #endif
