@@ -1,4 +1,4 @@
-/* Prefetches rows that later iterations read, as the schedule says (schedule/prefetch.c): the row
+/* Prefetches rows that later iterations read, as the schedule says (schedule/memory.c): the row
  * of the next iteration or block, or what comes further along the same row. */
 #include "codegen/emit/stream.h"
 #include "codegen/rowwise/emit/run.h"

@@ -46,7 +46,7 @@ row_view row_reshaped(row_graph *g, const hir_op *op, row_view x, hir_type type)
 bool row_side_by_side(row_graph *g, const hir_op *op, hir_type type,
                       row_view *out); /* stack, concat */
 
-/* ---- rowwise/graph/choice.c ------------------------------------------------------------------ */
+/* ---- rowwise/graph/graph.c ------------------------------------------------------------------- */
 bool row_choice(row_graph *g, const hir_op *op, hir_type type, row_view *out);
 
 /* ---- rowwise/graph/position.c ---------------------------------------------------------------- */

@@ -6,10 +6,9 @@
  *
  *   graph/index.c     affine index maps: every view is one, none is a copy
  *   graph/node.c      nodes, buffers, views
- *   graph/graph.c     body ops become nodes; what is yielded gets its place
+ *   graph/graph.c     body ops become nodes; what is yielded gets its place; topk, pick, mark
  *   graph/move.c      reshape, slice, transpose, broadcast become maps, stacks become pointers
  *   graph/position.c  gather, rope_table, rope
- *   graph/choice.c    topk, pick, mark
  */
 #ifndef HCG_ROW_GRAPH_H
 #define HCG_ROW_GRAPH_H

@@ -6,13 +6,12 @@
  * what is prefetched and which stores may be non-temporal. emit/ carries it out and chooses
  * nothing. A schedule can be printed (print.c) and is read by tests; nothing here knows LLVM.
  *
- *   schedule/nests.c        what is kept where, and which nodes share one loop nest
- *   schedule/small.c        nests of a few elements: whole values in registers
+ *   schedule/nests.c        what is kept where, which nodes share one loop nest, and nests that stay in
+ *                           registers
  *   schedule/loops.c        unroll, unroll-and-jam, blocks of sums
  *   schedule/groups.c       many results of the same rows; reductions that share a loop
  *   schedule/in_place.c     results that have the place of what they replace
- *   schedule/prefetch.c     which rows are prefetched
- *   schedule/nontemporal.c  which stores may be non-temporal
+ *   schedule/memory.c       which rows are prefetched, which stores may be non-temporal
  *   schedule/schedule.c     the steps in order
  *   schedule/print.c        a line of text a nest
  */
@@ -113,9 +112,9 @@ typedef struct row_scheduled {
     uint32_t nest, limit, reader; /* its own; the earliest that it may be in; one that reads it */
     bool far_read;                /* read elsewhere than at the same index of the same nest */
     bool chained;     /* reads other roots of its nest at its own index, so it comes after them */
-    bool small;       /* its nest is (schedule/small.c) */
+    bool small;       /* its nest is (schedule/nests.c) */
     bool from_memory; /* read by a nest that is not */
-    bool nontemporal; /* its stores may be (schedule/nontemporal.c) */
+    bool nontemporal; /* its stores may be (schedule/memory.c) */
 } row_scheduled;
 
 typedef struct row_schedule {
