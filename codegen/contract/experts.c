@@ -18,9 +18,9 @@
  */
 #include "codegen/contract/epilogue.h"
 #include "codegen/contract/expert_rows.h"
-#include "codegen/contract/products.h"
 #include "codegen/emit/arithmetic.h"
 #include "codegen/emit/packed.h"
+#include "codegen/matmul/backend.h"
 #include "codegen/program/forms.h"
 
 enum { DECODE_PANELS = 16 /* between epilogues, for one token */ };

@@ -9,7 +9,6 @@
  */
 #include "codegen/contract/deal.h"
 #include "codegen/contract/epilogue.h"
-#include "codegen/contract/products.h"
 #include "codegen/emit/arithmetic.h"
 #include "codegen/emit/packed.h"
 #include "codegen/matmul/matrix.h"
