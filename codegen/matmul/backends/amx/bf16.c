@@ -112,13 +112,6 @@ static void multiply_step(hcg_emit *e, const block *d, LLVMValueRef x, LLVMValue
     }
 }
 
-/* Where a sum lies in c; `of`: the parameters. */
-static LLVMValueRef sum_place(hcg_emit *e, const void *of, unsigned row, unsigned panel) {
-    const LLVMValueRef *g = of;
-    LLVMValueRef down = hcg_mul_const(e, g[BLOCK_LDC], HCG_AMX_LINES);
-    return hcg_at_byte(e, place(e, g[BLOCK_C], down, row), panel * HCG_AMX_LINE);
-}
-
 /* The share of the panels that follow, into the L2: what is in use needs the L1. */
 static void prefetch_share(hcg_emit *e, const block *d, const LLVMValueRef *g, LLVMValueRef step) {
     LLVMValueRef from = hcg_at(e, e->i8, g[BLOCK_NEXT], hcg_mul(e, step, g[BLOCK_PACE]));
@@ -144,7 +137,7 @@ static hcg_shared block_function(hcg_emit *e, block *d) {
     if (!hcg_shared_begin(e, name, params, BLOCK_PARAMS, &s)) return s;
     const LLVMValueRef *g = s.param;
     LLVMValueRef zero = hcg_i64(e, 0), one = hcg_i64(e, 1);
-    d->sums.line = g[BLOCK_LDC], d->sums.place = sum_place, d->sums.of = g;
+    d->sums.c = g[BLOCK_C], d->sums.line = g[BLOCK_LDC];
     hcg_amx_begin_sums(e, &d->sums, g[BLOCK_ADD]);
     hcg_loop l = hcg_loop_begin(e, zero, g[BLOCK_STEPS], one, "step", 0, NULL);
     prefetch_share(e, d, g, l.index);

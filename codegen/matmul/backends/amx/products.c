@@ -337,11 +337,6 @@ static void multiply_step(hcg_emit *e, const block *d, LLVMValueRef a, LLVMValue
     }
 }
 
-static LLVMValueRef sum_place(hcg_emit *e, const void *of, unsigned row, unsigned column) {
-    const block *d = of;
-    return moved(e, moved(e, d->c, d->g[MUL_C_A], row), d->g[MUL_C_B], column);
-}
-
 static void prefetch_lines(hcg_emit *e, LLVMValueRef from, LLVMValueRef bytes) {
     hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), bytes, hcg_i64(e, LINE), "ahead", 0, NULL);
     hcg_prefetch_l2(e, hcg_at(e, e->i8, from, l.index), 0);
@@ -351,7 +346,7 @@ static void prefetch_lines(hcg_emit *e, LLVMValueRef from, LLVMValueRef bytes) {
 static void emit_block(hcg_emit *e, void *of, unsigned rows, unsigned columns) {
     block *d = of;
     LLVMValueRef zero = hcg_i64(e, 0), one = hcg_i64(e, 1);
-    d->sums = (hcg_amx_sums){rows, columns, d->g[MUL_C_LINE], sum_place, d};
+    d->sums = (hcg_amx_sums){rows, columns, d->c, d->g[MUL_C_LINE], d->g[MUL_C_A], d->g[MUL_C_B]};
     hcg_amx_begin_sums(e, &d->sums, d->g[MUL_ADD]);
     hcg_loop l = hcg_loop_begin(e, zero, d->g[MUL_STEPS], one, "step", 0, NULL);
     prefetch_lines(e, hcg_at(e, e->i8, d->next, hcg_mul(e, l.index, d->pace)), d->pace);

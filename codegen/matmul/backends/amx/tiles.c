@@ -64,9 +64,14 @@ void hcg_amx_multiply(hcg_emit *e, const char *multiply, unsigned sum, unsigned 
 
 /* ---- blocks of sums -------------------------------------------------------------------------- */
 static void each_sum(hcg_emit *e, const hcg_amx_sums *s, bool store) {
+    LLVMValueRef down = s->down ? s->down : hcg_mul_const(e, s->line, HCG_AMX_LINES);
     for (unsigned i = 0; i < s->rows; i++)
         for (unsigned j = 0; j < s->columns; j++) {
-            LLVMValueRef at = s->place(e, s->of, i, j);
+            LLVMValueRef at = i ? hcg_at(e, e->i8, s->c, down) : s->c;
+            if (!s->across)
+                at = hcg_at_byte(e, at, j * HCG_AMX_LINE);
+            else if (j)
+                at = hcg_at(e, e->i8, at, s->across);
             if (store)
                 hcg_amx_store(e, hcg_amx_sum(i, j), at, s->line);
             else

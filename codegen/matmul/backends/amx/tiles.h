@@ -41,13 +41,12 @@ void hcg_amx_store(hcg_emit *e, unsigned tile, LLVMValueRef p, LLVMValueRef stri
 void hcg_amx_multiply(hcg_emit *e, const char *multiply, unsigned sum, unsigned x, unsigned w);
 
 /* ---- blocks of sums -------------------------------------------------------------------------- */
-/* Sums in registers: `rows` x `columns` tiles, each 1 or HCG_AMX_ACROSS, whose places in memory are
- * those of c; `line`: bytes from line to line of c. */
+/* Sums in registers: `rows` x `columns` tiles of c, each 1 or HCG_AMX_ACROSS. */
 typedef struct hcg_amx_sums {
     unsigned rows, columns;
-    LLVMValueRef line;
-    LLVMValueRef (*place)(hcg_emit *e, const void *of, unsigned row, unsigned column);
-    const void *of;
+    LLVMValueRef c, line;      /* the first tile; bytes from line to line, */
+    LLVMValueRef down, across; /* and to the tiles of the next row and column; NULL: c is a matrix,
+                                  in rows of f32 */
 } hcg_amx_sums;
 /* They start from what is in c, where `add` (i64) is 1, or from zeros, where it is 0. */
 void hcg_amx_begin_sums(hcg_emit *e, const hcg_amx_sums *s, LLVMValueRef add);
