@@ -14,6 +14,7 @@
 
 #include "api/machine.h"
 #include "codegen/emit/packed.h"
+#include "tests/unit/codegen/emit_harness.h"
 
 enum { AREA_BYTES = 256 << 20, MOST_THREADS = 64 };
 
