@@ -76,8 +76,10 @@ static void before_pass(void *context, int index, hir_pass_id id, const hir_modu
     hd_text text;
     hd_text_init(&text, s->arena);
     hir_print(m, (hir_print_options){.locations = true}, &text);
+    s->diags.build = s->build;
     hooks->depth_failed =
         !hd_write_file(s->arena, &s->diags, hooks->p->depth_path, text.at, text.n);
+    s->diags.build = NULL;
 }
 
 static void keep_stage(hadal_session *s, const char *pass, int index, const hir_module *m,
@@ -450,10 +452,20 @@ int hadal_check_target(hadal_session *s, const hadal_target *t) {
     API_LEAVE(s, ok);
 }
 
-int hadal_emit(hadal_session *s, const hadal_target *t, const char *kind, const char *path) {
+static int emit_guarded(hadal_session *s, const hadal_target *t, const char *kind,
+                        const char *path) {
     API_ENTER(s);
     const hadal_target all = t ? target_of(t) : (hadal_target){0};
     API_LEAVE(s, emit(s, t ? &all : NULL, kind, path));
+}
+
+/* Of all that a session writes, these alone may be files of a build: not dumps, nor entries of the
+ * code cache. */
+int hadal_emit(hadal_session *s, const hadal_target *t, const char *kind, const char *path) {
+    s->diags.build = s->build;
+    const int code = emit_guarded(s, t, kind, path);
+    s->diags.build = NULL;
+    return code;
 }
 
 /* A checkpoint holds one of the dtypes that others write too; NULL: f32. */
@@ -477,9 +489,16 @@ int hadal_init_weights(hadal_session *s, uint64_t seed, const char *dtype, const
     API_LEAVE(s, init_weights(s, seed, dtype, out_path));
 }
 
-int hadal_write_text(hadal_session *s, const char *path, const char *text) {
+static int write_guarded(hadal_session *s, const char *path, const char *text) {
     API_ENTER(s);
     API_LEAVE(s, hd_write_file(s->arena, &s->diags, path, text, strlen(text)));
+}
+
+int hadal_write_text(hadal_session *s, const char *path, const char *text) {
+    s->diags.build = s->build;
+    const int code = write_guarded(s, path, text);
+    s->diags.build = NULL;
+    return code;
 }
 
 int hadal_check_weights(hadal_session *s) {

@@ -7,6 +7,7 @@
 #include <sys/mman.h>
 
 #include "codegen/module/module.h"
+#include "runtime/build_id.h"
 #include "runtime/detect.h"
 #include "runtime/hadal_rt.h"
 
@@ -106,17 +107,62 @@ static void tell_ranks(const api_library *l) {
     (void)l->session_init_on(NULL, 0, NULL, 1, l->s->comm, l->s->comm_timeout, &session);
 }
 
+static bool is_zero(const uint8_t digest[16]) {
+    static const uint8_t zero[16];
+    return memcmp(digest, zero, sizeof zero) == 0;
+}
+
+const char *api_weights_build_id(hadal_session *s, const char *path) {
+    hd_bytes file;
+    hrt_weights_header h;
+    char *id = hd_alloc(s->arena, HRT_BUILD_ID, 1);
+    if (!hd_map_file(s->arena, &s->diags, path, &file)) return NULL;
+    if (file.n < sizeof h) return id;
+    memcpy(&h, file.at, sizeof h);
+    if (!is_zero(h.program)) hrt_build_id(id, h.program, is_zero(h.set) ? h.content : h.set);
+    return id;
+}
+
+api_kinship api_library_kinship(const api_library *l, const char *build_id) {
+    const char *own = l->info->build_id;
+    const size_t n = strcspn(own, "-");
+    if (!*build_id) return API_UNKNOWN_BUILD;
+    if (strncmp(own, build_id, n) != 0 || (build_id[n] && build_id[n] != '-'))
+        return API_OTHER_BUILD;
+    return !own[n] || strcmp(own, build_id) == 0 ? API_SAME_BUILD : API_OTHER_VALUES;
+}
+
+/* Weights of the same layout are legal, whosever they are; which these are is not left unsaid. */
+static bool tell_kinship(api_library *l, const char *path) {
+    const char *id = api_weights_build_id(l->s, path);
+    if (!id) return false;
+    const api_kinship kinship = api_library_kinship(l, id);
+    hd_diag *g = NULL;
+    if (kinship == API_OTHER_VALUES) {
+        g = hd_note(&l->s->diags, HD_NOWHERE,
+                    "'%s' holds other values than those that %s was compiled with", path, l->path);
+    } else if (kinship == API_OTHER_BUILD) {
+        g = hd_warn(&l->s->diags, HD_E_RUNTIME, HD_NOWHERE,
+                    "'%s' and %s were not made together: they are of different programs", path,
+                    l->path);
+        g->hint = "compile the model again, or pack the weights with the spec and the options that "
+                  "the library was compiled with";
+    }
+    if (g) g->cause = hd_printf(l->s->arena, "build ids: %s, library %s", id, l->info->build_id);
+    return true;
+}
+
 static bool open_share(api_library *l, const char *path) {
     if (!api_need_ranks(l)) return false;
     path = hcg_share_path(l->s->arena, path, l->s->comm->rank, l->s->comm->size);
-    if (api_library_ok(l, l->weights_open(path, &l->weights), path)) return true;
+    if (api_library_ok(l, l->weights_open(path, &l->weights), path)) return tell_kinship(l, path);
     tell_ranks(l);
     return false;
 }
 
 bool api_library_weights(api_library *l, const char *path) {
     if (l->session_init_on) return open_share(l, path);
-    return api_library_ok(l, l->weights_open(path, &l->weights), path);
+    return api_library_ok(l, l->weights_open(path, &l->weights), path) && tell_kinship(l, path);
 }
 
 /* What this machine lacks for each level of a library that has none for it. */

@@ -51,7 +51,17 @@ size_t api_logits_row(const hd_info *i); /* floats of the first output for a tok
 
 /* The library at `path` of a model called `model`. */
 bool api_library_open(api_library *l, hadal_session *s, const char *path, const char *model);
-/* Opens them, or this rank's share of them. */
+/* How an id relates to that of the library. */
+typedef enum api_kinship {
+    API_SAME_BUILD,
+    API_OTHER_VALUES, /* weights that were packed for the same program, perhaps by hadal pack */
+    API_OTHER_BUILD,
+    API_UNKNOWN_BUILD /* it is of an older Hadal, or damaged */
+} api_kinship;
+/* That of a file of weights; "" if it does not tell. NULL and a diagnostic: it cannot be read. */
+const char *api_weights_build_id(hadal_session *s, const char *path);
+api_kinship api_library_kinship(const api_library *l, const char *build_id);
+/* Opens them, or this rank's share of them; says if they were not made with the library. */
 bool api_library_weights(api_library *l, const char *path);
 /* A session of up to max_tokens tokens in fresh memory, which is only touched where it is used. */
 bool api_library_session(api_library *l, int64_t max_tokens);

@@ -40,6 +40,8 @@ struct hadal_session {
     size_t n_next;
     struct bench_state *bench; /* hadal_bench_*; NULL: not begun */
 
+    struct hd_build *build; /* in which outputs wait for each other (hadal_build_in); NULL: none */
+
     const struct hadal_comm *comm; /* of divided libraries (hadal_use_ranks); NULL: there is none */
     int64_t comm_timeout;          /* nanoseconds */
 

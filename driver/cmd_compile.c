@@ -14,11 +14,11 @@
     K(DEPTH, "depth", "", ".depth.hir", AMONG_PASSES)                                              \
     K(KERNEL, "kernel", "", ".kernel.hir", AFTER_PASSES)                                           \
     K(PLAN, "plan", "", ".plan.txt", AFTER_PASSES)                                                 \
+    K(WEIGHTS, "weights", "", ".weights", AFTER_PASSES) /* what follows tells their build id */    \
     K(LLVM, "llvm", "", ".ll", AFTER_PASSES)                                                       \
     K(ASM, "asm", "", ".s", AFTER_PASSES)                                                          \
     K(OBJ, "obj", "", ".o", AFTER_PASSES)                                                          \
     K(HEADER, "header", "", ".h", AFTER_PASSES)                                                    \
-    K(WEIGHTS, "weights", "", ".weights", AFTER_PASSES)                                            \
     K(SO, "so", "lib", ".so", AFTER_PASSES)
 
 enum stage { BEFORE_PASSES, AMONG_PASSES, AFTER_PASSES };
@@ -41,6 +41,7 @@ typedef struct plan { /* what this run of the command writes, and where */
     char dir[4096], name[256];
     bool wanted[EMIT_COUNT];
     bool stale[EMIT_COUNT]; /* what of an earlier run belongs to what is written now */
+    hadal_build *build;     /* in which all outputs of the run are, those of all stages */
 } plan;
 
 static int split_output(hadal_session *s, const char *output, plan *p) {
@@ -108,23 +109,14 @@ static int refuse_to_replace(hadal_session *s, const char *spec, const plan *p) 
     return 0;
 }
 
-/* Older ones, which must not look like results of a compile that fails half way. */
-static void remove_library(const plan *p) {
-    char path[4600];
-    for (int k = 0; k < EMIT_COUNT; k++) {
-        if (!p->stale[k] || kinds[k].stage != AFTER_PASSES) continue;
-        path_of(p, k, path, sizeof path);
-        remove_output(path);
-    }
-}
-
-/* The outputs of some stages: from here on none of them is left, unless all are made in the end. */
-static int begin_outputs(hadal_session *s, const plan *p, enum stage first, enum stage last) {
+/* Older outputs of some stages go when the new ones appear. */
+static int replace_outputs(hadal_session *s, const plan *p, enum stage first, enum stage last) {
     char path[4600];
     for (int k = 0; k < EMIT_COUNT; k++) {
         if (!p->stale[k] || kinds[k].stage < first || kinds[k].stage > last) continue;
         path_of(p, k, path, sizeof path);
-        if (!begin_output(path)) return hadal_fail(s, "memory", "no memory for a path", NULL);
+        if (hadal_build_replaces(p->build, path))
+            return hadal_fail(s, "memory", "no memory for a path", NULL);
     }
     return 0;
 }
@@ -202,8 +194,8 @@ static bool wants_any(const plan *p, enum stage stage) {
 
 static int write_library(hadal_session *s, const hadal_target *t, const plan *p) {
     if (!wants_any(p, AFTER_PASSES)) return 0;
-    if (hadal_check_target(s, t) || begin_outputs(s, p, AFTER_PASSES, AFTER_PASSES)) return 1;
-    remove_library(p);
+    if (hadal_check_target(s, t) || replace_outputs(s, p, AFTER_PASSES, AFTER_PASSES)) return 1;
+    hadal_build_remove_earlier(p->build);
     return emit_stage(s, t, p, AFTER_PASSES);
 }
 
@@ -216,7 +208,8 @@ static int write_outputs(hadal_session *s, const command_line *line, const plan 
     if (p->wanted[EMIT_DEPTH]) pipeline.depth_path = depth_file;
     bool has_head = false;
     const hadal_target target = make_target(line, ir_file, &has_head);
-    if (begin_outputs(s, p, BEFORE_PASSES, AMONG_PASSES) ||
+    begin_outputs();
+    if (replace_outputs(s, p, BEFORE_PASSES, AMONG_PASSES) ||
         emit_stage(s, &target, p, BEFORE_PASSES))
         return 1;
     if (run_pipeline(s, line, &pipeline)) return 1;
@@ -230,6 +223,7 @@ static int write_outputs(hadal_session *s, const command_line *line, const plan 
 /* `stage`: of a pipeline; -1: as the command line says. */
 static int compile(hadal_session *s, const command_line *line, plan *p, long long stage) {
     hadal_pipeline pipeline;
+    hadal_build_in(s, p->build);
     if (make_pipeline(s, line, &pipeline)) return 1;
     if (stage >= 0) pipeline.stage = stage;
     if (refuse_to_replace(s, line->positional[0], p) || read_inputs(s, line, p)) return 1;
@@ -256,13 +250,26 @@ static int compile_stages(const command_line *line, const plan *p, long long sta
     return code;
 }
 
-int cmd_compile(hadal_session *s, const command_line *line) {
-    plan p = {0};
+static int make_all(hadal_session *s, const command_line *line, plan *p) {
     long long stages;
-    if (choose_outputs(s, line, &p)) return 1;
     if (!option_number(s, line, OPTION_STAGES, 1, 1, 4096, &stages)) return 1;
     const bool all = stages > 1 && !option_given(line, OPTION_STAGE);
-    const int failed = all ? compile_stages(line, &p, stages) : compile(s, line, &p, -1);
-    end_outputs(!failed);
+    const int failed = all ? compile_stages(line, p, stages) : compile(s, line, p, -1);
+    if (failed) return failed;
+    hold_signals();
+    const int code = hadal_build_publish(s, p->build);
+    end_outputs();
+    let_signals();
+    return code;
+}
+
+int cmd_compile(hadal_session *s, const command_line *line) {
+    plan p = {0};
+    if (choose_outputs(s, line, &p)) return 1;
+    p.build = hadal_build_open();
+    if (!p.build) return hadal_fail(s, "memory", "no memory for a list of outputs", NULL);
+    const int failed = make_all(s, line, &p);
+    end_outputs();
+    hadal_build_close(p.build);
     return failed;
 }

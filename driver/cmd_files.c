@@ -4,6 +4,7 @@
 #include "driver/commands.h"
 #include "driver/pipeline.h"
 #include "driver/report.h"
+#include "driver/workplace.h"
 
 static const char *need_output(hadal_session *s, const command_line *line, const char *hint) {
     const char *path = option_get(line, OPTION_OUTPUT);
@@ -18,6 +19,22 @@ int cmd_pack(hadal_session *s, const command_line *line) {
     if (hadal_check_weights(s) || run_pipeline(s, line, &pipeline)) return 1;
     report_step("packing weights");
     return hadal_emit(s, NULL, "weights", path);
+}
+
+int cmd_info(hadal_session *s, const command_line *line) {
+    compiled_files files;
+    char name[256], header[PATH_SIZE];
+    int together = 1;
+    if (!find_compiled(line->positional[0], &files, name, sizeof name))
+        return hadal_fail(s, "usage", "this is no compiled model",
+                          "name DIR/NAME as given to compile -o, or its libNAME.so");
+    snprintf(header, sizeof header, "%.*s.h", (int)(strlen(files.weights) - strlen(".weights")),
+             files.weights);
+    const char *text = hadal_library_text(s, files.library, is_file(header) ? header : NULL,
+                                          files.weights, &together);
+    if (!text) return 1;
+    fputs(text, stdout);
+    return together ? 0 : 1;
 }
 
 int cmd_init_weights(hadal_session *s, const command_line *line) {

@@ -8,7 +8,6 @@
 #include <limits.h>
 #include <signal.h>
 #include <stdalign.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,13 +24,14 @@ static char own[PATH_MAX]; /* a temporary folder */
 static volatile sig_atomic_t has_own;
 static char prefix[40]; /* of this process's temporaries; as support/file.c names them */
 
-typedef struct output { /* of this run, which is not complete yet */
-    struct output *before;
-    char path[];
-} output;
-static output *_Atomic outputs; /* the last one of them */
+static volatile sig_atomic_t has_outputs;
 
-static const int numbers[] = {SIGINT, SIGTERM, SIGHUP, SIGPIPE};
+/* All that end a process by default and can be caught; limits of CPU time and file sizes, clocks
+ * and faults (a file of weights that is cut short while it is mapped) among them. */
+static const int numbers[] = {SIGINT,    SIGTERM, SIGHUP,  SIGPIPE, SIGQUIT,   SIGALRM,
+                              SIGVTALRM, SIGPROF, SIGXCPU, SIGXFSZ, SIGUSR1,   SIGUSR2,
+                              SIGIO,     SIGPWR,  SIGTRAP, SIGSYS,  SIGSTKFLT, SIGBUS,
+                              SIGSEGV,   SIGFPE,  SIGILL,  SIGABRT};
 enum { NUMBERS = sizeof numbers / sizeof *numbers };
 
 /* ---- removing -------------------------------------------------------------------------------- */
@@ -45,17 +45,6 @@ static bool is_any(const char *name, const char *of, size_t n) {
 
 static bool begins_with(const char *name, const char *of, size_t n) {
     return strncmp(name, of, n) == 0;
-}
-
-static const char *digits(const char *at) {
-    return at + strspn(at, "0123456789");
-}
-
-/* NAME.r0of4.weights, a rank's share of NAME.weights, of which `of` has the n letters of NAME. */
-static bool is_share(const char *name, const char *of, size_t n) {
-    if (strncmp(name, of, n) != 0 || strncmp(name + n, ".r", 2) != 0) return false;
-    const char *end = digits(name + n + 2);
-    return strncmp(end, "of", 2) == 0 && strcmp(digits(end + 2), ".weights") == 0;
 }
 
 static int remove_from(int folder, name_test *is_wanted, const char *of, size_t n);
@@ -92,50 +81,14 @@ static int open_folder(const char *dir) {
     return open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 }
 
-void remove_output(const char *path) {
-    static const char end[] = ".weights";
-    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
-    const size_t n = strlen(name), k = sizeof end - 1, dir = (size_t)(name - path);
-    char folder[PATH_MAX] = "./";
-    (void)unlink(path);
-    if (n <= k || strcmp(name + n - k, end) != 0 || dir >= sizeof folder) return;
-    if (dir) memcpy(folder, path, dir), folder[dir] = 0;
-    const int fd = open_folder(folder);
-    if (fd < 0) return;
-    (void)remove_from(fd, is_share, name, n - k);
-    close(fd);
-}
-
 /* ---- outputs --------------------------------------------------------------------------------- */
 
-bool begin_output(const char *path) {
-    const size_t n = strlen(path) + 1;
-    output *o = malloc(sizeof *o + n);
-    if (!o) return false;
-    memcpy(o->path, path, n);
-    o->before = outputs;
-    outputs = o;
-    return true;
+void begin_outputs(void) {
+    has_outputs = 1;
 }
 
-static void remove_outputs(void) {
-    for (const output *o = outputs; o; o = o->before)
-        remove_output(o->path);
-}
-
-/* They are none of ours any more before they are given back: a signal may come between. */
-static void forget_outputs(void) {
-    output *o = atomic_exchange(&outputs, NULL);
-    while (o) {
-        output *before = o->before;
-        free(o);
-        o = before;
-    }
-}
-
-void end_outputs(bool complete) {
-    if (!complete) remove_outputs();
-    forget_outputs();
+void end_outputs(void) {
+    has_outputs = 0;
 }
 
 /* ---- signals --------------------------------------------------------------------------------- */
@@ -157,11 +110,9 @@ static void remove_temporaries(void) {
 }
 
 static void on_signal(int number) {
-    const bool any = outputs != NULL;
-    remove_outputs();
     if (has_own) (void)remove_folder(AT_FDCWD, own);
     remove_temporaries();
-    if (number != SIGPIPE) report_interrupt(any); /* whoever has read enough knows */
+    if (number != SIGPIPE) report_interrupt(has_outputs); /* whoever has read enough knows */
     raise(number); /* its default now, when the handler returns: the caller sees what happened */
 }
 
@@ -212,19 +163,29 @@ void clean_in(const char *dir) {
     clean_folder(dir, strlen(dir));
 }
 
-bool make_clean_folder(char *dir) {
-    sigset_t ours, before;
+static sigset_t before_hold;
+
+void hold_signals(void) {
+    sigset_t ours;
     sigemptyset(&ours);
     for (int i = 0; i < NUMBERS; i++)
         sigaddset(&ours, numbers[i]);
-    (void)sigprocmask(SIG_BLOCK, &ours, &before);
+    (void)sigprocmask(SIG_BLOCK, &ours, &before_hold);
+}
+
+void let_signals(void) {
+    (void)sigprocmask(SIG_SETMASK, &before_hold, NULL);
+}
+
+bool make_clean_folder(char *dir) {
+    hold_signals();
     const bool made = mkdtemp(dir) != NULL;
     const int error = errno;
     if (made) {
         snprintf(own, sizeof own, "%s", dir);
         has_own = 1;
     }
-    (void)sigprocmask(SIG_SETMASK, &before, NULL);
+    let_signals();
     errno = error;
     return made;
 }

@@ -4,8 +4,8 @@
 
 #include <stdbool.h>
 
-/* From now on SIGINT, SIGTERM, SIGHUP and SIGPIPE first remove what is unfinished, and say that
- * they came; those that were ignored stay so. */
+/* From now on every signal that ends the process (but SIGKILL) first removes what is unfinished, and
+ * says that it came; those that were ignored stay so. */
 void catch_interrupts(void);
 
 /* The folder of an output, or a folder of outputs: its temporaries of this process (.hadal-PID-..)
@@ -13,12 +13,13 @@ void catch_interrupts(void);
 void clean_beside(const char *path);
 void clean_in(const char *dir);
 
-/* Files that are of use together alone: from now on a signal removes this one, too, until all of
- * them are there (`complete`), or have failed and are removed. */
-bool begin_output(const char *path); /* false: no memory */
-void end_outputs(bool complete);
-/* Of NAME.weights the shares of ranks as well, NAME.r0of4.weights and so on. */
-void remove_output(const char *path);
+/* Between the two the command has files that are of use together alone (hadal_build): whom a signal
+ * ends, it tells that none is left. */
+void begin_outputs(void);
+void end_outputs(void);
+/* Between the two no signal comes: they get their names. */
+void hold_signals(void);
+void let_signals(void);
 
 /* Makes a temporary folder, as mkdtemp does (false: errno says why), which is removed with all
  * files in it. No signal comes between the two. There is one at a time, until it is forgotten. */

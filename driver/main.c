@@ -1,4 +1,5 @@
 /* The command `hadal`. */
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -35,14 +36,23 @@ static int run_command(const command_line *line) {
         apply_definitions(s, line, OPTION_DEFINE) ? 1 : command_at(line->command)->run(s, line);
     const int code = report_diagnostics(s, line);
     hadal_close(s);
-    if (fflush(stdout) || ferror(stdout)) {
-        fprintf(stderr, "hadal: standard output cannot be written\n");
-        return 3;
-    }
     return code ? code : failed;
 }
 
-int main(int argc, char **argv) {
+static int run_line(int argc, char **argv) {
+    command_line line;
+    int code = parse_command_line(argc, argv, &line);
+    if (code == 0) {
+        if (option_given(&line, OPTION_HELP))
+            print_command_help(stdout, line.command);
+        else
+            code = run_command(&line);
+    }
+    free_command_line(&line);
+    return code;
+}
+
+static int run_arguments(int argc, char **argv) {
     if (argc < 2) {
         print_usage(stderr);
         return EXIT_USAGE;
@@ -55,14 +65,18 @@ int main(int argc, char **argv) {
         print_usage(stdout);
         return 0;
     }
-    command_line line;
-    int code = parse_command_line(argc, argv, &line);
-    if (code == 0) {
-        if (option_given(&line, OPTION_HELP))
-            print_command_help(stdout, line.command);
-        else
-            code = run_command(&line);
-    }
-    free_command_line(&line);
-    return code;
+    return run_line(argc, argv);
+}
+
+/* Closing tells what a disk that is full, or another machine's, has not taken. */
+static bool is_written(FILE *stream) {
+    const bool lost = ferror(stream) != 0;
+    return (fclose(stream) == 0 || errno == EBADF) && !lost;
+}
+
+int main(int argc, char **argv) {
+    const int code = run_arguments(argc, argv);
+    if (is_written(stdout)) return code;
+    fprintf(stderr, "hadal: standard output cannot be written\n");
+    return 3;
 }

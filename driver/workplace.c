@@ -90,8 +90,9 @@ int build_library(hadal_session *s, const command_line *line, const workplace *w
         .activations = option_get(line, OPTION_ACTIVATIONS),
         .machine = option_get(line, OPTION_MACHINE),
     };
+    report_step(
+        "packing weights"); /* first: the library tells by its build id which belong to it */
+    if (hadal_emit(s, &target, "weights", w->files.weights)) return 1;
     report_step("compiling");
-    if (hadal_emit(s, &target, "so", w->files.library)) return 1;
-    report_step("packing weights");
-    return hadal_emit(s, &target, "weights", w->files.weights);
+    return hadal_emit(s, &target, "so", w->files.library);
 }

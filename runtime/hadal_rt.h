@@ -198,6 +198,7 @@ typedef struct hrt_weights_header {
                           * files that were packed together; 0 of others */
     uint8_t source[16];  /* of a stage: tells the checkpoint, which those of the other stages are to
                           * be packed from as well; 0 of others */
+    uint8_t program[16]; /* the first part of the build id (build_id.h); 0 in older files */
 } hrt_weights_header;
 
 typedef struct hrt_weights hrt_weights;

@@ -50,6 +50,7 @@ typedef struct hd_diags {
         const char *text;
     })
     sources;
+    struct hd_build *build; /* in which outputs wait for each other; NULL: each appears at once */
     /* Long work tells how far it is; `total` 0: unknown. NULL: nobody listens. */
     void (*progress)(void *context, const char *what, uint64_t done, uint64_t total);
     void *progress_context;

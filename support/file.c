@@ -17,6 +17,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "support/build.h"
+
 enum {
     FIRST_BUFFER = 1 << 16,
     OUTPUT_BUFFER = 2 << 20, /* of outputs that do not fit the first one: a huge page */
@@ -267,6 +269,16 @@ static bool create_temporary(hd_output *o) {
     return false;
 }
 
+/* Is it a file of a build, which appears with the others? Not the temporaries of one. */
+static bool waits(const hd_output *o) {
+    return o->diags->build && !hd_begins_with(hd_path_base(o->target), ".hadal-");
+}
+
+static int give_name(const hd_output *o) {
+    if (waits(o)) return hd_build_add(o->diags->build, o->temporary, o->target) ? 0 : ENOMEM;
+    return rename(o->temporary, o->target) == 0 ? 0 : errno;
+}
+
 hd_output *hd_output_open(hd_arena *a, hd_diags *d, const char *path) {
     hd_output *o = hd_new(a, hd_output);
     o->arena = a;
@@ -285,7 +297,7 @@ hd_output *hd_output_open(hd_arena *a, hd_diags *d, const char *path) {
         if (o->fd < 0) return io_error(d, "open", path, errno), NULL;
         return o;
     }
-    if (unlink(o->target) != 0 && errno != ENOENT) {
+    if (!waits(o) && unlink(o->target) != 0 && errno != ENOENT) {
         io_error(d, "replace", path, errno);
         return NULL;
     }
@@ -404,7 +416,7 @@ bool hd_output_commit(hd_output *o) {
         o->fd = -1;
         if (close(fd) != 0) o->error = errno; /* network file systems report a full disk here */
     }
-    if (o->error == 0 && o->temporary && rename(o->temporary, o->target) != 0) o->error = errno;
+    if (o->error == 0 && o->temporary) o->error = give_name(o);
     if (o->error != 0) {
         io_error(o->diags, "write", o->path, o->error);
         hd_output_discard(o);

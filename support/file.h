@@ -20,7 +20,8 @@ bool hd_map_file(hd_arena *a, hd_diags *d, const char *path, hd_bytes *out);
 
 /* An output that appears under `path` only when committed. The old file of that name is removed at
  * open: after a failure nothing stale is left that looks fresh. Dropping the arena without a commit
- * deletes the temporary. */
+ * deletes the temporary. With diags->build set, it is committed to that build, appears with the
+ * others of it, and leaves the old one until then (build.h). */
 typedef struct hd_output hd_output;
 /* NULL and a diagnostic on failure. The output belongs to the arena. */
 hd_output *hd_output_open(hd_arena *a, hd_diags *d, const char *path);

@@ -171,8 +171,7 @@ LLVMMemoryBufferRef hcg_cache_read(const hcg_cached *e) {
     return object;
 }
 
-bool hcg_cache_write(hcg_llvm *l, const hcg_cached *e, LLVMMemoryBufferRef object) {
-    if (!e->path) return true;
+static bool write_entry(hcg_llvm *l, const hcg_cached *e, LLVMMemoryBufferRef object) {
     const char *at = LLVMGetBufferStart(object);
     const size_t n = LLVMGetBufferSize(object);
     const XXH128_canonical_t digest = digest_of(at, n);
@@ -181,4 +180,14 @@ bool hcg_cache_write(hcg_llvm *l, const hcg_cached *e, LLVMMemoryBufferRef objec
     hd_output_write(o, at, n);
     hd_output_write(o, &digest, sizeof digest);
     return hd_output_commit(o);
+}
+
+/* Entries are no part of what is built: they appear at once. */
+bool hcg_cache_write(hcg_llvm *l, const hcg_cached *e, LLVMMemoryBufferRef object) {
+    if (!e->path) return true;
+    struct hd_build *const build = l->diags->build;
+    l->diags->build = NULL;
+    const bool ok = write_entry(l, e, object);
+    l->diags->build = build;
+    return ok;
 }

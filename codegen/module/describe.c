@@ -7,6 +7,7 @@
 #include <xxhash.h>
 
 #include "codegen/module/module.h"
+#include "codegen/program/build_id.h"
 
 typedef struct writer {
     hcg_program *p;
@@ -316,6 +317,7 @@ static LLVMValueRef info(const writer *w) {
         .n_states = p->m->states.n,
         .states = info_states(w),
         .step_size = sizeof *i.steps,
+        .build_id = hcg_build_id(w->p),
     };
     return hcg_info_constant(p->arena, w->mod, &i);
 }

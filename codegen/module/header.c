@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "codegen/module/module.h"
+#include "codegen/program/build_id.h"
 #include "support/file.h"
 
 typedef struct mark {
@@ -386,6 +387,7 @@ static const char info_part[] =
     "    size_t n_states;\n"
     "    const hadal_info_state *states;\n"
     "    size_t step_size;    /* bytes from one of steps to the next: they grow as this does */\n"
+    "    const char *build_id; /* which header and weights belong to the library */\n"
     "} hadal_info;\n"
     "#endif\n"
     "/* Constant, lives as long as the library. */\n"
@@ -441,7 +443,7 @@ static const char *rewind_text(const hir_module *m, const marks *marks) {
     return "";
 }
 
-static const char *macros(const hcg_program *p, const marks *m) {
+static const char *macros(hcg_program *p, const marks *m) {
     hd_text text;
     hd_text_init(&text, m->arena);
     if (p->is_model) {
@@ -469,6 +471,10 @@ static const char *macros(const hcg_program *p, const marks *m) {
     if (p->weights_bytes > 0)
         add_macro(&text, "WEIGHTS_SIZE", p->weights_bytes + HRT_WEIGHTS_DATA,
                   "bytes of the weights file");
+    hd_text_f(
+        &text,
+        "#define @NAME@_BUILD_ID     \"%s\" /* that of the library, which its info tells */\n",
+        hcg_build_id(p));
     return filled(m, text.at);
 }
 

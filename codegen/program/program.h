@@ -119,7 +119,9 @@ struct hcg_program {
     uint64_t window_ranges, window_range_bytes; /* the same of kernels with a window */
     uint64_t least_ranges;                      /* hrt_model.least_ranges */
     uint8_t digest[16];
-    bool is_model; /* one i32[T] input and state or not: NAME_forward; else NAME_call */
+    bool packed;        /* into a file of weights, or one for each rank, */
+    uint8_t values[16]; /* whose hrt_weights_header has this as `content` or, of ranks, as `set` */
+    bool is_model;      /* one i32[T] input and state or not: NAME_forward; else NAME_call */
     int64_t vocab;
     int64_t chunk;
     const uint32_t *op_lines; /* per op, its line in the kernel IR text, 0: unknown */

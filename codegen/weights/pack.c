@@ -11,6 +11,7 @@
 #include <string.h>
 #include <xxhash.h>
 
+#include "codegen/program/build_id.h"
 #include "codegen/program/program.h"
 #include "codegen/weights/convert.h"
 #include "codegen/weights/made.h"
@@ -277,7 +278,7 @@ static void tell_source(const hd_tensors *weights, XXH3_state_t *hash, uint8_t o
     memcpy(out, canonical.digest, sizeof canonical.digest);
 }
 
-static hrt_weights_header make_header(const packer *p, const hcg_program *program,
+static hrt_weights_header make_header(const packer *p, hcg_program *program,
                                       const hd_tensors *weights) {
     hrt_weights_header h = {.version = HRT_VERSION,
                             .rank = (uint32_t)p->rank,
@@ -285,6 +286,7 @@ static hrt_weights_header make_header(const packer *p, const hcg_program *progra
                             .data_bytes = program->weights_bytes};
     memcpy(h.magic, HRT_WEIGHTS_MAGIC, sizeof h.magic);
     memcpy(h.digest, program->digest, sizeof h.digest);
+    hcg_program_id(program, h.program);
     if (hcg_stages(program) > 1) tell_source(weights, p->hash, h.source);
     return h;
 }
@@ -521,6 +523,11 @@ static const char *file_path(const hcg_program *p, const char *path, int64_t i) 
     return hcg_share_path(p->arena, path, p->options.compile.stage * ranks + i, hcg_stages(p) * ranks);
 }
 
+/* What tells the values of all files. */
+static const uint8_t *values_of(const hcg_program *p, const hrt_weights_header *h) {
+    return hcg_ranks(p) > 0 ? h->set : h->content;
+}
+
 /* One file, or one for each rank of the group: none appears unless all are whole. */
 bool hcg_pack(hcg_program *program, hd_diags *d, const hd_tensors *weights, const char *path) {
     hd_arena *a = program->arena;
@@ -540,5 +547,7 @@ bool hcg_pack(hcg_program *program, hd_diags *d, const hd_tensors *weights, cons
         else
             hd_output_discard(files[i].out);
     }
+    program->packed = ok;
+    if (ok) memcpy(program->values, values_of(program, &files[0].header), sizeof program->values);
     return ok;
 }

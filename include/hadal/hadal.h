@@ -202,6 +202,25 @@ HADAL_API int hadal_emit(hadal_session *s, const hadal_target *t, const char *ki
 /* Text to a file that appears whole or not at all. */
 HADAL_API int hadal_write_text(hadal_session *s, const char *path, const char *text);
 
+/* ---- builds ---------------------------------------------------------------------------------- */
+/* Files of one folder that are of use together alone: library, header, weights. What hadal_emit,
+ * hadal_write_text and `depth_path` of sessions write that are "in" a build waits under temporary
+ * names, and appears when it is published: all of it, or nothing, also where the process is killed,
+ * and never mixed with the files of another process that publishes the same names. Weights are
+ * emitted before the library and the header, which then tell by their build ids to which they
+ * belong. */
+typedef struct hadal_build hadal_build;
+HADAL_API hadal_build *hadal_build_open(void); /* NULL: no memory */
+/* What has not been published is removed. Sessions that are in it are not used any more. */
+HADAL_API void hadal_build_close(hadal_build *b);
+HADAL_API void hadal_build_in(hadal_session *s, hadal_build *b); /* NULL: in none from now on */
+/* A file of an earlier build that goes when this one is published, of NAME.weights with the shares
+ * of ranks; 1: no memory. */
+HADAL_API int hadal_build_replaces(hadal_build *b, const char *path);
+/* They go now, so that none looks fresh if this build fails. */
+HADAL_API void hadal_build_remove_earlier(hadal_build *b);
+HADAL_API int hadal_build_publish(hadal_session *s, hadal_build *b);
+
 /* ---- machines -------------------------------------------------------------------------------- */
 /* What Hadal sees of this machine: features, the CPU levels that it can run and what it lacks for
  * the others, caches, threads; with `threads` > 0 its limits, measured on so many, 0: none are, -1:
@@ -215,6 +234,10 @@ HADAL_API const char *hadal_machine_text(hadal_session *s, int json, int threads
 /* Into how many ranks a compiled library is divided; 0: it is not. */
 struct hadal_comm;
 HADAL_API int hadal_library_ranks(hadal_session *s, const char *library, int64_t *ranks);
+/* What a library says of itself, and whether the header and the weights given (NULL: none), with
+ * shares of ranks, were made with it, by their build ids. *together: they were. NULL: failed. */
+HADAL_API const char *hadal_library_text(hadal_session *s, const char *library, const char *header,
+                                         const char *weights, int *together);
 /* What hadal_run, hadal_generate and hadal_bench_run exchange values of such libraries with
  * (hadal_comm.h), which must outlive the session, and the deadline of each exchange. All ranks make
  * the same calls; each opens its own share of the weights, NAME.r0of4.weights for NAME.weights. */

@@ -1,0 +1,14 @@
+/* What tells which library, header and weights were made together. */
+#ifndef HCG_BUILD_ID_H
+#define HCG_BUILD_ID_H
+
+#include "codegen/program/program.h"
+
+/* XXH3-128 of the version of Hadal and of the kernel IR: the same for all targets, and under every
+ * name of the module. */
+void hcg_program_id(hcg_program *p, uint8_t out[16]);
+/* That of the library: with the values of the weights, if they have been packed (hcg_pack). As
+ * runtime/build_id.h has it. */
+const char *hcg_build_id(hcg_program *p);
+
+#endif

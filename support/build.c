@@ -1,0 +1,173 @@
+#include "support/build.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include "support/text.h"
+
+typedef struct file {
+    struct file *next;
+    const char *temporary; /* NULL: of an earlier build */
+    char target[];         /* and behind it the temporary */
+} file;
+
+struct hd_build {
+    file *earlier, *made;
+    file **last; /* where the next one that was made is hung up */
+};
+
+hd_build *hd_build_new(void) {
+    hd_build *b = calloc(1, sizeof *b);
+    if (b) b->last = &b->made;
+    return b;
+}
+
+static void free_files(file *f) {
+    while (f) {
+        file *next = f->next;
+        free(f);
+        f = next;
+    }
+}
+
+static void drop_temporaries(const hd_build *b) {
+    for (const file *f = b->made; f; f = f->next)
+        (void)unlink(f->temporary);
+}
+
+static void forget_made(hd_build *b) {
+    free_files(b->made);
+    b->made = NULL, b->last = &b->made;
+}
+
+void hd_build_free(hd_build *b) {
+    if (!b) return;
+    drop_temporaries(b);
+    free_files(b->made);
+    free_files(b->earlier);
+    free(b);
+}
+
+static file *new_file(const char *target, const char *temporary) {
+    const size_t n = strlen(target) + 1, k = temporary ? strlen(temporary) + 1 : 0;
+    file *f = calloc(1, sizeof *f + n + k);
+    if (!f) return NULL;
+    memcpy(f->target, target, n);
+    if (temporary) f->temporary = memcpy(f->target + n, temporary, k);
+    return f;
+}
+
+bool hd_build_replaces(hd_build *b, const char *path) {
+    file *f = new_file(path, NULL);
+    if (!f) return false;
+    f->next = b->earlier;
+    b->earlier = f;
+    return true;
+}
+
+bool hd_build_add(hd_build *b, const char *temporary, const char *target) {
+    file *f = new_file(target, temporary);
+    if (!f) return false;
+    *b->last = f;
+    b->last = &f->next;
+    return true;
+}
+
+/* ---- the lock -------------------------------------------------------------------------------- */
+
+/* The folder of a file, open; -1: it cannot be. */
+static int open_folder(const char *path) {
+    const char *slash = strrchr(path, '/');
+    char *dir = slash ? strndup(path, (size_t)(slash - path) + 1) : strdup(".");
+    const int fd = dir ? open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+    free(dir);
+    return fd;
+}
+
+/* The descriptor that holds it; closing that gives it back, and so does the end of the process. */
+static int take_lock(const hd_build *b) {
+    const file *any = b->made ? b->made : b->earlier;
+    const int fd = any ? open_folder(any->target) : -1;
+    while (fd >= 0 && flock(fd, LOCK_EX) != 0 && errno == EINTR) {
+    }
+    return fd;
+}
+
+static void give_lock(int fd) {
+    if (fd >= 0) close(fd);
+}
+
+/* ---- what was there before ------------------------------------------------------------------- */
+
+/* Behind the number that stands there; "": none does. */
+static const char *behind_number(const char *at) {
+    const size_t n = strspn(at, "0123456789");
+    return n ? at + n : "";
+}
+
+/* NAME.r0of4.weights, a rank's share of NAME.weights, of which `of` has the n letters of NAME. */
+static bool is_share(const char *name, const char *of, size_t n) {
+    if (strncmp(name, of, n) != 0 || strncmp(name + n, ".r", 2) != 0) return false;
+    const char *end = behind_number(name + n + 2);
+    return strncmp(end, "of", 2) == 0 && strcmp(behind_number(end + 2), ".weights") == 0;
+}
+
+static void remove_shares(const char *path) {
+    static const char end[] = ".weights";
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    if (!hd_ends_with(name, end)) return;
+    const int fd = open_folder(path);
+    DIR *folder = fd >= 0 ? fdopendir(fd) : NULL;
+    if (!folder && fd >= 0) close(fd);
+    if (!folder) return;
+    for (const struct dirent *e = readdir(folder); e; e = readdir(folder))
+        if (is_share(e->d_name, name, strlen(name) + 1 - sizeof end))
+            (void)unlinkat(fd, e->d_name, 0);
+    closedir(folder);
+}
+
+static void remove_earlier(const hd_build *b) {
+    for (const file *f = b->earlier; f; f = f->next) {
+        (void)unlink(f->target);
+        remove_shares(f->target);
+    }
+}
+
+void hd_build_remove_earlier(hd_build *b) {
+    const int lock = take_lock(b);
+    remove_earlier(b);
+    give_lock(lock);
+}
+
+/* ---- publishing ------------------------------------------------------------------------------ */
+
+/* The libraries, or the others; NULL: all have their names, else the one that has none. */
+static const file *name_files(const hd_build *b, bool libraries) {
+    for (const file *f = b->made; f; f = f->next)
+        if (hd_ends_with(f->target, ".so") == libraries && rename(f->temporary, f->target) != 0)
+            return f;
+    return NULL;
+}
+
+bool hd_build_publish(hd_build *b, hd_diags *d) {
+    const int lock = take_lock(b);
+    remove_earlier(b);
+    const file *fault = name_files(b, false);
+    if (!fault) fault = name_files(b, true);
+    const int error = errno;
+    for (const file *f = b->made; fault && f; f = f->next)
+        (void)unlink(f->target);
+    give_lock(lock);
+    if (fault)
+        hd_err(d, HD_E_IO, HD_NOWHERE, "cannot write '%s': %s", fault->target,
+               strerrordesc_np(error));
+    drop_temporaries(b); /* of those that have a name there is none any more */
+    forget_made(b);
+    return !fault;
+}

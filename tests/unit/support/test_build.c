@@ -1,0 +1,92 @@
+/* Files that appear together: support/build.h. */
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "support/build.h"
+#define FOLDER "/tmp/hadal-build-XXXXXX"
+#include "tests/unit/folder_fixture.h"
+
+TestSuite(build, .init = open_folder, .fini = close_folder);
+
+static void write_into(hd_build *b, const char *name) {
+    diags.build = b;
+    cr_assert(hd_write_file(arena, &diags, in_folder(name), name, strlen(name)));
+    diags.build = NULL;
+}
+
+static void make_file(const char *name) {
+    write_into(NULL, name);
+}
+
+static bool is_there(const char *name) {
+    return hd_exists(in_folder(name));
+}
+
+static const char *all_files(void) {
+    static char text[512];
+    FILE *p = popen(hd_printf(arena, "cd %s && ls -A | tr '\\n' ' '", folder), "r");
+    text[fread(text, 1, sizeof text - 1, p)] = 0;
+    pclose(p);
+    return text;
+}
+
+Test(build, files_appear_together) {
+    hd_build *b = hd_build_new();
+    write_into(b, "libm.so");
+    write_into(b, "m.h");
+    cr_assert_not(is_there("libm.so") || is_there("m.h"));
+    cr_assert(hd_build_publish(b, &diags));
+    cr_assert_str_eq(all_files(), "libm.so m.h ");
+    hd_build_free(b);
+    cr_assert_str_eq(all_files(), "libm.so m.h ");
+}
+
+Test(build, what_is_not_published_is_gone_and_leaves_the_earlier_build) {
+    make_file("libm.so");
+    hd_build *b = hd_build_new();
+    cr_assert(hd_build_replaces(b, in_folder("libm.so")));
+    write_into(b, "libm.so");
+    cr_assert(is_there("libm.so"));
+    hd_build_free(b);
+    cr_assert_str_eq(all_files(), "libm.so ");
+}
+
+Test(build, earlier_files_go_with_the_shares_of_ranks) {
+    static const char *const earlier[] = {
+        "libm.so", "m.h", "m.weights", "m.o", "m.r0of2.weights", "m.r11of12.weights"};
+    for (size_t i = 0; i < sizeof earlier / sizeof *earlier; i++)
+        make_file(earlier[i]);
+    make_file("m.rof2.weights"); /* which are none */
+    make_file("mm.r0of2.weights");
+    for (int now = 0; now < 2; now++) {
+        hd_build *b = hd_build_new();
+        cr_assert(hd_build_replaces(b, in_folder("libm.so")));
+        cr_assert(hd_build_replaces(b, in_folder("m.weights")));
+        write_into(b, "m.h");
+        if (now == 0) hd_build_remove_earlier(b);
+        if (now == 0) cr_assert_not(is_there("libm.so") || is_there("m.r0of2.weights"));
+        cr_assert(hd_build_publish(b, &diags));
+        hd_build_free(b);
+    }
+    cr_assert_str_eq(all_files(), "m.h m.o m.rof2.weights mm.r0of2.weights ");
+}
+
+Test(build, a_name_that_cannot_be_given_leaves_none) {
+    hd_build *b = hd_build_new();
+    write_into(b, "m.h");
+    write_into(b, "m.weights");
+    cr_assert_eq(mkdir(in_folder("m.weights"), 0777), 0); /* meanwhile */
+    write_into(b, "libm.so");
+    cr_assert_not(hd_build_publish(b, &diags));
+    cr_assert(strstr(diags.list.at[0].message, "m.weights"));
+    cr_assert_str_eq(all_files(), "m.weights ");
+    hd_build_free(b);
+}
+
+Test(build, temporaries_of_a_build_are_no_files_of_it) {
+    hd_build *b = hd_build_new();
+    write_into(b, ".hadal-1-object.o");
+    cr_assert(is_there(".hadal-1-object.o"));
+    cr_assert(hd_build_publish(b, &diags));
+    hd_build_free(b);
+}
