@@ -1,5 +1,6 @@
 /* The command `hadal`. */
 #include <errno.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -75,6 +76,8 @@ static bool is_written(FILE *stream) {
 }
 
 int main(int argc, char **argv) {
+    (void)signal(SIGCHLD,
+                 SIG_DFL); /* whoever started this may ignore it, and children are waited for */
     const int code = run_arguments(argc, argv);
     if (is_written(stdout)) return code;
     fprintf(stderr, "hadal: standard output cannot be written\n");

@@ -19,6 +19,8 @@ static int refused(hrt_session *const *sessions, int64_t i) {
         if (sessions[k] == sessions[i])
             return hrt_fail(sessions[0], HRT_TWICE,
                             "sessions %" PRId64 " and %" PRId64 " of the batch are the same", k, i);
+    if (hrt_why_not(sessions[i]) == HRT_MOVED)
+        return hrt_fail(sessions[0], HRT_MOVED, "session %" PRId64 " of the batch was moved", i);
     return hrt_fail(sessions[0], HRT_BUSY, "session %" PRId64 " of the batch is in a call", i);
 }
 
@@ -101,7 +103,7 @@ int hrt_forward_batch(hrt_session *const *sessions, const int32_t *tokens, int64
                       float *const *outs) {
     int64_t entered = 1;
     if (!sessions || count < 1 || !sessions[0]) return HRT_ARGUMENT;
-    if (!hrt_enter(sessions[0])) return HRT_BUSY;
+    if (!hrt_enter(sessions[0])) return hrt_why_not(sessions[0]);
     int rc = check_pointers(sessions, tokens, count, outs);
     if (!rc) rc = enter_others(sessions, count, &entered);
     if (!rc) rc = check_rows(sessions, tokens, count);

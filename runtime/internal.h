@@ -187,9 +187,10 @@ int hrt_run(const hrt_job *job, int threads);
 struct hrt_session {
     hrt_owner owner; /* first: a batch of sessions is one of owners; written by hrt_forward_batch */
     atomic_flag busy;
-    int threads;         /* as set by the caller */
-    int processors;      /* CPUs that the process may use: no more threads run, */
-    int thread_capacity; /* nor more than memory holds workspace for */
+    const hrt_session *self; /* where it was made: pointers into its memory are good there alone */
+    int threads;             /* as set by the caller */
+    int processors;          /* CPUs that the process may use: no more threads run, */
+    int thread_capacity;     /* nor more than memory holds workspace for */
     const hrt_model *model;
     const hrt_level *level;
     const uint8_t *weights;
@@ -225,7 +226,8 @@ int hrt_processors(void);      /* that this process may use, 1 .. HRT_MAX_THREAD
 int hrt_default_threads(void); /* what OpenMP would take, at most hrt_processors() */
 
 /* ---- one caller at a time (session.c) ---- */
-bool hrt_enter(hrt_session *s);          /* false: somebody is in a call */
+bool hrt_enter(hrt_session *s);          /* false: it cannot be used now, and */
+int hrt_why_not(const hrt_session *s);   /* HRT_BUSY: somebody is in a call; or HRT_MOVED */
 int hrt_leave(hrt_session *s, int code); /* code */
 __attribute__((format(printf, 3, 4))) int hrt_fail(hrt_session *s, int code, const char *format,
                                                    ...); /* code; the text is the message */

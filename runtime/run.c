@@ -18,6 +18,7 @@
 #include "runtime/fp_mode.h"
 #include "runtime/grid.h"
 #include "runtime/pipeline.h"
+#include "runtime/team.h"
 #include "runtime/walk.h"
 #include "support/known.h"
 
@@ -618,6 +619,7 @@ static int comm_code(const crew *c) {
 
 int hrt_run(const hrt_job *job, int threads) {
     crew c = {.job = job, .machine = hrt_machine_facts(job->model, job->level)};
+    threads = hrt_team(threads);
     if (threads <= 1) {
         run_worker(&c, 0, 1);
         return comm_code(&c);

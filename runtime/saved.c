@@ -79,7 +79,7 @@ static int save(hrt_session *s, void *memory, size_t size) {
 
 int hrt_session_save(hrt_session *s, void *memory, size_t size) {
     if (!s) return HRT_ARGUMENT;
-    if (!hrt_enter(s)) return HRT_BUSY;
+    if (!hrt_enter(s)) return hrt_why_not(s);
     return hrt_leave(s, save(s, memory, size));
 }
 
@@ -124,6 +124,6 @@ static int restore(hrt_session *s, const void *memory, size_t size) {
 
 int hrt_session_restore(hrt_session *s, const void *memory, size_t size) {
     if (!s) return HRT_ARGUMENT;
-    if (!hrt_enter(s)) return HRT_BUSY;
+    if (!hrt_enter(s)) return hrt_why_not(s);
     return hrt_leave(s, restore(s, memory, size));
 }

@@ -79,6 +79,7 @@ int hrt_session_make(const hrt_model *m, void *mem, size_t size, const hrt_weigh
     hrt_session *s = mem;
     *s = (hrt_session){
         .busy = ATOMIC_FLAG_INIT,
+        .self = s,
         .threads = hrt_default_threads(),
         .processors = hrt_processors(),
         .thread_capacity = thread_capacity(&l, size),
@@ -102,9 +103,14 @@ int hrt_session_init(const hrt_model *m, void *mem, size_t size, const hrt_weigh
 
 /* ---- one caller at a time -------------------------------------------------------------------- */
 bool hrt_enter(hrt_session *s) {
+    if (s->self != s) return false;
     if (atomic_flag_test_and_set_explicit(&s->busy, memory_order_acquire)) return false;
     s->message[0] = '\0';
     return true;
+}
+
+int hrt_why_not(const hrt_session *s) {
+    return s->self == s ? HRT_BUSY : HRT_MOVED;
 }
 
 int hrt_leave(hrt_session *s, int code) {
@@ -123,7 +129,7 @@ int hrt_fail(hrt_session *s, int code, const char *format, ...) {
 /* ---- settings -------------------------------------------------------------------------------- */
 int hrt_session_set_threads(hrt_session *s, int threads) {
     if (!s) return HRT_ARGUMENT;
-    if (!hrt_enter(s)) return HRT_BUSY;
+    if (!hrt_enter(s)) return hrt_why_not(s);
     if (threads < 1 || threads > HRT_MAX_THREADS)
         return hrt_leave(
             s, hrt_fail(s, HRT_ARGUMENT, "%d threads: not in 1 .. %d", threads, HRT_MAX_THREADS));
@@ -157,7 +163,7 @@ static int no_level(hrt_session *s, const char *name) {
 
 int hrt_session_set_cpu(hrt_session *s, const char *name) {
     if (!s) return HRT_ARGUMENT;
-    if (!hrt_enter(s)) return HRT_BUSY;
+    if (!hrt_enter(s)) return hrt_why_not(s);
     const hrt_level *level = !name && s->common ? s->common : hrt_pick_level(s->model, name);
     if (!level) return hrt_leave(s, no_level(s, name ? name : ""));
     hrt_take_level(s, level);
@@ -166,7 +172,7 @@ int hrt_session_set_cpu(hrt_session *s, const char *name) {
 
 int hrt_session_profile(hrt_session *s, hrt_profile_step *steps, size_t n) {
     if (!s) return HRT_ARGUMENT;
-    if (!hrt_enter(s)) return HRT_BUSY;
+    if (!hrt_enter(s)) return hrt_why_not(s);
     const size_t wanted = steps ? s->model->n_steps : 0;
     if (n != wanted)
         return hrt_leave(
@@ -196,7 +202,7 @@ static int rewind_states(hrt_session *s, int64_t length) {
 
 int hrt_session_rewind(hrt_session *s, int64_t length) {
     if (!s) return HRT_ARGUMENT;
-    if (!hrt_enter(s)) return HRT_BUSY;
+    if (!hrt_enter(s)) return hrt_why_not(s);
     if (length < 0)
         return hrt_leave(s, hrt_fail(s, HRT_ARGUMENT, "a length of %" PRId64 " tokens", length));
     if (length > s->length)
@@ -253,7 +259,7 @@ static int check_call(hrt_session *s, const int32_t *tokens, int64_t n, float *c
 int hrt_forward(hrt_session *s, const int32_t *tokens, int64_t n, float *const *outs,
                 int64_t rows) {
     if (!s) return HRT_ARGUMENT;
-    if (!hrt_enter(s)) return HRT_BUSY;
+    if (!hrt_enter(s)) return hrt_why_not(s);
     int rc = check_call(s, tokens, n, outs, rows);
     const bool divided = s->side.comm != NULL;
     if (divided) rc = hrt_agree_on_call(s, rc, tokens, n, rows);

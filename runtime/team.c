@@ -1,0 +1,72 @@
+#include "runtime/team.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "runtime/hadal_rt.h"
+
+static pid_t loaded_by; /* not written any more once the library is loaded */
+
+__attribute__((constructor)) static void remember_process(void) {
+    loaded_by = getpid();
+}
+
+/* Threads that the calling thread has seen start at once: a pool keeps them for the next region. */
+static _Thread_local int seen __attribute__((tls_model("initial-exec")));
+
+/* ---- trying ---------------------------------------------------------------------------------- */
+
+/* Bytes of stack that OpenMP gives its threads, as its environment has it: a number of KiB, or with
+ * one of the letters B, K, M, G behind it; 0: the default. */
+static size_t stack_size(void) {
+    const char *at = getenv("OMP_STACKSIZE");
+    size_t n = 0;
+    if (!at) at = getenv("GOMP_STACKSIZE");
+    while (at && *at == ' ')
+        at++;
+    for (; at && *at >= '0' && *at <= '9'; at++)
+        n = n > SIZE_MAX / 10 - 1 ? SIZE_MAX : n * 10 + (size_t)(*at - '0');
+    while (at && *at == ' ')
+        at++;
+    const char unit = at ? (char)(*at | 0x20) : 0;
+    const int shift = unit == 'b' ? 0 : unit == 'm' ? 20 : unit == 'g' ? 30 : 10;
+    return n > SIZE_MAX >> shift ? SIZE_MAX : n << shift;
+}
+
+/* It ends when whoever started it lets go of the gate. */
+static void *wait_at_gate(void *gate) {
+    pthread_mutex_lock(gate);
+    pthread_mutex_unlock(gate);
+    return NULL;
+}
+
+/* So many threads of `threads` there can be at once, the caller among them. */
+static int try_threads(int threads) {
+    pthread_t started[HRT_MAX_THREADS];
+    pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
+    pthread_attr_t attributes;
+    const size_t stack = stack_size();
+    int n = 1;
+    if (pthread_attr_init(&attributes) != 0) return 1;
+    if (stack) (void)pthread_attr_setstacksize(&attributes, stack);
+    pthread_mutex_lock(&gate);
+    while (n < threads && pthread_create(&started[n], &attributes, wait_at_gate, &gate) == 0)
+        n++;
+    pthread_mutex_unlock(&gate);
+    for (int i = 1; i < n; i++)
+        pthread_join(started[i], NULL);
+    pthread_attr_destroy(&attributes);
+    pthread_mutex_destroy(&gate);
+    return n;
+}
+
+int hrt_team(int threads) {
+    if (threads <= 1 || getpid() != loaded_by) return 1;
+    if (threads > seen) {
+        const int n = try_threads(threads < HRT_MAX_THREADS ? threads : HRT_MAX_THREADS);
+        if (n < threads) return n; /* not remembered: there may be more the next time */
+        seen = n;
+    }
+    return threads;
+}
