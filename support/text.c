@@ -41,15 +41,22 @@ void hd_text_add(hd_text *t, const char *s) {
     hd_text_add_n(t, s, strlen(s));
 }
 
+/* Bytes that are no UTF-8, as a path may have them, are what decoders make of them: U+FFFD. */
 void hd_text_add_json(hd_text *t, const char *s) {
+    size_t left = strlen(s);
     hd_text_add(t, "\"");
-    for (; *s; s++) {
-        if (*s == '"' || *s == '\\')
+    while (left > 0) {
+        const int bytes = hd_utf8(s, left);
+        const size_t n = bytes > 0 ? (size_t)bytes : bytes < 0 ? (size_t)-bytes : left;
+        if (bytes <= 0)
+            hd_text_add(t, "\\ufffd");
+        else if (*s == '"' || *s == '\\')
             hd_text_f(t, "\\%c", *s);
         else if ((unsigned char)*s < 0x20)
             hd_text_f(t, "\\u%04x", (unsigned)*s);
         else
-            hd_text_add_n(t, s, 1);
+            hd_text_add_n(t, s, n);
+        s += n, left -= n;
     }
     hd_text_add(t, "\"");
 }

@@ -172,6 +172,26 @@ Test(support, quoting) {
     cr_assert_str_eq(t.at, "\"a\\\"b\\\\c\\n\\t\\x01\\x7fé\"");
 }
 
+Test(support, json_is_utf8_whatever_a_path_has) {
+    static const struct {
+        const char *text, *json;
+    } cases[] = {
+        {"a\"b\\\n", "\"a\\\"b\\\\\\u000a\""},
+        {"\xc3\xa4", "\"\xc3\xa4\""},
+        {"\xe4.hadal", "\"\\ufffd.hadal\""},
+        {"x\xff\xfey", "\"x\\ufffd\\ufffdy\""},
+        {"\xc3", "\"\\ufffd\""},
+        {"\xed\xa0\x80", "\"\\ufffd\\ufffd\\ufffd\""},
+        {"", "\"\""},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        hd_text t;
+        hd_text_init(&t, arena);
+        hd_text_add_json(&t, cases[i].text);
+        cr_expect_str_eq(t.at, cases[i].json, "%zu", i);
+    }
+}
+
 Test(support, nearest_word) {
     static const char *const words[] = {"linear", "reshape", "rope", "rmsnorm", NULL};
     cr_assert_str_eq(hd_nearest("lienar", words, 5), "linear");
