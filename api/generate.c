@@ -53,6 +53,50 @@ static bool stops_of(hadal_session *s, const char *path, token_list *out, bool *
     return true;
 }
 
+/* What generation_config.json asks for beside drawing at a temperature, and nothing here does: it
+ * would change the likeliest text too. Values that ask for nothing are null, false, an empty list
+ * and the number given here. */
+static void note_unheeded(hadal_session *s, const char *folder) {
+    static const struct {
+        const char *name;
+        double nothing;
+    } fields[] = {
+        {"repetition_penalty", 1},
+        {"no_repeat_ngram_size", 0},
+        {"suppress_tokens", 0},
+        {"begin_suppress_tokens", 0},
+        {"bad_words_ids", 0},
+        {"forced_bos_token_id", -1},
+        {"forced_eos_token_id", -1},
+        {"sequence_bias", 0},
+        {"min_length", 0},
+        {"min_new_tokens", 0},
+        {"num_beams", 1},
+        {"guidance_scale", 1},
+        {"stop_strings", 0},
+        {"penalty_alpha", 0},
+        {"watermarking_config", 0},
+        {"max_time", -1},
+        {"exponential_decay_length_penalty", 0},
+    };
+    const char *path = hd_path_join(s->arena, folder, "generation_config.json");
+    hfe_json *j = hd_exists(path) ? hfe_json_open(s->arena, &s->diags, path) : NULL;
+    hd_text names;
+    hd_text_init(&names, s->arena);
+    for (size_t i = 0; j && i < sizeof fields / sizeof *fields; i++) {
+        const hfe_field f = {NULL, fields[i].name};
+        const json_t *v = hfe_json_get(j, &f);
+        const bool nothing = !v || json_is_null(v) || json_is_false(v) ||
+                             (json_is_number(v) && json_number_value(v) == fields[i].nothing) ||
+                             ((json_is_array(v) || json_is_object(v)) && json_array_size(v) == 0 &&
+                              json_object_size(v) == 0);
+        if (!nothing) hd_text_f(&names, "%s%s", names.n ? ", " : "", fields[i].name);
+    }
+    if (names.n)
+        hd_note(&s->diags, (hd_loc){.file = hd_strdup(s->arena, path)},
+                "%s: nothing here does what this asks for", names.at);
+}
+
 static bool stop_tokens(hadal_session *s, const char *folder, token_list *out) {
     static const char *const files[] = {"generation_config.json", "config.json"};
     bool found = false;
@@ -65,6 +109,7 @@ int hadal_stop_tokens(hadal_session *s, const char *folder, const int32_t **ids,
     API_ENTER(s);
     token_list list = {0};
     const bool ok = stop_tokens(s, folder, &list);
+    if (ok) note_unheeded(s, folder);
     *ids = list.at, *n = list.n;
     API_LEAVE(s, ok);
 }

@@ -93,6 +93,8 @@ def check(hadal, work, family):
     config = dict(whole[place]) if place else dict(whole)
     if place and "model_type" not in config:
         config["model_type"] = whole["model_type"] + "_text"
+    if "indexer_head_dim" in config:                # so that any share of a head may rotate
+        config["indexer_head_dim"] = config["head_dim"]
     cls = class_of(config)
     if cls is None:
         print(f"{family}: transformers has no class of it")
