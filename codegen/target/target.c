@@ -9,15 +9,15 @@
 #include "runtime/detect.h"
 #include "runtime/hadal_rt.h"
 
-typedef struct cpu {
-    const char *name, *arch, *features;
-} cpu;
-static const cpu cpus[] = {
-#define C(name, arch, features) {name, arch, features},
+static const struct {
+    const char *arch, *level, *beyond; /* the level's features, and others */
+    const char *names;                 /* " " between */
+} cpus[] = {
+#define C(arch, level, beyond, names) {arch, level, beyond, names},
 #include "codegen/target/cpus.def"
 #undef C
 };
-enum { N_CPUS = sizeof cpus / sizeof *cpus, MAX_NAMES = N_CPUS + HRT_MAX_LEVELS + 1 };
+enum { N_CPUS = sizeof cpus / sizeof *cpus };
 
 /* ---- sets of features ------------------------------------------------------------------------ */
 static const struct {
@@ -116,10 +116,37 @@ const hcg_level *hcg_best_level(const char *arch, uint64_t features) {
     return NULL;
 }
 
-static const cpu *find_cpu(const char *arch, const char *name) {
-    for (size_t i = 0; i < N_CPUS; i++)
-        if (strcmp(cpus[i].arch, arch) == 0 && strcmp(cpus[i].name, name) == 0) return &cpus[i];
+static const hcg_level *find_level(const char *arch, const char *name) {
+    const hcg_level *levels;
+    const size_t n = hcg_levels(&levels);
+    for (size_t i = 0; i < n; i++)
+        if (strcmp(levels[i].arch, arch) == 0 && strcmp(levels[i].name, name) == 0)
+            return &levels[i];
     return NULL;
+}
+
+/* The next name of a list, "haswell broadwell"; false: there is none left. */
+static bool next_name(const char **list, const char **name, size_t *n) {
+    *name = *list;
+    *n = strcspn(*list, " ");
+    *list += *n + strspn(*list + *n, " ");
+    return *n > 0;
+}
+
+/* The features of a CPU by its name; false: it is not in the table. */
+static bool find_cpu(const char *arch, const char *wanted, uint64_t *features) {
+    for (size_t i = 0; i < N_CPUS; i++) {
+        const char *list = cpus[i].names, *name;
+        size_t n;
+        while (strcmp(cpus[i].arch, arch) == 0 && next_name(&list, &name, &n)) {
+            if (strlen(wanted) != n || memcmp(wanted, name, n) != 0) continue;
+            const hcg_level *level = find_level(arch, cpus[i].level);
+            hd_known(level);
+            *features = hcg_level_features(level) | parse_features(cpus[i].beyond);
+            return true;
+        }
+    }
+    return false;
 }
 
 /* One variant for a CPU: the best level that it has, plus what it has beyond. `name`: LLVM's, to
@@ -139,8 +166,8 @@ static void add_cpu(hd_arena *a, hcg_target *t, const char *name, uint64_t featu
 /* LLVM's name for the CPU, unless it is that of an older one: hypervisors mask model numbers, and
  * LLVM then takes, for example, a Granite Rapids for a Rocket Lake, which lacks what it has. */
 static const char *trusted_name(const char *name, const char *arch, uint64_t features) {
-    const cpu *row = name ? find_cpu(arch, name) : NULL;
-    return row && !(features & ~parse_features(row->features)) ? row->name : NULL;
+    uint64_t known;
+    return name && find_cpu(arch, name, &known) && !(features & ~known) ? name : NULL;
 }
 
 /* The CPU that the compiler runs on, as CPUID describes it. */
@@ -160,26 +187,27 @@ static bool add_native(const hcg_request *r, hd_arena *a, hd_diags *d, hcg_targe
     return true;
 }
 
-static bool unknown_cpu(const char *name, hd_arena *a, hd_diags *d, const hcg_target *t) {
-    const char *names[MAX_NAMES];
-    size_t n = 0, n_levels;
+/* The nearest name, or, where none is near, all of them. */
+static bool unknown_cpu(const char *wanted, hd_arena *a, hd_diags *d, const hcg_target *t) {
+    HD_VEC(const char *) names = {0};
     const hcg_level *levels;
-    hd_text list;
-    hd_text_init(&list, a);
-    hd_text_add(&list, "native");
-    n_levels = hcg_levels(&levels);
-    for (size_t i = 0; i < n_levels; i++) {
-        if (strcmp(levels[i].arch, t->arch) != 0) continue;
-        hd_text_f(&list, ", %s", levels[i].name);
-        names[n++] = levels[i].name;
+    const size_t n_levels = hcg_levels(&levels);
+    hd_push(a, &names, "native");
+    for (size_t i = 0; i < n_levels; i++)
+        if (strcmp(levels[i].arch, t->arch) == 0) hd_push(a, &names, levels[i].name);
+    for (size_t i = 0; i < N_CPUS; i++) {
+        const char *list = cpus[i].names, *name;
+        size_t n;
+        while (strcmp(cpus[i].arch, t->arch) == 0 && next_name(&list, &name, &n))
+            hd_push(a, &names, hd_strndup(a, name, n));
     }
-    for (size_t i = 0; i < N_CPUS; i++)
-        if (strcmp(cpus[i].arch, t->arch) == 0) names[n++] = cpus[i].name;
-    names[n++] = "native";
-    const char *near = hd_nearest(name, names, n);
-    hd_diag *e = hd_err(d, HD_E_TARGET, HD_NOWHERE, "there is no %s CPU \"%s\"", t->arch, name);
-    e->hint = near ? hd_printf(a, "did you mean \"%s\"?", near)
-                   : hd_printf(a, "%s, or a CPU as LLVM calls it", list.at);
+    hd_text all;
+    hd_text_init(&all, a);
+    for (size_t i = 0; i < names.n; i++)
+        hd_text_f(&all, "%s%s", i ? ", " : "", names.at[i]);
+    const char *near = hd_nearest(wanted, names.at, names.n);
+    hd_err(d, HD_E_TARGET, HD_NOWHERE, "there is no %s CPU \"%s\"", t->arch, wanted)->hint =
+        near ? hd_printf(a, "did you mean \"%s\"?", near) : all.at;
     return false;
 }
 
@@ -218,9 +246,9 @@ static bool add_variants(const hcg_request *r, hd_arena *a, hd_diags *d, hcg_tar
     if (t->variants.n > 0) return true;
     hd_known(cpu_name); /* without a name there is a variant for the lowest level at least */
     if (strcmp(r->cpu, "native") == 0) return add_native(r, a, d, t);
-    const cpu *row = find_cpu(t->arch, r->cpu);
-    if (!row) return unknown_cpu(r->cpu, a, d, t);
-    add_cpu(a, t, row->name, parse_features(row->features));
+    uint64_t features;
+    if (!find_cpu(t->arch, r->cpu, &features)) return unknown_cpu(r->cpu, a, d, t);
+    add_cpu(a, t, r->cpu, features);
     return true;
 }
 

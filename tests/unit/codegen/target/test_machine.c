@@ -360,6 +360,61 @@ Test(machine, cpus_with_a_matrix_unit_by_name) {
     }
 }
 
+/* Each name of cpus.def is one variant with the features of its level and those beyond. */
+Test(machine, cpus_by_name) {
+    static const struct {
+        const char *arch, *level, *beyond, *names;
+    } rows[] = {
+#define C(arch, level, beyond, names) {arch, level, beyond, names},
+#include "codegen/target/cpus.def"
+#undef C
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const hcg_request level = {.triple = hd_printf(arena, "%s-linux-gnu", rows[i].arch),
+                                   .cpu = rows[i].level};
+        hd_diags d;
+        hd_diags_init(&d, arena);
+        hcg_target of_level, t;
+        cr_assert(hcg_choose_variants(&level, arena, &d, &of_level), "%s", rows[i].level);
+        char *list = hd_strdup(arena, rows[i].names), *rest = list;
+        for (char *name = strtok_r(list, " ", &rest); name; name = strtok_r(NULL, " ", &rest)) {
+            hcg_request r = level;
+            r.cpu = name;
+            cr_assert(hcg_choose_variants(&r, arena, &d, &t) && t.variants.n == 1, "%s", name);
+            const hcg_variant *v = &t.variants.at[0];
+            cr_expect_str_eq(v->level.name, name);
+            cr_expect_str_eq(v->tune, name);
+            cr_expect_eq(v->level.lanes, of_level.variants.at[0].level.lanes, "%s", name);
+            cr_expect_eq(of_level.variants.at[0].features & ~v->features, 0, "%s", name);
+            cr_expect(hcg_has_features(&v->level, rows[i].beyond), "%s", name);
+        }
+    }
+}
+
+Test(machine, names_that_are_no_cpus) {
+    static const struct {
+        const char *arch, *name, *hint;
+    } cases[] = {
+        {"x86_64", "skylak", "did you mean \"skylake\"?"},
+        {"x86_64", "?", "native, amx, avx512bf16, "},
+        {"x86_64", "nocona", "native, amx, avx512bf16, "},
+        {"x86_64", "", "native, amx, avx512bf16, "},
+        {"x86_64", "haswell broadwell", "native, amx, avx512bf16, "},
+        {"aarch64", "neoverse", "neoverse-"},
+        {"aarch64", "haswell", "native, neonbf16, dotprod, neon, ampere1"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const hcg_request r = {.triple = hd_printf(arena, "%s-linux-gnu", cases[i].arch),
+                               .cpu = cases[i].name};
+        hd_diags d;
+        hd_diags_init(&d, arena);
+        hcg_target t;
+        cr_expect_not(hcg_choose_variants(&r, arena, &d, &t), "%s", cases[i].name);
+        cr_expect(d.list.n == 1 && strstr(d.list.at[0].hint, cases[i].hint), "%s: %s",
+                  cases[i].name, d.list.n ? d.list.at[0].hint : "");
+    }
+}
+
 /* Leaf 7 beyond the largest leaf, subleaf 1 beyond the largest subleaf: what a CPU answers there
  * means nothing. */
 Test(machine, leaves_that_are_not_there) {
