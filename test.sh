@@ -1,9 +1,16 @@
 #!/bin/sh
-# Installs what is missing, builds, and runs every test. From a clean clone, as root or with sudo.
+# Installs what is missing, builds, and runs the tests. From a clean clone, as root or with sudo.
 #
-#   ./test.sh [ctest arguments]      for example ./test.sh -R golden
+#   ./test.sh [--full] [ctest arguments]      for example ./test.sh -R golden
+#
+# --full: all that the tests can do, not the part that is enough from day to day (docs/testing.md)
 set -eu
 cd "$(dirname "$0")"
+preset=release
+if [ "${1:-}" = --full ]; then
+    preset=full
+    shift
+fi
 
 step() { printf '\n== %s\n' "$*"; }
 
@@ -14,4 +21,4 @@ cmake --preset release -DHADAL_TESTS=ON
 step "build"
 cmake --build --preset release --parallel "$(nproc)"
 step "test"
-ctest --preset release --parallel "$(nproc)" "$@"
+ctest --preset $preset --parallel "$(nproc)" "$@"

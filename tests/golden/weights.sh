@@ -1,7 +1,10 @@
 #!/bin/sh
-# One golden case with its weights stored in every type, at the best CPU level of this machine or at LEVEL.
+# One golden case with its weights stored in another type, at the best CPU level of this machine or at LEVEL.
 #
-#   weights.sh HADAL TENSOR_COMPARE CASE_FOLDER WORK_FOLDER [LEVEL]
+#   weights.sh HADAL TENSOR_COMPARE CASE_FOLDER WORK_FOLDER NUMBER [LEVEL]
+#
+# Cases that follow each other by NUMBER take one type after the other: with 40 cases each type meets 8 of them, which differ. All five, of
+# each case, with HADAL_FULL=1, and always with NUMBER all.
 #
 # Tolerances, e = max |got - expected| / max |expected|, against the evaluator with the same stored weights:
 #   activations in f32     1e-4  as for f32 weights (run.sh)
@@ -16,7 +19,7 @@
 # to 1e-5 in tests/unit/codegen/contract/test_emit_contract.c. The last number of a line is the distance to the case's own logits: what
 # storage in this type does to it, for reading (docs/weight-types.md).
 set -eu
-hadal=$1 compare=$2 case=$3 work=$4 level=${5:-}
+hadal=$1 compare=$2 case=$3 work=$4 number=$5 level=${6:-}
 name=$(basename "$case")
 expected=$case/expected.safetensors
 mkdir -p "$work"
@@ -33,7 +36,11 @@ distance() { # WHAT GOT EXPECTED LIMIT
 int8=0.6 bf16=0.15
 case $name in kimi-* | k3) int8=2 bf16=2 ;; esac
 
-for type in bf16 f16 q8 q4 mxfp4; do
+types="bf16 f16 q8 q4 mxfp4"
+if [ "$number" != all ] && [ "${HADAL_FULL:-}" != 1 ]; then
+    types=$(echo $types | cut -d' ' -f $((number % 5 + 1)))
+fi
+for type in $types; do
     # shellcheck disable=SC2086 # options of several words
     run() { "$hadal" run "$case" --tokens "$expected:tokens" --weights-dtype "$type" $flags "$@"; }
     "$hadal" run "$case" --tokens "$expected:tokens" --weights-dtype "$type" --interpret --logits "$out.want.npy"

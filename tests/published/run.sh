@@ -1,7 +1,7 @@
 #!/bin/sh
 # A small folder of a published family through `hadal run`, against the logits that transformers computed in float64.
 #
-#   run.sh HADAL TENSOR_COMPARE FOLDER LEVEL WORK_FOLDER [whole]
+#   run.sh HADAL TENSOR_COMPARE FOLDER LEVEL WORK_FOLDER NUMBER [whole]
 #
 # LEVEL: interpret (the float64 evaluator), or a CPU level of the compiled code. The evaluator, the best level of the
 # machine and, if `whole`, amx in one call, and cut in calls of 5, 7, 1 and then one by one; other levels, one token first, five, most of the rest,
@@ -24,7 +24,7 @@ run() {
 if [ "$level" = interpret ]; then
     run "$case" $flags
     run "$case" $flags --split 5,7,1
-elif [ "$level" = $best ] || [ "${6:-}" = whole ]; then
+elif [ "$level" = $best ] || [ "${7:-}" = whole ]; then
     "$hadal" compile "$case" --target-cpu "$level" -o "$out/model" -q
     run "$out/model"
     run "$out/model" --split 5,7,1

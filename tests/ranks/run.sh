@@ -1,6 +1,7 @@
 #!/bin/sh
-# run.sh HADAL COMPARE CASE OUT [more]: a golden case divided in every way over ranks, which are threads, against the
-# undivided library: on 2, 3 and 4 ranks, over 2 stages of 2 runs of layers each, and over 2 stages of 2 ranks. Prompts
+# run.sh HADAL COMPARE CASE OUT NUMBER [more]: a golden case divided over ranks, which are threads, against the
+# undivided library: on 2, 3 and 4 ranks, over 2 stages of 2 runs of layers each, and over 2 stages of 2 ranks. Cases that follow
+# each other by NUMBER take one of the numbers of ranks, or of the pipelines, after the other; with HADAL_FULL=1 each has all. Prompts
 # at once (3 chunks), in calls that are a chunk or less, and token by token; and batches of sessions. At once and chunk
 # by chunk are the same bits. Rows are divided from as
 # few tokens on as there are ranks. With `more`: where the compiler finds that it pays, and other pipelines.
@@ -11,7 +12,7 @@
 # moves others by 1e-6 to 3e-6, and undivided they are as far from the evaluator's: 1.5e-5, 6e-6, 1.7e-5. They are
 # held against the evaluator, from which the divided logits may be 1e-5 further away than the undivided.
 set -eu
-hadal=$1 compare=$2 case=$3 out=$4 more=${5:-}
+hadal=$1 compare=$2 case=$3 out=$4 number=$5 more=${6:-}
 name=$(basename "$case" | tr -c 'a-zA-Z0-9\n' _)
 out=$out/$name
 rm -rf "$out"
@@ -71,15 +72,19 @@ pipeline() { # RANKS of each stage, STAGES, runs of layers of each
 }
 
 # In tiles of a row or none, beside which others cross; the bits are those of all rows at once. Chunks are of 16, 16 and 5 rows.
+turn() { # NUMBER of OF: whether it is this case's
+    [ $((number % $2)) = "$1" ] || [ -n "$more" ] || [ "${HADAL_FULL:-}" = 1 ]
+}
 for ranks in 2 3 4; do
+    turn $((ranks - 2)) 3 || continue
     tensor $ranks --divide-from $ranks --overlap 3
     [ $ranks = 3 ] || [ -n "$more" ] || continue
     mv "$out/logits" "$out/tiles"
     tensor $ranks --divide-from $ranks --overlap off
     cmp "$out/logits" "$out/tiles"
 done
-pipeline 1 2 2
-pipeline 2 2 1
+! turn 0 2 || pipeline 1 2 2
+! turn 1 2 || pipeline 2 2 1
 if [ -n "$more" ]; then
     tensor 2
     pipeline 1 2 1
