@@ -13,21 +13,18 @@ hadal=$1 source=$2 out=$3
 mkdir -p "$out"
 tsan="${CC:-cc} -std=gnu17 -g -O1 -fsanitize=thread -fopenmp -D_GNU_SOURCE -I$source -I$source/include -I$out"
 export TSAN_OPTIONS="halt_on_error=1 $(printf %s "${TSAN_OPTIONS:-}")"
-for test in test_threads test_batch; do
-    $tsan -I"$source/tests/tsan" "$source/runtime/"*.c "$source/tests/unit/runtime/$test.c" -o "$out/$test" -lm -pthread
-    "$out/$test"
-done
-$tsan -I"$source/tests/tsan" "$source"/comm/exchange.c "$source"/comm/slow_link.c "$source"/comm/threads.c \
-    "$source"/tests/comm/scenarios.c "$source/tests/unit/comm/test_comm.c" -o "$out/test_comm" -pthread
-"$out/test_comm"
-for test in test_ranks test_ranks_batch test_ranks_lost test_ranks_turns; do
-    $tsan -I"$source/tests/tsan" "$source/runtime/"*.c "$source"/comm/exchange.c "$source"/comm/slow_link.c \
-        "$source"/comm/threads.c "$source/tests/unit/runtime/$test.c" -o "$out/$test" -lm -pthread
-    "$out/$test"
+# once for all of them
+rm -rf "$out/runtime" "$out/comm"
+mkdir "$out/runtime" "$out/comm"
+(cd "$out/runtime" && $tsan -c "$source/runtime/"*.c)
+(cd "$out/comm" && $tsan -c "$source"/comm/exchange.c "$source"/comm/slow_link.c "$source"/comm/threads.c "$source/tests/comm/scenarios.c")
+for test in runtime/test_threads runtime/test_batch comm/test_comm runtime/test_ranks runtime/test_ranks_batch runtime/test_ranks_lost \
+    runtime/test_ranks_turns; do
+    $tsan -I"$source/tests/tsan" "$source/tests/unit/$test.c" "$out/runtime/"*.o "$out/comm/"*.o -o "$out/$(basename $test)" -lm -pthread
+    "$out/$(basename $test)"
 done
 
 "$hadal" compile "$source/examples/jargon/jargon.hadal" --weights "$source/examples/jargon/model.safetensors" \
-    --emit=obj,header,weights -o "$out/jargon"
-$tsan "$source/runtime/"*.c \
-    "$source/examples/threads/sessions.c" "$out/jargon.o" -o "$out/sessions" -pthread
+    --march native --emit=obj,header,weights -o "$out/jargon"
+$tsan "$source/examples/threads/sessions.c" "$out/jargon.o" "$out/runtime/"*.o -o "$out/sessions" -lm -pthread
 "$out/sessions" "$out/jargon.weights" 8

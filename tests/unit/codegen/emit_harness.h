@@ -16,6 +16,7 @@
 
 #include "codegen/attention/attention.h"
 #include "codegen/emit/emit.h"
+#include "codegen/matmul/backend.h"
 #include "codegen/module/module.h"
 #include "codegen/program/contraction.h"
 #include "codegen/program/forms.h"
@@ -23,6 +24,7 @@
 #include "runtime/detect.h"
 #include "support/tensorfile.h"
 #include "tests/tools/amx_emulator.h"
+#include "tests/tools/full.h"
 #include "tests/unit/diags_text.h"
 
 typedef struct bench {
@@ -60,6 +62,27 @@ static inline bool level_runs(const hcg_level *l) {
     const uint64_t have = hrt_detect(hrt_cpuid_here()).features, need = hcg_level_features(l);
     return strcmp(l->arch, "x86_64") == 0 && !(need & ~have) &&
            hrt_permitted(hrt_cpuid_here(), need) == need;
+}
+
+/* The next level of the table, where it has the same vectors and this machine runs it, too; NULL: no. */
+static inline const hcg_level *next_of_vectors(const hcg_level *l) {
+    const hcg_level *levels, *next = l + 1;
+    const size_t n = hcg_levels(&levels);
+    return next < levels + n && next->lanes == l->lanes && level_runs(next) ? next : NULL;
+}
+
+/* Whether kernels that multiply no matrix are tested at the level: the next one, of the same vectors,
+ * makes the same code of them but for its schedule. In the full set at every level that runs. */
+static inline bool vectors_run(const hcg_level *l) {
+    return level_runs(l) && (full_set() || !next_of_vectors(l));
+}
+
+/* Whether kernels with such a matrix are: the next level multiplies it in the same way. */
+static inline bool products_run(const hcg_level *l, unsigned exact, hir_dtype dtype,
+                                hir_layout layout) {
+    const hcg_level *next = next_of_vectors(l);
+    return level_runs(l) &&
+           (full_set() || !next || !hcg_same_choices(l, next, exact, hcg_matrix(dtype, layout)));
 }
 
 /* The level with a matrix unit: that of the table where this machine runs it; else the best AVX-512

@@ -8,6 +8,7 @@
 #include "hadal/hadal_threads.h"
 #include "support/clock.h"
 #include "tests/comm/scenarios.h"
+#include "tests/tools/full.h"
 
 enum { MOST = 5 };
 
@@ -55,18 +56,25 @@ static void run_scenario(const scenario *s, int32_t ranks, link_of link) {
     hadal_threads_close(group);
 }
 
+#if defined(__SANITIZE_THREAD__)
+enum { OF = 2 }; /* ten times as slow: all numbers of ranks with half of the scenarios each */
+#else
+enum { OF = 1 };
+#endif
+
 /* Those that need somebody else begin with two ranks. */
 Test(comm, every_scenario_with_threads) {
     for (int k = 0; k < n_scenarios; k++)
         for (int32_t ranks = scenarios[k].ends_well ? 1 : 2; ranks <= MOST; ranks++)
-            run_scenario(&scenarios[k], ranks, (link_of){0});
+            if (has_turn((uint64_t)(k + ranks), OF))
+                run_scenario(&scenarios[k], ranks, (link_of){0});
 }
 
 /* ---- slow links ------------------------------------------------------------------------------ */
 
 Test(comm, every_scenario_over_a_slow_link) {
     for (int k = 0; k < n_scenarios; k++)
-        run_scenario(&scenarios[k], 3, (link_of){10e9, 50000});
+        if (has_turn((uint64_t)k, OF)) run_scenario(&scenarios[k], 3, (link_of){10e9, 50000});
 }
 
 enum { MANY = 100000 }; /* elements from each rank to each other */
@@ -145,7 +153,7 @@ static void *time_rank(void *argument) {
     return NULL;
 }
 
-Test(comm, messages_take_as_long_as_the_link) {
+static bool time_link(void) {
     hadal_threads *group;
     timed all[2] = {0};
     pthread_t threads[2];
@@ -162,11 +170,22 @@ Test(comm, messages_take_as_long_as_the_link) {
     const int64_t few = least(all[0].few, all[1].few), many = least(all[0].many, all[1].many),
                   beside = least(all[0].beside, all[1].beside);
     const int64_t expected = wire + PIECES * latency;
-    cr_assert(few >= latency && few < 3 * latency, "few: %lld ns", (long long)few);
-    cr_assert(many >= expected * 3 / 4 && many < 2 * expected, "many: %lld ns of %lld",
-              (long long)many, (long long)expected);
-    cr_assert(beside >= expected * 3 / 4 && beside < 3 * expected, "beside: %lld ns",
-              (long long)beside);
+    cr_assert(few >= latency, "a message takes %lld ns, its latency is %lld", (long long)few,
+              (long long)latency);
+    cr_assert(many >= expected * 3 / 4, "many messages take %lld ns, not %lld", (long long)many,
+              (long long)expected);
+    cr_assert(beside >= expected * 3 / 4, "beside others they take %lld ns, not %lld",
+              (long long)beside, (long long)expected);
+    return few < 3 * latency && many < 2 * expected && beside < 3 * expected;
+}
+
+/* They never take less; that they take no more is seen in one of many tries, since others use the
+ * CPUs. */
+Test(comm, messages_take_as_long_as_the_link) {
+    int tries = 30;
+    while (!time_link() && tries > 0)
+        tries--;
+    cr_assert(tries > 0, "messages take much longer than the link, always");
 }
 
 Test(comm, links_that_cannot_be) {

@@ -129,7 +129,7 @@ static void check_form(const char *what, bool sigmoid, bool normed, double norm_
     int levels = 0;
     for (size_t i = 0, n = hcg_levels(&all); i < n; i++) {
         const hcg_level *l = &all[i];
-        if (!level_runs(l)) continue;
+        if (!vectors_run(l)) continue;
         bench b = bench_new();
         bench_start(&b);
         hir_module *naive = parsed(&b, sigmoid, normed, norm_behind);
@@ -251,7 +251,7 @@ Test(depth_numbers, any_logits_within_the_rounding_of_scores) {
     static const double sizes[] = {1, 1e2, 1e4, 1e5};
     const hcg_level *all;
     for (size_t i = 0, n = hcg_levels(&all); i < n; i++)
-        for (int depth = 0; depth < 2 && level_runs(&all[i]); depth++) {
+        for (int depth = 0; depth < 2 && vectors_run(&all[i]); depth++) {
             bench b = bench_new();
             bench_start(&b);
             b.m = parsed(&b, false, true, 0);
@@ -347,7 +347,7 @@ Test(depth_numbers, token_queries_as_huge_as_their_source) {
     static const double sizes[] = {1, 1e-20, 1e20};
     const hcg_level *all;
     for (size_t i = 0, count = hcg_levels(&all); i < count; i++)
-        for (int n = 3; n < INPUTS && level_runs(&all[i]); n += 6) { /* few, and stacked */
+        for (int n = 3; n < INPUTS && vectors_run(&all[i]); n += 6) { /* few, and stacked */
             bench b = bench_new();
             bench_start(&b);
             hir_remarks remarks = {.arena = b.arena};
@@ -483,7 +483,7 @@ static numbers opposed(hd_arena *a, double against, double rest) {
 static void each_level(void (*check_one)(both *x, const char *level)) {
     const hcg_level *all;
     for (size_t i = 0, n = hcg_levels(&all); i < n; i++) {
-        if (!level_runs(&all[i])) continue;
+        if (!vectors_run(&all[i])) continue;
         both x;
         open_both(&x, &all[i]);
         check_one(&x, all[i].name);
@@ -588,7 +588,7 @@ Test(depth_numbers, behind_the_guard_stands_the_row_form) {
     hir_random random = hir_random_stream(3, "merge");
     bool differ = false;
     for (size_t i = 0, n = hcg_levels(&all); i < n; i++) {
-        for (int k = 0; k < 4 && level_runs(&all[i]); k++) {
+        for (int k = 0; k < 4 && vectors_run(&all[i]); k++) {
             const int d = sizes[k];
             for (int j = 0; j < TOKENS * d; j++) {
                 o[j] = (float)hir_random_normal(&random);

@@ -18,15 +18,6 @@ static inline unsigned rounds_of(const hcg_level *level, unsigned exact, hir_dty
     exit(1);
 }
 
-/* Does the next level, of the same vectors, multiply such a matrix in the same way? Then it is
- * checked there. */
-static inline bool same_on_next(const hcg_level *level, const hcg_level *end, unsigned exact,
-                                hir_dtype dtype, hir_layout layout) {
-    const hcg_level *next = level + 1;
-    return next < end && next->lanes == level->lanes && level_runs(next) &&
-           hcg_same_choices(level, next, exact, hcg_matrix(dtype, layout));
-}
-
 /* row[at], its group of the row rounded to bytes with a scale of its own. */
 static inline double as_int8(const float *row, int64_t k, int64_t at) {
     float most = 0;

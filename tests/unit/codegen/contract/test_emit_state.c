@@ -136,7 +136,7 @@ static void on_every_level(void (*check)(const contraction *k, const char *level
     const hcg_level *levels;
     const size_t n = hcg_levels(&levels);
     for (size_t i = 0; i < n; i++) {
-        if (!level_runs(&levels[i])) continue;
+        if (!vectors_run(&levels[i])) continue;
         contraction *k = calloc(1, sizeof *k);
         set_up(k, &levels[i]);
         check(k, levels[i].name);

@@ -106,7 +106,7 @@ static void check(layer l) {
     static const int64_t calls[] = {1, 2, TOKENS};
     const hcg_level *levels;
     for (size_t i = 0, n = hcg_levels(&levels); i < n; i++) {
-        if (!level_runs(&levels[i])) continue;
+        if (!vectors_run(&levels[i]) && !hcg_has_feature(&levels[i], "amx-tile")) continue;
         bench *b = open_layer(&l);
         rows r;
         uint64_t seed = 5;

@@ -129,7 +129,7 @@ static void measure(const bound *b, const hcg_level *level, int row) {
 static void measure_all(int row) {
     const hcg_level *levels;
     for (size_t l = 0, n = hcg_levels(&levels); l < n; l++)
-        for (int i = 0; level_runs(&levels[l]) && i < N_BOUNDS; i++)
+        for (int i = 0; vectors_run(&levels[l]) && i < N_BOUNDS; i++)
             measure(&bounds[i], &levels[l], row);
 }
 
@@ -145,7 +145,7 @@ Test(emit_math, sine_and_cosine) {
     enum { LENGTH = 34, TOKENS = 64 };
     const hcg_level *levels;
     for (size_t l = 0, n = hcg_levels(&levels); l < n; l++) {
-        if (!level_runs(&levels[l])) continue;
+        if (!vectors_run(&levels[l])) continue;
         bench t = bench_new();
         bench_start(&t);
         t.m = hir_parse(

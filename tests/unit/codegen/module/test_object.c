@@ -287,7 +287,7 @@ Test(object, libraries_can_be_unloaded) {
 
 /* Which thread computes a value does not change how it is computed. */
 Test(object, any_number_of_threads_gives_the_same_bits) {
-    hcg_options o = {.compile.chunk = 16};
+    hcg_options o = {.compile.chunk = 16, .cpu = "native"};
     hcg_program *p = lower(toy_model(arena, "toy", LAYERS, VOCAB), &o);
     model l = load(build_library(p, "toy"), "toy", pack_random(p, "toy", 7), TOKENS);
     int32_t ids[TOKENS];
@@ -465,7 +465,8 @@ static const char *toy_of_all_kinds(void) {
 enum { SAVED_HEADER = 128, WINDOW_BYTES = 3 * 96 * 2, CARRY_BYTES = 4 * 64 };
 
 Test(object, a_model_with_a_carry_is_saved_and_not_shortened) {
-    hcg_program *p = lower(toy_of_all_kinds(), NULL);
+    const hcg_options o = {.cpu = "native"};
+    hcg_program *p = lower(toy_of_all_kinds(), &o);
     model l = load(build_library(p, "toy"), "toy", pack_random(p, "toy", 7), TOKENS);
     int32_t ids[TOKENS];
     float before[VOCAB], after[VOCAB];
@@ -508,10 +509,12 @@ Test(object, same_input_same_bytes) {
     const char *text = toy_model(arena, "toy", LAYERS, VOCAB);
     hcg_options o = {.ir_file = in_folder("toy.kernel.hir")};
     const char *a = build_library(lower(text, &o), "toy");
+    o.cpu = "avx2";
     build_object(lower(text, &o), "toy");
     cr_assert(shell(hd_printf(arena, "cd %s && mkdir one && mv toy.o libtoy.so one", folder)));
     hcg_options elsewhere = {.ir_file = "somewhere/else/toy.kernel.hir"};
     const char *b = build_library(lower(text, &elsewhere), "toy");
+    elsewhere.cpu = "avx2";
     build_object(lower(text, &elsewhere), "toy");
     cr_assert(same_files(in_folder("one/toy.o"), in_folder("toy.o")));
     cr_assert(same_files(in_folder("one/libtoy.so"), b));
@@ -541,8 +544,9 @@ Test(object, only_public_functions_are_visible_and_few_are_needed) {
 Test(object, headers_compile_as_c_and_as_cxx) {
     const char *const texts[] = {toy_model(arena, "toy", 1, VOCAB), gate};
     const char *const names[] = {"toy", "gate"};
+    const hcg_options o = {.cpu = "baseline"};
     for (int i = 0; i < 2; i++) {
-        hcg_program *p = lower(texts[i], NULL);
+        hcg_program *p = lower(texts[i], &o);
         const char *name = names[i];
         build_library(p, name);
         cr_assert(hcg_emit_header(p, &diags, in_folder(hd_printf(arena, "%s.h", name))));

@@ -340,11 +340,11 @@ static inline void rows_expect(rows *r, int64_t tokens, int64_t cut, uint64_t *s
                    (long)before, e, bench_errors(r->b), text.at);
 }
 
-/* A prefill, cut in two as by threads, and a token after it, at all levels. */
+/* A prefill, cut in two as by threads, and a token after it, with vectors of every size. */
 static inline void check_text(const char *text, double tolerance) {
     const hcg_level *levels;
     for (size_t l = 0, n = hcg_levels(&levels); l < n; l++) {
-        if (!level_runs(&levels[l])) continue;
+        if (!vectors_run(&levels[l])) continue;
         bench *b = open_text(text);
         rows r;
         uint64_t seed = 7 + l;

@@ -526,7 +526,7 @@ static void check_nontemporal(const hcg_level *level, const char *half, int d, d
 Test(emit_row, nontemporal_stores) {
     const hcg_level *levels;
     for (size_t l = 0, n = hcg_levels(&levels); l < n; l++) {
-        if (!level_runs(&levels[l])) continue;
+        if (!vectors_run(&levels[l])) continue;
         check_nontemporal(&levels[l], NULL, 4096, tolerance);
         if (levels[l].lanes == 16) check_nontemporal(&levels[l], "bf16", 8192, 0x1p-7);
     }
@@ -539,7 +539,7 @@ Test(emit_row, mixes_that_touch_more_than_the_caches_hold) {
     const hcg_level *levels;
     hd_arena *a = hd_arena_new();
     for (size_t l = 0, n = hcg_levels(&levels); l < n; l++) {
-        if (!level_runs(&levels[l]) || levels[l].lanes != 16) continue;
+        if (!vectors_run(&levels[l]) || levels[l].lanes != 16) continue;
         check_streaming(given_mixes(a, SOURCES, MIXES, D), &levels[l], FEW, MANY, 1);
     }
     hd_arena_free(a);
@@ -575,14 +575,14 @@ Test(emit_row, sums_beside_nontemporal_stores) {
 #undef PUT
     const hcg_level *levels;
     for (size_t l = 0, n = hcg_levels(&levels); l < n; l++)
-        if (level_runs(&levels[l])) check_streaming(text, &levels[l], FEW, MANY, MANY - FEW);
+        if (vectors_run(&levels[l])) check_streaming(text, &levels[l], FEW, MANY, MANY - FEW);
 }
 
 /* NaN and infinities come out where the evaluator has them. */
 Test(emit_row, nan_and_infinity) {
     const hcg_level *levels;
     for (size_t l = 0, n = hcg_levels(&levels); l < n; l++) {
-        if (!level_runs(&levels[l])) continue;
+        if (!vectors_run(&levels[l])) continue;
         bench *b = open_text("hir 1 kernel @t\narena 400 per token\nfixed 400\n"
                              "func(%x: f32[T, 20] in input[0], %y: f32[T, 20] in input[1]) {\n"
                              "  %a, %b, %c, %d = " KERNEL(

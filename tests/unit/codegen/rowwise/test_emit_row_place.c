@@ -146,7 +146,7 @@ Test(emit_row_place, sums_of_a_contraction) {
     const hcg_level *levels;
     hd_arena *a = hd_arena_new();
     for (size_t l = 0, n = hcg_levels(&levels); l < n; l++)
-        for (size_t i = 0; level_runs(&levels[l]) && i < 4; i++)
+        for (size_t i = 0; vectors_run(&levels[l]) && i < 4; i++)
             for (int threads = 1; threads <= 3; threads++) {
                 bench *b = open_text(filled(a, text, "n", &columns[i]));
                 rows r;

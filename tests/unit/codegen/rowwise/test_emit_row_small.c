@@ -95,7 +95,7 @@ Test(emit_row_small, reductions) {
 Test(emit_row_small, nan_and_infinity) {
     const hcg_level *levels;
     for (size_t l = 0, n = hcg_levels(&levels); l < n; l++) {
-        if (!level_runs(&levels[l])) continue;
+        if (!vectors_run(&levels[l])) continue;
         bench *b = open_text(
             "hir 1 kernel @t\narena 400 per token\nfixed 400\n"
             "func(%x: f32[T, 2, 7] in input[0]) {\n"

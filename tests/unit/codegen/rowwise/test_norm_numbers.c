@@ -94,5 +94,5 @@ Test(norm_numbers, rows_of_any_size) {
     const hcg_level *all;
     for (size_t i = 0, n = hcg_levels(&all); i < n; i++)
         for (size_t k = 0; k < sizeof every_eps / sizeof *every_eps; k++)
-            if (level_runs(&all[i])) check(&all[i], every_eps[k]);
+            if (vectors_run(&all[i])) check(&all[i], every_eps[k]);
 }

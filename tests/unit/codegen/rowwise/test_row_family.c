@@ -99,7 +99,7 @@ static bench *open_shared(const form *f, const int *n, int count, int d) {
 static void check_shared(const form *f, int d) {
     const hcg_level *levels;
     for (size_t l = 0, n = hcg_levels(&levels); l < n; l++) {
-        if (!level_runs(&levels[l])) continue;
+        if (!vectors_run(&levels[l])) continue;
         bench *b = open_shared(f, sizes, SIZES, d);
         rows r;
         uint64_t seed = 7 + l;
