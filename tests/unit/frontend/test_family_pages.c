@@ -106,8 +106,10 @@ static bool first_time(const hfe_known_field *f) {
 static void try_field(json_t *config, json_t *object, const char *name, const char *family,
                       int step) {
     json_t *kept = json_incref(json_object_get(object, name));
+    static unsigned number; /* of the field, by which values take turns */
+    number++;
     for (int i = 0; i <= N_HOSTILE; i += step) {
-        if (step == 1 && !has_turn((uint64_t)i + seen.n, 3)) continue;
+        if (step == 1 && !has_turn((unsigned)i + number, 3)) continue;
         json_object_set_new(object, name, i < N_HOSTILE ? load(hostile[i]) : long_list());
         try_config(
             config,
