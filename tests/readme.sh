@@ -4,6 +4,7 @@
 #
 #   readme.sh SOURCE_FOLDER BUILD_FOLDER WORK_FOLDER
 set -eu
+unset OMP_WAIT_POLICY # as users run them
 source=$1 build=$2 work=$3
 rm -rf "$work"
 mkdir -p "$work"

@@ -3,6 +3,7 @@
 #
 #   run.sh HADAL EXAMPLES_FOLDER EXAMPLE WORK_FOLDER TENSOR_COMPARE
 set -eu
+unset OMP_WAIT_POLICY # as users run them
 hadal=$1 examples=$2 example=$3 out=$4/$3 compare=$5
 # what is linked with a sanitized library must be sanitized too
 cc="${CC:-cc} ${SANITIZE:+-fsanitize=$SANITIZE}"

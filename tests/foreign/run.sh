@@ -3,7 +3,7 @@
 #
 #   run.sh HADAL TENSOR_COMPARE ARCH MODEL_FOLDER WORK_FOLDER TYPE...
 #
-# TYPE: of the weights; bf16 and f16 also of caches. f32 is held against the expected logits of a golden case, others (and models without
+# TYPE: of the weights; one that begins with + is done with HADAL_FULL=1 alone. bf16 and f16 also of caches. f32 is held against the expected logits of a golden case, others (and models without
 # expected ones) against the evaluator with the same storage. Tolerances, e = max |got - expected| / max |expected|, as in golden/run.sh and
 # weights.sh, where the reasons stand: 1e-4; with caches of bf16 1e-2, of f16 2e-3; split against one call 1e-5 for f32.
 # q8, q4 and mxfp4: with activations in f32 1e-4; rounded to bytes, where the CPU has dot products of them, 0.6 for golden cases of random
@@ -70,6 +70,10 @@ halves() {
 }
 
 for type; do
+    case $type in +*)
+        [ "${HADAL_FULL:-}" = 1 ] || continue
+        type=${type#+} ;;
+    esac
     cache=f32 limit=1e-4 exact=
     case $type in
     q8 | q4 | mxfp4) exact="--activations f32" ;;

@@ -4,6 +4,8 @@ the screen nowhere. Families of different kinds of layers are run, so that all r
 
     families.py HADAL SOURCE OUT [all]       all: every one of them is run
 
+The short set has those that are run and each third of the others; with HADAL_FULL=1 it is all.
+
 Exit code 77: there is no browser. BROWSER names another program than `chromium`."""
 import glob
 import os
@@ -54,10 +56,13 @@ def look(page, name, run):
 browser = Browser(program)
 page = browser.page()
 seen = 0
+full = os.environ.get("HADAL_FULL") == "1" or sys.argv[4:] == ["all"]
 try:
-    for config in sorted(glob.glob(os.path.join(source, "tests/published/*/config.json"))):
+    for number, config in enumerate(sorted(glob.glob(os.path.join(source, "tests/published/*/config.json")))):
         folder = os.path.dirname(config)
         name = os.path.basename(folder)
+        if not full and number % 3 and name not in AT_WORK:
+            continue
         path, run = report(folder, name)
         for width, height, scheme in ((1280, 900, "light"), (400, 860, "dark")):
             page.shape(width, height, scheme)
@@ -68,5 +73,5 @@ try:
             os.remove(path)
 finally:
     browser.close()
-assert seen > 40 and all(os.path.exists(os.path.join(out, name + ".html")) for name in AT_WORK), seen
+assert seen > (40 if full else 20) and all(os.path.exists(os.path.join(out, name + ".html")) for name in AT_WORK), seen
 print(f"{seen} families")
