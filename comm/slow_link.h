@@ -1,5 +1,5 @@
 /* A link of a transport that takes as long as a slower one would: to see on one machine what a
- * model does over a network that is not there (docs/decisions/slow-links.md).
+ * model does over a network that is not there (docs/decisions/transport.md).
  *
  * A message is sent as ever, and says when it would arrive (comm_head.due); the rank that receives
  * it does not see it before. What leaves a rank leaves it one message after the other, of `bytes`

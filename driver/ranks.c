@@ -1,5 +1,5 @@
 /* MPI is found at run time, in libhadal_mpi, so that the command needs it for divided models alone
- * (docs/decisions/mpi-at-run-time.md). */
+ * (docs/decisions/transport.md). */
 #include "driver/ranks.h"
 
 #include <dlfcn.h>

@@ -2,7 +2,7 @@
  * moves: bytes of the module as it stands.
  *
  * Held is what a session for so many positions has memory for: a cache has a row for each position,
- * also where attention has a window (docs/decisions/windows-in-caches.md). Read is what one token
+ * also where attention has a window (docs/decisions/attention.md). Read is what one token
  * behind the others reads: all of a carry and of a window, of a cache the rows that are seen. */
 #ifndef INSPECT_LAYERS_H
 #define INSPECT_LAYERS_H

@@ -237,7 +237,7 @@ static plan_time prompt_time(const plan *p, const plan_stage *s, int64_t chunk, 
 }
 
 /* Of the slowest stage's time for a chunk, what it waits because the last group of chunks is not
- * full (docs/decisions/interleaved-chunks.md). */
+ * full (docs/many-machines.md, the turns of a pipeline). */
 static double waits_in_last_group(const plan_shape *shape, int64_t chunks, int64_t runs) {
     const int64_t last = chunks % shape->stages;
     return last ? (double)((runs - 1) * (shape->stages - last)) / (double)runs : 0;
@@ -245,8 +245,8 @@ static double waits_in_last_group(const plan_shape *shape, int64_t chunks, int64
 
 /* The slowest stage for all chunks, and a run of each of the others for one, in the mean. Stages
  * send and receive at the same boundary, one after the other
- * (docs/decisions/interleaved-chunks.md), so a stage in the middle takes two messages' time for a
- * chunk; but on its way through the stages a chunk meets each message once. */
+ * (docs/many-machines.md, the turns of a pipeline), so a stage in the middle takes two messages'
+ * time for a chunk; but on its way through the stages a chunk meets each message once. */
 static void predict_prefill(const plan *p, plan_shape *shape) {
     const int64_t runs =
         shape->stage.n && shape->stage.at[0].runs > 1 ? shape->stage.at[0].runs : 1;

@@ -13,8 +13,8 @@
  *     stage 1        0.0  0.1  1.0  1.1  0.2  0.3  1.2  1.3
  *
  * Stage s does at time t what stage 0 does at t - s, so that nothing waits but for the first s
- * times. docs/decisions/interleaved-chunks.md proves that no two stages wait for each other, with a
- * transport that holds no message, whatever the numbers are. */
+ * times. docs/many-machines.md (The turns of a pipeline) proves that no two stages wait for each
+ * other, with a transport that holds no message, whatever the numbers are. */
 #ifndef HRT_PIPELINE_H
 #define HRT_PIPELINE_H
 

@@ -1,6 +1,6 @@
 /* LLVM's functions. Its shared object is not loaded with the compiler, but when code is first made:
  * loading it takes longer than most commands run, and reading, checking, evaluating and packing
- * models need nothing of it (docs/decisions/llvm-when-needed.md).
+ * models need nothing of it (docs/decisions/making-code.md).
  *
  * To be included in the place of the headers of llvm-c: from here on the names of the functions in
  * llvm.def stand for pointers, which hcg_llvm_open has filled in. */

@@ -4,7 +4,7 @@
  * Lines are prefetched a few kilobytes ahead (codegen/target/ahead.h). In pages of 4 KB that alone
  * is not enough: all lines of a new page wait until its address is translated, and whatever else
  * was to be asked for waits behind them. One line of each page, asked for some pages ahead, has it
- * translated in time (docs/decisions/prefetch-weights.md).
+ * translated in time (docs/decisions/memory-access.md).
  *
  *   hcg_stream s = hcg_stream_begin(e, &where, "k", n, init);  ... s.step.index, s.step.carried[i]
  *   hcg_stream_end(e, &s, next);   then s.page.carried[i] are the final values

@@ -5,7 +5,7 @@
  * stream that a core reads alone is asked for that far ahead. Of others the table says the part of
  * it, in quarters, and why; they were chosen by measurements on Zen 5 (30 to 44 GB/s a core, 150
  * ns) and hold for others as far as the product says what a CPU is like. For weights
- * docs/decisions/prefetch-weights.md has the figures.
+ * docs/figures.md (Access to memory) has the figures.
  *
  * Nothing that goes to the L1 is asked for further ahead than a quarter of it: more would be gone
  * when it is used. */

@@ -4,7 +4,7 @@
  * stage_cuts.c  the best cut, given these
  *
  * Every stage is compiled by itself, perhaps on another machine, and all must find the same cut: so
- * there are integers alone, and no figure of a machine. docs/decisions/stages-by-time.md says what
+ * there are integers alone, and no figure of a machine. docs/decisions/sharding.md says what
  * is counted, and why so. */
 #ifndef HIR_PASSES_STAGE_CUTS_H
 #define HIR_PASSES_STAGE_CUTS_H
