@@ -7,6 +7,7 @@
 
 #include "ir/eval/eval.h"
 #include "ir/text/text.h"
+#include "passes/depth/weigh_depth.h"
 #include "passes/shard/shard.h"
 #include "support/clock.h"
 
@@ -80,6 +81,9 @@ typedef struct step { /* one pass of the run */
     int index;
     hir_pass_id id;
     const hir_pass_info *info;
+    const hir_pass_id *rest; /* it and the listed ones behind it */
+    size_t n_rest;
+    depth_weighed *weighed;
 } step;
 
 static const char *stage_name(hir_stage s) {
@@ -217,13 +221,23 @@ static bool run_pass(hir_pass_context *c, const step *s, double *seconds) {
     return false;
 }
 
+/* Is it a pass over depth that the ledger leaves out? */
+static bool is_left_out(const step *s, hir_pass_context *c, const hir_run *run) {
+    depth_weighed *w = s->weighed;
+    if (run->all || s->id == HIR_PASS_COUNT || !depth_is_weighed(s->id)) return false;
+    if (!w->done) depth_weigh(c->m, s->rest, s->n_rest, c->options, c->scratch, c->m->arena, w);
+    c->pass = s->info->name;
+    if (w->speaks[s->id]) hir_remark_add(c, false, HIR_NONE, "%s", w->why);
+    return w->skip[s->id];
+}
+
 static bool run_step(const step *s, hir_pass_context *c, const hir_run *run) {
     const hir_hooks *h = &run->hooks;
     if (!stage_fits(c->m, s, c->diags)) return false;
     if (h->before) h->before(h->context, s->index, s->id, c->m);
     const hir_module *before = run->check ? hir_module_clone(c->m, c->scratch) : NULL;
-    double seconds;
-    if (!run_pass(c, s, &seconds)) return false;
+    double seconds = 0;
+    if (!is_left_out(s, c, run) && !run_pass(c, s, &seconds)) return false;
     if (run->verify && !verify_after(c->m, s, c->diags)) return false;
     if (s->id == HIR_PASS_PLAN_MEMORY && !verify_kernels_after(c->m, s, c->diags)) return false;
     if (before && c->changed && !check_after(before, c->m, s, c->options, c->scratch, c->diags))
@@ -269,10 +283,15 @@ bool hir_run_passes(hir_module *m, const hir_run *run, const hir_compile_options
                    slot); /* frees the scratch of a pass that ran out of memory */
     size_t n = run->n_passes + run->n_extra;
     size_t at = run->extra_at ? run->extra_at : run->n_passes;
+    depth_weighed weighed = {0};
     for (size_t i = 0; i < n; i++) {
         bool extra = i >= at && i - at < run->n_extra;
         size_t listed = i < at ? i : i - run->n_extra;
-        step s = {.index = (int)i, .id = extra ? HIR_PASS_COUNT : run->passes[listed]};
+        step s = {.index = (int)i,
+                  .id = extra ? HIR_PASS_COUNT : run->passes[listed],
+                  .rest = run->passes + listed,
+                  .n_rest = run->n_passes - listed,
+                  .weighed = &weighed};
         s.info = extra ? &run->extra[i - at] : hir_pass(s.id);
         if (!run_in_scratch(&s, m, run, options, remarks, d, slot)) return false;
         if (!extra && s.id == run->stop_after) break;

@@ -72,6 +72,26 @@ bool depth_reduced(const hir_module *m, depth_view v, depth_view *x);
 int64_t depth_view_elements(const hir_module *m, depth_view v);
 bool depth_view_has_t(const hir_module *m, depth_view v);
 
+/* ---- elements ------------------------------------------------------------------------------ */
+/* Can what the view shows be computed without the stack that it was computed from? */
+bool depth_is_element(const hir_module *m, depth_view v);
+/* Are they the same, if one was normed in a stack and the other alone? */
+bool depth_same_element(const hir_module *m, depth_view a, depth_view b);
+
+typedef struct depth_elements { /* those that have been built, or stood there */
+    hir_module *m;
+    hd_arena *arena;
+    size_t n_ops;
+    uint32_t *place; /* by op */
+    struct depth_known **known;
+} depth_elements;
+
+void depth_elements_start(depth_elements *e, hir_module *m, hd_arena *a);
+/* Notes an op of the program: what computes the same need not be built. */
+void depth_note_element(depth_elements *e, hir_id op);
+/* What the view shows, as a value of its own built at b; none ref on failure. */
+hir_ref depth_build_element(depth_elements *e, hir_builder *b, depth_view v);
+
 /* ---- weights ------------------------------------------------------------------------------- */
 /* The divisor of a whole sum of e^s x: operand `side` of `op`, the sum of e^s. */
 typedef struct depth_divisor {
@@ -102,8 +122,10 @@ bool depth_read_divisor(const hir_module *m, hir_id op, uint32_t side, depth_div
 bool depth_read_weight(const hir_module *m, depth_view w, const depth_divisor *d,
                        depth_weight *out);
 /* Are weights of kind DEPTH_APART one softmax, each a distinct summand of their common divisor? If
- * so finds their scores and returns NULL, else the reason. */
-const char *depth_match_apart(const hir_module *m, hd_arena *a, depth_weight *const *w, size_t n);
+ * so finds their scores and returns NULL, else the reason. `is_part`: the divisor has others, too.
+ */
+const char *depth_match_apart(const hir_module *m, hd_arena *a, depth_weight *const *w, size_t n,
+                              bool *is_part);
 
 /* ---- scores -------------------------------------------------------------------------------- */
 enum { DEPTH_FACTORS = 6, DEPTH_BIASES = 4 };
@@ -121,8 +143,8 @@ typedef struct depth_score {
     const char *why; /* why it is not a score; NULL: it is */
 } depth_score;
 
-/* Reads the score `v` of source x [T, d]. */
-depth_score depth_read_score(const hir_module *m, depth_view v, hir_ref x, int64_t d);
+/* Reads the score `v` of source x, of d channels. */
+depth_score depth_read_score(const hir_module *m, depth_view v, depth_view x, int64_t d);
 /* Equal but for the bias? */
 bool depth_same_score(const depth_score *a, const depth_score *b);
 

@@ -15,7 +15,7 @@ enum { MOST_STEPS = 1000 }; /* of one match: values are shared, so trees can be 
 typedef struct reader {
     const hir_module *m;
     uint32_t steps;
-    hir_ref x; /* the source */
+    depth_view x; /* the source */
     int64_t d;
     depth_score *s;
 } reader;
@@ -40,7 +40,7 @@ static depth_view operand(const reader *r, depth_view v, uint32_t arg) {
 }
 
 static bool is_source(const reader *r, depth_view v) {
-    return v.axis < 0 && hir_ref_equal(v.v, r->x);
+    return depth_same_element(r->m, v, r->x);
 }
 
 /* One number, the same for every token and source. */
@@ -280,7 +280,7 @@ static bool read_dot(reader *r, depth_view v) {
     }
 }
 
-depth_score depth_read_score(const hir_module *m, depth_view v, hir_ref x, int64_t d) {
+depth_score depth_read_score(const hir_module *m, depth_view v, depth_view x, int64_t d) {
     depth_score s = {.scale = 1, .group = d};
     reader r = {.m = m, .x = x, .d = d, .s = &s};
     if (!read_dot(&r, v))

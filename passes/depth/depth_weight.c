@@ -133,11 +133,26 @@ static bool read_apart(const hir_module *m, depth_view above, depth_view below, 
     return true;
 }
 
+/* e^(s - ln sum e^s) */
+static bool read_logsumexp(const hir_module *m, depth_view w, depth_weight *out) {
+    const hir_id sub = pass_def_if(m, pass_arg(m, pass_def(m, w.v), 0), HIR_SUB_OP);
+    if (sub == HIR_NONE || w.axis < 0) return false;
+    const depth_view below = depth_through(m, (depth_view){pass_arg(m, sub, 1), -1, 0});
+    const hir_id sum = pass_def_if(m, below.v, HIR_LOGSUMEXP_OP);
+    if (sum == HIR_NONE || below.axis >= 0) return false;
+    out->kind = DEPTH_SOFTMAX;
+    out->logits = pass_arg(m, sub, 0);
+    return hir_ref_equal(pass_arg(m, sum, 0), out->logits) &&
+           hir_attr_int(hir_op_at(m, sum), HIR_A_AXIS, 0) == w.axis &&
+           hir_ref_type(m, out->logits).rank == hir_ref_type(m, w.v).rank;
+}
+
 static bool read_softmax(const hir_module *m, depth_view w, depth_weight *out) {
     const hir_id op = pass_def(m, w.v);
     depth_view above, below;
     if (op == HIR_NONE) return false;
     const hir_op *o = hir_op_at(m, op);
+    if (o->code == HIR_EXP_OP) return read_logsumexp(m, w, out);
     if (o->code == HIR_SOFTMAX_OP) {
         *out = (depth_weight){.kind = DEPTH_SOFTMAX, .logits = o->args[0], .factor = 1};
         return w.axis >= 0 && hir_attr_int(o, HIR_A_AXIS, 0) == w.axis;
@@ -180,7 +195,8 @@ bool depth_read_divisor(const hir_module *m, hir_id op, uint32_t side, depth_div
     return has_exp(m, below);
 }
 
-const char *depth_match_apart(const hir_module *m, hd_arena *a, depth_weight *const *w, size_t n) {
+const char *depth_match_apart(const hir_module *m, hd_arena *a, depth_weight *const *w, size_t n,
+                              bool *is_part) {
     const views all = summands(m, a, w[0]->sum);
     bool *seen = hd_new_array(a, bool, all.n + 1);
     bool shifted = true;
@@ -188,6 +204,7 @@ const char *depth_match_apart(const hir_module *m, hd_arena *a, depth_weight *co
     for (size_t i = 0; i < all.n; i++)
         if (depth_code(m, all.at[i].v) != HIR_EXP_OP)
             return "the divisor of the weights is not only a sum of exponentials";
+    *is_part = all.n > n;
     if (all.n != n) return "the softmax is over more than the sources";
     for (size_t k = 0; k < n; k++) {
         size_t i = 0;

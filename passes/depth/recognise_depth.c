@@ -4,7 +4,11 @@
  * Does     finds sums of sources weighted by a softmax or sigmoid of their scores, written in any
  *          of these ways:
  *            - the sum as reduce_sum over a stack, or as adds of products in any association,
- *              alone or with other terms; as a mean, which is the mix divided by a constant;
+ *              alone or with other terms; both, some sources in a stack and others alone; as a
+ *              mean, which is the mix divided by a constant;
+ *            - what is mixed as the sources themselves, or as what becomes of each of them alone,
+ *              such as its norm, even if that was taken of the stack (depth_element.c); times a
+ *              gain that all have in common, which is then applied to the mix;
  *            - weights as read by depth_weight.c: softmax and sigmoid as ops or written out, also
  *              source by source, or with the whole sum of e^s x divided at the end;
  *            - scores as read by depth_score.c: with or without key norm, gain, scale, bias, per
@@ -16,24 +20,32 @@
  */
 #include "passes/depth/depth.h"
 
-enum { DEEPEST_SUM = 1000 };
+enum {
+    DEEPEST_SUM = 1000,
+    DEEPEST_PRODUCT = 8,
+    MOST_GAINS = 4,
+};
 
 /* One summand: weight times source. */
 typedef struct term {
-    depth_view weight; /* result of the softmax or sigmoid */
-    depth_weight of;   /* how it is computed */
-    hir_ref source;    /* [T, d] under any shape */
+    bool has_weight, has_source;
+    depth_view weight;           /* result of the softmax or sigmoid */
+    depth_weight of;             /* how it is computed */
+    depth_view source;           /* [T, d] under any shape */
+    depth_view gain[MOST_GAINS]; /* factors that are the same for every token */
+    uint32_t n_gains;
     int64_t heads, d;
-    bool normed; /* a norm of a stack, not a source */
 } term;
 
 typedef struct candidate {
     HD_VEC(term) terms;
     HD_VEC(hir_ref) rest; /* summands of other kinds */
+    HD_VEC(hir_id) parts; /* sums over a stack among the summands */
     bool softmax;         /* or sigmoid */
     hir_ref logits;       /* softmax: its x; none: every term has its score */
     int axis;             /* of the sources in logits */
     double divisor;       /* n where the sum is a mean of n summands, or 1 */
+    bool is_part;         /* the softmax has other sources, too */
     const char *why;
 } candidate;
 
@@ -42,6 +54,8 @@ typedef struct recogniser {
     hir_module *m;
     hir_uses uses;
     size_t n_values; /* when `uses` was computed */
+    bool *is_part;   /* by value: a sum over some of the sources of a softmax */
+    depth_elements elements;
     pass_forward forward;
     /* set if the present op divides a whole sum of e^s x */
     const depth_divisor *divisor;
@@ -59,39 +73,85 @@ static bool weight_fits(const hir_module *m, depth_view product, uint32_t side, 
     return w.dim[w.rank - 2] == t->heads && x.dim[x.rank - 2] == t->heads;
 }
 
-/* Matches weight * source. */
-static bool read_term(const recogniser *r, depth_view product, term *t) {
+static bool add_gain(term *t, depth_view v) {
+    if (t->n_gains == MOST_GAINS) return false;
+    t->gain[t->n_gains++] = v;
+    return true;
+}
+
+/* What a weight is multiplied with: the source and gains. */
+static bool read_rest(const hir_module *m, depth_view v, term *t, uint32_t depth) {
+    v = depth_through(m, v);
+    if (!depth_view_has_t(m, v)) return add_gain(t, v);
+    if (depth_code(m, v.v) == HIR_MUL_OP && depth < DEEPEST_PRODUCT)
+        for (uint32_t side = 0; side < 2; side++) {
+            const depth_view gain = depth_through(m, depth_operand(m, v, side));
+            if (depth_view_has_t(m, gain)) continue;
+            return add_gain(t, gain) && read_rest(m, depth_operand(m, v, 1 - side), t, depth + 1);
+        }
+    if (t->has_source) return false;
+    t->source = v;
+    return t->has_source = true;
+}
+
+/* Finds weight, source and gains in a product, in any order. */
+static bool read_product(const recogniser *r, depth_view product, term *t, uint32_t depth) {
     const hir_module *m = r->m;
-    if (depth_code(m, product.v) != HIR_MUL_OP) return false;
+    const term before = *t;
+    if (depth_code(m, product.v) != HIR_MUL_OP || depth == DEEPEST_PRODUCT) return false;
     for (uint32_t side = 0; side < 2; side++) {
+        *t = before;
         t->weight = depth_through(m, depth_operand(m, product, side));
         if (!depth_read_weight(m, t->weight, r->divisor, &t->of)) continue;
-        depth_view x = depth_through(m, depth_operand(m, product, 1 - side));
-        if (!depth_view_has_t(m, x)) return false;
+        const depth_view x = depth_through(m, depth_operand(m, product, 1 - side));
+        if (depth == 0 && !depth_view_has_t(m, x)) break; /* a weight times a gain */
         if (!weight_fits(m, product, side, t)) continue;
-        t->source = x.axis < 0 ? x.v : hir_no_ref();
-        t->d = depth_view_elements(m, x);
-        t->normed = x.axis >= 0 && depth_code(m, x.v) == HIR_RMSNORM_OP;
-        return t->d % t->heads == 0;
+        return t->has_weight = read_rest(m, x, t, depth);
+    }
+    for (uint32_t side = 0; side < 2; side++) {
+        const depth_view inner = depth_through(m, depth_operand(m, product, side));
+        *t = before;
+        if (!read_product(r, inner, t, depth + 1)) continue;
+        return read_rest(m, depth_operand(m, product, 1 - side), t, depth);
     }
     return false;
 }
 
+/* Matches weight * source. */
+static bool read_term(const recogniser *r, depth_view product, term *t) {
+    *t = (term){0};
+    product = depth_through(r->m, product);
+    if (!read_product(r, product, t, 0) || !t->has_source) return false;
+    t->d = depth_view_elements(r->m, t->source);
+    return t->d % t->heads == 0;
+}
+
 /* Matches the sum or mean over `axis` of a product of stacks. */
 static bool read_reduction(recogniser *r, hir_id op, candidate *c) {
-    hir_ref product = pass_arg(r->m, op, 0);
+    const hir_ref product = pass_arg(r->m, op, 0);
     int axis = (int)hir_attr_int(hir_op_at(r->m, op), HIR_A_AXIS, 0);
     int64_t n = hir_ref_type(r->m, product).dim[axis];
-    product = depth_through(r->m, (depth_view){product, -1, 0}).v; /* no reshape in between */
-    if (!hir_ref_equal(product, pass_arg(r->m, op, 0))) return false;
     term t;
-    if (n < 2 || n > UINT32_MAX || !read_term(r, (depth_view){product, axis, 0}, &t)) return false;
+    if (n < 1 || n > UINT32_MAX) return false;
+    const size_t before = c->terms.n;
     for (uint32_t i = 0; i < n; i++) {
-        if (!read_term(r, (depth_view){product, axis, i}, &t)) return false;
+        if (!read_term(r, (depth_view){product, axis, i}, &t)) {
+            c->terms.n = before;
+            return false;
+        }
         hd_push(r->c->scratch, &c->terms, t);
     }
     c->divisor = hir_op_at(r->m, op)->code == HIR_REDUCE_MEAN_OP ? (double)n : 1;
     return true;
+}
+
+/* The reduction of which a summand is a view; HIR_NONE: it is none over some sources only. */
+static hir_id part_of(const recogniser *r, hir_ref x) {
+    const hir_ref sum = depth_through(r->m, (depth_view){x, -1, 0}).v;
+    if (sum.kind != HIR_REF_VALUE || sum.index >= r->n_values) return HIR_NONE;
+    const bool whole = r->divisor && r->uses.count[sum.index] == 1;
+    const hir_id op = pass_def_if(r->m, sum, HIR_REDUCE_SUM_OP);
+    return whole || r->is_part[sum.index] ? op : HIR_NONE;
 }
 
 /* Collects the leaves of a tree of adds whose inner sums have no other users, to a limited
@@ -103,6 +163,8 @@ static void read_sum(recogniser *r, hir_id op, candidate *c, uint32_t depth) {
         term t;
         if (add != HIR_NONE && r->uses.count[x.index] == 1 && depth < DEEPEST_SUM)
             read_sum(r, add, c, depth + 1);
+        else if (part_of(r, x) != HIR_NONE && read_reduction(r, part_of(r, x), c))
+            hd_push(r->c->scratch, &c->parts, part_of(r, x));
         else if (read_term(r, (depth_view){x, -1, 0}, &t))
             hd_push(r->c->scratch, &c->terms, t);
         else
@@ -135,13 +197,27 @@ static bool no(candidate *c, const char *why) {
     return false;
 }
 
-static bool check_sources(candidate *c) {
+static bool same_gains(const term *a, const term *b) {
+    if (a->n_gains != b->n_gains) return false;
+    for (uint32_t k = 0; k < a->n_gains; k++)
+        if (!hir_ref_equal(a->gain[k].v, b->gain[k].v) || a->gain[k].axis != b->gain[k].axis ||
+            (a->gain[k].axis >= 0 && a->gain[k].i != b->gain[k].i))
+            return false;
+    return true;
+}
+
+static bool check_sources(const hir_module *m, candidate *c) {
     for (size_t i = 0; i < c->terms.n; i++) {
         const term *t = &c->terms.at[i];
-        if (t->normed) return no(c, "the values are normed; sources are mixed as they are");
-        if (t->source.kind == HIR_REF_NONE) return no(c, "the values are not a stack of sources");
-        if (t->d != c->terms.at[0].d || t->heads != c->terms.at[0].heads)
+        const term *first = c->terms.at;
+        if (!depth_is_element(m, t->source)) return no(c, "the values are not a stack of sources");
+        if (t->d != first->d || t->heads != first->heads)
             return no(c, "the sources have different sizes");
+        if (!same_gains(t, first)) return no(c, "the values have gains that differ");
+        for (uint32_t k = 0; k < t->n_gains; k++) {
+            const int64_t n = depth_view_elements(m, t->gain[k]);
+            if (n != 1 && n != t->d) return no(c, "a gain is neither a vector nor a number");
+        }
     }
     return true;
 }
@@ -151,8 +227,10 @@ static bool check_softmax(recogniser *r, candidate *c) {
     hir_ref of = c->terms.at[0].weight.v;
     hir_type t = hir_ref_type(r->m, of);
     int axis = c->terms.at[0].weight.axis;
-    if (t.dim[axis] != (int64_t)c->terms.n)
+    if (t.dim[axis] != (int64_t)c->terms.n) {
+        c->is_part = t.dim[axis] > (int64_t)c->terms.n;
         return no(c, "the softmax is over more than the sources");
+    }
     bool *seen = hd_new_array(r->c->scratch, bool, c->terms.n);
     for (size_t i = 0; i < c->terms.n; i++) {
         const depth_view *w = &c->terms.at[i].weight;
@@ -170,7 +248,7 @@ static bool check_apart(recogniser *r, candidate *c) {
     depth_weight **w = hd_new_array(r->c->scratch, depth_weight *, c->terms.n);
     for (size_t i = 0; i < c->terms.n; i++)
         w[i] = &c->terms.at[i].of;
-    c->why = depth_match_apart(r->m, r->c->scratch, w, c->terms.n);
+    c->why = depth_match_apart(r->m, r->c->scratch, w, c->terms.n, &c->is_part);
     return !c->why;
 }
 
@@ -316,7 +394,8 @@ static attend operands(recogniser *r, hir_builder *b, const candidate *c, const 
     if (!s->is_product) a.args[ATTEND_BIAS] = normalised(b, a.args[ATTEND_BIAS], c->softmax);
     hir_type row = hir_make_type(HIR_F32, 2, (int64_t[]){HIR_T, first->d});
     for (uint32_t i = 0; i < n; i++)
-        a.args[ATTEND_SOURCES + i] = pass_reshape(b, c->terms.at[i].source, row);
+        a.args[ATTEND_SOURCES + i] =
+            pass_reshape(b, depth_build_element(&r->elements, b, c->terms.at[i].source), row);
     return a;
 }
 
@@ -382,6 +461,21 @@ static hir_ref scaled(hir_builder *b, hir_ref y, double factor) {
     return hir_emit2(b, HIR_MUL_OP, y, hir_emit(b, HIR_CONST_OP, NULL, 0, attrs, 2));
 }
 
+static hir_ref with_gains(hir_builder *b, hir_ref y, const term *t) {
+    for (uint32_t k = 0; k < t->n_gains && y.kind != HIR_REF_NONE; k++) {
+        hir_type row = hir_ref_type(b->m, y);
+        hir_ref g = t->gain[k].v;
+        if (t->gain[k].axis >= 0) g = depth_element(b, g, (uint32_t)t->gain[k].axis, t->gain[k].i);
+        if (pass_elements(hir_ref_type(b->m, g)) == 1) row.rank = 1;
+        for (uint32_t i = 0; i + 1 < row.rank; i++)
+            row.dim[i] = row.dim[i + 1];
+        row.rank--;
+        row.dtype = HIR_F32;
+        y = hir_emit2(b, HIR_MUL_OP, y, pass_reshape(b, g, row));
+    }
+    return y;
+}
+
 static void remark_taken(recogniser *r, hir_id op, const candidate *c, const depth_score *s) {
     bool biased = false;
     for (size_t i = 0; i < c->terms.n; i++)
@@ -421,6 +515,7 @@ static bool replace(recogniser *r, hir_id op, const candidate *c, const depth_sc
     hir_ref y = build(&b, HIR_DEPTH_ATTEND_OP, &a);
     if (y.kind == HIR_REF_NONE) return false;
     y = scaled(&b, pass_reshape(&b, y, result), c->terms.at[0].of.factor / c->divisor);
+    y = with_gains(&b, y, c->terms.at);
     for (size_t i = 0; i < c->rest.n; i++)
         y = hir_emit2(&b, HIR_ADD_OP, y, c->rest.at[i]);
     if (y.kind == HIR_REF_NONE) return false;
@@ -448,6 +543,52 @@ static bool is_inner(const recogniser *r, hir_id op) {
            hir_op_at(r->m, r->uses.user[r->uses.first[v]])->code == HIR_ADD_OP;
 }
 
+/* Is its only use, perhaps as a view, to be added to others? */
+static bool is_inner_view(const recogniser *r, hir_id v, int depth) {
+    if (v >= r->n_values || r->uses.count[v] != 1) return false;
+    const hir_op *user = hir_op_at(r->m, r->uses.user[r->uses.first[v]]);
+    if (user->code == HIR_RESHAPE_OP && depth > 0)
+        return is_inner_view(r, user->results[0], depth - 1);
+    return user->code == HIR_ADD_OP;
+}
+
+/* A sum over a stack that may have more summands: it is looked at with them first. */
+static bool may_be_part(recogniser *r, hir_id op, const candidate *c) {
+    const bool more = c->is_part || c->terms.at[0].of.kind == DEPTH_SIGMOID;
+    return more && hir_op_at(r->m, op)->code == HIR_REDUCE_SUM_OP &&
+           is_inner_view(r, hir_result(r->m, op), 2);
+}
+
+/* What became of a sum: NONE leaves it as it is, with a remark. */
+typedef enum decision { NONE, TAKEN, FAILED } decision;
+
+static decision decide(recogniser *r, hir_id op, candidate *c, bool alone) {
+    depth_score *s = hd_new_array(r->c->scratch, depth_score, c->terms.n);
+    bool taken = check_weights(r, c) && check_sources(r->m, c);
+    if (!alone && may_be_part(r, op, c)) {
+        r->is_part[hir_result(r->m, op)] = true;
+        return NONE;
+    }
+    if (taken && c->logits.kind != HIR_REF_NONE) sort_terms(r, c);
+    if (taken && read_scores(r, c, s)) return replace(r, op, c, s) ? TAKEN : FAILED;
+    hir_remark_add(r->c, false, op,
+                   "a weighted sum of %zu values, but no attention over depth: %s%s", c->terms.n,
+                   c->why, gain(r, c));
+    return NONE;
+}
+
+/* Sums over a stack that were put off, and are no part of a larger mix. */
+static bool visit_parts(recogniser *r, const candidate *whole) {
+    for (size_t i = 0; i < whole->parts.n; i++) {
+        candidate c = {.logits = hir_no_ref(), .divisor = 1};
+        const hir_id op = whole->parts.at[i];
+        r->is_part[hir_result(r->m, op)] = false;
+        if (!read_reduction(r, op, &c) || !is_candidate(r, op, &c)) continue;
+        if (decide(r, op, &c, true) == FAILED) return false;
+    }
+    return true;
+}
+
 static bool visit(recogniser *r, hir_id op) {
     candidate c = {.logits = hir_no_ref(), .divisor = 1};
     hir_opcode code = hir_op_at(r->m, op)->code;
@@ -460,23 +601,22 @@ static bool visit(recogniser *r, hir_id op) {
         if (!read_quotient(r, op, &c)) return true;
     } else
         return true;
-    if (!is_candidate(r, op, &c)) return true;
-    depth_score *s = hd_new_array(r->c->scratch, depth_score, c.terms.n);
-    bool taken = check_weights(r, &c) && check_sources(&c);
-    if (taken && c.logits.kind != HIR_REF_NONE) sort_terms(r, &c);
-    if (taken && read_scores(r, &c, s)) return replace(r, op, &c, s);
-    hir_remark_add(r->c, false, op,
-                   "a weighted sum of %zu values, but no attention over depth: %s%s", c.terms.n,
-                   c.why, gain(r, &c));
-    return true;
+    const decision d = is_candidate(r, op, &c) ? decide(r, op, &c, false) : NONE;
+    if (d == FAILED) return false;
+    r->divisor = NULL;
+    return d == TAKEN || visit_parts(r, &c);
 }
 
 bool pass_recognise_depth(hir_pass_context *c) {
     recogniser r = {.c = c, .m = c->m, .forward = {.arena = c->scratch}};
     r.uses = hir_compute_uses(c->m, c->scratch);
     r.n_values = c->m->values.n;
-    HIR_EACH(r.m, op, r.m->first)
-    if (!visit(&r, op)) return false;
+    r.is_part = hd_new_array(c->scratch, bool, r.n_values);
+    depth_elements_start(&r.elements, c->m, c->scratch);
+    HIR_EACH(r.m, op, r.m->first) {
+        if (op < r.elements.n_ops) depth_note_element(&r.elements, op);
+        if (!visit(&r, op)) return false;
+    }
     pass_forward_finish(&r.forward, r.m);
     return true;
 }

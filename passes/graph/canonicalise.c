@@ -6,8 +6,10 @@
  *          and slice to the same shape, stack or concat of one), shortens chains (reshape of
  *          reshape, slice of slice, transpose of transpose, slice of a stack), makes the constant
  *          the right operand of a commutative op, and writes x - c, x + (-y) and x / 2^k as one op.
+ *          A softmax over one element is 1, as an op or written out (e^s / e^s, e^(s - s)), so that
+ *          a mix of one source is that source, and nobody computes its scores.
  * Leaves   everything whose result could differ by a rounding: x / 3 stays a division. Norms,
- *          softmax and contractions are not touched.
+ *          softmax over several elements and contractions are not touched.
  *
  * One walk in program order. Rules are applied to an op until none fits; its operands are canonical
  * by then and no rule looks at users, so one walk reaches the fixpoint. Each rule removes an op,
@@ -65,6 +67,73 @@ static outcome set_arg(canon *c, hir_id op, uint32_t i, hir_ref r) {
 static outcome set_code(canon *c, hir_id op, hir_opcode code, hir_ref second) {
     hir_op_at(c->m, op)->code = code;
     return set_arg(c, op, 1, second);
+}
+
+/* ---- one element ---------------------------------------------------------------------------- */
+/* The same number everywhere, in the shape of op's result. */
+static outcome constant(canon *c, hir_id op, double value) {
+    const hir_type t = pass_result_type(c->m, op);
+    const hir_attr attrs[] = {hir_ints(HIR_A_SHAPE, t.dim, t.rank), hir_float(HIR_A_VALUE, value)};
+    if (pass_type_has_c(t) || t.dtype != HIR_F32) return NOTHING;
+    return replace(c, op, hir_emit(&c->b, HIR_CONST_OP, NULL, 0, attrs, 2));
+}
+
+static hir_ref behind_reshape(const canon *c, hir_ref x) {
+    const hir_id op = pass_def_if(c->m, x, HIR_RESHAPE_OP);
+    return op == HIR_NONE ? x : pass_arg(c->m, op, 0);
+}
+
+/* Are they the same elements, of which those of one token meet each other in order? */
+static bool same_elements(const canon *c, hir_id op, hir_ref a, hir_ref b) {
+    const hir_ref x = behind_reshape(c, a);
+    const int64_t n = pass_elements(pass_result_type(c->m, op));
+    return x.kind == HIR_REF_VALUE && hir_ref_equal(x, behind_reshape(c, b)) &&
+           pass_elements(hir_ref_type(c->m, a)) == n;
+}
+
+static bool is_one(const canon *c, hir_ref x) {
+    double value;
+    return pass_const(c->m, x, &value) && value == 1;
+}
+
+/* e^s / e^s and e^s (1 / e^s) */
+static bool is_exp_over_itself(const canon *c, hir_id op) {
+    const hir_opcode code = hir_op_at(c->m, op)->code;
+    if (is_one(c, pass_arg(c->m, op, 0)) && is_one(c, pass_arg(c->m, op, 1))) return true;
+    for (uint32_t i = 0; i < 2; i++) {
+        const hir_ref above = pass_arg(c->m, op, i);
+        hir_ref below = behind_reshape(c, pass_arg(c->m, op, 1 - i));
+        if (code == HIR_DIV_OP && i == 1) return false;
+        if (code == HIR_MUL_OP) {
+            const hir_id recip = pass_def_if(c->m, below, HIR_RECIP_OP);
+            if (recip == HIR_NONE) continue;
+            below = pass_arg(c->m, recip, 0);
+        }
+        if (pass_def_if(c->m, behind_reshape(c, above), HIR_EXP_OP) != HIR_NONE &&
+            same_elements(c, op, above, below))
+            return true;
+    }
+    return false;
+}
+
+/* e^(s - s) */
+static bool is_exp_of_nothing(const canon *c, hir_id op) {
+    const hir_id sub = pass_def_if(c->m, behind_reshape(c, pass_arg(c->m, op, 0)), HIR_SUB_OP);
+    return sub != HIR_NONE && same_elements(c, op, pass_arg(c->m, sub, 0), pass_arg(c->m, sub, 1));
+}
+
+static outcome softmax(canon *c, hir_id op) {
+    const hir_op *o = hir_op_at(c->m, op);
+    const hir_type t = hir_ref_type(c->m, o->args[0]);
+    return t.dim[hir_attr_int(o, HIR_A_AXIS, 0)] == 1 ? constant(c, op, 1) : NOTHING;
+}
+
+/* What moves the elements of a constant is a constant. */
+static outcome moved_constant(canon *c, hir_id op) {
+    double value;
+    const bool alone = hir_op_at(c->m, op)->n_args == 1;
+    return alone && pass_const(c->m, pass_arg(c->m, op, 0), &value) ? constant(c, op, value)
+                                                                    : NOTHING;
 }
 
 /* ---- elementwise ops ----------------------------------------------------------------------- */
@@ -139,6 +208,9 @@ static outcome with_negated(canon *c, hir_id op) {
 }
 
 static outcome binary(canon *c, hir_id op) {
+    const hir_opcode code = hir_op_at(c->m, op)->code;
+    if ((code == HIR_DIV_OP || code == HIR_MUL_OP) && is_exp_over_itself(c, op))
+        return constant(c, op, 1);
     outcome (*const rules[])(canon *, hir_id) = {shrink_operands, constant_to_the_right,
                                                  with_constant, with_negated};
     for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
@@ -152,6 +224,8 @@ static outcome binary(canon *c, hir_id op) {
 static outcome unary(canon *c, hir_id op) {
     hir_opcode code = hir_op_at(c->m, op)->code;
     hir_ref x = pass_arg(c->m, op, 0);
+    if (code == HIR_EXP_OP && is_exp_of_nothing(c, op)) return constant(c, op, 1);
+    if (code == HIR_RECIP_OP && is_one(c, x)) return constant(c, op, 1);
     hir_id again = pass_def_if(c->m, x, code);
     if (again != HIR_NONE && code == HIR_NEG_OP) return replace(c, op, pass_arg(c->m, again, 0));
     if (again != HIR_NONE && (code == HIR_ABS_OP || code == HIR_RELU_OP)) return replace(c, op, x);
@@ -260,7 +334,10 @@ static outcome apply(canon *c, hir_id op) {
     if (hir_has_trait(code, HIR_ELEMENTWISE))
         return hir_op_at(c->m, op)->n_args == 2 ? binary(c, op) : unary(c, op);
     if (hir_has_trait(code, HIR_REDUCE)) return reduce(c, op);
+    if (hir_has_trait(code, HIR_MOVE) && moved_constant(c, op) == REPLACED) return REPLACED;
     switch ((int)code) {
+    case HIR_SOFTMAX_OP: return softmax(c, op);
+    case HIR_LOGSUMEXP_OP: return reduce(c, op);
     case HIR_RESHAPE_OP: return reshape(c, op);
     case HIR_BROADCAST_OP: return broadcast(c, op);
     case HIR_TRANSPOSE_OP: return transpose(c, op);

@@ -23,7 +23,7 @@ static uint64_t ledger_bytes(hir_module *m, bool blocks, const hir_compile_optio
     size_t n = 0;
     for (const hir_pass_id *id = hir_pipeline(); *id != HIR_PASS_COUNT; id++)
         if (blocks || *id != HIR_PASS_FORM_BLOCKS) passes[n++] = *id;
-    hir_run run = {.passes = passes, .n_passes = n, .stop_after = HIR_PASS_COUNT};
+    hir_run run = {.passes = passes, .n_passes = n, .stop_after = HIR_PASS_COUNT, .all = true};
     hir_ledger l;
     if (!hir_run_passes(m, &run, options, remarks, &diags)) {
         cr_assert_fail("%s", diags.list.at[0].message);
