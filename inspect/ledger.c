@@ -120,6 +120,7 @@ static bool run_again(const inspect_subject *s, bool marked, ledger_report *r) {
     hir_module *naive = hir_module_clone(s->graph, s->arena);
     if (!run(s, naive, false, (hir_hooks){0})) return false;
     hir_ledger_find(naive, s->arena, &r->naive);
+    hir_ledger_count_as(&r->naive, &r->graph);
     r->has_naive = true;
     return true;
 }
@@ -127,6 +128,7 @@ static bool run_again(const inspect_subject *s, bool marked, ledger_report *r) {
 /* What the report says about the kernels of the module as it is now. */
 static void count_compiled(const inspect_subject *s, ledger_report *r) {
     hir_ledger_find(r->compiled_module, s->arena, &r->compiled);
+    hir_ledger_count_as(&r->compiled, &r->graph);
     ledger_count_blocks(r, s->arena);
     ledger_count_kernels(r, s->arena);
     if (!r->compiled_module->arena_per_token) return; /* not planned */
@@ -329,7 +331,7 @@ void ledger_count_memory(const ledger_report *r, int64_t chunk, hd_arena *a, led
 void ledger_watch_start(ledger_watch *w, const hir_module *m, hd_arena *a) {
     hir_ledger l;
     hir_ledger_find(m, a, &l);
-    *w = (ledger_watch){m->stage, l.total};
+    *w = (ledger_watch){m->stage, l.total, l.sublayers, l.unit};
 }
 
 void ledger_watch_pass(ledger_watch *w, const hir_module *m, const char *pass, hd_arena *a,
@@ -337,7 +339,10 @@ void ledger_watch_pass(ledger_watch *w, const hir_module *m, const char *pass, h
     hir_ledger l;
     hir_ledger_find(m, a, &l);
     const ledger_watch old = *w;
-    *w = (ledger_watch){m->stage, l.total};
+    const bool one_stage = !strcmp(pass, hir_pass(HIR_PASS_SHARD_PIPELINE)->name);
+    const hir_ledger loaded = {.sublayers = old.sublayers, .unit = old.unit};
+    if (!one_stage) hir_ledger_count_as(&l, &loaded);
+    *w = (ledger_watch){m->stage, l.total, l.sublayers, l.unit};
     if (old.total.read == l.total.read && old.total.written == l.total.written) return;
     const bool kernels = old.stage != m->stage && m->stage == HIR_STAGE_KERNEL;
     const char *text = hd_printf(

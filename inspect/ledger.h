@@ -109,6 +109,8 @@ void ledger_count_kernels(ledger_report *r, hd_arena *a);
 typedef struct ledger_watch {
     hir_stage stage;
     hir_traffic total;
+    uint32_t sublayers; /* of the model, or of the stage, as it was loaded */
+    uint64_t unit;
 } ledger_watch;
 void ledger_watch_start(ledger_watch *w, const hir_module *m, hd_arena *a);
 void ledger_watch_pass(ledger_watch *w, const hir_module *m, const char *pass, hd_arena *a,

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "ir/text/text.h"
+#include "passes/pass.h"
 
 /* ---- strings --------------------------------------------------------------------------------- */
 
@@ -290,6 +291,8 @@ static void build(report_history *h, report_stage *now, const report_stage *befo
     now->number = hir_number_values(now->m, h->arena);
     now->line = hir_op_lines(now->m, h->arena);
     hir_ledger_find(now->m, h->arena, &now->ledger);
+    const bool one_stage = !strcmp(now->pass, hir_pass(HIR_PASS_SHARD_PIPELINE)->name);
+    if (before && !one_stage) hir_ledger_count_as(&now->ledger, &before->ledger);
     if (!before) return;
     mark_rows(&d, now);
     list_removed(h, &d, before, now);

@@ -171,6 +171,7 @@ static bool is_received(const flow_finder *f, const hir_op *o) {
 }
 
 static bool is_beginning(const flow_finder *f, const hir_op *o) {
+    if (f->begin != HIR_NONE) return o->n_results && o->results[0] == f->begin;
     return o->code == HIR_GATHER_OP || gathers_embedding(f, o) || is_received(f, o);
 }
 
@@ -200,6 +201,10 @@ static void grow_at(flow_finder *f, const hir_op *o) {
 }
 
 static void find_width(flow_finder *f) {
+    if (f->begin != HIR_NONE) {
+        f->out->width = flow_row(f, f->begin);
+        return;
+    }
     for (size_t k = 0; k < f->out->program.n; k++) {
         const hir_op *o = hir_op_at(f->out->m, f->out->program.at[k]);
         const bool whole = gathers_embedding(f, o);
@@ -385,26 +390,79 @@ static hir_id *ids(hd_arena *a, size_t n, bool self) {
     return at;
 }
 
-void hir_flow_find(const hir_module *m, hd_arena *a, hir_flow *out) {
-    const size_t n = m->values.n;
-    *out = (hir_flow){.m = m, .origin = ids(a, n, true), .input = ids(a, n, false)};
-    out->kind = hd_new_array(a, hir_flow_kind, n);
-    out->inside = hd_new_array(a, bool, n);
-    flow_finder f = {
-        .out = out,
-        .arena = a,
-        .member = hd_new_array(a, bool, n),
-        .root = ids(a, n, false),
-        .into = ids(a, n, false),
-        .factor = hd_new_array(a, bool, n),
-    };
-    list_ops(&f, m->first);
-    find_members(&f);
+/* Everything that is found from where the stream is taken to begin. */
+static void find_from(flow_finder *f, hir_id begin) {
+    hir_flow *out = f->out;
+    const size_t n = out->m->values.n;
+    const hir_flow known = *out;
+    *out = (hir_flow){.m = known.m, .origin = known.origin, .input = ids(f->arena, n, false)};
+    out->program = known.program;
+    out->kind = hd_new_array(f->arena, hir_flow_kind, n);
+    out->inside = hd_new_array(f->arena, bool, n);
+    f->begin = begin;
+    f->member = hd_new_array(f->arena, bool, n);
+    f->root = ids(f->arena, n, false);
+    f->into = ids(f->arena, n, false);
+    f->factor = hd_new_array(f->arena, bool, n);
+    find_members(f);
     if (!out->width) return;
-    find_factors(&f);
-    find_kinds(&f);
-    flow_find_inputs(&f);
-    flow_find_blocks(&f);
+    find_factors(f);
+    find_kinds(f);
+    flow_find_inputs(f);
+    flow_find_blocks(f);
+}
+
+/* Are all outputs wider than what is taken for the stream? */
+static bool is_too_narrow(const flow_finder *f) {
+    const hir_flow *out = f->out;
+    for (size_t i = 0; i < out->outputs.n; i++)
+        if (flow_row(f, out->outputs.at[i]) <= out->width ||
+            flow_row(f, out->outputs.at[i]) != flow_row(f, out->outputs.at[0]))
+            return false;
+    return out->outputs.n > 0;
+}
+
+/* The first value that something else than the mechanism makes of it: a projected embedding, the
+ * embedding behind a convolution. Or, if outputs are wider than the embedding, the first value of
+ * the mechanism that is as wide: several embeddings side by side. */
+static hir_id next_beginning(const flow_finder *f) {
+    const hir_flow *out = f->out;
+    const uint64_t wide = is_too_narrow(f) ? flow_row(f, out->outputs.at[0]) : 0;
+    for (size_t k = 0; k < out->program.n; k++) {
+        const hir_op *o = hir_op_at(out->m, out->program.at[k]);
+        if (!o->n_results || is_effect(o) || o->results[0] == f->begin) continue;
+        const hir_id v = out->origin[o->results[0]];
+        if (wide ? f->member[v] && flow_row(f, v) == wide : is_border(f, o) && reads_member(f, o))
+            return v;
+    }
+    return HIR_NONE;
+}
+
+/* Is the beginning a stream: does more than one sublayer, or a sublayer and the head, read it? (The
+ * two halves of a gated layer are multiplied with each other, and one layer reads that.) */
+static bool is_stream(const hir_flow *out) {
+    uint32_t readers = 0;
+    for (size_t i = 0; i < out->inputs.n; i++)
+        for (size_t k = 0; k < out->inputs.at[i].sources.n; k++)
+            readers += out->inputs.at[i].sources.at[k].first == 0;
+    return out->outputs.n && readers > 1;
+}
+
+void hir_flow_find(const hir_module *m, hd_arena *a, hir_flow *out) {
+    enum { MOST_LAYERS = 4 }; /* in front of the stream */
+    *out = (hir_flow){.m = m, .origin = ids(a, m->values.n, true)};
+    flow_finder f = {.out = out, .arena = a};
+    list_ops(&f, m->first);
+    find_from(&f, HIR_NONE);
+    if (!out->width || (out->outputs.n && !is_too_narrow(&f))) return;
+    const hir_flow first = *out;
+    for (int i = 0; i < MOST_LAYERS; i++) {
+        const hir_id begin = next_beginning(&f);
+        if (begin == HIR_NONE) break;
+        find_from(&f, begin);
+        if (is_stream(out) && !is_too_narrow(&f)) return;
+    }
+    *out = first;
 }
 
 /* ---- what belongs to sublayers --------------------------------------------------------------- */

@@ -14,6 +14,7 @@ typedef struct flow_finder {
     hir_id *root; /* of a member: the value that it is a scaled form of, or itself */
     hir_id *into; /* the sublayer output that it leads to, or HIR_NONE */
     bool *factor; /* its only use: multiplied with a value as wide as the stream */
+    hir_id begin; /* where the stream begins; HIR_NONE: at the embedding */
 } flow_finder;
 
 /* The origin of operand i if it is a float value with T, else HIR_NONE. */

@@ -451,6 +451,12 @@ void hir_ledger_find(const hir_module *m, hd_arena *a, hir_ledger *out) {
         charge_ops(&c);
 }
 
+void hir_ledger_count_as(hir_ledger *l, const hir_ledger *loaded) {
+    if (!loaded->sublayers || !loaded->unit) return;
+    l->sublayers = loaded->sublayers;
+    l->unit = loaded->unit;
+}
+
 double hir_ledger_units(const hir_ledger *l, uint64_t bytes) {
     uint32_t n = l->sublayers ? l->sublayers : 1;
     return l->unit ? (double)bytes / (double)l->unit / n : 0;

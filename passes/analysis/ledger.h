@@ -53,6 +53,10 @@ typedef struct hir_ledger {
 } hir_ledger;
 
 void hir_ledger_find(const hir_module *m, hd_arena *a, hir_ledger *out);
+/* Counts l, of the same model behind some passes, in d and in sublayers of the model as it was
+ * loaded: small matrices that became row operations are no borders of sublayers any more, but the
+ * model still has as many of them. */
+void hir_ledger_count_as(hir_ledger *l, const hir_ledger *loaded);
 
 /* Before the kernel stage: what the paper's Table 1 charges if a multiplication and the sum over
  * its products are one operation (ledger_products.c). */
