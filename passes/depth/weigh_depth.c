@@ -6,7 +6,7 @@ typedef struct weigher {
     const hir_module *m;
     const hir_pass_id *passes; /* to the one that makes kernels */
     size_t n;
-    const hir_pass_options *options;
+    const hir_compile_options *options;
     hd_arena *arena;
 } weigher;
 
@@ -98,7 +98,7 @@ static size_t to_kernels(const hir_pass_id *passes, size_t n) {
 }
 
 void depth_weigh(const hir_module *m, const hir_pass_id *passes, size_t n,
-                 const hir_pass_options *options, hd_arena *scratch, hd_arena *a,
+                 const hir_compile_options *options, hd_arena *scratch, hd_arena *a,
                  depth_weighed *out) {
     const weigher w = {m, passes, to_kernels(passes, n), options, scratch};
     bool changed = false;

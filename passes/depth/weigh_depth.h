@@ -24,7 +24,7 @@ bool depth_is_weighed(hir_pass_id id);
 /* Weighs the passes that are left of a run, of which the first is a weighed one. Nothing is left
  * out of a run that makes no kernels, or where either way fails. The reason is in the arena. */
 void depth_weigh(const hir_module *m, const hir_pass_id *passes, size_t n,
-                 const hir_pass_options *options, hd_arena *scratch, hd_arena *a,
+                 const hir_compile_options *options, hd_arena *scratch, hd_arena *a,
                  depth_weighed *out);
 
 #endif
