@@ -40,12 +40,12 @@ static void find_last(finder *f) {
     }
 }
 
-/* What a tensor shows the elements of, in whatever shape. */
+/* What a tensor shows the elements of, in whatever shape. (A stack of one is a stack.) */
 static hir_ref root_of(const hir_module *m, hir_ref r) {
     while (r.kind == HIR_REF_VALUE && hir_value_at(m, r.index)->op != HIR_NONE) {
         const hir_op *o = hir_op_at(m, hir_value_at(m, r.index)->op);
         const bool view = hir_has_trait(o->code, HIR_MOVE) && o->n_args == 1;
-        if (!view) break;
+        if (!view || o->code == HIR_STACK_OP) break;
         r = o->args[0];
     }
     return r;
