@@ -202,7 +202,7 @@ static bool work_of_call(subject *s, job j, step_work *sum) {
     step_work all[HADAL_COMM_MAX_RANKS];
     const step_work mine = api_call_work(s->lib.info, j.tokens, j.past, 1);
     *sum = (step_work){0};
-    if (!api_tell_ranks(&s->lib, &mine, all, sizeof mine)) return false;
+    if (!api_all_gather(&s->lib, &mine, all, sizeof mine)) return false;
     for (int32_t i = 0; i < api_ranks_here(&s->lib); i++)
         if (api_is_first_of_stage(&s->lib, i)) step_work_add(sum, all[i]);
     return true;

@@ -186,7 +186,7 @@ typedef struct step_word {
  * Otherwise one of them would wait for calls that nobody makes. */
 static bool agree(generation *g, int32_t *token) {
     step_word all[HADAL_COMM_MAX_RANKS], mine = {*token, is_interrupted(g)};
-    if (!api_tell_ranks(&g->lib, &mine, all, sizeof mine)) return false;
+    if (!api_all_gather(&g->lib, &mine, all, sizeof mine)) return false;
     for (int32_t i = 0; i < api_ranks(&g->lib); i++)
         if (all[i].interrupted) g->out->interrupted = 1;
     *token = all[api_speaker(&g->lib)].token;
@@ -230,7 +230,7 @@ static bool is_stop(const hadal_generate_options *o, int32_t id) {
     return false;
 }
 
-static bool refuse_logits(generation *g) {
+static bool reject_logits(generation *g) {
     hd_err(&g->lib.s->diags, HD_E_RUNTIME, HD_NOWHERE,
            "the logits after %lld tokens are no numbers",
            (long long)(g->out->prompt_tokens + g->out->tokens))
@@ -244,7 +244,7 @@ static bool write_tokens(generation *g, sampler *s) {
         int32_t id = api_has_logits(&g->lib) ? api_sample(s, g->logits) : -1;
         if (!agree(g, &id)) return false;
         if (g->out->interrupted) return true;
-        if (id < 0) return refuse_logits(g);
+        if (id < 0) return reject_logits(g);
         if (is_stop(o, id)) return true;
         g->out->tokens++;
         if (o->token && o->token(o->context, id)) g->out->interrupted = 1;

@@ -185,7 +185,7 @@ static const char *what_levels_ask_for(const api_library *l) {
     return text.n ? text.at : NULL;
 }
 
-static bool refuse_machine(api_library *l) {
+static bool reject_machine(api_library *l) {
     hd_diag *e =
         hd_err(&l->s->diags, HD_E_RUNTIME, HD_NOWHERE, "session: %s", l->strerror(HRT_CPU));
     const char *of_ranks = l->session ? l->session_message(l->session) : "";
@@ -211,7 +211,7 @@ bool api_library_session(api_library *l, int64_t max_tokens) {
             ? l->session_init_on(memory, l->memory_bytes, l->weights, max_tokens, l->s->comm,
                                  l->s->comm_timeout, &l->session)
             : l->session_init(memory, l->memory_bytes, l->weights, max_tokens, &l->session);
-    return code == HRT_CPU ? refuse_machine(l) : api_library_ok(l, code, "session");
+    return code == HRT_CPU ? reject_machine(l) : api_library_ok(l, code, "session");
 }
 
 /* False: a level of that name cannot be asked for; `names` are those that can. */

@@ -5,11 +5,11 @@
 #include <xxhash.h>
 
 #include "api/stats.h"
-#include "support/tell.h"
+#include "support/all_gather.h"
 
 /* words[i] = that of rank i. */
 static int tell_all(const hadal_comm *c, int64_t timeout_ns, double word, double *words) {
-    return hd_tell(c, hd_all_ranks(c), timeout_ns, &word, words, sizeof word);
+    return hd_all_gather(c, hd_all_ranks(c), timeout_ns, &word, words, sizeof word);
 }
 
 /* ---- rates ----------------------------------------------------------------------------------- */
@@ -39,7 +39,7 @@ int machine_slowest_of_ranks(const hadal_comm *c, int64_t timeout_ns, uint64_t c
                              double *slowest) {
     const share word = {cpus, mine};
     share all[HADAL_COMM_MAX_RANKS];
-    const int code = hd_tell(c, hd_all_ranks(c), timeout_ns, &word, all, sizeof word);
+    const int code = hd_all_gather(c, hd_all_ranks(c), timeout_ns, &word, all, sizeof word);
     *slowest = 0;
     for (int32_t i = 0; i < c->size && !code; i++) {
         const double mean = all[i].rate > 0 ? mean_on(all[i].cpus, all, c->size) : 0;
@@ -77,29 +77,29 @@ static int many(const job *j) {
                                    j->timeout_ns);
 }
 
-static int repeat(int (*exchange)(const job *), const job *j, int times, double *seconds) {
+static int repeat(int (*collective)(const job *), const job *j, int times, double *seconds) {
     const double start = now(ON_THE_WALL);
     int code = HADAL_COMM_OK;
     for (int i = 0; i < times && !code; i++)
-        code = exchange(j);
+        code = collective(j);
     *seconds = (now(ON_THE_WALL) - start) / times;
     return code;
 }
 
 /* Seconds that it takes, median of batches: of the first rank, for all of them. */
-static int measure(int (*exchange)(const job *), const job *j, double *seconds) {
+static int measure(int (*collective)(const job *), const job *j, double *seconds) {
     enum { BATCHES = 7, MOST = 1000 };
     const double batch = 0.05;
     double one, words[HADAL_COMM_MAX_RANKS];
     samples times = {0};
-    int code = repeat(exchange, j, 3, &one); /* connects, and touches memory */
-    if (!code) code = repeat(exchange, j, 3, &one);
+    int code = repeat(collective, j, 3, &one); /* connects, and touches memory */
+    if (!code) code = repeat(collective, j, 3, &one);
     if (!code) code = tell_all(j->c, j->timeout_ns, one, words);
     if (code) return code;
     const double wanted = words[0] > 0 ? batch / words[0] : MOST;
     const int turns = wanted < 1 ? 1 : wanted > MOST ? MOST : (int)wanted;
     for (int i = 0; i < BATCHES && !code; i++) {
-        code = repeat(exchange, j, turns, &one);
+        code = repeat(collective, j, turns, &one);
         sample(&times, one);
     }
     if (!code) code = tell_all(j->c, j->timeout_ns, median(&times), words);

@@ -46,7 +46,7 @@ static plan_stage stage_of(hadal_session *s, const hcg_program *p) {
                       .arena_kept = p->m->arena_kept,
                       .local_kept = p->m->local_kept};
     for (size_t i = 0; i < p->steps.n; i++) {
-        if (p->steps.at[i].exchange) continue; /* no kernel: one of the crossings */
+        if (p->steps.at[i].collective) continue; /* no kernel: one of the crossings */
         const plan_step step = api_plan_step(p, i);
         hd_push(s->arena, &out.steps, step);
     }
@@ -65,14 +65,14 @@ static bool add_stage(hadal_session *s, const hadal_pipeline *pipeline, const ha
 
 /* What was found since there were so many errors and diagnostics: why a model cannot be divided so
  * is the shape's, and no error of the plan. False: something else is wrong. */
-static bool take_refusal(hadal_session *s, size_t errors, size_t listed, plan_shape *shape) {
+static bool take_rejection(hadal_session *s, size_t errors, size_t listed, plan_shape *shape) {
     for (size_t i = s->diags.list.n; i-- > listed;) {
         const hd_diag *g = &s->diags.list.at[i];
         if (g->severity != HD_ERROR) continue;
         if (g->code != HD_E_UNSUPPORTED && g->code != HD_E_VALUE) return false;
-        shape->refused = g->message;
+        shape->rejected = g->message;
     }
-    if (!shape->refused) return false;
+    if (!shape->rejected) return false;
     s->diags.errors = errors;
     s->diags.list.n = listed;
     return true;
@@ -86,7 +86,8 @@ static bool fill_shape(hadal_session *s, const hadal_pipeline *pipeline, const h
     const bool divided = shape->ranks * shape->stages > 1;
     const size_t errors = s->diags.errors, listed = s->diags.list.n;
     for (one.stage = 0; one.stage < shape->stages; one.stage++)
-        if (!add_stage(s, &one, t, shape)) return divided && take_refusal(s, errors, listed, shape);
+        if (!add_stage(s, &one, t, shape))
+            return divided && take_rejection(s, errors, listed, shape);
     return true;
 }
 

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "inspect/plan_host.h"
-#include "support/tell.h"
+#include "support/all_gather.h"
 
 #define API_FAILED 1
 
@@ -58,14 +58,14 @@ int32_t api_ranks_here(const api_library *l) {
     return l->session_init_on ? l->s->comm->size : 1;
 }
 
-bool api_tell_ranks(api_library *l, const void *mine, void *all, size_t size) {
+bool api_all_gather(api_library *l, const void *mine, void *all, size_t size) {
     const hadal_comm *c = l->s->comm;
     if (!api_need_ranks(l)) return false;
     if (!l->session_init_on) {
         memcpy(all, mine, size);
         return true;
     }
-    const int code = hd_tell(c, hd_all_ranks(c), l->s->comm_timeout, mine, all, size);
+    const int code = hd_all_gather(c, hd_all_ranks(c), l->s->comm_timeout, mine, all, size);
     if (code == 0) return true;
     hd_err(&l->s->diags, HD_E_RUNTIME, HD_NOWHERE, "%s: the ranks do not come together", l->path)
         ->cause = hd_strdup(l->s->arena, c->message(c->context));
@@ -75,7 +75,7 @@ bool api_tell_ranks(api_library *l, const void *mine, void *all, size_t size) {
 bool api_most_of_ranks(api_library *l, int64_t mine, int64_t *most) {
     int64_t all[HADAL_COMM_MAX_RANKS];
     *most = mine;
-    if (!api_tell_ranks(l, &mine, all, sizeof mine)) return false;
+    if (!api_all_gather(l, &mine, all, sizeof mine)) return false;
     for (int32_t i = 0; i < api_ranks_here(l); i++)
         if (all[i] > *most) *most = all[i];
     return true;

@@ -20,7 +20,7 @@ bool api_need_ranks(const api_library *l);
 int32_t api_ranks_here(const api_library *l); /* processes that there are */
 /* all[i] = `mine` of rank i, `size` bytes each; all ranks have to be here. False and a diagnostic
  * if they do not come together. */
-bool api_tell_ranks(api_library *l, const void *mine, void *all, size_t size);
+bool api_all_gather(api_library *l, const void *mine, void *all, size_t size);
 /* The largest of all ranks' numbers: what they decide together. */
 bool api_most_of_ranks(api_library *l, int64_t mine, int64_t *most);
 

@@ -120,7 +120,7 @@ int hadal_load_dumps(hadal_session *s, const char *folder) {
 }
 /* ---- a profile from a file ------------------------------------------------------------------- */
 
-static bool refuse_profile(hadal_session *s, const char *path, const char *why) {
+static bool reject_profile(hadal_session *s, const char *path, const char *why) {
     hd_diag *e =
         hd_err(&s->diags, HD_E_FORMAT, HD_NOWHERE, "'%s' is no profile of this model", path);
     e->cause = hd_strdup(s->arena, why);
@@ -147,9 +147,9 @@ static bool check_profile_lines(hadal_session *s, const char *path, json_t *line
         const json_int_t line = json_integer_value(json_object_get(row, "line"));
         if (!name || !json_is_number(json_object_get(row, "work_ns")) ||
             !json_is_number(json_object_get(row, "wait_ns")))
-            return refuse_profile(s, path, "an entry lacks its kernel or its time");
+            return reject_profile(s, path, "an entry lacks its kernel or its time");
         if (!is_kernel_at(s->m, at, line, name))
-            return refuse_profile(s, path,
+            return reject_profile(s, path,
                                   hd_printf(s->arena, "line %lld of the kernel IR is no kernel %s",
                                             (long long)line, name));
     }
@@ -162,18 +162,18 @@ static bool check_profile(hadal_session *s, const char *path, json_t *root) {
     json_t *phases = json_object_get(root, "phases"), *phase;
     size_t i;
     if (!schema || strcmp(schema, PROFILE_SCHEMA) != 0)
-        return refuse_profile(s, path, "its schema is not " PROFILE_SCHEMA);
+        return reject_profile(s, path, "its schema is not " PROFILE_SCHEMA);
     if (!model || strcmp(model, s->m->name) != 0)
-        return refuse_profile(s, path,
+        return reject_profile(s, path,
                               hd_printf(s->arena, "it is of %s, and this is %s",
                                         model ? model : "nothing", s->m->name));
-    if (!json_is_array(phases)) return refuse_profile(s, path, "it has no phases");
+    if (!json_is_array(phases)) return reject_profile(s, path, "it has no phases");
     json_array_foreach(phases, i, phase) {
         json_t *lines = json_object_get(phase, "lines");
         if (!json_is_array(lines) || !json_is_array(json_object_get(phase, "kernels")) ||
             !json_is_string(json_object_get(phase, "phase")) ||
             !json_is_number(json_object_get(phase, "seconds")))
-            return refuse_profile(s, path, "a phase lacks its tables");
+            return reject_profile(s, path, "a phase lacks its tables");
         if (!check_profile_lines(s, path, lines)) return false;
     }
     return true;

@@ -129,7 +129,7 @@ static bool are_numbers(const float *logits, size_t n) {
     return any;
 }
 
-static bool refuse_logits(hadal_session *s) {
+static bool reject_logits(hadal_session *s) {
     hd_err(&s->diags, HD_E_RUNTIME, HD_NOWHERE, "the logits of the last token are no numbers")
         ->hint = "weights of another model, or numbers beyond what a type can hold";
     return false;
@@ -140,7 +140,7 @@ bool api_keep_next(hadal_session *s, const float *logits, size_t n, int64_t most
     int32_t *order = hd_new_array(s->arena, int32_t, n);
     hadal_next_token *next = hd_new_array(s->arena, hadal_next_token, kept);
     double sum = 0;
-    if (!are_numbers(logits, n)) return refuse_logits(s);
+    if (!are_numbers(logits, n)) return reject_logits(s);
     for (size_t i = 0; i < n; i++)
         order[i] = (int32_t)i;
     qsort_r(order, n, sizeof *order, by_logit, (void *)logits);

@@ -203,7 +203,7 @@ static hir_module *load_spec(hadal_session *s, const char *path, const char *nam
 }
 
 /* DIR/NAME of what was compiled, where its spec is asked for. */
-static bool refuse_compiled(hadal_session *s, const char *path) {
+static bool reject_compiled(hadal_session *s, const char *path) {
     const char *library = hd_path_join(s->arena, hd_path_dir(s->arena, path),
                                        hd_printf(s->arena, "lib%s.so", hd_path_base(path)));
     if (!hd_exists(library)) return false;
@@ -213,7 +213,7 @@ static bool refuse_compiled(hadal_session *s, const char *path) {
 }
 
 /* Files that are a part of a model, in the place of it. */
-static bool refuse_part(hadal_session *s, const char *path) {
+static bool reject_part(hadal_session *s, const char *path) {
     static const char *const data[] = {".safetensors", ".bin",     ".pth",       ".pt",
                                        ".gguf",        ".weights", ".so",        ".npy",
                                        ".o",           ".h",       ".index.json"};
@@ -221,7 +221,7 @@ static bool refuse_part(hadal_session *s, const char *path) {
     if (hd_is_directory(path)) return false;
     if (!hd_exists(path)) {
         if (strchr(hd_path_base(path), '.')) return false; /* a file, which cannot be opened */
-        if (refuse_compiled(s, path)) return true;
+        if (reject_compiled(s, path)) return true;
         hd_err(&s->diags, HD_E_IO, HD_NOWHERE, "there is no '%s'", path)->hint =
             "a model is a .hadal file, a .hir file, or a folder with a config.json; DIR/NAME "
             "stands for DIR/libNAME.so, which hadal compile -o DIR/NAME makes";
@@ -239,7 +239,7 @@ static bool refuse_part(hadal_session *s, const char *path) {
 }
 
 hir_module *api_read_model(hadal_session *s, const char *spec, const char *name) {
-    if (refuse_part(s, spec)) return NULL;
+    if (reject_part(s, spec)) return NULL;
     const bool is_text = hd_ends_with(spec, ".hir");
     if (!is_text && !name) name = name_from_path(s, spec);
     hir_module *m = is_text ? load_hir(s, spec) : load_spec(s, spec, name);

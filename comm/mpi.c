@@ -13,10 +13,10 @@
 #include <string.h>
 #include <time.h>
 
-#include "comm/exchange.h"
+#include "comm/collective.h"
 #include "comm/slow_link.h"
+#include "support/all_gather.h"
 #include "support/clock.h"
-#include "support/tell.h"
 
 enum { PIECE = 1 << 20, SLOT = COMM_HEAD + PIECE, DATA = 1, NOTICE = 2 };
 enum { NOTICE_EVERY = 32 }; /* questions, between two looks at notices: each is a call of MPI */
@@ -30,7 +30,7 @@ typedef struct peer {
 } peer;
 
 struct hadal_mpi {
-    comm_exchange exchange;
+    comm_collective collective;
     comm_slow slow;
     MPI_Comm comm;
     int size, rank;
@@ -178,7 +178,7 @@ static int start(hadal_mpi *g, MPI_Comm comm, int64_t timeout_ns) {
         MPI_SUCCESS)
         return HADAL_COMM_TRANSPORT;
     const comm_link link = {g, PIECE, room, post, has_left, look, drop, is_gone, give_up};
-    comm_exchange_start(&g->exchange, link, g->rank, g->size, g->ends);
+    comm_collective_start(&g->collective, link, g->rank, g->size, g->ends);
     return HADAL_COMM_OK;
 }
 
@@ -217,7 +217,7 @@ int hadal_mpi_open_world(int64_t timeout_ns, hadal_mpi **out) {
 }
 
 const hadal_comm *hadal_mpi_comm(hadal_mpi *g) {
-    return g ? &g->exchange.interface : NULL;
+    return g ? &g->collective.interface : NULL;
 }
 
 /* ---- slower than it is ----------------------------------------------------------------------- */
@@ -226,19 +226,19 @@ int hadal_mpi_slow(hadal_mpi *g, double bits_per_second, int64_t latency_ns, int
     char mine[HD_BOOT_ID], all[HADAL_COMM_MAX_RANKS * HD_BOOT_ID];
     if (!g) return HADAL_COMM_ARGUMENT;
     hd_read_boot_id(mine);
-    const hadal_comm *c = &g->exchange.interface;
-    const int rc = hd_tell(c, hd_all_ranks(c), timeout_ns, mine, all, HD_BOOT_ID);
+    const hadal_comm *c = &g->collective.interface;
+    const int rc = hd_all_gather(c, hd_all_ranks(c), timeout_ns, mine, all, HD_BOOT_ID);
     if (rc) return rc;
     for (int r = 0; r < g->size; r++)
         if (!mine[0] || memcmp(all + r * HD_BOOT_ID, mine, HD_BOOT_ID) != 0)
             return HADAL_COMM_ARGUMENT;
-    return comm_slow_down(&g->slow, &g->exchange, bits_per_second, latency_ns);
+    return comm_slow_down(&g->slow, &g->collective, bits_per_second, latency_ns);
 }
 
 /* ---- closing --------------------------------------------------------------------------------- */
 int hadal_mpi_close(hadal_mpi *g, int64_t timeout_ns) {
     if (!g) return 1;
-    if (!comm_exchange_end(&g->exchange, timeout_ns)) return 0;
+    if (!comm_collective_end(&g->collective, timeout_ns)) return 0;
     if (g->notices != MPI_REQUEST_NULL) { /* nobody has given up: it has met no message */
         MPI_Cancel(&g->notices);
         MPI_Wait(&g->notices, MPI_STATUS_IGNORE);

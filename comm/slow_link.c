@@ -55,7 +55,7 @@ static void give_up(void *self) {
     s->link.give_up(s->link.self);
 }
 
-int comm_slow_down(comm_slow *s, comm_exchange *x, double bits_per_second, int64_t latency_ns) {
+int comm_slow_down(comm_slow *s, comm_collective *x, double bits_per_second, int64_t latency_ns) {
     static const int64_t an_hour = INT64_C(3600000000000);
     if (!(bits_per_second > 0) || !isfinite(bits_per_second) || latency_ns < 0 ||
         latency_ns > an_hour || x->link.self == s)

@@ -13,7 +13,7 @@
 #ifndef HADAL_COMM_SLOW_LINK_H
 #define HADAL_COMM_SLOW_LINK_H
 
-#include "comm/exchange.h"
+#include "comm/collective.h"
 
 typedef struct comm_slow {
     comm_link link; /* of the transport */
@@ -25,6 +25,6 @@ typedef struct comm_slow {
 
 /* Puts `s` before the link of an exchange that nothing was sent with so far; `s` must live as long.
  * A hadal_comm_result: HADAL_COMM_ARGUMENT if there is no such link. */
-int comm_slow_down(comm_slow *s, comm_exchange *x, double bits_per_second, int64_t latency_ns);
+int comm_slow_down(comm_slow *s, comm_collective *x, double bits_per_second, int64_t latency_ns);
 
 #endif

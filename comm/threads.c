@@ -5,7 +5,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
-#include "comm/exchange.h"
+#include "comm/collective.h"
 #include "comm/slow_link.h"
 
 enum { PIECE = 128 << 10, SLOT = COMM_HEAD + PIECE };
@@ -16,7 +16,7 @@ typedef struct channel {              /* from one rank to another */
 } channel;
 
 typedef struct rank_side {
-    comm_exchange exchange;
+    comm_collective collective;
     hadal_threads *group;
     comm_slow slow;
     int32_t rank;
@@ -110,20 +110,21 @@ int hadal_threads_open(int32_t ranks, hadal_threads **out) {
         s->rank = r;
         atomic_init(&s->gone, false);
         const comm_link link = {s, PIECE, room, post, has_left, look, drop, is_gone, give_up};
-        comm_exchange_start(&s->exchange, link, r, ranks, g->ends + (size_t)r * n);
+        comm_collective_start(&s->collective, link, r, ranks, g->ends + (size_t)r * n);
     }
     *out = g;
     return HADAL_COMM_OK;
 }
 
 const hadal_comm *hadal_threads_comm(hadal_threads *g, int32_t rank) {
-    return g && rank >= 0 && rank < g->size ? &g->ranks[rank].exchange.interface : NULL;
+    return g && rank >= 0 && rank < g->size ? &g->ranks[rank].collective.interface : NULL;
 }
 
 int hadal_threads_slow(hadal_threads *g, double bits_per_second, int64_t latency_ns) {
     int rc = g ? HADAL_COMM_OK : HADAL_COMM_ARGUMENT;
     for (int32_t r = 0; !rc && r < g->size; r++)
-        rc = comm_slow_down(&g->ranks[r].slow, &g->ranks[r].exchange, bits_per_second, latency_ns);
+        rc =
+            comm_slow_down(&g->ranks[r].slow, &g->ranks[r].collective, bits_per_second, latency_ns);
     return rc;
 }
 

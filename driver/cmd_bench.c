@@ -86,7 +86,7 @@ static int find_model(hadal_session *s, const command_line *line, const char *di
 
 /* Options that say how a model is compiled, of which a compiled one would take no notice. Beside a
  * SPEC they are for that, but not those that the table tells of both. */
-static int refuse_options(hadal_session *s, const command_line *line, const model *m, size_t n) {
+static int reject_options(hadal_session *s, const command_line *line, const model *m, size_t n) {
     static const option_id of_both[] = {OPTION_WEIGHTS, OPTION_WEIGHTS_DTYPE};
     char message[128];
     const bool first = m[0].compiled, second = n > 1 && m[1].compiled;
@@ -94,7 +94,7 @@ static int refuse_options(hadal_session *s, const command_line *line, const mode
         return hadal_fail(s, "usage",
                           "--against-define is for a SPEC, and this is a compiled model", NULL);
     if (!first && !second) return 0;
-    if (first && (n == 1 || second)) return refuse_spec_options(s, line);
+    if (first && (n == 1 || second)) return reject_spec_options(s, line);
     for (size_t i = 0; i < sizeof of_both / sizeof *of_both; i++) {
         if (!option_given(line, of_both[i])) continue;
         snprintf(message, sizeof message, "--%s is for a SPEC, and one of the models is compiled",
@@ -214,7 +214,7 @@ static int join(hadal_session *s, const command_line *line, model *m, size_t n, 
                               "measure models that are divided over ranks one by one");
         if (wanted > 0) return join_ranks(s, line, m[i].spec, &m[i].files, group);
     }
-    return refuse_rank_options(s, line);
+    return reject_rank_options(s, line);
 }
 
 static int bench(hadal_session *s, const command_line *line, const char *dir, model *m,
@@ -225,7 +225,7 @@ static int bench(hadal_session *s, const command_line *line, const char *dir, mo
     if (parse_types(s, line, &types)) return 1;
     for (size_t i = 0; i < n; i++)
         if (find_model(s, line, dir, &m[i])) return 1;
-    if (refuse_options(s, line, m, n) || join(s, line, m, n, group) ||
+    if (reject_options(s, line, m, n) || join(s, line, m, n, group) ||
         begin(s, line, group->silent))
         return 1;
     int code = 0;

@@ -95,7 +95,7 @@ static void path_of(const plan *p, int kind, char *out, size_t size) {
 }
 
 /* An edited dump must not go the way of an older output. */
-static int refuse_to_replace(hadal_session *s, const char *spec, const plan *p) {
+static int reject_to_replace(hadal_session *s, const char *spec, const plan *p) {
     struct stat read, old;
     char path[4600], message[4700];
     if (stat(spec, &read) != 0) return 0;
@@ -226,7 +226,7 @@ static int compile(hadal_session *s, const command_line *line, plan *p, long lon
     hadal_build_in(s, p->build);
     if (make_pipeline(s, line, &pipeline)) return 1;
     if (stage >= 0) pipeline.stage = stage;
-    if (refuse_to_replace(s, line->positional[0], p) || read_inputs(s, line, p)) return 1;
+    if (reject_to_replace(s, line->positional[0], p) || read_inputs(s, line, p)) return 1;
     return write_outputs(s, line, p, &pipeline);
 }
 

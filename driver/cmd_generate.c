@@ -106,7 +106,7 @@ static int options_of(hadal_session *s, const command_line *line, const prompt *
 
 static int compile(hadal_session *s, const command_line *line, workplace *w) {
     hadal_pipeline pipeline;
-    return refuse_rank_options(s, line) || make_pipeline(s, line, &pipeline) ||
+    return reject_rank_options(s, line) || make_pipeline(s, line, &pipeline) ||
            load_model(s, line, "model") || hadal_check_weights(s) ||
            run_pipeline(s, line, &pipeline) || make_workplace(s, w) || build_library(s, line, w);
 }
@@ -120,7 +120,7 @@ static int generate(hadal_session *s, const command_line *line, const prompt *p,
     if (options_of(s, line, p, &o)) return 1;
     const char *spec = line->positional[0];
     if (find_compiled_stages(spec, &w->files, name, sizeof name)) {
-        if (refuse_spec_options(s, line) || join_ranks(s, line, spec, &w->files, group)) return 1;
+        if (reject_spec_options(s, line) || join_ranks(s, line, spec, &w->files, group)) return 1;
     } else if (compile(s, line, w)) {
         return 1;
     }

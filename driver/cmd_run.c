@@ -128,7 +128,7 @@ static int run_compiled(hadal_session *s, const command_line *line, workplace *w
     if (option_given(line, OPTION_INTERPRET) || option_given(line, OPTION_HIDDEN))
         return hadal_fail(s, "usage", "--interpret and --hidden are for a SPEC",
                           "a compiled model gives the outputs that it was compiled with");
-    if (refuse_spec_options(s, line) || options_of(s, line, &split, &options) ||
+    if (reject_spec_options(s, line) || options_of(s, line, &split, &options) ||
         read_prompt(s, line, p) || join_ranks(s, line, line->positional[0], &w->files, group))
         return 1;
     options.library = w->files.library;
@@ -157,7 +157,7 @@ static int run(hadal_session *s, const command_line *line, workplace *w, prompt 
         return hadal_fail(s, "usage", "--ranks and --stages of run are for --interpret",
                           "hadal compile SPEC --ranks P --stages S -o DIR/NAME, then mpirun -n N "
                           "hadal run DIR/NAME, N = P S");
-    if (refuse_rank_options(s, line) || options_of(s, line, &split, &options) ||
+    if (reject_rank_options(s, line) || options_of(s, line, &split, &options) ||
         make_pipeline(s, line, &pipeline))
         return 1;
     if (read_prompt(s, line, p)) return 1;

@@ -96,11 +96,11 @@ static bool take_text(hadal_session *s, const command_line *line, option_id id, 
 static bool take_options(hadal_session *s, const command_line *line, hadal_pipeline *out) {
 #define TEXT(missing)                                                                              \
     { 0 }
-#define DTYPE(refusal)                                                                             \
+#define DTYPE(rejection)                                                                           \
     { 0 }
-#define STATE_DTYPE(refusal)                                                                       \
+#define STATE_DTYPE(rejection)                                                                     \
     { 0 }
-#define WORD(refusal)                                                                              \
+#define WORD(rejection)                                                                            \
     { 0 }
 #define TILES                                                                                      \
     { 0 }

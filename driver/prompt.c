@@ -110,7 +110,7 @@ static int find_tokenizer(hadal_session *s, const command_line *line, bool neede
     return out->tokenizer ? 0 : 1;
 }
 
-static int refuse_prompt(hadal_session *s, int64_t n) {
+static int reject_prompt(hadal_session *s, int64_t n) {
     if (n == 0)
         return hadal_fail(s, "usage", "the prompt is empty",
                           "--prompt TEXT, --prompt-file FILE, or text on standard input");
@@ -134,7 +134,7 @@ static int encode(hadal_session *s, const command_line *line, const bytes *text,
     }
     if (n <= 0) {
         free(ids);
-        return refuse_prompt(s, n);
+        return reject_prompt(s, n);
     }
     int32_t *fitting = realloc(ids, (size_t)n * sizeof *ids);
     out->ids = fitting ? fitting : ids;

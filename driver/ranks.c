@@ -98,7 +98,7 @@ static int choose_stage(hadal_session *s, const char *spec, compiled_files *file
     return files->stages > 0 && !find_stage(spec, r->rank / each, files);
 }
 
-int refuse_rank_options(hadal_session *s, const command_line *line) {
+int reject_rank_options(hadal_session *s, const command_line *line) {
     static const option_id of_ranks[] = {OPTION_COMM_TIMEOUT, OPTION_LINK};
     for (size_t i = 0; i < sizeof of_ranks / sizeof *of_ranks; i++) {
         if (!option_given(line, of_ranks[i])) continue;
@@ -117,7 +117,7 @@ int join_ranks(hadal_session *s, const command_line *line, const char *spec, com
     char text[120];
     *out = (ranks){0};
     if (hadal_library_ranks(s, files->library, &wanted)) return 1;
-    if (wanted == 0) return refuse_rank_options(s, line);
+    if (wanted == 0) return reject_rank_options(s, line);
     if (!is_in_job()) {
         snprintf(text, sizeof text, "mpirun -n %lld hadal ... starts one for each",
                  (long long)wanted);

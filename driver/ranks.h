@@ -18,7 +18,7 @@ bool is_in_job(void);
  * are silent. */
 int join_job(hadal_session *s, const command_line *line, ranks *out);
 /* A model that is not divided exchanges nothing: options that say how are refused. */
-int refuse_rank_options(hadal_session *s, const command_line *line);
+int reject_rank_options(hadal_session *s, const command_line *line);
 /* The same if what was compiled as `spec` is divided, over as many ranks as there are processes;
  * `files`, found for it, become those of the stage that this process has. The first rank that has
  * logits is the one that is not silent. */

@@ -50,7 +50,7 @@ bool find_compiled_stages(const char *spec, compiled_files *out, char *name, siz
     return true;
 }
 
-int refuse_spec_options(hadal_session *s, const command_line *line) {
+int reject_spec_options(hadal_session *s, const command_line *line) {
     static const option_id of_specs[] = {
         OPTION_DEFINE,       OPTION_WEIGHTS,       OPTION_WEIGHTS_DTYPE, OPTION_BANK_DTYPE,
         OPTION_PHASE1_DTYPE, OPTION_MERGE_NORM,    OPTION_ACTIVATIONS,   OPTION_CACHE_DTYPE,

@@ -24,7 +24,7 @@ bool find_compiled_stages(const char *spec, compiled_files *out, char *name, siz
 bool find_stage(const char *spec, int stage, compiled_files *of);
 
 /* Options that say how a model is compiled; this one has been. */
-int refuse_spec_options(hadal_session *s, const command_line *line);
+int reject_spec_options(hadal_session *s, const command_line *line);
 
 typedef struct workplace { /* a temporary folder for a compiled model called "model" */
     char dir[4096];

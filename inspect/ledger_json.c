@@ -186,7 +186,7 @@ static void print_memory(const ledger_memory *x, hd_text *out) {
 }
 
 /* By rank: bytes sent in calls of one token and of a chunk, of which the last row is asked for. */
-static void print_exchanges(const ledger_report *r, hd_text *out) {
+static void print_collectives(const ledger_report *r, hd_text *out) {
     const hir_module *m = r->compiled_module;
     hir_crossings all;
     hir_find_crossings(m, out->arena, &all);
@@ -221,7 +221,7 @@ void ledger_json(const ledger_report *r, hd_text *out) {
     if (r->has_naive) print_ledger(out, "naive_kernels", &r->naive, NULL);
     if (r->has_kernels) print_ledger(out, "kernels", &r->compiled, r->compiled_module);
     if (r->memory) print_memory(r->memory, out);
-    print_exchanges(r, out);
+    print_collectives(r, out);
     hd_text_add(out, ",\n  \"layers\": {");
     layers_json(&r->layers, out);
     hd_text_add(out, "}");

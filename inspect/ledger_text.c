@@ -200,7 +200,7 @@ static void print_memory(const ledger_memory *x, hd_text *out) {
 /* ---- machines -------------------------------------------------------------------------------- */
 
 /* What a rank sends in calls of one token and of a chunk. */
-static void print_exchanges(const ledger_report *r, hd_text *out) {
+static void print_collectives(const ledger_report *r, hd_text *out) {
     const hir_module *m = r->compiled_module;
     hir_crossings all;
     hir_find_crossings(m, out->arena, &all);
@@ -302,7 +302,7 @@ void ledger_text(const ledger_report *r, hd_text *out) {
     if (!l->flow.width || !l->sublayers) {
         hd_text_f(out, "%s has no residual stream: nothing that sublayers add to\n", r->name);
         layers_traffic_text(&r->layers, out);
-        print_exchanges(r, out);
+        print_collectives(r, out);
         return;
     }
     print_title(r, out);
@@ -316,7 +316,7 @@ void ledger_text(const ledger_report *r, hd_text *out) {
               (unsigned long long)r->compiled.fixed_bytes);
     layers_traffic_text(&r->layers, out);
     if (r->memory) print_memory(r->memory, out);
-    print_exchanges(r, out);
+    print_collectives(r, out);
     print_blocks(r, out);
     print_kernels(r, out);
 }

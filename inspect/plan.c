@@ -112,14 +112,14 @@ static plan_time crossing_time(const plan *p, sent s) {
 
 /* The overlaps of a pass, all rows at once. */
 typedef struct beside {
-    plan_time kernels, exchanges;
+    plan_time kernels, collectives;
     double bytes;
     int64_t n; /* exchanges */
 } beside;
 
 static int64_t tiles_of(const plan_stage *stage, const hrt_beside *b) {
     const bool divided = stage->m->ranks > 1 && b->tokens >= stage->m->divide_from;
-    if (!divided || b->exchanges == 0 || stage->tiles == 1) return 1;
+    if (!divided || b->collectives == 0 || stage->tiles == 1) return 1;
     return stage->tiles ? stage->tiles : hrt_best_tiles(b);
 }
 
@@ -136,17 +136,17 @@ static plan_time beside_time(const plan *p, const plan_stage *stage, const besid
     hrt_beside all = {.tokens = T,
                       .ranks = (int64_t)stage->m->ranks,
                       .compute = plan_time_all(b->kernels),
-                      .exchange = plan_time_all(b->exchanges),
+                      .collective = plan_time_all(b->collectives),
                       .latency = latency,
-                      .exchanges = b->n};
+                      .collectives = b->n};
     const int64_t n = tiles_of(stage, &all);
-    plan_time waits = {.latency = b->exchanges.latency + (double)((n - 1) * b->n) * latency,
+    plan_time waits = {.latency = b->collectives.latency + (double)((n - 1) * b->n) * latency,
                        .network = link_time(p, b->bytes)};
-    all.exchange = b->exchanges.latency + waits.network;
+    all.collective = b->collectives.latency + waits.network;
     const hrt_tiled t = hrt_in_tiles(&all, n);
-    plan_time works = {.overhead = b->exchanges.overhead};
+    plan_time works = {.overhead = b->collectives.overhead};
     add(&works, scaled(b->kernels, all.compute > 0 ? t.compute / all.compute : 1));
-    plan_time *shorter = t.compute > t.exchange ? &waits : &works;
+    plan_time *shorter = t.compute > t.collective ? &waits : &works;
     *shorter = without(*shorter, t.hidden);
     add(&works, waits);
     works.network += copying_time(p, b->bytes);
@@ -181,7 +181,7 @@ static plan_time stage_time(const plan *p, const plan_stage *stage, int64_t T, i
         const plan_crossing *c = &stage->crossings.at[i];
         const sent s = sent_in(stage, c, T);
         *bytes += s.bytes;
-        add(c->beside ? &b.exchanges : &sum, crossing_time(p, s));
+        add(c->beside ? &b.collectives : &sum, crossing_time(p, s));
         if (!c->beside) continue;
         b.bytes += s.bytes;
         b.n++;
@@ -308,7 +308,7 @@ void plan_predict(plan *p) {
     p->best_prefill = p->best_decode = p->shapes.n;
     for (size_t i = 0; i < p->shapes.n; i++) {
         plan_shape *s = &p->shapes.at[i];
-        if (s->refused) continue;
+        if (s->rejected) continue;
         if (p->call.chunk)
             predict_with(p, s, p->call.chunk);
         else
@@ -363,8 +363,8 @@ static void print_shape(const plan *p, const plan_shape *s, hd_text *out) {
     const size_t number = (size_t)(s - p->shapes.at);
     hd_text_f(out, "%5lld  %5lld x %-6lld", (long long)(s->ranks * s->stages), (long long)s->ranks,
               (long long)s->stages);
-    if (s->refused) {
-        hd_text_f(out, "  %s\n", s->refused);
+    if (s->rejected) {
+        hd_text_f(out, "  %s\n", s->rejected);
         return;
     }
     hd_text_f(out, "%s%s%s%s", padded(out, s->weight_bytes), padded(out, s->state_bytes),
@@ -433,9 +433,9 @@ static void json_shape(const plan *p, size_t i, hd_text *out) {
     const plan_shape *s = &p->shapes.at[i];
     hd_text_f(out, "%s\n    {\"hosts\": %lld, \"ranks\": %lld, \"stages\": %lld, ", i ? "," : "",
               (long long)(s->ranks * s->stages), (long long)s->ranks, (long long)s->stages);
-    if (s->refused) {
+    if (s->rejected) {
         inspect_json_key(out, "refused");
-        inspect_json_string(out, s->refused);
+        inspect_json_string(out, s->rejected);
         hd_text_add(out, "}");
         return;
     }

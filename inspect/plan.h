@@ -69,8 +69,8 @@ typedef struct plan_time {
 typedef struct plan_shape {
     int64_t ranks, stages;
     HD_VEC(plan_stage) stage;
-    const char *refused; /* why the model has no such shape; NULL: the rest is filled */
-    int64_t chunk;       /* tokens of a pass */
+    const char *rejected; /* why the model has no such shape; NULL: the rest is filled */
+    int64_t chunk;        /* tokens of a pass */
     /* of the fullest host */
     uint64_t weight_bytes, state_bytes, arena_bytes, bytes;
     bool fits;

@@ -37,13 +37,13 @@ void step_work_add(step_work *sum, step_work w) {
 
 /* Is it a step of the way that such a call does not take? */
 static bool is_left_out(const hd_info_step *k, int64_t rows, int64_t length) {
-    const hrt_choice c = {.when = (uint32_t)k->when,
-                          .forms = {.window = (int64_t)k->window,
-                                    .few_pair = (int64_t)k->few_pair,
-                                    .many_pair = (int64_t)k->many_pair,
-                                    .few_row = (int64_t)k->few_row,
-                                    .many_position = (int64_t)k->many_position,
-                                    .most = (int64_t)k->many_most}};
+    const hrt_condition c = {.when = (uint32_t)k->when,
+                             .forms = {.window = (int64_t)k->window,
+                                       .few_pair = (int64_t)k->few_pair,
+                                       .many_pair = (int64_t)k->many_pair,
+                                       .few_row = (int64_t)k->few_row,
+                                       .many_position = (int64_t)k->many_position,
+                                       .most = (int64_t)k->many_most}};
     return !hrt_runs(&c, rows, length);
 }
 

@@ -8,9 +8,9 @@ typedef enum option_type { TEXT, DTYPE, STATE_DTYPE, WORD, NUMBER, TILES } optio
 
 /* clang-format off */
 #define TYPE_TEXT(missing)                .type = TEXT, .text = (missing)
-#define TYPE_DTYPE(refusal)               .type = DTYPE, .text = (refusal)
-#define TYPE_STATE_DTYPE(refusal)         .type = STATE_DTYPE, .text = (refusal)
-#define TYPE_WORD(refusal)                .type = WORD, .text = (refusal)
+#define TYPE_DTYPE(rejection)               .type = DTYPE, .text = (rejection)
+#define TYPE_STATE_DTYPE(rejection)         .type = STATE_DTYPE, .text = (rejection)
+#define TYPE_WORD(rejection)                .type = WORD, .text = (rejection)
 #define TYPE_NUMBER(least_, most_, missing_) .type = NUMBER, .least = (least_), .most = (most_), .missing = (missing_)
 #define TYPE_TILES                        .type = TILES
 #define INFO(place_, key_, when)          .place = (place_), .key = (key_)
@@ -34,11 +34,11 @@ static const struct {
 #undef NOT_IN_INFO
 
 const hir_compile_options hir_default_options = {
-#define MISSING_TEXT(missing)  NULL
-#define MISSING_DTYPE(refusal) HIR_F32
-#define MISSING_STATE_DTYPE(refusal)                                                               \
+#define MISSING_TEXT(missing)    NULL
+#define MISSING_DTYPE(rejection) HIR_F32
+#define MISSING_STATE_DTYPE(rejection)                                                             \
     { false, HIR_F32 }
-#define MISSING_WORD(refusal)                 0
+#define MISSING_WORD(rejection)               0
 #define MISSING_NUMBER(least, most, missing)  missing
 #define MISSING_TILES                         HIR_OVERLAP_AUTO
 #define P(id, member, name, group, type, ...) .member = MISSING_##type,

@@ -25,9 +25,9 @@ enum { HIR_OVERLAP_AUTO, HIR_OVERLAP_OFF, HIR_MOST_TILES = 64 };
 
 typedef struct hir_compile_options {
 #define HIR_MEMBER_TEXT(missing)                const char *
-#define HIR_MEMBER_DTYPE(refusal)               hir_dtype
-#define HIR_MEMBER_STATE_DTYPE(refusal)         hir_state_dtype
-#define HIR_MEMBER_WORD(refusal)                int
+#define HIR_MEMBER_DTYPE(rejection)             hir_dtype
+#define HIR_MEMBER_STATE_DTYPE(rejection)       hir_state_dtype
+#define HIR_MEMBER_WORD(rejection)              int
 #define HIR_MEMBER_NUMBER(least, most, missing) int64_t
 #define HIR_MEMBER_TILES                        int64_t
 #define P(id, member, name, group, type, ...)   HIR_MEMBER_##type member;

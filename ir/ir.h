@@ -11,8 +11,8 @@
 #define HIR_IR_H
 
 #include "support/diag.h"
+#include "support/latent_costs.h"
 #include "support/share.h"
-#include "support/two_forms.h"
 
 /* ---- limits -------------------------------------------------------------------------------- */
 enum {
@@ -419,7 +419,7 @@ typedef struct hir_row_limit {
 hir_row_limit hir_rows_read(const hir_module *m, const hir_op *op, uint32_t operand);
 
 /* Those of an attention.expanded: the first is `otherwise`. */
-hd_two_forms hir_forms_of(const hir_module *m, hir_id op);
+hd_latent_costs hir_forms_of(const hir_module *m, hir_id op);
 
 /* ---- in place ----
  * The result of a row program may alias a value whose last reader is that row program: row t of the
@@ -457,7 +457,7 @@ typedef struct hir_head_op {
 typedef struct hir_head_epilogue {
     HD_VEC(hir_head_op) values; /* results of linear ops, views of them, and of head ops */
     HD_VEC(hir_head_op) roots;  /* linear ops with a per-head epilogue; `value` is unset */
-    hir_id refused;             /* op that cannot be in an epilogue, and why */
+    hir_id rejected;            /* op that cannot be in an epilogue, and why */
     const char *why;
 } hir_head_epilogue;
 /* Finds the per-head epilogues of a kernel.contract; false: op `refused` cannot be in one. */
@@ -602,7 +602,7 @@ hir_id hir_build_kernel(hir_builder *b, hir_opcode code, const hir_attr *attrs, 
 /* ---- changing ------------------------------------------------------------------------------ */
 void hir_erase(hir_module *m, hir_id op); /* with its body; results must have no uses left */
 void hir_move_before(hir_module *m, hir_id op, hir_id parent,
-                     hir_id before);                              /* HIR_NONE: end of list */
+                     hir_id before); /* HIR_NONE: end of list */
 
 /* Uses, computed when asked and valid until the module changes. */
 typedef struct hir_uses {

@@ -57,7 +57,7 @@ static bool parse_dtype(hd_arena *a, hd_diags *d, const char *name, hir_dtype *o
     return false;
 }
 
-static bool refuse(hd_diags *d, const char *message, const char *what) {
+static bool reject(hd_diags *d, const char *message, const char *what) {
     hd_err(d, HD_E_USAGE, HD_NOWHERE, "%s: \"%s\"", message, what)->hint =
         "a type for matrices, and PATTERN=TYPE, with commas between: q4,lm_head=q8,*norm*=f32";
     return false;
@@ -66,7 +66,7 @@ static bool refuse(hd_diags *d, const char *message, const char *what) {
 static bool add_rule(hd_arena *a, hd_diags *d, const char *item, const char *equals,
                      hir_weight_types *out) {
     hir_weight_rule rule = {.pattern = hd_strndup(a, item, (size_t)(equals - item))};
-    if (!*rule.pattern) return refuse(d, "a weight type without a pattern", item);
+    if (!*rule.pattern) return reject(d, "a weight type without a pattern", item);
     if (!parse_dtype(a, d, equals + 1, &rule.dtype)) return false;
     for (size_t i = 0; i < out->rules.n; i++)
         if (strcmp(out->rules.at[i].pattern, rule.pattern) == 0 &&
@@ -87,11 +87,11 @@ bool hir_parse_weight_types(hd_arena *a, hd_diags *d, const char *text, hir_weig
     for (const char *at = text;; at++) {
         size_t n = strcspn(at, ",");
         const char *item = hd_strndup(a, at, n), *equals = strrchr(item, '=');
-        if (!*item) return refuse(d, "an empty item among the weight types", text);
+        if (!*item) return reject(d, "an empty item among the weight types", text);
         if (equals) {
             if (!add_rule(a, d, item, equals, out)) return false;
         } else if (has_default) {
-            return refuse(d, "two types for all matrices", text);
+            return reject(d, "two types for all matrices", text);
         } else {
             if (!parse_dtype(a, d, item, &out->matrices)) return false;
             has_default = out->given = true;

@@ -136,16 +136,17 @@ static const report_stage *tell_passes(const teller *t, uint32_t *number, hir_id
             continue;
         }
         const uint32_t row = report_find_row(s, *number);
-        const uint32_t heir = row == HIR_NONE && last ? report_find_heir(s, *number) : HIR_NONE;
+        const uint32_t successor =
+            row == HIR_NONE && last ? report_find_successor(s, *number) : HIR_NONE;
         if (row == HIR_NONE && !last) continue;
         if (row == HIR_NONE) {
             tell_remarks(t, i, *number);
-            if (heir == HIR_NONE) {
+            if (successor == HIR_NONE) {
                 hd_text_f(t->out, "  %-26s removed\n", s->pass);
                 return NULL;
             }
-            *number = heir;
-            *op = op_at(s, heir);
+            *number = successor;
+            *op = op_at(s, successor);
             print_row(t, hd_printf(t->out->arena, "%s: replaced by", s->pass), s, *op);
             tell_remarks(t, i, *number);
             last = s;

@@ -219,14 +219,14 @@ static void inherit_numbers(const hir_diff_found *d, const report_stage *before,
 
 /* What reads the result of a removed op reads its heir's now. Where the reader was removed too, its
  * heir is that of both. By index in the sides. */
-static uint32_t heir_of(const hir_diff_found *d, const uint32_t *heirs, uint32_t op) {
+static uint32_t successor_of(const hir_diff_found *d, const uint32_t *successors, uint32_t op) {
     const hir_diff_side *a = &d->a, *b = &d->b;
     uint32_t inherited = HIR_NONE;
     for (uint32_t k = 0; k < a->user_count[op]; k++) {
         const hir_diff_user user = a->user[a->user_first[op] + k];
         const uint32_t now = a->match[user.op];
         if (now == HIR_NONE) {
-            if (inherited == HIR_NONE) inherited = heirs[user.op];
+            if (inherited == HIR_NONE) inherited = successors[user.op];
             continue;
         }
         const hir_op *reader = hir_op_at(b->m, b->op[now]);
@@ -237,15 +237,16 @@ static uint32_t heir_of(const hir_diff_found *d, const uint32_t *heirs, uint32_t
     return inherited;
 }
 
-static void find_heirs(report_history *h, const hir_diff_found *d, const report_stage *before,
-                       report_stage *now) {
-    uint32_t *heirs = all_none(h->arena, d->a.n);
+static void find_successors(report_history *h, const hir_diff_found *d, const report_stage *before,
+                            report_stage *now) {
+    uint32_t *successors = all_none(h->arena, d->a.n);
     for (uint32_t i = d->a.n; i-- > 0;) {
         if (d->a.match[i] != HIR_NONE) continue;
-        heirs[i] = heir_of(d, heirs, i);
-        if (heirs[i] == HIR_NONE) continue;
-        const report_heir heir = {before->op_of[d->a.op[i]], now->op_of[d->b.op[heirs[i]]]};
-        hd_push(h->arena, &now->heirs, heir);
+        successors[i] = successor_of(d, successors, i);
+        if (successors[i] == HIR_NONE) continue;
+        const report_successor successor = {before->op_of[d->a.op[i]],
+                                            now->op_of[d->b.op[successors[i]]]};
+        hd_push(h->arena, &now->successors, successor);
     }
 }
 
@@ -296,7 +297,7 @@ static void build(report_history *h, report_stage *now, const report_stage *befo
     if (!before) return;
     mark_rows(&d, now);
     list_removed(h, &d, before, now);
-    find_heirs(h, &d, before, now);
+    find_successors(h, &d, before, now);
 }
 
 void report_history_add(report_history *h, const char *pass, int index, const hir_module *m,
@@ -341,8 +342,8 @@ uint32_t report_find_row(const report_stage *s, uint32_t op) {
     return HIR_NONE;
 }
 
-uint32_t report_find_heir(const report_stage *s, uint32_t op) {
-    for (size_t i = 0; i < s->heirs.n; i++)
-        if (s->heirs.at[i].op == op) return s->heirs.at[i].heir;
+uint32_t report_find_successor(const report_stage *s, uint32_t op) {
+    for (size_t i = 0; i < s->successors.n; i++)
+        if (s->successors.at[i].op == op) return s->successors.at[i].successor;
     return HIR_NONE;
 }

@@ -45,9 +45,9 @@ typedef struct report_form {
     uint32_t n;
 } report_form;
 
-typedef struct report_heir { /* numbers of ops */
-    uint32_t op, heir;
-} report_heir;
+typedef struct report_successor { /* numbers of ops */
+    uint32_t op, successor;
+} report_successor;
 
 typedef struct report_row {
     hir_id op; /* in the stage's module */
@@ -63,13 +63,13 @@ typedef struct report_stage { /* after a pass; the first one: as loaded */
     double seconds; /* negative: not known */
     /* of a pass that changed something: */
     const hir_module *m;
-    HD_VEC(report_row) rows;   /* all ops in program order, a kernel before its body */
-    HD_VEC(uint32_t) removed;  /* rows of the stage before */
-    HD_VEC(report_heir) heirs; /* of removed ops that have one */
-    uint32_t *op_of;           /* by op of the module: its number; HIR_NONE */
-    uint32_t *number;          /* by value: as the printer numbers those without a name */
-    uint32_t *line;            /* by op: in the printed module */
-    hir_diff_counts counts;    /* as `hadal diff` counts; of the first stage 0 */
+    HD_VEC(report_row) rows;             /* all ops in program order, a kernel before its body */
+    HD_VEC(uint32_t) removed;            /* rows of the stage before */
+    HD_VEC(report_successor) successors; /* of removed ops that have one */
+    uint32_t *op_of;                     /* by op of the module: its number; HIR_NONE */
+    uint32_t *number;                    /* by value: as the printer numbers those without a name */
+    uint32_t *line;                      /* by op: in the printed module */
+    hir_diff_counts counts;              /* as `hadal diff` counts; of the first stage 0 */
     hir_ledger ledger;
 } report_stage;
 
@@ -109,6 +109,6 @@ uint32_t report_op_number(const report_history *h, size_t stage, hir_id op);
 /* The row of an op in a stage; HIR_NONE: it is not there. */
 uint32_t report_find_row(const report_stage *s, uint32_t op);
 /* What an op that a stage has removed became; HIR_NONE: nothing. */
-uint32_t report_find_heir(const report_stage *s, uint32_t op);
+uint32_t report_find_successor(const report_stage *s, uint32_t op);
 
 #endif

@@ -186,8 +186,9 @@ static void print_changes(const report_stage *s, hd_text *out) {
         add_to_run(&r, s->removed.at[i]);
     flush_run(&r);
     hd_text_add(out, "], \"heirs\": [");
-    for (size_t i = 0; i < s->heirs.n; i++)
-        hd_text_f(out, "%s%u,%u", i ? "," : "", s->heirs.at[i].op, s->heirs.at[i].heir);
+    for (size_t i = 0; i < s->successors.n; i++)
+        hd_text_f(out, "%s%u,%u", i ? "," : "", s->successors.at[i].op,
+                  s->successors.at[i].successor);
     const hir_diff_counts c = s->counts;
     hd_text_f(out,
               "], \"counts\": {\"same\": %zu, \"changed\": %zu, \"moved\": %zu, \"added\": %zu, "

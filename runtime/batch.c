@@ -14,7 +14,7 @@ static void leave_all(hrt_session *const *sessions, int64_t n) {
 }
 
 /* Why sessions[i], which is not the first, could not be entered. */
-static int refused(hrt_session *const *sessions, int64_t i) {
+static int rejected(hrt_session *const *sessions, int64_t i) {
     for (int64_t k = 0; k < i; k++)
         if (sessions[k] == sessions[i])
             return hrt_fail(sessions[0], HRT_TWICE,
@@ -27,7 +27,7 @@ static int refused(hrt_session *const *sessions, int64_t i) {
 /* Those behind the first, which has been; *entered: of all, the first included. */
 static int enter_others(hrt_session *const *sessions, int64_t count, int64_t *entered) {
     for (; *entered < count; ++*entered)
-        if (!hrt_enter(sessions[*entered])) return refused(sessions, *entered);
+        if (!hrt_enter(sessions[*entered])) return rejected(sessions, *entered);
     return HRT_OK;
 }
 
@@ -64,7 +64,7 @@ static int check_rows(hrt_session *const *sessions, const int32_t *tokens, int64
 static int break_all(hrt_session *const *sessions, int64_t count, int comm_code) {
     for (int64_t i = 0; i < count; i++)
         (void)hrt_break(sessions[i], comm_code);
-    return HRT_EXCHANGE;
+    return HRT_COLLECTIVE;
 }
 
 static int run_batch(hrt_session *const *sessions, const int32_t *tokens, int64_t count,

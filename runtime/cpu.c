@@ -29,12 +29,12 @@ hd_machine hrt_machine_facts(const hrt_model *m, const hrt_level *level) {
     return hd_machine_or(hd_machine_or(m->machine, machine_here().facts), level->machine);
 }
 
-uint64_t hrt_level_lacks(const hrt_level *level, bool *refused) {
+uint64_t hrt_level_lacks(const hrt_level *level, bool *rejected) {
     const uint64_t lacks = level->features & ~hrt_cpu_features();
-    *refused = false;
+    *rejected = false;
     if (lacks) return lacks;
     const uint64_t withheld = level->features & ~hrt_permitted(hrt_cpuid_here(), level->features);
-    *refused = withheld != 0;
+    *rejected = withheld != 0;
     return withheld;
 }
 
@@ -46,11 +46,11 @@ static bool is_slow(const hrt_model *m, const hrt_level *level) {
 
 const hrt_level *hrt_pick_level(const hrt_model *m, const char *name) {
     const hrt_level *slow = NULL;
-    bool refused;
+    bool rejected;
     for (uint32_t i = 0; i < m->n_levels; i++) {
         const hrt_level *level = &m->levels[i];
         if (name && strcmp(name, level->name) != 0) continue;
-        if (hrt_level_lacks(level, &refused) != 0) continue;
+        if (hrt_level_lacks(level, &rejected) != 0) continue;
         if (name || !is_slow(m, level)) return level;
         if (!slow) slow = level;
     }
@@ -58,10 +58,10 @@ const hrt_level *hrt_pick_level(const hrt_model *m, const char *name) {
 }
 
 void hrt_levels_here(const hrt_model *m, uint32_t *runs, uint32_t *slow) {
-    bool refused;
+    bool rejected;
     *runs = *slow = 0;
     for (uint32_t i = 0; i < m->n_levels; i++) {
-        if (hrt_level_lacks(&m->levels[i], &refused) != 0) continue;
+        if (hrt_level_lacks(&m->levels[i], &rejected) != 0) continue;
         *runs |= 1u << i;
         if (is_slow(m, &m->levels[i])) *slow |= 1u << i;
     }
@@ -76,10 +76,10 @@ size_t hrt_print_lacks(const hrt_level *level, char *out, size_t size) {
         HRT_CPU_FEATURES(C)
 #undef C
     };
-    bool refused;
-    const uint64_t lacks = hrt_level_lacks(level, &refused);
+    bool rejected;
+    const uint64_t lacks = hrt_level_lacks(level, &rejected);
     if (!lacks || !size) return 0;
-    const char *who = refused ? "the operating system refuses" : "the CPU lacks";
+    const char *who = rejected ? "the operating system refuses" : "the CPU lacks";
     size_t n = (size_t)snprintf(out, size, "%s", who);
     for (size_t i = 0; i < sizeof names / sizeof *names && n < size; i++)
         if (lacks & names[i].bit) n += (size_t)snprintf(out + n, size - n, " %s", names[i].name);

@@ -50,14 +50,14 @@ hrt_tiled hrt_in_tiles(const hrt_beside *b, int64_t n) {
     const int64_t calls = n > 1 ? n * b->ranks : 1;
     const double more = hrt_cost_of_calls(b->tokens, calls) / hrt_cost_of_calls(b->tokens, 1);
     hrt_tiled t = {.compute = b->compute * more,
-                   .exchange = b->exchange + (double)((n - 1) * b->exchanges) * b->latency};
-    const double least = t.compute < t.exchange ? t.compute : t.exchange;
+                   .collective = b->collective + (double)((n - 1) * b->collectives) * b->latency};
+    const double least = t.compute < t.collective ? t.compute : t.collective;
     t.hidden = (1 - 1.0 / (double)n) * least;
     return t;
 }
 
 static double time_of(hrt_tiled t) {
-    return t.compute + t.exchange - t.hidden;
+    return t.compute + t.collective - t.hidden;
 }
 
 int64_t hrt_best_tiles(const hrt_beside *b) {

@@ -31,14 +31,14 @@ double hrt_cost_of_calls(int64_t rows, int64_t calls);
  * once for each part of the rows, X(n) a latency for each message more. */
 typedef struct hrt_beside { /* of a chunk, all rows at once; times in one unit */
     int64_t tokens, ranks;
-    double compute, exchange; /* of the steps of all overlaps */
-    double latency;           /* of a message */
-    int64_t exchanges;        /* of all overlaps */
+    double compute, collective; /* of the steps of all overlaps */
+    double latency;             /* of a message */
+    int64_t collectives;        /* of all overlaps */
 } hrt_beside;
 
 typedef struct hrt_tiled {
-    double compute, exchange; /* C(n), X(n) */
-    double hidden;            /* of both, what goes on at once */
+    double compute, collective; /* C(n), X(n) */
+    double hidden;              /* of both, what goes on at once */
 } hrt_tiled;
 
 hrt_tiled hrt_in_tiles(const hrt_beside *b, int64_t n);

@@ -16,8 +16,8 @@
 #include <stdint.h>
 
 #include "hadal/hadal_comm.h"
+#include "support/latent_costs.h"
 #include "support/machine.h"
-#include "support/two_forms.h"
 
 #define HRT_VERSION     9u
 #define HRT_ALIGN       64 /* of session memory, buffers, weights */
@@ -41,13 +41,13 @@ typedef struct hrt_owner {
 } hrt_owner;
 
 /* The work of all threads in a step that is cut by columns: a kernel may deal it among them as they
- * come (codegen/contract/deal.h), in the place of what it is called for. All threads are offered
+ * come (codegen/contract/dynamic.h), in the place of what it is called for. All threads are offered
  * the same, so that all take it or none does. */
-typedef struct hrt_deal {
+typedef struct hrt_dynamic {
     _Atomic int64_t *next; /* of all threads; 0 before the step */
     int64_t r0, r1, cols;  /* rows [r0, r1) of columns [0, cols) */
     int64_t threads;
-} hrt_deal;
+} hrt_dynamic;
 
 /* What every kernel sees of a call (of one chunk of it). */
 typedef struct hrt_frame {
@@ -60,7 +60,7 @@ typedef struct hrt_frame {
     const hrt_owner *const *owners; /* of the chunk's rows in a batch, where the argument of a state
                                      * is its number; NULL: all are of this call */
     int64_t l3; /* bytes of the cache that cores share, of the machine that the call runs on */
-    const hrt_deal *deal; /* NULL: nothing is offered */
+    const hrt_dynamic *dynamic; /* NULL: nothing is offered */
 } hrt_frame;
 
 /* Does rows [r0, r1) of columns [c0, c1). Rows are tokens; what a column is, the kernel's form
@@ -112,7 +112,7 @@ static inline int64_t hrt_list_range(int64_t rows) {
 
 /* What crosses between the ranks of a model, or, where nothing does, depends on the rank. The
  * step's first operand is x, its last one y; a SEND has only x, a RECV only y. */
-typedef enum hrt_exchange_kind {
+typedef enum hrt_collective_kind {
     HRT_ALL_REDUCE,     /* y = the sum of x over the ranks */
     HRT_REDUCE_SCATTER, /* the same, rows of this rank */
     HRT_GATHER_ROWS,    /* y = the rows of all ranks */
@@ -121,7 +121,7 @@ typedef enum hrt_exchange_kind {
     HRT_PART_UNITS,     /* y's rows are the units of this rank, of x's */
     HRT_SEND,           /* to the same rank of stage `peer` */
     HRT_RECV,
-} hrt_exchange_kind;
+} hrt_collective_kind;
 
 enum { HRT_MOST_TILES = 64 }; /* of rows, in which steps go beside exchanges */
 
@@ -178,9 +178,9 @@ typedef enum hrt_state_kind {
 #undef KERNELS
 
 /* Does a step run in a call that does its last `rows` rows, and ends with `length` positions? */
-static inline bool hrt_runs(const hrt_choice *c, int64_t rows, int64_t length) {
+static inline bool hrt_runs(const hrt_condition *c, int64_t rows, int64_t length) {
     return c->when == HRT_ALWAYS ||
-           (c->when == HRT_MANY) == hd_many_is_less(&c->forms, rows, length);
+           (c->when == HRT_MANY) == hd_expanded_is_cheaper(&c->forms, rows, length);
 }
 
 /* ---- weights ------------------------------------------------------------------------------- */

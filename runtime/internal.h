@@ -95,14 +95,14 @@ typedef struct hrt_side {
     int64_t timeout_ns;
     hadal_comm_group group; /* that shares the layers of this rank */
     int32_t rank;           /* in that group */
-    int over; /* why no more calls are made: HRT_EXCHANGE, an exchange has failed, or what the
+    int over; /* why no more calls are made: HRT_COLLECTIVE, an exchange has failed, or what the
                * session was refused for when it was made; HRT_OK: they are */
 } hrt_side;
 
 /* Rows of a call, or of a chunk of it: `tokens` from number `start` on. */
 typedef struct hrt_place {
     int64_t start, tokens;
-    int64_t seat; /* which of the chunks in flight it is */
+    int64_t slot; /* which of the chunks in flight it is */
 } hrt_place;
 
 /* The rows of a rank of the group, as a place in the call. */
@@ -113,9 +113,9 @@ int64_t hrt_local_rows(const hrt_model *m, int64_t chunk);
 bool hrt_staging_bytes(const hrt_model *m, int64_t chunk, uint64_t *bytes);
 /* x and y point at row 0 of the chunk, or of this rank's part of it; `wanted`: the first row of the
  * chunk that the step does. A hadal_comm_result. */
-int hrt_make_exchange(const hrt_model *m, const hrt_side *side, const hrt_exchange *e,
-                      const void *x, void *y, void *staging, const hrt_place *chunk,
-                      int64_t wanted);
+int hrt_make_collective(const hrt_model *m, const hrt_side *side, const hrt_collective *e,
+                        const void *x, void *y, void *staging, const hrt_place *chunk,
+                        int64_t wanted);
 /* Tile `number` of `count` of a chunk that is divided: that part of each rank's rows. */
 typedef struct hrt_tile {
     int64_t number, count;
@@ -123,17 +123,17 @@ typedef struct hrt_tile {
 hrt_place hrt_tile_of(const hrt_model *m, const hrt_place *chunk, int64_t rank, hrt_tile tile);
 /* HRT_REDUCE_SCATTER or HRT_GATHER_ROWS of the rows of a tile, begun (hadal_comm.start). One tile
  * at a time has the staging. */
-int hrt_start_tile(const hrt_model *m, const hrt_side *side, const hrt_exchange *e, const void *x,
+int hrt_start_tile(const hrt_model *m, const hrt_side *side, const hrt_collective *e, const void *x,
                    void *y, void *staging, const hrt_place *chunk, hrt_tile tile);
 /* Once that is over: then y has the rows. */
-void hrt_end_tile(const hrt_model *m, const hrt_side *side, const hrt_exchange *e, void *y,
+void hrt_end_tile(const hrt_model *m, const hrt_side *side, const hrt_collective *e, void *y,
                   void *staging, const hrt_place *chunk, hrt_tile tile);
 
 /* ---- tiles.c: how many of them pay ---- */
 /* A chunk all rows at once: of the steps of all overlaps, what the slowest rank computes and what
  * an exchange takes that waits for no rank; and what both took, of all ranks together. */
 typedef struct hrt_whole {
-    int64_t compute_ns, exchange_ns, all_ns;
+    int64_t compute_ns, collective_ns, all_ns;
 } hrt_whole;
 
 /* What a session measures to find that out. */
@@ -144,7 +144,7 @@ typedef struct hrt_figures {
     int64_t now;        /* tiles of the chunk at hand, or that all in flight began with */
     int64_t timed; /* tiles of one that is timed, 0: none is; and when that is over, `taken`, */
     bool taken;    /* what it took this rank, for as long as the others have not been told */
-    int64_t exchange_ns, compute_ns;
+    int64_t collective_ns, compute_ns;
     /* The same on all ranks of the group: */
     bool cold;               /* `whole` is of the first chunk, or of shorter ones */
     hrt_whole whole;         /* all_ns 0: nothing is known */
@@ -217,7 +217,7 @@ void hrt_levels_here(const hrt_model *m, uint32_t *runs, uint32_t *slow);
 void hrt_take_level(hrt_session *s, const hrt_level *level);
 /* The features of a level that cannot be used here, 0: it runs. refused: the CPU has them, and the
  * operating system does not give them. */
-uint64_t hrt_level_lacks(const hrt_level *level, bool *refused);
+uint64_t hrt_level_lacks(const hrt_level *level, bool *rejected);
 /* The same as text, cut off at `size`: how long it is. */
 size_t hrt_print_lacks(const hrt_level *level, char *out, size_t size);
 /* Facts about this CPU; those that it does not report are as the level's code assumes. */

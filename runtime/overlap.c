@@ -27,7 +27,7 @@ typedef struct transfer { /* of a tile */
 typedef struct flow {
     const hrt_job *job;
     const hrt_place *all;
-    const hrt_exchange *exchange[2];
+    const hrt_collective *collective[2];
     void *x[2], *y[2];
     int64_t tiles;
     transfer queue[2 * HRT_MOST_TILES];
@@ -39,7 +39,7 @@ typedef struct flow {
 
 typedef struct overlap { /* of one thread */
     hrt_worker *w;
-    hrt_crew *c;
+    hrt_team *c;
     const hrt_overlap *o;
     const hrt_place *all, *mine;
     flow *f; /* NULL: not thread 0 */
@@ -53,16 +53,16 @@ static hrt_tile tile_of(const flow *f, int64_t number) {
 static void begin_first(flow *f) {
     const hrt_job *j = f->job;
     const transfer *t = &f->queue[f->first];
-    f->code = hrt_start_tile(j->model, j->side, f->exchange[t->what], f->x[t->what], f->y[t->what],
-                             j->memory->staging, f->all, tile_of(f, t->tile));
+    f->code = hrt_start_tile(j->model, j->side, f->collective[t->what], f->x[t->what],
+                             f->y[t->what], j->memory->staging, f->all, tile_of(f, t->tile));
     f->under_way = !f->code;
 }
 
 static void end_first(flow *f) {
     const hrt_job *j = f->job;
     const transfer *t = &f->queue[f->first++];
-    hrt_end_tile(j->model, j->side, f->exchange[t->what], f->y[t->what], j->memory->staging, f->all,
-                 tile_of(f, t->tile));
+    hrt_end_tile(j->model, j->side, f->collective[t->what], f->y[t->what], j->memory->staging,
+                 f->all, tile_of(f, t->tile));
     f->done[t->what]++;
     f->under_way = false;
 }
@@ -98,15 +98,15 @@ static void send_off(const overlap *v, int what, int64_t tile) {
 /* Waits until the tile has crossed. False: an exchange has failed. */
 static bool arrive(const overlap *v, int what, int64_t tile) {
     const uint32_t step = what == SCATTER ? v->o->scatter : v->o->gather;
-    v->w->exchanges++;
+    v->w->collectives++;
     if (v->f) {
         wait_for(v->f, what, tile);
-        hrt_set_failed(&v->c->failed, v->w->exchanges, v->f->code);
+        hrt_set_failed(&v->c->failed, v->w->collectives, v->f->code);
         (tile == 0 ? hrt_watch_work : hrt_watch_more)(&v->w->watch, step);
     }
-    hrt_meet(v->w, v->c);
+    hrt_team_barrier(v->w, v->c);
     if (v->f) hrt_watch_wait(&v->w->watch, step);
-    return !hrt_has_failed(&v->c->failed, v->w->exchanges);
+    return !hrt_has_failed(&v->c->failed, v->w->collectives);
 }
 
 /* ---- computing ------------------------------------------------------------------------------- */
@@ -148,7 +148,7 @@ static void do_step(const overlap *v, uint32_t number, int64_t tile) {
         if (v->f) look_after(v->f);
     }
     if (v->f) (tile == 0 ? hrt_watch_work : hrt_watch_more)(&v->w->watch, number);
-    hrt_meet(v->w, v->c);
+    hrt_team_barrier(v->w, v->c);
     if (v->f) hrt_watch_wait(&v->w->watch, number);
 }
 
@@ -190,12 +190,12 @@ static void find_values(flow *f, const overlap *v, int what, uint32_t number) {
     const hrt_model *m = f->job->model;
     const hrt_step *step = &m->steps[number];
     const hrt_operand *x = &m->operands[step->first_operand], *y = x + step->n_operands - 1;
-    f->exchange[what] = &m->exchanges[step->exchange - 1];
+    f->collective[what] = &m->collectives[step->collective - 1];
     f->x[what] = hrt_operand_base(f->job, x, hrt_is_local(x) ? v->mine : v->all);
     f->y[what] = hrt_operand_base(f->job, y, hrt_is_local(y) ? v->mine : v->all);
 }
 
-bool hrt_run_overlap(hrt_worker *w, hrt_crew *c, const hrt_overlap *o, const hrt_place *all,
+bool hrt_run_overlap(hrt_worker *w, hrt_team *c, const hrt_overlap *o, const hrt_place *all,
                      const hrt_place *mine) {
     flow f = {.job = c->job, .all = all, .tiles = c->tiles};
     const overlap v = {w, c, o, all, mine, w->index == 0 ? &f : NULL};

@@ -6,14 +6,14 @@ int64_t hrt_most_in_flight(const hrt_model *m, int64_t cap, int64_t chunk) {
     return m->n_runs < 2 ? 1 : hrt_chunks_in_flight(cap, chunk, m->stages);
 }
 
-int64_t hrt_seat_of(const hrt_pipeline *p, int64_t chunk) {
+int64_t hrt_slot_of(const hrt_pipeline *p, int64_t chunk) {
     return chunk % p->flight;
 }
 
 /* The turn behind this one: the first is run 0 of chunk 0, and each stage has the same in the same
  * order. False: it was the last one. */
 static bool next_turn(const hrt_pipeline *p, hrt_turn *turn) {
-    const int64_t first = turn->chunk - hrt_seat_of(p, turn->chunk); /* of the group */
+    const int64_t first = turn->chunk - hrt_slot_of(p, turn->chunk); /* of the group */
     const int64_t next = turn->chunk + 1;
     if (next < first + p->flight && next < p->chunks) {
         turn->chunk = next;
@@ -29,7 +29,7 @@ static bool next_turn(const hrt_pipeline *p, hrt_turn *turn) {
  * stages, though there may be fewer. */
 static int64_t time_of(const hrt_pipeline *p, hrt_turn t) {
     const int64_t group = t.chunk / p->flight;
-    return (group * p->runs + t.run) * p->stages + hrt_seat_of(p, t.chunk);
+    return (group * p->runs + t.run) * p->stages + hrt_slot_of(p, t.chunk);
 }
 
 static void look_ahead(hrt_turns *t) {

@@ -55,6 +55,6 @@ static inline int64_t hrt_chunks_in_flight(int64_t tokens, int64_t chunk, int64_
 bool hrt_next(hrt_turns *t, hrt_doing *doing, hrt_turn *turn);
 
 /* Which of the chunks in flight it is. */
-int64_t hrt_seat_of(const hrt_pipeline *p, int64_t chunk);
+int64_t hrt_slot_of(const hrt_pipeline *p, int64_t chunk);
 
 #endif

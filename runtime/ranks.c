@@ -9,9 +9,9 @@
 #include <string.h>
 
 #include "runtime/internal.h"
+#include "support/all_gather.h"
 #include "support/clock.h"
 #include "support/known.h"
-#include "support/tell.h"
 
 enum { ALL_RANKS = HADAL_COMM_MAX_RANKS };
 
@@ -27,7 +27,7 @@ static uint64_t hash_bytes(uint64_t hash, const void *data, size_t n) {
 /* words[i] = that of rank i. A hadal_comm_result. */
 static int tell_all(const hadal_comm *c, int64_t timeout_ns, const void *word, void *words,
                     size_t size) {
-    return hd_tell(c, hd_all_ranks(c), timeout_ns, word, words, size);
+    return hd_all_gather(c, hd_all_ranks(c), timeout_ns, word, words, size);
 }
 
 /* ---- a session ------------------------------------------------------------------------------- */
@@ -186,7 +186,7 @@ static int agree(hrt_session *s, const hadal_comm *c, int64_t timeout_ns, const 
     identity all[ALL_RANKS];
     char why[WHY] = "";
     const int failed = tell_all(c, timeout_ns, mine, all, sizeof *mine);
-    if (failed) return s ? hrt_break(s, failed) : HRT_EXCHANGE;
+    if (failed) return s ? hrt_break(s, failed) : HRT_COLLECTIVE;
     const int code = judge(c, all, why);
     if (code) return s ? hrt_fail(s, code, "%s", why) : code;
     hd_known(s); /* without one this rank had a code */
@@ -215,7 +215,7 @@ static int measure_latency(hrt_session *s) {
 }
 
 /* One that was made and is refused all the same stays for its message. */
-static int refuse(hrt_session *s, int code, hrt_session **out) {
+static int reject(hrt_session *s, int code, hrt_session **out) {
     if (s) s->side.over = code;
     if (out) *out = s;
     return code;
@@ -236,10 +236,10 @@ int hrt_session_init_on(const hrt_model *m, void *mem, size_t size, const hrt_we
                              .rank = c->rank % ranks};
     const identity mine = identity_of(m, w, max_tokens, c->rank, code);
     code = agree(s, c, timeout_ns, &mine);
-    if (code) return refuse(s, code, out);
+    if (code) return reject(s, code, out);
     hd_known(s);
     code = measure_latency(s);
-    if (code) return refuse(s, code, out);
+    if (code) return reject(s, code, out);
     *out = s;
     return HRT_OK;
 }
@@ -258,11 +258,11 @@ _Static_assert(sizeof(call_word) == 64, "docs/many-machines.md says 64 bytes");
 
 int hrt_break(hrt_session *s, int comm_code) {
     const hadal_comm *c = s->side.comm;
-    s->side.over = HRT_EXCHANGE;
-    return hrt_fail(s, HRT_EXCHANGE, "%s (%d)", c->message(c->context), comm_code);
+    s->side.over = HRT_COLLECTIVE;
+    return hrt_fail(s, HRT_COLLECTIVE, "%s (%d)", c->message(c->context), comm_code);
 }
 
-static int refused_elsewhere(hrt_session *s, const call_word *mine, call_word *all) {
+static int rejected_elsewhere(hrt_session *s, const call_word *mine, call_word *all) {
     const hadal_comm_group group = s->side.group;
     for (int32_t r = 0; r < s->side.comm->size; r++) {
         /* stages need not have the same level; one without outputs has no wish */
@@ -284,12 +284,13 @@ static int agree_on(hrt_session *s, call_word *mine) {
     call_word all[ALL_RANKS];
     if (s->side.over)
         return hrt_fail(s, s->side.over, "%s",
-                        s->side.over == HRT_EXCHANGE ? "an exchange has failed in an earlier call"
-                                                     : "the session was refused when it was made");
+                        s->side.over == HRT_COLLECTIVE
+                            ? "an exchange has failed in an earlier call"
+                            : "the session was refused when it was made");
     mine->level = hash_bytes(HASH_START, s->level->name, strlen(s->level->name));
     const int failed = tell_all(s->side.comm, s->side.timeout_ns, mine, all, sizeof *mine);
     if (failed) return hrt_break(s, failed);
-    return mine->code ? mine->code : refused_elsewhere(s, mine, all);
+    return mine->code ? mine->code : rejected_elsewhere(s, mine, all);
 }
 
 int hrt_agree_on_call(hrt_session *s, int code, const int32_t *tokens, int64_t n, int64_t rows) {

@@ -24,7 +24,7 @@
 
 typedef hrt_span span;
 typedef hrt_worker worker;
-typedef hrt_crew crew;
+typedef hrt_team team;
 typedef hrt_place place; /* of a chunk in the call */
 
 /* ---- operands -------------------------------------------------------------------------------- */
@@ -52,7 +52,7 @@ static void *output_base(const hrt_job *j, uint32_t i, const place *at) {
     const int64_t start = at->start;
     const hrt_tensor_info *t = &j->model->outputs[i];
     if (!j->outs[i] && i > 0)
-        return j->memory->sinks[i] + hrt_sink_bytes(t, j->memory->chunk) * (size_t)at->seat;
+        return j->memory->sinks[i] + hrt_sink_bytes(t, j->memory->chunk) * (size_t)at->slot;
     if (!t->has_t) return j->outs[i];
     int64_t first = i == 0 ? j->n - j->rows : 0; /* token of the output's row 0 */
     return offset_rows(j->outs[i], start - first, t->row_bytes);
@@ -68,11 +68,11 @@ static void *other_base(const hrt_job *j, const hrt_operand *o, const place *at)
     case HRT_NUMBER: return (void *)(uintptr_t)o->offset;
     case HRT_LOCAL: return mem->local + o->offset * hrt_arena_rows(at->tokens);
     case HRT_KEPT:
-        return mem->kept + mem->kept_bytes * (size_t)at->seat +
+        return mem->kept + mem->kept_bytes * (size_t)at->slot +
                o->offset * hrt_arena_rows(at->tokens);
     case HRT_LOCAL_KEPT:
         return mem->kept + mem->kept_bytes * (size_t)mem->flight +
-               mem->local_kept_bytes * (size_t)at->seat + o->offset * hrt_arena_rows(at->tokens);
+               mem->local_kept_bytes * (size_t)at->slot + o->offset * hrt_arena_rows(at->tokens);
     case HRT_ARENA:
     case HRT_WEIGHT: break;
     }
@@ -145,10 +145,10 @@ static void call_cell(const worker *w, hrt_kernel *kernel, span rows, span cols)
 
 /* The same for many rows, of which a kernel may deal columns as threads come. */
 static void offer_cells(worker *w, hrt_kernel *kernel, span rows, span cols) {
-    const hrt_deal deal = {hrt_next_counter(w), rows.from, rows.to, cols.to, w->count};
-    w->frame.deal = &deal;
+    const hrt_dynamic dynamic = {hrt_next_counter(w), rows.from, rows.to, cols.to, w->count};
+    w->frame.dynamic = &dynamic;
     call_cell(w, kernel, rows, cols);
-    w->frame.deal = NULL;
+    w->frame.dynamic = NULL;
 }
 
 /* Row `part` of `parts` begins at, where row t costs the position past + t that it is at: a causal
@@ -319,7 +319,7 @@ void hrt_take_step(worker *w, const hrt_job *j, const hrt_step *step, const plac
     find_args(w, j, step, at);
 }
 
-void hrt_meet(worker *w, crew *c) {
+void hrt_team_barrier(worker *w, team *c) {
     if (w->count > 1) hrt_barrier_wait(&c->barrier, (unsigned)w->count, &w->patience, &w->ahead);
 }
 
@@ -347,27 +347,27 @@ static void run_chunk(worker *w, const hrt_job *j, hrt_barrier *barrier, const p
 /* ---- the walk of one rank ---------------------------------------------------------------------
  * As above, with two more kinds of steps: those that go over the rows of this rank, which they see
  * as a chunk of their own, and exchanges, which thread 0 makes. */
-static void run_exchange(const worker *w, const hrt_job *j, const hrt_step *step, const place *all,
-                         const place *mine, hrt_outcome *failed) {
+static void run_collective(const worker *w, const hrt_job *j, const hrt_step *step,
+                           const place *all, const place *mine, hrt_outcome *failed) {
     const hrt_model *m = j->model;
     const hrt_operand *operands = m->operands + step->first_operand;
-    const hrt_exchange *e = &m->exchanges[step->exchange - 1];
+    const hrt_collective *e = &m->collectives[step->collective - 1];
     const int64_t wanted = step->last_rows ? wanted_rows(j, all).from : 0;
     void *at[2] = {NULL, NULL};
     for (uint32_t k = 0; k < step->n_operands && k < 2; k++)
         at[k] = operand_base(j, &operands[k], hrt_is_local(&operands[k]) ? mine : all);
     const bool receives = e->kind == HRT_RECV;
-    const int code = hrt_make_exchange(m, j->side, e, receives ? NULL : at[0],
-                                       receives ? at[0] : at[1], j->memory->staging, all, wanted);
-    hrt_set_failed(failed, w->exchanges, code);
+    const int code = hrt_make_collective(m, j->side, e, receives ? NULL : at[0],
+                                         receives ? at[0] : at[1], j->memory->staging, all, wanted);
+    hrt_set_failed(failed, w->collectives, code);
 }
 
 static void run_step_of_rank(worker *w, const hrt_job *j, const hrt_step *step, const place *all,
                              const place *mine, hrt_outcome *failed) {
     const place *at = step->local ? mine : all;
-    if (step->exchange) {
-        w->exchanges++;
-        if (w->index == 0) run_exchange(w, j, step, all, mine, failed);
+    if (step->collective) {
+        w->collectives++;
+        if (w->index == 0) run_collective(w, j, step, all, mine, failed);
         return;
     }
     set_frame(w, j, at);
@@ -375,7 +375,7 @@ static void run_step_of_rank(worker *w, const hrt_job *j, const hrt_step *step, 
 }
 
 bool hrt_is_idle(const hrt_job *j, const hrt_step *step, const place *all, const place *mine) {
-    const place *at = step->local && !step->exchange ? mine : all;
+    const place *at = step->local && !step->collective ? mine : all;
     return is_idle(j, step, at, wanted_rows(j, at));
 }
 
@@ -388,7 +388,7 @@ static uint32_t next_step_of_rank(const hrt_job *j, uint32_t i, const place *all
 
 static bool is_alone_on_rank(const hrt_job *j, const hrt_step *step, const place *all,
                              const place *mine) {
-    return step->exchange || is_alone(j, step, step->local ? mine : all);
+    return step->collective || is_alone(j, step, step->local ? mine : all);
 }
 
 /* ---- beside exchanges ------------------------------------------------------------------------ */
@@ -396,7 +396,7 @@ static bool is_alone_on_rank(const hrt_job *j, const hrt_step *step, const place
  * in none. */
 static int part_of_overlap(const hrt_model *m, uint32_t step) {
     for (uint32_t i = 0; i < m->n_overlaps && m->overlaps[i].front <= step; i++)
-        if (step < m->overlaps[i].end) return m->steps[step].exchange != 0;
+        if (step < m->overlaps[i].end) return m->steps[step].collective != 0;
     return -1;
 }
 
@@ -417,7 +417,7 @@ static void measure_step(measure *s, const hrt_model *m, uint32_t step) {
 static void end_measure(const measure *s) {
     if (!s->to) return;
     s->to->compute_ns = s->taken[0];
-    s->to->exchange_ns = s->taken[1];
+    s->to->collective_ns = s->taken[1];
     s->to->taken = true;
 }
 
@@ -431,21 +431,21 @@ static measure begin_measure(const worker *w, const hrt_job *j) {
 
 /* In how many tiles overlaps of the chunk go, for all threads; `begins`: as in hrt_choose_tiles.
  * False: the ranks could not tell each other. */
-static bool choose_tiles(worker *w, crew *c, const place *all, bool begins) {
+static bool choose_tiles(worker *w, team *c, const place *all, bool begins) {
     const hrt_job *j = c->job;
     int code = HADAL_COMM_OK;
     if (j->model->n_overlaps == 0 || all->tokens < j->model->divide_from) return true;
-    w->exchanges++;
+    w->collectives++;
     if (w->index == 0) {
         c->tiles = hrt_choose_tiles(j->model, j->side, j->figures, all->tokens, begins, &code);
-        hrt_set_failed(&c->failed, w->exchanges, code);
+        hrt_set_failed(&c->failed, w->collectives, code);
     }
-    hrt_meet(w, c);
-    return !hrt_has_failed(&c->failed, w->exchanges);
+    hrt_team_barrier(w, c);
+    return !hrt_has_failed(&c->failed, w->collectives);
 }
 
 /* The overlap that begins with the step, where the chunk is cut into tiles; NULL: none does. */
-static const hrt_overlap *overlap_at(const crew *c, const place *all, uint32_t step) {
+static const hrt_overlap *overlap_at(const team *c, const place *all, uint32_t step) {
     const hrt_model *m = c->job->model;
     if (m->n_overlaps == 0 || all->tokens < m->divide_from || c->tiles < 2) return NULL;
     for (uint32_t i = 0; i < m->n_overlaps && m->overlaps[i].front <= step; i++)
@@ -454,25 +454,25 @@ static const hrt_overlap *overlap_at(const crew *c, const place *all, uint32_t s
 }
 
 /* One step, for all threads. False: an exchange has failed. */
-static bool walk_step(worker *w, crew *c, const place *all, const place *mine, uint32_t i,
+static bool walk_step(worker *w, team *c, const place *all, const place *mine, uint32_t i,
                       uint32_t next) {
     const hrt_job *j = c->job;
     const hrt_step *step = &j->model->steps[i];
     run_step_of_rank(w, j, step, all, mine, &c->failed);
     hrt_watch_work(&w->watch, i);
-    const bool nobody = !step->exchange && is_alone_on_rank(j, step, all, mine) &&
+    const bool nobody = !step->collective && is_alone_on_rank(j, step, all, mine) &&
                         next < j->model->n_steps &&
                         is_alone_on_rank(j, &j->model->steps[next], all, mine);
     if (w->count > 1 && !nobody) {
-        hrt_meet(w, c);
+        hrt_team_barrier(w, c);
         hrt_watch_wait(&w->watch, i);
     }
-    return !step->exchange || !hrt_has_failed(&c->failed, w->exchanges);
+    return !step->collective || !hrt_has_failed(&c->failed, w->collectives);
 }
 
 /* Steps [from, end) of a chunk. False: an exchange has failed; all threads leave the walk at the
  * same step. */
-static bool walk_steps(worker *w, crew *c, const place *all, uint32_t from, uint32_t end,
+static bool walk_steps(worker *w, team *c, const place *all, uint32_t from, uint32_t end,
                        measure *taken) {
     const hrt_job *j = c->job;
     const place mine = hrt_place_of(j->model, all, j->side->rank);
@@ -488,7 +488,7 @@ static bool walk_steps(worker *w, crew *c, const place *all, uint32_t from, uint
     return true;
 }
 
-static bool run_chunk_of_rank(worker *w, crew *c, const place *all) {
+static bool run_chunk_of_rank(worker *w, team *c, const place *all) {
     if (!choose_tiles(w, c, all, true)) return false;
     measure taken = begin_measure(w, c->job);
     if (!walk_steps(w, c, all, 0, c->job->model->n_steps, &taken)) return false;
@@ -500,7 +500,7 @@ static bool run_chunk_of_rank(worker *w, crew *c, const place *all) {
  * It takes turns among the chunks in flight (pipeline.h). */
 typedef struct stage { /* of one thread */
     worker *w;
-    crew *c;
+    team *c;
     const hrt_pipeline *p;
     int64_t most;  /* rows of a chunk */
     measure taken; /* of the first of the chunks in flight, over all its turns */
@@ -508,13 +508,13 @@ typedef struct stage { /* of one thread */
 
 static place chunk_of(const stage *s, hrt_turn t) {
     const int64_t start = t.chunk * s->most, left = s->c->job->n - start;
-    return (place){start, left < s->most ? left : s->most, hrt_seat_of(s->p, t.chunk)};
+    return (place){start, left < s->most ? left : s->most, hrt_slot_of(s->p, t.chunk)};
 }
 
 static bool compute(stage *s, hrt_turn t, const place *at) {
     const hrt_run_of_layers *run = &s->c->job->model->runs[t.run];
-    measure nothing = {0}, *taken = at->seat == 0 ? &s->taken : &nothing;
-    const bool begins = at->seat == 0 && t.run == 0;
+    measure nothing = {0}, *taken = at->slot == 0 ? &s->taken : &nothing;
+    const bool begins = at->slot == 0 && t.run == 0;
     if (!choose_tiles(s->w, s->c, at, begins)) return false;
     if (begins) s->taken = begin_measure(s->w, s->c->job);
     if (taken->to) (void)hrt_lap(&taken->watch);
@@ -532,7 +532,7 @@ static bool do_part(stage *s, hrt_doing doing, hrt_turn t) {
     return walk_steps(s->w, s->c, &at, run->first, run->work, &nothing);
 }
 
-static void take_turns(worker *w, crew *c, int64_t most) {
+static void take_turns(worker *w, team *c, int64_t most) {
     const hrt_job *j = c->job;
     hrt_turns turns = {.p = {.stages = j->model->stages,
                              .runs = j->model->n_runs,
@@ -554,7 +554,7 @@ static int64_t most_rows(const hrt_job *j) {
     return j->batch && j->side && j->model->ranks > 1 && whole < chunk ? whole : chunk;
 }
 
-static void run_chunks(worker *w, crew *c) {
+static void run_chunks(worker *w, team *c) {
     const hrt_job *j = c->job;
     const int64_t most = most_rows(j);
     for (int64_t start = 0; start < j->n; start += most) {
@@ -567,7 +567,7 @@ static void run_chunks(worker *w, crew *c) {
     }
 }
 
-static void run_worker(crew *c, int index, int count) {
+static void run_worker(team *c, int index, int count) {
     const hrt_job *j = c->job;
     const hrt_memory *mem = j->memory;
     char *own = mem->workers + mem->worker_bytes * (size_t)index;
@@ -589,15 +589,15 @@ static void run_worker(crew *c, int index, int count) {
     hrt_fp_leave(old);
 }
 
-__attribute__((noinline)) static void join_crew(crew *c, int index, int count) {
+__attribute__((noinline)) static void join_team(team *c, int index, int count) {
     (void)atomic_load_explicit(&c->begun, memory_order_acquire);
     run_worker(c, index, count);
     atomic_fetch_add_explicit(&c->left, 1, memory_order_release);
 }
 
-__attribute__((no_sanitize("thread"))) static void run_region(crew *c, int threads) {
+__attribute__((no_sanitize("thread"))) static void run_region(team *c, int threads) {
 #pragma omp parallel num_threads(threads)
-    join_crew(c, omp_get_thread_num(), omp_get_num_threads());
+    join_team(c, omp_get_thread_num(), omp_get_num_threads());
 }
 
 /* OpenMP's worker threads outlive the region. When this code is in a library that is unloaded, and
@@ -612,14 +612,14 @@ __attribute__((constructor)) static void keep_openmp_loaded(void) {
     if (handle) dlclose(handle);
 }
 
-static int comm_code(const crew *c) {
+static int comm_code(const team *c) {
     const int64_t failed = atomic_load_explicit(&c->failed, memory_order_relaxed);
     return (int)(failed & ((1 << HRT_CODE_BITS) - 1));
 }
 
 int hrt_run(const hrt_job *job, int threads) {
-    crew c = {.job = job, .machine = hrt_machine_facts(job->model, job->level)};
-    threads = hrt_team(threads);
+    team c = {.job = job, .machine = hrt_machine_facts(job->model, job->level)};
+    threads = hrt_team_size(threads);
     if (threads <= 1) {
         run_worker(&c, 0, 1);
         return comm_code(&c);

@@ -61,7 +61,7 @@ static int try_threads(int threads) {
     return n;
 }
 
-int hrt_team(int threads) {
+int hrt_team_size(int threads) {
     if (threads <= 1 || getpid() != loaded_by) return 1;
     if (threads > seen) {
         const int n = try_threads(threads < HRT_MAX_THREADS ? threads : HRT_MAX_THREADS);

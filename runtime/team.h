@@ -8,6 +8,6 @@
 
 /* Of `threads` that are wanted, at least 1: those that a parallel region of the calling thread will
  * get. In the child of a process that had loaded this code, one. */
-int hrt_team(int threads);
+int hrt_team_size(int threads);
 
 #endif

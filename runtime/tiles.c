@@ -16,12 +16,12 @@
  * same number. */
 #include "runtime/grid.h"
 #include "runtime/internal.h"
-#include "support/tell.h"
+#include "support/all_gather.h"
 
 enum { FIRST_CHECK = 16 };
 
 typedef struct word { /* to the other ranks */
-    int64_t exchange_ns, compute_ns, latency_ns;
+    int64_t collective_ns, compute_ns, latency_ns;
 } word;
 
 static bool may_overlap(const hrt_model *m, const hrt_side *side) {
@@ -36,10 +36,10 @@ bool hrt_times_chunk(const hrt_figures *f) {
 /* ---- what the ranks have measured ------------------------------------------------------------ */
 /* A rank that waits for another counts that as exchange: the least of them waits least. */
 static hrt_whole whole_of(const word *all, int64_t ranks) {
-    hrt_whole w = {.compute_ns = all[0].compute_ns, .exchange_ns = all[0].exchange_ns};
+    hrt_whole w = {.compute_ns = all[0].compute_ns, .collective_ns = all[0].collective_ns};
     for (int64_t r = 1; r < ranks; r++) {
         if (all[r].compute_ns > w.compute_ns) w.compute_ns = all[r].compute_ns;
-        if (all[r].exchange_ns < w.exchange_ns) w.exchange_ns = all[r].exchange_ns;
+        if (all[r].collective_ns < w.collective_ns) w.collective_ns = all[r].collective_ns;
     }
     return w;
 }
@@ -47,7 +47,7 @@ static hrt_whole whole_of(const word *all, int64_t ranks) {
 static int64_t sum_of(const word *all, int64_t ranks) {
     int64_t sum = 0;
     for (int64_t r = 0; r < ranks; r++)
-        sum += all[r].compute_ns + all[r].exchange_ns;
+        sum += all[r].compute_ns + all[r].collective_ns;
     return sum;
 }
 
@@ -68,9 +68,10 @@ static void learn(hrt_figures *f, const word *all, int64_t ranks) {
 }
 
 static int tell(const hrt_side *side, hrt_figures *f) {
-    const word mine = {f->exchange_ns, f->compute_ns, f->latency_ns};
+    const word mine = {f->collective_ns, f->compute_ns, f->latency_ns};
     word all[HADAL_COMM_MAX_RANKS];
-    const int code = hd_tell(side->comm, side->group, side->timeout_ns, &mine, all, sizeof mine);
+    const int code =
+        hd_all_gather(side->comm, side->group, side->timeout_ns, &mine, all, sizeof mine);
     if (!code) learn(f, all, side->group.count);
     return code;
 }
@@ -79,7 +80,7 @@ static int tell(const hrt_side *side, hrt_figures *f) {
 static void lengthen(hrt_figures *f, int64_t tokens) {
     const double by = f->tokens ? (double)tokens / (double)f->tokens : 1;
     f->whole.compute_ns = (int64_t)((double)f->whole.compute_ns * by);
-    f->whole.exchange_ns = (int64_t)((double)f->whole.exchange_ns * by);
+    f->whole.collective_ns = (int64_t)((double)f->whole.collective_ns * by);
     f->whole.all_ns = (int64_t)((double)f->whole.all_ns * by);
     f->cold = true;
     f->tiles = f->tiled_ns = 0;
@@ -88,7 +89,7 @@ static void lengthen(hrt_figures *f, int64_t tokens) {
 }
 
 /* ---- what follows from it -------------------------------------------------------------------- */
-static int64_t exchanges_of(const hrt_model *m) {
+static int64_t collectives_of(const hrt_model *m) {
     int64_t n = 0;
     for (uint32_t i = 0; i < m->n_overlaps; i++) {
         const hrt_overlap *o = &m->overlaps[i];
@@ -102,9 +103,9 @@ static int64_t best_of(const hrt_model *m, const hrt_figures *f, int64_t tokens)
     return hrt_best_tiles(&(hrt_beside){.tokens = tokens,
                                         .ranks = (int64_t)m->ranks,
                                         .compute = (double)f->whole.compute_ns * scale,
-                                        .exchange = (double)f->whole.exchange_ns * scale,
+                                        .collective = (double)f->whole.collective_ns * scale,
                                         .latency = (double)f->latency_ns,
-                                        .exchanges = exchanges_of(m)});
+                                        .collectives = collectives_of(m)});
 }
 
 static bool is_check(int64_t chunk) {

@@ -23,7 +23,7 @@ typedef struct hrt_worker { /* a thread of a call */
     uint32_t turns;        /* so often one was taken */
     hrt_frame frame;
     int64_t prefetch_most; /* bytes of weights for a step */
-    int64_t exchanges;     /* of the call so far, and meetings after exchanges of tiles */
+    int64_t collectives;   /* of the call so far, and meetings after exchanges of tiles */
     void **args;
     hrt_patience patience;
     hrt_prefetch ahead;
@@ -56,7 +56,7 @@ static inline bool hrt_has_failed(const hrt_outcome *o, int64_t number) {
 
 /* What the threads of a call share. Beginning and end of a region order what they write; `begun`
  * and `left` say the same in C's own terms, which ThreadSanitizer follows. */
-typedef struct hrt_crew {
+typedef struct hrt_team {
     const hrt_job *job;
     hd_machine machine; /* that the call runs on */
     atomic_int begun, left;
@@ -64,7 +64,7 @@ typedef struct hrt_crew {
     int64_t tiles; /* of this chunk; set by thread 0 */
     hrt_barrier barrier;
     hrt_counter counters[2];
-} hrt_crew;
+} hrt_team;
 
 /* ---- run.c ---- */
 /* Share `index` of `count` nearly equal contiguous shares. */
@@ -82,12 +82,12 @@ hrt_kernel *hrt_step_kernel(const hrt_job *j, const hrt_step *step, int64_t toke
 bool hrt_is_idle(const hrt_job *j, const hrt_step *step, const hrt_place *all,
                  const hrt_place *mine);
 /* Meets the others; where there are none it returns at once. */
-void hrt_meet(hrt_worker *w, hrt_crew *c);
+void hrt_team_barrier(hrt_worker *w, hrt_team *c);
 
 /* ---- overlap.c ---- */
 /* The steps of the overlap, for the chunk `all`, of which this rank has `mine`. False: an exchange
  * has failed, and all threads say so. */
-bool hrt_run_overlap(hrt_worker *w, hrt_crew *c, const hrt_overlap *o, const hrt_place *all,
+bool hrt_run_overlap(hrt_worker *w, hrt_team *c, const hrt_overlap *o, const hrt_place *all,
                      const hrt_place *mine);
 
 #endif

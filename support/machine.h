@@ -15,7 +15,7 @@
  * measures both sides.
  *
  * What a core has on its way from memory is the product of its bandwidth and memory's latency, by
- * which streams are asked for ahead of their use (codegen/target/ahead.h). CPUID does not say it;
+ * which streams are asked for ahead of their use (codegen/target/prefetch_distance.h). CPUID does not say it;
  * it changes no bit of a result. */
 #ifndef HD_MACHINE_H
 #define HD_MACHINE_H

@@ -130,7 +130,7 @@ static bool read_range(reader *r, const json_t *value, entry *e) {
     return false;
 }
 
-static void refuse_other_fields(reader *r, const char *name, json_t *value) {
+static void reject_other_fields(reader *r, const char *name, json_t *value) {
     const char *key;
     json_t *field;
     json_object_foreach(value, key, field) {
@@ -147,7 +147,7 @@ static void read_entry(reader *r, const char *name, json_t *value) {
         r->ranges_known = false;
         return;
     }
-    refuse_other_fields(r, name, value);
+    reject_other_fields(r, name, value);
     bool typed = read_dtype(r, json_object_get(value, "dtype"), &e.t);
     bool shaped = read_shape(r, json_object_get(value, "shape"), &e.t);
     bool placed = read_range(r, json_object_get(value, "data_offsets"), &e);
@@ -350,7 +350,7 @@ static hd_loc place_of_shard(const index_reader *x, const char *name) {
 }
 
 /* A checkpoint of which a part was not copied, or not all downloaded. */
-static void refuse_missing(index_reader *x, const char *name, const char *tensor) {
+static void reject_missing(index_reader *x, const char *name, const char *tensor) {
     json_t *file;
     const char *key;
     size_t n = 0;
@@ -371,7 +371,7 @@ static void open_shard(index_reader *x, const char *name, const char *tensor) {
     if (hd_exists(path))
         s.opened = open_one(x->a, x->d, path, &s.tensors);
     else
-        refuse_missing(x, s.name, tensor);
+        reject_missing(x, s.name, tensor);
     hd_push(x->a, &x->shards, s);
 }
 

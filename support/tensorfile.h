@@ -50,7 +50,7 @@ typedef struct hd_tensor {
      * `data`. `dtype` is the narrowest that holds all of them exactly. NULL: they are in `data`. */
     const struct hd_packed *packed;
     uint64_t packed_first; /* element 0 is this one of `packed` */
-    bool needless;         /* zeros: a model that has no such weight does not miss it */
+    bool optional;         /* zeros: a model that has no such weight does not miss it */
 } hd_tensor;
 
 typedef struct hd_tensors {

@@ -9,15 +9,15 @@
 
 #include "support/host.h"
 
-typedef struct crew {
+typedef struct team {
     void (*work)(void *, size_t, size_t);
     void *context;
     size_t n;
     atomic_size_t next;
-} crew;
+} team;
 
 typedef struct member {
-    crew *all;
+    team *all;
     size_t number;
 } member;
 
@@ -41,7 +41,7 @@ static void *take_items(void *argument) {
 
 void hcg_each_item(size_t workers, size_t n,
                    void (*work)(void *context, size_t worker, size_t item), void *context) {
-    crew all = {.work = work, .context = context, .n = n};
+    team all = {.work = work, .context = context, .n = n};
     member members[HCG_MOST_WORKERS];
     pthread_t threads[HCG_MOST_WORKERS];
     size_t started = 1;

@@ -45,7 +45,7 @@ static void tell(char *message, size_t size, const char *text) {
 }
 
 /* The first error, in the tokenizer's own memory. */
-static hadal_tokenizer *open_or_tell(hd_arena *a, const char *path, char *message, size_t size) {
+static hadal_tokenizer *open_or_report(hd_arena *a, const char *path, char *message, size_t size) {
     hd_diags *d = hd_new(a, hd_diags);
     hd_diags_init(d, a);
     hadal_tokenizer *t = tokenizer_open(a, d, path);
@@ -71,7 +71,7 @@ hadal_tokenizer *hadal_tokenizer_open(const char *path, char *message, size_t si
         hd_arena_free(a);
         return NULL;
     }
-    hadal_tokenizer *t = open_or_tell(a, path, message, size);
+    hadal_tokenizer *t = open_or_report(a, path, message, size);
     hd_arena_guard(a, NULL);
     if (!t) hd_arena_free(a);
     return t;

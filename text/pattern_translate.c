@@ -22,7 +22,7 @@ typedef struct translation {
     int depth;
 } translation;
 
-static bool refuse(translation *t, const char *why) {
+static bool reject(translation *t, const char *why) {
     if (!t->why) t->why = why;
     return false;
 }
@@ -75,7 +75,7 @@ static bool read_hex(translation *t, int least, int most, uint32_t *code) {
     for (*code = 0; n < most && hex_digit(*t->in) >= 0; n++)
         *code = *code << 4 | (uint32_t)hex_digit(*t->in++);
     return n >= least && *code <= 0x10ffff ? true
-                                           : refuse(t, "it has a character code that is none");
+                                           : reject(t, "it has a character code that is none");
 }
 
 /* Behind a backslash, at a letter: a character by its code. False: it is none (`why` if it is
@@ -94,7 +94,7 @@ static bool read_code(translation *t, uint32_t *code) {
     if (*t->in != '{') return read_hex(t, 1, 2, code);
     t->in++;
     if (!read_hex(t, 1, 6, code)) return false;
-    return *t->in++ == '}' ? true : refuse(t, "a \\x{..} does not end");
+    return *t->in++ == '}' ? true : reject(t, "a \\x{..} does not end");
 }
 
 /* ---- properties ------------------------------------------------------------------------------ */
@@ -111,19 +111,19 @@ static bool compiles(const char *text) {
 /* {Name} or {^Name}, behind \p or \P. */
 static bool add_property(translation *t, bool negated, hd_text *out) {
     char name[48] = "";
-    if (*t->in != '{') return refuse(t, "a \\p is not followed by {Name}");
+    if (*t->in != '{') return reject(t, "a \\p is not followed by {Name}");
     t->in++;
     if (*t->in == '^') negated = !negated, t->in++;
     const size_t n = strspn(t->in, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_");
     if (n == 0 || n >= sizeof name || t->in[n] != '}')
-        return refuse(t, "the name of a property is none");
+        return reject(t, "the name of a property is none");
     memcpy(name, t->in, n);
     t->in += n + 1;
     const char *script = hd_printf(t->arena, "\\p{sc:%s}", name);
     const char *plain = hd_printf(t->arena, "\\p{%s}", name);
     const char *property = compiles(script) ? script : plain;
     if (!compiles(property))
-        return refuse(t, hd_printf(t->arena, "the property %s is not known", plain));
+        return reject(t, hd_printf(t->arena, "the property %s is not known", plain));
     hd_text_f(out, "\\%c%s", negated ? 'P' : 'p', property + 2);
     return true;
 }
@@ -166,7 +166,7 @@ static bool class_escape(translation *t, operand *o, uint32_t *code, bool *singl
             return true;
         }
     }
-    return refuse(t, hd_printf(t->arena, "\\%c in a class is not known", c ? c : ' '));
+    return reject(t, hd_printf(t->arena, "\\%c in a class is not known", c ? c : ' '));
 }
 
 /* A character of a class, behind a backslash or not. */
@@ -185,7 +185,7 @@ static bool class_item(translation *t, operand *o) {
     uint32_t from, to;
     bool single;
     if (*t->in == '[') {
-        if (t->in[1] == ':') return refuse(t, "names of classes, [:name:], are not known");
+        if (t->in[1] == ':') return reject(t, "names of classes, [:name:], are not known");
         hd_text_add(&o->beside, "|");
         return add_class(t, &o->beside);
     }
@@ -195,7 +195,7 @@ static bool class_item(translation *t, operand *o) {
     if (t->in[0] != '-' || !t->in[1] || t->in[1] == ']' || t->in[1] == '[') return true;
     t->in++;
     if (!class_character(t, o, &to, &single)) return false;
-    if (!single || to < from) return refuse(t, "a range of characters is none");
+    if (!single || to < from) return reject(t, "a range of characters is none");
     hd_text_add(&o->flat, "-");
     add_character(&o->flat, to);
     return true;
@@ -219,10 +219,10 @@ static bool read_operand(translation *t, operand *o) {
     hd_text_init(&o->flat, t->arena);
     hd_text_init(&o->beside, t->arena);
     while (*t->in != ']' && strncmp(t->in, "&&", 2) != 0) {
-        if (!*t->in) return refuse(t, "a class does not end");
+        if (!*t->in) return reject(t, "a class does not end");
         if (!class_item(t, o)) return false;
     }
-    return o->flat.n || o->beside.n ? true : refuse(t, "a class is empty");
+    return o->flat.n || o->beside.n ? true : reject(t, "a class is empty");
 }
 
 /* All operands but the last are looked ahead for. */
@@ -253,7 +253,7 @@ static bool class_content(translation *t, bool negated, hd_text *out) {
 static bool add_class(translation *t, hd_text *out) {
     const bool negated = t->in[1] == '^';
     t->in += 1 + negated;
-    if (++t->depth > MOST_NESTED) return refuse(t, "it is nested too deeply");
+    if (++t->depth > MOST_NESTED) return reject(t, "it is nested too deeply");
     const bool ok = class_content(t, negated, out);
     t->depth--;
     return ok;
@@ -271,7 +271,7 @@ static bool add_escape(translation *t) {
         return true;
     }
     if (t->why) return false;
-    if (!c) return refuse(t, "it ends in a backslash");
+    if (!c) return reject(t, "it ends in a backslash");
     if (!is_word(c)) {
         add_character(&t->out, hd_utf8_code(t->in));
         t->in += character_bytes(t->in);
@@ -293,7 +293,7 @@ static bool add_escape(translation *t) {
     else if (c == 'A' || c == 'z' || c == 'Z')
         hd_text_f(&t->out, "\\%c", c);
     else
-        return refuse(t, hd_printf(t->arena, "\\%c is not known", c));
+        return reject(t, hd_printf(t->arena, "\\%c is not known", c));
     return true;
 }
 
@@ -311,10 +311,10 @@ static bool add_options(translation *t) {
         hd_text_add(&t->out, ")");
         return true;
     } else {
-        return refuse(t, "a group of this kind is not known");
+        return reject(t, "a group of this kind is not known");
     }
     if (!add_alternatives(t)) return false;
-    if (*t->in++ != ')') return refuse(t, "a group does not end");
+    if (*t->in++ != ')') return reject(t, "a group does not end");
     hd_text_add(&t->out, ")");
     return true;
 }
@@ -335,7 +335,7 @@ static bool add_group(translation *t) {
     t->in += n;
     hd_text_add(&t->out, kinds[k]);
     if (!add_alternatives(t)) return false;
-    if (*t->in++ != ')') return refuse(t, "a group does not end");
+    if (*t->in++ != ')') return reject(t, "a group does not end");
     hd_text_add(&t->out, ")");
     return true;
 }
@@ -367,7 +367,7 @@ static void insert(hd_text *out, size_t at, const char *what) {
 static bool add_quantifier(translation *t, size_t atom, bool *quantified) {
     char text[32];
     bool exact = false;
-    if (atom == SIZE_MAX) return refuse(t, "a quantifier has nothing to repeat");
+    if (atom == SIZE_MAX) return reject(t, "a quantifier has nothing to repeat");
     const bool interval = *t->in == '{';
     if (interval)
         (void)read_interval(t, text, sizeof text, &exact);
@@ -409,7 +409,7 @@ static bool add_atom(translation *t) {
 /* Up to the end, or to the parenthesis that ends the group. */
 static bool add_alternatives(translation *t) {
     size_t atom = SIZE_MAX;
-    bool quantified = false, ok = ++t->depth <= MOST_NESTED || refuse(t, "it is nested too deeply");
+    bool quantified = false, ok = ++t->depth <= MOST_NESTED || reject(t, "it is nested too deeply");
     while (ok && *t->in && *t->in != ')') {
         if (*t->in == '|') {
             hd_text_add_n(&t->out, t->in++, 1);
@@ -430,7 +430,7 @@ const char *pattern_translate(hd_arena *a, const char *text, const char **why) {
     translation t = {.arena = a, .in = text};
     hd_text_init(&t.out, a);
     bool ok = add_alternatives(&t);
-    if (ok && *t.in) ok = refuse(&t, "a parenthesis ends nothing");
+    if (ok && *t.in) ok = reject(&t, "a parenthesis ends nothing");
     *why = t.why;
     return ok ? t.out.at ? t.out.at : "" : NULL;
 }

@@ -45,7 +45,7 @@ typedef struct lines {
     uint32_t line;
 } lines;
 
-static bool refuse_line(const lines *l, const char *what) {
+static bool reject_line(const lines *l, const char *what) {
     hd_err(l->diags, HD_E_FORMAT, (hd_loc){.file = l->file, .line = l->line, .column = 1}, "%s",
            what)
         ->hint = "a line has the bytes of a token in base64, a space, and its rank";
@@ -82,17 +82,17 @@ static bool read_line(lines *l, const char *at, size_t n) {
     char bytes[LONGEST_TOKEN];
     const char *space = memchr(at, ' ', n);
     const size_t length = space ? from_base64(at, (size_t)(space - at), bytes) : 0;
-    if (!length) return refuse_line(l, "this is no token in base64");
+    if (!length) return reject_line(l, "this is no token in base64");
     size_t rank = 0;
     const char *digit = space + 1;
     for (; digit < at + n && *digit >= '0' && *digit <= '9' && rank < MOST_IDS; digit++)
         rank = 10 * rank + (size_t)(*digit - '0');
-    if (digit == space + 1 || digit != at + n) return refuse_line(l, "its rank is no number");
+    if (digit == space + 1 || digit != at + n) return reject_line(l, "its rank is no number");
     if (rank != t->n_ids)
-        return refuse_line(l, hd_printf(l->diags->arena, "its rank is not %zu", t->n_ids));
+        return reject_line(l, hd_printf(l->diags->arena, "its rank is not %zu", t->n_ids));
     const string token = as_byte_characters(l->r->arena, bytes, length);
     if (!string_map_add(&t->bpe.vocab, token.at, token.n, (int32_t)rank))
-        return refuse_line(l, "this token stands there twice");
+        return reject_line(l, "this token stands there twice");
     t->tokens[t->n_ids++] = token;
     return true;
 }
@@ -102,7 +102,7 @@ static bool read_tokens(lines *l, const char *text, int64_t specials) {
     size_t most = 1;
     for (const char *p = text; (p = strchr(p, '\n')); p++)
         most++;
-    if (most > (size_t)(MOST_IDS - specials)) return refuse_line(l, "there are too many tokens");
+    if (most > (size_t)(MOST_IDS - specials)) return reject_line(l, "there are too many tokens");
     string_map_init(&t->bpe.vocab, l->r->arena, most);
     t->tokens = hd_new_array(l->r->arena, string, most + (size_t)specials);
     t->special = hd_new_array(l->r->arena, bool, most + (size_t)specials);
@@ -115,7 +115,7 @@ static bool read_tokens(lines *l, const char *text, int64_t specials) {
         const char one = (char)byte;
         const string token = as_byte_characters(l->r->arena, &one, 1);
         if (string_map_find(&t->bpe.vocab, token.at, token.n) < 0)
-            return refuse_line(l, hd_printf(l->diags->arena, "the byte 0x%02x is no token", byte));
+            return reject_line(l, hd_printf(l->diags->arena, "the byte 0x%02x is no token", byte));
     }
     return true;
 }

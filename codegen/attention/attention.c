@@ -19,7 +19,7 @@
 #include "codegen/program/contraction.h"
 #include "codegen/program/forms.h"
 
-static bool refuse(hcg_emit *e, hir_id op, const char *what) {
+static bool reject(hcg_emit *e, hir_id op, const char *what) {
     hd_err(e->diags, HD_E_INTERNAL, hir_op_at(e->p->m, op)->loc,
            "kernel.sequence cannot be emitted: %s", what);
     return false;
@@ -78,12 +78,12 @@ static bool emit_attention(hcg_emit *e, const hcg_kernel *k) {
     };
     const hir_module *m = e->p->m;
     hir_id id = find_attention(m, k->op);
-    if (id == HIR_NONE) return refuse(e, k->op, "its body is not one attention op");
+    if (id == HIR_NONE) return reject(e, k->op, "its body is not one attention op");
     const hir_op *op = hir_op_at(m, id);
     hir_type q = hir_ref_type(m, op->args[0]), key = hir_ref_type(m, op->args[1]);
     hir_type value = hir_ref_type(m, op->args[2]);
     if (!is_state(m, op->args[1]) || !is_state(m, op->args[2]))
-        return refuse(e, id, "keys or values that are not in the cache");
+        return reject(e, id, "keys or values that are not in the cache");
     hcg_attention a = {.heads = q.dim[1], .groups = key.dim[1], .n = q.dim[2], .m = value.dim[2]};
     a.per_group = a.heads / a.groups;
     a.scale = hir_attr_float(op, HIR_A_SCALE, 1);

@@ -68,12 +68,12 @@ void hcg_pair_columns(hcg_emit *e, LLVMValueRef *acc);
 /* ---- rows of a list (rows.c) -----------------------------------------------------------
  */
 /* The address of a row of the tile. */
-LLVMValueRef hcg_listed_row(hcg_emit *e, LLVMValueRef places, LLVMValueRef row);
+LLVMValueRef hcg_gathered_row(hcg_emit *e, LLVMValueRef places, LLVMValueRef row);
 /* Step `number` of `steps` that meet `rows` rows of the tile from `first` on asks for its share of
  * as many rows of the tile ahead: scores for keys, or the first half of rows that are values as
  * well, steps of values for the rest. */
-void hcg_ask_ahead(hcg_emit *e, const hcg_key_tile *t, bool values, LLVMValueRef first,
-                   int64_t rows, LLVMValueRef number, int64_t steps);
+void hcg_prefetch_key_rows(hcg_emit *e, const hcg_key_tile *t, bool values, LLVMValueRef first,
+                           int64_t rows, LLVMValueRef number, int64_t steps);
 /* Asks for rows 0 .. n - 1 of the tile ahead at once. */
 void hcg_ask_all(hcg_emit *e, const hcg_key_tile *t, LLVMValueRef n);
 

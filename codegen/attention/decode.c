@@ -27,7 +27,7 @@
 #include "codegen/attention/attention_tile.h"
 #include "codegen/emit/arithmetic.h"
 #include "codegen/emit/stream.h"
-#include "codegen/target/ahead.h"
+#include "codegen/target/prefetch_distance.h"
 
 enum {
     TILE = HCG_TILE_KEYS,
@@ -43,7 +43,7 @@ static int64_t line_of(const hcg_emit *e) {
 /* Element `at` of a row is about to be read: asks for a line further on. */
 static void prefetch_after(hcg_emit *e, const hcg_cache *c, LLVMValueRef place, int64_t at) {
     const int64_t line = line_of(e) / (int64_t)hir_dtype_bytes(c->dtype);
-    const int64_t ahead = hcg_prefetch_distance(&e->level->machine, HCG_AHEAD_CACHED);
+    const int64_t ahead = hcg_prefetch_distance(&e->level->machine, HCG_PREFETCH_CACHED);
     if (at % line == 0) hcg_prefetch(e, place, ahead);
 }
 
@@ -339,7 +339,7 @@ static void find_rows(hcg_emit *e, const hcg_key_tile *t, const block *b, LLVMVa
         return;
     }
     for (unsigned i = 0; i < b->keys; i++)
-        rows[i] = hcg_listed_row(e, t->listed.keys, hcg_add(e, b->first, hcg_i64(e, i)));
+        rows[i] = hcg_gathered_row(e, t->listed.keys, hcg_add(e, b->first, hcg_i64(e, i)));
 }
 
 /* Of a list's next tile, in iteration `at` of a block's dot products with the heads from `head` on.
@@ -350,8 +350,8 @@ static void ask_with_scores(hcg_emit *e, const hcg_key_tile *t, const block *b, 
     LLVMValueRef pass = LLVMBuildUDiv(e->b, head, hcg_i64(e, heads), "");
     LLVMValueRef number = LLVMBuildUDiv(e->b, at, hcg_i64(e, CHUNK), "");
     number = hcg_add(e, hcg_mul_const(e, pass, steps), number);
-    hcg_ask_ahead(e, t, false, b->first, b->keys, number,
-                  divide_up(t->a->per_group, heads) * steps);
+    hcg_prefetch_key_rows(e, t, false, b->first, b->keys, number,
+                          divide_up(t->a->per_group, heads) * steps);
 }
 
 /* acc[head * keys + key] = lane-wise products, summed over n */
@@ -499,7 +499,7 @@ static void prefetch_keys(hcg_emit *e, const hcg_key_tile *t, const columns *c, 
 /* Of a list's next tile, with row `row` of the values. */
 static void ask_with_values(hcg_emit *e, const hcg_key_tile *t, const columns *c, LLVMValueRef head,
                             LLVMValueRef row) {
-    hcg_ask_ahead(e, t, true, row, 1, value_pass(e, t, c, head), value_passes(e, t));
+    hcg_prefetch_key_rows(e, t, true, row, 1, value_pass(e, t, c, head), value_passes(e, t));
 }
 
 /* The weight of a head, at `weights` of the first, in all lanes. */
@@ -552,7 +552,7 @@ static void add_values(hcg_emit *e, const hcg_key_tile *t, LLVMValueRef head, un
     hcg_loop l =
         hcg_loop_begin(e, hcg_i64(e, 0), t->count, hcg_i64(e, 1), "value", heads * c->n, acc);
     LLVMValueRef row = t->listed.values
-                           ? hcg_listed_row(e, t->listed.values, l.index)
+                           ? hcg_gathered_row(e, t->listed.values, l.index)
                            : hcg_at(e, elem, t->values, hcg_mul_const(e, l.index, v->width));
     row = hcg_at(e, elem, row, c->at);
     if (t->ahead.values) ask_with_values(e, t, c, head, l.index);
@@ -666,7 +666,7 @@ void hcg_tile_softmax(hcg_emit *e, const hcg_key_tile *t) {
 /* Scores and values of one token ask for each other's rows where dot products have whole steps; a
  * small batch has as many passes as tokens, and its arithmetic takes longer than memory. Rows that
  * are keys and values have shares of their own (shares_of). */
-static bool asks_ahead(const hcg_key_tile *t) {
+static bool prefetches_key_rows(const hcg_key_tile *t) {
     return !t->a->one_row && !t->small_batch && t->a->n >= CHUNK;
 }
 
@@ -725,7 +725,7 @@ static void emit_range(hcg_emit *e, const key_ranges *k, LLVMValueRef range, LLV
     t->count = hcg_smaller(e, hcg_sub(e, to, l.index), hcg_i64(e, t->most));
     t->keys = hcg_cache_row(e, a, &a->k, t->group, l.index);
     t->values = hcg_cache_row(e, a, &a->v, t->group, l.index);
-    if (asks_ahead(t)) find_next_keys(e, k, range, to);
+    if (prefetches_key_rows(t)) find_next_keys(e, k, range, to);
     if (a->one_row) hcg_translate_pages(e, hcg_at_byte(e, t->keys, tile_bytes(t)), tile_bytes(t));
     hcg_tile_scores(e, t);
     hcg_tile_softmax(e, t);
@@ -789,7 +789,7 @@ int64_t hcg_rows_of_tile(const hcg_emit *e, const hcg_key_tile *t) {
 void hcg_attention_decode(hcg_emit *e, const hcg_attention *a) {
     hcg_key_tile t = {.a = a, .heads = hcg_i64(e, a->per_group)};
     t.scores = floats(e, a->per_group * HCG_LD_SCORES);
-    t.most = a->one_row || asks_ahead(&t) ? hcg_rows_of_tile(e, &t) : TILE;
+    t.most = a->one_row || prefetches_key_rows(&t) ? hcg_rows_of_tile(e, &t) : TILE;
     if (hcg_rows_in_pairs(e, a)) hcg_pairs_begin(e, &t);
     if (hcg_rows_in_words(e, a)) hcg_words_begin(e, &t);
     emit_columns(e, &t);

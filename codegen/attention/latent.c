@@ -149,8 +149,8 @@ static void emit_range(hcg_emit *e, hcg_query_tile *t, LLVMValueRef number, LLVM
         hcg_queries_take_sinks(e, t);
         hcg_loop_end(e, &sinks, NULL);
     }
-    hcg_queries_meet(e, t, hcg_larger(e, start, seen),
-                     hcg_smaller(e, hcg_add(e, start, keys), hcg_frame_c(e)));
+    hcg_multiply_queries(e, t, hcg_larger(e, start, seen),
+                         hcg_smaller(e, hcg_add(e, start, keys), hcg_frame_c(e)));
 }
 
 typedef struct row_ranges { /* of a group */

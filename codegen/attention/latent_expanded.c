@@ -1,5 +1,5 @@
 /* The form expanded of kernel.sequence: latent attention with keys and values that are made of the
- * cached rows, for calls of many rows (hrt_choice).
+ * cached rows, for calls of many rows (hrt_condition).
  *
  *     q[T, H, n]  q_shared[T, H, m]  rows c[C, G, r] p[C, G, m]  w_k[K, n, r]  w_v[K, v, r]
  *
@@ -40,8 +40,8 @@ static bool find_map(hcg_emit *e, const hcg_kernel *k, hir_ref r, map *out) {
     const hir_type t = hir_ref_type(m, r);
     *out = (map){.w = hcg_arg(e, k, r), .dtype = t.dtype, .n = t.dim[1]};
     out->panels = hcg_whole_panels(t.dim[1]) / HIR_PANEL;
-    const hcg_choice *choice =
-        hcg_choose(e->level, e->p->options.exact, t.dtype, HIR_LAYOUT_PANEL, HCG_FOR_PREFILL);
+    const hcg_backend_row *choice = hcg_choose_backend(e->level, e->p->options.exact, t.dtype,
+                                                       HIR_LAYOUT_PANEL, HCG_FOR_PREFILL);
     if (!choice) {
         hd_err(e->diags, HD_E_INTERNAL, hir_op_at(m, k->op)->loc,
                "no back end multiplies a matrix of %s on %s", hir_dtype_name(t.dtype),

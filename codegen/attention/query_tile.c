@@ -307,7 +307,7 @@ static hcg_loop each_strip(hcg_emit *e, const tile *t, int64_t step) {
 }
 
 /* The tile of keys at `first`, a multiple of their number. */
-static void meet_keys(hcg_emit *e, tile *t, LLVMValueRef first) {
+static void multiply_keys(hcg_emit *e, tile *t, LLVMValueRef first) {
     const hcg_attention *a = t->a;
     const int64_t panels = t->amx ? HCG_AMX_PANELS : hcg_strip_panels(e->level);
     t->block = t->first = first;
@@ -428,10 +428,10 @@ LLVMValueRef hcg_queries_first_key(hcg_emit *e, const tile *t) {
     return hcg_first_seen(e, t->a, hcg_add(e, t->a->past, t->row));
 }
 
-void hcg_queries_meet(hcg_emit *e, tile *t, LLVMValueRef from, LLVMValueRef to) {
+void hcg_multiply_queries(hcg_emit *e, tile *t, LLVMValueRef from, LLVMValueRef to) {
     t->from = t->a->window ? rounded_down(e, from, t->keys) : from, t->to = to;
     hcg_loop l = hcg_loop_begin(e, t->from, to, hcg_i64(e, t->keys), "keys", 0, NULL);
-    meet_keys(e, t, l.index);
+    multiply_keys(e, t, l.index);
     hcg_loop_end(e, &l, NULL);
 }
 
@@ -481,8 +481,8 @@ void hcg_queries_all_rows(hcg_emit *e, tile *t) {
     hcg_queries_take(e, t);
     hcg_queries_start(e, t);
     hcg_queries_take_sinks(e, t);
-    hcg_queries_meet(e, t, hcg_queries_first_key(e, t),
-                     hcg_add(e, hcg_add(e, t->a->past, t->row), t->n));
+    hcg_multiply_queries(e, t, hcg_queries_first_key(e, t),
+                         hcg_add(e, hcg_add(e, t->a->past, t->row), t->n));
     hcg_queries_leave(e, t);
     hcg_loop_end(e, &rows, NULL);
     hcg_loop_end(e, &groups, NULL);

@@ -62,7 +62,7 @@ void hcg_queries_start(hcg_emit *e, const hcg_query_tile *t);
 void hcg_queries_take_sinks(hcg_emit *e, const hcg_query_tile *t);
 /* The keys from .. to - 1 of those that the tokens see; from: a multiple of `keys`, or the first
  * key that the first token sees. */
-void hcg_queries_meet(hcg_emit *e, hcg_query_tile *t, LLVMValueRef from, LLVMValueRef to);
+void hcg_multiply_queries(hcg_emit *e, hcg_query_tile *t, LLVMValueRef from, LLVMValueRef to);
 /* O / S of all queries, to a->out. */
 void hcg_queries_leave(hcg_emit *e, hcg_query_tile *t);
 /* Instead: O, M and S of each query, to [query] partials (hcg_partial_floats). */

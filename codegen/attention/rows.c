@@ -28,8 +28,8 @@ const hcg_backend hcg_row_pairs = {.name = "row_pairs"};
 enum { PAIR_COLUMNS = 2 * HIR_PANEL };
 
 bool hcg_rows_in_pairs(const hcg_emit *e, const hcg_attention *a) {
-    const hcg_choice *c =
-        hcg_choose(e->level, e->p->options.exact, a->k.dtype, HIR_LAYOUT_ROWS, HCG_FOR_DECODE);
+    const hcg_backend_row *c = hcg_choose_backend(e->level, e->p->options.exact, a->k.dtype,
+                                                  HIR_LAYOUT_ROWS, HCG_FOR_DECODE);
     return a->one_row && hcg_pairs_fit(a->k.width, a->m) && c && c->backend == &hcg_row_pairs;
 }
 
@@ -254,7 +254,7 @@ static bool are_same(const hcg_key_tile *t) {
     return t->ahead.keys == t->ahead.values;
 }
 
-LLVMValueRef hcg_listed_row(hcg_emit *e, LLVMValueRef places, LLVMValueRef row) {
+LLVMValueRef hcg_gathered_row(hcg_emit *e, LLVMValueRef places, LLVMValueRef row) {
     LLVMValueRef place = LLVMBuildLoad2(e->b, e->ptr, hcg_at(e, e->ptr, places, row), "place");
     LLVMSetAlignment(place, 8);
     return place;
@@ -262,12 +262,12 @@ LLVMValueRef hcg_listed_row(hcg_emit *e, LLVMValueRef places, LLVMValueRef row) 
 
 static void ask_for(hcg_emit *e, LLVMValueRef places, LLVMValueRef row, LLVMValueRef line) {
     LLVMValueRef at = hcg_mul_const(e, line, e->level->machine.line);
-    hcg_prefetch_l2(e, hcg_at(e, e->i8, hcg_listed_row(e, places, row), at), 0);
+    hcg_prefetch_l2(e, hcg_at(e, e->i8, hcg_gathered_row(e, places, row), at), 0);
 }
 
 /* The last step takes the place of those that are more than there are lines. */
-void hcg_ask_ahead(hcg_emit *e, const hcg_key_tile *t, bool values, LLVMValueRef first,
-                   int64_t rows, LLVMValueRef number, int64_t steps) {
+void hcg_prefetch_key_rows(hcg_emit *e, const hcg_key_tile *t, bool values, LLVMValueRef first,
+                           int64_t rows, LLVMValueRef number, int64_t steps) {
     const int64_t all = lines_of(e, values ? &t->a->v : &t->a->k), half = all / 2;
     const int64_t from = are_same(t) && values ? half : 0, to = are_same(t) && !values ? half : all;
     const int64_t lines = to - from, total = lines * rows;

@@ -17,8 +17,8 @@
 #include <string.h>
 
 #include "codegen/attention/attention_tile.h"
-#include "codegen/attention/choose.h"
 #include "codegen/attention/query_tile.h"
+#include "codegen/attention/topk.h"
 #include "codegen/emit/arithmetic.h"
 #include "codegen/emit/math.h"
 #include "codegen/emit/stream.h"

@@ -11,7 +11,7 @@
  * Several: a token and head at a time, since each has rows of its own.
  */
 #include "codegen/attention/attention_tile.h"
-#include "codegen/attention/choose.h"
+#include "codegen/attention/topk.h"
 #include "codegen/emit/arithmetic.h"
 #include "codegen/emit/math.h"
 #include "codegen/emit/stream.h"

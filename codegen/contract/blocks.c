@@ -137,8 +137,9 @@ static bool emit_blocks(hcg_emit *e, const hcg_kernel *k) {
     blocks b = {.e = e, .k = k};
     if (!find_operands(&b)) return false;
     const bool decode = k->phase == HIR_DECODE;
-    const hcg_choice *choice = hcg_choose(e->level, e->p->options.exact, b.dtype, HIR_LAYOUT_PANEL,
-                                          decode ? HCG_FOR_DECODE : HCG_FOR_PREFILL);
+    const hcg_backend_row *choice =
+        hcg_choose_backend(e->level, e->p->options.exact, b.dtype, HIR_LAYOUT_PANEL,
+                           decode ? HCG_FOR_DECODE : HCG_FOR_PREFILL);
     if (!choice) {
         hd_err(e->diags, HD_E_INTERNAL, hir_op_at(e->p->m, k->op)->loc,
                "no back end multiplies a matrix of %s on %s", hir_dtype_name(b.dtype),

@@ -7,7 +7,7 @@
  * Decode: a panel is a stream of K * 16 weights, read once; the sums of a few panels go to
  * scratch and through the same epilogue.
  */
-#include "codegen/contract/deal.h"
+#include "codegen/contract/dynamic.h"
 #include "codegen/contract/epilogue.h"
 #include "codegen/emit/arithmetic.h"
 #include "codegen/emit/packed.h"
@@ -55,7 +55,7 @@ typedef struct emission { /* of one kernel */
     LLVMValueRef kv;         /* K */
     LLVMValueRef prologue_x; /* scratch for x of a block, where a prologue makes it */
     LLVMValueRef row, rows;
-    hcg_deal deal;
+    hcg_dynamic dynamic;
     LLVMValueRef end, after; /* of the panels between epilogues: the last one's next, and those that
                                 the thread computes then */
 } emission;
@@ -98,7 +98,7 @@ static LLVMValueRef following(emission *p, const hcg_column_group *g, size_t i, 
                               LLVMValueRef panels) {
     bool more = i + 1 < g->linears.n;
     if (!more) panel = hcg_add(p->e, panel, panels);
-    if (!more && p->deal.on) {
+    if (!more && p->dynamic.on) {
         LLVMValueRef last = LLVMBuildICmp(p->e->b, LLVMIntEQ, panel, p->end, "");
         panel = LLVMBuildSelect(p->e->b, last, p->after, panel, "");
     }
@@ -213,12 +213,13 @@ static void emit_block(emission *p, const hcg_column_group *g, LLVMValueRef pane
 static bool emit_group(emission *p, const hcg_column_group *g) {
     hcg_emit *e = p->e;
     p->ld = panels_between(p, g);
-    LLVMValueRef from = p->deal.c0, to = p->deal.c1; /* if sizes are arguments there is one group */
+    LLVMValueRef from = p->dynamic.c0,
+                 to = p->dynamic.c1; /* if sizes are arguments there is one group */
     if (!p->k->n_sizes) from = clamp_panels(e, p->c, from, g), to = clamp_panels(e, p->c, to, g);
-    LLVMValueRef most = hcg_i64(e, p->ld), first = hcg_deal_first(e, &p->deal, from, most);
+    LLVMValueRef most = hcg_i64(e, p->ld), first = hcg_dynamic_first(e, &p->dynamic, from, most);
     hcg_loop l = hcg_loop_begin(e, first, to, most, "panels", 0, NULL);
     LLVMValueRef n = hcg_smaller(e, hcg_sub(e, to, l.index), most);
-    LLVMValueRef next = hcg_deal_next(e, &p->deal, l.index, most);
+    LLVMValueRef next = hcg_dynamic_next(e, &p->dynamic, l.index, most);
     p->end = hcg_add(e, l.index, n);
     p->after =
         LLVMBuildSelect(e->b, LLVMBuildICmp(e->b, LLVMIntSLT, next, to, ""), next, p->end, "");
@@ -228,10 +229,10 @@ static bool emit_group(emission *p, const hcg_column_group *g) {
     block.ld = hcg_i64(e, p->ld * HIR_PANEL);
     block.sum_bytes = p->sum_bytes;
     bool ok = hcg_call_epilogue(e, p->k, &block);
-    hcg_deal_done(e, &p->deal);
+    hcg_dynamic_done(e, &p->dynamic);
     l.step = hcg_sub(e, next, l.index);
     hcg_loop_end(e, &l, NULL);
-    hcg_deal_group(e, &p->deal, to, most);
+    hcg_dynamic_group(e, &p->dynamic, to, most);
     return ok;
 }
 
@@ -263,14 +264,15 @@ static bool passes_once(const emission *p) {
 /* Blocks of `each` rows, the last of what is left; with one token `each` is 1. */
 static bool emit_rows(emission *p, LLVMValueRef each) {
     hcg_emit *e = p->e;
-    hcg_loop l = hcg_loop_begin(e, p->deal.r0, p->deal.r1, each, "rows", 0, NULL);
+    hcg_loop l = hcg_loop_begin(e, p->dynamic.r0, p->dynamic.r1, each, "rows", 0, NULL);
     LLVMBasicBlockRef next = NULL;
     p->row = l.index, p->rows = each;
-    if (p->k->phase != HIR_DECODE) p->rows = hcg_smaller(e, hcg_sub(e, p->deal.r1, l.index), each);
-    if (p->deal.on) {
+    if (p->k->phase != HIR_DECODE)
+        p->rows = hcg_smaller(e, hcg_sub(e, p->dynamic.r1, l.index), each);
+    if (p->dynamic.on) {
         LLVMBasicBlockRef block = LLVMAppendBasicBlockInContext(e->cx, e->fn, "block");
         next = LLVMAppendBasicBlockInContext(e->cx, e->fn, "next_block");
-        LLVMBuildCondBr(e->b, hcg_deal_passes(e, &p->deal, l.index), next, block);
+        LLVMBuildCondBr(e->b, hcg_dynamic_passes(e, &p->dynamic, l.index), next, block);
         LLVMPositionBuilderAtEnd(e->b, block);
     }
     bool ok = prepare_rows(p);
@@ -286,13 +288,13 @@ static bool emit_rows(emission *p, LLVMValueRef each) {
 }
 
 /* Tickets of a block of rows: its panels between epilogues. */
-static LLVMValueRef tickets_of_block(const emission *p) {
+static LLVMValueRef items_of_block(const emission *p) {
     hcg_emit *e = p->e;
     int64_t n = 0;
     for (size_t i = 0; i < p->c->groups.n; i++) {
         const hcg_column_group *g = &p->c->groups.at[i];
         const int64_t most = panels_between(p, g);
-        if (p->k->n_sizes) return hcg_divide_up(e, p->deal.c1, hcg_i64(e, most));
+        if (p->k->n_sizes) return hcg_divide_up(e, p->dynamic.c1, hcg_i64(e, most));
         n += (g->panels + most - 1) / most;
     }
     return hcg_i64(e, n);
@@ -304,16 +306,16 @@ static bool emit_prefill(emission *p) {
     const int64_t block = passes_once(p) ? ROWS_READ_ONCE : wanted;
     take_workspace(p, (uint64_t)block);
     LLVMValueRef own = even_block(e, hcg_sub(e, e->r1, e->r0), block);
-    hcg_deal_offer(e, &p->deal);
-    LLVMValueRef each = even_block(e, hcg_sub(e, p->deal.r1, p->deal.r0), block);
-    hcg_deal_begin(e, &p->deal, each, tickets_of_block(p), own);
-    return emit_rows(p, p->deal.each);
+    hcg_dynamic_offer(e, &p->dynamic);
+    LLVMValueRef each = even_block(e, hcg_sub(e, p->dynamic.r1, p->dynamic.r0), block);
+    hcg_dynamic_begin(e, &p->dynamic, each, items_of_block(p), own);
+    return emit_rows(p, p->dynamic.each);
 }
 
 static bool emit_decode(emission *p) {
     const hcg_emit *e = p->e;
     p->products.tile_panels = DECODE_PANELS;
-    p->deal = (hcg_deal){.r0 = e->r0, .r1 = e->r1, .c0 = e->c0, .c1 = e->c1};
+    p->dynamic = (hcg_dynamic){.r0 = e->r0, .r1 = e->r1, .c0 = e->c0, .c1 = e->c1};
     take_workspace(p, 1);
     return emit_rows(p, hcg_i64(p->e, 1));
 }

@@ -205,8 +205,8 @@ LLVMValueRef hcg_frame_owners(hcg_emit *e) {
     return load_at_entry(e, e->ptr, e->frame, offsetof(hrt_frame, owners), "owners");
 }
 
-LLVMValueRef hcg_frame_deal(hcg_emit *e) {
-    return load_at_entry(e, e->ptr, e->frame, offsetof(hrt_frame, deal), "deal");
+LLVMValueRef hcg_frame_dynamic(hcg_emit *e) {
+    return load_at_entry(e, e->ptr, e->frame, offsetof(hrt_frame, dynamic), "deal");
 }
 
 LLVMValueRef hcg_scratch(hcg_emit *e, uint64_t bytes) {

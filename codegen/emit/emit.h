@@ -56,7 +56,7 @@ LLVMValueRef hcg_frame_l3(hcg_emit *e);
 LLVMValueRef hcg_frame_shared(hcg_emit *e);
 LLVMValueRef hcg_frame_ranges(hcg_emit *e); /* of it: behind the counters of all kernels */
 LLVMValueRef hcg_frame_owners(hcg_emit *e);
-LLVMValueRef hcg_frame_deal(hcg_emit *e);
+LLVMValueRef hcg_frame_dynamic(hcg_emit *e);
 LLVMValueRef hcg_scratch(hcg_emit *e,
                          uint64_t bytes); /* the next `bytes` of scratch, 64-byte aligned */
 

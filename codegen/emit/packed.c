@@ -7,7 +7,7 @@
 #include "codegen/emit/math.h"
 #include "codegen/emit/shared.h"
 #include "codegen/emit/stream.h"
-#include "codegen/target/ahead.h"
+#include "codegen/target/prefetch_distance.h"
 
 /* ---- numbers of 4 bits ----------------------------------------------------------------------- */
 enum {
@@ -132,7 +132,7 @@ LLVMValueRef hcg_quant_block(hcg_emit *e, hir_dtype dtype, LLVMValueRef group, u
 void hcg_quant_prefetch(hcg_emit *e, hir_dtype dtype, LLVMValueRef group) {
     const hd_machine *m = &e->level->machine;
     for (int64_t at = 0; at < (int64_t)hcg_group_bytes(dtype); at += m->line)
-        hcg_prefetch(e, group, hcg_prefetch_distance(m, HCG_AHEAD_GROUPS) + at);
+        hcg_prefetch(e, group, hcg_prefetch_distance(m, HCG_PREFETCH_GROUPS) + at);
 }
 
 /* q of element k (0 .. 31) of vector v as f32; q8: its sign included; mxfp4: twice its number.

@@ -3,7 +3,7 @@
 
 #include "codegen/emit/arithmetic.h"
 #include "codegen/emit/math.h"
-#include "codegen/target/ahead.h"
+#include "codegen/target/prefetch_distance.h"
 
 enum {
     PAGE = 4096, /* the smallest there are */
@@ -38,7 +38,7 @@ int64_t hcg_stream_pages(int64_t bytes) {
 }
 
 static void ask_for_pages(hcg_emit *e, LLVMValueRef at, int64_t pages) {
-    const int64_t bytes = hcg_prefetch_distance(&e->level->machine, HCG_AHEAD_PAGES);
+    const int64_t bytes = hcg_prefetch_distance(&e->level->machine, HCG_PREFETCH_PAGES);
     const int64_t ahead = (bytes + PAGE - 1) / PAGE;
     for (int64_t i = 0; i < pages; i++)
         hcg_prefetch_l2(e, at, (ahead + i) * PAGE);

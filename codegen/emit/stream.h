@@ -1,7 +1,7 @@
 /* Prefetches, and loops over weights that are read from memory once: a loop over steps, and around
  * it one over the pages that they lie in, which asks for a line of a page further on.
  *
- * Lines are prefetched a few kilobytes ahead (codegen/target/ahead.h). In pages of 4 KB that alone
+ * Lines are prefetched a few kilobytes ahead (codegen/target/prefetch_distance.h). In pages of 4 KB that alone
  * is not enough: all lines of a new page wait until its address is translated, and whatever else
  * was to be asked for waits behind them. One line of each page, asked for some pages ahead, has it
  * translated in time (docs/decisions/memory-access.md).

@@ -136,7 +136,7 @@ static int wait_for(pid_t pid, int *status) {
     return 0;
 }
 
-static bool refuse_tool(command *c, hd_diags *d, const char *what, const char *cause) {
+static bool reject_tool(command *c, hd_diags *d, const char *what, const char *cause) {
     hd_diag *e = hd_err(d, HD_E_TOOL, HD_NOWHERE, "the linker \"%s\" %s", c->argv[0], what);
     e->cause = cause;
     e->hint =
@@ -163,12 +163,12 @@ static bool has_made_library(const command *c, hd_diags *d) {
 static bool run(command *c, hd_diags *d) {
     int ends[2], status = 0;
     pid_t pid;
-    if (pipe2(ends, O_CLOEXEC) != 0) return refuse_tool(c, d, "cannot be started", strerror(errno));
+    if (pipe2(ends, O_CLOEXEC) != 0) return reject_tool(c, d, "cannot be started", strerror(errno));
     int rc = start(c, ends[1], &pid);
     close(ends[1]);
     if (rc != 0) {
         close(ends[0]);
-        return refuse_tool(c, d, "cannot be started", hd_strdup(c->arena, strerror(rc)));
+        return reject_tool(c, d, "cannot be started", hd_strdup(c->arena, strerror(rc)));
     }
     hd_text said;
     hd_text_init(&said, c->arena);
@@ -178,9 +178,9 @@ static bool run(command *c, hd_diags *d) {
     rc = wait_for(pid, &status);
     if (rc == ECHILD) {
         if (has_made_library(c, d)) return true;
-        return refuse_tool(c, d, "failed", said.n ? said.at : NULL);
+        return reject_tool(c, d, "failed", said.n ? said.at : NULL);
     }
-    if (rc != 0) return refuse_tool(c, d, "was lost", hd_strdup(c->arena, strerror(rc)));
+    if (rc != 0) return reject_tool(c, d, "was lost", hd_strdup(c->arena, strerror(rc)));
     if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return true;
     while (said.n > 0 && said.at[said.n - 1] == '\n')
         said.at[--said.n] = '\0';
@@ -189,7 +189,7 @@ static bool run(command *c, hd_diags *d) {
                       : WEXITSTATUS(status) == 127 && said.n == 0
                           ? "cannot be started"
                           : hd_printf(c->arena, "failed (exit code %d)", WEXITSTATUS(status));
-    return refuse_tool(c, d, how, said.n ? said.at : NULL);
+    return reject_tool(c, d, how, said.n ? said.at : NULL);
 }
 
 const char *hcg_runtime(const hcg_program *p, const char *lib_dir) {
@@ -199,7 +199,7 @@ const char *hcg_runtime(const hcg_program *p, const char *lib_dir) {
     return hd_path_join(p->arena, lib_dir, name);
 }
 
-static bool refuse_runtime(hd_arena *a, hd_diags *d, const char *arch, const char *runtime) {
+static bool reject_runtime(hd_arena *a, hd_diags *d, const char *arch, const char *runtime) {
     hd_diag *e = hd_err(d, HD_E_IO, HD_NOWHERE, "the runtime library %s is not there", runtime);
     e->hint = hcg_is_foreign(arch)
                   ? hd_printf(a,
@@ -221,11 +221,11 @@ static const char *folder_for(hd_arena *a, const char *output) {
 static bool run_in(const char *folder, const char *made, const char *output, command *c,
                    hd_diags *d) {
     if (mkdir(folder, 0777) != 0 && errno != EEXIST)
-        return refuse_tool(c, d, "has no folder to work in", hd_strdup(c->arena, strerror(errno)));
+        return reject_tool(c, d, "has no folder to work in", hd_strdup(c->arena, strerror(errno)));
     (void)chmod(folder, 0700); /* whatever the umask of the process */
     bool ok = run(c, d);
     if (ok && rename(made, output) != 0)
-        ok = refuse_tool(c, d, "has made no library", hd_strdup(c->arena, strerror(errno)));
+        ok = reject_tool(c, d, "has made no library", hd_strdup(c->arena, strerror(errno)));
     if (!ok) unlink(made);
     rmdir(folder);
     return ok;
@@ -234,7 +234,7 @@ static bool run_in(const char *folder, const char *made, const char *output, com
 bool hcg_link(hcg_program *p, hd_diags *d, const hcg_objects *objects, const char *cc,
               const char *runtime, const char *path) {
     const char *arch = hcg_arch(p->arena, p->options.triple);
-    if (!hd_exists(runtime)) return refuse_runtime(p->arena, d, arch, runtime);
+    if (!hd_exists(runtime)) return reject_runtime(p->arena, d, arch, runtime);
     hd_output *out = hd_output_open(p->arena, d, path);
     if (!out) return false;
     command c = {.arena = p->arena};

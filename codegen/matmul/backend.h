@@ -87,7 +87,7 @@ struct hcg_backend {
 /* ---- the table ------------------------------------------------------------------------------- */
 enum { HCG_FOR_DECODE = 1, HCG_FOR_PREFILL = 2 };
 
-typedef struct hcg_choice { /* a row of matmul/backends.def */
+typedef struct hcg_backend_row { /* a row of matmul/backends.def */
     const hcg_backend *backend;
     unsigned rounds;                   /* HCG_ROUND_*; 0: x stays f32 */
     unsigned weights, layouts, tokens; /* sets: bits of hir_dtype, hir_layout, HCG_FOR_* */
@@ -97,18 +97,18 @@ typedef struct hcg_choice { /* a row of matmul/backends.def */
         size_t fact; /* offset of a rate (u32) in hd_machine, */
         uint32_t least;
     } needs; /* least 0: nothing */
-} hcg_choice;
-size_t hcg_choices(const hcg_choice **out);
+} hcg_backend_row;
+size_t hcg_backend_rows(const hcg_backend_row **out);
 
 /* The row that multiplies such a matrix; `exact` as in hcg_options. NULL: there is none. */
-const hcg_choice *hcg_choose(const hcg_level *level, unsigned exact, hir_dtype dtype,
-                             hir_layout layout, unsigned tokens);
+const hcg_backend_row *hcg_choose_backend(const hcg_level *level, unsigned exact, hir_dtype dtype,
+                                          hir_layout layout, unsigned tokens);
 
 /* What activations are rounded to for a set of matrices (hcg_matrix) on a level: HCG_ROUND_*. */
 unsigned hcg_roundings_on(const hcg_level *level, uint32_t matrices, unsigned exact);
 
 /* Whether two levels multiply all matrices of a set (hcg_matrix) by the same rows. */
-bool hcg_same_choices(const hcg_level *a, const hcg_level *b, unsigned exact, uint32_t matrices);
+bool hcg_same_backends(const hcg_level *a, const hcg_level *b, unsigned exact, uint32_t matrices);
 
 /* ---- the back ends at work in one kernel ----------------------------------------------------- */
 /* One for each row of the table that multiplies one of its matrices. */

@@ -12,7 +12,7 @@
 
 enum { HCG_ROUND_NONE, DECODE = HCG_FOR_DECODE, PREFILL = HCG_FOR_PREFILL };
 
-static const hcg_choice choices[] = {
+static const hcg_backend_row choices[] = {
 #define W(id) (1u << HIR_##id)
 #define L(id) (1u << HIR_LAYOUT_##id)
 #define ANY                                                                                        \
@@ -30,30 +30,31 @@ static const hcg_choice choices[] = {
 };
 enum { CHOICES = sizeof choices / sizeof *choices };
 
-size_t hcg_choices(const hcg_choice **out) {
+size_t hcg_backend_rows(const hcg_backend_row **out) {
     *out = choices;
     return CHOICES;
 }
 
 /* ---- choices --------------------------------------------------------------------------------- */
-static bool multiplies(const hcg_choice *c, unsigned exact, hir_dtype dtype, hir_layout layout) {
+static bool multiplies(const hcg_backend_row *c, unsigned exact, hir_dtype dtype,
+                       hir_layout layout) {
     return !(c->rounds & exact) && (c->weights & 1u << dtype) && (c->layouts & 1u << layout);
 }
 
-static bool has_rate(const hcg_choice *c, const hd_machine *m) {
+static bool has_rate(const hcg_backend_row *c, const hd_machine *m) {
     uint32_t rate;
     if (!c->needs.least) return true;
     memcpy(&rate, (const char *)m + c->needs.fact, sizeof rate);
     return rate >= c->needs.least;
 }
 
-static bool runs_on(const hcg_choice *c, const hcg_level *level) {
+static bool runs_on(const hcg_backend_row *c, const hcg_level *level) {
     return (!c->lanes || c->lanes == level->lanes) && hcg_has_features(level, c->features) &&
            has_rate(c, &level->machine);
 }
 
-const hcg_choice *hcg_choose(const hcg_level *level, unsigned exact, hir_dtype dtype,
-                             hir_layout layout, unsigned tokens) {
+const hcg_backend_row *hcg_choose_backend(const hcg_level *level, unsigned exact, hir_dtype dtype,
+                                          hir_layout layout, unsigned tokens) {
     for (size_t i = 0; i < CHOICES; i++)
         if (multiplies(&choices[i], exact, dtype, layout) && runs_on(&choices[i], level) &&
             (choices[i].tokens & tokens))
@@ -62,13 +63,13 @@ const hcg_choice *hcg_choose(const hcg_level *level, unsigned exact, hir_dtype d
 }
 
 /* ---- sets of matrices ------------------------------------------------------------------------ */
-bool hcg_same_choices(const hcg_level *a, const hcg_level *b, unsigned exact, uint32_t matrices) {
+bool hcg_same_backends(const hcg_level *a, const hcg_level *b, unsigned exact, uint32_t matrices) {
     for (int d = 0; d < HIR_DTYPE_COUNT; d++)
         for (int l = 0; l < HIR_LAYOUTS; l++)
             for (unsigned tokens = DECODE; tokens <= PREFILL; tokens++)
                 if (matrices & hcg_matrix((hir_dtype)d, (hir_layout)l) &&
-                    hcg_choose(a, exact, (hir_dtype)d, (hir_layout)l, tokens) !=
-                        hcg_choose(b, exact, (hir_dtype)d, (hir_layout)l, tokens))
+                    hcg_choose_backend(a, exact, (hir_dtype)d, (hir_layout)l, tokens) !=
+                        hcg_choose_backend(b, exact, (hir_dtype)d, (hir_layout)l, tokens))
                     return false;
     return true;
 }
@@ -78,9 +79,9 @@ unsigned hcg_roundings_on(const hcg_level *level, uint32_t matrices, unsigned ex
     for (int d = 0; d < HIR_DTYPE_COUNT; d++)
         for (int l = 0; l < HIR_LAYOUTS; l++)
             for (unsigned tokens = DECODE; tokens <= PREFILL; tokens++) {
-                const hcg_choice *c =
+                const hcg_backend_row *c =
                     matrices & hcg_matrix((hir_dtype)d, (hir_layout)l)
-                        ? hcg_choose(level, exact, (hir_dtype)d, (hir_layout)l, tokens)
+                        ? hcg_choose_backend(level, exact, (hir_dtype)d, (hir_layout)l, tokens)
                         : NULL;
                 if (c) rounds |= c->rounds;
             }
@@ -99,12 +100,13 @@ unsigned hcg_roundings_of(uint32_t matrices, unsigned exact) {
 }
 
 /* ---- the back ends at work in one kernel ----------------------------------------------------- */
-static const hcg_choice *choice_of(const hcg_emit *e, const hcg_products *p, const hcg_linear *l) {
+static const hcg_backend_row *choice_of(const hcg_emit *e, const hcg_products *p,
+                                        const hcg_linear *l) {
     const unsigned tokens = p->decode ? HCG_FOR_DECODE : HCG_FOR_PREFILL;
-    return hcg_choose(e->level, e->p->options.exact, l->dtype, l->layout, tokens);
+    return hcg_choose_backend(e->level, e->p->options.exact, l->dtype, l->layout, tokens);
 }
 
-static bool refuse(hcg_emit *e, const hcg_linear *l) {
+static bool reject(hcg_emit *e, const hcg_linear *l) {
     const hir_value *y = hir_value_at(e->p->m, l->value);
     hd_err(e->diags, HD_E_INTERNAL, hir_op_at(e->p->m, y->op)->loc,
            "no back end multiplies a matrix of %s on %s", hir_dtype_name(l->dtype), e->level->name)
@@ -119,7 +121,7 @@ bool hcg_choose_products(hcg_emit *e, const hcg_kernel *k, const hcg_contraction
     if (k->n_sizes) out->k = k->size[HCG_K].most;
     out->of = hd_new_array(e->arena, unsigned, c->linears.n);
     for (size_t i = 0; i < c->linears.n; i++)
-        if (!choice_of(e, out, &c->linears.at[i])) return refuse(e, &c->linears.at[i]);
+        if (!choice_of(e, out, &c->linears.at[i])) return reject(e, &c->linears.at[i]);
     for (size_t row = 0; row < CHOICES; row++) {
         hcg_product product = {.backend = choices[row].backend};
         for (size_t i = 0; i < c->linears.n; i++) {
@@ -128,7 +130,7 @@ bool hcg_choose_products(hcg_emit *e, const hcg_kernel *k, const hcg_contraction
             out->of[i] = out->n;
         }
         if (!product.weights) continue;
-        if (out->n == HCG_MOST_PRODUCTS) return refuse(e, &c->linears.at[0]);
+        if (out->n == HCG_MOST_PRODUCTS) return reject(e, &c->linears.at[0]);
         out->at[out->n++] = product;
     }
     return true;

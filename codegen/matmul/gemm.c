@@ -7,13 +7,13 @@
  * prefetched, a share of it with each slab of rows: loads from memory are spread evenly over the
  * arithmetic, however few rows there are. (Prefetching a fixed distance ahead instead, the first
  * slab waits for all of the block and the others for nothing.) Where one slab holds all rows there
- * are no others: then f32 panels are prefetched a fixed distance ahead (HCG_AHEAD_SLAB).
+ * are no others: then f32 panels are prefetched a fixed distance ahead (HCG_PREFETCH_SLAB).
  */
 #include "codegen/emit/shared.h"
 #include "codegen/emit/stream.h"
 #include "codegen/matmul/matrix.h"
 #include "codegen/matmul/tile.h"
-#include "codegen/target/ahead.h"
+#include "codegen/target/prefetch_distance.h"
 
 /* ---- sizes of blocks ------------------------------------------------------------------------- */
 enum {
@@ -146,7 +146,7 @@ static void emit_block(hcg_emit *e, const LLVMValueRef *g, const split *slabs, c
  * bf16 is 5 % slower with it. */
 static LLVMValueRef near_if_one(hcg_emit *e, const split *slabs, const block *b) {
     LLVMValueRef one = LLVMBuildICmp(e->b, LLVMIntEQ, slabs->count, hcg_i64(e, 1), "one_slab");
-    const int64_t ahead = hcg_prefetch_distance(&e->level->machine, HCG_AHEAD_SLAB);
+    const int64_t ahead = hcg_prefetch_distance(&e->level->machine, HCG_PREFETCH_SLAB);
     return LLVMBuildSelect(e->b, one, hcg_at_byte(e, b->b, ahead), b->next, "");
 }
 
@@ -303,7 +303,7 @@ static void gemv_steps(hcg_emit *e, const tile_kind *d, LLVMValueRef x, LLVMValu
     unsigned per_panel = HIR_PANEL / e->level->lanes, bytes = tile_line_bytes(d);
     LLVMValueRef first = tile_step_place(e, d, b, index, 0);
     const hd_machine *m = &e->level->machine;
-    const int64_t ahead = hcg_prefetch_distance(m, HCG_AHEAD_PANELS);
+    const int64_t ahead = hcg_prefetch_distance(m, HCG_PREFETCH_PANELS);
     for (unsigned u = 0; u < steps; u++) {
         if (u * bytes % m->line == 0 && steps > 1) hcg_prefetch(e, first, u * bytes + ahead);
         for (unsigned round = 0; round < tile_rounds(d); round++) {

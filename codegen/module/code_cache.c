@@ -83,7 +83,7 @@ static void find_ids(void) {
 }
 
 /* ---- the folder ------------------------------------------------------------------------------ */
-static bool refuse(hd_diags *d, const char *folder, const char *cause, const char *hint) {
+static bool reject(hd_diags *d, const char *folder, const char *cause, const char *hint) {
     hd_diag *e =
         hd_err(d, HD_E_IO, HD_NOWHERE, "'%s' cannot be the cache of translated code", folder);
     e->cause = cause;
@@ -95,11 +95,11 @@ static bool refuse(hd_diags *d, const char *folder, const char *cause, const cha
 static bool check_folder(hd_diags *d, const char *folder) {
     struct stat st;
     if ((mkdir(folder, 0700) != 0 && errno != EEXIST) || stat(folder, &st) != 0)
-        return refuse(d, folder, strerrordesc_np(errno), "HADAL_CODE_CACHE names it");
+        return reject(d, folder, strerrordesc_np(errno), "HADAL_CODE_CACHE names it");
     if (!S_ISDIR(st.st_mode))
-        return refuse(d, folder, "it is no folder", "HADAL_CODE_CACHE names it");
+        return reject(d, folder, "it is no folder", "HADAL_CODE_CACHE names it");
     if (st.st_uid != geteuid() || st.st_mode & (S_IWGRP | S_IWOTH))
-        return refuse(d, folder, "others may write to it, and what is in it will be run",
+        return reject(d, folder, "others may write to it, and what is in it will be run",
                       "let HADAL_CODE_CACHE name a folder of your own, with mode 700");
     return true;
 }
@@ -130,7 +130,7 @@ bool hcg_cache_entry(hcg_llvm *l, hcg_cached *out) {
     if (!check_folder(l->diags, folder)) return false;
     pthread_once(&once, find_ids);
     if (!compiler.n || !llvm.n)
-        return refuse(l->diags, folder, "the compiler or LLVM has no build id, by which to know it",
+        return reject(l->diags, folder, "the compiler or LLVM has no build id, by which to know it",
                       "link them with -Wl,--build-id, or unset HADAL_CODE_CACHE");
     XXH128_canonical_t digest;
     if (!digest_module(l, &digest)) {

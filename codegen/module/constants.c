@@ -97,9 +97,9 @@ static LLVMValueRef kernels(const writer *w, const hrt_level *level) {
 #define TEXT(field)      text(w, v->field),
 #define ONE(type, field) type##_constant(w, &v->field),
 
-STRUCT(hd_two_forms)
-HD_TWO_FORMS(I64)
-END(hd_two_forms)
+STRUCT(hd_latent_costs)
+HD_LATENT_COSTS(I64)
+END(hd_latent_costs)
 
 #define FACT(name, type, ...) LLVMConstInt(sizeof(type) == 8 ? w->i64 : w->i32, v->name, false),
 STRUCT(hd_machine)

@@ -12,7 +12,7 @@
 static bool same_code(const void *context, const hcg_level *a, const hcg_level *b) {
     const hcg_options *o = context;
     if (o->attention && hcg_attends_by_amx(a) != hcg_attends_by_amx(b)) return false;
-    return hcg_same_choices(a, b, o->exact, o->matrices);
+    return hcg_same_backends(a, b, o->exact, o->matrices);
 }
 
 bool hcg_find_variants(const hcg_options *o, hd_arena *a, hd_diags *d, hcg_target *out) {

@@ -30,7 +30,7 @@ hir_ref hcg_through_reshapes(const hir_module *m, hir_ref r) {
     return r;
 }
 
-static bool refuse(planner *p, hir_id op, const char *what) {
+static bool reject(planner *p, hir_id op, const char *what) {
     hd_err(p->diags, HD_E_INTERNAL, hir_op_at(p->m, op)->loc,
            "kernel.contract cannot be emitted: %s", what);
     return false;
@@ -68,15 +68,15 @@ static bool plan_linear(planner *p, hir_id id) {
     const hir_op *op = hir_op_at(p->m, id);
     hir_ref x = hcg_through_reshapes(p->m, op->args[0]);
     hir_type type = hir_value_at(p->m, op->results[0])->type;
-    if (op->args[1].kind != HIR_REF_WEIGHT) return refuse(p, id, "a matrix that is no weight");
+    if (op->args[1].kind != HIR_REF_WEIGHT) return reject(p, id, "a matrix that is no weight");
     const hir_weight *w = &p->m->weights.at[op->args[1].index];
     if (w->layout == HIR_LAYOUT_ROWS || w->type.rank != 2)
-        return refuse(p, id, "a matrix that is not in panels");
-    if (w->type.dtype == HIR_I32) return refuse(p, id, "a matrix of a dtype that has no loads");
+        return reject(p, id, "a matrix that is not in panels");
+    if (w->type.dtype == HIR_I32) return reject(p, id, "a matrix of a dtype that has no loads");
     if (!is_matrix(type, -1) || !is_matrix(hir_ref_type(p->m, op->args[0]), -1))
-        return refuse(p, id, "a linear op that is not [T, K] to [T, N]");
+        return reject(p, id, "a linear op that is not [T, K] to [T, N]");
     if (p->out->linears.n > 0 && !hir_ref_equal(x, p->out->x))
-        return refuse(p, id, "linear ops of different inputs");
+        return reject(p, id, "linear ops of different inputs");
     p->out->x = x;
     p->out->k = w->type.dim[1];
     uint32_t index = (uint32_t)p->out->linears.n;
@@ -96,7 +96,7 @@ static bool plan_elementwise(planner *p, hir_id id) {
     const hir_op *op = hir_op_at(p->m, id);
     uint32_t linear = HIR_NONE;
     if (!is_matrix(hir_value_at(p->m, op->results[0])->type, -1))
-        return refuse(p, id, "an epilogue value that is not [T, N]");
+        return reject(p, id, "an epilogue value that is not [T, N]");
     for (uint32_t i = 0; i < op->n_args; i++) {
         uint32_t of = linear_of(p, op->args[i]);
         if (of == HIR_NONE) continue;
@@ -148,7 +148,7 @@ static void plan_prologue(planner *p) {
 
 static bool plan_body(planner *p) {
     if (!hir_find_head_epilogue(p->m, p->arena, p->kernel, &p->head_epilogue))
-        return refuse(p, p->head_epilogue.refused, p->head_epilogue.why);
+        return reject(p, p->head_epilogue.rejected, p->head_epilogue.why);
     plan_prologue(p);
     for (hir_id id = p->first_linear; id != HIR_NONE; id = hir_op_at(p->m, id)->next) {
         hir_opcode code = hir_op_at(p->m, id)->code;
@@ -159,10 +159,10 @@ static bool plan_body(planner *p) {
         } else if (hir_has_trait(code, HIR_ELEMENTWISE)) {
             if (!plan_elementwise(p, id)) return false;
         } else {
-            return refuse(p, id, "an op that is neither linear nor of an epilogue");
+            return reject(p, id, "an op that is neither linear nor of an epilogue");
         }
     }
-    if (!p->out->linears.n) return refuse(p, p->kernel, "no linear op");
+    if (!p->out->linears.n) return reject(p, p->kernel, "no linear op");
     join_with_users(p);
     return true;
 }
@@ -185,9 +185,9 @@ static bool make_groups(planner *p) {
                     ((hcg_column_group){.n = n, .panels = panels, .heads = heads, .unit = unit}));
         }
         hcg_column_group *g = &c->groups.at[group_of[root]];
-        if (g->n != n) return refuse(p, p->kernel, "linear ops of different width that meet");
+        if (g->n != n) return reject(p, p->kernel, "linear ops of different width that meet");
         if (g->heads && g->linears.n)
-            return refuse(p, p->kernel, "linear ops with per-head epilogues that meet");
+            return reject(p, p->kernel, "linear ops with per-head epilogues that meet");
         c->linears.at[i].group = group_of[root];
         hd_push(p->arena, &g->linears, i);
     }
@@ -223,13 +223,13 @@ static bool assign_ops(planner *p) {
         if (!hir_has_trait(op->code, HIR_ELEMENTWISE) || is_head_op(p, op)) continue;
         uint32_t linear = linear_of(p, hir_value_ref(op->results[0]));
         if (linear == HIR_NONE)
-            return refuse(p, id, "an epilogue value that depends on no linear op");
+            return reject(p, id, "an epilogue value that depends on no linear op");
         hcg_column_group *g = &p->out->groups.at[p->out->linears.at[linear].group];
         if (hir_value_at(p->m, op->results[0])->type.dim[1] != g->n)
-            return refuse(p, id, "an epilogue value wider than its linear op");
+            return reject(p, id, "an epilogue value wider than its linear op");
         for (uint32_t i = 0; i < op->n_args; i++)
             if (!fits(p, op->args[i], g->n))
-                return refuse(p, id, "an epilogue operand that does not broadcast to [T, N]");
+                return reject(p, id, "an epilogue operand that does not broadcast to [T, N]");
         hd_push(p->arena, &g->ops, id);
     }
     return true;
@@ -264,11 +264,11 @@ static bool assign_yields(planner *p) {
     const hir_op *kernel = hir_op_at(p->m, p->kernel);
     const hir_op *yield = kernel->body_last == HIR_NONE ? NULL : hir_op_at(p->m, kernel->body_last);
     if (!yield || yield->code != HIR_YIELD_OP || yield->n_args != kernel->n_results)
-        return refuse(p, p->kernel, "no yield of its results");
+        return reject(p, p->kernel, "no yield of its results");
     for (uint32_t i = 0; i < yield->n_args; i++) {
         hir_ref r = hcg_through_reshapes(p->m, yield->args[i]);
         hcg_column_group *g = maker_of(p, r);
-        if (!g) return refuse(p, p->kernel, "it yields a value that depends on no linear op");
+        if (!g) return reject(p, p->kernel, "it yields a value that depends on no linear op");
         if (hir_value_at(p->m, kernel->results[i])->place == HIR_PLACE_STATE) continue;
         hd_push(p->arena, &g->yields, ((hcg_yield){r.index, kernel->results[i]}));
     }

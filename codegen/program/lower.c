@@ -20,7 +20,7 @@ hd_loc lower_place(const lowering *l, const hir_op *op) {
     return hir_place_of(l->m, (hir_id)(op - l->m->ops.at));
 }
 
-bool lower_refuse(lowering *l, hd_error code, hd_loc loc, const char *message, const char *hint) {
+bool lower_reject(lowering *l, hd_error code, hd_loc loc, const char *message, const char *hint) {
     hd_err(l->d, code, loc, "%s", message)->hint = hint;
     return false;
 }
@@ -95,7 +95,7 @@ static bool has_attention(const hir_module *m) {
 hcg_program *hcg_lower(hd_arena *a, hd_diags *d, const hir_module *m, const hcg_options *o) {
     lowering l = {.a = a, .d = d, .m = m, .p = hd_new(a, hcg_program)};
     if (m->stage != HIR_STAGE_KERNEL) {
-        lower_refuse(&l, HD_E_TYPE, HD_NOWHERE, "code can only be made from kernel IR",
+        lower_reject(&l, HD_E_TYPE, HD_NOWHERE, "code can only be made from kernel IR",
                      "run the whole pipeline first");
         return NULL;
     }
@@ -109,7 +109,7 @@ hcg_program *hcg_lower(hd_arena *a, hd_diags *d, const hir_module *m, const hcg_
     l.p->options.attention = has_attention(m);
     if (!hcg_plan_contractions(l.p, d)) return NULL;
     l.uses = hcg_share_kernels(l.p);
-    l.choices = hcg_find_choices(a, m);
+    l.choices = hcg_find_conditions(a, m);
     if (!lower_inputs(&l) || !lower_outputs(&l) || !lower_weights(&l) || !lower_steps(&l))
         return NULL;
     lower_overlaps(&l);

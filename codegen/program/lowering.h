@@ -11,8 +11,8 @@ typedef struct lowering {
     hd_diags *d;
     const hir_module *m;
     hcg_program *p;
-    const hcg_use *uses;       /* per op */
-    const hrt_choice *choices; /* likewise */
+    const hcg_use *uses;          /* per op */
+    const hrt_condition *choices; /* likewise */
 } lowering;
 
 enum { LOWER_GRAIN = 16 }; /* rows, where a kernel does not say */
@@ -22,7 +22,7 @@ enum { LOWER_GRAIN = 16 }; /* rows, where a kernel does not say */
  * many. */
 bool lower_row_bytes(hir_type t, uint64_t *bytes);
 hd_loc lower_place(const lowering *l, const hir_op *op);
-bool lower_refuse(lowering *l, hd_error code, hd_loc loc, const char *message,
+bool lower_reject(lowering *l, hd_error code, hd_loc loc, const char *message,
                   const char *hint); /* always false */
 
 /* ---- ports.c --------------------------------------------------------------------------------- */
@@ -42,17 +42,17 @@ bool lower_operand(lowering *l, hd_loc loc, hir_ref r, const hcg_contraction *c)
 /* ---- choices.c ------------------------------------------------------------------------------- */
 /* Steps that run in some calls only, by op: of kernels, those of other ops are zero. The module is
  * planned kernel IR. */
-const hrt_choice *hcg_find_choices(hd_arena *a, const hir_module *m);
+const hrt_condition *hcg_find_conditions(hd_arena *a, const hir_module *m);
 
 /* ---- exchanges.c ----------------------------------------------------------------------------- */
 /* Is the kernel a step of the runtime that exchanges values between ranks: no code, but a row of a
  * table? */
-static inline bool hcg_is_exchange(const hir_module *m, hir_id kernel) {
+static inline bool hcg_is_collective(const hir_module *m, hir_id kernel) {
     return hir_kind_of(hir_op_at(m, kernel)->code) == HIR_KERNEL_COMM;
 }
 /* Does the kernel go over the rows of a rank? */
 bool hcg_is_local(const hir_module *m, hir_id kernel);
-bool lower_exchange(lowering *l, hir_id kernel);
+bool lower_collective(lowering *l, hir_id kernel);
 void lower_overlaps(lowering *l);
 void lower_runs(lowering *l);
 

@@ -15,7 +15,7 @@ bool lower_name(lowering *l) {
         return false;
     }
     if (strcmp(name, "hrt") != 0 && strncmp(name, "hrt_", 4) != 0) return true;
-    return lower_refuse(l, HD_E_NAME, HD_NOWHERE,
+    return lower_reject(l, HD_E_NAME, HD_NOWHERE,
                         "a model cannot be called hrt: the runtime's symbols are",
                         "choose another name");
 }
@@ -46,11 +46,11 @@ bool lower_inputs(lowering *l) {
     }
     l->p->is_model = hir_is_model(m);
     if (hcg_ranks(l->p) > 0 && !l->p->is_model)
-        return lower_refuse(l, HD_E_UNSUPPORTED, HD_NOWHERE,
+        return lower_reject(l, HD_E_UNSUPPORTED, HD_NOWHERE,
                             "only models of tokens are divided over ranks",
                             "compile the function without --ranks");
     if (l->p->is_model || m->states.n == 0) return true;
-    return lower_refuse(l, HD_E_UNSUPPORTED, m->states.at[0].loc,
+    return lower_reject(l, HD_E_UNSUPPORTED, m->states.at[0].loc,
                         "a program with state must have one input, i32[T] tokens",
                         "without state it could be any plain function");
 }
@@ -63,12 +63,12 @@ static bool check_output_rows(lowering *l, const hir_op *out, hir_id maker) {
     const bool last = hir_rows_of(kernel) == HIR_ROWS_LAST;
     if (!l->p->is_model) return true;
     if (i == 0 && (!last || !hir_type_has_t(l->p->outputs.at[0].type)))
-        return lower_refuse(l, HD_E_UNSUPPORTED, lower_place(l, out),
+        return lower_reject(l, HD_E_UNSUPPORTED, lower_place(l, out),
                             "the first output of a model must be f32[T, ...] from a kernel of rows "
                             "\"last\"",
                             "the schedule pass arranges that");
     if (i > 0 && last && hir_type_has_t(l->p->outputs.at[i].type))
-        return lower_refuse(
+        return lower_reject(
             l, HD_E_UNSUPPORTED, lower_place(l, out),
             "only the first output of a model may come from a kernel of rows \"last\"",
             "give its kernel rows = \"all\"");
@@ -80,11 +80,11 @@ static bool add_output(lowering *l, const hir_op *op) {
     size_t i = l->p->outputs.n;
     const hir_value *v = r.kind == HIR_REF_VALUE ? hir_value_at(l->m, r.index) : NULL;
     if (!v || v->place != HIR_PLACE_OUTPUT || v->offset != i || v->op == HIR_NONE)
-        return lower_refuse(l, HD_E_TYPE, lower_place(l, op),
+        return lower_reject(l, HD_E_TYPE, lower_place(l, op),
                             "an output must be a kernel's result in output[n]",
                             "the plan-memory pass gives every output its place");
     if (v->type.dtype != HIR_F32)
-        return lower_refuse(l, HD_E_TYPE, lower_place(l, op), "outputs are f32", NULL);
+        return lower_reject(l, HD_E_TYPE, lower_place(l, op), "outputs are f32", NULL);
     return add_port(l, false, hir_attr_string(op, HIR_A_NAME, "y"), v->type, lower_place(l, op)) &&
            check_output_rows(l, op, v->op);
 }
@@ -93,7 +93,7 @@ static bool add_output(lowering *l, const hir_op *op) {
 static bool sends(const hir_module *m) {
     HIR_EACH(m, id, m->first) {
         const hir_op *op = hir_op_at(m, id);
-        if (hir_is_kernel(op) && hcg_is_exchange(m, id) &&
+        if (hir_is_kernel(op) && hcg_is_collective(m, id) &&
             hir_op_at(m, op->body_first)->code == HIR_COMM_SEND_OP)
             return true;
     }
@@ -106,5 +106,5 @@ bool lower_outputs(lowering *l) {
         if (op->code == HIR_OUTPUT_OP && !add_output(l, op)) return false;
     }
     if (l->p->outputs.n > 0 || sends(l->m)) return true;
-    return lower_refuse(l, HD_E_UNSUPPORTED, HD_NOWHERE, "the program has no output", NULL);
+    return lower_reject(l, HD_E_UNSUPPORTED, HD_NOWHERE, "the program has no output", NULL);
 }

@@ -104,10 +104,10 @@ struct hcg_program {
     HD_VEC(hrt_step) steps;
     HD_VEC(hcg_step_work) work; /* of each step */
     HD_VEC(hrt_operand) operands;
-    HD_VEC(hrt_exchange) exchanges;  /* of steps that are no kernels */
-    HD_VEC(hrt_overlap) overlaps;    /* of steps that go on beside them */
-    HD_VEC(hrt_run_of_layers) runs;  /* of a stage that has several */
-    HD_VEC(uint64_t) weight_offsets; /* per module weight, HCG_UNREAD or a multiple of 64 */
+    HD_VEC(hrt_collective) collectives; /* of steps that are no kernels */
+    HD_VEC(hrt_overlap) overlaps;       /* of steps that go on beside them */
+    HD_VEC(hrt_run_of_layers) runs;     /* of a stage that has several */
+    HD_VEC(uint64_t) weight_offsets;    /* per module weight, HCG_UNREAD or a multiple of 64 */
     HD_VEC(uint32_t)
     weight_holders; /* per module weight: the one that it is rows of, and lies in;
                        HIR_NONE: none. Empty: all have places of their own */

@@ -121,7 +121,7 @@ static void join_row_family(sharing *s, form *f) {
 static void find_form(sharing *s, hir_id id) {
     hcg_kernel_key(s->canonical, id);
     s->uses[id].operands = s->canonical->operands;
-    if (hcg_is_exchange(s->m, id)) return; /* it has no function */
+    if (hcg_is_collective(s->m, id)) return; /* it has no function */
     const uint32_t number = number_in(s, &s->form_keys);
     s->form_of[id] = number;
     if (number < s->forms.n) return;
@@ -242,7 +242,7 @@ static void order_operands(sharing *s, hir_id id, const family *all, hcg_use *us
 static void use_functions(sharing *s) {
     functions *of_form = hd_new_array(s->a, functions, s->forms.n + 1);
     HIR_EACH(s->m, id, s->m->first) {
-        if (!hir_is_kernel(hir_op_at(s->m, id)) || hcg_is_exchange(s->m, id)) continue;
+        if (!hir_is_kernel(hir_op_at(s->m, id)) || hcg_is_collective(s->m, id)) continue;
         const form *f = &s->forms.at[s->form_of[id]];
         hcg_use *use = &s->uses[id];
         family *sizes = family_of(s, f);

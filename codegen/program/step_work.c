@@ -215,7 +215,7 @@ hcg_step_work hcg_count_work(hd_arena *a, const hir_module *m, hir_id kernel) {
 hd_info_step hcg_step_info(const hcg_program *p, size_t step) {
     const hrt_step *s = &p->steps.at[step];
     const hcg_step_work *k = &p->work.at[step];
-    const hd_two_forms *f = &s->choice.forms;
+    const hd_latent_costs *f = &s->choice.forms;
     return (hd_info_step){.name = s->name,
                           .kind = hir_kind(k->kind)->name,
                           .scope = k->scope,

@@ -37,7 +37,7 @@ static bool value_operand(lowering *l, hd_loc loc, hir_id id, hrt_operand *out) 
         return true;
     }
     if (v->place == HIR_PLACE_NONE)
-        return lower_refuse(l, HD_E_TYPE, loc, "a value that leaves a kernel has no place",
+        return lower_reject(l, HD_E_TYPE, loc, "a value that leaves a kernel has no place",
                             "the plan-memory pass gives every such value its place");
     bool area =
         v->place == HIR_PLACE_ARENA || v->place == HIR_PLACE_FIXED || v->place == HIR_PLACE_LOCAL;
@@ -87,7 +87,8 @@ bool lower_operand(lowering *l, hd_loc loc, hir_ref r, const hcg_contraction *c)
                    "ir/kernel/splits.def and hrt_split differ");
 #include "ir/kernel/splits.def"
 #undef S
-_Static_assert((int)HIR_SPLITS == HRT_SPLIT_HEADS + 1, "hrt_split has more than ir/kernel/splits.def");
+_Static_assert((int)HIR_SPLITS == HRT_SPLIT_HEADS + 1,
+               "hrt_split has more than ir/kernel/splits.def");
 
 /* Row programs whose results are the same for every token run once, on one thread. */
 static bool is_token_free(const lowering *l, hir_id kernel) {
@@ -137,7 +138,7 @@ static bool is_small(const lowering *l, const hrt_step *step) {
 }
 
 static bool add_step(lowering *l, hir_id id) {
-    if (hcg_is_exchange(l->m, id)) return lower_exchange(l, id);
+    if (hcg_is_collective(l->m, id)) return lower_collective(l, id);
     const hir_op *op = hir_op_at(l->m, id);
     const hcg_use *use = &l->uses[id];
     const hcg_kernel *prefill = &l->p->kernels.at[use->function[HIR_PREFILL]];
@@ -162,7 +163,7 @@ static bool add_step(lowering *l, hir_id id) {
     };
     if (hir_attr_int(op, HIR_A_GRAIN, LOWER_GRAIN) < 1 ||
         hir_attr_int(op, HIR_A_GRAIN, LOWER_GRAIN) > INT32_MAX)
-        return lower_refuse(l, HD_E_VALUE, lower_place(l, op), "grain is not positive", NULL);
+        return lower_reject(l, HD_E_VALUE, lower_place(l, op), "grain is not positive", NULL);
     hcg_list_rows(l->m, id, &step);
     ask_for_shared(l, id, &step);
     if (is_token_free(l, id)) step.split_decode = step.split_prefill = HRT_SPLIT_NONE;

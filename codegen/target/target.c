@@ -212,7 +212,7 @@ static bool unknown_cpu(const char *wanted, hd_arena *a, hd_diags *d, const hcg_
 }
 
 /* The next level of the architecture, with the same vectors and otherwise the same code? */
-static bool is_needless(const hcg_request *r, const hcg_level *level, const hcg_level *end) {
+static bool is_redundant(const hcg_request *r, const hcg_level *level, const hcg_level *end) {
     const hcg_level *next = level + 1;
     while (next < end && strcmp(next->arch, level->arch) != 0)
         next++;
@@ -241,7 +241,7 @@ static bool add_variants(const hcg_request *r, hd_arena *a, hd_diags *d, hcg_tar
     for (size_t i = 0; i < n; i++)
         if (strcmp(levels[i].arch, t->arch) == 0 &&
             (cpu_name ? strcmp(cpu_name, levels[i].name) == 0
-                      : !is_needless(r, &levels[i], levels + n)))
+                      : !is_redundant(r, &levels[i], levels + n)))
             hd_push(a, &t->variants, hcg_variant_of_level(a, &levels[i]));
     if (t->variants.n > 0) return true;
     hd_known(cpu_name); /* without a name there is a variant for the lowest level at least */

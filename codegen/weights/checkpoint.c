@@ -271,7 +271,7 @@ bool hcg_check_weights(const hir_module *m, hd_diags *d, const hd_tensors *weigh
     }
     for (size_t i = 0; i < weights->list.n; i++) {
         const char *name = weights->list.at[i].name;
-        if (!s.is_weight[i] && !weights->list.at[i].needless &&
+        if (!s.is_weight[i] && !weights->list.at[i].optional &&
             hir_unused_below(m, name) == m->unused_below.n)
             hd_push(d->arena, &extra, name);
     }
@@ -457,7 +457,7 @@ static const char *index_text(hd_arena *a, const hd_tensor *t, uint64_t i) {
 }
 
 /* Element i of t, which is element `first + i` of `whole`. */
-static bool refuse_element(hd_diags *d, const hir_weight *w, const hd_tensor *t, uint64_t i,
+static bool reject_element(hd_diags *d, const hir_weight *w, const hd_tensor *t, uint64_t i,
                            const hd_tensor *whole, uint64_t first) {
     const double x = hd_tensor_get(t, i);
     const char *at = index_text(d->arena, whole, first + i), *dtype = hir_dtype_name(w->type.dtype);
@@ -483,11 +483,11 @@ static bool refuse_element(hd_diags *d, const hir_weight *w, const hd_tensor *t,
     return false;
 }
 
-bool hcg_refuse_part(hd_diags *d, const hir_weight *w, const hd_tensor *t, const hd_tensor *whole,
+bool hcg_reject_part(hd_diags *d, const hir_weight *w, const hd_tensor *t, const hd_tensor *whole,
                      uint64_t first) {
     for (uint64_t i = 0; i < t->elements; i++)
         if (!isfinite(stored(hd_tensor_get(t, i), w->type.dtype)))
-            return refuse_element(d, w, t, i, whole, first);
+            return reject_element(d, w, t, i, whole, first);
     hd_diag *g = hd_err(d, HD_E_WEIGHTS, w->loc, "weight '%s' cannot be stored as %s", w->name,
                         hir_dtype_name(w->type.dtype));
     g->cause = "a number in it is too large for a scale in f16";
@@ -495,8 +495,8 @@ bool hcg_refuse_part(hd_diags *d, const hir_weight *w, const hd_tensor *t, const
     return false;
 }
 
-bool hcg_refuse_values(hd_diags *d, const hir_weight *w, const hd_tensor *t) {
-    return hcg_refuse_part(d, w, t, t, 0);
+bool hcg_reject_values(hd_diags *d, const hir_weight *w, const hd_tensor *t) {
+    return hcg_reject_part(d, w, t, t, 0);
 }
 
 /* The groups of a row of K elements from `first` on, as the packer makes them. */
@@ -519,7 +519,7 @@ static bool quantised_source(const hir_weight *w, const hd_tensor *t, double *ou
     if (!ok) hd_err(d, HD_E_MEMORY, w->loc, "no memory for a row of weight '%s'", w->name);
     for (uint64_t first = 0; ok && first < t->elements; first += K) {
         if (!groups_of_row(w->type.dtype, t, first, K, row, g)) {
-            ok = hcg_refuse_values(d, w, t);
+            ok = hcg_reject_values(d, w, t);
             break;
         }
         for (uint64_t k = 0; k < K; k++)
@@ -545,7 +545,7 @@ static bool read_tensor(const hd_tensors *weights, const hir_weight *w, double *
         const double x = hd_tensor_get(t, i), in_storage = stored(x, w->type.dtype);
         const bool exactly = w->type.dtype == HIR_I32 || w->type.dtype == HIR_F32;
         out[i] = exactly ? x : in_storage;
-        if (!isfinite(in_storage)) return refuse_element(d, w, t, i, t, 0);
+        if (!isfinite(in_storage)) return reject_element(d, w, t, i, t, 0);
     }
     return true;
 }

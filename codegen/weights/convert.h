@@ -17,10 +17,10 @@ hd_tensor hcg_find_matrix(hd_arena *a, const hd_tensors *weights, const hir_weig
 
 /* Adds the error of a weight whose numbers, those of t, its storage cannot hold: which is the
  * first, and where. Gives false. */
-bool hcg_refuse_values(hd_diags *d, const hir_weight *w, const hd_tensor *t);
+bool hcg_reject_values(hd_diags *d, const hir_weight *w, const hd_tensor *t);
 
 /* The same for a part of a tensor, whose element 0 is element `first` of the whole. */
-bool hcg_refuse_part(hd_diags *d, const hir_weight *w, const hd_tensor *t, const hd_tensor *whole,
+bool hcg_reject_part(hd_diags *d, const hir_weight *w, const hd_tensor *t, const hd_tensor *whole,
                      uint64_t first);
 
 /* Elements first .. first+n-1, rounded once to nearest even. The dtype was checked before. False:

@@ -301,10 +301,10 @@ static hd_tensor rows_tensor(const hir_weight *w, uint64_t n, uint64_t row, cons
     return t;
 }
 
-static bool refuse_rows(packer *p, const hir_weight *w, const hd_tensor *t, uint64_t first) {
+static bool reject_rows(packer *p, const hir_weight *w, const hd_tensor *t, uint64_t first) {
     hd_tensor whole = {.rank = w->type.rank};
     memcpy(whole.shape, w->type.dim, w->type.rank * sizeof *w->type.dim);
-    return hcg_refuse_part(p->d, w, t, &whole, first);
+    return hcg_reject_part(p->d, w, t, &whole, first);
 }
 
 /* The rank's part, matrix after matrix, whole panels of rows at a time: in f32, or as the integers
@@ -327,7 +327,7 @@ static bool put_share_rows(packer *p, hcg_share_reader *r, const hir_weight *w, 
         }
         hcg_read_share(r, first * row, n * row, rows);
         const hd_tensor t = rows_tensor(w, n, row, rows);
-        if (keeps || !put_tensor(p, a, w, &t)) return refuse_rows(p, w, &t, first * row);
+        if (keeps || !put_tensor(p, a, w, &t)) return reject_rows(p, w, &t, first * row);
     }
     return true;
 }
@@ -343,7 +343,7 @@ static bool put_share(packer *p, const hir_module *whole, const hir_weight *w,
     if (!a) return !hd_err(p->d, HD_E_MEMORY, HD_NOWHERE, "out of memory");
     hcg_share_reader *r = hcg_share_reader_new(a, whole, w, weights, p->rank, p->n_workers);
     const hd_tensor *fault = hcg_share_fault(r);
-    const bool ok = fault ? hcg_refuse_values(p->d, w, fault) : put_share_rows(p, r, w, a);
+    const bool ok = fault ? hcg_reject_values(p->d, w, fault) : put_share_rows(p, r, w, a);
     hd_arena_free(a);
     return ok;
 }
@@ -369,12 +369,12 @@ static bool put_made(packer *p, hcg_maker *k, const hir_weight *w, const hd_tens
         if (first % matrix == 0 && hcg_made_as_stored(k, first, matrix, &stored)) {
             n = matrix;
             if (put_tensor(p, a, w, &stored)) continue;
-            return hcg_refuse_values(p->d, w, hd_tensors_find(weights, stored.name));
+            return hcg_reject_values(p->d, w, hd_tensors_find(weights, stored.name));
         }
         if (!rows) rows = hd_new_array(a, float, (most < matrix ? most : matrix) * row);
         n = matrix - first % matrix < most ? matrix - first % matrix : most;
         const hd_tensor t = made_rows(k, w, first, n, rows);
-        if (!put_tensor(p, a, w, &t)) return refuse_rows(p, w, &t, first * row);
+        if (!put_tensor(p, a, w, &t)) return reject_rows(p, w, &t, first * row);
     }
     return true;
 }
@@ -385,7 +385,7 @@ static bool make_and_put(packer *p, const hir_module *m, const hir_weight *w,
     if (!a) return !hd_err(p->d, HD_E_MEMORY, HD_NOWHERE, "out of memory");
     hcg_maker *k = hcg_maker_new(a, m, w, weights, p->n_workers);
     const hd_tensor *fault = hcg_made_of_fault(k);
-    const bool ok = fault ? hcg_refuse_values(p->d, w, fault) : put_made(p, k, w, weights, a);
+    const bool ok = fault ? hcg_reject_values(p->d, w, fault) : put_made(p, k, w, weights, a);
     hd_arena_free(a);
     return ok;
 }
@@ -393,7 +393,7 @@ static bool make_and_put(packer *p, const hir_module *m, const hir_weight *w,
 /* Puts the tensors that wait. */
 static bool flush(packer *p) {
     const part *fault = p->waiting.parts.n ? put_batch(p, &p->waiting) : NULL;
-    const bool ok = !fault || hcg_refuse_values(p->d, fault->w, &fault->t);
+    const bool ok = !fault || hcg_reject_values(p->d, fault->w, &fault->t);
     hd_arena_free(p->of_waiting);
     p->of_waiting = NULL;
     p->waiting = (batch){0};
@@ -520,7 +520,8 @@ const char *hcg_share_path(hd_arena *a, const char *path, int64_t rank, int64_t 
 static const char *file_path(const hcg_program *p, const char *path, int64_t i) {
     const int64_t ranks = hcg_ranks(p);
     if (ranks == 0) return path;
-    return hcg_share_path(p->arena, path, p->options.compile.stage * ranks + i, hcg_stages(p) * ranks);
+    return hcg_share_path(p->arena, path, p->options.compile.stage * ranks + i,
+                          hcg_stages(p) * ranks);
 }
 
 /* What tells the values of all files. */

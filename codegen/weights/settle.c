@@ -23,7 +23,7 @@ static const char *behind_last_dot(const char *name) {
 
 static bool is_extra(const settling *s, size_t i) {
     const hd_tensor *t = &s->t->list.at[i];
-    return !s->is_weight[i] && !t->needless &&
+    return !s->is_weight[i] && !t->optional &&
            hir_unused_below(s->m, t->name) == s->m->unused_below.n;
 }
 

@@ -82,8 +82,8 @@ typedef struct hfe_reading {
     hfe_field *object;  /* that is being read; NULL: the file itself */
     hfe_bindings bound; /* of the model; its config is the one that is run */
     HD_VEC(hfe_alias) aliases;
-    HD_VEC(const hfe_expr *) refused; /* rules that have spoken: each does once */
-    hd_tensors *tensors;              /* of the folder; NULL: not looked for yet */
+    HD_VEC(const hfe_expr *) rejected; /* rules that have spoken: each does once */
+    hd_tensors *tensors;               /* of the folder; NULL: not looked for yet */
 } hfe_reading;
 
 /* The config run on an object: OBJECT, or poison. What the config takes is taken by name from the

@@ -52,7 +52,7 @@ static bool find_kind(const char *name, hfe_kind *out) {
     return false;
 }
 
-static bool refuse_kind(hfe_program *p, const hfe_expr *x) {
+static bool reject_kind(hfe_program *p, const hfe_expr *x) {
     const hfe_expr *callee = x->kind == HFE_X_CALL ? x->call.callee : x;
     hd_diag *d = complain(p, callee->loc, "this is no kind of field");
     if (d) {
@@ -108,7 +108,7 @@ bool hfe_is_declaration(hfe_program *p, const hfe_stmt *s, hfe_declaration *out)
     const bool named = call && x->call.args.n > 0 && hfe_literal(x->call.args.at[0].value);
     if (s->mark != HFE_FIELD && !named) return false; /* param x = expression */
     if (!call || !find_kind(x->call.callee->name, &out->kind))
-        return s->mark == HFE_FIELD ? refuse_kind(p, x) : false;
+        return s->mark == HFE_FIELD ? reject_kind(p, x) : false;
     if (!named || x->call.args.n < 2 || !hfe_literal(x->call.args.at[1].value) ||
         x->call.args.at[0].name || x->call.args.at[1].name) {
         complain(p, x->loc, "a field has a name and a meaning, both plain strings");

@@ -94,7 +94,7 @@ static const char *closest_of(hfe_program *p, hfe_json *j, const char *near,
                      name, closest);
 }
 
-static void refuse_family(hfe_program *p, hfe_json *j, const hfe_field *f) {
+static void reject_family(hfe_program *p, hfe_json *j, const hfe_field *f) {
     const json_t *v = hfe_json_get(j, f);
     hfe_candidates all = {0}, pages = {0};
     hfe_families families = {0};
@@ -156,7 +156,7 @@ static const hfe_def *family_of(hfe_program *p, hfe_json *j, hfe_field *object) 
     }
     const size_t errors = p->diags->errors;
     const hfe_def *config = json_is_string(type) ? find_family(p, json_string_value(type)) : NULL;
-    if (!config && p->diags->errors == errors) refuse_family(p, j, f);
+    if (!config && p->diags->errors == errors) reject_family(p, j, f);
     return config;
 }
 

@@ -483,7 +483,7 @@ static const struct method {
 };
 
 /* A way of quantising, at its place in a file, is none of those that are read. */
-static bool refuse_way(hfe_json *j, const hfe_field *f, const char *what) {
+static bool reject_way(hfe_json *j, const hfe_field *f, const char *what) {
     hd_text names;
     hd_text_init(&names, j->arena);
     for (size_t i = 0; i < sizeof methods / sizeof *methods; i++)
@@ -503,9 +503,9 @@ static const char *modelopt_format(const json_t *v) {
     return NULL;
 }
 
-static bool refuse_modelopt(hfe_json *j, const hfe_field *object, const char *name) {
+static bool reject_modelopt(hfe_json *j, const hfe_field *object, const char *name) {
     const hfe_field f = {object, name};
-    return refuse_way(j, &f,
+    return reject_way(j, &f,
                       hd_printf(j->arena, "%s, a format of ModelOpt, is not read",
                                 hfe_json_show(j, hfe_json_get(j, &f))));
 }
@@ -517,17 +517,17 @@ static bool read_method(quant_reader *r, const hfe_field *q) {
         hfe_field_error(r->json, q, "this must be an object");
         return false;
     }
-    if (modelopt_format(v)) return refuse_modelopt(r->json, q, modelopt_format(v));
+    if (modelopt_format(v)) return reject_modelopt(r->json, q, modelopt_format(v));
     for (size_t i = 0; i < sizeof methods / sizeof *methods; i++) {
         const struct method *m = &methods[i];
         if (!json_is_string(method) || strcmp(json_string_value(method), m->name) != 0) continue;
         const bool known = check_fields(r, q, m->object);
         return m->read(r, q) && known;
     }
-    return method ? refuse_way(
+    return method ? reject_way(
                         r->json, &f,
                         hd_printf(r->json->arena, "%s is not read", hfe_json_show(r->json, method)))
-                  : refuse_way(r->json, q, "the field 'quant_method' is missing");
+                  : reject_way(r->json, q, "the field 'quant_method' is missing");
 }
 
 /* The file in which ModelOpt says the format of a folder whose config.json is silent about it.
@@ -539,7 +539,7 @@ static bool is_silent_beside(const hfe_json *config) {
     if (!hd_exists(path)) return true;
     hfe_json *j = hfe_json_open(config->arena, config->diags, path);
     const char *name = j ? modelopt_format(hfe_json_get(j, &object)) : NULL;
-    return j && (!name || refuse_modelopt(j, &object, name));
+    return j && (!name || reject_modelopt(j, &object, name));
 }
 
 bool hfe_read_quantisation(hfe_json *j, hd_quantisation *out) {

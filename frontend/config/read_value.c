@@ -83,7 +83,7 @@ static hfe_value read_text(hfe_elab *e, const json_t *v, const hfe_field *f, con
     return hfe_new_string(e, HD_NOWHERE, json_string_value(v), strlen(json_string_value(v)));
 }
 
-static hfe_value refuse_word(hfe_elab *e, const hfe_declaration *d, const hfe_field *f,
+static hfe_value reject_word(hfe_elab *e, const hfe_declaration *d, const hfe_field *f,
                              const hfe_list *words) {
     hfe_json *j = e->import->json;
     const char *shown = hfe_json_show(j, hfe_json_get(j, f)),
@@ -113,7 +113,7 @@ static hfe_value read_word(hfe_elab *e, const hfe_declaration *d, const json_t *
         if (json_is_string(v) && strcmp(json_string_value(v), w.string) == 0) return w;
     }
     if (!json_is_string(v) && d->aspect[HFE_ASPECT_noun]) return expected(e, f, "a string");
-    return refuse_word(e, d, f, words.list);
+    return reject_word(e, d, f, words.list);
 }
 
 /* ---- lists --------------------------------------------------------------------------------- */
@@ -273,7 +273,7 @@ static const hfe_def *config_of_page(hfe_elab *e, const char *folder, const char
     return page ? hfe_page_config(e->p, page, name) : NULL;
 }
 
-static hfe_value refuse_system(hfe_elab *e, const hfe_field *type, const char *folder) {
+static hfe_value reject_system(hfe_elab *e, const hfe_field *type, const char *folder) {
     hfe_json *j = e->import->json;
     const json_t *v = hfe_json_get(j, type);
     hfe_candidates pages = {0};
@@ -311,7 +311,7 @@ static hfe_value read_system(hfe_elab *e, const hfe_declaration *d, const json_t
     const size_t errors = e->diags->errors;
     const hfe_def *config =
         json_is_string(name) ? config_of_page(e, folder, json_string_value(name)) : NULL;
-    if (!config) return e->diags->errors > errors ? hfe_poison() : refuse_system(e, &type, folder);
+    if (!config) return e->diags->errors > errors ? hfe_poison() : reject_system(e, &type, folder);
     return named(e, hfe_run_config(e, config, f, "type"), json_string_value(name));
 }
 

@@ -28,9 +28,9 @@ static const char *text_argument(hfe_elab *e, const hfe_expr *call, size_t i) {
 }
 
 static bool has_spoken(hfe_elab *e, const hfe_expr *call) {
-    for (size_t i = 0; i < e->import->refused.n; i++)
-        if (e->import->refused.at[i] == call) return true;
-    hd_push(e->arena, &e->import->refused, call);
+    for (size_t i = 0; i < e->import->rejected.n; i++)
+        if (e->import->rejected.at[i] == call) return true;
+    hd_push(e->arena, &e->import->rejected, call);
     return false;
 }
 
@@ -59,7 +59,7 @@ static const hfe_field *find_field(hfe_elab *e, const char *path) {
     return as_written(e->import, f);
 }
 
-static hfe_value refuse(hfe_elab *e, const hfe_expr *call) {
+static hfe_value reject(hfe_elab *e, const hfe_expr *call) {
     const char *name = text_argument(e, call, 0), *message = text_argument(e, call, 1);
     if (!name || !message || has_spoken(e, call)) return hfe_poison();
     const hfe_field *f = !*name && e->import->object ? e->import->object : find_field(e, name);
@@ -277,7 +277,7 @@ static hfe_value stored_numbers(hfe_elab *e, const char *name) {
 
 static hfe_value run_rule(hfe_elab *e, const hfe_expr *call, hfe_rule rule) {
     switch (rule) {
-    case HFE_RULE_REFUSE: return refuse(e, call);
+    case HFE_RULE_REFUSE: return reject(e, call);
     case HFE_RULE_MISSING: return missing(e, call);
     case HFE_RULE_REMARK: remark(e, call); break;
     case HFE_RULE_ONLY: only(e, call); break;

@@ -5,7 +5,7 @@
 
 /* ---- fields that nothing knows -------------------------------------------------------------- */
 
-static void refuse_unknown_fields(hfe_elab *e, const hfe_def *config, const hfe_field *object,
+static void reject_unknown_fields(hfe_elab *e, const hfe_def *config, const hfe_field *object,
                                   const char *also) {
     enum { SLIPS = 2 }; /* of the keyboard: hidden_bias is no hidden_size */
     hfe_json *j = e->import->json;
@@ -64,7 +64,7 @@ hfe_value hfe_run_config(hfe_elab *e, const hfe_def *config, hfe_field *object,
     if (e->calls >= HFE_MAX_CALLS)
         return hfe_halt(e, config->loc, "a circle of configs?", "more than %d configs are open",
                         HFE_MAX_CALLS);
-    refuse_unknown_fields(e, config, object, selector);
+    reject_unknown_fields(e, config, object, selector);
     hfe_object *made = hd_new(e->arena, hfe_object);
     made->def = config;
     made->fields = hd_new_array(e->arena, hfe_value, config->n_locals);
@@ -108,7 +108,7 @@ static bool enter_object(hfe_elab *e, const hfe_stmt *s, const hfe_def *config) 
     *f = (hfe_field){im->object, hfe_literal(s->name)};
     const json_t *v = hfe_json_get(im->json, f);
     if (json_is_object(v)) {
-        refuse_unknown_fields(e, config, f, "model_type");
+        reject_unknown_fields(e, config, f, "model_type");
         im->object = f;
         return true;
     }

@@ -9,7 +9,7 @@ static hfe_value arg(const hfe_call *call, size_t i) {
 }
 
 /* An argument of the wrong type. */
-static hfe_value refuse(hfe_elab *e, const hfe_call *call, size_t i, const char *want) {
+static hfe_value reject(hfe_elab *e, const hfe_call *call, size_t i, const char *want) {
     return hfe_fail(e, HD_E_TYPE, call->args[i].loc, NULL, NULL, "'%s' takes %s, not %s",
                     call->name, want, hfe_type_with_article(arg(call, i).type));
 }
@@ -19,17 +19,17 @@ static hfe_value run_len(hfe_elab *e, const hfe_call *call) {
     hfe_value v = arg(call, 0);
     if (hfe_is(v, HFE_STRING)) return hfe_int((int64_t)strlen(v.string));
     return hfe_is(v, HFE_LIST) ? hfe_int((int64_t)v.list->n)
-                               : refuse(e, call, 0, "a list or a string");
+                               : reject(e, call, 0, "a list or a string");
 }
 
 static hfe_value run_append(hfe_elab *e, const hfe_call *call) {
     return hfe_is(arg(call, 0), HFE_LIST)
                ? hfe_append(e, call->loc, arg(call, 0).list, arg(call, 1))
-               : refuse(e, call, 0, "a list");
+               : reject(e, call, 0, "a list");
 }
 
 static hfe_value run_sum(hfe_elab *e, const hfe_call *call) {
-    if (!hfe_is(arg(call, 0), HFE_LIST)) return refuse(e, call, 0, "a list");
+    if (!hfe_is(arg(call, 0), HFE_LIST)) return reject(e, call, 0, "a list");
     const hfe_list *l = arg(call, 0).list;
     hfe_value total = l->n > 0 ? hfe_item(l, 0) : hfe_int(0);
     if (!hfe_is_number(total) && !hfe_is(total, HFE_TENSOR) && !hfe_is(total, HFE_POISON))
@@ -42,7 +42,7 @@ static hfe_value run_sum(hfe_elab *e, const hfe_call *call) {
 
 /* ---- tensors ------------------------------------------------------------------------------- */
 static hfe_value run_shape(hfe_elab *e, const hfe_call *call) {
-    if (!hfe_is(arg(call, 0), HFE_TENSOR)) return refuse(e, call, 0, "a tensor");
+    if (!hfe_is(arg(call, 0), HFE_TENSOR)) return reject(e, call, 0, "a tensor");
     hir_type t = hir_ref_type(e->m, arg(call, 0).tensor);
     hfe_value dims[HIR_MAX_RANK];
     for (uint32_t i = 0; i < t.rank; i++)
@@ -52,8 +52,8 @@ static hfe_value run_shape(hfe_elab *e, const hfe_call *call) {
 
 static hfe_value run_dim(hfe_elab *e, const hfe_call *call) {
     hfe_value i = arg(call, 1);
-    if (!hfe_is(arg(call, 0), HFE_TENSOR)) return refuse(e, call, 0, "a tensor");
-    if (!hfe_is(i, HFE_INT)) return refuse(e, call, 1, "an int");
+    if (!hfe_is(arg(call, 0), HFE_TENSOR)) return reject(e, call, 0, "a tensor");
+    if (!hfe_is(i, HFE_INT)) return reject(e, call, 1, "an int");
     hir_type t = hir_ref_type(e->m, arg(call, 0).tensor);
     int64_t at = i.integer < 0 ? i.integer + (int64_t)t.rank : i.integer;
     if (at < 0 || at >= (int64_t)t.rank)
@@ -65,19 +65,19 @@ static hfe_value run_dim(hfe_elab *e, const hfe_call *call) {
 
 static hfe_value run_rank(hfe_elab *e, const hfe_call *call) {
     return hfe_is(arg(call, 0), HFE_TENSOR) ? hfe_int(hir_ref_type(e->m, arg(call, 0).tensor).rank)
-                                            : refuse(e, call, 0, "a tensor");
+                                            : reject(e, call, 0, "a tensor");
 }
 
 static hfe_value run_weight(hfe_elab *e, const hfe_call *call) {
     return hfe_is(arg(call, 0), HFE_STRING)
                ? hfe_declare_weight(e, call->loc, arg(call, 0).string, arg(call, 1), false)
-               : refuse(e, call, 0, "a name");
+               : reject(e, call, 0, "a name");
 }
 
 static hfe_value run_unused_weight(hfe_elab *e, const hfe_call *call) {
     return hfe_is(arg(call, 0), HFE_STRING)
                ? hfe_declare_weight(e, call->loc, arg(call, 0).string, arg(call, 1), true)
-               : refuse(e, call, 0, "a name");
+               : reject(e, call, 0, "a name");
 }
 
 /* Names of other parts of a checkpoint, in the present scope: a string, or a list of them. */
@@ -85,10 +85,10 @@ static hfe_value run_unused_weights(hfe_elab *e, const hfe_call *call) {
     const hfe_value v = arg(call, 0);
     if (hfe_is(v, HFE_STRING)) return hfe_declare_unused_below(e, call->loc, v.string);
     if (!hfe_is(v, HFE_LIST))
-        return refuse(e, call, 0, "the beginning of names, or a list of such");
+        return reject(e, call, 0, "the beginning of names, or a list of such");
     for (size_t i = 0; i < v.list->n; i++) {
         if (!hfe_is(hfe_item(v.list, i), HFE_STRING))
-            return refuse(e, call, 0, "a list of strings");
+            return reject(e, call, 0, "a list of strings");
         hfe_declare_unused_below(e, call->loc, hfe_item(v.list, i).string);
     }
     return hfe_none();
@@ -99,7 +99,7 @@ static hir_state_kind state_kind(hfe_elab *e, const hfe_call *call, size_t i) {
     hfe_candidates words = {0};
     hir_state_kind kind = HIR_STATE_CACHE;
     if (!hfe_is(arg(call, i), HFE_STRING)) {
-        refuse(e, call, i, "a kind of state");
+        reject(e, call, i, "a kind of state");
         return HIR_STATE_KINDS;
     }
     if (hir_state_kind_by_word(arg(call, i).string, &kind)) return kind;
@@ -119,7 +119,7 @@ static hir_state_kind state_kind(hfe_elab *e, const hfe_call *call, size_t i) {
 static hfe_value run_stacked_weight(hfe_elab *e, const hfe_call *call) {
     return hfe_is(arg(call, 0), HFE_STRING)
                ? hfe_declare_stacked(e, call->loc, arg(call, 0).string, arg(call, 1))
-               : refuse(e, call, 0, "a name");
+               : reject(e, call, 0, "a name");
 }
 
 static hfe_value run_state(hfe_elab *e, const hfe_call *call) {
@@ -127,11 +127,11 @@ static hfe_value run_state(hfe_elab *e, const hfe_call *call) {
     if (kind == HIR_STATE_KINDS) return hfe_poison();
     return hfe_is(arg(call, 0), HFE_STRING)
                ? hfe_declare_state(e, call->loc, arg(call, 0).string, arg(call, 1), kind)
-               : refuse(e, call, 0, "a name");
+               : reject(e, call, 0, "a name");
 }
 
 static hfe_value run_input(hfe_elab *e, const hfe_call *call) {
-    if (!hfe_is(arg(call, 0), HFE_STRING)) return refuse(e, call, 0, "a name");
+    if (!hfe_is(arg(call, 0), HFE_STRING)) return reject(e, call, 0, "a name");
     hir_ref r = hfe_find_input(e, arg(call, 0).string);
     if (r.kind != HIR_REF_NONE) return hfe_tensor(r);
     hfe_candidates names = {0};
@@ -144,12 +144,12 @@ static hfe_value run_input(hfe_elab *e, const hfe_call *call) {
 /* ---- conversions --------------------------------------------------------------------------- */
 static hfe_value run_float(hfe_elab *e, const hfe_call *call) {
     return hfe_is_number(arg(call, 0)) ? hfe_float(hfe_as_number(arg(call, 0)))
-                                       : refuse(e, call, 0, "a number");
+                                       : reject(e, call, 0, "a number");
 }
 
 static hfe_value run_int(hfe_elab *e, const hfe_call *call) {
     hfe_value v = arg(call, 0);
-    if (!hfe_is_number(v)) return refuse(e, call, 0, "a number");
+    if (!hfe_is_number(v)) return reject(e, call, 0, "a number");
     if (hfe_is(v, HFE_INT)) return v;
     bool whole = v.number == floor(v.number) && fabs(v.number) < 9.2e18;
     hd_text text;
@@ -163,12 +163,12 @@ static hfe_value run_int(hfe_elab *e, const hfe_call *call) {
 /* Of numbers only: there are no such ops. Angles of tokens are the op rope_table's. */
 static hfe_value run_cos(hfe_elab *e, const hfe_call *call) {
     return hfe_is_number(arg(call, 0)) ? hfe_float(cos(hfe_as_number(arg(call, 0))))
-                                       : refuse(e, call, 0, "a number");
+                                       : reject(e, call, 0, "a number");
 }
 
 static hfe_value run_sin(hfe_elab *e, const hfe_call *call) {
     return hfe_is_number(arg(call, 0)) ? hfe_float(sin(hfe_as_number(arg(call, 0))))
-                                       : refuse(e, call, 0, "a number");
+                                       : reject(e, call, 0, "a number");
 }
 
 static hfe_value run_type(hfe_elab *e, const hfe_call *call) {
@@ -199,12 +199,12 @@ static hfe_value raise(hfe_elab *e, const hfe_call *call, const char *message) {
 
 static hfe_value run_error(hfe_elab *e, const hfe_call *call) {
     return hfe_is(arg(call, 0), HFE_STRING) ? raise(e, call, arg(call, 0).string)
-                                            : refuse(e, call, 0, "a string");
+                                            : reject(e, call, 0, "a string");
 }
 
 static hfe_value run_assert(hfe_elab *e, const hfe_call *call) {
-    if (!hfe_is(arg(call, 0), HFE_BOOL)) return refuse(e, call, 0, "a bool");
-    if (!hfe_is(arg(call, 1), HFE_STRING)) return refuse(e, call, 1, "a string");
+    if (!hfe_is(arg(call, 0), HFE_BOOL)) return reject(e, call, 0, "a bool");
+    if (!hfe_is(arg(call, 1), HFE_STRING)) return reject(e, call, 1, "a string");
     return arg(call, 0).boolean ? hfe_none() : raise(e, call, arg(call, 1).string);
 }
 

@@ -165,7 +165,7 @@ static const char *signature_of(hfe_elab *e, const hfe_def *def) {
     return out.at;
 }
 
-static bool refuse_argument(hfe_elab *e, const hfe_def *def, const hfe_passed *arg) {
+static bool reject_argument(hfe_elab *e, const hfe_def *def, const hfe_passed *arg) {
     hfe_candidates names = {0};
     for (size_t i = 0; i < def->params.n; i++)
         hd_push(e->arena, &names.list, def->params.at[i].name);
@@ -183,7 +183,7 @@ static bool bind_given(hfe_elab *e, const hfe_def *def, const hfe_call *call, hf
         if (arg->name) {
             for (k = 0; k < def->params.n && def->params.at[k].name != arg->name; k++) {
             }
-            if (k == def->params.n) return refuse_argument(e, def, arg);
+            if (k == def->params.n) return reject_argument(e, def, arg);
         } else if (position++ >= def->params.n) {
             hfe_fail(e, HD_E_TYPE, arg->loc, signature_of(e, def), NULL,
                      "too many arguments for '%s'", def->name);

@@ -158,7 +158,7 @@ static hfe_value eval_slice(hfe_elab *e, const hfe_expr *x) {
 }
 
 /* ---- operators on numbers ------------------------------------------------------------------ */
-static hfe_value refuse_operands(hfe_elab *e, hd_loc loc, hfe_binary op, hfe_value a, hfe_value b) {
+static hfe_value reject_operands(hfe_elab *e, hd_loc loc, hfe_binary op, hfe_value a, hfe_value b) {
     const char *hint = NULL;
     if (hfe_is(a, HFE_DIM) || hfe_is(b, HFE_DIM))
         hint = "T and C have no value at compile time; they stand in shapes only";
@@ -238,7 +238,7 @@ static hfe_value compare(hfe_elab *e, hd_loc loc, hfe_binary op, hfe_value a, hf
     } else if (hfe_is(a, HFE_STRING) && hfe_is(b, HFE_STRING)) {
         order = strcmp(a.string, b.string);
     } else {
-        return refuse_operands(e, loc, op, a, b);
+        return reject_operands(e, loc, op, a, b);
     }
     switch (op) {
     case HFE_LT: return hfe_bool(order < 0);
@@ -256,7 +256,7 @@ bool hfe_range_is_legal(hfe_elab *e, hd_loc loc, int64_t from, int64_t to) {
 }
 
 static hfe_value make_range(hfe_elab *e, hd_loc loc, hfe_value a, hfe_value b) {
-    if (!hfe_is(a, HFE_INT) || !hfe_is(b, HFE_INT)) return refuse_operands(e, loc, HFE_RANGE, a, b);
+    if (!hfe_is(a, HFE_INT) || !hfe_is(b, HFE_INT)) return reject_operands(e, loc, HFE_RANGE, a, b);
     if (!hfe_range_is_legal(e, loc, a.integer, b.integer)) return hfe_poison();
     int64_t n;
     if (__builtin_sub_overflow(b.integer, a.integer, &n) || n > HFE_MAX_LIST)
@@ -293,7 +293,7 @@ static hfe_value tensor_operator(hfe_elab *e, hd_loc loc, hfe_binary op, hfe_val
     hir_ref args[2];
     bool fits = (hfe_is(a, HFE_TENSOR) || hfe_is_number(a)) &&
                 (hfe_is(b, HFE_TENSOR) || hfe_is_number(b)) && op <= HFE_DIV;
-    if (!fits) return refuse_operands(e, loc, op, a, b);
+    if (!fits) return reject_operands(e, loc, op, a, b);
     if (!hfe_operand(e, loc, a, "left", &args[0]) || !hfe_operand(e, loc, b, "right", &args[1]))
         return hfe_poison();
     return hfe_emit(e, loc, codes[op], args, 2, NULL, 0);

@@ -186,7 +186,7 @@ bool hfe_shape(hfe_elab *e, hd_loc loc, hfe_value v, int64_t symbol, const char 
 }
 
 /* ---- attributes ---------------------------------------------------------------------------- */
-static bool refuse_attribute(hfe_elab *e, hd_loc loc, hir_attr_id id, const char *want,
+static bool reject_attribute(hfe_elab *e, hd_loc loc, hir_attr_id id, const char *want,
                              const char *hint, hfe_value v) {
     hfe_fail(e, HD_E_TYPE, loc, NULL, hint, "'%s' is %s, not %s", hir_attr_name(id), want,
              shown(e, v));
@@ -196,7 +196,7 @@ static bool refuse_attribute(hfe_elab *e, hd_loc loc, hir_attr_id id, const char
 static bool ints_attribute(hfe_elab *e, hd_loc loc, hir_attr_id id, hfe_value v, hir_attr *out) {
     const char *want = "a list of ints";
     if (!hfe_is(v, HFE_LIST) || v.list->n > HIR_MAX_RANK)
-        return refuse_attribute(
+        return reject_attribute(
             e, loc, id, hd_printf(e->arena, "a list of at most %d ints", HIR_MAX_RANK), NULL, v);
     int64_t *ints = hd_new_array(e->arena, int64_t, v.list->n);
     for (size_t i = 0; i < v.list->n; i++) {
@@ -206,7 +206,7 @@ static bool ints_attribute(hfe_elab *e, hd_loc loc, hir_attr_id id, hfe_value v,
             const char *hint = hfe_is(item, HFE_INT)
                                    ? "negative numbers mean nothing here; the tokens are written T"
                                    : NULL;
-            return refuse_attribute(e, loc, id, want, hint, v);
+            return reject_attribute(e, loc, id, want, hint, v);
         }
         ints[i] = item.integer;
     }
@@ -217,12 +217,12 @@ static bool ints_attribute(hfe_elab *e, hd_loc loc, hir_attr_id id, hfe_value v,
 static bool floats_attribute(hfe_elab *e, hd_loc loc, hir_attr_id id, hfe_value v, hir_attr *out) {
     const char *want = hd_printf(e->arena, "a list of at most %d numbers", HIR_MAX_ATTR_FLOATS);
     if (!hfe_is(v, HFE_LIST) || v.list->n > HIR_MAX_ATTR_FLOATS)
-        return refuse_attribute(e, loc, id, want, NULL, v);
+        return reject_attribute(e, loc, id, want, NULL, v);
     double *floats = hd_new_array(e->arena, double, v.list->n);
     for (size_t i = 0; i < v.list->n; i++) {
         hfe_value item = hfe_item(v.list, i);
         if (hfe_is(item, HFE_POISON)) return false;
-        if (!hfe_is_number(item)) return refuse_attribute(e, loc, id, want, NULL, v);
+        if (!hfe_is_number(item)) return reject_attribute(e, loc, id, want, NULL, v);
         floats[i] = hfe_as_number(item);
     }
     *out = hir_floats(id, floats, (uint32_t)v.list->n);
@@ -233,14 +233,14 @@ static bool make_attribute(hfe_elab *e, hd_loc loc, hir_attr_id id, hfe_value v,
     switch (hir_attr_kind_of(id)) {
     case HIR_ATTR_INT:
         *out = hir_int(id, v.integer);
-        return hfe_is(v, HFE_INT) || refuse_attribute(e, loc, id, "an int", NULL, v);
+        return hfe_is(v, HFE_INT) || reject_attribute(e, loc, id, "an int", NULL, v);
     case HIR_ATTR_FLOAT:
-        if (!hfe_is_number(v)) return refuse_attribute(e, loc, id, "a number", NULL, v);
+        if (!hfe_is_number(v)) return reject_attribute(e, loc, id, "a number", NULL, v);
         *out = hir_float(id, hfe_as_number(v));
         return true;
     case HIR_ATTR_STRING:
         *out = hir_string(id, v.string);
-        return hfe_is(v, HFE_STRING) || refuse_attribute(e, loc, id, "a string", NULL, v);
+        return hfe_is(v, HFE_STRING) || reject_attribute(e, loc, id, "a string", NULL, v);
     case HIR_ATTR_FLOATS: return floats_attribute(e, loc, id, v, out);
     default: return ints_attribute(e, loc, id, v, out);
     }

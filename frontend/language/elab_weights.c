@@ -48,7 +48,7 @@ static const char *scoped_name(hfe_elab *e, hd_loc loc, const char *name) {
     return hfe_is(kept, HFE_STRING) ? kept.string : NULL;
 }
 
-static hfe_value refuse_twice(hfe_elab *e, hd_loc loc, const hfe_declared *d, hir_type type,
+static hfe_value reject_twice(hfe_elab *e, hd_loc loc, const hfe_declared *d, hir_type type,
                               bool same_kind) {
     hd_text shapes;
     hd_text_init(&shapes, e->arena);
@@ -92,7 +92,7 @@ static hir_weight *declare(hfe_elab *e, hd_loc loc, const char *name, hir_type t
         e->m->weights.at[w].stacked = stacked;
         keep(e, d, full, hir_weight_ref(w), loc);
     } else if (d->ref.kind != HIR_REF_WEIGHT || !hir_type_equal(hir_ref_type(e->m, d->ref), type)) {
-        refuse_twice(e, loc, d, type, d->ref.kind == HIR_REF_WEIGHT);
+        reject_twice(e, loc, d, type, d->ref.kind == HIR_REF_WEIGHT);
         return NULL;
     }
     *ref = d->ref;
@@ -156,7 +156,7 @@ static const char *state_hint(hir_state_kind kind) {
     return hints[kind];
 }
 
-static hfe_value refuse_two_kinds(hfe_elab *e, hd_loc loc, const hfe_declared *d,
+static hfe_value reject_two_kinds(hfe_elab *e, hd_loc loc, const hfe_declared *d,
                                   hir_state_kind kind) {
     const hir_state_kind first = e->m->states.at[d->ref.index].kind;
     return hfe_fail(e, HD_E_TYPE, loc,
@@ -186,9 +186,9 @@ hfe_value hfe_declare_state(hfe_elab *e, hd_loc loc, const char *name, hfe_value
         uint32_t s = hir_add_state(e->m, full, kind, type, hfe_place_in_spec(e, loc));
         keep(e, d, full, hir_state_ref(s), loc);
     } else if (d->ref.kind != HIR_REF_STATE || !hir_type_equal(hir_ref_type(e->m, d->ref), type)) {
-        return refuse_twice(e, loc, d, type, d->ref.kind == HIR_REF_STATE);
+        return reject_twice(e, loc, d, type, d->ref.kind == HIR_REF_STATE);
     } else if (e->m->states.at[d->ref.index].kind != kind) {
-        return refuse_two_kinds(e, loc, d, kind);
+        return reject_two_kinds(e, loc, d, kind);
     }
     return hfe_tensor(d->ref);
 }

@@ -174,7 +174,7 @@ static hfe_value from_define(hfe_elab *e, const hfe_param *param, hfe_value othe
     return hfe_poison();
 }
 
-static void refuse_unknown(hfe_elab *e, const hfe_def *model) {
+static void reject_unknown(hfe_elab *e, const hfe_def *model) {
     for (size_t i = 0; i < e->p->options->n_defines; i++) {
         const char *name = e->p->options->defines[i].name;
         hfe_candidates names = {0};
@@ -197,7 +197,7 @@ static void remember(hfe_elab *e, const char *name, hfe_value v) {
 }
 
 static void set_params(hfe_elab *e, const hfe_def *model) {
-    refuse_unknown(e, model);
+    reject_unknown(e, model);
     for (size_t i = 0; i < model->params.n; i++) {
         const hfe_param *param = &model->params.at[i];
         const hfe_define *define = find_define(e->p->options, param->name);

@@ -225,7 +225,7 @@ static bool first_time(resolver *r, const char *name) {
     return true;
 }
 
-static void refuse_name(resolver *r, const hfe_expr *x, const char *name) {
+static void reject_name(resolver *r, const hfe_expr *x, const char *name) {
     hfe_candidates candidates = {0};
     hfe_visible_names(r->p, r->file, r->def, &candidates);
     hd_diag *d = hd_err(r->p->diags, HD_E_NAME, x->loc, "unknown name '%s'", name);
@@ -271,7 +271,7 @@ static void check_expr(resolver *r, const hfe_expr *x) {
     }
     if (x->kind == HFE_X_NAME) {
         hd_push(r->p->arena, &r->read, x->name);
-        if (!is_known(r, x->name) && first_time(r, x->name)) refuse_name(r, x, x->name);
+        if (!is_known(r, x->name) && first_time(r, x->name)) reject_name(r, x, x->name);
     } else if (x->kind == HFE_X_OP_NAME) {
         check_op_name(r, x);
     }

@@ -77,7 +77,7 @@ static const char *find_used(hfe_program *p, const hfe_file *file, const char *n
     return NULL;
 }
 
-static void refuse_use(hfe_program *p, const hfe_use *use) {
+static void reject_use(hfe_program *p, const hfe_use *use) {
     hd_diag *d = hd_err(p->diags, HD_E_NAME, use->loc, "there is no file '%s' to use", use->path);
     d->cause = p->options->std_dir
                    ? hd_printf(p->arena, "looked beside this file, in the include folders, in %s",
@@ -94,7 +94,7 @@ static void read_uses(hfe_program *p, hfe_file *file) {
         hfe_use *use = &file->uses.at[i];
         const char *path = find_used(p, file, use->path);
         if (!path) {
-            refuse_use(p, use);
+            reject_use(p, use);
             continue;
         }
         use->file = read_file(p, path, NULL, use->loc);

@@ -239,7 +239,7 @@ static bool same_source(const hir_diff_side *a, hir_diff_origin x, const hir_dif
     return false;
 }
 
-static bool readers_meet(const hir_diff_side *a, uint32_t i, const hir_diff_side *b, uint32_t j) {
+static bool share_a_reader(const hir_diff_side *a, uint32_t i, const hir_diff_side *b, uint32_t j) {
     for (uint32_t k = 0; k < a->user_count[i] && k < MOST_LOOKED_AT; k++) {
         const hir_diff_user u = a->user[a->user_first[i] + k];
         const uint32_t other = a->match[u.op];
@@ -265,7 +265,7 @@ static unsigned likeness(const hir_diff_side *a, uint32_t i, const hir_diff_side
         if (x->args[k].kind != HIR_REF_NONE)
             shared +=
                 same_source(a, hir_diff_source(a, x->args[k]), b, hir_diff_source(b, y->args[k]));
-    const bool read = readers_meet(a, i, b, j);
+    const bool read = share_a_reader(a, i, b, j);
     return shared || read ? 1 + 4 * shared + 3 * read + 2 * heads : 0;
 }
 

@@ -108,8 +108,8 @@ static void see(seen *s, const double *k, const double *v) {
 }
 
 /* The rows of the list, up to the first that is not among `rows`. */
-static void see_listed(seen *s, const double *list, int64_t n, int64_t rows, const double *k,
-                       int64_t k_row, const double *v, int64_t v_row) {
+static void see_gathered(seen *s, const double *list, int64_t n, int64_t rows, const double *k,
+                         int64_t k_row, const double *v, int64_t v_row) {
     for (int64_t i = 0; i < n && i < rows; i++) {
         if (!(list[i] >= 0 && list[i] < (double)rows)) break;
         see(s, k + (int64_t)list[i] * k_row, v + (int64_t)list[i] * v_row);
@@ -157,9 +157,9 @@ bool eval_attention_selected(eval_call *c, const hir_op *op, const hir_array *co
             for (int64_t i = p >= window ? p - window + 1 : 0; entries && i <= p; i++)
                 see(&s, k + i * groups * n, v + i * groups * m);
             if (entries && list)
-                see_listed(&s, chosen, most, (p + 1) / rate, e, groups * n, e, groups * n);
+                see_gathered(&s, chosen, most, (p + 1) / rate, e, groups * n, e, groups * n);
             else if (list)
-                see_listed(&s, chosen, most, p + 1, k, groups * n, v, groups * m);
+                see_gathered(&s, chosen, most, p + 1, k, groups * n, v, groups * m);
             for (int64_t i = 0; entries && !list && i < (p + 1) / rate; i++)
                 see(&s, e + i * groups * n, e + i * groups * n);
             const double z = sink ? sink->at[sink->type.rank == 2 ? at : h] : -INFINITY;

@@ -94,7 +94,7 @@ static void spread_forward(hir_unroll *u) {
     }
 }
 
-static bool refuse_product(hir_unroll *u, hir_id op) {
+static bool reject_product(hir_unroll *u, hir_id op) {
     hd_diag *e = hd_err(u->d, HD_E_UNSUPPORTED, hir_place_of(u->m, op),
                         "there is a product of two values of the stream between sublayers");
     e->cause = "both are as wide, so neither is a weight of the other: no matrix of numbers says "
@@ -113,7 +113,7 @@ static bool walk_back(hir_unroll *u) {
         if (o->n_results != 1 || !needed[o->results[0]] || u->is_source[o->results[0]]) continue;
         const uint32_t carriers = carriers_of(u, o);
         if (!carriers) continue;
-        if (o->code == HIR_MUL_OP && carriers == 3) return refuse_product(u, op);
+        if (o->code == HIR_MUL_OP && carriers == 3) return reject_product(u, op);
         for (uint32_t i = 0; i < o->n_args; i++)
             if (is_carrier(o, carriers, i) && carries(u, o->args[i]))
                 needed[o->args[i].index] = u->on_path[o->args[i].index] = true;

@@ -17,22 +17,22 @@ static bool sources_fit(hir_check *c, uint32_t first, uint32_t n, mixing *x) {
         hir_type t = hir_arg(c, i);
         if (!hir_is_value(c, i) || !hir_rank_is(c, i, 2, "[T, d]")) return false;
         if (!hir_type_has_t(t))
-            return hir_refuse(c, HD_E_TYPE, NULL, "operand %s must be [T, d], not %s",
+            return hir_reject(c, HD_E_TYPE, NULL, "operand %s must be [T, d], not %s",
                               hir_arg_name(c, i), hir_type_text(c, t));
         if (i == first) x->row = t;
         if (t.dim[0] != x->row.dim[0] || t.dim[1] != x->row.dim[1])
-            return hir_refuse(c, HD_E_TYPE, NULL, "operand %s is %s, but the first source is %s",
+            return hir_reject(c, HD_E_TYPE, NULL, "operand %s is %s, but the first source is %s",
                               hir_arg_name(c, i), hir_type_text(c, t), hir_type_text(c, x->row));
     }
     x->row.dtype = HIR_F32;
     x->d = x->row.dim[1];
     return (x->heads >= 1 && x->d % x->heads == 0) ||
-           hir_refuse(c, HD_E_VALUE, NULL, "%lld heads do not divide %lld channels",
+           hir_reject(c, HD_E_VALUE, NULL, "%lld heads do not divide %lld channels",
                       (long long)x->heads, (long long)x->d);
 }
 
 static bool wrong_type(hir_check *c, uint32_t i, const char *form) {
-    return hir_refuse(c, HD_E_TYPE, NULL, "operand %s must be %s, not %s", hir_arg_name(c, i), form,
+    return hir_reject(c, HD_E_TYPE, NULL, "operand %s must be %s, not %s", hir_arg_name(c, i), form,
                       hir_type_text(c, hir_arg(c, i)));
 }
 
@@ -60,7 +60,7 @@ static bool is_shaped(hir_check *c, uint32_t i, const mixing *x, bool with_t, bo
 static bool eps_is_sound(hir_check *c) {
     return hir_finite(c, HIR_A_EPS, false) &&
            (hir_attr_float(c->op, HIR_A_EPS, 0) >= 0 ||
-            hir_refuse(c, HD_E_VALUE, NULL, "'eps' is negative"));
+            hir_reject(c, HD_E_VALUE, NULL, "'eps' is negative"));
 }
 
 /* ---- attend -------------------------------------------------------------------------------- */
@@ -71,19 +71,19 @@ static bool normalization_fits(hir_check *c, bool *softmax) {
     const char *kind = hir_attr_string(c->op, HIR_A_NORMALIZATION, "");
     *softmax = !strcmp(kind, "softmax");
     if (!hir_has_arg(c, QUERY) && strcmp(kind, "none"))
-        return hir_refuse(c, HD_E_VALUE, "bias holds the weights themselves",
+        return hir_reject(c, HD_E_VALUE, "bias holds the weights themselves",
                           "without a query 'normalization' is \"none\", not \"%s\"", kind);
     return *softmax || !strcmp(kind, "sigmoid") || !strcmp(kind, "none") ||
-           hir_refuse(c, HD_E_VALUE, "the normalizations are \"softmax\", \"sigmoid\" and \"none\"",
+           hir_reject(c, HD_E_VALUE, "the normalizations are \"softmax\", \"sigmoid\" and \"none\"",
                       "'normalization' is \"%s\"", kind);
 }
 
 static bool block_fits(hir_check *c, uint32_t n) {
     const hir_attr *shared = hir_find_attr(c->op, HIR_A_SHARED);
     if (!shared != !hir_find_attr(c->op, HIR_A_BLOCK))
-        return hir_refuse(c, HD_E_TYPE, NULL, "'block' and 'shared' go together");
+        return hir_reject(c, HD_E_TYPE, NULL, "'block' and 'shared' go together");
     return !shared || (shared->i >= 1 && shared->i <= n) ||
-           hir_refuse(c, HD_E_VALUE, NULL, "'shared' is %lld, but there are %u sources",
+           hir_reject(c, HD_E_VALUE, NULL, "'shared' is %lld, but there are %u sources",
                       (long long)shared->i, n);
 }
 
@@ -100,11 +100,11 @@ static bool attend_fits(hir_check *c, mixing *out, bool *is_softmax) {
         !eps_is_sound(c) || !hir_finite(c, HIR_A_SCALE, false) || !block_fits(c, x.n))
         return false;
     if (!hir_has_arg(c, QUERY) && !hir_has_arg(c, BIAS))
-        return hir_refuse(c, HD_E_TYPE, NULL, "without a query there must be a bias");
+        return hir_reject(c, HD_E_TYPE, NULL, "without a query there must be a bias");
     if (!hir_has_arg(c, QUERY) && h > 1)
-        return hir_refuse(c, HD_E_TYPE, NULL, "heads are those of a query, and there is none");
+        return hir_reject(c, HD_E_TYPE, NULL, "heads are those of a query, and there is none");
     if (hir_has_arg(c, INVERSE) && hir_find_attr(c->op, HIR_A_EPS))
-        return hir_refuse(c, HD_E_TYPE, NULL, "either 'inverse' or 'eps' norms the keys, not both");
+        return hir_reject(c, HD_E_TYPE, NULL, "either 'inverse' or 'eps' norms the keys, not both");
     *out = x;
     *is_softmax = softmax;
     return true;
@@ -116,7 +116,7 @@ bool hir_rule_depth_attend(hir_check *c, hir_type *y) {
     if (!attend_fits(c, &x, &softmax)) return false;
     *y = x.row;
     return hir_has_arg(c, LSE) == (softmax && hir_has_arg(c, PARTIAL)) ||
-           hir_refuse(c, HD_E_TYPE, NULL, "lse goes with partial under softmax, and only then");
+           hir_reject(c, HD_E_TYPE, NULL, "lse goes with partial under softmax, and only then");
 }
 
 bool hir_rule_depth_weights(hir_check *c, hir_type *y) {
@@ -125,9 +125,9 @@ bool hir_rule_depth_weights(hir_check *c, hir_type *y) {
     if (!attend_fits(c, &x, &softmax)) return false;
     *y = hir_make_type(HIR_F32, x.heads > 1 ? 3 : 2, (int64_t[]){x.row.dim[0], x.n, x.heads});
     if (hir_has_arg(c, LSE) && !softmax)
-        return hir_refuse(c, HD_E_TYPE, NULL, "lse goes with softmax");
+        return hir_reject(c, HD_E_TYPE, NULL, "lse goes with softmax");
     return !hir_has_arg(c, PARTIAL) ||
-           hir_refuse(c, HD_E_TYPE, NULL, "operand partial is for depth.attend");
+           hir_reject(c, HD_E_TYPE, NULL, "operand partial is for depth.attend");
 }
 
 /* ---- inverse RMS, scores, mix, merge --------------------------------------------------------- */

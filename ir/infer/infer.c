@@ -10,7 +10,7 @@ static bool (*const rules[])(hir_check *, hir_type *) = {
 };
 
 /* ---- messages ------------------------------------------------------------------------------ */
-bool hir_refuse(hir_check *c, hd_error code, const char *hint, const char *format, ...) {
+bool hir_reject(hir_check *c, hd_error code, const char *hint, const char *format, ...) {
     va_list args;
     va_start(args, format);
     const char *message = hd_vprintf(c->d->arena, format, args);
@@ -34,8 +34,8 @@ static bool count_fits(hir_check *c) {
     bool rest = s->n_operands && s->operands[s->n_operands - 1].rest;
     if (rest ? n >= s->n_operands : n == s->n_operands) return true;
     const char *operands = hir_info(c->op->code)->operands;
-    if (!s->n_operands) return hir_refuse(c, HD_E_TYPE, NULL, "takes no operands, but has %u", n);
-    return hir_refuse(c, HD_E_TYPE, NULL, "has %u operand%s, but takes (%s)", n, n == 1 ? "" : "s",
+    if (!s->n_operands) return hir_reject(c, HD_E_TYPE, NULL, "takes no operands, but has %u", n);
+    return hir_reject(c, HD_E_TYPE, NULL, "has %u operand%s, but takes (%s)", n, n == 1 ? "" : "s",
                       operands);
 }
 
@@ -48,7 +48,7 @@ static bool ref_exists(hir_check *c, uint32_t i) {
     case HIR_REF_STATE: n = c->m->states.n; break;
     case HIR_REF_NONE: return true;
     }
-    return r.index < n || hir_refuse(c, HD_E_INTERNAL, NULL, "operand %s points outside the module",
+    return r.index < n || hir_reject(c, HD_E_INTERNAL, NULL, "operand %s points outside the module",
                                      hir_arg_name(c, i));
 }
 
@@ -59,9 +59,9 @@ static bool operands_complete(hir_check *c) {
         const hir_operand_spec *spec = &s->operands[i < s->n_operands ? i : s->n_operands - 1];
         if (!ref_exists(c, i)) return false;
         if (!hir_has_arg(c, i) && !spec->optional)
-            return hir_refuse(c, HD_E_TYPE, NULL, "operand %s is missing", hir_arg_name(c, i));
+            return hir_reject(c, HD_E_TYPE, NULL, "operand %s is missing", hir_arg_name(c, i));
         if (hir_has_arg(c, i) && spec->state && c->op->args[i].kind != HIR_REF_STATE)
-            return hir_refuse(c, HD_E_TYPE, NULL, "operand %s must be a state ($)",
+            return hir_reject(c, HD_E_TYPE, NULL, "operand %s must be a state ($)",
                               hir_arg_name(c, i));
     }
     return true;
@@ -78,18 +78,18 @@ static const char *attr_hint(hir_check *c, const char *name) {
 
 static bool attr_fits(hir_check *c, const hir_attr *a) {
     if ((unsigned)a->id >= HIR_A_COUNT)
-        return hir_refuse(c, HD_E_INTERNAL, NULL, "attribute number %d does not exist", (int)a->id);
+        return hir_reject(c, HD_E_INTERNAL, NULL, "attribute number %d does not exist", (int)a->id);
     const char *name = hir_attr_name(a->id);
     if (!hir_signature_attr(&c->signature, a->id))
-        return hir_refuse(c, HD_E_TYPE, attr_hint(c, name), "there is no attribute '%s'", name);
+        return hir_reject(c, HD_E_TYPE, attr_hint(c, name), "there is no attribute '%s'", name);
     if (hir_attr_kind_of(a->id) == HIR_ATTR_STRING && !a->s)
-        return hir_refuse(c, HD_E_INTERNAL, NULL, "attribute '%s' holds no string", name);
+        return hir_reject(c, HD_E_INTERNAL, NULL, "attribute '%s' holds no string", name);
     if (hir_attr_kind_of(a->id) == HIR_ATTR_INTS && (a->n > HIR_MAX_RANK || (a->n && !a->ints)))
-        return hir_refuse(c, HD_E_LIMIT, NULL, "'%s' has %u entries, tensors have at most %d dims",
+        return hir_reject(c, HD_E_LIMIT, NULL, "'%s' has %u entries, tensors have at most %d dims",
                           name, a->n, HIR_MAX_RANK);
     if (hir_attr_kind_of(a->id) == HIR_ATTR_FLOATS &&
         (a->n > HIR_MAX_ATTR_FLOATS || (a->n && !a->floats)))
-        return hir_refuse(c, HD_E_LIMIT, NULL, "'%s' has %u entries, a list has at most %d", name,
+        return hir_reject(c, HD_E_LIMIT, NULL, "'%s' has %u entries, a list has at most %d", name,
                           a->n, HIR_MAX_ATTR_FLOATS);
     return true;
 }
@@ -99,15 +99,15 @@ static bool attrs_complete(hir_check *c) {
     for (uint32_t i = 0; i < op->n_attrs; i++) {
         if (!attr_fits(c, &op->attrs[i])) return false;
         if (i && op->attrs[i].id == op->attrs[i - 1].id)
-            return hir_refuse(c, HD_E_TYPE, NULL, "attribute '%s' is given twice",
+            return hir_reject(c, HD_E_TYPE, NULL, "attribute '%s' is given twice",
                               hir_attr_name(op->attrs[i].id));
         if (i && op->attrs[i].id < op->attrs[i - 1].id)
-            return hir_refuse(c, HD_E_INTERNAL, NULL, "attributes are not sorted");
+            return hir_reject(c, HD_E_INTERNAL, NULL, "attributes are not sorted");
     }
     for (uint32_t i = 0; i < c->signature.n_attrs; i++) {
         const hir_attr_spec *spec = &c->signature.attrs[i];
         if (!spec->optional && !hir_find_attr(op, spec->id))
-            return hir_refuse(c, HD_E_TYPE, NULL, "attribute '%s' is missing",
+            return hir_reject(c, HD_E_TYPE, NULL, "attribute '%s' is missing",
                               hir_attr_name(spec->id));
     }
     return true;
@@ -118,11 +118,11 @@ static bool size_fits(hir_check *c, hir_type t) {
     int64_t elements, bytes;
     for (uint32_t i = 0; i < t.rank; i++)
         if (t.dim[i] > HIR_MAX_DIM)
-            return hir_refuse(c, HD_E_LIMIT, NULL, "dim %u of the result, %lld, is over %d", i,
+            return hir_reject(c, HD_E_LIMIT, NULL, "dim %u of the result, %lld, is over %d", i,
                               (long long)t.dim[i], HIR_MAX_DIM);
     elements = hir_type_row_elements(t);
     if (elements < 0 || hd_mul_overflow(elements, (int64_t)sizeof(double), &bytes))
-        return hir_refuse(c, HD_E_LIMIT, NULL, "%s has more elements than can be counted",
+        return hir_reject(c, HD_E_LIMIT, NULL, "%s has more elements than can be counted",
                           hir_type_text(c, t));
     return true;
 }
@@ -132,7 +132,7 @@ static bool has_all_rows(hir_check *c) {
     if (!hir_has_trait(c->op->code, HIR_POSITION)) return true;
     for (uint32_t i = 0; i < c->op->n_args; i++)
         if (hir_has_arg(c, i) && hir_arg(c, i).rank && hir_is_row_share(hir_arg(c, i).dim[0]))
-            return hir_refuse(c, HD_E_TYPE, "comm.all_gather makes all rows of them",
+            return hir_reject(c, HD_E_TYPE, "comm.all_gather makes all rows of them",
                               "operand %s is %s, the rows of one rank", hir_arg_name(c, i),
                               hir_type_text(c, hir_arg(c, i)));
     return true;
@@ -151,7 +151,7 @@ bool hir_infer(const hir_module *m, const hir_op *op, hd_diags *d, hir_type *out
 /* ---- helpers of the rules -------------------------------------------------------------------- */
 bool hir_is_value(hir_check *c, uint32_t i) {
     if (c->op->args[i].kind == HIR_REF_VALUE) return true;
-    return hir_refuse(c, HD_E_TYPE, NULL, "operand %s must be a value (%%), not a %s",
+    return hir_reject(c, HD_E_TYPE, NULL, "operand %s must be a value (%%), not a %s",
                       hir_arg_name(c, i),
                       c->op->args[i].kind == HIR_REF_WEIGHT ? "weight (@)" : "state ($)");
 }
@@ -178,14 +178,14 @@ static bool works_on_cached_rows(hir_opcode code) {
 bool hir_plain(hir_check *c, uint32_t i) {
     hir_type t = hir_arg(c, i);
     if (c->op->args[i].kind == HIR_REF_STATE)
-        return hir_refuse(c, HD_E_TYPE, "cache_append writes a state and gives it as a value",
+        return hir_reject(c, HD_E_TYPE, "cache_append writes a state and gives it as a value",
                           "operand %s is a state ($), which is for %s", hir_arg_name(c, i),
                           ops_with_state(c));
     if (t.dtype == HIR_I32)
-        return hir_refuse(c, HD_E_TYPE, "ids are for gather, pick, mark and expert_linear",
+        return hir_reject(c, HD_E_TYPE, "ids are for gather, pick, mark and expert_linear",
                           "operand %s is %s", hir_arg_name(c, i), hir_type_text(c, t));
     if (hir_type_has_c(t) && !works_on_cached_rows(c->op->code))
-        return hir_refuse(c, HD_E_TYPE,
+        return hir_reject(c, HD_E_TYPE,
                           "attention, and graph ops that are local to a row, read a cache",
                           "operand %s is %s, a cache", hir_arg_name(c, i), hir_type_text(c, t));
     return true;
@@ -199,21 +199,21 @@ bool hir_all_plain(hir_check *c) {
 
 bool hir_rank_is(hir_check *c, uint32_t i, uint32_t rank, const char *form) {
     hir_type t = hir_arg(c, i);
-    return t.rank == rank || hir_refuse(c, HD_E_TYPE, NULL, "operand %s must be %s, not %s",
+    return t.rank == rank || hir_reject(c, HD_E_TYPE, NULL, "operand %s must be %s, not %s",
                                         hir_arg_name(c, i), form, hir_type_text(c, t));
 }
 
 bool hir_vector_of(hir_check *c, uint32_t i, int64_t n) {
     hir_type t = hir_arg(c, i);
     if (!hir_has_arg(c, i) || (t.rank == 1 && t.dim[0] == n)) return true;
-    return hir_refuse(c, HD_E_TYPE, NULL, "operand %s must be [%lld], not %s", hir_arg_name(c, i),
+    return hir_reject(c, HD_E_TYPE, NULL, "operand %s must be [%lld], not %s", hir_arg_name(c, i),
                       (long long)n, hir_type_text(c, t));
 }
 
 bool hir_last_dim(hir_check *c, uint32_t i, int64_t *n) {
     hir_type t = hir_arg(c, i);
     if (t.rank == 0 || t.dim[t.rank - 1] < 0)
-        return hir_refuse(c, HD_E_TYPE, NULL, "operand %s, %s, has no last axis besides tokens",
+        return hir_reject(c, HD_E_TYPE, NULL, "operand %s, %s, has no last axis besides tokens",
                           hir_arg_name(c, i), hir_type_text(c, t));
     *n = t.dim[t.rank - 1];
     return true;
@@ -222,14 +222,14 @@ bool hir_last_dim(hir_check *c, uint32_t i, int64_t *n) {
 bool hir_axis(hir_check *c, hir_type t, uint32_t limit, uint32_t *axis) {
     int64_t a = hir_attr_int(c->op, HIR_A_AXIS, 0);
     if (a < 0 || a >= limit)
-        return hir_refuse(c, HD_E_VALUE, "axes count from 0 and include the token dim",
+        return hir_reject(c, HD_E_VALUE, "axes count from 0 and include the token dim",
                           "axis %lld is outside 0 .. %lld for %s", (long long)a,
                           (long long)limit - 1, hir_type_text(c, t));
     if (a == 0 && hir_type_has_t(t))
-        return hir_refuse(c, HD_E_VALUE, NULL, "axis 0 of %s is the token dim, which stays",
+        return hir_reject(c, HD_E_VALUE, NULL, "axis 0 of %s is the token dim, which stays",
                           hir_type_text(c, t));
     if (a == 0 && hir_type_has_c(t))
-        return hir_refuse(c, HD_E_VALUE, NULL, "axis 0 of %s is that of positions, which stays",
+        return hir_reject(c, HD_E_VALUE, NULL, "axis 0 of %s is that of positions, which stays",
                           hir_type_text(c, t));
     *axis = (uint32_t)a;
     return true;
@@ -242,14 +242,14 @@ bool hir_shape(hir_check *c, hir_type *y) {
         int64_t dim = a->ints[i];
         const bool symbol = hir_is_tokens(dim) || hir_is_length(dim);
         if (symbol && i != 0)
-            return hir_refuse(c, HD_E_TYPE, NULL, "%s can only be the first dim of 'shape'",
+            return hir_reject(c, HD_E_TYPE, NULL, "%s can only be the first dim of 'shape'",
                               hir_is_tokens(dim) ? "T" : "C");
         if (hir_is_row_share(dim) && hir_row_ranks(dim) != (int64_t)c->m->ranks)
-            return hir_refuse(c, HD_E_TYPE, NULL,
+            return hir_reject(c, HD_E_TYPE, NULL,
                               "'shape' has rows of a rank of %lld, but the module is for %u",
                               (long long)hir_row_ranks(dim), c->m->ranks ? c->m->ranks : 1);
         if (!symbol && (dim < 1 || dim > HIR_MAX_DIM))
-            return hir_refuse(c, HD_E_VALUE, NULL,
+            return hir_reject(c, HD_E_VALUE, NULL,
                               "dim %u of 'shape' is %lld; dims are from 1 to %d", i, (long long)dim,
                               HIR_MAX_DIM);
         y->dim[i] = dim;
@@ -263,7 +263,7 @@ bool hir_finite(hir_check *c, hir_attr_id id, bool positive) {
     hd_text value;
     hd_text_init(&value, c->d->arena);
     hd_text_double(&value, a->f);
-    return hir_refuse(c, HD_E_VALUE, NULL, "'%s' is %s; it must be finite%s", hir_attr_name(id),
+    return hir_reject(c, HD_E_VALUE, NULL, "'%s' is %s; it must be finite%s", hir_attr_name(id),
                       value.at, positive ? " and more than 0" : "");
 }
 
@@ -288,7 +288,7 @@ bool hir_takes_state(hir_check *c, uint32_t i, hir_state_kind kind, uint32_t ran
     const hir_state *s = &c->m->states.at[c->op->args[i].index];
     const hir_type want = hir_make_type(s->type.dtype, rank, dims);
     if (s->kind == kind && hir_type_equal(s->type, want)) return true;
-    return hir_refuse(c, HD_E_TYPE, NULL, "the state must be a %s %s, not a %s %s",
+    return hir_reject(c, HD_E_TYPE, NULL, "the state must be a %s %s, not a %s %s",
                       hir_state_kind_of(kind)->word, hir_type_text(c, want),
                       hir_state_kind_of(s->kind)->word, hir_type_text(c, s->type));
 }

@@ -8,7 +8,7 @@
 static bool has_tokens(hir_check *c, uint32_t i, uint32_t rank, const char *form) {
     if (!hir_plain(c, i) || !hir_is_value(c, i) || !hir_rank_is(c, i, rank, form)) return false;
     return hir_type_has_t(hir_arg(c, i)) ||
-           hir_refuse(c, HD_E_TYPE, NULL, "operand %s must be %s, not %s", hir_arg_name(c, i), form,
+           hir_reject(c, HD_E_TYPE, NULL, "operand %s must be %s, not %s", hir_arg_name(c, i), form,
                       hir_type_text(c, hir_arg(c, i)));
 }
 
@@ -20,24 +20,24 @@ static bool taps_fit(hir_check *c, int64_t channels, int64_t *n) {
     if (!hir_plain(c, 1)) return false;
     if (own && !hir_is_value(c, 1)) return false;
     if (taps.rank != (own ? 3u : 2u))
-        return hir_refuse(c, HD_E_TYPE, "a checkpoint's [c, 1, n] needs a reshape",
+        return hir_reject(c, HD_E_TYPE, "a checkpoint's [c, 1, n] needs a reshape",
                           "operand taps must be [c, n] or [T, c, n], not %s",
                           hir_type_text(c, taps));
     const int64_t groups = taps.dim[taps.rank - 2];
     *n = taps.dim[taps.rank - 1];
     if (channels % groups)
-        return hir_refuse(c, HD_E_TYPE, NULL,
+        return hir_reject(c, HD_E_TYPE, NULL,
                           "%lld groups of taps do not divide the %lld channels of x",
                           (long long)groups, (long long)channels);
     return *n >= 2 ||
-           hir_refuse(c, HD_E_TYPE, "one tap is a product: mul",
+           hir_reject(c, HD_E_TYPE, "one tap is a product: mul",
                       "operand taps, %s, has fewer than two taps", hir_type_text(c, taps));
 }
 
 static bool dilation_fits(hir_check *c, int64_t n) {
     const int64_t d = hir_attr_int(c->op, HIR_A_DILATION, 1);
     return (d >= 1 && d <= HIR_MAX_DIM / (n - 1)) ||
-           hir_refuse(c, HD_E_VALUE, "it is how many positions lie from tap to tap",
+           hir_reject(c, HD_E_VALUE, "it is how many positions lie from tap to tap",
                       "'dilation' is %lld; it must be from 1 to %lld", (long long)d,
                       (long long)(HIR_MAX_DIM / (n - 1)));
 }
@@ -65,7 +65,7 @@ static bool by_heads(hir_check *c, uint32_t i, int64_t heads, int64_t last) {
     if (!hir_plain(c, i) || !hir_is_value(c, i)) return false;
     t.dtype = HIR_F32;
     return hir_type_equal(t, want) ||
-           hir_refuse(c, HD_E_TYPE, NULL, "operand %s must be %s, not %s", hir_arg_name(c, i),
+           hir_reject(c, HD_E_TYPE, NULL, "operand %s must be %s, not %s", hir_arg_name(c, i),
                       hir_type_text(c, want), hir_type_text(c, hir_arg(c, i)));
 }
 
@@ -83,7 +83,7 @@ bool hir_is_additive(const hir_op *op) {
 static bool rule_fits(hir_check *c) {
     const char *rule = hir_attr_string(c->op, HIR_A_RULE, "delta");
     return strcmp(rule, "delta") == 0 || strcmp(rule, "additive") == 0 ||
-           hir_refuse(c, HD_E_VALUE, NULL, "'rule' is \"%s\"; it must be \"delta\" or \"additive\"",
+           hir_reject(c, HD_E_VALUE, NULL, "'rule' is \"%s\"; it must be \"delta\" or \"additive\"",
                       rule);
 }
 
@@ -93,7 +93,7 @@ bool hir_rule_delta_rule(hir_check *c, hir_type *y) {
     const int64_t heads = v.dim[1], n = q.dim[2];
     if (!by_heads(c, 1, q.dim[1], n)) return false;
     if (heads % q.dim[1])
-        return hir_refuse(c, HD_E_TYPE, NULL,
+        return hir_reject(c, HD_E_TYPE, NULL,
                           "q is %s and v is %s: the heads of q do not divide those of v",
                           hir_type_text(c, q), hir_type_text(c, v));
     if (!decay_fits(c, heads, n) || (hir_has_arg(c, 4) && !by_heads(c, 4, heads, 0)) ||

@@ -23,7 +23,7 @@ typedef struct hir_check {
 #undef OP
 
 /* Adds a diagnostic "op: message" at the op; always false. `hint` may be NULL. */
-bool hir_refuse(hir_check *c, hd_error code, const char *hint, const char *format, ...)
+bool hir_reject(hir_check *c, hd_error code, const char *hint, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 const char *hir_type_text(const hir_check *c, hir_type t);
 const char *hir_arg_name(const hir_check *c, uint32_t i);

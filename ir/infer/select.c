@@ -10,7 +10,7 @@ static bool is_rows(hir_check *c, uint32_t i, bool any_rate) {
     if (!hir_is_value(c, i)) return false;
     const bool fits = t.rank == 3 && hir_type_has_c(t) && (any_rate || t.dim[0] == HIR_C);
     return fits ||
-           hir_refuse(c, HD_E_TYPE, "cache_append makes such a value from rows [T, G, n]",
+           hir_reject(c, HD_E_TYPE, "cache_append makes such a value from rows [T, G, n]",
                       "operand %s must be %s, not %s", hir_arg_name(c, i),
                       any_rate ? "[C, G, n] or [C/r, G, n]" : "[C, G, n]", hir_type_text(c, t));
 }
@@ -18,7 +18,7 @@ static bool is_rows(hir_check *c, uint32_t i, bool any_rate) {
 static bool is_query(hir_check *c, uint32_t i) {
     return hir_plain(c, i) && hir_is_value(c, i) && hir_rank_is(c, i, 3, "[T, H, n]") &&
            (hir_type_has_t(hir_arg(c, i)) ||
-            hir_refuse(c, HD_E_TYPE, NULL, "operand %s must be [T, H, n], not %s",
+            hir_reject(c, HD_E_TYPE, NULL, "operand %s must be [T, H, n], not %s",
                        hir_arg_name(c, i), hir_type_text(c, hir_arg(c, i))));
 }
 
@@ -26,10 +26,10 @@ static bool is_query(hir_check *c, uint32_t i) {
 static bool heads_fit(hir_check *c) {
     const hir_type q = hir_arg(c, 0), k = hir_arg(c, 1);
     if (q.dim[2] != k.dim[2])
-        return hir_refuse(c, HD_E_TYPE, NULL, "q is %s and %s is %s: the head sizes differ",
+        return hir_reject(c, HD_E_TYPE, NULL, "q is %s and %s is %s: the head sizes differ",
                           hir_type_text(c, q), hir_arg_name(c, 1), hir_type_text(c, k));
     return q.dim[1] % k.dim[1] == 0 ||
-           hir_refuse(c, HD_E_TYPE, NULL, "%lld heads of %s do not divide the %lld heads of q",
+           hir_reject(c, HD_E_TYPE, NULL, "%lld heads of %s do not divide the %lld heads of q",
                       (long long)k.dim[1], hir_arg_name(c, 1), (long long)q.dim[1]);
 }
 
@@ -42,7 +42,7 @@ static bool heads_have_one(hir_check *c, uint32_t i, bool may_be_fixed) {
     const bool fixed = may_be_fixed && t.rank == 1 && t.dim[0] == heads;
     const bool by_token = t.rank == 2 && hir_type_has_t(t) && t.dim[1] == heads;
     return fixed || by_token ||
-           hir_refuse(c, HD_E_TYPE, NULL, "operand %s must be %s[T, %lld], not %s",
+           hir_reject(c, HD_E_TYPE, NULL, "operand %s must be %s[T, %lld], not %s",
                       hir_arg_name(c, i), may_be_fixed ? "[H] or " : "", (long long)heads,
                       hir_type_text(c, t));
 }
@@ -52,10 +52,10 @@ static bool window_fits(hir_check *c, bool may) {
     if (!a) return true;
     const int64_t window = hir_attr_int(c->op, HIR_A_WINDOW, 1);
     if (!may)
-        return hir_refuse(c, HD_E_TYPE, "a list says itself which positions are seen",
+        return hir_reject(c, HD_E_TYPE, "a list says itself which positions are seen",
                           "'window' means nothing here");
     return (window >= 1 && window <= HIR_MAX_DIM) ||
-           hir_refuse(c, HD_E_VALUE, "it counts the positions seen, with that of the token itself",
+           hir_reject(c, HD_E_VALUE, "it counts the positions seen, with that of the token itself",
                       "'window' is %lld; it must be from 1 to %d", (long long)window, HIR_MAX_DIM);
 }
 
@@ -63,7 +63,7 @@ static bool window_fits(hir_check *c, bool may) {
 static bool is_word(hir_check *c, hir_attr_id id, const char *one, const char *other) {
     const char *word = hir_attr_string(c->op, id, one);
     return strcmp(word, one) == 0 || strcmp(word, other) == 0 ||
-           hir_refuse(c, HD_E_VALUE, NULL, "'%s' is \"%s\"; it is one of \"%s\", \"%s\"",
+           hir_reject(c, HD_E_VALUE, NULL, "'%s' is \"%s\"; it is one of \"%s\", \"%s\"",
                       hir_attr_name(id), word, one, other);
 }
 
@@ -77,12 +77,12 @@ bool hir_rule_select(hir_check *c, hir_type *y) {
     if (!is_word(c, HIR_A_ACTIVATION, "none", "relu") || !is_word(c, HIR_A_OF, "rows", "positions"))
         return false;
     if (positions && rate == 1)
-        return hir_refuse(c, HD_E_VALUE, NULL,
+        return hir_reject(c, HD_E_VALUE, NULL,
                           "rows of %s are positions: 'of' \"positions\" means nothing",
                           hir_type_text(c, keys));
     const int64_t most = positions ? (HIR_MAX_SELECT - rate + 1) / rate : HIR_MAX_SELECT;
     if (k < 1 || k > most)
-        return hir_refuse(c, HD_E_VALUE, NULL, "'k' is %lld; it must be from 1 to %lld",
+        return hir_reject(c, HD_E_VALUE, NULL, "'k' is %lld; it must be from 1 to %lld",
                           (long long)k, (long long)most);
     const int64_t dims[] = {HIR_T, keys.dim[1], positions ? k * rate + rate - 1 : k};
     *y = hir_make_type(HIR_I32, 3, dims);
@@ -95,20 +95,20 @@ static bool list_fits(hir_check *c) {
     const hir_type t = hir_arg(c, 3), k = hir_arg(c, 1);
     const bool fits = hir_is_value(c, 3) && t.dtype == HIR_I32 && t.rank == 3 &&
                       hir_type_has_t(t) && (t.dim[1] == 1 || t.dim[1] == k.dim[1]);
-    return fits || hir_refuse(c, HD_E_TYPE, "select makes such a list",
+    return fits || hir_reject(c, HD_E_TYPE, "select makes such a list",
                               "operand select must be i32[T, %lld, K] or i32[T, 1, K], not %s",
                               (long long)k.dim[1], hir_type_text(c, t));
 }
 
 static bool entries_fit(hir_check *c) {
     if (!hir_has_arg(c, 5))
-        return hir_has_arg(c, 3) || hir_refuse(c, HD_E_TYPE, "attention sees all positions",
+        return hir_has_arg(c, 3) || hir_reject(c, HD_E_TYPE, "attention sees all positions",
                                                "one of select and entries must be there");
     if (!is_rows(c, 5, true)) return false;
     const hir_type k = hir_arg(c, 1), v = hir_arg(c, 2), t = hir_arg(c, 5);
     const bool alike = t.dtype == k.dtype && t.dtype == v.dtype;
     return (alike && t.dim[1] == k.dim[1] && t.dim[2] == k.dim[2] && t.dim[2] == v.dim[2]) ||
-           hir_refuse(
+           hir_reject(
                c, HD_E_TYPE, "an entry is key and value, like k and v",
                "entries is %s, k is %s and v is %s: they must have the same heads, sizes and types",
                hir_type_text(c, t), hir_type_text(c, k), hir_type_text(c, v));
@@ -120,7 +120,7 @@ bool hir_rule_attention_selected(hir_check *c, hir_type *y) {
         return false;
     const hir_type q = hir_arg(c, 0), k = hir_arg(c, 1), v = hir_arg(c, 2);
     if (k.dim[1] != v.dim[1])
-        return hir_refuse(c, HD_E_TYPE, NULL, "k is %s and v is %s: the head counts differ",
+        return hir_reject(c, HD_E_TYPE, NULL, "k is %s and v is %s: the head counts differ",
                           hir_type_text(c, k), hir_type_text(c, v));
     *y = q;
     y->dtype = HIR_F32;
@@ -136,23 +136,23 @@ bool hir_rule_pool_rows(hir_check *c, hir_type *y) {
     if (!hir_plain(c, 0) || !hir_is_value(c, 0) || !hir_rank_is(c, 0, 2, "[T, c]")) return false;
     const hir_type x = hir_arg(c, 0), gate = hir_arg(c, 1), place = hir_arg(c, 2);
     if (!hir_type_has_t(x))
-        return hir_refuse(c, HD_E_TYPE, NULL, "operand x must be [T, c], not %s",
+        return hir_reject(c, HD_E_TYPE, NULL, "operand x must be [T, c], not %s",
                           hir_type_text(c, x));
     if (length < 2 || length > HIR_MAX_RATE)
-        return hir_refuse(c, HD_E_VALUE, NULL, "'length' is %lld; it must be from 2 to %d",
+        return hir_reject(c, HD_E_VALUE, NULL, "'length' is %lld; it must be from 2 to %d",
                           (long long)length, HIR_MAX_RATE);
     if (halves != 0 && halves != 1)
-        return hir_refuse(c, HD_E_VALUE, NULL, "'halves' is %lld; it must be 0 or 1",
+        return hir_reject(c, HD_E_VALUE, NULL, "'halves' is %lld; it must be 0 or 1",
                           (long long)halves);
     if (halves && x.dim[1] % 2)
-        return hir_refuse(c, HD_E_TYPE, NULL, "%s has no two halves", hir_type_text(c, x));
+        return hir_reject(c, HD_E_TYPE, NULL, "%s has no two halves", hir_type_text(c, x));
     if (!hir_plain(c, 1) || !hir_is_value(c, 1)) return false;
     if (!hir_type_equal(gate, x))
-        return hir_refuse(c, HD_E_TYPE, NULL, "operand gate must be %s like x, not %s",
+        return hir_reject(c, HD_E_TYPE, NULL, "operand gate must be %s like x, not %s",
                           hir_type_text(c, x), hir_type_text(c, gate));
     if (hir_has_arg(c, 2) &&
         !(hir_plain(c, 2) && place.rank == 2 && place.dim[0] == length && place.dim[1] == x.dim[1]))
-        return hir_refuse(c, HD_E_TYPE, NULL, "operand place must be [%lld, %lld], not %s",
+        return hir_reject(c, HD_E_TYPE, NULL, "operand place must be [%lld, %lld], not %s",
                           (long long)length, (long long)x.dim[1], hir_type_text(c, place));
     *y = x;
     y->dtype = HIR_F32;

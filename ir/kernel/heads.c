@@ -120,8 +120,8 @@ static void note(finder *f, hir_id value, hir_id root, int64_t heads) {
     hd_push(f->arena, &f->out->values, ((hir_head_op){value, root, heads}));
 }
 
-static bool refuse(finder *f, hir_id op, const char *why) {
-    f->out->refused = op;
+static bool reject(finder *f, hir_id op, const char *why) {
+    f->out->rejected = op;
     f->out->why = why;
     return false;
 }
@@ -147,9 +147,9 @@ static bool note_root(finder *f, hir_id op, hir_id root, int64_t heads) {
     int64_t known = hir_epilogue_heads(f->out, root);
     int64_t n = hir_value_at(f->m, hir_op_at(f->m, root)->results[0])->type.dim[1];
     if (known && known != heads)
-        return refuse(f, op, "an earlier op divides its columns into other heads");
+        return reject(f, op, "an earlier op divides its columns into other heads");
     if (heads <= 0 || n % heads != 0 || hir_head_panels(n / heads) > HIR_HEAD_PANELS)
-        return refuse(f, op, "a whole number of its heads takes more than 16 panels of 16 columns");
+        return reject(f, op, "a whole number of its heads takes more than 16 panels of 16 columns");
     if (!known) hd_push(f->arena, &f->out->roots, ((hir_head_op){HIR_NONE, root, heads}));
     return true;
 }
@@ -168,10 +168,10 @@ static bool note_op(finder *f, hir_id op) {
         const hir_head_op *x = hir_find_head_op(f->out, o->args[i]);
         inner[i] = x || hir_is_by_heads(hir_ref_type(f->m, o->args[i]), of.heads);
         if (x && (x->root != of.root || x->heads != of.heads))
-            return refuse(f, op, "an operand comes from another linear op, or has other heads");
+            return reject(f, op, "an operand comes from another linear op, or has other heads");
     }
     const char *why = hir_why_not_by_heads(f->m, op, of.heads, inner);
-    if (why) return refuse(f, op, why);
+    if (why) return reject(f, op, why);
     note(f, o->results[0], of.root, of.heads);
     return note_root(f, op, of.root, of.heads);
 }
@@ -184,7 +184,7 @@ static bool check_tiles(finder *f) {
         for (uint32_t i = 0; !head_op && o->code != HIR_YIELD_OP && i < o->n_args; i++) {
             const hir_head_op *x = hir_find_head_op(f->out, o->args[i]);
             if (x && hir_epilogue_heads(f->out, x->root))
-                return refuse(f, op, "an operand has a per-head epilogue in this kernel");
+                return reject(f, op, "an operand has a per-head epilogue in this kernel");
         }
     }
     return true;
@@ -192,7 +192,7 @@ static bool check_tiles(finder *f) {
 
 bool hir_find_head_epilogue(const hir_module *m, hd_arena *a, hir_id kernel,
                             hir_head_epilogue *out) {
-    *out = (hir_head_epilogue){.refused = HIR_NONE};
+    *out = (hir_head_epilogue){.rejected = HIR_NONE};
     finder f = {m, a, kernel, out};
     HIR_EACH(m, op, hir_op_at(m, kernel)->body_first) {
         const hir_op *o = hir_op_at(m, op);

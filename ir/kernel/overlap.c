@@ -9,16 +9,16 @@ typedef struct finder {
 } finder;
 
 /* NULL: the kernel is no exchange. */
-static const hir_op *exchange_of(const finder *f, uint32_t k) {
+static const hir_op *collective_of(const finder *f, uint32_t k) {
     HIR_EACH(f->m, id, hir_op_at(f->m, f->kernels.at[k])->body_first)
     if (hir_has_trait(hir_op_at(f->m, id)->code, HIR_COMM)) return hir_op_at(f->m, id);
     return NULL;
 }
 
 /* Is there a kernel k that exchanges rows of all tokens in this way? */
-static bool exchanges_rows(const finder *f, uint32_t k, hir_opcode code) {
+static bool collectives_rows(const finder *f, uint32_t k, hir_opcode code) {
     if (k >= f->kernels.n) return false;
-    const hir_op *op = exchange_of(f, k);
+    const hir_op *op = collective_of(f, k);
     return op && op->code == code && !hir_find_attr(op, HIR_A_AXIS) &&
            hir_rows_of(hir_op_at(f->m, f->kernels.at[k])) == HIR_ROWS_ALL;
 }
@@ -54,7 +54,7 @@ static bool goes_by_tiles(const finder *f, uint32_t k, bool local) {
 
 /* Does kernel k make what exchange `by` sends? */
 static bool makes_operand(const finder *f, uint32_t k, uint32_t by) {
-    const hir_ref x = exchange_of(f, by)->args[0];
+    const hir_ref x = collective_of(f, by)->args[0];
     return x.kind == HIR_REF_VALUE && hir_value_at(f->m, x.index)->op == f->kernels.at[k];
 }
 
@@ -62,7 +62,7 @@ static bool makes_operand(const finder *f, uint32_t k, uint32_t by) {
  * go on beside the exchange. */
 static bool find_from(const finder *f, uint32_t at, uint32_t from, hir_overlap *o) {
     const uint32_t n = (uint32_t)f->kernels.n;
-    const bool scatters = exchanges_rows(f, at, HIR_COMM_REDUCE_SCATTER_OP);
+    const bool scatters = collectives_rows(f, at, HIR_COMM_REDUCE_SCATTER_OP);
     *o = (hir_overlap){.front = at, .scatter = at, .middle = at + scatters};
     if (scatters && at > from && goes_by_tiles(f, at - 1, false) && makes_operand(f, at - 1, at))
         o->front--;
@@ -72,11 +72,11 @@ static bool find_from(const finder *f, uint32_t at, uint32_t from, hir_overlap *
     o->gather = scatters ? o->middle : at;
     while (scatters && o->gather < n && goes_by_tiles(f, o->gather, true))
         o->gather++;
-    const bool gathers = exchanges_rows(f, o->gather, HIR_COMM_ALL_GATHER_OP);
+    const bool gathers = collectives_rows(f, o->gather, HIR_COMM_ALL_GATHER_OP);
     if (!gathers) o->gather = o->middle;
     o->back = o->end = o->gather + gathers;
     while (gathers && o->end < n && goes_by_tiles(f, o->end, false) &&
-           !(o->end + 1 < n && exchanges_rows(f, o->end + 1, HIR_COMM_REDUCE_SCATTER_OP)))
+           !(o->end + 1 < n && collectives_rows(f, o->end + 1, HIR_COMM_REDUCE_SCATTER_OP)))
         o->end++;
     return o->scatter > o->front || o->gather > o->middle || o->end > o->back;
 }
@@ -89,8 +89,8 @@ hir_overlaps hir_find_overlaps(hd_arena *a, const hir_module *m) {
     if (hir_is_kernel(hir_op_at(m, id))) hd_push(a, &f.kernels, id);
     for (uint32_t k = 0; m->ranks > 1 && k < f.kernels.n; k++) {
         hir_overlap o;
-        if (!exchanges_rows(&f, k, HIR_COMM_REDUCE_SCATTER_OP) &&
-            !exchanges_rows(&f, k, HIR_COMM_ALL_GATHER_OP))
+        if (!collectives_rows(&f, k, HIR_COMM_REDUCE_SCATTER_OP) &&
+            !collectives_rows(&f, k, HIR_COMM_ALL_GATHER_OP))
             continue;
         if (!find_from(&f, k, from, &o)) continue;
         hd_push(a, &out.list, o);

@@ -39,7 +39,7 @@ static void check_overlap(memory *m, uint32_t i, uint32_t now) {
         const span *o = &m->alive.at[j];
         bool meets = o->place == v->place && o->from < s.to && s.from < o->to;
         if (meets && !takes_place(m, i, o, now))
-            hir_rules_refuse(
+            hir_rules_reject(
                 m->r, m->r->kernel, "a result overwrites a value that is still live",
                 "plan-memory gives values that are live at the same time different places");
     }

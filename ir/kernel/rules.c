@@ -28,7 +28,7 @@
 #include "ir/kernel/kernels.h"
 #include "ir/kernel/rules.h"
 
-bool hir_rules_refuse(hir_rules *r, hir_id op, const char *what, const char *hint) {
+bool hir_rules_reject(hir_rules *r, hir_id op, const char *what, const char *hint) {
     const hir_op *o = hir_op_at(r->m, op);
     const hd_loc loc = hir_place_of(r->m, op);
     const char *kernel =
@@ -49,7 +49,7 @@ bool hir_rules_refuse(hir_rules *r, hir_id op, const char *what, const char *hin
 }
 
 bool hir_rules_require(hir_rules *r, hir_id op, bool holds, const char *what) {
-    return holds || hir_rules_refuse(r, op, what, NULL);
+    return holds || hir_rules_reject(r, op, what, NULL);
 }
 
 /* ---- facts --------------------------------------------------------------------------------- */
@@ -86,7 +86,7 @@ static void check_weights(hir_rules *r, hir_id op) {
             hir_rules_require(r, op, w->layout != HIR_LAYOUT_ROWS,
                               "the matrix is not stored in panels");
         else if (w->layout != HIR_LAYOUT_ROWS || w->type.dtype != HIR_F32)
-            hir_rules_refuse(r, op, "it reads elements of a weight that is not stored as f32 rows",
+            hir_rules_reject(r, op, "it reads elements of a weight that is not stored as f32 rows",
                              "the layout pass decides how weights are stored");
     }
 }
@@ -194,7 +194,7 @@ static void check_contraction(hir_rules *r) {
     HD_VEC(hir_id) front = {0};
     hir_head_epilogue epilogue;
     if (!hir_find_head_epilogue(r->m, r->d->arena, r->kernel, &epilogue))
-        hir_rules_refuse(r, epilogue.refused, epilogue.why, NULL);
+        hir_rules_reject(r, epilogue.rejected, epilogue.why, NULL);
     HIR_EACH(r->m, op, hir_op_at(r->m, r->kernel)->body_first) {
         const hir_op *o = hir_op_at(r->m, op);
         part p = is_head_op(&epilogue, o) ? EPILOGUE : part_of(r, o);
@@ -484,7 +484,7 @@ static void check_delta_rule(hir_rules *r) {
 }
 
 /* A kernel of a kind whose forms are told apart by an op, without any. */
-static void refuse_formless(hir_rules *r) {
+static void reject_formless(hir_rules *r) {
     const hir_kernel_kind kind = hir_kind_of(hir_op_at(r->m, r->kernel)->code);
     hd_text names;
     hd_text_init(&names, r->d->arena);
@@ -492,7 +492,7 @@ static void refuse_formless(hir_rules *r) {
         if (hir_form((hir_kernel_form)i)->kind == kind)
             hd_text_f(&names, "%s%s", names.n ? ", " : "it is one of ",
                       hir_info(hir_form((hir_kernel_form)i)->op)->name);
-    hir_rules_refuse(r, r->kernel, "a sequence kernel has an op that looks along the sequence",
+    hir_rules_reject(r, r->kernel, "a sequence kernel has an op that looks along the sequence",
                      names.at);
 }
 
@@ -525,7 +525,7 @@ static void check_row_program(hir_rules *r) {
         const hir_op *o = hir_op_at(r->m, op);
         if (!is_primitive(o->code)) {
             bool composite = hir_has_trait(o->code, HIR_COMPOSITE) || o->code == HIR_LINEAR_OP;
-            hir_rules_refuse(r, op, "it cannot stand in a row program",
+            hir_rules_reject(r, op, "it cannot stand in a row program",
                              composite ? "the expand pass takes it apart" : NULL);
             continue;
         }
@@ -561,7 +561,7 @@ static void check_split(hir_rules *r, hir_attr_id attr, const hir_form_info *for
         hd_text_init(&hint, r->d->arena);
         hd_text_f(&hint, "%s of a kernel of form %s is one of: ", hir_attr_name(attr), form->name);
         hir_list_splits(&hint, may);
-        hir_rules_refuse(r, r->kernel, "this kind of kernel cannot be split among threads so",
+        hir_rules_reject(r, r->kernel, "this kind of kernel cannot be split among threads so",
                          hint.at);
     }
     hir_rules_require(r, r->kernel, !hir_runs_once(r->m, r->kernel) || split == HIR_SPLIT_NONE,
@@ -634,7 +634,7 @@ static void check_kernel(hir_rules *r, hir_id kernel) {
     r->kernel = kernel;
     const hir_kernel_form form = hir_form_of(r->m, kernel);
     if (form == HIR_KERNEL_FORMS) {
-        refuse_formless(r);
+        reject_formless(r);
         return;
     }
     rule_of[form](r);
@@ -661,7 +661,7 @@ bool hir_verify_kernels(const hir_module *m, hd_diags *d) {
         else if (hir_has_trait(code, HIR_REGION)) {
             check_kernel(&r, op);
         } else
-            hir_rules_refuse(&r, op, "it stands outside of a kernel",
+            hir_rules_reject(&r, op, "it stands outside of a kernel",
                              "the fuse pass puts ops into kernels");
     }
     if (is_planned(m)) {

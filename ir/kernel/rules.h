@@ -14,7 +14,7 @@ typedef struct hir_rules {
 } hir_rules;
 
 /* An error at the op, which names the kernel; always false. `hint` (NULL: none) is not copied. */
-bool hir_rules_refuse(hir_rules *r, hir_id op, const char *what, const char *hint);
+bool hir_rules_reject(hir_rules *r, hir_id op, const char *what, const char *hint);
 /* `holds`; an error if not. */
 bool hir_rules_require(hir_rules *r, hir_id op, bool holds, const char *what);
 

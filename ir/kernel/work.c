@@ -105,16 +105,16 @@ static hir_op_work expanded(const hir_module *m, hir_id op) {
                          .rows_together = HIR_QUERY_TILE};
 }
 
-hd_two_forms hir_forms_of(const hir_module *m, hir_id op) {
+hd_latent_costs hir_forms_of(const hir_module *m, hir_id op) {
     const hir_type q = hir_arg_type(m, op, 1), k = hir_arg_type(m, op, 5);
     const hir_type v = hir_arg_type(m, op, 6);
     const int64_t r = k.dim[2], n = k.dim[1], w = v.dim[1], shared = shared_entries(m, op, 3);
-    return (hd_two_forms){.few_pair = q.dim[1] * (2 * r + shared),
-                          .many_pair = q.dim[1] * (n + shared + w),
-                          .few_row = q.dim[1] * r * (n + w),
-                          .many_position = k.dim[0] * r * (n + w),
-                          .window = hir_attr_int(hir_op_at(m, op), HIR_A_WINDOW, 0),
-                          .most = hir_attr_int(hir_op_at(m, op), HIR_A_MOST, 0)};
+    return (hd_latent_costs){.few_pair = q.dim[1] * (2 * r + shared),
+                             .many_pair = q.dim[1] * (n + shared + w),
+                             .few_row = q.dim[1] * r * (n + w),
+                             .many_position = k.dim[0] * r * (n + w),
+                             .window = hir_attr_int(hir_op_at(m, op), HIR_A_WINDOW, 0),
+                             .most = hir_attr_int(hir_op_at(m, op), HIR_A_MOST, 0)};
 }
 
 static hir_op_work (*const formulas[HIR_OPCODE_COUNT])(const hir_module *m, hir_id op) = {

@@ -138,12 +138,12 @@ static hir_ref expanded(absorber *s, hir_builder *b, const latent_view *v, const
 
 /* The least tokens of a call behind `past` others for which the expanded form is chosen; 0: none up
  * to a million. */
-static int64_t least_tokens(const hd_two_forms *f, int64_t past) {
+static int64_t least_tokens(const hd_latent_costs *f, int64_t past) {
     int64_t low = 1, high = 1 << 20;
-    if (!hd_many_is_less(f, high, past + high)) return 0;
+    if (!hd_expanded_is_cheaper(f, high, past + high)) return 0;
     while (high - low > 1) {
         const int64_t middle = low + (high - low) / 2;
-        *(hd_many_is_less(f, middle, past + middle) ? &high : &low) = middle;
+        *(hd_expanded_is_cheaper(f, middle, past + middle) ? &high : &low) = middle;
     }
     return high;
 }
@@ -151,7 +151,7 @@ static int64_t least_tokens(const hd_two_forms *f, int64_t past) {
 /* What both forms take, and where the second begins. */
 static void remark_forms(absorber *s, hir_id op, hir_id by) {
     enum { LONG = 32768 };
-    hd_two_forms f = hir_forms_of(s->m, by);
+    hd_latent_costs f = hir_forms_of(s->m, by);
     const int64_t most = f.most;
     f.most = 0;
     const int64_t alone = least_tokens(&f, 0), behind = most ? 0 : least_tokens(&f, LONG);

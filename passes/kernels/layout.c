@@ -164,20 +164,20 @@ static bool judge_rule(hir_pass_context *c, const hir_weight_rule *rule, const o
                             "end; * stands for any characters";
         return true;
     }
-    bool refused = o->left == o->matched;
+    bool rejected = o->left == o->matched;
     if (!o->left) return true;
-    hd_diag *e = refused ? hd_err(c->diags, HD_E_WEIGHTS, o->example->loc,
-                                  "weight '%s' cannot be stored as %s", o->example->name, dtype)
-                         : hd_warn(c->diags, HD_E_WEIGHTS, o->example->loc,
-                                   "%zu of %zu weights that match \"%s\" stay as they are, '%s' "
-                                   "among them",
-                                   o->left, o->matched, rule->pattern, o->example->name);
+    hd_diag *e = rejected ? hd_err(c->diags, HD_E_WEIGHTS, o->example->loc,
+                                   "weight '%s' cannot be stored as %s", o->example->name, dtype)
+                          : hd_warn(c->diags, HD_E_WEIGHTS, o->example->loc,
+                                    "%zu of %zu weights that match \"%s\" stay as they are, '%s' "
+                                    "among them",
+                                    o->left, o->matched, rule->pattern, o->example->name);
     e->cause =
         hd_printf(c->diags->arena,
                   "%s is for matrices that linear or gather read; row programs read elements "
                   "in f32",
                   dtype);
-    return !refused;
+    return !rejected;
 }
 
 static bool decide(hir_pass_context *c, hir_weight *w, const reads *r, hir_dtype dtype) {

@@ -46,8 +46,8 @@ typedef struct shard_part {
     bool sequence;            /* holds an op that keeps a state or looks along the sequence */
     bool given_out;           /* an output reads one of its values */
     uint32_t borders;         /* values that are divided or made whole in between */
-    const char *refused;      /* why it is not divided; NULL: it is */
-    hir_id refused_at;
+    const char *rejected;     /* why it is not divided; NULL: it is */
+    hir_id rejected_at;
     int64_t crossing; /* elements per token that cross because of it */
     uint64_t saved;   /* bytes of weights that a rank does not have */
 } shard_part;
@@ -76,7 +76,7 @@ bool shard_all_stages(const hir_module *graph, const hir_compile_options *option
 /* The slot of a value that is divided; NULL: it is not. */
 static inline const shard_slot *shard_slot_of(const shard *s, hir_id value) {
     const shard_part *p = s->part_of[value];
-    const shard_slot *slot = p && !p->refused ? &p->slots.at[s->slot_of[value]] : NULL;
+    const shard_slot *slot = p && !p->rejected ? &p->slots.at[s->slot_of[value]] : NULL;
     return slot && !slot->whole ? slot : NULL;
 }
 uint32_t shard_class(const shard_part *p, uint32_t class);

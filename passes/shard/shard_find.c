@@ -34,10 +34,10 @@ static void join(shard_part *p, uint32_t a, uint32_t b) {
 
 /* ---- slots ----------------------------------------------------------------------------------- */
 
-static void refuse(finder *f, hir_id op, const char *why) {
-    if (f->p->refused) return;
-    f->p->refused = why;
-    f->p->refused_at = op;
+static void reject(finder *f, hir_id op, const char *why) {
+    if (f->p->rejected) return;
+    f->p->rejected = why;
+    f->p->rejected_at = op;
 }
 
 static void add_value(finder *f, hir_ref ref, uint32_t axis, uint32_t class) {
@@ -45,12 +45,13 @@ static void add_value(finder *f, hir_ref ref, uint32_t axis, uint32_t class) {
     shard_part *p = f->p, *other = s->part_of[ref.index];
     if (other == p) {
         const shard_slot *slot = &p->slots.at[s->slot_of[ref.index]];
-        if (slot->axis != axis) refuse(f, pass_def(f->m, ref), "two of its axes would be divided");
+        if (slot->axis != axis) reject(f, pass_def(f->m, ref), "two of its axes would be divided");
         join(p, class, slot->class);
         return;
     }
     if (other) {
-        refuse(f, pass_def(f->m, ref), other->refused ? other->refused : "it is divided otherwise");
+        reject(f, pass_def(f->m, ref),
+               other->rejected ? other->rejected : "it is divided otherwise");
         return;
     }
     s->part_of[ref.index] = p;
@@ -90,7 +91,7 @@ static uint32_t class_of_operand(finder *f, const shard_axis *of, uint32_t class
 static void border(finder *f, hir_id op, hir_id value) {
     const hir_type t = hir_value_at(f->m, value)->type;
     if (!hir_type_has_t(t))
-        refuse(f, op, "it is the same for every token, and no row of it crosses");
+        reject(f, op, "it is the same for every token, and no row of it crosses");
     f->p->borders++;
     f->p->crossing += pass_elements(t);
 }
@@ -112,7 +113,7 @@ static void follow_back(finder *f, uint32_t at) {
     const hir_id op = pass_def(f->m, slot.ref);
     shard_axis of[SHARD_MAX_ARGS];
     if (op == HIR_NONE || f->s->is_end[op]) {
-        refuse(f, op, op == HIR_NONE ? "an input has all of it" : "it is a sum over ranks");
+        reject(f, op, op == HIR_NONE ? "an input has all of it" : "it is a sum over ranks");
     } else if (shard_begins(f->m, op, slot.axis)) {
         begin(f, op, slot.class);
     } else if (shard_axes(f->m, op, slot.axis, of)) {
@@ -133,7 +134,7 @@ static void end(finder *f, hir_id op, uint32_t class) {
     const hir_type w = hir_arg_type(f->m, op, 1);
     for (size_t i = 0; i < f->p->ends.n; i++)
         if (f->p->ends.at[i] == op) return;
-    if (f->s->is_begin[op]) refuse(f, op, "its outputs are divided");
+    if (f->s->is_begin[op]) reject(f, op, "its outputs are divided");
     hd_push(f->a, &f->p->ends, op);
     f->s->is_end[op] = true;
     f->p->crossing += pass_elements(pass_result_type(f->m, op));
@@ -216,7 +217,7 @@ static void divide(finder *f) {
         hd_share share = {ranks, n, groups, n / groups, true};
         if (own && !p->sequence && n == groups) share.groups /= features_of_unit(n, ranks);
         if (own && share.units > 1 && several > 1 && share.units != several && ranks > groups)
-            refuse(f, p->slots.at[0].op, "its heads are in groups of several sizes");
+            reject(f, p->slots.at[0].op, "its heads are in groups of several sizes");
         if (own && share.units > 1) several = share.units;
         hd_push(f->a, &p->shares, share);
     }
@@ -237,7 +238,7 @@ static uint64_t bytes_saved(const finder *f) {
     uint64_t saved = 0, bytes;
     for (size_t i = 0; i < f->p->slots.n; i++) {
         const shard_slot *slot = &f->p->slots.at[i];
-        if (slot->ref.kind != HIR_REF_WEIGHT || (f->p->refused && is_divided(f->s, slot->op)))
+        if (slot->ref.kind != HIR_REF_WEIGHT || (f->p->rejected && is_divided(f->s, slot->op)))
             continue;
         if (hir_weight_bytes(&f->m->weights.at[slot->ref.index], &bytes))
             saved += bytes - bytes / f->m->ranks;
@@ -248,13 +249,13 @@ static uint64_t bytes_saved(const finder *f) {
 static void decide(finder *f) {
     shard_part *p = f->p;
     p->saved = bytes_saved(f);
-    if (p->refused) return;
+    if (p->rejected) return;
     if (p->borders && !p->sequence)
-        refuse(f, p->begins.at[0], "it would be made whole in between, for other ops");
+        reject(f, p->begins.at[0], "it would be made whole in between, for other ops");
     else if (!p->sequence && !p->ends.n && !p->given_out)
-        refuse(f, p->begins.at[0], "nothing sums its outputs up");
+        reject(f, p->begins.at[0], "nothing sums its outputs up");
     else if (!p->sequence && p->saved < (uint64_t)p->crossing * 4)
-        refuse(f, p->begins.at[0],
+        reject(f, p->begins.at[0],
                "more bytes would cross for a token than a rank saves of weights");
     else
         divide(f);
@@ -266,16 +267,16 @@ static void give_up(finder *f, hir_id op) {
         f->s->is_end[f->p->ends.at[i]] = false;
     for (size_t i = 0; i < f->p->begins.n; i++)
         f->s->is_begin[f->p->begins.at[i]] = false;
-    const hir_id at = f->p->refused_at;
+    const hir_id at = f->p->rejected_at;
     hir_remark_add(
         f->s->c, false, at == HIR_NONE || is_divided(f->s, at) ? op : at,
         "is done by each rank with all of its weights, %llu bytes more than its share: %s",
-        (unsigned long long)f->p->saved, f->p->refused);
+        (unsigned long long)f->p->saved, f->p->rejected);
 }
 
 static void find_from(shard *s, hir_id op) {
     finder f = {s, s->m, s->c->scratch, hd_new(s->c->scratch, shard_part)};
-    f.p->refused_at = HIR_NONE;
+    f.p->rejected_at = HIR_NONE;
     add_value(&f, hir_value_ref(hir_result(s->m, op)), pass_result_type(s->m, op).rank - 1,
               new_class(&f));
     for (uint32_t at = 0; at < f.p->slots.n; at++) {
@@ -285,7 +286,7 @@ static void find_from(shard *s, hir_id op) {
         if (!slot.whole) follow_users(&f, &slot);
     }
     decide(&f);
-    if (f.p->refused)
+    if (f.p->rejected)
         give_up(&f, op);
     else
         hd_push(s->c->scratch, &s->parts, f.p);
@@ -300,7 +301,7 @@ static void find_table(shard *s, hir_id op) {
     const hir_id v = o->results[0];
     finder f = {s, s->m, s->c->scratch, hd_new(s->c->scratch, shard_part)};
     const shard_part *other = s->part_of[v];
-    if (o->args[0].kind != HIR_REF_WEIGHT || (other && !other->refused)) return;
+    if (o->args[0].kind != HIR_REF_WEIGHT || (other && !other->rejected)) return;
     s->part_of[v] = NULL;
     add_value(&f, hir_value_ref(v), 1, new_class(&f));
     add_operand(&f, op, 0, 1, 0, false);
@@ -308,10 +309,10 @@ static void find_table(shard *s, hir_id op) {
     f.p->saved = bytes_saved(&f);
     s->is_begin[op] = true;
     if (f.p->saved / TABLE_WORTH < (uint64_t)f.p->crossing * 4)
-        f.p->refused = "it has few rows";
+        f.p->rejected = "it has few rows";
     else
         divide(&f);
-    if (!f.p->refused) {
+    if (!f.p->rejected) {
         hd_push(s->c->scratch, &s->parts, f.p);
         return;
     }

@@ -415,7 +415,7 @@ static bool divide_weights(rewriter *w, const requests *r) {
 /* ---- from how many tokens rows are divided --------------------------------------------------- */
 
 /* What memory moves in the time of one exchange more: 20 us at 13 GB/s. */
-enum { EXCHANGE_BYTES = 1 << 18 };
+enum { COLLECTIVE_BYTES = 1 << 18 };
 
 /* Bytes of a token that a rank does not move where what is local to rows is divided. */
 static uint64_t bytes_divided(const rewriter *w) {
@@ -441,7 +441,7 @@ static void remark_columns(const rewriter *w) {
 static int64_t rows_divided_from(const rewriter *w) {
     const int64_t ranks = w->m->ranks;
     const uint64_t saved = bytes_divided(w) + 1;
-    const int64_t tokens = (int64_t)((uint64_t)w->gathers * EXCHANGE_BYTES / saved);
+    const int64_t tokens = (int64_t)((uint64_t)w->gathers * COLLECTIVE_BYTES / saved);
     const int64_t chunk = w->c->options->chunk > 0 ? w->c->options->chunk : 512;
     const int64_t most = chunk / ranks > ranks ? chunk / ranks : ranks;
     return tokens < ranks ? ranks : tokens > most ? most : tokens;

@@ -175,8 +175,8 @@ bool hd_read_integers(hd_unpacking *u, const hd_tensor *t) {
     const hd_tensor *order = hd_part(u, module, ".weight_g_idx");
     const hd_quant_group *group;
     hd_drop_activations(u, module);
-    if (!p.scales) return hd_refuse_missing(u, t, "its scales", module, ".weight_scale");
-    if (!shape) return hd_refuse_missing(u, t, "its rows and columns", module, ".weight_shape");
+    if (!p.scales) return hd_reject_missing(u, t, "its scales", module, ".weight_scale");
+    if (!shape) return hd_reject_missing(u, t, "its rows and columns", module, ".weight_shape");
     if (find_size(u, &p, module, shape) && hd_ask_config(u, t, module, p.packing, &group) &&
         find_groups(u, &p, group) && check_zeros(u, &p, group) && hd_check_order(u, &p, order))
         hd_add_packed(u, hd_printf(u->a, "%s.weight", module), &p, 0, hd_integers_dtype(&p));
@@ -223,7 +223,7 @@ bool hd_read_plain_integers(hd_unpacking *u, const hd_tensor *t) {
     p.scales = hd_part(u, module, ".weight_scale");
     if (!p.scales)
         return hd_find_group(u->config, p.packing, module) &&
-               hd_refuse_missing(u, t, "its scales", module, ".weight_scale");
+               hd_reject_missing(u, t, "its scales", module, ".weight_scale");
     p.zeros = hd_part(u, module, ".weight_zero_point");
     const hd_tensor *order = hd_part(u, module, ".weight_g_idx");
     hd_drop_activations(u, module);

@@ -126,7 +126,7 @@ bool hd_read_e4m3(hd_unpacking *u, const hd_tensor *t) {
         }
         if (scales[i]) found = scales[i];
     }
-    if (!found) return hd_refuse_missing(u, t, "its scales", t->name, end);
+    if (!found) return hd_reject_missing(u, t, "its scales", t->name, end);
     if ((t->rank != 2 && t->rank != 3) || t->elements == 0) {
         hd_part_fault(u, t, "is %s; what is read quantised are matrices, or stacks of them",
                       hd_type_text(u, t));

@@ -86,9 +86,9 @@ static bool find_groups(hd_unpacking *u, hd_packed *p, const hd_quant_group *gro
 /* ---- a weight ------------------------------------------------------------------------------- */
 
 /* GPTQ's first programs wrote a bias of zeros for every module. */
-static void find_needless_bias(hd_unpacking *u, const char *module) {
+static void find_optional_bias(hd_unpacking *u, const char *module) {
     const hd_tensor *t = hd_tensors_find(u->stored, hd_printf(u->a, "%s.bias", module));
-    if (t && hd_are_zeros(t)) u->needless[t - u->stored->list.at] = true;
+    if (t && hd_are_zeros(t)) u->optional[t - u->stored->list.at] = true;
 }
 
 bool hd_read_gptq(hd_unpacking *u, const hd_tensor *t) {
@@ -100,8 +100,8 @@ bool hd_read_gptq(hd_unpacking *u, const hd_tensor *t) {
     p.scales = hd_part(u, module, ".scales");
     p.zeros = hd_part(u, module, ".qzeros");
     const hd_tensor *order = hd_part(u, module, ".g_idx");
-    if (!p.scales) return hd_refuse_missing(u, t, "its scales", module, ".scales");
-    if (!p.zeros) return hd_refuse_missing(u, t, "its zero points", module, ".qzeros");
+    if (!p.scales) return hd_reject_missing(u, t, "its scales", module, ".scales");
+    if (!p.zeros) return hd_reject_missing(u, t, "its zero points", module, ".qzeros");
     if (t->rank != 2 || t->elements == 0 || t->shape[0] > INT32_MAX || t->shape[1] > INT32_MAX) {
         hd_part_fault(u, t, "is %s; packed weights are a matrix", hd_type_text(u, t));
         return true;
@@ -109,7 +109,7 @@ bool hd_read_gptq(hd_unpacking *u, const hd_tensor *t) {
     if (!find_packing(u, &p, module) || !hd_ask_config(u, t, module, p.packing, &group))
         return true;
     find_size(&p);
-    find_needless_bias(u, module);
+    find_optional_bias(u, module);
     if (find_groups(u, &p, group) && hd_check_order(u, &p, order))
         hd_add_packed(u, hd_printf(u->a, "%s.weight", module), &p, 0, hd_integers_dtype(&p));
     return true;

@@ -82,7 +82,7 @@ bool hd_read_mxfp4(hd_unpacking *u, const hd_tensor *t) {
                       "is the scale of a whole tensor: this is NVFP4, which is not read");
         return true;
     }
-    if (!p.scales) return hd_refuse_missing(u, t, "its scales", module, ".weight_scale");
+    if (!p.scales) return hd_reject_missing(u, t, "its scales", module, ".weight_scale");
     if (t->rank != 2 || t->shape[1] > INT64_MAX / 2) {
         hd_part_fault(u, t, "is %s; packed weights are a matrix", hd_type_text(u, t));
         return true;
@@ -104,7 +104,7 @@ bool hd_read_mxfp4_pairs(hd_unpacking *u, const hd_tensor *t) {
     hd_drop_activations(u, module);
     if (!p.scales)
         return t->rank == 2 && u->config->given &&
-               hd_refuse_missing(u, t, "its scales", module, ".scale");
+               hd_reject_missing(u, t, "its scales", module, ".scale");
     if (t->rank != 2 || t->shape[1] > INT64_MAX / 2) {
         hd_part_fault(u, t, "is %s; packed weights are a matrix", hd_type_text(u, t));
         return true;
@@ -121,7 +121,7 @@ bool hd_read_mxfp4_blocks(hd_unpacking *u, const hd_tensor *t) {
     if (t->dtype != HD_T_U8 || !hd_has_suffix(t->name, end)) return false;
     const char *name = hd_stem(u, t, end);
     hd_packed p = {.codes = t, .transposed = true, .scales = hd_part(u, name, "_scales")};
-    if (!p.scales) return hd_refuse_missing(u, t, "its scales", name, "_scales");
+    if (!p.scales) return hd_reject_missing(u, t, "its scales", name, "_scales");
     if (t->rank != 4 || t->shape[3] != GROUP / 2 || t->shape[2] > INT64_MAX / GROUP) {
         hd_part_fault(u, t, "is %s; blocks of MXFP4 are [experts, out, in / 32, 16]",
                       hd_type_text(u, t));

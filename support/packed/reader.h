@@ -10,7 +10,7 @@ typedef struct hd_unpacking {
     const hd_tensors *stored;
     const hd_quantisation *config;
     bool *taken;    /* stored tensors that are a part of another */
-    bool *needless; /* those that a model may do without: hd_tensor's `needless` */
+    bool *optional; /* those that a model may do without: hd_tensor's `needless` */
     struct {
         size_t n;
         const char *first;
@@ -57,7 +57,7 @@ hd_diag *hd_part_fault(hd_unpacking *u, const hd_tensor *t, const char *format, 
     __attribute__((format(printf, 3, 4)));
 /* "U8 [4, 32]" */
 const char *hd_type_text(hd_unpacking *u, const hd_tensor *t);
-bool hd_refuse_missing(hd_unpacking *u, const hd_tensor *t, const char *what, const char *stem,
+bool hd_reject_missing(hd_unpacking *u, const hd_tensor *t, const char *what, const char *stem,
                        const char *suffix);
 
 static inline bool hd_is_e8m0(const hd_tensor *scales) {

@@ -61,7 +61,7 @@ const char *hd_type_text(hd_unpacking *u, const hd_tensor *t) {
     return text.at;
 }
 
-bool hd_refuse_missing(hd_unpacking *u, const hd_tensor *t, const char *what, const char *stem,
+bool hd_reject_missing(hd_unpacking *u, const hd_tensor *t, const char *what, const char *stem,
                        const char *suffix) {
     hd_diag *g = hd_part_fault(u, t, "is quantised, and %s are missing from the checkpoint", what);
     g->cause =
@@ -72,7 +72,7 @@ bool hd_refuse_missing(hd_unpacking *u, const hd_tensor *t, const char *what, co
 
 /* ---- against the config -------------------------------------------------------------------- */
 
-static bool refuse_ignored(hd_unpacking *u, const hd_tensor *t, const hd_modules *by,
+static bool reject_ignored(hd_unpacking *u, const hd_tensor *t, const hd_modules *by,
                            hd_packing packing) {
     const hd_quantisation *q = u->config;
     hd_diag *g = hd_err(u->d, HD_E_WEIGHTS, q->ignore_loc,
@@ -84,7 +84,7 @@ static bool refuse_ignored(hd_unpacking *u, const hd_tensor *t, const hd_modules
     return false;
 }
 
-static bool refuse_form(hd_unpacking *u, const hd_tensor *t, hd_packing packing) {
+static bool reject_form(hd_unpacking *u, const hd_tensor *t, hd_packing packing) {
     const hd_quantisation *q = u->config;
     hd_text said;
     hd_text_init(&said, u->a);
@@ -110,9 +110,9 @@ bool hd_ask_config(hd_unpacking *u, const hd_tensor *t, const char *module, hd_p
     *group = NULL;
     if (!u->config->given) return true;
     const hd_modules *ignored = hd_find_modules(&u->config->ignore, module);
-    if (ignored) return refuse_ignored(u, t, ignored, packing);
+    if (ignored) return reject_ignored(u, t, ignored, packing);
     *group = hd_find_group(u->config, packing, module);
-    return *group || refuse_form(u, t, packing);
+    return *group || reject_form(u, t, packing);
 }
 
 /* ---- what rounds activations ---------------------------------------------------------------- */
@@ -272,7 +272,7 @@ bool hd_holds_packed(const hd_tensors *stored) {
 }
 
 /* A part that nothing took. */
-static void refuse_orphan(hd_unpacking *u, const hd_tensor *t) {
+static void reject_orphan(hd_unpacking *u, const hd_tensor *t) {
     size_t which;
     if (!is_part(t, &which)) return;
     if (!parts[which].of) {
@@ -302,9 +302,9 @@ static void collect(hd_unpacking *u) {
     for (size_t i = 0; i < u->stored->list.n; i++) {
         const hd_tensor *t = &u->stored->list.at[i];
         if (u->taken[i]) continue;
-        refuse_orphan(u, t);
+        reject_orphan(u, t);
         hd_tensor kept = *t;
-        kept.needless = u->needless[i];
+        kept.optional = u->optional[i];
         hd_push(u->a, &u->out->list, kept);
     }
     if (u->out->list.n) qsort(u->out->list.at, u->out->list.n, sizeof *u->out->list.at, by_name);
@@ -316,7 +316,7 @@ bool hd_unpack(hd_arena *a, hd_diags *d, const hd_tensors *stored, const hd_quan
     hd_unpacking u = {.a = a, .d = d, .stored = stored, .config = q, .out = out};
     *out = (hd_tensors){0};
     u.taken = hd_new_array(a, bool, stored->list.n + 1);
-    u.needless = hd_new_array(a, bool, stored->list.n + 1);
+    u.optional = hd_new_array(a, bool, stored->list.n + 1);
     for (size_t i = 0; i < stored->list.n; i++) {
         const hd_tensor *t = &stored->list.at[i];
         for (size_t k = 0; k < sizeof readers / sizeof *readers; k++) {

@@ -188,7 +188,7 @@ static void expect_code(int code, int wanted, const char *what) {
     failed = 1;
 }
 
-static void check_refusals(void) {
+static void check_rejections(void) {
     const int32_t next[3] = {0, 1 % MODEL_VOCAB, MODEL_VOCAB};
     model_session *twice[2] = {sessions[1], sessions[1]};
     expect_code(model_forward_batch(twice, next, 2, batch[0]), MODEL_TWICE, "one session twice");
@@ -213,7 +213,7 @@ int main(int argc, char **argv) {
     for (size_t k = 0; k < sizeof counts / sizeof *counts; k++)
         for (int threads = 1; threads <= 4; threads += 1 + (counts[k] > 3))
             check(counts[k], threads);
-    check_refusals();
+    check_rejections();
     check_cuts(weights);
     for (int i = 0; i < MOST; i++)
         free(sessions[i]), free(saved[i]);

@@ -31,7 +31,7 @@
 #define SECOND INT64_C(1000000000)
 enum {
     RANKS = 18,
-    EXCHANGE = 19,
+    COLLECTIVE = 19,
     SESSIONS = 3,
     STEPS = 3,
     TOKENS = 120,
@@ -152,7 +152,7 @@ static bool survive(void) {
     for (int k = 0; k < 2; k++) {
         const int64_t begun = hd_nanoseconds();
         const int code = model.forward(session, tokens, TOKENS / 2, logits, 1);
-        EXPECT(code == EXCHANGE, "call %d: code %d", k, code);
+        EXPECT(code == COLLECTIVE, "call %d: code %d", k, code);
         EXPECT(model.message(session)[0], "there is no message");
         EXPECT(hd_nanoseconds() - begun < (k ? SECOND / 10 : (DEADLINE + 1) * SECOND),
                "the error came long after the deadline");

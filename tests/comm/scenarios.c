@@ -270,7 +270,7 @@ static bool try_all(const hadal_comm *c, hadal_comm_group g, const char **why) {
     return true;
 }
 
-static bool exchanges(const hadal_comm *c, const char **why) {
+static bool collectives(const hadal_comm *c, const char **why) {
     return try_all(c, (hadal_comm_group){0, c->size}, why);
 }
 
@@ -418,7 +418,7 @@ static bool mismatch(const hadal_comm *c, const char **why) {
 }
 
 /* Rank 0 gathers what the others sum. */
-static bool other_exchange(const hadal_comm *c, const char **why) {
+static bool other_collective(const hadal_comm *c, const char **why) {
     float x[MOST_RANKS] = {0}, y[MOST_RANKS];
     uint64_t counts[MOST_RANKS];
     const hadal_comm_group g = {0, c->size};
@@ -491,38 +491,38 @@ static bool stall_started(const hadal_comm *c, const char **why) {
 
 /* ---- arguments ------------------------------------------------------------------------------- */
 /* Each is refused by all ranks alike; one a scenario, since an error is the end of a group. */
-static bool refused(const hadal_comm *c, int code, const char **why) {
+static bool rejected(const hadal_comm *c, int code, const char **why) {
     EXPECT(code == HADAL_COMM_ARGUMENT, "code %d", code);
     return stays_broken(c, code, why);
 }
 
 static bool bad_group(const hadal_comm *c, const char **why) {
     float x = 0, y;
-    return refused(c,
-                   c->all_reduce(c->context, (hadal_comm_group){0, c->size + 1}, HADAL_COMM_F32, &x,
-                                 &y, 1, SECOND),
-                   why);
+    return rejected(c,
+                    c->all_reduce(c->context, (hadal_comm_group){0, c->size + 1}, HADAL_COMM_F32,
+                                  &x, &y, 1, SECOND),
+                    why);
 }
 
 static bool bad_rank(const hadal_comm *c, const char **why) {
     float x = 0;
-    return refused(c, c->send(c->context, c->rank, &x, 4, SECOND), why);
+    return rejected(c, c->send(c->context, c->rank, &x, 4, SECOND), why);
 }
 
 static bool bad_type(const hadal_comm *c, const char **why) {
     float x = 0, y;
-    return refused(c,
-                   c->all_reduce(c->context, (hadal_comm_group){0, c->size}, HADAL_COMM_BYTES, &x,
-                                 &y, 1, SECOND),
-                   why);
+    return rejected(c,
+                    c->all_reduce(c->context, (hadal_comm_group){0, c->size}, HADAL_COMM_BYTES, &x,
+                                  &y, 1, SECOND),
+                    why);
 }
 
 static bool bad_pointer(const hadal_comm *c, const char **why) {
     float y;
-    return refused(c,
-                   c->all_reduce(c->context, (hadal_comm_group){0, c->size}, HADAL_COMM_F32, NULL,
-                                 &y, 1, SECOND),
-                   why);
+    return rejected(c,
+                    c->all_reduce(c->context, (hadal_comm_group){0, c->size}, HADAL_COMM_F32, NULL,
+                                  &y, 1, SECOND),
+                    why);
 }
 
 static bool bad_counts(const hadal_comm *c, const char **why) {
@@ -530,10 +530,10 @@ static bool bad_counts(const hadal_comm *c, const char **why) {
     uint64_t counts[MOST_RANKS];
     for (int i = 0; i < MOST_RANKS; i++)
         counts[i] = UINT64_MAX / 2;
-    return refused(c,
-                   c->all_gather(c->context, (hadal_comm_group){0, c->size}, HADAL_COMM_F32, &x, &y,
-                                 counts, SECOND),
-                   why);
+    return rejected(c,
+                    c->all_gather(c->context, (hadal_comm_group){0, c->size}, HADAL_COMM_F32, &x,
+                                  &y, counts, SECOND),
+                    why);
 }
 
 /* Another exchange before the one that was started is over. */
@@ -546,7 +546,7 @@ static bool bad_second(const hadal_comm *c, const char **why) {
         return stays_broken(c, code, why);
     }
     const int code = start_one(c, PATIENT * SECOND);
-    if (!code) return refused(c, sum_one(c, SECOND), why);
+    if (!code) return rejected(c, sum_one(c, SECOND), why);
     EXPECT(code == HADAL_COMM_MISMATCH, "code %d",
            code); /* held up: the others are there already */
     return stays_broken(c, code, why);
@@ -556,18 +556,18 @@ static bool bad_start(const hadal_comm *c, const char **why) {
     static const uint64_t lists[MOST_RANKS];
     const int code = c->start(c->context, HADAL_COMM_ALL_REDUCE, (hadal_comm_group){0, c->size},
                               HADAL_COMM_F32, lists, NULL, lists, lists, SECOND);
-    return refused(c, code, why);
+    return rejected(c, code, why);
 }
 
 static bool bad_starts(const hadal_comm *c, const char **why) {
     static const uint64_t lists[MOST_RANKS];
     const int code = c->start(c->context, HADAL_COMM_ALL_GATHER, (hadal_comm_group){0, c->size},
                               HADAL_COMM_F32, lists, NULL, lists, NULL, SECOND);
-    return refused(c, code, why);
+    return rejected(c, code, why);
 }
 
 const scenario scenarios[] = {
-    {"exchanges", exchanges, true},
+    {"exchanges", collectives, true},
     {"groups", groups, true},
     {"ring", ring, true},
     {"started", started, true},
@@ -575,7 +575,7 @@ const scenario scenarios[] = {
     {"late", late, true},
     {"stall", stall, false},
     {"mismatch", mismatch, false},
-    {"other_exchange", other_exchange, false},
+    {"other_exchange", other_collective, false},
     {"leave", leave, false},
     {"leave_started", leave_started, false},
     {"stall_started", stall_started, false},

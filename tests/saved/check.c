@@ -88,7 +88,7 @@ static void check_ways(const model_weights *weights, const void *bytes, size_t s
     free(larger);
 }
 
-static void check_refusals(const model_weights *weights, char *bytes, size_t size) {
+static void check_rejections(const model_weights *weights, char *bytes, size_t size) {
     model_session *small = open_session(weights, PROMPT - 1, 1);
     model_session *s = open_session(weights, PROMPT + MORE, 1);
     expect(model_session_restore(small, bytes, size), MODEL_FULL, "too small a session");
@@ -125,7 +125,7 @@ static void check(const model_weights *weights, const char *path) {
     if (size > PROMPT * (size_t)MODEL_CACHE_BYTES + state_bytes() + 4096) failed = 1;
     for (int threads = 1; threads <= 2; threads++)
         check_ways(weights, bytes, size, threads);
-    check_refusals(weights, bytes, size);
+    check_rejections(weights, bytes, size);
     FILE *f = fopen(path, "wb");
     if (!f || fwrite(bytes, 1, size, f) != size || fclose(f)) exit(1);
     free(bytes);

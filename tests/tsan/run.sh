@@ -17,7 +17,7 @@ export TSAN_OPTIONS="halt_on_error=1 $(printf %s "${TSAN_OPTIONS:-}")"
 rm -rf "$out/runtime" "$out/comm"
 mkdir "$out/runtime" "$out/comm"
 (cd "$out/runtime" && $tsan -c "$source/runtime/"*.c)
-(cd "$out/comm" && $tsan -c "$source"/comm/exchange.c "$source"/comm/slow_link.c "$source"/comm/threads.c "$source/tests/comm/scenarios.c")
+(cd "$out/comm" && $tsan -c "$source"/comm/collective.c "$source"/comm/slow_link.c "$source"/comm/threads.c "$source/tests/comm/scenarios.c")
 for test in runtime/test_threads runtime/test_batch comm/test_comm runtime/test_ranks runtime/test_ranks_batch runtime/test_ranks_lost \
     runtime/test_ranks_turns; do
     $tsan -I"$source/tests/tsan" "$source/tests/unit/$test.c" "$out/runtime/"*.o "$out/comm/"*.o -o "$out/$(basename $test)" -lm -pthread

@@ -2,7 +2,7 @@
  * of the next iteration or block, or what comes further along the same row. */
 #include "codegen/emit/stream.h"
 #include "codegen/rowwise/emit/run.h"
-#include "codegen/target/ahead.h"
+#include "codegen/target/prefetch_distance.h"
 
 /* ---- from iteration to iteration ------------------------------------------------------------- */
 
@@ -74,7 +74,7 @@ void row_prefetch_along(row_run *r, const row_team *t) {
     r->along = NULL;
     if (t->prefetch == HIR_NONE || r->tail) return;
     const row_node *rows = row_at(r->g, t->prefetch);
-    const int64_t ahead = hcg_prefetch_distance(&e->level->machine, HCG_AHEAD_ALONG);
+    const int64_t ahead = hcg_prefetch_distance(&e->level->machine, HCG_PREFETCH_ALONG);
     const int64_t on = ahead / (int64_t)hir_dtype_bytes(rows->dtype);
     LLVMValueRef last = row_i64(r, row_size_add(r->nest->domain.dim[r->lane_var], row_int(-on)));
     LLVMValueRef here = LLVMBuildICmp(e->b, LLVMIntSLT, r->var[r->lane_var], last, "");

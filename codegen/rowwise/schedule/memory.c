@@ -1,7 +1,7 @@
 /* What a row program asks memory for, and how it writes: rows that are prefetched, stores that may be
  * non-temporal. */
 #include "codegen/rowwise/schedule/steps.h"
-#include "codegen/target/ahead.h"
+#include "codegen/target/prefetch_distance.h"
 
 /* ---- rows that are prefetched ---------------------------------------------------------------- */
 /* Which rows are prefetched.
@@ -16,7 +16,7 @@
  *
  * Teams of sums over n rows that no nest has read before read some vectors of each row in turn.
  * They prefetch what lies further along the same row, or in that of the next
- * token (HCG_AHEAD_ALONG). A single sum does not: it has too little arithmetic to overlap with it.
+ * token (HCG_PREFETCH_ALONG). A single sum does not: it has too little arithmetic to overlap with it.
  */
 
 /* ---- from iteration to iteration ------------------------------------------------------------- */
@@ -99,7 +99,7 @@ static void choose_along(const row_schedule *s, const row_nest *nest, row_team *
     const uint32_t node = fresh_rows(s, first);
     if (node == HIR_NONE) return;
     const int64_t row = row_bound(nest->domain.dim[nest->domain.rank - 1]);
-    const int64_t ahead = hcg_prefetch_distance(&s->target.machine, HCG_AHEAD_ALONG);
+    const int64_t ahead = hcg_prefetch_distance(&s->target.machine, HCG_PREFETCH_ALONG);
     const int64_t on = ahead / (int64_t)hir_dtype_bytes(row_at(s->g, node)->dtype);
     if (row >= 2 * on) t->prefetch = node;
 }

@@ -63,21 +63,21 @@ Test(object_lines, functions_begin_with_their_lines) {
 }
 
 /* Nothing is read beyond what there is; the sanitizers see to that. */
-Test(object_lines, damaged_objects_are_refused_or_read) {
+Test(object_lines, damaged_objects_are_rejected_or_read) {
     hd_arena *a = hd_arena_new();
     hd_text object;
     compile(a, &object);
-    size_t refused = 0;
+    size_t rejected = 0;
     for (size_t n = 0; n < object.n; n++) {
         hd_arena *b = hd_arena_new();
         object_lines o;
         hd_text part = {b, malloc(n ? n : 1), n, n}; /* of its own, so that its end is one */
         memcpy(part.at, object.at, n);
-        refused += !api_read_object(b, &part, &o);
+        rejected += !api_read_object(b, &part, &o);
         free(part.at);
         hd_arena_free(b);
     }
-    cr_assert_eq(refused, object.n, "the table of sections is at the end of the file");
+    cr_assert_eq(rejected, object.n, "the table of sections is at the end of the file");
     for (size_t i = 0; i < object.n; i++) {
         hd_arena *b = hd_arena_new();
         object_lines o;

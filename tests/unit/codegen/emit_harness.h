@@ -82,7 +82,7 @@ static inline bool products_run(const hcg_level *l, unsigned exact, hir_dtype dt
                                 hir_layout layout) {
     const hcg_level *next = next_of_vectors(l);
     return level_runs(l) &&
-           (full_set() || !next || !hcg_same_choices(l, next, exact, hcg_matrix(dtype, layout)));
+           (full_set() || !next || !hcg_same_backends(l, next, exact, hcg_matrix(dtype, layout)));
 }
 
 /* The level with a matrix unit: that of the table where this machine runs it; else the best AVX-512

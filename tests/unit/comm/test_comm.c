@@ -1,4 +1,4 @@
-/* The exchanges (comm/exchange.c) and the transport of threads: every scenario with 1 to 5 ranks.
+/* The exchanges (comm/collective.c) and the transport of threads: every scenario with 1 to 5 ranks.
  * With MPI they run in comm/ranks.c. */
 #include <criterion/criterion.h>
 #include <pthread.h>
@@ -121,11 +121,11 @@ static int gather_beside(timed *t) {
     return c->finish(c->context);
 }
 
-static void measure(timed *t, int (*exchange)(timed *), int64_t *taken) {
+static void measure(timed *t, int (*collective)(timed *), int64_t *taken) {
     for (int i = 0; i < TRIES; i++) {
         t->failed |= sum_of_one(t) != 0; /* both begin together */
         const int64_t begun = hd_nanoseconds();
-        t->failed |= exchange(t) != 0;
+        t->failed |= collective(t) != 0;
         taken[i] = hd_nanoseconds() - begun;
     }
 }

@@ -164,7 +164,7 @@ Test(family_objects, layers_from_zero_are_an_error_where_they_count_from_one) {
     cr_expect(find_message("layer 2 is missing"), "%s", said());
 }
 
-Test(family_objects, lists_of_other_things_are_refused_once) {
+Test(family_objects, lists_of_other_things_are_rejected_once) {
     static const char *const wrong[] = {"[1.5, 2]", "[\"1\", 2]", "[null]", "{}", "3", "null"};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         cr_expect_null(import(hd_printf(arena,

@@ -84,9 +84,9 @@ static void compare(const char *path, const char *expected_path, const char *suf
     fixture f;
     set_up(&f);
     char *got = outcome(&f, path);
-    bool refused = hd_diags_failed(&f.d);
-    cr_expect_eq(refused, strcmp(suffix, ".err") == 0, "%s is %s:\n%s", path,
-                 refused ? "refused" : "accepted", got);
+    bool rejected = hd_diags_failed(&f.d);
+    cr_expect_eq(rejected, strcmp(suffix, ".err") == 0, "%s is %s:\n%s", path,
+                 rejected ? "refused" : "accepted", got);
     if (getenv("HADAL_UPDATE")) {
         FILE *out = fopen(expected_path, "w");
         cr_assert(out);
@@ -126,7 +126,7 @@ Test(frontend, accepts) {
     cr_assert_geq(compare_folder(TEST_DATA "/frontend/accept", ".hir"), 14);
 }
 
-Test(frontend, refuses) {
+Test(frontend, rejects) {
     cr_assert_geq(compare_folder(TEST_DATA "/frontend/errors", ".err"), 50);
 }
 
@@ -289,7 +289,7 @@ Test(frontend, memory_runs_out) {
 }
 
 /* ---- limits -------------------------------------------------------------------------------- */
-static void expect_refused(const char *text, hd_error code, const char *part) {
+static void expect_rejected(const char *text, hd_error code, const char *part) {
     fixture f;
     set_up(&f);
     cr_expect_null(load_text(&f, text));
@@ -326,55 +326,55 @@ Test(frontend, limits_of_the_text) {
     };
     for (size_t i = 0; i < sizeof pieces / sizeof *pieces; i++) {
         char *text = repeat(pieces[i][0], pieces[i][1], 50000, pieces[i][2]);
-        expect_refused(text, HD_E_LIMIT, "nests too deeply");
+        expect_rejected(text, HD_E_LIMIT, "nests too deeply");
         free(text);
     }
     char *text = repeat("# ", "x", 1 << 20, "\n");
-    expect_refused(text, HD_E_LIMIT, "is too long");
+    expect_rejected(text, HD_E_LIMIT, "is too long");
     free(text);
 }
 
 Test(frontend, limits_of_the_program) {
-    expect_refused("fn f(x) { return f(f(x)) }\nmodel m() { f(1) }", HD_E_LIMIT, "calls are open");
-    expect_refused("object a() { b = a() }\nmodel m() { a() }", HD_E_LIMIT, "calls are open");
-    expect_refused("fn f(a = f()) { return a }\nmodel m() { f() }", HD_E_LIMIT, "calls are open");
-    expect_refused("model m() { for i in 0..9223372036854775807 { } }", HD_E_LIMIT, "too long");
-    expect_refused("model m() { for i in -9223372036854775807..9223372036854775807 { } }",
-                   HD_E_LIMIT, "too long");
-    expect_refused("model m() { x = const(1.0, [1]) for i in 0..1 { } }", HD_E_SYNTAX, "expected");
-    expect_refused("model m() { x = const(1.0, [1])\nfor i in 0..4000000 { x = x + x } }",
-                   HD_E_LIMIT, "the graph grows too large");
-    expect_refused("model m() { xs = [const(1.0, [1]) for i in 0..10000]\n"
-                   "for i in 0..10000 { y = stack(xs, axis: 0) } }",
-                   HD_E_LIMIT, "the graph grows too large");
-    expect_refused("model m() { for i in 0..4000000 { weight(\"w{i}\", [1]) } }", HD_E_LIMIT,
-                   "weights and states");
-    expect_refused("model m() { for i in 0..4000 { x = 0..1000000 } }", HD_E_LIMIT,
-                   "lists grow too long");
-    expect_refused("fn f(n) { at \"scope{n}\" { f(n + 1) } }\nmodel m() { f(0) }", HD_E_LIMIT,
-                   "calls are open");
+    expect_rejected("fn f(x) { return f(f(x)) }\nmodel m() { f(1) }", HD_E_LIMIT, "calls are open");
+    expect_rejected("object a() { b = a() }\nmodel m() { a() }", HD_E_LIMIT, "calls are open");
+    expect_rejected("fn f(a = f()) { return a }\nmodel m() { f() }", HD_E_LIMIT, "calls are open");
+    expect_rejected("model m() { for i in 0..9223372036854775807 { } }", HD_E_LIMIT, "too long");
+    expect_rejected("model m() { for i in -9223372036854775807..9223372036854775807 { } }",
+                    HD_E_LIMIT, "too long");
+    expect_rejected("model m() { x = const(1.0, [1]) for i in 0..1 { } }", HD_E_SYNTAX, "expected");
+    expect_rejected("model m() { x = const(1.0, [1])\nfor i in 0..4000000 { x = x + x } }",
+                    HD_E_LIMIT, "the graph grows too large");
+    expect_rejected("model m() { xs = [const(1.0, [1]) for i in 0..10000]\n"
+                    "for i in 0..10000 { y = stack(xs, axis: 0) } }",
+                    HD_E_LIMIT, "the graph grows too large");
+    expect_rejected("model m() { for i in 0..4000000 { weight(\"w{i}\", [1]) } }", HD_E_LIMIT,
+                    "weights and states");
+    expect_rejected("model m() { for i in 0..4000 { x = 0..1000000 } }", HD_E_LIMIT,
+                    "lists grow too long");
+    expect_rejected("fn f(n) { at \"scope{n}\" { f(n + 1) } }\nmodel m() { f(0) }", HD_E_LIMIT,
+                    "calls are open");
 }
 
 Test(frontend, text_that_is_not_a_program) {
-    expect_refused("", HD_E_NAME, "no model");
-    expect_refused("\n\n# nothing\n", HD_E_NAME, "no model");
-    expect_refused("\x01\x02\xff\xfe", HD_E_SYNTAX, "unexpected");
-    expect_refused("}}}}}}}}", HD_E_SYNTAX, "expected a definition");
-    expect_refused("model", HD_E_SYNTAX, "expected a name");
-    expect_refused("model m", HD_E_SYNTAX, "expected '('");
-    expect_refused("model m(", HD_E_SYNTAX, "expected");
-    expect_refused("model m(a = ", HD_E_SYNTAX, "expected a value");
-    expect_refused("model m() {", HD_E_SYNTAX, "expected '}'");
-    expect_refused("model m() { x = \"", HD_E_SYNTAX, "no end");
-    expect_refused("model m() { x = \"\\", HD_E_SYNTAX, "no end");
-    expect_refused("model m() { x = \"{", HD_E_SYNTAX, "no end");
-    expect_refused("use", HD_E_SYNTAX, "expected a string");
+    expect_rejected("", HD_E_NAME, "no model");
+    expect_rejected("\n\n# nothing\n", HD_E_NAME, "no model");
+    expect_rejected("\x01\x02\xff\xfe", HD_E_SYNTAX, "unexpected");
+    expect_rejected("}}}}}}}}", HD_E_SYNTAX, "expected a definition");
+    expect_rejected("model", HD_E_SYNTAX, "expected a name");
+    expect_rejected("model m", HD_E_SYNTAX, "expected '('");
+    expect_rejected("model m(", HD_E_SYNTAX, "expected");
+    expect_rejected("model m(a = ", HD_E_SYNTAX, "expected a value");
+    expect_rejected("model m() {", HD_E_SYNTAX, "expected '}'");
+    expect_rejected("model m() { x = \"", HD_E_SYNTAX, "no end");
+    expect_rejected("model m() { x = \"\\", HD_E_SYNTAX, "no end");
+    expect_rejected("model m() { x = \"{", HD_E_SYNTAX, "no end");
+    expect_rejected("use", HD_E_SYNTAX, "expected a string");
 }
 
 Test(frontend, deep_expressions_in_deep_calls) {
     char *sums = repeat("fn f(x) { return ", "(1 + ", 90, "f(x)"),
          *text = repeat(sums, ")", 90, " }\nmodel m() { f(1) }");
-    expect_refused(text, HD_E_LIMIT, "the evaluation nests too deeply");
+    expect_rejected(text, HD_E_LIMIT, "the evaluation nests too deeply");
     free(sums);
     free(text);
 }

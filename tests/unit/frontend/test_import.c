@@ -230,7 +230,7 @@ Test(import, names_of_models) {
 
 /* ---- refused ------------------------------------------------------------------------------- */
 
-Test(import, refused_parameters_of_residual_systems) {
+Test(import, rejected_parameters_of_residual_systems) {
     static const struct {
         const char *type, *fields, *error;
     } cases[] = {
@@ -468,7 +468,7 @@ Test(import, numbers_with_an_end) {
                "    sinkhorn_iters = 1000,\n");
 }
 
-Test(import, refused_values_are_named) {
+Test(import, rejected_values_are_named) {
     static const struct {
         const char *family, *path, *value, *error;
     } cases[] = {

@@ -87,7 +87,7 @@ static char *import_hub_with(const char *name, const char *path, const char *val
 
 static const struct changed {
     const char *file, *path, *value, *error;
-} refused[] = {
+} rejected[] = {
     {"Qwen3-Coder-480B-A35B", "qkv_bias", "true", "qkv_bias: true cannot be honoured"},
     {"Qwen3-Coder-480B-A35B", "use_qk_norm", "false", "use_qk_norm: false cannot be honoured"},
     {"Qwen3-Coder-480B-A35B", "shared_expert_intermediate_size", "512",
@@ -162,8 +162,8 @@ static const struct changed {
 };
 
 Test(import_hub, other_values) {
-    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
-        const struct changed *c = &refused[i];
+    for (size_t i = 0; i < sizeof rejected / sizeof *rejected; i++) {
+        const struct changed *c = &rejected[i];
         const char *text = import_hub_with(hd_printf(arena, "%s.json", c->file), c->path, c->value);
         cr_expect_eq(text != NULL, c->error == NULL, "%s: %s = %s: %s", c->file, c->path, c->value,
                      said());

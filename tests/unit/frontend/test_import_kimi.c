@@ -144,7 +144,7 @@ Test(import_kimi, what_a_config_changes_in_the_spec) {
     }
 }
 
-Test(import_kimi, what_is_refused) {
+Test(import_kimi, what_is_rejected) {
     static const struct {
         const char *changes, *error;
     } cases[] = {

@@ -23,7 +23,7 @@ static hd_quantisation read(const char *config) {
     return q;
 }
 
-static void refuse(const char *config, const char *part) {
+static void reject(const char *config, const char *part) {
     hd_quantisation q;
     const char *json = hd_printf(arena, "{\n \"quantization_config\": %s\n}", config);
     cr_assert_not(read_text(json, &q), "no fault: %s", part);
@@ -36,17 +36,17 @@ static void refuse(const char *config, const char *part) {
 
 /* One error that names the format, whatever else stands beside it. */
 Test(quantisation, formats_of_modelopt) {
-    refuse("{\"quant_method\": \"modelopt\", \"quant_algo\": \"NVFP4\", \"config_groups\": {}}",
+    reject("{\"quant_method\": \"modelopt\", \"quant_algo\": \"NVFP4\", \"config_groups\": {}}",
            "quantization_config.quant_algo: \"NVFP4\", a format of ModelOpt, is not read");
     cr_expect_eq(diags.errors, 1, "%s", said());
-    refuse("{\"quant_method\": \"fp8\", \"quant_algo\": \"MIXED_PRECISION\", \"moe_quant_algo\": "
+    reject("{\"quant_method\": \"fp8\", \"quant_algo\": \"MIXED_PRECISION\", \"moe_quant_algo\": "
            "\"NVFP4\", \"group_size\": 16, \"ignore\": [], \"producer\": {}, \"quantized_layers\": "
            "{}}",
            "quantization_config.moe_quant_algo: \"NVFP4\", a format of ModelOpt, is not read");
     cr_expect_eq(diags.errors, 1, "%s", said());
-    refuse("{\"quant_algo\": \"FP8\"}", "quant_algo: \"FP8\", a format of ModelOpt, is not read");
-    refuse("{\"quant_method\": \"modelopt\"}", "\"modelopt\" is not read");
-    refuse("{\"quant_method\": \"fp8\", \"quant_algo\": 3}", "unknown field");
+    reject("{\"quant_algo\": \"FP8\"}", "quant_algo: \"FP8\", a format of ModelOpt, is not read");
+    reject("{\"quant_method\": \"modelopt\"}", "\"modelopt\" is not read");
+    reject("{\"quant_method\": \"fp8\", \"quant_algo\": 3}", "unknown field");
 }
 
 static bool read_beside(const char *config, const char *beside) {
@@ -90,19 +90,19 @@ Test(quantisation, fp8) {
     cr_expect_not(q.groups.at[0].tile_known);
 }
 
-Test(quantisation, fp8_refused) {
+Test(quantisation, fp8_rejected) {
 #define FP8 "{\"quant_method\": \"fp8\", "
-    refuse(FP8 "\"fmt\": \"e5m2\"}", "quantization_config.fmt: \"e5m2\" cannot be honoured");
-    refuse(FP8 "\"weight_block_size\": [128]}", "must be a list of two sizes");
-    refuse(FP8 "\"weight_block_size\": [128, 0]}", "0 is no size of a group");
-    refuse(FP8 "\"weight_block_size\": [128, -1]}", "-1 is no size of a group");
-    refuse(FP8 "\"weight_block_size\": [128, 1e3]}", "1000.0 is no size of a group");
-    refuse(FP8 "\"weight_block_size\": [128, 99999999999]}", "99999999999 is no size of a group");
-    refuse(FP8 "\"weight_block_size\": 128}", "must be a list of two sizes");
-    refuse(FP8 "\"scale_fmt\": \"e5m3\"}", "allowed: \"ue8m0\", \"float\"");
-    refuse(FP8 "\"modules_to_not_convert\": \"lm_head\"}", "it must be a list of strings");
-    refuse(FP8 "\"modules_to_not_convert\": [1]}", "it must be a list of strings");
-    refuse(FP8 "\"bits\": 4}", "unknown field 'quantization_config.bits'");
+    reject(FP8 "\"fmt\": \"e5m2\"}", "quantization_config.fmt: \"e5m2\" cannot be honoured");
+    reject(FP8 "\"weight_block_size\": [128]}", "must be a list of two sizes");
+    reject(FP8 "\"weight_block_size\": [128, 0]}", "0 is no size of a group");
+    reject(FP8 "\"weight_block_size\": [128, -1]}", "-1 is no size of a group");
+    reject(FP8 "\"weight_block_size\": [128, 1e3]}", "1000.0 is no size of a group");
+    reject(FP8 "\"weight_block_size\": [128, 99999999999]}", "99999999999 is no size of a group");
+    reject(FP8 "\"weight_block_size\": 128}", "must be a list of two sizes");
+    reject(FP8 "\"scale_fmt\": \"e5m3\"}", "allowed: \"ue8m0\", \"float\"");
+    reject(FP8 "\"modules_to_not_convert\": \"lm_head\"}", "it must be a list of strings");
+    reject(FP8 "\"modules_to_not_convert\": [1]}", "it must be a list of strings");
+    reject(FP8 "\"bits\": 4}", "unknown field 'quantization_config.bits'");
 }
 
 Test(quantisation, mxfp4_in_blocks) {
@@ -113,7 +113,7 @@ Test(quantisation, mxfp4_in_blocks) {
     cr_expect(hd_find_modules(&q.ignore, "model.layers.3.self_attn.q_proj"));
     cr_expect(hd_find_group(&q, HD_PACKING_MXFP4, "model.layers.3.mlp.experts.down_proj"));
     cr_expect_not(hd_find_group(&q, HD_PACKING_INT4, "model.layers.3.mlp.experts.down_proj"));
-    refuse("{\"quant_method\": \"mxfp4\", \"fmt\": 1}", "unknown field");
+    reject("{\"quant_method\": \"mxfp4\", \"fmt\": 1}", "unknown field");
 }
 
 Test(quantisation, mxfp8) {
@@ -123,12 +123,12 @@ Test(quantisation, mxfp8) {
 }
 
 Test(quantisation, methods) {
-    refuse("{\"quant_method\": \"hqq\", \"bits\": 4}",
+    reject("{\"quant_method\": \"hqq\", \"bits\": 4}",
            "quantization_config.quant_method: \"hqq\" is not read");
-    refuse("{\"quant_method\": 4}", "4 is not read");
-    refuse("{\"bits\": 4}", "the field 'quant_method' is missing");
-    refuse("4", "this must be an object");
-    refuse("[]", "this must be an object");
+    reject("{\"quant_method\": 4}", "4 is not read");
+    reject("{\"bits\": 4}", "the field 'quant_method' is missing");
+    reject("4", "this must be an object");
+    reject("[]", "this must be an object");
     hd_quantisation q;
     cr_expect(read_text("{\"quantization_config\": null}", &q));
     cr_expect_not(q.given);
@@ -295,7 +295,7 @@ Test(quantisation, gptq) {
         {"\"bits\": 4, \"group_size\": 128, \"colour\": 1", "unknown field"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-        refuse(hd_printf(arena, "{\"quant_method\": \"gptq\", %s}", cases[i][0]), cases[i][1]);
+        reject(hd_printf(arena, "{\"quant_method\": \"gptq\", %s}", cases[i][0]), cases[i][1]);
 }
 
 Test(quantisation, awq) {
@@ -317,10 +317,10 @@ Test(quantisation, awq) {
         {"\"w_bit\": 4, \"group_size\": 128", "unknown field 'quantization_config.w_bit'"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-        refuse(hd_printf(arena, "{\"quant_method\": \"awq\", %s}", cases[i][0]), cases[i][1]);
+        reject(hd_printf(arena, "{\"quant_method\": \"awq\", %s}", cases[i][0]), cases[i][1]);
 }
 
-Test(quantisation, compressed_refused) {
+Test(quantisation, compressed_rejected) {
     static const char *const cases[][2] = {
         {COMPRESSED(GROUP("{\"num_bits\": 3, \"type\": \"int\", " BY_GROUP "}"), ""),
          "pack-quantized is read with num_bits 4 or 8"},
@@ -389,7 +389,7 @@ Test(quantisation, compressed_refused) {
          "has no zero points"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-        refuse(cases[i][0], cases[i][1]);
+        reject(cases[i][0], cases[i][1]);
 }
 
 /* As the first programs that wrote the format have it. */
@@ -407,10 +407,10 @@ Test(quantisation, older_words) {
              "\"ignored_layers\": [\"lm_head\"]}");
     cr_expect(hd_find_modules(&q.ignore, "lm_head"));
     cr_expect_str_eq(q.ignore_field, "quantization_config.ignored_layers");
-    refuse("{\"quant_method\": \"mxfp8\", \"ignored_layers\": [\"lm_head\"], "
+    reject("{\"quant_method\": \"mxfp8\", \"ignored_layers\": [\"lm_head\"], "
            "\"modules_to_not_convert\": []}",
            "this is not what 'quantization_config.modules_to_not_convert' says");
-    refuse("{\"quant_method\": \"fp8\", \"ignored_layers\": \"lm_head\"}",
+    reject("{\"quant_method\": \"fp8\", \"ignored_layers\": \"lm_head\"}",
            "it must be a list of strings");
 }
 

@@ -201,7 +201,7 @@ Test(inspect, json_escapes_what_people_write_in_options) {
 
 /* ---- the table of views ---------------------------------------------------------------------- */
 
-Test(inspect, views_refuse_forms_that_they_do_not_have) {
+Test(inspect, views_reject_forms_that_they_do_not_have) {
     hd_text out;
     hd_text_init(&out, arena);
     const hir_module *m = parse(graph_text);

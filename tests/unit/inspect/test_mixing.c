@@ -313,7 +313,7 @@ Test(mixing, what_is_made_of_no_source_is_told_apart) {
     hd_arena_free(h.arena);
 }
 
-Test(mixing, a_product_of_two_values_of_the_stream_is_refused) {
+Test(mixing, a_product_of_two_values_of_the_stream_is_rejected) {
     by_hand h = matrix_of_text(HEAD NORM("1", "%e") SUB("1") ADD("%h1", "%e", "%y1") MUL(
         "%p", "%h1", "%e") NORM("2", "%p") SUB("2") ADD("%h2", "%p", "%y2") END("%h2"));
     cr_assert_not(h.ok);

@@ -99,7 +99,7 @@ Test(plan, a_host_that_was_measured_busy_is_told) {
     }
 }
 
-static void refused(const char *text, const char *why) {
+static void rejected(const char *text, const char *why) {
     plan_host h;
     const size_t before = diags.errors;
     cr_assert_not(plan_host_parse(&diags, text, &h), "%s", text);
@@ -107,20 +107,20 @@ static void refused(const char *text, const char *why) {
     cr_assert(strstr(said(), why), "%s: %s", text, said());
 }
 
-Test(plan, hosts_that_are_refused) {
-    refused("memmory=2G", "did you mean \"memory\"?");
-    refused("cores=2", "memory, read, cache, cached, flops");
-    refused("memory=", "\"\" is no value of memory");
-    refused("memory=0", "no value of memory");
-    refused("memory=-1", "no value of memory");
-    refused("memory=2Q", "no value of memory");
-    refused("memory=16", "K, M, G or T behind it: memory=512G");
-    refused("read=200", "no value of read");
-    refused("memory=inf", "no value of memory");
-    refused("read=nan", "no value of read");
-    refused("latency=5xs", "no value of latency");
-    refused("latency=us", "no value of latency");
-    refused("/nowhere/at/all.json", "/nowhere/at/all.json");
+Test(plan, hosts_that_are_rejected) {
+    rejected("memmory=2G", "did you mean \"memory\"?");
+    rejected("cores=2", "memory, read, cache, cached, flops");
+    rejected("memory=", "\"\" is no value of memory");
+    rejected("memory=0", "no value of memory");
+    rejected("memory=-1", "no value of memory");
+    rejected("memory=2Q", "no value of memory");
+    rejected("memory=16", "K, M, G or T behind it: memory=512G");
+    rejected("read=200", "no value of read");
+    rejected("memory=inf", "no value of memory");
+    rejected("read=nan", "no value of read");
+    rejected("latency=5xs", "no value of latency");
+    rejected("latency=us", "no value of latency");
+    rejected("/nowhere/at/all.json", "/nowhere/at/all.json");
     const char *bad[][2] = {
         {"[1", "not legal JSON"},
         {"[1]", "its schema is not \"hadal-machine-1\""},
@@ -131,17 +131,17 @@ Test(plan, hosts_that_are_refused) {
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         const char *path = file_with(bad[i][0]);
-        refused(path, bad[i][1]);
+        rejected(path, bad[i][1]);
         unlink(path);
     }
 }
 
-Test(plan, shares_that_are_refused) {
-    refused("reached.f32=0", "a share, above 1 where a faster unit");
-    refused("reached.f32=1G", "no value of reached.f32");
-    refused("reached.f31=1", "did you mean \"reached.f32\"?");
+Test(plan, shares_that_are_rejected) {
+    rejected("reached.f32=0", "a share, above 1 where a faster unit");
+    rejected("reached.f32=1G", "no value of reached.f32");
+    rejected("reached.f31=1", "did you mean \"reached.f32\"?");
     const char *path = file_with("{\"schema\": \"hadal-machine-1\", \"reached\": {\"q8\": 0}}");
-    refused(path, "\"q8\" is 0");
+    rejected(path, "\"q8\" is 0");
     unlink(path);
 }
 
@@ -263,7 +263,7 @@ Test(plan, a_pass_that_caches_hold_is_read_from_them) {
     close_to(p.shapes.at[0].decode.memory, bytes / 1000.0 / share_of("READ"), "rate not known");
 }
 
-Test(plan, kernels_and_exchanges_begin_and_threads_meet) {
+Test(plan, kernels_and_collectives_begin_and_threads_meet) {
     const plan_step steps[] = {product(), product(), {.work = {.name = "nothing to do"}}};
     const plan_stage stage = stage_with(steps, 3);
     const plan_call call = {.prompt = 1, .position = 0, .chunk = 64};
@@ -530,7 +530,7 @@ static double with_weights_of(int64_t tiles) {
     return hrt_cost_of_calls(ROWS, tiles * TWO) / hrt_cost_of_calls(ROWS, 1);
 }
 
-Test(plan, exchanges_that_take_longer_hide_computing) {
+Test(plan, collectives_that_take_longer_hide_computing) {
     const char *facts = "memory=1G,read=1T,flops=1M,network=8000,latency=1ms";
     const double compute = ROWS * 1000 / 1e6 / share_of("FMA"), link = half * row_bytes / 1000;
     const plan_shape *s = in_tiles(facts, 4);
@@ -545,7 +545,7 @@ Test(plan, exchanges_that_take_longer_hide_computing) {
     close_to(plan_time_all(s->prefill), 2e-3 + link + compute + 2 * share_of("BEGIN"), "off");
 }
 
-Test(plan, computing_that_takes_longer_hides_exchanges) {
+Test(plan, computing_that_takes_longer_hides_collectives) {
     const char *facts = "memory=1G,read=1T,flops=1000,network=80K,latency=1ms";
     const double link = half * row_bytes / 1e4;
     const plan_shape *s = in_tiles(facts, 2);
@@ -571,9 +571,9 @@ Test(plan, as_many_tiles_as_a_session_would_choose) {
     const hrt_beside b = {.tokens = ROWS,
                           .ranks = TWO,
                           .compute = compute,
-                          .exchange = link + 1e-6 + share_of("BEGIN"),
+                          .collective = link + 1e-6 + share_of("BEGIN"),
                           .latency = 1e-6,
-                          .exchanges = 1};
+                          .collectives = 1};
     const int64_t best = hrt_best_tiles(&b);
     cr_assert_gt(best, 1);
     const double chosen = plan_time_all(in_tiles(facts, 0)->prefill);

@@ -27,7 +27,7 @@ static inline void expect_accepted(const char *preamble, const rule_case *cases,
     }
 }
 
-static inline void expect_refused(const char *preamble, const rule_case *cases, size_t n) {
+static inline void expect_rejected(const char *preamble, const rule_case *cases, size_t n) {
     for (size_t i = 0; i < n; i++) {
         hd_diags_init(&diags, arena);
         cr_assert_null(with_op(preamble, cases[i].op), "%s", cases[i].op);

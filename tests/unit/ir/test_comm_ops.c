@@ -115,7 +115,7 @@ Test(comm_ops, accepted) {
 
 static const struct {
     const char *ranks, *op, *message;
-} refused[] = {
+} rejected[] = {
     {"", "comm.part %x", "the module is for one machine"},
     {"", "comm.all_reduce %x", "the module is for one machine"},
     {"", "reshape %x {shape = [T/3, 8]}", "the rows of a rank of 3, but the module is for 1"},
@@ -143,12 +143,13 @@ static const struct {
     {THREE, "depth.merge %l, %v, %x, %v", "operand partial must be of the same rows as live"},
 };
 
-Test(comm_ops, refused) {
-    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
+Test(comm_ops, rejected) {
+    for (size_t i = 0; i < sizeof rejected / sizeof *rejected; i++) {
         hd_diags_init(&diags, arena);
-        hir_module *m = hir_parse(arena, &diags, "t.hir", with_op(refused[i].ranks, refused[i].op));
-        cr_assert_null(m, "%s", refused[i].op);
-        cr_assert_not_null(strstr(said(), refused[i].message), "%s\n%s", refused[i].op, said());
+        hir_module *m =
+            hir_parse(arena, &diags, "t.hir", with_op(rejected[i].ranks, rejected[i].op));
+        cr_assert_null(m, "%s", rejected[i].op);
+        cr_assert_not_null(strstr(said(), rejected[i].message), "%s\n%s", rejected[i].op, said());
     }
 }
 
@@ -172,7 +173,7 @@ static const struct {
     {THREE "\nweight @a : f32[4] shard {groups = 4}\n", "expected 'dim'"},
 };
 
-Test(comm_ops, refused_tables) {
+Test(comm_ops, rejected_tables) {
     for (size_t i = 0; i < sizeof bad_tables / sizeof *bad_tables; i++) {
         hd_diags_init(&diags, arena);
         const char *text = hd_printf(arena, "hir 1 depth @m\n%sfunc() {\n}\n", bad_tables[i].text);

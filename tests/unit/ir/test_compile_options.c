@@ -29,7 +29,7 @@ static bool takes_number(hir_compile_option id, int64_t number) {
 }
 
 /* Each word of "f32|bf16", and no other. */
-static void check_words(hir_compile_option id, const char *words, const char *refusal) {
+static void check_words(hir_compile_option id, const char *words, const char *rejection) {
     char *list = hd_strdup(arena, words), *rest = list;
     for (char *word = strtok_r(list, "|", &rest); word; word = strtok_r(NULL, "|", &rest))
         cr_expect(takes(id, word), "%s", word);
@@ -37,7 +37,7 @@ static void check_words(hir_compile_option id, const char *words, const char *re
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
         cr_expect_not(takes(id, others[i]), "%s: %s", hir_compile_option_name(id), others[i]);
         const hd_diag *d = &diags.list.at[diags.list.n - 1];
-        cr_expect_str_eq(d->message, hd_printf(arena, "%s \"%s\"", refusal, others[i]));
+        cr_expect_str_eq(d->message, hd_printf(arena, "%s \"%s\"", rejection, others[i]));
         cr_expect(strstr(d->hint, " or "), "%s", d->hint);
     }
 }
@@ -74,9 +74,9 @@ static void check_number(hir_compile_option id, int64_t least, int64_t most, int
 Test(compile_options, each_takes_what_its_row_says) {
     diags.limit = 1000;
 #define TEXT(missing)                check_text(row, missing)
-#define DTYPE(refusal)               check_words(row, words, refusal)
-#define STATE_DTYPE(refusal)         check_words(row, words, refusal)
-#define WORD(refusal)                check_words(row, words, refusal)
+#define DTYPE(rejection)             check_words(row, words, rejection)
+#define STATE_DTYPE(rejection)       check_words(row, words, rejection)
+#define WORD(rejection)              check_words(row, words, rejection)
 #define TILES                        check_tiles(row)
 #define NUMBER(least, most, missing) check_number(row, least, most, missing)
 #define P(id, member, name, group, type, argument, ...)                                            \

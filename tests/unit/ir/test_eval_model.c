@@ -565,7 +565,7 @@ Test(eval_model, reuse_of_memory_changes_nothing) {
 
 /* ---- refused --------------------------------------------------------------------------------- */
 
-static void refuse(hir_eval *e, int64_t tokens, const double *const *inputs, hd_error code,
+static void reject(hir_eval *e, int64_t tokens, const double *const *inputs, hd_error code,
                    const char *part) {
     hir_results out;
     hd_diags_init(&diags, arena);
@@ -575,18 +575,18 @@ static void refuse(hir_eval *e, int64_t tokens, const double *const *inputs, hd_
     cr_assert_not_null(strstr(said(), part), "'%s' is not in: %s", part, said());
 }
 
-Test(eval_model, bad_calls_are_refused) {
+Test(eval_model, bad_calls_are_rejected) {
     hir_eval *e = model_eval(model_graph);
-    refuse(e, 0, INPUTS(ids), HD_E_VALUE, "at least one token");
-    refuse(e, -3, INPUTS(ids), HD_E_VALUE, "at least one token");
-    refuse(e, 3, INPUTS(NUMBERS(1, 2, 11)), HD_E_VALUE, "token 2 of the call is 11");
-    refuse(e, 3, INPUTS(NUMBERS(1, -1, 2)), HD_E_VALUE, "token 1 of the call is -1");
-    refuse(e, 2, INPUTS(NUMBERS(0.5, 1)), HD_E_VALUE, "element 0 of input 'ids' is 0.5");
-    refuse(e, 2, INPUTS(NUMBERS(1, NAN)), HD_E_VALUE, "element 1 of input 'ids'");
-    refuse(e, 2, INPUTS(NUMBERS(1, 1e10)), HD_E_VALUE, "element 1 of input 'ids'");
-    refuse(e, 2, INPUTS(NULL), HD_E_VALUE, "input 0 is missing");
-    refuse(e, 2, NULL, HD_E_VALUE, "input 0 is missing");
-    refuse(e, INT64_MAX, INPUTS(ids), HD_E_LIMIT, "too many");
+    reject(e, 0, INPUTS(ids), HD_E_VALUE, "at least one token");
+    reject(e, -3, INPUTS(ids), HD_E_VALUE, "at least one token");
+    reject(e, 3, INPUTS(NUMBERS(1, 2, 11)), HD_E_VALUE, "token 2 of the call is 11");
+    reject(e, 3, INPUTS(NUMBERS(1, -1, 2)), HD_E_VALUE, "token 1 of the call is -1");
+    reject(e, 2, INPUTS(NUMBERS(0.5, 1)), HD_E_VALUE, "element 0 of input 'ids' is 0.5");
+    reject(e, 2, INPUTS(NUMBERS(1, NAN)), HD_E_VALUE, "element 1 of input 'ids'");
+    reject(e, 2, INPUTS(NUMBERS(1, 1e10)), HD_E_VALUE, "element 1 of input 'ids'");
+    reject(e, 2, INPUTS(NULL), HD_E_VALUE, "input 0 is missing");
+    reject(e, 2, NULL, HD_E_VALUE, "input 0 is missing");
+    reject(e, INT64_MAX, INPUTS(ids), HD_E_LIMIT, "too many");
     cr_assert_eq(hir_eval_length(e), 0);
     call(e, 3, INPUTS(NUMBERS(0, 10, 5)));
 }
@@ -597,23 +597,23 @@ Test(eval_model, sizes_are_limited) {
                           "f32[T, 2000000, 40000] loc \"big.hadal\":4:2\n"
                           "  output %y {name = \"y\"}");
     double x[8] = {0};
-    refuse(hir_eval_new(arena, m, NULL, NULL), 1, INPUTS(x), HD_E_LIMIT,
+    reject(hir_eval_new(arena, m, NULL, NULL), 1, INPUTS(x), HD_E_LIMIT,
            "broadcast is too large to evaluate: f32[1, 2000000, 40000]");
     cr_assert_eq(diags.list.at[0].loc.line, 4);
-    refuse(hir_eval_new(arena, m, NULL, NULL), 8, INPUTS(x), HD_E_LIMIT, "broadcast");
+    reject(hir_eval_new(arena, m, NULL, NULL), 8, INPUTS(x), HD_E_LIMIT, "broadcast");
     m = graph("state $big : f32[C, 40000, 40000]\n", "%x: f32[T, 40000, 40000]",
               "  %y = cache_append %x, $big : f32[C, 40000, 40000]\n  output %x {name = \"y\"}");
-    refuse(hir_eval_new(arena, m, NULL, NULL), 1, INPUTS(x), HD_E_LIMIT, "state $big");
+    reject(hir_eval_new(arena, m, NULL, NULL), 1, INPUTS(x), HD_E_LIMIT, "state $big");
     m = graph("weight @w : f32[2000000, 2000000]\n", "%x: f32[T, 2000000]",
               "  %y = linear %x, @w, _ : f32[T, 2000000]\n  output %y {name = \"y\"}");
     double *row = hd_new_array(arena, double, 2000000);
-    refuse(hir_eval_new(arena, m, hir_random_weights, &seed), 1, INPUTS(row), HD_E_LIMIT,
+    reject(hir_eval_new(arena, m, hir_random_weights, &seed), 1, INPUTS(row), HD_E_LIMIT,
            "weight @w");
 }
 
 Test(eval_model, a_weight_that_is_missing_fails_the_call) {
     givens none = {NULL, 0};
-    refuse(hir_eval_new(arena, parse(model_graph), given_weights, &none), 1, INPUTS(ids),
+    reject(hir_eval_new(arena, parse(model_graph), given_weights, &none), 1, INPUTS(ids),
            HD_E_WEIGHTS, "'embed'");
 }
 

@@ -46,7 +46,7 @@ Test(building, optional_operands_are_filled_and_attributes_sorted) {
     cr_assert_eq(hir_attr_int(hir_op_at(m, slice), HIR_A_GRAIN, 7), 7);
 }
 
-Test(building, an_illegal_op_is_refused_once_and_its_users_quietly) {
+Test(building, an_illegal_op_is_rejected_once_and_its_users_quietly) {
     b.loc = (hd_loc){"spec", 3, 4, 0};
     hir_ref bad = hir_emit2(&b, HIR_ADD_OP, x, hir_no_ref());
     cr_assert_eq(bad.kind, HIR_REF_NONE);

@@ -140,7 +140,7 @@ static const rule_case accepted[] = {
     {"attention %y, %k, %k3 {scale = -1}", "f32[T, 2, 3]"},
 };
 
-static const rule_case refused[] = {
+static const rule_case rejected[] = {
     /* in general */
     {"neg", "neg: has 0 operands, but takes (x)"},
     {"neg %x, %x", "neg: has 2 operands, but takes (x)"},
@@ -387,7 +387,7 @@ static const rule_case latent_accepted[] = {
      "f32[T, 4, 4]"},
 };
 
-static const rule_case latent_refused[] = {
+static const rule_case latent_rejected[] = {
     {"attention.latent %x, %k {scale = 1}", "operand q must be [T, H, n], not f32[T, 8]"},
     {"attention.latent %q, %y {scale = 1}", "operand rows must be [C, G, n], not f32[T, 2, 4]"},
     {"attention.latent %z, %k {scale = 1}", "2 key/value heads do not divide 3 heads"},
@@ -433,7 +433,7 @@ static void check_accepted(const rule_case *c, hir_module *m) {
     cr_assert_str_eq(t.at, c->expected, "%s gives %s", c->op, t.at);
 }
 
-static void check_refused(const rule_case *c, hir_module *m) {
+static void check_rejected(const rule_case *c, hir_module *m) {
     cr_assert_null(m, "%s", c->op);
     cr_assert_eq(diags.errors, 1, "%s\n%s", c->op, said());
     cr_assert_not_null(strstr(diags.list.at[0].message, c->expected), "%s\nexpected: %s\n%s", c->op,
@@ -448,11 +448,11 @@ Test(ir_rules, accepted) {
         check_accepted(&latent_accepted[i], with_op(IN_DEPTH, latent_accepted[i].op));
 }
 
-Test(ir_rules, refused) {
-    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
-        check_refused(&refused[i], with_op(IN_GRAPH, refused[i].op));
-    for (size_t i = 0; i < sizeof latent_refused / sizeof *latent_refused; i++)
-        check_refused(&latent_refused[i], with_op(IN_DEPTH, latent_refused[i].op));
+Test(ir_rules, rejected) {
+    for (size_t i = 0; i < sizeof rejected / sizeof *rejected; i++)
+        check_rejected(&rejected[i], with_op(IN_GRAPH, rejected[i].op));
+    for (size_t i = 0; i < sizeof latent_rejected / sizeof *latent_rejected; i++)
+        check_rejected(&latent_rejected[i], with_op(IN_DEPTH, latent_rejected[i].op));
 }
 
 Test(ir_rules, what_leaves) {

@@ -62,7 +62,7 @@ Test(kernel_rules, an_output_is_a_result) {
 /* ---- exchanges ------------------------------------------------------------------------------- */
 #define COMM "{name = \"e\", rows = \"all\", split_decode = \"none\", split_prefill = \"none\"}"
 
-static void expect_exchange(const char *body, const char *message) {
+static void expect_collective(const char *body, const char *message) {
     hd_arena *a = hd_arena_new();
     bench b = new_bench(hd_printf(a,
                                   "hir 1 kernel @f\n\nranks 2, rows divided from 2 tokens\n\n"
@@ -87,12 +87,13 @@ Test(kernel_rules, stages_send_all_rows) {
                  "stages send each other all rows");
 }
 
-Test(kernel_rules, exchanges_have_one_op) {
-    expect_exchange("    %a = comm.all_reduce %x : f32[T, 16]\n    yield %a\n", NULL);
-    expect_exchange("    %a = comm.all_reduce %x : f32[T, 16]\n"
-                    "    %b = comm.all_reduce %a : f32[T, 16]\n    yield %b\n",
-                    "an exchange has one op");
-    expect_exchange("    %a = neg %x : f32[T, 16]\n    yield %a\n", "does not cross between ranks");
+Test(kernel_rules, collectives_have_one_op) {
+    expect_collective("    %a = comm.all_reduce %x : f32[T, 16]\n    yield %a\n", NULL);
+    expect_collective("    %a = comm.all_reduce %x : f32[T, 16]\n"
+                      "    %b = comm.all_reduce %a : f32[T, 16]\n    yield %b\n",
+                      "an exchange has one op");
+    expect_collective("    %a = neg %x : f32[T, 16]\n    yield %a\n",
+                      "does not cross between ranks");
 }
 
 /* ---- contractions ---------------------------------------------------------------------------- */

@@ -26,7 +26,8 @@ static hir_module *compiled(const char *name, int64_t ranks, int64_t tiles) {
 }
 
 static const hcg_program *lowered(const hir_module *m, uint32_t tiles) {
-    const hcg_program *p = hcg_lower(arena, &diags, m, &(hcg_options){.compile.chunk = 16, .compile.overlap = tiles});
+    const hcg_program *p =
+        hcg_lower(arena, &diags, m, &(hcg_options){.compile.chunk = 16, .compile.overlap = tiles});
     cr_assert(p, "%s", said());
     return p;
 }
@@ -48,19 +49,19 @@ static void check_part(const hcg_program *p, uint32_t from, uint32_t end, bool l
     for (uint32_t i = from; i < end; i++) {
         const hrt_step *s = &p->steps.at[i];
         const hir_op *k = kernel_at(p->m, i);
-        cr_assert(!s->exchange && !s->last_rows && s->local == local);
+        cr_assert(!s->collective && !s->last_rows && s->local == local);
         cr_assert(s->split_prefill == HRT_SPLIT_ROWS || s->split_prefill == HRT_SPLIT_COLS);
         cr_assert(!has(p->m, k, HIR_ATTENTION_OP) && !has(p->m, k, HIR_SHORT_CONV_OP) &&
                   !has(p->m, k, HIR_DELTA_RULE_OP) && !has(p->m, k, HIR_EXPERT_LINEAR_OP));
     }
 }
 
-static void check_exchange(const hcg_program *p, uint32_t from, uint32_t end,
-                           hrt_exchange_kind kind) {
+static void check_collective(const hcg_program *p, uint32_t from, uint32_t end,
+                             hrt_collective_kind kind) {
     cr_assert(end - from <= 1);
     if (from == end) return;
     const hrt_step *s = &p->steps.at[from];
-    cr_assert(s->exchange && !s->last_rows && p->exchanges.at[s->exchange - 1].kind == kind);
+    cr_assert(s->collective && !s->last_rows && p->collectives.at[s->collective - 1].kind == kind);
 }
 
 static void check_overlaps(const hcg_program *p) {
@@ -73,9 +74,9 @@ static void check_overlaps(const hcg_program *p) {
         cr_assert(o->scatter < o->middle || o->gather < o->back, "nothing crosses");
         cr_assert(o->scatter - o->front <= 1);
         check_part(p, o->front, o->scatter, false);
-        check_exchange(p, o->scatter, o->middle, HRT_REDUCE_SCATTER);
+        check_collective(p, o->scatter, o->middle, HRT_REDUCE_SCATTER);
         check_part(p, o->middle, o->gather, true);
-        check_exchange(p, o->gather, o->back, HRT_GATHER_ROWS);
+        check_collective(p, o->gather, o->back, HRT_GATHER_ROWS);
         check_part(p, o->back, o->end, false);
         from = o->end;
     }

@@ -45,7 +45,7 @@ static const rule_case accepted[] = {
 #define NGRAM(multipliers, sizes, offsets)                                                         \
     " {multipliers = " multipliers ", sizes = " sizes ", offsets = " offsets ", eos = 2}"
 
-static const rule_case refused[] = {
+static const rule_case rejected[] = {
     {"short_conv %x, @w, $w", "short_conv: has 3 operands, but takes (x taps bias? state$)"},
     {"short_conv %x, @w, _, %x", "short_conv: operand state must be a state ($)"},
     {"short_conv %x, @w, _, $k", "the state must be a window f32[3, 6], not a cache f32[C, 2, 3]"},
@@ -111,8 +111,8 @@ Test(recurrence, accepted_types) {
     expect_accepted(preamble, accepted, sizeof accepted / sizeof *accepted);
 }
 
-Test(recurrence, refused_types) {
-    expect_refused(preamble, refused, sizeof refused / sizeof *refused);
+Test(recurrence, rejected_types) {
+    expect_rejected(preamble, rejected, sizeof rejected / sizeof *rejected);
 }
 
 Test(recurrence, one_op_writes_a_state) {

@@ -19,11 +19,11 @@ enum { SYSTEMS = sizeof systems / sizeof *systems };
 
 static hir_compile_options options_of(int64_t stage, int64_t runs, int64_t ranks) {
     return (hir_compile_options){.stages = 2,
-                              .virtual_stages = runs,
-                              .stage = stage,
-                              .ranks = ranks,
-                              .divide_from = ranks,
-                              .chunk = 512};
+                                 .virtual_stages = runs,
+                                 .stage = stage,
+                                 .ranks = ranks,
+                                 .divide_from = ranks,
+                                 .chunk = 512};
 }
 
 static hir_module *stage_of(const hir_module *graph, const hir_compile_options *o) {
@@ -113,7 +113,7 @@ Test(runs, the_ledger_has_what_chunks_in_flight_keep) {
 }
 
 /* ---- what is refused ------------------------------------------------------------------------- */
-static void refuses(const hir_module *m, const char *words) {
+static void rejects(const hir_module *m, const char *words) {
     const bool good = hir_verify(m, &diags) && hir_verify_kernels(m, &diags);
     cr_assert(!good, "not refused: %s", words);
     cr_assert(strstr(said(), words), "\"%s\" is not in: %s", words, said());
@@ -122,19 +122,19 @@ static void refuses(const hir_module *m, const char *words) {
 Test(runs, what_crosses_runs_has_to_be_kept) {
     hir_module *m = one_stage("attnres-block", 1, 2, 0);
     m->arena_kept = 0;
-    refuses(m, "lies in the part of the arena that is kept");
+    rejects(m, "lies in the part of the arena that is kept");
 }
 
 Test(runs, no_value_is_kept_in_part) {
     hir_module *m = one_stage("attnres-block", 1, 2, 0);
     m->arena_kept += 4;
-    refuses(m, "does not fit its place");
+    rejects(m, "does not fit its place");
 }
 
 Test(runs, no_more_is_kept_than_there_is) {
     hir_module *m = one_stage("attnres-block", 1, 2, 0);
     m->arena_kept = m->arena_per_token + 64;
-    refuses(m, "more of an arena is kept than it has");
+    rejects(m, "more of an arena is kept than it has");
 }
 
 /* A message in the middle of a run. */
@@ -150,5 +150,5 @@ Test(runs, messages_stand_at_the_ends) {
     }
     cr_assert_neq(hir_message_of(m, kernels[0]), HIR_OPCODE_COUNT);
     hir_move_before(m, kernels[1], HIR_NONE, kernels[0]);
-    refuses(m, "a run of layers receives at its beginning");
+    rejects(m, "a run of layers receives at its beginning");
 }

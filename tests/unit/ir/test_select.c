@@ -36,7 +36,7 @@ static const rule_case accepted[] = {
     {"reshape %r {shape = [C/4, 6]}", "f32[C/4, 6]"},
 };
 
-static const rule_case refused[] = {
+static const rule_case rejected[] = {
     {"select %q, %kv, _ {k = 5}", "keys must be [C, G, n] or [C/r, G, n], not f32[T, 2, 3]"},
     {"select %q, $k, _ {k = 5}", "operand keys must be a value (%), not a state"},
     {"select %q5, %c, _ {k = 5}", "the head sizes differ"},
@@ -76,8 +76,8 @@ Test(select, accepted_types) {
     expect_accepted(preamble, accepted, sizeof accepted / sizeof *accepted);
 }
 
-Test(select, refused_types) {
-    expect_refused(preamble, refused, sizeof refused / sizeof *refused);
+Test(select, rejected_types) {
+    expect_rejected(preamble, rejected, sizeof rejected / sizeof *rejected);
 }
 
 Test(select, rates_in_the_text) {

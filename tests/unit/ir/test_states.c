@@ -39,7 +39,7 @@ Test(states, each_kind_has_its_word) {
 Test(states, a_type_has_to_fit_the_kind) {
     static const struct {
         const char *declaration, *message;
-    } refused[] = {
+    } rejected[] = {
         {"state $s : f32[3, 96]", "a cache is f32, bf16 or f16 [C, ..]"},
         {"state $s : cache f32[4, 32, 32]", "a cache is f32, bf16 or f16 [C, ..]"},
         {"state $s : f32[C, C]", "C can only be the first dim"},
@@ -61,10 +61,10 @@ Test(states, a_type_has_to_fit_the_kind) {
         {"state $s : window window f32[3, 96]", "there is no"},
         {"state $s window : f32[3, 96]", "expected ':'"},
     };
-    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
-        cr_expect_null(parse(hd_printf(arena, G "%s\n" F, refused[i].declaration)), "%s",
-                       refused[i].declaration);
-        cr_expect(strstr(said(), refused[i].message), "%s\n%s", refused[i].declaration, said());
+    for (size_t i = 0; i < sizeof rejected / sizeof *rejected; i++) {
+        cr_expect_null(parse(hd_printf(arena, G "%s\n" F, rejected[i].declaration)), "%s",
+                       rejected[i].declaration);
+        cr_expect(strstr(said(), rejected[i].message), "%s\n%s", rejected[i].declaration, said());
     }
 }
 

@@ -10,7 +10,7 @@
 
 TestSuite(crossing, .init = open_arena, .fini = close_arena, .timeout = 300);
 
-static const hir_module *with_exchange(const char *op, const char *type, hir_crossings *all) {
+static const hir_module *with_collective(const char *op, const char *type, hir_crossings *all) {
     const char *text = hd_printf(arena,
                                  "hir 1 depth @m\n\nranks 3, rows divided from 4 tokens\n\n"
                                  "func(%%x: f32[T, 10]) {\n  %%p = comm.part %%x : f32[T/3, 10]\n"
@@ -25,18 +25,18 @@ static const hir_module *with_exchange(const char *op, const char *type, hir_cro
 
 static uint64_t sent(const char *op, const char *type, int64_t rank, int64_t tokens) {
     hir_crossings all;
-    const hir_module *m = with_exchange(op, type, &all);
+    const hir_module *m = with_collective(op, type, &all);
     return hir_bytes_sent(m, &all, rank, tokens, tokens);
 }
 
 static uint64_t received(const char *op, const char *type, int64_t rank, int64_t tokens) {
     hir_crossings all;
-    const hir_module *m = with_exchange(op, type, &all);
+    const hir_module *m = with_collective(op, type, &all);
     return hir_crossing_received(m, &all.list.at[0], rank, tokens, tokens);
 }
 
 /* 7 tokens on 3 ranks are 2, 2 and 3 rows. */
-Test(crossing, exchanges_to_the_byte) {
+Test(crossing, collectives_to_the_byte) {
     const int64_t rows[] = {2, 2, 3};
     for (int64_t r = 0; r < 3; r++) {
         const uint64_t mine = (uint64_t)rows[r];

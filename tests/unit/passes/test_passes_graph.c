@@ -58,7 +58,7 @@ Test(lower_traces, numbers_them_behind_the_outputs) {
     hd_arena_free(a);
 }
 
-Test(lower_traces, refuses_a_name_that_is_taken) {
+Test(lower_traces, rejects_a_name_that_is_taken) {
     hd_arena *a = hd_arena_new();
     bench b = new_bench(function(a, "  trace %x {name = \"t\"}\n  output %x {name = \"t.0\"}\n"));
     hir_compile_options keep = {.keep_traces = true};

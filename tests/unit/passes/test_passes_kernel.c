@@ -138,7 +138,7 @@ Test(layout, f32_and_again) {
     hd_arena_free(b.arena);
 }
 
-Test(layout, refuses_two_layouts_of_one_weight) {
+Test(layout, rejects_two_layouts_of_one_weight) {
     bench b = new_bench("hir 1 graph @f\n\nweight @w : f32[16, 16]\n\nfunc(%x: f32[T, 16]) {\n"
                         "  %0 = linear %x, @w, _ : f32[T, 16]\n"
                         "  %1 = reshape %0 {shape = [T, 1, 16]} : f32[T, 1, 16]\n"
@@ -234,7 +234,7 @@ Test(schedule, a_plain_function_has_all_rows) {
     hd_arena_free(b.arena);
 }
 
-Test(schedule, refuses_logits_without_tokens) {
+Test(schedule, rejects_logits_without_tokens) {
     bench b = new_bench("hir 1 graph @f\n\nweight @e : f32[16]\n\nfunc(%t: i32[T]) {\n"
                         "  %0 = neg @e : f32[16]\n  output %0 {name = \"logits\"}\n}\n");
     cr_expect_not(run_list(&b, to_end, 5, false, NULL));

@@ -163,7 +163,7 @@ Test(manager, names) {
     cr_expect_not(hir_pass_by_name("", &id));
 }
 
-Test(manager, graph_passes_refuse_kernels) {
+Test(manager, graph_passes_reject_kernels) {
     hd_arena *a = hd_arena_new();
     bench b = new_bench(decoder_text(a, &small_decoder));
     cr_assert(run_all(&b, false, NULL));

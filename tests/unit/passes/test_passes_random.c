@@ -221,9 +221,9 @@ static hir_module *grow(hd_arena *a, uint64_t seed, bool model) {
         grow_unary,   grow_binary, grow_binary, grow_binary, grow_axis,   grow_norm,
         grow_reshape, grow_move,   grow_join,   grow_linear, grow_linear, grow_idiom};
     hir_module *m = hir_module_new(a, "random");
-    hd_diags *refusals = hd_new(a, hd_diags);
-    hd_diags_init(refusals, a);
-    grower g = {.b = hir_at_end(m, refusals), .arena = a};
+    hd_diags *rejections = hd_new(a, hd_diags);
+    hd_diags_init(rejections, a);
+    grower g = {.b = hir_at_end(m, rejections), .arena = a};
     g.r = hir_random_stream(seed, model ? "model" : "function");
     if (model) {
         hir_ref ids = hir_value_ref(

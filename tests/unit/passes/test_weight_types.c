@@ -26,7 +26,7 @@ Test(weight_types, texts) {
     cr_expect_eq(diags.errors, 0);
 }
 
-Test(weight_types, refused_texts) {
+Test(weight_types, rejected_texts) {
     static const char *const texts[][2] = {
         {"q5", "cannot be stored as \"q5\""},
         {"i32", "cannot be stored as \"i32\""},
@@ -131,7 +131,7 @@ Test(weight_types, layout_follows) {
     cr_expect_eq(diags.errors, 0);
 }
 
-Test(weight_types, layout_warns_and_refuses) {
+Test(weight_types, layout_warns_and_rejects) {
     cr_assert(laid_out("q8,lm_haed=q4"));
     cr_assert_eq(diags.list.n, 1);
     cr_expect_eq(diags.list.at[0].severity, HD_WARNING);

@@ -86,10 +86,10 @@ typedef struct toy {
     hrt_model model;
     hrt_step steps[12];
     hrt_operand operands[32];
-    hrt_exchange exchanges[8];
+    hrt_collective collectives[8];
     hrt_overlap overlaps[2];
     hrt_tensor_info inputs[1], outputs[2];
-    uint32_t n_operands, n_steps, n_exchanges;
+    uint32_t n_operands, n_steps, n_collectives;
 } toy;
 
 /* Offsets in bytes per token: of all rows, and of a rank's. */
@@ -115,10 +115,10 @@ static inline hrt_step *step(toy *t, uint32_t kernel, uint32_t n_operands, hrt_s
     return s;
 }
 
-static inline hrt_step *exchange(toy *t, hrt_exchange e) {
+static inline hrt_step *collective(toy *t, hrt_collective e) {
     hrt_step *s = step(t, 0, 2, HRT_SPLIT_NONE);
-    t->exchanges[t->n_exchanges++] = e;
-    s->exchange = t->n_exchanges;
+    t->collectives[t->n_collectives++] = e;
+    s->collective = t->n_collectives;
     return s;
 }
 
@@ -131,14 +131,14 @@ static inline void make_toy(toy *t, uint32_t ranks, int64_t divide_from) {
     step(t, 0, 3, HRT_SPLIT_COLS)->cols = 2;
     operand(t, HRT_ARENA, 0, PARTIAL, 8);
     operand(t, HRT_LOCAL, 0, SUMS, 8);
-    exchange(t, (hrt_exchange){.kind = HRT_REDUCE_SCATTER, .element = 4, .row = 2});
+    collective(t, (hrt_collective){.kind = HRT_REDUCE_SCATTER, .element = 4, .row = 2});
     operand(t, HRT_LOCAL, 0, SUMS, 8);
     operand(t, HRT_LOCAL, 0, LOCAL, 8);
     hrt_step *positions = step(t, 1, 2, HRT_SPLIT_ROWS);
     positions->local = positions->by_row = 1;
     operand(t, HRT_LOCAL, 0, LOCAL, 8);
     operand(t, HRT_ARENA, 0, ALL, 8);
-    exchange(t, (hrt_exchange){.kind = HRT_GATHER_ROWS, .element = 4, .row = 2});
+    collective(t, (hrt_collective){.kind = HRT_GATHER_ROWS, .element = 4, .row = 2});
     operand(t, HRT_ARENA, 0, ALL, 8);
     operand(t, HRT_ARENA, 0, COPY, 8);
     step(t, 5, 2, HRT_SPLIT_COLS)->cols = 2;
@@ -148,23 +148,23 @@ static inline void make_toy(toy *t, uint32_t ranks, int64_t divide_from) {
     step(t, 2, 3, HRT_SPLIT_ROWS)->last_rows = 1;
     operand(t, HRT_ARENA, 0, MINE, mine);
     operand(t, HRT_ARENA, 0, OUT, 4 * UNITS);
-    exchange(t, (hrt_exchange){.kind = HRT_GATHER_UNITS,
-                               .element = 4,
-                               .row = mine / 4,
-                               .outer = 1,
-                               .unit = 1,
-                               .groups = 1,
-                               .units = UNITS})
+    collective(t, (hrt_collective){.kind = HRT_GATHER_UNITS,
+                                   .element = 4,
+                                   .row = mine / 4,
+                                   .outer = 1,
+                                   .unit = 1,
+                                   .groups = 1,
+                                   .units = UNITS})
         ->last_rows = 1;
     operand(t, HRT_ARENA, 0, OUT, 4 * UNITS);
     operand(t, HRT_OUTPUT, 0, 0, 4 * UNITS);
     step(t, 3, 2, HRT_SPLIT_ROWS)->last_rows = 1;
     operand(t, HRT_ARENA, 0, ALL, 8);
     operand(t, HRT_LOCAL, 0, PART, 8);
-    exchange(t, (hrt_exchange){.kind = HRT_PART_ROWS, .element = 4, .row = 2});
+    collective(t, (hrt_collective){.kind = HRT_PART_ROWS, .element = 4, .row = 2});
     operand(t, HRT_LOCAL, 0, PART, 8);
     operand(t, HRT_ARENA, 0, BACK, 8);
-    exchange(t, (hrt_exchange){.kind = HRT_GATHER_ROWS, .narrow = 1, .element = 4, .row = 2});
+    collective(t, (hrt_collective){.kind = HRT_GATHER_ROWS, .narrow = 1, .element = 4, .row = 2});
     operand(t, HRT_ARENA, 0, BACK, 8);
     operand(t, HRT_OUTPUT, 1, 0, 8);
     step(t, 4, 2, HRT_SPLIT_ROWS);
@@ -196,9 +196,9 @@ static inline void make_toy(toy *t, uint32_t ranks, int64_t divide_from) {
                            .ops = "",
                            .ranks = ranks,
                            .stages = 1,
-                           .n_exchanges = t->n_exchanges,
+                           .n_collectives = t->n_collectives,
                            .divide_from = divide_from,
-                           .exchanges = t->exchanges,
+                           .collectives = t->collectives,
                            .n_overlaps = 2,
                            .tiles = 1,
                            .overlaps = t->overlaps};

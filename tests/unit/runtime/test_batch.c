@@ -115,7 +115,7 @@ static void expect_untouched(batch *b, int64_t count) {
     }
 }
 
-static void expect_refused(batch *b, int64_t count, int code, const char *message) {
+static void expect_rejected(batch *b, int64_t count, int code, const char *message) {
     cr_assert_eq(forward(b, count), code);
     cr_assert_str_eq(hrt_session_message(b->sessions[0]), message);
 }
@@ -132,14 +132,14 @@ Test(batch, bad_batches_change_nothing) {
     b->sessions[3] = NULL;
     cr_assert_eq(forward(b, 6), HRT_ARGUMENT);
     b->sessions[3] = b->sessions[1];
-    expect_refused(b, 6, HRT_TWICE, "sessions 1 and 3 of the batch are the same");
+    expect_rejected(b, 6, HRT_TWICE, "sessions 1 and 3 of the batch are the same");
     b->sessions[3] = b->sessions[0];
-    expect_refused(b, 6, HRT_TWICE, "sessions 0 and 3 of the batch are the same");
+    expect_rejected(b, 6, HRT_TWICE, "sessions 0 and 3 of the batch are the same");
     b->sessions[3] = third;
     b->tokens[4] = VOCAB;
-    expect_refused(b, 6, HRT_TOKEN, "token 4 is 50: ids are 0 .. 49 (vocabulary of 50)");
+    expect_rejected(b, 6, HRT_TOKEN, "token 4 is 50: ids are 0 .. 49 (vocabulary of 50)");
     b->tokens[4] = -1;
-    expect_refused(b, 6, HRT_TOKEN, "token 4 is -1: ids are 0 .. 49 (vocabulary of 50)");
+    expect_rejected(b, 6, HRT_TOKEN, "token 4 is -1: ids are 0 .. 49 (vocabulary of 50)");
     b->tokens[4] = 0;
     expect_untouched(b, 6);
     close_batch(b);
@@ -151,13 +151,13 @@ Test(batch, one_full_session_stops_all) {
     float *none[2] = {NULL, NULL};
     b->sessions[4] = open_session(&model, b->weights, length_of(4));
     cr_assert_eq(hrt_forward(b->sessions[4], b->past[4], length_of(4), none, 0), HRT_OK);
-    expect_refused(b, 6, HRT_FULL, "session 4 of the batch is full: it holds 15 tokens");
+    expect_rejected(b, 6, HRT_FULL, "session 4 of the batch is full: it holds 15 tokens");
     expect_untouched(b, 6);
     free(whole);
     close_batch(b);
 }
 
-Test(batch, sessions_of_other_weights_are_refused) {
+Test(batch, sessions_of_other_weights_are_rejected) {
     static weights_file other_bytes;
     hrt_weights *other = NULL;
     batch *b = open_batch(4, N, 1);
@@ -165,11 +165,11 @@ Test(batch, sessions_of_other_weights_are_refused) {
     cr_assert_eq(hrt_weights_from_memory(&model, &other_bytes, sizeof other_bytes, &other), HRT_OK);
     hrt_session *mine = b->sessions[2];
     b->sessions[2] = open_session(&model, other, N);
-    expect_refused(b, 4, HRT_MIXED, "session 2 of the batch has other weights than session 0");
+    expect_rejected(b, 4, HRT_MIXED, "session 2 of the batch has other weights than session 0");
     hrt_model build = model; /* the same weights fit another build of the model */
     free(b->sessions[2]);
     b->sessions[2] = open_session(&build, b->weights, N);
-    expect_refused(b, 4, HRT_MIXED, "session 2 of the batch has other weights than session 0");
+    expect_rejected(b, 4, HRT_MIXED, "session 2 of the batch has other weights than session 0");
     free(b->sessions[2]);
     b->sessions[2] = mine;
     expect_untouched(b, 4);
@@ -180,7 +180,7 @@ Test(batch, sessions_of_other_weights_are_refused) {
 Test(batch, a_busy_session_stops_all) {
     batch *b = open_batch(3, N, 1);
     cr_assert(hrt_enter(b->sessions[2]));
-    expect_refused(b, 3, HRT_BUSY, "session 2 of the batch is in a call");
+    expect_rejected(b, 3, HRT_BUSY, "session 2 of the batch is in a call");
     hrt_leave(b->sessions[2], HRT_OK);
     cr_assert(hrt_enter(b->sessions[0]));
     cr_assert_eq(forward(b, 3), HRT_BUSY);

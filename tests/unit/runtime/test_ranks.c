@@ -146,8 +146,8 @@ static int64_t tiles_for(toy *t, hrt_figures f, int64_t tokens) {
     return n;
 }
 
-static hrt_figures measured(int64_t compute_ns, int64_t exchange_ns, int64_t latency_ns) {
-    const hrt_whole whole = {compute_ns, exchange_ns, compute_ns + exchange_ns};
+static hrt_figures measured(int64_t compute_ns, int64_t collective_ns, int64_t latency_ns) {
+    const hrt_whole whole = {compute_ns, collective_ns, compute_ns + collective_ns};
     return (hrt_figures){.tokens = 512, .whole = whole, .latency_ns = latency_ns};
 }
 
@@ -187,7 +187,7 @@ static void follow(toy *t, const hrt_side *side, hrt_figures *f, int64_t tiled_n
         if (!hrt_times_chunk(f)) continue;
         const bool whole = tiles[i] == 1;
         f->compute_ns = (whole ? 100 * ms : tiled_ns) * tokens / 512;
-        f->exchange_ns = whole ? 60 * ms * tokens / 512 : 0;
+        f->collective_ns = whole ? 60 * ms * tokens / 512 : 0;
         f->taken = true;
     }
 }
@@ -316,7 +316,7 @@ static int slow_finish(void *context) {
 }
 
 /* Exchanges of tiles in each of six calls of a chunk. */
-static int exchanges[2][6];
+static int collectives[2][6];
 static void call_six_times(rank *r) {
     fast = hadal_threads_comm(r->group, r->number);
     hadal_comm slow = *fast;
@@ -330,16 +330,16 @@ static void call_six_times(rank *r) {
         started = 0;
         (void)hrt_session_rewind(r->session, 0);
         check_call(r, r->t->model.chunk, 1);
-        exchanges[r->number][i] = started;
+        collectives[r->number][i] = started;
     }
 }
 
 /* Chunk 0 and 2 all rows at once, 1 in tiles. Exchanges of tiles in the last one. */
 static int last_of_six(toy *t, int ms_of_a_tile) {
-    const int *n = exchanges[0];
+    const int *n = collectives[0];
     tile_ms = ms_of_a_tile;
     run_ranks(t, 1, call_six_times);
-    cr_assert_eq(memcmp(n, exchanges[1], sizeof exchanges[1]), 0);
+    cr_assert_eq(memcmp(n, collectives[1], sizeof collectives[1]), 0);
     cr_assert(n[0] == 0 && n[1] > 0 && n[2] == 0, "%d, %d, %d", n[0], n[1], n[2]);
     return n[5];
 }
@@ -445,7 +445,7 @@ Test(ranks, all_ranks_get_the_same_error_if_they_do_not_fit_together) {
     expected = HRT_SIZE;
     expected_why = "rank 2: the memory given is smaller";
     run_ranks(&t, 1, no_memory);
-    expected = HRT_EXCHANGE;
+    expected = HRT_COLLECTIVE;
     expected_why = "rank 1";
     run_ranks(&t, 1, absent);
 }
@@ -486,7 +486,7 @@ static void of_own_machine(rank *r) {
     t->model.n_levels = LEVELS;
     /* as after make_toy */
     t->model.steps = t->steps, t->model.operands = t->operands;
-    t->model.exchanges = t->exchanges, t->model.overlaps = t->overlaps;
+    t->model.collectives = t->collectives, t->model.overlaps = t->overlaps;
     t->model.inputs = t->inputs, t->model.outputs = t->outputs;
     r->t = t;
     open_weights(r, (uint32_t)r->number % t->model.ranks);
@@ -553,7 +553,7 @@ static void without_level(rank *r) {
     expect_init(r);
 }
 
-Test(ranks, ranks_without_a_level_in_common_are_refused) {
+Test(ranks, ranks_without_a_level_in_common_are_rejected) {
     static toy t;
     make_toy(&t, 2, 4);
     memset(asked_for, 0, sizeof asked_for);
@@ -631,7 +631,7 @@ static void bad_calls(rank *r) {
     check_call(r, 9, 3); /* nothing is lost */
 }
 
-Test(ranks, a_call_that_differs_is_refused_and_changes_nothing) {
+Test(ranks, a_call_that_differs_is_rejected_and_changes_nothing) {
     static toy t;
     make_toy(&t, 3, 4);
     run_ranks(&t, 2, bad_calls);

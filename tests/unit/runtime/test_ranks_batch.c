@@ -118,7 +118,7 @@ static void bad_batches(rank *r) {
     close_batch(&b);
 }
 
-Test(ranks, a_batch_that_differs_is_refused_and_changes_nothing) {
+Test(ranks, a_batch_that_differs_is_rejected_and_changes_nothing) {
     static toy t;
     make_toy(&t, 3, 4);
     run_ranks(&t, 2, bad_batches);
@@ -133,9 +133,9 @@ static void leaves_a_batch(rank *r) {
     open_batch(r, &b);
     if (r->number != 2 && !r->why) {
         int code = hrt_forward_batch(b.sessions, b.next, BATCH, outs);
-        EXPECT(r, code == HRT_EXCHANGE, "code %d", code);
+        EXPECT(r, code == HRT_COLLECTIVE, "code %d", code);
         code = hrt_forward(b.sessions[3], b.next, 1, outs, 1);
-        EXPECT(r, code == HRT_EXCHANGE, "another session: code %d", code);
+        EXPECT(r, code == HRT_COLLECTIVE, "another session: code %d", code);
     }
     close_batch(&b);
 }

@@ -13,7 +13,7 @@ static void one_leaves(rank *r) {
     if (r->number == 2) return;
     for (int k = 0; k < 2; k++) {
         const int code = hrt_forward(r->session, ids, 9, outs, 1);
-        EXPECT(r, code == HRT_EXCHANGE, "code %d", code);
+        EXPECT(r, code == HRT_COLLECTIVE, "code %d", code);
         EXPECT(r, hrt_session_message(r->session)[0], "there is no message");
     }
     EXPECT(r, hrt_session_length(r->session) == 9, "the length has changed");
@@ -112,12 +112,12 @@ static void fails_inside(rank *r) {
     if (r->why) return;
     f.left = fail_at; /* on all ranks, so that none waits for another */
     const int code = hrt_forward(r->session, ids, 30, outs, 1);
-    EXPECT(r, code == HRT_EXCHANGE, "failing at %d: code %d", fail_at, code);
+    EXPECT(r, code == HRT_COLLECTIVE, "failing at %d: code %d", fail_at, code);
     EXPECT(r, strstr(hrt_session_message(r->session), "made to fail"), "message: %s",
            hrt_session_message(r->session));
 }
 
-Test(ranks, threads_leave_the_call_wherever_an_exchange_fails) {
+Test(ranks, threads_leave_the_call_wherever_an_collective_fails) {
     static toy t;
     make_toy(&t, 2, 4);
     for (int threads = 1; threads <= 4; threads += 3)
@@ -151,10 +151,10 @@ static void one_fails_inside(rank *r) {
     clock_gettime(CLOCK_MONOTONIC, &begun);
     const int code = hrt_forward(r->session, ids, 30, outs, 1);
     clock_gettime(CLOCK_MONOTONIC, &end);
-    EXPECT(r, code == HRT_EXCHANGE, "code %d", code);
+    EXPECT(r, code == HRT_COLLECTIVE, "code %d", code);
     EXPECT(r, end.tv_sec - begun.tv_sec < PATIENT / 2, "%ld s until the others knew",
            (long)(end.tv_sec - begun.tv_sec));
-    EXPECT(r, hrt_forward(r->session, ids, 30, outs, 1) == HRT_EXCHANGE, "the session goes on");
+    EXPECT(r, hrt_forward(r->session, ids, 30, outs, 1) == HRT_COLLECTIVE, "the session goes on");
 }
 
 Test(ranks, a_rank_that_fails_in_a_tile_is_an_error_on_the_others) {
@@ -176,19 +176,19 @@ static void make_stages(toy *stages, uint32_t ranks) {
     for (uint32_t i = 0; i < 2; i++) {
         toy *t = &stages[i];
         make_toy(t, ranks, 2);
-        t->n_steps = t->n_operands = t->n_exchanges = 0;
+        t->n_steps = t->n_operands = t->n_collectives = 0;
         if (i == 0) {
             operand(t, HRT_INPUT, 0, 0, 4);
             operand(t, HRT_WEIGHT, 0, 0, 0);
             operand(t, HRT_ARENA, 0, PARTIAL, 8);
             step(t, 0, 3, HRT_SPLIT_COLS)->cols = 2;
             operand(t, HRT_ARENA, 0, PARTIAL, 8);
-            exchange(t, (hrt_exchange){.kind = HRT_SEND, .element = 4, .row = 2, .peer = 1});
+            collective(t, (hrt_collective){.kind = HRT_SEND, .element = 4, .row = 2, .peer = 1});
             t->steps[1].n_operands = 1;
             t->steps[1].first_operand = 3;
         } else {
             operand(t, HRT_ARENA, 0, ALL, 8);
-            exchange(t, (hrt_exchange){.kind = HRT_RECV, .element = 4, .row = 2, .peer = 0});
+            collective(t, (hrt_collective){.kind = HRT_RECV, .element = 4, .row = 2, .peer = 0});
             t->steps[0].n_operands = 1;
             t->steps[0].first_operand = 0;
             operand(t, HRT_ARENA, 0, ALL, 8);
@@ -197,7 +197,7 @@ static void make_stages(toy *stages, uint32_t ranks) {
             t->outputs[0] = (hrt_tensor_info){"back", "f32[T, 2]", 8, 0, 1};
         }
         t->model.n_steps = t->n_steps, t->model.n_operands = t->n_operands;
-        t->model.n_exchanges = t->n_exchanges, t->model.n_outputs = i;
+        t->model.n_collectives = t->n_collectives, t->model.n_outputs = i;
         t->model.n_overlaps = 0;
         t->model.vocab = i == 0 ? VOCAB : 0;
         t->model.digest[0] = (uint8_t)(i + 1); /* models of their own */
@@ -240,7 +240,7 @@ static void in_stages(rank *r) {
     if (lost && loss == LEAVES) return;
     if (lost && loss == IS_LATE) nanosleep(&(struct timespec){.tv_nsec = 600000000}, NULL);
     for (int k = 0; k < 2; k++) {
-        const int code = call_stage(r, 5), want = lost_stage < 0 ? HRT_OK : HRT_EXCHANGE;
+        const int code = call_stage(r, 5), want = lost_stage < 0 ? HRT_OK : HRT_COLLECTIVE;
         EXPECT(r, code == want, "call %d: code %d, not %d", k, code, want);
     }
 }
@@ -275,7 +275,7 @@ static void sends_nothing(rank *r) {
     if (r->t->model.stage == 0) r->session->side.comm = &broken;
     for (int k = 0; k < 2; k++) {
         const int code = call_stage(r, 30);
-        EXPECT(r, code == HRT_EXCHANGE, "call %d: code %d", k, code);
+        EXPECT(r, code == HRT_COLLECTIVE, "call %d: code %d", k, code);
     }
     EXPECT(r, hrt_session_length(r->session) == 0, "the length has changed");
 }
@@ -294,7 +294,7 @@ static void other_stages(rank *r) {
     EXPECT(r, r->init_code == HRT_RANKS, "code %d", r->init_code);
 }
 
-Test(ranks, stages_that_do_not_stand_in_order_are_refused) {
+Test(ranks, stages_that_do_not_stand_in_order_are_rejected) {
     static toy stages[2];
     make_stages(stages, 2);
     stages[0].model.stage = 1; /* the second twice */
@@ -310,7 +310,7 @@ static void other_checkpoint(rank *r) {
     other_stages(r);
 }
 
-Test(ranks, stages_of_different_models_are_refused) {
+Test(ranks, stages_of_different_models_are_rejected) {
     static toy stages[2];
     make_stages(stages, 2);
     stages[1].model.whole[9] = 1;

@@ -68,10 +68,10 @@ static void add_run(toy *t, uint32_t stage, uint32_t stages, uint32_t r, uint32_
     operand(t, HRT_INPUT, 0, 0, 4);
     operand(t, HRT_KEPT, 0, r ? LINE : 0, LINE);
     if (!first) {
-        exchange(t, (hrt_exchange){.kind = HRT_RECV,
-                                   .element = 4,
-                                   .row = WIDE,
-                                   .peer = (stage + stages - 1) % stages});
+        collective(t, (hrt_collective){.kind = HRT_RECV,
+                                       .element = 4,
+                                       .row = WIDE,
+                                       .peer = (stage + stages - 1) % stages});
         t->steps[t->n_steps - 1].first_operand++; /* y alone */
         t->steps[t->n_steps - 1].n_operands = 1;
     }
@@ -88,8 +88,9 @@ static void add_run(toy *t, uint32_t stage, uint32_t stages, uint32_t r, uint32_
     if (last) step(t, 2, 2, HRT_SPLIT_ROWS)->last_rows = 1;
     run->send = t->n_steps;
     if (!last) {
-        exchange(t, (hrt_exchange){
-                        .kind = HRT_SEND, .element = 4, .row = WIDE, .peer = (stage + 1) % stages});
+        collective(t,
+                   (hrt_collective){
+                       .kind = HRT_SEND, .element = 4, .row = WIDE, .peer = (stage + 1) % stages});
         t->steps[t->n_steps - 1].n_operands = 1; /* x alone */
     }
     run->end = t->n_steps;
@@ -102,7 +103,7 @@ static void make_line(toy *stages, uint32_t n, uint32_t runs) {
     for (uint32_t i = 0; i < n; i++) {
         toy *t = &stages[i];
         make_toy(t, 1, 2);
-        t->n_steps = t->n_operands = t->n_exchanges = 0;
+        t->n_steps = t->n_operands = t->n_collectives = 0;
         for (uint32_t r = 0; r < runs; r++)
             add_run(t, i, n, r, runs);
         cr_assert(t->n_steps <= sizeof t->steps / sizeof *t->steps);
@@ -111,7 +112,7 @@ static void make_line(toy *stages, uint32_t n, uint32_t runs) {
         hrt_model *m = &t->model;
         m->chunk = ROWS;
         m->levels = run_levels, m->n_kernels = 3;
-        m->n_steps = t->n_steps, m->n_operands = t->n_operands, m->n_exchanges = t->n_exchanges;
+        m->n_steps = t->n_steps, m->n_operands = t->n_operands, m->n_collectives = t->n_collectives;
         m->n_outputs = i + 1 == n, m->n_overlaps = 0;
         m->n_states = runs, m->states = states_of;
         m->arena_per_token = LINE, m->local_per_token = 0, m->kept_per_token = 2 * LINE;
@@ -300,7 +301,7 @@ static void one_leaves(rank *r) {
     clock_gettime(CLOCK_MONOTONIC, &begun);
     for (int k = 0; k < 2; k++) {
         const int64_t code = call(r, TOKENS, out);
-        EXPECT(r, code == HRT_EXCHANGE, "leaving at message %d of rank %d: code %ld", leaves_at,
+        EXPECT(r, code == HRT_COLLECTIVE, "leaving at message %d of rank %d: code %ld", leaves_at,
                leaves, (long)code);
     }
     clock_gettime(CLOCK_MONOTONIC, &end);
@@ -319,16 +320,16 @@ Test(turns, a_stage_that_leaves_is_an_error_on_all_others) {
 }
 
 /* ---- what does not fit together -------------------------------------------------------------- */
-static void is_refused(rank *r) {
+static void is_rejected(rank *r) {
     open_session(r);
     EXPECT(r, r->init_code == HRT_RANKS, "code %d", r->init_code);
 }
 
-Test(turns, stages_of_other_runs_or_chunks_are_refused) {
+Test(turns, stages_of_other_runs_or_chunks_are_rejected) {
     make_line(line, 2, 2);
     line[1].model.n_runs = 1;
-    run_ranks(line, 1, is_refused);
+    run_ranks(line, 1, is_rejected);
     make_line(line, 2, 2);
     line[1].model.chunk = ROWS + 1;
-    run_ranks(line, 1, is_refused);
+    run_ranks(line, 1, is_rejected);
 }

@@ -392,7 +392,7 @@ Test(runtime, a_profile_counts_each_step_once_a_chunk) {
     hrt_weights_close(w);
 }
 
-Test(runtime, a_profile_of_the_wrong_size_is_refused) {
+Test(runtime, a_profile_of_the_wrong_size_is_rejected) {
     hrt_weights *w = toy_weights(&model);
     hrt_session *s = open_session(&model, w, N);
     hrt_profile_step p[8] = {{0}};
@@ -617,7 +617,7 @@ Test(runtime, session_memory_is_checked) {
     hrt_weights_close(w);
 }
 
-Test(runtime, sizes_that_do_not_fit_are_refused) {
+Test(runtime, sizes_that_do_not_fit_are_rejected) {
     cr_assert_eq(hrt_session_size(&model, 0), 0);
     cr_assert_eq(hrt_session_size(&model, -1), 0);
     cr_assert_eq(hrt_session_size(&model, INT64_MAX), 0);
@@ -726,7 +726,7 @@ Test(runtime, weights_from_a_file) {
     hrt_weights_close(NULL);
 }
 
-Test(runtime, files_that_are_no_weights_are_refused) {
+Test(runtime, files_that_are_no_weights_are_rejected) {
     weights_file good, f;
     fill_weights(&good);
     hrt_weights *w = (hrt_weights *)1;
@@ -837,7 +837,7 @@ Test(runtime, texts_and_pinned_codes) {
     cr_assert_eq(HRT_SAVED, 16);
     cr_assert_eq(HRT_BUILD, 17);
     cr_assert_eq(HRT_RANKS, 18);
-    cr_assert_eq(HRT_EXCHANGE, 19);
+    cr_assert_eq(HRT_COLLECTIVE, 19);
     cr_assert_eq(HRT_PEER, 20);
     cr_assert_eq(HRT_MOVED, 21);
     for (int i = 0; i <= HRT_MOVED; i++)

@@ -265,16 +265,16 @@ Test(states, restored_sessions_stand_in_batches) {
 }
 
 /* ---- what is refused ------------------------------------------------------------------------- */
-typedef struct refusal {
+typedef struct rejection {
     fixture f;
     hrt_session *s;
     char *kept, *before;
     size_t size, states;
-} refusal;
+} rejection;
 
 /* A session of 6 tokens, and what one of 9 tokens saved. */
-static refusal open_refusal(void) {
-    refusal r = {.f = open_all()};
+static rejection open_rejection(void) {
+    rejection r = {.f = open_all()};
     hrt_session *from = open_session(&keep_model, r.f.weights, N);
     keep_read(from, r.f.ids, 9);
     r.kept = saved(from, &r.size);
@@ -288,18 +288,18 @@ static refusal open_refusal(void) {
     return r;
 }
 
-static void expect_untouched(const refusal *r) {
+static void expect_untouched(const rejection *r) {
     cr_assert_eq(hrt_session_length(r->s), 6);
     cr_assert_arr_eq(r->s->memory.states[0], r->before, r->states);
 }
 
-static void expect_refused(refusal *r, size_t size, int code, const char *message) {
+static void expect_rejected(rejection *r, size_t size, int code, const char *message) {
     cr_assert_eq(hrt_session_restore(r->s, r->kept, size), code, "%s", message);
     cr_assert_str_eq(hrt_session_message(r->s), message);
     expect_untouched(r);
 }
 
-static void close_refusal(refusal *r) {
+static void close_rejection(rejection *r) {
     cr_assert_eq(hrt_session_restore(r->s, r->kept, r->size), HRT_OK, "as it was, it is accepted");
     keep_read(r->s, r->f.ids, 1);
     free(r->kept);
@@ -308,7 +308,7 @@ static void close_refusal(refusal *r) {
 }
 
 Test(states, null_pointers_and_short_buffers) {
-    refusal r = open_refusal();
+    rejection r = open_rejection();
     char small[HRT_SAVED_DATA + 8];
     memset(small, 7, sizeof small);
     cr_assert_eq(hrt_session_save(NULL, small, sizeof small), HRT_ARGUMENT);
@@ -320,10 +320,10 @@ Test(states, null_pointers_and_short_buffers) {
     cr_assert_eq(hrt_session_restore(NULL, r.kept, r.size), HRT_ARGUMENT);
     cr_assert_eq(hrt_session_restore(r.s, NULL, r.size), HRT_ARGUMENT);
     expect_untouched(&r);
-    expect_refused(&r, 0, HRT_SIZE, "0 bytes are given, 128 are needed");
-    expect_refused(&r, HRT_SAVED_DATA - 1, HRT_SIZE, "127 bytes are given, 128 are needed");
-    expect_refused(&r, r.size - 1, HRT_SIZE, "227 bytes are given, 228 are needed");
-    close_refusal(&r);
+    expect_rejected(&r, 0, HRT_SIZE, "0 bytes are given, 128 are needed");
+    expect_rejected(&r, HRT_SAVED_DATA - 1, HRT_SIZE, "127 bytes are given, 128 are needed");
+    expect_rejected(&r, r.size - 1, HRT_SIZE, "227 bytes are given, 228 are needed");
+    close_rejection(&r);
 }
 
 /* One field of the header changed, with the checksum made right again or not. */
@@ -334,20 +334,20 @@ static uint64_t fnv(const char *bytes, size_t n) {
     return sum;
 }
 
-static void expect_field(refusal *r, size_t at, int64_t value, size_t bytes, bool right, int code,
+static void expect_field(rejection *r, size_t at, int64_t value, size_t bytes, bool right, int code,
                          const char *message) {
     char old[HRT_SAVED_DATA];
     memcpy(old, r->kept, sizeof old);
     memcpy(r->kept + at, &value, bytes);
     const uint64_t check = fnv(r->kept, offsetof(hrt_saved_header, check));
     if (right) memcpy(r->kept + offsetof(hrt_saved_header, check), &check, sizeof check);
-    expect_refused(r, r->size, code, message);
+    expect_rejected(r, r->size, code, message);
     memcpy(r->kept, old, sizeof old);
 }
 #define FIELD(name) offsetof(hrt_saved_header, name)
 
 Test(states, bytes_of_something_else) {
-    refusal r = open_refusal();
+    rejection r = open_rejection();
     const char *damaged = "the header of the saved session is damaged";
     expect_field(&r, 0, 'W', 1, true, HRT_SAVED, "the bytes are no saved session");
     _Static_assert(HRT_VERSION == 9, "the message names it");
@@ -367,26 +367,26 @@ Test(states, bytes_of_something_else) {
                  "13 tokens were saved: the session holds 12 at most");
     expect_field(&r, FIELD(length), INT64_MAX, 8, true, HRT_FULL,
                  "9223372036854775807 tokens were saved: the session holds 12 at most");
-    close_refusal(&r);
+    close_rejection(&r);
 }
 
 Test(states, more_than_the_session_holds) {
-    refusal r = open_refusal();
+    rejection r = open_rejection();
     hrt_session *small = open_session(&keep_model, r.f.weights, 8);
     cr_assert_eq(hrt_session_restore(small, r.kept, r.size), HRT_FULL);
     cr_assert_eq(hrt_session_length(small), 0);
     free(small);
-    close_refusal(&r);
+    close_rejection(&r);
 }
 
 Test(states, a_busy_session_is_neither_saved_nor_restored) {
-    refusal r = open_refusal();
+    rejection r = open_rejection();
     cr_assert(hrt_enter(r.s));
     cr_assert_eq(hrt_session_save(r.s, r.kept, r.size), HRT_BUSY);
     cr_assert_eq(hrt_session_restore(r.s, r.kept, r.size), HRT_BUSY);
     hrt_leave(r.s, HRT_OK);
     expect_untouched(&r);
-    close_refusal(&r);
+    close_rejection(&r);
 }
 
 /* ---- tables that no session can be made of --------------------------------------------------- */

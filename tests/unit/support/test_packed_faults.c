@@ -4,7 +4,7 @@
 
 TestSuite(packed_faults, .init = open_arena, .fini = close_arena);
 
-static void refuse_with(const hd_tensors *t, const hd_quantisation *q, const char *part) {
+static void reject_with(const hd_tensors *t, const hd_quantisation *q, const char *part) {
     hd_tensors out;
     diags.errors = diags.list.n = 0;
     cr_assert_not(hd_unpack(arena, &diags, t, q, &out), "no fault: %s", part);
@@ -13,8 +13,8 @@ static void refuse_with(const hd_tensors *t, const hd_quantisation *q, const cha
     cr_expect(strstr(said(), "x.safetensors") || q->given, "%s", said());
 }
 
-static void refuse(const hd_tensors *t, const char *part) {
-    refuse_with(t, &no_config, part);
+static void reject(const hd_tensors *t, const char *part) {
+    reject_with(t, &no_config, part);
 }
 
 static void drop(hd_tensors *t, const char *name) {
@@ -122,118 +122,118 @@ Test(packed_faults, the_good_ones_are_good) {
 Test(packed_faults, without_scales) {
     hd_tensors t = blocks();
     drop(&t, "m.weight_scale_inv");
-    refuse(&t, "tensor \"m.weight\" is quantised, and its scales are missing");
+    reject(&t, "tensor \"m.weight\" is quantised, and its scales are missing");
     t = lines();
     drop(&t, "x.w2_weight_scale");
-    refuse(&t, "tensor \"x.w2_weight\" is quantised, and its scales are missing");
+    reject(&t, "tensor \"x.w2_weight\" is quantised, and its scales are missing");
     t = fours();
     drop(&t, "m.weight_scale");
-    refuse(&t, "they should be in \"m.weight_scale\"");
+    reject(&t, "they should be in \"m.weight_scale\"");
     t = pairs();
     drop(&t, "m.weight");
-    refuse(&t, "tensor \"m.scale\" belongs to a quantised tensor that is not there");
+    reject(&t, "tensor \"m.scale\" belongs to a quantised tensor that is not there");
     put_bf16(&t, "m.weight", SHAPE(6, 64));
-    refuse(&t, "\"m.weight\" is BF16 [6, 64]");
+    reject(&t, "\"m.weight\" is BF16 [6, 64]");
     t = experts();
     drop(&t, "x.down_proj_scales");
-    refuse(&t, "they should be in \"x.down_proj_scales\"");
+    reject(&t, "they should be in \"x.down_proj_scales\"");
     t = integers();
     drop(&t, "m.weight_scale");
-    refuse(&t, "they should be in \"m.weight_scale\"");
+    reject(&t, "they should be in \"m.weight_scale\"");
     t = integers();
     drop(&t, "m.weight_shape");
-    refuse(&t, "they should be in \"m.weight_shape\"");
+    reject(&t, "they should be in \"m.weight_shape\"");
 }
 
 Test(packed_faults, without_codes) {
     hd_tensors t = blocks();
     replace(&t, "m.weight", HD_T_BF16, SHAPE(130, 300));
-    refuse(&t, "\"m.weight\" is BF16 [130, 300]");
+    reject(&t, "\"m.weight\" is BF16 [130, 300]");
     drop(&t, "m.weight");
-    refuse(&t, "tensor \"m.weight_scale_inv\" belongs to a quantised tensor that is not there");
+    reject(&t, "tensor \"m.weight_scale_inv\" belongs to a quantised tensor that is not there");
     t = integers();
     drop(&t, "m.weight_packed");
-    refuse(&t, "\"m.weight_packed\" is missing");
+    reject(&t, "\"m.weight_packed\" is missing");
     cr_expect_eq(diags.errors, 3, "scales, zero points, shape");
     put_bf16(&t, "m.weight", SHAPE(10, 64));
-    refuse(&t, "\"m.weight\" is BF16 [10, 64]");
+    reject(&t, "\"m.weight\" is BF16 [10, 64]");
 }
 
 Test(packed_faults, twice) {
     hd_tensors t = integers();
     put_bf16(&t, "m.weight", SHAPE(10, 64));
-    refuse(&t, "is the quantised form of a tensor that is there as well");
+    reject(&t, "is the quantised form of a tensor that is there as well");
     t = blocks();
     put_f32(&t, "m.weight_scale", SHAPE(2, 3));
-    refuse(&t, "has scales twice");
+    reject(&t, "has scales twice");
     t = blocks();
     put_e8m0(&t, "m.scale", HD_T_F8_E8M0, SHAPE(2, 3));
-    refuse(&t, "has scales twice");
+    reject(&t, "has scales twice");
     t = pairs();
     replace(&t, "m.scale", HD_T_F8_E8M0, SHAPE(6, 3));
-    refuse(&t, "\"m.scale\" is F8_E8M0 [6, 3], not [6, 2]");
+    reject(&t, "\"m.scale\" is F8_E8M0 [6, 3], not [6, 2]");
     replace(&t, "m.scale", HD_T_BF16, SHAPE(6, 2));
-    refuse(&t, "scales of MXFP4 are U8 or F8_E8M0");
+    reject(&t, "scales of MXFP4 are U8 or F8_E8M0");
     t = pairs();
     replace(&t, "m.weight", HD_T_I8, SHAPE(6, 2, 16));
-    refuse(&t, "packed weights are a matrix");
+    reject(&t, "packed weights are a matrix");
 }
 
 Test(packed_faults, shapes_of_scales) {
     hd_tensors t = blocks();
     replace(&t, "m.weight_scale_inv", HD_T_F32, SHAPE(2, 2));
-    refuse(&t, "tensor \"m.weight_scale_inv\" is F32 [2, 2], not [2, 3]");
+    reject(&t, "tensor \"m.weight_scale_inv\" is F32 [2, 2], not [2, 3]");
     replace(&t, "m.weight_scale_inv", HD_T_F32, SHAPE(6));
-    refuse(&t, "is F32 [6], not [2, 3]");
+    reject(&t, "is F32 [6], not [2, 3]");
     t = lines();
     replace(&t, "x.w2_weight_scale", HD_T_U8, SHAPE(3, 5, 2));
-    refuse(&t, "is U8 [3, 5, 2], not [2, 5, 2]");
+    reject(&t, "is U8 [3, 5, 2], not [2, 5, 2]");
     replace(&t, "x.w2_weight_scale", HD_T_U8, SHAPE(2, 5, 1)); /* no power of two is for a row */
-    refuse(&t, "is U8 [2, 5, 1], not [2, 5, 2]");
+    reject(&t, "is U8 [2, 5, 1], not [2, 5, 2]");
     t = fours();
     replace(&t, "m.weight_scale", HD_T_U8, SHAPE(6, 4));
-    refuse(&t, "is U8 [6, 4], not [6, 3]");
+    reject(&t, "is U8 [6, 4], not [6, 3]");
     t = experts();
     replace(&t, "x.down_proj_scales", HD_T_U8, SHAPE(2, 3, 6));
-    refuse(&t, "is U8 [2, 3, 6], not [2, 6, 3]");
+    reject(&t, "is U8 [2, 3, 6], not [2, 6, 3]");
     t = integers();
     replace(&t, "m.weight_scale", HD_T_BF16, SHAPE(9, 2));
-    refuse(&t, "is BF16 [9, 2], not [10, 2]");
+    reject(&t, "is BF16 [9, 2], not [10, 2]");
     replace(&t, "m.weight_scale", HD_T_BF16, SHAPE(10, 3)); /* 64 columns in 3 groups */
-    refuse(&t, "is BF16 [10, 3], not [10, 1]");
+    reject(&t, "is BF16 [10, 3], not [10, 1]");
 }
 
 Test(packed_faults, dtypes_of_scales) {
     hd_tensors t = blocks();
     replace(&t, "m.weight_scale_inv", HD_T_F64, SHAPE(2, 3));
-    refuse(&t, "tensor \"m.weight_scale_inv\" is F64 [2, 3]; scales of E4M3 are");
+    reject(&t, "tensor \"m.weight_scale_inv\" is F64 [2, 3]; scales of E4M3 are");
     t = fours();
     replace(&t, "m.weight_scale", HD_T_F32, SHAPE(6, 3));
-    refuse(&t, "scales of MXFP4 are U8");
+    reject(&t, "scales of MXFP4 are U8");
     t = integers();
     replace(&t, "m.weight_scale", HD_T_U8, SHAPE(10, 2));
-    refuse(&t, "scales of integers are BF16, F16 or F32");
+    reject(&t, "scales of integers are BF16, F16 or F32");
 }
 
 Test(packed_faults, shapes_of_codes) {
     hd_tensors t = {0};
     put_e4m3(&t, "m.weight", SHAPE(4));
     put_f32(&t, "m.weight_scale_inv", SHAPE(1, 1));
-    refuse(&t, "tensor \"m.weight\" is F8_E4M3 [4]");
+    reject(&t, "tensor \"m.weight\" is F8_E4M3 [4]");
     t = (hd_tensors){0};
     put_e4m3(&t, "m.weight", SHAPE(0, 4));
     put_f32(&t, "m.weight_scale_inv", SHAPE(0, 1));
-    refuse(&t, "tensor \"m.weight\" is F8_E4M3 [0, 4]");
+    reject(&t, "tensor \"m.weight\" is F8_E4M3 [0, 4]");
     t = fours();
     replace(&t, "m.weight_packed", HD_T_U8, SHAPE(6, 40));
-    refuse(&t, "has rows of 80 weights, which is no multiple of 32");
+    reject(&t, "has rows of 80 weights, which is no multiple of 32");
     replace(&t, "m.weight_packed", HD_T_I8, SHAPE(6, 48));
-    refuse(&t, "is I8 [6, 48], which no quantised form that is read here has");
+    reject(&t, "is I8 [6, 48], which no quantised form that is read here has");
     t = experts();
     replace(&t, "x.down_proj_blocks", HD_T_U8, SHAPE(2, 6, 48));
-    refuse(&t, "is U8 [2, 6, 48]; blocks of MXFP4 are");
+    reject(&t, "is U8 [2, 6, 48]; blocks of MXFP4 are");
     replace(&t, "x.down_proj_blocks", HD_T_U8, SHAPE(2, 6, 6, 8));
-    refuse(&t, "is U8 [2, 6, 6, 8]; blocks of MXFP4 are");
+    reject(&t, "is U8 [2, 6, 6, 8]; blocks of MXFP4 are");
 }
 
 static void set_shape(hd_tensors *t, int64_t rows, int64_t cols) {
@@ -247,21 +247,21 @@ Test(packed_faults, shapes_in_tensors) {
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         hd_tensors t = integers();
         set_shape(&t, bad[i][0], bad[i][1]);
-        refuse(&t, "is I32 [10, 8], which does not go with its shape");
+        reject(&t, "is I32 [10, 8], which does not go with its shape");
     }
     hd_tensors t = integers(); /* as 16 bits, two in a word, would have it */
     set_shape(&t, 10, 16);
-    refuse(&t, "integers of other widths than 4 and 8 bits are not read");
+    reject(&t, "integers of other widths than 4 and 8 bits are not read");
     t = integers_of(4);
     set_shape(&t, 10, 65);
-    refuse(&t, "is I32 [10, 16], which does not go with its shape");
+    reject(&t, "is I32 [10, 16], which does not go with its shape");
     t = integers();
     replace(&t, "m.weight_shape", HD_T_I64, SHAPE(3));
-    refuse(&t, "'weight_shape' is I64 [3], not I64 [2]");
+    reject(&t, "'weight_shape' is I64 [3], not I64 [2]");
     t = fours();
     put(&t, "m.weight_shape", HD_T_I64, SHAPE(2));
     set_shape(&t, 6, 48);
-    refuse(&t, "contradicts the shape of the codes");
+    reject(&t, "contradicts the shape of the codes");
     set_shape(&t, 6, 96);
     cr_expect_eq(unpacked(&t).list.n, 1);
 }
@@ -269,23 +269,23 @@ Test(packed_faults, shapes_in_tensors) {
 Test(packed_faults, zero_points) {
     hd_tensors t = integers();
     replace(&t, "m.weight_zero_point", HD_T_I32, SHAPE(10, 2));
-    refuse(&t, "tensor \"m.weight_zero_point\" is I32 [10, 2], not I32 [2, 2]");
+    reject(&t, "tensor \"m.weight_zero_point\" is I32 [10, 2], not I32 [2, 2]");
     replace(&t, "m.weight_zero_point", HD_T_BF16, SHAPE(2, 2));
-    refuse(&t, "is BF16 [2, 2], not I32 [2, 2]");
+    reject(&t, "is BF16 [2, 2], not I32 [2, 2]");
     t = integers_of(4); /* those of 4 bits */
     replace(&t, "m.weight_zero_point", HD_T_I32, SHAPE(2, 2));
-    refuse(&t, "is I32 [2, 2], not I32 [3, 2]");
+    reject(&t, "is I32 [2, 2], not I32 [3, 2]");
     cr_expect(strstr(said(), "packed along the rows, 4 in a word"), "%s", said());
 }
 
 Test(packed_faults, forms_that_are_not_read) {
     hd_tensors t = integers();
     put(&t, "m.weight_g_idx", HD_T_I64, SHAPE(64));
-    refuse(&t, "is I64 [64], not I32 [64]: the group of each column");
+    reject(&t, "is I64 [64], not I32 [64]: the group of each column");
     t = fours(); /* NVFP4: scales are E4M3, with one of all above them */
     replace(&t, "m.weight_scale", HD_T_F8_E4M3, SHAPE(6, 6));
     put_f32(&t, "m.weight_global_scale", SHAPE(1));
-    refuse(&t, "this is NVFP4, which is not read");
+    reject(&t, "this is NVFP4, which is not read");
 }
 
 /* ---- against the config -------------------------------------------------------------------- */
@@ -313,7 +313,7 @@ static void accept_with(const hd_tensors *t, hd_quantisation q) {
 Test(packed_faults, another_form_than_the_config_says) {
     const hd_tensors t = blocks();
     const hd_quantisation q = says(HD_PACKING_INT4, (hd_tile){1, 32}, "Linear", NULL);
-    refuse_with(&t, &q,
+    reject_with(&t, &q,
                 "tensor \"m.weight\" is quantised (e4m3), of which the config does not tell");
     cr_expect(strstr(said(), "config.json:3"), "%s", said());
     cr_expect(strstr(said(), "it has some-format for \"Linear\""), "%s", said());
@@ -322,12 +322,12 @@ Test(packed_faults, another_form_than_the_config_says) {
 Test(packed_faults, another_width_than_the_config_says) {
     hd_tensors t = integers();
     hd_quantisation q = says(HD_PACKING_INT8, (hd_tile){1, 32}, "Linear", NULL);
-    refuse_with(&t, &q, "tensor \"m.weight_packed\" is quantised (int4), of which the config");
+    reject_with(&t, &q, "tensor \"m.weight_packed\" is quantised (int4), of which the config");
     t = integers_of(4);
     drop(&t, "m.weight_zero_point");
     accept_with(&t, q);
     q = says(HD_PACKING_INT4, (hd_tile){1, 32}, "Linear", NULL);
-    refuse_with(&t, &q, "is quantised (int8), of which the config does not tell");
+    reject_with(&t, &q, "is quantised (int8), of which the config does not tell");
 }
 
 Test(packed_faults, modules_that_the_config_leaves_out) {
@@ -337,37 +337,37 @@ Test(packed_faults, modules_that_the_config_leaves_out) {
     accept_with(&t, says(HD_PACKING_MXFP4, group, "Linear", "lm_head"));
     accept_with(&t, says(HD_PACKING_MXFP4, group, "m", "re:x.*"));
     hd_quantisation q = says(HD_PACKING_MXFP4, group, "Linear", "m");
-    refuse_with(&t, &q, "is quantised (mxfp4), and the config says that it is not");
+    reject_with(&t, &q, "is quantised (mxfp4), and the config says that it is not");
     cr_expect(strstr(said(), "config.json:9"), "%s", said());
     q = says(HD_PACKING_MXFP4, group, "re:.*experts", NULL);
-    refuse_with(&t, &q, "of which the config does not tell");
+    reject_with(&t, &q, "of which the config does not tell");
 }
 
 Test(packed_faults, other_sizes_than_the_config_says) {
     hd_tensors t = blocks();
     hd_quantisation q = says(HD_PACKING_E4M3, (hd_tile){64, 128}, NULL, NULL);
-    refuse_with(&t, &q, "is F32 [2, 3], not [3, 3]");
+    reject_with(&t, &q, "is F32 [2, 3], not [3, 3]");
     q = says(HD_PACKING_E4M3, (hd_tile){128, 100}, NULL, NULL);
     accept_with(&t, q); /* other tiles of as many scales */
     t = integers();
     drop(&t, "m.weight_zero_point");
     accept_with(&t, says(HD_PACKING_INT4, (hd_tile){1, 32}, NULL, NULL));
     q = says(HD_PACKING_INT4, (hd_tile){1, 16}, NULL, NULL);
-    refuse_with(&t, &q, "is BF16 [10, 2], not [10, 4]");
+    reject_with(&t, &q, "is BF16 [10, 2], not [10, 4]");
     q = says(HD_PACKING_INT4, (hd_tile){1, 48}, NULL, NULL);
-    refuse_with(&t, &q, "has rows of 64 weights, no multiple of the groups of 48");
+    reject_with(&t, &q, "has rows of 64 weights, no multiple of the groups of 48");
     q = says(HD_PACKING_INT4, (hd_tile){1, 0}, NULL, NULL); /* by channel */
-    refuse_with(&t, &q, "is BF16 [10, 2], not [10, 1]");
+    reject_with(&t, &q, "is BF16 [10, 2], not [10, 1]");
 }
 
 Test(packed_faults, other_zero_points_than_the_config_says) {
     hd_tensors t = integers();
     hd_quantisation q = says(HD_PACKING_INT4, (hd_tile){1, 32}, NULL, NULL);
-    refuse_with(&t, &q, "holds zero points, and the config says 'symmetric'");
+    reject_with(&t, &q, "holds zero points, and the config says 'symmetric'");
     q.groups.at[0].symmetric = false;
     accept_with(&t, q);
     drop(&t, "m.weight_zero_point");
-    refuse_with(&t, &q, "tensor \"m.weight_packed\" has no zero points");
+    reject_with(&t, &q, "tensor \"m.weight_packed\" has no zero points");
 }
 
 /* ---- int-quantized, GPTQ, AWQ --------------------------------------------------------------- */
@@ -377,34 +377,34 @@ Test(packed_faults, bytes) {
     hd_quantisation q = says(HD_PACKING_PLAIN8, tile, "Linear", NULL);
     hd_tensors t = plain_bytes();
     cr_expect_eq(unpacked(&t).list.n, 1);
-    refuse_with(&t, &q, "holds zero points, and the config says 'symmetric'");
+    reject_with(&t, &q, "holds zero points, and the config says 'symmetric'");
     q.groups.at[0].symmetric = false;
     accept_with(&t, q);
     drop(&t, "m.weight_zero_point");
-    refuse_with(&t, &q, "tensor \"m.weight\" has no zero points");
+    reject_with(&t, &q, "tensor \"m.weight\" has no zero points");
     q.groups.at[0].symmetric = true;
     accept_with(&t, q);
     q.groups.at[0].tile = (hd_tile){1, 0};
-    refuse_with(&t, &q, "is BF16 [8, 2], not [8, 1]");
+    reject_with(&t, &q, "is BF16 [8, 2], not [8, 1]");
     q = says(HD_PACKING_INT8, tile, "Linear", NULL);
-    refuse_with(&t, &q, "is quantised (int8 in bytes), of which the config does not tell");
+    reject_with(&t, &q, "is quantised (int8 in bytes), of which the config does not tell");
     q = says(HD_PACKING_PLAIN8, tile, "Linear", "m");
-    refuse_with(&t, &q, "and the config says that it is not");
+    reject_with(&t, &q, "and the config says that it is not");
     drop(&t, "m.weight_scale");
     q = says(HD_PACKING_PLAIN8, tile, "Linear", NULL);
-    refuse_with(&t, &q, "they should be in \"m.weight_scale\"");
+    reject_with(&t, &q, "they should be in \"m.weight_scale\"");
     t = plain_bytes();
     replace(&t, "m.weight_zero_point", HD_T_I32, SHAPE(1, 2));
-    refuse(&t, "is I32 [1, 2], not I8 and as many as the scales, BF16 [8, 2]");
+    reject(&t, "is I32 [1, 2], not I8 and as many as the scales, BF16 [8, 2]");
     t = plain_bytes();
     replace(&t, "m.weight_scale", HD_T_U8, SHAPE(8, 2));
-    refuse(&t, "is U8 [8, 2]; scales of integers are BF16, F16 or F32");
+    reject(&t, "is U8 [8, 2]; scales of integers are BF16, F16 or F32");
     t = plain_bytes();
     replace(&t, "m.weight", HD_T_I8, SHAPE(2, 8, 64));
-    refuse(&t, "what is read quantised so are matrices");
+    reject(&t, "what is read quantised so are matrices");
     t = plain_bytes();
     replace(&t, "m.weight_scale", HD_T_BF16, SHAPE(8, 3));
-    refuse(&t, "is BF16 [8, 3], not [8, 1]");
+    reject(&t, "is BF16 [8, 3], not [8, 1]");
 }
 
 Test(packed_faults, orders) {
@@ -412,49 +412,49 @@ Test(packed_faults, orders) {
     hd_tensors t = gptq();
     accept_with(&t, q);
     replace(&t, "m.g_idx", HD_T_I32, SHAPE(63));
-    refuse_with(&t, &q, "is I32 [63], not I32 [64]: the group of each column");
+    reject_with(&t, &q, "is I32 [63], not I32 [64]: the group of each column");
     t = gptq();
     ((int32_t *)(uintptr_t)the(&t, "m.g_idx")->data)[5] = 2;
-    refuse_with(&t, &q, "has group 2 for column 5, and there are 2");
+    reject_with(&t, &q, "has group 2 for column 5, and there are 2");
     ((int32_t *)(uintptr_t)the(&t, "m.g_idx")->data)[5] = -1;
-    refuse_with(&t, &q, "has group -1 for column 5");
+    reject_with(&t, &q, "has group -1 for column 5");
     drop(&t, "m.g_idx");
     accept_with(&t, q);
     drop(&t, "m.qweight");
-    refuse_with(&t, &q, "tensor \"m.qzeros\" belongs to a quantised tensor that is not there");
+    reject_with(&t, &q, "tensor \"m.qzeros\" belongs to a quantised tensor that is not there");
 }
 
 Test(packed_faults, gptq) {
     hd_quantisation q = says(HD_PACKING_GPTQ4, (hd_tile){1, 32}, "Linear", NULL);
     hd_tensors t = gptq();
-    refuse(&t, "is of GPTQ, and there is no config that says how its zero points are stored");
+    reject(&t, "is of GPTQ, and there is no config that says how its zero points are stored");
     drop(&t, "m.qzeros");
-    refuse_with(&t, &q, "its zero points are missing");
+    reject_with(&t, &q, "its zero points are missing");
     t = gptq();
     drop(&t, "m.scales");
-    refuse_with(&t, &q, "they should be in \"m.scales\"");
+    reject_with(&t, &q, "they should be in \"m.scales\"");
     t = gptq();
     replace(&t, "m.qzeros", HD_T_I32, SHAPE(2, 2));
-    refuse_with(&t, &q, "is I32 [2, 2], not I32 [2, 1]");
+    reject_with(&t, &q, "is I32 [2, 2], not I32 [2, 1]");
     t = gptq();
     replace(&t, "m.scales", HD_T_BF16, SHAPE(8, 2));
-    refuse_with(&t, &q, "is BF16 [8, 2], not [2, 8]");
+    reject_with(&t, &q, "is BF16 [8, 2], not [2, 8]");
     t = gptq();
     replace(&t, "m.qweight", HD_T_I32, SHAPE(8, 12));
-    refuse_with(&t, &q, "has 12 outputs, no multiple of the 8 zero points of a word");
+    reject_with(&t, &q, "has 12 outputs, no multiple of the 8 zero points of a word");
     t = gptq();
     replace(&t, "m.qweight", HD_T_F32, SHAPE(8, 8));
-    refuse_with(&t, &q, "is F32 [8, 8], which no quantised form that is read here has");
+    reject_with(&t, &q, "is F32 [8, 8], which no quantised form that is read here has");
     t = gptq();
     put_bf16(&t, "m.weight", SHAPE(8, 64));
-    refuse_with(&t, &q, "is the quantised form of a tensor that is there as well");
+    reject_with(&t, &q, "is the quantised form of a tensor that is there as well");
     t = gptq();
     q = says(HD_PACKING_GPTQ4, (hd_tile){1, 16}, NULL, NULL);
-    refuse_with(&t, &q, "is BF16 [2, 8], not [4, 8]");
+    reject_with(&t, &q, "is BF16 [2, 8], not [4, 8]");
     q = says(HD_PACKING_GPTQ8, (hd_tile){1, 32}, NULL, NULL); /* half as many inputs */
-    refuse_with(&t, &q, "not [1, 8]");
+    reject_with(&t, &q, "not [1, 8]");
     q = says(HD_PACKING_INT4, (hd_tile){1, 32}, NULL, NULL);
-    refuse_with(&t, &q, "is quantised (GPTQ int4), of which the config does not tell");
+    reject_with(&t, &q, "is quantised (GPTQ int4), of which the config does not tell");
 }
 
 Test(packed_faults, awq) {
@@ -463,11 +463,11 @@ Test(packed_faults, awq) {
     cr_expect_eq(unpacked(&t).list.n, 1);
     accept_with(&t, q);
     q = says(HD_PACKING_GPTQ4, (hd_tile){1, 32}, "Linear", NULL);
-    refuse_with(&t, &q, "has 1 outputs, no multiple of the 8");
+    reject_with(&t, &q, "has 1 outputs, no multiple of the 8");
     q = says(HD_PACKING_E4M3, (hd_tile){1, 32}, "Linear", NULL);
-    refuse_with(&t, &q, "is quantised (AWQ int4), of which the config does not tell");
+    reject_with(&t, &q, "is quantised (AWQ int4), of which the config does not tell");
     q = says(HD_PACKING_AWQ, (hd_tile){1, 32}, "Linear", "m");
-    refuse_with(&t, &q, "and the config says that it is not");
+    reject_with(&t, &q, "and the config says that it is not");
 }
 
 /* The tensors decide: a config that speaks of more is told, not obeyed. */

@@ -157,7 +157,7 @@ Test(support, doubles_do_not_follow_the_locale) {
     cr_assert_eq(back, 2.25);
 }
 
-Test(support, what_is_no_double_is_refused) {
+Test(support, what_is_no_double_is_rejected) {
     double out;
     cr_assert_not(hd_read_double("", 0, &out));
     cr_assert_not(hd_read_double("1.5x", 4, &out));

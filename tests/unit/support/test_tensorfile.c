@@ -39,7 +39,7 @@ static bool some_error_has(const char *part) {
     return false;
 }
 
-static void expect_refused(const char *path, const char *part) {
+static void expect_rejected(const char *path, const char *part) {
     hd_tensors t;
     cr_expect_not(hd_safetensors_open(arena, &diags, path, &t), "accepted, expected: %s", part);
     cr_expect(some_error_has(part), "no error has '%s'; the first is: %s", part,
@@ -274,7 +274,7 @@ Test(tensorfile, safetensors_good_forms) {
     cr_expect_eq(diags.errors, 0);
 }
 
-Test(tensorfile, safetensors_writer_refuses_bad_lists) {
+Test(tensorfile, safetensors_writer_rejects_bad_lists) {
     hd_tensor twice[] = {{.name = "a", .dtype = HD_T_U8, .rank = 1, .shape = {0}},
                          {.name = "a", .dtype = HD_T_U8, .rank = 1, .shape = {0}}};
     cr_expect_not(hd_safetensors_write(arena, &diags, in_folder("x.safetensors"), twice, 2));
@@ -358,8 +358,8 @@ static const attack attacks[] = {
 Test(tensorfile, safetensors_attacks_are_named) {
     for (size_t i = 0; i < sizeof attacks / sizeof *attacks; i++) {
         hd_diags_init(&diags, arena);
-        expect_refused(put_tensors("x.safetensors", attacks[i].header, attacks[i].zeros),
-                       attacks[i].error);
+        expect_rejected(put_tensors("x.safetensors", attacks[i].header, attacks[i].zeros),
+                        attacks[i].error);
     }
 }
 
@@ -368,7 +368,7 @@ Test(tensorfile, safetensors_deep_json) {
     char *deep = hd_alloc(arena, N + 16, 1);
     strcpy(deep, "{\"a\":");
     memset(deep + 5, '[', N);
-    expect_refused(put_tensors("x.safetensors", deep, 0), "maximum parsing depth");
+    expect_rejected(put_tensors("x.safetensors", deep, 0), "maximum parsing depth");
 }
 
 Test(tensorfile, safetensors_header_lengths) {
@@ -377,18 +377,18 @@ Test(tensorfile, safetensors_header_lengths) {
         uint8_t file[10] = {0, 0, 0, 0, 0, 0, 0, 0, '{', '}'};
         memcpy(file, &lengths[i], 8);
         hd_diags_init(&diags, arena);
-        expect_refused(put("x.safetensors", file, 10), "the header length");
+        expect_rejected(put("x.safetensors", file, 10), "the header length");
     }
-    expect_refused(put("x.safetensors", "1234567", 7), "too short");
-    expect_refused(put("x.safetensors", "", 0), "too short");
+    expect_rejected(put("x.safetensors", "1234567", 7), "too short");
+    expect_rejected(put("x.safetensors", "", 0), "too short");
 }
 
 Test(tensorfile, safetensors_faults_are_all_listed) {
-    expect_refused(put_tensors("x.safetensors",
-                               "{\"a\":{\"dtype\":\"F99\",\"shape\":[-1],\"data_offsets\":[0,4]},"
-                               "\"b\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[8,12]}}",
-                               20),
-                   "unknown dtype");
+    expect_rejected(put_tensors("x.safetensors",
+                                "{\"a\":{\"dtype\":\"F99\",\"shape\":[-1],\"data_offsets\":[0,4]},"
+                                "\"b\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[8,12]}}",
+                                20),
+                    "unknown dtype");
     cr_expect(some_error_has("dim 0"));
     cr_expect(some_error_has("takes 8 bytes"));
     cr_expect(some_error_has("a gap of 4"));
@@ -397,10 +397,10 @@ Test(tensorfile, safetensors_faults_are_all_listed) {
 }
 
 Test(tensorfile, a_bad_range_brings_no_talk_of_gaps) {
-    expect_refused(put_tensors("x.safetensors",
-                               "{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[-1,4]}}",
-                               4),
-                   "negative offset");
+    expect_rejected(put_tensors("x.safetensors",
+                                "{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[-1,4]}}",
+                                4),
+                    "negative offset");
     cr_expect_eq(diags.errors, 1);
 }
 
@@ -476,7 +476,7 @@ Test(tensorfile, sharded_attacks_are_named) {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         hd_diags_init(&diags, arena);
         put_index(cases[i].index);
-        expect_refused(folder, cases[i].error);
+        expect_rejected(folder, cases[i].error);
     }
 }
 
@@ -485,7 +485,7 @@ Test(tensorfile, a_missing_shard) {
     put_tensors("1.safetensors", ONE, 4);
     put_index("{\"weight_map\":\n  {\"a\": \"1.safetensors\",\n   \"b\": \"2.safetensors\",\n"
               "   \"c\": \"2.safetensors\", \"d\": \"3.safetensors\"}}");
-    expect_refused(folder, "the shard \"2.safetensors\" of the checkpoint is missing");
+    expect_rejected(folder, "the shard \"2.safetensors\" of the checkpoint is missing");
     cr_assert_eq(diags.list.n, 2, "every one is named");
     const hd_diag *g = &diags.list.at[0];
     cr_expect(strstr(g->loc.file, INDEX));
@@ -502,7 +502,7 @@ Test(tensorfile, a_tensor_in_two_shards) {
     put_tensors("1.safetensors", ONE, 4);
     put_tensors("2.safetensors", "{" F4("a", 0, 4) "," F4("b", 4, 8) "}", 8);
     put_index("{\"weight_map\":{\"a\":\"1.safetensors\",\"b\":\"2.safetensors\"}}");
-    expect_refused(folder, "tensor \"a\" is in \"2.safetensors\"");
+    expect_rejected(folder, "tensor \"a\" is in \"2.safetensors\"");
 }
 
 Test(tensorfile, files_of_other_kinds_are_known) {
@@ -517,25 +517,25 @@ Test(tensorfile, files_of_other_kinds_are_known) {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         hd_diags_init(&diags, arena);
         put("x.safetensors", cases[i][0], strlen(cases[i][0]));
-        expect_refused(in_folder("x.safetensors"), "");
+        expect_rejected(in_folder("x.safetensors"), "");
         cr_expect(strstr(diags.list.at[0].hint, cases[i][1]), "%s", diags.list.at[0].hint);
     }
 }
 
 Test(tensorfile, folders_without_one_clear_file) {
-    expect_refused(folder, "holds no .safetensors file");
+    expect_rejected(folder, "holds no .safetensors file");
     cr_expect(strstr(diags.list.at[0].hint, "is the download complete?"));
     put("pytorch_model.bin", "x", 1);
     hd_diags_init(&diags, arena);
-    expect_refused(folder, "holds no .safetensors file");
+    expect_rejected(folder, "holds no .safetensors file");
     cr_expect(strstr(diags.list.at[0].hint, "pickled"));
     put_tensors("1.safetensors", ONE, 4);
     hd_tensors t;
     cr_expect(hd_safetensors_open(arena, &diags, folder, &t));
     put_tensors("2.safetensors", TWO, 4);
     hd_diags_init(&diags, arena);
-    expect_refused(folder, "holds 2 .safetensors files and no index");
-    expect_refused(in_folder("none"), "No such file");
+    expect_rejected(folder, "holds 2 .safetensors files and no index");
+    expect_rejected(in_folder("none"), "No such file");
 }
 
 /* ---- npy ----------------------------------------------------------------------------------- */

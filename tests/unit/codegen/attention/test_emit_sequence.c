@@ -605,7 +605,7 @@ Test(emit_sequence, every_architecture) {
     }
 }
 
-Test(emit_sequence, refused) {
+Test(emit_sequence, rejected) {
     const hcg_level *levels;
     hcg_levels(&levels);
     problem p;

@@ -10,8 +10,8 @@
 /* What a level's back end rounds x to: HCG_ROUND_*. The same for one token and for many. */
 static inline unsigned rounds_of(const hcg_level *level, unsigned exact, hir_dtype dtype,
                                  hir_layout layout) {
-    const hcg_choice *one = hcg_choose(level, exact, dtype, layout, HCG_FOR_DECODE);
-    const hcg_choice *many = hcg_choose(level, exact, dtype, layout, HCG_FOR_PREFILL);
+    const hcg_backend_row *one = hcg_choose_backend(level, exact, dtype, layout, HCG_FOR_DECODE);
+    const hcg_backend_row *many = hcg_choose_backend(level, exact, dtype, layout, HCG_FOR_PREFILL);
     if (one && many && one->rounds == many->rounds) return one->rounds;
     fprintf(stderr, "%s: prefill and decode of %s mean different things\n", level->name,
             hir_dtype_name(dtype));
@@ -36,7 +36,7 @@ typedef struct seen_as {
 /* In a call of so many tokens. */
 static inline seen_as seen_by(const hcg_level *level, unsigned exact, hir_dtype dtype,
                               hir_layout layout, int64_t tokens) {
-    const hcg_choice *many = hcg_choose(level, exact, dtype, layout, HCG_FOR_PREFILL);
+    const hcg_backend_row *many = hcg_choose_backend(level, exact, dtype, layout, HCG_FOR_PREFILL);
     const seen_as plain = {rounds_of(level, exact, dtype, layout), false};
     const bool pairs = strcmp(many->backend->name, "amx_groups") == 0;
     if (!pairs || tokens < (int64_t)level->machine.unit_rows) return plain;

@@ -643,7 +643,7 @@ static void form_narrow_f16(problem *p, hir_ref x, int64_t n) {
     p->b.m->weights.at[0].layout = HIR_LAYOUT_NARROW;
 }
 
-Test(emit_contract, refused) {
+Test(emit_contract, rejected) {
     static form *const illegal[] = {form_illegal, form_two_inputs, form_rows, form_narrow_f16};
     const hcg_level *levels;
     hcg_levels(&levels);

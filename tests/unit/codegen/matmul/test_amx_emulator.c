@@ -139,8 +139,8 @@ static amx_result of_emulator(const configuration *first, const code *c) {
     return emulate(&s, c);
 }
 
-static void check_refused(const configuration *first, const code *c, amx_result expected,
-                          const char *what) {
+static void check_rejected(const configuration *first, const code *c, amx_result expected,
+                           const char *what) {
     cr_expect_eq(of_emulator(first, c), expected, "%s", what);
     if (has_unit()) cr_expect_eq(of_unit(first, c), expected, "%s, by the unit", what);
 }
@@ -159,7 +159,7 @@ Test(amx, configurations_that_fault) {
         const code load = of_memory(NONE, CONFIGURE, 0, &c, 0, false);
         char what[32];
         snprintf(what, sizeof what, "configuration %u", i);
-        check_refused(NULL, &load, AMX_FAULT, what);
+        check_rejected(NULL, &load, AMX_FAULT, what);
     }
 }
 
@@ -175,33 +175,33 @@ Test(amx, instructions_that_are_undefined) {
         begin(&c);
         of_registers(&c, PF3, HALVES, same[i][0], same[i][1], same[i][2]);
         end(&c);
-        check_refused(&whole, &c, AMX_UNDEFINED, "tiles that are one, or none");
+        check_rejected(&whole, &c, AMX_UNDEFINED, "tiles that are one, or none");
     }
     begin(&c);
     of_registers(&c, PF2, BYTES, 0, 1, 2);
     end(&c);
-    check_refused(&whole, &c, AMX_DONE, "a product");
-    check_refused(&short_k, &c, AMX_UNDEFINED, "sizes that do not fit");
-    check_refused(NULL, &c, AMX_UNDEFINED, "without a configuration");
+    check_rejected(&whole, &c, AMX_DONE, "a product");
+    check_rejected(&short_k, &c, AMX_UNDEFINED, "sizes that do not fit");
+    check_rejected(NULL, &c, AMX_UNDEFINED, "without a configuration");
     c = of_memory(PF2, MEMORY, 6, data, 64, true);
-    check_refused(&whole, &c, AMX_UNDEFINED, "a load of a tile that is not there");
-    check_refused(NULL, &c, AMX_UNDEFINED, "a load without a configuration");
+    check_rejected(&whole, &c, AMX_UNDEFINED, "a load of a tile that is not there");
+    check_rejected(NULL, &c, AMX_UNDEFINED, "a load without a configuration");
     c = of_memory(PF2, MEMORY, 1, data, 64, true);
-    check_refused(&whole, &c, AMX_DONE, "a load");
+    check_rejected(&whole, &c, AMX_DONE, "a load");
     configuration late = whole;
     late.start_row = 15;
-    check_refused(&late, &c, AMX_DONE, "a load of the last row");
+    check_rejected(&late, &c, AMX_DONE, "a load of the last row");
     late.start_row = 16;
-    check_refused(&late, &c, AMX_UNDEFINED, "a load from behind the last row on");
+    check_rejected(&late, &c, AMX_UNDEFINED, "a load from behind the last row on");
     code without_sib;
     do
         without_sib = of_memory(PF2, MEMORY, 1, data, 64, false);
     while ((without_sib.at[without_sib.insn + 4] & 7) == 4); /* by r12, which has one */
-    check_refused(&whole, &without_sib, AMX_UNDEFINED, "a load without SIB");
+    check_rejected(&whole, &without_sib, AMX_UNDEFINED, "a load without SIB");
     for (unsigned cut = 1; cut < 4; cut++) {
         configuration odd = whole;
         odd.line_bytes[1] = (uint16_t)(64 - cut);
-        check_refused(&odd, &c, AMX_UNDEFINED, "a load of lines that are no whole words");
+        check_rejected(&odd, &c, AMX_UNDEFINED, "a load of lines that are no whole words");
     }
 }
 
@@ -281,7 +281,7 @@ Test(amx, instructions_behind_one_another) {
         cr_assert_eq(sums[i / 16][i % 16], 3 * 64);
 }
 
-Test(amx, an_instruction_behind_another_is_refused, .signal = SIGILL) {
+Test(amx, an_instruction_behind_another_is_rejected, .signal = SIGILL) {
     code c;
     take_ones();
     begin(&c);
@@ -291,7 +291,7 @@ Test(amx, an_instruction_behind_another_is_refused, .signal = SIGILL) {
     run(&c);
 }
 
-Test(amx, what_it_refuses_ends_the_process, .signal = SIGSEGV) {
+Test(amx, what_it_rejects_ends_the_process, .signal = SIGSEGV) {
     const configuration wrong = {.palette = 3};
     cr_assert(amx_emulator_start());
     code c = of_memory(NONE, CONFIGURE, 0, (void *)(uintptr_t)&wrong, 0, false);

@@ -514,7 +514,7 @@ Test(amx_numbers, tiles_that_become_zeros) {
 }
 
 /* A configuration that is refused changes nothing. */
-Test(amx_numbers, refused_configurations) {
+Test(amx_numbers, rejected_configurations) {
     static amx_state s;
     const configuration whole = of_whole_tiles(0);
     lines data;

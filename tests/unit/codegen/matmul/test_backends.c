@@ -213,7 +213,7 @@ static void check_call(subject *s, const compiled *c, int64_t t, int threads, co
 }
 
 /* Of S: products of parts that a back end leaves out. */
-static double left_out(const hcg_choice *c) {
+static double left_out(const hcg_backend_row *c) {
     if (strcmp(c->backend->name, "amx_f32") == 0) return ldexp(2.01, -24);
     if (strcmp(c->backend->name, "amx_f16") == 0) return ldexp(1.01, -24);
     return 0;
@@ -236,7 +236,7 @@ static void check_shape(const hcg_level *level, unsigned exact, hir_dtype dtype,
     s.level = level, s.rounds = rounds_of(level, exact, dtype, layout);
     for (int one = 0; one < 2; one++) {
         const unsigned tokens = one ? HCG_FOR_DECODE : HCG_FOR_PREFILL;
-        const hcg_choice *choice = hcg_choose(level, exact, dtype, layout, tokens);
+        const hcg_backend_row *choice = hcg_choose_backend(level, exact, dtype, layout, tokens);
         s.left_out = left_out(choice);
         char what[96];
         snprintf(what, sizeof what, "%s on %s: %s, %s, seed %d", choice->backend->name, level->name,
@@ -254,8 +254,9 @@ static void check_shape(const hcg_level *level, unsigned exact, hir_dtype dtype,
 
 /* With everything rounded that may be, and again with nothing, where that is another back end. */
 static void check_matrix(const hcg_level *level, hir_dtype dtype, hir_layout layout) {
-    const hcg_choice *fast = hcg_choose(level, 0, dtype, layout, HCG_FOR_PREFILL);
-    const hcg_choice *exact = hcg_choose(level, HCG_ROUND_ALL, dtype, layout, HCG_FOR_PREFILL);
+    const hcg_backend_row *fast = hcg_choose_backend(level, 0, dtype, layout, HCG_FOR_PREFILL);
+    const hcg_backend_row *exact =
+        hcg_choose_backend(level, HCG_ROUND_ALL, dtype, layout, HCG_FOR_PREFILL);
     for (uint64_t seed = 0; seed < SHAPES && fast; seed++) {
         if (products_run(level, 0, dtype, layout)) check_shape(level, 0, dtype, layout, seed * 7);
         if (exact != fast && products_run(level, HCG_ROUND_ALL, dtype, layout))
@@ -311,9 +312,9 @@ static hcg_level emulated(hcg_level level) {
 
 static void check_emulated_on(hcg_level level, hir_dtype dtype) {
     for (unsigned rounds = 0; rounds <= HCG_ROUND_ALL; rounds += HCG_ROUND_ALL)
-        if (strstr(
-                hcg_choose(&level, rounds, dtype, HIR_LAYOUT_PANEL, HCG_FOR_PREFILL)->backend->name,
-                "amx"))
+        if (strstr(hcg_choose_backend(&level, rounds, dtype, HIR_LAYOUT_PANEL, HCG_FOR_PREFILL)
+                       ->backend->name,
+                   "amx"))
             for (uint64_t seed = 0; seed < SHAPES; seed++)
                 check_shape(&level, rounds, dtype, HIR_LAYOUT_PANEL, seed * 7 + rounds);
 }
@@ -461,7 +462,8 @@ static void check_emulated_rows(hcg_level level, hir_dtype dtype) {
     static const int64_t rows[] = {1, 15, 16, 17, 31, 32, 33, 48, 255, 256, 257, 513};
     subject s = {.seed = 9, .dtype = dtype, .layout = HIR_LAYOUT_PANEL, .k = 321, .n = {49, 16}};
     const unsigned exact = hir_is_quantised(dtype) ? 0 : HCG_ROUND_ALL;
-    const hcg_choice *choice = hcg_choose(&level, exact, dtype, s.layout, HCG_FOR_PREFILL);
+    const hcg_backend_row *choice =
+        hcg_choose_backend(&level, exact, dtype, s.layout, HCG_FOR_PREFILL);
     if (!strstr(choice->backend->name, "amx")) return; /* a level without byte products */
     build(&s);
     s.level = &level, s.b.exact = exact, s.left_out = left_out(choice);
@@ -504,7 +506,8 @@ static void check_hard(hcg_level level, hir_dtype dtype) {
         if (kind == WIDE && dtype == HIR_F16) continue;    /* f16 not so many powers of two */
         subject s = {.seed = 77, .dtype = dtype, .layout = HIR_LAYOUT_PANEL, .k = 96};
         s.n[0] = 40, s.n[1] = 16, s.kind = (hard)kind, s.level = &level;
-        s.left_out = left_out(hcg_choose(&level, HCG_ROUND_ALL, dtype, s.layout, HCG_FOR_PREFILL));
+        s.left_out =
+            left_out(hcg_choose_backend(&level, HCG_ROUND_ALL, dtype, s.layout, HCG_FOR_PREFILL));
         build(&s);
         s.b.exact = HCG_ROUND_ALL;
         compiled c;
@@ -548,14 +551,14 @@ static int64_t run_offered(const subject *s, const compiled *c, void *const *arg
     const hrt_grid g = hrt_cut(t, columns, threads);
     const size_t scratch = (c->scratch + 63) / 64 * 64;
     _Atomic int64_t next = 0;
-    const hrt_deal deal = {&next, 0, t, columns, g.rows * g.cols};
+    const hrt_dynamic dynamic = {&next, 0, t, columns, g.rows * g.cols};
     char *all = guarded(scratch * (size_t)(g.rows * g.cols));
     memset(all, 0xff, scratch * (size_t)(g.rows * g.cols));
 #pragma omp parallel for num_threads(g.rows *g.cols) schedule(static, 1)
     for (int n = 0; n < g.rows * g.cols; n++) {
         const int i = n / g.cols, j = n % g.cols;
         const hrt_frame frame = {
-            .T = t, .C = t, .cap = t, .scratch = all + scratch * (size_t)n, .deal = &deal};
+            .T = t, .C = t, .cap = t, .scratch = all + scratch * (size_t)n, .dynamic = &dynamic};
         c->call(&frame, args, t * i / g.rows, t * (i + 1) / g.rows, columns * j / g.cols,
                 columns * (j + 1) / g.cols);
     }
@@ -578,7 +581,7 @@ static void check_dealt(hcg_level level, hir_dtype dtype) {
     static const struct {
         int64_t t;
         int threads;
-        bool dealt;
+        bool dynamic;
     } calls[] = {
         {MOST, 2, true}, {MOST, 4, true}, {513, 3, true}, {MOST, 63, false}, {5, 2, false}};
     for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
@@ -586,10 +589,10 @@ static void check_dealt(hcg_level level, hir_dtype dtype) {
         for (int k = 0; k < 4; k++)
             memset(y[k / 2][k % 2], 0xff, (size_t)(t * s.n[k % 2]) * 4);
         run_shared(&s, &c, (void *[]){x, s.panels[0], s.panels[1], y[0][0], y[0][1]}, t, 1);
-        const int64_t tickets = run_offered(
+        const int64_t items = run_offered(
             &s, &c, (void *[]){x, s.panels[0], s.panels[1], y[1][0], y[1][1]}, t, calls[i].threads);
-        cr_expect(tickets > 0 ? calls[i].dealt : !calls[i].dealt || !by_vectors,
-                  "%s, %d threads: %d tickets", level.name, calls[i].threads, (int)tickets);
+        cr_expect(items > 0 ? calls[i].dynamic : !calls[i].dynamic || !by_vectors,
+                  "%s, %d threads: %d tickets", level.name, calls[i].threads, (int)items);
         for (int k = 0; k < 2; k++)
             cr_expect_eq(memcmp(y[0][k], y[1][k], (size_t)(t * s.n[k]) * 4), 0,
                          "%s, %s, T=%d, %d threads", level.name, hir_dtype_name(dtype), (int)t,
@@ -602,13 +605,14 @@ static void check_dealt(hcg_level level, hir_dtype dtype) {
     discard(&s);
 }
 
-Test(backends, dealt) {
+Test(backends, dynamic) {
     const hcg_level *levels;
     const size_t n = hcg_levels(&levels);
     for (size_t i = 0; i < n; i++)
         for (int dtype = 0; dtype < HIR_DTYPE_COUNT; dtype++)
             if (products_run(&levels[i], 0, (hir_dtype)dtype, HIR_LAYOUT_PANEL) &&
-                hcg_choose(&levels[i], 0, (hir_dtype)dtype, HIR_LAYOUT_PANEL, HCG_FOR_PREFILL))
+                hcg_choose_backend(&levels[i], 0, (hir_dtype)dtype, HIR_LAYOUT_PANEL,
+                                   HCG_FOR_PREFILL))
                 check_dealt(levels[i], (hir_dtype)dtype);
 }
 
@@ -623,8 +627,8 @@ static const hcg_level *level_of(const char *name) {
 }
 
 static const char *chosen(const char *level, unsigned exact, hir_dtype dtype) {
-    const hcg_choice *c =
-        hcg_choose(level_of(level), exact, dtype, HIR_LAYOUT_PANEL, HCG_FOR_PREFILL);
+    const hcg_backend_row *c =
+        hcg_choose_backend(level_of(level), exact, dtype, HIR_LAYOUT_PANEL, HCG_FOR_PREFILL);
     return c ? c->backend->name : "none";
 }
 
@@ -659,26 +663,26 @@ Test(backends, of_each_level) {
                          i ? "groups_as_f32" : "amx_exact");
         cr_expect_str_eq(chosen(want[i][0], 0, HIR_I32), "none");
     }
-    cr_expect_null(hcg_choose(&levels[0], 0, HIR_BF16, HIR_LAYOUT_NARROW, HCG_FOR_DECODE));
-    cr_expect_null(hcg_choose(&levels[0], 0, HIR_F32, HIR_LAYOUT_ROWS, HCG_FOR_DECODE));
+    cr_expect_null(hcg_choose_backend(&levels[0], 0, HIR_BF16, HIR_LAYOUT_NARROW, HCG_FOR_DECODE));
+    cr_expect_null(hcg_choose_backend(&levels[0], 0, HIR_F32, HIR_LAYOUT_ROWS, HCG_FOR_DECODE));
 }
 
-static bool uses(const hcg_level *level, const hcg_choice *row) {
+static bool uses(const hcg_level *level, const hcg_backend_row *row) {
     bool used = false;
     for (unsigned exact = 0; exact <= HCG_ROUND_ALL; exact++)
         for (int d = 0; d < HIR_DTYPE_COUNT; d++)
             for (int l = 0; l < HIR_LAYOUTS; l++)
                 for (unsigned t = HCG_FOR_DECODE; t <= HCG_FOR_PREFILL; t++)
-                    used |= hcg_choose(level, exact, (hir_dtype)d, (hir_layout)l, t) == row;
+                    used |= hcg_choose_backend(level, exact, (hir_dtype)d, (hir_layout)l, t) == row;
     return used;
 }
 
 /* Every row is the first that fits somewhere: a level of the table multiplies some matrix by it, as
  * it is or where the machine is said to be better at bytes. */
 Test(backends, no_row_is_out_of_reach) {
-    const hcg_choice *rows;
+    const hcg_backend_row *rows;
     const hcg_level *levels;
-    const size_t n = hcg_choices(&rows), n_levels = hcg_levels(&levels);
+    const size_t n = hcg_backend_rows(&rows), n_levels = hcg_levels(&levels);
     for (size_t row = 0; row < n; row++) {
         bool used = false;
         for (size_t i = 0; i < n_levels; i++) {
@@ -743,11 +747,13 @@ Test(backends, rates_of_the_machine) {
     hcg_level bf16 = *level_of("avx512bf16"), amx = *level_of("amx");
     for (unsigned tokens = HCG_FOR_DECODE; tokens <= HCG_FOR_PREFILL; tokens++) {
         bf16.machine.bf16_dots = 150;
-        cr_expect_str_eq(hcg_choose(&bf16, 0, HIR_BF16, HIR_LAYOUT_PANEL, tokens)->backend->name,
-                         "bf16_dots");
+        cr_expect_str_eq(
+            hcg_choose_backend(&bf16, 0, HIR_BF16, HIR_LAYOUT_PANEL, tokens)->backend->name,
+            "bf16_dots");
         bf16.machine.bf16_dots = 149;
-        cr_expect_str_eq(hcg_choose(&bf16, 0, HIR_BF16, HIR_LAYOUT_PANEL, tokens)->backend->name,
-                         "pairs_as_f32");
+        cr_expect_str_eq(
+            hcg_choose_backend(&bf16, 0, HIR_BF16, HIR_LAYOUT_PANEL, tokens)->backend->name,
+            "pairs_as_f32");
     }
     /* beside the unit, which rounds x, dot products do so too, however slow they are */
     amx.machine.bf16_dots = 100;

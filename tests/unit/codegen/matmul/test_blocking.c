@@ -1,11 +1,11 @@
 /* Sizes of a contraction's blocks (matmul/matrix.h): what they are on levels of the table, and
  * that they fit the caches of any machine; how far ahead streams are asked for
- * (codegen/target/ahead.h).
+ * (codegen/target/prefetch_distance.h).
  */
 #include <criterion/criterion.h>
 
 #include "codegen/matmul/matrix.h"
-#include "codegen/target/ahead.h"
+#include "codegen/target/prefetch_distance.h"
 
 static hcg_level machine(uint32_t l1, uint32_t l2) {
     return (hcg_level){.machine = {.line = 64, .l1 = l1, .l2 = l2, .l3 = 16 << 20}};
@@ -52,22 +52,22 @@ Test(ahead, of_a_core) {
     const size_t n = hcg_levels(&level);
     for (size_t i = 0; i < n; i++) {
         const hd_machine *m = &level[i].machine;
-        cr_expect_eq(hcg_prefetch_distance(m, HCG_AHEAD_ALONG), 1024, "%s", level[i].name);
-        cr_expect_eq(hcg_prefetch_distance(m, HCG_AHEAD_SLAB), 2048, "%s", level[i].name);
-        cr_expect_eq(hcg_prefetch_distance(m, HCG_AHEAD_PANELS), 4096, "%s", level[i].name);
-        cr_expect_eq(hcg_prefetch_distance(m, HCG_AHEAD_GROUPS), 6144, "%s", level[i].name);
-        cr_expect_eq(hcg_prefetch_distance(m, HCG_AHEAD_CACHED), 8192, "%s", level[i].name);
-        cr_expect_eq(hcg_prefetch_distance(m, HCG_AHEAD_PAGES), 16384, "%s", level[i].name);
+        cr_expect_eq(hcg_prefetch_distance(m, HCG_PREFETCH_ALONG), 1024, "%s", level[i].name);
+        cr_expect_eq(hcg_prefetch_distance(m, HCG_PREFETCH_SLAB), 2048, "%s", level[i].name);
+        cr_expect_eq(hcg_prefetch_distance(m, HCG_PREFETCH_PANELS), 4096, "%s", level[i].name);
+        cr_expect_eq(hcg_prefetch_distance(m, HCG_PREFETCH_GROUPS), 6144, "%s", level[i].name);
+        cr_expect_eq(hcg_prefetch_distance(m, HCG_PREFETCH_CACHED), 8192, "%s", level[i].name);
+        cr_expect_eq(hcg_prefetch_distance(m, HCG_PREFETCH_PAGES), 16384, "%s", level[i].name);
     }
 }
 
 Test(ahead, by_the_machine) {
     hd_machine m = {.line = 64, .l1 = 32 << 10, .in_flight = 6000};
-    cr_expect_eq(hcg_prefetch_distance(&m, HCG_AHEAD_PANELS), 5952, "whole lines");
-    cr_expect_eq(hcg_prefetch_distance(&m, HCG_AHEAD_CACHED), 8192, "a quarter of the L1");
-    cr_expect_eq(hcg_prefetch_distance(&m, HCG_AHEAD_PAGES), 24000 / 64 * 64, "into the L2");
+    cr_expect_eq(hcg_prefetch_distance(&m, HCG_PREFETCH_PANELS), 5952, "whole lines");
+    cr_expect_eq(hcg_prefetch_distance(&m, HCG_PREFETCH_CACHED), 8192, "a quarter of the L1");
+    cr_expect_eq(hcg_prefetch_distance(&m, HCG_PREFETCH_PAGES), 24000 / 64 * 64, "into the L2");
     m.l1 = 16 << 10;
-    cr_expect_eq(hcg_prefetch_distance(&m, HCG_AHEAD_PANELS), 4096);
+    cr_expect_eq(hcg_prefetch_distance(&m, HCG_PREFETCH_PANELS), 4096);
     m.line = 256;
-    cr_expect_eq(hcg_prefetch_distance(&m, HCG_AHEAD_SLAB), 2816, "lines of 256 bytes");
+    cr_expect_eq(hcg_prefetch_distance(&m, HCG_PREFETCH_SLAB), 2816, "lines of 256 bytes");
 }

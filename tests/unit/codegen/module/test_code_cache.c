@@ -136,7 +136,7 @@ Test(code_cache, damaged_entries_are_none) {
     cr_assert_eq(new_files(&damaged, &after), 3);
 }
 
-static void expect_refused(const char *cause) {
+static void expect_rejected(const char *cause) {
     hcg_objects out;
     cr_assert_not(compile("refused", 2, "baseline", &out));
     cr_assert_eq(hd_diags_first(&diags), HD_E_IO);
@@ -145,18 +145,18 @@ static void expect_refused(const char *cause) {
     cr_assert(d->hint && strstr(d->hint, "HADAL_CODE_CACHE"));
 }
 
-Test(code_cache, a_folder_of_all_is_refused) {
+Test(code_cache, a_folder_of_all_is_rejected) {
     cr_assert_eq(mkdir(in_folder("cache"), 0700), 0);
     cr_assert_eq(chmod(in_folder("cache"), 0777), 0);
-    expect_refused("others may write to it");
+    expect_rejected("others may write to it");
 }
 
-Test(code_cache, a_file_is_refused) {
+Test(code_cache, a_file_is_rejected) {
     cr_assert(hd_write_file(arena, &diags, in_folder("cache"), "x", 1));
-    expect_refused("it is no folder");
+    expect_rejected("it is no folder");
 }
 
-Test(code_cache, a_folder_that_cannot_be_made_is_refused) {
+Test(code_cache, a_folder_that_cannot_be_made_is_rejected) {
     setenv("HADAL_CODE_CACHE", in_folder("none/cache"), 1);
-    expect_refused("No such file");
+    expect_rejected("No such file");
 }

@@ -168,7 +168,7 @@ static const struct {
     {"graph @", "kernel @"},
     {"depth @", "graph @"},
 };
-enum { DELETE = sizeof swaps / sizeof *swaps, DOUBLE, EXCHANGE, EMPTY_BODY, EDITS };
+enum { DELETE = sizeof swaps / sizeof *swaps, DOUBLE, COLLECTIVE, EMPTY_BODY, EDITS };
 
 static const char *find(const char *from, const char *to, const char *what, size_t *taken) {
     const size_t n = strlen(what);
@@ -200,7 +200,7 @@ static const char *edited(hd_arena *a, const char *text, line l, int edit) {
     if (edit == DELETE) return hd_printf(a, "%.*s%s", before, text, end);
     if (edit == DOUBLE) return hd_printf(a, "%.*s%.*s%s", before, text, length, at, at);
     const char *next = strchr(end, '\n');
-    if (edit == EXCHANGE)
+    if (edit == COLLECTIVE)
         return next ? hd_printf(a, "%.*s%.*s%.*s%s", before, text, (int)(next + 1 - end), end,
                                 length, at, next + 1)
                     : NULL;

@@ -624,9 +624,9 @@ Test(object, the_header_has_the_fields_where_libraries_have_them) {
 #define TABLE(type, field, count)                                                                  \
     for (uint32_t i = 0; i < described->count; i++)                                                \
         type##_is(&in_memory->field[i], &described->field[i]);
-STRUCT(hd_two_forms)
-HD_TWO_FORMS(SAME)
-END(hd_two_forms)
+STRUCT(hd_latent_costs)
+HD_LATENT_COSTS(SAME)
+END(hd_latent_costs)
 #define FACT(name, ...) SAME(name)
 STRUCT(hd_machine)
 HD_MACHINE_FACTS(FACT)
@@ -802,8 +802,8 @@ Test(object, pieces_that_cannot_be_written_leave_nothing) {
     cr_assert_eq(objects.n, 0);
 }
 
-static void refused_target(const char *triple, const char *cpu, const char *message,
-                           const char *hint) {
+static void rejected_target(const char *triple, const char *cpu, const char *message,
+                            const char *hint) {
     hcg_options o = {.triple = triple, .cpu = cpu};
     hcg_program *p = lower(toy_model(arena, "toy", 1, VOCAB), &o);
     diags.list.n = 0;
@@ -817,16 +817,16 @@ static void refused_target(const char *triple, const char *cpu, const char *mess
     cr_assert_not(hd_exists(path));
 }
 
-Test(object, targets_that_are_refused) {
-    refused_target(NULL, "haswel", "no x86_64 CPU \"haswel\"", "\"haswell\"");
-    refused_target(NULL, "avx513", "no x86_64 CPU", "\"avx512\"");
-    refused_target(NULL, "pdp11", "no x86_64 CPU",
-                   "native, amx, avx512bf16, avx512vnni, avx512, avxvnni, avx2, baseline");
-    refused_target("aarch64-linux-gnu", "haswell", "no aarch64 CPU", "neon");
-    refused_target("aarch64-linux-gnu", "native", "not a CPU", "name the CPU");
-    refused_target("vax-dec-ultrix", NULL, "vax-dec-ultrix", "x86_64-linux-gnu");
-    refused_target("x86_64-apple-darwin", NULL, "darwin", "x86_64-linux-gnu");
-    refused_target("", NULL, "no code can be made", "x86_64-linux-gnu");
+Test(object, targets_that_are_rejected) {
+    rejected_target(NULL, "haswel", "no x86_64 CPU \"haswel\"", "\"haswell\"");
+    rejected_target(NULL, "avx513", "no x86_64 CPU", "\"avx512\"");
+    rejected_target(NULL, "pdp11", "no x86_64 CPU",
+                    "native, amx, avx512bf16, avx512vnni, avx512, avxvnni, avx2, baseline");
+    rejected_target("aarch64-linux-gnu", "haswell", "no aarch64 CPU", "neon");
+    rejected_target("aarch64-linux-gnu", "native", "not a CPU", "name the CPU");
+    rejected_target("vax-dec-ultrix", NULL, "vax-dec-ultrix", "x86_64-linux-gnu");
+    rejected_target("x86_64-apple-darwin", NULL, "darwin", "x86_64-linux-gnu");
+    rejected_target("", NULL, "no code can be made", "x86_64-linux-gnu");
 }
 
 /* ---- linking --------------------------------------------------------------------------------- */

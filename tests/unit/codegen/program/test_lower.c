@@ -355,7 +355,7 @@ Test(lower, kernel_names_become_symbols) {
 }
 
 /* ---- what is refused ------------------------------------------------------------------------- */
-static void refused(const char *text, hd_error code, const char *part) {
+static void rejected(const char *text, hd_error code, const char *part) {
     diags.list.n = 0;
     diags.errors = 0;
     hir_module *m = hir_parse(arena, &diags, "test.hir", text);
@@ -366,32 +366,32 @@ static void refused(const char *text, hd_error code, const char *part) {
                        diags.list.at[0].message);
 }
 
-Test(lower, refuses_what_is_no_kernel_ir) {
-    refused("hir 1 graph @g\n\nfunc(%x: f32[T, 8]) {\n  %a = neg %x : f32[T, 8]\n"
-            "  output %a {name = \"y\"}\n}\n",
-            HD_E_TYPE, "kernel IR");
-    refused("hir 1 kernel @g\n\narena 0 per token\nfixed 0\n\nfunc(%x: f32[T, 8]) {\n"
-            "  %a = neg %x : f32[T, 8]\n  output %a {name = \"y\"}\n}\n",
-            HD_E_TYPE, "outside of a kernel");
+Test(lower, rejects_what_is_no_kernel_ir) {
+    rejected("hir 1 graph @g\n\nfunc(%x: f32[T, 8]) {\n  %a = neg %x : f32[T, 8]\n"
+             "  output %a {name = \"y\"}\n}\n",
+             HD_E_TYPE, "kernel IR");
+    rejected("hir 1 kernel @g\n\narena 0 per token\nfixed 0\n\nfunc(%x: f32[T, 8]) {\n"
+             "  %a = neg %x : f32[T, 8]\n  output %a {name = \"y\"}\n}\n",
+             HD_E_TYPE, "outside of a kernel");
     const char *toy = toy_model(arena, "toy", 1, 40);
-    refused(edited(toy, " in arena[1024]", ""), HD_E_TYPE, "no place");
-    refused(edited(toy, " in output[0]", " in arena[0]"), HD_E_TYPE, "output[n]");
+    rejected(edited(toy, " in arena[1024]", ""), HD_E_TYPE, "no place");
+    rejected(edited(toy, " in output[0]", " in arena[0]"), HD_E_TYPE, "output[n]");
 }
 
-Test(lower, refuses_names_that_cannot_be_prefixes) {
-    refused(toy_model(arena, "hrt", 1, 40), HD_E_NAME, "hrt");
-    refused(toy_model(arena, "hrt_session", 1, 40), HD_E_NAME, "hrt");
+Test(lower, rejects_names_that_cannot_be_prefixes) {
+    rejected(toy_model(arena, "hrt", 1, 40), HD_E_NAME, "hrt");
+    rejected(toy_model(arena, "hrt_session", 1, 40), HD_E_NAME, "hrt");
     lower(toy_model(arena, "hrtx", 1, 40));
 }
 
-Test(lower, refuses_models_that_forward_cannot_serve) {
+Test(lower, rejects_models_that_forward_cannot_serve) {
     const char *toy = toy_model(arena, "toy", 1, 40);
-    refused(edited(toy, "rows = \"last\"", "rows = \"all\""), HD_E_TYPE, "first output");
-    refused(
+    rejected(edited(toy, "rows = \"last\"", "rows = \"all\""), HD_E_TYPE, "first output");
+    rejected(
         edited(toy, "%tokens: i32[T] in input[0]", "%tokens: i32[T] in input[0], %x: f32[T, 2]"),
         HD_E_TYPE, "only kernels of a model");
-    refused("hir 1 kernel @g\n\narena 0 per token\nfixed 0\n\nfunc(%x: f32[T, 8]) {\n}\n",
-            HD_E_UNSUPPORTED, "no output");
+    rejected("hir 1 kernel @g\n\narena 0 per token\nfixed 0\n\nfunc(%x: f32[T, 8]) {\n}\n",
+             HD_E_UNSUPPORTED, "no output");
 }
 
 /* ---- memory that threads share --------------------------------------------------------------- */

@@ -733,7 +733,7 @@ Test(emit_row, no_calls_at_any_level) {
 
 /* ---- refusals -------------------------------------------------------------------------------- */
 
-static void refuse(const char *tables, const char *body, const char *words) {
+static void reject(const char *tables, const char *body, const char *words) {
     bench *b = malloc(sizeof *b);
     *b = bench_new();
     bench_start(b);
@@ -757,12 +757,12 @@ static void refuse(const char *tables, const char *body, const char *words) {
     close_text(b);
 }
 
-Test(emit_row, what_does_not_belong_is_refused) {
-    refuse("", "    %y = softmax %x {axis = 1} : f32[T, 20]\n", "softmax in a row program");
-    refuse("", "    %y = rmsnorm %x, _ {eps = 1e-06} : f32[T, 20]\n", "rmsnorm in a row program");
-    refuse("weight @w : f32[20, 20]\n", "    %y = linear %x, @w, _ : f32[T, 20]\n",
+Test(emit_row, what_does_not_belong_is_rejected) {
+    reject("", "    %y = softmax %x {axis = 1} : f32[T, 20]\n", "softmax in a row program");
+    reject("", "    %y = rmsnorm %x, _ {eps = 1e-06} : f32[T, 20]\n", "rmsnorm in a row program");
+    reject("weight @w : f32[20, 20]\n", "    %y = linear %x, @w, _ : f32[T, 20]\n",
            "linear in a row program");
-    refuse("weight @w : f32[20, 20] panel\n",
+    reject("weight @w : f32[20, 20] panel\n",
            "    %s = reduce_sum @w {axis = 0} : f32[20]\n    %y = mul %x, %s : f32[T, 20]\n",
            "this one is packed");
 }

@@ -100,7 +100,7 @@ static hrt_session *session_with(const hcg_level *level, hrt_model *m, hrt_level
 }
 
 /* Every feature of the level that this machine does not have is named, and none that it has. */
-static void check_refused(const hcg_level *level, const char *message) {
+static void check_rejected(const hcg_level *level, const char *message) {
     static const struct {
         uint64_t bit;
         const char *name;
@@ -122,10 +122,10 @@ static void check_refused(const hcg_level *level, const char *message) {
     }
 }
 
-Test(levels, one_that_is_missing_is_refused_with_what_it_lacks) {
+Test(levels, one_that_is_missing_is_rejected_with_what_it_lacks) {
     const hcg_level *levels;
     const size_t n = hcg_levels(&levels);
-    unsigned refused = 0;
+    unsigned rejected = 0;
     for (size_t i = 0; i < n; i++) {
         hrt_model m;
         hrt_level table[2];
@@ -135,8 +135,8 @@ Test(levels, one_that_is_missing_is_refused_with_what_it_lacks) {
         cr_expect_eq(hrt_session_set_cpu(s, levels[i].name), runs ? HRT_OK : HRT_CPU, "%s",
                      levels[i].name);
         cr_expect_str_eq(hrt_session_cpu(s), runs ? levels[i].name : "plain");
-        if (!runs) check_refused(&levels[i], hrt_session_message(s)), refused++;
+        if (!runs) check_rejected(&levels[i], hrt_session_message(s)), rejected++;
         free(s);
     }
-    cr_assert_gt(refused, 0, "levels of another architecture, at least, do not run here");
+    cr_assert_gt(rejected, 0, "levels of another architecture, at least, do not run here");
 }

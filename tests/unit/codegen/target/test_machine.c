@@ -17,7 +17,7 @@ typedef struct made_up {
     answer at[24];
     size_t n;
     uint64_t xcr0;
-    bool refuses; /* tiles to those who ask */
+    bool rejects; /* tiles to those who ask */
 } made_up;
 
 static void ask(const void *context, uint32_t leaf, uint32_t subleaf, uint32_t out[4]) {
@@ -35,7 +35,7 @@ static uint64_t saved(const void *context) {
 }
 
 static bool permit(const void *context) {
-    return !((const made_up *)context)->refuses;
+    return !((const made_up *)context)->rejects;
 }
 
 static hrt_cpuid cpuid_of(const made_up *c) {
@@ -211,8 +211,10 @@ Test(machine, a_name_adds_no_features) {
 /* What the level rounds activations to beside q8 and bf16 weights: its dot products, without the
  * byte products that every AVX2 and AVX-512 CPU has. */
 static unsigned rounds_of(const hcg_level *level) {
-    const hcg_choice *bytes = hcg_choose(level, 0, HIR_Q8, HIR_LAYOUT_PANEL, HCG_FOR_PREFILL);
-    const hcg_choice *pairs = hcg_choose(level, 0, HIR_BF16, HIR_LAYOUT_PANEL, HCG_FOR_PREFILL);
+    const hcg_backend_row *bytes =
+        hcg_choose_backend(level, 0, HIR_Q8, HIR_LAYOUT_PANEL, HCG_FOR_PREFILL);
+    const hcg_backend_row *pairs =
+        hcg_choose_backend(level, 0, HIR_BF16, HIR_LAYOUT_PANEL, HCG_FOR_PREFILL);
     const bool vnni = strstr(bytes->features, "vnni") != NULL;
     return (vnni ? bytes->rounds : 0) | pairs->rounds;
 }
@@ -302,9 +304,9 @@ Test(machine, a_matrix_unit) {
     cr_assert_not_null(strstr(v.llvm_features, "+amx-bf16"));
 }
 
-Test(machine, tiles_that_the_system_refuses) {
+Test(machine, tiles_that_the_system_rejects) {
     made_up c = with_tiles();
-    c.refuses = true;
+    c.rejects = true;
     hcg_variant v = native(&c, "rocketlake", (hd_machine){0});
     cr_assert_str_eq(v.level.name, "avx512bf16");
     cr_assert(!has(&v, "amx-tile") && !has(&v, "amx-bf16") && !has(&v, "amx-int8"));
@@ -337,8 +339,8 @@ Test(machine, parts_of_a_matrix_unit) {
         at(&c, 7, 0)->edx &= ~bits[i];
         hcg_variant v = native(&c, "rocketlake", (hd_machine){0});
         cr_assert_str_eq(v.level.name, "avx512bf16");
-        const hcg_choice *by =
-            hcg_choose(&v.level, HCG_ROUND_ALL, HIR_BF16, HIR_LAYOUT_PANEL, HCG_FOR_PREFILL);
+        const hcg_backend_row *by = hcg_choose_backend(&v.level, HCG_ROUND_ALL, HIR_BF16,
+                                                       HIR_LAYOUT_PANEL, HCG_FOR_PREFILL);
         const bool amx = strstr(by->backend->name, "amx") != NULL;
         cr_assert_eq(amx, bits[i] == 1u << 25, "bf16 products need tiles and their own feature");
     }
@@ -432,7 +434,7 @@ Test(machine, leaves_that_are_not_there) {
     cr_assert_eq(v.features, 0);
 }
 
-Test(machine, refuses_native_of_another_architecture) {
+Test(machine, rejects_native_of_another_architecture) {
     hd_diags d;
     hd_diags_init(&d, arena);
     hcg_target t;
@@ -616,7 +618,7 @@ Test(machine, facts_are_read_and_printed) {
     cr_assert_eq(d.errors, 0);
 }
 
-Test(machine, facts_that_are_refused) {
+Test(machine, facts_that_are_rejected) {
     static const char *const texts[] = {"",
                                         "l2",
                                         "l4=1M",

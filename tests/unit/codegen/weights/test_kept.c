@@ -263,7 +263,7 @@ Test(kept, shares_keep_the_codes_of_the_whole) {
 }
 
 /* A scale that is no number, or that f16 does not hold, is refused in both. */
-Test(kept, scales_that_are_refused) {
+Test(kept, scales_that_are_rejected) {
     static const struct {
         float scale;
         const char *says;

@@ -385,7 +385,7 @@ Test(packed_integers, needless_biases) {
         uint8_t *bias = put(&m.stored, "m.bias", HD_T_F16, SHAPE(8));
         bias[5] = (uint8_t)i;
         const hd_tensors u = read(&m);
-        cr_expect_eq(the(&u, "m.bias")->needless, i == 0);
+        cr_expect_eq(the(&u, "m.bias")->optional, i == 0);
         cr_expect_eq(hcg_check_weights(one_weight(&m, HIR_Q4), &diags, &u), i == 0);
     }
     cr_expect(strstr(said(), "tensor \"m.bias\" f16 [8] of the checkpoint is no weight") ||

@@ -167,7 +167,7 @@ Test(quant, groups_of_one_number) {
     }
 }
 
-Test(quant, numbers_that_do_not_fit_are_refused) {
+Test(quant, numbers_that_do_not_fit_are_rejected) {
     static const struct {
         float value;
         bool q8, q4;
@@ -348,7 +348,7 @@ Test(quant, rows_as_they_are_stored) {
 }
 
 /* A number that is none, in any row and place, is seen by each form; beyond the rows it is not. */
-Test(quant, all_forms_refuse) {
+Test(quant, all_forms_reject) {
     hcg_quantiser *form;
     const char *name;
     for (size_t f = 0; (form = hcg_quantiser_of(f, &name)); f++)

@@ -220,7 +220,7 @@ Test(weights, groups_in_the_file_are_the_evaluators) {
         }
 }
 
-Test(weights, numbers_that_fit_no_group_are_refused) {
+Test(weights, numbers_that_fit_no_group_are_rejected) {
     hir_module *m = hir_module_new(arena, "m");
     hd_tensors t = {0};
     uint32_t w = add(m, "w", HIR_Q4, HIR_LAYOUT_PANEL, DIMS(3, 40));
@@ -385,7 +385,7 @@ static void check_bad(const bad *b) {
     cr_expect(g->hint);
 }
 
-Test(weights, numbers_that_are_not_finite_are_refused) {
+Test(weights, numbers_that_are_not_finite_are_rejected) {
     static const hd_tensor_dtype from[] = {HD_T_F32, HD_T_BF16, HD_T_F16, HD_T_F64};
     static const hir_layout layouts[] = {HIR_LAYOUT_ROWS, HIR_LAYOUT_PANEL};
     for (int i = 0; i < 4; i++)
@@ -400,7 +400,7 @@ Test(weights, numbers_that_are_not_finite_are_refused) {
     check_bad(&(bad){HD_T_F32, HIR_F32, HIR_LAYOUT_NARROW, NAN, "not a number"});
 }
 
-Test(weights, numbers_that_are_too_large_are_refused) {
+Test(weights, numbers_that_are_too_large_are_rejected) {
     check_bad(&(bad){HD_T_F32, HIR_F16, HIR_LAYOUT_PANEL, 1e6, "1e+06 at [17, 2077]"});
     check_bad(&(bad){HD_T_BF16, HIR_F16, HIR_LAYOUT_ROWS, -65536, "-65536 at [17, 2077]"});
     check_bad(&(bad){HD_T_F32, HIR_BF16, HIR_LAYOUT_ROWS, 3.4e38, "more than bf16 holds"});

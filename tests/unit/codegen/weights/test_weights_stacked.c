@@ -214,7 +214,7 @@ Test(weights_stacked, missing_parts_are_named) {
     cr_expect_not(hcg_weight_source(&t, m, 0, out, &diags));
 }
 
-Test(weights_stacked, parts_of_other_shapes_and_numbers_are_refused) {
+Test(weights_stacked, parts_of_other_shapes_and_numbers_are_rejected) {
     hir_module *m = module_with("experts.*.w1.weight", true, HIR_F32, HIR_LAYOUT_ROWS);
     hd_tensors t = {0};
     add_parts(&t, 0, EXPERTS + 1); /* one too many */

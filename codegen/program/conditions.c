@@ -1,4 +1,4 @@
-/* Which steps of a program run in which calls (hrt_choice).
+/* Which steps of a program run in which calls (hrt_condition).
  *
  * The result of an attention.expanded is made in one of two ways: by its own kernel, or as
  * `otherwise`, whose memory it has. Its kernel runs in calls of many rows. A kernel whose results
@@ -24,7 +24,7 @@ typedef struct readers {
 
 /* Two attention.expanded of which one call takes the same way. */
 static bool choose_alike(const hir_module *m, hir_id a, hir_id b) {
-    const hd_two_forms x = hir_forms_of(m, a), y = hir_forms_of(m, b);
+    const hd_latent_costs x = hir_forms_of(m, a), y = hir_forms_of(m, b);
     const hir_rows rows = hir_rows_of(hir_op_at(m, hir_op_at(m, a)->parent));
     return memcmp(&x, &y, sizeof x) == 0 &&
            rows == hir_rows_of(hir_op_at(m, hir_op_at(m, b)->parent));
@@ -69,8 +69,8 @@ static void read_operands(readers *r, hir_id kernel, hir_id reader) {
     }
 }
 
-const hrt_choice *hcg_find_choices(hd_arena *a, const hir_module *m) {
-    hrt_choice *choices = hd_new_array(a, hrt_choice, m->ops.n);
+const hrt_condition *hcg_find_conditions(hd_arena *a, const hir_module *m) {
+    hrt_condition *choices = hd_new_array(a, hrt_condition, m->ops.n);
     readers r = {.m = m, .arena = a, .of = hd_new_array(a, hir_id, m->values.n + 1)};
     for (size_t v = 0; v < m->values.n; v++)
         r.of[v] = NOBODY;
@@ -86,9 +86,9 @@ const hrt_choice *hcg_find_choices(hd_arena *a, const hir_module *m) {
         const hir_id reader = many ? (hir_id)ANYBODY : served_by(&r, op);
         read_operands(&r, op, reader);
         if (many)
-            choices[op] = (hrt_choice){HRT_MANY, hir_forms_of(m, form)};
+            choices[op] = (hrt_condition){HRT_MANY, hir_forms_of(m, form)};
         else if (reader != ANYBODY)
-            choices[op] = (hrt_choice){HRT_FEW, hir_forms_of(m, reader)};
+            choices[op] = (hrt_condition){HRT_FEW, hir_forms_of(m, reader)};
     }
     return choices;
 }

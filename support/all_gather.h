@@ -1,7 +1,7 @@
 /* What ranks tell each other of themselves, beside what a model exchanges: the same for runtime and
  * tool. */
-#ifndef HD_TELL_H
-#define HD_TELL_H
+#ifndef HD_ALL_GATHER_H
+#define HD_ALL_GATHER_H
 
 #include <stddef.h>
 #include <stdint.h>
@@ -12,8 +12,8 @@
 
 /* all[i] = the `size` bytes of member i of the group, of which this rank tells `mine`. All members
  * call it. A hadal_comm_result. */
-static inline int hd_tell(const hadal_comm *c, hadal_comm_group group, int64_t timeout_ns,
-                          const void *mine, void *all, size_t size) {
+static inline int hd_all_gather(const hadal_comm *c, hadal_comm_group group, int64_t timeout_ns,
+                                const void *mine, void *all, size_t size) {
     uint64_t counts[HADAL_COMM_MAX_RANKS];
     for (int32_t i = 0; i < group.count; i++)
         counts[i] = size;

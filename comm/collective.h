@@ -91,7 +91,7 @@ typedef struct comm_progress {
     int32_t missing; /* a member that is waited for */
 } comm_progress;
 
-typedef struct comm_exchange {
+typedef struct comm_collective {
     hadal_comm interface;
     comm_link link;
     comm_ends *ends; /* [size] */
@@ -102,13 +102,13 @@ typedef struct comm_exchange {
     comm_progress going;
     int64_t looked; /* when it was looked after last */
     uint64_t counts[HADAL_COMM_MAX_RANKS], starts[HADAL_COMM_MAX_RANKS];
-} comm_exchange;
+} comm_collective;
 
 /* `ends`: [size], which the exchange keeps and does not free. */
-void comm_exchange_start(comm_exchange *x, comm_link link, int32_t rank, int32_t size,
-                         comm_ends *ends);
+void comm_collective_start(comm_collective *x, comm_link link, int32_t rank, int32_t size,
+                           comm_ends *ends);
 /* Exchanges last messages with all others. False: some did not come in time, or something had
  * failed before; then messages may still be under way. */
-bool comm_exchange_end(comm_exchange *x, int64_t timeout_ns);
+bool comm_collective_end(comm_collective *x, int64_t timeout_ns);
 
 #endif

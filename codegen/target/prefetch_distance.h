@@ -9,8 +9,8 @@
  *
  * Nothing that goes to the L1 is asked for further ahead than a quarter of it: more would be gone
  * when it is used. */
-#ifndef HCG_AHEAD_H
-#define HCG_AHEAD_H
+#ifndef HCG_PREFETCH_DISTANCE_H
+#define HCG_PREFETCH_DISTANCE_H
 
 #include "support/machine.h"
 
@@ -21,19 +21,19 @@
  *   groups   those of groups, whose arithmetic comes in longer runs between loads
  *   cached   rows of a cache: while values are read those of keys rest, and back
  *   pages    a line of a page, before its others are asked for: first comes the walk */
-typedef enum hcg_ahead {
-    HCG_AHEAD_ALONG = 1,
-    HCG_AHEAD_SLAB = 2,
-    HCG_AHEAD_PANELS = 4,
-    HCG_AHEAD_GROUPS = 6,
-    HCG_AHEAD_CACHED = 8,
-    HCG_AHEAD_PAGES = 16,
-} hcg_ahead;
+typedef enum hcg_prefetch_part {
+    HCG_PREFETCH_ALONG = 1,
+    HCG_PREFETCH_SLAB = 2,
+    HCG_PREFETCH_PANELS = 4,
+    HCG_PREFETCH_GROUPS = 6,
+    HCG_PREFETCH_CACHED = 8,
+    HCG_PREFETCH_PAGES = 16,
+} hcg_prefetch_part;
 
 /* Bytes, whole lines. */
-static inline int64_t hcg_prefetch_distance(const hd_machine *m, hcg_ahead quarters) {
+static inline int64_t hcg_prefetch_distance(const hd_machine *m, hcg_prefetch_part quarters) {
     const int64_t wanted = (int64_t)m->in_flight * quarters / 4, kept = m->l1 / 4;
-    const int64_t bytes = quarters == HCG_AHEAD_PAGES || wanted < kept ? wanted : kept;
+    const int64_t bytes = quarters == HCG_PREFETCH_PAGES || wanted < kept ? wanted : kept;
     return m->line ? bytes / m->line * m->line : bytes;
 }
 

@@ -1,5 +1,5 @@
 /* The k best of a stream of scores (choose.h). */
-#include "codegen/attention/choose.h"
+#include "codegen/attention/topk.h"
 
 #include "codegen/emit/arithmetic.h"
 #include "codegen/emit/math.h"

@@ -11,8 +11,8 @@
  * stream was cut. Candidates are taken, and kept, as vectors where the level packs chosen lanes;
  * elsewhere one by one, but for vectors of which none is taken.
  */
-#ifndef HCG_CHOOSE_H
-#define HCG_CHOOSE_H
+#ifndef HCG_TOPK_H
+#define HCG_TOPK_H
 
 #include "codegen/emit/emit.h"
 

@@ -1,5 +1,5 @@
-/* Panels dealt to threads as they come (contract/deal.h). */
-#include "codegen/contract/deal.h"
+/* Panels dealt to threads as they come (contract/dynamic.h). */
+#include "codegen/contract/dynamic.h"
 
 #include <stddef.h>
 
@@ -24,30 +24,30 @@ static LLVMValueRef load(hcg_emit *e, LLVMTypeRef type, LLVMValueRef base, size_
 /* Where nothing is offered the frame is read in its place, which is no shorter: what stands there
  * is not used. */
 static LLVMValueRef offered_at(hcg_emit *e, LLVMValueRef *offered) {
-    _Static_assert(sizeof(hrt_deal) <= sizeof(hrt_frame), "one may be read as the other");
-    LLVMValueRef deal = hcg_frame_deal(e);
-    *offered = LLVMBuildIsNotNull(e->b, deal, "offered");
-    return choose(e, *offered, deal, e->frame);
+    _Static_assert(sizeof(hrt_dynamic) <= sizeof(hrt_frame), "one may be read as the other");
+    LLVMValueRef dynamic = hcg_frame_dynamic(e);
+    *offered = LLVMBuildIsNotNull(e->b, dynamic, "offered");
+    return choose(e, *offered, dynamic, e->frame);
 }
 
-void hcg_deal_offer(hcg_emit *e, hcg_deal *d) {
+void hcg_dynamic_offer(hcg_emit *e, hcg_dynamic *d) {
     LLVMValueRef at = offered_at(e, &d->on);
-    d->counter = load(e, e->ptr, at, offsetof(hrt_deal, next));
-    d->r0 = choose(e, d->on, load(e, e->i64, at, offsetof(hrt_deal, r0)), e->r0);
-    d->r1 = choose(e, d->on, load(e, e->i64, at, offsetof(hrt_deal, r1)), e->r1);
+    d->counter = load(e, e->ptr, at, offsetof(hrt_dynamic, next));
+    d->r0 = choose(e, d->on, load(e, e->i64, at, offsetof(hrt_dynamic, r0)), e->r0);
+    d->r1 = choose(e, d->on, load(e, e->i64, at, offsetof(hrt_dynamic, r1)), e->r1);
     d->c0 = choose(e, d->on, hcg_i64(e, 0), e->c0);
-    d->c1 = choose(e, d->on, load(e, e->i64, at, offsetof(hrt_deal, cols)), e->c1);
+    d->c1 = choose(e, d->on, load(e, e->i64, at, offsetof(hrt_dynamic, cols)), e->c1);
 }
 
-static LLVMValueRef in_hand(hcg_emit *e, const hcg_deal *d, int i) {
+static LLVMValueRef in_hand(hcg_emit *e, const hcg_dynamic *d, int i) {
     return load(e, e->i64, d->hand, (size_t)i * WORD);
 }
 
-static void put_in_hand(hcg_emit *e, const hcg_deal *d, int i, LLVMValueRef ticket) {
-    LLVMBuildStore(e->b, ticket, hcg_at_byte(e, d->hand, i * WORD));
+static void put_in_hand(hcg_emit *e, const hcg_dynamic *d, int i, LLVMValueRef item) {
+    LLVMBuildStore(e->b, item, hcg_at_byte(e, d->hand, i * WORD));
 }
 
-static LLVMValueRef take(hcg_emit *e, const hcg_deal *d) {
+static LLVMValueRef take(hcg_emit *e, const hcg_dynamic *d) {
     return LLVMBuildAtomicRMW(e->b, LLVMAtomicRMWBinOpAdd, d->counter, hcg_i64(e, 1),
                               LLVMAtomicOrderingMonotonic, false);
 }
@@ -66,14 +66,14 @@ static void end_if(hcg_emit *e, LLVMBasicBlockRef after) {
     LLVMPositionBuilderAtEnd(e->b, after);
 }
 
-void hcg_deal_begin(hcg_emit *e, hcg_deal *d, LLVMValueRef each, LLVMValueRef of_block,
-                    LLVMValueRef own_each) {
+void hcg_dynamic_begin(hcg_emit *e, hcg_dynamic *d, LLVMValueRef each, LLVMValueRef of_block,
+                       LLVMValueRef own_each) {
     LLVMValueRef offered, at = offered_at(e, &offered);
-    LLVMValueRef threads = load(e, e->i64, at, offsetof(hrt_deal, threads));
+    LLVMValueRef threads = load(e, e->i64, at, offsetof(hrt_dynamic, threads));
     LLVMValueRef rows = hcg_sub(e, d->r1, d->r0);
-    LLVMValueRef tickets = hcg_mul(e, hcg_divide_up(e, rows, each), of_block);
+    LLVMValueRef items = hcg_mul(e, hcg_divide_up(e, rows, each), of_block);
     LLVMValueRef least = hcg_mul_const(e, threads, LEAST);
-    LLVMValueRef enough = LLVMBuildICmp(e->b, LLVMIntSGE, tickets, least, "");
+    LLVMValueRef enough = LLVMBuildICmp(e->b, LLVMIntSGE, items, least, "");
     LLVMValueRef many = LLVMBuildICmp(e->b, LLVMIntSGE, rows, hcg_i64(e, LEAST_ROWS), "");
     d->on = LLVMBuildAnd(e->b, offered, LLVMBuildAnd(e->b, enough, many, ""), "dealt");
     d->r0 = choose(e, d->on, d->r0, e->r0), d->r1 = choose(e, d->on, d->r1, e->r1);
@@ -87,7 +87,7 @@ void hcg_deal_begin(hcg_emit *e, hcg_deal *d, LLVMValueRef each, LLVMValueRef of
 }
 
 /* ---- tickets --------------------------------------------------------------------------------- */
-LLVMValueRef hcg_deal_passes(hcg_emit *e, hcg_deal *d, LLVMValueRef row) {
+LLVMValueRef hcg_dynamic_passes(hcg_emit *e, hcg_dynamic *d, LLVMValueRef row) {
     LLVMValueRef block = LLVMBuildUDiv(e->b, hcg_sub(e, row, d->r0), d->each, "block");
     d->first = hcg_mul(e, block, d->of_block);
     LLVMValueRef end = hcg_add(e, d->first, d->of_block);
@@ -95,20 +95,22 @@ LLVMValueRef hcg_deal_passes(hcg_emit *e, hcg_deal *d, LLVMValueRef row) {
     return LLVMBuildSelect(e->b, d->on, beyond, LLVMConstInt(e->i1, 0, false), "passes");
 }
 
-static LLVMValueRef panel_of(hcg_emit *e, const hcg_deal *d, int i, LLVMValueRef most) {
+static LLVMValueRef panel_of(hcg_emit *e, const hcg_dynamic *d, int i, LLVMValueRef most) {
     return hcg_mul(e, hcg_sub(e, in_hand(e, d, i), d->first), most);
 }
 
-LLVMValueRef hcg_deal_first(hcg_emit *e, const hcg_deal *d, LLVMValueRef from, LLVMValueRef most) {
+LLVMValueRef hcg_dynamic_first(hcg_emit *e, const hcg_dynamic *d, LLVMValueRef from,
+                               LLVMValueRef most) {
     return d->on ? choose(e, d->on, panel_of(e, d, 0, most), from) : from;
 }
 
-LLVMValueRef hcg_deal_next(hcg_emit *e, const hcg_deal *d, LLVMValueRef panel, LLVMValueRef most) {
+LLVMValueRef hcg_dynamic_next(hcg_emit *e, const hcg_dynamic *d, LLVMValueRef panel,
+                              LLVMValueRef most) {
     LLVMValueRef behind = hcg_add(e, panel, most);
     return d->on ? choose(e, d->on, panel_of(e, d, 1, most), behind) : behind;
 }
 
-void hcg_deal_done(hcg_emit *e, const hcg_deal *d) {
+void hcg_dynamic_done(hcg_emit *e, const hcg_dynamic *d) {
     if (!d->on) return;
     LLVMBasicBlockRef after = begin_if(e, d->on);
     put_in_hand(e, d, 0, in_hand(e, d, 1));
@@ -116,6 +118,6 @@ void hcg_deal_done(hcg_emit *e, const hcg_deal *d) {
     end_if(e, after);
 }
 
-void hcg_deal_group(hcg_emit *e, hcg_deal *d, LLVMValueRef panels, LLVMValueRef most) {
+void hcg_dynamic_group(hcg_emit *e, hcg_dynamic *d, LLVMValueRef panels, LLVMValueRef most) {
     if (d->on) d->first = hcg_add(e, d->first, hcg_divide_up(e, panels, most));
 }

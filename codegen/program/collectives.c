@@ -14,7 +14,7 @@ static hir_id comm_op(const hir_module *m, hir_id kernel) {
 }
 
 /* With an axis it is units of a row that ranks share, without one rows. */
-static hrt_exchange_kind kind_of(const hir_op *op) {
+static hrt_collective_kind kind_of(const hir_op *op) {
     const bool units = hir_find_attr(op, HIR_A_AXIS) != NULL;
     switch (op->code) {
     case HIR_COMM_ALL_REDUCE_OP: return HRT_ALL_REDUCE;
@@ -28,7 +28,7 @@ static hrt_exchange_kind kind_of(const hir_op *op) {
 
 /* Runs of units in a row: dims between the tokens and the axis; behind the axis all is one unit. */
 static void find_units(const hir_module *m, const hir_op *op, hir_type x, hir_type y,
-                       hrt_exchange *e) {
+                       hrt_collective *e) {
     const uint32_t axis = (uint32_t)hir_attr_int(op, HIR_A_AXIS, 0);
     const hir_type whole = e->kind == HRT_GATHER_UNITS ? y : x;
     hd_share s;
@@ -45,12 +45,12 @@ static void find_units(const hir_module *m, const hir_op *op, hir_type x, hir_ty
 }
 
 /* False, and a diagnostic: the runtime cannot make it. */
-static bool make_exchange(hd_diags *d, const hir_module *m, hir_id kernel, hrt_exchange *out) {
+static bool make_collective(hd_diags *d, const hir_module *m, hir_id kernel, hrt_collective *out) {
     const hir_op *op = hir_op_at(m, comm_op(m, kernel));
     const hir_type y = hir_value_at(m, op->results[0])->type;
     const hir_type x = op->code == HIR_COMM_RECV_OP ? y : hir_ref_type(m, op->args[0]);
     const int64_t row = hir_type_row_elements(x);
-    hrt_exchange e = {
+    hrt_collective e = {
         .kind = kind_of(op), .element = hir_dtype_bytes(x.dtype), .row = (uint64_t)row};
     if (!hir_type_has_t(x) || row < 0 || m->ranks > HADAL_COMM_MAX_RANKS) {
         hd_diag *g = hd_err(d, HD_E_UNSUPPORTED, hir_place_of(m, kernel),
@@ -81,12 +81,12 @@ bool hcg_is_local(const hir_module *m, hir_id kernel) {
 
 /* ---- their steps ----------------------------------------------------------------------------- */
 /* The first operand is x, the last one y. */
-bool lower_exchange(lowering *l, hir_id id) {
+bool lower_collective(lowering *l, hir_id id) {
     const hir_op *op = hir_op_at(l->m, id);
     const hir_operands *operands = &l->uses[id].operands;
-    hrt_exchange e;
-    if (!make_exchange(l->d, l->m, id, &e)) return false;
-    hd_push(l->a, &l->p->exchanges, e);
+    hrt_collective e;
+    if (!make_collective(l->d, l->m, id, &e)) return false;
+    hd_push(l->a, &l->p->collectives, e);
     hrt_step step = {
         .split_decode = HRT_SPLIT_NONE,
         .split_prefill = HRT_SPLIT_NONE,
@@ -96,7 +96,7 @@ bool lower_exchange(lowering *l, hir_id id) {
         .grain = LOWER_GRAIN,
         .cols = 1,
         .name = hir_attr_string(op, HIR_A_NAME, "comm"),
-        .exchange = (uint32_t)l->p->exchanges.n,
+        .collective = (uint32_t)l->p->collectives.n,
     };
     for (size_t i = 0; i < operands->list.n; i++)
         if (!lower_operand(l, lower_place(l, op), operands->list.at[i], NULL)) return false;

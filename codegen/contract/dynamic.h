@@ -15,30 +15,32 @@
 
 #include "codegen/emit/emit.h"
 
-typedef struct hcg_deal {
+typedef struct hcg_dynamic {
     LLVMValueRef on;             /* i1: panels are dealt. NULL: a kernel without dealing */
     LLVMValueRef r0, r1, c0, c1; /* what is dealt, or this thread's share */
     LLVMValueRef each;           /* rows of a block */
     LLVMValueRef of_block;       /* tickets of a block */
     LLVMValueRef counter, hand;  /* of all threads; i64[2]: this thread's ticket and its next one */
     LLVMValueRef first;          /* ticket of the group at hand in the block at hand */
-} hcg_deal;
+} hcg_dynamic;
 
 /* What is offered, if anything is: r0 .. c1. */
-void hcg_deal_offer(hcg_emit *e, hcg_deal *d);
+void hcg_dynamic_offer(hcg_emit *e, hcg_dynamic *d);
 /* Takes it or not: `each` and `of_block` are those of what is offered, `own_each` of the share. */
-void hcg_deal_begin(hcg_emit *e, hcg_deal *d, LLVMValueRef each, LLVMValueRef of_block,
-                    LLVMValueRef own_each);
+void hcg_dynamic_begin(hcg_emit *e, hcg_dynamic *d, LLVMValueRef each, LLVMValueRef of_block,
+                       LLVMValueRef own_each);
 
 /* i1: this thread has nothing to do in the block of rows that begins at `row`. */
-LLVMValueRef hcg_deal_passes(hcg_emit *e, hcg_deal *d, LLVMValueRef row);
+LLVMValueRef hcg_dynamic_passes(hcg_emit *e, hcg_dynamic *d, LLVMValueRef row);
 /* Panels of a group, `most` to a ticket: the thread's first, and the one behind those at `panel`;
  * beyond the group if it has no more of them. `from`: where its share begins. */
-LLVMValueRef hcg_deal_first(hcg_emit *e, const hcg_deal *d, LLVMValueRef from, LLVMValueRef most);
-LLVMValueRef hcg_deal_next(hcg_emit *e, const hcg_deal *d, LLVMValueRef panel, LLVMValueRef most);
+LLVMValueRef hcg_dynamic_first(hcg_emit *e, const hcg_dynamic *d, LLVMValueRef from,
+                               LLVMValueRef most);
+LLVMValueRef hcg_dynamic_next(hcg_emit *e, const hcg_dynamic *d, LLVMValueRef panel,
+                              LLVMValueRef most);
 /* A ticket is done. */
-void hcg_deal_done(hcg_emit *e, const hcg_deal *d);
+void hcg_dynamic_done(hcg_emit *e, const hcg_dynamic *d);
 /* A group of `panels` is. */
-void hcg_deal_group(hcg_emit *e, hcg_deal *d, LLVMValueRef panels, LLVMValueRef most);
+void hcg_dynamic_group(hcg_emit *e, hcg_dynamic *d, LLVMValueRef panels, LLVMValueRef most);
 
 #endif

@@ -6,21 +6,21 @@
 #include "runtime/internal.h"
 #include "support/halves.h"
 
-typedef struct exchange { /* one, in a call */
+typedef struct collective { /* one, in a call */
     const hrt_model *m;
     const hrt_side *side;
-    const hrt_exchange *e;
+    const hrt_collective *e;
     const uint8_t *x;
     uint8_t *y, *staging;
     const hrt_place *chunk;
     int64_t wanted; /* first row of the chunk that is done */
-} exchange;
+} collective;
 
 /* ---- rows ------------------------------------------------------------------------------------ */
 hrt_place hrt_place_of(const hrt_model *m, const hrt_place *chunk, int64_t rank) {
     const int64_t first = hd_first_row(chunk->tokens, rank, m->ranks, m->divide_from);
     const int64_t end = hd_end_row(chunk->tokens, rank, m->ranks, m->divide_from);
-    return (hrt_place){chunk->start + first, end - first, chunk->seat};
+    return (hrt_place){chunk->start + first, end - first, chunk->slot};
 }
 
 int64_t hrt_local_rows(const hrt_model *m, int64_t chunk) {
@@ -30,30 +30,30 @@ int64_t hrt_local_rows(const hrt_model *m, int64_t chunk) {
     return undivided > divided ? undivided : divided;
 }
 
-static bool is_divided(const exchange *x) {
+static bool is_divided(const collective *x) {
     return x->chunk->tokens >= x->m->divide_from;
 }
 
 /* Rows of a rank that the step does, as rows of the chunk. */
-static hrt_place rows_of(const exchange *x, int64_t rank) {
+static hrt_place rows_of(const collective *x, int64_t rank) {
     const hrt_place all = hrt_place_of(x->m, x->chunk, rank);
     const int64_t first = all.start - x->chunk->start, end = first + all.tokens;
     const int64_t from = first > x->wanted ? first : x->wanted;
-    return (hrt_place){from, end > from ? end - from : 0, x->chunk->seat};
+    return (hrt_place){from, end > from ? end - from : 0, x->chunk->slot};
 }
 
 /* Elements of each rank's rows. */
-static void count_rows(const exchange *x, uint64_t *counts) {
+static void count_rows(const collective *x, uint64_t *counts) {
     for (int32_t r = 0; r < x->side->group.count; r++)
         counts[r] = (uint64_t)rows_of(x, r).tokens * x->e->row;
 }
 
-static uint64_t row_bytes(const exchange *x) {
+static uint64_t row_bytes(const collective *x) {
     return x->e->row * x->e->element;
 }
 
 /* Rows of the chunk that the step does, of all ranks. */
-static uint64_t rows_done(const exchange *x) {
+static uint64_t rows_done(const collective *x) {
     return (uint64_t)(x->chunk->tokens - x->wanted);
 }
 
@@ -72,17 +72,17 @@ static void widen_all(const void *from, void *to, uint64_t n) {
         y[i] = hd_bf16_to_f32(x[i]);
 }
 
-static hadal_comm_type crossing(const hrt_exchange *e) {
+static hadal_comm_type crossing(const hrt_collective *e) {
     if (e->narrow) return HADAL_COMM_BF16;
     return e->element == 4 ? HADAL_COMM_F32 : e->element == 2 ? HADAL_COMM_BF16 : HADAL_COMM_BYTES;
 }
 
-static uint64_t crossing_bytes(const hrt_exchange *e) {
+static uint64_t crossing_bytes(const hrt_collective *e) {
     return e->narrow ? 2 : e->element;
 }
 
 /* ---- sums ------------------------------------------------------------------------------------ */
-static int sum(const exchange *x, bool scatter) {
+static int sum(const collective *x, bool scatter) {
     const hadal_comm *c = x->side->comm;
     const uint64_t n = rows_done(x) * x->e->row;
     const void *from = x->x + (uint64_t)x->wanted * row_bytes(x);
@@ -105,7 +105,7 @@ static int sum(const exchange *x, bool scatter) {
 /* ---- rows of all ranks ----------------------------------------------------------------------- */
 /* Of rows that lie one after the other, nothing but copies: this rank's of all (to_all), or into
  * their place among all. */
-static void copy_rows(const exchange *x, bool to_all) {
+static void copy_rows(const collective *x, bool to_all) {
     const hrt_place all = hrt_place_of(x->m, x->chunk, x->side->rank);
     const hrt_place done = rows_of(x, x->side->rank);
     const uint64_t in_all = (uint64_t)done.start * row_bytes(x);
@@ -114,7 +114,7 @@ static void copy_rows(const exchange *x, bool to_all) {
            (size_t)((uint64_t)done.tokens * row_bytes(x)));
 }
 
-static int gather_rows(const exchange *x) {
+static int gather_rows(const collective *x) {
     const hadal_comm *c = x->side->comm;
     uint64_t counts[HADAL_COMM_MAX_RANKS];
     if (!is_divided(x)) {
@@ -145,7 +145,7 @@ static int gather_rows(const exchange *x) {
 }
 
 /* ---- units ----------------------------------------------------------------------------------- */
-static hd_share share_of(const exchange *x) {
+static hd_share share_of(const collective *x) {
     return (hd_share){.ranks = x->m->ranks,
                       .whole = (int64_t)(x->e->groups * x->e->units),
                       .groups = (int64_t)x->e->groups,
@@ -159,7 +159,7 @@ static uint64_t local_units(const hd_share *s) {
 
 /* The elements of all ranks stand in staging, block after block; here they come into a row's order.
  * What one rank has of `n` runs of units goes to `y`. */
-static void order_units(const exchange *x, const hd_share *s, uint64_t n) {
+static void order_units(const collective *x, const hd_share *s, uint64_t n) {
     const uint64_t local = local_units(s), unit = x->e->unit;
     const uint64_t block = n * local * unit; /* elements of a rank */
     for (int64_t u = 0; u < s->whole; u++) {
@@ -177,10 +177,10 @@ static void order_units(const exchange *x, const hd_share *s, uint64_t n) {
     }
 }
 
-static int gather_units(const exchange *whole) {
+static int gather_units(const collective *whole) {
     const hadal_comm *c = whole->side->comm;
     const hd_share s = share_of(whole);
-    exchange x = *whole;
+    collective x = *whole;
     const uint64_t runs = rows_done(&x) * x.e->outer,
                    row = x.e->outer * local_units(&s) * x.e->unit;
     const uint64_t y_row = x.e->outer * (uint64_t)s.whole * x.e->unit;
@@ -201,7 +201,7 @@ static int gather_units(const exchange *whole) {
     return code;
 }
 
-static void part_units(const exchange *x) {
+static void part_units(const collective *x) {
     const hd_share s = share_of(x);
     const uint64_t local = local_units(&s), unit = x->e->unit * x->e->element;
     const uint64_t first = (uint64_t)x->wanted * x->e->outer;
@@ -219,12 +219,12 @@ static void part_units(const exchange *x) {
 
 /* ---- stages ---------------------------------------------------------------------------------- */
 /* All rows, or those of this rank, of the value: a stage sends what it holds. */
-static uint64_t stage_elements(const exchange *x) {
+static uint64_t stage_elements(const collective *x) {
     const hrt_place mine = hrt_place_of(x->m, x->chunk, x->side->rank);
     return (uint64_t)(x->e->local ? mine.tokens : x->chunk->tokens) * x->e->row;
 }
 
-static int send_rows(const exchange *x) {
+static int send_rows(const collective *x) {
     const hadal_comm *c = x->side->comm;
     const uint64_t n = stage_elements(x);
     const void *from = x->x;
@@ -236,7 +236,7 @@ static int send_rows(const exchange *x) {
     return c->send(c->context, to, from, n * crossing_bytes(x->e), x->side->timeout_ns);
 }
 
-static int receive_rows(const exchange *x) {
+static int receive_rows(const collective *x) {
     const hadal_comm *c = x->side->comm;
     const uint64_t n = stage_elements(x);
     const int32_t from = (int32_t)(x->e->peer * x->m->ranks) + x->side->rank;
@@ -251,12 +251,12 @@ hrt_place hrt_tile_of(const hrt_model *m, const hrt_place *chunk, int64_t rank, 
     const hrt_place all = hrt_place_of(m, chunk, rank);
     const int64_t from = all.tokens * tile.number / tile.count;
     const int64_t end = all.tokens * (tile.number + 1) / tile.count;
-    return (hrt_place){all.start + from, end - from, chunk->seat};
+    return (hrt_place){all.start + from, end - from, chunk->slot};
 }
 
 /* Of each rank's rows in the tile: how many elements, and the first, as the transport counts them.
  */
-static void place_tile(const exchange *x, hrt_tile tile, uint64_t *counts, uint64_t *starts) {
+static void place_tile(const collective *x, hrt_tile tile, uint64_t *counts, uint64_t *starts) {
     const uint64_t row = x->e->row * (crossing(x->e) == HADAL_COMM_BYTES ? x->e->element : 1);
     for (int32_t r = 0; r < x->side->group.count; r++) {
         const hrt_place rows = hrt_tile_of(x->m, x->chunk, r, tile);
@@ -266,15 +266,15 @@ static void place_tile(const exchange *x, hrt_tile tile, uint64_t *counts, uint6
 }
 
 /* Its first row among those of this rank, in bytes of x or y. */
-static uint64_t own_tile(const exchange *x, hrt_tile tile) {
+static uint64_t own_tile(const collective *x, hrt_tile tile) {
     const int64_t first = hrt_place_of(x->m, x->chunk, x->side->rank).start;
     const hrt_place mine = hrt_tile_of(x->m, x->chunk, x->side->rank, tile);
     return (uint64_t)(mine.start - first) * row_bytes(x);
 }
 
-int hrt_start_tile(const hrt_model *m, const hrt_side *side, const hrt_exchange *e, const void *x,
+int hrt_start_tile(const hrt_model *m, const hrt_side *side, const hrt_collective *e, const void *x,
                    void *y, void *staging, const hrt_place *chunk, hrt_tile tile) {
-    const exchange it = {m, side, e, x, y, staging, chunk, 0};
+    const collective it = {m, side, e, x, y, staging, chunk, 0};
     const hadal_comm *c = side->comm;
     uint64_t counts[HADAL_COMM_MAX_RANKS], starts[HADAL_COMM_MAX_RANKS];
     place_tile(&it, tile, counts, starts);
@@ -294,9 +294,9 @@ int hrt_start_tile(const hrt_model *m, const hrt_side *side, const hrt_exchange 
                     side->group, crossing(e), in, out, counts, starts, side->timeout_ns);
 }
 
-void hrt_end_tile(const hrt_model *m, const hrt_side *side, const hrt_exchange *e, void *y,
+void hrt_end_tile(const hrt_model *m, const hrt_side *side, const hrt_collective *e, void *y,
                   void *staging, const hrt_place *chunk, hrt_tile tile) {
-    const exchange it = {m, side, e, NULL, y, staging, chunk, 0};
+    const collective it = {m, side, e, NULL, y, staging, chunk, 0};
     uint64_t counts[HADAL_COMM_MAX_RANKS], starts[HADAL_COMM_MAX_RANKS];
     if (e->kind != HRT_GATHER_ROWS || !e->narrow) return;
     place_tile(&it, tile, counts, starts);
@@ -305,11 +305,11 @@ void hrt_end_tile(const hrt_model *m, const hrt_side *side, const hrt_exchange *
 }
 
 /* ---- any ------------------------------------------------------------------------------------- */
-int hrt_make_exchange(const hrt_model *m, const hrt_side *side, const hrt_exchange *e,
-                      const void *x, void *y, void *staging, const hrt_place *chunk,
-                      int64_t wanted) {
-    const exchange it = {m, side, e, x, y, staging, chunk, wanted};
-    switch ((hrt_exchange_kind)e->kind) {
+int hrt_make_collective(const hrt_model *m, const hrt_side *side, const hrt_collective *e,
+                        const void *x, void *y, void *staging, const hrt_place *chunk,
+                        int64_t wanted) {
+    const collective it = {m, side, e, x, y, staging, chunk, wanted};
+    switch ((hrt_collective_kind)e->kind) {
     case HRT_ALL_REDUCE: return sum(&it, false);
     case HRT_REDUCE_SCATTER: return sum(&it, true);
     case HRT_GATHER_ROWS: return gather_rows(&it);
@@ -323,7 +323,7 @@ int hrt_make_exchange(const hrt_model *m, const hrt_side *side, const hrt_exchan
 }
 
 /* Elements of a row that stand in staging, of all ranks where each has its own. */
-static uint64_t staged_elements(const hrt_model *m, const hrt_exchange *e) {
+static uint64_t staged_elements(const hrt_model *m, const hrt_collective *e) {
     const hd_share s = {m->ranks, (int64_t)(e->groups * e->units), (int64_t)e->groups,
                         (int64_t)e->units, e->repeat};
     if (e->kind == HRT_GATHER_UNITS) return m->ranks * e->outer * local_units(&s) * e->unit;
@@ -332,8 +332,8 @@ static uint64_t staged_elements(const hrt_model *m, const hrt_exchange *e) {
 
 bool hrt_staging_bytes(const hrt_model *m, int64_t chunk, uint64_t *bytes) {
     *bytes = 0;
-    for (uint32_t i = 0; i < m->n_exchanges; i++) {
-        const hrt_exchange *e = &m->exchanges[i];
+    for (uint32_t i = 0; i < m->n_collectives; i++) {
+        const hrt_collective *e = &m->collectives[i];
         uint64_t n;
         if (__builtin_mul_overflow(staged_elements(m, e) * crossing_bytes(e), (uint64_t)chunk, &n))
             return false;

@@ -2,7 +2,7 @@
  * They go in rounds of a message at most to and from each, and what a round has brought is taken
  * when all of it is there: blocks are copied to their places, partial sums are added in the order
  * of ranks. */
-#include "comm/exchange.h"
+#include "comm/collective.h"
 
 #include <sched.h>
 #include <stdarg.h>
@@ -15,7 +15,7 @@
 #include "support/known.h"
 
 /* ---- errors ---------------------------------------------------------------------------------- */
-static const char *exchange_name(uint32_t kind) {
+static const char *collective_name(uint32_t kind) {
     static const char *const names[] = {
 #define E(id, name) [HADAL_COMM_##id] = name,
         HADAL_COMM_EXCHANGES(E)
@@ -34,7 +34,7 @@ static uint64_t type_bytes(hadal_comm_type type) {
 }
 
 /* The first error stays: what comes after follows from it. */
-__attribute__((format(printf, 3, 4))) static int fail(comm_exchange *x, int code,
+__attribute__((format(printf, 3, 4))) static int fail(comm_collective *x, int code,
                                                       const char *format, ...) {
     va_list args;
     va_start(args, format);
@@ -89,7 +89,7 @@ static uint64_t in_round(uint64_t total, uint64_t at, uint64_t piece) {
     return at < total ? smaller(total - at, piece) : 0;
 }
 
-static int post_part(comm_exchange *x, const job *j, int32_t i, uint64_t at, bool *done) {
+static int post_part(comm_collective *x, const job *j, int32_t i, uint64_t at, bool *done) {
     const int32_t rank = j->group.first + i;
     uint64_t total;
     const uint8_t *from = j->outgoing(j, i, &total);
@@ -105,32 +105,33 @@ static int post_part(comm_exchange *x, const job *j, int32_t i, uint64_t at, boo
     memcpy(room + COMM_HEAD, from + at, (size_t)bytes);
     x->traffic[j->kind].sent += bytes;
     const int rc = x->link.post(x->link.self, rank, (size_t)(COMM_HEAD + bytes));
-    if (rc) return fail(x, rc, "%s: nothing can be sent to rank %d", exchange_name(j->kind), rank);
+    if (rc)
+        return fail(x, rc, "%s: nothing can be sent to rank %d", collective_name(j->kind), rank);
     return HADAL_COMM_OK;
 }
 
-static int check_message(comm_exchange *x, const job *j, int32_t rank, const uint8_t *message,
+static int check_message(comm_collective *x, const job *j, int32_t rank, const uint8_t *message,
                          size_t size, uint64_t bytes, uint64_t total) {
     comm_head head = {.kind = UINT32_MAX};
     if (size >= COMM_HEAD) memcpy(&head, message, sizeof head);
     const uint32_t kind = j->kind == HADAL_COMM_RECV ? HADAL_COMM_SEND : j->kind;
     if (head.kind == COMM_CLOSE && kind != COMM_CLOSE)
-        return fail(x, HADAL_COMM_LOST, "%s: rank %d has closed its side", exchange_name(j->kind),
+        return fail(x, HADAL_COMM_LOST, "%s: rank %d has closed its side", collective_name(j->kind),
                     rank);
     if (head.kind != kind || head.type != (uint32_t)j->type || head.total != total)
         return fail(x, HADAL_COMM_MISMATCH,
                     "rank %d makes %s of %llu bytes, this one %s of %llu of another type or size",
-                    rank, exchange_name(head.kind), (unsigned long long)head.total,
-                    exchange_name(j->kind), (unsigned long long)total);
+                    rank, collective_name(head.kind), (unsigned long long)head.total,
+                    collective_name(j->kind), (unsigned long long)total);
     if (head.number != x->ends[rank].received || size != COMM_HEAD + bytes)
         return fail(x, HADAL_COMM_TRANSPORT, "%s: a message of rank %d is damaged or out of order",
-                    exchange_name(j->kind), rank);
+                    collective_name(j->kind), rank);
     x->ends[rank].received++;
     return HADAL_COMM_OK;
 }
 
 /* *part: the values of member i in this round, NULL as long as they have not come. */
-static int look_for_part(comm_exchange *x, const job *j, int32_t i, uint64_t at,
+static int look_for_part(comm_collective *x, const job *j, int32_t i, uint64_t at,
                          const uint8_t **part, bool *done) {
     const int32_t rank = j->group.first + i;
     const uint64_t total = j->incoming(j, i), bytes = in_round(total, at, x->link.piece);
@@ -141,10 +142,10 @@ static int look_for_part(comm_exchange *x, const job *j, int32_t i, uint64_t at,
     const bool gone = x->link.is_gone(x->link.self, rank); /* asked before the look: see below */
     const uint8_t *message = x->link.look(x->link.self, rank, &size, &code);
     if (code)
-        return fail(x, code, "%s: nothing can be received of rank %d", exchange_name(j->kind),
+        return fail(x, code, "%s: nothing can be received of rank %d", collective_name(j->kind),
                     rank);
     if (!message && gone) /* nothing was there although all that it sent had been sent */
-        return fail(x, HADAL_COMM_LOST, "%s: rank %d has given up", exchange_name(j->kind), rank);
+        return fail(x, HADAL_COMM_LOST, "%s: rank %d has given up", collective_name(j->kind), rank);
     if (!message) return HADAL_COMM_OK;
     code = check_message(x, j, rank, message, size, bytes, total);
     if (code) return code;
@@ -159,7 +160,7 @@ static inline bool is_other(const job *j, int32_t i) {
 }
 
 /* One attempt at what is left of the round; *missing: a member that is waited for, -1: none. */
-static int try_round(comm_exchange *x, const job *j, round *r, int32_t *missing) {
+static int try_round(comm_collective *x, const job *j, round *r, int32_t *missing) {
     *missing = -1;
     for (int32_t i = 0; i < j->group.count; i++) {
         bool done;
@@ -174,14 +175,14 @@ static int try_round(comm_exchange *x, const job *j, round *r, int32_t *missing)
     return HADAL_COMM_OK;
 }
 
-static int timed_out(comm_exchange *x, const job *j, int32_t i, const patience *p) {
+static int timed_out(comm_collective *x, const job *j, int32_t i, const patience *p) {
     const long long ms = (hd_nanoseconds() - p->begun) / 1000000;
     return fail(x, HADAL_COMM_TIMEOUT, "%s: rank %d has not answered for %lld.%03lld s",
-                exchange_name(j->kind), j->group.first + i, ms / 1000, ms % 1000);
+                collective_name(j->kind), j->group.first + i, ms / 1000, ms % 1000);
 }
 
 /* What a round has brought goes to its place. */
-static void end_round(comm_exchange *x, const job *j, round *r) {
+static void end_round(comm_collective *x, const job *j, round *r) {
     if (j->take) j->take(j, r->at, x->link.piece, r->parts);
     for (int32_t i = 0; i < j->group.count; i++)
         if (r->parts[i]) x->link.drop(x->link.self, j->group.first + i);
@@ -195,7 +196,7 @@ static void begin_round(const job *j, round *r, uint64_t at) {
 
 /* A member to which something that was posted has still to leave: it must arrive while this rank
  * computes. -1: none. */
-static int32_t find_leaving(comm_exchange *x, const job *j) {
+static int32_t find_leaving(comm_collective *x, const job *j) {
     for (int32_t i = 0; i < j->group.count; i++)
         if (is_other(j, i) && !x->link.has_left(x->link.self, j->group.first + i)) return i;
     return -1;
@@ -213,7 +214,7 @@ static uint64_t longest_run(const job *j) {
 }
 
 /* A group of one has no rounds: what it keeps is taken at once, as one piece. */
-static void begin_progress(comm_exchange *x, progress *p, const job *j, uint64_t own,
+static void begin_progress(comm_collective *x, progress *p, const job *j, uint64_t own,
                            int64_t timeout_ns) {
     p->job = *j;
     p->patience = patience_of(timeout_ns);
@@ -224,7 +225,7 @@ static void begin_progress(comm_exchange *x, progress *p, const job *j, uint64_t
 }
 
 /* Goes as far as it can without waiting. */
-static int go_on(comm_exchange *x, progress *p, bool *over) {
+static int go_on(comm_collective *x, progress *p, bool *over) {
     *over = false;
     while (p->round.at < p->longest) {
         const int rc = try_round(x, &p->job, &p->round, &p->missing);
@@ -239,7 +240,7 @@ static int go_on(comm_exchange *x, progress *p, bool *over) {
     return HADAL_COMM_OK;
 }
 
-static int wait_for(comm_exchange *x, progress *p) {
+static int wait_for(comm_collective *x, progress *p) {
     for (;;) {
         bool over;
         const int rc = go_on(x, p, &over);
@@ -248,15 +249,15 @@ static int wait_for(comm_exchange *x, progress *p) {
     }
 }
 
-static int run_exchange(comm_exchange *x, const job *j, uint64_t own, int64_t timeout_ns) {
+static int run_collective(comm_collective *x, const job *j, uint64_t own, int64_t timeout_ns) {
     progress p;
     begin_progress(x, &p, j, own, timeout_ns);
     return wait_for(x, &p);
 }
 
 /* ---- arguments ------------------------------------------------------------------------------- */
-static int refuse(comm_exchange *x, uint32_t kind, const char *what) {
-    return fail(x, HADAL_COMM_ARGUMENT, "%s: %s", exchange_name(kind), what);
+static int reject(comm_collective *x, uint32_t kind, const char *what) {
+    return fail(x, HADAL_COMM_ARGUMENT, "%s: %s", collective_name(kind), what);
 }
 
 /* Where the members' blocks begin; false: their sum does not fit. */
@@ -268,26 +269,26 @@ static bool sum_counts(const uint64_t *counts, int32_t n, uint64_t *sum) {
 }
 
 /* Fills in what all exchanges of a group have. */
-static int begin(comm_exchange *x, job *j, const void *in, void *out) {
+static int begin(comm_collective *x, job *j, const void *in, void *out) {
     if (x->broken) return x->broken;
-    if (x->started) return refuse(x, j->kind, "an exchange that was started is not over");
+    if (x->started) return reject(x, j->kind, "an exchange that was started is not over");
     const hadal_comm_group g = j->group;
     if (g.first < 0 || g.count < 1 || g.count > x->interface.size - g.first ||
         x->interface.rank < g.first || x->interface.rank - g.first >= g.count)
-        return refuse(x, j->kind,
+        return reject(x, j->kind,
                       "this rank is not in the group, or the group has other ranks "
                       "than there are");
-    if (type_bytes(j->type) == 0) return refuse(x, j->kind, "there is no such type");
+    if (type_bytes(j->type) == 0) return reject(x, j->kind, "there is no such type");
     j->self = x->interface.rank - g.first;
     uint64_t all = j->n;
     if (j->counts && !sum_counts(j->counts, g.count, &all))
-        return refuse(x, j->kind, "the counts are too large");
-    if (!j->counts && all > INT64_MAX / 4) return refuse(x, j->kind, "the count is too large");
+        return reject(x, j->kind, "the counts are too large");
+    if (!j->counts && all > INT64_MAX / 4) return reject(x, j->kind, "the count is too large");
     const uint64_t own = j->counts ? j->counts[j->self] : all;
     const uint64_t wants = j->kind == HADAL_COMM_ALL_GATHER ? own : all;
     const uint64_t gets = j->kind == HADAL_COMM_REDUCE_SCATTER ? own : all;
     if ((wants > 0 && !in) || (gets > 0 && !out))
-        return refuse(x, j->kind, "a null pointer where there are values");
+        return reject(x, j->kind, "a null pointer where there are values");
     j->in = in;
     j->out = out;
     return HADAL_COMM_OK;
@@ -372,7 +373,7 @@ static bool is_summed(hadal_comm_type type) {
 }
 
 /* Every rank sums a part of it, then all get the sums. */
-static int reduce_in_parts(comm_exchange *x, const job *whole, int64_t timeout_ns) {
+static int reduce_in_parts(comm_collective *x, const job *whole, int64_t timeout_ns) {
     const hadal_comm_group g = whole->group;
     uint64_t counts[HADAL_COMM_MAX_RANKS];
     for (int32_t i = 0; i < g.count; i++)
@@ -384,7 +385,7 @@ static int reduce_in_parts(comm_exchange *x, const job *whole, int64_t timeout_n
     float *part = (float *)whole->out + hadal_comm_first_row((int64_t)j.n, j.self, g.count);
     j.out = (uint8_t *)part;
     const patience p = patience_of(timeout_ns);
-    const int rc = run_exchange(x, &j, block_bytes(&j, j.self), timeout_ns);
+    const int rc = run_collective(x, &j, block_bytes(&j, j.self), timeout_ns);
     if (rc) return rc;
     j.type = HADAL_COMM_F32;
     j.outgoing = own_to_all;
@@ -393,12 +394,12 @@ static int reduce_in_parts(comm_exchange *x, const job *whole, int64_t timeout_n
     j.in = (const uint8_t *)part;
     j.out = whole->out;
     x->traffic[j.kind].calls--; /* it is one exchange */
-    return run_exchange(x, &j, block_bytes(&j, j.self), p.until - hd_nanoseconds());
+    return run_collective(x, &j, block_bytes(&j, j.self), p.until - hd_nanoseconds());
 }
 
 static int all_reduce(void *context, hadal_comm_group group, hadal_comm_type type, const void *in,
                       float *out, uint64_t n, int64_t timeout_ns) {
-    comm_exchange *x = context;
+    comm_collective *x = context;
     job j = {.kind = HADAL_COMM_ALL_REDUCE,
              .type = type,
              .group = group,
@@ -408,10 +409,10 @@ static int all_reduce(void *context, hadal_comm_group group, hadal_comm_type typ
              .n = n};
     const int rc = begin(x, &j, in, out);
     if (rc) return rc;
-    if (!is_summed(type)) return refuse(x, j.kind, "only f32 and bf16 can be summed");
+    if (!is_summed(type)) return reject(x, j.kind, "only f32 and bf16 can be summed");
     if (!hadal_comm_is_direct(n, type_bytes(type), group.count))
         return reduce_in_parts(x, &j, timeout_ns);
-    return run_exchange(x, &j, block_bytes(&j, j.self), timeout_ns);
+    return run_collective(x, &j, block_bytes(&j, j.self), timeout_ns);
 }
 
 /* Of the exchanges that go by blocks: what is in a job before it begins. */
@@ -435,12 +436,12 @@ static job gather_job(hadal_comm_group group, hadal_comm_type type, const uint64
                  .counts = counts};
 }
 
-static int begin_blocks(comm_exchange *x, job *j, const void *in, void *out) {
-    if (!j->counts && !x->broken) return refuse(x, j->kind, "there are no counts");
+static int begin_blocks(comm_collective *x, job *j, const void *in, void *out) {
+    if (!j->counts && !x->broken) return reject(x, j->kind, "there are no counts");
     const int rc = begin(x, j, in, out);
     if (rc) return rc;
     if (j->kind == HADAL_COMM_REDUCE_SCATTER && !is_summed(j->type))
-        return refuse(x, j->kind, "only f32 and bf16 can be summed");
+        return reject(x, j->kind, "only f32 and bf16 can be summed");
     return HADAL_COMM_OK;
 }
 
@@ -448,20 +449,20 @@ static int reduce_scatter(void *context, hadal_comm_group group, hadal_comm_type
                           const void *in, float *out, const uint64_t *counts, int64_t timeout_ns) {
     job j = scatter_job(group, type, counts);
     const int rc = begin_blocks(context, &j, in, out);
-    return rc ? rc : run_exchange(context, &j, block_bytes(&j, j.self), timeout_ns);
+    return rc ? rc : run_collective(context, &j, block_bytes(&j, j.self), timeout_ns);
 }
 
 static int all_gather(void *context, hadal_comm_group group, hadal_comm_type type, const void *in,
                       void *out, const uint64_t *counts, int64_t timeout_ns) {
     job j = gather_job(group, type, counts);
     const int rc = begin_blocks(context, &j, in, out);
-    return rc ? rc : run_exchange(context, &j, block_bytes(&j, j.self), timeout_ns);
+    return rc ? rc : run_collective(context, &j, block_bytes(&j, j.self), timeout_ns);
 }
 
 /* ---- beside computing ------------------------------------------------------------------------ */
 /* An exchange that is under way, after what could be done of it: it is over when it has come to
  * its end, or failed. */
-static int look_after(comm_exchange *x, int *is_over) {
+static int look_after(comm_collective *x, int *is_over) {
     bool over = false;
     progress *p = &x->going;
     int rc = x->broken ? x->broken : go_on(x, p, &over);
@@ -475,16 +476,16 @@ static int look_after(comm_exchange *x, int *is_over) {
 static int start(void *context, hadal_comm_exchange what, hadal_comm_group group,
                  hadal_comm_type type, const void *in, void *out, const uint64_t *counts,
                  const uint64_t *starts, int64_t timeout_ns) {
-    comm_exchange *x = context;
+    comm_collective *x = context;
     job j = what == HADAL_COMM_REDUCE_SCATTER ? scatter_job(group, type, counts)
                                               : gather_job(group, type, counts);
     if (!x->broken && what != HADAL_COMM_REDUCE_SCATTER && what != HADAL_COMM_ALL_GATHER)
-        return refuse(x, what, "only a reduce_scatter or an all_gather can be started");
-    if (!x->broken && !starts) return refuse(x, j.kind, "there are no starts");
+        return reject(x, what, "only a reduce_scatter or an all_gather can be started");
+    if (!x->broken && !starts) return reject(x, j.kind, "there are no starts");
     const int rc = begin_blocks(x, &j, in, out);
     if (rc) return rc;
     for (int32_t i = 0; i < group.count; i++)
-        if (starts[i] > INT64_MAX / 4) return refuse(x, j.kind, "a start is too large");
+        if (starts[i] > INT64_MAX / 4) return reject(x, j.kind, "a start is too large");
     memcpy(x->counts, counts, (size_t)group.count * sizeof *counts);
     memcpy(x->starts, starts, (size_t)group.count * sizeof *starts);
     j.counts = x->counts;
@@ -501,7 +502,7 @@ static int start(void *context, hadal_comm_exchange what, hadal_comm_group group
  * that was spent on computing. */
 static int advance(void *context, int *over) {
     enum { SHARE = 16 };
-    comm_exchange *x = context;
+    comm_collective *x = context;
     const int64_t begun = hd_nanoseconds(), most = (begun - x->looked) / SHARE;
     int rc = x->broken;
     *over = !x->started;
@@ -514,7 +515,7 @@ static int advance(void *context, int *over) {
 }
 
 static int finish(void *context) {
-    comm_exchange *x = context;
+    comm_collective *x = context;
     if (!x->started) return x->broken;
     x->started = false;
     x->going.patience.looks = 0;
@@ -550,19 +551,19 @@ static void take_received(const job *j, uint64_t at, uint64_t piece, const uint8
     memcpy(j->out + at, parts[0], (size_t)in_round(j->n, at, piece));
 }
 
-static int with_one(comm_exchange *x, job *j, int32_t rank, const void *data, uint64_t bytes,
+static int with_one(comm_collective *x, job *j, int32_t rank, const void *data, uint64_t bytes,
                     int64_t timeout_ns) {
     if (x->broken) return x->broken;
-    if (x->started) return refuse(x, j->kind, "an exchange that was started is not over");
+    if (x->started) return reject(x, j->kind, "an exchange that was started is not over");
     if (rank < 0 || rank >= x->interface.size || rank == x->interface.rank)
-        return refuse(x, j->kind, "there is no such other rank");
+        return reject(x, j->kind, "there is no such other rank");
     if ((bytes > 0 && !data) || bytes > INT64_MAX)
-        return refuse(x, j->kind, "a null pointer, or a size beyond all memory");
+        return reject(x, j->kind, "a null pointer, or a size beyond all memory");
     j->type = HADAL_COMM_BYTES;
     j->group = (hadal_comm_group){rank, 1};
     j->n = bytes;
     j->self = -1;
-    return run_exchange(x, j, 0, timeout_ns);
+    return run_collective(x, j, 0, timeout_ns);
 }
 
 static int send_bytes(void *context, int32_t to, const void *data, uint64_t bytes,
@@ -583,17 +584,17 @@ static int receive_bytes(void *context, int32_t from, void *data, uint64_t bytes
 
 /* ---- the struct ------------------------------------------------------------------------------ */
 static void count(void *context, hadal_comm_traffic *traffic) {
-    const comm_exchange *x = context;
+    const comm_collective *x = context;
     memcpy(traffic, x->traffic, sizeof x->traffic);
 }
 
 static const char *message(void *context) {
-    return ((const comm_exchange *)context)->message;
+    return ((const comm_collective *)context)->message;
 }
 
-void comm_exchange_start(comm_exchange *x, comm_link link, int32_t rank, int32_t size,
-                         comm_ends *ends) {
-    *x = (comm_exchange){
+void comm_collective_start(comm_collective *x, comm_link link, int32_t rank, int32_t size,
+                           comm_ends *ends) {
+    *x = (comm_collective){
         .interface = {.version = HADAL_COMM_VERSION,
                       .rank = rank,
                       .size = size,
@@ -615,7 +616,7 @@ void comm_exchange_start(comm_exchange *x, comm_link link, int32_t rank, int32_t
 }
 
 /* ---- the end --------------------------------------------------------------------------------- */
-static bool say_goodbye(comm_exchange *x, int32_t rank) {
+static bool say_goodbye(comm_collective *x, int32_t rank) {
     uint8_t *room = x->link.room(x->link.self, rank);
     if (!room) return false;
     const comm_head head = {
@@ -626,7 +627,7 @@ static bool say_goodbye(comm_exchange *x, int32_t rank) {
 }
 
 /* 1: its last message is there; 0: not yet; -1: it will not come. */
-static int heard_goodbye(comm_exchange *x, int32_t rank) {
+static int heard_goodbye(comm_collective *x, int32_t rank) {
     size_t size = 0;
     int code = HADAL_COMM_OK;
     const bool gone = x->link.is_gone(x->link.self, rank);
@@ -639,7 +640,7 @@ static int heard_goodbye(comm_exchange *x, int32_t rank) {
     return head.kind == COMM_CLOSE ? 1 : -1;
 }
 
-bool comm_exchange_end(comm_exchange *x, int64_t timeout_ns) {
+bool comm_collective_end(comm_collective *x, int64_t timeout_ns) {
     patience p = patience_of(timeout_ns);
     if (!x->broken && x->started)
         fail(x, HADAL_COMM_LOST, "this rank has closed its side in an exchange");
