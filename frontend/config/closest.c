@@ -1,10 +1,11 @@
 /* The family that a config.json of no known family is closest to: what a page for it can begin
  * with.
  *
- * A family is the closer the fewer fields of the config it does not know, and the fewer that it
- * needs are absent. Where the config has its language model in an object (text_config), families
- * that have it there, too, are held against both, the others against that object, which counts as
- * one field more that they do not know. Of equals each is tried: its config is run on the file and
+ * A family fits a config if it knows all of its fields, none that it needs is absent, and, where it
+ * has many fields that hardly another family knows, one of these is there: without what makes Gemma
+ * 3n, a config is of something else, though all those fields have defaults. Where the config has its language model in an object (text_config), families
+ * that have it there, too, are held against both, the others against that object, and come behind
+ * the former. Of equals each is tried: its config is run on the file and
  * its model made, in silence, and the fewest errors win, then the fewest tensors of the folder that
  * are not of the model, or of the model and not there; then the fewest fields that the family calls
  * otherwise. If that leaves several, it is the one whose name the model_type begins with, else the
@@ -24,9 +25,9 @@ typedef struct knowledge {
 
 typedef struct nearness {
     const hfe_family *family;
-    const char *part; /* the object of the config that it is for alone; NULL: for the whole */
-    size_t
-        strange; /* fields of the config that it does not know, and that it needs and are absent */
+    const char *part;  /* the object of the config that it is for alone; NULL: for the whole */
+    size_t strange;    /* fields that it does not know, and that it needs and are absent */
+    size_t own, shown; /* fields that hardly another family knows; those of them that are there */
     size_t faults;     /* errors that it has on the file */
     size_t tensors;    /* of the folder or of the model alone */
     size_t aliases;    /* fields of the config that it calls otherwise itself */
@@ -34,8 +35,6 @@ typedef struct nearness {
     size_t other;      /* 0: the plainest */
     size_t besides;    /* weight of the fields that it has besides */
     const char *spec;  /* what it makes of the file; NULL: nothing */
-    size_t unknown;    /* fields that it does not know */
-    const char *named; /* some of them */
 } nearness;
 
 /* ---- fields ---------------------------------------------------------------------------------- */
@@ -86,32 +85,33 @@ static size_t count_families(const knowledge *all, size_t n, const char *name) {
     return count;
 }
 
-/* Fields of one object that are not known; the first three are named. */
+/* Fields of one object that are not known. */
 static void count_strange(const hfe_json *j, const hfe_field *object, const hfe_known_fields *known,
-                          nearness *out, hd_text *unknown) {
+                          nearness *out) {
     const char *name;
     json_t *value;
     json_object_foreach(hfe_json_get(j, object), name, value) {
         const hfe_known_field *f = find_field(known, name);
-        if (f || strcmp(name, "model_type") == 0) {
-            out->aliases += f && f->alias_of;
-            continue;
-        }
-        if (out->unknown++ < 3)
-            hd_text_f(unknown, "%s%s", out->unknown > 1 ? ", " : "",
-                      hfe_json_path(j, &(hfe_field){object, name}));
+        out->aliases += f && f->alias_of;
+        out->strange += !f && strcmp(name, "model_type") != 0;
     }
 }
 
-/* Fields that are known and are not in the object. */
+/* Fields that are known: those that are not in the object, and those that tell the family. */
 static void count_absent(const json_t *object, const hfe_known_fields *known, const knowledge *all,
                          size_t n, nearness *out) {
+    enum { HARDLY_ANOTHER = 2 }; /* the same model, alone and in an object */
     for (size_t i = 0; i < known->list.n; i++) {
         const hfe_known_field *f = &known->list.at[i];
         const hfe_declaration *d = &f->declaration;
-        if (!f->declared || !is_absent(object, f)) continue;
+        if (!f->declared) continue;
+        const size_t families = count_families(all, n, f->name);
+        const bool absent = is_absent(object, f);
+        out->own += families <= HARDLY_ANOTHER;
+        out->shown += families <= HARDLY_ANOTHER && !absent;
+        if (!absent) continue;
         out->strange += !d->aspect[HFE_ASPECT_default] && d->kind != HFE_KIND_SYSTEM;
-        out->besides += n - count_families(all, n, f->name);
+        out->besides += n - families;
     }
 }
 
@@ -120,22 +120,23 @@ static void compare_fields(const hfe_json *j, const knowledge *all, size_t n, si
     const knowledge *k = &all[at];
     const char *part = language_part(j->root);
     const hfe_field inner = {NULL, part};
-    hd_text unknown;
-    hd_text_init(&unknown, j->arena);
-    hd_text_add(&unknown, "");
     out->part = k->part ? NULL : part;
     if (!out->part) {
-        count_strange(j, NULL, &k->fields, out, &unknown);
+        count_strange(j, NULL, &k->fields, out);
         count_absent(j->root, &k->fields, all, n, out);
     }
+    if (k->part) out->own = out->shown = 0; /* those of the language model tell it */
+    out->strange += k->part && !part;
     if (part && (!k->part || strcmp(k->part, part) == 0)) {
         const hfe_known_fields *known = k->part ? &k->inner : &k->fields;
-        count_strange(j, &inner, known, out, &unknown);
+        count_strange(j, &inner, known, out);
         count_absent(hfe_json_get(j, &inner), known, all, n, out);
     }
-    if (out->unknown > 3) hd_text_f(&unknown, " and %zu more", out->unknown - 3);
-    out->named = unknown.at;
-    out->strange += out->unknown + (out->part != NULL);
+}
+
+static bool fits(const nearness *c) {
+    enum { MANY = 4 };
+    return c->strange == 0 && (c->own < MANY || c->shown > 0);
 }
 
 /* ---- tensors --------------------------------------------------------------------------------- */
@@ -203,20 +204,13 @@ static int by_size(size_t a, size_t b) {
 
 static int by_nearness(const void *x, const void *y) {
     const nearness *a = x, *b = y;
-    const int order[] = {by_size(a->strange, b->strange), by_size(a->faults, b->faults),
-                         by_size(a->tensors, b->tensors), by_size(a->aliases, b->aliases),
-                         by_size(a->unnamed, b->unnamed), by_size(a->other, b->other),
-                         by_size(a->besides, b->besides)};
+    const int order[] = {by_size(!fits(a), !fits(b)),     by_size(a->part != NULL, b->part != NULL),
+                         by_size(a->faults, b->faults),   by_size(a->tensors, b->tensors),
+                         by_size(a->aliases, b->aliases), by_size(a->unnamed, b->unnamed),
+                         by_size(a->other, b->other),     by_size(a->besides, b->besides)};
     for (size_t i = 0; i < sizeof order / sizeof *order; i++)
         if (order[i] != 0) return order[i];
     return strcmp(a->family->name, b->family->name);
-}
-
-/* A family that a third of the fields means nothing to is no beginning of a page. */
-static bool fits(const hfe_json *j, const nearness *c) {
-    const hfe_field inner = {NULL, c->part};
-    const size_t n = json_object_size(c->part != NULL ? hfe_json_get(j, &inner) : j->root);
-    return 3 * c->strange <= n;
 }
 
 static const char *said_of(hd_arena *a, const nearness *c, bool folder_has_tensors) {
@@ -227,12 +221,14 @@ static const char *said_of(hd_arena *a, const nearness *c, bool folder_has_tenso
                 ? ", and all tensors"
                 : hd_printf(a, ", and %zu tensors are of the folder or of it alone", c->tensors);
     }
-    return hd_printf(a, "%s: it knows all fields%s%s%s%s%s", c->family->name, c->part ? " of " : "",
-                     c->part ? c->part : "", c->unknown > 0 ? " but " : "", c->named, tensors);
+    return hd_printf(a, "%s: it knows all fields%s%s%s", c->family->name, c->part ? " of " : "",
+                     c->part ? c->part : "", tensors);
 }
 
 const char *hfe_closest_family(hfe_program *p, const hfe_json *j, const hfe_families *families,
-                               const char *plainest) {
+                               const char *plainest, const char **near) {
+    const char *named = *near;
+    *near = NULL;
     const size_t n = families->list.n;
     nearness *all = hd_new_array(p->arena, nearness, n + 1);
     knowledge *known = hd_new_array(p->arena, knowledge, n + 1);
@@ -245,14 +241,13 @@ const char *hfe_closest_family(hfe_program *p, const hfe_json *j, const hfe_fami
         all[i].other = strcmp(families->list.at[i].name, plainest) != 0;
         all[i].unnamed = unnamed_of(j->root, families->list.at[i].name);
         compare_fields(j, known, n, i, &all[i]);
+        if (named && fits(&all[i]) && strcmp(named, all[i].family->name) == 0) *near = named;
     }
     qsort(all, n, sizeof *all, by_nearness);
-    if (!fits(j, &all[0])) {
-        return NULL;
-    }
-    const size_t least = all[0].strange;
+    if (!fits(&all[0])) return NULL;
+    const bool inside = all[0].part != NULL;
     size_t equals = 0;
-    while (equals < n && all[equals].strange == least)
+    while (equals < n && fits(&all[equals]) && (all[equals].part != NULL) == inside)
         try_config(p, j, &all[equals++]);
     qsort(all, equals, sizeof *all, by_nearness);
     if (tensors.list.n > 0) {

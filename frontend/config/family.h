@@ -19,10 +19,10 @@ typedef struct hfe_families {
     HD_VEC(hfe_family) list;
 } hfe_families;
 
-/* The family that a config is closest to, and what it does not know of it, for a message; NULL:
- * there are none. `plainest`: the one that is taken of equals. */
+/* The family that a config is closest to, for a message; NULL: it fits none. `plainest`: the one
+ * that is taken of equals. `near`, a family or NULL, becomes NULL if the config does not fit it. */
 const char *hfe_closest_family(hfe_program *p, const hfe_json *j, const hfe_families *families,
-                               const char *plainest);
+                               const char *plainest, const char **near);
 
 /* The config of a page that has its name, with underscores for dashes; NULL: there is none. */
 const hfe_def *hfe_page_config(hfe_program *p, const hfe_file *page, const char *name);
