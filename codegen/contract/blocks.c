@@ -1,9 +1,9 @@
 /* kernel.blocks: y[t, g] = w[g] x[t, g], a matrix for each group of a row.
  *
- * Columns are the panels of all groups, P of each: column g P + p is panel p of group g, whose last
- * rows are filled up with zeros where N is no whole number of panels. For a group, and a block of
- * rows at a time, the back end that multiplies such panels in other contractions (backend.h) leaves
- * sums in scratch, which go to the group's columns of y.
+ * The kernel's columns are the panels of all groups, P panels for each group: column g P + p is
+ * panel p of group g, whose last rows are filled up with zeros where N is no whole number of
+ * panels. For a group, and a block of rows at a time, the back end that multiplies such panels in
+ * other contractions (backend.h) leaves sums in scratch, which go to the group's columns of y.
  */
 #include "codegen/emit/arithmetic.h"
 #include "codegen/emit/packed.h"
@@ -19,7 +19,7 @@ typedef struct blocks {
     hcg_product product;
     hir_dtype dtype;
     int64_t groups, n, depth; /* G, N, K */
-    int64_t panels, step;     /* of a group; computed together */
+    int64_t panels, step;     /* panels of a group; panels computed together */
     LLVMValueRef x, w, y, sums;
     LLVMValueRef own_x;            /* scratch for x of a block: back ends want rows without gaps */
     LLVMValueRef group, row, rows; /* of the block */
@@ -69,7 +69,7 @@ static void emit_panels(blocks *b, LLVMValueRef from, LLVMValueRef to) {
     hcg_loop_end(e, &l, NULL);
 }
 
-/* x of the block, whose rows lie G K apart. */
+/* Copies x of the block, whose rows lie G K elements apart. */
 static LLVMValueRef gather_rows(const blocks *b) {
     hcg_emit *e = b->e;
     LLVMValueRef at = hcg_add(e, hcg_mul_const(e, b->row, b->groups), b->group);

@@ -1,4 +1,4 @@
-/* Panels dealt to threads as they come (contract/dynamic.h). */
+/* Panels of a contraction scheduled dynamically among threads (contract/dynamic.h). */
 #include "codegen/contract/dynamic.h"
 
 #include <stddef.h>
@@ -7,8 +7,8 @@
 #include "runtime/hadal_rt.h"
 
 enum {
-    LEAST = 16,      /* tickets for each thread: two are what threads may be apart at the end */
-    LEAST_ROWS = 32, /* fewer are bound by reading weights, which is fastest in long runs */
+    LEAST = 16,      /* items for each thread: at the end one may be two items behind another */
+    LEAST_ROWS = 32, /* fewer rows wait for weights, whose long sequences are read fastest */
     WORD = 8,
 };
 
@@ -21,8 +21,8 @@ static LLVMValueRef load(hcg_emit *e, LLVMTypeRef type, LLVMValueRef base, size_
 }
 
 /* ---- at the start ---------------------------------------------------------------------------- */
-/* Where nothing is offered the frame is read in its place, which is no shorter: what stands there
- * is not used. */
+/* The offered work (hrt_dynamic). Without an offer its fields are read from the frame, which is at
+ * least as long; those values are not used. */
 static LLVMValueRef offered_at(hcg_emit *e, LLVMValueRef *offered) {
     _Static_assert(sizeof(hrt_dynamic) <= sizeof(hrt_frame), "one may be read as the other");
     LLVMValueRef dynamic = hcg_frame_dynamic(e);
@@ -52,7 +52,7 @@ static LLVMValueRef take(hcg_emit *e, const hcg_dynamic *d) {
                               LLVMAtomicOrderingMonotonic, false);
 }
 
-/* The blocks of a branch that is taken where panels are dealt; gives the one behind it. */
+/* Begins code that runs only where panels are scheduled dynamically; gives the block after it. */
 static LLVMBasicBlockRef begin_if(hcg_emit *e, LLVMValueRef on) {
     LLVMBasicBlockRef then = LLVMAppendBasicBlockInContext(e->cx, e->fn, "dealt");
     LLVMBasicBlockRef after = LLVMAppendBasicBlockInContext(e->cx, e->fn, "on");
@@ -86,7 +86,7 @@ void hcg_dynamic_begin(hcg_emit *e, hcg_dynamic *d, LLVMValueRef each, LLVMValue
     end_if(e, after);
 }
 
-/* ---- tickets --------------------------------------------------------------------------------- */
+/* ---- work items ------------------------------------------------------------------------------ */
 LLVMValueRef hcg_dynamic_passes(hcg_emit *e, hcg_dynamic *d, LLVMValueRef row) {
     LLVMValueRef block = LLVMBuildUDiv(e->b, hcg_sub(e, row, d->r0), d->each, "block");
     d->first = hcg_mul(e, block, d->of_block);

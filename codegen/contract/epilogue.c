@@ -1,4 +1,4 @@
-/* Prologue and epilogue of a contraction: from sums to stored results, and as functions of their own
+/* Prologue and epilogue of a contraction: from sums to stored results, and as separate functions
  * (epilogue.h). */
 #include "codegen/contract/epilogue.h"
 
@@ -24,10 +24,10 @@
 typedef struct epilogue {
     hcg_emit *e;
     const hcg_block *b;
-    hcg_vector_ops ops; /* of the group */
+    hcg_vector_ops ops; /* the ops of the group */
 } epilogue;
 
-/* Of experts: that of the expert whose rows these are. */
+/* For experts, the bias of the expert that these rows have chosen. */
 static LLVMValueRef load_bias(epilogue *p, hir_ref bias) {
     hcg_emit *e = p->e;
     if (!p->b->expert) return hcg_vector_operand(&p->ops, bias);
@@ -35,7 +35,7 @@ static LLVMValueRef load_bias(epilogue *p, hir_ref bias) {
     return hcg_load(e, HIR_F32, hcg_at(e, e->f32, hcg_arg(e, p->ops.k, bias), at), p->ops.valid);
 }
 
-/* Of a group with heads: adds the bias to the sums in scratch. */
+/* In a group with heads, adds the bias to the sums in scratch. */
 static void emit_bias(epilogue *p, LLVMValueRef at) {
     hcg_emit *e = p->e;
     hir_ref bias = p->b->plan->linears.at[p->b->group->linears.at[0]].bias;
@@ -119,7 +119,8 @@ static void emit_columns(epilogue *p) {
     hcg_loop_end(e, &rows, NULL);
 }
 
-/* Number of heads in front of a panel with which one begins; at the end, of all. */
+/* The number of heads before `panel`, at which a head begins, or at the end: the number of all
+ * heads. */
 static LLVMValueRef heads_before(hcg_emit *e, const hcg_column_group *g, LLVMValueRef panel) {
     LLVMValueRef columns = hcg_mul_const(e, panel, HIR_PANEL);
     LLVMValueRef more = LLVMBuildICmp(e->b, LLVMIntSGT, columns, hcg_i64(e, g->n), "");
@@ -167,18 +168,19 @@ bool hcg_emit_epilogue(hcg_emit *e, const hcg_kernel *k, const hcg_block *b) {
 /* ---- functions of their own ------------------------------------------------------------------ */
 /* Prologue and epilogue of contractions as functions of their own. A call for each block of rows or
  * panels costs nothing beside their work, and the kernels for one token and for many share them, as
- * do all contractions that have the same (share.c): one function for the projections of all layers,
- * whatever mix over depth is in front of them. */
+ * do all contractions that have the same prologue or epilogue (share.c): one function serves the
+ * projections of all layers, whatever depth mix (softmax-weighted sum of earlier outputs) makes
+ * their input. */
 
 enum { FRAME, ARGS, SCRATCH, ROW, ROWS, OWN };
 
 typedef struct outlined {
     hcg_shared fn;
-    hcg_emit outer; /* what the kernel around was at */
+    hcg_emit outer; /* the emission of the calling kernel */
 } outlined;
 
-/* The parameters that all have come first. Inside, `e` emits into the new function until
- * outline_end. */
+/* The parameters that all such functions have come first. Inside, `e` emits into the new function
+ * until outline_end. */
 static bool outline_begin(hcg_emit *e, const hcg_kernel *k, const char *name, bool here,
                           LLVMTypeRef *params, unsigned n, outlined *p) {
     params[FRAME] = params[ARGS] = params[SCRATCH] = e->ptr;
@@ -208,8 +210,8 @@ static void outline_call(hcg_emit *e, const outlined *p, LLVMValueRef row, LLVMV
     hcg_shared_call(e, &p->fn, args, n);
 }
 
-/* In the unit of functions that kernels share there is no prologue, but what it calls of them is to
- * be there: it is made once more beside them, and left out. */
+/* The unit that holds the functions shared by kernels has no prologues, but it must have the
+ * shared functions that prologues call: so the prologue is emitted there too, and then left out. */
 static bool is_made_for_calls(const hcg_emit *e, const hcg_kernel *k) {
     const hcg_contraction *c = k->contraction;
     for (size_t i = 0; e->outlined_elsewhere && i < c->prologue.n; i++)

@@ -1,4 +1,4 @@
-/* Rows by expert: a counting sort of slots, and rows of x side by side (contract/expert_rows.h). */
+/* Rows by expert: a counting sort of slots, and a gather of rows of x (contract/expert_rows.h). */
 #include "codegen/contract/expert_rows.h"
 
 #include "codegen/contract/epilogue.h"
@@ -26,8 +26,8 @@ LLVMValueRef hcg_chosen_expert(hcg_emit *e, LLVMValueRef ids, LLVMValueRef i,
 /* ---- the sort -------------------------------------------------------------------------------- */
 enum { IDS, FROM, TO, EXPERTS, LIST, END, WEIGHT, SORT_PARAMS };
 
-/* end[e + 1] = how many chose e: counts one behind their experts, so that sums of those before are
- * where each begins. */
+/* end[e + 1] = how many slots chose e. Counts stand one place after their experts, so that the sum
+ * of the counts before an expert is where its slots begin. */
 static void count(hcg_emit *e, const LLVMValueRef *s) {
     LLVMValueRef zero = hcg_i64(e, 0), one = hcg_i64(e, 1);
     LLVMValueRef counters = hcg_add(e, s[EXPERTS], hcg_i64(e, 2));
@@ -40,7 +40,7 @@ static void count(hcg_emit *e, const LLVMValueRef *s) {
     hcg_loop_end(e, &l, NULL);
 }
 
-/* Counts become beginnings. */
+/* Counts become the places where each expert's slots begin. */
 static void add_up(hcg_emit *e, const LLVMValueRef *s) {
     LLVMValueRef zero = hcg_i64(e, 0), one = hcg_i64(e, 1), init[] = {zero, zero};
     LLVMValueRef counters = hcg_add(e, s[EXPERTS], hcg_i64(e, 2));
@@ -55,7 +55,8 @@ static void add_up(hcg_emit *e, const LLVMValueRef *s) {
     LLVMSetAlignment(LLVMBuildStore(e->b, l.carried[1], s[WEIGHT]), 8);
 }
 
-/* Each slot to its place; a beginning that has moved on past all of an expert is its end. */
+/* Writes each slot to its place. Each write advances the beginning of the slot's expert, which so
+ * becomes the expert's end. */
 static void place(hcg_emit *e, const LLVMValueRef *s) {
     LLVMValueRef one = hcg_i64(e, 1);
     hcg_loop l = hcg_loop_begin(e, s[FROM], s[TO], one, "place", 0, NULL);

@@ -4,26 +4,26 @@
 
 #include "codegen/emit/emit.h"
 
-/* Slots (entry j of token t is slot t k + j) by the expert that they have chosen, in scratch:
+/* Slots, sorted by the expert that they have chosen, in scratch. Entry j of token t is slot t k + j.
  *
  *     list[end[e - 1] .. end[e])   slots of expert e, in order; those of ids outside come last, as
  *                                  if they had chosen expert E
  *     weight                       sum over experts with rows of (their rows + HCG_PANEL_ROWS)
  *
- * Every thread sorts for itself, which takes less than a meeting of all threads and leaves nothing
- * for them to share. A counting sort: the same ids give the same list. */
+ * Every thread sorts for itself, which takes less time than a barrier of all threads and leaves
+ * nothing for them to share. It is a counting sort, so the same ids give the same list. */
 typedef struct hcg_expert_rows {
     LLVMValueRef list, end; /* i32 */
     LLVMValueRef weight;    /* i64 */
 } hcg_expert_rows;
 
-/* A panel that is read for some rows costs as much as so many rows more. */
+/* Reading a panel for some rows costs as much as multiplying so many more rows. */
 enum { HCG_PANEL_ROWS = 8 };
 
-/* Of slots from .. to, at most `most` of them. */
+/* Sorts the slots from .. to, at most `most` of them. */
 hcg_expert_rows hcg_sort_by_expert(hcg_emit *e, LLVMValueRef ids, LLVMValueRef from,
                                    LLVMValueRef to, int64_t most, int64_t experts);
-/* Slots before and up to those of expert `expert` (i64), in the list. */
+/* from, to: where the slots of expert `expert` (i64) begin and end in the list. */
 void hcg_rows_of_expert(hcg_emit *e, const hcg_expert_rows *s, LLVMValueRef expert,
                         LLVMValueRef *from, LLVMValueRef *to);
 /* out[i][k] = x[list[from + i] / each][k], i < n: rows of x side by side. */

@@ -9,9 +9,10 @@
  * Many tokens: the slots are sorted by expert (contract/expert_rows.h). Rows of an expert are
  * gathered, and its panels are read once for each block of them; results go to the rows of their
  * slots, so that nothing is added up here, and neither threads nor other tokens of the call change
- * a bit. The work is cut among threads by panels weighted with the rows that meet them, whatever
- * experts were chosen: thread i of n computes the panels whose weights, added up from the first
- * expert's first panel on, begin in [i / n, (i + 1) / n) of the whole.
+ * a bit. The work is divided among threads by panels, each weighted by the number of rows that it
+ * is multiplied with, whatever experts were chosen: thread i of n computes the panels whose
+ * weights, added up from the first expert's first panel on, begin in [i / n, (i + 1) / n) of the
+ * whole.
  *
  * An id outside of 0 .. E-1 is no matrix of zeros: its rows pass the epilogue with sums of 0 and
  * without biases. Experts that nobody has chosen are not touched.
@@ -25,11 +26,11 @@
 
 enum { DECODE_PANELS = 16 /* between epilogues, for one token */ };
 
-typedef struct experts { /* of one kernel, read off its body */
+typedef struct experts { /* one kernel, read from its body */
     hcg_contraction c;   /* one group, with all products of the body */
     hir_ref ids;
     int64_t experts, slots; /* E, k */
-    int64_t each;           /* slots that have a row of x together: k, or 1 */
+    int64_t each;           /* slots that share a row of x: k, or 1 */
 } experts;
 
 typedef struct emission {
@@ -40,7 +41,7 @@ typedef struct emission {
     LLVMValueRef *sums; /* scratch, by product */
     int64_t sum_bytes;  /* from one to the next */
     LLVMValueRef row_of, expert;
-    LLVMValueRef row, rows; /* of the block: entries of row_of, or rows of results */
+    LLVMValueRef row, rows; /* rows of the block: entries of row_of, or rows of results */
 } emission;
 
 /* ---- the body -------------------------------------------------------------------------------- */
@@ -102,8 +103,8 @@ static LLVMValueRef panel_at(const emission *p, const hcg_linear *l, LLVMValueRe
     return hcg_at(e, e->i8, hcg_arg(e, p->k, l->w), at);
 }
 
-/* The panels that are read behind those of product i: the next product's, or the next of the first;
- * behind an expert's last panel lies the next expert. */
+/* The panels that are read after those of product i: the next product's, or the next panels of the
+ * first product. The next expert's panels follow an expert's last one. */
 static LLVMValueRef following(const emission *p, size_t i, LLVMValueRef panel, LLVMValueRef n) {
     const bool more = i + 1 < p->x->c.linears.n;
     if (!more) panel = hcg_add(p->e, panel, n);
@@ -143,9 +144,8 @@ static void clear_sums(emission *p) {
     }
 }
 
-/* Panels from .. to of the expert, for the rows of the block; `chosen`: it is one, and no id
- * outside.
- */
+/* Panels from .. to of the expert, for the rows of the block; `chosen`: false where the id is no
+ * expert. */
 static bool emit_panels(emission *p, LLVMValueRef from, LLVMValueRef to, bool chosen) {
     hcg_emit *e = p->e;
     LLVMValueRef most = hcg_i64(e, p->products.tile_panels);
@@ -165,7 +165,7 @@ static bool emit_panels(emission *p, LLVMValueRef from, LLVMValueRef to, bool ch
     return ok;
 }
 
-/* emit_panels for a chosen expert, and for rows without one. */
+/* emit_panels for a chosen expert, and for rows whose id is no expert. */
 static bool emit_either(emission *p, LLVMValueRef from, LLVMValueRef to) {
     hcg_emit *e = p->e;
     LLVMBasicBlockRef chosen = LLVMAppendBasicBlockInContext(e->cx, e->fn, "chosen");
@@ -223,8 +223,8 @@ static bool emit_decode(emission *p) {
 }
 
 /* ---- many tokens ----------------------------------------------------------------------------- */
-/* Panels that begin before `share` of the weights if the expert's begin at `before` and have
- * `weight` each. */
+/* How many of an expert's panels begin before `share` of the sum of weights, if the expert's first
+ * panel begins at `before` and each has weight `weight`. */
 static LLVMValueRef panels_before(emission *p, LLVMValueRef share, LLVMValueRef before,
                                   LLVMValueRef weight) {
     hcg_emit *e = p->e;

@@ -15,12 +15,13 @@
 #include "codegen/program/forms.h"
 
 enum {
-    DECODE_PANELS = 16,   /* between epilogues, for one token */
-    HEAD_PANELS = 24,     /* between epilogues, where whole heads need more than a tile has */
-    ROWS_READ_ONCE = 128, /* of a block, where each row of x is read once */
+    DECODE_PANELS = 16,   /* panels between epilogues, for one token */
+    HEAD_PANELS = 24,     /* panels between epilogues, where whole heads need more than a tile
+                             has */
+    ROWS_READ_ONCE = 128, /* rows of a block, where each row of x is read once */
 };
 
-/* The first panel of the group at or behind a column that begins a unit. */
+/* The first panel of the group, at or after a column, that begins a unit. */
 static LLVMValueRef clamp_panels(hcg_emit *e, const hcg_contraction *c, LLVMValueRef column,
                                  const hcg_column_group *g) {
     LLVMValueRef p = hcg_sub(e, column, hcg_i64(e, g->first_column));
@@ -44,24 +45,24 @@ static LLVMValueRef even_block(hcg_emit *e, LLVMValueRef n, int64_t most) {
     return LLVMBuildUDiv(e->b, over, blocks, "each");
 }
 
-typedef struct emission { /* of one kernel */
+typedef struct emission { /* the state while one kernel is emitted */
     hcg_emit *e;
     const hcg_kernel *k;
     const hcg_contraction *c;
     hcg_products products;
-    int64_t ld;              /* of the sums of a group: panels between its epilogues */
+    int64_t ld;              /* columns of a group's sums: its panels between epilogues */
     LLVMValueRef *sums;      /* scratch, as many as the largest group has linears */
-    int64_t sum_bytes;       /* from one to the next */
+    int64_t sum_bytes;       /* from one linear's sums to the next */
     LLVMValueRef kv;         /* K */
     LLVMValueRef prologue_x; /* scratch for x of a block, where a prologue makes it */
     LLVMValueRef row, rows;
     hcg_dynamic dynamic;
-    LLVMValueRef end, after; /* of the panels between epilogues: the last one's next, and those that
-                                the thread computes then */
+    LLVMValueRef end, after; /* where the panels between epilogues end, and which panels the thread
+                                computes next */
 } emission;
 
 /* ---- x --------------------------------------------------------------------------------------- */
-/* x of the block: where it lies, or made here by the prologue. */
+/* x of the block: read where it lies, or made here by the prologue. */
 static bool find_x(emission *p, LLVMValueRef *x) {
     hcg_emit *e = p->e;
     const hcg_contraction *c = p->c;
@@ -110,7 +111,8 @@ static unsigned all_narrow_panels(const hcg_column_group *g) {
     return (unsigned)((g->n + rows - 1) / rows);
 }
 
-/* Panels of 8 outputs in as many of 16: two in each, but perhaps one in the group's last. */
+/* How many panels of 8 outputs the given panels of 16 hold: two in each, but perhaps one in the
+ * group's last. */
 static LLVMValueRef narrow_panels(const emission *p, const hcg_column_group *g, LLVMValueRef panel,
                                   LLVMValueRef panels) {
     hcg_emit *e = p->e;
@@ -120,7 +122,7 @@ static LLVMValueRef narrow_panels(const emission *p, const hcg_column_group *g, 
     return hcg_smaller(e, hcg_mul(e, panels, two), left);
 }
 
-/* f32[T, n], which is not made in the kernel? */
+/* Is the value f32[T, n], and not made in the kernel? */
 static bool is_outer_rows(const emission *p, hir_ref r, int64_t n) {
     const hir_module *m = p->e->p->m;
     if (r.kind != HIR_REF_VALUE) return false;
@@ -131,7 +133,7 @@ static bool is_outer_rows(const emission *p, hir_ref r, int64_t n) {
 }
 
 /* What the epilogue of a group will touch at the panels from `panel` on: a result, and rows that
- * its ops add to the sums. Those of heads lie where their row program puts them. */
+ * its ops add to the sums. Results of a group with heads lie where its row program puts them. */
 static void set_touched(emission *p, const hcg_column_group *g, LLVMValueRef panel, hcg_panels *b) {
     hcg_emit *e = p->e;
     const hir_module *m = e->p->m;
@@ -185,8 +187,8 @@ static void emit_sums(emission *p, const hcg_column_group *g, LLVMValueRef panel
 }
 
 /* ---- blocks ---------------------------------------------------------------------------------- */
-/* Panels between epilogues: as many as are computed together, or whole heads and, if it can be,
- * whole tiles. */
+/* Panels between epilogues: as many as are computed together; in a group with heads, whole heads
+ * and, if possible, whole tiles. */
 static int64_t panels_between(const emission *p, const hcg_column_group *g) {
     int64_t least = (p->products.tile_panels + g->unit - 1) / g->unit * g->unit;
     for (int64_t n = least; n <= HEAD_PANELS; n += g->unit)
@@ -261,7 +263,7 @@ static bool passes_once(const emission *p) {
            !p->c->prologue.n && all_narrow_panels(g) <= hcg_narrow_panels(p->e->level);
 }
 
-/* Blocks of `each` rows, the last of what is left; with one token `each` is 1. */
+/* Blocks of `each` rows, the last of the rows that are left; with one token `each` is 1. */
 static bool emit_rows(emission *p, LLVMValueRef each) {
     hcg_emit *e = p->e;
     hcg_loop l = hcg_loop_begin(e, p->dynamic.r0, p->dynamic.r1, each, "rows", 0, NULL);
@@ -287,7 +289,7 @@ static bool emit_rows(emission *p, LLVMValueRef each) {
     return ok;
 }
 
-/* Tickets of a block of rows: its panels between epilogues. */
+/* The work items of a block of rows: one for the panels between two epilogues. */
 static LLVMValueRef items_of_block(const emission *p) {
     hcg_emit *e = p->e;
     int64_t n = 0;
