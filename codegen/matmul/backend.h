@@ -2,7 +2,7 @@
  *
  * contract/kernel.c cuts a contraction into blocks (rows of x times panels of weights), has the
  * prologue make x and the epilogue store results. In between a back end computes the sums of a
- * block: it brings x into its own form, and leaves
+ * block: it brings x into its own storage form, and leaves
  *
  *     sums[r][16 p + j] = sum_k x[r][k] w[16 p + j][k]        f32, rows `ld` apart, in scratch
  *
@@ -13,11 +13,11 @@
  *     begin                                once, before all loops: workspace, configuration
  *       prepare                            for each block of rows, before its first product
  *         gemm or gemv                     for each block of panels of each matrix
- *     end                                  once, behind all loops
+ *     end                                  once, after all loops
  *
- * Which back end multiplies what, on which CPU level, is matmul/backends.def. Weights lie in
- * panels (hir_layout in ir/ir.h), the same for all CPUs; a back end that needs another order makes
- * it in workspace, or asks for a layout of its own.
+ * Which back end multiplies what, on which CPU level, is matmul/backends.def. Weights lie in panels
+ * (hir_layout in ir/ir.h), the same for all CPUs; a back end that needs another order makes it in
+ * workspace, or requests a layout of its own.
  */
 #ifndef HCG_BACKEND_H
 #define HCG_BACKEND_H
@@ -30,33 +30,40 @@ typedef struct hcg_backend hcg_backend;
 /* A back end at work in one kernel. One prepared x serves all matrices that it multiplies. */
 typedef struct hcg_product {
     const hcg_backend *backend;
-    /* The kernel says, before begin: */
+    /* The kernel sets these fields before begin: */
     unsigned weights;  /* types of the matrices, a bit each: 1 << hir_dtype */
     bool decode;       /* the kernel is for one token: rows are multiplied by gemv, one at a time */
-    int64_t k;         /* length of a row of x, at most */
-    uint64_t rows;     /* of a block, at most */
-    int64_t panels;    /* of a product, at most */
-    int64_t of_tokens; /* a matrix meets the row of one token in so many, on average; 0: of each */
-    /* and before each prepare, which may replace x, ldx and length by its own: */
+    int64_t k;         /* the greatest length of a row of x */
+    uint64_t rows;     /* the most rows of a block */
+    int64_t panels;    /* the most panels of a product */
+    int64_t of_tokens; /* on average one token in so many is multiplied with a matrix (experts); 0:
+                          every token is */
+    /* The kernel sets these before each prepare, which may replace x, ldx and length by its
+     * own: */
     LLVMValueRef x, ldx; /* f32 x[n_rows][length], rows ldx apart; i64 */
     LLVMValueRef n_rows, length;
-    /* The back end's own, from begin on: */
-    LLVMValueRef x_workspace;     /* for x as it wants it; NULL: x is read where it lies */
-    LLVMValueRef panel_workspace; /* for panels as it wants them; NULL: they are read in place */
-    struct hcg_product *few; /* the same by another back end, for few rows; NULL: there is none */
+    /* These belong to the back end, from begin on: */
+    LLVMValueRef x_workspace;     /* workspace for x in its own order; NULL: x is read where it
+                                     lies */
+    LLVMValueRef panel_workspace; /* workspace for panels in its own order; NULL: they are read in
+                                     place */
+    struct hcg_product *few; /* the same product by another back end, for few rows; NULL: there is
+                                none */
 } hcg_product;
 
-/* Rows that an epilogue reads or writes beside the sums: as many at most are prefetched. */
+/* The most arrays of rows, which an epilogue reads or writes besides the sums, that are
+ * prefetched. */
 enum { HCG_TOUCHED = 2 };
 
-/* Some panels of a matrix, and where their sums go. Any counts but 0. */
+/* Some panels of a matrix, and where their sums go. Counts may be anything but 0. */
 typedef struct hcg_panels {
     hir_dtype dtype;
-    unsigned narrow;       /* panels of 8 outputs: at most so many; 0: they are of 16 */
-    LLVMValueRef w;        /* the first panel; they follow each other */
+    unsigned narrow;       /* at most so many panels, of 8 outputs each; 0: panels have 16
+                              outputs */
+    LLVMValueRef w;        /* the first panel; panels follow each other */
     LLVMValueRef n;        /* how many */
-    LLVMValueRef sums, ld; /* f32; elements from row to row */
-    /* Only for back ends that prefetch, and not for gemv: */
+    LLVMValueRef sums, ld; /* f32; ldc: elements from row to row */
+    /* These are read only by back ends that prefetch, and not by gemv: */
     LLVMValueRef next;                 /* the panels that the next product reads */
     LLVMValueRef touched[HCG_TOUCHED]; /* what the epilogue will read or write at these rows and
                                           columns, f32; NULL: nothing */
@@ -65,19 +72,21 @@ typedef struct hcg_panels {
 
 struct hcg_backend {
     const char *name;
-    const void *instructions; /* of this row of the table, for those that have several */
-    /* Panels that are computed together: sums of a block have a multiple of as many columns. */
+    const void *instructions; /* the row of the table, for back ends that have several */
+    /* How many panels are computed together: the sums of a block have columns for a multiple of
+     * them. */
     int64_t (*tile_panels)(const hcg_level *level);
-    /* Rows of a block, at most, where rows of x have k elements: what caches hold of them as they
-     * are prepared. */
+    /* The most rows of a block where rows of x have k elements: as many prepared rows as caches
+     * hold. */
     int64_t (*block_rows)(const hcg_level *level, int64_t k);
-    unsigned tile_rows; /* gemm writes sums up to whole multiples of as many rows */
-    bool prefetches;    /* gemm prefetches what is needed next (hcg_panels) while it computes */
+    unsigned tile_rows; /* gemm writes sums up to a whole multiple of this number of rows */
+    bool prefetches;    /* gemm prefetches what is needed next (see hcg_panels) while it
+                           computes */
     /* Takes workspace (hcg_scratch) for the whole kernel; NULL: it needs none. */
     void (*begin)(hcg_emit *e, hcg_product *p);
     /* Brings n_rows > 0 rows of x into the form that gemm or gemv reads; NULL: it reads x. */
     void (*prepare)(hcg_emit *e, hcg_product *p);
-    /* The sums of all rows that were prepared, or of the one row. */
+    /* Compute the sums of all rows that were prepared, or of the one row. */
     void (*gemm)(hcg_emit *e, const hcg_product *p, const hcg_panels *b);
     void (*gemv)(hcg_emit *e, const hcg_product *p, const hcg_panels *b);
     /* Gives back what begin has taken from the CPU; NULL: nothing. */
@@ -94,9 +103,9 @@ typedef struct hcg_backend_row { /* a row of matmul/backends.def */
     unsigned lanes;                    /* 0: any */
     const char *features;              /* " " between; "": none */
     struct {
-        size_t fact; /* offset of a rate (u32) in hd_machine, */
+        size_t fact; /* offset of a rate (u32) in hd_machine, which has to be at */
         uint32_t least;
-    } needs; /* least 0: nothing */
+    } needs; /* least so much; 0: nothing is needed */
 } hcg_backend_row;
 size_t hcg_backend_rows(const hcg_backend_row **out);
 
@@ -118,15 +127,15 @@ typedef struct hcg_products {
     hcg_product at[HCG_MOST_PRODUCTS]; /* in the order of the table */
     unsigned n, *of;                   /* of: by linear */
     bool decode;
-    int64_t k;           /* the largest of all kernels that share the function */
+    int64_t k;           /* the greatest of all kernels that share the function */
     int64_t of_tokens;   /* as in hcg_product */
-    int64_t tile_panels; /* that are computed together: the most that a back end wants */
+    int64_t tile_panels; /* panels that are computed together: the most that a back end wants */
 } hcg_products;
 
 /* False, with a diagnostic: no back end multiplies one of the matrices. */
 bool hcg_choose_products(hcg_emit *e, const hcg_kernel *k, const hcg_contraction *c,
                          hcg_products *out);
-/* Rows of a block: the least of what the back ends want. Sets tile_panels. */
+/* Rows of a block: the least that one of the back ends wants. Sets tile_panels. */
 int64_t hcg_block_of_products(const hcg_emit *e, hcg_products *p);
 /* Workspace for blocks of at most `rows` rows. */
 void hcg_begin_products(hcg_emit *e, hcg_products *p, uint64_t rows);

@@ -1,5 +1,5 @@
-/* Which back end multiplies a matrix: matmul/backends.def as data, what follows from it, and those of
- * one kernel. */
+/* Which back end multiplies a matrix: matmul/backends.def as data, what follows from it, and the
+ * back ends of one kernel. */
 #include "codegen/matmul/backend.h"
 
 #include <stddef.h>
@@ -35,7 +35,7 @@ size_t hcg_backend_rows(const hcg_backend_row **out) {
     return CHOICES;
 }
 
-/* ---- choices --------------------------------------------------------------------------------- */
+/* ---- rows of the table ----------------------------------------------------------------------- */
 static bool multiplies(const hcg_backend_row *c, unsigned exact, hir_dtype dtype,
                        hir_layout layout) {
     return !(c->rounds & exact) && (c->weights & 1u << dtype) && (c->layouts & 1u << layout);

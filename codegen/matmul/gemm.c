@@ -2,12 +2,13 @@
  * of attention (matmul/matrix.h).
  *
  * gemm walks blocks of B, a number of steps of one group of panels (hcg_block_steps), and runs all
- * rows over one before it goes to the next: the block stays in the L1 beside the rows in use. B
+ * rows over one before it goes to the next: the block stays in the L1 alongside the rows in use. B
  * comes from memory once per call, and while the rows of one block are computed the next one is
  * prefetched, a share of it with each slab of rows: loads from memory are spread evenly over the
- * arithmetic, however few rows there are. (Prefetching a fixed distance ahead instead, the first
- * slab waits for all of the block and the others for nothing.) Where one slab holds all rows there
- * are no others: then f32 panels are prefetched a fixed distance ahead (HCG_PREFETCH_SLAB).
+ * arithmetic, however few rows there are. (With prefetching a fixed distance ahead, the first slab
+ * would wait for all of the block and the other slabs for nothing.) Where one slab holds all rows
+ * there are no other slabs: then f32 panels are prefetched a fixed distance ahead
+ * (HCG_PREFETCH_SLAB).
  */
 #include "codegen/emit/shared.h"
 #include "codegen/emit/stream.h"
@@ -18,8 +19,8 @@
 /* ---- sizes of blocks ------------------------------------------------------------------------- */
 enum {
     MOST_BLOCK_ROWS =
-        128, /* beyond, reading panels less often gains nothing beside the arithmetic */
-    FEWEST_BLOCK_ROWS = 32, /* however long they are: panels are read once for each block */
+        128, /* with more rows, reading panels less often gains nothing next to the arithmetic */
+    FEWEST_BLOCK_ROWS = 32, /* however long rows are: panels are read once for each block */
     MOST_STEPS = 128,       /* a sum's rounding error grows with the steps of a block, not with K */
     FEWEST_STEPS = 16,      /* each block reads and writes all sums */
     LINE = HIR_PANEL * (int)sizeof(float), /* of a panel: a step, or a row's sums */
@@ -68,10 +69,10 @@ static LLVMValueRef split_size(hcg_emit *e, const split *p, LLVMValueRef i) {
 }
 
 /* ---- panels of weights ----------------------------------------------------------------------- */
-typedef struct block { /* of b, and what is prefetched while it is in use */
+typedef struct block { /* a block of b, and what is prefetched while it is in use */
     tile_kind d;
     LLVMValueRef from, k;       /* steps of k: the first, and how many */
-    LLVMValueRef panel, panels; /* the same of panels */
+    LLVMValueRef panel, panels; /* panels: the first, and how many */
     LLVMValueRef b, next, accumulate;
     LLVMValueRef last; /* of k */
 } block;
@@ -102,7 +103,7 @@ void hcg_prefetch_rows(hcg_emit *e, LLVMValueRef from, LLVMValueRef ld, LLVMValu
 }
 
 /* During the last steps of a slab, prefetches the lines of its rows that the epilogue will read or
- * write: each row is in another page, so that they would arrive late otherwise. */
+ * write: each row is in another page, so that its lines would arrive late otherwise. */
 static void prefetch_touched(hcg_emit *e, const LLVMValueRef *g, const block *b, LLVMValueRef row,
                              LLVMValueRef rows) {
     LLVMValueRef zero = hcg_i64(e, 0), column = hcg_mul_const(e, b->panel, b->d.outputs);
@@ -115,7 +116,7 @@ static void prefetch_touched(hcg_emit *e, const LLVMValueRef *g, const block *b,
     }
 }
 
-/* All rows over one block of b. */
+/* Multiplies all rows with one block of b. */
 static void emit_block(hcg_emit *e, const LLVMValueRef *g, const split *slabs, const block *b) {
     LLVMValueRef pace = hcg_divide_up(e, hcg_i64(e, tile_line_bytes(&b->d)), slabs->count);
     LLVMValueRef share = hcg_mul(e, b->k, pace), k = g[GEMM_K];
@@ -142,8 +143,8 @@ static void emit_block(hcg_emit *e, const LLVMValueRef *g, const split *slabs, c
     hcg_loop_end(e, &l, NULL);
 }
 
-/* Where to prefetch: if one slab holds all rows, a little ahead in the same panels. For f32 only:
- * bf16 is 5 % slower with it. */
+/* Where to prefetch: if one slab holds all rows, a little ahead in the same panels. This is done
+ * for f32 only: bf16 is 5 % slower with it. */
 static LLVMValueRef near_if_one(hcg_emit *e, const split *slabs, const block *b) {
     LLVMValueRef one = LLVMBuildICmp(e->b, LLVMIntEQ, slabs->count, hcg_i64(e, 1), "one_slab");
     const int64_t ahead = hcg_prefetch_distance(&e->level->machine, HCG_PREFETCH_SLAB);
@@ -227,8 +228,8 @@ unsigned hcg_strip_panels(const hcg_level *level) {
     return hcg_tile_of(level)->panels;
 }
 
-/* All rows over the steps k .. k + n - 1: rows of x in whole tiles, which may repeat the last one;
- * columns of x, of a number that is known, in tiles as equal as can be. */
+/* Multiplies all rows over the steps k .. k + n - 1: rows of x in whole tiles, which may repeat
+ * the last row; columns of x, whose number is known, in tiles of nearly equal size. */
 static void emit_slabs(hcg_emit *e, const tile_kind *d, const LLVMValueRef *g, LLVMValueRef k,
                        LLVMValueRef n, LLVMValueRef accumulate) {
     LLVMValueRef zero = hcg_i64(e, 0), one = hcg_i64(e, 1), height = hcg_i64(e, d->rows);
@@ -317,7 +318,7 @@ static void gemv_steps(hcg_emit *e, const tile_kind *d, LLVMValueRef x, LLVMValu
     }
 }
 
-/* One panel: `steps` steps of k at a time, then the rest one by one. */
+/* Multiplies one panel: `steps` steps of k at a time, then the rest one by one. */
 static void gemv_panel(hcg_emit *e, const tile_kind *d, LLVMValueRef x, LLVMValueRef k,
                        LLVMValueRef b, LLVMValueRef out) {
     unsigned per_panel = HIR_PANEL / e->level->lanes;

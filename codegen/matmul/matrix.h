@@ -1,6 +1,6 @@
 /* Matrix kernels that every contraction and attention of a level shares: emitted once per module,
  * on first use, as internal functions that kernels call. Everything about speed on one CPU level
- * (register tiles, unrolling, prefetch) is behind these calls and in matmul/tiles.def.
+ * (register tiles, unrolling, prefetch) is inside these functions and in matmul/tiles.def.
  *
  *   gemm   C = X B, X row-major in place, B in panels [K][16], bf16: [K/2][16][2], narrow:
  *          [K/2][8][2]
@@ -9,7 +9,7 @@
  * width
  *
  * Pointers are to f32 except panels, which are of any storage dtype, and x against bf16 panels,
- * which may be bf16; counts and strides are i64 in elements. bf16 and narrow panels: k is even
+ * which may be bf16; counts and strides are i64 in elements. For bf16 and narrow panels k is even
  * (backends/bf16.c).
  */
 #ifndef HCG_MATRIX_H
@@ -32,27 +32,29 @@ void hcg_pack_rows(hcg_emit *e, unsigned width, LLVMValueRef x, LLVMValueRef ldx
 /* out[16][k] of a panel [k][16], k > 0 */
 void hcg_unpack_panel(hcg_emit *e, LLVMValueRef panel, LLVMValueRef k, LLVMValueRef out);
 
-/* Any counts but 0. Rows are not padded: nothing of x and c beyond `rows` is touched. */
+/* Counts may be anything but 0. Rows are not padded: nothing of x and c beyond `rows` is
+ * touched. */
 typedef struct hcg_gemm {
     hir_dtype dtype;     /* of b */
     hir_dtype x_dtype;   /* of x: f32; b is bf16 and the level has dot products of pairs: bf16 */
-    unsigned narrow;     /* b is f32, in panels of 8 outputs: at most so many; 0: it is not */
+    unsigned narrow;     /* at most so many panels, of 8 outputs each, where b is f32; 0: panels
+                            have 16 outputs */
     LLVMValueRef x, ldx; /* x[rows][k], rows ldx apart */
     LLVMValueRef rows, k;
-    LLVMValueRef b;      /* the first panel; they are k * 16 elements apart, or k * 8 */
+    LLVMValueRef b;      /* the first panel; panels are k * 16 elements apart, or k * 8 */
     LLVMValueRef panels; /* how many */
     LLVMValueRef c, ldc; /* c[r][panel * 16 + j], or panel * 8 */
     bool accumulate;     /* add to c instead of setting it */
-    LLVMValueRef next;   /* panels of the call that follows, of the same k: they are prefetched
-                            meanwhile.   NULL: those behind b's */
+    LLVMValueRef next;   /* panels of the call that follows, of the same k, which are prefetched
+                            meanwhile; NULL: those after b's */
     LLVMValueRef touched[HCG_TOUCHED]; /* prefetched: hcg_panels in matmul/backend.h */
     LLVMValueRef ld_touched;
 } hcg_gemm;
 void hcg_call_gemm(hcg_emit *e, const hcg_gemm *g);
-/* Narrow panels, at most, for which each row of x is read once. */
+/* The most narrow panels for which each row of x is read once. */
 unsigned hcg_narrow_panels(const hcg_level *level);
 
-/* The same for one row, c = x B: of the strides, rows, accumulate and next nothing is read. */
+/* The same for one row, c = x B: the strides, rows, accumulate and next are not read. */
 void hcg_call_gemv(hcg_emit *e, const hcg_gemm *g);
 
 /* The products of attention. B is a strip, a few panels [..][16] side by side, and so is C: one
@@ -71,7 +73,7 @@ typedef struct hcg_strip {
     LLVMValueRef b, ldb;  /* ldb and ldc floats from panel to panel */
     LLVMValueRef c, ldc;
     LLVMValueRef accumulate; /* i64: add to c instead of setting it */
-    LLVMValueRef next;       /* what x will be soon, of the same ldx: it is prefetched meanwhile */
+    LLVMValueRef next;       /* the next x, of the same ldx, which is prefetched meanwhile */
 } hcg_strip;
 void hcg_call_strip(hcg_emit *e, const hcg_strip *s);
 unsigned hcg_strip_panels(const hcg_level *level);
@@ -81,8 +83,8 @@ void hcg_prefetch_rows(hcg_emit *e, LLVMValueRef from, LLVMValueRef ld, LLVMValu
                        LLVMValueRef n, LLVMValueRef column, unsigned bytes);
 
 /* ---- sizes of blocks ------------------------------------------------------------------------- */
-/* From those of the caches that a level may count on (hcg_level.machine). A block gets three
- * quarters of a cache, data that is used once the rest. */
+/* They follow from the sizes of the caches that a level may count on (hcg_level.machine). A block
+ * gets three quarters of a cache, data that is used once the rest. */
 /* Rows of x in a block: rows of `row_bytes` stay in the L2 while panels are streamed past them, and
  * the sums of `panels` panels in the L1. */
 int64_t hcg_block_rows(const hcg_level *level, int64_t row_bytes, int64_t panels);

@@ -27,7 +27,7 @@ static void transpose(hcg_emit *e, LLVMValueRef at[BLOCK]) {
     at[3] = shuffle(e, ac_high, bd_high, high, 4);
 }
 
-/* Rows `first` .. of the slab, 4 (or what is left of `width`), at k .. k+3. */
+/* Packs 4 rows of the slab from `first` on (or what is left of `width`) at k .. k+3. */
 static void pack_block(hcg_emit *e, unsigned width, unsigned first, const LLVMValueRef *row,
                        LLVMValueRef k, LLVMValueRef column[BLOCK]) {
     LLVMTypeRef four = LLVMVectorType(e->f32, BLOCK);

@@ -40,8 +40,9 @@ unsigned hcg_narrow_panels(const hcg_level *level) {
     return tile->panels > 1 ? MOST_NARROW : tile->panels;
 }
 
-/* At most as many sums as the level's tile has; of a narrow matrix, all panels side by side if they
- * fit. No more rows: each has an address in a register. */
+/* The size of a tile: it has at most as many sums as the level's tile, and of a narrow matrix all
+ * panels side by side if they fit. It has no more rows, since each row has an address in a
+ * register. */
 static void choose_tile(tile_kind *d, const hcg_level *level, unsigned panels) {
     const hcg_tile *tile = hcg_tile_of(level);
     const unsigned most = hcg_narrow_panels(level), sums = tile->rows * tile->panels;
@@ -78,7 +79,7 @@ const char *tile_panel_name(hcg_emit *e, const tile_kind *d) {
     return d->x == HIR_F32 ? b : hd_printf(e->arena, "%s_%s", b, hir_dtype_name(d->x));
 }
 
-/* Of narrow matrices those of each number of panels have a gemm of their own. */
+/* Narrow matrices have a gemm for each number of panels. */
 const char *tile_kind_name(hcg_emit *e, const tile_kind *d) {
     const char *name = tile_panel_name(e, d);
     return d->narrow ? hd_printf(e->arena, "%s%u", name, d->panels) : name;
@@ -127,7 +128,7 @@ static LLVMValueRef splat_two(hcg_emit *e, LLVMValueRef p) {
     return LLVMBuildBitCast(e->b, v, e->vec, "");
 }
 
-/* The element, or pair, of the row x that meets it, in all lanes. */
+/* The element, or pair, of the row x that it is multiplied with, in all lanes. */
 LLVMValueRef tile_load_x(hcg_emit *e, const tile_kind *d, LLVMValueRef x, LLVMValueRef step,
                          unsigned offset, unsigned round) {
     const int64_t stride = d->across ? d->stride : d->depth;
@@ -152,8 +153,8 @@ LLVMValueRef tile_multiply_add(hcg_emit *e, const tile_kind *d, LLVMValueRef x, 
     return hcg_intrinsic(e, "llvm.aarch64.neon.bfdot", types, 2, args, 3);
 }
 
-/* Sums of even and of odd elements, side by side in n vectors, become sums of both in half as many;
- * that of one vector left over is half a vector. Gives how many there are. */
+/* Adds sums of even and of odd elements, side by side in n vectors, which gives half as many
+ * vectors; a vector left over gives half a vector. Returns how many there are. */
 unsigned tile_join_sums(hcg_emit *e, LLVMValueRef *acc, unsigned n) {
     for (unsigned i = 0; i < n; i += 2) {
         LLVMValueRef v[2], other = acc[i + 1 < n ? i + 1 : i], lane[HIR_PANEL];
@@ -175,14 +176,15 @@ unsigned tile_join_sums(hcg_emit *e, LLVMValueRef *acc, unsigned n) {
  *     sum[i][j] += x[i][0..4) . w[j][0..4)      i, j < 2
  *
  * Panels hold pairs along K, an output in each word: the same words of two steps side by side are
- * what an instruction reads of two outputs. Of x it reads half a vector from each of two rows. Of
- * an odd number of rows the last is multiplied twice, and one of its sums left alone; of an odd
- * number of steps the last is filled up with zeros.
+ * what an instruction reads of two outputs. Of x it reads half a vector from each of two rows. If
+ * the number of rows is odd, the last row is multiplied twice and one of its sums is not used; if
+ * the number of steps is odd, the last is filled up with zeros.
  *
- * Products are exact. Two of them are added, that to the sum, and so for the other two: each time
- * what is lost makes the last bit odd, so that an addition is off by less than 2^-23 of its result,
- * up or down, where one that rounds to nearest is off by half as much. Numbers below 2^-126 count
- * as zeros (Arm Architecture Reference Manual, BFMMLA and shared/functions/float/bfloat). */
+ * Products are exact. Two of them are added and their sum is added to the accumulator, then
+ * likewise the other two: each addition rounds to odd (if anything is lost the last bit becomes 1),
+ * so that it is off by less than 2^-23 of its result, up or down, twice what rounding to nearest
+ * allows. Numbers below 2^-126 count as zeros (Arm Architecture Reference Manual, BFMMLA and
+ * shared/functions/float/bfloat). */
 enum { SQUARE_LANES = 4, SQUARE_ROWS = 2, SQUARE_TILE_ROWS = 4 };
 
 /* Sums of four rows, two steps of the panels and x take 26 of 32 registers; with six rows LLVM
@@ -204,7 +206,7 @@ static LLVMValueRef shuffle(hcg_emit *e, LLVMValueRef a, LLVMValueRef b, const u
     return LLVMBuildShuffleVector(e->b, a, b, LLVMConstVector(mask, SQUARE_LANES), "");
 }
 
-/* The elements of one row: of two steps, or of one and zeros. */
+/* The elements of one row: those of two steps, or of one step and zeros. */
 static LLVMValueRef load_row(hcg_emit *e, LLVMValueRef at, bool both) {
     LLVMTypeRef type = both ? e->f64 : e->i32;
     LLVMValueRef x = LLVMBuildLoad2(e->b, type, at, "");

@@ -12,12 +12,12 @@ enum {
 
 typedef struct micro {
     tile_kind d;
-    unsigned rows, panels; /* of this variant, at most those of the level's tile */
+    unsigned rows, panels; /* rows and panels of this variant, at most those of the level's tile */
     unsigned per_panel;    /* vectors */
-    bool prefetch_x;       /* steps prefetch the next block of x */
+    bool prefetch_x;       /* whether steps prefetch the next block of x */
     LLVMValueRef panel_stride, k, c, ldc, accumulate; /* k: steps */
     LLVMValueRef next, pace;     /* to prefetch for the next block: where, and bytes per step; of a
-                                    strip: where, and the last row that there is */
+                                    strip: where, and its last row */
     LLVMValueRef row[MOST_ROWS]; /* first element of each row of x */
     LLVMValueRef panel[8];       /* and of each panel */
 } micro;
@@ -45,7 +45,7 @@ static LLVMValueRef load_like(hcg_emit *e, LLVMValueRef p, LLVMValueRef v) {
 }
 
 /* c = accumulate ? c + acc : acc, `width` vectors a row. Adding at the end keeps the sums of k
- * blocks apart: rounding grows with the length of a block, not of k. */
+ * blocks separate: rounding grows with the length of a block, not of k. */
 static void finish_tile(hcg_emit *e, const micro *t, LLVMValueRef *acc, unsigned width) {
     LLVMValueRef sum[HCG_CARRY];
     LLVMBasicBlockRef here = LLVMGetInsertBlock(e->b);
@@ -68,7 +68,7 @@ static void finish_tile(hcg_emit *e, const micro *t, LLVMValueRef *acc, unsigned
             hcg_store(e, tile_place(e, t, r, v), acc[r * width + v], NULL);
 }
 
-/* The sums of the tile, row by row; gives how many vectors a row has. */
+/* Brings the sums of the tile into order, row by row; returns how many vectors a row has. */
 static unsigned join_tile(hcg_emit *e, const micro *t, LLVMValueRef *acc) {
     const unsigned width = t->panels * t->per_panel, joined = (width + 1) / 2;
     if (t->d.squares) tile_part_squares(e, t->rows, width, acc);
@@ -81,8 +81,8 @@ static unsigned join_tile(hcg_emit *e, const micro *t, LLVMValueRef *acc) {
     return joined;
 }
 
-/* Prefetches of step index + offset: this slab's share of each panel's next block or, for a strip,
- * as much of the next x as a step reads: some of a row, or an equal share of all rows. */
+/* Prefetches of step index + offset: this slab's share of each panel's next block; or, for a
+ * strip, as much of the next x as a step reads: part of a row, or an equal share of all rows. */
 static void prefetch_ahead(hcg_emit *e, const micro *t, LLVMValueRef index, unsigned offset) {
     const unsigned bytes = tile_line_bytes(&t->d);
     if (t->d.strip) {
@@ -151,7 +151,8 @@ static void take_steps(hcg_emit *e, const micro *t, LLVMValueRef index, unsigned
     }
 }
 
-/* k from `from` in steps of `unroll` while that many are left; gives the k it got to. */
+/* Goes on from k = `from` in steps of `unroll` while that many are left; returns the k that it
+ * reached. */
 static LLVMValueRef run_tile(hcg_emit *e, const micro *t, LLVMValueRef from, unsigned unroll,
                              LLVMValueRef *acc) {
     unsigned n = accumulators(t);
@@ -202,7 +203,7 @@ static unsigned unroll_of(hcg_emit *e, const micro *t) {
 static hcg_shared tile_function(hcg_emit *e, tile_kind d, unsigned rows, unsigned panels) {
     LLVMTypeRef params[TILE_PARAMS] = {e->ptr, e->i64, e->ptr, e->i64, e->i64,
                                        e->ptr, e->i64, e->i64, e->ptr, e->i64};
-    /* many rows are cut into slabs so high, and panels only for other threads */
+    /* many rows are cut into slabs of this height; panels are cut only for other threads */
     const bool ahead = d.narrow && rows + 1 >= d.rows && panels == d.panels;
     hcg_shared s;
     const char *name = tile_name(e, &d, rows, panels, ahead);

@@ -7,8 +7,8 @@
 #include "codegen/matmul/matrix.h"
 
 /* ---- step.c: one step of k ------------------------------------------------------------------- */
-/* What meets in a step: `outputs` elements of b for each of `depth` adjacent elements along k, that
- * many of x. */
+/* What a step multiplies: `outputs` elements of b for each of `depth` adjacent elements along k,
+ * with `depth` elements of x. */
 typedef struct tile_kind {
     hir_dtype b, x;
     unsigned depth, outputs;
@@ -24,40 +24,39 @@ tile_kind tile_kind_of(const hcg_emit *e, const hcg_gemm *g);
 /* Elements of a panel per step of k, and their bytes. */
 unsigned tile_line(const tile_kind *d);
 unsigned tile_line_bytes(const tile_kind *d);
-/* For names of functions: of what meets a panel, whatever stands beside it; and of narrow matrices,
- * of which those of each number of panels have a gemm of their own. */
+/* For names of functions: a name for what is multiplied with a panel, whatever the number of
+ * panels; and a name for narrow matrices, which have a gemm for each number of panels. */
 const char *tile_panel_name(hcg_emit *e, const tile_kind *d);
 const char *tile_kind_name(hcg_emit *e, const tile_kind *d);
-/* Two bf16 of x and of b to a product? */
+/* Does a product take two bf16 of x and two of b? */
 bool tile_is_dot(const tile_kind *d);
-/* Rounds of multiply-adds that a step has. */
+/* The rounds of multiply-adds of a step. */
 unsigned tile_rounds(const tile_kind *d);
 /* &b[step][vector v] */
 LLVMValueRef tile_step_place(hcg_emit *e, const tile_kind *d, LLVMValueRef b, LLVMValueRef step,
                              unsigned v);
 /* A vector of b for one round: in pairs, the lower or the upper half of each word, or both. */
 LLVMValueRef tile_load_b(hcg_emit *e, const tile_kind *d, LLVMValueRef p, unsigned round);
-/* The element, or pair, of the row x that meets it, in all lanes. */
+/* The element, or pair, of the row x that it is multiplied with, in all lanes. */
 LLVMValueRef tile_load_x(hcg_emit *e, const tile_kind *d, LLVMValueRef x, LLVMValueRef step,
                          unsigned offset, unsigned round);
 LLVMValueRef tile_multiply_add(hcg_emit *e, const tile_kind *d, LLVMValueRef x, LLVMValueRef b,
                                LLVMValueRef sum);
-/* Sums of even and of odd elements, side by side in n vectors, become sums of both in half as many;
- * that of one vector left over is half a vector. Gives how many there are. */
+/* Adds sums of even and of odd elements, side by side in n vectors, which gives half as many
+ * vectors; a vector left over gives half a vector. Returns how many there are. */
 unsigned tile_join_sums(hcg_emit *e, LLVMValueRef *acc, unsigned n);
 /* Steps of k in a block of b. */
 int64_t tile_k_block(const hcg_emit *e);
 
-/* Two rows of x and two outputs at a time.
- * Sums of a pair of rows stand side by side, two outputs of both in a vector: width vectors of a
- * row are 2 width of a pair. */
+/* Two rows of x and two outputs at a time. Sums of a pair of rows stand side by side, two outputs
+ * of both rows in a vector: width vectors of a row are 2 width vectors of a pair. */
 void tile_choose_squares(const hcg_emit *e, tile_kind *d); /* if the level has the instruction */
 unsigned tile_square_sums(unsigned rows, unsigned width);
 /* Adds a step and the next one to the sums of a tile. x[r]: where row r is at the step; b, next_b:
  * the vectors of the two steps. next_b NULL: there is no other step. */
 void tile_add_squares(hcg_emit *e, unsigned rows, unsigned width, const LLVMValueRef *x,
                       const LLVMValueRef *b, const LLVMValueRef *next_b, LLVMValueRef *acc);
-/* The sums become those of rows, width vectors each, in place. */
+/* Turns the sums of pairs into sums of rows, width vectors each, in place. */
 void tile_part_squares(hcg_emit *e, unsigned rows, unsigned width, LLVMValueRef *acc);
 
 /* ---- tile.c: the micro-kernel ------------------------------------------------------------------
@@ -65,8 +64,8 @@ void tile_part_squares(hcg_emit *e, unsigned rows, unsigned width, LLVMValueRef 
  * c[rows][panels * outputs] (+)= x[rows][k] b[k][..]; next: what to prefetch meanwhile, `pace`
  * bytes for each step */
 enum { TILE_PARAMS = 10 };
-/* Calls it for `rows` (`least` or more, at most those of a tile) and `panels` <= tile panels, both
- * only known at run time. */
+/* Calls the micro-kernel for `rows` (`least` or more, at most those of a tile) and `panels` <=
+ * tile panels, both known only at run time. */
 void tile_dispatch(hcg_emit *e, tile_kind d, unsigned least, LLVMValueRef rows, LLVMValueRef panels,
                    const LLVMValueRef args[TILE_PARAMS]);
 

@@ -1,5 +1,5 @@
-/* Back ends of vector multiply-adds, for weights of numbers and of groups. Products of many rows are
- * those of the matrix kernels (matmul/matrix.h).
+/* Back ends of vector multiply-adds, for weights of numbers and of groups. Products of many rows
+ * are made by the matrix kernels (matmul/matrix.h).
  *
  *   multiply_add    f32 and f16, x where it lies
  *   groups_as_f32   q8, q4 and mxfp4: for one row of x integers become f32 in registers, for many
@@ -33,8 +33,8 @@ hcg_gemm hcg_vector_product(const hcg_product *p, const hcg_panels *b, hir_dtype
 }
 
 /* ---- multiply_add ---------------------------------------------------------------------------- */
-/* Without an instruction for it, widening f16 takes some 20: then panels are widened once per block
- * of rows, not once per tile. */
+/* Without an instruction for it, widening f16 takes some 20 instructions: then panels are widened
+ * once per block of rows, not once per tile. */
 static bool widens_ahead(const hcg_emit *e, const hcg_product *p, hir_dtype dtype) {
     return dtype == HIR_F16 && !p->decode && !hcg_has_f16(e->level);
 }
@@ -191,8 +191,8 @@ static hcg_shared widen_function(hcg_emit *e, hir_dtype dtype) {
     return s;
 }
 
-/* Panels one behind the other in workspace, [k][16] each: the last group of each may reach beyond,
- * into the place of the next, which is written after it. */
+/* Panels follow each other in workspace, [k][16] each: the last group of each may reach into the
+ * place of the next panel, which is written after it. */
 static void widen_groups(hcg_emit *e, const hcg_product *p, const hcg_panels *b) {
     hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), b->n, hcg_i64(e, 1), "widen", 0, NULL);
     LLVMValueRef from = hcg_mul_const(e, l.index, hcg_panel_bytes(b->dtype, p->k));

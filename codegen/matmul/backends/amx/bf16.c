@@ -8,9 +8,9 @@
  *   amx_f16       x is three bf16, weights are f16, two bf16: five of six products go to one sum
  *   amx_groups    x and weights of q8, q4 and mxfp4 are rounded to bf16 (below)
  *
- * A tile of bf16 weights is 16 lines of a panel, as it lies (backends/bf16.c). Tiles of others are
- * made for a slice of two panels at a time and all rows of the block: the file holds them as they
- * are.
+ * A tile of bf16 weights is 16 lines of a panel, as it lies (backends/bf16.c). Tiles of other
+ * types are made for a slice of two panels at a time and used for all rows of the block: the
+ * .weights file holds the weights in their own type.
  *
  * Products of bf16 are exact in f32. Of 16 pairs along K, TDPBF16PS adds the even and the odd
  * products in a chain each, both chains, and the sum so far; each addition rounds to nearest,
@@ -20,16 +20,16 @@
  *
  * since a chain's additions round what is in it only, and the parts beyond the first are small.
  * Where weights have parts too, the second and third ones are at most 2^-8 and 2^-16 of the whole,
- * so that the three products that are left out come to u S (2 + 2^-8) at most (of f16 one, u S),
- * and parts below 2^-126 to 2^-126 sum |x|. Sums of f32 multiply-adds may be off by u S K. A row of
- * x that holds an infinity or NaN is multiplied by vectors, as one token is: infinity times a part
- * that is zero would be none.
+ * so that the three products that are left out amount to u S (2 + 2^-8) at most (of f16 one, u S),
+ * and parts below 2^-126 to 2^-126 sum |x|. Sums of f32 multiply-adds may be off by u S K. A row
+ * of x that holds an infinity or NaN is multiplied by vectors, as one token is: an infinity times a
+ * part that is zero would give NaN instead of an infinity.
  *
- * Blocks, as in Goto and van de Geijn's "Anatomy of high-performance matrix multiplication", but
- * that sums are what stays: those of a block of rows and some panels are in the L2 while slices of
- * K pass by, of x, prepared for each slice, and of the panels, each read once. Within a slice, two
- * panels stay in the L1 while all rows are multiplied with them; the next two are prefetched
- * meanwhile, a share of them with each step.
+ * Blocks, as in Goto and van de Geijn's "Anatomy of high-performance matrix multiplication", except
+ * that the sums are what stays in the cache: the sums of a block of rows and some panels are in the
+ * L2 while slices of K stream past. x is prepared for each slice, and each slice of the panels is
+ * read once. Within a slice, two panels stay in the L1 while all rows are multiplied with them; the
+ * next two panels are prefetched meanwhile, a share of them with each step.
  */
 #include "codegen/emit/arithmetic.h"
 #include "codegen/emit/math.h"
@@ -43,7 +43,8 @@
 enum {
     STEP = HCG_AMX_STEP,
     SLAB = HCG_AMX_ACROSS * HCG_AMX_LINES, /* rows that are multiplied together */
-    MOST_ROWS = 256, /* of a block: beyond, weights are read often enough for what they take */
+    MOST_ROWS = 256, /* rows of a block: with more rows, reading weights less often gains
+                        nothing */
     INFINITE = 0x7f800000,
 };
 
@@ -61,7 +62,8 @@ static bool splits_weights(const parts *p) {
 }
 
 /* ---- a block of tiles --------------------------------------------------------------------------
- * c[rows * 16][panels * 16] (+)= x w over some steps, of which the last may have weights of its own
+ * c[rows * 16][panels * 16] (+)= x w over some steps; the weights of the last step may lie
+ * elsewhere
  */
 typedef struct block {
     const parts *of;
@@ -73,15 +75,15 @@ enum {
     BLOCK_X_STRIDE, /* bytes to the next tile of rows */
     BLOCK_B,
     BLOCK_B_STRIDE, /* bytes to the next panel */
-    BLOCK_STEPS,    /* whole ones */
+    BLOCK_STEPS,    /* whole steps */
     BLOCK_LAST,     /* weights of one more step, 1 KB for each panel; */
     BLOCK_HAS_LAST, /* 1: there is one */
     BLOCK_C,
     BLOCK_LDC, /* bytes */
     BLOCK_ADD,
-    BLOCK_NEXT,        /* the panels that follow, prefetched meanwhile: */
-    BLOCK_NEXT_STRIDE, /* bytes from one to the other, */
-    BLOCK_PACE,        /* bytes of each with each step */
+    BLOCK_NEXT,        /* the panels that follow, which are prefetched meanwhile: */
+    BLOCK_NEXT_STRIDE, /* bytes from one panel to the other, */
+    BLOCK_PACE,        /* bytes of each panel with each step */
     BLOCK_PARAMS
 };
 
@@ -89,7 +91,7 @@ static LLVMValueRef place(hcg_emit *e, LLVMValueRef p, LLVMValueRef stride, unsi
     return i ? hcg_at(e, e->i8, p, stride) : p;
 }
 
-/* The products of a step. A part of x or of weights that was in the product before is still in its
+/* The products of a step. A part of x or of weights that the previous product used is still in its
  * registers. */
 static void multiply_step(hcg_emit *e, const block *d, LLVMValueRef x, LLVMValueRef x_stride,
                           LLVMValueRef b, LLVMValueRef b_stride) {
@@ -112,7 +114,8 @@ static void multiply_step(hcg_emit *e, const block *d, LLVMValueRef x, LLVMValue
     }
 }
 
-/* The share of the panels that follow, into the L2: what is in use needs the L1. */
+/* Prefetches a share of the panels that follow, into the L2: the L1 is needed for what is in
+ * use. */
 static void prefetch_share(hcg_emit *e, const block *d, const LLVMValueRef *g, LLVMValueRef step) {
     LLVMValueRef from = hcg_at(e, e->i8, g[BLOCK_NEXT], hcg_mul(e, step, g[BLOCK_PACE]));
     hcg_loop l =
@@ -180,25 +183,25 @@ enum {
     GEMM_LDC,
     GEMM_NEXT,
     GEMM_TILES, /* workspace for x of a slice, */
-    GEMM_OWN,   /* and for the last step of two panels, and tiles of their slice; */
+    GEMM_OWN,   /* and for the last step of two panels, and the tiles of their slice; */
     GEMM_MOST,  /* the largest |x| of each row, where weights are split */
     GEMM_PARAMS
 };
 
-/* Steps of a slice: of two panels they fill half of the L1, or a third where three tiles of x
- * stream past each of weights. */
+/* Steps of a slice: those of two panels fill half of the L1, or a third where three tiles of x
+ * stream past each tile of weights. */
 static int64_t slice_steps(const hcg_level *level, const parts *of) {
     const int64_t share = level->machine.l1 / (of->x > of->w ? 3 : 2);
     const int64_t steps = share / (HCG_AMX_ACROSS * of->w * HCG_AMX_TILE);
     return steps < 1 ? 1 : steps;
 }
 
-/* Of the tiles that are made of a panel's slice. */
+/* Bytes of the tiles that are made of a panel's slice. */
 static int64_t made_bytes(const hcg_level *level, const parts *of) {
     return slice_steps(level, of) * of->w * HCG_AMX_TILE;
 }
 
-/* Of the copied end of a panel. Groups are whole. */
+/* Bytes of the copied end of a panel. Groups are never cut short. */
 static int64_t end_bytes(hir_dtype dtype) {
     return hir_is_quantised(dtype) ? 0 : hcg_amx_step_bytes(dtype);
 }
@@ -208,11 +211,11 @@ typedef struct slice {
     hir_dtype dtype; /* of weights */
     const LLVMValueRef *g;
     LLVMValueRef panel_bytes, tile_rows, slabs, pace;
-    LLVMValueRef from, steps; /* the first, and whole ones */
+    LLVMValueRef from, steps; /* the first step, and how many whole ones */
     LLVMValueRef has_last, x_stride, add;
 } slice;
 
-/* Where tiles of a panel's slice are made, behind the ends of two panels. */
+/* Where tiles of a panel's slice are made, after the ends of two panels. */
 static LLVMValueRef made_place(hcg_emit *e, const slice *s, LLVMValueRef panel) {
     LLVMValueRef at = hcg_mul_const(e, panel, made_bytes(e->level, s->of));
     at = hcg_add(e, at, hcg_i64(e, HCG_AMX_ACROSS * end_bytes(s->dtype)));
@@ -223,8 +226,8 @@ static void store_row(hcg_emit *e, LLVMValueRef v, LLVMValueRef to, int64_t byte
     LLVMSetAlignment(LLVMBuildStore(e->b, v, to), (unsigned)bytes);
 }
 
-/* Where K ends inside a tile: its lines, and zeros behind them, since panels may end there and what
- * follows may be no number. */
+/* Where K ends inside a tile, copies its lines with zeros after them, since panels may end there
+ * and what follows may be no number. */
 static void copy_last(hcg_emit *e, const slice *s, LLVMValueRef b, LLVMValueRef panels) {
     const int64_t step = hcg_amx_step_bytes(s->dtype);
     const int64_t row = hcg_panel_bytes(s->dtype, hir_panel_depth(s->dtype));
@@ -247,8 +250,8 @@ static void copy_last(hcg_emit *e, const slice *s, LLVMValueRef b, LLVMValueRef 
     hcg_loop_end(e, &lp, NULL);
 }
 
-/* The tiles of the slice of two panels, or one, b: where the slice begins in the first; its last
- * step has been copied if it is not whole. */
+/* Makes the tiles of the slice of two panels, or one. b: where the slice begins in the first
+ * panel; its last step has been copied if it is not whole. */
 static void make_tiles(hcg_emit *e, const slice *s, LLVMValueRef b, LLVMValueRef panels) {
     const int64_t step = hcg_amx_step_bytes(s->dtype);
     LLVMValueRef zero = hcg_i64(e, 0), one = hcg_i64(e, 1);
@@ -264,8 +267,8 @@ static void make_tiles(hcg_emit *e, const slice *s, LLVMValueRef b, LLVMValueRef
     hcg_loop_end(e, &l, NULL);
 }
 
-/* The weights of a slice as blocks read them: in place, and the last step where it was copied; or
- * as they were made, the last one among them. */
+/* The weights of a slice as blocks read them: in place, with the last step where it was copied; or
+ * as tiles that were made, the last step among them. */
 static void set_weights(hcg_emit *e, const slice *s, LLVMValueRef b, LLVMValueRef *args) {
     args[BLOCK_B] = b, args[BLOCK_B_STRIDE] = s->panel_bytes;
     args[BLOCK_STEPS] = s->steps;
@@ -277,7 +280,7 @@ static void set_weights(hcg_emit *e, const slice *s, LLVMValueRef b, LLVMValueRe
     args[BLOCK_HAS_LAST] = hcg_i64(e, 0);
 }
 
-/* All rows over the slice of two panels, or one. */
+/* Multiplies all rows with the slice of two panels, or one. */
 static void emit_slabs(hcg_emit *e, const slice *s, LLVMValueRef b, LLVMValueRef panel,
                        LLVMValueRef panels, LLVMValueRef next) {
     LLVMValueRef across = hcg_i64(e, HCG_AMX_ACROSS), slab = hcg_i64(e, 0), args[BLOCK_PARAMS];
@@ -301,7 +304,7 @@ static void emit_slabs(hcg_emit *e, const slice *s, LLVMValueRef b, LLVMValueRef
 }
 
 /* What is read after two panels of the slice: the next two, or the first two of the next slice;
- * behind the last one, those of the next product. */
+ * after the last slice, the panels of the next product. */
 static LLVMValueRef following(hcg_emit *e, const slice *s, LLVMValueRef end, LLVMValueRef behind,
                               LLVMValueRef last) {
     LLVMValueRef start = hcg_mul_const(e, s->from, hcg_amx_step_bytes(s->dtype));
@@ -313,7 +316,7 @@ static LLVMValueRef following(hcg_emit *e, const slice *s, LLVMValueRef end, LLV
     return LLVMBuildSelect(e->b, more, hcg_at(e, e->i8, s->g[GEMM_B], here), other, "");
 }
 
-/* All panels over one slice. */
+/* Multiplies all panels over one slice. */
 static void emit_panels(hcg_emit *e, const slice *s, LLVMValueRef behind, LLVMValueRef last) {
     LLVMValueRef zero = hcg_i64(e, 0), one = hcg_i64(e, 1), across = hcg_i64(e, HCG_AMX_ACROSS);
     hcg_loop l = hcg_loop_begin(e, zero, s->g[GEMM_PANELS], across, "panel", 0, NULL);
@@ -321,7 +324,7 @@ static void emit_panels(hcg_emit *e, const slice *s, LLVMValueRef behind, LLVMVa
     LLVMValueRef b = hcg_at(e, e->i8, s->g[GEMM_B], hcg_mul(e, l.index, s->panel_bytes));
     LLVMValueRef next = following(e, s, hcg_add(e, l.index, across), behind, last);
     if (end_bytes(s->dtype)) {
-        hcg_loop cut = hcg_loop_begin(e, zero, s->has_last, one, "cut", 0, NULL); /* or never */
+        hcg_loop cut = hcg_loop_begin(e, zero, s->has_last, one, "cut", 0, NULL); /* or not */
         copy_last(e, s, b, panels);
         hcg_loop_end(e, &cut, NULL);
     }
@@ -343,7 +346,7 @@ static void clear_most(hcg_emit *e, const LLVMValueRef *g) {
     hcg_loop_end(e, &l, NULL);
 }
 
-/* Sums of rows with an infinity or NaN once more, by vectors. */
+/* Computes the sums of rows with an infinity or NaN once more, by vectors. */
 static void multiply_infinite(hcg_emit *e, hir_dtype dtype, const LLVMValueRef *g) {
     LLVMValueRef zero = hcg_i64(e, 0), one = hcg_i64(e, 1);
     hcg_loop l = hcg_loop_begin(e, zero, g[GEMM_ROWS], one, "row", 0, NULL);
@@ -363,7 +366,7 @@ static void multiply_infinite(hcg_emit *e, hir_dtype dtype, const LLVMValueRef *
 }
 
 /* ---- all slices ------------------------------------------------------------------------------ */
-/* Of the rows, what no slice changes. */
+/* What no slice changes of the rows. */
 static slice begin_slices(hcg_emit *e, const parts *of, hir_dtype dtype, const LLVMValueRef *g) {
     slice s = {.of = of, .dtype = dtype, .g = g};
     const int64_t depth = hir_is_quantised(dtype) ? HIR_GROUP : hir_panel_depth(dtype);
@@ -427,7 +430,8 @@ static int64_t block_rows(const hcg_level *level, int64_t k) {
     return rows < SLAB ? SLAB : rows > MOST_ROWS ? MOST_ROWS : rows;
 }
 
-/* For the ends of two panels of any type that the product has, and the tiles that are made. */
+/* Workspace for the ends of two panels of any type that the product has, and for the tiles that
+ * are made. */
 static uint64_t panel_bytes(const hcg_level *level, const hcg_product *p) {
     int64_t end = 0, made = 0;
     for (int i = 0; i < HIR_DTYPE_COUNT; i++) {
@@ -447,7 +451,7 @@ static void begin(hcg_emit *e, hcg_product *p) {
     p->panel_workspace = hcg_scratch(e, panel_bytes(e->level, p));
 }
 
-/* Behind the tiles of x. */
+/* It lies after the tiles of x. */
 static LLVMValueRef most_workspace(hcg_emit *e, const hcg_product *p) {
     const parts *of = parts_of(p);
     const uint64_t tile_rows = (p->rows + HCG_AMX_LINES - 1) / HCG_AMX_LINES;
@@ -504,35 +508,36 @@ BACKEND(amx_f16, "f16", .x = 3, .w = 2, .n = 5, .of = {{1, 1}, {0, 1}, {0, 0}, {
 /* For q8, q4 and mxfp4 weights where activations may be rounded to bytes: x and w = s q + m are
  * rounded to bf16, and multiplied as such.
  *
- * That is within what rounding x to bytes may be off by. With t = max |x| / 127 of a group, an
- * element of that is off by t / 2, so that a product is off by
+ * The error is within that of rounding x to bytes. With t = max |x| / 127 of a group, an element
+ * rounded to a byte is off by up to t / 2, so that a product is off by
  *
  *     |w| max |x| / 254                                                         int8/group.h
  *
- * and here, two factors being off by 2^-9 of themselves each, by |w| |x| (2^-8 + 2^-18), which is
- * less even for the largest |x| of the group. Numbers of mxfp4 are bf16 already.
+ * Here each of the two factors is off by up to 2^-9 of itself, and a product by |w| |x| (2^-8 +
+ * 2^-18), which is less even for the largest |x| of the group. Numbers of mxfp4 are bf16 already.
  *
- * Instead of products of bytes (amx/int8.c): the sum of a group of bytes has to leave the
- * unit to be scaled, 16 lines through memory for each 16 cycles of it, and half of a tile lies
- * idle, since a group is 32 bytes. Sums of bf16 stay in tiles over a slice of K. Counted for a
- * group of 16 outputs: some 96 cycles to bring it into a tile, once for a block of rows, and 16 for
- * each 16 rows, where bytes take 24 and more. Not measured: the machine model's `unit_bytes` asks
- * for bytes.
+ * Why not products of bytes (amx/int8.c): the sum of a group of bytes has to leave the unit to be
+ * scaled, 16 lines through memory for each 16 cycles of the unit, and half of a tile is idle, since
+ * a group is 32 bytes. Sums of bf16 stay in tiles over a slice of K. Counted for a group of 16
+ * outputs: some 96 cycles to bring it into a tile, once for a block of rows, and 16 for each 16
+ * rows, where bytes take 24 and more. This is not measured: the machine model's `unit_bytes`
+ * selects bytes.
  *
- * Few tokens go by vectors of VNNI, which take 5.5 cycles a row and 8: below the machine model's
- * `unit_rows` for each matrix. That is asked of the call, not of a block of rows or an expert, so
- * that a token's bits do not depend on what others choose or on how threads share the rows.
+ * Few tokens, fewer than the machine model's `unit_rows` for each matrix, go by vectors of VNNI,
+ * which take 5.5 cycles a row and 8. The tokens of the call are counted, not those of a block of
+ * rows or of an expert, so that a token's bits do not depend on what other tokens choose or on how
+ * threads share the rows.
  */
 static const parts groups = {.name = "groups", .x = 1, .w = 1, .n = 1};
 
-/* Also a multiple of what vectors compute together. */
+/* This is also a multiple of the panels that vectors compute together. */
 static int64_t groups_tile_panels(const hcg_level *level) {
     const int64_t panels = tile_panels(level);
     const int64_t vectors = hcg_int8_vnni_512.tile_panels(level);
     return panels % vectors == 0 ? panels : panels * vectors;
 }
 
-/* Tokens of a call from which on the unit multiplies. */
+/* The least number of tokens of a call that the unit multiplies. */
 static int64_t least_tokens(const hcg_level *level, const hcg_product *p) {
     return (int64_t)level->machine.unit_rows * (p->of_tokens ? p->of_tokens : 1);
 }

@@ -1,14 +1,16 @@
 /* Few rows by vectors, in a back end of a matrix unit: a tile takes as long for one row as for 16.
- * The kernel holds both; which of them multiplies is asked when it runs. */
+ * The kernel holds code for both and decides at run time which of them multiplies. */
 #ifndef HCG_FEW_H
 #define HCG_FEW_H
 
 #include "codegen/matmul/backend.h"
 
-/* Starts `by` for blocks of at most `rows` rows, as p->few; rows 0: there are no such. */
+/* Starts back end `by` for blocks of at most `rows` rows, as p->few; rows 0: no block has so
+ * few. */
 void hcg_few_begin(hcg_emit *e, hcg_product *p, const hcg_backend *by, uint64_t rows);
 
-/* `prepare` and `gemm` of p, NULL: nothing, or the same of p->few where `is_few` (i1). */
+/* Calls `prepare` and `gemm` of p (NULL: nothing), or those of p->few where `is_few` (i1) is
+ * true. */
 void hcg_few_prepare(hcg_emit *e, hcg_product *p, LLVMValueRef is_few,
                      void (*prepare)(hcg_emit *e, hcg_product *p));
 void hcg_few_gemm(hcg_emit *e, const hcg_product *p, const hcg_panels *b, LLVMValueRef is_few,

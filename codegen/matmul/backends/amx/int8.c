@@ -6,7 +6,7 @@
  *
  *     f += s (t i)    and, q4,    f += (t sum p) m
  *
- * in the order and with the roundings of int8_group.c: the same bits. The sums f of a tile are in
+ * in the order and with the roundings of int8_group.c: the same bits. The sums f of a tile stay in
  * registers over all groups. Two groups are multiplied while the two before them are added.
  *
  * Weights of a panel are brought into signed bytes, and their factors to f32, once for a block of
@@ -35,25 +35,25 @@ extern const hcg_backend hcg_int8_vnni_512;
 
 enum {
     WORD = 4,
-    LINES = HIR_GROUP / WORD, /* of a tile of weights */
+    LINES = HIR_GROUP / WORD, /* lines of a tile of weights */
     FACTORS = LINES * HCG_AMX_LINE,
     MOST_ROWS = 256, /* of a block */
-    /* of a group of 16 rows of x: t, t sum p, then the bytes */
+    /* bytes of a group of 16 rows of x: t, t sum p, then the bytes */
     X_TABLE = HCG_AMX_LINES * 4,
     X_BYTES = 2 * X_TABLE,
     X_GROUP = X_BYTES + HCG_AMX_LINES * HIR_GROUP,
-    AT_ONCE = 2, /* tiles of integers that are multiplied, */
-    SLOTS = 4,   /* and that are in memory */
+    AT_ONCE = 2, /* tiles of integers that are being multiplied, */
+    SLOTS = 4,   /* and tiles that are in memory */
 };
 
-/* Of a group of a panel in workspace. */
+/* Bytes of a group of a panel in workspace. */
 static int64_t group_bytes(hir_dtype dtype) {
     return FACTORS + (dtype == HIR_Q4 ? 2 : 1) * HIR_PANEL * 4;
 }
 
 /* ---- x --------------------------------------------------------------------------------------- */
 /* amx_x_int8(x, ldx, rows, k, out): [row / 16][group]. Rows beyond the last one are left as they
- * are: only sums that nobody reads come of them. */
+ * are: the sums made of them are never read. */
 static hcg_shared prepare_function(hcg_emit *e) {
     LLVMTypeRef params[] = {e->ptr, e->i64, e->i64, e->i64, e->ptr};
     hcg_shared s;
@@ -99,7 +99,7 @@ static LLVMValueRef doubled_numbers(hcg_emit *e, LLVMValueRef codes) {
     return LLVMBuildBitCast(e->b, u, type, "");
 }
 
-/* The lines of one group, as signed bytes. */
+/* Makes the lines of one group, as signed bytes. */
 static void unpack_group(hcg_emit *e, hir_dtype dtype, LLVMValueRef group, LLVMValueRef out) {
     for (unsigned line = 0; line < LINES; line++) {
         LLVMValueRef words = hcg_quant_block(e, dtype, group, dtype == HIR_Q8 ? line : line / 2, 0);
@@ -184,8 +184,8 @@ static place place_of(hcg_emit *e, hir_dtype dtype, const LLVMValueRef *g, LLVMV
     };
 }
 
-/* Two groups from `from` on are multiplied, of those that there are: the last one again and again.
- * They go to one half of the workspace, or the other. */
+/* Multiplies two groups from `from` on; beyond the last group, the last one again. Their integers
+ * go to one half of the workspace or the other, in turn. */
 static void multiply_two(hcg_emit *e, hir_dtype dtype, const LLVMValueRef *g, LLVMValueRef from) {
     LLVMValueRef last = hcg_sub(e, g[TILE_GROUPS], hcg_i64(e, 1));
     for (unsigned i = 0; i < AT_ONCE; i++) {
@@ -196,7 +196,7 @@ static void multiply_two(hcg_emit *e, hir_dtype dtype, const LLVMValueRef *g, LL
     }
 }
 
-/* What group `group` adds, which was multiplied before. */
+/* Adds the integers of group `group`, which was multiplied before, to the sums. */
 static void add_one(hcg_emit *e, hir_dtype dtype, const LLVMValueRef *g, LLVMValueRef group,
                     LLVMValueRef *floats) {
     LLVMValueRef slot = LLVMBuildAnd(e->b, group, hcg_i64(e, SLOTS - 1), "");
@@ -204,8 +204,8 @@ static void add_one(hcg_emit *e, hir_dtype dtype, const LLVMValueRef *g, LLVMVal
     add_group(e, dtype, p.x, p.b, p.ints, floats);
 }
 
-/* All groups, two at a time; the next two are multiplied before these are added: integers take long
- * through memory. Then one, if there is one left. */
+/* Goes over all groups, two at a time; the next two are multiplied before these are added, since
+ * the way of integers through memory is long. Then one, if there is one left. */
 static void run_groups(hcg_emit *e, hir_dtype dtype, const LLVMValueRef *g, LLVMValueRef *floats) {
     LLVMValueRef zero = hcg_i64(e, 0), one = hcg_i64(e, 1), two = hcg_i64(e, AT_ONCE);
     multiply_two(e, dtype, g, zero);
@@ -218,7 +218,7 @@ static void run_groups(hcg_emit *e, hir_dtype dtype, const LLVMValueRef *g, LLVM
         add_one(e, dtype, g, hcg_add(e, l.index, hcg_i64(e, i)), floats);
     hcg_loop_end(e, &l, floats);
     hcg_loop rest = hcg_loop_begin(e, l.index, g[TILE_GROUPS], one, "odd", HCG_AMX_LINES,
-                                   l.carried); /* once or never */
+                                   l.carried); /* one iteration, or none */
     for (unsigned row = 0; row < HCG_AMX_LINES; row++)
         floats[row] = rest.carried[row];
     add_one(e, dtype, g, rest.index, floats);

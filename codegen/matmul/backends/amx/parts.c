@@ -6,7 +6,7 @@
 #include "codegen/emit/packed.h"
 #include "codegen/emit/shared.h"
 
-/* Bits of f32: those of bf16, all but the sign, the largest number. */
+/* Bits of an f32: those that bf16 has, all but the sign, those of the largest number. */
 static const uint64_t UPPER_HALF = 0xffff0000, SIZE = 0x7fffffff, LARGEST = 0x7f7fffff;
 
 _Static_assert((int)HCG_AMX_STEP == (int)HIR_GROUP, "a step of K is a group");
@@ -37,7 +37,8 @@ LLVMValueRef hcg_amx_truncated(hcg_emit *e, LLVMValueRef x) {
     return LLVMBuildBitCast(e->b, masked(e, bits_of(e, x), UPPER_HALF), e->vec, "");
 }
 
-/* The nearest bf16, of two the larger one; the largest there is of what would become infinite. */
+/* The nearest bf16, of two equally near the larger one; the largest finite one where rounding
+ * would give an infinity. */
 static LLVMValueRef nearest(hcg_emit *e, LLVMValueRef x) {
     LLVMTypeRef ints = ints_like(e);
     LLVMValueRef bits = bits_of(e, x), sign = masked(e, bits, (uint64_t)SIZE + 1);
@@ -49,17 +50,17 @@ static LLVMValueRef nearest(hcg_emit *e, LLVMValueRef x) {
     return LLVMBuildBitCast(e->b, size, e->vec, "");
 }
 
-/* x less its truncated part; an infinity has all of itself there. */
+/* x less its truncated part; of an infinity nothing is left. */
 LLVMValueRef hcg_amx_remainder(hcg_emit *e, LLVMValueRef x, LLVMValueRef part) {
     LLVMValueRef all = LLVMBuildFCmp(e->b, LLVMRealOEQ, x, part, "");
     return LLVMBuildSelect(e->b, all, LLVMConstNull(e->vec), hcg_fsub(e, x, part), "");
 }
 
-/* Takes part i of `parts` of x away from it, of which bf16 has all. */
+/* Takes part i of `parts`, a bf16, away from x. */
 static LLVMValueRef take_part(hcg_emit *e, const hcg_amx_parts *p, unsigned i, unsigned parts,
                               LLVMValueRef *x) {
     LLVMValueRef part;
-    if (i + 1 == parts) return *x; /* what is left: 8 bits */
+    if (i + 1 == parts) return *x; /* the last part: at most 8 bits are left */
     if (p->w == 1) {
         part = hcg_amx_truncated(e, *x);
         *x = hcg_amx_remainder(e, *x, part);
@@ -94,7 +95,7 @@ static void store_line(hcg_emit *e, LLVMValueRef line, LLVMValueRef p) {
     LLVMSetAlignment(LLVMBuildStore(e->b, line, p), HCG_AMX_LINE);
 }
 
-/* 32 elements of a row to their place in a tile of each part. */
+/* Writes 32 elements of a row to their places in a tile of each part. */
 static void store_row(hcg_emit *e, const hcg_amx_parts *p, LLVMValueRef x[2], LLVMValueRef out) {
     if (p->x == 1) store_line(e, rounded(e, x), out);
     for (unsigned i = 0; i < p->x && p->x > 1; i++) {
@@ -120,7 +121,7 @@ static void store_most(hcg_emit *e, LLVMValueRef at, LLVMValueRef most) {
 
 enum { SPLIT_X, SPLIT_LDX, SPLIT_ROWS, SPLIT_K, SPLIT_OUT, SPLIT_MOST, SPLIT_PARAMS };
 
-/* One row: `steps` steps to `out`. */
+/* Writes `steps` steps of one row to `out`. */
 static void split_row(hcg_emit *e, const hcg_amx_parts *p, const LLVMValueRef *s, LLVMValueRef row,
                       LLVMValueRef steps, LLVMValueRef out) {
     LLVMValueRef zero = hcg_i64(e, 0), one = hcg_i64(e, 1), v[2];
@@ -173,8 +174,8 @@ LLVMValueRef hcg_amx_pair_line(hcg_emit *e, LLVMValueRef low, LLVMValueRef high)
 }
 
 /* ---- weights --------------------------------------------------------------------------------- */
-/* To the nearest bf16, of two the larger one: the pair line of sums with half of the last place. No
- * number is so large that it would become infinite. */
+/* Rounds to the nearest bf16, of two equally near the larger one: half of the last place is added
+ * before the pair's bits are cut off. No weight is so large that it would become infinite. */
 static LLVMValueRef rounded_pair(hcg_emit *e, const LLVMValueRef v[2]) {
     LLVMValueRef half = hcg_int_like(ints_like(e), 0x8000), sum[2];
     for (unsigned j = 0; j < 2; j++)
@@ -182,7 +183,7 @@ static LLVMValueRef rounded_pair(hcg_emit *e, const LLVMValueRef v[2]) {
     return hcg_amx_pair_line(e, sum[0], sum[1]);
 }
 
-/* Two elements of K of 16 outputs to a line of each part's tile. */
+/* Writes two elements of K of 16 outputs to a line of each part's tile. */
 static void store_pair(hcg_emit *e, const hcg_amx_parts *p, LLVMValueRef v[2], LLVMValueRef out) {
     if (p->w == 1) store_line(e, rounded_pair(e, v), out);
     for (unsigned i = 0; i < p->w && p->w > 1; i++) {
@@ -191,7 +192,7 @@ static void store_pair(hcg_emit *e, const hcg_amx_parts *p, LLVMValueRef v[2], L
     }
 }
 
-/* A step of f32 or f16. */
+/* Makes a step of f32 or f16 weights. */
 static void split_floats(hcg_emit *e, const hcg_amx_parts *p, hir_dtype dtype, LLVMValueRef w,
                          LLVMValueRef out) {
     const int64_t row = hcg_panel_bytes(dtype, 1);

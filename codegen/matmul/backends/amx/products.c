@@ -20,8 +20,8 @@ unsigned hcg_amx_parts_of(hir_dtype dtype, bool exact) {
 }
 
 /* ---- parts ----------------------------------------------------------------------------------- */
-/* Parts of 16 numbers, each of which bf16 has all. Of a number that is not finite the first has
- * all; probabilities are never infinite. */
+/* Splits 16 numbers into parts, each exactly a bf16. The first part of a number that is not finite
+ * holds all of it; probabilities are never infinite. */
 static void split(hcg_emit *e, hir_dtype dtype, unsigned parts, bool finite, LLVMValueRef x,
                   LLVMValueRef *part) {
     if (parts == 1) {
@@ -50,7 +50,7 @@ static const char *name_of(hcg_emit *e, const char *what, hir_dtype dtype, unsig
 /* ---- lines ----------------------------------------------------------------------------------- */
 enum { LINES_X, LINES_LD, LINES_ROWS, LINES_N, LINES_OUT, LINES_PARAMS };
 
-/* 32 numbers of a row, a line of a tile of each part. */
+/* Makes 32 numbers of a row a line of each part's tile. */
 static void store_step(hcg_emit *e, hir_dtype dtype, unsigned parts, const LLVMValueRef x[2],
                        LLVMValueRef out) {
     LLVMValueRef part[2][PARTS];
@@ -96,14 +96,14 @@ void hcg_amx_lines(hcg_emit *e, const hcg_amx_rows *r, LLVMValueRef out) {
 /* ---- pairs ----------------------------------------------------------------------------------- */
 enum { PAIRS_X, PAIRS_LD, PAIRS_FIRST, PAIRS_END, PAIRS_N, PAIRS_APART, PAIRS_OUT, PAIRS_PARAMS };
 
-/* Where some 32 rows and 16 columns are: numbers, or places without one. */
+/* Where some 32 rows and 16 columns lie, and which of them exist. */
 typedef struct square {
     hir_dtype dtype;
     unsigned parts;
     LLVMValueRef x, ld;      /* of its first row and column */
     LLVMValueRef row;        /* its first row */
-    LLVMValueRef first, end; /* rows that are there; NULL: all */
-    LLVMValueRef columns;    /* of them; NULL: all 16 */
+    LLVMValueRef first, end; /* rows that exist; NULL: all */
+    LLVMValueRef columns;    /* columns that exist; NULL: all 16 */
     LLVMValueRef out;
 } square;
 
@@ -129,7 +129,7 @@ static void store_pair(hcg_emit *e, const square *s, LLVMValueRef pair) {
         store_line(e, hcg_amx_pair_line(e, part[0][i], part[1][i]), hcg_at_byte(e, out, i * TILE));
 }
 
-/* Whole squares are most of them: without masks, line by line. */
+/* Most squares are whole: for those there is code without masks, line by line. */
 static void store_square(hcg_emit *e, const square *s, LLVMValueRef whole) {
     LLVMBasicBlockRef all = LLVMAppendBasicBlockInContext(e->cx, e->fn, "whole");
     LLVMBasicBlockRef some = LLVMAppendBasicBlockInContext(e->cx, e->fn, "some");
@@ -189,7 +189,7 @@ void hcg_amx_pairs(hcg_emit *e, const hcg_amx_rows *r, int64_t apart, LLVMValueR
 }
 
 /* ---- probabilities --------------------------------------------------------------------------- */
-/* Lanes of a and b that `of` tells: below 16 of a. */
+/* The lanes of a and b that `of` names: numbers below 16 are lanes of a. */
 static LLVMValueRef shuffled(hcg_emit *e, LLVMValueRef a, LLVMValueRef b,
                              unsigned (*of)(unsigned lane, unsigned high), unsigned high) {
     LLVMValueRef lane[LINES];
@@ -236,7 +236,7 @@ static void transpose(hcg_emit *e, LLVMValueRef v[LINES]) {
 
 enum { PROBS_P, PROBS_KEYS, PROBS_OUT, PROBS_PARAMS };
 
-/* Zeros behind the last key up to a whole step. */
+/* Writes zeros after the last key up to a whole step. */
 static void fill_step(hcg_emit *e, LLVMValueRef p, LLVMValueRef keys) {
     LLVMValueRef end = hcg_mul_const(e, steps_of(e, keys), STEP);
     hcg_loop l = hcg_loop_begin(e, keys, end, hcg_i64(e, 1), "no_key", 0, NULL);
@@ -302,7 +302,8 @@ enum {
 typedef struct block { /* tiles of c that are in registers */
     unsigned a_parts, b_parts;
     const LLVMValueRef *g;
-    LLVMValueRef a, b, c, next, pace; /* of its first tiles; bytes to prefetch with each step */
+    LLVMValueRef a, b, c, next, pace; /* where its first tiles lie; bytes to prefetch with each
+                                         step */
     hcg_amx_sums sums;
 } block;
 

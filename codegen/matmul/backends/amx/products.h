@@ -1,5 +1,5 @@
-/* What attention on the matrix unit is made of (amx/tiles.h): numbers of any type as tiles
- * of bf16, and sums of products of them.
+/* The building blocks of attention on the matrix unit (amx/tiles.h): tiles of bf16 made of numbers
+ * of any type, and sums of products of such tiles.
  *
  * A number is one bf16 or the sum of several:
  *
@@ -13,8 +13,8 @@
  * is six of nine; with u = 2^-24 the parts are at most 1, 2^-7 and 2^-15 of a number, and what is
  * left out at most 2^-7 2^-15 2 + 2^-30 < 8.1 u of each |x y|. With bf16 or f16 on one side nothing
  * is left out but the products of f32's last part with f16's second, at most 2^-22. Sums are those
- * of amx/bf16.c: fewer roundings than a chain of multiply-adds has. Numbers below 2^-126 count
- * as zeros. An infinite key or value gives NaN, since parts that are zero meet it.
+ * of amx/bf16.c: fewer roundings than a chain of multiply-adds has. Numbers below 2^-126 count as
+ * zeros. An infinite key or value gives NaN, since it is multiplied by parts that are zero.
  */
 #ifndef HCG_AMX_PRODUCTS_H
 #define HCG_AMX_PRODUCTS_H
@@ -23,11 +23,11 @@
 
 enum { HCG_AMX_MOST_PARTS = 3 };
 
-/* Parts of a number of this type. */
+/* The number of parts of a number of this type. */
 unsigned hcg_amx_parts_of(hir_dtype dtype, bool exact);
 
-/* Rows of a matrix in memory: first .. end - 1 of them are numbers, what lies beyond is not read
- * and counts as zeros. */
+/* Rows of a matrix in memory: rows first .. end - 1 are read, the others are not read and count as
+ * zeros. */
 typedef struct hcg_amx_rows {
     LLVMValueRef x; /* row 0 */
     hir_dtype dtype;
@@ -36,24 +36,24 @@ typedef struct hcg_amx_rows {
     LLVMValueRef first, end;
 } hcg_amx_rows;
 
-/* Rows as lines of left operands: out[row / 16][step][part][row % 16][32], zeros beyond n. `first`
- * is 0. */
+/* Makes rows lines of left operands: out[row / 16][step][part][row % 16][32], zeros beyond n.
+ * `first` is 0. */
 void hcg_amx_lines(hcg_emit *e, const hcg_amx_rows *r, LLVMValueRef out);
-/* Rows as the dim that sums are over, in right operands: pairs of rows, 16 columns to a tile,
- * out[column / 16][step][part][row / 2 % 16][16][2], of `steps` steps that `first` .. end - 1 need;
- * tiles of columns are `apart` bytes apart. */
+/* Makes right operands of rows, over which the products sum: pairs of rows, 16 columns to a tile,
+ * out[column / 16][step][part][row / 2 % 16][16][2], for the `steps` steps that rows `first` .. end
+ * - 1 need; tiles of columns are `apart` bytes apart. */
 void hcg_amx_pairs(hcg_emit *e, const hcg_amx_rows *r, int64_t apart, LLVMValueRef out);
-/* Probabilities [key][16] of 16 queries as left operands: out[step][part][query][32], zeros from
- * key `keys` on. */
+/* Makes probabilities [key][16] of 16 queries left operands: out[step][part][query][32], zeros
+ * from key `keys` on. */
 void hcg_amx_probabilities(hcg_emit *e, unsigned parts, LLVMValueRef p, LLVMValueRef keys,
                            LLVMValueRef out);
 
-/* C[i][j] (+)= sum of A[i][step] B[j][step], tiles all of them; i, j and step any counts but 0.
- * Parts of a step of A, and of B, are a tile apart. */
+/* C[i][j] (+)= sum of A[i][step] B[j][step], where all of them are tiles; the numbers of i, j and
+ * steps may be anything but 0. Parts of a step of A, and of B, are a tile apart. */
 typedef struct hcg_amx_product {
     unsigned a_parts, b_parts;
     LLVMValueRef a, a_line, a_tile, a_step, a_tiles; /* strides in bytes */
-    LLVMValueRef b, b_tile, b_tiles;                 /* steps of b: a tile for each part */
+    LLVMValueRef b, b_tile, b_tiles;                 /* steps of b, each a tile for each part */
     LLVMValueRef steps;
     LLVMValueRef c, c_line, c_a, c_b; /* bytes from line to line, and for each i and j */
     LLVMValueRef add;                 /* i64: 1 to add to c, 0 to set it */
@@ -62,8 +62,8 @@ typedef struct hcg_amx_product {
 } hcg_amx_product;
 void hcg_amx_multiply_tiles(hcg_emit *e, const hcg_amx_product *p);
 
-/* Where a query's maximum is no longer what it was: its row of o, `width` floats, by e^(before -
- * now). `before` and `now` hold those of 16 queries; `before` is overwritten. */
+/* Where a query's maximum has changed, multiplies its row of o, `width` floats, by e^(before -
+ * now). `before` and `now` hold the maxima of 16 queries; `before` is overwritten. */
 void hcg_amx_rescale(hcg_emit *e, LLVMValueRef o, int64_t ld, int64_t width, LLVMValueRef before,
                      LLVMValueRef now);
 

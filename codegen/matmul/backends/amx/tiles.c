@@ -6,8 +6,8 @@
 
 enum { PALETTE = 1, CONFIGURATION = 64, TILES = 8, LINE_BYTES_AT = 16, LINES_AT = 48 };
 
-/* What LDTILECFG reads: the palette; bytes of a line of each tile, in 16 bits; how many lines each
- * has. */
+/* What LDTILECFG reads: the palette; the bytes of each tile's lines, in 16 bits; how many lines
+ * each tile has. */
 static LLVMValueRef configuration(hcg_emit *e, unsigned x_bytes) {
     const char *name = hd_printf(e->arena, "amx_tiles_%u", x_bytes);
     LLVMValueRef global = LLVMGetNamedGlobal(e->mod, name), byte[CONFIGURATION];
@@ -81,7 +81,7 @@ static void each_sum(hcg_emit *e, const hcg_amx_sums *s, bool store) {
 
 void hcg_amx_begin_sums(hcg_emit *e, const hcg_amx_sums *s, LLVMValueRef add) {
     LLVMValueRef zero = hcg_i64(e, 0), one = hcg_i64(e, 1);
-    hcg_loop fresh = hcg_loop_begin(e, add, one, one, "fresh", 0, NULL); /* once or never */
+    hcg_loop fresh = hcg_loop_begin(e, add, one, one, "fresh", 0, NULL); /* once or not */
     for (unsigned i = 0; i < s->rows; i++)
         for (unsigned j = 0; j < s->columns; j++)
             hcg_amx_zero(e, hcg_amx_sum(i, j));

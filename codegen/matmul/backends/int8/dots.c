@@ -19,13 +19,13 @@
 
 enum {
     WORD = 4,
-    ROWS = 6, /* of a tile */
+    ROWS = 6, /* rows of a tile */
     PANELS = 2,
 };
-static const unsigned heights[] = {6, 4, 2, 1}; /* of tiles, for last rows */
+static const unsigned heights[] = {6, 4, 2, 1}; /* rows of the tiles for last rows */
 enum { HEIGHTS = sizeof heights / sizeof *heights };
 
-/* Of a slab of x. */
+/* How many rows a slab of x has. */
 static unsigned width_of(const hcg_product *p) {
     return p->decode ? 1 : ROWS;
 }
@@ -40,7 +40,8 @@ static void store4(hcg_emit *e, LLVMValueRef v, LLVMValueRef p) {
     LLVMSetAlignment(LLVMBuildStore(e->b, v, p), 4);
 }
 
-/* One group of one row: x of n elements (more than a group: whole) to `out`, the place of its row.
+/* Brings one group of one row into bytes: n elements of x (n more than a group: all of it) to
+ * `out`, the row's place.
  */
 static void prepare_group(hcg_emit *e, unsigned width, LLVMValueRef x, LLVMValueRef n,
                           LLVMValueRef out) {
@@ -119,8 +120,8 @@ static void add_group(hcg_emit *e, hcg_int8_tile *t, const hcg_shared *s, LLVMVa
     hcg_int8_group(e, t);
 }
 
-/* The vectors of a tile from `first` on that are computed together, along all groups. `pages` of a
- * panel: hcg_streamed. */
+/* Computes the vectors of a tile from `first` on that are computed together, along all groups.
+ * `pages` of a panel: see hcg_streamed. */
 static void run_vectors(hcg_emit *e, hcg_int8_tile *t, const hcg_shared *s, int64_t pages) {
     const unsigned n = t->rows * t->vectors;
     LLVMValueRef groups = s->param[3];
@@ -197,7 +198,7 @@ static void dispatch(hcg_emit *e, const hcg_int8_instructions *with, hir_dtype d
 
 enum { GEMM_TOUCHED = 7, GEMM_LD_TOUCHED = GEMM_TOUCHED + HCG_TOUCHED, GEMM_PARAMS };
 
-/* Prefetches what the epilogue will touch of the rows of a slab, at most ROWS, and some panels. */
+/* Prefetches what the epilogue will touch of the rows of a slab, at most ROWS, at some panels. */
 static void prefetch_touched(hcg_emit *e, const LLVMValueRef *g, LLVMValueRef row,
                              LLVMValueRef rows, LLVMValueRef panel) {
     LLVMValueRef column = hcg_mul_const(e, panel, HIR_PANEL);
@@ -211,7 +212,7 @@ static void prefetch_touched(hcg_emit *e, const LLVMValueRef *g, LLVMValueRef ro
 }
 
 /* gemm(x, rows, groups, b, panels, c, ldc[, touched.., ld_touched]): a panel or two stay in the L2
- * while all slabs pass */
+ * while all slabs are multiplied with them */
 static hcg_shared gemm_function(hcg_emit *e, const hcg_backend *of, hir_dtype dtype) {
     const hcg_int8_instructions *with = of->instructions;
     LLVMTypeRef params[GEMM_PARAMS] = {e->ptr, e->i64, e->i64, e->ptr, e->i64,
@@ -270,8 +271,8 @@ static void gemv(hcg_emit *e, const hcg_product *p, const hcg_panels *b) {
     hcg_loop_end(e, &l, NULL);
 }
 
-/* touches: lines of results are prefetched before the epilogue stores to them. Of maddubs_256 that
- * is measured (Zen 3); on the others it has not been tried. */
+/* touches: lines of results are prefetched before the epilogue stores to them. For maddubs_256 the
+ * gain is measured (Zen 3); for the others it has not been tried. */
 #define BACKEND(id, touches, ...)                                                                  \
     const hcg_backend hcg_##id = {                                                                 \
         .name = #id,                                                                               \

@@ -7,12 +7,12 @@
 
 enum {
     WORD = 4,
-    STEPS = HIR_GROUP / WORD, /* of a group */
+    STEPS = HIR_GROUP / WORD, /* steps of a group */
     SUMS = HCG_INT8_ROWS * HCG_INT8_VECTORS,
-    TABLES = 3, /* in front of the words of x */
+    TABLES = 3, /* tables before the words of x */
 };
 
-/* With 32 registers the sums of either sort for two vectors fit; signs take more of them. */
+/* With 32 registers the integer and float sums of two vectors fit; signs take more registers. */
 unsigned hcg_int8_vectors(const hcg_emit *e, const hcg_int8_tile *t, unsigned all) {
     bool signs = t->dtype == HIR_Q8 && !t->with->dot;
     unsigned most = all < HCG_INT8_VECTORS ? all : HCG_INT8_VECTORS;
@@ -79,11 +79,11 @@ static LLVMValueRef add_dots(hcg_emit *e, const hcg_int8_tile *t, LLVMValueRef s
     return hcg_intrinsic(e, t->with->dot, NULL, 0, words, 3);
 }
 
-/* Few sums have several chains each, so that the latency of one product hides behind others. At
+/* Where sums are few, each has several chains, so that other products hide the latency of one. At
  * most 32 * 255 * 127 < 2^21 + 2^19.
  *
  * Chains of q4 that have odd steps only, the upper halves of bytes, sum 16 q p and are shifted once
- * at the end, all together: three of 47 instructions less for a group of one row. */
+ * at the end, all together, which saves three of 47 instructions for a group of one row. */
 static void sum_dots(hcg_emit *e, const hcg_int8_tile *t, LLVMValueRef *ints) {
     unsigned n = t->rows * t->vectors, chains = n >= HCG_INT8_CHAINS ? 1 : HCG_INT8_CHAINS / n;
     const bool in_place = t->dtype == HIR_Q4 && !t->with->is_signed && chains % 2 == 0;

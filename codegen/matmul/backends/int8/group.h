@@ -1,15 +1,15 @@
 /* Dot products of bytes for weights in groups: what one group adds to the sums of a tile, with the
- * instructions that a level has. Both give the exact sum of integers.
+ * instructions that a level has. All of them give the exact sum of integers.
  *
  *   VNNI      vpdpbusd: unsigned times signed bytes, four products to a sum of 32 bits
  *   sdot      (aarch64) signed times signed bytes, the same: q itself is multiplied, not u
  *   maddubs   vpmaddubsw adds two products to 16 bits and would saturate, vpmaddwd adds pairs of
- *             those to 32 bits. Why it never saturates is said where it is used.
+ *             those to 32 bits. Where it is used, a comment says why it never saturates.
  *
- * Prepared x lies group after group along K, rows of a slab side by side (`width` of them): t in f32,
- * t sum p in f32, -128 sum p in i32, then 8 blocks of 4 bytes for each row. So a slab has three tables of 4 bytes a row in front of its words:
- * t in f32, t sum p in f32, and -128 sum p in i32, where the sum of u p starts if u = q + 128
- * stands for q. Numbers of mxfp4 are halves of whole ones: u is twice the number, with 12 added.
+ * Prepared x lies group after group along K, rows of a slab side by side (`width` of them). A
+ * group of a slab has three tables of 4 bytes a row: t in f32, t sum p in f32, and -128 sum p in
+ * i32, where the sum of u p starts if u = q + 128 stands for q. Then come 8 words of 4 bytes for
+ * each row. Numbers of mxfp4 are halves of whole ones: u is twice the number, with 12 added.
  */
 #ifndef HCG_INT8_GROUP_H
 #define HCG_INT8_GROUP_H
@@ -20,7 +20,7 @@ enum { HCG_INT8_ROWS = 6, HCG_INT8_VECTORS = 2, HCG_INT8_CHAINS = 4 };
 
 /* Names of LLVM's intrinsics, for vectors of the level's width. */
 typedef struct hcg_int8_instructions {
-    const char *dot;     /* VNNI or sdot; NULL: maddubs, that is */
+    const char *dot;     /* VNNI or sdot; NULL: maddubs, by the three below */
     bool is_signed;      /* sdot */
     const char *maddubs; /* unsigned times signed bytes, sums of two in 16 bits, saturated */
     const char *maddwd;  /* sums of two products of 16 bits, in 32 */
@@ -31,8 +31,9 @@ typedef struct hcg_int8_instructions {
 typedef struct hcg_int8_tile {
     const hcg_int8_instructions *with;
     hir_dtype dtype;
-    unsigned width, rows;                 /* of the slab; of this tile */
-    unsigned first, vectors;              /* of the columns: `lanes` each, of those of its panels */
+    unsigned width, rows;                 /* rows of the slab; rows of this tile */
+    unsigned first, vectors;              /* vectors of `lanes` columns each, within the tile's
+                                             panels: the first, and how many */
     LLVMValueRef x;                       /* the slab's group */
     LLVMValueRef group[HCG_INT8_VECTORS]; /* the panel's group for each vector */
     LLVMValueRef floats[HCG_INT8_ROWS * HCG_INT8_VECTORS]; /* [row][vector] */
@@ -44,18 +45,18 @@ unsigned hcg_int8_vectors(const hcg_emit *e, const hcg_int8_tile *t, unsigned al
 void hcg_int8_group(hcg_emit *e, hcg_int8_tile *t);
 
 /* ---- x --------------------------------------------------------------------------------------- */
-/* A group of x as bytes, x ~ t p:
+/* Rounds a group of x to bytes, x ~ t p:
  *
  *     t = max |x| / 127,   p in -127 .. 127, to nearest
  *
- * and a group of weights adds   s t sum q p  +  m t sum p   to a sum. Sums of integers are exact. The
- * error of x is at most t / 2 an element; a group that holds a NaN gives NaN. All back ends that
- * multiply bytes round alike, so that they give the same bits. */
+ * and a group of weights adds   s t sum q p  +  m t sum p   to a sum. Sums of integers are exact.
+ * The error of x is at most t / 2 an element; a group that holds a NaN gives NaN. All back ends
+ * that multiply bytes round alike, so that they give the same bits. */
 typedef struct hcg_int8_x {
     LLVMValueRef step, of_x, start; /* f32 t; f32 t sum p; i32 -128 sum p */
     LLVMValueRef p[HIR_GROUP];      /* <lanes x i8>, in order */
 } hcg_int8_x;
-/* Of n elements at x; more than a group: whole. Elements beyond count as zeros. */
+/* Reads n elements at x; n more than a group: all of the group. Elements beyond count as zeros. */
 hcg_int8_x hcg_int8_round(hcg_emit *e, LLVMValueRef x, LLVMValueRef n);
 
 #endif
