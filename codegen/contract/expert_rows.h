@@ -4,7 +4,7 @@
 
 #include "codegen/emit/emit.h"
 
-/* Slots, sorted by the expert that they have chosen, in scratch. Entry j of token t is slot t k + j.
+/* Slots sorted by the expert that they have chosen, in scratch. Entry j of token t is slot t k + j.
  *
  *     list[end[e - 1] .. end[e])   slots of expert e, in order; those of ids outside come last, as
  *                                  if they had chosen expert E
