@@ -56,6 +56,12 @@ bool hd_is_directory(const char *path) {
     return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
 }
 
+const char *hd_pointer_hint(const void *file, size_t n) {
+    static const char begins[] = "version https://git-lfs";
+    if (n < sizeof begins - 1 || memcmp(file, begins, sizeof begins - 1) != 0) return NULL;
+    return "this is a pointer of Git LFS, not the file: fetch it with git lfs pull";
+}
+
 bool hd_exists(const char *path) {
     struct stat st;
     return stat(path, &st) == 0;

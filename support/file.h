@@ -40,7 +40,9 @@ const char *hd_output_temporary(hd_output *o); /* path under which other program
 
 /* An output of these n bytes alone; false and a diagnostic on failure. */
 bool hd_write_file(hd_arena *a, hd_diags *d, const char *path, const void *data, size_t n);
-bool hd_is_directory(const char *path);          /* or a link to one */
+bool hd_is_directory(const char *path); /* or a link to one */
+/* What to do where a file is a pointer of Git LFS, which people have in its place; else NULL. */
+const char *hd_pointer_hint(const void *file, size_t n);
 bool hd_exists(const char *path);                /* false for a link to nothing */
 bool hd_same_file(const char *x, const char *y); /* both exist and are one; NULL is none */
 /* Of "a/b.c": what is behind the last slash, in `path` itself; what is before it ("." without one),

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "support/file.h"
 #include "support/text.h"
 
 const char *hd_json_fault(hd_arena *a, const json_error_t *e) {
@@ -89,8 +90,7 @@ json_t *hd_json_parse(hd_diags *d, const char *what, const char *file, const cha
     }
     hd_diag *g = hd_err(d, HD_E_SYNTAX, at, "the %s is not legal JSON: %s", what,
                         hd_json_fault(d->arena, &error));
-    if (strncmp(text, "version https://git-lfs", 23) == 0)
-        g->hint = "this is a pointer of Git LFS, not the file: fetch it with git lfs pull";
+    g->hint = hd_pointer_hint(text, n);
     return NULL;
 }
 

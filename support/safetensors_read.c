@@ -212,8 +212,6 @@ static const char *name_other_kind(hd_bytes file) {
     static const struct {
         const char *begins, *hint;
     } kinds[] = {
-        {"version https://git-lfs",
-         "this is a pointer of Git LFS, not the file: fetch it with git lfs pull"},
         {"PK\x03\x04", "this looks like a pickled checkpoint; convert it to safetensors"},
         {"\x80\x02", "this looks like a pickled checkpoint; convert it to safetensors"},
         {"GGUF", "this is a GGUF file; take the safetensors that it was made of"},
@@ -225,7 +223,8 @@ static const char *name_other_kind(hd_bytes file) {
         if (file.n >= strlen(kinds[i].begins) &&
             memcmp(file.at, kinds[i].begins, strlen(kinds[i].begins)) == 0)
             return kinds[i].hint;
-    return "was all of it downloaded or copied?";
+    const char *pointer = hd_pointer_hint(file.at, file.n);
+    return pointer ? pointer : "was all of it downloaded or copied?";
 }
 
 /* Finds header and data in the file's bytes. */

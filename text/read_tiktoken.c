@@ -41,14 +41,16 @@ typedef HD_VEC(merge) merge_list;
 typedef struct lines {
     reader *r;
     hd_diags *diags;
-    const char *file;
+    const char *file, *text; /* `text`: the whole of it */
     uint32_t line;
 } lines;
 
 static bool reject_line(const lines *l, const char *what) {
+    const char *pointer = hd_pointer_hint(l->text, strlen(l->text));
     hd_err(l->diags, HD_E_FORMAT, (hd_loc){.file = l->file, .line = l->line, .column = 1}, "%s",
            what)
-        ->hint = "a line has the bytes of a token in base64, a space, and its rank";
+        ->hint =
+        pointer ? pointer : "a line has the bytes of a token in base64, a space, and its rank";
     return false;
 }
 
@@ -100,6 +102,7 @@ static bool read_line(lines *l, const char *at, size_t n) {
 static bool read_tokens(lines *l, const char *text, int64_t specials) {
     tokenizer *t = l->r->t;
     size_t most = 1;
+    l->text = text;
     for (const char *p = text; (p = strchr(p, '\n')); p++)
         most++;
     if (most > (size_t)(MOST_IDS - specials)) return reject_line(l, "there are too many tokens");
@@ -264,7 +267,7 @@ tokenizer *tokenizer_read_tiktoken(hd_arena *a, hd_diags *d, const char *folder)
     t->arena = a;
     t->bpe.unk = -1;
     t->bpe.ignore_merges = true;
-    lines l = {&r, d, hd_strdup(d->arena, path), 0};
+    lines l = {.r = &r, .diags = d, .file = hd_strdup(d->arena, path)};
     const field names = field_get(&config, "added_tokens_decoder");
     if (!read_tokens(&l, text, c->specials)) return NULL;
     add_merges(&r, d->arena);

@@ -244,11 +244,39 @@ static const hir_weight *tied_embedding(const hir_module *m) {
     return NULL;
 }
 
-/* How far two tensors of one shape are apart: 0 if their numbers are the same where the one with
- * fewer bits is exact, else the root of the mean square of the differences over that of `b`. */
-static double distance(const hd_tensor *a, const hd_tensor *b) {
+/* How far the codes of a quantised matrix are apart beside its element i, which is x. */
+static double step_at(const hd_tensor *t, uint64_t i, double x) {
+    const hd_packed *p = t->packed;
+    const uint64_t row = i / (uint64_t)t->shape[1], col = i % (uint64_t)t->shape[1];
+    const uint64_t at =
+        p->transposed ? hd_packed_scale_index(p, col, row) : hd_packed_scale_index(p, row, col);
+    const double scale = fabs((double)hd_packed_scale(p, at));
+    if (hd_integer_bits(p->packing)) return scale;
+    const bool four = p->packing == HD_PACKING_MXFP4; /* E2M1, from 0.5 in steps of 0.5; or E4M3 */
+    const int fraction = four ? 1 : 3, least = four ? -1 : -9;
+    const int step = scale > 0 && x != 0 ? ilogb(x / scale) - fraction : least;
+    return ldexp(scale, step < least ? least : step);
+}
+
+/* What rounding to such codes does to all of the numbers: the sum of squares. Of evenly spread
+ * numbers it is a twelfth of the square of the step. */
+static double rounding(const hd_tensor *t, uint64_t first, uint64_t n, const double *x) {
+    double sum = 0;
+    for (uint64_t i = 0; t->packed && i < n; i++) {
+        const double step = step_at(t, first + i, x[i]);
+        sum += step * step / 12;
+    }
+    return sum;
+}
+
+/* How far two matrices of one shape are apart: 0 if their numbers are the same where the one with
+ * fewer bits is exact, else the root of the mean square of the differences over that of `b`.
+ * *rounded: what it would be if one were made of the other by rounding alone; 0 if none is
+ * quantised. */
+static double distance(const hd_tensor *a, const hd_tensor *b, double *rounded) {
     enum { SOME = 1024 };
-    double x[SOME], y[SOME], apart = 0, all = 0;
+    double x[SOME], y[SOME], apart = 0, all = 0, noise = 0;
+    *rounded = 0;
     const bool packed = a->packed || b->packed;
     if (!packed && a->dtype == b->dtype && memcmp(a->data, b->data, (size_t)a->bytes) == 0)
         return 0;
@@ -256,6 +284,7 @@ static double distance(const hd_tensor *a, const hd_tensor *b) {
         n = a->elements - i < SOME ? a->elements - i : SOME;
         hd_tensor_to_f64(a, i, n, x);
         hd_tensor_to_f64(b, i, n, y);
+        noise += rounding(a, i, n, x) + rounding(b, i, n, y);
         for (uint64_t k = 0; k < n; k++) {
             all += y[k] * y[k];
             const bool half = a->dtype == HD_T_BF16 || b->dtype == HD_T_BF16,
@@ -268,6 +297,7 @@ static double distance(const hd_tensor *a, const hd_tensor *b) {
             if (!same) apart += (x[k] - y[k]) * (x[k] - y[k]);
         }
     }
+    if (all > 0) *rounded = sqrt(noise / all);
     return apart == 0 ? 0 : all == 0 || !isfinite(apart) ? INFINITY : sqrt(apart / all);
 }
 
@@ -282,7 +312,9 @@ bool hcg_is_head(const char *name) {
 }
 
 static bool settle_head(settling *s) {
-    const double same_quantised = 0.25; /* four bits are off by a tenth, three by a fifth */
+    /* Programs that quantise do not round to the nearest code: they make up for the errors of other
+     * weights (GPTQ), or clip. That moves numbers by about as much again as rounding does. */
+    const double most_rounded = 3;
     const hir_weight *w = tied_embedding(s->m);
     const hd_tensor *table = w ? hd_tensors_find(s->t, w->name) : NULL;
     bool *marked = hd_new_array(s->d->arena, bool, s->t->list.n + 1), any = false;
@@ -294,16 +326,21 @@ static bool settle_head(settling *s) {
                                 t->shape[0] == table->shape[0] && t->shape[1] == table->shape[1];
         const bool numbers =
             (t->packed || hd_tensor_is_number(t)) && (table->packed || hd_tensor_is_number(table));
-        const double far = same_shape && numbers ? distance(t, table) : INFINITY;
-        const bool packed = t->packed || table->packed;
-        if (far > (packed ? same_quantised : 0)) {
+        double rounded = 0;
+        const double far = same_shape && numbers ? distance(t, table, &rounded) : INFINITY;
+        if (!(far <= most_rounded * rounded)) {
             hd_diag *g =
                 hd_err(s->d, HD_E_WEIGHTS, (hd_loc){.file = t->file},
                        "tensor '%s' is not equal to '%s', and tie_word_embeddings says that "
                        "they are one",
                        t->name, w->name);
             if (isfinite(far))
-                g->cause = hd_printf(s->d->arena, "the difference is %.3g of its size", far);
+                g->cause = rounded > 0
+                               ? hd_printf(s->d->arena,
+                                           "the difference is %.3g of its size; rounding to its "
+                                           "codes makes one of about %.3g",
+                                           far, rounded)
+                               : hd_printf(s->d->arena, "the difference is %.3g of its size", far);
             g->hint = "set tie_word_embeddings to false, and the head is read; or take the tensor "
                       "out of the file";
             return false;

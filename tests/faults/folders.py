@@ -3,11 +3,12 @@
 
     folders.py HADAL WORK_FOLDER
 
-Each case changes tensors or fields of tests/faults/base, a Llama of two layers with random weights.
+Each case changes tensors, fields or files of tests/faults/base, a Llama of two layers with random weights.
 """
 import array
 import json
 import os
+import shutil
 import struct
 import subprocess
 import sys
@@ -45,6 +46,8 @@ TENSORS = read(os.path.join(BASE, "model.safetensors"))
 with open(os.path.join(BASE, "config.json")) as f:
     CONFIG = json.load(f)
 EMBEDDING = TENSORS["model.embed_tokens.weight"]
+HEAD = "lm_head.weight"
+TIED = dict(tie_word_embeddings=True)
 
 
 def floats(*shape):
@@ -77,6 +80,34 @@ def bf16(tensor):
     return "BF16", tensor[1], b"".join(struct.pack("<H", (b + 0x7FFF + (b >> 16 & 1)) >> 16) for b in bits)
 
 
+def as_integers(tensor, bits, by=1.0):
+    """lm_head as compressed-tensors stores it: integers with a scale for a row (8 bits, in bytes) or for 32 (4 bits, 8 in a word)"""
+    rows, columns = tensor[1]
+    group, most = (columns, 127) if bits == 8 else (32, 7)
+    values, codes, scales = array.array("f", tensor[2]), [], []
+    for at in range(0, len(values), group):
+        line = [x * by for x in values[at:at + group]]
+        scale = struct.unpack("<f", struct.pack("<f", max(map(abs, line)) / most))[0]
+        scales.append(scale)
+        codes += [round(x / scale) for x in line]
+    scale = ("F32", [rows, columns // group], struct.pack(f"<{len(scales)}f", *scales))
+    if bits == 8:
+        return {"lm_head.weight": ("I8", [rows, columns], struct.pack(f"<{len(codes)}b", *codes)), "lm_head.weight_scale": scale}
+    words = [sum((c + 8) << (4 * k) for k, c in enumerate(codes[at:at + 8])) for at in range(0, len(codes), 8)]
+    return {"lm_head.weight_packed": ("I32", [rows, columns // 8], struct.pack(f"<{len(words)}I", *words)), "lm_head.weight_scale": scale,
+            "lm_head.weight_shape": ("I64", [2], struct.pack("<2q", rows, columns))}
+
+
+def quantised_head(bits):
+    weights = dict(num_bits=bits, type="int", symmetric=True, dynamic=False, strategy="channel" if bits == 8 else "group", group_size=None if bits == 8 else 32)
+    groups = dict(group_0=dict(targets=["re:.*lm_head"], weights=weights, input_activations=None, output_activations=None))
+    return dict(quant_method="compressed-tensors", quantization_status="compressed", format="int-quantized" if bits == 8 else "pack-quantized", ignore=[], config_groups=groups)
+
+
+def tied_integers(bits, tensor, by=1.0):
+    return {**without(HEAD), **as_integers(tensor, bits, by)}, config(tie_word_embeddings=True, quantization_config=quantised_head(bits))
+
+
 def scaled(tensor, by):
     values = array.array("f", tensor[2])
     return tensor[0], tensor[1], struct.pack(f"<{len(values)}f", *[x * by for x in values])
@@ -90,8 +121,6 @@ def without(*names):
     return {name: t for name, t in TENSORS.items() if not any(part in name for part in names)}
 
 
-TIED = dict(tie_word_embeddings=True)
-HEAD = "lm_head.weight"
 SAME, TIED_SAME = "base", "tied"    # whose logits they are
 # name: tensors, config, whose logits or None, what is said
 CASES = {
@@ -113,6 +142,11 @@ CASES = {
     "tied-and-other": (TENSORS, config(**TIED), None, ["tensor 'lm_head.weight' is not equal to 'model.embed_tokens.weight'", "tie_word_embeddings to false"]),
     "tied-and-scaled": (with_tensors(lm_head__weight=scaled(EMBEDDING, 1.0001)), config(**TIED), None, ["is not equal"]),
     "tied-and-short": (with_tensors(lm_head__weight=(EMBEDDING[0], [63, 64], EMBEDDING[2][:-256])), config(**TIED), None, ["is not equal"]),
+    "tied-in-8-bits": (*tied_integers(8, EMBEDDING), TIED_SAME, ["'lm_head.weight', the same in a quantised form, is left out"]),
+    "tied-in-4-bits": (*tied_integers(4, EMBEDDING), TIED_SAME, ["the same in a quantised form"]),
+    "tied-and-other-in-8-bits": (*tied_integers(8, TENSORS[HEAD]), None, ["is not equal", "rounding to its codes makes one of about"]),
+    "tied-and-other-in-4-bits": (*tied_integers(4, TENSORS[HEAD]), None, ["is not equal"]),
+    "tied-and-scaled-in-8-bits": (*tied_integers(8, EMBEDDING, 1.03), None, ["is not equal", "the difference is 0.03"]),
     "no-head": (without(HEAD), CONFIG, None, ["weight 'lm_head.weight' [64, 64] is missing", '"tie_word_embeddings": true']),
     # other beginnings of names
     "no-prefix": (renamed(lambda name: name.removeprefix("model.")), CONFIG, SAME, ["note: 20 tensors of the checkpoint have no prefix where the model has the prefix 'model.'"]),
@@ -136,6 +170,35 @@ CASES = {
 }
 
 
+POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a214614ab2935c943f9e0ff69d22eadbb8f32b1258daaa5e2ca24d17e2393\nsize 4976\n"
+WEIGHTS = "model.safetensors"
+LORA = ["holds", "an adapter (LoRA), and no model", "peft: merge_and_unload"]
+# name: files of base that are others, or (None) not there; what is said
+OTHER_FILES = {
+    "pointer-config": ({"config.json": POINTER}, ["config.json:1:7: error", "git lfs pull"]),
+    "pointer-weights": ({WEIGHTS: POINTER}, ["model.safetensors: error", "git lfs pull"]),
+    "pointer-index": ({WEIGHTS: None, "model.safetensors.index.json": POINTER}, ["index.json:1:7: error", "git lfs pull"]),
+    "pointer-shard": ({WEIGHTS: None, "1.safetensors": POINTER, "model.safetensors.index.json": '{"weight_map": {"a": "1.safetensors"}}'}, ["git lfs pull"]),
+    "adapter-weights": ({WEIGHTS: None, "adapter_model.safetensors": ""}, LORA),
+    "adapter": ({WEIGHTS: None, "config.json": None, "adapter_model.safetensors": "", "adapter_config.json": "{}"}, LORA),
+    "adapter-config": ({WEIGHTS: None, "config.json": None, "adapter_config.json": "{}"}, LORA),
+    "pickled": ({WEIGHTS: None, "pytorch_model.bin": ""}, ["pickled checkpoints are not read"]),
+    "nothing": ({WEIGHTS: None}, ["is the download complete?"]),
+}
+for name, (_, said) in OTHER_FILES.items():
+    CASES[name] = (TENSORS, CONFIG, None, said)
+
+
+def put_files(folder, files):
+    for file, text in files.items():
+        path = os.path.join(folder, file)
+        if text is None:
+            os.remove(path)
+        else:
+            with open(path, "w") as f:
+                f.write(text)
+
+
 def run(folder):
     out = os.path.join(folder, "logits.npy")
     done = subprocess.run([HADAL, "run", folder, "--interpret", "--tokens", "1,5,9,30,7,2", "--logits", out], capture_output=True, text=True, check=False)
@@ -150,11 +213,13 @@ def main():
     logits, wrong = {}, 0
     for name, (tensors, fields, whose, said) in CASES.items():
         folder = os.path.join(WORK, name)
+        shutil.rmtree(folder, ignore_errors=True)
         write(folder, tensors, fields)
+        put_files(folder, OTHER_FILES.get(name, ({}, []))[0])
         done, logits[name] = run(folder)
         faults = [f"'{part}' is not said" for part in said if part not in done.stderr]
-        if whose is None and done.returncode != 1:
-            faults.append(f"exit code {done.returncode}, not 1")
+        if whose is None and done.returncode not in (1, 3):         # 3: of reading files
+            faults.append(f"exit code {done.returncode}")
         elif whose is not None and (logits[name] is None or logits[name] != logits[whose]):
             faults.append(f"the logits are not those of {whose}")
         if whose is None and done.stderr.count("error: ") > 4:

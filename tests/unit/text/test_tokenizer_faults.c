@@ -37,6 +37,7 @@ static void model_rejected(const char *model, const char *words) {
 Test(tokenizer_faults, models) {
     cr_assert(read_text("{" MODEL "}"), "%s", said());
     rejected("[]", "must be an object");
+    rejected("version https://git-lfs.github.com/spec/v1\noid sha256:1\nsize 9\n", "git lfs pull");
     rejected("{}", "no model");
     rejected("{\"model\": 1}", "model: must be an object, not 1");
     rejected("{\"model\": {\"type\": \"Unigram\"}}", "1:20: error: model.type: only byte pair");
@@ -238,6 +239,9 @@ Test(tokenizer_faults, tiktoken_lines) {
     cr_expect_eq(t->n_ids, 257 + 258);
     cr_expect_str_eq(t->tokens[257].at, "[EOS]");
     cr_expect_str_eq(t->tokens[258].at, "<|reserved_token_258|>");
+    cr_expect_null(
+        read_tiktoken("version https://git-lfs.github.com/spec/v1\nsize 9\n", "{" KIMI "}"));
+    cr_expect(strstr(said(), "hint: this is a pointer of Git LFS"), "%s", said());
     model_lines_rejected(0, "YWI=\n", "257:1: error: this is no token in base64");
     model_lines_rejected(0, "YWI 256\n", "no token in base64");
     model_lines_rejected(0, "Y=I= 256\n", "no token in base64");
