@@ -1,9 +1,10 @@
 /* Text from a compiled model: a prompt is read, and each token that comes of it is read in turn. */
+#include <stdio.h>
 #include <string.h>
 
 #include "api/ranks.h"
 #include "api/sample.h"
-#include "frontend/config/json.h"
+#include "frontend/config/generation.h"
 #include "support/clock.h"
 #include "support/file.h"
 #include "text/tokenizer.h"
@@ -12,104 +13,10 @@
 
 /* ---- tokens that end a text ------------------------------------------------------------------ */
 
-typedef HD_VEC(int32_t) token_list;
-
-static bool add_stop(hadal_session *s, hfe_json *j, const hfe_field *f, const json_t *v,
-                     token_list *out) {
-    const json_int_t id = json_integer_value(v);
-    if (json_is_integer(v) && id >= 0 && id <= INT32_MAX) {
-        hd_push(s->arena, out, (int32_t)id);
-        return true;
-    }
-    hd_err(&s->diags, HD_E_CONFIG, hfe_json_value(j, f), "%s: must be token ids, not %s",
-           hfe_json_path(j, f), hfe_json_show(j, v));
-    return false;
-}
-
-/* A token, a list of them, or null. *found: the field is there and says something. */
-static bool read_stops(hadal_session *s, hfe_json *j, const hfe_field *f, token_list *out,
-                       bool *found) {
-    const json_t *v = hfe_json_get(j, f);
-    *found = v && !json_is_null(v);
-    if (!*found) return true;
-    if (!json_is_array(v)) return add_stop(s, j, f, v, out);
-    for (size_t i = 0; i < json_array_size(v); i++)
-        if (!add_stop(s, j, f, json_array_get(v, i), out)) return false;
-    return true;
-}
-
-/* eos_token_id of a file, or of the object of its text part. */
-static bool stops_of(hadal_session *s, const char *path, token_list *out, bool *found) {
-    static const char *const parts[] = {"text_config", "llm_config"};
-    *found = false;
-    if (!hd_exists(path)) return true;
-    hfe_json *j = hfe_json_open(s->arena, &s->diags, path);
-    const hfe_field eos = {NULL, "eos_token_id"};
-    if (!j || !read_stops(s, j, &eos, out, found)) return false;
-    for (size_t i = 0; i < sizeof parts / sizeof *parts && !*found; i++) {
-        const hfe_field part = {NULL, parts[i]}, inner = {&part, "eos_token_id"};
-        if (!read_stops(s, j, &inner, out, found)) return false;
-    }
-    return true;
-}
-
-/* What generation_config.json asks for beside drawing at a temperature, and nothing here does: it
- * would change the likeliest text too. Values that ask for nothing are null, false, an empty list
- * and the number given here. */
-static void note_unheeded(hadal_session *s, const char *folder) {
-    static const struct {
-        const char *name;
-        double nothing;
-    } fields[] = {
-        {"repetition_penalty", 1},
-        {"no_repeat_ngram_size", 0},
-        {"suppress_tokens", 0},
-        {"begin_suppress_tokens", 0},
-        {"bad_words_ids", 0},
-        {"forced_bos_token_id", -1},
-        {"forced_eos_token_id", -1},
-        {"sequence_bias", 0},
-        {"min_length", 0},
-        {"min_new_tokens", 0},
-        {"num_beams", 1},
-        {"guidance_scale", 1},
-        {"stop_strings", 0},
-        {"penalty_alpha", 0},
-        {"watermarking_config", 0},
-        {"max_time", -1},
-        {"exponential_decay_length_penalty", 0},
-    };
-    const char *path = hd_path_join(s->arena, folder, "generation_config.json");
-    hfe_json *j = hd_exists(path) ? hfe_json_open(s->arena, &s->diags, path) : NULL;
-    hd_text names;
-    hd_text_init(&names, s->arena);
-    for (size_t i = 0; j && i < sizeof fields / sizeof *fields; i++) {
-        const hfe_field f = {NULL, fields[i].name};
-        const json_t *v = hfe_json_get(j, &f);
-        const bool nothing = !v || json_is_null(v) || json_is_false(v) ||
-                             (json_is_number(v) && json_number_value(v) == fields[i].nothing) ||
-                             ((json_is_array(v) || json_is_object(v)) && json_array_size(v) == 0 &&
-                              json_object_size(v) == 0);
-        if (!nothing) hd_text_f(&names, "%s%s", names.n ? ", " : "", fields[i].name);
-    }
-    if (names.n)
-        hd_note(&s->diags, (hd_loc){.file = hd_strdup(s->arena, path)},
-                "%s: nothing here does what this asks for", names.at);
-}
-
-static bool stop_tokens(hadal_session *s, const char *folder, token_list *out) {
-    static const char *const files[] = {"generation_config.json", "config.json"};
-    bool found = false;
-    for (size_t i = 0; i < sizeof files / sizeof *files && !found; i++)
-        if (!stops_of(s, hd_path_join(s->arena, folder, files[i]), out, &found)) return false;
-    return true;
-}
-
 int hadal_stop_tokens(hadal_session *s, const char *folder, const int32_t **ids, size_t *n) {
     API_ENTER(s);
-    token_list list = {0};
-    const bool ok = stop_tokens(s, folder, &list);
-    if (ok) note_unheeded(s, folder);
+    hfe_token_ids list = {0};
+    const bool ok = hfe_read_generation(s->arena, &s->diags, folder, &list);
     *ids = list.at, *n = list.n;
     API_LEAVE(s, ok);
 }

@@ -29,7 +29,19 @@ case $target in
         done
         ;;
     safetensors) find "$tests/golden" "$tests/published" \( -name '*.safetensors' -o -name '*.index.json' \) -size -64k | take ;;
-    tokenizer) find "$tests/text" "$tests/../examples/jargon" -name '*.json' -size -64k ! -name config.json | take ;;
+    tokenizer)
+        find "$tests/text" "$tests/../examples/jargon" -name '*.json' -size -64k ! -name config.json | take
+        {
+            printf '{"model": {"vocab": {"a": 0, "b": 1, "ab": 2, " ": 3}, "merges": ["a b"]}, "added_tokens": [{"id": 4, "content": "<s>", "special": true}]}\0ab <s>[y]\0'
+            printf '{"tokenizer_class": "LlamaTokenizer", "add_bos_token": true, "bos_token": "<s>", "add_prefix_space": false, "auto_map": {"AutoTokenizer": null}, "split_special_tokens": false}\0'
+            printf '{"pad_token": {"content": "[y]", "lstrip": true}, "additional_special_tokens": ["[z]"]}'
+        } >"$seeds/beside"
+        printf '{"model": {"vocab": {"a": 0}, "merges": []}}\0a[y]\0{"tokenizer_class": "GPT2Tokenizer", "added_tokens_decoder": {"7": {"content": "[y]", "normalized": true}}}' >"$seeds/decoder"
+        ;;
+    generation)
+        printf '{"eos_token_id": [2, 3], "do_sample": true, "temperature": 0.6, "top_k": 20, "repetition_penalty": 1.1, "stop_strings": ["x"], "num_beams": 2}' >"$seeds/settings"
+        printf '{"min_p": 0.1}\0{"text_config": {"eos_token_id": 7, "do_sample": true, "suppress_tokens": [1]}, "eos_token_id": null}' >"$seeds/config"
+        ;;
     weights)
         { printf 'HADALWT1\001\0\0\0\0\0\0\0\001\002\003\004\005\006\007\010\011\012\013\014\015\016\017\020\0\020\0\0\0\0\0\0\100\0\0\0\0\0\0\0'; head -c 4112 /dev/zero; } >"$seeds/good"
         ;;

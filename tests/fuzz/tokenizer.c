@@ -40,29 +40,42 @@ static const tokenizer *read_tiktoken(hd_arena *a, hd_diags *d, const char *data
     return tokenizer_read_tiktoken(a, d, hd_path_dir(a, path));
 }
 
-/* tokenizer.json NUL text NUL tokenizer_config.json; the latter two may be absent. */
-static const tokenizer *read_json(hd_arena *a, hd_diags *d, const char *data, size_t file,
-                                  const char *config, size_t n) {
-    if (!config) config = "{}", n = 2;
-    fuzz_write("tokenizer_config.json", config, n);
-    return tokenizer_read(a, d, fuzz_write("tokenizer.json", data, file));
+/* What stands between two NULs; `at` NULL: there is nothing. */
+typedef struct part {
+    const char *at;
+    size_t n;
+} part;
+
+/* The first part of what is left, which goes on behind its NUL. */
+static part next_part(part *left) {
+    const char *nul = left->at ? memchr(left->at, 0, left->n) : NULL;
+    const part p = {left->at, nul ? (size_t)(nul - left->at) : left->n};
+    *left = nul ? (part){nul + 1, left->n - p.n - 1} : (part){NULL, 0};
+    return p;
 }
 
-/* What is no JSON is taken for lines of a tiktoken.model. */
+static void write_part(const char *name, part p) {
+    fuzz_write(name, p.at ? p.at : "{}", p.at ? p.n : 2);
+}
+
+static const tokenizer *read_json(hd_arena *a, hd_diags *d, part file, part config, part map) {
+    write_part("tokenizer_config.json", config);
+    write_part("special_tokens_map.json", map);
+    return tokenizer_read(a, d, fuzz_write("tokenizer.json", file.at, file.n));
+}
+
+/* tokenizer.json NUL text NUL tokenizer_config.json NUL special_tokens_map.json; all but the first
+ * may be absent. What is no JSON is taken for lines of a tiktoken.model. */
 static bool read_and_use(hd_arena *a, hd_diags *d, const char *data, size_t n) {
     static const char usual[] =
         "Hello  w\xc3\xb6rld\xff <s>\xe2\x82\xac 1234\n\n\t'll x\xcc\x81\xcc\xa3";
-    const char *nul = memchr(data, 0, n);
-    const size_t file = nul ? (size_t)(nul - data) : n;
-    const char *second = nul ? memchr(nul + 1, 0, n - file - 1) : NULL;
-    const size_t text = !nul ? 0 : second ? (size_t)(second - nul) - 1 : n - file - 1;
-    const tokenizer *t = n && memchr("{[ \n", data[0], 4)
-                             ? read_json(a, d, data, file, second ? second + 1 : NULL,
-                                         second ? n - file - text - 2 : 0)
-                             : read_tiktoken(a, d, data, file);
+    part left = {data, n};
+    const part file = next_part(&left), text = next_part(&left), config = next_part(&left);
+    const tokenizer *t = n && memchr("{[ \n", data[0], 4) ? read_json(a, d, file, config, left)
+                                                          : read_tiktoken(a, d, data, file.n);
     if (!t) return false;
     use(a, t, usual, sizeof usual - 1);
-    if (nul) use(a, t, nul + 1, text);
+    if (text.at) use(a, t, text.at, text.n);
     return true;
 }
 
