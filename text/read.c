@@ -31,6 +31,7 @@ static bool read_file(reader *r, const field *file, const files_beside *beside) 
                 added = field_get(file, "added_tokens"),
                 processor = field_get(file, "post_processor");
     note_limits(file);
+    note_unread_beside(beside);
     if (!read_model(r, &model) || !read_normalizers(r, &normalizer) ||
         !read_added_tokens(r, &added) || !read_tokens_beside(r, beside))
         return false;

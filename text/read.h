@@ -28,7 +28,8 @@ bool open_files_beside(hd_arena *a, hd_diags *d, const char *path, files_beside 
 bool read_tokens_beside(reader *r, const files_beside *b); /* after the added tokens */
 bool read_prefix_beside(reader *r, const files_beside *b); /* after the pre_tokenizer */
 bool read_ends_beside(reader *r, const files_beside *b);   /* after the post_processor */
-bool read_normalizers(reader *r, const field *f);     /* read_steps.c */
+void note_unread_beside(const files_beside *b);
+bool read_normalizers(reader *r, const field *f); /* read_steps.c */
 bool read_splitters(reader *r, const field *f);
 bool read_decoders(reader *r, const field *f);       /* read_decoders.c */
 bool read_post_processor(reader *r, const field *f); /* after the added tokens */

@@ -232,6 +232,17 @@ static bool is_class(const char *name, const char *class) {
     return strncmp(name, class, n) == 0 && (!name[n] || strcmp(name + n, "Fast") == 0);
 }
 
+/* Steps other than ByteLevel that put a space, or the character for it, before a text. */
+static bool has_prefix(const tokenizer *t) {
+    for (size_t i = 0; i < t->normalizers.n; i++)
+        if (t->normalizers.at[i].kind == NORMALIZER_PREPEND) return true;
+    for (size_t i = 0; i < t->splitters.n; i++)
+        if (t->splitters.at[i].kind == SPLITTER_METASPACE &&
+            t->splitters.at[i].scheme != PREPEND_NEVER)
+            return true;
+    return false;
+}
+
 /* Two classes go by add_prefix_space, false where it is absent, if bytes are all that texts are
  * split by; others by tokenizer.json. */
 bool read_prefix_beside(reader *r, const files_beside *b) {
@@ -241,11 +252,12 @@ bool read_prefix_beside(reader *r, const files_beside *b) {
     const char *name = json_string_value(class.value);
     const bool reads =
         name && (is_class(name, "GPT2Tokenizer") || is_class(name, "Qwen2Tokenizer"));
-    bool wanted = false;
+    bool wanted = false, of_bytes = false;
     if (json_is_null(prefix.value) || (!prefix.value && !reads)) return true;
     if (prefix.value && !field_bool(&prefix, &wanted)) return false;
     for (size_t i = 0; i < t->splitters.n; i++) {
         splitter *s = &t->splitters.at[i];
+        of_bytes |= s->kind == SPLITTER_BYTE_LEVEL;
         if (s->kind != SPLITTER_BYTE_LEVEL || s->add_prefix_space == wanted) continue;
         const bool taken = reads && t->splitters.n == 1;
         field_note(prefix.value ? &prefix : &class,
@@ -253,7 +265,30 @@ bool read_prefix_beside(reader *r, const files_beside *b) {
                    taken ? "says otherwise" : "decides");
         if (taken) s->add_prefix_space = wanted;
     }
+    if (prefix.value && !of_bytes && has_prefix(t) != wanted)
+        field_note(&prefix, "%s space is put before a text; tokenizer.json decides",
+                   wanted ? "no" : "a");
     return true;
+}
+
+/* ---- what is not read ------------------------------------------------------------------------ */
+
+/* Fields by which other programs take another tokenizer than the one of tokenizer.json. */
+void note_unread_beside(const files_beside *b) {
+    const field map = field_get(&b->config, "auto_map"), code = field_get(&map, "AutoTokenizer"),
+                mended = field_get(&b->config, "fix_mistral_regex"),
+                files = field_get(&b->config, "fast_tokenizer_files");
+    if (!field_is_null(&code))
+        field_note(&code, "code of a model's own is not run: tokenizer.json decides");
+    if (json_is_true(mended.value))
+        field_note(&mended, "the pattern is not replaced: tokenizer.json decides");
+    for (size_t i = 0; i < json_array_size(files.value); i++) {
+        const field f = field_element(&files, i);
+        const char *name = json_string_value(f.value);
+        if (!name || strcmp(name, "tokenizer.json") == 0) continue;
+        field_note(&f, "files for versions of other programs are not read: tokenizer.json decides");
+        return;
+    }
 }
 
 /* ---- what stands around a text --------------------------------------------------------------- */

@@ -121,6 +121,7 @@ Test(tokenizer_beside, the_token_that_is_added) {
     expect_fault("{\"add_bos_token\": 1}", "add_bos_token: must be true or false, not 1");
     expect_fault("{\"add_bos_token\": true, \"bos_token\": 4}", "bos_token: must be a string");
     expect_fault("[]", "must be an object");
+    expect_fault("version https://git-lfs.github.com/spec/v1\noid sha256:1\n", "git lfs pull");
     /* an older file comes first, where added_tokens_decoder does not replace it */
     put("special_tokens_map.json", "{\"bos_token\": {\"content\": \"</s>\"}}");
     expect_ids("{\"add_bos_token\": true, \"bos_token\": \"<s>\"}", "ab", "5 2");
@@ -196,6 +197,72 @@ Test(tokenizer_beside, a_space_before_a_text) {
     expect_ids("{\"add_prefix_space\": false}", "a", "1 0");
     cr_expect(strstr(said(), "tokenizer.json decides"), "%s", said());
     expect_fault("{\"add_prefix_space\": \"no\"}", "add_prefix_space: must be true or false");
+}
+
+/* Other classes go by tokenizer.json, whatever step of it puts the space there. */
+Test(tokenizer_beside, a_space_that_tokenizer_json_decides) {
+#define SPACES(steps) "{\"model\": {\"vocab\": {\"a\": 0, \"_\": 1}, \"merges\": []}, " steps "}"
+#define METASPACE(scheme)                                                                          \
+    "\"pre_tokenizer\": {\"type\": \"Metaspace\", \"replacement\": \"_\", "                        \
+    "\"prepend_scheme\": \"" scheme "\"}"
+    static const struct {
+        const char *file, *ids;
+        bool prefixed;
+    } cases[] = {
+        {SPACES(METASPACE("always")), "1 0", true},
+        {SPACES(METASPACE("first")), "1 0", true},
+        {SPACES(METASPACE("never")), "0", false},
+        {SPACES("\"normalizer\": {\"type\": \"Prepend\", \"prepend\": \"_\"}"), "1 0", true},
+        {SPACES("\"normalizer\": null"), "0", false},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        put("tokenizer.json", cases[i].file);
+        for (int wanted = 0; wanted < 2; wanted++) {
+            expect_ids(hd_printf(arena,
+                                 "{\"tokenizer_class\": \"LlamaTokenizer\", "
+                                 "\"add_prefix_space\": %s}",
+                                 wanted ? "true" : "false"),
+                       "a", cases[i].ids);
+            cr_expect_eq(diags.list.n, wanted != cases[i].prefixed, "%s\n%s", cases[i].file,
+                         said());
+            if (diags.list.n)
+                cr_expect(strstr(said(), cases[i].prefixed ? "a space is put before a text"
+                                                           : "no space is put before a text"),
+                          "%s", said());
+        }
+        expect_ids("{\"add_prefix_space\": null}", "a", cases[i].ids);
+        cr_expect_eq(diags.list.n, 0, "%s", said());
+    }
+}
+
+/* Other programs take another tokenizer for these than tokenizer.json has. */
+Test(tokenizer_beside, what_is_not_read_is_noted) {
+    static const struct {
+        const char *field, *note; /* NULL: it says nothing */
+    } cases[] = {
+        {"\"auto_map\": {\"AutoTokenizer\": [\"tokenization_my.MyTokenizer\", null]}",
+         "note: auto_map.AutoTokenizer: code of a model's own is not run"},
+        {"\"auto_map\": {\"AutoTokenizer\": null}", NULL},
+        {"\"auto_map\": {\"AutoModel\": \"modeling_my.MyModel\"}", NULL},
+        {"\"auto_map\": 7", NULL},
+        {"\"fix_mistral_regex\": true", "note: fix_mistral_regex: the pattern is not replaced"},
+        {"\"fix_mistral_regex\": false", NULL},
+        {"\"fast_tokenizer_files\": [\"tokenizer.json\", \"tokenizer.4.0.0.json\"]",
+         "note: fast_tokenizer_files[1]: files for versions"},
+        {"\"fast_tokenizer_files\": [\"tokenizer.json\"]", NULL},
+        {"\"model_max_length\": 1000000000000000019884624838656, \"padding_side\": \"left\", "
+         "\"truncation_side\": \"left\", \"clean_up_tokenization_spaces\": true, "
+         "\"chat_template\": \"{}\"",
+         NULL},
+    };
+    put("tokenizer.json", FILE_WITH(""));
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        expect_ids(hd_printf(arena, CLASS "%s}", cases[i].field), "ab", "2");
+        if (cases[i].note)
+            cr_expect(strstr(said(), cases[i].note), "%s\n%s", cases[i].field, said());
+        else
+            cr_expect_eq(diags.list.n, 0, "%s\n%s", cases[i].field, said());
+    }
 }
 
 /* ---- what means nothing for one text --------------------------------------------------------- */
