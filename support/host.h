@@ -21,6 +21,6 @@ void hd_host_return(const hd_host *host);
 
 /* Until the end of the block, however it is left. */
 #define HD_APART_FROM_HOST                                                                         \
-    const hd_host hd_host_here_ __attribute__((cleanup(hd_host_return))) = hd_host_leave()
+    const hd_host hd_host_here_ __attribute__((cleanup(hd_host_return), unused)) = hd_host_leave()
 
 #endif

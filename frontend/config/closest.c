@@ -221,8 +221,8 @@ static const char *said_of(hd_arena *a, const nearness *c, bool folder_has_tenso
                 ? ", and all tensors"
                 : hd_printf(a, ", and %zu tensors are of the folder or of it alone", c->tensors);
     }
-    return hd_printf(a, "%s: it knows all fields%s%s%s", c->family->name, c->part ? " of " : "",
-                     c->part ? c->part : "", tensors);
+    return hd_printf(a, "%s: it knows all fields%s%s%s%s", c->family->name, c->part ? " of " : "",
+                     c->part ? c->part : "", c->faults ? ", though not each value" : "", tensors);
 }
 
 const char *hfe_closest_family(hfe_program *p, const hfe_json *j, const hfe_families *families,
@@ -241,15 +241,18 @@ const char *hfe_closest_family(hfe_program *p, const hfe_json *j, const hfe_fami
         all[i].other = strcmp(families->list.at[i].name, plainest) != 0;
         all[i].unnamed = unnamed_of(j->root, families->list.at[i].name);
         compare_fields(j, known, n, i, &all[i]);
-        if (named && fits(&all[i]) && strcmp(named, all[i].family->name) == 0) *near = named;
     }
     qsort(all, n, sizeof *all, by_nearness);
     if (!fits(&all[0])) return NULL;
-    const bool inside = all[0].part != NULL;
-    size_t equals = 0;
-    while (equals < n && fits(&all[equals]) && (all[equals].part != NULL) == inside)
-        try_config(p, j, &all[equals++]);
-    qsort(all, equals, sizeof *all, by_nearness);
+    size_t fitting = 0, equals = 1; /* those that are for the same part of the config */
+    for (; fitting < n && fits(&all[fitting]); fitting++) {
+        const nearness *c = &all[fitting];
+        try_config(p, j, &all[fitting]);
+        if (named && !c->faults && strcmp(named, c->family->name) == 0) *near = named;
+    }
+    qsort(all, fitting, sizeof *all, by_nearness);
+    while (equals < fitting && (all[equals].part != NULL) == (all[0].part != NULL))
+        equals++;
     if (tensors.list.n > 0) {
         try_models(p, &tensors, all, equals);
         qsort(all, equals, sizeof *all, by_nearness);

@@ -73,8 +73,8 @@ static const hfe_def *find_family(hfe_program *p, const char *type) {
     return find_page(p, path) ? hfe_page_config(p, hfe_read_page(p, path), type) : NULL;
 }
 
-/* The page that the fields are closest to, and a name that is spelled nearly so, if the fields fit
- * its page: the model may be another one in spite of its name. */
+/* The page that the fields are closest to, and a name that is spelled nearly so, if its page takes
+ * the config: the model may be another one in spite of its name. */
 static const char *closest_of(hfe_program *p, hfe_json *j, const char *near,
                               const hfe_families *families) {
     const char *closest = hfe_closest_family(p, j, families, PLAINEST, &near);

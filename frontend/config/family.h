@@ -20,7 +20,8 @@ typedef struct hfe_families {
 } hfe_families;
 
 /* The family that a config is closest to, for a message; NULL: it fits none. `plainest`: the one
- * that is taken of equals. `near`, a family or NULL, becomes NULL if the config does not fit it. */
+ * that is taken of equals. `near`, a family or NULL, becomes NULL unless it takes the
+ * config as it is. */
 const char *hfe_closest_family(hfe_program *p, const hfe_json *j, const hfe_families *families,
                                const char *plainest, const char **near);
 

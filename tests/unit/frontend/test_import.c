@@ -339,7 +339,7 @@ Test(import, families_that_cannot_be_imported) {
             arena,
             "{\"model_type\": \"%s\", %s\"vocab_size\": 96, \"hidden_size\": 48, "
             "\"intermediate_size\": 64, \"num_hidden_layers\": 4, \"num_attention_heads\": 4, "
-            "\"rms_norm_eps\": 1e-6}",
+            "\"num_key_value_heads\": 2, \"rms_norm_eps\": 1e-6}",
             cases[i].family, cases[i].strange ? "\"state_size\": 1, " : "")));
         cr_assert_eq(diags.list.n, 1, "fields of another family are not complained of: %s", said());
         const hd_diag *g = &diags.list.at[0];
@@ -420,6 +420,29 @@ Test(import, a_family_is_closest_to_itself, .timeout = 300) {
     unlink(in_folder("model.safetensors"));
 }
 
+/* A page that knows the fields and not what they say is a beginning of a page, and no other name of
+ * the family. */
+Test(import, a_page_that_does_not_take_all_values) {
+#define DEEPSEEK(scores)                                                                           \
+    "{\"model_type\": \"deepseek_v2\", \"vocab_size\": 96, \"hidden_size\": 48, "                  \
+    "\"intermediate_size\": 64, \"num_hidden_layers\": 4, \"num_attention_heads\": 4, "            \
+    "\"num_key_value_heads\": 4, \"q_lora_rank\": null, \"kv_lora_rank\": 16, "                    \
+    "\"qk_nope_head_dim\": 16, \"qk_rope_head_dim\": 8, \"v_head_dim\": 16, "                      \
+    "\"n_routed_experts\": 8, \"n_shared_experts\": 2, \"num_experts_per_tok\": 2, "               \
+    "\"moe_intermediate_size\": 32, \"first_k_dense_replace\": 1, \"n_group\": 1, "                \
+    "\"topk_group\": 1, \"norm_topk_prob\": true, \"routed_scaling_factor\": 1.0, "                \
+    "\"scoring_func\": \"" scores "\"}"
+    cr_expect_null(import_text(DEEPSEEK("softmax")));
+    cr_expect(strstr(diags.list.at[0].hint,
+                     "the closest page is families/deepseek_v3: it knows all "
+                     "fields, though not each value;"),
+              "%s", said());
+    cr_expect_not(strstr(diags.list.at[0].hint, "did you mean"), "%s", said());
+    hd_diags_init(&diags, arena);
+    cr_expect_null(import_text(DEEPSEEK("sigmoid")));
+    cr_expect(strstr(diags.list.at[0].hint, "did you mean 'deepseek_v3'?"), "%s", said());
+}
+
 /* Where the language model lies in an object, its fields are compared; a name that is nearly so
  * does not hide the page that the fields are closest to. */
 Test(import, the_closest_family_of_a_wrapped_model) {
@@ -436,10 +459,10 @@ Test(import, the_closest_family_of_a_wrapped_model) {
          "\"text_config\": {\"model_type\": \"gemma5_text\", \"vocab_size\": 96, "
          "\"hidden_size\": 48, \"intermediate_size\": 64, \"num_hidden_layers\": 4, "
          "\"num_attention_heads\": 4, \"altup_num_inputs\": 4, \"laurel_rank\": 8}}",
-         "the closest page is families/gemma3n: it knows all fields;"},
+         "the closest page is families/gemma3n: it knows all fields"},
         {"{\"model_type\": \"mixtral2\", \"vocab_size\": 96, \"hidden_size\": 48, "
          "\"intermediate_size\": 64, \"num_hidden_layers\": 4, \"num_attention_heads\": 4, "
-         "\"num_local_experts\": 4, \"router_jitter_noise\": 0}",
+         "\"num_key_value_heads\": 2, \"num_local_experts\": 4, \"router_jitter_noise\": 0}",
          "did you mean 'mixtral'? Its page is the closest by its fields, too: families/mixtral"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
