@@ -1,4 +1,4 @@
-/* The barrier between steps (barrier.h): arrivals counted, openings numbered. */
+/* The barrier between steps (barrier.h): it counts arrivals and numbers its openings. */
 #include "runtime/barrier.h"
 
 #include "support/clock.h"
@@ -25,7 +25,7 @@ static unsigned openings(hrt_barrier *b) {
     return atomic_load_explicit(&b->opened, memory_order_acquire);
 }
 
-/* False: there is nothing to ask for. */
+/* Prefetches one block. False: there is nothing left to prefetch. */
 static bool ask(hrt_prefetch *ahead) {
     const uint8_t *p = ahead ? hrt_prefetch_next(ahead) : NULL;
     for (int i = 0; p && i < HRT_PREFETCH_BLOCK; i += HRT_LINE)
@@ -33,7 +33,8 @@ static bool ask(hrt_prefetch *ahead) {
     return p != NULL;
 }
 
-/* False: time is up. The clock is read only now and then: it takes as long as several looks. */
+/* False: the time to spin is over. The clock is read only now and then, since a reading takes as
+ * long as several looks at the word. */
 static int spin(hrt_barrier *b, unsigned before, uint64_t limit, hrt_prefetch *ahead) {
     enum { LOOKS = 64 };
     uint64_t start = 0;
@@ -48,8 +49,8 @@ static int spin(hrt_barrier *b, unsigned before, uint64_t limit, hrt_prefetch *a
     }
 }
 
-/* A waker that does not see the sleeper counted has opened before: then the kernel finds that
- * `opened` is no longer what the sleeper read, and does not let it sleep. */
+/* A waker that does not see the sleeper counted has already changed `opened`: the kernel then finds
+ * that `opened` is no longer what the sleeper read, and does not let it sleep. */
 #if defined(__linux__)
 _Static_assert(sizeof(atomic_uint) == 4, "the kernel looks at 32 bits");
 

@@ -1,8 +1,8 @@
-/* One token more for many sessions at once.
+/* One more token for many sessions at once.
  *
- * All sessions are entered before any is looked at, and left again whatever happens: a call that
- * fails has advanced none. Whose arena holds the rows does not matter to the results; it is the
- * first session's, and what is more than it holds takes another pass. */
+ * All sessions are entered before any is read, and left again whatever happens: a call that fails
+ * has advanced none of them. The rows lie in the arena of the first session; which session's arena
+ * it is does not matter to the results. Rows that exceed its chunk are done in further passes. */
 #include <inttypes.h>
 
 #include "runtime/internal.h"
@@ -24,7 +24,8 @@ static int rejected(hrt_session *const *sessions, int64_t i) {
     return hrt_fail(sessions[0], HRT_BUSY, "session %" PRId64 " of the batch is in a call", i);
 }
 
-/* Those behind the first, which has been; *entered: of all, the first included. */
+/* Enters all sessions but the first, which the caller has entered. *entered counts the entered
+ * ones, the first included. */
 static int enter_others(hrt_session *const *sessions, int64_t count, int64_t *entered) {
     for (; *entered < count; ++*entered)
         if (!hrt_enter(sessions[*entered])) return rejected(sessions, *entered);
@@ -60,7 +61,8 @@ static int check_rows(hrt_session *const *sessions, const int32_t *tokens, int64
     return rc;
 }
 
-/* What all of them have written of this token is not whole. */
+/* Marks all sessions as broken, since the state that each has written for this token may be
+ * incomplete. */
 static int break_all(hrt_session *const *sessions, int64_t count, int comm_code) {
     for (int64_t i = 0; i < count; i++)
         (void)hrt_break(sessions[i], comm_code);
@@ -97,8 +99,8 @@ static int run_batch(hrt_session *const *sessions, const int32_t *tokens, int64_
     return HRT_OK;
 }
 
-/* The ranks of a divided model hear of a refused batch, too, as soon as there is a session to tell
- * them with. */
+/* The other ranks of a divided model must learn of a rejected batch, too. This rank can report it
+ * as soon as one session is there, whose communicator it then uses. */
 int hrt_forward_batch(hrt_session *const *sessions, const int32_t *tokens, int64_t count,
                       float *const *outs) {
     int64_t entered = 1;

@@ -1,8 +1,8 @@
-/* Build ids: of a library and of weights that were made together they are the same text.
+/* Build ids. A library and weights that were made together have the same build id.
  *
- * Two parts, of 16 hex digits each: the program (kernel IR and version of Hadal, whatever the
- * target) and the values of the weights. A library that was compiled without weights has the first
- * part alone, and so fits those of any values. */
+ * A build id has two parts of 16 hex digits each: the program (kernel IR and version of Hadal,
+ * whatever the target) and the values of the weights. A library that was compiled without weights
+ * has the first part alone, and so fits weights of any values. */
 #ifndef HRT_BUILD_ID_H
 #define HRT_BUILD_ID_H
 

@@ -1,6 +1,6 @@
 /* Programs without tokens and state, called as plain functions.
  *
- * There is no object to keep: the caller hands over work memory with every call, and as many
+ * No object is kept between calls: the caller hands over work memory with every call, and as many
  * threads run as OpenMP would start and as the memory holds workspace for. */
 #include <string.h>
 

@@ -1,19 +1,20 @@
-/* What crosses between ranks in a call: the exchanges of hrt_model.exchanges, over the functions of
- * hadal_comm.h. Ranges of rows, roundings to bf16 and the order of units are made here, on one
- * thread; what a transport is given are runs of values. */
+/* Communication between the ranks in a call: the rows of hrt_model.collectives, which are
+ * collectives within a group and point-to-point messages between pipeline stages, made with the
+ * functions of hadal_comm.h. This file computes ranges of rows, rounds to bf16 and orders units, on
+ * one thread; a transport only gets contiguous ranges of values. */
 #include <string.h>
 
 #include "runtime/internal.h"
 #include "support/halves.h"
 
-typedef struct collective { /* one, in a call */
+typedef struct collective { /* one row of hrt_model.collectives, in one call */
     const hrt_model *m;
     const hrt_side *side;
     const hrt_collective *e;
     const uint8_t *x;
     uint8_t *y, *staging;
     const hrt_place *chunk;
-    int64_t wanted; /* first row of the chunk that is done */
+    int64_t wanted; /* first row of the chunk that the step has to do */
 } collective;
 
 /* ---- rows ------------------------------------------------------------------------------------ */
@@ -34,7 +35,7 @@ static bool is_divided(const collective *x) {
     return x->chunk->tokens >= x->m->divide_from;
 }
 
-/* Rows of a rank that the step does, as rows of the chunk. */
+/* The rows of `rank` that the step does, counted from the start of the chunk. */
 static hrt_place rows_of(const collective *x, int64_t rank) {
     const hrt_place all = hrt_place_of(x->m, x->chunk, rank);
     const int64_t first = all.start - x->chunk->start, end = first + all.tokens;
@@ -42,7 +43,7 @@ static hrt_place rows_of(const collective *x, int64_t rank) {
     return (hrt_place){from, end > from ? end - from : 0, x->chunk->slot};
 }
 
-/* Elements of each rank's rows. */
+/* Counts the elements of the rows of each rank. */
 static void count_rows(const collective *x, uint64_t *counts) {
     for (int32_t r = 0; r < x->side->group.count; r++)
         counts[r] = (uint64_t)rows_of(x, r).tokens * x->e->row;
@@ -52,7 +53,7 @@ static uint64_t row_bytes(const collective *x) {
     return x->e->row * x->e->element;
 }
 
-/* Rows of the chunk that the step does, of all ranks. */
+/* The number of rows of the chunk that the step does, over all ranks. */
 static uint64_t rows_done(const collective *x) {
     return (uint64_t)(x->chunk->tokens - x->wanted);
 }
@@ -103,8 +104,8 @@ static int sum(const collective *x, bool scatter) {
 }
 
 /* ---- rows of all ranks ----------------------------------------------------------------------- */
-/* Of rows that lie one after the other, nothing but copies: this rank's of all (to_all), or into
- * their place among all. */
+/* Copies rows in a place where each rank's rows lie contiguously: this rank's rows out of the rows
+ * of all ranks, or (to_all) into their place among them. */
 static void copy_rows(const collective *x, bool to_all) {
     const hrt_place all = hrt_place_of(x->m, x->chunk, x->side->rank);
     const hrt_place done = rows_of(x, x->side->rank);
@@ -157,11 +158,12 @@ static uint64_t local_units(const hd_share *s) {
     return (uint64_t)(hd_local_groups(s) * hd_local_units(s));
 }
 
-/* The elements of all ranks stand in staging, block after block; here they come into a row's order.
- * What one rank has of `n` runs of units goes to `y`. */
+/* Staging holds one block of elements after the other, one block per rank. This brings the units of
+ * all blocks into the order of a row and writes them to y. A row consists of `n` repetitions of the
+ * units. */
 static void order_units(const collective *x, const hd_share *s, uint64_t n) {
     const uint64_t local = local_units(s), unit = x->e->unit;
-    const uint64_t block = n * local * unit; /* elements of a rank */
+    const uint64_t block = n * local * unit; /* elements of one rank */
     for (int64_t u = 0; u < s->whole; u++) {
         int64_t at;
         const uint64_t rank = (uint64_t)hd_owner_of(s, u, &at);
@@ -218,7 +220,8 @@ static void part_units(const collective *x) {
 }
 
 /* ---- stages ---------------------------------------------------------------------------------- */
-/* All rows, or those of this rank, of the value: a stage sends what it holds. */
+/* The number of elements to send to another pipeline stage: all rows of the value, or the rows of
+ * this rank where each rank holds only its own. */
 static uint64_t stage_elements(const collective *x) {
     const hrt_place mine = hrt_place_of(x->m, x->chunk, x->side->rank);
     return (uint64_t)(x->e->local ? mine.tokens : x->chunk->tokens) * x->e->row;
@@ -254,8 +257,8 @@ hrt_place hrt_tile_of(const hrt_model *m, const hrt_place *chunk, int64_t rank, 
     return (hrt_place){all.start + from, end - from, chunk->slot};
 }
 
-/* Of each rank's rows in the tile: how many elements, and the first, as the transport counts them.
- */
+/* For the part of the tile that each rank has: how many elements it holds, and at which element it
+ * begins, as the transport counts them. */
 static void place_tile(const collective *x, hrt_tile tile, uint64_t *counts, uint64_t *starts) {
     const uint64_t row = x->e->row * (crossing(x->e) == HADAL_COMM_BYTES ? x->e->element : 1);
     for (int32_t r = 0; r < x->side->group.count; r++) {
@@ -265,7 +268,7 @@ static void place_tile(const collective *x, hrt_tile tile, uint64_t *counts, uin
     }
 }
 
-/* Its first row among those of this rank, in bytes of x or y. */
+/* The offset of this rank's part of the tile among the rows of this rank, in bytes of x or y. */
 static uint64_t own_tile(const collective *x, hrt_tile tile) {
     const int64_t first = hrt_place_of(x->m, x->chunk, x->side->rank).start;
     const hrt_place mine = hrt_tile_of(x->m, x->chunk, x->side->rank, tile);
@@ -322,7 +325,8 @@ int hrt_make_collective(const hrt_model *m, const hrt_side *side, const hrt_coll
     return HADAL_COMM_ARGUMENT;
 }
 
-/* Elements of a row that stand in staging, of all ranks where each has its own. */
+/* Elements of one row in staging; where each rank has its own elements, those of all ranks
+ * together. */
 static uint64_t staged_elements(const hrt_model *m, const hrt_collective *e) {
     const hd_share s = {m->ranks, (int64_t)(e->groups * e->units), (int64_t)e->groups,
                         (int64_t)e->units, e->repeat};

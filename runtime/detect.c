@@ -18,7 +18,8 @@ enum {
     ALWAYS = 0,
     YMM = 0x06,      /* XCR0: xmm and ymm */
     ZMM = 0xe6,      /* opmask, the upper halves of zmm and the upper sixteen too */
-    TILES = 0x60000, /* tile configuration and data: only for processes that ask, hrt_permitted */
+    TILES = 0x60000, /* tile configuration and data: only for processes that request them,
+                      * hrt_permitted */
 };
 
 /* X(feature, leaf, subleaf, register, bit, registers that must be saved) */
@@ -60,9 +61,9 @@ static const struct {
 };
 enum { N_FEATURE_BITS = sizeof feature_bits / sizeof *feature_bits };
 
-/* CPUID's answers so far: under a hypervisor each takes microseconds, so none is asked for twice.
- * There is room for all that is read here: of the two leaves that describe caches at most sixteen
- * subleaves each. */
+/* The answers of CPUID so far. Under a hypervisor each CPUID takes microseconds, so none is
+ * executed twice. The array is large enough for all leaves that are read here: at most sixteen
+ * subleaves of each of the two leaves that describe caches. */
 typedef struct reader {
     const hrt_cpuid *cpuid;
     uint32_t n;
@@ -86,7 +87,8 @@ static void ask_once(reader *r, uint32_t leaf, uint32_t subleaf, uint32_t answer
     memcpy(r->known[r->n++].answer, answer, sizeof r->known->answer);
 }
 
-/* A leaf; zeros beyond the largest one, where CPUs give the data of another leaf, or none. */
+/* Reads a leaf. Gives zeros beyond the largest leaf, where CPUs return the data of another leaf, or
+ * none. */
 static void ask(reader *r, uint32_t leaf, uint32_t subleaf, uint32_t answer[4]) {
     uint32_t most[4] = {0};
     ask_once(r, leaf & 0x80000000u, 0, most);
@@ -101,7 +103,7 @@ static uint64_t saved_registers(reader *r) {
     return answer[ECX] >> OSXSAVE & 1 ? r->cpuid->saved(r->cpuid->context) : 0;
 }
 
-/* A subleaf; zeros beyond the largest one, which subleaf 0 gives. */
+/* Reads a subleaf. Gives zeros beyond the largest subleaf, whose number subleaf 0 reports. */
 static void ask_subleaf(reader *r, uint32_t leaf, uint32_t subleaf, uint32_t answer[4]) {
     ask(r, leaf, 0, answer);
     if (subleaf == 0) return;
@@ -161,13 +163,14 @@ static hd_machine find_caches(reader *r) {
 }
 
 /* ---- rates ----------------------------------------------------------------------------------- */
-/* Of dot products of bf16, for each 100 multiply-adds of f32: CPUID has no such number, but who
- * made the CPU tells it. Unlike model numbers that is not masked: kernels of guests go by it. 0:
- * there are none, or their maker is not known. */
+/* The rate of bf16 dot products, in percent of the rate of f32 multiply-adds. CPUID reports no such
+ * number, but the vendor of the CPU implies it. Hypervisors mask model numbers but not the vendor,
+ * since kernels of guests depend on it. 0: the CPU has no such instructions, or its vendor is not
+ * known. */
 static uint32_t rate_of_dots(reader *r, uint64_t features) {
     static const struct {
-        uint32_t first_letters, rate; /* of the maker's name */
-    } makers[] = {{0x756e6547, 100 /* Genu: at best, in two steps of a port */},
+        uint32_t first_letters, rate; /* first letters of the vendor's name */
+    } makers[] = {{0x756e6547, 100 /* Genu: at best; one takes two steps of a port */},
                   {0x68747541, 200 /* Auth: from Zen 4 on, as fast as a multiply-add */}};
     uint32_t answer[4];
     ask(r, 0, 0, answer);
@@ -205,7 +208,7 @@ hrt_machine hrt_detect(const hrt_cpuid *cpuid) {
     return m;
 }
 
-/* ---- what programs must ask for -------------------------------------------------------------- */
+/* ---- features that a process must request ---------------------------------------------------- */
 uint64_t hrt_permitted(const hrt_cpuid *cpuid, uint64_t features) {
     const uint64_t tiles = HRT_CPU_AMXTILE | HRT_CPU_AMXBF16 | HRT_CPU_AMXINT8;
     if (!(features & tiles) || (cpuid && cpuid->permit(cpuid->context))) return features;
@@ -230,9 +233,9 @@ static uint64_t saved_here(const void *context) {
     return (uint64_t)high << 32 | low;
 }
 
-/* Linux, Documentation/arch/x86/xstate.rst: 8 KB of tiles in each signal frame are not given to
- * programs that do not know of them. Kernels before 5.16 do not know the request; one that finds a
- * small alternate signal stack refuses it. To ask again changes nothing. */
+/* Linux, Documentation/arch/x86/xstate.rst: a signal frame with tiles is 8 KB larger, so a process
+ * gets tiles only if it requests them. Kernels before 5.16 do not know the request; later ones
+ * reject it where an alternate signal stack is too small. Requesting again changes nothing. */
 static bool permit_here(const void *context) {
     enum { REQUEST_PERMISSION = 0x1023, TILE_DATA = 18 };
     (void)context;
@@ -245,6 +248,6 @@ const hrt_cpuid *hrt_cpuid_here(void) {
 }
 #else
 const hrt_cpuid *hrt_cpuid_here(void) {
-    return NULL; /* aarch64: the operating system tells what the CPU has */
+    return NULL; /* aarch64: the operating system reports the features of the CPU */
 }
 #endif

@@ -18,8 +18,8 @@ typedef struct hrt_cpuid {
     /* XCR0: which registers the operating system saves. It is called only if CPUID says that XCR0
      * can be read (OSXSAVE). */
     uint64_t (*saved)(const void *context);
-    /* Asks the operating system for the tile registers, for the whole process; false: it refuses.
-     */
+    /* Requests the tile registers from the operating system, for the whole process; false: it
+     * rejects the request. */
     bool (*permit)(const void *context);
     const void *context;
 } hrt_cpuid;
@@ -30,14 +30,14 @@ typedef struct hrt_machine {
     hd_machine facts; /* 0 where CPUID reports nothing plausible */
 } hrt_machine;
 
-/* `cpuid` is NULL on an architecture without CPUID: the features that the operating system tells
- * of, no sizes. */
+/* `cpuid` is NULL on an architecture without CPUID: the features are then those that the operating
+ * system reports, and no cache sizes are known. */
 hrt_machine hrt_detect(const hrt_cpuid *cpuid);
 /* Features of aarch64 by the bits of AT_HWCAP and AT_HWCAP2 (Linux,
  * Documentation/arch/arm64/elf_hwcaps.rst). */
 uint64_t hrt_features_of_arm64(uint64_t hwcap, uint64_t hwcap2);
-/* Of features that the machine has, those that this process may use: for some the operating system
- * must be asked, which this does, and only if they are among these. */
+/* Those of `features`, which the machine has, that this process may use. Some have to be requested
+ * from the operating system; this function requests them, and only if they are among `features`. */
 uint64_t hrt_permitted(const hrt_cpuid *cpuid, uint64_t features);
 /* CPUID of this machine; NULL if its architecture has no such instruction. */
 const hrt_cpuid *hrt_cpuid_here(void);

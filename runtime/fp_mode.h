@@ -1,8 +1,9 @@
 /* The floating-point environment of kernels.
  *
- * They run in the default one (round to nearest, nothing traps), with denormals as zero: a denormal
- * operand costs a hundred cycles. Each thread that runs kernels enters it, and the settings that it
- * had before come back afterwards, in the threads of OpenMP's pool too. */
+ * Kernels run in the default environment (round to nearest, no exception traps) but with denormals
+ * treated as zero, since a denormal operand costs a hundred cycles. Each thread that runs kernels
+ * enters this mode, and its earlier settings are restored afterwards, in the threads of OpenMP's
+ * pool too. */
 #ifndef HRT_FP_MODE_H
 #define HRT_FP_MODE_H
 
@@ -10,7 +11,7 @@
 
 #if defined(__x86_64__)
 typedef unsigned hrt_fp_mode;
-enum { HRT_MXCSR_KERNEL = 0x1f80 | 0x8040 }; /* all masked; FTZ and DAZ */
+enum { HRT_MXCSR_KERNEL = 0x1f80 | 0x8040 }; /* all exceptions masked; FTZ and DAZ */
 static inline hrt_fp_mode hrt_fp_enter(void) {
     hrt_fp_mode old = __builtin_ia32_stmxcsr();
     __builtin_ia32_ldmxcsr(HRT_MXCSR_KERNEL);

@@ -1,15 +1,16 @@
-/* Cells: the grid that lets the slowest thread finish first.
+/* How a contraction is cut into cells: the grid whose slowest thread finishes first.
  *
  * For each step along k, a cell of r rows and c columns costs
  *
  *     r c           multiply-adds of 16 outputs
  *     64 c + 4 r    bytes of weights and of activations to bring to the core
  *
- * and the cores measured bring 8 bytes in the time of one such multiply-add. A few threads cut
- * columns alone where those go round: each weight is then read by one thread. Rows are cut where
- * that would leave threads without work or with unequal shares, and where there are so many threads
- * that columns would become narrow beside the rows; then it is the weights, read once for each part
- * of the rows, that decide how far. */
+ * and the cores that were measured load 8 bytes in the time of one such multiply-add. A few threads
+ * cut columns alone where the columns divide evenly among them: each weight is then read by one
+ * thread. Rows are cut, too, where cutting columns alone would leave threads without work or with
+ * unequal shares, and where there are so many threads that each would get few columns for many
+ * rows. In the latter case the weights, which are read once for each part of the rows, limit into
+ * how many parts the rows are cut. */
 #include "runtime/grid.h"
 
 #include "runtime/hadal_rt.h"
@@ -41,9 +42,9 @@ double hrt_cost_of_calls(int64_t rows, int64_t calls) {
     return cost(rows, (int64_t)cols) / cols + (double)(calls - 1) * cost(0, (int64_t)cols) / cols;
 }
 
-/* ---- tiles of rows, beside exchanges --------------------------------------------------------- */
+/* ---- tiles of rows, alongside collectives ---------------------------------------------------- */
 
-/* Where less than this part of the time is saved, all rows go at once. */
+/* Where tiles save less than this fraction of the time, all rows are done at once. */
 static const double least_gain = 0.02;
 
 hrt_tiled hrt_in_tiles(const hrt_beside *b, int64_t n) {

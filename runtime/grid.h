@@ -1,34 +1,37 @@
-/* How a step is cut, by formulas of what that takes: among threads, into a grid of cells of rows
- * and columns; and into tiles of rows, where it goes on beside exchanges. */
+/* How the work of a step is divided, by formulas of its time: among threads, into a grid of cells
+ * of rows and columns; and into tiles of rows, where the step runs while collectives are under way.
+ */
 #ifndef HRT_GRID_H
 #define HRT_GRID_H
 
 #include <stdint.h>
 
 typedef struct hrt_grid {
-    int rows, cols; /* parts of each; rows * cols <= threads, and no part is empty */
+    int rows, cols; /* parts of the rows and of the columns; rows * cols <= threads, and no part is
+                     * empty */
 } hrt_grid;
 
-/* For a contraction: a row is a token, a column a panel of 16 outputs. rows, cols, threads > 0. The
- * same for the same numbers, so that a thread meets the same panels in every call. */
+/* The grid of a contraction: a row is a token, a column a panel of 16 outputs. rows, cols, threads
+ * > 0. The result depends on these numbers alone, so that a thread reads the same panels in every
+ * call. */
 hrt_grid hrt_cut(int64_t rows, int64_t cols, int threads);
 
-/* What a contraction of many columns takes for `rows` rows in `calls` calls, in rows: each call
- * reads the weights. */
+/* The time that a contraction of many columns takes for `rows` rows in `calls` calls, in the time
+ * of one row: each call reads the weights again. */
 double hrt_cost_of_calls(int64_t rows, int64_t calls);
 
 /* ---- tiles ----------------------------------------------------------------------------------- */
 
-/* What computing beside exchanges takes, cut into tiles of rows. The runtime chooses by it
- * (tiles.c), of what it has measured; `hadal plan` predicts with it.
+/* The time of computing that overlaps with collectives, cut into tiles of rows. The runtime chooses
+ * the number of tiles by it (tiles.c), from what it has measured; `hadal plan` predicts with it.
  *
- * Of C, what the steps of the overlaps take all rows at once, and X, what their exchanges take, n
- * tiles leave
+ * C is the time of the steps of the overlaps and X the time of their collectives, all rows at once.
+ * With n tiles they take
  *
  *     C(n) + X(n) - (1 - 1/n) min(C(n), X(n))
  *
- * since the first tile has nothing to compute beside. More tiles cost: C(n) has the weights read
- * once for each part of the rows, X(n) a latency for each message more. */
+ * since the first tile has no computing to overlap with. More tiles cost more: C(n) includes
+ * reading the weights once for each tile, X(n) one more latency for each further message. */
 typedef struct hrt_beside { /* of a chunk, all rows at once; times in one unit */
     int64_t tokens, ranks;
     double compute, collective; /* of the steps of all overlaps */

@@ -23,7 +23,7 @@
 #define HRT_ALIGN       64 /* of session memory, buffers, weights */
 #define HRT_MAX_THREADS 256
 #define HRT_MAX_LEVELS  8
-#define HRT_SMALL_BATCH 8   /* tokens, at most, that kernels may cut as they cut one */
+#define HRT_SMALL_BATCH 8   /* most tokens whose work kernels may cut as for one token */
 #define HRT_KEYS        256 /* positions of the cache in a range (HRT_SPLIT_KEYS) */
 #define HRT_LIST_ROWS   32  /* rows of a list in a range are a multiple of it, at most HRT_KEYS, */
 #define HRT_LIST_RANGES 8   /* and as few as make no more ranges than so many, if that can be */
@@ -40,33 +40,34 @@ typedef struct hrt_owner {
     char *const *states;
 } hrt_owner;
 
-/* The work of all threads in a step that is cut by columns: a kernel may deal it among them as they
- * come (codegen/contract/dynamic.h), in the place of what it is called for. All threads are offered
- * the same, so that all take it or none does. */
+/* The work of all threads in a step that is cut by columns. The kernel may schedule it dynamically
+ * among the threads (codegen/contract/dynamic.h) instead of doing the cell that it was called for.
+ * All threads are offered the same work, so that either all accept it or none does. */
 typedef struct hrt_dynamic {
-    _Atomic int64_t *next; /* of all threads; 0 before the step */
+    _Atomic int64_t *next; /* the next work item, shared by all threads; 0 before the step */
     int64_t r0, r1, cols;  /* rows [r0, r1) of columns [0, cols) */
     int64_t threads;
 } hrt_dynamic;
 
-/* What every kernel sees of a call (of one chunk of it). */
+/* What every kernel knows of the call (of one chunk of it). */
 typedef struct hrt_frame {
     int64_t T;     /* tokens in this chunk */
     int64_t C;     /* cache length after this chunk: token t stands at position C - T + t */
     int64_t cap;   /* positions that each cache holds */
     void *scratch; /* this thread's, scratch_bytes of the model, 64-byte aligned */
-    void *shared;  /* one for all threads: what they leave for each other in a kernel, 64-byte
-                    * aligned; counters first, which are 0 between kernels */
-    const hrt_owner *const *owners; /* of the chunk's rows in a batch, where the argument of a state
-                                     * is its number; NULL: all are of this call */
-    int64_t l3; /* bytes of the cache that cores share, of the machine that the call runs on */
-    const hrt_dynamic *dynamic; /* NULL: nothing is offered */
+    void *shared;  /* one for all threads: what threads pass to each other within a kernel, 64-byte
+                    * aligned; it begins with counters, which are 0 between kernels */
+    const hrt_owner *const *owners; /* owner of each of the chunk's rows in a batch, where the
+                                     * argument of a state is the state's number; NULL: all rows
+                                     * belong to this call */
+    int64_t l3;                     /* bytes of the cache that the cores of this machine share */
+    const hrt_dynamic *dynamic;     /* NULL: no work is offered for dynamic scheduling */
 } hrt_frame;
 
-/* Does rows [r0, r1) of columns [c0, c1). Rows are tokens; what a column is, the kernel's form
- * says (ir/kernel/kernels.def; with HRT_SPLIT_KEYS it is a range of such a column's positions). `args`:
- * base pointers of the operands, in the order of the step; a base points at row 0 (token 0 of the
- * chunk) also when r0 > 0. */
+/* Does rows [r0, r1) of columns [c0, c1). Rows are tokens; the kernel's form defines what a column
+ * is (ir/kernel/kernels.def; with HRT_SPLIT_KEYS it is a range of such a column's positions).
+ * `args`: base pointers of the operands, in the order of the step; a base points at row 0 (token 0
+ * of the chunk) also when r0 > 0. */
 typedef void hrt_kernel(const hrt_frame *frame, void *const *args, int64_t r0, int64_t r1,
                         int64_t c0, int64_t c1);
 
@@ -79,51 +80,53 @@ typedef enum hrt_base {
     HRT_OUTPUT, /* output number `index`, such that row t of the chunk is at base + t * row size */
     HRT_NUMBER, /* no address: the argument is the number `offset` */
     HRT_LOCAL,  /* rows of this rank: as HRT_ARENA, in an area of their own, times those rows */
-    HRT_KEPT,   /* as HRT_ARENA and HRT_LOCAL, in areas that each chunk in flight has for itself */
+    HRT_KEPT,   /* as HRT_ARENA and HRT_LOCAL, in areas of which each chunk in flight has its own */
     HRT_LOCAL_KEPT,
 } hrt_base;
 
-/* As in ir/kernel/splits.def. */
+/* The same values as in ir/kernel/splits.def. */
 typedef enum hrt_split {
-    HRT_SPLIT_NONE,   /* one thread does all */
+    HRT_SPLIT_NONE,   /* one thread does everything */
     HRT_SPLIT_ROWS,   /* contiguous shares of rows */
-    HRT_SPLIT_CYCLIC, /* chunks of `grain` rows of one column dealt in turn: for causal attention */
+    HRT_SPLIT_CYCLIC, /* chunks of `grain` rows of one column, round robin: for causal attention */
     HRT_SPLIT_COLS,   /* contiguous shares of columns, and of rows where columns are too few */
     HRT_SPLIT_KEYS,   /* T = 1, or small: contiguous shares of cols * R columns, where R ranges of
                        * HRT_KEYS positions cover the cache: column g * R + r is range r of head
                        * g. The ranges do not depend on the threads, so neither do results */
     HRT_SPLIT_CHANNELS, /* contiguous shares of columns, never of rows: a row needs the one before
                          */
-    HRT_SPLIT_HEADS,    /* contiguous shares of columns; of rows too, by causal work, where columns
-                         * are fewer than threads */
+    HRT_SPLIT_HEADS,    /* contiguous shares of columns; where there are fewer columns than threads,
+                         * of rows too, weighted by causal work */
 } hrt_split;
 
-/* In which calls a step runs: in all, or in those for which the first or the second of two forms
- * takes fewer multiply-adds. */
+/* In which calls a step runs: in all calls, or only in those in which the first (HRT_FEW) or the
+ * second (HRT_MANY) of two ways to compute a result takes fewer multiply-adds. */
 enum { HRT_ALWAYS, HRT_FEW, HRT_MANY };
 
-/* Rows of a range of a list: short lists, too, are cut for several threads. How does not depend on
- * the number of threads. Kernels compute the same (hcg_list_range). */
+/* The number of rows in one range of a list of `rows` rows: short lists, too, are divided among
+ * several threads. The result does not depend on the number of threads. Generated kernels compute
+ * the same number (hcg_list_range). */
 static inline int64_t hrt_list_range(int64_t rows) {
     const int64_t piece = HRT_LIST_ROWS * HRT_LIST_RANGES;
     const int64_t each = (rows + piece - 1) / piece * HRT_LIST_ROWS;
     return each > HRT_KEYS ? HRT_KEYS : each < HRT_LIST_ROWS ? HRT_LIST_ROWS : each;
 }
 
-/* What crosses between the ranks of a model, or, where nothing does, depends on the rank. The
- * step's first operand is x, its last one y; a SEND has only x, a RECV only y. */
+/* The kinds of communication between the ranks of a model, and two that cross nothing but depend on
+ * the rank (HRT_PART_*). The step's first operand is x, its last one y; a SEND has only x, a RECV
+ * only y. */
 typedef enum hrt_collective_kind {
     HRT_ALL_REDUCE,     /* y = the sum of x over the ranks */
-    HRT_REDUCE_SCATTER, /* the same, rows of this rank */
-    HRT_GATHER_ROWS,    /* y = the rows of all ranks */
-    HRT_GATHER_UNITS,   /* y's rows are made of units that each rank has some of */
-    HRT_PART_ROWS,      /* y = the rows of this rank, of x */
-    HRT_PART_UNITS,     /* y's rows are the units of this rank, of x's */
-    HRT_SEND,           /* to the same rank of stage `peer` */
+    HRT_REDUCE_SCATTER, /* the same, but y holds only the rows of this rank */
+    HRT_GATHER_ROWS,    /* y = the rows of all ranks, all-gathered */
+    HRT_GATHER_UNITS,   /* y's rows are made of units of which each rank has some */
+    HRT_PART_ROWS,      /* y = the rows of x that belong to this rank */
+    HRT_PART_UNITS,     /* y's rows = the units of x's rows that belong to this rank */
+    HRT_SEND,           /* to the same rank of pipeline stage `peer` */
     HRT_RECV,
 } hrt_collective_kind;
 
-enum { HRT_MOST_TILES = 64 }; /* of rows, in which steps go beside exchanges */
+enum { HRT_MOST_TILES = 64 }; /* most tiles of rows in an overlap with collectives */
 
 /* CPU features a level may need: C(ENUM, bit, "LLVM name") */
 /* clang-format off */
@@ -144,7 +147,7 @@ enum {
 #undef C
 };
 
-/* Kinds of state, those of the IR: ir/states.def says what each is. */
+/* Kinds of state, the same as in the IR: ir/states.def describes each. */
 typedef enum hrt_state_kind {
 #define S(id, word, rows, rewind, dims, growth, rewinding, saved, address, doc) HRT_STATE_##id,
 #include "ir/states.def"
@@ -152,7 +155,8 @@ typedef enum hrt_state_kind {
     HRT_STATE_KINDS
 } hrt_state_kind;
 
-/* What a library tells of its program: structs.def has the fields, and what each is. */
+/* The structs in which a library describes its program: structs.def has their fields and describes
+ * each. */
 /* clang-format off */
 #define STRUCT(name)              typedef struct name {
 #define END(name)                 } name;
@@ -177,27 +181,28 @@ typedef enum hrt_state_kind {
 #undef TABLE
 #undef KERNELS
 
-/* Does a step run in a call that does its last `rows` rows, and ends with `length` positions? */
+/* Does a step run in a call that computes the last `rows` rows and ends with `length` positions? */
 static inline bool hrt_runs(const hrt_condition *c, int64_t rows, int64_t length) {
     return c->when == HRT_ALWAYS ||
            (c->when == HRT_MANY) == hd_expanded_is_cheaper(&c->forms, rows, length);
 }
 
-/* ---- weights ------------------------------------------------------------------------------- */
+/* ---- weights --------------------------------------------------------------------------------- */
 /* File: this header (little endian), zeros up to 4096, then the data: each weight in the layout the
  * library expects, at its offset, 64-byte aligned. */
 #define HRT_WEIGHTS_MAGIC "HADALWT1"
 #define HRT_WEIGHTS_DATA  4096
 typedef struct hrt_weights_header {
     char magic[8];
-    uint32_t version, rank; /* whose share of a divided model it is; 0 of others */
+    uint32_t version, rank; /* rank: whose share of a divided model the file holds; 0 if the model
+                             * is not divided */
     uint8_t digest[16];
     uint64_t data_offset, data_bytes; /* file size is their sum */
     uint8_t content[16]; /* XXH3-128 of the data, canonical form; checked by tools, not at open */
     uint8_t set[16];     /* of a divided model: XXH3-128 of the ranks' `content`, the same in all
-                          * files that were packed together; 0 of others */
-    uint8_t source[16];  /* of a stage: tells the checkpoint, which those of the other stages are to
-                          * be packed from as well; 0 of others */
+                          * files that were packed together; 0 if the model is not divided */
+    uint8_t source[16];  /* of a pipeline stage: identifies the checkpoint, from which the weights
+                          * of the other stages must be packed as well; 0 of other models */
     uint8_t program[16]; /* the first part of the build id (build_id.h); 0 in older files */
 } hrt_weights_header;
 
@@ -209,33 +214,34 @@ int hrt_weights_open(const hrt_model *m, const char *path, hrt_weights **out);
 int hrt_weights_from_memory(const hrt_model *m, const void *data, size_t size, hrt_weights **out);
 void hrt_weights_close(hrt_weights *w);
 
-/* ---- sessions ------------------------------------------------------------------------------ */
+/* ---- sessions -------------------------------------------------------------------------------- */
 size_t hrt_session_size(const hrt_model *m, int64_t max_tokens); /* 0: out of range */
 int hrt_session_init(const hrt_model *m, void *mem, size_t size, const hrt_weights *w,
                      int64_t max_tokens, hrt_session **out);
-/* Of a divided model: all ranks call it. Each checks what it was given; then they tell each other,
- * and all return the same: the error of the first rank that has one, or HRT_RANKS if they differ in
- * model, build, weights packed together, or max_tokens. Then *out, where this rank could make one,
- * is a session for hrt_session_message alone, which tells the rank and what differs. They take the
- * best CPU level that all ranks of a stage can run. `timeout_ns` is the deadline of each exchange,
- * here and in every call of the session, which `comm` must outlive. */
+/* For a divided model; all ranks call it. Each rank checks its own arguments; then the ranks share
+ * the results, and all return the same: the error of the first rank that has one, or HRT_RANKS if
+ * they differ in model, build, weights packed together, or max_tokens. On an error *out, where this
+ * rank could make a session, may be used for hrt_session_message alone, which names the rank and
+ * what differs. All ranks of a pipeline stage use the best CPU level that each of them can run.
+ * `timeout_ns` is the deadline of each communication step, here and in every call of the session.
+ * `comm` must outlive the session. */
 int hrt_session_init_on(const hrt_model *m, void *mem, size_t size, const hrt_weights *w,
                         int64_t max_tokens, const hadal_comm *comm, int64_t timeout_ns,
                         hrt_session **out);
-/* 1 .. HRT_MAX_THREADS; initially the OpenMP default. No more run than there are CPUs that the
- * process may use now: they would wait for each other. */
+/* 1 .. HRT_MAX_THREADS; initially the OpenMP default. No more threads run than there are CPUs that
+ * the process may use now: further threads would wait for each other. */
 int hrt_session_set_threads(hrt_session *s, int threads);
-/* NULL: the best this CPU has, or all ranks of the stage have; of others, all of them have to set
- * the same before the next call. */
+/* NULL: the best level of this CPU or, of a divided model, the best that all ranks of the pipeline
+ * stage have. For any other level, all of these ranks have to set the same before the next call. */
 int hrt_session_set_cpu(hrt_session *s, const char *level);
 int64_t hrt_session_length(const hrt_session *s);
-/* Forgets all tokens but the first `length`: HRT_REWIND if a state can only be cleared, and length
- * is neither 0 nor that of now. */
+/* Forgets all tokens but the first `length`. HRT_REWIND if the session has a state that can only be
+ * cleared, and length is neither 0 nor the present length. */
 int hrt_session_rewind(hrt_session *s, int64_t length);
 
 /* All state of a session as bytes, for a session of the same model, build and weights: this header
  * (little endian), zeros up to HRT_SAVED_DATA, then each state in order, head by head: of a cache
- * the rows of positions 0 .. length - 1, of others all rows. */
+ * the rows of positions 0 .. length - 1, of other states all rows. */
 #define HRT_SAVED_MAGIC "HADALSS1"
 #define HRT_SAVED_DATA  128
 typedef struct hrt_saved_header {
@@ -244,7 +250,7 @@ typedef struct hrt_saved_header {
     uint8_t digest[16], build[16]; /* hrt_model */
     uint8_t content[16];           /* hrt_weights_header */
     int64_t length;                /* tokens that the session held */
-    uint64_t bytes;                /* with this header */
+    uint64_t bytes;                /* size of the whole, including this header */
     uint64_t check;                /* FNV-1a, 64 bits, of the bytes of the header before this */
 } hrt_saved_header;
 size_t hrt_session_save_size(const hrt_session *s);
@@ -253,29 +259,30 @@ int hrt_session_save(hrt_session *s, void *memory, size_t size);
 int hrt_session_restore(hrt_session *s, const void *memory, size_t size);
 const char *hrt_session_message(const hrt_session *s); /* details of the last error, "" if none */
 const char *hrt_session_cpu(const hrt_session *s);
-const char *hrt_session_machine(const hrt_session *s); /* its facts as JSON */
+const char *hrt_session_machine(const hrt_session *s); /* the facts of its machine as JSON */
 
-/* A profile: what one step took so far, in nanoseconds of the thread that called. Both together are
- * the time that passed; where no barrier follows a step its wait is 0. */
+/* A profile: the time of one step so far, in nanoseconds of the calling thread. work_ns and wait_ns
+ * together are the time that passed; where no barrier follows a step its wait_ns is 0. */
 typedef struct hrt_profile_step {
-    uint64_t calls;   /* times it ran: once a chunk */
+    uint64_t calls;   /* how often the step ran: once a chunk */
     uint64_t work_ns; /* that thread's own share of the step */
-    uint64_t wait_ns; /* until the other threads were done with theirs */
+    uint64_t wait_ns; /* from then until the other threads had finished their shares */
 } hrt_profile_step;
 /* From now on every forward adds to steps[0 .. n), one entry per step of the model; n must be
  * n_steps (HRT_ARGUMENT). The memory is the caller's, is not cleared here, and must last until
  * another call with NULL, 0 turns profiling off: then it costs nothing. */
 int hrt_session_profile(hrt_session *s, hrt_profile_step *steps, size_t n);
 
-/* outs[0]: last `rows` rows of output 0, outs[1..]: all rows of the other outputs (traces), NULL:
- * not wanted... they are computed into nothing only if every step allows; generated wrappers pass
- * all. */
+/* outs[0]: the last `rows` rows of output 0. outs[1..]: all rows of the other outputs (traces).
+ * NULL: the output is not wanted; it is then written to memory of the session that nobody reads.
+ * The generated wrappers pass all outputs. */
 int hrt_forward(hrt_session *s, const int32_t *tokens, int64_t n, float *const *outs, int64_t rows);
 
-/* One token more for each of `count` sessions of one model on one weights object, each once, as
- * hrt_forward would do one after the other; row i of every output with T is that of session i, an
- * output is NULL if it is not wanted. Threads, CPU level, work memory and profile are those of the
- * first session, which also has the message of an error; then no session is changed. */
+/* One more token for each of `count` sessions of one model on one weights object, each session
+ * once, with the results of calling hrt_forward for one after the other. Row i of every output with
+ * T belongs to session i; an output is NULL if it is not wanted. Threads, CPU level, work memory
+ * and profile are those of the first session, which also holds the message of an error; after an
+ * error no session is changed. */
 int hrt_forward_batch(hrt_session *const *sessions, const int32_t *tokens, int64_t count,
                       float *const *outs);
 

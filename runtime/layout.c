@@ -6,7 +6,8 @@
 
 enum { PAGE = 4096 };
 
-/* Adds `n * size` bytes, rounded up to `align`, at *end; *at says where. False on overflow. */
+/* Appends `n * size` bytes, rounded up to `align`, at *end; *at is their offset. False on overflow.
+ */
 static bool place(size_t *end, uint64_t n, uint64_t size, size_t align, size_t *at) {
     uint64_t bytes, stop;
     *at = *end;
@@ -19,12 +20,12 @@ static bool place(size_t *end, uint64_t n, uint64_t size, size_t align, size_t *
     return true;
 }
 
-/* Bytes of an output for one chunk. */
+/* The rows of an output for one chunk. */
 static uint64_t chunk_rows(const hrt_tensor_info *t, int64_t chunk) {
     return t->has_t ? (uint64_t)chunk : 1;
 }
 
-/* Bytes for the arguments of the step with the most of them. */
+/* Bytes for the arguments of the step that has most of them. */
 static size_t args_bytes(const hrt_model *m) {
     uint32_t most = 0;
     for (uint32_t i = 0; i < m->n_steps; i++)
@@ -33,13 +34,14 @@ static size_t args_bytes(const hrt_model *m) {
     return (bytes + HRT_ALIGN - 1) / HRT_ALIGN * HRT_ALIGN;
 }
 
-/* Bytes that kernels leave for each other, of the one that leaves most: for each range of the
- * session's positions, or of as many as a window can meet. False on overflow. */
+/* Bytes that threads pass to each other within a kernel, for the kernel that needs most: for each
+ * range of the session's positions, or for as many ranges as a window can touch. False on overflow.
+ */
 static bool partial_bytes(const hrt_model *m, int64_t cap, uint64_t *out) {
     const uint64_t short_ones = ((uint64_t)cap + HRT_LIST_ROWS - 1) / HRT_LIST_ROWS;
     const uint64_t least = short_ones < m->least_ranges ? short_ones : m->least_ranges;
     uint64_t ranges = ((uint64_t)cap + HRT_KEYS - 1) / HRT_KEYS;
-    if (ranges < least) ranges = least; /* those of a list may be shorter */
+    if (ranges < least) ranges = least; /* the ranges of a list may be shorter */
     const uint64_t seen = ranges < m->window_ranges ? ranges : m->window_ranges;
     uint64_t windows;
     if (__builtin_mul_overflow(ranges, m->range_bytes, out)) return false;

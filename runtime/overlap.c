@@ -1,29 +1,31 @@
-/* Computing beside exchanges: the steps of an overlap, tile by tile.
+/* Computing while collectives are under way: the steps of an overlap, tile by tile.
  *
  * Tile i is part i of each rank's rows, so that every rank has rows in every tile. Thread 0 makes
- * the exchanges, without waiting (hadal_comm.start): it computes as the others do, and looks after
- * the exchange between the parts of its work. The order of exchanges is the same on all ranks:
+ * the collectives, without waiting (hadal_comm.start): it computes as the other threads do, and
+ * advances the collective between the parts of its work. The order of collectives is the same on
+ * all ranks:
  *
  *     computed      F0   F1   M0   F2   M1   B0   M2   B1   B2           three tiles of
  *     under way          S0   S1   S1,G0     S2,G1    G2                 front, middle, back,
  *                                                                        scatter, gather
  *
- * Threads share a step by taking parts of it in turn, since thread 0 has less time than the others.
- * A part is rows and columns of the step as threads are given them anywhere: what is computed does
- * not depend on who takes it, nor on the number of tiles. */
+ * Threads share a step by claiming parts of it one by one, since thread 0 has less time than the
+ * others. A part is a range of rows and columns such as a thread gets in any other step: the
+ * results depend neither on which thread computes a part nor on the number of tiles. */
 #include "runtime/walk.h"
 
-/* Parts of a tile's step for each thread: so often thread 0 looks after the exchange. */
+/* Parts of a tile's step for each thread: after each part thread 0 advances the collective. */
 enum { PARTS = 8 };
 
 enum { SCATTER, GATHER };
 
-typedef struct transfer { /* of a tile */
+typedef struct transfer { /* the collective of one tile */
     int what;
     int64_t tile;
 } transfer;
 
-/* The exchanges of an overlap: thread 0 alone has this. One is under way at a time, others wait. */
+/* The collectives of an overlap, which only thread 0 has. One is under way at a time, the others
+ * wait in a queue. */
 typedef struct flow {
     const hrt_job *job;
     const hrt_place *all;
@@ -31,13 +33,13 @@ typedef struct flow {
     void *x[2], *y[2];
     int64_t tiles;
     transfer queue[2 * HRT_MOST_TILES];
-    int first, end; /* of the queue: the first is under way, or begins next */
+    int first, end; /* of the queue: the first is under way, or starts next */
     bool under_way;
     int64_t done[2];
-    int code; /* of the one that failed */
+    int code; /* result of the collective that failed */
 } flow;
 
-typedef struct overlap { /* of one thread */
+typedef struct overlap { /* as one thread sees it */
     hrt_worker *w;
     hrt_team *c;
     const hrt_overlap *o;
@@ -45,7 +47,7 @@ typedef struct overlap { /* of one thread */
     flow *f; /* NULL: not thread 0 */
 } overlap;
 
-/* ---- exchanges ------------------------------------------------------------------------------- */
+/* ---- collectives ----------------------------------------------------------------------------- */
 static hrt_tile tile_of(const flow *f, int64_t number) {
     return (hrt_tile){number, f->tiles};
 }
@@ -67,7 +69,7 @@ static void end_first(flow *f) {
     f->under_way = false;
 }
 
-/* Does what can be done without waiting. */
+/* Advances the collective that is under way as far as possible without waiting. */
 static void look_after(flow *f) {
     const hadal_comm *c = f->job->side->comm;
     while (!f->code && f->first < f->end) {
@@ -88,14 +90,14 @@ static void wait_for(flow *f, int what, int64_t tile) {
     }
 }
 
-/* The rows of the tile are made: they may cross. */
+/* The rows of the tile are computed: their collective may start. */
 static void send_off(const overlap *v, int what, int64_t tile) {
     if (!v->f) return;
     v->f->queue[v->f->end++] = (transfer){what, tile};
     look_after(v->f);
 }
 
-/* Waits until the tile has crossed. False: an exchange has failed. */
+/* Waits until the collective of the tile is over. False: a collective has failed. */
 static bool arrive(const overlap *v, int what, int64_t tile) {
     const uint32_t step = what == SCATTER ? v->o->scatter : v->o->gather;
     v->w->collectives++;
@@ -110,8 +112,8 @@ static bool arrive(const overlap *v, int what, int64_t tile) {
 }
 
 /* ---- computing ------------------------------------------------------------------------------- */
-/* The rows of range `r` of the tile: of all ranks one each, or that of this rank alone, as the step
- * numbers them. */
+/* The rows of range `r` of the tile, as the step numbers them: range r of a step over the rows of
+ * all ranks holds the tile's rows of rank r; a step over the rows of this rank has one range. */
 static hrt_span rows_of(const overlap *v, const hrt_step *step, int64_t r, hrt_tile tile) {
     const hrt_job *j = v->c->job;
     const hrt_place *at = step->local ? v->mine : v->all;
@@ -119,7 +121,7 @@ static hrt_span rows_of(const overlap *v, const hrt_step *step, int64_t r, hrt_t
     return (hrt_span){rows.start - at->start, rows.start - at->start + rows.tokens};
 }
 
-/* Part `k` of `parts` of the rows: of its columns, or of themselves. */
+/* Does part `k` of `parts` of the rows, cutting their columns or the rows themselves. */
 static void do_part(const overlap *v, const hrt_step *step, hrt_kernel *kernel, hrt_span rows,
                     int64_t k, int64_t parts) {
     hrt_span cols = {0, step->cols};
@@ -179,7 +181,7 @@ static bool run(const overlap *v) {
     if (o->gather == o->back) return arrive(v, SCATTER, tiles - 1);
     for (int64_t i = 0; i < tiles; i++) {
         if (i == 1 && !do_middle(v, tiles - 1))
-            return false; /* while it crosses, the first is done */
+            return false; /* the first collective is under way while this computes */
         if (!arrive(v, GATHER, i)) return false;
         do_steps(v, o->back, o->end, i);
     }

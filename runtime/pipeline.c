@@ -10,10 +10,10 @@ int64_t hrt_slot_of(const hrt_pipeline *p, int64_t chunk) {
     return chunk % p->flight;
 }
 
-/* The turn behind this one: the first is run 0 of chunk 0, and each stage has the same in the same
- * order. False: it was the last one. */
+/* Moves to the next turn. The first turn is layer range 0 of chunk 0, and all stages take the turns
+ * in the same order. False: this was the last turn. */
 static bool next_turn(const hrt_pipeline *p, hrt_turn *turn) {
-    const int64_t first = turn->chunk - hrt_slot_of(p, turn->chunk); /* of the group */
+    const int64_t first = turn->chunk - hrt_slot_of(p, turn->chunk); /* first chunk of the group */
     const int64_t next = turn->chunk + 1;
     if (next < first + p->flight && next < p->chunks) {
         turn->chunk = next;
@@ -25,8 +25,8 @@ static bool next_turn(const hrt_pipeline *p, hrt_turn *turn) {
     return turn->chunk < p->chunks;
 }
 
-/* When stage 0 does it, counted in turns; a group takes the time of as many chunks as there are
- * stages, though there may be fewer. */
+/* When stage 0 takes the turn, counted in turns. Each group takes the time of as many chunks as
+ * there are stages, though the last one may have fewer chunks. */
 static int64_t time_of(const hrt_pipeline *p, hrt_turn t) {
     const int64_t group = t.chunk / p->flight;
     return (group * p->runs + t.run) * p->stages + hrt_slot_of(p, t.chunk);

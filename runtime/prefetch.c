@@ -1,5 +1,5 @@
-/* The order of fetching ahead (ahead.h): column by column, in each the panels of all matrices that
- * have the column. That is nearly how kernels meet them. */
+/* The order of prefetching (prefetch.h): column by column, and in each column the panels of all
+ * matrices that have the column. That is nearly the order in which kernels read them. */
 #include "runtime/prefetch.h"
 
 #include <stddef.h>
@@ -16,7 +16,7 @@ void hrt_prefetch_aim(hrt_prefetch *a, const hrt_model *m, const uint8_t *weight
     a->left = a->n > 0 && from < to ? most : 0;
 }
 
-/* False: that was the last panel. */
+/* Moves to the next panel. False: that was the last one. */
 static bool next_panel(hrt_prefetch *a) {
     a->at = 0;
     if (++a->matrix < a->n) return true;
@@ -24,7 +24,8 @@ static bool next_panel(hrt_prefetch *a) {
     return ++a->col < a->to;
 }
 
-/* Column `col` of the matrix, counted from its own first one. Outside of [0, cols): it has none. */
+/* Column `col` of the step as the matrix counts its own columns. Outside of [0, cols): the matrix
+ * does not have it. */
 static int64_t own_column(const hrt_prefetch *a) {
     return a->col - (int64_t)a->of[a->matrix]->first_col;
 }

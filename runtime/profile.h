@@ -10,7 +10,7 @@
 #include "support/clock.h"
 
 typedef struct hrt_stopwatch {
-    hrt_profile_step *steps; /* NULL: nobody asks */
+    hrt_profile_step *steps; /* NULL: no profile is on */
     uint64_t at;             /* end of the last lap, nanoseconds */
 } hrt_stopwatch;
 
@@ -32,7 +32,7 @@ static inline void hrt_watch_work(hrt_stopwatch *w, uint32_t i) {
     w->steps[i].work_ns += hrt_lap(w);
 }
 
-/* Some of step i more, of the same call. */
+/* The thread continues step i in the same call: this time is added to its own share. */
 static inline void hrt_watch_more(hrt_stopwatch *w, uint32_t i) {
     if (w->steps) w->steps[i].work_ns += hrt_lap(w);
 }

@@ -1,8 +1,9 @@
-/* Ranks that make one model: what they tell each other before they exchange values.
+/* What the ranks of a divided model agree on before they communicate values.
  *
- * When a session is made, that they have the same model, build and weights of one packing, and
- * which CPU level they take; before each call, that it is the same call. Both are one small
- * all_gather, in which a rank that refuses takes part all the same, so that nobody waits for it. */
+ * When a session is made, the ranks check that they have the same model, the same build and weights
+ * that were packed together, and choose a common CPU level; before each call they check that all
+ * make the same call. Each check is one small all_gather. A rank that rejects its arguments takes
+ * part in it all the same, so that no other rank waits for it. */
 #include <inttypes.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -24,7 +25,7 @@ static uint64_t hash_bytes(uint64_t hash, const void *data, size_t n) {
 }
 #define HASH_START UINT64_C(0xcbf29ce484222325)
 
-/* words[i] = that of rank i. A hadal_comm_result. */
+/* Gathers one word of each rank: words[i] = the word of rank i. Returns a hadal_comm_result. */
 static int tell_all(const hadal_comm *c, int64_t timeout_ns, const void *word, void *words,
                     size_t size) {
     return hd_all_gather(c, hd_all_ranks(c), timeout_ns, word, words, size);
@@ -32,20 +33,22 @@ static int tell_all(const hadal_comm *c, int64_t timeout_ns, const void *word, v
 
 /* ---- a session ------------------------------------------------------------------------------- */
 typedef struct identity {
-    int32_t code; /* hrt_result of this rank alone */
+    int32_t code; /* hrt_result of this rank before it hears of the others */
     uint32_t ranks, stage, stages, runs, share;
     int64_t chunk, max_tokens;
     uint8_t model[16], build[16], set[16];
-    uint8_t whole[16], source[16]; /* what the stages were cut from */
+    uint8_t whole[16], source[16]; /* digests of the model and checkpoint that the pipeline stages
+                                    * were cut from */
     uint32_t runs_here, slow_here; /* bits of the levels, best first: those that this machine can
-                                    * run, and those that it passes over where others run */
+                                    * run, and those that it passes over where it runs other ones */
 } identity;
 
-/* What has to be the same on all ranks, and on those of a group, stages being models of their own.
- * Numbers come first: whoever has another of them has other digests, too, which say less. */
+/* A field that must be equal on all ranks, or only on the ranks of one group, since each pipeline
+ * stage is a model of its own. Numbers come first in the table: ranks that differ in a number
+ * differ in their digests, too, and the number makes the clearer message. */
 typedef struct fact {
     const char *what;
-    size_t at, size; /* a number, of 4 or 8 bytes, or a digest */
+    size_t at, size; /* position in `identity`: a number of 4 or 8 bytes, or a digest */
     bool everywhere;
 } fact;
 #define FACT(what, member, everywhere)                                                             \
@@ -73,7 +76,7 @@ static long long number(const identity *of, const fact *f) {
     return large;
 }
 
-/* Is rank r as rank `as` is? What is not is put into `why`. */
+/* Does rank r agree with rank `as`? What differs is put into `why`. */
 static bool is_alike(const identity *all, int32_t r, int32_t as, bool everywhere, char *why) {
     for (size_t i = 0; i < FACTS; i++) {
         const fact *f = &facts[i];
@@ -91,7 +94,8 @@ static bool is_alike(const identity *all, int32_t r, int32_t as, bool everywhere
     return true;
 }
 
-/* Does rank r, of stages of so many, have its own stage, and its own share of the weights? */
+/* Does rank r, in stages of `ranks` ranks each, have its own stage and its own share of the
+ * weights? */
 static bool has_place(const identity *all, int32_t r, int32_t ranks, char *why) {
     const uint32_t stage = (uint32_t)(r / ranks), share = (uint32_t)(r % ranks);
     if (all[r].stage == stage && all[r].share == share) return true;
@@ -104,8 +108,8 @@ static bool has_place(const identity *all, int32_t r, int32_t ranks, char *why) 
     return false;
 }
 
-/* The levels that all ranks of a group can run, but for those that one has to pass over where
- * there are others. They have one build, and so the same levels. */
+/* The levels that all ranks of a group can run, without those that any rank has to pass over if
+ * other levels remain. All ranks have one build, and so the same levels. */
 static uint32_t common_levels(const identity *first, int32_t count, int32_t *without_best) {
     uint32_t runs = UINT32_MAX, slow = 0;
     *without_best = -1;
@@ -132,7 +136,7 @@ static int judge(const hadal_comm *c, const identity *all, char *why) {
     }
     const int32_t ranks = (int32_t)all->ranks;
     int32_t without;
-    if (ranks < 1) return HRT_RANKS; /* what is not divided makes no such session */
+    if (ranks < 1) return HRT_RANKS; /* a model that is not divided makes no such session */
     for (int32_t r = 0; r < c->size; r++)
         if (!has_place(all, r, ranks, why) || !is_alike(all, r, r - r % ranks, false, why))
             return HRT_RANKS;
@@ -153,7 +157,7 @@ static bool is_usable(const hadal_comm *c) {
 static identity identity_of(const hrt_model *m, const hrt_weights *w, int64_t max_tokens,
                             int32_t rank, int code) {
     identity mine;
-    memset(&mine, 0, sizeof mine); /* gaps too: it is sent as bytes */
+    memset(&mine, 0, sizeof mine); /* padding too: the struct is sent as bytes */
     mine.code = code;
     mine.ranks = m->ranks;
     mine.stage = m->stage;
@@ -171,17 +175,18 @@ static identity identity_of(const hrt_model *m, const hrt_weights *w, int64_t ma
     return mine;
 }
 
-/* The best level that all ranks of the group can run: what several of them compute alike, such as
- * norms and the choice of experts, has to be the same bits. */
+/* Takes the best level that all ranks of the group can run: what several ranks each compute for
+ * themselves, such as norms and the experts that a token selects, must have the same bits. */
 static void take_common_level(hrt_session *s, const identity *all) {
     const hadal_comm_group group = s->side.group;
     const uint32_t levels = common_levels(&all[group.first], group.count, &s->without_best);
     if (s->without_best >= 0) s->without_best += group.first;
-    s->common = &s->model->levels[__builtin_ctz(levels)]; /* best first; judge has found one */
+    s->common = &s->model->levels[__builtin_ctz(levels)]; /* bit 0: best; judge found one */
     hrt_take_level(s, s->common);
 }
 
-/* What a session is refused for is its message. */
+/* Makes the ranks agree on the session. The reason why a session is rejected becomes its message.
+ */
 static int agree(hrt_session *s, const hadal_comm *c, int64_t timeout_ns, const identity *mine) {
     identity all[ALL_RANKS];
     char why[WHY] = "";
@@ -189,14 +194,14 @@ static int agree(hrt_session *s, const hadal_comm *c, int64_t timeout_ns, const 
     if (failed) return s ? hrt_break(s, failed) : HRT_COLLECTIVE;
     const int code = judge(c, all, why);
     if (code) return s ? hrt_fail(s, code, "%s", why) : code;
-    hd_known(s); /* without one this rank had a code */
+    hd_known(s); /* without a session this rank had an error code */
     take_common_level(s, all);
     return HRT_OK;
 }
 
-/* What a message takes: measured right after another exchange, from which all come at once. The
- * least of a few, since a rank may lose its CPU in any of them, and with a latency of that length
- * no tile would ever pay. */
+/* Measures the latency of a message, right after another collective, which all ranks leave at once.
+ * It takes the least of a few measurements, since a rank may lose its CPU in any of them, and with
+ * so large a latency no tile would ever pay. */
 static int measure_latency(hrt_session *s) {
     enum { TRIES = 5 };
     const hrt_side *side = &s->side;
@@ -214,7 +219,7 @@ static int measure_latency(hrt_session *s) {
     return HRT_OK;
 }
 
-/* One that was made and is refused all the same stays for its message. */
+/* A session that was made but rejected is still returned, for its message. */
 static int reject(hrt_session *s, int code, hrt_session **out) {
     if (s) s->side.over = code;
     if (out) *out = s;
@@ -248,10 +253,10 @@ int hrt_session_init_on(const hrt_model *m, void *mem, size_t size, const hrt_we
 enum { ANY_ROWS = -1 };
 typedef struct call_word {
     int32_t code;
-    uint32_t batch; /* 1: of several sessions, a token each */
+    uint32_t batch; /* 1: a batch of several sessions, one token each */
     int64_t n, rows, position;
     uint64_t tokens, level;
-    uint64_t lengths; /* of a batch, of all its sessions */
+    uint64_t lengths; /* of a batch: hash of the lengths of all its sessions */
     uint64_t reserved;
 } call_word;
 _Static_assert(sizeof(call_word) == 64, "docs/many-machines.md says 64 bytes");
@@ -265,7 +270,7 @@ int hrt_break(hrt_session *s, int comm_code) {
 static int rejected_elsewhere(hrt_session *s, const call_word *mine, call_word *all) {
     const hadal_comm_group group = s->side.group;
     for (int32_t r = 0; r < s->side.comm->size; r++) {
-        /* stages need not have the same level; one without outputs has no wish */
+        /* stages need not have the same level; a stage without outputs wants no rows */
         if (r < group.first || r >= group.first + group.count) all[r].level = mine->level;
         if (mine->rows == ANY_ROWS || all[r].rows == ANY_ROWS) all[r].rows = mine->rows;
         if (all[r].code)

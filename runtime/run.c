@@ -1,15 +1,15 @@
 /* The step interpreter: one parallel region per call, a barrier between steps.
  *
- * Every thread walks the same list of chunks and steps and takes its share of each step; which
- * share depends on the thread's number alone, so that a thread meets the same panels of weights in
- * every call. Only contractions of many rows may be dealt among threads as they come (offer_cells).
- * No result depends on who computes it. With one thread no OpenMP construct is
- * met at all. A region may get fewer threads than asked for (nested regions, limits of the host):
- * the shares are cut for the threads that came.
+ * Every thread walks the same list of chunks and steps and does its share of each step. Which share
+ * depends on the thread's number alone, so that a thread reads the same panels of weights in every
+ * call. Only contractions of many rows may be scheduled dynamically (offer_cells). No result
+ * depends on which thread computes it. With one thread no OpenMP construct is executed at all. A
+ * region may get fewer threads than were requested (nested regions, limits of the host): the shares
+ * are cut for the threads that are there.
  *
- * In a batch the rows are tokens of different sessions. Steps that are the same for all of them
- * run over all rows, so that weights are read once; those that look at the position or at state
- * (hrt_step.by_row) run row by row, each with its session's length and state. */
+ * In a batch the rows are tokens of different sessions. Steps that are the same for all of them run
+ * over all rows, so that weights are read once; steps that depend on the position or on state
+ * (hrt_step.by_row) run row by row, each row with its session's length and state. */
 #include <dlfcn.h>
 #include <omp.h>
 #include <stdatomic.h>
@@ -29,7 +29,7 @@ typedef hrt_place place; /* of a chunk in the call */
 
 /* ---- operands -------------------------------------------------------------------------------- */
 
-/* Rows of the chunk which are among the last `rows` of the call. */
+/* The rows of the chunk that are among the last `rows` of the call. */
 static span wanted_rows(const hrt_job *j, const place *at) {
     int64_t first = j->n - j->rows - at->start;
     if (first < 0) first = 0;
@@ -54,7 +54,7 @@ static void *output_base(const hrt_job *j, uint32_t i, const place *at) {
     if (!j->outs[i] && i > 0)
         return j->memory->sinks[i] + hrt_sink_bytes(t, j->memory->chunk) * (size_t)at->slot;
     if (!t->has_t) return j->outs[i];
-    int64_t first = i == 0 ? j->n - j->rows : 0; /* token of the output's row 0 */
+    int64_t first = i == 0 ? j->n - j->rows : 0; /* the token that row 0 of the output belongs to */
     return offset_rows(j->outs[i], start - first, t->row_bytes);
 }
 
@@ -79,8 +79,8 @@ static void *other_base(const hrt_job *j, const hrt_operand *o, const place *at)
     return NULL;
 }
 
-/* Most operands lie in the arena or are weights: with one token a kernel takes as long as it takes
- * to look thirty of them up in turn, so that there is no call and no table of jumps for these. */
+/* Most operands lie in the arena or are weights. With one token a kernel takes no longer than
+ * thirty such look-ups, so these two cases need neither a call nor a jump table. */
 static inline __attribute__((always_inline)) void *
 operand_base(const hrt_job *j, const hrt_operand *o, const place *at) {
     if (o->base == HRT_ARENA) return j->memory->arena + o->offset * hrt_arena_rows(at->tokens);
@@ -98,10 +98,11 @@ static void call_kernel(const worker *w, hrt_kernel *kernel, span rows, span col
         kernel(&w->frame, w->args, rows.from, rows.to, cols.from, cols.to);
 }
 
-/* Chunks of `grain` rows dealt in turn: row t of causal attention costs t, so contiguous shares
- * would leave the last thread with most of the work. Column after column, since a column is a head
- * whose keys and values stay in cache, and every other one backwards: who got the shorter ones of a
- * column's chunks gets the longer ones of the next. */
+/* Assigns chunks of `grain` rows to threads round robin: row t of causal attention costs t, so
+ * contiguous shares would leave the last thread with most of the work. The order is column after
+ * column, since a column is a head whose keys and values stay in cache. Every other column goes
+ * backwards: a thread that gets the shorter chunks of one column gets the longer ones of the next.
+ */
 static void call_cyclic(const worker *w, hrt_kernel *kernel, span rows, int64_t cols,
                         int64_t grain) {
     if (grain < 1) grain = 1;
@@ -114,7 +115,7 @@ static void call_cyclic(const worker *w, hrt_kernel *kernel, span rows, int64_t 
     }
 }
 
-/* Ranges that cover the list of a step for one token, one at least. */
+/* The number of ranges that cover the list of a step for one token; at least one. */
 static int64_t list_ranges(int64_t length, const hrt_step *step) {
     int64_t rows = length / step->list_rate, near = length;
     if (rows > step->list_most) rows = step->list_most;
@@ -124,8 +125,8 @@ static int64_t list_ranges(int64_t length, const hrt_step *step) {
     return rows > 0 ? (rows + each - 1) / each : 1;
 }
 
-/* Columns of a step whose columns are cut into ranges of the cache: those with a position that some
- * token of the call sees. */
+/* The columns of a step whose columns are cut into ranges of the cache: those ranges with a
+ * position that some token of the call attends to. */
 static span key_columns(const worker *w, const hrt_step *step) {
     if (step->list_rate) return (span){0, step->cols * list_ranges(w->frame.C, step)};
     const int64_t last = (w->frame.C + HRT_KEYS - 1) / HRT_KEYS;
@@ -134,7 +135,8 @@ static span key_columns(const worker *w, const hrt_step *step) {
     return (span){0, step->cols * (last - first)};
 }
 
-/* A cell of a grid: threads side by side in it share rows and have columns of their own. */
+/* Does this thread's cell of the grid: threads with adjacent numbers share rows and have columns of
+ * their own. */
 static void call_cell(const worker *w, hrt_kernel *kernel, span rows, span cols) {
     if (rows.from == rows.to) return;
     hrt_grid grid = hrt_cut(rows.to - rows.from, cols.to - cols.from, w->count);
@@ -143,7 +145,7 @@ static void call_cell(const worker *w, hrt_kernel *kernel, span rows, span cols)
                 hrt_share(cols, w->index % grid.cols, grid.cols));
 }
 
-/* The same for many rows, of which a kernel may deal columns as threads come. */
+/* The same for many rows, whose columns a kernel may schedule dynamically among the threads. */
 static void offer_cells(worker *w, hrt_kernel *kernel, span rows, span cols) {
     const hrt_dynamic dynamic = {hrt_next_counter(w), rows.from, rows.to, cols.to, w->count};
     w->frame.dynamic = &dynamic;
@@ -151,8 +153,8 @@ static void offer_cells(worker *w, hrt_kernel *kernel, span rows, span cols) {
     w->frame.dynamic = NULL;
 }
 
-/* Row `part` of `parts` begins at, where row t costs the position past + t that it is at: a causal
- * row meets as many keys. */
+/* The row at which part `part` of `parts` begins. Row t costs past + t, its position, since a
+ * causal row attends to as many keys. */
 static int64_t causal_start(span rows, int64_t past, int64_t part, int64_t parts) {
     const double first = (double)(past + rows.from), last = (double)(past + rows.to);
     const double wanted = (last * last - first * first) * (double)part / (double)parts;
@@ -168,8 +170,8 @@ static int64_t causal_start(span rows, int64_t past, int64_t part, int64_t parts
     return low;
 }
 
-/* Each head by as few threads as there are enough for: those that share one prepare its keys for
- * themselves. */
+/* Divides the heads among threads, and the rows of a head only where there are fewer heads than
+ * threads: threads that share a head each prepare its keys for themselves. */
 static void call_heads(const worker *w, hrt_kernel *kernel, span rows, span cols) {
     const int64_t heads = cols.to - cols.from, past = w->frame.C - w->frame.T;
     const int64_t across = heads < w->count ? heads : w->count, along = w->count / across;
@@ -191,7 +193,7 @@ hrt_kernel *hrt_step_kernel(const hrt_job *j, const hrt_step *step, int64_t toke
                                                            : step->kernel_prefill];
 }
 
-/* All rows at once. */
+/* Runs a step over all rows at once. */
 static void run_rows(worker *w, const hrt_job *j, const hrt_step *step, span rows) {
     int64_t tokens = w->frame.T;
     hrt_kernel *kernel = hrt_step_kernel(j, step, tokens);
@@ -220,7 +222,8 @@ static void run_rows(worker *w, const hrt_job *j, const hrt_step *step, span row
 }
 
 /* ---- row by row ------------------------------------------------------------------------------ */
-/* The operands of one row of a batch: those of the step, at that row, with its session's state. */
+/* Sets the operands for one row of a batch: those of the step, at that row, with its session's
+ * state. */
 static void place_row(worker *w, const hrt_job *j, const hrt_step *step, const place *at,
                       int64_t row) {
     const hrt_session *s = j->batch[at->start + row];
@@ -234,8 +237,8 @@ static void place_row(worker *w, const hrt_job *j, const hrt_step *step, const p
     w->frame.shared = s->memory.shared;
 }
 
-/* Runs each row as a call of one token. Threads get their shares of a row in an order that rotates
- * from row to row: a row that is not divided goes to another thread each time. */
+/* Runs each row as a call of one token. The assignment of shares to threads rotates from row to
+ * row, so that rows which are not divided go to different threads. */
 static void run_each_row(worker *w, const hrt_job *j, const hrt_step *step, const place *at,
                          span rows) {
     const hrt_frame whole = w->frame;
@@ -270,21 +273,21 @@ static bool is_idle(const hrt_job *j, const hrt_step *step, const place *at, spa
     return !hrt_runs(&step->choice, rows, j->position + at->start + at->tokens);
 }
 
-/* The next step from `i` on that is not idle; n_steps: none. */
+/* The first step from `i` on that is not idle; n_steps: none. */
 static uint32_t next_step(const hrt_job *j, uint32_t i, const place *at, span last) {
     while (i < j->model->n_steps && is_idle(j, &j->model->steps[i], at, last))
         i++;
     return i;
 }
 
-/* The operands of a step at the first row of the chunk. */
+/* Finds the operands of a step at the first row of the chunk. */
 static void find_args(worker *w, const hrt_job *j, const hrt_step *step, const place *at) {
     const hrt_operand *operands = j->model->operands + step->first_operand;
     for (uint32_t k = 0; k < step->n_operands; k++)
         w->args[k] = operand_base(j, &operands[k], at);
 }
 
-/* This thread's share of a step. */
+/* Does this thread's share of a step. */
 static void run_step(worker *w, const hrt_job *j, const hrt_step *step, const place *at,
                      span rows) {
     if (j->batch && step->by_row) {
@@ -296,8 +299,8 @@ static void run_step(worker *w, const hrt_job *j, const hrt_step *step, const pl
     run_rows(w, j, step, rows);
 }
 
-/* Prepares the prefetch of this thread's share of weights in the next step, from `i` on, that is
- * divided by columns. */
+/* Prepares the prefetch of the weights that this thread reads in the next step, from `i` on, that
+ * is divided by columns. */
 static void look_ahead(worker *w, const hrt_job *j, const place *at, span last, uint32_t i) {
     const hrt_model *m = j->model;
     while (i < m->n_steps && step_split(&m->steps[i], at->tokens) != HRT_SPLIT_COLS)
@@ -307,7 +310,7 @@ static void look_ahead(worker *w, const hrt_job *j, const place *at, span last, 
     hrt_prefetch_aim(&w->ahead, m, j->weights, i, mine.from, mine.to, w->prefetch_most);
 }
 
-/* What kernels see of the rows at hand. */
+/* Sets what kernels see of the present rows. */
 static void set_frame(worker *w, const hrt_job *j, const place *at) {
     w->frame.T = at->tokens;
     w->frame.C = j->position + at->start + at->tokens;
@@ -345,8 +348,8 @@ static void run_chunk(worker *w, const hrt_job *j, hrt_barrier *barrier, const p
 }
 
 /* ---- the walk of one rank ---------------------------------------------------------------------
- * As above, with two more kinds of steps: those that go over the rows of this rank, which they see
- * as a chunk of their own, and exchanges, which thread 0 makes. */
+ * As above, with two more kinds of steps: steps over the rows of this rank, to which they are a
+ * chunk of their own, and communication between ranks, which thread 0 makes. */
 static void run_collective(const worker *w, const hrt_job *j, const hrt_step *step,
                            const place *all, const place *mine, hrt_outcome *failed) {
     const hrt_model *m = j->model;
@@ -391,20 +394,21 @@ static bool is_alone_on_rank(const hrt_job *j, const hrt_step *step, const place
     return step->collective || is_alone(j, step, step->local ? mine : all);
 }
 
-/* ---- beside exchanges ------------------------------------------------------------------------ */
-/* Which of the step's overlap it is: an exchange (1), or what is computed beside one (0); -1: it is
- * in none. */
+/* ---- alongside collectives ------------------------------------------------------------------- */
+/* The part of an overlap that the step is: a collective (1), or computing (0); -1: it is in no
+ * overlap. */
 static int part_of_overlap(const hrt_model *m, uint32_t step) {
     for (uint32_t i = 0; i < m->n_overlaps && m->overlaps[i].front <= step; i++)
         if (step < m->overlaps[i].end) return m->steps[step].collective != 0;
     return -1;
 }
 
-/* What thread 0 measures in a chunk that is timed: beside exchanges, all is in one of the two. */
+/* What thread 0 measures in a chunk that is timed; every step of an overlap adds to one of two
+ * times. */
 typedef struct measure {
     hrt_figures *to; /* NULL: nothing */
     hrt_stopwatch watch;
-    int64_t taken[2]; /* computing, exchanging */
+    int64_t taken[2]; /* computing, communicating */
 } measure;
 
 static void measure_step(measure *s, const hrt_model *m, uint32_t step) {
@@ -429,8 +433,8 @@ static measure begin_measure(const worker *w, const hrt_job *j) {
     return s;
 }
 
-/* In how many tiles overlaps of the chunk go, for all threads; `begins`: as in hrt_choose_tiles.
- * False: the ranks could not tell each other. */
+/* Chooses for all threads into how many tiles the overlaps of the chunk are cut; `begins`: as in
+ * hrt_choose_tiles. False: a collective between the ranks has failed. */
 static bool choose_tiles(worker *w, team *c, const place *all, bool begins) {
     const hrt_job *j = c->job;
     int code = HADAL_COMM_OK;
@@ -444,7 +448,7 @@ static bool choose_tiles(worker *w, team *c, const place *all, bool begins) {
     return !hrt_has_failed(&c->failed, w->collectives);
 }
 
-/* The overlap that begins with the step, where the chunk is cut into tiles; NULL: none does. */
+/* The overlap that begins with the step, if the chunk is cut into tiles; NULL: none does. */
 static const hrt_overlap *overlap_at(const team *c, const place *all, uint32_t step) {
     const hrt_model *m = c->job->model;
     if (m->n_overlaps == 0 || all->tokens < m->divide_from || c->tiles < 2) return NULL;
@@ -453,7 +457,7 @@ static const hrt_overlap *overlap_at(const team *c, const place *all, uint32_t s
     return NULL;
 }
 
-/* One step, for all threads. False: an exchange has failed. */
+/* One step, for all threads. False: a communication step has failed. */
 static bool walk_step(worker *w, team *c, const place *all, const place *mine, uint32_t i,
                       uint32_t next) {
     const hrt_job *j = c->job;
@@ -470,8 +474,8 @@ static bool walk_step(worker *w, team *c, const place *all, const place *mine, u
     return !step->collective || !hrt_has_failed(&c->failed, w->collectives);
 }
 
-/* Steps [from, end) of a chunk. False: an exchange has failed; all threads leave the walk at the
- * same step. */
+/* Steps [from, end) of a chunk. False: a communication step has failed; all threads leave the walk
+ * at the same step. */
 static bool walk_steps(worker *w, team *c, const place *all, uint32_t from, uint32_t end,
                        measure *taken) {
     const hrt_job *j = c->job;
@@ -496,14 +500,14 @@ static bool run_chunk_of_rank(worker *w, team *c, const place *all) {
     return true;
 }
 
-/* ---- a stage that has several runs of layers --------------------------------------------------
+/* ---- a pipeline stage with several layer ranges -------------------------------------------------
  * It takes turns among the chunks in flight (pipeline.h). */
-typedef struct stage { /* of one thread */
+typedef struct stage { /* state of one thread */
     worker *w;
     team *c;
     const hrt_pipeline *p;
-    int64_t most;  /* rows of a chunk */
-    measure taken; /* of the first of the chunks in flight, over all its turns */
+    int64_t most;  /* rows of a chunk, at most */
+    measure taken; /* times of the first chunk in flight, over all its turns */
 } stage;
 
 static place chunk_of(const stage *s, hrt_turn t) {
@@ -547,8 +551,9 @@ static void take_turns(worker *w, team *c, int64_t most) {
 }
 
 /* ---- the region ------------------------------------------------------------------------------ */
-/* Rows of a pass. Each row of a batch is one token to what looks at positions and states, which all
- * ranks have to see: its rows are not divided. */
+/* The most rows in one pass through the steps. The rows of a batch are not divided over ranks: to
+ * the steps that depend on positions and states each row is one token, of which all ranks need the
+ * row. */
 static int64_t most_rows(const hrt_job *j) {
     const int64_t chunk = j->memory->chunk, whole = j->model->divide_from - 1;
     return j->batch && j->side && j->model->ranks > 1 && whole < chunk ? whole : chunk;
@@ -600,8 +605,9 @@ __attribute__((no_sanitize("thread"))) static void run_region(team *c, int threa
     join_team(c, omp_get_thread_num(), omp_get_num_threads());
 }
 
-/* OpenMP's worker threads outlive the region. When this code is in a library that is unloaded, and
- * nobody else uses OpenMP, its runtime would be unmapped under their feet; so it stays loaded. */
+/* OpenMP's worker threads outlive the region. If this code were in a library that is unloaded, and
+ * nothing else used OpenMP, the OpenMP runtime would be unmapped while its threads run; so it stays
+ * loaded. */
 __attribute__((constructor)) static void keep_openmp_loaded(void) {
     Dl_info where;
     int (*function)(void) = omp_get_max_threads;

@@ -45,7 +45,7 @@ static hrt_saved_header header_of(const hrt_session *s, int64_t length) {
     return h;
 }
 
-/* Copies the rows in use of all states: from the session to `data`, or back. */
+/* Copies the rows in use of all states from the session to `data` (save), or back. */
 static void copy_states(const hrt_session *s, int64_t length, char *data, bool save) {
     for (uint32_t i = 0; i < s->model->n_states; i++) {
         const hrt_state_info *state = &s->model->states[i];
@@ -83,7 +83,7 @@ int hrt_session_save(hrt_session *s, void *memory, size_t size) {
     return hrt_leave(s, save(s, memory, size));
 }
 
-/* Refuses bytes that are no saved session, then those of another model, build or weights. */
+/* Rejects bytes that are no saved session, then sessions of another model, build or weights. */
 static int check_origin(hrt_session *s, const hrt_saved_header *h) {
     if (memcmp(h->magic, HRT_SAVED_MAGIC, sizeof h->magic) != 0)
         return hrt_fail(s, HRT_SAVED, "the bytes are no saved session");

@@ -1,8 +1,8 @@
 /* Sessions: the state of one sequence, in memory that the caller owns.
  *
- * A session belongs to one thread at a time. That is checked, not only asked for: a call that finds
- * the session in use returns HRT_BUSY and touches nothing. A call that fails for any reason leaves
- * the session as it was, apart from its message. */
+ * A session belongs to one thread at a time. The runtime checks this instead of trusting the
+ * caller: a call that finds the session in use returns HRT_BUSY and touches nothing. A call that
+ * fails for any reason leaves the session as it was, apart from its message. */
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -12,9 +12,9 @@
 #include "runtime/hadal_rt.h"
 #include "runtime/internal.h"
 
-/* Threads that session_size counts workspace for: the machine's processors, since no more ever run.
- * Configured processors are counted, not those that the process may use: their number cannot change
- * between size and init. */
+/* The number of threads whose workspace session_size counts: the machine's processors, since no
+ * more threads ever run. These are the configured processors, not those that the process may use,
+ * whose number could change between size and init. */
 static size_t usual_threads(void) {
     long processors = sysconf(_SC_NPROCESSORS_CONF);
     if (processors < 1) return 1;
@@ -49,7 +49,7 @@ static size_t print_passed_over(const hrt_session *s, char *out, size_t size) {
     return (size_t)snprintf(out, size, ", \"passed_over\": {\"%.40s\": \"%s\"}", best->name, why);
 }
 
-/* And the machine as its kernels see it. */
+/* Takes the level, and describes the machine as its kernels see it. */
 void hrt_take_level(hrt_session *s, const hrt_level *level) {
     const hd_machine m = hrt_machine_facts(s->model, level);
     char *out = s->machine;
@@ -97,7 +97,7 @@ int hrt_session_make(const hrt_model *m, void *mem, size_t size, const hrt_weigh
 int hrt_session_init(const hrt_model *m, void *mem, size_t size, const hrt_weights *w,
                      int64_t max_tokens, hrt_session **out) {
     if (out) *out = NULL;
-    if (m && m->ranks > 0) return HRT_RANKS; /* it has to be told the others */
+    if (m && m->ranks > 0) return HRT_RANKS; /* sessions need a communicator: .._init_on */
     return hrt_session_make(m, mem, size, w, max_tokens, out);
 }
 
@@ -138,8 +138,9 @@ int hrt_session_set_threads(hrt_session *s, int threads) {
     return hrt_leave(s, HRT_OK);
 }
 
-/* More threads than CPUs are not started: they would wait for each other's time slices at every
- * barrier. Work is divided among those that run, and results do not depend on their number. */
+/* Threads beyond the number of CPUs are not started: they would wait for each other's time slices
+ * at every barrier. Work is divided among the threads that run, and results do not depend on their
+ * number. */
 int hrt_workers(const hrt_session *s) {
     int most = s->processors < s->thread_capacity ? s->processors : s->thread_capacity;
     return s->threads < most ? s->threads : most;

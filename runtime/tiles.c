@@ -1,26 +1,27 @@
-/* In how many tiles of rows a divided model computes beside its exchanges: as many as take least by
- * the formula (grid.h), of what the session itself measures in chunks that go all rows at
- * once; and none where a chunk so cut took no less time than one that was not. That happens where
- * ranks have fewer CPUs than they are: none is free while a rank waits.
+/* In how many tiles of rows a divided model computes while collectives are under way. It takes the
+ * number with the least time by the formula (grid.h), from what the session itself measures in
+ * chunks that go all rows at once; and one tile (all rows at once) where a chunk in tiles took no
+ * less time. That happens where ranks have fewer CPUs than there are ranks: no CPU is free while a
+ * rank waits.
  *
  *     chunk   goes           gives
- *     0       all at once    figures for the formula, though pages are new
+ *     0       all at once    figures for the formula, though memory pages are new
  *     1       in tiles       its time
  *     2       all at once    its time, and figures that hold
- *     3       in tiles       only if the formula now asks for another number
- *     ..      as took less
+ *     3       in tiles       only if the formula now gives another number
+ *     ..      whichever took less
  *
- * Chunks 16, 32, 64 .. are timed again, and behind each of them one of the other kind: a time may
- * have been disturbed, and links and CPUs become busy. What a rank has timed it tells the others
- * before the next chunk, and all of them count with what all have told, since all must choose the
- * same number. */
+ * Chunks 16, 32, 64 .. are timed again, and after each of them one of the other kind: a time may
+ * have been disturbed, and links and CPUs may become busy. Before the next chunk each rank sends
+ * the others what it has timed, and all compute with the figures of all ranks, since all must
+ * choose the same number. */
 #include "runtime/grid.h"
 #include "runtime/internal.h"
 #include "support/all_gather.h"
 
 enum { FIRST_CHECK = 16 };
 
-typedef struct word { /* to the other ranks */
+typedef struct word { /* what a rank sends to the others */
     int64_t collective_ns, compute_ns, latency_ns;
 } word;
 
@@ -34,7 +35,8 @@ bool hrt_times_chunk(const hrt_figures *f) {
 }
 
 /* ---- what the ranks have measured ------------------------------------------------------------ */
-/* A rank that waits for another counts that as exchange: the least of them waits least. */
+/* The times of all ranks together. A rank that waits for another counts the wait as communication:
+ * the least of these times includes the least waiting. */
 static hrt_whole whole_of(const word *all, int64_t ranks) {
     hrt_whole w = {.compute_ns = all[0].compute_ns, .collective_ns = all[0].collective_ns};
     for (int64_t r = 1; r < ranks; r++) {
@@ -51,7 +53,7 @@ static int64_t sum_of(const word *all, int64_t ranks) {
     return sum;
 }
 
-/* The chunk that was timed last counts for those like it. */
+/* Records the time of the chunk that was timed last, which holds for later chunks like it. */
 static void learn(hrt_figures *f, const word *all, int64_t ranks) {
     for (int64_t r = 0; r < ranks; r++)
         if (all[r].latency_ns > f->latency_ns) f->latency_ns = all[r].latency_ns;
@@ -76,7 +78,8 @@ static int tell(const hrt_side *side, hrt_figures *f) {
     return code;
 }
 
-/* Chunks are longer than those so far: what is known of these is a guess. */
+/* This chunk is longer than all before it: what was measured with shorter ones is only an estimate.
+ */
 static void lengthen(hrt_figures *f, int64_t tokens) {
     const double by = f->tokens ? (double)tokens / (double)f->tokens : 1;
     f->whole.compute_ns = (int64_t)((double)f->whole.compute_ns * by);
@@ -88,7 +91,7 @@ static void lengthen(hrt_figures *f, int64_t tokens) {
     f->chunks = f->whole.all_ns > 0;
 }
 
-/* ---- what follows from it -------------------------------------------------------------------- */
+/* ---- the number of tiles --------------------------------------------------------------------- */
 static int64_t collectives_of(const hrt_model *m) {
     int64_t n = 0;
     for (uint32_t i = 0; i < m->n_overlaps; i++) {
@@ -117,12 +120,12 @@ static int64_t timed(hrt_figures *f, int64_t tiles) {
     return tiles;
 }
 
-/* Which of the two took less. */
+/* Whether tiles or all rows at once took less time. */
 static int64_t better(const hrt_figures *f) {
     return f->tiled_ns < f->whole.all_ns ? f->tiles : 1;
 }
 
-/* Of a chunk as long as those that are compared. */
+/* The tiles of a chunk as long as those that are compared. */
 static int64_t next_tiles(const hrt_model *m, hrt_figures *f) {
     const int64_t chunk = f->chunks++;
     if (f->whole.all_ns == 0) return timed(f, 1);

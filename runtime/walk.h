@@ -1,5 +1,5 @@
-/* What the walk over the steps of a call (run.c) and the part of it that goes on beside exchanges
- * (overlap.c) share. */
+/* What the walk over the steps of a call (run.c) shares with the part of it that runs while
+ * collectives are under way (overlap.c). */
 #ifndef HRT_WALK_H
 #define HRT_WALK_H
 
@@ -12,27 +12,28 @@ typedef struct hrt_span {
     int64_t from, to;
 } hrt_span;
 
-/* Of work that threads take as they come to it: the next piece. */
+/* Counts the work items that threads have claimed in a step: the number of the next one. */
 typedef struct hrt_counter {
     _Alignas(HRT_LINE) _Atomic int64_t next;
 } hrt_counter;
 
-typedef struct hrt_worker { /* a thread of a call */
+typedef struct hrt_worker { /* one thread of a call */
     int index, count;
-    hrt_counter *counters; /* [2] of all threads (hrt_next_counter) */
-    uint32_t turns;        /* so often one was taken */
+    hrt_counter *counters; /* [2], shared by all threads (hrt_next_counter) */
+    uint32_t turns;        /* how many counters the call has used */
     hrt_frame frame;
-    int64_t prefetch_most; /* bytes of weights for a step */
-    int64_t collectives;   /* of the call so far, and meetings after exchanges of tiles */
+    int64_t prefetch_most; /* most bytes of weights to prefetch for a step */
+    int64_t collectives;   /* collectives of the call so far, and barriers after collectives of
+                            * tiles */
     void **args;
     hrt_patience patience;
     hrt_prefetch ahead;
     hrt_stopwatch watch;
 } hrt_worker;
 
-/* A counter at 0, for one step. All threads take them in the same turn, with a barrier after each
- * step: nobody uses the other one any more, or uses it before the next barrier, so that it is
- * cleared meanwhile. */
+/* A counter at 0, for one step. All threads use the two counters alternately, and a barrier follows
+ * each step: the other counter is no longer used, and will not be used before the next barrier, so
+ * it is cleared meanwhile. */
 static inline _Atomic int64_t *hrt_next_counter(hrt_worker *w) {
     const uint32_t turn = w->turns++;
     hrt_counter *other = &w->counters[(turn + 1) % 2];
@@ -40,8 +41,9 @@ static inline _Atomic int64_t *hrt_next_counter(hrt_worker *w) {
     return &w->counters[turn % 2].next;
 }
 
-/* How an exchange ended, for all threads: its number in the call above the hadal_comm_result.
- * Thread 0 may be at the next one when others ask for this one. */
+/* How a collective ended, for all threads: its number in the call in the upper bits, the
+ * hadal_comm_result in the lower ones. Thread 0 may already be at the next collective when other
+ * threads read the result of this one. */
 typedef _Atomic int64_t hrt_outcome;
 enum { HRT_CODE_BITS = 8 };
 
@@ -54,11 +56,11 @@ static inline bool hrt_has_failed(const hrt_outcome *o, int64_t number) {
     return at != 0 && at >> HRT_CODE_BITS == number;
 }
 
-/* What the threads of a call share. Beginning and end of a region order what they write; `begun`
- * and `left` say the same in C's own terms, which ThreadSanitizer follows. */
+/* What the threads of a call share. The beginning and end of an OpenMP region order their accesses;
+ * `begun` and `left` express the same in C11 atomics, which ThreadSanitizer understands. */
 typedef struct hrt_team {
     const hrt_job *job;
-    hd_machine machine; /* that the call runs on */
+    hd_machine machine; /* the machine that the call runs on */
     atomic_int begun, left;
     hrt_outcome failed;
     int64_t tiles; /* of this chunk; set by thread 0 */
@@ -81,12 +83,12 @@ hrt_kernel *hrt_step_kernel(const hrt_job *j, const hrt_step *step, int64_t toke
 /* Has the step nothing to do in this call? */
 bool hrt_is_idle(const hrt_job *j, const hrt_step *step, const hrt_place *all,
                  const hrt_place *mine);
-/* Meets the others; where there are none it returns at once. */
+/* Waits for the other threads; returns at once where there are none. */
 void hrt_team_barrier(hrt_worker *w, hrt_team *c);
 
 /* ---- overlap.c ---- */
-/* The steps of the overlap, for the chunk `all`, of which this rank has `mine`. False: an exchange
- * has failed, and all threads say so. */
+/* Runs the steps of the overlap for the chunk `all`, of which this rank has `mine`. False: a
+ * collective has failed; all threads return the same. */
 bool hrt_run_overlap(hrt_worker *w, hrt_team *c, const hrt_overlap *o, const hrt_place *all,
                      const hrt_place *mine);
 

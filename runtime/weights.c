@@ -1,8 +1,9 @@
 /* Weights: a file mapped read-only, or the same bytes in the caller's memory.
  *
- * The header says whose weights they are; the digest covers names, types, layouts and offsets, so
- * that after it matched every offset the program holds lies inside the data. The data itself is not
- * read here: opening costs no more than the map, and processes share the pages. */
+ * The header says which model and rank the weights belong to. The digest covers names, types,
+ * layouts and offsets, so once it matches, every offset in the program lies inside the data. The
+ * data itself is not read here: opening costs no more than the map, and processes share the pages.
+ */
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +13,8 @@
 
 #include "runtime/internal.h"
 
-/* Order matters for the reader of the error: first "is this such a file", then "is it ours". */
+/* The order of the checks matters for the message: first "is this a weights file", then "does it
+ * belong to this model". */
 static int check_header(const hrt_model *m, const void *file, size_t size) {
     hrt_weights_header h;
     if (size < HRT_WEIGHTS_DATA) return HRT_FORMAT;
@@ -62,8 +64,9 @@ static bool file_size(int fd, size_t *size) {
     return true;
 }
 
-/* Weights are read from end to end for each token: fewer pages are fewer walks of page tables (4 %
- * of a token on the machine measured). A hint: where the file system has none nothing happens. */
+/* Requests huge pages. Weights are read from end to end for each token: fewer pages mean fewer page
+ * table walks (4 % of a token on the machine measured). It is a hint: where the file system has no
+ * huge pages nothing happens. */
 static void ask_for_huge_pages(void *map, size_t size) {
 #ifdef MADV_HUGEPAGE
     (void)madvise(map, size, MADV_HUGEPAGE);
