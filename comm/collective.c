@@ -1,7 +1,8 @@
-/* All exchanges are one: to each other rank of a group goes a run of bytes, from each comes one.
- * They go in rounds of a message at most to and from each, and what a round has brought is taken
- * when all of it is there: blocks are copied to their places, partial sums are added in the order
- * of ranks. */
+/* All collectives and point-to-point messages are done in the same way: this rank sends a range of
+ * bytes to each other rank of a group and receives one from each. They go in rounds, in each of
+ * which at most one message goes to and comes from each rank. The bytes of a round are used once
+ * all of them are there: blocks are copied to their places, partial sums are added in the order of
+ * ranks. */
 #include "comm/collective.h"
 
 #include <sched.h>
@@ -33,7 +34,7 @@ static uint64_t type_bytes(hadal_comm_type type) {
     return (unsigned)type < sizeof bytes ? bytes[type] : 0;
 }
 
-/* The first error stays: what comes after follows from it. */
+/* The first error stays: later ones are its consequences. */
 __attribute__((format(printf, 3, 4))) static int fail(comm_collective *x, int code,
                                                       const char *format, ...) {
     va_list args;
@@ -56,8 +57,8 @@ static patience patience_of(int64_t timeout_ns) {
     return p;
 }
 
-/* False: time is up. Others may need this CPU to be able to answer, so it is looked for a short
- * while only, then offered, and after a millisecond given away. */
+/* Waits a little. False: time is up. Other ranks may need this CPU to be able to answer, so this
+ * rank spins for a short while only, then yields the CPU, and after a millisecond sleeps. */
 static bool wait_a_little(patience *p) {
     enum { LOOKS = 100, OFFERS = 1000000, SLEEP = 50000 };
     if (p->looks++ < LOOKS) {
@@ -75,7 +76,7 @@ static bool wait_a_little(patience *p) {
     return true;
 }
 
-/* ---- one exchange ---------------------------------------------------------------------------- */
+/* ---- one collective -------------------------------------------------------------------------- */
 typedef comm_job job;
 typedef comm_round round;
 typedef comm_progress progress;
@@ -84,7 +85,7 @@ static uint64_t smaller(uint64_t a, uint64_t b) {
     return a < b ? a : b;
 }
 
-/* Bytes of a run of `total` that belong to the round that begins at `at`. */
+/* Bytes of a range of `total` bytes that belong to the round that begins at byte `at`. */
 static uint64_t in_round(uint64_t total, uint64_t at, uint64_t piece) {
     return at < total ? smaller(total - at, piece) : 0;
 }
@@ -130,7 +131,7 @@ static int check_message(comm_collective *x, const job *j, int32_t rank, const u
     return HADAL_COMM_OK;
 }
 
-/* *part: the values of member i in this round, NULL as long as they have not come. */
+/* *part: the values of member i in this round, NULL as long as they have not arrived. */
 static int look_for_part(comm_collective *x, const job *j, int32_t i, uint64_t at,
                          const uint8_t **part, bool *done) {
     const int32_t rank = j->group.first + i;
@@ -139,12 +140,12 @@ static int look_for_part(comm_collective *x, const job *j, int32_t i, uint64_t a
     if (*done) return HADAL_COMM_OK;
     size_t size = 0;
     int code = HADAL_COMM_OK;
-    const bool gone = x->link.is_gone(x->link.self, rank); /* asked before the look: see below */
+    const bool gone = x->link.is_gone(x->link.self, rank); /* read before the look: see below */
     const uint8_t *message = x->link.look(x->link.self, rank, &size, &code);
     if (code)
         return fail(x, code, "%s: nothing can be received of rank %d", collective_name(j->kind),
                     rank);
-    if (!message && gone) /* nothing was there although all that it sent had been sent */
+    if (!message && gone) /* no message although all that the rank had sent has arrived */
         return fail(x, HADAL_COMM_LOST, "%s: rank %d has given up", collective_name(j->kind), rank);
     if (!message) return HADAL_COMM_OK;
     code = check_message(x, j, rank, message, size, bytes, total);
@@ -159,7 +160,8 @@ static inline bool is_other(const job *j, int32_t i) {
     return i != j->self;
 }
 
-/* One attempt at what is left of the round; *missing: a member that is waited for, -1: none. */
+/* Tries once to do what is left of the round; *missing: a member that this rank waits for, -1:
+ * none. */
 static int try_round(comm_collective *x, const job *j, round *r, int32_t *missing) {
     *missing = -1;
     for (int32_t i = 0; i < j->group.count; i++) {
@@ -181,7 +183,7 @@ static int timed_out(comm_collective *x, const job *j, int32_t i, const patience
                 collective_name(j->kind), j->group.first + i, ms / 1000, ms % 1000);
 }
 
-/* What a round has brought goes to its place. */
+/* Takes what a round has brought: copies or adds it to its place. */
 static void end_round(comm_collective *x, const job *j, round *r) {
     if (j->take) j->take(j, r->at, x->link.piece, r->parts);
     for (int32_t i = 0; i < j->group.count; i++)
@@ -194,8 +196,8 @@ static void begin_round(const job *j, round *r, uint64_t at) {
     memset(r->parts, 0, (size_t)j->group.count * sizeof *r->parts);
 }
 
-/* A member to which something that was posted has still to leave: it must arrive while this rank
- * computes. -1: none. */
+/* A member for which a posted message has not yet left this rank: the message must arrive while
+ * this rank computes. -1: none. */
 static int32_t find_leaving(comm_collective *x, const job *j) {
     for (int32_t i = 0; i < j->group.count; i++)
         if (is_other(j, i) && !x->link.has_left(x->link.self, j->group.first + i)) return i;
@@ -213,7 +215,8 @@ static uint64_t longest_run(const job *j) {
     return longest;
 }
 
-/* A group of one has no rounds: what it keeps is taken at once, as one piece. */
+/* Starts the rounds. A group of one has none: this rank's own values are taken at once, as one
+ * piece. */
 static void begin_progress(comm_collective *x, progress *p, const job *j, uint64_t own,
                            int64_t timeout_ns) {
     p->job = *j;
@@ -224,7 +227,7 @@ static void begin_progress(comm_collective *x, progress *p, const job *j, uint64
     x->traffic[j->kind].calls++;
 }
 
-/* Goes as far as it can without waiting. */
+/* Goes as far as possible without waiting. */
 static int go_on(comm_collective *x, progress *p, bool *over) {
     *over = false;
     while (p->round.at < p->longest) {
@@ -260,7 +263,7 @@ static int reject(comm_collective *x, uint32_t kind, const char *what) {
     return fail(x, HADAL_COMM_ARGUMENT, "%s: %s", collective_name(kind), what);
 }
 
-/* Where the members' blocks begin; false: their sum does not fit. */
+/* Sums the counts of the members' blocks; false: the sum overflows. */
 static bool sum_counts(const uint64_t *counts, int32_t n, uint64_t *sum) {
     *sum = 0;
     for (int32_t i = 0; i < n; i++)
@@ -268,7 +271,7 @@ static bool sum_counts(const uint64_t *counts, int32_t n, uint64_t *sum) {
     return *sum <= INT64_MAX / 4;
 }
 
-/* Fills in what all exchanges of a group have. */
+/* Fills in what the collectives of a group have in common. */
 static int begin(comm_collective *x, job *j, const void *in, void *out) {
     if (x->broken) return x->broken;
     if (x->started) return reject(x, j->kind, "an exchange that was started is not over");
@@ -351,13 +354,13 @@ static void add_values(float *sum, const uint8_t *part, uint64_t n, hadal_comm_t
     }
 }
 
-/* A block at a time, so that `out` may be where this rank's part is read. */
+/* Adds one block at a time, so that `out` may be where this rank's part is read. */
 static void take_sums(const job *j, uint64_t at, uint64_t piece, const uint8_t *const *parts) {
     enum { BLOCK = 1024 };
     float sum[BLOCK];
     const uint64_t size = type_bytes(j->type), bytes = in_round(block_bytes(j, j->self), at, piece);
     const uint64_t start = j->counts ? block_start(j, j->self) : 0;
-    hd_known(size); /* what has no type is refused before */
+    hd_known(size); /* jobs without a type are rejected before */
     const uint8_t *own = bytes ? j->in + start + at : NULL;
     float *out = bytes ? (float *)j->out + at / size : NULL;
     for (uint64_t k = 0, n; k < bytes / size; k += n) {
@@ -372,7 +375,7 @@ static bool is_summed(hadal_comm_type type) {
     return type == HADAL_COMM_F32 || type == HADAL_COMM_BF16;
 }
 
-/* Every rank sums a part of it, then all get the sums. */
+/* Every rank sums a part of the values, then all ranks gather the sums. */
 static int reduce_in_parts(comm_collective *x, const job *whole, int64_t timeout_ns) {
     const hadal_comm_group g = whole->group;
     uint64_t counts[HADAL_COMM_MAX_RANKS];
@@ -393,7 +396,7 @@ static int reduce_in_parts(comm_collective *x, const job *whole, int64_t timeout
     j.take = take_blocks;
     j.in = (const uint8_t *)part;
     j.out = whole->out;
-    x->traffic[j.kind].calls--; /* it is one exchange */
+    x->traffic[j.kind].calls--; /* both steps count as one collective */
     return run_collective(x, &j, block_bytes(&j, j.self), p.until - hd_nanoseconds());
 }
 
@@ -415,7 +418,7 @@ static int all_reduce(void *context, hadal_comm_group group, hadal_comm_type typ
     return run_collective(x, &j, block_bytes(&j, j.self), timeout_ns);
 }
 
-/* Of the exchanges that go by blocks: what is in a job before it begins. */
+/* The part of a job of blocks that is known before it begins. */
 static job scatter_job(hadal_comm_group group, hadal_comm_type type, const uint64_t *counts) {
     return (job){.kind = HADAL_COMM_REDUCE_SCATTER,
                  .type = type,
@@ -459,9 +462,8 @@ static int all_gather(void *context, hadal_comm_group group, hadal_comm_type typ
     return rc ? rc : run_collective(context, &j, block_bytes(&j, j.self), timeout_ns);
 }
 
-/* ---- beside computing ------------------------------------------------------------------------ */
-/* An exchange that is under way, after what could be done of it: it is over when it has come to
- * its end, or failed. */
+/* ---- alongside computing --------------------------------------------------------------------- */
+/* Advances the collective that is under way; *is_over: it has completed or failed. */
 static int look_after(comm_collective *x, int *is_over) {
     bool over = false;
     progress *p = &x->going;
@@ -497,8 +499,8 @@ static int start(void *context, hadal_comm_exchange what, hadal_comm_group group
     return failed;
 }
 
-/* A look moves what the transport happens to hold ready, a part of a message perhaps, and often
- * makes room for more: so it is looked again, for as long as that takes a small part of the time
+/* One look moves what the transport happens to have ready, perhaps a part of a message, and often
+ * frees a buffer for more. So this looks again and again, for at most a small fraction of the time
  * that was spent on computing. */
 static int advance(void *context, int *over) {
     enum { SHARE = 16 };
@@ -519,11 +521,11 @@ static int finish(void *context) {
     if (!x->started) return x->broken;
     x->started = false;
     x->going.patience.looks = 0;
-    x->going.patience.begun = hd_nanoseconds(); /* of waiting: until now it computed */
+    x->going.patience.begun = hd_nanoseconds(); /* until now this rank computed */
     return wait_for(x, &x->going);
 }
 
-/* ---- from one to another --------------------------------------------------------------------- */
+/* ---- point-to-point messages ----------------------------------------------------------------- */
 static const uint8_t *all_out(const job *j, int32_t i, uint64_t *bytes) {
     (void)i;
     *bytes = j->n;
@@ -626,7 +628,7 @@ static bool say_goodbye(comm_collective *x, int32_t rank) {
     return x->link.post(x->link.self, rank, COMM_HEAD) == HADAL_COMM_OK;
 }
 
-/* 1: its last message is there; 0: not yet; -1: it will not come. */
+/* 1: the last message of `rank` has arrived; 0: not yet; -1: it will not arrive. */
 static int heard_goodbye(comm_collective *x, int32_t rank) {
     size_t size = 0;
     int code = HADAL_COMM_OK;

@@ -1,9 +1,9 @@
-/* Ranks as processes of an MPI job (hadal_mpi.h): messages are non-blocking sends and receives that
- * are looked at again and again, since no blocking call of MPI has a deadline. Collectives of MPI
- * are not used: they cannot be given up, and do not say in which order they add.
+/* Ranks as processes of an MPI job (hadal_mpi.h). Messages are non-blocking sends and receives that
+ * are polled, since no blocking call of MPI has a deadline. Collectives of MPI are not used: they
+ * cannot be cancelled, and MPI does not specify in which order they add.
  *
- * Two tags on a communicator of our own: DATA has the messages, NOTICE the word that a rank has
- * given up, which overtakes them. */
+ * A communicator of our own has two tags: DATA for the messages, and NOTICE for the notice that a
+ * rank has given up, which overtakes them. */
 #include <mpi.h>
 
 #include "hadal/hadal_mpi.h"
@@ -19,11 +19,11 @@
 #include "support/clock.h"
 
 enum { PIECE = 1 << 20, SLOT = COMM_HEAD + PIECE, DATA = 1, NOTICE = 2 };
-enum { NOTICE_EVERY = 32 }; /* questions, between two looks at notices: each is a call of MPI */
+enum { NOTICE_EVERY = 32 }; /* polls between two looks at notices: each look is a call of MPI */
 
 typedef struct peer {
     uint8_t *out, *in;
-    MPI_Request sending, receiving; /* MPI_REQUEST_NULL: none */
+    MPI_Request sending, receiving; /* MPI_REQUEST_NULL: none is under way */
     size_t arrived;                 /* bytes of the message in `in`; 0: none */
     bool gone;
     int notice; /* sent when this rank gives up: it outlives the call */
@@ -43,7 +43,7 @@ struct hadal_mpi {
     bool owns_mpi;
 };
 
-/* ---- the link (exchange.h) ------------------------------------------------------------------- */
+/* ---- the link (collective.h) ----------------------------------------------------------------- */
 /* Is the operation over? True for none. */
 static bool is_over(MPI_Request *request, int *code) {
     int over = 0;
@@ -108,8 +108,8 @@ static void read_notices(hadal_mpi *g) {
     }
 }
 
-/* A notice may overtake messages that its rank has sent before. That is no harm: it gave up in an
- * exchange, which the others cannot complete either, or in an earlier one. */
+/* A notice may overtake messages that its rank has sent before. That does no harm: the rank gave up
+ * in a collective that the other ranks cannot complete either, or in an earlier one. */
 static bool is_gone(void *self, int32_t rank) {
     hadal_mpi *g = self;
     if (g->asked++ % NOTICE_EVERY == 0) read_notices(g);
@@ -132,7 +132,8 @@ static bool allocate(hadal_mpi *g) {
     const size_t n = (size_t)g->size;
     g->peers = calloc(n, sizeof *g->peers);
     g->ends = calloc(n, sizeof *g->ends);
-    g->slots = aligned_alloc(64, n * 2 * SLOT); /* touched where ranks meet */
+    g->slots = aligned_alloc(64, n * 2 * SLOT); /* allocated pages are touched only where ranks
+                                                 * communicate */
     if (!g->peers || !g->ends || !g->slots) return false;
     for (size_t i = 0; i < n; i++) {
         peer *p = &g->peers[i];
@@ -150,7 +151,7 @@ static void free_memory(hadal_mpi *g) {
     free(g);
 }
 
-/* False: it is not over by then. */
+/* False: the operation did not complete in time. */
 static bool over_by(MPI_Request *request, int64_t timeout_ns, int *code) {
     const int64_t begun = hd_nanoseconds();
     while (!is_over(request, code)) {
@@ -160,7 +161,8 @@ static bool over_by(MPI_Request *request, int64_t timeout_ns, int *code) {
     return true;
 }
 
-/* A communicator of our own: its messages meet no others, and its errors are values. */
+/* Makes a communicator of our own: its messages cannot match those of others, and its errors are
+ * return values. */
 static int duplicate(MPI_Comm comm, int64_t timeout_ns, MPI_Comm *out) {
     MPI_Request request;
     int code = HADAL_COMM_OK;
@@ -200,7 +202,7 @@ int hadal_mpi_open(MPI_Comm comm, int64_t timeout_ns, hadal_mpi **out) {
         return HADAL_COMM_MEMORY;
     }
     const int rc = start(g, comm, timeout_ns);
-    if (rc) return rc; /* MPI may still write to it: it is not given back */
+    if (rc) return rc; /* MPI may still write to it: it is not freed */
     *out = g;
     return HADAL_COMM_OK;
 }
@@ -220,8 +222,8 @@ const hadal_comm *hadal_mpi_comm(hadal_mpi *g) {
     return g ? &g->collective.interface : NULL;
 }
 
-/* ---- slower than it is ----------------------------------------------------------------------- */
-/* The clock of one machine, or of another start of it, is that of no other. */
+/* ---- slow links ------------------------------------------------------------------------------ */
+/* Clocks can only be compared within one machine and one boot of it. */
 int hadal_mpi_slow(hadal_mpi *g, double bits_per_second, int64_t latency_ns, int64_t timeout_ns) {
     char mine[HD_BOOT_ID], all[HADAL_COMM_MAX_RANKS * HD_BOOT_ID];
     if (!g) return HADAL_COMM_ARGUMENT;
@@ -239,7 +241,7 @@ int hadal_mpi_slow(hadal_mpi *g, double bits_per_second, int64_t latency_ns, int
 int hadal_mpi_close(hadal_mpi *g, int64_t timeout_ns) {
     if (!g) return 1;
     if (!comm_collective_end(&g->collective, timeout_ns)) return 0;
-    if (g->notices != MPI_REQUEST_NULL) { /* nobody has given up: it has met no message */
+    if (g->notices != MPI_REQUEST_NULL) { /* nobody has given up: no notice has matched it */
         MPI_Cancel(&g->notices);
         MPI_Wait(&g->notices, MPI_STATUS_IGNORE);
     }

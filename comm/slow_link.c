@@ -41,8 +41,8 @@ static void drop(void *self, int32_t rank) {
     s->link.drop(s->link.self, rank);
 }
 
-/* Not as long as something of it is under way: with no message to see, it would not be waited for.
- */
+/* A rank does not count as gone while a message of it is under way: this rank cannot see that
+ * message yet, and would not wait for it. */
 static bool is_gone(void *self, int32_t rank) {
     const comm_slow *s = self;
     size_t bytes;

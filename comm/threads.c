@@ -35,7 +35,7 @@ static channel *channel_of(const rank_side *s, int32_t from, int32_t to) {
     return &s->group->channels[(size_t)from * (size_t)s->group->size + (size_t)to];
 }
 
-/* ---- the link (exchange.h) ------------------------------------------------------------------- */
+/* ---- the link (collective.h) ----------------------------------------------------------------- */
 static uint8_t *room(void *self, int32_t rank) {
     const rank_side *s = self;
     channel *c = channel_of(s, s->rank, rank);
@@ -49,7 +49,7 @@ static int post(void *self, int32_t rank, size_t bytes) {
     return HADAL_COMM_OK;
 }
 
-/* Slots belong to the group, and stay when a rank leaves. */
+/* Slots belong to the group and remain when a rank leaves it. */
 static bool has_left(void *self, int32_t rank) {
     (void)self, (void)rank;
     return true;
@@ -85,7 +85,8 @@ static bool allocate(hadal_threads *g) {
     g->ranks = calloc(n, sizeof *g->ranks);
     g->ends = calloc(n * n, sizeof *g->ends);
     g->channels = aligned_alloc(64, n * n * sizeof *g->channels);
-    g->slots = aligned_alloc(64, n * n * SLOT); /* touched where ranks meet */
+    g->slots = aligned_alloc(64, n * n * SLOT); /* allocated pages are touched only where ranks
+                                                 * communicate */
     return g->ranks && g->ends && g->channels && g->slots;
 }
 

@@ -1,4 +1,4 @@
-/* What tells which library, header and weights were made together. */
+/* Build ids show which library, header and weights were made together. */
 #ifndef HCG_BUILD_ID_H
 #define HCG_BUILD_ID_H
 
@@ -7,8 +7,8 @@
 /* XXH3-128 of the version of Hadal and of the kernel IR: the same for all targets, and under every
  * name of the module. */
 void hcg_program_id(hcg_program *p, uint8_t out[16]);
-/* That of the library: with the values of the weights, if they have been packed (hcg_pack). As
- * runtime/build_id.h has it. */
+/* The build id of the library, in the format of runtime/build_id.h. It includes the values of the
+ * weights if they have been packed (hcg_pack). */
 const char *hcg_build_id(hcg_program *p);
 
 #endif

@@ -1,5 +1,5 @@
-/* What crosses between ranks: kernel.comm to rows of hrt_model.exchanges, their steps, and the steps
- * that go on beside them. */
+/* Communication between ranks: turns each kernel.comm into a row of hrt_model.collectives and a
+ * step, and finds the steps that run while collectives are under way. */
 
 #include <string.h>
 
@@ -13,7 +13,7 @@ static hir_id comm_op(const hir_module *m, hir_id kernel) {
     return HIR_NONE;
 }
 
-/* With an axis it is units of a row that ranks share, without one rows. */
+/* With an axis, ranks share the units of a row; without one, they share rows. */
 static hrt_collective_kind kind_of(const hir_op *op) {
     const bool units = hir_find_attr(op, HIR_A_AXIS) != NULL;
     switch (op->code) {
@@ -26,7 +26,8 @@ static hrt_collective_kind kind_of(const hir_op *op) {
     }
 }
 
-/* Runs of units in a row: dims between the tokens and the axis; behind the axis all is one unit. */
+/* The units repeat in a row as often as the dims between the tokens and the axis say; what follows
+ * the axis is one unit. */
 static void find_units(const hir_module *m, const hir_op *op, hir_type x, hir_type y,
                        hrt_collective *e) {
     const uint32_t axis = (uint32_t)hir_attr_int(op, HIR_A_AXIS, 0);
@@ -44,7 +45,7 @@ static void find_units(const hir_module *m, const hir_op *op, hir_type x, hir_ty
     e->repeat = s.repeat;
 }
 
-/* False, and a diagnostic: the runtime cannot make it. */
+/* False, with a diagnostic: the runtime cannot make this collective. */
 static bool make_collective(hd_diags *d, const hir_module *m, hir_id kernel, hrt_collective *out) {
     const hir_op *op = hir_op_at(m, comm_op(m, kernel));
     const hir_type y = hir_value_at(m, op->results[0])->type;
@@ -107,8 +108,8 @@ bool lower_collective(lowering *l, hir_id id) {
     return true;
 }
 
-/* ---- steps beside exchanges ------------------------------------------------------------------ */
-/* May one be written for some rows while the other is in use for others? */
+/* ---- steps alongside collectives ------------------------------------------------------------- */
+/* May one operand be written for some rows while the other is in use for other rows? */
 static bool are_apart(const hrt_operand *a, const hrt_operand *b) {
     const bool area = a->base == HRT_ARENA || a->base == HRT_LOCAL || a->base == HRT_KEPT ||
                       a->base == HRT_LOCAL_KEPT;
@@ -117,8 +118,8 @@ static bool are_apart(const hrt_operand *a, const hrt_operand *b) {
     return a->offset + a->row_bytes <= b->offset || b->offset + b->row_bytes <= a->offset;
 }
 
-/* Are the operands of steps [from, end) where any of them may run before any other? plan-memory
- * sees to it, unless it was told that none does. */
+/* Are all operands of steps [from, end) disjoint in this sense, so that tiles of the steps may run
+ * in any order? plan-memory ensures it, unless its options say that no steps overlap. */
 static bool all_apart(const hcg_program *p, uint32_t from, uint32_t end) {
     const hrt_step *first = &p->steps.at[from], *last = &p->steps.at[end - 1];
     const uint32_t n = last->first_operand + last->n_operands;
@@ -128,7 +129,8 @@ static bool all_apart(const hcg_program *p, uint32_t from, uint32_t end) {
     return true;
 }
 
-/* A step is a kernel of the module, in its order. */
+/* The steps are the kernels of the module, in the same order: numbers of kernels are numbers of
+ * steps. */
 void lower_overlaps(lowering *l) {
     const hir_overlaps all = hir_find_overlaps(l->a, l->m);
     for (size_t i = 0; l->p->options.compile.overlap != HIR_OVERLAP_OFF && i < all.list.n; i++) {

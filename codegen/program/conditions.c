@@ -1,28 +1,30 @@
 /* Which steps of a program run in which calls (hrt_condition).
  *
- * The result of an attention.expanded is made in one of two ways: by its own kernel, or as
- * `otherwise`, whose memory it has. Its kernel runs in calls of many rows. A kernel whose results
- * are read for `otherwise` alone, at once or by other such kernels, runs in calls of few. Layers of
- * the same sizes choose alike, so that what several of them read for `otherwise` (the positions
- * that one layer has chosen for others) is left out, too. */
+ * The result of an attention.expanded is computed in one of two ways: by its own kernel, or as its
+ * operand `otherwise`, in whose memory the result lies. Its kernel runs in calls of many rows.
+ * Kernels whose results are read for `otherwise` alone, directly or by other such kernels, run in
+ * calls of few rows. Layers of the same sizes have the same condition, so that kernels whose
+ * results several of them read for `otherwise` (the positions that one layer has selected for
+ * others) are skipped in the same calls. */
 #include <string.h>
 
 #include "codegen/program/lowering.h"
 
 #include "ir/kernel/kernels.h"
 
-/* By value and by op: NOBODY reads it, or it is read for the attention.expanded of this number
- * alone, or for something else. */
+/* The reader of a value or the user of an op: NOBODY, the attention.expanded of this number alone,
+ * or ANYBODY: something else. */
 enum { NOBODY = HIR_NONE, ANYBODY = HIR_NONE - 1 };
 
 typedef struct readers {
     const hir_module *m;
     hir_id *of;           /* by value */
-    HD_VEC(hir_id) alike; /* one attention.expanded of each choice */
+    HD_VEC(hir_id) alike; /* one attention.expanded for each distinct condition */
     hd_arena *arena;
 } readers;
 
-/* Two attention.expanded of which one call takes the same way. */
+/* Do two attention.expanded have the same condition, so that each call computes both in the same
+ * way? */
 static bool choose_alike(const hir_module *m, hir_id a, hir_id b) {
     const hd_latent_costs x = hir_forms_of(m, a), y = hir_forms_of(m, b);
     const hir_rows rows = hir_rows_of(hir_op_at(m, hir_op_at(m, a)->parent));
@@ -30,7 +32,7 @@ static bool choose_alike(const hir_module *m, hir_id a, hir_id b) {
            rows == hir_rows_of(hir_op_at(m, hir_op_at(m, b)->parent));
 }
 
-/* The one that stands for all that choose as `op` does. */
+/* The attention.expanded that represents all with the same condition as `op`. */
 static hir_id choice_of(readers *r, hir_id op) {
     for (size_t i = 0; i < r->alike.n; i++)
         if (choose_alike(r->m, r->alike.at[i], op)) return r->alike.at[i];
@@ -47,7 +49,7 @@ static void add_reader(const readers *r, hir_ref x, hir_id reader) {
     if (x.kind == HIR_REF_VALUE) r->of[x.index] = both(r->of[x.index], reader);
 }
 
-/* Whom the kernel works for. */
+/* The attention.expanded that alone needs the results of the kernel, NOBODY, or ANYBODY. */
 static hir_id served_by(const readers *r, hir_id kernel) {
     const hir_op *k = hir_op_at(r->m, kernel);
     hir_id all = NOBODY;
@@ -55,7 +57,7 @@ static hir_id served_by(const readers *r, hir_id kernel) {
     for (uint32_t i = 0; i < k->n_results; i++)
         all = both(all, r->of[k->results[i]]);
     if (all == NOBODY || all == ANYBODY) return ANYBODY;
-    /* the choice goes by the rows that are done */
+    /* the condition depends on the rows that the kernel does */
     const hir_op *expanded = hir_op_at(r->m, hir_op_at(r->m, all)->parent);
     return hir_rows_of(k) == hir_rows_of(expanded) ? all : (hir_id)ANYBODY;
 }

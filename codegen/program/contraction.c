@@ -5,7 +5,7 @@
 #include <string.h>
 
 typedef struct dependence {
-    hir_id value;    /* of the body, [T, N] */
+    hir_id value;    /* a value of the body, [T, N] */
     uint32_t linear; /* a linear that it depends on; HIR_NONE: none known yet */
 } dependence;
 
@@ -42,7 +42,7 @@ static uint32_t find_root(const planner *p, uint32_t linear) {
     return linear;
 }
 
-/* NULL if r is not a body value. */
+/* The dependence of r; NULL if r is not a value of the body. */
 static dependence *find_value(const planner *p, hir_ref r) {
     r = hcg_through_reshapes(p->m, r);
     for (size_t i = 0; r.kind == HIR_REF_VALUE && i < p->values.n; i++)
@@ -91,7 +91,7 @@ static bool plan_linear(planner *p, hir_id id) {
     return true;
 }
 
-/* Joins the linears that the operands depend on. */
+/* Joins the linears that the operands depend on: one epilogue combines them. */
 static bool plan_elementwise(planner *p, hir_id id) {
     const hir_op *op = hir_op_at(p->m, id);
     uint32_t linear = HIR_NONE;
@@ -107,7 +107,8 @@ static bool plan_elementwise(planner *p, hir_id id) {
     return true;
 }
 
-/* Backwards, since an op of outer values only (such as a gate from elsewhere) joins its users. */
+/* Joins ops to their users, from the last op to the first, since an op of outer values only (such
+ * as a gate from elsewhere) belongs to the group of its users. */
 static void join_with_users(planner *p) {
     for (hir_id id = hir_op_at(p->m, p->kernel)->body_last; id != HIR_NONE;
          id = hir_op_at(p->m, id)->prev) {
@@ -167,7 +168,7 @@ static bool plan_body(planner *p) {
     return true;
 }
 
-/* A group for each root, in order of its first linear. */
+/* Makes one group for each root of the union-find, in the order of its first linear. */
 static bool make_groups(planner *p) {
     hcg_contraction *c = p->out;
     uint32_t *group_of = hd_new_array(p->arena, uint32_t, c->linears.n);
@@ -194,7 +195,7 @@ static bool make_groups(planner *p) {
     return true;
 }
 
-/* The greatest common divisor; units are at most HIR_HEAD_PANELS. */
+/* The greatest common divisor; units of columns are at most HIR_HEAD_PANELS. */
 static int64_t divisor(int64_t a, int64_t b) {
     return b ? divisor(b, a % b) : a;
 }
@@ -235,7 +236,7 @@ static bool assign_ops(planner *p) {
     return true;
 }
 
-/* Ops of per-head epilogues, and constants that any of them may read. */
+/* Assigns ops to per-head epilogues; constants may be read by any of them. */
 static void assign_head_ops(planner *p) {
     for (hir_id id = p->first_linear; id != HIR_NONE; id = hir_op_at(p->m, id)->next) {
         const hir_op *op = hir_op_at(p->m, id);

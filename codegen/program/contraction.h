@@ -1,10 +1,10 @@
 /* What a kernel.contract computes, read off its body before any LLVM is touched: plain data.
  *
- * The linears of a body form groups: those that one epilogue combines (gate and up of a gated MLP)
- * share their columns; the others (q, k and v) have columns of their own. A group is
- * panels of HIR_PANEL output features; where it has a per-head epilogue, panels that hold whole
- * heads stay together (`unit`). A column of the kernel is as many panels as divide the
- * units of all groups; groups are numbered one after the other:
+ * The linears of a body form groups: linears that one epilogue combines (gate and up of a gated
+ * MLP) share their columns; other linears (q, k and v) have columns of their own. A group consists
+ * of panels of HIR_PANEL output features; where it has a per-head epilogue, panels that hold whole
+ * heads stay together (`unit`). A column of the kernel is `width` panels, a number that divides the
+ * units of all groups; the columns of all groups are numbered consecutively:
  *
  *     group 0: columns [0, C0)    group 1: [C0, C0 + C1)    ...     C = ceil(ceil(N / 16) / width)
  */
@@ -33,7 +33,7 @@ typedef struct hcg_column_group {
     int64_t unit;                 /* panels that one thread does together */
     HD_VEC(uint32_t) linears;     /* indices into hcg_contraction.linears; one if there are heads */
     HD_VEC(hir_id) ops;           /* of its epilogue, in order */
-    HD_VEC(hcg_yield) yields;     /* states are none: cache_append writes them */
+    HD_VEC(hcg_yield) yields;     /* none is a state: cache_append writes those */
 } hcg_column_group;
 
 struct hcg_contraction {
@@ -42,19 +42,19 @@ struct hcg_contraction {
     HD_VEC(hir_id) prologue; /* ops that make x; none: x comes from outside */
     HD_VEC(hcg_linear) linears;
     HD_VEC(hcg_column_group) groups;
-    int64_t columns, width; /* of a column: panels */
+    int64_t columns, width; /* width: panels of one column */
 };
 
-/* False and a diagnostic if the body is not one that passes may leave. */
+/* False, with a diagnostic, if the body is not one that passes may produce. */
 bool hcg_plan_contraction(hd_arena *a, hd_diags *d, const hir_module *m, hir_id kernel_op,
                           hcg_contraction *out);
-/* How many columns a contraction's work has (hrt_step.cols). */
+/* The number of columns of a contraction's work (hrt_step.cols). */
 int64_t hcg_contraction_columns(const hir_module *m, hir_id kernel_op);
 
-/* Fills p->contractions, before anything else is made of the kernels. */
+/* Fills p->contractions. Everything else that is made of the kernels reads them. */
 bool hcg_plan_contractions(hcg_program *p, hd_diags *d);
 
-/* `r` with the reshapes that made it looked through: they move nothing. */
+/* `r` without the reshapes that made it, which move no data. */
 hir_ref hcg_through_reshapes(const hir_module *m, hir_ref r);
 
 #endif

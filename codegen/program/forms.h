@@ -1,5 +1,5 @@
-/* The code generator of each form of kernels (ir/kernel/kernels.def): hcg_form_NAME, in the folder of
- * its kind, of which lowering knows nothing but this table. */
+/* The code generator of each kernel form (ir/kernel/kernels.def): hcg_form_NAME, in the directory
+ * of its kind. Lowering knows of the forms only what is in this table. */
 #ifndef HCG_FORMS_H
 #define HCG_FORMS_H
 
@@ -8,19 +8,20 @@
 struct hcg_emit;
 
 typedef struct hcg_form {
-    /* Starts with the builder in the entry block of e->fn and must leave it in a block that the
-     * caller ends with `ret void`. False, with a diagnostic: it cannot be emitted. NULL: there is
-     * no code for it. */
+    /* Emits the code. The builder stands in the entry block of e->fn, and must be left in a block
+     * that the caller ends with `ret void`. False, with a diagnostic: the kernel cannot be emitted.
+     * NULL: the form has no code. */
     bool (*emit)(struct hcg_emit *e, const hcg_kernel *k);
-    /* hrt_step.cols: what ir/kernel/kernels.def calls a column. NULL: there is one. */
+    /* The number of columns, hrt_step.cols: ir/kernel/kernels.def says what a column is. NULL:
+     * there is one. */
     int64_t (*columns)(const hir_module *m, hir_id kernel);
-    /* Bytes of hrt_frame.shared: of counters, and for each range of HRT_KEYS positions. NULL: none
-     */
+    /* Bytes of hrt_frame.shared: for counters, and for each range of HRT_KEYS positions. NULL:
+     * none. */
     void (*shared)(const hir_module *m, hir_id kernel, uint64_t *counters, uint64_t *range);
-    /* Where ranges of `keys` are those of other rows than positions: hrt_step.list_*. NULL: they
-     * are of positions. */
+    /* Sets hrt_step.list_* where ranges are ranges of other rows than positions. NULL: they are
+     * ranges of positions. */
     void (*list)(const hir_module *m, hir_id kernel, hrt_step *step);
-    /* hcg_matrix of cached rows that are met as a matrix. NULL: there are none. */
+    /* The kind of matrix (hcg_matrix) that cached rows are multiplied as. NULL: they are not. */
     uint32_t (*cached)(const hir_module *m, hir_id kernel);
 } hcg_form;
 
@@ -32,14 +33,15 @@ typedef struct hcg_form {
 #undef K
 #undef F
 
-/* NULL: the kernel has no op that makes a form. */
+/* The form of a kernel; NULL: the kernel has no op that defines a form. */
 const hcg_form *hcg_form_of(const hir_module *m, hir_id kernel);
 int64_t hcg_columns(const hir_module *m, hir_id kernel);
 void hcg_list_rows(const hir_module *m, hir_id kernel, hrt_step *step);
 uint32_t hcg_cached_matrices(const hir_module *m, hir_id kernel);
 void hcg_shared_bytes(const hir_module *m, hir_id kernel, uint64_t *counters, uint64_t *range);
-/* The most ranges of HRT_KEYS positions that a kernel meets whose rows see `window` of them: the
- * few rows that are cut by ranges see window + HRT_SMALL_BATCH - 1, from anywhere in a range on. */
+/* The most ranges of HRT_KEYS positions that a kernel with a window reads: the few rows whose work
+ * is cut into ranges see window + HRT_SMALL_BATCH - 1 positions, which may begin anywhere in a
+ * range. */
 static inline uint64_t hcg_window_ranges(uint64_t window) {
     return (window + HRT_SMALL_BATCH - 3) / HRT_KEYS + 2;
 }

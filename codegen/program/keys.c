@@ -1,9 +1,10 @@
 /* Which kernels share a function: those with equal canonical forms (ir/kernel/canonical.h).
  *
- * A form contains everything that an emitter may depend on: the body's ops with attributes, types
- * and operands; kind, type and layout of each operand; which operand a result overwrites. It does
- * not contain the kernel's own attributes (rows, splits, grain), which say how its step is run and
- * do not change its code, nor which tensors it reads and writes. */
+ * A canonical form contains everything that an emitter may depend on: the body's ops with
+ * attributes, types and operands; kind, type and layout of each operand; which operand a result
+ * overwrites. It contains neither the kernel's own attributes (rows, splits, grain), which say how
+ * its step is run and do not change its code, nor the identity of the tensors that the kernel reads
+ * and writes. */
 #include "codegen/program/keys.h"
 #include "codegen/program/contraction.h"
 
@@ -21,7 +22,7 @@ static bool is_in_front(const hcg_contraction *c, hir_id op) {
     return false;
 }
 
-/* Is every last dim of the body N or 1, apart from that of x, which only linears may read, and
+/* Is every last dim of the body N or 1, except that of x, which only linears may read, and
  * those of the prologue? */
 static bool has_free_sizes(const hir_module *m, hir_id kernel, const hcg_contraction *c) {
     HIR_EACH(m, id, hir_op_at(m, kernel)->body_first) {
@@ -40,7 +41,7 @@ static bool has_free_sizes(const hir_module *m, hir_id kernel, const hcg_contrac
     return c->groups.n == 1 && c->width == 1 && !g->heads && g->n > HIR_PANEL && c->k > 1;
 }
 
-/* The code of a prologue depends on its sizes, K among them, so the key contains them. */
+/* The code of a prologue depends on its sizes, including K, so the key contains them. */
 static void add_prologue_sizes(hir_canonical *k, const hcg_contraction *c) {
     for (size_t i = 0; i < c->prologue.n; i++) {
         const hir_op *op = hir_op_at(k->m, c->prologue.at[i]);
@@ -87,7 +88,7 @@ bool hcg_prologue_key(hir_canonical *k, hir_id kernel, const hcg_contraction *c)
     return true;
 }
 
-/* Whether anything from `from` on reads a value that is made before, other than x. */
+/* Does any op from `from` on read a value that is made earlier, other than x? */
 static bool reads_before(const hir_canonical *k, hir_id from) {
     uint32_t number;
     for (hir_id id = from; id != HIR_NONE; id = hir_op_at(k->m, id)->next) {

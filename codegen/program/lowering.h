@@ -1,5 +1,5 @@
-/* hcg_lower in its parts (private to lower.c, ports.c, weights.c, steps.c, exchanges.c). What returns
- * bool returns false after a diagnostic. */
+/* The parts of hcg_lower (private to lower.c, ports.c, weights.c, steps.c, collectives.c). A
+ * function that returns bool returns false after it has reported a diagnostic. */
 #ifndef HCG_LOWERING_H
 #define HCG_LOWERING_H
 
@@ -15,11 +15,11 @@ typedef struct lowering {
     const hrt_condition *choices; /* likewise */
 } lowering;
 
-enum { LOWER_GRAIN = 16 }; /* rows, where a kernel does not say */
+enum { LOWER_GRAIN = 16 }; /* rows of a chunk, where a kernel has no attribute for it */
 
 /* ---- lower.c --------------------------------------------------------------------------------- */
-/* Bytes of one token's row; of everything where there is no T. False without one: they are too
- * many. */
+/* Bytes of one token's row, or of the whole tensor if there is no T. Returns false without a
+ * diagnostic if the number overflows. */
 bool lower_row_bytes(hir_type t, uint64_t *bytes);
 hd_loc lower_place(const lowering *l, const hir_op *op);
 bool lower_reject(lowering *l, hd_error code, hd_loc loc, const char *message,
@@ -32,25 +32,25 @@ bool lower_outputs(lowering *l);
 
 /* ---- weights.c ------------------------------------------------------------------------------- */
 bool lower_weights(lowering *l);
-void lower_digest(lowering *l); /* when all are placed */
+void lower_digest(lowering *l); /* after all weights are placed */
 
 /* ---- steps.c --------------------------------------------------------------------------------- */
 bool lower_steps(lowering *l);
-/* Where a step finds an operand; c: the contraction that reads it, NULL: none. */
+/* Finds the place of an operand of a step. c: the contraction that reads it, NULL: none does. */
 bool lower_operand(lowering *l, hd_loc loc, hir_ref r, const hcg_contraction *c);
 
-/* ---- choices.c ------------------------------------------------------------------------------- */
-/* Steps that run in some calls only, by op: of kernels, those of other ops are zero. The module is
- * planned kernel IR. */
+/* ---- conditions.c ---------------------------------------------------------------------------- */
+/* The conditions of steps that run in some calls only, by the op of the kernel; zero for all other
+ * ops. The module must be kernel IR whose memory is planned. */
 const hrt_condition *hcg_find_conditions(hd_arena *a, const hir_module *m);
 
-/* ---- exchanges.c ----------------------------------------------------------------------------- */
-/* Is the kernel a step of the runtime that exchanges values between ranks: no code, but a row of a
- * table? */
+/* ---- collectives.c --------------------------------------------------------------------------- */
+/* Is the kernel a step in which the runtime communicates with other ranks: no code, but a row of
+ * hrt_model.collectives? */
 static inline bool hcg_is_collective(const hir_module *m, hir_id kernel) {
     return hir_kind_of(hir_op_at(m, kernel)->code) == HIR_KERNEL_COMM;
 }
-/* Does the kernel go over the rows of a rank? */
+/* Does the kernel run over the rows of this rank only? */
 bool hcg_is_local(const hir_module *m, hir_id kernel);
 bool lower_collective(lowering *l, hir_id kernel);
 void lower_overlaps(lowering *l);

@@ -1,5 +1,5 @@
-/* How packed weights lie in panels, for who writes them and for who reads them (hir_layout in
- * ir/ir.h; what q8, q4 and mxfp4 are: weights/quant.h).
+/* The layout of quantised weights in panels, for the code that writes them and the code that reads
+ * them (hir_layout in ir/ir.h; weights/quant.h defines q8, q4 and mxfp4).
  *
  * A panel holds HIR_PANEL rows, group after group along K. Elements beyond K repeat earlier ones
  * and are never used; rows beyond N are 0:
@@ -21,28 +21,28 @@
 #include "ir/ir.h"
 
 enum {
-    HCG_Q8_GROUP = 544, /* bytes of a group of a panel */
+    HCG_Q8_GROUP = 544, /* bytes of one group of one panel */
     HCG_Q4_GROUP = 320,
     HCG_MXFP4_GROUP = 272,
     HCG_MOST_GROUP = HCG_Q8_GROUP,
-    HCG_Q8_FIRST = 32, /* where its integers begin */
+    HCG_Q8_FIRST = 32, /* offset of its integers */
     HCG_Q4_FIRST = 64,
     HCG_MXFP4_FIRST = 16,
 };
 
-static inline uint64_t hcg_group_bytes(hir_dtype dtype) { /* of a panel */
+static inline uint64_t hcg_group_bytes(hir_dtype dtype) { /* bytes of one group of one panel */
     return dtype == HIR_Q8 ? HCG_Q8_GROUP : dtype == HIR_Q4 ? HCG_Q4_GROUP : HCG_MXFP4_GROUP;
 }
-static inline uint64_t hcg_group_first(hir_dtype dtype) { /* where its integers begin */
+static inline uint64_t hcg_group_first(hir_dtype dtype) { /* offset of its integers */
     return dtype == HIR_Q8 ? HCG_Q8_FIRST : dtype == HIR_Q4 ? HCG_Q4_FIRST : HCG_MXFP4_FIRST;
 }
-static inline unsigned hcg_group_per_block(hir_dtype dtype) { /* elements of a row in a block */
+static inline unsigned hcg_group_per_block(hir_dtype dtype) { /* elements of one row in a block */
     return dtype == HIR_Q8 ? 4 : 8;
 }
 static inline int64_t hcg_groups(int64_t k) { /* along a row of k elements */
     return (k + HIR_GROUP - 1) / HIR_GROUP;
 }
-/* Of one panel of rows of k elements, in any dtype. */
+/* Bytes of one panel whose rows have k elements, in any dtype. */
 static inline int64_t hcg_panel_bytes(hir_dtype dtype, int64_t k) {
     const int64_t depth = hir_panel_depth(dtype), along_k = (k + depth - 1) / depth * depth;
     if (!hir_is_quantised(dtype)) return along_k * HIR_PANEL * (int64_t)hir_dtype_bytes(dtype);

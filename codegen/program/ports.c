@@ -1,4 +1,4 @@
-/* Inputs, outputs and name of a program: what its callers hand over and get. */
+/* The inputs, outputs and name of a program, as its callers see them. */
 #include <ctype.h>
 #include <string.h>
 
@@ -89,7 +89,7 @@ static bool add_output(lowering *l, const hir_op *op) {
            check_output_rows(l, op, v->op);
 }
 
-/* A stage of a pipeline may have nothing else to show. */
+/* Does the module send values to another pipeline stage? Such a module may have no outputs. */
 static bool sends(const hir_module *m) {
     HIR_EACH(m, id, m->first) {
         const hir_op *op = hir_op_at(m, id);

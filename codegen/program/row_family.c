@@ -1,20 +1,20 @@
 /* Row programs that differ in one size (program/row_family.h).
  *
- * Which sizes depend on N is found by comparing two forms, not by following N through the body. A
- * size that is equal in both does not depend on N; one whose difference is b times that of N is
- * a + b N. Every further form is checked against this model. */
+ * The sizes that depend on N are found by comparing two forms, not by following N through the body.
+ * A size that is equal in both does not depend on N; one whose difference is b times that of N is a
+ * + b N. Every further form is checked against this model. */
 #include "codegen/program/row_family.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 enum {
-    MOST = 4096,            /* that a size which depends on N may be: rows are wider */
-    MOST_ELEMENTS = 1 << 24 /* of a row */
+    MOST = 4096,            /* largest size that may depend on N: no row is wider */
+    MOST_ELEMENTS = 1 << 24 /* of a row, at most */
 };
 
 typedef struct walk {
-    hir_canonical *c; /* the key: without sizes, which are numbers of the form */
+    hir_canonical *c; /* the key: it has numbers of sizes in the place of sizes */
     hd_arena *arena;
     const hir_module *m;
     hir_id kernel;
@@ -35,7 +35,7 @@ static bool add_type(walk *w, hir_ref ref, hir_type t) {
     return t.dtype != HIR_I32 && hir_type_row_elements(t) <= MOST_ELEMENTS;
 }
 
-/* Adds a reference; at its first use an operand's kind and type follow. */
+/* Adds a reference to the key; at its first use an operand's kind and type follow. */
 static bool add_ref(walk *w, hir_ref r) {
     const size_t known = w->c->operands.list.n;
     hir_canonical_ref(w->c, r);
@@ -46,12 +46,12 @@ static bool add_ref(walk *w, hir_ref r) {
     return add_type(w, r, hir_ref_type(w->m, r));
 }
 
-/* ---- runs ------------------------------------------------------------------------------------ */
+/* ---- ranges of stacked operands -------------------------------------------------------------- */
 static uint32_t axis_of(const hir_op *op) {
     return (uint32_t)hir_attr_int(op, HIR_A_AXIS, 0);
 }
 
-/* The value from outside that `r` has the rows of; none: the kernel makes `r`. */
+/* The outer value of which `r` is rows; none: the kernel makes `r`. */
 static hir_ref outer_rows(const walk *w, hir_ref r) {
     while (r.kind == HIR_REF_VALUE && hir_canonical_is_local(w->c, r)) {
         const hir_op *op = hir_op_at(w->m, hir_value_at(w->m, r.index)->op);
@@ -60,7 +60,7 @@ static hir_ref outer_rows(const walk *w, hir_ref r) {
     return r;
 }
 
-/* How many operands from number `from` on are rows of one type from outside. */
+/* How many operands from number `from` on are rows of one type that come from outside. */
 static uint32_t run_length(const walk *w, const hir_op *op, uint32_t from) {
     const hir_type first = hir_ref_type(w->m, op->args[from]);
     const bool stack = op->code == HIR_STACK_OP;
@@ -122,8 +122,9 @@ static int64_t operand_elements(const walk *w, const hir_op *op) {
     return n;
 }
 
-/* Adds the operands of a stack or concat, each run of them as one. False for a run of long rows
- * beside other operands: a table of pointers to rows can hold one run and nothing else. */
+/* Adds the operands of a stack or concat, each range of alike ones as one. False for a range of
+ * long rows alongside other operands: a table of pointers to rows can hold one range and nothing
+ * else. */
 static bool add_operands(walk *w, hir_id id) {
     const hir_op *op = hir_op_at(w->m, id);
     hcg_row_args args = {.op = id, .at = hd_new_array(w->arena, hir_ref, op->n_args)};
@@ -156,7 +157,7 @@ static bool can_be_any(hir_opcode code) {
     }
 }
 
-/* Shapes and lengths are those of types. */
+/* Adds an attribute. Shapes and lengths are omitted, since the types have them. */
 static void add_attr(walk *w, hir_id op, const hir_attr *a) {
     if (a->id == HIR_A_SHAPE || a->id == HIR_A_LENGTH) return;
     if (a->id != HIR_A_START) {
@@ -189,7 +190,7 @@ static bool add_op(walk *w, hir_id id) {
     return ok;
 }
 
-/* Marks the lists that hold row `over`, which a result overwrites. */
+/* Marks the lists that contain row `over`, which a result overwrites. */
 static void mark_lists(walk *w, hir_ref over) {
     for (size_t i = 0; i < w->form->lists.n; i++) {
         hcg_row_list *list = &w->form->lists.at[i];
@@ -243,8 +244,9 @@ static uint32_t sizes_at(const hcg_row_form *x, size_t place) {
     return (uint32_t)(end - x->places.at[place].first);
 }
 
-/* A dim that depends on N is more than 1, since rows leave out dims of 1, and the only one of its
- * type: numbers of elements are a + b N. */
+/* Can the sizes of this form be computed from N? A dim that depends on N must be more than 1, since
+ * rows leave out dims of 1, and the only such dim of its type, so that numbers of elements are a +
+ * b N. */
 static bool is_usable(const hcg_row_model *model, const hcg_row_form *x) {
     for (size_t i = 0; i < x->places.n; i++) {
         uint32_t dynamic = 0;
@@ -267,7 +269,7 @@ bool hcg_fits_row_model(const hcg_row_model *model, const hcg_row_form *x) {
     return is_usable(model, x);
 }
 
-/* Chooses as N the size that differs least. */
+/* Chooses as N the size whose difference between the two forms is least. */
 static bool choose_n(const hcg_row_form *x, const hcg_row_form *y, size_t *n) {
     int64_t least = 0;
     for (size_t i = 0; i < x->numbers.n; i++) {
@@ -308,7 +310,7 @@ static int64_t any_number(hd_arena *arena, hcg_kernel *k, const hcg_row_model *m
     return HCG_DYNAMIC + (int64_t)number;
 }
 
-/* A copy of the module with its own tables of types, and with a value for each list. */
+/* A copy of the module with its own tables of types, and with one value for each list. */
 static hir_module *copy_module(hd_arena *a, const hir_module *m, const hcg_row_form *x) {
     hir_module *any = hd_new(a, hir_module);
     *any = *m;
@@ -339,7 +341,7 @@ static void set_sizes(hd_arena *a, hcg_kernel *k, const hcg_row_model *model, co
         set_start(a, &any->ops.at[p->op], any_number(a, k, model, p->first));
         return;
     }
-    if (p->ref.kind == HIR_REF_STATE) return; /* of one size in all */
+    if (p->ref.kind == HIR_REF_STATE) return; /* its size is the same in all forms */
     hir_type *t = p->ref.kind == HIR_REF_WEIGHT ? &any->weights.at[p->ref.index].type
                                                 : &any->values.at[p->ref.index].type;
     for (uint32_t d = 0; d < t->rank; d++)

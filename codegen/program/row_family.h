@@ -1,24 +1,24 @@
-/* Families of row programs that differ in one size N alone, such as the number of a mix's sources.
- * A family shares one function, which takes N as an argument.
+/* Families of row programs that differ in one size N alone, such as the number of sources of a
+ * depth mix. A family shares one function, which takes N as an argument.
  *
- * The canonical form of a row program is kept in two parts: a key without any size, in which a run
- * of stacked operands counts as one operand, and a list of the sizes. Forms with equal keys are a
+ * The canonical form of a row program has two parts: a key without any size, in which a range of
+ * stacked operands counts as one operand, and a list of the sizes. Forms with equal keys are a
  * family if every size is a + b N, with an a and a b that are the same for all of them. */
 #ifndef HCG_ROW_FAMILY_H
 #define HCG_ROW_FAMILY_H
 
 #include "codegen/program/keys.h"
 
-/* Rows shorter than this are copied to stack them, longer ones are reached by pointers. */
+/* Rows shorter than this are copied to stack them; longer ones are accessed through pointers. */
 enum { HCG_SMALL_ROW = 16 };
 
-typedef struct hcg_row_place { /* whose sizes are numbers `first` .. of the form */
-    hir_ref ref;               /* a value or weight: its dims, */
-    hir_id op;                 /* or a slice: its start; HIR_NONE: it is `ref` */
+typedef struct hcg_row_place { /* the sizes of this reference are numbers `first` .. of the form */
+    hir_ref ref;               /* a value or weight, whose dims are sizes, */
+    hir_id op;                 /* or a slice, whose start is one; HIR_NONE: it is `ref` */
     size_t first;
 } hcg_row_place;
 
-typedef struct hcg_row_list { /* a run of stacked operands */
+typedef struct hcg_row_list { /* a range of stacked operands */
     hir_opcode code;          /* stack or concat */
     uint32_t axis;
     hir_type type; /* of the stack */
@@ -27,7 +27,7 @@ typedef struct hcg_row_list { /* a run of stacked operands */
     bool replaced; /* a result overwrites one of them */
 } hcg_row_list;
 
-typedef struct hcg_row_args { /* operands of an op, with a list in place of a run of them */
+typedef struct hcg_row_args { /* the operands of an op, with one list in place of each range */
     hir_id op;
     hir_ref *at;
     uint32_t n;
@@ -41,15 +41,15 @@ typedef struct hcg_row_form {
     hir_operands operands; /* inputs without those in lists, then results */
 } hcg_row_form;
 
-/* Makes the form, and its key in `c`. False: the kernel cannot be in a family. */
+/* Makes the form, and leaves its key in `c`. False: the kernel cannot be in a family. */
 bool hcg_find_row_form(hir_canonical *c, hir_id kernel, hcg_row_form *form);
 
 typedef struct hcg_row_model {
-    size_t n;             /* which number of the form is N */
-    const int64_t *a, *b; /* number i of a form is a[i] + b[i] N */
+    size_t n;             /* index of the size of the form that is N */
+    const int64_t *a, *b; /* size i of a form is a[i] + b[i] N */
 } hcg_row_model;
 
-/* The model of a family that has both forms, whose keys are equal. False: there is none. */
+/* The model of a family that contains both forms, whose keys are equal. False: there is none. */
 bool hcg_find_row_model(hd_arena *arena, const hcg_row_form *x, const hcg_row_form *y,
                         hcg_row_model *model);
 bool hcg_fits_row_model(const hcg_row_model *model, const hcg_row_form *x);

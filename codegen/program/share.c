@@ -1,12 +1,12 @@
 /* hcg_share_kernels: which kernels share a function.
  *
- * Kernels with equal forms (keys.h), which differ in the tensors that they read and write
- * alone, have one function. Kernels that differ in sizes as well (row programs:
- * program/row_family.h) share one if the program has more than FEW such forms: the number of
- * functions must not grow with the depth of a model, but a few functions with constant sizes are
- * faster than one whose sizes are arguments. For row programs the forms of all families are counted
- * together, since each number of queries has a family of its own. Any two forms fit some a + b N,
- * so that only families of more than CHANCE forms count. */
+ * Kernels with equal forms (keys.h), which differ only in the tensors that they read and write,
+ * have one function. Kernels that differ in sizes as well (row programs: program/row_family.h)
+ * share one if the program has more than FEW such forms: the number of functions must not grow with
+ * the depth of a model, but a few functions with constant sizes are faster than one whose sizes are
+ * arguments. For row programs the forms of all families are counted together, since each number of
+ * queries has a family of its own. Any two forms fit some a + b N, so only families of more than
+ * CHANCE forms count. */
 #include <ctype.h>
 #include <string.h>
 
@@ -35,13 +35,13 @@ typedef struct functions {
 
 typedef struct family { /* forms that differ in sizes */
     uint32_t forms;
-    uint32_t kin; /* of contractions: families of any N % HIR_PANEL */
+    uint32_t kin; /* of contractions: the same for families that differ in N % HIR_PANEL alone */
     hcg_size size[HCG_SIZES];
     functions own;
     /* of row programs: */
     uint32_t key;
     const hcg_row_form *first;
-    hcg_row_model model; /* when there are two forms or more */
+    hcg_row_model model; /* set once there are two forms */
 } family;
 
 typedef struct sharing {
@@ -51,7 +51,7 @@ typedef struct sharing {
     hir_canonical *canonical; /* the form that was made last */
     hir_canonical_set form_keys, kin_keys, family_keys, row_keys, prologue_keys, epilogue_keys;
     HD_VEC(form) forms;
-    HD_VEC(uint32_t) kin;    /* forms of each */
+    HD_VEC(uint32_t) kin;    /* number of forms with each kin number */
     HD_VEC(family) families; /* of contractions, by key, and of row programs, in any order */
     HD_VEC(family) row_families;
     HD_VEC(const char *) names;
@@ -64,7 +64,7 @@ static hir_kernel_kind kind_of(const sharing *s, hir_id kernel) {
     return hir_kind_of(hir_op_at(s->m, kernel)->code);
 }
 
-/* The number of the form that was made last. */
+/* The number in `set` of the form that was made last. */
 static uint32_t number_in(sharing *s, hir_canonical_set *set) {
     return hir_canonical_index(set, s->canonical);
 }
@@ -78,7 +78,8 @@ static void add_form(family *all, const int64_t size[HCG_SIZES]) {
     all->forms++;
 }
 
-/* N % HIR_PANEL decides the shape of the last panel: it is the same in a family. */
+/* Adds a contraction to its family. N % HIR_PANEL decides the shape of the last panel, so it is the
+ * same in a family. */
 static void join_family(sharing *s, form *f) {
     if (!hcg_family_key(s->canonical, f->op, s->p->contractions[f->op], f->size)) return;
     const uint32_t kin = number_in(s, &s->kin_keys);
@@ -90,7 +91,7 @@ static void join_family(sharing *s, form *f) {
     add_form(&s->families.at[f->family], f->size);
 }
 
-/* Is form `x` of the family? The second form of a family decides which size is N. */
+/* Does form `x` belong to the family? The second form of a family decides which size is N. */
 static bool fits(sharing *s, family *all, const hcg_row_form *x) {
     hcg_row_model model;
     if (all->forms > 1) return hcg_fits_row_model(&all->model, x);
@@ -134,7 +135,7 @@ static void find_form(sharing *s, hir_id id) {
 }
 
 /* ---- functions ------------------------------------------------------------------------------- */
-/* A symbol that no other kernel has, from a name that may hold anything. */
+/* A symbol that no other kernel has, made from a name that may contain any character. */
 static const char *symbol_name(sharing *s, const char *name) {
     char *base = hd_strdup(s->a, *name ? name : "kernel");
     for (char *c = base; *c; c++)
@@ -175,9 +176,9 @@ static uint32_t add_function(sharing *s, hir_id id, const family *sizes, const c
     return (uint32_t)s->p->kernels.n - 1;
 }
 
-/* Names of the outlined prologue and epilogue of a contraction (contract/epilogue.c). The first
- * prefill function with equal ones holds them. If sizes are arguments, the function shares its
- * epilogue with no other. */
+/* Names the outlined prologue and epilogue of a contraction (contract/epilogue.c). Of the prefill
+ * functions that have an equal one, the first holds it. If sizes are arguments, the function shares
+ * its epilogue with no other. */
 static void name_outlined(sharing *s, hir_id id, const functions *f, const char *symbol) {
     hcg_kernel *decode = &s->p->kernels.at[f->of[HIR_DECODE]];
     hcg_kernel *prefill = &s->p->kernels.at[f->of[HIR_PREFILL]];
@@ -198,8 +199,8 @@ static void name_outlined(sharing *s, hir_id id, const functions *f, const char 
     prefill->holds_prologue = number == known;
 }
 
-/* A function for each phase for which the form has one, in the order of the phases; others call
- * that of prefill. */
+/* Makes one function for each phase (number of tokens) that the form has code for, in the order of
+ * the phases; the other phases call the function of prefill. */
 static functions make_functions(sharing *s, hir_id id, const family *sizes) {
     const hir_op *op = hir_op_at(s->m, id);
     const char *symbol = symbol_name(s, hir_attr_string(op, HIR_A_NAME, "kernel"));
@@ -218,7 +219,7 @@ static functions make_functions(sharing *s, hir_id id, const family *sizes) {
     return f;
 }
 
-/* The family whose function form `f` uses; NULL: it has its own. */
+/* The family whose function form `f` uses; NULL: the form has a function of its own. */
 static family *family_of(sharing *s, const form *f) {
     if (f->family == NONE) return NULL;
     family *all = f->row ? &s->row_families.at[f->family] : &s->families.at[f->family];
@@ -227,7 +228,7 @@ static family *family_of(sharing *s, const form *f) {
     return all->forms > 1 && forms > FEW ? all : NULL;
 }
 
-/* Operands of a kernel as the function of its family wants them. */
+/* Orders the operands of a kernel as the function of its family expects them. */
 static void order_operands(sharing *s, hir_id id, const family *all, hcg_use *use) {
     hcg_row_form x; /* of this kernel: of its form, with other operands */
     if (!hcg_find_row_form(s->canonical, id, &x)) return;
@@ -238,7 +239,8 @@ static void order_operands(sharing *s, hir_id id, const family *all, hcg_use *us
             hd_push(s->a, &use->runs, x.lists.at[i].at[j]);
 }
 
-/* In the order of first use, so that numbers and names are those of the program's text. */
+/* Assigns functions in the order of first use, so that numbers and names follow the program's text.
+ */
 static void use_functions(sharing *s) {
     functions *of_form = hd_new_array(s->a, functions, s->forms.n + 1);
     HIR_EACH(s->m, id, s->m->first) {

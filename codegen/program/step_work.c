@@ -1,18 +1,18 @@
 /* What a kernel has to do, counted from its body alone.
  *
- * FLOPs are those of contractions and attention, a multiplication and an addition each one; row
- * programs have none that count beside their memory traffic. Bytes are the traffic that no schedule
- * can avoid: what a body reads of others, each row once, and what it leaves. Matrices of experts
- * are counted apart: how many of them a pass reads depends on its rows. Weights and everything else
- * without T are read once a pass, caches once a pass from end to end; windows and carries are read
- * once a pass and left once. Of a cache that a list is of, as many rows as the list has room for
- * are counted for each token. What a kernel reads twice because it does not fit a cache is not in
- * here; it shows as a lower rate. */
+ * FLOPs are counted for contractions and attention; a multiplication and an addition count one
+ * each. Row programs have too few to matter next to their memory traffic. Bytes are the traffic
+ * that no schedule can avoid: what a body reads of outer values, each row once, and what it writes.
+ * Matrices of experts are counted separately, since it depends on its rows how many of them a pass
+ * reads. Weights and everything else without T are read once a pass, caches once a pass from end to
+ * end; windows and carries (recurrent states) are read once a pass and written once. Of a cache
+ * whose rows a list selects, each token is charged as many rows as the list can hold. What a kernel
+ * reads twice because it does not fit a cache is not counted; it shows as a lower rate. */
 #include <string.h>
 
 #include "codegen/program/program.h"
 
-typedef struct outer_read { /* of one operand of the kernel */
+typedef struct outer_read { /* one operand of the kernel */
     hir_ref ref;
     bool whole;
     uint64_t elements; /* of one row, in distinct slices */
@@ -68,7 +68,7 @@ static void add_reads(counter *c, const hir_op *o) {
     }
 }
 
-/* A table that only gathers read costs a row per token; other weights are read as they lie. */
+/* A table that only gathers read costs one row per token; other weights are read as a whole. */
 static bool is_only_gathered(const counter *c, hir_ref weight) {
     HIR_EACH(c->m, id, hir_op_at(c->m, c->kernel)->body_first) {
         const hir_op *o = hir_op_at(c->m, id);
@@ -79,7 +79,7 @@ static bool is_only_gathered(const counter *c, hir_ref weight) {
     return true;
 }
 
-/* The op that reads those matrices of a weight alone which tokens have chosen; NULL: none does. */
+/* The op that reads only those matrices of a weight which tokens have selected; NULL: none does. */
 static const hir_op *choice_from(const counter *c, hir_ref weight) {
     HIR_EACH(c->m, id, hir_op_at(c->m, c->kernel)->body_first) {
         const hir_op *o = hir_op_at(c->m, id);
@@ -92,7 +92,7 @@ static void charge_weight(const counter *c, hir_ref r, hcg_step_work *w) {
     const hir_weight *weight = &c->m->weights.at[r.index];
     uint64_t bytes = 0, rows = weight->type.rank > 0 ? (uint64_t)weight->type.dim[0] : 1;
     hir_weight_bytes(weight, &bytes);
-    const uint64_t panel = (uint64_t)hir_panel_rows(weight->layout); /* filled up to whole ones */
+    const uint64_t panel = (uint64_t)hir_panel_rows(weight->layout); /* padded to whole panels */
     rows = (rows + panel - 1) / panel * panel;
     const hir_op *choice = choice_from(c, r);
     if (choice) {
@@ -105,8 +105,8 @@ static void charge_weight(const counter *c, hir_ref r, hcg_step_work *w) {
         w->pass_bytes += bytes;
 }
 
-/* The rows of a cache that a list has room for, or that a window beside a list has; 0: it is read
- * from end to end, or as far as the window of its step goes. */
+/* The number of cache rows that a list can hold, or that a window alongside a list has; 0: the
+ * cache is read from end to end, or as far as the window of its step reaches. */
 static uint64_t listed_rows(const counter *c, hir_ref cache) {
     HIR_EACH(c->m, id, hir_op_at(c->m, c->kernel)->body_first) {
         const hir_op *o = hir_op_at(c->m, id);
@@ -148,8 +148,8 @@ static void charge_result(hir_type t, hcg_step_work *w) {
         w->pass_bytes += row_bytes(t);
 }
 
-/* What changes a window or a carry reads all of it and leaves all of it. Of a cache rows are added
- * (charge_result). */
+/* An op that changes a window or a carry reads all of it and writes all of it. To a cache only rows
+ * are added (charge_result). */
 static void charge_state(const counter *c, hir_id op, hcg_step_work *w) {
     const uint32_t written = hir_written_state(c->m, op);
     if (written == HIR_NONE) return;
@@ -175,7 +175,7 @@ static const char *name_of(const hir_module *m, hir_ref r) {
     return v->place == HIR_PLACE_STATE ? m->states.at[v->offset].name : NULL;
 }
 
-/* What the names of a body's weights and caches have in common, without the last component. */
+/* The common prefix of the names of a body's weights and caches, without the last component. */
 static const char *find_scope(const counter *c) {
     const char *scope = NULL;
     size_t n = 0;
@@ -211,7 +211,7 @@ hcg_step_work hcg_count_work(hd_arena *a, const hir_module *m, hir_id kernel) {
     return w;
 }
 
-/* ---- as a library tells it ------------------------------------------------------------------- */
+/* ---- as a library reports it ----------------------------------------------------------------- */
 hd_info_step hcg_step_info(const hcg_program *p, size_t step) {
     const hrt_step *s = &p->steps.at[step];
     const hcg_step_work *k = &p->work.at[step];

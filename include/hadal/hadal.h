@@ -31,7 +31,7 @@ HADAL_API void hadal_close(hadal_session *s);
 typedef struct hadal_diagnostic {
     int severity;     /* 0 error, 1 warning, 2 note */
     const char *name; /* "syntax", "weights" ...: support/errors.def */
-    const char *file; /* NULL: no place */
+    const char *file; /* NULL: the diagnostic has no place */
     unsigned line, column, end_column;
     const char *message, *cause, *hint, *source_line; /* all but message may be NULL */
 } hadal_diagnostic;
@@ -41,11 +41,11 @@ HADAL_API const char *hadal_diagnostic_text(hadal_session *s, size_t i,
                                             int colour); /* rendered, several lines */
 HADAL_API int hadal_exit_code(const hadal_session *s);   /* 0, or that of the first error */
 
-/* Adds an error of the caller's own, so that one list tells all: `name` as in support/errors.def.
- * Returns 1. */
+/* Adds an error of the caller's own to the list of diagnostics, so that one list has all errors:
+ * `name` as in support/errors.def. Returns 1. */
 HADAL_API int hadal_fail(hadal_session *s, const char *name, const char *message, const char *hint);
-/* Long work (packing, reading) calls `report` now and then; `total` 0: unknown. NULL: nobody
- * listens. */
+/* Long operations (packing, reading) call `report` now and then; `total` 0: unknown. NULL: nothing
+ * is reported. */
 HADAL_API void hadal_progress(hadal_session *s,
                               void (*report)(void *context, const char *what, uint64_t done,
                                              uint64_t total),
@@ -59,23 +59,25 @@ HADAL_API void hadal_progress(hadal_session *s,
 HADAL_API int hadal_define(hadal_session *s, const char *name, const char *value);
 HADAL_API int hadal_include_path(hadal_session *s,
                                  const char *dir); /* searched by `use` before std */
-/* SPEC: a .hadal file, a .hir file, or a folder with config.json. `name`: of the module, NULL: from
- * the path. */
+/* SPEC: a .hadal file, a .hir file, or a model folder with config.json. `name`: name of the module;
+ * NULL: derived from the path. */
 HADAL_API int hadal_load(hadal_session *s, const char *spec, const char *name);
-/* Weights for packing, checking and running: file, index or folder. NULL: the folder given as SPEC.
- */
+/* Weights for packing, checking and running: a file, an index or a folder. NULL: the folder given
+ * as SPEC. */
 HADAL_API int hadal_weights(hadal_session *s, const char *path);
 HADAL_API const char *hadal_weights_path(const hadal_session *s); /* NULL: none given */
-/* Of a folder: does it hold weights? Of a file: is it there? 0 where none were given. */
+/* Do the weights exist: does the folder hold weights, or is the file there? 0 where none were
+ * given. */
 HADAL_API int hadal_weights_exist(hadal_session *s);
-/* Stage of the module as it stands: "graph", "depth" or "kernel". NULL: there is none. */
+/* Stage of the module at present: "graph", "depth" or "kernel". NULL: there is no module. */
 HADAL_API const char *hadal_stage(const hadal_session *s);
-/* Readable spec text from a Hugging Face style folder, to a file. */
+/* Readable spec text from a Hugging Face style folder, for a file. */
 HADAL_API const char *hadal_import_text(hadal_session *s, const char *folder); /* NULL: failed */
 HADAL_API int hadal_import(hadal_session *s, const char *folder, const char *out_path);
-/* Compares the weights given with the loaded module: names, shapes, dtypes; all faults at once. */
+/* Compares the given weights with the loaded module (names, shapes, dtypes) and reports all faults
+ * at once. */
 HADAL_API int hadal_check_weights(hadal_session *s);
-/* Seeded random weights for the loaded module: "f32", "bf16" or "f16". */
+/* Writes seeded random weights for the loaded module: "f32", "bf16" or "f16". */
 HADAL_API int hadal_init_weights(hadal_session *s, uint64_t seed, const char *dtype,
                                  const char *out_path);
 
@@ -89,39 +91,42 @@ typedef struct hadal_pass_event {
 typedef struct hadal_pipeline {
     size_t struct_size;     /* sizeof(hadal_pipeline) */
     const char *passes;     /* comma-separated; "default" among them, or NULL: the whole pipeline */
-    const char *stop_after; /* NULL: run all */
+    const char *stop_after; /* NULL: all passes run */
     const char *dump_dir;   /* NULL: no dumps; numbered .hir file per pass */
     int verify_each, check; /* verifier after each pass; compare answers after each pass */
     int keep_traces;
-    const char *weights_dtype; /* "f32", "bf16", "f16", "q8", "q4", "mxfp4", and of
-weights by name: "q4,lm_head=q8,*embed*=f16" */
+    const char *weights_dtype; /* "f32", "bf16", "f16", "q8", "q4", "mxfp4", and for weights by
+                                * name: "q4,lm_head=q8,*embed*=f16" */
     int64_t chunk;             /* 0: 512 */
     void (*event)(void *context, const hadal_pass_event *event); /* after each pass; may be NULL */
     void *context;
-    /* POSIX extended regular expressions over the names of passes and of ops: what dumps and
-     * remarks are kept of. NULL: all. With filter_ops dumps are extracts, which cannot be read
-     * back. */
+    /* POSIX extended regular expressions over the names of passes and of ops: which dumps and
+     * remarks are kept. NULL: all. With filter_ops dumps are extracts, which cannot be read back.
+     */
     const char *filter_passes, *filter_ops;
     const char *cache_dtype; /* of keys and values: "f32", "bf16", "f16"; NULL: as the module says,
                               * which is f32 where it does not */
-    int ledger; /* a remark after each pass that changed what the residual mechanism moves */
-    /* "f32" (NULL) or "bf16": storage of sources that several mixes over depth read (finished
-     * blocks, the embedding), and of the results of their phase 1 */
+    int ledger; /* 1: a remark after each pass that changed the memory traffic of the residual
+                 * mechanism */
+    /* "f32" (NULL) or "bf16": storage of sources that several depth mixes (weighted sums of earlier
+     * outputs) read, that is finished residual blocks and the embedding; and storage of the results
+     * of their phase 1 */
     const char *bank_dtype, *phase1_dtype;
-    /* The norm behind a merge of phase 2: "dots" (NULL), from dot products of its two parts, and of
-     * the row that it makes where they cancel; "row": always of that row */
+    /* The norm after a merge of phase 2: "dots" (NULL) computes it from dot products of the two
+     * merged parts, or from the resulting row where they cancel; "row" always from the row */
     const char *merge_norm;
-    const char *depth_path;  /* the IR before the pass that makes kernels, as a file; NULL: none */
+    const char *depth_path;  /* a file for the IR before the pass that makes kernels; NULL: none */
     int keep_hidden;         /* for hadal_run_options.hidden_path */
     const char *carry_dtype; /* of the states of recurrences: as cache_dtype */
     int keep_history;        /* for hadal_report and hadal_explain */
-    /* Many machines: ranks that share each layer (0: one), from how many tokens on they divide rows
-     * (0: the compiler decides), and how gathered rows cross ("f32", NULL, or "bf16"); stages that
-     * share the layers (0: one), how many parts each has (0: one), and which stage is wanted. */
+    /* Many machines: ranks that share each layer (0: one); the number of tokens from which on they
+     * divide rows (0: the compiler decides); how gathered rows are sent ("f32", NULL, or "bf16");
+     * pipeline stages that share the layers (0: one); how many parts each stage has (0: one); and
+     * which stage is wanted. */
     int64_t ranks, divide_from, stages, virtual_stages, stage;
     const char *gather_dtype;
-    /* Computing beside exchanges of rows: "auto" (NULL), where it pays; "off"; or the number of
-     * tiles in which rows go. */
+    /* Computing while collectives of rows are under way: "auto" (NULL), where it pays; "off"; or
+     * the number of tiles into which rows are cut. */
     const char *overlap;
 } hadal_pipeline;
 HADAL_API int hadal_run_passes(hadal_session *s, const hadal_pipeline *p);
@@ -131,28 +136,30 @@ typedef struct hadal_remark {
     unsigned line, column;
     int taken;
     const char *text;
-    const char *value; /* "%7": the op's result in the dump of the pass; NULL: none is left */
+    const char *value; /* "%7": the op's result in the dump of the pass; NULL: the result no longer
+                        * exists */
 } hadal_remark;
 HADAL_API size_t hadal_remarks(const hadal_session *s);
 HADAL_API hadal_remark hadal_remark_at(const hadal_session *s, size_t i);
 
 /* ---- shrinking what fails -------------------------------------------------------------------- */
-/* Proposals for ever smaller modules, from the loaded one on (after passes: from what they made).
- * The caller tries each and says whether it still fails. Texts live until the next call. */
+/* Proposes ever smaller modules, starting from the loaded one (after passes: from their result).
+ * The caller tries each and reports whether it still fails. Texts are valid until the next call. */
 HADAL_API int hadal_reduce_begin(hadal_session *s);
 HADAL_API const char *hadal_reduce_next(hadal_session *s); /* NULL: there is none left */
 HADAL_API void hadal_reduce_answer(hadal_session *s, int still_fails);
-HADAL_API const char *hadal_reduce_best(hadal_session *s, size_t *ops); /* so far, and its ops */
+HADAL_API const char *hadal_reduce_best(hadal_session *s, size_t *ops); /* the smallest so far, and
+                                                                         * its ops */
 
 /* ---- many machines --------------------------------------------------------------------------- */
 typedef struct hadal_plan_options {
     size_t struct_size;   /* sizeof(hadal_plan_options) */
     const char *host;     /* "FILE.json,name=value,..": inspect/plan_facts.def */
-    const int64_t *hosts; /* how many hosts there may be: each number is tried */
+    const int64_t *hosts; /* numbers of hosts: each of them is tried */
     size_t n_hosts;
-    int64_t prompt, position; /* tokens of a prefill; cached tokens when one is decoded */
+    int64_t prompt, position; /* tokens of a prefill; cached tokens when one token is decoded */
     int json;
-    const char *activations; /* as hadal_target has them */
+    const char *activations; /* as in hadal_target */
     int any_chunk;           /* 1: the chunk that makes a prompt fastest; 0: that of the pipeline */
 } hadal_plan_options;
 /* How the loaded model could be spread over hosts, what each would hold, and the rates to expect,
@@ -162,16 +169,17 @@ HADAL_API const char *hadal_plan(hadal_session *s, const hadal_pipeline *p,
                                  const hadal_plan_options *o);
 
 /* ---- output ---------------------------------------------------------------------------------- */
-/* Text of the module as it stands; `locations`: with places. */
+/* Text of the module at present; `locations`: with source locations. */
 HADAL_API const char *hadal_ir_text(hadal_session *s, int locations);
 HADAL_API const char *hadal_plan_text(hadal_session *s); /* memory plan, after the pipeline */
 
-/* A piece of the code of a library (kind "so"): the functions of one kind for one CPU level. */
+/* Part of the code of a library (kind "so"): the functions of one kind for one CPU level. */
 typedef struct hadal_code_event {
     const char *level, *part;       /* "avx512", "row programs" */
     size_t functions, instructions; /* instructions of LLVM's IR */
     size_t bytes;
-    double build, translate; /* seconds of CPU: to LLVM's IR, and from there to the object */
+    double build, translate; /* seconds of CPU time: building LLVM's IR, and translating it to the
+                              * object */
 } hadal_code_event;
 typedef struct hadal_target {
     size_t struct_size;
@@ -182,8 +190,8 @@ typedef struct hadal_target {
     const char *runtime;     /* libhadalrt.a of that architecture; NULL: the installed one */
     const char *ir_file;     /* line tables point here; NULL: no debug info */
     const char *activations; /* what they may be rounded to where that is faster: "int8" for q8 and
-                                q4 weights, "bf16" for bf16 weights and cached latents,
-                                "int8,bf16"; "f32": nothing; NULL: "int8" */
+                              * q4 weights, "bf16" for bf16 weights and cached latents, "int8,bf16";
+                              * "f32": nothing; NULL: "int8" */
     void (*event)(void *context, const hadal_code_event *event); /* may be NULL */
     void *context;
     const char *machine; /* facts to assume of every machine instead of its own, for experiments:
@@ -192,88 +200,93 @@ typedef struct hadal_target {
 /* Is it the name of a CPU level of this machine's architecture, as hadal_machine_text lists them?
  * Whether the machine can run it is another question. */
 HADAL_API int hadal_check_level(hadal_session *s, const char *level);
-/* After the pipeline: what of the target hadal_emit would refuse, without writing anything. */
+/* After the pipeline: reports what hadal_emit would reject about the target, without writing
+ * anything. */
 HADAL_API int hadal_check_target(hadal_session *s, const hadal_target *t);
-/* kind: "obj" "so" "header" "llvm" "asm" "weights" "ir" (the IR text as it stands, at any stage).
- * The pipeline must have run. */
+/* kind: "obj" "so" "header" "llvm" "asm" "weights" "ir" (the present IR text, at any stage). Except
+ * for "ir" the pipeline must have run. */
 HADAL_API int hadal_emit(hadal_session *s, const hadal_target *t, const char *kind,
                          const char *path);
 
-/* Text to a file that appears whole or not at all. */
+/* Writes text to a file that appears complete or not at all. */
 HADAL_API int hadal_write_text(hadal_session *s, const char *path, const char *text);
 
 /* ---- builds ---------------------------------------------------------------------------------- */
-/* Files of one folder that are of use together alone: library, header, weights. What hadal_emit,
- * hadal_write_text and `depth_path` of sessions write that are "in" a build waits under temporary
- * names, and appears when it is published: all of it, or nothing, also where the process is killed,
- * and never mixed with the files of another process that publishes the same names. Weights are
- * emitted before the library and the header, which then tell by their build ids to which they
- * belong. */
+/* Files of one directory that are only of use together: library, header, weights. The files that
+ * sessions "in" a build write with hadal_emit, hadal_write_text and `depth_path` wait under
+ * temporary names and appear when the build is published: all of them or none, even if the process
+ * is killed, and never mixed with the files of another process that publishes the same names.
+ * Weights are emitted before the library and the header, whose build ids then say to which weights
+ * they belong. */
 typedef struct hadal_build hadal_build;
 HADAL_API hadal_build *hadal_build_open(void); /* NULL: no memory */
-/* What has not been published is removed. Sessions that are in it are not used any more. */
+/* Removes what has not been published. Sessions in the build must not be used afterwards. */
 HADAL_API void hadal_build_close(hadal_build *b);
 HADAL_API void hadal_build_in(hadal_session *s, hadal_build *b); /* NULL: in none from now on */
-/* A file of an earlier build that goes when this one is published, of NAME.weights with the shares
- * of ranks; 1: no memory. */
+/* A file of an earlier build that is removed when this one is published; for NAME.weights, the
+ * shares of ranks as well. 1: out of memory. */
 HADAL_API int hadal_build_replaces(hadal_build *b, const char *path);
-/* They go now, so that none looks fresh if this build fails. */
+/* Removes them now, so that none looks up to date if this build fails. */
 HADAL_API void hadal_build_remove_earlier(hadal_build *b);
 HADAL_API int hadal_build_publish(hadal_session *s, hadal_build *b);
 
 /* ---- machines -------------------------------------------------------------------------------- */
 /* What Hadal sees of this machine: features, the CPU levels that it can run and what it lacks for
- * the others, caches, threads; with `threads` > 0 its limits, measured on so many, 0: none are, -1:
- * on all that the process may use. With a `folder` for files that are gone afterwards, where limits
- * are measured, it also compiles small models, for what kernels reach of the limits (4 s more);
- * NULL: it does not. NULL: failed. */
+ * the others, caches, threads. `threads` > 0: also its limits, measured on so many threads; 0:
+ * limits are not measured; -1: measured on all threads that the process may use. Where limits are
+ * measured and `folder` is not NULL, it also compiles small models, in files in that folder that
+ * are removed afterwards, to find how much of the limits kernels reach (4 s more). NULL: failed. */
 HADAL_API const char *hadal_machine_text(hadal_session *s, int json, int threads,
                                          const char *folder);
 
 /* ---- evaluation ------------------------------------------------------------------------------ */
-/* Into how many ranks a compiled library is divided; 0: it is not. */
+/* The number of ranks into which a compiled library is divided; 0: it is not divided. */
 struct hadal_comm;
 HADAL_API int hadal_library_ranks(hadal_session *s, const char *library, int64_t *ranks);
-/* What a library says of itself, and whether the header and the weights given (NULL: none), with
+/* What a library says of itself, and whether the given header and weights (NULL: none), including
  * shares of ranks, were made with it, by their build ids. *together: they were. NULL: failed. */
 HADAL_API const char *hadal_library_text(hadal_session *s, const char *library, const char *header,
                                          const char *weights, int *together);
-/* What hadal_run, hadal_generate and hadal_bench_run exchange values of such libraries with
- * (hadal_comm.h), which must outlive the session, and the deadline of each exchange. All ranks make
- * the same calls; each opens its own share of the weights, NAME.r0of4.weights for NAME.weights. */
+/* The communicator (hadal_comm.h) with which hadal_run, hadal_generate and hadal_bench_run run
+ * divided libraries; it must outlive the session. `timeout_ns` is the deadline of each collective.
+ * All ranks make the same calls; each opens its own share of the weights, NAME.r0of4.weights for
+ * NAME.weights. */
 HADAL_API void hadal_use_ranks(hadal_session *s, const struct hadal_comm *comm, int64_t timeout_ns);
 
-/* "network=10G,latency=50us", as facts of a host are written: a network that hadal_mpi_slow lets
- * ranks of one machine have. */
+/* Reads "network=10G,latency=50us", in the syntax of the facts of a host: a slower network that
+ * hadal_mpi_slow simulates between ranks of one machine. */
 HADAL_API int hadal_read_link(hadal_session *s, const char *text, double *bits_per_second,
                               int64_t *latency_ns);
 
-/* Without a loaded model `library` runs by itself, with its outputs alone. */
+/* Without a loaded model `library` runs by itself, and gives its outputs alone. */
 typedef struct hadal_run_options {
     size_t struct_size;
-    const int64_t *split; /* tokens of the first calls, then one at a time; none: all in one */
+    const int64_t *split; /* tokens of the first calls, the others one at a time; none: all tokens
+                           * in one call */
     size_t n_split;
-    int interpret;         /* reference evaluator; else `library` */
+    int interpret;         /* 1: the reference evaluator; 0: `library` */
     const char *library;   /* path of the compiled .so */
     const char *packed;    /* its .weights */
     const char *cpu_level; /* NULL: best */
     int threads;           /* 0: default */
-    int profile; /* runs to profile, after one to warm up; 0: none. Compiled models only */
-    /* What the head reads, behind the last norm, float32 [n, d], as an .npy file; NULL: none. The
-     * passes must have run with keep_hidden. */
+    int profile;           /* of a compiled model, after one to warm up; 0: no profile */
+    /* An .npy file for the input of the output head, after the last norm, float32 [n, d]; NULL:
+     * none. The passes must have run with keep_hidden. */
     const char *hidden_path;
     /* How many of the likeliest next tokens are wanted, for hadal_next_tokens; 0: none. The first
      * output must be "logits", [T, vocab]. */
     int64_t top;
-    /* Of how many positions, the last ones, there are outputs; 0, or with `profile`: of all. One is
-     * enough for `top`. All ranks of a divided library say the same. */
+    /* The number of last positions for which outputs are wanted; 0, or with `profile`: all
+     * positions. One is enough for `top`. All ranks of a divided library must give the same number.
+     */
     int64_t rows;
 } hadal_run_options;
-/* Token ids from "1,2,3", FILE.npy or FILE.safetensors:tensor. *tokens belongs to the session. */
+/* Reads token ids from "1,2,3", FILE.npy or FILE.safetensors:tensor. *tokens belongs to the
+ * session. */
 HADAL_API int hadal_read_tokens(hadal_session *s, const char *text, const int32_t **tokens,
                                 int64_t *n);
-/* Logits of all positions (or of the last `rows`), float32 [n, vocab], to an .npy file; traces to a
- * .safetensors file (NULL: none). */
+/* Runs the model. Writes the logits of all positions (or of the last `rows`), float32 [n, vocab],
+ * to an .npy file; traces to a .safetensors file (NULL: none). */
 HADAL_API int hadal_run(hadal_session *s, const hadal_run_options *o, const int32_t *tokens,
                         int64_t n, const char *logits_path, const char *trace_path);
 
@@ -282,23 +295,25 @@ typedef struct hadal_next_token {
     float logit;
     double probability; /* exp(logit) / the sum of exp over all logits */
 } hadal_next_token;
-/* What may come behind the last position of the last hadal_run with `top`: that many tokens, or all
- * of a smaller vocabulary, the likeliest first, of equals the one with the lower id. *n: how many.
- * NULL: none were asked for, the library is a stage that has no logits, or the run failed. */
+/* The likeliest tokens after the last position of the last hadal_run with `top`: that many tokens,
+ * or all of a smaller vocabulary, the likeliest first, of equally likely ones the lower id first.
+ * *n: how many. NULL: none were requested, the library is a pipeline stage that has no logits, or
+ * the run failed. */
 HADAL_API const hadal_next_token *hadal_next_tokens(const hadal_session *s, size_t *n);
 
-/* What the steps took in the last hadal_run that was profiled. form: "text", "json", or "folded"
+/* The times of the steps in the last hadal_run that was profiled. form: "text", "json", or "folded"
  * (stacks for flame graphs). NULL: there is no profile, or no such form. */
 HADAL_API const char *hadal_profile_text(hadal_session *s, const char *form);
 
 /* ---- text ------------------------------------------------------------------------------------ */
 /* The tokenizer of a folder, of a tokenizer.json, or of a tiktoken.model, for the functions of
- * hadal/text.h. It belongs to the session, and is not closed. NULL: failed; `hadal_has_tokenizer`
- * asks whether there is one. */
+ * hadal/text.h. It belongs to the session; the caller must not close it. NULL: failed;
+ * `hadal_has_tokenizer` checks whether there is one. */
 HADAL_API const struct hadal_tokenizer *hadal_tokenizer_of(hadal_session *s, const char *path);
 HADAL_API int hadal_has_tokenizer(const char *path);
 /* The tokens that end a text: eos_token_id of the folder's generation_config.json, else of its
- * config.json (or of the text part in it). None is no failure. *ids belongs to the session. */
+ * config.json (or of the text part in it). It is no failure if there are none. *ids belongs to the
+ * session. */
 HADAL_API int hadal_stop_tokens(hadal_session *s, const char *folder, const int32_t **ids,
                                 size_t *n);
 
@@ -307,31 +322,31 @@ typedef struct hadal_generate_options {
     const char *library, *packed; /* the compiled model, DIR/libNAME.so, and its .weights */
     const char *cpu_level;        /* NULL: best */
     int threads;                  /* 0: default */
-    int64_t max_tokens;           /* new ones, at most */
+    int64_t max_tokens;           /* the most new tokens */
     /* The next token, from its logits l: the largest where temperature is 0 (the first of equals).
      * Else weights exp((l - max l) / temperature); of these the top_k largest (0: all), of those
      * the fewest largest that have at least top_p (1: all) of their sum. Of equals the lower id
-     * counts as larger. A number u in [0, 1) is drawn, and the ids that are left are gone through
-     * upwards: the first at which the running sum exceeds u times the whole is the token. u is the
-     * upper 53 bits of the next number of a xoshiro256** generator seeded from `seed` (ir/eval/random.c,
-     * stream "generate"); one for each token. */
+     * counts as larger. A number u in [0, 1) is drawn, and the ids that are left are visited in
+     * increasing order: the first at which the running sum exceeds u times the whole is the token.
+     * u is the upper 53 bits of the next number of a xoshiro256** generator seeded from `seed`
+     * (ir/eval/random.c, stream "generate"); one for each token. */
     double temperature, top_p;
     int64_t top_k;
     uint64_t seed;
     const int32_t *stop; /* tokens that end the text; they are not reported */
     size_t n_stop;
-    /* Each new token as it comes, and between calls of the model: anything but 0 stops. NULL: not
-     * asked. */
+    /* Called with each new token, and between calls of the model: a result other than 0 stops.
+     * NULL: not called. */
     int (*token)(void *context, int32_t id);
     int (*interrupted)(void *context);
     void *context;
 } hadal_generate_options;
 typedef struct hadal_generated {
-    int64_t prompt_tokens, tokens; /* read; made */
+    int64_t prompt_tokens, tokens; /* read; generated */
     double prompt_seconds, seconds;
-    int interrupted; /* the caller stopped it */
+    int interrupted; /* the caller stopped the generation */
 } hadal_generated;
-/* Reads the prompt (at least one token) and goes on from there. */
+/* Reads the prompt (at least one token) and generates the tokens that follow. */
 HADAL_API int hadal_generate(hadal_session *s, const hadal_generate_options *o,
                              const int32_t *prompt, int64_t n, hadal_generated *out);
 
@@ -344,32 +359,33 @@ typedef struct hadal_bench_options {
     size_t n_decode;
     const int *threads;
     size_t n_threads;
-    int rounds; /* measurements that must count, per configuration */
+    int rounds; /* measurements that must be valid, per configuration */
     void (*print)(void *context, const char *text); /* lines of the table; NULL: not wanted */
     void *context;
     const char *cpu_level; /* NULL: best */
 } hadal_bench_options;
 typedef struct hadal_bench_model {
-    const char *library, *weights; /* DIR/libNAME.so, the packed weights */
-    const char *label, *types;     /* for the table: the model, how its weights are stored */
+    const char *library, *weights; /* DIR/libNAME.so and the packed weights */
+    const char *label, *types;     /* for the table: the model, and how its weights are stored */
 } hadal_bench_model;
-/* Measures compiled models, beside the limits of the machine at the same moment. Begin once, run
- * as often as wanted: one model, or two whose runs alternate, so that the ratio of their times is
- * that of neighbours. */
+/* Measures compiled models, alongside the limits of the machine at the same moment. Begin once,
+ * then run as often as wanted: one model, or two whose runs alternate, so that the ratio of their
+ * times comes from neighbouring measurements. */
 HADAL_API int hadal_bench_begin(hadal_session *s, const hadal_bench_options *o);
 HADAL_API int hadal_bench_run(hadal_session *s, const hadal_bench_model *models, size_t n);
-/* All that was measured so far (docs/benchmarks.md has the schema). */
+/* All measurements so far (docs/benchmarks.md has the schema). */
 HADAL_API const char *hadal_bench_json(hadal_session *s);
 
 /* ---- reports --------------------------------------------------------------------------------- */
-/* What the passes did to the loaded model, and all that can be said about what they made, as JSON
- * (docs/report-json.md). After hadal_run_passes with keep_history, or hadal_load_dumps or
- * hadal_load_library; a session in which loading failed gives the report of its diagnostics. */
+/* What the passes did to the loaded model, and all that is known of the result, as JSON
+ * (docs/report-json.md). Call it after hadal_run_passes with keep_history, hadal_load_dumps or
+ * hadal_load_library; a session in which loading failed gives a report of its diagnostics. */
 typedef struct hadal_report_options {
     size_t struct_size;
-    const char *path; /* what the report is of, for its title */
-    /* The model at work: weights of mixes and the mixing matrix, on these tokens and the weights
-     * given; and the profile of the last hadal_run, if there was one. 0: neither */
+    const char *path; /* path of the model, for the title of the report */
+    /* Tokens on which the report shows the weights of depth mixes and the mixing matrix, computed
+     * with the given weights, and the profile of the last hadal_run, if there was one. 0 tokens:
+     * neither */
     const int32_t *tokens;
     int64_t n_tokens;
     const char *profile;        /* a file of `hadal run --profile=FILE.json` instead; NULL: none */
@@ -377,42 +393,45 @@ typedef struct hadal_report_options {
     const hadal_target *target; /* code for the first CPU level of this target; NULL: no code */
 } hadal_report_options;
 HADAL_API const char *hadal_report(hadal_session *s, const hadal_report_options *o);
-/* The files of --dump-ir, in place of a model: its graph is the first of them, and it stands as the
- * last one has it. */
+/* Loads the files of --dump-ir instead of a model: the first of them is its graph, and the last one
+ * the present module. */
 HADAL_API int hadal_load_dumps(hadal_session *s, const char *folder);
-HADAL_API int hadal_is_dumps(const char *path); /* Is it a folder with such files? */
-/* A compiled library, DIR/libNAME.so, with the IR that `compile --emit=graph,depth,kernel` left
- * beside it (the kernel IR at least, which must be that of the library). */
+HADAL_API int hadal_is_dumps(const char *path); /* is it a folder with such files? */
+/* Loads a compiled library, DIR/libNAME.so, with the IR that `compile --emit=graph,depth,kernel`
+ * left next to it (at least the kernel IR, which must be that of the library). */
 HADAL_API int hadal_load_library(hadal_session *s, const char *path);
-/* Reads a report that was written before, and refuses any other JSON. */
+/* Reads a report that was written before, and rejects any other JSON. */
 HADAL_API const char *hadal_read_report(hadal_session *s, const char *path);
 /* One HTML file that shows one report, or two side by side (`against`; NULL: one). `other`: the
- * session that the second one is of, for the difference of the two models op by op; may be NULL. */
+ * session that the second report belongs to, for the difference of the two models op by op; may be
+ * NULL. */
 HADAL_API const char *hadal_report_page(hadal_session *s, const char *report, hadal_session *other,
                                         const char *against);
-/* The life of one value, weight or state, as text. %N or %NAME: of the last dump; PASS:%N: of that
- * of a pass, `input` being the first; else the name of a weight, a state or an output. `target`:
- * the machine code of its op is told of the first CPU level of this target; NULL: it is not. */
+/* The history of one value, weight or state through the passes, as text. `what`: %N or %NAME of the
+ * last dump; PASS:%N of the dump of a pass, where `input` is the first; else the name of a weight,
+ * a state or an output. `target`: the machine code of the op for the first CPU level of this target
+ * is described as well; NULL: it is not. */
 HADAL_API const char *hadal_explain(hadal_session *s, const char *what, const hadal_target *target);
 
 /* ---- facts ----------------------------------------------------------------------------------- */
-/* What one must do to the module of spec `a` to get that of spec `b`, by op, not by line; the last
- * line counts. *differences: whether there is any. NULL on failure. What is loaded stays as it is.
- */
+/* The changes that turn the module of spec `a` into that of spec `b`, by op, not by line; the last
+ * line counts them. *differences: whether there are any. NULL on failure. The loaded module stays
+ * as it is. */
 HADAL_API const char *hadal_diff(hadal_session *s, const char *a, const char *b, int *differences);
-/* parameters, FLOPs per token, bytes of weights and state, op counts, memory plan; as text or JSON.
+/* Parameters, FLOPs per token, bytes of weights and state, op counts, memory plan; as text or JSON.
  */
 HADAL_API const char *hadal_inspect(hadal_session *s, int json);
-/* Memory traffic of the residual mechanism: as loaded, without the depth passes, and as the module
- * stands; beside the closed forms of the Attention Residuals paper. As text or JSON. NULL: there is
- * no module, or the passes failed. */
+/* Memory traffic of the residual mechanism: of the module as loaded, without the depth passes, and
+ * at present; next to the closed forms of the Attention Residuals paper. As text or JSON. NULL:
+ * there is no module, or the passes failed. */
 HADAL_API const char *hadal_ledger_text(hadal_session *s, int json);
-/* Which sublayer reads which sources, the blocks, and the kernels that do it. NULL: no module. */
+/* Which sublayer reads which sources, the residual blocks, and the kernels that do it. NULL: no
+ * module. */
 HADAL_API const char *hadal_depth_map_text(hadal_session *s);
-/* What each sublayer reads of the output of each earlier one on these tokens, float64, from the
- * graph as loaded and the weights given: h_l = sum_i M(l, i) v_i, checked against the values
- * themselves. To a .npy file [n, rows, sources], or an .svg file (mean over tokens); the text tells
- * what was found. NULL: failed. */
+/* How much each sublayer reads of the output of each earlier one on these tokens, in float64, from
+ * the graph as loaded and the given weights: h_l = sum_i M(l, i) v_i, checked against the values
+ * themselves. Written to a .npy file [n, rows, sources], or an .svg file (mean over tokens);
+ * returns a text on the findings. NULL: failed. */
 HADAL_API const char *hadal_mixing_matrix(hadal_session *s, const int32_t *tokens, int64_t n,
                                           const char *path);
 /* The weights of the model's depth mixes, mean over tokens: to a .npy file [mixes, columns] (NaN:

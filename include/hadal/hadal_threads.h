@@ -21,23 +21,24 @@ extern "C" {
 
 typedef struct hadal_threads hadal_threads;
 
-/* A group of `ranks` ranks, 1 .. HADAL_COMM_MAX_RANKS: HADAL_COMM_ARGUMENT, HADAL_COMM_MEMORY. */
+/* Makes a group of `ranks` ranks, 1 .. HADAL_COMM_MAX_RANKS. Errors: HADAL_COMM_ARGUMENT,
+ * HADAL_COMM_MEMORY. */
 HADAL_API int hadal_threads_open(int32_t ranks, hadal_threads **out);
 
-/* What rank 0 .. ranks - 1 exchanges with; NULL: there is no such rank. It lives as long as the
- * group. */
+/* The communicator of one rank, 0 .. ranks - 1; NULL: there is no such rank. It lives as long as
+ * the group. */
 HADAL_API const hadal_comm *hadal_threads_comm(hadal_threads *group, int32_t rank);
 
-/* Before anything is exchanged: messages arrive no sooner than over links that carry so many bits a
- * second out of each rank, with that latency. HADAL_COMM_ARGUMENT: there is no such link, or they
- * were slowed before. */
+/* Simulates slower links, before any communication: messages arrive no sooner than over links that
+ * carry so many bits a second out of each rank, with that latency. HADAL_COMM_ARGUMENT: there is no
+ * such link, or the links were slowed before. */
 HADAL_API int hadal_threads_slow(hadal_threads *group, double bits_per_second, int64_t latency_ns);
 
-/* The rank exchanges nothing any more; others that wait for it get HADAL_COMM_LOST at once. Not
- * while the rank is in an exchange. */
+/* The rank will not communicate any more; ranks that wait for it get HADAL_COMM_LOST at once. Must
+ * not be called while the rank is in a collective. */
 HADAL_API void hadal_threads_leave(hadal_threads *group, int32_t rank);
 
-/* Gives the memory back. No thread is in an exchange. NULL is allowed. */
+/* Frees the group. No thread may be in a collective. NULL is allowed. */
 HADAL_API void hadal_threads_close(hadal_threads *group);
 
 #ifdef __cplusplus

@@ -36,16 +36,16 @@ extern "C" {
 
 typedef struct hadal_tokenizer hadal_tokenizer;
 
-/* `path`: a tokenizer.json, a tiktoken.model with a tokenizer_config.json beside it, or a folder
+/* `path`: a tokenizer.json, a tiktoken.model with a tokenizer_config.json next to it, or a folder
  * with one of them (tokenizer.json, where it has both). NULL on failure; `message` (if size > 0)
  * then says why, with file, line and column. */
 HADAL_API hadal_tokenizer *hadal_tokenizer_open(const char *path, char *message, size_t size);
 HADAL_API void hadal_tokenizer_close(hadal_tokenizer *t); /* NULL is allowed */
 
-HADAL_API int32_t hadal_tokenizer_size(const hadal_tokenizer *t); /* ids are below */
-/* A token by its text in the file, "<|eot_id|>"; -1: there is none. */
+HADAL_API int32_t hadal_tokenizer_size(const hadal_tokenizer *t); /* all ids are smaller */
+/* The id of a token given by its text in the file, "<|eot_id|>"; -1: there is none. */
 HADAL_API int32_t hadal_tokenizer_id(const hadal_tokenizer *t, const char *token);
-/* What an id stands for in the file; NULL: there is no such id. */
+/* The text of an id in the file; NULL: there is no such id. */
 HADAL_API const char *hadal_tokenizer_token(const hadal_tokenizer *t, int32_t id);
 
 /* Failures of hadal_tokenizer_encode. */
@@ -53,33 +53,33 @@ enum {
     HADAL_TEXT_MEMORY = -1,  /* out of memory */
     HADAL_TEXT_PATTERN = -2, /* a pattern of the tokenizer takes too long on this text */
 };
-/* The ids of text[0..n), which is UTF-8 (what is ill-formed counts as U+FFFD). With `with_template`
- * the tokens that the model wants around a text are added, usually one at its beginning. Returns
- * their number and writes at most `capacity` of them; where it is more, call again with more room.
- */
+/* The ids of text[0..n), which is UTF-8 (ill-formed bytes count as U+FFFD). With `with_template`
+ * the tokens that the model expects around a text are added, usually one at its beginning. Returns
+ * the number of ids and writes at most `capacity` of them; if the number is larger, call again with
+ * a larger array. */
 HADAL_API int64_t hadal_tokenizer_encode(const hadal_tokenizer *t, const char *text, size_t n,
                                          int with_template, int32_t *ids, int64_t capacity);
 
-/* Text of tokens as they come. What may still change, the beginning of a character, is held back.
- * Begin with the tokens of the prompt and drop what they give: the first token of a text may be
- * written otherwise than a later one. */
+/* The text of tokens as they arrive. What may still change, the beginning of a character, is held
+ * back. Begin with the tokens of the prompt and discard their text: the first token of a text may
+ * be written differently from a later one. */
 typedef struct hadal_text_stream hadal_text_stream;
 HADAL_API hadal_text_stream *hadal_text_stream_open(const hadal_tokenizer *t,
                                                     int skip_special); /* NULL: out of memory */
-/* The text that is certain with this token, valid until the next call on the stream; its bytes in
- * *n (may be NULL). An id that is not there gives none. NULL: out of memory. */
+/* The text that is certain after this token, valid until the next call on the stream; its length in
+ * bytes in *n (may be NULL). An id that does not exist gives no text. NULL: out of memory. */
 HADAL_API const char *hadal_text_stream_add(hadal_text_stream *s, int32_t id, size_t *n);
-/* The bytes that this token would add, as they are: they may begin or end within a character. The
- * stream goes on as if it had not been asked; the rest is as with hadal_text_stream_add. */
+/* The bytes that this token would add, unchanged: they may begin or end within a character. The
+ * stream is not changed; the rest is as with hadal_text_stream_add. */
 HADAL_API const char *hadal_text_stream_bytes(hadal_text_stream *s, int32_t id, size_t *n);
-/* What was held back; afterwards the stream begins a new text. */
+/* The text that was held back; afterwards the stream begins a new text. */
 HADAL_API const char *hadal_text_stream_end(hadal_text_stream *s, size_t *n);
 HADAL_API void hadal_text_stream_close(hadal_text_stream *s); /* NULL is allowed */
 
-/* text[0..n) between double quotes, so that all of it is seen: \n, \r, \t, \" and \\; \xNN for
- * other controls and for bytes that are no UTF-8; \u{N} for characters that leave no mark (spaces
- * other than " ", joiners, marks of direction). Writes at most `size` bytes, the last of them 0,
- * and returns how many there are without it, as snprintf does. */
+/* text[0..n) between double quotes, in a form in which every character can be seen: \n, \r, \t, \"
+ * and \\; \xNN for other controls and for bytes that are not UTF-8; \u{N} for characters that leave
+ * no mark (spaces other than " ", joiners, marks of direction). Writes at most `size` bytes, the
+ * last of them 0, and returns the length without it, as snprintf does. */
 HADAL_API size_t hadal_text_quote(const char *text, size_t n, char *out, size_t size);
 
 #ifdef __cplusplus
