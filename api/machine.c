@@ -185,6 +185,14 @@ static const struct loops {
     {4, stream_narrow, read_narrow, copy_narrow, triad_narrow, peak_narrow},
 };
 
+double machine_multiply_adds(int lanes, int64_t turns) {
+    const struct loops *l = all_loops;
+    while (l->lanes > lanes)
+        l++;
+    l->peak(turns);
+    return 2.0 * FMA_CHAINS * (double)l->lanes * (double)turns;
+}
+
 static const struct loops *widest(void) {
 #if defined(__x86_64__)
     if (__builtin_cpu_supports("avx512f")) return &all_loops[0];
@@ -308,7 +316,7 @@ static double pass(const machine *m, float *area, int kind, size_t bytes) {
         dots_of(m, kind)->run(FMA_TURNS);
         return 2.0 * FMA_TURNS * FMA_CHAINS * dots_of(m, kind)->products;
     case STREAM_TILES: return (double)machine_tile_products(false, TILE_TURNS) * MACHINE_TILE_FLOPS;
-    default: m->loops->peak(FMA_TURNS); return 2.0 * FMA_TURNS * FMA_CHAINS * m->loops->lanes;
+    default: return machine_multiply_adds(m->loops->lanes, FMA_TURNS);
     }
 }
 

@@ -90,6 +90,9 @@ const char *machine_limit_name(limit l); /* "memory read" */
  * many times; how many turns there were. */
 int64_t machine_tile_products(bool of_bytes, int64_t turns);
 enum { MACHINE_TILE_FLOPS = 4 * 2 * 16 * 16 * 32 }; /* of a turn; of bytes twice as many */
+/* So many turns of independent multiply-adds in vectors of `lanes` floats (4 or more), which the CPU must have;
+ * how many operations those were. */
+double machine_multiply_adds(int lanes, int64_t turns);
 /* Limits as lines of text. */
 void machine_describe(const machine *m, hd_text *out);
 /* Date, CPU, number of CPUs, load. */

@@ -12,15 +12,10 @@
 #include "bench/machine.h"
 #include "bench/program.h"
 
-enum { MOST = 16, CHUNK = 512 };
-
-typedef struct list {
-    int64_t at[MOST];
-    size_t n;
-} list;
+enum { CHUNK = 512 };
 
 typedef struct options {
-    list batch, threads, past, rounds; /* the last two: one number */
+    numbers batch, threads, past, rounds; /* the last two: one number */
     const char *model;
 } options;
 
@@ -32,23 +27,13 @@ typedef struct fleet { /* sessions of one model */
     int64_t n, past;
 } fleet;
 
-static void check(const fleet *f, int code) {
-    if (code) fail("%s: %s", f->p->name, f->p->strerror(code));
-}
-
-static void *memory(size_t size) {
-    void *p = size ? aligned_alloc(64, (size + 63) / 64 * 64) : NULL;
-    if (!p) fail("out of memory");
-    return p;
-}
-
 static void fill(fleet *f, void *session) {
     int32_t tokens[CHUNK];
     for (int64_t done = 0; done < f->past;) {
         const int64_t part = f->past - done < CHUNK ? f->past - done : CHUNK;
         for (int64_t i = 0; i < part; i++)
             tokens[i] = (int32_t)(((done + i) * 7919 + 11) % f->p->vocab);
-        check(f, f->p->forward(session, tokens, part, NULL, 0));
+        program_check(f->p, f->p->forward(session, tokens, part, NULL, 0));
         done += part;
     }
 }
@@ -57,16 +42,16 @@ static fleet open_fleet(const options *o) {
     fleet f = {.p = program_load(o->model), .past = o->past.at[0]};
     if (!f.p->forward_batch || !f.p->kernels || f.p->vocab < 1)
         fail("%s is no model of tokens with its kernel IR beside it", o->model);
-    for (size_t i = 0; i < o->batch.n; i++)
-        if (o->batch.at[i] > f.n) f.n = o->batch.at[i];
+    f.n = largest(&o->batch);
     const int64_t capacity =
         f.past + 1 > f.n ? f.past + 1 : f.n; /* one pass for the largest batch */
     const size_t size = f.p->session_size(capacity);
-    f.sessions = memory((size_t)f.n * sizeof *f.sessions);
-    f.tokens = memory((size_t)f.n * sizeof *f.tokens);
-    f.logits = memory((size_t)(f.n * f.p->vocab) * sizeof *f.logits);
+    f.sessions = new_memory((size_t)f.n * sizeof *f.sessions);
+    f.tokens = new_memory((size_t)f.n * sizeof *f.tokens);
+    f.logits = new_memory((size_t)(f.n * f.p->vocab) * sizeof *f.logits);
     for (int64_t i = 0; i < f.n; i++) {
-        check(&f, f.p->session_init(memory(size), size, f.p->weights, capacity, &f.sessions[i]));
+        program_check(
+            f.p, f.p->session_init(new_memory(size), size, f.p->weights, capacity, &f.sessions[i]));
         fill(&f, f.sessions[i]);
         f.tokens[i] = (int32_t)((i * 31 + 7) % f.p->vocab);
     }
@@ -84,9 +69,9 @@ static void close_fleet(fleet *f) {
 static double step(const fleet *f, int64_t n, int threads, int times) {
     const double start = now(threads);
     for (int i = 0; i < times; i++) {
-        check(f, f->p->forward_batch(f->sessions, f->tokens, n, f->logits));
+        program_check(f->p, f->p->forward_batch(f->sessions, f->tokens, n, f->logits));
         for (int64_t k = 0; k < n; k++)
-            check(f, f->p->rewind(f->sessions[k], f->past));
+            program_check(f->p, f->p->rewind(f->sessions[k], f->past));
     }
     return (now(threads) - start) / times;
 }
@@ -109,19 +94,19 @@ static void report(const fleet *f, int64_t n, const samples *times, const sample
 }
 
 static void measure(const options *o, const fleet *f, machine *m) {
-    static samples times[MOST], gain[MOST];
+    static samples times[NUMBERS], gain[NUMBERS];
     static rounds r;
     const int threads = machine_threads(m);
-    int each[MOST];
+    int each[NUMBERS];
     memset(times, 0, sizeof times), memset(gain, 0, sizeof gain);
-    check(f, f->p->set_threads(f->sessions[0], threads));
+    program_check(f->p, f->p->set_threads(f->sessions[0], threads));
     for (size_t i = 0; i < o->batch.n; i++) {
         const double first = step(f, o->batch.at[i], threads, 1), enough = 0.05;
         each[i] = first < enough ? 1 + (int)(enough / first) : 1;
     }
     rounds_begin(&r, m, (size_t)o->rounds.at[0]);
     while (rounds_next(&r)) {
-        double rate[MOST];
+        double rate[NUMBERS];
         for (size_t i = 0; i < o->batch.n; i++) {
             const double t = step(f, o->batch.at[i], threads, each[i]);
             rate[i] = (double)o->batch.at[i] / t;
@@ -137,10 +122,8 @@ static void measure(const options *o, const fleet *f, machine *m) {
     fflush(stdout);
 }
 
-static list read_list(const char *text, int64_t least) {
-    list l;
-    l.n = numbers(text, least, INT32_MAX, l.at, MOST);
-    return l;
+static numbers read_list(const char *text, int64_t least) {
+    return read_numbers(text, least, INT32_MAX);
 }
 
 int main(int argc, char **argv) {

@@ -12,30 +12,13 @@
  */
 #include <omp.h>
 
-#include "api/machine.h"
+#include "bench/kernel.h"
+#include "bench/machine.h"
 #include "codegen/emit/packed.h"
-#include "tests/unit/codegen/emit_harness.h"
 
-enum { AREA_BYTES = 256 << 20, MOST_THREADS = 64 };
+enum { AREA_BYTES = 256 << 20 };
 
 /* ---- limits ---------------------------------------------------------------------------------- */
-
-/* Twelve independent chains, written out: compilers keep such an array on the stack. */
-#define CHAINS(f) f(2) f(3) f(4) f(5) f(6) f(7) f(8) f(9) f(10) f(11) f(12) f(13)
-#define FMA512(i) "vfmadd231ps %%zmm0, %%zmm1, %%zmm" #i "\n\t"
-#define FMA256(i) "vfmadd231ps %%ymm0, %%ymm1, %%ymm" #i "\n\t"
-#define MULADD(i)                                                                                  \
-    "movaps %%xmm0, %%xmm14\n\tmulps %%xmm1, %%xmm14\n\taddps %%xmm14, %%xmm" #i "\n\t"
-#define PEAK(name, step)                                                                           \
-    static void name(int64_t iterations) {                                                         \
-        __asm__ volatile("1:\n\t" CHAINS(step) "dec %0\n\tjnz 1b\n\t"                              \
-                         : "+r"(iterations)::"xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5",       \
-                           "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", "xmm11", "xmm12", "xmm13",     \
-                           "xmm14", "cc");                                                         \
-    }
-PEAK(peak_avx512, FMA512)
-PEAK(peak_avx2, FMA256)
-PEAK(peak_baseline, MULADD)
 
 static int n_rounds = 9;
 
@@ -52,12 +35,10 @@ static double unit_of(const hcg_level *l, int threads) { /* 0: there is none */
 
 static double peak_of(const hcg_level *l, int threads) { /* FLOP/s */
     enum { ITERATIONS = 400000 };
-    double start = now(threads);
-#pragma omp parallel num_threads(threads)
-    l->lanes == 16  ? peak_avx512(ITERATIONS)
-    : l->lanes == 8 ? peak_avx2(ITERATIONS)
-                    : peak_baseline(ITERATIONS);
-    return 2.0 * 12 * ITERATIONS * l->lanes * threads / (now(threads) - start);
+    double start = now(threads), operations = 0;
+#pragma omp parallel num_threads(threads) reduction(+ : operations)
+    operations += machine_multiply_adds((int)l->lanes, ITERATIONS);
+    return operations / (now(threads) - start);
 }
 
 typedef float wide __attribute__((vector_size(32)));
@@ -115,7 +96,7 @@ typedef struct job {
     size_t weight_bytes;
     char *area;
     float *x, *out;
-    void *scratch[MOST_THREADS];
+    char *scratch[MOST_THREADS];
 } job;
 
 /* This thread's share of calls, one after the other, columns split as the runtime does. */
@@ -146,8 +127,8 @@ static double time_calls(const job *j, double peak) {
 }
 
 static void report(const job *j, const hcg_level *level) {
-    static samples time, of_peak, of_unit, of_read, of_roof, units;
-    units.n = time.n = of_peak.n = of_unit.n = of_read.n = of_roof.n = 0;
+    static samples time, of_peak, of_unit, of_read, of_roof, peaks, reads, units;
+    peaks.n = reads.n = units.n = time.n = of_peak.n = of_unit.n = of_read.n = of_roof.n = 0;
     double linears = j->s.gated ? 2 : 1;
     double work = 2.0 * (double)(j->s.t * j->s.k * j->s.n) * linears;
     double bytes = (double)j->weight_bytes * linears;
@@ -156,7 +137,7 @@ static void report(const job *j, const hcg_level *level) {
         double peak = peak_of(level, j->threads);
         double read = read_speed(area, AREA_BYTES / 4, j->threads);
         double unit = unit_of(level, j->threads), most = unit > peak ? unit : peak;
-        sample(&units, unit);
+        sample(&peaks, peak), sample(&reads, read), sample(&units, unit);
         double t = time_calls(j, most), least = work / most;
         if (bytes / read > least) least = bytes / read;
         sample(&time, t);
@@ -173,6 +154,10 @@ static void report(const job *j, const hcg_level *level) {
            median(&of_roof), 100 * spread(&of_roof));
     if (median(&units) > 0) printf(", its limit %.0f Gop/s", median(&units) * 1e-9);
     printf("\n");
+    const moving limits[] = {{"f32 multiply-add", drift(&peaks)},
+                             {"memory read", drift(&reads)},
+                             {"bf16 tile products", drift(&units)}};
+    print_moved(limits, sizeof limits / sizeof *limits);
 }
 
 static void run(const hcg_level *level, shape s, unsigned exact, int threads, char *area) {
@@ -181,10 +166,7 @@ static void run(const hcg_level *level, shape s, unsigned exact, int threads, ch
     bench_start(&b);
     hir_id kernel = build(&b, s);
     compiled c;
-    if (!compile_kernel(&b, HIR_KERNEL_CONTRACT, kernel, s.t == 1, level, &c)) {
-        fprintf(stderr, "%s\n", bench_errors(&b));
-        exit(1);
-    }
+    kernel_compile(&b, HIR_KERNEL_CONTRACT, kernel, s.t == 1, level, &c);
     uint64_t seed = 1;
     uint64_t bytes; /* of one of equal matrices */
     (void)hir_weight_bytes(&b.m->weights.at[0], &bytes);
@@ -192,11 +174,9 @@ static void run(const hcg_level *level, shape s, unsigned exact, int threads, ch
     j.columns = hcg_columns(b.m, kernel);
     j.x = random_floats(&seed, (size_t)(s.t * s.k));
     j.out = guarded((size_t)(s.t * s.n) * 4);
-    for (int i = 0; i < threads; i++)
-        j.scratch[i] = guarded((c.scratch + PAGE - 1) / PAGE * PAGE);
+    new_scratch(j.scratch, threads, &c);
     report(&j, level);
-    for (int i = 0; i < threads; i++)
-        guarded_free(j.scratch[i]);
+    free_scratch(j.scratch, threads);
     guarded_free(j.x), guarded_free(j.out);
     compiled_free(&c);
     bench_free(&b);
@@ -228,10 +208,7 @@ int main(int argc, char **argv) {
         if (!level_runs(&levels[i]) || !asked) continue;
         none = false;
         if (argc > 5) {
-            hir_dtype d = HIR_F32;
-            for (int t = 0; argc > 6 && t < HIR_DTYPE_COUNT; t++)
-                if (t != HIR_I32 && !strcmp(argv[6], hir_dtype_name((hir_dtype)t)))
-                    d = (hir_dtype)t;
+            const hir_dtype d = argc > 6 ? kernel_weights_dtype(argv[6]) : HIR_F32;
             if (argc > 8 && atoi(argv[8]) > 0) n_rounds = atoi(argv[8]);
             hcg_level level = levels[i];
             level.machine.unit_bytes = argc > 7 && !strcmp(argv[7], "bytes");

@@ -20,7 +20,7 @@
 #include "passes/pass.h"
 
 enum { SYSTEMS = 6, NONE = 0, STANDARD, NAIVE, PHASES, ROWS, HALVES };
-enum { MOST = 16 };
+enum { MOST = 16, COMPARED = 3 /* tokens, of all systems */ };
 
 typedef struct shape {
     int64_t block, blocks, hidden;
@@ -38,8 +38,7 @@ typedef struct options {
     const char *spec;
     shape shapes[MOST];
     size_t n_shapes;
-    int64_t tokens[MOST], threads[MOST];
-    size_t n_tokens, n_threads;
+    numbers tokens, threads;
     int64_t rounds;
 } options;
 
@@ -87,8 +86,7 @@ typedef struct arena {
 static double once(const program *p, int64_t tokens, const arena *a, int times) {
     const double start = now(a->threads);
     for (int i = 0; i < times; i++) {
-        const int code = p->call(p->weights, tokens, a->x, a->y, a->work, a->work_size);
-        if (code) fail("%s: %s", p->name, p->strerror(code));
+        program_check(p, p->call(p->weights, tokens, a->x, a->y, a->work, a->work_size));
     }
     return (now(a->threads) - start) / times;
 }
@@ -107,14 +105,12 @@ static double difference(const float *a, const float *b, size_t n) {
 /* Schedules of one mechanism must agree, or the faster one proves nothing. `limit` in shares of the
  * largest value: rounding in f32, or what storing results of phase 1 in bf16 may do. */
 static void compare(program *const *p, int system, double limit, shape s, const arena *a) {
-    enum { TOKENS = 3 };
-    const size_t n = (size_t)(TOKENS * s.hidden);
+    const size_t n = (size_t)(COMPARED * s.hidden);
     if (!p[system]) return;
-    once(p[NAIVE], TOKENS, a, 1);
-    float *naive = malloc(n * sizeof *naive);
-    if (!naive) fail("out of memory");
+    once(p[NAIVE], COMPARED, a, 1);
+    float *naive = new_memory(n * sizeof *naive);
     memcpy(naive, a->y, n * sizeof *naive);
-    once(p[system], TOKENS, a, 1);
+    once(p[system], COMPARED, a, 1);
     const double e = difference(naive, a->y, n);
     printf("  %s differs from naive by %.1e of the largest value\n", systems[system].name, e);
     if (!(e < limit)) fail("that is too much");
@@ -126,10 +122,9 @@ static arena make_arena(program *const *p, int64_t tokens, shape s) {
     for (int i = 0; i < SYSTEMS; i++)
         if (p[i] && p[i]->work_size(tokens) > a.work_size) a.work_size = p[i]->work_size(tokens);
     a.work_size = (a.work_size + 63) / 64 * 64;
-    const size_t bytes = ((size_t)(tokens * s.hidden) * sizeof(float) + 63) / 64 * 64;
-    a.x = aligned_alloc(64, bytes), a.y = aligned_alloc(64, bytes);
-    a.work = aligned_alloc(64, a.work_size);
-    if (!a.x || !a.y || !a.work) fail("out of memory");
+    const size_t bytes = (size_t)(tokens * s.hidden) * sizeof(float);
+    a.x = new_memory(bytes), a.y = new_memory(bytes);
+    a.work = new_memory(a.work_size);
     memset(a.work, 0, a.work_size);
     uint32_t seed = 1;
     for (int64_t i = 0; i < tokens * s.hidden; i++) {
@@ -200,9 +195,8 @@ static void measure(const options *o, program *const *p, shape s, int64_t tokens
 
 static void run(const options *o, shape s) {
     program *p[SYSTEMS];
-    int64_t most = 3;
-    for (size_t i = 0; i < o->n_tokens; i++)
-        if (o->tokens[i] > most) most = o->tokens[i];
+    int64_t most = largest(&o->tokens);
+    if (most < COMPARED) most = COMPARED;
     for (int i = 0; i < SYSTEMS; i++)
         p[i] = compile(o, i, s);
     arena a = make_arena(p, most, s);
@@ -213,11 +207,11 @@ static void run(const options *o, shape s) {
     compare(p, HALVES, 5e-2, s, &a);
     printf("   S   N     d    T th system     ns total ns own  bytes        own    triad  ratio to "
            "naive (quartiles)\n");
-    for (size_t t = 0; t < o->n_threads; t++) {
-        machine *m = machine_open((int)o->threads[t]);
+    for (size_t t = 0; t < o->threads.n; t++) {
+        machine *m = machine_open((int)o->threads.at[t]);
         if (!m) fail("out of memory");
-        for (size_t i = 0; i < o->n_tokens; i++)
-            measure(o, p, s, o->tokens[i], m, &a);
+        for (size_t i = 0; i < o->tokens.n; i++)
+            measure(o, p, s, o->tokens.at[i], m, &a);
         machine_close(m);
     }
     free(a.x), free(a.y), free(a.work);
@@ -230,23 +224,22 @@ static void run(const options *o, shape s) {
 int main(int argc, char **argv) {
     options o = {.spec = BENCH_SPECS "/depth.hadal",
                  .shapes = {{16, 8, 1024}, {16, 8, 2048}, {6, 9, 1024}, {6, 9, 2048}},
-                 .tokens = {1, 16, 128, 512},
-                 .n_tokens = 4,
-                 .threads = {1, 2},
-                 .n_threads = 2,
+                 .tokens = {{1, 16, 128, 512}, 4},
+                 .threads = {{1, 2}, 2},
                  .rounds = 7};
     for (int i = 1; i < argc; i++) {
         const char *value = i + 1 < argc ? argv[i + 1] : "", *option = argv[i++];
-        int64_t list[3];
+        numbers list;
         if (strcmp(option, "--shape") == 0 && o.n_shapes < MOST &&
-            numbers(value, 1, INT32_MAX, list, 3) == 3)
-            o.shapes[o.n_shapes++] = (shape){list[0], list[1], list[2]};
+            (list = read_numbers(value, 1, INT32_MAX)).n == 3)
+            o.shapes[o.n_shapes++] = (shape){list.at[0], list.at[1], list.at[2]};
         else if (strcmp(option, "--tokens") == 0)
-            o.n_tokens = numbers(value, 1, INT32_MAX, o.tokens, MOST);
+            o.tokens = read_numbers(value, 1, INT32_MAX);
         else if (strcmp(option, "--threads") == 0)
-            o.n_threads = numbers(value, 1, INT32_MAX, o.threads, MOST);
-        else if (strcmp(option, "--rounds") == 0 && numbers(value, 1, INT32_MAX, list, 1) == 1)
-            o.rounds = list[0];
+            o.threads = read_numbers(value, 1, INT32_MAX);
+        else if (strcmp(option, "--rounds") == 0 &&
+                 (list = read_numbers(value, 1, INT32_MAX)).n == 1)
+            o.rounds = list.at[0];
         else if (strcmp(option, "--spec") == 0 && *value)
             o.spec = value;
         else if (strcmp(option, "--machine") == 0 && *value)

@@ -13,7 +13,6 @@
 #include "bench/machine.h"
 
 enum {
-    MOST_THREADS = 64,
     CHOICES = 64,      /* of calls, which repeat then */
     COLD = 1280 << 20, /* bytes of matrices that calls of one token go through, as layers do: what a
                           call reads is in no cache */
@@ -99,10 +98,7 @@ static void open_job(job *j, const hcg_level *level, int threads) {
     j->b = bench_new();
     bench_start(&j->b);
     const hir_id kernel = build(j);
-    if (!compile_kernel(&j->b, HIR_KERNEL_CONTRACT, kernel, j->s.t == 1, level, &j->c)) {
-        fprintf(stderr, "%s\n", bench_errors(&j->b));
-        exit(1);
-    }
+    kernel_compile(&j->b, HIR_KERNEL_CONTRACT, kernel, j->s.t == 1, level, &j->c);
     (void)hir_weight_bytes(&j->b.m->weights.at[0], &bytes);
     j->columns = hcg_columns(j->b.m, kernel);
     j->weight_bytes = (size_t)bytes;
@@ -114,13 +110,11 @@ static void open_job(job *j, const hcg_level *level, int threads) {
     j->y = guarded((size_t)(j->s.t * j->s.chosen * j->n) * 4);
     j->ids = guarded((size_t)(CHOICES * j->s.t * j->s.chosen) * 4);
     choose(j);
-    for (int i = 0; i < threads; i++)
-        j->scratch[i] = guarded((j->c.scratch + PAGE - 1) / PAGE * PAGE);
+    new_scratch(j->scratch, threads, &j->c);
 }
 
 static void close_job(job *j, int threads) {
-    for (int i = 0; i < threads; i++)
-        guarded_free(j->scratch[i]);
+    free_scratch(j->scratch, threads);
     guarded_free(j->ids), guarded_free(j->y), guarded_free(j->x), free(j->weights);
     compiled_free(&j->c);
     bench_free(&j->b);
@@ -168,6 +162,7 @@ static void report(job *j, machine *m, const hcg_level *level, size_t wanted) {
         printf(" %6.1f GB/s %.3f of read", bytes / t * 1e-9,
                bytes / t / machine_limit(m, LIMIT_READ));
     printf(" (+-%.0f %%)\n", 100 * spread(&j->seconds));
+    machine_print_moved(m);
     fflush(stdout);
 }
 
@@ -182,22 +177,10 @@ static void run(const hcg_level *level, machine *m, size_t rounds, shape s) {
     }
 }
 
-static hir_dtype dtype_called(const char *name) {
-    hir_dtype found = HIR_F32;
-    for (int t = 0; t < HIR_DTYPE_COUNT; t++)
-        if (!strcmp(name, hir_dtype_name((hir_dtype)t))) found = (hir_dtype)t;
-    return found;
-}
-
 int main(int argc, char **argv) {
-    const hcg_level *levels, *level = NULL;
-    const size_t n = hcg_levels(&levels);
+    const hcg_level *level = kernel_level(argc > 1 ? argv[1] : "best");
     const int threads = argc > 2 ? atoi(argv[2]) : 2;
     const size_t rounds = argc > 3 ? (size_t)atoi(argv[3]) : 7;
-    for (size_t i = n; i-- > 0;)
-        if (level_runs(&levels[i]) &&
-            (argc < 2 || !strcmp(argv[1], "best") || !strcmp(argv[1], levels[i].name)))
-            level = &levels[i];
     machine *m = level && threads >= 1 && threads <= MOST_THREADS ? machine_open(threads) : NULL;
     if (!m || (argc > 4 && argc < 9)) {
         fprintf(stderr, "experts [LEVEL|best] [THREADS] [ROUNDS] [T E K WIDTH D [DTYPE]]\n");
@@ -207,7 +190,7 @@ int main(int argc, char **argv) {
     if (argc > 8)
         run(level, m, rounds,
             (shape){atol(argv[4]), atol(argv[5]), atol(argv[6]), atol(argv[7]), atol(argv[8]),
-                    argc > 9 ? dtype_called(argv[9]) : HIR_F32});
+                    argc > 9 ? kernel_weights_dtype(argv[9]) : HIR_F32});
     for (size_t i = 0; argc <= 8 && i < sizeof table / sizeof *table; i++)
         run(level, m, rounds, table[i]);
     machine_print(m);

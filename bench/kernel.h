@@ -1,10 +1,12 @@
-/* What benchmarks of one kernel share: their arguments, and numbers for a cache. */
+/* What benchmarks of one kernel share: their arguments, the compiled kernel, and its memory. */
 #ifndef BENCH_KERNEL_H
 #define BENCH_KERNEL_H
 
 #include <sys/mman.h>
 
 #include "tests/unit/codegen/emit_harness.h"
+
+enum { MOST_THREADS = 64 };
 
 /* The best level that runs here, or the one of this name; NULL: neither. */
 static inline const hcg_level *kernel_level(const char *name) {
@@ -19,6 +21,39 @@ static inline const hcg_level *kernel_level(const char *name) {
 /* Of a cache: f32, bf16, else f16. */
 static inline hir_dtype kernel_dtype(const char *name) {
     return !strcmp(name, "f32") ? HIR_F32 : !strcmp(name, "bf16") ? HIR_BF16 : HIR_F16;
+}
+
+/* Of weights: f32 for what is no name of one. */
+static inline hir_dtype kernel_weights_dtype(const char *name) {
+    for (int t = 0; t < HIR_DTYPE_COUNT; t++)
+        if (t != HIR_I32 && !strcmp(name, hir_dtype_name((hir_dtype)t))) return (hir_dtype)t;
+    return HIR_F32;
+}
+
+/* Ends the program, with what the compiler says, where it cannot. b->m: NULL if it could not be read.
+ */
+static inline void kernel_compile(bench *b, hir_kernel_kind kind, hir_id kernel, bool one,
+                                  const hcg_level *level, compiled *c) {
+    if (b->m && compile_kernel(b, kind, kernel, one, level, c)) return;
+    fprintf(stderr, "%s\n", bench_errors(b));
+    exit(1);
+}
+
+/* Whole pages; freed by free. */
+static inline char *new_pages(size_t bytes) {
+    char *x = aligned_alloc(PAGE, (bytes + PAGE) / PAGE * PAGE);
+    if (!x) exit(1);
+    return x;
+}
+
+static inline void new_scratch(char **scratch, int threads, const compiled *c) {
+    for (int i = 0; i < threads; i++)
+        scratch[i] = new_pages(c->scratch);
+}
+
+static inline void free_scratch(char **scratch, int threads) {
+    for (int i = 0; i < threads; i++)
+        free(scratch[i]);
 }
 
 /* Memory for weights as a library maps them: in huge pages where there are any. */
@@ -39,8 +74,7 @@ static inline char *new_cache(size_t bytes, hir_dtype dtype) {
                           one[] = {[HIR_F32] = 0x3d8000003d800000ull,
                                    [HIR_BF16] = 0x3d803d803d803d80ull,
                                    [HIR_F16] = 0x2c002c002c002c00ull};
-    char *x = aligned_alloc(64, (bytes + 63) / 64 * 64);
-    if (!x) exit(1);
+    char *x = new_pages(bytes);
     uint64_t seed = 1;
     for (size_t i = 0; i < bytes; i += 8) {
         const uint64_t bits = (random_bits(&seed) & keep[dtype]) | one[dtype];

@@ -9,31 +9,109 @@
 #include "bench/kernel.h"
 #include "bench/machine.h"
 
-enum { MOST_THREADS = 64 };
-
 typedef struct kernel_runs { /* what each problem begins with */
-    int64_t copies;          /* of the state, each of which a round calls the kernel with */
-    samples seconds;         /* of a call */
+    bench b;                 /* of the frame's making, as are scratch and their freeing */
+    compiled c;
+    int64_t copies;  /* of the state, each of which a round calls the kernel with */
+    samples seconds; /* of a call */
+    char *scratch[MOST_THREADS];
+    char *shared; /* by all threads; NULL: nothing is */
 } kernel_runs;
 
 typedef struct kernel_bench {
     int shapes, rounds;    /* rounds: unless the arguments say */
     size_t problem;        /* bytes */
     const char *stored[2]; /* words around the type that state is stored in */
+    /* open compiles the kernel, says how many copies there are, and makes what they read */
     void (*open)(void *problem, int shape, const hcg_level *level, hir_dtype dtype);
     void (*call)(const void *problem, int64_t copy, int index, int count); /* a thread's share */
     void (*print)(const void *problem, const machine *m);
     void (*close)(void *problem);
 } kernel_bench;
 
-static inline void kernel_round(const kernel_bench *b, kernel_runs *p, int threads) {
+/* ---- what problems are made of --------------------------------------------------------------- */
+
+/* As many copies of so many bytes as no cache holds, and no more than `most`. */
+static inline int64_t kernel_copies(size_t bytes, size_t cold, int64_t most) {
+    const int64_t n = (int64_t)(cold / bytes) + 1;
+    return n < most ? n : most;
+}
+
+static inline hir_ref kernel_cache(bench *b, const char *name, hir_type type) {
+    const hir_id v = hir_add_input(b->m, name, type);
+    hir_value_at(b->m, v)->place = HIR_PLACE_STATE;
+    hir_value_at(b->m, v)->offset = hir_add_state(b->m, name, HIR_STATE_CACHE, type, HD_NOWHERE);
+    return hir_value_ref(v);
+}
+
+/* An empty kernel that looks along a cache, shared among threads as given. */
+static inline hir_id kernel_sequence(bench *b, const hir_type *to, const char *decode,
+                                     const char *prefill, int64_t grain) {
+    hir_builder top = hir_at_end(b->m, &b->diags);
+    const hir_attr attrs[] = {hir_string(HIR_A_NAME, "sequence0"), hir_string(HIR_A_ROWS, "all"),
+                              hir_string(HIR_A_SPLIT_DECODE, decode),
+                              hir_string(HIR_A_SPLIT_PREFILL, prefill),
+                              hir_int(HIR_A_GRAIN, grain)};
+    return hir_build_kernel(&top, HIR_KERNEL_SEQUENCE_OP, attrs, 5, to, 1);
+}
+
+/* Memory that the threads of a kernel share, for so many ranges of rows. */
+static inline void kernel_share(kernel_runs *k, hir_id kernel, size_t ranges) {
+    uint64_t counters, range;
+    shared_in_program(&k->b, kernel, &counters, &range);
+    const size_t bytes = counters + ranges * range;
+    k->shared = memset(new_pages(bytes), 0, bytes);
+}
+
+static inline size_t kernel_ranges(int64_t rows) {
+    return (size_t)(rows + HRT_KEYS - 1) / HRT_KEYS;
+}
+
+/* ---- a thread's share of a call -------------------------------------------------------------- */
+
+static inline hrt_frame kernel_frame(const kernel_runs *k, int64_t t, int64_t past, int index) {
+    hrt_frame frame = {.T = t, .C = t + past, .cap = t + past};
+    frame.scratch = k->scratch[index], frame.shared = k->shared;
+    return frame;
+}
+
+/* All rows of the frame, and of so many columns its share. */
+static inline void kernel_columns(const kernel_runs *k, hrt_frame *frame, void *const *args,
+                                  int64_t columns, int index, int count) {
+    const int64_t from = columns * index / count, to = columns * (index + 1) / count;
+    if (from < to) k->c.call(frame, args, 0, frame->T, from, to);
+}
+
+/* ---- rounds ---------------------------------------------------------------------------------- */
+
+static inline void kernel_open(const kernel_bench *b, kernel_runs *k, int shape, int threads,
+                               const hcg_level *level, hir_dtype dtype) {
+    k->b = bench_new();
+    bench_start(&k->b);
+    b->open(k, shape, level, dtype);
+    new_scratch(k->scratch, threads, &k->c);
+}
+
+static inline void kernel_close(const kernel_bench *b, kernel_runs *k, int threads) {
+    b->close(k);
+    free(k->shared);
+    free_scratch(k->scratch, threads);
+    compiled_free(&k->c);
+    bench_free(&k->b);
+}
+
+static inline void kernel_round(const kernel_bench *b, kernel_runs *k, int threads) {
     double start = now(threads);
 #pragma omp parallel num_threads(threads)
-    for (int64_t i = 0; i < p->copies; i++) {
-        b->call(p, i, omp_get_thread_num(), omp_get_num_threads());
+    for (int64_t i = 0; i < k->copies; i++) {
+        b->call(k, i, omp_get_thread_num(), omp_get_num_threads());
 #pragma omp barrier
     }
-    sample(&p->seconds, (now(threads) - start) / (double)p->copies);
+    sample(&k->seconds, (now(threads) - start) / (double)k->copies);
+}
+
+static inline kernel_runs *kernel_at(const kernel_bench *b, char *problems, int i) {
+    return (kernel_runs *)(void *)(problems + (size_t)i * b->problem);
 }
 
 static inline int kernel_shapes(const kernel_bench *b, machine *m, int first, int end, int threads,
@@ -41,16 +119,16 @@ static inline int kernel_shapes(const kernel_bench *b, machine *m, int first, in
     char *problems = calloc((size_t)b->shapes, b->problem);
     if (!problems) return 2;
     for (int i = first; i < end; i++)
-        b->open(problems + (size_t)i * b->problem, i, level, dtype);
+        kernel_open(b, kernel_at(b, problems, i), i, threads, level, dtype);
     rounds r;
     for (rounds_begin(&r, m, n_rounds); rounds_next(&r);)
         for (int i = first; i < end; i++)
-            kernel_round(b, (kernel_runs *)(void *)(problems + (size_t)i * b->problem), threads);
+            kernel_round(b, kernel_at(b, problems, i), threads);
     for (int i = first; i < end; i++) {
-        kernel_runs *p = (kernel_runs *)(void *)(problems + (size_t)i * b->problem);
-        rounds_keep(&r, &p->seconds);
-        b->print(p, m);
-        b->close(p);
+        kernel_runs *k = kernel_at(b, problems, i);
+        rounds_keep(&r, &k->seconds);
+        b->print(k, m);
+        kernel_close(b, k, threads);
     }
     free(problems);
     return 0;

@@ -41,15 +41,12 @@ static int64_t entries_of_o(const shape *s) {
 }
 
 typedef struct problem {
-    kernel_runs runs;
+    kernel_runs k;
     shape s;
-    bench b;
-    compiled c;
     int64_t grain;
     size_t cache_bytes;
-    char *rows, *shared;
+    char *rows;
     float *q, *q_shared, *o, *w; /* w: keys of all heads, then values; any panels will do */
-    char *scratch[MOST_THREADS];
 } problem;
 
 /* ---- the kernel ------------------------------------------------------------------------------ */
@@ -61,25 +58,17 @@ static hir_ref map(bench *b, const char *name, shape s, int64_t n) {
 }
 
 static hir_id build(bench *b, shape s, hir_dtype dtype, int64_t grain) {
-    hir_builder top = hir_at_end(b->m, &b->diags);
     hir_type to = hir_make_type(HIR_F32, 3, (int64_t[]){HIR_T, s.heads, entries_of_o(&s)});
     hir_type from = hir_make_type(HIR_F32, 3, (int64_t[]){HIR_T, s.heads, entries_of_q(&s)});
     hir_type shared = hir_make_type(HIR_F32, 3, (int64_t[]){HIR_T, s.heads, s.m});
     hir_type rows = hir_make_type(dtype, 3, (int64_t[]){HIR_C, 1, s.r + s.m});
-    hir_id q = hir_add_input(b->m, "q", from), state = hir_add_input(b->m, "rows", rows);
-    hir_id p = hir_add_input(b->m, "q_shared", shared);
-    hir_value_at(b->m, state)->place = HIR_PLACE_STATE;
-    hir_value_at(b->m, state)->offset =
-        hir_add_state(b->m, "rows", HIR_STATE_CACHE, rows, HD_NOWHERE);
-    hir_attr attrs[] = {hir_string(HIR_A_NAME, "sequence0"), hir_string(HIR_A_ROWS, "all"),
-                        hir_string(HIR_A_SPLIT_DECODE, s.n ? "none" : "keys"),
-                        hir_string(HIR_A_SPLIT_PREFILL, s.n ? "cols" : "cyclic"),
-                        hir_int(HIR_A_GRAIN, grain)};
-    hir_id kernel = hir_build_kernel(&top, HIR_KERNEL_SEQUENCE_OP, attrs, 5, &to, 1);
+    hir_ref q = hir_value_ref(hir_add_input(b->m, "q", from));
+    hir_ref state = kernel_cache(b, "rows", rows);
+    hir_ref p = hir_value_ref(hir_add_input(b->m, "q_shared", shared));
+    hir_id kernel = kernel_sequence(b, &to, s.n ? "none" : "keys", s.n ? "cols" : "cyclic", grain);
     hir_builder body = hir_in_body(b->m, &b->diags, kernel);
     hir_attr scale = hir_float(HIR_A_SCALE, 0.01);
-    hir_ref args[] = {hir_no_ref(), hir_value_ref(q), hir_value_ref(state), hir_value_ref(p),
-                      hir_no_ref(), hir_no_ref(),     hir_no_ref()};
+    hir_ref args[] = {hir_no_ref(), q, state, p, hir_no_ref(), hir_no_ref(), hir_no_ref()};
     hir_ref o;
     if (s.n) {
         args[0] = hir_value_ref(hir_add_input(b->m, "otherwise", to));
@@ -96,75 +85,57 @@ static void open_problem(void *problem_at, int shape_at, const hcg_level *level,
     problem *p = problem_at;
     const shape s = shapes[shape_at];
     enum { COLD = 192 << 20, MOST_CACHES = 32, CALLS = 4 };
-    *p = (problem){.s = s, .b = bench_new(), .grain = HIR_QUERY_TILE / s.heads};
-    bench_start(&p->b);
-    p->b.exact = rounded ? 0 : HCG_ROUND_ALL;
+    p->s = s, p->grain = HIR_QUERY_TILE / s.heads;
+    p->k.b.exact = rounded ? 0 : HCG_ROUND_ALL;
     if (p->grain < 1) p->grain = 1;
-    hir_id kernel = build(&p->b, s, dtype, p->grain);
-    if (!compile_kernel(&p->b, HIR_KERNEL_SEQUENCE, kernel, s.t == 1, level, &p->c)) {
-        fprintf(stderr, "%s\n", bench_errors(&p->b));
-        exit(1);
-    }
+    hir_id kernel = build(&p->k.b, s, dtype, p->grain);
+    kernel_compile(&p->k.b, HIR_KERNEL_SEQUENCE, kernel, s.t == 1, level, &p->k.c);
     const int64_t length = s.t + s.past;
     p->cache_bytes = (size_t)(length * (s.r + s.m)) * hir_dtype_bytes(dtype);
-    p->runs.copies = COLD / (int64_t)p->cache_bytes + 1;
     const int64_t most = s.t > 1 ? 1 : s.heads > 32 ? CALLS : MOST_CACHES;
-    if (p->runs.copies > most) p->runs.copies = most;
-    p->rows = new_cache(p->cache_bytes * (size_t)p->runs.copies, dtype);
-    uint64_t counters, range, seed = 1;
-    shared_in_program(&p->b, kernel, &counters, &range);
-    const size_t shared = counters + (size_t)(length + HRT_KEYS - 1) / HRT_KEYS * range;
-    p->shared = aligned_alloc(64, (shared + 63) / 64 * 64);
-    memset(p->shared, 0, shared);
+    p->k.copies = kernel_copies(p->cache_bytes, COLD, most);
+    p->rows = new_cache(p->cache_bytes * (size_t)p->k.copies, dtype);
+    kernel_share(&p->k, kernel, kernel_ranges(length));
+    uint64_t seed = 1;
     p->q = random_floats(&seed, (size_t)(s.t * s.heads * entries_of_q(&s)));
     p->w = random_floats(&seed, (size_t)(s.heads * (s.n + s.v) * s.r));
     p->q_shared = random_floats(&seed, (size_t)(s.t * s.heads * s.m));
     p->o = guarded((size_t)(s.t * s.heads * entries_of_o(&s)) * 4);
-    for (int i = 0; i < MOST_THREADS; i++)
-        p->scratch[i] = aligned_alloc(64, (p->c.scratch + 127) / 64 * 64);
 }
 
 static void close_problem(void *problem_at) {
     problem *p = problem_at;
-    free(p->rows), free(p->shared);
+    free(p->rows);
     guarded_free(p->q), guarded_free(p->q_shared), guarded_free(p->o), guarded_free(p->w);
-    for (int i = 0; i < MOST_THREADS; i++)
-        free(p->scratch[i]);
-    compiled_free(&p->c);
-    bench_free(&p->b);
 }
 
 /* ---- one call, as runtime/run.c shares it ---------------------------------------------------- */
 static void call_share(const void *problem_at, int64_t cache, int index, int count) {
     const problem *p = problem_at;
     const shape *s = &p->s;
-    hrt_frame frame = {.T = s->t, .C = s->t + s->past, .cap = s->t + s->past};
-    frame.scratch = p->scratch[index], frame.shared = p->shared;
+    hrt_frame frame = kernel_frame(&p->k, s->t, s->past, index);
     void *args[] = {p->q, p->rows + cache * (int64_t)p->cache_bytes, p->q_shared, p->o};
     if (s->n) {
-        const int64_t from = s->heads * index / count, to = s->heads * (index + 1) / count;
         void *made[] = {p->o, p->q, args[1], p->q_shared, p->w, p->w + s->heads * s->n * s->r,
                         p->o};
-        if (from < to) p->c.call(&frame, made, 0, s->t, from, to);
+        kernel_columns(&p->k, &frame, made, s->heads, index, count);
         return;
     }
     if (s->t == 1) {
-        int64_t cols = (frame.C + HRT_KEYS - 1) / HRT_KEYS;
-        int64_t from = cols * index / count, to = cols * (index + 1) / count;
-        if (from < to) p->c.call(&frame, args, 0, 1, from, to);
+        kernel_columns(&p->k, &frame, args, (int64_t)kernel_ranges(frame.C), index, count);
         return;
     }
     const int64_t chunks = (s->t + p->grain - 1) / p->grain;
     for (int64_t i = index; i < chunks; i += count) {
         const int64_t r = i * p->grain, end = r + p->grain;
-        p->c.call(&frame, args, r, end < s->t ? end : s->t, 0, 1);
+        p->k.c.call(&frame, args, r, end < s->t ? end : s->t, 0, 1);
     }
 }
 
 static void print_problem(const void *problem_at, const machine *m) {
     const problem *p = problem_at;
     const shape *s = &p->s;
-    const double t = median(&p->runs.seconds);
+    const double t = median(&p->k.seconds);
     const double pairs = (double)s->t * ((double)s->past + 0.5 * (double)(s->t + 1));
     const int64_t each = s->n ? s->n + s->m + s->v : 2 * s->r + s->m;
     const double made = (double)((s->past + s->t) * s->r) * (double)(s->n + s->v);
@@ -183,14 +154,8 @@ static void print_problem(const void *problem_at, const machine *m) {
 }
 
 int main(int argc, char **argv) {
-    static const kernel_bench bench = {.shapes = SHAPES,
-                                       .rounds = 5,
-                                       .problem = sizeof(problem),
-                                       .stored = {"", " cache"},
-                                       .open = open_problem,
-                                       .call = call_share,
-                                       .print = print_problem,
-                                       .close = close_problem};
+    static const kernel_bench bench = {SHAPES,       5,          sizeof(problem), {"", " cache"},
+                                       open_problem, call_share, print_problem,   close_problem};
     rounded = argc > 6 && strcmp(argv[6], "rounded") == 0;
     return kernel_main(&bench, argc, argv);
 }

@@ -12,8 +12,28 @@ static void print(void (*describe)(const machine *m, hd_text *out), const machin
     hd_arena_free(a);
 }
 
+void print_moved(const moving *of, size_t n) {
+    const double most = 0.10;
+    bool any = false;
+    for (size_t i = 0; i < n; i++) {
+        if (of[i].drift <= most) continue;
+        if (!any) printf("limits that moved by more than %.0f %%:", 100 * most);
+        printf("%s %s %.0f %%", any ? "," : "", of[i].limit, 100 * of[i].drift);
+        any = true;
+    }
+    if (any) printf("\n");
+}
+
+void machine_print_moved(const machine *m) {
+    moving of[LIMIT_COUNT];
+    for (int l = 0; l < LIMIT_COUNT; l++)
+        of[l] = (moving){machine_limit_name((limit)l), machine_drift(m, (limit)l)};
+    print_moved(of, LIMIT_COUNT);
+}
+
 void machine_print(const machine *m) {
     print(machine_describe, m);
+    machine_print_moved(m);
 }
 
 static void describe_host(const machine *m, hd_text *out) {

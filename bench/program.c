@@ -22,6 +22,34 @@ void fail(const char *format, ...) {
     exit(1);
 }
 
+void *new_memory(size_t size) {
+    void *p = size ? aligned_alloc(64, (size + 63) / 64 * 64) : NULL;
+    if (!p) fail("out of memory");
+    return p;
+}
+
+numbers read_numbers(const char *text, int64_t least, int64_t most) {
+    numbers out = {.n = 0};
+    for (const char *at = text; at;) {
+        char *end;
+        const int64_t number = strtol(at, &end, 10);
+        if (end == at || number < least || number > most || (*end && *end != ',') ||
+            out.n == NUMBERS)
+            fail("\"%s\" is not a list of at most %d numbers from %ld to %ld", text, NUMBERS,
+                 (long)least, (long)most);
+        out.at[out.n++] = number;
+        at = *end ? end + 1 : NULL;
+    }
+    return out;
+}
+
+int64_t largest(const numbers *l) {
+    int64_t most = l->at[0];
+    for (size_t i = 1; i < l->n; i++)
+        if (l->at[i] > most) most = l->at[i];
+    return most;
+}
+
 /* ---- loading --------------------------------------------------------------------------------- */
 
 static void *symbol(const program *p, const char *suffix, bool needed) {
@@ -86,6 +114,10 @@ program *program_load(const char *path) {
     return p;
 }
 
+void program_check(const program *p, int code) {
+    if (code) fail("%s: %s", p->name, p->strerror(code));
+}
+
 void program_close(program *p) {
     if (!p) return;
     void (*close_weights)(void *weights);
@@ -98,7 +130,7 @@ void program_close(program *p) {
 
 /* ---- compiling ------------------------------------------------------------------------------- */
 
-static void check(hadal_session *s, int failed, const char *what) {
+void compiler_check(hadal_session *s, int failed, const char *what) {
     if (!failed) return;
     for (size_t i = 0; i < hadal_diagnostics(s); i++)
         fputs(hadal_diagnostic_text(s, i, 0), stderr);
@@ -111,24 +143,9 @@ static void define_all(hadal_session *s, const char *defines) {
         char *equals = strchr(d, '=');
         if (!equals) fail("\"%s\" is not name=value", d);
         *equals = 0;
-        check(s, hadal_define(s, d, equals + 1), d);
+        compiler_check(s, hadal_define(s, d, equals + 1), d);
     }
     free(copy);
-}
-
-size_t numbers(const char *text, int64_t least, int64_t most, int64_t *out, size_t capacity) {
-    const char *at = text;
-    size_t n = 0;
-    do {
-        char *end;
-        const int64_t number = strtol(at, &end, 10);
-        if (end == at || number < least || number > most || (*end && *end != ',') || n == capacity)
-            fail("\"%s\" is not a list of at most %zu numbers from %ld to %ld", text, capacity,
-                 (long)least, (long)most);
-        out[n++] = number;
-        at = *end ? end + 1 : NULL;
-    } while (at);
-    return n;
 }
 
 const char *program_machine;
@@ -144,15 +161,15 @@ program *program_compile(const char *spec, const char *name, const char *defines
     const char *files[] = {joined(a, dir, "lib", name, ".so"), joined(a, dir, "", name, ".weights"),
                            joined(a, dir, "", name, ".kernel.hir"), random};
     define_all(s, defines);
-    check(s, hadal_load(s, spec, name), "reading the spec");
-    check(s, hadal_init_weights(s, 1, "f32", random), "making weights");
-    check(s, hadal_weights(s, random), "reading weights");
+    compiler_check(s, hadal_load(s, spec, name), "reading the spec");
+    compiler_check(s, hadal_init_weights(s, 1, "f32", random), "making weights");
+    compiler_check(s, hadal_weights(s, random), "reading weights");
     const hadal_pipeline usual = {.struct_size = sizeof usual};
     const hadal_target t = {.struct_size = sizeof t, .cpu = "native", .machine = program_machine};
-    check(s, hadal_run_passes(s, pipeline ? pipeline : &usual), "the pipeline");
-    check(s, hadal_emit(s, &t, "so", files[0]), "emitting the library");
-    check(s, hadal_emit(s, &t, "weights", files[1]), "packing weights");
-    check(s, hadal_emit(s, NULL, "ir", files[2]), "printing kernels");
+    compiler_check(s, hadal_run_passes(s, pipeline ? pipeline : &usual), "the pipeline");
+    compiler_check(s, hadal_emit(s, &t, "so", files[0]), "emitting the library");
+    compiler_check(s, hadal_emit(s, &t, "weights", files[1]), "packing weights");
+    compiler_check(s, hadal_emit(s, NULL, "ir", files[2]), "printing kernels");
     hadal_close(s);
     program *out = program_load(joined(a, dir, "", name, ""));
     for (size_t i = 0; i < sizeof files / sizeof *files; i++)

@@ -41,8 +41,20 @@ extern const char *program_machine;
 program *program_compile(const char *spec, const char *name, const char *defines,
                          const hadal_pipeline *pipeline);
 
+/* Of a function of the program's; 0: it was done. */
+void program_check(const program *p, int code);
+/* Of one of the compiler's, which was to do `what`. */
+void compiler_check(hadal_session *s, int failed, const char *what);
+
 void fail(const char *format, ...) __attribute__((noreturn, format(printf, 1, 2)));
-/* Of an argument like "8,16": one to `capacity` numbers, each from `least` to `most`. */
-size_t numbers(const char *text, int64_t least, int64_t most, int64_t *out, size_t capacity);
+void *new_memory(size_t size); /* in whole lines; freed by free */
+
+enum { NUMBERS = 32 };
+typedef struct numbers { /* of an argument like "8,16": one or more */
+    int64_t at[NUMBERS];
+    size_t n;
+} numbers;
+numbers read_numbers(const char *text, int64_t least, int64_t most); /* what each may be */
+int64_t largest(const numbers *l);
 
 #endif

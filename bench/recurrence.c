@@ -30,15 +30,12 @@ static const shape shapes[] = {
 enum { SHAPES = sizeof shapes / sizeof *shapes, MOST_OPERANDS = 8 };
 
 typedef struct problem {
-    kernel_runs runs;
+    kernel_runs k;
     shape s;
-    bench b;
-    compiled c;
     hir_id kernel;
     size_t state_bytes;
     char *state;
     float *operand[MOST_OPERANDS]; /* in the order of the kernel; NULL: the state */
-    char *scratch[MOST_THREADS];
 } problem;
 
 /* ---- the kernel ------------------------------------------------------------------------------ */
@@ -70,7 +67,7 @@ static const char *kernel_text(hd_arena *a, const shape *s, const char *dtype) {
 
 /* ---- data ------------------------------------------------------------------------------------ */
 static size_t bytes_of(const problem *p, hir_ref r) {
-    const hir_type t = hir_ref_type(p->b.m, r);
+    const hir_type t = hir_ref_type(p->k.b.m, r);
     const int64_t rows = hir_type_has_t(t) ? p->s.t : 1;
     return (size_t)(rows * hir_type_row_elements(t)) * hir_dtype_bytes(t.dtype);
 }
@@ -79,10 +76,9 @@ static size_t bytes_of(const problem *p, hir_ref r) {
 static float *new_operand(const problem *p, hir_ref r, uint64_t *seed) {
     const size_t n = bytes_of(p, r) / 4;
     const double width = 1 / sqrt((double)p->s.n);
-    float *x = aligned_alloc(64, (n * 4 + 63) / 64 * 64);
-    const char *name = r.kind == HIR_REF_VALUE ? hir_value_at(p->b.m, r.index)->name : "";
+    float *x = (float *)(void *)new_pages(n * 4);
+    const char *name = r.kind == HIR_REF_VALUE ? hir_value_at(p->k.b.m, r.index)->name : "";
     const bool factor = name && (*name == 'd' || *name == 'b');
-    if (!x) exit(1);
     for (size_t i = 0; i < n; i++)
         x[i] = factor ? 0.95f + 0.05f * random_float(seed) : (float)(width * random_float(seed));
     return x;
@@ -92,60 +88,47 @@ static void open_problem(void *problem_at, int shape_at, const hcg_level *level,
     problem *p = problem_at;
     const shape s = shapes[shape_at];
     enum { COLD = 640 << 20, MOST_STATES = 512, CALLS = 2 };
-    *p = (problem){.s = s, .b = bench_new()};
-    bench_start(&p->b);
-    p->b.m = hir_parse(p->b.arena, &p->b.diags, "bench",
-                       kernel_text(p->b.arena, &s, hir_dtype_name(dtype)));
-    if (p->b.m) p->kernel = p->b.m->first;
-    if (!p->b.m || !compile_kernel(&p->b, HIR_KERNEL_SEQUENCE, p->kernel, s.t == 1, level, &p->c)) {
-        fprintf(stderr, "%s\n", bench_errors(&p->b));
-        exit(1);
-    }
+    bench *b = &p->k.b;
+    p->s = s;
+    b->m =
+        hir_parse(b->arena, &b->diags, "bench", kernel_text(b->arena, &s, hir_dtype_name(dtype)));
+    if (b->m) p->kernel = b->m->first;
+    kernel_compile(b, HIR_KERNEL_SEQUENCE, p->kernel, s.t == 1, level, &p->k.c);
     uint64_t seed = 1;
-    for (size_t i = 0; i < p->c.k.operands.n; i++) {
-        const hir_ref r = p->c.k.operands.at[i];
+    for (size_t i = 0; i < p->k.c.k.operands.n; i++) {
+        const hir_ref r = p->k.c.k.operands.at[i];
         if (r.kind != HIR_REF_STATE)
             p->operand[i] = new_operand(p, r, &seed);
         else
             p->state_bytes = (bytes_of(p, r) + 63) / 64 * 64;
     }
-    p->runs.copies = s.t > 1 ? CALLS : COLD / (int64_t)p->state_bytes + 1;
-    if (p->runs.copies > MOST_STATES) p->runs.copies = MOST_STATES;
-    p->state = aligned_alloc(4096, ((size_t)p->runs.copies * p->state_bytes + 4095) / 4096 * 4096);
-    if (!p->state) exit(1);
-    memset(p->state, 0, (size_t)p->runs.copies * p->state_bytes);
-    for (int i = 0; i < MOST_THREADS; i++)
-        p->scratch[i] = aligned_alloc(64, (p->c.scratch + 127) / 64 * 64);
+    p->k.copies = s.t > 1 ? CALLS : kernel_copies(p->state_bytes, COLD, MOST_STATES);
+    p->state = new_pages((size_t)p->k.copies * p->state_bytes);
+    memset(p->state, 0, (size_t)p->k.copies * p->state_bytes);
 }
 
 static void close_problem(void *problem_at) {
     problem *p = problem_at;
     for (size_t i = 0; i < MOST_OPERANDS; i++)
         free(p->operand[i]);
-    for (int i = 0; i < MOST_THREADS; i++)
-        free(p->scratch[i]);
     free(p->state);
-    compiled_free(&p->c);
-    bench_free(&p->b);
 }
 
 /* ---- one call, as runtime/run.c shares it ---------------------------------------------------- */
 static void call_share(const void *problem_at, int64_t state, int index, int count) {
     const problem *p = problem_at;
-    const int64_t cols = hcg_columns(p->b.m, p->kernel);
-    const int64_t from = cols * index / count, to = cols * (index + 1) / count;
-    hrt_frame frame = {.T = p->s.t, .C = 1000 + p->s.t, .scratch = p->scratch[index]};
+    hrt_frame frame = kernel_frame(&p->k, p->s.t, 1000, index);
     void *args[MOST_OPERANDS];
-    for (size_t i = 0; i < p->c.k.operands.n; i++)
+    for (size_t i = 0; i < p->k.c.k.operands.n; i++)
         args[i] = p->operand[i] ? (void *)p->operand[i]
                                 : (void *)(p->state + state * (int64_t)p->state_bytes);
-    if (from < to) p->c.call(&frame, args, 0, p->s.t, from, to);
+    kernel_columns(&p->k, &frame, args, hcg_columns(p->k.b.m, p->kernel), index, count);
 }
 
 static void print_problem(const void *problem_at, const machine *m) {
     const problem *p = problem_at;
     const shape *s = &p->s;
-    const double t = median(&p->runs.seconds);
+    const double t = median(&p->k.seconds);
     const bool conv = !strcmp(s->op, "short_conv");
     double flops = (conv ? 2.0 : 7.0) * (double)(s->t * s->heads * s->n * s->m) / t;
     double bytes = 2.0 * (double)p->state_bytes;
@@ -161,13 +144,8 @@ static void print_problem(const void *problem_at, const machine *m) {
 }
 
 int main(int argc, char **argv) {
-    static const kernel_bench bench = {.shapes = SHAPES,
-                                       .rounds = 9,
-                                       .problem = sizeof(problem),
-                                       .stored = {"states of ", ""},
-                                       .open = open_problem,
-                                       .call = call_share,
-                                       .print = print_problem,
-                                       .close = close_problem};
+    static const kernel_bench bench = {
+        SHAPES,       9,          sizeof(problem), {"states of ", ""},
+        open_problem, call_share, print_problem,   close_problem};
     return kernel_main(&bench, argc, argv);
 }

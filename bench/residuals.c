@@ -16,7 +16,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "bench/machine.h"
@@ -36,9 +35,7 @@ typedef struct options {
     char names[NAMES]; /* of systems, one string after the other */
     const char *system[MOST];
     size_t n_systems;
-    int64_t hidden[MOST], tokens[MOST], threads[MOST];
-    size_t n_hidden, n_tokens, n_threads;
-    int64_t layers, rounds;
+    numbers hidden, tokens, threads, layers, rounds; /* the last two: one number */
     bool run, compile;
 } options;
 
@@ -53,28 +50,16 @@ typedef struct subject {
     int threads;
 } subject;
 
-static void check(const subject *s, int code) {
-    if (code) fail("%s: %s", s->p->name, s->p->strerror(code));
-}
-
-static int64_t largest(const int64_t *list, size_t n) {
-    int64_t most = 1;
-    for (size_t i = 0; i < n; i++)
-        if (list[i] > most) most = list[i];
-    return most;
-}
-
 static subject open_subject(const options *o, const char *system, int64_t hidden) {
     char defines[256];
     snprintf(defines, sizeof defines, "system=%s,hidden=%ld,layers=%ld", system, (long)hidden,
-             (long)o->layers);
+             (long)o->layers.at[0]);
     subject s = {.p = program_compile(o->spec, "residuals", defines, NULL)};
-    const int64_t tokens = largest(o->tokens, o->n_tokens);
-    const size_t size = (s.p->session_size(tokens) + 63) / 64 * 64;
-    s.memory = aligned_alloc(64, size);
-    s.out = malloc((size_t)(tokens * STAND_IN) * sizeof *s.out);
-    if (!s.memory || !s.out) fail("out of memory");
-    check(&s, s.p->session_init(s.memory, size, s.p->weights, tokens, &s.session));
+    const int64_t tokens = largest(&o->tokens);
+    const size_t size = s.p->session_size(tokens);
+    s.memory = new_memory(size);
+    s.out = new_memory((size_t)(tokens * STAND_IN) * sizeof *s.out);
+    program_check(s.p, s.p->session_init(s.memory, size, s.p->weights, tokens, &s.session));
     hir_ledger l;
     hir_ledger_find(s.p->kernels, s.p->arena, &l);
     s.bytes = (double)l.total.read + (double)l.total.written;
@@ -94,8 +79,8 @@ static double once(subject *s, int64_t tokens, int times) {
         ids[i] = (int32_t)((i * 7919 + 11) % s->p->vocab);
     const double start = now(s->threads);
     for (int i = 0; i < times; i++) {
-        check(s, s->p->forward(s->session, ids, tokens, s->out, tokens));
-        check(s, s->p->rewind(s->session, 0));
+        program_check(s->p, s->p->forward(s->session, ids, tokens, s->out, tokens));
+        program_check(s->p, s->p->rewind(s->session, 0));
     }
     return (now(s->threads) - start) / times;
 }
@@ -157,12 +142,12 @@ static void measure(const options *o, const char *system, subject *s, subject *n
     memset(&own, 0, sizeof own), memset(&total, 0, sizeof total), memset(&share, 0, sizeof share);
     static rounds r;
     s->threads = none->threads = machine_threads(m);
-    check(s, s->p->set_threads(s->session, s->threads));
-    check(none, none->p->set_threads(none->session, s->threads));
+    program_check(s->p, s->p->set_threads(s->session, s->threads));
+    program_check(none->p, none->p->set_threads(none->session, s->threads));
     once(none, tokens, 1), once(s, tokens, 1);
     const double first = once(s, tokens, 1), enough = 0.01; /* seconds a run takes at least */
     const int times = first > enough ? 1 : 1 + (int)(enough / first);
-    rounds_begin(&r, m, (size_t)o->rounds);
+    rounds_begin(&r, m, (size_t)o->rounds.at[0]);
     while (rounds_next(&r)) {
         const double before = once(none, tokens, times), t = once(s, tokens, times);
         const double after = once(none, tokens, times);
@@ -170,21 +155,22 @@ static void measure(const options *o, const char *system, subject *s, subject *n
         sample(&share, (t - (before + after) / 2) / t);
     }
     rounds_keep(&r, &own), rounds_keep(&r, &total), rounds_keep(&r, &share);
-    const double sublayers = (double)(2 * o->layers * tokens), t = median(&own);
+    const double sublayers = (double)(2 * o->layers.at[0] * tokens), t = median(&own);
     printf("%-16s %5ld %4ld %d %8.0f %8.0f", system, (long)hidden, (long)tokens, machine_threads(m),
            median(&total) / sublayers * 1e9, t / sublayers * 1e9);
     if (s->bytes > 0) {
         const roof limit = roof_of(s, none, tokens, m);
-        print_roof(&limit, t, 2 * o->layers, tokens, hidden, m);
+        print_roof(&limit, t, 2 * o->layers.at[0], tokens, hidden, m);
     }
     printf("\n");
+    machine_print_moved(m);
     fflush(stdout);
 }
 
 static void run(const options *o, int64_t hidden) {
     subject base[N_BASES] = {{0}};
-    for (size_t th = 0; th < o->n_threads; th++) {
-        machine *m = machine_open((int)o->threads[th]);
+    for (size_t th = 0; th < o->threads.n; th++) {
+        machine *m = machine_open((int)o->threads.at[th]);
         if (!m) fail("out of memory");
         printf("system               d    T th ns total   ns own    rows weights         own share"
                "  ns roof binds share\n");
@@ -192,8 +178,8 @@ static void run(const options *o, int64_t hidden) {
             subject s = open_subject(o, o->system[k], hidden);
             subject *none = &base[base_of(o->system[k])];
             if (!none->p) *none = open_subject(o, bases[none - base].base, hidden);
-            for (size_t i = 0; i < o->n_tokens; i++)
-                measure(o, o->system[k], &s, none, hidden, o->tokens[i], m);
+            for (size_t i = 0; i < o->tokens.n; i++)
+                measure(o, o->system[k], &s, none, hidden, o->tokens.at[i], m);
             close_subject(&s);
         }
         machine_print(m);
@@ -205,36 +191,23 @@ static void run(const options *o, int64_t hidden) {
 
 /* ---- compile times --------------------------------------------------------------------------- */
 
-static double clock_at(clockid_t which) {
-    struct timespec t;
-    clock_gettime(which, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-static void must(hadal_session *s, int failed, const char *what) {
-    if (!failed) return;
-    for (size_t i = 0; i < hadal_diagnostics(s); i++)
-        fputs(hadal_diagnostic_text(s, i, 0), stderr);
-    fail("%s failed", what);
-}
-
 /* Spec to linked library, for one CPU or all levels: seconds on the wall and of all CPUs. */
 static void compile_once(const options *o, const char *system, const char *cpu, const char *path,
                          double *wall, double *work) {
-    const double from = clock_at(CLOCK_MONOTONIC), busy = clock_at(CLOCK_PROCESS_CPUTIME_ID);
+    const double from = now(ON_THE_WALL), busy = cpu_seconds();
     hadal_session *s = hadal_open();
     if (!s) fail("out of memory");
-    must(s, hadal_define(s, "system", system), "a definition");
-    must(s, hadal_define(s, "work", "model"), "a definition");
-    must(s, hadal_define(s, "layers", "48"), "a definition");
-    must(s, hadal_load(s, o->spec, "residuals"), "reading the spec");
+    compiler_check(s, hadal_define(s, "system", system), "a definition");
+    compiler_check(s, hadal_define(s, "work", "model"), "a definition");
+    compiler_check(s, hadal_define(s, "layers", "48"), "a definition");
+    compiler_check(s, hadal_load(s, o->spec, "residuals"), "reading the spec");
     const hadal_pipeline p = {.struct_size = sizeof p};
-    must(s, hadal_run_passes(s, &p), "the pipeline");
+    compiler_check(s, hadal_run_passes(s, &p), "the pipeline");
     const hadal_target t = {.struct_size = sizeof t, .cpu = cpu};
-    must(s, hadal_emit(s, &t, "so", path), "emitting the library");
+    compiler_check(s, hadal_emit(s, &t, "so", path), "emitting the library");
     hadal_close(s);
-    *wall = clock_at(CLOCK_MONOTONIC) - from;
-    *work = clock_at(CLOCK_PROCESS_CPUTIME_ID) - busy;
+    *wall = now(ON_THE_WALL) - from;
+    *work = cpu_seconds() - busy;
 }
 
 static void compile_all(const options *o) {
@@ -275,14 +248,11 @@ static void choose_systems(options *o, const char *list) {
 
 int main(int argc, char **argv) {
     static options o = {.spec = BENCH_SPECS "/residuals.hadal",
-                        .hidden = {1024, 2048},
-                        .n_hidden = 2,
-                        .tokens = {1, 512},
-                        .n_tokens = 2,
-                        .threads = {1},
-                        .n_threads = 1,
-                        .layers = 16,
-                        .rounds = 5,
+                        .hidden = {{1024, 2048}, 2},
+                        .tokens = {{1, 512}, 2},
+                        .threads = {{1}, 1},
+                        .layers = {{16}, 1},
+                        .rounds = {{5}, 1},
                         .run = true,
                         .compile = true};
     choose_systems(&o, all_systems);
@@ -291,27 +261,28 @@ int main(int argc, char **argv) {
         if (strcmp(option, "--systems") == 0)
             choose_systems(&o, value);
         else if (strcmp(option, "--hidden") == 0)
-            o.n_hidden = numbers(value, 1, INT32_MAX, o.hidden, MOST);
+            o.hidden = read_numbers(value, 1, INT32_MAX);
         else if (strcmp(option, "--tokens") == 0)
-            o.n_tokens = numbers(value, 1, INT32_MAX, o.tokens, MOST);
+            o.tokens = read_numbers(value, 1, INT32_MAX);
         else if (strcmp(option, "--threads") == 0)
-            o.n_threads = numbers(value, 1, INT32_MAX, o.threads, MOST);
+            o.threads = read_numbers(value, 1, INT32_MAX);
         else if (strcmp(option, "--spec") == 0 && *value)
             o.spec = value;
         else if (strcmp(option, "--compile") == 0)
             o.run = strcmp(value, "only") != 0, o.compile = strcmp(value, "no") != 0;
-        else if ((strcmp(option, "--layers") != 0 ||
-                  numbers(value, 1, INT32_MAX, &o.layers, 1) != 1) &&
-                 (strcmp(option, "--rounds") != 0 ||
-                  numbers(value, 1, INT32_MAX, &o.rounds, 1) != 1))
+        else if (strcmp(option, "--layers") == 0)
+            o.layers = read_numbers(value, 1, INT32_MAX);
+        else if (strcmp(option, "--rounds") == 0)
+            o.rounds = read_numbers(value, 1, INT32_MAX);
+        else
             fail("usage: bench_residuals [--systems LIST] [--hidden LIST] [--tokens LIST] "
                  "[--threads LIST] [--layers N] [--rounds N] [--spec FILE] "
                  "[--compile yes|no|only]");
     }
-    if (largest(o.tokens, o.n_tokens) > 4096) fail("at most 4096 tokens");
+    if (largest(&o.tokens) > 4096) fail("at most 4096 tokens");
     machine_print_host();
-    for (size_t i = 0; o.run && i < o.n_hidden; i++)
-        run(&o, o.hidden[i]);
+    for (size_t i = 0; o.run && i < o.hidden.n; i++)
+        run(&o, o.hidden.at[i]);
     if (o.compile) compile_all(&o);
     return 0;
 }

@@ -33,16 +33,13 @@ static const shape shapes[] = {
 enum { SHAPES = sizeof shapes / sizeof *shapes };
 
 typedef struct problem {
-    kernel_runs runs;
+    kernel_runs k;
     shape s;
-    bench b;
-    compiled c;
     hrt_step step;
     size_t cache_bytes, row_bytes;
-    char *rows, *shared;
+    char *rows;
     float *q, *w;
     int32_t *list, *out;
-    char *scratch[MOST_THREADS];
 } problem;
 
 /* ---- the kernel ------------------------------------------------------------------------------ */
@@ -52,25 +49,17 @@ static hir_ref input(bench *b, const char *name, hir_dtype dtype, int64_t n, int
 }
 
 static hir_id build(bench *b, const shape *s, hir_dtype dtype) {
-    hir_builder top = hir_at_end(b->m, &b->diags);
     hir_type to = hir_make_type(HIR_I32, 3, (int64_t[]){HIR_T, 1, s->k});
     if (!s->choose) to = hir_make_type(HIR_F32, 3, (int64_t[]){HIR_T, s->heads, s->n});
     hir_type rows = hir_make_type(dtype, 3, (int64_t[]){hir_over_rate(s->rate), 1, s->n});
     hir_ref q = input(b, "q", HIR_F32, s->heads, s->n);
-    hir_id state = hir_add_input(b->m, "rows", rows);
+    hir_ref r = kernel_cache(b, "rows", rows);
     hir_ref other =
         s->choose ? input(b, "w", HIR_F32, s->heads, 0) : input(b, "list", HIR_I32, 1, s->k);
-    hir_value_at(b->m, state)->place = HIR_PLACE_STATE;
-    hir_value_at(b->m, state)->offset =
-        hir_add_state(b->m, "rows", HIR_STATE_CACHE, rows, HD_NOWHERE);
-    hir_attr attrs[] = {hir_string(HIR_A_NAME, "sequence0"), hir_string(HIR_A_ROWS, "all"),
-                        hir_string(HIR_A_SPLIT_DECODE, "keys"),
-                        hir_string(HIR_A_SPLIT_PREFILL, "cyclic"), hir_int(HIR_A_GRAIN, 1)};
-    hir_id kernel = hir_build_kernel(&top, HIR_KERNEL_SEQUENCE_OP, attrs, 5, &to, 1);
+    hir_id kernel = kernel_sequence(b, &to, "keys", "cyclic", 1);
     hir_builder body = hir_in_body(b->m, &b->diags, kernel);
     hir_attr choice[] = {hir_int(HIR_A_K, s->k), hir_string(HIR_A_ACTIVATION, "relu")};
     hir_attr scale = hir_float(HIR_A_SCALE, 0.01);
-    const hir_ref r = hir_value_ref(state);
     hir_ref y = s->choose ? hir_emit(&body, HIR_SELECT_OP, (hir_ref[]){q, r, other}, 3, choice, 2)
                           : hir_emit(&body, HIR_ATTENTION_SELECTED_OP, (hir_ref[]){q, r, r, other},
                                      4, &scale, 1);
@@ -89,43 +78,28 @@ static void open_problem(void *problem_at, int shape_at, const hcg_level *level,
     problem *p = problem_at;
     const shape s = shapes[shape_at];
     enum { COLD = 192 << 20, MOST_CACHES = 24 };
-    *p = (problem){.s = s, .b = bench_new()};
-    bench_start(&p->b);
-    hir_id kernel = build(&p->b, &s, dtype);
-    if (!compile_kernel(&p->b, HIR_KERNEL_SEQUENCE, kernel, s.t == 1, level, &p->c)) {
-        fprintf(stderr, "%s\n", bench_errors(&p->b));
-        exit(1);
-    }
-    hcg_list_rows(p->b.m, kernel, &p->step);
+    p->s = s;
+    hir_id kernel = build(&p->k.b, &s, dtype);
+    kernel_compile(&p->k.b, HIR_KERNEL_SEQUENCE, kernel, s.t == 1, level, &p->k.c);
+    hcg_list_rows(p->k.b.m, kernel, &p->step);
     const int64_t length = s.t + s.past;
     p->row_bytes = (size_t)s.n * hir_dtype_bytes(dtype);
     p->cache_bytes = (size_t)(length / s.rate) * p->row_bytes;
-    p->runs.copies = s.t > 1 ? 1 : COLD / (int64_t)p->cache_bytes + 1;
-    if (p->runs.copies > MOST_CACHES) p->runs.copies = MOST_CACHES;
-    p->rows = new_cache(p->cache_bytes * (size_t)p->runs.copies, dtype);
-    uint64_t counters, range, seed = 1;
-    shared_in_program(&p->b, kernel, &counters, &range);
-    const size_t ranges = (size_t)(length + HRT_KEYS - 1) / HRT_KEYS + HRT_LIST_RANGES;
-    const size_t shared = counters + ranges * range;
-    p->shared = aligned_alloc(64, (shared + 63) / 64 * 64);
-    memset(p->shared, 0, shared);
+    p->k.copies = kernel_copies(p->cache_bytes, COLD, s.t > 1 ? 1 : MOST_CACHES);
+    p->rows = new_cache(p->cache_bytes * (size_t)p->k.copies, dtype);
+    kernel_share(&p->k, kernel, kernel_ranges(length) + HRT_LIST_RANGES);
+    uint64_t seed = 1;
     p->q = random_floats(&seed, (size_t)(s.t * s.heads * s.n));
     p->w = random_floats(&seed, (size_t)(s.t * s.heads));
     p->list = guarded((size_t)(s.t * s.k) * 4);
     fill_list(p, &seed);
     p->out = guarded((size_t)(s.t * (s.choose ? s.k : s.heads * s.n)) * 4);
-    for (int i = 0; i < MOST_THREADS; i++)
-        p->scratch[i] = aligned_alloc(64, (p->c.scratch + 127) / 64 * 64);
 }
 
 static void close_problem(void *problem_at) {
     problem *p = problem_at;
-    free(p->rows), free(p->shared);
+    free(p->rows);
     guarded_free(p->q), guarded_free(p->w), guarded_free(p->list), guarded_free(p->out);
-    for (int i = 0; i < MOST_THREADS; i++)
-        free(p->scratch[i]);
-    compiled_free(&p->c);
-    bench_free(&p->b);
 }
 
 /* ---- one call, as runtime/run.c shares it ---------------------------------------------------- */
@@ -137,24 +111,22 @@ static int64_t listed(const problem *p) { /* rows of the list that is cut into r
 static void call_share(const void *problem_at, int64_t cache, int index, int count) {
     const problem *p = problem_at;
     const shape *s = &p->s;
-    hrt_frame frame = {.T = s->t, .C = s->t + s->past, .cap = s->t + s->past};
-    frame.scratch = p->scratch[index], frame.shared = p->shared;
+    hrt_frame frame = kernel_frame(&p->k, s->t, s->past, index);
     void *args[] = {p->q, p->rows + cache * (int64_t)p->cache_bytes,
                     s->choose ? (void *)p->w : (void *)p->list, p->out};
     if (s->t == 1) {
         const int64_t each = hrt_list_range(listed(p)), cols = (listed(p) + each - 1) / each;
-        int64_t from = cols * index / count, to = cols * (index + 1) / count;
-        if (from < to) p->c.call(&frame, args, 0, 1, from, to);
+        kernel_columns(&p->k, &frame, args, cols, index, count);
         return;
     }
     for (int64_t r = index; r < s->t; r += count)
-        p->c.call(&frame, args, r, r + 1, 0, 1);
+        p->k.c.call(&frame, args, r, r + 1, 0, 1);
 }
 
 static void print_problem(const void *problem_at, const machine *m) {
     const problem *p = problem_at;
     const shape *s = &p->s;
-    const double t = median(&p->runs.seconds);
+    const double t = median(&p->k.seconds);
     const double seen =
         s->choose ? ((double)s->past + 0.5 * (double)(s->t + 1)) / (double)s->rate : (double)s->k;
     const double flops =
@@ -170,13 +142,7 @@ static void print_problem(const void *problem_at, const machine *m) {
 }
 
 int main(int argc, char **argv) {
-    static const kernel_bench bench = {.shapes = SHAPES,
-                                       .rounds = 5,
-                                       .problem = sizeof(problem),
-                                       .stored = {"", " cache"},
-                                       .open = open_problem,
-                                       .call = call_share,
-                                       .print = print_problem,
-                                       .close = close_problem};
+    static const kernel_bench bench = {SHAPES,       5,          sizeof(problem), {"", " cache"},
+                                       open_problem, call_share, print_problem,   close_problem};
     return kernel_main(&bench, argc, argv);
 }

@@ -34,35 +34,20 @@ enum { SHAPES = sizeof shapes / sizeof *shapes };
 static bool exact;
 
 typedef struct problem {
-    kernel_runs runs;
+    kernel_runs k;
     shape s;
-    bench b;
-    compiled c;
     size_t cache_bytes; /* of keys, and of values */
-    char *keys, *values, *shared;
+    char *keys, *values;
     float *q, *o;
-    char *scratch[MOST_THREADS];
 } problem;
 
 /* ---- the kernel ------------------------------------------------------------------------------ */
-static hir_ref state(bench *b, const char *name, shape s, hir_dtype dtype) {
-    hir_type type = hir_make_type(dtype, 3, (int64_t[]){HIR_C, s.groups, s.n});
-    uint32_t index = hir_add_state(b->m, name, HIR_STATE_CACHE, type, HD_NOWHERE);
-    hir_id v = hir_add_input(b->m, name, type);
-    hir_value_at(b->m, v)->place = HIR_PLACE_STATE;
-    hir_value_at(b->m, v)->offset = index;
-    return hir_value_ref(v);
-}
-
 static hir_id build(bench *b, shape s, hir_dtype dtype) {
-    hir_builder top = hir_at_end(b->m, &b->diags);
     hir_type type = hir_make_type(HIR_F32, 3, (int64_t[]){HIR_T, s.heads, s.n});
-    hir_ref args[] = {hir_value_ref(hir_add_input(b->m, "q", type)), state(b, "k", s, dtype),
-                      state(b, "v", s, dtype)};
-    hir_attr attrs[] = {hir_string(HIR_A_NAME, "sequence0"), hir_string(HIR_A_ROWS, "all"),
-                        hir_string(HIR_A_SPLIT_DECODE, "keys"),
-                        hir_string(HIR_A_SPLIT_PREFILL, "cyclic"), hir_int(HIR_A_GRAIN, s.grain)};
-    hir_id kernel = hir_build_kernel(&top, HIR_KERNEL_SEQUENCE_OP, attrs, 5, &type, 1);
+    hir_type rows = hir_make_type(dtype, 3, (int64_t[]){HIR_C, s.groups, s.n});
+    hir_ref args[] = {hir_value_ref(hir_add_input(b->m, "q", type)), kernel_cache(b, "k", rows),
+                      kernel_cache(b, "v", rows)};
+    hir_id kernel = kernel_sequence(b, &type, "keys", "cyclic", s.grain);
     hir_builder body = hir_in_body(b->m, &b->diags, kernel);
     hir_attr options[] = {hir_float(HIR_A_SCALE, 0.1), hir_int(HIR_A_WINDOW, s.window)};
     hir_ref o = hir_emit(&body, HIR_ATTENTION_OP, args, 3, options, s.window ? 2 : 1);
@@ -74,70 +59,54 @@ static void open_problem(void *problem_at, int shape_at, const hcg_level *level,
     problem *p = problem_at;
     const shape s = shapes[shape_at];
     enum { COLD = 192 << 20, MOST_CACHES = 32, CALLS = 4 };
-    *p = (problem){.s = s, .b = bench_new()};
-    bench_start(&p->b);
-    p->b.exact = exact ? HCG_ROUND_ALL : 0;
-    hir_id kernel = build(&p->b, s, dtype);
-    p->b.small_batch = s.t > 1 && s.t <= HRT_SMALL_BATCH;
-    if (!compile_kernel(&p->b, HIR_KERNEL_SEQUENCE, kernel, s.t == 1, level, &p->c)) {
-        fprintf(stderr, "%s\n", bench_errors(&p->b));
-        exit(1);
-    }
+    p->s = s;
+    p->k.b.exact = exact ? HCG_ROUND_ALL : 0;
+    hir_id kernel = build(&p->k.b, s, dtype);
+    p->k.b.small_batch = s.t > 1 && s.t <= HRT_SMALL_BATCH;
+    kernel_compile(&p->k.b, HIR_KERNEL_SEQUENCE, kernel, s.t == 1, level, &p->k.c);
     int64_t length = s.t + s.past;
     p->cache_bytes = (size_t)(length * s.groups * s.n) * hir_dtype_bytes(dtype);
-    p->runs.copies = COLD / (int64_t)(2 * p->cache_bytes) + 1;
     const int64_t most = s.t > HRT_SMALL_BATCH ? CALLS : MOST_CACHES;
-    if (p->runs.copies > most) p->runs.copies = most;
-    p->keys = new_cache(p->cache_bytes * (size_t)p->runs.copies, dtype);
-    p->values = new_cache(p->cache_bytes * (size_t)p->runs.copies, dtype);
-    uint64_t counters, range, seed = 1;
-    shared_in_program(&p->b, kernel, &counters, &range);
-    size_t shared = counters + (size_t)(length + HRT_KEYS - 1) / HRT_KEYS * range;
-    p->shared = aligned_alloc(64, (shared + 63) / 64 * 64);
-    memset(p->shared, 0, shared);
+    p->k.copies = kernel_copies(2 * p->cache_bytes, COLD, most);
+    p->keys = new_cache(p->cache_bytes * (size_t)p->k.copies, dtype);
+    p->values = new_cache(p->cache_bytes * (size_t)p->k.copies, dtype);
+    kernel_share(&p->k, kernel, kernel_ranges(length));
+    uint64_t seed = 1;
     p->q = random_floats(&seed, (size_t)(s.t * s.heads * s.n));
     p->o = guarded((size_t)(s.t * s.heads * s.n) * 4);
-    for (int i = 0; i < MOST_THREADS; i++)
-        p->scratch[i] = aligned_alloc(64, (p->c.scratch + 127) / 64 * 64);
 }
 
 static void close_problem(void *problem_at) {
     problem *p = problem_at;
-    free(p->keys), free(p->values), free(p->shared);
+    free(p->keys), free(p->values);
     guarded_free(p->q), guarded_free(p->o);
-    for (int i = 0; i < MOST_THREADS; i++)
-        free(p->scratch[i]);
-    compiled_free(&p->c);
-    bench_free(&p->b);
 }
 
 /* ---- one call, as runtime/run.c shares it ---------------------------------------------------- */
 static void call_share(const void *problem_at, int64_t cache, int index, int count) {
     const problem *p = problem_at;
     const shape *s = &p->s;
-    hrt_frame frame = {.T = s->t, .C = s->t + s->past, .cap = s->t + s->past};
-    frame.scratch = p->scratch[index], frame.shared = p->shared;
+    hrt_frame frame = kernel_frame(&p->k, s->t, s->past, index);
     void *args[] = {p->q, p->keys + cache * (int64_t)p->cache_bytes,
                     p->values + cache * (int64_t)p->cache_bytes, p->o};
     if (s->t <= HRT_SMALL_BATCH) {
         int64_t before = s->window ? frame.C - s->t + 1 - s->window : 0;
         int64_t skipped = before > 0 ? before / HRT_KEYS : 0;
-        int64_t cols = s->groups * ((frame.C + HRT_KEYS - 1) / HRT_KEYS - skipped);
-        int64_t from = cols * index / count, to = cols * (index + 1) / count;
-        if (from < to) p->c.call(&frame, args, 0, s->t, from, to);
+        int64_t cols = s->groups * ((int64_t)kernel_ranges(frame.C) - skipped);
+        kernel_columns(&p->k, &frame, args, cols, index, count);
         return;
     }
     int64_t chunks = (s->t + s->grain - 1) / s->grain;
     for (int64_t i = index; i < chunks * s->groups; i += count) {
         int64_t c = i / chunks, k = i % chunks, r = (c % 2 ? chunks - 1 - k : k) * s->grain;
-        p->c.call(&frame, args, r, r + s->grain < s->t ? r + s->grain : s->t, c, c + 1);
+        p->k.c.call(&frame, args, r, r + s->grain < s->t ? r + s->grain : s->t, c, c + 1);
     }
 }
 
 static void print_problem(const void *problem_at, const machine *m) {
     const problem *p = problem_at;
     const shape *s = &p->s;
-    double t = median(&p->runs.seconds), pairs = 0;
+    double t = median(&p->k.seconds), pairs = 0;
     for (int64_t i = 0; i < s->t; i++) {
         const int64_t seen = s->past + i + 1;
         pairs += (double)(s->window && seen > s->window ? s->window : seen);
@@ -158,14 +127,8 @@ static void print_problem(const void *problem_at, const machine *m) {
 }
 
 int main(int argc, char **argv) {
-    static const kernel_bench bench = {.shapes = SHAPES,
-                                       .rounds = 9,
-                                       .problem = sizeof(problem),
-                                       .stored = {"", " cache"},
-                                       .open = open_problem,
-                                       .call = call_share,
-                                       .print = print_problem,
-                                       .close = close_problem};
+    static const kernel_bench bench = {SHAPES,       9,          sizeof(problem), {"", " cache"},
+                                       open_problem, call_share, print_problem,   close_problem};
     exact = argc > 6 && strcmp(argv[6], "exact") == 0;
     return kernel_main(&bench, argc, argv);
 }

@@ -14,28 +14,13 @@
 #include "api/stats.h"
 #include "bench/program.h"
 
-enum { MOST = 16, MODELS = 4, CAPACITY = 512 };
-
-typedef struct list {
-    int64_t at[MOST];
-    size_t n;
-} list;
+enum { MODELS = 4, CAPACITY = 512 };
 
 typedef struct subject {
     program *p;
     void *session;
     float *logits;
 } subject;
-
-static list read_list(const char *text, int64_t most) {
-    list l;
-    l.n = numbers(text, 1, most, l.at, MOST);
-    return l;
-}
-
-static void check(const subject *s, int code) {
-    if (code) fail("%s: %s", s->p->name, s->p->strerror(code));
-}
 
 /* Megabytes of the process that are not pages of files: RssAnon. */
 static double own_memory(void) {
@@ -52,8 +37,8 @@ static void forward(const subject *s, int64_t n) {
     int32_t tokens[CAPACITY];
     for (int64_t i = 0; i < n; i++)
         tokens[i] = (int32_t)(i * 31 % 50);
-    check(s, s->p->forward(s->session, tokens, n, s->logits, 1));
-    check(s, s->p->rewind(s->session, 0));
+    program_check(s->p, s->p->forward(s->session, tokens, n, s->logits, 1));
+    program_check(s->p, s->p->rewind(s->session, 0));
 }
 
 /* Opens the weights file once more. */
@@ -79,13 +64,11 @@ static subject open_subject(const char *path) {
     s.p = program_load(path);
     if (!s.p->forward) fail("%s is no model of tokens", path);
     const size_t size = s.p->session_size(CAPACITY);
-    void *memory = aligned_alloc(64, size);
-    if (!memory) fail("out of memory");
+    void *memory = new_memory(size);
     const double opening = time_to_open(s.p, path), before = now(2);
-    check(&s, s.p->session_init(memory, size, s.p->weights, CAPACITY, &s.session));
+    program_check(s.p, s.p->session_init(memory, size, s.p->weights, CAPACITY, &s.session));
     const double making = now(2) - before;
-    s.logits = malloc((size_t)1 << 22);
-    if (!s.logits) fail("out of memory");
+    s.logits = new_memory((size_t)1 << 22);
     const double own = own_memory();
     forward(&s, 1);
     const double one = own_memory();
@@ -99,7 +82,7 @@ static subject open_subject(const char *path) {
 }
 
 static double once(const subject *s, int64_t threads, int64_t tokens, int times) {
-    check(s, s->p->set_threads(s->session, (int)threads));
+    program_check(s->p, s->p->set_threads(s->session, (int)threads));
     forward(s, tokens); /* wakes the threads */
     const double start = now(2);
     for (int i = 0; i < times; i++)
@@ -107,9 +90,9 @@ static double once(const subject *s, int64_t threads, int64_t tokens, int times)
     return (now(2) - start) / times;
 }
 
-static void measure(const subject *s, size_t n, const list *threads, int64_t tokens,
+static void measure(const subject *s, size_t n, const numbers *threads, int64_t tokens,
                     int64_t rounds) {
-    static samples times[MODELS][MOST], ratio[MODELS][MOST];
+    static samples times[MODELS][NUMBERS], ratio[MODELS][NUMBERS];
     memset(times, 0, sizeof times), memset(ratio, 0, sizeof ratio);
     const double first = once(&s[0], threads->at[0], tokens, 1);
     const int each = first < 0.02 ? 1 + (int)(0.02 / first) : 1;
@@ -133,18 +116,19 @@ static void measure(const subject *s, size_t n, const list *threads, int64_t tok
 }
 
 int main(int argc, char **argv) {
-    list threads = read_list("2,1,4,16,64,256", 256), tokens = read_list("1,128", CAPACITY);
-    list rounds = read_list("5", SAMPLES);
+    numbers threads = read_numbers("2,1,4,16,64,256", 1, 256),
+            tokens = read_numbers("1,128", 1, CAPACITY);
+    numbers rounds = read_numbers("5", 1, SAMPLES);
     subject s[MODELS];
     size_t n = 0;
     for (int i = 1; i < argc; i++) {
         const bool last = i + 1 == argc;
         if (!last && strcmp(argv[i], "--threads") == 0)
-            threads = read_list(argv[++i], 256);
+            threads = read_numbers(argv[++i], 1, 256);
         else if (!last && strcmp(argv[i], "--tokens") == 0)
-            tokens = read_list(argv[++i], CAPACITY);
+            tokens = read_numbers(argv[++i], 1, CAPACITY);
         else if (!last && strcmp(argv[i], "--rounds") == 0)
-            rounds = read_list(argv[++i], SAMPLES);
+            rounds = read_numbers(argv[++i], 1, SAMPLES);
         else if (n < MODELS && strncmp(argv[i], "--", 2) != 0)
             s[n++] = open_subject(argv[i]);
         else
