@@ -1,6 +1,8 @@
 """What groups of goals.py have in common: programs that they run, and how these are answered."""
+import functools
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -12,7 +14,11 @@ AT_LEAST, AT_MOST = "at least", "at most"
 
 
 def run(a, program, *arguments):
-    line = [os.path.join(a.bin, program), *map(str, arguments)]
+    return output(a.bin, program, *arguments)
+
+
+def output(folder, program, *arguments):
+    line = [os.path.join(folder, program), *map(str, arguments)]
     try:
         out = subprocess.run(line, capture_output=True, text=True)
     except OSError as e:
@@ -46,6 +52,73 @@ def bench(a, dtypes, *more, **phases):
     defines = [x for d in define.split(",") for x in ("-D", d)]
     return json.loads(run(a, "hadal", "bench", MODEL, *defines, "--weights-dtype", dtypes, "--threads",
                           a.threads, "--rounds", a.rounds, "--json", *options, *more))
+
+
+class Share(float):
+    """A share of a limit of the machine that was measured in the same run. drift: how far the limit was from itself between the
+    earlier and the later samples of it; bounded: nothing is faster than the limit, so that more than all of it is a limit that was
+    measured while something else ran."""
+
+    def __new__(cls, value, drift=0.0, bounded=True):
+        share = super().__new__(cls, value)
+        share.drift, share.bounded = drift, bounded
+        return share
+
+
+MOST_SHARE, MOST_DRIFT = 1.02, 0.10
+
+
+def not_measured(value):
+    """Why a figure says nothing; None: it does say something."""
+    if not isinstance(value, Share):
+        return None
+    if value.drift > MOST_DRIFT:
+        return f"its limit moved by {100 * value.drift:.0f} %"
+    return "more than its limit" if value.bounded and value > MOST_SHARE else None
+
+
+def verdict(sense, goal, value):
+    """met, MISSED or not measured; None: no goal is set, and the figure is one."""
+    if not_measured(value):
+        return "not measured"
+    if sense is None:
+        return None
+    return "met" if (value >= goal if sense == AT_LEAST else value <= goal) else "MISSED"
+
+
+@functools.lru_cache(maxsize=None)
+def unit_runs(folder):
+    """Does hadal in this folder see a matrix unit that it may use? Products by it may exceed multiply-adds."""
+    levels = json.loads(output(folder, "hadal", "machine", "--json", "--threads", 0))["levels"]
+    return any(level["name"] == "amx" and level["runs"] for level in levels)
+
+
+def of_read(row):
+    """Of a row of hadal bench."""
+    return Share(row["read_fraction"], row["read_limit_drift"])
+
+
+def of_fma(a, row):
+    return Share(row["fma_fraction"], row["fma_limit_drift"], not unit_runs(a.bin))
+
+
+READ, FMA, TRIAD, TILES = "memory read", "f32 multiply-add", "memory triad", "bf16 tile products"
+MOVED = "limits that moved"
+
+
+def drifts(text):
+    """{limit: drift} of what the programs of bench/ say of limits that moved (bench/machine.h); those that did not are not in it."""
+    found = {}
+    for line in text.splitlines():
+        for name, percent in re.findall(r"[:,] ([a-z0-9 -]+?) (\d+) %", line.partition(MOVED)[2]):
+            found[name] = max(found.get(name, 0), int(percent) / 100)
+    return found
+
+
+def share_of(a, limit, value, text):
+    """A share that a program of bench/ has printed in the text. What caches hold is copied faster than the triad."""
+    bounded = limit in (READ, TILES) or (limit == FMA and not unit_runs(a.bin))
+    return Share(value, drifts(text).get(limit, 0.0), bounded)
 
 
 def giga(row, key):

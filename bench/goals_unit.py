@@ -6,12 +6,12 @@ import subprocess
 import sys
 import tempfile
 
-from goals_common import AT_LEAST, AT_MOST, MODEL, SMALL, SPECS, bench, busy, defines, lines, overhead_by_profile, run, tokens
+from goals_common import (AT_LEAST, AT_MOST, FMA, MODEL, READ, SMALL, SPECS, TILES, bench, busy, defines, lines, overhead_by_profile,
+                          run, share_of, tokens, unit_runs)
 
 
 def has_unit(a):
-    levels = json.loads(run(a, "hadal", "machine", "--json", "--threads", 0))["levels"]
-    if any(level["name"] == "amx" and level["runs"] for level in levels):
+    if unit_runs(a.bin):
         return True
     print("  there is no matrix unit that this process may use")
     return False
@@ -20,6 +20,10 @@ def has_unit(a):
 def number_before(words, word, back=2):
     """Of a line like `... 0.41 of unit ...`."""
     return float(words[words.index(word) - back])
+
+
+def share(a, words, limit, word):
+    return share_of(a, limit, number_before(words, word), " ".join(words))
 
 
 # ---- kernels alone ---------------------------------------------------------------------------------
@@ -46,13 +50,13 @@ def speed(words):
 def contractions(a):
     for T, K, N, goal in ((512, 1024, 3072, 0.50), (512, 3072, 1024, 0.50), (128, 1024, 3072, 0.45), (32, 1024, 3072, 0.30)):
         words = contraction(a, (T, K, N), "bf16", "rounded")
-        yield (f"contraction {T} x {K} x {N}, bf16: share of the unit", AT_LEAST, goal, number_before(words, "unit"), speed(words))
+        yield (f"contraction {T} x {K} x {N}, bf16: share of the unit", AT_LEAST, goal, share(a, words, TILES, "unit"), speed(words))
         if T < 512:
             continue
         words = contraction(a, (T, K, N), "f32", "rounded")
-        yield "the same, f32 weights: over multiply-add", AT_LEAST, 1.5, number_before(words, "peak"), speed(words)
+        yield "the same, f32 weights: over multiply-add", AT_LEAST, 1.5, share(a, words, FMA, "peak"), speed(words)
         words = contraction(a, (T, K, N), "bf16", "exact")
-        yield "the same, f32 activations: over multiply-add", AT_LEAST, 4.0, number_before(words, "peak"), speed(words)
+        yield "the same, f32 activations: over multiply-add", AT_LEAST, 4.0, share(a, words, FMA, "peak"), speed(words)
         if a.quick:
             return
 
@@ -68,8 +72,8 @@ def contractions_of_groups(a):
         for dtype in ("q8", "q4"):
             words = contraction(a, (T, K, N), dtype, "rounded")
             rate[dtype] = number_before(words, "GFLOP/s", 1)
-            yield f"contraction {T} x {K} x {N}, {dtype}: share of the unit", None, None, number_before(words, "unit"), speed(words)
-            yield "the same: over multiply-add", None, None, number_before(words, "peak"), ""
+            yield f"contraction {T} x {K} x {N}, {dtype}: share of the unit", None, None, share(a, words, TILES, "unit"), speed(words)
+            yield "the same: over multiply-add", None, None, share(a, words, FMA, "peak"), ""
             words = contraction(a, (T, K, N), dtype, "bytes")
             yield "the same by products of bytes: speed over that of bf16", AT_MOST, 1, \
                 number_before(words, "GFLOP/s", 1) / max(rate[dtype], LEAST_RATE), speed(words)
@@ -86,7 +90,8 @@ def attention(a):
     for dtype, form in forms[:2 if a.quick else 4]:
         text = run(a, "bench_sequence", "amx", a.threads, dtype, a.rounds, SMALL_PREFILL if a.quick else LONG, form)
         words = next(x for x in lines(text) if x and x[0].startswith("T="))
-        yield (f"attention, prefill 4096, {dtype} cache, {form}: over multiply-add", None, None, number_before(words, "multiply-add"),
+        yield (f"attention, prefill 4096, {dtype} cache, {form}: over multiply-add", None, None,
+               share_of(a, FMA, number_before(words, "multiply-add"), text),
                f"{number_before(words, 'GFLOP/s', 1):.0f} GFLOP/s, {number_before(words, 'unit'):.2f} of the unit")
 
 
@@ -179,4 +184,4 @@ def batches(a):
             for words in lines(text, "m", a.threads):
                 if words[3] != "1":
                     yield (f"step of {words[3]} sessions, {dtype}, activations {activations}: share of read", None, None,
-                           float(words[-1]), f"{words[4]} ms, {number_before(words, 'tok/s', 1):.0f} tok/s")
+                           share_of(a, READ, float(words[-1]), text), f"{words[4]} ms, {number_before(words, 'tok/s', 1):.0f} tok/s")

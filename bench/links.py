@@ -46,6 +46,7 @@ exec ip netns exec {prefix}$host /bin/sh -c "$*"
 # cost so much that four hosts on two CPUs reach 0.45 Gbit/s of 1. A queue that is never full loses nothing.
 BURST_SECONDS, LEAST_BURST, MOST_SEGMENT, QUEUE = 0.2e-3, 4e3, 65536, "16mb"
 BEHIND = ("nice", "-n", "15")  # the kernel's network thread, which a network card would not share a CPU with
+AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}  # of Open MPI, which refuses otherwise
 NO_LIMIT = 1e15  # bits per second of a link that takes no time: what there is to wait for is the transport
 
 
@@ -145,9 +146,8 @@ class Shared:
         pass
 
     def mpirun(self, ranks, *line):
-        root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}  # of Open MPI, which refuses otherwise
         more = ["--oversubscribe", "--bind-to", "none", "-n", str(ranks)]
-        return run(["mpirun", *more, *line], env={**os.environ, **root})
+        return run(["mpirun", *more, *line], env={**os.environ, **AS_ROOT})
 
 
 # ---- models ----------------------------------------------------------------------------------------
