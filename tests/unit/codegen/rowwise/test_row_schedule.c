@@ -154,18 +154,18 @@ Test(row_schedule, rows_that_stay_in_the_l1_are_not_blocked) {
     cr_expect_eq(largest(&s)->block.length, 0, "%s", text_of(&s));
 }
 
-/* Accumulators leave registers for operands: 24 of 32 at most, 8 of 16. */
+/* Accumulators leave registers for operands. */
 Test(row_schedule, sums_that_registers_hold) {
     const row_target *targets[] = {&avx512, &avx2};
-    const uint32_t most[] = {24, 8};
     for (int t = 0; t < 2; t++) {
-        cr_expect_eq(row_most_sums(targets[t]), most[t]);
+        const uint32_t most = row_most_sums(targets[t]);
+        cr_expect_lt(most, targets[t]->registers);
         for (int n = 2; n <= 9; n++)
             for (int q = 2; q <= 20; q += 3) {
                 const row_schedule s = phase1(n, q, 512, targets[t]);
                 const row_nest *nest = largest(&s);
                 const uint32_t jam = nest->jam.outer * nest->jam.inner;
-                cr_expect_leq(jam * nest->unroll[jam], most[t], "%s", text_of(&s));
+                cr_expect_leq(jam * nest->unroll[jam], most, "%s", text_of(&s));
                 cr_expect_gt(jam, 1, "%s", text_of(&s));
             }
     }
@@ -205,30 +205,40 @@ static row_schedule rows_of_two(int n, bool squares) {
         &avx512);
 }
 
+/* No group has more results than are few enough to be one group. */
 Test(row_schedule, many_results_go_in_groups) {
-    const row_schedule s = rows_of_two(10, false);
+    enum { MANY = 10 };
+    uint32_t few = 1;
+    for (row_schedule s = rows_of_two(2, false); largest(&s)->groups.first.n == 0;
+         s = rows_of_two((int)few + 1, false))
+        cr_assert_lt(++few, MANY, "%s", text_of(&s));
+    const row_schedule s = rows_of_two(MANY, false);
     const row_nest *nest = largest(&s);
-    cr_assert_eq(nest->roots.n, 10);
-    cr_assert_eq(nest->groups.first.n, 3, "%s", text_of(&s));
-    uint32_t end = 10;
-    for (size_t i = 0; i < 3; end = nest->groups.first.at[i++])
-        cr_expect(end - nest->groups.first.at[i] <= 4 && end > nest->groups.first.at[i]);
-    cr_expect_eq(end, 0, "groups cover all results");
-    const row_schedule few = rows_of_two(4, false);
-    cr_expect_eq(largest(&few)->groups.first.n, 0);
+    uint32_t end = MANY;
+    for (size_t i = 0; i < nest->groups.first.n; end = nest->groups.first.at[i++])
+        cr_expect(end - nest->groups.first.at[i] <= few && end > nest->groups.first.at[i]);
+    cr_expect_eq(end, 0, "groups cover all results: %s", text_of(&s));
+}
+
+/* Does a group begin with this result? */
+static bool begins_group(const row_nest *nest, uint32_t i) {
+    for (size_t g = 0; g < nest->groups.first.n; g++)
+        if (nest->groups.first.at[g] == i) return true;
+    return false;
 }
 
 /* A sum of squares is in the group of its row, behind it: the row is in registers then. */
 Test(row_schedule, results_that_read_a_result_follow_it) {
     const row_schedule s = rows_of_two(8, true);
     const row_nest *nest = largest(&s);
-    cr_assert_eq(nest->groups.first.n, 2, "%s", text_of(&s));
+    cr_assert_gt(nest->groups.first.n, 1, "%s", text_of(&s));
     const uint32_t *order = nest->groups.order; /* later ones first */
     for (uint32_t i = 0; i < nest->roots.n; i++) {
         const row_node *n = row_at(s.g, order[i]);
-        if (row_along_lanes(n)) cr_expect(!row_along_lanes(row_at(s.g, order[i + 1])));
+        if (!row_along_lanes(n)) continue;
+        cr_expect(!row_along_lanes(row_at(s.g, order[i + 1])));
+        cr_expect_not(begins_group(nest, i + 1), "%s", text_of(&s));
     }
-    cr_expect_eq(nest->groups.first.at[0], 8, "four rows with their sums");
 }
 
 /* ---- reductions over rows -------------------------------------------------------------------- */
