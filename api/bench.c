@@ -453,8 +453,7 @@ static bool need_bench(hadal_session *s, size_t models) {
 
 int hadal_bench_begin(hadal_session *s, const hadal_bench_options *o) {
     API_ENTER(s);
-    hadal_bench_options all = {0}; /* what an older caller does not know is 0 */
-    memcpy(&all, o, o->struct_size < sizeof all ? o->struct_size : sizeof all);
+    API_TAKE(hadal_bench_options, all, o);
     API_LEAVE(s, begin(s, &all));
 }
 

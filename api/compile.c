@@ -267,8 +267,7 @@ static bool run_passes(hadal_session *s, const hadal_pipeline *p) {
 
 int hadal_run_passes(hadal_session *s, const hadal_pipeline *p) {
     API_ENTER(s);
-    hadal_pipeline all = {0}; /* what an older caller does not know is 0 */
-    memcpy(&all, p, p->struct_size < sizeof all ? p->struct_size : sizeof all);
+    API_TAKE(hadal_pipeline, all, p);
     API_LEAVE(s, run_passes(s, &all));
 }
 
@@ -436,10 +435,8 @@ static bool emit(hadal_session *s, const hadal_target *t, const char *kind, cons
     return false;
 }
 
-/* What an older caller does not know is 0. */
 static hadal_target target_of(const hadal_target *t) {
-    hadal_target all = {0};
-    memcpy(&all, t, t->struct_size < sizeof all ? t->struct_size : sizeof all);
+    API_TAKE(hadal_target, all, t);
     return all;
 }
 

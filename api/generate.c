@@ -205,7 +205,6 @@ static bool run(hadal_session *s, const hadal_generate_options *o, const int32_t
 int hadal_generate(hadal_session *s, const hadal_generate_options *o, const int32_t *prompt,
                    int64_t n, hadal_generated *out) {
     API_ENTER(s);
-    hadal_generate_options all = {0}; /* what an older caller does not know is 0 */
-    memcpy(&all, o, o->struct_size < sizeof all ? o->struct_size : sizeof all);
+    API_TAKE(hadal_generate_options, all, o);
     API_LEAVE(s, run(s, &all, prompt, n, out));
 }

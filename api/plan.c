@@ -145,8 +145,7 @@ static const char *make_plan(hadal_session *s, const hadal_pipeline *pipeline,
 
 const char *hadal_plan(hadal_session *s, const hadal_pipeline *p, const hadal_plan_options *o) {
     API_ENTER(s);
-    hadal_plan_options all = {0}; /* what an older caller does not know is 0 */
-    memcpy(&all, o, o->struct_size < sizeof all ? o->struct_size : sizeof all);
+    API_TAKE(hadal_plan_options, all, o);
     const char *text = make_plan(s, p, &all);
     API_RETURN(s, text);
 }

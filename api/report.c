@@ -90,8 +90,7 @@ static bool collect(hadal_session *s, const hadal_report_options *o, report *r) 
 
 const char *hadal_report(hadal_session *s, const hadal_report_options *o) {
     API_ENTER(s);
-    hadal_report_options all = {0}; /* what an older caller does not know is 0 */
-    memcpy(&all, o, o->struct_size < sizeof all ? o->struct_size : sizeof all);
+    API_TAKE(hadal_report_options, all, o);
     report r;
     hd_text text;
     hd_text_init(&text, s->arena);

@@ -524,8 +524,7 @@ static bool run(hadal_session *s, const hadal_run_options *o, const int32_t *tok
 int hadal_run(hadal_session *s, const hadal_run_options *o, const int32_t *tokens, int64_t n,
               const char *logits_path, const char *trace_path) {
     API_ENTER(s);
-    hadal_run_options all = {0}; /* what an older caller does not know is 0 */
-    memcpy(&all, o, o->struct_size < sizeof all ? o->struct_size : sizeof all);
+    API_TAKE(hadal_run_options, all, o);
     s->next = NULL, s->n_next = 0;
     API_LEAVE(s, run(s, &all, tokens, n, logits_path, trace_path));
 }

@@ -3,6 +3,7 @@
 #define API_SESSION_H
 
 #include <regex.h>
+#include <string.h>
 
 #include "codegen/codegen.h"
 #include "frontend/frontend.h"
@@ -64,6 +65,11 @@ struct hadal_session {
         return API_FAILED;                                                                         \
     }                                                                                              \
     const size_t api_errors_ = (s)->diags.errors
+/* The caller's options as a variable `all`: what an older caller does not know is 0, what a newer one
+ * knows beyond these is passed over. */
+#define API_TAKE(type, all, given)                                                                 \
+    type all = {0};                                                                                \
+    memcpy(&all, given, (given)->struct_size < sizeof all ? (given)->struct_size : sizeof all)
 #define API_LEAVE(s, ok)                                                                           \
     do {                                                                                           \
         const bool api_ok_ = (ok);                                                                 \

@@ -116,25 +116,14 @@ static int give_weights(hadal_session *s, const command_line *line, const model 
 
 static int compile(hadal_session *s, const command_line *line, const model *m, const char *types) {
     hadal_pipeline pipeline;
-    const char *level = option_get(line, OPTION_CPU_LEVEL);
-    const hadal_target target = {
-        .struct_size = sizeof target,
-        .cc = option_get(line, OPTION_LINKER),
-        .cpu = level ? level : "native",
-        .activations = option_get(line, OPTION_ACTIVATIONS),
-        .machine = option_get(line, OPTION_MACHINE),
-    };
     if (apply_definitions(s, line, OPTION_DEFINE)) return 1;
     if (m->defines != OPTION_DEFINE && apply_definitions(s, line, m->defines)) return 1;
     if (make_pipeline(s, line, &pipeline)) return 1;
     pipeline.weights_dtype = types;
     report_step("reading the model");
     if (hadal_load(s, m->spec, m->defines == OPTION_DEFINE ? "bench0" : "bench1")) return 1;
-    if (give_weights(s, line, m) || run_pipeline(s, line, &pipeline)) return 1;
-    report_step("compiling");
-    if (hadal_emit(s, &target, "so", m->files.library)) return 1;
-    report_step("packing weights");
-    return hadal_emit(s, &target, "weights", m->files.weights);
+    return give_weights(s, line, m) || run_pipeline(s, line, &pipeline) ||
+           build_library(s, line, &m->files);
 }
 
 /* In a session of its own, which is gone before anything is measured. An exit code. */

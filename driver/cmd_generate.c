@@ -108,7 +108,8 @@ static int compile(hadal_session *s, const command_line *line, workplace *w) {
     hadal_pipeline pipeline;
     return reject_rank_options(s, line) || make_pipeline(s, line, &pipeline) ||
            load_model(s, line, "model") || hadal_check_weights(s) ||
-           run_pipeline(s, line, &pipeline) || make_workplace(s, w) || build_library(s, line, w);
+           run_pipeline(s, line, &pipeline) || make_workplace(s, w) ||
+           build_library(s, line, &w->files);
 }
 
 static int generate(hadal_session *s, const command_line *line, const prompt *p, workplace *w,

@@ -77,7 +77,7 @@ static int read_calls(subject *x, const command_line *line, calls *c) {
 static const compiled_files *find_library(subject *x, const command_line *line) {
     if (x->compiled.library[0]) return &x->compiled;
     const bool built = !hadal_check_weights(x->s) && !make_workplace(x->s, &x->work) &&
-                       !build_library(x->s, line, &x->work);
+                       !build_library(x->s, line, &x->work.files);
     return built ? &x->work.files : NULL;
 }
 

@@ -170,7 +170,7 @@ static int run(hadal_session *s, const command_line *line, workplace *w, prompt 
         pipeline.stop_after = "layout";
     if (run_pipeline(s, line, &pipeline)) return 1;
     if (!options.interpret) {
-        if (make_workplace(s, w) || build_library(s, line, w)) return 1;
+        if (make_workplace(s, w) || build_library(s, line, &w->files)) return 1;
         options.library = w->files.library;
         options.packed = w->files.weights;
     }

@@ -81,7 +81,7 @@ void remove_workplace(const workplace *w) {
     remove_temporary_folder(w->dir);
 }
 
-int build_library(hadal_session *s, const command_line *line, const workplace *w) {
+int build_library(hadal_session *s, const command_line *line, const compiled_files *out) {
     const char *level = option_get(line, OPTION_CPU_LEVEL);
     const hadal_target target = {
         .struct_size = sizeof target,
@@ -92,7 +92,7 @@ int build_library(hadal_session *s, const command_line *line, const workplace *w
     };
     report_step(
         "packing weights"); /* first: the library tells by its build id which belong to it */
-    if (hadal_emit(s, &target, "weights", w->files.weights)) return 1;
+    if (hadal_emit(s, &target, "weights", out->weights)) return 1;
     report_step("compiling");
-    return hadal_emit(s, &target, "so", w->files.library);
+    return hadal_emit(s, &target, "so", out->library);
 }

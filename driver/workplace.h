@@ -35,6 +35,6 @@ int make_workplace(hadal_session *s, workplace *w);
 void remove_workplace(const workplace *w); /* where one was made */
 /* The session's model, after its passes. Code for this machine is enough, unless a level is
  * asked for. */
-int build_library(hadal_session *s, const command_line *line, const workplace *w);
+int build_library(hadal_session *s, const command_line *line, const compiled_files *out);
 
 #endif
