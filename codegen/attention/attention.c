@@ -1,12 +1,12 @@
-/* The form attention of kernel.sequence. Rows are tokens [r0, r1), columns [c0, c1) key/value heads
- * or, for decode and small batches, ranges of their keys (attention.h). Keys and values
- * come from the cache, where a head's positions follow each other: position s of head g at (g cap +
- * s) n.
+/* The kernel form attention of kernel.sequence. Rows are tokens [r0, r1), columns [c0, c1) are
+ * key/value heads or, for one token and small batches, ranges of their keys (attention.h). Keys
+ * and values come from the cache, where a head's positions follow each other: position s of head g
+ * at (g cap + s) n.
  *
  *     q[T, H, n]  k[C, G, n]  v[C, G, m]  ->  o[T, H, m],  head h reads group h / (H / G)
  *
  * Options: a window of keys, a soft cap and a bias of the scores, a sink (attention.h). Nothing of
- * size T x C exists: both bodies go over the keys in tiles.
+ * size T x C exists: the code for one token and that for many both go over the keys in tiles.
  */
 #include "codegen/attention/attention.h"
 
@@ -25,7 +25,7 @@ static bool reject(hcg_emit *e, hir_id op, const char *what) {
     return false;
 }
 
-/* The attention op of the body, which yields it and nothing else. */
+/* The attention op of the body, which yields its result and nothing else. */
 static hir_id find_attention(const hir_module *m, hir_id kernel) {
     const hir_op *op = hir_op_at(m, kernel);
     if (op->n_results != 1 || op->body_last == HIR_NONE) return HIR_NONE;
@@ -117,7 +117,8 @@ const hcg_form hcg_form_attention = {
     .emit = emit_attention, .columns = key_value_heads, .shared = count_shared};
 
 /* ---- options: windows, sinks, soft caps, biases ---------------------------------------------- */
-/* What options of attention do to the scores of a tile and to the start of a query (attention.h):
+/* What the options of attention do to the scores of a tile and to the values M and S that a query
+ * starts with (attention.h):
  *
  *     l = scale q . k        ->  c tanh(l / c)          softcap c
  *                            ->  l + bias[t, h, p - s]  where p - s < extent
@@ -146,8 +147,8 @@ static LLVMValueRef reversed(hcg_emit *e, LLVMValueRef v) {
                                   LLVMConstVector(mask, e->level->lanes), "");
 }
 
-/* Scores of the keys from .. to - 1, numbers in the tile: `lanes` at once, or one. Distances fall
- * as keys rise, so a vector of the bias is read backwards. */
+/* Adds the bias to the scores of the keys from .. to - 1, counted in the tile: `lanes` at once, or
+ * one. Distances fall as keys rise, so a vector of the bias is read backwards. */
 static LLVMValueRef add_some(hcg_emit *e, const hcg_query *q, LLVMValueRef bias, LLVMValueRef from,
                              LLVMValueRef to, unsigned lanes) {
     LLVMValueRef end = hcg_add(e, to, hcg_i64(e, 1 - (int64_t)lanes));
@@ -178,7 +179,7 @@ void hcg_add_bias(hcg_emit *e, const hcg_attention *a, const hcg_query *q) {
 }
 
 /* ---- sink ------------------------------------------------------------------------------------ */
-/* A sink of -inf is none; NaN stays. */
+/* A sink of -inf counts as no sink; NaN stays. */
 void hcg_softmax_origin(hcg_emit *e, const hcg_attention *a, LLVMValueRef token, LLVMValueRef head,
                         LLVMValueRef *maximum, LLVMValueRef *sum) {
     *maximum = LLVMConstReal(e->f32, -FLT_MAX), *sum = LLVMConstReal(e->f32, 0);
@@ -192,18 +193,18 @@ void hcg_softmax_origin(hcg_emit *e, const hcg_attention *a, LLVMValueRef token,
 }
 
 /* ---- many queries ---------------------------------------------------------------------------- */
-/* Attention of several tokens (T > 1): tiles of queries of one key/value head meet the rows of the
- * cache (query_tile.h). Rows are used where they lie; vectors want those of 16 bits widened, once
- * for all queries of the tile. */
+/* Attention of several tokens (T > 1): tiles of queries of one key/value head attend to the rows
+ * of the cache (query_tile.h). Rows are used where they lie; for vectors, rows of 16 bits are
+ * widened once for all queries of the tile. */
 
 typedef struct cached { /* keys and values */
     const hcg_attention *a;
-    LLVMValueRef wide_k, wide_v; /* scratch: those of 16 bits as f32 */
+    LLVMValueRef wide_k, wide_v; /* scratch: rows of 16 bits as f32 */
 } cached;
 
-/* Rows of the tile of keys: where they lie, or as f32 in `wide`. Behind them the next ones lie; who
- * asks for as many bytes as the rows of this tile take as f32 asks for those of 16 bits and as many
- * behind them. */
+/* Rows of the tile of keys: where they lie, or as f32 in `wide`. The next rows follow in memory: a
+ * prefetch of as many bytes as this tile's rows have in f32 covers, where rows have 16 bits, the
+ * next tile and as many bytes after it. */
 static hcg_key_rows rows_of(hcg_emit *e, const hcg_query_tile *t, const hcg_cache *c,
                             LLVMValueRef wide) {
     const cached *of = t->of;

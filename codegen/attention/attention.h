@@ -1,7 +1,7 @@
 /* The parts of attention/attention.c: causal attention of token rows over the cache by online
  * softmax.
  *
- * Keys are taken in tiles. For one query with running maximum M, sum S and O[m] = sum e^(s - M) v,
+ * Keys are read in tiles. For one query with running maximum M, sum S and O[m] = sum e^(s - M) v,
  * a tile of scores s_0 .. s_{n-1} gives
  *
  *     M' = max(M, max s)   a = e^(M - M')   p_i = e^(s_i - M')
@@ -10,25 +10,25 @@
  * M starts at the lowest finite number and scores are clamped to the highest, so that no difference
  * is inf - inf; keys that a token may not see have the score -inf and p = 0.
  *
- * A sink z, one more logit whose value is 0, is where this starts: M = z, S = 1, O = 0. A soft cap
- * and a bias change the scores of a tile before its softmax step (attention.c). With a
- * window w, a token at position p sees the keys p - w + 1 .. p: tiles of keys that no token of the
- * call sees are not read.
+ * A sink z is one more logit, whose value vector is 0: with it a query starts from M = z, S = 1, O
+ * = 0. A soft cap and a bias change the scores of a tile before its softmax step (attention.c).
+ * With a window w, a token at position p sees the keys p - w + 1 .. p: tiles of keys that no token
+ * of the call sees are not read.
  */
 #ifndef HCG_ATTENTION_H
 #define HCG_ATTENTION_H
 
 #include "codegen/emit/emit.h"
 
-/* Keys or values: a state, [G][cap][width]. A head's rows follow each other in memory, so that
- * whoever walks over positions reads a stream. */
+/* Keys or values: a state, [G][cap][width]. A head's rows follow each other in memory, so that a
+ * loop over positions reads a stream. */
 typedef struct hcg_cache {
     LLVMValueRef base;
     hir_dtype dtype;
     int64_t width;
 } hcg_cache;
 
-/* Rows of a width, and values among them, that can be met in pairs (rows.c)? */
+/* Can rows of this width, and the values among them, be multiplied in pairs (rows.c)? */
 static inline bool hcg_pairs_fit(int64_t width, int64_t values) {
     return width % 2 == 0 && values % (2 * HIR_PANEL) == 0;
 }
@@ -40,10 +40,11 @@ typedef struct hcg_attention {
     hcg_cache k, v;
     int64_t heads, groups; /* query heads H; key and value heads G */
     int64_t per_group;     /* H / G */
-    int64_t n, m;          /* head dims of q and k; of v and out */
+    int64_t n, m;          /* head dim of q and k; of v and out */
     double scale;
     double softcap;    /* 0: none */
-    int64_t window;    /* 0: none, token t sees keys 0 .. past + t; else the last ones of these */
+    int64_t window;    /* 0: none, token t sees keys 0 .. past + t; else the last `window` of
+                          these */
     bool one_row;      /* values are columns of the rows of keys, which are read once for both */
     LLVMValueRef sink; /* NULL: none; [H], or [T][H] if sink_by_token */
     bool sink_by_token;
@@ -54,18 +55,18 @@ typedef struct hcg_attention {
 } hcg_attention;
 
 /* ---- options (attention.c) ----------------------------------------------------------- */
-/* One query: its token's position, its number in [T][H], its scores for `count` keys from position
- * `first` on, `apart` floats from one to the next. */
+/* One query: its token's position, its number in [T][H], and its scores for `count` keys from
+ * position `first` on, which are `apart` floats apart. */
 typedef struct hcg_query {
     LLVMValueRef position, number, scores, first, count;
     int64_t apart;
 } hcg_query;
 /* c tanh(x / c) of a vector of scores; x without a soft cap. */
 LLVMValueRef hcg_soft_cap(hcg_emit *e, const hcg_attention *a, LLVMValueRef x);
-/* Adds what the bias has for the distances of the query's keys. */
+/* Adds the bias for the distances of the query's keys. */
 void hcg_add_bias(hcg_emit *e, const hcg_attention *a, const hcg_query *q);
-/* M and S that a query starts with: those of the sink, or of nothing. `token` and `head` as in
- * [T][H]. */
+/* M and S that a query starts with: those of the sink, or of no key at all. `token` and `head` as
+ * in [T][H]. */
 void hcg_softmax_origin(hcg_emit *e, const hcg_attention *a, LLVMValueRef token, LLVMValueRef head,
                         LLVMValueRef *maximum, LLVMValueRef *sum);
 /* The first position that the token at `position` sees. */
@@ -81,45 +82,46 @@ LLVMValueRef hcg_cache_row(hcg_emit *e, const hcg_attention *a, const hcg_cache 
 
 /* Scores, probabilities and outputs of a tile in scratch are f32. */
 enum {
-    HCG_KEYS = 128, /* most per tile */
+    HCG_KEYS = 128, /* the most keys of a tile */
     HCG_SLACK = 16, /* floats after a row of scores, or lines after a panel, that may be written */
     HCG_LD_SCORES = HCG_KEYS + HCG_SLACK,
     HCG_STRIP_FLOATS = HCG_LD_SCORES * HIR_PANEL, /* from panel to panel of a strip of scores */
-    HCG_COUNTER_BYTES = 64,                       /* apart */
-    HCG_COUNTERS = 17, /* of a key/value head: of blocks of ranges, and of those (ranges.c) */
+    HCG_COUNTER_BYTES = 64,                       /* distance of two counters */
+    HCG_COUNTERS = 17, /* counters of a key/value head: for blocks of ranges, and for the merge of
+                          blocks (ranges.c) */
 };
 
 static inline uint64_t hcg_counter_bytes(int64_t groups) {
     return (uint64_t)groups * HCG_COUNTERS * HCG_COUNTER_BYTES;
 }
 
-/* What a query head leaves of a range of keys in frame->shared: O, then M and S in lines of their
- * own, in floats. */
+/* The size in floats of the partial result of a query head over a range of keys, in frame->shared:
+ * O, then M and S in separate lines. */
 static inline int64_t hcg_partial_floats(int64_t m) {
     return (m + HIR_PANEL - 1) / HIR_PANEL * HIR_PANEL + HIR_PANEL;
 }
 
 /* One token, or up to HRT_SMALL_BATCH (all rows of the call at once). Columns are ranges of
- * HRT_KEYS keys of key/value heads (HRT_SPLIT_KEYS). Each leaves its M, S and O in frame->shared,
- * and whoever does a head's last range merges them in their order: the result is the same for any
- * number of threads. */
+ * HRT_KEYS keys of key/value heads (HRT_SPLIT_KEYS). Each range writes its partial M, S and O to
+ * frame->shared, and the thread that finishes a head's last range merges them in their order: the
+ * result is the same for any number of threads. */
 void hcg_attention_decode(hcg_emit *e, const hcg_attention *a);
 void hcg_attention_small_batch(hcg_emit *e, const hcg_attention *a);
 /* Tiles of queries, as two gemms. Columns are key/value heads. */
 void hcg_attention_prefill(hcg_emit *e, const hcg_attention *a);
 
-/* One step of online softmax for one query. `scores`: `valid` of them, the rest up to `n` (rounded
- * up to whole vectors) are not seen; they become p. `state` is M, S; O of `width` floats (whole
- * vectors) is scaled by a. */
+/* One step of online softmax for one query. `scores`: the first `valid` are seen, the rest up to
+ * `n` (rounded up to whole vectors) are not; the scores become p. `state` is M, S; O of `width`
+ * floats (whole vectors) is scaled by a. */
 typedef struct hcg_softmax {
     LLVMValueRef scores, valid, n, state, o, width;
 } hcg_softmax;
 void hcg_softmax_tile(hcg_emit *e, const hcg_softmax *s);
-/* The same for a strip of queries: scores, O and states have queries in their lanes, in panels of
- * 16 side by side. scores[panel][key][16], HCG_STRIP_FLOATS apart; states[panel] is M[16], S[16];
- * O[panel][lines][16]. Query i sees key k if i >= k per_group - own: all see those before
- * `hidden`. With a window it also has to be i < k per_group + below: all see those from `shown`
- * on. */
+/* The same for a strip, a few panels of 16 queries: scores, O and states have queries in their
+ * lanes, in panels of 16 side by side. scores[panel][key][16], HCG_STRIP_FLOATS apart;
+ * states[panel] is M[16], S[16]; O[panel][lines][16]. Query i sees key k if i >= k per_group -
+ * own: all queries see the keys before `hidden`. With a window, also i < k per_group + below must
+ * hold: all queries see the keys from `shown` on. */
 typedef struct hcg_softmax_strip {
     LLVMValueRef scores, count, states, o, lines, panels;
     LLVMValueRef hidden, own;
@@ -130,7 +132,7 @@ typedef struct hcg_softmax_strip {
 void hcg_softmax_strip_start(hcg_emit *e, const hcg_softmax_strip *s); /* reads states, panels, */
 void hcg_softmax_strip_tile(hcg_emit *e, const hcg_softmax_strip *s);
 void hcg_softmax_strip_end(hcg_emit *e, const hcg_softmax_strip *s); /* O / S */
-/* `state` and `o` of a query become those of its keys and of the other's together. */
+/* Merges the other partial result into `state` and `o` of a query. */
 void hcg_softmax_merge(hcg_emit *e, LLVMValueRef state, LLVMValueRef o, LLVMValueRef other_state,
                        LLVMValueRef other_o, LLVMValueRef width);
 void hcg_softmax_start(hcg_emit *e, LLVMValueRef state, LLVMValueRef o, LLVMValueRef width);

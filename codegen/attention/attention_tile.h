@@ -1,6 +1,6 @@
-/* What attention of one token is made of: a tile of keys in rows and the query heads that look at
- * it, and the ranges of keys that heads are cut into (attention_decode.c). Attention over chosen
- * rows, and what chooses them, are made of the same. */
+/* The parts of attention of one token: a tile of keys in rows with the query heads that attend to
+ * it, and the ranges of keys that heads are cut into (decode.c). Attention over selected rows, and
+ * their selection, use the same parts. */
 #ifndef HCG_ATTENTION_TILE_H
 #define HCG_ATTENTION_TILE_H
 
@@ -8,32 +8,33 @@
 
 enum {
     HCG_TILE_KEYS = 128, /* between softmax steps; divides HRT_KEYS, at most HCG_KEYS */
-    HCG_MOST_HEADS = 8,  /* that meet a key at once */
+    HCG_MOST_HEADS = 8,  /* query heads that are multiplied with a key at once */
 };
 
-/* Where rows of a tile lie that do not follow each other: addresses, one for each row; NULL: they
- * do. Keys and values may be the same rows. */
+/* Where rows of a tile lie if they do not follow each other: an address for each row. NULL: they
+ * follow each other. Keys and values may be the same rows. */
 typedef struct hcg_row_places {
     LLVMValueRef keys, values;
 } hcg_row_places;
 
-/* A tile of keys and the query heads that look at it. */
+/* A tile of keys and the query heads that attend to it. */
 typedef struct hcg_key_tile {
     const hcg_attention *a;
     LLVMValueRef heads;            /* how many: per_group for each token */
     bool small_batch;              /* heads is not a constant */
-    LLVMValueRef q, scores;        /* of the first of the heads: [heads][n], [..][HCG_LD_SCORES] */
-    LLVMValueRef partial;          /* likewise: O and state, hcg_partial_floats apart */
+    LLVMValueRef q, scores;        /* from the first of the heads on: [heads][n],
+                                      [heads][HCG_LD_SCORES] */
+    LLVMValueRef partial;          /* likewise O and state, hcg_partial_floats apart */
     LLVMValueRef group;            /* key/value head */
     LLVMValueRef keys, values;     /* rows of the tile's first position */
     LLVMValueRef first, count;     /* its first position, and how many */
-    int64_t most;                  /* the most that there are */
+    int64_t most;                  /* the most positions of a tile */
     LLVMValueRef next, next_bytes; /* rows of keys that are read after this tile; NULL: not known */
     LLVMValueRef q_pairs, p_pairs, q_row; /* bf16 of q and of weights (rows.c); NULL: as f32 */
-    bool words; /* rows are met as words, q and O are in their order (rows.c) */
+    bool words; /* rows are read as words, q and O are in the order of words (rows.c) */
     LLVMValueRef q_words;
-    hcg_row_places listed; /* instead of keys and values; a->one_row, rows are met from the L2 */
-    hcg_row_places ahead;  /* likewise: of the tile that follows */
+    hcg_row_places listed; /* replaces keys and values; a->one_row, rows are read from the L2 */
+    hcg_row_places ahead;  /* likewise for the tile that follows */
 } hcg_key_tile;
 
 /* scores[head][s] = scale q . k_s of the tile */
@@ -41,9 +42,10 @@ void hcg_tile_scores(hcg_emit *e, const hcg_key_tile *t);
 /* Lane i: the sum of the lanes of v[i], 0 from `n` on. v, of e->level->lanes vectors, is used up.
  */
 LLVMValueRef hcg_sum_each(hcg_emit *e, LLVMValueRef *v, unsigned n);
-/* Rows of a tile that are met from the L2: a sixth of it holds them. */
+/* The number of rows of a tile that is read from the L2: they fill a sixth of it. */
 int64_t hcg_rows_of_tile(const hcg_emit *e, const hcg_key_tile *t);
-/* A step of the online softmax: scores become weights, O and state go over to the new maximum. */
+/* A step of the online softmax: scores become weights, O and state are rescaled to the new
+ * maximum. */
 void hcg_tile_softmax(hcg_emit *e, const hcg_key_tile *t);
 /* O += P V of the tile */
 void hcg_tile_values(hcg_emit *e, const hcg_key_tile *t);
@@ -51,7 +53,8 @@ void hcg_tile_values(hcg_emit *e, const hcg_key_tile *t);
 /* ---- rows of bf16 in pairs (rows.c) ----------------------------------------------------- */
 /* Does the level multiply the cached rows in pairs, with rounded queries and weights? */
 bool hcg_rows_in_pairs(const hcg_emit *e, const hcg_attention *a);
-/* Takes scratch; then, for each head of rows and for each tile behind its softmax step. */
+/* `begin` takes scratch. `take_queries` is called for each key/value head, `take_weights` for each
+ * tile after its softmax step. */
 void hcg_pairs_begin(hcg_emit *e, hcg_key_tile *t);
 void hcg_pairs_take_queries(hcg_emit *e, const hcg_key_tile *t);
 void hcg_pairs_take_weights(hcg_emit *e, const hcg_key_tile *t);
@@ -62,69 +65,74 @@ void hcg_pair_scores(hcg_emit *e, const hcg_key_tile *t, LLVMValueRef q, LLVMVal
  * columns of two vectors at a time are in an order that hcg_pair_columns undoes. */
 void hcg_pair_values(hcg_emit *e, LLVMValueRef weights, LLVMValueRef row, LLVMValueRef second,
                      unsigned heads, unsigned vectors, LLVMValueRef *acc);
-/* The columns of two vectors of acc in order again. */
+/* Brings the columns of two vectors of acc back into order. */
 void hcg_pair_columns(hcg_emit *e, LLVMValueRef *acc);
 
 /* ---- rows of a list (rows.c) -----------------------------------------------------------
  */
 /* The address of a row of the tile. */
 LLVMValueRef hcg_gathered_row(hcg_emit *e, LLVMValueRef places, LLVMValueRef row);
-/* Step `number` of `steps` that meet `rows` rows of the tile from `first` on asks for its share of
- * as many rows of the tile ahead: scores for keys, or the first half of rows that are values as
- * well, steps of values for the rest. */
+/* Prefetches, in step `number` of `steps` that multiply `rows` rows of the tile from `first` on,
+ * the step's share of as many rows of the next tile. Steps of scores prefetch keys, or the first
+ * half of rows that are values as well; steps of values prefetch the rest. */
 void hcg_prefetch_key_rows(hcg_emit *e, const hcg_key_tile *t, bool values, LLVMValueRef first,
                            int64_t rows, LLVMValueRef number, int64_t steps);
-/* Asks for rows 0 .. n - 1 of the tile ahead at once. */
+/* Prefetches rows 0 .. n - 1 of the next tile at once. */
 void hcg_ask_all(hcg_emit *e, const hcg_key_tile *t, LLVMValueRef n);
 
 /* ---- rows of bf16 as words (rows.c) ----------------------------------------------------- */
-/* Is the level faster at rows of bf16 as words of two? What is said below is for such. */
+/* Is the level faster if it reads rows of bf16 as words of two elements? The functions below are
+ * for such levels. */
 bool hcg_rows_in_words(const hcg_emit *e, const hcg_attention *a);
-/* The same where rows are not met in pairs. */
+/* The same, where rows are not multiplied in pairs. */
 bool hcg_words_fit(const hcg_emit *e, const hcg_attention *a);
-/* Takes scratch; then, for each head of rows, q becomes a copy in the order of words. */
+/* `begin` takes scratch; then, for each key/value head, q is replaced by a copy in the order of
+ * words. */
 void hcg_words_begin(hcg_emit *e, hcg_key_tile *t);
 void hcg_words_take_queries(hcg_emit *e, hcg_key_tile *t);
-/* Of a vector of words at `place` the elements at even places (half 0) or at odd ones, as f32. */
+/* The even elements (half 0) or the odd ones of a vector of words at `place`, as f32. */
 LLVMValueRef hcg_load_words(hcg_emit *e, LLVMValueRef place, unsigned half);
-/* A head's result in the order of words becomes one in its own order. */
+/* Brings a head's result from the order of words into its own order. */
 void hcg_words_in_order(hcg_emit *e, const hcg_attention *a, LLVMValueRef out);
 
 /* ---- ranges of keys (ranges.c) --------------------------------------------------------------- */
-typedef struct hcg_partial { /* what a query head leaves of a range */
+typedef struct hcg_partial { /* the partial result of a query head over a range */
     LLVMValueRef o, state;
 } hcg_partial;
-/* Those of head number `head` of the tile, in what all of them leave from `first` on. */
+/* The partial result of head number `head` of the tile, where those of all heads begin at
+ * `first`. */
 hcg_partial hcg_partial_of(hcg_emit *e, const hcg_key_tile *t, LLVMValueRef first,
                            LLVMValueRef head);
 /* Floats of O in whole vectors. */
 LLVMValueRef hcg_output_width(hcg_emit *e, const hcg_attention *a);
-/* A loop over the heads that look at the tile; of number j its token in the call, and its number in
- * q or out, in heads of all tokens. */
+/* A loop over the heads that attend to the tile. For head j it gives its token in the call and its
+ * number in q or out, which count the heads of all tokens. */
 hcg_loop hcg_each_head(hcg_emit *e, const hcg_key_tile *t);
 LLVMValueRef hcg_token_of(hcg_emit *e, const hcg_key_tile *t, LLVMValueRef j);
 LLVMValueRef hcg_head_number(hcg_emit *e, const hcg_key_tile *t, LLVMValueRef group,
                              LLVMValueRef j);
 
-typedef struct hcg_ranged_head { /* a key/value head: its ranges, and where they leave what */
+typedef struct hcg_ranged_head { /* a key/value head: its ranges and their partial results */
     LLVMValueRef group, ranges;
     LLVMValueRef partials; /* [range][query head] */
 } hcg_ranged_head;
-/* Where a range leaves what its query heads have. */
+/* Where the partial results of a range's query heads are. */
 LLVMValueRef hcg_range_at(hcg_emit *e, const hcg_key_tile *t, const hcg_ranged_head *h,
                           LLVMValueRef range);
-/* At t->partial: nothing yet, or what the sinks are for the head's first range. */
+/* Starts the partial results at t->partial: empty, or with the sinks if it is the head's first
+ * range. */
 void hcg_start_range(hcg_emit *e, const hcg_key_tile *t, LLVMValueRef range);
-/* f for each of the ranges from .. to - 1 of a head, at least one, which leaves it at hcg_range_at.
- * Whoever does a head's last one finishes it. */
+/* Calls f for each of the ranges from .. to - 1 of a head, at least one; f writes its partial
+ * results to hcg_range_at. The thread that finishes a head's last range merges them. */
 typedef void hcg_range(hcg_emit *e, void *with, LLVMValueRef range);
 void hcg_each_range(hcg_emit *e, const hcg_key_tile *t, const hcg_ranged_head *h, LLVMValueRef from,
                     LLVMValueRef to, hcg_range *f, void *with);
-/* o = what the head's first range holds */
+/* o = the merged result, which is in the place of the head's first range */
 void hcg_finish_heads(hcg_emit *e, const hcg_key_tile *t, const hcg_ranged_head *h);
 
-/* Adds `done` to a counter of frame->shared and puts the builder where whoever finds `all` of them
- * goes on; all that was written before the others counted is visible there. */
+/* Adds `done` to a counter of frame->shared. Code that is built next runs only in the thread whose
+ * addition completes `all`; everything that other threads wrote before their additions is visible
+ * there. */
 typedef struct hcg_arrival {
     LLVMBasicBlockRef after;
 } hcg_arrival;

@@ -1,24 +1,24 @@
-/* Attention for decode (T = 1) and for small batches (T <= HRT_SMALL_BATCH): keys and values stream
- * by once, at the rate of memory, and are used as they lie.
+/* Attention of one token (T = 1) and of small batches (T <= HRT_SMALL_BATCH): keys and values are
+ * read once, at the rate of memory, and are used as they lie.
  *
  * Work is cut into ranges of HRT_KEYS keys of a key/value head, for all query heads that share it.
- * In a small batch these are the heads of all tokens, brought together in scratch: head j belongs
- * to token j / (H/G), and softmax gives the keys behind its token, or before its window, no weight.
- * Ranges begin at multiples of HRT_KEYS; of those that some token's window reaches the first may be
- * cut short.
- * In a range, tile by tile: the scores of the tile's keys, the softmax step, the values. A head's
- * keys are one stream of memory and its values another; whoever reads asks for what comes later in
- * the same stream. Of one token, each step of scores asks for its share of the tile's values as
- * well, and each step of values for its share of the keys behind them, both into the L2: several
- * passes over a tile, for several heads, would leave memory idle in all but the first.
+ * In a small batch these are the heads of all tokens, copied together into scratch: head j belongs
+ * to token j / (H/G), and softmax gives the keys after its token, or before its window, no weight.
+ * Ranges begin at multiples of HRT_KEYS; the first range that some token's window reaches may be
+ * cut short. A range is computed tile by tile: the scores of the tile's keys, the softmax step, the
+ * values. A head's keys are one stream of memory and its values another; each read prefetches what
+ * comes later in the same stream. With one token, each step of scores also prefetches its share of
+ * the tile's values, and each step of values its share of the next keys, both into the L2:
+ * otherwise, in several passes over a tile for several heads, memory would be idle in all but the
+ * first.
  *
- * Scores: a block of keys meets a few query heads, one accumulator per pair, then a tree of
- * shuffles and adds leaves each pair's sum in a lane of its own.
+ * Scores: a block of keys is multiplied with a few query heads, one accumulator per pair of head
+ * and key; then a tree of shuffles and adds leaves each pair's sum in a lane of its own.
  *
  * Where values are columns of the rows of keys, and there are many heads, arithmetic is the limit:
- * rows are read from memory once and met from the L2 by eight heads at a time, while each step of
- * scores and values asks for its share of the tile that follows, whose pages are asked for at once
- * before. Rows of bf16 may be met as words of two elements (rows.c).
+ * rows are read from memory once and then from the L2 for eight heads at a time, while each step
+ * of scores and values prefetches its share of the tile that follows, a line of each of whose pages
+ * was prefetched before. Rows of bf16 may be read as words of two elements (rows.c).
  */
 #include <float.h>
 #include <math.h>
@@ -40,14 +40,15 @@ static int64_t line_of(const hcg_emit *e) {
     return e->level->machine.line;
 }
 
-/* Element `at` of a row is about to be read: asks for a line further on. */
+/* To be called before element `at` of a row is read: prefetches a line further on. */
 static void prefetch_after(hcg_emit *e, const hcg_cache *c, LLVMValueRef place, int64_t at) {
     const int64_t line = line_of(e) / (int64_t)hir_dtype_bytes(c->dtype);
     const int64_t ahead = hcg_prefetch_distance(&e->level->machine, HCG_PREFETCH_CACHED);
     if (at % line == 0) hcg_prefetch(e, place, ahead);
 }
 
-/* f(first head, how many) for all heads, `most` (a power of two) at once, the last ones fewer. */
+/* Calls f(first head, how many) for all heads, `most` (a power of two) at once, fewer at the
+ * end. */
 typedef void each_heads(hcg_emit *e, const hcg_key_tile *t, LLVMValueRef head, unsigned heads,
                         void *with);
 static void by_any_heads(hcg_emit *e, const hcg_key_tile *t, unsigned most, each_heads *f,
@@ -90,9 +91,10 @@ static LLVMValueRef add_pairs(hcg_emit *e, LLVMValueRef a, LLVMValueRef b) {
     return hcg_fadd(e, x, y);
 }
 
-/* Lanes without the bit `apart` of a, those with it of b, each plus the lane that differs in that
- * bit alone. Half of it is blending, which is no work for ports that shuffle, and where vectors are
- * two halves it crosses from one to the other in the last step only, while each of add_pairs does.
+/* Lanes whose number lacks the bit `apart` come from a, the others from b, each plus the lane
+ * whose number differs in that bit alone. Half of the instructions are blends, which need no
+ * shuffle port; and where vectors consist of two halves, data crosses from one to the other in the
+ * last step only, while each call of add_pairs makes it cross.
  */
 static LLVMValueRef add_across(hcg_emit *e, LLVMValueRef a, LLVMValueRef b, unsigned apart) {
     LLVMValueRef own[MOST_LANES], other[MOST_LANES], swap[MOST_LANES];
@@ -133,8 +135,9 @@ typedef struct block {  /* of keys in a row */
     unsigned keys;
 } block;
 
-/* Sums of rows that are met from the L2 where there are 16 registers: beside them three keys, and a
- * vector of one query at a time. Fewer do not hide how long a multiply-add takes. */
+/* Sums in registers for rows that are read from the L2 if there are 16 registers: the others hold
+ * three keys and a vector of one query at a time. Fewer sums would not hide the latency of
+ * multiply-adds. */
 enum { FEW_SUMS = 12, MOST_OF_ONE = 8 };
 
 static bool has_few_sums(const hcg_emit *e, const hcg_key_tile *t) {
@@ -151,9 +154,10 @@ static unsigned at_most_group(const hcg_key_tile *t, unsigned most, unsigned lea
     return most;
 }
 
-/* Query heads and vectors of columns of the values' sums: as many as registers hold. Values that
- * come from memory are read by rows as long as can be; those that scores have asked for, by more
- * heads, and those that scores have read, by as many heads as can be. */
+/* Query heads and vectors of columns whose sums of values are kept in registers. Values that come
+ * from memory are read in pieces of rows that are as long as possible; values that scores have
+ * prefetched are read for more heads at once, and values that scores have read, for as many heads
+ * as possible. */
 static unsigned value_heads(const hcg_emit *e, const hcg_key_tile *t) {
     if (has_few_sums(e, t)) return at_most_group(t, 4, 1);
     if (e->level->lanes < 16) return 2;
@@ -167,7 +171,8 @@ static unsigned value_vectors(const hcg_emit *e, const hcg_key_tile *t) {
     return few_sums_of(heads);
 }
 
-/* Query heads and keys of a block: as many pairs as a vector has lanes, or registers hold. */
+/* Query heads and keys of a block: as many pairs of them as a vector has lanes, or as registers
+ * hold. */
 static unsigned score_heads(const hcg_emit *e, const hcg_key_tile *t) {
     if (has_few_sums(e, t)) return at_most_group(t, 4, 1);
     unsigned most = e->level->lanes < 16 ? 2 : t->a->one_row ? HCG_MOST_HEADS : 4;
@@ -180,8 +185,8 @@ static unsigned score_keys_of(const hcg_emit *e, const hcg_key_tile *t) {
     return few_sums_of(heads);
 }
 
-/* Of a tile whose rows are keys and values what is asked for of the next: so many bytes with each
- * step, that is CHUNK entries of a block of keys, or a key that meets a block of columns. */
+/* Where the rows of a tile are keys and values: how many bytes of the next tile each step
+ * prefetches. A step is CHUNK entries of a block of keys, or one key times a block of columns. */
 typedef struct shares {
     int64_t score_blocks, score_steps, score_bytes; /* blocks of all heads; steps of a block */
     int64_t value_steps, value_bytes;               /* steps of a block of columns for some heads */
@@ -210,13 +215,13 @@ static shares shares_of(const hcg_emit *e, const hcg_key_tile *t) {
     s.value_steps = t->most / keys_at_once(t);
     const int64_t values =
         divide_up(a->per_group, value_heads(e, t)) * divide_up(a->m, columns) * s.value_steps;
-    if (values) s.value_bytes = divide_up(bytes / 2, values); /* a choice of rows has none */
+    if (values) s.value_bytes = divide_up(bytes / 2, values); /* select.c has no values */
     if (s.value_bytes > line_of(e)) s.value_bytes = line_of(e);
     if (scores) s.score_bytes = divide_up(bytes - s.value_bytes * values, scores);
     return s;
 }
 
-/* `offset` bytes into the rows behind the tile. */
+/* The address `offset` bytes into the rows after the tile. */
 static LLVMValueRef next_rows(hcg_emit *e, const hcg_key_tile *t, LLVMValueRef offset) {
     return hcg_at(e, e->i8, hcg_at_byte(e, t->keys, tile_bytes(t)), offset);
 }
@@ -227,7 +232,7 @@ static void prefetch_share(hcg_emit *e, LLVMValueRef from, LLVMValueRef step, in
         hcg_prefetch_l2(e, at, i);
 }
 
-/* Where the steps of a block of keys that meets the heads from `head` on begin to ask. */
+/* Where prefetching begins for the steps of a block of keys with the heads from `head` on. */
 static LLVMValueRef score_share(hcg_emit *e, const hcg_key_tile *t, const block *b,
                                 LLVMValueRef head) {
     const shares s = shares_of(e, t);
@@ -238,8 +243,8 @@ static LLVMValueRef score_share(hcg_emit *e, const hcg_key_tile *t, const block 
     return next_rows(e, t, hcg_mul_const(e, number, s.score_steps * s.score_bytes));
 }
 
-/* Step `number` of `steps` that ask for all of a tile's rows in c asks for its lines, of `bytes`
- * that there are from `from` on; the last line takes the place of those behind it. */
+/* All `steps` together prefetch the rows of a tile in c, which are `bytes` bytes from `from` on.
+ * Prefetches the lines of step `number`; lines beyond the last one are replaced by it. */
 static void prefetch_step(hcg_emit *e, const hcg_key_tile *t, const hcg_cache *c, LLVMValueRef from,
                           LLVMValueRef bytes, LLVMValueRef number, int64_t steps) {
     const int64_t whole = t->most * c->width * (int64_t)hir_dtype_bytes(c->dtype);
@@ -252,9 +257,9 @@ static void prefetch_step(hcg_emit *e, const hcg_key_tile *t, const hcg_cache *c
     }
 }
 
-/* Of the tile's values, in iteration `at` of the dot products of a block of keys with the heads
- * from `head` on. Blocks of keys come one after the other, so that a tile that is cut short asks
- * for as many rows as it has. */
+/* Prefetches a share of the tile's values in iteration `at` of the dot products of a block of keys
+ * with the heads from `head` on. Blocks of keys come in order, so that a tile that is cut short
+ * prefetches only as many rows as it has. */
 static void prefetch_values(hcg_emit *e, const hcg_key_tile *t, const block *b, LLVMValueRef head,
                             LLVMValueRef at) {
     const hcg_cache *v = &t->a->v;
@@ -271,12 +276,12 @@ static void prefetch_values(hcg_emit *e, const hcg_key_tile *t, const block *b, 
 
 /* What a step of a dot product multiplies: `valid` elements from `at` on. */
 typedef struct step {
-    LLVMValueRef q, row;      /* of the first head and of the first key, at `at` */
-    const LLVMValueRef *rows; /* NULL: a row follows the one before; else where they begin */
+    LLVMValueRef q, row;      /* the elements of the first head and of the first key, at `at` */
+    const LLVMValueRef *rows; /* where each row begins; NULL: each row follows the one before */
     LLVMValueRef at;
     LLVMValueRef some; /* NULL: as many as a vector has */
     int64_t offset;    /* at, less whole chunks */
-    unsigned half;     /* of words: elements at even places, or at odd ones */
+    unsigned half;     /* where rows are words: the even elements, or the odd ones */
 } step;
 
 static LLVMValueRef load_query(hcg_emit *e, const hcg_key_tile *t, const step *s, unsigned h) {
@@ -294,8 +299,8 @@ static LLVMValueRef load_key(hcg_emit *e, const hcg_key_tile *t, const step *s, 
     return key;
 }
 
-/* acc[head * keys + key] += lane-wise products. Where registers hold few sums there is room for the
- * keys and one query at a time; else for the queries, and one key. */
+/* acc[head * keys + key] += lane-wise products. Where registers hold few sums, they also hold the
+ * keys and one query at a time; else the queries and one key at a time. */
 static void multiply_step(hcg_emit *e, const hcg_key_tile *t, const block *b, unsigned heads,
                           const step *s, LLVMValueRef *acc) {
     const bool few = has_few_sums(e, t);
@@ -330,7 +335,7 @@ static void dot_step(hcg_emit *e, const hcg_key_tile *t, const block *b, LLVMVal
     multiply_step(e, t, b, heads, &s, acc);
 }
 
-/* Rows of the block: each of them, or the first, whom the others follow. */
+/* The rows of the block: each of them, or only the first if the others follow it. */
 static void find_rows(hcg_emit *e, const hcg_key_tile *t, const block *b, LLVMValueRef *rows) {
     const hcg_cache *k = &t->a->k;
     if (!t->listed.keys) {
@@ -342,7 +347,8 @@ static void find_rows(hcg_emit *e, const hcg_key_tile *t, const block *b, LLVMVa
         rows[i] = hcg_gathered_row(e, t->listed.keys, hcg_add(e, b->first, hcg_i64(e, i)));
 }
 
-/* Of a list's next tile, in iteration `at` of a block's dot products with the heads from `head` on.
+/* Prefetches a share of a list's next tile, in iteration `at` of a block's dot products with the
+ * heads from `head` on.
  */
 static void ask_with_scores(hcg_emit *e, const hcg_key_tile *t, const block *b, LLVMValueRef head,
                             LLVMValueRef at) {
@@ -384,8 +390,9 @@ static void dot_products(hcg_emit *e, const hcg_key_tile *t, const block *b, LLV
         dot_step(e, t, b, q, rows, heads, hcg_i64(e, j), j, n - j < step ? n - j : step, acc);
 }
 
-/* Each tree of sums leaves those of as many heads as fit, a power of two of lanes for each: what is
- * stored behind the keys of a head is its next scores' place, or behind all of them. */
+/* Each tree adds up the sums of as many heads as fit a vector, with a power of two of lanes for
+ * each head. A store may write lanes after a head's last key: there the head's next scores follow,
+ * or the slack after its row of scores. */
 static void score_some(hcg_emit *e, const hcg_key_tile *t, LLVMValueRef head, unsigned heads,
                        void *with) {
     const block *b = with;
@@ -409,8 +416,8 @@ static void score_some(hcg_emit *e, const hcg_key_tile *t, LLVMValueRef head, un
     }
 }
 
-/* A block of keys for `heads` heads from `head` on, or for all of them where that is NULL, as many
- * at once as registers hold. */
+/* The scores of a block of keys for `heads` heads from `head` on, or for all heads where that is
+ * NULL, as many at once as registers hold. */
 static void score_block(hcg_emit *e, const hcg_key_tile *t, LLVMValueRef head, unsigned heads,
                         block b) {
     const unsigned most = b.keys == 1 && head ? HCG_MOST_HEADS : score_heads(e, t);
@@ -436,10 +443,10 @@ static void score_keys(hcg_emit *e, const hcg_key_tile *t, LLVMValueRef head, un
     hcg_loop_end(e, &rest, NULL);
 }
 
-/* Keys that come from memory meet all heads before the next; queries of many heads are more than
- * the L1 holds, so that some heads meet all of the tile's rows before the others: so many that
- * their queries stay in the L1, and a row that has come from the L2 for some is there for the
- * others. */
+/* A block of keys that comes from memory is multiplied with all heads before the next block. Where
+ * the queries of all heads are more than the L1 holds, some heads go over all of the tile's rows
+ * before the others do: so many that their queries stay in the L1, and that a row that has come
+ * from the L2 for some of them is in the L1 for the others. */
 void hcg_tile_scores(hcg_emit *e, const hcg_key_tile *t) {
     if (t->a->one_row)
         by_heads(e, t, at_most_group(t, HCG_MOST_HEADS, 1), score_keys, NULL);
@@ -461,7 +468,8 @@ static LLVMValueRef output_place(hcg_emit *e, const hcg_key_tile *t, const colum
     return hcg_at(e, e->f32, o, hcg_i64(e, h * ld + i * e->level->lanes));
 }
 
-/* The values of a tile are met in passes: some columns and some heads in each, all rows. */
+/* The values of a tile are multiplied in passes: each pass takes some columns and some heads, and
+ * all rows. */
 static int64_t value_passes(const hcg_emit *e, const hcg_key_tile *t) {
     const int64_t width = (int64_t)e->level->lanes * value_vectors(e, t);
     return divide_up(t->a->m, width) * divide_up(t->a->per_group, value_heads(e, t));
@@ -487,7 +495,8 @@ static LLVMValueRef value_share(hcg_emit *e, const hcg_key_tile *t, const column
     return next_rows(e, t, hcg_add(e, number, hcg_i64(e, scores)));
 }
 
-/* Of the keys that are read next, with row `row` of the values that meet the heads from `head` on.
+/* Prefetches a share of the keys that are read next, with row `row` of the values, for the heads
+ * from `head` on.
  */
 static void prefetch_keys(hcg_emit *e, const hcg_key_tile *t, const columns *c, LLVMValueRef head,
                           LLVMValueRef row) {
@@ -496,7 +505,7 @@ static void prefetch_keys(hcg_emit *e, const hcg_key_tile *t, const columns *c, 
                   value_passes(e, t) * t->most);
 }
 
-/* Of a list's next tile, with row `row` of the values. */
+/* Prefetches a share of a list's next tile, with row `row` of the values. */
 static void ask_with_values(hcg_emit *e, const hcg_key_tile *t, const columns *c, LLVMValueRef head,
                             LLVMValueRef row) {
     hcg_prefetch_key_rows(e, t, true, row, 1, value_pass(e, t, c, head), value_passes(e, t));
@@ -520,7 +529,7 @@ static LLVMValueRef load_value(hcg_emit *e, const hcg_key_tile *t, const columns
     return x;
 }
 
-/* acc[head * n + vector] = sums + weights of a key times its row, with room in registers as above.
+/* acc[head * n + vector] = sums + weights of a key times its row; registers are used as above.
  */
 static void multiply_value(hcg_emit *e, const hcg_key_tile *t, const columns *c, unsigned heads,
                            LLVMValueRef row, LLVMValueRef weights, LLVMValueRef key,
@@ -626,7 +635,8 @@ static LLVMValueRef seen_keys(hcg_emit *e, const hcg_key_tile *t, LLVMValueRef t
     return hcg_larger(e, hcg_smaller(e, hcg_sub(e, seen, t->first), t->count), hcg_i64(e, 0));
 }
 
-/* -inf for the keys of the tile before the window of a head's token. In decode there are none. */
+/* Writes -inf for the keys of the tile before the window of a head's token. With one token there
+ * are no such keys. */
 static void hide_first_keys(hcg_emit *e, const hcg_key_tile *t, LLVMValueRef token,
                             LLVMValueRef scores) {
     if (!t->small_batch || !t->a->window) return;
@@ -663,15 +673,15 @@ void hcg_tile_softmax(hcg_emit *e, const hcg_key_tile *t) {
     hcg_loop_end(e, &l, NULL);
 }
 
-/* Scores and values of one token ask for each other's rows where dot products have whole steps; a
- * small batch has as many passes as tokens, and its arithmetic takes longer than memory. Rows that
- * are keys and values have shares of their own (shares_of). */
+/* With one token, scores and values prefetch each other's rows where dot products have whole
+ * steps; a small batch has as many passes as tokens, and its arithmetic takes longer than memory.
+ * Rows that are both keys and values have shares of their own (shares_of). */
 static bool prefetches_key_rows(const hcg_key_tile *t) {
     return !t->a->one_row && !t->small_batch && t->a->n >= CHUNK;
 }
 
 /* ---- columns --------------------------------------------------------------------------------- */
-/* The queries of all tokens' heads of a group, one after the other. */
+/* Copies the queries of all tokens' heads of a group, one after the other. */
 static void gather_queries(hcg_emit *e, const hcg_key_tile *t, const hcg_ranged_head *h) {
     const hcg_attention *a = t->a;
     int64_t lanes = e->level->lanes;
@@ -687,17 +697,17 @@ static void gather_queries(hcg_emit *e, const hcg_key_tile *t, const hcg_ranged_
     hcg_loop_end(e, &l, NULL);
 }
 
-/* Columns c0 .. c1 - 1: column g R + r is range r of head g, R ranges cover what is seen of the
- * cache. */
-typedef struct key_ranges { /* of a head: range 0 begins `skipped` ranges behind position 0 */
+/* Computes columns c0 .. c1 - 1: column g R + r is range r of head g, where R ranges cover the
+ * part of the cache that is seen. */
+typedef struct key_ranges { /* of a head: range 0 begins `skipped` ranges after position 0 */
     hcg_key_tile *t;
     hcg_ranged_head h;
-    LLVMValueRef skipped, seen; /* seen: the first position that is */
+    LLVMValueRef skipped, seen; /* the first position that is seen */
     LLVMValueRef left;          /* columns from this head's first on */
 } key_ranges;
 
 /* What is read after the tile: the head's next keys, or the first ones of the next head; nothing
- * behind the last of the columns. */
+ * after the last of the columns. */
 static void find_next_keys(hcg_emit *e, const key_ranges *k, LLVMValueRef range, LLVMValueRef to) {
     hcg_key_tile *t = k->t;
     const hcg_attention *a = t->a;
@@ -772,8 +782,9 @@ static LLVMValueRef floats(hcg_emit *e, int64_t n) {
     return hcg_scratch(e, (uint64_t)n * 4);
 }
 
-/* A sixth: the next tile (or the values of this one) comes meanwhile, the one before is still
- * there, and sums and queries are met as often. Whole blocks of keys. */
+/* A tile fills a sixth of the L2: the next tile (or the values of this one) comes meanwhile, the
+ * one before is still there, and sums and queries are read as often. It consists of whole blocks of
+ * keys. */
 int64_t hcg_rows_of_tile(const hcg_emit *e, const hcg_key_tile *t) {
     const hcg_attention *a = t->a;
     const int64_t keys = score_keys_of(e, t);

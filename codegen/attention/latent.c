@@ -1,16 +1,16 @@
-/* The form latent of kernel.sequence: causal attention whose key and value are one cached row for
- * several heads, by online softmax (attention/attention.h has its steps).
+/* The kernel form latent of kernel.sequence: causal attention whose key and value are one cached
+ * row for several heads, by online softmax (attention/attention.h has its steps).
  *
  *     q[T, H, r]  q_shared[T, H, m]  rows c[C, G, r] p[C, G, m], side by side or in two states
  *
  * It is attention with G key/value heads of r + m and r elements, of which the values are a part of
- * the keys: a tile of queries, heads of tokens, meets tiles of rows (query_tile.h). All of them
- * meet a row once it has come to the CPU, which makes 2 (H/G) (2 r + m) operations of it. Rows of
- * 16 bits are widened once for keys and values.
+ * the keys: a tile of queries, heads of tokens, attends to tiles of rows (query_tile.h). Once a
+ * row has come to the CPU it is multiplied with all of them, 2 (H/G) (2 r + m) operations for each
+ * token. Rows of 16 bits are widened once for keys and values.
  *
- * One token: columns are ranges of HRT_KEYS keys of a latent head, of which each leaves O, M and S
- * of every query head in frame->shared; who does the last of them merges them in their order.
- * Several tokens: tiles of tokens, each over all its keys.
+ * One token: columns are ranges of HRT_KEYS keys of a latent head. Each range writes partial O, M
+ * and S of every query head to frame->shared; the thread that finishes the last range merges them
+ * in their order. Several tokens: tiles of tokens, each over all its keys.
  */
 #include "codegen/attention/latent.h"
 #include "codegen/attention/attention_tile.h"
@@ -60,7 +60,7 @@ bool hcg_find_latent(hcg_emit *e, const hcg_kernel *k, hir_id id, uint32_t first
 /* ---- rows as keys and values ----------------------------------------------------------------- */
 typedef struct cached {
     const hcg_latent *l;
-    LLVMValueRef wide[2]; /* of each state: scratch for rows of 16 bits as f32 */
+    LLVMValueRef wide[2]; /* for each state: scratch for rows of 16 bits as f32 */
 } cached;
 
 /* Keys of a tile: as many as fill a quarter of the L2 as f32, so that the products after the
@@ -73,7 +73,7 @@ static int64_t keys_of_tile(const hcg_emit *e, const hcg_latent *l) {
     return keys;
 }
 
-/* Rows of a state: where they lie, or widened for vectors. */
+/* The rows of a state: where they lie, or widened for vectors. */
 static hcg_key_rows rows_of(hcg_emit *e, const hcg_query_tile *t, unsigned state) {
     const cached *of = t->of;
     const hcg_cache *c = &of->l->state[state];
@@ -93,13 +93,14 @@ static hcg_key_rows columns_of(hcg_emit *e, hcg_key_rows rows, int64_t at, int64
     return rows;
 }
 
-/* The second half of what is prefetched of rows, for products behind those that have the first. */
+/* The second half of the rows' bytes that are prefetched, for the products after those that
+ * prefetch the first half. */
 static void halve_ahead(hcg_emit *e, hcg_key_rows *first, hcg_key_rows *second) {
     first->ahead = LLVMBuildUDiv(e->b, first->ahead, hcg_i64(e, 2), "");
     second->next = hcg_at(e, e->i8, first->next, first->ahead), second->ahead = first->ahead;
 }
 
-/* One product does both parts where they follow each other in the rows as in the queries. */
+/* Both parts are one product where they follow each other in the rows as in the queries. */
 static bool are_one(const hcg_latent *l) {
     return !l->shared_state && !l->start;
 }
@@ -136,8 +137,9 @@ static hcg_query_tile begin(hcg_emit *e, cached *of, int64_t tokens) {
 }
 
 /* ---- one token ------------------------------------------------------------------------------- */
-/* Keys of range `number` of those that are seen, `skipped` of the cache before them. The first has
- * the sinks; which one a tile begins with is known at run time only. */
+/* Attends to the keys of range `number` of those that are seen; the cache has `skipped` ranges
+ * before them. The first range has the sinks; which range a tile begins with is known only at run
+ * time. */
 static void emit_range(hcg_emit *e, hcg_query_tile *t, LLVMValueRef number, LLVMValueRef skipped) {
     LLVMValueRef keys = hcg_i64(e, HRT_KEYS), seen = hcg_queries_first_key(e, t);
     LLVMValueRef start = hcg_mul(e, hcg_add(e, number, skipped), keys);
@@ -166,8 +168,8 @@ static void do_range(hcg_emit *e, void *with, LLVMValueRef range) {
     hcg_queries_leave_partials(e, r->t, hcg_range_at(e, r->heads, &r->h, range));
 }
 
-/* Columns c0 .. c1 - 1: column g R + r is range r of group g, R ranges cover what is seen of the
- * cache. */
+/* Computes columns c0 .. c1 - 1: column g R + r is range r of group g, where R ranges cover the
+ * part of the cache that is seen. */
 static void emit_decode(hcg_emit *e, const hcg_latent *l) {
     const hcg_attention *a = &l->a;
     LLVMValueRef keys = hcg_i64(e, HRT_KEYS), one = hcg_i64(e, 1), zero = hcg_i64(e, 0);
@@ -192,12 +194,12 @@ static void emit_decode(hcg_emit *e, const hcg_latent *l) {
     hcg_queries_end(e, &t);
 }
 
-/* As those of ordinary attention, with elements of a row in lanes, where key and value are columns
- * of one row: up to half a panel of heads would leave half of the lanes of a query tile to
- * repetitions; more heads meet a row that is in the L1 as well, eight at once in vectors of 16 and
- * four in those of 8, without a copy of narrow rows as f32. But not two panels of heads or more
- * against rows of f32, which are as many bytes as the L2 gives, where two panels of a query tile
- * meet a row together. More heads are the matrix unit's.
+/* Whether one token is computed as in ordinary attention (decode.c), with elements of a row in
+ * lanes, where key and value are columns of one row. With half a panel of heads or fewer, half of
+ * the lanes of a query tile would hold repetitions. More heads also read a row from the L1, eight
+ * at once in vectors of 16 lanes and four in vectors of 8, without a copy of narrow rows as f32.
+ * Not so for two panels of heads or more with rows of f32, whose bytes are all that the L2
+ * delivers: there two panels of a query tile share each row. More heads go to the matrix unit.
  */
 static bool goes_as_attention(const hcg_emit *e, const hcg_latent *l) {
     if (l->shared_state) return false;

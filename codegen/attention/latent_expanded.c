@@ -1,12 +1,12 @@
-/* The form expanded of kernel.sequence: latent attention with keys and values that are made of the
- * cached rows, for calls of many rows (hrt_condition).
+/* The kernel form expanded of kernel.sequence: latent attention with keys and values that are
+ * made of the cached rows, for calls of many rows (hrt_condition).
  *
  *     q[T, H, n]  q_shared[T, H, m]  rows c[C, G, r] p[C, G, m]  w_k[K, n, r]  w_v[K, v, r]
  *
  *     k = [w_k[j] c | p]    v = w_v[j] c        of a tile of keys and a head j, into scratch
  *
- * where a tile of queries meets them as it meets those of a cache (query_tile.h). A tile has as
- * many tokens as a call usually has, since each makes keys and values for itself; they are used
+ * A tile of queries attends to them as to those of a cache (query_tile.h). A tile has as many
+ * tokens as a call usually has, since each tile makes keys and values for itself; they are read
  * from the L2. Columns are heads j. Products with w are those of other contractions (backend.h).
  */
 #include "codegen/attention/latent.h"
@@ -16,7 +16,7 @@
 #include "codegen/program/contraction.h"
 #include "codegen/program/forms.h"
 
-enum { QUERIES = 512 /* of a tile, of one head */ };
+enum { QUERIES = 512 /* queries of a tile, of one head */ };
 
 typedef struct map { /* what makes keys, or values */
     LLVMValueRef w;
@@ -31,7 +31,8 @@ typedef struct expanded {
     hcg_latent l;
     int64_t per_latent; /* K / G */
     map k, v;
-    LLVMValueRef c, p; /* scratch: what the tile of keys is made of; NULL: read where it lies */
+    LLVMValueRef c, p; /* scratch: the rows that the tile of keys is made of; NULL: they are read
+                          where they lie */
 } expanded;
 
 /* ---- operands -------------------------------------------------------------------------------- */
@@ -99,7 +100,8 @@ typedef struct columns {
     int64_t at, n;
 } columns;
 
-/* As f32, without gaps in scratch, or where they lie if that is NULL. */
+/* Copies the columns to scratch as f32 without gaps; or gives where they lie, if scratch is
+ * NULL. */
 static LLVMValueRef take_columns(hcg_emit *e, const expanded *x, const columns *from,
                                  LLVMValueRef scratch) {
     const hcg_cache *c = from->state;
@@ -133,7 +135,7 @@ static void fetch(hcg_emit *e, hcg_query_tile *t) {
 }
 
 /* ---- the form -------------------------------------------------------------------------------- */
-/* Products want rows without gaps, those of vectors f32. */
+/* Products read rows without gaps, and products of vectors read f32. */
 static void make_scratch(hcg_emit *e, expanded *x, const hcg_query_tile *t) {
     const int64_t keys = t->keys;
     const hcg_latent *l = &x->l;

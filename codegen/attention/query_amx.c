@@ -6,18 +6,19 @@
  *     O += P^T V     tiles of 16 queries x 16 entries of a value: P is transposed in registers, V
  *                    put into pairs of keys once per tile of keys
  *
- * Of either operand of O += P V one has to be transposed, and P has 16 queries where V may have
+ * One operand of O += P V has to be transposed. It is P, since P has 16 queries where V may have
  * hundreds of entries. O stands in rows, one for each query, not in lanes.
  *
- * Numbers are sums of bf16 (amx_products.h): those of f32 three, unless activations may be rounded
- * to bf16. A tile of keys is 128 keys or fewer; it begins at a multiple of its size, and strips
- * take keys from multiples of 32 on, so that a query's sums do not depend on the queries beside it.
+ * Numbers are sums of bf16 (amx/products.h): an f32 is a sum of three, unless activations may be
+ * rounded to bf16. A tile of keys is 128 keys or fewer; it begins at a multiple of its size, and
+ * strips read keys from multiples of 32 on, so that a query's sums do not depend on the other
+ * queries of its strip.
  *
- * Cycles for 32 keys and 16 queries, n entries of a key and m of a value: of the unit n + m for
- * each pair of parts (16 a product of tiles), of which there are 1 (rounded), 3 (exact, cache of
- * bf16), 5 (of f16) or 6 (of f32); of vectors 16 (n + m), two multiply-adds of 16 a cycle. The
- * softmax step takes some 300 either way: 9 instructions on each of two ports for a key. Parts of P
- * and their transposition take 100 (rounded) to 330.
+ * Cycles for 32 keys and 16 queries, with n entries of a key and m of a value: the unit takes n +
+ * m for each pair of parts (16 for a product of tiles), of which there are 1 (rounded), 3 (exact,
+ * cache of bf16), 5 (of f16) or 6 (of f32); vectors take 16 (n + m), at two multiply-adds of 16
+ * lanes a cycle. The softmax step takes some 300 either way: 9 instructions on each of two ports
+ * for a key. Parts of P and their transposition take 100 (rounded) to 330.
  */
 #include "codegen/attention/query_amx.h"
 
@@ -32,14 +33,14 @@ enum {
 
 struct hcg_query_amx {
     bool exact;
-    unsigned parts;               /* of queries and probabilities */
+    unsigned parts;               /* parts of queries and probabilities */
     int64_t q_panel;              /* bytes of a panel of queries, */
     int64_t q_at[HCG_MOST_PARTS]; /* and where in it each segment begins */
     LLVMValueRef q, keys[HCG_MOST_PARTS], values, p, maxima;
 };
 
-/* Six products in two thirds of the time of one by vectors, as for matrices of f32
- * (matmul/backends.def). */
+/* The unit has to make six products in two thirds of the time that vectors take for one, as for
+ * matrices of f32 (matmul/backends.def). */
 enum { LEAST_RATE = 6 * 150 };
 
 bool hcg_attends_by_amx(const hcg_level *level) {
@@ -52,12 +53,12 @@ static int64_t steps_of(int64_t n) {
     return (n + HCG_AMX_STEP - 1) / HCG_AMX_STEP;
 }
 
-/* Bytes of 16 rows of a segment as tiles; */
+/* The bytes of 16 rows of a segment as tiles, */
 static int64_t segment_bytes(const hcg_query_tile *t, unsigned i, unsigned parts) {
     return steps_of(t->segment[i].n) * parts * TILE;
 }
 
-/* and of 16 columns of all values of a tile of keys. */
+/* and those of 16 columns of all values of a tile of keys. */
 static int64_t column_bytes(const hcg_query_tile *t, unsigned parts) {
     return steps_of(t->keys) * parts * TILE;
 }
@@ -120,7 +121,8 @@ static LLVMValueRef whole_blocks(hcg_emit *e, LLVMValueRef keys) {
     return LLVMBuildUDiv(e->b, keys, hcg_i64(e, HCG_AMX_LINES), "");
 }
 
-/* Keys that are no tiles as they lie: all, or those behind the last whole block of 16. */
+/* Brings those keys into tiles that are no tiles as they lie: all, or those after the last whole
+ * block of 16. */
 static void take_keys(hcg_emit *e, const hcg_query_tile *t, unsigned i) {
     const hcg_key_rows *rows = &t->rows[i];
     hcg_amx_rows r = {.x = rows->x, .dtype = rows->dtype, .ld = rows->ld, .n = rows->n};
@@ -149,7 +151,7 @@ void hcg_amx_take_keys(hcg_emit *e, const hcg_query_tile *t) {
 }
 
 /* ---- products -------------------------------------------------------------------------------- */
-/* The share of a strip in what is prefetched, `rows->ahead` bytes from rows->next on. */
+/* A strip's share of what is prefetched, which is `rows->ahead` bytes from rows->next on. */
 static void prefetch_share(hcg_emit *e, const hcg_query_tile *t, const hcg_amx_strip *s,
                            const hcg_key_rows *rows, hcg_amx_product *p) {
     LLVMValueRef strips = hcg_divide_up(e, t->panels, hcg_i64(e, HCG_AMX_PANELS));
@@ -157,7 +159,7 @@ static void prefetch_share(hcg_emit *e, const hcg_query_tile *t, const hcg_amx_s
     p->next = hcg_at(e, e->i8, rows->next, hcg_mul(e, s->number, p->ahead));
 }
 
-/* Some blocks of 16 keys, from `block` on. */
+/* The scores of some blocks of 16 keys, from `block` on. */
 static void multiply_keys(hcg_emit *e, const hcg_query_tile *t, const hcg_amx_strip *s, unsigned i,
                           hcg_amx_product *p, LLVMValueRef block) {
     const struct hcg_query_amx *x = t->amx;
@@ -177,7 +179,7 @@ static void multiply_keys(hcg_emit *e, const hcg_query_tile *t, const hcg_amx_st
     hcg_loop_end(e, &some, NULL);
 }
 
-/* Blocks of keys where they lie, and those that were brought into tiles. */
+/* The scores of blocks of keys where they lie, then of those that were brought into tiles. */
 static void multiply_segment(hcg_emit *e, const hcg_query_tile *t, const hcg_amx_strip *s,
                              unsigned i) {
     const hcg_key_rows *rows = &t->rows[i];
@@ -223,7 +225,7 @@ void hcg_amx_keep_maxima(hcg_emit *e, const hcg_query_tile *t, const hcg_amx_str
     hcg_loop_end(e, &l, NULL);
 }
 
-/* O of the strip's panels where their maxima grew; P as tiles. */
+/* Rescales O of the strip's panels where their maxima grew; makes P tiles. */
 static void prepare_panels(hcg_emit *e, const hcg_query_tile *t, const hcg_amx_strip *s) {
     const struct hcg_query_amx *x = t->amx;
     const int64_t ld = hcg_whole_panels(t->a->m);

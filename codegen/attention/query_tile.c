@@ -1,22 +1,22 @@
-/* Attention of a tile of queries (tokens times the query heads that share keys): it meets its keys
- * tile by tile, strip by strip of a few panels of 16 queries, as two matrix products. Queries stand
+/* Attention of a tile of queries (tokens times the query heads that share keys): it attends to its
+ * keys tile by tile, in strips of a few panels of 16 queries, as two matrix products. Queries stand
  * in lanes throughout:
  *
  *     S = K Q^T     [keys][16]     K as it lies; Q scaled and packed once per tile
  *     P             softmax step of S, in place: maxima and sums need no shuffles
  *     O += V^T P    [m][16]        V as it lies; O is transposed once, at the end
  *
- * so neither keys nor values are packed, however often they are met. A strip's S fits the L1. S is
- * a sum of products where keys consist of parts that lie in different rows.
+ * So neither keys nor values are packed, however often they are read. A strip's S fits the L1. S
+ * is a sum of products where keys consist of parts that lie in different rows.
  *
  * Query j of a tile is token j / (H/G), head j % (H/G). The causal limit differs from token to
- * token: a strip takes the keys that its last token sees, and hides from each query those behind
+ * token: a strip reads the keys that its last token sees, and hides from each query the keys after
  * its own. With a window it begins with the first key that its first token sees, rounded down to
- * KEYS_TOGETHER, and hides from each query those before its window. Tiles of keys begin at
- * multiples of their size all the same, so that a query's sums do not depend on the tokens that it
- * meets them with.
+ * KEYS_TOGETHER, and hides from each query the keys before its window. Tiles of keys begin at
+ * multiples of their size all the same, so that a query's sums do not depend on the other tokens of
+ * its tile.
  *
- * On the matrix unit both products are its own, and O stands in rows (query_amx.c).
+ * The matrix unit has its own code for both products, and O stands in rows there (query_amx.c).
  */
 #include "codegen/attention/query_tile.h"
 
@@ -27,7 +27,7 @@
 #include "codegen/emit/math.h"
 #include "codegen/matmul/matrix.h"
 
-enum { KEYS_TOGETHER = 4 }; /* what the softmax step sums at once (attention/softmax.c) */
+enum { KEYS_TOGETHER = 4 }; /* keys that the softmax step sums at once (attention/softmax.c) */
 
 typedef hcg_query_tile tile;
 
@@ -40,8 +40,8 @@ static LLVMValueRef over(hcg_emit *e, LLVMValueRef x, int64_t d) {
     return LLVMBuildUDiv(e->b, x, hcg_i64(e, d), "");
 }
 
-/* scale * q of the tokens of the tile, in a row for each token: the query heads of a group stand
- * side by side. */
+/* Copies scale * q of the tokens of the tile, a row for each token, in which the query heads of a
+ * group stand side by side. */
 static void scale_queries(hcg_emit *e, const tile *t, const hcg_query_part *p) {
     const hcg_attention *a = t->a;
     const int64_t n = a->per_group * p->n;
@@ -54,8 +54,8 @@ static void scale_queries(hcg_emit *e, const tile *t, const hcg_query_part *p) {
     hcg_loop_end(e, &rows, NULL);
 }
 
-/* Their lines of all panels. Those of several parts follow each other in each panel, so that panels
- * are packed one by one. */
+/* Packs the lines of a part of the queries into all panels. In each panel the lines of several
+ * parts follow each other, so then panels are packed one by one. */
 static void pack_queries(hcg_emit *e, const tile *t, const hcg_query_part *p) {
     LLVMValueRef n = hcg_i64(e, p->n);
     if (t->parts == 1) {
@@ -87,7 +87,7 @@ void hcg_widen_row(hcg_emit *e, hir_dtype dtype, LLVMValueRef from, LLVMValueRef
     hcg_loop_end(e, &rest, NULL);
 }
 
-/* A loop that runs once or, unless `x` is zero or not as asked, never. */
+/* A loop that runs once if `x` is zero, or is not zero, as requested; otherwise never. */
 static hcg_loop once_if(hcg_emit *e, LLVMIntPredicate is, LLVMValueRef x, const char *name) {
     LLVMValueRef times = LLVMBuildICmp(e->b, is, x, hcg_i64(e, 0), "");
     times = LLVMBuildZExt(e->b, times, e->i64, "");
@@ -97,7 +97,7 @@ static hcg_loop once_if(hcg_emit *e, LLVMIntPredicate is, LLVMValueRef x, const 
 /* Keys of this tile of keys that the token of a query sees. */
 static LLVMValueRef seen_by(hcg_emit *e, const tile *t, LLVMValueRef query) {
     LLVMValueRef own =
-        hcg_sub(e, hcg_add(e, t->a->past, t->row), t->first); /* of the first token */
+        hcg_sub(e, hcg_add(e, t->a->past, t->row), t->first); /* keys that the first token sees */
     query = hcg_smaller(e, query, hcg_sub(e, t->queries, hcg_i64(e, 1)));
     LLVMValueRef n = hcg_add(e, hcg_add(e, own, over(e, query, t->a->per_group)), hcg_i64(e, 1));
     return hcg_larger(e, hcg_smaller(e, n, t->count), hcg_i64(e, 0));
@@ -116,22 +116,22 @@ static LLVMValueRef rounded_down(hcg_emit *e, LLVMValueRef x, int64_t to) {
     return LLVMBuildAnd(e->b, x, hcg_i64(e, -to), "");
 }
 
-/* Keys are taken from multiples of so many on. */
+/* A strip reads keys from a multiple of this number on. */
 static int64_t keys_together(const tile *t) {
     return t->amx ? HCG_AMX_KEYS : KEYS_TOGETHER;
 }
 
-/* Panels `panel` .. of the tile, `n` of them. */
+/* A strip: `n` panels of the tile from `panel` on. */
 typedef struct strip {
     LLVMValueRef panel, n, query; /* its first query */
     LLVMValueRef count;           /* keys that its last token sees; in emit_strip not 0 */
-    LLVMValueRef hidden;          /* the first that its first token does not */
+    LLVMValueRef hidden;          /* the first key that its first token does not see */
     /* with a window, else NULL: */
-    LLVMValueRef from; /* the first that is taken, not behind the first that its first token sees */
-    LLVMValueRef shown; /* the first that its last token sees */
+    LLVMValueRef from;  /* the first key that is read: that of its first token, or before */
+    LLVMValueRef shown; /* the first key that its last token sees */
 } strip;
 
-/* Key number k of the tile, as one of those that the strip takes. */
+/* Key number k of the tile as a number among the keys that the strip reads. */
 static LLVMValueRef of_strip(hcg_emit *e, const strip *s, LLVMValueRef k) {
     return s->from ? hcg_sub(e, k, s->from) : k;
 }
@@ -182,8 +182,9 @@ static void emit_scores(hcg_emit *e, const tile *t, const strip *s, LLVMValueRef
     }
 }
 
-/* All that some query of a panel sees. Most tiles of keys are seen by all panels, which is one
- * product; of the last keys of a strip each panel sees more than the one before. */
+/* The scores of all keys that some query of a panel sees. Most tiles of keys are seen whole by all
+ * panels, which is one product; of the last keys of a strip each panel sees more than the one
+ * before. */
 static void emit_seen_scores(hcg_emit *e, const tile *t, const strip *s) {
     LLVMValueRef zero = hcg_i64(e, 0), done = s->from ? s->from : zero;
     hcg_loop l = hcg_loop_begin(e, zero, s->n, hcg_i64(e, 1), "seen", 1, &done);
@@ -195,7 +196,7 @@ static void emit_seen_scores(hcg_emit *e, const tile *t, const strip *s) {
     hcg_loop_end(e, &l, &to);
 }
 
-/* The soft cap, for all scores of the strip. */
+/* Applies the soft cap to all scores of the strip. */
 static void cap_scores(hcg_emit *e, const tile *t, const strip *s) {
     if (!(t->a->softcap > 0)) return;
     hcg_loop p = hcg_loop_begin(e, hcg_i64(e, 0), s->n, hcg_i64(e, 1), "panel", 0, NULL);
@@ -208,7 +209,7 @@ static void cap_scores(hcg_emit *e, const tile *t, const strip *s) {
     hcg_loop_end(e, &p, NULL);
 }
 
-/* Query `number` of the tile: its token in the call, its head. */
+/* The token, in the call, and the head of query `number` of the tile. */
 static void find_query(hcg_emit *e, const tile *t, LLVMValueRef number, LLVMValueRef *token,
                        LLVMValueRef *head) {
     const int64_t per_group = t->a->per_group;
@@ -218,7 +219,7 @@ static void find_query(hcg_emit *e, const tile *t, LLVMValueRef number, LLVMValu
     *head = hcg_add(e, hcg_mul_const(e, t->group, per_group), within);
 }
 
-/* The bias, query by query: each has a row of its own. */
+/* Adds the bias, query by query: each has a row of its own. */
 static void bias_scores(hcg_emit *e, const tile *t, const strip *s) {
     const hcg_attention *a = t->a;
     if (!a->bias) return;
@@ -238,7 +239,7 @@ static void bias_scores(hcg_emit *e, const tile *t, const strip *s) {
     hcg_loop_end(e, &l, NULL);
 }
 
-/* What of the strip's keys is hidden from whom. */
+/* Which of the strip's keys are hidden from which queries. */
 static void set_limits(hcg_emit *e, const tile *t, const strip *s, hcg_softmax_strip *softmax) {
     const hcg_attention *a = t->a;
     softmax->count = of_strip(e, s, s->count), softmax->hidden = of_strip(e, s, s->hidden);
@@ -249,12 +250,12 @@ static void set_limits(hcg_emit *e, const tile *t, const strip *s, hcg_softmax_s
     if (!a->window) return;
     softmax->hidden = hcg_larger(e, softmax->hidden, hcg_i64(e, 0));
     softmax->shown = of_strip(e, s, s->shown);
-    /* key k + window is that of a token behind it */
+    /* key k + window is that of a later token */
     LLVMValueRef below = hcg_mul_const(e, hcg_sub(e, hcg_i64(e, a->window), own), a->per_group);
     softmax->below = hcg_sub(e, below, s->query);
 }
 
-/* Has a tile of keys before this one been of the strip? */
+/* Has the strip already attended to a tile of keys? */
 static LLVMValueRef is_later(hcg_emit *e, const tile *t, const strip *s) {
     LLVMValueRef before = t->first, first = t->from;
     if (t->a->window) {
@@ -306,7 +307,7 @@ static hcg_loop each_strip(hcg_emit *e, const tile *t, int64_t step) {
     return hcg_loop_begin(e, hcg_i64(e, 0), t->panels, hcg_i64(e, step), "strip", 0, NULL);
 }
 
-/* The tile of keys at `first`, a multiple of their number. */
+/* Attends to the tile of keys at `first`, a multiple of the tile's size. */
 static void multiply_keys(hcg_emit *e, tile *t, LLVMValueRef first) {
     const hcg_attention *a = t->a;
     const int64_t panels = t->amx ? HCG_AMX_PANELS : hcg_strip_panels(e->level);
@@ -322,7 +323,7 @@ static void multiply_keys(hcg_emit *e, tile *t, LLVMValueRef first) {
     if (t->amx) hcg_amx_take_keys(e, t);
     hcg_loop l = each_strip(e, t, panels);
     strip s = strip_of(e, t, l.index, panels);
-    /* or they are behind, or before, all of its own */
+    /* or all keys are after, or before, those that the strip sees */
     LLVMValueRef taken = of_strip(e, &s, s.count);
     hcg_loop some = once_if(e, s.from ? LLVMIntSGT : LLVMIntNE, taken, "some");
     emit_strip(e, t, &s);
@@ -330,11 +331,11 @@ static void multiply_keys(hcg_emit *e, tile *t, LLVMValueRef first) {
     hcg_loop_end(e, &l, NULL);
 }
 
-/* Room for what some loop does with each query of the tile: its number, and its row of O. */
+/* A loop over the queries of the tile: the query's number, and its row of O. */
 typedef struct one_query {
     hcg_loop panels, queries;
     LLVMValueRef number, o;
-    LLVMValueRef state; /* M; S is HIR_PANEL floats behind */
+    LLVMValueRef state; /* M; S is HIR_PANEL floats after it */
 } one_query;
 
 static one_query each_query(hcg_emit *e, const tile *t) {

@@ -1,18 +1,19 @@
-/* Ranges of the keys of a key/value head, for one token or a few: what each leaves in
- * frame->shared, and how that is merged.
+/* Ranges of the keys of a key/value head, for one token or a few: the partial results of each in
+ * frame->shared, and how they are merged.
  *
- * A query head leaves O, M and S of every range (attention.h). Ranges are merged in blocks, each by
- * who has done the last range of it, and the blocks by who has merged the last of these: most of
- * what ranges leave is read while it is still in a cache, by all threads, and only the results of a
- * few blocks by one. Who merges differs from call to call; the order in which is the same for any
- * number of threads, and so is the result.
+ * For every range a query head has partial O, M and S (attention.h). Ranges are merged in blocks:
+ * the thread that finishes the last range of a block merges the block, and the thread that merges
+ * the last block merges the blocks. So most partial results are read by all threads while they are
+ * still in a cache, and only the results of a few blocks by one thread. Which thread merges differs
+ * from call to call; the order of merging is the same for any number of threads, and so is the
+ * result.
  */
 #include <float.h>
 
 #include "codegen/attention/attention_tile.h"
 #include "codegen/emit/arithmetic.h"
 
-enum { BLOCKS = HCG_COUNTERS - 1, LEAST_RANGES = 4 /* of a block */ };
+enum { BLOCKS = HCG_COUNTERS - 1, LEAST_RANGES = 4 /* ranges of a block */ };
 
 /* ---- query heads ----------------------------------------------------------------------------- */
 hcg_partial hcg_partial_of(hcg_emit *e, const hcg_key_tile *t, LLVMValueRef first,
@@ -36,7 +37,7 @@ LLVMValueRef hcg_token_of(hcg_emit *e, const hcg_key_tile *t, LLVMValueRef j) {
     return LLVMBuildUDiv(e->b, j, hcg_i64(e, t->a->per_group), "token");
 }
 
-/* Which of the query heads it is. */
+/* The number of the query head. */
 static LLVMValueRef query_head(hcg_emit *e, const hcg_key_tile *t, LLVMValueRef group,
                                LLVMValueRef j) {
     const int64_t per_group = t->a->per_group;
@@ -78,7 +79,7 @@ LLVMValueRef hcg_range_at(hcg_emit *e, const hcg_key_tile *t, const hcg_ranged_h
 }
 
 /* ---- merging --------------------------------------------------------------------------------- */
-/* The range `first` becomes those at first, first + step, .. together, `count` of them. */
+/* Merges the ranges at first, first + step, .., `count` of them, into the range `first`. */
 static void merge(hcg_emit *e, const hcg_key_tile *t, const hcg_ranged_head *h, LLVMValueRef first,
                   LLVMValueRef step, LLVMValueRef count) {
     hcg_loop l = hcg_each_head(e, t);

@@ -1,5 +1,5 @@
-/* Cached rows of attention of one token that are not read one after the other as f32: in pairs, as
- * words of two elements, and rows of a list, which lie anywhere. */
+/* Ways to read cached rows, in attention of one token, other than one after the other as f32: in
+ * pairs, as words of two elements, and rows of a list, which lie anywhere. */
 #include "codegen/attention/attention_tile.h"
 #include "codegen/emit/arithmetic.h"
 #include "codegen/emit/math.h"
@@ -7,22 +7,23 @@
 #include "codegen/matmul/backend.h"
 
 /* ---- in pairs -------------------------------------------------------------------------------- */
-/* Cached rows of bf16 that meet queries and weights in pairs (vdpbf16ps), two products to an
- * instruction, in attention of one token whose values are columns of the rows of keys
- * (attention_decode.c). Queries and softmax weights are rounded to bf16 for it, to nearest even;
- * sums are f32.
+/* Cached rows of bf16 are multiplied with queries and weights in pairs (vdpbf16ps), two products
+ * to an instruction, in attention of one token whose values are columns of the rows of keys
+ * (decode.c). Queries and softmax weights are rounded to bf16 for it, to nearest even; sums are
+ * f32.
  *
- *     scores   two neighbours of a row meet two of a query
- *     values   the rows of two keys are interleaved in registers, and meet the weights of both
+ *     scores   two neighbours of a row are multiplied with two of a query
+ *     values   the rows of two keys are interleaved in registers, and multiplied with both weights
  *
  * A rounded query changes a score by 2^-8 |scale| sum |q_i c_i| at most, rounded weights a result
  * by 2^-8 of the largest value (sums of weights are those of the numbers before rounding).
  *
- * Exactly it would not pay: a significand of 24 bits is three of bf16, and three instructions take
- * 1.5 times as long as the two multiply-adds that they stand for.
+ * Without rounding this would not pay: a significand of 24 bits is three of bf16, and three
+ * instructions take 1.5 times as long as the two multiply-adds that they stand for.
  */
 
-/* In matmul/backends.def for cached rows. It has no matrix kernels: attention multiplies. */
+/* The back end that matmul/backends.def names for cached rows. It has no matrix kernels: attention
+ * multiplies. */
 const hcg_backend hcg_row_pairs = {.name = "row_pairs"};
 
 enum { PAIR_COLUMNS = 2 * HIR_PANEL };
@@ -55,7 +56,7 @@ void hcg_pairs_begin(hcg_emit *e, hcg_key_tile *t) {
     t->q_row = hcg_scratch(e, (uint64_t)whole_vectors(a->n) * 4);
 }
 
-/* Rows of q end where no vector does: the last one of a row is read from a copy. */
+/* A row of q may end inside a vector: the last vector of a row is read from a copy. */
 void hcg_pairs_take_queries(hcg_emit *e, const hcg_key_tile *t) {
     const int64_t n = t->a->n;
     hcg_loop h = hcg_each_head(e, t);
@@ -65,7 +66,7 @@ void hcg_pairs_take_queries(hcg_emit *e, const hcg_key_tile *t) {
     hcg_loop_end(e, &h, NULL);
 }
 
-/* Behind the last key of a row are zeros, which a pair with it needs. */
+/* Writes zeros after the last key of a row, which the last pair needs. */
 void hcg_pairs_take_weights(hcg_emit *e, const hcg_key_tile *t) {
     hcg_loop h = hcg_each_head(e, t);
     LLVMValueRef at = hcg_mul_const(e, h.index, HCG_LD_SCORES);
@@ -81,7 +82,7 @@ static LLVMValueRef add_pairs(hcg_emit *e, LLVMValueRef a, LLVMValueRef b, LLVMV
     return hcg_intrinsic(e, "llvm.x86.avx512bf16.dpbf16ps.512", NULL, 0, args, 3);
 }
 
-/* A vector of pairs, `valid` elements of it, as one of words. */
+/* A vector of pairs, of which `valid` elements exist, as a vector of words. */
 static LLVMValueRef load_pairs(hcg_emit *e, LLVMValueRef p, int64_t valid) {
     LLVMValueRef words = valid < PAIR_COLUMNS ? hcg_i64(e, valid / 2) : NULL;
     return hcg_load(e, HIR_F32, p, words);
@@ -100,7 +101,8 @@ void hcg_pair_scores(hcg_emit *e, const hcg_key_tile *t, LLVMValueRef q, LLVMVal
     }
 }
 
-/* Pairs (a[i], b[i]) of 32 columns: of each eight the first four, and the others. */
+/* Pairs (a[i], b[i]) of 32 columns: the first four of each eight columns in one vector, the others
+ * in the second. */
 static LLVMValueRef interleave(hcg_emit *e, LLVMValueRef a, LLVMValueRef b, unsigned half) {
     LLVMTypeRef elements = LLVMVectorType(e->i16, PAIR_COLUMNS);
     LLVMValueRef lane[PAIR_COLUMNS];
@@ -136,7 +138,8 @@ void hcg_pair_values(hcg_emit *e, LLVMValueRef weights, LLVMValueRef row, LLVMVa
     }
 }
 
-/* Columns as they were: two vectors of sums that hold them by fours become two in order. */
+/* Brings columns into order again: two vectors of sums that hold them by fours become two in
+ * order. */
 void hcg_pair_columns(hcg_emit *e, LLVMValueRef *acc) {
     LLVMValueRef sums[2];
     for (unsigned v = 0; v < 2; v++) {
@@ -152,11 +155,11 @@ void hcg_pair_columns(hcg_emit *e, LLVMValueRef *acc) {
 }
 
 /* ---- as words -------------------------------------------------------------------------------- */
-/* Cached rows of bf16 that are met as words of two elements, in attention of one token whose values
- * are columns of the rows of keys (attention_decode.c): one load and two instructions (a shift for
- * the even elements, a mask for the odd ones) make two vectors of f32 of it. Widened one by one
- * they take two loads and four instructions, all of them of the ports for shuffles, one of which is
- * also one of the two for multiply-adds. The same numbers meet; a score's terms are added in
+/* Cached rows of bf16 are read as words of two elements, in attention of one token whose values
+ * are columns of the rows of keys (decode.c): one load and two instructions (a shift for the even
+ * elements, a mask for the odd ones) make two vectors of f32. Widened one by one, two vectors take
+ * two loads and four instructions, all of them on the ports for shuffles, one of which is also one
+ * of the two for multiply-adds. The same numbers are multiplied; a score's terms are added in
  * another order.
  *
  * The price is an order: of each two vectors of elements first come the even ones, then the odd
@@ -168,7 +171,7 @@ static int64_t block_of(const hcg_emit *e) {
     return 2 * (int64_t)e->level->lanes;
 }
 
-/* Where there are registers for two words beside the sums, the queries and the mask. */
+/* True where there are registers for two words besides the sums, the queries and the mask. */
 bool hcg_words_fit(const hcg_emit *e, const hcg_attention *a) {
     const hcg_level *l = e->level;
     return a->one_row && a->k.dtype == HIR_BF16 && l->lanes == HIR_PANEL && l->registers >= 32 &&
@@ -236,13 +239,14 @@ void hcg_words_in_order(hcg_emit *e, const hcg_attention *a, LLVMValueRef out) {
 }
 
 /* ---- of a list ------------------------------------------------------------------------------- */
-/* Rows of a list, which lie anywhere in a cache, for attention of one token: each is met where it
- * lies, by its address, and asked for a tile before.
+/* Rows of a list, which lie anywhere in a cache, for attention of one token: each is read where it
+ * lies, by its address, and is prefetched one tile before.
  *
  * No prefetcher of a CPU knows where the next row of a list is, and an L1 has places for few
- * misses. The list knows: while a tile is met, each step of its scores and values asks for its
- * share of the rows of the next one, into the L2, so that memory is as busy as arithmetic lets it
- * be. Of a row that is key and value scores ask for the first half, values for the second.
+ * misses. The list says it: while a tile is computed, each step of its scores and values
+ * prefetches its share of the rows of the next tile into the L2, so that memory is as busy as
+ * arithmetic lets it be. Of a row that is key and value, scores prefetch the first half and values
+ * the second.
  */
 
 static int64_t lines_of(const hcg_emit *e, const hcg_cache *c) {
@@ -265,7 +269,7 @@ static void ask_for(hcg_emit *e, LLVMValueRef places, LLVMValueRef row, LLVMValu
     hcg_prefetch_l2(e, hcg_at(e, e->i8, hcg_gathered_row(e, places, row), at), 0);
 }
 
-/* The last step takes the place of those that are more than there are lines. */
+/* Steps beyond the number of lines repeat the last one. */
 void hcg_prefetch_key_rows(hcg_emit *e, const hcg_key_tile *t, bool values, LLVMValueRef first,
                            int64_t rows, LLVMValueRef number, int64_t steps) {
     const int64_t all = lines_of(e, values ? &t->a->v : &t->a->k), half = all / 2;

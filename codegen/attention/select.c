@@ -1,4 +1,4 @@
-/* The form select of kernel.sequence: the rows of a cache that score best.
+/* The kernel form select of kernel.sequence: the rows of a cache that score best.
  *
  *     q[T, H, n]  keys[C/r, G, n]  w[T, H]  ->  rows[T, G, K]
  *     score[t, g, s] = sum over the heads h of group g of w[t, h] f(q[t, h] . keys[s, g])
@@ -6,13 +6,13 @@
  * Scores of a tile of keys are a product with the queries, heads in lanes (hcg_call_strip): sums of
  * f and weights stay in lanes until a vector of keys has all of its heads, and only then lanes are
  * added up, once for each key instead of once for each head of it. Few heads would leave most lanes
- * empty: theirs are made as those of attention (attention_tile.h), row after row of heads, and a
- * pass over the heads leaves one number for each key. Scores are offered to a choice (choose.h), so
+ * empty: their scores are made as in attention (attention_tile.h), row after row of heads, and a
+ * pass over the heads leaves one number for each key. Scores go to a top-k selection (topk.h), so
  * that nothing of size T x C exists.
  *
- * One token: columns are ranges of rows of a group (hrt_list_range), which leave their scores in
- * frame->shared; who does a group's last range chooses. Several tokens: a token and group at a
- * time, tile after tile. A token that sees no more than k rows needs no scores.
+ * One token: columns are ranges of rows of a group (hrt_list_range), which write their scores to
+ * frame->shared; the thread that finishes a group's last range selects. Several tokens: a token
+ * and group at a time, tile after tile. A token that sees no more than k rows needs no scores.
  */
 #include <string.h>
 
@@ -26,9 +26,9 @@
 #include "codegen/program/contraction.h"
 #include "codegen/program/forms.h"
 
-/* Heads of a group in lanes. */
+/* The heads of a group, in lanes. */
 typedef struct head_panels {
-    int64_t n;               /* how many; 0: scores are made row after row of heads */
+    int64_t n;               /* how many panels; 0: scores are made row after row of heads */
     LLVMValueRef q, weights; /* scratch: [n][entries][16], [n][16] */
     LLVMValueRef wide, sums; /* a tile of keys as f32; [key][lanes] between strips; NULL: neither */
 } head_panels;
@@ -57,7 +57,7 @@ static sight sight_of(hcg_emit *e, const selecting *s, LLVMValueRef position) {
     return v;
 }
 
-/* Does the choice leave some rows out? */
+/* Does the selection leave some rows out? */
 static LLVMValueRef is_choice(hcg_emit *e, const selecting *s, const sight *v) {
     return LLVMBuildICmp(e->b, LLVMIntSGT, hcg_sub(e, v->end, v->first), hcg_i64(e, s->k), "");
 }
@@ -82,7 +82,8 @@ static void panels_begin(hcg_emit *e, selecting *s) {
     if (p->n > hcg_strip_panels(e->level)) p->sums = hcg_floats(e, HCG_LD_SCORES * e->level->lanes);
 }
 
-/* Queries and weights of the heads of a token and group; lanes without a head have the weight 0. */
+/* Packs the queries and weights of the heads of a token and group; lanes without a head have the
+ * weight 0. */
 static void take_heads(hcg_emit *e, const selecting *s, LLVMValueRef token, LLVMValueRef group) {
     const hcg_attention *a = &s->a;
     const head_panels *p = &s->panels;
@@ -129,8 +130,8 @@ static LLVMValueRef weigh_vector(hcg_emit *e, const selecting *s, const strip *p
     return sum ? hcg_fma(e, w, x, sum) : hcg_fmul(e, w, x);
 }
 
-/* The sums of a strip's heads for as many keys as there are lanes, from `at` on; with those of the
- * strips before. The last strip leaves scores. */
+/* Adds the weighted scores of a strip's heads, for as many keys as there are lanes, from `at` on,
+ * to the sums of the strips before. The last strip adds up lanes and leaves the keys' scores. */
 static void weigh_keys(hcg_emit *e, const selecting *s, const strip *p, LLVMValueRef at,
                        LLVMValueRef to) {
     const int64_t lanes = e->level->lanes, vectors = p->n * (HIR_PANEL / lanes);
@@ -163,8 +164,8 @@ static LLVMValueRef rows_as_f32(hcg_emit *e, const selecting *s) {
     return s->panels.wide;
 }
 
-/* Strips of nearly as many panels, each over all rows of the tile; the first asks for the tile that
- * follows. */
+/* Computes strips of nearly equally many panels, each over all rows of the tile; the first strip
+ * prefetches the tile that follows. */
 static void score_by_panels(hcg_emit *e, const selecting *s, LLVMValueRef to) {
     const hcg_attention *a = &s->a;
     const int64_t most = hcg_strip_panels(e->level), n = s->panels.n;
@@ -187,7 +188,7 @@ static void score_by_panels(hcg_emit *e, const selecting *s, LLVMValueRef to) {
 }
 
 /* ---- scores, head after head ----------------------------------------------------------------- */
-/* A vector of scores of all heads of a group: `at` counts keys of the tile. */
+/* Adds up a vector of scores over all heads of a group: `at` counts keys of the tile. */
 static void add_heads(hcg_emit *e, const selecting *s, LLVMValueRef weights, LLVMValueRef at,
                       LLVMValueRef to) {
     LLVMValueRef sum = LLVMConstNull(e->vec);
@@ -206,8 +207,8 @@ static void add_heads(hcg_emit *e, const selecting *s, LLVMValueRef weights, LLV
     hcg_store(e, hcg_at(e, e->f32, to, at), l.carried[0], NULL);
 }
 
-/* Scores of the rows first .. first + count - 1 of the group, count <= HCG_TILE_KEYS, to `to`,
- * which is filled up to a whole vector. */
+/* Writes the scores of the rows first .. first + count - 1 of the group, count <= HCG_TILE_KEYS,
+ * to `to`, which is filled up to a whole vector. */
 static void score_tile(hcg_emit *e, selecting *s, LLVMValueRef token, LLVMValueRef group,
                        LLVMValueRef first, LLVMValueRef count, LLVMValueRef to) {
     const hcg_attention *a = &s->a;
@@ -236,7 +237,7 @@ static void store_entry(hcg_emit *e, LLVMValueRef list, LLVMValueRef at, LLVMVal
     LLVMSetAlignment(LLVMBuildStore(e->b, row, hcg_at(e, e->i32, list, at)), 4);
 }
 
-/* list[from ..] = from - shift .. below to - shift; where that ends. */
+/* list[from ..] = from - shift .. below to - shift; returns where that ends. */
 static LLVMValueRef count_up(hcg_emit *e, LLVMValueRef list, LLVMValueRef from, LLVMValueRef row,
                              LLVMValueRef end) {
     hcg_loop l = hcg_loop_begin(e, row, end, hcg_i64(e, 1), "next", 0, NULL);
@@ -274,7 +275,7 @@ static LLVMValueRef list_at(hcg_emit *e, const selecting *s, LLVMValueRef token,
     return hcg_at(e, e->i32, s->a.out, hcg_mul_const(e, number, s->width));
 }
 
-/* The choice begins; all rows are taken where none is left out. */
+/* Begins the selection; takes all rows where none is left out. */
 static void begin_choice(hcg_emit *e, const selecting *s, const sight *v, LLVMValueRef choose) {
     hcg_best_start(e, &s->choice);
     hcg_loop all = hcg_once_if(e, LLVMBuildNot(e->b, choose, ""), "take_all");
@@ -288,7 +289,7 @@ static void end_choice(hcg_emit *e, const selecting *s, const sight *v, LLVMValu
 }
 
 /* ---- one token ------------------------------------------------------------------------------- */
-/* Rows from .. to - 1 of a group leave their scores. */
+/* Writes the scores of rows from .. to - 1 of a group. */
 static void score_range(hcg_emit *e, selecting *s, LLVMValueRef group, LLVMValueRef from,
                         LLVMValueRef to, LLVMValueRef scores) {
     LLVMValueRef tile = hcg_i64(e, HCG_TILE_KEYS);
@@ -310,8 +311,8 @@ static void choose_from(hcg_emit *e, const selecting *s, const sight *v, LLVMVal
     end_choice(e, s, v, hcg_i64(e, 0), group);
 }
 
-/* Columns c0 .. c1 - 1: column g R + i is range i of group g, R ranges cover all rows. Scores of a
- * group lie one after the other, those of a range at its row. */
+/* Computes columns c0 .. c1 - 1: column g R + i is range i of group g, where R ranges cover all
+ * rows. Scores of a group lie one after the other, those of a range at its row. */
 static void emit_decode(hcg_emit *e, selecting *s) {
     LLVMValueRef one = hcg_i64(e, 1), zero = hcg_i64(e, 0);
     sight v = sight_of(e, s, s->a.past);
@@ -390,7 +391,7 @@ static bool emit_select(hcg_emit *e, const hcg_kernel *k) {
     s.tile = (hcg_key_tile){.a = &s.a, .most = HCG_TILE_KEYS, .heads = hcg_i64(e, s.a.per_group)};
     panels_begin(e, &s);
     s.ahead = k->phase == HIR_DECODE;
-    if (s.ahead && !s.panels.n) s.a.one_row = true; /* steps ask for shares of the next tile */
+    if (s.ahead && !s.panels.n) s.a.one_row = true; /* steps prefetch shares of the next tile */
     if (s.panels.n)
         s.tile.scores = hcg_floats(e, hcg_strip_panels(e->level) * HCG_STRIP_FLOATS);
     else

@@ -1,14 +1,15 @@
-/* The form attention_selected of kernel.sequence: attention over the rows that a list names.
+/* The kernel form attention_selected of kernel.sequence: attention over the rows that a list
+ * names.
  *
- * The rows that a token sees form a sequence: with entries the positions of its window, then the
- * entries (those listed, or all complete ones); without, the listed positions. Tiles of the
- * sequence are met where their rows lie, as those of attention of one token whose rows come from
- * the L2 (attention_tile.h), and while a tile is met the rows of the next are asked for
- * (rows.c). So only rows that are seen are read, and from memory once for all query heads
- * that share them.
+ * The rows that a token sees form a sequence. With entries (a second cache, of a row for several
+ * positions) it is the positions of the token's window, then the entries (those listed, or all
+ * complete ones); without entries, the listed positions. Tiles of the sequence are read where their
+ * rows lie, as in attention of one token whose rows come from the L2 (attention_tile.h), and while
+ * a tile is computed the rows of the next tile are prefetched (rows.c). So only rows that are seen
+ * are read, and from memory once for all query heads that share them.
  *
  * One token: columns are ranges of rows of the sequence of a key/value head (hrt_list_range).
- * Several: a token and head at a time, since each has rows of its own.
+ * Several tokens: a token and head at a time, since each has rows of its own.
  */
 #include "codegen/attention/attention_tile.h"
 #include "codegen/attention/topk.h"
@@ -19,16 +20,16 @@
 #include "codegen/program/forms.h"
 
 typedef struct selected {
-    hcg_attention a;       /* as it is for the token that is being done */
+    hcg_attention a;       /* set for the token that is being computed */
     hcg_cache entries;     /* base NULL: none */
     bool same;             /* k and v are one cache */
     LLVMValueRef list;     /* i32 [T][lists][most]; NULL: all entries */
-    LLVMValueRef own_list; /* of the token and head */
+    LLVMValueRef own_list; /* the list of the token and head */
     int64_t lists, most, rate;
     LLVMValueRef entries_cap;
     LLVMValueRef q, sink, out; /* of token 0 */
     hcg_key_tile tile;
-    hcg_row_places places[2]; /* scratch: of two tiles that follow each other */
+    hcg_row_places places[2]; /* scratch: places of the rows of two tiles that follow each other */
 } selected;
 
 /* What a token sees: positions first .. first + near - 1, then `far` rows of the list. */
@@ -36,7 +37,8 @@ typedef struct sight {
     LLVMValueRef first, near, far, rows;
 } sight;
 
-/* Of list[0 .. n), whole vectors, the first that is no row; INT32_MAX if all are. */
+/* The first number of list[0 .. n), read in whole vectors, that is no row; INT32_MAX if all are
+ * rows. */
 static LLVMValueRef first_beyond(hcg_emit *e, const selected *s, LLVMValueRef rows,
                                  LLVMValueRef n) {
     const unsigned lanes = e->level->lanes;
@@ -91,7 +93,7 @@ static LLVMValueRef row_in(hcg_emit *e, const hcg_cache *c, LLVMValueRef cap, LL
     return hcg_at(e, hcg_element(e, c->dtype), c->base, at);
 }
 
-/* The row number i of the sequence behind the positions. */
+/* The row number i of the sequence after the positions. */
 static LLVMValueRef far_row(hcg_emit *e, const selected *s, const sight *v, LLVMValueRef i) {
     LLVMValueRef at = hcg_sub(e, i, v->near);
     if (!s->list) return at;
@@ -101,7 +103,7 @@ static LLVMValueRef far_row(hcg_emit *e, const selected *s, const sight *v, LLVM
     return LLVMBuildZExt(e->b, id, e->i64, "");
 }
 
-/* Row number i of the sequence, of keys or of values. */
+/* The address of row number i of the sequence, in keys or values. */
 static LLVMValueRef row_of(hcg_emit *e, const selected *s, const sight *v, const hcg_cache *c,
                            LLVMValueRef i) {
     LLVMValueRef group = s->tile.group, far = far_row(e, s, v, i);
@@ -112,9 +114,9 @@ static LLVMValueRef row_of(hcg_emit *e, const selected *s, const sight *v, const
                            "row");
 }
 
-/* places[i] = where row first + i is, i < n; behind the row `end` - 1 it is that one. Its first
- * line is asked for: rows lie in pages of their own, whose addresses are found for all of them at
- * once (as in hcg_translate_pages). */
+/* places[i] = where row first + i is, i < n; rows after `end` - 1 get the place of that one. The
+ * first line of each row is prefetched: rows lie in different pages, whose addresses are so
+ * translated for all of them at once (as in hcg_translate_pages). */
 static void find_places(hcg_emit *e, const selected *s, const sight *v, const hcg_row_places *to,
                         LLVMValueRef first, LLVMValueRef n, LLVMValueRef end) {
     LLVMValueRef last = hcg_larger(e, hcg_sub(e, end, hcg_i64(e, 1)), hcg_i64(e, 0));
@@ -131,7 +133,7 @@ static void find_places(hcg_emit *e, const selected *s, const sight *v, const hc
     hcg_loop_end(e, &l, NULL);
 }
 
-/* The places that tile `number` has, one of two in turn. */
+/* The array of places of tile `number`: two arrays are used in turn. */
 static hcg_row_places places_of(hcg_emit *e, const selected *s, LLVMValueRef number) {
     LLVMValueRef odd = LLVMBuildTrunc(e->b, number, e->i1, "");
     const hcg_row_places *const p = s->places;
@@ -140,7 +142,7 @@ static hcg_row_places places_of(hcg_emit *e, const selected *s, LLVMValueRef num
     return r;
 }
 
-/* Asks for the rows of a tile at `first`, whom no tile before it has asked for. */
+/* Prefetches the rows of a tile at `first` that no tile before it has prefetched. */
 static void ask_first(hcg_emit *e, selected *s, const sight *v, LLVMValueRef first,
                       LLVMValueRef end) {
     s->tile.ahead = s->places[0];
@@ -149,8 +151,8 @@ static void ask_first(hcg_emit *e, selected *s, const sight *v, LLVMValueRef fir
     hcg_ask_all(e, &s->tile, rows);
 }
 
-/* Rows from .. to - 1 of the sequence; `range`: 0, these are the first. Those up to `end` are met
- * after them. */
+/* Attends to rows from .. to - 1 of the sequence; `range` 0: these are the first rows. Rows up to
+ * `end` are read after them. */
 static void emit_range(hcg_emit *e, selected *s, const sight *v, LLVMValueRef range,
                        LLVMValueRef from, LLVMValueRef to, LLVMValueRef end) {
     hcg_key_tile *t = &s->tile;
@@ -206,7 +208,8 @@ static void emit_prefill(hcg_emit *e, selected *s) {
     hcg_loop_end(e, &t, NULL);
 }
 
-/* How the rows that a token may see are cut (hrt_step.list_rate): a list may have fewer. */
+/* How the rows that a token may see are cut into ranges (hrt_step.list_rate); its list may have
+ * fewer rows. */
 typedef struct cut {
     LLVMValueRef each, ranges;
 } cut;
@@ -222,7 +225,8 @@ typedef struct list_ranges { /* of a head */
     selected *s;
     const sight *v;
     hcg_ranged_head h;
-    LLVMValueRef each, end; /* rows of a range; behind the last row of the call */
+    LLVMValueRef each, end; /* rows of a range; the number after the last row that the call
+                               reads */
 } list_ranges;
 
 static void do_range(hcg_emit *e, void *with, LLVMValueRef range) {
@@ -287,7 +291,7 @@ static void take_operands(hcg_emit *e, const hcg_kernel *k, const hir_op *op, se
 
 static void make_tile(hcg_emit *e, selected *s) {
     hcg_attention *a = &s->a;
-    a->one_row = true; /* as rows that are met from the L2 are, also where values are others */
+    a->one_row = true; /* rows are read from the L2, even where values are other rows than keys */
     s->tile = (hcg_key_tile){.a = a, .heads = hcg_i64(e, a->per_group)};
     s->tile.most = hcg_rows_of_tile(e, &s->tile);
     s->tile.scores = hcg_scratch(e, (uint64_t)(a->per_group * HCG_LD_SCORES) * 4);
@@ -323,7 +327,7 @@ static bool emit_attention_selected(hcg_emit *e, const hcg_kernel *k) {
     return true;
 }
 
-/* With entries there may be half as many ranges again as the positions have. */
+/* With entries there may be one and a half times as many ranges as the positions have. */
 static void count_shared(const hir_module *m, hir_id kernel, uint64_t *counters, uint64_t *range) {
     const hir_id id = hir_form_op(m, kernel);
     const hir_type q = hir_arg_type(m, id, 0), v = hir_arg_type(m, id, 2);

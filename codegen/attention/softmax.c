@@ -1,5 +1,5 @@
-/* Online softmax over tiles of keys (attention.h): one internal function that all attention kernels
- * of a module call, and the start and the end of a query. */
+/* Online softmax over tiles of keys (attention.h): functions that all attention kernels of a
+ * module call, and the start and the end of a query. */
 #include <float.h>
 #include <math.h>
 
@@ -16,7 +16,7 @@ static LLVMValueRef load_clamped(hcg_emit *e, LLVMValueRef p) {
     return hcg_min(e, hcg_load(e, HIR_F32, p, NULL), hcg_splat(e, FLT_MAX));
 }
 
-/* The maximum of the scores and the running one. */
+/* The greater of the maximum of the scores and the running maximum. */
 static LLVMValueRef new_maximum(hcg_emit *e, const hcg_softmax *s, LLVMValueRef old) {
     LLVMValueRef zero = hcg_i64(e, 0), lanes = hcg_i64(e, e->level->lanes);
     LLVMValueRef least = hcg_splat(e, -FLT_MAX);
@@ -27,7 +27,7 @@ static LLVMValueRef new_maximum(hcg_emit *e, const hcg_softmax *s, LLVMValueRef 
     return hcg_max(e, old, hcg_max_lanes(e, l.carried[0]));
 }
 
-/* scores become p; their sum. */
+/* Turns scores into p and returns their sum. */
 static LLVMValueRef exponentiate(hcg_emit *e, const hcg_softmax *s, LLVMValueRef maximum) {
     LLVMValueRef zero = hcg_i64(e, 0), lanes = hcg_i64(e, e->level->lanes);
     LLVMValueRef sum = hcg_splat(e, 0), all = hcg_splat_value(e, maximum);
@@ -88,10 +88,10 @@ void hcg_softmax_tile(hcg_emit *e, const hcg_softmax *s) {
 }
 
 /* ---- strips ---------------------------------------------------------------------------------- */
-/* A vector of queries; scores are HIR_PANEL apart from key to key. */
+/* A vector of queries; a query's scores are HIR_PANEL floats apart from key to key. */
 typedef struct column {
     const hcg_softmax_strip *s;
-    LLVMValueRef scores, first; /* of its queries in the strip, i32 */
+    LLVMValueRef scores, first; /* numbers of its queries in the strip, i32 */
     LLVMValueRef largest, sum;  /* where they are kept */
     LLVMValueRef o;
 } column;
@@ -104,7 +104,8 @@ static LLVMValueRef score_at(hcg_emit *e, const column *c, LLVMValueRef key, int
     return hcg_at(e, e->f32, c->scores, at);
 }
 
-/* -inf for the keys before a query's window: query i of the strip sees key k if i < k H/G + below.
+/* Writes -inf for the keys before a query's window: query i of the strip sees key k if i < k H/G
+ * + below.
  */
 static void hide_first_scores(hcg_emit *e, const column *c, LLVMValueRef number) {
     const hcg_softmax_strip *s = c->s;
@@ -118,8 +119,8 @@ static void hide_first_scores(hcg_emit *e, const column *c, LLVMValueRef number)
     hcg_loop_end(e, &l, NULL);
 }
 
-/* -inf for the keys behind a query's own, and for those that fill up. Query i of the strip sees key
- * k if i >= k H/G - own. */
+/* Writes -inf for the keys after a query's own, and for those that only fill up the last
+ * iteration. Query i of the strip sees key k if i >= k H/G - own. */
 static void hide_scores(hcg_emit *e, const column *c) {
     const hcg_softmax_strip *s = c->s;
     LLVMValueRef none = hcg_splat(e, -INFINITY);
@@ -155,7 +156,7 @@ static LLVMValueRef largest_score(hcg_emit *e, const column *c, LLVMValueRef old
     return LLVMBuildSelect(e->b, LLVMBuildFCmp(e->b, LLVMRealOGT, all, limit, ""), limit, all, "");
 }
 
-/* Scores become p; gives their sum. A score of +inf counts as the maximum. */
+/* Turns scores into p and returns their sum. A score of +inf counts as the maximum. */
 static LLVMValueRef weigh(hcg_emit *e, const column *c, LLVMValueRef largest) {
     LLVMValueRef zero = hcg_splat(e, 0), sum[ROWS] = {zero, zero, zero, zero};
     hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), c->s->count, hcg_i64(e, ROWS), "exp", ROWS, sum);
@@ -204,7 +205,7 @@ static void softmax_column(hcg_emit *e, const column *c) {
     scale_column(e, c, old, largest, a);
 }
 
-/* Vector v of a strip: of panel v / vectors, which has `vectors` of them. */
+/* Vector v of a strip: it belongs to panel v / vectors, since a panel has `vectors` of them. */
 static column column_of(hcg_emit *e, const hcg_softmax_strip *s, LLVMValueRef v) {
     const int64_t lanes = e->level->lanes, vectors = HIR_PANEL / lanes;
     LLVMValueRef panel = LLVMBuildUDiv(e->b, v, hcg_i64(e, vectors), "");
@@ -275,8 +276,8 @@ void hcg_softmax_strip_end(hcg_emit *e, const hcg_softmax_strip *s) {
 }
 
 /* ---- single queries again -------------------------------------------------------------------- */
-/* M' = max(M, N)   S' = S e^(M - M') + R e^(N - M'), likewise O: a range that saw nothing has S = 0
- * and the least M, which adds nothing. */
+/* M' = max(M, N), S' = S e^(M - M') + R e^(N - M'), likewise O. A range without any seen key has
+ * S = 0 and the least M, which adds nothing. */
 void hcg_softmax_merge(hcg_emit *e, LLVMValueRef state, LLVMValueRef o, LLVMValueRef other_state,
                        LLVMValueRef other_o, LLVMValueRef width) {
     LLVMValueRef old = hcg_load_scalar(e, HIR_F32, state_at(e, state, 0));

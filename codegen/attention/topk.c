@@ -1,4 +1,4 @@
-/* The k best of a stream of scores (choose.h). */
+/* The k best of a stream of scores (topk.h). */
 #include "codegen/attention/topk.h"
 
 #include "codegen/emit/arithmetic.h"
@@ -44,7 +44,7 @@ static LLVMTypeRef key_vector(hcg_emit *e) {
 hcg_best hcg_new_best(hcg_emit *e, int64_t k) {
     const uint64_t room = (uint64_t)(2 * k + HCG_OFFERED) * 4;
     hcg_best c = {.k = k};
-    c.keys = hcg_scratch(e, room + 64); /* and a vector behind them */
+    c.keys = hcg_scratch(e, room + 64); /* and a vector after them */
     c.rows = hcg_scratch(e, room + 64); /* likewise */
     c.state = hcg_scratch(e, 16);
     return c;
@@ -55,9 +55,9 @@ void hcg_best_start(hcg_emit *e, const hcg_best *c) {
     store(e, e->i64, c->state, hcg_i64(e, 1), hcg_i64(e, INT32_MIN));
 }
 
-/* ---- the choice ------------------------------------------------------------------------------ */
-/* Keys of keys[0 .. n) that are not less than `bound`, or that are greater; behind them is a vector
- * of least ones. */
+/* ---- the selection --------------------------------------------------------------------------- */
+/* How many of keys[0 .. n) are not less than `bound`, or are greater; after them in memory is a
+ * vector of least keys. */
 static LLVMValueRef count_keys(hcg_emit *e, LLVMValueRef keys, LLVMValueRef n, LLVMIntPredicate is,
                                LLVMValueRef bound) {
     LLVMValueRef sum = LLVMConstNull(key_vector(e)), all = hcg_splat_value(e, bound);
@@ -73,7 +73,8 @@ static LLVMValueRef count_keys(hcg_emit *e, LLVMValueRef keys, LLVMValueRef n, L
     return LLVMBuildZExt(e->b, sum, e->i64, "");
 }
 
-/* The least and the greatest of keys[0 .. n), n > 0; both are copied to the vector behind them. */
+/* The least and the greatest of keys[0 .. n), n > 0. The vector after the keys is filled with
+ * copies of the first key. */
 static void find_extremes(hcg_emit *e, LLVMValueRef keys, LLVMValueRef n, LLVMValueRef out[2]) {
     static const char *const of[] = {"llvm.smin", "llvm.smax"}, *const all[] = {
                                                                     "llvm.vector.reduce.smin",
@@ -94,8 +95,8 @@ static void find_extremes(hcg_emit *e, LLVMValueRef keys, LLVMValueRef n, LLVMVa
         out[i] = hcg_intrinsic(e, all[i], &type, 1, &l.carried[i], 1);
 }
 
-/* The k-th largest key. What all keys begin with it begins with; the bits behind are found one by
- * one. */
+/* The k-th largest key. It begins with the bits that all keys begin with; the bits after them are
+ * found one by one. */
 static LLVMValueRef kth_key(hcg_emit *e, LLVMValueRef keys, LLVMValueRef n, LLVMValueRef k) {
     LLVMValueRef most[2], none = hcg_i64(e, 0), one = LLVMConstInt(e->i32, 1, false);
     find_extremes(e, keys, n, most);
@@ -124,7 +125,7 @@ static LLVMValueRef kth_key(hcg_emit *e, LLVMValueRef keys, LLVMValueRef n, LLVM
 }
 
 /* ---- some lanes of a vector ------------------------------------------------------------------ */
-/* Does the level bring the chosen lanes of a vector together? */
+/* Does the level have an instruction that compresses selected lanes of a vector? */
 static bool packs_lanes(const hcg_emit *e) {
     return e->level->lanes == 16 && hcg_has_feature(e->level, "avx512f");
 }
@@ -135,7 +136,7 @@ static LLVMValueRef key_lanes(hcg_emit *e, LLVMValueRef base, LLVMValueRef index
     return x;
 }
 
-/* The lanes of x that `some` names, in their order, to base[at ..]; up to a vector behind it is
+/* Writes the lanes of x that `some` names, in their order, to base[at ..]; up to a whole vector is
  * overwritten. */
 static void store_some(hcg_emit *e, LLVMValueRef base, LLVMValueRef at, LLVMValueRef x,
                        LLVMValueRef some) {
@@ -152,7 +153,7 @@ static LLVMValueRef count_lanes(hcg_emit *e, LLVMValueRef some) {
 }
 
 /* ---- dropping -------------------------------------------------------------------------------- */
-/* Leaves all from the key t on, in their order. */
+/* Keeps all candidates whose key is t or more, in their order. */
 static void keep_from(hcg_emit *e, LLVMValueRef keys, LLVMValueRef rows, LLVMValueRef n,
                       LLVMValueRef t) {
     LLVMValueRef kept = hcg_i64(e, 0), least = hcg_splat_value(e, t);
@@ -166,7 +167,8 @@ static void keep_from(hcg_emit *e, LLVMValueRef keys, LLVMValueRef rows, LLVMVal
     hcg_loop_end(e, &l, &kept);
 }
 
-/* Leaves those above the key t and the first `equal` of those with it, in their order. */
+/* Keeps the candidates above the key t and the first `equal` of those with that key, in their
+ * order. */
 static void keep_best(hcg_emit *e, LLVMValueRef keys, LLVMValueRef rows, LLVMValueRef n,
                       LLVMValueRef t, LLVMValueRef equal) {
     LLVMValueRef carried[] = {hcg_i64(e, 0), equal};
@@ -185,7 +187,7 @@ static void keep_best(hcg_emit *e, LLVMValueRef keys, LLVMValueRef rows, LLVMVal
     hcg_loop_end(e, &l, next);
 }
 
-/* (keys, rows, state, k): leaves the k best of more than k candidates. */
+/* (keys, rows, state, k): keeps the k best of more than k candidates. */
 static void emit_drop(hcg_emit *e, hcg_shared *s) {
     LLVMValueRef keys = s->param[0], rows = s->param[1], state = s->param[2], k = s->param[3];
     LLVMValueRef n = load(e, e->i64, state, hcg_i64(e, 0)), zero = hcg_i64(e, 0);
@@ -220,7 +222,7 @@ static void drop_from(hcg_emit *e, const hcg_best *c, int64_t most) {
 }
 
 /* ---- candidates ------------------------------------------------------------------------------ */
-/* Of a score, or of a vector of them. */
+/* The key of a score, or the keys of a vector of scores. */
 static LLVMValueRef key_of(hcg_emit *e, LLVMValueRef score) {
     LLVMTypeRef type = LLVMTypeOf(score), keys = hcg_like(type, e->i32);
     LLVMValueRef x = hcg_fadd(e, score, hcg_real_like(type, 0));
@@ -234,10 +236,11 @@ static LLVMValueRef key_of(hcg_emit *e, LLVMValueRef score) {
 
 typedef struct offered {
     LLVMValueRef scores, first;
-    LLVMValueRef least; /* i32: less is not taken */
+    LLVMValueRef least; /* i32: lesser keys are not taken */
 } offered;
 
-/* Candidates from number n on of the scores from `at` on, one by one; how many there are then. */
+/* Takes candidates, from number n on, of the scores from `at` on, one by one; returns how many
+ * there are then. */
 static LLVMValueRef take_each(hcg_emit *e, const hcg_best *c, const offered *o, LLVMValueRef at,
                               LLVMValueRef end, LLVMValueRef n) {
     hcg_loop l = hcg_loop_begin(e, at, end, hcg_i64(e, 1), "offer", 1, &n);
@@ -252,7 +255,7 @@ static LLVMValueRef take_each(hcg_emit *e, const hcg_best *c, const offered *o, 
     return l.carried[0];
 }
 
-/* The same of a vector of scores at once. */
+/* The same for a vector of scores at once. */
 static LLVMValueRef take_vector(hcg_emit *e, const hcg_best *c, const offered *o, LLVMValueRef at,
                                 LLVMValueRef key, LLVMValueRef some, LLVMValueRef n) {
     LLVMValueRef row = LLVMBuildTrunc(e->b, hcg_add(e, o->first, at), e->i32, "");
@@ -262,8 +265,8 @@ static LLVMValueRef take_vector(hcg_emit *e, const hcg_best *c, const offered *o
     return hcg_add(e, n, count_lanes(e, some));
 }
 
-/* Where vectors are not packed: a vector of which no lane is taken, as soon are most, is one
- * comparison. */
+/* Where the level cannot compress lanes: a vector of which no lane is taken, as most soon are,
+ * costs one comparison. */
 static LLVMValueRef take_if_any(hcg_emit *e, const hcg_best *c, const offered *o, LLVMValueRef at,
                                 LLVMValueRef some, LLVMValueRef n) {
     LLVMTypeRef type = key_vector(e);
