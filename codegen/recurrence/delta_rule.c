@@ -1,14 +1,15 @@
-/* The form delta_rule of kernel.sequence: for each token and head
+/* The kernel form delta_rule of kernel.sequence: for each token and head
  *
  *     S = diag(d) S     e = beta (v - S^T k)     S = S + k e^T     o = scale S^T q
  *
- * with S [n, m] in the state. Its columns (value channels) know nothing of each other, so that a
- * thread has some of them, for all tokens of the call: rows are channels of k and q, and a row of S
- * holds value channels side by side in the lanes of vectors. Nothing is summed across lanes.
+ * with S [n, m] in the state. The columns of S (value channels) are independent of each other, so
+ * each thread computes some of them, for all tokens of the call. The rows of S are channels of k
+ * and q, and a row holds value channels side by side in the lanes of vectors. Nothing is summed
+ * across lanes.
  *
  * With S before the decay, S^T k of the formula is S^T (d k), and o is scale (S^T (d q) + e (k.q)):
- * d k, d q and k.q are the same for all columns and computed first, for some tokens at once. A
- * block of columns then goes through S once a token:
+ * d k, d q and k.q are the same for all columns and are computed first, for some tokens at once.
+ * A block of columns then goes through S once a token:
  *
  *     s = d_i S[i] + k_i e      S[i] = s      p += (d k)'_i s      r += (d q)'_i s
  *
@@ -24,26 +25,26 @@
 #include "codegen/program/forms.h"
 
 enum {
-    COLUMN = 64,     /* value channels that a thread does together: a column of the kernel's work */
-    MOST_VECTORS = 4 /* of a block */
+    COLUMN = 64,     /* value channels of a thread's unit of work: a column of the kernel */
+    MOST_VECTORS = 4 /* vectors of a block */
 };
 
 typedef struct delta {
     LLVMValueRef q, k, v, decay, beta, state, out;
     int64_t heads, groups, n, m;
-    int64_t decays; /* of a head: n, 1 for all rows, 0: none */
+    int64_t decays; /* decays of a head: n, or 1 for all rows, or 0: none */
     double scale;
-    bool one_token;        /* of the call */
+    bool one_token;        /* the call has one token */
     bool additive;         /* nothing is subtracted from v */
-    hir_dtype dtype;       /* of the state */
-    int64_t tokens;        /* prepared at once */
+    hir_dtype dtype;       /* type of the state */
+    int64_t tokens;        /* tokens that are prepared at once */
     LLVMValueRef prepared; /* [tokens][rows of `row`][n] */
     LLVMValueRef products; /* k.q, [tokens] */
     LLVMValueRef own;      /* a block's part of S, f32 [n][vectors] */
 } delta;
 
-/* What is prepared of a token: without a decay of each row d k and d q are k and q, which are
- * multiplied with the one decay of the head where the sums are used. */
+/* The rows that are prepared for a token. If rows have no decays of their own, d k and d q are k
+ * and q, and the one decay of the head is multiplied in where the sums are used. */
 enum row { KEYS, QUERIES, DECAYED_KEYS = KEYS + 2, DECAYED_QUERIES, DECAYS = 1 };
 
 /* Value channels from .. to - 1 of one head, and the prepared tokens `first` .. `end` - 1. */
@@ -52,12 +53,12 @@ typedef struct piece {
     LLVMValueRef head, group, from, to, first, end;
 } piece;
 
-/* Vectors side by side, the last one of `valid` lanes (NULL: all). */
+/* A block of columns: vectors side by side, the last one of `valid` lanes (NULL: all). */
 typedef struct block {
-    LLVMValueRef channel; /* of the first lane */
+    LLVMValueRef channel; /* channel of the first lane */
     LLVMValueRef valid;
     unsigned vectors;
-    LLVMValueRef ahead; /* elements of the state from here to where the next block begins */
+    LLVMValueRef ahead; /* elements of the state from this block to the next one */
 } block;
 
 /* S^T (d k), unless nothing is subtracted, and S^T (d q) of one token, by vector. */
@@ -65,7 +66,7 @@ typedef struct sums {
     LLVMValueRef at[2 * MOST_VECTORS];
 } sums;
 
-/* How many there are of a block: those of q are the last. */
+/* The number of sums of a block; the sums of q are the last. */
 static unsigned sums_of(const delta *a, const block *b) {
     return (a->additive ? 1 : 2) * b->vectors;
 }
@@ -100,7 +101,7 @@ static LLVMValueRef prepared(hcg_emit *e, const piece *p, int row, LLVMValueRef 
     return floats_at(e, floats_at(e, a->prepared, at), hcg_i64(e, row * a->n));
 }
 
-/* Vector v of row i of a block in the state, */
+/* The address of vector v of row i of a block in the state, */
 static LLVMValueRef state_vector(hcg_emit *e, const piece *p, const block *b, LLVMValueRef i,
                                  unsigned v) {
     const delta *a = p->a;
@@ -110,7 +111,7 @@ static LLVMValueRef state_vector(hcg_emit *e, const piece *p, const block *b, LL
     return hcg_at(e, hcg_element(e, a->dtype), at, hcg_i64(e, v * e->level->lanes));
 }
 
-/* and in the thread's own copy. */
+/* and its address in the thread's own copy. */
 static LLVMValueRef block_vector(hcg_emit *e, const piece *p, const block *b, LLVMValueRef i,
                                  unsigned v) {
     const int64_t lanes = e->level->lanes;
@@ -122,8 +123,8 @@ static LLVMValueRef lanes_of(const block *b, unsigned v) {
     return v + 1 == b->vectors ? b->valid : NULL;
 }
 
-/* Reads the state; with one token, when that is most of the work, the first pass asks for what lies
- * at the same place of the next block. */
+/* Reads the state. With one token, where reading is most of the work, the first pass prefetches
+ * the same place of the next block. */
 static LLVMValueRef load_state(hcg_emit *e, const piece *p, const block *b, LLVMValueRef i,
                                unsigned v, bool first) {
     LLVMValueRef at = state_vector(e, p, b, i, v);
@@ -142,7 +143,7 @@ static LLVMValueRef load_block(hcg_emit *e, const piece *p, const block *b, LLVM
     return hcg_load(e, HIR_F32, block_vector(e, p, b, i, v), NULL);
 }
 
-/* What the state holds of x. */
+/* x rounded to the type of the state. */
 static LLVMValueRef rounded(hcg_emit *e, const delta *a, LLVMValueRef x) {
     return a->dtype == HIR_F32 ? x : hcg_widen(e, a->dtype, hcg_narrow(e, a->dtype, x));
 }
@@ -153,7 +154,7 @@ static LLVMValueRef broadcast(hcg_emit *e, LLVMValueRef x, LLVMValueRef i) {
 }
 
 /* ---- what all columns share ------------------------------------------------------------------ */
-/* Element i, and what follows it in a vector, of a row [heads, n] of token t. */
+/* A vector of a row [heads, n] of token t, from element i on. */
 static LLVMValueRef take(hcg_emit *e, LLVMValueRef base, LLVMValueRef t, int64_t heads,
                          LLVMValueRef head, int64_t n, LLVMValueRef i, LLVMValueRef valid) {
     return hcg_load(e, HIR_F32, floats_at(e, row_of(e, base, t, heads, head, n), i), valid);
@@ -164,7 +165,7 @@ static void keep(hcg_emit *e, const piece *p, int row, LLVMValueRef t, LLVMValue
     hcg_store(e, floats_at(e, prepared(e, p, row, t), i), x, valid);
 }
 
-/* Elements i .. of a token: k.q in lanes, and the rows in memory. */
+/* Prepares the elements from i on of a token: k.q in lanes, and the rows in memory. */
 static LLVMValueRef prepare_some(hcg_emit *e, const piece *p, LLVMValueRef t, LLVMValueRef i,
                                  LLVMValueRef valid, LLVMValueRef product) {
     const delta *a = p->a;
@@ -181,7 +182,7 @@ static LLVMValueRef prepare_some(hcg_emit *e, const piece *p, LLVMValueRef t, LL
     return hcg_fma(e, k, q, product);
 }
 
-/* Asks for elements from .. to - 1 of a row [heads, n] of token t. */
+/* Prefetches elements from .. to - 1 of a row [heads, n] of token t. */
 static void prefetch_row(hcg_emit *e, LLVMValueRef base, LLVMValueRef t, int64_t heads,
                          LLVMValueRef head, int64_t n, LLVMValueRef from, LLVMValueRef to) {
     LLVMValueRef row = row_of(e, base, t, heads, head, n);
@@ -191,9 +192,9 @@ static void prefetch_row(hcg_emit *e, LLVMValueRef base, LLVMValueRef t, int64_t
     hcg_loop_end(e, &l, NULL);
 }
 
-/* Asks for the rows of a token that will be prepared together with the next ones, while there is
- * arithmetic to do: rows of one head are far from each other, so that no machine guesses them. The
- * first block of a piece does it for all. */
+/* Prefetches the rows of a token of the next group to be prepared, while there is arithmetic to
+ * do: the rows of one head are far from each other, so that no hardware prefetcher finds them. The
+ * first block of a piece does it for all blocks. */
 static void prefetch_token(hcg_emit *e, const piece *p, const block *b, LLVMValueRef t) {
     const delta *a = p->a;
     if (a->one_token) return;
@@ -228,11 +229,12 @@ static void prepare_tokens(hcg_emit *e, const piece *p) {
 }
 
 /* ---- passes over S --------------------------------------------------------------------------- */
-/* What a pass multiplies with: of one token the rows that change S, of the next (or the first)
- * those that are summed. */
+/* What a pass multiplies S with: the rows of one token, which change S, and the rows of the next
+ * token (or the first), which are summed. */
 typedef struct factors {
     LLVMValueRef k, decay, for_k, for_q;
-    LLVMValueRef one_decay;     /* in all lanes; NULL: each row has its own, or there is none */
+    LLVMValueRef one_decay;     /* the head's decay in all lanes; NULL: each row has its own, or
+                                   there is none */
     const LLVMValueRef *change; /* e, by vector */
 } factors;
 
@@ -256,8 +258,8 @@ static void to_change(hcg_emit *e, const piece *p, LLVMValueRef t, const LLVMVal
     if (p->a->decays == 1) f->one_decay = one_decay(e, p, t);
 }
 
-/* Goes through S once, from where `from` to where `to` says: changes it if f has a change, sums if
- * f has what to multiply with. */
+/* Goes through S once, reading it from `from` and writing it to `to`: changes S if f has a change,
+ * and sums if f has rows to multiply S with. */
 enum place { OF_STATE, OF_BLOCK, NOWHERE };
 static sums pass(hcg_emit *e, const piece *p, const block *b, const factors *f, enum place from,
                  enum place to) {
@@ -293,7 +295,7 @@ static sums pass(hcg_emit *e, const piece *p, const block *b, const factors *f, 
 }
 
 /* ---- tokens ---------------------------------------------------------------------------------- */
-/* From the sums of token t: the change of S, and the token's result. */
+/* Computes the change of S and the result of token t from the token's sums. */
 static void finish(hcg_emit *e, const piece *p, const block *b, LLVMValueRef t, const sums *s,
                    LLVMValueRef *change) {
     const delta *a = p->a;
@@ -319,7 +321,7 @@ static void finish(hcg_emit *e, const piece *p, const block *b, LLVMValueRef t, 
     }
 }
 
-/* All prepared tokens for one block of columns. */
+/* Computes all prepared tokens for one block of columns. */
 static void emit_block(hcg_emit *e, const piece *p, const block *b) {
     const delta *a = p->a;
     LLVMValueRef one = hcg_i64(e, 1), last = hcg_sub(e, p->end, one), change[MOST_VECTORS];
@@ -365,7 +367,8 @@ static block block_at(hcg_emit *e, const piece *p, LLVMValueRef channel, unsigne
     return b;
 }
 
-/* Blocks of `vectors` from channel `from` on that end within the piece; where the rest begins. */
+/* Computes blocks of `vectors` from channel `from` on that end within the piece; returns where the
+ * rest begins. */
 static LLVMValueRef emit_blocks(hcg_emit *e, const piece *p, LLVMValueRef from, unsigned vectors) {
     const int64_t width = (int64_t)vectors * e->level->lanes;
     LLVMValueRef end = hcg_sub(e, p->to, hcg_i64(e, width - 1));
@@ -394,7 +397,7 @@ static int64_t columns_of_head(int64_t m) {
     return (m + COLUMN - 1) / COLUMN;
 }
 
-/* Those of the columns c0 .. c1 - 1 that are of this head. */
+/* Those of the columns c0 .. c1 - 1 that belong to this head. */
 static void emit_head(hcg_emit *e, const delta *a, LLVMValueRef head) {
     LLVMValueRef zero = hcg_i64(e, 0), first = hcg_mul_const(e, head, columns_of_head(a->m));
     piece p = {.a = a, .head = head};
@@ -419,7 +422,7 @@ static void emit_heads(hcg_emit *e, const delta *a) {
 }
 
 /* ---- the kernel ------------------------------------------------------------------------------ */
-/* What is prepared of some tokens stays in a part of the L2 cache. */
+/* The number of tokens that are prepared at once: their rows stay in a part of the L2 cache. */
 static void make_scratch(hcg_emit *e, delta *a) {
     enum { MOST_TOKENS = 32, PART = 8 };
     const int64_t token = rows_of_token(a) * a->n * 4;

@@ -1,11 +1,11 @@
-/* The form ngram of kernel.sequence: rows of a table that hashes of the last tokens name.
+/* The kernel form ngram of kernel.sequence: rows of a table that hashes of the last tokens name.
  *
  *     y[t, j] = table[h_m mod sizes[j] + offsets[j]],  h_m = XOR over s < m of id(t - s) M_s
  *
- * in 64 bits, for m = 2 .. N and so many entries j of each. One thread does all: a row is found by
- * some integer arithmetic and copied. The ids of earlier calls are in the window as f32, the id of
- * position p at p mod N - 1; they are written when all tokens have been read. The contexts, and the
- * entries with their sizes, which are constants, are unrolled.
+ * in 64 bits, for m = 2 .. N and so many entries j of each. One thread computes everything:
+ * finding a row takes some integer arithmetic, and the row is copied. The ids of earlier calls are
+ * in the window as f32, the id of position p at p mod N - 1; they are written when all tokens have
+ * been read. The contexts, and the entries with their sizes, which are constants, are unrolled.
  */
 #include "codegen/emit/arithmetic.h"
 #include "codegen/program/contraction.h"
@@ -44,7 +44,7 @@ static LLVMValueRef earlier_id(hcg_emit *e, const ngram *g, LLVMValueRef t, int6
     return LLVMBuildSelect(e->b, here, own_id(e, g, in_call), kept, "id");
 }
 
-/* What token t sees 0 .. N - 1 positions back. */
+/* The ids that token t sees 0 .. N - 1 positions back. */
 static void find_context(hcg_emit *e, const ngram *g, LLVMValueRef t, LLVMValueRef *ids) {
     LLVMValueRef eos = hcg_i64(e, g->eos), p = hcg_add(e, g->past, t);
     LLVMValueRef ended = LLVMConstInt(e->i1, 0, false);
@@ -57,7 +57,7 @@ static void find_context(hcg_emit *e, const ngram *g, LLVMValueRef t, LLVMValueR
     }
 }
 
-/* id M_s, which wraps around. */
+/* id M_s modulo 2^64. */
 static LLVMValueRef product(hcg_emit *e, const ngram *g, LLVMValueRef id, int64_t s) {
     const uint64_t low = (uint64_t)(int64_t)g->halves->floats[2 * s];
     const uint64_t high = (uint64_t)(int64_t)g->halves->floats[2 * s + 1];

@@ -1,4 +1,5 @@
-/* The form pool of kernel.sequence: one row for each `length` positions, a softmax mix of theirs.
+/* The kernel form pool of kernel.sequence: one row for each `length` positions, a
+ * softmax-weighted sum of their rows.
  *
  *     y[t, c] = sum_i softmax_i(gate[i, c] + place[i mod length, c]) x[i, c],  i = p - length + 1
  * .. p
@@ -6,10 +7,11 @@
  * at the tokens whose position p is the last of its `length`; zeros elsewhere. With halves, channel
  * c of y is channel n + c of x over these positions and channel c over the `length` before them.
  *
- * Columns are groups of 16 channels of y; a thread goes through all tokens of its own. The mix is
- * made in one pass with a running maximum. Rows of earlier calls are read from the window, whose
- * row of position p is number p mod its rows and holds x and gate side by side; earlier rows of the
- * same call are rounded as the window would round them.
+ * Columns are groups of 16 channels of y; a thread goes through all tokens for its own columns.
+ * The weighted sum is made in one pass with a running maximum. Rows of earlier calls are read from
+ * the window, a state that holds the last rows: the row of position p is number p mod the number of
+ * rows and holds x and gate side by side. Earlier rows of the same call are rounded as the window
+ * would round them.
  */
 #include <float.h>
 #include <math.h>
@@ -22,15 +24,15 @@
 enum { COLUMN = 16 }; /* channels: lanes of the widest vectors */
 
 typedef struct pooling {
-    LLVMValueRef side[2], place, window, out; /* x and gate; place NULL: none */
-    int64_t length, rows, channels, n;        /* of the window; of x; of y */
+    LLVMValueRef side[2], place, window, out; /* side: x and gate; place NULL: none */
+    int64_t length, rows, channels, n;        /* rows: of the window; channels: of x; n: of y */
     bool halves;
     hir_dtype dtype;
     LLVMValueRef past;
-    LLVMValueRef channel, valid; /* of y: a vector, of `valid` lanes (NULL: all) */
+    LLVMValueRef channel, valid; /* a vector of channels of y, of `valid` lanes (NULL: all) */
 } pooling;
 
-/* Positions from .. to - 1, read by the channels of y plus `shift`. */
+/* Positions from .. to - 1, whose channels are those of y plus `shift`. */
 typedef struct stretch {
     LLVMValueRef from, to;
     int64_t shift;
@@ -70,9 +72,10 @@ static LLVMValueRef element(hcg_emit *e, const pooling *p, LLVMValueRef position
 }
 
 /* ---- the mix --------------------------------------------------------------------------------- */
-enum { MOST, SUM, MIX, PARTS }; /* the greatest gate so far; sums of e^(gate - that), and with x */
+/* The greatest gate so far; the sums of e^(gate - greatest), and of that times x. */
+enum { MOST, SUM, MIX, PARTS };
 
-/* One position more. */
+/* Adds one position. */
 static void add_position(hcg_emit *e, const pooling *p, LLVMValueRef position, int64_t shift,
                          source from, LLVMValueRef *mix) {
     LLVMValueRef x = element(e, p, position, 0, shift, from);
@@ -105,7 +108,7 @@ static void add_positions(hcg_emit *e, const pooling *p, const stretch *s, sourc
         mix[i] = l.carried[i];
 }
 
-/* y of the token that is the last of its positions. */
+/* Computes y of a token that is the last of its `length` positions. */
 static void pool_token(hcg_emit *e, const pooling *p, LLVMValueRef token) {
     LLVMValueRef position = hcg_add(e, p->past, token), length = hcg_i64(e, p->length);
     LLVMValueRef from = hcg_sub(e, position, hcg_i64(e, p->length - 1));

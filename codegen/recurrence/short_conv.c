@@ -1,17 +1,20 @@
-/* The form short_conv of kernel.sequence: each channel with its last n - 1 rows.
+/* The kernel form short_conv of kernel.sequence: a causal convolution of each channel over its
+ * last n rows.
  *
  *     y[t, i] = bias[i] + sum_{j<n} taps[i, j] x[t - (n - 1 - j) d, i]        d the dilation, or 1
  *
- * Columns are groups of 16 channels; a thread goes through all tokens of its own. The last n - 1
- * rows of a block of channels stay in registers, or where there are too many taps for that, or d is
- * not 1, are read again: from x, or from the window, whose row of position p is number p mod (n -
- * 1) d and zeros before the start. Earlier rows are those that the window would hold, rounded to
- * its type, whichever call they belong to.
+ * Columns are groups of 16 channels; a thread goes through all tokens for its own columns. The
+ * last n - 1 rows of a block of channels stay in registers. Where there are too many taps for that,
+ * or d is not 1, rows are read again: from x, or from the window, a state that holds the last (n -
+ * 1) d rows, in which the row of position p is number p mod (n - 1) d, and which is zero before the
+ * start. Earlier rows are always rounded to the window's type, whichever call they belong to, as if
+ * the window held them.
  *
- * Elementwise ops that follow in the kernel, an activation or a gate, are done before y is stored.
+ * Elementwise ops that follow in the kernel, an activation or a gate, are computed before y is
+ * stored.
  *
- * Taps stand in memory with those of a channel side by side; vectors want them with channels side
- * by side, so that they are turned once for each block, or for each token that has its own.
+ * In memory the taps of a channel stand side by side; vectors read taps with channels side by
+ * side. So taps are transposed once for each block, or for each token that has its own taps.
  */
 #include "codegen/emit/arithmetic.h"
 #include "codegen/emit/vector_ops.h"
@@ -19,25 +22,25 @@
 
 enum {
     COLUMN = 16,     /* channels: lanes of the widest vectors */
-    MOST_ROWS = 7,   /* that stay in registers for each vector of a block */
-    MOST_VECTORS = 4 /* of a block */
+    MOST_ROWS = 7,   /* rows that stay in registers for each vector of a block */
+    MOST_VECTORS = 4 /* vectors of a block */
 };
 
 typedef struct conv {
     LLVMValueRef x, taps, bias, window; /* bias NULL: none */
     hir_id value;                       /* y, before the ops that follow in the kernel */
-    hcg_vector_ops *after;              /* those, and what they leave */
+    hcg_vector_ops *after;              /* those ops, and what they store */
     int64_t channels, groups, n;
     int64_t apart, kept; /* positions from tap to tap; rows of the window */
     bool own_taps;       /* each token has its own */
-    hir_dtype dtype;     /* of the window */
-    LLVMValueRef turned; /* f32 [n][lanes] for each vector of a block */
+    hir_dtype dtype;     /* type of the window */
+    LLVMValueRef turned; /* transposed taps: f32 [n][lanes] for each vector of a block */
     LLVMValueRef past;   /* position of the first token */
 } conv;
 
-/* Vectors of channels side by side, the last one of `valid` lanes (NULL: all). */
+/* A block of channels: vectors side by side, the last one of `valid` lanes (NULL: all). */
 typedef struct block {
-    LLVMValueRef channel; /* of the first lane */
+    LLVMValueRef channel; /* channel of the first lane */
     LLVMValueRef valid;
     unsigned vectors;
 } block;
@@ -62,7 +65,7 @@ static LLVMValueRef load_x(hcg_emit *e, const conv *c, LLVMValueRef t, const blo
     return hcg_load(e, HIR_F32, row_at(e, c, c->x, t, b, v), lanes_of(b, v));
 }
 
-/* Vector v of the row of a position, which is not negative. */
+/* Vector v of the window's row of a position, which is not negative. */
 static LLVMValueRef window_at(hcg_emit *e, const conv *c, LLVMValueRef position, const block *b,
                               unsigned v) {
     LLVMValueRef row = LLVMBuildURem(e->b, position, hcg_i64(e, c->kept), "row");
@@ -71,7 +74,8 @@ static LLVMValueRef window_at(hcg_emit *e, const conv *c, LLVMValueRef position,
 }
 
 /* The row of x that is `back` positions before token 0 of the call, at most as many as the window
- * has. Adding whole turns of the window keeps the position from being negative before the start. */
+ * has rows. Adding a multiple of the window's rows keeps the position from being negative before
+ * the start. */
 static LLVMValueRef load_window(hcg_emit *e, const conv *c, LLVMValueRef back, const block *b,
                                 unsigned v) {
     LLVMValueRef position = hcg_sub(e, hcg_add(e, c->past, hcg_i64(e, c->kept)), back);
@@ -89,14 +93,14 @@ static LLVMValueRef turned_at(hcg_emit *e, const conv *c, unsigned v, LLVMValueR
     return hcg_at(e, e->f32, c->turned, hcg_mul_const(e, at, lanes));
 }
 
-/* Tap 0 of the group of a channel, for token t. */
+/* The address of tap 0 of the group of a channel, for token t. */
 static LLVMValueRef taps_at(hcg_emit *e, const conv *c, LLVMValueRef t, LLVMValueRef channel) {
     LLVMValueRef group = LLVMBuildUDiv(e->b, channel, hcg_i64(e, c->channels / c->groups), "group");
     if (c->own_taps) group = hcg_add(e, hcg_mul_const(e, t, c->groups), group);
     return hcg_at(e, e->f32, c->taps, hcg_mul_const(e, group, c->n));
 }
 
-/* Lane l of vector v, tap after tap. */
+/* Reads lane l of vector v, tap after tap. */
 static void turn_lane(hcg_emit *e, const conv *c, LLVMValueRef t, const block *b, unsigned v,
                       LLVMValueRef lane) {
     LLVMValueRef from = taps_at(e, c, t, hcg_add(e, channel_of(e, b, v), lane));
@@ -106,8 +110,8 @@ static void turn_lane(hcg_emit *e, const conv *c, LLVMValueRef t, const block *b
     hcg_loop_end(e, &l, NULL);
 }
 
-/* The taps of `lanes` channels that each have their own: n vectors as they lie in memory, of which
- * each tap takes every n-th element. */
+/* Reads the taps of `lanes` channels that each have their own: n vectors as they lie in memory,
+ * of which each tap takes every n-th element. */
 static void shuffle_taps(hcg_emit *e, const conv *c, LLVMValueRef from, unsigned v) {
     const unsigned lanes = e->level->lanes, n = (unsigned)c->n;
     LLVMValueRef loaded[MOST_ROWS + 1], mask[64];
@@ -157,7 +161,7 @@ static LLVMValueRef bias_of(hcg_emit *e, const conv *c, const block *b, unsigned
 }
 
 /* ---- tokens ---------------------------------------------------------------------------------- */
-/* y and what the kernel makes of it, while it is in a register. */
+/* Stores y, after the ops that follow in the kernel, while it is in a register. */
 static void store_y(hcg_emit *e, const conv *c, LLVMValueRef t, const block *b, unsigned v,
                     LLVMValueRef y) {
     hcg_vector_ops *p = c->after;
@@ -167,7 +171,7 @@ static void store_y(hcg_emit *e, const conv *c, LLVMValueRef t, const block *b, 
     hcg_vector_ops_emit(p);
 }
 
-/* Few taps: earlier rows are carried from token to token, oldest first. */
+/* With few taps, earlier rows are loop-carried in registers from token to token, oldest first. */
 static void emit_carried(hcg_emit *e, const conv *c, const block *b) {
     const unsigned rows = (unsigned)c->n - 1, n = rows * b->vectors;
     LLVMValueRef row[MOST_ROWS * MOST_VECTORS], next[MOST_ROWS * MOST_VECTORS];
@@ -189,7 +193,7 @@ static void emit_carried(hcg_emit *e, const conv *c, const block *b) {
     hcg_loop_end(e, &l, next);
 }
 
-/* sum of taps from .. to - 1 for token t, with rows of the window or of the call. */
+/* The sum over taps from .. to - 1 for token t, with rows of the window or of the call. */
 static LLVMValueRef sum_taps(hcg_emit *e, const conv *c, const block *b, LLVMValueRef t,
                              LLVMValueRef from, LLVMValueRef to, bool window, LLVMValueRef y) {
     hcg_loop l = hcg_loop_begin(e, from, to, hcg_i64(e, 1), "tap", 1, &y);
@@ -204,7 +208,7 @@ static LLVMValueRef sum_taps(hcg_emit *e, const conv *c, const block *b, LLVMVal
     return l.carried[0];
 }
 
-/* Any number of taps: earlier rows are read where they lie. One vector at a time. */
+/* With any number of taps, earlier rows are read where they lie, one vector at a time. */
 static void emit_read(hcg_emit *e, const conv *c, const block *b) {
     LLVMValueRef zero = hcg_i64(e, 0), last = hcg_i64(e, c->n - 1);
     hcg_loop l = hcg_loop_begin(e, e->r0, e->r1, hcg_i64(e, 1), "token", 0, NULL);
