@@ -6,7 +6,7 @@
 #include "codegen/emit/emit.h"
 #include "codegen/rowwise/graph/graph.h"
 
-typedef struct hcg_row_block { /* f32: of row i the elements from base[i ld] on */
+typedef struct hcg_row_block { /* f32: row i is the elements from base[i ld] on */
     LLVMValueRef base, ld;
 } hcg_row_block;
 

@@ -7,8 +7,8 @@
  *
  * where order() is an integer that is larger for a larger float: so the largest key is the largest
  * element, the one with the lower index among equals, and no comparison needs a second look. k
- * times the largest is found, its index written, and its key taken out of the game. That is k n /
- * lanes steps; k is a few, n a few hundred. NaN has an order below that of -inf.
+ * times the largest key is found, its index is written, and the key is replaced by the least. That
+ * is k n / lanes steps; k is a few, n a few hundred. NaN has an order below that of -inf.
  */
 #include "codegen/emit/arithmetic.h"
 #include "codegen/emit/math.h"

@@ -1,5 +1,5 @@
 /* Code of a scheduled row program: the last of three steps, graph → schedule → emit
- * (docs/row-programs.md). All choices are the schedule's.
+ * (docs/row-programs.md). All decisions are the schedule's.
  *
  *   emit/loops.c        loop nests, the loop over tokens around them, nests for some tokens only
  *   emit/lanes.c        the loop along vectors
@@ -17,7 +17,8 @@
 #include "codegen/rowwise/stage.h"
 
 row_target row_target_of(const hcg_level *level);
-/* `stage`: that of the schedule's graph; NULL: the program is the whole kernel. */
+/* `stage` (a prologue or epilogue): that of the schedule's graph; NULL: the program is the whole
+ * kernel. */
 void row_emit(hcg_emit *e, const row_schedule *s, const hcg_row_stage *stage);
 
 #endif

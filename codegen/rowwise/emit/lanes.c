@@ -6,15 +6,15 @@
 typedef struct lane_loop {
     row_run *r;
     const row_nest *nest;
-    const uint32_t *roots; /* of the nest, later ones first */
-    size_t first, last;    /* those that this loop computes: [first, last) */
+    const uint32_t *roots; /* roots of the nest, later ones first */
+    size_t first, last;    /* the roots that this loop computes: [first, last) */
     uint32_t first_sum;    /* reductions along the lanes of earlier loops of this nest */
     uint32_t jam;          /* rows jammed into one iteration */
     uint32_t n;            /* reductions along the lanes, each for all jammed rows */
     uint32_t reduction[ROW_MOST_SUMS];
-    row_index own[ROW_MOST_JAM][ROW_VARS];        /* loops of the roots, per row */
+    row_index own[ROW_MOST_JAM][ROW_VARS];        /* the loop variables of the roots, per row */
     row_index loops[ROW_MOST_JAM][ROW_VARS];      /* of a reduction: its dims, then the lanes */
-    LLVMValueRef acc[ROW_MOST_SUMS * ROW_UNROLL]; /* vectors of one sum together */
+    LLVMValueRef acc[ROW_MOST_SUMS * ROW_UNROLL]; /* the vectors of a sum together */
 } lane_loop;
 
 /* Sets the loop variables for row `j` of an iteration, and for its reductions along the lanes. */
@@ -78,7 +78,7 @@ static void iteration(lane_loop *l, unsigned unroll, LLVMValueRef *acc) {
 
 /* ---- iterations ------------------------------------------------------------------------------ */
 
-/* Accumulators as loops carry them, one vector after the other. */
+/* Accumulators as loop-carried values, one vector after the other. */
 static void get_sums(const lane_loop *l, unsigned unroll, LLVMValueRef *live) {
     for (uint32_t i = 0; i < l->n * l->jam * unroll; i++)
         live[i] = l->acc[i / unroll * ROW_UNROLL + i % unroll];
@@ -89,7 +89,7 @@ static void set_sums(lane_loop *l, unsigned unroll, const LLVMValueRef *live) {
         l->acc[i / unroll * ROW_UNROLL + i % unroll] = live[i];
 }
 
-/* Whole vectors from element `from` on, `unroll` side by side, `iterations` times. */
+/* Computes whole vectors from element `from` on, `unroll` side by side, `iterations` times. */
 static void whole_vectors(lane_loop *l, LLVMValueRef from, int64_t iterations, unsigned unroll) {
     row_run *r = l->r;
     hcg_emit *e = r->e;
@@ -113,7 +113,7 @@ static void whole_vectors(lane_loop *l, LLVMValueRef from, int64_t iterations, u
     set_sums(l, unroll, loop.carried);
 }
 
-/* One vector at a time along a dim of dynamic size: whole vectors, then the tail. */
+/* Computes one vector at a time along a dim of dynamic size: whole vectors, then the tail. */
 static void dynamic_vectors(lane_loop *l, row_size size) {
     row_run *r = l->r;
     hcg_emit *e = r->e;
@@ -137,7 +137,7 @@ static void dynamic_vectors(lane_loop *l, row_size size) {
 
 /* ---- results in groups ----------------------------------------------------------------------- */
 
-/* Vectors [from, from + iterations * unroll) of all roots, a group at a time. */
+/* Computes vectors [from, from + iterations * unroll) of all roots, a group of roots at a time. */
 static void all_groups(lane_loop *l, LLVMValueRef from, int64_t iterations) {
     const row_groups *groups = &l->nest->groups;
     const size_t n = l->nest->roots.n;
@@ -152,7 +152,8 @@ static void all_groups(lane_loop *l, LLVMValueRef from, int64_t iterations) {
     l->first = 0, l->last = n, l->first_sum = 0;
 }
 
-/* Block by block, in each the groups one after the other. Gives the vectors done. */
+/* Goes block by block, in each block through the groups of roots in order. Returns how many
+ * vectors are computed. */
 static int64_t blocks_of_groups(lane_loop *l, int64_t vectors) {
     hcg_emit *e = l->r->e;
     const unsigned unroll = l->nest->groups.unroll;
@@ -196,7 +197,7 @@ static LLVMValueRef kept_at(const lane_loop *l, uint32_t i, uint32_t j) {
     return hcg_at(e, e->vec, r->block->kept, row);
 }
 
-/* Loads the sums of the block before into the first vector of each. */
+/* Loads the sums of the previous block into the first vector of each accumulator. */
 static void load_kept(lane_loop *l) {
     for (uint32_t i = 0; i < l->n * l->jam; i++)
         l->acc[i * ROW_UNROLL] =
@@ -210,7 +211,8 @@ static void store_kept(lane_loop *l) {
 
 /* ---- the results of sums --------------------------------------------------------------------- */
 
-/* Unrolled accumulators of one reduction become one, the upper half added to the lower. */
+/* Combines the unrolled accumulators of one reduction into one, the upper half added to the
+ * lower. */
 static void join_unrolled(lane_loop *l, unsigned unroll) {
     for (uint32_t i = 0; i < l->n * l->jam; i++) {
         LLVMValueRef *acc = &l->acc[i * ROW_UNROLL];
@@ -221,7 +223,7 @@ static void join_unrolled(lane_loop *l, unsigned unroll) {
     }
 }
 
-/* The lanes of each accumulator become the result. */
+/* Combines the lanes of each accumulator into the result. */
 static void finish_reductions(lane_loop *l) {
     row_run *r = l->r;
     for (uint32_t i = 0; i < l->n * l->jam; i++) {
@@ -253,7 +255,7 @@ static void prologue(lane_loop *l) {
     if (r->block) load_kept(l);
 }
 
-/* Vectors from the end of the blocks on, or all of them. */
+/* Computes the vectors from the end of the blocks on, or all of them. */
 static void known_vectors(lane_loop *l, int64_t size, unsigned unroll, bool grouped) {
     row_run *r = l->r;
     hcg_emit *e = r->e;

@@ -24,7 +24,7 @@ static void outer_loop(row_run *r, uint32_t depth, LLVMValueRef from, LLVMValueR
     hcg_loop_end(e, &l, NULL);
 }
 
-/* Elements from .. to of a dim before the last, `step` at once. */
+/* Goes over elements from .. to of a dim before the last, `step` at once. */
 static void outer_range(row_run *r, uint32_t depth, int64_t from, int64_t to, uint32_t step,
                         row_jam jam) {
     hcg_emit *e = r->e;
@@ -39,8 +39,8 @@ static void outer_range(row_run *r, uint32_t depth, int64_t from, int64_t to, ui
     outer_loop(r, depth, hcg_i64(e, from), hcg_i64(e, to), step, jam);
 }
 
-/* A dim of dynamic size: iterations take the largest power of two of elements that the jam allows,
- * then half as many for the rest, and so on down to one. */
+/* Goes over a dim of dynamic size: iterations take the largest power of two of elements that the
+ * jam allows, then half as many for the rest, and so on down to one. */
 static void outer_dynamic(row_run *r, uint32_t depth, row_jam jam) {
     hcg_emit *e = r->e;
     const row_shape *domain = &r->nest->domain;
@@ -58,7 +58,7 @@ static void outer_dynamic(row_run *r, uint32_t depth, row_jam jam) {
     }
 }
 
-/* Dims before the last one as loops, the two innermost of them jammed. */
+/* Makes loops of the dims before the last one; the two innermost loops are jammed. */
 static void outer(row_run *r, uint32_t depth, row_jam jam) {
     const row_nest *nest = r->nest;
     uint32_t rank = nest->domain.rank;
@@ -122,7 +122,8 @@ static void sums_in_blocks(row_run *r) {
     r->block = NULL;
 }
 
-/* Roots of one element: straight code; the values stay in registers for the rest of the token. */
+/* Computes roots of one element in straight code; the values stay in registers for the rest of the
+ * token. */
 static void single(row_run *r, const row_nest *nest) {
     for (size_t i = nest->roots.n; i-- > 0;) {
         const row_node *n = row_at(r->g, nest->roots.at[i]);
@@ -226,7 +227,7 @@ static void make_frequencies(row_run *r) {
     }
 }
 
-/* All of one token, or of one head of it. */
+/* Computes all of one token, or of one head of it. */
 static void one_row(row_run *r) {
     row_find_rows(r);
     row_advance_tables(r);
@@ -291,7 +292,7 @@ row_target row_target_of(const hcg_level *level) {
 }
 
 /* ---- nests that run for some tokens ---------------------------------------------------------- */
-/* Sums that are taken for some tokens only.
+/* Sums that are computed for some tokens only.
  *
  *     %1 = when %c, %x      %2 = reduce_sum %1          %c: one number, %2: one number
  *
@@ -330,7 +331,7 @@ void row_when_end(row_run *r, const row_branch *b) {
         made->scalar = LLVMBuildPhi(e->b, e->f32, "sum");
         LLVMAddIncoming(made->scalar, sums, from, 2);
     }
-    for (size_t i = 0; i < r->nest->roots.n; i++) { /* stores, behind all joins */
+    for (size_t i = 0; i < r->nest->roots.n; i++) { /* stores, after all joins */
         const row_node *n = row_at(r->g, r->nest->roots.at[i]);
         row_pack p = {.uniform = true, .v = {row_made_of(r, n)->scalar}};
         if (row_when(n) && n->buffer != ROW_NO_BUFFER) row_write(r, n, r->loops, &p);

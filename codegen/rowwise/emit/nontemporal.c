@@ -1,19 +1,19 @@
 /* Non-temporal stores.
  *
  * A store to memory first reads the line that it will overwrite. Where a nest of loops leaves more
- * than the L3 cache holds before anybody reads it (phase 1 of a block: a row for each query), that
- * read is a third of the traffic, and what it brings in drives out what is still wanted. Whether
- * there is so much depends on the number of tokens and on the machine that the call runs on
- * (hrt_frame.l3), so an iteration of the loops keeps its stores to its end, and a branch there
- * stores one way or the other:
+ * than the L3 cache holds before anybody reads it (phase 1 of Attention Residuals in blocks: a row
+ * for each query), that read is a third of the traffic, and what it brings in evicts what is still
+ * wanted. Whether results are so large depends on the number of tokens and on the machine that the
+ * call runs on (hrt_frame.l3), so an iteration of the loops keeps its stores to its end, and a
+ * branch there stores one way or the other:
  *
  *     non-temporal if  results >= L3 / 2  or  results + what is read >= L3     (bytes of the call)
  *
- * Measured with an L3 of 32 MB (docs/experiments.md): from 32 MB of results on a mix and its
- * readers gain a sixth, in whole programs, where the kernels between drive them out, from 16 MB on;
- * below that they lose as much, and so does a kernel that reads again what it has stored. A kernel
- * that reads many rows besides (a mix of 17 sources) has driven out its own first results before it
- * is done.
+ * Measured with an L3 of 32 MB (docs/experiments.md): a depth mix (a weighted sum of earlier
+ * outputs) and its readers gain a sixth from 32 MB of results on; in whole programs, where the
+ * kernels between them evict the results, from 16 MB on. Below that they lose as much, and so does
+ * a kernel that reads again what it has stored. A kernel that reads many other rows (a mix of 17
+ * sources) has evicted its own first results before it ends.
  */
 #include "codegen/emit/math.h"
 #include "codegen/rowwise/emit/run.h"
@@ -23,7 +23,7 @@ static int64_t element_bytes(const row_run *r, const row_node *n) {
     return (int64_t)hir_dtype_bytes(r->g->buffers.at[n->buffer].dtype);
 }
 
-/* Bytes of a token's rows in memory that the kernel reads and leaves. */
+/* The bytes of a token's rows in memory that the kernel reads, and that it writes. */
 static row_size touched_bytes(const row_run *r) {
     row_size bytes = row_int(0);
     for (size_t i = 0; i < r->g->buffers.n; i++) {
@@ -43,27 +43,28 @@ static row_size touched_bytes(const row_run *r) {
     return bytes;
 }
 
-/* Does the call have at least an L3 full of what is so many bytes a token? */
+/* Do so many bytes a token make at least the size of the L3 in this call? */
 static LLVMValueRef fills_l3(row_run *r, row_size row_bytes) {
     hcg_emit *e = r->e;
     LLVMValueRef bytes = LLVMBuildMul(e->b, hcg_frame_t(e), row_i64(r, row_bytes), "");
     return LLVMBuildICmp(e->b, LLVMIntSGE, bytes, hcg_frame_l3(e), "");
 }
 
-/* Does the call leave or touch so much that stores of `row_bytes` a token are non-temporal? */
+/* Does the call write, or touch, so much that stores of `row_bytes` a token are non-temporal? */
 static LLVMValueRef is_much(row_run *r, int64_t row_bytes) {
     LLVMValueRef leaves = fills_l3(r, row_int(2 * row_bytes));
     return LLVMBuildOr(r->e->b, leaves, fills_l3(r, touched_bytes(r)), "");
 }
 
-/* The same, as far as it is known when code is made: not on any machine of the level. */
+/* The same, as far as it is known at compile time: true if stores are non-temporal on no machine
+ * of the level. */
 static bool is_never_much(const row_run *r, int64_t row_bytes) {
     const int64_t touched = row_most(r->g, touched_bytes(r)), chunk = r->e->p->chunk;
     const int64_t l3 = (int64_t)r->e->level->machine.l3;
     return 2 * row_bytes * chunk < l3 && touched * chunk < l3;
 }
 
-/* Bytes of a token's rows that the nest may stream; 0 if that is never enough. */
+/* Bytes of a token's rows that the nest may store non-temporally; 0 if they are never enough. */
 static int64_t streamed_bytes(const row_run *r, const row_nest *nest) {
     int64_t bytes = 0;
     if (!r->token) return 0;
@@ -102,8 +103,8 @@ static void store_nontemporal(row_run *r, LLVMValueRef p, LLVMValueRef v, int64_
     r->has_streamed = true;
 }
 
-/* The lanes of b behind those of a, as f32: LLVM 19 has no such store for vectors of bf16, and
- * would look through a cast. */
+/* The lanes of a followed by those of b, as f32: LLVM 19 has no non-temporal store for vectors of
+ * bf16, and would look through a cast. */
 static LLVMValueRef side_by_side(hcg_emit *e, LLVMValueRef a, LLVMValueRef b) {
     enum { MOST = 64 };
     LLVMValueRef at[MOST];
@@ -133,7 +134,7 @@ bool row_stream_store(row_run *r, const row_node *n, LLVMValueRef p, const LLVMV
     return true;
 }
 
-/* Such stores become visible in any order: others may read only behind a fence. */
+/* Such stores become visible in any order: others may read only after a fence. */
 void row_stream_end(row_run *r) {
     hcg_emit *e = r->e;
     if (!r->has_streamed) return;

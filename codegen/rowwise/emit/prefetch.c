@@ -1,5 +1,5 @@
-/* Prefetches rows that later iterations read, as the schedule says (schedule/memory.c): the row
- * of the next iteration or block, or what comes further along the same row. */
+/* Prefetches rows that later iterations read, as the schedule says (schedule/memory.c): the row of
+ * the next iteration or block, or a place further along the same row. */
 #include "codegen/emit/stream.h"
 #include "codegen/rowwise/emit/run.h"
 #include "codegen/target/prefetch_distance.h"

@@ -16,7 +16,7 @@ LLVMValueRef row_combine(row_run *r, const row_node *n, LLVMValueRef a, LLVMValu
     return LLVMBuildFAdd(r->e->b, a, b, "");
 }
 
-/* 1 / extent, rounded as the constant would be. */
+/* 1 / extent, rounded as a constant would be. */
 static LLVMValueRef share_of_any(row_run *r, row_size extent, LLVMTypeRef type) {
     hcg_emit *e = r->e;
     LLVMValueRef n = LLVMBuildSIToFP(e->b, row_i64(r, extent), e->f64, "");
@@ -59,10 +59,10 @@ void row_accumulate(row_run *r, const row_node *n, const row_index *loops, bool 
 
 typedef struct running { /* a team in its loop */
     const row_team *t;
-    LLVMValueRef acc[HCG_CARRY]; /* vectors of one member together */
+    LLVMValueRef acc[HCG_CARRY]; /* vectors of one member that are computed together */
 } running;
 
-/* Element `inner` of every member. */
+/* Accumulates element `inner` of every member. */
 static void accumulate_team(row_run *r, running *w, row_index inner) {
     row_index loops[ROW_VARS];
     memcpy(loops, r->loops, sizeof loops);
@@ -71,13 +71,13 @@ static void accumulate_team(row_run *r, running *w, row_index inner) {
         row_accumulate(r, row_at(r->g, w->t->member[m]), loops, false, &w->acc[m * r->unroll]);
 }
 
-/* `n` elements of every member, from number `first` on. */
+/* Accumulates `n` elements of every member, from number `first` on. */
 static void accumulate_some(row_run *r, running *w, row_index first, int64_t n) {
     for (int64_t i = 0; i < n; i++, first.constant = row_size_add(first.constant, row_int(1)))
         accumulate_team(r, w, first);
 }
 
-/* Elements from .. to, `step` at once. */
+/* Goes over elements from .. to, `step` at once. */
 static void accumulate_loop(row_run *r, running *w, LLVMValueRef from, LLVMValueRef to,
                             int64_t step) {
     hcg_emit *e = r->e;
@@ -92,8 +92,8 @@ static void accumulate_loop(row_run *r, running *w, LLVMValueRef from, LLVMValue
     r->var[ROW_INNER] = NULL;
 }
 
-/* An extent of dynamic size: iterations take the team's step, which is a power of two, then half as
- * many elements for the rest, and so on down to one. */
+/* Goes over an extent of dynamic size: iterations take the team's step, which is a power of two,
+ * then half as many elements for the rest, and so on down to one. */
 static void accumulate_dynamic(row_run *r, running *w, row_size extent) {
     hcg_emit *e = r->e;
     LLVMValueRef n = row_i64(r, extent), from = hcg_i64(e, 0);

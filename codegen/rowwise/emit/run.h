@@ -17,8 +17,7 @@ typedef struct row_memo { /* a value computed in the current scope */
     row_pack pack;
 } row_memo;
 
-typedef struct row_known { /* the same for splats and row pointers, which other values are made of
-                            */
+typedef struct row_known { /* a remembered splat or row pointer, of which other values are made */
     uint32_t node;
     row_index index;
     LLVMValueRef from, value;
@@ -34,11 +33,11 @@ typedef struct row_block_at {
     bool interchanged;
 } row_block_at;
 
-/* Values of a root that are kept for later nests of the token. */
+/* A root's values that are kept for later nests of the token. */
 typedef struct row_made {
-    LLVMValueRef scalar; /* one element */
+    LLVMValueRef scalar; /* of a root of one element */
     LLVMValueRef whole;  /* in a small nest: all elements, row-major */
-    LLVMValueRef terms;  /* of a reduction in a small nest: [elements][n_terms], whose readers add
+    LLVMValueRef terms;  /* of a reduction in a small nest: [elements][n_terms]; its readers add
                             the terms */
     uint32_t n_terms;
 } row_made;
@@ -59,32 +58,31 @@ typedef struct row_run {
     HD_VEC(row_size_value) sizes;
     LLVMValueRef token;    /* NULL outside the loop over tokens */
     LLVMValueRef more;     /* i64: 1 if a token follows, else 0 */
-    LLVMValueRef position; /* of the token, as f64 */
-    LLVMValueRef head;     /* of a stage that goes head by head */
+    LLVMValueRef position; /* the token's position, as f64 */
+    LLVMValueRef head;     /* the head, in a prologue or epilogue that goes head by head */
     bool has_state;
-    LLVMValueRef slot, cap;    /* of states: this token's position, and positions of a head */
+    LLVMValueRef slot, cap;    /* for states: this token's position, and positions of a head */
     LLVMValueRef *state;       /* per buffer: the state of this token's session, ... */
     LLVMValueRef *row, *apart; /* ... the number of the token's row, and rows from head to head */
-    LLVMValueRef *base;        /* per buffer: as the argument says */
-    LLVMValueRef *pointer;     /* per buffer: at this token's row */
-    LLVMValueRef *gathered;    /* per buffer: the token's row of a table, once it was looked for */
+    LLVMValueRef *base;        /* per buffer: the argument's address */
+    LLVMValueRef *pointer;     /* per buffer: the address of this token's row */
+    LLVMValueRef *gathered;    /* per buffer: the token's row of a table, once looked up */
     LLVMValueRef *rows;        /* per node: table of row pointers of a ROW_MULTI */
-    LLVMValueRef *shift;       /* per node: bytes to add to them for this token */
-    /* of the nest being emitted */
+    LLVMValueRef *shift;       /* per node: bytes to add to its row pointers for this token */
+    /* the fields of the nest being emitted: */
     const row_nest *nest;
-    const row_index *loops; /* dims of its roots, over `var` */
-    int lane_var;           /* vectors run along it; -1: scalars */
-    unsigned unroll;        /* vectors at once */
-    LLVMValueRef tail;      /* valid lanes, NULL: all */
-    LLVMValueRef
-        var[ROW_VARS];  /* NULL outside their loops; of lanes: where lane 0 of vector 0 stands */
-    row_jam jam;        /* rows that this iteration takes */
-    LLVMValueRef along; /* distance in bytes of prefetches in `along_rows`; NULL: none */
+    const row_index *loops;     /* the dims of its roots, as functions of `var` */
+    int lane_var;               /* vectors run along it; -1: scalars */
+    unsigned unroll;            /* vectors at once */
+    LLVMValueRef tail;          /* valid lanes, NULL: all */
+    LLVMValueRef var[ROW_VARS]; /* NULL outside their loops; for lanes: the element in lane 0 */
+    row_jam jam;                /* rows that this iteration takes */
+    LLVMValueRef along;         /* distance in bytes of prefetches in `along_rows`; NULL: none */
     uint32_t along_rows;
     const row_block_at *block; /* NULL: loops along the lanes run over whole rows */
     bool streaming;            /* this version of the nest has non-temporal stores */
     bool has_streamed;         /* some nest has such a version */
-    int64_t most_streamed;     /* bytes for a token, of the nest that streams most */
+    int64_t most_streamed;     /* bytes a token of the nest that so stores most */
     HD_VEC(row_memo) memo;
     HD_VEC(row_known) splats, pointers, next; /* next: rows that are prefetched */
 } row_run;
@@ -117,21 +115,22 @@ row_pack row_compute(row_run *r, uint32_t node);
 void row_sum_together(row_run *r, const uint32_t *roots, size_t n);
 /* Computes whatever `ref` reads that does not depend on the loops still to be opened. */
 void row_hoist(row_run *r, const row_ref *ref, const row_index *loops);
-/* Adds an element of the reduction to acc[vector]; `lanes`: lanes beyond the tail stay as they are.
+/* Adds an element of the reduction to acc[vector]. `lanes`: lanes beyond the tail keep their
+ * value.
  */
 void row_accumulate(row_run *r, const row_node *n, const row_index *loops, bool lanes,
                     LLVMValueRef *acc);
 LLVMValueRef row_start(row_run *r, const row_node *n); /* what an accumulator starts from */
 LLVMValueRef row_combine(row_run *r, const row_node *n, LLVMValueRef a, LLVMValueRef b);
 LLVMValueRef row_finish(row_run *r, const row_node *n, LLVMValueRef scalar_or_vector);
-/* Instructions built next belong to the op that made the node. */
+/* Makes the instructions that are built next belong to the op of the node. */
 void row_at_op(row_run *r, const row_node *n);
 /* Writes a root's value to its buffer. */
 void row_write(row_run *r, const row_node *n, const row_index *at, const row_pack *pack);
 
 /* ---- loops.c --------------------------------------------------------------------------------- */
-typedef struct row_branch {       /* around a nest that runs for some tokens */
-    LLVMBasicBlockRef from, past; /* NULL: it runs for all */
+typedef struct row_branch {       /* the branch around a nest that runs for some tokens only */
+    LLVMBasicBlockRef from, past; /* NULL: the nest runs for all tokens */
     row_scope scope;
 } row_branch;
 row_branch row_when_begin(row_run *r);
@@ -144,21 +143,23 @@ void row_when_end(row_run *r, const row_branch *b);
 void row_emit_lanes(row_run *r);
 
 /* ---- reduce.c -------------------------------------------------------------------------------- */
-row_pack row_reduce(row_run *r, const row_node *n); /* not along the lanes, at the loops' index */
+row_pack row_reduce(row_run *r, const row_node *n); /* a reduction that is not along the lanes, at
+                                                       the loops' index */
 /* Reads a product's factors for a fused add, if `ref` reads one that is computed on the spot. */
 bool row_product(row_run *r, const row_ref *ref, const row_index *loops, row_pack *a, row_pack *b);
 unsigned row_width(const row_run *r, bool all_uniform);
 LLVMValueRef row_vector(row_run *r, const row_pack *p, bool all_uniform, unsigned u);
 
 /* ---- where.c --------------------------------------------------------------------------------- */
-void row_find_bases(row_run *r);       /* of all buffers, before the loop over tokens */
-void row_make_tables(row_run *r);      /* of row pointers, as far as they are the same for all */
-LLVMValueRef row_position(row_run *r); /* of this token, i64 */
+void row_find_bases(row_run *r);       /* addresses of all buffers, before the loop over tokens */
+void row_make_tables(row_run *r);      /* tables of row pointers, where the same for all tokens */
+LLVMValueRef row_position(row_run *r); /* the position of this token, i64 */
 void row_find_states(row_run *r);      /* this token's, or its session's */
-void row_find_rows(row_run *r);        /* of this token, or of this head of it */
+void row_find_rows(row_run *r);        /* the rows of this token, or of this head of it */
 void row_advance_tables(row_run *r);
-LLVMValueRef row_i64(row_run *r, row_size size);      /* of a shape, stride or offset */
-LLVMValueRef row_scratch(row_run *r, row_size bytes); /* fresh, as large as it may be */
+LLVMValueRef row_i64(row_run *r, row_size size);      /* the value of a shape, stride or offset */
+LLVMValueRef row_scratch(row_run *r, row_size bytes); /* new scratch, of the greatest size it may
+                                                         need */
 
 /* ---- small.c --------------------------------------------------------------------------------- */
 void row_emit_small(row_run *r, const row_nest *nest);
@@ -170,9 +171,9 @@ void row_emit_choice(row_run *r, const row_node *n);
 /* The row to prefetch where iterations read row `at` of ROW_MULTI `node`, which begins at `row`;
  * found before the loop along the lanes. */
 void row_prefetch_find(row_run *r, uint32_t node, const row_index *at, LLVMValueRef row);
-/* Sets `along` for the loop of a team, which follows. */
+/* Sets `along` for the loop of a team that is emitted next. */
 void row_prefetch_along(row_run *r, const row_team *t);
-/* Beside the load of element `element` of row `at`, from `here`: the prefetches that belong to it.
+/* Emits the prefetches that belong to the load of element `element` of row `at`, from `here`.
  */
 void row_prefetch_issue(row_run *r, uint32_t node, const row_index *at, LLVMValueRef element,
                         LLVMValueRef here);

@@ -1,4 +1,5 @@
-/* Small matrices of a token: gates, weights of a mix, the n x n matrices between streams.
+/* Small matrices of a token: gates, weights of a depth mix (a weighted sum of earlier outputs),
+ * the n x n matrices between residual streams.
  *
  * Loops over a few elements cost more than their arithmetic: each nest passes its result to the
  * next through memory, with masked loads and stores, and Sinkhorn's iteration on a 4 x 4 matrix is
@@ -19,7 +20,7 @@
 
 enum {
     MOST_LANES = 64,
-    FEW_TERMS = 4, /* that a reader adds up for itself */
+    FEW_TERMS = 4, /* terms of a sum that a reader adds up for itself */
 };
 
 /* ---- lanes ----------------------------------------------------------------------------------- */
@@ -29,7 +30,7 @@ typedef struct lane_map { /* element number for each lane */
     row_size at[MOST_LANES];
 } lane_map;
 
-/* `f`, over dims of `s`, for each element of `s`. */
+/* Evaluates `f`, over dims of `s`, for each element of `s`. */
 static lane_map lanes_of(const row_shape *s, const row_index *f) {
     lane_map m = {.n = (uint32_t)row_elements(s).a};
     for (uint32_t l = 0; l < m.n; l++) {
@@ -47,7 +48,7 @@ static bool is_run(const lane_map *m, int64_t step) {
     return true;
 }
 
-/* One element is a scalar. */
+/* A single element is a scalar. */
 static LLVMTypeRef vector_of(const row_run *r, int64_t n) {
     return n == 1 ? r->e->f32 : LLVMVectorType(r->e->f32, (unsigned)n);
 }
@@ -115,7 +116,7 @@ static LLVMValueRef combined(row_run *r, const row_node *n, LLVMValueRef *x, uin
     return row_finish(r, n, x[0]);
 }
 
-/* The elements `m` of a reduction, from what is left to combine. */
+/* The elements `m` of a reduction, combined from its remaining terms. */
 static LLVMValueRef reduced_lanes(row_run *r, const row_node *n, const lane_map *m) {
     LLVMValueRef x[FEW_TERMS] = {NULL};
     const row_made *made = row_made_of(r, n);
@@ -164,7 +165,8 @@ static bool stretched(const row_run *r, const row_node *n, uint32_t size) {
     return all;
 }
 
-/* Node `ref` reads, at `loops` over the dims of `s`: a lane for each element of `s`. */
+/* The value of the node that `ref` reads, at `loops` over the dims of `s`: a lane for each element
+ * of `s`. */
 static LLVMValueRef read_lanes(row_run *r, const row_ref *ref, const row_shape *s,
                                const row_index *loops) {
     const row_node *n = row_at(r->g, ref->node);
@@ -189,7 +191,8 @@ static LLVMValueRef read_lanes(row_run *r, const row_ref *ref, const row_shape *
 
 /* ---- roots ----------------------------------------------------------------------------------- */
 
-/* [elements][extent] in one vector; halves combined until few terms of each element are left. */
+/* Reduces [elements][extent] in one vector: combines halves until few terms of each element are
+ * left. */
 static void make_terms(row_run *r, const row_node *n) {
     row_made *made = row_made_of(r, n);
     row_shape s = n->shape;

@@ -107,8 +107,8 @@ static LLVMValueRef row_pointer(row_run *r, uint32_t node, const row_index *at, 
     return p;
 }
 
-/* Splits element `to` of a state's row into the number of its head and the element within it.
- * Strides of dims that count heads are multiples of the head size. */
+/* Splits element `to` of a state's row into the number of its head and the element within the
+ * head. Strides of dims that count heads are multiples of the head size. */
 static row_index split_head(const row_buffer *b, const row_index *to, row_index *within) {
     row_index head = row_fixed(row_int(0));
     *within = *to;
@@ -135,7 +135,7 @@ static LLVMValueRef head_pointer(row_run *r, const row_node *n, const row_index 
     return hcg_at(e, e->i8, r->pointer[n->buffer], offset);
 }
 
-/* Where a node's elements are: a base for one lane and the element numbers from it. */
+/* Where a node's elements are: a base address for one lane, and the element numbers from it. */
 static LLVMValueRef base_of(row_run *r, uint32_t node, const row_index *at, int64_t lane,
                             row_index *element) {
     const row_node *n = row_at(r->g, node);
@@ -157,21 +157,21 @@ static LLVMValueRef address(row_run *r, uint32_t node, hir_dtype dtype, const ro
     return hcg_at(r->e, hcg_element(r->e, dtype), base, row_number(r, &element, lane));
 }
 
-/* Lanes that may be valid. */
+/* The number of lanes that may be valid. */
 static int64_t most_lanes(const row_run *r) {
     const bool known = r->tail && LLVMIsAConstantInt(r->tail);
     return known ? LLVMConstIntGetSExtValue(r->tail) : r->e->level->lanes;
 }
 
-/* Lane l of a tail of unknown length, as i1: is it valid? NULL: it is. */
+/* i1: is lane l of a tail of unknown length valid? NULL: it always is. */
 static LLVMValueRef is_valid(row_run *r, int64_t l) {
     hcg_emit *e = r->e;
     if (!r->tail || LLVMIsAConstantInt(r->tail) || l == 0) return NULL;
     return LLVMBuildICmp(e->b, LLVMIntSLT, hcg_i64(e, l), r->tail, "");
 }
 
-/* The address of lane l of vector 0. Beyond a tail of dynamic length it is that of lane 0, which is
- * valid. */
+/* The address of lane l of vector 0. For lanes beyond a tail of dynamic length it is the address
+ * of lane 0, which is valid. */
 static LLVMValueRef lane_address(row_run *r, uint32_t node, hir_dtype dtype, const row_index *at,
                                  int64_t first, int64_t l) {
     LLVMValueRef valid = is_valid(r, l);
@@ -272,7 +272,7 @@ static row_pack fused(row_run *r, const row_pack *a, const row_pack *b, const ro
     return y;
 }
 
-/* Node `ref` reads, and its index. */
+/* The node that `ref` reads, and its index. */
 static const row_node *target(const row_run *r, const row_ref *ref, const row_index *loops,
                               row_index *at) {
     const row_node *n = row_at(r->g, ref->node);
@@ -334,7 +334,7 @@ static row_pack rotate(row_run *r, const row_node *n, const row_index *at) {
     return z;
 }
 
-/* A number in all lanes of a vector of f64, or as f64. */
+/* A number as f64, or in all lanes of a vector of f64. */
 static LLVMValueRef splat_f64(const row_run *r, LLVMTypeRef type, double x) {
     LLVMValueRef all[64], one = LLVMConstReal(r->e->f64, x);
     if (type == r->e->f64) return one;
@@ -343,7 +343,7 @@ static LLVMValueRef splat_f64(const row_run *r, LLVMTypeRef type, double x) {
     return LLVMConstVector(all, r->e->level->lanes);
 }
 
-/* The position that a table is for, in f64. */
+/* The position that a table of frequencies is used with, in f64. */
 static LLVMValueRef position_of(row_run *r, uint32_t number) {
     const int64_t offset = r->g->tables.at[number].offset;
     if (!offset) return r->position;
@@ -362,7 +362,7 @@ static LLVMValueRef frequencies_here(row_run *r, uint32_t number) {
 }
 
 /* cos and sin of position times frequency. The product may be a million full circles, so it is
- * reduced in f64. The other one of cos and sin is remembered for the sibling. */
+ * reduced in f64. The other function of cos and sin is remembered for the sibling node. */
 static row_pack trig(row_run *r, uint32_t node, const row_index *at) {
     hcg_emit *e = r->e;
     const row_node *n = row_at(r->g, node);
@@ -440,8 +440,8 @@ static bool is_sum(const row_node *n) {
     return n->kind == ROW_MAP && n->op->code == HIR_ADD_OP;
 }
 
-/* How many sums, one inside the other, node `n` at `at` is computed from; reads those of height
- * `level`, 1 being innermost. */
+/* How many nested sums node `n` at `at` is computed from; reads the sums of nesting height
+ * `level`, where 1 is innermost. */
 static uint32_t sums_below(row_run *r, const row_node *n, const row_index *at, uint32_t level) {
     uint32_t highest = 0;
     for (uint32_t a = 0; a < n->n_args; a++) {

@@ -1,5 +1,5 @@
 /* Where a row program finds things: buffers by their arguments, this token's row of each, rows of
- * states and of tables that ids name, and the tables of pointers behind ROW_MULTI. */
+ * states and of tables that ids name, and the tables of pointers that ROW_MULTI reads. */
 #include "codegen/emit/packed.h"
 #include "codegen/rowwise/emit/run.h"
 
@@ -7,7 +7,7 @@ static row_size row_bytes(const row_buffer *b) {
     return row_size_scale(b->elements, (int64_t)hir_dtype_bytes(b->dtype));
 }
 
-/* The block of a stage that a buffer is rows of. */
+/* The block in scratch, of a prologue or epilogue, whose rows a buffer stands for. */
 static const hcg_row_block *block_of(const row_run *r, const row_buffer *b) {
     return b->where == ROW_GIVEN ? &r->stage->given : &r->stage->left;
 }
@@ -78,9 +78,9 @@ static LLVMValueRef load_owner(hcg_emit *e, LLVMTypeRef type, LLVMValueRef owner
     return v;
 }
 
-/* Where this token's rows of states are: those of the call, or of the session that the row of a
- * batch belongs to, where the argument is a state's number. Row programs meet no batch: they run
- * row by row, as if each were a call. */
+/* Where this token's rows of states are: in the states of the call or, where the argument is a
+ * state's number, in those of the session that the row of a batch belongs to. Row programs do not
+ * handle batches as such: they run row by row, as if each were a call. */
 static void find_sessions(row_run *r) {
     hcg_emit *e = r->e;
     size_t n = r->g->buffers.n;
@@ -114,8 +114,8 @@ static void find_sessions(row_run *r) {
             r->state[i] = hcg_phi(e, r->base[i], r->state[i], from);
 }
 
-/* The row of a state that has one for each `rate` positions. A token that is not the last of them
- * writes to memory that nobody reads: stores have no branches around them. */
+/* The row of a state that has one row for each `rate` positions. A token that is not the last of
+ * its `rate` positions writes to memory that is never read, so that stores need no branches. */
 static void find_rated_row(row_run *r, size_t buffer) {
     hcg_emit *e = r->e;
     const row_buffer *b = &r->g->buffers.at[buffer];
@@ -170,7 +170,7 @@ static LLVMValueRef find_block_row(row_run *r, const row_buffer *b) {
     return hcg_at(e, e->f32, block_of(r, b)->base, at);
 }
 
-/* Where this token's row of a buffer is, or this head's share of it. */
+/* Where this token's row of a buffer is, or the part of this head. */
 static LLVMValueRef find_row(row_run *r, size_t buffer) {
     const row_buffer *b = &r->g->buffers.at[buffer];
     if (!b->has_t) return r->base[buffer];
@@ -191,8 +191,8 @@ void row_find_rows(row_run *r) {
 
 /* ---- tables of row pointers ------------------------------------------------------------------ */
 
-/* Bytes that rows of a ROW_MULTI advance by from token to token: most are values with T of one
- * size. Entries that advance otherwise are written anew for each token. 0: none has T. */
+/* Bytes that rows of a ROW_MULTI advance by from token to token: most rows are values with T of
+ * one size. Entries that advance differently are written anew for each token. 0: no row has T. */
 static row_size stride_of(const row_run *r, const row_node *n) {
     if (n->run)
         return row_size_scale(row_elements_without(&n->shape, n->axis),
@@ -209,8 +209,8 @@ static bool advances_by(const row_buffer *b, row_size stride) {
     return b->where == ROW_ARG && !b->by_head && row_size_equal(row_bytes(b), stride);
 }
 
-/* Fills the table's entries whose pointers all advance by `shift` from token to token (`fixed`), or
- * the other ones, which are written for each token. */
+/* Fills the table's entries whose pointers advance by `shift` from token to token (`fixed`), or
+ * the other entries, which are written for each token. */
 static void fill_table(row_run *r, uint32_t node, bool fixed) {
     hcg_emit *e = r->e;
     const row_node *n = row_at(r->g, node);
@@ -257,7 +257,7 @@ void row_advance_tables(row_run *r) {
 /* ---- sizes that depend on N ------------------------------------------------------------------ */
 /* Sizes as code: a + b N, with N from the arguments, computed once at the start of the function. */
 
-/* Computes it in the entry block, behind the load of N. */
+/* Computes it in the entry block, after the load of N. */
 static LLVMValueRef computed_at_entry(row_run *r, row_size s) {
     hcg_emit *e = r->e;
     LLVMBasicBlockRef here = LLVMGetInsertBlock(e->b);

@@ -15,12 +15,13 @@ uint32_t row_add_buffer(row_graph *g, row_buffer b);
 uint32_t row_add_memory(row_graph *g, const hir_op *op, uint32_t buffer, bool token_free);
 /* A copy of a view, computed where it is read unless it gets a buffer. */
 uint32_t row_add_copy(row_graph *g, const hir_op *op, row_shape shape, row_ref of);
-/* A buffer of `shape` whose producers are still to be added, and one of them: it writes its
- * elements at `to`. */
+/* Makes a buffer of `shape` whose producers are still to be added; and adds a producer, which
+ * writes its elements at `to`. */
 uint32_t row_add_filled(row_graph *g, const hir_op *op, const row_shape *shape,
                         uint32_t n_producers);
 void row_add_producer(row_graph *g, uint32_t memory, uint32_t producer, row_index to);
-/* `ref`, which is over the dims of a view, over other dims: map[i] gives dim i of the view. */
+/* `ref`, which is over the dims of a view, as a reference over other dims: map[i] gives dim i of
+ * the view. */
 row_ref row_through(const row_graph *g, const row_ref *ref, const row_index *map);
 /* Element number in the buffer of the node that `ref` reads. */
 row_index row_linear(const row_graph *g, const row_ref *ref);
@@ -41,7 +42,7 @@ row_view row_sliced(row_graph *g, const row_view *x, uint32_t axis, row_size sta
 /* x laid out in memory, its elements in order. */
 row_view row_in_memory(row_graph *g, const hir_op *op, const row_view *x);
 row_view row_strided(row_graph *g, const row_view *x, uint32_t axis, row_size start, int64_t step,
-                     hir_type type); /* the same, `step` apart in x */
+                     hir_type type); /* the same for elements `step` apart in x */
 row_view row_reshaped(row_graph *g, const hir_op *op, row_view x, hir_type type);
 bool row_side_by_side(row_graph *g, const hir_op *op, hir_type type,
                       row_view *out); /* stack, concat */

@@ -43,7 +43,7 @@ static bool reduction(row_graph *g, const hir_op *op, hir_type type, row_view *o
     row_index map[ROW_VARS] = {0};
     for (uint32_t i = 0; i < x.type.rank; i++)
         if (from[i] >= 0 && i != axis) map[from[i]] = row_var((unsigned)to[i < axis ? i : i - 1]);
-    if (from[axis] < 0) { /* of one element: the element */
+    if (from[axis] < 0) { /* a sum over one element is the element */
         *out = row_make_view(g, type, row_through(g, &x.ref, map));
         return true;
     }
@@ -79,8 +79,8 @@ static void deliver_at_the_end(row_graph *g, const hir_op *op, const row_view *v
     row_at(g, copy)->to = row_major(&v->shape);
 }
 
-/* Puts the elements of `v` into the buffer `to`: computes them there if they have no other buffer
- * yet, else copies them. */
+/* Makes the elements of `v` the contents of buffer `to`: they are computed there if they have no
+ * other buffer yet, else copied. */
 static void deliver(row_graph *g, const hir_op *op, const row_view *v, row_buffer to) {
     if (to.in_place && g->apart) {
         deliver_at_the_end(g, op, v, to);
@@ -117,13 +117,13 @@ static row_buffer block_buffer(row_where where, row_size elements) {
         .where = where, .dtype = HIR_F32, .has_t = true, .elements = elements, .step = 1};
 }
 
-/* Always copies: in a state the heads of a row lie apart and may be rounded, so that no other op
- * could read the row from there. */
+/* Always copies: in a state the heads of a row are not contiguous and may be rounded, so that no
+ * other op could read the row from there. */
 static bool write_state(row_graph *g, const hir_op *op) {
     row_view x;
     const hir_ref to = op->args[hir_state_operand(op->code)];
     if (to.kind != HIR_REF_STATE) return row_unsupported(g, op, "it writes no state");
-    /* Tokens of a call may be done in any order, so that each needs a row of its own. */
+    /* Tokens of a call may be computed in any order, so that each needs a row of its own. */
     if (hir_state_kind_of(g->m->states.at[to.index].kind)->rows != HIR_ROWS_PER_POSITION)
         return row_unsupported(g, op, "it writes a state that has no row for each position");
     if (!row_view_of(g, op, op->args[0], &x)) return false;
@@ -144,7 +144,7 @@ static bool write_state(row_graph *g, const hir_op *op) {
     return true;
 }
 
-/* What a stage leaves: results of the kernel, and a block in scratch. */
+/* Delivers what a prologue or epilogue makes: results of the kernel, and a block in scratch. */
 static bool leave(row_graph *g) {
     const row_stage_ops *p = g->stage;
     const hir_op *kernel = hir_op_at(g->m, g->k->op);
@@ -237,7 +237,7 @@ static bool sliced(row_graph *g, const hir_op *op, hir_type type, row_view *out)
     return true;
 }
 
-/* What is neither elementwise nor a reduction. */
+/* Makes the nodes of ops that are neither elementwise nor reductions. */
 static row_builder *const builders[HIR_OPCODE_COUNT] = {
     [HIR_CONST_OP] = constant,
     [HIR_STACK_OP] = row_side_by_side,
@@ -307,12 +307,12 @@ bool row_build(row_graph *g) {
 }
 
 /* ---- topk, pick and mark --------------------------------------------------------------------- */
-/* topk, to_ids, pick, mark: which elements of a row, which are only known at run time. No index map
- * can say so: each reads its operands in memory and fills a buffer. */
+/* topk, to_ids, pick and mark work with element numbers that are only known at run time. No index
+ * map can express them: each reads its operands in memory and fills a buffer. */
 
-enum { MOST_ELEMENTS = 1 << 24 /* of an axis: ids pass through f32 where they are copied */ };
+enum { MOST_ELEMENTS = 1 << 24 /* the longest axis: ids pass through f32 where they are copied */ };
 
-/* Are all elements of x in memory, one behind the other from the first on? */
+/* Are all elements of x in memory, contiguous from the first on? */
 static bool is_plain(const row_graph *g, const row_view *x) {
     const row_node *n = &g->nodes.at[x->ref.node];
     if (n->kind != ROW_MEMORY) return false;
@@ -322,7 +322,8 @@ static bool is_plain(const row_graph *g, const row_view *x) {
            row_index_equal(&wanted, &at);
 }
 
-/* Operand i, its dims in front of the last stretched to those of `type` unless it has but one row.
+/* Operand i, whose dims before the last are stretched to those of `type` unless it has only one
+ * row.
  */
 static bool operand(row_graph *g, const hir_op *op, uint32_t i, hir_type type, row_view *x) {
     if (!row_view_of(g, op, op->args[i], x)) return false;

@@ -6,7 +6,7 @@
  *
  *   graph/index.c     affine index maps: every view is one, none is a copy
  *   graph/node.c      nodes, buffers, views
- *   graph/graph.c     body ops become nodes; what is yielded gets its place; topk, pick, mark
+ *   graph/graph.c     body ops become nodes; yielded values get their places; topk, pick, mark
  *   graph/move.c      reshape, slice, transpose, broadcast become maps, stacks become pointers
  *   graph/position.c  gather, rope_table, rope
  */
@@ -26,8 +26,8 @@ typedef struct row_stage_ops {
     const hir_id *ops; /* in order */
     size_t n_ops;
     hir_id given;            /* a value in scratch that they read; HIR_NONE: none */
-    hir_id left;             /* one that they leave in scratch; HIR_NONE: none */
-    const hcg_yield *yields; /* those that leave the kernel */
+    hir_id left;             /* a value that they write to scratch; HIR_NONE: none */
+    const hcg_yield *yields; /* their values that are results of the kernel */
     size_t n_yields;
     int64_t heads; /* 0: rows are not divided into heads */
 } row_stage_ops;
@@ -38,27 +38,26 @@ typedef enum row_where {
     ROW_ARG,     /* a kernel argument, at this token's row if it has T */
     ROW_STATE,   /* the rows of a state at this token's position, one in each head */
     ROW_GATHER,  /* the row of a table that this token's id names */
-    ROW_GIVEN,   /* of a stage: a row of the block in scratch that the stage reads, */
-    ROW_LEFT,    /* or of the one that it writes */
+    ROW_GIVEN,   /* in a prologue or epilogue: a row of the block in scratch that it reads, */
+    ROW_LEFT,    /* or of the block that it writes */
 } row_where;
 
 typedef struct row_buffer {
     row_where where;
     hir_ref ref;    /* argument; gather: the table */
     hir_ref ids;    /* gather */
-    int64_t beyond; /* the row for ids behind the last one; -1: there are none */
+    int64_t beyond; /* the row for ids beyond the table's end; -1: there are no such ids */
     hir_dtype dtype;
     bool has_t;
-    row_size elements; /* of one row */
-    int64_t step;      /* elements from one to the next: 1, or HIR_PANEL in a table
-                          of panels */
+    row_size elements; /* elements of one row */
+    int64_t step;      /* distance between elements: 1, or HIR_PANEL in a table of panels */
     int64_t head;      /* state: elements of one head; heads are cap positions apart */
     int64_t heads;     /* state: how many */
-    int64_t rate;      /* state: positions that a row stands for; their last one writes it */
+    int64_t rate;      /* state: how many positions a row stands for; the last of them writes it */
     bool by_head;      /* elements are those of one head of a row */
     bool in_place;     /* a result that overwrites the value `over` ... */
     hir_id over;       /* ... which the kernel reads */
-    bool used;         /* anything reads or writes it ... */
+    bool used;         /* something reads or writes it ... */
     bool direct;       /* ... other than through a table of row pointers */
 } row_buffer;
 
@@ -76,7 +75,7 @@ typedef enum row_kind {
     ROW_ROTATE, /* args a, c, b, s: a c + sign b s */
     ROW_TRIG,   /* cos or sin of position times frequency */
     ROW_CHOICE, /* topk, pick or mark: args are nodes in memory, whose elements it reads from the
-                   first one on, row after row; it fills a buffer, in a nest of its own */
+                   first one on, row after row; it fills a buffer, in its own loop nest */
     ROW_REDUCE, /* args[0] is indexed by the node's dims and ROW_INNER; args[1], if it is there:
                    the sum is 0, and nothing is read for it, unless this number is above 0 */
 } row_kind;
@@ -89,7 +88,7 @@ typedef struct row_ref { /* node at an index: one map per dim of the node, over 
     row_index at[HIR_MAX_RANK];
 } row_ref;
 
-typedef struct row_entry { /* of ROW_MULTI */
+typedef struct row_entry { /* an entry of a ROW_MULTI */
     uint32_t node;         /* ROW_MEMORY or a stored node */
     row_size offset;       /* into its buffer */
 } row_entry;
@@ -103,7 +102,7 @@ typedef struct row_node {
     row_ref *args;
     double value;         /* const; rotate: the sign */
     bool is_sine;         /* trig */
-    uint32_t sibling;     /* trig: cos of this sin, sin of this cos */
+    uint32_t sibling;     /* trig: the cos of this sin, or the sin of this cos */
     uint32_t frequencies; /* trig: number of the table in row_graph.tables */
     row_size extent;      /* reduce: size of the reduced dim */
     bool last;            /* reduce: that dim comes after all others, vectors run along it */
@@ -122,12 +121,12 @@ typedef struct row_node {
     row_index to;
 } row_node;
 
-typedef struct row_table { /* of frequencies in f64 */
+typedef struct row_table { /* a table of frequencies in f64 */
     const double *at;
     int64_t n, padded;
-    double scale;   /* of cos and sin */
-    int64_t beyond; /* > 0: from this position on, those from at[padded] on */
-    int64_t offset; /* of the position that it is for, from that of the token */
+    double scale;   /* factor of cos and sin */
+    int64_t beyond; /* > 0: from this position on, the frequencies from at[padded] on are used */
+    int64_t offset; /* from the token's position to the one that the table is used with */
 } row_table;
 
 typedef struct row_view { /* a value of the body */
@@ -139,15 +138,15 @@ typedef struct row_view { /* a value of the body */
 typedef struct row_graph {
     hd_arena *arena;
     hd_diags *diags;
-    const hir_module *m;     /* k->any, or the program's, */
+    const hir_module *m;     /* k->any, or the program's module, */
     const hir_module *whole; /* which alone has all operands of k->op */
     const hcg_kernel *k;
-    const row_stage_ops *stage; /* NULL: the whole body */
+    const row_stage_ops *stage; /* a prologue or epilogue; NULL: the whole body */
     bool apart; /* results that overwrite an input are computed in scratch, then copied */
     HD_VEC(row_node) nodes;
     HD_VEC(row_buffer) buffers;
     HD_VEC(row_table) tables;
-    row_view **views;  /* per value of the module; outer ones are made when first read */
+    row_view **views;  /* per value of the module; those from outside are made when first read */
     uint32_t *weights; /* per weight of the module: its node, or HIR_NONE */
     bool has_t;        /* the kernel runs over tokens */
 } row_graph;
@@ -156,20 +155,20 @@ static inline row_node *row_at(const row_graph *g, uint32_t node) {
     return &g->nodes.at[node];
 }
 
-/* Body, or a stage of one, to nodes; every value that leaves it gets a producer that stores it.
- * False after a diagnostic. */
+/* Makes nodes of a body, or of a prologue or epilogue of one; each value that leaves it gets a
+ * producer that stores it. False after a diagnostic. */
 bool row_build(row_graph *g);
 /* A dim of a type, or the start of a slice, as a size. */
 row_size row_dim(const row_graph *g, int64_t dim);
 /* The row shape of a type. place[i] is the row dim of type dim i; -1 for T and dims of size 1. */
 row_shape row_squeeze(const row_graph *g, hir_type type, int *place);
-row_size row_type_elements(const row_graph *g, hir_type type); /* of a row */
-/* The type of a value in the stage: of one head, if it is made of heads. */
+row_size row_type_elements(const row_graph *g, hir_type type); /* number of elements of a row */
+/* The type of a value in a prologue or epilogue: that of one head, if it is made of heads. */
 hir_type row_type_of(const row_graph *g, hir_ref r);
 bool row_is_by_head(const row_graph *g, hir_ref r);
 /* A buffer for a node's own elements, in row-major order, if it has none yet. */
 void row_store(row_graph *g, uint32_t node);
-/* The number that decides whether a sum is taken; NULL: it always is. */
+/* The number that decides whether a sum is computed; NULL: it always is. */
 static inline const row_ref *row_when(const row_node *n) {
     return n->kind == ROW_REDUCE && n->n_args > 1 ? &n->args[1] : NULL;
 }

@@ -9,7 +9,7 @@
 
 /* Sizes, strides and offsets may depend on one number N that is not known at compile time: a + b N.
  * A type has at most one such dim, so that sizes which depend on N are never multiplied with each
- * other. If that should happen, the product is marked not_affine, and emission refuses it. */
+ * other. If that should happen, the product is marked not_affine, and emission rejects it. */
 typedef struct row_size {
     int64_t a, b;
     bool not_affine;
@@ -58,9 +58,9 @@ bool row_index_equal(const row_index *a, const row_index *b);
 row_index row_scaled_sum(row_index a, row_size scale, const row_index *b); /* a + scale b */
 row_index row_substitute(const row_index *f, const row_index *g);          /* f(g[0], g[1], ...) */
 row_size row_elements(const row_shape *s);
-row_size row_elements_without(const row_shape *s, uint32_t dim); /* of one index of that dim */
+row_size row_elements_without(const row_shape *s, uint32_t dim); /* per index of that dim */
 bool row_shape_equal(const row_shape *a, const row_shape *b);
-row_index row_major(const row_shape *s); /* element number of (v0, v1, ...) */
+row_index row_major(const row_shape *s); /* element number of (v0, v1, ...) in row-major order */
 /* The indices over `old` as affine functions of the indices over `new`, a reshape of it. False
  * where one of them would be a quotient or a remainder. */
 bool row_split(const row_shape *old, const row_shape *new, row_index *out);

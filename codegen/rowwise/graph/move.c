@@ -31,8 +31,8 @@ row_view row_transposed(row_graph *g, const hir_op *op, const row_view *x, hir_t
     return row_make_view(g, type, row_through(g, &x->ref, map));
 }
 
-/* Dims of x shifted by `start` along `axis`, where elements of y are `step` apart in x; other dims
- * of x are dims of y (same type rank). */
+/* Maps the dims of x to those of y: shifted by `start` along `axis`, where elements of y are
+ * `step` apart in x; the other dims are the same (same type rank). */
 row_view row_strided(row_graph *g, const row_view *x, uint32_t axis, row_size start, int64_t step,
                      hir_type type) {
     int from[HIR_MAX_RANK], to[HIR_MAX_RANK];
@@ -88,11 +88,11 @@ row_view row_reshaped(row_graph *g, const hir_op *op, row_view x, hir_type type)
 
 /* ---- stack, concat: operands side by side ---------------------------------------------------- */
 
-typedef struct operand { /* of a stack or concat: where it begins along the
-                            axis, how far it goes */
+typedef struct operand { /* an operand of a stack or concat: where it begins along the axis, and
+                            its length there */
     row_view view;
     row_size start, length;
-    bool stacked; /* its view has no such dim */
+    bool stacked; /* the operand's view has no dim for the axis */
 } operand;
 
 static row_view copy_operands(row_graph *g, const hir_op *op, const operand *operands,
@@ -156,8 +156,9 @@ static bool same_entries(const row_node *a, const row_node *b) {
     return row_shape_equal(&a->shape, &b->shape) && row_index_equal(&a->within, &b->within);
 }
 
-/* The node of a stack; an existing one, if it stacks the same rows. So mixes of many queries over
- * the same sources share a table of pointers, and loads of the rows. */
+/* The node of a stack; an existing one, if it stacks the same rows. So depth mixes (weighted sums
+ * of earlier outputs) of many queries over the same sources share a table of pointers, and loads of
+ * the rows. */
 static uint32_t add_multi(row_graph *g, const hir_op *op, const row_node *m) {
     for (uint32_t i = (uint32_t)g->nodes.n; i-- > 0;)
         if (same_entries(row_at(g, i), m)) return i;
@@ -172,7 +173,8 @@ static uint32_t add_multi(row_graph *g, const hir_op *op, const row_node *m) {
     return node;
 }
 
-/* Stacks rows without moving them. That is possible if one map gives the elements of every row. */
+/* Stacks rows without moving them, which is possible if one map gives the elements of every
+ * row. */
 static bool point_to_operands(row_graph *g, const hir_op *op, const operand *operands,
                               uint32_t axis, bool stacked, hir_type type, row_view *out) {
     int place[HIR_MAX_RANK], from[HIR_MAX_RANK];
@@ -220,7 +222,8 @@ bool row_side_by_side(row_graph *g, const hir_op *op, hir_type type, row_view *o
     for (uint32_t j = 0; j < op->n_args; j++) {
         if (!row_view_of(g, op, op->args[j], &operands[j].view)) return false;
         operands[j].start = start;
-        operands[j].stacked = stacked && operands[j].view.type.rank < type.rank; /* not a run */
+        operands[j].stacked = stacked && operands[j].view.type.rank < type.rank; /* an operand
+                                                                                    range has it */
         operands[j].length = row_int(1);
         if (!operands[j].stacked) operands[j].length = row_dim(g, operands[j].view.type.dim[axis]);
         start = row_size_add(start, operands[j].length);

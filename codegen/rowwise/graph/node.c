@@ -9,8 +9,8 @@ bool row_unsupported(row_graph *g, const hir_op *op, const char *why) {
 
 /* ---- stages that go head by head ------------------------------------------------------------- */
 
-/* Is `r` divided into the stage's heads? Whatever the kernel makes, constants aside, is, and so are
- * operands from outside with as many heads. */
+/* Is `r` divided into the heads of the prologue or epilogue? All values that the kernel makes are,
+ * except constants, and so are operands from outside with as many heads. */
 bool row_is_by_head(const row_graph *g, hir_ref r) {
     if (!g->stage || !g->stage->heads || r.kind != HIR_REF_VALUE) return false;
     hir_type t = hir_ref_type(g->m, r);
@@ -79,7 +79,8 @@ static row_ref identity(uint32_t node, uint32_t rank) {
     return r;
 }
 
-/* `ref`, which is over the dims of a view, over other dims: map[i] gives dim i of the view. */
+/* `ref`, which is over the dims of a view, as a reference over other dims: map[i] gives dim i of
+ * the view. */
 row_ref row_through(const row_graph *g, const row_ref *ref, const row_index *map) {
     row_ref r = {.node = ref->node};
     for (uint32_t i = 0; i < g->nodes.at[ref->node].shape.rank; i++)
@@ -155,7 +156,7 @@ row_view row_view_node(row_graph *g, uint32_t node, hir_type type) {
     return v;
 }
 
-/* Operands of a run as rows side by side. */
+/* The operands of an operand range as rows side by side. */
 static row_view view_run(row_graph *g, const hir_op *reader, const hcg_run *run, hir_type type) {
     int place[HIR_MAX_RANK];
     const row_shape shape = row_squeeze(g, type, place);

@@ -16,7 +16,7 @@ static double llama3(const hir_op *op, double f, double factor) {
     return (1 - s) * f / factor + s * f;
 }
 
-/* Which f_j, as a fraction of j, goes round `times` times in the original positions. */
+/* The j, as a fraction, whose frequency f_j makes `times` full turns in the original positions. */
 static double yarn_edge(const hir_op *op, double times) {
     double length = (double)hir_attr_int(op, HIR_A_LENGTH, 2);
     double turns = (double)hir_attr_int(op, HIR_A_ORIGINAL, 1) / (times * 2 * pi);
@@ -36,8 +36,8 @@ static double yarn(const hir_op *op, int64_t j, double f, double factor) {
     return (1 - share) * f + share * f / factor;
 }
 
-/* f_j of rope_table (ir/ops.def), of longrope the one of positions below `original_positions`, or
- * that `beyond`. */
+/* f_j of rope_table (ir/ops.def); for longrope the one for positions below `original_positions`
+ * or, with `beyond`, from there on. */
 static double frequency(const hir_op *op, int64_t j, bool beyond) {
     double length = (double)hir_attr_int(op, HIR_A_LENGTH, 2);
     if (j >= hir_attr_int(op, HIR_A_ROTATING, INT64_MAX)) return 0;
@@ -108,7 +108,7 @@ typedef struct turning {
     const hir_op *op;
     hir_type type;
     row_view x;
-    uint32_t memory; /* of the result, filled part by part */
+    uint32_t memory; /* the result's buffer, filled part by part */
 } turning;
 
 static hir_type part_type(const turning *t, const part *p) {
@@ -122,7 +122,7 @@ static row_ref read_part(const turning *t, const part *p) {
         .ref;
 }
 
-/* `node` makes the part: dims of it are those of x, but a part of one element has no last dim. */
+/* `node` makes the part; its dims are those of x, but a part of one element has no last dim. */
 static void fill_part(const turning *t, uint32_t node, const part *p) {
     const uint32_t last = t->type.rank - 1;
     int place[HIR_MAX_RANK];
@@ -133,7 +133,8 @@ static void fill_part(const turning *t, uint32_t node, const part *p) {
     row_add_producer(t->g, t->memory, node, to);
 }
 
-/* cos or sin for all heads: the table's [T, m / 2] stands at the right of x's dims, T apart. */
+/* cos or sin for all heads: the dims of the table's [T, m / 2], except T, are the last of x's
+ * dims. */
 static row_ref read_table(const turning *t, const row_view *table, const part *p, int64_t from) {
     const uint32_t last = t->type.rank - 1, table_last = table->type.rank - 1;
     hir_type half = table->type, one_head = part_type(t, p);
@@ -145,7 +146,7 @@ static row_ref read_table(const turning *t, const row_view *table, const part *p
     return row_broadcast(t->g, &v, part_type(t, p));
 }
 
-/* One member of each pair: a cos - b sin, or b cos + a sin. */
+/* Makes one member of each pair: a cos - b sin, or b cos + a sin. */
 static void add_rotation(const turning *t, const row_view *table, const part *own,
                          const part *other, double sign) {
     row_shape shape = row_squeeze(t->g, part_type(t, own), NULL);
@@ -158,7 +159,7 @@ static void add_rotation(const turning *t, const row_view *table, const part *ow
     fill_part(t, node, own);
 }
 
-/* Elements that do not turn. */
+/* Copies the elements that are not rotated. */
 static void add_rest(const turning *t, const part *p) {
     if (p->count == 0) return;
     row_shape shape = row_squeeze(t->g, part_type(t, p), NULL);
@@ -204,7 +205,7 @@ bool row_gather(row_graph *g, const hir_op *op, hir_type type, row_view *out) {
     if (table.kind != HIR_REF_WEIGHT) return row_unsupported(g, op, "the table is not a weight");
     if (!are_given(g->m, ids)) return row_unsupported(g, op, "the ids are not an input");
     const hir_weight *w = &g->m->weights.at[table.index];
-    /* rows whose elements do not lie at one distance are made f32 when they are found */
+    /* rows whose elements are not at a fixed distance are widened to f32 when they are found */
     bool panel = w->layout == HIR_LAYOUT_PANEL;
     bool together = panel && hir_panel_depth(w->type.dtype) > 1;
     panel = panel && !together;
@@ -217,7 +218,7 @@ bool row_gather(row_graph *g, const hir_op *op, hir_type type, row_view *out) {
                     .elements = row_type_elements(g, type),
                     .step = panel ? HIR_PANEL : 1};
     row_view v = row_view_buffer(g, row_add_memory(g, op, row_add_buffer(g, b), false), type);
-    /* elements of a panel lie apart: read once, kept if read again */
+    /* elements of a panel's row are not contiguous: they are read once, and kept if read again */
     if (panel) v = row_view_node(g, row_add_copy(g, op, v.shape, v.ref), type);
     *out = v;
     return true;

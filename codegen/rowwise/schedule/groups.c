@@ -4,13 +4,13 @@
 
 /* ---- groups of results -----------------------------------------------------------------------
  *
- * All groups pass a block of the rows before the next block: the rows are read from the L1 then,
- * and few streams of stores are open at once. A result that reads another of the nest (a sum of
- * squares, the row) is in its group. */
+ * All groups go over one block of the rows before the next block: the rows are then read from the
+ * L1, and few streams of stores are open at once. A result that reads another of the nest (a sum
+ * of squares, the row) is in its group. */
 
 enum { SEVERAL = HIR_NONE - 1 };
 
-/* The root of its own nest that root `of` reads, by way of `n`; HIR_NONE: none. */
+/* The root of the same nest that root `of` reads by way of `n`; HIR_NONE: none. */
 static uint32_t own_read(const row_schedule *s, const row_node *of, const row_node *n) {
     uint32_t one = HIR_NONE;
     for (uint32_t a = 0; a < n->n_args; a++) {
@@ -52,7 +52,7 @@ static bool wants_groups(const row_schedule *s, const row_nest *nest) {
     return true;
 }
 
-/* The roots in such an order that each is followed by those that read it; later ones first. */
+/* The roots in an order in which each is next to those that read it; later ones first. */
 static const uint32_t *with_followers(const row_schedule *s, const row_nest *nest) {
     uint32_t *out = hd_new_array(s->g->arena, uint32_t, nest->roots.n);
     size_t at = nest->roots.n;
@@ -66,7 +66,8 @@ static const uint32_t *with_followers(const row_schedule *s, const row_nest *nes
     return out;
 }
 
-/* Where the group that ends in front of `end` begins: TOGETHER roots and those that follow them. */
+/* Where the group that ends before `end` begins: it has TOGETHER roots and those that follow
+ * them. */
 static uint32_t group_of(const row_schedule *s, const uint32_t *order, uint32_t end) {
     enum { TOGETHER = 4 };
     uint32_t n = 0, first = end;
@@ -90,9 +91,9 @@ static void choose_groups(const row_schedule *s, row_nest *nest) {
 
 /* ---- teams of reductions --------------------------------------------------------------------- */
 
-/* Elements of the reduced dim that an iteration takes, a power of two; all, if they are few. With
- * one at a time the loop would end, and start again for the next vectors, after little work, unless
- * many sums use each element. */
+/* How many elements of the reduced dim an iteration takes, a power of two; all, if they are few.
+ * With one at a time the loop would end, and start again for the next vectors, after little work,
+ * unless many sums use each element. */
 static int64_t elements_together(const row_team *t, int64_t extent) {
     enum { FEW = 4, SUMS = 32 };
     int64_t n = FEW;
@@ -115,8 +116,8 @@ static bool in_loop(const row_node *n) {
     return n->kind == ROW_REDUCE && !n->last;
 }
 
-/* A team of `first` and of further reductions of the nest over as many elements, as registers
- * allow. A reduction that reads other roots of the nest has a team of its own. */
+/* Makes a team of `first` and of further reductions of the nest over as many elements, as far as
+ * registers allow. A reduction that reads other roots of the nest has a team of its own. */
 static row_team make_team(const row_schedule *s, const row_nest *nest, uint32_t first,
                           unsigned unroll) {
     const row_node *of = row_at(s->g, first);

@@ -5,8 +5,8 @@
  * nest may write in place if it comes after every nest that reads the old row, and if it reads the
  * old row itself, only if
  *   - it reads the old row at the element that it writes, and nowhere else, or
- *   - an iteration makes whole columns: all loops but that along the vectors are jammed into it
- *     (row_nest.jam), and it reads and writes the elements at its own lanes alone. Such an
+ *   - an iteration makes whole columns: all loops except the one along the vectors are jammed into
+ *     it (row_nest.jam), and it reads and writes the elements at its own lanes alone. Such an
  *     iteration computes everything before it stores anything.
  * Any other kernel is built again with the result in scratch, from where it is copied after
  * everything else of the token.
@@ -19,7 +19,7 @@ typedef struct overwriting {
     const row_graph *g;
     const row_nest *nest;
     hir_id old;   /* the value that is overwritten */
-    row_index to; /* element that it writes, over the loops of the nest */
+    row_index to; /* the element that it writes, over the loops of the nest */
     bool columns; /* an iteration makes whole columns */
 } overwriting;
 
@@ -62,7 +62,7 @@ static bool allows(const overwriting *o, const row_ref *ref, const row_index *lo
         element.constant = row_size_add(element.constant, n->entries[j].offset);
         if (!o->nest || !may_read(o, &element)) return false;
     }
-    if (n->run && n->run->replaced) { /* whichever of them it is */
+    if (n->run && n->run->replaced) { /* for any of its elements */
         element = row_substitute(&n->within, at);
         if (!o->nest || !may_read(o, &element)) return false;
     }
@@ -75,7 +75,7 @@ static bool root_allows(const overwriting *o, const row_nest *nest, const row_no
     row_index loops[ROW_VARS];
     for (unsigned v = 0; v < ROW_VARS; v++)
         loops[v] = nest->loops[v];
-    /* a sum inside the loops runs over a variable of its own; one along the lanes over theirs */
+    /* a sum inside the loops runs over its own variable; a sum along the lanes runs over theirs */
     if (n->kind == ROW_REDUCE) loops[ROW_INNER] = row_var(ROW_INNER);
     if (n->kind == ROW_REDUCE && n->last) loops[ROW_INNER] = row_var(nest->domain.rank - 1);
     for (uint32_t a = 0; a < n->n_args; a++)
@@ -89,7 +89,7 @@ static bool nest_allows(const overwriting *o, const row_nest *nest) {
     return true;
 }
 
-/* Root `n`, which writes in the nest that runs as number `place` from the end. */
+/* Checks root `n`, which writes in nest number `place`, counted from the one that runs last. */
 static bool may_write(const row_schedule *s, uint32_t place, const row_node *n) {
     const row_graph *g = s->g;
     const row_nest *nest = &s->per_token.list.at[place];

@@ -52,9 +52,10 @@ static row_jam choose_jam(const row_schedule *s, const row_nest *nest) {
 
 /* ---- blocks ---------------------------------------------------------------------------------- */
 
-/* Rows that are read again and again while sums of n rows with m others are computed: those of one
- * iteration, and all rows of the inner loop, which are the m (in phase 1 the queries, while sources
- * come four at a time) or, if the loops are interchanged, the n. */
+/* The number of rows that are read again and again while sums of n rows with m others are
+ * computed: those of one iteration, and all rows of the inner loop. These are the m rows (in phase
+ * 1 of Attention Residuals the queries, while sources come four at a time) or, if the loops are
+ * interchanged, the n rows. */
 static int64_t rows_in_use(const row_schedule *s, const row_nest *nest, bool interchanged) {
     const uint32_t rank = nest->domain.rank;
     const row_size *dim = nest->domain.dim;
@@ -63,8 +64,8 @@ static int64_t rows_in_use(const row_schedule *s, const row_nest *nest, bool int
                         : nest->jam.outer + row_most(s->g, dim[rank - 2]);
 }
 
-/* The longest block of which the rows in use stay in the L1, with loops interchanged if fewer rows
- * are in use then. No blocks if whole rows stay in the L1, or if there are few sums. */
+/* The longest block whose rows in use stay in the L1, with loops interchanged if fewer rows are in
+ * use then. No blocks if whole rows stay in the L1, or if there are few sums. */
 static row_block choose_block(const row_schedule *s, const row_nest *nest) {
     enum { LEAST = 512, FEW = 8, ELEMENT = 4 };
     const row_block none = {0};
@@ -86,8 +87,8 @@ static row_block choose_block(const row_schedule *s, const row_nest *nest) {
 
 /* ---- unroll ---------------------------------------------------------------------------------- */
 
-/* Vectors that an iteration computes of `values` results. Several hide the latency of sums, and
- * share loads of reductions inside the loop and factors that are the same for all; functions of
+/* How many vectors of `values` results an iteration computes. Several hide the latency of sums,
+ * and share loads of reductions inside the loop and factors that are the same for all; functions of
  * many instructions keep the CPU busy alone. A smaller number is chosen if it divides the row. */
 static unsigned vectors_at_once(const row_schedule *s, const row_nest *nest, size_t values) {
     const int64_t vectors = nest->domain.dim[nest->domain.rank - 1].a / s->target.lanes;
@@ -101,7 +102,7 @@ static unsigned vectors_at_once(const row_schedule *s, const row_nest *nest, siz
     return most;
 }
 
-/* Vectors of an iteration that takes `jam` rows. */
+/* How many vectors an iteration that takes `jam` rows computes. */
 static unsigned choose_unroll(const row_schedule *s, const row_nest *nest, uint32_t jam) {
     if (row_is_dynamic(nest->domain.dim[nest->domain.rank - 1])) return 1;
     unsigned unroll = vectors_at_once(s, nest, nest->roots.n * (nest->sums ? 1 : jam));

@@ -1,4 +1,4 @@
-/* What a row program asks memory for, and how it writes: rows that are prefetched, stores that may be
+/* How a row program accesses memory: which rows it prefetches, and which stores may be
  * non-temporal. */
 #include "codegen/rowwise/schedule/steps.h"
 #include "codegen/target/prefetch_distance.h"
@@ -8,20 +8,21 @@
  *
  * Dot products of n sources and S queries take some sources at a time: an iteration of the loop
  * over sources reads their rows from end to end. For every token as many streams of reads start and
- * end as there are sources, which is more than hardware prefetches. So while an iteration reads its
- * rows, it prefetches the same elements of the rows of the next iteration; the last iteration
- * prefetches the next block of the first rows, or the first rows of the next token. If the loops
- * are interchanged, each iteration prefetches the next block of its own rows instead, except in a
- * call of one token, whose rows are in the L2 (prefetching them cost 2 % of its time).
+ * end as there are sources, which is more than hardware prefetchers follow. So while an iteration
+ * reads its rows, it prefetches the same elements of the rows of the next iteration; the last
+ * iteration prefetches the next block of the first rows, or the first rows of the next token. If
+ * the loops are interchanged, each iteration prefetches the next block of its own rows instead,
+ * except in a call of one token, whose rows are in the L2 (prefetching them cost 2 % of its time).
  *
  * Teams of sums over n rows that no nest has read before read some vectors of each row in turn.
- * They prefetch what lies further along the same row, or in that of the next
- * token (HCG_PREFETCH_ALONG). A single sum does not: it has too little arithmetic to overlap with it.
+ * They prefetch what lies further along the same row, or in the row of the next token
+ * (HCG_PREFETCH_ALONG). A single sum does not: it has too little arithmetic to overlap with
+ * prefetches.
  */
 
 /* ---- from iteration to iteration ------------------------------------------------------------- */
 
-/* The loop of the two in front of the vectors' that counts the rows of `at`; 0: it is none. */
+/* Which of the two loops before the vectors' loop counts the rows of `at`; 0: neither. */
 static uint32_t dim_of(const row_nest *nest, const row_index *at) {
     const uint32_t rank = nest->domain.rank;
     row_index rest = *at;
@@ -42,7 +43,7 @@ static void add_rows(const row_schedule *s, row_nest *nest, uint32_t node, const
     hd_push(s->g->arena, &nest->prefetch, rows);
 }
 
-/* All rows side by side that `ref` reads in a nest with these loops. */
+/* Notes all rows side by side that `ref` reads in a nest with these loops. */
 static void find_rows(const row_schedule *s, row_nest *nest, const row_ref *ref,
                       const row_index *loops) {
     const row_node *n = row_at(s->g, ref->node);
@@ -105,7 +106,7 @@ static void choose_along(const row_schedule *s, const row_nest *nest, row_team *
 }
 
 void row_choose_prefetch(const row_schedule *s, row_nest *nest) {
-    if (s->g->stage) return; /* the rows of a stage are in the caches */
+    if (s->g->stage) return; /* the rows of a prologue or epilogue are in the caches */
     choose_rows(s, nest);
     for (size_t t = 0; t < nest->teams.n; t++)
         choose_along(s, nest, &nest->teams.at[t]);
@@ -123,7 +124,7 @@ int64_t row_store_unit(const hd_machine *m) {
     return bytes;
 }
 
-/* Elements of so many bytes: do they fill units? */
+/* Do elements of so many bytes fill whole store units? */
 static bool fills(row_size elements, int64_t bytes, int64_t unit) {
     return row_size_divisible(row_size_scale(elements, bytes), row_int(unit));
 }
@@ -135,7 +136,7 @@ static bool may_be(const row_schedule *s, const row_nest *nest, const row_node *
     const int64_t unit = row_store_unit(&s->target.machine);
     const int lanes = (int)nest->domain.rank - 1;
     if (b->in_place) return false;                             /* its lines have just been read */
-    if (row_is_dynamic(row_elements(&n->shape))) return false; /* nobody knows how much */
+    if (row_is_dynamic(row_elements(&n->shape))) return false; /* its size is not known */
     bool aligned = fills(n->to.constant, bytes, unit) && fills(b->elements, bytes, unit);
     for (int v = 0; v < ROW_VARS; v++)
         aligned &= v == lanes ? row_size_is(n->to.by[v], 1) : fills(n->to.by[v], bytes, unit);

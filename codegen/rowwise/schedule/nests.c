@@ -4,17 +4,17 @@
  * read, in registers. Roots are reductions, nodes that fill a buffer, nodes that are read more than
  * once, and nodes that would be computed again for several elements of their reader.
  *
- * Roots with the same domain share a nest if they read each other at their own index alone.
- * Nests are made from the last to the first: a root goes into the latest nest that is early enough
- * for its readers. A root read only in its own nest, at its own index, needs no memory. A choice is
- * alone in its nest.
+ * Roots with the same domain share a nest if they read each other at their own index alone. Nests
+ * are made from the last to the first: a root goes into the latest nest that is early enough for
+ * its readers. A root read only in its own nest, at its own index, needs no memory. A ROW_CHOICE
+ * (topk, pick or mark) is alone in its nest.
  */
 #include "codegen/rowwise/schedule/steps.h"
 
 enum {
-    DEEPEST = 24,        /* ops computed where they are read, one inside the other */
-    MOST_REDUCTIONS = 8, /* along the vectors of one nest: each holds accumulators */
-    MOST_ROOTS = 32,     /* of one nest */
+    DEEPEST = 24,        /* nested ops that are computed where they are read */
+    MOST_REDUCTIONS = 8, /* reductions along the vectors of one nest: each needs accumulators */
+    MOST_ROOTS = 32,     /* roots of one nest */
 };
 
 row_shape row_domain(const row_node *n) {
@@ -90,7 +90,7 @@ static void choose_roots(const row_schedule *s) {
 
 /* ---- nests ----------------------------------------------------------------------------------- */
 
-typedef struct reading { /* of roots by one root that has just been given its nest */
+typedef struct reading { /* reads of roots by one root that has just been given its nest */
     const row_schedule *s;
     row_nests *nests;
     uint32_t root, nest;
@@ -109,7 +109,7 @@ static void note_read(const reading *r, uint32_t p, const row_index *at) {
     const row_schedule *s = r->s;
     const row_node *n = row_at(s->g, p);
     row_shape domain = row_domain(n);
-    if (n->token_free && !r->nests->once) { /* it has run before the first token */
+    if (n->token_free && !r->nests->once) { /* it is computed before the first token */
         row_of(s, n)->far_read = true;
         row_of(s, n)->reader = r->nest;
         return;
@@ -148,8 +148,8 @@ static void follow(const reading *r, const row_ref *ref, const row_index *loops)
         follow(r, &n->args[a], at);
 }
 
-/* May root and nest be one, considering that a nest may be skipped for some tokens? Such a nest
- * holds the sums of one `when`, and what they alone read. */
+/* May the root go into the nest, considering that a nest may be skipped for some tokens? Such a
+ * nest holds only the sums of one `when`, and what only they read. */
 static bool same_tokens(const row_schedule *s, const row_nest *nest, uint32_t place,
                         const row_node *n) {
     const row_ref *when = row_when(n);
@@ -185,7 +185,7 @@ static uint32_t find_nest(const row_schedule *s, row_nests *nests, const row_nod
     return (uint32_t)(nests->list.n - 1);
 }
 
-/* Behind the nests up to number `behind`, which are made already. */
+/* Puts a root after the nests up to number `behind`, which are made already. */
 static void place(row_schedule *s, uint32_t id, uint32_t behind) {
     row_graph *g = s->g;
     row_node *n = row_at(g, id);
@@ -208,12 +208,12 @@ static void place(row_schedule *s, uint32_t id, uint32_t behind) {
 
 enum { MOST_ROWS = 16 };
 
-typedef struct row_set { /* rows of tokens: nodes, a ROW_MULTI for rows side by side */
+typedef struct row_set { /* rows of tokens: nodes; a ROW_MULTI stands for rows side by side */
     uint32_t n, node[MOST_ROWS + 1];
-    row_size bytes; /* of them all */
+    row_size bytes; /* bytes of all of them */
 } row_set;
 
-/* The rows from outside that `n` is made of, without those of other roots. */
+/* Adds the rows from outside that `n` is made of, without the rows of other roots. */
 static void add_rows(const row_schedule *s, const row_node *n, row_set *set) {
     const row_graph *g = s->g;
     for (uint32_t a = 0; a < n->n_args; a++) {
@@ -236,14 +236,15 @@ static void add_rows(const row_schedule *s, const row_node *n, row_set *set) {
     }
 }
 
-/* Are both mixes of the same rows, so many that they leave the L1 in between? */
+/* Are both of them depth mixes (weighted sums) of the same rows, which are so many that they are
+ * evicted from the L1 in between? */
 static bool mix_same_rows(const row_schedule *s, const row_node *a, const row_node *b) {
     row_set x = {0}, y = {0};
     if (b->kind != a->kind || (b->kind == ROW_REDUCE && b->last)) return false;
     add_rows(s, a, &x), add_rows(s, b, &y);
     bool same = row_bound(x.bytes) > s->target.machine.l1 && x.n == y.n && x.n <= MOST_ROWS;
     for (uint32_t i = 0; same && i < x.n; i++)
-        same = x.node[i] == y.node[i]; /* sums of one form take them in one order */
+        same = x.node[i] == y.node[i]; /* sums of the same form read them in the same order */
     return same;
 }
 
@@ -267,8 +268,8 @@ static bool is_ready(const row_schedule *s, const row_node *n, uint32_t nest) {
     return all;
 }
 
-/* A nest that runs before number `from` and reads the same rows as its root `n`, which nothing in
- * the kernel reads; ROW_NO_NEST: there is none. */
+/* A nest before number `from` that reads the same rows as root `n`, which nothing in the kernel
+ * reads; ROW_NO_NEST: there is none. */
 static uint32_t earlier_nest(const row_schedule *s, const row_nests *nests, uint32_t from,
                              const row_node *n) {
     const row_graph *g = s->g;
@@ -293,8 +294,8 @@ static bool share_a_row(const row_schedule *s, const row_node *a, const row_node
     return false;
 }
 
-/* The same for a sum along the lanes, whoever reads it: a nest that makes another sum of a row that
- * root `n` is made of. */
+/* The same for a sum along the lanes, whatever reads it: a nest that makes another sum of a
+ * row that root `n` is made of. */
 static uint32_t earlier_sums(const row_schedule *s, const row_nests *nests, uint32_t from,
                              const row_node *n) {
     if (!is_along(n) || n->at_the_end) return ROW_NO_NEST;
@@ -311,7 +312,7 @@ static uint32_t earlier_sums(const row_schedule *s, const row_nests *nests, uint
     return ROW_NO_NEST;
 }
 
-/* Roots of a nest: later ones first. */
+/* Sorts the roots of a nest: later ones first. */
 static void add_root(row_graph *g, row_nest *nest, uint32_t id) {
     size_t i = nest->roots.n;
     hd_push(g->arena, &nest->roots, id);
@@ -321,9 +322,9 @@ static void add_root(row_graph *g, row_nest *nest, uint32_t id) {
     nest->reductions += is_along(row_at(g, id));
 }
 
-/* Mixes and sums are in the last nest that is early enough for their readers. If one mix of some
- * rows has to be earlier than the others (a norm follows it), this moves the others to its nest, so
- * that the rows are read once. */
+/* Depth mixes and sums are in the last nest that is early enough for their readers. If one mix of
+ * some rows has to be earlier than the others (since a norm follows it), this moves the others to
+ * its nest, so that the rows are read once. */
 static void mix_together(row_schedule *s, row_nests *nests) {
     row_graph *g = s->g;
     for (uint32_t i = 0; i < nests->list.n; i++) {
@@ -396,7 +397,7 @@ static bool can_merge(const merge *m, const row_nest *nest) {
             return false;
         if (stored && !steps_on(m, &n->to)) return false;
         if (stored && m->s->g->buffers.at[n->buffer].where == ROW_STATE)
-            return false; /* heads apart */
+            return false; /* heads are not contiguous */
         for (uint32_t a = 0; a < n->n_args; a++)
             if (!reads_on(m, &n->args[a], loops)) return false;
     }
@@ -423,8 +424,8 @@ static void merge_loops(const row_schedule *s, row_nests *nests) {
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
-/* A root that is read in another nest, or before it is complete, needs memory, unless it stays in a
- * register: one number, or the value of a small nest that only such nests read. */
+/* A root that is read in another nest, or before it is complete, needs memory, unless it stays in
+ * a register: a single number does, and the value of a small nest that only small nests read. */
 static void choose_memory(const row_schedule *s, uint32_t id) {
     row_graph *g = s->g;
     const row_node *n = row_at(g, id);
@@ -444,7 +445,8 @@ static void mark_used(const row_schedule *s) {
     }
 }
 
-/* Nobody reads it, or the buffer that it fills, and it writes nothing visible. */
+/* Is the node dead? Then nothing reads it, or the buffer that it fills, and it writes nothing
+ * visible. */
 static bool is_dead(const row_schedule *s, const row_node *n) {
     const row_graph *g = s->g;
     bool writes = n->buffer != ROW_NO_BUFFER && g->buffers.at[n->buffer].where != ROW_SCRATCH;
@@ -494,9 +496,10 @@ void row_choose_memory(row_schedule *s) {
 }
 
 /* ---- small nests ----------------------------------------------------------------------------- */
-/* Which nests are small: gates, weights of a mix, the n x n matrices between streams. Loops over a
- * few elements cost more than their arithmetic, so that the values of such a nest stay in registers
- * as a whole for the rest of the token (emit/small.c). Only what other nests read is stored. */
+/* Which nests are small: gates, weights of a depth mix, the n x n matrices between residual
+ * streams. Loops over a few elements cost more than their arithmetic, so that the values of such a
+ * nest stay in registers as a whole for the rest of the token (emit/small.c). Only what other nests
+ * read is stored. */
 
 static bool plain_memory(const row_graph *g, const row_node *n) {
     const row_buffer *b = &g->buffers.at[n->buffer];
@@ -518,7 +521,7 @@ static bool readable(const row_schedule *s, const row_ref *ref) {
 }
 
 static bool is_small(const row_schedule *s, const row_node *n) {
-    enum { MOST_VECTORS = 4 /* that all elements fill */ };
+    enum { MOST_VECTORS = 4 /* vectors that all elements of a value fill, at most */ };
     const row_graph *g = s->g;
     bool reduced = n->kind == ROW_REDUCE;
     row_size elements = row_elements(&n->shape);
@@ -532,7 +535,7 @@ static bool is_small(const row_schedule *s, const row_node *n) {
     return true;
 }
 
-/* Roots that `ref` leads to are read from memory. */
+/* Notes that the roots that `ref` leads to are read from memory. */
 static void read_from_memory(const row_schedule *s, const row_ref *ref) {
     const row_graph *g = s->g;
     const row_node *n = row_at(g, ref->node);

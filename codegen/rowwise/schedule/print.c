@@ -3,7 +3,7 @@
  *     once, nest 1 [768]: ...
  *     nest 2 [8, 16, 2048]: 2 sums, vectors along 2048, unroll 2, jam 4x2, blocks of 1024 ...
  *
- * What a word means: docs/row-programs.md. */
+ * docs/row-programs.md explains the words. */
 #include <stdlib.h>
 
 #include "codegen/rowwise/schedule/schedule.h"
@@ -24,7 +24,8 @@ static void add_count(hd_text *t, uint32_t n, const char *one, const char **comm
     *comma = ", ";
 }
 
-/* What it computes: sums and maxima along the vectors, reductions across them, elements. */
+/* Prints what a nest computes: sums and maxima along the vectors, reductions across them,
+ * elements. */
 static void add_roots(hd_text *t, const row_graph *g, const row_nest *nest) {
     uint32_t sums = 0, reductions = 0;
     const char *comma = "";
@@ -52,7 +53,7 @@ static void add_groups(hd_text *t, const row_nest *nest) {
     hd_text_f(t, " in blocks of %lld", (long long)groups->block);
 }
 
-/* Teams of the unrolled iterations; one reduction alone is not worth a word. */
+/* Prints the teams of the unrolled iterations; a reduction alone is not printed. */
 static void add_teams(hd_text *t, const row_nest *nest, unsigned unroll) {
     bool along = false;
     for (size_t i = 0; i < nest->teams.n; i++) {
@@ -109,7 +110,7 @@ static void add_nest(hd_text *t, const row_schedule *s, const row_nest *nest) {
     hd_text_add(t, "\n");
 }
 
-/* Gives the number of the next nest. */
+/* Returns the number of the next nest. */
 static uint32_t add_nests(hd_text *t, const row_schedule *s, const row_nests *nests,
                           uint32_t number, const char *indent) {
     for (size_t i = nests->list.n; i-- > 0;) {

@@ -4,19 +4,19 @@
 
 #include "codegen/rowwise/schedule/schedule.h"
 
-/* nests.c: which nodes are roots, and the nests that they share. */
+/* nests.c: decides which nodes are roots, and the nests that they share. */
 void row_choose_nests(row_schedule *s);
-/* nests.c: which nests are small, and which of their roots need memory all the same. */
+/* nests.c: decides which nests are small, and which of their roots need memory all the same. */
 void row_choose_small(row_schedule *s);
-/* nests.c: which roots are stored, which loops are merged, and which buffers are used. */
+/* nests.c: decides which roots are stored, which loops are merged, and which buffers are used. */
 void row_choose_memory(row_schedule *s);
-/* memory.c: stores that may be. */
+/* memory.c: decides which stores may be non-temporal. */
 void row_choose_nontemporal(row_schedule *s);
-/* loops.c: unroll, jam and blocks. */
+/* loops.c: decides unroll, jam and blocks. */
 void row_choose_loops(const row_schedule *s, row_nest *nest);
-/* groups.c: results in groups and teams of reductions; behind row_choose_loops. */
+/* groups.c: makes groups of results and teams of reductions; after row_choose_loops. */
 void row_choose_groups(const row_schedule *s, row_nest *nest);
-/* memory.c: rows that are prefetched; behind row_choose_groups. */
+/* memory.c: decides which rows are prefetched; after row_choose_groups. */
 void row_choose_prefetch(const row_schedule *s, row_nest *nest);
 
 #endif
