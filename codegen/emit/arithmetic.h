@@ -26,7 +26,7 @@ static inline LLVMValueRef hcg_divide_up(hcg_emit *e, LLVMValueRef a, LLVMValueR
     return LLVMBuildUDiv(e->b, hcg_add(e, a, hcg_sub(e, b, hcg_i64(e, 1))), b, "");
 }
 
-/* The address `bytes` behind p. */
+/* The address `bytes` after p. */
 static inline LLVMValueRef hcg_at_byte(hcg_emit *e, LLVMValueRef p, int64_t bytes) {
     return hcg_at(e, e->i8, p, hcg_i64(e, bytes));
 }

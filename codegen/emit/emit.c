@@ -66,7 +66,7 @@ LLVMValueRef hcg_sqrt(hcg_emit *e, LLVMValueRef x) {
 }
 
 /* a if a is NaN, else (a > b ? a : b), which is b when b is NaN: one compare and blend more than
- * the machine's max, which forgets a NaN in its first operand. */
+ * the machine's max, which drops a NaN in its first operand. */
 LLVMValueRef hcg_max(hcg_emit *e, LLVMValueRef a, LLVMValueRef b) {
     LLVMValueRef greater = LLVMBuildFCmp(e->b, LLVMRealOGT, a, b, "");
     LLVMValueRef m = LLVMBuildSelect(e->b, greater, a, b, "max");
@@ -121,7 +121,7 @@ void hcg_at_op(hcg_emit *e, hir_id op) {
 
 /* ---- kernel arguments ------------------------------------------------------------------------ */
 
-/* A load at the very start of the function, so that it may be asked for anywhere. */
+/* A load at the very start of the function, so that its value can be used anywhere. */
 static LLVMValueRef load_at_entry(hcg_emit *e, LLVMTypeRef type, LLVMValueRef base, uint64_t offset,
                                   const char *name) {
     LLVMBasicBlockRef here = LLVMGetInsertBlock(e->b);
@@ -153,8 +153,8 @@ static size_t find_operand(const hcg_emit *e, const hcg_kernel *k, hir_ref outer
     return find_operand(e, k, hir_state_ref((uint32_t)v->offset));
 }
 
-/* Bytes from e->args; negative, modulo 2^64, for an argument that an epilogue reads in front of its
- * first one. */
+/* The argument's offset in bytes from e->args; it is negative, modulo 2^64, for an argument that
+ * an epilogue reads before its first one. */
 static uint64_t arg_offset(const hcg_emit *e, size_t operand) {
     return ((uint64_t)operand - e->first_arg) * sizeof(void *);
 }
@@ -194,9 +194,9 @@ LLVMValueRef hcg_frame_shared(hcg_emit *e) {
     return load_at_entry(e, e->ptr, e->frame, offsetof(hrt_frame, shared), "shared");
 }
 
-/* Counters are 0 whenever no kernel uses them, so that no kernel may leave anything else where
- * another has counters: what ranges of keys leave lies behind the most that any kernel of the
- * program has. */
+/* Counters are 0 whenever no kernel uses them, so no kernel may write anything else where another
+ * has counters: the partial results of ranges of keys lie after the most counters that any kernel
+ * of the program has. */
 LLVMValueRef hcg_frame_ranges(hcg_emit *e) {
     return hcg_at(e, e->i8, hcg_frame_shared(e), hcg_i64(e, (int64_t)e->p->counter_bytes));
 }
@@ -307,9 +307,9 @@ static bool is_all_lanes(hcg_emit *e, LLVMValueRef n) {
     return !n || (LLVMIsAConstantInt(n) && LLVMConstIntGetSExtValue(n) >= e->level->lanes);
 }
 
-/* Masked access is an instruction: vmaskmov for 4-byte elements from AVX on, any size with
- * AVX-512. Elsewhere a tail of known length is taken lane by lane; one of unknown length is left to
- * the code generator, which makes one branch a lane of it. */
+/* Masked access is an instruction: vmaskmov for 4-byte elements from AVX on, any size with AVX-512.
+ * Elsewhere a tail of known length is accessed lane by lane; one of unknown length is left to the
+ * code generator, which makes a branch for each lane. */
 static bool has_masked(const hcg_emit *e, unsigned element_bytes) {
     return e->level->lanes == 16 || (e->level->lanes == 8 && element_bytes == 4);
 }
@@ -381,7 +381,7 @@ LLVMValueRef hcg_sum_lanes(hcg_emit *e, LLVMValueRef v) {
     return sum;
 }
 
-/* Upper half of the lanes over lower half until one is left. */
+/* Combines the upper half of the lanes with the lower half until one lane is left. */
 LLVMValueRef hcg_max_lanes(hcg_emit *e, LLVMValueRef v) {
     LLVMValueRef at[64];
     for (unsigned half = hcg_lanes(LLVMTypeOf(v)) / 2; half; half /= 2) {

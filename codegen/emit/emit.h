@@ -11,8 +11,8 @@
 #include "codegen/program/program.h"
 #include "codegen/target/target.h"
 
-/* Functions begin where lines of the cache do: how fast a short loop is depends on where in a line
- * it begins, and should not on what else is in the library. */
+/* Functions begin at cache lines: the speed of a short loop depends on where in a line it begins,
+ * and should not depend on what else is in the library. */
 enum { HCG_FUNCTION_ALIGN = 64 };
 
 typedef struct hcg_emit { /* emission of kernels for one level: one LLVM module */
@@ -24,7 +24,8 @@ typedef struct hcg_emit { /* emission of kernels for one level: one LLVM module 
     LLVMModuleRef mod;
     LLVMBuilderRef b;
     LLVMTypeRef i1, i8, i16, i32, i64, f32, f64, ptr, vec; /* vec: <lanes x float> */
-    LLVMValueRef fn;                                       /* being emitted; its parameters: */
+    LLVMValueRef fn;                                       /* the function being emitted; its
+                                                              parameters: */
     LLVMValueRef frame, args, r0, r1, c0, c1;
     uint32_t first_arg;      /* `args` begins with this operand of the kernel */
     bool shared_elsewhere;   /* declare, and do not define, what kernels share (matrix.h) */
@@ -32,21 +33,21 @@ typedef struct hcg_emit { /* emission of kernels for one level: one LLVM module 
     uint64_t scratch;        /* bytes of scratch that the current function uses (hcg_scratch) */
     LLVMValueRef scratch_base; /* where the scratch of a prologue or epilogue begins; NULL, in a
                                   kernel: at frame->scratch */
-    uint64_t outlined_scratch; /* the most that a prologue or epilogue uses behind its kernel's */
-    LLVMDIBuilderRef lines;    /* NULL without debug info; then so are: */
+    uint64_t outlined_scratch; /* the most that a prologue or epilogue adds to its kernel's */
+    LLVMDIBuilderRef lines;    /* NULL without debug info, as are ir_file and di_scope */
     LLVMMetadataRef ir_file, di_scope;
 } hcg_emit;
 
 /* ---- debug locations ------------------------------------------------------------------------- */
 /* Line tables: the location of an op in the kernel IR text becomes that of the instructions built
- * next. Does nothing without them. */
+ * next. Without line tables it does nothing. */
 void hcg_at_op(hcg_emit *e, hir_id op);
 /* The scope of a function that begins at a line; NULL without line tables. */
 LLVMMetadataRef hcg_function_scope(hcg_emit *e, LLVMValueRef fn, unsigned line);
 
 /* ---- kernel arguments ------------------------------------------------------------------------ */
 LLVMValueRef hcg_arg(hcg_emit *e, const hcg_kernel *k,
-                     hir_ref outer); /* args[i] for an outer ref or a result value */
+                     hir_ref outer); /* the argument args[i] of an outer ref or a result value */
 /* Size number `i` of the kernels that share `k`, i64; a constant where it is one for all. */
 LLVMValueRef hcg_size_arg(hcg_emit *e, const hcg_kernel *k, uint32_t i);
 LLVMValueRef hcg_frame_t(hcg_emit *e); /* loads frame->T; likewise C, cap, scratch */
@@ -54,7 +55,7 @@ LLVMValueRef hcg_frame_c(hcg_emit *e);
 LLVMValueRef hcg_frame_cap(hcg_emit *e);
 LLVMValueRef hcg_frame_l3(hcg_emit *e);
 LLVMValueRef hcg_frame_shared(hcg_emit *e);
-LLVMValueRef hcg_frame_ranges(hcg_emit *e); /* of it: behind the counters of all kernels */
+LLVMValueRef hcg_frame_ranges(hcg_emit *e); /* the part of it after the counters of all kernels */
 LLVMValueRef hcg_frame_owners(hcg_emit *e);
 LLVMValueRef hcg_frame_dynamic(hcg_emit *e);
 LLVMValueRef hcg_scratch(hcg_emit *e,
@@ -80,14 +81,14 @@ typedef struct hcg_loop {
 hcg_loop hcg_loop_begin(hcg_emit *e, LLVMValueRef from, LLVMValueRef to, LLVMValueRef step,
                         const char *name, unsigned n, const LLVMValueRef *init);
 void hcg_loop_end(hcg_emit *e, hcg_loop *l, const LLVMValueRef *next);
-/* Of two i64. */
+/* The smaller, or the larger, of two i64. */
 LLVMValueRef hcg_smaller(hcg_emit *e, LLVMValueRef a, LLVMValueRef b);
 LLVMValueRef hcg_larger(hcg_emit *e, LLVMValueRef a, LLVMValueRef b);
-/* In a block that is reached from two: a from the first, b from the second. */
+/* In a block that has two predecessors: a if it is reached from the first, b from the second. */
 LLVMValueRef hcg_phi(hcg_emit *e, LLVMValueRef a, LLVMValueRef b, LLVMBasicBlockRef from[2]);
 
 /* ---- 16-bit floats (emit/half.c) ------------------------------------------------------------- */
-/* How elements of this dtype stand in memory: float, i32, or i16 for the 16-bit floats. */
+/* The LLVM type of elements of this dtype in memory: float, i32, or i16 for the 16-bit floats. */
 LLVMTypeRef hcg_element(hcg_emit *e, hir_dtype dtype);
 /* f32 of stored elements, and back (i32: ids below 2^24); exact, and rounded once to nearest even
  * (NaN stays NaN, what is beyond the largest number becomes infinite). Scalars and vectors of any
@@ -103,7 +104,7 @@ LLVMValueRef hcg_load(hcg_emit *e, hir_dtype dtype, LLVMValueRef p, LLVMValueRef
 void hcg_store(hcg_emit *e, LLVMValueRef p, LLVMValueRef v, LLVMValueRef n);
 LLVMValueRef hcg_lane_numbers(const hcg_emit *e);        /* i32 0, 1, 2, .. */
 LLVMValueRef hcg_tail_mask(hcg_emit *e, LLVMValueRef n); /* lanes [0, n) are true */
-/* The same to elements of `dtype`, rounded. */
+/* Stores lanes as elements of `dtype`, rounded; otherwise as hcg_load. */
 void hcg_store_as(hcg_emit *e, hir_dtype dtype, LLVMValueRef p, LLVMValueRef v, LLVMValueRef n);
 LLVMValueRef hcg_load_scalar(hcg_emit *e, hir_dtype dtype, LLVMValueRef p);
 /* a*b + c, fused where the level has it. Works on vectors and scalars. */

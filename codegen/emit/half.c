@@ -97,7 +97,7 @@ static LLVMValueRef widen_bf16(hcg_emit *e, LLVMValueRef stored) {
     return as_float(e, up(e, LLVMBuildZExt(e->b, stored, wide, ""), 16));
 }
 
-/* What x was widened from, NULL if it was not: nothing of it is to be rounded. */
+/* What x was widened from, which needs no rounding; NULL if it was not widened. */
 static LLVMValueRef widened_from(LLVMValueRef x) {
     LLVMValueRef shift = LLVMIsABitCastInst(x) ? LLVMGetOperand(x, 0) : NULL;
     if (!shift || !LLVMIsAInstruction(shift) || LLVMGetInstructionOpcode(shift) != LLVMShl)
@@ -107,7 +107,7 @@ static LLVMValueRef widened_from(LLVMValueRef x) {
     return LLVMGetOperand(whole, 0);
 }
 
-/* Vectors by one instruction, which takes denormals for zero, as kernels may. */
+/* Vectors are rounded by one instruction, which takes denormals for zero, as kernels may. */
 static bool has_bf16(const hcg_emit *e, LLVMTypeRef type) {
     return hcg_lanes(type) &&
            (hcg_has_feature(e->level, "avx512bf16") || hcg_has_feature(e->level, "bf16"));

@@ -9,7 +9,7 @@
 hcg_llvm_functions hcg_llvm_calls;
 
 static bool loaded;
-static char reason[300]; /* why not */
+static char reason[300]; /* why LLVM is not loaded */
 
 static const struct {
     const char *name;
@@ -45,7 +45,8 @@ static void ready_targets(void) {
     LLVMInitializeAArch64AsmPrinter();
 }
 
-/* It stays: threads of it may run, and it has handlers of its own for the end of the process. */
+/* The library stays loaded: it may have running threads, and it registers handlers for the end of
+ * the process. */
 static void load(void) {
     void *library = dlopen(HADAL_LLVM, RTLD_LAZY | RTLD_LOCAL);
     if (!library || !find_functions(library)) {

@@ -1,9 +1,9 @@
-/* LLVM's functions. Its shared object is not loaded with the compiler, but when code is first made:
- * loading it takes longer than most commands run, and reading, checking, evaluating and packing
- * models need nothing of it (docs/decisions/making-code.md).
+/* LLVM's functions. Its shared object is not loaded with the compiler but when code is first
+ * generated: loading it takes longer than most commands run, and reading, checking, evaluating and
+ * packing models do not need it (docs/decisions/making-code.md).
  *
- * To be included in the place of the headers of llvm-c: from here on the names of the functions in
- * llvm.def stand for pointers, which hcg_llvm_open has filled in. */
+ * To be included instead of the headers of llvm-c: from here on the names of the functions in
+ * llvm.def stand for pointers, which hcg_llvm_open fills in. */
 #ifndef HCG_LLVM_H
 #define HCG_LLVM_H
 
@@ -27,8 +27,8 @@ typedef struct hcg_llvm_functions {
 
 extern hcg_llvm_functions hcg_llvm_calls;
 
-/* Loads LLVM unless it is, and readies its targets; false and an error: it is not there. Before
- * anything else of LLVM. */
+/* Loads LLVM unless it is loaded, and initialises its targets; false and an error where LLVM is
+ * not found. To be called before anything else of LLVM. */
 bool hcg_llvm_open(hd_diags *d);
 
 #include "llvm_names.h" /* made of llvm.def by CMakeLists.txt */

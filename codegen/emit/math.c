@@ -1,8 +1,8 @@
 /* Functions as polynomials, in vector or scalar IR of f32 (sin and cos: f64). Errors are stated in
  * ulp of the exact result where it is a normal number, and were measured over the whole range
- * against double at every level (tests/unit/codegen/emit/test_emit_math.c holds them to it). Results below
- * 2^-126 may lose bits or become zero. The polynomials interpolate at Chebyshev nodes of the
- * interval given; coefficients stand highest power first.
+ * against double at every level (tests/unit/codegen/emit/test_emit_math.c holds them to it).
+ * Results below 2^-126 may lose bits or become zero. The polynomials interpolate at Chebyshev nodes
+ * of the interval given; coefficients stand highest power first.
  *
  * NaN in gives NaN out: every clamp is written so that an unordered comparison keeps x.
  */
@@ -281,7 +281,7 @@ static LLVMValueRef relu(hcg_emit *e, LLVMValueRef x) {
     return pick(e, less(e, x, zero), zero, x);
 }
 
-/* What is left of x in a narrower type, as f32. */
+/* x rounded to a narrower type, as f32. */
 static LLVMValueRef rounded_to(hcg_emit *e, const hir_op *op, LLVMValueRef x) {
     const hir_dtype dtype = hir_value_at(e->p->m, op->results[0])->type.dtype;
     return dtype == HIR_F32 ? x : hcg_widen(e, dtype, hcg_narrow(e, dtype, x));

@@ -1,6 +1,6 @@
 /* Functions of one f32 argument as polynomials, for vectors and scalars alike, and the small LLVM
- * builders they are made of. Each states its error against the exact function; tests/unit/
- * test_emit_math.c measures the bounds at every CPU level.
+ * builders they are made of. Each states its error against the exact function;
+ * tests/unit/codegen/emit/test_emit_math.c measures the bounds at every CPU level.
  *
  * x may be float or a vector of floats of any length; the result has its type.
  */
@@ -12,7 +12,7 @@
 /* ---- builders over any width ----------------------------------------------------------------- */
 /* Number of lanes of a vector type, 0 for a scalar. */
 unsigned hcg_lanes(LLVMTypeRef type);
-/* `elem` as a scalar, or as a vector as long as `like` is. */
+/* The type `elem` as a scalar, or as a vector as long as `like` is. */
 LLVMTypeRef hcg_like(LLVMTypeRef like, LLVMTypeRef elem);
 /* The floating or integer constant of (vector) type `type`. */
 LLVMValueRef hcg_real_like(LLVMTypeRef type, double value);
@@ -29,11 +29,11 @@ LLVMValueRef hcg_min(hcg_emit *e, LLVMValueRef a, LLVMValueRef b);
 
 /* ---- functions ------------------------------------------------------------------------------- */
 /* hcg_exp is in emit.h */
-/* e^x for x <= 0, error at most 2 ulp; 0 where e^x is no normal number; NaN for NaN. For x > 0 it
- * means nothing. Two thirds of the work of hcg_exp. */
+/* e^x for x <= 0, error at most 2 ulp; 0 where e^x is no normal number; NaN for NaN. For x > 0 the
+ * result is undefined. Two thirds of the work of hcg_exp. */
 LLVMValueRef hcg_exp_not_positive(hcg_emit *e, LLVMValueRef x);
 /* The same with less work and an error of at most 2 ulp and |x| 2^-23 of the result, so that it is
- * never off by more than 2^-23: for weights that are added to one of 1. */
+ * never off by more than 2^-23: for weights that are added to a weight of 1. */
 LLVMValueRef hcg_exp_weight(hcg_emit *e, LLVMValueRef x);
 LLVMValueRef hcg_log(hcg_emit *e, LLVMValueRef x);
 LLVMValueRef hcg_tanh(hcg_emit *e, LLVMValueRef x);

@@ -12,13 +12,14 @@
 /* ---- numbers of 4 bits ----------------------------------------------------------------------- */
 enum {
     CODES = 16,
-    TABLE_LANES = 16, /* bytes that a look-up of bytes chooses from */
+    TABLE_LANES = 16, /* bytes in a table of a byte look-up */
 };
 static const int doubled[CODES] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
 
 /* ---- scales ---------------------------------------------------------------------------------- */
 
-/* The byte is the exponent of an f32, and 0 the one of 2^-127, a denormal: half of the least. */
+/* The byte is the exponent of an f32; 0 stands for 2^-127, a denormal, half of the least normal
+ * number. */
 static LLVMValueRef power(hcg_emit *e, LLVMValueRef exponent, LLVMTypeRef floats) {
     LLVMTypeRef ints = LLVMTypeOf(exponent);
     LLVMValueRef bits = LLVMBuildShl(e->b, exponent, hcg_int_like(ints, 23), "");
@@ -65,7 +66,7 @@ static LLVMValueRef with_sign(hcg_emit *e, LLVMValueRef f, LLVMValueRef words, u
     return LLVMBuildBitCast(e->b, LLVMBuildOr(e->b, bits, sign, ""), LLVMTypeOf(f), "");
 }
 
-/* Without a look-up: the size is 4 bits of a constant, which holds those of all eight. */
+/* Without a look-up: the magnitude is 4 bits of a constant that holds all eight magnitudes. */
 static LLVMValueRef by_shifts(hcg_emit *e, LLVMValueRef words, unsigned shift) {
     LLVMTypeRef ints = LLVMTypeOf(words);
     LLVMTypeRef floats = ints == e->i32 ? e->f32 : e->vec;
@@ -77,7 +78,7 @@ static LLVMValueRef by_shifts(hcg_emit *e, LLVMValueRef words, unsigned shift) {
     return with_sign(e, LLVMBuildSIToFP(e->b, size, floats, ""), words, shift);
 }
 
-/* vpermps takes of an index the low bits alone: four with 16 lanes, three with 8. */
+/* vpermps reads only the low bits of an index: four with 16 lanes, three with 8. */
 LLVMValueRef hcg_fp4_number(hcg_emit *e, LLVMValueRef words, unsigned shift) {
     const unsigned lanes = e->level->lanes;
     const bool x86 = strcmp(e->level->arch, "x86_64") == 0;
@@ -97,7 +98,7 @@ LLVMValueRef hcg_fp4_bytes(hcg_emit *e, const char *lookup, LLVMValueRef words) 
         all[i] = LLVMConstInt(e->i8, (unsigned)(doubled[i % TABLE_LANES] + HCG_FP4_ADDED), false);
     LLVMTypeRef bytes = LLVMVectorType(e->i8, n);
     LLVMValueRef args[] = {LLVMConstVector(all, n), LLVMBuildBitCast(e->b, words, bytes, "")};
-    const bool overloaded = n == TABLE_LANES; /* aarch64's: of either length */
+    const bool overloaded = n == TABLE_LANES; /* aarch64's look-up, for vectors of either length */
     LLVMValueRef u = hcg_intrinsic(e, lookup, &bytes, overloaded, args, 2);
     return LLVMBuildBitCast(e->b, u, LLVMTypeOf(words), "");
 }
@@ -105,7 +106,7 @@ LLVMValueRef hcg_fp4_bytes(hcg_emit *e, const char *lookup, LLVMValueRef words) 
 /* ---- groups ---------------------------------------------------------------------------------- */
 enum {
     WORD = 4,         /* elements of a row that lie side by side */
-    BLOCK_BYTES = 64, /* of a panel */
+    BLOCK_BYTES = 64, /* bytes of a group of a panel */
 };
 
 static LLVMValueRef half_at(hcg_emit *e, LLVMValueRef group, unsigned v) {
@@ -135,8 +136,8 @@ void hcg_quant_prefetch(hcg_emit *e, hir_dtype dtype, LLVMValueRef group) {
         hcg_prefetch(e, group, hcg_prefetch_distance(m, HCG_PREFETCH_GROUPS) + at);
 }
 
-/* q of element k (0 .. 31) of vector v as f32; q8: its sign included; mxfp4: twice its number.
- * `words` of k's block. */
+/* q of element k (0 .. 31) of vector v as f32, with its sign for q8; for mxfp4 twice the number.
+ * `words` are those of k's block. */
 static LLVMValueRef element(hcg_emit *e, hir_dtype dtype, LLVMValueRef words, unsigned k) {
     LLVMTypeRef type = LLVMTypeOf(words);
     LLVMValueRef q;
@@ -168,7 +169,7 @@ void hcg_quant_integers(hcg_emit *e, hir_dtype dtype, LLVMValueRef group, unsign
     }
 }
 
-/* w = s q (+ m); s q is exact, so that both forms round once. */
+/* w = s q (+ m); s q is exact, so that both formulas round once. */
 static LLVMValueRef number(hcg_emit *e, hir_dtype dtype, LLVMValueRef q, LLVMValueRef scale,
                            LLVMValueRef least) {
     return dtype == HIR_Q4 ? hcg_fma(e, q, scale, least) : hcg_fmul(e, q, scale);
@@ -184,7 +185,7 @@ void hcg_quant_numbers(hcg_emit *e, hir_dtype dtype, LLVMValueRef group, unsigne
 }
 
 /* ---- rows of tables -------------------------------------------------------------------------- */
-/* row(panel, row in it, k, out): element by element, as a call reads one row a token */
+/* row(panel, row in it, k, out): element by element, since a call reads only one row a token */
 static hcg_shared row_function(hcg_emit *e, hir_dtype dtype) {
     LLVMTypeRef params[] = {e->ptr, e->i64, e->i64, e->ptr};
     hcg_shared s;
@@ -249,7 +250,8 @@ static hcg_shared pair_row_function(hcg_emit *e) {
     for (int i = 0; i < 2; i++)
         LLVMSetAlignment(LLVMBuildStore(e->b, bits[i], hcg_at(e, e->i32, out, hcg_i64(e, i))), 4);
     hcg_loop_end(e, &l, NULL);
-    LLVMValueRef done = LLVMBuildShl(e->b, pairs, one, ""); /* of the odd one: the first half */
+    LLVMValueRef done = LLVMBuildShl(e->b, pairs, one, ""); /* an odd row's last pair: the first
+                                                               half */
     hcg_loop rest = hcg_loop_begin(e, done, s.param[2], one, "odd", 0, NULL);
     at = hcg_mul_const(e, rest.index, HIR_PANEL / 2);
     LLVMValueRef x = hcg_load_scalar(e, HIR_BF16, hcg_at(e, e->i32, panel, at));

@@ -1,7 +1,8 @@
 /* Numbers of packed weights (program/packed.h) in registers, and single rows of tables of them.
  *
- * Those of mxfp4 are numbers of 4 bits, E2M1: halves of whole numbers, 0 1 2 3 4 6 8 12 and their
- * negatives. All that is computed with are these, and scales are halved for it. Both are exact. */
+ * Numbers of mxfp4 have 4 bits, E2M1: halves of the whole numbers 0 1 2 3 4 6 8 12 and their
+ * negatives. All code computes with these whole numbers, and with scales that are halved instead.
+ * Both are exact. */
 #ifndef HCG_EMIT_PACKED_H
 #define HCG_EMIT_PACKED_H
 
@@ -9,38 +10,39 @@
 #include "codegen/program/packed.h"
 
 /* ---- groups ---------------------------------------------------------------------------------- */
-/* The words of block `block` of a group, those of rows v * lanes ..: <lanes x i32>. */
+/* The words of block `block` of a group, for rows v * lanes ..: <lanes x i32>. */
 LLVMValueRef hcg_quant_block(hcg_emit *e, hir_dtype dtype, LLVMValueRef group, unsigned block,
                              unsigned v);
-/* s of rows v * lanes .., mxfp4: half of it; and m (q4 only). */
+/* s of rows v * lanes .. (half of it for mxfp4), and m (q4 only). */
 LLVMValueRef hcg_quant_scale(hcg_emit *e, hir_dtype dtype, LLVMValueRef group, unsigned v);
 LLVMValueRef hcg_quant_least(hcg_emit *e, LLVMValueRef group, unsigned v);
-/* q[k] of rows v * lanes .. as f32; mxfp4: twice its number. */
+/* q[k] of rows v * lanes .. as f32; for mxfp4 twice the number. */
 void hcg_quant_integers(hcg_emit *e, hir_dtype dtype, LLVMValueRef group, unsigned v,
                         LLVMValueRef q[HIR_GROUP]);
-/* w[k] of rows v * lanes .. of a group, in f32: rounded once. */
+/* w[k] of rows v * lanes .. of a group, in f32, rounded once. */
 void hcg_quant_numbers(hcg_emit *e, hir_dtype dtype, LLVMValueRef group, unsigned v,
                        LLVMValueRef w[HIR_GROUP]);
-/* Prefetches the group that lies a few KiB behind this one. */
+/* Prefetches the group that lies a few KiB after this one. */
 void hcg_quant_prefetch(hcg_emit *e, hir_dtype dtype, LLVMValueRef group);
 
 /* ---- numbers of 4 bits ----------------------------------------------------------------------- */
-enum { HCG_FP4_ADDED = 12 }; /* to the bytes, so that none is negative */
+enum { HCG_FP4_ADDED = 12 }; /* added to the bytes, so that none is negative */
 
-/* 2^(s - 128) of rows v * lanes ..; of the row whose byte is at `at`, as a scalar. */
+/* 2^(s - 128) of rows v * lanes ..; and that of the row whose byte is at `at`, as a scalar. */
 LLVMValueRef hcg_fp4_scale(hcg_emit *e, LLVMValueRef group, unsigned v);
 LLVMValueRef hcg_fp4_scale_at(hcg_emit *e, LLVMValueRef at);
-/* Twice the number of the code in bits shift .. shift + 3 of each i32; of one i32 as well. */
+/* Twice the number of the code in bits shift .. shift + 3 of each i32 of a vector, or of one
+ * i32. */
 LLVMValueRef hcg_fp4_number(hcg_emit *e, LLVMValueRef words, unsigned shift);
-/* Twice the numbers of codes in bytes, HCG_FP4_ADDED added; `lookup` as in int8/group.h.
- * Words of four bytes. */
+/* Twice the numbers of codes in bytes, plus HCG_FP4_ADDED; `lookup` as in int8/group.h. Codes come
+ * in words of four bytes. */
 LLVMValueRef hcg_fp4_bytes(hcg_emit *e, const char *lookup, LLVMValueRef words);
 
 /* ---- rows of tables -------------------------------------------------------------------------- */
 /* out[k] in f32 = row `row` (i64) of a table in panels of groups. */
 void hcg_quant_row(hcg_emit *e, hir_dtype dtype, LLVMValueRef table, LLVMValueRef row, int64_t k,
                    LLVMValueRef out);
-/* The same of a table in panels of pairs. */
+/* The same for a table in panels of pairs. */
 void hcg_pair_row(hcg_emit *e, LLVMValueRef table, LLVMValueRef row, int64_t k, LLVMValueRef out);
 
 #endif

@@ -1,11 +1,11 @@
 /* Functions that the kernels of one variant share (shared.h). They are hidden symbols of the
  * library, since a variant may be compiled as several modules, and have the attributes (CPU and
- * features) of the kernel that asked for them first, which are those of all its kernels. */
+ * features) of the kernel that uses them first, which are those of all kernels of the variant. */
 #include "codegen/emit/shared.h"
 
 #include <string.h>
 
-/* target-cpu, target-features and whatever else decides how a kernel's code is made. */
+/* Copies target-cpu, target-features and whatever else decides how a kernel's code is made. */
 static void copy_attributes(LLVMValueRef from, LLVMValueRef to) {
     enum { MOST = 64 };
     LLVMAttributeRef all[MOST];
@@ -22,7 +22,7 @@ bool hcg_shared_begin(hcg_emit *e, const char *name, const LLVMTypeRef *params, 
 }
 
 static LLVMValueRef declare(hcg_emit *e, const char *name, const LLVMTypeRef *params, unsigned n) {
-    /* with a dot, which names of kernels have not */
+    /* with a dot, which names of kernels do not have */
     char *symbol = hd_printf(e->arena, "%s.%s_%s", e->p->m->name, name, e->level->name);
     for (char *c = symbol; *c; c++) /* names of CPUs have dashes */
         if (*c == '-') *c = '_';

@@ -6,8 +6,8 @@
 #include "codegen/target/prefetch_distance.h"
 
 enum {
-    PAGE = 4096, /* the smallest there are */
-    PAGES = 2,   /* in an iteration of the outer loop, which takes ten instructions */
+    PAGE = 4096, /* the smallest pages there are */
+    PAGES = 2,   /* pages in an iteration of the outer loop, which takes ten instructions */
 };
 
 static void prefetch(hcg_emit *e, LLVMValueRef p, int64_t bytes_ahead, unsigned locality) {
@@ -26,7 +26,7 @@ void hcg_prefetch_l2(hcg_emit *e, LLVMValueRef p, int64_t bytes_ahead) {
 }
 
 /* ---- loops ----------------------------------------------------------------------------------- */
-/* Steps of an iteration of the outer loop. */
+/* The number of steps in an iteration of the outer loop. */
 static int64_t steps_of_pages(const hcg_streamed *w) {
     const int64_t iterations = PAGES * PAGE / (w->bytes * w->each);
     return (iterations > 1 ? iterations : 1) * w->each;

@@ -26,7 +26,7 @@ static const hir_op *made_by(const hir_module *m, hir_ref r) {
     return op == HIR_NONE ? NULL : hir_op_at(m, op);
 }
 
-/* Constants, and outer operands of one element: splat once. */
+/* Constants, and outer operands of one element, are splat once. */
 static void prepare_operand(hcg_vector_ops *p, hir_ref r) {
     const hir_module *m = p->e->p->m;
     hir_type type = hir_ref_type(m, r);

@@ -15,25 +15,25 @@ typedef struct hcg_known_value {
 typedef struct hcg_vector_ops {
     hcg_emit *e;
     const hcg_kernel *k;
-    const hir_id *ops; /* of the body, in order */
+    const hir_id *ops; /* ops of the body, in order */
     size_t n_ops;
-    const hcg_yield *yields; /* of them, and of what is given */
+    const hcg_yield *yields; /* yields of those ops, and of given values */
     size_t n_yields;
     LLVMValueRef n; /* elements of a row */
-    /* of the present vector: */
+    /* The fields of the present vector: */
     LLVMValueRef row, column; /* its row, and its first element there */
     LLVMValueRef valid;       /* lanes, NULL: all */
     HD_VEC(hcg_known_value) known;
-    size_t n_constant; /* of `known`: those that hold for all vectors */
+    size_t n_constant; /* how many of `known` hold for all vectors */
 } hcg_vector_ops;
 
 /* Reads what holds for all vectors, at a place that dominates them. */
 void hcg_vector_ops_begin(hcg_vector_ops *p);
-/* A new vector: row, column and valid are set, nothing is known of it. */
+/* Begins a new vector: row, column and valid are set, nothing is known of it. */
 void hcg_vector_ops_next(hcg_vector_ops *p);
-/* The value that the kernel has made itself. */
+/* Sets a value that the kernel has made itself. */
 void hcg_vector_ops_give(hcg_vector_ops *p, hir_id value, LLVMValueRef v);
-/* All ops, and the stores of what is yielded. */
+/* Emits all ops, and the stores of what is yielded. */
 void hcg_vector_ops_emit(hcg_vector_ops *p);
 
 /* The present vector of an operand in memory, stretched as its type says. */
