@@ -1,10 +1,11 @@
-/* The table of CPU levels (levels.def) as data, and what is asked of a row. */
+/* The table of CPU levels (levels.def) as data, and queries on its rows. */
 #include "codegen/target/target.h"
 
 #include <stdio.h>
 #include <string.h>
 
-/* Rows from which on a matrix unit is faster than vectors of bytes (amx/groups.c). */
+/* The number of rows from which on a matrix unit is faster than vectors of bytes
+ * (matmul/backends/amx/int8.c). */
 enum { UNIT_ROWS = 16 };
 
 #define MACHINE(l1_kb, l2_kb, l3_mb, flight_kb, dots, unit)                                        \

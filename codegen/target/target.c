@@ -10,7 +10,7 @@
 #include "runtime/hadal_rt.h"
 
 static const struct {
-    const char *arch, *level, *beyond; /* the level's features, and others */
+    const char *arch, *level, *beyond; /* features: the level's, and others */
     const char *names;                 /* " " between */
 } cpus[] = {
 #define C(arch, level, beyond, names) {arch, level, beyond, names},
@@ -133,7 +133,7 @@ static bool next_name(const char **list, const char **name, size_t *n) {
     return *n > 0;
 }
 
-/* The features of a CPU by its name; false: it is not in the table. */
+/* The features of a CPU by its name; false: the table lacks it. */
 static bool find_cpu(const char *arch, const char *wanted, uint64_t *features) {
     for (size_t i = 0; i < N_CPUS; i++) {
         const char *list = cpus[i].names, *name;
@@ -149,8 +149,8 @@ static bool find_cpu(const char *arch, const char *wanted, uint64_t *features) {
     return false;
 }
 
-/* One variant for a CPU: the best level that it has, plus what it has beyond. `name`: LLVM's, to
- * tune for; NULL: the level's. */
+/* Makes one variant for a CPU: the best level that it has, plus its features beyond the level.
+ * `name`: LLVM's name to tune for; NULL: the level's. */
 static void add_cpu(hd_arena *a, hcg_target *t, const char *name, uint64_t features) {
     const hcg_level *level = hcg_best_level(t->arch, features);
     if (!level) return;
@@ -163,8 +163,8 @@ static void add_cpu(hd_arena *a, hcg_target *t, const char *name, uint64_t featu
     hd_push(a, &t->variants, v);
 }
 
-/* LLVM's name for the CPU, unless it is that of an older one: hypervisors mask model numbers, and
- * LLVM then takes, for example, a Granite Rapids for a Rocket Lake, which lacks what it has. */
+/* LLVM's name for the CPU, unless it names an older one: hypervisors mask model numbers, and LLVM
+ * then takes, for example, a Granite Rapids for a Rocket Lake, which lacks some of its features. */
 static const char *trusted_name(const char *name, const char *arch, uint64_t features) {
     uint64_t known;
     return name && find_cpu(arch, name, &known) && !(features & ~known) ? name : NULL;
@@ -187,7 +187,7 @@ static bool add_native(const hcg_request *r, hd_arena *a, hd_diags *d, hcg_targe
     return true;
 }
 
-/* The nearest name, or, where none is near, all of them. */
+/* Suggests the nearest name, or, where none is near, all names. */
 static bool unknown_cpu(const char *wanted, hd_arena *a, hd_diags *d, const hcg_target *t) {
     HD_VEC(const char *) names = {0};
     const hcg_level *levels;
@@ -222,7 +222,7 @@ static bool is_redundant(const hcg_request *r, const hcg_level *level, const hcg
     return !r->same_code || r->same_code(r->context, level, next);
 }
 
-/* The levels, on the machine that the user speaks of. */
+/* The levels, with the facts that the user gives of the machine. */
 static const hcg_level *levels_on(hd_arena *a, hd_machine machine, size_t *n) {
     const hcg_level *levels;
     *n = hcg_levels(&levels);

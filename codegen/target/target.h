@@ -1,5 +1,5 @@
 /* What code is made for: the CPU levels of an architecture, their features, and the variants of the
- * code that a library holds. Nothing here knows a program, and nothing asks LLVM. */
+ * code that a library holds. Nothing here knows a program, and nothing calls LLVM. */
 #ifndef HCG_TARGET_H
 #define HCG_TARGET_H
 
@@ -11,21 +11,21 @@ struct hrt_cpuid;
 /* ---- levels (levels.def) --------------------------------------------------------------------- */
 typedef struct hcg_level {
     const char *name, *arch, *cpu;
-    unsigned lanes, registers; /* f32 of a vector; for vectors */
+    unsigned lanes, registers; /* lanes: f32 of a vector; registers: for vectors */
     bool fma;
     const char *features; /* checked at run time */
     hd_machine machine;
 } hcg_level;
 size_t hcg_levels(const hcg_level **out);
-/* Whether the CPU feature `name` (as in runtime/hadal_rt.h) is the level's. */
+/* Whether the level has the CPU feature `name` (as in runtime/hadal_rt.h). */
 bool hcg_has_feature(const hcg_level *level, const char *name);
-/* All of some, with " " between; "": none is asked for. */
+/* Whether the level has all of these features, with " " between; "": no feature, so it has. */
 bool hcg_has_features(const hcg_level *level, const char *names);
 bool hcg_has_f16(const hcg_level *level); /* widening f16 is an instruction */
 
 /* ---- variants -------------------------------------------------------------------------------- */
 /* The code of all kernels for one CPU level. The features that it may use and those that the
- * dispatcher asks for before it chooses the variant are one set by construction. */
+ * dispatcher checks before it chooses the variant are one set by construction. */
 typedef struct hcg_variant {
     hcg_level level;           /* name, vector width, LLVM CPU that the features start from */
     const char *tune;          /* LLVM CPU to schedule for */
@@ -51,21 +51,21 @@ uint64_t hcg_level_features(const hcg_level *level);
 /* Known features by name, " " between. */
 const char *hcg_feature_names(hd_arena *a, uint64_t features);
 
-/* What is asked for. */
+/* What the user requests. */
 typedef struct hcg_request {
     const char *triple;            /* NULL: this machine's */
     const char *cpu;               /* NULL: one variant per level; "native", a level or a CPU */
     hd_machine machine;            /* facts to assume; 0: as the level has it */
-    const struct hrt_cpuid *cpuid; /* of the machine that is "native"; NULL: this one */
-    const char *host_cpu;          /* LLVM's name for that; NULL: not known */
-    /* Whether two levels with the same vectors have the same code for all else, so that the better
-     * of them can be left out; NULL: they have. */
+    const struct hrt_cpuid *cpuid; /* CPUID of the machine that "native" means; NULL: this one */
+    const char *host_cpu;          /* LLVM's name for its CPU; NULL: not known */
+    /* Whether two levels with the same vectors also have the same code otherwise, so that the
+     * better of them can be left out; NULL: they have. */
     bool (*same_code)(const void *context, const hcg_level *a, const hcg_level *b);
     const void *context;
 } hcg_request;
 
-/* Refuses triples and CPUs that cannot be compiled for, with the nearest names. The triple is as it
- * was given. */
+/* Chooses the variants. Rejects triples and CPUs that cannot be compiled for, with the nearest
+ * names. The target has the triple as it was given. */
 bool hcg_choose_variants(const hcg_request *r, hd_arena *a, hd_diags *d, hcg_target *out);
 
 #endif
