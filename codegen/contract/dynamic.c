@@ -7,7 +7,7 @@
 #include "runtime/hadal_rt.h"
 
 enum {
-    LEAST = 16,      /* items for each thread: at the end one may be two items behind another */
+    LEAST = 16,      /* items for each thread: at the end one may have two left */
     LEAST_ROWS = 32, /* fewer rows wait for weights, whose long sequences are read fastest */
     WORD = 8,
 };

@@ -8,8 +8,8 @@
  * No sum depends on which thread computes it.
  *
  * A thread takes its next item while it works on the present one, so that the next panels can be
- * prefetched. So at the end one thread may be two items behind the others: work of few items is not
- * scheduled dynamically, and each thread computes the share that it was called for.
+ * prefetched. So at the end one thread may have two items left when the others have none: work of
+ * few items is not scheduled dynamically, and each thread computes the share that it was called for.
  */
 #ifndef HCG_DEAL_H
 #define HCG_DEAL_H
@@ -17,13 +17,11 @@
 #include "codegen/emit/emit.h"
 
 typedef struct hcg_dynamic {
-    LLVMValueRef on;             /* i1: scheduling is dynamic. NULL: the kernel never schedules
-                                    dynamically */
+    LLVMValueRef on;             /* i1: scheduling is dynamic. NULL: it never is in this kernel */
     LLVMValueRef r0, r1, c0, c1; /* all threads' work, or this thread's share */
     LLVMValueRef each;           /* rows of a block */
     LLVMValueRef of_block;       /* work items of a block */
-    LLVMValueRef counter, hand;  /* shared by all threads; i64[2]: this thread's item and its next
-                                    one */
+    LLVMValueRef counter, hand;  /* of all threads; i64[2]: this thread's item and its next one */
     LLVMValueRef first;          /* first item of the present group in the present block */
 } hcg_dynamic;
 

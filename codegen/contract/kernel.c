@@ -16,8 +16,7 @@
 
 enum {
     DECODE_PANELS = 16,   /* panels between epilogues, for one token */
-    HEAD_PANELS = 24,     /* panels between epilogues, where whole heads need more than a tile
-                             has */
+    HEAD_PANELS = 24,     /* between epilogues, where whole heads need more than a tile has */
     ROWS_READ_ONCE = 128, /* rows of a block, where each row of x is read once */
 };
 
@@ -57,8 +56,8 @@ typedef struct emission { /* the state while one kernel is emitted */
     LLVMValueRef prologue_x; /* scratch for x of a block, where a prologue makes it */
     LLVMValueRef row, rows;
     hcg_dynamic dynamic;
-    LLVMValueRef end, after; /* where the panels between epilogues end, and which panels the thread
-                                computes next */
+    LLVMValueRef end, after; /* the panels between epilogues: their end, and the thread's next
+                                ones */
 } emission;
 
 /* ---- x --------------------------------------------------------------------------------------- */

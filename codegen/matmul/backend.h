@@ -43,12 +43,9 @@ typedef struct hcg_product {
     LLVMValueRef x, ldx; /* f32 x[n_rows][length], rows ldx apart; i64 */
     LLVMValueRef n_rows, length;
     /* These belong to the back end, from begin on: */
-    LLVMValueRef x_workspace;     /* workspace for x in its own order; NULL: x is read where it
-                                     lies */
-    LLVMValueRef panel_workspace; /* workspace for panels in its own order; NULL: they are read in
-                                     place */
-    struct hcg_product *few; /* the same product by another back end, for few rows; NULL: there is
-                                none */
+    LLVMValueRef x_workspace;     /* workspace for prepared x; NULL: x is read where it lies */
+    LLVMValueRef panel_workspace; /* workspace for prepared panels; NULL: they are read in place */
+    struct hcg_product *few; /* another back end's product, for few rows; NULL: there is none */
 } hcg_product;
 
 /* The most arrays of rows, which an epilogue reads or writes besides the sums, that are
@@ -58,8 +55,7 @@ enum { HCG_TOUCHED = 2 };
 /* Some panels of a matrix, and where their sums go. Counts may be anything but 0. */
 typedef struct hcg_panels {
     hir_dtype dtype;
-    unsigned narrow;       /* at most so many panels, of 8 outputs each; 0: panels have 16
-                              outputs */
+    unsigned narrow;       /* panels have 8 outputs, and are at most so many; 0: they have 16 */
     LLVMValueRef w;        /* the first panel; panels follow each other */
     LLVMValueRef n;        /* how many */
     LLVMValueRef sums, ld; /* f32; ldc: elements from row to row */
@@ -80,8 +76,7 @@ struct hcg_backend {
      * hold. */
     int64_t (*block_rows)(const hcg_level *level, int64_t k);
     unsigned tile_rows; /* gemm writes sums up to a whole multiple of this number of rows */
-    bool prefetches;    /* gemm prefetches what is needed next (see hcg_panels) while it
-                           computes */
+    bool prefetches;    /* gemm prefetches what is needed next (see hcg_panels) */
     /* Takes workspace (hcg_scratch) for the whole kernel; NULL: it needs none. */
     void (*begin)(hcg_emit *e, hcg_product *p);
     /* Brings n_rows > 0 rows of x into the form that gemm or gemv reads; NULL: it reads x. */

@@ -37,8 +37,7 @@ void hcg_unpack_panel(hcg_emit *e, LLVMValueRef panel, LLVMValueRef k, LLVMValue
 typedef struct hcg_gemm {
     hir_dtype dtype;     /* of b */
     hir_dtype x_dtype;   /* of x: f32; b is bf16 and the level has dot products of pairs: bf16 */
-    unsigned narrow;     /* at most so many panels, of 8 outputs each, where b is f32; 0: panels
-                            have 16 outputs */
+    unsigned narrow;     /* b is f32 in panels of 8 outputs, at most so many; 0: it is not */
     LLVMValueRef x, ldx; /* x[rows][k], rows ldx apart */
     LLVMValueRef rows, k;
     LLVMValueRef b;      /* the first panel; panels are k * 16 elements apart, or k * 8 */

@@ -43,8 +43,7 @@
 enum {
     STEP = HCG_AMX_STEP,
     SLAB = HCG_AMX_ACROSS * HCG_AMX_LINES, /* rows that are multiplied together */
-    MOST_ROWS = 256, /* rows of a block: with more rows, reading weights less often gains
-                        nothing */
+    MOST_ROWS = 256, /* rows of a block: more would not gain by reading weights less often */
     INFINITE = 0x7f800000,
 };
 

@@ -302,8 +302,7 @@ enum {
 typedef struct block { /* tiles of c that are in registers */
     unsigned a_parts, b_parts;
     const LLVMValueRef *g;
-    LLVMValueRef a, b, c, next, pace; /* where its first tiles lie; bytes to prefetch with each
-                                         step */
+    LLVMValueRef a, b, c, next, pace; /* its first tiles; bytes to prefetch with each step */
     hcg_amx_sums sums;
 } block;
 
