@@ -9,7 +9,8 @@
  *
  * A thread takes its next item while it works on the present one, so that the next panels can be
  * prefetched. So at the end one thread may have two items left when the others have none: work of
- * few items is not scheduled dynamically, and each thread computes the share that it was called for.
+ * few items is not scheduled dynamically, and each thread computes the share that it was called
+ * for.
  */
 #ifndef HCG_DEAL_H
 #define HCG_DEAL_H
