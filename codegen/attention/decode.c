@@ -111,7 +111,7 @@ static LLVMValueRef add_across(hcg_emit *e, LLVMValueRef a, LLVMValueRef b, unsi
     return hcg_fadd(e, x, y);
 }
 
-/* Both ways add the same numbers in the same order. */
+/* add_across and add_pairs add the same numbers in the same order. */
 LLVMValueRef hcg_sum_each(hcg_emit *e, LLVMValueRef *v, unsigned n) {
     const unsigned lanes = e->level->lanes;
     for (unsigned i = n; i < lanes; i++)

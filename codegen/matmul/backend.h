@@ -120,7 +120,7 @@ enum { HCG_MOST_PRODUCTS = 4 };
 
 typedef struct hcg_products {
     hcg_product at[HCG_MOST_PRODUCTS]; /* in the order of the table */
-    unsigned n, *of;                   /* of: by linear */
+    unsigned n, *of;                   /* of[i]: the product of linear i */
     bool decode;
     int64_t k;           /* the greatest of all kernels that share the function */
     int64_t of_tokens;   /* as in hcg_product */

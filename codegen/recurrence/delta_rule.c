@@ -397,7 +397,7 @@ static int64_t columns_of_head(int64_t m) {
     return (m + COLUMN - 1) / COLUMN;
 }
 
-/* Those of the columns c0 .. c1 - 1 that belong to this head. */
+/* The columns among c0 .. c1 - 1 that belong to this head. */
 static void emit_head(hcg_emit *e, const delta *a, LLVMValueRef head) {
     LLVMValueRef zero = hcg_i64(e, 0), first = hcg_mul_const(e, head, columns_of_head(a->m));
     piece p = {.a = a, .head = head};

@@ -298,7 +298,7 @@ static hcg_shared gemm_function(hcg_emit *e, hir_dtype dtype) {
 /* ---- the back end ---------------------------------------------------------------------------- */
 enum { PANELS = 4 };
 
-/* Also a multiple of what vectors compute together. */
+/* This is also a multiple of the panels that vectors compute together. */
 static int64_t tile_panels(const hcg_level *level) {
     const int64_t vectors = hcg_int8_vnni_512.tile_panels(level);
     return PANELS % vectors == 0 ? PANELS : PANELS * vectors;

@@ -198,12 +198,12 @@ static LLVMValueRef shuffled(hcg_emit *e, LLVMValueRef a, LLVMValueRef b,
     return LLVMBuildShuffleVector(e->b, a, b, LLVMConstVector(lane, LINES), "");
 }
 
-/* Of each 128 bits the lower or upper two words of a and b, word by word: unpcklps, unpckhps. */
+/* Interleaves the lower or upper two words of each 128 bits of a and b: unpcklps, unpckhps. */
 static unsigned by_words(unsigned lane, unsigned high) {
     return lane / 4 * 4 + 2 * high + lane % 4 / 2 + LINES * (lane % 2);
 }
 
-/* Likewise two words at a time: unpcklpd, unpckhpd. */
+/* The same with two words at a time: unpcklpd, unpckhpd. */
 static unsigned by_pairs(unsigned lane, unsigned high) {
     return lane / 4 * 4 + 2 * high + lane % 2 + LINES * (lane % 4 / 2);
 }

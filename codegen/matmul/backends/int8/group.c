@@ -60,7 +60,7 @@ static LLVMValueRef step_words(hcg_emit *e, const hcg_int8_tile *t, unsigned vec
     return t->dtype == HIR_MXFP4 ? hcg_fp4_bytes(e, t->with->lookup, words) : words;
 }
 
-/* Where the sum of u p of a row starts; 0: NULL. */
+/* What the sum of u p of a row starts from; NULL stands for 0. */
 static LLVMValueRef start_of(hcg_emit *e, const hcg_int8_tile *t, unsigned row) {
     if (t->dtype == HIR_Q4 || (t->dtype == HIR_Q8 && t->with->is_signed)) return NULL;
     LLVMValueRef start = of_row(e, t, 2, row, e->i32); /* -128 sum p */
