@@ -90,7 +90,7 @@ static void set_attrs(hd_arena *a, hir_op *op, const hir_attr *attrs, uint32_t n
         op->attrs[i] = hir_copy_attr(a, op->attrs[i]);
 }
 
-/* Is a required operand missing because the op that should compute it was refused? Then that error
+/* Is a required operand missing because the op that should compute it was rejected? Then that error
  * has been reported already. */
 static bool follows_an_error(const hir_builder *b, const hir_signature *s, const hir_ref *args,
                              uint32_t n) {

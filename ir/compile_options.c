@@ -1,4 +1,4 @@
-/* Values of the options of a compilation, and what is told of them. */
+/* The values of the options of a compilation, and their text in reports. */
 #include "ir/compile_options.h"
 
 #include <stdlib.h>
@@ -19,7 +19,7 @@ static const struct {
     const char *name, *argument;
     size_t offset; /* of the member */
     option_type type;
-    const char *text; /* what a text is where there is none; what stands before a refused one */
+    const char *text; /* what an absent text reads as; what precedes a rejected one */
     int64_t least, most, missing;
     int place; /* in info; 0: none */
     const char *key;
@@ -52,7 +52,7 @@ const char *hir_compile_option_name(hir_compile_option id) {
 
 /* ---- values ---------------------------------------------------------------------------------- */
 
-/* The words of "dots|row" in order; false: there is none left. */
+/* Finds the next word of "dots|row"; false: there is none left. */
 static bool next_word(const char **list, const char **word, size_t *n) {
     if (!**list) return false;
     *word = *list;
@@ -61,7 +61,7 @@ static bool next_word(const char **list, const char **word, size_t *n) {
     return true;
 }
 
-/* The number of a word in such a list; -1: it is none of them. */
+/* The number of a word in such a list; -1: it is not one of them. */
 static int word_number(const char *list, const char *text) {
     const char *word;
     size_t n;
@@ -143,7 +143,7 @@ bool hir_compile_option_read_number(hir_compile_options *o, hir_compile_option i
     return false;
 }
 
-/* ---- what is told of them -------------------------------------------------------------------- */
+/* ---- their text in reports ------------------------------------------------------------------- */
 
 static void print_word(hir_compile_option id, int number, hd_text *out) {
     const char *list = options[id].argument, *word = "";

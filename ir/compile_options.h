@@ -1,5 +1,5 @@
-/* Options of a compilation, as passes and code generation read them: a member for each row of
- * support/compile_options.def, and what is made of them. */
+/* The options of a compilation as passes and code generation read them: a member for each row of
+ * support/compile_options.def, and what is derived from these. */
 #ifndef HIR_COMPILE_OPTIONS_H
 #define HIR_COMPILE_OPTIONS_H
 
@@ -12,15 +12,15 @@ typedef enum hir_compile_option {
     HIR_OPTIONS
 } hir_compile_option;
 
-/* The type of all states of a kind; not given: each has that of the module. */
+/* The type of all states of a kind; if it is not given, each has the type in the module. */
 typedef struct hir_state_dtype {
     bool given;
     hir_dtype dtype;
 } hir_state_dtype;
 
-/* hir_compile_options.merge_norm: words of its row. */
+/* The words of hir_compile_options.merge_norm, in the order of its row. */
 enum { HIR_NORM_OF_DOTS, HIR_NORM_OF_ROW };
-/* hir_compile_options.overlap: other numbers are those of tiles of rows. */
+/* hir_compile_options.overlap; any other number is the number of tiles of rows. */
 enum { HIR_OVERLAP_AUTO, HIR_OVERLAP_OFF, HIR_MOST_TILES = 64 };
 
 typedef struct hir_compile_options {
@@ -34,29 +34,31 @@ typedef struct hir_compile_options {
 #include "support/compile_options.def"
 #undef P
     bool keep_traces; /* `trace` ops become outputs that the generated code fills */
-    /* Of weights_dtype, and of what the checkpoint has (passes/weight_types.h): storage of matrices
-     * that linear and gather read; by name, where a later rule overrides an earlier. */
+    /* From weights_dtype, and from the types in the checkpoint (passes/weight_types.h): storage of
+     * matrices that linear and gather read; by name, where a later rule overrides an earlier one.
+     */
     hir_dtype matrix_dtype;
     const struct hir_weight_rule *weight_rules;
     size_t n_weight_rules;
 } hir_compile_options;
 
-/* Where nothing is given. */
+/* The options if none is given. */
 extern const hir_compile_options hir_default_options;
 
 const char *hir_compile_option_name(hir_compile_option id); /* without the dashes */
-/* Sets the member of a row; NULL, and the number 0, are what stands where the option is not given.
- * False, and a diagnostic, for what its row refuses. */
+/* Sets the member of a row. NULL, or the number 0, sets the value that it has if the option is not
+ * given. False, with a diagnostic, for a value that its row rejects. */
 bool hir_compile_option_read_text(hir_compile_options *o, hir_compile_option id, const char *text,
                                   hd_diags *d);
 bool hir_compile_option_read_number(hir_compile_options *o, hir_compile_option id, int64_t number,
                                     hd_diags *d);
-/* The value as the option takes it. */
+/* Prints the value in the syntax of the option. */
 void hir_compile_option_print(const hir_compile_options *o, hir_compile_option id, hd_text *out);
 
-/* Members of "options" of NAME_info(), each behind a comma: `, "chunk": 512, "weights": "q4"`. */
+/* Prints the members of "options" of NAME_info(), each after a comma: `, "chunk": 512, "weights":
+ * "q4"`. */
 void hir_options_print_info(const hir_compile_options *o, hd_text *out);
-/* "settings" of a report: {"weights-dtype": "q4", ..}. */
+/* Prints "settings" of a report: {"weights-dtype": "q4", ..}. */
 void hir_options_print_settings(const hir_compile_options *o, hd_text *out);
 
 #endif

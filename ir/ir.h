@@ -30,8 +30,8 @@ typedef enum hir_dtype {
     HIR_DTYPE_COUNT
 } hir_dtype;
 
-/* A dim is a positive integer or a symbol: T, C, C/r, one for each r whole positions, or T/P, the
- * rows of a rank of P (support/share.h). */
+/* A dim is a positive integer or a symbol: T (tokens), C (cache length), C/r (one for each r whole
+ * positions), or T/P (the rows of one of P ranks, support/share.h). */
 enum { HIR_T = -1 /* tokens of this call */, HIR_C = -2 /* cache length after this call */ };
 enum { HIR_MAX_RATE = 1 << 20 };                /* the largest r of C/r */
 enum { HIR_MAX_SELECT = 1 << 20 };              /* the most entries of a list of rows */
@@ -77,11 +77,11 @@ const char *hir_dtype_name(hir_dtype t);
 bool hir_stores_values(hir_dtype t); /* values and state may be stored so */
 /* The type called `name`, if values and state may be stored so. */
 bool hir_value_dtype_by_name(const char *name, hir_dtype *out);
-/* x as an element of such a type holds it, rounded once to nearest even; f32, and types of groups:
- * x itself, since the evaluator computes in f64. */
+/* x rounded once, to nearest even, to an element of such a type; for f32 and quantised types x
+ * itself, since the evaluator computes in f64. */
 double hir_rounded(hir_dtype t, double x);
 void hir_print_type(hd_text *out, hir_type t); /* f32[T, 4, 32] */
-/* The same as text of its own, in `a`. */
+/* The same as a text of its own, in `a`. */
 const char *hir_type_string(hd_arena *a, hir_type t);
 
 /* ---- handles ------------------------------------------------------------------------------- */
@@ -156,8 +156,9 @@ typedef struct hir_derived_row { /* one block of rows: the product of its factor
     hir_derived_factor *factor;
 } hir_derived_row;
 
-/* Which part of a weight each rank has: a share of one dim. The weight's type is that of the part,
- * which is what ops read and what is packed; `share.whole` is the dim in the checkpoint. */
+/* A weight that is divided over ranks, along one dim. The weight's type is that of one rank's
+ * share, which is what ops read and what is packed; `share.whole` is the size of the dim in the
+ * checkpoint. */
 typedef struct hir_weight_share {
     bool on;
     uint32_t dim;
@@ -167,7 +168,7 @@ typedef struct hir_weight_share {
 typedef struct hir_weight {
     const char *name;       /* as in the checkpoint; a derived weight: one that it lacks */
     hir_type type;          /* integer dims only; dtype is the storage dtype */
-    hir_weight_share share; /* of sharded modules; printed as `shard {..}` behind the whole type */
+    hir_weight_share share; /* of sharded modules; printed as `shard {..}` after the whole type */
     hir_layout layout;
     bool stacked; /* entry e of the first dim is a tensor of its own in the checkpoint: the one with
                      e in place of the `*` of the name (printed as `stacked`) */
@@ -210,15 +211,15 @@ typedef struct hir_state {
     hd_loc loc;
 } hir_state;
 
-/* How a state lies in memory: `heads` one after the other, each of `rows` rows of `width`
- * elements. */
+/* The layout of a state in memory: `heads` parts one after the other, each of `rows` rows of
+ * `width` elements. */
 typedef struct hir_state_shape {
     int64_t rate; /* positions that a row of a cache stands for; of other states 1 */
     int64_t rows; /* 0: as many as the session has positions, over the rate */
     int64_t heads, width;
 } hir_state_shape;
 hir_state_shape hir_shape_of_state(const hir_state *s);
-/* Bytes of a cache for each position, rounded up; of another state all. */
+/* The bytes of a cache for each position, rounded up; of other states all bytes. */
 uint64_t hir_state_bytes(const hir_state *s);
 
 /* Where a value is stored; set by plan-memory. */
@@ -306,7 +307,7 @@ bool hir_opcode_by_name(const char *name, hir_opcode *out);
 static inline bool hir_has_trait(hir_opcode code, unsigned trait) {
     return (hir_info(code)->traits & trait) != 0;
 }
-/* Which operand of such ops is a state; HIR_NONE: they have none. */
+/* Which operand of such ops is a state; HIR_NONE: none is. */
 uint32_t hir_state_operand(hir_opcode code);
 
 typedef struct hir_op {
@@ -333,7 +334,7 @@ typedef struct hir_module {
     hir_stage stage;
     HD_VEC(hir_option) options;
     HD_VEC(hir_weight) weights;
-    /* beginnings of names: tensors of other parts of the checkpoint (another tower of a multimodal
+    /* Prefixes of names: tensors of other parts of the checkpoint (another tower of a multimodal
      * model), which are neither checked nor packed (printed as `weights "vision." unused`) */
     HD_VEC(const char *) unused_below;
     HD_VEC(hir_state) states;
@@ -341,17 +342,17 @@ typedef struct hir_module {
     HD_VEC(hir_value) values;
     HD_VEC(hir_op) ops;
     hir_id first, last; /* top-level op list */
-    /* Of a sharded module, one for all ranks of a group: how many there are, and from how many
-     * tokens on the rows T/P of a rank are a part; in calls of fewer tokens every rank has all
-     * rows, and T/P is T. Printed as `ranks 4, rows divided from 16 tokens`; 0 ranks: not sharded.
-     */
+    /* Of a sharded module, one for all ranks of a group: how many ranks there are, and from how
+     * many tokens on the rows are divided, so that a rank has T/P of them; in calls of fewer tokens
+     * every rank has all rows, and T/P is T. Printed as `ranks 4, rows divided from 16 tokens`; 0
+     * ranks: not sharded. */
     uint32_t ranks;
     int64_t divide_from;
     /* set by plan-memory, printed as `arena 1536 per token` / `fixed 64` when stage is kernel */
     uint64_t arena_per_token, fixed_bytes;
     uint64_t local_per_token; /* the arena of the rows of a rank; `local 512 per token` */
-    /* of both, the bytes at the beginning that each chunk in flight has for itself (ir/kernel/runs.h):
-     * `arena 1536 per token, 256 kept` */
+    /* of both, the bytes at the beginning that each chunk in flight has for itself
+     * (ir/kernel/runs.h): `arena 1536 per token, 256 kept` */
     uint64_t arena_kept, local_kept;
     /* by op: its location in the text that the module was parsed from; for messages only */
     const hd_loc *text_locs;
@@ -389,36 +390,38 @@ static inline hir_id hir_result(const hir_module *m, hir_id op) {
          op != HIR_NONE && (op##_next = hir_op_at((m), op)->next, true); op = op##_next)
 
 /* ---- what an op or a kernel does to state ----
- * Asked of the op table, so that it holds for every op that comes to it. */
+ * The op table answers this, so that it holds for every op that is added to it. */
 /* The state that an op changes; HIR_NONE: none. */
 uint32_t hir_written_state(const hir_module *m, hir_id op);
 /* The state that a value is: the result of an op that gives back the state which it has written
  * (cache_append), in whose memory it lies; HIR_NONE: it is no state. */
 uint32_t hir_state_of_value(const hir_module *m, hir_ref value);
 bool hir_writes_state(const hir_module *m, hir_id kernel); /* does an op of its body? */
-/* Has no row for each token to make and no state to change: one run does for all tokens. */
+/* Does the kernel neither make a row for each token nor change a state? Then it runs once for all
+ * tokens. */
 bool hir_runs_once(const hir_module *m, hir_id kernel);
-/* May all tokens be left out but those whose rows the caller asks for, where nobody else reads the
- * results? Not if the kernel changes a state, which every token has to do, whatever reads the
- * kernel's results, and not if it sends to another stage of a pipeline or receives. */
+/* May the kernel skip all tokens but those whose rows the caller wants, where nobody else reads the
+ * results? Not if it changes a state, which every token has to do whatever reads the kernel's
+ * results, and not if it sends to another pipeline stage or receives from one. */
 bool hir_may_skip_rows(const hir_module *m, hir_id kernel);
 
 /* ---- work ----
- * FLOPs of an op: for each row that it does, and for each pair of a row and a position of the
- * sequence that the row looks at. */
+ * FLOPs of an op: for each row that it computes, and for each pair of a row and a position of the
+ * sequence that the row attends to. */
 typedef struct hir_op_work {
     uint64_t row_flops, pair_flops;
     int64_t rows_together; /* rows that share what they read of the sequence, at least 1 */
 } hir_op_work;
 hir_op_work hir_work_of(const hir_module *m, hir_id op);
-/* How many rows of a cache that is an operand of the op a token reads at most; 0: all before it. */
+/* How many rows of a cache, which is an operand of the op, a token reads at most; 0: all before it.
+ */
 typedef struct hir_row_limit {
     int64_t rows;
-    bool chosen; /* those of a list; else the last ones */
+    bool chosen; /* the rows of a list; else the last ones */
 } hir_row_limit;
 hir_row_limit hir_rows_read(const hir_module *m, const hir_op *op, uint32_t operand);
 
-/* Those of an attention.expanded: the first is `otherwise`. */
+/* The costs of the two ways to compute an attention.expanded, of which the first is `otherwise`. */
 hd_latent_costs hir_forms_of(const hir_module *m, hir_id op);
 
 /* ---- in place ----
@@ -460,7 +463,7 @@ typedef struct hir_head_epilogue {
     hir_id rejected;            /* op that cannot be in an epilogue, and why */
     const char *why;
 } hir_head_epilogue;
-/* Finds the per-head epilogues of a kernel.contract; false: op `refused` cannot be in one. */
+/* Finds the per-head epilogues of a kernel.contract; false: op `rejected` cannot be in one. */
 bool hir_find_head_epilogue(const hir_module *m, hd_arena *a, hir_id kernel,
                             hir_head_epilogue *out);
 const hir_head_op *hir_find_head_op(const hir_head_epilogue *r,
@@ -475,7 +478,8 @@ const hir_attr *hir_find_attr(const hir_op *op, hir_attr_id id);
 int64_t hir_attr_int(const hir_op *op, hir_attr_id id, int64_t missing);
 double hir_attr_float(const hir_op *op, hir_attr_id id, double missing);
 const char *hir_attr_string(const hir_op *op, hir_attr_id id, const char *missing);
-/* Of a delta_rule: what is stored is added, not corrected by what the state gives already. */
+/* Of a delta_rule: is what it stores added as it is, and not corrected by what the state returns
+ * already? */
 bool hir_is_additive(const hir_op *op);
 static inline hir_attr hir_int(hir_attr_id id, int64_t v) {
     return (hir_attr){.id = id, .i = v};
@@ -502,14 +506,14 @@ hir_type hir_whole_type(const hir_weight *w);
 void hir_shard_weight(hir_weight *w, uint32_t dim, hd_share share);
 /* Why a dim of so many elements cannot be divided so; NULL: it can. */
 const char *hir_why_no_share(const hd_share *share);
-/* The module as it is to whoever reads a checkpoint: with whole weights. Ops are shared with `m`.
+/* The module as code that reads a checkpoint needs it: with whole weights. Ops are shared with `m`.
  */
 const hir_module *hir_with_whole_weights(const hir_module *m, hd_arena *a);
-/* Copies the part of a rank out of a whole weight, row-major, elements of `size` bytes; padding is
+/* Copies the share of a rank out of a whole weight, row-major, elements of `size` bytes; padding is
  * zeros or repeated units. */
 void hir_take_share(const hir_weight *w, int64_t rank, size_t size, const void *whole, void *part);
-/* The share that the attributes of a comm op name (axis, groups, units, pad, and the length of the
- * whole dim); false: they name none, and rows are meant. */
+/* The share that the attributes of a comm op specify (axis, groups, units, pad, and the length of
+ * the whole dim); false: they specify none, and the op works on rows. */
 bool hir_share_of_op(const hir_module *m, const hir_op *op, int64_t whole, hd_share *out);
 
 /* tables */
@@ -531,7 +535,8 @@ static inline int64_t hir_factor_elements(const hir_derived_factor *f, int64_t a
     return f->n ? f->n : all;
 }
 bool hir_same_derived_row(const hir_derived_row *a, const hir_derived_row *b);
-/* The weight of which a derived one is all matrices, each transposed; HIR_NONE: it is no such. */
+/* The weight whose matrices, each transposed, are all of a derived weight; HIR_NONE: there is none.
+ */
 hir_id hir_transposed_source(const hir_module *m, const hir_weight *w);
 /* Applies `by` to all elements of a factor's weight, in place. */
 void hir_derive_elements(hir_derived_by by, double *x, int64_t n);
@@ -544,11 +549,11 @@ uint32_t hir_add_derived_weight(hir_module *m, const char *name, hir_type type,
 uint32_t hir_find_weight(const hir_module *m, const char *name); /* HIR_NONE if absent */
 /* Names that begin with `prefix` belong to other parts of the checkpoint. */
 void hir_add_unused_below(hir_module *m, const char *prefix);
-/* What follows in a name behind a beginning in which * stands for a number; NULL: it begins
- * otherwise. */
+/* The rest of a name after a prefix in which * stands for a number; NULL: it does not begin with
+ * the prefix. */
 const char *hir_behind_match(const char *name, const char *pattern);
-/* The first entry of `unused_below` that a name begins with, where * stands for a number;
- * unused_below.n: with none. */
+/* The first entry of `unused_below` that is a prefix of a name, where * stands for a number;
+ * unused_below.n: none is. */
 size_t hir_unused_below(const hir_module *m, const char *name);
 /* Bytes of a weight as stored, in its layout and padded to whole panels and groups; false on
  * overflow. */
@@ -566,7 +571,7 @@ bool hir_fits_narrow(hir_type t);
 uint32_t hir_add_state(hir_module *m, const char *name, hir_state_kind kind, hir_type type,
                        hd_loc loc);
 uint32_t hir_find_state(const hir_module *m, const char *name);
-/* Of all caches together, for each position (`grow`), or of all other states. */
+/* Bytes of all caches together for each position (`grow`), or of all other states. */
 uint64_t hir_all_state_bytes(const hir_module *m, bool grow);
 hir_id hir_add_input(hir_module *m, const char *name, hir_type type);
 void hir_set_option(hir_module *m, const char *key, const char *value);
@@ -604,7 +609,7 @@ void hir_erase(hir_module *m, hir_id op); /* with its body; results must have no
 void hir_move_before(hir_module *m, hir_id op, hir_id parent,
                      hir_id before); /* HIR_NONE: end of list */
 
-/* Uses, computed when asked and valid until the module changes. */
+/* Uses, computed on request and valid until the module changes. */
 typedef struct hir_uses {
     uint32_t *count; /* [values] */
     uint32_t *first; /* [values] index into `user`, count[v] entries */
@@ -618,13 +623,13 @@ bool hir_infer(const hir_module *m, const hir_op *op, hd_diags *d, hir_type *out
 /* The whole module: definitions before uses, types, attributes, stage, kernels, states, buffers.
  * O(ops). */
 bool hir_verify(const hir_module *m, hd_diags *d);
-/* Whether code generation can emit the kernels of a verified module: the ops in each kind of
+/* Can code generation emit the kernels of a verified module: the ops in each kind of
  * kernel, rows, threads, and (once memory is planned) that no two live values overlap. */
 bool hir_verify_kernels(const hir_module *m, hd_diags *d);
 
 /* ---- text ---------------------------------------------------------------------------------- */
 typedef struct hir_print_options {
-    bool locations; /* ` loc "file":line:column` behind ops that have one */
+    bool locations; /* ` loc "file":line:column` after ops that have one */
     /* An extract for reading: only the ops that `want` accepts, with the kernels around them; a
      * kernel that it accepts is printed with its whole body. NULL: the whole module. */
     bool (*want)(const void *context, const hir_op *op);

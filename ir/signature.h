@@ -31,7 +31,7 @@ const hir_attr_spec *hir_signature_attr(const hir_signature *s, hir_attr_id id);
 const char *hir_operand_name(const hir_signature *s, uint32_t i, hd_arena *a);
 
 bool hir_attr_by_name(const char *name, hir_attr_id *out);
-/* Copies its string and its list, too. */
+/* The copy has its own string and list, too. */
 hir_attr hir_copy_attr(hd_arena *a, hir_attr attr);
 /* How many results an op of this kind has: 0 or 1. Kernels have as many as they yield. */
 uint32_t hir_result_count(hir_opcode code);

@@ -119,7 +119,8 @@ bool hir_runs_once(const hir_module *m, hir_id kernel) {
     return !hir_writes_state(m, kernel);
 }
 
-/* What a stage sends, the next one needs of all tokens, and so it receives all. */
+/* Is the kernel a message between pipeline stages? The next stage needs the rows of all tokens, so
+ * all are sent and received. */
 static bool is_between_stages(const hir_module *m, hir_id kernel) {
     HIR_EACH(m, id, hir_op_at(m, kernel)->body_first) {
         const hir_opcode code = hir_op_at(m, id)->code;

@@ -116,7 +116,7 @@ static void verify_derived(verifier *v, size_t i, const hir_names *names) {
         REFUSE(v, HD_E_TYPE, loc, wrong, w->name);
 }
 
-/* The weight's type is that of a share of one of its dims. */
+/* Is the weight's type that of a share of one of its dims? */
 static bool share_fits(const hir_module *m, const hir_weight *w) {
     const hir_weight_share *s = &w->share;
     return s->dim < w->type.rank && s->share.ranks == (int64_t)m->ranks && m->ranks > 1 &&
@@ -231,7 +231,8 @@ static void verify_tables(verifier *v) {
 }
 
 /* ---- places -------------------------------------------------------------------------------- */
-/* Part of an area may be apart from the rest (hir_module.arena_kept): no value is in both. */
+/* Does a value lie inside its area, and not across the boundary of the part that is separate from
+ * the rest (hir_module.arena_kept)? */
 static bool area_holds(uint64_t area, uint64_t kept, uint64_t offset, hir_type t) {
     int64_t elements = hir_type_row_elements(t), bytes;
     uint64_t end;

@@ -1,5 +1,5 @@
-/* Weights that are not what a checkpoint holds: the part of one that a rank has, and those computed
- * from others when weights are packed. */
+/* Weights that are not stored like this in a checkpoint: the share of a weight that a rank has, and
+ * weights computed from others when weights are packed. */
 #include <math.h>
 #include <string.h>
 
@@ -7,8 +7,8 @@
 
 /* ---- shards ---------------------------------------------------------------------------------- */
 
-/* The part of a weight that a rank has, and the share that a comm op names. The arithmetic is in
- * support/share.h. */
+/* The share of a weight that a rank has, and the share that a comm op specifies. The arithmetic is
+ * in support/share.h. */
 
 const char *hir_why_no_share(const hd_share *s) {
     int64_t units;

@@ -41,7 +41,7 @@ typedef struct hrt_beside { /* of a chunk, all rows at once; times in one unit *
 
 typedef struct hrt_tiled {
     double compute, collective; /* C(n), X(n) */
-    double hidden;              /* of both, what goes on at once */
+    double hidden;              /* time in which both run at once */
 } hrt_tiled;
 
 hrt_tiled hrt_in_tiles(const hrt_beside *b, int64_t n);

@@ -1,7 +1,8 @@
 /* hcg_link: cc -shared through posix_spawn, no shell.
  *
- * The linker writes in a temporary folder; the library appears under its name when all went well.
- * What the linker says on stderr becomes the cause of the diagnostic. */
+ * The linker writes in a temporary directory; the library appears under its name only once
+ * everything has succeeded. What the linker prints on stderr becomes the cause of the diagnostic.
+ */
 #include <elf.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -40,7 +41,7 @@ typedef struct command {
     hd_arena *arena;
     char **argv;
     size_t n, most;
-    const char *made; /* the library that it writes */
+    const char *made; /* path of the library that it writes */
 } command;
 
 static void add(command *c, const char *arg) {
@@ -63,7 +64,8 @@ static const char *choose_cc(hd_arena *a, const char *arch, const char *cc) {
     return env && *env ? env : "cc";
 }
 
-/* Everything that decides the library's bytes stands here: no build id, no path, no time. */
+/* Everything that decides the library's bytes is part of the command: no build id, no path, no
+ * time. */
 static void make_command(command *c, const char *arch, const char *cc, const hcg_objects *objects,
                          const char *runtime, const char *soname, const char *out) {
     c->made = out;
@@ -90,7 +92,8 @@ static void make_command(command *c, const char *arch, const char *cc, const hcg
 }
 
 /* ---- running it ------------------------------------------------------------------------------ */
-/* Up to KEEP_OUTPUT bytes of what comes; the rest is read and dropped, so that nobody blocks. */
+/* Keeps up to KEEP_OUTPUT bytes of the output; the rest is read and dropped, so that the linker
+ * never blocks on a full pipe. */
 static void drain(int fd, hd_text *out) {
     char buffer[1024];
     for (;;) {
@@ -118,7 +121,7 @@ static int start(command *c, int pipe_write, pid_t *pid) {
     posix_spawnattr_setsigmask(&attr, &none);
     sigset_t waited;
     sigemptyset(&waited);
-    sigaddset(&waited, SIGCHLD); /* compilers wait for children of their own */
+    sigaddset(&waited, SIGCHLD); /* compilers wait for child processes of their own */
     posix_spawnattr_setsigdefault(&attr, &waited);
     posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
     rc = posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
@@ -147,9 +150,10 @@ static bool reject_tool(command *c, hd_diags *d, const char *what, const char *c
     return false;
 }
 
-/* Where the host ignores SIGCHLD, or collects all of its children, nobody is told how the linker
- * ended: but it has ended, as its pipe is closed, and removes what it could not complete. What a
- * linker writes last is behind all the rest. */
+/* Where the host ignores SIGCHLD, or collects all of its children, this process cannot learn the
+ * linker's exit status. But the linker has ended, since its pipe is closed, and it removes what it
+ * could not complete. What a linker writes last is at the end of the file, so a complete end means
+ * a complete library. */
 static bool has_made_library(const command *c, hd_diags *d) {
     hd_bytes file;
     Elf64_Ehdr head;
@@ -210,9 +214,9 @@ static bool reject_runtime(hd_arena *a, hd_diags *d, const char *arch, const cha
     return false;
 }
 
-/* The folder in which the linker writes: what it still makes when this process has been ended, and
- * its temporaries removed, has no place to be then. NULL: a target that is no plain file, and has
- * no temporary, is written by the linker itself. */
+/* The directory in which the linker writes. If this process is ended and its temporary files are
+ * removed, the linker, should it still run, finds no directory to leave files in. NULL: the target
+ * is not a regular file, and so has no temporary; the linker writes to it directly. */
 static const char *folder_for(hd_arena *a, const char *output) {
     const bool temporary = hd_begins_with(hd_path_base(output), ".hadal-");
     return temporary ? hd_printf(a, "%s.link", output) : NULL;
@@ -222,7 +226,7 @@ static bool run_in(const char *folder, const char *made, const char *output, com
                    hd_diags *d) {
     if (mkdir(folder, 0777) != 0 && errno != EEXIST)
         return reject_tool(c, d, "has no folder to work in", hd_strdup(c->arena, strerror(errno)));
-    (void)chmod(folder, 0700); /* whatever the umask of the process */
+    (void)chmod(folder, 0700); /* whatever the umask of the process is */
     bool ok = run(c, d);
     if (ok && rename(made, output) != 0)
         ok = reject_tool(c, d, "has made no library", hd_strdup(c->arena, strerror(errno)));

@@ -1,13 +1,14 @@
 /* A cache of translated units (code_cache.h).
  *
- * What LLVM makes of a module is a function of the module, the effort, and LLVM itself. So an entry
- * is named by a digest of the module's bitcode, which holds triple, CPU, features and every name,
- * with the effort and the build ids of LLVM and of this compiler. Nothing that the compiler decides
- * is skipped: passes, emission and LLVM's verifier run as ever, and only the way from a finished
- * module to its object is spared.
+ * What LLVM makes of a module is a function of the module, the optimisation level, and LLVM itself.
+ * So the name of an entry is a digest of the module's bitcode, which includes triple, CPU, features
+ * and every name, with the optimisation level and the build ids of LLVM and of this compiler.
+ * Nothing that the compiler decides is skipped: passes, emission and LLVM's verifier run as usual;
+ * the cache only saves the translation of a finished module to an object.
  *
- * An entry is the object and behind it a digest of the object. A damaged one is no entry. Entries
- * appear whole (support/file.h), so that processes may share a folder; nothing deletes them. */
+ * An entry is the object followed by a digest of the object. A damaged one does not count as an
+ * entry. Entries appear whole (support/file.h), so that processes may share a directory; nothing
+ * deletes them. */
 #include "codegen/module/code_cache.h"
 
 #include <elf.h>
@@ -26,8 +27,8 @@
 
 enum { MOST_ID = 64, DIGEST = sizeof(XXH128_canonical_t) };
 
-/* ---- who translates -------------------------------------------------------------------------- */
-/* The build id of the program or library that holds an address; n = 0: it has none. */
+/* ---- build ids of the translator ------------------------------------------------------------- */
+/* The build id of the program or library that contains an address; n = 0: it has none. */
 typedef struct build_id {
     uintptr_t address;
     size_t n;
@@ -91,7 +92,7 @@ static bool reject(hd_diags *d, const char *folder, const char *cause, const cha
     return false;
 }
 
-/* Code from it will run: nobody else may write there. */
+/* Objects in it will be executed: nobody else may be able to write there. */
 static bool check_folder(hd_diags *d, const char *folder) {
     struct stat st;
     if ((mkdir(folder, 0700) != 0 && errno != EEXIST) || stat(folder, &st) != 0)
@@ -161,7 +162,7 @@ LLVMMemoryBufferRef hcg_cache_read(const hcg_cached *e) {
     char *text = NULL;
     if (!e->path) return NULL;
     if (LLVMCreateMemoryBufferWithContentsOfFile(e->path, &file, &text) != 0) {
-        LLVMDisposeMessage(text); /* not there, as a rule */
+        LLVMDisposeMessage(text); /* usually there is none */
         return NULL;
     }
     const char *at = LLVMGetBufferStart(file);
@@ -182,7 +183,7 @@ static bool write_entry(hcg_llvm *l, const hcg_cached *e, LLVMMemoryBufferRef ob
     return hd_output_commit(o);
 }
 
-/* Entries are no part of what is built: they appear at once. */
+/* Writes an entry, which appears at once, since it is not part of a build. */
 bool hcg_cache_write(hcg_llvm *l, const hcg_cached *e, LLVMMemoryBufferRef object) {
     if (!e->path) return true;
     struct hd_build *const build = l->diags->build;

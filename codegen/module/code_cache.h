@@ -1,4 +1,5 @@
-/* Units that were translated before, in the folder that HADAL_CODE_CACHE names; none without it. */
+/* A cache of units that were translated before, in the directory that HADAL_CODE_CACHE names; there
+ * is no cache without it. */
 #ifndef HCG_CODE_CACHE_H
 #define HCG_CODE_CACHE_H
 
@@ -8,11 +9,12 @@ typedef struct hcg_cached {
     const char *path; /* of the entry; NULL: there is no cache */
 } hcg_cached;
 
-/* The entry for the module, which is finished. False and a diagnostic: the folder is no cache. */
+/* Finds the entry for a finished module. False, with a diagnostic: the directory cannot be a cache.
+ */
 bool hcg_cache_entry(hcg_llvm *l, hcg_cached *out);
-/* Its object; NULL: there is none yet, or what is there is damaged. */
+/* The object of the entry; NULL: there is none yet, or it is damaged. */
 LLVMMemoryBufferRef hcg_cache_read(const hcg_cached *e);
-/* Adds it. False and a diagnostic: it cannot be written. */
+/* Adds the object as this entry. False, with a diagnostic: it cannot be written. */
 bool hcg_cache_write(hcg_llvm *l, const hcg_cached *e, LLVMMemoryBufferRef object);
 
 #endif

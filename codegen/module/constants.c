@@ -1,8 +1,8 @@
 /* hrt_model and hadal_info as constants of LLVM.
  *
- * The structs are those of C, filled in by describe.c; their fields, in order, come from the tables
- * that the structs are made of as well (runtime/structs.def, support/library_info.def). Natural
- * alignment is the same for LLVM and for C on every target here (LP64, little endian). */
+ * describe.c fills in the C structs; their fields, in order, come from the tables that also define
+ * the structs (runtime/structs.def, support/library_info.def). Natural alignment is the same for
+ * LLVM and for C on every target here (LP64, little endian). */
 #include <string.h>
 
 #include "codegen/module/module.h"
@@ -12,9 +12,9 @@ typedef struct writer {
     LLVMContextRef cx;
     LLVMModuleRef mod;
     LLVMTypeRef i8, i32, i64, ptr;
-    const char *name;        /* tables are globals NAME.TABLE */
+    const char *name;        /* prefix of the globals, NAME.TABLE */
     const hrt_model *model;  /* of hrt_model: */
-    LLVMValueRef *functions; /* level by level, n_kernels each */
+    LLVMValueRef *functions; /* n_kernels for each level, level by level */
 } writer;
 
 static LLVMValueRef u32(const writer *w, uint64_t v) {
@@ -51,7 +51,7 @@ static LLVMValueRef text(const writer *w, const char *s) {
     return g;
 }
 
-/* Values of one type as a global; a null pointer when there are none. */
+/* Values of one type as a global; a null pointer if there are none. */
 static LLVMValueRef array(const writer *w, const char *name, LLVMValueRef *values, size_t n) {
     if (n == 0) return LLVMConstNull(w->ptr);
     return global(w, hd_printf(w->arena, "%s.%s", w->name, name),
@@ -65,7 +65,7 @@ static LLVMValueRef texts(const writer *w, const char *name, const char *const *
     return array(w, name, values, n);
 }
 
-/* A table of structs of `size` bytes, each as `one` makes it. */
+/* A table of structs of `size` bytes, each of which `one` makes. */
 static LLVMValueRef table(const writer *w, const char *name, const void *at, size_t n, size_t size,
                           LLVMValueRef (*one)(const writer *w, const void *at)) {
     LLVMValueRef *values = hd_new_array(w->arena, LLVMValueRef, n + 1);

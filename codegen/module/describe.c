@@ -1,6 +1,6 @@
-/* What a library tells of itself: the values of its hrt_model and hadal_info, which constants.c
- * writes, and its public functions. These are thin: they add the model's address to the runtime's
- * arguments. */
+/* What a library reports about itself: the values of its hrt_model and hadal_info, which
+ * constants.c writes, and its public functions. These are thin: they add the model's address to the
+ * arguments of the runtime's functions. */
 #include <string.h>
 
 #define XXH_INLINE_ALL
@@ -111,7 +111,8 @@ static const char *kernel_list(const hcg_program *p) {
     return text.at;
 }
 
-/* As --activations takes them: what is rounded on some of the levels. */
+/* The roundings of activations in the syntax of --activations: what is rounded on at least one
+ * level. */
 static const char *activations(const hcg_program *p) {
     unsigned rounds = hcg_roundings_of(p->options.matrices, p->options.exact);
     if (p->options.attention) rounds |= HCG_ROUND_BF16 & ~p->options.exact; /* matrix units */
@@ -170,20 +171,21 @@ const char *hcg_options_json(hcg_program *p, const hcg_target *t) {
     return text.at;
 }
 
-/* Of all that decides what the numbers in a session's state mean: two libraries with the same take
- * each other's saved sessions. */
+/* Digest of everything that decides what the numbers in a session's state mean: two libraries with
+ * equal digests can restore each other's saved sessions. */
 static void build(hcg_program *p, const hcg_target *t, uint8_t out[16]) {
     XXH128_canonical_t hash;
     hd_text text;
     hd_text_init(&text, p->arena);
-    hd_text_add(&text, hcg_options_json(p, t)); /* with the version of Hadal */
+    hd_text_add(&text, hcg_options_json(p, t)); /* includes the version of Hadal */
     hir_print(p->m, (hir_print_options){0}, &text);
     XXH128_canonicalFromHash(&hash, XXH3_128bits(text.at, text.n));
     memcpy(out, hash.digest, 16);
 }
 
-/* The same for all stages of a pipeline: the model that they were cut from, and how. Where it is
- * cut follows from these: types of weights are among what layers cost. */
+/* Digest of the model that all stages of a pipeline were cut from, and of how it was cut; the same
+ * for all stages. The places of the cuts follow from what is digested: the cost of layers depends
+ * on the types of weights, among others. */
 static void whole(const hcg_program *p, uint8_t out[16]) {
     const hir_compile_options *o = &p->options.compile;
     const hir_module *graph = p->options.whole;
@@ -196,7 +198,7 @@ static void whole(const hcg_program *p, uint8_t out[16]) {
               (long long)o->virtual_stages, o->weights_dtype ? o->weights_dtype : "f32",
               o->keep_traces ? ", with traces" : "");
     hir_module module = *graph;
-    module.name = "whole"; /* each stage is made by a name of its own */
+    module.name = "whole"; /* stages may be compiled under different names */
     hir_print(&module, (hir_print_options){0}, &text);
     XXH128_canonicalFromHash(&hash, XXH3_128bits(text.at, text.n));
     memcpy(out, hash.digest, 16);

@@ -1,7 +1,8 @@
 /* NAME.h: the C interface of one library, written for people.
  *
- * A template with a few marks, once for models and once for plain functions: @name@ and @NAME@ the
- * prefix in lower and in upper case, @macros@ and the like text that depends on the program. */
+ * A template with marks, one for models and one for plain functions: @name@ and @NAME@ are the
+ * prefix in lower and in upper case; @macros@ and similar marks are text that depends on the
+ * program. */
 #include <ctype.h>
 #include <string.h>
 
@@ -241,7 +242,7 @@ static const char example_alone[] =
     " *         int code = @name@_weights_open(\"@name@.weights\", &weights);\n"
     " *         if (!code) code = @name@_session_init(memory, size, weights, 1024, &session);\n";
 
-/* `comm` is the program's affair: docs/many-machines.md has a whole one. */
+/* The user's program supplies `comm`: docs/many-machines.md has a complete example. */
 static const char example_on_ranks[] =
     " *         char share[64]; // of this rank; `comm` is what it exchanges with the others\n"
     " *         snprintf(share, sizeof share, \"@name@.r%dof@ranks@.weights\", (int)comm->rank);\n"
@@ -310,7 +311,7 @@ static const char call_functions[] =
     "int @name@_call(@call_params@);\n"
     "\n";
 
-/* The struct stands in every header; field by field it is support/library_info.def, by which
+/* Every header contains this struct; its fields are those of support/library_info.def, from which
  * codegen/module/constants.c writes it. */
 static const char info_part[] =
     "/* ---- reflection ---------------------------------------------------------------------- */\n"
@@ -419,7 +420,7 @@ static const char *upper(hd_arena *a, const char *s) {
 
 static const char *result_codes(const marks *m) {
     hd_text text;
-    const char *before = NULL; /* meaning of the code whose line is open */
+    const char *before = NULL; /* meaning of the code whose line is not finished yet */
     hd_text_init(&text, m->arena);
 #define R(id, value, meaning)                                                                      \
     if (before) hd_text_f(&text, ", /* %s */\n", before);                                          \
@@ -436,7 +437,7 @@ static void add_macro(hd_text *out, const char *name, uint64_t value, const char
               comment);
 }
 
-/* What the header says of rewinding where a state can only be cleared. */
+/* The note on rewinding in the header, where a state can only be cleared. */
 static const char *rewind_text(const hir_module *m, const marks *marks) {
     for (size_t i = 0; i < m->states.n; i++)
         if (hir_state_kind_of(m->states.at[i].kind)->rewind == HIR_REWIND_CLEAR)
@@ -497,7 +498,8 @@ static const char *level_names(const hcg_target *t, hd_arena *a) {
     return text.at;
 }
 
-/* " *   in_x    const float *  f32[T, 64]": names in comments cannot end the comment. */
+/* One line, " *   in_x    const float *  f32[T, 64]"; names are written so that they cannot end the
+ * comment. */
 static void describe_port(hd_text *out, const char *what, const hcg_port *port) {
     hd_text_f(out, " *   %-8s ", what);
     for (const char *c = port->name; *c; c++)
@@ -518,7 +520,7 @@ static const char *output_list(const hcg_program *p, hd_arena *a) {
     return text.at;
 }
 
-/* A value's name with underscores for what an identifier cannot hold. */
+/* A value's name with underscores for characters that an identifier cannot contain. */
 static const char *identifier(hd_arena *a, const char *prefix, const char *name) {
     char *copy = hd_printf(a, "%s_%s", prefix, name);
     for (char *c = copy; *c; c++)
@@ -526,7 +528,7 @@ static const char *identifier(hd_arena *a, const char *prefix, const char *name)
     return copy;
 }
 
-/* in_x, out_y; in_0, in_1 where that would name two alike. */
+/* in_x, out_y; in_0, in_1 where two parameters would get the same name. */
 static const char *parameter(hd_arena *a, const char *prefix, const hcg_port *list, size_t n,
                              size_t i) {
     for (size_t j = 0; j < n; j++)
@@ -540,7 +542,7 @@ static const char *element_type(const hcg_port *port) {
     return port->type.dtype == HIR_I32 ? "int32_t" : "float";
 }
 
-/* One array of a plain function: in its signature, its comment, and the example. */
+/* Adds one array of a plain function to its signature, its comment, and the example. */
 static void add_port(const hcg_program *p, size_t i, bool input, hd_text *params, hd_text *comment,
                      hd_text *buffers, hd_text *arguments) {
     const hcg_port *list = input ? p->inputs.at : p->outputs.at;

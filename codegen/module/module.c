@@ -1,10 +1,10 @@
 /* One LLVM module: context, target machine, the kernels of a variant, line tables, code generation.
  *
- * LLVM may not end the process whatever the input. Modules are verified before code is generated;
+ * LLVM must not end the process, whatever the input. Modules are verified before code is generated;
  * errors that LLVM reports through a context become diagnostics; CPU names and features are checked
- * before LLVM sees them. What is left are defects inside LLVM ("cannot select"): its fatal handler
- * is replaced, for threads that are inside translate, by a jump back out. LLVM's state is
- * unknown then, so the context is abandoned, not freed. */
+ * before LLVM sees them. What remains are defects inside LLVM ("cannot select"): for threads that
+ * are inside translate, its fatal error handler is replaced by a longjmp out of LLVM. LLVM's state
+ * is unknown then, so the context is abandoned, not freed. */
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdio.h>
@@ -91,7 +91,7 @@ static void begin_lines(const hcg_program *p, hcg_llvm *l) {
     if (!p->options.ir_file || l->lines) return;
     add_flag(l, "Debug Info Version", LLVMDebugMetadataVersion());
     add_flag(l, "Dwarf Version", 4); /* from 5 on LLVM adds an index that gdb 13 cannot read */
-    /* The file's name alone: where it lies must not change the library's bytes. */
+    /* Only the file's name: its directory must not change the library's bytes. */
     const char *name = hd_path_base(p->options.ir_file), *producer = "hadal " HADAL_VERSION;
     l->lines = LLVMCreateDIBuilder(l->mod);
     l->ir_file = LLVMDIBuilderCreateFile(l->lines, name, strlen(name), ".", 1);
@@ -153,7 +153,7 @@ void hcg_set_function_target(LLVMValueRef fn, const hcg_variant *v) {
 static void add_attributes(LLVMContextRef cx, LLVMValueRef fn, const hcg_variant *v) {
     hcg_set_function_target(fn, v);
     add_enum(cx, fn, LLVMAttributeFunctionIndex, "nounwind", 0);
-    add_enum(cx, fn, LLVMAttributeFunctionIndex, "uwtable", 2); /* gdb and perf can walk out */
+    add_enum(cx, fn, LLVMAttributeFunctionIndex, "uwtable", 2); /* unwind tables for gdb and perf */
     for (LLVMAttributeIndex i = 1; i <= 2; i++) { /* frame and args: never written, never aliased */
         add_enum(cx, fn, i, "noalias", 0);
         add_enum(cx, fn, i, "readonly", 0);
@@ -197,7 +197,7 @@ bool hcg_emit_kernel(hcg_emit *e, const hcg_kernel *k) {
     return false;
 }
 
-/* One function from its declaration to its end. */
+/* Emits one function, from its declaration to its end. */
 static bool emit_function(hcg_emit *e, hcg_llvm *l, const hcg_variant *v, const hcg_kernel *k,
                           LLVMValueRef fn) {
     add_attributes(l->cx, fn, v);
@@ -211,12 +211,12 @@ static bool emit_function(hcg_emit *e, hcg_llvm *l, const hcg_variant *v, const 
     return ok;
 }
 
-/* The bodies of functions that other modules hold go in hcg_finish_module. */
+/* Marks the body of a function that another module holds; hcg_finish_module removes it. */
 static void leave_out(LLVMValueRef fn) {
     LLVMSetLinkage(fn, LLVMAvailableExternallyLinkage);
 }
 
-/* Of a module that was built to find what kernels share. */
+/* For a module that was built to find what kernels share: keeps only the shared functions. */
 static void keep_shared(LLVMModuleRef mod, int holds) {
     for (LLVMValueRef fn = LLVMGetFirstFunction(mod); fn; fn = LLVMGetNextFunction(fn)) {
         size_t n;
@@ -267,7 +267,7 @@ static _Thread_local jmp_buf *fatal_exit;
 static _Thread_local char fatal_reason[300];
 
 static void on_fatal(const char *reason) {
-    if (!fatal_exit) return; /* not ours: LLVM goes on to what it would have done */
+    if (!fatal_exit) return; /* not our thread: LLVM continues as it would without the handler */
     snprintf(fatal_reason, sizeof fatal_reason, "%s", reason);
     longjmp(*fatal_exit, 1);
 }
@@ -276,13 +276,13 @@ static void install_fatal_handler(void) {
     LLVMInstallFatalErrorHandler(on_fatal);
 }
 
-/* Kernels are emitted in the form in which they shall run, so no optimiser is asked. Common
- * subexpressions (addresses, mostly) pay for themselves: there is a twentieth less code, made in a
- * twentieth less time. More passes cost more than they give. */
+/* Kernels are emitted in the form in which they are to run, so no optimiser runs. Eliminating
+ * common subexpressions (addresses, mostly) pays for itself: a twentieth less code, made in a
+ * twentieth less time. More passes cost more than they gain. */
 static void simplify(hcg_llvm *l) {
     LLVMPassBuilderOptionsRef o = LLVMCreatePassBuilderOptions();
     LLVMErrorRef error = LLVMRunPasses(l->mod, "elim-avail-extern,function(early-cse)", l->tm, o);
-    if (error) LLVMConsumeError(error); /* the module is as it was */
+    if (error) LLVMConsumeError(error); /* the module is unchanged */
     LLVMDisposePassBuilderOptions(o);
 }
 

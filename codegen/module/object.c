@@ -1,10 +1,10 @@
 /* Objects, assembly and LLVM text of a program.
  *
  * Assembly, LLVM text and the object of --emit=obj come from one module that holds every variant
- * and the description. What is linked to a library, which is what most compilations are for, is
- * made in units, a context, module and object each, on as many threads as there are CPUs. How a
- * program is cut into units depends on the program alone, so the library's bytes do not depend on
- * the machine. */
+ * and the description. A linked library, which is what most compilations produce, is made in units,
+ * each with its own context, module and object, on as many threads as there are CPUs. How a program
+ * is divided into units depends on the program alone, so the library's bytes do not depend on the
+ * machine. */
 #include <setjmp.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -72,11 +72,11 @@ bool hcg_emit_code(hcg_program *p, hd_diags *d, hcg_code_form form, const char *
 
 /* ---- units ----------------------------------------------------------------------------------- */
 enum {
-    UNIT_OPS = 250, /* in bodies of kernels: a unit costs some ms of its own */
-    MOST_UNITS = 6, /* of a class: with more to do they get longer instead */
+    UNIT_OPS = 250, /* ops in the bodies of a unit's kernels: a unit costs some ms of its own */
+    MOST_UNITS = 6, /* of a class: where there is more work, units get larger instead */
 };
 
-/* Classes of units in the order of what the longest unit of each takes. */
+/* Classes of units, ordered by the time that the longest unit of each takes. */
 typedef enum class {
     ROWS,
     TILES,
@@ -102,9 +102,9 @@ static const struct {
 typedef struct job {
     class class;
     hcg_unit unit;
-    size_t ops;      /* of its kernels' bodies; 0: what they share */
+    size_t ops;      /* of its kernels' bodies; 0: the functions that they share */
     size_t number;   /* in the order of the program */
-    hd_arena *arena; /* of the thread that does it; freed when the object is written */
+    hd_arena *arena; /* of the thread that makes it; freed when the object is written */
     hd_diags diags;
     LLVMMemoryBufferRef object;
     hcg_scratch_needs scratch;
@@ -169,9 +169,9 @@ static list empty_list(hcg_program *p) {
     return (list){hd_new_array(p->arena, uint32_t, p->kernels.n + 1), 0};
 }
 
-/* Whether a kernel may call functions that kernels share (tiles of contractions, the reading of
- * packed rows, choices). To find those functions, its code is built once more beside them; a row
- * program calls some only if it looks up rows of a table or chooses, so the others are spared. */
+/* May a kernel call functions that kernels share (tiles of contractions, the reading of packed
+ * rows, top-k selection)? To find those functions, its code is built once more. A row program calls
+ * some only if it looks up rows of a table or selects, so the others are not built again. */
 static bool calls_shared(const hir_module *m, const hcg_kernel *k) {
     if (k->kind != HIR_KERNEL_ROW) return true;
     HIR_EACH(m, id, hir_op_at(m, k->op)->body_first) {
@@ -180,8 +180,8 @@ static bool calls_shared(const hir_module *m, const hcg_kernel *k) {
     return false;
 }
 
-/* Units that take longest come first, so that all threads end at about the same time; how long one
- * takes goes with its ops. */
+/* The units that take longest come first, so that all threads end at about the same time; the time
+ * of a unit is estimated by its ops. */
 static int longest_first(const void *x, const void *y) {
     const job *a = x, *b = y;
     if (a->class != b->class) return a->class < b->class ? -1 : 1;
@@ -210,7 +210,7 @@ static void cut(work *w) {
     if (w->jobs.n) qsort(w->jobs.at, w->jobs.n, sizeof *w->jobs.at, longest_first);
 }
 
-/* Of this thread. */
+/* CPU time of this thread. */
 static double cpu_seconds(void) {
     struct timespec t;
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
@@ -245,7 +245,7 @@ static bool compile_unit(work *w, job *j) {
     return ok;
 }
 
-/* Memory that runs out ends the job, not the process: each arena has its guard. */
+/* Does one job. If memory runs out the job ends, not the process: each arena has its guard. */
 static void do_job(void *context, size_t worker, size_t item) {
     work *w = context;
     job *j = &w->jobs.at[item];
@@ -269,7 +269,7 @@ static void free_jobs(void *what) {
     }
 }
 
-/* The first failed unit speaks for all. */
+/* Reports the diagnostics of the first unit that failed. */
 static bool report(const work *w, hd_diags *d) {
     for (size_t i = 0; i < w->jobs.n; i++) {
         const job *j = &w->jobs.at[i];
@@ -289,7 +289,7 @@ static bool report(const work *w, hd_diags *d) {
 }
 
 /* ---- the objects ----------------------------------------------------------------------------- */
-/* The table and the public functions, referring to kernels of other units. */
+/* Makes the table and the public functions, which refer to kernels of other units. */
 static bool describe(const work *w, hd_diags *d, LLVMMemoryBufferRef *object) {
     hcg_program *p = w->p;
     size_t n = p->kernels.n;
@@ -338,8 +338,8 @@ static void report_events(const work *w) {
     }
 }
 
-/* A unit knows its own functions only: the kernel with the most scratch may call the prologue or
- * epilogue with the most. */
+/* The scratch of all units together. A unit knows its own functions only, so the kernel with the
+ * most scratch is assumed to call the prologue or epilogue with the most. */
 static void take_scratch(const work *w) {
     hcg_scratch_needs most = {0};
     for (size_t i = 0; i < w->jobs.n; i++) {

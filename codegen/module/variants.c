@@ -1,5 +1,5 @@
-/* The variants of the code that a program asks for, and what is told of them: what they assume of a
- * machine, what they do not round, and the schedules of their row programs. */
+/* The variants of the code that a program requests, and what is reported of them: what they assume
+ * of a machine, what they do not round, and the schedules of their row programs. */
 #include <string.h>
 
 #include "codegen/attention/query_amx.h"
@@ -8,7 +8,7 @@
 #include "codegen/rowwise/emit/emit_row.h"
 
 /* ---- which ----------------------------------------------------------------------------------- */
-/* Do two levels multiply all matrices by the same back ends, and attend alike? */
+/* Do two levels multiply all matrices with the same back ends, and compute attention alike? */
 static bool same_code(const void *context, const hcg_level *a, const hcg_level *b) {
     const hcg_options *o = context;
     if (o->attention && hcg_attends_by_amx(a) != hcg_attends_by_amx(b)) return false;
@@ -26,7 +26,7 @@ bool hcg_find_variants(const hcg_options *o, hd_arena *a, hd_diags *d, hcg_targe
     return hcg_choose_variants(&r, a, d, out);
 }
 
-/* A string that LLVM made. */
+/* Copies a string that LLVM allocated, and frees it. */
 static const char *taken(hd_arena *a, char *made) {
     const char *copy = hd_strdup(a, made);
     LLVMDisposeMessage(made);
@@ -43,8 +43,8 @@ bool hcg_find_target(const hcg_options *o, hd_arena *a, hd_diags *d, hcg_target 
 }
 
 /* ---- what they round ------------------------------------------------------------------------- */
-/* What the default allows and a list without it has turned off. A list of nothing, f32, is no
- * oversight. */
+/* Prints the roundings that the default allows and that a list turned off by not naming them. A
+ * list of nothing, "f32", is no oversight. */
 static void print_left_out(const hcg_program *p, const hcg_target *t, hd_text *out) {
     const unsigned exact = p->options.exact, by_default = hcg_exact_by_default();
     for (unsigned r = 0; r < HCG_ROUNDINGS && exact != HCG_ROUND_ALL; r++) {

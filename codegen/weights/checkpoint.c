@@ -1,5 +1,5 @@
-/* A checkpoint against a module: is every weight there, with its shape, in a dtype that can be
- * converted, and nothing else? And the weights as numbers, for the evaluator. */
+/* Compares a checkpoint with a module: is every weight there, with its shape, in a dtype that can
+ * be converted, and nothing else? It also reads the weights as numbers, for the evaluator. */
 #include "codegen/codegen.h"
 
 #include <math.h>
@@ -13,22 +13,22 @@
 #include "support/packed.h"
 
 enum {
-    MAX_HINTS = 20,        /* names for which a similar one is looked for */
-    MAX_CANDIDATES = 5000, /* names looked through */
-    NAMED_PARTS = 10,      /* of a stacked weight that are missing */
-    ALL_FAULTS = 1 << 20,  /* a checkpoint's faults are all listed, however many */
+    MAX_HINTS = 20,        /* names for which a similar one is searched */
+    MAX_CANDIDATES = 5000, /* names that are compared with them */
+    NAMED_PARTS = 10,      /* missing parts of a stacked weight that are named */
+    ALL_FAULTS = 1 << 20,  /* all faults of a checkpoint are listed, however many there are */
 };
 
-/* Integers are taken for numbers where they are meant as such, in a table of choices. Elsewhere
- * they are the words of a quantised form, and as numbers they would be wrong by many powers of ten.
- */
+/* Integers count as numbers only where they are meant as such, in a table that selects (ids).
+ * Elsewhere they are the words of a quantised format, and as numbers they would be wrong by many
+ * powers of ten. */
 static bool dtype_fits(hd_tensor_dtype have, hir_dtype want, bool holds_ids) {
     if (want == HIR_I32) return have == HD_T_I32;
     if (have == HD_T_I64 || have == HD_T_I32) return want == HIR_F32 && holds_ids;
     return have == HD_T_F32 || have == HD_T_BF16 || have == HD_T_F16 || have == HD_T_F64;
 }
 
-/* For each weight: are its rows gathered and then taken for ids? */
+/* For each weight: are its rows gathered and then used as ids? */
 static bool *tables_of_ids(const hir_module *m, hd_arena *a) {
     bool *holds_ids = hd_new_array(a, bool, m->weights.n + 1);
     for (size_t i = 0; i < m->ops.n; i++) {
@@ -73,7 +73,7 @@ static const char *tensor_text(hd_arena *a, const hd_tensor *t) {
     return text.at;
 }
 
-/* A tensor that is there: shape and dtype. */
+/* Checks the shape and dtype of a tensor that exists. */
 static bool check_tensor(const hir_weight *w, const hd_tensor *t, bool holds_ids, hd_diags *d) {
     if (!shape_fits(t, w->type)) {
         hd_diag *g = hd_err(d, HD_E_WEIGHTS, w->loc,
@@ -129,7 +129,7 @@ hd_tensor hcg_find_matrix(hd_arena *a, const hd_tensors *weights, const hir_weig
 
 typedef HD_VEC(const char *) name_list;
 
-/* "did you mean", among the names that were left over on the other side. */
+/* "did you mean", among the names that are unmatched on the other side. */
 static void hint_nearest(hd_diag *g, const char *name, const name_list *names, size_t given,
                          hd_diags *d) {
     if (given >= MAX_HINTS || names->n > MAX_CANDIDATES) return;
@@ -152,7 +152,7 @@ static void report_missing(const hir_module *m, const name_list *missing, const 
     }
 }
 
-/* Parts of a stacked weight: one error for all, since there may be thousands. */
+/* Missing parts of a stacked weight: one error for all, since there may be thousands. */
 static void report_missing_parts(const hir_weight *w, const name_list *missing, hd_diags *d) {
     const size_t named = missing->n < NAMED_PARTS ? missing->n : NAMED_PARTS;
     hd_text names;
@@ -172,7 +172,7 @@ static void report_extra(const hd_tensors *weights, const name_list *missing,
         const hd_tensor *t = hd_tensors_find(weights, extra->at[i]);
         hd_text name;
         hd_text_init(&name, d->arena);
-        hd_text_quoted(&name, t->name); /* a name from a file may hold anything */
+        hd_text_quoted(&name, t->name); /* a name from a file may contain any character */
         hd_diag *g = hd_err(d, HD_E_WEIGHTS, (hd_loc){.file = t->file},
                             "tensor %s %s of the checkpoint is no weight of the model", name.at,
                             tensor_text(d->arena, t));
@@ -180,7 +180,7 @@ static void report_extra(const hd_tensors *weights, const name_list *missing,
     }
 }
 
-typedef struct seen { /* of the tensors of a checkpoint: those that are weights of the model */
+typedef struct seen { /* which tensors of a checkpoint are weights of the model */
     const hd_tensors *weights;
     bool *is_weight;
 } seen;
@@ -204,7 +204,8 @@ static void check_parts(const hir_weight *w, seen *s, hd_diags *d) {
     if (missing.n && !w->unused) report_missing_parts(w, &missing, d);
 }
 
-/* A text with '*' for each component of a name that is a number: layers have texts of one kind. */
+/* A text with '*' for each component of a name that is a number: texts on different layers become
+ * equal. */
 static const char *kind_of(hd_arena *a, const char *text) {
     hd_text t;
     hd_text_init(&t, a);
@@ -218,9 +219,10 @@ static const char *kind_of(hd_arena *a, const char *text) {
     return t.at;
 }
 
-/* Errors from number `first` on that differ in the layer alone become one that counts them. */
+/* Errors from number `first` on that differ in the layer alone are joined into one that counts
+ * them. */
 static void join_alike(hd_diags *d, size_t first) {
-    enum { KINDS = 200 }; /* that are told apart; of more each error stands for itself */
+    enum { KINDS = 200 }; /* that are distinguished; errors of further kinds are not joined */
     struct kind {
         const char *text, *last;
         size_t at, more;
@@ -282,11 +284,11 @@ bool hcg_check_weights(const hir_module *m, hd_diags *d, const hd_tensors *weigh
     return d->errors == errors;
 }
 
-/* Tensors that nothing reads, below one beginning of names or several. */
+/* Tensors that nothing reads and whose names begin with one prefix, or with several. */
 typedef struct unread {
     size_t n, beginnings;
-    size_t beginning; /* of the last one */
-    bool several;     /* they have beginnings of one pattern */
+    size_t beginning; /* length of the prefix of the last one */
+    bool several;     /* they have prefixes that match one pattern */
     uint64_t bytes;
 } unread;
 
@@ -301,8 +303,8 @@ static void note_unread(hd_diags *d, const unread *u, const char *beginning) {
             u->n == 1 ? "s" : "", u->n == 1 ? "is" : "are");
 }
 
-/* The beginning with a '*' for each component that is a number: layers have names of one pattern.
- */
+/* The prefix with a '*' for each component that is a number: the prefixes of layers become one
+ * pattern. */
 static const char *pattern_of(hd_arena *a, const char *beginning) {
     hd_text t;
     hd_text_init(&t, a);
@@ -319,7 +321,7 @@ static const char *pattern_of(hd_arena *a, const char *beginning) {
     return t.at;
 }
 
-/* The beginnings of names, those of one pattern as the first of them. */
+/* The prefixes of names, the first one for all prefixes of one pattern. */
 typedef struct beginnings {
     const char **name;
     size_t *first, n;
@@ -338,8 +340,8 @@ static beginnings group_beginnings(const hir_module *m, hd_arena *a) {
     return b;
 }
 
-/* How much of the checkpoint belongs to other parts of it, which nothing reads: a note for each
- * part, or for all if they are many. */
+/* Notes how much of the checkpoint belongs to other parts of it, which nothing reads: one note for
+ * each part, or one for all if there are many. */
 static void note_unused_below(const hir_module *m, hd_diags *d, const hd_tensors *weights) {
     enum { FEW = 8 };
     const beginnings b = group_beginnings(m, d->arena);
@@ -380,9 +382,8 @@ void hcg_warn_of_absent(const hir_module *m, hd_diags *d, const hd_tensors *weig
 
 /* ---- as numbers ------------------------------------------------------------------------------ */
 
-/* f32 holds all narrower floats exactly, and of wider ones what the rounding needs: it is still
- * one.
- */
+/* f32 holds all narrower floats exactly. f64 is rounded to odd in f32 first, which keeps what the
+ * rounding to the narrow type needs: the result is as if it were rounded once. */
 static void narrow(const hd_tensor *t, uint64_t first, uint64_t n, hir_dtype to, uint16_t *out) {
     enum { SOME = 256 };
     float block[SOME];
@@ -410,8 +411,8 @@ static void convert(const hd_tensor *t, uint64_t first, uint64_t n, hir_dtype to
         narrow(t, first, n, to, out);
 }
 
-/* An exponent of ones alone is that of infinities and NaN. Loops without a way out of them, which
- * compilers turn into vectors. */
+/* An exponent whose bits are all ones is that of infinities and NaN. The loops have no early exit,
+ * so that compilers vectorise them. */
 static bool words_are_finite(const uint32_t *x, uint64_t n) {
     uint32_t bad = 0;
     for (uint64_t i = 0; i < n; i++)
@@ -438,7 +439,8 @@ bool hcg_convert(const hd_tensor *t, uint64_t first, uint64_t n, hir_dtype to, v
 
 /* ---- numbers that cannot be stored ----------------------------------------------------------- */
 
-/* x as it is stored, one by one; in groups: x itself. */
+/* The value of x after storing it as `to`, element by element; x itself for types that are stored
+ * in groups. */
 static double stored(double x, hir_dtype to) {
     return (float)hir_rounded(to, x);
 }
@@ -456,7 +458,7 @@ static const char *index_text(hd_arena *a, const hd_tensor *t, uint64_t i) {
     return text.at;
 }
 
-/* Element i of t, which is element `first + i` of `whole`. */
+/* Reports element i of t, which is element `first + i` of `whole`. */
 static bool reject_element(hd_diags *d, const hir_weight *w, const hd_tensor *t, uint64_t i,
                            const hd_tensor *whole, uint64_t first) {
     const double x = hd_tensor_get(t, i);
@@ -504,13 +506,13 @@ static bool groups_of_row(hir_dtype dtype, const hd_tensor *t, uint64_t first, u
                           float *row, hcg_group *out) {
     hd_tensor_to_f32(t, first, K, row);
     if (dtype == HIR_MXFP4 || !hcg_may_keep(t, dtype)) return hcg_quantise_row(dtype, row, K, out);
-    bool ok = true; /* MXFP4 is exact in mxfp4 either way */
+    bool ok = true; /* MXFP4 is exact in mxfp4 with either function */
     for (uint64_t k = 0; ok && k < K; k += HIR_GROUP, out++)
         ok = hcg_keep_group(t, dtype, first + k, out) || hcg_quantise(dtype, row + k, out);
     return ok;
 }
 
-/* What is left of a matrix when it is stored in groups. */
+/* Replaces the numbers of a matrix by their values after it is stored in groups. */
 static bool quantised_source(const hir_weight *w, const hd_tensor *t, double *out, hd_diags *d) {
     uint64_t K = (uint64_t)t->shape[t->rank - 1], groups = (K + HIR_GROUP - 1) / HIR_GROUP;
     float *row = malloc(K * sizeof *row);
@@ -530,16 +532,17 @@ static bool quantised_source(const hir_weight *w, const hd_tensor *t, double *ou
     return ok;
 }
 
-/* A weight that is one tensor. A type narrower than f32 is asked for, and its rounding is part of
- * what the model computes; to f32 a checkpoint with wider numbers (scales of fp8 in f32) is rounded
- * as all is that compiled code computes, and the evaluator has the numbers themselves. */
+/* Reads a weight that is one tensor. A type narrower than f32 is requested by the model, so its
+ * rounding is part of what the model computes. To f32, a checkpoint with wider numbers (scales of
+ * fp8 in f32) is rounded as all numbers are that compiled code computes with; the evaluator gets
+ * the unrounded numbers. */
 static bool read_tensor(const hd_tensors *weights, const hir_weight *w, double *out, hd_diags *d) {
     const hd_tensor *t = hd_tensors_find(weights, w->name);
     if (!t) {
         hd_err(d, HD_E_WEIGHTS, w->loc, "weight '%s' is missing from the checkpoint", w->name);
         return false;
     }
-    if (!check_tensor(w, t, true, d)) return false; /* whether ids may be was asked before */
+    if (!check_tensor(w, t, true, d)) return false; /* whether it may hold ids was checked before */
     if (hir_is_quantised(w->type.dtype)) return quantised_source(w, t, out, d);
     for (uint64_t i = 0; i < t->elements; i++) {
         const double x = hd_tensor_get(t, i), in_storage = stored(x, w->type.dtype);
@@ -550,7 +553,7 @@ static bool read_tensor(const hd_tensors *weights, const hir_weight *w, double *
     return true;
 }
 
-/* Numbers of a derived weight, as they are when they are stored in groups. */
+/* Rounds the numbers of a derived weight to their values when they are stored in groups. */
 static bool round_derived(const hir_weight *w, double *at, hd_diags *d) {
     const uint64_t row = (uint64_t)hir_derived_row_elements(w->type);
     const uint64_t n = (uint64_t)hir_type_row_elements(w->type);
@@ -578,7 +581,7 @@ bool hcg_weight_source(void *context, const hir_module *m, uint32_t w, double *o
     return true;
 }
 
-/* The weight in groups that holds the matrices of the one called `name` transposed. */
+/* The weight, stored in groups, that holds the matrices of weight `name` transposed; NULL: none. */
 static const hir_weight *transposed_in_groups(const hir_module *m, const char *name) {
     const hir_id source = hir_find_weight(m, name);
     for (size_t i = 0; source != HIR_NONE && i < m->weights.n; i++) {

@@ -5,8 +5,8 @@
  *     gains (rank 1, not bias) 1 + 0.1 normal
  *     all else                 0.1 normal
  *
- * Each weight has a stream of its own, given by the seed and its name, made with integer arithmetic
- * and one correctly rounded square root: every machine writes the same bytes.
+ * Each weight has a random stream of its own, seeded from the seed and its name and generated with
+ * integer arithmetic and one correctly rounded square root: every machine writes the same bytes.
  */
 #include <math.h>
 #include <string.h>
@@ -63,7 +63,7 @@ bool hcg_init_weights(const hir_module *m, hd_diags *d, uint64_t seed, hd_tensor
                hd_tensor_dtype_name(dtype));
         return false;
     }
-    HD_VEC(hir_weight) weights = {0}; /* tensors of the checkpoint */
+    HD_VEC(hir_weight) weights = {0}; /* the tensors of the checkpoint */
     for (size_t i = 0; i < m->weights.n; i++) {
         const hir_weight *w = &m->weights.at[i];
         for (int64_t k = 0; !hir_is_derived(w) && k < hcg_parts(w); k++)
@@ -74,7 +74,7 @@ bool hcg_init_weights(const hir_module *m, hd_diags *d, uint64_t seed, hd_tensor
         const hir_weight *w = &weights.at[i];
         list[i] = (hd_tensor){.name = w->name, .dtype = dtype, .rank = w->type.rank};
         memcpy(list[i].shape, w->type.dim, w->type.rank * sizeof *w->type.dim);
-        if (hd_tensor_measure(&list[i])) total += list[i].bytes; /* else the header says so */
+        if (hd_tensor_measure(&list[i])) total += list[i].bytes; /* else the header reports it */
     }
     hd_output *o = hd_output_open(a, d, path);
     if (!o) return false;

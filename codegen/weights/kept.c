@@ -1,5 +1,5 @@
-/* Panels of groups that keep their codes (kept.h): words of 16 rows are transposed, and their codes
- * become those of the panel, four rows at a time. */
+/* Panels of groups that keep the codes of the checkpoint (kept.h): the words of 16 rows are
+ * transposed, and their codes become those of the panel, four rows at a time. */
 #include "codegen/weights/kept.h"
 
 #include <math.h>
@@ -20,25 +20,26 @@ bool hcg_may_keep(const hd_tensor *t, hir_dtype dtype) {
 /* ---- codes of 16 rows ------------------------------------------------------------------------ */
 typedef uint8_t quad_bytes __attribute__((vector_size(16)));
 
-static const uint8_t nothing[HIR_GROUP]; /* codes of rows that are not there */
+static const uint8_t nothing[HIR_GROUP]; /* codes of rows beyond the matrix */
 
-/* Codes of four bits in the low half of each word, the first in the lowest bits: one in a byte. */
+/* Spreads codes of four bits to one in each byte, the code in the lowest bits first; they lie in
+ * the low half of each word. */
 static inline hcg_quad spread(hcg_quad x) {
     x &= 0xffff;
     x = (x | x << 8) & 0x00ff00ff;
     return (x | x << 4) & 0x0f0f0f0f;
 }
 
-/* Codes of a group of 16 rows: those of each row side by side, or words of all rows, one word of
- * each row after the other, lines of them `stride` bytes apart. */
+/* The codes of a group of 16 rows. They are either the codes of each row, contiguous, or words of
+ * all rows: one word of each row after the other, in lines that are `stride` bytes apart. */
 typedef struct source {
     const uint8_t *rows[HIR_PANEL];
-    const uint8_t *words; /* NULL: there are `rows` */
+    const uint8_t *words; /* NULL: `rows` is set instead */
     uint64_t stride;
-    unsigned there; /* rows that have words */
+    unsigned there; /* rows that exist */
 } source;
 
-/* Words at / 4 .. at / 4 + 3 of four rows: r[j] is word j of each. */
+/* Loads words at / 4 .. at / 4 + 3 of four rows: r[j] is word j of each. */
 static inline void load_quads(const source *s, unsigned row, size_t at, hcg_quad r[4]) {
     const unsigned left = s->there > row ? s->there - row : 0;
     for (unsigned i = 0; i < 4 && !s->words; i++)
@@ -54,13 +55,13 @@ static inline void load_quads(const source *s, unsigned row, size_t at, hcg_quad
     }
 }
 
-/* Word j of four rows. */
+/* Stores word j of four rows. */
 static inline void put_quad(hcg_quad x, int j, int row, uint8_t *out) {
     memcpy(out + (j * HIR_PANEL + row) * 4, &x, sizeof x);
 }
 
-/* Four bits stay four: byte i of a word of the panel has code i in its low half, 4 + i in its high
- * half. */
+/* Four-bit codes stay four bits: byte i of a word of the panel has code i in its low half, 4 + i in
+ * its high half. */
 static void put_halves(const source *codes, uint8_t *out) {
     hcg_quad r[4];
     for (int row = 0; row < HIR_PANEL; row += 4) {
@@ -70,7 +71,7 @@ static void put_halves(const source *codes, uint8_t *out) {
     }
 }
 
-/* A byte of the panel is a code, to which `add` is added, that of its row in each byte. */
+/* Each byte of the panel is a code plus the `add` of its row; `add` has the number in each byte. */
 static void put_bytes(const source *codes, uint32_t bits, const uint32_t add[HIR_PANEL],
                       uint8_t *out) {
     hcg_quad r[4], more;
@@ -90,7 +91,7 @@ static void put_bytes(const source *codes, uint32_t bits, const uint32_t add[HIR
 }
 
 /* ---- MXFP4 ----------------------------------------------------------------------------------- */
-/* False where a scale is so large that f32 does not hold all codes with it, or is no number. */
+/* False where a scale is so large that f32 cannot hold all codes with it, or is not a number. */
 static bool copy_mxfp4(const hd_tensor *t, uint64_t first, uint8_t *out) {
     enum { LARGEST = 252 }; /* 6 2^125 is below 2^128 */
     const uint64_t N = (uint64_t)t->shape[0], groups = t->packed->cols / HIR_GROUP;
@@ -116,10 +117,10 @@ static bool copy_mxfp4(const hd_tensor *t, uint64_t first, uint8_t *out) {
 }
 
 /* ---- integers -------------------------------------------------------------------------------- */
-typedef struct line { /* what the groups of a tile share */
+typedef struct line { /* what all groups of a tile have in common */
     hd_integers in;
     uint16_t s, m;
-    bool kept; /* whatever the codes are */
+    bool kept; /* its groups keep their codes, whatever the codes are */
 } line;
 
 static line line_of(hd_integers in, hir_dtype dtype) {
@@ -129,17 +130,17 @@ static line line_of(hd_integers in, hir_dtype dtype) {
     l.m = hd_f16_from_f64(m);
     const double moved =
         most * fabs((double)hd_f16_to_f32(l.s) - s) + fabs((double)hd_f16_to_f32(l.m) - m);
-    l.kept = s >= 0 && moved <= s / 16; /* neither is so where one is no number */
+    l.kept = s >= 0 && moved <= s / 16; /* both are false where one is NaN */
     return l;
 }
 
-/* q8 has code - zero + 128 from 1 to 255. `codes`: of a group, as they are in the file. */
+/* q8 can have code - zero + 128 from 1 to 255. `codes`: the codes of a group, as in the file. */
 static bool codes_fit_q8(const hd_integers *in, const uint8_t *codes) {
     const int32_t least = in->zero - 127, most = in->zero + 127;
     const uint8_t low = (uint8_t)(least < 0 ? 0 : least), high = (uint8_t)(most > 255 ? 255 : most);
     quad_bytes x[HIR_GROUP / 16];
     uint64_t beyond[2];
-    if (in->bits == 4) return true; /* at most 15 from each other */
+    if (in->bits == 4) return true; /* code and zero differ by at most 15 */
     memcpy(x, codes, sizeof x);
     x[0] ^= in->flip, x[1] ^= in->flip;
     const quad_bytes bad =
@@ -148,7 +149,7 @@ static bool codes_fit_q8(const hd_integers *in, const uint8_t *codes) {
     return !(beyond[0] | beyond[1]);
 }
 
-/* Of the group from column k on of a row of the file. */
+/* Does the group from column k on of a row of the file keep its codes? */
 static bool keeps(const hd_packed *p, const line *l, hir_dtype dtype, uint64_t row, uint64_t k) {
     uint8_t codes[HIR_GROUP];
     if (!l->kept || dtype == HIR_Q4 || l->in.bits == 4) return l->kept;
@@ -162,8 +163,8 @@ static void put_scale(const line *l, hir_dtype dtype, unsigned row, uint8_t *out
     if (dtype == HIR_Q4) memcpy(out + 2 * (HIR_PANEL + row), &l->m, 2);
 }
 
-/* A panel's group, of the rows that are there; what it has for those that do not keep their codes
- * means nothing. */
+/* Writes a panel's group for the rows that exist. Rows whose group does not keep its codes get
+ * meaningless bytes, which are overwritten later. */
 static void put_codes(const line *lines, const source *codes, hir_dtype dtype, unsigned there,
                       uint8_t *out) {
     uint32_t add[HIR_PANEL] = {0};
@@ -180,7 +181,7 @@ static void put_codes(const line *lines, const source *codes, hir_dtype dtype, u
         put_bytes(codes, lines[0].in.bits, add, out);
 }
 
-/* The evaluator's, row by row. Codes that are fetched are not flipped any more. */
+/* Keeps the codes of one group for the evaluator, row by row. Fetched codes are already flipped. */
 bool hcg_keep_group(const hd_tensor *t, hir_dtype dtype, uint64_t first, hcg_group *out) {
     const hd_packed *p = t->packed;
     const uint64_t at = t->packed_first + first, row = at / p->cols, col = at % p->cols;
@@ -197,7 +198,7 @@ bool hcg_keep_group(const hd_tensor *t, hir_dtype dtype, uint64_t first, hcg_gro
     return true;
 }
 
-/* The group of a row of one panel as that of a row of another. */
+/* Copies the group of a row of one panel to a row of another. */
 static void copy_lane(hir_dtype dtype, const uint8_t *from, unsigned i, uint8_t *to, unsigned row) {
     const uint64_t first = hcg_group_first(dtype), size = hcg_group_bytes(dtype);
     for (uint64_t at = 0; at < first; at += 2 * HIR_PANEL)
@@ -206,14 +207,14 @@ static void copy_lane(hir_dtype dtype, const uint8_t *from, unsigned i, uint8_t 
         memcpy(to + at + 4 * row, from + at + 4 * i, 4);
 }
 
-/* Groups that do not keep their codes, one here and one there: they are rounded when there are
- * enough for the lanes of a panel. */
+/* Scattered groups that do not keep their codes: they are collected and rounded once there are
+ * enough of them to fill the lanes of a panel. */
 typedef struct others {
     float *numbers; /* [HIR_PANEL][HIR_GROUP] */
     unsigned n;
     struct {
-        uint8_t *panel; /* the group of the panel, */
-        unsigned row;   /* and the row there that they are for */
+        uint8_t *panel; /* where the result goes: the group of a panel */
+        unsigned row;   /* and its row there */
     } to[HIR_PANEL];
 } others;
 
@@ -227,7 +228,7 @@ static bool round_others(others *o, hir_dtype dtype) {
     return true;
 }
 
-/* The group from element `first` of t on. */
+/* Adds the group from element `first` of t on. */
 static bool add_other(others *o, const hd_tensor *t, hir_dtype dtype, uint64_t first,
                       uint8_t *panel, unsigned row) {
     hd_tensor_to_f32(t, first, HIR_GROUP, o->numbers + o->n * HIR_GROUP);
@@ -235,8 +236,8 @@ static bool add_other(others *o, const hd_tensor *t, hir_dtype dtype, uint64_t f
     return ++o->n < HIR_PANEL || round_others(o, dtype);
 }
 
-/* The lines of the tile from column k on of the rows from `row` of the file on. Where they lie is
- * found out once for a row: tiles follow each other. */
+/* Finds the lines of the tile from column k on, for the file's rows from `row` on. Their position
+ * is computed once for a row, since consecutive tiles are adjacent. */
 static void find_lines(const hd_packed *p, hir_dtype dtype, uint64_t row, uint64_t k,
                        unsigned there, uint64_t scales[HIR_PANEL], line lines[HIR_PANEL]) {
     for (unsigned i = 0; i < there; i++) {
@@ -250,8 +251,8 @@ static void find_lines(const hd_packed *p, hir_dtype dtype, uint64_t row, uint64
     }
 }
 
-/* Eight words of eight codes of four bits, in each lane of its own, transposed: word i has code i
- * of each. */
+/* Transposes eight words of eight codes of four bits, separately in each lane: word i gets code i
+ * of each word. */
 static inline void transpose_codes(hcg_quad x[8]) {
     static const struct {
         int apart;
@@ -266,7 +267,8 @@ static inline void transpose_codes(hcg_quad x[8]) {
         }
 }
 
-/* AWQ's words, eight outputs of a column, as words of eight columns of a row: [word][row]. */
+/* Turns AWQ's words, eight outputs of a column, into words of eight columns of a row: [word][row].
+ */
 static void turn_awq(const hd_packed *p, uint64_t row, uint64_t k, unsigned there,
                      uint32_t out[4][HIR_PANEL]) {
     const uint64_t across = p->rows / 8;
@@ -286,7 +288,7 @@ static void turn_awq(const hd_packed *p, uint64_t row, uint64_t k, unsigned ther
     }
 }
 
-/* Where the codes of the group from column k on are, of rows `row` .. of the file. */
+/* Finds the codes of the group from column k on, for the file's rows from `row` on. */
 static void find_source(const hd_packed *p, const line *lines, uint64_t row, uint64_t k,
                         unsigned there, uint32_t turned[4][HIR_PANEL], source *s) {
     const uint64_t in_word = 32 / lines[0].in.bits;
@@ -301,7 +303,7 @@ static void find_source(const hd_packed *p, const line *lines, uint64_t row, uin
     }
     s->stride = p->rows * sizeof(uint32_t);
     s->words = p->codes->data + (k / in_word * p->rows + row) * sizeof(uint32_t);
-    for (uint64_t i = 0; i < HIR_GROUP / in_word; i++) /* those of the next panel */
+    for (uint64_t i = 0; i < HIR_GROUP / in_word; i++) /* those codes belong to the next panel */
         __builtin_prefetch(s->words + i * s->stride + HIR_PANEL * sizeof(uint32_t));
 }
 

@@ -1,9 +1,9 @@
-/* Making derived weights (ir/derived.def), row after row.
+/* Computes derived weights (ir/derived.def), row by row.
  *
- * Element e of a block is the product of its factors' elements e mod n, where a factor has n
- * elements: those of the block, of a row of it, or one. A factor is read as it is needed, so that
- * memory does not grow with the weight; a softmax alone needs all of its weight, a vector of
- * logits. */
+ * Element e of a block is the product of element e mod n of each factor, where n is the number of
+ * elements of the factor: those of the block, of a row of it, or one. A factor is read as it is
+ * needed, so that memory does not grow with the weight; only a softmax needs all of its weight, a
+ * vector of logits. */
 #include "codegen/weights/made.h"
 
 #include <math.h>
@@ -13,16 +13,16 @@
 #include "support/workers.h"
 
 enum {
-    PIECE = 1 << 16, /* elements that a thread makes at a time, or one row */
-    BLOCK = 2048,    /* elements that are looked through at a time */
+    PIECE = 1 << 16, /* elements that a thread computes at a time; or one row */
+    BLOCK = 2048,    /* elements that are checked at a time */
 };
 
-typedef struct block { /* of rows of the weight */
+typedef struct block { /* some rows of the weight */
     const hir_derived_row *of;
     uint64_t first, rows;
 } block;
 
-typedef struct workspace { /* of a thread: elements of a piece */
+typedef struct workspace { /* of one thread: elements of a piece */
     double *factor, *product;
     float *read;
 } workspace;
@@ -92,8 +92,8 @@ uint64_t hcg_made_rows(const hcg_maker *k, uint64_t bytes, uint64_t step) {
     return (steps ? steps : 1) * step;
 }
 
-/* ---- tensors that lie transposed ------------------------------------------------------------- */
-/* Is the slice whole matrices of a tensor that is itself, in the file, their transpose? */
+/* ---- tensors that are stored transposed ------------------------------------------------------ */
+/* Does the slice consist of whole matrices of a tensor that is, in the file, their transpose? */
 static bool is_as_stored(const hd_tensor *t, const hir_derived_factor *f) {
     if (t->rank < 2 || !t->packed || !t->packed->transposed) return false;
     const uint64_t matrix = (uint64_t)t->shape[t->rank - 1] * (uint64_t)t->shape[t->rank - 2];
@@ -150,7 +150,7 @@ const hd_tensor *hcg_made_of_fault(hcg_maker *k) {
     HD_VEC(const hd_tensor *) seen = {0};
     for (size_t b = 0; b < k->n_blocks; b++)
         for (uint32_t f = 0; f < k->blocks[b].of->n; f++) {
-            if (is_block_as_stored(k, &k->blocks[b])) continue; /* seen when it is packed */
+            if (is_block_as_stored(k, &k->blocks[b])) continue; /* packing the tensor checks it */
             const hd_tensor *t = hd_tensors_find(k->weights, k->blocks[b].of->factor[f].name);
             size_t i = 0;
             while (i < seen.n && seen.at[i] != t)
@@ -170,8 +170,8 @@ static void read_as_is(const workspace *own, const hd_tensor *t, uint64_t first,
         out[i] = (double)own->read[i];
 }
 
-/* y[k][i] = x[i][k] of the rows that the slice holds: rows of y, as far as n elements reach, from
- * runs of the rows of x. */
+/* y[k][i] = x[i][k] for the rows that the slice holds. Reads n elements of y, which are rows of y,
+ * from contiguous ranges of the rows of x. */
 static void read_transposed(const workspace *own, const hd_tensor *t, const hir_derived_factor *f,
                             uint64_t at, uint64_t n, double *out) {
     const uint64_t all = (uint64_t)hir_factor_elements(f, (int64_t)t->elements);
@@ -186,7 +186,7 @@ static void read_transposed(const workspace *own, const hd_tensor *t, const hir_
     }
 }
 
-/* Elements as they lie in the file. */
+/* Reads elements in the order of the file. */
 static void read_stored(const workspace *own, const hd_tensor *t, uint64_t first, uint64_t n,
                         double *out) {
     hd_packed packed;
@@ -194,7 +194,7 @@ static void read_stored(const workspace *own, const hd_tensor *t, uint64_t first
     read_as_is(own, &there, first, n, out);
 }
 
-/* Elements at .. at + n - 1 of a factor, all of them there. */
+/* Reads elements at .. at + n - 1 of a factor, all of which exist. */
 static void read_factor(const hcg_maker *k, const workspace *own, const hir_derived_factor *f,
                         uint64_t at, uint64_t n, double *out) {
     const hd_tensor *t = hd_tensors_find(k->weights, f->name);
@@ -211,7 +211,7 @@ static void read_factor(const hcg_maker *k, const workspace *own, const hir_deri
     }
 }
 
-/* Elements at .. at + n - 1 of the block, times those of a factor. */
+/* Multiplies elements at .. at + n - 1 of the block by those of a factor. */
 static void multiply(const hcg_maker *k, const workspace *own, const hir_derived_factor *f,
                      uint64_t at, uint64_t n) {
     const hd_tensor *t = hd_tensors_find(k->weights, f->name);
@@ -232,7 +232,7 @@ static void multiply(const hcg_maker *k, const workspace *own, const hir_derived
 }
 
 /* ---- rows ------------------------------------------------------------------------------------ */
-/* Rows first .. first + n - 1 of a block: no more than a piece. */
+/* Computes rows first .. first + n - 1 of a block, at most one piece. */
 static void make_piece(const hcg_maker *k, const workspace *own, const block *b, uint64_t first,
                        uint64_t n, float *out) {
     const uint64_t elements = n * k->row;
@@ -244,13 +244,13 @@ static void make_piece(const hcg_maker *k, const workspace *own, const block *b,
         out[i] = (float)own->product[i];
 }
 
-typedef struct batch { /* of rows, cut into pieces */
+typedef struct batch { /* some rows, cut into pieces */
     const hcg_maker *k;
     uint64_t first, n;
     float *out;
 } batch;
 
-/* Rows of one piece, which may be parts of several blocks. */
+/* Computes the rows of one piece, which may belong to several blocks. */
 static void make_rows(void *context, size_t worker, size_t item) {
     const batch *all = context;
     const hcg_maker *k = all->k;

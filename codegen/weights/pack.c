@@ -2,10 +2,9 @@
  *
  *     hrt_weights_header | zeros to 4096 | each weight at its offset, zeros between
  *
- * The file is made front to back from the mapped checkpoint, a few MiB at a time, so that packing
- * takes no memory to speak of, however large the model; the digest of the content is put into the
- * header at the end. The same checkpoint and program give the same bytes.
- */
+ * The file is written front to back from the mapped checkpoint, a few MiB at a time, so that
+ * packing needs little memory however large the model is; the digest of the content is put into the
+ * header at the end. The same checkpoint and program give the same bytes. */
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,12 +20,12 @@
 #include "support/workers.h"
 
 enum {
-    CHUNK = 1 << 16,      /* bytes that a thread makes at a time */
-    AHEAD = 24,           /* chunks for each thread; larger ones, of long rows, take the memory */
-    LEAST_AHEAD = 8,      /* of as many of these, but for so many at least */
-    ROWS_BYTES = 4 << 20, /* of rows that are not in the checkpoint as they are, made at once */
+    CHUNK = 1 << 16,          /* bytes that a thread makes at a time */
+    AHEAD = 24,               /* chunks for each thread; fewer of long rows, for less memory */
+    LEAST_AHEAD = 8,          /* at least so many chunks for each thread */
+    ROWS_BYTES = 4 << 20,     /* of rows that must be computed, made at once */
     PROGRESS_STEP = 64 << 20, /* bytes between two reports */
-    BATCH = 256,              /* tensors that threads go through without meeting */
+    BATCH = 256,              /* tensors between two synchronisations of the threads */
 };
 _Static_assert(HCG_MOST_PLACES / HCG_MOST_WORKERS >= AHEAD, "each has a place");
 
@@ -34,14 +33,14 @@ static bool is_panel(const hir_weight *w) {
     return w->layout != HIR_LAYOUT_ROWS && hir_has_matrices(w->type);
 }
 
-typedef struct part { /* of a batch: one tensor */
+typedef struct part { /* one tensor of a batch */
     const hir_weight *w;
     hd_tensor t;
-    uint64_t begin; /* where it lies in the file, behind zeros; 0: where the one before it ends */
+    uint64_t begin; /* its offset in the file, after zeros; 0: it follows the part before it */
     bool in_panels;
     hcg_panel_form form;
-    uint64_t units, size; /* panels, or elements; bytes of each */
-    uint64_t each;        /* units of a chunk */
+    uint64_t units, size; /* units are panels or elements; size: bytes of each */
+    uint64_t each;        /* units in a chunk */
     size_t first, n;      /* chunks */
 } part;
 
@@ -56,15 +55,15 @@ typedef struct packer {
     hd_diags *d;
     hd_output *out;
     XXH3_state_t *hash; /* of the data so far */
-    int64_t rank;       /* whose share is packed */
+    int64_t rank;       /* the rank whose share is packed */
     uint64_t at, total; /* bytes of the data */
     uint64_t reported;
     uint8_t to[HRT_WEIGHTS_DATA];
     uint64_t chunk_size;
     size_t n_workers, n_chunks;
-    uint8_t **rows;  /* of a panel, for each thread */
-    uint8_t **chunk; /* of the file */
-    batch waiting;   /* tensors to be put */
+    uint8_t **rows;  /* for each thread: rows of a panel */
+    uint8_t **chunk; /* each a part of the file */
+    batch waiting;   /* tensors that wait to be packed */
     hd_arena *of_waiting;
 } packer;
 
@@ -97,12 +96,13 @@ static void put_zeros_to(packer *p, uint64_t offset) {
 
 /* ---- matrices and rows -------------------------------------------------------------------------
  *
- * Tensors are made in chunks, which do not depend on each other: threads make them, and one of them
- * puts what is made into the file, in order, while others make the next ones, of the next tensors
- * as well: most are a few chunks, and threads that met behind each of them would wait for whoever
- * writes its last. What is put is written when it fills a block of 2 MB, which takes as long as
- * making many chunks: many small ones for each thread let the others go on meanwhile, and stay in
- * the caches for longer than few large ones.
+ * Tensors are made in independent chunks. Threads make them, and one thread at a time appends
+ * finished chunks to the file, in order, while the others make the next ones, also those of the
+ * next tensors: most tensors have only a few chunks, and threads that waited for each other after
+ * every tensor would wait for whichever writes its last chunk. The file is written when a block of
+ * 2 MB is full, which takes as long as making many chunks: with many small chunks for each thread
+ * the others can continue meanwhile, and small chunks stay in the caches for longer than a few
+ * large ones.
  */
 static size_t part_of(const batch *b, size_t chunk) {
     size_t low = 0, high = b->parts.n - 1;
@@ -126,7 +126,7 @@ static void note_failure(batch *b, size_t which) {
         ;
 }
 
-typedef struct putting { /* what threads share */
+typedef struct putting { /* shared by all threads */
     packer *p;
     batch *b;
 } putting;
@@ -170,7 +170,7 @@ static void add_part(const packer *p, hd_arena *a, batch *b, const hir_weight *w
         c.size = hcg_bytes_of_panel(&c.form, (uint64_t)t->shape[1]);
     }
     const uint64_t most = p->chunk_size / c.size;
-    c.each = (c.units + p->n_workers - 1) / p->n_workers; /* something for each thread */
+    c.each = (c.units + p->n_workers - 1) / p->n_workers; /* at least one chunk for each thread */
     if (c.each > most) c.each = most;
     if (c.units == 0) return;
     c.n = (size_t)((c.units + c.each - 1) / c.each);
@@ -178,7 +178,7 @@ static void add_part(const packer *p, hd_arena *a, batch *b, const hir_weight *w
     hd_push(a, &b->parts, c);
 }
 
-/* NULL, or the part with a number that cannot be stored. */
+/* Packs a batch. Returns NULL, or the part with a number that cannot be stored. */
 static const part *put_batch(packer *p, batch *b) {
     putting all = {p, b};
     b->failed = b->parts.n;
@@ -191,7 +191,8 @@ static const part *put_batch(packer *p, batch *b) {
     return b->failed < b->parts.n ? &b->parts.at[b->failed] : NULL;
 }
 
-/* Like all that puts a weight, false: a number that cannot be stored so. */
+/* Packs a tensor. As in all functions that pack, false means: a number cannot be stored in this
+ * type. */
 static bool put_tensor(packer *p, hd_arena *a, const hir_weight *w, const hd_tensor *t) {
     batch b = {0};
     add_part(p, a, &b, w, t, 0);
@@ -203,7 +204,8 @@ typedef struct slot {
     const hir_weight *w;
 } slot;
 
-/* Chunks, and each thread's workspace; a chunk holds at least one panel of the longest rows. */
+/* Allocates the chunks and each thread's workspace; a chunk holds at least one panel of the longest
+ * rows. */
 static void allocate_chunks(packer *p, hd_arena *a, const slot *slots, size_t n) {
     p->chunk_size = CHUNK;
     for (size_t i = 0; i < n; i++) {
@@ -231,12 +233,13 @@ static int by_offset(const void *x, const void *y) {
     return strcmp(a->w->name, b->w->name);
 }
 
-/* It is some rows of another weight, which are there with that one. */
+/* Is the weight a range of rows of another weight, and so already in the file? */
 static bool is_held(const hcg_program *p, size_t weight) {
     return weight < p->weight_holders.n && p->weight_holders.at[weight] != HIR_NONE;
 }
 
-/* The weights in the order of the file; false if the program's offsets contradict their sizes. */
+/* Lists the weights in the order of the file; false if the program's offsets contradict their
+ * sizes. */
 static bool plan(const hcg_program *p, hd_diags *d, slot *slots, size_t *n) {
     uint64_t end = 0;
     *n = 0;
@@ -259,8 +262,9 @@ static bool plan(const hcg_program *p, hd_diags *d, slot *slots, size_t *n) {
     return false;
 }
 
-/* Tells a checkpoint from others of its shape, and reads little of it: both ends of each tensor.
- * Stages are packed one by one, perhaps on machines of their own, from what has to be the same. */
+/* A digest that distinguishes a checkpoint from others of its shape but reads little of it: both
+ * ends of each tensor. Pipeline stages are packed one by one, perhaps on different machines, and
+ * all must be packed from the same checkpoint. */
 static void tell_source(const hd_tensors *weights, XXH3_state_t *hash, uint8_t out[16]) {
     enum { END = 64 };
     XXH3_128bits_reset(hash);
@@ -307,8 +311,8 @@ static bool reject_rows(packer *p, const hir_weight *w, const hd_tensor *t, uint
     return hcg_reject_part(p->d, w, t, &whole, first);
 }
 
-/* The rank's part, matrix after matrix, whole panels of rows at a time: in f32, or as the integers
- * that the checkpoint has. */
+/* Packs the rank's share, matrix after matrix, whole panels of rows at a time: in f32, or as the
+ * integers of the checkpoint. */
 static bool put_share_rows(packer *p, hcg_share_reader *r, const hir_weight *w, hd_arena *a) {
     const uint64_t row = (uint64_t)w->type.dim[w->type.rank - 1];
     const uint64_t all = (uint64_t)hir_type_row_elements(w->type) / row;
@@ -323,7 +327,7 @@ static bool put_share_rows(packer *p, hcg_share_reader *r, const hir_weight *w, 
         if (keeps) {
             const hd_tensor codes = hcg_read_share_codes(r, first, n);
             if (put_tensor(p, a, w, &codes)) continue;
-            rows = hd_new_array(a, float, n *row); /* to find the number that is refused */
+            rows = hd_new_array(a, float, n *row); /* to find the number that is rejected */
         }
         hcg_read_share(r, first * row, n * row, rows);
         const hd_tensor t = rows_tensor(w, n, row, rows);
@@ -339,7 +343,7 @@ static bool put_share(packer *p, const hir_module *whole, const hir_weight *w,
                w->name);
         return false;
     }
-    hd_arena *a = hd_arena_new(); /* goes as soon as it is packed */
+    hd_arena *a = hd_arena_new(); /* freed when the weight is packed */
     if (!a) return !hd_err(p->d, HD_E_MEMORY, HD_NOWHERE, "out of memory");
     hcg_share_reader *r = hcg_share_reader_new(a, whole, w, weights, p->rank, p->n_workers);
     const hd_tensor *fault = hcg_share_fault(r);
@@ -355,8 +359,9 @@ static hd_tensor made_rows(hcg_maker *k, const hir_weight *w, uint64_t first, ui
     return rows_tensor(w, n, (uint64_t)hir_derived_row_elements(w->type), to);
 }
 
-/* Matrix after matrix, as it is stored if it is, else some rows at a time: panels are rows side by
- * side, so that those of some rows are the bytes that they are in the whole. */
+/* Packs a derived weight, matrix after matrix: as it is stored if the checkpoint has the matrix,
+ * else some rows at a time. A panel consists of adjacent rows, so the panels of some rows have the
+ * same bytes as in the whole. */
 static bool put_made(packer *p, hcg_maker *k, const hir_weight *w, const hd_tensors *weights,
                      hd_arena *a) {
     const uint64_t row = (uint64_t)hir_derived_row_elements(w->type);
@@ -381,7 +386,7 @@ static bool put_made(packer *p, hcg_maker *k, const hir_weight *w, const hd_tens
 
 static bool make_and_put(packer *p, const hir_module *m, const hir_weight *w,
                          const hd_tensors *weights) {
-    hd_arena *a = hd_arena_new(); /* goes as soon as it is packed */
+    hd_arena *a = hd_arena_new(); /* freed when the weight is packed */
     if (!a) return !hd_err(p->d, HD_E_MEMORY, HD_NOWHERE, "out of memory");
     hcg_maker *k = hcg_maker_new(a, m, w, weights, p->n_workers);
     const hd_tensor *fault = hcg_made_of_fault(k);
@@ -390,7 +395,7 @@ static bool make_and_put(packer *p, const hir_module *m, const hir_weight *w,
     return ok;
 }
 
-/* Puts the tensors that wait. */
+/* Packs the tensors that wait. */
 static bool flush(packer *p) {
     const part *fault = p->waiting.parts.n ? put_batch(p, &p->waiting) : NULL;
     const bool ok = !fault || hcg_reject_values(p->d, fault->w, &fault->t);
@@ -400,7 +405,7 @@ static bool flush(packer *p) {
     return ok;
 }
 
-/* Matrix `i` of a weight, or all of it, at `begin` if that is not 0. */
+/* Adds matrix `i` of a weight, or all of it, at offset `begin` if that is not 0. */
 static bool add_tensor(packer *p, const slot *s, const hd_tensors *weights, int64_t i, bool all,
                        uint64_t begin) {
     if (p->waiting.parts.n >= BATCH && !flush(p)) return false;
@@ -413,8 +418,8 @@ static bool add_tensor(packer *p, const slot *s, const hd_tensors *weights, int6
     return true;
 }
 
-/* A weight of one tensor, or matrices of experts, one after the other: those of one tensor, or each
- * of its own. */
+/* Adds a weight of one tensor, or matrices of experts one after the other, which are in one tensor
+ * or in a tensor each. */
 static bool add_tensors(packer *p, const slot *s, const hd_tensors *weights) {
     if (!s->w->stacked && !(is_panel(s->w) && s->w->type.rank == 3))
         return add_tensor(p, s, weights, 0, true, s->offset);
@@ -439,12 +444,13 @@ static bool put_weights(packer *p, const hir_module *m, const slot *slots, size_
     return true;
 }
 
-typedef struct file { /* one that is being written */
+typedef struct file { /* a file that is being written */
     hd_output *out;
     hrt_weights_header header;
 } file;
 
-/* Writes all of a file but for what others of the set decide. `a`: of this file alone. */
+/* Writes a file except for what depends on the other files of the set. `a`: an arena of this file
+ * alone. */
 static bool write_file(hcg_program *program, hd_diags *d, const hd_tensors *weights, int64_t rank,
                        const char *path, hd_arena *a, file *out) {
     const hir_module *m = program->m;
@@ -495,7 +501,8 @@ static bool pack_file(hcg_program *program, hd_diags *d, const hd_tensors *weigh
     return ok;
 }
 
-/* What binds shares to each other: they were packed together. */
+/* Completes the headers of the shares with what they have in common since they were packed
+ * together. */
 static void bind_files(hd_arena *a, file *files, int64_t n) {
     enum { SIZE = sizeof files->header.content };
     uint8_t *all = hd_alloc(a, (size_t)n, SIZE);
@@ -516,7 +523,7 @@ const char *hcg_share_path(hd_arena *a, const char *path, int64_t rank, int64_t 
                      named ? suffix : "");
 }
 
-/* Of rank `i` of the module's group. */
+/* The path of the file of rank `i` of the module's group. */
 static const char *file_path(const hcg_program *p, const char *path, int64_t i) {
     const int64_t ranks = hcg_ranks(p);
     if (ranks == 0) return path;
@@ -524,12 +531,12 @@ static const char *file_path(const hcg_program *p, const char *path, int64_t i) 
                           hcg_stages(p) * ranks);
 }
 
-/* What tells the values of all files. */
+/* The digest that identifies the values of all files. */
 static const uint8_t *values_of(const hcg_program *p, const hrt_weights_header *h) {
     return hcg_ranks(p) > 0 ? h->set : h->content;
 }
 
-/* One file, or one for each rank of the group: none appears unless all are whole. */
+/* Writes one file, or one for each rank of the group: none appears unless all are complete. */
 bool hcg_pack(hcg_program *program, hd_diags *d, const hd_tensors *weights, const char *path) {
     hd_arena *a = program->arena;
     const hir_module *whole = hir_with_whole_weights(program->m, a);

@@ -37,7 +37,8 @@ static void transpose_four(const uint8_t *from, size_t stride, uint8_t *to, size
         memcpy(to + (size_t)i * line, &r[i], sizeof r[i]);
 }
 
-/* Units first .. n - 1 of all rows, one by one; `unit` is a constant where this is inlined. */
+/* Transposes units first .. n - 1 of all rows, one by one; `unit` is a constant where this is
+ * inlined. */
 static inline void transpose_units(const uint8_t *from, size_t stride, uint64_t rows,
                                    uint64_t first, uint64_t n, size_t unit, uint8_t *to) {
     for (uint64_t k = first; k < n; k++)
@@ -74,7 +75,7 @@ static bool make_elements(const hd_tensor *t, const hcg_panel_form *f, uint64_t 
 }
 
 /* ---- in groups (quant.h) --------------------------------------------------------------------- */
-/* Whole groups of rows in f32, those of n columns. */
+/* Rounds whole groups of n columns of rows in f32. */
 static bool round_block(hir_dtype dtype, const float *rows, unsigned there, uint64_t n,
                         uint8_t *out) {
     bool ok = true;
@@ -85,7 +86,7 @@ static bool round_block(hir_dtype dtype, const float *rows, unsigned there, uint
     return ok;
 }
 
-/* Columns 0 .. end - 1 of the rows from `row` on, widened some at a time. */
+/* Rounds columns 0 .. end - 1 of the rows from `row` on, widened some at a time. */
 static bool round_widened(const hd_tensor *t, hir_dtype dtype, uint64_t row, unsigned there,
                           uint64_t end, float *rows, uint8_t *out) {
     const uint64_t K = (uint64_t)t->shape[1], size = hcg_group_bytes(dtype);
@@ -99,7 +100,7 @@ static bool round_widened(const hd_tensor *t, hir_dtype dtype, uint64_t row, uns
     return ok;
 }
 
-/* What is left of rows of no whole groups: n columns. */
+/* Rounds the n last columns, which do not fill a group. */
 static bool round_last(const hd_tensor *t, hir_dtype dtype, uint64_t row, unsigned there,
                        uint64_t n, uint8_t *out) {
     const uint64_t K = (uint64_t)t->shape[1];
@@ -112,7 +113,7 @@ static bool round_last(const hd_tensor *t, hir_dtype dtype, uint64_t row, unsign
     return hcg_quantise_rows(dtype, &x, there, out);
 }
 
-/* Are groups of the rows rounded as they lie in the file? */
+/* Are the rows rounded directly from the file? */
 static bool is_read_there(const hd_tensor *t) {
     if (t->packed)
         return t->packed->packing == HD_PACKING_E4M3 && hd_packed_in_rows(t) &&
@@ -120,7 +121,7 @@ static bool is_read_there(const hd_tensor *t) {
     return t->dtype == HD_T_F32 || t->dtype == HD_T_BF16 || t->dtype == HD_T_F16;
 }
 
-/* The rows from `row` on, and of E4M3 the place of the first scale of each. */
+/* The rows from `row` on in the file, and for E4M3 the address of the first scale of each. */
 static hcg_rows rows_there(const hd_tensor *t, uint64_t row, unsigned there,
                            uint64_t scales[HIR_PANEL]) {
     const uint64_t K = (uint64_t)t->shape[1], size = hd_tensor_dtype_bits(t->dtype) / 8;

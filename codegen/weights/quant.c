@@ -1,4 +1,4 @@
-/* Groups of weights in a panel (quant.h): which loops round them, and where their parts lie. */
+/* Groups of weights in a panel (quant.h): which code rounds them, and where their parts lie. */
 #include "codegen/weights/quant.h"
 
 #include <stdatomic.h>
@@ -11,7 +11,7 @@
 
 /* ---- rounding -------------------------------------------------------------------------------- */
 #if defined(__x86_64__)
-/* CPUID is asked once: under a hypervisor it takes microseconds. */
+/* CPUID is executed once: under a hypervisor it takes microseconds. */
 static uint64_t features_here(void) {
     static atomic_uint_least64_t known;
     const uint64_t asked = UINT64_C(1) << 63;
@@ -58,7 +58,7 @@ bool hcg_quantise(hir_dtype dtype, const float x[HIR_GROUP], hcg_group *out) {
     return true;
 }
 
-/* As many groups of the row at a time as a panel has rows. */
+/* Rounds as many groups of the row at a time as a panel has rows. */
 bool hcg_quantise_row(hir_dtype dtype, const float *x, uint64_t k, hcg_group *out) {
     uint8_t panel[HCG_MOST_GROUP];
     for (uint64_t groups = k / HIR_GROUP, n; groups > 0; groups -= n) {

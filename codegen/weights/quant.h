@@ -1,4 +1,4 @@
-/* Weights in groups: q8, q4 and mxfp4.
+/* Quantised formats, which store weights in groups: q8, q4 and mxfp4.
  *
  * HIR_GROUP adjacent elements along K of one row share the factors of small integers:
  *
@@ -10,30 +10,29 @@
  * stored exactly.
  *
  * The value of a quantised weight, for the evaluator and for the kernels, is w computed exactly
- * from s and m as stored. Where they lie in a panel: program/packed.h.
- */
+ * from s and m as stored. program/packed.h has their places in a panel. */
 #ifndef HCG_QUANT_H
 #define HCG_QUANT_H
 
 #include "codegen/program/packed.h"
 #include "support/tensorfile.h"
 
-typedef struct hcg_group { /* of one row */
+typedef struct hcg_group { /* a group of one row */
     uint16_t scale, least; /* s and m in f16; q8: m is 0; mxfp4: the byte s, and 0 */
-    uint8_t q[HIR_GROUP];  /* as in the file: q8 with 128 added */
+    uint8_t q[HIR_GROUP];  /* as in the file: in q8, 128 is added */
 } hcg_group;
 
-/* Rows of numbers as a checkpoint has them, HIR_GROUP or more in each, at any address. */
+/* Rows of numbers as in a checkpoint, each of HIR_GROUP or more numbers, at any address. */
 typedef struct hcg_rows {
     const uint8_t *at;
-    uint64_t stride;       /* bytes from a row to the next */
+    uint64_t stride;       /* bytes from one row to the next */
     hd_tensor_dtype dtype; /* F32, BF16, F16, or F8_E4M3 */
-    const float *scale;    /* of E4M3: what the codes of each row are multiplied by; else NULL */
+    const float *scale;    /* of E4M3: the scale of each row's codes; else NULL */
 } hcg_rows;
-hcg_rows hcg_rows_of(const float *x, uint64_t stride); /* in elements */
-/* Rows of a panel are as many streams as it has rows, each a few bytes at a time, which caches do
- * not see coming. While a group of one panel is made, `n` bytes of each row of the next are asked
- * for: they lie behind it. */
+hcg_rows hcg_rows_of(const float *x, uint64_t stride); /* stride in elements */
+/* Prefetches for the next panel. The rows of a panel are as many memory streams as it has rows,
+ * each read a few bytes at a time, which hardware prefetchers do not follow. While a group of one
+ * panel is made, this prefetches `n` bytes of each row of the next panel, which lie after it. */
 static inline void hcg_ask_for_next_panel(const uint8_t *at, uint64_t stride, uint64_t n) {
     enum { LINE = 64 };
     for (unsigned row = HIR_PANEL; row < 2 * HIR_PANEL; row++)
@@ -41,28 +40,28 @@ static inline void hcg_ask_for_next_panel(const uint8_t *at, uint64_t stride, ui
             __builtin_prefetch(at + row * stride + i, 0, 2);
 }
 
-/* The groups of n rows of a panel, HIR_PANEL at most, as the panel holds them. The rows that are
- * not there are zero bytes. Numbers are rounded to nearest: q8 with s = max |x| / 127; q4 with the
- * s and m of least squared error among those tried: the range of x, improved twice, and the middle
- * 93 % of it, improved once: by going to the line of least squares through the q, and two fifths as
- * far again; mxfp4 with the lesser squared error of two powers of two: that which brings max |x|
- * between 4 and 8, and the next. A group depends on its own numbers alone. False if there is none:
- * a number that is not finite, or too large for f16. */
+/* Rounds the groups of n rows, at most HIR_PANEL, to a group of a panel. Rows from n on become zero
+ * bytes. Numbers are rounded to nearest. q8: s = max |x| / 127. q4: the s and m of least squared
+ * error among those tried: the range of x, improved twice, and the middle 93 % of it, improved
+ * once; improving means moving to the least squares line through the q, and two fifths further.
+ * mxfp4: the one of two powers of two with the smaller squared error: that which brings max |x|
+ * between 4 and 8, and the next one. A group depends on its own numbers alone. False: a number is
+ * not finite, or too large for f16. */
 typedef bool hcg_quantiser(hir_dtype dtype, const hcg_rows *x, unsigned n, uint8_t *out);
 hcg_quantiser hcg_quantise_rows;
-/* The forms of it that this CPU runs, the one that hcg_quantise_rows takes first; NULL: no more.
- * All give the same bytes. */
+/* Variant i of the code that this CPU can run; the first is the one that hcg_quantise_rows uses;
+ * NULL: no more. All give the same bytes. */
 hcg_quantiser *hcg_quantiser_of(size_t i, const char **name);
 
-/* One group, and those of a row of k elements, ceil(k / HIR_GROUP) of them. */
+/* Rounds one group, or the groups of a row of k elements, ceil(k / HIR_GROUP) of them. */
 bool hcg_quantise(hir_dtype dtype, const float x[HIR_GROUP], hcg_group *out);
 bool hcg_quantise_row(hir_dtype dtype, const float *x, uint64_t k, hcg_group *out);
-/* What stands for the last group of a row, of which n elements are there. */
+/* Fills up the last group of a row, of which n elements exist. */
 void hcg_fill_group(const float *x, unsigned n, float out[HIR_GROUP]);
 /* Element k of a group; exact. */
 double hcg_group_at(hir_dtype dtype, const hcg_group *g, unsigned k);
 
-/* The group of a row of a panel. */
+/* The group of one row of a panel. */
 void hcg_get_group(hir_dtype dtype, const uint8_t *panel_group, unsigned row, hcg_group *out);
 
 #endif

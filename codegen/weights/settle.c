@@ -1,5 +1,5 @@
-/* What checkpoints hold that is no weight of the model, and yet no fault: tables that a model makes
- * itself, names with other beginnings, and the copy of an embedding that is the head. */
+/* What checkpoints contain that is not a weight of the model and yet no fault: tables that a model
+ * computes itself, names with other prefixes, and the copy of an embedding that is the head. */
 #include "codegen/codegen.h"
 
 #include <math.h>
@@ -27,7 +27,7 @@ static bool is_extra(const settling *s, size_t i) {
            hir_unused_below(s->m, t->name) == s->m->unused_below.n;
 }
 
-/* Takes out the tensors that are marked; they are not read any more. */
+/* Removes the marked tensors; they are not read any more. */
 static void take_out(settling *s, const bool *marked) {
     size_t n = 0;
     for (size_t i = 0; i < s->t->list.n; i++) {
@@ -38,11 +38,11 @@ static void take_out(settling *s, const bool *marked) {
     s->t->list.n = n;
 }
 
-/* ---- names that a model asks for ------------------------------------------------------------- */
+/* ---- names that a model needs ---------------------------------------------------------------- */
 
 typedef HD_VEC(const char *) names;
 
-/* Of the weights that are not there. */
+/* The names of the weights that are missing. */
 static names find_weights(settling *s) {
     names missing = {0};
     for (size_t i = 0; i < s->m->weights.n; i++) {
@@ -60,16 +60,16 @@ static names find_weights(settling *s) {
     return missing;
 }
 
-/* ---- other beginnings ------------------------------------------------------------------------ */
+/* ---- other prefixes -------------------------------------------------------------------------- */
 
-/* Names of the model begin with the first n bytes of `in_model`, those of the file with `n_file`
- * bytes of `in_file`, and go on alike. */
+/* Names of the model begin with the first n bytes of `in_model`, those of the file with the first
+ * `n_file` bytes of `in_file`; the rest is equal. */
 typedef struct prefixes {
     const char *in_model, *in_file;
     size_t n, n_file, fits;
 } prefixes;
 
-/* What two names end with alike, from the beginning of a component on: its length in bytes. */
+/* The length in bytes of the common end of two names, from the beginning of a component on. */
 static size_t common_end(const char *a, const char *b) {
     const size_t na = strlen(a), nb = strlen(b);
     size_t n = 0, whole = 0;
@@ -104,14 +104,15 @@ static int by_name(const void *x, const void *y) {
     return strcmp(((const hd_tensor *)x)->name, ((const hd_tensor *)y)->name);
 }
 
-/* Tensors get the names that the model has for them. */
+/* Renames tensors to the names that the model has for them. */
 static void rename_tensors(settling *s, const prefixes *p, const names *missing) {
     size_t n = 0;
     for (size_t i = 0; i < missing->n; i++) {
         const hd_tensor *t = found_as(s, p, missing->at[i]);
         if (!t) continue;
         const size_t k = (size_t)(t - s->t->list.at);
-        s->is_weight[k] = true; /* no other name finds it: the list is sorted when all are done */
+        s->is_weight[k] = true; /* no other name finds it: the list is sorted only after all are
+                                 * renamed */
         n++;
     }
     for (size_t i = 0; i < s->t->list.n; i++) {
@@ -128,7 +129,8 @@ static void rename_tensors(settling *s, const prefixes *p, const names *missing)
             shown_prefix(s->d->arena, p->in_model, p->n));
 }
 
-/* By the weight of the first layer that is missing: its name has most components. */
+/* The missing weight of the first layer whose name has the most components: it identifies a prefix
+ * best. */
 static const char *telling_name(const names *missing) {
     const char *best = NULL;
     size_t most = 0;
@@ -141,8 +143,9 @@ static const char *telling_name(const names *missing) {
     return best;
 }
 
-/* Files saved from another class than the one that configs describe have names with another
- * beginning. It is taken if it explains most of the names that are missing, and no other does. */
+/* Files that were saved from another class than the config describes have names with another
+ * prefix. A prefix is accepted if it explains most of the missing names, and no other prefix does.
+ */
 static bool settle_prefix(settling *s, const names *missing) {
     const char *name = telling_name(missing);
     prefixes best = {0};
@@ -176,9 +179,9 @@ static bool settle_prefix(settling *s, const names *missing) {
     return false;
 }
 
-/* ---- tables that a model makes itself -------------------------------------------------------- */
+/* ---- tables that a model computes itself ----------------------------------------------------- */
 
-/* Last components of names, and a part of the one before; shapes of masks are [1, 1, n, n]. */
+/* Last components of names, and a part of the component before; masks have shapes [1, 1, n, n]. */
 static const struct {
     const char *last, *in;
     bool mask;
@@ -227,7 +230,8 @@ static void leave_out_tables(settling *s) {
 
 /* ---- a head that is the embedding ------------------------------------------------------------ */
 
-/* The weight that tokens are looked up in and a linear map reads too; NULL: no head is tied. */
+/* The weight in which tokens are looked up and which a linear map reads too; NULL: no head is tied.
+ */
 static const hir_weight *tied_embedding(const hir_module *m) {
     bool *gathered = hd_new_array(m->arena, bool, m->weights.n + 1);
     bool *mapped = hd_new_array(m->arena, bool, m->weights.n + 1);
@@ -244,7 +248,7 @@ static const hir_weight *tied_embedding(const hir_module *m) {
     return NULL;
 }
 
-/* How far the codes of a quantised matrix are apart beside its element i, which is x. */
+/* The distance of neighbouring codes of a quantised matrix at its element i, which is x. */
 static double step_at(const hd_tensor *t, uint64_t i, double x) {
     const hd_packed *p = t->packed;
     const uint64_t row = i / (uint64_t)t->shape[1], col = i % (uint64_t)t->shape[1];
@@ -258,8 +262,8 @@ static double step_at(const hd_tensor *t, uint64_t i, double x) {
     return ldexp(scale, step < least ? least : step);
 }
 
-/* What rounding to such codes does to all of the numbers: the sum of squares. Of evenly spread
- * numbers it is a twelfth of the square of the step. */
+/* The sum of squared errors that rounding to such codes causes in these numbers: for evenly spread
+ * numbers the mean square is a twelfth of the square of the step. */
 static double rounding(const hd_tensor *t, uint64_t first, uint64_t n, const double *x) {
     double sum = 0;
     for (uint64_t i = 0; t->packed && i < n; i++) {
@@ -269,10 +273,10 @@ static double rounding(const hd_tensor *t, uint64_t first, uint64_t n, const dou
     return sum;
 }
 
-/* How far two matrices of one shape are apart: 0 if their numbers are the same where the one with
+/* The distance of two matrices of one shape: 0 if their numbers are the same where the one with
  * fewer bits is exact, else the root of the mean square of the differences over that of `b`.
- * *rounded: what it would be if one were made of the other by rounding alone; 0 if none is
- * quantised. */
+ * *rounded: the distance that rounding alone would cause if one matrix were made from the other; 0
+ * if neither is quantised. */
 static double distance(const hd_tensor *a, const hd_tensor *b, double *rounded) {
     enum { SOME = 1024 };
     double x[SOME], y[SOME], apart = 0, all = 0, noise = 0;

@@ -1,5 +1,5 @@
-/* Reading a rank's part of a weight: its units, one after the other, each a run of elements of the
- * whole weight, which is one tensor, several, or made of others. */
+/* Reads a rank's share of a weight: its units one after the other, each a contiguous range of
+ * elements of the whole weight, which is one tensor, several, or derived from others. */
 #include "codegen/weights/shares.h"
 
 #include <string.h>
@@ -13,11 +13,11 @@ enum {
     BAND = 64
 }; /* rows of a derived weight that are made at once where a part of each is read */
 
-typedef struct integers { /* rows of the part in the form of a checkpoint */
+typedef struct integers { /* rows of the share as integers of the checkpoint */
     hd_packed packed;
     hd_tensor codes, scales, zeros;
-    uint64_t cols;  /* of the part */
-    uint32_t bits;  /* of a code */
+    uint64_t cols;  /* of the share */
+    uint32_t bits;  /* of one code */
     uint8_t *bytes; /* of the codes */
     float *scale;   /* of each tile */
     uint32_t *zero; /* several in a word, along the rows */
@@ -30,15 +30,15 @@ struct hcg_share_reader {
     const hd_tensors *weights;
     int64_t rank;
     uint64_t run;                /* elements of a unit */
-    uint64_t whole_units, units; /* of a row of units: in all, and of the rank */
+    uint64_t whole_units, units; /* units in a row: in all, and of the rank */
     /* of a derived weight: */
     hcg_maker *maker;
-    uint64_t row, rows; /* elements of a row, and rows */
-    uint64_t band;      /* first row that is in `made`; rows: none is */
+    uint64_t row, rows; /* elements of a row; rows computed at once */
+    uint64_t band;      /* first row in `made`; rows: none is */
     float *made;
     /* of integers that keep their codes: */
     integers kept;
-    int64_t matrix; /* of the whole, that `found` is; -1: none */
+    int64_t matrix; /* the matrix of the whole that `found` holds; -1: none */
     hd_tensor found;
 };
 
@@ -73,7 +73,8 @@ const hd_tensor *hcg_share_fault(hcg_share_reader *r) {
     return r->maker ? hcg_made_of_fault(r->maker) : NULL;
 }
 
-/* Of a derived weight: whole rows straight to where they belong, parts of rows by way of a band. */
+/* Reads a share of a derived weight: whole rows directly to their place, parts of rows through a
+ * band of rows. */
 static void read_made(hcg_share_reader *r, uint64_t first, uint64_t n, float *out) {
     while (n > 0) {
         const uint64_t row = first / r->row, inside = first % r->row;
@@ -94,7 +95,7 @@ static void read_made(hcg_share_reader *r, uint64_t first, uint64_t n, float *ou
     }
 }
 
-/* Of tensors of the checkpoint, matrix by matrix where there are several. */
+/* Reads a share of tensors of the checkpoint, matrix by matrix where there are several. */
 static void read_stored(hcg_share_reader *r, uint64_t first, uint64_t n, float *out) {
     const uint64_t all = (uint64_t)hir_type_row_elements(r->whole.type);
     const uint64_t matrix = all / (uint64_t)hcg_matrices(&r->whole);
@@ -107,7 +108,7 @@ static void read_stored(hcg_share_reader *r, uint64_t first, uint64_t n, float *
     }
 }
 
-/* A run inside one unit. */
+/* Reads a contiguous range inside one unit. */
 static void read_run(hcg_share_reader *r, uint64_t row, uint64_t unit, uint64_t inside, uint64_t n,
                      float *out) {
     const int64_t from = hd_unit_of(&r->w->share.share, r->rank, (int64_t)unit);
@@ -130,7 +131,7 @@ void hcg_read_share(hcg_share_reader *r, uint64_t first, uint64_t n, float *out)
 }
 
 /* ---- codes ----------------------------------------------------------------------------------- */
-/* Are all matrices integers of one kind, with groups and tiles alike? */
+/* Are all matrices integers of one kind, with equal groups and tiles? */
 static bool are_alike(hcg_share_reader *r, hd_packed *of) {
     for (int64_t i = 0; i < hcg_matrices(&r->whole); i++) {
         const hd_tensor t = hcg_find_matrix(r->arena, r->weights, &r->whole, i);
@@ -141,7 +142,8 @@ static bool are_alike(hcg_share_reader *r, hd_packed *of) {
     return hd_integer_bits(of->packing) > 0;
 }
 
-/* Columns of the part that share a scale: none of them with a unit that is zeros. */
+/* The number of columns of the share that have a common scale: no such group mixes units that exist
+ * with a unit of zeros. */
 static uint64_t tile_of_part(const hcg_share_reader *r, const hd_packed *whole, uint64_t cols) {
     if (cols == whole->cols) return whole->tile.cols;
     if (whole->tile.cols == whole->cols) return r->run;
@@ -165,7 +167,8 @@ bool hcg_share_keeps(hcg_share_reader *r, uint64_t most) {
                             .tile = {1, tile}};
     k->bytes = hd_new_array(r->arena, uint8_t, most * cols * k->bits / 8);
     k->scale = hd_new_array(r->arena, float, most *tiles);
-    k->zero = hd_new_array(r->arena, uint32_t, (most + 7) / 8 * 8 * tiles); /* enough for both */
+    k->zero = hd_new_array(r->arena, uint32_t, (most + 7) / 8 * 8 * tiles); /* large enough for both
+                                                                             * layouts */
     return true;
 }
 
@@ -174,8 +177,8 @@ static void put_zero(integers *k, uint64_t row, uint64_t tile, uint32_t zero) {
     k->zero[row / in_a_word * tiles + tile] |= zero << k->bits * (row % in_a_word);
 }
 
-/* Columns of a row of the part from `col` on: those of the whole tensor from element `first` on, or
- * zeros, if there is none. */
+/* Reads codes for the columns from `col` on of a row of the share: those of the whole tensor from
+ * element `first` on, or zeros if there is no tensor. */
 static void read_codes(integers *k, const hd_tensor *t, uint64_t first, uint64_t row, uint64_t col,
                        uint64_t n) {
     const uint64_t tile = k->packed.tile.cols, tiles = k->cols / tile;
@@ -188,20 +191,22 @@ static void read_codes(integers *k, const hd_tensor *t, uint64_t first, uint64_t
         const uint64_t at = t->packed_first + first + done, cols = t->packed->cols;
         const hd_integers in = hd_packed_integers(t->packed, at / cols, at % cols);
         if (done == 0) hd_packed_codes(t->packed, at / cols, at % cols, n, to);
-        if ((col + done) % tile) continue; /* told with its first column */
+        if ((col + done) % tile) continue; /* its first column has set it */
         k->scale[row * tiles + (col + done) / tile] = in.scale;
         put_zero(k, row, (col + done) / tile, (uint32_t)in.zero);
     }
 }
 
-/* Rows are read one by one: names of matrices are not made for each. */
+/* Finds the tensor of a matrix. Since rows are read one by one, the last one is kept: names of
+ * matrices are not formatted for each row. */
 static const hd_tensor *find_once(hcg_share_reader *r, int64_t matrix) {
     if (r->matrix != matrix) r->found = hcg_find_matrix(r->arena, r->weights, &r->whole, matrix);
     r->matrix = matrix;
     return &r->found;
 }
 
-/* Of one row of the part, unit by unit; none goes on in another row of the whole. */
+/* Reads the codes of one row of the share, unit by unit; no unit continues in another row of the
+ * whole. */
 static void read_row_codes(hcg_share_reader *r, uint64_t row, uint64_t to) {
     const uint64_t all = (uint64_t)hir_type_row_elements(r->whole.type);
     const uint64_t matrix = all / (uint64_t)hcg_matrices(&r->whole), units = r->units * r->run;

@@ -49,10 +49,10 @@ static inline bool hir_diff_any(const hir_diff_counts *c) {
     return c->changed || c->moved || c->added || c->removed;
 }
 
-/* What one must do to `a` to get `b`, as text; nothing is written where there is nothing to do. */
+/* The changes that turn `a` into `b`, as text; nothing is written where there are none. */
 hir_diff_counts hir_diff(const hir_module *a, const hir_module *b, hd_text *out);
 
-/* What became of an op or a kernel. */
+/* How an op or a kernel has changed. */
 typedef enum hir_diff_mark {
     HIR_DIFF_SAME,
     HIR_DIFF_CHANGED,

@@ -2,7 +2,7 @@
  *
  * Kinds of edits, from coarse to fine: remove outputs; remove kernels; remove ops, with uses
  * replaced by an operand of the same type, by another value of that type, or by a constant; remove
- * unused table rows; shrink dims. Each kind is tried on runs of items: all of them, then halves,
+ * unused table rows; shrink dims. Each kind is tried on ranges of items: all of them, then halves,
  * down to one. The reducer ends when a round of all kinds has changed nothing.
  *
  * An edit of several items also removes the ops that it leaves without uses. Ops that had no uses
@@ -18,7 +18,7 @@ struct hir_reducer {
     hd_arena *best_arena, *next_arena;
     hir_module *best, *next;
     edit_kind kind;
-    size_t size, at; /* the run of items tried next */
+    size_t size, at; /* the range of items tried next */
     bool any;        /* a proposal was accepted in this round */
     bool done;
 };
@@ -359,8 +359,8 @@ static named find_named(const edit *e) {
     return s;
 }
 
-/* Drops the rows of a table that are in the run and not referred to; new indices in `number`.
- */
+/* Drops the rows of a table that are in the range of items and not referred to; new indices in
+ * `number`. */
 #define DROP_ROWS(table, is_named, number)                                                         \
     do {                                                                                           \
         size_t kept_ = 0;                                                                          \
@@ -552,7 +552,7 @@ static void start_kind(hir_reducer *r, edit_kind kind) {
     if (r->size == 0) r->size = 1;
 }
 
-/* Goes on to smaller runs, the next kind, the next round, or the end. */
+/* Continues with smaller ranges, the next kind, the next round, or the end. */
 static void next_pass(hir_reducer *r) {
     if (r->size > 1) {
         r->size = r->size / 2;

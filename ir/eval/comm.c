@@ -1,6 +1,5 @@
-/* What crosses between ranks. All ranks come to such an op together (run_op in eval.c), so that
- * each rule reads the operands of the others; what a send gives away waits in a queue for its recv.
- */
+/* Communication between ranks. All ranks reach such an op together (run_op in eval.c), so that each
+ * rule reads the operands of the others; what a send passes on waits in a queue for its recv. */
 #include <string.h>
 
 #include "ir/eval/private.h"
@@ -111,7 +110,7 @@ bool eval_comm_part(eval_call *c, const hir_op *op, const hir_array *const *x, h
     return true;
 }
 
-/* ---- between the stages of a pipeline -------------------------------------------------------- */
+/* ---- between pipeline stages ----------------------------------------------------------------- */
 bool eval_message_waits(const eval_call *c, int64_t from) {
     const eval_mail *mail = c->mail;
     for (size_t i = 0; mail && i < mail->messages.n; i++) {
@@ -122,7 +121,7 @@ bool eval_message_waits(const eval_call *c, int64_t from) {
     return false;
 }
 
-/* What a stage alone sends is compared like an output. */
+/* What a stage that is evaluated alone sends is compared like an output. */
 static bool give_out_sent(eval_call *c, const hir_op *op, const hir_array *x) {
     hir_array sent = *x;
     sent.name = hd_printf(c->scratch, "sent.%u", c->sent++);
@@ -158,7 +157,7 @@ bool eval_comm_send(eval_call *c, const hir_op *op, const hir_array *const *x, h
     return true;
 }
 
-/* Random numbers for all rows of the call, of which a rank takes its own. */
+/* Receives random numbers for all rows of the call, of which a rank keeps its own. */
 static bool receive_random(eval_call *c, const hir_op *op, hir_array *y) {
     const uint64_t seed = (uint64_t)c->e->length;
     hir_random r = hir_random_stream(seed, hd_printf(c->scratch, "received %u", c->received++));

@@ -39,7 +39,8 @@ typedef struct distance {
     int64_t at;   /* where |a-b| is largest */
 } distance;
 
-/* Equal infinities, or NaN in both, count as equal; NaN in only one is an infinite difference. */
+/* Two infinities of one sign, or two NaNs, count as equal; NaN in only one is an infinite
+ * difference. */
 static double apart(double a, double b) {
     if (a == b || (isnan(a) && isnan(b))) return 0;
     double difference = fabs(a - b);
@@ -63,7 +64,7 @@ static distance measure(const hir_array *a, const hir_array *b) {
 
 /* ---- random inputs --------------------------------------------------------------------------- */
 
-/* How many there are of what op chooses with the ids `input`; 0: it chooses nothing with them. */
+/* How many rows op selects from with the ids `input`; 0: it selects none with them. */
 static int64_t rows_chosen_from(const hir_module *m, hir_id op, hir_ref input) {
     const hir_op *o = hir_op_at(m, op);
     const uint32_t at = o->code == HIR_EXPERT_LINEAR_OP ? 2 : o->code == HIR_MARK_OP ? 0 : 1;
@@ -188,7 +189,7 @@ static bool comparable(const hir_module *a, const hir_module *b, hir_id value, h
            hir_type_equal(hir_value_at(a, value)->type, hir_value_at(b, value)->type);
 }
 
-/* The first value of `after` that `before` has too, with other elements. */
+/* Finds the first value of `after` that `before` has too, but with other elements. */
 static void find_first_value(comparison *c) {
     hir_difference *out = c->out;
     out->first_value = out->first_op = HIR_NONE;

@@ -275,8 +275,8 @@ static void finish(eval_call *c, hir_id id, uint32_t step) {
     eval_give_dead(c, op, step);
 }
 
-/* A group is the calls of all ranks. They run an op together, so that what crosses between them is
- * there when the first of them asks for it. */
+/* The calls of all ranks. They run each op together, so that the operands of a collective exist on
+ * all ranks when the first of them runs it. */
 typedef struct eval_group {
     eval_call *at;
     uint32_t n;
@@ -308,7 +308,7 @@ static bool run_list(eval_group g, hir_id first) {
 
 /* ---- kernels and results --------------------------------------------------------------------- */
 
-/* The body has run (run_op), and its yield has set the results. */
+/* The body has already run (run_op), and its yield has set the results. */
 bool eval_kernel(eval_call *c, const hir_op *op, const hir_array *const *x, hir_array *y) {
     (void)c, (void)op, (void)x, (void)y;
     return true;
@@ -365,7 +365,7 @@ static bool begin_call(eval_call *c, const eval_call *like, hir_eval *e, hir_res
     return eval_begin_states(c);
 }
 
-/* The calls of all ranks of a stage. */
+/* Begins the calls of all ranks of a stage. */
 static bool begin_group(const eval_call *like, hir_eval *stage, eval_group *g) {
     *g = (eval_group){NULL, 0};
     for (const hir_eval *e = stage; e; e = e->next_rank)
@@ -380,7 +380,7 @@ static bool begin_group(const eval_call *like, hir_eval *stage, eval_group *g) {
     return true;
 }
 
-/* Does the op, or one of its body, wait for what another stage has not sent yet? */
+/* Does the op, or one in its body, wait for a message that another stage has not sent yet? */
 static bool must_wait(const eval_group *g, hir_id id) {
     const hir_op *op = hir_op_at(g->at->m, id);
     HIR_EACH(g->at->m, inner, op->body_first)

@@ -34,8 +34,8 @@ hir_eval *hir_eval_new(hd_arena *a, const hir_module *m, hir_weight_source sourc
 hir_eval *hir_eval_new_pipeline(hd_arena *a, const hir_module *const *stages, size_t n,
                                 hir_weight_source source, void *context);
 
-/* For comparing one stage of a pipeline with the same stage: what it receives is random, by the
- * order of its receipts, and what it sends is among its outputs. */
+/* For comparing one pipeline stage with the same stage: what it receives is random, numbered in the
+ * order of its receives, and what it sends is among its outputs. */
 void hir_eval_alone(hir_eval *e);
 
 typedef struct hir_array { /* a result: row-major doubles, T and C already numbers */
@@ -93,7 +93,7 @@ bool hir_first_difference(const hir_module *before, const hir_module *after, dou
  * of the difference, and the first value known to differ. */
 bool hir_same_answer(const hir_module *before, const hir_module *after, double tolerance,
                      uint64_t seed, hd_diags *d);
-/* The same of a module and of the stages of a pipeline, which are evaluated together. */
+/* The same for a module and the stages of a pipeline, which are evaluated together. */
 bool hir_same_answer_of_stages(const hir_module *before, const hir_module *const *stages, size_t n,
                                double tolerance, uint64_t seed, hd_diags *d);
 

@@ -1,10 +1,10 @@
-/* Evaluator rules of choosing (topk, to_ids, pick, mark) and of contractions with chosen matrices.
- */
+/* Evaluator rules of selection (topk, to_ids, pick, mark) and of contractions with selected
+ * matrices. */
 #include <math.h>
 
 #include "ir/eval/private.h"
 
-/* Is a before b in the order of topk? NaN is behind all else; equal ones keep their order. */
+/* Does a come before b in the order of topk? NaN comes last; equal elements keep their order. */
 static bool is_larger(double a, double b) {
     if (isnan(a)) return false;
     return isnan(b) || a > b;

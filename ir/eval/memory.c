@@ -29,7 +29,7 @@ static void place_results(hir_eval *e, const hir_op *op) {
     }
 }
 
-/* Numbers the ops from `first` on as run_list in eval.c meets them. */
+/* Numbers the ops from `first` on in the order in which run_list in eval.c runs them. */
 static uint32_t follow(hir_eval *e, hir_id first, uint32_t step) {
     HIR_EACH(e->m, id, first) {
         const hir_op *op = hir_op_at(e->m, id);

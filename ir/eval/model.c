@@ -148,7 +148,7 @@ bool eval_rope(eval_call *c, const hir_op *op, const hir_array *const *x, hir_ar
 bool eval_cache_append(eval_call *c, const hir_op *op, const hir_array *const *x, hir_array *y) {
     const hir_type state = hir_ref_type(c->m, op->args[1]);
     const int64_t row = x[0]->n / c->T, rate = hir_rate(state.dim[0]), past = c->C - c->T;
-    for (int64_t t = 0; t < c->T; t++) { /* of its positions the last one writes a row */
+    for (int64_t t = 0; t < c->T; t++) { /* of the positions of one row, the last one writes it */
         if ((past + t + 1) % rate != 0) continue;
         for (int64_t i = 0; i < row; i++)
             x[1]->at[(past + t) / rate * row + i] = hir_rounded(state.dtype, x[0]->at[t * row + i]);
@@ -194,7 +194,7 @@ static void attend(const head *a, double *l, double *o) {
         o[i] /= sum;
 }
 
-/* What the op says of head h of token t, and its sink and bias; without q, k and v. */
+/* The attributes of the op for head h of token t, and its sink and bias; without q, k and v. */
 static head head_of(const eval_call *c, const hir_op *op, const hir_array *const *options,
                     int64_t heads, int64_t h, int64_t t) {
     const int64_t window = hir_attr_int(op, HIR_A_WINDOW, c->C), p = c->C - c->T + t;
@@ -240,7 +240,7 @@ static latent_rows rows_of(const hir_op *op, const hir_array *const *x, int64_t 
     return l;
 }
 
-/* k[C][n + m]: w c, or c itself, and p behind it. */
+/* k[C][n + m]: w c, or c itself, followed by p. */
 static double *keys_of(const eval_call *c, const latent_rows *l, const double *w, int64_t n) {
     double *k = hd_new_array(c->scratch, double, (size_t)(c->C * (n + l->m)));
     for (int64_t s = 0; s < c->C; s++) {
@@ -253,7 +253,8 @@ static double *keys_of(const eval_call *c, const latent_rows *l, const double *w
     return k;
 }
 
-/* All tokens of head h: q [T, H, n] and, of what is shared, x[0] [T, H, m]; a has k and v. */
+/* Attends with all tokens of head h: q [T, H, n] and x[0] [T, H, m], which multiplies the shared
+ * part; a has k and v. */
 static void attend_tokens(eval_call *c, const hir_op *op, head a, const hir_array *q,
                           const hir_array *shared, const hir_array *const *options, int64_t h,
                           hir_array *y) {
@@ -287,8 +288,9 @@ bool eval_attention_latent(eval_call *c, const hir_op *op, const hir_array *cons
     return true;
 }
 
-/* The two forms are one function: where they are not, there is no value. Their matrices may be
- * stored in different types, so that they agree as far as numbers of 8 bits do. */
+/* Compares the results of the two ways, which compute the same function: where they differ there is
+ * no value. Their matrices may be stored in different types, so they have to agree only as far as
+ * numbers of 8 bits do. */
 static void compare_forms(const hir_array *other, hir_array *y) {
     double most = 0, apart = 0;
     for (int64_t i = 0; i < y->n; i++) {
@@ -334,8 +336,8 @@ static int64_t id_at(const eval_call *c, const hir_array *const *x, int64_t posi
     return (int64_t)x[2]->at[position % x[2]->n];
 }
 
-/* What the token at p sees s positions back, for s < n: eos from the first eos before p on, and
- * before the start. */
+/* The ids that the token at p sees s positions back, for s < n: eos from the first eos before p on,
+ * and before the start. */
 static void context(const eval_call *c, const hir_array *const *x, int64_t p, int64_t n,
                     int64_t eos, int64_t *ids) {
     bool ended = false;

@@ -7,14 +7,14 @@
 
 #include "ir/eval/eval.h"
 
-/* One state over time, row-major. Of a cache, rows 0 .. length-1 are valid. Of a window, the row of
- * position p is number p mod n. */
+/* One state over time, row-major. Rows 0 .. length-1 of a cache are valid. In a window, position p
+ * has row p mod n. */
 typedef struct eval_state {
     double *at;
-    int64_t row;  /* of a cache: elements of a row */
-    int64_t rate; /* of a cache: positions of a row */
-    int64_t cap;  /* of a cache: positions there is room for */
-    double *kept; /* of others: as it was before the call, to go back to if the call fails */
+    int64_t row;  /* of a cache: elements in a row */
+    int64_t rate; /* of a cache: positions in a row */
+    int64_t cap;  /* of a cache: positions for which memory is allocated */
+    double *kept; /* of other states: a copy from before the call, restored if the call fails */
 } eval_state;
 
 struct hir_eval {
@@ -22,11 +22,11 @@ struct hir_eval {
     const hir_module *m;
     hir_weight_source source;
     void *context;
-    double **weights; /* NULL: not read yet; of a sharded module, the part of this rank */
+    double **weights; /* NULL: not read yet; of a sharded module, the share of this rank */
     const hir_module *with_whole; /* the module as its checkpoint has it, and */
     double **whole;               /* its weights, which all ranks share; NULL: not read yet */
     int64_t rank, stage;
-    bool alone;                       /* one stage of a pipeline: what it receives is random */
+    bool alone;                       /* a single pipeline stage: what it receives is random */
     hir_eval *next_rank, *next_stage; /* of a sharded module, and of a pipeline; NULL: the last */
     eval_state *states;
     int64_t length; /* positions all states hold */
@@ -45,7 +45,7 @@ typedef struct eval_pool { /* freed buffers of n elements, for reuse */
     HD_VEC(double *) free;
 } eval_pool;
 
-typedef struct eval_message { /* what a stage has sent to another */
+typedef struct eval_message { /* what one stage has sent to another */
     int64_t from, to, rank, n;
     double *at;
     bool taken;
@@ -62,7 +62,7 @@ typedef struct eval_call {
     hd_arena *scratch;
     hd_diags *d;
     int64_t T, C;      /* tokens of this call; cache length after it */
-    int64_t elements;  /* taken from HIR_EVAL_MAX_ELEMENTS so far */
+    int64_t elements;  /* allocated so far, of HIR_EVAL_MAX_ELEMENTS */
     hir_array *values; /* by value; `at` NULL: not computed yet */
     hir_results *out;
     HD_VEC(eval_count) traces;
@@ -71,7 +71,7 @@ typedef struct eval_call {
     struct eval_call *group; /* the calls of all ranks, by rank */
     hir_array operand;       /* first operand of a comm op, for the other ranks */
     eval_mail *mail;         /* NULL: no pipeline */
-    uint32_t received, sent; /* by a stage alone */
+    uint32_t received, sent; /* counted by a stage that is evaluated alone */
     hir_observer observe;
     void *observe_context;
 } eval_call;
@@ -86,7 +86,7 @@ typedef bool eval_rule(eval_call *c, const hir_op *op, const hir_array *const *x
 #undef OP
 
 eval_rule *eval_rule_of(hir_opcode code);
-/* Has stage `from` sent something to this rank that no recv has taken? */
+/* Has stage `from` sent something to this rank that no recv has received yet? */
 bool eval_message_waits(const eval_call *c, int64_t from);
 /* All elements of a weight, read at the first use. */
 bool eval_weight_array(eval_call *c, uint32_t w, hir_array *out);
@@ -98,7 +98,7 @@ bool eval_too_large(eval_call *c, hd_loc loc, const char *what, hir_type t); /* 
 
 /* state.c */
 void eval_new_states(hir_eval *e);
-/* Makes room for what the call will write: rows of its positions in caches, zeros until written. */
+/* Allocates what the call will write: rows of its positions in caches, zeros until written. */
 bool eval_begin_states(eval_call *c);
 void eval_undo_states(hir_eval *e); /* the call has failed */
 void eval_state_array(const eval_call *c, uint32_t s, hir_array *out);

@@ -1,6 +1,6 @@
-/* Evaluator rules of ops that carry a state of fixed size from token to token. What they keep is
- * rounded to the type of the state wherever it is read again, also within a call, so that it does
- * not matter how a prompt is cut into calls. */
+/* Evaluator rules of ops that pass a state of fixed size from token to token. The state is rounded
+ * to its storage type wherever it is read again, also within a call, so that it does not matter how
+ * a prompt is cut into calls. */
 #include <string.h>
 
 #include "ir/eval/private.h"

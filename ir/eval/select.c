@@ -1,5 +1,5 @@
-/* Evaluator rules of sparse attention: choosing rows of a cache, attention over chosen rows, and
- * the pooling of positions that such rows are made by. */
+/* Evaluator rules of sparse attention: selection of rows of a cache, attention to selected rows,
+ * and the pooling of positions that makes such rows. */
 #include <math.h>
 #include <string.h>
 
@@ -7,15 +7,15 @@
 
 /* ---- select ---------------------------------------------------------------------------------- */
 
-/* Row s before row t in the order of the choice? NaN is less than all else; ties go to the lower
- * row. */
+/* Does row s come before row t in the order of selection? NaN is less than all else; of equal rows
+ * the lower one comes first. */
 static bool comes_before(const double *score, int64_t s, int64_t t) {
     const double a = score[s], b = score[t];
     if (isnan(a) || isnan(b)) return isnan(a) == isnan(b) ? s < t : isnan(b);
     return a > b || (a == b && s < t);
 }
 
-/* Marks the k best of rows from .. to - 1: by a heap whose root is the worst of those kept. */
+/* Marks the k best of rows from .. to - 1, with a heap whose root is the worst one kept. */
 static void mark_best(const double *score, int64_t from, int64_t to, int64_t k, int64_t *heap,
                       bool *chosen) {
     int64_t n = 0;
@@ -56,7 +56,7 @@ static double score_of(const selection *a, const hir_array *const *x, int64_t t,
     return sum;
 }
 
-/* The list of the chosen among `seen` rows, for the token at position p. */
+/* Writes the list of the selected ones among the first `seen` rows, for the token at position p. */
 static void write_list(const selection *a, const bool *chosen, int64_t seen, int64_t p, double *y) {
     int64_t n = 0;
     const int64_t each = a->positions ? a->rate : 1;
@@ -94,9 +94,9 @@ bool eval_select(eval_call *c, const hir_op *op, const hir_array *const *x, hir_
     return true;
 }
 
-/* ---- attention over chosen rows -------------------------------------------------------------- */
+/* ---- attention to selected rows -------------------------------------------------------------- */
 
-/* Rows that a query sees, one after the other. */
+/* The rows that a query attends to, one after the other. */
 typedef struct seen {
     const double **k, **v;
     int64_t n;
@@ -107,7 +107,7 @@ static void see(seen *s, const double *k, const double *v) {
     s->v[s->n++] = v;
 }
 
-/* The rows of the list, up to the first that is not among `rows`. */
+/* Adds the rows of the list, up to the first that is not among `rows`. */
 static void see_gathered(seen *s, const double *list, int64_t n, int64_t rows, const double *k,
                          int64_t k_row, const double *v, int64_t v_row) {
     for (int64_t i = 0; i < n && i < rows; i++) {
@@ -170,7 +170,7 @@ bool eval_attention_selected(eval_call *c, const hir_op *op, const hir_array *co
 
 /* ---- pool ------------------------------------------------------------------------------------ */
 
-/* Element i, of x or (side 1) of gate, at a position up to p, that of the present token. */
+/* Element i of x or (side 1) of gate, at a position up to p, which is that of the present token. */
 static double element(const eval_call *c, const hir_array *const *x, hir_dtype dtype, int side,
                       int64_t position, int64_t p, int64_t i) {
     const int64_t channels = x[0]->type.dim[1], past = c->C - c->T, rows = x[3]->type.dim[0];
@@ -179,8 +179,8 @@ static double element(const eval_call *c, const hir_array *const *x, hir_dtype d
     return position == p ? y : hir_rounded(dtype, y);
 }
 
-/* Channel i of the softmax mix of positions from .. p, those before `half` by channel i, the others
- * by channel i + shift. */
+/* Channel i of the softmax-weighted sum of positions from .. p; positions before `half` use channel
+ * i, the others channel i + shift. */
 static double pooled(const eval_call *c, const hir_op *op, const hir_array *const *x, int64_t from,
                      int64_t half, int64_t shift, int64_t p, int64_t i) {
     const int64_t length = hir_attr_int(op, HIR_A_LENGTH, 2), channels = x[0]->type.dim[1];

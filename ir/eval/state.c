@@ -1,6 +1,6 @@
-/* State of the evaluator, by kind. A cache grows with the sequence, and a call that fails leaves
- * rows behind that nobody takes for valid. A state of fixed size is written in place, so that it is
- * copied before each call. */
+/* The evaluator's states, by kind. A cache grows with the sequence, and a call that fails leaves
+ * rows in it that do not count as valid. A state of fixed size is written in place, so it is copied
+ * before each call. */
 #include <string.h>
 
 #include "ir/eval/private.h"

@@ -1,4 +1,4 @@
-/* Type rules of what crosses between the ranks of a sharded module. */
+/* Type rules of communication between the ranks of a sharded module. */
 #include <string.h>
 
 #include "ir/infer/rules.h"
@@ -10,14 +10,14 @@ static bool for_ranks(hir_check *c) {
                       "the module is for one machine");
 }
 
-/* What crosses is rounded to this type. */
+/* Checks the type to which values are rounded before they are sent. */
 static bool dtype_fits(hir_check *c) {
     const char *name = hir_attr_string(c->op, HIR_A_DTYPE, "f32");
     return !strcmp(name, "f32") || !strcmp(name, "bf16") ||
            hir_reject(c, HD_E_VALUE, "what crosses is f32 or bf16", "'dtype' is \"%s\"", name);
 }
 
-/* Operand x, whose rows are those of the call (`all`) or those of a rank. */
+/* Checks operand x, whose rows are all rows of the call (`all`) or those of one rank. */
 static bool has_rows(hir_check *c, bool all, hir_type *y) {
     const hir_type x = hir_arg(c, 0);
     const int64_t rows = all ? HIR_T : hir_t_over(c->m->ranks);
@@ -52,7 +52,8 @@ static bool share_fits(hir_check *c, int64_t whole, hd_share *s) {
                               (long long)s->groups, (long long)s->units, (long long)whole, why);
 }
 
-/* Partial sums are f32: a sum in a narrower type would be rounded once for each rank. */
+/* Checks that partial sums are f32: a sum in a narrower type would be rounded once for each rank.
+ */
 static bool are_sums(hir_check *c, hir_type *y) {
     if (!has_rows(c, true, y)) return false;
     return y->dtype == HIR_F32 ||
@@ -104,7 +105,7 @@ bool hir_rule_comm_part(hir_check *c, hir_type *y) {
     return true;
 }
 
-/* ---- between the stages of a pipeline -------------------------------------------------------- */
+/* ---- between pipeline stages ----------------------------------------------------------------- */
 static bool stage_fits(hir_check *c, hir_attr_id id) {
     const int64_t stage = hir_attr_int(c->op, id, 0);
     return (stage >= 0 && stage < HIR_MAX_RANKS) ||

@@ -1,8 +1,8 @@
-/* Type rules of choosing (topk, to_ids, pick, mark) and of contractions with chosen matrices. */
+/* Type rules of selection (topk, to_ids, pick, mark) and of contractions with selected matrices. */
 #include "ir/infer/rules.h"
 
-/* Indices of a choice: i32 [.., k], made by topk. Token ids, i32[T], are none: they have no last
- * axis besides tokens. */
+/* Is operand i the indices of a selection: i32 [.., k], made by topk? Token ids, i32[T], are not:
+ * they have no last axis besides tokens. */
 static bool is_choice(hir_check *c, uint32_t i) {
     const hir_type t = hir_arg(c, i);
     if (!hir_is_value(c, i)) return false;
@@ -64,7 +64,7 @@ bool hir_rule_mark(hir_check *c, hir_type *y) {
     return true;
 }
 
-/* ---- contractions with chosen matrices ----------------------------------------------------- */
+/* ---- contractions with selected matrices ----------------------------------------------------- */
 static bool same_for_all(hir_check *c, uint32_t i) {
     const hir_type t = hir_arg(c, i);
     return !hir_type_has_t(t) ||

@@ -127,7 +127,7 @@ static bool size_fits(hir_check *c, hir_type t) {
     return true;
 }
 
-/* What looks along the sequence, or makes a state longer, needs all rows. */
+/* An op that reads other tokens of the sequence, or makes a state longer, needs all rows. */
 static bool has_all_rows(hir_check *c) {
     if (!hir_has_trait(c->op->code, HIR_POSITION)) return true;
     for (uint32_t i = 0; i < c->op->n_args; i++)
@@ -167,8 +167,8 @@ static const char *ops_with_state(const hir_check *c) {
 }
 
 /* Graph ops that compute each row from the same row of their operands do so for the rows of a
- * cache, [C, ..], too: k and v may be made of what is cached. What leaves the program has tokens.
- */
+ * cache, [C, ..], too: k and v may be computed from what is cached. Results of the program have
+ * tokens. */
 static bool works_on_cached_rows(hir_opcode code) {
     const unsigned by_row = HIR_ELEMENTWISE | HIR_REDUCE | HIR_MOVE | HIR_COMPOSITE;
     return hir_info(code)->stage == HIR_STAGE_GRAPH &&

@@ -71,7 +71,7 @@ bool hir_rule_gather(hir_check *c, hir_type *y) {
     return true;
 }
 
-/* ---- what leaves --------------------------------------------------------------------------- */
+/* ---- outputs --------------------------------------------------------------------------------- */
 bool hir_rule_output(hir_check *c, hir_type *y) {
     const char *name = hir_attr_string(c->op, HIR_A_NAME, "");
     (void)y;
@@ -134,7 +134,7 @@ bool hir_rule_kernel(hir_check *c, hir_type *y) {
             hir_reject(c, HD_E_VALUE, NULL, "'name' is empty"));
 }
 
-/* ---- ngram_gather: its lists of numbers must make every hash name a row ---------------------- */
+/* ---- ngram_gather: its lists of numbers must make every hash a valid row --------------------- */
 
 enum { MOST_IDS = 16 /* of a context, and so of what is unrolled in code */ };
 
@@ -169,7 +169,7 @@ static bool hashes_fit(hir_check *c, int64_t rows) {
     return true;
 }
 
-/* Multipliers are halves of 64 bits, low and high; sizes are shared out evenly. */
+/* Multipliers are given as halves of 64 bits, low and high; sizes are divided evenly. */
 static bool contexts_fit(hir_check *c) {
     const uint32_t ids = list(c, HIR_A_MULTIPLIERS)->n / 2, heads = list(c, HIR_A_SIZES)->n;
     if (list(c, HIR_A_MULTIPLIERS)->n % 2 || ids < 2 || ids > MOST_IDS)

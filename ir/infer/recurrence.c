@@ -1,5 +1,5 @@
-/* Type rules of ops that carry a state of fixed size from token to token: what they take, and what
- * kind of state. */
+/* Type rules of ops that pass a state of fixed size from token to token: their operands, and the
+ * kind of their state. */
 #include <string.h>
 
 #include "ir/infer/rules.h"

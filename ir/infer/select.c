@@ -1,5 +1,5 @@
-/* Type rules of sparse attention: choosing rows of a cache, attention over chosen rows, and the
- * pooling of positions that such rows are made by. */
+/* Type rules of sparse attention: selection of rows of a cache, attention to selected rows, and the
+ * pooling of positions that makes such rows. */
 #include <string.h>
 
 #include "ir/infer/rules.h"
@@ -89,7 +89,7 @@ bool hir_rule_select(hir_check *c, hir_type *y) {
     return window_fits(c, rate == 1);
 }
 
-/* ---- attention over chosen rows -------------------------------------------------------------- */
+/* ---- attention to selected rows -------------------------------------------------------------- */
 static bool list_fits(hir_check *c) {
     if (!hir_has_arg(c, 3)) return true;
     const hir_type t = hir_arg(c, 3), k = hir_arg(c, 1);

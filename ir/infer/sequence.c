@@ -260,7 +260,8 @@ static bool is_query(hir_check *c, uint32_t i) {
                       hir_arg_name(c, i), hir_type_text(c, q));
 }
 
-/* q_shared and what it meets: `left` elements of a row, or rows of their own. */
+/* Checks q_shared and what it is multiplied with: `left` elements of a row, or rows of their own.
+ */
 static bool shared_part_fits(hir_check *c, const latent_rule *l, int64_t left) {
     const hir_type q = hir_arg(c, l->q), rows = hir_arg(c, l->rows);
     const bool own = hir_has_arg(c, l->shared);

@@ -59,7 +59,8 @@ void hir_canonical_ref(hir_canonical *c, hir_ref r);
 /* Kind, type and (of weights) layout of the operands from number `from` on. */
 void hir_canonical_operand_types(hir_canonical *c, size_t from);
 /* Where each result of the kernel lies: in a state, in the place of an operand, or in a place of
- * its own. Results become operands behind the inputs, except those in a state: the state is one. */
+ * its own. Results become operands after the inputs, except results in a state, which is an operand
+ * already. */
 void hir_canonical_results(hir_canonical *c);
 
 /* How forms write a reference: one of these in the low eight bits, the number above them. OTHER is

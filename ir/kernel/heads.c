@@ -17,7 +17,7 @@ bool hir_is_by_heads(hir_type t, int64_t heads) {
 
 /* Is an operand without heads broadcast over them, so that it is the same for every head? */
 static bool is_shared(hir_type t, hir_type result) {
-    int64_t at = (int64_t)t.rank - (int64_t)result.rank + 1; /* the dim that meets the heads */
+    int64_t at = (int64_t)t.rank - (int64_t)result.rank + 1; /* the dim at the heads' place */
     return t.dtype == HIR_F32 && (at < 0 || t.dim[at] == 1);
 }
 

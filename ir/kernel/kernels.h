@@ -1,5 +1,5 @@
-/* Kinds and forms of kernels: the tables kernels.def, splits.def, rows.def and phases.def, and what
- * can be asked of a kernel by them. */
+/* Kinds and forms of kernels: the tables kernels.def, splits.def, rows.def and phases.def, and
+ * queries on a kernel that they answer. */
 #ifndef HIR_KERNELS_H
 #define HIR_KERNELS_H
 
@@ -74,8 +74,7 @@ hir_kernel_form hir_form_by_op(hir_opcode code);
 
 /* Is operand `i` of the op a matrix, or several, that contractions multiply with? */
 bool hir_is_matrix(hir_opcode code, uint32_t i);
-/* Does the op multiply whole rows with one matrix, or with chosen ones (experts), and add a bias?
- */
+/* Does the op multiply whole rows by one matrix, or by selected ones (experts), and add a bias? */
 static inline bool hir_is_linear(hir_opcode code) {
     return code == HIR_LINEAR_OP || code == HIR_EXPERT_LINEAR_OP;
 }

@@ -8,14 +8,14 @@ typedef struct finder {
     HD_VEC(hir_id) kernels;
 } finder;
 
-/* NULL: the kernel is no exchange. */
+/* The collective that kernel k is; NULL: it is none. */
 static const hir_op *collective_of(const finder *f, uint32_t k) {
     HIR_EACH(f->m, id, hir_op_at(f->m, f->kernels.at[k])->body_first)
     if (hir_has_trait(hir_op_at(f->m, id)->code, HIR_COMM)) return hir_op_at(f->m, id);
     return NULL;
 }
 
-/* Is there a kernel k that exchanges rows of all tokens in this way? */
+/* Is kernel k a collective of this kind on the rows of all tokens? */
 static bool collectives_rows(const finder *f, uint32_t k, hir_opcode code) {
     if (k >= f->kernels.n) return false;
     const hir_op *op = collective_of(f, k);
@@ -23,8 +23,8 @@ static bool collectives_rows(const finder *f, uint32_t k, hir_opcode code) {
            hir_rows_of(hir_op_at(f->m, f->kernels.at[k])) == HIR_ROWS_ALL;
 }
 
-/* Experts read their matrices for the tokens that chose them: few rows at a time would read all of
- * them again and again. */
+/* Experts read their matrices for the tokens that selected them: tiles of few rows would read all
+ * of the matrices again and again. */
 static bool goes_row_by_row(hir_opcode code) {
     return !hir_has_trait(code, HIR_SEQUENCE | HIR_COMM) && code != HIR_EXPERT_LINEAR_OP;
 }
@@ -38,7 +38,7 @@ static bool has_local_rows(const finder *f, uint32_t k) {
     return false;
 }
 
-/* May the kernel go over any rows by themselves? `local`: those of a rank. */
+/* May the kernel run over any range of rows by itself? `local`: over the rows of one rank. */
 static bool goes_by_tiles(const finder *f, uint32_t k, bool local) {
     const hir_id id = f->kernels.at[k];
     const hir_op *kernel = hir_op_at(f->m, id);
@@ -52,21 +52,21 @@ static bool goes_by_tiles(const finder *f, uint32_t k, bool local) {
     return true;
 }
 
-/* Does kernel k make what exchange `by` sends? */
+/* Does kernel k compute what collective `by` sends? */
 static bool makes_operand(const finder *f, uint32_t k, uint32_t by) {
     const hir_ref x = collective_of(f, by)->args[0];
     return x.kind == HIR_REF_VALUE && hir_value_at(f->m, x.index)->op == f->kernels.at[k];
 }
 
-/* One that begins with the exchange at `at`; `from`: no kernel before is free. False: nothing would
- * go on beside the exchange. */
+/* Finds an overlap that begins with the collective at `at`; no kernel before `from` is available.
+ * False: nothing would run while the collective is under way. */
 static bool find_from(const finder *f, uint32_t at, uint32_t from, hir_overlap *o) {
     const uint32_t n = (uint32_t)f->kernels.n;
     const bool scatters = collectives_rows(f, at, HIR_COMM_REDUCE_SCATTER_OP);
     *o = (hir_overlap){.front = at, .scatter = at, .middle = at + scatters};
     if (scatters && at > from && goes_by_tiles(f, at - 1, false) && makes_operand(f, at - 1, at))
         o->front--;
-    if (!scatters) /* what makes the rows that are gathered */
+    if (!scatters) /* the kernel that makes the rows that are gathered */
         while (o->middle > from && goes_by_tiles(f, o->middle - 1, true))
             o->front = o->scatter = --o->middle;
     o->gather = scatters ? o->middle : at;

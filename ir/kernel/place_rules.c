@@ -1,11 +1,12 @@
 /* The rules of kernel IR about where values lie: no result overwrites what is still read, and in a
- * stage that has several runs of layers what one leaves for another is kept (ir/kernel/rules.c). */
+ * pipeline stage with several layer ranges, what one range leaves for another is kept
+ * (ir/kernel/rules.c). */
 #include "ir/kernel/kernels.h"
 #include "ir/kernel/rules.h"
 #include "ir/kernel/runs.h"
 
 /* ---- memory -------------------------------------------------------------------------------- */
-typedef struct span { /* of a value in an arena or the fixed area */
+typedef struct span { /* the place of a value in an arena or the fixed area */
     hir_id value;
     uint64_t from, to;
     uint32_t dies; /* number of the last kernel that reads it */
@@ -88,12 +89,12 @@ void hir_check_places(hir_rules *r) {
     }
 }
 
-/* ---- runs of layers of a stage --------------------------------------------------------------- */
+/* ---- layer ranges of a pipeline stage -------------------------------------------------------- */
 typedef struct run_rules {
     hir_rules *r;
     hir_runs runs;
-    uint32_t *number;   /* by op: of the kernel */
-    uint32_t *state_in; /* by state: 1 + the run that touches it; 0: none yet */
+    uint32_t *number;   /* by op: number of the kernel */
+    uint32_t *state_in; /* by state: 1 + the layer range that uses it; 0: none yet */
 } run_rules;
 
 static void check_message(const run_rules *x, hir_id kernel) {
@@ -106,8 +107,9 @@ static void check_message(const run_rules *x, hir_id kernel) {
                       "a run of layers sends at its end");
 }
 
-/* Chunk c + 1 is in one run before chunk c is in the next: only rows by position are still there.
- */
+/* Chunk c + 1 may be in one layer range before chunk c is in the next. Then only rows of a cache,
+ * which are addressed by position, are still intact, so every other state must be used in one
+ * range. */
 static void check_state(const run_rules *x, hir_id kernel, uint32_t state) {
     const uint32_t run = 1 + hir_run_of(&x->runs, x->number[kernel]);
     const hir_state *s = &x->r->m->states.at[state];
@@ -121,7 +123,7 @@ static bool is_kept(const hir_module *m, const hir_value *v) {
     return v->offset < (v->place == HIR_PLACE_ARENA ? m->arena_kept : m->local_kept);
 }
 
-/* What an op of the kernel reads of another one. */
+/* Checks a value that an op of the kernel reads from another layer range. */
 static void check_kept(const run_rules *x, hir_id kernel, hir_id value) {
     const hir_module *m = x->r->m;
     const hir_value *v = hir_value_at(m, value);

@@ -3,12 +3,13 @@
  * hir_verify checks that a module is well formed; this checks that code generation can emit its
  * kernels, in time proportional to the ops (and, for memory, to the values live at once). It runs
  * after the pipeline and before code generation, so that a kernel written or edited by hand is
- * refused with its location, and not by some later failure.
+ * rejected with its location, and not by some later failure.
  *
  *   top level   kernels and outputs
  *   contract    (row op -> x)* linear+ (const | elementwise | row op)* yield
  *               what stands in front of the linear ops makes x, and nothing else
- *               an elementwise op takes whole [T, N], a row op one head at a time (ir/kernel/heads.c)
+ *               an elementwise op takes whole [T, N], a row op one head at a time
+ *               (ir/kernel/heads.c)
  *   experts     (reshape of an outer value)* expert_linear+ (const | elementwise)* yield
  *               one x, ids and type for all; an elementwise op takes whole [T, k, N]
  *   sequence    [reshape of an outer value -> operand]* one op that makes a form (kernels.def)
@@ -20,8 +21,8 @@
  *               and output 0 of a model read their results
  *   in place_rules.c, once plan-memory has run:
  *   memory      results are inside their areas; values live at the same time do not overlap
- *   runs        of layers of a stage that has several (ir/kernel/runs.h): they receive first and send
- *               last; what one leaves for another is kept
+ *   runs        layer ranges of a pipeline stage (ir/kernel/runs.h) receive first and send last;
+ *               what one leaves for another is kept
  */
 #include <string.h>
 
@@ -101,7 +102,7 @@ static bool is_primitive(hir_opcode code) {
 }
 
 /* ---- caches -------------------------------------------------------------------------------- */
-/* A value of cache length is the result of cache_append and may only be yielded. */
+/* A value of cache length must be the result of cache_append, and may only be yielded. */
 static void check_cache_use(hir_rules *r, hir_id op) {
     const hir_op *o = hir_op_at(r->m, op);
     for (uint32_t i = 0; i < o->n_args; i++) {
@@ -172,8 +173,8 @@ static part part_of(const hir_rules *r, const hir_op *o) {
     return NOWHERE;
 }
 
-/* May it stand in the prologue of a contraction, which makes x? Every thread runs the prologue for
- * itself, so it must not matter how often an op is done. */
+/* May the op be in the prologue of a contraction, which computes x? Every thread runs the prologue
+ * for itself, so it must not matter how often an op is done. */
 static bool makes_x(const hir_op *o) {
     return o->n_results == 1 && is_primitive(o->code) &&
            !hir_has_trait(o->code, HIR_EFFECT | HIR_POSITION);
@@ -335,7 +336,8 @@ static void check_sequence(hir_rules *r, void (*operands)(hir_rules *r, hir_id o
     }
 }
 
-/* f32, and in memory when the kernel begins, perhaps under another shape. */
+/* Checks that an operand is f32, and in memory when the kernel begins, perhaps under another shape.
+ */
 static void check_in_memory(hir_rules *r, hir_id op, uint32_t i, const char *name) {
     const hir_ref x = hir_op_at(r->m, op)->args[i];
     if (x.kind == HIR_REF_NONE) return;
@@ -359,7 +361,7 @@ static void check_attention_operands(hir_rules *r, hir_id op) {
     }
 }
 
-/* q, rows, q_shared and shared are operands `first` and on, `sink` and the bias behind it. */
+/* q, rows, q_shared and shared are operands `first` and on; `sink` is followed by the bias. */
 static void check_latent_parts(hir_rules *r, hir_id op, uint32_t first, uint32_t sink) {
     const hir_op *o = hir_op_at(r->m, op);
     check_in_memory(r, op, first, "q");
@@ -383,8 +385,8 @@ static void check_latent(hir_rules *r) {
     check_sequence(r, check_latent_operands);
 }
 
-/* The two matrices are panels; `otherwise` has the memory of the result, which is what it is when
- * the kernel is left out. */
+/* The two matrices are panels; `otherwise` has the memory of the result, and is its value where the
+ * kernel is skipped. */
 static void check_expanded_operands(hir_rules *r, hir_id op) {
     const hir_op *o = hir_op_at(r->m, op);
     check_latent_parts(r, op, 1, 7);
@@ -403,7 +405,7 @@ static void check_attention(hir_rules *r) {
     check_sequence(r, check_attention_operands);
 }
 
-/* All operands are f32 and outer values, weights or reshapes of these, but for the state. */
+/* All operands but the state are f32 and outer values, weights or reshapes of these. */
 static void check_views(hir_rules *r, hir_id op) {
     const hir_op *o = hir_op_at(r->m, op);
     for (uint32_t i = 0; i < o->n_args; i++) {
@@ -416,7 +418,7 @@ static void check_views(hir_rules *r, hir_id op) {
     check_weights(r, op);
 }
 
-/* Rows of a cache that kernels before have written. */
+/* Checks rows of a cache, which earlier kernels must have written. */
 static void check_rows_operand(hir_rules *r, hir_id op, uint32_t i, const char *what) {
     const hir_ref x = hir_op_at(r->m, op)->args[i];
     if (x.kind == HIR_REF_NONE) return;
@@ -483,7 +485,7 @@ static void check_delta_rule(hir_rules *r) {
     check_sequence(r, check_views);
 }
 
-/* A kernel of a kind whose forms are told apart by an op, without any. */
+/* Rejects a kernel of a kind whose forms are distinguished by an op, but which has no such op. */
 static void reject_formless(hir_rules *r) {
     const hir_kernel_kind kind = hir_kind_of(hir_op_at(r->m, r->kernel)->code);
     hd_text names;
@@ -496,9 +498,9 @@ static void reject_formless(hir_rules *r) {
                      names.at);
 }
 
-/* ---- exchanges ----------------------------------------------------------------------------- */
+/* ---- communication between ranks ------------------------------------------------------------- */
 
-/* One comm op, of a value that another kernel has made, and the yield. */
+/* The body is one comm op, of a value that another kernel has computed, and the yield. */
 static void check_comm(hir_rules *r) {
     uint32_t n = 0;
     HIR_EACH(r->m, op, hir_op_at(r->m, r->kernel)->body_first) {

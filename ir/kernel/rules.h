@@ -1,5 +1,5 @@
-/* What the rules of kernel IR share: those of one kernel (rules.c) and those of places in
- * memory (place_rules.c). Every rule is looked at, and each that is broken is an error. */
+/* What the rules of kernel IR share: the rules of one kernel (rules.c) and the rules of places in
+ * memory (place_rules.c). Every rule is checked, and each violation is an error. */
 #ifndef HIR_KERNEL_RULES_H
 #define HIR_KERNEL_RULES_H
 
@@ -8,17 +8,17 @@
 typedef struct hir_rules {
     const hir_module *m;
     hd_diags *d;
-    hir_id kernel; /* being looked at; HIR_NONE: what stands at the top */
+    hir_id kernel; /* being checked; HIR_NONE: an op at the top level */
     bool model;    /* one i32[T] input: NAME_forward */
     bool ok;
 } hir_rules;
 
 /* An error at the op, which names the kernel; always false. `hint` (NULL: none) is not copied. */
 bool hir_rules_reject(hir_rules *r, hir_id op, const char *what, const char *hint);
-/* `holds`; an error if not. */
+/* Adds an error if `holds` is false; returns `holds`. */
 bool hir_rules_require(hir_rules *r, hir_id op, bool holds, const char *what);
 
-/* Of a module whose values have places: plan-memory has run. */
+/* Checks a module whose values have places: plan-memory has run. */
 void hir_check_places(hir_rules *r);
 void hir_check_runs(hir_rules *r);
 

@@ -1,10 +1,10 @@
-/* The runs of layers that a stage of a pipeline has (passes/shard/shard_pipeline.c): what it
- * receives, what it computes of that, what it sends on.
+/* The layer ranges (`runs`) of a pipeline stage (passes/shard/shard_pipeline.c): the messages that
+ * each receives, what it computes from them, and the messages that it sends on.
  *
- * With several runs the stage has several chunks of a call in flight at once, each between two of
- * its runs (runtime/pipeline.h). A value that one run leaves for a later one is *kept*: each chunk
- * in flight has a place for it. So is what is received, since a stage may receive for one chunk
- * before it has sent what it made of another. */
+ * With several ranges the stage has several chunks of a call in flight at once, each between two of
+ * its ranges (runtime/pipeline.h). A value that one range leaves for a later one is *kept*: each
+ * chunk in flight has a place for it. So is what is received, since a stage may receive for one
+ * chunk before it has sent the result of another. */
 #ifndef HIR_RUNS_H
 #define HIR_RUNS_H
 
@@ -20,13 +20,13 @@ typedef struct hir_runs {
     HD_VEC(hir_run_of_layers) list; /* in order, of all kernels; one where nothing is received */
 } hir_runs;
 
-/* HIR_COMM_SEND_OP or HIR_COMM_RECV_OP, if the kernel is such a message; HIR_OPCODE_COUNT. */
+/* HIR_COMM_SEND_OP or HIR_COMM_RECV_OP if the kernel is such a message; else HIR_OPCODE_COUNT. */
 hir_opcode hir_message_of(const hir_module *m, hir_id kernel);
 
-/* A run begins with the first message that is received behind one that was sent. */
+/* Finds the layer ranges. One begins with the first message that is received after one was sent. */
 hir_runs hir_find_runs(hd_arena *a, const hir_module *m);
 
-/* The run of a kernel. */
+/* The layer range of a kernel. */
 uint32_t hir_run_of(const hir_runs *runs, uint32_t kernel);
 
 #endif

@@ -1,5 +1,5 @@
-/* How much arithmetic an op is, and how many rows it does together, by formula; ops without one are
- * counted as free beside these, and do one row at a time. */
+/* How much arithmetic an op does, and how many rows it does together, by formula. Ops without a
+ * formula count as free in comparison, and do one row at a time. */
 #include "ir/kernel/kernels.h"
 
 static uint64_t row_elements(hir_type t) {
@@ -21,14 +21,14 @@ static hir_op_work block_linear(const hir_module *m, hir_id op) {
     return (hir_op_work){.row_flops = 2 * row_elements(w)};
 }
 
-/* The same for each of the k matrices that a token has chosen. */
+/* The same for each of the k matrices that a token has selected. */
 static hir_op_work expert_linear(const hir_module *m, hir_id op) {
     const hir_type w = hir_arg_type(m, op, 1), ids = hir_arg_type(m, op, 2);
     return (hir_op_work){.row_flops = 2 * (uint64_t)(ids.dim[1] * w.dim[1]) * (uint64_t)w.dim[2]};
 }
 
-/* For each head and position n products with the key and m with the value. The queries that tokens
- * have of one key/value head fill a tile. */
+/* For each head and position n products with the key and m with the value. The tokens' queries of
+ * one key/value head fill a tile. */
 static hir_op_work attention(const hir_module *m, hir_id op) {
     const hir_type q = hir_arg_type(m, op, 0), v = hir_arg_type(m, op, 2);
     return (hir_op_work){.pair_flops = 2 * (uint64_t)q.dim[1] * (uint64_t)(q.dim[2] + v.dim[2]),
@@ -43,8 +43,8 @@ static hir_op_work selection(const hir_module *m, hir_id op) {
     return (hir_op_work){.pair_flops = each / (uint64_t)hir_rate(keys.dim[0])};
 }
 
-/* As attention, of the rows that a list and a window have room for; all rows as for each position.
- */
+/* As attention, for as many rows as a list and a window can hold; if there is no limit, for each
+ * position. */
 static hir_op_work attention_selected(const hir_module *m, hir_id op) {
     const hir_type q = hir_arg_type(m, op, 0), v = hir_arg_type(m, op, 2);
     const hir_ref list = hir_op_at(m, op)->args[3], entries = hir_op_at(m, op)->args[5];
@@ -82,7 +82,7 @@ static hir_op_work delta_rule(const hir_module *m, hir_id op) {
     return (hir_op_work){.row_flops = each * (uint64_t)q.dim[2] * row_elements(v)};
 }
 
-/* Entries of a head that meet what heads share of a cached row. */
+/* Entries of a head that are multiplied with the part of a cached row that heads share. */
 static int64_t shared_entries(const hir_module *m, hir_id op, uint32_t q_shared) {
     const bool there = hir_op_at(m, op)->args[q_shared].kind != HIR_REF_NONE;
     return there ? hir_arg_type(m, op, q_shared).dim[2] : 0;
@@ -96,8 +96,8 @@ static hir_op_work latent(const hir_module *m, hir_id op) {
                          .rows_together = HIR_QUERY_TILE / (q.dim[1] / rows.dim[1])};
 }
 
-/* The same with keys of n + m entries and values of their own size. What makes them is done for
- * each position that is read, not for each row of the call. */
+/* The same with keys of n + m entries and values of their own size. Keys and values are computed
+ * for each position that is read, not for each row of the call. */
 static hir_op_work expanded(const hir_module *m, hir_id op) {
     const hir_type q = hir_arg_type(m, op, 1), v = hir_arg_type(m, op, 6);
     const int64_t n = q.dim[2] + shared_entries(m, op, 3) + v.dim[1];
@@ -131,8 +131,8 @@ static hir_op_work (*const formulas[HIR_OPCODE_COUNT])(const hir_module *m, hir_
     [HIR_ATTENTION_EXPANDED_OP] = expanded,
 };
 
-/* attention_selected sees the rows of its list: of k and v, or of its entries, beside which k and v
- * have a window. */
+/* attention_selected reads the rows of its list: rows of k and v, or of its entries; in the latter
+ * case k and v also have a window. */
 hir_row_limit hir_rows_read(const hir_module *m, const hir_op *o, uint32_t operand) {
     enum { LIST = 3, ENTRIES = 5 };
     const int64_t window = hir_attr_int(o, HIR_A_WINDOW, 0);

@@ -66,8 +66,8 @@ bool hir_expected(hir_parser *p, const char *what) {
     }
 }
 
-/* No hint for errors beyond those shown: the search for the nearest name is the slow step of such
- * an error. */
+/* No hint for errors beyond those that are shown: the search for the nearest name is the slow step
+ * of such an error. */
 const char *hir_nearest_hint(hir_parser *p, const char *word, const char *const *words, size_t n) {
     const char *near = hd_nearest(word, words, n);
     return near ? hd_printf(p->d->arena, "did you mean '%s'?", near) : NULL;
@@ -116,7 +116,7 @@ static bool parse_dtype(hir_parser *p, hir_dtype *out) {
                            "there is no element type '%s'", p->t.text);
 }
 
-/* P of T/P; the parser is behind the stroke. */
+/* Parses P of T/P; the parser stands after the slash. */
 static bool parse_row_ranks(hir_parser *p, int64_t *out) {
     int64_t ranks;
     if (p->t.kind != HIR_TOK_NUMBER) return hir_expected(p, "the number of ranks");

@@ -33,7 +33,7 @@ typedef struct hir_parser {
     HD_VEC(hd_loc) weight_locs;
     HD_VEC(hd_loc) state_locs;
     hd_loc module_loc;
-    hir_id kernel;       /* whose body is open, or HIR_NONE */
+    hir_id kernel;       /* the kernel whose body is open, or HIR_NONE */
     bool inputs_unclear; /* the signature failed: do not report unknown values */
     bool may_open;       /* the op that failed may have opened a body */
     bool arena_given, local_given, fixed_given;

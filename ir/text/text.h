@@ -13,11 +13,10 @@ bool hir_plain_name_char(char c);
 /* Letters, digits, _ and . and no digit in front: words such as op names and option keys. */
 bool hir_is_word(const char *s);
 
-/* For printing a module op by op: `numbers` are those of unnamed values in the whole text, by
- * value. */
+/* For printing a module op by op: the numbers of unnamed values in the whole text, by value. */
 uint32_t *hir_number_values(const hir_module *m, hd_arena *a);
-/* Line of each op in the printed module: what stands before the body, then one op a line, kernels
- * with a line more for the brace. 0: an erased op. */
+/* The line of each op in the printed module: the lines before the body, then one op a line, and one
+ * more line for the closing brace of a kernel. 0: an erased op. */
 uint32_t *hir_op_lines(const hir_module *m, hd_arena *a);
 void hir_print_numbered(const hir_module *m, hir_id op, const uint32_t *numbers, hd_text *out);
 void hir_print_ref(const hir_module *m, hir_ref r, const uint32_t *numbers, hd_text *out);

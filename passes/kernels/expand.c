@@ -13,7 +13,7 @@
  * Leaves   linear ops of contractions; sequence kernels, which contain no composites.
  *
  * Numbers. softmax subtracts the maximum first: exponents are at most 0, the sum is at least 1 and
- * never overflows; -inf logits give exact zeros beside a finite one. Norms add eps under the root,
+ * never overflows; -inf logits give exact zeros if another is finite. Norms add eps under the root,
  * as the definition does: x = 0 gives 0, and norms below sqrt(eps) need no special case. The
  * variance of layernorm is the mean of squared differences and not mean(x^2) - mean(x)^2, which
  * suffers from cancellation when the mean is large.

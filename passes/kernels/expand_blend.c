@@ -2,9 +2,10 @@
  *
  *     h = u a + w b
  *
- * is what phase 2 of attention over depth computes: a is the result of phase 1, b the live source,
- * w its weight and u = 1 - w (depth.merge, as a + w (b - a)); and in the first block, where a is
- * the only finished source (depth.mix of two). Whatever u and w are,
+ * is what phase 2 of attention over depth computes: a is the result of phase 1, b the newest source
+ * (the running sum of the present residual block), w its weight and u = 1 - w (depth.merge, as a +
+ * w (b - a)); and in the first residual block, where a is the only finished source (depth.mix of
+ * two). Whatever u and w are,
  *
  *     mean h^2 = u^2 mean a^2 + 2 u w mean ab + w^2 mean b^2
  *
@@ -26,7 +27,7 @@
  * Sizes. Rows are squared unscaled, unlike in other norms: where a sum overflows, the row form is
  * used, which scales. u and w are multiplied one after the other, as they may be so small that
  * their squares underflow where the products do not. Terms that underflow are below 2^-126, and
- * smaller eps than 1e-12 are refused.
+ * an eps below 1e-12 is rejected.
  */
 #include <float.h>
 
@@ -82,7 +83,8 @@ static bool read_blend(const hir_module *m, hir_ref h, blend *x) {
            read_part(m, pass_arg(m, add, 1), &x->b, &x->w);
 }
 
-/* A blend that has other readers is stored, so its squares can be summed from there. */
+/* Is the blend also read by other ops? Then it is stored, so its squares can be summed from there.
+ */
 static bool is_read_by_others(const expander *e, hir_ref h, hir_id norm) {
     HIR_EACH(e->m, op, hir_op_at(e->m, hir_op_at(e->m, norm)->parent)->body_first) {
         const hir_op *o = hir_op_at(e->m, op);

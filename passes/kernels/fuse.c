@@ -7,8 +7,9 @@
  *          values that only one row program reads are not stored.
  * Leaves   composites: expand lowers them when it is known which are in row programs.
  *
- * Grouping. Think of the program as phases: phase P is one row program, followed by contractions
- * and sequence kernels that need nothing but it and each other in order of creation. So
+ * Grouping. Think of the program as a sequence of phases (of this pass, not of AttnRes): phase P is
+ * one row program, followed by contractions and sequence kernels that need nothing but it and each
+ * other in order of creation. So
  *
  *     row op            phase = max over operands of (made by a row op: its phase;
  *                                                     made by a contraction: its phase + 1)
@@ -123,8 +124,8 @@ static bool same_view(const fuse *f, hir_ref a, hir_ref b) {
            hir_type_equal(hir_ref_type(f->m, a), hir_ref_type(f->m, b));
 }
 
-/* In a contraction of its own, which others of the same x may join. `experts`: op, if it has them.
- */
+/* Places a linear op in a new contraction, which others of the same x may join. `experts`: the op,
+ * if it multiplies by experts. */
 static void begin_contraction(fuse *f, hir_id op, hir_ref x, hir_id experts, uint32_t phase) {
     const uint32_t base = fuse_base(f, x).index, g = new_group(f, FUSE_CONTRACT, phase);
     f->groups.at[g].x = x;
@@ -148,7 +149,7 @@ static void place_linear(fuse *f, hir_id op) {
     begin_contraction(f, op, x, HIR_NONE, phase);
 }
 
-/* Products with chosen matrices join those of the same x, choice and size: gate and up. */
+/* Products with selected matrices join those of the same x, selection and size: gate and up. */
 static void place_experts(fuse *f, hir_id op) {
     const hir_ref x = pass_arg(f->m, op, 0), ids = pass_arg(f->m, op, 2);
     const uint32_t base = fuse_base(f, x).index;
@@ -180,8 +181,8 @@ static void place_alone(fuse *f, hir_id op, fuse_kind kind) {
     f->groups.at[f->node[op].group].epilogue = hir_takes_epilogue(hir_op_at(f->m, op)->code);
 }
 
-/* What is sent and received stays in the order of the program: what two stages send each other is
- * told apart by nothing else. */
+/* Places a send or a recv. They stay in the order of the program, since two pipeline stages match
+ * their messages by nothing but this order. */
 static void place_comm(fuse *f, hir_id op) {
     const bool ordered = hir_has_trait(hir_op_at(f->m, op)->code, HIR_EFFECT);
     place_alone(f, op, FUSE_COMM);
@@ -224,7 +225,7 @@ static bool is_not_in_memory(const fuse *f, hir_ref r) {
     return (view && !made) || (made && made->kind == FUSE_COPIED);
 }
 
-/* Of a contraction or a sequence kernel. */
+/* Is the value made in the group, a contraction or a sequence kernel? */
 static bool is_in_group(const fuse *f, hir_ref r, uint32_t group) {
     const fuse_node *n = fuse_node_of(f, fuse_base(f, r));
     return n && (n->kind == FUSE_CONTRACT || n->kind == FUSE_SEQUENCE) && n->group == group;
@@ -344,7 +345,7 @@ static int64_t row_size(const fuse *f, hir_ref r) {
     return n * (int64_t)hir_dtype_bytes(t.dtype);
 }
 
-/* What a refused fusion leaves: `r` goes through memory. */
+/* The consequence of a fusion that is not possible: `r` goes through memory. */
 static const char *through_memory(const fuse *f, hir_ref r) {
     if (!hir_type_has_t(hir_ref_type(f->m, r)))
         return "; nothing of a token would have been saved: the value is the same for all of them";
@@ -480,7 +481,7 @@ static void drop_dead(fuse *f) {
 }
 
 /* ---- third walk: sinking ------------------------------------------------------------------- */
-/* An identifier of the kernel that an op is in. */
+/* A number that identifies the kernel that an op is in. */
 static uint64_t kernel_of(const fuse_node *n) {
     if (n->kind == FUSE_ROW) return (uint64_t)n->phase << 1;
     return (uint64_t)n->group << 1 | 1;
@@ -617,7 +618,8 @@ static void place_fixed(fuse *f, hir_id op) {
 }
 
 /* ---- groups of rows, order of kernels ------------------------------------------------------ */
-/* Rows of the call and those of a rank are two row programs. */
+/* Does the op run over the rows of one rank? Ops over all rows and ops over a rank's rows are in
+ * two row programs. */
 static bool has_rows_of_rank(const fuse *f, hir_id op) {
     const hir_type t = pass_result_type(f->m, op);
     return t.rank > 0 && hir_is_row_share(t.dim[0]);

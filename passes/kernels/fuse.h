@@ -13,7 +13,7 @@ typedef enum fuse_kind {
     FUSE_ROW,
     FUSE_CONTRACT, /* linear, or an op of its epilogue */
     FUSE_BLOCKS,   /* block_linear */
-    FUSE_COMM,     /* what crosses between ranks */
+    FUSE_COMM,     /* communication between ranks */
     FUSE_SEQUENCE,
     FUSE_OUTPUT,
 } fuse_kind;

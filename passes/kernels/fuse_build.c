@@ -26,8 +26,8 @@ typedef struct building {
     /* by value of the graph: its copy in the present body */
     hir_id *copy_in; /* the kernel */
     hir_ref *copy;
-    bool *copy_ahead; /* of the linear ops of a contraction */
-    bool ahead;       /* is the present place? */
+    bool *copy_ahead; /* copies for the linear ops of a contraction and what precedes them */
+    bool ahead;       /* is the present op one of these? */
     hir_builder body;
     uint32_t group;
 } building;
@@ -123,8 +123,8 @@ static hir_ref base_operand(building *b, hir_ref base, hir_type t) {
     return n->group == b->group ? base : stored_as(b, base.index, t);
 }
 
-/* Is the copy of a value in the present body one for the present place? A constant of a prologue is
- * none for an epilogue, which runs elsewhere. */
+/* Is there a copy of a value in the present body that the present op can use? A constant copied for
+ * a prologue cannot be used by an epilogue, which runs elsewhere. */
 static bool is_copied_here(const building *b, uint32_t v) {
     if (b->copy_in[v] != b->body.parent) return false;
     return b->copy_ahead[v] == b->ahead || pass_def_if(b->m, b->copy[v], HIR_CONST_OP) == HIR_NONE;

@@ -19,9 +19,10 @@
 
 #include "passes/util.h"
 
-typedef struct reads { /* of one weight: an op of each kind, for messages; HIR_NONE: none */
+typedef struct reads { /* of one weight: one op of each kind that reads it, for messages; HIR_NONE:
+                        * none */
     hir_id contracted, gathered, by_element;
-    bool decides; /* a choice: a router */
+    bool decides; /* its products decide a selection: a router */
 } reads;
 
 static void note_read(reads *r, hir_opcode kernel, hir_opcode code, uint32_t arg, hir_id op) {
@@ -66,8 +67,8 @@ static bool conflict(hir_pass_context *c, const hir_weight *w, const reads *r) {
 }
 
 /* ---- the caller's rules ---------------------------------------------------------------------- */
-/* The outcome of a rule: matching weights, those of them that cannot be stored so, and one of
- * these. */
+/* The effect of a rule: how many weights match it, how many of these cannot be stored as it says,
+ * and one of the latter. */
 typedef struct outcome {
     size_t matched, left;
     const hir_weight *example;
@@ -77,7 +78,7 @@ static bool is_read(const reads *r) {
     return r->contracted != HIR_NONE || r->gathered != HIR_NONE || r->by_element != HIR_NONE;
 }
 
-/* Can the weight be stored as dtype? Matrices can, as any; grouped types need matrices. */
+/* Can the weight be stored as dtype? Matrices can be stored as any; grouped types need matrices. */
 static bool can_store(const hir_weight *w, const reads *r, hir_dtype dtype) {
     bool matrix = w->type.rank >= 2 && r->by_element == HIR_NONE &&
                   (r->contracted != HIR_NONE || r->gathered != HIR_NONE);
@@ -88,23 +89,25 @@ static bool is_made(const hir_weight *w) {
     return hir_is_derived(w) && w->type.rank == 3;
 }
 
-/* A matrix that is made of another goes by the rules for either name; one that is of the other's
- * transpose, by none but those that are made so. */
+/* A matrix that is derived from another follows the rules for either name; one that is the
+ * transpose of another only follows rules for such derived matrices. */
 static bool rule_matches(const hir_weight_rule *rule, const hir_weight *w) {
     if (rule->of_transposed && !is_made(w)) return false;
     return hir_rule_matches(rule, w->name) ||
            (is_made(w) && hir_rule_matches(rule, w->rows[0].factor[0].name));
 }
 
-/* All of another weight that nothing else reads, each of its matrices transposed. */
+/* Does the weight consist of all of another weight that nothing else reads, each matrix transposed?
+ */
 static bool is_other_transposed(const hir_pass_context *c, const reads *all, const hir_weight *w) {
     const hir_id source = hir_transposed_source(c->m, w);
     return source != HIR_NONE && !is_read(&all[source]);
 }
 
-/* What is made of other weights is stored in groups if it is one of them transposed. Else the other
- * is read in a second form, whose groups would be others: bf16, which is the same in both, is what
- * comes next. So it is if only the numbers of the other, as it lies, are in groups exactly. */
+/* The dtype of a derived weight. It is stored in groups if it is another weight transposed.
+ * Otherwise the other weight is also read in its own order, whose groups would differ from these;
+ * the next best type is bf16, which is the same in both orders. bf16 is also used if only the
+ * numbers of the other weight, as it is stored, are exact in groups. */
 static hir_dtype for_derived(hir_pass_context *c, const reads *all, const hir_weight *w,
                              const hir_weight_rule *rule, hir_dtype dtype) {
     if (!is_made(w) || !hir_is_quantised(dtype)) return dtype;
@@ -112,8 +115,8 @@ static hir_dtype for_derived(hir_pass_context *c, const reads *all, const hir_we
     return exact_elsewhere || !is_other_transposed(c, all, w) ? HIR_BF16 : dtype;
 }
 
-/* The dtype for a weight: that of the last rule that matches and can be applied, else the one for
- * matrices; of a router f32, since a small error of its products is another choice. */
+/* Chooses the dtype of a weight: that of the last rule that matches and can be applied, else the
+ * one for matrices; for a router f32, since a small error in its products changes the selection. */
 static hir_dtype choose_dtype(hir_pass_context *c, const hir_weight *w, const reads *all,
                               outcome *outcomes, hir_dtype *wanted) {
     const reads *r = &all[w - c->m->weights.at];
@@ -136,7 +139,7 @@ static hir_dtype choose_dtype(hir_pass_context *c, const hir_weight *w, const re
     return dtype;
 }
 
-/* For a pattern that no weight matches. */
+/* The weight nearest to a pattern that no weight matches. */
 static const char *nearest_weight(hir_pass_context *c, const char *pattern) {
     hd_arena *a = c->diags->arena;
     const size_t end = strlen(".weight");
@@ -196,7 +199,7 @@ static bool decide(hir_pass_context *c, hir_weight *w, const reads *r, hir_dtype
     return true;
 }
 
-/* Why a matrix is not stored in the type that the options have for it, and what that takes. */
+/* Reports why a matrix is not stored in the type that the options request, and what that costs. */
 static void remark_wider(hir_pass_context *c, const hir_weight *w, const reads *r,
                          hir_dtype wanted) {
     hir_weight asked = *w;
@@ -207,7 +210,7 @@ static void remark_wider(hir_pass_context *c, const hir_weight *w, const reads *
         return;
     if (less >= bytes) return;
     const bool by_element = r->by_element != HIR_NONE;
-    if (by_element && hir_is_derived(w)) return; /* a table of vectors, no matrix of the model */
+    if (by_element && hir_is_derived(w)) return; /* a table of vectors, not a matrix of the model */
     const hir_id op = by_element                  ? r->by_element
                       : r->contracted != HIR_NONE ? r->contracted
                                                   : r->gathered;
@@ -221,8 +224,9 @@ static void remark_wider(hir_pass_context *c, const hir_weight *w, const reads *
                    (unsigned long long)bytes, (unsigned long long)less);
 }
 
-/* What only matrices like this one are made of has their type: numbers of the checkpoint are
- * rounded once, however they are read. In groups they are when they are in their place. */
+/* Weights from which only matrices like this one are derived get its type: then the numbers of the
+ * checkpoint are rounded once, however they are read. They are stored in groups once they are in
+ * their place. */
 static void pass_to_sources(hir_pass_context *c, const reads *all, const hir_weight *w) {
     if (!is_made(w) || hir_is_quantised(w->type.dtype)) return;
     for (uint32_t i = 0; i < w->n_rows; i++)

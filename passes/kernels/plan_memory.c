@@ -7,15 +7,16 @@
  *          aligned for every T; rows of whole pages are padded by a line. Results without T share
  *          the fixed area in the same way. A value is live from the kernel that defines it to the
  *          last that reads it, both included, and values whose live ranges do not overlap may share
- * bytes. A result of a row program may alias, row by row, a long value of the same size whose last
- * reader the row program is: the streams of a residual system are updated in place, in half of the
- *          memory. Otherwise the values that a kernel reads and those that it writes never overlap.
- *          Kernels that go tile by tile beside exchanges (ir/kernel/overlap.h) run at once as far as
- *          memory goes: what one of them touches is live from the first of them to the last.
- *          A stage with several runs of layers (ir/kernel/runs.h) has several chunks in flight, whose runs
- *          take turns: what a run receives or leaves for a later one is kept at the beginning of
- *          the arena, a part that each chunk in flight has for itself; the rest they share. A
- *          result without T that several runs read shares its bytes with none.
+ *          bytes. A result of a row program may alias, row by row, a long value of the same size
+ *          whose last reader the row program is: the streams of a residual system are updated in
+ *          place, in half of the memory. Otherwise the values that a kernel reads and those that it
+ *          writes never overlap. Kernels that go tile by tile while collectives are under way
+ *          (ir/kernel/overlap.h) run at the same time as far as memory is concerned: what one of
+ *          them reads or writes is live from the first of them to the last. A pipeline stage with
+ *          several layer ranges (ir/kernel/runs.h) has several chunks in flight, whose ranges take
+ *          turns: what a range receives or leaves for a later one is kept at the beginning of the
+ *          arena, in a part that each chunk in flight has for itself; they share the rest. A result
+ *          without T that several ranges read shares its bytes with none.
  * Leaves   the kernels.
  *
  * Packing rectangles (live range x size) into the least height is NP-hard, but greedy orders do
@@ -50,7 +51,7 @@ typedef struct buffer {
 
 typedef HD_VEC(buffer) buffer_list;
 
-typedef struct alias { /* `value` is stored in the place that `first` got */
+typedef struct alias { /* `value` is stored in the place of `first` */
     hir_id value, first;
 } alias;
 
@@ -91,7 +92,8 @@ static bool place_outputs(planner *p) {
     return true;
 }
 
-/* The state that result i of a kernel is: what is yielded is the state that an op has written. */
+/* Sets the place of result i of a kernel that is a state: the yielded value is the state that an op
+ * has written. */
 static bool place_state(planner *p, hir_id kernel, uint32_t i) {
     const hir_op *k = hir_op_at(p->m, kernel);
     hir_ref x = hir_no_ref();
@@ -212,7 +214,7 @@ static bool place_results(planner *p) {
     return true;
 }
 
-/* ---- kernels that go on beside exchanges ----------------------------------------------------- */
+/* ---- kernels that run alongside collectives -------------------------------------------------- */
 /* The buffer that has the value; NULL: it has a place outside of the arenas. */
 static buffer *buffer_of(planner *p, hir_id value) {
     const hir_type t = hir_value_at(p->m, value)->type;
@@ -267,7 +269,8 @@ static bool is_kept(const planner *p, const buffer *b) {
     return received || run != hir_run_of(&p->runs, b->dies);
 }
 
-/* All chunks make the same of it, but each anew: nothing else may lie there meanwhile. */
+/* All chunks compute the same values without T, but each computes them again: nothing else may use
+ * their bytes meanwhile. */
 static void hold_fixed(planner *p) {
     for (size_t i = 0; i < p->fixed.n; i++) {
         buffer *b = &p->fixed.at[i];
@@ -379,7 +382,7 @@ static uint64_t plan(planner *p, buffer_list *list, uint64_t bound) {
     return best;
 }
 
-/* From `base` on; returns where it ends. */
+/* Plans an area from `base` on; returns its end. */
 static uint64_t plan_area(planner *p, buffer_list *list, uint64_t base, hir_place place,
                           const char *what) {
     uint64_t bound = lower_bound(p, list), peak = plan(p, list, bound), sum = 0;
@@ -400,7 +403,8 @@ static void set_size(planner *p, uint64_t *size, uint64_t bytes) {
     *size = bytes;
 }
 
-/* An arena: first what is kept, then what chunks in flight share. */
+/* Plans an arena: first the values that are kept for each chunk in flight, then those that chunks
+ * share. */
 static void plan_arena(planner *p, const buffer_list *list, hir_place place, const char *what,
                        uint64_t *kept, uint64_t *all) {
     buffer_list parts[2] = {0};

@@ -3,17 +3,18 @@
  * Needs    kernels.
  * Does     1 output    puts a copying row program in front of an output whose memory cannot be the
  *                      kernel result's own: the value is an input, is given out twice, or is
- *                      logits that are needed for more rows than the caller asks for
+ *                      logits that are needed for more rows than the caller wants
  *          2 order     keeps the order of the text unless making a kernel later or earlier lowers
- *                      the most bytes alive at once; of a stage of a pipeline, each run of layers
- *                      receives at its beginning and sends at its end
+ *                      the most bytes live at once; each layer range of a pipeline stage receives
+ *                      at its beginning and sends at its end
  *          3 rows      "last" for kernels whose results only output 0 of a model and "last" kernels
- *                      read, which write no state, and of a form that may be (ir/kernel/kernels.def): they
- *                      run for the rows asked for. Attention may: a row of its result needs that
- *                      row of q, and the cache.
+ *                      read, which write no state, and whose form permits it
+ *                      (ir/kernel/kernels.def): they run for the rows that the caller wants.
+ *                      Attention permits it: a row of its result needs that row of q, and the
+ *                      cache.
  *          4 threads   split_decode (T = 1) and split_prefill (T > 1) as the form has them; cyclic
- *                      in chunks of as many rows as the op does together (ir/kernel/work.c); what runs
- *                      once: none
+ *                      in chunks of as many rows as the op does together (ir/kernel/work.c);
+ *                      what runs once: none
  *          5 names     row0, row1, contract0 ...: the number counts different bodies, equal ones
  *                      share a name
  * Leaves   bodies.
@@ -143,8 +144,8 @@ static bool copy_outputs(scheduler *s) {
 }
 
 /* ---- order --------------------------------------------------------------------------------- */
-/* List scheduling of kernels: among the ready kernels the one after which the fewest bytes are
- * live; ties are broken by program order, which is kept if the result is not better. */
+/* List scheduling of kernels: it takes, of the ready kernels, the one after which the fewest bytes
+ * are live; ties are broken by program order, which is kept if the result is not better. */
 static uint64_t bytes_of(const hir_module *m, uint32_t value) {
     hir_type t = hir_value_at(m, value)->type;
     if (!hir_type_has_t(t)) return 0;
@@ -186,7 +187,7 @@ static dependences find_dependences(scheduler *s) {
     return d;
 }
 
-typedef struct live { /* bytes live during a run of kernels in some order */
+typedef struct live { /* bytes live while kernels run in some order */
     uint32_t *left;   /* by value: readers that have not run yet */
     uint64_t now, peak;
 } live;
@@ -280,15 +281,17 @@ static uint64_t text_peak(scheduler *s, const dependences *d) {
     return l.peak;
 }
 
-/* What stages send each other is received in the order in which it is sent: that of the text. */
+/* Does the module send or receive? A stage receives messages in the order in which they are sent,
+ * which is that of the text. */
 static bool has_messages(const scheduler *s) {
     for (size_t i = 0; i < s->kernels.n; i++)
         if (hir_message_of(s->m, s->kernels.at[i]) != HIR_OPCODE_COUNT) return true;
     return false;
 }
 
-/* Of a stage, a run of layers receives first and sends last. A message in between would make two
- * stages wait for each other in the middle of their work, where neither has to. */
+/* Within a layer range of a pipeline stage, receives come first and sends last. A message in
+ * between would make two stages wait for each other in the middle of their work, where neither has
+ * to. */
 static void gather_messages(scheduler *s) {
     static const hir_opcode order[] = {HIR_COMM_RECV_OP, HIR_OPCODE_COUNT, HIR_COMM_SEND_OP};
     const hir_runs runs = hir_find_runs(s->c->scratch, s->m);

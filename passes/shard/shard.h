@@ -1,5 +1,5 @@
-/* The passes that divide a module over machines. shard_pipeline.c: runs of layers over stages.
- * shard-tensor: which axis of which value ranks share.
+/* The passes that divide a module over machines. shard_pipeline.c divides layers over pipeline
+ * stages. shard-tensor divides axes of values over ranks:
  *
  * shard_axes.c  how an axis of an op's result lies in its operands: the one table of ops
  * shard_find.c  parts: all values, weights and states whose axes must be divided together
@@ -10,10 +10,10 @@
 
 #include "passes/util.h"
 
-/* How operand i of an op goes along when an axis of the result is divided. */
+/* How operand i of an op is divided when an axis of the result is divided. */
 typedef struct shard_axis {
     int axis;     /* of the operand; -1: the operand is needed whole, or is the same for all */
-    bool grouped; /* its entries are fewer: each is for a group of entries of the result's axis */
+    bool grouped; /* it has fewer entries: each serves a group of entries of the result's axis */
 } shard_axis;
 enum { SHARD_MAX_ARGS = 64 };
 
@@ -26,29 +26,30 @@ bool shard_begins(const hir_module *m, hir_id op, uint32_t r);
 /* Are the entries of axis `axis` of operand i summed up in a product with a weight? */
 bool shard_ends(const hir_module *m, hir_id op, uint32_t i, uint32_t axis);
 
-/* An axis of a value, weight or state, divided with others. */
+/* An axis of a value, weight or state that is divided together with others. */
 typedef struct shard_slot {
     hir_ref ref;
     uint32_t axis, class; /* axes of a class have corresponding entries */
-    hir_id op;            /* of a weight: which op reads it, */
+    hir_id op;            /* of a weight: the op that reads it, */
     uint32_t arg;         /* as which operand */
-    bool zero;            /* of a weight: padded with zeros, as its entries are summed up */
-    bool whole;           /* a value that is made whole, and of which a rank then takes its share */
+    bool zero;            /* of a weight: padded with zeros, since its entries are summed */
+    bool whole;           /* a value that is gathered, and of which a rank then takes its share */
 } shard_slot;
 
-/* What must be divided together. */
+/* Values, weights and states that must be divided together. */
 typedef struct shard_part {
     HD_VEC(shard_slot) slots;
     HD_VEC(uint32_t) classes; /* by class: the class it was joined with */
     HD_VEC(hd_share) shares;  /* by class */
     HD_VEC(hir_id) ends;      /* contractions whose results are partial sums */
     HD_VEC(hir_id) begins;    /* contractions whose outputs are divided */
-    bool sequence;            /* holds an op that keeps a state or looks along the sequence */
+    bool sequence;            /* contains an op that keeps a state or reads other tokens of the
+                               * sequence */
     bool given_out;           /* an output reads one of its values */
-    uint32_t borders;         /* values that are divided or made whole in between */
+    uint32_t borders;         /* values on its border, which are divided or gathered there */
     const char *rejected;     /* why it is not divided; NULL: it is */
     hir_id rejected_at;
-    int64_t crossing; /* elements per token that cross because of it */
+    int64_t crossing; /* elements per token that ranks send because of it */
     uint64_t saved;   /* bytes of weights that a rank does not have */
 } shard_part;
 
@@ -57,18 +58,18 @@ typedef struct shard {
     hir_module *m;
     hir_uses uses;
     HD_VEC(shard_part *) parts; /* those that are divided */
-    shard_part **part_of;       /* by value: its part, divided or refused; NULL: none */
+    shard_part **part_of;       /* by value: its part, divided or rejected; NULL: none */
     uint32_t *slot_of;          /* by value: its slot there */
     bool *is_end, *is_begin;    /* by op, of parts that are divided */
 } shard;
 
-/* shard_apart.c: contractions whose slices divide differently become several. False: a diagnostic
- * was added. */
+/* shard_apart.c: splits contractions whose slices are divided differently into several. False: a
+ * diagnostic was added. */
 bool shard_take_apart(hir_pass_context *c);
 
 /* Finds the parts that are divided. */
 void shard_find_parts(shard *s);
-/* shard-pipeline for every stage of a graph; `stages` has room for them. For checks. */
+/* Runs shard-pipeline for every stage of a graph; `stages` has room for all of them. For checks. */
 bool pass_shard_pipeline(hir_pass_context *c);
 bool shard_all_stages(const hir_module *graph, const hir_compile_options *options, hd_diags *d,
                       hd_arena *a, const hir_module **stages);

@@ -1,6 +1,6 @@
-/* Contractions that are several side by side in the checkpoint, such as q, k and v in one matrix:
- * an axis of their outputs has parts that divide differently. Where all users take slices of the
- * outputs, each slice becomes a contraction of its own rows of the matrix, which are a derived
+/* Splits contractions that the checkpoint stores side by side, such as q, k and v in one matrix: an
+ * axis of their outputs has parts that are divided differently. Where all users read slices of the
+ * outputs, each slice becomes a contraction with its own rows of the matrix, which are a derived
  * weight. They share their x, so that fuse puts them into one kernel again. */
 #include "passes/shard/shard.h"
 
@@ -13,8 +13,9 @@ typedef struct taker {
     bool failed;
 } taker;
 
-/* A weight of the checkpoint whose rows can be taken by themselves. Matrices of experts become
- * derived ones, which are not stored in groups: those that are to be stay as they are. */
+/* May rows of the weight be used as a weight of their own? It must be a weight of the checkpoint.
+ * Matrices of experts would become derived weights, which are not stored in groups: those that are
+ * to be stored in groups stay as they are. */
 static bool may_slice(const taker *t, hir_ref r) {
     if (r.kind == HIR_REF_NONE) return true;
     if (r.kind != HIR_REF_WEIGHT) return false;

@@ -1,5 +1,5 @@
-/* How an axis of an op's result lies in its operands: what ranks can compute from shares of the
- * operands alone. An op that is not here is not divided; its operands are made whole. */
+/* How an axis of an op's result lies in its operands, that is what ranks can compute from shares of
+ * the operands alone. An op that is not listed here is not divided; its operands are made whole. */
 #include <string.h>
 
 #include "passes/shard/shard.h"
@@ -62,7 +62,8 @@ static bool move_axes(const hir_module *m, hir_id op, uint32_t r, shard_axis *of
     }
 }
 
-/* Heads of rows that are kept: those of one head are read by all heads, and are not divided. */
+/* Divides the heads of cached rows. Rows of a single head are read by all heads, and are not
+ * divided. */
 static void divide_heads(const hir_module *m, hir_id op, uint32_t i, uint32_t axis, int64_t heads,
                          shard_axis *of) {
     if (!has_arg(m, op, i)) return;

@@ -1,8 +1,8 @@
 /* Parts: what must be divided together. From the outputs of a contraction the search follows the
- * axis to all that has entries for the same heads or features: forward to the contraction that sums
- * them up, backward to other contractions whose outputs meet them, and into caches and recurrent
- * states. It is the same from whichever of them it begins, so that each value is visited once.
- */
+ * axis to everything that has entries for the same heads or features: forward to the contraction
+ * that sums over it, backward to other contractions whose outputs are combined with it, and into
+ * caches and recurrent states. The part is the same from whichever contraction the search begins,
+ * so that each value is visited once. */
 #include <stdlib.h>
 
 #include "passes/shard/shard.h"
@@ -87,7 +87,7 @@ static uint32_t class_of_operand(finder *f, const shard_axis *of, uint32_t class
 
 /* ---- following an axis ----------------------------------------------------------------------- */
 
-/* A value that is made whole between ranks: before it is divided, or after. */
+/* Marks a value as a border of the part: before it is divided, or after it is gathered. */
 static void border(finder *f, hir_id op, hir_id value) {
     const hir_type t = hir_value_at(f->m, value)->type;
     if (!hir_type_has_t(t))
@@ -129,7 +129,7 @@ static void follow_back(finder *f, uint32_t at) {
     }
 }
 
-/* Adds the contraction that sums the axis up. */
+/* Adds the contraction that sums over the axis. */
 static void end(finder *f, hir_id op, uint32_t class) {
     const hir_type w = hir_arg_type(f->m, op, 1);
     for (size_t i = 0; i < f->p->ends.n; i++)
@@ -141,7 +141,7 @@ static void end(finder *f, hir_id op, uint32_t class) {
     add_operand(f, op, 1, w.rank - 1, class, true);
 }
 
-/* Follows the axis of operand `arg` to the result of the op; false: it does not go on there. */
+/* Follows the axis of operand `arg` to the result of the op; false: the result does not have it. */
 static bool follow_through(finder *f, hir_id op, uint32_t arg, const shard_slot *slot) {
     shard_axis of[SHARD_MAX_ARGS];
     if (hir_op_at(f->m, op)->n_results != 1) return false;
@@ -194,8 +194,9 @@ static int64_t entries_of(const finder *f, uint32_t class) {
     return n;
 }
 
-/* Features in units of 32, or of fewer where ranks would have shares of too different size: panels,
- * and the groups of quantised weights, are those of the undivided weight then. */
+/* Features are divided in units of 32, or of fewer where the shares of ranks would differ too much
+ * in size: with 32, panels and the groups of quantised weights are those of the undivided weight.
+ */
 static int64_t features_of_unit(int64_t n, int64_t ranks) {
     for (int64_t unit = HIR_GROUP; unit > 1; unit /= 2) {
         const int64_t most = (n / unit + ranks - 1) / ranks * unit;
@@ -233,7 +234,7 @@ static bool is_divided(const shard *s, hir_id op) {
     return false;
 }
 
-/* The bytes of weights that a rank of several does not have because of this part. */
+/* The bytes of weights that one of several ranks does not hold because of this part. */
 static uint64_t bytes_saved(const finder *f) {
     uint64_t saved = 0, bytes;
     for (size_t i = 0; i < f->p->slots.n; i++) {
@@ -261,7 +262,7 @@ static void decide(finder *f) {
         divide(f);
 }
 
-/* Contractions of a part that is not divided are free for others. */
+/* Releases the contractions of a part that is not divided for other parts. */
 static void give_up(finder *f, hir_id op) {
     for (size_t i = 0; i < f->p->ends.n; i++)
         f->s->is_end[f->p->ends.at[i]] = false;
@@ -293,7 +294,7 @@ static void find_from(shard *s, hir_id op) {
 }
 
 /* A table saves memory alone, as a token reads one of its rows: it is divided, by features, if a
- * rank saves so many times what crosses for a token. */
+ * rank saves at least this many times what is sent for a token. */
 enum { TABLE_WORTH = 1024 };
 
 static void find_table(shard *s, hir_id op) {
@@ -320,7 +321,7 @@ static void find_table(shard *s, hir_id op) {
     s->part_of[v] = NULL;
 }
 
-/* A contraction from whose outputs a part may begin. */
+/* A contraction at whose outputs a part may begin. */
 typedef struct candidate {
     hir_id op;
     size_t at;      /* its place in the program */
@@ -333,8 +334,8 @@ static int larger_first(const void *x, const void *y) {
     return a->at < b->at ? -1 : a->at > b->at;
 }
 
-/* Where two parts want the same values, that of the larger weight has them: of experts behind a map
- * to a narrow row the features, not the entries of that row. */
+/* Where two parts claim the same values, the part of the larger weight gets them: for experts after
+ * a map to a narrow row these are the features, not the entries of that row. */
 static void find_from_all(shard *s) {
     candidate *all = hd_new_array(s->c->scratch, candidate, s->m->ops.n);
     size_t n = 0;

@@ -1,17 +1,18 @@
-/* shard-pipeline: the layers are shared among stages; this module becomes one of them.
+/* shard-pipeline: the layers are divided among pipeline stages; this module becomes one of them.
  *
  * Needs    the graph, dead code removed; `stages` in the options (1: nothing is done).
- * Does     cuts the program into as many runs of ops as stages times virtual stages, so that the
- * one that takes longest for a prompt is as short as can be, and none holds much more than the mean
- * (stage_cuts.h); run j goes to stage j mod stages. What is live at a cut is sent on: the running
- * sum of a residual system, its bank of blocks, or whatever it is; it is found by liveness and not
- * known by name. A stage keeps what it has made or been sent, so that from its second run on only
- *          what is new crosses (cross-stage caching).
+ * Does     cuts the program into as many ranges of ops (`runs`) as stages times virtual stages, so
+ *          that the one that takes longest for a prompt is as short as can be, and none holds much
+ *          more than the mean (stage_cuts.h); range j goes to stage j mod stages. What is live at a
+ *          cut is sent on: the running sum of a residual system, its finished blocks, or whatever
+ *          it is; it is found by liveness and not known by name. A stage keeps what it has made or
+ *          been sent, so that from its second range on only what is new is sent (cross-stage
+ *          caching).
  * Leaves   what needs no row of the call, such as tables of positions and expressions of weights:
- *          every stage computes it. Weights and states of other stages are for dce.
+ *          every stage computes it. dce removes weights and states of other stages.
  *
- * It runs before depth attention is recognised: what a stage is sent are sources like its own.
- */
+ * It runs before depth attention is recognised: a stage treats what it is sent as sources of its
+ * own. */
 #include <string.h>
 
 #include "passes/analysis/depth_flow.h"
@@ -21,18 +22,18 @@
 typedef struct cutter {
     hir_pass_context *c;
     hir_module *m;
-    int64_t stages, runs; /* runs: stages times virtual stages */
+    int64_t stages, runs; /* ranges of ops: stages times virtual stages */
     uint32_t n;           /* ops at the top */
     hir_id *program;
     uint32_t *at;  /* by op: its number in the program */
-    bool *free;    /* by op: done by every stage */
-    uint32_t *run; /* by op: the run that it is in */
+    bool *free;    /* by op: every stage computes it */
+    uint32_t *run; /* by op: the range that it is in */
     /* by value: the op that makes it, and the last that reads it, by number; only of values that
      * can cross */
     uint32_t *last;
     int64_t *live; /* by number: elements live in front of this op; -1: no cut here */
-    uint32_t *cut; /* by run: number of its first op */
-    /* by run, of a thousand of all: what a prompt takes, and what is held */
+    uint32_t *cut; /* by range: number of its first op */
+    /* By range, in thousandths of the whole: the time of a prompt, and the bytes that are held. */
     uint32_t *work, *held;
 } cutter;
 
@@ -109,8 +110,8 @@ static void measure(cutter *k) {
     }
 }
 
-/* By number: is the place in front of the op inside of a sublayer, behind an op that reads its
- * input and not behind its output? There other things than the stream are live, and between ranks
+/* By number: is the place in front of the op inside a sublayer, that is after an op that reads its
+ * input and not after its output? There other values than the stream are live, and between ranks
  * they would have to be gathered. */
 static bool *find_inside(const cutter *k) {
     hd_arena *a = k->c->scratch;
@@ -139,12 +140,12 @@ static bool *find_inside(const cutter *k) {
     return inside;
 }
 
-/* Where the program may be cut: between two sublayers, in the place where the fewest elements are
- * live; of several, in the first. Where these are too few, between any two ops that multiply by a
- * matrix or read weights. */
+/* Where the program may be cut: between two sublayers, at the place where the fewest elements are
+ * live, the first of several such places. Where these are too few, between any two ops that
+ * multiply by a matrix or read weights. */
 typedef struct places {
     stage_places p;
-    uint32_t *at; /* by place: number of the op behind it */
+    uint32_t *at; /* by place: number of the op after it */
     uint64_t *work, *at_end, *held, *live;
     uint32_t *layers;
 } places;
@@ -171,7 +172,7 @@ static places find_places(cutter *k, bool anywhere) {
     const bool *inside = find_inside(k);
     stage_cost sum = {0};
     uint32_t layers = 0;
-    bool open = false; /* the last place is of the stretch at hand */
+    bool open = false; /* the last place belongs to the present stretch */
     add_place(k, &x, 0, &sum);
     for (uint32_t i = 0; i < k->n; i++) {
         const bool possible = i > 0 && k->live[i] >= 0 && (anywhere || !inside[i]);
@@ -201,7 +202,7 @@ static uint32_t of_thousand(uint64_t part, uint64_t all) {
     return all ? (uint32_t)((double)part / (double)all * 1000 + 0.5) : 0;
 }
 
-/* The shares of the runs, for the remark. */
+/* Computes the shares of the ranges, for the remark. */
 static void share_out(cutter *k, const stage_places *p) {
     const uint32_t runs = (uint32_t)k->runs;
     k->work = hd_new_array(k->c->scratch, uint32_t, runs);
@@ -222,7 +223,7 @@ static bool choose_cuts(cutter *k) {
     k->cut = hd_new_array(a, uint32_t, (size_t)runs + 1);
     places x = find_places(k, false);
     bool found = stage_best_cuts(a, &x.p, runs, k->cut);
-    if (!found) { /* more runs than sublayers */
+    if (!found) { /* more ranges than sublayers */
         x = find_places(k, true);
         found = stage_best_cuts(a, &x.p, runs, k->cut);
     }
@@ -242,14 +243,14 @@ static bool choose_cuts(cutter *k) {
     return true;
 }
 
-/* ---- what crosses ---------------------------------------------------------------------------- */
+/* ---- what stages send ------------------------------------------------------------------------ */
 
 typedef struct crossing {
-    HD_VEC(hir_id) values; /* sent to a run by the one before */
+    HD_VEC(hir_id) values; /* what the range before sends to this one */
 } crossing;
 
 typedef struct crossings {
-    crossing *at;        /* by run; [0] is empty */
+    crossing *at;        /* by range; [0] is empty */
     int64_t sent, whole; /* elements per token: those sent, and those live at all cuts */
 } crossings;
 
@@ -259,7 +260,7 @@ static bool is_live_at(const cutter *k, hir_id v, uint32_t cut) {
            k->last[v] >= cut;
 }
 
-/* A stage has what it has made, and what it has been sent. */
+/* Finds what has to be sent: a stage has what it has computed, and what it has received. */
 static crossings find_crossings(cutter *k) {
     const size_t values = k->m->values.n;
     crossings x = {.at = hd_new_array(k->c->scratch, crossing, (size_t)k->runs)};
@@ -283,7 +284,8 @@ static crossings find_crossings(cutter *k) {
     return x;
 }
 
-/* Runs of a stage are told apart by their messages (ir/kernel/runs.h). */
+/* Does each range send something? The runtime finds the ranges of a stage by their messages
+ * (ir/kernel/runs.h). */
 static bool all_send(const cutter *k, const crossings *x) {
     for (int64_t j = 1; j < k->runs; j++) {
         if (x->at[j].values.n) continue;
@@ -323,7 +325,8 @@ static bool send(cutter *k, const crossing *x, int64_t to, hir_id before, const 
     return true;
 }
 
-/* A builder at the end of the program has no op to be before. */
+/* The first op of a range; none at the end of the program, where a builder has no op to be before.
+ */
 static hir_id first_of_run(const cutter *k, int64_t run) {
     return run < k->runs ? k->program[k->cut[run]] : HIR_NONE;
 }
@@ -354,7 +357,7 @@ static bool build_stage(cutter *k, const crossings *x) {
     return true;
 }
 
-/* What the stage has of all, in tenths of a percent. */
+/* The part of the whole that the stage has, in tenths of a percent. */
 static void remark_share(const cutter *k) {
     const int64_t stage = k->c->options->stage;
     uint32_t work = 0, held = 0;

@@ -3,13 +3,15 @@
  * Needs    whole values, at the depth stage or before; `ranks` in the options (1: nothing is done).
  * Does     divides heads, features of feed-forward layers and the vocabulary over ranks, with the
  *          weights, caches and recurrent states that belong to them (shard_find.c says which). All
- *          else that is local to a token's row is done for the rows of a rank: the residual stream,
- *          norms, mixes over depth and their bank. Where the two meet, rows are gathered before a
- *          contraction whose outputs are divided, and the partial sums behind one whose inputs are
- *          divided are scattered; both where the value that crosses is smallest, which is the
- *          normed row before the first and the sublayer's output after the last.
- * Leaves   what looks along the sequence and cannot be divided: each rank does it for all rows, and
- *          a remark says why. No residual system is named: a value is whatever its users need.
+ *          else that is local to a token's row is done for the rows of one rank: the residual
+ *          stream, norms, depth mixes and their stored sources. Where the two kinds of division
+ *          touch, rows are gathered before a contraction whose outputs are divided, and the partial
+ *          sums after one whose inputs are divided are scattered; both where the value that is sent
+ *          is smallest, which is the normed row before the first and the sublayer's output after
+ *          the last.
+ * Leaves   what reads other tokens of the sequence and cannot be divided: each rank does it for all
+ *          rows, and a remark says why. No residual system is named: a value is divided as its
+ *          users need it.
  *
  * It works on what the depth passes have decided, so that none of them has to know of ranks.
  */
@@ -95,7 +97,8 @@ static hir_ref gather_rows(rewriter *w, hir_id before, hir_ref x, bool narrow) {
 
 static hir_ref all_of(rewriter *w, hir_id before, hir_id v, bool narrow);
 
-/* A constant is made again, with the rows or the share that are wanted; none: it is none. */
+/* Makes a constant again, with the rows or the share that are needed; none: the value is no
+ * constant. */
 static hir_ref constant(rewriter *w, hir_id before, hir_id v, hir_type t) {
     const hir_id op = hir_value_at(w->m, v)->op;
     if (op == HIR_NONE || hir_op_at(w->m, op)->code != HIR_CONST_OP) return hir_no_ref();
@@ -169,7 +172,7 @@ static void take_rows(rewriter *w, hir_id op) {
     }
 }
 
-/* The shape that an op is given: with the rows of a rank, or a share of its axis. */
+/* Sets the shape attribute of an op: with the rows of a rank, or a share of its axis. */
 static void set_shape(rewriter *w, hir_id op, where at) {
     const hir_attr *shape = hir_find_attr(hir_op_at(w->m, op), HIR_A_SHAPE);
     int64_t dims[HIR_MAX_RANK];
@@ -186,7 +189,7 @@ static void set_shape(rewriter *w, hir_id op, where at) {
     hir_set_attr(w->m, op, hir_ints(HIR_A_SHAPE, dims, shape->n));
 }
 
-/* Sets the type of the result to what the operands give now. */
+/* Sets the type of the result to the type that the operands now give. */
 static void finish_op(rewriter *w, hir_id op, where at) {
     hir_type t;
     if (w->failed || !hir_op_at(w->m, op)->n_results) return;
@@ -209,8 +212,9 @@ static bool is_sum(const rewriter *w, hir_ref r) {
     return is_old(w, r) && w->at[r.index] == SUMS && w->s->uses.count[r.index] == 1;
 }
 
-/* Is the op's result the sum over ranks of what it makes of partial sums? Of a product only one
- * factor may be sums, and the other must be on all ranks: it is, where it is much smaller. */
+/* Is the op's result the sum over ranks of what it computes from partial sums? Of a product only
+ * one factor may be partial sums, and the other must be on all ranks, which it is where it is much
+ * smaller. */
 static bool keeps_sums(const rewriter *w, hir_id op) {
     const hir_op *o = hir_op_at(w->m, op);
     uint32_t sums = 0;
@@ -254,7 +258,7 @@ static void rewrite_plain(rewriter *w, hir_id op) {
     where at = ROWS;
     bool cheap = false;
     if (o->code == HIR_COMM_RECV_OP || o->code == HIR_COMM_SEND_OP) {
-        take_rows(w, op); /* between stages the rows of a rank cross */
+        take_rows(w, op); /* pipeline stages send the rows of a rank */
     } else if (leaves || sequence) {
         at = ALL;
         cheap = hir_has_trait(o->code, HIR_PURE_CONST);
@@ -296,7 +300,7 @@ static void rewrite(rewriter *w, hir_id op) {
 
 /* ---- weights and states ---------------------------------------------------------------------- */
 
-typedef struct request { /* for a share of a weight, by an operand */
+typedef struct request { /* an operand that needs a share of a weight */
     uint32_t weight, dim, arg;
     hir_id op;
     hd_share share;
@@ -346,7 +350,7 @@ static bool same_share(const request *a, const request *b) {
            a->share.units == b->share.units && a->share.repeat == b->share.repeat;
 }
 
-/* A weight of its own with the same elements. */
+/* Adds a weight of its own with the same elements. */
 static uint32_t copy_of_weight(rewriter *w, uint32_t weight) {
     const hir_weight from = w->m->weights.at[weight];
     const hir_derived_factor factor = {.name = from.name};
@@ -370,7 +374,7 @@ static uint32_t *count_reads(const rewriter *w) {
     return reads;
 }
 
-/* Makes the share for the first of some requests for it; the others read what that one does. */
+/* Makes the share for the first of several requests for the same one; the others use it, too. */
 static void divide_weight(rewriter *w, const requests *r, size_t i, const uint32_t *next,
                           uint32_t reads) {
     const request *q = &r->list.at[i];
@@ -385,8 +389,8 @@ static void divide_weight(rewriter *w, const requests *r, size_t i, const uint32
             hir_op_at(w->m, r->list.at[k].op)->args[r->list.at[k].arg] = *arg;
 }
 
-/* A weight that all its readers want the same share of becomes that share; where they differ, as a
- * table that is embedding and head, each reader has its own. */
+/* A weight of which all readers need the same share becomes that share. Where they need different
+ * ones, as with a table that is embedding and head, each reader has its own. */
 static bool divide_weights(rewriter *w, const requests *r) {
     const size_t weights = w->m->weights.n, n = r->list.n;
     const uint32_t *reads = count_reads(w);
@@ -412,9 +416,9 @@ static bool divide_weights(rewriter *w, const requests *r) {
     return true;
 }
 
-/* ---- from how many tokens rows are divided --------------------------------------------------- */
+/* ---- the number of tokens from which on rows are divided ------------------------------------- */
 
-/* What memory moves in the time of one exchange more: 20 us at 13 GB/s. */
+/* The bytes that memory moves in the time of one more collective: 20 us at 13 GB/s. */
 enum { COLLECTIVE_BYTES = 1 << 18 };
 
 /* Bytes of a token that a rank does not move where what is local to rows is divided. */
@@ -426,7 +430,8 @@ static uint64_t bytes_divided(const rewriter *w) {
     return row * 8 * (ranks - 1) / ranks;
 }
 
-/* Few tokens: the other form, columns over ranks, is not built (docs/decisions/sharding.md). */
+/* Few tokens: the alternative, columns over ranks, is not implemented (docs/decisions/sharding.md).
+ */
 static void remark_columns(const rewriter *w) {
     hir_remark_add(w->c, false, HIR_NONE,
                    "calls of fewer tokens than that have all rows on all ranks: columns over ranks "
@@ -435,9 +440,9 @@ static void remark_columns(const rewriter *w) {
                    (unsigned long long)bytes_divided(w), w->scatters);
 }
 
-/* With rows divided, a rank does a P-th of what is local to rows, and each gathered value is an
- * exchange; with all rows on all ranks there are none of these. Never more tokens than a rank has
- * rows of a whole chunk, for which there is memory anyway. */
+/* With rows divided, a rank does a P-th of what is local to rows, and each gathered value is a
+ * collective; with all rows on all ranks there are no such collectives. The result is never more
+ * tokens than a rank has rows of a whole chunk, for which there is memory anyway. */
 static int64_t rows_divided_from(const rewriter *w) {
     const int64_t ranks = w->m->ranks;
     const uint64_t saved = bytes_divided(w) + 1;

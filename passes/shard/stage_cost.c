@@ -1,12 +1,13 @@
-/* What the ops of a graph take and hold, for cutting it into stages.
+/* The work and memory of the ops of a graph, for cutting it into pipeline stages.
  *
  * The call is a prompt of STAGE_PROMPT tokens in chunks of STAGE_CHUNK, of which the last token's
- * logits are wanted. Counted are the operations of contractions, attention and recurrences, the
- * weights that each chunk reads (of experts, the share that its tokens are expected to choose), and
- * rows: between two contractions stands a row program, which reads what is made elsewhere once, and
- * leaves what is read elsewhere. A byte is worth as many operations as are done meanwhile.
+ * logits are wanted. The work consists of the operations of contractions, attention and
+ * recurrences, the weights that each chunk reads (of experts, the share that its tokens are
+ * expected to select), and rows: between two contractions there is a row program, which reads once
+ * what is computed elsewhere and writes what is read elsewhere. A byte costs as many operations as
+ * are done in the time that it takes to read it.
  *
- * Left out are caches, of which a chunk reads far less than it computes with them. */
+ * Caches are left out, since a chunk reads far fewer bytes of them than it computes with them. */
 #include <string.h>
 
 #include "ir/kernel/kernels.h"
@@ -21,13 +22,13 @@ typedef struct counter {
     uint32_t n;
     const bool *free;  /* by op */
     stage_cost *cost;  /* by number */
-    bool at_end;       /* as in the last run; others send the rows of all tokens */
-    bool *last;        /* by number: done for the last token of the prompt alone */
-    hir_dtype *dtype;  /* by weight, plus 1: that it is stored in; 0: not known yet */
-    uint32_t *made_of; /* by value, plus 1: a weight that the expression is made of; 0: none */
+    bool at_end;       /* as in the last range; other ranges send the rows of all tokens */
+    bool *last;        /* by number: done only for the last token of the prompt */
+    hir_dtype *dtype;  /* by weight, plus 1: its storage type; 0: not known yet */
+    uint32_t *made_of; /* by value, plus 1: a weight that the expression reads; 0: none */
     bool *state_seen;  /* by state */
-    /* By value of the rows of a call: the stretch of the program that makes it, and the last that
-     * reads it; 0: none. Contractions are stretches of their own. */
+    /* By value of the rows of a call: the stretch of the program that makes it, and the last
+     * stretch that reads it; 0: none. A contraction is a stretch of its own. */
     uint32_t *made_in, *read_in, *made_at;
 } counter;
 
@@ -70,7 +71,8 @@ static uint64_t rows_of(const counter *k, uint32_t i) {
 
 /* ---- operations ------------------------------------------------------------------------------ */
 
-/* Positions that the rows see, each as far as a window reaches; 0: all before it. */
+/* The number of positions that the rows attend to, each as far as a window reaches; 0: all before
+ * it. */
 static uint64_t positions_seen(const counter *k, uint32_t i) {
     const hir_op *o = hir_op_at(k->m, k->program[i]);
     const int64_t given =
@@ -79,7 +81,7 @@ static uint64_t positions_seen(const counter *k, uint32_t i) {
     return k->last[i] ? window : window * (window + 1) / 2 + (STAGE_PROMPT - window) * window;
 }
 
-/* A matrix times the rows of a cache, for each position at each chunk. */
+/* A matrix times the rows of a cache, for each position in each chunk. */
 static uint64_t work_on_cache(const counter *k, uint32_t i) {
     const hir_id op = k->program[i];
     const hir_opcode code = hir_op_at(k->m, op)->code;
@@ -101,7 +103,8 @@ static uint64_t operations(const counter *k, uint32_t i) {
 
 /* ---- weights --------------------------------------------------------------------------------- */
 
-/* The type that the options have for a matrix: of the last rule that is for it, else for all. */
+/* The type that the options request for a matrix: by the last rule that matches it, else the type
+ * for all. */
 static hir_dtype asked_dtype(const hir_compile_options *o, const hir_weight *w) {
     for (size_t i = o->n_weight_rules; i-- > 0;) {
         const hir_weight_rule *rule = &o->weight_rules[i];
@@ -110,9 +113,10 @@ static hir_dtype asked_dtype(const hir_compile_options *o, const hir_weight *w) 
     return o->matrix_dtype;
 }
 
-/* A weight, or an expression of weights that every stage computes when they are packed. */
+/* A weight, or an expression of weights that every stage computes when weights are packed. */
 typedef struct matrix {
-    uint32_t weight; /* that it is, or is made of; HIR_NONE: the operand is something else */
+    uint32_t weight; /* the weight that it is or is computed from; HIR_NONE: the operand is
+                      * something else */
     hir_type type;
 } matrix;
 
@@ -123,7 +127,7 @@ static matrix matrix_of(const counter *k, hir_ref r) {
     return (matrix){.weight = HIR_NONE};
 }
 
-/* Results of ops that every stage does, and that read weights alone. */
+/* Finds results of ops that every stage does and that read weights alone. */
 static void find_expressions(counter *k) {
     for (uint32_t i = 0; i < k->n; i++) {
         const hir_op *o = hir_op_at(k->m, k->program[i]);
@@ -141,7 +145,8 @@ static hir_dtype dtype_of(const counter *k, uint32_t weight) {
     return k->dtype[weight] - 1;
 }
 
-/* As the options have it stored; what a row program reads is small, and f32. */
+/* Bytes of the matrix in the type that the options request; what a row program reads is small, and
+ * f32. */
 static uint64_t stored_bytes(const counter *k, matrix x) {
     const hir_dtype dtype = dtype_of(k, x.weight);
     hir_weight w = {.type = x.type};
@@ -152,8 +157,8 @@ static uint64_t stored_bytes(const counter *k, matrix x) {
     return hir_weight_bytes(&w, &bytes) ? bytes : UINT64_MAX;
 }
 
-/* Of `bytes` of experts, what some of the rows have chosen, if all are chosen alike: all but
- * (1 - chosen / experts) ^ rows, in parts of 2^32. */
+/* Of `bytes` of experts, those that some of the rows have selected, if all are equally likely: all
+ * but (1 - chosen / experts) ^ rows, in parts of 2^32. */
 static uint64_t chosen_bytes(uint64_t bytes, uint64_t experts, uint64_t chosen, uint64_t rows) {
     if (experts == 0 || chosen >= experts) return bytes;
     const uint64_t one = (uint64_t)1 << 32;
@@ -165,7 +170,7 @@ static uint64_t chosen_bytes(uint64_t bytes, uint64_t experts, uint64_t chosen, 
     return bytes - (bytes >> 16) * (untouched >> 16);
 }
 
-/* What all chunks read of a matrix that is operand j. */
+/* The bytes that all chunks read of a matrix that is operand j. */
 static uint64_t bytes_read(const counter *k, uint32_t i, uint32_t j, matrix x) {
     const hir_op *o = hir_op_at(k->m, k->program[i]);
     const uint64_t bytes = stored_bytes(k, x), passes = k->last[i] ? 1 : CHUNKS;
@@ -194,7 +199,8 @@ static uint64_t *work_of(counter *k, uint32_t i) {
     return k->at_end ? &k->cost[i].at_end : &k->cost[i].work;
 }
 
-/* A row that is made in another stretch is read, and is left by the op that makes it. */
+/* Charges a row that is made in another stretch: it is read here, and written by the op that makes
+ * it. */
 static void charge_row(counter *k, uint32_t i, uint32_t value, uint32_t stretch) {
     const hir_type t = hir_value_at(k->m, value)->type;
     const uint32_t made = k->made_in[value];

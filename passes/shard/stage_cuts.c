@@ -1,30 +1,31 @@
-/* The best cut of a program into runs: three searches over the same table.
+/* The best cut of a program into ranges (`runs`): three searches over the same table.
  *
- * Row j of the table has, for each place, the least that j runs from the beginning to that place
- * can be had for; row j + 1 follows from it by trying every beginning of one more run. Runs are
- * tried from short to long, and no further than the limits, or the best so far, allow: both only
- * grow.
- */
+ * Row j of the table has, for each place, the least cost of j ranges from the beginning to that
+ * place; row j + 1 follows from it by trying every beginning of one more range. Ranges are tried
+ * from short to long, and no further than the limits, or the best so far, allow: both costs only
+ * grow. */
 #include "passes/shard/stage_cuts.h"
 
 enum { NEVER = UINT32_MAX };
 
-/* A run may hold a quarter more than the mean, since one layer more or less is a small part of a
- * large model; where that cannot be had, an eighth more than what can. */
+/* A range may hold a quarter more than the mean, since one layer more or less is a small part of a
+ * large model; where no cut achieves that, an eighth more than the least possible. */
 uint64_t stage_most_held(uint64_t mean, uint64_t least) {
     const uint64_t of_mean = hd_capped_add(mean, mean / 4);
     const uint64_t of_least = hd_capped_add(least, least / 8);
     return of_mean >= least ? of_mean : of_least;
 }
 
-/* A fiftieth more work, if less crosses for it: the costs are not known better than that. */
+/* A fiftieth more work is allowed if less has to be sent: the costs are not known more precisely.
+ */
 uint64_t stage_most_work(uint64_t least) {
     return hd_capped_add(least, least / 50);
 }
 
 typedef enum aim { LEAST_HELD, LEAST_WORK, LEAST_LIVE } aim;
 
-/* What runs up to a place cost: the first is to be least; of several such, the second. */
+/* The cost of the ranges up to a place: the first number is minimised; among equal ones, the
+ * second. */
 typedef struct price {
     uint64_t first, second;
 } price;
@@ -34,9 +35,9 @@ typedef struct search {
     const stage_places *p;
     uint32_t runs;
     aim aim;
-    uint64_t most_held, most_work; /* of a run */
+    uint64_t most_held, most_work; /* of a range */
     price *before, *now;           /* two rows of the table, by place */
-    uint32_t *from;                /* by row and place: where the last run begins */
+    uint32_t *from;                /* by row and place: where the last range begins */
 } search;
 
 static uint64_t larger(uint64_t a, uint64_t b) {
@@ -47,7 +48,7 @@ static bool is_less(price a, price b) {
     return a.first < b.first || (a.first == b.first && a.second < b.second);
 }
 
-/* Runs up to `from`, and one more from there. */
+/* The cost of the ranges up to `from`, and one more from there. */
 static price price_of(const search *s, uint32_t from, uint32_t to) {
     const price before = s->before[from];
     const uint64_t held = s->p->held[to] - s->p->held[from];
@@ -60,7 +61,7 @@ static price price_of(const search *s, uint32_t from, uint32_t to) {
     return (price){hd_capped_add(before.first, s->p->live[from]), larger(before.second, work)};
 }
 
-/* Is the run, and with it every longer one, out of the question? */
+/* Does the range, and with it every longer one, exceed a limit or the best cost? */
 static bool is_too_long(const search *s, uint32_t from, uint32_t to, uint64_t best) {
     const uint64_t held = s->p->held[to] - s->p->held[from];
     const uint64_t work = stage_run_work(s->p, from, to);
@@ -85,7 +86,7 @@ static void extend(search *s, uint32_t row, uint32_t to) {
     s->from[(size_t)row * p->n + to] = at;
 }
 
-/* The least that all runs can be had for; UINT64_MAX: not at all. */
+/* The least cost of all ranges; UINT64_MAX: no cut is possible. */
 static uint64_t fill_table(search *s) {
     for (uint32_t i = 0; i < s->p->n; i++)
         s->before[i] = i ? impossible : (price){0, 0};

@@ -1,4 +1,4 @@
-/* Rounding weights to groups, in one form for each width of vectors (forms.def). */
+/* Rounding weights to groups, in one variant for each vector width (forms.def). */
 #ifndef HCG_LANES_FORMS_H
 #define HCG_LANES_FORMS_H
 

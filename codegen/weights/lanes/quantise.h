@@ -1,7 +1,7 @@
-/* Rounding LANES groups at a time, a group in each lane of a vector: the sums and choices of a
- * group are those of its own lane, in one order, whatever the vector's width. The files beside this
- * one include it for a CPU each; all of them are compiled without fused multiply-adds and give the
- * same bytes (tests/unit/codegen/weights/test_quant.c).
+/* Rounds LANES groups at a time, one group in each lane of a vector: the sums and decisions of a
+ * group are made in its own lane, in one order, whatever the vector's width. Each file in this
+ * directory includes it for one CPU; all of them are compiled without fused multiply-adds and give
+ * the same bytes (tests/unit/codegen/weights/test_quant.c).
  *
  * A lane is a row of a panel, and four elements of a row are a 32-bit word of the panel (quant.h):
  * what is stored is whole vectors. */
@@ -21,9 +21,10 @@ typedef int32_t words __attribute__((vector_size(4 * LANES)));
 
 #define ALL(x)                 ((lanes){0} + (x))
 #define CHOOSE(which, yes, no) ((lanes)(((which) & (words)(yes)) | (~(which) & (words)(no))))
-/* LESS: a < b ? a : b, MORE: a > b ? a : b; b where one of them is no number. NEAREST: the whole
- * number next to one below 2^22, ties to even; WHOLE_WORD: the same as a word. WORD_LESS,
- * WORD_MORE: of words. Compilers do not make one instruction of them. */
+/* LESS: a < b ? a : b, MORE: a > b ? a : b; both give b where one is NaN. NEAREST: the nearest
+ * whole number, for values below 2^22, ties to even; WHOLE_WORD: the same as an integer. WORD_LESS,
+ * WORD_MORE: the same as LESS and MORE for integers. Compilers do not make one instruction of the C
+ * expressions. */
 #if defined(__x86_64__) && LANES == 16
 #define LESS(a, b)      ((lanes)_mm512_min_ps((__m512)(a), (__m512)(b)))
 #define MORE(a, b)      ((lanes)_mm512_max_ps((__m512)(a), (__m512)(b)))
@@ -56,16 +57,16 @@ typedef int32_t words __attribute__((vector_size(4 * LANES)));
 #define WORD_LESS(a, b) ((words)CHOOSE((a) < (b), a, b))
 #define WORD_MORE(a, b) ((words)CHOOSE((a) > (b), a, b))
 #endif
-/* Sums and differences where products are made. On many CPUs other units add, which also compare
+/* Sums and differences computed by the multipliers. On many CPUs the units that add also compare
  * and round, and the search would wait for them. A fused multiply-add by 1 rounds as a sum does,
- * and WHOLE, a b + c of small whole numbers, is exact, so that all CPUs have the same numbers. */
+ * and WHOLE, a b + c of small whole numbers, is exact, so that all CPUs get the same numbers. */
 #if defined(__x86_64__) && LANES == 16
 #define FUSED(a, b, c) ((lanes)_mm512_fmadd_ps((__m512)(a), (__m512)(b), (__m512)(c)))
 #elif defined(__x86_64__) && LANES == 8
 #define FUSED(a, b, c) ((lanes)_mm256_fmadd_ps((__m256)(a), (__m256)(b), (__m256)(c)))
 #endif
 #ifdef FUSED
-/* The compiler does not see which number it is, else it would add. */
+/* Hides the value of a constant from the compiler, which would otherwise use an addition. */
 static inline lanes hidden(float x) {
     lanes all = ALL(x);
     __asm__("" : "+v"(all));
@@ -91,7 +92,7 @@ static inline lanes size_of(lanes x) {
     return (lanes)((words)x & INT32_MAX);
 }
 
-/* ---- f16, as hd_f16_from_f32 and hd_f16_to_f32 have it --------------------------------------- */
+/* ---- f16, as in hd_f16_from_f32 and hd_f16_to_f32 -------------------------------------------- */
 static inline words to_f16(lanes x) {
     words h;
     hd_lanes_to_f16(&x, &h);
@@ -108,7 +109,7 @@ static inline lanes from_f16(words h) {
     return x;
 }
 
-/* The nearest f16, and what it is. */
+/* The nearest f16, as bits and as a number. */
 static inline lanes rounded_to_f16(lanes x, words *h) {
 #if defined(__x86_64__) && LANES == 16
     const __m256i half = _mm512_cvtps_ph((__m512)x, _MM_FROUND_TO_NEAREST_INT);
@@ -129,7 +130,7 @@ static inline words is_infinite(words h) {
 }
 
 /* ---- groups in, words out -------------------------------------------------------------------- */
-/* Bytes `at` .. `at` + 15 of every fourth row from `row` on, side by side. */
+/* Bytes `at` .. `at` + 15 of every fourth row from `row` on, one row after the other. */
 static inline words every_fourth(const uint8_t *const *row, size_t at) {
 #define QUAD(i) _mm_loadu_si128((const __m128i *)(const void *)(row[4 * (i)] + at))
 #if defined(__x86_64__) && LANES == 16
@@ -178,7 +179,7 @@ static inline void load_words(const uint8_t *const row[LANES], size_t at, words 
 #undef EACH
 }
 
-/* Words of the rows, in the order of the row, as numbers. */
+/* Converts words of the rows to numbers, in the order of the row. */
 static inline void widen(hd_tensor_dtype dtype, const words r[4], lanes scale, lanes *to) {
     for (int i = 0; i < 4; i++) {
         if (dtype == HD_T_F32) to[i] = (lanes)r[i];
@@ -199,7 +200,7 @@ static inline void widen(hd_tensor_dtype dtype, const words r[4], lanes scale, l
     }
 }
 
-/* `dtype` is a constant, and `size` its bytes. */
+/* Both `dtype` and `size`, its bytes, are constants where this is inlined. */
 static inline __attribute__((always_inline)) void load_all(hd_tensor_dtype dtype, int size,
                                                            const uint8_t *const row[LANES],
                                                            lanes scale, lanes to[HIR_GROUP]) {
@@ -210,7 +211,7 @@ static inline __attribute__((always_inline)) void load_all(hd_tensor_dtype dtype
     }
 }
 
-/* Groups first .. first + LANES - 1; those beyond the `n` that there are hold zeros. */
+/* Loads groups first .. first + LANES - 1; groups from number `n` on are zeros. */
 static inline void load_groups(const hcg_rows *x, unsigned first, unsigned n, lanes to[HIR_GROUP]) {
     static const uint8_t zeros[HIR_GROUP * sizeof(float)];
     const uint8_t *row[LANES];
@@ -234,7 +235,7 @@ static inline bool all_finite(const lanes x[HIR_GROUP]) {
     return !any(bad);
 }
 
-/* All ones in the lanes of groups first .. that are among n. */
+/* All ones in the lanes of groups first .. that are below n. */
 static inline words present(unsigned first, unsigned n) {
     words number;
     for (int i = 0; i < LANES; i++)
@@ -271,7 +272,7 @@ static inline lanes largest(const lanes x[HIR_GROUP]) {
     return top;
 }
 
-/* Of a scale; 0 of 0, which makes every q 0. */
+/* The inverse of a scale; 0 for a scale of 0, which makes every q 0. */
 static inline lanes inverse_of(lanes s) {
     return CHOOSE(s > 0, 1 / s, ALL(0));
 }
@@ -288,7 +289,7 @@ static bool quantise_q8(const lanes x[HIR_GROUP], words there, unsigned row, uin
     for (int j = 0; j < HIR_GROUP / 4; j++) {
         words block = {0};
         for (int i = 0; i < 4; i++) {
-            const words q = WHOLE_WORD(x[4 * j + i] * inverse); /* at most 254: f16 is near */
+            const words q = WHOLE_WORD(x[4 * j + i] * inverse); /* at most 254, as f16 is near s */
             block |= (WORD_MORE(WORD_LESS(q, most), -most) + 128) << 8 * i;
         }
         put_words(block, there, out + (size_t)j * 4 * HIR_PANEL);
@@ -297,8 +298,8 @@ static bool quantise_q8(const lanes x[HIR_GROUP], words there, unsigned row, uin
 }
 
 /* ---- q4 -------------------------------------------------------------------------------------- */
-/* x counted from the least of its group, `low`: sums of products are of the size of the range, and
- * lose nothing where weights are far from 0. */
+/* x minus the least element of its group, `low`: sums of products have the size of the range, and
+ * lose no precision where weights are far from 0. */
 typedef struct from_low {
     lanes x[HIR_GROUP], low, sum;
 } from_low;
@@ -309,28 +310,28 @@ static inline void count_from(from_low *all, const lanes x[HIR_GROUP], lanes low
         all->x[k] = x[k] - low, all->sum += all->x[k];
 }
 
-/* Where the line has x, in steps. */
+/* The position of x on the line, in steps. */
 static inline lanes place_on(lanes x, lanes m, lanes inverse) {
     return DIFFERENCE(x, m) * inverse;
 }
 
-/* The part of the line that there are q for; the nearest of these is the q of x. */
+/* The position clamped to the range of q; the nearest integer is the q of x. */
 static inline lanes within(lanes at) {
     return LESS(MORE(at, ALL(0)), ALL(15));
 }
 
 typedef struct best_line { /* in f16 */
     words s, m;
-    lanes error; /* sum of squares */
+    lanes error; /* sum of squared errors */
 } best_line;
 
-typedef struct trial { /* of a line s q + m, m from low */
+typedef struct trial { /* a line s q + m to try, m relative to low */
     lanes s, m, inverse;
     best_line as_stored;
     lanes q, qq, qx; /* sums over the elements of the group */
 } trial;
 
-/* The line as f16 has it. */
+/* Begins with the line rounded to f16. */
 static inline void begin(const from_low *all, trial *t) {
     t->as_stored.error = ALL(0);
     t->s = rounded_to_f16(t->s, &t->as_stored.s);
@@ -339,7 +340,7 @@ static inline void begin(const from_low *all, trial *t) {
     t->q = t->qq = t->qx = ALL(0);
 }
 
-/* `next` is a constant: sums are for the next line. */
+/* `next` is a constant: true where the sums for the next line are needed. */
 static inline __attribute__((always_inline)) void add_element(trial *t, lanes x, bool next) {
     const lanes at = place_on(x, t->m, t->inverse), q = NEAREST(within(at)), d = q - at;
     t->as_stored.error += d * d;
@@ -358,9 +359,9 @@ static inline void end(trial *t, best_line *best) {
     take_better(best, &t->as_stored);
 }
 
-/* From the line s q + m to that of least squares through the points (q, x), and two fifths as far
- * again: the q that are nearest to that one would move it on in the same direction. A line without
- * a slope above 0 is none, nor is one through a single q. */
+/* Moves from the line s q + m towards the least squares line through the points (q, x), and two
+ * fifths further: the nearest q of the least squares line would move it on in the same direction. A
+ * least squares line without a positive slope, or through a single q, is not used. */
 static inline void go_beyond_fit(const from_low *all, trial *t) {
     const lanes n = ALL(HIR_GROUP), spread = n * t->qq - t->q * t->q;
     const lanes fit_s = (n * t->qx - t->q * all->sum) / spread;
@@ -371,8 +372,8 @@ static inline void go_beyond_fit(const from_low *all, trial *t) {
     t->m = CHOOSE(good, next_m, t->m);
 }
 
-/* The whole range of x, twice improved, and the middle of it, once. Both go side by side: while one
- * waits for its next line, which takes divisions, the other has something to do. */
+/* Tries the whole range of x, improved twice, and the middle of it, improved once. Both searches
+ * are interleaved: while one waits for the divisions of its next line, the other can continue. */
 static inline best_line search(const from_low *all, lanes width) {
     best_line best = {.error = ALL(INFINITY)}, of_middle = best;
     trial whole = {.s = width / 15}, middle = {.s = width * .93f / 15, .m = width * .035f};
@@ -415,8 +416,8 @@ static bool quantise_q4(const lanes x[HIR_GROUP], words there, unsigned row, uin
 }
 
 /* ---- mxfp4 ----------------------------------------------------------------------------------- */
-/* One step up the numbers of E2M1: sizes above `middle`, and those at it if `with` is set, which
- * makes ties go to the even code. */
+/* One step up through the numbers of E2M1, for sizes above `middle`, and for sizes equal to it if
+ * `with` is set, which makes ties go to the even code. */
 static inline void step_up(lanes size, float middle, bool with, float by, words *code,
                            lanes *value) {
     const words up = with ? size >= middle : size > middle;
@@ -424,7 +425,7 @@ static inline void step_up(lanes size, float middle, bool with, float by, words 
     *value += (lanes)(up & (words)ALL(by));
 }
 
-/* The nearest code, beyond 6 that of 6; `error`: how far its number is. */
+/* The nearest code; the code of 6 for larger numbers. `error`: the distance to its number. */
 static inline words nearest_code(lanes x, lanes *error) {
     const lanes size = size_of(x);
     lanes value = {0};
@@ -456,14 +457,14 @@ static inline lanes error_in_units(const lanes x[HIR_GROUP], words e) {
     return all;
 }
 
-/* What is exact with some scale is exact with the first that is tried: numbers that are at most 3
- * in units of a scale are codes in units of half of it. A group of zeros has the scale 1. */
+/* Numbers that are exact with some scale are exact with the first one that is tried: numbers of at
+ * most 3 in units of a scale are codes in units of half of it. A group of zeros has the scale 1. */
 static bool quantise_mxfp4(const lanes x[HIR_GROUP], words there, unsigned row, uint8_t *out) {
     const lanes top = largest(x);
     words e = ((words)top >> 23) - 127 - 2;
     e = (e & (e > -127)) | (-127 & (e <= -127));
     e &= top > 0;
-    /* units of the next are twice as large */
+    /* units of the next scale are twice as large */
     e -= 4 * error_in_units(x, e + 1) < error_in_units(x, e);
     const words scale = (e + 127) & there;
     for (int i = 0; i < LANES; i++)
