@@ -269,7 +269,7 @@ typedef struct hadal_run_options {
     const char *packed;    /* its .weights */
     const char *cpu_level; /* NULL: best */
     int threads;           /* 0: default */
-    int profile;           /* of a compiled model, after one to warm up; 0: no profile */
+    int profile;           /* compiled models: runs to profile, after a warm-up; 0: none */
     /* An .npy file for the input of the output head, after the last norm, float32 [n, d]; NULL:
      * none. The passes must have run with keep_hidden. */
     const char *hidden_path;
