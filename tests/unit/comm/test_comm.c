@@ -188,6 +188,106 @@ Test(comm, messages_take_as_long_as_the_link) {
     cr_assert(tries > 0, "messages take much longer than the link, always");
 }
 
+/* ---- deadlines ------------------------------------------------------------------------------- */
+/* An exchange of several messages, and of two halves, has one deadline: of four messages, 40 ms
+ * apart, two have come at 80 ms, and at 100 ms time is up. Were it counted from each message or half
+ * anew, nobody would give up before 180 ms. */
+enum { PIECE = (128 << 10) / 4, FOUR = 4 * PIECE }; /* elements: a message of threads; four */
+static const int64_t message_ns = 40000000, limit_ns = 100000000, too_long_ns = 150000000;
+
+static float four_in[2 * FOUR], four_out[2][2 * FOUR];
+static const uint64_t fours[] = {FOUR, FOUR}, four_starts[] = {0, FOUR};
+static const hadal_comm_group both = {0, 2};
+
+static int
+four_reduced(const hadal_comm *c) { /* two messages for the sums, two for what they are */
+    return c->all_reduce(c->context, both, HADAL_COMM_F32, four_in, four_out[c->rank], FOUR,
+                         limit_ns);
+}
+
+static int four_gathered(const hadal_comm *c) {
+    return c->all_gather(c->context, both, HADAL_COMM_F32, four_in, four_out[c->rank], fours,
+                         limit_ns);
+}
+
+static int four_scattered(const hadal_comm *c) {
+    return c->reduce_scatter(c->context, both, HADAL_COMM_F32, four_in, four_out[c->rank], fours,
+                             limit_ns);
+}
+
+static int four_received(const hadal_comm *c) {
+    if (c->rank == 0) return c->send(c->context, 1, four_in, FOUR * sizeof(float), limit_ns);
+    return c->recv(c->context, 0, four_out[1], FOUR * sizeof(float), limit_ns);
+}
+
+static int four_started(const hadal_comm *c) {
+    const int rc = c->start(c->context, HADAL_COMM_ALL_GATHER, both, HADAL_COMM_F32, four_in,
+                            four_out[c->rank], fours, four_starts, limit_ns);
+    return rc ? rc : c->finish(c->context);
+}
+
+typedef struct limited {
+    const hadal_comm *c;
+    int (*exchange)(const hadal_comm *);
+    int code;
+    int64_t took;
+} limited;
+
+static void *run_limited(void *argument) {
+    limited *l = argument;
+    const int64_t begun = hd_nanoseconds();
+    l->code = l->exchange(l->c);
+    l->took = hd_nanoseconds() - begun;
+    return NULL;
+}
+
+static uint64_t received(const hadal_comm *c) {
+    hadal_comm_traffic t[HADAL_COMM_EXCHANGE_COUNT];
+    uint64_t sum = 0;
+    c->count(c->context, t);
+    for (int i = 0; i < HADAL_COMM_EXCHANGE_COUNT; i++)
+        sum += t[i].received;
+    return sum;
+}
+
+/* Rank 1 has got two messages, and has given up not much later than its deadline. */
+static bool gives_up_in_time(int (*exchange)(const hadal_comm *)) {
+    hadal_threads *group;
+    limited all[2];
+    pthread_t threads[2];
+    cr_assert_eq(hadal_threads_open(2, &group), HADAL_COMM_OK);
+    cr_assert_eq(hadal_threads_slow(group, 1e15, message_ns), HADAL_COMM_OK);
+    for (int32_t r = 0; r < 2; r++) {
+        all[r] = (limited){.c = hadal_threads_comm(group, r), .exchange = exchange};
+        cr_assert_eq(pthread_create(&threads[r], NULL, run_limited, &all[r]), 0);
+    }
+    for (int32_t r = 0; r < 2; r++)
+        pthread_join(threads[r], NULL);
+    const uint64_t bytes = received(all[1].c);
+    hadal_threads_close(group);
+    return (all[1].code == HADAL_COMM_TIMEOUT || all[1].code == HADAL_COMM_LOST) &&
+           bytes >= 2 * PIECE * sizeof(float) && all[1].took < too_long_ns;
+}
+
+/* In one of some tries: where others use the CPUs, ranks may be late themselves. */
+Test(comm, messages_and_halves_have_one_deadline) {
+    static const struct {
+        const char *name;
+        int (*exchange)(const hadal_comm *);
+    } all[] = {{"all_reduce", four_reduced},
+               {"all_gather", four_gathered},
+               {"reduce_scatter", four_scattered},
+               {"send and recv", four_received},
+               {"started all_gather", four_started}};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        int tries = 20;
+        while (tries > 0 && !gives_up_in_time(all[i].exchange))
+            tries--;
+        cr_assert(tries > 0, "%s: with a deadline of 100 ms none gives up before 150 ms",
+                  all[i].name);
+    }
+}
+
 Test(comm, links_that_cannot_be) {
     hadal_threads *group;
     cr_assert_eq(hadal_threads_open(2, &group), HADAL_COMM_OK);

@@ -492,26 +492,59 @@ Test(emit_contract, bytes_give_the_same_bits) {
     }
 }
 
-/* The largest sums that bytes can make: all x alike, so that every p is 127 or -127, and weights
- * that take the ends of their range. Nothing saturates on the way. */
+/* The ends of the range of a format's numbers, stored with a scale of 1. A group of q4 has both. */
+static const struct {
+    hir_dtype dtype;
+    float low, high;
+    bool both;
+} ends[] = {
+    {HIR_Q8, -2, 2, false}, /* -127, 127 */
+    {HIR_Q4, 0, 2, true},   /* 0, 15 */
+    {HIR_MXFP4, -6, 6, false},
+};
+enum { FORMATS = sizeof ends / sizeof *ends };
+
+/* Row n of a weight: all at one end, or at one in even places and at the other in odd ones. */
+static float end_of(size_t format, int n, int k) {
+    if (ends[format].both && k % 32 == 0) return ends[format].low;
+    const bool high = n % 4 < 2 ? n % 2 : (k + n) % 2;
+    return high || ends[format].both ? ends[format].high : ends[format].low;
+}
+
+/* Row 0 of x is 1.5, row 1 -1.5, and row 2 either of them in turn. */
+static float sign_of(int row, int k) {
+    return row % 3 == 1 || (row % 3 == 2 && k % 2) ? -1.5f : 1.5f;
+}
+
+static void check_largest_sums(const hcg_level *level, size_t format, int64_t t) {
+    enum { N = 20, K = 70 };
+    problem p;
+    char what[96];
+    snprintf(what, sizeof what, "%s %s", level->name, hir_dtype_name(ends[format].dtype));
+    build(&p, form_plain, t, N, K, ends[format].dtype, format + 1);
+    float *x = p.bound.at[0].values, *w = p.bound.at[1].values;
+    for (int i = 0; i < t * K; i++)
+        x[i] = sign_of(i / K, i % K);
+    for (int i = 0; i < N * K; i++)
+        w[i] = end_of(format, i / K, i % K);
+    guarded_free(p.bound.at[1].stored);
+    p.bound.at[1].stored = pack_panels(w, N, K, p.dtype);
+    p.b.m->weights.at[p.bound.at[1].ref.index].layout = HIR_LAYOUT_PANEL;
+    check(&p, level, t == 1, what);
+    discard(&p);
+}
+
+/* The largest sums that bytes can make: all x of a row alike, or alike but for signs, so that every
+ * p is 127 or -127, and weights that take the ends of their range. Nothing saturates on the way, and
+ * no sum leaves 16 bits before it is widened: 16 * 24 * 127 of mxfp4 would. */
 Test(emit_contract, largest_sums_of_bytes) {
     const hcg_level *levels;
     size_t n = hcg_levels(&levels);
-    for (size_t i = 0; i < 4 * n; i++) {
-        if (!products_run(&levels[i / 4], 0, HIR_Q8, HIR_LAYOUT_PANEL)) continue;
-        problem p;
-        build(&p, form_plain, 7, 20, 70, i % 2 ? HIR_Q4 : HIR_Q8, i + 1);
-        float *x = p.bound.at[0].values, *w = p.bound.at[1].values;
-        for (int k = 0; k < 7 * 70; k++)
-            x[k] = i & 2 ? -1.5f : 1.5f;
-        for (int k = 0; k < 20 * 70; k++)
-            w[k] = k / 70 % 2 && !(i & 1) ? -2.0f : 2.0f; /* q8: all 127, or all -127 */
-        for (int k = 0; k < 20 * 70 && i & 1; k += 32)
-            w[k] = 0; /* q4: 15, but for a few */
-        guarded_free(p.bound.at[1].stored);
-        p.bound.at[1].stored = pack_panels(w, 20, 70, p.dtype);
-        check(&p, &levels[i / 4], false, levels[i / 4].name);
-        discard(&p);
+    for (size_t i = 0; i < n * FORMATS; i++) {
+        const hcg_level *level = &levels[i / FORMATS];
+        if (!products_run(level, 0, ends[i % FORMATS].dtype, HIR_LAYOUT_PANEL)) continue;
+        check_largest_sums(level, i % FORMATS, 1);
+        check_largest_sums(level, i % FORMATS, 7);
     }
 }
 
