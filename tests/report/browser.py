@@ -102,6 +102,26 @@ try:
         shown = page.run("Object.fromEntries([...document.querySelectorAll('#counts [data-count]')].map((x) => [x.dataset.count, parseInt(x.textContent.replace(/\\D/g, ''))]))")
         expect(shown, {k: v for k, v in stage["counts"].items() if v and k != "same"}, stage["pass"])
 
+    # the ledger of each stage: bytes read and written, in d per sublayer, wherever they stand
+    def in_d(ledger):
+        x = sum(ledger["total"]) / (ledger["unit"] * ledger["sublayers"])
+        return f"{x:.{1 if x >= 100 else 3}f}\u202fd"
+
+    ids = page.run("hadalReport.history.changed.map((s) => [s.index, s.id])")
+    moved = {id: in_d(next(s for s in tiny["history"]["stages"] if s["index"] == index)["ledger"]) for index, id in ids}
+    for before, (_, id) in zip([None, *(id for _, id in ids)], ids):
+        page.go("#pass=" + id)
+        chips = page.run("[...document.querySelectorAll('#counts a.chip')].map((x) => x.textContent)")
+        expect(chips, [f"{moved[before]} → {moved[id]}"] if before and moved[before] != moved[id] else [], id)
+    page.go("#ledger")
+    bars = page.run("[...document.querySelectorAll('#by-pass [data-bar]')].map((x) => [x.dataset.bar, x.querySelector('.value').textContent])")
+    assert len(bars) > 3 and bars[-1][0] == ids[-1][1], bars
+    expect(bars, [[id, moved[id]] for id, _ in bars], "totals of the stages")
+    kernels = tiny["ledger"]["kernels"]
+    shown = page.run("[...document.querySelectorAll('#by-phase [data-bar]')].map((x) => [x.dataset.bar, x.querySelector('.value').textContent])")
+    expect(shown, [[k, f"{kernels['phases'][k]['total']:.3f}\u202fd"] for k, _ in shown], "totals of the phases")
+    assert abs(sum(kernels["phases"][k]["total"] for k, _ in shown) - kernels["total"]["total"]) < 1e-9, shown
+
     # every row of every stage is the line of the dump
     rows = page.run("""hadalReport.history.changed.map((s) => [s.index, s.pass, [...hadalReport.history.rows(s)].map((_, i) =>
         [hadalReport.history.layout(s).lines[i], hadalReport.history.text(s, i)])])""")

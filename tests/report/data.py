@@ -100,6 +100,42 @@ remarks = [json.loads(line) for line in said("opt", TINY, "--passes=default", "-
 told = [(x["pass"], x["taken"], x["text"], x.get("op"), x.get("line", 0)) for x in remarks if not x["text"].startswith("ledger: ")]
 assert told == [(x["pass"], x["taken"], x["text"], x["code"], x["line"]) for x in r["remarks"]]
 
+
+
+# ---- sums of the ledger ------------------------------------------------------------------------------
+def charged(phases):
+    """What is in the total: what producers write is charged where it is made."""
+    return [p for name, p in phases.items() if not name.startswith("producer")]
+
+
+def check_sums(part):
+    """A part of the ledger: its total is the sum of its phases, each phase the sum of the accesses in it, and each in d is in bytes."""
+    unit = r["ledger"]["d"] * 4 * r["ledger"]["sublayers"]
+    for key in ("read", "written"):
+        assert part["total"][key + "_bytes"] == sum(p[key + "_bytes"] for p in charged(part["phases"])), key
+    for name, x in [("total", part["total"]), *part["phases"].items()]:
+        assert x["read"] == x["read_bytes"] / unit and x["written"] == x["written_bytes"] / unit, (name, x)
+        assert x["total"] == x["read"] + x["written"], (name, x)
+    for name, x in part["phases"].items() if "accesses" in part else ():
+        for key, access in (("read_bytes", "read"), ("written_bytes", "write")):
+            assert x[key] == sum(a["bytes"] for a in part["accesses"] if a["phase"] == name and a["access"] == access), (name, key)
+
+
+for part in ("ops", "naive_kernels", "kernels"):
+    check_sums(r["ledger"][part])
+for stage, _ in stages:
+    l = stage["ledger"]
+    assert l["total"] == [sum(column) for column in zip(*charged(l["phases"]))], (stage["pass"], l)
+    assert l["unit"] == r["ledger"]["d"] * 4 and l["sublayers"] == r["ledger"]["sublayers"], (stage["pass"], l)
+
+
+def pairs(part):
+    return [[x["read_bytes"], x["written_bytes"]] for x in [part["total"], *part["phases"].values()]]
+
+
+for (stage, _), part in ((stages[0], "ops"), (stages[-1], "kernels")):
+    assert [stage["ledger"]["total"], *stage["ledger"]["phases"].values()] == pairs(r["ledger"][part]), stage["pass"]
+
 # what the compiler was told
 assert r["settings"] == {"weights-dtype": "f32", "bank-dtype": "f32", "phase1-dtype": "f32", "merge-norm": "dots", "chunk": "512"}, r["settings"]
 told = json.loads(run("report", TINY, "--json", "--code", "none", "--weights-dtype", "q4,lm_head=q8", "--phase1-dtype", "bf16", "--cache-dtype", "f16", "--chunk", "64"))["settings"]
@@ -112,6 +148,11 @@ for (stage, _), a, b in zip(stages[1:], paths, paths[1:]):
     last = run("diff", a, b, code=1).splitlines()[-1]
     c = stage["counts"]
     assert last == f"{c['added']} added, {c['removed']} removed, {c['changed']} changed, {c['moved']} moved, {c['same']} the same", (stage["pass"], last, c)
+
+# the ledger of each stage is that of its dump, op by op or, from kernels on, of kernels
+for (stage, _), path in zip(stages, paths):
+    l = json.loads(run("inspect", path, "--ledger=json"))
+    assert [stage["ledger"]["total"], *stage["ledger"]["phases"].values()] == pairs(l["kernels" if stage["ir"] == "kernel" else "ops"]), stage["pass"]
 
 # a report of the dumps has the same history, but for what dumps do not hold
 d = json.loads(run("report", at("dumps"), "--json", "--code", "none"))
