@@ -197,6 +197,64 @@ Test(family_pages, every_field_of_every_residual_system_with_hostile_values) {
     }
 }
 
+/* ---- what a field is that is absent ---------------------------------------------------------- */
+
+/* The spec of a config, without what it says behind #. */
+static const char *spec_of(const json_t *config, const char *what) {
+    hd_diags d;
+    hd_diags_init(&d, arena);
+    char *text = json_dumps(config, JSON_COMPACT);
+    write_config(text);
+    hfe_program *p = reader(strlen(text));
+    free(text);
+    p->diags = &d;
+    const char *spec = hfe_import_with(p, folder);
+    cr_assert(spec, "%s: %s", what, d.list.n ? d.list.at[0].message : "");
+    char *plain = hd_strdup(arena, spec), *to = plain;
+    for (bool skip = false; *spec; spec++) {
+        skip = *spec != '\n' && (skip || *spec == '#');
+        if (!skip) *to++ = *spec;
+    }
+    *to = '\0';
+    return plain;
+}
+
+/* tests/published/defaults.json has every default a second time, as transformers has it: the spec of
+ * a config without the field is that of the config that states it. (Values that show in no spec,
+ * whatever they are, are left out.) tests/tools/published_defaults.py asks transformers itself. */
+Test(family_pages, fields_that_are_absent_are_what_transformers_takes) {
+    json_error_t error;
+    json_t *families = json_load_file(TEST_DATA "/published/defaults.json", 0, &error), *of;
+    const char *family, *field;
+    size_t compared = 0;
+    cr_assert(families, "%s", error.text);
+    json_object_foreach(families, family, of) {
+        if (!json_is_object(of)) continue;
+        json_t *config = json_load_file(
+            hd_printf(arena, "%s/published/%s/config.json", TEST_DATA, family), 0, &error);
+        json_t *text = json_object_get(config, "text_config"), *value;
+        json_t *object = json_is_object(text) ? text : config;
+        json_object_foreach(json_object_get(of, "defaults"), field, value) {
+            const char *what = hd_printf(arena, "%s.%s", family, field);
+            json_t *kept = json_incref(json_object_get(object, field));
+            json_object_del(object, field);
+            const char *without = spec_of(config, what);
+            json_object_set(object, field, value);
+            char *shown = json_dumps(value, JSON_ENCODE_ANY);
+            cr_expect_str_eq(without, spec_of(config, what),
+                             "%s: absent, it is not %s, as in transformers' %s", what, shown,
+                             json_string_value(json_object_get(of, "class")));
+            free(shown);
+            json_object_del(object, field);
+            if (kept) json_object_set_new(object, field, kept);
+            compared++;
+        }
+        json_decref(config);
+    }
+    cr_assert_gt(compared, 450, "only %zu fields", compared);
+    json_decref(families);
+}
+
 /* ---- pages of one's own ---------------------------------------------------------------------- */
 
 static void write_page(const char *name, const char *text) {
