@@ -45,14 +45,15 @@ def load(name):
 
 # ---- what is looked at -----------------------------------------------------------------------------
 TINY = "examples/tiny/tiny.hadal"
-run("init-weights", TINY, "-o", at("tiny.safetensors"))
-run("report", TINY, "--weights", at("tiny.safetensors"), "--tokens", "1,2,3,4,5,6", "--threads", "1", "--json", "-o", at("tiny.json"))
+DEEP = "layers=8"                               # as many as the passes over depth are of use for
+run("init-weights", TINY, "-D", DEEP, "-o", at("tiny.safetensors"))
+run("report", TINY, "-D", DEEP, "--weights", at("tiny.safetensors"), "--tokens", "1,2,3,4,5,6", "--threads", "1", "--json", "-o", at("tiny.json"))
 run("report", at("tiny.json"), "-o", at("tiny.html"))
-run("opt", TINY, "--passes=default", "--dump-ir=" + at("dumps"), "-o", at("tiny.hir"))
-run("report", TINY, "--against-define", "layers=6", "--code", "none", "-o", at("against.html"))
+run("opt", TINY, "-D", DEEP, "--passes=default", "--dump-ir=" + at("dumps"), "-o", at("tiny.hir"))
+run("report", TINY, "-D", DEEP, "--against-define", "layers=6", "--code", "none", "-o", at("against.html"))
 run("report", "bench/specs/k3.hadal", "--code", "none", "-o", at("k3.html"))
-run("report", TINY, "--weights-dtype", "q4", "--code", "none", "--json", "-o", at("q4.json"))
-run("report", TINY, "--code", "none", "--against", at("q4.json"), "-o", at("settings.html"))
+run("report", TINY, "-D", DEEP, "--weights-dtype", "q4", "--code", "none", "--json", "-o", at("q4.json"))
+run("report", TINY, "-D", DEEP, "--code", "none", "--against", at("q4.json"), "-o", at("settings.html"))
 # names that would be markup, and a path
 folder = at("<img src=x onerror=pwned()>&amp;'")
 os.mkdir(folder)
@@ -89,7 +90,7 @@ try:
     page.shape(1280, 900, "dark")
     page.open(at("tiny.html"))
     tiles = page.run("document.getElementById('tiles').textContent")
-    assert "198k" in tiles and str(tiny["facts"]["parameters"]).startswith("198"), tiles
+    assert "364k" in tiles and str(tiny["facts"]["parameters"]).startswith("363"), tiles
     assert f"{tiny['facts']['plan']['kernels']}kernels" in tiles, tiles
     moved = tiny["ledger"]["kernels"]["total"]["total"]
     assert f"{moved:.3f}" in page.run("document.getElementById('headline').textContent").replace("\u202f", " "), moved
@@ -234,7 +235,7 @@ try:
     # ---- two models --------------------------------------------------------------------------------
     page.open(at("against.html"), "#compare")
     text = page.run("document.getElementById('room').textContent").replace("\u202f", "")
-    assert "12" in text and "sublayers" in text and "layers46" in text, text[:400]
+    assert "12" in text and "sublayers" in text and "layers86" in text, text[:400]
     page.screenshot(at("compare-1280.png"))
     page.open(at("settings.html"), "#compare")
     expect(page.run("[...document.querySelectorAll('#compare-options td')].map((x) => x.textContent)"), ["--weights-dtype", "f32", "q4", ""], "options of the command that differ")
