@@ -200,3 +200,25 @@ Test(import_positions, share_of_a_head_that_rotates) {
                "rotary_dim = 4");
     expect_has(import_text(QWEN4 ", \"partial_rotary_factor\": 0.5}"), "rotary_dim = 8");
 }
+
+/* A share that is null is said: the whole of a head, not the family's default. */
+Test(import_positions, share_of_a_head_that_is_null) {
+    static const struct {
+        const char *family, *absent;
+    } cases[] = {{"qwen3_next", "rotary_dim = 4"}, {"glm4_moe", "rotary_dim = 8"}};
+    for (size_t i = 0; i < 2; i++) {
+        const char *file =
+            hd_printf(arena, "%s/published/%s/config.json", TEST_DATA, cases[i].family);
+        json_t *config = json_load_file(file, 0, NULL);
+        cr_assert(config, "%s", file);
+        json_object_del(config, "partial_rotary_factor");
+        char *text = json_dumps(config, 0);
+        expect_has(import_text(text), cases[i].absent);
+        free(text);
+        json_object_set_new(config, "partial_rotary_factor", json_null());
+        text = json_dumps(config, 0);
+        expect_lacks(import_text(text), "rotary_dim");
+        free(text);
+        json_decref(config);
+    }
+}
