@@ -194,6 +194,7 @@ static bool wants_any(const plan *p, enum stage stage) {
 
 static int write_library(hadal_session *s, const hadal_target *t, const plan *p) {
     if (!wants_any(p, AFTER_PASSES)) return 0;
+    report_step("lowering");
     if (hadal_check_target(s, t) || replace_outputs(s, p, AFTER_PASSES, AFTER_PASSES)) return 1;
     hadal_build_remove_earlier(p->build);
     return emit_stage(s, t, p, AFTER_PASSES);

@@ -11,7 +11,8 @@ static bool show_progress, show_times;
 static volatile sig_atomic_t is_shown; /* a line of progress, in which nothing else may stand */
 /* Standard output ends within a line of the terminal, which progress would erase. */
 static volatile sig_atomic_t in_text;
-static char current[64]; /* step of the work */
+static char current[64];    /* step of the work */
+static double pass_seconds; /* of all passes in it */
 static double step_began;
 
 static void progress(void *context, const char *what, uint64_t done, uint64_t total) {
@@ -27,9 +28,14 @@ static void progress(void *context, const char *what, uint64_t done, uint64_t to
 
 static void end_step(void) {
     if (show_times && *current) {
+        const double seconds = hd_seconds() - step_began;
         report_end();
-        fprintf(stderr, "%-29s %9.3f ms\n", current, (hd_seconds() - step_began) * 1e3);
+        if (pass_seconds > 0)
+            fprintf(stderr, "   %-26s %9.3f ms\n", "verification, remarks",
+                    (seconds - pass_seconds) * 1e3);
+        fprintf(stderr, "%-29s %9.3f ms\n", current, seconds * 1e3);
     }
+    pass_seconds = 0;
     *current = 0;
 }
 
@@ -91,6 +97,7 @@ int report_diagnostics(hadal_session *s, const command_line *line) {
 void report_pass_time(void *context, const hadal_pass_event *event) {
     (void)context;
     report_end();
+    pass_seconds += event->seconds;
     fprintf(stderr, "%2d %-26s %9.3f ms%s\n", event->index, event->pass, event->seconds * 1e3,
             event->changed ? "" : "  (unchanged)");
 }

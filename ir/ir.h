@@ -10,6 +10,7 @@
 #ifndef HIR_IR_H
 #define HIR_IR_H
 
+#include "ir/names.h"
 #include "support/diag.h"
 #include "support/latent_costs.h"
 #include "support/share.h"
@@ -334,6 +335,7 @@ typedef struct hir_module {
     hir_stage stage;
     HD_VEC(hir_option) options;
     HD_VEC(hir_weight) weights;
+    hir_names weight_names; /* their numbers, of all or (weights were dropped) of none */
     /* Prefixes of names: tensors of other parts of the checkpoint (another tower of a multimodal
      * model), which are neither checked nor packed (printed as `weights "vision." unused`) */
     HD_VEC(const char *) unused_below;

@@ -52,9 +52,15 @@ hir_module *hir_module_new(hd_arena *a, const char *name) {
     return m;
 }
 
+static void index_weight(hir_module *m, size_t i) {
+    if (!m->weight_names.arena) hir_names_init(&m->weight_names, m->arena);
+    hir_names_add(&m->weight_names, m->weights.at[i].name, (uint32_t)i);
+}
+
 uint32_t hir_add_weight(hir_module *m, const char *name, hir_type type, hd_loc loc) {
     hir_weight w = {.name = hd_strdup(m->arena, name), .type = type, .loc = loc};
     hd_push(m->arena, &m->weights, w);
+    if (m->weight_names.n == m->weights.n - 1) index_weight(m, m->weights.n - 1);
     return (uint32_t)(m->weights.n - 1);
 }
 
@@ -71,7 +77,11 @@ void hir_set_state_dtype(hir_module *m, hir_state_kind kind, hir_dtype dtype) {
 }
 
 uint32_t hir_find_weight(const hir_module *m, const char *name) {
-    for (size_t i = 0; i < m->weights.n; i++)
+    if (m->weight_names.n == m->weights.n) {
+        const uint32_t *i = hir_names_find(&m->weight_names, name);
+        return i ? *i : HIR_NONE;
+    }
+    for (size_t i = 0; i < m->weights.n; i++) /* two of one name, or it was edited */
         if (strcmp(m->weights.at[i].name, name) == 0) return (uint32_t)i;
     return HIR_NONE;
 }
@@ -332,6 +342,7 @@ hir_module *hir_module_clone(const hir_module *m, hd_arena *a) {
         hir_weight *w = &c->weights.at[i];
         w->name = hd_strdup(a, w->name);
         w->loc = copy_loc(&locs, w->loc);
+        index_weight(c, i);
         if (hir_is_derived(w)) w->rows = hir_copy_derived_rows(a, w->rows, w->n_rows);
     }
     for (size_t i = 0; i < c->states.n; i++) {

@@ -401,6 +401,7 @@ static bool remove_rows(edit *e, size_t from, size_t count) {
     uint32_t *rest = hd_new_array(e->a, uint32_t, m->inputs.n + m->options.n + m->unused_below.n);
     size_t row = 0, dropped = 0;
     DROP_ROWS(&m->weights, s.weight[i_], weight);
+    m->weight_names = (hir_names){0};
     DROP_ROWS(&m->states, s.state[i_], state);
     DROP_ROWS(&m->inputs, s.input[m->inputs.at[i_]], rest);
     DROP_ROWS(&m->options, false, rest);

@@ -487,16 +487,76 @@ static uint64_t kernel_of(const fuse_node *n) {
     return (uint64_t)n->group << 1 | 1;
 }
 
-/* Does the value have a live user other than `op` in the kernel (`in`), or outside of it (not
- * `in`)? */
-static bool used_in(const fuse *f, uint32_t value, uint64_t kernel, hir_id op, bool in) {
-    for (uint32_t i = 0; i < f->uses.count[value]; i++) {
-        hir_id user = f->uses.user[f->uses.first[value] + i];
-        const fuse_node *n = &f->node[user];
-        if (user == op || n->kind == FUSE_NONE) continue;
-        if (n->kind == FUSE_OUTPUT ? !in : (kernel_of(n) == kernel) == in) return true;
+static struct fuse_reader *reader(const fuse *f, uint32_t value, uint64_t kernel) {
+    const fuse_readers *r = &f->readers;
+    uint64_t h = (value * UINT64_C(0x9e3779b97f4a7c15)) ^ (kernel * UINT64_C(0xc2b2ae3d27d4eb4f));
+    h ^= h >> 29;
+    size_t i = (size_t)(h * UINT64_C(0x165667b19e3779f9) >> 17) & r->mask;
+    while (r->slot[i].taken && (r->slot[i].value != value || r->slot[i].kernel != kernel))
+        i = (i + 1) & r->mask;
+    return &r->slot[i];
+}
+
+/* Adds n reads; -1 takes one off. */
+static void count_reads(fuse *f, uint32_t value, uint64_t kernel, uint32_t n) {
+    struct fuse_reader *r = reader(f, value, kernel);
+    *r = (struct fuse_reader){kernel, value, r->n + n, true};
+}
+
+static bool is_counted(const fuse *f, hir_id op) {
+    const fuse_node *n = &f->node[op];
+    return n->kind != FUSE_NONE &&
+           !(n->kind == FUSE_COPIED && hir_op_at(f->m, op)->code == HIR_RESHAPE_OP);
+}
+
+/* Each op sinks once at most, so twice as many kernels read a value as it has users. */
+static void find_readers(fuse *f) {
+    hd_arena *a = f->c->scratch;
+    fuse_readers *r = &f->readers;
+    const size_t n = f->m->values.n;
+    uint32_t *last = hd_new_array(a, uint32_t, n), *at = hd_new_array(a, uint32_t, n), reads = 0;
+    r->all = hd_new_array(a, uint32_t, n);
+    r->first_arg = hd_new_array(a, uint32_t, f->n_ops);
+    for (size_t k = 0; k < f->program.n; k++) {
+        r->first_arg[f->program.at[k]] = reads;
+        reads += hir_op_at(f->m, f->program.at[k])->n_args;
     }
-    return false;
+    for (r->mask = 63; r->mask < (size_t)reads * 4;)
+        r->mask = r->mask * 2 + 1;
+    r->slot = hd_new_array(a, struct fuse_reader, r->mask + 1);
+    r->times = hd_new_array(a, uint32_t, reads);
+    for (size_t k = 0; k < f->program.n; k++) {
+        const hir_id op = f->program.at[k];
+        const hir_op *o = hir_op_at(f->m, op);
+        for (uint32_t i = 0; i < o->n_args; i++) {
+            const hir_ref base = fuse_base(f, o->args[i]);
+            if (base.kind != HIR_REF_VALUE) continue;
+            const uint32_t v = base.index;
+            if (last[v] != k + 1) {
+                last[v] = (uint32_t)k + 1;
+                at[v] = r->first_arg[op] + i;
+            }
+            r->times[at[v]]++;
+            if (!is_counted(f, op)) continue;
+            r->all[v]++;
+            if (f->node[op].kind != FUSE_OUTPUT) count_reads(f, v, kernel_of(&f->node[op]), 1);
+        }
+    }
+}
+
+/* A user of a value, to which it is an operand so many times. */
+typedef struct fuse_user {
+    hir_id op;
+    uint32_t times;
+} fuse_user;
+
+/* Does the value have a live user other than `by` in the kernel (`in`), or outside of it (not
+ * `in`)? */
+static bool used_in(const fuse *f, uint32_t value, uint64_t kernel, fuse_user by, bool in) {
+    const bool inside = kernel_of(&f->node[by.op]) == kernel;
+    const uint32_t here = reader(f, value, kernel)->n;
+    const uint32_t n = in ? here : f->readers.all[value] - here;
+    return n > (inside == in ? by.times : 0);
 }
 
 /* The phase of the row program that holds all users; HIR_NONE: there is none. */
@@ -519,16 +579,10 @@ static bool may_sink(const fuse *f, hir_id op) {
     return n->kind == FUSE_ROW || (n->kind == FUSE_CONTRACT && !hir_is_linear(o->code));
 }
 
-static bool repeats_operand(const fuse *f, const hir_op *o, uint32_t i) {
-    for (uint32_t k = 0; k < i; k++)
-        if (hir_ref_equal(fuse_base(f, o->args[k]), fuse_base(f, o->args[i]))) return true;
-    return false;
-}
-
 static int64_t cost_of_operands(const fuse *f, hir_id op, uint64_t from, uint64_t to, int deep);
 
 /* Is `op` the only user of row op `made`, so that it can sink together with op? */
-static bool can_follow(const fuse *f, hir_id made, hir_ref base, hir_id op, uint64_t from) {
+static bool can_follow(const fuse *f, hir_id made, hir_ref base, fuse_user op, uint64_t from) {
     return f->node[made].kind == FUSE_ROW && may_sink(f, made) &&
            !used_in(f, base.index, from, op, true) && !used_in(f, base.index, from, op, false);
 }
@@ -537,8 +591,8 @@ static bool can_follow(const fuse *f, hir_id made, hir_ref base, hir_id op, uint
  * computed in `from` for this user only (such as the products of a sum), it sinks too if that is
  * cheaper.
  */
-static int64_t cost_of_operand(const fuse *f, hir_id op, hir_ref base, uint64_t from, uint64_t to,
-                               int deep) {
+static int64_t cost_of_operand(const fuse *f, fuse_user op, hir_ref base, uint64_t from,
+                               uint64_t to, int deep) {
     const fuse_node *made = fuse_node_of(f, base);
     int64_t size = row_size(f, base), cost = 0;
     bool made_here = made && made->kind != FUSE_FIXED && kernel_of(made) == from;
@@ -559,7 +613,8 @@ static int64_t cost_of_operands(const fuse *f, hir_id op, uint64_t from, uint64_
         hir_ref base = fuse_base(f, o->args[i]);
         if (base.kind != HIR_REF_VALUE || !hir_type_has_t(hir_ref_type(f->m, base))) continue;
         if (fuse_node_of(f, base) && fuse_node_of(f, base)->kind == FUSE_COPIED) continue;
-        if (!repeats_operand(f, o, i)) cost += cost_of_operand(f, op, base, from, to, deep);
+        const fuse_user by = {op, f->readers.times[f->readers.first_arg[op] + i]};
+        if (by.times) cost += cost_of_operand(f, by, base, from, to, deep);
     }
     return cost;
 }
@@ -580,6 +635,12 @@ static void sink(fuse *f, hir_id op) {
                    "%lld per token",
                    (long long)cost, (long long)saved);
     place(f, op, FUSE_ROW, phase, HIR_NONE);
+    for (uint32_t i = 0; i < o->n_args; i++) {
+        const hir_ref base = fuse_base(f, o->args[i]);
+        if (base.kind != HIR_REF_VALUE) continue;
+        count_reads(f, base.index, from, (uint32_t)-1);
+        count_reads(f, base.index, to, 1);
+    }
 }
 
 /* ---- fourth walk: values without T --------------------------------------------------------- */
@@ -792,6 +853,7 @@ bool pass_fuse(hir_pass_context *c) {
         if (!place_op(&f, f.program.at[k])) return false;
     drop_dead(&f);
     find_uses(&f);
+    find_readers(&f);
     for (size_t k = f.program.n; k-- > 0;)
         sink(&f, f.program.at[k]);
     for (size_t k = f.program.n; k-- > 0;)

@@ -39,6 +39,20 @@ typedef struct fuse_group { /* becomes a kernel */
     HD_VEC(hir_id) ops; /* in program order; of a contraction: prologue, linear ops, epilogue */
 } fuse_group;
 
+/* How often each kernel reads each value: a hash table, since a residual stream that keeps all its
+ * sublayers has values that all later ones read. */
+typedef struct fuse_readers {
+    struct fuse_reader {
+        uint64_t kernel;
+        uint32_t value, n;
+        bool taken;
+    } * slot;
+    size_t mask;
+    uint32_t *all;       /* by value: its reads, outputs among them */
+    uint32_t *first_arg; /* by op: where its operands begin in `times` */
+    uint32_t *times; /* by operand: how often the op reads its value; 0: one before is the same */
+} fuse_readers;
+
 typedef struct fuse {
     hir_pass_context *c;
     hir_module *m;
@@ -51,6 +65,7 @@ typedef struct fuse {
     uint32_t *last_with_x;    /* by value: newest contraction group that reads it */
     bool *given_out;          /* by value: an output names it */
     hir_uses uses;            /* by base value: its users, looking through reshapes */
+    fuse_readers readers;     /* how many of them each kernel has */
     HD_VEC(uint32_t) kernels; /* groups, in the order of their kernels */
 } fuse;
 

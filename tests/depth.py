@@ -1,0 +1,44 @@
+#!/usr/bin/env python3
+"""depth.py HADAL SPEC FOLDER [SYSTEM..]: what comes before code takes a time that grows with the operands of the graph, of which
+systems that keep every sublayer have a number that grows with the square of the layers.
+
+CPU time of --emit=header, which runs passes and lowering and makes no code, of LESS and MORE layers, per operand of the graph."""
+import os, re, subprocess, sys, time
+
+hadal, spec, folder, *systems = sys.argv[1:]
+LESS, MORE, BOUND = 50, 200, 3.0  # a search of all weights or users for each operand makes it 4 or more
+MANY = int(os.environ.get("DEPTH_TEST_LAYERS", "0"))  # 0: as many as MORE says
+os.makedirs(folder, exist_ok=True)
+
+
+def operands(layers, system):
+    path = f"{folder}/graph.hir"
+    subprocess.run([hadal, "opt", spec, *model(layers, system), "--passes=lower-traces", "-q", "-o", path], check=True)
+    return sum(len(re.findall(r"[%@]", line)) for line in open(path) if line.lstrip().startswith("%"))
+
+
+def model(layers, system):
+    return ["-D", f"system={system}", "-D", f"layers={layers}", "-D", "hidden=64"]
+
+
+def seconds(layers, system):
+    before = os.times()
+    said = subprocess.run([hadal, "compile", spec, *model(layers, system), "-q", "--emit=header", "--time-passes", "-o", f"{folder}/m"],
+                          check=True, stderr=subprocess.PIPE, text=True).stderr
+    after = os.times()
+    steps = [float(ms) for ms in re.findall(r"^[a-z].*? ([0-9.]+) ms$", said, re.M)]
+    assert "lowering" in said and "verification" in said, said
+    return after.children_user + after.children_system - before.children_user - before.children_system, sum(steps) / 1e3
+
+
+failed = False
+for system in systems:
+    more = MANY or MORE
+    ratio = (seconds(more, system)[0] / operands(more, system)) / (seconds(LESS, system)[0] / operands(LESS, system))
+    print(f"{system}: {more} layers take {ratio:.2f} times as long as {LESS} do, per operand")
+    failed |= ratio > BOUND
+begun = time.monotonic()
+told = seconds(MORE, systems[0])[1]
+took = time.monotonic() - begun
+print(f"--time-passes tells {told:.3f} s of {took:.3f} s")
+sys.exit(failed or told < 0.8 * took)  # of which starting and ending the process are part
