@@ -1,10 +1,13 @@
 /* Passes and output: hadal_run_passes, hadal_emit, the texts of the IR. */
+#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "api/hidden.h"
+#include "api/report.h"
 #include "api/session.h"
 #include "codegen/module/module.h"
 #include "codegen/program/program.h"
@@ -28,6 +31,25 @@ typedef struct pass_hooks {
 
 static bool want_op(const void *filter, const hir_op *op) {
     return api_filter_takes(filter, hir_info(op->code)->name);
+}
+
+/* The model may be a dump itself. */
+static bool is_read(const hadal_session *s, const char *path) {
+    struct stat a, b;
+    return s->spec && stat(s->spec, &a) == 0 && stat(path, &b) == 0 && a.st_dev == b.st_dev &&
+           a.st_ino == b.st_ino;
+}
+
+/* NN-PASS.hir of an earlier run, which may have had more passes, would be taken for this one's. */
+static void remove_dumps(const hadal_session *s, const char *folder) {
+    DIR *dir = opendir(folder);
+    int index;
+    const char *pass;
+    for (const struct dirent *e; dir && (e = readdir(dir));)
+        if (api_is_dump(e->d_name, &index, &pass) &&
+            !is_read(s, hd_path_join(s->arena, folder, e->d_name)))
+            (void)unlink(hd_path_join(s->arena, folder, e->d_name));
+    if (dir) closedir(dir);
 }
 
 /* dump_dir/07-fuse.hir; a pass that changed nothing leaves a file that says so in one line. */
@@ -242,7 +264,9 @@ static bool run_passes(hadal_session *s, const hadal_pipeline *p) {
         .passes = api_filter_new(s, "passes", p->filter_passes),
         .ops = api_filter_new(s, "ops", p->filter_ops),
     };
-    if (!hooks.passes || !hooks.ops || !dump(&hooks, 0, "input", s->m, true)) return false;
+    if (!hooks.passes || !hooks.ops) return false;
+    if (p->dump_dir) remove_dumps(s, p->dump_dir);
+    if (!dump(&hooks, 0, "input", s->m, true)) return false;
 
     s->history = NULL;
     if (p->keep_history) keep_stage(s, "input", 0, s->m, true, -1);

@@ -13,4 +13,7 @@ const char *api_read_profile(hadal_session *s, const char *path);
  * Functions have the ranges of their code, and `listings` if they are asked for. */
 const report_code *api_report_code(hadal_session *s, const hadal_target *target, bool listings);
 
+/* Is it the name of a dump of a pass, "07-fuse.hir"? Its parts. */
+bool api_is_dump(const char *name, int *index, const char **pass);
+
 #endif

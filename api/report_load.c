@@ -26,7 +26,7 @@ typedef struct dump_file {
 typedef HD_VEC(dump_file) dump_list;
 
 /* "07-fuse.hir"; false: something else. */
-static bool read_dump_name(const char *name, int *index, const char **pass) {
+bool api_is_dump(const char *name, int *index, const char **pass) {
     char *end;
     const long n = strtol(name, &end, 10);
     if (end == name || end - name > 4 || *end != '-' || n < 0 || !hd_ends_with(name, ".hir"))
@@ -48,7 +48,7 @@ int hadal_is_dumps(const char *path) {
     int index;
     const char *pass;
     for (struct dirent *e; dir && !any && (e = readdir(dir));)
-        any = read_dump_name(e->d_name, &index, &pass);
+        any = api_is_dump(e->d_name, &index, &pass);
     if (dir) closedir(dir);
     return any;
 }
@@ -57,7 +57,7 @@ static bool list_dumps(hadal_session *s, const char *folder, dump_list *out) {
     DIR *dir = opendir(folder);
     dump_file f;
     for (struct dirent *e; dir && (e = readdir(dir));) {
-        if (!read_dump_name(e->d_name, &f.index, &f.pass)) continue;
+        if (!api_is_dump(e->d_name, &f.index, &f.pass)) continue;
         f.path = hd_path_join(s->arena, folder, e->d_name);
         f.pass = hd_strndup(s->arena, f.pass, strlen(f.pass) - strlen(".hir"));
         hd_push(s->arena, out, f);

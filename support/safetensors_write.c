@@ -7,20 +7,6 @@
 
 enum { DATA_ALIGN = 64 };
 
-static void add_json_string(hd_text *out, const char *s) {
-    hd_text_add(out, "\"");
-    for (; *s; s++) {
-        unsigned char c = (unsigned char)*s;
-        if (c == '"' || c == '\\')
-            hd_text_f(out, "\\%c", c);
-        else if (c < 0x20)
-            hd_text_f(out, "\\u%04x", c);
-        else
-            hd_text_add_n(out, s, 1);
-    }
-    hd_text_add(out, "\"");
-}
-
 static int by_pointed_name(const void *x, const void *y) {
     return strcmp(*(const char *const *)x, *(const char *const *)y);
 }
@@ -42,7 +28,7 @@ static bool names_differ(hd_diags *d, const hd_tensor *list, size_t n) {
 }
 
 static void add_entry(hd_text *out, const hd_tensor *t, uint64_t begin) {
-    add_json_string(out, t->name);
+    hd_text_add_json(out, t->name);
     hd_text_f(out, ":{\"dtype\":\"%s\",\"shape\":[", hd_tensor_dtype_name(t->dtype));
     for (uint32_t i = 0; i < t->rank; i++)
         hd_text_f(out, "%s%lld", i ? "," : "", (long long)t->shape[i]);

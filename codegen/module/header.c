@@ -1,7 +1,7 @@
 /* NAME.h: the C interface of one library, written for people.
  *
  * A template with marks, one for models and one for plain functions: @name@ and @NAME@ are the
- * prefix in lower and in upper case; @macros@ and similar marks are text that depends on the
+ * prefix of functions and of constants; @macros@ and similar marks are text that depends on the
  * program. */
 #include <ctype.h>
 #include <string.h>
@@ -411,11 +411,49 @@ static const char epilogue[] = "#ifdef __cplusplus\n"
                                "#endif\n";
 
 /* ---- text that depends on the program -------------------------------------------------------- */
-static const char *upper(hd_arena *a, const char *s) {
-    char *copy = hd_strdup(a, s);
+/* What constants begin with: `tiny` in capitals, but `Tiny` as it is, so that no two models share
+ * them. */
+static const char *constants_of(hd_arena *a, const char *name) {
+    char *copy = hd_strdup(a, name);
+    for (char *c = copy; *c; c++)
+        if (isupper((unsigned char)*c)) return name;
     for (char *c = copy; *c; c++)
         *c = (char)toupper((unsigned char)*c);
     return copy;
+}
+
+static bool reject_name(hd_diags *d, const char *name, const char *cause) {
+    hd_diag *e =
+        hd_err(d, HD_E_NAME, HD_NOWHERE, "a model with a header cannot be called \"%s\"", name);
+    e->cause = cause;
+    e->hint = "-o DIR/NAME gives it another name";
+    return false;
+}
+
+/* The header must go with any other of its program. */
+static bool check_name(hd_arena *a, hd_diags *d, const char *name) {
+    static const struct {
+        const char *name, *taken;
+    } table[] = {
+#define T(name, taken) {#name, #taken},
+#include "codegen/module/taken.def"
+#undef T
+    };
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++)
+        if (strcmp(name, table[i].name) == 0)
+            return reject_name(
+                d, name, hd_printf(a, "%s is a name of the system's headers", table[i].taken));
+    if (strcmp(name, "hadal") == 0 || hd_begins_with(name, "hadal_"))
+        return reject_name(d, name, "names of Hadal's own libraries begin so");
+    if (*name == '_') return reject_name(d, name, "names of the C library begin with _");
+    bool small = false, large = false;
+    for (const char *c = name; *c; c++) {
+        small |= islower((unsigned char)*c) != 0;
+        large |= isupper((unsigned char)*c) != 0;
+    }
+    if (large && !small)
+        return reject_name(d, name, "its constants would be those of the name in small letters");
+    return true;
 }
 
 static const char *result_codes(const marks *m) {
@@ -601,10 +639,11 @@ static void set_call_marks(const hcg_program *p, marks *m) {
 
 bool hcg_emit_header(hcg_program *p, hd_diags *d, const char *path) {
     hcg_target t;
+    if (!check_name(p->arena, d, p->m->name)) return false;
     if (!hcg_find_target(&p->options, p->arena, d, &t)) return false;
     marks m = {.arena = p->arena};
     set(&m, "name", p->m->name);
-    set(&m, "NAME", upper(p->arena, p->m->name));
+    set(&m, "NAME", constants_of(p->arena, p->m->name));
     set(&m, "version", HADAL_VERSION);
     set(&m, "levels", level_names(&t, p->arena));
     set(&m, "codes", result_codes(&m));
