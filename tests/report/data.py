@@ -149,6 +149,12 @@ for (stage, _), a, b in zip(stages[1:], paths, paths[1:]):
     c = stage["counts"]
     assert last == f"{c['added']} added, {c['removed']} removed, {c['changed']} changed, {c['moved']} moved, {c['same']} the same", (stage["pass"], last, c)
 
+# so is the place of each op as it was written, in the order of the lines
+with open(paths[0]) as f:
+    places = [[int(n) for n in x] for x in re.findall(r'^ +.* loc "[^"]*":(\d+):(\d+)', f.read(), re.M)]
+forms = [r["history"]["forms"][i] for i in unpack(r["history"])[0][1]]
+assert places and places == [form[4:6] for form in forms if form[4]], "places of ops"
+
 # the ledger of each stage is that of its dump, op by op or, from kernels on, of kernels
 for (stage, _), path in zip(stages, paths):
     l = json.loads(run("inspect", path, "--ledger=json"))
@@ -223,5 +229,12 @@ for spec in ("examples/own-residual/model.hadal", "examples/plain-function/swigl
     check_history(x["history"])
 kernel = json.loads(run("report", paths[-1], "--json", "--code", "none"))
 assert len(kernel["history"]["stages"]) == 1 and kernel["memory"] == r["memory"]
+
+# without reuse all results of the arenas would lie side by side, those of all rows and those of a rank
+run("opt", TINY, "--passes=default", "--ranks", "2", "-o", at("ranks.hir"))
+for m in (kernel["memory"], json.loads(run("report", at("ranks.hir"), "--json", "--code", "none"))["memory"]):
+    sizes = {place: sum(row[3] for row in m["rows"] if row[5] == place) for place in ("arena", "local")}
+    assert sum(sizes.values()) == m["arena_bytes_per_token_without_reuse"], (sizes, m["arena_bytes_per_token_without_reuse"])
+assert sizes["arena"] > 0 and sizes["local"] > 0, sizes
 
 print(f"{len(r['history']['forms'])} forms, {len(stages)} stages, {len(functions)} functions")
