@@ -21,7 +21,7 @@ for system in mhc mhc-lite muddformer hyper-dynamic ddl-4 laurel-lr attnres-full
     out=$work/wide-$system library=$work/wide-library/model
     "$hadal" init-weights $model -o "$out.safetensors" --quiet
     case $system in
-    mhc-lite | muddformer)
+    mhc-lite)
         "$hadal" opt $model --passes=default --remarks -o "$out.hir" 2>&1 | grep -q "applied after the linear ops" ||
             { echo "$system: no norm is deferred"; exit 1; } ;;
     esac

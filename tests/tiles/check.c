@@ -37,9 +37,11 @@ static void forward(model_session *s, float *logits) {
     need(model_forward(s, tokens, TOKENS, logits, 1), "forward");
 }
 
-/* What a level that does not run says when it is asked for, and why it was passed over. */
+/* What a level that does not run says when it is asked for, and why it was passed over. Without the
+ * unit the next level is the one with dot products of bf16, on CPUs where these pay. */
 static void check_without(model_session *s, const char *why) {
-    expect(strcmp(model_session_cpu(s), "avx512bf16") == 0, "the level", model_session_cpu(s));
+    const char *level = model_session_cpu(s);
+    expect(strcmp(level, "avx512bf16") == 0 || strcmp(level, "avx512") == 0, "the level", level);
     expect(strstr(model_session_machine(s), why) != NULL, "passed over", model_session_machine(s));
     const int code = model_session_set_cpu(s, "amx");
     expect(code == MODEL_CPU, "forcing amx", model_strerror(code));

@@ -9,6 +9,8 @@
 #include <math.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <stdlib.h>
+#include <sys/mman.h>
 #include <ucontext.h>
 
 /* ---- decoding ----------------------------------------------------------------------------------
@@ -346,7 +348,20 @@ amx_result amx_execute(amx_state *s, const uint8_t *code, const uint64_t registe
 }
 
 /* ---- the handler ----------------------------------------------------------------------------- */
-static _Thread_local amx_state tiles;
+/* Tiles of each thread, in pages of their own: a library that the emulator is linked into is loaded
+ * with dlopen, which has little room for thread-local memory, and mmap may be called where an
+ * instruction has trapped. */
+static amx_state *tiles_of_thread(void) {
+    static _Thread_local amx_state *tiles;
+    if (!tiles) {
+        void *pages =
+            mmap(NULL, sizeof *tiles, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (pages == MAP_FAILED) abort();
+        tiles = pages;
+    }
+    return tiles;
+}
+
 static _Atomic uint64_t executed;
 
 /* A CPU that has the unit, which the process has not asked for, withholds the tiles alone: it
@@ -360,14 +375,14 @@ static void follow_the_unit(const ucontext_t *u) {
     uint64_t kept, present;
     memcpy(&magic, area + SOFTWARE, 4), memcpy(&kept, area + SOFTWARE + 8, 8);
     if (magic != MAGIC || !(kept >> CONFIGURATION & 1)) return;
-    configuration here = {0}, ours = configuration_of(&tiles);
+    configuration here = {0}, ours = configuration_of(tiles_of_thread());
     ours.start_row = 0; /* of a load that has faulted, which is none of the CPU's */
     memcpy(&present, area + HEADER, 8);
     if (present >> CONFIGURATION & 1) {
         __cpuid_count(0xd, CONFIGURATION, a, offset, c, d);
         memcpy(&here, area + offset, sizeof here);
     }
-    if (memcmp(&here, &ours, sizeof here) != 0) configure(&tiles, here);
+    if (memcmp(&here, &ours, sizeof here) != 0) configure(tiles_of_thread(), here);
 }
 
 /* Kernels have tile instructions side by side, and a signal takes far longer than any of them:
@@ -378,7 +393,7 @@ static const uint8_t *execute_those_behind(const uint8_t *code, const uint64_t r
     enum { VEX3 = 0xc4, CONFIGURATION_GROUP = 0x49 };
     unsigned length = 0;
     while (code[0] == VEX3 && (code[3] != CONFIGURATION_GROUP || (code[2] & 3) == PF2)) {
-        if (amx_execute(&tiles, code, registers, &length) != AMX_DONE) break;
+        if (amx_execute(tiles_of_thread(), code, registers, &length) != AMX_DONE) break;
         code += length;
         atomic_fetch_add_explicit(&executed, 1, memory_order_relaxed);
     }
@@ -399,7 +414,7 @@ static void on_sigill(int signal_number, siginfo_t *info, void *context) {
         registers[i] = (uint64_t)u->uc_mcontext.gregs[order[i]];
     follow_the_unit(u);
     const uint8_t *code = (const uint8_t *)(uintptr_t)u->uc_mcontext.gregs[REG_RIP];
-    const amx_result result = amx_execute(&tiles, code, registers, &length);
+    const amx_result result = amx_execute(tiles_of_thread(), code, registers, &length);
     if (result == AMX_DONE) {
         atomic_fetch_add_explicit(&executed, 1, memory_order_relaxed);
         code = execute_those_behind(code + length, registers);
