@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "support/clock.h"
+#include "support/utf8.h"
 
 static bool show_progress, show_times;
 static volatile sig_atomic_t is_shown; /* a line of progress, in which nothing else may stand */
@@ -113,31 +114,15 @@ void report_code_time(void *context, const hadal_code_event *e) {
             e->instructions, e->bytes, e->build * 1e3, e->translate * 1e3);
 }
 
-/* Bytes of the character of UTF-8 that begins here; 0: none does. */
-static size_t utf8_bytes(const unsigned char *s) {
-    const size_t n = *s < 0x80   ? 1
-                     : *s < 0xc2 ? 0
-                     : *s < 0xe0 ? 2
-                     : *s < 0xf0 ? 3
-                     : *s < 0xf5 ? 4
-                                 : 0;
-    for (size_t i = 1; i < n; i++)
-        if ((s[i] & 0xc0) != 0x80) return 0;
-    if (n > 2) { /* not the shortest form, half of a pair, too large */
-        if ((*s == 0xe0 && s[1] < 0xa0) || (*s == 0xed && s[1] > 0x9f)) return 0;
-        if ((*s == 0xf0 && s[1] < 0x90) || (*s == 0xf4 && s[1] > 0x8f)) return 0;
-    }
-    return n;
-}
-
 /* A JSON string. Bytes that are no UTF-8, as a path may have them, are what decoders make of
  * them: U+FFFD. */
 static void print_json_string(FILE *out, const char *text) {
     fputc('"', out);
-    for (size_t n; *text; text += n) {
+    for (size_t left = strlen(text), n; left > 0; text += n, left -= n) {
         const unsigned char c = (unsigned char)*text;
-        n = utf8_bytes((const unsigned char *)text);
-        if (n == 0)
+        const int bytes = hd_utf8(text, left);
+        n = bytes > 0 ? (size_t)bytes : 1;
+        if (bytes <= 0)
             fputs("\\ufffd", out);
         else if (c == '"' || c == '\\')
             fprintf(out, "\\%c", c);
@@ -145,7 +130,6 @@ static void print_json_string(FILE *out, const char *text) {
             fprintf(out, "\\u%04x", c);
         else
             fwrite(text, 1, n, out);
-        if (n == 0) n = 1;
     }
     fputc('"', out);
 }

@@ -76,29 +76,6 @@ void hd_text_f(hd_text *t, const char *format, ...) {
 
 /* ---- UTF-8 ----------------------------------------------------------------------------------- */
 
-/* Bytes of the character that begins with c, 0: none does. The second byte has bounds of its own,
- * which keep out long forms, surrogates, and numbers beyond the last (Unicode 15, table 3-7). */
-static int lead(uint8_t c, uint8_t *least, uint8_t *most) {
-    *least = c == 0xe0 ? 0xa0 : c == 0xf0 ? 0x90 : 0x80;
-    *most = c == 0xed ? 0x9f : c == 0xf4 ? 0x8f : 0xbf;
-    if (c < 0x80) return 1;
-    if (c < 0xc2 || c > 0xf4) return 0;
-    return c < 0xe0 ? 2 : c < 0xf0 ? 3 : 4;
-}
-
-int hd_utf8(const char *text, size_t n) {
-    uint8_t least, most;
-    const int bytes = lead((uint8_t)text[0], &least, &most);
-    if (bytes == 0) return -1;
-    for (int i = 1; i < bytes; i++) {
-        if ((size_t)i == n) return 0;
-        const uint8_t c = (uint8_t)text[i];
-        if (c < least || c > most) return -i;
-        least = 0x80, most = 0xbf;
-    }
-    return bytes;
-}
-
 uint32_t hd_utf8_code(const char *text) {
     const uint8_t c = (uint8_t)text[0];
     if (c < 0x80) return c;

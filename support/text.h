@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include "support/arena.h"
+#include "support/utf8.h"
 
 typedef struct hd_text {
     hd_arena *arena;
@@ -26,10 +27,6 @@ bool hd_read_double(const char *s, size_t n, double *out);
 /* "text" with \" \\ \n \t and \xNN escapes. */
 void hd_text_quoted(hd_text *t, const char *s);
 
-/* The character of UTF-8 that text begins with (n at least 1): its bytes. Where there is none,
- * minus the bytes that belong together as one fault, the "maximal subpart" of Unicode 3.9 (what
- * decoders replace by one U+FFFD); 0 if what is there could be completed by further bytes. */
-int hd_utf8(const char *text, size_t n);
 /* The number of a character, which must be one, and its bytes (at most 4; returned). */
 uint32_t hd_utf8_code(const char *text);
 size_t hd_utf8_put(uint32_t code, char *out);

@@ -12,8 +12,8 @@
  * few items is not scheduled dynamically, and each thread computes the share that it was called
  * for.
  */
-#ifndef HCG_DEAL_H
-#define HCG_DEAL_H
+#ifndef HCG_DYNAMIC_H
+#define HCG_DYNAMIC_H
 
 #include "codegen/emit/emit.h"
 
