@@ -5,7 +5,7 @@
 
 #include "runtime/build_id.h"
 
-void hcg_program_id(hcg_program *p, uint8_t out[16]) {
+void hcg_program_id(hcg_program *p) {
     XXH128_canonical_t hash;
     hd_text text;
     hir_module module = *p->m;
@@ -14,13 +14,11 @@ void hcg_program_id(hcg_program *p, uint8_t out[16]) {
     hd_text_add(&text, HADAL_VERSION "\n");
     hir_print(&module, (hir_print_options){0}, &text);
     XXH128_canonicalFromHash(&hash, XXH3_128bits(text.at, text.n));
-    memcpy(out, hash.digest, sizeof hash.digest);
+    memcpy(p->id, hash.digest, sizeof p->id);
 }
 
 const char *hcg_build_id(hcg_program *p) {
-    uint8_t program[16];
     char *text = hd_alloc(p->arena, HRT_BUILD_ID, 1);
-    hcg_program_id(p, program);
-    hrt_build_id(text, program, p->packed ? p->values : NULL);
+    hrt_build_id(text, p->id, p->packed ? p->values : NULL);
     return text;
 }

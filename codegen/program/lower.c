@@ -3,7 +3,8 @@
  * Walks the kernels once. Each becomes a step (steps.c): its kernel function, shared with every
  * kernel of the same body (share.c); where its operands lie; how it is cut among threads. Weights
  * that some kernel reads get offsets in the order of the table (weights.c). What ranks exchange is
- * steps without code (exchanges.c). No LLVM here: the result is plain data. */
+ * steps without code (collectives.c). No LLVM here: the result is plain data. */
+#include "codegen/program/build_id.h"
 #include "codegen/program/contraction.h"
 #include "codegen/program/forms.h"
 #include "codegen/program/lowering.h"
@@ -115,5 +116,6 @@ hcg_program *hcg_lower(hd_arena *a, hd_diags *d, const hir_module *m, const hcg_
     lower_overlaps(&l);
     lower_runs(&l);
     lower_digest(&l);
+    hcg_program_id(l.p);
     return l.p;
 }

@@ -125,6 +125,7 @@ struct hcg_program {
     uint64_t window_ranges, window_range_bytes; /* the same of kernels with a window */
     uint64_t least_ranges;                      /* hrt_model.least_ranges */
     uint8_t digest[16];
+    uint8_t id[16];     /* the program's part of the build id (program/build_id.h) */
     bool packed;        /* the weights were packed into one file, or one for each rank, */
     uint8_t values[16]; /* whose hrt_weights_header has these bytes as `content` or, of ranks, as
                          * `set` */

@@ -10,7 +10,6 @@
 #include <string.h>
 #include <xxhash.h>
 
-#include "codegen/program/build_id.h"
 #include "codegen/program/program.h"
 #include "codegen/weights/convert.h"
 #include "codegen/weights/made.h"
@@ -282,7 +281,7 @@ static void tell_source(const hd_tensors *weights, XXH3_state_t *hash, uint8_t o
     memcpy(out, canonical.digest, sizeof canonical.digest);
 }
 
-static hrt_weights_header make_header(const packer *p, hcg_program *program,
+static hrt_weights_header make_header(const packer *p, const hcg_program *program,
                                       const hd_tensors *weights) {
     hrt_weights_header h = {.version = HRT_VERSION,
                             .rank = (uint32_t)p->rank,
@@ -290,7 +289,7 @@ static hrt_weights_header make_header(const packer *p, hcg_program *program,
                             .data_bytes = program->weights_bytes};
     memcpy(h.magic, HRT_WEIGHTS_MAGIC, sizeof h.magic);
     memcpy(h.digest, program->digest, sizeof h.digest);
-    hcg_program_id(program, h.program);
+    memcpy(h.program, program->id, sizeof h.program);
     if (hcg_stages(program) > 1) tell_source(weights, p->hash, h.source);
     return h;
 }
