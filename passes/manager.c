@@ -7,8 +7,8 @@
 
 #include "ir/eval/eval.h"
 #include "ir/text/text.h"
-#include "passes/depth/weigh_depth.h"
 #include "passes/shard/shard.h"
+#include "passes/weigh_depth.h"
 #include "support/clock.h"
 
 /* Two float64 evaluations of one model differ by rounding only: a pass may reorder sums and factors

@@ -78,7 +78,7 @@ typedef struct hir_run {
     size_t n_passes;
     hir_pass_id stop_after;
     bool verify, check;
-    bool all; /* none is left out for what the ledger says (depth/weigh_depth.h) */
+    bool all; /* none is left out for what the ledger says (weigh_depth.h) */
     hir_hooks hooks;
     /* Passes of the caller's own (tests, experiments), run after the first `extra_at` listed passes
      * (0: after all), at any stage; hooks see them as HIR_PASS_COUNT. */

@@ -5,6 +5,8 @@
  * kernels move in the end depends on what fuse makes of it. So the rest of the run is tried on
  * copies, with these passes and without, and where the model would move more with them those that
  * make it so are left out. Equal traffic is no reason to leave one out.
+ *
+ * It stands beside the pass manager: the manager calls it, and it calls the manager on the copies.
  */
 #ifndef HIR_PASSES_WEIGH_DEPTH_H
 #define HIR_PASSES_WEIGH_DEPTH_H

@@ -1,4 +1,4 @@
-#include "passes/depth/weigh_depth.h"
+#include "passes/weigh_depth.h"
 
 #include "passes/analysis/ledger.h"
 
