@@ -1,4 +1,4 @@
-/* Added tokens: found in the text as they are, the longest at the leftmost place. */
+/* Added tokens are searched in the text as it is: the longest token at the leftmost place wins. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,7 +10,7 @@ static int by_pattern(const void *x, const void *y) {
     const int order = memcmp(a->pattern.at, b->pattern.at, n);
     if (order) return order;
     if (a->pattern.n != b->pattern.n) return a->pattern.n < b->pattern.n ? -1 : 1;
-    return (a > b) - (a < b); /* as they stand in the file */
+    return (a > b) - (a < b); /* equal patterns keep the order of the file */
 }
 
 static bool same_pattern(const added_token *a, const added_token *b) {
@@ -30,8 +30,8 @@ added_set added_set_of(tokenizer *t, bool normalized) {
     return s;
 }
 
-/* The first token in [low, high) whose byte at `depth` is at least (or, `above`, more than) c; all
- * of them are longer than `depth` and begin alike. */
+/* Returns the first token in [low, high) whose byte at `depth` is at least c (with `above`: greater
+ * than c). All tokens of the range are longer than `depth` and share their first `depth` bytes. */
 static size_t bound(const added_set *s, size_t low, size_t high, size_t depth, uint8_t c,
                     bool above) {
     while (low < high) {
@@ -45,7 +45,7 @@ static size_t bound(const added_set *s, size_t low, size_t high, size_t depth, u
     return low;
 }
 
-/* The longest token that text[0..n) begins with. */
+/* Returns the longest token that text[0..n) begins with. */
 static const added_token *longest(const added_set *s, const char *text, size_t n) {
     const added_token *best = NULL;
     size_t low = 0, high = s->n;
@@ -53,7 +53,7 @@ static const added_token *longest(const added_set *s, const char *text, size_t n
         const uint8_t c = (uint8_t)text[depth];
         low = bound(s, low, high, depth, c, false);
         high = bound(s, low, high, depth, c, true);
-        /* the shortest of those that begin alike is the first */
+        /* of tokens with a common beginning, the shortest comes first */
         if (low < high && s->at[low]->pattern.n == depth + 1) best = s->at[low++];
     }
     return best;

@@ -1,4 +1,5 @@
-/* include/hadal/text.h: exhaustion of memory, and errors, end here. */
+/* The functions of include/hadal/text.h. Exhaustion of memory, and errors, end here as return
+ * values. */
 #include <stdio.h>
 #include <string.h>
 
@@ -23,7 +24,8 @@ static bool is_tiktoken(const char *path) {
     return strcmp(hd_path_base(path), "tiktoken.model") == 0;
 }
 
-/* A folder's tokenizer.json, and where there is none its tiktoken.model. */
+/* Returns the path of the folder's tokenizer.json, or, where there is none, of its
+ * tiktoken.model. */
 static const char *file_of(hd_arena *a, const char *path) {
     if (!hd_is_directory(path)) return path;
     const char *file = hd_path_join(a, path, "tokenizer.json"),
@@ -44,7 +46,7 @@ static void tell(char *message, size_t size, const char *text) {
     if (size > 0) snprintf(message, size, "%s", text);
 }
 
-/* The first error, in the tokenizer's own memory. */
+/* Opens a tokenizer; the first error is copied to memory of the tokenizer's own. */
 static hadal_tokenizer *open_or_report(hd_arena *a, const char *path, char *message, size_t size) {
     hd_diags *d = hd_new(a, hd_diags);
     hd_diags_init(d, a);

@@ -1,5 +1,5 @@
-/* Byte pair encoding: the neighbours with the lowest rank are merged until none can be. A heap of
- * candidates and a linked list of symbols make that n log n. */
+/* Byte pair encoding: the neighbours with the lowest rank are merged until no pair can be merged. A
+ * heap of candidates and a linked list of symbols make that n log n. */
 #include <string.h>
 #include <xxhash.h>
 
@@ -66,13 +66,13 @@ void bpe_add_merge(bpe *b, uint32_t left, uint32_t right, uint32_t rank, int32_t
 typedef struct symbol {
     int32_t id;
     int64_t previous, next; /* -1: none */
-    bool gone;              /* merged into the one before */
+    bool gone;              /* this symbol was merged into the one before it */
 } symbol;
 
-typedef struct candidate { /* for merging symbol `at` with its next */
+typedef struct candidate { /* a possible merge of symbol `at` with the next symbol */
     uint32_t rank;
     size_t at;
-    int32_t id; /* of the result, by which an outdated candidate is known */
+    int32_t id; /* id of the result; an outdated candidate is recognised by it */
 } candidate;
 
 struct bpe_scratch {
@@ -114,7 +114,7 @@ static candidate pop_candidate(bpe_scratch *s) {
     return top;
 }
 
-/* The pair that begins at symbol `at`, if it can be merged. */
+/* Adds the pair that begins at symbol `at` to the heap, if the pair can be merged. */
 static void consider(const bpe *b, bpe_scratch *s, int64_t at) {
     const symbol *x = &s->symbols.at[at];
     if (x->next < 0) return;
@@ -133,7 +133,7 @@ static void merge_symbols(const bpe *b, bpe_scratch *s) {
         if (left->gone || left->next < 0) continue;
         symbol *right = &all[left->next];
         const merge *m = merge_slot(b, (uint32_t)left->id, (uint32_t)right->id);
-        if (m->id != c.id) continue; /* its neighbours have changed */
+        if (m->id != c.id) continue; /* outdated: the neighbours have changed since */
         right->gone = true;
         left->id = c.id;
         left->next = right->next;
@@ -157,9 +157,9 @@ static bool add_bytes(const bpe *b, bpe_scratch *s, const char *at, size_t n) {
     return true;
 }
 
-/* Characters as symbols; those that are no tokens as their bytes, else as unk, else left out. A
- * pending unk is added before the next token, though not before bytes: the order of the tokenizers
- * library. */
+/* Adds the characters of a text as symbols. A character that is no token becomes its bytes, or else
+ * unk, or else nothing. A pending unk is added before the next token, though not before bytes: this
+ * is the order of the tokenizers library. */
 static void add_characters(const bpe *b, bpe_scratch *s, const char *text, size_t n) {
     bool pending = false;
     for (size_t i = 0, k; i < n; i += k) {

@@ -9,13 +9,14 @@ bool is_space(uint32_t c) {
            c == 0x205f || c == 0x3000;
 }
 
-/* Letters that are symbols by category: circled, squared and negative ones. */
+/* Letters that Unicode's categories count as symbols: circled, squared and negative letters. */
 static bool is_lettered_symbol(uint32_t c) {
     return (c >= 0x24b6 && c <= 0x24e9) || (c >= 0x1f130 && c <= 0x1f149) ||
            (c >= 0x1f150 && c <= 0x1f169) || (c >= 0x1f170 && c <= 0x1f189);
 }
 
-/* \w of Unicode's technical standard 18: Alphabetic, marks, decimal digits, connectors, joiners. */
+/* The set \w of Unicode's technical standard 18: Alphabetic, marks, decimal digits, connectors,
+ * joiners. */
 bool is_word_character(uint32_t c) {
     switch (utf8proc_category((utf8proc_int32_t)c)) {
     case UTF8PROC_CATEGORY_LU:
@@ -52,7 +53,7 @@ size_t space_at_start(string text) {
     return n;
 }
 
-/* Where the last character of text[0..n) begins. */
+/* Returns the index at which the last character of text[0..n) begins. */
 static size_t last_character(string text) {
     size_t at = text.n - 1;
     while (at > 0 && ((uint8_t)text.at[at] & 0xc0) == 0x80)
@@ -73,13 +74,14 @@ bool ends_in_word(string text) {
 
 /* ---- bytes as characters --------------------------------------------------------------------- */
 
-/* Byte-level vocabularies write bytes as characters (bytes_to_unicode of GPT-2): printable ones of
- * Latin-1 are themselves, the others follow from U+0100 on, in the order of their values. */
+/* Byte-level vocabularies write bytes as characters (bytes_to_unicode of GPT-2): printable
+ * characters of Latin-1 stand for themselves, and the other bytes are assigned characters from
+ * U+0100 on, in the order of their values. */
 static bool is_printable(unsigned byte) {
     return (byte >= '!' && byte <= '~') || (byte >= 0xa1 && byte <= 0xff && byte != 0xad);
 }
 
-/* 0x00 to 0x20, 0x7f to 0xa0, 0xad */
+/* The unprintable bytes are 0x00 to 0x20, 0x7f to 0xa0, and 0xad. */
 uint32_t byte_character(uint8_t byte) {
     if (is_printable(byte)) return byte;
     return 0x100u + (byte <= 0x20 ? byte : byte == 0xad ? 67 : 33 + byte - 0x7fu);

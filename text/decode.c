@@ -1,24 +1,24 @@
-/* From tokens to text, token by token. Each step of the decoder takes pieces (at first the tokens)
- * and hands pieces to the next one; behind a step that joins, pieces are parts of one text. What a
- * step cannot judge yet it holds back. */
+/* From tokens to text, token by token. Each step of the decoder takes pieces (the first step:
+ * tokens) and passes pieces to the next step; after a step that joins, the pieces are parts of one
+ * text. A step holds back what it cannot decide yet. */
 #include <string.h>
 
 #include "text/tokenizer.h"
 
 static const char replacement[] = "\xef\xbf\xbd"; /* U+FFFD */
 
-typedef struct state { /* of one step */
-    hd_text held;      /* bytes of an unfinished character, or run of bytes */
-    bool begun;        /* a piece has come */
-    size_t stripped;   /* characters taken off the beginning */
+typedef struct state { /* of one step of the decoder */
+    hd_text held;      /* bytes of an unfinished character, or consecutive byte tokens */
+    bool begun;        /* a piece has arrived */
+    size_t stripped;   /* characters removed from the beginning so far */
 } state;
 
 struct text_stream {
     const tokenizer *t;
     hd_arena *arena;
     bool whole, skip_special;
-    bool raw;   /* bytes are handed on as they are, whether they are characters or not */
-    bool begun; /* a token has come; for tokenizers without a decoder */
+    bool raw;   /* bytes are passed on as they are, whether they form characters or not */
+    bool begun; /* a token has arrived; used for tokenizers without a decoder */
     state *states;
     search *search;
     hd_text out;
@@ -43,7 +43,8 @@ static void feed_text(text_stream *s, size_t step, const char *text) {
 
 /* ---- bytes of byte-level vocabularies -------------------------------------------------------- */
 
-/* Bytes to characters; what is ill-formed becomes U+FFFD, what is unfinished is held. */
+/* Passes held bytes on as characters; ill-formed bytes become U+FFFD, an unfinished character stays
+ * held. */
 static void hand_on_bytes(text_stream *s, size_t step, hd_text *held) {
     size_t i = 0;
     hd_text out;
@@ -59,7 +60,8 @@ static void hand_on_bytes(text_stream *s, size_t step, hd_text *held) {
     if (out.n) feed(s, step + 1, (string){out.at, out.n});
 }
 
-/* The bytes that a token stands for; its own, if one of its characters stands for none. */
+/* Appends the bytes that a token stands for, or the token's own bytes if one of its characters
+ * stands for no byte. */
 static void add_bytes_of(hd_text *out, string piece) {
     const size_t before = out->n;
     for (size_t i = 0; i < piece.n; i += (size_t)hd_utf8(piece.at + i, piece.n - i)) {
@@ -94,7 +96,7 @@ static int hex_digit(char c) {
     return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-/* "<0xE4>" */
+/* Returns the byte of a token such as "<0xE4>", or -1 for any other token. */
 static int byte_token(string t) {
     if (t.n != 6 || memcmp(t.at, "<0x", 3) != 0 || t.at[5] != '>') return -1;
     const int high = hex_digit(t.at[3]), low = hex_digit(t.at[4]);
@@ -108,7 +110,8 @@ static bool is_well_formed(string t) {
     return k > 0;
 }
 
-/* A run of bytes is over: it is text, or each byte is one U+FFFD. */
+/* Ends consecutive byte tokens: the bytes are passed on as text if they are well-formed, otherwise
+ * each byte becomes one U+FFFD. */
 static void end_bytes(text_stream *s, size_t step) {
     hd_text *held = &s->states[step].held, out;
     hd_text_init(&out, s->arena);
@@ -134,7 +137,7 @@ static void take_byte_fallback(text_stream *s, size_t step, string piece) {
     hd_text_add_n(held, &(char){(char)byte}, 1);
     if (s->whole) return;
     const int k = hd_utf8(held->at, held->n);
-    if (k != 0) end_bytes(s, step); /* a character, or none any more */
+    if (k != 0) end_bytes(s, step); /* the bytes are one character, or can no longer become one */
 }
 
 /* ---- characters ------------------------------------------------------------------------------ */
@@ -162,8 +165,8 @@ static bool ends(string text, string with) {
     return text.n >= with.n && memcmp(text.at + text.n - with.n, with.at, with.n) == 0;
 }
 
-/* Up to `start` characters off the beginning and `stop` off the end: of each piece, or of the
- * joined text, whose beginning may come in several pieces. */
+/* Removes up to `start` characters from the beginning and `stop` from the end of each piece, or of
+ * the joined text, whose beginning may arrive in several pieces. */
 static void strip(text_stream *s, size_t step, const decoder *d, string piece) {
     state asked = s->states[step], *x = s->raw ? &asked : &s->states[step];
     if (!d->joined) x->stripped = 0;
@@ -180,7 +183,8 @@ static void strip(text_stream *s, size_t step, const decoder *d, string piece) {
     feed(s, step + 1, piece);
 }
 
-/* Spaces for the character that stands for them; in the first token it is left out. */
+/* Replaces the character that stands for a space by a space; in the first token the character is
+ * left out. */
 static void metaspace(text_stream *s, size_t step, const decoder *d, string piece) {
     const bool drop = d->drop_first && !s->states[step].begun;
     hd_text out;
@@ -203,14 +207,14 @@ static void feed(text_stream *s, size_t step, string piece) {
         return;
     }
     const decoder *d = &s->t->decoders.at[step];
-    /* raw bytes that are no characters pass by the steps that look for some */
+    /* steps that look for characters are skipped by raw bytes that form none */
     switch (s->raw && !is_well_formed(piece) ? DECODER_FUSE : d->kind) {
     case DECODER_BYTE_LEVEL: take_byte_level(s, step, piece); break;
     case DECODER_BYTE_FALLBACK: take_byte_fallback(s, step, piece); break;
     case DECODER_REPLACE: replace(s, step, d, piece); break;
     case DECODER_STRIP: strip(s, step, d, piece); break;
     case DECODER_METASPACE: metaspace(s, step, d, piece); break;
-    default: feed(s, step + 1, piece); /* Fuse: those behind it know */
+    default: feed(s, step + 1, piece); /* Fuse: the steps after it know that the text is joined */
     }
 }
 
@@ -245,7 +249,7 @@ string text_stream_end(text_stream *s) {
     for (size_t i = 0; i < s->t->decoders.n; i++) {
         state *x = &s->states[i];
         if (s->t->decoders.at[i].kind == DECODER_BYTE_LEVEL && x->held.n) {
-            x->held.n = 0; /* one character that does not end */
+            x->held.n = 0; /* the text ends with an unfinished character */
             feed_text(s, i + 1, replacement);
         }
         if (s->t->decoders.at[i].kind == DECODER_BYTE_FALLBACK) end_bytes(s, i);

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-/* Well-formed UTF-8, the same bytes where they are that already. */
+/* Returns the text as well-formed UTF-8; text that is well-formed already keeps its bytes. */
 static string well_formed(hd_arena *a, const char *text, size_t n) {
     size_t i = 0;
     int k = 1;
@@ -21,7 +21,8 @@ static string well_formed(hd_arena *a, const char *text, size_t n) {
     return (string){out.at, out.n};
 }
 
-/* Added tokens are cut out of the text as it is, then others out of what is normalised. */
+/* Added tokens of the raw set are cut out of the text as it is, then those of the normalised set
+ * out of the normalised rest. */
 static void cut(encoder *e, string text, piece_list *out) {
     piece_list raw = {0};
     cut_added(e, &e->t->raw, (piece){text.at, text.n, -1, true}, &raw);

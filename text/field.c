@@ -39,7 +39,8 @@ field field_element(const field *list, size_t i) {
         .json = list->json, .in = list, .index = i, .value = json_array_get(list->value, i)};
 }
 
-/* Where the value begins, or what it would be in if it is absent; NULL: it cannot be found. */
+/* Returns where the value begins, or, if it is absent, where the object that lacks it begins; NULL
+ * if that cannot be found. */
 static const char *find(const field *f) {
     if (!f->in) return hd_json_skip_space(f->json->text);
     const char *p = find(f->in), *value = NULL;
@@ -55,13 +56,13 @@ static void add_path(const field *f, hd_text *out) {
         hd_text_f(out, "[%zu]", f->index);
         return;
     }
-    hd_text name; /* names in a file may hold anything: escape them */
+    hd_text name; /* names in a file may contain any character, so they are escaped */
     hd_text_init(&name, out->arena);
     hd_text_quoted(&name, f->name);
     hd_text_f(out, "%s%.*s", out->n ? "." : "", (int)name.n - 2, name.at + 1);
 }
 
-/* Where the value is, and "PATH: ". */
+/* Returns the place of the value, and its path as "PATH: ". */
 static hd_loc place_of(const field *f, const char **path) {
     const json_file *j = f->json;
     const char *at = find(f);
@@ -160,7 +161,8 @@ bool field_known(const field *object, const char *names) {
         const field f = field_get(object, name);
         field_error(&f, HD_E_UNSUPPORTED, "a field that is not known")->hint =
             "what it would change is not known, so it cannot be left out of account";
-        return false; /* one is enough: finding places takes time, and a file may have thousands */
+        /* one error is enough: finding places takes time, and a file may have thousands */
+        return false;
     }
     return true;
 }

@@ -1,4 +1,5 @@
-/* Normalising text: Unicode's forms by utf8proc, and what else stands in published files. */
+/* Normalisation of text: Unicode's normal forms by utf8proc, and the other normalizers that occur
+ * in published files. */
 #include <string.h>
 #include <utf8proc.h>
 
@@ -15,7 +16,7 @@ static utf8proc_propval_t combining_class(utf8proc_int32_t code) {
     return utf8proc_get_property(code)->combining_class;
 }
 
-/* Each character as those that it is made of. */
+/* Appends the decomposition of each character. */
 static void decompose(string text, utf8proc_option_t options, characters *out) {
     enum { MOST = 32 }; /* the longest decomposition has 18 characters */
     utf8proc_int32_t parts[MOST];
@@ -28,8 +29,8 @@ static void decompose(string text, utf8proc_option_t options, characters *out) {
     }
 }
 
-/* A run of marks in the order of their classes, marks of one class as they stood: counted, since
- * the library's own ordering takes squared time for a long run. */
+/* Sorts consecutive marks by their combining classes, marks of one class in the order of the text.
+ * This is a counting sort, since the library's own ordering takes quadratic time for many marks. */
 static void order_run(utf8proc_int32_t *at, size_t n, utf8proc_int32_t *scratch) {
     size_t begin[257] = {0};
     for (size_t i = 0; i < n; i++)
@@ -74,7 +75,7 @@ static string normal_form(hd_arena *a, string text, bool compatible, bool compos
     return (string){out, bytes};
 }
 
-/* ---- the others ------------------------------------------------------------------------------ */
+/* ---- other normalizers ----------------------------------------------------------------------- */
 
 static string prepend(hd_arena *a, string text, string before) {
     char *out = hd_alloc(a, text.n + before.n + 1, 1);

@@ -12,8 +12,8 @@ enum {
 };
 
 struct pattern {
-    pcre2_code *code;    /* NULL: a literal, */
-    const char *literal; /* this one */
+    pcre2_code *code;    /* NULL: the pattern is a literal string, */
+    const char *literal; /* namely this one */
     size_t n;
 };
 
@@ -52,7 +52,7 @@ pattern *pattern_regex(hd_arena *a, const char *text, const char **why) {
         *why = context ? message(a, code) : "there is no memory for it";
         return NULL;
     }
-    (void)pcre2_jit_compile(p->code, PCRE2_JIT_COMPLETE); /* without, it is only slower */
+    (void)pcre2_jit_compile(p->code, PCRE2_JIT_COMPLETE); /* without JIT it is only slower */
     return p;
 }
 

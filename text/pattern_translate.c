@@ -1,10 +1,11 @@
-/* From Oniguruma's syntax (in Ruby's flavour, which the tokenizers library uses) to PCRE2's.
+/* Translation of Oniguruma's syntax (in Ruby's flavour, which the tokenizers library uses) to
+ * PCRE2's.
  *
- * Most is the same. What differs is written out: \s, \w, \d and \h are sets of their own; classes
- * may hold classes and intersections ([a&&[^b]]); (?m) lets the dot match newlines; a bare (?i)
- * reaches to the end of its group, alternatives included; {1,3}+ is a repetition of a repetition
- * and not possessive; \p{Han} is the script, not the script extensions. What is not known is
- * refused. Reference: doc/RE of Oniguruma 6.9; pcre2pattern(3). */
+ * Most of the two is the same. The differences are written out: \s, \w, \d and \h are sets of their
+ * own; classes may contain classes and intersections ([a&&[^b]]); (?m) lets the dot match newlines;
+ * a bare (?i) reaches to the end of its group, alternatives included; {1,3}+ is a repetition of a
+ * repetition and not possessive; \p{Han} is the script, not the script extensions. Unknown syntax
+ * is rejected. Reference: doc/RE of Oniguruma 6.9; pcre2pattern(3). */
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 #include <stdio.h>
@@ -18,7 +19,7 @@ typedef struct translation {
     hd_arena *arena;
     const char *in;
     hd_text out;
-    const char *why; /* not NULL: refused */
+    const char *why; /* not NULL: the reason why the pattern is rejected */
     int depth;
 } translation;
 
@@ -27,15 +28,16 @@ static bool reject(translation *t, const char *why) {
     return false;
 }
 
-/* Outside of classes Oniguruma also takes superscripts and fractions of Latin-1 for parts of words.
- */
+/* Outside of classes Oniguruma also counts superscripts and fractions of Latin-1 among the
+ * characters of words. */
 #define WORD         "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}"
 #define WORD_OUTSIDE WORD "\\x{b2}\\x{b3}\\x{b9}\\x{bc}-\\x{be}"
 
-/* Sets by letter, as content of a class. The complement has the same letter, upper case. */
+/* Sets of characters by their letter, as content of a class. The complement of a set has the same
+ * letter in upper case. */
 static const struct {
     char letter;
-    const char *set, *complement; /* NULL: only as [^set] */
+    const char *set, *complement; /* NULL: it can only be written [^set] */
 } sets[] = {
     {'s', "\\p{White_Space}", "\\P{White_Space}"},
     {'d', "\\p{Nd}", "\\P{Nd}"},
@@ -46,14 +48,14 @@ static const struct {
 /* ---- single characters ----------------------------------------------------------------------- */
 
 static size_t character_bytes(const char *p) {
-    return (size_t)hd_utf8(p, strlen(p)); /* patterns come from JSON: they are UTF-8 */
+    return (size_t)hd_utf8(p, strlen(p)); /* patterns come from JSON, which is UTF-8 */
 }
 
 static bool is_word(char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
 }
 
-/* A character that stands for itself wherever it is put. */
+/* Appends a character in such a way that it stands for itself wherever it is put. */
 static void add_character(hd_text *out, uint32_t code) {
     char bytes[4];
     if (code < 0x20 || code == 0x7f)
@@ -78,8 +80,8 @@ static bool read_hex(translation *t, int least, int most, uint32_t *code) {
                                            : reject(t, "it has a character code that is none");
 }
 
-/* Behind a backslash, at a letter: a character by its code. False: it is none (`why` if it is
- * wrong). */
+/* Reads a character given by its code, at the letter after a backslash. Returns false if there is
+ * none there; `why` is set if the code is wrong. */
 static bool read_code(translation *t, uint32_t *code) {
     static const char letters[] = "tnrfvae", codes[] = "\t\n\r\f\v\a\x1b";
     const char c = *t->in, *at = c ? strchr(letters, c) : NULL;
@@ -108,7 +110,7 @@ static bool compiles(const char *text) {
     return p != NULL;
 }
 
-/* {Name} or {^Name}, behind \p or \P. */
+/* Translates {Name} or {^Name}, after \p or \P. */
 static bool add_property(translation *t, bool negated, hd_text *out) {
     char name[48] = "";
     if (*t->in != '{') return reject(t, "a \\p is not followed by {Name}");
@@ -132,12 +134,14 @@ static bool add_property(translation *t, bool negated, hd_text *out) {
 
 static bool add_class(translation *t, hd_text *out);
 
-/* One operand of &&: what may stand in one class of PCRE2, and what must stand beside it. */
+/* One operand of &&: what fits into one class of PCRE2, and the alternatives which must stand
+ * alongside that class. */
 typedef struct operand {
     hd_text flat, beside; /* beside: "|alternative|alternative" */
 } operand;
 
-/* Behind a backslash in a class. *code: a character, if true is returned and *single. */
+/* Reads an escape in a class, after the backslash. If true is returned and *single is set, it is
+ * the character *code. */
 static bool class_escape(translation *t, operand *o, uint32_t *code, bool *single) {
     *single = true;
     if (*t->in == 'b') {
@@ -169,7 +173,7 @@ static bool class_escape(translation *t, operand *o, uint32_t *code, bool *singl
     return reject(t, hd_printf(t->arena, "\\%c in a class is not known", c ? c : ' '));
 }
 
-/* A character of a class, behind a backslash or not. */
+/* Reads a character of a class, escaped or not. */
 static bool class_character(translation *t, operand *o, uint32_t *code, bool *single) {
     if (*t->in == '\\') {
         t->in++;
@@ -214,7 +218,7 @@ static void add_operand(const operand *o, hd_text *out) {
         hd_text_f(out, "(?:%s)", o->beside.at + 1);
 }
 
-/* Up to && or the end. */
+/* Reads an operand, up to && or the end of the class. */
 static bool read_operand(translation *t, operand *o) {
     hd_text_init(&o->flat, t->arena);
     hd_text_init(&o->beside, t->arena);
@@ -225,7 +229,7 @@ static bool read_operand(translation *t, operand *o) {
     return o->flat.n || o->beside.n ? true : reject(t, "a class is empty");
 }
 
-/* All operands but the last are looked ahead for. */
+/* The class is its last operand, preceded by a lookahead for each of the other operands. */
 static bool class_content(translation *t, bool negated, hd_text *out) {
     operand o;
     hd_text ahead;
@@ -297,7 +301,7 @@ static bool add_escape(translation *t) {
     return true;
 }
 
-/* Behind "(?": options, up to ":" or ")". (?m) of Ruby is (?s). */
+/* Translates options after "(?", up to ":" or ")". (?m) of Ruby is (?s) of PCRE2. */
 static bool add_options(translation *t) {
     hd_text_add(&t->out, "(?");
     for (; *t->in && strchr("im-", *t->in); t->in++)
@@ -305,7 +309,7 @@ static bool add_options(translation *t) {
     hd_text_add(&t->out, ":");
     if (*t->in == ':') {
         t->in++;
-    } else if (*t->in == ')') { /* for the rest of the group around it */
+    } else if (*t->in == ')') { /* the options hold for the rest of the enclosing group */
         t->in++;
         if (!add_alternatives(t)) return false;
         hd_text_add(&t->out, ")");
@@ -329,7 +333,7 @@ static bool add_group(translation *t) {
     } else if (t->in[1] == '?') {
         t->in += 2;
         return add_options(t);
-    } else { /* groups that capture need not, where nothing refers to them */
+    } else { /* a group need not capture where nothing refers to it */
         n = 1, k = 0;
     }
     t->in += n;
@@ -340,7 +344,8 @@ static bool add_group(translation *t) {
     return true;
 }
 
-/* {n}, {n,}, {,m}, {n,m}: false if the brace at t->in is none of these and stands for itself. */
+/* Reads {n}, {n,}, {,m} or {n,m}. Returns false if the brace at t->in begins none of these and
+ * stands for itself. */
 static bool read_interval(translation *t, char *out, size_t size, bool *exact) {
     const char *p = t->in + 1;
     const size_t least = strspn(p, "0123456789");
@@ -362,8 +367,8 @@ static void insert(hd_text *out, size_t at, const char *what) {
     memcpy(out->at + at, what, n);
 }
 
-/* A quantifier behind what begins at `atom`. Where one follows another, the first with its atom is
- * the atom of the second. */
+/* Translates a quantifier of the atom that begins at `atom`. Where a second quantifier follows, its
+ * atom is the first quantifier with the atom of that one. */
 static bool add_quantifier(translation *t, size_t atom, bool *quantified) {
     char text[32];
     bool exact = false;
@@ -379,7 +384,7 @@ static bool add_quantifier(translation *t, size_t atom, bool *quantified) {
     }
     hd_text_add(&t->out, text);
     *quantified = true;
-    /* {n}? is (?:..{n})? in Ruby, and {..}+ repeats the repetition */
+    /* in Ruby {n}? means (?:..{n})?, and {..}+ repeats the repetition */
     if (interval ? *t->in == '?' && !exact : *t->in == '?' || *t->in == '+')
         hd_text_add_n(&t->out, t->in++, 1);
     return true;
@@ -406,7 +411,7 @@ static bool add_atom(translation *t) {
     return true;
 }
 
-/* Up to the end, or to the parenthesis that ends the group. */
+/* Translates up to the end of the pattern, or to the parenthesis that ends the group. */
 static bool add_alternatives(translation *t) {
     size_t atom = SIZE_MAX;
     bool quantified = false, ok = ++t->depth <= MOST_NESTED || reject(t, "it is nested too deeply");

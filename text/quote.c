@@ -1,11 +1,11 @@
-/* hadal_text_quote: text of which everything is seen. */
+/* hadal_text_quote writes text in such a way that every character of it can be seen. */
 #include <stdio.h>
 #include <string.h>
 
 #include "hadal/text.h"
 #include "text/tokenizer.h"
 
-typedef struct writer { /* counts all, and writes as far as there is room */
+typedef struct writer { /* counts every byte, and writes as many as fit */
     char *at;
     size_t size, n;
 } writer;

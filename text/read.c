@@ -1,10 +1,11 @@
-/* Reading tokenizer.json, the file of the tokenizers library. What it holds and is not known is
- * refused, with its place. */
+/* Reads tokenizer.json, the file of the tokenizers library. Content that is not known is rejected
+ * with its place. */
 #include "text/read.h"
 
 #include <string.h>
 
-/* What cuts or fills up results: programs that make models' prompts turn both off for one text. */
+/* Notes settings that truncate or pad results: programs that build prompts for models turn both off
+ * for a single text. */
 static void note_limits(const field *file) {
     const field cut = field_get(file, "truncation"), fill = field_get(file, "padding");
     if (!field_is_null(&cut)) field_note(&cut, "texts are read whole, and not cut off here");
@@ -49,6 +50,6 @@ tokenizer *tokenizer_read(hd_arena *a, hd_diags *d, const char *path) {
     reader r = {.t = hd_new(a, tokenizer), .arena = a};
     r.t->arena = a;
     const bool ok = read_file(&r, &file, &beside);
-    field_close(&file); /* it is many times as large as the text */
+    field_close(&file); /* the parsed JSON is many times as large as the text */
     return ok ? r.t : NULL;
 }

@@ -1,4 +1,4 @@
-/* Reading tokenizer.json: the parts of it. */
+/* The parts of reading a tokenizer.json. */
 #ifndef TEXT_READ_H
 #define TEXT_READ_H
 
@@ -7,19 +7,20 @@
 
 typedef struct reader {
     tokenizer *t;
-    hd_arena *arena; /* of the tokenizer; messages have the diagnostics' own */
-    size_t capacity; /* ids that t->tokens has room for */
+    hd_arena *arena; /* the tokenizer's; messages use the diagnostics' own */
+    size_t capacity; /* ids for which t->tokens has space */
 } reader;
 
 bool read_model(reader *r, const field *model);       /* read_model.c */
 bool read_added_tokens(reader *r, const field *list); /* after the model */
-/* What a token has beside its content. */
+/* Reads what a token has besides its content. */
 bool read_token_flags(const field *f, added_token *a);
-/* One with its id, which no other token has yet; else an error at the field. */
+/* Adds a token with its id; returns false after an error at the field if another token has the
+ * id. */
 bool add_token(reader *r, const field *at, added_token a);
-void finish_added_tokens(reader *r); /* after all of them, and the normalizers */
+void finish_added_tokens(reader *r); /* call after all of them, and after the normalizers */
 
-/* What stands beside a tokenizer.json (read_beside.c); values are NULL where there is no file. */
+/* The files next to a tokenizer.json (read_beside.c); a value is NULL where there is no file. */
 typedef struct files_beside {
     field config;     /* tokenizer_config.json */
     field map, added; /* special_tokens_map.json and added_tokens.json, of older versions */
@@ -34,20 +35,23 @@ bool read_splitters(reader *r, const field *f);
 bool read_decoders(reader *r, const field *f);       /* read_decoders.c */
 bool read_post_processor(reader *r, const field *f); /* after the added tokens */
 
-/* What steps share (read_steps.c). A kind of step: what may stand beside its type. */
+/* What steps share (read_steps.c). A kind of step names the fields that may stand next to its
+ * type. */
 typedef struct step_kind {
     const char *type, *fields;
 } step_kind;
 typedef bool read_step(reader *r, const field *f, size_t kind);
-/* A step of one of n kinds, or a Sequence of such, whose list is called `members`; null is none. */
+/* Reads one step of n kinds, or a Sequence of such steps, whose list is called `members`; null is
+ * no step. */
 bool read_steps(reader *r, const field *f, const step_kind *kinds, size_t n, const char *members,
                 read_step *read);
-/* The index of a string among n; false, and an error that lists them, if it is none of them. */
+/* Finds a string among n names; returns false after an error that lists the names if it is none of
+ * them. */
 bool read_choice(const field *f, const char *const *names, size_t n, size_t *out);
 bool read_character(reader *r, const field *f, string *out); /* a string of one character */
 bool read_pattern(reader *r, const field *f, const pattern **out);
 bool read_text(reader *r, const field *f, string *out);
-/* Metaspace, of both pipelines. */
+/* Reads a Metaspace step, which both the splitters and the decoders have. */
 bool read_metaspace(reader *r, const field *f, string *replacement, prepend_scheme *scheme,
                     bool *split);
 

@@ -1,14 +1,15 @@
-/* What the files beside a tokenizer.json add to it. transformers joins them, and so do we: tokens
- * that only they list are tokens, their flags come first, and where the tokenizer's class reads
- * add_bos_token and add_eos_token these decide what stands around a text. Source: the fast
- * tokenizers of transformers 4.57 (what stands around a text) and 5.24 (all else). */
+/* What the files next to a tokenizer.json add to it. transformers joins these files, and so does
+ * this code: tokens that only they list are tokens, their flags take precedence, and where the
+ * tokenizer's class reads add_bos_token and add_eos_token these decide which tokens are put around
+ * a text. Source: the fast tokenizers of transformers 4.57 (tokens around a text) and 5.24 (all
+ * else). */
 #include <stdlib.h>
 #include <string.h>
 
 #include "support/file.h"
 #include "text/read.h"
 
-/* Named tokens, whose value is a string or an object. */
+/* Tokens with a name of their own in the config; the value is a string or an object. */
 static const char *const named[] = {"bos_token", "eos_token", "unk_token", "sep_token",
                                     "pad_token", "cls_token", "mask_token"};
 enum { NAMED = sizeof named / sizeof *named };
@@ -29,7 +30,8 @@ bool open_files_beside(hd_arena *a, hd_diags *d, const char *path, files_beside 
     *out = (files_beside){0};
     if (!open_beside(a, d, path, "tokenizer_config.json", &out->config)) return false;
     const field listed = field_get(&out->config, "added_tokens_decoder");
-    if (!field_is_null(&listed)) return true; /* the others are of older versions, and not read */
+    /* The other two files belong to older versions; here they are not read. */
+    if (!field_is_null(&listed)) return true;
     return open_beside(a, d, path, "special_tokens_map.json", &out->map) &&
            open_beside(a, d, path, "added_tokens.json", &out->added);
 }
@@ -38,10 +40,10 @@ bool open_files_beside(hd_arena *a, hd_diags *d, const char *path, files_beside 
 
 typedef struct joining {
     reader *r;
-    string_map index; /* of the tokens in r->t->added, by content */
-    int32_t next;     /* the id of a token that is new */
+    string_map index; /* finds the tokens in r->t->added by content */
+    int32_t next;     /* the id of the next new token */
     size_t renumbered;
-    field first; /* the first token whose id in the file is not the one that it gets */
+    field first; /* the first token that gets another id than the one in the file */
     int32_t first_id;
 } joining;
 
@@ -50,7 +52,8 @@ static added_token *added_of(joining *j, string content) {
     return i < 0 ? NULL : &j->r->t->added.at[i];
 }
 
-/* A token that is new among the added ones: with the id of the vocabulary, or the next one. */
+/* Adds a token that is not among the added ones yet: with its id in the vocabulary, or else with
+ * the next free id. */
 static bool add_new(joining *j, const field *at, added_token a) {
     tokenizer *t = j->r->t;
     const int32_t of_vocab = string_map_find(&t->bpe.vocab, a.content.at, a.content.n);
@@ -64,10 +67,10 @@ static bool add_new(joining *j, const field *at, added_token a) {
     return add_token(j->r, at, a);
 }
 
-/* A token with its flags, of the id `stated`, which is not asked for where it is -1. */
+/* Joins a token with its flags; `stated` is its id in the file, or -1 if the file states none. */
 static bool join_token(joining *j, const field *at, added_token a, int64_t stated) {
     added_token *known = added_of(j, a.content);
-    if (!a.content.n) return true; /* as if it were not there */
+    if (!a.content.n) return true; /* an empty token is skipped */
     if (known) {
         a.id = known->id;
         *known = a;
@@ -81,7 +84,7 @@ static bool join_token(joining *j, const field *at, added_token a, int64_t state
     return true;
 }
 
-/* A token that has a name, or stands in a list of special ones. */
+/* Joins a token that has a name, or stands in a list of special tokens. */
 static bool join_special(joining *j, const field *f) {
     const field object = *f, inner = field_get(&object, "content");
     const field *content = json_is_object(f->value) ? &inner : f;
@@ -117,7 +120,8 @@ static bool join_specials(joining *j, const field *file) {
     return true;
 }
 
-/* Tokens of a kind of model, such as image_token: any string whose name ends so. */
+/* Joins tokens of a kind of model, such as image_token: any field with a string whose name ends in
+ * "_token". */
 static bool join_own_names(joining *j, const field *config) {
     const char *name;
     json_t *value;
@@ -129,7 +133,8 @@ static bool join_own_names(joining *j, const field *config) {
     return true;
 }
 
-/* The members of an object in the order of their ids, which are its names or its values. */
+/* The members of an object sorted by their ids, which are either the names or the values of the
+ * members. */
 typedef struct numbered {
     int64_t id;
     const char *name;
@@ -178,7 +183,7 @@ static bool join_decoder(joining *j, const field *tokens) {
     return list != NULL;
 }
 
-/* added_tokens.json: ids by content. */
+/* Joins the tokens of added_tokens.json, which maps content to ids. */
 static bool join_ids(joining *j, const field *tokens) {
     size_t n;
     const numbered *list = in_order(j, tokens, false, &n);
@@ -226,13 +231,13 @@ bool read_tokens_beside(reader *r, const files_beside *b) {
 
 /* ---- a space before a text ------------------------------------------------------------------- */
 
-/* The class, without the "Fast" behind names of older versions. */
+/* True if the tokenizer's class is `class`; older versions have "Fast" at the end of the name. */
 static bool is_class(const char *name, const char *class) {
     const size_t n = strlen(class);
     return strncmp(name, class, n) == 0 && (!name[n] || strcmp(name + n, "Fast") == 0);
 }
 
-/* Steps other than ByteLevel that put a space, or the character for it, before a text. */
+/* True if a step other than ByteLevel puts a space, or the character for it, before a text. */
 static bool has_prefix(const tokenizer *t) {
     for (size_t i = 0; i < t->normalizers.n; i++)
         if (t->normalizers.at[i].kind == NORMALIZER_PREPEND) return true;
@@ -243,8 +248,8 @@ static bool has_prefix(const tokenizer *t) {
     return false;
 }
 
-/* Two classes go by add_prefix_space, false where it is absent, if bytes are all that texts are
- * split by; others by tokenizer.json. */
+/* Two classes follow add_prefix_space (false where it is absent) if texts are split by a ByteLevel
+ * step alone; other classes follow tokenizer.json. */
 bool read_prefix_beside(reader *r, const files_beside *b) {
     tokenizer *t = r->t;
     const field prefix = field_get(&b->config, "add_prefix_space"),
@@ -273,7 +278,7 @@ bool read_prefix_beside(reader *r, const files_beside *b) {
 
 /* ---- what is not read ------------------------------------------------------------------------ */
 
-/* Fields by which other programs take another tokenizer than the one of tokenizer.json. */
+/* Notes fields by which other programs choose another tokenizer than that of tokenizer.json. */
 void note_unread_beside(const files_beside *b) {
     const field map = field_get(&b->config, "auto_map"), code = field_get(&map, "AutoTokenizer"),
                 mended = field_get(&b->config, "fix_mistral_regex"),
@@ -291,13 +296,15 @@ void note_unread_beside(const files_beside *b) {
     }
 }
 
-/* ---- what stands around a text --------------------------------------------------------------- */
+/* ---- tokens around a text -------------------------------------------------------------------- */
 
-/* Classes that read add_bos_token and add_eos_token (the latter false where it is absent), and the
- * tokens that they put there where the files name none. */
+/* Tokenizer classes that read add_bos_token and add_eos_token (false where the latter is absent),
+ * and the tokens that they add where the files name none. */
 typedef struct class_of_ends {
     const char *class;
-    bool begins, always; /* where add_bos_token is absent; also where both are */
+    /* `begins` stands for an absent add_bos_token, with `always` also where both fields are
+     * absent. */
+    bool begins, always;
     const char *first, *last;
 } class_of_ends;
 
@@ -309,7 +316,8 @@ static const class_of_ends classes[] = {
     {"GPTNeoXTokenizer", false, true, "<|endoftext|>", "<|endoftext|>"},
 };
 
-/* NULL: it does not read them. A class that is not named is that of Llama. */
+/* Returns NULL for a class that does not read the two fields. A config without a class has that of
+ * Llama. */
 static const class_of_ends *class_of(const char *name) {
     if (!name) return &classes[0];
     for (size_t i = 0; i < sizeof classes / sizeof *classes; i++)
@@ -317,7 +325,7 @@ static const class_of_ends *class_of(const char *name) {
     return NULL;
 }
 
-/* The content of bos_token or eos_token; "": it is null. */
+/* Finds the content of bos_token or eos_token; the result is "" if the field is null. */
 static bool token_named(const files_beside *b, const char *name, const char *otherwise,
                         const char **out) {
     const field of_map = field_get(&b->map, name), of_config = field_get(&b->config, name);
@@ -329,11 +337,11 @@ static bool token_named(const files_beside *b, const char *name, const char *oth
     return json_is_null(f->value) || field_string(json_is_object(f->value) ? &inner : f, out);
 }
 
-/* One end of a text: is a token to stand there, and which? */
+/* Decides whether a token is added at one end of a text, and which. */
 static bool read_end(const tokenizer *t, const files_beside *b, const char *which, bool otherwise,
                      const char *name, const char *by_class, id_list *out) {
     const field f = field_get(&b->config, which);
-    bool wanted = f.value ? false : otherwise; /* null is false */
+    bool wanted = f.value ? false : otherwise; /* null means false */
     const char *token;
     if (!field_optional_bool(&b->config, which, &wanted) || !token_named(b, name, by_class, &token))
         return false;
@@ -378,7 +386,7 @@ bool read_ends_beside(reader *r, const files_beside *b) {
     id_list before = {0}, after = {0};
     if (!bos.value && !eos.value && !(name && of->always)) return true;
     const field *first = bos.value ? &bos : eos.value ? &eos : &class;
-    if (!c) { /* a field that is false or absent asks for nothing */
+    if (!c) { /* a field that is false or absent requests no token */
         const bool differs = (json_is_true(bos.value) && !t->before.n) ||
                              (json_is_false(bos.value) && t->before.n) ||
                              (json_is_true(eos.value) && !t->after.n) ||

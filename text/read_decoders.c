@@ -1,12 +1,12 @@
-/* The steps of a tokenizer.json on tokens: decoders, and the template around a text. */
+/* The steps of a tokenizer.json that work on tokens: decoders, and the template around a text. */
 #include <string.h>
 
 #include "text/read.h"
 
 /* ---- decoders -------------------------------------------------------------------------------- */
 
-/* Text is handed on as it comes, so behind a step that joins all tokens to one text only those can
- * follow that need not see all of it. */
+/* Text is passed on as it arrives. After a step that joins all tokens to one text, only steps can
+ * follow that do not need to see all of it. */
 static bool may_follow(const field *f, const decoder *d, const char *literal) {
     const bool one_character =
         literal && (size_t)hd_utf8(literal, strlen(literal)) == strlen(literal);
@@ -58,7 +58,7 @@ bool read_decoders(reader *r, const field *f) {
     return read_steps(r, f, kinds, DECODER_KINDS, "decoders", read_decoder);
 }
 
-/* ---- what stands around a text --------------------------------------------------------------- */
+/* ---- tokens around a text -------------------------------------------------------------------- */
 
 static bool template_ids(reader *r, const field *token, const field *specials, id_list *out) {
     const field name = field_get(token, "id");
@@ -88,7 +88,7 @@ static id_list chained(reader *r, const id_list *a, const id_list *b) {
     return all;
 }
 
-/* Tokens before and behind the text; a template may stand around another. */
+/* Reads the tokens before and after the text; a template may contain another one. */
 static bool read_template(reader *r, const field *f) {
     const field single = field_get(f, "single"), specials = field_get(f, "special_tokens");
     id_list sides[2] = {{0}, {0}};
@@ -118,7 +118,7 @@ static bool read_template(reader *r, const field *f) {
 
 static bool read_processor(reader *r, const field *f, size_t kind) {
     return kind != 0 ||
-           read_template(r, f); /* the others only say where tokens stood in the text */
+           read_template(r, f); /* the other kinds only compute where tokens stood in the text */
 }
 
 bool read_post_processor(reader *r, const field *f) {

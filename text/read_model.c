@@ -1,4 +1,4 @@
-/* The vocabulary, the merges, and the tokens that were added to them. */
+/* Reads the vocabulary, the merges, and the tokens that were added to them. */
 #include <string.h>
 
 #include "text/read.h"
@@ -23,7 +23,7 @@ static void need_ids(reader *r, size_t n) {
     t->tokens = tokens, t->special = special;
 }
 
-/* False, and an error at `at`, if another token has this id. */
+/* Returns false after an error at `at` if another token has this id. */
 static bool claim_id(reader *r, const field *at, int64_t id, string content) {
     tokenizer *t = r->t;
     need_ids(r, (size_t)id + 1);
@@ -57,7 +57,7 @@ static bool read_vocab(reader *r, const field *vocab) {
 
 /* ---- merges ---------------------------------------------------------------------------------- */
 
-/* "left right", or ["left", "right"]. */
+/* Reads the two parts of a merge, written as "left right" or as ["left", "right"]. */
 static bool merge_parts(const field *f, string *left, string *right) {
     if (json_is_string(f->value)) {
         const char *text = json_string_value(f->value), *space = strchr(text, ' ');
@@ -86,8 +86,8 @@ static bool token_of(const bpe *b, const field *f, string token, const char *wha
     return false;
 }
 
-/* A merge makes the token that is both of its parts one after the other, so that each is longer
- * than what it is made of: there are no cycles. */
+/* A merge produces the token that is the concatenation of its parts, so that each token is longer
+ * than its parts: there are no cycles. */
 static bool read_merge(reader *r, const field *f, size_t rank, hd_text *both) {
     bpe *b = &r->t->bpe;
     string left, right;
@@ -119,7 +119,7 @@ static bool read_merges(reader *r, const field *merges) {
 
 /* ---- the model ------------------------------------------------------------------------------- */
 
-/* Null or what says the same. */
+/* Checks that a setting is null or has a value that means the same. */
 static bool must_be_off(const field *model, const char *name) {
     const field f = field_get(model, name);
     const char *text = json_string_value(f.value);
@@ -151,7 +151,7 @@ static void find_bytes(bpe *b) {
 static bool is_bpe(const field *model) {
     const field type = field_get(model, "type");
     const char *name = json_string_value(type.value);
-    /* older files have no type; only the one of these models has merges */
+    /* older files have no type; of all models, only BPE has merges */
     if (field_is_null(&type) && json_object_get(model->value, "merges")) return true;
     if (name && strcmp(name, "BPE") == 0) return true;
     field_error(&type, HD_E_UNSUPPORTED, "only byte pair encoding (\"BPE\") is known, not %s",
@@ -195,7 +195,8 @@ bool add_token(reader *r, const field *at, added_token a) {
     return true;
 }
 
-/* What the first of two tokens of one content has that the second has not; NULL: they are one. */
+/* Returns a property of the first of two tokens with one content that the second lacks, or NULL if
+ * they are equal. */
 static const char *difference(const added_token *a, const added_token *b) {
     if (a->id != b->id) return "id";
     if (a->special != b->special) return "value of special";
@@ -205,7 +206,7 @@ static const char *difference(const added_token *a, const added_token *b) {
     return a->normalized != b->normalized ? "value of normalized" : NULL;
 }
 
-/* A token that is listed already: once more the same says nothing. */
+/* Handles a token that is listed already: an equal entry is accepted and ignored. */
 static bool read_again(const reader *r, const field *at, const added_token *a) {
     const added_token *first = r->t->added.at;
     while (first->content.n != a->content.n ||
@@ -256,7 +257,8 @@ void finish_added_tokens(reader *r) {
     for (size_t i = 0; i < t->added.n; i++) {
         added_token *a = &t->added.at[i];
         a->pattern = a->normalized ? normalise(&e, a->content) : a->content;
-        t->tokens[a->id] = a->pattern; /* what it is decoded to, as in the tokenizers library */
+        /* A token is decoded to its content as added, as in the tokenizers library. */
+        t->tokens[a->id] = a->pattern;
     }
     t->raw = added_set_of(t, false);
     t->normalized = added_set_of(t, true);

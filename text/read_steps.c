@@ -1,4 +1,4 @@
-/* The steps of a tokenizer.json: what they share, and those of texts. */
+/* The steps of a tokenizer.json: what all steps share, and the steps on texts. */
 #include "text/read.h"
 
 #include <string.h>
@@ -82,8 +82,8 @@ bool read_steps(reader *r, const field *f, const step_kind *kinds, size_t n, con
            field_known(f, hd_printf(r->arena, "type %s", kinds[kind].fields)) && read(r, f, kind);
 }
 
-/* Files of older versions have add_prefix_space in the place of prepend_scheme, and str_rep, which
- * says the replacement again. */
+/* Files of older versions have add_prefix_space in place of prepend_scheme, and str_rep, which
+ * repeats the replacement. */
 bool read_metaspace(reader *r, const field *f, string *replacement, prepend_scheme *scheme,
                     bool *split) {
     static const char *const schemes[] = {"always", "first", "never"};
@@ -128,10 +128,11 @@ bool read_normalizers(reader *r, const field *f) {
 
 /* ---- splitters ------------------------------------------------------------------------------- */
 
-/* \w of Rust's regular expressions, which this step has */
+/* The set \w of Rust's regular expressions, which this step uses. */
 #define WORD "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\p{Join_Control}"
 
-/* GPT-2's: contractions, words, numbers, and the rest, each with the space before it. */
+/* The pattern of GPT-2: contractions, words, numbers, and the rest, each with the space before
+ * it. */
 static const char byte_level_pattern[] =
     "'(?:[sdmt]|ll|ve|re)| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
 

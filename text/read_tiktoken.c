@@ -1,22 +1,23 @@
-/* Reading tiktoken.model, the file of tokenizers that Python code of their own goes with: a line
- * for each token, its bytes in base64 and its rank, which is its id too. What the code adds to it
- * is a pattern and the names of the special tokens: these are in tokenizer_config.json beside it,
- * the patterns of codes that are known in a table here. Source: tokenization_kimi.py of
+/* Reads tiktoken.model, a vocabulary that comes with a tokenizer in Python code. A line holds one
+ * token: its bytes in base64 and its rank, which is also its id. The Python code adds a pattern,
+ * and the names of special tokens. The names are in the tokenizer_config.json next to the file; the
+ * patterns of the known codes are in a table here. Source: tokenization_kimi.py of
  * moonshotai/Kimi-Linear-48B-A3B-Instruct, and CoreBPE of the tiktoken library. */
 #include <string.h>
 
 #include "support/file.h"
 #include "text/read.h"
 
-enum { MAX_FILE = 64 << 20, LONGEST_TOKEN = 512 }; /* the longest published have 128 bytes */
+enum { MAX_FILE = 64 << 20, LONGEST_TOKEN = 512 }; /* the longest published token has 128 bytes */
 
-/* The code's class, the file that it is in, what a text is cut by, how many special tokens follow
- * on those of the file, and the names of those that the config has none for. */
+/* A known tokenizer in Python code: its class, the file that defines the class, the patterns that
+ * split a text, the number of special tokens after the tokens of the file, and how special tokens
+ * are called that the config does not name. */
 typedef struct code {
     const char *class, *file;
-    const char *patterns[9]; /* any of them, the first first; NULL: no more */
+    const char *patterns[9]; /* alternatives in order of precedence, up to the first NULL */
     int64_t specials;
-    const char *unnamed[2]; /* before and behind an id */
+    const char *unnamed[2]; /* the text before and after the id */
 } code;
 
 #define WORD_START  "[^\\r\\n\\p{L}\\p{N}]?"
@@ -41,7 +42,7 @@ typedef HD_VEC(merge) merge_list;
 typedef struct lines {
     reader *r;
     hd_diags *diags;
-    const char *file, *text; /* `text`: the whole of it */
+    const char *file, *text; /* `text`: all of the file */
     uint32_t line;
 } lines;
 
@@ -61,7 +62,7 @@ static int sextet(char c) {
     return c == '+' ? 62 : c == '/' ? 63 : -1;
 }
 
-/* The bytes of text[0..n); 0: it is no base64, or of nothing. */
+/* Decodes text[0..n) and returns the number of bytes; 0 if it is not base64, or is empty. */
 static size_t from_base64(const char *text, size_t n, char *out) {
     const size_t padding = n && text[n - 1] == '=' ? (n > 1 && text[n - 2] == '=' ? 2 : 1) : 0;
     size_t bytes = 0;
@@ -78,7 +79,7 @@ static size_t from_base64(const char *text, size_t n, char *out) {
     return bytes - padding;
 }
 
-/* Ranks are 0, 1, 2 ...: each is the id of its token. */
+/* Reads one line. Ranks must be 0, 1, 2 ..., since each is the id of its token. */
 static bool read_line(lines *l, const char *at, size_t n) {
     tokenizer *t = l->r->t;
     char bytes[LONGEST_TOKEN];
@@ -123,12 +124,12 @@ static bool read_tokens(lines *l, const char *text, int64_t specials) {
     return true;
 }
 
-/* The ways to cut token `id` in two that are tokens. */
+/* Lists the ways to cut token `id` into two tokens. */
 static void add_cuts(const reader *r, hd_arena *a, size_t id, merge_list *out) {
     const string_map *vocab = &r->t->bpe.vocab;
     const string s = r->t->tokens[id];
     for (size_t cut = 1; cut < s.n; cut++) {
-        if (((uint8_t)s.at[cut] & 0xc0) == 0x80) continue; /* inside the character of a byte */
+        if (((uint8_t)s.at[cut] & 0xc0) == 0x80) continue; /* not within a character */
         const int32_t left = string_map_find(vocab, s.at, cut);
         const int32_t right = left < 0 ? -1 : string_map_find(vocab, s.at + cut, s.n - cut);
         const merge m = {(uint32_t)left, (uint32_t)right, (uint32_t)id, (int32_t)id};
@@ -136,7 +137,7 @@ static void add_cuts(const reader *r, hd_arena *a, size_t id, merge_list *out) {
     }
 }
 
-/* Any two tokens that are a third one after the other may be merged, at that one's rank. */
+/* Any two tokens whose concatenation is a third token may be merged, at the rank of the third. */
 static void add_merges(reader *r, hd_arena *a) {
     merge_list all = {0};
     for (size_t id = 0; id < r->t->n_ids; id++)
@@ -163,8 +164,8 @@ static bool add_special(reader *r, const field *at, string content, bool special
     return true;
 }
 
-/* The ids behind those of the file, one after the other: those that the config does not name have a
- * name all the same. */
+/* Adds special tokens with consecutive ids after those of the file. Ids that the config does not
+ * name get a token all the same. */
 static bool read_specials(reader *r, const field *names, const code *c) {
     const int64_t first = (int64_t)r->t->n_ids;
     size_t named = 0;
@@ -191,10 +192,10 @@ static bool read_specials(reader *r, const field *names, const code *c) {
     return false;
 }
 
-/* ---- the code that goes with it ---------------------------------------------------------------
- */
+/* ---- the Python code of the tokenizer ------------------------------------------------------ */
 
-/* "auto_map": {"AutoTokenizer": ["FILE.CLASS", null]}, perhaps "REPOSITORY--FILE.CLASS". */
+/* Finds the code named by "auto_map": {"AutoTokenizer": ["FILE.CLASS", null]}; the name may be
+ * "REPOSITORY--FILE.CLASS". */
 static const code *code_of(const field *config) {
     const field map = field_get(config, "auto_map"), own = field_get(&map, "AutoTokenizer"),
                 first = json_is_array(own.value) ? field_element(&own, 0) : own;
@@ -208,7 +209,7 @@ static const code *code_of(const field *config) {
     return NULL;
 }
 
-/* Where the code itself is there, it must have the pattern that stands in the table. */
+/* If the Python file is present, it must contain the patterns of the table. */
 static bool same_code(hd_arena *a, hd_diags *d, const char *folder, const code *c) {
     const char *path = hd_path_join(a, folder, c->file);
     size_t n;
@@ -243,8 +244,7 @@ static bool add_steps(reader *r, const code *c) {
     return pieces.pattern != NULL;
 }
 
-/* ---- all of it --------------------------------------------------------------------------------
- */
+/* ---- the whole file ------------------------------------------------------------------------ */
 
 static bool read_config(hd_arena *a, hd_diags *d, const char *path, field *out) {
     if (hd_exists(path)) return field_open(a, d, "tokenizer", path, out) && field_is_object(out);

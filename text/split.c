@@ -3,7 +3,7 @@
 
 #include "text/tokenizer.h"
 
-typedef struct part { /* of a piece */
+typedef struct part { /* a range of a piece */
     size_t from, to;
     bool match;
 } part;
@@ -14,7 +14,7 @@ static void add_part(encoder *e, part_list *parts, size_t from, size_t to, bool 
     hd_push(e->arena, parts, p);
 }
 
-/* The piece from end to end, as matches and what lies between them. */
+/* Divides the whole piece into matches and the ranges between them. */
 static void find_parts(encoder *e, const splitter *s, const piece *in, part_list *parts) {
     matches state = {0};
     span m;
@@ -29,10 +29,10 @@ static void find_parts(encoder *e, const splitter *s, const piece *in, part_list
     if (done < in->n) add_part(e, parts, done, in->n, s->invert);
 }
 
-/* Neighbours become one where the behaviour says so. */
+/* Joins neighbouring parts where the behaviour requires it. */
 static size_t join_forwards(part *at, size_t n, behaviour b) {
     size_t kept = 0;
-    bool previous = false; /* the part before is a match */
+    bool previous = false; /* the previous part is a match */
     for (size_t i = 0; i < n; i++) {
         const bool match = at[i].match;
         const bool join = b == CONTIGUOUS ? match == previous : match && !previous;
@@ -46,7 +46,7 @@ static size_t join_forwards(part *at, size_t n, behaviour b) {
 }
 
 static size_t join_backwards(part *at, size_t n) {
-    size_t kept = n; /* those from here on */
+    size_t kept = n; /* the parts from `kept` on remain */
     bool previous = false;
     for (size_t i = n; i-- > 0;) {
         const bool match = at[i].match;
@@ -74,7 +74,7 @@ static void split(encoder *e, const splitter *s, const piece *in, piece_list *ou
     }
 }
 
-/* ---- what the steps do to a piece before it is split ----------------------------------------- */
+/* ---- changes to a piece before it is split --------------------------------------------------- */
 
 static void prepend(encoder *e, piece *p, string before) {
     char *text = hd_alloc(e->arena, p->n + before.n + 1, 1);
