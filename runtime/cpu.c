@@ -1,15 +1,16 @@
 /* The machine that this library runs on: which level it can run, and the sizes of its caches.
  *
- * A level is chosen only when the CPU has every feature its code may use, so that no kernel can
- * meet an instruction the machine lacks. Everything in this file is baseline code. */
+ * A level is chosen only when the CPU has every feature that the code of the level may use, so that
+ * no kernel executes an instruction which the machine lacks. Everything in this file is baseline
+ * code. */
 #include <stdio.h>
 #include <string.h>
 
 #include "runtime/detect.h"
 #include "runtime/internal.h"
 
-/* Asked once, when the library is loaded: under a hypervisor every cpuid is a trap of microseconds,
- * and plain functions choose their level in every call. */
+/* The machine is detected once, when the library is loaded: under a hypervisor every cpuid
+ * instruction is a trap of microseconds, and plain functions choose their level in every call. */
 static hrt_machine machine_at_load;
 static bool asked;
 __attribute__((constructor)) static void ask_at_load(void) {
@@ -38,8 +39,8 @@ uint64_t hrt_level_lacks(const hrt_level *level, bool *rejected) {
     return withheld;
 }
 
-/* Does the machine do worse what the level was chosen for by the compiler? Then a level below it
- * has a faster way. */
+/* True if the machine is worse at the operations for which the compiler chose the level. A lower
+ * level then has a faster way. */
 static bool is_slow(const hrt_model *m, const hrt_level *level) {
     return hrt_machine_facts(m, level).bf16_dots < level->machine.bf16_dots;
 }

@@ -6,13 +6,14 @@
 
 #include "runtime/hadal_rt.h"
 
-static pid_t loaded_by; /* not written any more once the library is loaded */
+static pid_t loaded_by; /* the process that loaded the library; no code writes it afterwards */
 
 __attribute__((constructor)) static void remember_process(void) {
     loaded_by = getpid();
 }
 
-/* Threads that the calling thread has seen start at once: a pool keeps them for the next region. */
+/* The number of threads that the calling thread has seen start at once. OpenMP keeps them in a pool
+ * for the next parallel region, so they need no second trial. */
 static _Thread_local int seen __attribute__((tls_model("initial-exec")));
 
 /* ---- trying ---------------------------------------------------------------------------------- */
