@@ -1,40 +1,44 @@
-/* The family that a config.json of no known family is closest to: what a page for it can begin
- * with.
+/* Finds the family that a config.json of an unknown family is closest to, so that a page for the
+ * config can begin with the page of that family.
  *
- * A family fits a config if it knows all of its fields, none that it needs is absent, and, where it
- * has many fields that hardly another family knows, one of these is there: without what makes Gemma
- * 3n, a config is of something else, though all those fields have defaults. Where the config has its language model in an object (text_config), families
- * that have it there, too, are held against both, the others against that object, and come behind
- * the former. Of equals each is tried: its config is run on the file and
- * its model made, in silence, and the fewest errors win, then the fewest tensors of the folder that
- * are not of the model, or of the model and not there; then the fewest fields that the family calls
- * otherwise. If that leaves several, it is the one whose name the model_type begins with, else the
- * plainest: the family that all others are variations of, else the one that has the fewest fields
- * besides, rare ones counting more. */
+ * A family fits a config if three things hold: it knows all fields of the config; the config has
+ * all fields that the family requires; and, where the family has many fields that hardly another
+ * family knows, one of these is in the config. (All fields of Gemma 3n that others lack have
+ * defaults, but a config without any of them is not Gemma 3n.) Where the config has its language
+ * model in an object (text_config), families that have it there, too, are compared with both, and
+ * the other families with that object; the latter rank after the former.
+ *
+ * All families that fit are tried: the config of the family is run on the file and the model is
+ * made, without messages to the user. The fewest errors win, then the fewest tensors that only the
+ * folder or only the model has, then the fewest fields that the family knows by another name. If
+ * several families are left, the one whose name the model_type begins with is closest. Otherwise it
+ * is the plainest, which is the family that all others are variations of, or else the one with the
+ * fewest additional fields, rare fields counting more. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "frontend/config/family.h"
 #include "frontend/config/quantisation.h"
 
-/* The fields of a family; of one that has the language model in an object, those of the object. */
+/* The fields of a family. For a family that has the language model in an object, `inner` has the
+ * fields of that object. */
 typedef struct knowledge {
     hfe_known_fields fields, inner;
-    const char *part; /* the object; NULL: there is none */
+    const char *part; /* the name of that object; NULL: the family has none */
 } knowledge;
 
 typedef struct nearness {
     const hfe_family *family;
-    const char *part;  /* the object of the config that it is for alone; NULL: for the whole */
-    size_t strange;    /* fields that it does not know, and that it needs and are absent */
-    size_t own, shown; /* fields that hardly another family knows; those of them that are there */
-    size_t faults;     /* errors that it has on the file */
-    size_t tensors;    /* of the folder or of the model alone */
-    size_t aliases;    /* fields of the config that it calls otherwise itself */
-    size_t unnamed;    /* of the model_type, behind the name of the family, if it begins so */
+    const char *part;  /* the object of the config that the family fits; NULL: the whole config */
+    size_t strange;    /* fields that the family does not know, or requires but misses */
+    size_t own, shown; /* fields that hardly another family knows; those in the config */
+    size_t faults;     /* errors of the family's config on the file */
+    size_t tensors;    /* tensors that only the folder or only the model has */
+    size_t aliases;    /* fields of the config that the family knows by another name */
+    size_t unnamed;    /* letters of the model_type after the family's name (unnamed_of) */
     size_t other;      /* 0: the plainest */
-    size_t besides;    /* weight of the fields that it has besides */
-    const char *spec;  /* what it makes of the file; NULL: nothing */
+    size_t besides;    /* weight of the additional fields that the family knows */
+    const char *spec;  /* the spec that the family makes of the file; NULL: none */
 } nearness;
 
 /* ---- fields ---------------------------------------------------------------------------------- */
@@ -49,14 +53,16 @@ static bool is_absent(const json_t *object, const hfe_known_field *f) {
     return !json_object_get(object, f->name) && (!also || !json_object_get(object, also));
 }
 
-/* "qwen3_vl" is likelier a qwen3 than a llama, if both know its fields. */
+/* Counts the letters of the model_type after the family's name: "qwen3_vl" is likelier a qwen3 than
+ * a llama, if both know its fields. */
 static size_t unnamed_of(const json_t *root, const char *family) {
     const char *type = json_string_value(json_object_get(root, "model_type"));
     const size_t n = strlen(family);
     return type && strncmp(type, family, n) == 0 ? strlen(type + n) : SIZE_MAX;
 }
 
-/* The object with the language model; NULL: the config is one itself. */
+/* Returns the name of the object with the language model, or NULL if the config itself describes
+ * it. */
 static const char *language_part(const json_t *root) {
     for (size_t i = 0; i < HFE_LANGUAGE_PARTS; i++)
         if (json_is_object(json_object_get(root, hfe_language_parts[i])))
@@ -77,7 +83,7 @@ static knowledge know(hd_arena *a, const hfe_def *config) {
     return k;
 }
 
-/* How many families know a field. */
+/* Returns how many families know a field. */
 static size_t count_families(const knowledge *all, size_t n, const char *name) {
     size_t count = 0;
     for (size_t i = 0; i < n; i++)
@@ -85,7 +91,7 @@ static size_t count_families(const knowledge *all, size_t n, const char *name) {
     return count;
 }
 
-/* Fields of one object that are not known. */
+/* Counts the fields of one object that the family does not know. */
 static void count_strange(const hfe_json *j, const hfe_field *object, const hfe_known_fields *known,
                           nearness *out) {
     const char *name;
@@ -97,10 +103,11 @@ static void count_strange(const hfe_json *j, const hfe_field *object, const hfe_
     }
 }
 
-/* Fields that are known: those that are not in the object, and those that tell the family. */
+/* Counts the family's fields that are absent in the object, and those that hardly another family
+ * has. */
 static void count_absent(const json_t *object, const hfe_known_fields *known, const knowledge *all,
                          size_t n, nearness *out) {
-    enum { HARDLY_ANOTHER = 2 }; /* the same model, alone and in an object */
+    enum { HARDLY_ANOTHER = 2 }; /* one model may be two families: alone, and in an object */
     for (size_t i = 0; i < known->list.n; i++) {
         const hfe_known_field *f = &known->list.at[i];
         const hfe_declaration *d = &f->declaration;
@@ -125,7 +132,7 @@ static void compare_fields(const hfe_json *j, const knowledge *all, size_t n, si
         count_strange(j, NULL, &k->fields, out);
         count_absent(j->root, &k->fields, all, n, out);
     }
-    if (k->part) out->own = out->shown = 0; /* those of the language model tell it */
+    if (k->part) out->own = out->shown = 0; /* the fields of the language model decide */
     out->strange += k->part && !part;
     if (part && (!k->part || strcmp(k->part, part) == 0)) {
         const hfe_known_fields *known = k->part ? &k->inner : &k->fields;
@@ -162,7 +169,7 @@ static size_t compare_tensors(const hir_module *m, const hd_tensors *tensors) {
     return n;
 }
 
-/* The family's config run on the file; what it says is not for the user. */
+/* Runs the family's config on the file; its messages are not for the user. */
 static void try_config(hfe_program *p, const hfe_json *j, nearness *out) {
     hd_diags silent, *heard = p->diags;
     hd_diags_init(&silent, p->arena);
@@ -174,7 +181,7 @@ static void try_config(hfe_program *p, const hfe_json *j, nearness *out) {
     p->diags = heard;
 }
 
-/* Its model beside the tensors; how many weights it has. */
+/* Makes the family's model, compares it with the tensors, and returns how many weights it has. */
 static size_t try_model(hfe_program *p, const hd_tensors *tensors, nearness *out) {
     hd_diags silent;
     hd_diags_init(&silent, p->arena);
@@ -186,7 +193,7 @@ static size_t try_model(hfe_program *p, const hd_tensors *tensors, nearness *out
     return m ? m->weights.n : 0;
 }
 
-/* Those that have no more errors than the best one, as long as it does not take too long: models
+/* Tries the families that have no more errors than the best one, up to a limit on the work: models
  * of ten thousand layers are no reason to wait for a hint. */
 static void try_models(hfe_program *p, const hd_tensors *tensors, nearness *list, size_t n) {
     enum { MOST_WEIGHTS = 1 << 17 };
@@ -197,7 +204,7 @@ static void try_models(hfe_program *p, const hd_tensors *tensors, nearness *list
         if (list[i].spec) made += try_model(p, tensors, &list[i]);
 }
 
-/* ---- the choice ------------------------------------------------------------------------------ */
+/* ---- selection ------------------------------------------------------------------------------- */
 static int by_size(size_t a, size_t b) {
     return (a > b) - (a < b);
 }
@@ -244,7 +251,8 @@ const char *hfe_closest_family(hfe_program *p, const hfe_json *j, const hfe_fami
     }
     qsort(all, n, sizeof *all, by_nearness);
     if (!fits(&all[0])) return NULL;
-    size_t fitting = 0, equals = 1; /* those that are for the same part of the config */
+    /* The first `equals` families fit the same part of the config as the closest one. */
+    size_t fitting = 0, equals = 1;
     for (; fitting < n && fits(&all[fitting]); fitting++) {
         const nearness *c = &all[fitting];
         try_config(p, j, &all[fitting]);

@@ -1,4 +1,4 @@
-/* Declarations and rules of configs, as they are written: what can be said of them without running
+/* Declarations and rules of configs as they are written: what can be known of them without running
  * anything. */
 #include <string.h>
 
@@ -106,7 +106,7 @@ bool hfe_is_declaration(hfe_program *p, const hfe_stmt *s, hfe_declaration *out)
     if (s->kind != HFE_S_ASSIGN || s->mark == HFE_PLAIN || !x) return false;
     const bool call = x->kind == HFE_X_CALL && x->call.callee->kind == HFE_X_NAME;
     const bool named = call && x->call.args.n > 0 && hfe_literal(x->call.args.at[0].value);
-    if (s->mark != HFE_FIELD && !named) return false; /* param x = expression */
+    if (s->mark != HFE_FIELD && !named) return false; /* an expression: param x = expression */
     if (!call || !find_kind(x->call.callee->name, &out->kind))
         return s->mark == HFE_FIELD ? reject_kind(p, x) : false;
     if (!named || x->call.args.n < 2 || !hfe_literal(x->call.args.at[1].value) ||
@@ -137,7 +137,8 @@ bool hfe_check_declaration(hfe_program *p, const hfe_stmt *s, hfe_parts *out) {
 
 /* ---- rules --------------------------------------------------------------------------------- */
 
-/* Arguments that name fields are plain strings: they are looked for without running the config. */
+/* Arguments that name fields must be plain strings, since they are read without running the
+ * config. */
 static bool names_field(hfe_rule rule, size_t i) {
     return rule == HFE_RULE_IGNORED || ((rule == HFE_RULE_ONLY) && i < 2) ||
            (rule == HFE_RULE_EACH_ONCE && i >= 3) || (rule == HFE_RULE_GIVEN && i == 0);
@@ -165,10 +166,10 @@ bool hfe_check_rule(hfe_program *p, const hfe_expr *call) {
     return true;
 }
 
-/* ---- all that is known --------------------------------------------------------------------- */
+/* ---- the fields that a config knows -------------------------------------------------------- */
 
 static void add_known(hd_arena *a, hfe_known_fields *out, hfe_known_field f) {
-    if (!f.name) { /* a fault of the page, which is reported */
+    if (!f.name) { /* this fault of the page has been reported */
         return;
     }
     for (size_t i = 0; i < out->list.n; i++)

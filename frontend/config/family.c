@@ -1,5 +1,4 @@
-/* Pages of families: finding the one of a config.json, running its config, writing out its model.
- */
+/* Pages of families: finds the page of a config.json, runs its config, and writes out its model. */
 #include "frontend/config/family.h"
 
 #include <string.h>
@@ -7,7 +6,7 @@
 #include "support/file.h"
 
 #define FAMILIES "families"
-#define PLAINEST "llama" /* of which most others are variations */
+#define PLAINEST "llama" /* the family that most others are variations of */
 
 /* ---- pages --------------------------------------------------------------------------------- */
 
@@ -48,7 +47,7 @@ void hfe_pages_in(hfe_program *p, const char *inside, hfe_candidates *out) {
 
 /* ---- the family of a config ----------------------------------------------------------------- */
 
-/* Letters of model types: none of them leads out of the folder. */
+/* True for a model type whose letters cannot lead out of the directory of pages. */
 static bool is_type(const char *s) {
     return *s && strspn(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-") ==
                      strlen(s);
@@ -65,7 +64,8 @@ const hfe_def *hfe_page_config(hfe_program *p, const hfe_file *page, const char 
     return NULL;
 }
 
-/* The page families/TYPE, or TYPE for a page of one's own that lies in an include folder. */
+/* Finds the page families/TYPE, or else TYPE, which is a user's own page in an include
+ * directory. */
 static const hfe_def *find_family(hfe_program *p, const char *type) {
     const char *path = hd_printf(p->arena, FAMILIES "/%s", type);
     if (!is_type(type)) return NULL;
@@ -73,8 +73,9 @@ static const hfe_def *find_family(hfe_program *p, const char *type) {
     return find_page(p, path) ? hfe_page_config(p, hfe_read_page(p, path), type) : NULL;
 }
 
-/* The page that the fields are closest to, and a name that is spelled nearly so, if its page takes
- * the config: the model may be another one in spite of its name. */
+/* Returns a hint with the page that is closest by its fields, and the name `near` with a similar
+ * spelling if the page of that name accepts the config: the model may be another one in spite of
+ * its name. */
 static const char *closest_of(hfe_program *p, hfe_json *j, const char *near,
                               const hfe_families *families) {
     const char *closest = hfe_closest_family(p, j, families, PLAINEST, &near);
@@ -118,7 +119,8 @@ static void reject_family(hfe_program *p, hfe_json *j, const hfe_field *f) {
 
 /* ---- the model ------------------------------------------------------------------------------ */
 
-/* The page's own, or that of the first page it uses which has one: a variation keeps the model. */
+/* Returns the page's own model, or else that of the first used page which has one: a variation of a
+ * family keeps the model. */
 static const hfe_def *model_of(const hfe_file *page, int depth) {
     enum { DEEPEST = 20 };
     for (size_t i = 0; i < page->defs.n; i++)
@@ -144,7 +146,8 @@ static char *write_out(hfe_elab *e, const hfe_def *config, const char *name) {
     return hfe_specialise(e, model, &e->import->bound, name);
 }
 
-/* A file without a family: what any family would miss is said as well. */
+/* Finds the family of a config. For a file that names none, the plainest family follows, so that
+ * fields which any family would miss are reported as well. */
 static const hfe_def *family_of(hfe_program *p, hfe_json *j, hfe_field *object) {
     hfe_field *f = hd_new(p->arena, hfe_field);
     *f = (hfe_field){object, "model_type"};

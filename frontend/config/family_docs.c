@@ -1,4 +1,4 @@
-/* docs/families.md, made from the pages: every family, what its config.json may hold, and the
+/* Writes docs/families.md from the pages: every family, what its config.json may hold, and the
  * residual systems that a config can name. */
 #include <string.h>
 
@@ -12,7 +12,7 @@ typedef struct writer {
 
 /* ---- pieces of source ---------------------------------------------------------------------- */
 
-/* The text of an expression that stands on one line. */
+/* Returns the source text of an expression that stands on one line. */
 static const char *source_of(const writer *w, const hfe_file *file, const hfe_expr *x) {
     const char *line = file->text;
     for (uint32_t n = 1; n < x->loc.line && line; n++) {
@@ -29,7 +29,7 @@ static const hfe_file *file_of(const hfe_known_field *f) {
     return f->config->file;
 }
 
-/* What the comment at the head of a page says. */
+/* Writes the text of the comment at the head of a page. */
 static void add_head_comment(writer *w, const hfe_file *file) {
     const char *line = file->text;
     while (*line == '#') {
@@ -134,7 +134,7 @@ static void add_single(writer *w, const hfe_known_field *f) {
     hd_text_f(w->out, ": %s\n", f->meaning);
 }
 
-/* Ignored fields by what they are about. */
+/* Writes the ignored fields, grouped by their meaning. */
 static void add_ignored(writer *w, const hfe_def *config, const hfe_known_fields *fields) {
     const char *meaning = NULL;
     for (size_t i = 0; i < fields->list.n; i++) {
@@ -150,7 +150,7 @@ static void add_ignored(writer *w, const hfe_def *config, const hfe_known_fields
     hd_text_add(w->out, meaning ? "\n" : "");
 }
 
-/* What a config says itself. */
+/* Writes the fields that a config declares itself. */
 static void add_own_fields(writer *w, const hfe_def *config) {
     hfe_known_fields fields;
     bool head = false, list = false;
@@ -185,7 +185,7 @@ static void add_shared(writer *w, const hfe_def *config) {
     hd_push(w->p->arena, &w->shared, config);
 }
 
-/* The configs that one includes or holds, in its own words. */
+/* Lists the configs that a config includes, or that its fields hold, each as the source has it. */
 static void add_inclusions(writer *w, const hfe_def *config, bool said) {
     for (size_t i = 0; i < config->body.list.n; i++) {
         const hfe_stmt *s = config->body.list.at[i];
@@ -195,9 +195,9 @@ static void add_inclusions(writer *w, const hfe_def *config, bool said) {
             other = hfe_included_config(config->file, s);
             const hfe_expr *x = s->value;
             const bool given = x->kind == HFE_X_CALL;
-            const bool inside = s->name; /* it is what a field holds */
+            const bool inside = s->name; /* a field holds this object */
             if (inside && other && other->file != config->file)
-                continue; /* a family with a page, which stands among them */
+                continue; /* it is a family with a page of its own, which is listed */
             if (said && !inside && other)
                 hd_text_f(w->out, "Fields of [%s](#%s)%s%s%s.\n", other->name, other->name,
                           given ? ", as `" : "", given ? source_of(w, config->file, x) : "",

@@ -5,7 +5,7 @@
 #include "frontend/config/json.h"
 #include "support/file.h"
 
-static const char *const parts[] = {"text_config", "llm_config"}; /* language models in a whole */
+static const char *const parts[] = {"text_config", "llm_config"}; /* parts with language models */
 enum { PARTS = sizeof parts / sizeof *parts };
 
 /* ---- tokens that end a text ------------------------------------------------------------------ */
@@ -21,7 +21,7 @@ static bool add_stop(hfe_json *j, const hfe_field *f, const json_t *v, hfe_token
     return false;
 }
 
-/* A token, a list of them, or null. *found: the field is there and says something. */
+/* Reads a token, a list of tokens, or null. *found: the field is present and names tokens. */
 static bool read_stops(hfe_json *j, const hfe_field *f, hfe_token_ids *out, bool *found) {
     const json_t *v = hfe_json_get(j, f);
     *found = v && !json_is_null(v);
@@ -32,7 +32,7 @@ static bool read_stops(hfe_json *j, const hfe_field *f, hfe_token_ids *out, bool
     return true;
 }
 
-/* eos_token_id of a file, or of the object of its text part. */
+/* Reads eos_token_id of a file, or of the object of its language model. */
 static bool stops_of(hfe_json *j, hfe_token_ids *out, bool *found) {
     const hfe_field eos = {NULL, "eos_token_id"};
     if (!read_stops(j, &eos, out, found)) return false;
@@ -43,14 +43,14 @@ static bool stops_of(hfe_json *j, hfe_token_ids *out, bool *found) {
     return true;
 }
 
-/* ---- what is not done ------------------------------------------------------------------------ */
+/* ---- settings that are not applied ----------------------------------------------------------- */
 
-/* Settings that change which text comes, as transformers 5.24 has them. Values that ask for nothing
- * are null, false, an empty list or object, and the number given here. */
+/* Settings that change the generated text in transformers 5.24, and are not applied here. A value
+ * requests nothing if it is null, false, an empty list or object, or the number `nothing`. */
 static const struct {
     const char *name;
     double nothing;
-    bool drawing; /* only where tokens are drawn */
+    bool drawing; /* matters only where tokens are sampled */
 } settings[] = {
     {"repetition_penalty", 1, false},
     {"encoder_repetition_penalty", 1, false},
@@ -82,7 +82,7 @@ static const struct {
     {"eta_cutoff", 0, true},
 };
 
-/* A field of the file, else of its text part; *f is where it stands. */
+/* Finds a field of the file, or else of its language model; *f is where it stands. */
 static const json_t *setting_of(const hfe_json *j, const char *name, hfe_field *part,
                                 hfe_field *f) {
     *f = (hfe_field){NULL, name};
@@ -119,11 +119,11 @@ static void note_settings(hfe_json *j, bool draws) {
                 names.at);
 }
 
-/* transformers draws where do_sample is true; here that is for the user to say. */
+/* transformers samples where do_sample is true; here only the user's options decide that. */
 static bool note_drawing(hfe_json *j) {
     static const struct {
         const char *name, *option;
-        double usual; /* where the file says nothing */
+        double usual; /* default where the file has no number */
     } numbers[] = {
         {"temperature", "--temperature", 1}, {"top_k", "--top-k", 50}, {"top_p", "--top-p", 1}};
     hfe_field part, f;
@@ -134,7 +134,7 @@ static bool note_drawing(hfe_json *j) {
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
         const json_t *v = setting_of(j, numbers[i].name, &part, &f);
         const double x = json_is_number(v) ? json_number_value(v) : numbers[i].usual;
-        if (i == 0 && x == 0) return false; /* the likeliest, which is taken here too */
+        if (i == 0 && x == 0) return false; /* greedy selection, which is the default here too */
         hd_text_f(&options, "%s%s %g", i ? " " : "", numbers[i].option, x);
     }
     hd_note(j->diags, loc, "do_sample: tokens are drawn only where options say so: %s", options.at);
@@ -150,7 +150,7 @@ bool hfe_read_generation(hd_arena *a, hd_diags *d, const char *folder, hfe_token
         hfe_json *j = hfe_json_open(a, d, path);
         if (!j || !stops_of(j, stops, &found)) return false;
         if (!noted) note_settings(j, note_drawing(j));
-        noted = true; /* transformers reads config.json where there is no other */
+        noted = true; /* transformers reads config.json only where the other file is absent */
     }
     return true;
 }

@@ -1,5 +1,5 @@
-/* JSON with places. The library that parses does not say where a value stood, so the text is
- * scanned again for the one field that a diagnostic is about (support/json.h). */
+/* JSON with places. The parsing library does not report where a value stood, so the text is scanned
+ * again for the one field that a diagnostic is about (support/json.h). */
 #include "frontend/config/json.h"
 
 #include <string.h>
@@ -39,7 +39,7 @@ json_t *hfe_json_get(const hfe_json *j, const hfe_field *f) {
 }
 
 const char *hfe_json_path(const hfe_json *j, const hfe_field *f) {
-    hd_text t; /* names in a file may hold anything: escape them */
+    hd_text t; /* names in a file may contain any character, so they are escaped */
     hd_text_init(&t, j->arena);
     hd_text_quoted(&t, f->name);
     const char *name = hd_strndup(j->arena, t.at + 1, t.n - 2);
@@ -48,7 +48,8 @@ const char *hfe_json_path(const hfe_json *j, const hfe_field *f) {
 
 /* ---- places -------------------------------------------------------------------------------- */
 
-/* Where the value of a field begins, and its name; NULL if it cannot be found. */
+/* Returns where the value of a field begins, with its name in *key, or NULL if it cannot be
+ * found. */
 static const char *find_field(const hfe_json *j, const hfe_field *f, const char **key) {
     const char *value = NULL;
     if (!f) return hd_json_skip_space(j->text);

@@ -13,17 +13,18 @@ typedef struct hfe_json {
     json_t *root; /* an object; freed with the arena */
 } hfe_json;
 
-/* Reads and parses; NULL and a diagnostic if the file is no JSON object. Keys stand once. */
+/* Reads and parses a file; returns NULL and a diagnostic if it is no JSON object, or has a key
+ * twice in one object. */
 hfe_json *hfe_json_open(hd_arena *a, hd_diags *d, const char *path);
 
-/* A field of the object that another field is, or (`object` NULL) of the file. A field that is
- * NULL stands for the file itself. */
+/* A field of an object, which is itself a field (`object`; NULL: the file's own object). Where a
+ * pointer to a field is NULL, the file itself is meant. */
 typedef struct hfe_field {
     const struct hfe_field *object;
     const char *name;
 } hfe_field;
 
-/* Objects of a config that are the language model of a larger whole. */
+/* Names of the objects that hold the language model of a larger model. */
 enum { HFE_LANGUAGE_PARTS = 3 };
 extern const char *const hfe_language_parts[HFE_LANGUAGE_PARTS];
 

@@ -1,8 +1,9 @@
-/* Reading `quantization_config` (quantisation.h). Several forms are in use, told apart by
- * `quant_method`: one that is about FP8, one about MXFP4 in blocks, those of GPTQ and AWQ, and that
- * of compressed-tensors, which has groups of modules with a form each. What ModelOpt writes, there
- * or in a file beside config.json, is refused by the name of its format. Fields that are not in
- * quantisation.def are refused, as everywhere in a config: what they change is not known. */
+/* Reads `quantization_config` (quantisation.h). `quant_method` selects one of several formats of
+ * this object: for FP8, for MXFP4 in blocks, for MXFP8, for GPTQ, for AWQ, and that of
+ * compressed-tensors, which has groups of modules with a quantised format each. What ModelOpt
+ * writes, there or in a file next to config.json, is rejected with the name of its format. Fields
+ * that are not in quantisation.def are rejected, as everywhere in a config, since nobody knows what
+ * they change. */
 #include "frontend/config/quantisation.h"
 
 #include <string.h>
@@ -21,7 +22,7 @@ typedef struct quant_reader {
 
 /* ---- fields ------------------------------------------------------------------------------------ */
 
-/* Objects that have fields (quantisation.def). */
+/* Objects that have fields (quantisation.def), as bits. */
 enum { FP8 = 1, MX = 2, COMPRESSED = 4, GROUP = 8, WEIGHTS = 16, GPTQ = 32, AWQ = 64 };
 
 typedef enum field_kind {
@@ -80,7 +81,7 @@ static const char *list_words(hd_arena *a, const char *const *words) {
     return out.at;
 }
 
-/* What a value must be, if it is not that. */
+/* Returns what a value must be, or NULL if the value is allowed. */
 static const char *wanted(hd_arena *a, const struct known_field *k, const json_t *v) {
     switch (k->kind) {
     case FLAG: return json_is_boolean(v) ? NULL : "true or false";
@@ -104,7 +105,7 @@ static bool check_field(quant_reader *r, const hfe_field *f, const json_t *v,
     return false;
 }
 
-/* Every field of an object is known and has a value of its kind. */
+/* Checks that every field of an object is known and has a value of its kind. */
 static bool check_fields(quant_reader *r, const hfe_field *f, unsigned object) {
     const char *name;
     json_t *v, *of = hfe_json_get(r->json, f);
@@ -139,7 +140,7 @@ static bool is_given(quant_reader *r, const hfe_field *object, const char *name)
     return v && !json_is_null(v);
 }
 
-/* A number of elements that share something. */
+/* Reads how many elements share a scale. */
 static bool read_size(quant_reader *r, const hfe_field *f, const json_t *v, uint64_t *out) {
     if (json_is_integer(v) && json_integer_value(v) >= 1 && json_integer_value(v) <= MOST_TILE) {
         *out = (uint64_t)json_integer_value(v);
@@ -150,7 +151,7 @@ static bool read_size(quant_reader *r, const hfe_field *f, const json_t *v, uint
     return false;
 }
 
-/* [rows, columns] */
+/* Reads a list [rows, columns]. */
 static bool read_block(quant_reader *r, const hfe_field *f, hd_tile *out) {
     const json_t *v = hfe_json_get(r->json, f);
     if (!json_is_array(v) || json_array_size(v) != 2) {
@@ -161,8 +162,9 @@ static bool read_block(quant_reader *r, const hfe_field *f, hd_tile *out) {
            read_size(r, f, json_array_get(v, 1), &out->cols);
 }
 
-/* Names of modules. A pattern that cannot be read takes nothing away: which tensors are quantised
- * the tensors say; it is not held against them, which a warning says. False: one was not read. */
+/* Reads names of modules. A pattern that cannot be read is skipped with a warning: the tensors
+ * themselves show which are quantised, and the pattern would only be checked against them. Returns
+ * false if a pattern was skipped. */
 static bool read_modules(quant_reader *r, const hfe_field *f, hd_module_list *out) {
     const json_t *v = hfe_json_get(r->json, f);
     bool all = true;
@@ -179,7 +181,8 @@ static bool read_modules(quant_reader *r, const hfe_field *f, hd_module_list *ou
     return all;
 }
 
-/* A config with two names for the list says the same in both, or has one of them. */
+/* Reads the list of ignored modules, which has two names: a config has one of them, or the same
+ * list under both. */
 static bool read_ignored(quant_reader *r, const hfe_field *object, const char *name,
                          const char *or_name) {
     const hfe_field f = {object, is_given(r, object, name) || !or_name ? name : or_name};
@@ -202,7 +205,7 @@ static void add_group(quant_reader *r, const hd_quant_group *g) {
 
 /* ---- FP8 ----------------------------------------------------------------------------------- */
 
-/* Experts of DeepSeek-V4 are in MXFP4 beside it, of which the object says nothing. */
+/* DeepSeek-V4 stores experts in MXFP4 next to the FP8 weights; the object does not mention them. */
 static bool read_fp8(quant_reader *r, const hfe_field *q) {
     const hfe_field block = {q, "weight_block_size"};
     hd_quant_group g = {.format = "fp8", .packing = HD_PACKING_E4M3, .targets_known = true};
@@ -247,8 +250,8 @@ static const struct compressed_format {
     hd_packing packing;
     int bits;
     const char *type;
-    int group_size; /* 0: as `group_size` says */
-    bool zeros;     /* there may be zero points */
+    int group_size; /* 0: the field `group_size` decides */
+    bool zeros;     /* zero points are allowed */
     const char *strategies[MOST_WORDS + 1];
 } compressed_formats[] = {
 #define FORMAT(name, packing, bits, type, group_size, zeros, ...)                                  \
@@ -258,7 +261,7 @@ static const struct compressed_format {
 
 enum { N_FORMATS = sizeof compressed_formats / sizeof *compressed_formats };
 
-/* Is the row before of the same name? */
+/* True if the previous row has the same name. */
 static bool is_next_width(const struct compressed_format *c) {
     return c > compressed_formats && strcmp(c->name, c[-1].name) == 0;
 }
@@ -282,8 +285,8 @@ static const struct compressed_format *find_format(quant_reader *r, const hfe_fi
     return NULL;
 }
 
-/* Of the rows of a name the one with the bits and, if there is one, the type of these weights;
- * NULL: there is none, which has been said. */
+/* Finds, among the rows of one name, the row with the bits and, if it is given, the type of these
+ * weights. Returns NULL after an error if there is none. */
 static const struct compressed_format *of_bits(quant_reader *r, const hfe_field *w,
                                                const struct compressed_format *first) {
     const hfe_field f = {w, "num_bits"};
@@ -318,7 +321,7 @@ static bool expect_int(quant_reader *r, const hfe_field *w, const char *name, in
     return false;
 }
 
-/* What of a matrix shares a scale. */
+/* Reads which part of a matrix shares a scale. */
 static bool read_tile(quant_reader *r, const hfe_field *w, const struct compressed_format *c,
                       hd_quant_group *g) {
     const hfe_field size = {w, "group_size"}, block = {w, "block_structure"};
@@ -342,7 +345,7 @@ static bool read_tile(quant_reader *r, const hfe_field *w, const struct compress
     return read_size(r, &size, hfe_json_get(r->json, &size), &g->tile.cols);
 }
 
-/* Of a format some fields are words that hold for it alone. */
+/* Checks a field whose allowed words depend on the format. */
 static bool check_word(quant_reader *r, const hfe_field *w, const char *name,
                        const char *const *words, const char *what) {
     const hfe_field f = {w, name};
@@ -377,7 +380,7 @@ static bool read_group(quant_reader *r, const hfe_field *q, const hfe_field *gro
     if (!check_fields(r, group, GROUP)) return false;
     r->out->rounds_activations |=
         is_given(r, group, "input_activations") || is_given(r, group, "output_activations");
-    if (!is_given(r, group, "weights")) return true; /* a group of activations */
+    if (!is_given(r, group, "weights")) return true; /* the group only has activations */
     const struct compressed_format *c = find_format(r, group, q);
     const struct compressed_format *wide = c ? of_bits(r, &weights, c) : NULL;
     if (!c || !read_weights(r, &weights, wide ? wide : c, &g) || !wide) return false;
@@ -389,7 +392,8 @@ static bool read_group(quant_reader *r, const hfe_field *q, const hfe_field *gro
     return true;
 }
 
-/* It may count zeros; stored they are then as others ("dense"). */
+/* The object may report how many zeros there are, if they are stored like other weights
+ * ("dense"). */
 static bool check_sparsity(quant_reader *r, const hfe_field *q) {
     static const char *const formats[] = {"dense", NULL};
     const hfe_field f = {q, "sparsity_config"};
@@ -421,7 +425,7 @@ static bool read_compressed(quant_reader *r, const hfe_field *q) {
 
 /* ---- GPTQ and AWQ --------------------------------------------------------------------------- */
 
-/* Columns that share a scale; -1: all of a row. */
+/* Reads how many columns share a scale; -1 means all columns of a row. */
 static bool read_columns(quant_reader *r, const hfe_field *q, hd_quant_group *g) {
     const hfe_field f = {q, "group_size"};
     const json_t *v = hfe_json_get(r->json, &f);
@@ -448,7 +452,7 @@ static bool read_bits(quant_reader *r, const hfe_field *q, const char *method, b
     return false;
 }
 
-/* The field that says how zero points are stored has an older name. */
+/* Reads GPTQ. The field that says how zero points are stored has an older name, too. */
 static bool read_gptq(quant_reader *r, const hfe_field *q) {
     const char *format = string_of(r, q, "checkpoint_format");
     hd_quant_group g = {.format = "gptq", .targets_known = true};
@@ -476,13 +480,13 @@ static bool read_awq(quant_reader *r, const hfe_field *q) {
 static const struct method {
     const char *name;
     unsigned object;
-    bool (*read)(quant_reader *r, const hfe_field *q); /* called once its fields are checked */
+    bool (*read)(quant_reader *r, const hfe_field *q); /* called after its fields are checked */
 } methods[] = {
 #define METHOD(name, object, read) {name, object, read},
 #include "frontend/config/quantisation.def"
 };
 
-/* A way of quantising, at its place in a file, is none of those that are read. */
+/* Reports that a method of quantisation, at its place in a file, is not supported. */
 static bool reject_way(hfe_json *j, const hfe_field *f, const char *what) {
     hd_text names;
     hd_text_init(&names, j->arena);
@@ -494,8 +498,8 @@ static bool reject_way(hfe_json *j, const hfe_field *f, const char *what) {
     return false;
 }
 
-/* What ModelOpt calls the format of an object in its words: of experts, if they have one of their
- * own. NULL: it is not in its words. */
+/* Returns the field in which ModelOpt names the format of an object: that of the experts, if they
+ * have their own. NULL: the object is not ModelOpt's. */
 static const char *modelopt_format(const json_t *v) {
     static const char *const names[] = {"moe_quant_algo", "quant_algo"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
@@ -530,8 +534,8 @@ static bool read_method(quant_reader *r, const hfe_field *q) {
                   : reject_way(r->json, q, "the field 'quant_method' is missing");
 }
 
-/* The file in which ModelOpt says the format of a folder whose config.json is silent about it.
- * False: it says one. */
+/* ModelOpt may name the format of a folder in a file of its own, while config.json has no entry.
+ * Returns false after an error if that file names a format. */
 static bool is_silent_beside(const hfe_json *config) {
     const char *path = hd_path_join(config->arena, hd_path_dir(config->arena, config->file),
                                     "hf_quant_config.json");

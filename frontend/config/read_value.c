@@ -1,4 +1,4 @@
-/* One field of config.json by its declaration: from JSON to a value of the language. */
+/* Reads one field of config.json by its declaration: from JSON to a value of the language. */
 #include <float.h>
 #include <math.h>
 #include <stdlib.h>
@@ -22,7 +22,7 @@ static hfe_value expected(hfe_elab *e, const hfe_field *f, const char *what) {
 
 /* ---- numbers ------------------------------------------------------------------------------- */
 
-/* The ends of a range; what is wrong with the page's own expression is reported. */
+/* Evaluates an end of a range; a fault in the page's own expression is reported. */
 static bool read_end(hfe_elab *e, const hfe_declaration *d, hfe_aspect aspect, double *out) {
     const hfe_expr *x = d->aspect[aspect];
     if (!x) return true;
@@ -56,7 +56,7 @@ static hfe_value read_float(hfe_elab *e, const hfe_declaration *d, const json_t 
         !read_end(e, d, HFE_ASPECT_above, &above))
         return hfe_poison();
     const double x = json_number_value(v);
-    /* above 0 as f32, too: what is divided by must not become 0 */
+    /* also as f32, since a divisor must not become 0 */
     const bool is_above = x > above && (fabs(x) > FLT_MAX || (double)(float)x > above);
     if (json_is_number(v) && fabs(x) <= FLT_MAX && x >= least && x <= most && is_above)
         return hfe_float(x);
@@ -77,7 +77,7 @@ static hfe_value read_float(hfe_elab *e, const hfe_declaration *d, const json_t 
 
 /* ---- words --------------------------------------------------------------------------------- */
 
-/* A string of the file; the bytes that a message or a name could not show are refused. */
+/* Reads a string of the file; bytes that a message or a name could not show are rejected. */
 static hfe_value read_text(hfe_elab *e, const json_t *v, const hfe_field *f, const char *what) {
     if (!json_is_string(v)) return expected(e, f, what);
     return hfe_new_string(e, HD_NOWHERE, json_string_value(v), strlen(json_string_value(v)));
@@ -118,7 +118,7 @@ static hfe_value read_word(hfe_elab *e, const hfe_declaration *d, const json_t *
 
 /* ---- lists --------------------------------------------------------------------------------- */
 
-/* The length that a declaration asks for; poison: it has none that is a number. */
+/* Returns the length that a declaration requires, or poison if that is no number. */
 static hfe_value declared_length(hfe_elab *e, const hfe_expr *x) {
     const hfe_value n = hfe_eval(e, x);
     return hfe_is(n, HFE_INT) || hfe_is(n, HFE_POISON)
@@ -126,7 +126,8 @@ static hfe_value declared_length(hfe_elab *e, const hfe_expr *x) {
                : hfe_fail(e, HD_E_TYPE, x->loc, NULL, NULL, "a length is an int");
 }
 
-/* How many entries of a list count, in `count`; false: it has too few or too many. */
+/* Sets `count` to the entries of a list that are used; returns false if there are too few or too
+ * many. */
 static bool has_length(hfe_elab *e, const hfe_declaration *d, const json_t *list,
                        const hfe_field *f, size_t *count) {
     const hfe_expr *x = d->aspect[HFE_ASPECT_length], *follow = d->aspect[HFE_ASPECT_more];
@@ -143,8 +144,8 @@ static bool has_length(hfe_elab *e, const hfe_declaration *d, const json_t *list
     return false;
 }
 
-/* "3,4,5" as [3, 4, 5]; NULL: it is not of this form. Blanks, and places without a number, count
- * for nothing, as in transformers. */
+/* Reads "3,4,5" as [3, 4, 5]; NULL for other text. Blanks, and places without a number, are
+ * skipped, as in transformers. */
 static json_t *split_numbers(const char *text) {
     json_t *list = json_array();
     while (list) {
@@ -173,7 +174,7 @@ static hfe_value read_element(hfe_elab *e, const hfe_declaration *d, const json_
     }
 }
 
-/* One value for every place of a list. */
+/* Uses one value for every place of a list. */
 static hfe_value repeat_value(hfe_elab *e, const hfe_declaration *d, const json_t *v,
                               const hfe_field *f) {
     const hfe_value n = declared_length(e, d->aspect[HFE_ASPECT_length]);
@@ -216,7 +217,7 @@ static hfe_value read_list(hfe_elab *e, const hfe_declaration *d, const json_t *
 
 /* ---- objects ------------------------------------------------------------------------------- */
 
-/* The number that a field's name is, below n; -1: it is none. */
+/* Returns the number that a field's name is, if it is below n, else -1. */
 static int64_t numbered_field(const char *name, int64_t n) {
     int64_t number = 0;
     for (const char *c = name; *c; c++) {
@@ -227,7 +228,7 @@ static int64_t numbered_field(const char *name, int64_t n) {
     return padded || number >= n ? -1 : number;
 }
 
-/* {"2": {...}, "5": {...}}: a list with an object or none for each number. */
+/* Reads {"2": {...}, "5": {...}} as a list, with an object or none for each number. */
 static hfe_value read_numbered(hfe_elab *e, const hfe_declaration *d, const json_t *v,
                                hfe_field *f) {
     const hfe_def *config = hfe_find_config(e->frame->def->file, d->aspect[HFE_ASPECT_of]->name);
@@ -262,7 +263,7 @@ static hfe_value read_object(hfe_elab *e, const hfe_declaration *d, const json_t
     return config ? hfe_run_config(e, config, f, NULL) : hfe_poison();
 }
 
-/* Names of pages are made of these, so that none leads out of its folder. */
+/* True for a name of letters that cannot lead out of the directory of pages. */
 static bool is_page_name(const char *s) {
     return *s && strspn(s, "abcdefghijklmnopqrstuvwxyz0123456789_-") == strlen(s);
 }
@@ -288,7 +289,7 @@ static hfe_value reject_system(hfe_elab *e, const hfe_field *type, const char *f
     return hfe_poison();
 }
 
-/* A system knows its own name, if its config has a variable for it. */
+/* Sets the name of a system, if its config has a variable for it. */
 static hfe_value named(hfe_elab *e, hfe_value system, const char *type) {
     const hfe_object *o = hfe_is(system, HFE_OBJECT) ? system.object : NULL;
     for (size_t i = 0; o && i < o->def->n_locals; i++)
@@ -297,7 +298,7 @@ static hfe_value named(hfe_elab *e, hfe_value system, const char *type) {
     return system;
 }
 
-/* {"type": "page", ...}: the fields are those of the page's config. */
+/* Reads {"type": "page", ...}, whose fields are those of the page's config. */
 static hfe_value read_system(hfe_elab *e, const hfe_declaration *d, const json_t *v, hfe_field *f) {
     hfe_json *j = e->import->json;
     const char *folder = hfe_literal(d->aspect[HFE_ASPECT_pages]);
@@ -315,7 +316,7 @@ static hfe_value read_system(hfe_elab *e, const hfe_declaration *d, const json_t
     return named(e, hfe_run_config(e, config, f, "type"), json_string_value(name));
 }
 
-/* The system of a file that names none: its config is run on nothing. */
+/* Reads the system of a file that names none: the config of the default page runs on no fields. */
 static hfe_value default_system(hfe_elab *e, const hfe_declaration *d, hfe_field *f) {
     const hfe_value type = hfe_eval(e, d->aspect[HFE_ASPECT_type]);
     if (!hfe_is(type, HFE_STRING)) return hfe_poison();
@@ -326,7 +327,8 @@ static hfe_value default_system(hfe_elab *e, const hfe_declaration *d, hfe_field
                              "there is no page '%s' with a config", type.string);
 }
 
-/* Scalars as they are, none for everything else: the config looks at what it needs. */
+/* Scalars become values and everything else becomes none, since the config itself checks what it
+ * needs. */
 static hfe_value read_any(hfe_elab *e, const json_t *v) {
     switch (json_typeof(v)) {
     case JSON_TRUE:

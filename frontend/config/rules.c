@@ -4,10 +4,10 @@
 #include "frontend/config/config.h"
 #include "frontend/config/quantisation.h"
 
-/* ---- what is said of one field --------------------------------------------------------------- */
+/* ---- rules on one field ---------------------------------------------------------------------- */
 
-/* A message of a page with strings of the file in it: bytes that a terminal would obey are shown
- * as they are written in JSON. */
+/* Returns a page's message, which may contain strings of the file, with control bytes escaped as in
+ * JSON: a terminal would obey them. */
 static const char *harmless(hfe_elab *e, const char *s) {
     hd_text t;
     hd_text_init(&t, e->arena);
@@ -34,7 +34,7 @@ static bool has_spoken(hfe_elab *e, const hfe_expr *call) {
     return false;
 }
 
-/* The field, by the name that it has in the file. */
+/* Returns the field under the name that it has in the file. */
 static const hfe_field *as_written(const hfe_reading *im, const hfe_field *f) {
     for (size_t i = 0; i < im->aliases.n; i++) {
         const hfe_alias *a = &im->aliases.at[i];
@@ -43,7 +43,7 @@ static const hfe_field *as_written(const hfe_reading *im, const hfe_field *f) {
     return f;
 }
 
-/* NAME, or OBJECT.NAME, of the object that is being read. */
+/* Finds NAME, or OBJECT.NAME, in the object that is being read. */
 static const hfe_field *find_field(hfe_elab *e, const char *path) {
     const hfe_field *object = e->import->object;
     const char *dot = strchr(path, '.');
@@ -82,7 +82,7 @@ static hfe_value missing(hfe_elab *e, const hfe_expr *call) {
     return hfe_poison();
 }
 
-/* One JSON value, and a value of the language. */
+/* True if a JSON value equals a value of the language. */
 static bool same(const json_t *j, hfe_value v) {
     switch (v.type) {
     case HFE_NONE: return json_is_null(j);
@@ -90,7 +90,7 @@ static bool same(const json_t *j, hfe_value v) {
     case HFE_INT:
     case HFE_FLOAT: return json_is_number(j) && json_number_value(j) == hfe_as_number(v);
     case HFE_STRING: return json_is_string(j) && strcmp(json_string_value(j), v.string) == 0;
-    case HFE_LIST: /* the empty list stands for the empty object as well */
+    case HFE_LIST: /* an empty list also equals an empty object */
         return v.list->n == 0 && ((json_is_object(j) && json_object_size(j) == 0) ||
                                   (json_is_array(j) && json_array_size(j) == 0));
     default: return false;
@@ -126,13 +126,14 @@ static void remark(hfe_elab *e, const hfe_expr *call) {
     }
 }
 
-/* ---- lists that share out numbers ----------------------------------------------------------- */
+/* ---- lists that divide numbers among them --------------------------------------------------- */
 
-typedef struct sharing { /* of the numbers first .. first + count - 1 among lists */
+/* Each of the numbers first .. first + count - 1 must be in exactly one of the lists. */
+typedef struct sharing {
     hfe_elab *e;
     const char *noun;
     int64_t first, count;
-    const hfe_field **holder; /* by number: the list in which it stands, or NULL */
+    const hfe_field **holder; /* by number: the list that has it, or NULL */
     const hfe_field *lists;
     size_t n_lists;
     bool fault;
@@ -170,7 +171,7 @@ static void place_element(sharing *s, const hfe_field *list, size_t i, const jso
     *holder = list;
 }
 
-/* The numbers in no list, in one error: "layers 3, 7 and 2 more". */
+/* Reports the numbers that are in no list in one error: "layers 3, 7 and 2 more". */
 static void report_missing(sharing *s) {
     enum { NAMED = 10 };
     hfe_elab *e = s->e;
@@ -216,7 +217,7 @@ static hfe_value each_once(hfe_elab *e, const hfe_expr *call) {
     for (size_t k = 0; k < n_lists; k++) {
         lists[k] = (hfe_field){e->import->object, hfe_literal(call->call.args.at[k + 3].value)};
         const json_t *v = hfe_json_get(e->import->json, &lists[k]);
-        if (!json_is_array(v)) { /* its declaration has said so */
+        if (!json_is_array(v)) { /* reading the declaration has reported it */
             return hfe_poison();
         }
     }
@@ -231,7 +232,7 @@ static hfe_value each_once(hfe_elab *e, const hfe_expr *call) {
 
 /* ---- tensors of the folder ------------------------------------------------------------------ */
 
-/* Opened once. */
+/* Returns the tensors of the folder, which are opened once. */
 static const hd_tensors *tensors_of(hfe_elab *e) {
     hfe_reading *im = e->import;
     if (!im->tensors) {
@@ -249,7 +250,7 @@ static hfe_value stored_shape(hfe_elab *e, const char *name) {
     return t ? hfe_new_list(e, HD_NOWHERE, dims, t->rank) : hfe_none();
 }
 
-/* Element i of a tensor of whole numbers, which keep all their bits. */
+/* Reads element i of a tensor of integers with all its bits. */
 static bool whole_number(const hd_tensor *t, uint64_t i, int64_t *out) {
     if (t->packed) return false;
     if (t->dtype == HD_T_I64) {
@@ -273,7 +274,7 @@ static hfe_value stored_numbers(hfe_elab *e, const char *name) {
     return hfe_new_list(e, HD_NOWHERE, numbers, (size_t)t->elements);
 }
 
-/* ---- all of them ---------------------------------------------------------------------------- */
+/* ---- all rules ------------------------------------------------------------------------------ */
 
 static hfe_value run_rule(hfe_elab *e, const hfe_expr *call, hfe_rule rule) {
     switch (rule) {

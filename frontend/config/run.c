@@ -1,13 +1,13 @@
-/* Running a config on an object of JSON (config.h). */
+/* Runs a config on an object of JSON (config.h). */
 #include "frontend/config/config.h"
 
 #include <string.h>
 
-/* ---- fields that nothing knows -------------------------------------------------------------- */
+/* ---- unknown fields ------------------------------------------------------------------------- */
 
 static void reject_unknown_fields(hfe_elab *e, const hfe_def *config, const hfe_field *object,
                                   const char *also) {
-    enum { SLIPS = 2 }; /* of the keyboard: hidden_bias is no hidden_size */
+    enum { SLIPS = 2 }; /* typing errors; with more, hidden_bias would be hidden_size */
     hfe_json *j = e->import->json;
     hfe_known_fields known;
     hfe_candidates names = {0};
@@ -34,7 +34,8 @@ static void reject_unknown_fields(hfe_elab *e, const hfe_def *config, const hfe_
 
 /* ---- running ------------------------------------------------------------------------------- */
 
-/* What a config takes is taken by name from the variables of whoever reads it. */
+/* The parameters of a config get their values by name from the variables of the frame that reads
+ * it. */
 static void take_params(hfe_elab *e, const hfe_def *config, hfe_value *locals) {
     for (size_t i = 0; i < config->params.n; i++) {
         const hfe_value *v = e->frame ? hfe_variable(e, config->params.at[i].name) : NULL;
@@ -42,7 +43,8 @@ static void take_params(hfe_elab *e, const hfe_def *config, hfe_value *locals) {
     }
 }
 
-/* Runs the body in a frame of its own, after the defaults of what has not been given. */
+/* Runs the body in a frame of its own, after the parameters without a value have got their
+ * defaults. */
 static void run_body(hfe_elab *e, const hfe_def *config, hfe_value *locals) {
     hfe_frame frame = {.def = config, .locals = locals, .up = e->frame};
     e->frame = &frame;
@@ -83,7 +85,8 @@ hfe_value hfe_run_config(hfe_elab *e, const hfe_def *config, hfe_field *object,
     return e->stop ? hfe_poison() : (hfe_value){.type = HFE_OBJECT, .object = made};
 }
 
-/* Arguments of an inclusion to the parameters of the config, evaluated in the frame at hand. */
+/* Binds the arguments of an inclusion to the parameters of the config; they are evaluated in the
+ * current frame. */
 static bool bind_arguments(hfe_elab *e, const hfe_expr *x, const hfe_def *config,
                            hfe_value *locals) {
     for (size_t i = 0; x->kind == HFE_X_CALL && i < x->call.args.n; i++) {
@@ -101,7 +104,8 @@ static bool bind_arguments(hfe_elab *e, const hfe_expr *x, const hfe_def *config
     return true;
 }
 
-/* The object that `use NAME in "field"` is for. False, with the fault reported: it is not there. */
+/* Enters the object that `use NAME in "field"` names. Returns false after an error if the object is
+ * absent. */
 static bool enter_object(hfe_elab *e, const hfe_stmt *s, const hfe_def *config) {
     hfe_reading *im = e->import;
     hfe_field *f = hd_new(e->arena, hfe_field);
@@ -121,8 +125,8 @@ static bool enter_object(hfe_elab *e, const hfe_stmt *s, const hfe_def *config) 
     return false;
 }
 
-/* Variables of the included config become those of the including one; what could not be read is
- * poison, so that nothing more is said of it. */
+/* The variables of the included config become variables of the including one. Those that could not
+ * be read are poison, so that no later error follows from them. */
 static void take_variables(hfe_elab *e, const hfe_def *config, const hfe_value *locals) {
     for (size_t i = 0; i < config->n_locals; i++) {
         hfe_value *to = hfe_variable(e, config->locals[i].name);
@@ -130,8 +134,8 @@ static void take_variables(hfe_elab *e, const hfe_def *config, const hfe_value *
     }
 }
 
-/* The included config runs on the same object, or on one that is a field of it; then its variables
- * are those of the including one. */
+/* Runs the included config on the same object, or on a field of it; afterwards the including config
+ * has its variables. */
 static void run_include(hfe_elab *e, const hfe_stmt *s) {
     const hfe_expr *x = s->value;
     const hfe_expr *name = x->kind == HFE_X_CALL ? x->call.callee : x;
@@ -166,7 +170,7 @@ static void add_parameter(hfe_elab *e, const char *name) {
     hd_push(e->arena, &im->bound.params, p);
 }
 
-/* The field, by its name or by the other one that it has in some files. */
+/* Reads a field by its name, or by the other name that it has in some files. */
 static hfe_value read_declared(hfe_elab *e, const hfe_declaration *d, hfe_field *f) {
     hfe_json *j = e->import->json;
     const char *also = hfe_literal(d->aspect[HFE_ASPECT_also]);
