@@ -1,4 +1,5 @@
-/* The entries of the frontend: a spec in, a module out; a folder in, spec text out. */
+/* The entries of the frontend: a spec becomes a module, and a model folder becomes the text of a
+ * spec. */
 #include "frontend/frontend.h"
 
 #include <ctype.h>
@@ -22,8 +23,8 @@ bool hfe_is_folder_model(const char *path) {
            hd_exists(config);
 }
 
-/* Names that the model cannot have: words of the language, and what the library defines, which a
- * spec may call. */
+/* True for names that the model cannot have: words of the language, and names that the library
+ * defines, since a spec may call those. */
 static bool is_taken(hfe_program *p, const char *name) {
     static const char *const words[] = {
 #define K(id, word) word,
@@ -36,7 +37,7 @@ static bool is_taken(hfe_program *p, const char *name) {
            hfe_library_page(p, name);
 }
 
-/* The folder's name as a C identifier. */
+/* Returns the folder's name as a C identifier. */
 static const char *name_of(hfe_program *p, const char *folder) {
     hd_arena *a = p->arena;
     char real[PATH_MAX];
@@ -47,7 +48,7 @@ static const char *name_of(hfe_program *p, const char *folder) {
     return is_taken(p, name) ? hd_printf(a, "%s_model", name) : name;
 }
 
-/* The spec that lies in a folder alone; NULL: there are none, or several. */
+/* Returns the only spec in the folder, or NULL if there are none or several. */
 static const char *only_spec_in(hd_arena *a, const char *folder) {
     DIR *open = opendir(folder);
     const char *found = NULL;
@@ -64,7 +65,7 @@ static const char *only_spec_in(hd_arena *a, const char *folder) {
     return n == 1 ? found : NULL;
 }
 
-/* Is it a folder with a config? Otherwise what is wrong has been said. */
+/* True if the path is a folder with a config.json; otherwise an error has been reported. */
 static bool has_config(hd_arena *a, hd_diags *d, const char *folder) {
     if (hd_is_directory(folder) && !hfe_is_folder_model(folder)) {
         const char *spec = only_spec_in(a, folder);

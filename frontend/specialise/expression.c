@@ -1,5 +1,5 @@
-/* Expressions of a specialised model: what the config decides becomes a value, the rest is written
- * as it stands (specialise.h). */
+/* Expressions of a specialised model: what the config decides becomes a value, and the rest is
+ * written as it stands in the page (specialise.h). */
 #include "frontend/specialise/expression.h"
 
 #include <string.h>
@@ -14,7 +14,7 @@ static const hfe_file *file_of(const hfe_special *sp) {
     return sp->inlined ? sp->inlined->def->file : sp->e->frame->def->file;
 }
 
-/* The parameter of a spec that a config's variable is, or NULL. */
+/* Returns the parameter of the spec that a variable of a config becomes, or NULL. */
 static hfe_parameter *parameter_of(const hfe_special *sp, const hfe_object *of, const char *name) {
     hfe_bindings *b = sp->bound;
     for (size_t i = 0; i < b->params.n; i++)
@@ -28,7 +28,7 @@ static const hfe_value *variable_of(const hfe_object *o, const char *name) {
     return NULL;
 }
 
-/* The object whose variables bare names are: the config. */
+/* Returns the config, whose variables can be named without an object. */
 static hfe_object *self_of(const hfe_special *sp) {
     return sp->inlined ? sp->inlined->self : sp->e->frame->self;
 }
@@ -40,7 +40,8 @@ static const hfe_value *local_value(const hfe_special *sp, const char *name) {
     return NULL;
 }
 
-/* What is given for a parameter of the function that is being written out; NULL: it is none. */
+/* Returns the argument for a parameter of the function that is being written out, or NULL if `name`
+ * is no such parameter. */
 static const hfe_expr *argument_of(const hfe_special *sp, const char *name) {
     const hfe_inlined *in = sp->inlined;
     for (size_t k = 0; in && k < in->def->params.n; k++) {
@@ -53,7 +54,8 @@ static const hfe_expr *argument_of(const hfe_special *sp, const char *name) {
     return NULL;
 }
 
-/* The function of a config that a call names, which is then written out; NULL: another call. */
+/* Returns the function of a config that a call names, which is then written out in place of the
+ * call; NULL for any other call. */
 static const hfe_def *inlined_function(hfe_special *sp, const hfe_expr *x, hfe_object **self) {
     if (x->kind == HFE_X_CALL && x->call.callee->kind == HFE_X_NAME &&
         !local_value(sp, x->call.callee->name) && self_of(sp)) {
@@ -67,7 +69,7 @@ static const hfe_def *inlined_function(hfe_special *sp, const hfe_expr *x, hfe_o
     return hfe_config_function(base.object->def, x->call.callee->field.name);
 }
 
-/* How many functions of configs are being written out within each other. */
+/* Returns how many functions of configs are being written out, one within the other. */
 static int inlined_depth(const hfe_special *sp) {
     int depth = 0;
     for (const hfe_inlined *in = sp->inlined; in; in = in->outer)
@@ -164,7 +166,7 @@ static hfe_value static_index(hfe_special *sp, const hfe_expr *x, bool condition
                : hfe_fail(sp->e, HD_E_VALUE, x->loc, NULL, NULL, "this index is outside the list");
 }
 
-/* Functions whose result depends on their arguments only. */
+/* True for functions whose result depends on their arguments only. */
 static bool is_pure(const char *name) {
     static const char *const names[] = {"len", "float", "int", "sum"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
@@ -230,7 +232,7 @@ hfe_value hfe_static(hfe_special *sp, const hfe_expr *x, bool condition) {
 
 /* ---- values as text ------------------------------------------------------------------------- */
 
-/* Text between quotes: braces are doubled, so that none begins an expression. */
+/* Writes text between quotes; braces are doubled, so that none begins an expression. */
 static void add_quoted_text(const char *s, hd_text *out) {
     for (; *s; s++) {
         switch (*s) {
@@ -248,7 +250,7 @@ static void add_quoted_text(const char *s, hd_text *out) {
 void hfe_add_value(hfe_value v, hd_text *out) {
     const size_t before = out->n;
     switch (v.type) {
-    case HFE_FLOAT: /* it has a point or an exponent */
+    case HFE_FLOAT: /* the text has a point or an exponent */
         hd_text_double(out, v.number);
         if (!strpbrk(out->at + before, ".e")) hd_text_add(out, ".0");
         break;
@@ -272,7 +274,7 @@ void hfe_add_value(hfe_value v, hd_text *out) {
 
 /* ---- expressions as text -------------------------------------------------------------------- */
 
-/* The page that defines a function which the spec calls. */
+/* Notes the page that defines a function which the spec calls. */
 static void note_page(hfe_special *sp, const hfe_def *def) {
     const hfe_file *file = file_of(sp);
     const char *path = def->file == file ? file->page : NULL;
@@ -330,7 +332,8 @@ static void add_items(hfe_special *sp, const hfe_exprs *items) {
     hd_text_add(&sp->out, "]");
 }
 
-/* The higher, the tighter: docs/language.md, "Operators". */
+/* Returns the precedence of an operator; the higher, the tighter (docs/language.md,
+ * "Operators"). */
 static int tightness(const hfe_expr *x) {
     if (x->kind == HFE_X_NEG) return 8;
     if (x->kind == HFE_X_NOT) return 4;
@@ -418,8 +421,8 @@ static void add_slice(hfe_special *sp, const hfe_expr *x) {
 
 /* ---- calls ---------------------------------------------------------------------------------- */
 
-/* `absent` in the place of an argument, perhaps behind a choice or what a function of the config
- * returns: the argument is left out. */
+/* True if an argument is `absent`, directly, in the branch that a condition selects, or as the
+ * result of a config's function. Such an argument is left out. */
 static bool is_absent(hfe_special *sp, const hfe_expr *x) {
     if (x->kind == HFE_X_IF) {
         const hfe_value c = hfe_static(sp, x->choice.condition, true);
@@ -446,7 +449,7 @@ static bool is_absent(hfe_special *sp, const hfe_expr *x) {
     return x->kind == HFE_X_NAME && strcmp(x->name, "absent") == 0;
 }
 
-/* Defaults that are written as a value. */
+/* True for defaults that are written as a literal. */
 static bool has_literal_default(const hfe_param *param) {
     switch (param->otherwise ? param->otherwise->kind : HFE_X_ERROR) {
     case HFE_X_NONE:
@@ -470,14 +473,15 @@ static bool is_default(hfe_special *sp, const hfe_def *def, const hfe_arg *arg) 
     return false;
 }
 
-/* A name that a system has none of is not said: r.read() */
+/* True for the last argument none of a method, such as the name of a system without one: it is left
+ * out, r.read(). */
 static bool is_unsaid(hfe_special *sp, const hfe_expr *call, size_t i) {
     const hfe_arg *arg = &call->call.args.at[i];
     return call->call.callee->kind == HFE_X_FIELD && !arg->name && i + 1 == call->call.args.n &&
            hfe_is(hfe_static(sp, arg->value, false), HFE_NONE);
 }
 
-/* Arguments as text, one by one, so that lines can be broken between them. */
+/* Returns an argument as text of its own, so that lines can be broken between arguments. */
 static const char *argument_text(hfe_special *sp, const hfe_arg *arg) {
     const hd_text outer = sp->out;
     hd_text_init(&sp->out, sp->e->arena);

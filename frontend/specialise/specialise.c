@@ -19,7 +19,8 @@ static bool sets(const hfe_block *b, const char *name) {
     return false;
 }
 
-/* In a loop or behind a condition of run time a variable's value is not one value. */
+/* A variable that is set in a loop, or under a condition which the model evaluates, has no single
+ * value. */
 static void forget_all_set_in(hfe_special *sp, const hfe_block *b) {
     for (size_t i = 0; i < sp->e->frame->def->n_locals; i++)
         if (sets(b, sp->e->frame->def->locals[i].name)) {
@@ -41,7 +42,7 @@ static void add_indent(hfe_special *sp, int indent) {
     hd_text_f(&sp->out, "%*s", indent, "");
 }
 
-/* A call that is longer than a line is broken between its arguments. */
+/* Writes a line; a call that is longer than a line is broken between its arguments. */
 static void add_line(hfe_special *sp, int indent, const char *head, const hfe_expr *x) {
     const size_t start = sp->out.n;
     add_indent(sp, indent);
@@ -65,7 +66,7 @@ static void add_assign(hfe_special *sp, const hfe_stmt *s, int indent) {
     const size_t i = local_of(sp, s->targets.at[0].name);
     const hfe_value v = hfe_static(sp, s->value, false);
     if (!hfe_is(v, HFE_UNSET) && !sp->loose[i]) {
-        sp->e->frame->locals[i] = v; /* stands in the spec wherever it is used */
+        sp->e->frame->locals[i] = v; /* the value replaces the variable in the spec */
         return;
     }
     add_line(sp, indent, hd_printf(sp->e->arena, "%s = ", s->targets.at[0].name), s->value);
@@ -102,7 +103,8 @@ static void add_if(hfe_special *sp, const hfe_stmt *s, int indent) {
     hd_text_add(&sp->out, "\n");
 }
 
-/* A loop over a list of one element that the config decides is no loop, and one of none nothing. */
+/* A loop over a list that the config decides is written without a loop if the list has one element,
+ * and left out if it has none. */
 static bool add_single_round(hfe_special *sp, const hfe_stmt *s, int indent) {
     const hfe_value over = hfe_static(sp, s->value, false);
     if (!hfe_is(over, HFE_LIST) || over.list->n > 1 || s->targets.n != 1) return false;
@@ -127,7 +129,7 @@ static void add_for(hfe_special *sp, const hfe_stmt *s, int indent) {
     hd_text_add(&sp->out, "\n");
 }
 
-/* A scope that turns out to have no name is none. */
+/* A scope whose name turns out to be empty is left out. */
 static void add_at(hfe_special *sp, const hfe_stmt *s, int indent) {
     const hfe_value scope = hfe_static(sp, s->value, true);
     if (hfe_is(scope, HFE_STRING) && !*scope.string) {
@@ -185,7 +187,7 @@ static void add_title(hfe_special *sp, hd_text *out) {
     hd_text_add(out, "\n");
 }
 
-/* "layers" first, the others as they are met. */
+/* Writes `use` for "layers" first, and for the other pages in the order of their first use. */
 static void add_uses(hfe_special *sp, hd_text *out) {
     hd_text rest;
     hd_text_init(&rest, sp->e->arena);
