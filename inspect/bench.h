@@ -6,36 +6,37 @@
 
 typedef struct bench_load { /* of one model */
     const char *model, *types;
-    uint64_t weights_bytes;            /* of the file */
-    double open_seconds, init_seconds; /* weights_open, session_init: medians */
-    uint64_t session_bytes;            /* for the longest sequence measured */
+    uint64_t weights_bytes;            /* of the weights file */
+    double open_seconds, init_seconds; /* of weights_open and of session_init: medians */
+    uint64_t session_bytes;            /* of a session for the longest sequence measured */
     int64_t session_tokens;
 } bench_load;
 
 typedef struct bench_row { /* one model in one configuration */
     const char *model, *types;
     bool decode;
-    int64_t past, tokens; /* in the caches before the call, of the call */
+    int64_t past, tokens; /* tokens in the caches before the call, tokens of the call */
     int threads;
-    size_t rounds, tried; /* that count, that were run */
+    size_t rounds, tried; /* rounds that count, rounds that were run */
     double seconds, spread;
-    double flops, bytes;                       /* that a call has to do and to move */
-    double fma, fma_spread, read, read_spread; /* limits at the same time: FLOP/s, bytes/s */
-    double fma_drift, read_drift;              /* between their first and second half */
+    double flops, bytes;                       /* operations of a call, bytes that it has to move */
+    double fma, fma_spread, read, read_spread; /* limits in the same rounds: FLOP/s, bytes/s */
+    double fma_drift, read_drift;              /* from the first half of the rounds to the second */
     uint64_t resident; /* growth of the process since before the library was opened; 0: unknown */
-    /* of two models in turn, on the first one's row: its time over the other's, by pairs */
+    /* of two models measured in turn, on the row of the first one: its time over the other's, pair
+     * by pair */
     bool paired;
     double ratio, ratio_low, ratio_high; /* median and quartiles */
 } bench_row;
 
-/* A limit that moved by more than this while it was measured says that the machine was busy. */
+/* A limit that moved by more than this while it was measured shows that the machine was busy. */
 #define BENCH_DRIFT 0.15
 static inline bool bench_was_busy(const bench_row *r) {
     return r->fma_drift > BENCH_DRIFT || r->read_drift > BENCH_DRIFT;
 }
 
 typedef struct bench_results {
-    const char *host;       /* one line */
+    const char *host;       /* description of the host in one line */
     uint64_t peak_resident; /* most memory that the process ever had resident; 0: unknown */
     HD_VEC(bench_load) loads;
     HD_VEC(bench_row) rows;
@@ -44,8 +45,8 @@ typedef struct bench_results {
 bool bench_collect(const inspect_subject *s, bench_results *out);
 void bench_json(const bench_results *b, hd_text *out);
 
-/* The table grows while it is measured: its head, then the rows of each configuration. The first
- * column is as wide as the longest name. */
+/* The text table is printed while the benchmark runs: first its head, then the rows of each
+ * configuration. The first column is as wide as the longest name. */
 int bench_name_width(const bench_load *loads, size_t n);
 void bench_loads_text(const bench_load *loads, size_t n, hd_text *out);
 void bench_rows_text(const bench_row *rows, size_t n, int width, hd_text *out);

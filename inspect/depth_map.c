@@ -1,9 +1,9 @@
-/* The depth map: which sublayer reads which sources, where the blocks begin, and which kernels do
- * it.
+/* The depth map: which sublayer reads which sources, where the residual blocks begin, and which
+ * kernels do the reading.
  *
- * Sources come from the graph as loaded, so that the map is that of the model; how they are read
- * comes from the kernels: phase 1 (read with others of the block), or beside the sublayer itself.
- */
+ * The sources come from the graph as loaded, so that the map is that of the model. How they are
+ * read comes from the kernels: in phase 1, which reads the sources that several sublayers of a
+ * block share, or in the kernel that makes the sublayer's input. */
 #include "inspect/depth_map.h"
 
 #include <string.h>
@@ -15,8 +15,8 @@
 /* ---- how the kernels do it ------------------------------------------------------------------- */
 
 typedef struct schedule {
-    depth_map_reads *reads;    /* by sublayer; 0: of the output */
-    depth_map_phase_1 *blocks; /* by block */
+    depth_map_reads *reads;    /* by sublayer; 0: the output of the model */
+    depth_map_phase_1 *blocks; /* by residual block */
 } schedule;
 
 static depth_map_reads *reads_of(const schedule *s, const hir_access *a) {
@@ -36,7 +36,8 @@ static void note_write(const hir_ledger *l, const hir_access *a, const schedule 
     s->reads[sublayer == HIR_FLOW_RESULT ? 0 : sublayer].kernel = a->op;
 }
 
-/* An input that is not written is made in the contraction that reads it. */
+/* An input that is not written to memory is made in the prologue of the contraction that reads
+ * it. */
 static void note_prologues(const hir_ledger *l, const schedule *s) {
     for (size_t i = 0; i < l->flow.inputs.n; i++) {
         const hir_flow_input *x = &l->flow.inputs.at[i];
@@ -54,7 +55,7 @@ static void note_read(const hir_ledger *l, const hir_access *a, const schedule *
     if (a->op != p->kernel) return;
     if (a->phase == HIR_PHASE_ACCUMULATE &&
         hir_op_at(l->flow.m, a->op)->code == HIR_KERNEL_CONTRACT_OP)
-        return; /* behind the arithmetic */
+        return; /* a sum to which an epilogue adds: not part of making an input */
     if (a->kind == HIR_FLOW_MIX) p->partial++;
     if (source && a->phase == HIR_PHASE_PHASE_1) p->phase_1++;
     if (source && a->phase != HIR_PHASE_PHASE_1) p->direct++;
@@ -170,9 +171,9 @@ static void print_reads(const hir_module *m, const depth_map_reads *p, hd_text *
     hd_text_f(out, "%s]", any ? "" : "nothing of other kernels");
 }
 
-/* ---- the map --------------------------------------------------------------------------------- */
+/* ---- the map as text ------------------------------------------------------------------------- */
 
-/* What stands in front of the first row of a block. */
+/* The line above the first row of a residual block. */
 static void print_block(const depth_map *x, const depth_map_row *row, hd_text *out) {
     if (!row->sublayer) {
         hd_text_add(out, "\n");
@@ -223,11 +224,11 @@ void depth_map_text(const depth_map *x, hd_text *out) {
     }
 }
 
-/* ---- for programs: lines are those of kernels in the printed kernel IR ----------------------- */
+/* ---- for programs: `line` is a kernel's line in the printed kernel IR ------------------------ */
 
 typedef struct writer {
     const depth_map *x;
-    const uint32_t *lines; /* by op */
+    const uint32_t *lines; /* by op: its line */
     hd_text *out;
 } writer;
 

@@ -18,7 +18,8 @@ static uint64_t stored_bytes(const hir_weight *w) {
     return hir_weight_bytes(w, &bytes) ? bytes : UINT64_MAX;
 }
 
-/* The weight that r is, or that it is of by transposing each matrix; HIR_NONE: another value. */
+/* The weight that `r` is, or whose matrices `r` is with each of them transposed; HIR_NONE: `r` is
+ * neither. */
 static hir_id weight_of(const hir_module *m, hir_ref r) {
     if (r.kind == HIR_REF_WEIGHT) return r.index;
     if (r.kind != HIR_REF_VALUE || hir_value_at(m, r.index)->op == HIR_NONE) return HIR_NONE;
@@ -29,8 +30,8 @@ static hir_id weight_of(const hir_module *m, hir_ref r) {
 
 typedef struct reads {
     uint64_t
-        *chosen; /* by weight: how many of its matrices a token chooses; 0: it reads them all */
-    bool *by_op; /* by weight: an op reads it; else others may be made of it */
+        *chosen; /* by weight: matrices of it (experts) that a token uses; 0: all of the weight */
+    bool *by_op; /* by weight: an op reads it; if not, other weights may be derived from it */
 } reads;
 
 static void find_reads(const hir_module *m, hir_id first, reads *r) {
@@ -44,7 +45,8 @@ static void find_reads(const hir_module *m, hir_id first, reads *r) {
     }
 }
 
-/* What is chosen of a weight that others hold transposed is what is chosen of these. */
+/* A weight that is stored transposed is read in the place of its source: how many of its matrices a
+ * token uses holds for the source as well. */
 static void pass_to_sources(const hir_module *m, reads *r) {
     for (size_t i = 0; i < m->weights.n; i++) {
         const hir_id source = hir_transposed_source(m, &m->weights.at[i]);
@@ -52,7 +54,8 @@ static void pass_to_sources(const hir_module *m, reads *r) {
     }
 }
 
-/* Others are made of it when weights are packed, and that is all: it is not stored. */
+/* Is the weight only a source that other weights are derived from when they are packed? Then the
+ * weight itself is not stored. */
 static bool is_only_source(const hir_module *m, const reads *r, size_t weight) {
     const char *name = m->weights.at[weight].name;
     for (size_t i = 0; !r->by_op[weight] && i < m->weights.n; i++) {
@@ -64,7 +67,7 @@ static bool is_only_source(const hir_module *m, const reads *r, size_t weight) {
     return false;
 }
 
-/* Elements that a token reads of a weight. */
+/* Elements of a weight that one token reads. */
 static uint64_t active_elements(hir_type t, uint64_t chosen) {
     const uint64_t all = row_elements(t);
     if (!chosen || chosen >= (uint64_t)t.dim[0]) return all;
@@ -117,7 +120,7 @@ void facts_count(const hir_module *m, module_facts *out) {
     count_ops(m, m->first, out);
 }
 
-/* ---- beside the names ------------------------------------------------------------------------ */
+/* ---- inputs and outputs ---------------------------------------------------------------------- */
 
 static void list_values(const hir_module *m, hd_arena *a, facts *out) {
     for (size_t i = 0; i < m->inputs.n; i++) {

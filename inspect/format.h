@@ -8,7 +8,8 @@ static inline void inspect_json_string(hd_text *out, const char *s) {
     hd_text_add_json(out, s);
 }
 void inspect_json_key(hd_text *out, const char *key); /* "key": */
-/* Six digits, for pictures; null where there is no number, or none that JSON has. */
+/* A number with six digits, for pictures; null where there is no number, or none that JSON can
+ * hold. */
 void inspect_json_rounded(hd_text *out, bool there, double x);
 
 /* Sizes for people. */

@@ -1,6 +1,7 @@
-/* Finding the weights of depth mixes: each traced tensor is the factor of a stack of sources; the
- * stack says what the weights belong to, and what is made of the product which sublayer reads it.
- */
+/* Finding the weights of depth mixes (a depth mix is a weighted sum of earlier outputs). Each
+ * traced tensor of weights is multiplied with a stack of sources: the stack says which source each
+ * weight belongs to, and following the product through the graph says which sublayer reads the
+ * mix. */
 #include "inspect/heatmap.h"
 
 #include <math.h>
@@ -13,8 +14,8 @@
 typedef struct finder {
     depth_weights *x;
     hir_flow flow;
-    uint32_t *home; /* by value: the sublayer that it lies in */
-    uint32_t *last; /* by value: the last sublayer whose output it is made of */
+    uint32_t *home; /* by value: the sublayer that the value belongs to */
+    uint32_t *last; /* by value: the last sublayer whose output goes into the value */
     HD_VEC(hir_id) traces;
 } finder;
 
@@ -40,7 +41,8 @@ static void find_last(finder *f) {
     }
 }
 
-/* What a tensor shows the elements of, in whatever shape. (A stack of one is a stack.) */
+/* The value whose elements a tensor shows, whatever its shape. (A stack of one value is that
+ * value.) */
 static hir_ref root_of(const hir_module *m, hir_ref r) {
     while (r.kind == HIR_REF_VALUE && hir_value_at(m, r.index)->op != HIR_NONE) {
         const hir_op *o = hir_op_at(m, hir_value_at(m, r.index)->op);
@@ -58,7 +60,8 @@ static const hir_op *stack_of(const hir_module *m, hir_ref r) {
     return o->code == HIR_STACK_OP ? o : NULL;
 }
 
-/* The first product of these weights with a stack of n sources; *at: its number in the program. */
+/* The first product of these weights with a stack of n sources; *at: the product's index in the
+ * program. */
 static const hir_op *find_product(const finder *f, hir_ref weights, uint32_t n, size_t *at) {
     const hir_module *m = f->flow.m;
     for (size_t k = 0; k < f->flow.program.n; k++) {
@@ -75,8 +78,8 @@ static const hir_op *find_product(const finder *f, hir_ref weights, uint32_t n, 
     return NULL;
 }
 
-/* The sublayer that reads first what op number `at` of the program makes: it is the input, or it
- * goes into the output. 0: none does. */
+/* The first sublayer that uses what op number `at` of the program makes: the sublayer reads it as
+ * its input, or makes a value inside of it. 0: no sublayer does. */
 static uint32_t reader_of(const finder *f, size_t at) {
     const hir_module *m = f->flow.m;
     bool *reached = hd_new_array(f->x->arena, bool, m->values.n);
@@ -104,8 +107,9 @@ static const hir_source *as_source(const hir_flow *f, hir_id v) {
     return NULL;
 }
 
-/* Blocks and their live sums share the column of their first sublayer; what holds the embedding and
- * more is a state of the stream, and stands where it ends. */
+/* A finished block and the live partial sum of the same block share the column of their first
+ * sublayer. A source that holds the embedding together with later outputs is a state of the stream,
+ * whose column is that of the last output in it. */
 static depth_source describe(const finder *f, hir_id v) {
     const hir_id origin = f->flow.origin[v];
     const hir_source *s = as_source(&f->flow, origin);
@@ -135,7 +139,7 @@ static void describe_sources(const finder *f, const hir_op *stack, depth_row *ro
 
 /* ---- rows ------------------------------------------------------------------------------------ */
 
-/* Does the sublayer look along the sequence? */
+/* Does the sublayer read along the sequence? */
 static bool is_attention(const finder *f, uint32_t sublayer) {
     for (size_t k = 0; k < f->flow.program.n; k++) {
         const hir_op *o = hir_op_at(f->flow.m, f->flow.program.at[k]);
@@ -206,7 +210,8 @@ static int by_key(const void *a, const void *b) {
     return x->key < y->key ? -1 : x->key > y->key;
 }
 
-/* A column for each key; of its labels the longest: the whole block. */
+/* A column for each key. Of the labels with this key the column has the longest, which is that of
+ * the whole block. */
 static void find_columns(depth_weights *x) {
     for (size_t r = 0; r < x->rows.n; r++)
         for (int64_t i = 0; i < x->rows.at[r].n; i++) {
@@ -319,9 +324,10 @@ void heatmap_json(const depth_weights *x, hd_text *out) {
     hd_text_add(out, "]}\n");
 }
 
-/* ---- as a picture: attention and MLP apart --------------------------------------------------- */
+/* ---- as a picture: attention and MLP in panels of their own ---------------------------------- */
 
-/* Rows of one kind, and what the head reads below the last of them. */
+/* The rows of one kind of sublayer; `head` adds the row of what the head reads below the last of
+ * them. */
 static svg_panel make_panel(const depth_weights *x, bool attention, bool head, const char *title,
                             hd_arena *a) {
     const size_t n = x->columns.n;

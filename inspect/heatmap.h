@@ -1,23 +1,23 @@
-/* Weights of the depth mixes of a model, averaged over tokens: figure 8 of the Attention Residuals
- * paper. What counts is what the model traces as depth_weights, as all systems of the library do.
- */
+/* Weights of the depth mixes of a model (weighted sums of earlier outputs), averaged over tokens:
+ * figure 8 of the Attention Residuals paper. A tensor counts if the model traces it as
+ * depth_weights, as all residual systems of the library do. */
 #ifndef INSPECT_HEATMAP_H
 #define INSPECT_HEATMAP_H
 
 #include "inspect/views.h"
 #include "passes/analysis/depth_flow.h"
 
-typedef struct depth_source { /* what one weight of a mix belongs to */
-    uint32_t key;             /* its column: where what it holds begins, or ends if with e */
+typedef struct depth_source { /* the source that one weight of a mix belongs to */
+    uint32_t key;             /* its column: its first sublayer; its last if it holds "e" */
     const char *label;        /* "e", "5", "1-4" */
 } depth_source;
 
-typedef struct depth_row { /* a mix, in order of execution */
-    uint32_t sublayer;     /* that reads it; the number of sublayers + 1: the head */
+typedef struct depth_row { /* one mix; rows are in the order of execution */
+    uint32_t sublayer;     /* that reads the mix; the number of sublayers + 1: the head */
     const char *label;
     bool attention;
     uint32_t block;
-    int64_t n, ways; /* sources; heads or inputs that were averaged over */
+    int64_t n, ways; /* number of sources; number of heads or inputs that were averaged over */
     depth_source *sources;
     double *mean; /* [n] */
 } depth_row;
@@ -28,10 +28,10 @@ typedef struct depth_weights {
     int64_t tokens;
     uint32_t sublayers;
     bool has_attention;
-    bool has_blocks; /* of two sublayers and more, on average */
+    bool has_blocks; /* a block is of two sublayers or more, on average */
     bool normalized; /* the weights of every mix add up to 1 */
     HD_VEC(depth_row) rows;
-    HD_VEC(depth_source) columns; /* by key */
+    HD_VEC(depth_source) columns; /* sorted by key */
     double *at;                   /* [rows, columns]; NaN where a mix has no such source */
 } depth_weights;
 
@@ -42,6 +42,6 @@ bool heatmap_collect(const inspect_subject *s, depth_weights *out);
 void heatmap_text(const depth_weights *x, hd_text *out);
 void heatmap_svg(const depth_weights *x, hd_text *out);
 void heatmap_json(const depth_weights *x, hd_text *out);
-inspect_numbers heatmap_numbers(const depth_weights *x); /* [mixes, columns], NaN: no such source */
+inspect_numbers heatmap_numbers(const depth_weights *x); /* [mixes, columns]; NaN: no such source */
 
 #endif

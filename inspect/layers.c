@@ -1,4 +1,5 @@
-/* States by what they are for, and experts by how they are chosen, from the ops that read them. */
+/* States grouped by what they are for, and experts by how many a token uses, from the ops that read
+ * them. */
 #include "inspect/layers.h"
 
 #include "inspect/format.h"
@@ -27,24 +28,24 @@ const char *state_group_label(int group) {
 /* ---- who reads a state ----------------------------------------------------------------------- */
 typedef struct reader {
     uint32_t state;
-    int64_t rows; /* that a token reads at most; 0: all */
+    int64_t rows; /* rows that a token reads at most; 0: all */
 } reader;
 
 typedef struct collector {
     const hir_module *m;
     hd_arena *arena;
     bool *by_attention, *by_choice, *latent, *far,
-        *chosen; /* by state: who reads it, and how much */
+        *chosen; /* by state: the kinds of ops that read it, and how much of it */
     HD_VEC(reader) readers;
     layers *out;
 } collector;
 
-/* The state whose rows an operand is; HIR_NONE: none. */
+/* The state whose rows an operand holds; HIR_NONE: it holds those of none. */
 static uint32_t state_read(const hir_module *m, hir_ref r) {
     if (r.kind == HIR_REF_STATE) return r.index;
     if (r.kind != HIR_REF_VALUE) return HIR_NONE;
     const hir_value *v = hir_value_at(m, r.index);
-    if (v->place == HIR_PLACE_STATE) return (uint32_t)v->offset; /* made by another kernel */
+    if (v->place == HIR_PLACE_STATE) return (uint32_t)v->offset; /* written by another kernel */
     return hir_state_of_value(m, r);
 }
 
@@ -59,8 +60,9 @@ static void note_read(collector *c, const hir_op *o, uint32_t operand, uint32_t 
     hd_push(c->arena, &c->readers, ((reader){state, most.rows}));
 }
 
-/* An op reads a state once, whatever number of its operands it is; what only adds rows to it, or
- * passes it on, reads nothing, and of the two forms of latent attention a token takes the first. */
+/* An op reads a state once, however many of its operands that state is. An op that only appends
+ * rows to a state, or passes it on, reads nothing. Of the two forms of latent attention (absorbed
+ * for few tokens, expanded for many) the absorbed one is counted, since one token runs that. */
 static void note_reads(collector *c, const hir_op *o) {
     if (hir_has_trait(o->code, HIR_VIEW) || hir_is_kernel(o) || o->code == HIR_YIELD_OP ||
         o->code == HIR_ATTENTION_EXPANDED_OP)
@@ -85,7 +87,7 @@ static int group_of(const collector *c, uint32_t s) {
 
 /* ---- bytes ----------------------------------------------------------------------------------- */
 typedef struct row_size {
-    uint64_t rows; /* 0: one for each position, or for `rate` of them */
+    uint64_t rows; /* 0: one row for each position, or for every `rate` positions */
     uint64_t rate, bytes;
 } row_size;
 
@@ -104,7 +106,8 @@ static void add(uint64_t *sum, uint64_t rows, uint64_t bytes) {
     *sum = hd_capped_add(*sum, hd_capped_mul(rows, bytes));
 }
 
-/* A token adds a row to a window, and to a cache, or its share of one; a carry is a row. */
+/* A token writes one row to a window or a cache, or its share of a row where a row stands for
+ * several positions; a carry (a state of fixed size that is rewritten whole) is one row. */
 static void count_state(const collector *c, uint32_t s, states_at *at) {
     const row_size size = size_of(&c->m->states.at[s]);
     state_bytes *b = &at->group[group_of(c, s)];
@@ -146,7 +149,7 @@ static expert_group *group_for(collector *c, int64_t experts, int64_t chosen) {
     return &c->out->experts.at[c->out->experts.n - 1];
 }
 
-typedef HD_VEC(hir_ref) choice_list; /* numbers of experts that ops have read */
+typedef HD_VEC(hir_ref) choice_list; /* values with numbers of experts, as far as seen */
 
 static bool is_new(collector *c, choice_list *seen, hir_ref ids) {
     for (size_t i = 0; i < seen->n; i++)
@@ -215,7 +218,7 @@ static void print_head(const layers *x, const char *title, const char *last, hd_
     hd_text_f(out, "%s\n", last);
 }
 
-/* A group of states, or -1: all. */
+/* The bytes of one group of states; group -1: of all. */
 static const state_bytes *bytes_of(const states_at *at, int group) {
     return group < 0 ? &at->all : &at->group[group];
 }
@@ -226,7 +229,7 @@ static void print_row(const layers *x, int group, column *of, hd_text *out) {
         hd_text_f(out, " %12s", inspect_bytes(out->arena, of(bytes_of(&x->at[i], group))));
 }
 
-/* A token writes the same wherever it stands. */
+/* What a token writes does not depend on its position, so the line for writing has one column. */
 static void print_rows(const layers *x, column *of, bool written, hd_text *out) {
     for (int i = 0; i <= STATE_GROUPS; i++) {
         const int g = i < STATE_GROUPS ? i : -1;

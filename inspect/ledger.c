@@ -1,4 +1,4 @@
-/* The stages of a module laid side by side. */
+/* The ledgers of a module at its IR stages, side by side. */
 #include "inspect/ledger.h"
 
 #include <string.h>
@@ -7,19 +7,20 @@
 #include "passes/depth/depth.h"
 #include "runtime/pipeline.h"
 
-enum { PAPER_STREAMS = 4 }; /* m of Table 1, for models that have no streams of their own */
+enum { PAPER_STREAMS = 4 }; /* of Table 1 (m), for models without streams of their own */
 
 /* ---- the module without the depth passes ----------------------------------------------------- */
 
 typedef HD_VEC(hir_pass_id) pass_list;
 
-/* A pass that is for the residual mechanism. Attention over what is made of cached rows has no
- * kernels without absorb-latent, whatever the residual mechanism is. */
+/* Is the pass there for the residual mechanism? absorb-latent makes depth IR too, but is kept:
+ * without it attention over expanded latent rows has no kernels, whatever the residual mechanism
+ * is. */
 static bool is_of_mechanism(hir_pass_id id) {
     return hir_pass(id)->stage_out == HIR_STAGE_DEPTH && id != HIR_PASS_ABSORB_LATENT;
 }
 
-/* The default pipeline, with or without these. */
+/* The default pipeline, with or without the passes of the residual mechanism. */
 static pass_list pipeline(hd_arena *a, bool depth) {
     pass_list list = {0};
     for (const hir_pass_id *id = hir_pipeline(); *id != HIR_PASS_COUNT; id++)
@@ -34,9 +35,9 @@ static bool run(const inspect_subject *s, hir_module *m, bool depth, hir_hooks h
     return hir_run_passes(m, &r, s->pass_options, NULL, s->diags);
 }
 
-/* Of a pipeline the model is one stage: what the passes make of it, they make of its ops alone. The
- * subject as if that had been loaded. It is cut where it is when it is compiled, so behind the same
- * passes. */
+/* A pipeline-parallel model is reported stage by stage. This makes the subject whose loaded graph
+ * is that one pipeline stage, cut after the same passes as in a compilation; all further passes
+ * then see the ops of this stage alone. */
 static bool take_stage(const inspect_subject *s, inspect_subject *out) {
     *out = *s;
     if (s->pass_options->stages <= 1 || s->graph->stage != HIR_STAGE_GRAPH) return true;
@@ -64,7 +65,8 @@ typedef struct recorder {
     ledger_report *report;
 } recorder;
 
-/* Blocks of Full AttnRes are a schedule, which form-blocks chooses: N of them, of S = L / N. */
+/* In Full AttnRes the blocks are only a schedule, which form-blocks chooses: N blocks of S = L / N
+ * sublayers. */
 static void note_schedule(const hir_module *m, ledger_report *r) {
     ledger_schedule s = {0};
     int64_t last = -1;
@@ -110,8 +112,8 @@ static hir_paper_parameters parameters_of(const hir_ledger *l) {
     return p;
 }
 
-/* The module as loaded on its way through the passes, and without those of depth; `marked`: depth
- * passes have left their marks already. */
+/* Runs a copy of the loaded module through the pipeline, once with and once without the depth
+ * passes. `marked`: depth passes have already left their marks in the module. */
 static bool run_again(const inspect_subject *s, bool marked, ledger_report *r) {
     recorder steps = {s->arena, r};
     hir_module *again = hir_module_clone(s->graph, s->arena);
@@ -125,13 +127,13 @@ static bool run_again(const inspect_subject *s, bool marked, ledger_report *r) {
     return true;
 }
 
-/* What the report says about the kernels of the module as it is now. */
+/* What the report says about the kernels of the module as it stands. */
 static void count_compiled(const inspect_subject *s, ledger_report *r) {
     hir_ledger_find(r->compiled_module, s->arena, &r->compiled);
     hir_ledger_count_as(&r->compiled, &r->graph);
     ledger_count_blocks(r, s->arena);
     ledger_count_kernels(r, s->arena);
-    if (!r->compiled_module->arena_per_token) return; /* not planned */
+    if (!r->compiled_module->arena_per_token) return; /* plan-memory has not run */
     r->memory = hd_new(s->arena, ledger_memory);
     ledger_count_memory(r, r->chunk, s->arena, r->memory);
 }
@@ -162,7 +164,7 @@ bool ledger_collect(const inspect_subject *whole, ledger_report *r) {
     return true;
 }
 
-/* ---- what falls to each block and to each kernel --------------------------------------------- */
+/* ---- traffic by residual block and by kernel ------------------------------------------------- */
 
 const char *ledger_op_name(const hir_module *m, hir_id op) {
     const hir_op *o = hir_op_at(m, op);
@@ -221,7 +223,7 @@ static void add_kernel(ledger_report *r, const ledger_kernel *new, hd_arena *a) 
     hd_push(a, &r->kernels, *new);
 }
 
-/* Accesses of a kernel stand next to each other. */
+/* The accesses of one kernel are adjacent in the list. */
 void ledger_count_kernels(ledger_report *r, hd_arena *a) {
     const hir_ledger *l = &r->compiled;
     for (size_t i = 0; i < l->accesses.n;) {
@@ -235,12 +237,13 @@ void ledger_count_kernels(ledger_report *r, hd_arena *a) {
 
 /* ---- the memory of a session ----------------------------------------------------------------- */
 
-/* What a session of a long prompt holds: states for all its tokens, the arena for one chunk; and
- * what of both belongs to the residual mechanism, with the arena of a program that takes all
- * tokens at once beside it (the paper's prefill memory, N T d).
- */
+/* Memory of a session with a long prompt: states for all tokens, the arena for one chunk. The
+ * figures also say how much of both belongs to the residual mechanism, and how large the
+ * mechanism's arena would be in a program that takes all tokens at once (the paper's prefill
+ * memory, N T d). */
 
-/* By state: what looks along the sequence reads it, such as keys and values of attention. */
+/* By state: an op that reads along the sequence reads it, such as attention reads keys and
+ * values. */
 static bool *states_of_attention(const hir_ledger *l, const hir_module *m, hd_arena *a) {
     bool *of_attention = hd_new_array(a, bool, m->states.n + 1);
     for (size_t k = 0; k < l->flow.program.n; k++) {
@@ -271,7 +274,7 @@ static void count_states(const hir_ledger *l, const hir_module *m, hd_arena *a,
     }
 }
 
-/* The most that lies in the arena of the mechanism at one time. */
+/* The most bytes of the residual mechanism that the arena holds at one time. */
 static uint64_t most_alive(const hir_ledger *l, const hir_module *m, hd_arena *a) {
     memory_plan plan;
     memory_plan_find(m, a, &plan);
@@ -289,7 +292,8 @@ static uint64_t most_alive(const hir_ledger *l, const hir_module *m, hd_arena *a
     return most;
 }
 
-/* The most rows that a rank has of calls of up to so many tokens: in short ones it has all. */
+/* The most rows that one rank has in calls of up to so many tokens. In calls too short to be
+ * divided, each rank has all rows. */
 static uint64_t most_local_rows(const hir_module *m, uint64_t tokens) {
     if (!m->ranks) return tokens;
     const uint64_t share = (tokens + m->ranks - 1) / m->ranks, whole = (uint64_t)m->divide_from - 1;
@@ -317,7 +321,7 @@ void ledger_count_memory(const ledger_report *r, int64_t chunk, hd_arena *a, led
     if (out->kept || out->local_kept)
         out->in_flight =
             (uint64_t)hrt_chunks_in_flight((int64_t)out->tokens, (int64_t)out->chunk, r->stages);
-    const uint64_t more = out->in_flight - 1; /* one has its part in the arena above */
+    const uint64_t more = out->in_flight - 1; /* one chunk's part is in the arena above */
     out->session = hd_capped_add(out->session, hd_capped_mul(out->kept, more * out->chunk));
     out->session =
         hd_capped_add(out->session, hd_capped_mul(out->local_kept, more * out->local_rows));

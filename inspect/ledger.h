@@ -1,5 +1,6 @@
-/* The ledger of a model: what the residual mechanism moves, at every stage that the model went
- * through, beside the closed forms of the paper. */
+/* The ledger of a model: what the residual mechanism reads and writes at each IR stage of the
+ * model, beside the closed forms of the Attention Residuals paper (docs/ledger.md has the
+ * reference). */
 #ifndef INSPECT_LEDGER_H
 #define INSPECT_LEDGER_H
 
@@ -13,24 +14,24 @@ typedef struct ledger_step { /* after a pass that changed something */
     hir_traffic total;
 } ledger_step;
 
-/* Reads of sources in the blocks that form-blocks has chosen: those that a block shares once, all
- * others by each mix. */
+/* Reads of sources in the blocks that form-blocks has chosen: `shared` ones that a block reads once
+ * for all its mixes, `single` ones that each mix makes for itself. */
 typedef struct ledger_schedule {
     uint32_t blocks;
     uint64_t shared, single;
 } ledger_schedule;
 
-/* A row of the paper's Table 1 counted in the IR by the paper's rules, beside what the kernels
- * move, and why the two differ. Rows of the stream per token. */
+/* A row of the paper's Table 1, counted in the IR by the paper's rules, beside what the kernels
+ * move, and why the two differ. The unit is a row of the residual stream per token. */
 typedef struct ledger_line {
     const char *what, *why;
     hir_traffic paper, kernels;
 } ledger_line;
 
-typedef struct ledger_table { /* n = 0: none of the rows is of this model's kind */
+typedef struct ledger_table { /* n = 0: no row of Table 1 is of this model's kind */
     const hir_paper_form *form;
     hir_paper_parameters parameters;
-    bool by_line;    /* the kernels' column has lines too; else a sum alone */
+    bool by_line;    /* the kernels' column has a figure for each line; if not, only a sum */
     bool has_inputs; /* layer inputs are among the lines */
     size_t n;
     ledger_line line[8];
@@ -40,20 +41,20 @@ typedef struct ledger_table { /* n = 0: none of the rows is of this model's kind
 /* Bytes of a session for `tokens` tokens, `chunk` of them at a time. */
 typedef struct ledger_memory {
     uint64_t tokens, chunk;
-    uint64_t state, mechanism_state; /* per token; what no attention reads as keys or values */
-    uint64_t fixed_state;            /* windows and carries */
-    uint64_t arena, mechanism_arena; /* per token of a chunk; the mechanism's at its fullest */
-    uint64_t local, ranks;           /* arena for each row of a rank; 0 and 1: not sharded */
-    uint64_t local_rows;             /* the most that a rank has of a chunk */
-    uint64_t kept, local_kept;       /* of both arenas, what each chunk in flight has for itself, */
-    uint64_t in_flight;              /* and how many are: 1 but for stages with several runs */
-    uint64_t mechanism_rows;         /* rows of the mechanism that a rank has of a chunk, */
-    uint64_t all_rows;               /* and of all tokens at once */
+    uint64_t state, mechanism_state; /* per token; the mechanism's: no keys or values */
+    uint64_t fixed_state;            /* windows and carries: independent of the length */
+    uint64_t arena, mechanism_arena; /* per token of a chunk; the mechanism's: at its fullest */
+    uint64_t local, ranks;           /* arena per row of a rank; number of ranks, 1: not sharded */
+    uint64_t local_rows;             /* the most rows of a chunk that one rank has */
+    uint64_t kept, local_kept;       /* of both arenas, what each chunk in flight has for itself */
+    uint64_t in_flight;              /* number of those: 1 but in stages of several layer ranges */
+    uint64_t mechanism_rows;         /* rows of the mechanism that a rank holds of a chunk, */
+    uint64_t all_rows;               /* of all tokens at once */
     uint64_t fixed;
-    uint64_t session; /* in all; the library adds tables and scratch of threads to it */
+    uint64_t session; /* sum of all; the library adds tables and scratch memory of threads */
 } ledger_memory;
 
-typedef struct ledger_group { /* accesses of a kernel that are alike, as many as `n` */
+typedef struct ledger_group { /* `n` accesses of a kernel that differ in nothing but the place */
     size_t n;
     bool write;
     hir_phase phase;
@@ -61,62 +62,62 @@ typedef struct ledger_group { /* accesses of a kernel that are alike, as many as
     hir_dtype dtype;
 } ledger_group;
 
-typedef struct ledger_kernel { /* kernels of one name that do the same */
+typedef struct ledger_kernel { /* `times` kernels of one name that do the same */
     const char *name;
     uint32_t times;
     HD_VEC(ledger_group) groups;
     hir_traffic each;
 } ledger_kernel;
 
-/* One module at several stages of its way. Where ranks divide it, kernels are those of all ranks
- * together, in calls whose rows they divide. */
+/* One module at several IR stages. Where ranks divide the module, its kernels are those of all
+ * ranks together, in calls whose rows the ranks divide. */
 typedef struct ledger_report {
     const char *name;
-    int64_t stage, stages; /* of a pipeline: this stage alone; else 0 of 1 */
-    hir_ledger graph;      /* as loaded: ops one at a time, unless it was kernel IR already */
-    hir_ledger naive;      /* kernels without the depth passes */
-    hir_ledger compiled;   /* as it stands */
+    int64_t stage, stages; /* of a pipeline-parallel model: the stage reported; else 0 of 1 */
+    hir_ledger graph;      /* as loaded: op by op, unless the loaded module is kernel IR already */
+    hir_ledger naive;      /* kernels made without the depth passes */
+    hir_ledger compiled;   /* the module as it stands */
     const hir_module *compiled_module;
     bool has_ops, has_naive, has_kernels;
     bool has_attends; /* attention over depth has been recognised */
     HD_VEC(ledger_step) steps;
-    hir_flow_reads reads;  /* of sources, in `graph` */
-    hir_products products; /* of `graph` */
+    hir_flow_reads reads;  /* reads of sources in `graph` */
+    hir_products products; /* products in `graph` */
     hir_paper_parameters parameters;
     ledger_schedule
-        schedule; /* where blocks are a schedule only (Full AttnRes); blocks 0: not so */
+        schedule; /* where the blocks are only a schedule (Full AttnRes); blocks 0: they are not */
     ledger_table table;
-    layers layers;         /* of the compiled module: what the sublayers keep and read */
-    int64_t chunk;         /* most tokens of a pass */
+    layers layers;         /* of the compiled module: what the sublayers keep and read per token */
+    int64_t chunk;         /* the most tokens of a pass */
     ledger_memory *memory; /* NULL: there is no memory plan, or no residual stream */
-    hir_traffic *by_block; /* of `compiled`, by block from 1; 0: of the output. NULL: one block */
-    HD_VEC(ledger_kernel) kernels; /* of `compiled`, in order of the program */
+    hir_traffic *by_block; /* of `compiled`, by block from 1; 0: the output. NULL: one block */
+    HD_VEC(ledger_kernel) kernels; /* of `compiled`, in program order */
 } ledger_report;
 
-/* All of the report, in the subject's arena; false and a diagnostic: the passes failed on a copy.
- */
+/* Fills the whole report, in the subject's arena. False, and a diagnostic, if the passes failed on
+ * a copy of the module. */
 bool ledger_collect(const inspect_subject *s, ledger_report *out);
 void ledger_text(const ledger_report *r, hd_text *out);
 void ledger_json(const ledger_report *r, hd_text *out);
 
-/* Parts of the report, from what is in it already. */
+/* Parts of the report, each from what the report holds already. */
 ledger_table ledger_count_table(const ledger_report *r);
 void ledger_count_memory(const ledger_report *r, int64_t chunk, hd_arena *a, ledger_memory *out);
 void ledger_count_blocks(ledger_report *r, hd_arena *a);
 void ledger_count_kernels(ledger_report *r, hd_arena *a);
 
-/* The ledger before and after each pass of a run, as remarks. */
+/* Turns the change of the ledger by each pass of a pipeline into a remark. */
 typedef struct ledger_watch {
     hir_stage stage;
     hir_traffic total;
-    uint32_t sublayers; /* of the model, or of the stage, as it was loaded */
+    uint32_t sublayers; /* of the model, or of the pipeline stage, as loaded */
     uint64_t unit;
 } ledger_watch;
 void ledger_watch_start(ledger_watch *w, const hir_module *m, hd_arena *a);
 void ledger_watch_pass(ledger_watch *w, const hir_module *m, const char *pass, hd_arena *a,
                        hir_remarks *remarks);
 
-/* Name of an op for people: a kernel's, or that of the op. */
+/* The name of an op for people: that of its kernel, or its opcode's. */
 const char *ledger_op_name(const hir_module *m, hir_id op);
 
 #endif

@@ -1,4 +1,4 @@
-/* The ledger for programs: the same numbers, with every access. */
+/* The ledger for programs: the figures of the text, and every access. */
 #include "inspect/format.h"
 #include "inspect/ledger.h"
 #include "ir/text/text.h"
@@ -185,7 +185,8 @@ static void print_memory(const ledger_memory *x, hd_text *out) {
               (unsigned long long)x->in_flight);
 }
 
-/* By rank: bytes sent in calls of one token and of a chunk, of which the last row is asked for. */
+/* For each rank: bytes sent in a call of one token and in a call of one chunk. Both calls request
+ * the last row of logits. */
 static void print_collectives(const ledger_report *r, hd_text *out) {
     const hir_module *m = r->compiled_module;
     hir_crossings all;
@@ -193,7 +194,7 @@ static void print_collectives(const ledger_report *r, hd_text *out) {
     if (!all.list.n) return;
     hd_text_f(out, ",\n  \"exchanges\": {\"number\": %zu, \"divide_from\": %lld, \"sent\": [",
               all.list.n, (long long)m->divide_from);
-    const int64_t ranks = m->ranks ? m->ranks : 1; /* a stage of one */
+    const int64_t ranks = m->ranks ? m->ranks : 1; /* a stage that is not sharded has one */
     for (int64_t rank = 0; rank < ranks; rank++)
         hd_text_f(out, "%s{\"token\": %llu, \"chunk\": %llu}", rank ? ", " : "",
                   (unsigned long long)hir_bytes_sent(m, &all, rank, 1, 1),

@@ -25,7 +25,8 @@ static uint64_t rows_of(const hir_ledger *l, uint64_t rows) {
     return hd_capped_mul(rows, l->unit);
 }
 
-/* The line to which an access of the kernels belongs; LINES: none, the paper leaves it out. */
+/* The line of the table to which an access of the kernels belongs; LINES: none, since the paper
+ * leaves such accesses out. */
 static int line_of(const hir_access *x) {
     const bool stream = x->kind != HIR_FLOW_MIX;
     if (x->phase == HIR_PHASE_LAYER_INPUT) return INPUTS;
@@ -64,7 +65,7 @@ static void add_line(ledger_table *t, const char *what, hir_traffic paper, hir_t
 }
 
 /* ---- by the rules ---------------------------------------------------------------------------- */
-/* Finished sources of the last block: the paper's N. */
+/* Finished sources of the last block: N of the paper. */
 static uint32_t most_shared(const hir_flow *f) {
     uint32_t most = 0;
     for (size_t i = 0; i < f->inputs.n; i++)
@@ -132,7 +133,7 @@ static void attention_table(const ledger_report *r, bool full, ledger_table *t) 
         t->parameters.blocks = t->parameters.sublayers / s;
         full_rules(r, s, paper);
     } else {
-        kernels[INPUTS] = (hir_traffic){0}; /* not the paper's, as in its row */
+        kernels[INPUTS] = (hir_traffic){0}; /* the paper's row leaves layer inputs out */
         block_rules(r, paper);
     }
     const struct {
@@ -177,7 +178,7 @@ static void standard_table(const ledger_report *r, ledger_table *t) {
              "once each, by either");
 }
 
-/* Streams side by side: m of them in the widest value that one kernel leaves to others. */
+/* Number of parallel streams: m of them in the widest value that one kernel leaves to others. */
 static double streams_of(const hir_ledger *l) {
     uint64_t most = 0;
     for (size_t i = 0; i < l->accesses.n; i++)
@@ -196,8 +197,9 @@ static hir_traffic times_over(hir_traffic t, uint64_t times, uint64_t over) {
                          hd_capped_mul(t.written / over, times)};
 }
 
-/* The first sublayer reads before anything was written, and what follows the last is read by the
- * output: what lies between two sublayers, for as many as there are, and the rest. */
+/* The traffic between two sublayers, as many times as there are such places, and the rest: the
+ * first sublayer reads the streams before anything was written, and the output reads what the last
+ * sublayer wrote. */
 static void streams_table(const ledger_report *r, ledger_table *t) {
     const uint64_t n = r->graph.sublayers;
     const hir_traffic each = times_over(r->products.between, n, n - 1);

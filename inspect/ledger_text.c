@@ -1,4 +1,5 @@
-/* The ledger for people: what is moved, beside the closed forms; then by phase, block, kernel. */
+/* The ledger for people: traffic beside the closed forms of the paper (docs/ledger.md), then by
+ * phase, residual block and kernel. */
 #include "inspect/format.h"
 #include "inspect/ledger.h"
 #include "ir/text/text.h"
@@ -49,7 +50,7 @@ static void print_paper(const ledger_report *r, hd_text *out) {
     }
 }
 
-/* Rows alone, and numbers as the closed forms have them. */
+/* `rows`: of the stream alone; `numbers`: counted as the closed forms count them. */
 static void print_products(const ledger_report *r, hd_text *out) {
     const hir_traffic rows = r->products.rows, numbers = r->products.numbers;
     const double each = (double)(numbers.read + numbers.written) /
@@ -85,7 +86,7 @@ static void print_sources(const ledger_report *r, hd_text *out) {
               "\nreads of sources by the %u mixes of a token\n"
               "  %-*s %9llu\n",
               reads.mixes, LABEL, "naive: each reads its own", (unsigned long long)reads.naive);
-    if (r->has_naive && !r->has_attends) return; /* no attention over depth: no phases */
+    if (r->has_naive && !r->has_attends) return; /* no attention over depth, so no phases */
     const ledger_schedule *s = &r->schedule;
     if (s->blocks) {
         hd_text_f(out, "  %-*s %9llu = %llu, once in each of %u blocks + %llu by single mixes\n",
@@ -122,7 +123,7 @@ static void print_table_line(const ledger_report *r, hd_text *out, const char *w
     hd_text_f(out, "%s%s\n", *why ? "  " : "", why);
 }
 
-/* From what the lines count to what the ledger charges. */
+/* Lines that lead from the sum of the table to what the ledger charges. */
 static void print_rest(const ledger_report *r, const ledger_table *t, hd_text *out) {
     const hir_ledger *l = &r->compiled;
     hir_traffic rest = {0};
@@ -199,13 +200,14 @@ static void print_memory(const ledger_memory *x, hd_text *out) {
 
 /* ---- machines -------------------------------------------------------------------------------- */
 
-/* What a rank sends in calls of one token and of a chunk. */
+/* The bytes that a rank sends in a call of one token and in a call of one chunk. */
 static void print_collectives(const ledger_report *r, hd_text *out) {
     const hir_module *m = r->compiled_module;
     hir_crossings all;
     hir_find_crossings(m, out->arena, &all);
     if (!all.list.n) return;
-    const int64_t chunk = r->chunk, ranks = m->ranks ? m->ranks : 1; /* a stage of one */
+    /* A pipeline stage that is not sharded has one rank. */
+    const int64_t chunk = r->chunk, ranks = m->ranks ? m->ranks : 1;
     hd_text_f(out, "\nexchanges of a call: %zu", all.list.n);
     if (ranks > 1)
         hd_text_f(out, "; %lld ranks divide rows from %lld tokens on", (long long)ranks,
@@ -234,7 +236,7 @@ static void print_phases(const hir_ledger *l, hd_text *out) {
     }
 }
 
-/* Bytes in units of d, not divided among sublayers. */
+/* Bytes in units of d (one row of the stream), in total: not divided by the number of sublayers. */
 static double rows(const hir_ledger *l, uint64_t bytes) {
     return l->unit ? (double)bytes / (double)l->unit : 0;
 }

@@ -1,6 +1,5 @@
-/* The memory plan, read off the places in kernel IR, with the life of each value worked out anew:
- * the table shows what plan-memory decided and not what it meant to.
- */
+/* The memory plan, read from the places in the kernel IR. The live range of each value is computed
+ * here once more, so that the table shows what plan-memory has decided and not what it intended. */
 #include "inspect/memory_plan.h"
 
 #include <string.h>
@@ -10,7 +9,8 @@
 
 /* ---- collecting ------------------------------------------------------------------------------ */
 
-/* Extends the life of the values that the ops from `first` on read to kernel number `step`. */
+/* Extends the live ranges of the values that the ops from `first` on read to kernel number
+ * `step`. */
 static void read_at(const hir_module *m, hir_id first, uint32_t step, uint32_t *last) {
     HIR_EACH(m, op, first) {
         const hir_op *o = hir_op_at(m, op);
@@ -45,7 +45,7 @@ static hir_id aliased_by(const hir_module *m, const memory_plan *plan, const mem
     return HIR_NONE;
 }
 
-/* How many results the printer would number among those of op, and of its body. */
+/* How many results of `op`, and of its body, have no name and so get a number from the printer. */
 static uint32_t unnamed_results(const hir_module *m, hir_id op) {
     const hir_op *o = hir_op_at(m, op);
     uint32_t n = 0;
@@ -138,7 +138,7 @@ static table_row plan_cells(hd_arena *a, const memory_plan *plan, const memory_p
     }};
 }
 
-/* Columns as wide as their widest cell, no blanks at the end of a line. */
+/* Prints columns as wide as their widest cell, without blanks at the end of a line. */
 static void print_table(const table_row *rows, size_t n, hd_text *out) {
     int width[COLUMNS] = {0};
     for (size_t r = 0; r < n; r++)
@@ -176,7 +176,7 @@ void memory_plan_text(const memory_plan *plan, hd_text *out) {
 
 /* ---- for programs ---------------------------------------------------------------------------- */
 
-/* By value: the row of the plan; HIR_NONE. */
+/* By value: its row of the plan; HIR_NONE: it has none. */
 static uint32_t *rows_of_values(const memory_plan *x, hd_arena *a) {
     uint32_t *row = hd_new_array(a, uint32_t, x->m->values.n + 1);
     for (size_t i = 0; i < x->m->values.n; i++)

@@ -1,11 +1,10 @@
-/* Finding the depth mixing matrix: rows and sources from the data flow, entries by pushing outputs
- * of sublayers through the linear paths of the graph.
+/* Finding the depth mixing matrix: rows and sources come from the data flow, entries from pushing
+ * the outputs of sublayers through the linear paths of the graph.
  *
- * Each source is pushed twice. With its own row v it gives J v, the source's share of a sublayer's
- * input; the shares of all sources must add up to that input. A row w of +1 and -1 shows what kind
- * of map J is: a number M if J w = M w; a number for each channel if, with g = (J w) w, both
- * J w = g w and J v = g v; a general map otherwise.
- */
+ * Each source is pushed twice. Pushing its own row v gives J v, the source's share of a sublayer's
+ * input; the shares of all sources must add up to that input. Pushing a row w of +1 and -1 shows
+ * what kind of map J is: a number M if J w = M w; a number for each channel if, with g = (J w) w,
+ * both J w = g w and J v = g v; a general map otherwise. */
 #include "inspect/mixing.h"
 
 #include <math.h>
@@ -40,7 +39,7 @@ static hir_id norm_operand(const hir_module *m, hir_id v) {
 }
 
 /* The input of a sublayer before its own norm. A norm whose result becomes the residual stream
- * itself (DeepNorm) belongs to the residual system and is kept. */
+ * itself (as in DeepNorm) belongs to the residual system and is kept. */
 static hir_id before_norm(const hir_module *m, const hir_unroll *u, const hir_uses *uses,
                           hir_id v) {
     const hir_id raw = norm_operand(m, v);
@@ -63,7 +62,7 @@ static const char *row_label(const mixing *x, uint32_t sublayer) {
                     : hd_printf(x->arena, "%u", sublayer);
 }
 
-/* `u`: paths to the inputs without any norm, or NULL. */
+/* `u`: the paths to the inputs without any norm, or NULL. */
 static void list_rows(const hir_flow *f, const hir_unroll *u, const hir_uses *uses, mixing *x) {
     x->rows.n = 0;
     for (size_t i = 0; i < f->inputs.n; i++) {
@@ -149,9 +148,9 @@ typedef struct finder {
     hir_unroll *u;
     int64_t d;       /* elements of a row */
     double *signs;   /* w */
-    double *sum;     /* [rows, d]: of parts */
-    double *numbers; /* [rows, d]: of M v */
-    double *part;    /* [rows, d]: J v of the source at hand */
+    double *sum;     /* [rows, d]: sum of the sources' parts */
+    double *numbers; /* [rows, d]: sum of M v over the sources */
+    double *part;    /* [rows, d]: J v of the source that is being pushed */
 } finder;
 
 static double dot(const double *a, const double *b, int64_t n) {
@@ -170,7 +169,7 @@ static double *entry(mixing *x, int64_t t, size_t row, size_t source) {
     return &x->at[((size_t)t * x->rows.n + row) * x->sources.n + source];
 }
 
-/* Finds the kind of J for one pair of source and row. */
+/* Finds the kind of J for one pair of row and source. */
 static void judge(finder *f, int64_t t, size_t row, size_t source, const double *jv,
                   const double *v, const double *jw) {
     mixing *x = f->x;
@@ -189,7 +188,7 @@ static void judge(finder *f, int64_t t, size_t row, size_t source, const double 
     if (kind > x->kind) x->kind = kind;
 }
 
-/* Numbers of a few channels, evenly spread. */
+/* Records the numbers of a few channels, evenly spread. */
 static void sample(finder *f, int64_t t, size_t row, size_t source, const double *jw) {
     mixing *x = f->x;
     for (int c = 0; t < MIXING_TOKENS && c < x->channels; c++) {
@@ -227,7 +226,8 @@ static bool push_source(finder *f, int64_t t, size_t source) {
     return true;
 }
 
-/* What of the inputs is made of no source, and whether all of it makes up the inputs. */
+/* Computes the part of the inputs that is made of no source, and checks that all parts together
+ * make up the inputs. */
 static bool check_token(finder *f, int64_t t) {
     mixing *x = f->x;
     if (!hir_unroll_push(f->u, t, HIR_UNROLL_CONSTANT, NULL)) return false;
@@ -312,11 +312,10 @@ inspect_numbers mixing_numbers(const mixing *x) {
 
 /* ---- the rank -------------------------------------------------------------------------------- */
 
-/* The semiseparable rank: of all blocks that lie wholly below a cut, rows l and later against
- * sources before l, the largest rank. It says how many rows per token a recurrence over depth must
- * carry to give the same matrix: 1 for a plain sum, m for m streams, all of them for full
- * attention.
- */
+/* The semiseparable rank: for each cut l, the block of rows l and later against sources before l
+ * has a rank; this is the largest of them. It says how many rows per token a recurrence over depth
+ * must carry to give the same matrix: 1 for a plain sum, m for m streams, all of them for full
+ * attention. */
 
 static double norm(const double *m, size_t rows, size_t columns, size_t column) {
     double sum = 0;
@@ -335,7 +334,7 @@ static size_t largest_column(const double *m, size_t rows, size_t columns, doubl
     return best;
 }
 
-/* Takes the direction of column `pivot`, of this length, out of all columns. */
+/* Removes the direction of column `pivot`, whose length is given, from all columns. */
 static void project_out(double *m, size_t rows, size_t columns, size_t pivot, double length) {
     for (size_t j = 0; j < columns; j++) {
         if (j == pivot) continue;
@@ -362,7 +361,8 @@ uint32_t mixing_rank_of(double *m, size_t rows, size_t columns) {
     return (uint32_t)most;
 }
 
-/* Rows of sublayer `cut` and later, columns before it. */
+/* The rank of the block with the rows of sublayer `cut` and later and the columns of sources before
+ * it. */
 static uint32_t rank_at(const mixing *x, const double *m, uint32_t cut, double *scratch,
                         uint32_t *full) {
     const size_t columns = (size_t)x->starts + cut - 1;

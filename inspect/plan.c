@@ -34,13 +34,14 @@ const char *plan_binds(plan_time t) {
     return names[most];
 }
 
-/* Of a call of T: as many as the rank has that has most. */
+/* The rows of a call of T tokens that the fullest rank has. */
 static int64_t rows_of_rank(const plan_stage *stage, int64_t T) {
     const int64_t ranks = stage->m->ranks;
     return ranks && T >= stage->m->divide_from ? (T + ranks - 1) / ranks : T;
 }
 
-/* What a call begins with where there are several ranks or stages. */
+/* The agreement of all ranks at the beginning of a call, where there are several ranks or
+ * stages. */
 static plan_time agreement(const plan *p, const plan_shape *shape) {
     const bool alone = shape->ranks * shape->stages == 1;
     return (plan_time){.latency = alone ? 0 : p->host.fact[PLAN_LATENCY]};
@@ -53,12 +54,12 @@ static step_work work_of(const plan_stage *stage, const plan_step *s, int64_t T,
     return step_work_of(&s->work, rows, past + T - rows, 1);
 }
 
-/* What a step takes besides its work; an exchange is one like others. */
+/* What a step takes besides its work; a collective counts as a step. */
 static double overhead(const plan *p) {
     return plan_overhead(p->host.fact[PLAN_BARRIER]);
 }
 
-/* One kernel in a pass of T tokens behind `past` others. */
+/* One kernel in a pass of T tokens with `past` tokens before them. */
 static plan_time kernel_time(const plan *p, const plan_stage *stage, const plan_step *s, int64_t T,
                              int64_t past, double read) {
     const step_work w = work_of(stage, s, T, past);
@@ -69,8 +70,8 @@ static plan_time kernel_time(const plan *p, const plan_stage *stage, const plan_
     return t;
 }
 
-/* Bytes per second that a pass reads: as much as caches hold is there since the pass before, the
- * rest comes from memory. */
+/* Bytes per second that a pass reads: caches still hold as much as fits in them since the pass
+ * before, the rest comes from memory. */
 static double read_rate(const plan *p, const plan_stage *stage, int64_t T, int64_t past) {
     const double *fact = p->host.fact, memory = fact[PLAN_READ];
     const double cached = fact[PLAN_CACHED] > memory ? fact[PLAN_CACHED] : memory;
@@ -81,7 +82,7 @@ static double read_rate(const plan *p, const plan_stage *stage, int64_t T, int64
     return bytes > 0 ? bytes / (held / cached + (bytes - held) / memory) : memory;
 }
 
-/* Bytes go over the link, and through the transport, which takes its time by copying them. */
+/* Bytes cross the network, and before that the transport copies them, which takes time as well. */
 static double link_time(const plan *p, double bytes) {
     return bytes > 0 ? bytes * 8 / p->host.fact[PLAN_NETWORK] : 0;
 }
@@ -91,7 +92,7 @@ static double copying_time(const plan *p, double bytes) {
     return bytes > 0 && transport > 0 ? bytes / transport : 0;
 }
 
-/* What leaves a rank in a pass of T tokens, and the messages that wait for each other. */
+/* What a rank sends in a pass of T tokens, and how many messages have to wait for one another. */
 typedef struct sent {
     double bytes;
     int messages;
@@ -108,13 +109,13 @@ static plan_time crossing_time(const plan *p, sent s) {
                        .network = link_time(p, s.bytes) + copying_time(p, s.bytes)};
 }
 
-/* ---- computing beside exchanges -------------------------------------------------------------- */
+/* ---- collectives overlapped with computing --------------------------------------------------- */
 
-/* The overlaps of a pass, all rows at once. */
+/* The overlaps of a pass, with all rows in one tile. */
 typedef struct beside {
     plan_time kernels, collectives;
     double bytes;
-    int64_t n; /* exchanges */
+    int64_t n; /* number of collectives */
 } beside;
 
 static int64_t tiles_of(const plan_stage *stage, const hrt_beside *b) {
@@ -123,14 +124,15 @@ static int64_t tiles_of(const plan_stage *stage, const hrt_beside *b) {
     return stage->tiles ? stage->tiles : hrt_best_tiles(b);
 }
 
-/* Takes seconds off the parts of a time, in proportion. */
+/* Subtracts seconds from the parts of a time, in proportion. */
 static plan_time without(plan_time t, double seconds) {
     const double all = plan_time_all(t);
     return all > 0 ? scaled(t, 1 - seconds / all) : t;
 }
 
-/* The overlaps in as many tiles as the session would choose, which measures an exchange as a whole;
- * what the CPU does in it is computing. */
+/* The time of the overlaps in as many tiles as the session would choose. The session measures a
+ * collective as a whole; here the work of the CPU in it counts as computing, which cannot be
+ * hidden. */
 static plan_time beside_time(const plan *p, const plan_stage *stage, const beside *b, int64_t T) {
     const double latency = p->host.fact[PLAN_LATENCY];
     hrt_beside all = {.tokens = T,
@@ -154,8 +156,8 @@ static plan_time beside_time(const plan *p, const plan_stage *stage, const besid
     return works;
 }
 
-/* What a stage waits for the messages of another one in a pass: as long as that one sends them,
- * since a message is no further on one side than on the other. */
+/* The time that a pipeline stage waits for messages of other stages in a pass: as long as the
+ * sender takes, since both ends of a message finish together. */
 static plan_time receiving_time(const plan *p, const plan_stage *stage, int64_t T) {
     plan_time sum = {0};
     for (size_t i = 0; i < stage->crossings.n; i++) {
@@ -166,8 +168,8 @@ static plan_time receiving_time(const plan *p, const plan_stage *stage, int64_t 
     return sum;
 }
 
-/* A pass through all steps, but for what it receives of other stages, which is counted where it is
- * sent; *bytes: what leaves the rank. */
+/* A pass through all steps of a pipeline stage. The time for receiving from other stages is left
+ * out, since it is counted where the message is sent. *bytes: what leaves the rank. */
 static plan_time stage_time(const plan *p, const plan_stage *stage, int64_t T, int64_t past,
                             double *bytes) {
     plan_time sum = {0};
@@ -222,7 +224,8 @@ static void count_memory(const plan *p, plan_shape *shape) {
     shape->fits = (double)shape->bytes <= p->host.fact[PLAN_MEMORY];
 }
 
-/* All chunks through one stage; *received: that it receives them is no part of it. */
+/* All chunks through one pipeline stage; *received: the time for receiving, which is not in the
+ * result. */
 static plan_time prompt_time(const plan *p, const plan_stage *s, int64_t chunk, double *bytes,
                              plan_time *received) {
     plan_time sum = {0};
@@ -236,17 +239,17 @@ static plan_time prompt_time(const plan *p, const plan_stage *s, int64_t chunk, 
     return sum;
 }
 
-/* Of the slowest stage's time for a chunk, what it waits because the last group of chunks is not
- * full (docs/many-machines.md, the turns of a pipeline). */
+/* The time that the slowest stage waits because the last group of chunks is not full, as a multiple
+ * of its time for one chunk (docs/many-machines.md, the turns of a pipeline). */
 static double waits_in_last_group(const plan_shape *shape, int64_t chunks, int64_t runs) {
     const int64_t last = chunks % shape->stages;
     return last ? (double)((runs - 1) * (shape->stages - last)) / (double)runs : 0;
 }
 
-/* The slowest stage for all chunks, and a run of each of the others for one, in the mean. Stages
- * send and receive at the same boundary, one after the other
- * (docs/many-machines.md, the turns of a pipeline), so a stage in the middle takes two messages'
- * time for a chunk; but on its way through the stages a chunk meets each message once. */
+/* Prefill: the slowest stage for all chunks, plus for one chunk one layer range of each other
+ * stage, on average. Stages send and receive at the same boundary, one after the other
+ * (docs/many-machines.md, the turns of a pipeline), so a stage in the middle takes the time of two
+ * messages for a chunk; but a chunk on its way through the stages waits for each message once. */
 static void predict_prefill(const plan *p, plan_shape *shape) {
     const int64_t runs =
         shape->stage.n && shape->stage.at[0].runs > 1 ? shape->stage.at[0].runs : 1;
@@ -273,7 +276,7 @@ static void predict_prefill(const plan *p, plan_shape *shape) {
     shape->prefill_rate = (double)p->call.prompt / plan_time_all(shape->prefill);
 }
 
-/* A token goes through all stages. */
+/* Decode: each token goes through all stages. */
 static void predict_decode(const plan *p, plan_shape *shape) {
     shape->decode = agreement(p, shape);
     for (size_t i = 0; i < shape->stage.n; i++) {
@@ -290,8 +293,8 @@ static void predict_with(const plan *p, plan_shape *shape, int64_t chunk) {
     predict_prefill(p, shape);
 }
 
-/* Longer chunks read weights less often and make fewer exchanges; shorter ones fill a pipeline
- * sooner and need less memory. */
+/* Tries chunk sizes. Longer chunks read weights less often and need fewer collectives; shorter ones
+ * fill a pipeline sooner and need less memory. */
 static void choose_chunk(const plan *p, plan_shape *shape) {
     int64_t best = PLAN_SHORTEST_CHUNK;
     double most = 0;
@@ -325,7 +328,7 @@ void plan_predict(plan *p) {
 
 /* ---- for people ------------------------------------------------------------------------------ */
 
-/* Where the shares of the limits are from that kernels reach. */
+/* Says where the shares of the limits come from. */
 static const char *what_is_reached(const plan *p, hd_arena *a) {
     const int known = plan_reached_known(&p->host), all = PLAN_FACTS - PLAN_REACHED;
     if (known == 0) return "reach shares of that as a table has them, of the slowest of three CPUs";
@@ -354,7 +357,7 @@ static const char *padded(hd_text *out, uint64_t bytes) {
     return hd_printf(out->arena, "%12s", inspect_bytes(out->arena, bytes));
 }
 
-/* Tokens per second: four digits, and all of those in front of the point. */
+/* Tokens per second: four digits, or all digits before the point if there are more. */
 static void add_rate(hd_text *out, int width, double rate) {
     hd_text_f(out, rate < 1e4 ? "%*.4g" : "%*.0f", width, rate);
 }
@@ -418,7 +421,7 @@ static void print_time(hd_text *out, const char *key, plan_time t) {
     hd_text_f(out, "\"held_by\": \"%s\"}", plan_binds(t));
 }
 
-/* How even the cut is. */
+/* Prints how evenly the layers are divided. */
 static void print_stages(hd_text *out, const plan_shape *s) {
     inspect_json_key(out, "stages_prefill_seconds");
     hd_text_add(out, "[");
@@ -465,7 +468,8 @@ static void print_best(const plan *p, const char *key, size_t best, hd_text *out
         hd_text_add(out, "null");
 }
 
-/* Of what kernels reach those facts that are known: the others are the table's. */
+/* Of the shares that kernels reach, only those known of the host are printed: the others come from
+ * the table. */
 static void print_host(const plan *p, hd_text *out) {
     const char *between = "";
     for (int f = 0; f < PLAN_REACHED; f++)

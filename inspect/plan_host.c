@@ -33,7 +33,7 @@ const char *plan_fact_key(plan_fact f) {
 
 /* ---- values by name -------------------------------------------------------------------------- */
 
-/* What a value may have behind its number. */
+/* The suffixes that a value may have after its number. */
 static const struct suffix {
     unit unit;
     const char *text;
@@ -51,7 +51,7 @@ static const char *const suffix_hint[] = {
     [UNIT_SHARE] = "a share, above 1 where a faster unit makes the products: reached.f32=0.9",
 };
 
-/* Fewer bytes, or fewer of anything a second, are an amount whose letter was left out. */
+/* Below this an amount in bytes, or a rate, is taken for one whose suffix was forgotten. */
 static const double least_without_letter = 1000;
 
 static bool read_value(unit u, const char *text, size_t n, double *out) {
@@ -106,7 +106,7 @@ static bool parse_named(hd_diags *d, const char *item, size_t n, plan_host *out)
 
 /* ---- the file of a machine ------------------------------------------------------------------- */
 
-enum { MOST_BYTES = 1 << 20 }; /* of such a file: it has some kilobytes */
+enum { MOST_BYTES = 1 << 20 }; /* a file of `hadal machine` has some kilobytes */
 
 static bool wrong_file(hd_diags *d, const char *path, const char *why) {
     hd_err(d, HD_E_FORMAT, HD_NOWHERE, "%s is no description of a machine: %s", path, why)->hint =

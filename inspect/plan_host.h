@@ -1,4 +1,4 @@
-/* A host as `hadal plan` sees it: a few rates. */
+/* A host as `hadal plan` sees it: a few rates and sizes. */
 #ifndef INSPECT_PLAN_HOST_H
 #define INSPECT_PLAN_HOST_H
 
@@ -15,16 +15,16 @@ typedef enum plan_fact {
 } plan_fact;
 enum {
     PLAN_REACHED = PLAN_MANY_F32
-}; /* from here on: what kernels reach, inspect/plan_reached.def */
+}; /* the rest are the shares that kernels reach, inspect/plan_reached.def */
 
 typedef struct plan_host {
-    double fact[PLAN_FACTS]; /* bytes, per second, seconds, shares; 0: not known, or not there */
+    double fact[PLAN_FACTS]; /* bytes, per second, seconds, shares; 0: not known, or no such unit */
 } plan_host;
 
-/* "FILE.json,name=value,..": facts of a file that `hadal machine --json` wrote, and facts by name,
+/* Parses "FILE.json,name=value,..": facts from a file of `hadal machine --json`, and single facts,
  * which replace those of the file. False, and a diagnostic, where one is wrong. */
 bool plan_host_parse(hd_diags *d, const char *text, plan_host *out);
-/* False, and a diagnostic that names them, if facts are missing that `hosts` hosts need. */
+/* False, and a diagnostic that names them, if facts that `most_hosts` hosts need are missing. */
 bool plan_host_check(hd_diags *d, const plan_host *h, int64_t most_hosts);
 
 const char *plan_fact_name(plan_fact f); /* "flops", "reached.f32" */

@@ -42,7 +42,7 @@ int plan_reached_known(const plan_host *h) {
     return n;
 }
 
-/* 0: it is not known of the host. */
+/* The share measured on the host; 0: it was not measured. */
 static double measured(const plan_host *h, plan_calls calls, hir_dtype matrix, bool rounded) {
     const plan_fact f = plan_reached(calls, matrix, rounded);
     return f < PLAN_FACTS ? h->fact[f] : 0;
@@ -80,7 +80,8 @@ static bool fits(const struct unit *u, const plan_stage *stage, const plan_step 
            (many || u->calls == CALLS_ANY);
 }
 
-/* One row of attention goes by multiply-adds as a product does: memory holds it up. */
+/* Attention of one row goes by the rate of multiply-adds, as a product does: memory is what limits
+ * it. */
 static double rate_of_table(const plan_host *h, const plan_stage *stage, const plan_step *s,
                             bool many) {
     const bool attends = many && work_of(s) == ATTENTION;
@@ -92,7 +93,7 @@ static double rate_of_table(const plan_host *h, const plan_stage *stage, const p
     return best;
 }
 
-/* ---- both ------------------------------------------------------------------------------------ */
+/* ---- measured or from the table -------------------------------------------------------------- */
 
 bool plan_may_round(hir_dtype matrix, bool int8, bool bf16) {
     const bool groups = matrix == HIR_Q8 || matrix == HIR_Q4 || matrix == HIR_MXFP4;

@@ -1,4 +1,4 @@
-/* From the steps of a run to tables of kernels and of lines. */
+/* Turns the measured times of steps into tables of kernels and of lines of the kernel IR. */
 #include "inspect/profile.h"
 
 #include <ctype.h>
@@ -23,7 +23,7 @@ static int longest_first(const void *a, const void *b) {
     return (x < y) - (x > y);
 }
 
-/* Sorted by time; `merge`: one entry per kernel. The number of entries. */
+/* Fills the entries, sorted by time, and returns their number; `merge`: one entry per kernel. */
 static size_t entries_of(const profile *p, const profile_phase *phase, bool merge, hd_arena *a,
                          profile_entry **out) {
     profile_entry *list = hd_new_array(a, profile_entry, p->n_steps + 1);
@@ -98,7 +98,8 @@ static void print_kernels(const profile_table *t, hd_text *out) {
               all > 0 ? 100 * (all - inside) / all : 0);
 }
 
-/* What layers move beside their dense matrices. Bytes are those that cannot be avoided. */
+/* Prints the traffic of layers that is not their dense matrices. Bytes are those that cannot be
+ * avoided. */
 static void print_layers(const profile_table *t, hd_text *out) {
     const step_work *w = &t->total.work;
     const double calls = (double)t->phase->calls, all = w->touched + w->untouched;
@@ -189,7 +190,7 @@ void profile_json(const profile_tables *x, hd_text *out) {
     if (x->of->threads)
         hd_text_f(out, "%d", x->of->threads);
     else
-        hd_text_add(out, "null"); /* what OpenMP chose */
+        hd_text_add(out, "null"); /* the default of OpenMP */
     hd_text_add(out, ",\n  \"phases\": [");
     bool first = true;
     for (int i = 0; i < PROFILE_PHASES; i++) {
@@ -214,7 +215,7 @@ static int layer_length(const char *scope) {
     return (int)strlen(scope);
 }
 
-/* phase;layer;kernel;line nanoseconds, and the wait for other threads as a frame below. */
+/* Lines "phase;layer;kernel;line nanoseconds"; the wait for other threads is a frame below. */
 void profile_folded(const profile_tables *x, hd_text *out) {
     const profile *p = x->of;
     for (int i = 0; i < PROFILE_PHASES; i++)

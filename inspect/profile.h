@@ -1,8 +1,8 @@
-/* What the steps of a compiled model took in the calls of a run, prefill and decode apart.
+/* What the steps of a compiled model took in the calls of a run, for prefill and decode separately.
  *
  * A step is one line of the kernel IR. Steps of one name share their code: they are one kernel.
- * Time is that which passed on the first thread: its own share and the wait for the others. What is
- * left of a call's time (checks, starting threads) is shown as such. */
+ * Time is that which passed on the first thread: its own share of the work and the wait for the
+ * other threads. The rest of a call's time (checks, starting threads) is shown as such. */
 #ifndef INSPECT_PROFILE_H
 #define INSPECT_PROFILE_H
 
@@ -13,28 +13,28 @@
 
 typedef enum profile_phase_id { PROFILE_PREFILL, PROFILE_DECODE, PROFILE_PHASES } profile_phase_id;
 
-typedef struct profile_phase { /* calls of more than one token; of one */
+typedef struct profile_phase { /* calls of more than one token, or calls of one */
     uint64_t calls, tokens;
-    double seconds;   /* on the wall, of all calls */
+    double seconds;   /* wall-clock time of all calls */
     step_time *steps; /* [n_steps] */
-    step_work *work;  /* [n_steps], of all calls */
+    step_work *work;  /* [n_steps], summed over all calls */
 } profile_phase;
 
-typedef struct profile {               /* as a run fills it */
-    const char *model, *cpu, *machine; /* machine: its facts as the library sees them, JSON */
+typedef struct profile {               /* filled during a run */
+    const char *model, *cpu, *machine; /* machine: its facts as the library detected them, JSON */
     int threads;                       /* 0: the default */
     size_t n_steps, max_chunk;
-    const hd_info_step *steps; /* a copy: the library may be closed */
+    const hd_info_step *steps; /* a copy, since the library may be closed */
     profile_phase phases[PROFILE_PHASES];
 } profile;
 
-typedef struct profile_entry { /* a step, or all steps of a kernel */
+typedef struct profile_entry { /* one step, or all steps of one kernel */
     const hd_info_step *step;
     uint64_t calls, work_ns, wait_ns;
     step_work work;
 } profile_entry;
 
-typedef struct profile_table { /* of a phase; the longest first */
+typedef struct profile_table { /* of one phase; the longest entry first */
     const char *name;
     const profile_phase *phase;
     profile_entry *kernels, *lines;
@@ -48,8 +48,8 @@ typedef struct profile_tables {
 } profile_tables;
 
 double profile_nanoseconds(const profile_entry *e); /* work and wait */
-/* The tables of s->profile, which has to be there, in the subject's arena. Always true, as the
- * table of views wants it. */
+/* Fills the tables from s->profile, which must be set, in the subject's arena. The result is always
+ * true; the table of views wants one. */
 bool profile_collect(const inspect_subject *s, profile_tables *out);
 void profile_text(const profile_tables *x, hd_text *out);
 void profile_json(const profile_tables *x, hd_text *out);

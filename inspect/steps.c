@@ -5,18 +5,20 @@
 
 #include "runtime/hadal_rt.h"
 
-/* Positions that the first n rows of a sequence look at, row i at min(i + 1, window). */
+/* The sum, over the first n rows of a sequence, of the positions that a row attends to: min(i + 1,
+ * window) for row i. */
 static double positions_seen(double n, double window) {
     return n <= window ? n * (n + 1) / 2 : window * (window + 1) / 2 + (n - window) * window;
 }
 
-/* The same for the last `rows` rows of past + T; window 0: they see all before them. */
+/* The same sum for the last `rows` rows of past + T; window 0: a row attends to all positions
+ * before it. */
 static double pairs(const hd_info_step *k, int64_t T, int64_t past, int64_t rows) {
     const double end = (double)(past + T), window = k->window ? (double)k->window : end;
     return positions_seen(end, window) - positions_seen(end - (double)rows, window);
 }
 
-/* Positions that some of the rows see. */
+/* Positions that at least one of the rows attends to. */
 static double positions(const hd_info_step *k, int64_t T, int64_t past, int64_t rows) {
     const double all = (double)(past + T), seen = (double)k->window + (double)rows - 1;
     return k->window && seen < all ? seen : all;
@@ -35,7 +37,7 @@ void step_work_add(step_work *sum, step_work w) {
     sum->untouched += w.untouched;
 }
 
-/* Is it a step of the way that such a call does not take? */
+/* Does the step lie on a conditional path that such a call does not take? */
 static bool is_left_out(const hd_info_step *k, int64_t rows, int64_t length) {
     const hrt_condition c = {.when = (uint32_t)k->when,
                              .forms = {.window = (int64_t)k->window,

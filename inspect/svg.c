@@ -11,7 +11,7 @@ enum {
     STEPS = 48,
     MARGIN = 24,
     BAR = 14,        /* width of the colour bar */
-    FULL_WIDTH = 880 /* that the panels together should not pass */
+    FULL_WIDTH = 880 /* that all panels together should not exceed */
 };
 
 /* ---- colours --------------------------------------------------------------------------------- */
@@ -45,9 +45,9 @@ static void print_colour(hd_text *out, double x) {
 /* ---- the scale ------------------------------------------------------------------------------- */
 
 typedef struct scale {
-    double least, most; /* least < 0: two-sided, -most .. most */
+    double least, most; /* least < 0: the scale is two-sided, -most .. most */
     double step;        /* between ticks */
-    bool root;          /* colours by square root: a few cells are much larger than the others */
+    bool root;          /* colours by square root: a few cells are much larger than the rest */
 } scale;
 
 /* The next of 1, 2, 5, 10, 20 .. times a power of ten. */
@@ -78,7 +78,8 @@ static scale find_scale(const svg_map *map) {
                    sum / (cells > 0 ? cells : 1) < largest / 12};
 }
 
-/* Where a value stands between the ends of the scale, 0 to 1; and the shade at such a place. */
+/* The position of a value between the ends of the scale, 0 to 1; and the shade at such a
+ * position. */
 static double place_of(const scale *s, double x) {
     const double part = s->root ? copysign(sqrt(fabs(x) / s->most), x) : x / s->most;
     return s->least < 0 ? (part + 1) / 2 : part;
@@ -98,16 +99,16 @@ static double shade_of(const scale *s, int step) {
     return shade_at(s, (step + 0.5) / STEPS);
 }
 
-/* ---- where things stand ---------------------------------------------------------------------- */
+/* ---- layout ---------------------------------------------------------------------------------- */
 
 typedef struct layout {
-    int cell_w, cell_h;       /* of a cell */
+    int cell_w, cell_h;       /* size of a cell */
     int top, left, gap;       /* of the first panel; between panels, row labels included */
-    int label_h;              /* of column labels */
-    bool upright;             /* those do not fit side by side */
-    int width, height;        /* of the picture */
-    int bar_x, bar_h, plot_h; /* of the colour bar; of the highest panel */
-    int font;                 /* of labels */
+    int label_h;              /* height of column labels */
+    bool upright;             /* column labels stand upright, since they do not fit side by side */
+    int width, height;        /* size of the picture */
+    int bar_x, bar_h, plot_h; /* size of the colour bar; height of the highest panel */
+    int font;                 /* size of labels */
 } layout;
 
 static size_t longest(const char *const *labels, size_t n) {
@@ -125,7 +126,7 @@ static int at_least(int x, int limit) {
     return x > limit ? x : limit;
 }
 
-/* Widths of text: fonts differ, so these are on the wide side. */
+/* Estimates the width of a text: fonts differ, so the estimate is on the wide side. */
 static int text_width(size_t letters, double size) {
     return (int)ceil((double)letters * size * 0.62);
 }
@@ -137,7 +138,7 @@ static int widest_line(const svg_map *map) {
     return width;
 }
 
-/* Sizes of cells: as large as the picture allows, within bounds. */
+/* Sizes the cells as large as the picture allows, within bounds. */
 static void size_cells(layout *l, size_t rows, size_t columns, size_t label) {
     l->cell_w = at_most(at_least(FULL_WIDTH / (int)columns, 4), 38);
     l->cell_h = at_most(at_least(640 / (int)rows, 4), 26);
@@ -189,7 +190,8 @@ static void print_line(hd_text *out, double x, double y, const char *style, cons
     hd_text_add(out, "</text>\n");
 }
 
-/* Every k-th label, so that those shown are `spacing` apart. */
+/* Show every k-th label, so that labels are at least `spacing` pixels from each other: this is
+ * k. */
 static size_t stride_of(int cell, int spacing) {
     size_t stride = 1;
     static const size_t nice[] = {1, 2, 4, 5, 8, 10, 16, 20, 32, 50, 64, 100, 128};
@@ -240,7 +242,7 @@ static void print_cells(const svg_panel *p, const layout *l, const scale *s, int
     }
 }
 
-/* Values in the cells, where they fit. */
+/* Prints the values in the cells, where they fit. */
 static void print_values(const svg_panel *p, const layout *l, const scale *s, int x, hd_text *out) {
     if (l->cell_w < 28 || l->cell_h < 13) return;
     for (size_t i = 0; i < p->rows * p->columns; i++) {
@@ -257,7 +259,7 @@ static void print_values(const svg_panel *p, const layout *l, const scale *s, in
     }
 }
 
-/* Where blocks end, across the panel. */
+/* Draws lines across the panel where blocks end. */
 static void print_blocks(const svg_panel *p, const layout *l, int x, hd_text *out) {
     const int w = (int)p->columns * l->cell_w, h = (int)p->rows * l->cell_h;
     for (size_t i = 0; p->row_ends && i + 1 < p->rows; i++)

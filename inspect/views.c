@@ -12,8 +12,8 @@
 #include "inspect/mixing.h"
 #include "inspect/profile.h"
 
-/* The functions of the table take data of a type of their own; these take any, so that all views
- * stand in one array. */
+/* Each function of the table takes data of its own type; these wrappers take any pointer, so that
+ * all views fit in one array. */
 #define V(id, type, needs, collect)                                                                \
     static bool collect_##id(const inspect_subject *s, void *out) {                                \
         return collect(s, out);                                                                    \
