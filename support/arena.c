@@ -14,8 +14,8 @@
 #endif
 #endif
 
-/* Under AddressSanitizer every byte of a chunk that was not handed out is poisoned, and items are
- * kept apart, so that overruns inside a chunk are seen as those of malloc are. */
+/* Under AddressSanitizer every byte of a chunk that was not handed out is poisoned, and a red zone
+ * separates items, so that overruns inside a chunk are found as overruns of malloc'd memory are. */
 #ifdef HD_ASAN
 #include <sanitizer/asan_interface.h>
 enum { REDZONE = 16 };
@@ -29,12 +29,12 @@ enum { REDZONE = 0 };
 
 enum { ALIGN = 16, FIRST_CHUNK = 1 << 14, LARGEST_CHUNK = 1 << 20 };
 
-/* Sizes beyond this are refused without asking the system. */
+/* Larger sizes count as out of memory; the system is not asked for them. */
 static const size_t largest_item = (size_t)1 << (sizeof(size_t) > 4 ? 39 : 30);
 
 typedef struct chunk {
     struct chunk *next;
-    size_t size; /* of the bytes behind this header */
+    size_t size; /* of the bytes after this header */
     _Alignas(ALIGN) unsigned char at[];
 } chunk;
 
@@ -77,8 +77,8 @@ static _Noreturn void exhausted(hd_arena *a) {
     abort();
 }
 
-/* A chunk that holds `size` bytes in zeroed memory. Large items get a chunk of their own behind
- * the one being filled, whose rest stays usable. */
+/* Returns `size` zeroed bytes of a new chunk. Large items get a chunk of their own after the one
+ * being filled, whose rest stays usable. */
 static unsigned char *new_chunk(hd_arena *a, size_t size) {
     if (size > largest_item) exhausted(a);
     bool own = size > LARGEST_CHUNK / 4;
@@ -119,7 +119,7 @@ void *hd_alloc(hd_arena *a, size_t n, size_t size) {
     } else {
         p = new_chunk(a, padded);
     }
-    if (!p) /* zero bytes from an arena without a chunk */
+    if (!p) /* zero bytes were requested from an arena without a chunk */
         p = new_chunk(a, ALIGN);
     show(p, bytes);
     return p;

@@ -19,7 +19,7 @@
 
 typedef struct hd_arena hd_arena;
 
-hd_arena *hd_arena_new(void); /* NULL when out of memory: the only function here that can say so */
+hd_arena *hd_arena_new(void);    /* NULL when out of memory: no other function here returns that */
 void hd_arena_free(hd_arena *a); /* runs deferred calls in reverse order; NULL is allowed */
 
 /* `n * size` bytes, zeroed, aligned to 16. A product that overflows counts as out of memory. */
@@ -32,10 +32,11 @@ char *hd_strndup(hd_arena *a, const char *s, size_t n);
 char *hd_printf(hd_arena *a, const char *format, ...) __attribute__((format(printf, 2, 3)));
 char *hd_vprintf(hd_arena *a, const char *format, va_list args);
 
-/* `call(what)` when the arena is freed. */
+/* Makes the arena call `call(what)` when it is freed. */
 void hd_arena_defer(hd_arena *a, void (*call)(void *), void *what);
 
-/* jmp_buf that receives exhaustion; returns the one that was set before. Restore it when done:
+/* Sets the jmp_buf to which control goes when memory runs out; returns the one that was set before.
+ * Restore that one when done:
  *     jmp_buf here; jmp_buf *outer = hd_arena_guard(a, &here);
  *     if (setjmp(here)) { hd_arena_guard(a, outer); return HD_E_MEMORY; }
  */
@@ -48,7 +49,7 @@ void hd_arena_fail_after(hd_arena *a, size_t n);
 #define hd_mul_overflow(x, y, out) __builtin_mul_overflow((x), (y), (out))
 #define hd_add_overflow(x, y, out) __builtin_add_overflow((x), (y), (out))
 
-/* Sums and products that stop at the largest number, for sizes that come from files. */
+/* Sums and products that saturate at the largest number, for sizes that come from files. */
 static inline uint64_t hd_capped_add(uint64_t a, uint64_t b) {
     uint64_t sum;
     return hd_add_overflow(a, b, &sum) ? UINT64_MAX : sum;

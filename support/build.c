@@ -13,13 +13,13 @@
 
 typedef struct file {
     struct file *next;
-    const char *temporary; /* NULL: of an earlier build */
-    char target[];         /* and behind it the temporary */
+    const char *temporary; /* NULL: the file is of an earlier build */
+    char target[];         /* the name of the temporary follows it in the same memory */
 } file;
 
 struct hd_build {
     file *earlier, *made;
-    file **last; /* where the next one that was made is hung up */
+    file **last; /* where the next file of this build is linked in */
 };
 
 hd_build *hd_build_new(void) {
@@ -81,7 +81,7 @@ bool hd_build_add(hd_build *b, const char *temporary, const char *target) {
 
 /* ---- the lock -------------------------------------------------------------------------------- */
 
-/* The folder of a file, open; -1: it cannot be. */
+/* Opens the directory of a file; -1 if that fails. */
 static int open_folder(const char *path) {
     const char *slash = strrchr(path, '/');
     char *dir = slash ? strndup(path, (size_t)(slash - path) + 1) : strdup(".");
@@ -90,7 +90,8 @@ static int open_folder(const char *path) {
     return fd;
 }
 
-/* The descriptor that holds it; closing that gives it back, and so does the end of the process. */
+/* The descriptor that holds the lock; closing the descriptor releases the lock, and so does the end
+ * of the process. */
 static int take_lock(const hd_build *b) {
     const file *any = b->made ? b->made : b->earlier;
     const int fd = any ? open_folder(any->target) : -1;
@@ -103,15 +104,16 @@ static void give_lock(int fd) {
     if (fd >= 0) close(fd);
 }
 
-/* ---- what was there before ------------------------------------------------------------------- */
+/* ---- files of an earlier build --------------------------------------------------------------- */
 
-/* Behind the number that stands there; "": none does. */
+/* The text after the number that begins at `at`; "" if there is no number. */
 static const char *behind_number(const char *at) {
     const size_t n = strspn(at, "0123456789");
     return n ? at + n : "";
 }
 
-/* NAME.r0of4.weights, a rank's share of NAME.weights, of which `of` has the n letters of NAME. */
+/* Is `name` a rank's share of NAME.weights, such as NAME.r0of4.weights? NAME is the first n letters
+ * of `of`. */
 static bool is_share(const char *name, const char *of, size_t n) {
     if (strncmp(name, of, n) != 0 || strncmp(name + n, ".r", 2) != 0) return false;
     const char *end = behind_number(name + n + 2);
@@ -147,7 +149,8 @@ void hd_build_remove_earlier(hd_build *b) {
 
 /* ---- publishing ------------------------------------------------------------------------------ */
 
-/* The libraries, or the others; NULL: all have their names, else the one that has none. */
+/* Renames the temporaries of the libraries, or of all other files, to their targets. NULL: all
+ * succeeded; otherwise the file that could not be renamed. */
 static const file *name_files(const hd_build *b, bool libraries) {
     for (const file *f = b->made; f; f = f->next)
         if (hd_ends_with(f->target, ".so") == libraries && rename(f->temporary, f->target) != 0)
@@ -167,7 +170,7 @@ bool hd_build_publish(hd_build *b, hd_diags *d) {
     if (fault)
         hd_err(d, HD_E_IO, HD_NOWHERE, "cannot write '%s': %s", fault->target,
                strerrordesc_np(error));
-    drop_temporaries(b); /* of those that have a name there is none any more */
+    drop_temporaries(b); /* those that were renamed no longer exist */
     forget_made(b);
     return !fault;
 }

@@ -1,4 +1,4 @@
-/* The monotonic clock: the same for runtime, exchanges between ranks and tool. */
+/* The monotonic clock: the same for the runtime, communication between ranks, and the tool. */
 #ifndef HD_CLOCK_H
 #define HD_CLOCK_H
 

@@ -1,4 +1,4 @@
-/* Diagnostics: a list of them, and their form for people. */
+/* Diagnostics: the list that collects them, and their rendering as text. */
 #include "support/diag.h"
 
 #include <stdio.h>
@@ -54,7 +54,8 @@ static const char *source_line(const hd_diags *d, hd_loc loc) {
     return text ? hd_strndup(d->arena, text, strcspn(text, "\r\n")) : NULL;
 }
 
-/* The same error at the same place: a loop of a spec that runs over it again, say. */
+/* Has the same error been reported at the same place? A loop of a spec that is elaborated more than
+ * once would repeat it. */
 static bool said_before(const hd_diags *d, const hd_diag *diag) {
     for (size_t i = 0; diag->loc.file && i < d->list.n; i++) {
         const hd_diag *other = &d->list.at[i];
@@ -123,7 +124,7 @@ static bool continues_character(char c) {
     return ((unsigned char)c & 0xc0) == 0x80;
 }
 
-/* One byte of source: control characters would reach the terminal. */
+/* Adds one byte of source; control characters are replaced, so that none reaches the terminal. */
 static void add_visible(hd_text *out, char c) {
     if (c != '\t' && ((unsigned char)c < 0x20 || c == 0x7f)) c = '?';
     hd_text_add_n(out, &c, 1);

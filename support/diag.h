@@ -50,8 +50,8 @@ typedef struct hd_diags {
         const char *text;
     })
     sources;
-    struct hd_build *build; /* in which outputs wait for each other; NULL: each appears at once */
-    /* Long work tells how far it is; `total` 0: unknown. NULL: nobody listens. */
+    struct hd_build *build; /* outputs of a build appear together; NULL: each appears at once */
+    /* Long work reports its progress here; `total` 0: unknown. NULL: progress is not reported. */
     void (*progress)(void *context, const char *what, uint64_t done, uint64_t total);
     void *progress_context;
 } hd_diags;
@@ -76,7 +76,7 @@ static inline bool hd_diags_failed(const hd_diags *d) {
 }
 hd_error hd_diags_first(const hd_diags *d); /* code of the first error, HD_E_OK if none */
 
-/* Registers a source text, so that diagnostics in it carry their line. `text` is kept, not copied.
+/* Registers a source text, so that diagnostics in it show their line. `text` is kept, not copied.
  */
 void hd_diags_source(hd_diags *d, const char *file, const char *text);
 

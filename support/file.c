@@ -1,9 +1,9 @@
 /* Files: whole text, read-only maps, and outputs that appear only when they are complete.
  *
- * An output is written to a temporary in the folder of its target and renamed over it at commit, so
- * that a reader sees all of it or nothing. What stood under the name before is removed when the
- * output is opened: a build that fails later leaves no old artefact that looks fresh. A target that
- * is no regular file (a pipe, /dev/stdout) is written directly.
+ * An output is written to a temporary in the directory of its target and renamed to the target at
+ * commit, so that a reader sees all of it or nothing. The file that had the name before is removed
+ * when the output is opened: a build that fails later leaves no old artefact that looks fresh. A
+ * target that is not a regular file (a pipe, /dev/stdout) is written directly.
  */
 #include "support/file.h"
 
@@ -21,8 +21,8 @@
 
 enum {
     FIRST_BUFFER = 1 << 16,
-    OUTPUT_BUFFER = 2 << 20, /* of outputs that do not fit the first one: a huge page */
-    WRITE_BEHIND = 16 << 20, /* bytes of a large output that the disk is told to begin with */
+    OUTPUT_BUFFER = 2 << 20, /* for outputs that do not fit the first buffer: one huge page */
+    WRITE_BEHIND = 16 << 20, /* bytes of a large output between requests to start writing */
     MAX_TEMPORARIES = 10000, /* names tried before giving up */
 };
 
@@ -92,7 +92,7 @@ char *hd_path_dir(hd_arena *a, const char *path) {
 
 /* ---- reading ------------------------------------------------------------------------------- */
 
-/* A descriptor that the arena closes if nobody has done so before. */
+/* A descriptor that the arena closes if it is still open when the arena is freed. */
 typedef struct descriptor {
     int fd;
 } descriptor;
@@ -103,7 +103,8 @@ static void close_descriptor(void *what) {
     f->fd = -1;
 }
 
-/* Opens a file for reading and says what it is; NULL and a diagnostic on failure. */
+/* Opens a file for reading and fills `st` with its kind and size; NULL and a diagnostic on failure.
+ */
 static descriptor *open_to_read(hd_arena *a, hd_diags *d, const char *path, int flags,
                                 struct stat *st) {
     descriptor *f = hd_new(a, descriptor);
@@ -192,7 +193,7 @@ char *hd_read_text(hd_arena *a, hd_diags *d, const char *path, size_t limit, siz
     text[used] = '\0';
     if (used > limit) return too_large(d, path, limit);
     if (used >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0)
-        text += 3, used -= 3; /* a mark of UTF-8 */
+        text += 3, used -= 3; /* skips the byte order mark */
     if (!check_text(d, path, text, used)) return NULL;
     if (n) *n = used;
     return text;
@@ -213,7 +214,7 @@ bool hd_map_file(hd_arena *a, hd_diags *d, const char *path, hd_bytes *out) {
     mapping *m = hd_new(a, mapping);
     hd_arena_defer(a, unmap, m);
     descriptor *f =
-        open_to_read(a, d, path, O_NONBLOCK, &st); /* a pipe is refused, not waited for */
+        open_to_read(a, d, path, O_NONBLOCK, &st); /* a pipe is rejected, not waited for */
     if (!f) return false;
     bool ok = S_ISREG(st.st_mode);
     if (!ok) {
@@ -241,10 +242,10 @@ struct hd_output {
     char *temporary;       /* NULL: written directly */
     int fd;                /* -1 once committed or discarded */
     int error;             /* errno of the first failure */
-    size_t held, capacity; /* bytes waiting in the buffer; that it holds */
+    size_t held, capacity; /* bytes waiting in the buffer; size of the buffer */
     uint8_t *buffer;
     bool large;
-    uint64_t written, started; /* bytes; those that are on their way to the disk */
+    uint64_t written, started; /* bytes written; of them, bytes sent to the disk */
 };
 
 static void discard_deferred(void *what) {
@@ -275,7 +276,8 @@ static bool create_temporary(hd_output *o) {
     return false;
 }
 
-/* Is it a file of a build, which appears with the others? Not the temporaries of one. */
+/* Does the output wait for the other files of a build? Temporaries that another output made do not.
+ */
 static bool waits(const hd_output *o) {
     return o->diags->build && !hd_begins_with(hd_path_base(o->target), ".hadal-");
 }
@@ -316,8 +318,8 @@ hd_output *hd_output_open(hd_arena *a, hd_diags *d, const char *path) {
     return o;
 }
 
-/* The disk begins with what is there: else all of it waits for the end, when it is brought there.
- * Nothing depends on it. */
+/* Asks the kernel to start writing to disk what is complete; otherwise all of it would be written
+ * at the end, by fsync. The result does not depend on this. */
 static void start_writing(hd_output *o) {
     if (!o->large || !o->temporary || o->written - o->started < WRITE_BEHIND) return;
     sync_file_range(o->fd, (off_t)o->started, (off_t)(o->written - o->started),
@@ -354,7 +356,7 @@ static void take_large_buffer(hd_output *o) {
     o->buffer = larger, o->capacity = OUTPUT_BUFFER;
 }
 
-/* The buffer is full. */
+/* Called when the buffer is full: enlarges it once, then flushes it. */
 static void make_room(hd_output *o) {
     if (o->capacity == OUTPUT_BUFFER)
         flush(o);
@@ -367,8 +369,8 @@ void hd_output_is_large(hd_output *o) {
     o->large = true;
 }
 
-/* Writes end where huge pages do: file systems that can (ext4, XFS) then keep the file in such, and
- * who maps it reads it faster. */
+/* Writes end at multiples of a huge page: file systems that can (ext4, XFS) then keep the file in
+ * huge pages, and programs that map the file read it faster. */
 bool hd_output_write(hd_output *o, const void *data, size_t n) {
     const uint8_t *from = data;
     while (n > 0 && o->error == 0) {
@@ -403,9 +405,8 @@ bool hd_output_rewrite(hd_output *o, uint64_t offset, const void *data, size_t n
     return true;
 }
 
-/* Brings the temporary to the disk. Another program (the linker) may have put a new file under its
- * name: it is opened again, so that the file that will be renamed is the one that is synchronised.
- */
+/* Syncs the temporary to disk. Another program (the linker) may have put a new file under its name,
+ * so the name is opened again: the file that is synced is then the one that will be renamed. */
 static int sync_temporary(const hd_output *o) {
     int fd = open(o->temporary, O_RDONLY | O_CLOEXEC);
     if (fd < 0) return errno;

@@ -1,5 +1,5 @@
-/* Floats of 16 bits (halves.h) in vectors of the compiler (narrow.h). On x86 each loop is there for
- * AVX2 as well. */
+/* Floats of 16 bits (halves.h), converted in vectors by GCC's vector extension (narrow.h). On x86
+ * each loop is compiled for AVX2 as well. */
 #include "support/halves.h"
 
 #include <string.h>
@@ -15,8 +15,8 @@ typedef double wide __attribute__((vector_size(8 * LANES)));
 
 #define INLINE static inline __attribute__((always_inline))
 
-/* NAME_of rounds or widens a vector, in -> out, by way of memory: vectors are no arguments where
- * functions are for different CPUs. */
+/* NAME_of rounds or widens a vector, in -> out. Both are passed by pointer: functions compiled for
+ * different CPUs cannot pass vectors to each other by value. */
 #define RUN(NAME, IN, OUT)                                                                         \
     INLINE void NAME##_run(const uint8_t *x, uint64_t n, uint8_t *out) {                           \
         enum { FROM = sizeof(IN) / LANES, TO = sizeof(OUT) / LANES };                              \

@@ -1,6 +1,6 @@
 #include "support/host.h"
 
-/* C's locale is an object of the C library, which costs no memory and need not be freed. */
+/* The "C" locale is a static object of the C library: it costs no memory and need not be freed. */
 hd_host hd_host_leave(void) {
     hd_host host;
     fegetenv(&host.floats);

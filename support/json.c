@@ -9,7 +9,7 @@
 #include "support/text.h"
 
 const char *hd_json_fault(hd_arena *a, const json_error_t *e) {
-    switch (json_error_code(e)) { /* two whose words are about the parser's own options */
+    switch (json_error_code(e)) { /* jansson's texts for these two are about its own options */
     case json_error_null_character: return "a string holds the character \\u0000";
     case json_error_null_byte_in_key: return "a name holds the character \\u0000";
     default: break;
@@ -22,8 +22,8 @@ const char *hd_json_fault(hd_arena *a, const json_error_t *e) {
 
 /* ---- numbers that JSON does not have, or the parser cannot hold ------------------------------ */
 
-/* The token at p that Python writes for a number, or one of digits that is too large for a double:
- * its length; 0: there is none. */
+/* The length of the token at p if Python writes it for a number that JSON does not have, or if it
+ * is a number too large for a double; 0 if it is neither. */
 static size_t odd_number(const char *p, bool *integer) {
     static const char *const words[] = {"NaN", "Infinity", "-Infinity"};
     *integer = false;
@@ -34,7 +34,7 @@ static size_t odd_number(const char *p, bool *integer) {
     const size_t sign = *p == '-', digits = strspn(p + sign, "0123456789");
     const size_t n = sign + strspn(p + sign, "0123456789.eE+-");
     if (digits == 0) return 0;
-    double value = INFINITY; /* what is longer than a double can be read from */
+    double value = INFINITY; /* stays for a text that is too long to be read as a double */
     if (!hd_read_double(p, n, &value) && n < 512) return 0;
     if (isinf(value)) return n;
     *integer = n == sign + digits;
@@ -44,8 +44,9 @@ static size_t odd_number(const char *p, bool *integer) {
     return errno == ERANGE ? n : 0;
 }
 
-/* The text with such numbers as JSON has them: integers as reals, the others as strings, which no
- * field that is a number takes. Ends where `out` has `most` bytes; returns how far it has come. */
+/* Writes the text with such numbers in legal JSON: integers as reals, the others as strings, which
+ * every field that expects a number rejects. Stops when `out` has `most` bytes; returns how many
+ * bytes of `text` it has read. */
 static size_t rewrite(const char *text, size_t n, size_t most, hd_text *out) {
     bool inside = false, integer;
     size_t i = 0;
@@ -100,7 +101,7 @@ const char *hd_json_skip_space(const char *p) {
     return p + strspn(p, " \t\r\n");
 }
 
-/* p at the opening quote; the place behind the closing one. */
+/* p points at the opening quote; returns the place after the closing one. */
 static const char *skip_string(const char *p) {
     for (p++; *p && *p != '"'; p++)
         if (*p == '\\' && p[1]) p++;

@@ -1,6 +1,6 @@
-/* What a reader of the code knows and a static analyser cannot find out, such as that a list which
- * has elements has memory. It is stated for the analyser alone: no code comes of it, and no check.
- */
+/* States what a reader of the code knows and a static analyser cannot deduce, such as that a list
+ * with elements has memory. Only the analyser sees the statement: it compiles to no code and checks
+ * nothing. */
 #ifndef HD_KNOWN_H
 #define HD_KNOWN_H
 

@@ -1,6 +1,7 @@
-/* Two ways to one result, of which a call takes the one with fewer multiply-adds: latent attention
- * over rows as they are cached, for few rows of a call, and over keys and values that are made of
- * them first, for many. The passes state these numbers, the runtime decides by them for each call.
+/* The costs of two ways to compute latent attention, of which a call takes the one with fewer
+ * multiply-adds. The first attends to the latent rows as they are cached, and is cheaper for calls
+ * with few rows. The second expands keys and values from the latent rows first, and is cheaper for
+ * calls with many rows. The passes state these numbers; the runtime decides by them for each call.
  */
 #ifndef HD_LATENT_COSTS_H
 #define HD_LATENT_COSTS_H
@@ -9,13 +10,13 @@
 #include <stdint.h>
 
 #define HD_LATENT_COSTS(I64)                                                                       \
-    I64(window) /* positions that a row sees, with its own; 0: all before it */                    \
-    /* Multiply-adds of both for each pair of a row and a position that it sees; */                \
+    I64(window) /* positions that a row attends to, including its own; 0: all up to its own */     \
+    /* Multiply-adds of both ways per pair of a row and a position: */                             \
     I64(few_pair)                                                                                  \
     I64(many_pair)                                                                                 \
-    I64(few_row)       /* of the first for each row; */                                            \
-    I64(many_position) /* of the second for each position that some row sees. */                   \
-    I64(most) /* the second is only for calls that end with so many positions; 0: with any */
+    I64(few_row)       /* multiply-adds of the first way per row */                                \
+    I64(many_position) /* of the second per position that any row attends to */                    \
+    I64(most)          /* the second is for calls with at most this many positions; 0: no limit */
 
 typedef struct hd_latent_costs {
 #define I64(field) int64_t field;
@@ -23,8 +24,8 @@ typedef struct hd_latent_costs {
 #undef I64
 } hd_latent_costs;
 
-/* Does a call that does its last `rows` rows, and ends with `length` positions, take fewer in the
- * second? The first of them sees length - rows + 1 positions, the last one all. */
+/* Does a call that computes the last `rows` of `length` positions take fewer multiply-adds in the
+ * second way? Its first row attends to length - rows + 1 positions, its last row to all of them. */
 static inline bool hd_expanded_is_cheaper(const hd_latent_costs *f, int64_t rows, int64_t length) {
     const int64_t window = f->window ? f->window : length, before = length - rows + 1;
     const int64_t first = before < window ? before : window;

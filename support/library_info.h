@@ -1,4 +1,4 @@
-/* What hadal_info tells of a compiled model (library_info.def has the fields). */
+/* What hadal_info states about a compiled model (library_info.def has the fields). */
 #ifndef HD_LIBRARY_INFO_H
 #define HD_LIBRARY_INFO_H
 

@@ -10,13 +10,13 @@
  * Passes and emitters read these facts from hcg_level, kernels from hrt_frame; no other file has
  * sizes of caches. A field that is 0 is not known.
  *
- * Rates are relative, since only which of two ways is faster is asked of them, and the same at any
- * clock: multiply-adds of one kind that are made in the time of 100 by f32 vectors. `hadal machine`
- * measures both sides.
+ * Rates are relative, since they are only used to decide which of two ways is faster, and they are
+ * the same at any clock: multiply-adds of one kind that are done in the time of 100 with f32
+ * vectors. `hadal machine` measures both sides.
  *
- * What a core has on its way from memory is the product of its bandwidth and memory's latency, by
- * which streams are asked for ahead of their use (codegen/target/prefetch_distance.h). CPUID does not say it;
- * it changes no bit of a result. */
+ * `in_flight`, what a core has on its way from memory, is the product of its bandwidth and memory's
+ * latency. It is the distance at which streams are prefetched ahead of their use
+ * (codegen/target/prefetch_distance.h). CPUID does not report it; it changes no bit of a result. */
 #ifndef HD_MACHINE_H
 #define HD_MACHINE_H
 
@@ -65,10 +65,11 @@ static inline hd_machine hd_machine_sane(hd_machine m) {
 struct hd_arena;
 struct hd_diags;
 struct hd_text;
-/* "l2=2M,bf16_dots=100": names of facts, numbers as they are or with K, M or G behind; the others
- * are 0. */
+/* Parses "l2=2M,bf16_dots=100": names of facts with plain numbers, or numbers followed by K, M or
+ * G. Facts that are not named are 0. */
 bool hd_machine_parse(struct hd_arena *a, struct hd_diags *d, const char *text, hd_machine *out);
-/* "line 64, l1 32K, l2 1M, l3 32M, bf16_dots 200", and as a JSON object; what is 0 is left out. */
+/* Prints "line 64, l1 32K, l2 1M, l3 32M, bf16_dots 200", or a JSON object; facts that are 0 are
+ * left out. */
 void hd_machine_print(hd_machine m, struct hd_text *out);
 void hd_machine_print_json(hd_machine m, struct hd_text *out);
 

@@ -1,8 +1,9 @@
-/* Floats of 16 and 8 bits from and to f32, one in each lane of a vector. Who includes this has
- * `lanes` and `words` before, vectors of the compiler of as many floats and int32_t, as wide as it
- * likes: all is exact or rounded once, so that the width changes nothing. Arguments are pointers,
- * since vectors are none between functions for different CPUs. Choices are masks: compilers make
- * branches of choices between floats. */
+/* Conversion of 16-bit and 8-bit floats from and to f32, one in each lane of a vector. The file
+ * that includes this defines `lanes` and `words` first: vectors (GCC's vector extension) of equally
+ * many floats and int32_t, of any width. Every conversion is exact or rounded once, so that the
+ * width does not change results. Arguments are pointers, since functions compiled for different
+ * CPUs cannot pass vectors to each other by value. Selections are masks: compilers turn selections
+ * between floats into branches. */
 #ifndef HD_NARROW_H
 #define HD_NARROW_H
 
@@ -10,7 +11,7 @@
 
 #define HD_CHOOSE(which, yes, no) (((which) & (yes)) | (~(which) & (no)))
 
-/* As hd_f16_to_f32 does it: bits in the low half of a word. */
+/* The same as hd_f16_to_f32, on bits in the low half of each word. */
 HD_NARROW hd_lanes_from_f16(const words *h, lanes *out) {
     const words exponent = *h & 0x7c00, fraction = *h & 0x3ff;
     const words small = (words)(__builtin_convertvector(fraction, lanes) * 0x1p-24f);
@@ -20,7 +21,7 @@ HD_NARROW hd_lanes_from_f16(const words *h, lanes *out) {
     *out = (lanes)(y | (*h & 0x8000) << 16);
 }
 
-/* As hd_f16_from_f32 does it, where the formula is told. */
+/* The same as hd_f16_from_f32, where the formula is explained. */
 HD_NARROW hd_lanes_to_f16(const lanes *x, words *out) {
     const words sign = (words)*x >> 16 & 0x8000, size = (words)*x & INT32_MAX;
     const words none = size > 0x7f800000, a = size & ~none;
@@ -38,7 +39,7 @@ HD_NARROW hd_lanes_to_f16(const lanes *x, words *out) {
 HD_NARROW hd_lanes_from_e4m3(const words *code, lanes *out) {
     const words size = *code & 127, normal = (size << 20) + (120 << 23);
     const words small = (words)(__builtin_convertvector(size, lanes) * 0x1p-9f);
-    const words none = (size == 127) & 0x7fc00000; /* no number */
+    const words none = (size == 127) & 0x7fc00000; /* NaN */
     *out = (lanes)(HD_CHOOSE(size < 8, small, normal) | none | (*code & 128) << 24);
 }
 

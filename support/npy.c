@@ -3,7 +3,7 @@
  *     \x93NUMPY | major | minor | header length (u16, from version 2 on u32) | header | data
  *
  * The header is a Python dict literal with exactly the keys descr, fortran_order and shape. It is
- * read by a grammar of just that; object arrays (pickles) and structured types are refused.
+ * read by a grammar of just that; object arrays (pickles) and structured types are rejected.
  */
 #include <ctype.h>
 #include <string.h>

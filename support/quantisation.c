@@ -1,4 +1,4 @@
-/* Names of modules against the patterns of configs (quantisation.h). */
+/* Matches names of modules with the patterns of configs (quantisation.h). */
 #include "support/quantisation.h"
 
 #include <ctype.h>
@@ -18,9 +18,9 @@ const char *hd_packing_name(hd_packing p) {
 
 /* ---- regular expressions -----------------------------------------------------------------------
  *
- * Configs hold those of Python. What POSIX extended ones have as well is translated; the rest is
- * refused: look-around and back references, which have no equal there, and counts, with which a few
- * bytes of a file can ask for any amount of memory. */
+ * Configs use Python's syntax. The part that POSIX extended expressions have as well is translated;
+ * the rest is rejected: look-around and back references, which have no equivalent there, and
+ * counts, by which a few bytes of a file could demand any amount of memory. */
 
 static bool is_escape(char c, const char **class) {
     static const struct {
@@ -35,8 +35,9 @@ static bool is_escape(char c, const char **class) {
     return false;
 }
 
-/* An escape at p[0] = '\\'; NULL: it is none that is known. POSIX has no escapes inside brackets,
- * and a backslash before what needs none means something else in the C library. */
+/* Translates an escape at p[0] = '\\'; NULL: it is not a known escape. POSIX has no escapes inside
+ * brackets, and a backslash before a character that needs none has another meaning in the C
+ * library. */
 static const char *translate_escape(hd_text *out, const char *p, bool in_class) {
     const char *class;
     if (is_escape(p[1], &class))
@@ -48,7 +49,8 @@ static const char *translate_escape(hd_text *out, const char *p, bool in_class) 
     return p + 2;
 }
 
-/* One character, escape or bracket outside of classes; NULL and why. */
+/* Translates one character, escape or bracket outside of classes; NULL, with the reason in *why, if
+ * it is rejected. */
 static const char *translate_one(hd_text *out, const char *p, const char **why) {
     if (*p == '\\') {
         p = translate_escape(out, p, false);
@@ -64,16 +66,16 @@ static const char *translate_one(hd_text *out, const char *p, const char **why) 
         return NULL;
     }
     if (strchr("*+?", *p) && (p[1] == '?' || p[1] == '+')) {
-        hd_text_f(out, "%c", *p); /* lazy or possessive: whether there is a match is the same ... */
+        hd_text_f(out, "%c", *p); /* lazy or possessive: ... */
         if (p[1] == '?') return p + 2;
-        *why = "a possessive repetition"; /* ... for lazy ones alone */
+        *why = "a possessive repetition"; /* ... only lazy ones match the same texts */
         return NULL;
     }
     hd_text_f(out, "%c", *p);
     return p + 1;
 }
 
-/* A bracket expression, p at its '['. */
+/* Translates a bracket expression; p points at its '['. */
 static const char *translate_class(hd_text *out, const char *p, const char **why) {
     hd_text_add(out, "[");
     p++;
@@ -101,7 +103,7 @@ static void free_regex(void *what) {
 static regex_t *compile(hd_arena *a, const char *pattern, const char **why) {
     hd_text out;
     hd_text_init(&out, a);
-    hd_text_add(&out, "^("); /* Python's match() begins at the beginning, and may end anywhere */
+    hd_text_add(&out, "^("); /* like Python's match(), anchored at the beginning only */
     if (strlen(pattern) > MAX_PATTERN) {
         *why = "more than 1000 bytes";
         return NULL;
@@ -122,7 +124,8 @@ static regex_t *compile(hd_arena *a, const char *pattern, const char **why) {
 
 /* ---- patterns ------------------------------------------------------------------------------- */
 
-/* "Linear": a letter in upper case, and no component of a path. */
+/* Is it the name of a class, such as "Linear"? It begins with an upper-case letter and has no dots.
+ */
 static bool is_class(const char *text) {
     return isupper((unsigned char)*text) && !strpbrk(text, ".*");
 }
@@ -137,8 +140,8 @@ bool hd_add_modules(hd_arena *a, hd_module_list *l, const char *text, const char
     return true;
 }
 
-/* `*` is any characters. Without going back further than to the last one, which is enough: what an
- * earlier one matches can always be the shortest that works. */
+/* Glob match; `*` matches any characters. Backtracking to the last `*` is enough, since an earlier
+ * `*` can always match the shortest text that works. */
 static bool matches_glob(const char *pattern, const char *text, size_t n) {
     const char *end = text + n, *star = NULL, *from = NULL;
     while (text < end) {
@@ -157,7 +160,7 @@ static bool matches_glob(const char *pattern, const char *text, size_t n) {
     return !*pattern;
 }
 
-/* Some first or some last components of the name. */
+/* Does the pattern match the whole name, or some of its first or last components? */
 static bool names(const char *pattern, const char *module) {
     const size_t n = strlen(module);
     if (matches_glob(pattern, module, n)) return true;
@@ -168,7 +171,8 @@ static bool names(const char *pattern, const char *module) {
     return false;
 }
 
-/* How closely a pattern speaks of a module: by its name, by an expression, as one of all. */
+/* How specifically a pattern matches a module: by its name, by a regular expression, by its class.
+ */
 typedef enum closeness { BY_NAME, BY_REGEX, BY_CLASS, NOT_AT_ALL } closeness;
 
 static closeness speaks_of(const hd_modules *m, const char *module) {
@@ -183,8 +187,8 @@ const hd_modules *hd_find_modules(const hd_module_list *l, const char *module) {
     return NULL;
 }
 
-/* That of a group's targets which counts; of equally close ones the first in the alphabet, as
- * compressed-tensors has it. A group without targets is for all. */
+/* The most specific of a group's targets that match the module; of equally specific ones the first
+ * in the alphabet, as in compressed-tensors. A group without targets matches every module. */
 static closeness target_of(const hd_quant_group *g, const char *module, const char **text) {
     closeness best = g->targets_known && g->targets.list.n > 0 ? NOT_AT_ALL : BY_CLASS;
     *text = "";

@@ -1,13 +1,13 @@
-/* What a config says about quantised weights: which modules, in which form. The tensors themselves
- * decide what they are (packed.h); this is held against them, and gives the sizes that tensors
- * leave open. frontend/config/quantisation.c reads it from a config.json. */
+/* What a config says about quantised weights: which modules, in which quantised format. The tensors
+ * themselves decide what they are (packed.h); the config is checked against them, and gives the
+ * sizes that the tensors leave open. frontend/config/quantisation.c reads it from a config.json. */
 #ifndef HD_QUANTISATION_H
 #define HD_QUANTISATION_H
 
 #include "support/diag.h"
 
-/* P(enum, name, codes, bits, lie): forms in which tensors are packed (packed.h). hd_codes_NAME
- * decodes them; of integers: the bits of a code, and how codes lie (packed/integers.c). */
+/* P(enum, name, codes, bits, lie): the quantised formats (packed.h). hd_codes_CODES decodes one;
+ * for integer formats: the bits of a code, and the layout of codes (packed/integers.c). */
 #define HD_PACKINGS(P)                                                                             \
     P(E4M3, "e4m3", e4m3, 0, ROWS)                                                                 \
     P(MXFP4, "mxfp4", mxfp4, 0, ROWS)                                                              \
@@ -31,9 +31,9 @@ typedef struct hd_tile {
     uint64_t rows, cols;
 } hd_tile;
 
-/* Names of modules, as configs write them: a regular expression after "re:", which must match from
- * the beginning; else a name or some of its first or last components, with `*` for any characters;
- * else the name of a Python class, which all modules are taken to have. */
+/* A pattern for names of modules, as configs write it: a regular expression after "re:", which must
+ * match from the beginning; else a name or some of its first or last components, with `*` for any
+ * characters; else the name of a Python class, to which every module is assumed to belong. */
 typedef struct hd_modules {
     const char *text; /* as written */
     void *regex;      /* regex_t; NULL: none */
@@ -44,11 +44,11 @@ typedef struct hd_module_list {
     HD_VEC(hd_modules) list;
 } hd_module_list;
 
-/* Adds a pattern. False: a regular expression with something in it that is not read here; it is not
- * added, and `why` says what. */
+/* Adds a pattern. False: it is a regular expression with syntax that is not supported; it is not
+ * added, and `why` names the syntax. */
 bool hd_add_modules(hd_arena *a, hd_module_list *l, const char *text, const char **why);
-/* The pattern that has this module's name, or NULL. A class is none: which modules are of one only
- * a program that has the model knows. */
+/* The pattern that matches this module's name, or NULL. Classes are skipped: only a program that
+ * has the model knows the class of a module. */
 const hd_modules *hd_find_modules(const hd_module_list *l, const char *module);
 
 typedef struct hd_quant_group {
@@ -58,12 +58,12 @@ typedef struct hd_quant_group {
     hd_tile tile;
     hd_module_list targets; /* empty: all modules */
     bool targets_known;     /* every pattern could be read */
-    bool zeros_less_one;    /* zero points are stored with one taken off */
+    bool zeros_less_one;    /* the file stores each zero point minus one */
 } hd_quant_group;
 
 typedef struct hd_quantisation {
     bool given;
-    hd_loc loc; /* of the field */
+    hd_loc loc; /* place of the field */
     hd_loc ignore_loc;
     const char *ignore_field;
     bool rounds_cache;       /* keys and values are to be quantised */
@@ -72,8 +72,8 @@ typedef struct hd_quantisation {
     hd_module_list ignore;
 } hd_quantisation;
 
-/* The group that speaks of a module packed so, or NULL. Several do: the one that has its name,
- * before one with an expression for it, before one for a class. */
+/* The group that matches a module in this format, or NULL. If several match, the most specific: one
+ * that has its name, before one with an expression for it, before one for a class. */
 const hd_quant_group *hd_find_group(const hd_quantisation *q, hd_packing packing,
                                     const char *module);
 

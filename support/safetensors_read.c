@@ -2,11 +2,11 @@
  *
  *     u64 N (little endian) | N bytes of JSON, beginning with `{` | data
  *
- * and is taken only if nothing in it is left to interpretation: every byte of the data belongs to
- * exactly one tensor, every size follows from a shape, every key stands once. The data is mapped
+ * and is accepted only if nothing in it is left to interpretation: every byte of the data belongs
+ * to exactly one tensor, every size follows from a shape, no key is repeated. The data is mapped
  * and never copied. Faults that do not hide each other are all reported.
  *
- * A sharded checkpoint is an index file, {"weight_map": {tensor: file}}, beside its files.
+ * A sharded checkpoint is an index file, {"weight_map": {tensor: file}}, next to its files.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -52,7 +52,7 @@ static json_holder *hold_json(hd_arena *a) {
 
 typedef struct entry {
     hd_tensor t;
-    uint64_t begin, end; /* in the data */
+    uint64_t begin, end; /* offsets in the data */
 } entry;
 
 typedef struct reader {
@@ -181,8 +181,8 @@ static int by_range(const void *x, const void *y) {
     return strcmp(a->t.name, b->t.name);
 }
 
-/* In order of their offsets the tensors must cover the data without a hole, an overlap or a rest.
- */
+/* In order of their offsets the tensors must cover the data without a gap, an overlap or trailing
+ * bytes. */
 static void check_coverage(reader *r) {
     uint64_t at = 0;
     const char *before = "the beginning of the data";
@@ -207,7 +207,7 @@ static void check_coverage(reader *r) {
               (unsigned long long)(r->data_bytes - at));
 }
 
-/* What people have in the place of a safetensors file. */
+/* A hint for files that people often pass in place of a safetensors file. */
 static const char *name_other_kind(hd_bytes file) {
     static const struct {
         const char *begins, *hint;
@@ -321,7 +321,8 @@ typedef struct index_reader {
     HD_VEC(shard) shards;
 } index_reader;
 
-/* A shard is a file beside the index: anything that could lead elsewhere is refused. */
+/* A shard is a file in the directory of the index: any name that could lead elsewhere is rejected.
+ */
 static bool legal_shard_name(const char *name) {
     const char *end = ".safetensors";
     size_t n = strlen(name), m = strlen(end);
@@ -348,7 +349,7 @@ static hd_loc place_of_shard(const index_reader *x, const char *name) {
     return loc;
 }
 
-/* A checkpoint of which a part was not copied, or not all downloaded. */
+/* Reports a shard that does not exist: a part of the checkpoint was not copied or downloaded. */
 static void reject_missing(index_reader *x, const char *name, const char *tensor) {
     json_t *file;
     const char *key;
@@ -398,7 +399,7 @@ static void open_shards(index_reader *x) {
     }
 }
 
-/* Every tensor of the map is in the file named for it. */
+/* Checks that every tensor of the map is in the file that the map names for it. */
 static void check_mapped(index_reader *x) {
     const char *tensor;
     json_t *file;
@@ -410,7 +411,8 @@ static void check_mapped(index_reader *x) {
     }
 }
 
-/* Every tensor of a file is in the map, under that file. Collects them; returns their bytes. */
+/* Checks that the map names every tensor of each file, with that file. Collects the tensors;
+ * returns the sum of their bytes. */
 static uint64_t collect_shards(index_reader *x, hd_tensors *out) {
     uint64_t bytes = 0;
     for (size_t i = 0; i < x->shards.n; i++) {
@@ -438,7 +440,8 @@ static json_t *parse_index(index_reader *x, json_holder *json) {
     return json_is_object(map) ? map : NULL;
 }
 
-/* `total_size` is written by hand in many checkpoints, and differently: no reason to refuse one. */
+/* Checkpoints count `total_size` in different ways, and many are edited by hand: a difference is
+ * only a warning. */
 static void check_total_size(index_reader *x, const json_t *root, uint64_t bytes) {
     const json_t *total = json_object_get(json_object_get(root, "metadata"), "total_size");
     if (!total || (json_is_integer(total) && (uint64_t)json_integer_value(total) == bytes)) return;
@@ -475,10 +478,10 @@ static void close_folder(void *what) {
 typedef struct folder_files {
     const char *first; /* *.safetensors */
     size_t n;
-    bool pickled; /* there are files of another kind */
+    bool pickled; /* there are pickled checkpoints (.bin, .pth) */
 } folder_files;
 
-/* False: the folder cannot be read. */
+/* Lists a model folder; false: it cannot be read. */
 static bool list_folder(hd_arena *a, const char *folder, folder_files *out) {
     *out = (folder_files){0};
     DIR **dir = hd_new(a, DIR *);

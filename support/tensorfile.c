@@ -86,7 +86,7 @@ static float float_of(uint32_t b) {
     return x;
 }
 
-/* One of hd_odd_f32s. */
+/* The same as hd_odd_f32s, for one number. */
 static float odd_float(double x) {
     float f = (float)x;
     if (isnan(x) || (double)f == x) return f;
@@ -108,8 +108,8 @@ float hd_f16_to_f32(uint16_t x) {
 }
 
 /* Adding half a unit of the last kept bit, less one if that bit is even, carries as rounding to
- * nearest even does. Below the least normal number a unit is 2^-24, which is that of a float in
- * [1/2, 1): adding 1/2 rounds there. */
+ * nearest even does. Below the smallest normal number a unit is 2^-24, the same as that of a float
+ * in [1/2, 1): so adding 1/2 does the rounding. */
 uint16_t hd_f16_from_f32(float x) {
     const uint32_t b = bits_of(x), a = b & 0x7fffffff;
     const uint16_t sign = (uint16_t)(b >> 16 & 0x8000);

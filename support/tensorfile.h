@@ -46,11 +46,12 @@ typedef struct hd_tensor {
     const uint8_t *data; /* little endian, row-major, alignment not guaranteed */
     uint64_t bytes, elements;
     const char *file; /* where it came from, for messages */
-    /* Quantised (packed.h): the elements are decoded when they are asked for, and there is no
-     * `data`. `dtype` is the narrowest that holds all of them exactly. NULL: they are in `data`. */
+    /* Set for quantised tensors (packed.h): their elements are decoded when they are read, and
+     * there is no `data`. `dtype` is then the narrowest that holds all elements exactly. NULL: the
+     * elements are in `data`. */
     const struct hd_packed *packed;
-    uint64_t packed_first; /* element 0 is this one of `packed` */
-    bool optional;         /* zeros: a model that has no such weight does not miss it */
+    uint64_t packed_first; /* index in `packed` of element 0 */
+    bool optional;         /* it is all zeros: a model without such a weight may ignore it */
 } hd_tensor;
 
 typedef struct hd_tensors {
@@ -66,9 +67,9 @@ const hd_tensor *hd_tensors_find(const hd_tensors *t, const char *name); /* NULL
 /* Tensors in the order given, 64-byte aligned data. */
 bool hd_safetensors_write(hd_arena *a, hd_diags *d, const char *path, const hd_tensor *list,
                           size_t n);
-/* The header alone, for data that the caller writes afterwards, in the order of the list (`data` is
- * not read). False and a diagnostic if the list cannot stand in a file: a name twice, a size too
- * large.
+/* Writes the header alone, for data that the caller writes afterwards, in the order of the list
+ * (`data` is not read). False and a diagnostic if a file cannot hold the list: a name is repeated,
+ * or a size is too large.
  */
 bool hd_safetensors_write_header(hd_output *o, hd_diags *d, const hd_tensor *list, size_t n);
 
@@ -80,14 +81,14 @@ void hd_tensor_print_type(hd_text *out, const hd_tensor *t); /* F32 [4, 32] */
 bool hd_npy_read(hd_arena *a, hd_diags *d, const char *path, hd_tensor *out);
 bool hd_npy_write(hd_arena *a, hd_diags *d, const char *path, const hd_tensor *t);
 
-/* Element i of the first dim, a tensor of one dim less. */
+/* Element i along the first dim: a tensor with one dim less. */
 hd_tensor hd_tensor_at(const hd_tensor *t, int64_t i);
 
-/* Element i of a tensor as a number. Integers beyond 2^53 and F8 are refused before this by
- * hd_tensor_is_number. bf16 and f16 convert exactly. */
+/* Element i of a tensor as a number. Callers reject integers beyond 2^53 and F8 with
+ * hd_tensor_is_number first. bf16 and f16 convert exactly. */
 bool hd_tensor_is_number(const hd_tensor *t);
 double hd_tensor_get(const hd_tensor *t, uint64_t i);
-/* All elements as float32 (round to nearest even from F64). */
+/* Elements first .. first+n-1 as float32 (rounded to nearest even from F64), or as float64. */
 void hd_tensor_to_f32(const hd_tensor *t, uint64_t first, uint64_t n, float *out);
 void hd_tensor_to_f64(const hd_tensor *t, uint64_t first, uint64_t n, double *out);
 

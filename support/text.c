@@ -13,11 +13,11 @@ void hd_text_init(hd_text *t, hd_arena *a) {
     *t = (hd_text){.arena = a};
 }
 
-/* Room for n more bytes and a NUL. */
+/* Makes space for n more bytes and a NUL. */
 static char *reserve(hd_text *t, size_t n) {
     size_t wanted;
     if (hd_add_overflow(t->n, n, &wanted) || hd_add_overflow(wanted, (size_t)1, &wanted))
-        wanted = SIZE_MAX; /* the arena refuses */
+        wanted = SIZE_MAX; /* hd_alloc rejects this size */
     if (wanted > t->cap) {
         size_t cap = t->cap ? t->cap : 64;
         while (cap < wanted)
@@ -41,7 +41,8 @@ void hd_text_add(hd_text *t, const char *s) {
     hd_text_add_n(t, s, strlen(s));
 }
 
-/* Bytes that are no UTF-8, as a path may have them, are what decoders make of them: U+FFFD. */
+/* Bytes that are not UTF-8, which a path may contain, are replaced as decoders replace them: by
+ * U+FFFD. */
 void hd_text_add_json(hd_text *t, const char *s) {
     size_t left = strlen(s);
     hd_text_add(t, "\"");
@@ -96,7 +97,7 @@ size_t hd_utf8_put(uint32_t code, char *out) {
 }
 
 /* ---- numbers ------------------------------------------------------------------------------- */
-/* The C locale object costs nothing in glibc and musl; if it cannot be had, the thread's own
+/* The C locale object costs nothing in glibc and musl; if it is not available, the thread's own
  * locale is used, which differs in the decimal point at most. */
 static locale_t c_locale(void) {
     return newlocale(LC_ALL_MASK, "C", (locale_t)0);
@@ -135,7 +136,8 @@ static int shortest_digits(double value, char digits[32], int *exponent) {
     return n;
 }
 
-/* Plain for 1e-4 <= |value| < 1e16, with an exponent of at least two digits elsewhere: 1e-06. */
+/* Without an exponent for 1e-4 <= |value| < 1e16; elsewhere with one of at least two digits: 1e-06.
+ */
 void hd_text_double(hd_text *t, double value) {
     if (isnan(value)) {
         hd_text_add(t, "nan");
@@ -189,7 +191,7 @@ void hd_text_quoted(hd_text *t, const char *s) {
 
 enum { LONGEST_WORD = 63 };
 
-/* Optimal string alignment distance: insertions, deletions, changes, swaps of neighbours. */
+/* Optimal string alignment distance: insertions, deletions, substitutions, swaps of neighbours. */
 static size_t edit_distance(const char *x, size_t nx, const char *y, size_t ny) {
     size_t rows[3][LONGEST_WORD + 1], *before = rows[0], *last = rows[1], *row = rows[2];
     for (size_t j = 0; j <= ny; j++)

@@ -21,13 +21,14 @@ void hd_text_add_json(hd_text *t, const char *s); /* as a string of JSON, in quo
 void hd_text_f(hd_text *t, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* Shortest decimal that reads back to the same double; inf, -inf and nan by these names. */
 void hd_text_double(hd_text *t, double value);
-/* Reads the whole of s[0..n) as a double, whatever the locale; false if it is none. An exponent out
- * of range gives inf or 0. */
+/* Reads the whole of s[0..n) as a double, independent of the locale; false if it is not a number.
+ * An exponent out of range gives inf or 0. */
 bool hd_read_double(const char *s, size_t n, double *out);
 /* "text" with \" \\ \n \t and \xNN escapes. */
 void hd_text_quoted(hd_text *t, const char *s);
 
-/* The number of a character, which must be one, and its bytes (at most 4; returned). */
+/* hd_utf8_code: the code point of the character at `text`, which must be valid UTF-8. hd_utf8_put:
+ * writes the bytes of a code point (at most 4) and returns their number. */
 uint32_t hd_utf8_code(const char *text);
 size_t hd_utf8_put(uint32_t code, char *out);
 
@@ -37,13 +38,13 @@ bool hd_ends_with(const char *text, const char *end);
 /* Nearest of `n` candidates to `word` (edit distance at most a third of its length), or NULL:
  * the "did you mean" of every diagnostic. */
 const char *hd_nearest(const char *word, const char *const *candidates, size_t n);
-/* The same at a distance of at most `most`: names made of several words are near each other when
- * one word differs, and mean other things. */
+/* The same with an edit distance of at most `most`: long names made of several words are close to
+ * each other when one word differs, but mean different things. */
 const char *hd_nearest_within(const char *word, const char *const *candidates, size_t n,
                               size_t most);
 
-/* Where two dotted names part: the length of the components that the first n characters of a share
- * with b. */
+/* The length of the leading components that two dotted names share: the first n characters of a,
+ * and b. */
 size_t hd_shared_components(const char *a, size_t n, const char *b);
 
 #endif

@@ -1,13 +1,14 @@
-/* Where a character of UTF-8 ends: one check for the libraries and the command, which is not linked
- * with what is in support/. */
+/* Where a UTF-8 character ends: one check for the libraries and for the command, which does not
+ * link the sources of support/. */
 #ifndef HD_UTF8_H
 #define HD_UTF8_H
 
 #include <stddef.h>
 #include <stdint.h>
 
-/* Bytes of the character that begins with c, 0: none does. The second byte has bounds of its own,
- * which keep out long forms, surrogates, and numbers beyond the last (Unicode 15, table 3-7). */
+/* The number of bytes of a character whose first byte is c; 0: no character begins with c. The
+ * second byte must be in *least .. *most, which excludes overlong forms, surrogates, and code
+ * points beyond the last (Unicode 15, table 3-7). */
 static inline int hd_utf8_lead(uint8_t c, uint8_t *least, uint8_t *most) {
     *least = c == 0xe0 ? 0xa0 : c == 0xf0 ? 0x90 : 0x80;
     *most = c == 0xed ? 0x9f : c == 0xf4 ? 0x8f : 0xbf;
@@ -16,9 +17,9 @@ static inline int hd_utf8_lead(uint8_t c, uint8_t *least, uint8_t *most) {
     return c < 0xe0 ? 2 : c < 0xf0 ? 3 : 4;
 }
 
-/* The character of UTF-8 that text begins with (n at least 1): its bytes. Where there is none,
- * minus the bytes that belong together as one fault, the "maximal subpart" of Unicode 3.9 (what
- * decoders replace by one U+FFFD); 0 if what is there could be completed by further bytes. */
+/* The number of bytes of the UTF-8 character at the beginning of text (n at least 1). If there is
+ * none: minus the number of bytes that count as one fault, the "maximal subpart" of Unicode 3.9
+ * (which decoders replace by one U+FFFD); 0 if further bytes could complete the character. */
 static inline int hd_utf8(const char *text, size_t n) {
     uint8_t least, most;
     const int bytes = hd_utf8_lead((uint8_t)text[0], &least, &most);

@@ -1,5 +1,5 @@
-/* Threads that take items from a counter (workers.h). pthreads rather than OpenMP: ThreadSanitizer
- * sees them start and end. */
+/* Threads that take items by an atomic counter (workers.h). pthreads rather than OpenMP:
+ * ThreadSanitizer sees them start and end. */
 #include "support/workers.h"
 
 #include <pthread.h>
@@ -59,16 +59,16 @@ void hcg_each_item(size_t workers, size_t n,
 /* ---- in order -------------------------------------------------------------------------------- */
 typedef struct line {
     const hcg_in_order *all;
-    size_t made, put; /* items that were begun; that are behind us */
-    bool putting;     /* somebody does */
+    size_t made, put; /* number of items that were begun; number of items that were put */
+    bool putting;     /* a worker is in `put` */
     size_t waiting;   /* workers */
-    bool *ready;      /* of each place: its item is made, and not put */
+    bool *ready;      /* for each place: its item was made but not yet put */
     pthread_mutex_t lock;
     pthread_cond_t moved;
 } line;
 
-/* The next item if it is made and nobody else puts. Like all below, called and left with the lock.
- */
+/* Puts the next item if it is made and no other worker is putting; returns whether it did. Like all
+ * functions below, it is called, and returns, with the lock held. */
 static bool put_next(line *l) {
     const hcg_in_order *all = l->all;
     const size_t place = l->put % all->places;
@@ -83,7 +83,7 @@ static bool put_next(line *l) {
     return true;
 }
 
-/* One more if there is a place for it. */
+/* Makes one more item if there is a place for it. */
 static bool make_next(line *l, size_t worker) {
     const hcg_in_order *all = l->all;
     if (l->made == all->n || l->made - l->put == all->places) return false;
@@ -95,7 +95,8 @@ static bool make_next(line *l, size_t worker) {
     return true;
 }
 
-/* Whoever made the last items need not put them: who makes the one before, or puts it, goes on. */
+/* A worker may leave as soon as every item was begun: the worker that makes or puts an earlier item
+ * goes on and puts the rest. */
 static void make_and_put(void *context, size_t worker, size_t item) {
     line *l = context;
     (void)item;

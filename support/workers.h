@@ -6,10 +6,12 @@
 
 enum { HCG_MOST_WORKERS = 32, HCG_MOST_PLACES = 24 * HCG_MOST_WORKERS };
 
-/* How many work when `threads` are asked for; 0 or less: one for each CPU the process may use. */
+/* The number of workers for a request of `threads`; 0 or less: one for each CPU the process may
+ * use. */
 size_t hcg_workers(int threads);
-/* Calls `work` for every item 0 .. n-1, in order of their numbers, as soon as a worker is free; the
- * caller is worker 0, so that nothing depends on getting another thread. Back when all are done. */
+/* Calls `work` for every item 0 .. n-1; free workers take items in order of their numbers. The
+ * caller is worker 0, so that no further thread is needed to make progress. Returns when all items
+ * are done. */
 void hcg_each_item(size_t workers, size_t n,
                    void (*work)(void *context, size_t worker, size_t item), void *context);
 
@@ -21,10 +23,11 @@ typedef struct hcg_in_order {
     void *context;
 } hcg_in_order;
 
-/* The same with a second part for each item: `put` is called for one item at a time, in order of
- * their numbers, while others make the next ones. What one leaves for the other lies in one of some
- * places, which the next item gets once it was put. Whoever puts may not be who made: nobody waits
- * while there is something to make and a place for it. */
+/* The same with a second step for each item: `put` is called for one item at a time, in order of
+ * item numbers, while other workers make the next items. `make` leaves its result for `put` in one
+ * of `places` slots, which is reused for a later item after the put. The worker that puts an item
+ * need not be the one that made it: no worker waits while there is an item to make and a place for
+ * it. */
 void hcg_each_in_order(const hcg_in_order *all);
 
 #endif

@@ -1,7 +1,7 @@
 /* Integers as compressed-tensors stores them.
  *
- * "pack-quantized": as many as go into a word, the first column in its lowest bits, the last word
- * of a row filled up; zero points are packed along the rows. With n = 32 / bits:
+ * "pack-quantized": n = 32 / bits codes in a word, the first column in its lowest bits; the last
+ * word of a row is padded. Zero points of n rows are packed in a word.
  *
  *     NAME.weight_packed      I32 [out, ceil(in/n)]
  *     NAME.weight_scale       BF16, F16 or F32 [out, groups]
@@ -9,9 +9,9 @@
  *     NAME.weight_shape       I64 [2]: out, in
  *     NAME.weight_g_idx       I32 [in], the group of each column, if they are not in order
  *
- * Both q and z are from 0 to 2^bits - 1. Bits behind the last column or row mean nothing.
+ * Both q and z are from 0 to 2^bits - 1. Bits after the last column or row are ignored.
  *
- * "int-quantized": a byte each, from -128 to 127, whatever num_bits says.
+ * "int-quantized": one byte for each code, from -128 to 127, whatever num_bits says.
  *
  *     NAME.weight             I8 [out, in]
  *     NAME.weight_scale       BF16, F16 or F32 [tiles down, tiles across], or one for all
@@ -26,7 +26,7 @@
 static const hd_packing widths[] = {HD_PACKING_INT4, HD_PACKING_INT8};
 enum { N_WIDTHS = sizeof widths / sizeof *widths, WORD = 32 };
 
-/* ---- what all forms of integers have -------------------------------------------------------- */
+/* ---- shared by all integer formats ---------------------------------------------------------- */
 
 bool hd_check_integer_scales(hd_unpacking *u, const hd_tensor *s) {
     if (s->dtype == HD_T_BF16 || s->dtype == HD_T_F16 || s->dtype == HD_T_F32) return true;
@@ -80,7 +80,7 @@ hd_tensor_dtype hd_integers_dtype(const hd_packed *p) {
 
 /* ---- pack-quantized ------------------------------------------------------------------------- */
 
-/* The shape, which the codes do not give: a row's last word may have room for more. */
+/* Reads the shape. The codes do not determine it, since the last word of a row may be padded. */
 static bool read_shape(hd_packed *p, const hd_tensor *shape) {
     const hd_tensor *t = p->codes;
     if ((shape->dtype != HD_T_I64 && shape->dtype != HD_T_I32) || shape->rank != 1 ||
@@ -93,8 +93,8 @@ static bool read_shape(hd_packed *p, const hd_tensor *shape) {
     return true;
 }
 
-/* The width in which the rows have as many words as they have. Where two have (a word is enough for
- * either), that of the config, and without one the narrower. */
+/* Finds the width of codes from the number of words in a row. Where both widths fit (one word is
+ * enough for either), the config decides; without a config the narrower width is taken. */
 static bool find_width(hd_unpacking *u, hd_packed *p, const char *module) {
     bool found = false;
     for (int i = 0; i < N_WIDTHS; i++) {
@@ -123,7 +123,7 @@ static bool find_size(hd_unpacking *u, hd_packed *p, const char *module, const h
     return false;
 }
 
-/* Columns that share a scale: they say how many groups there are. */
+/* Finds how many columns share a scale, and checks the number of groups that follows. */
 static bool find_groups(hd_unpacking *u, hd_packed *p, const hd_quant_group *group) {
     const hd_tensor *s = p->scales;
     const uint64_t groups = s->rank == 2 ? (uint64_t)s->shape[1] : 0;
@@ -137,7 +137,7 @@ static bool find_groups(hd_unpacking *u, hd_packed *p, const hd_quant_group *gro
     return hd_check_scales(u, p, 0);
 }
 
-/* Are there zero points where the config says so, and none where it says 'symmetric'? */
+/* Are there zero points exactly where the config does not say 'symmetric'? */
 static bool check_symmetric(hd_unpacking *u, const hd_packed *p, const hd_quant_group *group) {
     const hd_tensor *z = p->zeros;
     if (!group || group->symmetric == (z == NULL)) return true;
@@ -185,8 +185,8 @@ bool hd_read_integers(hd_unpacking *u, const hd_tensor *t) {
 
 /* ---- int-quantized -------------------------------------------------------------------------- */
 
-/* The tile of the config, or what the shape of the scales says: one for all, for a row, or for a
- * group of one. */
+/* The tile that the config states, or that follows from the shape of the scales: one scale for the
+ * whole matrix, for a row, or for a group of columns of a row. */
 static hd_tile plain_tile(const hd_packed *p, const hd_quant_group *group) {
     const hd_tensor *s = p->scales;
     const uint64_t groups = s->rank == 2 ? (uint64_t)s->shape[1] : 0;
@@ -207,13 +207,13 @@ static bool check_plain_zeros(hd_unpacking *u, hd_packed *p, const hd_quant_grou
                       hd_type_text(u, s));
         return false;
     }
-    /* programs have written the zeros of symmetric weights, too */
+    /* some programs write zero points of 0 for symmetric weights, too */
     if (z && (!group || group->symmetric) && hd_are_zeros(z)) p->zeros = NULL;
     return check_symmetric(u, p, group);
 }
 
-/* A matrix of bytes with scales of its own name. Those of MODULE.scale are two weights in a byte
- * (mxfp4.c). */
+/* A matrix of bytes whose scales are MODULE.weight_scale. Bytes with a MODULE.scale hold two
+ * weights each (mxfp4.c). */
 bool hd_read_plain_integers(hd_unpacking *u, const hd_tensor *t) {
     const char *end = ".weight";
     const hd_quant_group *group;

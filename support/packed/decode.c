@@ -1,5 +1,6 @@
-/* Elements of packed tensors as numbers (support/packed.h). Codes come from the reader of the
- * format, some of a row and of one tile at a time; scales and order are the same for all. */
+/* Decodes elements of packed tensors to numbers (support/packed.h). The reader of the format
+ * decodes the codes, a part of a row within one tile at a time; scales and column order are handled
+ * here for all formats. */
 #include <math.h>
 #include <string.h>
 
@@ -42,7 +43,7 @@ uint64_t hd_packed_scale_index(const hd_packed *p, uint64_t row, uint64_t col) {
     return hd_packed_scale_of(p, row, hd_packed_group(p, col));
 }
 
-/* Scales are at most f32 wide. */
+/* Every scale is exact in f32. */
 float hd_packed_scale(const hd_packed *p, uint64_t i) {
     return hd_is_e8m0(p->scales) ? hd_from_e8m0(p->scales->data[i])
                                  : (float)hd_tensor_get(p->scales, i);
@@ -79,7 +80,7 @@ static place place_of(const hd_packed *p, uint64_t i) {
     return at;
 }
 
-/* How many elements from here on lie side by side in one tile, at most n. */
+/* How many elements from `at` on are contiguous and in one tile, at most n. */
 static uint64_t side_by_side(const hd_packed *p, const place *at, uint64_t n) {
     uint64_t most = p->tile.cols - at->col % p->tile.cols;
     if (most > p->cols - at->col) most = p->cols - at->col;
@@ -87,7 +88,7 @@ static uint64_t side_by_side(const hd_packed *p, const place *at, uint64_t n) {
     return n < most ? n : most;
 }
 
-/* To the place of element i, behind n elements that lay side by side. */
+/* Advances `at` to element i, after n contiguous elements. */
 static void go_on(const hd_packed *p, place *at, uint64_t n, uint64_t i) {
     if (p->transposed || at->col + n == p->cols) {
         *at = place_of(p, i);
@@ -97,7 +98,8 @@ static void go_on(const hd_packed *p, place *at, uint64_t n, uint64_t i) {
     if (at->col % p->tile.cols == 0) at->scale += hd_packed_scale_step(p);
 }
 
-/* Elements whose columns are in groups by an order: some at a time, n at most. */
+/* Decodes elements of a tensor whose columns have an explicit order of groups (p->order): SOME at a
+ * time, at most n. Returns how many. */
 static uint64_t ordered(const hd_packed *p, uint64_t i, uint64_t n, float codes[SOME],
                         float scales[SOME]) {
     const uint64_t row = i / p->cols, col = i % p->cols;

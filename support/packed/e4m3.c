@@ -12,8 +12,8 @@
  *     1 x in       F32, BF16             compressed-tensors, "float-quantized" by channel
  *     out x in     F32, BF16             the same by tensor
  *
- * W[r, c] = E4M3(NAME[r, c]) scale[r / tile rows, c / tile columns]. "inv" is in the name only: it
- * is multiplied. The product of a code and an f32 scale takes 28 bits, more than f32 has; with
+ * W[r, c] = E4M3(NAME[r, c]) scale[r / tile rows, c / tile columns]. "inv" is in the name only: the
+ * scale is a factor. The product of a code and an f32 scale takes 28 bits, more than f32 has; with
  * scales of 16 bits, and powers of two, it is exact there. */
 #include <string.h>
 
@@ -26,7 +26,7 @@ typedef uint32_t bits __attribute__((vector_size(4 * LANES)));
 
 #include "support/narrow.h"
 
-/* Codes are shifted out of two words: compilers take bytes to words one by one. */
+/* Codes are shifted out of two words: compilers would widen bytes to words one by one. */
 static inline __attribute__((always_inline)) void numbers_of(const uint8_t *at, lanes *out) {
     uint32_t x[2];
     memcpy(x, at, sizeof x);
@@ -80,7 +80,7 @@ void hd_codes_e4m3(const hd_packed *p, uint64_t row, uint64_t col, uint64_t n, f
 
 /* ---- finding ------------------------------------------------------------------------------- */
 
-/* Has the scale tensor a scale for each of these tiles? */
+/* Does the scale tensor have one scale for each of these tiles? */
 static bool fits(const hd_packed *p, hd_tile tile) {
     const hd_tensor *s = p->scales;
     const uint64_t rows = (p->rows + tile.rows - 1) / tile.rows,
@@ -89,7 +89,8 @@ static bool fits(const hd_packed *p, hd_tile tile) {
            (uint64_t)s->shape[s->rank - 1] == cols;
 }
 
-/* The tile is that of the config, or else the first of those in use that explains the shape. */
+/* The tile is the config's, or else the first of the usual ones that matches the shape of the
+ * scales. */
 static hd_tile choose_tile(const hd_packed *p, const hd_quant_group *group) {
     const hd_tile block = {128, 128}, line = {1, 32}, channel = {1, p->cols};
     if (group && group->tile_known)
@@ -97,7 +98,7 @@ static hd_tile choose_tile(const hd_packed *p, const hd_quant_group *group) {
                          group->tile.cols ? group->tile.cols : p->cols};
     if (fits(p, block)) return block;
     if (fits(p, line)) return line;
-    if (hd_is_e8m0(p->scales)) return line; /* rows that share a power of two no program writes */
+    if (hd_is_e8m0(p->scales)) return line; /* no program writes E8M0 scales for whole rows */
     return fits(p, channel) ? channel : block;
 }
 
@@ -112,7 +113,7 @@ static bool check_dtype(hd_unpacking *u, const hd_tensor *s) {
 bool hd_read_e4m3(hd_unpacking *u, const hd_tensor *t) {
     if (t->dtype != HD_T_F8_E4M3) return false;
     const char *end = "_scale_inv";
-    /* parts of NVFP4 are E4M3, too: they are scales of what refuses them */
+    /* scales of NVFP4 are E4M3, too: the reader that finds their weight rejects it */
     if (hd_has_suffix(t->name, ".weight_scale")) return false;
     const char *end_of_weight = hd_has_suffix(t->name, ".weight") ? ".weight" : "";
     const char *module = hd_stem(u, t, end_of_weight);

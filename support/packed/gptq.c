@@ -1,5 +1,5 @@
-/* Integers as GPTQ's and AWQ's programs store them. Both have the weight the other way round, [in,
- * out], with the same names. With n = 32 / bits in a word, the first in its lowest bits:
+/* Integers as the programs of GPTQ and AWQ store them. Both store the weight transposed, [in, out],
+ * under the same names. A word holds n = 32 / bits codes, the first in its lowest bits:
  *
  *     GPTQ, 4 or 8 bits                          AWQ ("gemm"), 4 bits
  *     NAME.qweight  I32 [in/n, out]              I32 [in, out/8]
@@ -8,15 +8,15 @@
  *     NAME.g_idx    I32 [in]: the group of each input; may be absent
  *
  * A word of AWQ holds outputs 0, 2, 4, 6, 1, 3, 5, 7 of its eight. GPTQ's first format
- * (checkpoint_format "gptq") stores zero points with one taken off, its second ("gptq_v2") as they
- * are: which it is only the config says.
+ * (checkpoint_format "gptq") stores each zero point minus one, its second ("gptq_v2") stores it
+ * unchanged; only the config says which format a file has.
  *
  * W[out, in] = (q - z) scales[group, out] (integers.c). */
 #include "support/packed/reader.h"
 
 enum { WORD = 32, AWQ_IN_WORD = 8 };
 
-/* ---- which of the two ----------------------------------------------------------------------- */
+/* ---- GPTQ or AWQ ---------------------------------------------------------------------------- */
 
 static const hd_quant_group *said_of(hd_unpacking *u, const char *module, hd_packing *packing) {
     static const hd_packing all[] = {HD_PACKING_GPTQ4, HD_PACKING_GPTQ8, HD_PACKING_AWQ};
@@ -28,7 +28,8 @@ static const hd_quant_group *said_of(hd_unpacking *u, const char *module, hd_pac
     return NULL;
 }
 
-/* A config says it. Without one the shapes do, but not how GPTQ has its zero points. */
+/* The config states the format. Without a config the shapes tell GPTQ and AWQ from each other, but
+ * not how GPTQ stores its zero points. */
 static bool find_packing(hd_unpacking *u, hd_packed *p, const char *module) {
     const hd_tensor *t = p->codes, *s = p->scales;
     const hd_quant_group *group = said_of(u, module, &p->packing);
@@ -37,7 +38,7 @@ static bool find_packing(hd_unpacking *u, hd_packed *p, const char *module) {
     const uint64_t out = s->rank == 2 ? (uint64_t)s->shape[1] : 0;
     const bool awq = (uint64_t)t->shape[1] == out / AWQ_IN_WORD && out % AWQ_IN_WORD == 0;
     p->packing = awq ? HD_PACKING_AWQ : HD_PACKING_GPTQ4;
-    if (awq || u->config->given) return true; /* hd_ask_config has something to say of it */
+    if (awq || u->config->given) return true; /* hd_ask_config reports this case */
     hd_part_fault(u, t,
                   "is of GPTQ, and there is no config that says how its zero points are stored")
         ->hint = "'quantization_config' of config.json has it: quant_method, bits, group_size, "
@@ -59,7 +60,8 @@ static bool check_shape(hd_unpacking *u, const hd_tensor *t, const char *dtype, 
     return false;
 }
 
-/* Rows and columns of the weight, which the codes give: their words are whole. */
+/* Rows and columns of the weight. The shape of the codes determines them, since no word is padded.
+ */
 static void find_size(hd_packed *p) {
     const uint64_t in_a_word = WORD / hd_integer_bits(p->packing);
     const uint64_t a = (uint64_t)p->codes->shape[0], b = (uint64_t)p->codes->shape[1];

@@ -1,7 +1,7 @@
-/* Integers of 4 or 8 bits: what their codes are and where they lie. Groups of columns of a row
- * share a scale, and a zero point if they are asymmetric: W[r, c] = (q - z) scale. q and z are
- * taken from 0 to 2^bits - 1 here, whatever the file has; z is in the middle, 2^(bits-1), without
- * zero points. Who finds them: compressed.c, gptq.c.
+/* Integers of 4 or 8 bits: what their codes mean and where they lie. Groups of columns of a row
+ * share a scale, and a zero point if they are asymmetric: W[r, c] = (q - z) scale. q and z are from
+ * 0 to 2^bits - 1 here, whatever the file stores; without zero points z is in the middle,
+ * 2^(bits-1). compressed.c and gptq.c find these tensors in a checkpoint.
  *
  *     packing   codes                       codes lie        zero points
  *     INT4, 8   I32 [out, ceil(in/n)]       ROWS             I32 [ceil(out/n), groups]
@@ -9,7 +9,7 @@
  *     GPTQ4, 8  I32 [in/n, out]             INPUTS           I32 [groups, out/n], perhaps z - 1
  *     AWQ       I32 [in, out/8]             OUTPUTS          I32 [groups, out/8]
  *
- * n = 32 / bits in a word, the first in its lowest bits; AWQ has its rows in another order there.
+ * A word holds n = 32 / bits codes, the first in its lowest bits; AWQ orders its rows differently.
  * The product takes at most 9 bits more than the scale, which has 8 or 11: it is exact in f32 for
  * scales of 16 bits. */
 #include <math.h>
@@ -20,14 +20,14 @@
 #define NUMBER(c) ((float)(c))
 #define PAIR(c)   HD_PAIR(NUMBER, c)
 
-static const float pairs[256][2] = {HD_TABLE_256(PAIR)}; /* of each byte of two integers */
+static const float pairs[256][2] = {HD_TABLE_256(PAIR)}; /* the two integers of each byte */
 
 enum { WORD = 32, SOME = 256, SIGN = 128, NO_ZERO = INT32_MIN, FEW_GROUPS = 512 };
 
 typedef enum lie {
-    ROWS,    /* those of a row side by side, row after row */
-    INPUTS,  /* n columns of a row in a word, words of rows side by side */
-    OUTPUTS, /* n rows of a column in a word, words of a column side by side */
+    ROWS,    /* codes of a row are contiguous, row after row */
+    INPUTS,  /* n columns of a row in a word; words of consecutive rows adjacent */
+    OUTPUTS, /* n rows of a column in a word; words of a column contiguous */
 } lie;
 
 static const struct form {
@@ -62,9 +62,9 @@ static uint32_t field_of(uint32_t word, uint64_t place, uint32_t bits) {
 
 /* ---- zero points --------------------------------------------------------------------------- */
 
-/* Of a row's group. GPTQ's first format stores z - 1. What it has for 0 and for 2^bits is one code,
- * which programs read differently (as 2^bits, or as 0 and one more for the next row): it is no zero
- * point. */
+/* The zero point of a group of a row. GPTQ's first format stores z - 1, so that 0 and 2^bits have
+ * the same code. Programs read this code differently (as 2^bits, or as 0 with a carry into the next
+ * row): it is rejected as no zero point. */
 static int32_t zero_at(const hd_packed *p, uint64_t row, uint64_t group) {
     const struct form f = forms[p->packing];
     const uint64_t n = WORD / f.bits;
@@ -88,7 +88,8 @@ bool hd_has_no_zero(const hd_packed *p, uint64_t row, uint64_t col) {
 
 /* ---- codes --------------------------------------------------------------------------------- */
 
-/* A whole word, its lowest bits first: bytes, or halves that are moved apart. */
+/* Stores the codes of a whole word, lowest bits first, one in each byte: bytes as they are, half
+ * bytes spread out. */
 static inline void put_all(uint32_t word, uint32_t bits, uint8_t *out) {
     uint64_t x = word;
     if (bits == 8) {
@@ -101,9 +102,9 @@ static inline void put_all(uint32_t word, uint32_t bits, uint8_t *out) {
     memcpy(out, &x, sizeof x);
 }
 
-/* Codes of columns col .. col+n-1 of a row, a byte for each. Where they do not lie side by side a
- * row takes a word here and there: `in_a_word` is a constant in each of these, which keeps
- * divisions out of the loops. */
+/* Codes of columns col .. col+n-1 of a row, a byte for each. Where codes of a row are not
+ * contiguous, each word holds only some of them. `in_a_word` is a constant after inlining in each
+ * of these functions, which keeps divisions out of the loops. */
 static inline void take_inputs(const hd_packed *p, uint64_t row, uint64_t col, uint64_t n,
                                uint32_t bits, uint8_t *out) {
     const uint64_t in_a_word = WORD / bits;
@@ -162,8 +163,8 @@ void hd_packed_codes(const hd_packed *p, uint64_t row, uint64_t col, uint64_t n,
     }
 }
 
-/* There is one matrix: `row` is its row. Words are little endian: the bytes of a row hold its
- * columns in order. */
+/* Tensors of integers hold one matrix, so `row` is a row of it. Words are little endian: the bytes
+ * of a row hold its columns in order. */
 hd_integers hd_integers_at(const hd_packed *p, uint64_t row, uint64_t col) {
     const struct form f = forms[p->packing];
     hd_integers in = {.bits = f.bits, .zero = zero_at(p, row, hd_packed_group(p, col))};
@@ -208,7 +209,7 @@ void hd_codes_integers(const hd_packed *p, uint64_t row, uint64_t col, uint64_t 
         out[i] = (out[i] - zero) * scale;
 }
 
-/* Groups of a row whose columns go to them in an order of their own. */
+/* Scales and zero points of all groups of a row, for tensors with an explicit order. */
 typedef struct groups {
     float scale[FEW_GROUPS], zero[FEW_GROUPS];
 } groups;

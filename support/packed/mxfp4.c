@@ -7,16 +7,16 @@
  *     P_blocks U8 [E, out, in/32, 16]            gpt_oss, "mxfp4"
  *     P_scales U8 [E, out, in/32]
  *
- *     NAME.weight I8 or U8 [out, in/2]           DeepSeek-V4, beside fp8
+ *     NAME.weight I8 or U8 [out, in/2]           DeepSeek-V4, next to fp8
  *     NAME.scale  F8_E8M0 or U8 [out, in/32]
  *
- * The bytes of all lie alike. The second is what an unquantised checkpoint has as P [E, in, out]:
- * its matrices are transposed here, so that one name has one shape. */
+ * All three lay out their bytes in the same way. An unquantised checkpoint has the second as P [E,
+ * in, out]: its matrices are transposed here, so that a name has the same shape in both. */
 #include "support/packed/reader.h"
 
 enum { GROUP = 32 };
 
-/* A code without its sign: exponent e, mantissa m; m / 2 where e is 0, else (2 + m) 2^(e - 2). */
+/* The size of a code with exponent e and mantissa m: m / 2 where e is 0, else (2 + m) 2^(e - 2). */
 #define EXPONENT(c) ((c) >> 1 & 3)
 #define MANTISSA(c) ((c)&1)
 #define SIZE(c)     ((float)(EXPONENT(c) ? (2 + MANTISSA(c)) << EXPONENT(c) : 2 * MANTISSA(c)) / 4)
@@ -37,7 +37,7 @@ void hd_codes_mxfp4(const hd_packed *p, uint64_t row, uint64_t col, uint64_t n, 
         out[i] *= scale;
 }
 
-/* What both ways have in common, the codes with `leading` dims before the matrix. */
+/* The part that all readers share; the codes have `leading` dims before the matrix. */
 static void add(hd_unpacking *u, hd_packed *p, const char *name, const char *module,
                 uint32_t leading) {
     const hd_quant_group *group;
@@ -57,7 +57,7 @@ static void add(hd_unpacking *u, hd_packed *p, const char *name, const char *mod
 
 /* ---- compressed-tensors -------------------------------------------------------------------- */
 
-/* A shape that is given says what the codes say. */
+/* If a shape is stored, it must be the one that follows from the codes. */
 static bool check_shape(hd_unpacking *u, const hd_packed *p, const hd_tensor *shape) {
     if (!shape) return true;
     const bool numbers_ = shape->dtype == HD_T_I64 || shape->dtype == HD_T_I32;
@@ -94,8 +94,8 @@ bool hd_read_mxfp4(hd_unpacking *u, const hd_tensor *t) {
 
 /* ---- DeepSeek-V4 --------------------------------------------------------------------------- */
 
-/* Bytes under the name of a weight are weights of two in a byte if scales stand beside them. A
- * matrix of bytes is no weight of its own where the config says that weights are quantised. */
+/* Bytes under the name of a weight hold two weights each if the module has a .scale. Where the
+ * config says that weights are quantised, a matrix of bytes without scales is rejected. */
 bool hd_read_mxfp4_pairs(hd_unpacking *u, const hd_tensor *t) {
     const char *end = ".weight";
     if ((t->dtype != HD_T_I8 && t->dtype != HD_T_U8) || !hd_has_suffix(t->name, end)) return false;

@@ -1,11 +1,11 @@
-/* From stored tensors to the tensors that they are (support/packed.h): finding the parts, checking
- * them, and what the readers need for that. */
+/* Combines stored tensors to the quantised tensors that they are parts of (support/packed.h): finds
+ * the parts, checks them, and provides what the readers share. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "support/packed/reader.h"
 
-/* In this order; a tensor belongs to the first that knows it. */
+/* Readers are tried in this order; a tensor belongs to the first that accepts it. */
 static hd_reader *const readers[] = {
     hd_read_e4m3,        hd_read_mxfp4_blocks, hd_read_mxfp4, hd_read_plain_integers,
     hd_read_mxfp4_pairs, hd_read_integers,     hd_read_gptq};
@@ -37,7 +37,7 @@ void hd_drop_activations(hd_unpacking *u, const char *module) {
     }
 }
 
-/* A name from a file, which may hold anything. */
+/* Quotes a name from a file, which may hold any bytes. */
 static const char *show(hd_arena *a, const char *name) {
     hd_text t;
     hd_text_init(&t, a);
@@ -70,7 +70,7 @@ bool hd_reject_missing(hd_unpacking *u, const hd_tensor *t, const char *what, co
     return true;
 }
 
-/* ---- against the config -------------------------------------------------------------------- */
+/* ---- checks against the config ------------------------------------------------------------- */
 
 static bool reject_ignored(hd_unpacking *u, const hd_tensor *t, const hd_modules *by,
                            hd_packing packing) {
@@ -115,13 +115,13 @@ bool hd_ask_config(hd_unpacking *u, const hd_tensor *t, const char *module, hd_p
     return *group || reject_form(u, t, packing);
 }
 
-/* ---- what rounds activations ---------------------------------------------------------------- */
+/* ---- scales that round activations or the cache --------------------------------------------- */
 
-/* Scales and zero points of a cache, beside the projections that fill it: by compressed-tensors,
- * which has them in the attention module (older: with the outputs of k_proj and v_proj), by AutoFP8
- * and ModelOpt, which have them in the projections. */
+/* Scales and zero points of a key/value cache, and the projections that they belong to.
+ * compressed-tensors stores them in the attention module (older versions: as output scales of
+ * k_proj and v_proj), AutoFP8 and ModelOpt in the projections. */
 static const struct {
-    const char *suffix, *beside; /* beside: what the module has that it belongs to */
+    const char *suffix, *beside; /* beside: after the stem, the module that must have a weight */
 } of_caches[] = {
     {".k_scale", ".k_proj"},      {".v_scale", ".k_proj"},      {".q_scale", ".k_proj"},
     {".k_zero_point", ".k_proj"}, {".v_zero_point", ".k_proj"}, {".kv_scale", ".k_proj"},
@@ -129,7 +129,7 @@ static const struct {
     {".v_proj.v_scale", ""},
 };
 
-/* Is there a weight of the module, in whatever form? */
+/* Does the module have a weight, in any storage form? */
 static bool has_weight(hd_unpacking *u, const char *module) {
     static const char *const forms[] = {".weight", ".weight_packed", ".qweight"};
     for (size_t i = 0; i < sizeof forms / sizeof *forms; i++)
@@ -137,8 +137,8 @@ static bool has_weight(hd_unpacking *u, const char *module) {
     return false;
 }
 
-/* Keys and values are kept as they are computed. That leaves out nothing but a rounding: what is
- * divided by a scale is multiplied by it as it is read. */
+/* Keys and values are cached as they are computed. Leaving out these scales only omits a rounding:
+ * what would be divided by a scale would be multiplied by it when it is read. */
 static void drop_of_cache(hd_unpacking *u, size_t i) {
     const hd_tensor *t = &u->stored->list.at[i];
     for (size_t k = 0; !u->taken[i] && k < sizeof of_caches / sizeof *of_caches; k++) {
@@ -233,9 +233,9 @@ void hd_add_packed(hd_unpacking *u, const char *name, const hd_packed *p, uint32
 
 /* ---- all tensors --------------------------------------------------------------------------- */
 
-/* Ends of names that only parts of quantised tensors have. */
+/* Suffixes of names that only parts of quantised tensors have. */
 static const struct {
-    const char *suffix, *of; /* of: end of the name of what they belong to */
+    const char *suffix, *of; /* of: suffix of the tensor that the part belongs to */
 } parts[] = {
     {".weight_packed", NULL},
     {"_scale_inv", ""},
@@ -250,7 +250,7 @@ static const struct {
     {".scale", ".weight"},
 };
 
-/* A plain .scale may be anything; one of powers of two is a part. */
+/* A plain .scale may be anything; only one in E8M0 (powers of two) is a part. */
 static bool is_part(const hd_tensor *t, size_t *which) {
     for (*which = 0; *which < sizeof parts / sizeof *parts; ++*which)
         if (hd_has_suffix(t->name, parts[*which].suffix))
@@ -258,7 +258,8 @@ static bool is_part(const hd_tensor *t, size_t *which) {
     return false;
 }
 
-/* Codes of MXFP4 in blocks have a plain name, but then bytes are no weights of any other kind. */
+/* Is `t` codes by its dtype and name alone? MXFP4 blocks have a plain name, but bytes under such a
+ * name are never weights of another kind. */
 static bool is_codes(const hd_tensor *t) {
     return t->dtype == HD_T_F8_E4M3 || (t->dtype == HD_T_U8 && hd_has_suffix(t->name, "_blocks")) ||
            (t->dtype == HD_T_I32 && hd_has_suffix(t->name, ".qweight"));
@@ -271,7 +272,7 @@ bool hd_holds_packed(const hd_tensors *stored) {
     return false;
 }
 
-/* A part that nothing took. */
+/* Reports a part that no reader has taken. */
 static void reject_orphan(hd_unpacking *u, const hd_tensor *t) {
     size_t which;
     if (!is_part(t, &which)) return;
@@ -284,7 +285,7 @@ static void reject_orphan(hd_unpacking *u, const hd_tensor *t) {
     const char *stem = hd_stem(u, t, parts[which].suffix);
     const char *of = hd_printf(u->a, "%s%s", stem, parts[which].of);
     const hd_tensor *owner = hd_tensors_find(u->stored, of);
-    if (!owner && *parts[which].of) { /* a weight that is not quantised has its place */
+    if (!owner && *parts[which].of) { /* an unquantised weight may be there in its place */
         const char *plain = hd_printf(u->a, "%s.weight", stem);
         owner = hd_tensors_find(u->stored, plain);
         if (owner) of = plain;
