@@ -1,5 +1,5 @@
-/* The tree of a spec. Names are interned per program: equal names are equal pointers. Nodes live in
- * the arena and are never changed after parsing. */
+/* The syntax tree of a spec. Names are interned per program, so equal names are equal pointers.
+ * Nodes live in the arena and are never changed after parsing. */
 #ifndef HFE_AST_H
 #define HFE_AST_H
 
@@ -11,7 +11,7 @@ typedef enum hfe_expr_kind {
     HFE_X_BOOL,
     HFE_X_INT,
     HFE_X_FLOAT,
-    HFE_X_STRING, /* parts: text, expression, text ... */
+    HFE_X_STRING, /* its parts: text, expression, text ... */
     HFE_X_NAME,
     HFE_X_OP_NAME, /* op.NAME */
     HFE_X_LIST,
@@ -24,7 +24,7 @@ typedef enum hfe_expr_kind {
     HFE_X_INDEX,
     HFE_X_SLICE,
     HFE_X_FIELD,
-    HFE_X_ERROR, /* did not parse; its error is reported */
+    HFE_X_ERROR, /* the text did not parse, and the error has been reported */
 } hfe_expr_kind;
 
 typedef enum hfe_binary {
@@ -59,14 +59,14 @@ typedef struct hfe_arg {
     hfe_expr *value;
 } hfe_arg;
 
-typedef struct hfe_piece { /* of a string: text, or an expression when `value` is set */
+typedef struct hfe_piece { /* a part of a string: text, or an expression if `value` is set */
     const char *text;
     hfe_expr *value;
 } hfe_piece;
 
 struct hfe_expr {
     hfe_expr_kind kind;
-    uint32_t depth; /* of the tree below */
+    uint32_t depth; /* of the tree below this node */
     hd_loc loc;
     union {
         bool boolean;
@@ -97,7 +97,7 @@ struct hfe_expr {
             hfe_expr *base, *index;
         } index;
         struct {
-            hfe_expr *base, *from, *to; /* ends may be NULL */
+            hfe_expr *base, *from, *to; /* either end may be NULL */
         } slice;
         struct {
             hfe_expr *base;
@@ -118,7 +118,8 @@ typedef enum hfe_stmt_kind {
     HFE_S_AT,
     HFE_S_RETURN,
     HFE_S_OUTPUT,
-    HFE_S_INCLUDE, /* use NAME(args) in "field", in a config: fields and rules of another */
+    /* In a config, use NAME(args) in "field" includes the fields and rules of another config. */
+    HFE_S_INCLUDE,
 } hfe_stmt_kind;
 
 /* The word before `name = value` in a config (config/config.h). */
@@ -146,7 +147,9 @@ struct hfe_stmt {
     HD_VEC(hfe_target) targets; /* ASSIGN, UNPACK, ASSIGN_INDEX; FOR: its one or two names */
     hfe_expr *index;            /* ASSIGN_INDEX */
     hfe_expr *name;             /* OUTPUT: a string; INCLUDE: the field that holds the object */
-    hfe_expr *value; /* what is run, set, looped over, asked, entered, returned; may be NULL */
+    /* the expression that is run, assigned, looped over, tested, entered or returned; may be
+     * NULL */
+    hfe_expr *value;
     hfe_block body, otherwise;
 };
 
@@ -157,7 +160,7 @@ typedef struct hfe_param {
     hfe_expr *otherwise; /* default, or NULL */
 } hfe_param;
 
-typedef struct hfe_input { /* of a model */
+typedef struct hfe_input { /* an input of a model */
     const char *name;
     hd_loc loc;
     hir_dtype dtype;
@@ -169,7 +172,7 @@ typedef enum hfe_def_kind {
     HFE_D_OBJECT,
     HFE_D_MODEL,
     HFE_D_CONSTANT,
-    HFE_D_CONFIG, /* names of configs are apart from all other names */
+    HFE_D_CONFIG, /* configs have names of their own, separate from all other names */
 } hfe_def_kind;
 
 typedef struct hfe_def hfe_def;
@@ -181,33 +184,33 @@ struct hfe_def {
     hfe_file *file;
     HD_VEC(hfe_param) params;
     hfe_block body;
-    HD_VEC(hfe_def *) methods; /* OBJECT, CONFIG */
-    hfe_def *object;           /* a method's */
+    HD_VEC(hfe_def *) methods; /* of OBJECT, CONFIG */
+    hfe_def *object;           /* of a method: the object it belongs to */
     bool has_inputs;
     HD_VEC(hfe_input) inputs; /* MODEL */
     hfe_expr *value;          /* CONSTANT */
-    hfe_target *locals;       /* every name it can set (resolve.c), parameters first */
+    hfe_target *locals;       /* all names that it can set (resolve.c), parameters first */
     size_t n_locals;
 };
 
 typedef struct hfe_use {
     const char *path;
     hd_loc loc;
-    hfe_file *file; /* NULL: not found, reported */
+    hfe_file *file; /* NULL: the file was not found, which has been reported */
 } hfe_use;
 
 struct hfe_file {
-    const char *path; /* as in diagnostics */
-    const char *page; /* as `use` would name it, where that is known (config/family.c) */
+    const char *path; /* as diagnostics show it */
+    const char *page; /* as `use` would name the file, where that is known (config/family.c) */
     const char *text;
-    uint64_t device, inode; /* which file it is, whatever the path; 0: given as text */
+    uint64_t device, inode; /* identify the file, whatever its path; 0: given as text */
     HD_VEC(hfe_use) uses;
     HD_VEC(hfe_def *) defs;
-    bool loading, failed; /* being read further up; did not parse */
+    bool loading, failed; /* the file is still being read; it did not parse */
 };
 
 /* ---- program ------------------------------------------------------------------------------- */
-typedef struct hfe_names { /* the interned names */
+typedef struct hfe_names { /* a hash table of the interned names */
     const char **slot;
     size_t n, cap;
 } hfe_names;
@@ -217,7 +220,7 @@ typedef struct hfe_unread { /* a variable that is set and never read */
     const char *hint;
 } hfe_unread;
 
-typedef struct hfe_library_name { /* that a page of the library defines */
+typedef struct hfe_library_name { /* a name that a page of the library defines */
     const char *name, *page;
 } hfe_library_name;
 
@@ -225,56 +228,59 @@ typedef struct hfe_program {
     hd_arena *arena;
     hd_diags *diags;
     const hfe_options *options;
-    const struct hfe_config_words *words; /* what statements of configs mean (elaborate.h) */
-    size_t errors;                        /* there were before this program */
+    const struct hfe_config_words *words; /* the meaning of statements in configs (elaborate.h) */
+    size_t errors;                        /* the number of errors before this program */
     hfe_names names;
     HD_VEC(hfe_file *) files;         /* the spec first */
-    HD_VEC(const char *) pages;       /* of the library, once asked for */
-    HD_VEC(hfe_library_name) library; /* by page, once asked for */
+    HD_VEC(const char *) pages;       /* pages of the library, listed at the first request */
+    HD_VEC(hfe_library_name) library; /* names by page, listed at the first request */
     bool pages_known, library_known;
-    HD_VEC(hfe_unread) unread; /* said only when all else is well */
+    HD_VEC(hfe_unread) unread; /* reported only if there are no errors */
 } hfe_program;
 
 const char *hfe_intern(hfe_program *p, const char *s, size_t n);
 
 enum {
-    HFE_MAX_NESTING = 200,        /* of the text: brackets, blocks, operators */
+    HFE_MAX_NESTING = 200,        /* nesting of brackets, blocks and operators in the text */
     HFE_MAX_FILE = 1 << 20,       /* bytes */
-    HFE_MAX_FILES = 1000,         /* that use each other */
-    HFE_MAX_CALLS = 200,          /* depth */
-    HFE_MAX_INCLUDED = 20,        /* configs in configs; a circle is an error where it runs */
-    HFE_MAX_OPS = 1 << 18,        /* made by one spec */
-    HFE_MAX_OPERANDS = 1 << 24,   /* of these ops, all together */
-    HFE_MAX_STATEMENTS = 1 << 22, /* run */
+    HFE_MAX_FILES = 1000,         /* files that use each other */
+    HFE_MAX_CALLS = 200,          /* depth of calls */
+    HFE_MAX_INCLUDED = 20,        /* depth of configs in configs; running a circle is an error */
+    HFE_MAX_OPS = 1 << 18,        /* ops that one spec makes */
+    HFE_MAX_OPERANDS = 1 << 24,   /* operands of these ops, all together */
+    HFE_MAX_STATEMENTS = 1 << 22, /* statements that are run */
     HFE_MAX_LIST = 1 << 20,       /* elements */
-    HFE_MAX_ELEMENTS = 1 << 23,   /* of all lists made */
+    HFE_MAX_ELEMENTS = 1 << 23,   /* elements of all lists made */
     HFE_MAX_STRING = 1 << 16,     /* bytes */
     HFE_MAX_STRINGS = 256 << 20,  /* bytes of all strings made */
 };
 
-/* The file with everything it uses, parsed. NULL and diagnostics on error. */
+/* Reads and parses the file with everything that it uses. Returns NULL and diagnostics on error. */
 hfe_file *hfe_read_program(hfe_program *p, const char *path, const char *text);
-/* Parses text of one file into `file`; false when there were errors. */
+/* Parses the text of one file into `file`; returns false if there were errors. */
 bool hfe_parse(hfe_program *p, hfe_file *file);
-/* The definition which `name` means in a file: its own, then those of the files it uses. */
+/* Returns the definition that `name` means in a file: one of the file's own, or else one of the
+ * files that it uses. */
 hfe_def *hfe_find_def(const hfe_file *file, const char *name);
-/* The same among configs. */
+/* Does the same for configs. */
 hfe_def *hfe_find_config(const hfe_file *file, const char *name);
-/* The config that `use NAME` in a config of `file` includes, or NULL. */
+/* Returns the config that `use NAME` in a config of `file` includes, or NULL. */
 const hfe_def *hfe_included_config(const hfe_file *file, const hfe_stmt *s);
-/* A function of a config, or of one that it includes; NULL: there is none of this name. */
+/* Returns a function of a config, or of a config that it includes, or NULL if there is none of this
+ * name. */
 const hfe_def *hfe_config_function(const hfe_def *config, const char *name);
-/* The text of a string without expressions in it, else NULL. */
+/* Returns the text of a string that contains no expressions, else NULL. */
 const char *hfe_literal(const hfe_expr *x);
-/* Names that mean nothing, or two things. Fills `locals` of every definition. */
+/* Reports names without a meaning, and names with two. Fills `locals` of every definition. */
 void hfe_resolve(hfe_program *p, hfe_file *file);
-/* Every name that may stand where `def` looks names up, for "did you mean". */
+/* Every name that is known in `def`, for "did you mean". */
 typedef struct hfe_candidates {
     HD_VEC(const char *) list;
 } hfe_candidates;
 void hfe_visible_names(hfe_program *p, const hfe_file *file, const hfe_def *def,
                        hfe_candidates *out);
-/* The pages of the library, as `use` names them; and the one that defines a name, or NULL. */
+/* The first function lists the pages of the library, as `use` names them; the second returns the
+ * page that defines a name, or NULL. */
 void hfe_library_pages(hfe_program *p, hfe_candidates *out);
 const char *hfe_library_page(hfe_program *p, const char *name);
 

@@ -1,4 +1,4 @@
-/* The functions of the language that are not ops of the table. */
+/* The functions of the language that are not ops of ir/ops.def. */
 #include <math.h>
 #include <string.h>
 
@@ -8,7 +8,7 @@ static hfe_value arg(const hfe_call *call, size_t i) {
     return i < call->n_args ? call->args[i].value : hfe_none();
 }
 
-/* An argument of the wrong type. */
+/* Reports an argument of the wrong type. */
 static hfe_value reject(hfe_elab *e, const hfe_call *call, size_t i, const char *want) {
     return hfe_fail(e, HD_E_TYPE, call->args[i].loc, NULL, NULL, "'%s' takes %s, not %s",
                     call->name, want, hfe_type_with_article(arg(call, i).type));
@@ -80,7 +80,8 @@ static hfe_value run_unused_weight(hfe_elab *e, const hfe_call *call) {
                : reject(e, call, 0, "a name");
 }
 
-/* Names of other parts of a checkpoint, in the present scope: a string, or a list of them. */
+/* Declares that the model does not use tensors whose names begin with a string, or with one of a
+ * list of strings, in the current scope. */
 static hfe_value run_unused_weights(hfe_elab *e, const hfe_call *call) {
     const hfe_value v = arg(call, 0);
     if (hfe_is(v, HFE_STRING)) return hfe_declare_unused_below(e, call->loc, v.string);
@@ -94,7 +95,7 @@ static hfe_value run_unused_weights(hfe_elab *e, const hfe_call *call) {
     return hfe_none();
 }
 
-/* The kind of state of that name, or HIR_STATE_KINDS, reported. */
+/* Returns the kind of state with the name in argument i, or HIR_STATE_KINDS after an error. */
 static hir_state_kind state_kind(hfe_elab *e, const hfe_call *call, size_t i) {
     hfe_candidates words = {0};
     hir_state_kind kind = HIR_STATE_CACHE;
@@ -160,7 +161,8 @@ static hfe_value run_int(hfe_elab *e, const hfe_call *call) {
                             text.at);
 }
 
-/* Of numbers only: there are no such ops. Angles of tokens are the op rope_table's. */
+/* Only numbers have a cosine: there is no such op. Angles of tokens are computed by the op
+ * rope_table. */
 static hfe_value run_cos(hfe_elab *e, const hfe_call *call) {
     return hfe_is_number(arg(call, 0)) ? hfe_float(cos(hfe_as_number(arg(call, 0))))
                                        : reject(e, call, 0, "a number");
@@ -182,7 +184,8 @@ static hfe_value run_scope(hfe_elab *e, const hfe_call *call) {
 }
 
 /* ---- errors that programs raise ------------------------------------------------------------ */
-/* Reported where the function that raises it was called: the caller gave what is wrong. */
+/* Reports an error where the function that raises it was called, since the caller gave the wrong
+ * value. */
 static hfe_value raise(hfe_elab *e, const hfe_call *call, const char *message) {
     hfe_frame *here = e->frame;
     bool called = here->call.file;

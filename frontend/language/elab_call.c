@@ -63,8 +63,8 @@ static bool find_method(hfe_object *self, const char *name, hfe_function *out) {
     return false;
 }
 
-/* The function that a name means here, as FUNCTION without a value; none if it means something
- * else. */
+/* Finds the function that a name means here, and returns FUNCTION without making a value of it;
+ * returns none if the name means something else. */
 static hfe_value find_function(hfe_elab *e, const char *name, hfe_function *out) {
     hfe_value found = {.type = HFE_FUNCTION};
     if (hfe_variable(e, name)) return hfe_none();
@@ -102,10 +102,10 @@ hfe_value hfe_lookup(hfe_elab *e, const hfe_expr *x) {
     if (def && def->kind == HFE_D_CONSTANT) return hfe_constant(e, def, x->loc);
     if (strcmp(x->name, "T") == 0 || strcmp(x->name, "C") == 0)
         return hfe_dim(x->name[0] == 'T' ? HIR_T : HIR_C);
-    return hfe_poison(); /* resolve.c has said that the name is unknown */
+    return hfe_poison(); /* resolve.c has reported that the name is unknown */
 }
 
-/* Computed when first asked for, in a frame of its own. */
+/* Returns the value of a constant, which is computed at its first use, in a frame of its own. */
 hfe_value hfe_constant(hfe_elab *e, const hfe_def *def, hd_loc loc) {
     for (size_t i = 0; i < e->constants.n; i++) {
         const hfe_known_constant *c = &e->constants.at[i];
@@ -120,7 +120,8 @@ hfe_value hfe_constant(hfe_elab *e, const hfe_def *def, hd_loc loc) {
     hfe_frame frame = {.def = def, .locals = hfe_take_locals(e, def), .call = loc, .up = e->frame};
     bool in_model = e->in_model;
     e->frame = &frame;
-    e->in_model = false; /* no tensors: when it is computed must not matter */
+    /* A constant makes no tensors: it must not matter when it is computed. */
+    e->in_model = false;
     hfe_value v = hfe_eval(e, def->value);
     e->in_model = in_model;
     e->frame = frame.up;
@@ -148,7 +149,7 @@ static void show_default(const hfe_expr *x, hd_text *out) {
     }
 }
 
-/* name(a, b = 1) */
+/* Returns the signature, as name(a, b = 1). */
 static const char *signature_of(hfe_elab *e, const hfe_def *def) {
     hd_text out;
     hd_text_init(&out, e->arena);
@@ -174,7 +175,7 @@ static bool reject_argument(hfe_elab *e, const hfe_def *def, const hfe_passed *a
     return false;
 }
 
-/* Arguments to the first locals of the definition: its parameters. */
+/* Binds the arguments to the parameters of the definition, which are its first locals. */
 static bool bind_given(hfe_elab *e, const hfe_def *def, const hfe_call *call, hfe_value *locals) {
     size_t position = 0;
     for (size_t i = 0; i < call->n_args; i++) {
@@ -199,7 +200,7 @@ static bool bind_given(hfe_elab *e, const hfe_def *def, const hfe_call *call, hf
     return true;
 }
 
-/* Parameters without default must be given; the check runs before anything is evaluated. */
+/* Checks that all parameters without a default are given, before anything is evaluated. */
 static bool all_given(hfe_elab *e, const hfe_def *def, const hfe_call *call,
                       const hfe_value *locals) {
     for (size_t i = 0; i < def->params.n; i++)
@@ -269,8 +270,8 @@ static hfe_value call_def(hfe_elab *e, const hfe_function *f, const hfe_call *ca
     return result;
 }
 
-/* Has parameter i of `name(a, b, c)` this name? The last parameters, which may be left out, can be
- * given by their names, too. */
+/* True if parameter i of `name(a, b, c)` has this name. The last parameters, which are optional,
+ * can also be given by their names. */
 static bool is_parameter(const hfe_builtin *b, size_t i, const char *name) {
     const char *at = strchr(b->signature, '(') + 1;
     for (; i > 0 && at; i--) {
@@ -299,7 +300,7 @@ static hfe_value call_builtin(hfe_elab *e, const hfe_builtin *b, const hfe_call 
     return call->poisoned ? hfe_poison() : b->run(e, call);
 }
 
-/* Most calls name a function: no value is made of it. */
+/* Evaluates what a call names. Most calls name a function, for which no value is made. */
 static hfe_value eval_callee(hfe_elab *e, const hfe_expr *x, hfe_function *out) {
     hfe_value v = x->kind == HFE_X_NAME ? find_function(e, x->name, out) : hfe_none();
     if (hfe_is(v, HFE_FUNCTION)) return v;

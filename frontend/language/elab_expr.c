@@ -4,7 +4,7 @@
 
 #include "frontend/language/elaborate.h"
 
-enum { MAX_DEPTH = 4000 }; /* of evaluation; some hundred bytes of C stack each */
+enum { MAX_DEPTH = 4000 }; /* of evaluation; a level takes some hundred bytes of C stack */
 
 bool hfe_enter_eval(hfe_elab *e, hd_loc loc) {
     if (e->stop) return false;
@@ -51,7 +51,7 @@ static hfe_value eval_list(hfe_elab *e, const hfe_expr *x) {
     return hfe_new_list(e, x->loc, items, n);
 }
 
-/* One step of a loop counts as a statement: loops end. */
+/* Counts each step of a loop as a statement, so that every loop ends. */
 static bool count_step(hfe_elab *e, hd_loc loc) {
     if (++e->statements > HFE_MAX_STATEMENTS)
         hfe_halt(e, loc, hd_printf(e->arena, "%d statements were run", HFE_MAX_STATEMENTS),
@@ -83,7 +83,7 @@ static void fill_comprehension(hfe_elab *e, const hfe_expr *x, const hfe_list *o
     }
 }
 
-/* Its variables have their old values back afterwards. */
+/* Evaluates a comprehension; afterwards its variables have their old values again. */
 static hfe_value eval_comprehension(hfe_elab *e, const hfe_expr *x) {
     hfe_value over = hfe_eval(e, x->each.over);
     if (!hfe_is(over, HFE_LIST)) {
@@ -104,7 +104,7 @@ static hfe_value eval_comprehension(hfe_elab *e, const hfe_expr *x) {
 }
 
 /* ---- elements ------------------------------------------------------------------------------ */
-/* An index, counted from the end when negative, into 0 .. limit. */
+/* Evaluates an index, which counts from the end if it is negative, to a position in 0 .. limit. */
 static bool eval_position(hfe_elab *e, const hfe_expr *x, size_t n, int64_t limit, int64_t *out) {
     hfe_value v = hfe_eval(e, x);
     if (hfe_is(v, HFE_POISON)) return false;
@@ -178,7 +178,7 @@ static hfe_value overflow(hfe_elab *e, hd_loc loc, hfe_binary op, int64_t a, int
                     (long long)a, hfe_binary_text(op), (long long)b);
 }
 
-/* Rounds down; the rest has the sign of b. */
+/* Divides and rounds down; the remainder has the sign of b. */
 static int64_t floor_div(int64_t a, int64_t b) {
     return a / b - (a % b != 0 && (a < 0) != (b < 0));
 }
@@ -218,7 +218,7 @@ static hfe_value float_arithmetic(hfe_elab *e, hd_loc loc, hfe_binary op, double
     }
 }
 
-/* C / r: one for each r whole positions. */
+/* Returns the length C / r, which has one entry for each r whole positions. */
 static hfe_value length_over(hfe_elab *e, hd_loc loc, hfe_value length, int64_t by) {
     int64_t rate;
     if (by < 1 || hd_mul_overflow(hir_rate(length.integer), by, &rate) || rate > HIR_MAX_RATE)
@@ -269,7 +269,7 @@ static hfe_value make_range(hfe_elab *e, hd_loc loc, hfe_value a, hfe_value b) {
     return hfe_new_list(e, loc, items, (size_t)n);
 }
 
-/* ---- operators on the rest ----------------------------------------------------------------- */
+/* ---- operators on other values ------------------------------------------------------------- */
 static hfe_value join_lists(hfe_elab *e, hd_loc loc, const hfe_list *a, const hfe_list *b) {
     hfe_value out = {.type = HFE_LIST, .list = a};
     for (size_t i = 0; i < b->n && hfe_is(out, HFE_LIST); i++)
@@ -365,7 +365,7 @@ static hfe_value eval_choice(hfe_elab *e, const hfe_expr *x) {
     return hfe_eval(e, c.boolean ? x->choice.yes : x->choice.no);
 }
 
-/* ---- all ----------------------------------------------------------------------------------- */
+/* ---- all expressions ----------------------------------------------------------------------- */
 static hfe_value eval_inner(hfe_elab *e, const hfe_expr *x) {
     switch (x->kind) {
     case HFE_X_NONE: return hfe_none();

@@ -1,5 +1,5 @@
-/* Ops of the table as functions of the language. What an op takes is read from its row in
- * ir/ops.def, so a new op can be called without a change here. */
+/* Ops of ir/ops.def as functions of the language. The operands and attributes of an op are read
+ * from its row there, so that a new op can be called without a change here. */
 #include <math.h>
 #include <string.h>
 
@@ -48,8 +48,8 @@ static bool emit_constant(hfe_elab *e, hd_loc loc, double number, hir_ref *out) 
     return hfe_is(v, HFE_TENSOR);
 }
 
-/* The library has a layer of the op's name, and it was probably meant: layers take names of
- * weights, and more arguments. NULL if there is none. */
+/* Returns a hint if the library has a layer with the op's name, since the layer was probably meant:
+ * layers take names of weights, and more arguments. Returns NULL if there is none. */
 static const char *layer_hint(hfe_elab *e, const char *op) {
     const char *page = hfe_library_page(e->p, op);
     return page
@@ -70,7 +70,7 @@ bool hfe_operand(hfe_elab *e, hd_loc loc, hfe_value v, const char *what, hir_ref
     return false;
 }
 
-/* ---- numbers alone ------------------------------------------------------------------------- */
+/* ---- numbers only -------------------------------------------------------------------------- */
 static bool int_result(hir_opcode code, int64_t a, int64_t b, hfe_value *out) {
     int64_t y = 0;
     bool wrong = false;
@@ -91,7 +91,8 @@ static bool int_result(hir_opcode code, int64_t a, int64_t b, hfe_value *out) {
     return true;
 }
 
-/* False for an op that is not known here: it is then built on constants. */
+/* Computes an op on numbers. Returns false for an op that is not known here, which is then built on
+ * constants. */
 static bool float_result(hir_opcode code, double a, double b, double *y) {
     switch (code) {
     case HIR_NEG_OP: *y = -a; return true;
@@ -117,7 +118,7 @@ static bool float_result(hir_opcode code, double a, double b, double *y) {
     }
 }
 
-/* An elementwise op on numbers is a number. */
+/* Evaluates an elementwise op whose arguments are all numbers to a number. */
 static bool fold(hfe_elab *e, hir_opcode code, const hfe_call *call, const hfe_value *args,
                  uint32_t n, hfe_value *out) {
     bool ints = true;
@@ -247,7 +248,7 @@ static bool make_attribute(hfe_elab *e, hd_loc loc, hir_attr_id id, hfe_value v,
 }
 
 /* ---- calls --------------------------------------------------------------------------------- */
-/* The arguments of a call, one slot per operand and attribute of the op. */
+/* The arguments of a call: one slot per operand and attribute of the op. */
 typedef struct op_call {
     const hir_signature *s;
     hfe_value value[HIR_MAX_OPERANDS + HIR_MAX_OP_ATTRS]; /* UNSET: not given */
@@ -330,7 +331,7 @@ static bool add_operand(hfe_elab *e, const hfe_call *call, hd_loc loc, hfe_value
     return true;
 }
 
-/* The operand that stands for many is a list. */
+/* Adds the list of operands which stands for the repeated operand of an op. */
 static bool add_rest(hfe_elab *e, const hfe_call *call, hd_loc loc, hfe_value v, const char *name,
                      operands *out) {
     if (!hfe_is(v, HFE_LIST)) {
@@ -362,7 +363,8 @@ static bool gather_operands(hfe_elab *e, const hfe_call *call, const op_call *c,
     return true;
 }
 
-/* A negative axis counts from the end: of the first operand, of the result for `stack`. */
+/* Makes a negative axis positive: it counts from the last axis of the first operand, or, for
+ * `stack`, of the result. */
 static void normalise_axis(hfe_elab *e, hir_opcode code, const operands *args, hir_attr *attr) {
     if (attr->id == HIR_A_AXIS && attr->i < 0 && args->list.n > 0) {
         int64_t rank = hir_ref_type(e->m, args->list.at[0]).rank + (code == HIR_STACK_OP);

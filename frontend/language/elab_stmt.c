@@ -1,5 +1,5 @@
-/* Statements. After an error in a condition or a list, the variables which the skipped statements
- * would have set are poison, so that nothing later complains about them. */
+/* Statements. After an error in a condition or a list, the variables that the skipped statements
+ * would have set are poison, so that no later error follows from them. */
 #include <string.h>
 
 #include "frontend/language/elaborate.h"
@@ -28,7 +28,8 @@ static void poison_stmt(hfe_elab *e, const hfe_stmt *s) {
         *hfe_variable(e, s->targets.at[i].name) = hfe_poison();
     const hfe_expr *x = s->kind == HFE_S_EXPR ? s->value : NULL;
     if (x && x->kind == HFE_X_CALL && x->call.callee->kind == HFE_X_FIELD &&
-        x->call.callee->field.base->kind == HFE_X_NAME) { /* r.write(y) would have changed r */
+        /* Without the error, r.write(y) would have changed r. */
+        x->call.callee->field.base->kind == HFE_X_NAME) {
         const hfe_value *v = hfe_variable(e, x->call.callee->field.base->name);
         if (v && hfe_is(*v, HFE_OBJECT)) v->object->broken = true;
     }
@@ -81,16 +82,16 @@ static void set_element(hfe_elab *e, const hfe_stmt *s) {
         hfe_new_list(e, s->loc, list->list->buffer->items.at + list->list->start, list->list->n);
     if (hfe_is(copy, HFE_LIST)) {
         copy.list->buffer->items.at[i] = item;
-        /* depth: as if the item had been there from the start */
+        /* makes the list again, so that its depth counts the new item */
         copy = hfe_new_list(e, s->loc, copy.list->buffer->items.at, copy.list->n);
     }
     *list = copy;
 }
 
 /* ---- control ------------------------------------------------------------------------------- */
-/* One pass through the body. */
+/* Runs the body of a loop once. */
 static hfe_flow run_step(hfe_elab *e, const hfe_stmt *s, size_t i, hfe_value item) {
-    if (++e->statements > HFE_MAX_STATEMENTS) { /* also when the body is empty */
+    if (++e->statements > HFE_MAX_STATEMENTS) { /* counted here, since the body may be empty */
         hfe_halt(e, s->loc, hd_printf(e->arena, "%d statements were run", HFE_MAX_STATEMENTS),
                  "this program runs too long");
         return HFE_RETURN;
@@ -104,7 +105,7 @@ static bool is_range(const hfe_expr *x) {
     return x->kind == HFE_X_BINARY && x->binary.op == HFE_RANGE;
 }
 
-/* for i in a..b, without the list */
+/* Runs for i in a..b without making the list. */
 static hfe_flow run_count(hfe_elab *e, const hfe_stmt *s, int64_t from, int64_t to) {
     for (int64_t i = from; i < to; i++)
         if (run_step(e, s, (size_t)((uint64_t)i - (uint64_t)from), hfe_int(i)) == HFE_RETURN)
@@ -124,7 +125,7 @@ static hfe_flow run_for(hfe_elab *e, const hfe_stmt *s) {
             }
             return run_count(e, s, from.integer, to.integer);
         }
-        over = hfe_binary_value(e, s->value->loc, HFE_RANGE, from, to); /* says what is wrong */
+        over = hfe_binary_value(e, s->value->loc, HFE_RANGE, from, to); /* reports the error */
     } else {
         over = hfe_eval(e, s->value);
     }
@@ -163,7 +164,7 @@ static const char *enter_scope(hfe_elab *e, const hfe_stmt *s) {
     else if (!hfe_is(v, HFE_POISON))
         hfe_fail(e, HD_E_TYPE, s->value->loc, NULL, NULL, "a scope is a string, not %s",
                  hfe_type_with_article(v.type));
-    return hd_printf(e->arena, "error %zu", e->diags->errors); /* clashes with no weight */
+    return hd_printf(e->arena, "error %zu", e->diags->errors); /* no weight has such a name */
 }
 
 static hfe_flow run_at(hfe_elab *e, const hfe_stmt *s) {
@@ -228,7 +229,7 @@ static hfe_flow run_stmt(hfe_elab *e, const hfe_stmt *s) {
         hfe_value v =
             s->mark != HFE_PLAIN
                 ? e->p->words->run_marked(e, s)
-                : hfe_eval(e, s->value); /* may move the variable's home: look it up after */
+                : hfe_eval(e, s->value); /* may move the variable: look it up afterwards */
         *hfe_variable(e, s->targets.at[0].name) = v;
         return HFE_GO_ON;
     }

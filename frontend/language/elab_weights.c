@@ -1,5 +1,5 @@
-/* Weights and states: tables by name. The same name twice is the same tensor, and must have the
- * same shape. */
+/* Weights and states in a table by name. A name that is declared twice is one tensor, and must have
+ * the same shape both times. */
 #include <string.h>
 
 #include "frontend/language/elaborate.h"
@@ -36,7 +36,7 @@ bool hfe_is_name(const char *s) {
     return s[0] && !control;
 }
 
-/* The name in its scope; NULL, reported, if it cannot be one. */
+/* Returns the name with its scope, or NULL after an error if it cannot be a name. */
 static const char *scoped_name(hfe_elab *e, hd_loc loc, const char *name) {
     if (!hfe_is_name(name)) {
         hfe_fail(e, HD_E_VALUE, loc, NULL, NULL, "a name is text, and not empty");
@@ -80,7 +80,7 @@ static void keep(hfe_elab *e, hfe_declared *slot, const char *name, hir_ref ref,
     e->declared.n++;
 }
 
-/* The weight of that name, declared at its first mention; NULL, reported: it cannot be. */
+/* Returns the weight of a name, which is declared at its first mention, or NULL after an error. */
 static hir_weight *declare(hfe_elab *e, hd_loc loc, const char *name, hir_type type, bool stacked,
                            hir_ref *ref) {
     const char *full;
@@ -118,7 +118,8 @@ hfe_value hfe_declare_weight(hfe_elab *e, hd_loc loc, const char *name, hfe_valu
     return unused ? hfe_none() : hfe_tensor(ref);
 }
 
-/* A tensor of the checkpoint for each entry of the first dim, with its number in place of `*`. */
+/* Declares a weight whose entries along the first dim are tensors of the checkpoint: the entry's
+ * number replaces `*` in the name. */
 hfe_value hfe_declare_stacked(hfe_elab *e, hd_loc loc, const char *name, hfe_value shape) {
     hir_type type;
     hir_ref ref;
@@ -146,7 +147,7 @@ hfe_value hfe_declare_unused_below(hfe_elab *e, hd_loc loc, const char *prefix) 
     return hfe_none();
 }
 
-/* What a state of the kind is written like. */
+/* Returns an example of how a state of the kind is declared. */
 static const char *state_hint(hir_state_kind kind) {
     static const char *const hints[] = {
         [HIR_STATE_CACHE] = "state(\"k\", [C, heads, head_dim])",

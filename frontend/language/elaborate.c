@@ -1,6 +1,6 @@
-/* From a parsed program to graph IR: the entry, errors with their chain of calls, and the model
- * itself with its parameters. Elaboration goes on after an error with poison values, so that one run
- * reports what is wrong in several places. */
+/* From a parsed program to graph IR: the entry, errors with the calls that led to them, and the
+ * model itself with its parameters. Elaboration continues after an error with poison values, so
+ * that one compilation reports what is wrong in several places. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +19,8 @@ static bool reported_before(hfe_elab *e, hd_loc loc) {
     return false;
 }
 
-/* Where the functions were called in which it happened, innermost first; a recursion once. */
+/* Notes the calls that led to an error, innermost first; recursive calls from one place are noted
+ * once. */
 static void note_calls(hfe_elab *e) {
     enum { SHOWN = 6 };
     int shown = 0, hidden = 0;
@@ -68,7 +69,8 @@ const char *hfe_did_you_mean(hfe_elab *e, const char *word, const hfe_candidates
 }
 
 /* ---- places -------------------------------------------------------------------------------- */
-/* Ops carry the place in the spec, not the one in the library function that builds them. */
+/* Returns the place in the spec for an op, not the place in the library function that builds the
+ * op. */
 hd_loc hfe_place_in_spec(const hfe_elab *e, hd_loc loc) {
     for (const hfe_frame *f = e->frame; f && f->def->file != e->spec; f = f->up)
         loc = f->call;
@@ -78,7 +80,7 @@ hd_loc hfe_place_in_spec(const hfe_elab *e, hd_loc loc) {
 /* ---- parameters: defaults, and -D name=value in the type of the default --------------------- */
 static const hfe_define *find_define(const hfe_options *o, const char *name) {
     const hfe_define *found = NULL;
-    for (size_t i = 0; i < o->n_defines; i++) { /* the last one counts, as with compilers */
+    for (size_t i = 0; i < o->n_defines; i++) { /* the last one counts, as in compilers */
         if (strcmp(o->defines[i].name, name) == 0) found = &o->defines[i];
     }
     return found;
@@ -102,7 +104,7 @@ static bool read_bool(const char *s, bool *out) {
     return *out || strcmp(s, "false") == 0;
 }
 
-/* What the text looks like. */
+/* Returns the value that a text without a declared type looks like. */
 static hfe_value guess(hfe_elab *e, const char *s) {
     int64_t i;
     double f;
@@ -114,7 +116,7 @@ static hfe_value guess(hfe_elab *e, const char *s) {
     return hfe_new_string(e, HD_NOWHERE, s, strlen(s));
 }
 
-/* A list: [1, 2, 3] of what its elements look like. */
+/* Reads a list such as [1, 2, 3], each element as the value that it looks like. */
 static bool read_list(hfe_elab *e, const char *s, hfe_value *out) {
     size_t n = strlen(s);
     if (n < 2 || s[0] != '[' || s[n - 1] != ']') return false;
@@ -215,7 +217,7 @@ static void set_params(hfe_elab *e, const hfe_def *model) {
 }
 
 /* ---- the model ----------------------------------------------------------------------------- */
-/* Names in the model of a family are fields of a config.json. */
+/* True for a file with a family: names in its model are fields of a config.json. */
 static bool is_family(hfe_program *p, const hfe_file *file) {
     for (size_t i = 0; i < file->defs.n; i++) {
         const hfe_def *def = file->defs.at[i];
@@ -316,7 +318,8 @@ static hir_module *elaborate(hfe_program *p, hfe_file *spec, const hfe_def *mode
     return p->diags->errors > p->errors || !hir_verify(e.m, p->diags) ? NULL : e.m;
 }
 
-/* A slip on the left of `=` makes a new variable: this is how it shows. */
+/* Warns of variables that are never read, since a typing error on the left of `=` makes a new
+ * variable. */
 static void warn_unread(hfe_program *p) {
     for (size_t i = 0; i < p->unread.n; i++) {
         const hfe_unread *u = &p->unread.at[i];
@@ -326,7 +329,8 @@ static void warn_unread(hfe_program *p) {
 }
 
 /* ---- order of errors ----------------------------------------------------------------------- */
-/* The spec's before those of the files it uses, each file's from top to bottom. */
+/* Orders errors in the spec before those in the files it uses, and errors in one file from top to
+ * bottom. */
 static bool comes_before(const hfe_program *p, const hd_diag *a, const hd_diag *b) {
     size_t file_a = 0, file_b = 0;
     for (size_t i = 0; i < p->files.n; i++) {
@@ -337,7 +341,7 @@ static bool comes_before(const hfe_program *p, const hd_diag *a, const hd_diag *
     return a->loc.line != b->loc.line ? a->loc.line < b->loc.line : a->loc.column < b->loc.column;
 }
 
-/* Insertion sort; an error moves with the notes behind it. */
+/* Sorts by insertion; an error moves together with the notes after it. */
 static void sort_diags(const hfe_program *p, size_t from) {
     __typeof__(p->diags->list) *list = &p->diags->list;
     __typeof__(*list) sorted = {0};

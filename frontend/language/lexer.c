@@ -1,6 +1,6 @@
-/* Text to tokens.
+/* From text to tokens.
  *
- * Ends of lines are tokens only where a statement can end: not inside ( ) and [ ], not after an
+ * Ends of lines are tokens only where a statement can end: not inside ( ) and [ ], and not after an
  * operator, a comma or an opening brace. A string is one token; the parser reads its escapes and
  * the expressions in it. */
 #include "frontend/language/lexer.h"
@@ -15,7 +15,7 @@ typedef struct lexer {
     hd_loc loc; /* file and line; columns are counted from line_start */
     uint32_t first_column;
     hfe_tokens *out;
-    HD_VEC(char) open; /* brackets that are open */
+    HD_VEC(char) open; /* brackets that are still open */
 } lexer;
 
 static const struct {
@@ -81,7 +81,7 @@ static hfe_token *emit(lexer *l, hfe_token_kind kind, const char *from) {
     return &l->out->list.at[l->out->list.n - 1];
 }
 
-/* Can a statement end after this token? */
+/* True if a statement can end after this token. */
 static bool ends_statement(hfe_token_kind kind) {
     switch (kind) {
     case HFE_T_NAME:
@@ -124,7 +124,7 @@ static void skip_digits(lexer *l) {
         l->at++;
 }
 
-/* digits [. digits] [e [+-] digits]; `0..n` is a number and a range. */
+/* Reads digits [. digits] [e [+-] digits]; `0..n` is a number and a range. */
 static void lex_number(lexer *l) {
     const char *from = l->at;
     bool real = false;
@@ -170,8 +170,8 @@ static void lex_number(lexer *l) {
     }
 }
 
-/* From the quote to the quote. Quotes are not allowed in the expressions of a string, so the next
- * one that is not escaped closes it. */
+/* Reads from quote to quote. Quotes are not allowed in the expressions of a string, so the next
+ * quote that is not escaped closes it. */
 static void lex_string(lexer *l) {
     const char *from = l->at++;
     while (l->at < l->end && *l->at != '"' && *l->at != '\n')
@@ -193,7 +193,7 @@ static void track_brackets(lexer *l, hfe_token_kind kind, char c) {
         hd_push(l->p->arena, &l->open, c);
     } else if (kind == HFE_P_RPAREN || kind == HFE_P_RBRACKET || kind == HFE_P_RBRACE) {
         char match = kind == HFE_P_RPAREN ? '(' : kind == HFE_P_RBRACKET ? '[' : '{';
-        if (c == '}') { /* a brace closes what was forgotten inside it: errors stay near */
+        if (c == '}') { /* also closes open brackets inside it, so that errors stay near */
             while (l->open.n > 0 && l->open.at[l->open.n - 1] != '{')
                 l->open.n--;
         }
@@ -214,7 +214,7 @@ static void lex_other(lexer *l) {
     }
     const char *close = *from == '\'' ? strpbrk(from + 1, "'\n") : NULL;
     l->at = close && *close == '\'' && close < l->end ? close + 1 : l->at + 1;
-    while (l->at < l->end && (*l->at & 0xc0) == 0x80) { /* the rest of a UTF-8 sequence */
+    while (l->at < l->end && (*l->at & 0xc0) == 0x80) { /* skip the rest of a UTF-8 sequence */
         l->at++;
     }
     hfe_token *bad = emit(l, HFE_T_BAD, from);
@@ -262,8 +262,8 @@ void hfe_lex(hfe_program *p, hd_loc start, const char *begin, const char *end, h
 
 /* ---- words and signs of other languages ------------------------------------------------------
  *
- * What somebody who comes from them writes by habit, and what is written here in its place. The
- * lexer and the parser ask once something is wrong already. */
+ * These tables map what users of other languages write by habit to a hint on what is written here
+ * in its place. The lexer and the parser look here only after an error. */
 
 #define VARIABLES "variables are set without a word: x = value"
 #define LOOPS     "loops run over lists: for i in 0..n { ... }"
@@ -286,7 +286,7 @@ static const struct foreign {
     {"break", TO_ENDS},
     {"continue", TO_ENDS},
     {"elif", "write 'else if'"},
-    {"if", CHOICES}, /* behind a value, the only place where it is not expected */
+    {"if", CHOICES}, /* after a value, the only place where `if` is not expected */
     {"def", FUNCTIONS},
     {"func", FUNCTIONS},
     {"function", FUNCTIONS},
@@ -295,7 +295,7 @@ static const struct foreign {
     {"include", FILES},
 };
 
-/* A sign comes before those that it begins with. */
+/* A sign stands before those that are its beginnings. */
 static const struct foreign signs[] = {
     {"++", CHANGES},
     {"--", CHANGES},

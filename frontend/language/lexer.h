@@ -1,4 +1,4 @@
-/* Text to tokens. */
+/* From text to tokens. */
 #ifndef HFE_LEXER_H
 #define HFE_LEXER_H
 
@@ -53,13 +53,13 @@
     P(DOT, ".")
 
 typedef enum hfe_token_kind {
-    HFE_T_END,  /* of the text */
+    HFE_T_END,  /* end of the text */
     HFE_T_LINE, /* end of a statement: newline or `;` */
     HFE_T_NAME,
     HFE_T_INT,
     HFE_T_FLOAT,
     HFE_T_STRING, /* `begin`..`end` between the quotes, escapes not yet read */
-    HFE_T_BAD,    /* reported by the lexer */
+    HFE_T_BAD,    /* the lexer has reported it */
 #define K(id, word) HFE_K_##id,
     HFE_KEYWORDS(K)
 #undef K
@@ -79,18 +79,19 @@ typedef struct hfe_token {
 } hfe_token;
 
 typedef struct hfe_tokens {
-    HD_VEC(hfe_token) list; /* ends with END */
+    HD_VEC(hfe_token) list; /* the last token is END */
 } hfe_tokens;
 
-/* Tokens of `begin`..`end`, whose first byte is at `start`. Errors are reported and leave BAD. */
+/* Lists the tokens of `begin`..`end`, whose first byte is at `start`. An error is reported, and
+ * becomes a token BAD. */
 void hfe_lex(hfe_program *p, hd_loc start, const char *begin, const char *end, hfe_tokens *out);
 
-/* What to write instead of a word of other languages, or of the sign of one that at..end begins
- * with: static text. NULL for any other word (NULL, too) and sign. */
+/* Return what to write instead of a word of other languages, or of a sign of other languages that
+ * at..end begins with, as static text. NULL: any other word (or NULL) or sign. */
 const char *hfe_foreign_word(const char *word);
 const char *hfe_foreign_sign(const char *at, const char *end);
 
-/* For messages: "a name", "'=='", "the end of the line". */
+/* Returns a token's description for messages: "a name", "'=='", "the end of the line". */
 const char *hfe_token_name(hfe_token_kind kind);
 
 #endif

@@ -44,7 +44,7 @@ static bool dtype_by_name(const char *name, hir_dtype *out) {
     return false;
 }
 
-/* (x: f32[T, 64], ids: i32[T]) */
+/* Parses inputs: (x: f32[T, 64], ids: i32[T]) */
 static void parse_inputs(hfe_parser *ps, hfe_def *def) {
     hd_loc open = hfe_next(ps)->loc;
     def->has_inputs = true;
@@ -99,7 +99,7 @@ static hfe_def *parse_fn(hfe_parser *ps) {
     return def;
 }
 
-/* The body of an object: statements that fill its fields, and methods. */
+/* Parses the body of an object: statements that set its fields, and methods. */
 static void parse_members(hfe_parser *ps, hfe_def *def) {
     const hfe_token *open = hfe_expect(ps, HFE_P_LBRACE, "the body of an object");
     if (!open) return;
@@ -214,7 +214,7 @@ bool hfe_parse(hfe_program *p, hfe_file *file) {
         ps.in = NULL;
         hfe_end_statement(&ps);
         while (hfe_at(&ps, HFE_T_LINE) || (ps.failed && hfe_at(&ps, HFE_P_RBRACE)))
-            hfe_next(&ps); /* braces too many are the trace of an error that was reported */
+            hfe_next(&ps); /* extra closing braces follow from an error that was reported */
         if (hfe_at(&ps, HFE_P_RBRACE)) {
             hfe_trouble(&ps, ps.at->loc, "'}' closes nothing");
             hfe_recover(&ps);

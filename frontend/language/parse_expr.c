@@ -1,4 +1,4 @@
-/* Expressions: precedence climbing over the table of docs/language.md. */
+/* Expressions: precedence climbing over the table of operators in docs/language.md. */
 #include "frontend/language/parser.h"
 
 #include <string.h>
@@ -44,7 +44,7 @@ static hfe_expr *new_expr(hfe_parser *ps, hfe_expr_kind kind, hd_loc loc) {
     return e;
 }
 
-/* The tree's depth bounds the recursion of everything that walks it. */
+/* Counts the depth of the tree, which bounds the recursion of all code that walks it. */
 static void add_child(hfe_parser *ps, hfe_expr *e, const hfe_expr *child) {
     if (child && child->depth >= e->depth) e->depth = child->depth + 1;
     if (e->depth > HFE_MAX_NESTING && !ps->too_deep) {
@@ -75,7 +75,7 @@ static void add_text(hfe_parser *ps, hfe_expr *e, hd_text *text) {
     }
 }
 
-/* {expr} between `from` and `to`, parsed with its own tokens and its own recovery */
+/* Parses {expr} between `from` and `to`, with its own tokens and its own recovery from errors. */
 static void add_expression(hfe_parser *ps, hfe_expr *e, hd_loc loc, const char *from,
                            const char *to) {
     hfe_tokens tokens = {0};
@@ -158,7 +158,7 @@ hfe_expr *hfe_parse_string(hfe_parser *ps) {
 }
 
 /* ---- lists --------------------------------------------------------------------------------- */
-/* after `[ value for` */
+/* Parses a comprehension after `[ value for`. */
 static hfe_expr *parse_comprehension(hfe_parser *ps, hd_loc open, hfe_expr *value) {
     hfe_expr *e = new_expr(ps, HFE_X_COMPREHENSION, open);
     e->each.value = value;
@@ -196,7 +196,7 @@ static hfe_expr *parse_list(hfe_parser *ps) {
 }
 
 /* ---- primary and postfix ------------------------------------------------------------------- */
-/* { expr } of an if-expression */
+/* Parses { expr } of an if-expression. */
 static hfe_expr *parse_branch(hfe_parser *ps) {
     const hfe_token *open = hfe_expect(ps, HFE_P_LBRACE, "an 'if' expression");
     if (!open) return new_expr(ps, HFE_X_ERROR, ps->at->loc);
@@ -316,7 +316,7 @@ static hfe_expr *parse_call(hfe_parser *ps, hfe_expr *callee) {
     return e;
 }
 
-/* [i] and [a..b]; either end of a slice may be missing */
+/* Parses [i] and [a..b]; either end of a slice may be missing. */
 static hfe_expr *parse_index(hfe_parser *ps, hfe_expr *base) {
     hd_loc open = hfe_next(ps)->loc;
     hfe_expr *from = hfe_at(ps, HFE_P_RANGE) ? NULL : hfe_parse_expr(ps);
@@ -394,7 +394,7 @@ static int operator_at(const hfe_parser *ps) {
 
 static hfe_expr *parse_level(hfe_parser *ps, int level) {
     hfe_expr *left = parse_prefix(ps, level);
-    int before = 0; /* level of the operator before, for those that do not chain */
+    int before = 0; /* level of the previous operator, for operators that do not chain */
     while (!ps->panic) {
         int i = operator_at(ps);
         if (i < 0 || operators[i].level < level ||

@@ -89,7 +89,7 @@ static hfe_stmt *parse_output(hfe_parser *ps) {
         *s->name = (hfe_expr){.kind = HFE_X_STRING, .depth = 1, .loc = name->loc};
         hfe_piece piece = {.text = name->name};
         hd_push(ps->p->arena, &s->name->string.pieces, piece);
-        if (!hfe_accept(ps, HFE_P_ASSIGN)) { /* output x: the variable x */
+        if (!hfe_accept(ps, HFE_P_ASSIGN)) { /* output x: the value is the variable x */
             s->value = hd_new(ps->p->arena, hfe_expr);
             *s->value = (hfe_expr){.kind = HFE_X_NAME, .depth = 1, .loc = name->loc};
             s->value->name = name->name;
@@ -101,7 +101,7 @@ static hfe_stmt *parse_output(hfe_parser *ps) {
     return s;
 }
 
-/* What `x` in `x = ...` may be: a name, or an element of a named list. */
+/* Checks the left side `x` of `x = ...`: it may be a name, or an element of a named list. */
 static bool add_left_side(hfe_parser *ps, hfe_stmt *s, const hfe_expr *e) {
     if (e->kind == HFE_X_NAME) {
         add_target(ps, s, e->name, e->loc);
@@ -121,15 +121,15 @@ static bool add_left_side(hfe_parser *ps, hfe_stmt *s, const hfe_expr *e) {
     return false;
 }
 
-/* Trouble at a word of another language that begins a statement, "while x < 3 { ... }". */
+/* Reports a word of another language that begins a statement, as in "while x < 3 { ... }". */
 static hfe_stmt *foreign_statement(hfe_parser *ps, const hfe_token *word) {
     hd_diag *d = hfe_trouble(ps, word->loc, "'%s' is not a word of the language", word->name);
     if (d) d->hint = hfe_foreign_word(word->name);
     return NULL;
 }
 
-/* Could a value begin here, or a block? Not what goes on behind a name: brackets, operators, a dot.
- */
+/* True for a token that can begin a value or a block, but cannot continue an expression after a
+ * name (as brackets, operators and a dot can). */
 static bool begins_value(hfe_token_kind kind) {
     switch (kind) {
     case HFE_T_NAME:
@@ -167,7 +167,7 @@ static hfe_stmt *parse_simple(hfe_parser *ps) {
     return s;
 }
 
-/* use NAME or use NAME(name: value, ...), and perhaps: in "field" */
+/* Parses use NAME or use NAME(name: value, ...), optionally with: in "field" */
 static hfe_stmt *parse_include(hfe_parser *ps) {
     hfe_stmt *s = new_stmt(ps, HFE_S_INCLUDE, hfe_next(ps)->loc);
     if (hfe_at(ps, HFE_T_STRING)) {
@@ -184,7 +184,7 @@ static hfe_stmt *parse_include(hfe_parser *ps) {
     return s;
 }
 
-/* field name = ..., param name = ..., option name = ... */
+/* Reads the mark of field name = ..., param name = ..., or option name = ... */
 static hfe_mark take_mark(hfe_parser *ps) {
     static const char *const words[] = {
         [HFE_FIELD] = "field", [HFE_PARAM] = "param", [HFE_OPTION] = "option"};

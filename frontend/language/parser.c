@@ -1,5 +1,5 @@
-/* What all of the parser stands on: the tokens, errors, and where to go on after one. The rest of a
- * statement in error is skipped, so that one slip is one message and later ones are still read. */
+/* What the whole parser uses: the tokens, errors, and recovery. The rest of a statement with an
+ * error is skipped, so that one slip is one message and later errors are still found. */
 #include "frontend/language/parser.h"
 
 #include <string.h>
@@ -33,7 +33,7 @@ hd_diag *hfe_trouble(hfe_parser *ps, hd_loc loc, const char *format, ...) {
     return hd_err(ps->p->diags, HD_E_SYNTAX, loc, "%s", message);
 }
 
-/* just behind the last token, where something is missing */
+/* Returns the place directly after the last token, where something is missing. */
 static hd_loc behind(const hfe_parser *ps) {
     hd_known(ps->last);
     hd_loc loc = ps->last->loc;
@@ -42,11 +42,12 @@ static hd_loc behind(const hfe_parser *ps) {
     return loc;
 }
 
-/* A hint where the next token is a word or sign of another language, or completes one, as '=' does
- * in "x += 1"; NULL: neither. */
+/* Returns a hint if the next token is a word or sign of another language, or completes one, as '='
+ * does in "x += 1"; otherwise NULL. */
 static const char *foreign_hint(const hfe_parser *ps) {
     const hfe_token *t = ps->at, *before = ps->last;
-    const bool joined = t->kind != HFE_T_END && t[1].begin == t->end; /* to the next token */
+    /* True if the next token follows without a space. */
+    const bool joined = t->kind != HFE_T_END && t[1].begin == t->end;
     const char *end = joined ? t[1].end : t->end;
     const char *hint = hfe_foreign_word(t->name);
     if (!hint && before && before->end == t->begin) hint = hfe_foreign_sign(before->begin, t->end);
@@ -54,7 +55,7 @@ static const char *foreign_hint(const hfe_parser *ps) {
 }
 
 hd_diag *hfe_expected(hfe_parser *ps, const char *what) {
-    if (hfe_at(ps, HFE_T_BAD)) { /* the lexer has said what is wrong */
+    if (hfe_at(ps, HFE_T_BAD)) { /* the lexer has reported what is wrong */
         ps->panic = ps->failed = true;
         return NULL;
     }
@@ -83,7 +84,7 @@ const hfe_token *hfe_expect(hfe_parser *ps, hfe_token_kind kind, const char *wha
     return NULL;
 }
 
-/* Words of configs are words only where no variable can be meant. */
+/* A word of configs is recognised only where no variable can be meant. */
 bool hfe_at_word(const hfe_parser *ps, const char *word) {
     return hfe_at(ps, HFE_T_NAME) && ps->at[1].kind == HFE_T_NAME &&
            strcmp(ps->at->name, word) == 0;
@@ -93,7 +94,7 @@ bool hfe_at_config(const hfe_parser *ps) {
     return hfe_at_word(ps, "config");
 }
 
-/* A definition, at the start of a line, in the middle of a block: the block was not closed. */
+/* True for a definition that begins a line in the middle of a block: the block was not closed. */
 bool hfe_at_definition(const hfe_parser *ps) {
     return ps->at->loc.column == 1 &&
            (hfe_at(ps, HFE_K_FN) || hfe_at(ps, HFE_K_OBJECT) || hfe_at(ps, HFE_K_MODEL) ||
@@ -106,7 +107,7 @@ bool hfe_close(hfe_parser *ps, hfe_token_kind kind, hd_loc open) {
         ps->panic = ps->failed = true;
         return false;
     }
-    if (ps->unclosed == ps->at) { /* the inner blocks have said so */
+    if (ps->unclosed == ps->at) { /* the inner blocks have reported it */
         ps->panic = ps->failed = true;
         return false;
     }
@@ -152,7 +153,7 @@ hd_loc hfe_span(const hfe_parser *ps, hd_loc from) {
     return from;
 }
 
-/* Skips to the end of the statement: a line's end, or a closing brace, of this block. */
+/* Skips to the end of the statement: the end of a line, or a closing brace, of this block. */
 void hfe_recover(hfe_parser *ps) {
     int open = 0;
     while (!hfe_at(ps, HFE_T_END)) {

@@ -1,8 +1,9 @@
-/* Names, before anything runs: which variables a definition has, names that mean nothing, names
- * that mean two things, and variables that are set and never read.
+/* Resolves names before anything runs: the variables of each definition, names without a meaning,
+ * names with two meanings, and variables that are set and never read.
  *
- * Variables belong to the whole function, so one walk over its statements finds them. What a
- * method sets is a field if its object has one of that name, else a variable of its own. */
+ * Variables belong to the whole function, so one walk over its statements finds them. A name that a
+ * method sets is a field if the object has a field of that name, and otherwise a variable of the
+ * method. */
 #include <string.h>
 
 #include "frontend/language/elaborate.h"
@@ -15,7 +16,7 @@ typedef struct resolver {
     hfe_def *def;
     int included; /* depth of configs in configs */
     HD_VEC(hfe_target) locals;
-    const hfe_expr *called;        /* the callee of the last call */
+    const hfe_expr *called;        /* the callee of the most recent call */
     HD_VEC(const char *) read;     /* names that some expression uses */
     HD_VEC(const char *) reported; /* unknown names, once per definition */
 } resolver;
@@ -42,7 +43,7 @@ static void collect_exprs(resolver *r, const hfe_exprs *list) {
         collect_expr(r, list->list.at[i]);
 }
 
-/* Every child of an expression, once. */
+/* Visits every child of an expression once. */
 static void each_child(resolver *r, const hfe_expr *x,
                        void (*visit)(resolver *, const hfe_expr *)) {
     switch (x->kind) {
@@ -100,7 +101,7 @@ static void collect_expr(resolver *r, const hfe_expr *x) {
 
 static void collect_block(resolver *r, const hfe_block *b);
 
-/* A config has the variables of those it includes. */
+/* A config has the variables of the configs that it includes. */
 static void collect_included(resolver *r, const hfe_stmt *s) {
     hfe_file *file = r->file;
     const hfe_def *config = hfe_included_config(file, s);
@@ -161,7 +162,8 @@ static const hfe_def *object_of(const hfe_def *def) {
     return def->kind == HFE_D_OBJECT || def->kind == HFE_D_CONFIG ? def : def->object;
 }
 
-/* The model of a family sees the variables of its config, and may leave out an argument. */
+/* True for names known in the model of a family: the variables of its config, and `absent` for an
+ * argument that is left out. */
 static bool is_known_to_family(const resolver *r, const char *name) {
     bool config = false, found = false;
     for (size_t i = 0; i < r->file->defs.n; i++) {
@@ -285,7 +287,8 @@ static void check_config_name(resolver *r, const hfe_expr *x) {
             "configs are known from this file and from those it uses";
 }
 
-/* The declaration of a field: its kind is no function, and what it is of is a config. */
+/* Checks the declaration of a field, where the kind is no function, and the aspect `of` names a
+ * config. */
 static bool check_declaration(resolver *r, const hfe_stmt *s) {
     hfe_parts parts = {0};
     if (!r->p->words->check_declaration(r->p, s, &parts)) return false;
@@ -297,7 +300,7 @@ static bool check_declaration(resolver *r, const hfe_stmt *s) {
     return true;
 }
 
-/* True: the statement has been dealt with. */
+/* Returns true if the statement needs no further check. */
 static bool check_config_statement(resolver *r, const hfe_stmt *s) {
     if (s->kind == HFE_S_INCLUDE) {
         const hfe_expr *x = s->value;
@@ -309,17 +312,17 @@ static bool check_config_statement(resolver *r, const hfe_stmt *s) {
         return true;
     }
     if (s->mark == HFE_PLAIN) return false;
-    return check_declaration(r, s) || s->mark == HFE_FIELD; /* reported */
+    return check_declaration(r, s) || s->mark == HFE_FIELD; /* the declaration has reported it */
 }
 
 static void check_block(resolver *r, const hfe_block *b) {
     for (size_t i = 0; i < b->list.n; i++) {
         const hfe_stmt *s = b->list.at[i];
         if (check_config_statement(r, s)) continue;
-        if (s->kind == HFE_S_ASSIGN_INDEX) { /* it needs the list that was there */
+        if (s->kind == HFE_S_ASSIGN_INDEX) { /* it needs the old list */
             hd_push(r->p->arena, &r->read, s->targets.at[0].name);
         }
-        if (s->kind == HFE_S_FOR || s->kind == HFE_S_OUTPUT) { /* no need to read these */
+        if (s->kind == HFE_S_FOR || s->kind == HFE_S_OUTPUT) { /* these need not be read */
             for (size_t k = 0; k < s->targets.n; k++)
                 hd_push(r->p->arena, &r->read, s->targets.at[k].name);
         }
@@ -331,17 +334,18 @@ static void check_block(resolver *r, const hfe_block *b) {
     }
 }
 
-/* ---- set and never read -------------------------------------------------------------------- */
+/* ---- variables that are never read --------------------------------------------------------- */
 static bool is_read(const resolver *r, const char *name) {
     for (size_t i = 0; i < r->read.n; i++)
         if (r->read.at[i] == name) return true;
     return false;
 }
 
-/* A typing error on the left of `=` makes a new variable: this is how it shows. */
+/* Lists variables that are set and never read: a typing error on the left of `=` makes such a
+ * variable. */
 static void note_unread(resolver *r) {
     const hfe_def *def = r->def;
-    if (def->kind == HFE_D_OBJECT || def->kind == HFE_D_CONFIG) { /* read from outside */
+    if (def->kind == HFE_D_OBJECT || def->kind == HFE_D_CONFIG) { /* fields are read from outside */
         return;
     }
     size_t given = def->params.n + (def->kind != HFE_D_MODEL ? 0
@@ -392,7 +396,7 @@ static void check_methods(resolver *r, const hfe_def *def) {
     }
 }
 
-/* The same name from two used files, unless the file has its own. */
+/* Reports a name that two used files define, unless the file defines it itself. */
 static void check_clashes(resolver *r) {
     const hfe_file *f = r->file;
     for (size_t i = 0; i < f->uses.n; i++) {

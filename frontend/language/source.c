@@ -1,5 +1,5 @@
-/* The files of a program: reading them, finding what `use` names, interning names; and what they
- * define. */
+/* The files of a program: reads them, finds the files that `use` names, interns names, and finds
+ * definitions. */
 #include <dirent.h>
 #include <stdlib.h>
 #include <string.h>
@@ -42,7 +42,7 @@ const char *hfe_intern(hfe_program *p, const char *s, size_t n) {
 }
 
 /* ---- reading ------------------------------------------------------------------------------- */
-/* Which file a path leads to; false if it leads to none. */
+/* Identifies the file that a path leads to; returns false if there is none. */
 static bool identify(const char *path, uint64_t *device, uint64_t *inode) {
     struct stat st;
     if (stat(path, &st) != 0 || S_ISDIR(st.st_mode)) return false;
@@ -53,14 +53,14 @@ static bool identify(const char *path, uint64_t *device, uint64_t *inode) {
 
 static hfe_file *read_file(hfe_program *p, const char *path, const char *text, hd_loc from);
 
-/* Is this a file, and another one than the file that asks? A page may so be built on the library's
- * page of the same name. */
+/* True for a file other than the one with the `use`: in this way a user's page can be built on the
+ * library's page of the same name. */
 static bool is_another_file(const hfe_file *file, const char *path) {
     uint64_t device, inode;
     return identify(path, &device, &inode) && !(inode == file->inode && device == file->device);
 }
 
-/* The first of the places where `use` looks that has such a file; NULL if none has. */
+/* Returns the file in the first place that has it, of all places where `use` looks, or NULL. */
 static const char *find_used(hfe_program *p, const hfe_file *file, const char *name) {
     size_t n = strlen(name);
     if (n < 6 || strcmp(name + n - 6, ".hadal") != 0) name = hd_printf(p->arena, "%s.hadal", name);
@@ -218,12 +218,12 @@ const char *hfe_literal(const hfe_expr *x) {
 
 /* ---- the library -------------------------------------------------------------------------------
  *
- * Which pages there are, and which of them defines a name. Only hints come from here, so what
- * cannot be read is passed over in silence. */
+ * This part finds the pages of the library, and the page that defines a name. It only serves hints,
+ * so a page that cannot be read is skipped without a message. */
 
 enum { MAX_PAGES = 500, MAX_DEPTH = 3 };
 
-/* An open folder, closed by us or, should memory run out, with the arena. */
+/* An open directory, which is closed here or, if memory runs out, with the arena. */
 typedef struct folder {
     DIR *dir;
 } folder;
@@ -239,7 +239,7 @@ static bool has_ending(const char *name) {
     return n > 6 && strcmp(name + n - 6, ".hadal") == 0;
 }
 
-/* Pages below std_dir/`inside`, named as `use` names them. */
+/* Lists the pages below std_dir/`inside`, named as `use` names them. */
 static void scan(hfe_program *p, const char *inside, int depth) {
     const char *path = hd_path_join(p->arena, p->options->std_dir, inside);
     folder *f = hd_new(p->arena, folder);
@@ -274,7 +274,7 @@ void hfe_library_pages(hfe_program *p, hfe_candidates *out) {
     out->list.n = out->list.cap = p->pages.n;
 }
 
-/* The names of lines of a text that begin with `fn NAME(` or `object NAME(`. */
+/* Lists the names in lines that begin with `fn NAME(` or `object NAME(`. */
 static void list_names(hfe_program *p, const char *text, const char *page) {
     for (const char *line = text; line; line = strchr(line, '\n')) {
         line += *line == '\n';
@@ -289,7 +289,7 @@ static void list_names(hfe_program *p, const char *text, const char *page) {
     }
 }
 
-/* Reads all pages, once: every unknown name of a program asks for them. */
+/* Reads all pages once, since every unknown name of a program is searched in them. */
 static void list_library(hfe_program *p) {
     hfe_candidates pages = {0};
     hd_diags unheard;

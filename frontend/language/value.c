@@ -104,7 +104,8 @@ hfe_value hfe_new_list(hfe_elab *e, hd_loc loc, const hfe_value *items, size_t n
 }
 
 hfe_value hfe_append(hfe_elab *e, hd_loc loc, const hfe_list *l, hfe_value item) {
-    bool shared = l->start + l->n != l->buffer->items.n; /* others see further than we do: a copy */
+    /* If another list continues in this buffer, the item goes to a copy. */
+    bool shared = l->start + l->n != l->buffer->items.n;
     uint32_t depth = depth_with(l->depth, item);
     if (!list_fits(e, loc, l->n + 1, shared ? l->n + 1 : 1, depth)) return hfe_poison();
     hfe_list *longer = hd_new(e->arena, hfe_list);

@@ -7,8 +7,8 @@
 /* ---- values -------------------------------------------------------------------------------- */
 typedef enum hfe_type {
     HFE_UNSET,  /* a variable that no statement has set yet */
-    HFE_POISON, /* what an erroneous expression gives; its error is reported, all that follows from
-                   it is silent */
+    HFE_POISON, /* the value of an erroneous expression: its error is reported, and errors that
+                   follow from it are not */
     HFE_NONE,
     HFE_BOOL,
     HFE_INT,
@@ -40,15 +40,16 @@ typedef struct hfe_value {
     };
 } hfe_value;
 
-/* Elements are never changed in place, so lists are values though they share storage. A list that
- * ends where its buffer ends may grow there: others do not look that far. */
+/* Elements are never changed in place, so lists are values although they share storage. A list that
+ * ends where its buffer ends may be extended there, since no other list reads beyond its own
+ * end. */
 typedef struct hfe_buffer {
     HD_VEC(hfe_value) items;
 } hfe_buffer;
 struct hfe_list {
     hfe_buffer *buffer;
     size_t start, n;
-    uint32_t depth; /* of lists in it, bounds the recursion of everything that walks it */
+    uint32_t depth; /* of lists in the list; it bounds the recursion of all code that walks them */
 };
 static inline hfe_value hfe_item(const hfe_list *l, size_t i) {
     return l->buffer->items.at[l->start + i];
@@ -56,20 +57,20 @@ static inline hfe_value hfe_item(const hfe_list *l, size_t i) {
 
 struct hfe_object {
     const hfe_def *def;
-    hfe_value *fields; /* one per local of the definition */
-    bool broken;       /* a method failed half way: everything asked of it is poison */
+    hfe_value *fields; /* one per local of `def` */
+    bool broken;       /* a method failed half way, so every field and result is poison */
 };
 
 typedef struct hfe_elab hfe_elab;
 typedef struct hfe_call hfe_call;
 typedef struct hfe_builtin {
     const char *name;
-    size_t least, most; /* arguments */
+    size_t least, most; /* number of arguments */
     const char *signature;
     hfe_value (*run)(hfe_elab *e, const hfe_call *call);
 } hfe_builtin;
 
-struct hfe_function { /* exactly one of three */
+struct hfe_function { /* exactly one of `def`, `builtin` and `is_op` is set */
     const hfe_def *def;
     hfe_object *self; /* of a method */
     const hfe_builtin *builtin;
@@ -116,12 +117,12 @@ const char *hfe_type_name(hfe_type t);         /* "int" */
 const char *hfe_type_with_article(hfe_type t); /* "an int" */
 bool hfe_equal(hfe_value a, hfe_value b);
 
-/* A string under the limits of size. */
+/* Makes a string within the limits of size. */
 hfe_value hfe_new_string(hfe_elab *e, hd_loc loc, const char *s, size_t n);
-/* Lists under the limits of size; poison, reported, beyond them. */
+/* Makes a list within the limits of size; beyond them it returns poison after an error. */
 hfe_value hfe_new_list(hfe_elab *e, hd_loc loc, const hfe_value *items, size_t n);
 hfe_value hfe_append(hfe_elab *e, hd_loc loc, const hfe_list *l, hfe_value item);
-/* A value as an interpolation or message shows it; false for those that have no text. */
+/* Writes a value as interpolations and messages show it; returns false for values without text. */
 bool hfe_show(hfe_value v, hd_text *out);
 
 #endif
