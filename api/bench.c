@@ -1,14 +1,16 @@
-/* hadal bench: compiled models of tokens, as a share of what the machine can do at the same time.
+/* hadal bench: the speed of compiled language models, as a share of what the machine can do at the
+ * same time.
  *
- * Prefill is a call of T tokens on an empty session, decode a call of one token behind caches that
- * hold a prefix; only the last row of logits is asked for. Every configuration is run in rounds,
- * with the limits of the machine between them (machine.h). With two models each round runs both,
- * now one first, now the other, and the ratio is that of two adjacent runs.
+ * Prefill is a call of T tokens on an empty session; decode is a call of one token after caches
+ * that hold a prefix. Both request the last row of logits only. Every configuration is run in
+ * rounds, with the limits of the machine measured between them (machine.h). With two models each
+ * round runs both, the first and the second in alternating order, and the ratio is that of two
+ * adjacent runs.
  *
- * Memory: what the process grew by, resident, while this model was opened, its caches were filled
+ * Memory is what the process grew by, resident, while this model was opened, its caches were filled
  * and its first call ran: pages of the library, of the weights and of the session that were touched
  * so far, and stacks of threads started meanwhile. Configurations come in ascending order on one
- * session, so each figure is the peak up to there; nothing is ever given back. */
+ * session, so each figure is the peak up to there; no memory is given back in between. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,11 +27,13 @@ typedef struct subject {
     api_library lib;
     const hadal_bench_model *model;
     const char *name; /* of the module */
-    /* Of all ranks: a stage may look nothing up, and has states of its own. */
+    /* the vocabulary of the whole model: a single pipeline stage may have no embedding, and has
+     * states of its own */
     int64_t vocab;
-    int64_t only_clears; /* not 0: there is state that can only be cleared */
+    int64_t only_clears; /* not 0: there is state that rewinding can only clear */
     int64_t held;        /* tokens that its caches have been filled with */
-    void *kept; /* the session as it was filled, where it cannot be shortened; NULL: it can */
+    /* a saved copy of the filled session, for states that cannot be shortened; NULL: they can */
+    void *kept;
     size_t kept_bytes;
     uint64_t resident;
     float *logits;
@@ -48,7 +52,8 @@ static uint64_t read_kilobytes(const char *file, const char *field) {
     return value * 1024;
 }
 
-/* Exact, unlike the counters of /proc/self/status, which threads update in batches. */
+/* Resident memory from smaps_rollup, which is exact: the counters of /proc/self/status are updated
+ * in batches by threads. */
 static uint64_t resident_now(void) {
     return read_kilobytes("/proc/self/smaps_rollup", "Rss:");
 }
@@ -57,7 +62,7 @@ static uint64_t peak_resident(void) {
     return read_kilobytes("/proc/self/status", "VmHWM:");
 }
 
-/* What the process grew by since `before` belongs to this model. */
+/* Adds what the process grew by since `before` to this model's memory. */
 static void charge(subject *s, uint64_t before) {
     const uint64_t after = resident_now();
     if (after > before) s->resident += after - before;
@@ -69,8 +74,8 @@ static bool open_session(const bench_state *b, subject *s, int64_t max_tokens) {
     return api_library_start(&s->lib, s->model->weights, max_tokens, 0, b->cpu_level);
 }
 
-/* Median times of opening the weights and making a session; both end closed. A level that does not
- * run is found out here, before anything is printed. */
+/* Measures the median times of opening the weights and making a session; both are closed again at
+ * the end. A CPU level that does not run here is found out now, before anything is printed. */
 static bool measure_load(const bench_state *b, subject *s, int64_t max_tokens, bench_load *out) {
     samples open = {0}, init = {0};
     *out = (bench_load){.model = s->model->label,
@@ -102,14 +107,14 @@ static bool ok(subject *s, int code) {
     return api_library_ok(&s->lib, code, s->model->label);
 }
 
-/* n tokens from position `from` on; the logits of the last one. */
+/* Runs n tokens from position `from` on; the logits are those of the last one. */
 static bool forward(subject *s, int64_t from, int64_t n) {
     for (int64_t i = 0; i < n; i++)
         s->tokens[i] = token(s, from + i);
     return ok(s, s->lib.forward(s->lib.session, s->tokens, n, s->logits, 1));
 }
 
-/* Does the model keep state that can only be cleared? */
+/* Does the model keep state that rewinding can only clear? */
 static bool only_clears(const subject *s) {
     for (size_t i = 0; i < s->lib.info->n_states; i++)
         for (int k = 0; k < HIR_STATE_KINDS; k++) {
@@ -121,7 +126,7 @@ static bool only_clears(const subject *s) {
     return false;
 }
 
-/* A session of `length` tokens from the beginning on, and a copy of it. */
+/* Fills the session with `length` tokens from the beginning, and saves a copy of it. */
 static bool fill_and_keep(subject *s, int64_t length) {
     if (!ok(s, s->lib.session_rewind(s->lib.session, 0))) return false;
     if (length > 0 && !forward(s, 0, length)) return false;
@@ -130,13 +135,13 @@ static bool fill_and_keep(subject *s, int64_t length) {
     return ok(s, s->lib.session_save(s->lib.session, s->kept, s->kept_bytes));
 }
 
-/* The session as `fill` has left it. */
+/* Brings the session back to what `fill` has left. */
 static bool go_back(subject *s, int64_t length) {
     return ok(s, s->kept ? s->lib.session_restore(s->lib.session, s->kept, s->kept_bytes)
                          : s->lib.session_rewind(s->lib.session, length));
 }
 
-/* Caches of `length` tokens; what they hold of earlier fillings stays. */
+/* Fills the caches with `length` tokens. What they hold already from a shorter filling stays. */
 static bool fill(subject *s, int64_t length) {
     if (s->only_clears) return fill_and_keep(s, length);
     if (length > s->held) {
@@ -154,13 +159,14 @@ typedef struct job {
     bool decode;
 } job;
 
-/* The clock of now(): ranks wait for each other as threads do, and what one waits is no CPU time.
- */
+/* The clock for now(): ranks wait for each other as threads do, so their time is taken on the wall;
+ * the time that one waits is not CPU time. */
 static int waiting(const subject *s, int threads) {
     return s->lib.s->comm ? ON_THE_WALL : threads;
 }
 
-/* Seconds for the job, mean of `times`; the session is as before. Negative: it failed. */
+/* Seconds for the job, the mean of `times` executions; the session is left as it was. Negative: a
+ * call failed. */
 static double once(subject *s, job j, int threads, int times) {
     const double start = now(waiting(s, threads));
     for (int i = 0; i < times; i++)
@@ -168,8 +174,8 @@ static double once(subject *s, job j, int threads, int times) {
     return (now(waiting(s, threads)) - start) / times;
 }
 
-/* Calls until a session on ranks has found out how it computes beside exchanges, which takes it so
- * many chunks (runtime/tiles.c). */
+/* The number of calls until a session on ranks has settled on the tiles of its overlaps: it tries
+ * them out on its first chunks (runtime/tiles.c). */
 static int calls_to_settle(const subject *s, job j) {
     enum { CHUNKS = 4 };
     const int64_t chunk = (int64_t)s->lib.info->max_chunk;
@@ -177,8 +183,8 @@ static int calls_to_settle(const subject *s, job j) {
     return s->lib.s->comm && !j.decode ? (int)((CHUNKS + each - 1) / each) : 0;
 }
 
-/* Fills caches and warms up: the second call tells how long one takes. The number of runs a sample
- * should take. 0: failed. */
+/* Fills caches and warms up. The second call shows how long one takes, which gives the number of
+ * executions for each sample. 0: a call failed. */
 static int prepare(const bench_state *b, subject *s, job j, int threads) {
     const double enough = 0.05;
     const uint64_t before = resident_now();
@@ -197,7 +203,7 @@ static int prepare(const bench_state *b, subject *s, job j, int threads) {
     return api_most_of_ranks(&s->lib, wanted, &wanted) ? (int)wanted : 0;
 }
 
-/* What a call does: of a pipeline, what one rank of each stage does. */
+/* The work of a call. For a pipeline it is the work of one rank of each stage. */
 static bool work_of_call(subject *s, job j, step_work *sum) {
     step_work all[HADAL_COMM_MAX_RANKS];
     const step_work mine = api_call_work(s->lib.info, j.tokens, j.past, 1);
@@ -233,13 +239,14 @@ static bench_row row_of(const bench_state *b, const subject *s, job j, step_work
     };
 }
 
-typedef struct timing { /* of the models of a run, in one configuration */
+typedef struct timing { /* of all models measured, in one configuration */
     rounds r;
     samples times[MODELS], ratio;
 } timing;
 
-/* All ranks measure what each has, and so agree on what they do next: they have to make the same
- * calls. A call has ended on all of them when it has on the speaker, who has the logits. */
+/* All ranks measure, and agree on what they do next, since they have to make the same calls. A call
+ * has ended on all of them when it has ended on the speaker, the rank that has the logits and
+ * reports. */
 static bool run_rounds(bench_state *b, subject *s, size_t n, job j, int each, timing *t) {
     rounds_begin(&t->r, b->m, b->rounds);
     while (rounds_next(&t->r)) {
@@ -290,7 +297,7 @@ static bool measure(bench_state *b, subject *s, size_t n, job j, int threads) {
     return true;
 }
 
-/* ---- a run ----------------------------------------------------------------------------------- */
+/* ---- all configurations ---------------------------------------------------------------------- */
 
 static int64_t largest(const int64_t *list, size_t n) {
     int64_t most = 0;
@@ -299,7 +306,7 @@ static int64_t largest(const int64_t *list, size_t n) {
     return most;
 }
 
-/* All configurations of one kind on a fresh session of each model. */
+/* Measures all configurations of one kind, on a fresh session of each model. */
 static bool measure_kind(bench_state *b, subject *s, size_t n, bool decode) {
     const int64_t *list = decode ? b->decode : b->prefill;
     const size_t count = decode ? b->n_decode : b->n_prefill;

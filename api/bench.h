@@ -1,4 +1,4 @@
-/* A benchmark under way (hadal_bench_begin). */
+/* A benchmark in progress (hadal_bench_begin). */
 #ifndef API_BENCH_H
 #define API_BENCH_H
 
@@ -12,10 +12,10 @@ typedef struct bench_state {
     const int64_t *prefill, *decode;
     const int *threads;
     size_t n_prefill, n_decode, n_threads, rounds;
-    const char *cpu_level; /* NULL: best */
+    const char *cpu_level; /* NULL: the best one */
     void (*print)(void *context, const char *text);
     void *context;
-    int width; /* of the column of names */
+    int width; /* of the column of names, in the text table */
     bench_results results;
 } bench_state;
 

@@ -1,11 +1,11 @@
-/* Files that appear together (support/build.h). */
+/* Output files that appear together or not at all (support/build.h). */
 #include "support/build.h"
 
 #include "api/session.h"
 
 #define API_FAILED 1
 
-/* The public name of an hd_build. */
+/* The hd_build for which a hadal_build is the public name. */
 static hd_build *inner(hadal_build *b) {
     return (hd_build *)b;
 }

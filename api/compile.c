@@ -1,4 +1,4 @@
-/* Passes and output: hadal_run_passes, hadal_emit, the texts of the IR. */
+/* Running passes and writing outputs: hadal_run_passes, hadal_emit, the texts of the IR. */
 #include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,8 +24,8 @@ typedef struct pass_hooks {
     hadal_session *s;
     const hadal_pipeline *p;
     const api_filter *passes, *ops;
-    ledger_watch *ledger; /* NULL: nobody asks */
-    size_t n_remarks;     /* before the pass that runs */
+    ledger_watch *ledger; /* NULL: the ledger's changes are not recorded */
+    size_t n_remarks;     /* number of remarks before the pass that is running */
     bool depth_failed;    /* depth_path could not be written */
 } pass_hooks;
 
@@ -33,14 +33,15 @@ static bool want_op(const void *filter, const hir_op *op) {
     return api_filter_takes(filter, hir_info(op->code)->name);
 }
 
-/* The model may be a dump itself. */
+/* Is the path a file that this model was read from? The model may be a dump itself. */
 static bool is_read(const hadal_session *s, const char *path) {
     struct stat a, b;
     return s->spec && stat(s->spec, &a) == 0 && stat(path, &b) == 0 && a.st_dev == b.st_dev &&
            a.st_ino == b.st_ino;
 }
 
-/* NN-PASS.hir of an earlier run, which may have had more passes, would be taken for this one's. */
+/* Removes dumps of an earlier execution: a file NN-PASS.hir of one with more passes would be taken
+ * for one of these. */
 static void remove_dumps(const hadal_session *s, const char *folder) {
     DIR *dir = opendir(folder);
     int index;
@@ -52,7 +53,8 @@ static void remove_dumps(const hadal_session *s, const char *folder) {
     if (dir) closedir(dir);
 }
 
-/* dump_dir/07-fuse.hir; a pass that changed nothing leaves a file that says so in one line. */
+/* Writes dump_dir/07-fuse.hir. For a pass that changed nothing the file is one line that says
+ * so. */
 static bool dump(const pass_hooks *h, int index, const char *pass, const hir_module *m,
                  bool changed) {
     hadal_session *s = h->s;
@@ -74,7 +76,7 @@ static bool dump(const pass_hooks *h, int index, const char *pass, const hir_mod
                          text.n);
 }
 
-/* Keeps the remarks that the filters take. */
+/* Keeps the remarks that match the filters. */
 static void filter_remarks(const pass_hooks *h) {
     hir_remarks *r = &h->s->remarks;
     size_t kept = 0;
@@ -85,7 +87,7 @@ static void filter_remarks(const pass_hooks *h) {
     r->list.n = kept;
 }
 
-/* depth_path: what the depth passes leave, and the pass that makes kernels takes. */
+/* Writes depth_path: the depth IR as it is before the pass that makes kernels. */
 static void before_pass(void *context, int index, hir_pass_id id, const hir_module *m) {
     (void)index;
     pass_hooks *hooks = context;
@@ -143,14 +145,15 @@ static bool pass_named(hadal_session *s, const char *name, hir_pass_id *out) {
 
 typedef HD_VEC(hir_pass_id) pass_list;
 
-/* Kernel IR is behind the pipeline: a dump that somebody has edited is compiled as it stands. */
+/* Kernel IR is what the pipeline ends with, so a dump that somebody has edited is compiled as it
+ * stands. */
 static void default_passes(hadal_session *s, pass_list *out) {
     if (s->graph->stage == HIR_STAGE_KERNEL) return;
     for (const hir_pass_id *id = hir_pipeline(); *id != HIR_PASS_COUNT; id++)
         hd_push(s->arena, out, *id);
 }
 
-/* Names of passes; `default` among them is the whole pipeline. */
+/* Parses names of passes; `default` among them stands for the whole pipeline. */
 static bool parse_passes(hadal_session *s, const char *list, pass_list *out) {
     char *copy = hd_strdup(s->arena, list), *rest = copy;
     for (char *name = strtok_r(copy, ",", &rest); name; name = strtok_r(NULL, ",", &rest)) {
@@ -175,8 +178,8 @@ void api_recast_states(const hadal_session *s, hir_module *m) {
         if (states[i].asked.given) hir_set_state_dtype(m, states[i].kind, states[i].asked.dtype);
 }
 
-/* Is the weight, or are all parts of it, in MXFP4 in the checkpoint, along its rows; or, if
- * `transposed`, along its columns? */
+/* Is the weight, or are all its parts, stored in the checkpoint as MXFP4, with groups along its
+ * rows or, if `transposed`, along its columns? */
 static bool is_published_mxfp4(hadal_session *s, const hir_weight *w, bool transposed) {
     const int64_t parts = hcg_parts(w);
     for (int64_t i = 0; i < parts; i++) {
@@ -189,8 +192,8 @@ static bool is_published_mxfp4(hadal_session *s, const hir_weight *w, bool trans
     return parts > 0;
 }
 
-/* Where nothing is asked for all matrices, those that the checkpoint has in a type of ours are
- * stored as they are: rules before the caller's, which override them. */
+/* If no type was requested for all matrices, those that the checkpoint stores in a type of Hadal's
+ * keep that type. The rules come before the caller's, which override them. */
 static bool offer_published_types(hadal_session *s, hir_weight_types *types) {
     hir_weight_types all = {.matrices = types->matrices, .given = types->given};
     s->published_types = false;
@@ -224,7 +227,7 @@ static bool set_weight_types(hadal_session *s) {
     return true;
 }
 
-/* Sets all options of the table that are the passes' (support/compile_options.def). */
+/* Sets all options of the table that belong to the passes (support/compile_options.def). */
 static bool read_options(hadal_session *s, const hadal_pipeline *p) {
     hir_compile_options *o = &s->pass_options;
 #define T(...)
@@ -334,7 +337,7 @@ static bool read_activations(hadal_session *s, const char *text, unsigned *exact
     return false;
 }
 
-/* A remark for each level that does not do what --activations allows. */
+/* Adds a remark for each CPU level that does not do what --activations allows. */
 static bool remark_activations(hadal_session *s) {
     hd_text text;
     hd_text_init(&text, s->arena);
@@ -354,7 +357,8 @@ bool api_need_program(hadal_session *s, const hadal_target *t) {
     const char *triple = t && t->triple ? t->triple : "", *cpu = t && t->cpu ? t->cpu : "";
     const char *ir_file = t && t->ir_file ? t->ir_file : "";
     unsigned exact = hcg_exact_by_default();
-    /* what was not asked to be stored in few bits is not multiplied by rounded activations */
+    /* weights that keep few bits without the user's request are not multiplied with rounded
+     * activations */
     if (s->published_types && !s->pass_options.weights_dtype) exact = HCG_ROUND_ALL;
     if (t && t->activations && !read_activations(s, t->activations, &exact)) return false;
     const char *machine = t && t->machine ? t->machine : "";
@@ -385,8 +389,8 @@ static void tell_code(void *context, const hcg_code_event *e) {
                                              .translate = e->translate});
 }
 
-/* What code for the target assumes and how its row programs are scheduled, as comments behind the
- * kernel IR: line numbers stay. */
+/* Prints what code for the target assumes, and how its row programs are scheduled, as comments
+ * after the kernel IR, so that line numbers stay the same. */
 static bool print_target(hadal_session *s, const hadal_target *t, hd_text *out) {
     return api_need_program(s, t) && hcg_print_assumed(s->program, &s->diags, out) &&
            hcg_print_schedules(s->program, &s->diags, out);
@@ -480,8 +484,8 @@ static int emit_guarded(hadal_session *s, const hadal_target *t, const char *kin
     API_LEAVE(s, emit(s, t ? &all : NULL, kind, path));
 }
 
-/* Of all that a session writes, these alone may be files of a build: not dumps, nor entries of the
- * code cache. */
+/* The only files of a session that may be part of a build; dumps and entries of the code cache are
+ * not. */
 int hadal_emit(hadal_session *s, const hadal_target *t, const char *kind, const char *path) {
     s->diags.build = s->build;
     const int code = emit_guarded(s, t, kind, path);
@@ -489,7 +493,8 @@ int hadal_emit(hadal_session *s, const hadal_target *t, const char *kind, const 
     return code;
 }
 
-/* A checkpoint holds one of the dtypes that others write too; NULL: f32. */
+/* Writes random weights. The file has one of the dtypes that other programs write as well; NULL:
+ * f32. */
 static bool init_weights(hadal_session *s, uint64_t seed, const char *dtype, const char *path) {
     static const struct {
         const char *name;

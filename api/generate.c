@@ -1,4 +1,5 @@
-/* Text from a compiled model: a prompt is read, and each token that comes of it is read in turn. */
+/* Text from a compiled model: the prompt is read in calls of many tokens, then each generated token
+ * is read in turn. */
 #include <stdio.h>
 #include <string.h>
 
@@ -34,7 +35,8 @@ int hadal_has_tokenizer(const char *path) {
     return 0;
 }
 
-/* A folder without tokenizer.json may have what one can be made of. */
+/* Hints at files of other tokenizers: a folder without tokenizer.json may have files that one can
+ * be made from. */
 static void hint_other_files(hadal_session *s, const char *folder) {
     static const struct {
         const char *file, *hint;
@@ -73,7 +75,7 @@ typedef struct generation {
     api_library lib;
     const hadal_generate_options *o;
     hadal_generated *out;
-    float *logits; /* of the last token */
+    float *logits; /* of the last token read */
     size_t n_logits;
 } generation;
 
@@ -83,14 +85,14 @@ static bool is_interrupted(generation *g) {
     return g->out->interrupted;
 }
 
-/* What one rank knows of the next step: the token, of those that have logits, and whether the one
- * who started this process wants it to end. */
+/* What one rank knows about the next step: the token, if it has logits, and whether its caller
+ * wants generation to end. */
 typedef struct step_word {
     int32_t token, interrupted;
 } step_word;
 
-/* All ranks of a divided model go on with the speaker's token, or end when one of them has to.
- * Otherwise one of them would wait for calls that nobody makes. */
+/* All ranks of a divided model go on with the speaker's token, or end together as soon as one has
+ * to. Otherwise one of them would wait in a call that no other rank makes. */
 static bool agree(generation *g, int32_t *token) {
     step_word all[HADAL_COMM_MAX_RANKS], mine = {*token, is_interrupted(g)};
     if (!api_all_gather(&g->lib, &mine, all, sizeof mine)) return false;
@@ -105,9 +107,10 @@ static bool forward(generation *g, const int32_t *tokens, int64_t n, int64_t row
                           "forward");
 }
 
-/* Tokens of a call of the prompt. One can stop between calls: they are as long as the pieces that
- * the library makes of a long call anyway. The pieces of one call are what fills a pipeline: there,
- * one call has so many that little of its time goes by before all stages have something to do. */
+/* Tokens of one call of the prompt. Generation can be stopped between calls; they are as long as
+ * the chunks into which the library cuts a long call anyway. On a pipeline one call has many
+ * chunks, since they are what keeps all stages busy: so many that little of the call's time goes by
+ * before every stage has work. */
 static int64_t tokens_of_call(const generation *g) {
     enum { PIECES = 16 };
     const int64_t chunk = (int64_t)g->lib.info->max_chunk;
@@ -155,7 +158,7 @@ static bool write_tokens(generation *g, sampler *s) {
         if (is_stop(o, id)) return true;
         g->out->tokens++;
         if (o->token && o->token(o->context, id)) g->out->interrupted = 1;
-        /* nothing is drawn from what the last one gives; ranks end together, above */
+        /* no token is drawn from the logits of the last one; ranks end together, in agree() */
         const bool ends =
             g->out->tokens == o->max_tokens || (api_ranks(&g->lib) == 1 && is_interrupted(g));
         if (!ends && !forward(g, &id, 1, 1)) return false;

@@ -1,4 +1,4 @@
-/* The final hidden rows: what the linear op that makes the logits reads. */
+/* The final hidden rows: the input of the linear op that makes the logits. */
 #include "api/hidden.h"
 
 static const hir_op *maker_of(const hir_module *m, hir_ref r) {
@@ -7,8 +7,8 @@ static const hir_op *maker_of(const hir_module *m, hir_ref r) {
     return op == HIR_NONE ? NULL : hir_op_at(m, op);
 }
 
-/* The linear op whose outputs `r` shows, whatever scales, caps or moves them; NULL: there is none,
- * or there are several. */
+/* The linear op whose outputs `r` shows, however they are scaled, capped or reshaped afterwards;
+ * NULL: there is no such op, or several. */
 static const hir_op *head_of(const hir_module *m, hir_ref r) {
     for (const hir_op *o; (o = maker_of(m, r)) != NULL;) {
         if (o->code == HIR_LINEAR_OP) return o;

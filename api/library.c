@@ -13,7 +13,7 @@
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
-/* POSIX lets dlsym's result be stored through a void ** where ISO C has no cast for it. */
+/* POSIX lets dlsym's result be stored through a void **; ISO C has no cast for it. */
 static bool find_symbol(const api_library *l, const char *model, const char *name, void *slot) {
     void *address = dlsym(l->handle, hd_printf(l->s->arena, "%s_%s", model, name));
     memcpy(slot, &address, sizeof address);
@@ -59,15 +59,15 @@ const char *api_library_model(hadal_session *s, const char *path) {
 
 size_t api_logits_row(const hd_info *info) {
     uint64_t row = 1;
-    if (info->n_outputs == 0) return 1;       /* a stage of a pipeline that is not the last */
+    if (info->n_outputs == 0) return 1;       /* a pipeline stage before the last */
     const char *type = info->outputs[0].type; /* f32[T, 32000] */
     for (const char *c = strchr(type, ','); c; c = strchr(c + 1, ','))
         row *= strtoull(c + 1, NULL, 10);
     return row ? row : 1;
 }
 
-/* Whether the file has all that the loader will map of it: pages behind its end would be a bus
- * error. What is no library at all the loader says itself. */
+/* Does the file have all bytes that the loader will map? Pages after its end would be a bus error.
+ * For a file that is no library at all the loader itself has the message. */
 static bool is_whole(hadal_session *s, const char *path) {
     hd_bytes file;
     if (!hd_map_file(s->arena, &s->diags, path, &file)) return false;
@@ -101,7 +101,8 @@ bool api_library_open(api_library *l, hadal_session *s, const char *path, const 
     return false;
 }
 
-/* This rank cannot take part, which the others learn where all make their sessions. */
+/* Makes a session without weights: this rank cannot take part, and the others learn that where all
+ * ranks make their sessions. */
 static void tell_ranks(const api_library *l) {
     void *session = NULL;
     (void)l->session_init_on(NULL, 0, NULL, 1, l->s->comm, l->s->comm_timeout, &session);
@@ -132,7 +133,7 @@ api_kinship api_library_kinship(const api_library *l, const char *build_id) {
     return !own[n] || strcmp(own, build_id) == 0 ? API_SAME_BUILD : API_OTHER_VALUES;
 }
 
-/* Weights of the same layout are legal, whosever they are; which these are is not left unsaid. */
+/* Weights of the same layout may come from another compilation. A note or a warning says so. */
 static bool tell_kinship(api_library *l, const char *path) {
     const char *id = api_weights_build_id(l->s, path);
     if (!id) return false;
@@ -165,7 +166,8 @@ bool api_library_weights(api_library *l, const char *path) {
     return api_library_ok(l, l->weights_open(path, &l->weights), path) && tell_kinship(l, path);
 }
 
-/* What this machine lacks for each level of a library that has none for it. */
+/* The text of what this machine lacks for each level of a library none of whose levels runs
+ * here. */
 static const char *what_levels_ask_for(const api_library *l) {
     hd_arena *a = l->s->arena;
     const uint64_t have = hrt_detect(hrt_cpuid_here()).features;
@@ -214,7 +216,7 @@ bool api_library_session(api_library *l, int64_t max_tokens) {
     return code == HRT_CPU ? reject_machine(l) : api_library_ok(l, code, "session");
 }
 
-/* False: a level of that name cannot be asked for; `names` are those that can. */
+/* False, and a diagnostic: no level of that name can be chosen; `names` are those that can. */
 static bool is_level(hadal_session *s, const char *level, const char *const *names, size_t n,
                      const char *of) {
     hd_text list;
@@ -261,7 +263,8 @@ void api_library_close(api_library *l) {
 bool api_library_ok(api_library *l, int code, const char *what) {
     if (code == 0) return true;
     const char *detail = l->session ? l->session_message(l->session) : "";
-    const hd_error kind = code == HRT_TOKEN ? HD_E_VALUE : HD_E_RUNTIME; /* the caller's tokens */
+    /* Wrong tokens are an error in the caller's values. */
+    const hd_error kind = code == HRT_TOKEN ? HD_E_VALUE : HD_E_RUNTIME;
     hd_diag *e = hd_err(&l->s->diags, kind, HD_NOWHERE, "%s: %s", what, l->strerror(code));
     if (detail && *detail) e->cause = hd_strdup(l->s->arena, detail);
     return false;
@@ -288,7 +291,7 @@ step_work api_call_work(const hd_info *info, int64_t n, int64_t past, int64_t as
     const int64_t chunk = (int64_t)info->max_chunk;
     for (int64_t done = 0, part; done < n; done += part) {
         part = n - done < chunk ? n - done : chunk;
-        /* the last `asked` rows of the call, as far as they lie in this pass */
+        /* of the last `asked` rows of the call, those that lie in this pass */
         int64_t rows = asked - (n - done - part);
         if (rows < 0) rows = 0;
         if (rows > part) rows = part;

@@ -1,5 +1,5 @@
-/* A compiled model, opened with dlopen: its functions, the facts it tells of itself, and a session
- * in memory of its own. What fails is a diagnostic in the compiler's session. */
+/* A compiled model, opened with dlopen: its functions, the facts that it states about itself, and a
+ * session in memory of its own. Failures are diagnostics in the compiler's session. */
 #ifndef API_LIBRARY_H
 #define API_LIBRARY_H
 
@@ -7,10 +7,10 @@
 #include "hadal/hadal_comm.h"
 #include "inspect/steps.h"
 
-/* A whole call of n tokens, pass by pass. */
+/* The work of a whole call of n tokens, summed over its passes. */
 step_work api_call_work(const hd_info *i, int64_t n, int64_t past, int64_t asked);
 
-/* The functions of a generated library, under the model's prefix. */
+/* The functions of a generated library, whose names have the model's prefix. */
 #define API_LIBRARY_FUNCTIONS(F)                                                                   \
     F(weights_open, int, (const char *path, void **out))                                           \
     F(weights_close, void, (void *w))                                                              \
@@ -34,47 +34,51 @@ typedef struct api_library {
     const hd_info *info;
     void *handle, *weights, *session, *memory;
     size_t memory_bytes;
-    /* One of the two: the library is divided over ranks, or it is not. */
+    /* One of the two is NULL: session_init_on is that of a library divided over ranks. */
     int (*session_init)(void *mem, size_t size, const void *w, int64_t max, void **out);
     int (*session_init_on)(void *mem, size_t size, const void *w, int64_t max,
                            const struct hadal_comm *comm, int64_t timeout_ns, void **out);
     int (*forward_outputs)(void *s, const int32_t *tokens, int64_t n, float *const *outs,
-                           int64_t rows); /* NULL: it has one output */
+                           int64_t rows); /* NULL: the model has one output */
 #define F(name, result, arguments) result(*name) arguments;
     API_LIBRARY_FUNCTIONS(F)
 #undef F
 } api_library;
 
-/* The name of the model behind DIR/libNAME.so; NULL and a diagnostic if it is called otherwise. */
+/* The name of the model in DIR/libNAME.so; NULL, and a diagnostic, if the file is called
+ * otherwise. */
 const char *api_library_model(hadal_session *s, const char *path);
-size_t api_logits_row(const hd_info *i); /* floats of the first output for a token */
+size_t api_logits_row(const hd_info *i); /* floats of the first output per token */
 
-/* The library at `path` of a model called `model`. */
+/* Opens the library at `path`, of a model called `model`. */
 bool api_library_open(api_library *l, hadal_session *s, const char *path, const char *model);
-/* How an id relates to that of the library. */
+/* How the build id of a file of weights relates to that of the library. */
 typedef enum api_kinship {
     API_SAME_BUILD,
-    API_OTHER_VALUES, /* weights that were packed for the same program, perhaps by hadal pack */
+    API_OTHER_VALUES, /* packed for the same program from other values, perhaps by hadal pack */
     API_OTHER_BUILD,
-    API_UNKNOWN_BUILD /* it is of an older Hadal, or damaged */
+    API_UNKNOWN_BUILD /* from an older Hadal, or damaged */
 } api_kinship;
-/* That of a file of weights; "" if it does not tell. NULL and a diagnostic: it cannot be read. */
+/* The build id of a file of weights; "" if the file has none. NULL, and a diagnostic, if it cannot
+ * be read. */
 const char *api_weights_build_id(hadal_session *s, const char *path);
 api_kinship api_library_kinship(const api_library *l, const char *build_id);
-/* Opens them, or this rank's share of them; says if they were not made with the library. */
+/* Opens the weights, or this rank's share of them, and says so if they were not made with the
+ * library. */
 bool api_library_weights(api_library *l, const char *path);
-/* A session of up to max_tokens tokens in fresh memory, which is only touched where it is used. */
+/* Makes a session of up to max_tokens tokens in fresh memory; pages that are not used are never
+ * touched. */
 bool api_library_session(api_library *l, int64_t max_tokens);
-/* The session's level from now on; NULL: as it is. One that the library does not have is an error
- * of usage, unlike one that this machine cannot run. */
+/* Sets the session's CPU level; NULL: leaves it. A level that the library does not have is a usage
+ * error; one that this machine cannot run is a runtime error. */
 bool api_library_level(api_library *l, const char *level);
-/* Both, with threads (0: default) and CPU level (NULL: best) as asked for. */
+/* Opens weights and session, with the requested threads (0: default) and CPU level (NULL: best). */
 bool api_library_start(api_library *l, const char *packed, int64_t max_tokens, int threads,
                        const char *cpu_level);
-/* Gives back session, weights, library: what there is of them. */
+/* Frees session, weights and library, as far as they are open. */
 void api_library_end_session(api_library *l);
 void api_library_close(api_library *l);
-/* False and a diagnostic if `code` is an error of the library. */
+/* False, and a diagnostic, if `code` is an error of the library. */
 bool api_library_ok(api_library *l, int code, const char *what);
 
 #endif

@@ -1,4 +1,4 @@
-/* What a compiled library says of itself, and which files were made with it. */
+/* What a compiled library states about itself, and which files were made with it. */
 #include <string.h>
 
 #include "api/library.h"
@@ -22,7 +22,7 @@ static bool add_file(const api_library *l, const char *what, const char *path, c
     return kinship != API_OTHER_BUILD;
 }
 
-/* #define NAME_BUILD_ID "..." */
+/* The id in `#define NAME_BUILD_ID "..."`. */
 static const char *id_of_header(hadal_session *s, const char *path) {
     enum { LIMIT = 16 << 20 };
     static const char macro[] = "_BUILD_ID ";
@@ -37,7 +37,7 @@ static const char *id_of_header(hadal_session *s, const char *path) {
 static bool tell_header(api_library *l, const char *path, hd_text *out, bool *together) {
     const char *id = id_of_header(l->s, path);
     if (!id) return false;
-    /* a header stands for one library: one with other values is of another build */
+    /* a header describes one library, so a build with other values counts as another one */
     const bool same = strcmp(id, l->info->build_id) == 0;
     if (same || api_library_kinship(l, id) != API_OTHER_VALUES) {
         *together &= add_file(l, "header", path, id, out);
@@ -55,7 +55,7 @@ static bool tell_weights(api_library *l, const char *path, hd_text *out, bool *t
         return true;
     }
     if (!api_library_ok(l, l->weights_open(path, &weights), path)) return false;
-    l->weights_close(weights); /* it fits */
+    l->weights_close(weights); /* the weights fit the library */
     const char *id = api_weights_build_id(l->s, path);
     if (id) *together &= add_file(l, "weights", path, id, out);
     return id != NULL;
@@ -67,7 +67,7 @@ static bool tell_all_weights(api_library *l, const char *path, hd_text *out, boo
     const int32_t ranks = api_ranks(l);
     for (int32_t i = 0; i < ranks; i++) {
         const char *share = hcg_share_path(l->s->arena, path, i, ranks);
-        /* those of other stages belong to other libraries */
+        /* files of other pipeline stages belong to other libraries */
         if (hd_exists(share) && !tell_weights(l, share, out, together)) return false;
     }
     return true;

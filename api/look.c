@@ -1,5 +1,5 @@
-/* Looking at a model: what a view of inspect/ needs is made ready here, its data are collected, and
- * written in the form that was asked for. */
+/* Looking at a model: prepares what a view of inspect/ needs, collects its data, and writes them in
+ * the requested form. */
 #include "api/look.h"
 
 #include <string.h>
@@ -11,7 +11,7 @@
 
 /* ---- what views need ------------------------------------------------------------------------- */
 
-/* A graph that no pass has lowered, with weights that fit it. */
+/* Prepares a graph that no pass has lowered, with weights that fit it. */
 static bool need_graph(hadal_session *s) {
     if (!api_need_module(s)) return false;
     if (s->graph->stage != HIR_STAGE_GRAPH) {
@@ -113,7 +113,7 @@ const char *hadal_depth_map_text(hadal_session *s) {
     return look(s, INSPECT_DEPTH_MAP, 0);
 }
 
-/* ---- views of a model at work ---------------------------------------------------------------- */
+/* ---- views that evaluate the model ----------------------------------------------------------- */
 
 static bool is_picture(hadal_session *s, const char *path, bool *svg) {
     *svg = hd_ends_with(path, ".svg");
@@ -136,7 +136,7 @@ static bool write_picture(hadal_session *s, inspect_view view, const void *data,
     return svg && hd_write_file(s->arena, &s->diags, path, svg, strlen(svg));
 }
 
-/* Writes a picture or numbers to the file, and the findings as text. */
+/* Writes a picture or numbers to the file, and returns the findings as text. */
 static const char *look_at_work(hadal_session *s, inspect_view view, const int32_t *tokens,
                                 int64_t n, const char *path) {
     bool svg;

@@ -28,14 +28,14 @@ enum {
 enum { AREA = 96 << 20, WEIGHTS = 64 << 20, HUGE_PAGE = 2 << 20 };
 enum { TILE_TURNS = 100000 };
 enum { FMA_TURNS = 400000, FMA_CHAINS = 12, LINE = 64 };
-/* Bytes, as kernels that read weights once fetch them: lines, and a line of each page further on
- * (codegen/emit/stream.h). */
+/* Bytes by which kernels that read weights once prefetch: the next lines, and one line of each page
+ * further on (codegen/emit/stream.h). */
 enum { AHEAD = 4096, PAGE = 4096, PAGE_AHEAD = 4 * PAGE };
 
 typedef struct loop {
     const char *name;
     int kind;
-    size_t bytes; /* of a thread; 0: it reads no memory */
+    size_t bytes; /* per thread; 0: the loop reads no memory */
 } loop;
 
 static const loop limits[] = {
@@ -44,7 +44,7 @@ static const loop limits[] = {
 #undef L
 };
 
-/* ---- loops in the widest vectors there are --------------------------------------------------- */
+/* ---- loops in the widest vectors that the CPU has -------------------------------------------- */
 
 #define LOOPS(suffix, width, attributes)                                                           \
     typedef float v##suffix __attribute__((vector_size(width)));                                   \
@@ -104,7 +104,7 @@ LOOPS(avx512, 64, __attribute__((target("avx512f"))))
 #define DOTS512(i)  "vdpbf16ps %%zmm0, %%zmm1, %%zmm" #i "\n\t"
 #define BYTES512(i) "vpdpbusd %%zmm0, %%zmm1, %%zmm" #i "\n\t"
 #define BYTES256(i) "%{vex%} vpdpbusd %%ymm0, %%ymm1, %%ymm" #i "\n\t"
-/* Where one instruction does not do it: pairs of products, pairs of pairs, and the sum. */
+/* Where one instruction does not do it: products in pairs, sums of pairs, and their sum. */
 #define PAIRS256(i)                                                                                \
     "vpmaddubsw %%ymm0, %%ymm1, %%ymm14\n\tvpmaddwd %%ymm14, %%ymm1, %%ymm14\n\t"                  \
     "vpaddd %%ymm14, %%ymm" #i ", %%ymm" #i "\n\t"
@@ -116,7 +116,7 @@ LOOPS(avx512, 64, __attribute__((target("avx512f"))))
                            "cc");                                                                  \
     }
 
-/* Four independent sums, tiles of x and weights in registers. */
+/* Four independent sums of products of tiles; tiles of x and weights stay in registers. */
 #define TILE_PRODUCTS(name, product)                                                               \
     __attribute__((target("amx-tile,amx-bf16,amx-int8"))) static void name(int64_t n) {            \
         static const struct {                                                                      \
@@ -203,12 +203,12 @@ static const struct loops *widest(void) {
 #endif
 }
 
-/* Dot products; of the same kind the widest first. */
+/* Dot products. Of each kind the widest comes first. */
 static const struct dots {
     int kind;
     uint64_t feature;
     void (*run)(int64_t turns);
-    int products; /* of an instruction */
+    int products; /* products of one instruction */
 } all_dots[] = {
 #if defined(__x86_64__)
     {STREAM_DOTS, HRT_CPU_AVX512BF16, peak_dots, 32},
@@ -219,7 +219,7 @@ static const struct dots {
     {0},
 };
 
-/* Which asks the operating system for them. */
+/* May this process use the matrix unit? The operating system has to be asked for permission. */
 static bool has_tiles(void) {
     const uint64_t need = HRT_CPU_AMXTILE | HRT_CPU_AMXBF16;
     const uint64_t have = hrt_detect(hrt_cpuid_here()).features & need;
@@ -229,19 +229,20 @@ static bool has_tiles(void) {
 /* ---- samples --------------------------------------------------------------------------------- */
 
 struct machine {
-    int threads, capacity; /* in use; that have memory */
+    int threads, capacity; /* threads in use; threads that have memory */
     const struct loops *loops;
-    float *area[256];    /* in pages of the system's choice, as memory of a session is */
+    float *area[256];    /* in pages of the size that the system chooses, as in a session */
     float *weights[256]; /* in huge pages, which weights may have */
     uint64_t features;
     bool tiles;             /* there is a matrix unit */
     const hadal_comm *comm; /* of ranks that sample together; NULL: this process is alone */
     int64_t comm_timeout;
-    uint64_t cpus; /* machine_cpus_here, of ranks */
+    uint64_t cpus; /* machine_cpus_here, for ranks */
     samples at[LIMIT_COUNT];
 };
 
-/* First touched by the thread that will use it; no number that slows arithmetic down. */
+/* Fills memory by the thread that will use it, so that its pages lie near that thread. The numbers
+ * are none that slow arithmetic down. */
 static void fill(float *x, size_t bytes) {
     for (size_t i = 0; i < bytes / sizeof *x; i++)
         x[i] = 0.01f;
@@ -260,7 +261,7 @@ machine *machine_open(int threads) {
             machine_close(m);
             return NULL;
         }
-        (void)madvise(m->weights[t], WEIGHTS, MADV_HUGEPAGE); /* a hint, refused by some kernels */
+        (void)madvise(m->weights[t], WEIGHTS, MADV_HUGEPAGE); /* a hint; some kernels reject it */
     }
 #pragma omp parallel num_threads(m->threads)
     {
@@ -294,14 +295,14 @@ int machine_threads(const machine *m) {
     return m->threads;
 }
 
-/* NULL: the CPU has none. */
+/* The dot products of this kind; NULL: the CPU has none. */
 static const struct dots *dots_of(const machine *m, int kind) {
     for (size_t i = 0; i < sizeof all_dots / sizeof *all_dots; i++)
         if (all_dots[i].kind == kind && m->features & all_dots[i].feature) return &all_dots[i];
     return NULL;
 }
 
-/* One pass over `bytes` of one thread's memory; what was read and written. */
+/* One pass over `bytes` of one thread's memory. The result is the bytes read and written. */
 static double pass(const machine *m, float *area, int kind, size_t bytes) {
     const size_t n = bytes / sizeof(float);
     switch (kind) {
@@ -320,8 +321,8 @@ static double pass(const machine *m, float *area, int kind, size_t bytes) {
     }
 }
 
-/* What was read and written, or operations; *seconds: how long it took, by the clock of so many
- * threads. */
+/* Runs the loop on all threads. The result is the bytes read and written, or the operations;
+ * *seconds: how long it took, by the clock now(clock). */
 static double run(machine *m, const loop *l, int clock, double *seconds) {
     enum { LEAST_BYTES = 64 << 20, MEMORY_PASSES = 4 }; /* the limit that matters most: longer */
     const size_t bytes = l->bytes;
@@ -349,7 +350,7 @@ static bool is_there(const machine *m, int kind) {
     return kind != STREAM_TILES || m->tiles;
 }
 
-/* On the wall, for so long. */
+/* The rate of the loop, repeated for so many seconds on the wall. */
 static double rate_for(machine *m, const loop *l, double seconds) {
     const double begun = now(ON_THE_WALL);
     double done = 0, taken = 0, each;
@@ -370,19 +371,19 @@ double machine_of_ranks(const machine *m, double mine) {
     return machine_slowest_of_ranks(m->comm, m->comm_timeout, m->cpus, mine, &all) ? 0 : all;
 }
 
-/* Of ranks that share CPUs each has its turns, of some milliseconds: measured over several. 0: some
- * rank has no such limit, or an exchange failed. */
+/* The rate when all ranks run the loop. Ranks that share CPUs take turns of some milliseconds, so
+ * each measures over several turns. 0: some rank has no such limit, or a collective failed. */
 static double rate_of_ranks(machine *m, const loop *l) {
     const double turns = 0.03;
     const hadal_comm *c = m->comm;
     double slowest;
     if (machine_slowest_of_ranks(c, m->comm_timeout, m->cpus, 0, &slowest))
-        return 0; /* all begin */
+        return 0; /* a barrier: all ranks begin */
     const double mine = is_there(m, l->kind) ? rate_for(m, l, turns) : 0;
     return machine_slowest_of_ranks(c, m->comm_timeout, m->cpus, mine, &slowest) ? 0 : slowest;
 }
 
-/* 0: there is none. */
+/* The rate of the loop; 0: the machine has no such limit. */
 static double rate(machine *m, const loop *l) {
     double seconds;
     if (m->comm) return rate_of_ranks(m, l);
@@ -402,7 +403,7 @@ double machine_pulse(machine *m) {
     return rate(m, &limits[LIMIT_FMA]);
 }
 
-/* ---- what caches hold ------------------------------------------------------------------------ */
+/* ---- capacity of the caches ------------------------------------------------------------------ */
 
 static double median_rate(machine *m, const loop *l) {
     enum { TIMES = 5 };
@@ -412,13 +413,14 @@ static double median_rate(machine *m, const loop *l) {
     return median(&rates);
 }
 
-/* Reads ever larger areas, each again and again, all threads at once. Of an area of s bytes that is
- * read at the rate r, C(s) have been found in caches,
+/* Reads ever larger areas, each of them repeatedly, with all threads at once. If an area of s bytes
+ * is read at the rate r, then C(s) bytes of it were found in caches:
  *
  *     s / r = C / cached + (s - C) / memory
  *
- * where `cached` is the rate of the largest area that is found there but for a tenth. C grows with
- * s, and stays or falls where s is more than caches hold: the largest C counts. */
+ * Here `cached` is the rate of the largest area of which all but a tenth is found in caches. C
+ * grows with s, and stays the same or falls once s is more than caches hold: the largest C
+ * counts. */
 machine_cache machine_measure_cache(machine *m) {
     enum { LEAST = 1 << 20, MOST = 64 << 20 };
     const double memory = median_rate(m, &limits[LIMIT_READ]);
@@ -436,14 +438,14 @@ machine_cache machine_measure_cache(machine *m) {
     return held;
 }
 
-/* ---- what is on its way from memory ---------------------------------------------------------- */
+/* ---- bytes in flight from memory ------------------------------------------------------------- */
 
-typedef struct chained { /* a line */
+typedef struct chained { /* one cache line */
     struct chained *next;
     char rest[LINE - sizeof(struct chained *)];
 } chained;
 
-/* All lines in one circle, in no order that hardware could guess (Sattolo's shuffle). */
+/* Links all lines into one circle, in an order that hardware cannot predict (Sattolo's shuffle). */
 static void chain(chained *line, size_t n) {
     uint64_t state = 1;
     for (size_t i = 0; i < n; i++)
@@ -456,8 +458,8 @@ static void chain(chained *line, size_t n) {
     }
 }
 
-/* Seconds of a read that waits for the one before; no line is read twice. What the chain's making
- * left of it in caches is read out of them first. */
+/* Seconds of a read that waits for the one before; no line is read twice. First other memory is
+ * read, so that caches hold nothing of the chain any more. */
 static double latency_of(machine *m, chained *at) {
     enum { BATCHES = 5, READS = 20000 };
     samples times = {0};
@@ -485,7 +487,7 @@ machine_flight machine_measure_flight(machine *m) {
     return f;
 }
 
-/* Median of batches: a thread whose CPU is taken away for a moment is no part of it. */
+/* The median of batches: a batch in which a thread lost its CPU for a moment does not count. */
 double machine_barrier(const machine *m) {
     enum { BATCHES = 15, WAITS = 1000 };
     hrt_barrier barrier = {0};
@@ -555,7 +557,8 @@ static void choose(rounds *r) {
         r->n_kept += r->kept[i] = r->pulse[i] >= 0.85 * best;
 }
 
-/* Sample i of the limits was taken after round i - 1 and before round i: it counts if one does. */
+/* Sample i of the limits was taken between round i - 1 and round i: it counts if one of these
+ * rounds does. */
 static void keep_limits(rounds *r) {
     bool kept[SAMPLES] = {false};
     for (size_t i = 0; i < r->n; i++)

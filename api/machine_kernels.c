@@ -11,24 +11,24 @@ enum { MEASURED = PLAN_FACTS - PLAN_REACHED };
 
 /* ---- one call -------------------------------------------------------------------------------- */
 
-typedef struct done { /* flops or bytes of the steps that a fact is about, and their seconds */
+typedef struct done { /* what belongs to one fact: flops or bytes of its steps, and their seconds */
     double work, seconds;
 } done;
 
 typedef struct call {
     machine_model *model;
-    plan_calls calls; /* of products */
+    plan_calls calls; /* the kind of products that the call measures */
     int64_t tokens, past;
     int times;
 } call;
 
 enum { MOST_CALLS = 100 };
 
-typedef struct timed { /* of each call */
+typedef struct timed { /* of all calls of one kind, one after the other */
     step_time *steps;
-    size_t n_steps; /* of all calls */
+    size_t n_steps; /* of all calls together */
     double own[MOST_CALLS];
-    bool whole; /* most of the steps are */
+    bool whole; /* most steps run without interruption */
     float *logits;
 } timed;
 
@@ -36,7 +36,7 @@ static bool is_rounded(const machine_model *m, hir_dtype matrix) {
     return plan_may_round(matrix, m->rounds_int8, m->rounds_bf16);
 }
 
-/* The fact that a step tells of; PLAN_FACTS: none. Rows of attention are not what it is about. */
+/* The fact that a step measures; PLAN_FACTS: none. Attention counts only in calls of many rows. */
 static plan_fact fact_of(const call *c, const plan_step *s) {
     if (s->other) return PLAN_FACTS;
     if (!s->work.pair_flops)
@@ -45,11 +45,10 @@ static plan_fact fact_of(const call *c, const plan_step *s) {
                                        : PLAN_FACTS;
 }
 
-/* Of a step, as long as it took without other programs' turns on the CPUs: a token's steps are so
- * short that most of them are whole, those of a prompt are not. Turns of other ranks are part of
- * it, as of the limits. What is under way besides the work takes at most half of it. 0: no call
- * counts.
- */
+/* Seconds of a step without the time in which other programs had the CPUs. The steps of one token
+ * are so short that most are not interrupted, so the median counts; steps of a prompt are, so the
+ * mean of the call's own time counts. Turns of other ranks are part of it, as they are of the
+ * limits. The overhead that is subtracted is at most half of the time. 0: no call counts. */
 static double seconds_of(const call *c, const timed *t, size_t step, double overhead) {
     samples all = {0};
     double sum = 0;
@@ -63,7 +62,7 @@ static double seconds_of(const call *c, const timed *t, size_t step, double over
     return rest > x / 2 ? rest : x / 2;
 }
 
-/* Of a step in a call: what the limit that it is held against counts. */
+/* The work of a step in a call, in the unit of the limit that the fact is a share of. */
 static double work_of(const call *c, const plan_step *s) {
     const step_work w = step_work_of(&s->work, c->tokens, c->past, c->tokens);
     return c->calls == PLAN_CALLS_READ ? w.bytes : w.flops;
@@ -80,9 +79,10 @@ static void collect(const call *c, const timed *t, double overhead, done *out) {
     }
 }
 
-/* What of the time on the wall is the call's own. Alone on one thread that for which it had a CPU,
- * which limits are taken by too. Several threads wait for each other: the call counts if all of
- * them had CPUs nearly all the time. Ranks take turns, and measure limits over several of them. */
+/* The share of the wall-clock time that is the call's own. On one thread it is the time for which
+ * the thread had a CPU, by which limits are taken as well. Several threads wait for each other, so
+ * the call counts only if all of them had CPUs nearly all the time. Ranks take turns, and measure
+ * limits over several turns. */
 static double own_share(const call *c, const machine *m, double wall, double cpus) {
     const double had = cpus / wall / machine_threads(m), least = 0.95;
     if (machine_is_shared(m) || c->tokens == 1) return 1;
@@ -122,7 +122,7 @@ typedef struct kernels {
     samples share[MEASURED], limit[LIMIT_COUNT];
 } kernels;
 
-/* Room for the calls of any of the models. */
+/* Allocates memory for the calls of any of the models. */
 static void make_room(timed *t, const machine_model *models, hd_arena *a) {
     size_t row = 0;
     for (int i = 0; i < MACHINE_MODELS; i++) {
@@ -141,7 +141,8 @@ static bool run(kernels *k, const call *c, done *out) {
     return true;
 }
 
-/* Rows of a prompt in parts, whose steps take some milliseconds. */
+/* Runs all calls of a round. The prompt is read in parts, whose steps take some milliseconds
+ * each. */
 static bool run_all(kernels *k, done *out) {
     enum { PART = 128, BEHIND = MACHINE_PROMPT - PART };
     machine_model *large = &k->model[MACHINE_MODEL_LARGE], *small = &k->model[MACHINE_MODEL_SMALL];
@@ -156,7 +157,7 @@ static bool run_all(kernels *k, done *out) {
     return true;
 }
 
-/* Touches memory, and fills caches of keys and values. */
+/* Runs all calls once, which touches memory and fills caches of keys and values. */
 static bool run_first(kernels *k) {
     done none[MEASURED] = {0};
     const call whole = {&k->model[MACHINE_MODEL_LARGE], PLAN_CALLS_MANY, MACHINE_PROMPT, 0, 1};
@@ -169,7 +170,8 @@ static limit limit_of(int fact) {
 }
 _Static_assert(PLAN_READ_MXFP4 == PLAN_FACTS - 1, "shares of `memory read` are the last facts");
 
-/* Of the limits before and behind the round, of which one may have been disturbed, the higher. */
+/* Adds a round. The limit is the higher one of those sampled before and after it, since one of the
+ * two may have been disturbed. */
 static void take_round(kernels *k, const done *d, const double *before) {
     double of[LIMIT_COUNT];
     for (int l = 0; l < LIMIT_COUNT; l++) {
@@ -184,14 +186,15 @@ static void take_round(kernels *k, const done *d, const double *before) {
     }
 }
 
-/* Where the machine is too busy for rounds to count, some that do not have to do. */
+/* Ends the measurement where the machine is too busy for rounds to count: then those that there are
+ * have to do. */
 static bool is_over(const kernels *k, double begun) {
     const double most = machine_is_shared(k->m) ? 8 : 3; /* seconds; ranks take turns */
     const double passed = machine_of_ranks(k->m, now(ON_THE_WALL) - begun);
     return passed <= 0 || passed > most;
 }
 
-/* All ranks make the same calls, also where one of them has failed. */
+/* Runs the rounds. All ranks make the same calls, also if one of them has failed. */
 static bool run_rounds(kernels *k, rounds *r, bool ok) {
     enum { WANTED = 4 };
     const double begun = now(ON_THE_WALL);
@@ -206,18 +209,19 @@ static bool run_rounds(kernels *k, rounds *r, bool ok) {
         more = rounds_next(r);
         take_round(k, d, before);
         if (!more || !is_over(k, begun)) continue;
-        r->n--; /* begun, but not run */
+        r->n--; /* the round was begun, but not run */
         break;
     }
     return ok;
 }
 
-/* What no kernel reaches: then something has slowed down the limit, and not the kernel. */
+/* A share that no kernel reaches: above it, something slowed down the measurement of the limit. */
 static double most_of(limit l) {
     return l == LIMIT_READ ? 1.2 : 50;
 }
 
-/* 0: it, or its limit, was another one in each round, or was hardly measured at all. */
+/* The median share of a fact; 0: the share or its limit differed from round to round, or was hardly
+ * measured at all. */
 static double settled(const kernels *k, int fact) {
     const limit l = limit_of(fact);
     const double most = 0.1;
@@ -228,7 +232,7 @@ static double settled(const kernels *k, int fact) {
     return quiet && median(&s) <= most_of(l) ? median(&s) : 0;
 }
 
-/* On so many threads. False: a call failed. */
+/* Measures on so many threads. False: a call failed. */
 static bool measure_on(kernels *k, int threads, rounds *r, double *share) {
     memset(k->share, 0, sizeof k->share);
     memset(k->limit, 0, sizeof k->limit);
@@ -248,8 +252,8 @@ static bool measure_on(kernels *k, int threads, rounds *r, double *share) {
     return ok;
 }
 
-/* One thread is measured right however busy the machine is, and what it reaches stands for several
- * where those were disturbed. */
+/* One thread is measured correctly however busy the machine is, and its share is used for several
+ * threads where their measurement was disturbed. */
 static bool measure_both(kernels *k, rounds *r, machine_kernels *out) {
     const int threads = machine_threads(k->m);
     double one[MEASURED] = {0};
@@ -295,9 +299,9 @@ void machine_measure_kernels(machine *m, hd_arena *a, const char *folder, double
         machine_model_close(&k->model[i]);
 }
 
-/* ---- telling --------------------------------------------------------------------------------- */
+/* ---- text ------------------------------------------------------------------------------------ */
 
-/* The shares whose keys begin so ("": those of many rows), without that. */
+/* The shares whose keys begin with `first` ("": those of many rows), printed without it. */
 static void print_shares(const machine_kernels *k, const char *first, const char *prefix,
                          hd_text *out) {
     bool none = true;

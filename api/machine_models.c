@@ -7,7 +7,7 @@
 #include "codegen/program/program.h"
 #include "runtime/hadal_rt.h"
 
-/* Matrices of a type lie in the scope of its name. */
+/* The names of the matrices begin with their type. */
 static const char spec[] =
     "use \"layers\"\n"
     "fn feed(x, type, ff) {\n"
@@ -38,8 +38,9 @@ static const struct {
 
 /* ---- weights --------------------------------------------------------------------------------- */
 
-/* Words of numbers that are neither tiny nor infinite, whatever they are read as: of floats 2^-7 to
- * 2^-3 or, of f16, 1 to 1.5, either sign. Scales of mxfp4 are bytes, 2^-5 to 1. */
+/* Fills memory with words that are neither tiny nor infinite numbers, whatever type they are read
+ * as: as floats 2^-7 to 2^-3 and as f16 1 to 1.5, of either sign. Scales of mxfp4 are bytes, 2^-5
+ * to 1. */
 static void fill(uint32_t *to, size_t n, hir_dtype dtype) {
     const bool bytes = dtype == HIR_MXFP4;
     const uint32_t base = bytes ? 0x7a7a7a7a : 0x3c003c00, noise = bytes ? 0x05050505 : 0x81ff81ff;
@@ -58,8 +59,8 @@ static hrt_weights_header header_of(const hcg_program *p) {
     return h;
 }
 
-/* All of the file, which is written as packed weights are: through a map it would get its memory by
- * single pages. */
+/* Fills the whole file by writing it, as packed weights are: through a map it would get its memory
+ * in single pages. */
 static bool fill_all(const hcg_program *p, uint8_t *file) {
     const hrt_weights_header h = header_of(p);
     memcpy(file, &h, sizeof h);
@@ -74,7 +75,8 @@ static bool fill_all(const hcg_program *p, uint8_t *file) {
     return true;
 }
 
-/* Packing a checkpoint of random numbers would take as long as all that is measured. */
+/* Writes a weights file of random numbers directly: packing a checkpoint would take as long as all
+ * that is measured. */
 static bool write_noise(machine_model *m, const char *path) {
     const size_t size = HRT_WEIGHTS_DATA + m->program->weights_bytes;
     uint8_t *file = calloc(1, size);
@@ -111,7 +113,8 @@ static bool open_library(machine_model *m, machine_model_id id, const char *libr
            api_library_start(&m->library, weights, MACHINE_TOKENS, threads, NULL);
 }
 
-/* What is open stays so when its file is gone. The loader tells libraries by their paths. */
+/* Compiles and opens a model. What is open stays so when its file is removed. The dynamic loader
+ * identifies libraries by their paths, so each needs its own. */
 static bool make(machine_model *m, machine_model_id id, const char *folder, int threads) {
     hd_arena *a = m->s->arena;
     const char *text = hd_path_join(a, folder, "kernels.hadal");

@@ -11,17 +11,17 @@ typedef enum machine_model_id {
     MACHINE_MODELS
 } machine_model_id;
 
-enum { MACHINE_PROMPT = 512, MACHINE_TOKENS = 640 }; /* of a prompt; that a session has room for */
+enum { MACHINE_PROMPT = 512, MACHINE_TOKENS = 640 }; /* of a prompt; of a session at most */
 
 typedef struct machine_model {
-    hadal_session *s; /* of its own: what fails there is no failure of the command's */
+    hadal_session *s; /* its own session: what fails in it is no failure of the command */
     api_library library;
     const hcg_program *program;
-    bool rounds_int8, rounds_bf16; /* activations, where the matrix allows it */
+    bool rounds_int8, rounds_bf16; /* are activations rounded to these, where the matrix allows? */
 } machine_model;
 
-/* Compiles, fills its weights with noise, and opens it. False: in m->s is why. The files are gone
- * from `folder` when it returns. */
+/* Compiles the model, fills its weights with noise, and opens it. False: m->s has the reason. The
+ * files are removed from `folder` before it returns. */
 bool machine_model_open(machine_model *m, machine_model_id id, const char *folder, int threads);
 void machine_model_close(machine_model *m);
 const char *machine_model_failure(const machine_model *m, hd_arena *a);

@@ -7,7 +7,7 @@
 #include "api/stats.h"
 #include "support/all_gather.h"
 
-/* words[i] = that of rank i. */
+/* An all-gather of one word: words[i] becomes that of rank i. */
 static int tell_all(const hadal_comm *c, int64_t timeout_ns, double word, double *words) {
     return hd_all_gather(c, hd_all_ranks(c), timeout_ns, &word, words, sizeof word);
 }
@@ -22,7 +22,7 @@ uint64_t machine_cpus_here(void) {
     return XXH3_64bits_withSeed(&cpus, sizeof cpus, XXH3_64bits(id, sizeof id));
 }
 
-typedef struct share { /* of a rank in the CPUs that it may use */
+typedef struct share { /* what a rank has of the CPUs that it may use */
     uint64_t cpus;
     double rate;
 } share;
@@ -48,15 +48,15 @@ int machine_slowest_of_ranks(const hadal_comm *c, int64_t timeout_ns, uint64_t c
     return code;
 }
 
-/* ---- exchanges ------------------------------------------------------------------------------- */
+/* ---- collectives ----------------------------------------------------------------------------- */
 
-/* Elements: as few as there are in an exchange, and what a message of hadal_mpi holds. */
+/* Elements of a small collective, and as many as a message of hadal_mpi holds. */
 enum { FEW = 16, MANY = (1 << 20) / sizeof(float) };
 
 typedef struct job {
     const hadal_comm *c;
     int64_t timeout_ns;
-    float *all, *part; /* MANY of each rank; of one */
+    float *all, *part; /* MANY elements of each rank; of this rank */
 } job;
 
 static int few(const job *j) {
@@ -64,7 +64,7 @@ static int few(const job *j) {
                             j->timeout_ns);
 }
 
-/* The two exchanges of rows that a sublayer of a prompt makes. */
+/* The two collectives over rows that a sublayer of a prompt needs. */
 static int many(const job *j) {
     const hadal_comm_group group = {0, j->c->size};
     uint64_t counts[HADAL_COMM_MAX_RANKS];
@@ -86,13 +86,13 @@ static int repeat(int (*collective)(const job *), const job *j, int times, doubl
     return code;
 }
 
-/* Seconds that it takes, median of batches: of the first rank, for all of them. */
+/* Seconds of a collective: the median of batches, as measured by the first rank, for all ranks. */
 static int measure(int (*collective)(const job *), const job *j, double *seconds) {
     enum { BATCHES = 7, MOST = 1000 };
     const double batch = 0.05;
     double one, words[HADAL_COMM_MAX_RANKS];
     samples times = {0};
-    int code = repeat(collective, j, 3, &one); /* connects, and touches memory */
+    int code = repeat(collective, j, 3, &one); /* opens connections, and touches memory */
     if (!code) code = repeat(collective, j, 3, &one);
     if (!code) code = tell_all(j->c, j->timeout_ns, one, words);
     if (code) return code;
@@ -116,8 +116,8 @@ int machine_measure_links(const hadal_comm *c, int64_t timeout_ns, machine_links
     free(j.all);
     free(j.part);
     const double bits = 2.0 * 8 * (double)(ranks - 1) * MANY * sizeof(float);
-    /* Two latencies are a small part of what MANY elements take. Where they are not, ranks have
-     * waited for their turns on busy CPUs, and what is left of the time says nothing. */
+    /* Two latencies are a small part of the time of MANY elements. If they are not, ranks have
+     * waited for their turns on busy CPUs, and the rest of the time means nothing. */
     const double least = long_time / 2, sending = long_time - 2 * short_time;
     *out = (machine_links){.ranks = c->size, .latency = short_time};
     if (least > 0) out->network = bits / (sending > least ? sending : least);

@@ -1,7 +1,8 @@
-/* What Hadal sees of the machine that it runs on: `hadal machine`.
+/* What Hadal detects on the machine that it runs on: `hadal machine`.
  *
- * The same eyes as everywhere: runtime/detect.h for features and caches, the table of CPU levels,
- * target detection for the CPU that "native" is scheduled for, api/machine.h for the limits. */
+ * The sources are those that the rest of Hadal uses: runtime/detect.h for features and caches, the
+ * table of CPU levels, target detection for the CPU that "native" is scheduled for, api/machine.h
+ * for the limits. */
 #include <omp.h>
 #include <string.h>
 #include <unistd.h>
@@ -20,25 +21,25 @@
 typedef struct facts {
     hd_arena *arena;
     hrt_machine here;
-    uint64_t permitted; /* of its features, those that the operating system lets this process use */
+    uint64_t permitted; /* those of its features that the operating system lets this process use */
     hcg_variant native;
-    const hcg_level *levels; /* of the table; those of this architecture count */
+    const hcg_level *levels; /* the table's levels; those of this architecture count */
     size_t n_levels;
-    int cpus, allowed;   /* of the machine; that this process may use */
+    int cpus, allowed;   /* CPUs of the machine; CPUs that this process may use */
     uint64_t memory;     /* bytes; 0: not known */
     machine *limits;     /* NULL: not measured */
-    machine_links links; /* .ranks is 0: this process is alone */
+    machine_links links; /* .ranks is 0: there are no other ranks */
     machine_cache cache;
     machine_flight flight;
     double barrier; /* seconds */
     machine_kernels kernels;
-    rounds tried; /* in which the limits were measured */
-    double cpu;   /* of the threads that could run meanwhile, the share that had one */
-    bool busy;    /* others were at work: the limits are too low, or by chance */
+    rounds tried; /* rounds in which the limits were measured */
+    double cpu;   /* the share of the time in which threads that could run had a CPU */
+    bool busy;    /* the machine was busy: the limits are too low, or accidental */
 } facts;
 
-/* Threads for which there is memory: measuring takes 160 MB each, and leaves half of what is free.
- */
+/* Number of threads for which there is memory: measuring takes 160 MB for each, and leaves half of
+ * the free memory. */
 static int threads_with_memory(int wanted) {
     enum { EACH = 160 << 20 };
     const long pages = sysconf(_SC_AVPHYS_PAGES), page = sysconf(_SC_PAGESIZE);
@@ -52,7 +53,7 @@ static uint64_t memory_here(void) {
     return pages < 1 || page < 1 ? 0 : (uint64_t)pages * (uint64_t)page;
 }
 
-/* What exchanges take, where there are other ranks. */
+/* Measures how long collectives take, if there are other ranks. */
 static bool measure_links(hadal_session *s, facts *f) {
     const hadal_comm *c = s->comm;
     if (!c || c->size == 1 || !machine_measure_links(c, s->comm_timeout, &f->links)) return true;
@@ -61,14 +62,14 @@ static bool measure_links(hadal_session *s, facts *f) {
     return false;
 }
 
-/* A limit that is not the same from one moment to the next, by as much as hadal bench warns of. */
+/* Does the limit vary from one moment to the next by as much as hadal bench warns of? */
 static bool is_restless(const machine *m, limit l) {
     return machine_drift(m, l) > BENCH_DRIFT || machine_spread(m, l) > BENCH_DRIFT;
 }
 
-/* In rounds, of which those do not count in which the machine was busy elsewhere. Where it always
- * is, all rounds are alike: but then several threads that never rest have not had a CPU all the
- * time. (One is measured by the time that it had one; ranks wait for each other.) */
+/* Measures the limits in rounds; those in which the machine was busy do not count. If it is always
+ * busy, all rounds are alike: that is found by how long several threads had a CPU, since they never
+ * rest. (One thread is measured by its CPU time; ranks wait for each other.) */
 static void measure_limits(facts *f, bool alone) {
     enum { WANTED = 5 };
     const double least = 0.8;
@@ -83,7 +84,7 @@ static void measure_limits(facts *f, bool alone) {
               is_restless(f->limits, LIMIT_FMA) || is_restless(f->limits, LIMIT_READ);
 }
 
-/* Of ranks, all of which have the same figures, the first says it. */
+/* Of several ranks, all of which have the same figures, only the first warns. */
 static void warn_if_busy(hadal_session *s, const facts *f) {
     if (!f->busy || (s->comm && s->comm->rank > 0)) return;
     hd_diag *w = hd_warn(&s->diags, HD_E_RUNTIME, HD_NOWHERE,
@@ -130,8 +131,8 @@ static bool find_facts(hadal_session *s, facts *f) {
     return true;
 }
 
-/* The features of a level that the machine lacks, or its operating system refuses; 0: it can run
- * the level. */
+/* The features of a level that the machine lacks, or that its operating system does not permit; 0:
+ * the machine can run the level. */
 static uint64_t lacks(const facts *f, const hcg_level *level) {
     return hcg_level_features(level) & ~f->permitted;
 }
@@ -140,7 +141,8 @@ static bool is_here(const facts *f, const hcg_level *level) {
     return strcmp(level->arch, f->native.level.arch) == 0;
 }
 
-/* Rates of the machine model as they were measured; a limit that there is not is 0. */
+/* The rates of the machine model as they were measured; a limit that the machine does not have is
+ * 0. */
 static hd_machine measured_rates(const facts *f) {
     const double fma = machine_limit(f->limits, LIMIT_FMA);
     return (hd_machine){
@@ -149,7 +151,7 @@ static hd_machine measured_rates(const facts *f) {
 }
 
 /* ---- text ------------------------------------------------------------------------------------ */
-/* Beside those that code goes by, which "facts" lists. */
+/* Prints the rates that are not among the "facts", which are those that code generation uses. */
 static void print_rates(const facts *f, hd_text *out) {
     hd_machine m = measured_rates(f);
     if (!m.bf16_dots && !m.matrix_unit) return;
@@ -171,7 +173,7 @@ static void print_cache(const facts *f, hd_text *out) {
                   inspect_bytes(f->arena, (uint64_t)f->cache.bytes), f->cache.rate * 1e-9);
 }
 
-/* As the machine model has it (in_flight), in whole lines. */
+/* Bytes in flight as the machine model has them (in_flight), in whole lines. */
 static uint32_t bytes_in_flight(machine_flight f) {
     const double bytes = f.rate * f.latency;
     return bytes > 0 && bytes < 1 << 30 ? (uint32_t)bytes / 64 * 64 : 0;
@@ -216,7 +218,7 @@ static void print_text(const facts *f, hd_text *out) {
 }
 
 /* ---- JSON ------------------------------------------------------------------------------------ */
-/* Names with " " between as an array. */
+/* Prints names that are separated by " " as an array. */
 static void print_names(const char *names, hd_text *out) {
     hd_text_add(out, "[");
     for (bool first = true; *names; first = false) {
@@ -242,11 +244,11 @@ static void print_levels(const facts *f, hd_text *out) {
     hd_text_add(out, "]");
 }
 
-/* Each limit's value, after what comes first in the object. */
+/* Prints each limit's value, after what the object holds already. */
 static void print_of_limits(const machine *m, double (*value)(const machine *m, limit l),
                             const char *between, hd_text *out) {
     for (int l = 0; l < LIMIT_COUNT; l++) {
-        if (machine_limit(m, (limit)l) == 0) continue; /* a unit that it has not */
+        if (machine_limit(m, (limit)l) == 0) continue; /* the machine has no such unit */
         hd_text_f(out, "%s\n    \"%s\": ", between, machine_limit_name((limit)l));
         hd_text_double(out, value(m, (limit)l));
         between = ",";
@@ -263,7 +265,7 @@ static void print_limits(const facts *f, hd_text *out) {
               f->tried.n, f->busy ? "true" : "false");
 }
 
-/* As facts of --host of hadal plan. */
+/* Prints the links as facts for --host of hadal plan. */
 static void print_links_json(const machine_links *l, hd_text *out) {
     hd_text_f(out, ",\n  \"ranks\": %d, \"latency\": ", (int)l->ranks);
     hd_text_double(out, l->latency);
@@ -273,7 +275,7 @@ static void print_links_json(const machine_links *l, hd_text *out) {
     }
 }
 
-/* As facts of --host of hadal plan, too. */
+/* Prints the caches as facts for --host of hadal plan. */
 static void print_cache_json(machine_cache c, hd_text *out) {
     if (c.bytes <= 0) return;
     hd_text_f(out, ",\n  \"cache\": %.0f, \"cached\": ", c.bytes);

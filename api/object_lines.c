@@ -1,5 +1,6 @@
-/* The line table of an object: DWARF 2 to 5, as far as addresses and lines go. A line program is
- * read from behind its header, so that tables of files, which differ by version, are not read. */
+/* The line table of an object: DWARF 2 to 5, as far as addresses and lines need it. A line program
+ * is read from the end of its header on, so that the tables of files, which differ by version, are
+ * not parsed. */
 #include "api/object_lines.h"
 
 #include <elf.h>
@@ -17,7 +18,7 @@ typedef struct object_file {
     uint32_t n_sections;
     const Elf64_Sym *symbols;
     size_t n_symbols;
-    const char *names; /* of symbols */
+    const char *names; /* names of symbols */
 } object_file;
 
 static bool is_inside(const object_file *f, uint64_t at, uint64_t n) {
@@ -30,7 +31,7 @@ static const Elf64_Shdr *section_at(const object_file *f, uint32_t i) {
     return s->sh_type == SHT_NOBITS || is_inside(f, s->sh_offset, s->sh_size) ? s : NULL;
 }
 
-/* A table of strings ends with a NUL, so that every string in it does. */
+/* A table of strings must end with a NUL, so that every string in it does. */
 static const char *strings_of(const object_file *f, uint32_t i, uint64_t *n) {
     const Elf64_Shdr *s = section_at(f, i);
     if (!s || s->sh_type != SHT_STRTAB || !s->sh_size) return NULL;
@@ -90,7 +91,7 @@ static void list_functions(const object_file *f, object_lines *out) {
 
 typedef struct cursor {
     const uint8_t *at, *end;
-    bool failed; /* something reached beyond the end */
+    bool failed; /* a read went beyond the end */
 } cursor;
 
 static uint64_t fixed(cursor *c, size_t n) {
@@ -134,13 +135,13 @@ typedef struct line_program {
     const Elf64_Shdr *section, *relocations;
     object_lines *out;
     cursor c;
-    uint8_t step, base, range, first_special; /* of the header */
-    const uint8_t *operands;                  /* of standard opcodes */
+    uint8_t step, base, range, first_special; /* fields of the header */
+    const uint8_t *operands;                  /* numbers of operands of the standard opcodes */
     uint64_t address;
     uint64_t line;
 } line_program;
 
-enum { /* opcodes that do something to address or line */
+enum { /* opcodes that change address or line */
        COPY = 1,
        ADVANCE_PC,
        ADVANCE_LINE,
@@ -156,7 +157,7 @@ static void add_row(line_program *p, bool ends) {
     hd_push(p->f->a, &p->out->rows, row);
 }
 
-/* The address at `offset` of the section: what the object holds there, or its relocation. */
+/* The address at `offset` of the section: the bytes of the object, or their relocation. */
 static uint64_t relocated(const line_program *p, uint64_t offset, uint64_t held) {
     const object_file *f = p->f;
     if (!p->relocations) return held;
@@ -208,18 +209,18 @@ static void run_standard(line_program *p, unsigned code) {
     }
 }
 
-/* The header up to the program, whose place is given as a distance. */
+/* Reads the header up to the line program, whose position it states as a distance. */
 static bool read_header(line_program *p) {
     cursor *c = &p->c;
     const uint64_t version = fixed(c, 2);
     if (version < 2 || version > 5) return false;
-    if (version == 5) fixed(c, 2); /* sizes of an address and of a segment */
+    if (version == 5) fixed(c, 2); /* sizes of an address and of a segment selector */
     const uint64_t n = fixed(c, 4);
     if (n > (uint64_t)(c->end - c->at)) return false;
     const uint8_t *program = c->at + n;
     p->step = (uint8_t)fixed(c, 1);
-    if (version >= 4) fixed(c, 1); /* operations of an instruction: of VLIW machines */
-    fixed(c, 1);                   /* is a row a statement? */
+    if (version >= 4) fixed(c, 1); /* operations per instruction: of VLIW machines */
+    fixed(c, 1);                   /* default of "row is a statement" */
     p->base = (uint8_t)fixed(c, 1);
     p->range = (uint8_t)fixed(c, 1);
     p->first_special = (uint8_t)fixed(c, 1);
@@ -247,14 +248,14 @@ static bool run_program(line_program *p) {
     return !p->c.failed;
 }
 
-/* One program after the other, each with its length in front. */
+/* Runs all line programs one after the other; each has its length in front. */
 static bool run_programs(line_program *p) {
     const uint8_t *at = (const uint8_t *)p->f->at + p->section->sh_offset;
     const uint8_t *end = at + p->section->sh_size;
     while (at < end) {
         cursor c = {at, end, false};
         const uint64_t n = fixed(&c, 4);
-        if (c.failed || n > (uint64_t)(end - c.at)) return false; /* nor the 64-bit form */
+        if (c.failed || n > (uint64_t)(end - c.at)) return false; /* nor is the 64-bit form read */
         p->c = (cursor){c.at, c.at + n, false};
         if (!run_program(p)) return false;
         at = c.at + n;

@@ -1,5 +1,5 @@
-/* hadal plan: the model compiled for each shape, as far as kernel IR, and what its ranks would hold
- * and do. */
+/* hadal plan: compiles the model for each shape, as far as kernel IR, and counts what its ranks
+ * would hold and do. */
 #include "api/plan.h"
 
 #include <string.h>
@@ -10,7 +10,7 @@
 
 /* ---- what a rank holds and does -------------------------------------------------------------- */
 
-/* The number of the step whose kernel has the op. */
+/* The index of the step whose kernel contains the op. */
 static size_t step_with(const hir_module *m, hir_id op) {
     const hir_id kernel = hir_op_at(m, op)->parent;
     size_t n = 0;
@@ -46,7 +46,7 @@ static plan_stage stage_of(hadal_session *s, const hcg_program *p) {
                       .arena_kept = p->m->arena_kept,
                       .local_kept = p->m->local_kept};
     for (size_t i = 0; i < p->steps.n; i++) {
-        if (p->steps.at[i].collective) continue; /* no kernel: one of the crossings */
+        if (p->steps.at[i].collective) continue; /* a collective, which is one of the crossings */
         const plan_step step = api_plan_step(p, i);
         hd_push(s->arena, &out.steps, step);
     }
@@ -63,8 +63,9 @@ static bool add_stage(hadal_session *s, const hadal_pipeline *pipeline, const ha
     return true;
 }
 
-/* What was found since there were so many errors and diagnostics: why a model cannot be divided so
- * is the shape's, and no error of the plan. False: something else is wrong. */
+/* Takes back the diagnostics added since there were so many errors and entries: why a model cannot
+ * be divided in this way belongs to the shape, and is no error of the plan. False: something else
+ * is wrong. */
 static bool take_rejection(hadal_session *s, size_t errors, size_t listed, plan_shape *shape) {
     for (size_t i = s->diags.list.n; i-- > listed;) {
         const hd_diag *g = &s->diags.list.at[i];
@@ -91,7 +92,7 @@ static bool fill_shape(hadal_session *s, const hadal_pipeline *pipeline, const h
     return true;
 }
 
-/* All ways to cut the model for so many hosts that the options leave. */
+/* Adds all ways to divide the model over so many hosts that the options allow. */
 static bool add_shapes(hadal_session *s, const hadal_pipeline *pipeline, const hadal_target *t,
                        int64_t hosts, plan *out) {
     for (int64_t stages = 1; stages <= hosts; stages++) {
@@ -152,19 +153,19 @@ const char *hadal_plan(hadal_session *s, const hadal_pipeline *p, const hadal_pl
 
 /* ---- what a kernel multiplies with ----------------------------------------------------------- */
 
-/* Does the op multiply with argument i as a matrix of the model's? */
+/* Does the op multiply with argument i as a matrix of weights? */
 static bool is_matrix(const hir_op *o, uint32_t i) {
     return hir_is_matrix(o->code, i) && o->args[i].kind == HIR_REF_WEIGHT;
 }
 
-/* Does it look along a cache that argument i is? */
+/* Does the op read along a cache that is argument i? */
 static bool is_cache(const hir_module *m, hir_id op, uint32_t i) {
     const hir_opcode code = hir_op_at(m, op)->code;
     return hir_has_trait(code, HIR_SEQUENCE) && !hir_has_trait(code, HIR_WRITES_STATE) &&
            hir_type_has_c(hir_arg_type(m, op, i));
 }
 
-/* What the op is to the step: its matrix comes before a cache. */
+/* Notes what the op is to the step: a matrix takes precedence over a cache. */
 static void take(const hir_module *m, hir_id op, plan_step *s) {
     const hir_op *o = hir_op_at(m, op);
     for (uint32_t i = 0; i < o->n_args; i++) {

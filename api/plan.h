@@ -1,4 +1,5 @@
-/* The steps of a program as `hadal plan` sees them: what a kernel multiplies with. */
+/* The steps of a program as `hadal plan` sees them: what type of matrix a kernel multiplies
+ * with. */
 #ifndef API_PLAN_H
 #define API_PLAN_H
 
@@ -6,7 +7,7 @@
 #include "inspect/plan.h"
 
 plan_step api_plan_step(const hcg_program *p, size_t i);
-/* Is it part of an overlap? */
+/* Is the step part of an overlap of a collective with kernels? */
 bool api_is_beside(const hcg_program *p, size_t step);
 
 #endif

@@ -8,7 +8,7 @@
 
 #define API_FAILED 1
 
-/* The options that the library tells of itself are JSON of ours: a number behind its name. */
+/* The number after a name in the options of a library, which are JSON that Hadal itself wrote. */
 static int64_t number_in(const char *options, const char *name) {
     const char *at = strstr(options, name);
     return at ? strtoll(at + strlen(name), NULL, 10) : 0;
@@ -41,11 +41,12 @@ bool api_has_logits(const api_library *l) {
 bool api_is_first_of_stage(const api_library *l, int32_t rank) {
     const int32_t ranks = ranks_of_stage(l);
     if (!l->session_init_on) return true;
-    hd_known(ranks); /* a library that has the function tells how many */
+    hd_known(ranks); /* a library that has this function states its ranks */
     return rank % ranks == 0;
 }
 
-/* That they are as many as the library wants is agreed on by all when sessions are made. */
+/* Whether there are as many ranks as the library needs is checked by all of them when they make
+ * their sessions. */
 bool api_need_ranks(const api_library *l) {
     if (!l->session_init_on || l->s->comm) return true;
     hd_err(&l->s->diags, HD_E_RUNTIME, HD_NOWHERE,

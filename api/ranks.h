@@ -1,4 +1,5 @@
-/* A divided library among its ranks: what they tell each other beside what the model exchanges. */
+/* A divided library on its ranks: what the ranks communicate besides the collectives of the
+ * model. */
 #ifndef API_RANKS_H
 #define API_RANKS_H
 
@@ -6,22 +7,24 @@
 
 /* How many processes run the library together; 1: it is not divided. */
 int32_t api_ranks(const api_library *l);
-/* Stages of the pipeline that it is a stage of; 1: of none. */
+/* Number of pipeline stages, if the library is one of them; 1: it is no pipeline stage. */
 int32_t api_stages(const api_library *l);
-/* Is this the process that tells what came of it: the first rank of those that have logits, which
- * of a pipeline are the last stage's? */
+/* Is this process the speaker, which reports the results? It is the first of the ranks that have
+ * logits; in a pipeline only the last stage has them. */
 bool api_is_speaker(const api_library *l);
 int32_t api_speaker(const api_library *l);
 bool api_has_logits(const api_library *l);
-/* Has this rank the first share of its stage? One such rank of each stage is one whole model. */
+/* Has this rank the first share of its pipeline stage? One such rank of each stage together make
+ * one whole model. */
 bool api_is_first_of_stage(const api_library *l, int32_t rank);
-/* False and a diagnostic if it is divided and this process is alone. */
+/* False, and a diagnostic, if the library is divided and this process is alone. */
 bool api_need_ranks(const api_library *l);
-int32_t api_ranks_here(const api_library *l); /* processes that there are */
-/* all[i] = `mine` of rank i, `size` bytes each; all ranks have to be here. False and a diagnostic
- * if they do not come together. */
+int32_t api_ranks_here(const api_library *l); /* number of processes in the job */
+/* An all-gather: all[i] = `mine` of rank i, `size` bytes each. All ranks have to call it. False,
+ * and a diagnostic, if the collective fails. */
 bool api_all_gather(api_library *l, const void *mine, void *all, size_t size);
-/* The largest of all ranks' numbers: what they decide together. */
+/* An all-reduce to the maximum: the largest of all ranks' numbers, by which they decide
+ * together. */
 bool api_most_of_ranks(api_library *l, int64_t mine, int64_t *most);
 
 #endif

@@ -1,4 +1,4 @@
-/* hadal_reduce_*: proposals for smaller modules, as text. */
+/* hadal_reduce_*: proposes smaller modules, as text. */
 #include "ir/compare/reduce.h"
 
 #include "api/session.h"
@@ -14,7 +14,7 @@ int hadal_reduce_begin(hadal_session *s) {
 
 #undef API_FAILED
 #define API_FAILED NULL
-/* Printed into the module's own arena, which goes with it: there may be thousands. */
+/* Prints a module into its own arena, which is freed with it: there may be thousands. */
 static const char *text_of(const hir_module *m, jmp_buf *guard) {
     hd_arena_guard(m->arena, guard);
     hd_text text;

@@ -1,4 +1,4 @@
-/* What can be asked about the compiler: its ops and passes; and how two models differ. */
+/* Reference texts about the compiler (its ops and passes), and how two models differ. */
 #include <string.h>
 
 #include "api/session.h"
@@ -60,10 +60,10 @@ const char *hadal_diff(hadal_session *s, const char *a, const char *b, int *diff
     const char *weights = s->weights_path;
     const hir_module *ma = api_read_model(s, a, NULL);
     hir_module *mb = api_read_model(s, b, NULL);
-    s->weights_path = weights; /* a folder would have brought its own */
+    s->weights_path = weights; /* a model folder would have brought its own weights */
     const bool ok = ma && mb;
     if (ok) {
-        /* Specs are named after their files, which says nothing about them. */
+        /* names of specs come from their file names, which say nothing about the models */
         if (!is_ir_text(a) || !is_ir_text(b)) mb->name = ma->name;
         const hir_diff_counts counts = hir_diff(ma, mb, &text);
         count_line(&text, &counts);

@@ -1,4 +1,5 @@
-/* Reports: what a session holds, through the views of inspect/ and the history of its passes. */
+/* Reports: the contents of a session, through the views of inspect/ and the history of its
+ * passes. */
 #include <string.h>
 
 #include "api/look.h"
@@ -11,7 +12,8 @@
 
 /* ---- collecting ------------------------------------------------------------------------------ */
 
-/* A view that this model has not is no failure of its report: the reason stays as a note. */
+/* Collects a view. That a model does not have it is no failure of the report: the reason becomes a
+ * note. */
 static const char *look_if_there(hadal_session *s, inspect_view view, const int32_t *tokens,
                                  int64_t n) {
     const size_t before = s->diags.list.n, errors = s->diags.errors;
@@ -32,7 +34,7 @@ static void add_remarks(hadal_session *s, report *r) {
     }
 }
 
-/* Texts that locations of ops point into: the spec and the pages that it uses. */
+/* Adds the texts that locations of ops point into: the spec and the library files that it uses. */
 static void add_files(hadal_session *s, report *r) {
     for (size_t i = 0; i < s->diags.sources.n; i++) {
         const report_file file = {s->diags.sources.at[i].file, s->diags.sources.at[i].text};
@@ -74,7 +76,7 @@ static bool collect(hadal_session *s, const hadal_report_options *o, report *r) 
                   .diags = &s->diags,
                   .machine = o->machine,
                   .library = s->library_info};
-    if (hd_diags_failed(&s->diags)) return true; /* the report of what is wrong */
+    if (hd_diags_failed(&s->diags)) return true; /* the report then describes what is wrong */
     if (!s->history) {
         hd_err(&s->diags, HD_E_USAGE, HD_NOWHERE, "no passes have run for a report");
         return false;
@@ -103,7 +105,7 @@ const char *hadal_report(hadal_session *s, const hadal_report_options *o) {
 
 enum { MOST_LINES = 4000 };
 
-/* The beginning of a text, and how many lines there are more. */
+/* Adds the beginning of a text, and says how many more lines there are. */
 static void add_lines(hd_text *out, const char *text) {
     const char *end = text;
     size_t n = 0, more = 0;
@@ -130,7 +132,8 @@ static void add_difference(hd_text *out, const char *key, const hir_module *a,
     hd_text_add(out, "}");
 }
 
-/* As `hadal diff` tells it: of the graphs as loaded, and of what became of them. */
+/* How the two models differ, as `hadal diff` prints it: the graphs as loaded, and the modules that
+ * were made of them. */
 static const char *difference(hadal_session *s, const hadal_session *other) {
     hd_text out;
     hd_text_init(&out, s->arena);

@@ -1,5 +1,5 @@
-/* The code of a report: what the kernels of a module become for one CPU level, by function, with
- * the line of the kernel IR for each line of LLVM IR and assembly. */
+/* The code in a report: what the kernels of a module are compiled to for one CPU level, by
+ * function, with the line of the kernel IR for each line of LLVM IR and assembly. */
 #include "api/report.h"
 
 #include <stdlib.h>
@@ -14,9 +14,9 @@
 typedef struct collector {
     hadal_session *s;
     report_code *code;
-    hir_names index; /* of functions */
+    hir_names index; /* functions by name */
     bool listings;
-    HD_VEC(uint32_t) locs; /* by `.loc`: the line of its function's listing that follows it */
+    HD_VEC(uint32_t) locs; /* by number of `.loc`: the line after it in its function's listing */
 } collector;
 
 static report_function *function_named(collector *c, const char *name) {
@@ -38,7 +38,8 @@ static void add_line(collector *c, report_listing *to, const char *at, size_t n,
 
 /* ---- LLVM IR --------------------------------------------------------------------------------- */
 
-/* By number of metadata: the line of the kernel IR, from `!7 = !DILocation(line: 88, ...`. */
+/* By number of a metadata node: the line of the kernel IR, from `!7 = !DILocation(line: 88,
+ * ...`. */
 typedef struct locations {
     HD_VEC(uint32_t) line;
 } locations;
@@ -56,7 +57,7 @@ static void find_locations(hd_arena *a, const char *text, locations *out) {
     }
 }
 
-/* A line of a function without the reference to its location, which becomes a number. */
+/* Adds a line of a function; the reference to its location is removed, and kept as a number. */
 static void add_llvm_line(collector *c, const locations *known, report_listing *to, const char *at,
                           size_t n) {
     static const char mark[] = ", !dbg !";
@@ -94,7 +95,7 @@ static void read_llvm(collector *c, const char *text) {
 
 /* ---- assembly -------------------------------------------------------------------------------- */
 
-/* `NAME:` in the first column, but for labels inside of functions. */
+/* The name in `NAME:` in the first column; NULL for labels inside functions. */
 static const char *asm_function_name(hd_arena *a, const char *at, size_t n) {
     if (n < 2 || *at == '\t' || *at == ' ' || *at == '.' || *at == '#') return NULL;
     const char *colon = memchr(at, ':', n);
@@ -145,7 +146,7 @@ static void place_functions(collector *c, const object_lines *object) {
     }
 }
 
-/* Functions in the order of their addresses. */
+/* Orders functions by their addresses. */
 static int by_offset(const void *a, const void *b) {
     const report_function *x = *(report_function *const *)a, *y = *(report_function *const *)b;
     return x->offset < y->offset ? -1 : x->offset > y->offset;
@@ -159,11 +160,11 @@ static report_function **sorted_functions(const collector *c) {
     return all;
 }
 
-/* The function whose code an address is in; NULL: none. */
+/* The function whose code contains an address; NULL: none. */
 static report_function *function_at(const collector *c, report_function **sorted,
                                     uint64_t address) {
     size_t low = 0, high = c->code->functions.n;
-    while (low < high) { /* the first that begins behind the address */
+    while (low < high) { /* finds the first function that begins after the address */
         const size_t middle = low + (high - low) / 2;
         if (sorted[middle]->offset > address)
             high = middle;
@@ -174,7 +175,7 @@ static report_function *function_at(const collector *c, report_function **sorted
     return f && address - f->offset < f->bytes ? f : NULL;
 }
 
-/* Adds [begin, end) to the ranges of a function, of which it may be the continuation. */
+/* Adds [begin, end) to the ranges of a function. The range may continue the one before. */
 static void add_range(collector *c, report_function *f, report_range range) {
     report_range *last = f->ranges.n ? &f->ranges.at[f->ranges.n - 1] : NULL;
     if (last && last->line == range.line && last->first + last->bytes == range.first)
@@ -183,7 +184,8 @@ static void add_range(collector *c, report_function *f, report_range range) {
         hd_push(c->s->arena, &f->ranges, range);
 }
 
-/* A row of the table is a `.loc` of the assembly, in the same order. */
+/* Adds the ranges of all rows. A row of the line table belongs to a `.loc` of the assembly, in the
+ * same order. */
 static void add_ranges(collector *c, const object_lines *object) {
     report_function **sorted = sorted_functions(c);
     size_t loc = 0;
@@ -250,7 +252,7 @@ static bool write_form(hadal_session *s, hcg_code_form form, hd_text *out) {
     return hcg_write_code(s->program, &s->diags, form, out);
 }
 
-/* What a reader sees: both listings, from which functions have their order. */
+/* Reads both listings; functions get their order from them. */
 static bool read_listings(collector *c) {
     hd_text llvm, assembly;
     if (!write_form(c->s, HCG_CODE_LLVM, &llvm) || !write_form(c->s, HCG_CODE_ASM, &assembly))

@@ -1,5 +1,5 @@
-/* What reports are made of besides specs: dumps of passes, compiled libraries, profiles, and
- * reports that were written before. */
+/* Inputs of reports besides specs: dumps of passes, compiled libraries, profiles, and reports that
+ * were written before. */
 #include "api/report.h"
 
 #include <dirent.h>
@@ -25,7 +25,7 @@ typedef struct dump_file {
 } dump_file;
 typedef HD_VEC(dump_file) dump_list;
 
-/* "07-fuse.hir"; false: something else. */
+/* Is it a name such as "07-fuse.hir"? */
 bool api_is_dump(const char *name, int *index, const char **pass) {
     char *end;
     const long n = strtol(name, &end, 10);
@@ -72,7 +72,7 @@ static bool list_dumps(hadal_session *s, const char *folder, dump_list *out) {
     return false;
 }
 
-/* "; fuse (unchanged)" stands for the dump before it. */
+/* Is the text "; fuse (unchanged)", which stands for the dump before it? */
 static bool is_unchanged(const char *text) {
     const char *end = strchr(text, '\n');
     return *text == ';' && end && !end[1] &&
@@ -128,7 +128,7 @@ static bool reject_profile(hadal_session *s, const char *path, const char *why) 
     return false;
 }
 
-/* Is a kernel of that name in that line of the kernel IR? */
+/* Is there a kernel of that name in that line of the kernel IR? */
 static bool is_kernel_at(const hir_module *m, const uint32_t *lines, json_int_t line,
                          const char *name) {
     HIR_EACH(m, op, m->first) {
@@ -190,7 +190,7 @@ const char *api_read_profile(hadal_session *s, const char *path) {
 
 /* ---- libraries ------------------------------------------------------------------------------- */
 
-/* DIR/libNAME.so as DIR and NAME; NULL: something else. */
+/* The parts DIR and NAME of DIR/libNAME.so; NULL: the path is no such name. */
 static const char *library_name(hd_arena *a, const char *path) {
     const char *base = hd_path_base(path);
     const size_t n = strlen(base);
@@ -199,7 +199,7 @@ static const char *library_name(hd_arena *a, const char *path) {
     return hd_strndup(a, base + 3, n - strlen("lib.so"));
 }
 
-/* Is the kernel IR beside a library that of the library? */
+/* Is the kernel IR next to a library the one that the library was made from? */
 static bool check_steps(hadal_session *s, const hd_info *info, const char *ir) {
     const uint32_t *lines = hir_op_lines(s->m, s->arena);
     for (size_t i = 0; i < info->n_steps; i++) {
@@ -215,7 +215,7 @@ static bool check_steps(hadal_session *s, const hd_info *info, const char *ir) {
     return true;
 }
 
-/* What the library says of itself, for the report. */
+/* What the library states about itself, as JSON for the report. */
 static const char *info_json(hadal_session *s, const hd_info *info) {
     hd_text out;
     hd_text_init(&out, s->arena);
@@ -242,7 +242,7 @@ static bool read_info(hadal_session *s, const char *ir) {
     return ok;
 }
 
-/* The IR that `compile --emit=graph,depth,kernel` leaves beside a library. */
+/* Loads the IR that `compile --emit=graph,depth,kernel` has written next to a library. */
 static bool load_library(hadal_session *s, const char *path) {
     static const char *const stages[] = {"graph", "depth", "kernel"};
     const char *name = library_name(s->arena, path), *ir = NULL;

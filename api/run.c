@@ -1,5 +1,5 @@
-/* Running a model: through the reference evaluator, or through a compiled library opened with
- * dlopen (library.c). */
+/* Running a model: in the reference evaluator, or as a compiled library opened with dlopen
+ * (library.c). */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -96,9 +96,9 @@ int hadal_read_tokens(hadal_session *s, const char *text, const int32_t **tokens
 
 /* ---- collecting results ---------------------------------------------------------------------- */
 
-typedef struct output { /* the rows of one output, filled call by call */
+typedef struct output { /* the rows of one output, which calls fill one after the other */
     const char *name;
-    hir_type type; /* of the IR: dim 0 is T, or there is no T */
+    hir_type type; /* as in the IR: dim 0 is T, or the type has no T */
     int64_t row;   /* elements of a row */
     int64_t filled;
     float *at;
@@ -107,7 +107,7 @@ typedef struct output { /* the rows of one output, filled call by call */
 typedef struct outputs {
     output *at;
     size_t n;
-    int64_t rows, skipped; /* of the last positions; those before, which are not kept */
+    int64_t rows, skipped; /* rows of the last positions are kept; those before are not */
 } outputs;
 
 static outputs outputs_of(const hadal_run_options *o, int64_t tokens) {
@@ -116,13 +116,13 @@ static outputs outputs_of(const hadal_run_options *o, int64_t tokens) {
     return (outputs){.rows = rows, .skipped = tokens - rows};
 }
 
-/* How many rows are kept of a call of n tokens behind `past`. */
+/* The number of rows kept of a call of n tokens with `past` tokens before it. */
 static int64_t kept_rows(const outputs *out, int64_t past, int64_t n) {
     const int64_t rows = past + n - out->skipped;
     return rows < 0 ? 0 : rows < n ? rows : n;
 }
 
-/* The model's outputs, logits first; `m` has traces turned into outputs. */
+/* Collects the model's outputs, logits first; `m` has traces as outputs. */
 static bool collect(hadal_session *s, const hir_module *m, outputs *out) {
     HD_VEC(output) list = {0};
     HIR_EACH(m, op, m->first) {
@@ -180,8 +180,8 @@ static bool write_traces(hadal_session *s, const outputs *out, const char *path)
     return hd_safetensors_write(s->arena, &s->diags, path, traces, n);
 }
 
-/* Before the work: are there logits to find next tokens by? A stage that is not the last has none.
- */
+/* Checks, before any work, that there are logits to choose next tokens by. A pipeline stage before
+ * the last has none. */
 static bool check_next(hadal_session *s, const hadal_run_options *o, const outputs *out) {
     const output *first = out->n ? &out->at[0] : NULL;
     if (o->top < 0) {
@@ -200,7 +200,7 @@ static bool check_next(hadal_session *s, const hadal_run_options *o, const outpu
     return false;
 }
 
-/* Logits are the first output. */
+/* Writes the results. Logits are the first output. */
 static bool write_results(hadal_session *s, const hadal_run_options *o, const outputs *out,
                           const char *logits_path, const char *trace_path) {
     const output *first = &out->at[0];
@@ -215,7 +215,7 @@ static bool write_results(hadal_session *s, const hadal_run_options *o, const ou
 
 /* ---- profiles -------------------------------------------------------------------------------- */
 
-/* What the steps of an open library take in the calls of its session. */
+/* An empty profile for the steps of an open library in the calls of its session. */
 static profile *new_profile(hd_arena *a, const api_library *l, int threads) {
     const hd_info *info = l->info;
     profile *p = hd_new(a, profile);
@@ -244,7 +244,8 @@ static profile_phase *phase_of(profile *p, int64_t n) {
     return &p->phases[n == 1 ? PROFILE_DECODE : PROFILE_PREFILL];
 }
 
-/* Before and after a call of n tokens behind `past` others, n rows of logits wanted. */
+/* Called before and after a call of n tokens with `past` tokens before it, which requests n rows of
+ * logits. */
 static bool start_profile(profile *p, api_library *l, int64_t n) {
     profile_phase *phase = phase_of(p, n);
     const bool ok =
@@ -266,11 +267,12 @@ static void end_profile(profile *p, int64_t n, int64_t past) {
     }
 }
 
-/* ---- the two ways ---------------------------------------------------------------------------- */
+/* ---- evaluator and library ------------------------------------------------------------------- */
 
 typedef bool (*call_fn)(void *context, const int32_t *tokens, int64_t n, outputs *out);
 
-/* Calls of as many tokens as `split` says, the rest one at a time; no `split`: all in one. */
+/* Makes calls of as many tokens as `split` says, then one token at a time. Without `split` one call
+ * takes all tokens. */
 static bool in_calls(const hadal_run_options *o, const int32_t *tokens, int64_t n, outputs *out,
                      call_fn call, void *context) {
     if (!o->n_split) return call(context, tokens, n, out);
@@ -315,7 +317,7 @@ static bool call_interpreter(void *context, const int32_t *tokens, int64_t n, ou
         hd_err(&in->s->diags, HD_E_MEMORY, HD_NOWHERE, "no memory for a call of the evaluator");
         return false;
     }
-    /* exhaustion in the scratch arena ends here, not in the session's guard */
+    /* an allocation failure in the scratch arena ends here, not in the session's guard */
     jmp_buf here;
     hd_arena_guard(scratch, &here);
     if (setjmp(here)) {
@@ -343,8 +345,8 @@ static bool call_interpreter(void *context, const int32_t *tokens, int64_t n, ou
     return ok;
 }
 
-/* What is evaluated is the graph as loaded, no pass has touched it; the passes only say how the
- * weights are rounded, and the options of the run how states are. */
+/* An evaluator of the graph as loaded, which no pass has touched. The passes only say how weights
+ * are rounded, and the options of the command how states are. */
 static hir_eval *evaluator_of_graph(hadal_session *s, const hadal_run_options *o) {
     hir_module *m = hir_module_clone(s->graph, s->arena);
     if (o->hidden_path && !api_add_hidden(m, &s->diags)) return NULL;
@@ -360,7 +362,7 @@ static hir_eval *evaluator_of_graph(hadal_session *s, const hadal_run_options *o
     return hir_eval_new(s->arena, m, hcg_rounded_source, weights);
 }
 
-/* One stage of a divided model, after the passes that know of ranks, stages and types. */
+/* One pipeline stage of a divided model, after the passes that divide it and set types. */
 static const hir_module *divided_stage(hadal_session *s, const hadal_run_options *o,
                                        int64_t stage) {
     hir_compile_options options = s->pass_options;
@@ -373,7 +375,8 @@ static const hir_module *divided_stage(hadal_session *s, const hadal_run_options
     return hir_run_passes(m, &passes, &options, NULL, &s->diags) ? m : NULL;
 }
 
-/* What is divided only the passes make: of each stage, what all its ranks run side by side. */
+/* An evaluator of what exists only after passes have divided the model: all ranks of each pipeline
+ * stage, side by side. */
 static hir_eval *evaluator_of_ranks(hadal_session *s, const hadal_run_options *o) {
     const int64_t stages = s->pass_options.stages > 1 ? s->pass_options.stages : 1;
     const hir_module **all = hd_new_array(s->arena, const hir_module *, (size_t)stages);
@@ -384,7 +387,8 @@ static hir_eval *evaluator_of_ranks(hadal_session *s, const hadal_run_options *o
     return hir_eval_new_pipeline(s->arena, all, (size_t)stages, hcg_weight_source, &s->weights);
 }
 
-/* The module that has all outputs and traces: one stage of several does not. */
+/* The module that has all outputs and traces, which a single one of several pipeline stages does
+ * not. */
 static const hir_module *whole_model(hadal_session *s, const hadal_run_options *o) {
     static const hir_pass_id traces[] = {HIR_PASS_LOWER_TRACES};
     const hir_run lower = {.passes = traces, .n_passes = 1, .stop_after = HIR_PASS_COUNT};
@@ -407,7 +411,7 @@ static bool run_interpreted(hadal_session *s, const hadal_run_options *o, const 
 
 typedef struct caller {
     api_library *l;
-    profile *profile; /* NULL: not wanted */
+    profile *profile; /* NULL: no profile is recorded */
     int64_t past;     /* tokens that the session holds */
 } caller;
 
@@ -428,7 +432,8 @@ static bool call_library(void *context, const int32_t *tokens, int64_t n, output
     return api_library_ok(l, code, "forward");
 }
 
-/* From an empty session on; results of an earlier run are overwritten by the same. */
+/* Runs all calls on an empty session. A second execution overwrites the results of the first with
+ * the same values. */
 static bool run_once(caller *c, const hadal_run_options *o, const int32_t *tokens, int64_t n,
                      outputs *out) {
     for (size_t i = 0; i < out->n; i++)
@@ -438,7 +443,8 @@ static bool run_once(caller *c, const hadal_run_options *o, const int32_t *token
            in_calls(o, tokens, n, out, call_library, c);
 }
 
-/* The first run touches memory for the first time, so it is not profiled. */
+/* Runs once without a profile, since the first execution touches memory for the first time, and
+ * once with one. */
 static bool run_profiled(api_library *l, const hadal_run_options *o, const int32_t *tokens,
                          int64_t n, outputs *out) {
     caller c = {.l = l};
@@ -462,7 +468,7 @@ static bool run_compiled(hadal_session *s, const hadal_run_options *o, const int
     return ok;
 }
 
-/* "f32[T, 4, 256]", as libraries tell their outputs. */
+/* A type as libraries state it for their outputs: "f32[T, 4, 256]". */
 static hir_type type_of_text(const char *text) {
     int64_t dims[HIR_MAX_RANK] = {HIR_T};
     uint32_t rank = 1;
@@ -481,7 +487,7 @@ static void collect_from_library(hadal_session *s, const hd_info *info, outputs 
     }
 }
 
-/* A library of which nothing is known but what it tells itself. */
+/* Runs a library of which only what it states about itself is known. */
 static bool run_library(hadal_session *s, const hadal_run_options *o, const int32_t *tokens,
                         int64_t n, const char *logits_path, const char *trace_path) {
     api_library l;

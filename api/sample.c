@@ -1,6 +1,6 @@
-/* Sampling as include/hadal/hadal.h describes it. Only ids that can be among the chosen ones are
- * sorted: with V logits, those whose share is below (1 - p) / V have less than 1 - p together, so
- * that none of them is needed for a sum of p. */
+/* Sampling as include/hadal/hadal.h describes it. Only ids that may be chosen are sorted: with V
+ * logits, all ids whose share is below (1 - p) / V have less than 1 - p together, so that none of
+ * them is needed for a sum of p. */
 #include "api/sample.h"
 
 #include <math.h>
@@ -37,7 +37,7 @@ static double sum(const sampler *s) {
     return all;
 }
 
-/* Ids of at least `least`, sorted; their number. */
+/* Sorts the ids whose weight is at least `least`; the result is their number. */
 static size_t sort_from(sampler *s, double least) {
     size_t n = 0;
     for (size_t i = 0; i < s->n; i++)
@@ -46,7 +46,7 @@ static size_t sort_from(sampler *s, double least) {
     return n;
 }
 
-/* All but the first `kept` of the order, and all that are not in it, are left out. */
+/* Keeps the first `kept` ids of the order; all others get the weight 0. */
 static void keep(sampler *s, size_t kept) {
     double *at = s->weight;
     for (size_t i = 0; i < kept; i++)
@@ -55,7 +55,7 @@ static void keep(sampler *s, size_t kept) {
         at[i] = at[i] < 0 ? -at[i] : 0;
 }
 
-/* The k-th largest weight, by halving the interval that it lies in until few ids are left. */
+/* The k-th largest weight, found by halving the interval that it lies in until few ids are left. */
 static double weight_of_rank(const sampler *s, size_t k) {
     double low = 0, high = 1; /* the largest weight is 1: at least k are >= low, fewer are > high */
     for (int i = 0; i < 40; i++) {
@@ -119,7 +119,8 @@ static int by_logit(const void *x, const void *y, void *context) {
     return (a > b) - (a < b);
 }
 
-/* -infinity is a token that never comes; all of them together are no distribution. */
+/* Are the logits numbers? -infinity stands for a token that never comes; if all of them are, there
+ * is no distribution. */
 static bool are_numbers(const float *logits, size_t n) {
     bool any = false;
     for (size_t i = 0; i < n; i++) {
@@ -145,7 +146,7 @@ bool api_keep_next(hadal_session *s, const float *logits, size_t n, int64_t most
         order[i] = (int32_t)i;
     qsort_r(order, n, sizeof *order, by_logit, (void *)logits);
     const double largest = logits[order[0]];
-    for (size_t i = n; i-- > 0;) /* small ones first */
+    for (size_t i = n; i-- > 0;) /* sums small numbers first */
         sum += exp(logits[order[i]] - largest);
     for (size_t i = 0; i < kept; i++) {
         const float logit = logits[order[i]];

@@ -1,4 +1,4 @@
-/* Sessions, diagnostics, and getting a model in. */
+/* Sessions, diagnostics, and loading a model. */
 #include "api/session.h"
 
 #include <dlfcn.h>
@@ -19,8 +19,8 @@ const char *hadal_version(void) {
     return HADAL_VERSION;
 }
 
-/* Library files are found from where this library lies, in an installation and in a build tree
- * alike; programs that link the objects directly (the unit tests) stand beside lib/. */
+/* Finds the directories of library files from where this library lies, in an installation and in a
+ * build tree alike; programs that link the objects directly (the unit tests) lie next to lib/. */
 static void find_folders(hadal_session *s) {
     Dl_info info;
     const char *self = ".";
@@ -145,8 +145,8 @@ static bool is_letter_or_digit(char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
 }
 
-/* The module's name from the path: its last component, without .hadal, made a C identifier.
- * "models/llama-1.5b.hadal" is llama_1_5b. */
+/* The module's name, made from the path: its last component, without .hadal, as a C identifier.
+ * "models/llama-1.5b.hadal" gives llama_1_5b. */
 static const char *name_from_path(hadal_session *s, const char *path) {
     size_t n = strlen(path);
     while (n > 1 && path[n - 1] == '/')
@@ -175,7 +175,7 @@ static hir_module *load_hir(hadal_session *s, const char *path) {
     return hir_parse(s->arena, &s->diags, path, text);
 }
 
-/* Where files of the model language are looked for. */
+/* Says where files of the model language are searched. */
 static hfe_options spec_options(hadal_session *s) {
     return (hfe_options){
         .defines = s->defines.at,
@@ -202,7 +202,7 @@ static hir_module *load_spec(hadal_session *s, const char *path, const char *nam
     return hfe_load_spec_text(s->arena, &s->diags, label, text, &options);
 }
 
-/* DIR/NAME of what was compiled, where its spec is asked for. */
+/* Rejects the DIR/NAME of a compiled model where its spec is expected. */
 static bool reject_compiled(hadal_session *s, const char *path) {
     const char *library = hd_path_join(s->arena, hd_path_dir(s->arena, path),
                                        hd_printf(s->arena, "lib%s.so", hd_path_base(path)));
@@ -212,7 +212,7 @@ static bool reject_compiled(hadal_session *s, const char *path) {
     return true;
 }
 
-/* Files that are a part of a model, in the place of it. */
+/* Rejects files that are only a part of a model, where a model is expected. */
 static bool reject_part(hadal_session *s, const char *path) {
     static const char *const data[] = {".safetensors", ".bin",     ".pth",       ".pt",
                                        ".gguf",        ".weights", ".so",        ".npy",
@@ -220,7 +220,7 @@ static bool reject_part(hadal_session *s, const char *path) {
     const char *hint = NULL;
     if (hd_is_directory(path)) return false;
     if (!hd_exists(path)) {
-        if (strchr(hd_path_base(path), '.')) return false; /* a file, which cannot be opened */
+        if (strchr(hd_path_base(path), '.')) return false; /* a file that cannot be opened */
         if (reject_compiled(s, path)) return true;
         hd_err(&s->diags, HD_E_IO, HD_NOWHERE, "there is no '%s'", path)->hint =
             "a model is a .hadal file, a .hir file, or a folder with a config.json; DIR/NAME "
@@ -251,7 +251,7 @@ static bool load(hadal_session *s, const char *spec, const char *name) {
     s->spec = hd_strdup(s->arena, spec);
     s->program = NULL;
     s->m = s->graph = NULL;
-    s->weights_open = false; /* what is read of a checkpoint goes by the model */
+    s->weights_open = false; /* which tensors are read depends on the model */
     s->graph = api_read_model(s, spec, name);
     if (!s->graph) return false;
     s->m = hir_module_clone(s->graph, s->arena);
@@ -318,8 +318,8 @@ bool api_need_module(hadal_session *s) {
     return false;
 }
 
-/* The tensors of the files, and what quantised ones are. The config beside a file is asked only if
- * it has to do with the weights: a file that is no checkpoint's may lie beside anything. */
+/* Opens the tensors of the files, and decodes quantised ones. The config next to a file is read
+ * only if it belongs to these weights: a file that is no checkpoint's may lie next to anything. */
 static bool open_weights(hadal_session *s) {
     hd_arena *a = s->arena;
     const char *path = s->weights_path;
@@ -346,7 +346,7 @@ bool api_need_weights(hadal_session *s) {
 bool api_may_write(hadal_session *s, const char *path) {
     const char *read = hd_same_file(path, s->spec) ? s->spec : NULL;
     if (hd_same_file(path, s->weights_path)) read = s->weights_path;
-    const char *last = NULL; /* tensors of a file follow each other: the system is asked once */
+    const char *last = NULL; /* tensors of one file are adjacent, so each file is tested once */
     for (size_t i = 0; s->weights_open && i < s->stored.list.n && !read; i++) {
         const char *file = s->stored.list.at[i].file;
         if (file != last && hd_same_file(path, file)) read = file;

@@ -1,4 +1,4 @@
-/* The state behind a hadal_session, shared by the files of api/. */
+/* The state of a hadal_session, shared by the files of api/. */
 #ifndef API_SESSION_H
 #define API_SESSION_H
 
@@ -15,46 +15,46 @@
 struct hadal_session {
     hd_arena *arena;
     hd_diags diags;
-    bool out_of_memory; /* reported without allocating anything */
+    bool out_of_memory; /* memory was exhausted; the diagnostic of that allocates nothing */
 
     HD_VEC(hfe_define) defines;
     HD_VEC(const char *) include_dirs;
-    const char *data_dir; /* std/ is below it */
-    const char *lib_dir;  /* libhadalrt.a is in it */
+    const char *data_dir; /* the directory that contains std/ */
+    const char *lib_dir;  /* the directory that contains libhadalrt.a */
 
     const char *spec;
     hir_module *graph; /* as loaded; never changed */
-    hir_module *m;     /* what passes work on: a clone of graph */
+    hir_module *m;     /* what passes change: a clone of `graph` */
     hir_compile_options pass_options;
-    bool published_types; /* some weights are stored as the checkpoint has them, unasked */
+    bool published_types; /* some weights keep the checkpoint's type without a request */
     hir_remarks remarks;
-    struct report_history *history;          /* of the last run of passes; NULL: nobody asked */
-    HD_VEC(size_t) history_remarks;          /* by stage: how many remarks there were behind it */
-    bool from_dumps;                         /* it was read, no passes have run */
-    const char *library_path, *library_info; /* hadal_load_library; NULL */
+    struct report_history *history;          /* of the last pipeline; NULL: none is recorded */
+    HD_VEC(size_t) history_remarks;          /* by stage of it: number of remarks up to its end */
+    bool from_dumps;                         /* of the history; no passes have run */
+    const char *library_path, *library_info; /* set by hadal_load_library; NULL */
     hcg_program *program;                    /* lowered from m for `target_key` */
     const char *target_key;
 
     struct hir_reducer *reducer; /* hadal_reduce_*; NULL: not begun */
-    struct profile *profile;     /* of the last hadal_run; NULL: none was asked for */
-    hadal_next_token *next;      /* likewise */
+    struct profile *profile;     /* of the last hadal_run; NULL: it recorded none */
+    hadal_next_token *next;      /* of the last hadal_run; NULL: it listed none */
     size_t n_next;
     struct bench_state *bench; /* hadal_bench_*; NULL: not begun */
 
-    struct hd_build *build; /* in which outputs wait for each other (hadal_build_in); NULL: none */
+    struct hd_build *build; /* the build that outputs belong to (hadal_build_in); NULL: none */
 
-    const struct hadal_comm *comm; /* of divided libraries (hadal_use_ranks); NULL: there is none */
+    const struct hadal_comm *comm; /* for divided libraries (hadal_use_ranks), or NULL */
     int64_t comm_timeout;          /* nanoseconds */
 
     const char *weights_path;
     bool weights_open;
-    hd_tensors stored;  /* as the files have them */
-    hd_tensors weights; /* what they are: quantised ones decode as they are read */
+    hd_tensors stored;  /* as the files store them */
+    hd_tensors weights; /* as the model uses them: quantised ones are decoded when they are read */
 };
 
-/* Every public function that allocates starts with API_ENTER and leaves with API_LEAVE: exhaustion
- * of memory anywhere below comes back here as a failure, and settings of the host count for nothing
- * in between (support/host.h). */
+/* Every public function that allocates starts with API_ENTER and leaves with API_LEAVE. If memory
+ * is exhausted anywhere below, control returns here and the function fails; in between,
+ * floating-point and locale settings of the host do not count (support/host.h). */
 #define API_ENTER(s)                                                                               \
     HD_APART_FROM_HOST;                                                                            \
     jmp_buf api_here_;                                                                             \
@@ -65,8 +65,8 @@ struct hadal_session {
         return API_FAILED;                                                                         \
     }                                                                                              \
     const size_t api_errors_ = (s)->diags.errors
-/* The caller's options as a variable `all`: what an older caller does not know is 0, what a newer one
- * knows beyond these is passed over. */
+/* Copies the caller's options to a variable `all`. Members that an older caller does not know are
+ * 0; members that a newer caller has beyond these are ignored. */
 #define API_TAKE(type, all, given)                                                                 \
     type all = {0};                                                                                \
     memcpy(&all, given, (given)->struct_size < sizeof all ? (given)->struct_size : sizeof all)
@@ -78,8 +78,8 @@ struct hadal_session {
             hd_err(&(s)->diags, HD_E_INTERNAL, HD_NOWHERE, "a step failed without saying why");    \
         return api_ok_ ? 0 : 1;                                                                    \
     } while (0)
-/* The same where a value is given back, such as a text that is NULL on failure. `value` is a
- * variable: what may run out of memory is done before. */
+/* The same for functions that return a value, such as a text that is NULL on failure. `value` is a
+ * variable: what may run out of memory is computed before. */
 #define API_RETURN(s, value)                                                                       \
     do {                                                                                           \
         (void)api_errors_;                                                                         \
@@ -87,28 +87,30 @@ struct hadal_session {
         return (value);                                                                            \
     } while (0)
 
-/* The module of a .hadal spec, IR text or a folder; NULL and a diagnostic on failure. */
+/* Reads the module of a .hadal spec, IR text or a model folder; NULL, and a diagnostic, on
+ * failure. */
 hir_module *api_read_model(hadal_session *s, const char *spec, const char *name);
 bool api_need_module(hadal_session *s);
 bool api_need_kernels(hadal_session *s);
-/* Gives the states of m the types that the last run of passes was asked for. */
+/* Gives the states of m the types that the last execution of passes had. */
 void api_recast_states(const hadal_session *s, hir_module *m);
-/* Lowers once per target; packing does not care which. */
+/* Lowers the module, once per target. Packing works with the program of any target. */
 bool api_need_program(hadal_session *s, const hadal_target *t);
-/* A regular expression that names are held against; all pass where none was given. */
+/* A regular expression that names are matched against; without one, all names match. */
 typedef struct api_filter {
     regex_t regex;
-    const char *text; /* NULL: none */
+    const char *text; /* NULL: no expression was given */
 } api_filter;
-/* NULL, and a diagnostic, if `text` is no POSIX extended regular expression. Freed with the arena.
- */
+/* NULL, and a diagnostic, if `text` is no POSIX extended regular expression. The filter is freed
+ * with the arena. */
 const api_filter *api_filter_new(hadal_session *s, const char *what, const char *text);
-bool api_filter_takes(const api_filter *f, const char *name); /* NULL: no name, taken by none */
+bool api_filter_takes(const api_filter *f, const char *name); /* a NULL name matches nothing */
 
-/* Opens the weights given, or those of the folder. False: none, or bad (diagnostic). */
+/* Opens the weights given, or those of the model folder. False: there are none, or they are bad
+ * (with a diagnostic). */
 bool api_need_weights(hadal_session *s);
-/* False, and a diagnostic, if a file under `path` is the spec or a file of the weights: what an
- * output replaces is gone as soon as writing begins. */
+/* False, and a diagnostic, if `path` is the spec or a file of the weights: an output that replaces
+ * such a file removes it as soon as writing begins. */
 bool api_may_write(hadal_session *s, const char *path);
 
 #endif

@@ -1,17 +1,18 @@
-/* Time and order statistics of benchmarks. */
+/* Clocks, and order statistics of measured values. */
 #ifndef API_STATS_H
 #define API_STATS_H
 
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Seconds. For one thread those that it had a CPU, so that programs which take turns with it on the
- * same CPU do not count; for several the time on the wall, since they wait for each other. */
+/* Seconds. For one thread it is the CPU time, so that programs which take turns with it on the same
+ * CPU do not count; for several threads it is the time on the wall, since they wait for each
+ * other. */
 double now(int threads);
 double cpu_seconds(void); /* of all threads of the process together */
-enum { ON_THE_WALL = 2 }; /* threads: the time on the wall, whatever their number */
+enum { ON_THE_WALL = 2 }; /* a value for `threads`: the time on the wall, whatever their number */
 
-/* Measured values; the oldest are kept when it is full. */
+/* Measured values. When the list is full, the oldest ones are kept and new ones dropped. */
 enum { SAMPLES = 512 };
 typedef struct samples {
     size_t n;
@@ -19,17 +20,18 @@ typedef struct samples {
 } samples;
 
 void sample(samples *s, double value);
-/* The value below which a share `q` of the samples lies, interpolated; 0 if there are none. */
+/* The value below which a share `q` of the samples lies, interpolated; 0 if there are no
+ * samples. */
 double quantile(const samples *s, double q);
 static inline double median(const samples *s) {
     return quantile(s, 0.5);
 }
-/* Forgets the samples i of `all` that are not kept[i]. */
+/* Drops those samples i of `all` that are not kept[i]. */
 void keep_samples(samples *s, const bool *kept, size_t all);
-/* Half the distance of the quartiles as a share of the median: how restless the machine was. */
+/* Half the distance of the quartiles as a share of the median: how much the samples vary. */
 double spread(const samples *s);
-/* How far the medians of the first and of the second half of the samples are apart: the larger one
- * over the smaller one, less 1; 0 with fewer than two samples. */
+/* How far the medians of the first and of the second half of the samples differ: the larger over
+ * the smaller one, less 1; 0 with fewer than two samples. */
 double drift(const samples *s);
 
 #endif
