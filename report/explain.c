@@ -1,4 +1,5 @@
-/* One value's life, for the terminal: from the line of the spec to the kernel that computes it. */
+/* The history of one value, for the terminal: from the line of the spec to the kernel that computes
+ * it. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,9 +15,10 @@ typedef struct teller {
     hd_text *out;
 } teller;
 
-/* ---- finding what is meant ------------------------------------------------------------------- */
+/* ---- finding the value or name --------------------------------------------------------------- */
 
-/* The stage of `PASS:`; the last one of a pass that runs several times and changed something. */
+/* The stage that `PASS:` names. If a pass ran several times, it is the last time that the pass
+ * changed something. */
 static const report_stage *stage_named(const teller *t, const char *name, size_t n) {
     const report_stage *found = NULL;
     for (size_t i = 0; i < t->h->stages.n; i++) {
@@ -26,7 +28,7 @@ static const report_stage *stage_named(const teller *t, const char *name, size_t
     return found;
 }
 
-/* The op that makes %`name` in a stage; HIR_NONE: none does. */
+/* The op that makes %`name` in a stage; HIR_NONE: no op does. */
 static hir_id op_of_value(const report_stage *s, const char *name) {
     char *end;
     const unsigned long number = strtoul(name, &end, 10);
@@ -43,7 +45,7 @@ static hir_id op_of_value(const report_stage *s, const char *name) {
     return HIR_NONE;
 }
 
-/* The op whose result is the output called so; HIR_NONE: there is none. */
+/* The op whose result is the output of this name; HIR_NONE: there is none. */
 static hir_id op_of_output(const hir_module *m, const char *name) {
     HIR_EACH(m, op, m->first) {
         const hir_op *o = hir_op_at(m, op);
@@ -87,7 +89,7 @@ static void print_place(const teller *t, hd_loc loc) {
     }
 }
 
-/* ---- the life of an op ----------------------------------------------------------------------- */
+/* ---- an op through the passes ---------------------------------------------------------------- */
 
 static hir_id op_at(const report_stage *s, uint32_t number) {
     const uint32_t row = report_find_row(s, number);
@@ -125,13 +127,14 @@ static const char *what_happened(const teller *t, const report_stage *s, uint32_
     return NULL;
 }
 
-/* From the first stage that has it on. Ends where nothing is left of it; *number: what it is. */
+/* Prints the op from the first stage that has it on, and through its successors. Ends where an op
+ * is removed without one. *number and *op are those of the last op printed. */
 static const report_stage *tell_passes(const teller *t, uint32_t *number, hir_id *op) {
     const report_stage *last = NULL;
     hd_text_add(t->out, "\nthrough the passes\n");
     for (size_t i = 0; i < t->h->stages.n; i++) {
         const report_stage *s = &t->h->stages.at[i];
-        if (!s->m) { /* a pass that changed nothing may have said why */
+        if (!s->m) { /* a pass that changed nothing may have left a remark why */
             if (last) tell_remarks(t, i, *number);
             continue;
         }
@@ -161,7 +164,7 @@ static const report_stage *tell_passes(const teller *t, uint32_t *number, hir_id
     return last;
 }
 
-/* ---- where it ends --------------------------------------------------------------------------- */
+/* ---- the compiled op ------------------------------------------------------------------------- */
 
 static void tell_users(const teller *t, const report_stage *s, hir_id op) {
     const hir_op *o = hir_op_at(s->m, op);
@@ -228,8 +231,8 @@ static bool is_of_steps(const report_code *c, const char *name) {
     return false;
 }
 
-/* The line that an op of a kernel has in a function: kernels with equal bodies share one, whose
- * lines are those of the first of them. */
+/* The line that an op of a kernel has in a function. Kernels with equal bodies share one function,
+ * whose lines are those of the first of these kernels. */
 static uint32_t line_in_function(const report_code *c, const char *name, uint32_t kernel,
                                  uint32_t line) {
     uint32_t first = kernel;
@@ -246,7 +249,7 @@ static uint64_t bytes_of_line(const report_function *f, uint32_t line) {
     return bytes;
 }
 
-/* A function, and those of its bytes that were made for a line. */
+/* Prints a function, and which of its bytes were made for a line. */
 static void tell_function(const teller *t, const report_function *f, uint32_t line) {
     enum { MOST = 4 };
     size_t n = 0;
@@ -264,8 +267,8 @@ static void tell_function(const teller *t, const report_function *f, uint32_t li
     hd_text_add(t->out, "\n");
 }
 
-/* The functions of the kernel; and of those that they call, such as epilogues, the ones that have
- * code of the op. */
+/* Prints the functions of the kernel, and of the functions that it calls, such as epilogues, those
+ * that have code of the op. */
 static void tell_code(const teller *t, uint32_t kernel, uint32_t line) {
     const report_code *c = t->r->code;
     const report_step *step = NULL;
@@ -329,7 +332,7 @@ static void tell_readers(const teller *t, const report_stage *s, hir_ref what) {
     if (!n) hd_text_add(t->out, "  nothing\n");
 }
 
-/* Weights that passes have made of this one. */
+/* Prints the weights that passes have derived from this one. */
 static void tell_derived(const teller *t, const hir_module *m, const char *name) {
     for (size_t i = 0; i < m->weights.n; i++) {
         const hir_weight *w = &m->weights.at[i];
@@ -379,13 +382,13 @@ static bool explain_state(const teller *t, const report_stage *s, uint32_t index
     return true;
 }
 
-/* ---- what is asked for ----------------------------------------------------------------------- */
+/* ---- what the user named --------------------------------------------------------------------- */
 
 typedef struct name_list {
     HD_VEC(const char *) list;
 } name_list;
 
-/* What has a name in the model as loaded: weights, states and outputs. */
+/* The nearest name in the model as loaded: of a weight, a state or an output. */
 static const char *nearest_name(const teller *t, const char *what) {
     const hir_module *m = t->h->stages.at[0].m;
     hd_arena *a = t->out->arena;
@@ -401,7 +404,7 @@ static const char *nearest_name(const teller *t, const char *what) {
     return hd_nearest(what, names.list.at, names.list.n);
 }
 
-/* PASS:%N with the pass that may be meant; NULL: there is none, or the pass is there. */
+/* PASS:%N with the most similar name of a pass; NULL: no name is similar, or the pass exists. */
 static const char *nearest_stage(const teller *t, const char *what, const char *colon) {
     hd_arena *a = t->out->arena;
     name_list passes = {0};
@@ -433,7 +436,7 @@ static bool explain_name(const teller *t, const char *name) {
     for (int i = 0; i < 2; i++) {
         const hir_module *m = stages[i]->m;
         uint32_t weight = hir_find_weight(m, name);
-        if (weight == HIR_NONE) /* people leave the end away */
+        if (weight == HIR_NONE) /* people leave the suffix out */
             weight = hir_find_weight(m, hd_printf(t->out->arena, "%s.weight", name));
         if (weight != HIR_NONE) return explain_weight(t, stages[i], weight);
         for (size_t k = 0; k < m->states.n; k++)
@@ -454,7 +457,7 @@ bool report_explain(const report *r, const char *what, hd_diags *d, hd_text *out
         const report_stage *named =
             value[-1] == ':' ? stage_named(&t, what, (size_t)(value - what) - 1) : NULL;
         if (!named) return unknown(&t, what);
-        /* what a pass left alone is as the pass before it left it */
+        /* a pass that changed nothing left the module as the pass before it did */
         while (!named->m)
             named--;
         s = named;

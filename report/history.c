@@ -26,12 +26,12 @@ report_history *report_history_new(hd_arena *a) {
 
 /* ---- numbers of ops and values --------------------------------------------------------------- */
 
-typedef struct builder { /* of one stage */
+typedef struct builder { /* for one stage */
     report_history *h;
     report_stage *stage;
     const hir_module *m;
     uint32_t *value_of; /* by value of the module */
-    hd_text text;       /* for one string at a time */
+    hd_text text;       /* memory for one string at a time */
     HD_VEC(uint32_t) words;
 } builder;
 
@@ -51,7 +51,7 @@ static void name_value(builder *b, uint32_t number, const char *name) {
     if (name && !v->name) v->name = name;
 }
 
-/* Inputs are matched by position. */
+/* Inputs are matched by their position. */
 static void number_inputs(builder *b) {
     for (size_t i = 0; i < b->m->inputs.n; i++) {
         const hir_id v = b->m->inputs.at[i];
@@ -74,14 +74,14 @@ static void number_results(builder *b, hir_id op) {
     }
 }
 
-/* A kernel has one yield, which `hadal diff` does not match. */
+/* Numbers the yield of a kernel. A kernel has one, which `hadal diff` does not match. */
 static uint32_t number_yield(builder *b, hir_id op) {
     report_history *h = b->h;
     const hir_id kernel = hir_op_at(b->m, op)->parent;
     const uint32_t owner = kernel == HIR_NONE ? HIR_NONE : b->stage->op_of[kernel];
     if (owner == HIR_NONE) return new_op(h);
     if (!h->ops.at[owner].yield) {
-        const uint32_t yield = new_op(h) + 1; /* may move h->ops */
+        const uint32_t yield = new_op(h) + 1; /* the call may move h->ops */
         h->ops.at[owner].yield = yield;
     }
     return h->ops.at[owner].yield - 1;
@@ -105,7 +105,7 @@ static void number_ops(builder *b) {
     }
 }
 
-/* ---- forms ----------------------------------------------------------------------------------- */
+/* ---- row forms ------------------------------------------------------------------------------- */
 
 static void word(builder *b, uint32_t w) {
     hd_push(b->h->arena, &b->words, w);
@@ -178,7 +178,8 @@ static void write_words(builder *b, hir_id op) {
         word(b, operand(b, o->args[i]));
 }
 
-/* Most rows are as they were after the pass before. */
+/* The number of the op's row form. Most rows are as they were after the pass before, and keep
+ * theirs. */
 static uint32_t form_of(builder *b, hir_id op) {
     report_history *h = b->h;
     report_op *known = &h->ops.at[b->stage->op_of[op]];
@@ -205,7 +206,7 @@ static uint32_t *all_none(hd_arena *a, size_t n) {
     return list;
 }
 
-/* Ops that are matched have the numbers that they had. */
+/* Ops that are matched keep their numbers. */
 static void inherit_numbers(const hir_diff_found *d, const report_stage *before,
                             report_stage *now) {
     for (uint32_t i = 0; i < d->b.n; i++)
@@ -217,8 +218,8 @@ static void inherit_numbers(const hir_diff_found *d, const report_stage *before,
     }
 }
 
-/* What reads the result of a removed op reads its heir's now. Where the reader was removed too, its
- * heir is that of both. By index in the sides. */
+/* The successor of a removed op: what the readers of its result read now. If a reader was removed
+ * too, the op has the reader's successor. Ops are indices in the two sides. */
 static uint32_t successor_of(const hir_diff_found *d, const uint32_t *successors, uint32_t op) {
     const hir_diff_side *a = &d->a, *b = &d->b;
     uint32_t inherited = HIR_NONE;
@@ -261,7 +262,7 @@ static void list_removed(report_history *h, const hir_diff_found *d, const repor
     }
 }
 
-/* A yield is new where its kernel is. */
+/* Sets the marks of rows. A yield is new if its kernel is. */
 static void mark_rows(const hir_diff_found *d, report_stage *now) {
     for (size_t i = 0; i < now->rows.n; i++) {
         report_row *row = &now->rows.at[i];

@@ -1,7 +1,7 @@
-/* The page: the template with styles, scripts and data in the places that it has for them.
+/* The page: a template into which styles, scripts and data are inserted at marked places.
  *
- * Data are JSON in a script element of a type that browsers do not run. Whatever they hold, the
- * element ends where it should: every `<` of them is written as an escape of JSON. */
+ * The data are JSON in a script element of a type that browsers do not run. So that no text in them
+ * can end the element, every `<` is written as an escape of JSON. */
 #include "report/page.h"
 
 #include <string.h>
@@ -13,7 +13,8 @@ static void add_parts(const char *suffix, hd_text *out) {
         if (hd_ends_with(p->name, suffix)) hd_text_add(out, p->text);
 }
 
-/* U+2028 and U+2029 are legal in JSON and end lines in older JavaScript; the data are never run. */
+/* U+2028 and U+2029 need no escape: they are legal in JSON. Older JavaScript ends lines at them,
+ * but the data are never run. */
 static void add_json(const char *json, hd_text *out) {
     while (*json) {
         const size_t n = strcspn(json, "<");

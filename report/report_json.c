@@ -21,7 +21,7 @@ static void member(hd_text *out, const char *key, const char *value) {
         hd_text_add(out, "null");
 }
 
-/* Runs of consecutive numbers, as [first, count, ..]: consecutive for those that `take` wants. */
+/* A list of numbers, written as runs of consecutive ones: [first, count, ..]. */
 typedef struct runs {
     hd_text *out;
     uint32_t first, n;
@@ -108,7 +108,8 @@ static void print_forms(const report_history *h, hd_text *out) {
     hd_text_add(out, "]");
 }
 
-/* Names of values; those without are numbered in the order in which a stage makes them. */
+/* Prints the names of values. Values without one are numbered in the order in which a stage makes
+ * them. */
 static void print_values(const report_history *h, hd_text *out) {
     hd_text_f(out, ",\n \"ops\": %zu, \"values\": %zu, \"inputs\": [", h->ops.n, h->values.n);
     for (size_t i = 0; i < h->inputs.n; i++)
@@ -125,7 +126,7 @@ static void print_values(const report_history *h, hd_text *out) {
     hd_text_add(out, "]");
 }
 
-/* By form: its row in a stage; HIR_NONE. */
+/* By row form: a row of the stage that has it; HIR_NONE: no row does. */
 static uint32_t *rows_of_forms(const report_history *h, const report_stage *s, hd_arena *a) {
     uint32_t *row = hd_new_array(a, uint32_t, h->forms.n + 1);
     memset(row, 0xff, (h->forms.n + 1) * sizeof *row);
@@ -134,9 +135,9 @@ static uint32_t *rows_of_forms(const report_history *h, const report_stage *s, h
     return row;
 }
 
-/* How many rows from number `i` on are those of the stage before from `from` on. */
+/* How many rows from row `i` on equal the rows of the stage before from row `from` on. */
 static size_t copied(const report_stage *s, size_t i, const report_stage *before, size_t from) {
-    hd_known(before); /* which has the row `from` */
+    hd_known(before); /* the stage before has the row `from` */
     size_t n = 0;
     while (i + n < s->rows.n && from + n < before->rows.n &&
            s->rows.at[i + n].form == before->rows.at[from + n].form)
@@ -153,7 +154,8 @@ static size_t consecutive(const report_stage *s, size_t i, const uint32_t *row_b
     return n;
 }
 
-/* Rows as pieces: 0, row of the stage before, count; 1, form, count. */
+/* Prints the rows of a stage as pieces, which are either copied from the stage before (0, its row,
+ * count) or new (1, row form, count). */
 static void print_rows(const report_history *h, const report_stage *s, const report_stage *before,
                        hd_text *out) {
     const uint32_t *row_before = rows_of_forms(h, before, out->arena);
@@ -324,8 +326,8 @@ static void add_base64(const unsigned char *at, size_t n, hd_text *out) {
     }
 }
 
-/* Adds text as zlib has it, in base64. Listings are long and alike: they are a tenth of their size
- * in a report, and are only read when somebody looks at one. */
+/* Adds text compressed by zlib, in base64. Listings are long and repetitive: compressed they take a
+ * tenth of the size in a report, and are only unpacked when somebody looks at one. */
 static bool add_compressed(const char *text, size_t n, hd_text *out) {
     uLongf size = compressBound((uLong)n);
     unsigned char *packed = hd_new_array(out->arena, unsigned char, size);
@@ -341,7 +343,7 @@ static void print_listing(const char *key, const report_listing *l, hd_text *out
     hd_text_f(out, ", \"%s\": {\"encoding\": \"zlib base64\", \"text\": \"", key);
     if (l->text.n) add_compressed(l->text.at, l->text.n, out);
     hd_text_add(out, "\", \"lines\": [");
-    for (size_t i = 0; i < l->lines.n;) { /* line of the IR, and how many lines here are of it */
+    for (size_t i = 0; i < l->lines.n;) { /* line of the IR, number of listing lines made for it */
         size_t n = 1;
         while (i + n < l->lines.n && l->lines.at[i + n] == l->lines.at[i])
             n++;
@@ -401,7 +403,7 @@ static void print_code(const report_code *c, hd_text *out) {
     hd_text_add(out, "]}");
 }
 
-/* ---- all ------------------------------------------------------------------------------------- */
+/* ---- the whole report ------------------------------------------------------------------------ */
 
 void report_json(const report *r, hd_text *out) {
     hd_text_add(out, "{");

@@ -1,4 +1,4 @@
-// Code: LLVM IR and assembly of a function, its lines beside those of the kernel IR.
+// Code: LLVM IR and assembly of a function, side by side with the lines of the kernel IR.
 
 function codeRoom(room, link) {
   const c = R.code;
@@ -6,7 +6,7 @@ function codeRoom(room, link) {
   const f = c.functions.find((x) => x.name === link.code) || c.functions.find((x) => c.steps.some((step) => step.functions.includes(x.name))) || c.functions[0];
   const form = link.form === "llvm" ? "llvm" : "assembly";
   const own = c.functions.filter((x) => c.steps.some((step) => step.functions.includes(x.name))), rest = c.functions.filter((x) => !own.includes(x));
-  // without what all of them have: the model in front, the level behind
+  // the name without what all have in common: the model at its start, the CPU level at its end
   const short = (name) => name.replace(new RegExp(`^${R.name}[._]`), "").replace(new RegExp(`_${c.level}$`), "");
   const entry = (x) => h("button", { type: "button", "aria-pressed": String(x === f), onclick: () => go(`#code=${encodeURIComponent(x.name)}&form=${form}`), "data-function": x.name }, h("span", { title: x.name }, short(x.name)), h("span", null, bytes(x.bytes)));
   const holder = h("div");

@@ -1,4 +1,4 @@
-// Compare: two reports side by side, what differs first.
+// Compare: two reports side by side, with what differs first.
 
 function difference(a, b, show, lessIsBetter = true) {
   if (a === undefined || b === undefined || a === null || b === null) return "";
@@ -12,7 +12,7 @@ function compareTable(rows) {
     rows.filter((x) => x[1] !== undefined || x[2] !== undefined).map(([name, a, b, show, better]) => ({ id: name, cells: [name, a === undefined || a === null ? "–" : show(a), b === undefined || b === null ? "–" : show(b), difference(a, b, show, better)] })));
 }
 
-/** Options of the model, and of the compiler as the command calls them. */
+/** All options: those of the model, and those of the compiler as the command calls them. */
 const allOptions = (r) => ({ ...r.facts.options, ...Object.fromEntries(Object.entries(r.settings || {}).map(([k, v]) => ["--" + k, v])) });
 
 function optionRows() {
@@ -20,7 +20,7 @@ function optionRows() {
   return [...new Set([...Object.keys(a), ...Object.keys(b)])].filter((k) => a[k] !== b[k]).map((k) => ({ cells: [k, a[k] ?? "–", b[k] ?? "–", ""] }));
 }
 
-/** A side by what it has of its own. */
+/** Names a side by the options in which it differs from the other one. */
 function sideText(a, b) {
   const there = allOptions(b), own = Object.entries(allOptions(a)).filter(([k, v]) => there[k] !== v).map(([k, v]) => `${k} = ${v}`);
   return [a.path, ...own.slice(0, 4), a.hadal !== b.hadal && `Hadal ${a.hadal}`].filter(Boolean).join(", ");
@@ -64,7 +64,7 @@ function compareTime() {
   });
 }
 
-/** Remarks of one side that the other has not, without the numbers in them. */
+/** Remarks that only one of the sides has; numbers in them are ignored. */
 function compareRemarks() {
   const key = (r) => `${r.pass}|${r.taken}|${r.code}|${r.text.replace(/[\d.]+/g, "#")}`;
   const only = (x, y) => {
@@ -76,7 +76,7 @@ function compareRemarks() {
   return h("div", { class: "grid" }, h("div", { class: "span6" }, h("h3", null, "only this"), a.length ? list(a, history) : h("p", { class: "empty" }, "none")), h("div", { class: "span6" }, h("h3", null, "only against"), b.length ? list(b, other) : h("p", { class: "empty" }, "none")));
 }
 
-/** What `hadal diff` says of the two models, as written or as compiled. */
+/** How the two models differ by `hadal diff`, as written and as compiled. */
 function compareOps() {
   if (!D) return null;
   let which = D.written.counts.added + D.written.counts.removed + D.written.counts.changed ? "written" : "compiled";

@@ -1,16 +1,16 @@
-// What the page shows: the report's JSON (docs/report-json.md), with its history of ops unpacked when
-// somebody looks.
+// The data of the page: the report's JSON (docs/report-json.md). Its history of ops is unpacked when somebody
+// looks at it.
 
 const SCHEMA = "hadal-report-1";
 const readData = (id) => JSON.parse(document.getElementById(id).textContent);
 
-/** Runs [first, count, first, count, ..] as single numbers. */
+/** Single numbers from runs of consecutive ones, [first, count, first, count, ..]. */
 function* each(runs) {
   for (let i = 0; i < runs.length; i += 2)
     for (let k = 0; k < runs[i + 1]; k++) yield runs[i] + k;
 }
 
-/** Words of a form: see the table of docs/report-json.md. */
+/** The words of a row form: docs/report-json.md has the table. */
 const FORM = { op: 0, code: 1, attrs: 2, file: 3, line: 4, column: 5, parent: 6, results: 7, first: 8 };
 const OPERAND = ["none", "value", "weight", "state"];
 
@@ -33,18 +33,18 @@ class History {
     this.first = this.changed[0];
   }
 
-  /** The stage called so in a link; that of the last run where a pass has several. */
+  /** The stage that a link names; if the pass ran several times, the last time. */
   find(id) {
     const same = this.stages.filter((s) => s.id === id || s.pass === id);
     return same.find((s) => s.id === id) || same.filter((s) => s.changed).pop() || same.pop();
   }
-  /** A stage, or the one before it that changed something. */
+  /** The stage itself if it changed something, else the one before it that did. */
   shown(stage) {
     while (!stage.changed) stage = this.stages[stage.number - 1];
     return stage;
   }
 
-  /** By row: number of its form. */
+  /** By row: the number of its row form. */
   rows(stage) {
     if (stage.form) return stage.form;
     const out = [], before = stage.before ? this.rows(stage.before) : null;
@@ -61,11 +61,11 @@ class History {
     return this.rowForm(stage, row)[FORM.op];
   }
 
-  /** Line of each row in the dump, number of each value there, row of each op. */
+  /** The line of each row in the dump, the number of each unnamed value there, and the row of each op. */
   layout(stage) {
     if (stage.layout) return stage.layout;
     const rows = this.rows(stage), lines = new Uint32Array(rows.length), row = new Map(), number = new Map();
-    const end = new Int32Array(rows.length); // of a kernel: the row behind its body
+    const end = new Int32Array(rows.length); // of a kernel: the row after its body
     let line = stage.first_line, next = 0, kernel = -1;
     for (const v of this.inputs) if (!this.names.has(v)) number.set(v, next++);
     for (let i = 0; i < rows.length; i++) {
@@ -88,7 +88,7 @@ class History {
     lines.forEach((l, i) => of_line.set(l, i));
     return (stage.layout = { lines, row, number, of_line, end });
   }
-  /** HIR_DIFF marks of the rows, as words of the style sheet. */
+  /** The HIR_DIFF marks of the rows, as class names of the style sheet. */
   marks(stage) {
     if (stage.mark) return stage.mark;
     const mark = (stage.mark = new Array(this.rows(stage).length).fill(""));
@@ -116,7 +116,7 @@ class History {
     if (o.kind === "value") return this.valueName(stage, o.of);
     return (o.kind === "weight" ? "@" : "$") + this.strings[o.of];
   }
-  /** A row as pieces [class, text], as the printer of the IR writes it. */
+  /** The pieces [class, text] of a row, as the printer of the IR writes it. */
   pieces(stage, row) {
     const f = this.rowForm(stage, row), results = this.results(f), out = [];
     results.forEach((r, i) => out.push(["a", i ? ", " : ""], ["v", this.valueName(stage, r.value)]));
@@ -136,7 +136,7 @@ class History {
     return f[FORM.file] ? { file: this.strings[f[FORM.file]], line: f[FORM.line], column: f[FORM.column] } : null;
   }
 
-  /** Who makes and who reads values in a stage: ops by value. */
+  /** By value of a stage: the op that makes it, and the ops that read it. */
   flow(stage) {
     if (stage.flow) return stage.flow;
     const maker = new Map(), users = new Map(), rows = this.rows(stage);
@@ -175,7 +175,7 @@ class History {
     if (value === undefined && /^\d+$/.test(text)) value = [...number].find((x) => x[1] === +text)?.[0];
     return value === undefined ? undefined : this.flow(stage).maker.get(value);
   }
-  /** A name for the op in links: that of its first result, else its row's line. */
+  /** A name for the op in links: the name of its first result, else the line of its row. */
   linkOf(stage, op) {
     const row = this.layout(stage).row.get(op);
     if (row === undefined) return null;
@@ -188,7 +188,7 @@ class History {
     const row = this.layout(stage).of_line.get(+line[1]);
     return row === undefined ? undefined : this.op(stage, row);
   }
-  /** The row of the kernel that holds a row, or is it; -1. */
+  /** The row of the kernel that contains a row, or the row itself if it is a kernel; -1: there is none. */
   kernelRow(stage, row) {
     const f = this.rowForm(stage, row);
     if (this.layout(stage).end[row]) return row;
@@ -199,10 +199,11 @@ class History {
     return found ? found[1] ?? found[2] : null;
   }
 
-  /** The life of an op: for each stage that did something to it {stage, op, row, what}. */
+  /** The history of an op: {stage, op, row, what} for each stage that did something to it. */
   life(op) {
     const out = [];
-    // its forebears: ops that it is the heir of, the nearest one with its own place in time
+    // its predecessors: ops whose successor it is; of several, the last one listed in the stage that made this
+    // op
     const born = this.changed.findIndex((s) => this.layout(s).row.has(op));
     if (born > 0) {
       const stage = this.changed[born];
@@ -246,7 +247,7 @@ class History {
   }
 }
 
-/** Beginning of a name up to its first number: "model.layers.3". */
+/** The beginning of a name up to its first number: "model.layers.3". */
 const layerOf = (name) => /^(?:[^.\d]+\.)*\d+/.exec(name)?.[0] || "";
 
 const R = readData("report");
@@ -255,7 +256,7 @@ const history = R.history ? new History(R.history) : null;
 const D = readData("difference");
 const other = B && B.history ? new History(B.history) : null;
 
-/** Sums of the ledger by phase, of a stage, in units of d per token per sublayer. */
+/** A stage's ledger by phase, in units of d per token per sublayer. */
 function stageUnits(stage) {
   const l = stage.ledger;
   if (!l) return null;
@@ -264,7 +265,7 @@ function stageUnits(stage) {
   return { phases, read: l.total[0] * scale, written: l.total[1] * scale, total: (l.total[0] + l.total[1]) * scale };
 }
 
-/** The text of a listing: zlib in base64. */
+/** The text of a listing, which is compressed by zlib, in base64. */
 async function unpack(listing) {
   if (listing.plain !== undefined) return listing.plain;
   const bytes = Uint8Array.from(atob(listing.text), (c) => c.charCodeAt(0));
@@ -272,7 +273,7 @@ async function unpack(listing) {
   const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
   return (listing.plain = await new Response(stream).text());
 }
-/** Where machine code was made for which line of the kernel IR: ranges of bytes in the text of the object. */
+/** The ranges of a function's code, each with its line of the kernel IR, as positions in the object's text section. */
 function codeRanges(f) {
   const out = [];
   for (let i = 0; i < (f.ranges?.length || 0); i += 4) {
@@ -281,13 +282,14 @@ function codeRanges(f) {
   }
   return out;
 }
-/** The line that an op of a kernel has in a function: that of the first kernel with an equal body, which share it. */
+/** The line that an op of a kernel has in a function. Kernels with equal bodies share one function, which has the
+ * lines of the first of them. */
 function lineInFunction(name, kernel, line) {
   const lines = R.code.steps.filter((x) => x.functions.includes(name)).map((x) => x.line);
   return line - kernel + Math.min(kernel, ...lines);
 }
-/** The functions of a step, and of those that they call, such as epilogues, the ones with code of a line; each with what the
-    line is called in it. */
+/** The functions of a step, and of the functions that they call, such as epilogues, those that have code of a line;
+ * each with the number that the line has in it. */
 function functionsOf(step, line) {
   const of_steps = new Set(R.code.steps.flatMap((x) => x.functions)), out = [];
   let shared = line;
@@ -298,7 +300,7 @@ function functionsOf(step, line) {
   for (const f of R.code.functions) if (!of_steps.has(f.name) && codeRanges(f).some((x) => x.line === shared)) out.push([f, shared]);
   return out;
 }
-/** By line of a listing: line of the kernel IR. */
+/** By line of a listing: its line of the kernel IR. */
 function listingLines(listing) {
   const out = [];
   for (let i = 0; i < listing.lines.length; i += 2) for (let k = 0; k < listing.lines[i + 1]; k++) out.push(listing.lines[i]);

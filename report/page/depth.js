@@ -1,6 +1,6 @@
-// Depth: which sublayer reads which source, in which phase, and what the model makes of it.
+// Depth: which sublayer reads which source in which phase, and the weights that the model gives the sources.
 
-/** Sources in the order in which they come to be. */
+/** The sources, in the order in which they are made. */
 function depthColumns(d) {
   const columns = [], seen = new Set();
   for (const row of d.rows) for (const x of row.sources) if (!seen.has(x)) seen.add(x), columns.push(x);
@@ -65,7 +65,7 @@ function depthPicture(d, costs) {
     if (link) g.addEventListener("click", () => go(link));
     root.append(g);
   });
-  // one stop of the tab key; arrows go from row to row
+  // the rows are one stop of the tab key; arrow keys move between rows
   root.addEventListener("keydown", (e) => {
     const rows = [...root.querySelectorAll(".depth-row")], at = rows.indexOf(document.activeElement);
     if (e.key === "Enter") rows[at]?.dispatchEvent(new MouseEvent("click"));

@@ -7,7 +7,7 @@ function phaseNames() {
 }
 const isCharged = (name) => !name.startsWith("producer");
 
-/** Ops of a phase in the kernels, with what they move. */
+/** The ops of the kernels that belong to a phase, with the bytes that they move. */
 function opsOfPhase(name) {
   const by = new Map();
   for (const a of R.ledger.kernels?.accesses || []) {

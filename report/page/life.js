@@ -1,4 +1,4 @@
-// The life of one value: from the spec through the passes to kernel, buffer, code and time.
+// The history of one value: from the spec through the passes to its kernel, buffer, code and time.
 
 function neighbourList(stage, ops, title) {
   if (!ops.size) return null;
@@ -39,7 +39,7 @@ const rangeText = (ranges, most) => h("span", { class: "mono" }, ranges.slice(0,
 
 const WHAT = { written: "as written", made: "made by", changed: "changed by", moved: "moved by", replaced: "replaced by", removed: "removed by" };
 
-/** `op` as it is in a stage; null: nothing is shown. */
+/** Shows the history of `op`, as it is in a stage; null: closes the panel. */
 function showLife(op, stage) {
   const aside = $("life");
   document.body.classList.toggle("with-life", op !== null);

@@ -1,4 +1,4 @@
-// The page itself: rooms, links, keys, search, light and dark.
+// The page: its views ("rooms"), links, keys, search, light and dark theme.
 
 const ROOMS = [["summary", "Summary", summaryRoom], ["passes", "Passes", passesRoom], ["depth", "Depth", depthRoom], ["ledger", "Ledger", ledgerRoom], ["memory", "Memory", memoryRoom], ["time", "Time", timeRoom], ["code", "Code", codeRoom]];
 if (B) ROOMS.splice(1, 0, ["compare", "Against", compareRoom]);
@@ -29,7 +29,7 @@ let shown = null;
 function open() {
   const link = readLink(location.hash);
   hideTip();
-  // another op of the same pass: the list stays where it is
+  // the link is to another op of the same pass, so the list of ops keeps its position
   if (shown && shown.room === "passes" && link.room === "passes" && passView && (!link.pass || history.find(link.pass) === passView.stage)) {
     choose(passView, link);
     shown = link;
@@ -51,7 +51,7 @@ function open() {
   room.dataset.room = link.room;
   try {
     fill(room, link);
-  } catch (fault) { // data that somebody has edited
+  } catch (fault) { // the page's data were edited by hand
     console.error(fault);
     room.replaceChildren(card("This room cannot be shown", { id: "fault" }, h("p", { class: "note" }, `The data of the report are not as docs/report-json.md has them: ${fault.message}`)));
   }
@@ -82,7 +82,7 @@ function find(text) {
     if (home) found.push(["weight", `@${w.name} : ${w.type}`, opLink(readerOf(home, name), home)]);
   }
   for (const r of grouped(R.remarks || []).map((g) => g[0])) if (found.length < MOST_FOUND / 2 && has(`${r.pass} ${r.code} ${r.text}`.toLowerCase())) found.push([r.taken ? "remark" : "refused", r.text, r.op !== null && opLink(r.op, history.shown(history.stages[r.stage])) ? opLink(r.op, history.shown(history.stages[r.stage])) : `#pass=${encodeURIComponent(history.stages[r.stage].id)}`]);
-  // ops: strings that hold a word, then rows that have such strings for every word
+  // search in ops: first the strings that contain a word, then the rows that have such a string for every word
   const sets = words.map((w) => new Set(history.strings.flatMap((t, i) => (i && t.toLowerCase().includes(w) ? [i] : []))));
   const rows = history.rows(stage);
   for (let i = 0; i < rows.length && found.length < MOST_FOUND; i++) {
@@ -93,7 +93,7 @@ function find(text) {
   for (const fn of R.code?.functions || []) if (found.length < MOST_FOUND && has(fn.name.toLowerCase())) found.push(["code", fn.name, `#code=${encodeURIComponent(fn.name)}`]);
   return found;
 }
-/** Strings of a form. */
+/** The strings of a row form. */
 function wordsOf(f) {
   const out = [f[FORM.code], f[FORM.attrs]];
   for (let k = 0; k < f[FORM.results]; k++) out.push(f[FORM.first + 3 * k + 1]);
@@ -133,12 +133,12 @@ function move(by) {
 // ---- light and dark ----
 function setTheme(theme, keep) {
   document.documentElement.dataset.theme = theme;
-  if (keep) try { localStorage.setItem("hadal-theme", theme); } catch { /* a page from disk may have no memory */ }
+  if (keep) try { localStorage.setItem("hadal-theme", theme); } catch { /* browsers may forbid storage for a page from disk */ }
   for (const paint of painters) paint();
 }
 function startTheme() {
   let kept = null;
-  try { kept = localStorage.getItem("hadal-theme"); } catch { /* likewise */ }
+  try { kept = localStorage.getItem("hadal-theme"); } catch { /* as above */ }
   const dark = matchMedia("(prefers-color-scheme: dark)");
   setTheme(kept || (dark.matches ? "dark" : "light"));
   dark.addEventListener("change", () => setTheme(dark.matches ? "dark" : "light"));
@@ -200,5 +200,5 @@ function start() {
   performance.mark("ready");
 }
 start();
-// what the page knows, for scripts beside it
+// the data of the page, for other scripts
 window.hadalReport = { report: R, against: B, history, other, find };

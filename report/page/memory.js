@@ -1,9 +1,9 @@
-// Memory: the arena over the schedule as a map, states by length, and the plan as a table.
+// Memory: a map of the arena over the sequence of kernels, states by length, and the memory plan as a table.
 
 const PLAN = ["value", "kernel", "line", "bytes", "per_token", "place", "offset", "first", "last", "leaves", "in_place", "over"];
 const planRows = (r) => (r.memory?.rows || []).map((x) => Object.fromEntries(PLAN.map((key, i) => [key, x[i]])));
 
-/** `at`: the kernel while which most is alive. */
+/** `at`: the kernel during which the most bytes are live. */
 function memoryMap(rows, kernels, size, at) {
   const width = Math.max(1150, Math.min(4200, kernels * 10)), height = 380, left = 70, bottom = 26;
   const x = (k) => left + ((width - left) * k) / kernels, y = (offset) => height - bottom - ((height - bottom - 10) * offset) / size;
@@ -22,7 +22,7 @@ function memoryMap(rows, kernels, size, at) {
 }
 const hash = (text) => [...text.replace(/\d+$/, "")].reduce((a, c) => (a * 31 + c.charCodeAt(0)) >>> 0, 7);
 
-/** Bytes alive while each kernel runs, from the plan's rows. */
+/** For each kernel, the bytes that are live while it runs, from the rows of the plan. */
 function aliveBytes(rows, kernels) {
   const change = new Float64Array(kernels + 2);
   for (const r of rows) {

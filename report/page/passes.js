@@ -1,8 +1,8 @@
-// Passes: the pipeline as a line, and for each pass what was before and what is after, side by side.
+// Passes: the pipeline as a row of boxes, and for each pass the module before and after it, side by side.
 
 let passView = null; // { stage, items, list, op }
 
-/** Pairs of rows of two stages, in the order of the second; what is gone stands where it was. */
+/** Pairs of rows of two stages, in the order of the second one. A removed row keeps its place. */
 function align(stage) {
   const out = [], now = history.rows(stage), marks = history.marks(stage), before = stage.before;
   if (!before) {
@@ -24,7 +24,7 @@ function align(stage) {
   return out;
 }
 
-/** By row: the layer whose weights were read last. */
+/** By row: the layer whose weights were read most recently. */
 function layers(stage) {
   if (stage.layers) return stage.layers;
   const out = [];
@@ -37,7 +37,7 @@ function layers(stage) {
 }
 
 const CONTEXT = 3, LEAST_FOLD = 5;
-/** Pairs with runs of unchanged rows folded; `open`: first pairs of folds that are open. */
+/** The pairs with runs of unchanged rows folded; `open`: the first pairs of the folds that are open. */
 function fold(stage, pairs, open) {
   if (!stage.before) return pairs.map((p) => ({ ...p }));
   const items = [], layer = layers(stage);
@@ -59,13 +59,13 @@ function fold(stage, pairs, open) {
   return items;
 }
 
-/** A link to an op as it is in a stage: "#pass=split-merge&op=%142". The sign of a value stands as it
- * is, so that people can type what they read in a dump. */
+/** A link to an op as it is in a stage: "#pass=split-merge&op=%142". The % of a value is not encoded, so that
+ * people can type what they read in a dump. */
 function linkTo(stage, op) {
   const name = history.linkOf(stage, op), pass = `#pass=${encodeURIComponent(stage.id)}`;
   return name ? `${pass}&op=${name.startsWith("%") ? "%" + encodeURIComponent(name.slice(1)) : name}` : pass;
 }
-/** The same in the stage given or the nearest that has the op. */
+/** A link to an op in the given stage, or in the nearest one that has the op. */
 function opLink(op, stage = history.last) {
   for (let at = stage; at; at = at.before) if (history.layout(at).row.has(op)) return linkTo(at, op);
   const later = history.changed.find((c) => history.layout(c).row.has(op));
@@ -74,7 +74,7 @@ function opLink(op, stage = history.last) {
 
 const SIGN = { added: "+", removed: "−", changed: "~", moved: ">" };
 
-/** An op on one side of the pass that is shown. */
+/** A link to an op on one side of the pass that is shown. */
 const chosenLink = (view, stage, op) => (stage === view.stage ? linkTo(stage, op) : linkTo(stage, op).replace(/^#pass=[^&]*/, `#pass=${encodeURIComponent(view.stage.id)}`) + "&side=before");
 
 function drawCell(view, stage, row, mark, side) {
@@ -166,11 +166,11 @@ function passesRoom(room, link) {
   choose(view, link);
 }
 
-/** The op of a link is shown in the list, and its life beside it. */
+/** Shows the op of a link in the list, and its history beside the list. */
 function choose(view, link) {
   const stage = link.side === "before" && view.stage.before ? view.stage.before : view.stage;
   view.op = link.op ? history.opOfLink(stage, link.op) ?? null : null;
-  // some programs write the sign of a value in a link as %25
+  // some programs encode the % of a value in a link as %25
   if (view.op === null && link.op?.startsWith("%25")) view.op = history.opOfLink(stage, "%" + link.op.slice(3)) ?? null;
   for (const node of view.list.shown.values()) applyLight(view, node);
   if (view.op === null) return void showLife(null);

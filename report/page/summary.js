@@ -1,4 +1,4 @@
-// Summary: what the model is, what was made of it, and what was refused.
+// Summary: what the model is, what it was compiled to, and what was not applied.
 
 function diagnostics(list) {
   return list.map((d) =>
@@ -9,7 +9,7 @@ function diagnostics(list) {
       d.cause && h("div", null, "cause: " + d.cause), d.hint && h("div", null, "hint: " + d.hint)));
 }
 
-/** What the mechanism moves, from the way it was written to the kernels, beside the closed forms. */
+/** What the residual mechanism moves, from the model as written to the kernels, beside the closed forms. */
 function ledgerBars(r) {
   const l = r.ledger;
   if (!l || (!l.ops && !l.kernels)) return null;
@@ -50,7 +50,7 @@ function remarkItem(r, of = history) {
   return h("li", { class: r.taken ? "taken" : "refused" }, link ? h("a", { href: link }, r.code || "op") : r.code ? h("code", null, r.code) : null, (r.code ? ": " : "") + r.text,
     " ", h("span", { class: "where" }, `${r.pass}${r.file ? ` · ${r.file}:${r.line}` : ""}`));
 }
-/** Remarks with the same words, from many layers, as one. */
+/** Groups remarks of many layers that have the same words into one. */
 function grouped(remarks) {
   const by = new Map();
   for (const r of remarks) {

@@ -1,20 +1,20 @@
-// Time: what kernels took in the calls of a run, as a flame graph, as tables, and beside the limits of
+// Time: what kernels took in the calls of an execution, as a flame graph, as tables, and beside the limits of
 // the machine.
 
 const phases = (r) => r.profile?.phases || [];
 const nanoseconds = (e) => e.work_ns + e.wait_ns;
 
-/** Kernels of one kind have one colour: row3, row4. */
+/** Kernels of one kind have one colour; the kind is in the name: row3, row4. */
 const KINDS = ["row", "contract", "sequence"];
 const kindColour = (name) => {
   const known = KINDS.findIndex((k) => name.startsWith(k));
   return phaseColour(known < 0 ? 3 + (hash(name) % 5) : known);
 };
 
-/** layer > kernel > line, as wide as they took. */
+/** A flame graph of layer > kernel > line; widths are times. */
 function flame(phase) {
   const root = { name: phase.phase, size: 0, children: new Map() };
-  for (const e of [...phase.lines].sort((a, b) => a.line - b.line)) { // in the order of the program
+  for (const e of [...phase.lines].sort((a, b) => a.line - b.line)) { // in program order
     let node = root;
     root.size += nanoseconds(e);
     for (const name of [layerOf(e.scope) || e.scope || "–", e.kernel, `line ${e.line}`]) {
@@ -32,7 +32,7 @@ function flame(phase) {
     const box = s("rect", { x, y: level * height, width: w, height: height - 1, rx: 2, fill: level === 2 ? kindColour(node.name) : level === 3 ? `color-mix(in srgb, ${kindColour(parent.name)} 45%, var(--surface))` : level ? `color-mix(in srgb, var(--p7) ${odd ? 42 : 30}%, var(--surface))` : "var(--p8)", "data-name": node.name });
     if (node.line && lineLink(node.line)) box.addEventListener("click", () => go(lineLink(node.line)));
     out.append(tipped(box, `${node.name}\n${time(node.size)}, ${percent(node.size / root.size)}${node.wait ? `\n${time(node.wait)} of it waiting for other threads` : ""}`));
-    const fits = Math.floor((w - 8) / 6.6); // letters
+    const fits = Math.floor((w - 8) / 6.6); // number of letters that fit
     if (fits >= Math.min(node.name.length, 6)) out.append(s("text", { x: x + 5, y: level * height + 17 }, node.name.length > fits ? node.name.slice(0, fits - 1) + "…" : node.name));
     let n = 0;
     for (const child of node.children.values()) draw(child, x, level + 1, node, n++ % 2), (x += (width * child.size) / root.size);
@@ -41,7 +41,7 @@ function flame(phase) {
   return out;
 }
 
-/** The most that the machine does: multiply-adds and bytes from memory a second. */
+/** The limits of the machine: multiply-adds per second and bytes from memory per second. */
 function machineLimits(r) {
   const l = r.machine?.limits;
   if (!l) return null;

@@ -1,5 +1,5 @@
-// Pieces that rooms are made of. Elements are made one by one with text as text, so that no name of a
-// model is ever read as HTML.
+// Parts that the views of the page share. Elements are made one by one with text as text, so that no name of a
+// model is ever parsed as HTML.
 
 function make(node, attrs, children) {
   for (const [key, value] of Object.entries(attrs || {})) {
@@ -16,7 +16,7 @@ function make(node, attrs, children) {
 }
 const h = (tag, attrs, ...children) => make(document.createElement(tag), attrs, children);
 const s = (tag, attrs, ...children) => make(document.createElementNS("http://www.w3.org/2000/svg", tag), attrs, children);
-/** Adds what is there of the children. */
+/** Adds those children that are not empty. */
 const add = (node, ...children) => make(node, null, children);
 const $ = (id) => document.getElementById(id);
 
@@ -63,7 +63,7 @@ const legend = (items) => h("div", { class: "legend" }, items.map(([colour, text
 const tabs = (items, chosen, choose) => h("div", { class: "tabs", role: "group" }, items.map(([id, text]) =>
   h("button", { type: "button", "aria-pressed": String(id === chosen), onclick: () => choose(id) }, text)));
 
-/** A tooltip: text, or a function that makes it when it is wanted. */
+/** Adds a tooltip: a text, or a function that makes the text when it is shown. */
 function tipped(node, text) {
   if (!text) return node;
   const show = (e) => {
@@ -80,7 +80,7 @@ function tipped(node, text) {
 }
 const hideTip = () => ($("tip").hidden = true);
 
-/** A list that has elements for the rows in sight alone. By keyboard: arrows, Home and End move a cursor, Enter is a click. */
+/** A list that has elements only for the visible rows. Keyboard: arrows, Home and End move a cursor, Enter clicks. */
 class VirtualList {
   constructor(height, draw, attrs) {
     this.height = height;
@@ -116,7 +116,7 @@ class VirtualList {
       this.shown.set(i, node);
     }
   }
-  /** What of the row in sight is clicked and pointed at: the later side of a pair. */
+  /** The element of a visible row that reacts to clicks and the mouse: the later side of a pair. */
   handle(i) {
     const node = this.shown.get(i);
     return node && (node.querySelector(".cell.after[data-op]") || node.querySelector(".cell[data-op]") || node);
@@ -140,7 +140,7 @@ class VirtualList {
   }
 }
 
-/** Numbers of a matrix as a picture with its labels; null: nothing. */
+/** A picture of a matrix of numbers, with its labels; null: an empty cell. */
 function heat(matrix, rows, columns, tip, most) {
   const size = Math.max(2, Math.min(20, Math.floor(560 / Math.max(columns.length, 1)))), labelled = size >= 9;
   const longest = Math.max(...rows.map((x) => x.length), 1), left = labelled ? 12 + 7 * longest : 0;
@@ -193,9 +193,9 @@ function track(node, text) {
   });
   return tipped(node, () => now || "");
 }
-let painters = []; // of canvases in the room, called again when the palette changes
+let painters = []; // functions that draw canvases of the current view; they are called again when the palette changes
 
 const phaseColour = (i) => `var(--p${i % 9})`;
-/** IR text with its parts coloured. */
+/** The text of a row of IR, with its parts coloured. */
 const irText = (stage, row, of = history) => of.pieces(stage, row).map(([c, text]) => (text ? h("span", { class: c }, text) : null));
 const place = (l) => (l ? `${l.file}:${l.line}:${l.column}` : "");
