@@ -1,4 +1,5 @@
-/* hadal bench: which models, compiled how, measured where. The measuring is the library's. */
+/* hadal bench: reads which models to measure, how they are compiled, and where. The measuring
+ * itself is in the library. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,8 +18,8 @@ typedef struct type_list {
     size_t n;
 } type_list;
 
-/* Items are separated by commas; one with "=" speaks of some tensors only and belongs to the item
- * before it: f32,q4,lm_head=q8 are two, f32 and q4,lm_head=q8. */
+/* Parses types. Items are separated by commas; an item with "=" is about some tensors only and
+ * belongs to the item before it: f32,q4,lm_head=q8 has two, f32 and q4,lm_head=q8. */
 static int parse_types(hadal_session *s, const command_line *line, type_list *out) {
     for (size_t i = 0; i < line->n_options; i++) {
         if (line->options[i].id != OPTION_WEIGHTS_DTYPE) continue;
@@ -46,13 +47,13 @@ static int parse_types(hadal_session *s, const command_line *line, type_list *ou
 
 typedef struct model {
     const char *spec;
-    bool compiled;     /* a library, not a spec */
-    option_id defines; /* besides -D; OPTION_DEFINE: none */
+    bool compiled;     /* the model is a library, not a spec */
+    option_id defines; /* the option whose defines are added to those of -D; OPTION_DEFINE: none */
     compiled_files files;
     char random[PATH_SIZE], label[256];
 } model;
 
-/* The name of the spec or of the folder, and what was defined for it. */
+/* Labels a model with the name of the spec or of the model folder, and its defines. */
 static void label_spec(const command_line *line, model *m) {
     size_t end = strlen(m->spec), start;
     if (ends_with(m->spec, ".hadal")) end -= strlen(".hadal");
@@ -84,8 +85,9 @@ static int find_model(hadal_session *s, const command_line *line, const char *di
     return 0;
 }
 
-/* Options that say how a model is compiled, of which a compiled one would take no notice. Beside a
- * SPEC they are for that, but not those that the table tells of both. */
+/* Rejects options that say how a model is compiled, if a compiled model would ignore them. If one
+ * of the models is a SPEC they are for that one, except for options that the table lists for
+ * both. */
 static int reject_options(hadal_session *s, const command_line *line, const model *m, size_t n) {
     static const option_id of_both[] = {OPTION_WEIGHTS, OPTION_WEIGHTS_DTYPE};
     char message[128];
@@ -104,7 +106,8 @@ static int reject_options(hadal_session *s, const command_line *line, const mode
     return 0;
 }
 
-/* Weights of --weights, of the folder if it has any, or random ones, which are made once. */
+/* Sets the weights: those of --weights, those of the model folder if it has any, or random ones,
+ * which are made once. */
 static int give_weights(hadal_session *s, const command_line *line, const model *m) {
     const char *given = m->defines == OPTION_DEFINE ? option_get(line, OPTION_WEIGHTS) : NULL;
     if (given) return hadal_weights(s, given) || hadal_check_weights(s);
@@ -126,7 +129,8 @@ static int compile(hadal_session *s, const command_line *line, const model *m, c
            build_library(s, line, &m->files);
 }
 
-/* In a session of its own, which is gone before anything is measured. An exit code. */
+/* Compiles in a session of its own, which is closed before anything is measured. Returns an exit
+ * code. */
 static int build(const command_line *line, const model *m, const char *types) {
     if (m->compiled) return 0;
     hadal_session *s = hadal_open();
@@ -169,7 +173,8 @@ static int begin(hadal_session *s, const command_line *line, bool silent) {
     return hadal_bench_begin(s, &o);
 }
 
-/* All models with their weights stored one way; of specs, since a library has its way. */
+/* Measures all models with their weights in one type. A library has its own type, so only specs are
+ * recompiled for each. */
 static int measure(hadal_session *s, const command_line *line, const model *m, size_t n,
                    const char *types) {
     hadal_bench_model list[MODELS];
@@ -192,7 +197,7 @@ static void choose_models(const command_line *line, model *m, size_t *n) {
     m[1] = (model){.spec = against ? against : m[0].spec, .defines = OPTION_AGAINST_DEFINE};
 }
 
-/* A divided model shares its processes with no other. */
+/* Joins the ranks of a divided model, which cannot share its processes with another model. */
 static int join(hadal_session *s, const command_line *line, model *m, size_t n, ranks *group) {
     for (size_t i = 0; i < n; i++) {
         int64_t wanted = 0;

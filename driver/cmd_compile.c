@@ -8,13 +8,13 @@
 #include "driver/pipeline.h"
 #include "driver/report.h"
 
-/* K(ENUM, "name of --emit", "file name around NAME", stage) */
+/* K(ENUM, "name for --emit", "prefix", "suffix" of the file name, stage of the command) */
 #define OUTPUT_KINDS(K)                                                                            \
     K(GRAPH, "graph", "", ".graph.hir", BEFORE_PASSES)                                             \
     K(DEPTH, "depth", "", ".depth.hir", AMONG_PASSES)                                              \
     K(KERNEL, "kernel", "", ".kernel.hir", AFTER_PASSES)                                           \
     K(PLAN, "plan", "", ".plan.txt", AFTER_PASSES)                                                 \
-    K(WEIGHTS, "weights", "", ".weights", AFTER_PASSES) /* what follows tells their build id */    \
+    K(WEIGHTS, "weights", "", ".weights", AFTER_PASSES) /* first: others have their build id */    \
     K(LLVM, "llvm", "", ".ll", AFTER_PASSES)                                                       \
     K(ASM, "asm", "", ".s", AFTER_PASSES)                                                          \
     K(OBJ, "obj", "", ".o", AFTER_PASSES)                                                          \
@@ -37,11 +37,11 @@ static const struct {
 #undef K
 };
 
-typedef struct plan { /* what this run of the command writes, and where */
+typedef struct plan { /* what this execution of the command writes, and where */
     char dir[4096], name[256];
     bool wanted[EMIT_COUNT];
-    bool stale[EMIT_COUNT]; /* what of an earlier run belongs to what is written now */
-    hadal_build *build;     /* in which all outputs of the run are, those of all stages */
+    bool stale[EMIT_COUNT]; /* earlier outputs that must not stay next to the new ones */
+    hadal_build *build;     /* the build that contains all outputs, those of all pipeline stages */
 } plan;
 
 static int split_output(hadal_session *s, const char *output, plan *p) {
@@ -94,7 +94,8 @@ static void path_of(const plan *p, int kind, char *out, size_t size) {
     snprintf(out, size, "%s/%s%s%s", p->dir, kinds[kind].prefix, p->name, kinds[kind].suffix);
 }
 
-/* An edited dump must not go the way of an older output. */
+/* Rejects a spec that is one of the outputs to be replaced: an edited dump must not be removed as
+ * an older output. */
 static int reject_to_replace(hadal_session *s, const char *spec, const plan *p) {
     struct stat read, old;
     char path[4600], message[4700];
@@ -109,7 +110,7 @@ static int reject_to_replace(hadal_session *s, const char *spec, const plan *p) 
     return 0;
 }
 
-/* Older outputs of some stages go when the new ones appear. */
+/* Marks older outputs of some stages of the command; they are removed when the new ones appear. */
 static int replace_outputs(hadal_session *s, const plan *p, enum stage first, enum stage last) {
     char path[4600];
     for (int k = 0; k < EMIT_COUNT; k++) {
@@ -152,10 +153,10 @@ static int choose_outputs(hadal_session *s, const command_line *line, plan *p) {
     const char *list = option_get(line, OPTION_EMIT);
     if (list && parse_kinds(s, list, p)) return 1;
     if (!list) p->wanted[EMIT_SO] = p->wanted[EMIT_HEADER] = true;
-    /* line tables point into the kernel IR, which must then be there */
+    /* line tables point into the kernel IR, so its text must be written as well */
     if (option_given(line, OPTION_DEBUG_INFO)) p->wanted[EMIT_KERNEL] = true;
     memcpy(p->stale, p->wanted, sizeof p->stale);
-    /* weights of an earlier run belong to the library of an earlier run */
+    /* weights of an earlier execution belong to the library of that execution */
     if (!list) p->stale[EMIT_WEIGHTS] = true;
     return 0;
 }
@@ -175,14 +176,15 @@ static hadal_target make_target(const command_line *line, const char *ir_file, b
     };
 }
 
-/* What is refused leaves earlier outputs as they are. */
+/* Reads the inputs before anything is written, so that a rejected input leaves earlier outputs as
+ * they are. */
 static int read_inputs(hadal_session *s, const command_line *line, plan *p) {
     if (make_folders(s, p->dir) || load_model(s, line, p->name)) return 1;
     const bool all = !option_given(line, OPTION_EMIT) && !option_given(line, OPTION_STOP_AFTER);
     if (all && hadal_weights_path(s)) p->wanted[EMIT_WEIGHTS] = true;
     const bool needed = p->wanted[EMIT_WEIGHTS] || option_given(line, OPTION_WEIGHTS);
-    /* against the model as written, before the long work; a folder may have none where none are
-     * needed */
+    /* checks the weights against the model as written, before the long work; a model folder may
+     * have no weights where none are needed */
     return needed || hadal_weights_exist(s) ? hadal_check_weights(s) : 0;
 }
 
@@ -217,11 +219,11 @@ static int write_outputs(hadal_session *s, const command_line *line, const plan 
     if (pipeline.stop_after) return emit_stopped(s, p, pipeline.stop_after);
     const size_t remarks = hadal_remarks(s);
     const int failed = write_library(s, &target, p);
-    print_remarks(s, line, remarks); /* those of code */
+    print_remarks(s, line, remarks); /* remarks of code generation */
     return failed;
 }
 
-/* `stage`: of a pipeline; -1: as the command line says. */
+/* `stage`: the pipeline stage to compile; -1: as the command line says. */
 static int compile(hadal_session *s, const command_line *line, plan *p, long long stage) {
     hadal_pipeline pipeline;
     hadal_build_in(s, p->build);
@@ -231,8 +233,8 @@ static int compile(hadal_session *s, const command_line *line, plan *p, long lon
     return write_outputs(s, line, p, &pipeline);
 }
 
-/* A library for each stage, NAME_s0 and so on, each in a session of its own. An exit code. They are
- * of use together: where one fails none is left. */
+/* Compiles a library for each pipeline stage, NAME_s0 and so on, each in a session of its own. The
+ * libraries are only of use together, so if one fails none is left. Returns an exit code. */
 static int compile_stages(const command_line *line, const plan *p, long long stages) {
     int code = 0;
     for (long long i = 0; i < stages && !code; i++) {

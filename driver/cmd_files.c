@@ -1,4 +1,4 @@
-/* hadal pack, init-weights, import: making files. */
+/* hadal pack, init-weights, import: commands that make files. */
 #include <string.h>
 
 #include "driver/commands.h"

@@ -11,18 +11,18 @@
 
 enum { EXIT_INTERRUPTED = 128 + 2 };
 
-/* ---- what comes, as it comes ----------------------------------------------------------------- */
+/* ---- writing text while it is generated ------------------------------------------------------ */
 
 typedef struct writer {
-    hadal_text_stream *stream; /* NULL: ids are written */
-    bool begun, silent;        /* silent: another rank writes */
+    hadal_text_stream *stream; /* NULL: token ids are written */
+    bool begun, silent;        /* silent: another rank does the writing */
 } writer;
 
 static int open_writer(hadal_session *s, const prompt *p, writer *w) {
     if (!p->tokenizer || w->silent) return 0;
     w->stream = hadal_text_stream_open(p->tokenizer, 1);
     if (!w->stream) return hadal_fail(s, "memory", "no memory for text", NULL);
-    for (int64_t i = 0; i < p->n; i++) /* a text goes on differently than it begins */
+    for (int64_t i = 0; i < p->n; i++) /* decoding a token depends on the text before it */
         (void)hadal_text_stream_add(w->stream, p->ids[i], NULL);
     return 0;
 }

@@ -1,4 +1,4 @@
-/* hadal opt, inspect, diff, machine, ops, passes: looking inside. */
+/* hadal opt, inspect, diff, machine, ops, passes: commands that show models and the compiler. */
 #include <string.h>
 
 #include "driver/commands.h"
@@ -15,12 +15,13 @@ int cmd_opt(hadal_session *s, const command_line *line) {
     return deliver_text(s, line, hadal_ir_text(s, option_given(line, OPTION_LOCATIONS)));
 }
 
-/* The reports that replace the facts of a model. */
+/* Options whose report replaces the facts of a model. */
 static const option_id reports[] = {OPTION_LEDGER, OPTION_DEPTH_MAP, OPTION_MIXING_MATRIX,
                                     OPTION_HEATMAP};
 enum { REPORTS = sizeof reports / sizeof *reports };
 
-/* At most one of them, and what it needs; *on_tokens: it looks at a model with weights at work. */
+/* Checks that at most one of them is given, with what it needs. *on_tokens: the report evaluates
+ * the model. */
 static bool check_report(hadal_session *s, const command_line *line, bool *on_tokens) {
     const char *first = NULL;
     *on_tokens = option_given(line, OPTION_MIXING_MATRIX) || option_given(line, OPTION_HEATMAP);
@@ -53,7 +54,7 @@ static const char *look_at_tokens(hadal_session *s, const command_line *line) {
                    : hadal_mixing_matrix(s, tokens, n, option_get(line, OPTION_MIXING_MATRIX));
 }
 
-/* The report that an option asks for; NULL: it is wrong, or cannot be made. */
+/* The report that an option requests; NULL: the option is wrong, or the report cannot be made. */
 static const char *inspection(hadal_session *s, const command_line *line) {
     bool json = false;
     if (!option_json(s, line, OPTION_LEDGER, &json)) return NULL;
@@ -68,7 +69,7 @@ int cmd_inspect(hadal_session *s, const command_line *line) {
     bool on_tokens;
     if (!check_report(s, line, &on_tokens)) return 1;
     if (make_pipeline(s, line, &pipeline) || load_model(s, line, NULL)) return 1;
-    if (strcmp(hadal_stage(s), "kernel") == 0) pipeline.passes = ""; /* there is nothing to do */
+    if (strcmp(hadal_stage(s), "kernel") == 0) pipeline.passes = ""; /* nothing is left to do */
     if (!on_tokens && run_pipeline(s, line, &pipeline)) return 1;
     const char *text = on_tokens ? look_at_tokens(s, line) : inspection(s, line);
     return text ? deliver_text(s, line, text) : 1;
@@ -101,7 +102,8 @@ int cmd_passes(hadal_session *s, const command_line *line) {
     return 0;
 }
 
-/* Processes that mpirun has started measure together what each of them has. */
+/* Measures the machine. Processes started by mpirun measure together, and find what each of them
+ * has. */
 int cmd_machine(hadal_session *s, const command_line *line) {
     long long threads;
     ranks group = {0};

@@ -1,4 +1,4 @@
-/* hadal plan: which shapes on which hosts. */
+/* hadal plan: predicts how fast a model runs in several shapes on given hosts. */
 #include <string.h>
 
 #include "driver/commands.h"

@@ -1,4 +1,5 @@
-/* hadal reduce: tries proposals on a command, and keeps those on which it fails as before. */
+/* hadal reduce: tries smaller modules on a command, and keeps those for which the command fails as
+ * before. */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -14,13 +15,14 @@
 #include "driver/report.h"
 #include "support/clock.h"
 
-/* ---- starting a command, and hearing what became of it --------------------------------------- */
+/* ---- starting a command and waiting for it --------------------------------------------------- */
 
 extern char **environ;
 
 enum { CHILD_TIMED_OUT = -1, CHILD_NOT_STARTED = -2 };
 
-/* A process group of its own, so that what it starts ends with it. */
+/* Starts the command in a process group of its own, so that all processes that it starts end with
+ * it. */
 static int start(char *const *argv, const char *errors, pid_t *pid) {
     posix_spawn_file_actions_t files;
     posix_spawnattr_t attributes;
@@ -46,9 +48,9 @@ static void pause_for(long nanoseconds) {
     nanosleep(&t, NULL);
 }
 
-/* Runs argv (through $PATH, without a shell) with nothing to read; its standard output is dropped,
- * its standard error goes to the file `errors`. The exit code, 128 + N for signal N, or one of the
- * above; errno says why it was not started. */
+/* Runs argv (found in $PATH, without a shell) with empty standard input; its standard output is
+ * dropped, and its standard error goes to the file `errors`. Returns the exit code, 128 + N for
+ * signal N, or one of the above; errno says why the command was not started. */
 static int run_child(char *const *argv, const char *errors, long long seconds) {
     pid_t pid;
     const int code = start(argv, errors, &pid);
@@ -75,16 +77,17 @@ static int run_child(char *const *argv, const char *errors, long long seconds) {
 
 typedef struct hunt {
     hadal_session *s;
-    char dir[4096], candidate[4200], errors[4200]; /* temporary files */
+    char dir[4096], candidate[4200], errors[4200]; /* paths of temporary files */
     char output[4200];
     char **argv;
-    const char *match; /* NULL: any text */
-    int code;          /* what failing means */
+    const char *match; /* text that the failing command prints; NULL: any */
+    int code;          /* the exit code that counts as failure */
     long long runs, max_runs, timeout;
 } hunt;
 
-/* ---- one run --------------------------------------------------------------------------------- */
-/* Does a file hold a text? Read as a whole, so that a text is found wherever it stands. */
+/* ---- one execution of the command ------------------------------------------------------------ */
+/* Does the file contain a text? The file is read as a whole, so that a text is found at any
+ * position. */
 static bool file_holds(const char *path, const char *text) {
     FILE *f = fopen(path, "rb");
     if (!f) return false;
@@ -98,7 +101,7 @@ static bool file_holds(const char *path, const char *text) {
         }
         const size_t left = size - n - 1, got = fread(all + n, 1, left, f);
         n += got;
-        if (got < left) break; /* its end, or it cannot be read any further */
+        if (got < left) break; /* the end of the file, or a read error */
     }
     fclose(f);
     const bool found = all && memmem(all, n, text, strlen(text));
@@ -112,7 +115,7 @@ static int failed_to_start(hunt *h) {
     return hadal_fail(h->s, "tool", message, NULL);
 }
 
-/* Runs the command on a text. 0: *code is its exit code. */
+/* Runs the command on a module's text. 0: *code is the command's exit code. */
 static int run_on(hunt *h, const char *text, int *code) {
     if (hadal_write_text(h->s, h->candidate, text)) return 1;
     h->runs++;
@@ -125,7 +128,7 @@ static bool is_failure(const hunt *h, int code) {
 }
 
 /* ---- setting up ------------------------------------------------------------------------------ */
-/* The command with the candidate's name in it. */
+/* Puts the candidate's file name into the command. */
 static int make_arguments(hunt *h, const command_line *line) {
     const size_t n = line->n_positional - 1;
     bool named = false;
@@ -165,7 +168,7 @@ static void remove_files(hunt *h) {
     free(h->argv);
 }
 
-/* What the command does with the file as it is: the failure to keep. */
+/* Runs the command on the unchanged file: the failure to keep. */
 static int find_failure(hunt *h, size_t *ops) {
     const char *text = hadal_reduce_best(h->s, ops);
     char message[512];
@@ -183,7 +186,7 @@ static int find_failure(hunt *h, size_t *ops) {
     return hadal_fail(h->s, "usage", message, NULL);
 }
 
-/* ---- the hunt -------------------------------------------------------------------------------- */
+/* ---- the search ------------------------------------------------------------------------------ */
 static int reduce(hunt *h) {
     size_t ops, left;
     if (hadal_reduce_begin(h->s) || find_failure(h, &ops)) return 1;

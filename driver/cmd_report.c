@@ -6,19 +6,19 @@
 #include "driver/report.h"
 #include "driver/workplace.h"
 
-typedef struct subject { /* of a report; the second one has a session of its own */
+typedef struct subject { /* the subject of a report; a second one has a session of its own */
     hadal_session *s;
     const char *path;
     workplace work;
-    compiled_files compiled; /* library[0] 0: it is no compiled model */
-    const char *json;        /* NULL: it could not be made */
+    compiled_files compiled; /* library[0] 0: the subject is no compiled model */
+    const char *json;        /* NULL: the report could not be made */
 } subject;
 
 static bool is_written_report(const subject *x) {
     return ends_with(x->path, ".json");
 }
 
-/* ---- what is looked at ----------------------------------------------------------------------- */
+/* ---- loading the subject --------------------------------------------------------------------- */
 
 static int load_spec(subject *x, const command_line *line) {
     hadal_pipeline pipeline;
@@ -27,7 +27,7 @@ static int load_spec(subject *x, const command_line *line) {
     report_step("reading the model");
     if (hadal_load(x->s, x->path, NULL) || (weights && hadal_weights(x->s, weights))) return 1;
     pipeline.keep_history = 1;
-    if (strcmp(hadal_stage(x->s), "kernel") == 0) pipeline.passes = ""; /* there is nothing to do */
+    if (strcmp(hadal_stage(x->s), "kernel") == 0) pipeline.passes = ""; /* nothing is left to do */
     return run_pipeline(x->s, line, &pipeline);
 }
 
@@ -44,7 +44,7 @@ static int load(subject *x, const command_line *line) {
     return hadal_load_dumps(x->s, x->path);
 }
 
-/* ---- the model at work ----------------------------------------------------------------------- */
+/* ---- running the model for a profile --------------------------------------------------------- */
 
 typedef struct calls {
     const int32_t *tokens;
@@ -53,8 +53,8 @@ typedef struct calls {
     option_number_list split;
 } calls;
 
-/* Unless told otherwise: one call of all tokens but half of them, at most eight, which come one by
- * one. Prefill and decode. */
+/* The default calls: one call for all tokens but the last half, or the last eight if that is less,
+ * which come one by one. So there is a prefill and a decode. */
 static void set_default_split(calls *c) {
     const int64_t alone = c->n / 2 < 8 ? c->n / 2 : 8;
     if (!c->split.n) c->split = (option_number_list){{c->n - alone}, 1};
@@ -73,7 +73,7 @@ static int read_calls(subject *x, const command_line *line, calls *c) {
     return 0;
 }
 
-/* A library and its weights: compiled before, or now. */
+/* Finds a library and its weights: compiled earlier, or now. */
 static const compiled_files *find_library(subject *x, const command_line *line) {
     if (x->compiled.library[0]) return &x->compiled;
     const bool built = !hadal_check_weights(x->s) && !make_workplace(x->s, &x->work) &&
@@ -117,7 +117,7 @@ static bool no_code(const command_line *line) {
     return level && strcmp(level, "none") == 0;
 }
 
-/* A model that is wrong has a report too: of its diagnostics. */
+/* Writes the report. A model with errors has one too: of its diagnostics. */
 static int report_of(subject *x, const command_line *line, const calls *c, const char *machine) {
     const hadal_target target = target_of(line);
     const hadal_report_options options = {
@@ -136,8 +136,8 @@ static int report_of(subject *x, const command_line *line, const calls *c, const
     return failed || !x->json;
 }
 
-/* The limits of this machine, if something is measured here; in a session of their own, since what
- * is wrong with the machine is not with the model. */
+/* The limits of this machine, if something is measured here. They are measured in a session of
+ * their own, since errors of the machine are not errors of the model. */
 static const char *measured_limits(hadal_session *here, const calls *c) {
     if (!c->n) return NULL;
     report_step("measuring the machine");
@@ -164,7 +164,7 @@ static int check_options(hadal_session *s, const command_line *line) {
     return 0;
 }
 
-/* To the file of -o, or to standard output. */
+/* Writes to the file of -o, or to standard output. */
 static int deliver(subject *first, const subject *second, const command_line *line) {
     const char *text = first->json;
     if (!option_given(line, OPTION_JSON))

@@ -10,14 +10,14 @@
 #include "driver/report.h"
 #include "driver/workplace.h"
 
-/* ---- what the model would say next ----------------------------------------------------------- */
+/* ---- the most likely next tokens ------------------------------------------------------------- */
 
 static int fail(hadal_session *s) {
     return hadal_fail(s, "memory", "no memory for the text of tokens", NULL);
 }
 
 static void print_line(const char *text) {
-    (void)report_text(text, strlen(text)); /* main says if it could not be written */
+    (void)report_text(text, strlen(text)); /* main reports a failed write */
 }
 
 static int print_text(hadal_session *s, hadal_text_stream *stream, int32_t token) {
@@ -33,7 +33,7 @@ static int print_text(hadal_session *s, hadal_text_stream *stream, int32_t token
     return 0;
 }
 
-/* `stream` NULL: there is no text. */
+/* `stream`: NULL if there is no text. */
 static int print_rows(hadal_session *s, hadal_text_stream *stream) {
     size_t n;
     char line[96];
@@ -51,12 +51,12 @@ static int print_rows(hadal_session *s, hadal_text_stream *stream) {
     return 0;
 }
 
-/* A table of what the last hadal_run found, to standard output. */
+/* Prints a table of the next tokens of the last hadal_run to standard output. */
 static int print_next_tokens(hadal_session *s, const prompt *p) {
     if (!p->tokenizer) return print_rows(s, NULL);
     hadal_text_stream *stream = hadal_text_stream_open(p->tokenizer, 0);
     if (!stream) return fail(s);
-    for (int64_t i = 0; i < p->n; i++) /* a text goes on differently than it begins */
+    for (int64_t i = 0; i < p->n; i++) /* decoding a token depends on the text before it */
         (void)hadal_text_stream_add(stream, p->ids[i], NULL);
     const int failed = print_rows(s, stream);
     hadal_text_stream_close(stream);
@@ -75,7 +75,7 @@ static int options_of(hadal_session *s, const command_line *line, option_number_
     if (!option_number(s, line, OPTION_THREADS, 0, 1, 256, &threads)) return 1;
     if (!option_number(s, line, OPTION_ROUNDS, 1, 1, 1000, &rounds)) return 1;
     const bool profile = option_given(line, OPTION_PROFILE);
-    const bool alone = !stores_any(line) && !profile; /* then next tokens are what comes out */
+    const bool alone = !stores_any(line) && !profile; /* then next tokens are the result */
     if (!option_number(s, line, OPTION_TOP, alone ? 5 : 0, 1, 1LL << 31, &top)) return 1;
     if (profile && option_given(line, OPTION_INTERPRET))
         return hadal_fail(s, "usage", "--profile measures compiled code", "leave out --interpret");
@@ -98,7 +98,7 @@ static int options_of(hadal_session *s, const command_line *line, option_number_
     return 0;
 }
 
-/* To the file of --profile, whose suffix says how; else to stderr. */
+/* Writes the profile to the file of --profile, in the format of its suffix; else to stderr. */
 static int deliver_profile(hadal_session *s, const command_line *line) {
     const char *path = option_get(line, OPTION_PROFILE), *dot = strrchr(path, '.');
     const bool json = dot && strcmp(dot, ".json") == 0, folded = dot && !strcmp(dot, ".folded");
@@ -110,15 +110,15 @@ static int deliver_profile(hadal_session *s, const command_line *line) {
     return 0;
 }
 
-/* What is printed of a run. */
+/* Prints the results of an execution. */
 static int deliver(hadal_session *s, const command_line *line, const hadal_run_options *o,
                    const prompt *p) {
     if (o->top && print_next_tokens(s, p)) return 1;
     return o->profile ? deliver_profile(s, line) : 0;
 }
 
-/* A library that was compiled before, perhaps divided over ranks: all of them run it, the first
- * writes. */
+/* Runs a library that was compiled earlier. If it is divided over ranks, all of them run it, and
+ * the first writes. */
 static int run_compiled(hadal_session *s, const command_line *line, workplace *w, prompt *p,
                         ranks *group) {
     const char *logits = option_get(line, OPTION_LOGITS);
@@ -164,8 +164,8 @@ static int run(hadal_session *s, const command_line *line, workplace *w, prompt 
     if (load_model(s, line, NULL) || hadal_check_weights(s)) return 1;
     pipeline.keep_traces = trace != NULL;
     pipeline.keep_hidden = options.hidden_path != NULL;
-    /* The evaluator takes the types of weights from the passes and nothing else: what comes behind
-     * is for code alone, unless somebody looks at it. */
+    /* The evaluator takes only the types of weights from the passes: the passes after those are for
+     * code alone, and need not run unless somebody looks at their output. */
     if (options.interpret && !pipeline.stop_after && !pipeline.dump_dir && !pipeline.check)
         pipeline.stop_after = "layout";
     if (run_pipeline(s, line, &pipeline)) return 1;

@@ -1,4 +1,4 @@
-/* The functions behind commands.def. Each returns an exit code; errors are in the session. */
+/* The functions of commands.def. Each returns an exit code; errors are in the session. */
 #ifndef DRIVER_COMMANDS_H
 #define DRIVER_COMMANDS_H
 

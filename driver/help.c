@@ -1,4 +1,5 @@
-/* Help, the man page and the completion script: all printed from the two tables. */
+/* Help, man page and completion script, all of which are printed from the tables of commands and
+ * options. */
 #include <string.h>
 
 #include "driver/commands.h"
@@ -7,7 +8,7 @@
 static const struct {
     int code;
     const char *meaning;
-    command_id only; /* of this command; COMMAND_COUNT: of all */
+    command_id only; /* print this command; COMMAND_COUNT: all of them */
 } exit_codes[] = {
     {0, "everything worked", COMMAND_COUNT},
     {1, "the input is wrong: spec, IR text, config, weights", COMMAND_COUNT},
@@ -18,7 +19,7 @@ static const struct {
     {130, "generate was ended by Ctrl-C", COMMAND_GENERATE},
 };
 
-/* The title of the group that begins with an option. */
+/* By option: the title of the group that begins with it. */
 static const char *const titles[OPTION_COUNT] = {
 #define O(id, name, letter, argument, commands, help)
 #define G(first, title) [OPTION_##first] = (title),
@@ -26,7 +27,7 @@ static const char *const titles[OPTION_COUNT] = {
 #undef O
 };
 
-/* What an option is to one command, where that is not what its own help says. */
+/* The meaning of an option for one command, where it differs from the general help. */
 static const struct {
     option_id option;
     command_id command;
@@ -55,7 +56,7 @@ static const struct {
 };
 enum { EXAMPLES = sizeof examples / sizeof *examples };
 
-/* Text folded at 78 columns, each line after `indent` spaces. */
+/* Prints text wrapped at 78 columns, each line after `indent` spaces. */
 static void print_folded(FILE *out, const char *text, int indent) {
     int column = 0;
     while (*text) {
@@ -121,7 +122,7 @@ void print_command_help(FILE *out, command_id id) {
 
 /* ---- man page -------------------------------------------------------------------------------- */
 
-/* troff takes '-' for a hyphen and a leading '.' for a request. */
+/* Prints text for troff, which takes '-' for a hyphen and a leading '.' for a request. */
 static void print_troff(FILE *out, const char *text) {
     if (*text == '.' || *text == '\'') fputs("\\&", out);
     for (; *text; text++) {
@@ -199,8 +200,8 @@ static void print_command_names(FILE *out) {
         fprintf(out, "%s ", command_at((command_id)i)->name);
 }
 
-/* The words among what an argument may be, "off" and "auto" of "auto|off|TILES": those written
- * small. Prints none for NULL. */
+/* Prints the fixed words that an argument may be, those in lower case: "off" and "auto" of
+ * "auto|off|TILES". Returns their number, also for `out` NULL. */
 static int print_words(FILE *out, const char *argument) {
     int printed = 0;
     for (const char *at = argument; at; at = strchr(at, '|') ? strchr(at, '|') + 1 : NULL) {
@@ -212,7 +213,7 @@ static int print_words(FILE *out, const char *argument) {
     return printed;
 }
 
-/* What may stand behind an option whose argument is one of a few words. */
+/* Prints what may follow an option whose argument is one of a few words. */
 static void print_word_cases(FILE *out) {
     for (int i = 0; i < OPTION_COUNT; i++) {
         const option_info *o = &option_table[i];

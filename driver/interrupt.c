@@ -1,5 +1,5 @@
-/* Only what may be called in a handler of signals is called there: system calls, on names that were
- * made before. */
+/* The signal handlers call only what is safe there: system calls, on names that were prepared
+ * before. */
 #include "driver/interrupt.h"
 
 #include <dirent.h>
@@ -18,16 +18,17 @@
 
 enum { MOST_FOLDERS = 12 };
 
-static char beside[MOST_FOLDERS][PATH_MAX]; /* folders of outputs */
+static char beside[MOST_FOLDERS][PATH_MAX]; /* directories of outputs */
 static volatile sig_atomic_t n_beside;
-static char own[PATH_MAX]; /* a temporary folder */
+static char own[PATH_MAX]; /* a temporary directory */
 static volatile sig_atomic_t has_own;
-static char prefix[40]; /* of this process's temporaries; as support/file.c names them */
+static char prefix[40]; /* of the names of this process's temporary files (see support/file.c) */
 
 static volatile sig_atomic_t has_outputs;
 
-/* All that end a process by default and can be caught; limits of CPU time and file sizes, clocks
- * and faults (a file of weights that is cut short while it is mapped) among them. */
+/* All signals that end a process by default and can be caught. They include limits of CPU time and
+ * file size, timers, and faults (such as a file of weights that is truncated while it is
+ * mapped). */
 static const int numbers[] = {SIGINT,    SIGTERM, SIGHUP,  SIGPIPE, SIGQUIT,   SIGALRM,
                               SIGVTALRM, SIGPROF, SIGXCPU, SIGXFSZ, SIGUSR1,   SIGUSR2,
                               SIGIO,     SIGPWR,  SIGTRAP, SIGSYS,  SIGSTKFLT, SIGBUS,
@@ -49,7 +50,7 @@ static bool begins_with(const char *name, const char *of, size_t n) {
 
 static int remove_from(int folder, name_test *is_wanted, const char *of, size_t n);
 
-/* A folder of temporaries, in which another program may have made files: the linker. */
+/* Removes a temporary directory, in which another program (the linker) may have made files. */
 static bool remove_folder(int folder, const char *name) {
     const int fd = openat(folder, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd >= 0) {
@@ -59,7 +60,7 @@ static bool remove_folder(int folder, const char *name) {
     return unlinkat(folder, name, AT_REMOVEDIR) == 0;
 }
 
-/* How many files were removed from an open folder. */
+/* Removes files of an open directory, and returns how many. */
 static int remove_from(int folder, name_test *is_wanted, const char *of, size_t n) {
     alignas(struct dirent64) char entries[1 << 12];
     int removed = 0;
@@ -93,8 +94,9 @@ void end_outputs(void) {
 
 /* ---- signals --------------------------------------------------------------------------------- */
 
-/* Temporaries, until none is found: the other threads go on. They open nothing any more, once what
- * is looked through is open. */
+/* Removes temporary files until none is found, since other threads go on and make more. Once the
+ * directories are open, the limit of open files is set to 0, so that these threads open no further
+ * ones. */
 static void remove_temporaries(void) {
     const struct rlimit none = {0, 0};
     int fds[MOST_FOLDERS];
@@ -112,8 +114,8 @@ static void remove_temporaries(void) {
 static void on_signal(int number) {
     if (has_own) (void)remove_folder(AT_FDCWD, own);
     remove_temporaries();
-    if (number != SIGPIPE) report_interrupt(has_outputs); /* whoever has read enough knows */
-    raise(number); /* its default now, when the handler returns: the caller sees what happened */
+    if (number != SIGPIPE) report_interrupt(has_outputs); /* whoever closed a pipe knows */
+    raise(number); /* the default action, when the handler returns: the parent sees the signal */
 }
 
 static void end_on(int number) {

@@ -1,33 +1,34 @@
-/* What a command leaves when a signal ends it: nothing that is not complete. */
+/* What a command leaves when a signal ends it: complete files only. */
 #ifndef DRIVER_INTERRUPT_H
 #define DRIVER_INTERRUPT_H
 
 #include <stdbool.h>
 
-/* From now on every signal that ends the process (but SIGKILL) first removes what is unfinished, and
- * says that it came; those that were ignored stay so. */
+/* From now on every signal that ends the process (except SIGKILL) first removes unfinished files,
+ * and reports the signal. Signals that were ignored stay so. */
 void catch_interrupts(void);
 
-/* The folder of an output, or a folder of outputs: its temporaries of this process (.hadal-PID-..)
- * are removed. */
+/* Names a directory of outputs, or an output in it: on a signal the temporary files of this process
+ * there (.hadal-PID-..) are removed. */
 void clean_beside(const char *path);
 void clean_in(const char *dir);
 
-/* Between the two the command has files that are of use together alone (hadal_build): whom a signal
- * ends, it tells that none is left. */
+/* Between the two calls the command writes files that are only of use together (hadal_build). A
+ * signal in between reports that none of them is left. */
 void begin_outputs(void);
 void end_outputs(void);
-/* Between the two no signal comes: they get their names. */
+/* Between the two calls all signals are held back, while outputs get their final names. */
 void hold_signals(void);
 void let_signals(void);
 
-/* Makes a temporary folder, as mkdtemp does (false: errno says why), which is removed with all
- * files in it. No signal comes between the two. There is one at a time, until it is forgotten. */
+/* Makes a temporary directory, as mkdtemp does (false: errno says why); a signal removes it with
+ * all files in it. Signals are held back while it is made. There is one such directory at a time,
+ * until it is forgotten. */
 bool make_clean_folder(char *dir);
 void forget_folder(void);
 
-/* From now on the first SIGINT only sets what was_interrupted tells; the next one ends the command
- * as above. Where SIGINT was ignored it stays so. */
+/* From now on the first SIGINT only sets what was_interrupted returns; the next one ends the
+ * command as described above. If SIGINT was ignored it stays so. */
 void defer_interrupt(void);
 bool was_interrupted(void);
 

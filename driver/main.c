@@ -69,7 +69,8 @@ static int run_arguments(int argc, char **argv) {
     return run_line(argc, argv);
 }
 
-/* Closing tells what a disk that is full, or another machine's, has not taken. */
+/* Closes a stream. An error now is one of a full disk, or of a network file system, that no write
+ * has reported. */
 static bool is_written(FILE *stream) {
     const bool lost = ferror(stream) != 0;
     return (fclose(stream) == 0 || errno == EBADF) && !lost;
@@ -77,7 +78,7 @@ static bool is_written(FILE *stream) {
 
 int main(int argc, char **argv) {
     (void)signal(SIGCHLD,
-                 SIG_DFL); /* whoever started this may ignore it, and children are waited for */
+                 SIG_DFL); /* the parent may have ignored it, but children are waited for */
     const int code = run_arguments(argc, argv);
     if (is_written(stdout)) return code;
     fprintf(stderr, "hadal: standard output cannot be written\n");

@@ -1,4 +1,4 @@
-/* Parsing of the command line, driven by the two tables. */
+/* Parsing of the command line, driven by the tables of commands and options. */
 #include "driver/options.h"
 
 #include <errno.h>
@@ -156,8 +156,8 @@ static int usage_error(const command_line *line, const char *text) {
     return EXIT_USAGE;
 }
 
-/* The option whose name is nearest to `name`, of those that `command` takes or does not; -1: none
- * is near. */
+/* The option with the most similar name, among those that `command` takes or, if `takes` is false,
+ * those that it does not take; -1: no name is similar. */
 static int nearest_option(const char *name, command_id command, bool takes) {
     size_t best = strlen(name) / 3 + 1;
     int near = -1;
@@ -169,7 +169,7 @@ static int nearest_option(const char *name, command_id command, bool takes) {
     return near;
 }
 
-/* "--NAME", "--NAME=VALUE" or "-N" that the command does not take. */
+/* Reports "--NAME", "--NAME=VALUE" or "-N" that the command does not take. */
 static int no_such_option(const command_line *line, const char *given) {
     const command_id command = line->command;
     char name[64], text[256];
@@ -191,10 +191,10 @@ static int no_such_option(const command_line *line, const char *given) {
     return code;
 }
 
-/* getopt's two descriptions of the options that a command takes. */
+/* Makes getopt's two descriptions of the options that a command takes. */
 static void describe(command_id command, struct option *list, char *letters) {
     size_t n = 0;
-    *letters++ = ':'; /* reports missing arguments and unknown options separately */
+    *letters++ = ':'; /* makes getopt report missing arguments and unknown options separately */
     for (int i = 0; i < OPTION_COUNT; i++) {
         const option_info *o = &option_table[i];
         if (!(o->commands & (1u << command))) continue;

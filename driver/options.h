@@ -22,7 +22,7 @@ typedef enum option_id {
     OPTION_COUNT
 } option_id;
 
-typedef struct option_value { /* one occurrence on the command line, in order */
+typedef struct option_value { /* one option given on the command line; they are in order */
     option_id id;
     const char *value;
 } option_value;
@@ -57,8 +57,8 @@ static inline bool option_given(const command_line *line, option_id id) {
 bool option_number(hadal_session *s, const command_line *line, option_id id, long long missing,
                    long long least, long long most, long long *out);
 
-/* "1,16,128": whole numbers from 0 on, none for an empty text; `missing` when not given. */
-enum { OPTION_NUMBERS = 16 }; /* as many at most */
+/* Parses "1,16,128": whole numbers from 0 on, none in an empty text; `missing` when not given. */
+enum { OPTION_NUMBERS = 16 }; /* the most numbers in one option */
 typedef struct option_number_list {
     int64_t at[OPTION_NUMBERS];
     size_t n;
@@ -66,23 +66,23 @@ typedef struct option_number_list {
 bool option_numbers(hadal_session *s, const command_line *line, option_id id, const char *missing,
                     option_number_list *out);
 
-/* A decimal number within bounds, in the same way. */
+/* A decimal number within bounds; otherwise as option_number. */
 bool option_decimal(hadal_session *s, const command_line *line, option_id id, double missing,
                     double least, double most, double *out);
 
-/* What an option with the argument "[=json]" asks for; false and an error in `s` if it is neither
- * text nor json. */
+/* Does an option with the argument "[=json]" request JSON? False, and an error in `s`, if its value
+ * is neither text nor json. */
 bool option_json(hadal_session *s, const command_line *line, option_id id, bool *json);
 
 /* Fills `line` from argv (argv[1] is the command). 0, or an exit code with the error printed. */
 int parse_command_line(int argc, char **argv, command_line *line);
-void free_command_line(command_line *line); /* arrays only: texts are those of argv */
+void free_command_line(command_line *line); /* frees arrays only: the texts are those of argv */
 
-void print_usage(FILE *out); /* the list of commands */
+void print_usage(FILE *out); /* prints the list of commands */
 void print_command_help(FILE *out, command_id id);
 void print_completion(FILE *out);
 void print_man_page(FILE *out);
 bool command_named(const char *name, command_id *out);
-void no_such_command(const char *name); /* says so, and which one may be meant */
+void no_such_command(const char *name); /* reports an unknown command, with the most similar one */
 
 #endif

@@ -1,4 +1,4 @@
-/* From options to a pipeline. */
+/* From command-line options to a pipeline of passes. */
 #include "driver/pipeline.h"
 
 #include <errno.h>
@@ -41,7 +41,7 @@ int make_folders(hadal_session *s, const char *dir) {
     char path[4096], message[4400];
     if (strlen(dir) >= sizeof path) return hadal_fail(s, "usage", "a path is too long", NULL);
     strcpy(path, dir);
-    /* every prefix that ends before a slash, then the whole */
+    /* makes every prefix that ends before a slash, then the whole path */
     for (char *c = path;; c++) {
         if (*c && (*c != '/' || c == path)) continue;
         const char kept = *c;
@@ -72,7 +72,7 @@ void remove_temporary_folder(const char *dir) {
     forget_folder();
 }
 
-/* What the number of an option may be, and what it is where it is not given. */
+/* Bounds of an option's number, and its value if the option is not given. */
 typedef struct bounds {
     long long least, most, missing;
 } bounds;
@@ -92,7 +92,7 @@ static bool take_text(hadal_session *s, const command_line *line, option_id id, 
     return true;
 }
 
-/* The options of the table that are the passes'. */
+/* Reads the options of the table that belong to the passes. */
 static bool take_options(hadal_session *s, const command_line *line, hadal_pipeline *out) {
 #define TEXT(missing)                                                                              \
     { 0 }
@@ -151,6 +151,6 @@ int run_pipeline(hadal_session *s, const command_line *line, const hadal_pipelin
 int deliver_text(hadal_session *s, const command_line *line, const char *text) {
     const char *path = option_get(line, OPTION_OUTPUT);
     if (path && strcmp(path, "-") != 0) return hadal_write_text(s, path, text);
-    (void)report_text(text, strlen(text)); /* main says if it could not be written */
+    (void)report_text(text, strlen(text)); /* main reports a failed write */
     return 0;
 }

@@ -45,7 +45,8 @@ static int cannot_read(hadal_session *s, const char *path, const char *why) {
     return hadal_fail(s, "io", message, NULL);
 }
 
-/* All of a stream, whatever bytes it has: text that is no UTF-8 is the tokenizer's matter. */
+/* Reads a whole stream, whatever bytes it has: rejecting text that is not UTF-8 is up to the
+ * tokenizer. */
 static int read_stream(hadal_session *s, FILE *in, const char *path, bytes *out) {
     size_t capacity = 0;
     while (out->n <= MOST_BYTES) {
@@ -57,7 +58,7 @@ static int read_stream(hadal_session *s, FILE *in, const char *path, bytes *out)
         }
         const size_t room = capacity - out->n, got = fread(out->at + out->n, 1, room, in);
         out->n += got;
-        if (got < room) break; /* its end, or it cannot be read any further */
+        if (got < room) break; /* the end of the stream, or a read error */
     }
     if (ferror(in)) return cannot_read(s, path, strerror(errno));
     return out->n > MOST_BYTES ? cannot_read(s, path, "it is larger than 256 MB") : 0;
@@ -79,7 +80,7 @@ static bool is_folder(const char *path) {
     return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
 }
 
-/* The folder itself, or the one in which a file lies. */
+/* The directory itself, or the one that contains a file. */
 static void folder_of(const char *path, char *out, size_t size) {
     const char *slash = is_folder(path) ? NULL : strrchr(path, '/');
     if (is_folder(path))
@@ -89,7 +90,7 @@ static void folder_of(const char *path, char *out, size_t size) {
                  slash ? path : ".");
 }
 
-/* Neither a file nor a folder nor, by the name given to compile -o, a library. */
+/* Is the spec neither a file nor a directory nor, as the name given to compile -o, a library? */
 static bool is_absent(const char *spec) {
     compiled_files files;
     char name[256];
@@ -97,14 +98,14 @@ static bool is_absent(const char *spec) {
     return stat(spec, &st) != 0 && !find_compiled_stages(spec, &files, name, sizeof name);
 }
 
-/* `needed`: there is text to read. */
+/* `needed`: there is text to tokenize. */
 static int find_tokenizer(hadal_session *s, const command_line *line, bool needed, prompt *out) {
     const char *given = option_get(line, OPTION_TOKENIZER);
     const char *path = given ? given : line->positional[0];
     folder_of(path, out->folder, sizeof out->folder);
     if (!given) path = out->folder;
     if (!given && !needed && !hadal_has_tokenizer(path)) return 0;
-    if (!given && is_absent(line->positional[0])) /* says so, of the model */
+    if (!given && is_absent(line->positional[0])) /* reports that the model does not exist */
         return hadal_load(s, line->positional[0], NULL);
     out->tokenizer = hadal_tokenizer_of(s, path);
     return out->tokenizer ? 0 : 1;
@@ -119,7 +120,8 @@ static int reject_prompt(hadal_session *s, int64_t n) {
                       "shorter words, or fewer of the same character in a row");
 }
 
-/* Once, unless the text has more tokens than bytes, as normalisation can make of it. */
+/* Tokenizes once, or twice if the text has more tokens than bytes, which normalisation can
+ * cause. */
 static int encode(hadal_session *s, const command_line *line, const bytes *text, prompt *out) {
     const bool around = !option_given(line, OPTION_RAW_PROMPT);
     int64_t most = (int64_t)text->n + 64, n = 0;

@@ -1,4 +1,4 @@
-/* What a model reads: token ids, or text by a tokenizer. */
+/* The input of a model: token ids, or text that a tokenizer turns into token ids. */
 #ifndef DRIVER_PROMPT_H
 #define DRIVER_PROMPT_H
 
@@ -6,15 +6,15 @@
 #include "hadal/text.h"
 
 typedef struct prompt {
-    const hadal_tokenizer *tokenizer; /* NULL: there is none */
-    char folder[4096];                /* of the tokenizer; "": there is none */
+    const hadal_tokenizer *tokenizer; /* NULL: no tokenizer was found */
+    char folder[4096];                /* the directory of the tokenizer; "": none was found */
     const int32_t *ids;
     int64_t n;
 } prompt;
 
-bool has_prompt(const command_line *line); /* by an option */
-/* From --tokens, --prompt or --prompt-file (of which there must be one at most), else from standard
- * input. */
+bool has_prompt(const command_line *line); /* was one given by an option? */
+/* Reads from --tokens, --prompt or --prompt-file, of which at most one may be given, else from
+ * standard input. */
 int read_prompt(hadal_session *s, const command_line *line, prompt *out);
 void free_prompt(prompt *p);
 

@@ -1,4 +1,4 @@
-/* MPI is found at run time, in libhadal_mpi, so that the command needs it for divided models alone
+/* MPI is loaded at run time, by libhadal_mpi, so that the command needs MPI for divided models only
  * (docs/decisions/transport.md). */
 #include "driver/ranks.h"
 
@@ -10,7 +10,8 @@
 
 static const char library_name[] = "libhadal_mpi.so";
 
-/* Set by the mpirun of Open MPI, of MPICH, and of others that speak PMI. */
+/* Was this process started by the mpirun of Open MPI, of MPICH, or of another MPI that uses PMI?
+ * These set environment variables. */
 bool is_in_job(void) {
     static const char *const set[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK", "PMI_RANK"};
     for (size_t i = 0; i < sizeof set / sizeof *set; i++)
@@ -25,7 +26,7 @@ static int fail(hadal_session *s, const char *what, const char *detail, const ch
     return 1;
 }
 
-/* POSIX lets dlsym's result be stored through a void ** where ISO C has no cast for it. */
+/* POSIX lets dlsym's result be stored through a void **; ISO C has no cast for it. */
 static void find(void *library, const char *name, void *slot) {
     void *address = dlsym(library, name);
     memcpy(slot, &address, sizeof address);
@@ -37,7 +38,7 @@ typedef struct functions {
     int (*slow)(void *group, double bits_per_second, int64_t latency_ns, int64_t timeout_ns);
 } functions;
 
-/* RTLD_GLOBAL: parts of some MPIs are opened later, and look for its symbols. */
+/* RTLD_GLOBAL: some MPIs load parts of themselves later, which look for their symbols. */
 static int open_mpi(hadal_session *s, ranks *r, functions *f) {
     r->library = dlopen(library_name, RTLD_NOW | RTLD_GLOBAL);
     if (!r->library)
@@ -67,7 +68,7 @@ static int enter(hadal_session *s, const functions *f, ranks *r) {
     return 0;
 }
 
-/* --link: messages that take as long as over another network. */
+/* --link: delays messages as a slower network would. */
 static int slow_down(hadal_session *s, const command_line *line, const functions *f, ranks *r) {
     double bits_per_second;
     int64_t latency_ns;
@@ -88,7 +89,8 @@ int join_job(hadal_session *s, const command_line *line, ranks *out) {
     return open_mpi(s, out, &f) || enter(s, &f, out) || slow_down(s, line, &f, out);
 }
 
-/* Ranks stand in the order of stages; the last stage has the logits. */
+/* Finds this rank's pipeline stage. Ranks are in the order of the stages; the last stage has the
+ * logits. */
 static int choose_stage(hadal_session *s, const char *spec, compiled_files *files, ranks *r) {
     const int stages = files->stages > 0 ? files->stages : 1, each = r->count / stages;
     if (r->count % stages)

@@ -1,4 +1,4 @@
-/* The one place that prints what happened. */
+/* All printing about the command's work is done here. */
 #include "driver/report.h"
 
 #include <signal.h>
@@ -9,11 +9,11 @@
 #include "support/utf8.h"
 
 static bool show_progress, show_times;
-static volatile sig_atomic_t is_shown; /* a line of progress, in which nothing else may stand */
-/* Standard output ends within a line of the terminal, which progress would erase. */
+static volatile sig_atomic_t is_shown; /* is a progress line shown? It goes before other output */
+/* Standard output has ended within a line of the terminal, which a progress line would erase. */
 static volatile sig_atomic_t in_text;
-static char current[64];    /* step of the work */
-static double pass_seconds; /* of all passes in it */
+static char current[64];    /* the current step of the work */
+static double pass_seconds; /* sum over the passes in this step */
 static double step_began;
 
 static void progress(void *context, const char *what, uint64_t done, uint64_t total) {
@@ -56,7 +56,7 @@ void report_step(const char *what) {
 void report_end(void) {
     if (!is_shown) return;
     fputs("\r\033[K", stderr);
-    fflush(stderr); /* before what is written elsewhere to the same terminal */
+    fflush(stderr); /* before anything else is written to the same terminal */
     is_shown = false;
 }
 
@@ -69,7 +69,7 @@ int report_text(const char *text, size_t n) {
 }
 
 static void say(const char *text) {
-    if (write(STDERR_FILENO, text, strlen(text)) < 0) return; /* there is nobody left to tell */
+    if (write(STDERR_FILENO, text, strlen(text)) < 0) return; /* there is nowhere to report this */
 }
 
 void report_interrupt(bool removed) {
@@ -114,8 +114,8 @@ void report_code_time(void *context, const hadal_code_event *e) {
             e->instructions, e->bytes, e->build * 1e3, e->translate * 1e3);
 }
 
-/* A JSON string. Bytes that are no UTF-8, as a path may have them, are what decoders make of
- * them: U+FFFD. */
+/* Prints a JSON string. Bytes that are not UTF-8, which a path may have, become U+FFFD, as decoders
+ * have it. */
 static void print_json_string(FILE *out, const char *text) {
     fputc('"', out);
     for (size_t left = strlen(text), n; left > 0; text += n, left -= n) {
@@ -160,7 +160,7 @@ static void print_remark(const hadal_remark *r) {
     if (r->file) fprintf(stderr, "%s:%u:%u: ", r->file, r->line, r->column);
     fprintf(stderr, "%s: %s: %s%s%s", r->pass, r->taken ? "taken" : "refused", r->op ? r->op : "",
             r->op ? ": " : "", r->text);
-    if (r->value) fprintf(stderr, " [%s:%s]", r->pass, r->value); /* as explain takes it */
+    if (r->value) fprintf(stderr, " [%s:%s]", r->pass, r->value); /* the form of `hadal explain` */
     fputc('\n', stderr);
 }
 

@@ -1,12 +1,12 @@
-/* The option table, shared by parsing and by what is printed from it. */
+/* The table of options, for parsing and for all texts that are printed from it. */
 #ifndef DRIVER_TABLES_H
 #define DRIVER_TABLES_H
 
 #include "driver/options.h"
 
-enum { LONG_OPTION = 256 }; /* getopt's value of long option 0 */
+enum { LONG_OPTION = 256 }; /* getopt's value of the first long option */
 
-/* command bits under the names that options.def uses */
+/* bits of commands, by the names that options.def uses */
 enum command_bits {
 #define C(id, name, arguments, least, most, run, brief, text) id = 1u << COMMAND_##id,
 #include "driver/commands.def"
@@ -17,7 +17,7 @@ enum command_bits {
 typedef struct option_info {
     const char *name;
     char letter;
-    const char *argument; /* NULL: none; "[=WORD]": may be left out */
+    const char *argument; /* NULL: the option takes none; "[=WORD]": it is optional */
     unsigned commands;
     const char *help;
 } option_info;

@@ -90,8 +90,7 @@ int build_library(hadal_session *s, const command_line *line, const compiled_fil
         .activations = option_get(line, OPTION_ACTIVATIONS),
         .machine = option_get(line, OPTION_MACHINE),
     };
-    report_step(
-        "packing weights"); /* first: the library tells by its build id which belong to it */
+    report_step("packing weights"); /* first, since the library contains their build id */
     if (hadal_emit(s, &target, "weights", out->weights)) return 1;
     report_step("compiling");
     return hadal_emit(s, &target, "so", out->library);
