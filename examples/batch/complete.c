@@ -1,10 +1,10 @@
-/* Continues several texts at once: one session each, one batch for all.
+/* Continues several texts at once: one session for each text, one batch for all.
  *
  *   complete jargon.weights TOKENS PROMPT...
  *
- * Prompts are read one by one (prefill); then every step gives each text one byte more, with the
- * weights read once for all. A text that has come to the end of a line is done and leaves the
- * batch. */
+ * Prompts are read one by one (prefill). Then every step gives each text one more byte, and reads
+ * the weights once for all texts. A text that has reached the end of a line is finished and leaves
+ * the batch. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +13,7 @@
 
 typedef struct text {
     jargon_session *session;
-    char *bytes; /* prompt and what the model wrote */
+    char *bytes; /* the prompt and what the model wrote */
     size_t length;
     float logits[JARGON_LOGITS];
 } text;
@@ -45,7 +45,7 @@ static void begin(text *t, const jargon_weights *weights, const char *prompt, si
     t->length = n;
 }
 
-/* The likeliest byte; appended. */
+/* Appends the most likely byte. */
 static int32_t next_byte(text *t) {
     int32_t best = 0;
     for (int32_t i = 1; i < JARGON_VOCAB; i++)
@@ -82,7 +82,7 @@ int main(int argc, char **argv) {
     size_t left = texts;
     for (long step = 0; step < tokens && left > 0; step++) {
         size_t kept = 0;
-        for (size_t i = 0; i < left; i++) { /* a byte each; who goes on, moves up */
+        for (size_t i = 0; i < left; i++) { /* one byte each; unfinished texts move up */
             const int32_t byte = next_byte(active[i]);
             if (done(active[i])) continue;
             active[kept] = active[i];
@@ -99,7 +99,7 @@ int main(int argc, char **argv) {
     for (size_t i = 0; i < texts; i++) {
         printf("%s%s", all[i].bytes, done(&all[i]) ? "" : "\n");
         free(all[i].bytes);
-        free(all[i].session); /* a session stands at the start of its memory */
+        free(all[i].session); /* the session starts where its memory does */
     }
     free(logits), free(ids), free(sessions), free(active), free(all);
     jargon_weights_close(weights);

@@ -39,7 +39,7 @@ static int parse(int argc, char **argv, settings *s) {
     return argc % 2 == 1 && *s->prompt && s->tokens >= 0;
 }
 
-static double uniform(uint64_t *state) { /* xorshift64*, in [0, 1) */
+static double uniform(uint64_t *state) { /* xorshift64*, 0 <= x < 1 */
     *state ^= *state >> 12, *state ^= *state << 25, *state ^= *state >> 27;
     return (double)((*state * 0x2545F4914F6CDD1DULL) >> 11) / 9007199254740992.0;
 }
@@ -49,7 +49,7 @@ static int descending(const void *a, const void *b) {
     return (x < y) - (x > y);
 }
 
-/* The next byte: the likeliest, or one drawn from the softmax of the top k. */
+/* Chooses the next byte: the most likely one, or one drawn from the softmax of the top k. */
 static int32_t sample(const float *logits, const settings *s, uint64_t *state) {
     int32_t best = 0;
     for (int32_t i = 1; i < JARGON_VOCAB; i++)
@@ -103,7 +103,7 @@ int main(int argc, char **argv) {
     fputs(s.prompt, stdout);
 
     float logits[JARGON_VOCAB];
-    code = jargon_forward(session, prompt, n, logits, 1); /* prefill: only the last row is wanted */
+    code = jargon_forward(session, prompt, n, logits, 1); /* prefill: only the last row is needed */
     for (long i = 0; i < s.tokens && !code; i++) {
         const int32_t next = sample(logits, &s, &state);
         putchar(next);

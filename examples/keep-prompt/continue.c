@@ -2,9 +2,10 @@
  *
  *   continue jargon.weights TOKENS PROMPT BEGINNING...
  *
- * What the session holds after the prompt is saved to memory. For each BEGINNING it is restored, so
- * that only the beginning is read, and the likeliest bytes follow up to the end of a line. The
- * bytes could as well go to a file, and to another process with the same library and weights. */
+ * The state of the session after the prompt is saved to memory. For each BEGINNING it is restored,
+ * so that only the beginning has to be read; then the most likely bytes follow, up to the end of a
+ * line. The saved bytes could as well be written to a file, and be restored by another process with
+ * the same library and weights. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

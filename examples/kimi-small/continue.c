@@ -1,11 +1,11 @@
-/* Reads a prompt once, keeps what the session holds, and continues it in two ways.
+/* Reads a prompt once, saves the state of the session, and continues the prompt in two ways.
  *
  *   continue kimi_small.weights
  *
- * A layer of linear attention has a summary of all tokens so far, which no call can shorten again:
- * a session of such a model goes back to an earlier token only by what was kept there. Each
- * continuation is held against a second session that reads all of it from the beginning, and must
- * give the same bytes. */
+ * A layer of linear attention keeps a summary of all tokens so far, which cannot be shortened: a
+ * session of such a model goes back to an earlier token only by restoring what was saved there.
+ * Each continuation is compared with a second session that reads all of it from the beginning, and
+ * must give the same bytes. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,7 +35,7 @@ static run start(const kimi_small_weights *weights) {
     return r;
 }
 
-/* The likeliest tokens behind `first`, one by one; the logits of the last are left in `logits`. */
+/* Writes the most likely tokens after `first`, one by one; `logits` are those of the last. */
 static void write_on(run r, int32_t first, int32_t *tokens, float *logits) {
     for (int i = 0; i < MORE; i++) {
         int32_t best = 0;

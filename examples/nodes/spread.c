@@ -1,12 +1,12 @@
-/* Weights in memory of their own, spread evenly over the memory of all nodes of a machine.
+/* Weights in memory of their own, spread evenly over the memory nodes of a machine.
  *
  *   spread jargon.weights
  *
- * A mapped file lies where the CPU was that read it first, often all of it on one node, whose
- * memory then serves the threads of all. Here the file's bytes are copied to memory whose pages go
- * to the nodes in turn (mbind with MPOL_INTERLEAVE; huge pages where the system gives them). Says
- * how many pages each node has, and checks that a forward gives the bits of the mapped file.
- */
+ * The pages of a mapped file lie on the node of the CPU that read them first, often all on one
+ * node, whose memory then serves the threads of all nodes. Here the file's bytes are copied to
+ * memory whose pages go to the nodes in turn (mbind with MPOL_INTERLEAVE; huge pages if the system
+ * has them). The program prints how many pages each node has, and checks that a forward call gives
+ * the same bits as with the mapped file. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -21,7 +21,8 @@
 
 #include "jargon.h"
 
-/* include/uapi/linux/mempolicy.h; libnuma has the same, for programs that may depend on it */
+/* as in include/uapi/linux/mempolicy.h; a program that may depend on libnuma finds the same
+ * there */
 enum { MPOL_INTERLEAVE = 3, MPOL_F_MEMS_ALLOWED = 4, NODES = 1024, WORD = 8 * sizeof(long) };
 
 static void need(int good, const char *what) {
@@ -36,8 +37,8 @@ static void check(int code, const char *what) {
     exit(1);
 }
 
-/* Pages of [at, at + size) go in turn to the nodes that this process may use. 0: the system has no
- * nodes, or does not let the process choose. */
+/* Lets the pages of [at, at + size) go in turn to the nodes that this process may use. 0: the
+ * system has no nodes, or does not let the process choose. */
 static int interleave(void *at, size_t size) {
     unsigned long nodes[NODES / WORD] = {0};
     if (syscall(SYS_get_mempolicy, NULL, nodes, (unsigned long)NODES, NULL, MPOL_F_MEMS_ALLOWED))
@@ -45,7 +46,7 @@ static int interleave(void *at, size_t size) {
     return !syscall(SYS_mbind, at, size, MPOL_INTERLEAVE, nodes, (unsigned long)NODES, 0u);
 }
 
-/* The bytes of the file. Pages are placed when they are first written. */
+/* Reads the file into such memory. A page is placed when it is first written. */
 static void *load(const char *path, size_t *size) {
     struct stat st;
     const int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -53,7 +54,7 @@ static void *load(const char *path, size_t *size) {
     *size = (size_t)st.st_size;
     char *at = mmap(NULL, *size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     need(at != MAP_FAILED, "memory");
-    (void)madvise(at, *size, MADV_HUGEPAGE); /* else pages of the usual size */
+    (void)madvise(at, *size, MADV_HUGEPAGE); /* if not, pages have the usual size */
     if (!interleave(at, *size)) fprintf(stderr, "spread: pages are where the system puts them\n");
     for (size_t done = 0; done < *size;) {
         const ssize_t n = read(fd, at + done, *size - done);
@@ -66,7 +67,7 @@ static void *load(const char *path, size_t *size) {
     return at;
 }
 
-/* Where pages are is asked of the system one by one. */
+/* Prints the number of pages on each node. The system is asked for them one by one. */
 static void print_nodes(char *at, size_t size) {
     const size_t page = (size_t)sysconf(_SC_PAGESIZE);
     size_t on[NODES] = {0}, unknown = 0;

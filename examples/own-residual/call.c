@@ -1,5 +1,6 @@
-/* The model of this folder from C: a prompt in one call, then the same prompt token by token. Both
- * must say the same: what mixes over depth leaves nothing behind when its token is done.
+/* The model of this directory, called from C: a prompt in one call, then the same prompt token by
+ * token. Both must give the same logits, since mixing over depth keeps nothing from one token to
+ * the next.
  *
  *   call ECHOES.weights */
 #include <math.h>
@@ -10,7 +11,7 @@
 
 enum { TOKENS = 12 };
 
-/* Logits behind the last token, `step` tokens a call. */
+/* Computes the logits of the last token, with `step` tokens a call. */
 static int run(echoes_weights *weights, const int32_t *tokens, int step, float *logits) {
     echoes_session *session;
     const size_t size = echoes_session_size(TOKENS);

@@ -23,7 +23,7 @@ static int failed(int code) {
     return 1;
 }
 
-/* The tokens of a text; NULL: out of memory, or a pattern that takes too long. */
+/* The tokens of a text; NULL: out of memory, or a pattern of the tokenizer takes too long. */
 static int32_t *encode(const hadal_tokenizer *t, const char *text, int64_t *n) {
     *n = hadal_tokenizer_encode(t, text, strlen(text), 1, NULL, 0);
     int32_t *ids = *n < 0 ? NULL : malloc((size_t)(*n + 1) * sizeof *ids);
@@ -59,7 +59,7 @@ int main(int argc, char **argv) {
         return failed(code);
 
     float logits[JARGON_LOGITS];
-    for (int64_t i = 0; i < n; i++) /* the text goes on where the prompt ends */
+    for (int64_t i = 0; i < n; i++) /* so that the text continues where the prompt ends */
         hadal_text_stream_add(stream, prompt[i], NULL);
     code = jargon_forward(session, prompt, n, logits, 1);
     for (long i = 0; i < more && !code; i++) {

@@ -1,8 +1,9 @@
-/* Two models in one process: every symbol carries its model's prefix, nothing is shared.
+/* Two models in one process: every symbol has its model's prefix, and the models share nothing.
  *
  *   two FIRST.weights SECOND.weights
  *
- * Built against two libraries made from one spec under two names, with other parameters. */
+ * The program is built with two libraries made from one spec under two names, with different
+ * parameters. */
 #include <stdio.h>
 #include <stdlib.h>
 

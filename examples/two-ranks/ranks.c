@@ -1,9 +1,10 @@
-/* A model that is divided over the processes of an MPI job: each has its share of the weights, all
- * get the same logits, and the first prints what comes after "1 2 3".
+/* A model that is divided over the processes of an MPI job: each process has its share of the
+ * weights, all get the same logits, and the first prints what follows "1 2 3".
  *
  *     mpirun -n 2 ./ranks FOLDER
  *
- * FOLDER has tiny.r0of2.weights and tiny.r1of2.weights; on two hosts, each needs its own alone. */
+ * FOLDER has tiny.r0of2.weights and tiny.r1of2.weights; each of two hosts needs only its own
+ * file. */
 #include <mpi.h>
 
 #include <hadal/hadal_mpi.h>
@@ -22,7 +23,7 @@ static int32_t largest(const float *logits) {
     return best;
 }
 
-/* Writes until the session is full; every rank makes the same calls. */
+/* Generates until the session is full; every rank makes the same calls. */
 static int write_tokens(tiny_session *session, int is_first) {
     static float logits[TINY_LOGITS];
     const int32_t prompt[] = {1, 2, 3};
@@ -44,8 +45,8 @@ static int run(const hadal_comm *comm, const char *folder) {
     const size_t size = tiny_session_size(TOKENS);
     void *memory = aligned_alloc(TINY_ALIGN, size);
     int code = tiny_weights_open(share, &weights);
-    /* Without its share a rank comes here all the same, with NULL: so the others need not wait for
-     * it. */
+    /* A rank without its share of the weights makes this call as well, with NULL, so that the
+     * others need not wait for it. */
     const int all =
         tiny_session_init_on(memory, size, weights, TOKENS, comm, 10 * SECOND, &session);
     if (!code) code = all;
