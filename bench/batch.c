@@ -1,10 +1,11 @@
-/* Batched decoding: tokens per second of one model at several sizes of batch.
+/* Batched decoding: tokens per second of one model at several batch sizes.
  *
  *     bench_batch [--batch LIST] [--past N] [--threads LIST] [--rounds N] MODEL
  *
  * MODEL is DIR/NAME as given to `hadal compile -o`. Each session holds N tokens. A round measures
- * every size of batch, one after the other, and the machine's limits; a speed-up is the ratio to
- * the first size in the same round. Weights are read once a step, caches once a session. */
+ * every batch size, one after the other, and the machine's limits; a speed-up is the ratio to the
+ * first size in the same round. In a step, weights are read once in total, and caches once for each
+ * session. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,11 +16,11 @@
 enum { CHUNK = 512 };
 
 typedef struct options {
-    numbers batch, threads, past, rounds; /* the last two: one number */
+    numbers batch, threads, past, rounds; /* `past` and `rounds` have one number */
     const char *model;
 } options;
 
-typedef struct fleet { /* sessions of one model */
+typedef struct fleet { /* the sessions of one model */
     program *p;
     void **sessions;
     int32_t *tokens;
@@ -44,7 +45,7 @@ static fleet open_fleet(const options *o) {
         fail("%s is no model of tokens with its kernel IR beside it", o->model);
     f.n = largest(&o->batch);
     const int64_t capacity =
-        f.past + 1 > f.n ? f.past + 1 : f.n; /* one pass for the largest batch */
+        f.past + 1 > f.n ? f.past + 1 : f.n; /* one pass, also for the largest batch */
     const size_t size = f.p->session_size(capacity);
     f.sessions = new_memory((size_t)f.n * sizeof *f.sessions);
     f.tokens = new_memory((size_t)f.n * sizeof *f.tokens);
@@ -60,12 +61,12 @@ static fleet open_fleet(const options *o) {
 
 static void close_fleet(fleet *f) {
     for (int64_t i = 0; i < f->n; i++)
-        free(f->sessions[i]); /* a session stands at the start of its memory */
+        free(f->sessions[i]); /* a session starts where its memory does */
     free(f->sessions), free(f->tokens), free(f->logits);
     program_close(f->p);
 }
 
-/* Seconds of one step of the first `n` sessions. */
+/* Seconds of one decoding step of the first `n` sessions. */
 static double step(const fleet *f, int64_t n, int threads, int times) {
     const double start = now(threads);
     for (int i = 0; i < times; i++) {

@@ -1,15 +1,15 @@
-/* Speed of contraction kernels alone, on any number of threads: GEMM as a fraction of the
- * multiply-add peak, of the peak of a matrix unit if the level has one, and of its roof, which is
- * the lower one of the highest peak and of what the memory can deliver of the weights; GEMV as a
- * fraction of the read limit. The unit's peak is that of bf16, or, if asked for bytes, of these.
+/* Speed of contraction kernels alone, on any number of threads. GEMM is measured as a fraction of
+ * the peak rate of multiply-adds, of the peak of a matrix unit if the level has one, and of its
+ * roof: the highest of these peaks, or the rate at which memory can deliver the weights if that is
+ * lower. GEMV is measured as a fraction of the read limit. The peak of the matrix unit is that of
+ * bf16 or, with `bytes`, that of bytes.
  *
  *     contract [LEVEL|best|all [THREADS [T K N [DTYPE [exact|rounded|bytes [ROUNDS]]]]]]
  *
- * Without a shape: a table of usual shapes. DTYPE is how weights are stored; exact: activations
- * stay f32; bytes: a matrix unit multiplies weights in groups as bytes. Weights advance through 256
- * MB from call to call, so that they come from memory as they do in a model. Limits are measured in
- * every round beside the kernel; figures are medians of rounds.
- */
+ * Without a shape: a table of usual shapes. DTYPE is the type of the weights. exact: activations
+ * stay f32. bytes: a matrix unit multiplies quantised weights as bytes. From call to call the
+ * weights advance through 256 MB, so that they come from memory as they do in a model. Limits are
+ * measured in every round beside the kernel; figures are medians of rounds. */
 #include <omp.h>
 
 #include "bench/kernel.h"
@@ -22,7 +22,7 @@ enum { AREA_BYTES = 256 << 20 };
 
 static int n_rounds = 9;
 
-static double unit_of(const hcg_level *l, int threads) { /* 0: there is none */
+static double unit_of(const hcg_level *l, int threads) { /* 0: there is no matrix unit */
     enum { ITERATIONS = 60000 };
     const bool bytes = l->machine.unit_bytes;
     if (!hcg_has_features(l, bytes ? "amx-tile amx-int8" : "amx-tile amx-bf16")) return 0;
@@ -63,7 +63,7 @@ static double read_speed(const float *x, size_t n, int threads) { /* bytes/s */
 typedef struct shape {
     int64_t t, k, n;
     hir_dtype dtype;
-    bool gated; /* silu(x A) * (x B), n columns each */
+    bool gated; /* silu(x A) * (x B), where A and B have n columns each */
 } shape;
 
 static hir_id build(bench *b, shape s) {
@@ -92,14 +92,15 @@ typedef struct job {
     const compiled *c;
     shape s;
     int threads;
-    int64_t columns; /* of the kernel */
+    int64_t columns; /* number of columns of the kernel */
     size_t weight_bytes;
     char *area;
     float *x, *out;
     char *scratch[MOST_THREADS];
 } job;
 
-/* This thread's share of calls, one after the other, columns split as the runtime does. */
+/* Makes this thread's share of calls, one after the other; the columns are divided as by the
+ * runtime. */
 static void calls_of_thread(const job *j, size_t calls) {
     int64_t me = omp_get_thread_num(), n = omp_get_num_threads();
     int64_t from = j->columns * me / n, to = j->columns * (me + 1) / n;
@@ -118,7 +119,7 @@ static void calls_of_thread(const job *j, size_t calls) {
 static double time_calls(const job *j, double peak) {
     size_t linears = j->s.gated ? 2 : 1, calls = AREA_BYTES / j->weight_bytes / linears;
     double work = 2.0 * (double)(j->s.t * j->s.k * j->s.n) * (double)linears;
-    size_t enough = (size_t)(30e-3 * peak / work) + 1; /* 30 ms and more */
+    size_t enough = (size_t)(30e-3 * peak / work) + 1; /* calls for 30 ms or more */
     if (calls > enough) calls = enough;
     double start = now(j->threads);
 #pragma omp parallel num_threads(j->threads)
@@ -168,7 +169,7 @@ static void run(const hcg_level *level, shape s, unsigned exact, int threads, ch
     compiled c;
     kernel_compile(&b, HIR_KERNEL_CONTRACT, kernel, s.t == 1, level, &c);
     uint64_t seed = 1;
-    uint64_t bytes; /* of one of equal matrices */
+    uint64_t bytes; /* of one matrix; all are equal */
     (void)hir_weight_bytes(&b.m->weights.at[0], &bytes);
     job j = {.c = &c, .s = s, .threads = threads, .area = area, .weight_bytes = (size_t)bytes};
     j.columns = hcg_columns(b.m, kernel);

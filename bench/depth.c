@@ -1,15 +1,14 @@
-/* The mechanism alone: what reading across depth costs when sublayers cost next to nothing.
+/* The residual mechanism alone: what reading across depth costs when sublayers cost almost nothing.
  *
  *     bench_depth [--shape S,N,d]... [--tokens LIST] [--threads LIST] [--rounds N] [--spec FILE]
  *                 [--machine FACTS]
  *
- * bench/specs/depth.hadal under six systems: "none" (the stand-ins of the sublayers by themselves),
- * the standard residual, Block AttnRes with the depth passes left out (every mix reads every
- * source), as the passes schedule it, so with norms of merges taken of their rows, and with results
- * of phase 1 in bf16. Each round runs all six after each other,
- * and then the limits of the machine; the time of the mechanism is that of a system less that of
- * "none", taken in each round, and its bytes likewise.
- */
+ * The model is bench/specs/depth.hadal under six systems: "none" (stand-ins for the sublayers,
+ * without a residual mechanism), the standard residual, Block AttnRes with the depth passes left
+ * out (every mix reads every source), Block AttnRes as the passes schedule it, the same with norms
+ * of merges computed from their rows, and the same with results of phase 1 in bf16. Each round runs
+ * all six one after the other, and then measures the limits of the machine. The time of the
+ * mechanism is the time of a system minus that of "none" in the same round; so are its bytes. */
 #include <omp.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,7 +19,7 @@
 #include "passes/pass.h"
 
 enum { SYSTEMS = 6, NONE = 0, STANDARD, NAIVE, PHASES, ROWS, HALVES };
-enum { MOST = 16, COMPARED = 3 /* tokens, of all systems */ };
+enum { MOST = 16, COMPARED = 3 /* number of tokens, for all systems */ };
 
 typedef struct shape {
     int64_t block, blocks, hidden;
@@ -44,7 +43,8 @@ typedef struct options {
 
 /* ---- programs -------------------------------------------------------------------------------- */
 
-/* The default pipeline without the passes that leave depth IR. False: there are none. */
+/* Makes the list of the default pipeline without the passes that make depth IR. False: there are no
+ * such passes. */
 static bool without_depth_passes(char *list, size_t size) {
     bool found = false;
     size_t n = 0;
@@ -74,7 +74,7 @@ static program *compile(const options *o, int system, shape s) {
     return program_compile(o->spec, name, defines, &p);
 }
 
-/* ---- runs ------------------------------------------------------------------------------------ */
+/* ---- executions ------------------------------------------------------------------------------ */
 
 typedef struct arena {
     float *x, *y;
@@ -91,7 +91,7 @@ static double once(const program *p, int64_t tokens, const arena *a, int times) 
     return (now(a->threads) - start) / times;
 }
 
-/* Largest difference of two answers as a share of the largest value. */
+/* The largest difference of two answers, as a share of the largest value. */
 static double difference(const float *a, const float *b, size_t n) {
     double most = 0, off = 0;
     for (size_t i = 0; i < n; i++) {
@@ -102,8 +102,8 @@ static double difference(const float *a, const float *b, size_t n) {
     return most > 0 ? off / most : off;
 }
 
-/* Schedules of one mechanism must agree, or the faster one proves nothing. `limit` in shares of the
- * largest value: rounding in f32, or what storing results of phase 1 in bf16 may do. */
+/* Schedules of one mechanism must agree, or the speed of the faster one proves nothing. `limit` is
+ * a share of the largest value: for rounding in f32, or for results of phase 1 stored in bf16. */
 static void compare(program *const *p, int system, double limit, shape s, const arena *a) {
     const size_t n = (size_t)(COMPARED * s.hidden);
     if (!p[system]) return;
@@ -137,7 +137,7 @@ static arena make_arena(program *const *p, int64_t tokens, shape s) {
 /* ---- one line of the table ------------------------------------------------------------------- */
 
 static double mechanism_bytes(const program *p, const program *none, int64_t tokens) {
-    hd_known(none); /* what stands before PHASES is always compiled */
+    hd_known(none); /* the rows before PHASES are always compiled */
     const work w = count_work(p->kernels, tokens, 0, tokens);
     const work n = count_work(none->kernels, tokens, 0, tokens);
     return w.row_bytes + w.contract_bytes - n.row_bytes - n.contract_bytes;
@@ -177,7 +177,7 @@ static void measure(const options *o, program *const *p, shape s, int64_t tokens
     while (rounds_next(&r)) {
         double t[SYSTEMS] = {0};
         for (int i = 0; i < SYSTEMS; i++) {
-            const double enough = 0.05; /* seconds a run takes at least, as in attnres_torch.py */
+            const double enough = 0.05; /* least seconds of a sample, as in attnres_torch.py */
             const int times_each = first[i] > enough ? 1 : 1 + (int)(enough / first[i]);
             if (p[i]) sample(&times[i], t[i] = once(p[i], tokens, a, times_each));
         }

@@ -1,21 +1,21 @@
-/* Contractions of experts alone: for one token the rate at which the matrices that it has chosen
- * are read, beside a plain read of memory; for many the rate of multiply-adds, beside the
- * machine's. Limits are measured in the same rounds, and the work is shared among threads as the
- * runtime does it. Every call chooses anew.
+/* Contractions of experts (matrices of which each token uses a few) alone. For one token it
+ * measures the rate at which the matrices of its experts are read, beside a plain read of memory;
+ * for many tokens the rate of multiply-adds, beside the machine's. Limits are measured in the same
+ * rounds, and work is shared among threads as by the runtime. Every call uses other experts.
  *
  *     experts [LEVEL|best] [THREADS] [ROUNDS] [T E K WIDTH D [DTYPE]]
  *
- * up: gate and up with their activation, [T, D] to [T, K, WIDTH]; down: back to [T, K, D].
- */
+ * up: gate and up with their activation, [T, D] to [T, K, WIDTH]; down: back to [T, K, D]. */
 #include <omp.h>
 
 #include "bench/kernel.h"
 #include "bench/machine.h"
 
 enum {
-    CHOICES = 64,      /* of calls, which repeat then */
-    COLD = 1280 << 20, /* bytes of matrices that calls of one token go through, as layers do: what a
-                          call reads is in no cache */
+    CHOICES = 64, /* selections of experts, after which calls repeat them */
+    /* bytes of the matrices that calls of one token go through, as layers do, so that no call finds
+     * its matrices in a cache */
+    COLD = 1280 << 20,
 };
 
 typedef struct shape {
@@ -34,11 +34,11 @@ static const shape table[] = {
 typedef struct job {
     shape s;
     bool down;
-    int64_t k, n; /* of a matrix */
+    int64_t k, n; /* shape of one matrix */
     bench b;
     compiled c;
     int64_t columns;
-    size_t weight_bytes; /* of the matrices of all experts; a layer has one or two such */
+    size_t weight_bytes; /* of the matrices of all experts; a layer has one or two of this size */
     int64_t layers;
     char *weights;
     float *x, *y;
@@ -75,7 +75,7 @@ static hir_id build(job *j) {
     return kernel;
 }
 
-/* Different experts for each token, as topk chooses them. */
+/* Selects different experts for each token, as top-k does. */
 static void choose(job *j) {
     uint64_t seed = 1;
     for (int64_t row = 0; row < CHOICES * j->s.t; row++) {
@@ -152,7 +152,7 @@ static void report(job *j, machine *m, const hcg_level *level, size_t wanted) {
     const double t = median(&j->seconds), products = 2 - j->down;
     const double flops = 2.0 * (double)(j->s.t * j->s.chosen * j->k * j->n) * products;
     const double bytes = (double)j->weight_bytes * products * (double)j->s.chosen /
-                         (double)j->s.experts; /* of one token */
+                         (double)j->s.experts; /* for one token */
     printf("%-10s %-4s %-4s T=%-3ld E=%ld k=%ld width=%-4ld d=%-4ld %dt %9.1f us %7.1f GFLOP/s "
            "%.3f of multiply-add",
            level->name, j->down ? "down" : "up", hir_dtype_name(j->s.dtype), (long)j->s.t,

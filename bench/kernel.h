@@ -1,4 +1,4 @@
-/* What benchmarks of one kernel share: their arguments, the compiled kernel, and its memory. */
+/* Code shared by benchmarks of one kernel: their arguments, the compiled kernel, and its memory. */
 #ifndef BENCH_KERNEL_H
 #define BENCH_KERNEL_H
 
@@ -8,7 +8,7 @@
 
 enum { MOST_THREADS = 64 };
 
-/* The best level that runs here, or the one of this name; NULL: neither. */
+/* The best level that runs here, or the level of this name; NULL: neither exists. */
 static inline const hcg_level *kernel_level(const char *name) {
     const hcg_level *levels;
     const size_t n = hcg_levels(&levels);
@@ -18,20 +18,20 @@ static inline const hcg_level *kernel_level(const char *name) {
     return NULL;
 }
 
-/* Of a cache: f32, bf16, else f16. */
+/* The type of a cache: f32, bf16, else f16. */
 static inline hir_dtype kernel_dtype(const char *name) {
     return !strcmp(name, "f32") ? HIR_F32 : !strcmp(name, "bf16") ? HIR_BF16 : HIR_F16;
 }
 
-/* Of weights: f32 for what is no name of one. */
+/* The type of weights; f32 for an unknown name. */
 static inline hir_dtype kernel_weights_dtype(const char *name) {
     for (int t = 0; t < HIR_DTYPE_COUNT; t++)
         if (t != HIR_I32 && !strcmp(name, hir_dtype_name((hir_dtype)t))) return (hir_dtype)t;
     return HIR_F32;
 }
 
-/* Ends the program, with what the compiler says, where it cannot. b->m: NULL if it could not be read.
- */
+/* Compiles the kernel; on failure it ends the program with the compiler's message. b->m: NULL if
+ * its text could not be read. */
 static inline void kernel_compile(bench *b, hir_kernel_kind kind, hir_id kernel, bool one,
                                   const hcg_level *level, compiled *c) {
     if (b->m && compile_kernel(b, kind, kernel, one, level, c)) return;
@@ -39,7 +39,7 @@ static inline void kernel_compile(bench *b, hir_kernel_kind kind, hir_id kernel,
     exit(1);
 }
 
-/* Whole pages; freed by free. */
+/* Allocates whole pages, which free() frees. */
 static inline char *new_pages(size_t bytes) {
     char *x = aligned_alloc(PAGE, (bytes + PAGE) / PAGE * PAGE);
     if (!x) exit(1);
@@ -56,17 +56,18 @@ static inline void free_scratch(char **scratch, int threads) {
         free(scratch[i]);
 }
 
-/* Memory for weights as a library maps them: in huge pages where there are any. */
+/* Allocates memory for weights as a library maps them: in huge pages where the system has any. */
 static inline char *new_weights(size_t bytes) {
     enum { HUGE_PAGE = 2 << 20 };
     const size_t whole = (bytes + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
     char *w = aligned_alloc(HUGE_PAGE, whole);
     if (!w) exit(1);
-    (void)madvise(w, whole, MADV_HUGEPAGE); /* a hint, refused by some kernels */
+    (void)madvise(w, whole, MADV_HUGEPAGE); /* a hint, which some kernels reject */
     return w;
 }
 
-/* Small positive numbers: bits of any of the types with the exponent fixed. */
+/* Allocates a cache of small positive numbers: random bits of any of the types, with the exponent
+ * fixed. */
 static inline char *new_cache(size_t bytes, hir_dtype dtype) {
     static const uint64_t keep[] = {[HIR_F32] = 0x007fffff007fffffull,
                                     [HIR_BF16] = 0x007f007f007f007full,

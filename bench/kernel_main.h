@@ -1,5 +1,5 @@
-/* The frame of benchmarks of kernels of one form: arguments, rounds in which all shapes take turns,
- * and calls on all threads, each on state of its own, so that no call finds what it reads in a
+/* The frame of benchmarks of one kind of kernel: arguments, rounds in which all shapes take turns,
+ * and calls on all threads. Each call has its own state, so that no call finds what it reads in a
  * cache. */
 #ifndef BENCH_KERNEL_MAIN_H
 #define BENCH_KERNEL_MAIN_H
@@ -9,29 +9,30 @@
 #include "bench/kernel.h"
 #include "bench/machine.h"
 
-typedef struct kernel_runs { /* what each problem begins with */
-    bench b;                 /* of the frame's making, as are scratch and their freeing */
+typedef struct kernel_runs { /* the first member of each problem */
+    bench b;                 /* made by the frame, which also makes and frees scratch memory */
     compiled c;
-    int64_t copies;  /* of the state, each of which a round calls the kernel with */
+    int64_t copies;  /* copies of the state; a round calls the kernel once with each */
     samples seconds; /* of a call */
     char *scratch[MOST_THREADS];
-    char *shared; /* by all threads; NULL: nothing is */
+    char *shared; /* scratch memory of all threads; NULL: the kernel needs none */
 } kernel_runs;
 
 typedef struct kernel_bench {
-    int shapes, rounds;    /* rounds: unless the arguments say */
-    size_t problem;        /* bytes */
-    const char *stored[2]; /* words around the type that state is stored in */
-    /* open compiles the kernel, says how many copies there are, and makes what they read */
+    int shapes, rounds;    /* rounds: the default */
+    size_t problem;        /* size of a problem in bytes */
+    const char *stored[2]; /* words before and after the type of the state */
+    /* compiles the kernel, sets the number of copies, and makes what they read */
     void (*open)(void *problem, int shape, const hcg_level *level, hir_dtype dtype);
-    void (*call)(const void *problem, int64_t copy, int index, int count); /* a thread's share */
+    /* makes a thread's share of a call */
+    void (*call)(const void *problem, int64_t copy, int index, int count);
     void (*print)(const void *problem, const machine *m);
     void (*close)(void *problem);
 } kernel_bench;
 
 /* ---- what problems are made of --------------------------------------------------------------- */
 
-/* As many copies of so many bytes as no cache holds, and no more than `most`. */
+/* The number of copies, each of so many bytes, that no cache holds together; at most `most`. */
 static inline int64_t kernel_copies(size_t bytes, size_t cold, int64_t most) {
     const int64_t n = (int64_t)(cold / bytes) + 1;
     return n < most ? n : most;
@@ -44,7 +45,7 @@ static inline hir_ref kernel_cache(bench *b, const char *name, hir_type type) {
     return hir_value_ref(v);
 }
 
-/* An empty kernel that looks along a cache, shared among threads as given. */
+/* An empty kernel that reads along a cache, shared among threads as given. */
 static inline hir_id kernel_sequence(bench *b, const hir_type *to, const char *decode,
                                      const char *prefill, int64_t grain) {
     hir_builder top = hir_at_end(b->m, &b->diags);
@@ -55,7 +56,7 @@ static inline hir_id kernel_sequence(bench *b, const hir_type *to, const char *d
     return hir_build_kernel(&top, HIR_KERNEL_SEQUENCE_OP, attrs, 5, to, 1);
 }
 
-/* Memory that the threads of a kernel share, for so many ranges of rows. */
+/* Allocates memory that the threads of a kernel share, for so many ranges of rows. */
 static inline void kernel_share(kernel_runs *k, hir_id kernel, size_t ranges) {
     uint64_t counters, range;
     shared_in_program(&k->b, kernel, &counters, &range);
@@ -75,7 +76,7 @@ static inline hrt_frame kernel_frame(const kernel_runs *k, int64_t t, int64_t pa
     return frame;
 }
 
-/* All rows of the frame, and of so many columns its share. */
+/* Calls the kernel with all rows of the frame and this thread's share of the columns. */
 static inline void kernel_columns(const kernel_runs *k, hrt_frame *frame, void *const *args,
                                   int64_t columns, int index, int count) {
     const int64_t from = columns * index / count, to = columns * (index + 1) / count;
@@ -134,7 +135,7 @@ static inline int kernel_shapes(const kernel_bench *b, machine *m, int first, in
     return 0;
 }
 
-/* LEVEL|best THREADS DTYPE ROUNDS SHAPE */
+/* Arguments: LEVEL|best THREADS DTYPE ROUNDS SHAPE */
 static inline int kernel_main(const kernel_bench *b, int argc, char **argv) {
     const hcg_level *level = kernel_level(argc > 1 ? argv[1] : "best");
     const int threads = argc > 2 ? atoi(argv[2]) : 1;

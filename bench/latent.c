@@ -1,23 +1,23 @@
-/* Latent attention kernels alone: for T = 1 the rate at which cached rows are read, beside a plain
- * read of memory; always the rate of multiply-adds, beside the machine's. Over cached rows as they
- * are, and (n and v not 0) over keys and values made of them, in whose multiply-adds those that
- * make them are counted. With many heads arithmetic binds: a row of r + m numbers takes 2 H (2 r +
- * m) operations. For T = 1 a second figure says what share of the read limit arithmetic leaves.
- * Limits are measured in the same rounds, work is shared among threads as the runtime does it. Each
- * call reads the next of several caches, together too large for any cache of the CPU; of many
- * tokens, of a few.
+/* Latent attention kernels alone. For T = 1 it measures the rate at which cached rows are read,
+ * beside a plain read of memory; for any T the rate of multiply-adds, beside the machine's. Kernels
+ * attend to the cached rows themselves (absorbed form) or, with n and v not 0, to keys and values
+ * made of the rows (expanded form), where the multiply-adds that make them are counted. With many
+ * heads arithmetic is the limit: a row of r + m numbers takes 2 H (2 r + m) operations, so for T =
+ * 1 a second figure says what share of the read limit arithmetic leaves. Limits are measured in the
+ * same rounds, and work is shared among threads as by the runtime. Each call reads the next of
+ * several caches: for one token so many that no cache of the CPU holds them all, for many tokens a
+ * few.
  *
  *     latent [LEVEL|best] [THREADS] [f32|bf16|f16] [ROUNDS] [SHAPE] [rounded]
  *
  * SHAPE: only that line of the table, from 0. rounded: queries and weights of values may be rounded
- * to bf16, as with --activations bf16.
- */
+ * to bf16, as with --activations bf16. */
 
 #include "bench/kernel_main.h"
 
 typedef struct shape {
     int64_t t, past, heads, r, m;
-    int64_t n, v; /* entries of keys and values that are made; 0: none are */
+    int64_t n, v; /* sizes of keys and values in the expanded form; 0: absorbed form */
 } shape;
 
 static const shape shapes[] = {
@@ -46,7 +46,7 @@ typedef struct problem {
     int64_t grain;
     size_t cache_bytes;
     char *rows;
-    float *q, *q_shared, *o, *w; /* w: keys of all heads, then values; any panels will do */
+    float *q, *q_shared, *o, *w; /* w: keys of all heads, then values; any numbers will do */
 } problem;
 
 /* ---- the kernel ------------------------------------------------------------------------------ */
@@ -109,7 +109,7 @@ static void close_problem(void *problem_at) {
     guarded_free(p->q), guarded_free(p->q_shared), guarded_free(p->o), guarded_free(p->w);
 }
 
-/* ---- one call, as runtime/run.c shares it ---------------------------------------------------- */
+/* ---- one call, shared as by runtime/run.c ---------------------------------------------------- */
 static void call_share(const void *problem_at, int64_t cache, int index, int count) {
     const problem *p = problem_at;
     const shape *s = &p->s;

@@ -1,16 +1,17 @@
-/* The limits of the machine (api/machine.h), printed. */
+/* Printing the limits of the machine (api/machine.h). */
 #ifndef BENCH_MACHINE_H
 #define BENCH_MACHINE_H
 
 #include "api/machine.h"
 
-/* To stdout: the limits as lines of text, and which of them moved; date, CPU and load as one line.
- */
+/* Prints to stdout: the limits as lines of text, and which of them moved; then date, CPU and load
+ * as one line. */
 void machine_print(const machine *m);
 void machine_print_host(void);
 
-/* To stdout, a line that bench/goals.py reads: the limits that were not the same in the first and
- * in the second half of the samples, so that shares of them say nothing. Nothing where all were. */
+/* Prints to stdout a line that bench/goals.py reads: the limits that differed between the first and
+ * the second half of the samples, so that shares of them mean nothing. Prints nothing if no limit
+ * did. */
 typedef struct moving {
     const char *limit;
     double drift; /* api/stats.h */

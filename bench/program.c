@@ -76,7 +76,7 @@ static const hir_module *load_kernels(hd_arena *a, const char *path) {
     return m;
 }
 
-/* Function pointers and data pointers have one form where there is dlsym. */
+/* Function pointers and data pointers have the same representation wherever dlsym exists. */
 #define BIND(p, field, suffix, needed) *(void **)&(p)->field = symbol(p, suffix, needed)
 
 program *program_load(const char *path) {

@@ -1,14 +1,13 @@
 /* Kernels with a state of fixed size alone: the delta rule and the short convolution. For one token
- * the rate at which the state (and what else is as large) is read and written, beside a plain read
- * of memory; for more the rate of multiply-adds, beside the machine's, counting 7 n m FLOPs for a
- * token and head. Limits are measured in the same rounds, work is shared among threads as the
- * runtime does it. Each call of one token meets the next of several states, as layers of a model
- * do.
+ * it measures the rate at which the state (and what else is as large) is read and written, beside a
+ * plain read of memory; for more tokens the rate of multiply-adds, beside the machine's, where a
+ * token and head count as 7 n m FLOPs. Limits are measured in the same rounds, and work is shared
+ * among threads as by the runtime. Each call of one token uses the next of several states, as
+ * layers of a model do.
  *
  *     recurrence [LEVEL|best] [THREADS] [f32|bf16|f16] [ROUNDS] [SHAPE]
  *
- * SHAPE: only that line of the table, from 0.
- */
+ * SHAPE: only that line of the table, from 0. */
 
 #include "bench/kernel_main.h"
 #include <math.h>
@@ -25,7 +24,7 @@ static const shape shapes[] = {
     {"delta_rule", 16, 32, 32, 128, 128, 128},  {"delta_rule", 512, 32, 32, 128, 128, 0},
     {"delta_rule", 512, 16, 16, 256, 256, 256}, {"short_conv", 1, 1, 1, 4, 12288, 0},
     {"short_conv", 512, 1, 1, 4, 12288, 0},     {"delta_rule", 1, 2, 2, 16, 16, 16},
-    {"delta_rule", 16, 2, 2, 16, 16, 16}, /* these two: goals.py --quick */
+    {"delta_rule", 16, 2, 2, 16, 16, 16}, /* goals.py --quick runs this line and the next */
 };
 enum { SHAPES = sizeof shapes / sizeof *shapes, MOST_OPERANDS = 8 };
 
@@ -35,7 +34,7 @@ typedef struct problem {
     hir_id kernel;
     size_t state_bytes;
     char *state;
-    float *operand[MOST_OPERANDS]; /* in the order of the kernel; NULL: the state */
+    float *operand[MOST_OPERANDS]; /* in the order of the kernel's operands; NULL: the state */
 } problem;
 
 /* ---- the kernel ------------------------------------------------------------------------------ */
@@ -72,7 +71,7 @@ static size_t bytes_of(const problem *p, hir_ref r) {
     return (size_t)(rows * hir_type_row_elements(t)) * hir_dtype_bytes(t.dtype);
 }
 
-/* Numbers for which S stays of ordinary size: keys of length 1, factors within 0..1. */
+/* Numbers for which the state S keeps an ordinary size: keys of length 1, factors within 0..1. */
 static float *new_operand(const problem *p, hir_ref r, uint64_t *seed) {
     const size_t n = bytes_of(p, r) / 4;
     const double width = 1 / sqrt((double)p->s.n);
@@ -114,7 +113,7 @@ static void close_problem(void *problem_at) {
     free(p->state);
 }
 
-/* ---- one call, as runtime/run.c shares it ---------------------------------------------------- */
+/* ---- one call, shared as by runtime/run.c ---------------------------------------------------- */
 static void call_share(const void *problem_at, int64_t state, int index, int count) {
     const problem *p = problem_at;
     hrt_frame frame = kernel_frame(&p->k, p->s.t, 1000, index);

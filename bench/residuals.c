@@ -1,17 +1,17 @@
-/* What each residual system of the library costs, alone, and how long it takes to compile.
+/* The cost of each residual system of the library by itself, and how long it takes to compile.
  *
  *     bench_residuals [--systems LIST] [--hidden LIST] [--tokens LIST] [--threads LIST]
  *                     [--layers N] [--rounds N] [--spec FILE] [--compile yes|no|only]
  *
- * bench/specs/residuals.hadal under every system, and under none: the time of the mechanism is that
- * of a system less that of none in the same round. Its bytes are the ledger's, from the kernels'
- * own access sets, and its weights; its arithmetic that of its kernels less that of none's. Each
- * round ends with the limits of the machine, which give the roof: the time of the bytes (rows at
- * the triad limit, weights at the read limit) or of the arithmetic (at the multiply-add limit),
- * whichever is longer. No schedule of these kernels is faster where caches do not help.
+ * The model is bench/specs/residuals.hadal under every system, and under none. The time of the
+ * mechanism is the time of a system minus that of none in the same round. Its bytes are the
+ * ledger's, from the kernels' own access sets, and those of its weights; its arithmetic is that of
+ * its kernels minus that of none's. Each round ends with the limits of the machine, which give the
+ * roof: the time of the bytes (rows at the triad limit, weights at the read limit) or of the
+ * arithmetic (at the multiply-add limit), whichever is longer. No schedule of these kernels is
+ * faster where caches do not help.
  *
- * Compile times are those of 48 layers with attention and SwiGLU: from the spec to the library.
- */
+ * Compile times are those of 48 layers with attention and SwiGLU, from the spec to the library. */
 #include <omp.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,7 +23,7 @@
 #include "hadal/hadal.h"
 #include "passes/analysis/ledger.h"
 
-enum { MOST = 32, NAMES = 512, STAND_IN = 16 /* of the spec */ };
+enum { MOST = 32, NAMES = 512, STAND_IN = 16 /* parameter of the spec */ };
 
 static const char all_systems[] =
     "standard,rezero,layerscale,highway,deepnorm,keel,siamesenorm,elmo,denseformer,laurel-lr,"
@@ -32,10 +32,10 @@ static const char all_systems[] =
 
 typedef struct options {
     const char *spec;
-    char names[NAMES]; /* of systems, one string after the other */
+    char names[NAMES]; /* names of systems, one string after the other */
     const char *system[MOST];
     size_t n_systems;
-    numbers hidden, tokens, threads, layers, rounds; /* the last two: one number */
+    numbers hidden, tokens, threads, layers, rounds; /* `layers` and `rounds` have one number */
     bool run, compile;
 } options;
 
@@ -45,8 +45,8 @@ typedef struct subject {
     program *p;
     void *memory, *session;
     float *out;
-    double bytes; /* of the mechanism, for a token; 0: the ledger sees none */
-    double flops; /* of all, for a token among others */
+    double bytes; /* of the mechanism, per token; 0: the ledger finds no mechanism */
+    double flops; /* of the whole model, per token of a call of several */
     int threads;
 } subject;
 
@@ -87,12 +87,12 @@ static double once(subject *s, int64_t tokens, int times) {
 
 /* ---- the mechanism --------------------------------------------------------------------------- */
 
-/* Systems whose sublayers do more than those of the others: the system of the spec that is nothing
- * but such sublayers. */
+/* The base of a system: the system of the spec that consists of the same sublayers alone. Only
+ * systems whose sublayers do more than those of the others need one of their own. */
 static const struct {
     const char *system, *base;
 } bases[] = {
-    {"", "none"}, /* all others */
+    {"", "none"}, /* the base of all other systems */
     {"value-residual", "no-values"},
     {"depth-attention", "no-values"},
     {"muddformer", "no-ways"},
@@ -109,9 +109,9 @@ static size_t base_of(const char *system) {
     return i;
 }
 
-/* What the own time of a system is to be held against. */
+/* The lower bound of a mechanism's time. */
 typedef struct roof {
-    double rows, weights; /* bytes of a call */
+    double rows, weights; /* bytes of a call: of rows, of weights */
     double bytes, flops;  /* seconds that they and the arithmetic take at the limits */
 } roof;
 
@@ -123,8 +123,9 @@ static roof roof_of(const subject *s, const subject *none, int64_t tokens, const
     return r;
 }
 
-/* Rows of d floats a token and sublayer, and a sublayer; the rate and its share of the triad; the
- * roof in ns a token and sublayer, what binds, and the share of the roof that `t` is. */
+/* Prints rows of d floats per token and sublayer, and per sublayer; the rate and its share of the
+ * triad limit; the roof in ns per token and sublayer, the limit that sets it, and the share of the
+ * roof that `t` reaches. */
 static void print_roof(const roof *r, double t, int64_t sublayers, int64_t tokens, int64_t hidden,
                        const machine *m) {
     const double row = 4.0 * (double)(hidden * sublayers), bytes = r->rows + r->weights;
@@ -135,7 +136,7 @@ static void print_roof(const roof *r, double t, int64_t sublayers, int64_t token
            most / t);
 }
 
-/* One line: a system against its stand-ins alone, in turn. */
+/* Measures one line of the table: a system and its base, which run in turn. */
 static void measure(const options *o, const char *system, subject *s, subject *none, int64_t hidden,
                     int64_t tokens, machine *m) {
     static samples own, total, share;
@@ -145,7 +146,7 @@ static void measure(const options *o, const char *system, subject *s, subject *n
     program_check(s->p, s->p->set_threads(s->session, s->threads));
     program_check(none->p, none->p->set_threads(none->session, s->threads));
     once(none, tokens, 1), once(s, tokens, 1);
-    const double first = once(s, tokens, 1), enough = 0.01; /* seconds a run takes at least */
+    const double first = once(s, tokens, 1), enough = 0.01; /* least seconds of a sample */
     const int times = first > enough ? 1 : 1 + (int)(enough / first);
     rounds_begin(&r, m, (size_t)o->rounds.at[0]);
     while (rounds_next(&r)) {
@@ -191,7 +192,8 @@ static void run(const options *o, int64_t hidden) {
 
 /* ---- compile times --------------------------------------------------------------------------- */
 
-/* Spec to linked library, for one CPU or all levels: seconds on the wall and of all CPUs. */
+/* Compiles a spec to a linked library, for one CPU level or all: seconds on the wall, and of all
+ * CPUs. */
 static void compile_once(const options *o, const char *system, const char *cpu, const char *path,
                          double *wall, double *work) {
     const double from = now(ON_THE_WALL), busy = cpu_seconds();

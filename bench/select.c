@@ -1,24 +1,24 @@
-/* Kernels of sparse attention alone: choosing rows of a cache, and attention over those. For T = 1
- * the rate at which rows are read (all keys of the indexer; the chosen rows alone), beside a plain
- * read of memory; always the rate of multiply-adds, beside the machine's. Limits are measured in
- * the same rounds, work is shared among threads as the runtime does it. Each call reads the next of
- * several caches, together too large for any cache of the CPU; of many tokens, of one.
+/* Kernels of sparse attention alone: selecting rows of a cache (the indexer), and attention to the
+ * selected rows. For T = 1 it measures the rate at which rows are read (all keys of the indexer, or
+ * the selected rows alone), beside a plain read of memory; for any T the rate of multiply-adds,
+ * beside the machine's. Limits are measured in the same rounds, and work is shared among threads as
+ * by the runtime. Each call reads the next of several caches: for one token so many that no cache
+ * of the CPU holds them all, for many tokens one.
  *
  *     select [LEVEL|best] [THREADS] [f32|bf16|f16] [ROUNDS] [SHAPE]
  *
- * SHAPE: only that line of the table, from 0.
- */
+ * SHAPE: only that line of the table, from 0. */
 
 #include "bench/kernel_main.h"
 
 typedef struct shape {
-    bool choose; /* else attention */
+    bool choose; /* selection by the indexer; if not, attention */
     int64_t t, past, heads, n, rate, k;
 } shape;
 
 /* Indexers of published models (64 heads: DeepSeek-V3.2, V4; 32: GLM-5; 16: Hy4; blocks of several
- * positions: GLM-5 Next, Qwen4) and one of few heads; attention over rows of latent attention and
- * of one head of grouped-query attention; lists of a few rows, which are less than a range. */
+ * positions: GLM-5 Next, Qwen4) and one with few heads; attention to rows of latent attention and
+ * to one head of grouped-query attention; lists of a few rows, fewer than a range of rows has. */
 static const shape shapes[] = {
     {true, 1, 4095, 64, 128, 1, 2048},   {true, 1, 32767, 64, 128, 1, 2048},
     {true, 1, 4095, 32, 128, 1, 2048},   {true, 1, 32767, 32, 128, 1, 2048},
@@ -67,7 +67,7 @@ static hir_id build(bench *b, const shape *s, hir_dtype dtype) {
     return kernel;
 }
 
-/* Rising rows, about as far apart as they can be. */
+/* Fills a list with ascending rows, spaced about as widely as possible. */
 static void fill_list(const problem *p, uint64_t *seed) {
     const int64_t length = p->s.t + p->s.past, step = length / p->s.k;
     for (int64_t i = 0; i < p->s.t * p->s.k; i++)
@@ -102,8 +102,8 @@ static void close_problem(void *problem_at) {
     guarded_free(p->q), guarded_free(p->w), guarded_free(p->list), guarded_free(p->out);
 }
 
-/* ---- one call, as runtime/run.c shares it ---------------------------------------------------- */
-static int64_t listed(const problem *p) { /* rows of the list that is cut into ranges */
+/* ---- one call, shared as by runtime/run.c ---------------------------------------------------- */
+static int64_t listed(const problem *p) { /* length of the list that is divided into ranges */
     const int64_t rows = (p->s.t + p->s.past) / p->step.list_rate;
     return rows < p->step.list_most ? rows : p->step.list_most;
 }

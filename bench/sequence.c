@@ -1,14 +1,14 @@
-/* Attention kernels alone: for T = 1 the rate at which keys and values are read, beside a plain
- * read of memory; for T > 1 the rate of multiply-adds, beside the machine's. Limits are measured in
- * the same rounds, work is shared among threads as the runtime does it. Each call reads the next of
- * several caches, together too large for any cache of the CPU; of many tokens, of at most 4:
- * queries and results of the call before are met again, as they are in a model.
+/* Attention kernels alone. For T = 1 it measures the rate at which keys and values are read, beside
+ * a plain read of memory; for T > 1 the rate of multiply-adds, beside the machine's. Limits are
+ * measured in the same rounds, and work is shared among threads as by the runtime. Each call reads
+ * the next of several caches: for one token so many that no cache of the CPU holds them all, for
+ * many tokens at most 4. Queries and results are the same in all calls, and stay in caches as they
+ * do in a model.
  *
  *     sequence [LEVEL|best] [THREADS] [f32|bf16|f16] [ROUNDS] [SHAPE] [exact]
  *
  * SHAPE: only that line of the table, from 0. exact: queries and weights of values stay f32. Bytes
- * and FLOPs are those of the keys that are seen.
- */
+ * and FLOPs are those of the keys that a query attends to. */
 
 #include "bench/kernel_main.h"
 #include "codegen/attention/attention.h"
@@ -36,7 +36,7 @@ static bool exact;
 typedef struct problem {
     kernel_runs k;
     shape s;
-    size_t cache_bytes; /* of keys, and of values */
+    size_t cache_bytes; /* size of the keys; the values have the same */
     char *keys, *values;
     float *q, *o;
 } problem;
@@ -82,7 +82,7 @@ static void close_problem(void *problem_at) {
     guarded_free(p->q), guarded_free(p->o);
 }
 
-/* ---- one call, as runtime/run.c shares it ---------------------------------------------------- */
+/* ---- one call, shared as by runtime/run.c ---------------------------------------------------- */
 static void call_share(const void *problem_at, int64_t cache, int index, int count) {
     const problem *p = problem_at;
     const shape *s = &p->s;

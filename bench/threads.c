@@ -1,11 +1,12 @@
-/* What threads cost: one model with more and more of them, and what starting costs.
+/* The cost of threads: one model with more and more of them, and what starting costs.
  *
  *     bench_threads [--threads LIST] [--tokens LIST] [--rounds N] MODEL...
  *
- * MODEL is DIR/NAME as given to `hadal compile -o`; no kernel IR is needed. Prints for each model
- * how long opening the weights and making a session took and how much memory the process holds that
- * is not the file's; then, for each number of tokens T, the median time of a call at each number of
- * threads, and its ratio to the first model and number in the same round (quartiles). */
+ * MODEL is DIR/NAME as given to `hadal compile -o`; no kernel IR is needed. For each model the
+ * program prints how long opening the weights and making a session took, and how much memory the
+ * process holds that is not the file's. Then, for each number of tokens T, it prints the median
+ * time of a call at each number of threads, and its ratio to the first model and number in the same
+ * round (quartiles). */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,7 +23,7 @@ typedef struct subject {
     float *logits;
 } subject;
 
-/* Megabytes of the process that are not pages of files: RssAnon. */
+/* Megabytes of the process that are not pages of files: RssAnon of /proc/self/status. */
 static double own_memory(void) {
     char line[200];
     double kilobytes = 0;
@@ -41,7 +42,7 @@ static void forward(const subject *s, int64_t n) {
     program_check(s->p, s->p->rewind(s->session, 0));
 }
 
-/* Opens the weights file once more. */
+/* Seconds to open the weights file once more. */
 static double time_to_open(const program *p, const char *path) {
     char name[4096];
     int (*open)(const char *path, void **out);
@@ -139,7 +140,7 @@ int main(int argc, char **argv) {
     for (size_t i = 0; i < tokens.n; i++)
         measure(s, n, &threads, tokens.at[i], rounds.at[0]);
     for (size_t i = 0; i < n; i++) {
-        free(s[i].session); /* stands at the start of its memory */
+        free(s[i].session); /* the session starts where its memory does */
         free(s[i].logits);
         program_close(s[i].p);
     }

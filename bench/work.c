@@ -4,7 +4,7 @@
 
 #include "codegen/program/program.h"
 
-/* Lower bounds: a square root counts as much as an addition. */
+/* Operations of a kernel. These are lower bounds: a square root counts as much as an addition. */
 static double operations(const hir_module *m, hir_id kernel) {
     double sum = 0;
     HIR_EACH(m, id, hir_op_at(m, kernel)->body_first) {
@@ -17,7 +17,8 @@ static double operations(const hir_module *m, hir_id kernel) {
     return sum;
 }
 
-/* Row t of T sees past + t + 1 positions. */
+/* Pairs of a row and a position that it attends to: row t of T attends to past + t + 1
+ * positions. */
 static double pairs(double T, double past) {
     return T * past + T * (T + 1) / 2;
 }

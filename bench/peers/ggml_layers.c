@@ -1,19 +1,19 @@
-/* Products with chosen matrices and the delta rule by ggml, the library of llama.cpp: the peers of
- * bench_experts and bench_recurrence. layers.py compiles it against a build of ggml and runs it.
+/* Products with selected expert matrices, and the delta rule, by ggml, the library of llama.cpp:
+ * the peers of bench_experts and bench_recurrence. layers.py compiles this program against a build
+ * of ggml and runs it.
  *
  *     ggml_layers THREADS ROUNDS experts T E K WIDTH D TYPE     f32, bf16, f16, q8_0, q4_0, ..
  *     ggml_layers THREADS ROUNDS delta T HEADS SIZE
  *
  * experts: up is mul_mat_id of gate and of up and their SwiGLU, [T, D] to [T, K, WIDTH]; down is
- * mul_mat_id back to [T, K, D]. One token goes through so many layers of matrices that none is in a
- * cache, and chooses anew in each call; of many tokens there is one layer. Matrices lie in the
- * buffer type that ggml has for its repacked weights, where it takes them, and in its ordinary one:
- * the better one is printed. Before anything is timed some elements are compared with sums in
- * double. delta: gated_delta_net with a decay for each channel, states of one token in no cache
- * either.
+ * mul_mat_id back to [T, K, D]. Calls of one token go through so many layers of matrices that none
+ * is in a cache, and use other experts in each call; calls of many tokens have one layer. Matrices
+ * lie in the buffer type that ggml has for its repacked weights, if it takes them, and in its
+ * ordinary one; the better result is printed. Before anything is timed some elements are compared
+ * with sums in double. delta: gated_delta_net with a decay for each channel; for one token the
+ * states are in no cache either.
  *
- * Prints `what us`, the median of rounds of a call.
- */
+ * Prints `what us`, where us is the median over rounds of the time of a call. */
 #include <ggml-alloc.h>
 #include <ggml-backend.h>
 #include <ggml-cpu.h>
@@ -24,7 +24,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { COLD = 1280 << 20, CHOICES = 64 /* of calls */, MOST_ROUNDS = 64, CHECKS = 8 };
+enum { COLD = 1280 << 20, CHOICES = 64 /* selections of experts */, MOST_ROUNDS = 64, CHECKS = 8 };
 
 static void fail(const char *why) {
     fprintf(stderr, "ggml_layers: %s\n", why);
@@ -71,7 +71,7 @@ static void set_floats(struct ggml_tensor *t, uint64_t *seed, float low, float h
     free(x);
 }
 
-/* Seconds of the graph: the median of rounds after one that counts for nothing. */
+/* Seconds of the graph: the median over rounds, after one round that does not count. */
 static double seconds(run *r) {
     double s[MOST_ROUNDS];
     for (int i = -1; i < r->rounds; i++) {
@@ -91,12 +91,12 @@ static void end_run(run *r) {
 
 /* ---- experts --------------------------------------------------------------------------------- */
 typedef struct shape {
-    int64_t t, experts, chosen, k, n; /* k to n */
+    int64_t t, experts, chosen, k, n; /* a matrix maps k numbers to n */
     enum ggml_type type;
     bool down;
 } shape;
 
-/* Rows of one matrix in the type of the weights. */
+/* Makes rows of one matrix in the type of the weights. */
 static char *new_matrix(const shape *s, uint64_t *seed) {
     float *x = malloc((size_t)(s->n * s->k) * sizeof *x);
     char *w = malloc(ggml_row_size(s->type, s->k) * (size_t)s->n);
@@ -110,7 +110,7 @@ static char *new_matrix(const shape *s, uint64_t *seed) {
     return w;
 }
 
-/* Each token chooses different experts. */
+/* Selects different experts for each token. */
 static void choose(struct ggml_tensor *ids, const shape *s, uint64_t *seed) {
     int32_t *id = malloc((size_t)(s->t * s->chosen) * sizeof *id);
     for (int64_t i = 0; i < s->t * s->chosen; i++) {
@@ -127,8 +127,9 @@ static void choose(struct ggml_tensor *ids, const shape *s, uint64_t *seed) {
     free(id);
 }
 
-/* Elements of the product of matrix w (that of every expert) with x against sums in double of what
- * is stored. 3 %: ggml rounds activations to 8 bits beside quantised weights; random signs. */
+/* Compares elements of the product of x with the matrix w, the same for every expert, with sums in
+ * double of the stored numbers. The tolerance is 3 %, since ggml rounds activations to 8 bits for
+ * quantised weights; signs are random. */
 static void check(const shape *s, const char *w, const struct ggml_tensor *y,
                   const struct ggml_tensor *x) {
     const size_t row = ggml_row_size(s->type, s->k);
