@@ -18,8 +18,8 @@ static _Thread_local int seen __attribute__((tls_model("initial-exec")));
 
 /* ---- trying ---------------------------------------------------------------------------------- */
 
-/* Bytes of stack that OpenMP gives its threads, as its environment has it: a number of KiB, or with
- * one of the letters B, K, M, G behind it; 0: the default. */
+/* Returns the bytes of stack that OpenMP gives its threads by its environment variables, which hold
+ * a number of KiB, or a number followed by B, K, M or G. 0 means the default. */
 static size_t stack_size(void) {
     const char *at = getenv("OMP_STACKSIZE");
     size_t n = 0;
@@ -35,14 +35,14 @@ static size_t stack_size(void) {
     return n > SIZE_MAX >> shift ? SIZE_MAX : n << shift;
 }
 
-/* It ends when whoever started it lets go of the gate. */
+/* A thread of the trial waits here until the thread that started it unlocks the gate. */
 static void *wait_at_gate(void *gate) {
     pthread_mutex_lock(gate);
     pthread_mutex_unlock(gate);
     return NULL;
 }
 
-/* So many threads of `threads` there can be at once, the caller among them. */
+/* Returns how many of `threads` threads can exist at once, the caller among them. */
 static int try_threads(int threads) {
     pthread_t started[HRT_MAX_THREADS];
     pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
@@ -66,7 +66,7 @@ int hrt_team_size(int threads) {
     if (threads <= 1 || getpid() != loaded_by) return 1;
     if (threads > seen) {
         const int n = try_threads(threads < HRT_MAX_THREADS ? threads : HRT_MAX_THREADS);
-        if (n < threads) return n; /* not remembered: there may be more the next time */
+        if (n < threads) return n; /* not kept: there may be more the next time */
         seen = n;
     }
     return threads;
