@@ -9,8 +9,8 @@
  * lives in `a`. If `options` is NULL, all options have their defaults. */
 hir_module *hfe_load_spec(hd_arena *a, hd_diags *d, const char *path, const hfe_options *options);
 
-/* Does the same for text; `file` names it in diagnostics, and `use` looks first in the folder of
- * `file`. */
+/* Does the same for text; `file` names it in diagnostics, and `use` looks first in the directory
+ * of `file`. */
 hir_module *hfe_load_spec_text(hd_arena *a, hd_diags *d, const char *file, const char *text,
                                const hfe_options *options);
 

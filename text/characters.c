@@ -1,4 +1,4 @@
-/* Kinds of characters. */
+/* Classes of characters in Unicode, and the characters of byte-level vocabularies. */
 #include <utf8proc.h>
 
 #include "text/tokenizer.h"

@@ -4,7 +4,7 @@
 
 #include "support/file.h"
 
-enum { MAX_FILE = 256 << 20 }; /* published ones have up to 35 MB */
+enum { MAX_FILE = 256 << 20 }; /* published files have up to 35 MB */
 
 static void drop(void *what) {
     json_file *file = what;

@@ -21,7 +21,7 @@ typedef struct span {
     size_t from, to;
 } span;
 
-typedef enum found { FOUND, NOT_FOUND, FOUND_LIMIT /* backtracked beyond all measure */ } found;
+typedef enum found { FOUND, NOT_FOUND, FOUND_LIMIT /* backtracked beyond the limits */ } found;
 
 /* Iterates over the matches in text[0..n), which is UTF-8, from left to right; the first call takes
  * *state = {0}. An empty match directly after the last match does not count. */

@@ -25,8 +25,8 @@ typedef struct string_map { /* maps strings to ids; it grows while a file is rea
     uint64_t seed;
 } string_map;
 void string_map_init(string_map *m, hd_arena *a, size_t most);
-bool string_map_add(string_map *m, const char *at, size_t n, int32_t id); /* false: it is there */
-int32_t string_map_find(const string_map *m, const char *at, size_t n);   /* -1: it is not */
+bool string_map_add(string_map *m, const char *at, size_t n, int32_t id); /* false: present */
+int32_t string_map_find(const string_map *m, const char *at, size_t n);   /* -1: absent */
 
 /* ---- byte pair encoding --------------------------------------------------------------------- */
 
@@ -95,7 +95,7 @@ typedef enum prepend_scheme { PREPEND_ALWAYS, PREPEND_FIRST, PREPEND_NEVER } pre
 
 typedef struct splitter {
     splitter_kind kind;
-    const pattern *pattern; /* NULL: it does not split */
+    const pattern *pattern; /* NULL: the step does not split */
     behaviour behaviour;
     bool invert;           /* the roles of matches and of the text between them are swapped */
     bool add_prefix_space; /* ByteLevel */

@@ -36,7 +36,7 @@ typedef struct nearness {
     size_t tensors;    /* tensors that only the folder or only the model has */
     size_t aliases;    /* fields of the config that the family knows by another name */
     size_t unnamed;    /* letters of the model_type after the family's name (unnamed_of) */
-    size_t other;      /* 0: the plainest */
+    size_t other;      /* 0 for the plainest family, else 1 */
     size_t besides;    /* weight of the additional fields that the family knows */
     const char *spec;  /* the spec that the family makes of the file; NULL: none */
 } nearness;

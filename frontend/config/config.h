@@ -5,10 +5,11 @@
  *         ...
  *     }
  *
- * A config runs from top to bottom, once per import, on one object of the JSON file. What it leaves
- * is an object of the language whose fields are its variables; the model of the page is written out
- * with their values (specialise/specialise.h). What a config declares is also known without running
- * it: for messages about unknown fields, for docs/importing.md, and for tests. */
+ * A config runs from top to bottom, once per import, on one object of the JSON file. The result is
+ * an object of the language whose fields are the variables of the config; the model of the page is
+ * written out with their values (specialise/specialise.h). The declarations of a config are also
+ * known without running it: for messages about unknown fields, for docs/importing.md, and for
+ * tests. */
 #ifndef HFE_CONFIG_H
 #define HFE_CONFIG_H
 

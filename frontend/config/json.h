@@ -32,7 +32,7 @@ json_t *hfe_json_get(const hfe_json *j, const hfe_field *f);      /* NULL if abs
 const char *hfe_json_path(const hfe_json *j, const hfe_field *f); /* for messages: a or a.b */
 hd_loc hfe_json_key(const hfe_json *j, const hfe_field *f);       /* place of its name */
 hd_loc hfe_json_value(const hfe_json *j, const hfe_field *f);     /* place of its value */
-hd_loc hfe_json_element(const hfe_json *j, const hfe_field *f, size_t i); /* of a list's value */
+hd_loc hfe_json_element(const hfe_json *j, const hfe_field *f, size_t i); /* of element i */
 const char *hfe_json_show(const hfe_json *j, const json_t *value);        /* short, for messages */
 
 #endif

@@ -127,7 +127,7 @@ typedef enum hfe_mark {
     HFE_PLAIN,
     HFE_FIELD,  /* a field of config.json */
     HFE_PARAM,  /* becomes a parameter of the imported spec */
-    HFE_OPTION, /* the same, unless it has its default */
+    HFE_OPTION, /* becomes one unless it has its default value */
 } hfe_mark;
 
 typedef struct hfe_stmt hfe_stmt;
@@ -231,7 +231,7 @@ typedef struct hfe_program {
     const struct hfe_config_words *words; /* the meaning of statements in configs (elaborate.h) */
     size_t errors;                        /* the number of errors before this program */
     hfe_names names;
-    HD_VEC(hfe_file *) files;         /* the spec first */
+    HD_VEC(hfe_file *) files;         /* the spec is the first */
     HD_VEC(const char *) pages;       /* pages of the library, listed at the first request */
     HD_VEC(hfe_library_name) library; /* names by page, listed at the first request */
     bool pages_known, library_known;

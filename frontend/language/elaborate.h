@@ -16,7 +16,7 @@ typedef struct hfe_frame { /* one call of a function */
 
 typedef struct hfe_passed {
     const char *name; /* NULL: positional */
-    hd_loc loc;       /* of the name, or of the value */
+    hd_loc loc;       /* of the name, or of the value where there is no name */
     hd_loc value_loc;
     hfe_value value;
 } hfe_passed;

@@ -9,7 +9,7 @@ typedef struct hfe_parser {
     hfe_file *file;
     const hfe_token *at;   /* the next token; the list ends with END */
     const hfe_token *last; /* the token before it, or NULL */
-    uint32_t depth;        /* of nesting */
+    uint32_t depth;        /* nesting depth so far */
     bool panic;            /* an error was reported, tokens are being skipped */
     bool failed, too_deep;
     const hfe_token *unclosed; /* a definition found where a block should have ended */

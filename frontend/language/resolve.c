@@ -14,11 +14,11 @@ typedef struct resolver {
     hfe_program *p;
     hfe_file *file;
     hfe_def *def;
-    int included; /* depth of configs in configs */
+    int included; /* depth of included configs */
     HD_VEC(hfe_target) locals;
     const hfe_expr *called;        /* the callee of the most recent call */
     HD_VEC(const char *) read;     /* names that some expression uses */
-    HD_VEC(const char *) reported; /* unknown names, once per definition */
+    HD_VEC(const char *) reported; /* unknown names: each is reported once per definition */
 } resolver;
 
 /* ---- which variables there are ------------------------------------------------------------- */
