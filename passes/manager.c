@@ -1,7 +1,8 @@
 /* The pass manager: the table of passes, and the loop that runs them.
  *
- * It checks that a pass may run at the module's stage, gives it a scratch arena, times it, and runs
- * the verifier, the evaluator and the caller's hooks on the result. All errors name the pass.
+ * The loop checks that a pass may run at the module's IR stage, gives it a scratch arena, times it,
+ * and runs the verifier, the evaluator and the caller's hooks on the result. All errors name the
+ * pass.
  */
 #include <string.h>
 
@@ -11,9 +12,9 @@
 #include "passes/weigh_depth.h"
 #include "support/clock.h"
 
-/* Two float64 evaluations of one model differ by rounding only: a pass may reorder sums and factors
- * (1e-16 per op, amplified by some 1e3 over deep models), while a wrong rewrite shows at 1e-6 and
- * above even where it drops a single eps. */
+/* Bound for the difference of two float64 evaluations of one model, which differ by rounding only:
+ * a pass may reorder sums and factors (1e-16 per op, amplified by some 1e3 over deep models), while
+ * a wrong rewrite shows at 1e-6 and above even where it drops a single eps. */
 static const double check_tolerance = 1e-9;
 enum { CHECK_SEED = 20 };
 
@@ -64,7 +65,7 @@ static bool has_result(const hir_module *m, hir_id op) {
 }
 
 void hir_remarks_name(hir_remarks *remarks, size_t from, const hir_module *m) {
-    const uint32_t *numbers = NULL; /* of all values: only where some remark needs them */
+    const uint32_t *numbers = NULL; /* by value; computed only if a remark needs them */
     for (size_t i = from; i < remarks->list.n; i++) {
         hir_remark *r = &remarks->list.at[i];
         if (!has_result(m, r->op)) continue;
@@ -77,11 +78,11 @@ void hir_remarks_name(hir_remarks *remarks, size_t from, const hir_module *m) {
 }
 
 /* ---- one pass ------------------------------------------------------------------------------ */
-typedef struct step { /* one pass of the run */
+typedef struct step { /* one pass of the pipeline */
     int index;
     hir_pass_id id;
     const hir_pass_info *info;
-    const hir_pass_id *rest; /* it and the listed ones behind it */
+    const hir_pass_id *rest; /* this pass and the listed ones after it */
     size_t n_rest;
     depth_weighed *weighed;
 } step;
@@ -91,8 +92,8 @@ static const char *stage_name(hir_stage s) {
     return names[s];
 }
 
-/* Passes over kernels assume that every op is in a kernel; this checks it, as hand-edited IR may
- * differ.
+/* Passes on kernels assume that every op is in a kernel; this checks the assumption, as hand-edited
+ * IR may violate it.
  */
 static bool all_in_kernels(const hir_module *m, const step *s, hd_diags *d) {
     HIR_EACH(m, op, m->first) {
@@ -157,7 +158,8 @@ static bool verify_kernels_after(const hir_module *m, const step *s, hd_diags *d
     return false;
 }
 
-/* narrow-depth rounds by request: for the comparison its conversions are removed. */
+/* narrow-depth rounds where the options ask for it: its conversions are removed before the
+ * comparison. */
 static const hir_module *without_conversions(const hir_module *m, hd_arena *a) {
     hir_module *exact = hir_module_clone(m, a);
     pass_forward forward = {.arena = a};
@@ -168,7 +170,8 @@ static const hir_module *without_conversions(const hir_module *m, hd_arena *a) {
     return exact;
 }
 
-/* shard-tensor rounds what crosses by request. */
+/* shard-tensor rounds gathered rows where the options ask for it: for the comparison they are sent
+ * as f32. */
 static const hir_module *with_f32_crossing(const hir_module *m, hd_arena *a) {
     hir_module *exact = hir_module_clone(m, a);
     HIR_EACH(exact, op, exact->first)
@@ -178,7 +181,8 @@ static const hir_module *with_f32_crossing(const hir_module *m, hd_arena *a) {
     return exact;
 }
 
-/* A stage alone has no answer: all are made, and evaluated together. */
+/* A single pipeline stage does not compute the model's answer: all stages are built and evaluated
+ * together. */
 static bool check_stages(const hir_module *before, const hir_compile_options *options,
                          hd_arena *scratch, hd_diags *d) {
     const hir_module **stages = hd_new_array(scratch, const hir_module *, (size_t)options->stages);
@@ -221,7 +225,7 @@ static bool run_pass(hir_pass_context *c, const step *s, double *seconds) {
     return false;
 }
 
-/* Is it a pass over depth that the ledger leaves out? */
+/* Is it a depth pass that is skipped because the ledger predicts no gain? */
 static bool is_left_out(const step *s, hir_pass_context *c, const hir_run *run) {
     depth_weighed *w = s->weighed;
     if (run->all || s->id == HIR_PASS_COUNT || !depth_is_weighed(s->id)) return false;
@@ -245,14 +249,14 @@ static bool run_step(const step *s, hir_pass_context *c, const hir_run *run) {
     return !h->after || h->after(h->context, s->index, s->id, c->m, c->changed, seconds, c->diags);
 }
 
-/* ---- all of them --------------------------------------------------------------------------- */
+/* ---- the pipeline -------------------------------------------------------------------------- */
 static void free_scratch(void *slot) {
     hd_arena_free(*(hd_arena **)slot);
     *(hd_arena **)slot = NULL;
 }
 
-/* If scratch runs out of memory, control goes to the guard of the module's arena. The guard is read
- * by replacing it for a moment. */
+/* If scratch runs out of memory, control goes to the guard of the module's arena. To read that
+ * guard it is replaced for a moment. */
 static bool run_in_scratch(const step *s, hir_module *m, const hir_run *run,
                            const hir_compile_options *options, hir_remarks *remarks, hd_diags *d,
                            hd_arena **slot) {

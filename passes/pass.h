@@ -15,10 +15,10 @@ typedef enum hir_pass_id {
 
 typedef struct hir_remark {
     const char *pass;
-    bool taken;          /* a decision taken, or one refused */
+    bool taken;          /* an optimisation was applied, or not applied */
     hir_id op;           /* HIR_NONE: the module */
     const char *op_name; /* copied, as the op may be erased */
-    const char *value;   /* "%7": its result in the module that the pass left; NULL: it has none */
+    const char *value;   /* "%7": the op's result in the module after the pass; NULL: it has none */
     hd_loc loc;
     const char *text; /* what and why */
 } hir_remark;
@@ -38,12 +38,13 @@ typedef struct hir_pass_context {
     bool changed;         /* set by the pass */
 } hir_pass_context;
 
-/* Keeps a remark on `op` (HIR_NONE: the module) with what the format makes. The names of values
- * are known when the pass is over: hir_remarks_name. */
+/* Adds a remark on `op` (HIR_NONE: the module) with the formatted text. Names of values are filled
+ * in when the pass is over: hir_remarks_name. */
 void hir_remark_add(hir_pass_context *c, bool taken, hir_id op, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
-/* Fills in `value` of the remarks from number `from` on, which the pass that left `m` has made. */
+/* Fills in `value` of the remarks from number `from` on; `m` is the module after the pass that made
+ * them. */
 void hir_remarks_name(hir_remarks *remarks, size_t from, const hir_module *m);
 
 typedef bool (*hir_pass_fn)(
@@ -52,7 +53,7 @@ typedef bool (*hir_pass_fn)(
 typedef struct hir_pass_info {
     const char *name;
     hir_pass_fn run;
-    hir_stage stage_in, stage_out; /* stage_in: latest stage at which it may run */
+    hir_stage stage_in, stage_out; /* IR stages; stage_in: the latest at which the pass may run */
     const char *doc;
 } hir_pass_info;
 const hir_pass_info *hir_pass(hir_pass_id id);
@@ -60,7 +61,7 @@ bool hir_pass_by_name(const char *name, hir_pass_id *out);
 
 /* The default order, HIR_PASS_COUNT-terminated. */
 const hir_pass_id *hir_pipeline(void);
-size_t hir_pipeline_length(void); /* passes in it, without that end */
+size_t hir_pipeline_length(void); /* number of passes, without the terminator */
 
 typedef struct hir_hooks { /* each may be NULL; `before` and `after` see every pass in order */
     void *context;
@@ -69,19 +70,19 @@ typedef struct hir_hooks { /* each may be NULL; `before` and `after` see every p
                   double seconds, hd_diags *d); /* false stops with failure */
 } hir_hooks;
 
-/* Runs passes in order, verifying after each when `verify`. Stops after `stop_after`
+/* Runs passes in order and, with `verify`, verifies the module after each. Stops after `stop_after`
  * (HIR_PASS_COUNT: never). With `check`, evaluates before and after every pass that changed
- * something (ir/eval/eval.h: hir_same_answer) and fails at the first that changed an answer, naming it.
- */
+ * something (ir/eval/eval.h: hir_same_answer) and fails at the first that changed an answer, naming
+ * it. */
 typedef struct hir_run {
     const hir_pass_id *passes;
     size_t n_passes;
     hir_pass_id stop_after;
     bool verify, check;
-    bool all; /* none is left out for what the ledger says (weigh_depth.h) */
+    bool all; /* no pass is skipped for lack of gain (weigh_depth.h) */
     hir_hooks hooks;
-    /* Passes of the caller's own (tests, experiments), run after the first `extra_at` listed passes
-     * (0: after all), at any stage; hooks see them as HIR_PASS_COUNT. */
+    /* The caller's own passes (for tests and experiments), run after the first `extra_at` listed
+     * passes (0: after all), at any IR stage; hooks see them as HIR_PASS_COUNT. */
     const hir_pass_info *extra;
     size_t n_extra, extra_at;
 } hir_run;

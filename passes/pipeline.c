@@ -1,4 +1,4 @@
-/* The pipeline, top to bottom. */
+/* The default pipeline: passes run in this order. */
 #include "passes/pass.h"
 
 static const hir_pass_id default_pipeline[] = {
@@ -6,8 +6,7 @@ static const hir_pass_id default_pipeline[] = {
     HIR_PASS_CSE,           HIR_PASS_DCE,           HIR_PASS_SHARD_PIPELINE,
     HIR_PASS_ABSORB_LATENT, HIR_PASS_DCE,           HIR_PASS_RECOGNISE_DEPTH,
     HIR_PASS_FORM_BLOCKS,   HIR_PASS_BATCH_QUERIES, HIR_PASS_NARROW_DEPTH,
-    HIR_PASS_SPLIT_MERGE,   HIR_PASS_CSE, /* merges scores common to a mix and its traced weights
-                                           */
+    HIR_PASS_SPLIT_MERGE,   HIR_PASS_CSE, /* merges scores shared by a mix and its traced weights */
     HIR_PASS_DEFER_NORMS,   HIR_PASS_FOLD_WEIGHTS,  HIR_PASS_DCE,
     HIR_PASS_SHARD_TENSOR,  HIR_PASS_SPLIT_SMALL,   HIR_PASS_FUSE,
     HIR_PASS_EXPAND,        HIR_PASS_LAYOUT,        HIR_PASS_SCHEDULE,

@@ -105,7 +105,7 @@ static hir_type flat_rows(hir_type t) {
     if (lead) flat.dim[0] = t.dim[0];
     int64_t n = 1;
     for (uint32_t i = lead; i + 1 < t.rank; i++)
-        n *= t.dim[i]; /* cannot overflow: it divides the row size, which was checked */
+        n *= t.dim[i]; /* cannot overflow: n divides the row size, which was checked */
     if (t.rank > lead + 1) flat.dim[flat.rank++] = n;
     flat.dim[flat.rank++] = t.dim[t.rank - 1];
     return flat;

@@ -1,4 +1,5 @@
-/* Helpers of the passes: constants, views, replacing many values at once. */
+/* Helpers of the passes: reading constants and types, building ops, replacing many values at once.
+ */
 #ifndef HIR_PASSES_UTIL_H
 #define HIR_PASSES_UTIL_H
 
@@ -20,7 +21,7 @@ static inline hir_type pass_result_type(const hir_module *m, hir_id op) {
     return hir_value_at(m, hir_result(m, op))->type;
 }
 bool pass_type_has_c(hir_type t);          /* a dim is C */
-int64_t pass_elements(hir_type t);         /* of one row: INT64_MAX on overflow */
+int64_t pass_elements(hir_type t);         /* elements of one row; INT64_MAX on overflow */
 bool pass_is_scalar(hir_type t);           /* [] or [1] */
 bool pass_is_commutative(hir_opcode code); /* add, mul, max, min */
 /* Type of an elementwise op on a and b; false if they do not broadcast. */
@@ -30,32 +31,34 @@ const char *pass_value_name(const hir_module *m, hir_id value, hd_arena *a);
 const char *pass_op_text(const hir_module *m, hir_id op, hd_arena *a);
 
 /* ---- building ------------------------------------------------------------------------------ */
-/* Attributes of a kernel that schedule has not been to: all rows, one thread. */
+/* Attributes of a kernel before the schedule pass: all rows, one thread. */
 enum { PASS_KERNEL_ATTRS = 4 };
 void pass_kernel_attrs(const char *name, hir_attr attrs[PASS_KERNEL_ATTRS]);
-/* reshape of x to the dims of t; x itself if it has that shape. */
+/* A reshape of x to the dims of t; x itself if it has that shape. */
 hir_ref pass_reshape(hir_builder *b, hir_ref x, hir_type t);
 hir_ref pass_reduce(hir_builder *b, hir_opcode code, hir_ref x, uint32_t axis);
-/* The type with a dim of 1 inserted at `axis`, or with that dim set to 1. */
+/* pass_with_one: the type with a dim of 1 inserted at `axis`. pass_keep_one: with dim `axis` set to
+ * 1. */
 hir_type pass_with_one(hir_type t, uint32_t axis);
 hir_type pass_keep_one(hir_type t, uint32_t axis);
-/* linear as row operations, before the op of the builder:
+/* Builds linear from row operations, at the builder:
  *     y[.., n] = sum_k x[.., k] w[n, k] (+ bias[n])
- * i.e. x as [.., 1, K] times w, summed over the last axis. None ref on failure. */
+ * i.e. x as [.., 1, K] times w, summed over the last axis. Returns the none ref on failure. */
 hir_ref pass_linear_as_rows(hir_builder *b, hir_ref x, hir_ref w, hir_ref bias);
 
 /* ---- derived weights ------------------------------------------------------------------------- */
-/* The weight of type t that is derived so (hir_add_derived_weight); equal ones are one weight. */
+/* Adds the weight of type t that is derived by `rows` (hir_add_derived_weight), or returns an equal
+ * one that exists. */
 uint32_t pass_derived_weight(const hir_pass_context *c, hir_type t, const hir_derived_row *rows,
                              uint32_t n, hd_loc loc);
 
 /* ---- replacing many values at once --------------------------------------------------------- */
-/* A map from values to their replacements, followed through chains. Passes fill it in one walk over
- * the ops and apply it to each op they reach, so that n replacements cost O(n) and not O(n *
- * ops). */
+/* A map from values to their replacements; chains of replacements are followed. Passes fill it in
+ * one walk over the ops and apply it to each op they reach, so that n replacements cost O(n) and
+ * not O(n * ops). */
 typedef struct pass_forward {
     hd_arena *arena;
-    HD_VEC(hir_ref) to;  /* by value; none: not replaced */
+    HD_VEC(hir_ref) to;  /* by value; the none ref: not replaced */
     HD_VEC(hir_id) dead; /* ops to erase once nothing refers to them */
 } pass_forward;
 
@@ -67,7 +70,8 @@ void pass_forward_op(pass_forward *f, hir_module *m, hir_id op, hir_ref with);
 /* Rewrites the operands of all other ops and erases the replaced ones. */
 void pass_forward_finish(pass_forward *f, hir_module *m);
 
-/* By weight: is it a matrix whose products decide a choice (topk)? In kernel IR. */
+/* By weight: is it the matrix of a router, whose products decide a top-k selection? For kernel IR.
+ */
 bool *pass_find_routers(hir_pass_context *c);
 
 #endif

@@ -5,7 +5,7 @@
 
 /* ---- patterns -------------------------------------------------------------------------------- */
 
-/* Greedy, backtracking to the last `*` only: O(pattern * name). */
+/* Greedy match that backtracks to the last `*` only: O(pattern * name). */
 static bool matches(const char *pattern, const char *name, size_t n) {
     const char *end = name + n, *star = NULL, *from = NULL;
     while (name < end) {

@@ -8,14 +8,14 @@
 typedef struct hir_weight_rule {
     const char *pattern; /* with the wildcards `*` and `?` */
     hir_dtype dtype;
-    bool offered; /* by the checkpoint, not asked for: nothing is said where it is not followed */
-    bool of_transposed; /* speaks only of what is made of such a weight by transposing it */
+    bool offered;       /* by the checkpoint, not the user: no remark where it is not applied */
+    bool of_transposed; /* the rule only applies to transposes of such a weight */
 } hir_weight_rule;
 
 typedef struct hir_weight_types {
     hir_dtype matrices;            /* of matrices that linear and gather read and no rule matches */
-    bool given;                    /* `matrices` was; else it is f32 */
-    HD_VEC(hir_weight_rule) rules; /* a later one overrides an earlier */
+    bool given;                    /* `matrices` was given; otherwise it is f32 */
+    HD_VEC(hir_weight_rule) rules; /* a later rule overrides an earlier one */
 } hir_weight_types;
 
 /* "q4", "q4,lm_head=q8,*norm*=f32": comma-separated items, each a dtype for matrices (at most one)
