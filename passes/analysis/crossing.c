@@ -42,7 +42,7 @@ void hir_find_crossings(const hir_module *m, hd_arena *a, hir_crossings *out) {
 
 /* ---- counting -------------------------------------------------------------------------------- */
 
-/* Rows of a rank among the last `rows` of the call. */
+/* The number of a rank's rows among the last `rows` rows of the call. */
 static uint64_t rows_of(const hir_module *m, int64_t rank, int64_t tokens, int64_t rows) {
     int64_t first = hd_first_row(tokens, rank, m->ranks, m->divide_from);
     const int64_t end = hd_end_row(tokens, rank, m->ranks, m->divide_from);

@@ -1,11 +1,11 @@
-/* Which values belong to the residual mechanism, and of what kind they are.
+/* Finds which values belong to the residual mechanism, and of what kind they are.
  *
  *   member    the embedding; results of token-local ops on members; and the other operands of such
  *             ops, which are outputs of sublayers.
  *   kind      a sum of the embedding and outputs (scaled or not) is a sum, any other value as wide
  *             as the stream is a mix, and narrower ones are numbers.
  *
- * The sources of inputs and the blocks that they form: depth_sources.c.
+ * depth_sources.c finds the sources of inputs and the blocks that they form.
  */
 #include "passes/analysis/depth_flow_private.h"
 #include "passes/util.h"
@@ -61,7 +61,7 @@ bool hir_flow_is_border(const hir_module *m, const hir_op *o) {
         return w.kind == HIR_REF_WEIGHT && hir_ref_type(m, w).dim[0] > FEW_COLUMNS;
     }
     case HIR_EXPERT_LINEAR_OP: return true;
-    case HIR_PICK_OP: return true; /* the weights of what a router has chosen */
+    case HIR_PICK_OP: return true; /* the weights of the experts that a router has selected */
     default: return !hir_has_trait(o->code, HIR_LOCAL) || hir_has_trait(o->code, HIR_WRITES_STATE);
     }
 }
@@ -116,7 +116,7 @@ static bool is_scaling(const flow_finder *f, const hir_op *o) {
     return n == 1 && (o->code == HIR_MUL_OP || o->code == HIR_DIV_OP || o->code == HIR_NEG_OP);
 }
 
-/* The value that v is a scaled form of. */
+/* The value of which v is a multiple. */
 static hir_id unscaled(const flow_finder *f, hir_id v) {
     for (;;) {
         hir_id op = hir_value_at(f->out->m, v)->op, x = HIR_NONE;
@@ -129,8 +129,8 @@ static hir_id unscaled(const flow_finder *f, hir_id v) {
     }
 }
 
-/* A value that is combined with the stream but does not depend on a member is a sublayer's output.
- * A scaling of it belongs to the mechanism. */
+/* Marks a sublayer's output: a value that is combined with the stream but does not depend on a
+ * member. A scaling of the output belongs to the mechanism. */
 static void claim(flow_finder *f, hir_id output) {
     output = unscaled(f, output);
     f->outputs.n = 0;
@@ -159,8 +159,8 @@ static bool gathers_embedding(const flow_finder *f, const hir_op *o) {
     return op != HIR_NONE && hir_op_at(f->out->m, op)->code == HIR_GATHER_OP;
 }
 
-/* Of what stages send each other: sources as wide as the stream, and several streams, but not rows
- * of heads, such as the values of attention of a layer before. */
+/* Among the values that pipeline stages send to each other: is it a source as wide as the stream,
+ * or several streams? Rows of heads, such as attention values of an earlier layer, are not. */
 static bool is_source(const flow_finder *f, hir_id v) {
     const hir_type t = hir_value_at(f->out->m, v)->type;
     return t.rank > 1 && (uint64_t)t.dim[t.rank - 1] == f->out->width;
@@ -175,8 +175,9 @@ static bool is_beginning(const flow_finder *f, const hir_op *o) {
     return o->code == HIR_GATHER_OP || gathers_embedding(f, o) || is_received(f, o);
 }
 
-/* Of a stage that looks nothing up: the longest last dim of what it is sent. Of several streams it
- * is one's, and what sublayers send beside the stream is narrower. */
+/* The width of the stream in a pipeline stage without an embedding: the longest last dim among the
+ * values that it receives. For several streams that is the width of one, and what sublayers send in
+ * addition to the stream is narrower. */
 static uint64_t received_width(const flow_finder *f) {
     const hir_module *m = f->out->m;
     int64_t most = 0;
@@ -215,7 +216,8 @@ static void find_width(flow_finder *f) {
     if (!f->out->width) f->out->width = received_width(f);
 }
 
-/* The first members: the embedding, what a stage is sent, or the inputs of a plain function. */
+/* Marks the first members: the embedding, the values that a pipeline stage receives, or the inputs
+ * of a plain function. */
 static void seed(flow_finder *f) {
     const hir_module *m = f->out->m;
     find_width(f);
@@ -259,10 +261,10 @@ bool hir_flow_is_stream(hir_flow_kind k) {
     return k == HIR_FLOW_EMBEDDING || k == HIR_FLOW_OUTPUT || k == HIR_FLOW_SUM;
 }
 
-/* The operands with T. */
+/* The operands that have a token dim T. */
 typedef struct operands {
     uint32_t n;
-    bool numbers, stream, scaled; /* true if all of them are */
+    bool numbers, stream, scaled; /* true if all operands are */
     hir_id first;
 } operands;
 
@@ -279,8 +281,8 @@ static operands operands_of(const flow_finder *f, const hir_op *o) {
     return x;
 }
 
-/* Is it a reduction over the channels? Their axis is the last that has the width of the stream
- * (with as many sources as channels, two axes have it). */
+/* Is it a reduction over the channels? The axis of the channels is the last one that has the width
+ * of the stream (with as many sources as channels, two axes have that width). */
 static bool takes_width(const flow_finder *f, const hir_op *o) {
     hir_type t = hir_ref_type(f->out->m, o->args[0]);
     uint32_t axis = (uint32_t)hir_attr_int(o, HIR_A_AXIS, 0);
@@ -290,8 +292,8 @@ static bool takes_width(const flow_finder *f, const hir_op *o) {
     return true;
 }
 
-/* Is it narrower than the stream, or computed from such values only? (The scores of many sources
- * may be as wide.) */
+/* Is the result narrower than the stream, or computed only from such values? (The scores of many
+ * sources may be as wide as the stream.) */
 static bool are_numbers(const flow_finder *f, const hir_op *o, const operands *x) {
     uint64_t width = f->out->width, row = flow_row(f, o->results[0]);
     if (row < width || (x->n && x->numbers)) return true;
@@ -301,8 +303,8 @@ static bool are_numbers(const flow_finder *f, const hir_op *o, const operands *x
     return row % width != 0 || takes_width(f, o);
 }
 
-/* Is it a use that a gate may have: multiplied with another value as wide as the stream (`wide`),
- * or combined with one that is the same for every token, as in 1 - g? */
+/* Is it a use that a gate may have: is v multiplied with another value as wide as the stream
+ * (`wide`), or combined with a value that is the same for every token, as in 1 - g? */
 static bool is_gate_use(const flow_finder *f, const hir_op *o, hir_id v, bool *wide) {
     hir_id a = o->n_args == 2 ? flow_operand(f, o, 0) : HIR_NONE;
     hir_id b = o->n_args == 2 ? flow_operand(f, o, 1) : HIR_NONE;
@@ -359,7 +361,7 @@ static void set_kind(flow_finder *f, const hir_op *o) {
     bool adds = o->code == HIR_ADD_OP || o->code == HIR_SUB_OP;
     bool scales = o->code == HIR_MUL_OP || o->code == HIR_DIV_OP || o->code == HIR_NEG_OP || adds;
     if (x.n == 1 &&
-        scales) { /* combined with a value that is the same for every token: of the same kind */
+        scales) { /* combined with a value that is the same for every token: the kind stays */
         *kind = f->out->kind[x.first];
         f->root[v] = f->root[x.first];
     } else if (adds && !x.scaled) { /* a sum in which each summand has a weight is a mix */
@@ -390,7 +392,7 @@ static hir_id *ids(hd_arena *a, size_t n, bool self) {
     return at;
 }
 
-/* Everything that is found from where the stream is taken to begin. */
+/* Runs the analysis from a given beginning of the stream (HIR_NONE: the embedding). */
 static void find_from(flow_finder *f, hir_id begin) {
     hir_flow *out = f->out;
     const size_t n = out->m->values.n;
@@ -412,7 +414,7 @@ static void find_from(flow_finder *f, hir_id begin) {
     flow_find_blocks(f);
 }
 
-/* Are all outputs wider than what is taken for the stream? */
+/* Are all outputs equally wide, and wider than the assumed stream? */
 static bool is_too_narrow(const flow_finder *f) {
     const hir_flow *out = f->out;
     for (size_t i = 0; i < out->outputs.n; i++)
@@ -422,9 +424,10 @@ static bool is_too_narrow(const flow_finder *f) {
     return out->outputs.n > 0;
 }
 
-/* The first value that something else than the mechanism makes of it: a projected embedding, the
- * embedding behind a convolution. Or, if outputs are wider than the embedding, the first value of
- * the mechanism that is as wide: several embeddings side by side. */
+/* The next candidate for the beginning of the stream: the first value that a border op computes
+ * from the mechanism, such as a projected embedding or the embedding after a convolution. Or, if
+ * outputs are wider than the embedding, the first member that is as wide as they are: several
+ * embeddings side by side. */
 static hir_id next_beginning(const flow_finder *f) {
     const hir_flow *out = f->out;
     const uint64_t wide = is_too_narrow(f) ? flow_row(f, out->outputs.at[0]) : 0;
@@ -438,8 +441,8 @@ static hir_id next_beginning(const flow_finder *f) {
     return HIR_NONE;
 }
 
-/* Is the beginning a stream: does more than one sublayer, or a sublayer and the head, read it? (The
- * two halves of a gated layer are multiplied with each other, and one layer reads that.) */
+/* Is the beginning a stream: do several sublayers, or a sublayer and the head, read it? (A product
+ * of the two halves of a gated layer is not: only one layer reads it.) */
 static bool is_stream(const hir_flow *out) {
     uint32_t readers = 0;
     for (size_t i = 0; i < out->inputs.n; i++)
@@ -449,7 +452,7 @@ static bool is_stream(const hir_flow *out) {
 }
 
 void hir_flow_find(const hir_module *m, hd_arena *a, hir_flow *out) {
-    enum { MOST_LAYERS = 4 }; /* in front of the stream */
+    enum { MOST_LAYERS = 4 }; /* layers before the stream */
     *out = (hir_flow){.m = m, .origin = ids(a, m->values.n, true)};
     flow_finder f = {.out = out, .arena = a};
     list_ops(&f, m->first);
@@ -467,7 +470,8 @@ void hir_flow_find(const hir_module *m, hd_arena *a, hir_flow *out) {
 
 /* ---- what belongs to sublayers --------------------------------------------------------------- */
 
-/* Made inside a sublayer, of what the sublayer reads: not a position, not a layer input. */
+/* Is v computed inside a sublayer, from what the sublayer reads? Positions and layer inputs are
+ * not. */
 static bool is_inside(const hir_flow *f, hir_id v) {
     const hir_value *value = hir_value_at(f->m, v);
     if (value->op == HIR_NONE || f->input[v] != HIR_NONE || !hir_type_has_t(value->type))
@@ -476,12 +480,14 @@ static bool is_inside(const hir_flow *f, hir_id v) {
     return !hir_has_trait(hir_op_at(f->m, value->op)->code, HIR_PURE_CONST);
 }
 
-/* The caches of attention have C and no T: what is appended to them goes through. */
+/* Is v a state? The caches of attention have a dim C and no T, but values that are appended to them
+ * belong to the sublayer, so the walk continues through states. */
 static bool is_state(const hir_flow *f, hir_id v) {
     return hir_state_of_value(f->m, hir_value_ref(v)) != HIR_NONE;
 }
 
-/* Backwards from the outputs; what several sublayers read belongs to the first of them. */
+/* Walks backwards from the outputs; a value that several sublayers read belongs to the first of
+ * them. */
 uint32_t *hir_flow_homes(const hir_flow *f, hd_arena *a, bool *crosses) {
     uint32_t *home = hd_new_array(a, uint32_t, f->m->values.n);
     for (size_t i = 0; i < f->outputs.n; i++)

@@ -1,14 +1,16 @@
-/* The residual mechanism of a module, found by data-flow analysis: where the stream begins, what
- * each sublayer adds to it, and which of these values each sublayer's input is computed from.
+/* The residual mechanism of a module, found by data-flow analysis: where the residual stream
+ * begins, what each sublayer adds to it, and which of these values each sublayer's input is
+ * computed from.
  *
- * It works on any stage, before and after any pass, and needs no marks left by passes: it looks
- * through kernels, and the result does not depend on whether a computation is one op or twenty. The
- * ledger and the depth map are built on it.
+ * The analysis works at any IR stage, before and after any pass, and needs no annotations by
+ * passes: it looks through kernels, and the result does not depend on whether a computation is one
+ * op or twenty. The ledger and the depth map are built on it.
  *
- * Sublayers are delimited by contractions (linear with a large weight, experts), choices, attention
- * and caches.
- * Values computed token by token from the embedding without passing through one of these belong to
- * the mechanism; a value from beyond that is combined with them is a sublayer's output.
+ * Contractions (linear with a large weight, experts), top-k selections, attention and caches are
+ * the borders of sublayers. Values computed token by token from the embedding without passing a
+ * border belong to the mechanism (they are its members); a value from beyond a border that is
+ * combined with them is a sublayer's output. A mix (depth mix) is a weighted sum of earlier
+ * outputs, such as attention over depth; its sources are the outputs and sums that it reads.
  */
 #ifndef HIR_PASSES_DEPTH_FLOW_H
 #define HIR_PASSES_DEPTH_FLOW_H
@@ -18,14 +20,15 @@
 typedef enum hir_flow_kind {
     HIR_FLOW_NONE,      /* inside a sublayer, or the same for every token */
     HIR_FLOW_EMBEDDING, /* where the stream begins */
-    HIR_FLOW_OUTPUT,    /* of a sublayer */
-    HIR_FLOW_SUM,       /* of embedding and outputs */
+    HIR_FLOW_OUTPUT,    /* the output of a sublayer */
+    HIR_FLOW_SUM,       /* a sum of the embedding and outputs */
     HIR_FLOW_MIX,       /* anything else computed from them, at least as wide as the stream */
-    HIR_FLOW_NUMBERS,   /* narrower: scores, weights of mixes, norms */
+    HIR_FLOW_NUMBERS,   /* narrower than the stream: scores, weights of mixes, norms */
 } hir_flow_kind;
 
-/* What a source is the sum of: `count` of the outputs of sublayers `first` to `last` (counted from
- * 1; 0 is the embedding); all of them if count is last - first + 1. */
+/* A source, and which values it is the sum of: `count` of the outputs of sublayers `first` to
+ * `last` (counted from 1; 0 is the embedding). It is the sum of all of them if count is last -
+ * first + 1. */
 typedef struct hir_source {
     hir_id value;
     uint32_t first, last, count;
@@ -40,35 +43,35 @@ typedef struct hir_flow_input {
     uint32_t block;    /* from 1 */
     hd_loc loc;
     HD_VEC(hir_source) sources; /* in order of definition */
-    uint32_t shared; /* the first `shared` of them are read by all inputs of the block (phase 1) */
+    uint32_t shared; /* the first `shared` sources are read by all inputs of the block (phase 1) */
 } hir_flow_input;
 
 typedef struct hir_flow {
     const hir_module *m;
     uint64_t width;         /* elements of a row of the stream; 0: there is no stream */
-    hir_id *origin;         /* by value: the value that it is a view, yield or conversion of */
+    hir_id *origin;         /* by value: the value of which it is a view, yield or conversion */
     hir_flow_kind *kind;    /* by value */
     bool *inside;           /* by value: computed inside a sublayer, or its output */
     uint32_t *input;        /* by value: index into inputs, HIR_NONE */
-    HD_VEC(hir_id) program; /* ops except kernels, in order, with those of bodies */
+    HD_VEC(hir_id) program; /* ops in order; those of kernel bodies in place of the kernels */
     HD_VEC(hir_id) outputs; /* values, by sublayer - 1 */
     HD_VEC(hir_flow_input) inputs;
-    uint32_t blocks, longest_block; /* in sublayers */
+    uint32_t blocks, longest_block; /* blocks: their number; longest_block: in sublayers */
 } hir_flow;
 
 void hir_flow_find(const hir_module *m, hd_arena *a, hir_flow *out);
 
-/* Is the op at the border of a sublayer, so that its operands are inputs? */
+/* Is the op a border of sublayers, so that its operands are inputs of a sublayer? */
 bool hir_flow_is_border(const hir_module *m, const hir_op *op);
-/* Is it the stream itself, and not something made of it? */
+/* Is it a value of the stream itself, not something computed from it? */
 bool hir_flow_is_stream(hir_flow_kind k);
 const char *hir_flow_kind_name(hir_flow_kind k); /* "embedding", "sum", ... */
-/* Name of a sublayer for people: that of the weight of its last contraction, or what the names of
- * its last ones have in common. */
+/* Name of a sublayer for people: that of the weight of its last contraction, or the common prefix
+ * of the names if it ends in several contractions. */
 const char *hir_flow_sublayer_name(const hir_flow *f, uint32_t sublayer, hd_arena *a);
-/* Which sublayer a value belongs to that is no part of the residual mechanism. By value: the
- * sublayer (from 1) that a value inside one ends in, 0 for all others. `crosses`, by sublayer: it
- * reads what an earlier one has made inside, past the stream. */
+/* The sublayers of values that are not part of the residual mechanism. By value: the sublayer (from
+ * 1) whose output the value leads to; 0 for all values outside of sublayers. `crosses`, by
+ * sublayer: it reads values from the inside of an earlier sublayer, bypassing the stream. */
 uint32_t *hir_flow_homes(const hir_flow *f, hd_arena *a, bool *crosses);
 /* "e", "3", "1-2", "e-4" */
 void hir_flow_print_source(const hir_source *s, hd_text *out);
@@ -77,7 +80,8 @@ void hir_flow_print_source(const hir_source *s, hd_text *out);
 typedef struct hir_flow_reads {
     uint32_t mixes;
     uint64_t naive; /* each mix reads its own sources */
-    /* in two phases: shared ones once per block; live ones; those of the output's mix */
+    /* in two phases. bank: shared sources, once per block; live: sources that one mix reads;
+     * output: sources of the output's mix */
     uint64_t bank, live, output;
 } hir_flow_reads;
 hir_flow_reads hir_flow_count_reads(const hir_flow *f);

@@ -1,4 +1,4 @@
-/* Shared by the files that find the residual mechanism. */
+/* Declarations shared by the files that find the residual mechanism. */
 #ifndef HIR_PASSES_DEPTH_FLOW_PRIVATE_H
 #define HIR_PASSES_DEPTH_FLOW_PRIVATE_H
 
@@ -9,9 +9,9 @@ typedef struct flow_finder {
     hd_arena *arena;
     bool grown;                      /* a member was found in this round */
     HD_VEC(hir_id) pending, outputs; /* work lists of claim */
-    /* by value (origins) */
+    /* by value (of origins): */
     bool *member;
-    hir_id *root; /* of a member: the value that it is a scaled form of, or itself */
+    hir_id *root; /* of a member: the value of which it is a multiple, or itself */
     hir_id *into; /* the sublayer output that it leads to, or HIR_NONE */
     bool *factor; /* its only use: multiplied with a value as wide as the stream */
     hir_id begin; /* where the stream begins; HIR_NONE: at the embedding */

@@ -1,12 +1,12 @@
-/* The inputs of sublayers, the sources of each, and the blocks that they form.
+/* Finds the inputs of sublayers, the sources of each input, and the blocks that inputs form.
  *
  * Sources are found by walking back from an input through mixes, along operands as wide as the
- * stream (the weights of a mix are narrower), to the embedding, an output, or a sum of them.
+ * stream (the weights of a mix are narrower), to the embedding, an output, or a sum of these.
  *
  * Blocks. A source that the next input reads too is finished; one that only this input reads is
  * live. Consecutive inputs with the same finished sources are a block: one pass over the finished
- * sources (phase 1) can serve them all. In Block AttnRes they are the blocks of the model; in Full
- * AttnRes each sublayer is one; in a plain residual nothing is shared, and there is one block.
+ * sources (phase 1) can serve them all. In Block AttnRes these are the blocks of the model; in Full
+ * AttnRes each sublayer is a block; in a plain residual nothing is shared, and there is one block.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -29,7 +29,7 @@ static void push(walker *w, hir_id v) {
     hd_push(w->f->arena, &w->stack, v);
 }
 
-/* The operand of the stack that a slice takes; HIR_NONE if it is not exactly one. */
+/* The operand of a stack that a slice selects; HIR_NONE if it is not exactly one. */
 static hir_id sliced_operand(const flow_finder *f, const hir_op *slice) {
     const hir_module *m = f->out->m;
     hir_id v = flow_operand(f, slice, 0);
@@ -77,12 +77,12 @@ static void find_sources(walker *w, hir_id input) {
 
 /* ---- contents of a source -------------------------------------------------------------------- */
 
-typedef struct contents { /* of a value of the stream */
+typedef struct contents { /* which outputs a value of the stream is the sum of */
     bool known;
     uint32_t first, last, count;
 } contents;
 
-/* Iterative, as the sums of a plain residual form a chain as long as the model. */
+/* The walk is iterative, as the sums of a plain residual form a chain as long as the model. */
 static contents contents_of(const flow_finder *f, contents *memo, const uint32_t *number,
                             hir_id v) {
     HD_VEC(hir_id) stack = {0};
@@ -136,8 +136,8 @@ static void reach_sources(walker *w, hir_id value, bool *reached) {
         reached[w->found.at[k]] = true;
 }
 
-/* Keeps those outputs that reach an input as a source or in a sum, or another stage; others, such
- * as the query of a mix, are not outputs of sublayers. */
+/* Keeps those outputs that reach an input, as a source or in a sum, or another pipeline stage;
+ * others, such as the query of a mix, are not outputs of sublayers. */
 static void find_outputs(flow_finder *f, walker *w, bool *reached) {
     hir_flow *out = f->out;
     for (size_t i = 0; i < out->inputs.n; i++)
@@ -222,7 +222,7 @@ static int by_place(const void *a, const void *b) {
     return x->value < y->value ? -1 : x->value > y->value;
 }
 
-/* Drops inputs that lead to no output, such as that of a query's contraction. */
+/* Drops inputs that lead to no output, such as the input of a query's contraction. */
 static void drop_strays(hir_flow *out) {
     size_t n = 0;
     for (size_t i = 0; i < out->inputs.n; i++) {
@@ -265,7 +265,7 @@ typedef struct namer {
     hd_arena *arena;
     bool *seen; /* by value */
     HD_VEC(hir_id) stack;
-    const char *name; /* what the names have in common so far; NULL: there are none */
+    const char *name; /* common prefix of the names so far; NULL: no name yet */
     size_t n;
 } namer;
 
@@ -277,7 +277,7 @@ static void add_name(namer *x, const char *name) {
     if (!x->name) x->name = own;
 }
 
-/* Operands that are made inside the sublayer, too. */
+/* Pushes the operands that are computed inside the sublayer, too. */
 static void push_inner(namer *x, const hir_op *o) {
     const hir_flow *f = x->f;
     for (uint32_t i = 0; i < o->n_args; i++) {
@@ -290,7 +290,7 @@ static void push_inner(namer *x, const hir_op *o) {
     }
 }
 
-/* The weight that r is, or moves the elements of; HIR_NONE. */
+/* The weight that r is or whose elements it only moves; HIR_NONE: there is none. */
 static uint32_t weight_behind(const hir_module *m, hir_ref r) {
     while (r.kind == HIR_REF_VALUE) {
         const hir_id made = hir_value_at(m, r.index)->op;
@@ -300,7 +300,7 @@ static uint32_t weight_behind(const hir_module *m, hir_ref r) {
     return r.kind == HIR_REF_WEIGHT ? r.index : HIR_NONE;
 }
 
-/* Back from the output to the last contractions. */
+/* Walks back from the output to the sublayer's last contractions. */
 const char *hir_flow_sublayer_name(const hir_flow *f, uint32_t sublayer, hd_arena *a) {
     const hir_module *m = f->m;
     if (sublayer == HIR_FLOW_RESULT) return "output";
@@ -322,8 +322,8 @@ const char *hir_flow_sublayer_name(const hir_flow *f, uint32_t sublayer, hd_aren
 
 /* ---- blocks ---------------------------------------------------------------------------------- */
 
-/* Puts finished sources first; returns their number. `stamp`: by value, i + 1 if input i reads
- * it. */
+/* Puts finished sources first; returns their number. `stamp`, by value: `next` if the next input
+ * reads it. */
 static uint32_t finished_first(hir_flow_input *x, const uint32_t *stamp, uint32_t next,
                                hir_source *buffer) {
     uint32_t n = 0, live = 0;
@@ -356,7 +356,7 @@ void flow_find_blocks(flow_finder *f) {
     hir_flow *out = f->out;
     hir_source *buffer = hd_new_array(f->arena, hir_source, most_sources(out));
     uint32_t *stamp = hd_new_array(f->arena, uint32_t, out->m->values.n);
-    uint32_t first = 1; /* sublayer of the block */
+    uint32_t first = 1; /* first sublayer of the block */
     for (size_t i = 0; i < out->inputs.n; i++) {
         hir_flow_input *x = &out->inputs.at[i];
         if (x->sublayer == HIR_FLOW_RESULT) {

@@ -1,11 +1,12 @@
-/* From data flow to memory accesses: what each kernel (or op) reads and writes of the mechanism,
- * and for which phase.
+/* From data flow to memory accesses: which values of the residual mechanism each kernel (or op)
+ * reads and writes, and for which phase (ledger_phases.def).
  *
  * The phase of a read follows from what the value flows into. Walking backwards through a kernel's
  * body, every value gets the set of kinds of results that it flows into: sums (only along
  * additions), layer inputs, partial mixes, numbers, the program's output. A source that flows into
  * a partial mix is read for phase 1, one that flows into a layer input in which a partial mix is
- * merged is the live source of phase 2, and so on: `phase_of_read`.
+ * merged is the live source of phase 2 (the one that only this mix reads), and so on:
+ * `phase_of_read`.
  */
 #include "passes/analysis/ledger.h"
 
@@ -41,11 +42,11 @@ enum reach { /* kinds of results that a value of a body flows into */
              INTO_NORM = 32, /* a layer input of one source */
 };
 
-typedef struct outer_read { /* of one value by one kernel */
+typedef struct outer_read { /* a read of one value by one kernel */
     hir_id value;
     unsigned reach;
     bool whole;
-    uint64_t sliced; /* elements, of distinct slices */
+    uint64_t sliced; /* elements of distinct slices */
     HD_VEC(const hir_op *) slices;
 } outer_read;
 
@@ -57,7 +58,7 @@ typedef struct clerk {
     uint32_t *read_at; /* by value: 1 + index into reads, valid for the kernel being read */
     HD_VEC(outer_read) reads;
     bool *weight_seen; /* by weight */
-    bool in_front;     /* walking the prologue of a contraction */
+    bool in_front;     /* true while the prologue of a contraction is walked */
 } clerk;
 
 /* ---- kinds of values ------------------------------------------------------------------------- */
@@ -98,7 +99,7 @@ static hir_phase phase_of_write(const clerk *c, hir_id v) {
     return input->sublayer == HIR_FLOW_RESULT ? HIR_PHASE_OUTPUT : HIR_PHASE_LAYER_INPUT;
 }
 
-/* `merges`: the kernel reads a partial mix, too. */
+/* `merges`: the kernel also reads a partial mix. */
 static hir_phase phase_of_read(const clerk *c, const outer_read *r, bool merges) {
     hir_flow_kind kind = kind_of(c, r->value);
     const hir_phase mixed = merges ? HIR_PHASE_PHASE_2 : HIR_PHASE_MIX;
@@ -108,12 +109,13 @@ static hir_phase phase_of_read(const clerk *c, const outer_read *r, bool merges)
     if (r->reach & INTO_PARTIAL) return HIR_PHASE_PHASE_1;
     if (r->reach & INTO_INPUT) return mixed;
     if (r->reach & INTO_NORM) return HIR_PHASE_NORM;
-    return HIR_PHASE_PHASE_1; /* only statistics are computed from it */
+    return HIR_PHASE_PHASE_1; /* only statistics are computed from the value */
 }
 
 /* ---- entries --------------------------------------------------------------------------------- */
 
-/* On all ranks together: a row that they divide is on one of them, any other on each. */
+/* Bytes on all ranks together: a row that is divided among the ranks is on one of them, any other
+ * row on each of them. */
 static uint64_t row_bytes(const clerk *c, hir_id v, uint64_t elements) {
     const hir_type t = hir_value_at(c->m, v)->type;
     const bool on_each = c->m->ranks > 1 && !(t.rank > 0 && hir_is_row_share(t.dim[0]));
@@ -206,7 +208,7 @@ static void charge_op(clerk *c, hir_id op, uint32_t sublayer) {
     note_weights(c, o);
 }
 
-/* Live ops: passes leave dead ones behind. */
+/* Finds live ops: passes leave dead ops in the module. */
 static bool *live_ops(const clerk *c) {
     const hir_flow *f = &c->l->flow;
     bool *live = hd_new_array(c->arena, bool, f->program.n + 1);
@@ -242,8 +244,8 @@ static void charge_ops(clerk *c) {
 
 /* ---- kernels --------------------------------------------------------------------------------- */
 
-/* The value from outside that an operand is, through reshapes in the body; HIR_NONE: it is computed
- * in the body. */
+/* The value from outside of the kernel that an operand is, looking through reshapes in the body;
+ * HIR_NONE: the operand is computed in the body. */
 static hir_id outer_value(const clerk *c, hir_id kernel, hir_id v) {
     for (;;) {
         hir_id op = hir_value_at(c->m, v)->op;
@@ -313,15 +315,15 @@ static void spread_yield(clerk *c, hir_id kernel, const hir_op *k, const hir_op 
     }
 }
 
-/* Is it where a sublayer ends: its last contraction, or the exchange that sums up what the ranks
- * have of it? */
+/* Does a sublayer end here: is it the last contraction, or the collective that sums the ranks'
+ * parts of the output? */
 static bool ends_sublayer(const clerk *c, const hir_op *o) {
     const bool last = o->code == HIR_LINEAR_OP || hir_has_trait(o->code, HIR_COMM);
     return last && o->n_results == 1 && kind_of(c, o->results[0]) == HIR_FLOW_OUTPUT;
 }
 
-/* The number of sublayer outputs that a kernel computes: as many of its writes are the sublayers'
- * own. */
+/* The number of sublayer outputs that a kernel computes: that many of its writes belong to the
+ * sublayers, not to the mechanism. */
 static uint32_t own_writes(const clerk *c, const hir_op *kernel) {
     uint32_t n = 0;
     HIR_EACH(c->m, op, kernel->body_first)
@@ -381,7 +383,8 @@ static uint32_t sublayer_of(const clerk *c, const hir_op *kernel) {
     return 0;
 }
 
-/* A sublayer's input that is computed in a contraction's prologue is not stored. */
+/* Sets the reach of sublayer inputs that are computed in a contraction's prologue, and so are not
+ * results of the kernel. */
 static void spread_prologue(clerk *c, const hir_op *kernel) {
     for (hir_id at = kernel->body_first; at != HIR_NONE; at = hir_op_at(c->m, at)->next) {
         const hir_op *o = hir_op_at(c->m, at);

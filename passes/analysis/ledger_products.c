@@ -1,11 +1,11 @@
-/* The ledger of single ops, with small matrix products as one operation.
+/* The ledger of single ops, with small matrix products counted as one operation.
  *
  * In the graph a small matrix times the streams is a multiplication and a sum over an axis, with
- * all products in between: n times as many elements as the operands or the result. Nobody would run
- * it so; the closed forms of the paper count such a product as one operation that reads its
- * operands and writes its result. Here a multiplication whose only user is a reduction is counted
- * together with it. Rows of the stream, and traffic that does not grow with d, are counted
- * separately, as in the paper.
+ * all products in between: n times as many elements as the operands or the result. No
+ * implementation would store all products; the closed forms of the Attention Residuals paper
+ * (paper_forms.h) count such a product as one operation that reads its operands and writes its
+ * result. Here a multiplication whose only user is a reduction is counted together with it. Rows of
+ * the stream, and traffic that does not grow with d, are counted separately, as in the paper.
  */
 #include "passes/analysis/ledger.h"
 

@@ -1,4 +1,4 @@
-/* Table 1 as functions of L, N, S and m. */
+/* Table 1 of the Attention Residuals paper as functions of L, N, S and m (paper_forms.h). */
 #include "passes/analysis/paper_forms.h"
 
 typedef hir_paper_parameters P;
@@ -38,7 +38,7 @@ static double block_read(P p) {
     return p.blocks / p.per_block + 3;
 }
 
-/* The same, charged with the sources that exist: n in block n, (N + 1)/2 on average. */
+/* The same, charged only with the sources that exist: n in block n, (N + 1)/2 on average. */
 static double growing_read(P p) {
     return (p.blocks + 1) / (2 * p.per_block) + 3;
 }

@@ -1,8 +1,9 @@
 /* The closed forms of the Attention Residuals paper (arXiv 2603.15031, Table 1): memory traffic of
  * the residual mechanism per token per sublayer, for comparison with the ledger. The paper charges
- * every block with all N sources, and for Full AttnRes counts the keys and the values of a source
- * separately, though they are the same; it omits the layer inputs and the output's mix. One row is
- * not in the table: Block AttnRes charged with the sources that a block really has.
+ * every block with all N sources, and for Full AttnRes it counts the keys and the values of a
+ * source separately, though they are the same; it omits the layer inputs and the output's mix. One
+ * row here is not in the paper's table: Block AttnRes charged with the sources that a block really
+ * has.
  */
 #ifndef HIR_PASSES_PAPER_FORMS_H
 #define HIR_PASSES_PAPER_FORMS_H
@@ -16,12 +17,13 @@ typedef struct hir_paper_parameters {
 
 typedef struct hir_paper_form {
     const char *key, *name;
-    const char *formula; /* of the total; in units of d */
-    /* total in units of d; and the traffic that does not grow with d, in elements */
+    const char *formula; /* formula of the total, in units of d */
+    /* read and write: traffic in units of d; elements: the traffic that does not grow with d, in
+     * elements */
     double (*read)(hir_paper_parameters p);
     double (*write)(hir_paper_parameters p);
-    double (*elements)(hir_paper_parameters p); /* NULL: none */
-    bool needs_mixes;                           /* N and S are those of attention over depth */
+    double (*elements)(hir_paper_parameters p); /* NULL: there is none */
+    bool needs_mixes;                           /* N and S exist only with attention over depth */
 } hir_paper_form;
 
 size_t hir_paper_forms(const hir_paper_form **out);

@@ -1,9 +1,9 @@
-/* Routers: matrices whose products decide a choice (util.h).
+/* Finds routers: matrices whose products decide a top-k selection (util.h).
  *
- * From the operand of a topk back through elementwise ops and views of as many elements, across
- * kernels, to linear ops; and from that of a to_ids to the table of choices that it is a row of.
- * What has another number of elements, such as the sum that a score is divided by, is made of the
- * same products or of none. */
+ * The search goes back from the operand of a topk through elementwise ops and views with equally
+ * many elements, across kernels, to linear ops; and from the operand of a to_ids to the table of
+ * ids of which it is a row. Operands with another number of elements, such as the sum that a score
+ * is divided by, are computed from the same products or from none, and are skipped. */
 #include "passes/util.h"
 
 typedef struct search {
@@ -35,7 +35,8 @@ static void visit(search *s, hir_id op) {
         mark_operands(s, o, pass_elements(pass_result_type(s->m, op)));
 }
 
-/* From the last op to the first, so that readers come before what they read. */
+/* Walks from the last op to the first, so that a reader is visited before the values that it reads.
+ */
 bool *pass_find_routers(hir_pass_context *c) {
     search s = {c->m, hd_new_array(c->scratch, bool, c->m->values.n + 1),
                 hd_new_array(c->scratch, bool, c->m->weights.n + 1)};
