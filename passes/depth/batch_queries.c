@@ -8,10 +8,10 @@
  *              lse     = ln sum_i e^score                       [T, S], softmax only
  *              o_k     = sum_i weights[i, k] x_i                for each member k
  *          and member k becomes an attend over its own sources that takes (o_k, lse_k) as a partial
- *          mix, or o_k itself if it has no others. Mixes without a query have their weights
- *          already; those of all members form one table, too.
+ *          mix; a member without sources of its own becomes o_k. Mixes without a query have their
+ *          weights already; the weights of all members form one table, too.
  *          The inverse RMS of a source is computed once for all its users: every attend with a key
- *          norm takes it as operand `inverse`, except those whose query depends on the token.
+ *          norm takes it as operand `inverse`, except attends whose query depends on the token.
  *          depth.weights of a member, for traces, are computed from both phases.
  * Leaves   phase 2 as a depth.attend, which split-merge lowers.
  */
@@ -22,10 +22,10 @@
 
 typedef HD_VEC(hir_id) id_list;
 
-typedef struct known_norm { /* inverse RMS of a value */
+typedef struct known_norm { /* the known inverse RMS of a value */
     hir_ref r;
     double eps;
-    uint32_t place; /* of the op that it was inserted before */
+    uint32_t place; /* place of the op that it was inserted before */
 } known_norm;
 
 typedef struct batcher {
@@ -40,13 +40,13 @@ typedef struct batcher {
 
 typedef struct hoisted {
     hir_id op;
-    uint32_t place; /* it had */
+    uint32_t place; /* place of the op before it was moved */
 } hoisted;
 
 typedef struct block {
     id_list members;
     uint32_t shared;
-    hir_id anchor; /* phase 1 stands before it */
+    hir_id anchor; /* the op before which phase 1 is inserted */
 } block;
 
 static hir_ref concat(hir_builder *b, const hir_ref *parts, uint32_t n, int64_t axis) {
@@ -64,7 +64,8 @@ static hir_ref inverse_rms(batcher *t, hir_builder *b, hir_ref x, double eps) {
     return known->r;
 }
 
-/* [T, n] for sources first .. first+n-1 of the attend; none if the keys are not normed. */
+/* Inverse RMS [T, n] of sources first .. first+n-1 of the attend; the none ref if its keys are not
+ * normed. */
 static hir_ref inverses(batcher *t, hir_builder *b, hir_id attend, uint32_t first, uint32_t n) {
     const hir_attr *eps = hir_find_attr(hir_op_at(t->m, attend), HIR_A_EPS);
     if (!eps) return hir_no_ref();
@@ -81,7 +82,7 @@ static int by_place(const void *x, const void *y) {
     return a->place < b->place ? -1 : a->place > b->place;
 }
 
-/* Moves the ops that compute a value without T before `anchor`, in their order. */
+/* Moves the ops that compute a value without T to before `anchor`, keeping their order. */
 static void hoist(batcher *t, hir_ref r, hir_id anchor) {
     HD_VEC(hoisted) ops = {0};
     HD_VEC(hir_ref) open = {0};
@@ -126,8 +127,8 @@ static hir_ref slice_of_bias(hir_builder *b, hir_ref bias, uint32_t start, uint3
     return hir_emit(b, HIR_SLICE_OP, &bias, 1, at, 3);
 }
 
-/* The biases of the shared sources for all members, stacked along `axis`: [s, S] or [S, s]; none if
- * no member has any. */
+/* The biases of the shared sources for all members, stacked along `axis`: [s, S] or [S, s]; the
+ * none ref if no member has a bias. */
 static hir_ref bias_table(batcher *t, hir_builder *b, const block *k, int64_t axis) {
     hir_attr zero[] = {hir_ints(HIR_A_SHAPE, (int64_t[]){k->shared}, 1), hir_float(HIR_A_VALUE, 0)};
     hir_ref *parts = hd_new_array(t->c->scratch, hir_ref, k->members.n);
@@ -177,7 +178,7 @@ static bool build_phase1(batcher *t, hir_builder *b, const block *k, phase1 *p) 
     return depth_is_given(p->weights) && depth_is_given(p->lse);
 }
 
-/* o_k */
+/* Builds the partial mix o_k of member i. */
 static hir_ref build_mix(batcher *t, hir_builder *b, const block *k, const phase1 *p, uint32_t i) {
     hir_id first = k->members.at[0];
     int64_t heads = hir_attr_int(hir_op_at(t->m, first), HIR_A_HEADS, 1);
@@ -190,7 +191,7 @@ static hir_ref build_mix(batcher *t, hir_builder *b, const block *k, const phase
 }
 
 /* ---- phase 2 of a member ---------------------------------------------------------------- */
-/* lse_k as [T, H] */
+/* Builds the log-sum-exp lse_k of member i, as [T, H]. */
 static hir_ref build_lse(batcher *t, hir_builder *b, hir_id member, const phase1 *p, uint32_t i) {
     if (!depth_is_given(p->lse)) return p->lse;
     int64_t heads = hir_attr_int(hir_op_at(t->m, member), HIR_A_HEADS, 1);
@@ -233,7 +234,7 @@ static bool same_sources(const batcher *t, hir_id a, hir_id b) {
     return true;
 }
 
-/* A depth.weights, not rewritten yet, with the query and the sources of an attend. */
+/* Finds a depth.weights, not rewritten yet, with the query and the sources of an attend. */
 static hir_id *weights_of(const batcher *t, hir_id attend) {
     for (size_t i = 0; i < t->shown.n; i++) {
         hir_id *op = &t->shown.at[i];
@@ -244,7 +245,7 @@ static hir_id *weights_of(const batcher *t, hir_id attend) {
     return NULL;
 }
 
-/* 1 - sum_i y_i, the weight of phase 1 given the weights y of the sources of phase 2; [T, 1(, H)]
+/* 1 - sum_i y_i: the weight of phase 1, given the weights y of the sources of phase 2; [T, 1(, H)]
  * for y [T, n(, H)] */
 static hir_ref rest_of(hir_builder *b, hir_ref y) {
     hir_type t = pass_keep_one(hir_ref_type(b->m, y), 1);
@@ -269,8 +270,8 @@ static hir_ref in_order_of(batcher *t, hir_builder *b, hir_ref a, hir_id attend,
     return concat(b, parts, n, 1);
 }
 
-/* The weights of phase 1, and for a member with sources of its own those of phase 2, scaled to sum
- * to 1. */
+/* The weights of phase 1 and, for a member with sources of its own, those of phase 2, scaled so
+ * that all of them sum to 1. */
 static hir_ref both_phases(batcher *t, hir_builder *b, hir_id member, const block *k,
                            const phase1 *p, uint32_t i) {
     hir_ref one = depth_element(b, p->weights, p->member, i);
@@ -331,8 +332,8 @@ static bool split_block(batcher *t, block *k) {
 }
 
 /* ---- the pass ------------------------------------------------------------------------------- */
-/* Gives an attend outside of blocks its `inverse` operands. In a model without any blocks this is
- * not done: each mix reads all of its sources anyway, and computes their norms in passing.
+/* Gives an attend outside of blocks its `inverse` operands, so that norms of its sources are shared
+ * with other attends. An attend whose query depends on the token is skipped.
  */
 static bool norm_alone(batcher *t, hir_id op) {
     if (!hir_find_attr(hir_op_at(t->m, op), HIR_A_EPS)) return true;
@@ -347,14 +348,16 @@ static bool norm_alone(batcher *t, hir_id op) {
     return true;
 }
 
-/* Traced weights come before their mix, which then reuses the norms computed for them. */
+/* Handles a mix outside of blocks. Its traced weights come first, so that the mix reuses the norms
+ * computed for them. */
 static bool mix_alone(batcher *t, hir_id op) {
     hir_id *taken = weights_of(t, op), shown = taken ? *taken : HIR_NONE;
     if (taken) *taken = HIR_NONE;
     return (shown == HIR_NONE || norm_alone(t, shown)) && norm_alone(t, op);
 }
 
-/* Attributes of blocks may come from an edited file, so they are checked. */
+/* Why a block is not valid, or NULL. Attributes of blocks may come from an edited file, so they are
+ * checked. */
 static const char *block_fault(const batcher *t, const block *k) {
     hd_known(k->members.at);
     const hir_op *first = hir_op_at(t->m, k->members.at[0]);

@@ -1,4 +1,6 @@
-/* Shared by the depth passes: matching the naive pattern, and the operands of depth.attend. */
+/* Shared by the depth passes: matching the naive pattern of attention over depth, and the operands
+ * of depth.attend. A mix is a weighted sum of sources; sources are outputs of earlier sublayers, or
+ * sums of them. */
 #ifndef HIR_PASSES_DEPTH_H
 #define HIR_PASSES_DEPTH_H
 
@@ -16,13 +18,14 @@ static inline uint32_t depth_sources(const hir_module *m, hir_id attend) {
 static inline hir_ref depth_source(const hir_module *m, hir_id attend, uint32_t i) {
     return hir_op_at(m, attend)->args[ATTEND_SOURCES + i];
 }
-/* Of the op that makes a value; HIR_OPCODE_COUNT: none does. */
+/* The code of the op that defines a value; HIR_OPCODE_COUNT: no op does. */
 hir_opcode depth_code(const hir_module *m, hir_ref r);
 const char *depth_normalization(const hir_module *m, hir_id attend);
 bool depth_is_softmax(const hir_module *m, hir_id attend);
-/* Does the query depend on the token? Its scores cannot be computed before the token is known. */
+/* Does the query depend on the token? If so, its scores cannot be computed ahead of the sublayer
+ * that makes the query. */
 bool depth_query_has_t(const hir_module *m, hir_id attend);
-/* Equal but for query, bias and sources, so that one phase 1 can serve both? */
+/* Are both attends equal except for query, bias and sources, so that one phase 1 can serve both? */
 bool depth_same_kind(const hir_module *m, hir_id a, hir_id b);
 /* Same query and same bias? */
 static inline bool depth_same_query(const hir_module *m, hir_id a, hir_id b) {
@@ -32,23 +35,24 @@ static inline bool depth_same_query(const hir_module *m, hir_id a, hir_id b) {
 }
 /* Copies the attributes scale and heads, where present; returns their number. */
 uint32_t depth_copy_attrs(const hir_module *m, hir_id attend, hir_attr out[2]);
-/* x[.., i] along `axis`, which is dropped; a reshape of x if the axis has one element. */
+/* Element i of x along `axis`; the axis is dropped. A reshape of x if the axis has one element. */
 hir_ref depth_element(hir_builder *b, hir_ref x, uint32_t axis, int64_t i);
 
 /* ---- cost ---------------------------------------------------------------------------------- */
-/* Bytes per token that mixes move, as the ledger will charge them once there are kernels; the cost
- * model of all depth passes. All mixes of a group are of one kind. */
+/* Bytes per token that mixes move, as the ledger will charge them once there are kernels: the cost
+ * model of all depth passes. All mixes of a block are of one kind. */
 typedef struct depth_cost {
-    int64_t live;   /* to read a source with no other reader, */
-    int64_t banked; /* to read one that several mixes read, and its inverse norm, */
-    int64_t norm;   /* to write that norm, once, */
-    int64_t result; /* to write a result of phase 1 and its log-sum-exp, and read them */
+    int64_t live;   /* to read a source with no other reader */
+    int64_t banked; /* to read a source that several mixes read, and its inverse norm */
+    int64_t norm;   /* to write that norm, once */
+    int64_t result; /* to write a result of phase 1 and its log-sum-exp, and to read both */
 } depth_cost;
 
 depth_cost depth_cost_of(const hir_module *m, hir_id attend, const hir_compile_options *o);
-/* Bytes that one phase 1 for `members` mixes with `shared` sources saves over mixing each alone.
- * The first member is in the kernel of phase 1 and does not load its result. `own` of the sources
- * have no other readers: their norms are used where they are computed and not stored. */
+/* Bytes that one phase 1 for `members` mixes with `shared` sources saves, compared with mixing each
+ * alone. The first member is in the kernel of phase 1 and does not load its result from memory.
+ * `own` of the sources have no other readers: their norms are used where they are computed, and are
+ * not stored. */
 static inline int64_t depth_saved(const depth_cost *c, int64_t members, int64_t shared,
                                   int64_t own) {
     return (members - 1) * (shared * c->banked - c->result) + own * c->norm;
@@ -68,17 +72,17 @@ depth_view depth_through(const hir_module *m, depth_view v);
 depth_view depth_operand(const hir_module *m, depth_view v, uint32_t arg);
 /* The view of the operand of a reduction over another axis than the view's. */
 bool depth_reduced(const hir_module *m, depth_view v, depth_view *x);
-/* Elements per token (and source). */
+/* Number of elements per token (and source). */
 int64_t depth_view_elements(const hir_module *m, depth_view v);
 bool depth_view_has_t(const hir_module *m, depth_view v);
 
 /* ---- elements ------------------------------------------------------------------------------ */
-/* Can what the view shows be computed without the stack that it was computed from? */
+/* Can the viewed element be computed without the stack that it was computed from? */
 bool depth_is_element(const hir_module *m, depth_view v);
-/* Are they the same, if one was normed in a stack and the other alone? */
+/* Are both elements the same, even if one was normed in a stack and the other alone? */
 bool depth_same_element(const hir_module *m, depth_view a, depth_view b);
 
-typedef struct depth_elements { /* those that have been built, or stood there */
+typedef struct depth_elements { /* elements that exist: built here, or noted from the program */
     hir_module *m;
     hd_arena *arena;
     size_t n_ops;
@@ -87,15 +91,16 @@ typedef struct depth_elements { /* those that have been built, or stood there */
 } depth_elements;
 
 void depth_elements_start(depth_elements *e, hir_module *m, hd_arena *a);
-/* Notes an op of the program: what computes the same need not be built. */
+/* Notes an op of the program, so that an equal element need not be built. */
 void depth_note_element(depth_elements *e, hir_id op);
-/* What the view shows, as a value of its own built at b; none ref on failure. */
+/* Builds the viewed element as a separate value at b; the none ref on failure. */
 hir_ref depth_build_element(depth_elements *e, hir_builder *b, depth_view v);
 
 /* ---- weights ------------------------------------------------------------------------------- */
-/* The divisor of a whole sum of e^s x: operand `side` of `op`, the sum of e^s. */
+/* The divisor where a sum of e^s x is divided as a whole: operand `side` of `op`, which is the sum
+ * of e^s. */
 typedef struct depth_divisor {
-    hir_ref exps; /* all exponentials as one value, summed over `axis`; none: they are separate
+    hir_ref exps; /* all exponentials as one value, summed over `axis`; none ref: they are separate
                      values */
     int axis;
     depth_view sum; /* their sum, if they are separate */
@@ -111,7 +116,7 @@ typedef enum depth_weight_kind {
 typedef struct depth_weight {
     depth_weight_kind kind;
     hir_ref logits;      /* softmax */
-    depth_view exp, sum; /* apart: e^s, and the sum that divides it */
+    depth_view exp, sum; /* DEPTH_APART: e^s, and the sum that divides it */
     depth_view score;    /* of a sigmoid; of DEPTH_APART after depth_match_apart */
     double sign;         /* of the score: -1 for sigmoid(-s) */
     double factor;       /* multiplied with softmax or sigmoid */
@@ -122,8 +127,8 @@ bool depth_read_divisor(const hir_module *m, hir_id op, uint32_t side, depth_div
 bool depth_read_weight(const hir_module *m, depth_view w, const depth_divisor *d,
                        depth_weight *out);
 /* Are weights of kind DEPTH_APART one softmax, each a distinct summand of their common divisor? If
- * so finds their scores and returns NULL, else the reason. `is_part`: the divisor has others, too.
- */
+ * so, finds their scores and returns NULL; otherwise returns the reason. `is_part`: the divisor has
+ * further summands. */
 const char *depth_match_apart(const hir_module *m, hd_arena *a, depth_weight *const *w, size_t n,
                               bool *is_part);
 
@@ -145,12 +150,12 @@ typedef struct depth_score {
 
 /* Reads the score `v` of source x, of d channels. */
 depth_score depth_read_score(const hir_module *m, depth_view v, depth_view x, int64_t d);
-/* Equal but for the bias? */
+/* Are both scores equal except for the bias? */
 bool depth_same_score(const depth_score *a, const depth_score *b);
 
 /* ---- row operations ------------------------------------------------------------------------ */
-/* depth.scores, depth.mix or depth.merge as primitives, built at b; none ref on failure. Up to
- * `one_by_one` sources, at most DEPTH_FEW, are unrolled; more are stacked. */
+/* Builds depth.scores, depth.mix or depth.merge from primitive ops at b; the none ref on failure.
+ * Up to `one_by_one` sources, at most DEPTH_FEW, are unrolled; more are stacked. */
 enum { DEPTH_FEW = 8 };
 hir_ref depth_expand(hir_builder *b, hd_arena *scratch, hir_id op, uint32_t one_by_one);
 

@@ -1,17 +1,17 @@
-/* Elements: what belongs to one source in a value that was computed from a stack of sources.
+/* Elements: the part of one source in a value that was computed from a stack of sources.
  *
  *     u = rmsnorm(stack(x_0, x_1, ..))        element i of u is rmsnorm(x_i)
  *
- * A norm, an elementwise op or a reduction over other dims does to each element of a stack what it
- * does to the stack, so element i can be computed from x_i alone. `depth_is_element` says whether a
- * view is such an element, `depth_build_element` builds it, each only once.
+ * A norm, an elementwise op or a reduction over other dims treats each element of a stack
+ * separately, so element i can be computed from x_i alone. `depth_is_element` says whether a view
+ * is such an element; `depth_build_element` builds each element only once.
  */
 #include <string.h>
 
 #include "passes/depth/depth.h"
 
 enum {
-    DEEPEST = 8, /* ops between an element and its source: values are shared */
+    DEEPEST = 8, /* ops between an element and its source: shared values make exponential trees */
     BUCKETS = 1 << 12,
 };
 
@@ -23,8 +23,8 @@ static bool is_norm(hir_opcode code) {
     return code == HIR_RMSNORM_OP || code == HIR_LAYERNORM_OP;
 }
 
-/* Does the op do the same to each element along `axis` of its result, so that what is left of it
- * when the dim is gone is an op of the same kind? */
+/* Does the op treat each element along `axis` of its result separately, so that an op of the same
+ * kind computes one element when the dim is dropped? */
 static bool is_local(const hir_module *m, hir_id op, int axis) {
     const hir_op *o = hir_op_at(m, op);
     const int last = (int)pass_result_type(m, op).rank - 1;
@@ -32,7 +32,7 @@ static bool is_local(const hir_module *m, hir_id op, int axis) {
     return hir_has_trait(o->code, HIR_ELEMENTWISE) || hir_has_trait(o->code, HIR_REDUCE);
 }
 
-/* The view of operand k that an element needs. */
+/* The view of operand k from which the element v is computed. */
 static depth_view operand_of(const hir_module *m, depth_view v, uint32_t k) {
     const hir_id op = pass_def(m, v.v);
     const hir_opcode code = hir_op_at(m, op)->code;
@@ -59,7 +59,7 @@ bool depth_is_element(const hir_module *m, depth_view v) {
     return is_element(m, v, 0);
 }
 
-/* ---- are two of them the same? --------------------------------------------------------------- */
+/* ---- comparing elements ---------------------------------------------------------------------- */
 static bool same(const hir_module *m, depth_view a, depth_view b, int depth) {
     a = depth_through(m, a);
     b = depth_through(m, b);
@@ -86,7 +86,7 @@ bool depth_same_element(const hir_module *m, depth_view a, depth_view b) {
 /* ---- building -------------------------------------------------------------------------------- */
 struct depth_known {
     hir_id op;
-    uint32_t place; /* where it stands */
+    uint32_t place; /* its place in the program */
     struct depth_known *next;
 };
 
@@ -117,7 +117,7 @@ void depth_note_element(depth_elements *e, hir_id op) {
     if (is_norm(o->code)) note(e, op, e->place[op]);
 }
 
-/* eps and axis are all that the ops of elements have. */
+/* eps and axis are the only attributes that ops of elements have. */
 static bool equal(const hir_op *a, hir_opcode code, const hir_ref *args, uint32_t n, double eps,
                   int64_t axis) {
     if (a->code != code || a->n_args != n || hir_attr_int(a, HIR_A_AXIS, 0) != axis ||
@@ -161,7 +161,8 @@ static hir_ref reshaped(depth_elements *e, hir_builder *b, hir_ref x, hir_type t
     return y;
 }
 
-/* x without dim `axis`, counted from the right as in `whole`, which it stretches to. */
+/* x without dim `axis` of `whole`, the type to which x broadcasts (dims are aligned from the
+ * right). */
 static hir_ref without_dim(depth_elements *e, hir_builder *b, hir_ref x, hir_type whole, int axis) {
     hir_type t = hir_ref_type(b->m, x);
     const int at = axis - ((int)whole.rank - (int)t.rank);

@@ -1,4 +1,4 @@
-/* Matching a score of attention over depth:
+/* Matches a score of attention over depth:
  *
  *     s = scale (q . RMSNorm(x) gain) + bias
  *
@@ -10,7 +10,7 @@
 
 #include "passes/depth/depth.h"
 
-enum { MOST_STEPS = 1000 }; /* of one match: values are shared, so trees can be exponential */
+enum { MOST_STEPS = 1000 }; /* steps of one match: values are shared, so trees can be exponential */
 
 typedef struct reader {
     const hir_module *m;
@@ -20,7 +20,7 @@ typedef struct reader {
     depth_score *s;
 } reader;
 
-/* Refuses with a reason. A plain `false` only means that this path does not lead to x; another
+/* Rejects with a reason. A plain `false` only means that this path does not lead to x; another path
  * may. */
 static bool no(reader *r, const char *why) {
     if (!r->s->why) r->s->why = why;
@@ -43,7 +43,7 @@ static bool is_source(const reader *r, depth_view v) {
     return depth_same_element(r->m, v, r->x);
 }
 
-/* One number, the same for every token and source. */
+/* Is v one number, the same for every token and source? */
 static bool is_const(const reader *r, depth_view v, double *value) {
     return pass_const(r->m, v.v, value);
 }
@@ -54,7 +54,7 @@ static bool is_square(const reader *r, depth_view v) {
            is_source(r, operand(r, v, 1));
 }
 
-/* sum(x^2) over all channels, times *factor */
+/* Is v sum(x^2) over all channels, times *factor? */
 static bool is_sum_of_squares(const reader *r, depth_view v, double *factor) {
     hir_opcode code = code_of(r, v);
     depth_view x;
@@ -84,7 +84,7 @@ static bool is_mean_square(const reader *r, depth_view v) {
     return is && error > -1e-12 && error < 1e-12;
 }
 
-/* mean(x^2) + eps */
+/* Is v mean(x^2) + eps? */
 static bool is_raised_mean_square(const reader *r, depth_view v, double *eps) {
     *eps = 0;
     if (is_mean_square(r, v)) return true;
@@ -134,7 +134,7 @@ static bool add_factor(reader *r, depth_view v) {
 
 static bool read_keys(reader *r, depth_view v);
 
-/* Does v lead to x, with factors? On success they are in r->s. */
+/* Does v lead to x through products with factors? On success the factors are in r->s. */
 static bool try_keys(reader *r, depth_view v) {
     depth_score before = *r->s;
     if (depth_view_has_t(r->m, v) && read_keys(r, v)) return true;
@@ -166,7 +166,7 @@ static bool read_key_norm(reader *r, depth_view v) {
            add_factor(r, depth_through(r->m, (depth_view){o->args[1], -1, 0}));
 }
 
-/* x with factors, channel by channel */
+/* Reads x times factors, channel by channel. */
 static bool read_keys(reader *r, depth_view v) {
     double eps, c;
     v = depth_through(r->m, v);
@@ -290,7 +290,7 @@ depth_score depth_read_score(const hir_module *m, depth_view v, depth_view x, in
     else if (!isfinite(s.scale) || !isfinite(s.eps))
         no(&r, "the scale or eps is not finite");
     else
-        s.why = NULL; /* left by paths that did not lead to x */
+        s.why = NULL; /* a reason may be left by a path that did not lead to x */
     return s;
 }
 

@@ -1,8 +1,8 @@
 /* Views: the elements of a value that belong to one source.
  *
- * The naive form of attention over depth stacks its sources, works on the stack, and sums over it;
- * or it works on each source; or it alternates. A view means "element i of dim `axis`", so that one
- * matcher handles all of these: it resolves stacks and slices on the way.
+ * Attention over depth, written naively, stacks its sources, works on the stack, and sums over it;
+ * or works on each source; or alternates. A view means "element i of dim `axis`", so that one
+ * matcher handles all of these ways: it resolves stacks and slices on the path.
  */
 #include "passes/depth/depth.h"
 
@@ -10,7 +10,7 @@ static depth_view whole(hir_ref v) {
     return (depth_view){v, -1, 0};
 }
 
-/* Elements before dim `axis`, T not counted. */
+/* The product of the dims before `axis`, T not counted. */
 static int64_t elements_before(hir_type t, uint32_t axis) {
     int64_t n = 1;
     for (uint32_t i = 0; i < axis; i++)

@@ -1,4 +1,4 @@
-/* Matching a weight of attention over depth, with its softmax or sigmoid written in any of these
+/* Matches a weight of attention over depth, with its softmax or sigmoid written in any of these
  * ways:
  *
  *     softmax   the op; e^s / sum e^s of a stack, by a division or a product with the reciprocal;
@@ -48,7 +48,7 @@ static bool logits_of(const hir_module *m, hir_ref e, int axis, hir_ref *logits)
     return exponent(m, e, axis, logits) && hir_ref_type(m, *logits).rank == hir_ref_type(m, e).rank;
 }
 
-/* Is some summand of an addition, or the first of a summed stack, an exponential? The other
+/* Is any summand of an addition, or the first element of a summed stack, an exponential? The other
  * summands are checked later. */
 static bool has_exp(const hir_module *m, depth_view sum) {
     hir_ref of;
@@ -107,7 +107,7 @@ static bool quotient_of(const hir_module *m, depth_view w, uint32_t side, depth_
     return true;
 }
 
-/* e / sum e, where e is one value with all exponentials. */
+/* Reads e / sum e, where e is one value with all exponentials. */
 static bool read_stacked(const hir_module *m, depth_view w, depth_view above, depth_view below,
                          depth_weight *out) {
     hir_ref of;
@@ -119,7 +119,7 @@ static bool read_stacked(const hir_module *m, depth_view w, depth_view above, de
     return hir_ref_type(m, out->logits).rank == hir_ref_type(m, w.v).rank;
 }
 
-/* e_i / (e_0 + e_1 + ..). Whether e_i is one of the summands is checked when all weights are
+/* Reads e_i / (e_0 + e_1 + ..). Whether e_i is one of the summands is checked when all weights are
  * known. */
 static bool read_apart(const hir_module *m, depth_view above, depth_view below, depth_weight *out) {
     hir_ref of;
@@ -133,7 +133,7 @@ static bool read_apart(const hir_module *m, depth_view above, depth_view below, 
     return true;
 }
 
-/* e^(s - ln sum e^s) */
+/* Reads e^(s - ln sum e^s). */
 static bool read_logsumexp(const hir_module *m, depth_view w, depth_weight *out) {
     const hir_id sub = pass_def_if(m, pass_arg(m, pass_def(m, w.v), 0), HIR_SUB_OP);
     if (sub == HIR_NONE || w.axis < 0) return false;
@@ -166,7 +166,7 @@ static bool read_softmax(const hir_module *m, depth_view w, depth_weight *out) {
     return false;
 }
 
-/* e^s, where the whole sum of e^s x is divided */
+/* Reads e^s, where the sum of e^s x is divided as a whole. */
 static bool read_undivided(const hir_module *m, depth_view w, const depth_divisor *d,
                            depth_weight *out) {
     if (depth_code(m, w.v) != HIR_EXP_OP) return false;
@@ -231,7 +231,7 @@ static bool is_one(const hir_module *m, depth_view v) {
     return pass_const(m, v.v, &c) && c == 1;
 }
 
-/* e of 1 + e, where e is an exponential */
+/* Finds e of 1 + e, where e is an exponential. */
 static bool is_one_and_exp(const hir_module *m, depth_view v, depth_view *e) {
     v = depth_through(m, v);
     if (depth_code(m, v.v) != HIR_ADD_OP) return false;
@@ -266,7 +266,7 @@ static bool read_sigmoid(const hir_module *m, depth_view w, depth_weight *out) {
     return true;
 }
 
-/* ---- any ------------------------------------------------------------------------------------ */
+/* ---- any weight ----------------------------------------------------------------------------- */
 bool depth_read_weight(const hir_module *m, depth_view w, const depth_divisor *d,
                        depth_weight *out) {
     *out = (depth_weight){.logits = hir_no_ref(), .sign = 1, .factor = 1};

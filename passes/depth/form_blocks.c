@@ -1,16 +1,16 @@
-/* form-blocks: runs of depth.attend that share sources become blocks.
+/* form-blocks: consecutive depth.attend ops that share sources become blocks.
  *
  * Needs    depth.attend (recognise-depth-attention).
- * Does     partitions the attends of the program, in order, into runs whose members share sources
- *          that are complete before the first of them. The members of a run get the attributes
- *          `block` (its number) and `shared`, and their sources are reordered: the `shared` ones
- *          first, then the member's own. A run of one is left alone.
+ * Does     partitions the attends of the program, in order, into sequences whose members share
+ *          sources that are complete before the first member. The members of a sequence get the
+ *          attributes `block` (its number) and `shared`, and their sources are reordered: the
+ *          `shared` ones first, then the member's own. A sequence of one is left alone.
  * Leaves   the attends themselves: batch-queries lowers blocks.
  *
- * Nothing is assumed about where sources come from. Block AttnRes of any size, a short last block,
- * Full AttnRes, where every output is a source and blocks are only a schedule, and sliding windows,
- * where the shared sources are the intersection of the windows, are one problem: partition a
- * sequence so that the traffic is least. Traffic is what the ledger will charge (depth_cost), in
+ * The pass assumes nothing about where sources come from. Block AttnRes of any size, a short last
+ * block, Full AttnRes, where every output is a source and blocks are only a schedule, and sliding
+ * windows, where the shared sources are the intersection of the windows, are one problem: partition
+ * a sequence so that the traffic is least. Traffic is what the ledger will charge (depth_cost), in
  * bytes of the types in which sources and results are stored:
  *
  *     alone      its sources              for each member
@@ -19,22 +19,22 @@
  *                + 1 write, 1 read        of the phase-1 result, for each member but the first, in
  *                                         whose row program phase 1 runs
  *
- * so that a run of m members with s shared sources saves (m - 1)(s banked - result) bytes, and the
- * norms that only it reads: with all in f32, reading one or two sources again is cheaper than
- * storing a result. The best partition is found by dynamic programming.
+ * so that a block of m members with s shared sources saves (m - 1)(s banked - result) bytes
+ * (depth_cost), and the norms that only this block reads. With everything in f32, reading one or
+ * two sources again is cheaper than storing a result. Dynamic programming finds the best partition.
  */
 #include "passes/depth/depth.h"
 
 enum {
     MOST_MEMBERS = 32, /* of a block, so that its queries and results fit the caches of a core */
-    MOST_SIZES = 2,    /* different sizes of blocks */
+    MOST_SIZES = 2,    /* most different sizes of blocks */
 };
 
 typedef struct member {
     hir_id op;
     uint32_t n;      /* sources */
-    bool may;        /* it may be in a block */
-    const char *why; /* why not, if that is worth a remark */
+    bool may;        /* the attend may be in a block */
+    const char *why; /* why it may not, if that is worth a remark */
     depth_cost cost;
 } member;
 
@@ -42,8 +42,8 @@ typedef struct former {
     hir_pass_context *c;
     hir_module *m;
     HD_VEC(member) all;
-    uint32_t *readers; /* by value: members that read it */
-    uint32_t *stamp;   /* by value: the last member found to read it */
+    uint32_t *readers; /* by value: number of members that read it */
+    uint32_t *stamp;   /* by value: `now` of the last scan that found it */
     uint32_t now;
 } former;
 
@@ -68,7 +68,7 @@ static int64_t bytes_alone(const former *f, uint32_t first, uint32_t n) {
 }
 
 /* ---- which attends go together -------------------------------------------------------------- */
-/* Can one phase 1 serve both? */
+/* Can one phase 1 serve both members? */
 static bool alike(const former *f, const member *a, const member *b) {
     return a->may && b->may && depth_same_kind(f->m, a->op, b->op);
 }
@@ -83,7 +83,7 @@ static bool read_twice(former *f, const member *a) {
     return false;
 }
 
-/* Intersects `shared` with the sources of the member. */
+/* Intersects `shared` with the sources of the member; returns the new number. */
 static size_t intersect(former *f, hir_ref *shared, size_t n, const member *a) {
     size_t kept = 0;
     f->now++;
@@ -94,14 +94,14 @@ static size_t intersect(former *f, hir_ref *shared, size_t n, const member *a) {
     return kept;
 }
 
-/* The sources of the first member: all are complete before it. */
+/* Lists the sources of a member; those of a block's first member are complete before it. */
 static size_t sources_of(const former *f, const member *a, hir_ref *out) {
     for (uint32_t i = 0; i < a->n; i++)
         out[i] = depth_source(f->m, a->op, i);
     return a->n;
 }
 
-/* Bytes that n members from `first` on, which share s sources, save by a phase 1 of their own. */
+/* Bytes that n members from `first` on, which share s sources, save by forming a block. */
 static int64_t saved_by(const former *f, uint32_t first, uint32_t n, const hir_ref *shared,
                         size_t s) {
     int64_t own = 0;
@@ -111,13 +111,13 @@ static int64_t saved_by(const former *f, uint32_t first, uint32_t n, const hir_r
 }
 
 /* ---- the best cuts -------------------------------------------------------------------------- */
-typedef struct cut { /* the best partition of the members from here on */
+typedef struct cut { /* the best partition of the members from one on */
     int64_t saved;   /* bytes per token */
-    uint32_t n;      /* members of the run that starts here */
+    uint32_t n;      /* members of the sequence that starts here */
 } cut;
 
-typedef struct savings {          /* of the runs that start with a member */
-    int64_t by[MOST_MEMBERS + 1]; /* as a block of so many members; 0: not a block */
+typedef struct savings {          /* bytes saved by sequences that start with a member */
+    int64_t by[MOST_MEMBERS + 1]; /* as a block of this many members; 0: not a block */
 } savings;
 
 typedef struct sizes { /* allowed sizes of blocks */
@@ -142,7 +142,7 @@ static savings *find_savings(former *f, uint32_t most_sources) {
     return all;
 }
 
-/* The partition that saves most, with blocks of these sizes. */
+/* Finds the partition that saves most, with blocks of these sizes. */
 static int64_t find_cuts(const former *f, const savings *saved, const sizes *s, cut *best) {
     const uint32_t n = (uint32_t)f->all.n;
     best[n] = (cut){0};
@@ -197,8 +197,8 @@ static void remark_sizes(former *f, const sizes *s, uint32_t from, int64_t kept,
                    list.at, 100.0 * (double)(most - kept) / (double)(alone - most), from);
 }
 
-/* Every size of block is a phase 1 of its own in the generated code, however many blocks have it,
- * so their number is limited. */
+/* Every size of block has its own phase 1 in the generated code, shared by all blocks of that size,
+ * so the number of sizes is limited. */
 static cut *best_cuts(former *f, uint32_t most_sources) {
     const savings *saved = find_savings(f, most_sources);
     cut *cuts = hd_new_array(f->c->scratch, cut, f->all.n + 1);
@@ -216,7 +216,7 @@ static cut *best_cuts(former *f, uint32_t most_sources) {
 }
 
 /* ---- marking -------------------------------------------------------------------------------- */
-/* bias in the new order of the sources; order[i]: old position of source i */
+/* The bias in the new order of the sources; order[i]: old position of source i. */
 static hir_ref permuted(former *f, hir_builder *b, hir_ref bias, const uint32_t *order,
                         uint32_t n) {
     hir_ref *parts = hd_new_array(f->c->scratch, hir_ref, n);
@@ -230,7 +230,7 @@ static hir_ref permuted(former *f, hir_builder *b, hir_ref bias, const uint32_t 
     return hir_emit(b, HIR_CONCAT_OP, parts, n, &axis, 1);
 }
 
-/* Shared sources first, all in the order of the block's first member. */
+/* Reorders a member's sources: shared ones first, in the order of the block's first member. */
 static bool order_sources(former *f, const member *a, const hir_ref *shared, uint32_t s) {
     uint32_t *order = hd_new_array(f->c->scratch, uint32_t, a->n), k = s;
     bool moved = false;
@@ -258,8 +258,8 @@ static bool order_sources(former *f, const member *a, const hir_ref *shared, uin
     return true;
 }
 
-/* For the remark: bytes saved if members were paired, as the two sublayers of a layer are, which is
- * the smallest group that can share. With an odd number the last is mixed alone. */
+/* For the remark: bytes saved if members formed blocks of two, the smallest that can share, such as
+ * the two sublayers of a layer. With an odd number the last member is mixed alone. */
 static int64_t saved_in_pairs(const former *f, uint32_t first, uint32_t n, const hir_ref *shared,
                               size_t s) {
     return n == 2 ? saved_by(f, first, n, shared, s)
@@ -294,8 +294,8 @@ static bool mark_block(former *f, uint32_t first, uint32_t n, uint32_t number, h
     return true;
 }
 
-/* What a phase 1 for the member and the next one would have gained: most often less than nothing.
- */
+/* For the remark: what a phase 1 for the member and the next one would have saved; mostly it would
+ * have cost more. */
 static const char *gain_in_a_pair(former *f, uint32_t i, hir_ref *shared) {
     if (i + 1 >= f->all.n) return ": it is the last one, so that nothing would have been gained";
     if (!alike(f, &f->all.at[i], &f->all.at[i + 1]))
@@ -309,7 +309,7 @@ static const char *gain_in_a_pair(former *f, uint32_t i, hir_ref *shared) {
                    : hd_printf(f->c->scratch, "%.4g d %s", d, saved > 0 ? "less" : "more"));
 }
 
-/* The sources of a member, each once. */
+/* Lists the distinct sources of a member. */
 static size_t distinct_sources(former *f, const member *a, hir_ref *out) {
     size_t n = 0;
     f->now++;
@@ -321,10 +321,10 @@ static size_t distinct_sources(former *f, const member *a, hir_ref *out) {
     return n;
 }
 
-/* Of the blocks of member i and those behind it, or before it, the one that saves most. */
+/* The block that saves most among those of member i with the members after it, or before it. */
 typedef struct best_block {
-    int64_t saved; /* bytes, each member's part */
-    uint32_t n;    /* members; 0: none saves anything */
+    int64_t saved; /* bytes saved, per member */
+    uint32_t n;    /* number of members; 0: no block saves anything */
 } best_block;
 
 static void try_blocks(former *f, uint32_t i, int step, hir_ref *shared, best_block *best) {
@@ -341,7 +341,7 @@ static void try_blocks(former *f, uint32_t i, int step, hir_ref *shared, best_bl
     }
 }
 
-/* What a member that may not be in a block would have saved in one. */
+/* For the remark: what a member that may not be in a block would have saved in one. */
 static const char *gain_in_a_block(former *f, uint32_t i, hir_ref *shared) {
     best_block best = {0};
     try_blocks(f, i, 1, shared, &best);

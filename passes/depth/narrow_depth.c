@@ -7,8 +7,8 @@
  *                      1 and 2 use the same source; sums stay f32.
  *            phase 1   a result of phase 1 that is stored for its member. Its log-sum-exp stays
  *                      f32.
- * Leaves   arithmetic: values are widened when read; layer inputs, live sums, scores and
- *          statistics. This is the only pass that changes results: by the rounding of what it
+ * Leaves   arithmetic: values are widened when read; layer inputs, sums that one mix reads, scores
+ *          and statistics. This is the only pass that changes results: by the rounding of what it
  *          converts, at most 2^-9 of each element.
  */
 #include "passes/depth/depth.h"
@@ -17,13 +17,13 @@ typedef struct narrower {
     hir_pass_context *c;
     hir_module *m;
     uint32_t *readers; /* by value: number of mixes that read it as a source */
-    hir_ref *stored;   /* by value: the narrow value that they read instead, or none */
+    hir_ref *stored;   /* by value: the narrow value that mixes read instead, or the none ref */
     uint32_t banked, results;
-    uint32_t alone;      /* sources that one mix reads, */
-    int64_t alone_bytes; /* and what they would have moved less */
+    uint32_t alone;      /* number of sources that one mix reads */
+    int64_t alone_bytes; /* bytes that narrow ones would have saved */
 } narrower;
 
-/* Index of the first operand that is a source; all later ones are, too. */
+/* Index of the first operand that is a source; all later operands are sources, too. */
 static uint32_t first_source(hir_opcode code) {
     switch ((int)code) {
     case HIR_DEPTH_ATTEND_OP:
@@ -47,7 +47,7 @@ static void count_readers(narrower *n) {
     }
 }
 
-/* x rounded, right after its definition; x itself if it is that narrow already. */
+/* Rounds x right after its definition; returns x itself if it is narrow already. */
 static hir_ref narrowed(narrower *n, hir_ref x, hir_dtype dtype, uint32_t *count) {
     if (dtype == HIR_F32 || hir_ref_type(n->m, x).dtype != HIR_F32) return x;
     hir_ref *y = &n->stored[x.index];
@@ -63,14 +63,15 @@ static hir_ref narrowed(narrower *n, hir_ref x, hir_dtype dtype, uint32_t *count
     return *y;
 }
 
-/* A source that one mix reads stays f32, most often because the kernel that makes it mixes it. */
+/* Counts a source that one mix reads. It stays f32, since most often the kernel that computes it
+ * also mixes it. */
 static void count_alone(narrower *n, hir_ref x) {
     const hir_type t = hir_ref_type(n->m, x);
     const size_t kept = hir_dtype_bytes(HIR_F32),
                  wanted = hir_dtype_bytes(n->c->options->bank_dtype);
     if (t.dtype != HIR_F32 || wanted == kept) return;
     n->alone++;
-    n->alone_bytes += 2 * (int64_t)(kept - wanted) * pass_elements(t); /* written and read */
+    n->alone_bytes += 2 * (int64_t)(kept - wanted) * pass_elements(t); /* it is written and read */
 }
 
 static bool narrow_sources(narrower *n, hir_id op) {

@@ -6,9 +6,9 @@
  *            - the sum as reduce_sum over a stack, or as adds of products in any association,
  *              alone or with other terms; both, some sources in a stack and others alone; as a
  *              mean, which is the mix divided by a constant;
- *            - what is mixed as the sources themselves, or as what becomes of each of them alone,
- *              such as its norm, even if that was taken of the stack (depth_element.c); times a
- *              gain that all have in common, which is then applied to the mix;
+ *            - the mixed values as the sources themselves, or as values computed from each of them
+ *              alone, such as its norm, even if the norm was applied to a stack (depth_element.c);
+ *              times a gain that all have in common, which is then applied to the mix;
  *            - weights as read by depth_weight.c: softmax and sigmoid as ops or written out, also
  *              source by source, or with the whole sum of e^s x divided at the end;
  *            - scores as read by depth_score.c: with or without key norm, gain, scale, bias, per
@@ -26,12 +26,12 @@ enum {
     MOST_GAINS = 4,
 };
 
-/* One summand: weight times source. */
+/* One summand of the weighted sum: weight times source. */
 typedef struct term {
     bool has_weight, has_source;
     depth_view weight;           /* result of the softmax or sigmoid */
     depth_weight of;             /* how it is computed */
-    depth_view source;           /* [T, d] under any shape */
+    depth_view source;           /* [T, d] in any shape */
     depth_view gain[MOST_GAINS]; /* factors that are the same for every token */
     uint32_t n_gains;
     int64_t heads, d;
@@ -42,10 +42,10 @@ typedef struct candidate {
     HD_VEC(hir_ref) rest; /* summands of other kinds */
     HD_VEC(hir_id) parts; /* sums over a stack among the summands */
     bool softmax;         /* or sigmoid */
-    hir_ref logits;       /* softmax: its x; none: every term has its score */
-    int axis;             /* of the sources in logits */
-    double divisor;       /* n where the sum is a mean of n summands, or 1 */
-    bool is_part;         /* the softmax has other sources, too */
+    hir_ref logits;       /* softmax: its operand; none ref: every term has its own score */
+    int axis;             /* axis of the sources in logits */
+    double divisor;       /* n if the sum is a mean of n summands, otherwise 1 */
+    bool is_part;         /* the softmax is over further sources, too */
     const char *why;
 } candidate;
 
@@ -57,12 +57,12 @@ typedef struct recogniser {
     bool *is_part;   /* by value: a sum over some of the sources of a softmax */
     depth_elements elements;
     pass_forward forward;
-    /* set if the present op divides a whole sum of e^s x */
+    /* set if the current op divides a sum of e^s x as a whole */
     const depth_divisor *divisor;
 } recogniser;
 
 /* ---- summands ------------------------------------------------------------------------------ */
-/* Is it one weight per token and head, [.., H, 1] with [.., H, d/H], or a scalar? */
+/* Is it one weight per token and head, [.., H, 1] times [.., H, d/H], or a scalar? */
 static bool weight_fits(const hir_module *m, depth_view product, uint32_t side, term *t) {
     hir_id op = pass_def(m, product.v);
     hir_type w = hir_ref_type(m, pass_arg(m, op, side)),
@@ -79,7 +79,7 @@ static bool add_gain(term *t, depth_view v) {
     return true;
 }
 
-/* What a weight is multiplied with: the source and gains. */
+/* Reads the other side of a weight's product: the source and gains. */
 static bool read_rest(const hir_module *m, depth_view v, term *t, uint32_t depth) {
     v = depth_through(m, v);
     if (!depth_view_has_t(m, v)) return add_gain(t, v);
@@ -145,7 +145,8 @@ static bool read_reduction(recogniser *r, hir_id op, candidate *c) {
     return true;
 }
 
-/* The reduction of which a summand is a view; HIR_NONE: it is none over some sources only. */
+/* The sum over some of the sources of which a summand is a view; HIR_NONE: the summand is not such
+ * a sum. */
 static hir_id part_of(const recogniser *r, hir_ref x) {
     const hir_ref sum = depth_through(r->m, (depth_view){x, -1, 0}).v;
     if (sum.kind != HIR_REF_VALUE || sum.index >= r->n_values) return HIR_NONE;
@@ -222,7 +223,7 @@ static bool check_sources(const hir_module *m, candidate *c) {
     return true;
 }
 
-/* Weights from one softmax over all sources, each weight used once. */
+/* Checks that the weights are those of one softmax over all sources, each used once. */
 static bool check_softmax(recogniser *r, candidate *c) {
     hir_ref of = c->terms.at[0].weight.v;
     hir_type t = hir_ref_type(r->m, of);
@@ -414,7 +415,7 @@ static bool is_shown(const recogniser *r, hir_id value, int depth) {
     return false;
 }
 
-/* Are the weights the elements, in order, of one value? */
+/* Are the weights the elements of one value, in order? */
 static bool weights_in_order(const candidate *c) {
     const depth_view *first = &c->terms.at[0].weight;
     for (size_t i = 0; i < c->terms.n; i++) {
@@ -425,7 +426,7 @@ static bool weights_in_order(const candidate *c) {
     return true;
 }
 
-/* Permutes [T, n, H] to the dims of t, whose dim `axis` is that of the sources. */
+/* Permutes y [T, n, H] to the dims of t, in which `axis` is the dim of the sources. */
 static hir_ref arranged(hir_builder *b, hir_ref y, hir_type t, int axis) {
     hir_attr perm = hir_ints(HIR_A_PERM, (int64_t[]){0, 2, 1}, 3);
     bool heads_first = false;
@@ -435,8 +436,8 @@ static hir_ref arranged(hir_builder *b, hir_ref y, hir_type t, int axis) {
     return y.kind == HIR_REF_NONE ? y : pass_reshape(b, y, t);
 }
 
-/* If an output or trace reads the weights, it gets a depth.weights with the operands of the mix, so
- * that they are not computed separately. */
+/* Does an output or trace read the weights? It then gets a depth.weights with the operands of the
+ * mix, so that the weights are not computed separately. */
 static bool shows_weights(const recogniser *r, const candidate *c, const depth_score *s) {
     depth_view w = c->terms.at[0].weight;
     bool replaced = !hir_ref_equal(pass_forward_get(&r->forward, w.v), w.v);
@@ -491,11 +492,12 @@ static void remark_taken(recogniser *r, hir_id op, const candidate *c, const dep
                    s->is_product && biased ? ", bias" : "", heads);
 }
 
-/* What attention over depth would have gained at the most. Alone, a mix reads as many rows as the
- * sum does, but in the prologue of a contraction its result is not written; in a block a result of
- * phase 1, written and read, can stand for all sources but its own. */
+/* For the remark: the most that attention over depth would have saved. Outside of a block a mix
+ * reads as many rows as the sum does, but in the prologue of a contraction its result is not
+ * written; in a block a result of phase 1, written and read, can replace all sources but the mix's
+ * own. */
 static const char *gain(const recogniser *r, const candidate *c) {
-    enum { LEFT = 3 }; /* rows: its own source, and the result twice */
+    enum { LEFT = 3 }; /* rows that remain: its own source, and the result twice */
     const int64_t n = (int64_t)c->terms.n, row = c->terms.at[0].d * (int64_t)sizeof(float);
     const int64_t less = 1 + (n > LEFT ? n - LEFT : 0);
     return hd_printf(r->c->scratch,
@@ -526,7 +528,8 @@ static bool replace(recogniser *r, hir_id op, const candidate *c, const depth_sc
 }
 
 /* ---- the pass ------------------------------------------------------------------------------ */
-/* Needs more than one source, and other summands only of the shape of the mix. */
+/* Is it worth a decision? It needs more than one source, and all other summands must have the shape
+ * of the mix. */
 static bool is_candidate(const recogniser *r, hir_id op, const candidate *c) {
     hir_type y = pass_result_type(r->m, op);
     if (c->terms.n < 2) return false;
@@ -536,14 +539,14 @@ static bool is_candidate(const recogniser *r, hir_id op, const candidate *c) {
     return true;
 }
 
-/* An add whose only user is another add is an inner node of that sum. */
+/* Is it an inner node of a sum, an add whose only user is another add? */
 static bool is_inner(const recogniser *r, hir_id op) {
     hir_id v = hir_result(r->m, op);
     return v < r->n_values && r->uses.count[v] == 1 &&
            hir_op_at(r->m, r->uses.user[r->uses.first[v]])->code == HIR_ADD_OP;
 }
 
-/* Is its only use, perhaps as a view, to be added to others? */
+/* Is the only use of v, possibly through a view, an addition? */
 static bool is_inner_view(const recogniser *r, hir_id v, int depth) {
     if (v >= r->n_values || r->uses.count[v] != 1) return false;
     const hir_op *user = hir_op_at(r->m, r->uses.user[r->uses.first[v]]);
@@ -552,14 +555,15 @@ static bool is_inner_view(const recogniser *r, hir_id v, int depth) {
     return user->code == HIR_ADD_OP;
 }
 
-/* A sum over a stack that may have more summands: it is looked at with them first. */
+/* May this sum over a stack be a part of a larger sum? It is then first considered together with
+ * the other summands. */
 static bool may_be_part(recogniser *r, hir_id op, const candidate *c) {
     const bool more = c->is_part || c->terms.at[0].of.kind == DEPTH_SIGMOID;
     return more && hir_op_at(r->m, op)->code == HIR_REDUCE_SUM_OP &&
            is_inner_view(r, hir_result(r->m, op), 2);
 }
 
-/* What became of a sum: NONE leaves it as it is, with a remark. */
+/* The decision on a sum: NONE leaves it as it is, with a remark. */
 typedef enum decision { NONE, TAKEN, FAILED } decision;
 
 static decision decide(recogniser *r, hir_id op, candidate *c, bool alone) {
@@ -577,7 +581,7 @@ static decision decide(recogniser *r, hir_id op, candidate *c, bool alone) {
     return NONE;
 }
 
-/* Sums over a stack that were put off, and are no part of a larger mix. */
+/* Visits sums over a stack that were postponed and turned out not to be parts of a larger mix. */
 static bool visit_parts(recogniser *r, const candidate *whole) {
     for (size_t i = 0; i < whole->parts.n; i++) {
         candidate c = {.logits = hir_no_ref(), .divisor = 1};

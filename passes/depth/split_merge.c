@@ -8,7 +8,7 @@
  *          normalised over the sources (sigmoid, or given) just add up:
  *              h = o + sum_i sigmoid(s_i) x_i
  *          Without a partial mix: softmax or sigmoid, and mix.
- *          depth.weights, for traces, in the same way.
+ *          depth.weights, which traces read, is lowered in the same way.
  * Leaves   nothing: there is no depth.attend afterwards.
  *
  * Numbers. The merge is an interpolation from o to x with a weight between 0 and 1, so it is exact
@@ -39,7 +39,7 @@ static hir_ref concat(splitter *s, const hir_ref *parts, uint32_t n, int64_t axi
 }
 
 /* ---- scores -------------------------------------------------------------------------------- */
-/* [T, n, H]; without H for one head. */
+/* The type of n scores, [T, n, H]; without H for one head. */
 static hir_type scores_type(const splitter *s, int64_t n) {
     return hir_make_type(HIR_F32, 2 + (s->heads > 1), (int64_t[]){HIR_T, n, s->heads});
 }
@@ -92,7 +92,8 @@ static hir_ref softmax(splitter *s, hir_ref x) {
     return hir_emit(&s->b, HIR_SOFTMAX_OP, &x, 1, &axis, 1);
 }
 
-/* Weights that are not normalised over the sources. */
+/* Weights that are not normalised over the sources: the sigmoids of the scores, or the given
+ * weights. */
 static hir_ref added_up(splitter *s, hir_ref x) {
     const bool sigmoid = !strcmp(depth_normalization(s->m, s->op), "sigmoid");
     return sigmoid ? hir_emit1(&s->b, HIR_SIGMOID_OP, x) : x;
@@ -108,7 +109,7 @@ static hir_ref merge(splitter *s, hir_ref score) {
     return hir_emit(&s->b, HIR_DEPTH_MERGE_OP, args, 4, &heads, s->heads > 1);
 }
 
-/* softmax over the log-sum-exp of the partial mix and the scores */
+/* Takes the softmax over the log-sum-exp of the partial mix and the scores, and mixes. */
 static hir_ref mix_with_partial(splitter *s, hir_ref x) {
     hir_ref lse = arg(s, ATTEND_LSE);
     hir_ref all[] = {pass_reshape(&s->b, lse, scores_type(s, 1)), x};
@@ -127,7 +128,7 @@ static hir_ref split(splitter *s) {
     return s->n == 1 ? merge(s, x) : mix_with_partial(s, x);
 }
 
-/* depth.weights: the weights of the sources, without that of the partial mix */
+/* Lowers depth.weights: the weights of the sources, without the weight of the partial mix. */
 static hir_ref weights(splitter *s) {
     hir_ref lse = arg(s, ATTEND_LSE), x = scores(s);
     if (!depth_is_given(x)) return x;
