@@ -1,20 +1,22 @@
-/* absorb-latent: keys and values that are made of cached rows.
+/* absorb-latent: attention whose keys and values are computed from cached rows.
  *
  * Needs    a graph.
- * Does     Latent attention caches a small row c for each position, of which k and v of all heads
- *          are linear maps. Written so, every call would make k and v of all positions. The maps
- *          are taken to the other side of the products:
+ * Does     Latent attention caches a small row c for each position, from which linear maps compute
+ *          k and v of all heads. Executed as written, every call would compute k and v of all
+ *          positions. The maps are moved to the other side of the products:
  *
  *              q . (W_k c) = (W_k^T q) . c           sum_s p_s (W_v c_s) = W_v (sum_s p_s c_s)
  *
- *          which is attention.latent (over chosen positions: attention_selected of one row for all
- *          heads), with a block_linear for each head in front and behind, and beside it the form
- *          that makes k and v of a tile of rows, for calls of many tokens that see all they may.
- *          The weights of both are derived from the map. It is done where a row of the cache is
- *          shorter than k and v of all heads, which is what attention would read otherwise.
- *          Other attention over what is made of cached rows keeps what is made: since all of it is
- *          local to a row, it is made of each token's row before the cache instead of behind it.
- * Leaves   attention over caches as they are.
+ *          which is attention.latent (over selected positions: attention_selected of one row for
+ *          all heads) between two block_linear ops with a matrix for each head: the absorbed form.
+ *          In addition there is the expanded form, which computes k and v of a tile of rows, for
+ *          calls of many tokens that attend to every visible position. The weights of both are
+ *          derived from the maps. The rewrite is applied where a row of the cache is shorter than k
+ *          and v of all heads, which attention would read otherwise.
+ *          Other attention over values computed from cached rows caches these values: since they
+ *          are local to a row, they are computed from each token's row before the cache instead of
+ *          after it.
+ * Leaves   attention that reads caches directly.
  */
 #include <string.h>
 
@@ -24,9 +26,9 @@ typedef struct absorber {
     hir_pass_context *c;
     hir_module *m;
     pass_forward forward;
-    hir_ref *made; /* by value [C, ..]: the same of the tokens of this call; none: not made yet */
+    hir_ref *made; /* by value [C, ..]: that of the tokens of this call; none ref: not built yet */
     size_t n_values;
-    bool *left; /* by value: a state's rows that some attention does not read any more */
+    bool *left; /* by value: rows of a state that some attention no longer reads */
 } absorber;
 
 /* ---- derived matrices ---------------------------------------------------------------------- */
@@ -38,7 +40,8 @@ static bool same_weight(const hir_weight *w, hir_type type, const hir_derived_ro
     return same;
 }
 
-/* The derived weight of this name, with a number behind it where the name has another meaning. */
+/* Adds or finds the derived weight of this name; a number is appended where another weight has the
+ * name. */
 static hir_ref derived(absorber *s, const char *name, hir_type type, const hir_derived_row *rows,
                        uint32_t n, hd_loc loc) {
     const char *unique = name;
@@ -51,8 +54,8 @@ static hir_ref derived(absorber *s, const char *name, hir_type type, const hir_d
     }
 }
 
-/* Of `heads` query heads, the rows of the map that make the head of k or v that each meets:
- * [heads, n, r], or transposed [heads, r, n]. */
+/* For each of `heads` query heads, the rows of the map that compute the head of k or v that it
+ * attends to: [heads, n, r], or transposed [heads, r, n]. */
 static hir_ref matrix_of(absorber *s, const latent_view *v, const latent_map *map, int64_t heads,
                          bool transposed, const char *what) {
     const int64_t of = v->heads, groups = v->groups;
@@ -73,7 +76,8 @@ static hir_ref matrix_of(absorber *s, const latent_view *v, const latent_map *ma
 }
 
 /* ---- latent attention ---------------------------------------------------------------------- */
-/* Entries of each head; of a concat whose operand they are, that. */
+/* Entries at .. at+n-1 of each head of q: a slice, or an operand of a concat where it has exactly
+ * these entries. */
 static hir_ref entries(absorber *s, hir_builder *b, hir_ref q, int64_t at, int64_t n) {
     const hir_id concat = pass_def_if(s->m, q, HIR_CONCAT_OP);
     if (at == 0 && n == hir_ref_type(s->m, q).dim[2]) return q;
@@ -91,12 +95,13 @@ static hir_ref entries(absorber *s, hir_builder *b, hir_ref q, int64_t at, int64
     return hir_emit(b, HIR_SLICE_OP, &q, 1, attrs, 3);
 }
 
-/* Operands of both forms that are the same in them, and their attributes. */
+/* The operands and attributes that the absorbed and the expanded form of attention have in common.
+ */
 typedef struct form {
     hir_ref q, rows, q_shared, shared, sink, bias;
     hir_attr attrs[5];
     uint32_t n_attrs;
-    int64_t heads; /* of q */
+    int64_t heads; /* heads of q */
 } form;
 
 static bool read_form(absorber *s, hir_builder *b, hir_id op, const latent_view *v, form *out) {
@@ -116,7 +121,8 @@ static bool read_form(absorber *s, hir_builder *b, hir_id op, const latent_view 
     return out->q.kind != HIR_REF_NONE && (!v->has_shared || out->q_shared.kind != HIR_REF_NONE);
 }
 
-/* W_v (attention.latent (W_k^T q)), all heads of each in a block_linear */
+/* Builds W_v (attention.latent (W_k^T q)); each of the two maps is a block_linear over all heads.
+ */
 static hir_ref absorbed(absorber *s, hir_builder *b, const latent_view *v, const form *f) {
     const hir_ref w_k = matrix_of(s, v, &v->k, f->heads, true, "keys");
     const hir_ref w_v = matrix_of(s, v, &v->v, f->heads, false, "values");
@@ -136,8 +142,8 @@ static hir_ref expanded(absorber *s, hir_builder *b, const latent_view *v, const
     return hir_emit(b, HIR_ATTENTION_EXPANDED_OP, args, 9, f->attrs, f->n_attrs);
 }
 
-/* The least tokens of a call behind `past` others for which the expanded form is chosen; 0: none up
- * to a million. */
+/* The smallest number of tokens of a call after `past` earlier tokens for which the expanded form
+ * is cheaper; 0: it is not, for calls of up to a million tokens. */
 static int64_t least_tokens(const hd_latent_costs *f, int64_t past) {
     int64_t low = 1, high = 1 << 20;
     if (!hd_expanded_is_cheaper(f, high, past + high)) return 0;
@@ -148,7 +154,7 @@ static int64_t least_tokens(const hd_latent_costs *f, int64_t past) {
     return high;
 }
 
-/* What both forms take, and where the second begins. */
+/* Remarks the costs of both forms, and from how many tokens on the expanded form is used. */
 static void remark_forms(absorber *s, hir_id op, hir_id by) {
     enum { LONG = 32768 };
     hd_latent_costs f = hir_forms_of(s->m, by);
@@ -169,7 +175,7 @@ static void remark_forms(absorber *s, hir_id op, hir_id by) {
                    (long long)f.few_row, (long long)alone, only);
 }
 
-/* Both forms where each has calls for which it takes less. */
+/* Builds the absorbed form of attention and, if it is cheaper for some calls, the expanded one. */
 static bool absorb(absorber *s, hir_id op, const latent_view *v) {
     hir_builder b = hir_before(s->m, s->c->diags, op);
     form f;
@@ -193,10 +199,10 @@ static bool absorb(absorber *s, hir_id op, const latent_view *v) {
     return s->c->changed = true;
 }
 
-/* ---- chosen positions ------------------------------------------------------------------------ */
-/* Attention over chosen positions has cached rows for keys and for values, with the queries in the
- * order of a row: [W_k^T q_n | q_p], or the other way round. Of o the latent's entries are taken.
- */
+/* ---- selected positions ---------------------------------------------------------------------- */
+/* Attention over selected positions reads whole cached rows as keys and as values, so its queries
+ * are in the order of a row: [W_k^T q_n | q_p], or the other way round. Of its result only the
+ * latent's entries are used. */
 static hir_ref absorbed_selected(absorber *s, hir_builder *b, hir_id op, const latent_view *v,
                                  const form *f) {
     const hir_op o = *hir_op_at(s->m, op);
@@ -217,7 +223,8 @@ static hir_ref absorbed_selected(absorber *s, hir_builder *b, hir_id op, const l
     return y.kind == HIR_REF_NONE ? y : hir_emit2(b, HIR_BLOCK_LINEAR_OP, y, w_v);
 }
 
-/* As many positions as a list names all of while no more are seen; 0: it may leave some out. */
+/* The number of positions up to which the list names every position that is seen; 0: the list may
+ * omit positions of any call. */
 static int64_t all_are_chosen(const hir_module *m, hir_ref list) {
     const hir_id select = pass_def_if(m, list, HIR_SELECT_OP);
     if (select == HIR_NONE) return 0;
@@ -227,7 +234,8 @@ static int64_t all_are_chosen(const hir_module *m, hir_ref list) {
     return rows && !hir_attr_int(o, HIR_A_WINDOW, 0) ? hir_ref_type(m, list).dim[2] : 0;
 }
 
-/* While all positions are chosen it is latent attention, of which both forms are made. */
+/* While all positions are selected the result is that of latent attention, so the expanded form is
+ * built as well. */
 static bool absorb_selected(absorber *s, hir_id op, const latent_view *v) {
     hir_builder b = hir_before(s->m, s->c->diags, op);
     const int64_t most = all_are_chosen(s->m, pass_arg(s->m, op, 3));
@@ -245,10 +253,10 @@ static bool absorb_selected(absorber *s, hir_id op, const latent_view *v) {
     return s->c->changed = true;
 }
 
-/* ---- rows that are kept as they are made --------------------------------------------------- */
+/* ---- caches of computed keys and values ---------------------------------------------------- */
 static hir_ref of_tokens(absorber *s, hir_builder *b, hir_ref r);
 
-/* The row that a token has written, as the cache gives it back. */
+/* The row that a token has written, as a read of the cache returns it. */
 static hir_ref written_row(absorber *s, hir_builder *b, hir_ref state) {
     const hir_ref x = pass_arg(s->m, pass_def(s->m, state), 0);
     const hir_dtype dtype = hir_ref_type(s->m, state).dtype;
@@ -256,7 +264,8 @@ static hir_ref written_row(absorber *s, hir_builder *b, hir_ref state) {
     return dtype == HIR_F32 ? x : hir_emit(b, HIR_CONVERT_OP, &x, 1, &attr, 1);
 }
 
-/* The op again, with T for C. */
+/* Copies the op, with T in place of C: for the tokens of this call instead of all cached positions.
+ */
 static hir_ref copy_op(absorber *s, hir_builder *b, hir_id op) {
     const hir_op o = *hir_op_at(s->m, op);
     hir_ref *args = hd_new_array(s->c->scratch, hir_ref, o.n_args);
@@ -286,7 +295,7 @@ static hir_ref of_tokens(absorber *s, hir_builder *b, hir_ref r) {
     return made ? *made = y : y;
 }
 
-/* A state's rows that it is made of. */
+/* The rows of a state from which r is computed. */
 static hir_ref first_state(const absorber *s, hir_ref r) {
     while (hir_state_of_value(s->m, r) == HIR_NONE) {
         const hir_op *o = hir_op_at(s->m, pass_def(s->m, r));
@@ -306,8 +315,8 @@ static const char *state_name(const absorber *s, hir_ref of, const char *what) {
     return name;
 }
 
-/* Operand `arg` of an attention op becomes a cache of its own, in f32: what is made of rows that
- * were rounded is not rounded again. */
+/* Operand `arg` of an attention op becomes a separate cache, in f32: values computed from rounded
+ * rows are not rounded again. */
 static bool keep(absorber *s, hir_id op, uint32_t arg, const char *what) {
     const hir_ref rows = pass_arg(s->m, op, arg);
     if (hir_state_of_value(s->m, rows) != HIR_NONE) return true;
@@ -326,8 +335,8 @@ static bool keep(absorber *s, hir_id op, uint32_t arg, const char *what) {
     return s->c->changed = true;
 }
 
-/* Erases what is made of cached rows and read no more, and writes of states that were read for
- * that alone. */
+/* Erases values that are computed from cached rows and no longer read, and writes of states that
+ * were only read to compute them. */
 static void sweep(absorber *s) {
     bool *live = hd_new_array(s->c->scratch, bool, s->m->values.n);
     for (hir_id op = s->m->last, prev; op != HIR_NONE; op = prev) {
@@ -347,7 +356,8 @@ static void sweep(absorber *s) {
 }
 
 /* ---- the pass ------------------------------------------------------------------------------ */
-/* Numbers that attention reads for each position: of the rows that are cached, and of k and v. */
+/* Numbers that attention reads for each position: cached_numbers if it reads the cached rows,
+ * made_numbers if it reads k and v. */
 static int64_t cached_numbers(const hir_module *m, const latent_view *v) {
     const bool own = v->has_shared && !hir_ref_equal(v->shared.rows, v->k.c.rows);
     return v->groups * (hir_ref_type(m, v->k.c.rows).dim[2] + (own ? v->shared.n : 0));
@@ -357,7 +367,8 @@ static int64_t made_numbers(const hir_module *m, hir_id op) {
     return pass_elements(hir_arg_type(m, op, 1)) + pass_elements(hir_arg_type(m, op, 2));
 }
 
-/* The numbers that the states which r is made of have for each position; each value counts once. */
+/* The numbers that the states from which r is computed have for each position; each value counts
+ * once. */
 static int64_t numbers_of_states(const absorber *s, hir_ref r, bool *seen) {
     const hir_id made = pass_def(s->m, r);
     int64_t sum = 0;
@@ -370,7 +381,7 @@ static int64_t numbers_of_states(const absorber *s, hir_ref r, bool *seen) {
     return sum;
 }
 
-/* What attention over the rows themselves would have read less. */
+/* For the remark: what attention over the cached rows themselves would have saved. */
 static const char *gain_of_rows(const absorber *s, hir_id op, int64_t made) {
     bool *seen = hd_new_array(s->c->scratch, bool, s->m->values.n);
     const int64_t rows = numbers_of_states(s, pass_arg(s->m, op, 1), seen) +

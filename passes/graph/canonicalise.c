@@ -2,12 +2,11 @@
  *
  * Needs    a graph.
  * Does     removes ops that compute nothing (x * 1, x + 0, x / 1, --x, reshape, transpose,
- *          broadcast
- *          and slice to the same shape, stack or concat of one), shortens chains (reshape of
- *          reshape, slice of slice, transpose of transpose, slice of a stack), makes the constant
- *          the right operand of a commutative op, and writes x - c, x + (-y) and x / 2^k as one op.
- *          A softmax over one element is 1, as an op or written out (e^s / e^s, e^(s - s)), so that
- *          a mix of one source is that source, and nobody computes its scores.
+ *          broadcast and slice to the same shape, stack or concat of one), shortens chains (reshape
+ *          of reshape, slice of slice, transpose of transpose, slice of a stack), makes the
+ *          constant the right operand of a commutative op, and writes x - c, x + (-y) and x / 2^k
+ *          as one op. A softmax over one element is 1, as an op or written out (e^s / e^s,
+ *          e^(s - s)), so that a mix of one source is that source, and its scores are not computed.
  * Leaves   everything whose result could differ by a rounding: x / 3 stays a division. Norms,
  *          softmax over several elements and contractions are not touched.
  *
@@ -31,10 +30,10 @@ typedef enum outcome { NOTHING, AGAIN, REPLACED } outcome;
 
 static outcome visit(canon *c, hir_id op);
 
-/* Replaces op's result by `with`, unless that is a weight: outputs and writes to state take values
- * only. */
+/* Replaces op's result by `with`, unless `with` is a weight: outputs and writes to state take
+ * values only. */
 static outcome replace(canon *c, hir_id op, hir_ref with) {
-    if (with.kind != HIR_REF_VALUE) return NOTHING; /* a none ref was refused by the builder */
+    if (with.kind != HIR_REF_VALUE) return NOTHING; /* none: reported by the builder */
     pass_forward_op(&c->forward, c->m, op, with);
     c->c->changed = true;
     return REPLACED;
@@ -44,7 +43,7 @@ static bool same_type(const canon *c, hir_id op, hir_ref r) {
     return hir_type_equal(hir_ref_type(c->m, r), pass_result_type(c->m, op));
 }
 
-/* Builds an op before the present one, in canonical form itself. */
+/* Builds an op before the current one; the new op is canonicalised, too. */
 static hir_ref emit(canon *c, hir_opcode code, const hir_ref *args, uint32_t n,
                     const hir_attr *attrs, uint32_t n_attrs) {
     hir_id op = hir_build(&c->b, code, args, n, attrs, n_attrs);
@@ -70,7 +69,7 @@ static outcome set_code(canon *c, hir_id op, hir_opcode code, hir_ref second) {
 }
 
 /* ---- one element ---------------------------------------------------------------------------- */
-/* The same number everywhere, in the shape of op's result. */
+/* Replaces op by a constant with the shape of its result. */
 static outcome constant(canon *c, hir_id op, double value) {
     const hir_type t = pass_result_type(c->m, op);
     const hir_attr attrs[] = {hir_ints(HIR_A_SHAPE, t.dim, t.rank), hir_float(HIR_A_VALUE, value)};
@@ -83,7 +82,7 @@ static hir_ref behind_reshape(const canon *c, hir_ref x) {
     return op == HIR_NONE ? x : pass_arg(c->m, op, 0);
 }
 
-/* Are they the same elements, of which those of one token meet each other in order? */
+/* Do a and b have the same elements, with the elements of one token in the same order? */
 static bool same_elements(const canon *c, hir_id op, hir_ref a, hir_ref b) {
     const hir_ref x = behind_reshape(c, a);
     const int64_t n = pass_elements(pass_result_type(c->m, op));
@@ -96,7 +95,7 @@ static bool is_one(const canon *c, hir_ref x) {
     return pass_const(c->m, x, &value) && value == 1;
 }
 
-/* e^s / e^s and e^s (1 / e^s) */
+/* Is it e^s / e^s or e^s (1 / e^s)? */
 static bool is_exp_over_itself(const canon *c, hir_id op) {
     const hir_opcode code = hir_op_at(c->m, op)->code;
     if (is_one(c, pass_arg(c->m, op, 0)) && is_one(c, pass_arg(c->m, op, 1))) return true;
@@ -116,7 +115,7 @@ static bool is_exp_over_itself(const canon *c, hir_id op) {
     return false;
 }
 
-/* e^(s - s) */
+/* Is it e^(s - s)? */
 static bool is_exp_of_nothing(const canon *c, hir_id op) {
     const hir_id sub = pass_def_if(c->m, behind_reshape(c, pass_arg(c->m, op, 0)), HIR_SUB_OP);
     return sub != HIR_NONE && same_elements(c, op, pass_arg(c->m, sub, 0), pass_arg(c->m, sub, 1));
@@ -128,7 +127,7 @@ static outcome softmax(canon *c, hir_id op) {
     return t.dim[hir_attr_int(o, HIR_A_AXIS, 0)] == 1 ? constant(c, op, 1) : NOTHING;
 }
 
-/* What moves the elements of a constant is a constant. */
+/* An op that only moves the elements of a constant gives a constant. */
 static outcome moved_constant(canon *c, hir_id op) {
     double value;
     const bool alone = hir_op_at(c->m, op)->n_args == 1;
@@ -172,7 +171,7 @@ static outcome constant_to_the_right(canon *c, hir_id op) {
     return set_arg(c, op, 1, a);
 }
 
-/* 1/v is exact: v is a power of two whose reciprocal is a normal float. */
+/* Is 1/v exact: is v a power of two whose reciprocal is a normal float? */
 static bool reciprocal_is_exact(double v) {
     int exponent;
     return isfinite(v) && fabs(frexp(v, &exponent)) == 0.5 && exponent > -120 && exponent < 120;

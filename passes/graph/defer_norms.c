@@ -19,7 +19,7 @@
 
 enum { LEAST_RATIO = 32 }; /* inputs per output */
 
-typedef struct reader { /* a linear of a normed row */
+typedef struct reader { /* a linear op that reads a normed row */
     hir_id op;
     struct reader *next;
 } reader;
@@ -41,7 +41,7 @@ static bool is_stored_as_f32(const deferrer *d, const hir_weight *w) {
     return true;
 }
 
-/* [T, K] times a weight [N, K], with a weight for a bias or none. */
+/* Is it [T, K] times a weight [N, K], with a weight as bias or without a bias? */
 static bool is_map(const deferrer *d, hir_id op) {
     const hir_op *o = hir_op_at(d->m, op);
     if (o->code != HIR_LINEAR_OP || o->args[1].kind != HIR_REF_WEIGHT) return false;
@@ -68,7 +68,7 @@ static hir_type matrix_of(const deferrer *d, const reader *r) {
     return hir_ref_type(d->m, pass_arg(d->m, r->op, 1));
 }
 
-/* Has x, or the value that x is a view of, other users? */
+/* Does x, or the value of which x is a view, have other users? */
 static bool has_other_readers(const deferrer *d, hir_ref x) {
     hir_id view = pass_def_if(d->m, x, HIR_RESHAPE_OP);
     while (view != HIR_NONE && d->reads[x.index] == 1) {
@@ -90,7 +90,7 @@ static bool is_candidate(const deferrer *d, hir_id norm) {
     return n == d->reads[value] && inputs / LEAST_RATIO >= outputs;
 }
 
-/* Why a candidate is applied before its linear ops; NULL: it can wait. */
+/* Why a candidate is not deferred; NULL: it can be. */
 static const char *why_not(const deferrer *d, hir_id norm) {
     const reader *maps = d->maps[hir_result(d->m, norm)];
     const hir_ref gain = pass_arg(d->m, norm, 1);
@@ -109,7 +109,7 @@ static const char *why_not(const deferrer *d, hir_id norm) {
     return hir_fits_narrow(all) ? NULL : "the matrix would not be stored as a narrow one";
 }
 
-/* Refused norms of candidates leave a remark; others were no question. */
+/* Can the norm be deferred? Only candidates that cannot leave a remark. */
 static bool can_wait(const deferrer *d, hir_id norm) {
     if (!is_candidate(d, norm)) return false;
     const char *why = why_not(d, norm);
@@ -131,7 +131,7 @@ static bool can_wait(const deferrer *d, hir_id norm) {
 }
 
 /* ---- the rewrite ----------------------------------------------------------------------------- */
-/* The rows of W g of all linear ops. */
+/* The matrices W g of all linear ops, joined along their rows. */
 static hir_ref joined_matrix(deferrer *d, hir_builder *b, const reader *maps, hir_ref gain) {
     HD_VEC(hir_ref) parts = {0};
     for (const reader *r = maps; r; r = r->next) {

@@ -2,9 +2,9 @@
  *
  * Needs    a graph.
  * Does     An op all of whose operands are `const` (one number, whatever the shape) and whose
- *          result is one number again becomes a `const`: elementwise ops, reductions, moves. In
- *          float64, as the evaluator does. Also x * c1 * c2 and x + c1 + c2 where both constants
- *          are powers of two or the sum is exact, so that nothing is rounded twice. A `const` with
+ *          result is one number again becomes a `const`: elementwise ops, reductions, moves. Values
+ *          are computed in float64, as in the evaluator. Also x * c1 * c2 where both constants are
+ *          powers of two becomes one product, so that nothing is rounded twice. A `const` with
  *          dims becomes a scalar where the other operand has the shape of the result: kernels
  *          splat a number, and have no memory for rows of equal ones.
  * Leaves   weights (nothing large is ever folded) and results that are not finite.
@@ -59,7 +59,7 @@ static double reduced_value(const folder *f, hir_id op, double x) {
     return o->code == HIR_REDUCE_SUM_OP ? x * (double)n : x;
 }
 
-/* The value of all elements of op's result; NaN: not known, or not to be folded. */
+/* The value that all elements of op's result have; NaN: it is not known, or not to be folded. */
 static double value_of(const folder *f, hir_id op) {
     const hir_op *o = hir_op_at(f->m, op);
     double x[2] = {NAN, NAN};
@@ -77,7 +77,7 @@ static double value_of(const folder *f, hir_id op) {
     return hir_has_trait(o->code, HIR_MOVE) ? x[0] : NAN;
 }
 
-/* The result must be finite in f32, too. */
+/* A result is only folded if it is finite in f32, too. */
 static bool is_sound(double v) {
     return isfinite(v) && fabs(v) <= 3.4028234e38;
 }
@@ -101,7 +101,7 @@ static bool is_power_of_two(double v) {
     return isfinite(v) && fabs(frexp(v, &exponent)) == 0.5;
 }
 
-/* x op c1 op c2 = x op (c1 op c2) without a second rounding: only for factors of powers of two. */
+/* x c1 c2 = x (c1 c2) without a second rounding: only for factors that are powers of two. */
 static bool merge(folder *f, hir_id op) {
     hir_op *o = hir_op_at(f->m, op);
     double outer, inner;
@@ -122,7 +122,7 @@ static bool merge(folder *f, hir_id op) {
     return true;
 }
 
-/* ---- shapes that nobody needs ---------------------------------------------------------------- */
+/* ---- constants with dims that are not needed ------------------------------------------------- */
 static bool make_scalar(folder *f, hir_id op, uint32_t operand) {
     const hir_op *o = hir_op_at(f->m, op);
     double v;

@@ -8,12 +8,12 @@
  *          pseudo-query times the gain of its key norm is one vector to read instead of two; the
  *          queries of a block are one table. So do the softmax of a vector, a sigmoid, and slices
  *          of these: the weights of a mix that are the same for every token; and e^x, also of a
- *          slice of a weight: the rates of decay of a recurrence. A minus before a product of such
- *          a rate with what depends on tokens goes to the rate, which gives the same bits. Maximal
- *          expressions are folded:
- *          a stack of products is one weight. Equal expressions share one. A matrix, or each of
- *          many, that a checkpoint has as a factor on the right is transposed; matrices that it has
- *          in another shape get the one in which they are multiplied.
+ *          slice of a weight: the rates of decay of a recurrence. The minus of -(a x), where a is
+ *          such a rate and x depends on tokens, moves to a, which gives the same bits. Maximal
+ *          expressions are folded: a stack of products is one weight. Equal expressions share one
+ *          weight. A matrix, or each of a stack, that a checkpoint stores as a factor on the right
+ *          is transposed; matrices that it stores in another shape are reshaped to the one in which
+ *          they are multiplied.
  * Leaves   everything that depends on tokens or contains other ops; plain weights; the ops that are
  *          now dead (dce removes them).
  */
@@ -23,7 +23,7 @@
 
 enum { MOST_FACTORS = 8 };
 
-typedef struct product { /* of weights, each with all elements, those of one row, or one element */
+typedef struct product { /* each factor has all elements, those of one row, or one element */
     uint32_t n;
     hir_derived_factor factor[MOST_FACTORS];
     bool by_row; /* some factor has one row, broadcast to several */
@@ -32,17 +32,17 @@ typedef struct product { /* of weights, each with all elements, those of one row
 typedef struct folder {
     hir_pass_context *c;
     hir_module *m;
-    product **of;     /* by value: the product that it equals; NULL: none */
+    product **of;     /* by value: the product that it equals; NULL: there is none */
     bool *live;       /* by value: a live op uses it */
     bool *wanted;     /* by value: a live op that is not folded uses it */
-    bool *given_out;  /* by value: an output, which cannot be a weight */
+    bool *given_out;  /* by value: an output or trace, which cannot be a weight */
     bool *multiplied; /* by value: a contraction reads it as its matrix */
     size_t n_values;
     pass_forward forward;
 } folder;
 
 /* ---- a minus before a rate ------------------------------------------------------------------- */
-/* The exp of weights alone that r is, reshaped or not. */
+/* The exp op if r, possibly through reshapes, is the exp of weights alone; otherwise HIR_NONE. */
 static hir_id rate_of(const hir_module *m, hir_ref r) {
     hir_id by = pass_def(m, r);
     while (by != HIR_NONE && hir_op_at(m, by)->code == HIR_RESHAPE_OP)
@@ -88,7 +88,7 @@ static int64_t elements(const folder *f, hir_ref r) {
     return hir_type_has_t(t) ? 0 : pass_elements(t);
 }
 
-/* A weight of the checkpoint, or a product found already. */
+/* Is r a weight of the checkpoint, or a product that was found before? */
 static bool product_of(const folder *f, hir_ref r, product *out) {
     if (r.kind == HIR_REF_WEIGHT && !hir_is_derived(&f->m->weights.at[r.index])) {
         *out = (product){.n = 1, .factor = {{.name = f->m->weights.at[r.index].name}}};
@@ -131,12 +131,12 @@ static void read_mul(folder *f, hir_id op) {
 }
 
 /* ---- functions and slices of one weight ---------------------------------------------- */
-/* A weight of the checkpoint, or a sigmoid or softmax of it. */
+/* Is r one factor: a weight of the checkpoint or a function of one, such as sigmoid or softmax? */
 static bool one_factor(const folder *f, hir_ref r, product *p) {
     return product_of(f, r, p) && p->n == 1;
 }
 
-/* Elements start .. of one factor, if `slice` takes such as follow each other. */
+/* Restricts one factor to the elements of `slice`; false if these are not contiguous. */
 static bool cut_factor(const folder *f, hir_id slice, product *p) {
     const hir_op *o = hir_op_at(f->m, slice);
     const hir_type t = hir_ref_type(f->m, o->args[0]), y = pass_result_type(f->m, slice);
@@ -150,7 +150,8 @@ static bool cut_factor(const folder *f, hir_id slice, product *p) {
     return outer == 1;
 }
 
-/* A function of each element of a weight or of a slice of one: that is a slice of the function. */
+/* Notes a function of each element of a weight, or of a slice of one, which is a slice of the
+ * function. */
 static void read_elementwise(folder *f, hir_id op, hir_derived_by by) {
     const hir_ref x = pass_arg(f->m, op, 0);
     const hir_id slice = pass_def_if(f->m, x, HIR_SLICE_OP);
@@ -162,7 +163,7 @@ static void read_elementwise(folder *f, hir_id op, hir_derived_by by) {
     note(f, op, &p);
 }
 
-/* The minus goes to a factor that has room for it. */
+/* The minus is applied to a factor that is a plain weight or an exp. */
 static void read_neg(folder *f, hir_id op) {
     product p = {0};
     if (hir_type_has_t(pass_result_type(f->m, op)) || !product_of(f, pass_arg(f->m, op, 0), &p))
@@ -176,7 +177,7 @@ static void read_neg(folder *f, hir_id op) {
     }
 }
 
-/* Softmax of all elements of a vector, sigmoid. */
+/* Notes the softmax of all elements of a vector, or a sigmoid. */
 static void read_function(folder *f, hir_id op, hir_derived_by by) {
     const hir_ref x = pass_arg(f->m, op, 0);
     const hir_type t = hir_ref_type(f->m, x);
@@ -188,8 +189,8 @@ static void read_function(folder *f, hir_id op, hir_derived_by by) {
     note(f, op, &p);
 }
 
-/* Contiguous slices of a function of a weight. Slices of a plain weight are not folded: they are
- * read in place. */
+/* Notes contiguous slices of a function of a weight. Slices of a plain weight are not folded: they
+ * are read in place. */
 static void read_slice(folder *f, hir_id op) {
     product p = {0};
     if (!one_factor(f, pass_arg(f->m, op, 0), &p) || !p.factor[0].by) return;
@@ -222,7 +223,7 @@ static bool has_function(const product *p) {
     return by;
 }
 
-/* A single element is not worth a weight, unless it takes a function to compute. */
+/* A single element is not worth a weight, unless a function is needed to compute it. */
 static bool is_vector(hir_type t, const product *p) {
     return t.rank == 1 && (t.dim[0] > 1 || has_function(p));
 }
@@ -231,7 +232,7 @@ static bool is_matrix(hir_type t) {
     return t.rank == 2 && t.dim[1] > 1;
 }
 
-/* A weight of the checkpoint whose last two dims change places. */
+/* Does the op swap the last two dims of a weight of the checkpoint? */
 static bool is_transposed(const folder *f, hir_id op) {
     const hir_op *o = hir_op_at(f->m, op);
     if (o->code != HIR_TRANSPOSE_OP || o->args[0].kind != HIR_REF_WEIGHT) return false;
@@ -242,8 +243,9 @@ static bool is_transposed(const folder *f, hir_id op) {
     return perm[rank - 2] == rank - 1 && perm[rank - 1] == rank - 2;
 }
 
-/* A weight of the checkpoint in the shape of the matrices that it is multiplied as. Kernels of
- * contractions read panels, which are those of a shape; others read a reshaped weight in place. */
+/* Does the op reshape a weight of the checkpoint to the matrices as which it is multiplied?
+ * Contraction kernels read panels, whose layout depends on the shape; other kernels read a reshaped
+ * weight in place. */
 static bool is_reshaped(const folder *f, hir_id op) {
     const hir_op *o = hir_op_at(f->m, op);
     if (o->code != HIR_RESHAPE_OP || o->args[0].kind != HIR_REF_WEIGHT) return false;
@@ -253,7 +255,7 @@ static bool is_reshaped(const folder *f, hir_id op) {
            f->multiplied[o->results[0]];
 }
 
-/* The blocks of rows of a transposed weight: one for each matrix. */
+/* The derived rows of a transposed weight: one for each matrix. */
 static uint32_t transposed_rows(const folder *f, hir_id op, hir_derived_row **rows) {
     const hir_weight *w = &f->m->weights.at[hir_op_at(f->m, op)->args[0].index];
     const hir_type t = w->type;
@@ -269,8 +271,8 @@ static uint32_t transposed_rows(const folder *f, hir_id op, hir_derived_row **ro
     return n;
 }
 
-/* A stack of products of vectors along a new first axis, or a concat of matrices, or of functions
- * of vectors. */
+/* Is it a stack of products of vectors along a new first axis, or a concat of matrices, or of
+ * functions of vectors? */
 static bool is_table(const folder *f, hir_id op) {
     const hir_op *o = hir_op_at(f->m, op);
     const bool stack = o->code == HIR_STACK_OP;
@@ -299,7 +301,7 @@ static void note_reads(folder *f, hir_id op) {
     bool live = hir_has_trait(o->code, HIR_EFFECT);
     for (uint32_t i = 0; i < o->n_results; i++)
         live |= f->live[o->results[i]];
-    const bool folded = is_table(f, op) || is_product(f, op); /* its operands are folded into it */
+    const bool folded = is_table(f, op) || is_product(f, op); /* its operands become parts of it */
     for (uint32_t i = 0; live && i < o->n_args; i++) {
         if (o->args[i].kind != HIR_REF_VALUE) continue;
         f->live[o->args[i].index] = true;
@@ -350,12 +352,12 @@ static void fold(folder *f, hir_id op) {
     }
 }
 
-/* ---- what is left ---------------------------------------------------------------------------- */
+/* ---- remarks on expressions that are not folded ---------------------------------------------- */
 static bool is_free(hir_opcode code) {
     return code == HIR_CONST_OP || hir_has_trait(code, HIR_MOVE);
 }
 
-/* By value: is it made of weights and constants alone, of at least one weight? */
+/* By value: is it computed from weights and constants alone, from at least one weight? */
 static bool *made_of_weights(const folder *f) {
     bool *made = hd_new_array(f->c->scratch, bool, f->n_values);
     bool *is_const = hd_new_array(f->c->scratch, bool, f->n_values);
@@ -376,7 +378,8 @@ static bool *made_of_weights(const folder *f) {
     return made;
 }
 
-/* By value: does something that depends on more than weights read it, or what only moves it? */
+/* By value: is it read by an op that depends on more than weights, directly or through ops that
+ * only move elements? */
 static bool *read_by_others(const folder *f, const bool *made) {
     bool *read = hd_new_array(f->c->scratch, bool, f->n_values);
     for (hir_id op = f->m->last; op != HIR_NONE; op = hir_op_at(f->m, op)->prev) {
@@ -392,7 +395,8 @@ static bool *read_by_others(const folder *f, const bool *made) {
     return read;
 }
 
-/* Expressions of weights alone that the packer cannot compute are computed in each call. */
+/* Remarks on expressions of weights alone that the packer cannot compute: they are computed in each
+ * call. */
 static void remark_left(folder *f) {
     const bool *made = made_of_weights(f), *read = read_by_others(f, made);
     HIR_EACH(f->m, op, f->m->first) {
@@ -411,7 +415,7 @@ static void remark_left(folder *f) {
     }
 }
 
-/* What becomes of values in the end. */
+/* Notes which operands of an op are outputs, and which are matrices of a contraction. */
 static void note_uses(folder *f, hir_id op) {
     const hir_op *o = hir_op_at(f->m, op);
     const bool gives_out = o->code == HIR_OUTPUT_OP || o->code == HIR_TRACE_OP;

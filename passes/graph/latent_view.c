@@ -1,8 +1,9 @@
 #include "passes/graph/latent_view.h"
 
 /* ---- strides ------------------------------------------------------------------------------- */
-/* A value [C, ..]: element (i, j, ..) of a row is element offset + i stride[0] + j stride[1] + ..
- * of a row of `base`, which is a state's rows or the result of a linear op or a block_linear. */
+/* A strided view of a value [C, ..]: element (i, j, ..) of a row is element offset + i stride[0] +
+ * j stride[1] + .. of a row of `base`, which is the rows of a state or the result of a linear or
+ * block_linear op. */
 typedef struct strided {
     hir_ref base;
     int64_t offset;
@@ -21,7 +22,7 @@ static strided contiguous(hir_ref base, hir_type t) {
     return s;
 }
 
-/* Drops dims of 1, and makes one of dims that follow each other without a gap. */
+/* Drops dims of 1, and merges adjacent dims that are contiguous. */
 static void merge_dims(strided *s) {
     uint32_t n = 0;
     for (uint32_t i = 0; i < s->rank; i++) {
@@ -37,8 +38,8 @@ static void merge_dims(strided *s) {
     s->rank = n;
 }
 
-/* Each merged dim is cut into dims of the new shape, from behind. False: a new dim would be part of
- * two of them. */
+/* Cuts each merged dim into dims of the new shape, starting from the last. False: a new dim would
+ * be part of two merged dims. */
 static bool reshape_view(strided *s, hir_type t) {
     merge_dims(s);
     strided y = {.base = s->base, .offset = s->offset, .rank = t.rank - 1};
@@ -62,7 +63,7 @@ static bool reshape_view(strided *s, hir_type t) {
 
 static void broadcast_view(strided *s, hir_type t) {
     strided y = {.base = s->base, .offset = s->offset, .rank = t.rank - 1};
-    const uint32_t lead = y.rank - s->rank; /* C is in front of both: ranks are equal */
+    const uint32_t lead = y.rank - s->rank; /* both have C as first dim, so ranks are equal */
     for (uint32_t i = 0; i < y.rank; i++) {
         const bool stretched = i < lead || s->dim[i - lead] == 1;
         y.dim[i] = t.dim[i + 1];
@@ -86,7 +87,7 @@ static void slice_view(strided *s, const hir_op *o) {
     s->dim[axis] = hir_attr_int(o, HIR_A_LENGTH, 0);
 }
 
-/* Follows r to a state or a linear op. NULL, or why it comes to neither. */
+/* Follows r to a state or a linear op. Returns NULL, or why r leads to neither. */
 static const char *view_of(const hir_module *m, hir_ref r, hd_arena *a, strided *out) {
     const hir_id op = pass_def(m, r);
     if (hir_state_of_value(m, r) != HIR_NONE) {
@@ -124,7 +125,7 @@ static int64_t rows_of(const hir_module *m, hir_ref state) {
     return hir_ref_type(m, state).dim[1];
 }
 
-/* Columns of each of the `groups` rows of a position: the view [G, n] of a state. */
+/* Reads columns of each of the `groups` cached rows of a position: the view [G, n] of a state. */
 static const char *columns_of(const hir_module *m, strided *s, int64_t groups,
                               latent_columns *out) {
     const hir_type rows = hir_ref_type(m, s->base);
@@ -145,7 +146,8 @@ static const char *columns_of(const hir_module *m, strided *s, int64_t groups,
     return out->start + out->n > rows.dim[2] ? "it takes cached rows of a position together" : NULL;
 }
 
-/* The view [G, H/G, n] of what a linear op makes of G rows of a position, n elements each. */
+/* Reads the view [G, H/G, n] of the result of a linear op on the G cached rows of a position, n
+ * elements each. */
 static const char *map_of(const hir_module *m, const strided *s, hd_arena *a, latent_map *out) {
     const hir_id linear = pass_def(m, s->base);
     const bool own = hir_op_at(m, linear)->code == HIR_BLOCK_LINEAR_OP; /* a matrix for each row */
@@ -165,7 +167,7 @@ static const char *map_of(const hir_module *m, const strided *s, hd_arena *a, la
         if (groups > 1) return "its map takes cached rows of a position together";
         if (!own) return "its map is applied to several rows";
         if (c.rank != 2 || c.stride[0] != 0) return "its maps are of different cached rows";
-        c.dim[0] = 1; /* a matrix for each head, of one row */
+        c.dim[0] = 1; /* one row, with a matrix for each head */
     }
     if (groups > 1 && (s->stride[0] != n || s->offset + last * s->stride[1] + s->dim[2] > n))
         return "heads of a cached row do not follow each other";
@@ -174,7 +176,7 @@ static const char *map_of(const hir_module *m, const strided *s, hd_arena *a, la
     return columns_of(m, &c, groups, &out->c);
 }
 
-/* The part of a key that is the same for all heads of a row. */
+/* Reads the part of a key that is the same for all heads of a cached row. */
 static const char *shared_of(const hir_module *m, strided *s, latent_columns *out) {
     const int64_t groups = s->dim[0];
     if (s->dim[1] != 1 && s->stride[1] != 0) return "heads of k are parts of the cached rows";
@@ -183,7 +185,7 @@ static const char *shared_of(const hir_module *m, strided *s, latent_columns *ou
 }
 
 /* ---- heads --------------------------------------------------------------------------------- */
-/* [C, H, n] that is [C, G, H/G, n] reshaped: that. */
+/* If r [C, H, n] is a reshape of a value [C, G, H/G, n], that value; otherwise r. */
 static hir_ref by_groups(const hir_module *m, hir_ref r, int64_t groups) {
     const hir_id reshape = pass_def_if(m, r, HIR_RESHAPE_OP);
     if (reshape == HIR_NONE || groups == 1) return r;
@@ -210,8 +212,8 @@ static const char *heads_of(const hir_module *m, hir_ref r, int64_t groups, hd_a
     return NULL;
 }
 
-/* Rows of a position in the state that r is made of, or that some part of it is; 1 where none is
- * found. */
+/* The number of rows of a position in the state from which r, or a part of r, is computed; 1 if no
+ * state is found. */
 static int64_t groups_of(const hir_module *m, hir_ref r) {
     for (hir_id op; hir_state_of_value(m, r) == HIR_NONE; r = pass_arg(m, op, 0)) {
         op = pass_def(m, r);
@@ -229,7 +231,7 @@ typedef struct reader {
     unsigned maps, shared;
 } reader;
 
-/* Parts of k along the entries of a head, those of nested concats one after the other. */
+/* Reads the parts of k along the entries of a head; parts of nested concats are read in order. */
 static const char *read_keys(reader *r, hir_ref k) {
     k = by_groups(r->m, k, r->out->groups);
     const hir_id concat = pass_def_if(r->m, k, HIR_CONCAT_OP);
@@ -253,7 +255,8 @@ static bool same_columns(const latent_columns *a, const latent_columns *b) {
     return hir_ref_equal(a->rows, b->rows) && a->start == b->start && a->n == b->n;
 }
 
-/* The latent is at one end of its rows, and the shared part is the rest of them or a state. */
+/* Checks that the latent is at one end of its rows, and that the shared part is the rest of these
+ * rows or a whole state. */
 static const char *check_places(const hir_module *m, const latent_view *v) {
     const latent_columns *c = &v->k.c, *p = &v->shared;
     const int64_t width = hir_ref_type(m, c->rows).dim[2], rest = width - c->n;
@@ -268,7 +271,8 @@ static const char *check_places(const hir_module *m, const latent_view *v) {
     return NULL;
 }
 
-/* Attention over chosen rows: one list for all heads, of the positions themselves. */
+/* For attention over selected rows: checks that one list serves all heads, and that it lists the
+ * positions themselves. */
 static const char *check_selected(const hir_module *m, hir_id op, const latent_view *v) {
     const hir_op *o = hir_op_at(m, op);
     if (v->groups > 1) return "the cached rows have several heads";

@@ -6,7 +6,7 @@
  *          written as mul and reduce_sum (and add), which fuse with the ops around them: a stack of
  *          n sources [T, n, d] times a pseudo-query [1, d] gives [T, n, 1] inside the row program
  *          that mixes them. Where N fills a vector the sum is taken over the columns of the weight,
- *          transposed when it is packed, for all lanes at once. In this order:
+ *          transposed when it is packed, for all lanes at once. The rules:
  *            - a bias that is not a weight becomes a separate add;
  *            - N <= 8, unless N > 2 and the matrix is too large to be read for every token, a
  *              matrix that is not a weight, an x without T, or a weight that is also read element
@@ -22,8 +22,8 @@
 enum {
     FEW_COLUMNS = 8,          /* half a panel */
     LEAST_COLUMNS = 3,        /* fewer would leave most of a narrow panel empty */
-    NEAR_WEIGHT = 8 * 1024,   /* elements: 32 KB, which stay in the L1 from row to row */
-    SMALL_WEIGHT = 128 * 128, /* elements: for smaller ones the products of a row fit the L1 */
+    NEAR_WEIGHT = 8 * 1024,   /* elements: 32 KB, which stay in the L1 cache from row to row */
+    SMALL_WEIGHT = 128 * 128, /* elements: of smaller ones the products of a row fit the L1 cache */
     MOST_SLICES = 64,
 };
 
@@ -79,8 +79,8 @@ static hir_ref with_bias(hir_builder *b, hir_ref y, hir_ref bias) {
 }
 
 /* ---- by columns ---------------------------------------------------------------------------- */
-/* w^T [K, N] where it has whole vectors of outputs: sums over K are then made for a vector of
- * outputs at once, without a sum across lanes for each of them. None: its rows stay. */
+/* w^T [K, N], if N fills whole vectors: sums over K are then computed for a vector of outputs at
+ * once, without a sum across lanes for each output. None ref: the rows of w are used. */
 static hir_ref columns_of(splitter *s, hir_id op, hir_ref w) {
     if (w.kind != HIR_REF_WEIGHT) return hir_no_ref();
     const hir_weight *rows = &s->m->weights.at[w.index];
@@ -107,8 +107,9 @@ static hir_ref linear_by_columns(hir_builder *b, hir_ref x, hir_ref columns, hir
     return with_bias(b, y, bias);
 }
 
-/* ---- the two rewrites ---------------------------------------------------------------------- */
-/* x as [T, S, K]; for each s the linear of x[:, s]; their stack [T, S, N] in the old shape. */
+/* ---- rewrites ------------------------------------------------------------------------------ */
+/* Takes x as [T, S, K], builds the linear of x[:, s] for each s, and reshapes their stack [T, S, N]
+ * to the old shape. */
 static hir_ref linear_of_slices(splitter *s, hir_builder *b, hir_ref x, hir_ref w) {
     hir_type xt = hir_ref_type(s->m, x), wt = hir_ref_type(s->m, w);
     int64_t k = wt.dim[1], n = wt.dim[0], slices = pass_elements(xt) / k;
@@ -136,7 +137,7 @@ static bool replace(splitter *s, hir_id op, hir_ref y) {
     return true;
 }
 
-/* x as [.., G, 1, K] times w [G, N, K], summed over K. */
+/* Rewrites a block_linear as x [.., G, 1, K] times w [G, N, K], summed over K. */
 static bool split_blocks(splitter *s, hir_id op, const char *reason) {
     hir_builder b = hir_before(s->m, s->c->diags, op);
     const hir_ref x = pass_arg(s->m, op, 0);
