@@ -1,16 +1,17 @@
 /* hcg_lower: kernel IR to hcg_program.
  *
- * Walks the kernels once. Each becomes a step (steps.c): its kernel function, shared with every
- * kernel of the same body (share.c); where its operands lie; how it is cut among threads. Weights
- * that some kernel reads get offsets in the order of the table (weights.c). What ranks exchange is
- * steps without code (collectives.c). No LLVM here: the result is plain data. */
+ * Lowering walks the kernels once. Each kernel becomes a step (steps.c): its kernel function,
+ * shared with every kernel of the same body (share.c); the places of its operands; how it is split
+ * among threads. Weights that some kernel reads get offsets in the order of the table (weights.c).
+ * Communication between ranks becomes steps without code (collectives.c). The result is plain data,
+ * without LLVM. */
 #include "codegen/program/build_id.h"
 #include "codegen/program/contraction.h"
 #include "codegen/program/forms.h"
 #include "codegen/program/lowering.h"
 #include "ir/text/text.h"
 
-/* ---- what its parts share -------------------------------------------------------------------- */
+/* ---- helpers of all parts of hcg_lower ------------------------------------------------------- */
 bool lower_row_bytes(hir_type t, uint64_t *bytes) {
     int64_t elements = hir_type_row_elements(t);
     return elements >= 0 &&
@@ -26,7 +27,8 @@ bool lower_reject(lowering *l, hd_error code, hd_loc loc, const char *message, c
     return false;
 }
 
-/* ---- what activations may be rounded to (activations.def) ------------------------------------- */
+/* ---- types that activations may be rounded to (activations.def) -------------------------------
+ */
 static const struct {
     const char *name;
     bool by_default;
@@ -63,14 +65,15 @@ bool hcg_read_activations(const char *text, unsigned *exact) {
     }
 }
 
-/* ---- matrices that they meet ----------------------------------------------------------------- */
+/* ---- kinds of matrices of a program ---------------------------------------------------------- */
 _Static_assert(HIR_DTYPE_COUNT *HIR_LAYOUTS <= 32, "a set of matrices has a bit for each kind");
 
 uint32_t hcg_matrix(hir_dtype dtype, hir_layout layout) {
     return UINT32_C(1) << (dtype * HIR_LAYOUTS + layout);
 }
 
-/* Those that contractions may read, and what attention meets as one. */
+/* The kinds of matrices that contractions may read, and cached rows that attention multiplies as a
+ * matrix. */
 static uint32_t matrices_of(const hir_module *m) {
     uint32_t matrices = 0;
     HIR_EACH(m, id, m->first)
@@ -82,7 +85,7 @@ static uint32_t matrices_of(const hir_module *m) {
     return matrices;
 }
 
-/* Whether queries meet keys, in one of the forms that a tile of queries serves. */
+/* Does the module have attention in one of the kernel forms that process a tile of queries? */
 static bool has_attention(const hir_module *m) {
     HIR_EACH(m, id, m->first) {
         const hir_kernel_form form = hir_form_of(m, id);
@@ -92,7 +95,7 @@ static bool has_attention(const hir_module *m) {
     return false;
 }
 
-/* ---- all of it ------------------------------------------------------------------------------- */
+/* ---- the whole program ----------------------------------------------------------------------- */
 hcg_program *hcg_lower(hd_arena *a, hd_diags *d, const hir_module *m, const hcg_options *o) {
     lowering l = {.a = a, .d = d, .m = m, .p = hd_new(a, hcg_program)};
     if (m->stage != HIR_STAGE_KERNEL) {

@@ -1,17 +1,17 @@
-/* Steps of a program: the kernel function of each, where its operands lie, how it is cut among
- * threads. */
+/* The steps of a program: for each step its kernel function, the places of its operands, and how it
+ * is split among threads. */
 #include "codegen/program/contraction.h"
 #include "codegen/program/forms.h"
 #include "codegen/program/lowering.h"
 
 /* ---- operands -------------------------------------------------------------------------------- */
-/* From one token's row to the next. */
+/* Bytes from one token's row to the next. */
 static uint64_t bytes_between_rows(hir_type t) {
     uint64_t bytes;
-    return hir_type_has_t(t) && lower_row_bytes(t, &bytes) ? bytes : 0; /* plan-memory: it fits */
+    return hir_type_has_t(t) && lower_row_bytes(t, &bytes) ? bytes : 0; /* plan-memory checked it */
 }
 
-/* Of an arena, what is kept for each chunk in flight is an area of its own. */
+/* The part of an arena that is kept for each chunk in flight is a separate area. */
 static void split_arena(const hir_module *m, hir_place place, hrt_operand *o) {
     if (place != HIR_PLACE_ARENA && place != HIR_PLACE_LOCAL) return;
     const uint64_t kept = place == HIR_PLACE_ARENA ? m->arena_kept : m->local_kept;
@@ -28,7 +28,7 @@ static bool value_operand(lowering *l, hd_loc loc, hir_id id, hrt_operand *out) 
         [HIR_PLACE_INPUT] = HRT_INPUT, [HIR_PLACE_OUTPUT] = HRT_OUTPUT,
         [HIR_PLACE_STATE] = HRT_STATE, [HIR_PLACE_LOCAL] = HRT_LOCAL,
     };
-    if (v->op == HIR_NONE) { /* an input, whether or not it is written so */
+    if (v->op == HIR_NONE) { /* an input of the module */
         size_t i = 0;
         while (i < l->m->inputs.n && l->m->inputs.at[i] != id)
             i++;
@@ -49,7 +49,8 @@ static bool value_operand(lowering *l, hd_loc loc, hir_id id, hrt_operand *out) 
     return true;
 }
 
-/* Which columns of the kernel the panels of a weight are (program/contraction.h); c NULL: none. */
+/* Finds which columns of the kernel the panels of a weight are (program/contraction.h); c NULL: no
+ * contraction reads it. */
 static void find_columns(lowering *l, const hcg_contraction *c, hir_ref r, hrt_operand *o) {
     const hir_weight *w = &l->m->weights.at[r.index];
     const uint64_t rows = (uint64_t)hir_panel_rows(w->layout);
@@ -81,7 +82,7 @@ bool lower_operand(lowering *l, hd_loc loc, hir_ref r, const hcg_contraction *c)
     return true;
 }
 
-/* Splits are handed to the runtime by number. */
+/* The runtime gets splits by number, so both enums must agree. */
 #define S(id, name, doc)                                                                           \
     _Static_assert((int)HIR_SPLIT_##id == (int)HRT_SPLIT_##id,                                     \
                    "ir/kernel/splits.def and hrt_split differ");
@@ -99,14 +100,15 @@ static void raise(uint64_t *most, uint64_t x) {
     if (x > *most) *most = x;
 }
 
-/* Positions that a row of the kernel sees, or of the attention that it works for where that has two
- * forms; 0: all before it. */
+/* The number of positions that a row of the kernel attends to; for a kernel that belongs to an
+ * attention with two forms, those of this attention. 0: all positions up to its own. */
 static uint32_t window_of(const lowering *l, hir_id kernel) {
     if (l->choices[kernel].when != HRT_ALWAYS) return (uint32_t)l->choices[kernel].forms.window;
     return (uint32_t)hir_attr_int(hir_op_at(l->m, hir_form_op(l->m, kernel)), HIR_A_WINDOW, 0);
 }
 
-/* Only ranges of positions are limited by a window: a list has rows of entries beside it. */
+/* A window only limits ranges of positions: with a list, rows of listed entries are read in
+ * addition. */
 static void ask_for_shared(lowering *l, hir_id kernel, const hrt_step *step) {
     const uint64_t window = step->list_rate ? 0 : step->window;
     uint64_t counters, range;
@@ -117,7 +119,8 @@ static void ask_for_shared(lowering *l, hir_id kernel, const hrt_step *step) {
     if (window) raise(&l->p->window_ranges, hcg_window_ranges(window));
 }
 
-/* Rows of a batch go one by one, unless the form finds the session of each itself. */
+/* Are rows of a batch computed one by one? They are, unless the kernel form finds the session of
+ * each row itself. */
 static bool goes_by_row(const lowering *l, hir_id kernel) {
     if (hir_has_form_trait(l->m, kernel, HIR_OWNERS)) return false;
     HIR_EACH(l->m, id, hir_op_at(l->m, kernel)->body_first)
@@ -125,8 +128,8 @@ static bool goes_by_row(const lowering *l, hir_id kernel) {
     return false;
 }
 
-/* With one token, cutting a contraction saves half of the time that its weights take, and costs a
- * meeting of the threads before it and one behind, 0.1 us each: as long as 32 KB take. */
+/* With one token, splitting a contraction saves half of the time to read its weights, and costs a
+ * barrier before and one after it, 0.1 us each: together as long as reading 32 KB takes. */
 static bool is_small(const lowering *l, const hrt_step *step) {
     enum { SMALL = 32 << 10 };
     uint64_t bytes = 0;
@@ -186,7 +189,8 @@ static bool add_step(lowering *l, hir_id id) {
 }
 
 /* ---- token ids ------------------------------------------------------------------------------- */
-/* Ids must lie in every table they are looked up in, unless it has a row for those behind it. */
+/* Token ids must be inside every table in which they are looked up, unless the table has a row for
+ * ids beyond its end. */
 static void find_vocab(lowering *l, const hir_op *kernel) {
     HIR_EACH(l->m, id, kernel->body_first) {
         const hir_op *op = hir_op_at(l->m, id);

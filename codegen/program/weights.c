@@ -1,5 +1,5 @@
-/* Where weights lie in the file of a program, in the order of the table, those that some kernel
- * reads; and the digest of all that decides where a kernel looks for what. */
+/* The places of weights in the file of a program: those that some kernel reads, in the order of the
+ * table of weights; and the digest of everything that decides where a kernel finds its weights. */
 #include <string.h>
 
 #define XXH_INLINE_ALL
@@ -38,7 +38,8 @@ static void mark_read(lowering *l, const hir_op *kernel) {
     }
 }
 
-/* Parts of a vector are no rows. */
+/* Does the weight consist of derived rows that another weight may hold? Parts of a vector are not
+ * rows. */
 static bool is_derived_rows(const hir_weight *w) {
     return hir_is_derived(w) && !w->share.on && w->layout == HIR_LAYOUT_ROWS &&
            w->type.dtype == HIR_F32 && (w->type.rank == 2 || w->n_rows == 1);
@@ -48,16 +49,16 @@ static bool is_derived_rows(const hir_weight *w) {
 typedef struct held_row {
     uint32_t weight, row;
     uint64_t before; /* rows of elements of the weight before this one */
-    uint32_t next;   /* the next one of the same factors, in the order of the table, or HIR_NONE */
+    uint32_t next;   /* the next row with the same factors in table order, or HIR_NONE */
 } held_row;
 
 typedef struct holders {
     HD_VEC(held_row) rows;
-    hir_names first;       /* by the text of a row: the first such row */
-    HD_VEC(uint32_t) last; /* by first row: the last of its kind */
+    hir_names first;       /* by the text of a row: the first row with this text */
+    HD_VEC(uint32_t) last; /* by first row: the last row with the same text */
 } holders;
 
-/* All rows in which find_holder looks, found by their text. */
+/* Collects all rows that find_holder searches, indexed by their text. */
 static void collect_rows(lowering *l, holders *h) {
     hir_names_init(&h->first, l->a);
     for (uint32_t i = 0; i < l->m->weights.n; i++) {
@@ -81,7 +82,7 @@ static void collect_rows(lowering *l, holders *h) {
     }
 }
 
-/* Are the rows of w those of `in` from one of them on? */
+/* Are the rows of w the rows of `in` from row `from` on? */
 static bool are_rows_from(const hir_weight *w, const hir_weight *in, uint32_t from) {
     if (w->n_rows > in->n_rows - from) return false;
     for (uint32_t r = 0; r < w->n_rows; r++)
@@ -89,8 +90,8 @@ static bool are_rows_from(const hir_weight *w, const hir_weight *in, uint32_t fr
     return true;
 }
 
-/* The query that a sublayer reads by itself is a row of the table that phase 1 of its block has
- * read: it is stored once, and found in the caches. */
+/* Finds a weight that contains this one. The query that a sublayer reads alone is a row of the
+ * table that phase 1 of its block has read: it is stored once, and is still in the CPU's caches. */
 static void find_holder(lowering *l, const holders *h, uint32_t weight) {
     hcg_program *p = l->p;
     const hir_weight *w = &l->m->weights.at[weight];
@@ -106,7 +107,7 @@ static void find_holder(lowering *l, const holders *h, uint32_t weight) {
         if (p->weight_holders.at[row->weight] != HIR_NONE || !are_rows_from(w, in, row->row))
             continue;
         p->weight_holders.at[weight] = row->weight;
-        p->weight_offsets.at[weight] = row->before * bytes; /* from there on */
+        p->weight_offsets.at[weight] = row->before * bytes; /* offset inside the holder */
         return;
     }
 }
@@ -149,7 +150,7 @@ bool lower_weights(lowering *l) {
 }
 
 /* ---- digest ---------------------------------------------------------------------------------- */
-/* Which part of it the ranks have. */
+/* The part of a weight that each rank has. */
 static void add_share(hd_text *table, const hir_weight *w) {
     const hd_share *s = &w->share.share;
     if (w->share.on)
@@ -157,7 +158,7 @@ static void add_share(hd_text *table, const hir_weight *w) {
                   (long long)s->whole, (long long)s->groups, (long long)s->units, s->repeat);
 }
 
-/* Of all that decides where in the file a kernel looks for what. */
+/* Computes the digest of everything that decides where in the file a kernel finds its weights. */
 void lower_digest(lowering *l) {
     hd_text table;
     hd_text_init(&table, l->a);
