@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Links of the documentation: every page and heading that one leads to is there, every decision is listed, and every page of docs/
-can be reached from the README.
+"""Links of the documentation: every page and heading that one leads to is there, every decision and page of figures is listed by its
+directory's README, and every page of docs/ can be reached from the README of the project.
 
     links.py SOURCE"""
 import glob
@@ -14,7 +14,7 @@ faults = []
 
 
 def pages():
-    for folder in (".", "docs", "docs/decisions", "examples/*", "bench", "bench/*", "tests/*"):
+    for folder in (".", "docs", "docs/*", "examples/*", "bench", "bench/*", "tests/*"):
         yield from sorted(glob.glob(os.path.join(source, folder, "*.md")))
 
 
@@ -45,15 +45,16 @@ for page in pages():
             faults.append(f"{page}: {target} is not there")
         elif anchor and to.endswith(".md") and anchor not in anchors(to):
             faults.append(f"{page}: {target} has no such heading")
-listed = reached["docs/decisions/README.md"]
-for page in sorted(glob.glob(os.path.join(source, "docs/decisions/*.md"))):
-    if os.path.relpath(page, source) not in listed | {"docs/decisions/README.md"}:
-        faults.append(f"docs/decisions/README.md does not list {os.path.basename(page)}")
+for overview in ("docs/decisions/README.md", "docs/figures/README.md"):
+    listed = reached[overview] | {overview}
+    for page in sorted(glob.glob(os.path.join(source, os.path.dirname(overview), "*.md"))):
+        if os.path.relpath(page, source) not in listed:
+            faults.append(f"{overview} does not list {os.path.basename(page)}")
 found, new = set(), {"README.md"}
 while new:
     found |= new
     new = {to for page in new for to in reached.get(page, ())} - found
-for page in sorted(glob.glob(os.path.join(source, "docs/*.md"))):
+for page in sorted(glob.glob(os.path.join(source, "docs/**/*.md"), recursive=True)):
     if os.path.relpath(page, source) not in found:
         faults.append(f"nothing that the README leads to leads to {os.path.relpath(page, source)}")
 assert not faults, "\n".join(faults)

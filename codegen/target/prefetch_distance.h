@@ -5,7 +5,7 @@
  * reads alone is prefetched that far ahead. For other streams the table has the part of that
  * distance, in quarters, and the reason; the parts were chosen by measurements on Zen 5 (30 to 44
  * GB/s a core, 150 ns) and hold for other CPUs as far as bandwidth times latency describes them.
- * For weights docs/figures.md (Access to memory) has the figures.
+ * For weights docs/figures/kernels.md (Access to memory) has the figures.
  *
  * What is prefetched into the L1 is at most a quarter of the L1 ahead: more would be evicted
  * before its use. */
