@@ -1,5 +1,5 @@
 /* What a transport must do, as scenarios that every rank runs with its side of it: the threads
- * transport under Criterion (unit/test_comm.c), MPI under mpirun (comm/ranks.c). */
+ * transport under Criterion (unit/comm/test_comm.c), MPI under mpirun (ranks.c). */
 #ifndef TEST_COMM_SCENARIOS_H
 #define TEST_COMM_SCENARIOS_H
 

@@ -6,7 +6,7 @@
  *
  *     f += s (t i)    and, q4,    f += (t sum p) m
  *
- * in the order and with the roundings of int8_group.c: the same bits. The sums f of a tile stay in
+ * in the order and with the roundings of int8/group.c: the same bits. The sums f of a tile stay in
  * registers over all groups. Two groups are multiplied while the two before them are added.
  *
  * Weights of a panel are brought into signed bytes, and their factors to f32, once for a block of

@@ -30,7 +30,7 @@ static inline double as_int8(const float *row, int64_t k, int64_t at) {
 /* What a back end makes of numbers. */
 typedef struct seen_as {
     unsigned x;        /* what it rounds x to: HCG_ROUND_* */
-    bool weights_bf16; /* the weights are rounded to bf16 (matmul/backends/amx/groups.c) */
+    bool weights_bf16; /* the weights are rounded to bf16 (matmul/backends/amx/bf16.c) */
 } seen_as;
 
 /* In a call of so many tokens. */
