@@ -43,6 +43,7 @@ typedef struct rewriter {
     hir_type *whole; /* by value: its type on one machine */
     where *at;       /* by value */
     bool *cheap;     /* by value: made of tables of positions and constants, on every rank */
+    bool *leaves;    /* by value: an output or a trace reads it */
     hir_ref *rows, *all, *share; /* by value: it in another place; none: not made yet */
     op_plan *plan;               /* by op */
     uint32_t gathers, scatters;
@@ -51,9 +52,15 @@ typedef struct rewriter {
 
 /* ---- what each op does, before any type changes ---------------------------------------------- */
 
+static bool is_leaving(const hir_op *o) {
+    return o->code == HIR_OUTPUT_OP || o->code == HIR_TRACE_OP;
+}
+
 static void plan_op(rewriter *w, hir_id op) {
     const hir_op *o = hir_op_at(w->m, op);
     op_plan *p = &w->plan[op];
+    for (uint32_t i = 0; is_leaving(o) && i < o->n_args; i++)
+        if (o->args[i].kind == HIR_REF_VALUE) w->leaves[o->args[i].index] = true;
     if (w->s->is_end[op]) p->role = ENDS;
     if (o->n_results != 1 || hir_is_kernel(o)) return;
     const shard_slot *slot = shard_slot_of(w->s, o->results[0]);
@@ -86,6 +93,7 @@ static uint32_t share_attrs(const rewriter *w, hir_id value, bool gather, hir_at
     return n;
 }
 
+/* The option rounds rows that matrices read, not those that leave the program. */
 static hir_ref gather_rows(rewriter *w, hir_id before, hir_ref x, bool narrow) {
     const hir_dtype own = hir_ref_type(w->m, x).dtype;
     const bool bf16 =
@@ -95,7 +103,7 @@ static hir_ref gather_rows(rewriter *w, hir_id before, hir_ref x, bool narrow) {
     return emit(w, before, HIR_COMM_ALL_GATHER_OP, x, &dtype, bf16);
 }
 
-static hir_ref all_of(rewriter *w, hir_id before, hir_id v, bool narrow);
+static hir_ref all_of(rewriter *w, hir_id before, hir_id v);
 
 /* Makes a constant again, with the rows or the share that are needed; none: the value is no
  * constant. */
@@ -122,11 +130,11 @@ static hir_ref rows_of(rewriter *w, hir_id before, hir_id v) {
     if (w->at[v] == SUMS)
         w->rows[v] = emit(w, before, HIR_COMM_REDUCE_SCATTER_OP, x, NULL, 0);
     else
-        w->rows[v] = emit(w, before, HIR_COMM_PART_OP, all_of(w, before, v, true), NULL, 0);
+        w->rows[v] = emit(w, before, HIR_COMM_PART_OP, all_of(w, before, v), NULL, 0);
     return w->rows[v];
 }
 
-static hir_ref all_of(rewriter *w, hir_id before, hir_id v, bool narrow) {
+static hir_ref all_of(rewriter *w, hir_id before, hir_id v) {
     hir_attr attrs[5];
     const hir_ref x = hir_value_ref(v);
     if (w->at[v] == SAME || w->at[v] == ALL) return x;
@@ -136,7 +144,7 @@ static hir_ref all_of(rewriter *w, hir_id before, hir_id v, bool narrow) {
         w->gathers++;
         w->all[v] = emit(w, before, HIR_COMM_ALL_GATHER_OP, x, attrs, n);
     } else {
-        w->all[v] = gather_rows(w, before, rows_of(w, before, v), narrow);
+        w->all[v] = gather_rows(w, before, rows_of(w, before, v), !w->leaves[v]);
     }
     return w->all[v];
 }
@@ -146,7 +154,7 @@ static hir_ref share_of(rewriter *w, hir_id before, hir_id v) {
     if (shard_slot_of(w->s, v)) return hir_value_ref(v);
     if (w->share[v].kind != HIR_REF_NONE) return w->share[v];
     const uint32_t n = share_attrs(w, v, false, attrs);
-    w->share[v] = emit(w, before, HIR_COMM_PART_OP, all_of(w, before, v, true), attrs, n);
+    w->share[v] = emit(w, before, HIR_COMM_PART_OP, all_of(w, before, v), attrs, n);
     return w->share[v];
 }
 
@@ -160,9 +168,9 @@ static void set_arg(rewriter *w, hir_id op, uint32_t i, hir_ref to) {
     hir_op_at(w->m, op)->args[i] = to;
 }
 
-static void take_all(rewriter *w, hir_id op, uint32_t i, bool narrow) {
+static void take_all(rewriter *w, hir_id op, uint32_t i) {
     const hir_ref x = pass_arg(w->m, op, i);
-    if (is_old(w, x)) set_arg(w, op, i, all_of(w, op, x.index, narrow));
+    if (is_old(w, x)) set_arg(w, op, i, all_of(w, op, x.index));
 }
 
 static void take_rows(rewriter *w, hir_id op) {
@@ -252,7 +260,7 @@ static bool all_cheap(const rewriter *w, hir_id op) {
 
 static void rewrite_plain(rewriter *w, hir_id op) {
     const hir_op *o = hir_op_at(w->m, op);
-    const bool leaves = o->code == HIR_OUTPUT_OP || o->code == HIR_TRACE_OP;
+    const bool leaves = is_leaving(o);
     const bool sequence = hir_has_trait(o->code, HIR_POSITION | HIR_SEQUENCE);
     const uint32_t n = o->n_args;
     where at = ROWS;
@@ -263,12 +271,12 @@ static void rewrite_plain(rewriter *w, hir_id op) {
         at = ALL;
         cheap = hir_has_trait(o->code, HIR_PURE_CONST);
         for (uint32_t i = 0; i < n; i++)
-            take_all(w, op, i, !leaves);
+            take_all(w, op, i);
     } else if (keeps_sums(w, op)) {
         at = SUMS;
         for (uint32_t i = 0; i < n; i++)
             if (is_old(w, pass_arg(w->m, op, i)) && !is_sum(w, pass_arg(w->m, op, i)))
-                take_all(w, op, i, true);
+                take_all(w, op, i);
     } else if (all_cheap(w, op)) {
         at = ALL;
         cheap = true;
@@ -293,7 +301,7 @@ static void rewrite(rewriter *w, hir_id op) {
         if (divided)
             set_arg(w, op, i, share_of(w, op, x.index));
         else
-            take_all(w, op, i, true);
+            take_all(w, op, i);
     }
     finish_op(w, op, p->role == ENDS ? SUMS : SHARE);
 }
@@ -485,6 +493,7 @@ bool pass_shard_tensor(hir_pass_context *c) {
         w.whole[v] = c->m->values.at[v].type;
     w.at = by_value(&w, sizeof *w.at);
     w.cheap = by_value(&w, sizeof *w.cheap);
+    w.leaves = by_value(&w, sizeof *w.leaves);
     w.rows = by_value(&w, sizeof *w.rows);
     w.all = by_value(&w, sizeof *w.all);
     w.share = by_value(&w, sizeof *w.share);
