@@ -286,10 +286,10 @@ MISTAKES = [
      "if (!last && !*at) return bad_list(s, id, text);",
      "if (last && *at) return bad_list(s, id, text);",
      "they are taken",
-     ["lit/cli"]),
+     ["lit/cli/usage"]),
     ("driver: numbers below what an option takes",
      "if (end != text && !*end && *out >= least && *out <= most) return true;",
      "if (end != text && !*end && *out <= most) return true;",
      "a temperature may be negative",
-     ["lit/cli"]),
+     ["lit/cli/generate"]),
 ]
