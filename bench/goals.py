@@ -4,10 +4,10 @@
   goals.py [--bin build/release/bin] [--only NAME]... [--rounds 5] [--quick] [--work DIR] [--packed FROM:TO]... [--json FILE]
 
 Runs the benchmark programs (build them with the target `bench`), reads what they print, and prints
-a table: goal, measured, met or not. A figure is a median of rounds, a share that of a limit
-measured in the same run; it is not measured where it is more than 1.02 of a limit that nothing can exceed, or where the limit
+a table: goal, measured, met or not. A figure is a median of rounds, a share is one of a limit
+measured in the same run. It counts as not measured where it is above 1.02 of a limit that nothing can exceed, or where the limit
 moved by more than 10 % in that run: then something else was at work. --only: some groups of the table GROUPS below; those of
-LARGE, which write gigabytes to --work (a temporary folder), run only if they are named. --quick: small shapes and
+LARGE, which write gigabytes to --work (a temporary directory), run only if they are named. --quick: small shapes and
 one round, to see that everything runs; its figures mean nothing. Exits with 0 whatever is met: on
 a busy machine nothing is.
 """
@@ -27,8 +27,8 @@ from goals_common import (AT_LEAST, AT_MOST, FMA, MODEL, MOVED, READ, SMALL, SPE
                           not_measured, of_fma, of_read, overhead_by_profile, run, share_of, tokens, verdict)
 from goals_unit import matrix_unit, matrix_unit_models
 
-# ---- groups: what a group runs, and the goals it answers as (what, sense, goal, measured, remark); sense and goal are None of a
-# figure for which none is set ----
+# ---- groups: each runs programs and yields goals as (what, sense, goal, measured, remark); for a figure without a goal, sense
+# and goal are None ----
 
 
 def decode(a):
@@ -71,9 +71,9 @@ def overhead(a):
 
 
 def ranks(a):
-    """The model divided over processes of one machine, with the threads of one process shared out, over the same model undivided:
-    in turn, with messages through shared memory. Then the same over a link that such messages are held back for, beside what `hadal
-    plan` says of two such hosts. Nothing where there is no MPI."""
+    """The model divided over processes of one machine, which share its threads, compared with the same model undivided: in
+    turn, with messages through shared memory. Then the same over a link on which messages are delayed, beside what `hadal
+    plan` predicts for two such hosts. Yields nothing where there is no MPI."""
     if not shutil.which("mpirun"):
         print("  there is no mpirun")
         return
@@ -102,7 +102,7 @@ LINK = "10G/50us"
 
 
 def over_link(a, shape, dtype, count, slowed, host):
-    """Rounds over the link, each beside the plan for a host as it was measured in the same round."""
+    """Rounds over the link, each beside the plan for a host that was measured in the same round."""
     for phase, what in (("prefill", "prefill 512"), ("decode", "decode")):
         rows = [{"type": dtype, "ranks": count, "prefill": tokens(a, 512), "decode": 0, "phase": phase,
                  "facts": links.facts_of_host(host, LINK, x[phase])} for x in slowed]
@@ -114,7 +114,7 @@ def over_link(a, shape, dtype, count, slowed, host):
 
 
 def one_of_all(a, folder, count, *more):
-    """{phase: row} of one round; the threads are shared out."""
+    """{phase: row} of one round; the processes share the threads."""
     start = ["mpirun", "-n", str(count)] if count > 1 else []
     line = [*start, *command(a, "bench", os.path.join(folder, "m"), "--prefill", tokens(a, 512), "--decode", "0", "--threads",
                              max(1, a.threads // count), "--rounds", 1, "--json", *more)]
@@ -160,8 +160,8 @@ def experts(a):
                        at[x[1], "f32"] / at[x[1], dtype], "")
 
 
-# Of shapes of bench/latent.c, the numbers of heads. Multiply-adds of many heads take longer than reading the rows, whatever
-# the kernel does: the goal is the share of the harder limit, and the share of both stands beside it.
+# The numbers of heads in shapes of bench/latent.c. The multiply-adds of many heads take longer than reading the rows, whatever
+# the kernel does: the goal is a share of the limit that takes longer, and the shares of both are printed.
 LATENT_HEADS = {0: 32, 10: 16, 2: 8}
 
 
@@ -205,7 +205,7 @@ def residuals(a):
     text = run(a, "bench_residuals", "--hidden", hidden, "--tokens", tokens(a, 512), "--threads",
                a.threads, "--rounds", a.rounds, "--compile", "no")
     printed = [*text.splitlines(), ""]
-    for line, below in zip(printed, printed[1:]):  # below a row: which limits moved in its rounds
+    for line, below in zip(printed, printed[1:]):  # the line below a row says which limits moved in its rounds
         words, moved = line.split(), below if below.startswith(MOVED) else ""
         if len(words) != 14 or words[9] != "GB/s":
             continue
@@ -224,7 +224,7 @@ def compiling(a):
 
 
 def compiling_kimi(a):
-    """27 layers of Kimi Linear with AttnRes and 256 experts, to a library for this CPU."""
+    """Compiles 27 layers of Kimi Linear with AttnRes and 256 experts to a library for this CPU."""
     spec, what = os.path.join(SPECS, "kimi.hadal"), "compiling Kimi Linear, 27 layers, 256 experts"
     with tempfile.TemporaryDirectory() as folder:
         def compiled(*options):
@@ -244,27 +244,28 @@ def compiling_kimi(a):
 
 
 def functions(text):
-    """Of the table of --time-passes: LEVEL, what (words), functions, instructions, bytes, ms, ms."""
+    """Rows of the table of --time-passes: LEVEL, what (words), functions, instructions, bytes, ms, ms."""
     rows = [x.split() for x in text.split("code, in CPU time")[1].splitlines()[1:]]
     return sum(int(x[-5]) for x in rows if len(x) > 6 and x[-5].isdigit())
 
 
 def kimi_overhead(a):
-    """8 layers of Kimi Linear at full width in blocks of 2, 8 experts: what a token meets is as in the model of 27 layers."""
+    """8 layers of Kimi Linear at full width in blocks of 2, 8 experts: each layer does the work that it does in the model of
+    27 layers."""
     small = dict(layers=8, block=2, experts=8, hidden=64, heads=2, head_dim=16, latent=32, width=32, ff=64, vocab=256)
     yield from overhead_by_profile(a, "Kimi at d = 2304, bf16", os.path.join(SPECS, "kimi.hadal"), "bf16", small if a.quick else dict(layers=8, block=2, experts=8, vocab=32000))
 
 
 def qwen3_overhead(a):
-    """The model of `overhead`. Pairs of whole calls say what a user waits, and in decoding no more than a few per cent of it; this says
-    where that is spent."""
+    """The model of `overhead`. Pairs of whole calls say how long a user waits, and for decoding only to a few per cent of it;
+    the profile here says where that time is spent."""
     small = dict(d.split("=") for d in SMALL.split(","))
     yield from overhead_by_profile(a, "d = 1024, f32", MODEL, "f32", small if a.quick else {})
 
 
 def ling(a):
-    """Ling 3.0 tiny, 7.9 billion parameters of which 1.3 are active: packed with random weights in q4, decoded. 16 GB of
-    checkpoint and 5 of weights in --work."""
+    """Ling 3.0 tiny, 7.9 billion parameters of which 1.3 billion are active: packed with random weights in q4, then decoding.
+    Needs 16 GB for the checkpoint and 5 GB for weights in --work."""
     spec = os.path.join(SPECS, "ling.hadal")
     shape = defines(layers=4, hidden=64, heads=2, head_dim=16, latent=32, q_rank=32, experts=16, width=32, ff=64,
                     vocab=256) if a.quick else []
@@ -297,9 +298,9 @@ def packed_pair(text):
 
 
 def packing(a):
-    """Bytes read and written while a checkpoint is packed, over those of a copy of the same file, one after the other; 0.25 G
-    weights, 5 GB in --work, and again in memory where there is room. Both are brought to the disk. --packed: some forms alone,
-    with --place in one of the two places."""
+    """Bytes per second read and written while a checkpoint is packed, over those of a copy of the same file, one after the
+    other. The checkpoint has 0.25 G weights and takes 5 GB in --work; the test is repeated in memory if there is enough. Both
+    files are synced to the disk. --packed: only some storage formats; --place: only one of the two places."""
     shape = defines(layers=14) if not a.quick else defines(hidden=64, layers=2, ff=128, vocab=256)
     places = [("the disk", a.work)] if a.place != "memory" else []
     if a.place != "disk" and os.path.isdir(MEMORY) and shutil.disk_usage(MEMORY).free > 7e9:
@@ -351,7 +352,7 @@ def timed(what):
 
 def family(a, name):
     """A published family at full width with few layers and random weights, in the types that it is run in: 7 GB of checkpoint
-    and as much of weights in --work. Decoding reads what a token needs of them."""
+    and as much of weights in --work. Decoding reads the part of the weights that a token needs."""
     folder = os.path.join(SPECS, name)
     if a.quick:
         folder = os.path.join(SPECS, "..", "..", "tests", "published", name)
@@ -384,7 +385,7 @@ def qwen3_moe(a):
 
 
 def peak_of_own(line):
-    """Most bytes that are no file's while it runs, as /proc sees it every 20 ms."""
+    """The most memory of the process that belongs to no file, as /proc shows it every 20 ms."""
     process, most = subprocess.Popen(line), 0
     while process.poll() is None:
         try:
@@ -392,7 +393,7 @@ def peak_of_own(line):
                 own = [x.split()[1] for x in f if x.startswith("RssAnon:")]
             most = max([most, *(1024 * int(x) for x in own)])
         except OSError:
-            pass  # it has just ended
+            pass  # the process has just ended
         time.sleep(0.02)
     if process.returncode:
         sys.exit(f"goals.py: {' '.join(line)} failed")
@@ -416,7 +417,7 @@ LARGE = (packing, kimi_overhead, qwen3_overhead, ling, gemma3n, inkling2, gpt_os
 
 
 def host():
-    """The CPU and how many of them: a share of limits is a fact of one machine."""
+    """The CPU and the number of CPUs: a share of limits is a fact of one machine."""
     try:
         with open("/proc/cpuinfo", encoding="utf-8") as f:
             of = {x.split(":")[0].strip(): x.split(":", 1)[1].strip() for x in f if ":" in x}
@@ -428,7 +429,7 @@ def host():
 
 
 def lines_of_compile(text):
-    """name, wall and CPU seconds for one level, wall and CPU for all."""
+    """Rows of the table of compile times: name, wall and CPU seconds for one level, wall and CPU seconds for all levels."""
     for words in (x.split() for x in text.splitlines()):
         try:
             if len(words) == 5 and [float(x) for x in words[1:]]:
@@ -455,7 +456,7 @@ def main():
     a.rounds = 1 if a.quick else a.rounds
     if a.work:
         os.makedirs(a.work, exist_ok=True)
-        os.environ["TMPDIR"] = a.work  # of hadal bench
+        os.environ["TMPDIR"] = a.work  # temporary files of hadal bench
     rows = []
     print(host())
     for group in GROUPS:

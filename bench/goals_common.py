@@ -1,4 +1,4 @@
-"""What groups of goals.py have in common: programs that they run, and how these are answered."""
+"""What groups of goals.py have in common: how they run programs, and how they report goals."""
 import functools
 import json
 import os
@@ -9,7 +9,7 @@ import tempfile
 
 SPECS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "specs")
 MODEL = os.path.join(SPECS, "qwen3.hadal")
-SMALL = "hidden=64,layers=2,ff=128,vocab=256"  # of MODEL, for --quick
+SMALL = "hidden=64,layers=2,ff=128,vocab=256"  # options of the model, for --quick
 AT_LEAST, AT_MOST = "at least", "at most"
 
 
@@ -37,7 +37,7 @@ def defines(**values):
 
 
 def lines(text, *start):
-    """Lines that begin with these words, as words."""
+    """The lines that begin with these words, each split into words."""
     found = [x.split() for x in text.splitlines()]
     return [x for x in found if x[:len(start)] == [str(s) for s in start]]
 
@@ -55,9 +55,9 @@ def bench(a, dtypes, *more, **phases):
 
 
 class Share(float):
-    """A share of a limit of the machine that was measured in the same run. drift: how far the limit was from itself between the
-    earlier and the later samples of it; bounded: nothing is faster than the limit, so that more than all of it is a limit that was
-    measured while something else ran."""
+    """A share of a limit of the machine that was measured in the same run. drift: how far the limit moved from the earlier to
+    the later samples; bounded: nothing is faster than the limit, so a share above 1 shows that the limit was measured while
+    something else ran."""
 
     def __new__(cls, value, drift=0.0, bounded=True):
         share = super().__new__(cls, value)
@@ -69,7 +69,7 @@ MOST_SHARE, MOST_DRIFT = 1.02, 0.10
 
 
 def not_measured(value):
-    """Why a figure says nothing; None: it does say something."""
+    """Why a figure means nothing; None: it means something."""
     if not isinstance(value, Share):
         return None
     if value.drift > MOST_DRIFT:
@@ -88,13 +88,14 @@ def verdict(sense, goal, value):
 
 @functools.lru_cache(maxsize=None)
 def unit_runs(folder):
-    """Does hadal in this folder see a matrix unit that it may use? Products by it may exceed multiply-adds."""
+    """Does hadal in this directory find a matrix unit that it may use? Products by the unit may exceed the rate of
+    multiply-adds."""
     levels = json.loads(output(folder, "hadal", "machine", "--json", "--threads", 0))["levels"]
     return any(level["name"] == "amx" and level["runs"] for level in levels)
 
 
 def of_read(row):
-    """Of a row of hadal bench."""
+    """The share of the read limit in a row of hadal bench."""
     return Share(row["read_fraction"], row["read_limit_drift"])
 
 
@@ -107,7 +108,8 @@ MOVED = "limits that moved"
 
 
 def drifts(text):
-    """{limit: drift} of what the programs of bench/ say of limits that moved (bench/machine.h); those that did not are not in it."""
+    """{limit: drift} from the output of the programs of bench/: limits that moved (bench/machine.h); limits that did not are
+    absent."""
     found = {}
     for line in text.splitlines():
         for name, percent in re.findall(r"[:,] ([a-z0-9 -]+?) (\d+) %", line.partition(MOVED)[2]):
@@ -116,7 +118,7 @@ def drifts(text):
 
 
 def share_of(a, limit, value, text):
-    """A share that a program of bench/ has printed in the text. What caches hold is copied faster than the triad."""
+    """A share that a program of bench/ has printed. A copy of what caches hold is faster than the triad."""
     bounded = limit in (READ, TILES) or (limit == FMA and not unit_runs(a.bin))
     return Share(value, drifts(text).get(limit, 0.0), bounded)
 
@@ -130,8 +132,9 @@ def busy(row):
 
 
 def overhead_by_profile(a, title, spec, dtype, shape, goals=(("prefill", 0.006), ("decode", 0.002)), options=()):
-    """Row programs with AttnRes less those without, of the whole, by profile; waits for them included, in which threads fetch the
-    next weights ahead (runtime/prefetch.h), and without. goals: of phases; options: of hadal run."""
+    """By profile: the time of row programs with AttnRes minus that of those without, as a share of the total, with and
+    without the waits for them, in which threads prefetch the next weights (runtime/prefetch.h). goals: by phase; options: of
+    hadal run."""
     tokens_of = {"prefill": 16, "decode": 4} if a.quick else {"prefill": 512, "decode": 16}
     with tempfile.TemporaryDirectory(dir=a.work) as folder:
         part = {system: by_kind(a, spec, {**shape, "system": system}, dtype, tokens_of, folder, options)
@@ -146,7 +149,7 @@ def overhead_by_profile(a, title, spec, dtype, shape, goals=(("prefill", 0.006),
 
 
 def by_kind(a, spec, shape, dtype, tokens_of, folder, options):
-    """{phase: {kind of kernel, "all": ns}} of a profile, the first thread, all rounds together, with random weights."""
+    """{phase: {kind of kernel, "all": ns}} of a profile: the first thread, all rounds together, with random weights."""
     profile, ids = os.path.join(folder, "p.json"), range(sum(tokens_of.values()))
     weights = os.path.join(folder, "random.safetensors")
     run(a, "hadal", "init-weights", spec, *defines(**shape), "--weights-dtype", "bf16", "-o", weights, "-q")

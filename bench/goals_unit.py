@@ -18,7 +18,7 @@ def has_unit(a):
 
 
 def number_before(words, word, back=2):
-    """Of a line like `... 0.41 of unit ...`."""
+    """The number before a word, in a line like `... 0.41 of unit ...`."""
     return float(words[words.index(word) - back])
 
 
@@ -37,7 +37,7 @@ def matrix_unit(a):
 
 
 def contraction(a, shape, *more):
-    """Words of a line: GFLOP/s, shares of peak (multiply-add) and of unit, and its limit."""
+    """Figures of a line: GFLOP/s, shares of peak (multiply-add) and of unit, and the limit of the line."""
     if a.quick:
         shape, more = (16, 128, 128), (*more, 1)
     return run(a, "bench_contract", "amx", a.threads, *shape, *more).split()
@@ -61,12 +61,12 @@ def contractions(a):
             return
 
 
-LEAST_RATE = 0.1  # GFLOP/s: the last digit that is printed
+LEAST_RATE = 0.1  # GFLOP/s: the last digit printed
 
 
 def contractions_of_groups(a):
-    """q8 and q4 as bf16, which is what libraries do, and by products of bytes (`--machine unit_bytes=1`), whose limit is twice as high:
-    the one was counted to be faster, and this is to measure it. No goal is set for them alone but that q4 keeps up."""
+    """q8 and q4 multiplied as bf16, as libraries do, and as bytes (`--machine unit_bytes=1`), whose limit is twice as high:
+    bf16 was predicted to be faster, and this measures it. The only goal is that q4 is as fast as q8."""
     for T, K, N in ((512, 1024, 3072), (512, 3072, 1024))[:1 if a.quick else 2]:
         rate = {}
         for dtype in ("q8", "q4"):
@@ -96,8 +96,9 @@ def attention(a):
 
 
 def experts(a):
-    """By rows that each expert has, the level with the unit over vectors: it is at least as fast from the number on that it is chosen
-    from (unit_rows of support/machine.h), and below, where both take vectors."""
+    """For each number of rows per expert, the level with the matrix unit compared with vectors: it is at least as fast from
+    the number on at which the unit is chosen (unit_rows of support/machine.h), and below it, where both levels use
+    vectors."""
     E, chosen, width, d = (128, 8, 512, 1536) if not a.quick else (16, 2, 32, 64)
     for dtype in ("bf16", "q8"):
         for rows in (1, 2, 4, 8, 32) if not a.quick else (4,):
@@ -112,14 +113,15 @@ def experts(a):
 
 # ---- whole models ----------------------------------------------------------------------------------
 
-# Weights, way to compile, phase of the model: over what of the same run, and the goal. The peers are those of bench/peers.
+# Type of the weights, options of compilation, phase of the model: what it is compared with in the same run, and the goal. The
+# peers are those of bench/peers.
 SERVER_GOALS = (("bf16", "--activations int8,bf16", "torch.compile", 1.7, "bf16, activations rounded"),
                 ("bf16", "", "torch.compile", 0.9, "bf16, exact activations"),
                 ("q8", "", "OpenVINO", 2.0, "q8"))
 
 
 def matrix_unit_models(a):
-    """Whole models on the matrix unit, also beside peers that use it too; those that are not installed are left out."""
+    """Whole models on the matrix unit, also beside peers that use it; peers that are not installed are left out."""
     if not has_unit(a):
         return
     yield from beside_peers(a)
@@ -170,7 +172,8 @@ def compared(a, kind, ways):
 
 
 def batches(a):
-    """A step of many sessions: rows fill tiles, and weights are read once. The step should stay at what reading takes."""
+    """A decoding step of many sessions: rows fill tiles, and weights are read once, so a step should take no longer than
+    reading."""
     shape = defines(system="attnres", **(dict(d.split("=") for d in SMALL.split(",")) if a.quick else {}))
     with tempfile.TemporaryDirectory(dir=a.work) as folder:
         weights, model = os.path.join(folder, "random.safetensors"), os.path.join(folder, "out", "m")

@@ -21,7 +21,7 @@ import tempfile
 
 SPEC = os.path.join(os.path.dirname(os.path.abspath(__file__)), "specs", "qwen3.hadal")
 SHAPE = ["layers=4", "hidden=256", "heads=4", "kv_heads=2", "head_dim=64", "ff=512", "vocab=512"]
-FEW, MANY = 4, 20  # tokens of the two runs
+FEW, MANY = 4, 20  # numbers of tokens of the two runs
 MAIN = """
 #include <stdlib.h>
 #include "m.h"

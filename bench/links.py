@@ -6,15 +6,15 @@
 
 Makes as many network namespaces as there are ranks, joined by a bridge that has a namespace of its own, slows what leaves each of them
 (`tc`, a token bucket), starts a rank in each with Open MPI over TCP, and runs `hadal bench`. The hosts of the plan are what `hadal
-machine` measures in the same namespaces with as many ranks: all of them share one machine, and each tells what is left to it while
-the others are at work. Of a link that is slowed the plan is told its rate, and what the transport takes without it.
+machine` measures in the same namespaces with as many ranks: all of them share one machine, and each measures what is left to it while
+the others are at work. For a slowed link the plan gets the link's rate, and the time that the transport takes without the link.
 
 A link with a latency, RATE/LATENCY, is made by the ranks themselves (hadal bench --link), over shared memory and without namespaces:
-messages are held back for as long. The plan is told both numbers, and what the transport takes without it.
+messages are delayed by that time. The plan gets both numbers, and the time that the transport takes without the delay.
 
 Needs Open MPI's `mpirun`, and for links without a latency root, `ip` and `tc`. Namespaces are removed whatever happens; nothing of the machine's own network is
-touched. --work: a folder for the models, which are compiled if they are not there; --only-prepare: no more than that. --again: measures
-nothing, and says what the plan tells now of what was measured when FILE was written with --json. --quick: a model
+touched. --work: a directory for the models, which are compiled if they do not exist; --only-prepare: compiles them and no more. --again: measures
+nothing, and prints what the plan predicts now for what was measured when FILE was written with --json. --quick: a model
 of two layers and one round, to see that everything runs; its figures mean nothing.
 """
 import argparse
@@ -29,7 +29,8 @@ import sys
 import tempfile
 
 SPEC = os.path.join(os.path.dirname(os.path.abspath(__file__)), "specs", "qwen3.hadal")
-# Of SPEC, all with AttnRes: weights that no cache holds (80 MB in q4), and such as an L3 of 32 MB holds (25 MB in f32).
+# Shapes of SPEC, all with AttnRes: one with weights that no cache holds (80 MB in q4), one with weights that an L3 of 32 MB
+# holds (25 MB in f32).
 SHAPES = {"large": dict(layers=8), "small": dict(layers=6, hidden=256, heads=4, kv_heads=4, head_dim=64, ff=768, vocab=4096),
           "whole": {}, "quick": dict(layers=2, hidden=64, heads=4, kv_heads=4, head_dim=16, ff=128, vocab=256)}
 AGENT = """#!/bin/sh
@@ -41,13 +42,13 @@ export TMPDIR={folder}/tmp$host
 mkdir -p "$TMPDIR"
 exec ip netns exec {prefix}$host /bin/sh -c "$*"
 """
-# What a bucket lets go at once, in seconds of its rate: no more than a timer that comes late leaves unused, so that messages of a
-# token are slowed too. What TCP hands over at once (gso_max_size) is half of that: more would be cut into single packets, which
-# cost so much that four hosts on two CPUs reach 0.45 Gbit/s of 1. A queue that is never full loses nothing.
+# Burst of the token bucket, in seconds of its rate: no more than a late timer leaves unused, so that messages of a token are
+# slowed too. gso_max_size, the bytes that TCP hands over at once, is half of that: larger ones would be cut into single
+# packets, which cost so much that four hosts on two CPUs reach 0.45 Gbit/s of 1. A queue that is never full drops nothing.
 BURST_SECONDS, LEAST_BURST, MOST_SEGMENT, QUEUE = 0.2e-3, 4e3, 65536, "16mb"
-BEHIND = ("nice", "-n", "15")  # the kernel's network thread, which a network card would not share a CPU with
-AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}  # of Open MPI, which refuses otherwise
-NO_LIMIT = 1e15  # bits per second of a link that takes no time: what there is to wait for is the transport
+BEHIND = ("nice", "-n", "15")  # for the kernel's network thread, whose work a network card would do
+AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}  # Open MPI rejects root otherwise
+NO_LIMIT = 1e15  # bits per second of a link that takes no time: the transport is all there is to wait for
 
 
 def bits(rate):
@@ -55,7 +56,7 @@ def bits(rate):
 
 
 def burst_of(rate):
-    """Bytes that a bucket of that rate lets go at once."""
+    """The burst, in bytes, of a token bucket of that rate."""
     return max(LEAST_BURST, BURST_SECONDS * bits(rate) / 8)
 
 
@@ -119,7 +120,7 @@ class Network:
             subprocess.run(["ip", "netns", "delete", name], capture_output=True, check=False)
 
     def slow(self, rate):
-        """Each host sends at most so much; None: as fast as the machine makes it."""
+        """Limits what each host sends to `rate`; None: no limit."""
         for host in range(1, self.hosts + 1):
             tc = ["tc", "-n", self.name(host), "qdisc"]
             burst = burst_of(rate) if rate else 2 * MOST_SEGMENT
@@ -131,7 +132,7 @@ class Network:
                 subprocess.run([*tc, "delete", "dev", "eth0", "root"], capture_output=True, check=False)
 
     def mpirun(self, ranks, *line):
-        """Ranks 0 .. ranks - 1 on hosts 1 .. ranks."""
+        """Starts ranks 0 .. ranks - 1 on hosts 1 .. ranks."""
         hosts = ",".join(map(self.address, range(1, ranks + 1)))
         network = ["--mca", "plm_rsh_agent", self.agent, "--mca", "btl", "tcp,self", "--mca", "btl_tcp_if_include", "eth0",
                    "--mca", "oob_tcp_if_include", "eth0", "--bind-to", "none"]
@@ -186,19 +187,19 @@ def threads(ranks):
 
 
 def on_ranks(a, network, ranks, *line):
-    """What the command prints that the ranks make; one rank needs nobody."""
+    """The output of a command that runs on all ranks; one rank is started without mpirun."""
     line = [a.hadal, *map(str, line), "--threads", str(threads(ranks))]
     return run(line) if ranks == 1 else network.mpirun(ranks, *line)
 
 
 def link_of(rate):
-    """RATE or RATE/LATENCY as two facts of a host."""
+    """The facts of a host that RATE or RATE/LATENCY stands for."""
     network, _, latency = rate.partition("/")
     return {"network": network, **({"latency": latency} if latency else {})}
 
 
 def held_back(rate):
-    """Options of a command whose messages are to be held back."""
+    """The options of a command that delay its messages."""
     link = link_of(rate) if rate else {}
     return ["--link", ",".join(f"{k}={v}" for k, v in link.items())] if "latency" in link else []
 
@@ -210,14 +211,14 @@ def measure(a, network, shape, dtype, ranks, rate):
 
 
 def facts_of_host(host, rate, row):
-    """For --host. What was measured beside this run counts, since the memory of a machine is not the same from one minute to the
-    next. Of the transport a slow link adds its own time: what it takes by itself was measured without."""
+    """Facts for --host. They were measured in the same round as the run, since the memory of a machine varies from one minute
+    to the next. A slow link adds its time to that of the transport, which was measured without the link."""
     limits, ranks = host["limits"], host.get("ranks", 1)
     faster = row["fma_limit"] / limits["f32 multiply-add"]
     facts = {"memory": host["memory"], "read": row["read_limit"], "flops": row["fma_limit"], "barrier": host["barrier"],
              "cache": host.get("cache"), "cached": host.get("cached"),
              "bf16": limits.get("bf16 dots", 0) * faster, "int8": limits.get("int8 dots", 0) * faster}
-    facts.update({f"reached.{name}": share for name, share in host.get("reached", {}).items()})  # of whatever the limits are
+    facts.update({f"reached.{name}": share for name, share in host.get("reached", {}).items()})  # shares do not depend on the limits
     if ranks > 1:
         facts.update(latency=host["latency"], network=NO_LIMIT, transport=host["network"] / 8)
         facts.update(link_of(rate) if rate else {})
@@ -234,15 +235,15 @@ def compare(a, network, ranks, host, rate):
 
 
 def shape_of(hadal, shape, row, facts):
-    """What the plan tells of the model of these -D, cut as the row says."""
+    """What `hadal plan` prints for the model with these -D, divided as the row says."""
     text = run([hadal, "plan", SPEC, *shape, "--weights-dtype", row["type"], "--ranks", str(row["ranks"]), "--hosts", str(row["ranks"]),
                 "--prefill", str(row["prefill"]), "--decode", str(row["decode"]), "--host", facts, "--chunk", "512", "--json"])
     return json.loads(text)["shapes"][0]
 
 
 def plan_of(hadal, shape, row):
-    """{what: seconds} of the phase. A bucket that holds all that a host sends of a token, and has filled again before the next one,
-    is no limit to decoding."""
+    """{what: seconds} of the phase. A token bucket that holds all bytes that a host sends for a token, and is full again
+    before the next token, does not limit decoding."""
     out = shape_of(hadal, shape, row, row["facts"])
     link = row.get("link") or ""
     bucket = burst_of(link) if link and "/" not in link else 0
@@ -252,7 +253,7 @@ def plan_of(hadal, shape, row):
 
 
 def planned(a, row):
-    """The row with what the plan says."""
+    """The row, with the prediction of the plan added."""
     parts = plan_of(a.hadal, defines(row["shape"]), row)
     return {**row, "planned": parts["all"], "parts": parts}
 
@@ -302,7 +303,7 @@ def measure_all(a):
 
 
 def rows_of(a):
-    """Measured now, or, with --again, before."""
+    """The rows measured now or, with --again, earlier."""
     if not a.again:
         prepare(a)
         return [] if a.only_prepare else measure_all(a)

@@ -1,4 +1,4 @@
-"""Checkpoints in the forms that quantised ones are published in, with random codes, for what is measured of reading them."""
+"""Checkpoints in the published formats of quantised weights, with random codes, for measuring how fast they are read."""
 import json
 import math
 import os
@@ -24,11 +24,11 @@ def constants(f, n, byte):
         f.write(bytes([byte]) * min(PIECE, n - at))
 
 
-# bytes of E4M3 that are numbers
+# the bytes of E4M3 that are finite numbers
 E4M3 = bytes(x & 0xFE if x & 0x7F == 0x7F else x for x in range(256))
 
 
-# bytes of integers but for the least one
+# all integer bytes but the least one
 INT8 = bytes(x if x != 0x80 else 0x81 for x in range(256))
 
 
@@ -85,14 +85,14 @@ def awq(name, rows, cols):
 
 
 GROUPS = {"group_size": 128, "desc_act": False}
-# forms of which only a config says all
+# formats that only a config describes
 CONFIGS = {"gptq": {"quant_method": "gptq", "bits": 4, **GROUPS}, "awq": {"quant_method": "awq", "bits": 4, **GROUPS}}
 FORMS = {"mxfp4": mxfp4, "fp8": fp8, "mxfp8": mxfp8, "int4": int4, "int8": int8, "w8a8": w8a8, "gptq": gptq, "awq": awq}
 BYTES = {"U8": 1, "I8": 1, "F16": 2, "F8_E4M3": 1, "F32": 4, "BF16": 2, "I32": 4, "I64": 8}
 
 
 def write_config(folder, form):
-    """The config beside the checkpoints of a folder, where the form wants one."""
+    """Writes the config for the checkpoints of a directory, if the format needs one."""
     path = os.path.join(folder, "config.json")
     if form in CONFIGS:
         with open(path, "w") as f:
@@ -102,7 +102,7 @@ def write_config(folder, form):
 
 
 def write(source, path, form):
-    """The checkpoint `source` with its projections in one of FORMS."""
+    """Writes the checkpoint `source` with its projections in one of FORMS."""
     tensors, start = header_of(source)
     listed = []
     for name, t in tensors.items():

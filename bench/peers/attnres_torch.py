@@ -38,7 +38,7 @@ def rmsnorm_fused(x, gain):
     return torch.nn.functional.rms_norm(x, gain.shape, gain, EPS)
 
 
-# The best that this PyTorch has; the fused one came with 2.4.
+# the best RMSNorm that this PyTorch has; the fused one came with 2.4
 rmsnorm = rmsnorm_fused if torch and hasattr(torch.nn.functional, "rms_norm") else rmsnorm_of_parts
 
 
@@ -52,7 +52,7 @@ class Norm(torch.nn.Module if torch else object):
 
 
 def modules(query, key_gain, gain):
-    """proj and norm of a sublayer's mix, as in the figure, and the sublayer's own norm."""
+    """The projection and norm of a sublayer's mix, as in the figure, and the sublayer's own norm."""
     proj = torch.nn.Linear(len(query), 1, bias=False)
     proj.weight = torch.nn.Parameter(query[None, :], requires_grad=False)
     return proj, Norm(key_gain), Norm(gain)
@@ -140,7 +140,7 @@ def mix_lean(v, scaled_query, least):
 def lean(x, w):
     v = x.new_empty(x.shape[0], w.blocks + 1, x.shape[1])
     v[:, 0] = x
-    n = 1  # sources that are there; a block's sum is v[:, n - 1] while it grows
+    n = 1  # number of sources so far; while a block's sum grows it is v[:, n - 1]
     for i in range(w.sublayers):
         h = mix_lean(v[:, :n], w.scaled_query[i], w.least)
         y = w.stand_in(rmsnorm(h, w.gain[i]))
@@ -156,7 +156,7 @@ SYSTEMS = (none, standard, figure, stacked, lean)
 
 
 def check(w, x):
-    """All ways to write AttnRes give one answer, or the faster ones prove nothing."""
+    """Checks that all ways to write AttnRes give the same answer, or the speed of the faster ones proves nothing."""
     a = figure(x, w)
     for other in stacked, lean:
         off = ((a - other(x, w)).abs().max() / a.abs().max()).item()
@@ -165,7 +165,7 @@ def check(w, x):
 
 
 def seconds(system, x, w, times):
-    """One thread: the CPU time it got, as bench_depth does; several: time on the wall."""
+    """For one thread its CPU time, as in bench_depth; for several the time on the wall."""
     clock = time.thread_time if torch.get_num_threads() == 1 else time.perf_counter
     start = clock()
     for _ in range(times):
@@ -176,8 +176,8 @@ def seconds(system, x, w, times):
 def measure(w, d, tokens, rounds):
     x = torch.rand(tokens, d) * 2 - 1
     times = {s: [] for s in SYSTEMS}
-    first = {s: seconds(s, x, w, 1) for s in SYSTEMS}  # warms up too
-    enough = 0.05  # seconds a run takes at least
+    first = {s: seconds(s, x, w, 1) for s in SYSTEMS}  # warms up as well
+    enough = 0.05  # least seconds of a sample
     for _ in range(rounds):
         for s in SYSTEMS:
             t = seconds(s, x, w, 1 + int(enough / first[s]))

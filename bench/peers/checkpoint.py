@@ -30,8 +30,8 @@ class Shape:
     theta: float = 1e6
 
     def flops(self, n):
-        """Of a prefill of n tokens whose last row of logits is asked for: 2 for a product and its
-        addition, in contractions and in attention over the pairs that the causal mask leaves."""
+        """FLOPs of a prefill of n tokens that requests the last row of logits: 2 for a product and its addition, in
+        contractions and in attention over the pairs that the causal mask leaves."""
         q, kv = self.heads * self.head_dim, self.kv_heads * self.head_dim
         layer = self.hidden * (2 * q + 2 * kv + 3 * self.ff)
         pairs = n * (n + 1) // 2
@@ -89,7 +89,7 @@ GGUF_NAMES = {
 
 
 def write_gguf(checkpoint, shape, path):
-    """A file of architecture qwen3 in f32, without a tokenizer; appears whole or not at all."""
+    """Writes a file of architecture qwen3 in f32, without a tokenizer. The file appears whole or not at all."""
     try:
         import gguf
     except ImportError:

@@ -31,7 +31,7 @@ from worker import Worker
 SPEC = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "specs", "qwen3.hadal")
 SYSTEMS = ("attnres", "standard")
 PEERS = ("torch", "compile", "onnx", "openvino", "llama")
-# What llama.cpp has for a type of Hadal's.
+# The types of llama.cpp for those of Hadal.
 LLAMA_FORMATS = {"f32": ["f32"], "bf16": ["bf16"], "f16": ["f16"], "q8": ["q8_0"],
                  "q4": ["q4_0", "q4_1", "q4_k"]}
 # Root mean square of the difference of logits from Hadal's standard residual over that of its logits:
@@ -54,7 +54,7 @@ def run(command):
 
 
 class Files:
-    """What models are made of, in a folder; made once for each shape, compiled for each hadal."""
+    """The files that models are made from, in one directory; made once for each shape, compiled for each hadal."""
 
     def __init__(self, a):
         self.a = a
@@ -65,7 +65,7 @@ class Files:
         return [x for d in [f"system={system}", *self.a.define] for x in ("-D", d)]
 
     def weights(self, system="standard"):
-        """Random ones in f32, by system: their models do not have the same tensors."""
+        """Random weights in f32, by system, since the models of the systems do not have the same tensors."""
         path = os.path.join(self.folder, f"{system}.safetensors")
         if not os.path.exists(path):
             part = os.path.join(self.folder, "part.safetensors")
@@ -74,7 +74,7 @@ class Files:
         return path
 
     def library(self, system, kind, options):
-        """A library for this machine; again where hadal, the spec or the weights are newer."""
+        """A library for this machine; compiled again if hadal, the spec or the weights are newer."""
         name = re.sub(r"\W+", "_", f"{system}_{kind}_{options}").strip("_")
         path = os.path.join(self.folder, name)
         made = os.path.join(self.folder, f"lib{name}.so")
@@ -100,8 +100,8 @@ class Entry:
 
 
 def candidates(kind, a, files, shape, capacity):
-    """(name, has the standard residual, class, arguments) of all that might take part; their files
-    that Hadal makes are there when the first one is asked for."""
+    """(name, has the standard residual, class, arguments) of all models that might take part. The files that Hadal makes
+    exist once the first of them is used."""
     paths = {(s, o): files.library(s, kind, o) for o in a.compile for s in a.systems}
     for options in a.compile:
         for system in a.systems:
@@ -132,7 +132,7 @@ def open_all(entries, kind, a, files, shape, left_out):
 
 
 def compare_logits(kind, entries, a):
-    """Rows after a prefill and after one more token, against those of the first standard model."""
+    """Compares the rows after a prefill and after one more token with those of the first standard model."""
     rows = {e: e.worker.logits(0, a.prefill) + e.worker.logits(a.prefill, 1) for e in entries}
     same = [e for e in entries if e.standard]
     if not same:
@@ -201,7 +201,7 @@ def compare(kind, a, files, shape, left_out):
     entries = []
     try:
         open_all(entries, kind, a, files, shape, left_out)
-        compare_logits(kind, entries, a)  # also the runs that warm up
+        compare_logits(kind, entries, a)  # warms up as well
         seen = []
         for r in range(a.rounds):
             for e in entries if r % 2 == 0 else reversed(entries):

@@ -36,7 +36,7 @@ FORMS = {"f32": "f32", "bf16": "bf16", "q4": "q4_0", "q8": "q8_0"}
 # each other are at 1.4.
 SAME = {"gpt_oss": (0.02, 512), "qwen3_moe": (0.02, 512), "gemma3n": (0.02, 4), "ling": (0.02, 512)}
 
-# Of each family: what config.json leaves to its defaults, what the peer has as constants (Gemma 3n: caches are shared from
+# For each family: what config.json leaves to its defaults, what the peer has as constants (Gemma 3n: caches are shared from
 # layer 20 on, the first 10 layers are sparse, embeddings for layers have 256 entries), and the small model.
 SHAPES = {
     "gpt_oss": {"more": {"rms_norm_eps": 1e-5},
@@ -51,7 +51,7 @@ SHAPES = {
                           "intermediate_size": 4096, "vocab_size": 256, "vocab_size_per_layer_input": 256}},
 }
 
-# The Ling-like spec takes parameters; names of config.json beside them.
+# Parameters of the Ling-like spec, with the names that config.json has for them.
 LING = {"layers": "num_hidden_layers", "hidden": "hidden_size", "heads": "num_attention_heads", "head_dim": "head_dim",
         "latent": "kv_lora_rank", "q_rank": "q_lora_rank", "experts": "num_experts", "chosen": "num_experts_per_tok",
         "width": "moe_intermediate_size", "ff": "intermediate_size", "vocab": "vocab_size", "theta": "rope_theta",
@@ -62,7 +62,7 @@ LING_SMALL = dict(layers=4, hidden=128, heads=2, latent=64, q_rank=64, experts=1
 
 
 class Subject:
-    """A family at a size: what Hadal and the GGUF file are made of, in a folder."""
+    """A family at one size: what Hadal's library and the GGUF file are made from, in one directory."""
 
     def __init__(self, a, family, small):
         self.a, self.family = a, family
@@ -87,14 +87,15 @@ class Subject:
         return gguf_path(self.folder, self.family, form)
 
     def weights(self):
-        path = os.path.join(self.folder, "weights.bf16.st")  # not the name of a folder's own weights
+        path = os.path.join(self.folder, "weights.bf16.st")  # not the name of a model folder's own weights
         if not os.path.exists(path):
             compare.run([self.a.hadal, "init-weights", *self.spec, "--weights-dtype", "bf16", "-q", "-o", f"{path}.part"])
             os.replace(f"{path}.part", path)
         return path
 
     def library(self, kind, options=""):
-        """Again where hadal is newer. Most options leave the weights as they are, and such files are kept once."""
+        """The library; compiled again if hadal is newer. Most options do not change the weights, so these files are kept
+        once."""
         name = re.sub(r"[\W_]+", "_", f"{self.family}_{kind}_{options}").strip("_")
         path, plain = (os.path.join(self.folder, x) for x in (name, f"{self.family}_{kind}"))
         made = os.path.join(self.folder, f"lib{name}.so")
@@ -121,7 +122,7 @@ class Tokens:
 
 
 class Onward:
-    """Tokens behind others go on from where the last call ended: the state of a recurrence cannot be shortened."""
+    """Tokens after a prefix continue from where the last call ended, since the state of a recurrence cannot be shortened."""
 
     length = 0
 
@@ -136,7 +137,7 @@ class HadalFamily(Onward, models.Hadal):
 
 
 class LlamaFamily(Onward, models.Llama):
-    """llama.cpp on a family's file; `weights` is what the file is made of."""
+    """llama.cpp on a family's file; `weights` is what the file is made from."""
 
     def file(self, form, weights, folder, threads):
         family, config, checkpoint = weights
@@ -149,7 +150,7 @@ class LlamaFamily(Onward, models.Llama):
 
 
 def open_all(a, subject, kind, ways, entries):
-    """Hadal's processes, one for each way to compile, then llama.cpp's; raises Missing."""
+    """Starts Hadal's processes, one for each way to compile, then llama.cpp's; raises Missing."""
     capacity = a.prefill + a.decode + 1
     for path, options in [(subject.library(kind, options), options) for options in ways]:
         entries.append(compare.Entry(options, True, HadalFamily, path, "Hadal", subject.shape, a.threads, capacity))
@@ -159,15 +160,15 @@ def open_all(a, subject, kind, ways, entries):
 
 
 def difference(entries, n):
-    """Of the last entry's rows after a prefill of n tokens and after one more, and the first one's: root mean square over
-    that of the first one's."""
+    """The difference of the last entry's rows, after a prefill of n tokens and after one more, from those of the first entry:
+    root mean square over that of the first entry's rows."""
     rows = [e.worker.logits(0, n) + e.worker.logits(n, 1) for e in entries]
     ours, theirs = rows[0], rows[-1]
     return (sum((x - y) ** 2 for x, y in zip(ours, theirs)) / sum(x * x for x in ours)) ** 0.5
 
 
 def with_all(a, subject, kind, ways, then):
-    """then(entries) with all open; what it gives."""
+    """The result of then(entries), with all entries open."""
     entries = []
     try:
         open_all(a, subject, kind, ways, entries)
@@ -187,7 +188,8 @@ def check_same(a, family):
 
 
 def limits(a, library):
-    """Of this moment: FLOP/s and bytes/s of the machine; and the bytes that a token behind nothing reads in this library."""
+    """FLOP/s and bytes/s of the machine at this moment, and the bytes that the first token of a sequence reads in this
+    library."""
     row = json.loads(compare.run([a.hadal, "bench", library, "--json", "--rounds", "1", "--threads", str(a.threads),
                                   "--prefill", "1", "--decode", ""]))["rows"][0]
     return {"fma": row["fma_limit"], "read": row["read_limit"], "bytes": row["bytes"]}
@@ -196,7 +198,7 @@ def limits(a, library):
 def measured(a, subject, kind, entries):
     """A row for each way to compile."""
     *ours, llama = entries
-    difference(entries, a.prefill)  # also the runs that warm up
+    difference(entries, a.prefill)  # warms up as well
     libraries, seen = [subject.library(kind, e.name) for e in ours], []
     theirs = family_gguf.read_by_a_token(subject.gguf(FORMS[kind]), subject.config)
     read = [{"hadal": limits(a, x)["bytes"], "llama": theirs} for x in libraries]

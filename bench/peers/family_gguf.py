@@ -18,8 +18,8 @@ def widened(x):
 
 
 class Tensor:
-    """One of the file: its name in the tables of gguf, its shape, and how to make it: bf16 as
-    numbers of 16 bits, or f32."""
+    """A tensor of the file: its name in the tables of gguf, its shape, and how to make it: bf16 as numbers of 16 bits, or
+    f32."""
 
     def __init__(self, name, shape, make, f32=False):
         self.name, self.shape, self.make = name, tuple(shape), make
@@ -38,7 +38,7 @@ def stacked(c, names, to):
 
 
 def experts_of(c, layer, count):
-    """Of a layer whose experts have tensors of their own, three stacks."""
+    """The three stacks of experts of a layer whose experts have tensors of their own."""
     at = f"model.layers.{layer}.mlp.experts"
     for part in ("gate_proj", "up_proj", "down_proj"):
         yield stacked(c, [f"{at}.{i}.{part}.weight" for i in range(count)], f"{at}.{part}.weight")
@@ -113,7 +113,7 @@ def gemma3n_tensors(c, config):
     import numpy as np
 
     layers, sharing = config["num_hidden_layers"], config["num_kv_shared_layers"]
-    for layer in range(layers - sharing, layers):  # published files hold what these layers do not read
+    for layer in range(layers - sharing, layers):  # published files contain what these layers do not read
         for part in ("k_proj", "v_proj", "k_norm"):
             shape = c.tensors[f"model.layers.0.self_attn.{part}.weight"]["shape"]
             yield Tensor(f"model.layers.{layer}.self_attn.{part}.weight", shape, lambda s=shape: np.zeros(s, np.uint16))
@@ -156,7 +156,7 @@ def ling_tensors(c, config):
             yield plain(c, name, f"{block}.attn_gate.weight" if full else f"{block}.ssm_g_a.weight")
         elif name.endswith("kv_b_proj.weight"):
             rows, rank = entry["shape"]
-            half = rows // heads // 2  # as many for keys as for values
+            half = rows // heads // 2  # as many columns for keys as for values
             yield Tensor(f"{block}.attn_k_b.weight", (heads, rank, half),
                          lambda n_=name, s=(heads, 2 * half, rank), h=half: c[n_].reshape(s)[:, :h].transpose(0, 2, 1))
             yield Tensor(f"{block}.attn_v_b.weight", (heads, half, rank),
@@ -195,7 +195,7 @@ def ling_header(w, config, gguf):
     w.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
 
 
-# Fields of config.json, of which each has one or none.
+# Alternative fields of config.json; each config has one of them or none.
 CHOSEN = ("num_experts_per_tok",)
 COUNT = ("num_local_experts", "num_experts")
 
@@ -226,7 +226,7 @@ def common_header(w, config):
 
 
 def write(family, config, checkpoint, path):
-    """A file that appears whole or not at all."""
+    """Writes a file that appears whole or not at all."""
     try:
         import gguf
         import numpy as np
@@ -263,7 +263,8 @@ def write(family, config, checkpoint, path):
 
 
 def read_by_a_token(path, config):
-    """Bytes of weights that one token reads of a file: all but rows of embeddings, and of experts those that are chosen."""
+    """Bytes of weights of a file that one token reads: all but rows of embeddings, and of experts only those that a token
+    uses."""
     import gguf
 
     total = 0

@@ -37,7 +37,7 @@ except ImportError:
 
 
 def tokens(q, k, v, g, beta, S):
-    """q, k, g: [H, T, n], v: [H, T, m], beta: [H, T], S: [H, n, m], which it changes."""
+    """q, k, g: [H, T, n], v: [H, T, m], beta: [H, T], S: [H, n, m], which is changed."""
     out = torch.empty_like(v)
     for t in range(q.shape[1]):
         S.mul_(g[:, t].exp()[:, :, None])
@@ -48,7 +48,7 @@ def tokens(q, k, v, g, beta, S):
 
 
 def pairs(xs, k, G):
-    """sum_d x_i[d] k_j[d] exp(G_i[d] - G_j[d]) for j <= i, else 0, of each x in xs; [.., C, C]."""
+    """For each x in xs: sum_d x_i[d] k_j[d] exp(G_i[d] - G_j[d]) for j <= i, else 0; [.., C, C]."""
     C = G.shape[-2]
     later = torch.ones(C, C, dtype=torch.bool).triu(1)
     d = G[..., :, None, :] - G[..., None, :, :]
@@ -118,7 +118,7 @@ def problem(T, H, n, dtype=None):
 
 
 def check():
-    """1e-4 of the largest: f32 sums of 64 products over two chunks."""
+    """The tolerance is 1e-4 of the largest value, for f32 sums of 64 products over two chunks."""
     exact = problem(2 * CHUNK, 2, 32, torch.float64)
     want, S = tokens(*exact), exact[5]
     for name, system in SYSTEMS.items():
@@ -136,7 +136,7 @@ def measure(a, T):
             continue
         calls = 20 if T == 1 else 1
         seconds = []
-        for _ in range(a.rounds + 1):  # the first one touches memory
+        for _ in range(a.rounds + 1):  # the first round touches memory
             start = time.perf_counter()
             for _ in range(calls):
                 system(*x)

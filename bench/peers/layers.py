@@ -48,7 +48,7 @@ def before(words, unit):
     return float(words[words.index(unit) - 1])
 
 
-# ---- who: each gives {what: microseconds} -------------------------------------------------------
+# ---- contestants: each gives {what: microseconds} -------------------------------------------------
 
 
 def our_experts(a, T, dtype):
@@ -57,7 +57,7 @@ def our_experts(a, T, dtype):
 
 
 def our_delta(a, T):
-    shape = {1: 0, 512: 1}.get(T)  # in bench_recurrence's table
+    shape = {1: 0, 512: 1}.get(T)  # line of bench_recurrence's table
     if shape is None:
         fail("bench_recurrence has the delta rule of 1 and 512 tokens")
     text = run([os.path.join(a.bin, "bench_recurrence"), "best", a.threads, "f32", a.rounds, shape])
@@ -91,7 +91,7 @@ def torch(a, T):
 
 
 def subjects(a, program):
-    """(what, {who: measure}); ours is the first of them."""
+    """(what, {who: measure}); Hadal is the first of them."""
     for T in a.tokens:
         for dtype in a.types if a.only != "delta" else ():
             who = {"Hadal": lambda T=T, d=dtype: our_experts(a, T, d)}

@@ -58,7 +58,7 @@ def theirs(a, python, shape, tokens, threads):
 
 
 def versions(pythons):
-    """{python: PyTorch's version} of those that have one."""
+    """{python: PyTorch's version} of those interpreters that have one."""
     found = {}
     for python in pythons:
         report = json.loads(run([python, PEER, "--json", "--shape", "1,1,8", "--tokens", "1",

@@ -16,7 +16,7 @@ def tokens(shape, past, n):
 
 
 class Hadal:
-    """A library that `hadal compile -o PATH` left, through its C interface."""
+    """A library that `hadal compile -o PATH` has written, through its C interface."""
 
     def __init__(self, path, label, shape, threads, capacity):
         folder, self.name = os.path.split(path)
@@ -53,7 +53,7 @@ class Hadal:
 
 
 class Torch:
-    """Eager PyTorch: fused attention, q/k/v and gate/up as one product, caches made ahead."""
+    """Eager PyTorch: fused attention, q/k/v and gate/up as one product each, caches allocated beforehand."""
 
     def __init__(self, kind, weights, shape, threads, capacity):
         try:
@@ -130,7 +130,7 @@ class Torch:
 
 
 class TorchCompiled(Torch):
-    """The same through torch.compile (inductor), once for each length of prompt and place behind it."""
+    """The same through torch.compile (inductor), compiled once for each prompt length and each position after it."""
 
     def __init__(self, kind, weights, shape, threads, capacity):
         super().__init__(kind, weights, shape, threads, capacity)
@@ -159,7 +159,7 @@ class Onnx:
         options.log_severity_level = 3
         try:
             self.session = ort.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-        except Exception as e:  # of onnxruntime's own kinds
+        except Exception as e:  # an exception type of onnxruntime
             raise Missing(str(e).splitlines()[0])
         self.weight_bytes = int(self.session.get_modelmeta().custom_metadata_map["weight_bytes"])
         self.binding = self.session.io_binding()
@@ -186,7 +186,7 @@ class Onnx:
 
 
 class OpenVino:
-    """OpenVINO on the graph of openvino_model.py. State of a prompt is put back before a token behind it."""
+    """OpenVINO on the graph of openvino_model.py. The state of the prompt is restored before each token after it."""
 
     def __init__(self, kind, weights, shape, threads, capacity):
         try:
@@ -200,7 +200,7 @@ class OpenVino:
         self.s, self.label = shape, f"OpenVINO {openvino.__version__.split('-')[0]}"
         try:
             self.runner = openvino_model.Runner(kind, Checkpoint(weights), shape, threads)
-        except RuntimeError as e:  # of OpenVINO
+        except RuntimeError as e:  # raised by OpenVINO
             raise Missing(str(e).splitlines()[0])
         self.weight_bytes = self.runner.weight_bytes
 
@@ -220,8 +220,8 @@ LLAMA_FORMATS = {"f32": "ALL_F32", "f16": "MOSTLY_F16", "bf16": "MOSTLY_BF16", "
 
 
 class Llama:
-    """llama.cpp through llama-cpp-python, with its defaults: caches in f16, flash attention where it
-    likes. Every matrix has the one format, also the head."""
+    """llama.cpp through llama-cpp-python, with its defaults: caches in f16, flash attention where llama.cpp chooses it. Every
+    matrix has the same format, the head's as well."""
 
     def __init__(self, form, weights, shape, threads, capacity, folder):
         try:

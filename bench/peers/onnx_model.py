@@ -18,8 +18,8 @@ OPSET, MICROSOFT = 17, "com.microsoft"
 
 
 def quantise(w, bits):
-    """[N, K] to bytes [N, K/32, 32 bits/8], low nibbles first, and scales [N, K/32]: the value of
-    largest magnitude of a group becomes -2^(bits-1), stored values are 2^(bits-1) more."""
+    """[N, K] to bytes [N, K/32, 32 bits/8], low nibbles first, and scales [N, K/32]: the value of largest magnitude of a
+    group becomes -2^(bits-1); stored values are larger by 2^(bits-1)."""
     half = 1 << (bits - 1)
     groups = w.reshape(w.shape[0], -1, GROUP)
     most = np.take_along_axis(groups, np.abs(groups).argmax(-1)[..., None], -1)
@@ -34,7 +34,7 @@ class Graph:
 
     def __init__(self, kind, file):
         self.kind, self.file, self.nodes, self.tensors = kind, file, [], []
-        self.read = 0  # bytes of weights that a token reads
+        self.read = 0  # bytes of weights that one token reads
 
     def node(self, op, inputs, outputs, domain="", **attributes):
         self.nodes.append(helper.make_node(op, inputs, outputs, domain=domain, **attributes))
@@ -48,7 +48,7 @@ class Graph:
         for key, value in where.items():
             t.external_data.add(key=key, value=str(value))
         self.file.write(np.ascontiguousarray(array).tobytes())
-        self.file.write(bytes(-self.file.tell() % 4096))  # the next one on a page
+        self.file.write(bytes(-self.file.tell() % 4096))  # aligns the next tensor to a page
         self.tensors.append(t)
         self.read += array.nbytes if read else 0
         return name
@@ -128,8 +128,8 @@ def nodes(g, c, s, capacity):
 
 
 def write(kind, checkpoint, shape, capacity, folder):
-    """FOLDER/qwen3-KIND-CAPACITY.onnx for caches of `capacity` tokens, and its weights, if it is not there;
-    the path. Its metadata tell `weight_bytes`, what a token reads of weights."""
+    """Writes FOLDER/qwen3-KIND-CAPACITY.onnx, for caches of `capacity` tokens, and its weights, if they do not exist; returns
+    the path. Its metadata have `weight_bytes`, the bytes of weights that a token reads."""
     path = os.path.join(folder, f"qwen3-{kind}-{capacity}.onnx")
     if os.path.exists(path):
         return path

@@ -15,7 +15,7 @@ from openvino import opset13 as op
 from checkpoint import EPS, Missing
 
 KINDS = ("f32", "bf16", "q8", "q4")
-BYTES = {"f32": 4, "bf16": 2, "q8": 1, "q4": 0.5 + 2 / 32}  # of a weight; a scale for each group, or each row of q8
+BYTES = {"f32": 4, "bf16": 2, "q8": 1, "q4": 0.5 + 2 / 32}  # per weight; a scale for each group, or each row of q8
 
 
 def constant(values, kind=np.int64):
@@ -25,7 +25,7 @@ def constant(values, kind=np.int64):
 class Graph:
     def __init__(self, checkpoint, shape):
         self.c, self.s, self.assigned = checkpoint, shape, []
-        self.read = 0  # elements of matrices that a token reads
+        self.read = 0  # elements of matrices that one token reads
 
     def product(self, x, *parts):
         w = np.concatenate([np.array(p) for p in parts])
@@ -46,7 +46,7 @@ class Graph:
         return op.add(op.multiply(x, self.cos), op.multiply(turned, self.sin))
 
     def cached(self, x, name):
-        """x behind what earlier calls left."""
+        """x appended to what earlier calls left."""
         shape = ov.PartialShape([1, self.s.kv_heads, -1, self.s.head_dim])
         info = ov.op.util.VariableInfo()
         info.data_shape, info.data_type, info.variable_id = shape, ov.Type.f32, name
@@ -57,7 +57,7 @@ class Graph:
         return all_rows
 
     def each_query(self, x):
-        """Heads of keys or values as often as queries read them."""
+        """Repeats the heads of keys or values for each query that attends to them."""
         s, each = self.s, self.s.heads // self.s.kv_heads
         wide = op.broadcast(op.unsqueeze(x, constant(2)), constant([1, 1, each, 1, 1]), broadcast_spec="BIDIRECTIONAL")
         return op.reshape(wide, constant([0, s.heads, -1, s.head_dim]), True)
@@ -112,7 +112,7 @@ class Runner:
         graph = Graph(checkpoint, shape)
         model = graph.model()
         if kind in ("q8", "q4"):
-            with contextlib.redirect_stdout(io.StringIO()):  # a bar of progress
+            with contextlib.redirect_stdout(io.StringIO()):  # a progress bar
                 model = compress(model, kind)
         options = {"INFERENCE_NUM_THREADS": threads, "PERFORMANCE_HINT": "LATENCY", "KV_CACHE_PRECISION": "f32",
                    "INFERENCE_PRECISION_HINT": "bf16" if kind == "bf16" else "f32",
@@ -122,7 +122,7 @@ class Runner:
         self.s, self.kept = shape, {}
 
     def prepare(self, past):
-        """State of the first `past` tokens, of which the last call was the whole prompt."""
+        """Restores the state of the first `past` tokens; the last call was the whole prompt."""
         self.request.reset_state()
         for state in self.request.query_state() if past else ():
             state.state = ov.Tensor(np.ascontiguousarray(self.kept[state.name][:, :, :past]))
@@ -137,5 +137,5 @@ class Runner:
         self.row = self.request.infer(inputs, share_outputs=False)[0].reshape(-1)
 
     def keep(self):
-        """After a prompt, for calls behind it."""
+        """Keeps the state after a prompt, for calls that continue it."""
         self.kept = {state.name: state.state.data.copy() for state in self.request.query_state()}

@@ -16,7 +16,7 @@ PR_SET_PDEATHSIG = 1
 
 
 def _serve(pipe, make, arguments):
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # a stopped process outlives nobody
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # so that a stopped process does not outlive its parent
     try:
         model = make(*arguments)
     except Missing as e:
@@ -41,9 +41,9 @@ def _serve(pipe, make, arguments):
 
 
 class Worker:
-    """make(*arguments) runs in the new process and gives an object with label, weight_bytes,
-    forward(past, n) and logits(), and perhaps prepare(past), which is not timed. Raises Missing where that cannot take part, also when the process
-    dies; otherwise the process is stopped when this returns."""
+    """make(*arguments) runs in the new process and returns an object with label, weight_bytes, forward(past, n) and logits(),
+    and perhaps prepare(past), which is not timed. Raises Missing if the object cannot take part, or if the process dies;
+    otherwise the process is stopped when this returns."""
 
     def __init__(self, make, *arguments):
         context = multiprocessing.get_context("spawn")
@@ -75,18 +75,18 @@ class Worker:
             os.kill(self.process.pid, signal.SIGCONT)
             self.pipe.send(command)
         except (ConnectionError, ProcessLookupError):
-            pass  # _answer tells how it ended
+            pass  # _answer says how it ended
         return self._answer()[1]
 
     def seconds(self, past, n, times=1):
-        """Of `times` calls of n tokens behind a cache of `past`, each."""
+        """Seconds of each of `times` calls of n tokens after a cache of `past`."""
         return self._ask("seconds", past, n, times)
 
     def logits(self, past, n):
-        """The last row after n tokens behind a cache of `past`."""
+        """The last row of logits after n tokens, after a cache of `past`."""
         return self._ask("logits", past, n, 1)
 
     def close(self):
-        """Must be called: Python would wait forever for a stopped process."""
+        """Must be called: otherwise Python waits forever for a stopped process."""
         self.process.kill()
         self.process.join()
