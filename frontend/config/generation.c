@@ -1,12 +1,10 @@
 #include "frontend/config/generation.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "frontend/config/json.h"
 #include "support/file.h"
-
-static const char *const parts[] = {"text_config", "llm_config"}; /* parts with language models */
-enum { PARTS = sizeof parts / sizeof *parts };
 
 /* ---- tokens that end a text ------------------------------------------------------------------ */
 
@@ -36,8 +34,8 @@ static bool read_stops(hfe_json *j, const hfe_field *f, hfe_token_ids *out, bool
 static bool stops_of(hfe_json *j, hfe_token_ids *out, bool *found) {
     const hfe_field eos = {NULL, "eos_token_id"};
     if (!read_stops(j, &eos, out, found)) return false;
-    for (size_t i = 0; i < PARTS && !*found; i++) {
-        const hfe_field part = {NULL, parts[i]}, inner = {&part, "eos_token_id"};
+    for (size_t i = 0; i < HFE_LANGUAGE_PARTS && !*found; i++) {
+        const hfe_field part = {NULL, hfe_language_parts[i]}, inner = {&part, "eos_token_id"};
         if (!read_stops(j, &inner, out, found)) return false;
     }
     return true;
@@ -45,50 +43,35 @@ static bool stops_of(hfe_json *j, hfe_token_ids *out, bool *found) {
 
 /* ---- settings that are not applied ----------------------------------------------------------- */
 
-/* Settings that change the generated text in transformers 5.24, and are not applied here. A value
- * requests nothing if it is null, false, an empty list or object, or the number `nothing`. */
-static const struct {
+typedef enum group {
+#define GROUP(id, happens) id,
+#include "frontend/config/generation.def"
+} group;
+
+/* A value requests nothing if it is null, false, an empty list or object, or the number `nothing`. */
+static const struct setting {
     const char *name;
+    group group;
     double nothing;
-    bool drawing; /* matters only where tokens are sampled */
 } settings[] = {
-    {"repetition_penalty", 1, false},
-    {"encoder_repetition_penalty", 1, false},
-    {"no_repeat_ngram_size", 0, false},
-    {"encoder_no_repeat_ngram_size", 0, false},
-    {"suppress_tokens", 0, false},
-    {"begin_suppress_tokens", 0, false},
-    {"bad_words_ids", 0, false},
-    {"force_words_ids", 0, false},
-    {"constraints", 0, false},
-    {"forced_bos_token_id", -1, false},
-    {"forced_eos_token_id", -1, false},
-    {"sequence_bias", 0, false},
-    {"token_healing", 0, false},
-    {"min_length", 0, false},
-    {"min_new_tokens", 0, false},
-    {"max_time", -1, false},
-    {"stop_strings", 0, false},
-    {"num_beams", 1, false},
-    {"guidance_scale", 1, false},
-    {"penalty_alpha", 0, false},
-    {"dola_layers", -1, false},
-    {"watermarking_config", 0, false},
-    {"exponential_decay_length_penalty", 0, false},
-    {"min_p", 0, true},
-    {"top_h", 1, true},
-    {"typical_p", 1, true},
-    {"epsilon_cutoff", 0, true},
-    {"eta_cutoff", 0, true},
+#define FIELD(group, name, nothing) {#name, group, nothing},
+#include "frontend/config/generation.def"
 };
+enum { SETTINGS = sizeof settings / sizeof *settings };
+
+static bool is_setting(const char *name) {
+    for (size_t i = 0; i < SETTINGS; i++)
+        if (strcmp(settings[i].name, name) == 0) return true;
+    return false;
+}
 
 /* Finds a field of the file, or else of its language model; *f is where it stands. */
 static const json_t *setting_of(const hfe_json *j, const char *name, hfe_field *part,
                                 hfe_field *f) {
     *f = (hfe_field){NULL, name};
     const json_t *v = hfe_json_get(j, f);
-    for (size_t i = 0; i < PARTS && json_is_null(v ? v : json_null()); i++) {
-        *part = (hfe_field){NULL, parts[i]}, *f = (hfe_field){part, name};
+    for (size_t i = 0; i < HFE_LANGUAGE_PARTS && json_is_null(v ? v : json_null()); i++) {
+        *part = (hfe_field){NULL, hfe_language_parts[i]}, *f = (hfe_field){part, name};
         v = hfe_json_get(j, f);
     }
     return v;
@@ -100,23 +83,50 @@ static bool asks(const json_t *v, double nothing) {
     return !(json_is_array(v) || json_is_object(v)) || json_array_size(v) || json_object_size(v);
 }
 
-static void note_settings(hfe_json *j, bool draws) {
-    hd_text names;
-    hfe_field part, f, first = {0}, of_first = {0};
-    hd_text_init(&names, j->arena);
-    for (size_t i = 0; i < sizeof settings / sizeof *settings; i++) {
-        if ((settings[i].drawing && !draws) ||
-            !asks(setting_of(j, settings[i].name, &part, &f), settings[i].nothing))
-            continue;
-        if (!names.n) {
-            of_first = part, first = f;
-            if (f.object) first.object = &of_first;
-        }
-        hd_text_f(&names, "%s%s", names.n ? ", " : "", settings[i].name);
+/* The value requests what is not applied here. `draws`: the file has tokens sampled. */
+static bool is_missed(const struct setting *s, const json_t *v, bool draws) {
+    const char *word = json_string_value(v);
+    switch (s->group) {
+    case ASK: return asks(v, s->nothing);
+    case ASK_DRAWN: return draws && asks(v, s->nothing);
+    case ASK_CACHE: return word && strcmp(word, "quantized") == 0;
+    default: return false;
     }
-    if (names.n)
-        hd_note(j->diags, hfe_json_key(j, &first), "%s: nothing here does what this asks for",
-                names.at);
+}
+
+typedef struct field_names { /* for one note, which stands at the first field */
+    hd_text text;
+    hd_loc first;
+} field_names;
+
+static void add_name(hfe_json *j, field_names *names, const hfe_field *f) {
+    if (!names->text.n) names->first = hfe_json_key(j, f);
+    hd_text_f(&names->text, "%s%s", names->text.n ? ", " : "", f->name);
+}
+
+static void note_settings(hfe_json *j, bool draws) {
+    field_names missed = {0};
+    hfe_field part, f;
+    hd_text_init(&missed.text, j->arena);
+    for (size_t i = 0; i < SETTINGS; i++)
+        if (is_missed(&settings[i], setting_of(j, settings[i].name, &part, &f), draws))
+            add_name(j, &missed, &f);
+    if (missed.text.n)
+        hd_note(j->diags, missed.first, "%s: nothing here does what this asks for", missed.text.at);
+}
+
+/* A field that the table lacks may be one of a later version, or of code that comes with a model. */
+static void note_unknown(hfe_json *j) {
+    field_names unknown = {0};
+    const char *name;
+    json_t *v;
+    hd_text_init(&unknown.text, j->arena);
+    json_object_foreach(j->root, name, v) {
+        const hfe_field f = {NULL, name};
+        if (!is_setting(name) && asks(v, NAN)) add_name(j, &unknown, &f);
+    }
+    if (unknown.text.n)
+        hd_note(j->diags, unknown.first, "%s: not known, and not applied", unknown.text.at);
 }
 
 /* transformers samples where do_sample is true; here only the user's options decide that. */
@@ -150,6 +160,7 @@ bool hfe_read_generation(hd_arena *a, hd_diags *d, const char *folder, hfe_token
         hfe_json *j = hfe_json_open(a, d, path);
         if (!j || !stops_of(j, stops, &found)) return false;
         if (!noted) note_settings(j, note_drawing(j));
+        if (i == 0) note_unknown(j);
         noted = true; /* transformers reads config.json only where the other file is absent */
     }
     return true;

@@ -1,6 +1,9 @@
 /* What generation_config.json says: tokens that end a text, and what else it asks for, which nothing
  * here does and a note names. */
 #include "hadal/hadal.h"
+
+#include <unistd.h>
+
 #define FOLDER "/tmp/hadal-generation-XXXXXX"
 #include "tests/unit/folder_fixture.h"
 
@@ -85,6 +88,8 @@ Test(generation, what_is_asked_for_and_not_done) {
                                         "\"penalty_alpha\": 0.6",
                                         "\"dola_layers\": \"high\"",
                                         "\"watermarking_config\": {\"bias\": 2.0}",
+                                        "\"num_return_sequences\": 2",
+                                        "\"cache_implementation\": \"quantized\"",
                                         "\"repetition_penalty\": 1e999"};
     static const char *const nothing[] = {"\"repetition_penalty\": 1.0",
                                           "\"repetition_penalty\": 1",
@@ -98,6 +103,12 @@ Test(generation, what_is_asked_for_and_not_done) {
                                           "\"guidance_scale\": 1.0",
                                           "\"max_new_tokens\": 9",
                                           "\"use_cache\": false",
+                                          "\"cache_implementation\": \"static\"",
+                                          "\"length_penalty\": 2.0",
+                                          "\"num_return_sequences\": 1",
+                                          "\"prompt_lookup_num_tokens\": 10",
+                                          "\"chat_format\": null, \"later\": false",
+                                          "\"later\": [], \"\": {}",
                                           "\"max_length\": 4096",
                                           "\"pad_token_id\": 0",
                                           "\"transformers_version\": \"5\"",
@@ -116,6 +127,42 @@ Test(generation, what_is_asked_for_and_not_done) {
         expect(hd_printf(arena, "{%s}", nothing[i]), "", NULL);
     expect("{\"min_length\": 3, \"num_beams\": 2, \"eos_token_id\": 2}", "2",
            "note: min_length, num_beams: nothing here");
+}
+
+Test(generation, fields_that_are_not_known) {
+    expect("{\"chat_format\": \"chatml\"}", "", "note: chat_format: not known, and not applied");
+    expect("{\"eos_token_id\": 2, \"later\": 0, \"pad_token_id\": 1, \"last\": {\"a\": 1}}", "2",
+           "note: later, last: not known, and not applied");
+    const char *text;
+    cr_assert(unlink(in_folder("generation_config.json")) == 0);
+    put("config.json", "{\"eos_token_id\": 2, \"later\": 1}"); /* the importer's to reject */
+    cr_expect_str_eq(read_files(&text), "2");
+    cr_expect_str_eq(text, "");
+}
+
+/* The table in docs/text.md is that of generation.def. */
+Test(generation, fields_as_documented) {
+    static const struct {
+        const char *group, *name;
+    } fields[] = {
+#define FIELD(group, name, nothing) {#group, #name},
+#include "frontend/config/generation.def"
+    };
+    static const char *const groups[][2] = {
+#define GROUP(id, happens) {#id, happens},
+#include "frontend/config/generation.def"
+    };
+    const char *page = hd_read_text(arena, &diags, TEST_DATA "/../docs/text.md", 1 << 20, NULL);
+    cr_assert(page, "%s", said());
+    for (size_t g = 0; g < sizeof groups / sizeof *groups; g++) {
+        hd_text row;
+        hd_text_init(&row, arena);
+        for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
+            if (strcmp(fields[i].group, groups[g][0]) == 0)
+                hd_text_f(&row, "%s`%s`", row.n ? ", " : "| ", fields[i].name);
+        hd_text_f(&row, " | %s |\n", groups[g][1]);
+        cr_expect(strstr(page, row.at), "docs/text.md lacks:\n%s", row.at);
+    }
 }
 
 Test(generation, drawing_is_for_the_user_to_say) {

@@ -151,6 +151,8 @@ static const struct changed {
     {"ZAYA1-8B", "cca", "true", "this config is that of the first upload of ZAYA1"},
     {"ZAYA1-8B", "rope_scaling", "{\"factor\": 2}", "rope_scaling: {\"factor\": 2} cannot be"},
     /* and such as change nothing */
+    {"SmolLM2-135M", "prefix", "null", NULL},
+    {"SmolLM2-135M", "prefix", "4", "prefix: must be a string, not 4"},
     {"SmolLM2-135M", "pretraining_tp", "2", NULL},
     {"SmolLM2-135M", "neftune_noise_alpha", "5", NULL},
     {"Ling-3.0-tiny", "moe_shared_expert_intermediate_size", "512", NULL},
@@ -171,6 +173,18 @@ Test(import_hub, other_values) {
         cr_expect(!c->error || find_message(c->error), "%s = %s: no '%s' in: %s", c->path, c->value,
                   c->error, said());
     }
+}
+
+/* A pipeline of transformers puts it before a prompt. Hadal does not, and says so. */
+Test(import_hub, a_prefix_is_noted) {
+    static const char note[] = "prefix is not put before prompts";
+    cr_expect(import_hub_with("SmolLM2-135M.json", "prefix", "\"Once \"") && find_message(note),
+              "%s", said());
+    cr_expect(import_hub_with("gemma-3n-E2B-it.json", "text_config.prefix", "\"Once \"") &&
+                  find_message(note),
+              "%s", said());
+    cr_expect(import_hub_with("SmolLM2-135M.json", "prefix", "\"\"") && !find_message(note), "%s",
+              said());
 }
 
 /* The lists of linear attention and layer_types must agree. */
