@@ -227,7 +227,7 @@ const char *hd_nearest_within(const char *word, const char *const *candidates, s
     if (length > LONGEST_WORD) return NULL;
     for (size_t i = 0; i < n; i++) {
         size_t other = candidates[i] ? strlen(candidates[i]) : SIZE_MAX;
-        if (other > LONGEST_WORD) continue;
+        if (other > LONGEST_WORD || strcmp(word, candidates[i]) == 0) continue;
         size_t distance = edit_distance(word, length, candidates[i], other);
         if (distance < best) {
             best = distance;

@@ -36,7 +36,7 @@ bool hd_begins_with(const char *text, const char *beginning);
 bool hd_ends_with(const char *text, const char *end);
 
 /* Nearest of `n` candidates to `word` (edit distance at most a third of its length), or NULL:
- * the "did you mean" of every diagnostic. */
+ * the "did you mean" of every diagnostic. Never the word itself. */
 const char *hd_nearest(const char *word, const char *const *candidates, size_t n);
 /* The same with an edit distance of at most `most`: long names made of several words are close to
  * each other when one word differs, but mean different things. */

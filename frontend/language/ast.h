@@ -260,7 +260,7 @@ hfe_file *hfe_read_program(hfe_program *p, const char *path, const char *text);
 /* Parses the text of one file into `file`; returns false if there were errors. */
 bool hfe_parse(hfe_program *p, hfe_file *file);
 /* Returns the definition that `name` means in a file: one of the file's own, or else one of the
- * files that it uses. */
+ * files that it uses. Models are not among them. */
 hfe_def *hfe_find_def(const hfe_file *file, const char *name);
 /* Does the same for configs. */
 hfe_def *hfe_find_config(const hfe_file *file, const char *name);

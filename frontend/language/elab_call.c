@@ -70,7 +70,7 @@ static hfe_value find_function(hfe_elab *e, const char *name, hfe_function *out)
     if (hfe_variable(e, name)) return hfe_none();
     if (find_method(e->frame->self, name, out)) return found;
     const hfe_def *def = hfe_find_def(e->frame->def->file, name);
-    if (def && def->kind != HFE_D_MODEL) {
+    if (def) {
         *out = (hfe_function){.def = def, .name = name};
         return def->kind == HFE_D_CONSTANT ? hfe_none() : found;
     }

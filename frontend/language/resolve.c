@@ -182,9 +182,9 @@ static bool is_known(const resolver *r, const char *name) {
     const hfe_def *object = object_of(r->def);
     const hfe_def *def = hfe_find_def(r->file, name);
     return has_local(r->def, name) || (object && has_local(object, name)) ||
-           find_method(object, name) || (def && def->kind != HFE_D_MODEL) ||
-           is_known_to_family(r, name) || hfe_find_builtin(name) || hfe_find_op(name, &code) ||
-           strcmp(name, "T") == 0 || strcmp(name, "C") == 0;
+           find_method(object, name) || def || is_known_to_family(r, name) ||
+           hfe_find_builtin(name) || hfe_find_op(name, &code) || strcmp(name, "T") == 0 ||
+           strcmp(name, "C") == 0;
 }
 
 static void add_candidate(hfe_program *p, hfe_candidates *out, const char *name) {

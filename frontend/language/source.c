@@ -166,13 +166,16 @@ static hfe_def *find_own(const hfe_file *file, const char *name, bool config) {
     return NULL;
 }
 
+/* Nothing can name a model, so a model hides no function of a used file that has its name. */
+static hfe_def *find_callable(const hfe_file *file, const char *name) {
+    hfe_def *def = file ? find_own(file, name, false) : NULL;
+    return def && def->kind != HFE_D_MODEL ? def : NULL;
+}
+
 hfe_def *hfe_find_def(const hfe_file *file, const char *name) {
-    hfe_def *def = find_own(file, name, false);
-    for (size_t i = 0; !def && i < file->uses.n; i++) {
-        hfe_file *used = file->uses.at[i].file;
-        def = used ? find_own(used, name, false) : NULL;
-        if (def && def->kind == HFE_D_MODEL) def = NULL;
-    }
+    hfe_def *def = find_callable(file, name);
+    for (size_t i = 0; !def && i < file->uses.n; i++)
+        def = find_callable(file->uses.at[i].file, name);
     return def;
 }
 

@@ -240,6 +240,22 @@ Test(frontend, use_looks_beside_the_file_then_in_include_folders_then_in_std) {
     hd_arena_free(f.a);
 }
 
+Test(frontend, a_model_may_have_the_name_of_a_function_that_it_uses) {
+    fixture f;
+    set_up(&f);
+    hir_module *m = load_text(&f, "use \"layers\"\n"
+                                  "model swiglu() { output y = swiglu(embed(\"e\", 16, 8), 16) }");
+    cr_assert(m, "%s", rendered(&f));
+    cr_expect_str_eq(m->name, "swiglu");
+    cr_expect_null(load_text(&f, "model swiglu() { output y = swiglu(const(1.0, [4]), 16) }"));
+    cr_expect(strstr(rendered(&f), "use \"layers\""), "%s", rendered(&f));
+    f.d.list.n = f.d.errors = 0;
+    f.options.std_dir = NULL;
+    cr_expect_null(load_text(&f, "model swiglu() { output y = swiglu(const(1.0, [4]), 16) }"));
+    cr_expect_null(strstr(rendered(&f), "did you mean 'swiglu'"), "%s", rendered(&f));
+    hd_arena_free(f.a);
+}
+
 Test(frontend, files_that_cannot_be_read) {
     fixture f;
     set_up(&f);

@@ -200,6 +200,7 @@ Test(support, nearest_word) {
     cr_assert_str_eq(hd_nearest("rmsnorms", words, 5), "rmsnorm");
     cr_assert_str_eq(hd_nearest("ROPE", words, 5), "rope", "letters of another case are the same");
     cr_assert_null(hd_nearest("xyzzy", words, 5));
+    cr_assert_null(hd_nearest("rope", words, 5), "the word itself is no hint");
     cr_assert_null(hd_nearest("ro", words, 5), "two letters are too few to guess from");
     cr_assert_null(hd_nearest("", words, 5));
     cr_assert_null(hd_nearest(hd_alloc(arena, 1, 1), words, 0));
