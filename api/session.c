@@ -3,6 +3,7 @@
 
 #include <dlfcn.h>
 #include <limits.h>
+#include <link.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,16 +20,25 @@ const char *hadal_version(void) {
     return HADAL_VERSION;
 }
 
+static char own_path[PATH_MAX] = "."; /* not written any more once the library is loaded */
+
+/* The loader knows this library by the name that it was opened with, which may be relative to a
+ * working directory that the host leaves later. A program that holds these objects itself is known
+ * by argv[0], which can be anything. */
+__attribute__((constructor)) static void remember_path(void) {
+    Dl_info info;
+    struct link_map *map = NULL;
+    char real[PATH_MAX];
+    if (!dladdr1((const void *)(uintptr_t)hadal_version, &info, (void **)&map, RTLD_DL_LINKMAP))
+        return;
+    const bool program = !map || !map->l_name || !*map->l_name;
+    if (realpath(program ? "/proc/self/exe" : map->l_name, real)) strcpy(own_path, real);
+}
+
 /* Finds the directories of library files from where this library lies, in an installation and in a
  * build tree alike; programs that link the objects directly (the unit tests) lie next to lib/. */
 static void find_folders(hadal_session *s) {
-    Dl_info info;
-    const char *self = ".";
-    if (dladdr((const void *)(uintptr_t)hadal_version, &info) && info.dli_fname)
-        self = info.dli_fname;
-    char *real = realpath(self, NULL);
-    const char *dir = hd_path_dir(s->arena, real ? real : self);
-    free(real);
+    const char *dir = hd_path_dir(s->arena, own_path);
     const char *data = hd_path_join(s->arena, dir, HADAL_DATA_FROM_LIB);
     char *real_data = realpath(data, NULL);
     s->data_dir = hd_strdup(s->arena, real_data ? real_data : data);

@@ -3,6 +3,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -54,12 +55,19 @@ void hd_build_free(hd_build *b) {
     free(b);
 }
 
+/* Both names are kept from the root on: a host may leave its working directory before it publishes.
+ */
 static file *new_file(const char *target, const char *temporary) {
-    const size_t n = strlen(target) + 1, k = temporary ? strlen(temporary) + 1 : 0;
-    file *f = calloc(1, sizeof *f + n + k);
+    char here[PATH_MAX] = "";
+    if (target[0] != '/' && getcwd(here, sizeof here - 1)) strcat(here, "/");
+    const size_t most = strlen(here) + strlen(target) + 1;
+    file *f = calloc(1, sizeof *f + most + (temporary ? strlen(here) + strlen(temporary) + 1 : 0));
     if (!f) return NULL;
-    memcpy(f->target, target, n);
-    if (temporary) f->temporary = memcpy(f->target + n, temporary, k);
+    strcpy(stpcpy(f->target, here), target);
+    if (temporary) {
+        f->temporary = f->target + most;
+        strcpy(stpcpy(f->target + most, temporary[0] == '/' ? "" : here), temporary);
+    }
     return f;
 }
 
