@@ -15,6 +15,7 @@
 #include "inspect/bench.h"
 #include "inspect/format.h"
 #include "runtime/detect.h"
+#include "support/quota.h"
 
 #define API_FAILED NULL
 
@@ -26,6 +27,7 @@ typedef struct facts {
     const hcg_level *levels; /* the table's levels; those of this architecture count */
     size_t n_levels;
     int cpus, allowed;   /* CPUs of the machine; CPUs that this process may use */
+    bool by_quota;       /* a quota allows fewer of them than the affinity does */
     uint64_t memory;     /* bytes; 0: not known */
     machine *limits;     /* NULL: not measured */
     machine_links links; /* .ranks is 0: there are no other ranks */
@@ -127,6 +129,8 @@ static bool find_facts(hadal_session *s, facts *f) {
     f->n_levels = hcg_levels(&f->levels);
     f->cpus = (int)sysconf(_SC_NPROCESSORS_ONLN);
     f->allowed = omp_get_num_procs();
+    f->by_quota = hd_quota() < f->allowed;
+    if (f->by_quota) f->allowed = hd_quota();
     f->memory = memory_here();
     return true;
 }
@@ -206,7 +210,8 @@ static void print_text(const facts *f, hd_text *out) {
     hd_text_add(out, "facts         ");
     hd_machine_print(f->native.level.machine, out);
     hd_text_add(out, "\n");
-    hd_text_f(out, "CPUs          %d, of which this process may use %d\n", f->cpus, f->allowed);
+    hd_text_f(out, "CPUs          %d, of which this process may use %d%s\n", f->cpus, f->allowed,
+              f->by_quota ? ", by the quota of its cgroup" : "");
     if (f->memory) hd_text_f(out, "memory        %s\n", inspect_bytes(f->arena, f->memory));
     if (f->links.ranks) print_links(&f->links, out);
     if (f->limits) machine_describe(f->limits, out);

@@ -236,7 +236,8 @@ uint64_t hrt_level_lacks(const hrt_level *level, bool *rejected);
 size_t hrt_print_lacks(const hrt_level *level, char *out, size_t size);
 /* Facts about this CPU; what the CPU does not report is as the level's code assumes. */
 hd_machine hrt_machine_facts(const hrt_model *m, const hrt_level *level);
-int hrt_processors(void);      /* that this process may use, 1 .. HRT_MAX_THREADS */
+/* CPUs that the calling thread may use, by its affinity and by quota, 1 .. HRT_MAX_THREADS */
+int hrt_processors(void);
 int hrt_default_threads(void); /* what OpenMP would start, at most hrt_processors() */
 
 /* ---- one caller at a time (session.c) ---- */

@@ -21,6 +21,7 @@
 #include "runtime/team.h"
 #include "runtime/walk.h"
 #include "support/known.h"
+#include "support/quota.h"
 
 typedef hrt_span span;
 typedef hrt_worker worker;
@@ -638,6 +639,8 @@ int hrt_run(const hrt_job *job, int threads) {
 
 int hrt_processors(void) {
     int allowed = omp_get_num_procs();
+    const int quota = hd_quota();
+    if (allowed > quota) allowed = quota;
     if (allowed > HRT_MAX_THREADS) allowed = HRT_MAX_THREADS;
     return allowed < 1 ? 1 : allowed;
 }

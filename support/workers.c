@@ -6,8 +6,10 @@
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <unistd.h>
 
 #include "support/host.h"
+#include "support/quota.h"
 
 typedef struct team {
     void (*work)(void *, size_t, size_t);
@@ -23,10 +25,13 @@ typedef struct member {
 
 size_t hcg_workers(int threads) {
     cpu_set_t allowed;
-    size_t n = threads > 0 ? (size_t)threads : 1;
-    if (threads <= 0 && sched_getaffinity(0, sizeof allowed, &allowed) == 0)
-        n = (size_t)CPU_COUNT(&allowed);
-    return n > HCG_MOST_WORKERS ? HCG_MOST_WORKERS : n;
+    if (threads <= 0) {
+        const bool known = sched_getaffinity(0, sizeof allowed, &allowed) == 0;
+        threads = known ? CPU_COUNT(&allowed) : (int)sysconf(_SC_NPROCESSORS_ONLN);
+        if (threads > hd_quota()) threads = hd_quota();
+    }
+    if (threads > HCG_MOST_WORKERS) threads = HCG_MOST_WORKERS;
+    return threads > 1 ? (size_t)threads : 1;
 }
 
 static void *take_items(void *argument) {

@@ -6,8 +6,8 @@
 
 enum { HCG_MOST_WORKERS = 32, HCG_MOST_PLACES = 24 * HCG_MOST_WORKERS };
 
-/* The number of workers for a request of `threads`; 0 or less: one for each CPU the process may
- * use. */
+/* The number of workers for a request of `threads`; 0 or less: one for each CPU that the calling
+ * thread may use, by its affinity and by quota. */
 size_t hcg_workers(int threads);
 /* Calls `work` for every item 0 .. n-1; free workers take items in order of their numbers. The
  * caller is worker 0, so that no further thread is needed to make progress. Returns when all items

@@ -2,7 +2,10 @@
  * HADAL_TEST_CPUS says, so that calls run with more threads than there are CPUs: the runtime takes
  * no more than it counts. */
 #include <dlfcn.h>
+#include <fcntl.h>
+#include <stdarg.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 static long pretended(void) {
@@ -19,6 +22,19 @@ int omp_get_num_procs(void) {
     if (pretended()) return (int)pretended();
     *(void **)&real = dlsym(RTLD_NEXT, "omp_get_num_procs");
     return real ? real() : 1;
+}
+
+/* No quota, however many CPUs this test is allowed: the runtime finds it in files. */
+SEEN int open(const char *path, int flags, ...);
+int open(const char *path, int flags, ...) {
+    int (*real)(const char *, int, ...);
+    va_list more;
+    va_start(more, flags);
+    const int mode = flags & O_CREAT ? va_arg(more, int) : 0;
+    va_end(more);
+    if (pretended() && strcmp(path, "/proc/self/mountinfo") == 0) return -1;
+    *(void **)&real = dlsym(RTLD_NEXT, "open");
+    return real(path, flags, mode);
 }
 
 SEEN long sysconf(int name) {

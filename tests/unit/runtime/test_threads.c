@@ -6,6 +6,7 @@
 #include <xmmintrin.h>
 
 #include "runtime/barrier.h"
+#include "support/quota.h"
 #include "tests/unit/runtime/runtime_toy.h"
 
 /* ---- the barrier ----------------------------------------------------------------------------- */
@@ -131,7 +132,9 @@ static int started_by(int threads, int processors) {
 }
 
 Test(threads, any_number_fits_what_session_size_says) {
-    int processors = omp_get_num_procs();
+    int processors = hrt_processors();
+    cr_assert_leq(processors, omp_get_num_procs());
+    cr_assert_leq(processors, hd_quota());
     for (int threads = 1; threads <= HRT_MAX_THREADS; threads += threads < 20 ? 1 : 59)
         cr_assert_eq(started_by(threads, 0), threads < processors ? threads : processors);
     cr_assert_eq(started_by(HRT_MAX_THREADS, 1), 1);
