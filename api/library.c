@@ -181,7 +181,7 @@ static const char *what_levels_ask_for(const api_library *l) {
         const uint64_t need = hcg_level_features(&t.variants.at[0].level), lacks = need & ~have;
         const uint64_t withheld = need & ~hrt_permitted(hrt_cpuid_here(), need);
         hd_text_f(&text, "%slevel %s: %s %s", text.n ? "; " : "", l->info->levels[i],
-                  lacks ? "the CPU lacks" : "the operating system refuses",
+                  lacks ? "the CPU lacks" : "the operating system does not allow",
                   hcg_feature_names(a, lacks ? lacks : withheld));
     }
     return text.n ? text.at : NULL;

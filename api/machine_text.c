@@ -59,7 +59,7 @@ static uint64_t memory_here(void) {
 static bool measure_links(hadal_session *s, facts *f) {
     const hadal_comm *c = s->comm;
     if (!c || c->size == 1 || !machine_measure_links(c, s->comm_timeout, &f->links)) return true;
-    hd_err(&s->diags, HD_E_RUNTIME, HD_NOWHERE, "an exchange between ranks failed: %s",
+    hd_err(&s->diags, HD_E_RUNTIME, HD_NOWHERE, "a collective between ranks failed: %s",
            c->message(c->context));
     return false;
 }
@@ -167,7 +167,7 @@ static void print_rates(const facts *f, hd_text *out) {
 static void print_links(const machine_links *l, hd_text *out) {
     hd_text_f(out, "ranks         %d, each of which has the limits below while all are at work\n",
               (int)l->ranks);
-    hd_text_f(out, "exchanges     %.1f us, and %.3g Gbit/s that leave a rank\n", 1e6 * l->latency,
+    hd_text_f(out, "collectives   %.1f us, and %.3g Gbit/s that leave a rank\n", 1e6 * l->latency,
               1e-9 * l->network);
 }
 

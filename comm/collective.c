@@ -274,7 +274,7 @@ static bool sum_counts(const uint64_t *counts, int32_t n, uint64_t *sum) {
 /* Fills in what the collectives of a group have in common. */
 static int begin(comm_collective *x, job *j, const void *in, void *out) {
     if (x->broken) return x->broken;
-    if (x->started) return reject(x, j->kind, "an exchange that was started is not over");
+    if (x->started) return reject(x, j->kind, "a collective that was started is not over");
     const hadal_comm_group g = j->group;
     if (g.first < 0 || g.count < 1 || g.count > x->interface.size - g.first ||
         x->interface.rank < g.first || x->interface.rank - g.first >= g.count)
@@ -556,7 +556,7 @@ static void take_received(const job *j, uint64_t at, uint64_t piece, const uint8
 static int with_one(comm_collective *x, job *j, int32_t rank, const void *data, uint64_t bytes,
                     int64_t timeout_ns) {
     if (x->broken) return x->broken;
-    if (x->started) return reject(x, j->kind, "an exchange that was started is not over");
+    if (x->started) return reject(x, j->kind, "a collective that was started is not over");
     if (rank < 0 || rank >= x->interface.size || rank == x->interface.rank)
         return reject(x, j->kind, "there is no such other rank");
     if ((bytes > 0 && !data) || bytes > INT64_MAX)
@@ -645,7 +645,7 @@ static int heard_goodbye(comm_collective *x, int32_t rank) {
 bool comm_collective_end(comm_collective *x, int64_t timeout_ns) {
     patience p = patience_of(timeout_ns);
     if (!x->broken && x->started)
-        fail(x, HADAL_COMM_LOST, "this rank has closed its side in an exchange");
+        fail(x, HADAL_COMM_LOST, "this rank has closed its side during a collective");
     if (x->broken) return false;
     x->broken = HADAL_COMM_LOST;
     snprintf(x->message, sizeof x->message, "this rank has closed its side");

@@ -56,7 +56,7 @@ static int split_output(hadal_session *s, const char *output, plan *p) {
     strcpy(p->name, name);
     if (!*name)
         return hadal_fail(s, "usage", "-o names a folder and no library",
-                          "DIR/NAME: a name behind the folder, for example out/model");
+                          "DIR/NAME: a name after the directory, for example out/model");
     bool ok = !(*name >= '0' && *name <= '9');
     for (const char *c = name; *c; c++)
         ok = ok && (*c == '_' || (*c >= '0' && *c <= '9') || (*c >= 'a' && *c <= 'z') ||

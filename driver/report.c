@@ -158,8 +158,8 @@ static void print_remark_json(const hadal_remark *r) {
 
 static void print_remark(const hadal_remark *r) {
     if (r->file) fprintf(stderr, "%s:%u:%u: ", r->file, r->line, r->column);
-    fprintf(stderr, "%s: %s: %s%s%s", r->pass, r->taken ? "taken" : "refused", r->op ? r->op : "",
-            r->op ? ": " : "", r->text);
+    fprintf(stderr, "%s: %s: %s%s%s", r->pass, r->taken ? "applied" : "not applied",
+            r->op ? r->op : "", r->op ? ": " : "", r->text);
     if (r->value) fprintf(stderr, " [%s:%s]", r->pass, r->value); /* the form of `hadal explain` */
     fputc('\n', stderr);
 }

@@ -210,7 +210,7 @@ void depth_map_text(const depth_map *x, hd_text *out) {
               "depth map of %s: %zu sublayers in %u block%s of at most %u; %u %s %llu "
               "sources\n"
               "e is the embedding, 3 the output of sublayer 3, 1-2 a sum of outputs; before | are\n"
-              "the sources that the next one reads too, behind it the live one\n",
+              "the sources that the next one reads too, after it the live one\n",
               x->name, x->sublayers, x->n_blocks, plural(x->n_blocks, "", "s"), x->longest_block,
               reads.mixes, plural(reads.mixes, "mix reads", "mixes read"),
               (unsigned long long)reads.naive);

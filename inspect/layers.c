@@ -245,7 +245,7 @@ void layers_held_text(const layers *x, hd_text *out) {
     if (!x->groups) return;
     print_head(x, "state of a session, by positions", "", out);
     print_rows(x, held, false, out);
-    print_head(x, "read by a token behind them", "", out);
+    print_head(x, "read by a token after them", "", out);
     print_rows(x, read, false, out);
 }
 
@@ -268,7 +268,7 @@ static void print_experts(const expert_group *g, hd_text *out) {
 
 void layers_traffic_text(const layers *x, hd_text *out) {
     if (x->groups) {
-        print_head(x, "states read by a token behind", "      written", out);
+        print_head(x, "states read by a token after", "      written", out);
         print_rows(x, read, true, out);
     }
     for (size_t i = 0; i < x->experts.n; i++)

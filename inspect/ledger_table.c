@@ -142,7 +142,7 @@ static void attention_table(const ledger_report *r, bool full, ledger_table *t) 
         [SOURCES] =
             {"finished sources read for a block",
              "the paper charges N to every block; the IR has n in block n",
-             "the paper reads keys and values apart, and equal blocks; here they are one, in "
+             "the paper reads keys and values separately, and equal blocks; here they are one, in "
              "blocks that save most"},
         [RESULTS_WRITTEN] =
             {"results of phase 1 written",

@@ -349,7 +349,7 @@ static void describe_host(const plan *p, hd_text *out) {
         hd_text_f(out, "\nnetwork  %.4g Gbit/s, %.4g us", f[PLAN_NETWORK] / 1e9,
                   f[PLAN_LATENCY] * 1e6);
     hd_text_f(out, "\nkernels  %s", what_is_reached(p, out->arena));
-    hd_text_f(out, "\ncalls    a prompt of %lld tokens, a token behind %lld\n\n",
+    hd_text_f(out, "\ncalls    a prompt of %lld tokens, a token after %lld\n\n",
               (long long)p->call.prompt, (long long)p->call.position);
 }
 

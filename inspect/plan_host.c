@@ -45,9 +45,9 @@ static const struct suffix {
     {UNIT_SECONDS, "us", 1e-6}, {UNIT_SECONDS, "ms", 1e-3}, {UNIT_SECONDS, "s", 1},
 };
 static const char *const suffix_hint[] = {
-    [UNIT_BYTES] = "a number of bytes, with K, M, G or T behind it: memory=512G",
-    [UNIT_RATE] = "a number per second, with K, M, G or T behind it: read=200G",
-    [UNIT_SECONDS] = "seconds, or with ns, us or ms behind the number: latency=50us",
+    [UNIT_BYTES] = "a number of bytes, with K, M, G or T after it: memory=512G",
+    [UNIT_RATE] = "a number per second, with K, M, G or T after it: read=200G",
+    [UNIT_SECONDS] = "seconds, or with ns, us or ms after the number: latency=50us",
     [UNIT_SHARE] = "a share, above 1 where a faster unit makes the products: reached.f32=0.9",
 };
 
@@ -138,7 +138,7 @@ static bool take_facts(hd_diags *d, const char *path, const json_t *all, plan_ho
         hd_warn(d, HD_E_VALUE, HD_NOWHERE, "%s was measured while the machine was busy", path)
             ->hint =
             "its rates are higher: measure it again when nothing else runs, or give them by "
-            "name behind the file";
+            "name after the file";
     return true;
 }
 

@@ -106,7 +106,7 @@ static bool read_tiles(const char *text, int64_t *out, hd_diags *d) {
     const bool digit = *text >= '0' && *text <= '9';
     *out = digit ? strtoll(text, &end, 10) : 0;
     if (digit && !*end && *out >= 2 && *out <= HIR_MOST_TILES) return true;
-    hd_err(d, HD_E_USAGE, HD_NOWHERE, "exchanges cannot overlap in \"%s\" tiles", text)->hint =
+    hd_err(d, HD_E_USAGE, HD_NOWHERE, "collectives cannot overlap in \"%s\" tiles", text)->hint =
         hd_printf(d->arena, "auto, off, or 2 to %d", HIR_MOST_TILES);
     return false;
 }

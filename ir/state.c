@@ -29,7 +29,7 @@ static bool is_length(int64_t dim) {
 
 const char *hir_why_no_state(hir_state_kind kind, hir_type type) {
     const bool grows = kinds[kind].rows == HIR_ROWS_PER_POSITION;
-    const char *numbers = grows ? "a cache is f32, bf16 or f16 [C, ..], with integers behind C"
+    const char *numbers = grows ? "a cache is f32, bf16 or f16 [C, ..], with integers after C"
                                 : "only a cache has C; all dims of another state are integers";
     int64_t elements, bytes;
     if (!hir_stores_values(type.dtype)) return "a state is f32, bf16 or f16";

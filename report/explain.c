@@ -103,7 +103,7 @@ static void tell_remarks(const teller *t, size_t stage, uint32_t number) {
         if (x->stage != stage) continue;
         const bool same_op = m->op != HIR_NONE && report_op_number(t->h, stage, m->op) == number;
         if (same_op)
-            hd_text_f(t->out, "    %s by %s: %s\n", m->taken ? "taken" : "refused", m->pass,
+            hd_text_f(t->out, "    %s by %s: %s\n", m->taken ? "applied" : "not applied", m->pass,
                       m->text);
     }
 }

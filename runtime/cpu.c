@@ -80,7 +80,7 @@ size_t hrt_print_lacks(const hrt_level *level, char *out, size_t size) {
     bool rejected;
     const uint64_t lacks = hrt_level_lacks(level, &rejected);
     if (!lacks || !size) return 0;
-    const char *who = rejected ? "the operating system refuses" : "the CPU lacks";
+    const char *who = rejected ? "the operating system does not allow" : "the CPU lacks";
     size_t n = (size_t)snprintf(out, size, "%s", who);
     for (size_t i = 0; i < sizeof names / sizeof *names && n < size; i++)
         if (lacks & names[i].bit) n += (size_t)snprintf(out + n, size - n, " %s", names[i].name);

@@ -59,8 +59,8 @@ static const fact facts[] = {
     FACT("runs of layers", runs, true),
     FACT("most tokens of a chunk", chunk, true),
     FACT("max_tokens", max_tokens, true),
-    FACT("model behind its stage, or way to cut it,", whole, true),
-    FACT("checkpoint behind its weights", source, true),
+    FACT("model of its pipeline stage, or way to cut it,", whole, true),
+    FACT("checkpoint of its weights", source, true),
     FACT("model, or layout of its weights,", model, false),
     FACT("build of the library", build, false),
     FACT("packing of the weights", set, false),
@@ -274,7 +274,7 @@ static int rejected_elsewhere(hrt_session *s, const call_word *mine, call_word *
         if (r < group.first || r >= group.first + group.count) all[r].level = mine->level;
         if (mine->rows == ANY_ROWS || all[r].rows == ANY_ROWS) all[r].rows = mine->rows;
         if (all[r].code)
-            return hrt_fail(s, HRT_PEER, "rank %" PRId32 " refused the call: %s", r,
+            return hrt_fail(s, HRT_PEER, "rank %" PRId32 " rejected the call: %s", r,
                             hrt_strerror(all[r].code));
         if (memcmp(&all[r], mine, sizeof *mine) != 0)
             return hrt_fail(s, HRT_PEER,
@@ -290,8 +290,8 @@ static int agree_on(hrt_session *s, call_word *mine) {
     if (s->side.over)
         return hrt_fail(s, s->side.over, "%s",
                         s->side.over == HRT_COLLECTIVE
-                            ? "an exchange has failed in an earlier call"
-                            : "the session was refused when it was made");
+                            ? "a collective has failed in an earlier call"
+                            : "the session was rejected when it was made");
     mine->level = hash_bytes(HASH_START, s->level->name, strlen(s->level->name));
     const int failed = tell_all(s->side.comm, s->side.timeout_ns, mine, all, sizeof *mine);
     if (failed) return hrt_break(s, failed);

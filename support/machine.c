@@ -76,7 +76,7 @@ static bool parse_one(hd_arena *a, hd_diags *d, const char *item, size_t n, hd_m
         hd_err(d, HD_E_USAGE, HD_NOWHERE, "\"%s\" cannot be %s", hd_strndup(a, item, n),
                facts[i].text)
             ->hint =
-            hd_printf(a, "%llu to %llu; K, M and G may stand behind the number",
+            hd_printf(a, "%llu to %llu; K, M and G may stand after the number",
                       (unsigned long long)facts[i].least, (unsigned long long)facts[i].most);
         return false;
     }

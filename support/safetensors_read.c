@@ -215,7 +215,7 @@ static const char *name_other_kind(hd_bytes file) {
         {"PK\x03\x04", "this looks like a pickled checkpoint; convert it to safetensors"},
         {"\x80\x02", "this looks like a pickled checkpoint; convert it to safetensors"},
         {"GGUF", "this is a GGUF file; take the safetensors that it was made of"},
-        {"<", "this looks like a web page: was the download refused?"},
+        {"<", "this looks like a web page: was the download denied?"},
         {"HADALWT", "this is a packed file already; a library opens it by itself"},
         {"\x93NUMPY", "this is a .npy file; weights are safetensors"},
     };
@@ -390,7 +390,7 @@ static void open_shards(index_reader *x) {
                                "the weight_map names %s, which is no plain .safetensors file "
                                "name",
                                show(x->a, name));
-            g->hint = "shards lie beside the index; a path in their name is refused";
+            g->hint = "shards lie in the directory of the index; a path in their name is rejected";
             shard s = {.name = hd_strdup(x->a, name)};
             hd_push(x->a, &x->shards, s);
         } else {

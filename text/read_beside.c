@@ -395,7 +395,7 @@ bool read_ends_beside(reader *r, const files_beside *b) {
             field_note(
                 first,
                 "not read for tokenizers of the class %s, as in transformers: tokenizer.json "
-                "puts %s before a text and %s behind it",
+                "puts %s before a text and %s after it",
                 name, ids_text(r->arena, t, &t->before), ids_text(r->arena, t, &t->after));
         return true;
     }
@@ -404,7 +404,7 @@ bool read_ends_beside(reader *r, const files_beside *b) {
         return false;
     if (same_ids(&before, &t->before) && same_ids(&after, &t->after)) return true;
     field_note(first,
-               "%s stands before a text and %s behind it; by tokenizer.json alone it is %s and %s",
+               "%s stands before a text and %s after it; by tokenizer.json alone it is %s and %s",
                ids_text(r->arena, t, &before), ids_text(r->arena, t, &after),
                ids_text(r->arena, t, &t->before), ids_text(r->arena, t, &t->after));
     t->before = before, t->after = after;

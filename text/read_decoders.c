@@ -13,7 +13,7 @@ static bool may_follow(const field *f, const decoder *d, const char *literal) {
     if (!d->joined || d->kind == DECODER_FUSE || (d->kind == DECODER_STRIP && d->stop == 0) ||
         (d->kind == DECODER_REPLACE && one_character))
         return true;
-    field_error(f, HD_E_UNSUPPORTED, "this step is not known behind one that joins all tokens")
+    field_error(f, HD_E_UNSUPPORTED, "this step is not known after one that joins all tokens")
         ->cause = "text is handed on as it is made, not as a whole";
     return false;
 }

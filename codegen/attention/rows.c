@@ -290,7 +290,7 @@ void hcg_prefetch_key_rows(hcg_emit *e, const hcg_key_tile *t, bool values, LLVM
 static void ask_for_rows(hcg_emit *e, LLVMValueRef places, int64_t lines, LLVMValueRef n) {
     LLVMValueRef zero = hcg_i64(e, 0), one = hcg_i64(e, 1);
     hcg_loop r = hcg_loop_begin(e, zero, n, one, "ask_row", 0, NULL);
-    hcg_loop l = hcg_loop_begin(e, zero, hcg_i64(e, lines), one, "ask", 0, NULL);
+    hcg_loop l = hcg_loop_begin(e, zero, hcg_i64(e, lines), one, "prefetch", 0, NULL);
     ask_for(e, places, r.index, l.index);
     hcg_loop_end(e, &l, NULL);
     hcg_loop_end(e, &r, NULL);

@@ -54,7 +54,7 @@ static LLVMValueRef take(hcg_emit *e, const hcg_dynamic *d) {
 
 /* Begins code that runs only where panels are scheduled dynamically; gives the block after it. */
 static LLVMBasicBlockRef begin_if(hcg_emit *e, LLVMValueRef on) {
-    LLVMBasicBlockRef then = LLVMAppendBasicBlockInContext(e->cx, e->fn, "dealt");
+    LLVMBasicBlockRef then = LLVMAppendBasicBlockInContext(e->cx, e->fn, "dynamic");
     LLVMBasicBlockRef after = LLVMAppendBasicBlockInContext(e->cx, e->fn, "on");
     LLVMBuildCondBr(e->b, on, then, after);
     LLVMPositionBuilderAtEnd(e->b, then);
@@ -75,7 +75,7 @@ void hcg_dynamic_begin(hcg_emit *e, hcg_dynamic *d, LLVMValueRef each, LLVMValue
     LLVMValueRef least = hcg_mul_const(e, threads, LEAST);
     LLVMValueRef enough = LLVMBuildICmp(e->b, LLVMIntSGE, items, least, "");
     LLVMValueRef many = LLVMBuildICmp(e->b, LLVMIntSGE, rows, hcg_i64(e, LEAST_ROWS), "");
-    d->on = LLVMBuildAnd(e->b, offered, LLVMBuildAnd(e->b, enough, many, ""), "dealt");
+    d->on = LLVMBuildAnd(e->b, offered, LLVMBuildAnd(e->b, enough, many, ""), "dynamic");
     d->r0 = choose(e, d->on, d->r0, e->r0), d->r1 = choose(e, d->on, d->r1, e->r1);
     d->c0 = choose(e, d->on, d->c0, e->c0), d->c1 = choose(e, d->on, d->c1, e->c1);
     d->each = choose(e, d->on, each, own_each), d->of_block = of_block;

@@ -206,7 +206,7 @@ LLVMValueRef hcg_frame_owners(hcg_emit *e) {
 }
 
 LLVMValueRef hcg_frame_dynamic(hcg_emit *e) {
-    return load_at_entry(e, e->ptr, e->frame, offsetof(hrt_frame, dynamic), "deal");
+    return load_at_entry(e, e->ptr, e->frame, offsetof(hrt_frame, dynamic), "dynamic");
 }
 
 LLVMValueRef hcg_scratch(hcg_emit *e, uint64_t bytes) {

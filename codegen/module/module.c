@@ -21,7 +21,7 @@ static void on_diagnostic(LLVMDiagnosticInfoRef info, void *context) {
     hcg_llvm *l = context;
     if (LLVMGetDiagInfoSeverity(info) != LLVMDSError) return;
     char *text = LLVMGetDiagInfoDescription(info);
-    hd_diag *e = hd_err(l->diags, HD_E_INTERNAL, HD_NOWHERE, "LLVM refused the generated code");
+    hd_diag *e = hd_err(l->diags, HD_E_INTERNAL, HD_NOWHERE, "LLVM rejected the generated code");
     e->cause = hd_strdup(l->diags->arena, text);
     LLVMDisposeMessage(text);
 }
@@ -189,7 +189,7 @@ bool hcg_emit_kernel(hcg_emit *e, const hcg_kernel *k) {
     if (form && form->emit) return form->emit(e, k);
     if (form)
         hd_err(e->diags, HD_E_UNSUPPORTED, op->loc,
-               "exchanges between ranks are steps of the runtime, and have no code");
+               "collectives between ranks are steps of the runtime, and have no code");
     else
         hd_err(e->diags, HD_E_INTERNAL, op->loc,
                "%s cannot be emitted: it has no op that looks along the sequence",

@@ -55,7 +55,7 @@ static bool make_collective(hd_diags *d, const hir_module *m, hir_id kernel, hrt
         .kind = kind_of(op), .element = hir_dtype_bytes(x.dtype), .row = (uint64_t)row};
     if (!hir_type_has_t(x) || row < 0 || m->ranks > HADAL_COMM_MAX_RANKS) {
         hd_diag *g = hd_err(d, HD_E_UNSUPPORTED, hir_place_of(m, kernel),
-                            "an exchange of this form has no step in the library");
+                            "a collective of this kind has no step in the library");
         g->cause = m->ranks > HADAL_COMM_MAX_RANKS
                        ? hd_printf(d->arena, "there are more than %d ranks", HADAL_COMM_MAX_RANKS)
                        : "what crosses has rows of tokens";

@@ -186,9 +186,12 @@ static bool make_groups(planner *p) {
                     ((hcg_column_group){.n = n, .panels = panels, .heads = heads, .unit = unit}));
         }
         hcg_column_group *g = &c->groups.at[group_of[root]];
-        if (g->n != n) return reject(p, p->kernel, "linear ops of different width that meet");
+        if (g->n != n)
+            return reject(p, p->kernel,
+                          "linear ops of different widths whose products are combined");
         if (g->heads && g->linears.n)
-            return reject(p, p->kernel, "linear ops with per-head epilogues that meet");
+            return reject(p, p->kernel,
+                          "linear ops with per-head epilogues whose products are combined");
         c->linears.at[i].group = group_of[root];
         hd_push(p->arena, &g->linears, i);
     }

@@ -47,9 +47,10 @@ static void unpack(hfe_elab *e, const hfe_stmt *s, hfe_value v) {
     bool fits = hfe_is(v, HFE_LIST) && v.list->n == s->targets.n;
     if (!fits && hfe_is(v, HFE_LIST))
         hfe_fail(e, HD_E_TYPE, s->value->loc, NULL, NULL,
-                 "a list of %zu cannot be taken apart into %zu variables", v.list->n, s->targets.n);
+                 "a list of %zu cannot be assigned to %zu variables", v.list->n, s->targets.n);
     else if (!fits && !hfe_is(v, HFE_POISON))
-        hfe_fail(e, HD_E_TYPE, s->value->loc, NULL, NULL, "only a list can be taken apart, not %s",
+        hfe_fail(e, HD_E_TYPE, s->value->loc, NULL, NULL,
+                 "only a list can be assigned to several variables, not %s",
                  hfe_type_with_article(v.type));
     for (size_t i = 0; i < s->targets.n; i++)
         *hfe_variable(e, s->targets.at[i].name) = fits ? hfe_item(v.list, i) : hfe_poison();

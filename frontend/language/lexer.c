@@ -160,7 +160,7 @@ static void lex_number(lexer *l) {
         t->integer = strtoll(digits.at, NULL, 10);
     } else if (!hd_read_double(digits.at, digits.n, &t->number)) {
         hd_err(l->p->diags, HD_E_SYNTAX, t->loc, "this number has too many digits")->hint =
-            "17 digits tell all floats apart";
+            "17 digits distinguish all floats";
         t->kind = HFE_T_BAD;
     }
     if (errno == ERANGE && (!real || t->number > 1 || t->number < -1)) {
@@ -269,7 +269,7 @@ void hfe_lex(hfe_program *p, hd_loc start, const char *begin, const char *end, h
 #define LOOPS     "loops run over lists: for i in 0..n { ... }"
 #define TO_ENDS                                                                                    \
     "a loop runs to its end; what it runs over may be chosen before: [x for x in xs if condition]"
-#define CHOICES   "a choice of values is written: if condition { a } else { b }"
+#define CHOICES   "a conditional value is written: if condition { a } else { b }"
 #define FUNCTIONS "functions are written: fn name(a, b) { ... }"
 #define FILES     "other files are made known at the top of a file: use \"path\""
 #define CHANGES   "a variable is changed in full words: x = x + 1"

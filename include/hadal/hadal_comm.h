@@ -38,10 +38,10 @@ extern "C" {
 /* Results: R(NAME, value, "text"). Values never change. */
 #define HADAL_COMM_RESULTS(R)                                                                      \
     R(OK, 0, "no error")                                                                           \
-    R(ARGUMENT, 1, "an argument of the exchange is out of its range")                              \
+    R(ARGUMENT, 1, "an argument of the collective is out of its range")                            \
     R(TIMEOUT, 2, "another rank did not answer in time")                                           \
     R(LOST, 3, "another rank has closed its side, or failed")                                      \
-    R(MISMATCH, 4, "another rank makes another exchange, or one of another size")                  \
+    R(MISMATCH, 4, "another rank makes another collective, or one of another size")                \
     R(TRANSPORT, 5, "the transport failed")                                                        \
     R(MEMORY, 6, "out of memory")
 typedef enum hadal_comm_result {

@@ -277,7 +277,7 @@ static bool shared_part_fits(hir_check *c, const latent_rule *l, int64_t left) {
     const int64_t m = own ? hir_arg(c, l->shared).dim[2] : left;
     if (!m)
         return !hir_has_arg(c, l->q_shared) ||
-               hir_reject(c, HD_E_TYPE, NULL, "operand q_shared has nothing to meet");
+               hir_reject(c, HD_E_TYPE, NULL, "operand q_shared has no keys to be multiplied with");
     if (!hir_has_arg(c, l->q_shared))
         return hir_reject(c, HD_E_TYPE, NULL, "operand q_shared is missing");
     if (!is_query(c, l->q_shared)) return false;

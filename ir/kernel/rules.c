@@ -239,7 +239,8 @@ static void check_expert_linear(hir_rules *r, hir_id op, hir_id first) {
                        hir_ref_equal(o->args[2], f->args[2]) &&
                        hir_type_equal(hir_value_at(r->m, o->results[0])->type,
                                       hir_value_at(r->m, f->results[0])->type);
-    hir_rules_require(r, op, alike, "the products of a kernel have one x, one choice and one size");
+    hir_rules_require(r, op, alike,
+                      "the products of a kernel have one x, one selection and one size");
 }
 
 /* An elementwise op on tiles [T, k, N]. */
@@ -508,9 +509,9 @@ static void check_comm(hir_rules *r) {
         if (o->code == HIR_YIELD_OP || o->code == HIR_RESHAPE_OP) continue;
         hir_rules_require(r, op, hir_has_trait(o->code, HIR_COMM),
                           "it does not cross between ranks");
-        hir_rules_require(r, op, n++ == 0, "an exchange has one op");
+        hir_rules_require(r, op, n++ == 0, "a collective has one op");
     }
-    hir_rules_require(r, r->kernel, n == 1, "an exchange has one op");
+    hir_rules_require(r, r->kernel, n == 1, "a collective has one op");
 }
 
 /* ---- row programs -------------------------------------------------------------------------- */
@@ -528,7 +529,7 @@ static void check_row_program(hir_rules *r) {
         if (!is_primitive(o->code)) {
             bool composite = hir_has_trait(o->code, HIR_COMPOSITE) || o->code == HIR_LINEAR_OP;
             hir_rules_reject(r, op, "it cannot stand in a row program",
-                             composite ? "the expand pass takes it apart" : NULL);
+                             composite ? "the expand pass replaces it by its parts" : NULL);
             continue;
         }
         bool with_t = o->n_results && hir_type_has_t(hir_value_at(r->m, o->results[0])->type);
@@ -612,7 +613,7 @@ static void check_output(hir_rules *r, hir_id op, size_t number) {
     else
         hir_rules_require(
             r, op, !is_last(r, def),
-            "outputs behind the first have all rows: their kernels have rows = \"all\"");
+            "outputs after the first have all rows: their kernels have rows = \"all\"");
 }
 
 static bool is_planned(const hir_module *m) {

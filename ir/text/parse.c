@@ -431,7 +431,7 @@ static bool parse_function(hir_parser *p) {
     }
     parse_body(p);
     if (!hir_too_many_errors(p) && p->t.kind != HIR_TOK_END)
-        hir_expected(p, "nothing behind the function");
+        hir_expected(p, "nothing after the function");
     return true;
 }
 

@@ -166,13 +166,14 @@ static void remark_forms(absorber *s, hir_id op, hir_id by) {
         only = hd_printf(s->c->scratch, ", while no more than %lld are seen, which are all chosen",
                          (long long)most);
     if (behind)
-        only = hd_printf(s->c->scratch, ", behind %d others of %lld", (int)LONG, (long long)behind);
-    hir_remark_add(s->c, true, op,
-                   "many tokens against few positions meet keys and values that are made of the "
-                   "cached rows: %lld multiply-adds for each pair instead of %lld, and %lld for "
-                   "each position instead of %lld for each token; calls of %lld tokens or more%s",
-                   (long long)f.many_pair, (long long)f.few_pair, (long long)f.many_position,
-                   (long long)f.few_row, (long long)alone, only);
+        only = hd_printf(s->c->scratch, ", after %d others of %lld", (int)LONG, (long long)behind);
+    hir_remark_add(
+        s->c, true, op,
+        "many tokens against few positions attend to keys and values that are made of the "
+        "cached rows: %lld multiply-adds for each pair instead of %lld, and %lld for "
+        "each position instead of %lld for each token; calls of %lld tokens or more%s",
+        (long long)f.many_pair, (long long)f.few_pair, (long long)f.many_position,
+        (long long)f.few_row, (long long)alone, only);
 }
 
 /* Builds the absorbed form of attention and, if it is cheaper for some calls, the expanded one. */
@@ -189,7 +190,7 @@ static bool absorb(absorber *s, hir_id op, const latent_view *v) {
     } else {
         const int64_t p = v->has_shared ? v->shared.n : 0;
         hir_remark_add(s->c, false, op,
-                       "many tokens meet the cached rows as one does: with keys and values of "
+                       "many tokens attend to the cached rows as one does: with keys and values of "
                        "their own they would take %lld multiply-adds for each pair of positions, "
                        "not less than %lld",
                        (long long)(f.heads * (v->k.n + p + v->v.n)),
@@ -403,7 +404,7 @@ static bool visit(absorber *s, hir_id op) {
     const char *why = latent_find(s->m, op, s->c->scratch, &v);
     if (!why && hir_op_at(s->m, op)->code == HIR_ATTENTION_SELECTED_OP && v.has_shared &&
         !hir_ref_equal(v.shared.rows, v.k.c.rows))
-        why = "the latent and what all heads share are cached apart";
+        why = "the latent and what all heads share are cached separately";
     const int64_t cached = why ? 0 : cached_numbers(s->m, &v);
     if (!why && cached < made) {
         const int64_t r = v.k.c.n, p = v.has_shared ? v.shared.n : 0;

@@ -216,9 +216,9 @@ static void remark_wider(hir_pass_context *c, const hir_weight *w, const reads *
                                                   : r->gathered;
     const char *why = by_element          ? "row programs read its elements in f32"
                       : hir_is_derived(w) ? "it is made of other weights, whose groups are others"
-                      : r->decides ? "its products decide a choice, and a small error of one "
-                                     "is another choice"
-                                   : "its type has no matrices to make groups of";
+                      : r->decides        ? "its products decide what is selected, and a small "
+                                            "error of one selects something else"
+                                          : "its type has no matrices to make groups of";
     hir_remark_add(c, false, op, "weight '%s' is stored as %s, not as %s: %s; %llu bytes, not %llu",
                    w->name, hir_dtype_name(w->type.dtype), hir_dtype_name(wanted), why,
                    (unsigned long long)bytes, (unsigned long long)less);

@@ -258,7 +258,7 @@ static void keep_overlaps_apart(planner *p) {
     }
     if (all.list.n)
         hir_remark_add(p->c, true, HIR_NONE,
-                       "%zu runs of kernels may go on beside their exchanges, tile by tile",
+                       "%zu sequences of kernels may go on during their collectives, tile by tile",
                        all.list.n);
 }
 

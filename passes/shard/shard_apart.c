@@ -105,7 +105,8 @@ static void take_apart(taker *t, hir_id op) {
     each_slice_of(t, op, replace_slice);
     if (hir_op_at(t->m, only)->code == HIR_RESHAPE_OP) hd_push(t->c->scratch, &t->dead, only);
     hd_push(t->c->scratch, &t->dead, op);
-    hir_remark_add(t->c, true, op, "is taken apart: slices of its outputs divide by themselves");
+    hir_remark_add(t->c, true, op,
+                   "is replaced by its parts: slices of its outputs divide by themselves");
 }
 
 bool shard_take_apart(hir_pass_context *c) {

@@ -81,7 +81,7 @@ function find(text) {
     const home = [history.first, history.last].find((x) => readerOf(x, name) !== undefined);
     if (home) found.push(["weight", `@${w.name} : ${w.type}`, opLink(readerOf(home, name), home)]);
   }
-  for (const r of grouped(R.remarks || []).map((g) => g[0])) if (found.length < MOST_FOUND / 2 && has(`${r.pass} ${r.code} ${r.text}`.toLowerCase())) found.push([r.taken ? "remark" : "refused", r.text, r.op !== null && opLink(r.op, history.shown(history.stages[r.stage])) ? opLink(r.op, history.shown(history.stages[r.stage])) : `#pass=${encodeURIComponent(history.stages[r.stage].id)}`]);
+  for (const r of grouped(R.remarks || []).map((g) => g[0])) if (found.length < MOST_FOUND / 2 && has(`${r.pass} ${r.code} ${r.text}`.toLowerCase())) found.push([r.taken ? "remark" : "not applied", r.text, r.op !== null && opLink(r.op, history.shown(history.stages[r.stage])) ? opLink(r.op, history.shown(history.stages[r.stage])) : `#pass=${encodeURIComponent(history.stages[r.stage].id)}`]);
   // search in ops: first the strings that contain a word, then the rows that have such a string for every word
   const sets = words.map((w) => new Set(history.strings.flatMap((t, i) => (i && t.toLowerCase().includes(w) ? [i] : []))));
   const rows = history.rows(stage);
@@ -115,7 +115,7 @@ function search() {
   input.setAttribute("aria-expanded", String(!list.hidden));
   if (list.hidden) return;
   if (!found.length) list.append(h("li", { class: "none" }, h("span"), h("span", null, "nothing found")));
-  found.forEach(([kind, text, link], i) => list.append(h("li", { role: "option", "aria-selected": String(!i), "data-link": link, onmousedown: (e) => (e.preventDefault(), take(link)) }, h("span", null, kind), h("span", { class: kind === "pass" || kind === "remark" || kind === "refused" ? "" : "mono" }, text))));
+  found.forEach(([kind, text, link], i) => list.append(h("li", { role: "option", "aria-selected": String(!i), "data-link": link, onmousedown: (e) => (e.preventDefault(), take(link)) }, h("span", null, kind), h("span", { class: kind === "pass" || kind === "remark" || kind === "not applied" ? "" : "mono" }, text))));
 }
 function take(link) {
   $("found").hidden = true;

@@ -32,11 +32,20 @@ mine = "".join(f'#include "{name}.h"\n' for name in NAMES)
 for language, compiler, flags in (("c", "gcc", ["-std=gnu17"]), ("cc", "g++", [])):
     if not shutil.which(compiler):
         continue
-    for order, text in (("behind", head + mine), ("before", mine + head)):
+    for order, text in (("after", head + mine), ("before", mine + head)):
         path = f"{folder}/{order}.{language}"
         open(path, "w").write(text + "int all_of_them = 0;\n")
         done = subprocess.run([compiler, *flags, "-U_GNU_SOURCE", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", "-fsyntax-only", path], capture_output=True, text=True)
         assert done.returncode == 0, (compiler, order, done.stderr[:3000])
+
+# What the comments of a header speak of is declared in it, of a model on one machine and of one that is divided.
+done = subprocess.run([hadal, "compile", spec, "-q", "--emit=header", "--ranks", "2", "-o", f"{folder}/divided"], capture_output=True, text=True)
+assert done.returncode == 0, done.stderr
+for name in ("tiny", "divided"):
+    text = open(f"{folder}/{name}.h").read()
+    code = re.sub(r"/\*.*?\*/|//[^\n]*", " ", text, flags=re.S)
+    for mentioned in sorted(set(re.findall(rf"\b(?:{name}|{name.upper()})_\w+", text))):
+        assert re.search(rf"\b{mentioned}\b", code), f"{name}.h speaks of {mentioned}, which it does not declare"
 
 # Constants of a header, as those of `tiny`: what ends like one is in the table.
 ends = set(re.findall(r"\bTINY_(\w+)\b(?= *=| +\S+ /)", open(f"{folder}/tiny.h").read())) | {"STATE_BYTES", "RANK_COUNT", "STAGE_COUNT"}

@@ -85,7 +85,7 @@ static const parse_case cases[] = {
     {G "func(x: f32[T, 4]) {\n  %1 = neg %x\n}\n", 2, 6, "expected an input", NULL},
     {G F "  output %x {name = \"y\"}\n", 4, 1, "expected an op or '}', but the text ends here",
      NULL},
-    {G F "}\nneg\n", 4, 1, "expected nothing behind the function", NULL},
+    {G F "}\nneg\n", 4, 1, "expected nothing after the function", NULL},
     {G F "} }\n", 3, 3, "expected the end of the line, found '}'", NULL},
     /* ops */
     {G F "  %1 = lienar %x\n}\n", 3, 8, "there is no op 'lienar'", "did you mean 'linear'?"},

@@ -91,7 +91,7 @@ Test(kernel_rules, collectives_have_one_op) {
     expect_collective("    %a = comm.all_reduce %x : f32[T, 16]\n    yield %a\n", NULL);
     expect_collective("    %a = comm.all_reduce %x : f32[T, 16]\n"
                       "    %b = comm.all_reduce %a : f32[T, 16]\n    yield %b\n",
-                      "an exchange has one op");
+                      "a collective has one op");
     expect_collective("    %a = neg %x : f32[T, 16]\n    yield %a\n",
                       "does not cross between ranks");
 }
@@ -289,7 +289,7 @@ Test(kernel_rules, elementwise_ops_follow_a_convolution) {
 Test(kernel_rules, rows_hold_primitives) {
     expect("  %o = kernel.row " ROW " : f32[T, 16] {\n"
            "    %a = rmsnorm %x, @g {eps = 1e-06} : f32[T, 16]\n    yield %a\n  }\n" OUT,
-           "the expand pass takes it apart");
+           "the expand pass replaces it by its parts");
 }
 
 Test(kernel_rules, rows_read_f32_rows) {

@@ -51,14 +51,14 @@ Test(kernel_rules_experts, accepted) {
 Test(kernel_rules_experts, one_x_choice_and_size) {
     expect(EXPERTS, TILE,
            P("1", "%x", "@w", "%i", "_") P("2", "%y", "@w", "%i", "_") "    yield %2\n",
-           "one x, one choice and one size");
+           "one x, one selection and one size");
     expect(EXPERTS, TILE,
            P("1", "%x", "@w", "%i", "_") P("2", "%x", "@w", "%j", "_") "    yield %2\n",
-           "one x, one choice and one size");
+           "one x, one selection and one size");
     expect(EXPERTS, TILE,
            P("1", "%x", "@w", "%i",
              "_") "    %2 = expert_linear %x, @v, %i, _ : f32[T, 2, 8]\n    yield %1\n",
-           "one x, one choice and one size");
+           "one x, one selection and one size");
 }
 
 Test(kernel_rules_experts, weights) {
