@@ -208,7 +208,7 @@ static void print_collectives(const ledger_report *r, hd_text *out) {
     if (!all.list.n) return;
     /* A pipeline stage that is not sharded has one rank. */
     const int64_t chunk = r->chunk, ranks = m->ranks ? m->ranks : 1;
-    hd_text_f(out, "\nexchanges of a call: %zu", all.list.n);
+    hd_text_f(out, "\ncollectives of a call: %zu", all.list.n);
     if (ranks > 1)
         hd_text_f(out, "; %lld ranks divide rows from %lld tokens on", (long long)ranks,
                   (long long)m->divide_from);
