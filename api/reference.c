@@ -40,6 +40,8 @@ const char *hadal_ops_text(hadal_session *s, const char *only, int markdown) {
     TEXT_LEAVE(s);
 }
 
+/* ---- how two models differ -------------------------------------------------------------------- */
+
 static void count_line(hd_text *out, const hir_diff_counts *c) {
     if (!hir_diff_any(c)) {
         hd_text_add(out, "no differences\n");
@@ -50,8 +52,17 @@ static void count_line(hd_text *out, const hir_diff_counts *c) {
 }
 
 static bool is_ir_text(const char *path) {
-    const size_t n = strlen(path);
-    return n >= 4 && strcmp(path + n - 4, ".hir") == 0;
+    return hd_ends_with(path, ".hir");
+}
+
+/* Names of specs come from their file names, which say nothing about the models. */
+static void print_difference(const hir_module *a, const hir_module *b, bool named, hd_text *out,
+                             int *differences) {
+    hir_module same_name = *b;
+    if (!named) same_name.name = a->name;
+    const hir_diff_counts counts = hir_diff(a, &same_name, out);
+    count_line(out, &counts);
+    *differences = hir_diff_any(&counts);
 }
 
 const char *hadal_diff(hadal_session *s, const char *a, const char *b, int *differences) {
@@ -59,15 +70,21 @@ const char *hadal_diff(hadal_session *s, const char *a, const char *b, int *diff
     *differences = 0;
     const char *weights = s->weights_path;
     const hir_module *ma = api_read_model(s, a, NULL);
-    hir_module *mb = api_read_model(s, b, NULL);
+    const hir_module *mb = api_read_model(s, b, NULL);
     s->weights_path = weights; /* a model folder would have brought its own weights */
     const bool ok = ma && mb;
-    if (ok) {
-        /* names of specs come from their file names, which say nothing about the models */
-        if (!is_ir_text(a) || !is_ir_text(b)) mb->name = ma->name;
-        const hir_diff_counts counts = hir_diff(ma, mb, &text);
-        count_line(&text, &counts);
-        *differences = hir_diff_any(&counts);
-    }
+    if (ok) print_difference(ma, mb, is_ir_text(a) && is_ir_text(b), &text, differences);
+    API_RETURN(s, ok ? text.at : NULL);
+}
+
+const char *hadal_diff_loaded(hadal_session *s, const hadal_session *other, int *differences) {
+    TEXT_ENTER(s);
+    *differences = 0;
+    const bool ok = api_need_module(s) && other->graph;
+    if (ok)
+        print_difference(s->graph, other->graph, is_ir_text(s->spec) && is_ir_text(other->spec),
+                         &text, differences);
+    else if (s->m)
+        hd_err(&s->diags, HD_E_USAGE, HD_NOWHERE, "the other session has no model loaded");
     API_RETURN(s, ok ? text.at : NULL);
 }

@@ -244,13 +244,13 @@ static bool read_info(hadal_session *s, const char *ir) {
 
 /* Loads the IR that `compile --emit=graph,depth,kernel` has written next to a library. */
 static bool load_library(hadal_session *s, const char *path) {
-    static const char *const stages[] = {"graph", "depth", "kernel"};
     const char *name = library_name(s->arena, path), *ir = NULL;
     start_history(s, path);
-    for (int i = 0; name && i < 3; i++) {
+    for (int i = 0; name && i < HIR_STAGE_COUNT; i++) {
+        const char *stage = hir_stage_name((hir_stage)i);
         ir = hd_path_join(s->arena, hd_path_dir(s->arena, path),
-                          hd_printf(s->arena, "%s.%s.hir", name, stages[i]));
-        const dump_file f = {i, stages[i], ir};
+                          hd_printf(s->arena, "%s.%s.hir", name, stage));
+        const dump_file f = {i, stage, ir};
         if (hd_exists(ir) && !load_dump(s, &f)) return false;
     }
     if (!s->m || s->m->stage != HIR_STAGE_KERNEL) {

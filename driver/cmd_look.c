@@ -76,9 +76,20 @@ int cmd_inspect(hadal_session *s, const command_line *line) {
 }
 
 int cmd_diff(hadal_session *s, const command_line *line) {
-    int differences;
-    const char *text = hadal_diff(s, line->positional[0], line->positional[1], &differences);
-    return !text || deliver_text(s, line, text) || differences;
+    const bool alone = line->n_positional == 1;
+    if (alone && !option_given(line, OPTION_AGAINST_DEFINE))
+        return hadal_fail(s, "usage", "hadal diff takes two models",
+                          "A B, or one and --against-define NAME=VALUE, which the second has");
+    const char *a = line->positional[0], *b = line->positional[alone ? 0 : 1];
+    hadal_session *second = hadal_open();
+    if (!second) return hadal_fail(s, "memory", "out of memory", NULL);
+    int differences = 0;
+    const bool loaded =
+        !hadal_load(s, a, NULL) && !define_second(second, line, b) && !hadal_load(second, b, NULL);
+    const int code = report_diagnostics(second, line);
+    const char *text = loaded ? hadal_diff_loaded(s, second, &differences) : NULL;
+    hadal_close(second);
+    return text ? deliver_text(s, line, text) || differences : code;
 }
 
 int cmd_ops(hadal_session *s, const command_line *line) {

@@ -194,6 +194,17 @@ static int make_reports(subject *first, subject *second, hadal_session *here,
     return deliver(first, second, line) || failed;
 }
 
+/* Parameters are of specs: rejects those that no model would read. */
+static int check_parameters(hadal_session *s, const command_line *line, const char *first,
+                            const char *second) {
+    if (option_given(line, OPTION_AGAINST_DEFINE) && !is_spec(second))
+        return hadal_fail(s, "usage", "--against-define is for a SPEC", "the second model is none");
+    if (option_given(line, OPTION_DEFINE) && !is_spec(first) && !(second && is_spec(second)))
+        return hadal_fail(s, "usage", "-D is for a SPEC, whose parameters it sets",
+                          "what was compiled before has none");
+    return 0;
+}
+
 static const char *second_path(const command_line *line) {
     const char *path = option_get(line, OPTION_AGAINST);
     if (path) return path;
@@ -202,12 +213,12 @@ static const char *second_path(const command_line *line) {
 
 int cmd_report(hadal_session *s, const command_line *line) {
     subject first = {.s = s, .path = line->positional[0]}, second = {.path = second_path(line)};
-    if (check_options(s, line)) return 1;
+    if (check_options(s, line) || check_parameters(s, line, first.path, second.path)) return 1;
     hadal_session *here = hadal_open();
     if (second.path) second.s = hadal_open();
     int failed = !here || (second.path && !second.s);
     if (failed) hadal_fail(s, "memory", "out of memory", NULL);
-    failed = failed || (second.s && apply_definitions(second.s, line, OPTION_AGAINST_DEFINE)) ||
+    failed = failed || (second.s && define_second(second.s, line, second.path)) ||
              make_reports(&first, second.s ? &second : NULL, here, line);
     remove_workplace(&first.work);
     remove_workplace(&second.work);
@@ -218,6 +229,7 @@ int cmd_report(hadal_session *s, const command_line *line) {
 
 int cmd_explain(hadal_session *s, const command_line *line) {
     subject x = {.s = s, .path = line->positional[0]};
+    if (check_parameters(s, line, x.path, NULL)) return 1;
     if (load(&x, line)) return 1;
     const hadal_target target = target_of(line);
     const char *text = hadal_explain(s, line->positional[1], no_code(line) ? NULL : &target);

@@ -9,11 +9,13 @@
 
 #include "driver/interrupt.h"
 #include "driver/report.h"
+#include "driver/workplace.h"
 
 int apply_definitions(hadal_session *s, const command_line *line, option_id defines) {
     for (size_t i = 0; i < line->n_options; i++) {
         const option_value *o = &line->options[i];
-        if (o->id == OPTION_INCLUDE && hadal_include_path(s, o->value)) return 1;
+        if (o->id == OPTION_INCLUDE && defines == OPTION_DEFINE && hadal_include_path(s, o->value))
+            return 1;
         if (o->id != defines) continue;
         char name[128];
         const char *equals = strchr(o->value, '=');
@@ -22,12 +24,25 @@ int apply_definitions(hadal_session *s, const command_line *line, option_id defi
             return hadal_fail(s, "usage",
                               defines == OPTION_DEFINE ? "-D takes NAME=VALUE"
                                                        : "--against-define takes NAME=VALUE",
-                              "for example -D layers=24");
+                              defines == OPTION_DEFINE ? "for example -D layers=24"
+                                                       : "for example --against-define layers=24");
         memcpy(name, o->value, n);
         name[n] = 0;
         if (hadal_define(s, name, equals + 1)) return 1;
     }
     return 0;
+}
+
+bool is_spec(const char *path) {
+    compiled_files files;
+    char name[256];
+    return !ends_with(path, ".hir") && !ends_with(path, ".json") && !hadal_is_dumps(path) &&
+           !find_compiled(path, &files, name, sizeof name);
+}
+
+int define_second(hadal_session *s, const command_line *line, const char *path) {
+    return (is_spec(path) && apply_definitions(s, line, OPTION_DEFINE)) ||
+           apply_definitions(s, line, OPTION_AGAINST_DEFINE);
 }
 
 int load_model(hadal_session *s, const command_line *line, const char *name) {

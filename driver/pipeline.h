@@ -7,6 +7,10 @@
 /* Sets defines (-D, or another option of this kind) and include directories; call it before
  * anything is loaded. */
 int apply_definitions(hadal_session *s, const command_line *line, option_id defines);
+/* The same for the second of two models: what -D says is for both if it is a spec, and what
+ * --against-define says is for this one alone. */
+int define_second(hadal_session *s, const command_line *line, const char *path);
+bool is_spec(const char *path); /* a text or folder that has parameters, by its name */
 /* Loads SPEC and its weights, those of --weights or of the model folder. 0 on success. */
 int load_model(hadal_session *s, const command_line *line, const char *name);
 /* Makes a directory and those that contain it, as far as they do not exist. */

@@ -272,7 +272,21 @@ const char *hir_attr_name(hir_attr_id id);
 hir_attr_kind hir_attr_kind_of(hir_attr_id id);
 
 /* ---- ops ----------------------------------------------------------------------------------- */
-typedef enum hir_stage { HIR_STAGE_GRAPH, HIR_STAGE_DEPTH, HIR_STAGE_KERNEL } hir_stage;
+/* S(ENUM, its name, where an op that begins there is legal) */
+#define HIR_STAGES(S)                                                                              \
+    S(GRAPH, "graph", "at every stage")                                                            \
+    S(DEPTH, "depth", "from the depth stage on")                                                   \
+    S(KERNEL, "kernel", "in kernel IR only")
+
+typedef enum hir_stage {
+#define S(id, name, legal) HIR_STAGE_##id,
+    HIR_STAGES(S)
+#undef S
+        HIR_STAGE_COUNT
+} hir_stage;
+
+const char *hir_stage_name(hir_stage stage);
+const char *hir_stage_legal(hir_stage stage);
 
 typedef enum hir_opcode {
 #define OP(id, name, stage, traits, operands, attrs, rule, doc) HIR_##id##_OP,

@@ -46,6 +46,22 @@ static const struct {
 #undef D
 };
 
+static const struct {
+    const char *name, *legal;
+} stage_table[] = {
+#define S(id, name, legal) {name, legal},
+    HIR_STAGES(S)
+#undef S
+};
+
+const char *hir_stage_name(hir_stage stage) {
+    return stage_table[stage].name;
+}
+
+const char *hir_stage_legal(hir_stage stage) {
+    return stage_table[stage].legal;
+}
+
 const hir_op_info *hir_info(hir_opcode code) {
     return &op_table[code];
 }

@@ -325,7 +325,8 @@ static bool stage_fits(verifier *v, hir_id id, const hir_op *op) {
     bool top = op->parent == HIR_NONE;
     const char *name = hir_info(op->code)->name;
     if (stage > v->m->stage) {
-        REFUSE(v, HD_E_TYPE, loc_of(v, id), "%s belongs to a later stage than this module's", name);
+        REFUSE(v, HD_E_TYPE, loc_of(v, id), "%s is legal %s, and this module is at the %s stage",
+               name, hir_stage_legal(stage), hir_stage_name(v->m->stage));
         return false;
     }
     bool only_top = hir_is_kernel(op) || op->code == HIR_OUTPUT_OP || op->code == HIR_TRACE_OP;

@@ -87,11 +87,6 @@ typedef struct step { /* one pass of the pipeline */
     depth_weighed *weighed;
 } step;
 
-static const char *stage_name(hir_stage s) {
-    static const char *const names[] = {"graph", "depth", "kernel"};
-    return names[s];
-}
-
 /* Passes on kernels assume that every op is in a kernel; this checks the assumption, as hand-edited
  * IR may violate it.
  */
@@ -112,16 +107,16 @@ static bool stage_fits(const hir_module *m, const step *s, hd_diags *d) {
     if (!s->info->run) return false;
     if (m->stage > s->info->stage_in) {
         hd_err(d, HD_E_VALUE, HD_NOWHERE, "pass '%s' cannot run: the module is at the %s stage",
-               s->info->name, stage_name(m->stage))
+               s->info->name, hir_stage_name(m->stage))
             ->cause =
-            hd_printf(d->arena, "it works on the %s stage", stage_name(s->info->stage_in));
+            hd_printf(d->arena, "it works on the %s stage", hir_stage_name(s->info->stage_in));
         return false;
     }
     if (s->info->stage_in == HIR_STAGE_KERNEL && m->stage != HIR_STAGE_KERNEL &&
         s->id != HIR_PASS_COUNT) {
         hd_diag *e = hd_err(d, HD_E_VALUE, HD_NOWHERE, "pass '%s' cannot run: there are no kernels",
                             s->info->name);
-        e->cause = hd_printf(d->arena, "the module is at the %s stage", stage_name(m->stage));
+        e->cause = hd_printf(d->arena, "the module is at the %s stage", hir_stage_name(m->stage));
         e->hint = "run fuse first";
         return false;
     }

@@ -418,6 +418,9 @@ HADAL_API const char *hadal_explain(hadal_session *s, const char *what, const ha
  * line counts them. *differences: whether there are any. NULL on failure. The loaded module stays
  * as it is. */
 HADAL_API const char *hadal_diff(hadal_session *s, const char *a, const char *b, int *differences);
+/* The same for what two sessions have loaded (hadal_load), each with parameters of its own. */
+HADAL_API const char *hadal_diff_loaded(hadal_session *s, const hadal_session *other,
+                                        int *differences);
 /* Parameters, FLOPs per token, bytes of weights and state, op counts, memory plan; as text or JSON.
  */
 HADAL_API const char *hadal_inspect(hadal_session *s, int json);

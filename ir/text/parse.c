@@ -44,9 +44,9 @@ static void skip_body(hir_parser *p) {
 
 /* ---- header -------------------------------------------------------------------------------- */
 static bool parse_stage(hir_parser *p) {
-    const char *names[3];
+    const char *names[HIR_STAGE_COUNT];
     if (p->t.kind != HIR_TOK_WORD) return hir_expected(p, "a stage (graph, depth or kernel)");
-    for (int i = HIR_STAGE_GRAPH; i <= HIR_STAGE_KERNEL; i++) {
+    for (int i = 0; i < HIR_STAGE_COUNT; i++) {
         names[i] = hir_stage_name((hir_stage)i);
         if (hir_at_word(p, names[i])) {
             p->m->stage = (hir_stage)i;
@@ -54,7 +54,8 @@ static bool parse_stage(hir_parser *p) {
             return true;
         }
     }
-    return hir_parse_error(p, HD_E_NAME, p->t.loc, hir_nearest_hint(p, p->t.text, names, 3),
+    return hir_parse_error(p, HD_E_NAME, p->t.loc,
+                           hir_nearest_hint(p, p->t.text, names, HIR_STAGE_COUNT),
                            "there is no stage '%s'", p->t.text);
 }
 

@@ -4,13 +4,8 @@
 #include "ir/signature.h"
 #include "ir/text/text.h"
 
-static const char *const stage_names[] = {"graph", "depth", "kernel"};
 static const char *const place_names[] = {"",      "arena",  "local", "fixed",
                                           "input", "output", "state"};
-
-const char *hir_stage_name(hir_stage stage) {
-    return stage_names[stage];
-}
 
 const char *hir_place_name(hir_place place) {
     return place_names[place];
@@ -218,7 +213,7 @@ static void print_area(hd_text *out, const char *word, uint64_t bytes, uint64_t 
 
 static void print_header(const printer *p) {
     const hir_module *m = p->m;
-    hd_text_f(p->out, "hir %d %s ", HIR_TEXT_VERSION, stage_names[m->stage]);
+    hd_text_f(p->out, "hir %d %s ", HIR_TEXT_VERSION, hir_stage_name(m->stage));
     print_name(p->out, '@', m->name);
     hd_text_add(p->out, "\n\n");
     for (size_t i = 0; i < m->options.n; i++) {

@@ -21,7 +21,7 @@ static const struct {
     {HIR_EFFECT, "kept even when unused"}, {HIR_REGION, "holds a body"},
     {HIR_COMPOSITE, "has an expansion"},   {HIR_POSITION, "looks at the position"},
     {HIR_VIEW, "a view of an operand"},    {HIR_SEQUENCE, "looks along the sequence"},
-    {HIR_WRITES_STATE, "changes state"},
+    {HIR_WRITES_STATE, "changes state"},   {HIR_COMM, "between ranks"},
 };
 
 /* `rmsnorm x, gain? {eps}` */
@@ -82,8 +82,7 @@ static void print_plain(hd_text *out, hir_opcode code, bool details) {
     if (!details) return;
     hd_text_add(out, "    (");
     print_traits(out, code);
-    hd_text_f(out, "; legal %s)\n",
-              hir_info(code)->stage == HIR_STAGE_GRAPH ? "at every stage" : "in kernel IR");
+    hd_text_f(out, "; legal %s)\n", hir_stage_legal(hir_info(code)->stage));
     print_attrs(out, code, "    ");
 }
 
@@ -125,14 +124,12 @@ bool hir_print_reference(hd_text *out, bool markdown, const char *only) {
         return true;
     }
     if (markdown) print_introduction(out);
-    for (int stage = HIR_STAGE_GRAPH; stage <= HIR_STAGE_KERNEL; stage++) {
+    for (int stage = 0; stage < HIR_STAGE_COUNT; stage++) {
         bool any = false;
         for (int i = 0; i < HIR_OPCODE_COUNT; i++) {
             if (hir_info((hir_opcode)i)->stage != (hir_stage)stage) continue;
             if (!any && markdown)
-                hd_text_add(out, stage == HIR_STAGE_GRAPH   ? "\n## Legal at every stage\n"
-                                 : stage == HIR_STAGE_DEPTH ? "\n## Legal from the depth stage on\n"
-                                                            : "\n## Legal in kernel IR only\n");
+                hd_text_f(out, "\n## Legal %s\n", hir_stage_legal((hir_stage)stage));
             any = true;
             if (markdown)
                 print_markdown(out, (hir_opcode)i);

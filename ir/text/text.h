@@ -6,7 +6,6 @@
 
 enum { HIR_TEXT_VERSION = 1 };
 
-const char *hir_stage_name(hir_stage stage);
 const char *hir_place_name(hir_place place);
 /* Letters, digits and _ . - /: what a name may hold without quotes. */
 bool hir_plain_name_char(char c);

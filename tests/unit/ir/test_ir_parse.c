@@ -158,7 +158,10 @@ static const parse_case cases[] = {
     {G F "  output %x {name = \"\\x1\"}\n}\n", 3, 22, "this is no escape", NULL},
     /* kernels */
     {G F "  %1 = " ROW " : f32[T, 4] {\n    %2 = neg %x\n    yield %2\n  }\n}\n", 3, 8,
-     "kernel.row belongs to a later stage", NULL},
+     "kernel.row is legal in kernel IR only, and this module is at the graph stage", NULL},
+    {G F "  %1 = depth.inverse_rms %x {eps = 1e-06}\n}\n", 3, 8,
+     "depth.inverse_rms is legal from the depth stage on, and this module is at the graph stage",
+     NULL},
     {K F "  %1 = " ROW " {\n    %2 = neg %x\n    yield %2\n  }\n}\n", 3, 93,
      "kernel.row needs the types of its results", NULL},
     {K F "  %1 = " ROW " : f32[T, 4]\n}\n", 3, 104, "expected '{'", NULL},

@@ -382,6 +382,34 @@ Test(ir_text, the_op_page_is_the_table) {
     cr_assert_str_eq(read_docs("ops.md"), t.at, "run: hadal ops --markdown > docs/ops.md");
 }
 
+/* Where an op is legal stands in the page as a heading, and in what is said of one op. */
+Test(ir_text, the_reference_says_where_an_op_is_legal) {
+    hd_text page;
+    hd_text_init(&page, arena);
+    cr_assert(hir_print_reference(&page, true, NULL));
+    const char *heading = NULL;
+    int ops = 0, of_stage[HIR_STAGE_COUNT] = {0};
+    for (const char *line = page.at; *line; line += strcspn(line, "\n") + 1) {
+        const int n = (int)strcspn(line, "\n");
+        if (strncmp(line, "## ", 3) == 0) heading = hd_printf(arena, "legal%.*s", n - 8, line + 8);
+        if (strncmp(line, "### `", 5) != 0) continue;
+        hir_opcode code;
+        const char *name = hd_strndup(arena, line + 5, strcspn(line + 5, "`"));
+        if (!hir_opcode_by_name(name, &code)) continue; /* a table of kernels */
+        hd_text one;
+        hd_text_init(&one, arena);
+        cr_assert(hir_print_reference(&one, false, name));
+        cr_assert_not_null(strstr(one.at, hd_printf(arena, "%s)\n", heading)), "%s: %s", name,
+                           one.at);
+        cr_assert_null(strstr(one.at, "(;"), "%s has no trait: %s", name, one.at);
+        of_stage[hir_info(code)->stage]++;
+        ops++;
+    }
+    cr_assert_eq(ops, HIR_OPCODE_COUNT);
+    for (int stage = 0; stage < HIR_STAGE_COUNT; stage++)
+        cr_assert_gt(of_stage[stage], 0);
+}
+
 Test(ir_text, the_reference_names_every_op_once) {
     hd_text t, markdown;
     hd_text_init(&t, arena);
