@@ -1,6 +1,9 @@
-/* tensor_compare A B TOLERANCE [N]   e = max |a - b| / max |b| over a tensor, or over its first N
- * rows; exit 1 if above tensor_compare --print A           the elements, separated by spaces A, B:
- * FILE.npy or FILE.safetensors:TENSOR */
+/* tensor_compare A B TOLERANCE [N]
+ *     e = max |a - b| / max |b| over a tensor, or over its first N rows; exit code 1 if above
+ * tensor_compare --print A
+ *     the elements, separated by spaces
+ *
+ * A, B: FILE.npy or FILE.safetensors:TENSOR */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,23 +32,65 @@ static bool same_shape(const hd_tensor *a, const hd_tensor *b) {
     return same;
 }
 
-static int compare(const hd_tensor *a, const hd_tensor *b, double tolerance, int64_t rows) {
+static void print_list(const char *sign, const int64_t *list, uint32_t n) {
+    printf("%c", sign[0]);
+    for (uint32_t i = 0; i < n; i++)
+        printf("%s%lld", i ? ", " : "", (long long)list[i]);
+    printf("%c", sign[1]);
+}
+
+/* [2, 7] of element i. */
+static void print_place(const hd_tensor *t, uint64_t i) {
+    int64_t at[HD_TENSOR_MAX_RANK];
+    for (uint32_t d = t->rank; d-- > 0; i /= (uint64_t)t->shape[d])
+        at[d] = (int64_t)(i % (uint64_t)t->shape[d]);
+    print_list("[]", at, t->rank);
+}
+
+/* Infinite where either is infinite or NaN: results of models are finite. */
+static double difference(double x, double y) {
+    return isfinite(x) && isfinite(y) ? fabs(x - y) : INFINITY;
+}
+
+typedef struct distance {
+    double worst, largest; /* max |a - b|; max |b| */
+    uint64_t at, over, n;  /* where the worst is; how many are over the limit, of how many */
+} distance;
+
+static distance measure(const hd_tensor *a, const hd_tensor *b, double tolerance, int64_t rows) {
+    distance d = {.n = a->elements};
+    if (rows > 0 && a->rank > 0 && rows < a->shape[0])
+        d.n = d.n / (uint64_t)a->shape[0] * (uint64_t)rows;
+    for (uint64_t i = 0; i < d.n; i++) {
+        const double x = hd_tensor_get(a, i), y = hd_tensor_get(b, i);
+        if (difference(x, y) > d.worst) d.worst = difference(x, y), d.at = i;
+        if (isfinite(y) && fabs(y) > d.largest) d.largest = fabs(y);
+    }
+    for (uint64_t i = 0; i < d.n; i++)
+        d.over += difference(hd_tensor_get(a, i), hd_tensor_get(b, i)) > tolerance * d.largest;
+    return d;
+}
+
+/* What was compared, and where it differs most, is said where it differs too much. */
+static int compare(const char *name_a, const hd_tensor *a, const char *name_b, const hd_tensor *b,
+                   double tolerance, int64_t rows) {
     if (!same_shape(a, b)) {
-        fprintf(stderr, "shapes differ\n");
+        printf("%s is ", name_a);
+        print_list("[]", a->shape, a->rank);
+        printf(", and %s ", name_b);
+        print_list("[]", b->shape, b->rank);
+        printf("\n");
         return 1;
     }
-    double worst = 0, largest = 0;
-    uint64_t n = a->elements;
-    if (rows > 0 && a->rank > 0 && rows < a->shape[0])
-        n = n / (uint64_t)a->shape[0] * (uint64_t)rows;
-    for (uint64_t i = 0; i < n; i++) {
-        const double x = hd_tensor_get(a, i), y = hd_tensor_get(b, i);
-        if (!(fabs(x - y) <= worst)) worst = fabs(x - y); /* NaN counts as worst */
-        if (fabs(y) > largest) largest = fabs(y);
-    }
-    const double e = worst / largest;
-    printf("e = %.3g (limit %g)\n", e, tolerance);
-    return e <= tolerance ? 0 : 1;
+    const distance d = measure(a, b, tolerance, rows);
+    const double e = d.worst > 0 ? d.worst / d.largest : 0;
+    printf("e = %.3g (limit %g)", e, tolerance);
+    if (e <= tolerance) return printf("\n"), 0;
+    printf(": %s differs from %s in %llu of %llu elements by more, most at ", name_a, name_b,
+           (unsigned long long)d.over, (unsigned long long)d.n);
+    print_place(a, d.at);
+    printf(": %.9g, not %.9g\n", hd_tensor_get(a, d.at), hd_tensor_get(b, d.at));
+    return 1;
 }
 
 int main(int argc, char **argv) {
@@ -62,7 +107,8 @@ int main(int argc, char **argv) {
         }
     } else if (argc == 4 || argc == 5) {
         if (open_tensor(arena, &diags, argv[1], &a) && open_tensor(arena, &diags, argv[2], &b))
-            code = compare(&a, &b, strtod(argv[3], NULL), argc > 4 ? strtol(argv[4], NULL, 10) : 0);
+            code = compare(argv[1], &a, argv[2], &b, strtod(argv[3], NULL),
+                           argc > 4 ? strtol(argv[4], NULL, 10) : 0);
     } else {
         fprintf(stderr, "usage: tensor_compare A B TOLERANCE [ROWS] | --print A\n");
     }

@@ -107,12 +107,15 @@ static inline void keep_expected(const int32_t *ids, int64_t last, float *row) {
 }
 
 static inline void keep_expect(const int32_t *ids, int64_t end, int64_t rows, const float *out) {
+    static const char *const of[KEEP_OUT] = {"the cache", "the cache, negated", "the window",
+                                             "the window, by ten", "the carry"};
     for (int64_t r = 0; r < rows; r++) {
         float row[KEEP_OUT];
         keep_expected(ids, end - rows + r, row);
         for (int i = 0; i < KEEP_OUT; i++)
             cr_assert_float_eq(out[KEEP_OUT * r + i], row[i], 1e-3,
-                               "position %ld, number %d: %g, not %g", (long)(end - rows + r), i,
+                               "sum of %s at position %ld, row %ld of %ld of a call: %g, not %g",
+                               of[i], (long)(end - rows + r), (long)r, (long)rows,
                                out[KEEP_OUT * r + i], row[i]);
     }
 }
