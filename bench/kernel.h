@@ -4,6 +4,7 @@
 
 #include <sys/mman.h>
 
+#define EMIT_EFFORT LLVMCodeGenLevelDefault
 #include "tests/unit/codegen/emit_harness.h"
 
 enum { MOST_THREADS = 64 };

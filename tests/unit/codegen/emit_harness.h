@@ -9,10 +9,12 @@
 #include <llvm-c/LLJIT.h>
 #include <llvm-c/Target.h>
 #include <llvm-c/TargetMachine.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "codegen/attention/attention.h"
 #include "codegen/emit/emit.h"
@@ -35,6 +37,7 @@ typedef struct bench {
     bool small_batch; /* attention: the function for small batches, not for decode or prefill */
     bool shared;      /* row_harness.h: row programs share functions as in a program */
     hcg_llvm *llvm;   /* of the function that is being emitted */
+    const char *what; /* NULL, or the case that is tested: named where its kernel crashes */
 } bench;
 
 static inline bench bench_new(void) {
@@ -148,12 +151,24 @@ static inline void harness_check(LLVMErrorRef error) {
     exit(1);
 }
 
-static inline hcg_llvm *llvm_for(bench *b, const hcg_level *level) {
+/* How much LLVM optimises a kernel that a test calls. These tests compare values, and values must not
+ * depend on LLVM's optimisation. So in the short set every third kernel is translated as in libraries,
+ * and the others without optimisation, in a third of the time. In the full set, and in benchmarks,
+ * every kernel is translated as in libraries. */
+#ifndef EMIT_EFFORT
+static inline LLVMCodeGenOptLevel next_effort(void) {
+    static unsigned kernels;
+    return has_turn(kernels++, 3) ? LLVMCodeGenLevelDefault : LLVMCodeGenLevelNone;
+}
+#define EMIT_EFFORT next_effort()
+#endif
+
+static inline hcg_llvm *llvm_for(bench *b, const hcg_level *level, LLVMCodeGenOptLevel effort) {
     const bool x86 = strcmp(level->arch, "x86_64") == 0;
     const hcg_target target = {.triple =
                                    x86 ? "x86_64-unknown-linux-gnu" : "aarch64-unknown-linux-gnu",
                                .arch = level->arch};
-    hcg_llvm *l = hcg_llvm_new(b->arena, &b->diags, &target, "test", LLVMCodeGenLevelDefault);
+    hcg_llvm *l = hcg_llvm_new(b->arena, &b->diags, &target, "test", effort);
     if (l) return l;
     fprintf(stderr, "%s\n", bench_errors(b));
     exit(1);
@@ -171,9 +186,10 @@ static inline void enter_function(hcg_emit *e) {
     LLVMPositionBuilderAtEnd(e->b, LLVMAppendBasicBlockInContext(e->cx, e->fn, "entry"));
 }
 
-static inline hcg_emit emit_for(bench *b, hcg_program *p, const hcg_level *level) {
+static inline hcg_emit emit_with(bench *b, hcg_program *p, const hcg_level *level,
+                                 LLVMCodeGenOptLevel effort) {
     hcg_emit e = {.p = p, .level = level, .arena = b->arena, .diags = &b->diags};
-    b->llvm = llvm_for(b, level);
+    b->llvm = llvm_for(b, level, effort);
     e.cx = b->llvm->cx, e.mod = b->llvm->mod, e.b = b->llvm->b;
     e.i1 = LLVMInt1TypeInContext(e.cx), e.i8 = LLVMInt8TypeInContext(e.cx);
     e.i16 = LLVMInt16TypeInContext(e.cx), e.i32 = LLVMInt32TypeInContext(e.cx);
@@ -181,6 +197,10 @@ static inline hcg_emit emit_for(bench *b, hcg_program *p, const hcg_level *level
     e.f64 = LLVMDoubleTypeInContext(e.cx), e.ptr = LLVMPointerTypeInContext(e.cx, 0);
     e.vec = LLVMVectorType(e.f32, level->lanes);
     return e;
+}
+
+static inline hcg_emit emit_for(bench *b, hcg_program *p, const hcg_level *level) {
+    return emit_with(b, p, level, LLVMCodeGenLevelDefault);
 }
 
 /* With the environment variable EMIT_DUMP, the LLVM IR and the object are left in files of that
@@ -229,9 +249,34 @@ static inline bool load(bench *b, compiled *out) {
     return true;
 }
 
+/* The last kernel that was compiled. Criterion says that a test crashed; this says where. */
+static char last_kernel[256];
+
+static inline void name_last_kernel(int number) {
+    signal(number, SIG_DFL);
+    if (write(STDERR_FILENO, last_kernel, strlen(last_kernel)) < 0) abort();
+    raise(number);
+}
+
+static inline void remember_kernel(const bench *b, const hcg_level *level,
+                                   LLVMCodeGenOptLevel effort) {
+    static unsigned kernels;
+    snprintf(last_kernel, sizeof last_kernel,
+             "crashed after kernel %u of the test was compiled: %s%slevel %s, %soptimised\n",
+             ++kernels, b->what ? b->what : "", b->what ? ", " : "", level->name,
+             effort == LLVMCodeGenLevelNone ? "not " : "");
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) /* which say more */
+    signal(SIGSEGV, name_last_kernel);
+    signal(SIGBUS, name_last_kernel);
+    signal(SIGFPE, name_last_kernel);
+#endif
+}
+
 static inline bool compile_function(bench *b, hcg_program *p, const hcg_kernel *k,
                                     const hcg_level *level, compiled *out) {
-    hcg_emit e = emit_for(b, p, level);
+    const LLVMCodeGenOptLevel effort = EMIT_EFFORT;
+    remember_kernel(b, level, effort);
+    hcg_emit e = emit_with(b, p, level, effort);
     *out = (compiled){.k = *k};
     bool ok = emit_kernel_module(b, &e, out) && load(b, out);
     hcg_llvm_free(b->llvm);

@@ -18,13 +18,15 @@ static inline unsigned rounds_of(const hcg_level *level, unsigned exact, hir_dty
     exit(1);
 }
 
-/* row[at], its group of the row rounded to bytes with a scale of its own. */
-static inline double as_int8(const float *row, int64_t k, int64_t at) {
+/* A group of a row, rounded to bytes with a scale of its own. */
+static inline void group_as_int8(const float *x, int64_t n, double *out) {
     float most = 0;
-    for (int64_t i = at / HIR_GROUP * HIR_GROUP; i < k && i / HIR_GROUP == at / HIR_GROUP; i++)
-        most = fmaxf(most, fabsf(row[i]));
-    if (most < 1e-30f) return 0;
-    return (double)(most * (float)(1.0 / 127)) * (double)rintf(row[at] * (127 / most));
+    for (int64_t i = 0; i < n; i++)
+        most = fmaxf(most, fabsf(x[i]));
+    for (int64_t i = 0; i < n; i++)
+        out[i] = most < 1e-30f
+                     ? 0
+                     : (double)(most * (float)(1.0 / 127)) * (double)rintf(x[i] * (127 / most));
 }
 
 /* What a back end makes of numbers. */
@@ -43,10 +45,16 @@ static inline seen_as seen_by(const hcg_level *level, unsigned exact, hir_dtype 
     return (seen_as){HCG_ROUND_BF16, true};
 }
 
-static inline double rounded_x(seen_as s, const float *row, int64_t k, int64_t at) {
-    if (s.x == HCG_ROUND_INT8) return as_int8(row, k, at);
-    if (s.x == HCG_ROUND_BF16) return (double)hd_bf16_to_f32(hd_bf16_from_f32(row[at]));
-    return (double)row[at];
+/* A row of x as it is multiplied. */
+static inline void round_row(seen_as s, const float *row, int64_t k, double *out) {
+    if (s.x == HCG_ROUND_INT8) {
+        for (int64_t i = 0; i < k; i += HIR_GROUP)
+            group_as_int8(row + i, k - i < HIR_GROUP ? k - i : HIR_GROUP, out + i);
+        return;
+    }
+    const bool bf16 = s.x == HCG_ROUND_BF16;
+    for (int64_t i = 0; i < k; i++)
+        out[i] = (double)(bf16 ? hd_bf16_to_f32(hd_bf16_from_f32(row[i])) : row[i]);
 }
 
 /* To nearest, of two the larger one. */

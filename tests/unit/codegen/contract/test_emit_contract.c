@@ -213,8 +213,10 @@ static double expect_linear(const problem *p, const hir_op *op, int64_t row, int
     double sum = op->args[2].kind == HIR_REF_NONE ? 0 : expect(p, op->args[2], row, column);
     const hir_weight *weight = &p->b.m->weights.at[op->args[1].index];
     const seen_as s = seen_by(p->level, p->b.exact, weight->type.dtype, weight->layout, p->tokens);
+    double rounded[p->k];
+    round_row(s, x + row * p->k, p->k, rounded);
     for (int64_t i = 0; i < p->k; i++)
-        sum += rounded_x(s, x + row * p->k, p->k, i) * rounded_w(s, w[column * p->k + i]);
+        sum += rounded[i] * rounded_w(s, w[column * p->k + i]);
     return sum;
 }
 
@@ -322,7 +324,7 @@ static void run_blocks(problem *p, const compiled *c, outputs *o) {
 
 static void check(problem *p, const hcg_level *level, bool one, const char *what) {
     compiled c = {0};
-    p->level = level, p->tokens = one ? 1 : p->t;
+    p->level = level, p->tokens = one ? 1 : p->t, p->b.what = what;
     bool ok = compile_kernel(&p->b, HIR_KERNEL_CONTRACT, p->kernel, one, level, &c);
     cr_assert(ok, "%s: %s", what, bench_errors(&p->b));
     outputs whole = new_outputs(p), blocks = new_outputs(p);

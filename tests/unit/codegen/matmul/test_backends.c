@@ -146,10 +146,9 @@ typedef struct seen {
 static void see_row(const subject *s, seen_as as, const float *row, seen *out) {
     cr_assert_leq(s->k, MOST_K);
     out->as = as, out->row = row;
-    for (int64_t k = 0; k < s->k; k++) {
-        out->x[k] = rounded_x(as, row, s->k, k);
+    round_row(as, row, s->k, out->x);
+    for (int64_t k = 0; k < s->k; k++)
         out->moved[k] = moved(s, row, k);
-    }
 }
 
 typedef struct sums {
