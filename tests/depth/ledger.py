@@ -74,7 +74,7 @@ def check(name, spec, sublayers=None):
         if told and remark["pass"] in ("fuse",):
             expect(f"{name}: remark of fuse", float(told.group(1)),
                    round(next(p["total"]["total"] for p in ledger["passes"] if p["pass"] == "fuse"), 3))
-    report = json.loads(run("report", *spec, "--json", "-o", "-"))
+    report = json.loads(run("report", *spec, "--code", "none", "--json", "-o", "-"))
     stages = [s["ledger"] for s in report["history"]["stages"] if "ledger" in s]
     for stage in stages:
         expect(f"{name}: report, sublayers", stage["sublayers"], count)

@@ -1,10 +1,11 @@
 #!/bin/sh
-# run.sh HADAL COMPARE CASE OUT NUMBER [more]: a golden case divided over ranks, which are threads, against the
+# run.sh HADAL COMPARE CASE OUT NUMBER [more | more-full]: a golden case divided over ranks, which are threads, against the
 # undivided library: on 2, 3 and 4 ranks, over 2 stages of 2 runs of layers each, and over 2 stages of 2 ranks. Cases that follow
 # each other by NUMBER take one of the numbers of ranks, or of the pipelines, after the other; with HADAL_FULL=1 each has all. Prompts
 # at once (3 chunks), in calls that are a chunk or less, and token by token; and batches of sessions. At once and chunk
 # by chunk are the same bits. Rows are divided from as
-# few tokens on as there are ranks. With `more`: where the compiler finds that it pays, and other pipelines.
+# few tokens on as there are ranks. With `more`: where the compiler finds that it pays, and other pipelines;
+# with `more-full` the same where HADAL_FULL=1.
 # All libraries have one name, by which their symbols begin: what they have in common is translated once (HADAL_CODE_CACHE).
 # Logits may differ by 1e-5 of the largest: sums over ranks are taken in another order (seen 7e-6; a wrong row or head moves
 # them by 1e-2 and more). Three cases are badly conditioned for these tokens: in the float64 evaluator a random last bit of
@@ -13,6 +14,10 @@
 # held against the evaluator, from which the divided logits may be 1e-5 further away than the undivided.
 set -eu
 hadal=$1 compare=$2 case=$3 out=$4 number=$5 more=${6:-}
+if [ "$more" = more-full ]; then
+    more=
+    [ "${HADAL_FULL:-}" != 1 ] || more=more
+fi
 name=$(basename "$case" | tr -c 'a-zA-Z0-9\n' _)
 out=$out/$name
 rm -rf "$out"

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Every refused remark of `hadal opt --remarks` says what the pass would have gained, or why nothing: over the published families,
-residual systems and layers, in several storage types and for several ranks.
+residual systems and layers, and of each in narrow storage types or for several ranks, by turns (with HADAL_FULL=1 in both).
 
     remarks.py HADAL SOURCE OUT"""
 import glob
@@ -24,8 +24,9 @@ def models():
 
 
 seen, models_seen = {}, 0
-for model in models():
-    for options in ([], NARROW, RANKS):
+for number, model in enumerate(models()):
+    by_turns = [NARROW, RANKS] if os.environ.get("HADAL_FULL") == "1" else [(NARROW, RANKS)[number % 2]]
+    for options in ([], *by_turns):
         done = subprocess.run([hadal, "opt", model, "--passes=default", "--remarks=json", *options, "-o", os.devnull], capture_output=True, text=True)
         remarks = [json.loads(line) for line in done.stderr.splitlines() if line.startswith("{")]
         if options == RANKS and done.returncode:

@@ -216,7 +216,8 @@ static void reads_in_calls(rank *r, int64_t a, int64_t b) {
     if (!code && b) code = call(r, b, out + a);
     EXPECT(r, code == HRT_OK, "code %ld: %s", (long)code, hrt_session_message(r->session));
     for (int64_t i = 0; i < all && m->stage + 1 == m->stages; i++)
-        EXPECT(r, out[i] == want[i], "%u stages of %u runs, %ld + %ld tokens, %ld: %g, not %g",
+        EXPECT(r, out[i] == want[i],
+               "%u stages of %u runs, calls of %ld and %ld tokens, logit of token %ld: %g, not %g",
                m->stages, m->n_runs, (long)a, (long)b, (long)i, out[i], want[i]);
 }
 
@@ -241,6 +242,7 @@ Test(turns, results_do_not_depend_on_who_is_late) {
     for (uint32_t stages = 2; stages <= MOST_RANKS; stages++)
         for (uint32_t runs = 1; runs <= MOST_RUNS; runs++)
             for (int threads = 1; threads <= 2; threads++) {
+                if (!is_tried(stages + runs + (unsigned)threads)) continue;
                 make_line(line, stages, runs);
                 run_ranks(line, threads, in_turns);
             }

@@ -1,5 +1,6 @@
 """moments.py FOLDER SIGNAL MOMENTS NAMES COMMAND ..: runs COMMAND, which writes the files NAMES (with commas between) into FOLDER,
-several times, and sends SIGNAL at MOMENTS moments of its way, each time to a fresh FOLDER; then whenever a file appears there.
+several times, and sends SIGNAL at MOMENTS moments of its way, each time to a fresh FOLDER; then whenever a file appears there. With
+HADAL_FULL=1 there are three times as many moments.
 After each, all of the files must be there or none of them, and nothing else; an interrupted command says so in one line."""
 import os
 import shutil
@@ -9,6 +10,7 @@ import sys
 import time
 
 folder, number, moments, names, command = sys.argv[1], getattr(signal, sys.argv[2]), int(sys.argv[3]), sys.argv[4].split(","), sys.argv[5:]
+moments *= 3 if os.environ.get("HADAL_FULL") == "1" else 1
 ended = 0
 
 
