@@ -37,8 +37,9 @@ static bool read_file(reader *r, const field *file, const files_beside *beside) 
         !read_added_tokens(r, &added) || !read_tokens_beside(r, beside))
         return false;
     finish_added_tokens(r);
-    return read_splitters(r, &splitter) && read_prefix_beside(r, beside) &&
-           read_decoders(r, &decoder) && read_post_processor(r, &processor) &&
+    if (!read_splitters(r, &splitter) || !read_prefix_beside(r, beside)) return false;
+    note_class_beside(r, file, beside);
+    return read_decoders(r, &decoder) && read_post_processor(r, &processor) &&
            read_ends_beside(r, beside);
 }
 

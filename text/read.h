@@ -30,6 +30,12 @@ bool read_tokens_beside(reader *r, const files_beside *b); /* after the added to
 bool read_prefix_beside(reader *r, const files_beside *b); /* after the pre_tokenizer */
 bool read_ends_beside(reader *r, const files_beside *b);   /* after the post_processor */
 void note_unread_beside(const files_beside *b);
+/* The field of special_tokens_map.json, or else of tokenizer_config.json. */
+field joined_field(const files_beside *b, const char *name);
+/* Notes steps of tokenizer.json that transformers 5 does not take, after all of them (read_class.c). */
+void note_class_beside(reader *r, const field *file, const files_beside *b);
+/* The name of a class; older versions have "Fast" at its end. */
+bool is_class(const char *name, const char *class);
 bool read_normalizers(reader *r, const field *f); /* read_steps.c */
 bool read_splitters(reader *r, const field *f);
 bool read_decoders(reader *r, const field *f);       /* read_decoders.c */

@@ -36,12 +36,18 @@ bool open_files_beside(hd_arena *a, hd_diags *d, const char *path, files_beside 
            open_beside(a, d, path, "added_tokens.json", &out->added);
 }
 
+field joined_field(const files_beside *b, const char *name) {
+    const field of_map = field_get(&b->map, name);
+    return of_map.value ? of_map : field_get(&b->config, name);
+}
+
 /* ---- tokens ---------------------------------------------------------------------------------- */
 
 typedef struct joining {
     reader *r;
     string_map index; /* finds the tokens in r->t->added by content */
     int32_t next;     /* the id of the next new token */
+    size_t old;       /* tokens before those that have a name, whose flags count */
     size_t renumbered;
     field first; /* the first token that gets another id than the one in the file */
     int32_t first_id;
@@ -94,43 +100,93 @@ static bool join_special(joining *j, const field *f) {
     if (content != f && !read_token_flags(f, &a)) return false;
     a.special = true;
     const added_token *known = added_of(j, a.content);
-    if (known) a = *known, a.special = true;
+    const bool old = known && (size_t)(known - j->r->t->added.at) < j->old;
+    if (known && (old || content == f)) a = *known, a.special = true;
     return join_token(j, f, a, -1);
 }
 
-static bool join_specials(joining *j, const field *file) {
-    static const char *const lists[] = {"additional_special_tokens", "extra_special_tokens"};
-    for (size_t i = 0; i < NAMED; i++) {
-        const field f = field_get(file, named[i]);
+/* Joins the members of a list or an object. */
+static bool join_members(joining *j, const field *members) {
+    const char *name;
+    json_t *value;
+    for (size_t k = 0; k < json_array_size(members->value); k++) {
+        const field f = field_element(members, k);
         if (!join_special(j, &f)) return false;
     }
-    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
-        const field list = field_get(file, lists[i]);
-        const char *name;
-        json_t *value;
-        for (size_t k = 0; k < json_array_size(list.value); k++) {
-            const field f = field_element(&list, k);
-            if (!join_special(j, &f)) return false;
-        }
-        json_object_foreach(list.value, name, value) {
-            const field f = field_get(&list, name);
-            if (!join_special(j, &f)) return false;
-        }
+    json_object_foreach(members->value, name, value) {
+        const field f = field_get(members, name);
+        if (!join_special(j, &f)) return false;
     }
     return true;
 }
 
-/* Joins tokens of a kind of model, such as image_token: any field with a string whose name ends in
- * "_token". */
-static bool join_own_names(joining *j, const field *config) {
+static bool is_named(const char *name) {
+    for (size_t i = 0; i < NAMED; i++)
+        if (strcmp(name, named[i]) == 0) return true;
+    return false;
+}
+
+/* Tokens of a kind of model, such as image_token: any name that ends so and has a string, or an
+ * object, which in tokenizer_config.json says that it is a token. */
+static bool is_own_name(const char *name, const json_t *value, bool object) {
+    return ends_with(name, "_token") && !is_named(name) &&
+           (object ? json_is_object(value) : json_is_string(value));
+}
+
+/* Joins them: objects of the config, those of the map, and strings of the config; the map has other
+ * values for objects, and the config for what are strings there. *any: there are such strings. */
+static bool join_own_names(joining *j, const files_beside *b, bool *any) {
     const char *name;
     json_t *value;
-    json_object_foreach(config->value, name, value) {
-        const field f = field_get(config, name);
-        if (json_is_string(value) && ends_with(name, "_token") && !join_special(j, &f))
+    json_object_foreach(b->config.value, name, value) {
+        const field f = joined_field(b, name);
+        if (is_own_name(name, value, true) && json_object_get(value, "__type") &&
+            !join_special(j, &f))
             return false;
     }
+    json_object_foreach(b->map.value, name, value) {
+        const field of_config = field_get(&b->config, name), of_map = field_get(&b->map, name);
+        if ((is_own_name(name, value, true) || is_own_name(name, value, false)) &&
+            !join_special(j, json_is_string(of_config.value) ? &of_config : &of_map))
+            return false;
+    }
+    json_object_foreach(b->config.value, name, value) {
+        const field f = field_get(&b->config, name);
+        if (!is_own_name(name, value, false)) continue;
+        *any = true;
+        if (!join_special(j, &f)) return false;
+    }
     return true;
+}
+
+static bool is_empty(const field *f) {
+    return !json_array_size(f->value) && !json_object_size(f->value);
+}
+
+/* Tokens with a name come first, then those of a kind of model, then lists, as transformers adds
+ * them; special_tokens_map.json is read over tokenizer_config.json. The older name of the lists
+ * counts where the newer one has none. */
+static bool join_specials(joining *j, const files_beside *b) {
+    const field extra = field_get(&b->config, "extra_special_tokens"),
+                older = field_get(&b->config, "additional_special_tokens"),
+                more = field_get(&b->map, "extra_special_tokens"),
+                older_of_map = field_get(&b->map, "additional_special_tokens"),
+                of_model = field_get(&b->config, "model_specific_special_tokens"),
+                *first = is_empty(&extra) ? &older : &extra;
+    bool own = json_object_size(first->value) > 0;
+    j->old = j->r->t->added.n;
+    for (size_t i = 0; i < NAMED; i++) {
+        const field f = joined_field(b, named[i]);
+        if (!join_special(j, &f)) return false;
+    }
+    if (!join_own_names(j, b, &own)) return false;
+    if (json_is_object(first->value) && !join_members(j, first)) return false;
+    if (!own && !join_members(j, &of_model)) return false;
+    if (json_is_object(more.value)) return join_members(j, &more);
+    const field *list = json_is_array(first->value) ? first : first == &extra ? &older : NULL;
+    if (list && !join_members(j, list)) return false;
+    return is_empty(&more) && (!list || is_empty(list)) ? join_members(j, &older_of_map)
+                                                        : join_members(j, &more);
 }
 
 /* The members of an object sorted by their ids, which are either the names or the values of the
@@ -219,23 +275,16 @@ bool read_tokens_beside(reader *r, const files_beside *b) {
         string_map_add(&j.index, a->content.at, a->content.n, (int32_t)i);
         if (a->id >= j.next) j.next = a->id + 1;
     }
-    if (!join_decoder(&j, &listed) || !join_ids(&j, &b->added) || !join_specials(&j, &b->map) ||
-        !join_specials(&j, &b->config) || !join_own_names(&j, &b->config))
+    if (!join_decoder(&j, &listed) || !join_ids(&j, &b->added) || !join_specials(&j, b))
         return false;
     note_renumbered(&j);
-    const field apart = field_get(&b->config, "split_special_tokens");
-    if (!field_optional_bool(&b->config, "split_special_tokens", &t->splits_special)) return false;
+    const field apart = joined_field(b, "split_special_tokens");
+    if (!field_is_null(&apart) && !field_bool(&apart, &t->splits_special)) return false;
     if (t->splits_special) field_note(&apart, "special tokens in a text are text");
     return true;
 }
 
 /* ---- a space before a text ------------------------------------------------------------------- */
-
-/* True if the tokenizer's class is `class`; older versions have "Fast" at the end of the name. */
-static bool is_class(const char *name, const char *class) {
-    const size_t n = strlen(class);
-    return strncmp(name, class, n) == 0 && (!name[n] || strcmp(name + n, "Fast") == 0);
-}
 
 /* True if a step other than ByteLevel puts a space, or the character for it, before a text. */
 static bool has_prefix(const tokenizer *t) {
@@ -252,7 +301,7 @@ static bool has_prefix(const tokenizer *t) {
  * step alone; other classes follow tokenizer.json. */
 bool read_prefix_beside(reader *r, const files_beside *b) {
     tokenizer *t = r->t;
-    const field prefix = field_get(&b->config, "add_prefix_space"),
+    const field prefix = joined_field(b, "add_prefix_space"),
                 class = field_get(&b->config, "tokenizer_class");
     const char *name = json_string_value(class.value);
     const bool reads =
@@ -278,15 +327,47 @@ bool read_prefix_beside(reader *r, const files_beside *b) {
 
 /* ---- what is not read ------------------------------------------------------------------------ */
 
+/* A value that requests nothing is null, false or empty. */
+static bool asks(const json_t *v) {
+    if (json_is_array(v) || json_is_object(v)) return json_array_size(v) || json_object_size(v);
+    return v && !json_is_null(v) && !json_is_false(v) &&
+           !(json_is_string(v) && !json_string_length(v));
+}
+
+/* Fields that are not in the table: of a later version, or of a class with code of its own. */
+static void note_unknown(const field *file) {
+    static const char *const known[] = {
+#define FIELD(group, name) #name,
+#include "text/beside.def"
+    };
+    const char *name;
+    json_t *value;
+    json_object_foreach(file->value, name, value) {
+        bool found = ends_with(name, "_token") || !asks(value);
+        for (size_t i = 0; !found && i < sizeof known / sizeof *known; i++)
+            found = strcmp(name, known[i]) == 0;
+        const field f = field_get(file, name);
+        if (!found) field_note(&f, "not known, and not applied");
+    }
+}
+
 /* Notes fields by which other programs choose another tokenizer than that of tokenizer.json. */
 void note_unread_beside(const files_beside *b) {
+    static const char corrupt[] =
+        "clean_up_tokenization_spaces_for_bpe_even_though_it_will_corrupt_output";
     const field map = field_get(&b->config, "auto_map"), code = field_get(&map, "AutoTokenizer"),
                 mended = field_get(&b->config, "fix_mistral_regex"),
-                files = field_get(&b->config, "fast_tokenizer_files");
+                files = field_get(&b->config, "fast_tokenizer_files"),
+                cleaned = field_get(&b->config, "clean_up_tokenization_spaces"),
+                forced = field_get(&b->config, corrupt);
+    note_unknown(&b->config);
+    note_unknown(&b->map);
     if (!field_is_null(&code))
         field_note(&code, "code of a model's own is not run: tokenizer.json decides");
     if (json_is_true(mended.value))
         field_note(&mended, "the pattern is not replaced: tokenizer.json decides");
+    if (json_is_true(forced.value) && json_is_true(cleaned.value))
+        field_note(&forced, "spaces before punctuation are not taken out of texts");
     for (size_t i = 0; i < json_array_size(files.value); i++) {
         const field f = field_element(&files, i);
         const char *name = json_string_value(f.value);
@@ -328,13 +409,11 @@ static const class_of_ends *class_of(const char *name) {
 /* Finds the content of bos_token or eos_token; the result is "" if the field is null. */
 static bool token_named(const files_beside *b, const char *name, const char *otherwise,
                         const char **out) {
-    const field of_map = field_get(&b->map, name), of_config = field_get(&b->config, name);
-    const field *f = of_map.value ? &of_map : &of_config;
-    const field inner = field_get(f, "content");
+    const field f = joined_field(b, name), inner = field_get(&f, "content");
     *out = otherwise;
-    if (!f->value) return true;
+    if (!f.value) return true;
     *out = "";
-    return json_is_null(f->value) || field_string(json_is_object(f->value) ? &inner : f, out);
+    return json_is_null(f.value) || field_string(json_is_object(f.value) ? &inner : &f, out);
 }
 
 /* Decides whether a token is added at one end of a text, and which. */

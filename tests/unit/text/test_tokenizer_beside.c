@@ -1,5 +1,7 @@
 /* What the files beside a tokenizer.json say: ids as the fast tokenizers of transformers give them
  * (tests/tools/tokenizer_folders.py compares many more folders with those). */
+#include <unistd.h>
+
 #define FOLDER "/tmp/hadal-beside-XXXXXX"
 #include "tests/unit/folder_fixture.h"
 #include "text/tokenizer.h"
@@ -45,6 +47,14 @@ static const char *encoded(const tokenizer *t, const char *text) {
 static void expect_ids(const char *config, const char *text, const char *ids) {
     const char *got = encoded(opened(config), text);
     cr_expect_str_eq(got, ids, "%s\n'%s': %s, not %s\n%s", config, text, got, ids, said());
+}
+
+/* How many notes there are but the one on a class: the small files here have no class's steps. */
+static size_t notes(void) {
+    size_t n = 0;
+    for (size_t i = 0; i < diags.list.n; i++)
+        n += !strstr(diags.list.at[i].message, "has steps of its own for the class");
+    return n;
 }
 
 static void expect_fault(const char *config, const char *part) {
@@ -94,7 +104,7 @@ Test(tokenizer_beside, other_classes_go_by_tokenizer_json) {
         const char *of = hd_printf(arena, "{" NAMES "\"tokenizer_class\": \"%s\", ", classes[c]);
         put("tokenizer.json", FILE_WITH(AROUND(BOS, "")));
         expect_ids(hd_printf(arena, "%s\"add_bos_token\": true}", of), "ab", "4 2");
-        cr_expect_eq(diags.list.n, 0, "%s", said());
+        cr_expect_eq(notes(), 0, "%s", said());
         expect_ids(hd_printf(arena, "%s\"add_bos_token\": false}", of), "ab", "4 2");
         cr_expect(strstr(said(), "note: add_bos_token: not read for"), "%s", said());
         put("tokenizer.json", FILE_WITH(""));
@@ -167,6 +177,54 @@ Test(tokenizer_beside, tokens_that_only_the_config_lists) {
     expect_fault(NULL, "added_tokens.json");
 }
 
+/* Names, then names of a kind of model, then lists; the older file is read over the other. Tokens
+ * p, q and r are new, 7 is the next id. */
+Test(tokenizer_beside, which_fields_name_tokens) {
+    static const struct {
+        const char *config, *map, *text, *ids;
+    } cases[] = {
+        {"\"extra_special_tokens\": [\"p\"], \"image_token\": \"q\", \"pad_token\": \"r\"", NULL,
+         "pqr", "9 8 7"},
+        {"\"model_specific_special_tokens\": {\"a_token\": \"p\"}", NULL, "ap", "0 7"},
+        {"\"model_specific_special_tokens\": {\"a_token\": \"p\"}, \"image_token\": \"q\"", NULL,
+         "aq", "0 7"},
+        {"\"model_specific_special_tokens\": {\"a_token\": \"p\"}, \"image_token\": \"q\"", NULL,
+         "ap", "0"},
+        {"\"image_token\": {\"__type\": \"AddedToken\", \"content\": \"p\"}", NULL, "ap", "0 7"},
+        {"\"image_token\": {\"content\": \"p\"}, \"pad_token\": \"q\"", NULL, "apq", "0 7"},
+        {"\"extra_special_tokens\": [\"p\"], \"additional_special_tokens\": [\"q\"]", NULL, "apaq",
+         "0 7 0"},
+        {"\"extra_special_tokens\": [], \"additional_special_tokens\": [\"q\"]", NULL, "aq", "0 7"},
+        {"\"extra_special_tokens\": {\"x\": \"p\"}, \"additional_special_tokens\": [\"q\"]", NULL,
+         "pq", "7 8"},
+        {"\"pad_token\": \"p\"", "\"pad_token\": \"q\"", "apaq", "0 0 7"},
+        {"\"pad_token\": \"p\"", "\"pad_token\": null", "ap", "0"},
+        {"\"pad_token\": null", "\"image_token\": \"q\"", "aq", "0 7"},
+        {"\"pad_token\": null", "\"image_token\": {\"content\": \"q\", \"lstrip\": true}", "a q",
+         "0 7"},
+        {"\"pad_token\": null", "\"extra_special_tokens\": [\"q\"]", "aq", "0 7"},
+        {"\"extra_special_tokens\": [\"p\"]", "\"extra_special_tokens\": [\"q\"]", "pq", "7 8"},
+        {"\"extra_special_tokens\": [\"p\"]", "\"extra_special_tokens\": {\"x\": \"q\"}", "apaq",
+         "0 0 7"},
+        {"\"extra_special_tokens\": [\"p\"]", "\"additional_special_tokens\": [\"q\"]", "apaq",
+         "0 7 0"},
+        {"\"pad_token\": null", "\"additional_special_tokens\": [\"q\"]", "aq", "0 7"},
+        {"\"pad_token\": null", "\"split_special_tokens\": true", "a</s>", "0"},
+        {"\"split_special_tokens\": true", "\"split_special_tokens\": false", "a</s>", "0 5"},
+        {"\"added_tokens_decoder\": {}", "\"pad_token\": \"p\"", "ap", "0"},
+    };
+    put("tokenizer.json", FILE_WITH(""));
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        unlink(in_folder("special_tokens_map.json"));
+        if (cases[i].map) put("special_tokens_map.json", hd_printf(arena, "{%s}", cases[i].map));
+        expect_ids(hd_printf(arena, CLASS "%s}", cases[i].config), cases[i].text, cases[i].ids);
+    }
+    put("special_tokens_map.json", "{\"dropout\": 0.5}");
+    expect_ids(CLASS "\"pad_token\": null}", "a", "0");
+    cr_expect(strstr(said(), "special_tokens_map.json:1:13: note: dropout: not known"), "%s",
+              said());
+}
+
 Test(tokenizer_beside, flags_of_the_config_come_first) {
     put("tokenizer.json", FILE_WITH(""));
     expect_ids(CLASS "\"pad_token\": null}", "a [x] b", "0 3 6 3 1");
@@ -223,15 +281,14 @@ Test(tokenizer_beside, a_space_that_tokenizer_json_decides) {
                                  "\"add_prefix_space\": %s}",
                                  wanted ? "true" : "false"),
                        "a", cases[i].ids);
-            cr_expect_eq(diags.list.n, wanted != cases[i].prefixed, "%s\n%s", cases[i].file,
-                         said());
-            if (diags.list.n)
+            cr_expect_eq(notes(), wanted != cases[i].prefixed, "%s\n%s", cases[i].file, said());
+            if (notes())
                 cr_expect(strstr(said(), cases[i].prefixed ? "a space is put before a text"
                                                            : "no space is put before a text"),
                           "%s", said());
         }
         expect_ids("{\"add_prefix_space\": null}", "a", cases[i].ids);
-        cr_expect_eq(diags.list.n, 0, "%s", said());
+        cr_expect_eq(notes(), 0, "%s", said());
     }
 }
 
@@ -250,6 +307,13 @@ Test(tokenizer_beside, what_is_not_read_is_noted) {
         {"\"fast_tokenizer_files\": [\"tokenizer.json\", \"tokenizer.4.0.0.json\"]",
          "note: fast_tokenizer_files[1]: files for versions"},
         {"\"fast_tokenizer_files\": [\"tokenizer.json\"]", NULL},
+        {"\"clean_up_tokenization_spaces_for_bpe_even_though_it_will_corrupt_output\": true, "
+         "\"clean_up_tokenization_spaces\": true",
+         "spaces before punctuation are not taken out of texts"},
+        {"\"clean_up_tokenization_spaces_for_bpe_even_though_it_will_corrupt_output\": true", NULL},
+        {"\"dropout\": 0.1", "note: dropout: not known, and not applied"},
+        {"\"dropout\": null, \"later\": false, \"last\": {}, \"least\": \"\"", NULL},
+        {"\"image_token\": null, \"video_token\": 3", NULL},
         {"\"model_max_length\": 1000000000000000019884624838656, \"padding_side\": \"left\", "
          "\"truncation_side\": \"left\", \"clean_up_tokenization_spaces\": true, "
          "\"chat_template\": \"{}\"",
@@ -262,6 +326,119 @@ Test(tokenizer_beside, what_is_not_read_is_noted) {
             cr_expect(strstr(said(), cases[i].note), "%s\n%s", cases[i].field, said());
         else
             cr_expect_eq(diags.list.n, 0, "%s\n%s", cases[i].field, said());
+    }
+}
+
+/* ---- steps that a class has of its own --------------------------------------------------------- */
+
+#define PIECES(steps)                                                                              \
+    "{\"model\": {\"vocab\": {\"a\": 0, \"\u2581\": 1, \"<unk>\": 2}, \"merges\": [], "            \
+    "\"byte_fallback\": true, \"fuse_unk\": true, \"unk_token\": \"<unk>\"}, " steps "}"
+#define SPACE(scheme)                                                                              \
+    "\"pre_tokenizer\": {\"type\": \"Metaspace\", \"replacement\": \"\u2581\", "                   \
+    "\"prepend_scheme\": \"" scheme "\", \"split\": false}"
+#define LETTERS(model, steps)                                                                      \
+    "{\"model\": {\"vocab\": {\"a\": 0, \"\u0120\": 1}, \"merges\": []" model "}, " steps "}"
+#define LEVEL(regex)                                                                               \
+    "{\"type\": \"ByteLevel\", \"add_prefix_space\": false, \"use_regex\": " regex "}"
+#define OF_QWEN                                                                                    \
+    "\"normalizer\": {\"type\": \"NFC\"}, \"pre_tokenizer\": {\"type\": \"Sequence\", "            \
+    "\"pretokenizers\": [{\"type\": \"Split\", \"behavior\": \"Isolated\", \"pattern\": "          \
+    "{\"Regex\": "                                                                                 \
+    "\"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\\\r\\\\n\\\\p{L}\\\\p{N}]?\\\\p{L}+|\\\\p{N}| "            \
+    "?[^\\\\s\\\\p{L}\\\\p{N}]+[\\\\r\\\\n]*|\\\\s*[\\\\r\\\\n]+|\\\\s+(?!\\\\S)|\\\\s+\"}},"      \
+    " " LEVEL("false") "]}"
+#define OF_DIGITS(each)                                                                            \
+    "\"pre_tokenizer\": {\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"Digits\", "      \
+    "\"individual_digits\": " each "}, " LEVEL("true") "]}"
+
+/* Transformers 5 makes them without tokenizer.json; a note names the parts that differ. */
+Test(tokenizer_beside, steps_of_a_class) {
+    static const struct {
+        const char *file, *config, *type, *parts; /* NULL: nothing is said */
+    } cases[] = {
+        {PIECES(SPACE("first")), "\"tokenizer_class\": \"LlamaTokenizer\"", "llama", NULL},
+        {PIECES(SPACE("always")), "\"tokenizer_class\": \"LlamaTokenizer\"", "llama",
+         "(pre_tokenizer)"},
+        {PIECES(SPACE("always")), "\"tokenizer_class\": \"LlamaTokenizer\", \"legacy\": true",
+         "llama", NULL},
+        {PIECES(SPACE("always")), "\"tokenizer_class\": \"CodeLlamaTokenizer\", \"legacy\": true",
+         "llama", "(pre_tokenizer)"},
+        {PIECES("\"normalizer\": {\"type\": \"Prepend\", \"prepend\": \"\u2581\"}"),
+         "\"tokenizer_class\": \"LlamaTokenizerFast\", \"legacy\": true", "llama",
+         "(normalizer, pre_tokenizer)"},
+        {PIECES(SPACE("first")), "\"tokenizer_class\": \"LlamaTokenizer\"", "mistral", NULL},
+        {PIECES(SPACE("always")), "\"tokenizer_class\": \"LlamaTokenizer\"", "mixtral", NULL},
+        {PIECES(SPACE("always")), "\"legacy\": true", "zaya",
+         "GemmaTokenizer (normalizer, pre_tokenizer)"},
+        {PIECES(SPACE("always")), "\"tokenizer_class\": \"PreTrainedTokenizerFast\"", "llama",
+         NULL},
+        {PIECES(SPACE("always")), "\"legacy\": true", "llama", NULL},
+        {LETTERS("", "\"pre_tokenizer\": " LEVEL("true")), "\"tokenizer_class\": \"GPT2Tokenizer\"",
+         "llama", NULL},
+        {LETTERS("", "\"pre_tokenizer\": " LEVEL("true")),
+         "\"tokenizer_class\": \"LlamaTokenizer\"", "llama", NULL},
+        {LETTERS("", "\"pre_tokenizer\": " LEVEL("false")),
+         "\"tokenizer_class\": \"GPT2Tokenizer\"", "llama", "(pre_tokenizer)"},
+        {LETTERS("", OF_DIGITS("true")), "\"tokenizer_class\": \"GPT2Tokenizer\"", "llama",
+         "(pre_tokenizer)"},
+        {LETTERS("", OF_DIGITS("true")), "\"tokenizer_class\": \"GPT2Tokenizer\"", "olmo2", NULL},
+        {LETTERS("", OF_DIGITS("true")), "\"tokenizer_class\": \"CohereTokenizer\"", "llama",
+         "(normalizer)"},
+        {LETTERS("", OF_QWEN), "\"tokenizer_class\": \"Qwen2Tokenizer\"", "qwen3", NULL},
+        {LETTERS("", OF_QWEN), "\"errors\": \"replace\"", "qwen3", NULL},
+        {LETTERS("", OF_QWEN), "\"tokenizer_class\": \"LlamaTokenizer\"", "qwen2", NULL},
+        {LETTERS("", OF_QWEN), "\"tokenizer_class\": \"Qwen2Tokenizer\"", "qwen4_exp",
+         "Qwen3_5Tokenizer (pre_tokenizer)"},
+        {LETTERS(", \"ignore_merges\": true", OF_QWEN), "\"errors\": \"replace\"", "qwen3_moe",
+         "Qwen2Tokenizer (model)"},
+        {LETTERS("", OF_DIGITS("false")), "\"auto_map\": {\"AutoTokenizer\": [\"a.B\", null]}",
+         "qwen3", NULL},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        put("tokenizer.json", cases[i].file);
+        put("config.json", hd_printf(arena, "{\"model_type\": \"%s\"}", cases[i].type));
+        cr_assert(opened(hd_printf(arena, "{%s}", cases[i].config)), "%s", said());
+        if (cases[i].parts)
+            cr_expect(strstr(said(), cases[i].parts), "case %zu: %s", i, said());
+        else
+            cr_expect_eq(diags.list.n, notes(), "case %zu: %s", i, said());
+    }
+    /* The class may stand in config.json, which is for others to complain about. */
+    put("tokenizer.json", LETTERS("", OF_DIGITS("true")));
+    put("config.json", "{\"model_type\": \"llama\", \"tokenizer_class\": \"GPT2Tokenizer\"}");
+    cr_assert(opened("{}"), "%s", said());
+    cr_expect(strstr(said(), "config.json:1:44: note: tokenizer_class: transformers 5"), "%s",
+              said());
+    put("config.json", "{\"model_type\": ");
+    cr_assert(opened("{}"), "%s", said());
+    cr_expect_eq(diags.list.n, 0, "%s", said());
+}
+
+/* ---- what is documented ------------------------------------------------------------------------ */
+
+/* The table in docs/text.md is that of beside.def. */
+Test(tokenizer_beside, fields_as_documented) {
+    static const struct {
+        const char *group, *name;
+    } fields[] = {
+#define FIELD(group, name) {#group, #name},
+#include "text/beside.def"
+    };
+    static const char *const groups[][2] = {
+#define GROUP(id, happens) {#id, happens},
+#include "text/beside.def"
+    };
+    const char *page = hd_read_text(arena, &diags, TEST_DATA "/../docs/text.md", 1 << 20, NULL);
+    cr_assert(page, "%s", said());
+    for (size_t g = 0; g < sizeof groups / sizeof *groups; g++) {
+        hd_text row;
+        hd_text_init(&row, arena);
+        for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
+            if (strcmp(fields[i].group, groups[g][0]) == 0)
+                hd_text_f(&row, "%s`%s`", row.n ? ", " : "| ", fields[i].name);
+        hd_text_f(&row, " | %s |\n", groups[g][1]);
+        cr_expect(strstr(page, row.at), "docs/text.md lacks:\n%s", row.at);
     }
 }
 
