@@ -313,6 +313,7 @@ hadal_remark hadal_remark_at(const hadal_session *s, size_t i) {
         .taken = r->taken,
         .text = r->text,
         .value = r->value,
+        .weight = r->weight,
     };
 }
 

@@ -142,8 +142,9 @@ static bool is_stop(const hadal_generate_options *o, int32_t id) {
 
 static bool reject_logits(generation *g) {
     hd_err(&g->lib.s->diags, HD_E_RUNTIME, HD_NOWHERE,
-           "the logits after %lld tokens are no numbers",
-           (long long)(g->out->prompt_tokens + g->out->tokens))
+           "the logits after %lld token%s are no numbers",
+           (long long)(g->out->prompt_tokens + g->out->tokens),
+           hd_s((uint64_t)(g->out->prompt_tokens + g->out->tokens)))
         ->hint = "weights of another model, or numbers beyond what a type can hold";
     return false;
 }

@@ -203,8 +203,8 @@ bool api_library_session(api_library *l, int64_t max_tokens) {
         memory = mmap(NULL, l->memory_bytes, PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory == MAP_FAILED) {
-        hd_err(&l->s->diags, HD_E_MEMORY, HD_NOWHERE, "no memory for a session of %lld tokens",
-               (long long)max_tokens);
+        hd_err(&l->s->diags, HD_E_MEMORY, HD_NOWHERE, "no memory for a session of %lld token%s",
+               (long long)max_tokens, hd_s((uint64_t)max_tokens));
         return false;
     }
     l->memory = memory;

@@ -330,8 +330,9 @@ void machine_describe_kernels(const machine_kernels *k, hd_text *out) {
                   "%d of these on one thread: on all of them they changed from round to round\n",
                   k->on_one_thread);
     if (k->left_out)
-        hd_text_f(out, "%d others changed from round to round: hadal plan takes those of a table\n",
-                  k->left_out);
+        hd_text_f(out,
+                  "%d other%s changed from round to round: hadal plan takes those of a table\n",
+                  k->left_out, hd_s((uint64_t)k->left_out));
 }
 
 void machine_kernels_json(const machine_kernels *k, hd_text *out) {

@@ -65,8 +65,8 @@ static double rate(int64_t n, double seconds) {
 static void tell_rates(const command_line *line, const hadal_generated *g) {
     if (option_given(line, OPTION_QUIET)) return;
     report_end();
-    fprintf(stderr, "%lld tokens read in %.3f s (%.1f/s), %lld written in %.3f s (%.1f/s)\n",
-            (long long)g->prompt_tokens, g->prompt_seconds,
+    fprintf(stderr, "%lld token%s read in %.3f s (%.1f/s), %lld written in %.3f s (%.1f/s)\n",
+            (long long)g->prompt_tokens, g->prompt_tokens == 1 ? "" : "s", g->prompt_seconds,
             rate(g->prompt_tokens, g->prompt_seconds), (long long)g->tokens, g->seconds,
             rate(g->tokens, g->seconds));
 }

@@ -174,7 +174,8 @@ static int find_failure(hunt *h, size_t *ops) {
     char message[512];
     if (!text || run_on(h, text, &h->code)) return 1;
     if (h->code == CHILD_TIMED_OUT) {
-        snprintf(message, sizeof message, "the command takes longer than %lld seconds", h->timeout);
+        snprintf(message, sizeof message, "the command takes longer than %lld second%s", h->timeout,
+                 h->timeout == 1 ? "" : "s");
         return hadal_fail(h->s, "usage", message, "--timeout sets how long it may take");
     }
     if (h->code == 0)
@@ -201,12 +202,13 @@ static int reduce(hunt *h) {
         const char *best = hadal_reduce_best(h->s, &left);
         if (!best || hadal_write_text(h->s, h->output, best)) return 1;
         char step[128];
-        snprintf(step, sizeof step, "%lld runs, %zu of %zu ops left", h->runs, left, ops);
+        snprintf(step, sizeof step, "%lld run%s, %zu of %zu ops left", h->runs,
+                 h->runs == 1 ? "" : "s", left, ops);
         report_step(step);
     }
     report_end();
-    printf("%s: %zu ops of %zu, after %lld runs%s\n", h->output, left, ops, h->runs,
-           h->runs >= h->max_runs ? " (--max-runs)" : "");
+    printf("%s: %zu op%s of %zu, after %lld run%s%s\n", h->output, left, left == 1 ? "" : "s", ops,
+           h->runs, h->runs == 1 ? "" : "s", h->runs >= h->max_runs ? " (--max-runs)" : "");
     return 0;
 }
 

@@ -131,6 +131,24 @@ static bool take_options(hadal_session *s, const command_line *line, hadal_pipel
     return true;
 }
 
+static bool read_remarks_form(hadal_session *s, const command_line *line, remarks_form *out) {
+    static const char *const names[] = {"", "all", "json"};
+    const char *text = option_get(line, OPTION_REMARKS);
+    *out = REMARKS_GROUPED;
+    for (int i = 0; text && i < 3; i++) {
+        *out = (remarks_form)i;
+        if (!strcmp(text, names[i])) return true;
+    }
+    if (!text) return true;
+    char message[256];
+    snprintf(message, sizeof message,
+             "--remarks is printed as text, as text that leaves none out (all), or as json, not as "
+             "\"%s\"",
+             text);
+    hadal_fail(s, "usage", message, NULL);
+    return false;
+}
+
 int make_pipeline(hadal_session *s, const command_line *line, hadal_pipeline *out) {
     *out = (hadal_pipeline){
         .struct_size = sizeof *out,
@@ -143,17 +161,17 @@ int make_pipeline(hadal_session *s, const command_line *line, hadal_pipeline *ou
         .event = option_given(line, OPTION_TIME) ? report_pass_time : NULL,
         .ledger = option_given(line, OPTION_REMARKS),
     };
-    bool json;
-    if (!take_options(s, line, out) || !option_json(s, line, OPTION_REMARKS, &json)) return 1;
+    remarks_form form;
+    if (!take_options(s, line, out) || !read_remarks_form(s, line, &form)) return 1;
     const char *level = option_get(line, OPTION_CPU_LEVEL);
     if (level && hadal_check_level(s, level)) return 1;
     return out->dump_dir ? make_folders(s, out->dump_dir) : 0;
 }
 
 void print_remarks(hadal_session *s, const command_line *line, size_t from) {
-    bool json = false;
-    if (option_given(line, OPTION_REMARKS) && option_json(s, line, OPTION_REMARKS, &json))
-        report_remarks(s, from, json);
+    remarks_form form;
+    if (option_given(line, OPTION_REMARKS) && read_remarks_form(s, line, &form))
+        report_remarks(s, from, form);
 }
 
 int run_pipeline(hadal_session *s, const command_line *line, const hadal_pipeline *p) {

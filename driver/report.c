@@ -2,6 +2,7 @@
 #include "driver/report.h"
 
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -147,6 +148,10 @@ static void print_remark_json(const hadal_remark *r) {
         print_json_string(stderr, r->file);
         fprintf(stderr, ", \"line\": %u, \"column\": %u", r->line, r->column);
     }
+    if (r->weight) {
+        fputs(", \"weight\": ", stderr);
+        print_json_string(stderr, r->weight);
+    }
     if (r->value) {
         fputs(", \"value\": ", stderr);
         print_json_string(stderr, r->value);
@@ -160,17 +165,74 @@ static void print_remark(const hadal_remark *r) {
     if (r->file) fprintf(stderr, "%s:%u:%u: ", r->file, r->line, r->column);
     fprintf(stderr, "%s: %s: %s%s%s", r->pass, r->taken ? "applied" : "not applied",
             r->op ? r->op : "", r->op ? ": " : "", r->text);
+    if (r->weight) fprintf(stderr, " (@%s)", r->weight);
     if (r->value) fprintf(stderr, " [%s:%s]", r->pass, r->value); /* the form of `hadal explain` */
     fputc('\n', stderr);
 }
 
-void report_remarks(hadal_session *s, size_t from, bool json) {
-    report_end();
-    for (size_t i = from; i < hadal_remarks(s); i++) {
+/* ---- remarks of many layers in the same words are one, as in the page of a report --------------- */
+
+/* Is one of the texts the other with other numbers? */
+static bool same_words(const char *a, const char *b) {
+    if (!a || !b) return a == b;
+    for (;;) {
+        const size_t m = strspn(a, "0123456789"), n = strspn(b, "0123456789");
+        if (!m != !n) return false;
+        a += m;
+        b += n;
+        if (*a != *b) return false;
+        if (!*a) return true;
+        a++;
+        b++;
+    }
+}
+
+static bool alike(const hadal_remark *a, const hadal_remark *b) {
+    return a->taken == b->taken && same_words(a->op, b->op) && same_words(a->weight, b->weight) &&
+           same_words(a->text, b->text);
+}
+
+/* Prints the remarks [from, to), which are of one pass: the first of each kind, and how many more of
+ * it there are. */
+static bool print_groups(hadal_session *s, size_t from, size_t to) {
+    size_t *first = malloc((to - from) * sizeof *first), *more = calloc(to - from, sizeof *more);
+    size_t n = 0;
+    for (size_t i = from; first && more && i < to; i++) {
         const hadal_remark r = hadal_remark_at(s, i);
-        if (json)
-            print_remark_json(&r);
+        size_t k = 0;
+        for (; k < n; k++) {
+            const hadal_remark other = hadal_remark_at(s, first[k]);
+            if (alike(&r, &other)) break;
+        }
+        if (k < n)
+            more[k]++;
         else
+            first[n++] = i;
+    }
+    for (size_t k = 0; k < n; k++) {
+        const hadal_remark r = hadal_remark_at(s, first[k]);
+        print_remark(&r);
+        if (more[k]) fprintf(stderr, "  and %zu more like it (--remarks=all)\n", more[k]);
+    }
+    const bool ok = first && more;
+    free(first);
+    free(more);
+    return ok;
+}
+
+void report_remarks(hadal_session *s, size_t from, remarks_form form) {
+    report_end();
+    for (size_t i = from, to; i < hadal_remarks(s); i = to) {
+        const hadal_remark r = hadal_remark_at(s, i);
+        to = i + 1;
+        if (form == REMARKS_JSON)
+            print_remark_json(&r);
+        else if (form == REMARKS_ALL)
             print_remark(&r);
+        else {
+            while (to < hadal_remarks(s) && !strcmp(hadal_remark_at(s, to).pass, r.pass))
+                to++;
+            if (!print_groups(s, i, to)) fputs("hadal: out of memory\n", stderr);
+        }
     }
 }

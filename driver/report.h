@@ -19,6 +19,7 @@ void report_pass_time(void *context, const hadal_pass_event *event);
 void report_code_time(void *has_head,
                       const hadal_code_event *event); /* has_head: bool, false at first */
 /* Prints the remarks from number `from` on; json: one object per line. */
-void report_remarks(hadal_session *s, size_t from, bool json);
+typedef enum remarks_form { REMARKS_GROUPED, REMARKS_ALL, REMARKS_JSON } remarks_form;
+void report_remarks(hadal_session *s, size_t from, remarks_form form);
 
 #endif

@@ -30,12 +30,12 @@ void bench_loads_text(const bench_load *loads, size_t n, hd_text *out) {
     for (size_t i = 0; i < n; i++)
         hd_text_f(out,
                   "%-*s  %-8s loads in %.2f ms (weights %.2f ms, session %.2f ms): %.1f MB of "
-                  "weights, %.1f MB for a session of %lld tokens\n",
+                  "weights, %.1f MB for a session of %lld token%s\n",
                   width, loads[i].model, loads[i].types,
                   1e3 * (loads[i].open_seconds + loads[i].init_seconds),
                   1e3 * loads[i].open_seconds, 1e3 * loads[i].init_seconds,
                   mega(loads[i].weights_bytes), mega(loads[i].session_bytes),
-                  (long long)loads[i].session_tokens);
+                  (long long)loads[i].session_tokens, hd_s((uint64_t)loads[i].session_tokens));
     hd_text_f(out,
               "%-*s  %-8s th         cache tokens       time              tok/s  GFLOP/s  of "
               "fma     GB/s of read  resident\n",

@@ -143,16 +143,12 @@ static void print_sources(const depth_map_row *x, size_t from, size_t to, hd_tex
         hd_text_f(out, "%s%s", i > from ? " " : "", x->sources[i]);
 }
 
-static const char *plural(uint32_t n, const char *one, const char *more) {
-    return n == 1 ? one : more;
-}
-
 /* ---- how the kernels do it ------------------------------------------------------------------- */
 
 static void print_phase_1(const hir_module *m, const depth_map_phase_1 *b, hd_text *out) {
     if (b->kernel == HIR_NONE) return;
     hd_text_f(out, "  [phase 1 in %s: %u source%s, %u mix%s]", ledger_op_name(m, b->kernel),
-              b->sources, plural(b->sources, "", "s"), b->mixes, plural(b->mixes, "", "es"));
+              b->sources, hd_s(b->sources), b->mixes, b->mixes == 1 ? "" : "es");
 }
 
 static void print_count(hd_text *out, bool *any, uint32_t n, const char *what) {
@@ -166,7 +162,7 @@ static void print_reads(const hir_module *m, const depth_map_reads *p, hd_text *
     bool any = false;
     hd_text_f(out, "  [%s: reads ", ledger_op_name(m, p->kernel));
     print_count(out, &any, p->phase_1, "with phase 1");
-    print_count(out, &any, p->partial, plural(p->partial, "partial mix", "partial mixes"));
+    print_count(out, &any, p->partial, p->partial == 1 ? "partial mix" : "partial mixes");
     print_count(out, &any, p->direct, "direct");
     hd_text_f(out, "%s]", any ? "" : "nothing of other kernels");
 }
@@ -207,13 +203,13 @@ void depth_map_text(const depth_map *x, hd_text *out) {
     }
     const hir_flow_reads reads = x->source_reads;
     hd_text_f(out,
-              "depth map of %s: %zu sublayers in %u block%s of at most %u; %u %s %llu "
-              "sources\n"
+              "depth map of %s: %zu sublayer%s in %u block%s of at most %u; %u %s %llu "
+              "source%s\n"
               "e is the embedding, 3 the output of sublayer 3, 1-2 a sum of outputs; before | are\n"
               "the sources that the next one reads too, after it the live one\n",
-              x->name, x->sublayers, x->n_blocks, plural(x->n_blocks, "", "s"), x->longest_block,
-              reads.mixes, plural(reads.mixes, "mix reads", "mixes read"),
-              (unsigned long long)reads.naive);
+              x->name, x->sublayers, hd_s(x->sublayers), x->n_blocks, hd_s(x->n_blocks),
+              x->longest_block, reads.mixes, reads.mixes == 1 ? "mix reads" : "mixes read",
+              (unsigned long long)reads.naive, hd_s(reads.naive));
     const int width = x->longest_name > LEAST_WIDTH ? (int)x->longest_name : LEAST_WIDTH;
     for (size_t i = 0; i < x->rows.n; i++) {
         const depth_map_row *row = &x->rows.at[i];

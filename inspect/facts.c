@@ -182,10 +182,13 @@ static void print_values(const char *label, const facts_value *at, size_t n, hd_
 
 static void print_size(const module_facts *graph, const module_facts *now, hd_text *out) {
     print_label(out, "parameters");
-    hd_text_f(out, "%llu in %u tensors", (unsigned long long)graph->parameters, graph->tensors);
+    hd_text_f(out, "%llu in %u tensor%s", (unsigned long long)graph->parameters, graph->tensors,
+              hd_s(graph->tensors));
     if (graph->active < graph->parameters)
         hd_text_f(out, ", %llu active per token", (unsigned long long)graph->active);
-    if (graph->unused) hd_text_f(out, " (%u more are read by no op)", graph->unused);
+    if (graph->unused)
+        hd_text_f(out, " (%u more %s read by no op)", graph->unused,
+                  graph->unused == 1 ? "is" : "are");
     hd_text_add(out, "\n");
     print_label(out, "weights");
     print_bytes(out, now->weight_bytes);
@@ -238,7 +241,7 @@ static void print_plan_summary(const memory_plan *plan, hd_text *out) {
     if (!plan->placed) return;
     hd_text_f(out, "\nmemory plan (--emit=plan shows all of it)\n");
     print_label(out, "kernels");
-    hd_text_f(out, "%u, leaving %zu values\n", plan->kernels, plan->rows.n);
+    hd_text_f(out, "%u, leaving %zu value%s\n", plan->kernels, plan->rows.n, hd_s(plan->rows.n));
     print_label(out, "arena");
     hd_text_f(out, "%llu bytes per token, %llu without reuse\n",
               (unsigned long long)plan->m->arena_per_token, (unsigned long long)plan->unshared);

@@ -21,5 +21,6 @@ const char *inspect_bytes(hd_arena *a, uint64_t bytes) {
     int i = 0;
     for (; x >= 1023.5 && i < 4; i++)
         x /= 1024;
+    if (bytes == 1) return "1 byte";
     return hd_printf(a, "%.*f %s", i == 0 || x >= 100 ? 0 : 2, x, units[i]);
 }

@@ -83,16 +83,17 @@ static void print_sources(const ledger_report *r, hd_text *out) {
     const hir_flow_reads reads = r->reads;
     if (!reads.mixes) return;
     hd_text_f(out,
-              "\nreads of sources by the %u mixes of a token\n"
+              "\nreads of sources by the %u mix%s of a token\n"
               "  %-*s %9llu\n",
-              reads.mixes, LABEL, "naive: each reads its own", (unsigned long long)reads.naive);
+              reads.mixes, reads.mixes == 1 ? "" : "es", LABEL, "naive: each reads its own",
+              (unsigned long long)reads.naive);
     if (r->has_naive && !r->has_attends) return; /* no attention over depth, so no phases */
     const ledger_schedule *s = &r->schedule;
     if (s->blocks) {
-        hd_text_f(out, "  %-*s %9llu = %llu, once in each of %u blocks + %llu by single mixes\n",
+        hd_text_f(out, "  %-*s %9llu = %llu, once in each of %u block%s + %llu by single mixes\n",
                   LABEL, "two phases, as form-blocks cuts",
                   (unsigned long long)(s->shared + s->single), (unsigned long long)s->shared,
-                  s->blocks, (unsigned long long)s->single);
+                  s->blocks, hd_s(s->blocks), (unsigned long long)s->single);
         return;
     }
     hd_text_f(out, "  %-*s %9llu = %llu of finished blocks + %llu live + %llu by the output\n",
@@ -289,10 +290,10 @@ static void print_title(const ledger_report *r, hd_text *out) {
     if (r->stages > 1)
         hd_text_f(out, ", stage %lld of %lld", (long long)r->stage, (long long)r->stages);
     hd_text_f(out,
-              ": d = %llu, %u sublayers in %u block%s of at most %u\n"
+              ": d = %llu, %u sublayer%s in %u block%s of at most %u\n"
               "residual mechanism alone, per token per sublayer, in units of d (a row of f32)\n",
-              (unsigned long long)l->flow.width, l->sublayers, l->flow.blocks,
-              l->flow.blocks == 1 ? "" : "s", l->flow.longest_block);
+              (unsigned long long)l->flow.width, l->sublayers, hd_s(l->sublayers), l->flow.blocks,
+              hd_s(l->flow.blocks), l->flow.longest_block);
     if (ranks > 1)
         hd_text_f(
             out, "kernels as compiled: of all %u ranks together, in calls whose rows they divide\n",

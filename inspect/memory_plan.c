@@ -162,11 +162,11 @@ void memory_plan_text(const memory_plan *plan, hd_text *out) {
         return;
     }
     hd_text_f(out,
-              "%s: arena %llu bytes per token (%llu without reuse), fixed %llu bytes, %u kernels\n"
+              "%s: arena %llu bytes per token (%llu without reuse), fixed %llu bytes, %u kernel%s\n"
               "bytes are per token; life is from the kernel that makes the value to the last one\n"
               "that reads it; over: whose bytes it takes\n\n",
               m->name, (unsigned long long)m->arena_per_token, (unsigned long long)plan->unshared,
-              (unsigned long long)m->fixed_bytes, plan->kernels);
+              (unsigned long long)m->fixed_bytes, plan->kernels, hd_s(plan->kernels));
     table_row *rows = hd_new_array(a, table_row, plan->rows.n + 1);
     rows[0] = (table_row){{"value", "kernel", "bytes", "place", "life", "over"}};
     for (size_t i = 0; i < plan->rows.n; i++)

@@ -424,12 +424,14 @@ static void print_kind(const mixing *x, hd_text *out) {
 }
 
 static void print_facts(const mixing *x, hd_text *out) {
-    hd_text_f(out,
-              "mixing matrix of %s: h_l = sum_i M(l, i) v_i, %zu rows, %zu sources, %lld token%s\n"
-              "  v is the embedding (e) or the output of sublayer i; h is what sublayer l reads, "
-              "before its norm;\n"
-              "  the last row is what the head reads\n",
-              x->name, x->rows.n, x->sources.n, (long long)x->tokens, x->tokens == 1 ? "" : "s");
+    hd_text_f(
+        out,
+        "mixing matrix of %s: h_l = sum_i M(l, i) v_i, %zu row%s, %zu source%s, %lld token%s\n"
+        "  v is the embedding (e) or the output of sublayer i; h is what sublayer l reads, "
+        "before its norm;\n"
+        "  the last row is what the head reads\n",
+        x->name, x->rows.n, hd_s(x->rows.n), x->sources.n, hd_s(x->sources.n), (long long)x->tokens,
+        hd_s((uint64_t)x->tokens));
     print_kind(x, out);
     if (x->norms)
         hd_text_f(out,
@@ -439,10 +441,11 @@ static void print_facts(const mixing *x, hd_text *out) {
     if (x->constant > MIXING_TOLERANCE)
         hd_text_f(out, "  up to %.2g of a row is made of no source (biases)\n", x->constant);
     if (x->inside)
-        hd_text_f(out,
-                  "  %u sublayers also read what earlier ones made inside, past the stream: that "
-                  "is not in M\n",
-                  x->inside);
+        hd_text_f(
+            out,
+            "  %u sublayer%s also read%s what earlier ones made inside, past the stream: that "
+            "is not in M\n",
+            x->inside, hd_s(x->inside), x->inside == 1 ? "s" : "");
     hd_text_f(out, "  check: the sources make up the rows to %.2g of their size (limit %g)\n",
               x->error, MIXING_TOLERANCE);
     hd_text_f(

@@ -349,8 +349,9 @@ static void describe_host(const plan *p, hd_text *out) {
         hd_text_f(out, "\nnetwork  %.4g Gbit/s, %.4g us", f[PLAN_NETWORK] / 1e9,
                   f[PLAN_LATENCY] * 1e6);
     hd_text_f(out, "\nkernels  %s", what_is_reached(p, out->arena));
-    hd_text_f(out, "\ncalls    a prompt of %lld tokens, a token after %lld\n\n",
-              (long long)p->call.prompt, (long long)p->call.position);
+    hd_text_f(out, "\ncalls    a prompt of %lld token%s, a token after %lld\n\n",
+              (long long)p->call.prompt, hd_s((uint64_t)p->call.prompt),
+              (long long)p->call.position);
 }
 
 static const char *padded(hd_text *out, uint64_t bytes) {

@@ -123,8 +123,9 @@ void profile_text(const profile_tables *x, hd_text *out) {
     for (int i = 0; i < PROFILE_PHASES; i++) {
         const profile_table *t = &x->phases[i];
         if (t->phase->calls == 0) continue;
-        hd_text_f(out, "\n%s: %llu calls, %llu tokens, %.3f ms, by kernel\n", t->name,
-                  (unsigned long long)t->phase->calls, (unsigned long long)t->phase->tokens,
+        hd_text_f(out, "\n%s: %llu call%s, %llu token%s, %.3f ms, by kernel\n", t->name,
+                  (unsigned long long)t->phase->calls, hd_s(t->phase->calls),
+                  (unsigned long long)t->phase->tokens, hd_s(t->phase->tokens),
                   t->phase->seconds * 1e3);
         print_kernels(t, out);
         print_layers(t, out);

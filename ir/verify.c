@@ -400,8 +400,8 @@ static void verify_yield(verifier *v, hir_id kernel, hir_id last) {
         return;
     }
     if (y->n_args != k->n_results) {
-        REFUSE(v, HD_E_TYPE, loc_of(v, last), "yield has %u values for %u results of its kernel",
-               y->n_args, k->n_results);
+        REFUSE(v, HD_E_TYPE, loc_of(v, last), "yield has %u value%s for %u result%s of its kernel",
+               y->n_args, hd_s(y->n_args), k->n_results, hd_s(k->n_results));
         return;
     }
     for (uint32_t i = 0; i < y->n_args; i++) {

@@ -45,6 +45,21 @@ bool hir_pass_by_name(const char *name, hir_pass_id *out) {
 }
 
 /* ---- remarks ------------------------------------------------------------------------------- */
+/* The first weight that an op reads, or of a kernel that of its first product: it says which of the
+ * ops at one place of the spec is meant. */
+static const char *weight_read(const hir_module *m, hir_id op, hd_arena *a) {
+    const hir_op *o = hir_op_at(m, op);
+    if (hir_is_kernel(o)) {
+        HIR_EACH(m, inner, o->body_first)
+        if (hir_is_linear(hir_op_at(m, inner)->code)) return weight_read(m, inner, a);
+        return NULL;
+    }
+    for (uint32_t i = 0; i < o->n_args; i++)
+        if (o->args[i].kind == HIR_REF_WEIGHT)
+            return hd_strdup(a, m->weights.at[o->args[i].index].name);
+    return NULL;
+}
+
 void hir_remark_add(hir_pass_context *c, bool taken, hir_id op, const char *format, ...) {
     if (!c->remarks) return;
     va_list args;
@@ -56,6 +71,7 @@ void hir_remark_add(hir_pass_context *c, bool taken, hir_id op, const char *form
     if (op != HIR_NONE) {
         r.op_name = hir_info(hir_op_at(c->m, op)->code)->name;
         r.loc = hir_op_at(c->m, op)->loc;
+        r.weight = weight_read(c->m, op, c->remarks->arena);
     }
     hd_push(c->remarks->arena, &c->remarks->list, r);
 }

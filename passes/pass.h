@@ -18,6 +18,7 @@ typedef struct hir_remark {
     bool taken;          /* an optimisation was applied, or not applied */
     hir_id op;           /* HIR_NONE: the module */
     const char *op_name; /* copied, as the op may be erased */
+    const char *weight;  /* name of the first weight that it reads; NULL: it reads none */
     const char *value;   /* "%7": the op's result in the module after the pass; NULL: it has none */
     hd_loc loc;
     const char *text; /* what and why */

@@ -194,9 +194,9 @@ static void tell_memory(const teller *t, const report_stage *s, hir_id kernel) {
         if (v->op != kernel) continue;
         hd_text_add(t->out, "  leaves ");
         hir_print_ref(s->m, hir_value_ref(row->value), s->number, t->out);
-        hd_text_f(t->out, " in %s[%llu], %llu bytes%s, for kernels %u to %u of %u\n",
+        hd_text_f(t->out, " in %s[%llu], %llu byte%s%s, for kernels %u to %u of %u\n",
                   hir_place_name(v->place), (unsigned long long)v->offset,
-                  (unsigned long long)row->bytes,
+                  (unsigned long long)row->bytes, hd_s(row->bytes),
                   v->type.rank && v->type.dim[0] < 0 ? " a token" : "", row->first, row->last,
                   plan.kernels);
     }
@@ -254,8 +254,8 @@ static void tell_function(const teller *t, const report_function *f, uint32_t li
     enum { MOST = 4 };
     size_t n = 0;
     const uint64_t bytes = bytes_of_line(f, line);
-    hd_text_f(t->out, "  code in %s: %llu bytes at 0x%llx of the object", f->name,
-              (unsigned long long)f->bytes, (unsigned long long)f->offset);
+    hd_text_f(t->out, "  code in %s: %llu byte%s at 0x%llx of the object", f->name,
+              (unsigned long long)f->bytes, hd_s(f->bytes), (unsigned long long)f->offset);
     if (bytes) hd_text_f(t->out, ", %llu of them for this op:", (unsigned long long)bytes);
     for (size_t i = 0; i < f->ranges.n; i++) {
         const report_range *r = &f->ranges.at[i];
@@ -365,7 +365,7 @@ static bool explain_weight(const teller *t, const report_stage *s, uint32_t inde
     hir_print_type(t->out, stored->type);
     hd_text_f(t->out, " in %s", hir_layout_name(stored->layout));
     if (hir_weight_bytes(stored, &bytes))
-        hd_text_f(t->out, ", %llu bytes", (unsigned long long)bytes);
+        hd_text_f(t->out, ", %llu byte%s", (unsigned long long)bytes, hd_s(bytes));
     hd_text_add(t->out, stored->unused ? "; no op reads it\n" : "\n");
     tell_readers(t, last, hir_weight_ref(now));
     tell_derived(t, last->m, w->name);

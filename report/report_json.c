@@ -304,6 +304,8 @@ static void print_remarks(const report *r, hd_text *out) {
             hd_text_f(out, "%u, ", op);
         member(out, "code", m->op_name);
         hd_text_add(out, ", ");
+        member(out, "weight", m->weight);
+        hd_text_add(out, ", ");
         member(out, "file", m->loc.file);
         hd_text_f(out, ", \"line\": %u, \"column\": %u, ", m->loc.line, m->loc.column);
         member(out, "text", m->text);

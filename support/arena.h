@@ -30,6 +30,10 @@ void *hd_alloc(hd_arena *a, size_t n, size_t size);
 char *hd_strdup(hd_arena *a, const char *s);
 char *hd_strndup(hd_arena *a, const char *s, size_t n);
 char *hd_printf(hd_arena *a, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* The ending of a noun after a number: "%zu op%s", n, hd_s(n). */
+static inline const char *hd_s(uint64_t n) {
+    return n == 1 ? "" : "s";
+}
 char *hd_vprintf(hd_arena *a, const char *format, va_list args);
 
 /* Makes the arena call `call(what)` when it is freed. */

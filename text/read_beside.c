@@ -257,10 +257,10 @@ static void note_renumbered(const joining *j) {
     if (!j->renumbered) return;
     const field content = field_get(&j->first, "content");
     const json_t *token = content.value ? content.value : j->first.value;
-    const char *others =
-        j->renumbered > 1
-            ? hd_printf(j->first.json->arena, ", and %zu others likewise", j->renumbered - 1)
-            : "";
+    const char *others = j->renumbered > 1
+                             ? hd_printf(j->first.json->arena, ", and %zu other%s likewise",
+                                         j->renumbered - 1, hd_s(j->renumbered - 1))
+                             : "";
     field_note(&j->first, "the token %s has the id %d: by tokenizer.json, or the next one%s",
                hd_json_show(j->first.json->arena, token), j->first_id, others);
 }

@@ -4,7 +4,7 @@
 const hcg_form hcg_form_comm = {0}; /* steps of the runtime, without code */
 
 static const hcg_form *const forms[HIR_KERNEL_FORMS] = {
-#define K(id, name, several, doc)
+#define K(id, name, noun, doc)
 #define F(id, name, kind, op, decode, prefill, may_decode, may_prefill, phases, traits, column,    \
           doc)                                                                                     \
     [HIR_FORM_##id] = &hcg_form_##name,

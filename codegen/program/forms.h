@@ -25,7 +25,7 @@ typedef struct hcg_form {
     uint32_t (*cached)(const hir_module *m, hir_id kernel);
 } hcg_form;
 
-#define K(id, name, several, doc)
+#define K(id, name, noun, doc)
 #define F(id, name, kind, op, decode, prefill, may_decode, may_prefill, phases, traits, column,    \
           doc)                                                                                     \
     extern const hcg_form hcg_form_##name;

@@ -124,8 +124,10 @@ static void rename_tensors(settling *s, const prefixes *p, const names *missing)
             if (strcmp(missing->at[k], name) == 0) t->name = missing->at[k];
     }
     qsort(s->t->list.at, s->t->list.n, sizeof *s->t->list.at, by_name);
-    hd_note(s->d, HD_NOWHERE, "%zu tensors of the checkpoint have %s where the model has %s", n,
-            shown_prefix(s->d->arena, p->in_file, p->n_file),
+    hd_note(s->d, HD_NOWHERE,
+            n == 1 ? "%zu tensor of the checkpoint has %s where the model has %s"
+                   : "%zu tensors of the checkpoint have %s where the model has %s",
+            n, shown_prefix(s->d->arena, p->in_file, p->n_file),
             shown_prefix(s->d->arena, p->in_model, p->n));
 }
 

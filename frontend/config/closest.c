@@ -224,8 +224,9 @@ static const char *said_of(hd_arena *a, const nearness *c, bool folder_has_tenso
     const char *tensors = "";
     if (folder_has_tensors && c->tensors < SIZE_MAX && !c->part) {
         tensors =
-            c->tensors == 0
-                ? ", and all tensors"
+            c->tensors == 0 ? ", and all tensors"
+            : c->tensors == 1
+                ? ", and 1 tensor is of the folder or of it alone"
                 : hd_printf(a, ", and %zu tensors are of the folder or of it alone", c->tensors);
     }
     return hd_printf(a, "%s: it knows all fields%s%s%s%s", c->family->name, c->part ? " of " : "",

@@ -139,8 +139,8 @@ static bool has_length(hfe_elab *e, const hfe_declaration *d, const json_t *list
     const size_t size = *count;
     *count = n.integer >= 0 ? (size_t)n.integer : 0;
     if (n.integer >= 0 && (size == *count || size == *count + (size_t)more.integer)) return true;
-    hfe_field_error(e->import->json, f, "has %zu entries for %lld %s", size, (long long)n.integer,
-                    x->kind == HFE_X_NAME ? x->name : "places");
+    hfe_field_error(e->import->json, f, "has %zu entr%s for %lld %s", size, size == 1 ? "y" : "ies",
+                    (long long)n.integer, x->kind == HFE_X_NAME ? x->name : "places");
     return false;
 }
 

@@ -115,7 +115,8 @@ static bool eval_position(hfe_elab *e, const hfe_expr *x, size_t n, int64_t limi
     }
     *out = v.integer < 0 ? v.integer + (int64_t)n : v.integer;
     if (*out < 0 || *out > limit) {
-        hfe_fail(e, HD_E_VALUE, x->loc, hd_printf(e->arena, "the list has %zu elements", n), NULL,
+        hfe_fail(e, HD_E_VALUE, x->loc,
+                 hd_printf(e->arena, "the list has %zu element%s", n, hd_s(n)), NULL,
                  "index %lld is outside the list", (long long)v.integer);
         return false;
     }

@@ -47,7 +47,8 @@ static void unpack(hfe_elab *e, const hfe_stmt *s, hfe_value v) {
     bool fits = hfe_is(v, HFE_LIST) && v.list->n == s->targets.n;
     if (!fits && hfe_is(v, HFE_LIST))
         hfe_fail(e, HD_E_TYPE, s->value->loc, NULL, NULL,
-                 "a list of %zu cannot be assigned to %zu variables", v.list->n, s->targets.n);
+                 "a list of %zu cannot be assigned to %zu variable%s", v.list->n, s->targets.n,
+                 hd_s(s->targets.n));
     else if (!fits && !hfe_is(v, HFE_POISON))
         hfe_fail(e, HD_E_TYPE, s->value->loc, NULL, NULL,
                  "only a list can be assigned to several variables, not %s",
@@ -73,10 +74,10 @@ static void set_element(hfe_elab *e, const hfe_stmt *s) {
     int64_t n = (int64_t)list->list->n;
     int64_t i = hfe_is(index, HFE_INT) && index.integer < 0 ? index.integer + n : index.integer;
     if (!hfe_is(index, HFE_INT) || i < 0 || i >= n) {
-        *list = hfe_fail(e, HD_E_VALUE, s->index->loc,
-                         hd_printf(e->arena, "the list has %lld elements", (long long)n), NULL,
-                         hfe_is(index, HFE_INT) ? "this index is outside the list"
-                                                : "an index is an int");
+        *list = hfe_fail(
+            e, HD_E_VALUE, s->index->loc,
+            hd_printf(e->arena, "the list has %lld element%s", (long long)n, hd_s((uint64_t)n)),
+            NULL, hfe_is(index, HFE_INT) ? "this index is outside the list" : "an index is an int");
         return;
     }
     hfe_value copy =

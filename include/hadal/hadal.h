@@ -136,8 +136,10 @@ typedef struct hadal_remark {
     unsigned line, column;
     int taken;
     const char *text;
-    const char *value; /* "%7": the op's result in the dump of the pass; NULL: the result no longer
+    const char *value;  /* "%7": the op's result in the dump of the pass; NULL: the result no longer
                         * exists */
+    const char *weight; /* the first weight that the op reads, or a kernel's first product; NULL:
+                         * none */
 } hadal_remark;
 HADAL_API size_t hadal_remarks(const hadal_session *s);
 HADAL_API hadal_remark hadal_remark_at(const hadal_session *s, size_t i);

@@ -103,8 +103,8 @@ bool hir_rule_transpose(hir_check *c, hir_type *y) {
     hir_type x = hir_arg(c, 0);
     unsigned seen = 0;
     if (perm->n != x.rank)
-        return hir_reject(c, HD_E_TYPE, NULL, "'perm' has %u entries for %s", perm->n,
-                          hir_type_text(c, x));
+        return hir_reject(c, HD_E_TYPE, NULL, "'perm' has %u entr%s for %s", perm->n,
+                          perm->n == 1 ? "y" : "ies", hir_type_text(c, x));
     for (uint32_t i = 0; i < x.rank; i++) {
         int64_t from = perm->ints[i];
         if (from < 0 || from >= x.rank || (seen >> from & 1))

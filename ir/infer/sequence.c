@@ -81,8 +81,8 @@ static bool factors_fit(hir_check *c, hir_attr_id id) {
     if (!a) return true;
     if ((int64_t)a->n != half)
         return hir_reject(c, HD_E_VALUE, "there is one for each pair of entries that rotates",
-                          "'%s' has %u entries, not %lld", hir_attr_name(id), a->n,
-                          (long long)half);
+                          "'%s' has %u entr%s, not %lld", hir_attr_name(id), a->n,
+                          a->n == 1 ? "y" : "ies", (long long)half);
     for (uint32_t i = 0; i < a->n; i++)
         if (!isfinite(a->floats[i]) || a->floats[i] <= 0)
             return hir_reject(c, HD_E_VALUE, NULL,

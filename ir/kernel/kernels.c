@@ -4,7 +4,7 @@
 #include <string.h>
 
 static const hir_kind_info kinds[] = {
-#define K(id, name, several, doc) {HIR_KERNEL_##id##_OP, name, several, doc},
+#define K(id, name, noun, doc) {HIR_KERNEL_##id##_OP, name, noun, doc},
 #define F(id, name, kind, op, decode, prefill, may_decode, may_prefill, phases, traits, column, doc)
 #include "ir/kernel/kernels.def"
 #undef K
@@ -26,7 +26,7 @@ enum {
 };
 
 static const hir_form_info forms[] = {
-#define K(id, name, several, doc)
+#define K(id, name, noun, doc)
 #define F(id, name, kind, op, decode, prefill, may_decode, may_prefill, phases, traits, column,    \
           doc)                                                                                     \
     {#name,        HIR_KERNEL_##kind, HIR_##op##_OP, HIR_SPLIT_##decode, HIR_SPLIT_##prefill,      \

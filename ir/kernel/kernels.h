@@ -6,7 +6,7 @@
 #include "ir/ir.h"
 
 typedef enum hir_kernel_kind {
-#define K(id, name, several, doc) HIR_KERNEL_##id,
+#define K(id, name, noun, doc) HIR_KERNEL_##id,
 #define F(id, name, kind, op, decode, prefill, may_decode, may_prefill, phases, traits, column, doc)
 #include "ir/kernel/kernels.def"
 #undef K
@@ -15,7 +15,7 @@ typedef enum hir_kernel_kind {
 } hir_kernel_kind;
 
 typedef enum hir_kernel_form {
-#define K(id, name, several, doc)
+#define K(id, name, noun, doc)
 #define F(id, name, kind, op, decode, prefill, may_decode, may_prefill, phases, traits, column,    \
           doc)                                                                                     \
     HIR_FORM_##id,
@@ -50,7 +50,7 @@ enum hir_form_trait { HIR_LAST_ROWS = 1, HIR_OWNERS = 2, HIR_VIEWS = 4, HIR_EPIL
 
 typedef struct hir_kind_info {
     hir_opcode op;
-    const char *name, *several, *doc;
+    const char *name, *noun, *doc;
 } hir_kind_info;
 
 typedef struct hir_form_info {

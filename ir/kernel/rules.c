@@ -626,7 +626,7 @@ static bool is_planned(const hir_module *m) {
 /* ---- the module ---------------------------------------------------------------------------- */
 static void check_kernel(hir_rules *r, hir_id kernel) {
     static void (*const rule_of[])(hir_rules *) = {
-#define K(id, name, several, doc)
+#define K(id, name, noun, doc)
 #define F(id, name, kind, op, decode, prefill, may_decode, may_prefill, phases, traits, column,    \
           doc)                                                                                     \
     check_##name,

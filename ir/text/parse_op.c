@@ -98,11 +98,11 @@ static bool counts_fit(hir_parser *p, const statement *s) {
                                name);
     if (s->names.n != results)
         return hir_parse_error(p, HD_E_TYPE, s->here, NULL, "%s has %zu result%s, but %zu %s named",
-                               name, results, results == 1 ? "" : "s", s->names.n,
+                               name, results, hd_s(results), s->names.n,
                                s->names.n == 1 ? "is" : "are");
     if (s->types.n && s->types.n != results)
-        return hir_parse_error(p, HD_E_TYPE, s->types_at, NULL, "%s has %zu results, not %zu", name,
-                               results, s->types.n);
+        return hir_parse_error(p, HD_E_TYPE, s->types_at, NULL, "%s has %zu result%s, not %zu",
+                               name, results, hd_s(results), s->types.n);
     if (region && s->args.n)
         return hir_parse_error(p, HD_E_TYPE, s->here, "a body uses outer values directly",
                                "%s takes no operands", name);

@@ -326,8 +326,8 @@ static bool split_block(batcher *t, block *k) {
         if (!depth_is_given(o)) return false;
         pass_forward_op(&t->forward, t->m, member, o);
     }
-    hir_remark_add(t->c, true, first, "%zu queries against %u sources in one phase 1", k->members.n,
-                   k->shared);
+    hir_remark_add(t->c, true, first, "%zu queries against %u source%s in one phase 1",
+                   k->members.n, k->shared, hd_s(k->shared));
     return true;
 }
 

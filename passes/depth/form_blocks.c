@@ -193,8 +193,9 @@ static void remark_sizes(former *f, const sizes *s, uint32_t from, int64_t kept,
         hd_text_f(&list, "%s%u", k ? " or " : "", s->at[k]);
     hir_remark_add(f->c, true, f->all.at[0].op,
                    "blocks have %s members, so that they share phases 1: mixes move %.2f %% more "
-                   "bytes than with %u sizes",
-                   list.at, 100.0 * (double)(most - kept) / (double)(alone - most), from);
+                   "bytes than with %u size%s",
+                   list.at, 100.0 * (double)(most - kept) / (double)(alone - most), from,
+                   hd_s(from));
 }
 
 /* Every size of block has its own phase 1 in the generated code, shared by all blocks of that size,
@@ -272,9 +273,10 @@ static void remark_block(former *f, uint32_t first, uint32_t n, uint32_t number,
     const int64_t alone = bytes_alone(f, first, n), saved = saved_by(f, first, n, shared, s);
     hir_remark_add(
         f->c, true, f->all.at[first].op,
-        "block %u: %u mixes share %zu sources: %.4g d per token in two phases, %.4g d if a phase 1 "
+        "block %u: %u mixes share %zu source%s: %.4g d per token in two phases, %.4g d if a phase "
+        "1 "
         "serves two of them, %.4g d if each is mixed alone, over which it saves %lld bytes",
-        number, n, s, (double)(alone - saved) / unit,
+        number, n, s, hd_s(s), (double)(alone - saved) / unit,
         (double)(alone - saved_in_pairs(f, first, n, shared, s)) / unit, (double)alone / unit,
         (long long)saved);
 }
@@ -362,9 +364,9 @@ static void remark_alone(former *f, uint32_t i, hir_ref *shared) {
                        gain_in_a_block(f, i, shared));
     if (!a->may) return;
     hir_remark_add(f->c, false, a->op,
-                   "mixed alone, %u sources: with the next mixes it shares too few for results of "
+                   "mixed alone, %u source%s: with the next mixes it shares too few for results of "
                    "a first phase to be worth a write and a read%s",
-                   a->n, gain_in_a_pair(f, i, shared));
+                   a->n, hd_s(a->n), gain_in_a_pair(f, i, shared));
 }
 
 /* ---- the pass ------------------------------------------------------------------------------- */

@@ -101,9 +101,10 @@ static void remark_left(const narrower *n) {
     const char *bank = hir_dtype_name(o->bank_dtype), *phase1 = hir_dtype_name(o->phase1_dtype);
     if (n->alone)
         hir_remark_add(n->c, false, HIR_NONE,
-                       "%u sources that one mix reads stay f32: as %s up to %lld bytes of each "
+                       "%u source%s that one mix reads stay%s f32: as %s up to %lld bytes of each "
                        "token less would be written and read",
-                       n->alone, bank, (long long)n->alone_bytes);
+                       n->alone, hd_s(n->alone), n->alone == 1 ? "s" : "", bank,
+                       (long long)n->alone_bytes);
     else if (o->bank_dtype != HIR_F32 && !n->banked)
         hir_remark_add(n->c, false, HIR_NONE,
                        "none is stored as %s: there is no mix over depth with sources to store, "
@@ -119,10 +120,12 @@ static void remark_left(const narrower *n) {
 static void remark(const narrower *n) {
     const hir_compile_options *o = n->c->options;
     if (n->banked)
-        hir_remark_add(n->c, true, HIR_NONE, "%u sources that several mixes read are stored as %s",
-                       n->banked, hir_dtype_name(o->bank_dtype));
+        hir_remark_add(n->c, true, HIR_NONE, "%u source%s that several mixes read %s stored as %s",
+                       n->banked, hd_s(n->banked), n->banked == 1 ? "is" : "are",
+                       hir_dtype_name(o->bank_dtype));
     if (n->results)
-        hir_remark_add(n->c, true, HIR_NONE, "%u results of phase 1 are stored as %s", n->results,
+        hir_remark_add(n->c, true, HIR_NONE, "%u result%s of phase 1 %s stored as %s", n->results,
+                       hd_s(n->results), n->results == 1 ? "is" : "are",
                        hir_dtype_name(o->phase1_dtype));
     remark_left(n);
 }

@@ -113,7 +113,8 @@ static hir_ref merge(splitter *s, hir_ref score) {
 static hir_ref mix_with_partial(splitter *s, hir_ref x) {
     hir_ref lse = arg(s, ATTEND_LSE);
     hir_ref all[] = {pass_reshape(&s->b, lse, scores_type(s, 1)), x};
-    hir_remark_add(s->c, true, s->op, "phase 2 mixes the result of phase 1 and %u sources", s->n);
+    hir_remark_add(s->c, true, s->op, "phase 2 mixes the result of phase 1 and %u source%s", s->n,
+                   hd_s(s->n));
     return mix(s, softmax(s, concat(s, all, 2, 1)), arg(s, ATTEND_PARTIAL));
 }
 

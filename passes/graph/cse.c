@@ -124,7 +124,8 @@ bool pass_cse(hir_pass_context *c) {
         c->changed = true;
     }
     if (forward.dead.n)
-        hir_remark_add(c, true, HIR_NONE, "%zu ops had been computed before", forward.dead.n);
+        hir_remark_add(c, true, HIR_NONE, "%zu op%s had been computed before", forward.dead.n,
+                       hd_s(forward.dead.n));
     pass_forward_finish(&forward, m);
     return true;
 }

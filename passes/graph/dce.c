@@ -47,7 +47,10 @@ static void sweep_ops(sweep *s) {
     }
     if (!erased) return;
     s->c->changed = true;
-    hir_remark_add(s->c, true, HIR_NONE, "%zu ops whose results are not used are removed", erased);
+    hir_remark_add(s->c, true, HIR_NONE,
+                   erased == 1 ? "%zu op whose result is not used is removed"
+                               : "%zu ops whose results are not used are removed",
+                   erased);
 }
 
 /* ---- the tables ---------------------------------------------------------------------------- */
@@ -83,9 +86,12 @@ static void sweep_states(sweep *s) {
         map[i] = kept;
         if (s->state_read[i]) m->states.at[kept++] = m->states.at[i];
     }
-    if (kept == m->states.n) return;
-    hir_remark_add(s->c, true, HIR_NONE, "%zu states that no op uses are removed",
-                   m->states.n - kept);
+    const size_t removed = m->states.n - kept;
+    if (!removed) return;
+    hir_remark_add(s->c, true, HIR_NONE,
+                   removed == 1 ? "%zu state that no op uses is removed"
+                                : "%zu states that no op uses are removed",
+                   removed);
     m->states.n = kept;
     renumber_states(m, map);
     s->c->changed = true;

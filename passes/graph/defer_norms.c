@@ -174,8 +174,8 @@ static bool defer(deferrer *d, hir_id norm) {
         at += matrix_of(d, r).dim[0];
     }
     hir_remark_add(d->c, true, norm,
-                   "applied after the linear ops: %lld numbers to scale, not %lld", (long long)at,
-                   (long long)hir_ref_type(d->m, x).dim[1]);
+                   "applied after the linear ops: %lld number%s to scale, not %lld", (long long)at,
+                   hd_s((uint64_t)at), (long long)hir_ref_type(d->m, x).dim[1]);
     d->c->changed = true;
     return depth_is_given(y);
 }

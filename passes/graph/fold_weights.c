@@ -405,13 +405,14 @@ static void remark_left(folder *f) {
         if (y >= f->n_values || !made[y] || !read[y] || !f->wanted[y] || is_free(o->code)) continue;
         if (!hir_ref_equal(pass_forward_get(&f->forward, hir_value_ref(y)), hir_value_ref(y)))
             continue;
+        const int64_t numbers = pass_elements(pass_result_type(f->m, op));
         hir_remark_add(f->c, false, op,
-                       "computed in each call, not when weights are packed: %s; %lld numbers",
+                       "computed in each call, not when weights are packed: %s; %lld number%s",
                        f->given_out[y] ? "it is an output"
                        : f->of[y]      ? "one number is not worth a weight"
                                        : "it is no product, stack or function of weights that the "
                                          "packer computes",
-                       (long long)pass_elements(pass_result_type(f->m, op)));
+                       (long long)numbers, hd_s((uint64_t)numbers));
     }
 }
 

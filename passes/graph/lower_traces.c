@@ -66,8 +66,12 @@ bool pass_lower_traces(hir_pass_context *c) {
         hir_erase(c->m, traces.at[i]);
     }
     c->changed = traces.n > 0;
-    if (traces.n)
-        hir_remark_add(c, true, HIR_NONE, "%zu traces %s", traces.n,
-                       c->options->keep_traces ? "become outputs" : "are dropped");
+    if (traces.n && c->options->keep_traces)
+        hir_remark_add(c, true, HIR_NONE,
+                       traces.n == 1 ? "%zu trace becomes an output" : "%zu traces become outputs",
+                       traces.n);
+    else if (traces.n)
+        hir_remark_add(c, true, HIR_NONE,
+                       traces.n == 1 ? "%zu trace is dropped" : "%zu traces are dropped", traces.n);
     return true;
 }

@@ -630,10 +630,10 @@ static void sink(fuse *f, hir_id op) {
     int64_t cost = cost_of_operands(f, op, from, to, FOLLOWERS);
     bool from_rows = n->kind == FUSE_ROW;
     if (from_rows ? cost > saved : cost >= saved) return;
-    hir_remark_add(f->c, true, op,
-                   "sinks into the row program of its users: %lld bytes instead of "
-                   "%lld per token",
-                   (long long)cost, (long long)saved);
+    hir_remark_add(f->c, true, op, "sinks into the row program of its users: %s",
+                   cost == saved ? "as many bytes are moved, and one kernel less leaves a value"
+                                 : hd_printf(f->c->scratch, "%lld bytes less are moved per token",
+                                             (long long)(saved - cost)));
     place(f, op, FUSE_ROW, phase, HIR_NONE);
     for (uint32_t i = 0; i < o->n_args; i++) {
         const hir_ref base = fuse_base(f, o->args[i]);

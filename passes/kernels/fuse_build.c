@@ -224,8 +224,9 @@ static bool build_kernel(building *b, uint32_t group) {
     for (size_t i = 0; i < g->ops.n; i++)
         if (!move_in(b, g->ops.at[i], kernel)) return false;
     if (!yield(b, g, kernel)) return false;
-    hir_remark_add(b->f->c, true, kernel, "%s of %zu ops",
-                   g->kind == FUSE_FIXED ? "row program that runs once" : "kernel", g->ops.n);
+    hir_remark_add(b->f->c, true, kernel, "%s of %zu op%s",
+                   g->kind == FUSE_FIXED ? "row program that runs once" : "kernel", g->ops.n,
+                   hd_s(g->ops.n));
     return true;
 }
 

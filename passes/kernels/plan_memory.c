@@ -258,8 +258,8 @@ static void keep_overlaps_apart(planner *p) {
     }
     if (all.list.n)
         hir_remark_add(p->c, true, HIR_NONE,
-                       "%zu sequences of kernels may go on during their collectives, tile by tile",
-                       all.list.n);
+                       "%zu sequence%s of kernels may go on during their collectives, tile by tile",
+                       all.list.n, hd_s(all.list.n));
 }
 
 /* ---- chunks in flight ------------------------------------------------------------------------ */
@@ -393,8 +393,9 @@ static uint64_t plan_area(planner *p, buffer_list *list, uint64_t base, hir_plac
     if (list->n)
         hir_remark_add(
             p->c, true, HIR_NONE,
-            "%s: %zu buffers in %llu bytes (most live at once %llu, without sharing %llu)", what,
-            list->n, (unsigned long long)peak, (unsigned long long)bound, (unsigned long long)sum);
+            "%s: %zu buffer%s in %llu bytes (most live at once %llu, without sharing %llu)", what,
+            list->n, hd_s(list->n), (unsigned long long)peak, (unsigned long long)bound,
+            (unsigned long long)sum);
     return base + peak;
 }
 
@@ -435,6 +436,7 @@ bool pass_plan_memory(hir_pass_context *c) {
         set_place(&p, p.aliases.at[i].value, hir_value_at(c->m, p.aliases.at[i].first)->place,
                   hir_value_at(c->m, p.aliases.at[i].first)->offset);
     if (p.aliases.n)
-        hir_remark_add(c, true, HIR_NONE, "%zu results are computed in place", p.aliases.n);
+        hir_remark_add(c, true, HIR_NONE, "%zu result%s computed in place", p.aliases.n,
+                       p.aliases.n == 1 ? " is" : "s are");
     return true;
 }

@@ -357,10 +357,12 @@ static void name_kernels(scheduler *s) {
     hd_text text;
     hd_text_init(&text, a);
     for (int kind = 0; kind < HIR_KERNEL_KINDS; kind++)
-        hd_text_f(&text, "%s %u %s", kind ? "," : "", count[kind],
-                  hir_kind((hir_kernel_kind)kind)->several);
-    hir_remark_add(s->c, true, HIR_NONE, "%zu kernels, of which different:%s", s->kernels.n,
-                   text.at);
+        if (count[kind])
+            hd_text_f(&text, "%s %u %s%s", text.n ? "," : "", count[kind],
+                      hir_kind((hir_kernel_kind)kind)->noun, hd_s(count[kind]));
+    if (text.n)
+        hir_remark_add(s->c, true, HIR_NONE, "%zu kernel%s, of which different:%s", s->kernels.n,
+                       hd_s(s->kernels.n), text.at);
 }
 
 /* ---- the pass ------------------------------------------------------------------------------ */

@@ -389,10 +389,10 @@ bool pass_shard_pipeline(hir_pass_context *c) {
     if (!build_stage(&k, &x)) return false;
     hir_remark_add(
         c, true, HIR_NONE,
-        "stage %lld of %lld, with %lld runs of layers: %lld elements of each token cross "
+        "stage %lld of %lld, with %lld run%s of layers: %lld elements of each token cross "
         "between all stages; %lld would if no stage kept what it was sent",
-        (long long)c->options->stage, (long long)stages, (long long)parts, (long long)x.sent,
-        (long long)x.whole);
+        (long long)c->options->stage, (long long)stages, (long long)parts, hd_s((uint64_t)parts),
+        (long long)x.sent, (long long)x.whole);
     remark_share(&k);
     c->changed = true;
     return true;

@@ -441,11 +441,12 @@ static uint64_t bytes_divided(const rewriter *w) {
 /* Few tokens: the alternative, columns over ranks, is not implemented (docs/decisions/sharding.md).
  */
 static void remark_columns(const rewriter *w) {
-    hir_remark_add(w->c, false, HIR_NONE,
-                   "calls of fewer tokens than that have all rows on all ranks: columns over ranks "
-                   "would save each %llu bytes of a token, and wait for %u messages more at least, "
-                   "of norms' sums",
-                   (unsigned long long)bytes_divided(w), w->scatters);
+    hir_remark_add(
+        w->c, false, HIR_NONE,
+        "calls of fewer tokens than that have all rows on all ranks: columns over ranks "
+        "would save each %llu bytes of a token, and wait for %u message%s more at least, "
+        "of norms' sums",
+        (unsigned long long)bytes_divided(w), w->scatters, hd_s(w->scatters));
 }
 
 /* With rows divided, a rank does a P-th of what is local to rows, and each gathered value is a
@@ -512,9 +513,11 @@ bool pass_shard_tensor(hir_pass_context *c) {
     if (!c->options->divide_from && c->options->stages <= 1)
         c->m->divide_from = rows_divided_from(&w);
     hir_remark_add(c, true, HIR_NONE,
-                   "%zu parts of layers are divided over %u ranks; %u values are gathered and %u "
-                   "sums are scattered for each token, rows being divided from %lld tokens on",
-                   s.parts.n, c->m->ranks, w.gathers, w.scatters, (long long)c->m->divide_from);
+                   "%zu part%s of layers %s divided over %u ranks; %u value%s gathered and %u "
+                   "sum%s scattered for each token, rows being divided from %lld tokens on",
+                   s.parts.n, hd_s(s.parts.n), s.parts.n == 1 ? "is" : "are", c->m->ranks,
+                   w.gathers, w.gathers == 1 ? " is" : "s are", w.scatters,
+                   w.scatters == 1 ? " is" : "s are", (long long)c->m->divide_from);
     remark_columns(&w);
     c->changed = true;
     return true;

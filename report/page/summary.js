@@ -47,14 +47,14 @@ function lengthBars(r) {
 function remarkItem(r, of = history) {
   const stage = of.stages[r.stage];
   const link = r.op !== null && of === history ? opLink(r.op, of.shown(stage)) : null;
-  return h("li", { class: r.taken ? "taken" : "refused" }, link ? h("a", { href: link }, r.code || "op") : r.code ? h("code", null, r.code) : null, (r.code ? ": " : "") + r.text,
+  return h("li", { class: r.taken ? "taken" : "refused" }, link ? h("a", { href: link }, r.code || "op") : r.code ? h("code", null, r.code) : null, (r.code ? ": " : "") + r.text + (r.weight ? ` (@${r.weight})` : ""),
     " ", h("span", { class: "where" }, `${r.pass}${r.file ? ` · ${r.file}:${r.line}` : ""}`));
 }
 /** Groups remarks of many layers that have the same words into one. */
 function grouped(remarks) {
   const by = new Map();
   for (const r of remarks) {
-    const key = `${r.stage}|${r.taken}|${r.code}|${r.text.replace(/\d+/g, "#")}`;
+    const key = `${r.stage}|${r.taken}|${r.code}|${r.weight || ""}|${r.text}`.replace(/\d+/g, "#");
     if (!by.has(key)) by.set(key, []);
     by.get(key).push(r);
   }

@@ -12,7 +12,7 @@ import sys
 
 hadal, source, _ = sys.argv[1:4]
 # a number with what it counts, or the statement that there is none
-GAIN = re.compile(r"\d (bytes|d (less|more)|numbers|multiply-adds|rows)\b|move as much|nothing (of a token )?would have been (gained|saved)")
+GAIN = re.compile(r"\d (bytes|d (less|more)|numbers?|multiply-adds|rows)\b|move as much|nothing (of a token )?would have been (gained|saved)")
 RANKS = ["--ranks", "3"]
 NARROW = ["--weights-dtype", "q4", "--bank-dtype", "bf16", "--phase1-dtype", "bf16"]
 

@@ -630,7 +630,7 @@ Test(import, rejected_values_are_named) {
         {"llama", "rope_parameters.attention_factor", "1.5", "attention_factor: 1.5 cannot be"},
         {"llama", "rope_parameters.rope_theta", "-1", "rope_parameters.rope_theta: must be"},
         {"llama", "partial_rotary_factor", "0.5", "partial_rotary_factor: 0.5 cannot be honoured"},
-        {"llama", "layer_types", "[\"full_attention\"]", "has 1 entries for 4 layers"},
+        {"llama", "layer_types", "[\"full_attention\"]", "has 1 entry for 4 layers"},
         {"llama", "layer_types", "\"full_attention\"", "layer_types: must be a list"},
         {"llama", "layer_types",
          "[\"full_attention\", \"chunked_attention\", \"full_attention\", \"full_attention\"]",

@@ -121,7 +121,7 @@ static const struct changed {
     {"Ling-3.0-tiny", "value_norm", "true", "value_norm: true cannot be honoured"},
     {"Ling-3.0-tiny", "num_kv_heads_for_linear_attn", "4",
      "num_kv_heads_for_linear_attn: 4 cannot be honoured"},
-    {"Ling-3.0-flash", "expert_swiglu_limit_list", "[4]", "has 1 entries for 42 layers"},
+    {"Ling-3.0-flash", "expert_swiglu_limit_list", "[4]", "has 1 entry for 42 layers"},
     {"Ling-3.0-flash", "share_expert_swiglu_limit_list", "5", "must be a list of numbers"},
     {"Ling-3.0-flash", "rope_scaling",
      "{\"rope_type\": \"yarn\", \"factor\": 2, \"original_max_position_embeddings\": 4096}",

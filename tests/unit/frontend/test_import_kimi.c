@@ -172,7 +172,7 @@ Test(import_kimi, what_is_rejected) {
          "contradicts the lists of linear_attn_config"},
         {RESAVED "; -linear_num_heads", "the field 'linear_num_heads' is missing"},
         {RESAVED "; -linear_conv_kernel_dim", "the field 'linear_conv_kernel_dim' is missing"},
-        {RESAVED "; layer_types = [\"linear_attention\"]", "layer_types: has 1 entries for 5"},
+        {RESAVED "; layer_types = [\"linear_attention\"]", "layer_types: has 1 entry for 5"},
         {RESAVED "; layer_types = [\"linear_attention\", \"mamba\", \"linear_attention\", "
                  "\"full_attention\", \"full_attention\"]",
          "layer_types: \"mamba\" of layer 1 cannot be honoured"},

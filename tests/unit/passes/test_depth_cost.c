@@ -43,7 +43,7 @@ static long long promised(const hir_remarks *r, int *blocks, bool *at_least) {
     for (size_t i = 0; i < r->list.n; i++) {
         const char *saves = strstr(r->list.at[i].text, "saves ");
         if (strcmp(r->list.at[i].pass, "form-blocks") || !saves) continue;
-        *at_least |= strstr(r->list.at[i].text, "share 1 sources") != NULL;
+        *at_least |= strstr(r->list.at[i].text, "share 1 source:") != NULL;
         sum += strtoll(saves + strlen("saves "), NULL, 10);
         ++*blocks;
     }
@@ -79,8 +79,8 @@ static int check_types(depth_style style) {
     for (int bank = 0; bank < 2; bank++)
         for (int phase1 = 0; phase1 < 2; phase1++)
             blocks += check(style, &(hir_compile_options){.bank_dtype = types[bank],
-                                                       .phase1_dtype = types[phase1],
-                                                       .chunk = 512});
+                                                          .phase1_dtype = types[phase1],
+                                                          .chunk = 512});
     return blocks;
 }
 
