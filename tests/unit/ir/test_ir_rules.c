@@ -285,7 +285,7 @@ static const rule_case rejected[] = {
     {"rope_table {length = 4, theta = 2, rotating = -1}", "'rotating' is -1; it must be from"},
     {"rope_table {length = 4, theta = 2, scaling = \"longrope\", short_factors = [1], "
      "long_factors = [1, 2], original_positions = 8}",
-     "rope_table: 'short_factors' has 1 entries, not 2"},
+     "rope_table: 'short_factors' has 1 entry, not 2"},
     {"rope_table {length = 4, theta = 2, scaling = \"longrope\", short_factors = [1, 2], "
      "long_factors = [1, 0], original_positions = 8}",
      "rope_table: entry 1 of 'long_factors' must be finite and more than 0"},
