@@ -597,6 +597,7 @@ static void run_worker(team *c, int index, int count) {
 
 __attribute__((noinline)) static void join_team(team *c, int index, int count) {
     (void)atomic_load_explicit(&c->begun, memory_order_acquire);
+    hrt_team_joined(index, count);
     run_worker(c, index, count);
     atomic_fetch_add_explicit(&c->left, 1, memory_order_release);
 }

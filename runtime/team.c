@@ -1,6 +1,9 @@
 #include "runtime/team.h"
 
+#include <omp.h>
 #include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -11,10 +14,6 @@ static pid_t loaded_by; /* the process that loaded the library; no code writes i
 __attribute__((constructor)) static void remember_process(void) {
     loaded_by = getpid();
 }
-
-/* The number of threads that the calling thread has seen start at once. OpenMP keeps them in a pool
- * for the next parallel region, so they need no second trial. */
-static _Thread_local int seen __attribute__((tls_model("initial-exec")));
 
 /* ---- trying ---------------------------------------------------------------------------------- */
 
@@ -62,12 +61,56 @@ static int try_threads(int threads) {
     return n;
 }
 
+/* ---- the pool -------------------------------------------------------------------------------- */
+
+/* The number of threads that ran a region of this library as part of OpenMP's pool, and then
+ * ended. A region of the host, or of another library, that needs fewer threads than the pool has
+ * ends the others. Threads that end write this number; calls only read it. */
+static atomic_uint ended;
+static pthread_key_t at_end;
+static bool counts_ends;
+
+static void count_end(void *nothing) {
+    (void)nothing;
+    atomic_fetch_add_explicit(&ended, 1, memory_order_relaxed);
+}
+
+__attribute__((constructor)) static void begin_counting(void) {
+    counts_ends = pthread_key_create(&at_end, count_end) == 0;
+}
+
+/* Threads of the pool may outlive this library. */
+__attribute__((destructor)) static void end_counting(void) {
+    if (counts_ends) pthread_key_delete(at_end);
+}
+
+/* What the calling thread knows of its pool. */
+static _Thread_local struct {
+    int threads; /* how many took part in its last region: the pool keeps them for the next one */
+    unsigned ended; /* the number above when threads were tried */
+} pool __attribute__((tls_model("initial-exec")));
+
+void hrt_team_joined(int index, int count) {
+    if (omp_get_level() != 1) return; /* threads of a region in a region are in no pool */
+    if (index == 0)
+        pool.threads = count;
+    else if (counts_ends && !pthread_getspecific(at_end))
+        (void)pthread_setspecific(at_end, &counts_ends);
+}
+
+/* A region in a region of the host creates its threads each time, if it may have any. */
+static int nested_size(int threads) {
+    return omp_get_active_level() < omp_get_max_active_levels() ? try_threads(threads) : 1;
+}
+
 int hrt_team_size(int threads) {
     if (threads <= 1 || getpid() != loaded_by) return 1;
-    if (threads > seen) {
-        const int n = try_threads(threads < HRT_MAX_THREADS ? threads : HRT_MAX_THREADS);
-        if (n < threads) return n; /* not kept: there may be more the next time */
-        seen = n;
-    }
-    return threads;
+    if (threads > HRT_MAX_THREADS) threads = HRT_MAX_THREADS;
+    if (omp_get_level() > 0) return nested_size(threads);
+    const unsigned now = atomic_load_explicit(&ended, memory_order_relaxed);
+    if (threads <= pool.threads && now == pool.ended && counts_ends) return threads;
+    const int n = try_threads(threads);
+    pool.ended = now;
+    if (n < threads) pool.threads = 0; /* the next call tries again: there may be more then */
+    return n;
 }

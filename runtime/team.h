@@ -9,5 +9,8 @@
 /* The number of threads that a parallel region of the calling thread will get if it wants
  * `threads`; at least 1. It is 1 in the child of a process that had loaded this code. */
 int hrt_team_size(int threads);
+/* Each thread of a region calls this in the region, so that hrt_team_size knows which threads
+ * OpenMP has for the next one. */
+void hrt_team_joined(int index, int count);
 
 #endif

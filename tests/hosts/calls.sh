@@ -1,8 +1,8 @@
 #!/bin/sh
-# calls.sh HADAL HOST SPEC FOLDER: a generated library in processes that have been forked, that cannot make threads, or that are
+# calls.sh HADAL HOST SPEC FOLDER OPENMP_HOST MANY_CPUS: a generated library in processes that have been forked, that cannot make threads, or that are
 # started with SIGCHLD ignored, and a compile in such a one.
 set -eu
-hadal=$1 host=$2 spec=$3 dir=$4
+hadal=$1 host=$2 spec=$3 dir=$4 openmp=$5 many=$6
 rm -rf "$dir" && mkdir -p "$dir"
 "$hadal" init-weights "$spec" -o "$dir/w.safetensors"
 # the parent ignores SIGCHLD, which is inherited
@@ -18,4 +18,19 @@ try stack OMP_STACKSIZE=9000G
 try stack OMP_STACKSIZE=4096000000k
 try nproc OMP_NUM_THREADS=2
 try thread OMP_NUM_THREADS=2
+"$hadal" compile "$spec" -w "$dir/w.safetensors" --march native -q -o "$dir/native/m"
+small=$dir dir=$dir/native
+try thread OMP_NUM_THREADS=2 OMP_STACKSIZE=64k
+dir=$small
 try moved
+try affinity
+# processes with regions of their own, that believe to have eight CPUs
+host=$openmp
+for what in inside settings shrunk fewer; do
+    try $what LD_PRELOAD="$many" HADAL_TEST_CPUS=8
+done
+try inside LD_PRELOAD="$many" HADAL_TEST_CPUS=8 OMP_THREAD_LIMIT=4
+try settings LD_PRELOAD="$many" HADAL_TEST_CPUS=8 OMP_THREAD_LIMIT=3
+for what in nested nested-limit; do
+    try $what LD_PRELOAD="$many" HADAL_TEST_CPUS=8 OMP_MAX_ACTIVE_LEVELS=2
+done

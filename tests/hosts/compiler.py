@@ -1,10 +1,12 @@
 """compiler.py LIBHADALC SPEC FOLDER: a host that has settings of its own and compiles with libhadalc: it loads the library by a relative
-name, changes its working directory, and has a umask."""
+name, changes its working directory, and has a umask and a small
+stack."""
 import ctypes
 import os
 import shutil
 import stat
 import sys
+import threading
 
 library, spec, folder = map(os.path.abspath, sys.argv[1:4])
 shutil.rmtree(folder, ignore_errors=True)
@@ -82,3 +84,26 @@ for mask in (0o022, 0o077, 0o007, 0o027):
     assert modes(where) == expected, (oct(mask), modes(where))
     assert os.umask(0o022) == mask
 s.close()
+
+# on a thread with a stack of 1 MiB: a model, and a text that nests as deeply as it may
+threading.stack_size(1 << 20)
+worked = []
+
+
+def on_small_stack():
+    s = Session()
+    s.compile(f"{folder}/w.safetensors")
+    s.do("emit", target, b"so", f"{folder}/out/libm.so".encode())
+    s.close()
+    with open(f"{folder}/deep.hadal", "w") as f:
+        f.write("fn f(x) { return " + "(1 + " * 90 + "f(x)" + ")" * 90 + " }\nmodel m() { f(1) }\n")
+    s = Session()
+    assert hadal.hadal_load(s.s, f"{folder}/deep.hadal".encode(), b"m") != 0
+    s.close()
+    worked.append(True)
+
+
+thread = threading.Thread(target=on_small_stack)
+thread.start()
+thread.join()
+assert worked

@@ -536,7 +536,8 @@ Test(object, only_public_functions_are_visible_and_few_are_needed) {
         "memcpy|memcmp|memset|strlen|strcmp|strncmp|strchr|strrchr|strstr|snprintf|vsnprintf|clock_"
         "gettime|"
         "__(v?snprintf|memcpy|memset)_chk|__stack_chk_fail|__errno_location|"
-        "getpid|getenv|pthread_(attr_[a-z]*|create|join|mutex_[a-z]*)|__tls_get_addr|"
+        "getpid|getenv|pthread_(attr_[a-z]*|create|join|mutex_[a-z]*|key_[a-z]*|[gs]etspecific)|__"
+        "tls_get_addr|"
         "dladdr|dlopen|dlclose|omp_get_[a-z_]*|GOMP_parallel|"
         "_ITM_.*|__gmon_start__|__cxa_finalize|__[atu]b?san.*|__sanitizer.*|_Unwind_.*' > needed; "
         "test ! -s needed || { cat needed; false; }",
