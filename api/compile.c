@@ -15,6 +15,7 @@
 #include "inspect/ledger.h"
 #include "report/history.h"
 #include "support/packed.h"
+#include "support/scratch.h"
 
 #define API_FAILED 1
 
@@ -436,14 +437,14 @@ static bool emit_units(hadal_session *s, const hadal_target *t, const char *stem
 }
 
 static bool emit_library(hadal_session *s, const hadal_target *t, const char *path) {
-    const char *stem =
-        hd_path_join(s->arena, hd_path_dir(s->arena, path),
-                     hd_printf(s->arena, ".hadal-%ld-%s", (long)getpid(), hd_path_base(path)));
     const char *runtime = t && t->runtime ? t->runtime : hcg_runtime(s->program, s->lib_dir);
     hcg_objects objects;
+    hd_scratch *scratch = hd_scratch_open(s->arena, &s->diags, path);
+    if (!scratch) return false;
+    const char *stem = hd_path_join(s->arena, scratch->path, "unit");
     const bool ok = emit_units(s, t, stem, &objects) &&
                     hcg_link(s->program, &s->diags, &objects, t ? t->cc : NULL, runtime, path);
-    hcg_remove_objects(&objects);
+    hd_scratch_remove(scratch);
     return ok;
 }
 

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/statvfs.h>
 
 #include "codegen/module/module.h"
 #include "runtime/build_id.h"
@@ -93,7 +94,12 @@ bool api_library_open(api_library *l, hadal_session *s, const char *path, const 
     if (!is_whole(s, path)) return false;
     l->handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (!l->handle) {
-        hd_err(&s->diags, HD_E_RUNTIME, HD_NOWHERE, "%s cannot be loaded: %s", path, dlerror());
+        hd_diag *e =
+            hd_err(&s->diags, HD_E_RUNTIME, HD_NOWHERE, "%s cannot be loaded: %s", path, dlerror());
+        struct statvfs there;
+        if (statvfs(path, &there) == 0 && there.f_flag & ST_NOEXEC)
+            e->hint = "nothing may be executed on its file system (noexec): compile to another "
+                      "folder; for `hadal run` of a model TMPDIR names it";
         return false;
     }
     if (find_functions(l, model)) return true;

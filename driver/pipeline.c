@@ -79,7 +79,8 @@ int make_temporary_folder(hadal_session *s, char *dir, size_t size) {
     snprintf(message, sizeof message, "a temporary folder %s cannot be made: %s", dir,
              strerror(errno));
     dir[0] = 0;
-    return hadal_fail(s, "io", message, "TMPDIR says where");
+    return hadal_fail(s, "io", message,
+                      "TMPDIR names the folder in which it is made, /tmp otherwise");
 }
 
 void remove_temporary_folder(const char *dir) {

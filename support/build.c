@@ -14,8 +14,9 @@
 
 typedef struct file {
     struct file *next;
-    const char *temporary; /* NULL: the file is of an earlier build */
-    char target[];         /* the name of the temporary follows it in the same memory */
+    char *target;
+    char *temporary;    /* NULL: the file is of an earlier build */
+    hd_scratch scratch; /* the directory of the temporary */
 } file;
 
 struct hd_build {
@@ -29,17 +30,22 @@ hd_build *hd_build_new(void) {
     return b;
 }
 
+/* With the temporary, unless it has its name. */
+static void free_file(file *f) {
+    char *path = (char *)(uintptr_t)f->scratch.path;
+    hd_scratch_remove(&f->scratch);
+    free(path);
+    free(f->temporary);
+    free(f->target);
+    free(f);
+}
+
 static void free_files(file *f) {
     while (f) {
         file *next = f->next;
-        free(f);
+        free_file(f);
         f = next;
     }
-}
-
-static void drop_temporaries(const hd_build *b) {
-    for (const file *f = b->made; f; f = f->next)
-        (void)unlink(f->temporary);
 }
 
 static void forget_made(hd_build *b) {
@@ -49,39 +55,39 @@ static void forget_made(hd_build *b) {
 
 void hd_build_free(hd_build *b) {
     if (!b) return;
-    drop_temporaries(b);
     free_files(b->made);
     free_files(b->earlier);
     free(b);
 }
 
-/* Both names are kept from the root on: a host may leave its working directory before it publishes.
- */
-static file *new_file(const char *target, const char *temporary) {
-    char here[PATH_MAX] = "";
-    if (target[0] != '/' && getcwd(here, sizeof here - 1)) strcat(here, "/");
-    const size_t most = strlen(here) + strlen(target) + 1;
-    file *f = calloc(1, sizeof *f + most + (temporary ? strlen(here) + strlen(temporary) + 1 : 0));
-    if (!f) return NULL;
-    strcpy(stpcpy(f->target, here), target);
-    if (temporary) {
-        f->temporary = f->target + most;
-        strcpy(stpcpy(f->target + most, temporary[0] == '/' ? "" : here), temporary);
-    }
-    return f;
+/* A path from the root on: a host may leave its working directory before it publishes. */
+static char *absolute(const char *path) {
+    char here[PATH_MAX], *out = NULL;
+    if (path[0] == '/' || !getcwd(here, sizeof here)) return strdup(path);
+    return asprintf(&out, "%s/%s", here, path) < 0 ? NULL : out;
 }
 
 bool hd_build_replaces(hd_build *b, const char *path) {
-    file *f = new_file(path, NULL);
-    if (!f) return false;
+    file *f = calloc(1, sizeof *f);
+    if (f) f->target = absolute(path);
+    if (!f || !f->target) return free(f), false;
     f->next = b->earlier;
     b->earlier = f;
     return true;
 }
 
-bool hd_build_add(hd_build *b, const char *temporary, const char *target) {
-    file *f = new_file(target, temporary);
-    if (!f) return false;
+bool hd_build_add(hd_build *b, hd_scratch *scratch, const char *temporary, const char *target) {
+    file *f = calloc(1, sizeof *f);
+    char *path = absolute(scratch->path);
+    if (f) f->target = absolute(target);
+    if (f) f->temporary = absolute(temporary);
+    if (!f || !path || !f->target || !f->temporary) {
+        if (f) free_file(f);
+        free(path);
+        return false;
+    }
+    f->scratch = (hd_scratch){path, scratch->fd};
+    *scratch = (hd_scratch){NULL, -1};
     *b->last = f;
     b->last = &f->next;
     return true;
@@ -142,7 +148,10 @@ static void remove_shares(const char *path) {
     closedir(folder);
 }
 
+/* Also what builds that were killed have left here. */
 static void remove_earlier(const hd_build *b) {
+    const file *any = b->earlier;
+    if (any) hd_scratch_collect(any->target);
     for (const file *f = b->earlier; f; f = f->next) {
         (void)unlink(f->target);
         remove_shares(f->target);
@@ -178,7 +187,6 @@ bool hd_build_publish(hd_build *b, hd_diags *d) {
     if (fault)
         hd_err(d, HD_E_IO, HD_NOWHERE, "cannot write '%s': %s", fault->target,
                strerrordesc_np(error));
-    drop_temporaries(b); /* those that were renamed no longer exist */
     forget_made(b);
     return !fault;
 }

@@ -1,9 +1,9 @@
 /* Files: whole text, read-only maps, and outputs that appear only when they are complete.
  *
- * An output is written to a temporary in the directory of its target and renamed to the target at
- * commit, so that a reader sees all of it or nothing. The file that had the name before is removed
- * when the output is opened: a build that fails later leaves no old artefact that looks fresh. A
- * target that is not a regular file (a pipe, /dev/stdout) is written directly.
+ * An output is written in a scratch directory (scratch.h) next to its target and renamed to the
+ * target at commit, so that a reader sees all of it or nothing. The file that had the name before
+ * is removed when the output is opened: a build that fails later leaves no old artefact that looks
+ * fresh. A target that is not a regular file (a pipe, /dev/stdout) is written directly.
  */
 #include "support/file.h"
 
@@ -18,12 +18,12 @@
 #include <unistd.h>
 
 #include "support/build.h"
+#include "support/scratch.h"
 
 enum {
     FIRST_BUFFER = 1 << 16,
     OUTPUT_BUFFER = 2 << 20, /* for outputs that do not fit the first buffer: one huge page */
     WRITE_BEHIND = 16 << 20, /* bytes of a large output between requests to start writing */
-    MAX_TEMPORARIES = 10000, /* names tried before giving up */
 };
 
 static const char *advice(bool writing, int error) {
@@ -239,6 +239,7 @@ struct hd_output {
     hd_diags *diags;
     const char *path;      /* as the caller named it, for messages */
     const char *target;    /* what the temporary becomes; links in `path` are followed */
+    hd_scratch scratch;    /* holds the temporary */
     char *temporary;       /* NULL: written directly */
     int fd;                /* -1 once committed or discarded */
     int error;             /* errno of the first failure */
@@ -262,29 +263,45 @@ static const char *follow_links(hd_arena *a, const char *path) {
 }
 
 static bool create_temporary(hd_output *o) {
-    char *dir = hd_path_dir(o->arena, o->target);
-    for (int i = 0; i < MAX_TEMPORARIES; i++) {
-        char *name = hd_path_join(o->arena, dir,
-                                  hd_printf(o->arena, ".hadal-%ld-%d.tmp", (long)getpid(), i));
-        o->fd = open(name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-        if (o->fd >= 0) {
-            o->temporary = name;
-            return true;
-        }
-        if (errno != EEXIST) return false;
-    }
-    return false;
+    if (!hd_scratch_make(o->arena, hd_path_dir(o->arena, o->target), &o->scratch)) return false;
+    char *name = hd_path_join(o->arena, o->scratch.path, "output");
+    o->fd = open(name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    const int error = errno;
+    if (o->fd < 0) hd_scratch_remove(&o->scratch);
+    if (o->fd >= 0) o->temporary = name;
+    errno = error;
+    return o->fd >= 0;
 }
 
 /* Does the output wait for the other files of a build? Temporaries that another output made do not.
  */
 static bool waits(const hd_output *o) {
-    return o->diags->build && !hd_begins_with(hd_path_base(o->target), ".hadal-");
+    return o->diags->build && !hd_in_scratch(o->target);
 }
 
-static int give_name(const hd_output *o) {
-    if (waits(o)) return hd_build_add(o->diags->build, o->temporary, o->target) ? 0 : ENOMEM;
-    return rename(o->temporary, o->target) == 0 ? 0 : errno;
+static int give_name(hd_output *o) {
+    if (waits(o)) /* the build has the scratch directory from then on */
+        return hd_build_add(o->diags->build, &o->scratch, o->temporary, o->target) ? 0 : ENOMEM;
+    if (rename(o->temporary, o->target) != 0) return errno;
+    hd_scratch_remove(&o->scratch);
+    return 0;
+}
+
+static void reject_place(hd_diags *d, const char *path, int error) {
+    hd_diag *g = io_error(d, "write", path, error);
+    if (error == ENOENT) g->hint = "the folder does not exist; create it first";
+}
+
+static void remove_deferred(void *what) {
+    hd_scratch_remove(what);
+}
+
+struct hd_scratch *hd_scratch_open(hd_arena *a, hd_diags *d, const char *path) {
+    hd_scratch *s = hd_new(a, hd_scratch);
+    hd_arena_defer(a, remove_deferred, s);
+    if (hd_scratch_make(a, hd_path_dir(a, path), s)) return s;
+    reject_place(d, path, errno);
+    return NULL;
 }
 
 hd_output *hd_output_open(hd_arena *a, hd_diags *d, const char *path) {
@@ -309,12 +326,7 @@ hd_output *hd_output_open(hd_arena *a, hd_diags *d, const char *path) {
         io_error(d, "replace", path, errno);
         return NULL;
     }
-    if (!create_temporary(o)) {
-        int error = errno;
-        hd_diag *g = io_error(d, "write", path, error);
-        if (error == ENOENT) g->hint = "the folder does not exist; create it first";
-        return NULL;
-    }
+    if (!create_temporary(o)) return reject_place(d, path, errno), NULL;
     return o;
 }
 
@@ -436,7 +448,7 @@ bool hd_output_commit(hd_output *o) {
 void hd_output_discard(hd_output *o) {
     if (o->fd >= 0) close(o->fd);
     o->fd = -1;
-    if (o->temporary) unlink(o->temporary);
+    hd_scratch_remove(&o->scratch);
     o->temporary = NULL;
     o->held = 0;
     if (o->error == 0) o->error = EBADF; /* later writes fail */

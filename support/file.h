@@ -40,6 +40,9 @@ bool hd_output_commit(hd_output *o);
 void hd_output_discard(hd_output *o);          /* deletes the temporary; later writes fail */
 const char *hd_output_temporary(hd_output *o); /* path that other programs may write to */
 
+/* A scratch directory next to the file `path`, for parts of it, until it is removed or the arena
+ * is. NULL and a diagnostic on failure. */
+struct hd_scratch *hd_scratch_open(hd_arena *a, hd_diags *d, const char *path);
 /* Writes an output of exactly these n bytes; false and a diagnostic on failure. */
 bool hd_write_file(hd_arena *a, hd_diags *d, const char *path, const void *data, size_t n);
 bool hd_is_directory(const char *path); /* or a link to one */

@@ -11,13 +11,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "codegen/program/program.h"
 #include "codegen/target/target.h"
 #include "support/file.h"
+#include "support/scratch.h"
 
 extern char **environ;
 
@@ -48,6 +48,12 @@ static void add(command *c, const char *arg) {
     if (c->n + 1 < c->most) c->argv[c->n++] = hd_strdup(c->arena, arg);
 }
 
+/* Compilers and linkers take what begins with - for an option, with @ for a file of arguments, and
+ * with = for a name below their sysroot. */
+static void add_path(command *c, const char *path) {
+    add(c, *path == '/' ? path : hd_printf(c->arena, "./%s", path));
+}
+
 /* $CC may hold arguments ("ccache gcc"); they are separated by spaces. */
 static void add_words(command *c, const char *words) {
     while (*words) {
@@ -58,10 +64,11 @@ static void add_words(command *c, const char *words) {
 }
 
 static const char *choose_cc(hd_arena *a, const char *arch, const char *cc) {
-    if (cc && *cc) return cc;
+    static const char spaces[] = " \t";
+    if (cc && cc[strspn(cc, spaces)]) return cc;
     if (hcg_is_foreign(arch)) return hd_printf(a, "%s-linux-gnu-gcc", arch);
     const char *env = getenv("CC");
-    return env && *env ? env : "cc";
+    return env && env[strspn(env, spaces)] ? env : "cc";
 }
 
 /* Everything that decides the library's bytes is part of the command: no build id, no path, no
@@ -74,10 +81,10 @@ static void make_command(command *c, const char *arch, const char *cc, const hcg
     add_words(c, choose_cc(c->arena, arch, cc));
     add(c, "-shared");
     add(c, "-o");
-    add(c, out);
+    add_path(c, out);
     for (size_t i = 0; i < objects->n; i++)
-        add(c, objects->at[i]);
-    add(c, runtime);
+        add_path(c, objects->at[i]);
+    add_path(c, runtime);
     add(c, hd_printf(c->arena, "-Wl,-soname,%s", soname));
     add(c, "-Wl,--no-undefined");
     add(c, "-Wl,-z,noexecstack");
@@ -139,15 +146,34 @@ static int wait_for(pid_t pid, int *status) {
     return 0;
 }
 
-static bool reject_tool(command *c, hd_diags *d, const char *what, const char *cause) {
+#define OTHERWISE "name another with --linker or $CC; --emit=obj and run --interpret need none"
+
+static bool reject_tool(command *c, hd_diags *d, const char *what, const char *cause,
+                        const char *hint) {
     hd_diag *e = hd_err(d, HD_E_TOOL, HD_NOWHERE, "the linker \"%s\" %s", c->argv[0], what);
     e->cause = cause;
-    e->hint =
-        cause
-            ? "these are the linker's words; another is named with --linker or $CC, and --emit=obj "
-              "needs none"
-            : "install a C compiler or name one with --linker or $CC; --emit=obj needs none";
+    e->hint = hint;
     return false;
+}
+
+/* It has not run. `error`: an errno value. */
+static bool reject_start(command *c, hd_diags *d, int error) {
+    const char *hint = "install a C compiler, or " OTHERWISE;
+    if (error == EAGAIN || error == ENOMEM)
+        hint = "there is no room for another process: a limit of processes or of memory";
+    else if (error != ENOENT)
+        hint = OTHERWISE;
+    return reject_tool(c, d, "cannot be started", strerrordesc_np(error), hint);
+}
+
+/* It has run, and said something or nothing. */
+static bool reject_run(command *c, hd_diags *d, const char *what, const hd_text *said) {
+    const char *hint = "the cause is in the linker's words; " OTHERWISE;
+    if (said->n == 0)
+        hint = "it said nothing: is it a C compiler? If not, " OTHERWISE;
+    else if (strstr(said->at, "lgomp"))
+        hint = "a library needs OpenMP's runtime: install that of GCC (libgomp), or " OTHERWISE;
+    return reject_tool(c, d, what, said->n ? said->at : NULL, hint);
 }
 
 /* Where the host ignores SIGCHLD, or collects all of its children, this process cannot learn the
@@ -167,12 +193,12 @@ static bool has_made_library(const command *c, hd_diags *d) {
 static bool run(command *c, hd_diags *d) {
     int ends[2], status = 0;
     pid_t pid;
-    if (pipe2(ends, O_CLOEXEC) != 0) return reject_tool(c, d, "cannot be started", strerror(errno));
+    if (pipe2(ends, O_CLOEXEC) != 0) return reject_start(c, d, errno);
     int rc = start(c, ends[1], &pid);
     close(ends[1]);
     if (rc != 0) {
         close(ends[0]);
-        return reject_tool(c, d, "cannot be started", hd_strdup(c->arena, strerror(rc)));
+        return reject_start(c, d, rc);
     }
     hd_text said;
     hd_text_init(&said, c->arena);
@@ -182,18 +208,18 @@ static bool run(command *c, hd_diags *d) {
     rc = wait_for(pid, &status);
     if (rc == ECHILD) {
         if (has_made_library(c, d)) return true;
-        return reject_tool(c, d, "failed", said.n ? said.at : NULL);
+        return reject_run(c, d, "failed", &said);
     }
-    if (rc != 0) return reject_tool(c, d, "was lost", hd_strdup(c->arena, strerror(rc)));
+    if (rc != 0) return reject_tool(c, d, "was lost", strerrordesc_np(rc), NULL);
     if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return true;
     while (said.n > 0 && said.at[said.n - 1] == '\n')
         said.at[--said.n] = '\0';
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 127 && said.n == 0)
+        return reject_start(c, d, ENOENT);
     const char *how = WIFSIGNALED(status)
                           ? hd_printf(c->arena, "was ended by signal %d", WTERMSIG(status))
-                      : WEXITSTATUS(status) == 127 && said.n == 0
-                          ? "cannot be started"
                           : hd_printf(c->arena, "failed (exit code %d)", WEXITSTATUS(status));
-    return reject_tool(c, d, how, said.n ? said.at : NULL);
+    return reject_run(c, d, how, &said);
 }
 
 const char *hcg_runtime(const hcg_program *p, const char *lib_dir) {
@@ -214,24 +240,14 @@ static bool reject_runtime(hd_arena *a, hd_diags *d, const char *arch, const cha
     return false;
 }
 
-/* The directory in which the linker writes. If this process is ended and its temporary files are
- * removed, the linker, should it still run, finds no directory to leave files in. NULL: the target
- * is not a regular file, and so has no temporary; the linker writes to it directly. */
-static const char *folder_for(hd_arena *a, const char *output) {
-    const bool temporary = hd_begins_with(hd_path_base(output), ".hadal-");
-    return temporary ? hd_printf(a, "%s.link", output) : NULL;
-}
-
-static bool run_in(const char *folder, const char *made, const char *output, command *c,
-                   hd_diags *d) {
-    if (mkdir(folder, 0777) != 0 && errno != EEXIST)
-        return reject_tool(c, d, "has no folder to work in", hd_strdup(c->arena, strerror(errno)));
-    (void)chmod(folder, 0700); /* whatever the umask of the process is */
+/* Lets the linker write a file of its own next to `output`, which it then becomes, with the mode
+ * that linkers give libraries. If this process is ended and its temporary files are removed, the
+ * linker, should it still run, finds no directory to leave files in. */
+static bool run_for(const char *output, command *c, hd_diags *d) {
     bool ok = run(c, d);
-    if (ok && rename(made, output) != 0)
-        ok = reject_tool(c, d, "has made no library", hd_strdup(c->arena, strerror(errno)));
-    if (!ok) unlink(made);
-    rmdir(folder);
+    if (ok && rename(c->made, output) != 0)
+        ok = reject_tool(c, d, "has made no library", strerrordesc_np(errno),
+                         "is it a C compiler? If not, " OTHERWISE);
     return ok;
 }
 
@@ -243,10 +259,11 @@ bool hcg_link(hcg_program *p, hd_diags *d, const hcg_objects *objects, const cha
     if (!out) return false;
     command c = {.arena = p->arena};
     const char *soname = hd_printf(p->arena, "lib%s.so", p->m->name);
-    const char *output = hd_output_temporary(out), *folder = folder_for(p->arena, output);
-    const char *made = folder ? hd_path_join(p->arena, folder, "library") : output;
+    const char *output = hd_output_temporary(out), *made = output;
+    const bool direct = !hd_in_scratch(output); /* to a target that is not a regular file */
+    if (!direct) made = hd_path_join(p->arena, hd_path_dir(p->arena, output), "library");
     make_command(&c, arch, cc, objects, runtime, soname, made);
-    if (c.n == 0 || !(folder ? run_in(folder, made, output, &c, d) : run(&c, d))) {
+    if (c.n == 0 || !(direct ? run(&c, d) : run_for(output, &c, d))) {
         hd_output_discard(out);
         return false;
     }

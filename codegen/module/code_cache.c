@@ -16,6 +16,7 @@
 #include <fcntl.h>
 #include <link.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,6 +25,7 @@
 #include <xxhash.h>
 
 #include "support/file.h"
+#include "support/scratch.h"
 
 enum { MOST_ID = 64, DIGEST = sizeof(XXH128_canonical_t) };
 
@@ -125,11 +127,14 @@ static bool digest_module(hcg_llvm *l, XXH128_canonical_t *out) {
 
 bool hcg_cache_entry(hcg_llvm *l, hcg_cached *out) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
+    static atomic_flag collected = ATOMIC_FLAG_INIT;
     const char *folder = getenv("HADAL_CODE_CACHE");
     *out = (hcg_cached){0};
     if (!folder || !*folder) return true;
     if (!check_folder(l->diags, folder)) return false;
     pthread_once(&once, find_ids);
+    if (!atomic_flag_test_and_set(&collected))
+        hd_scratch_collect(hd_printf(l->diags->arena, "%s/entry", folder));
     if (!compiler.n || !llvm.n)
         return reject(l->diags, folder, "the compiler or LLVM has no build id, by which to know it",
                       "link them with -Wl,--build-id, or unset HADAL_CODE_CACHE");

@@ -94,6 +94,8 @@ for more, whole in ((), 3), (("--ranks", "2"), 4):
         p.send_signal(signal.SIGKILL)
         p.wait()
         judge("killed/m", whole, f"kill {k}")
+    time.sleep(0.3)  # linkers of the killed have ended
     assert compile("b", "killed/m", more).wait() == 0
+    assert not [n for n in os.listdir(folder + "/killed") if n.startswith(".hadal-")], (seed, os.listdir(folder + "/killed"))
     assert judge("killed/m", whole, "after kills"), seed
 print(f"{pairs} pairs, of which {len(winners) - winners.count(winners[0])} ended otherwise than the first; {kills} kills")

@@ -1,5 +1,7 @@
 /* Files that appear together: support/build.h. */
+#include <signal.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "support/build.h"
@@ -85,8 +87,80 @@ Test(build, a_name_that_cannot_be_given_leaves_none) {
 
 Test(build, temporaries_of_a_build_are_no_files_of_it) {
     hd_build *b = hd_build_new();
-    write_into(b, ".hadal-1-object.o");
-    cr_assert(is_there(".hadal-1-object.o"));
+    hd_scratch *scratch = hd_scratch_open(arena, &diags, in_folder("libm.so"));
+    const char *object = hd_path_join(arena, hd_path_base(scratch->path), "object.o");
+    write_into(b, object);
+    cr_assert(is_there(object));
     cr_assert(hd_build_publish(b, &diags));
+    cr_assert(is_there(object));
     hd_build_free(b);
+    hd_scratch_remove(scratch);
+    cr_assert_str_eq(all_files(), "");
+}
+
+/* A process that is killed while it makes a build. */
+static void killed(void (*leave)(hd_build *b)) {
+    const pid_t child = fork();
+    if (child == 0) {
+        leave(hd_build_new());
+        kill(getpid(), SIGKILL);
+    }
+    cr_assert_eq(waitpid(child, NULL, 0), child);
+}
+
+static void leave_files(hd_build *b) {
+    write_into(b, "libm.so");
+    hd_scratch *scratch = hd_scratch_open(arena, &diags, in_folder("libm.so"));
+    write_into(NULL, hd_path_join(arena, hd_path_base(scratch->path), "object.o"));
+    (void)hd_output_open(arena, &diags, hd_path_join(arena, scratch->path, "half.o"));
+    (void)hd_output_open(arena, &diags, in_folder("m.weights"));
+}
+
+static int scratches(void) {
+    int n = 0;
+    for (const char *at = all_files(); (at = strstr(at, ".hadal-")); at++)
+        n++;
+    return n;
+}
+
+Test(build, what_killed_processes_left_goes_and_what_others_write_stays) {
+    killed(leave_files);
+    killed(leave_files);
+    cr_assert_eq(scratches(), 6);
+    /* names that are no scratch directories, or not of this kind */
+    cr_assert_eq(mkdir(in_folder(".hadal-cache"), 0777), 0);
+    cr_assert_eq(symlink("..", in_folder(".hadal-7-0.tmp")), 0);
+    make_file("notes.txt");
+    hd_build *other = hd_build_new(), *b = hd_build_new();
+    write_into(other, "libother.so");
+    cr_assert_eq(scratches(), 6 + 3);
+    cr_assert(hd_build_replaces(b, in_folder("libm.so")));
+    hd_build_remove_earlier(b);
+    cr_assert_eq(scratches(), 3);
+    write_into(b, "libm.so");
+    cr_assert(hd_build_publish(b, &diags));
+    cr_assert(hd_build_publish(other, &diags));
+    hd_build_free(b), hd_build_free(other);
+    cr_assert_str_eq(all_files(), ".hadal-7-0.tmp .hadal-cache libm.so libother.so notes.txt ");
+}
+
+/* Processes that make scratch directories while another one collects them all the time: none loses
+ * one that it has. */
+Test(build, collectors_take_nothing_from_those_who_are_at_work) {
+    enum { ROUNDS = 400, MAKERS = 3 };
+    pid_t makers[MAKERS];
+    for (int i = 0; i < MAKERS; i++) {
+        if ((makers[i] = fork()) != 0) continue;
+        int lost = 0;
+        for (int k = 0; k < ROUNDS; k++)
+            lost += !hd_write_file(arena, &diags, in_folder(hd_printf(arena, "f%d", i)), "x", 1);
+        _exit(lost);
+    }
+    for (int left = MAKERS, status; left;) {
+        hd_scratch_collect(in_folder("any"));
+        if (waitpid(-1, &status, WNOHANG) <= 0) continue;
+        cr_expect(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+        left--;
+    }
+    cr_assert_str_eq(all_files(), "f0 f1 f2 ");
 }
