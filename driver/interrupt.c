@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "driver/report.h"
+#include "support/scratch_name.h"
 
 enum { MOST_FOLDERS = 12 };
 
@@ -22,7 +23,7 @@ static char beside[MOST_FOLDERS][PATH_MAX]; /* directories of outputs */
 static volatile sig_atomic_t n_beside;
 static char own[PATH_MAX]; /* a temporary directory */
 static volatile sig_atomic_t has_own;
-static char prefix[40]; /* of the names of this process's temporary files (see support/file.c) */
+static char prefix[HD_SCRATCH_PREFIX]; /* of the names of this process's temporaries */
 
 static volatile sig_atomic_t has_outputs;
 
@@ -126,7 +127,7 @@ static void end_on(int number) {
 
 void catch_interrupts(void) {
     struct sigaction old;
-    snprintf(prefix, sizeof prefix, ".hadal-%ld-", (long)getpid());
+    hd_scratch_prefix(prefix);
     for (int i = 0; i < NUMBERS; i++)
         if (sigaction(numbers[i], NULL, &old) == 0 && old.sa_handler == SIG_DFL) end_on(numbers[i]);
 }

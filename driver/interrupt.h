@@ -9,7 +9,7 @@
 void catch_interrupts(void);
 
 /* Names a directory of outputs, or an output in it: on a signal the temporary files of this process
- * there (.hadal-PID-..) are removed. */
+ * there (.hadal-PID-START-..) are removed. */
 void clean_beside(const char *path);
 void clean_in(const char *dir);
 

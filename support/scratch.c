@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "support/file.h"
+#include "support/scratch_name.h"
 #include "support/text.h"
 
 enum {
@@ -49,10 +50,12 @@ static int make_directory(const char *path, int *fd) {
 }
 
 bool hd_scratch_make(hd_arena *a, const char *dir, hd_scratch *out) {
+    char prefix[HD_SCRATCH_PREFIX];
     int error = EEXIST;
+    hd_scratch_prefix(prefix);
     *out = (hd_scratch){NULL, -1};
     for (int i = 0; i < MOST_NAMES && error == EEXIST; i++) {
-        out->path = hd_path_join(a, dir, hd_printf(a, ".hadal-%ld-%d.tmp", (long)getpid(), i));
+        out->path = hd_path_join(a, dir, hd_printf(a, "%s%d.tmp", prefix, i));
         error = make_directory(out->path, &out->fd);
     }
     if (error) out->path = NULL;

@@ -16,7 +16,7 @@ typedef struct hd_scratch {
     int fd;
 } hd_scratch;
 
-/* Makes one in the directory `dir`, .hadal-PID-N.tmp. False: errno says why not. */
+/* Makes one in the directory `dir`, .hadal-PID-START-N.tmp. False: errno says why not. */
 bool hd_scratch_make(hd_arena *a, const char *dir, hd_scratch *out);
 /* Removes it with all that is in it, and gives the lock back. */
 void hd_scratch_remove(hd_scratch *s);
