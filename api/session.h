@@ -56,7 +56,7 @@ struct hadal_session {
  * is exhausted anywhere below, control returns here and the function fails; in between,
  * floating-point and locale settings of the host do not count (support/host.h). */
 #define API_ENTER(s)                                                                               \
-    HD_APART_FROM_HOST;                                                                            \
+    HD_ISOLATED_FROM_HOST;                                                                         \
     jmp_buf api_here_;                                                                             \
     jmp_buf *const api_outer_ = hd_arena_guard((s)->arena, &api_here_);                            \
     if (setjmp(api_here_)) {                                                                       \

@@ -368,7 +368,7 @@ typedef struct hir_module {
     uint64_t arena_per_token, fixed_bytes;
     uint64_t local_per_token; /* the arena of the rows of a rank; `local 512 per token` */
     /* of both, the bytes at the beginning that each chunk in flight has for itself
-     * (ir/kernel/runs.h): `arena 1536 per token, 256 kept` */
+     * (ir/kernel/layer_ranges.h): `arena 1536 per token, 256 kept` */
     uint64_t arena_kept, local_kept;
     /* by op: its location in the text that the module was parsed from; for messages only */
     const hd_loc *text_locs;

@@ -268,10 +268,10 @@ static bool is_alone(const hrt_job *j, const hrt_step *step, const place *at) {
  * batch are calls of one token. */
 static bool is_idle(const hrt_job *j, const hrt_step *step, const place *at, span last) {
     if (step->last_rows && last.from == last.to) return true;
-    if (step->choice.when == HRT_ALWAYS) return false;
-    if (j->batch) return step->choice.when == HRT_MANY;
+    if (step->condition.when == HRT_ALWAYS) return false;
+    if (j->batch) return step->condition.when == HRT_MANY;
     const int64_t rows = step->last_rows ? last.to - last.from : at->tokens;
-    return !hrt_runs(&step->choice, rows, j->position + at->start + at->tokens);
+    return !hrt_runs(&step->condition, rows, j->position + at->start + at->tokens);
 }
 
 /* The first step from `i` on that is not idle; n_steps: none. */
@@ -517,7 +517,7 @@ static place chunk_of(const stage *s, hrt_turn t) {
 }
 
 static bool compute(stage *s, hrt_turn t, const place *at) {
-    const hrt_run_of_layers *run = &s->c->job->model->runs[t.run];
+    const hrt_layer_range *run = &s->c->job->model->runs[t.run];
     measure nothing = {0}, *taken = at->slot == 0 ? &s->taken : &nothing;
     const bool begins = at->slot == 0 && t.run == 0;
     if (!choose_tiles(s->w, s->c, at, begins)) return false;
@@ -529,7 +529,7 @@ static bool compute(stage *s, hrt_turn t, const place *at) {
 }
 
 static bool do_part(stage *s, hrt_doing doing, hrt_turn t) {
-    const hrt_run_of_layers *run = &s->c->job->model->runs[t.run];
+    const hrt_layer_range *run = &s->c->job->model->runs[t.run];
     const place at = chunk_of(s, t);
     measure nothing = {0};
     if (doing == HRT_COMPUTES) return compute(s, t, &at);

@@ -121,7 +121,7 @@ static void give_lock(int fd) {
 /* ---- files of an earlier build --------------------------------------------------------------- */
 
 /* The text after the number that begins at `at`; "" if there is no number. */
-static const char *behind_number(const char *at) {
+static const char *after_number(const char *at) {
     const size_t n = strspn(at, "0123456789");
     return n ? at + n : "";
 }
@@ -130,8 +130,8 @@ static const char *behind_number(const char *at) {
  * of `of`. */
 static bool is_share(const char *name, const char *of, size_t n) {
     if (strncmp(name, of, n) != 0 || strncmp(name + n, ".r", 2) != 0) return false;
-    const char *end = behind_number(name + n + 2);
-    return strncmp(end, "of", 2) == 0 && strcmp(behind_number(end + 2), ".weights") == 0;
+    const char *end = after_number(name + n + 2);
+    return strncmp(end, "of", 2) == 0 && strcmp(after_number(end + 2), ".weights") == 0;
 }
 
 static void remove_shares(const char *path) {

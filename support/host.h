@@ -20,7 +20,7 @@ hd_host hd_host_leave(void);
 void hd_host_return(const hd_host *host);
 
 /* Holds until the end of the enclosing C block, however control leaves it. */
-#define HD_APART_FROM_HOST                                                                         \
+#define HD_ISOLATED_FROM_HOST                                                                      \
     const hd_host hd_host_here_ __attribute__((cleanup(hd_host_return), unused)) = hd_host_leave()
 
 #endif

@@ -36,7 +36,7 @@ size_t hcg_workers(int threads) {
 
 static void *take_items(void *argument) {
     const member *m = argument;
-    HD_APART_FROM_HOST; /* a new thread begins with the locale of the process */
+    HD_ISOLATED_FROM_HOST; /* a new thread begins with the locale of the process */
     for (;;) {
         size_t i = atomic_fetch_add(&m->all->next, 1);
         if (i >= m->all->n) return NULL;

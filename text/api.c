@@ -63,7 +63,7 @@ static hadal_tokenizer *open_or_report(hd_arena *a, const char *path, char *mess
 }
 
 hadal_tokenizer *hadal_tokenizer_open(const char *path, char *message, size_t size) {
-    HD_APART_FROM_HOST;
+    HD_ISOLATED_FROM_HOST;
     hd_arena *a = hd_arena_new();
     jmp_buf here;
     tell(message, size, "out of memory");

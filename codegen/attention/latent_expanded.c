@@ -41,16 +41,16 @@ static bool find_map(hcg_emit *e, const hcg_kernel *k, hir_ref r, map *out) {
     const hir_type t = hir_ref_type(m, r);
     *out = (map){.w = hcg_arg(e, k, r), .dtype = t.dtype, .n = t.dim[1]};
     out->panels = hcg_whole_panels(t.dim[1]) / HIR_PANEL;
-    const hcg_backend_row *choice = hcg_choose_backend(e->level, e->p->options.exact, t.dtype,
-                                                       HIR_LAYOUT_PANEL, HCG_FOR_PREFILL);
-    if (!choice) {
+    const hcg_backend_row *row = hcg_choose_backend(e->level, e->p->options.exact, t.dtype,
+                                                    HIR_LAYOUT_PANEL, HCG_FOR_PREFILL);
+    if (!row) {
         hd_err(e->diags, HD_E_INTERNAL, hir_op_at(m, k->op)->loc,
                "no back end multiplies a matrix of %s on %s", hir_dtype_name(t.dtype),
                e->level->name)
             ->hint = "matmul/backends.def";
         return false;
     }
-    out->product = (hcg_product){.backend = choice->backend, .weights = 1u << t.dtype};
+    out->product = (hcg_product){.backend = row->backend, .weights = 1u << t.dtype};
     out->product.k = t.dim[2];
     return true;
 }

@@ -205,11 +205,11 @@ static void reorder(hcg_emit *e, LLVMValueRef from, LLVMValueRef to, int64_t n,
     hcg_loop_end(e, &l, NULL);
 }
 
-static int64_t apart(int64_t lanes, int64_t i) {
+static int64_t even_then_odd(int64_t lanes, int64_t i) {
     return i % lanes * 2 + i / lanes;
 }
 
-static int64_t in_turn(int64_t lanes, int64_t i) {
+static int64_t interleaved(int64_t lanes, int64_t i) {
     return i % 2 * lanes + i / 2;
 }
 
@@ -219,7 +219,7 @@ void hcg_words_begin(hcg_emit *e, hcg_key_tile *t) {
 }
 
 void hcg_words_take_queries(hcg_emit *e, hcg_key_tile *t) {
-    reorder(e, t->q, t->q_words, t->a->per_group * t->a->n, apart);
+    reorder(e, t->q, t->q_words, t->a->per_group * t->a->n, even_then_odd);
     t->q = t->q_words;
 }
 
@@ -235,7 +235,7 @@ LLVMValueRef hcg_load_words(hcg_emit *e, LLVMValueRef place, unsigned half) {
 }
 
 void hcg_words_in_order(hcg_emit *e, const hcg_attention *a, LLVMValueRef out) {
-    reorder(e, out, out, a->m, in_turn);
+    reorder(e, out, out, a->m, interleaved);
 }
 
 /* ---- of a list ------------------------------------------------------------------------------- */

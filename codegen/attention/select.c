@@ -38,7 +38,7 @@ typedef struct selecting {
     LLVMValueRef weights;           /* [T][H]; NULL: 1 */
     bool relu, positions, ahead;    /* ahead: rows come from memory, once */
     int64_t k, rate, width, window; /* width: of a list; window 0: none */
-    hcg_best choice;
+    hcg_best best;
     hcg_key_tile tile;
     head_panels panels;
     LLVMValueRef scores; /* scratch: of a tile, all heads together */
@@ -251,7 +251,7 @@ static void write_list(hcg_emit *e, const selecting *s, const sight *v, LLVMValu
                        LLVMValueRef n) {
     LLVMValueRef zero = hcg_i64(e, 0), one = hcg_i64(e, 1);
     hcg_loop l = hcg_loop_begin(e, zero, n, one, "list", 0, NULL);
-    LLVMValueRef row = LLVMBuildLoad2(e->b, e->i32, hcg_at(e, e->i32, s->choice.rows, l.index), "");
+    LLVMValueRef row = LLVMBuildLoad2(e->b, e->i32, hcg_at(e, e->i32, s->best.rows, l.index), "");
     LLVMSetAlignment(row, 4);
     if (s->positions) {
         row = hcg_mul_const(e, LLVMBuildSExt(e->b, row, e->i64, ""), s->rate);
@@ -277,15 +277,15 @@ static LLVMValueRef list_at(hcg_emit *e, const selecting *s, LLVMValueRef token,
 
 /* Begins the selection; takes all rows where none is left out. */
 static void begin_choice(hcg_emit *e, const selecting *s, const sight *v, LLVMValueRef choose) {
-    hcg_best_start(e, &s->choice);
+    hcg_best_start(e, &s->best);
     hcg_loop all = hcg_once_if(e, LLVMBuildNot(e->b, choose, ""), "take_all");
-    hcg_best_all(e, &s->choice, v->first, hcg_sub(e, v->end, v->first));
+    hcg_best_all(e, &s->best, v->first, hcg_sub(e, v->end, v->first));
     hcg_loop_end(e, &all, NULL);
 }
 
 static void end_choice(hcg_emit *e, const selecting *s, const sight *v, LLVMValueRef token,
                        LLVMValueRef group) {
-    write_list(e, s, v, list_at(e, s, token, group), hcg_best_end(e, &s->choice));
+    write_list(e, s, v, list_at(e, s, token, group), hcg_best_end(e, &s->best));
 }
 
 /* ---- one token ------------------------------------------------------------------------------- */
@@ -305,7 +305,7 @@ static void choose_from(hcg_emit *e, const selecting *s, const sight *v, LLVMVal
     begin_choice(e, s, v, choose);
     LLVMValueRef end = LLVMBuildSelect(e->b, choose, v->end, v->first, "");
     hcg_loop l = hcg_loop_begin(e, v->first, end, most, "scores", 0, NULL);
-    hcg_best_offer(e, &s->choice, hcg_at(e, e->f32, scores, l.index), l.index,
+    hcg_best_offer(e, &s->best, hcg_at(e, e->f32, scores, l.index), l.index,
                    hcg_smaller(e, hcg_sub(e, end, l.index), most));
     hcg_loop_end(e, &l, NULL);
     end_choice(e, s, v, hcg_i64(e, 0), group);
@@ -350,7 +350,7 @@ static void emit_row(hcg_emit *e, selecting *s, LLVMValueRef token, LLVMValueRef
     hcg_loop l = hcg_loop_begin(e, v.first, end, tile, "tile", 0, NULL);
     LLVMValueRef count = hcg_smaller(e, hcg_sub(e, end, l.index), tile);
     score_tile(e, s, token, group, l.index, count, s->scores);
-    hcg_best_offer(e, &s->choice, s->scores, l.index, count);
+    hcg_best_offer(e, &s->best, s->scores, l.index, count);
     hcg_loop_end(e, &l, NULL);
     end_choice(e, s, &v, token, group);
 }
@@ -387,7 +387,7 @@ static bool emit_select(hcg_emit *e, const hcg_kernel *k) {
     if (s.rate > 1) s.a.cap = LLVMBuildUDiv(e->b, s.a.cap, hcg_i64(e, s.rate), "");
     s.a.past = LLVMBuildNSWSub(e->b, hcg_frame_c(e), hcg_frame_t(e), "past");
     hcg_at_op(e, hir_form_op(m, k->op));
-    s.choice = hcg_new_best(e, s.k);
+    s.best = hcg_new_best(e, s.k);
     s.tile = (hcg_key_tile){.a = &s.a, .most = HCG_TILE_KEYS, .heads = hcg_i64(e, s.a.per_group)};
     panels_begin(e, &s);
     s.ahead = k->phase == HIR_DECODE;

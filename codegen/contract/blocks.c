@@ -137,17 +137,17 @@ static bool emit_blocks(hcg_emit *e, const hcg_kernel *k) {
     blocks b = {.e = e, .k = k};
     if (!find_operands(&b)) return false;
     const bool decode = k->phase == HIR_DECODE;
-    const hcg_backend_row *choice =
+    const hcg_backend_row *row =
         hcg_choose_backend(e->level, e->p->options.exact, b.dtype, HIR_LAYOUT_PANEL,
                            decode ? HCG_FOR_DECODE : HCG_FOR_PREFILL);
-    if (!choice) {
+    if (!row) {
         hd_err(e->diags, HD_E_INTERNAL, hir_op_at(e->p->m, k->op)->loc,
                "no back end multiplies a matrix of %s on %s", hir_dtype_name(b.dtype),
                e->level->name)
             ->hint = "matmul/backends.def";
         return false;
     }
-    const hcg_backend *back = choice->backend;
+    const hcg_backend *back = row->backend;
     const int64_t rows = decode ? 1 : back->block_rows(e->level, b.depth);
     b.step = decode ? DECODE_PANELS : back->tile_panels(e->level);
     b.product = (hcg_product){.backend = back, .weights = 1u << b.dtype, .decode = decode};

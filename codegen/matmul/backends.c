@@ -12,7 +12,7 @@
 
 enum { HCG_ROUND_NONE, DECODE = HCG_FOR_DECODE, PREFILL = HCG_FOR_PREFILL };
 
-static const hcg_backend_row choices[] = {
+static const hcg_backend_row backend_rows[] = {
 #define W(id) (1u << HIR_##id)
 #define L(id) (1u << HIR_LAYOUT_##id)
 #define ANY                                                                                        \
@@ -28,11 +28,11 @@ static const hcg_backend_row choices[] = {
 #undef L
 #undef W
 };
-enum { CHOICES = sizeof choices / sizeof *choices };
+enum { ROWS = sizeof backend_rows / sizeof *backend_rows };
 
 size_t hcg_backend_rows(const hcg_backend_row **out) {
-    *out = choices;
-    return CHOICES;
+    *out = backend_rows;
+    return ROWS;
 }
 
 /* ---- rows of the table ----------------------------------------------------------------------- */
@@ -55,10 +55,10 @@ static bool runs_on(const hcg_backend_row *c, const hcg_level *level) {
 
 const hcg_backend_row *hcg_choose_backend(const hcg_level *level, unsigned exact, hir_dtype dtype,
                                           hir_layout layout, unsigned tokens) {
-    for (size_t i = 0; i < CHOICES; i++)
-        if (multiplies(&choices[i], exact, dtype, layout) && runs_on(&choices[i], level) &&
-            (choices[i].tokens & tokens))
-            return &choices[i];
+    for (size_t i = 0; i < ROWS; i++)
+        if (multiplies(&backend_rows[i], exact, dtype, layout) &&
+            runs_on(&backend_rows[i], level) && (backend_rows[i].tokens & tokens))
+            return &backend_rows[i];
     return NULL;
 }
 
@@ -90,18 +90,18 @@ unsigned hcg_roundings_on(const hcg_level *level, uint32_t matrices, unsigned ex
 
 unsigned hcg_roundings_of(uint32_t matrices, unsigned exact) {
     unsigned rounds = 0;
-    for (size_t i = 0; i < CHOICES; i++)
+    for (size_t i = 0; i < ROWS; i++)
         for (int d = 0; d < HIR_DTYPE_COUNT; d++)
             for (int l = 0; l < HIR_LAYOUTS; l++)
                 if (matrices & hcg_matrix((hir_dtype)d, (hir_layout)l) &&
-                    multiplies(&choices[i], exact, (hir_dtype)d, (hir_layout)l))
-                    rounds |= choices[i].rounds;
+                    multiplies(&backend_rows[i], exact, (hir_dtype)d, (hir_layout)l))
+                    rounds |= backend_rows[i].rounds;
     return rounds;
 }
 
 /* ---- the back ends at work in one kernel ----------------------------------------------------- */
-static const hcg_backend_row *choice_of(const hcg_emit *e, const hcg_products *p,
-                                        const hcg_linear *l) {
+static const hcg_backend_row *backend_row_of(const hcg_emit *e, const hcg_products *p,
+                                             const hcg_linear *l) {
     const unsigned tokens = p->decode ? HCG_FOR_DECODE : HCG_FOR_PREFILL;
     return hcg_choose_backend(e->level, e->p->options.exact, l->dtype, l->layout, tokens);
 }
@@ -121,11 +121,11 @@ bool hcg_choose_products(hcg_emit *e, const hcg_kernel *k, const hcg_contraction
     if (k->n_sizes) out->k = k->size[HCG_K].most;
     out->of = hd_new_array(e->arena, unsigned, c->linears.n);
     for (size_t i = 0; i < c->linears.n; i++)
-        if (!choice_of(e, out, &c->linears.at[i])) return reject(e, &c->linears.at[i]);
-    for (size_t row = 0; row < CHOICES; row++) {
-        hcg_product product = {.backend = choices[row].backend};
+        if (!backend_row_of(e, out, &c->linears.at[i])) return reject(e, &c->linears.at[i]);
+    for (size_t row = 0; row < ROWS; row++) {
+        hcg_product product = {.backend = backend_rows[row].backend};
         for (size_t i = 0; i < c->linears.n; i++) {
-            if (choice_of(e, out, &c->linears.at[i]) != &choices[row]) continue;
+            if (backend_row_of(e, out, &c->linears.at[i]) != &backend_rows[row]) continue;
             product.weights |= 1u << c->linears.at[i].dtype;
             out->of[i] = out->n;
         }

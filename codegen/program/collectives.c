@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "codegen/program/lowering.h"
+#include "ir/kernel/layer_ranges.h"
 #include "ir/kernel/overlap.h"
-#include "ir/kernel/runs.h"
 
 static hir_id comm_op(const hir_module *m, hir_id kernel) {
     HIR_EACH(m, id, hir_op_at(m, kernel)->body_first)
@@ -110,7 +110,7 @@ bool lower_collective(lowering *l, hir_id id) {
 
 /* ---- steps alongside collectives ------------------------------------------------------------- */
 /* May one operand be written for some rows while the other is in use for other rows? */
-static bool are_apart(const hrt_operand *a, const hrt_operand *b) {
+static bool are_disjoint(const hrt_operand *a, const hrt_operand *b) {
     const bool area = a->base == HRT_ARENA || a->base == HRT_LOCAL || a->base == HRT_KEPT ||
                       a->base == HRT_LOCAL_KEPT;
     if (a->base != b->base || !area) return true;
@@ -120,12 +120,12 @@ static bool are_apart(const hrt_operand *a, const hrt_operand *b) {
 
 /* Are all operands of steps [from, end) disjoint in this sense, so that tiles of the steps may run
  * in any order? plan-memory ensures it, unless its options say that no steps overlap. */
-static bool all_apart(const hcg_program *p, uint32_t from, uint32_t end) {
+static bool all_disjoint(const hcg_program *p, uint32_t from, uint32_t end) {
     const hrt_step *first = &p->steps.at[from], *last = &p->steps.at[end - 1];
     const uint32_t n = last->first_operand + last->n_operands;
     for (uint32_t a = first->first_operand; a < n; a++)
         for (uint32_t b = a + 1; b < n; b++)
-            if (!are_apart(&p->operands.at[a], &p->operands.at[b])) return false;
+            if (!are_disjoint(&p->operands.at[a], &p->operands.at[b])) return false;
     return true;
 }
 
@@ -135,16 +135,16 @@ void lower_overlaps(lowering *l) {
     const hir_overlaps all = hir_find_overlaps(l->a, l->m);
     for (size_t i = 0; l->p->options.compile.overlap != HIR_OVERLAP_OFF && i < all.list.n; i++) {
         const hir_overlap *o = &all.list.at[i];
-        if (!all_apart(l->p, o->front, o->end)) continue;
+        if (!all_disjoint(l->p, o->front, o->end)) continue;
         hd_push(l->a, &l->p->overlaps,
                 ((hrt_overlap){o->front, o->scatter, o->middle, o->gather, o->back, o->end}));
     }
 }
 
 void lower_runs(lowering *l) {
-    const hir_runs all = hir_find_runs(l->a, l->m);
+    const hir_runs all = hir_find_layer_ranges(l->a, l->m);
     for (size_t i = 0; all.list.n > 1 && i < all.list.n; i++) {
-        const hir_run_of_layers *r = &all.list.at[i];
-        hd_push(l->a, &l->p->runs, ((hrt_run_of_layers){r->first, r->work, r->send, r->end}));
+        const hir_layer_range *r = &all.list.at[i];
+        hd_push(l->a, &l->p->runs, ((hrt_layer_range){r->first, r->work, r->send, r->end}));
     }
 }

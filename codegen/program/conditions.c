@@ -33,7 +33,7 @@ static bool choose_alike(const hir_module *m, hir_id a, hir_id b) {
 }
 
 /* The attention.expanded that represents all with the same condition as `op`. */
-static hir_id choice_of(readers *r, hir_id op) {
+static hir_id condition_of(readers *r, hir_id op) {
     for (size_t i = 0; i < r->alike.n; i++)
         if (choose_alike(r->m, r->alike.at[i], op)) return r->alike.at[i];
     hd_push(r->arena, &r->alike, op);
@@ -67,12 +67,12 @@ static void read_operands(readers *r, hir_id kernel, hir_id reader) {
         const hir_op *o = hir_op_at(r->m, op);
         const bool expanded = o->code == HIR_ATTENTION_EXPANDED_OP;
         for (uint32_t i = 0; i < o->n_args; i++)
-            add_reader(r, o->args[i], expanded && i == 0 ? choice_of(r, op) : reader);
+            add_reader(r, o->args[i], expanded && i == 0 ? condition_of(r, op) : reader);
     }
 }
 
 const hrt_condition *hcg_find_conditions(hd_arena *a, const hir_module *m) {
-    hrt_condition *choices = hd_new_array(a, hrt_condition, m->ops.n);
+    hrt_condition *conditions = hd_new_array(a, hrt_condition, m->ops.n);
     readers r = {.m = m, .arena = a, .of = hd_new_array(a, hir_id, m->values.n + 1)};
     for (size_t v = 0; v < m->values.n; v++)
         r.of[v] = NOBODY;
@@ -88,9 +88,9 @@ const hrt_condition *hcg_find_conditions(hd_arena *a, const hir_module *m) {
         const hir_id reader = many ? (hir_id)ANYBODY : served_by(&r, op);
         read_operands(&r, op, reader);
         if (many)
-            choices[op] = (hrt_condition){HRT_MANY, hir_forms_of(m, form)};
+            conditions[op] = (hrt_condition){HRT_MANY, hir_forms_of(m, form)};
         else if (reader != ANYBODY)
-            choices[op] = (hrt_condition){HRT_FEW, hir_forms_of(m, reader)};
+            conditions[op] = (hrt_condition){HRT_FEW, hir_forms_of(m, reader)};
     }
-    return choices;
+    return conditions;
 }

@@ -113,7 +113,7 @@ hcg_program *hcg_lower(hd_arena *a, hd_diags *d, const hir_module *m, const hcg_
     l.p->options.attention = has_attention(m);
     if (!hcg_plan_contractions(l.p, d)) return NULL;
     l.uses = hcg_share_kernels(l.p);
-    l.choices = hcg_find_conditions(a, m);
+    l.conditions = hcg_find_conditions(a, m);
     if (!lower_inputs(&l) || !lower_outputs(&l) || !lower_weights(&l) || !lower_steps(&l))
         return NULL;
     lower_overlaps(&l);

@@ -11,8 +11,8 @@ typedef struct lowering {
     hd_diags *d;
     const hir_module *m;
     hcg_program *p;
-    const hcg_use *uses;          /* by op */
-    const hrt_condition *choices; /* by op */
+    const hcg_use *uses;             /* by op */
+    const hrt_condition *conditions; /* by op */
 } lowering;
 
 enum { LOWER_GRAIN = 16 }; /* rows of a chunk, where a kernel has no attribute for it */

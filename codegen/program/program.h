@@ -111,7 +111,7 @@ struct hcg_program {
     HD_VEC(hrt_operand) operands;
     HD_VEC(hrt_collective) collectives; /* rows of the steps that communicate and have no kernel */
     HD_VEC(hrt_overlap) overlaps;       /* the steps that run while those are under way */
-    HD_VEC(hrt_run_of_layers) runs;     /* layer ranges of a pipeline stage that has several */
+    HD_VEC(hrt_layer_range) runs;       /* layer ranges of a pipeline stage that has several */
     HD_VEC(uint64_t) weight_offsets;    /* per module weight, HCG_UNREAD or a multiple of 64 */
     HD_VEC(uint32_t)
     weight_holders; /* per module weight: the weight of which it is a range of rows, and in which it

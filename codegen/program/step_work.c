@@ -80,7 +80,7 @@ static bool is_only_gathered(const counter *c, hir_ref weight) {
 }
 
 /* The op that reads only those matrices of a weight which tokens have selected; NULL: none does. */
-static const hir_op *choice_from(const counter *c, hir_ref weight) {
+static const hir_op *expert_product_of(const counter *c, hir_ref weight) {
     HIR_EACH(c->m, id, hir_op_at(c->m, c->kernel)->body_first) {
         const hir_op *o = hir_op_at(c->m, id);
         if (o->code == HIR_EXPERT_LINEAR_OP && hir_ref_equal(o->args[1], weight)) return o;
@@ -94,11 +94,11 @@ static void charge_weight(const counter *c, hir_ref r, hcg_step_work *w) {
     hir_weight_bytes(weight, &bytes);
     const uint64_t panel = (uint64_t)hir_panel_rows(weight->layout); /* padded to whole panels */
     rows = (rows + panel - 1) / panel * panel;
-    const hir_op *choice = choice_from(c, r);
-    if (choice) {
+    const hir_op *product = expert_product_of(c, r);
+    if (product) {
         w->expert_bytes += bytes;
         w->experts = (uint64_t)weight->type.dim[0];
-        w->chosen = (uint64_t)hir_ref_type(c->m, choice->args[2]).dim[1];
+        w->chosen = (uint64_t)hir_ref_type(c->m, product->args[2]).dim[1];
     } else if (is_only_gathered(c, r))
         w->row_bytes += bytes / rows;
     else
@@ -215,7 +215,7 @@ hcg_step_work hcg_count_work(hd_arena *a, const hir_module *m, hir_id kernel) {
 hd_info_step hcg_step_info(const hcg_program *p, size_t step) {
     const hrt_step *s = &p->steps.at[step];
     const hcg_step_work *k = &p->work.at[step];
-    const hd_latent_costs *f = &s->choice.forms;
+    const hd_latent_costs *f = &s->condition.forms;
     return (hd_info_step){.name = s->name,
                           .kind = hir_kind(k->kind)->name,
                           .scope = k->scope,
@@ -231,7 +231,7 @@ hd_info_step hcg_step_info(const hcg_program *p, size_t step) {
                           .chosen = k->chosen,
                           .window = s->list_rate ? 0 : s->window,
                           .state_bytes = k->state_bytes,
-                          .when = s->choice.when,
+                          .when = s->condition.when,
                           .few_pair = (uint64_t)f->few_pair,
                           .many_pair = (uint64_t)f->many_pair,
                           .few_row = (uint64_t)f->few_row,

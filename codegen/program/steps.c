@@ -103,7 +103,8 @@ static void raise(uint64_t *most, uint64_t x) {
 /* The number of positions that a row of the kernel attends to; for a kernel that belongs to an
  * attention with two forms, those of this attention. 0: all positions up to its own. */
 static uint32_t window_of(const lowering *l, hir_id kernel) {
-    if (l->choices[kernel].when != HRT_ALWAYS) return (uint32_t)l->choices[kernel].forms.window;
+    if (l->conditions[kernel].when != HRT_ALWAYS)
+        return (uint32_t)l->conditions[kernel].forms.window;
     return (uint32_t)hir_attr_int(hir_op_at(l->m, hir_form_op(l->m, kernel)), HIR_A_WINDOW, 0);
 }
 
@@ -160,7 +161,7 @@ static bool add_step(lowering *l, hir_id id) {
         .grain = (uint32_t)hir_attr_int(op, HIR_A_GRAIN, LOWER_GRAIN),
         .by_row = goes_by_row(l, id),
         .window = window_of(l, id),
-        .choice = l->choices[id],
+        .condition = l->conditions[id],
         .local = hcg_is_local(l->m, id),
         .name = hir_attr_string(op, HIR_A_NAME, prefill->name),
     };

@@ -41,7 +41,7 @@ typedef struct distance {
 
 /* Two infinities of one sign, or two NaNs, count as equal; NaN in only one is an infinite
  * difference. */
-static double apart(double a, double b) {
+static double difference_of(double a, double b) {
     if (a == b || (isnan(a) && isnan(b))) return 0;
     double difference = fabs(a - b);
     return isnan(difference) ? INFINITY : difference;
@@ -51,7 +51,7 @@ static distance measure(const hir_array *a, const hir_array *b) {
     double scale = 0, worst = 0;
     distance result = {0, 0};
     for (int64_t i = 0; i < a->n; i++) {
-        double difference = apart(a->at[i], b->at[i]);
+        double difference = difference_of(a->at[i], b->at[i]);
         if (difference > worst) {
             worst = difference;
             result.at = i;

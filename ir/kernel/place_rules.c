@@ -2,8 +2,8 @@
  * pipeline stage with several layer ranges, what one range leaves for another is kept
  * (ir/kernel/rules.c). */
 #include "ir/kernel/kernels.h"
+#include "ir/kernel/layer_ranges.h"
 #include "ir/kernel/rules.h"
-#include "ir/kernel/runs.h"
 
 /* ---- memory -------------------------------------------------------------------------------- */
 typedef struct span { /* the place of a value in an arena or the fixed area */
@@ -99,7 +99,7 @@ typedef struct run_rules {
 
 static void check_message(const run_rules *x, hir_id kernel) {
     const uint32_t k = x->number[kernel];
-    const hir_run_of_layers *run = &x->runs.list.at[hir_run_of(&x->runs, k)];
+    const hir_layer_range *run = &x->runs.list.at[hir_layer_range_of(&x->runs, k)];
     const hir_opcode message = hir_message_of(x->r->m, kernel);
     hir_rules_require(x->r, kernel, (message == HIR_COMM_RECV_OP) == (k < run->work),
                       "a run of layers receives at its beginning");
@@ -111,7 +111,7 @@ static void check_message(const run_rules *x, hir_id kernel) {
  * which are addressed by position, are still intact, so every other state must be used in one
  * range. */
 static void check_state(const run_rules *x, hir_id kernel, uint32_t state) {
-    const uint32_t run = 1 + hir_run_of(&x->runs, x->number[kernel]);
+    const uint32_t run = 1 + hir_layer_range_of(&x->runs, x->number[kernel]);
     const hir_state *s = &x->r->m->states.at[state];
     const bool by_position = hir_state_kind_of(s->kind)->rows == HIR_ROWS_PER_POSITION;
     hir_rules_require(x->r, kernel, by_position || !x->state_in[state] || x->state_in[state] == run,
@@ -129,10 +129,10 @@ static void check_kept(const run_rules *x, hir_id kernel, hir_id value) {
     const hir_value *v = hir_value_at(m, value);
     if (v->op == HIR_NONE || hir_op_at(m, v->op)->parent != HIR_NONE) return;
     const uint32_t made = x->number[v->op], read = x->number[kernel];
-    const uint32_t run = hir_run_of(&x->runs, made);
+    const uint32_t run = hir_layer_range_of(&x->runs, made);
     const bool received = made < x->runs.list.at[run].work;
     const bool area = v->place == HIR_PLACE_ARENA || v->place == HIR_PLACE_LOCAL;
-    if (!area || (!received && run == hir_run_of(&x->runs, read))) return;
+    if (!area || (!received && run == hir_layer_range_of(&x->runs, read))) return;
     hir_rules_require(
         x->r, kernel, is_kept(m, v),
         "what a run of layers receives, or leaves for a later one, lies in the part of the "
@@ -141,7 +141,7 @@ static void check_kept(const run_rules *x, hir_id kernel, hir_id value) {
 
 void hir_check_runs(hir_rules *r) {
     hd_arena *a = r->d->arena;
-    run_rules x = {.r = r, .runs = hir_find_runs(a, r->m)};
+    run_rules x = {.r = r, .runs = hir_find_layer_ranges(a, r->m)};
     if (x.runs.list.n < 2) return;
     x.number = hd_new_array(a, uint32_t, r->m->ops.n);
     x.state_in = hd_new_array(a, uint32_t, r->m->states.n + 1);

@@ -21,7 +21,7 @@
  *               and output 0 of a model read their results
  *   in place_rules.c, once plan-memory has run:
  *   memory      results are inside their areas; values live at the same time do not overlap
- *   runs        layer ranges of a pipeline stage (ir/kernel/runs.h) receive first and send last;
+ *   runs        layer ranges of a pipeline stage (ir/kernel/layer_ranges.h) receive first and send last;
  *               what one leaves for another is kept
  */
 #include <string.h>

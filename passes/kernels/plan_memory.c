@@ -13,7 +13,7 @@
  *          writes never overlap. Kernels that go tile by tile while collectives are under way
  *          (ir/kernel/overlap.h) run at the same time as far as memory is concerned: what one of
  *          them reads or writes is live from the first of them to the last. A pipeline stage with
- *          several layer ranges (ir/kernel/runs.h) has several chunks in flight, whose ranges take
+ *          several layer ranges (ir/kernel/layer_ranges.h) has several chunks in flight, whose ranges take
  *          turns: what a range receives or leaves for a later one is kept at the beginning of the
  *          arena, in a part that each chunk in flight has for itself; they share the rest. A result
  *          without T that several ranges read shares its bytes with none.
@@ -27,8 +27,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "ir/kernel/layer_ranges.h"
 #include "ir/kernel/overlap.h"
-#include "ir/kernel/runs.h"
 #include "passes/util.h"
 
 /* Rows of whole pages are padded by a line: otherwise equal columns of several values, which a mix
@@ -244,7 +244,7 @@ static void keep_operands(planner *p, hir_id kernel, const hir_overlap *o) {
     }
 }
 
-static void keep_overlaps_apart(planner *p) {
+static void keep_overlaps_disjoint(planner *p) {
     const hir_overlaps all = hir_find_overlaps(p->c->scratch, p->m);
     uint32_t number = 0;
     size_t at = 0;
@@ -264,9 +264,9 @@ static void keep_overlaps_apart(planner *p) {
 
 /* ---- chunks in flight ------------------------------------------------------------------------ */
 static bool is_kept(const planner *p, const buffer *b) {
-    const uint32_t run = hir_run_of(&p->runs, b->born);
+    const uint32_t run = hir_layer_range_of(&p->runs, b->born);
     const bool received = p->runs.list.n > 1 && b->born < p->runs.list.at[run].work;
-    return received || run != hir_run_of(&p->runs, b->dies);
+    return received || run != hir_layer_range_of(&p->runs, b->dies);
 }
 
 /* All chunks compute the same values without T, but each computes them again: nothing else may use
@@ -422,10 +422,10 @@ bool pass_plan_memory(hir_pass_context *c) {
         c->m->values.at[v].place = HIR_PLACE_NONE;
     for (size_t i = 0; i < c->m->inputs.n; i++)
         set_place(&p, c->m->inputs.at[i], HIR_PLACE_INPUT, i);
-    p.runs = hir_find_runs(c->scratch, c->m);
+    p.runs = hir_find_layer_ranges(c->scratch, c->m);
     find_last_reads(&p);
     if (!place_outputs(&p) || !place_results(&p)) return false;
-    if (c->options->overlap != HIR_OVERLAP_OFF) keep_overlaps_apart(&p);
+    if (c->options->overlap != HIR_OVERLAP_OFF) keep_overlaps_disjoint(&p);
     hold_fixed(&p);
     plan_arena(&p, &p.arena, HIR_PLACE_ARENA, "arena per token", &c->m->arena_kept,
                &c->m->arena_per_token);

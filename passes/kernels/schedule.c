@@ -22,7 +22,7 @@
 #include <string.h>
 
 #include "ir/kernel/canonical.h"
-#include "ir/kernel/runs.h"
+#include "ir/kernel/layer_ranges.h"
 #include "passes/util.h"
 
 typedef struct scheduler {
@@ -294,7 +294,7 @@ static bool has_messages(const scheduler *s) {
  * to. */
 static void gather_messages(scheduler *s) {
     static const hir_opcode order[] = {HIR_COMM_RECV_OP, HIR_OPCODE_COUNT, HIR_COMM_SEND_OP};
-    const hir_runs runs = hir_find_runs(s->c->scratch, s->m);
+    const hir_runs runs = hir_find_layer_ranges(s->c->scratch, s->m);
     hir_id *to = hd_new_array(s->c->scratch, hir_id, s->kernels.n);
     size_t n = 0;
     for (size_t r = 0; r < runs.list.n; r++)

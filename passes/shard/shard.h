@@ -63,9 +63,9 @@ typedef struct shard {
     bool *is_end, *is_begin;    /* by op, of parts that are divided */
 } shard;
 
-/* shard_apart.c: splits contractions whose slices are divided differently into several. False: a
+/* shard_split.c: splits contractions whose slices are divided differently into several. False: a
  * diagnostic was added. */
-bool shard_take_apart(hir_pass_context *c);
+bool shard_split_contractions(hir_pass_context *c);
 
 /* Finds the parts that are divided. */
 void shard_find_parts(shard *s);

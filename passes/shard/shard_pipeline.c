@@ -285,7 +285,7 @@ static crossings find_crossings(cutter *k) {
 }
 
 /* Does each range send something? The runtime finds the ranges of a stage by their messages
- * (ir/kernel/runs.h). */
+ * (ir/kernel/layer_ranges.h). */
 static bool all_send(const cutter *k, const crossings *x) {
     for (int64_t j = 1; j < k->runs; j++) {
         if (x->at[j].values.n) continue;

@@ -481,7 +481,7 @@ bool pass_shard_tensor(hir_pass_context *c) {
                (long long)c->options->ranks, HIR_MAX_RANKS);
         return false;
     }
-    if (!shard_take_apart(c)) return false;
+    if (!shard_split_contractions(c)) return false;
     shard s = {.c = c, .m = c->m, .uses = hir_compute_uses(c->m, c->scratch)};
     rewriter w = {.s = &s, .c = c, .m = c->m, .n_values = c->m->values.n};
     requests r = {0};

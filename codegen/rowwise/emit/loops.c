@@ -182,8 +182,8 @@ static void emit_nest(row_run *r, const row_nest *nest) {
         row_emit_small(r, nest);
         return;
     }
-    if (nest->choice) {
-        row_emit_choice(r, row_at(r->g, nest->roots.at[0]));
+    if (nest->selection) {
+        row_emit_selection(r, row_at(r->g, nest->roots.at[0]));
         return;
     }
     row_scope scope = row_scope_begin(r);

@@ -164,8 +164,8 @@ LLVMValueRef row_scratch(row_run *r, row_size bytes); /* new scratch, of the gre
 /* ---- small.c --------------------------------------------------------------------------------- */
 void row_emit_small(row_run *r, const row_nest *nest);
 
-/* ---- choice.c -------------------------------------------------------------------------------- */
-void row_emit_choice(row_run *r, const row_node *n);
+/* ---- selection.c ---------------------------------------------------------------------------- */
+void row_emit_selection(row_run *r, const row_node *n);
 
 /* ---- prefetch.c ------------------------------------------------------------------------------ */
 /* The row to prefetch where iterations read row `at` of ROW_MULTI `node`, which begins at `row`;

@@ -409,7 +409,7 @@ static row_pack compute(row_run *r, uint32_t node, const row_index *at) {
     case ROW_ROTATE: return rotate(r, n, at);
     case ROW_TRIG: return trig(r, node, at);
     case ROW_REDUCE: return row_reduce(r, n);
-    case ROW_CHOICE: /* its elements are those of the buffer that it fills */
+    case ROW_SELECTION: /* its elements are those of the buffer that it fills */
     case ROW_MEMORY:
     case ROW_MULTI: break;
     }

@@ -48,7 +48,7 @@ bool row_side_by_side(row_graph *g, const hir_op *op, hir_type type,
                       row_view *out); /* stack, concat */
 
 /* ---- rowwise/graph/graph.c ------------------------------------------------------------------- */
-bool row_choice(row_graph *g, const hir_op *op, hir_type type, row_view *out);
+bool row_selection(row_graph *g, const hir_op *op, hir_type type, row_view *out);
 
 /* ---- rowwise/graph/position.c ---------------------------------------------------------------- */
 bool row_gather(row_graph *g, const hir_op *op, hir_type type, row_view *out);

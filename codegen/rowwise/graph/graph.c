@@ -249,10 +249,10 @@ static row_builder *const builders[HIR_OPCODE_COUNT] = {
     [HIR_GATHER_OP] = row_gather,
     [HIR_ROPE_TABLE_OP] = row_rope_table,
     [HIR_ROPE_OP] = row_rope,
-    [HIR_TOPK_OP] = row_choice,
-    [HIR_TO_IDS_OP] = row_choice,
-    [HIR_PICK_OP] = row_choice,
-    [HIR_MARK_OP] = row_choice,
+    [HIR_TOPK_OP] = row_selection,
+    [HIR_TO_IDS_OP] = row_selection,
+    [HIR_PICK_OP] = row_selection,
+    [HIR_MARK_OP] = row_selection,
 };
 
 static bool build_value(row_graph *g, const hir_op *op, hir_type type, row_view *out) {
@@ -338,14 +338,14 @@ static bool operand(row_graph *g, const hir_op *op, uint32_t i, hir_type type, r
     return true;
 }
 
-bool row_choice(row_graph *g, const hir_op *op, hir_type type, row_view *out) {
+bool row_selection(row_graph *g, const hir_op *op, hir_type type, row_view *out) {
     row_view x[2];
     const row_shape shape = row_squeeze(g, type, NULL);
     for (uint32_t i = 0; i < op->n_args; i++)
         if (!operand(g, op, i, type, &x[i])) return false;
     const uint32_t memory = row_add_filled(g, op, &shape, 1);
     g->buffers.at[row_at(g, memory)->buffer].dtype = type.dtype;
-    const uint32_t node = row_add_node(g, ROW_CHOICE, op, shape, op->n_args);
+    const uint32_t node = row_add_node(g, ROW_SELECTION, op, shape, op->n_args);
     for (uint32_t i = 0; i < op->n_args; i++)
         row_set_arg(g, node, i, (row_ref){.node = x[i].ref.node});
     row_add_producer(g, memory, node, row_major(&shape));

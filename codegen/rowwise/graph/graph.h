@@ -71,12 +71,12 @@ typedef enum row_kind {
     ROW_MEMORY, /* elements of a buffer, seen as one dim */
     ROW_MULTI,  /* a stack of rows along dim `axis` without a copy, by pointers to them */
     ROW_COPY,
-    ROW_MAP,    /* an elementwise op */
-    ROW_ROTATE, /* args a, c, b, s: a c + sign b s */
-    ROW_TRIG,   /* cos or sin of position times frequency */
-    ROW_CHOICE, /* topk, pick or mark: args are nodes in memory, whose elements it reads from the
+    ROW_MAP,       /* an elementwise op */
+    ROW_ROTATE,    /* args a, c, b, s: a c + sign b s */
+    ROW_TRIG,      /* cos or sin of position times frequency */
+    ROW_SELECTION, /* topk, pick or mark: args are nodes in memory, whose elements it reads from the
                    first one on, row after row; it fills a buffer, in its own loop nest */
-    ROW_REDUCE, /* args[0] is indexed by the node's dims and ROW_INNER; args[1], if it is there:
+    ROW_REDUCE,    /* args[0] is indexed by the node's dims and ROW_INNER; args[1], if it is there:
                    the sum is 0, and nothing is read for it, unless this number is above 0 */
 } row_kind;
 

@@ -97,7 +97,8 @@ static bool may_write(const row_schedule *s, uint32_t place, const row_node *n) 
     for (uint32_t later = 0; later < place; later++)
         if (!nest_allows(&o, &s->per_token.list.at[later])) return false;
     if (nest_allows(&o, nest)) return true;
-    if (nest->small || nest->choice || nest->domain.rank == 0 || (n->kind == ROW_REDUCE && n->last))
+    if (nest->small || nest->selection || nest->domain.rank == 0 ||
+        (n->kind == ROW_REDUCE && n->last))
         return false;
     o.nest = nest;
     o.to = row_substitute(&n->to, nest->loops);

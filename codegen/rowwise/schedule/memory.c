@@ -146,8 +146,8 @@ static bool may_be(const row_schedule *s, const row_nest *nest, const row_node *
 void row_choose_nontemporal(row_schedule *s) {
     for (size_t i = 0; s->target.nontemporal && i < s->per_token.list.n; i++) {
         const row_nest *nest = &s->per_token.list.at[i];
-        for (size_t k = 0; !nest->small && !nest->choice && nest->domain.rank && k < nest->roots.n;
-             k++) {
+        for (size_t k = 0;
+             !nest->small && !nest->selection && nest->domain.rank && k < nest->roots.n; k++) {
             const row_node *n = row_at(s->g, nest->roots.at[k]);
             row_of(s, n)->nontemporal = may_be(s, nest, n);
         }

@@ -6,7 +6,7 @@
  *
  * Roots with the same domain share a nest if they read each other at their own index alone. Nests
  * are made from the last to the first: a root goes into the latest nest that is early enough for
- * its readers. A root read only in its own nest, at its own index, needs no memory. A ROW_CHOICE
+ * its readers. A root read only in its own nest, at its own index, needs no memory. A ROW_SELECTION
  * (topk, pick or mark) is alone in its nest.
  */
 #include "codegen/rowwise/schedule/steps.h"
@@ -69,7 +69,7 @@ static void choose_roots(const row_schedule *s) {
     row_graph *g = s->g;
     for (uint32_t i = 0; i < g->nodes.n; i++) {
         row_node *n = row_at(g, i);
-        row_of(s, n)->root = n->kind == ROW_REDUCE || n->kind == ROW_CHOICE ||
+        row_of(s, n)->root = n->kind == ROW_REDUCE || n->kind == ROW_SELECTION ||
                              (is_arithmetic(n) && n->buffer != ROW_NO_BUFFER);
         row_of(s, n)->costly = is_costly(n);
         for (uint32_t a = 0; a < n->n_args; a++) {
@@ -173,12 +173,12 @@ static bool has_space(const row_nest *nest, const row_node *n) {
 
 static uint32_t find_nest(const row_schedule *s, row_nests *nests, const row_node *n) {
     row_shape domain = row_domain(n);
-    const bool choice = n->kind == ROW_CHOICE;
-    for (uint32_t i = row_of(s, n)->limit; i < nests->list.n && !choice; i++)
-        if (!nests->list.at[i].choice && row_shape_equal(&nests->list.at[i].domain, &domain) &&
+    const bool selection = n->kind == ROW_SELECTION;
+    for (uint32_t i = row_of(s, n)->limit; i < nests->list.n && !selection; i++)
+        if (!nests->list.at[i].selection && row_shape_equal(&nests->list.at[i].domain, &domain) &&
             same_tokens(s, &nests->list.at[i], i, n) && has_space(&nests->list.at[i], n))
             return i;
-    row_nest fresh = {.domain = domain, .when = row_when(n), .choice = choice};
+    row_nest fresh = {.domain = domain, .when = row_when(n), .selection = selection};
     for (unsigned v = 0; v < ROW_VARS; v++)
         fresh.loops[v] = row_var(v);
     hd_push(s->g->arena, &nests->list, fresh);
@@ -393,7 +393,7 @@ static bool can_merge(const merge *m, const row_nest *nest) {
     for (size_t i = 0; i < nest->roots.n; i++) {
         const row_node *n = row_at(m->s->g, nest->roots.at[i]);
         bool stored = n->buffer != ROW_NO_BUFFER;
-        if ((n->kind == ROW_REDUCE && n->last) || n->kind == ROW_TRIG || n->kind == ROW_CHOICE)
+        if ((n->kind == ROW_REDUCE && n->last) || n->kind == ROW_TRIG || n->kind == ROW_SELECTION)
             return false;
         if (stored && !steps_on(m, &n->to)) return false;
         if (stored && m->s->g->buffers.at[n->buffer].where == ROW_STATE)

@@ -29,7 +29,7 @@ static void add_count(hd_text *t, uint32_t n, const char *one, const char **comm
 static void add_roots(hd_text *t, const row_graph *g, const row_nest *nest) {
     uint32_t sums = 0, reductions = 0;
     const char *comma = "";
-    if (nest->choice) {
+    if (nest->selection) {
         hd_text_add(t, hir_info(row_at(g, nest->roots.at[0])->op->code)->name);
         return;
     }
@@ -102,7 +102,7 @@ static void add_nest(hd_text *t, const row_schedule *s, const row_nest *nest) {
     if (nest->when) hd_text_add(t, ", for some tokens");
     if (nest->small)
         hd_text_add(t, ", in registers");
-    else if (nest->choice)
+    else if (nest->selection)
         ;
     else if (nest->domain.rank)
         add_loops(t, nest);

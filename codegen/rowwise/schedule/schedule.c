@@ -6,7 +6,7 @@ int64_t row_most(const row_graph *g, row_size size) {
 }
 
 static void choose_nest(const row_schedule *s, row_nest *nest) {
-    if (nest->small || nest->choice || nest->roots.n == 0) return;
+    if (nest->small || nest->selection || nest->roots.n == 0) return;
     row_choose_loops(s, nest);
     row_choose_groups(s, nest);
 }
@@ -22,7 +22,7 @@ void row_make_schedule(row_graph *g, const row_target *target, row_schedule *out
     for (size_t i = 0; i < out->per_token.list.n; i++)
         choose_nest(out, &out->per_token.list.at[i]);
     for (size_t i = 0; i < out->per_token.list.n; i++)
-        if (!out->per_token.list.at[i].small && !out->per_token.list.at[i].choice)
+        if (!out->per_token.list.at[i].small && !out->per_token.list.at[i].selection)
             row_choose_prefetch(out, &out->per_token.list.at[i]);
     row_choose_nontemporal(out);
 }

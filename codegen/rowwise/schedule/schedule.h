@@ -86,7 +86,7 @@ typedef struct row_nest {
     HD_VEC(uint32_t) roots;    /* later ones first */
     uint32_t reductions;       /* how many roots are reductions along the vectors */
     const row_ref *when;       /* it runs for tokens where this number is above 0; NULL: for all */
-    bool choice;               /* its root is a ROW_CHOICE, whose code has loops of its own */
+    bool selection;            /* its root is a ROW_SELECTION, whose code has loops of its own */
     bool small;                /* its roots are computed whole, in registers */
     /* How its loops run. These are not used for small nests and nests of one element. */
     bool sums;     /* all roots are reductions along the vectors */

@@ -56,14 +56,14 @@ KERNEL(k_end) {
 static hrt_kernel *const run_kernels[] = {k_token, k_run, k_end};
 static const hrt_level run_levels[] = {{.name = "plain", .kernels = run_kernels}};
 
-static hrt_run_of_layers runs_of[MOST_RANKS][MOST_RUNS];
+static hrt_layer_range runs_of[MOST_RANKS][MOST_RUNS];
 static hrt_state_info states_of[MOST_RUNS];
 
 /* Kept of a chunk: what run 0 has read, and what another run has. */
 static void add_run(toy *t, uint32_t stage, uint32_t stages, uint32_t r, uint32_t runs) {
     const uint32_t number = r * stages + stage;
     const bool first = number == 0, last = number + 1 == stages * runs;
-    hrt_run_of_layers *run = &runs_of[stage][r];
+    hrt_layer_range *run = &runs_of[stage][r];
     run->first = t->n_steps;
     operand(t, HRT_INPUT, 0, 0, 4);
     operand(t, HRT_KEPT, 0, r ? LINE : 0, LINE);

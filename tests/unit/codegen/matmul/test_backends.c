@@ -235,10 +235,10 @@ static void check_shape(const hcg_level *level, unsigned exact, hir_dtype dtype,
     s.level = level, s.rounds = rounds_of(level, exact, dtype, layout);
     for (int one = 0; one < 2; one++) {
         const unsigned tokens = one ? HCG_FOR_DECODE : HCG_FOR_PREFILL;
-        const hcg_backend_row *choice = hcg_choose_backend(level, exact, dtype, layout, tokens);
-        s.left_out = left_out(choice);
+        const hcg_backend_row *row = hcg_choose_backend(level, exact, dtype, layout, tokens);
+        s.left_out = left_out(row);
         char what[96];
-        snprintf(what, sizeof what, "%s on %s: %s, %s, seed %d", choice->backend->name, level->name,
+        snprintf(what, sizeof what, "%s on %s: %s, %s, seed %d", row->backend->name, level->name,
                  hir_dtype_name(dtype), one ? "one" : "many", (int)seed);
         compiled c;
         cr_assert(compile_kernel(&s.b, HIR_KERNEL_CONTRACT, s.kernel, one, level, &c), "%s: %s",
@@ -461,11 +461,11 @@ static void check_emulated_rows(hcg_level level, hir_dtype dtype) {
     static const int64_t rows[] = {1, 15, 16, 17, 31, 32, 33, 48, 255, 256, 257, 513};
     subject s = {.seed = 9, .dtype = dtype, .layout = HIR_LAYOUT_PANEL, .k = 321, .n = {49, 16}};
     const unsigned exact = hir_is_quantised(dtype) ? 0 : HCG_ROUND_ALL;
-    const hcg_backend_row *choice =
+    const hcg_backend_row *row =
         hcg_choose_backend(&level, exact, dtype, s.layout, HCG_FOR_PREFILL);
-    if (!strstr(choice->backend->name, "amx")) return; /* a level without byte products */
+    if (!strstr(row->backend->name, "amx")) return; /* a level without byte products */
     build(&s);
-    s.level = &level, s.b.exact = exact, s.left_out = left_out(choice);
+    s.level = &level, s.b.exact = exact, s.left_out = left_out(row);
     s.rounds = rounds_of(&level, exact, dtype, s.layout);
     compiled c;
     cr_assert(compile_kernel(&s.b, HIR_KERNEL_CONTRACT, s.kernel, false, &level, &c));

@@ -99,7 +99,7 @@ static void replace_slice(taker *t, hir_id product, hir_id slice) {
     if (!t->failed) pass_forward_op(&t->forward, t->m, slice, y);
 }
 
-static void take_apart(taker *t, hir_id op) {
+static void split_contraction(taker *t, hir_id op) {
     const hir_id v = hir_result(t->m, op);
     const hir_id only = t->uses.user[t->uses.first[v]];
     each_slice_of(t, op, replace_slice);
@@ -109,7 +109,7 @@ static void take_apart(taker *t, hir_id op) {
                    "is replaced by its parts: slices of its outputs divide by themselves");
 }
 
-bool shard_take_apart(hir_pass_context *c) {
+bool shard_split_contractions(hir_pass_context *c) {
     taker t = {.c = c,
                .m = c->m,
                .uses = hir_compute_uses(c->m, c->scratch),
@@ -120,7 +120,7 @@ bool shard_take_apart(hir_pass_context *c) {
         if (o->args[1].kind != HIR_REF_WEIGHT || !may_slice(&t, o->args[1]) ||
             !may_slice(&t, o->args[hir_bias_of(o->code)]) || !each_slice_of(&t, op, NULL))
             continue;
-        take_apart(&t, op);
+        split_contraction(&t, op);
     }
     if (t.failed) return false;
     pass_forward_finish(&t.forward, c->m);

@@ -184,7 +184,7 @@ static LLVMValueRef place_of(const row_run *r, uint32_t node) {
     return r->pointer[row_at(r->g, node)->buffer];
 }
 
-void row_emit_choice(row_run *r, const row_node *n) {
+void row_emit_selection(row_run *r, const row_node *n) {
     hcg_emit *e = r->e;
     const hir_op *op = n->op;
     const int64_t last = last_dim(r, hir_value_ref(op->results[0]));

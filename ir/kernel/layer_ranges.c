@@ -1,4 +1,4 @@
-#include "ir/kernel/runs.h"
+#include "ir/kernel/layer_ranges.h"
 
 hir_opcode hir_message_of(const hir_module *m, hir_id kernel) {
     HIR_EACH(m, op, hir_op_at(m, kernel)->body_first) {
@@ -8,9 +8,9 @@ hir_opcode hir_message_of(const hir_module *m, hir_id kernel) {
     return HIR_OPCODE_COUNT;
 }
 
-hir_runs hir_find_runs(hd_arena *a, const hir_module *m) {
+hir_runs hir_find_layer_ranges(hd_arena *a, const hir_module *m) {
     hir_runs out = {0};
-    hir_run_of_layers r = {0};
+    hir_layer_range r = {0};
     bool sends = false, works = false;
     uint32_t k = 0;
     HIR_EACH(m, id, m->first) {
@@ -19,7 +19,7 @@ hir_runs hir_find_runs(hd_arena *a, const hir_module *m) {
         if (message == HIR_COMM_RECV_OP && sends) {
             r.end = k;
             hd_push(a, &out.list, r);
-            r = (hir_run_of_layers){.first = k};
+            r = (hir_layer_range){.first = k};
             sends = works = false;
         }
         if (message == HIR_COMM_SEND_OP && !sends) r.send = k, sends = true;
@@ -33,7 +33,7 @@ hir_runs hir_find_runs(hd_arena *a, const hir_module *m) {
     return out;
 }
 
-uint32_t hir_run_of(const hir_runs *runs, uint32_t kernel) {
+uint32_t hir_layer_range_of(const hir_runs *runs, uint32_t kernel) {
     uint32_t run = 0;
     while (run + 1 < runs->list.n && kernel >= runs->list.at[run].end)
         run++;

@@ -33,7 +33,7 @@ enum { SIZES = sizeof sizes / sizeof *sizes };
 
 #define SCORES(text) "    %%0 = const {value = 0, shape = []} : f32[]\n" text
 
-Test(emit_choice, largest_first) {
+Test(emit_selection, largest_first) {
     hd_arena *a = hd_arena_new();
     for (int i = 0; i < SIZES; i++) {
         const int n = sizes[i][0];
@@ -43,7 +43,7 @@ Test(emit_choice, largest_first) {
 }
 
 /* Half of the elements are 0: the lower index wins. */
-Test(emit_choice, equals_in_order) {
+Test(emit_selection, equals_in_order) {
     hd_arena *a = hd_arena_new();
     for (int i = 0; i < SIZES; i++) {
         const int n = sizes[i][0];
@@ -54,7 +54,7 @@ Test(emit_choice, equals_in_order) {
 }
 
 /* NaN where x < 0 (sqrt), infinities where it is not (log 0 and 1/0), alone and together. */
-Test(emit_choice, nan_and_infinity) {
+Test(emit_selection, nan_and_infinity) {
     hd_arena *a = hd_arena_new();
     for (int i = 0; i < SIZES; i++) {
         const int n = sizes[i][0], k = sizes[i][1];
@@ -82,7 +82,7 @@ Test(emit_choice, nan_and_infinity) {
 }
 
 /* Ids from 0 to 4 times n, some beyond the row, for rows of every size. */
-Test(emit_choice, numbers_as_ids) {
+Test(emit_selection, numbers_as_ids) {
     hd_arena *a = hd_arena_new();
     for (int i = 0; i < SIZES; i++) {
         const int n = sizes[i][0];
@@ -104,7 +104,7 @@ Test(emit_choice, numbers_as_ids) {
 
 /* Choices of groups, and what a choice is made of: other choices, weights, slices, stretched rows.
  */
-Test(emit_choice, groups) {
+Test(emit_selection, groups) {
     check(
         "hir 1 kernel @t\narena 1024 per token\nfixed 0\n"
         "weight @b : f32[24]\n"
@@ -132,7 +132,7 @@ Test(emit_choice, groups) {
                                      "  output %w {name = \"w\"}\n  output %m {name = \"m\"}\n}\n");
 }
 
-Test(emit_choice, operands_of_every_sort) {
+Test(emit_selection, operands_of_every_sort) {
     check("hir 1 kernel @t\narena 1024 per token\nfixed 0\n"
           "weight @b : f32[9]\nweight @c : f32[2, 9]\n"
           "func(%x: f32[T, 2, 9] in input[0], %u: f32[T, 1, 9] in input[1]) {\n"
@@ -152,7 +152,7 @@ Test(emit_choice, operands_of_every_sort) {
 }
 
 /* A choice in front of all tokens. */
-Test(emit_choice, of_weights) {
+Test(emit_selection, of_weights) {
     check("hir 1 kernel @t\narena 0 per token\nfixed 1024\n"
           "weight @b : f32[9]\n"
           "func(%x: f32[T, 9] in input[0]) {\n"
@@ -165,7 +165,7 @@ Test(emit_choice, of_weights) {
 }
 
 /* Ids that pass from kernel to kernel. */
-Test(emit_choice, ids_between_kernels) {
+Test(emit_selection, ids_between_kernels) {
     check("hir 1 kernel @t\narena 1024 per token\nfixed 0\n"
           "func(%x: f32[T, 40] in input[0]) {\n"
           "  %i = " KERNEL("row0") " : i32[T, 3] in arena[0] {\n"

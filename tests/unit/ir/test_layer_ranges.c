@@ -6,7 +6,7 @@
 
 #include "inspect/ledger.h"
 #include "ir/kernel/kernels.h"
-#include "ir/kernel/runs.h"
+#include "ir/kernel/layer_ranges.h"
 #include "ir/verify.h"
 #include "tests/unit/stored_models.h"
 
@@ -47,11 +47,11 @@ static const char *text_of(const hir_module *m) {
 }
 
 static void check_order(const hir_module *m, const char *name) {
-    const hir_runs runs = hir_find_runs(arena, m);
+    const hir_runs runs = hir_find_layer_ranges(arena, m);
     uint32_t k = 0;
     HIR_EACH(m, id, m->first) {
         if (!hir_is_kernel(hir_op_at(m, id))) continue;
-        const hir_run_of_layers *r = &runs.list.at[hir_run_of(&runs, k)];
+        const hir_layer_range *r = &runs.list.at[hir_layer_range_of(&runs, k)];
         const hir_opcode message = hir_message_of(m, id);
         cr_assert_eq(message == HIR_COMM_RECV_OP, k < r->work, "%s: kernel %u", name, k);
         cr_assert_eq(message == HIR_COMM_SEND_OP, k >= r->send, "%s: kernel %u", name, k);
@@ -64,7 +64,7 @@ Test(runs, receive_first_and_send_last) {
         for (int64_t stage = 0; stage < 2; stage++)
             for (int64_t ranks = 0; ranks <= 2; ranks += 2) {
                 const hir_module *m = one_stage(systems[i], stage, 2, ranks);
-                cr_assert_eq(hir_find_runs(arena, m).list.n, 2, "%s", systems[i]);
+                cr_assert_eq(hir_find_layer_ranges(arena, m).list.n, 2, "%s", systems[i]);
                 check_order(m, systems[i]);
                 cr_assert(ranks ? m->local_kept : m->arena_kept, "%s: nothing is kept", systems[i]);
             }
@@ -73,7 +73,7 @@ Test(runs, receive_first_and_send_last) {
 Test(runs, a_stage_with_one_run_keeps_nothing) {
     for (int i = 0; i < SYSTEMS; i++) {
         const hir_module *m = one_stage(systems[i], 1, 1, 2);
-        cr_assert_eq(hir_find_runs(arena, m).list.n, 1);
+        cr_assert_eq(hir_find_layer_ranges(arena, m).list.n, 1);
         cr_assert_eq(m->arena_kept + m->local_kept, 0, "%s", systems[i]);
         check_order(m, systems[i]);
     }
@@ -140,7 +140,7 @@ Test(runs, no_more_is_kept_than_there_is) {
 /* A message in the middle of a run. */
 Test(runs, messages_stand_at_the_ends) {
     hir_module *m = one_stage("attnres-block", 1, 2, 0);
-    const hir_runs runs = hir_find_runs(arena, m);
+    const hir_runs runs = hir_find_layer_ranges(arena, m);
     hir_id kernels[2] = {HIR_NONE, HIR_NONE}; /* the first of all, and what computes first */
     uint32_t k = 0;
     HIR_EACH(m, id, m->first) {
