@@ -391,7 +391,7 @@ typedef struct class_of_ends {
 
 static const class_of_ends classes[] = {
     {"LlamaTokenizer", true, false, "<s>", "</s>"},
-    {"CodeLlamaTokenizer", true, false, "<s>", "</s>"},
+    {"CodeLlamaTokenizer", true, true, "<s>", "</s>"},
     {"GemmaTokenizer", true, false, "<bos>", "<eos>"},
     {"CohereTokenizer", true, false, "<BOS_TOKEN>", "<|END_OF_TURN_TOKEN|>"},
     {"GPTNeoXTokenizer", false, true, "<|endoftext|>", "<|endoftext|>"},
@@ -416,6 +416,18 @@ static bool token_named(const files_beside *b, const char *name, const char *oth
     return json_is_null(f.value) || field_string(json_is_object(f.value) ? &inner : &f, out);
 }
 
+static int32_t token_id(const tokenizer *t, const char *token) {
+    const int32_t id = string_map_find(&t->added_ids, token, strlen(token));
+    return id >= 0 ? id : string_map_find(&t->bpe.vocab, token, strlen(token));
+}
+
+/* A class decides without a field as well, if the token that it begins with is there. */
+static bool decides_alone(const tokenizer *t, const files_beside *b, const class_of_ends *c) {
+    const char *token;
+    if (!c || !c->always) return false;
+    return !c->begins || (token_named(b, "bos_token", c->first, &token) && token_id(t, token) >= 0);
+}
+
 /* Decides whether a token is added at one end of a text, and which. */
 static bool read_end(const tokenizer *t, const files_beside *b, const char *which, bool otherwise,
                      const char *name, const char *by_class, id_list *out) {
@@ -429,8 +441,7 @@ static bool read_end(const tokenizer *t, const files_beside *b, const char *whic
         field_note(&f, "there is no %s, so that none is added", name);
         return true;
     }
-    int32_t id = string_map_find(&t->added_ids, token, strlen(token));
-    if (id < 0) id = string_map_find(&t->bpe.vocab, token, strlen(token));
+    const int32_t id = token_id(t, token);
     if (id < 0) {
         field_error(&f, HD_E_FORMAT, "there is no token \"%s\" to add", token)->hint =
             hd_printf(f.json->arena, "%s names it", name);
@@ -463,7 +474,7 @@ bool read_ends_beside(reader *r, const files_beside *b) {
     const char *name = json_string_value(class.value);
     const class_of_ends *c = class_of(name), *of = c ? c : &classes[0];
     id_list before = {0}, after = {0};
-    if (!bos.value && !eos.value && !(name && of->always)) return true;
+    if (!bos.value && !eos.value && !(name && decides_alone(t, b, c))) return true;
     const field *first = bos.value ? &bos : eos.value ? &eos : &class;
     if (!c) { /* a field that is false or absent requests no token */
         const bool differs = (json_is_true(bos.value) && !t->before.n) ||

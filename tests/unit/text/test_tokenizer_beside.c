@@ -114,6 +114,9 @@ Test(tokenizer_beside, other_classes_go_by_tokenizer_json) {
     put("tokenizer.json", FILE_WITH(AROUND(BOS, EOS)));
     expect_ids("{\"tokenizer_class\": \"LlamaTokenizer\"}", "ab", "4 2 5");
     expect_ids("{\"tokenizer_class\": \"GPTNeoXTokenizer\"}", "ab", "2");
+    expect_ids("{\"tokenizer_class\": \"CodeLlamaTokenizer\"}", "ab", "4 2");
+    put("tokenizer.json", FILE_WITH(""));
+    expect_ids("{\"tokenizer_class\": \"CodeLlamaTokenizerFast\"}", "ab", "4 2");
 }
 
 Test(tokenizer_beside, the_token_that_is_added) {
@@ -362,8 +365,8 @@ Test(tokenizer_beside, steps_of_a_class) {
          "(pre_tokenizer)"},
         {PIECES(SPACE("always")), "\"tokenizer_class\": \"LlamaTokenizer\", \"legacy\": true",
          "llama", NULL},
-        {PIECES(SPACE("always")), "\"tokenizer_class\": \"CodeLlamaTokenizer\", \"legacy\": true",
-         "llama", "(pre_tokenizer)"},
+        {PIECES(SPACE("always")), "\"tokenizer_class\": \"CodeLlamaTokenizer\"", "llama",
+         "(pre_tokenizer)"},
         {PIECES("\"normalizer\": {\"type\": \"Prepend\", \"prepend\": \"\u2581\"}"),
          "\"tokenizer_class\": \"LlamaTokenizerFast\", \"legacy\": true", "llama",
          "(normalizer, pre_tokenizer)"},

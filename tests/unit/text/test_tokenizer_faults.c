@@ -127,7 +127,7 @@ Test(tokenizer_faults, steps) {
     step_rejected(
         "\"decoder\": {\"type\": \"Sequence\", \"decoders\": [{\"type\": \"Fuse\"}, {\"type\": "
         "\"ByteFallback\"}]}",
-        "decoder.decoders[1]: this step is not known behind");
+        "decoder.decoders[1]: this step is not known after");
     step_rejected("\"post_processor\": {\"type\": \"BertProcessing\"}", "post_processor.type");
 }
 
