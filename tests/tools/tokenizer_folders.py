@@ -75,7 +75,7 @@ def tokens():
     for files in ({"special_tokens_map.json": {"additional_special_tokens": ["world"]}}, {"added_tokens.json": {"world": top + 1}}, {"added_tokens.json": {"world": top + 90, "Hell": top + 30}}):
         yield base, {}, files
         yield base | dict(added_tokens_decoder={str(TOKENS[FIRST]): token(FIRST)}), {}, files
-    for number in range(150):                   # fields that name tokens, several at a time
+    for number in range(0 if OLD else 150):     # fields that name tokens, several at a time; 4 knows fewer of them
         draw = random.Random(number)
         yield base | some_names(draw, 3, OF_CONFIG), {}, {"special_tokens_map.json": some_names(draw, 2, OF_MAP)} if draw.random() < 0.5 else {}
     for cls, prefix, given in itertools.product(("GPT2Tokenizer", "Qwen2Tokenizer"), (True, False), (True, False, DROP)):

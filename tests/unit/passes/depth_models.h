@@ -26,6 +26,7 @@ typedef struct depth_style {
     depth_sum sum;
     depth_bias bias;
     depth_query query;
+    bool varied;       /* each mix has an eps and a scale of its own */
     double scale;      /* 0: none */
     bool scale_before; /* on the keys, not on the scores */
     int heads;         /* 0: one */
@@ -53,6 +54,7 @@ static inline depth_style depth_random_style(hir_random *r, int d) {
         .sublayers = 3 + (int)hir_random_below(r, 8),
         .block = 1 + (int)hir_random_below(r, 4),
     };
+    s.varied = hir_random_below(r, 2);
     if (s.query == QUERY_NONE) s.heads = 1;
     return s;
 }
@@ -62,8 +64,11 @@ typedef struct depth_writer {
     hir_module *m;
     hd_arena *arena;
     depth_style s;
-    int mixes; /* of two sources or more */
+    int mixes;         /* of two sources or more */
+    double eps, scale; /* of the mix that is written */
 } depth_writer;
+
+static const double depth_eps = 1e-3;
 
 /* ---- short ways to build --------------------------------------------------------------------- */
 static inline hir_ref dw_op(depth_writer *w, hir_opcode code, hir_ref a, hir_ref b) {
@@ -98,10 +103,8 @@ static inline hir_ref dw_weight(depth_writer *w, const char *name, int rank, int
         hir_add_weight(w->m, name, hir_make_type(HIR_F32, (uint32_t)rank, dims), HD_NOWHERE));
 }
 
-static const double depth_eps = 1e-3;
-
 static inline hir_ref dw_norm(depth_writer *w, hir_ref x, hir_ref gain) {
-    hir_attr eps = hir_float(HIR_A_EPS, depth_eps);
+    hir_attr eps = hir_float(HIR_A_EPS, w->eps);
     return hir_emit(&w->b, HIR_RMSNORM_OP, (hir_ref[]){x, gain}, 2, &eps, 1);
 }
 
@@ -118,7 +121,7 @@ static inline hir_ref dw_mean_square(depth_writer *w, hir_ref x, bool as_sum) {
     hir_ref s = dw_axis(w, as_sum ? HIR_REDUCE_SUM_OP : HIR_REDUCE_MEAN_OP,
                         dw_op(w, HIR_MUL_OP, x, x), last);
     if (as_sum) s = dw_op(w, HIR_MUL_OP, s, hir_emit_const(&w->b, 1 / n));
-    s = dw_op(w, HIR_ADD_OP, s, hir_emit_const(&w->b, depth_eps));
+    s = dw_op(w, HIR_ADD_OP, s, hir_emit_const(&w->b, w->eps));
     return dw_shape(w, s, (int)keep.rank, keep.dim);
 }
 
@@ -140,7 +143,7 @@ static inline hir_ref dw_scores(depth_writer *w, hir_ref x, hir_ref q, hir_ref g
         q = dw_op(w, HIR_MUL_OP, t.dim[0] == HIR_T ? q : SHAPE(w, q, 1, s->d), gain);
     }
     if (s->scale && s->scale_before)
-        keys = dw_op(w, HIR_MUL_OP, hir_emit_const(&w->b, s->scale), keys);
+        keys = dw_op(w, HIR_MUL_OP, hir_emit_const(&w->b, w->scale), keys);
     hir_ref y;
     int rank = dw_rank(w, x), heads = s->heads ? s->heads : 1;
     bool one_each = hir_ref_type(w->m, q).dim[0] == HIR_T;
@@ -170,7 +173,7 @@ static inline hir_ref dw_scores(depth_writer *w, hir_ref x, hir_ref q, hir_ref g
         if (heads == 1) r = dw_shape(w, r, rank - 1, hir_ref_type(w->m, x).dim);
         y = dw_op(w, HIR_MUL_OP, r, y);
     }
-    if (s->scale && !s->scale_before) y = dw_op(w, HIR_MUL_OP, y, hir_emit_const(&w->b, s->scale));
+    if (s->scale && !s->scale_before) y = dw_op(w, HIR_MUL_OP, y, hir_emit_const(&w->b, w->scale));
     return y;
 }
 
@@ -249,9 +252,12 @@ static inline hir_ref dw_query(depth_writer *w, const hir_ref *x, int n, const c
 }
 
 static inline hir_ref dw_mix(depth_writer *w, const hir_ref *x, int n, const char *name) {
+    static const double eps[] = {1e-3, 0.25, 1e-6};
     const depth_style *s = &w->s;
     hir_ref a, gain = hir_no_ref();
     if (n == 1) return x[0];
+    w->eps = s->varied ? eps[w->mixes % 3] : depth_eps;
+    w->scale = s->varied ? s->scale * (1 + w->mixes % 2) : s->scale;
     w->mixes++;
     if (s->query == QUERY_NONE)
         a = dw_weight(w, hd_printf(w->arena, "%s.logits", name), 1, n, 0);
@@ -281,6 +287,7 @@ static inline hir_ref dw_mix(depth_writer *w, const hir_ref *x, int n, const cha
 static inline hir_ref dw_sublayer(depth_writer *w, hir_ref h, int k) {
     hir_ref gain = dw_weight(w, hd_printf(w->arena, "%d.norm", k), 1, w->s.d, 0);
     hir_ref f = dw_weight(w, hd_printf(w->arena, "%d.f", k), 2, w->s.d, w->s.d);
+    w->eps = depth_eps;
     h = dw_norm(w, h, gain);
     h = hir_emit(&w->b, HIR_LINEAR_OP, (hir_ref[]){h, f, hir_no_ref()}, 3, NULL, 0);
     return hir_emit1(&w->b, HIR_TANH_OP, h);

@@ -35,11 +35,11 @@ static const char *style_text(hd_arena *a, const depth_style *s) {
                      "{.sigmoid = %d, .gain_in_query = %d, .dot_written = %d, .one_by_one = %d, "
                      ".softmax_written = %d, .weights_first = %d, .norm = %d, .sum = %d, .bias = "
                      "%d, .query = %d, .scale = %g, .scale_before = %d, .heads = %d, .d = %d, "
-                     ".sublayers = %d, .block = %d, .window = %d, .show = %d}",
+                     ".sublayers = %d, .block = %d, .window = %d, .show = %d, .varied = %d}",
                      s->sigmoid, s->gain_in_query, s->dot_written, s->one_by_one,
                      s->softmax_written, s->weights_first, s->norm, s->sum, s->bias, s->query,
                      s->scale, s->scale_before, s->heads, s->d, s->sublayers, s->block, s->window,
-                     s->show);
+                     s->show, s->varied);
 }
 
 static bench built(depth_style s, int *mixes) {
