@@ -89,12 +89,23 @@ static bool has_config(hd_arena *a, hd_diags *d, const char *folder) {
     return true;
 }
 
+/* transformers adds an adapter that lies next to a whole model to it, where peft is installed. */
+static void note_adapter(hd_arena *a, hd_diags *d, const char *folder) {
+    const char *file = hd_path_join(a, folder, "adapter_config.json");
+    if (hd_exists(file))
+        hd_note(
+            d, (hd_loc){.file = file},
+            "the adapter (LoRA) next to the model is not applied: to have it in the model, merge "
+            "it (peft: merge_and_unload)");
+}
+
 char *hfe_import_with(hfe_program *p, const char *folder) {
     enum { ALL_FAULTS = 1 << 16 };
     hd_diags *d = p->diags;
     if (!has_config(p->arena, d, folder)) return NULL;
     hfe_json *j = hfe_json_open(p->arena, d, hd_path_join(p->arena, folder, "config.json"));
     if (!j) return NULL;
+    note_adapter(p->arena, d, folder);
     p->errors = d->errors;
     const size_t limit = d->limit;
     d->limit = ALL_FAULTS;

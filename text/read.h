@@ -30,6 +30,8 @@ bool read_tokens_beside(reader *r, const files_beside *b); /* after the added to
 bool read_prefix_beside(reader *r, const files_beside *b); /* after the pre_tokenizer */
 bool read_ends_beside(reader *r, const files_beside *b);   /* after the post_processor */
 void note_unread_beside(const files_beside *b);
+/* Notes fields that beside.def lacks: of a later version, or of a class with code of its own. */
+void note_unknown_fields(const field *file);
 /* The field of special_tokens_map.json, or else of tokenizer_config.json. */
 field joined_field(const files_beside *b, const char *name);
 /* Notes steps of tokenizer.json that transformers 5 does not take, after all of them (read_class.c). */

@@ -334,8 +334,7 @@ static bool asks(const json_t *v) {
            !(json_is_string(v) && !json_string_length(v));
 }
 
-/* Fields that are not in the table: of a later version, or of a class with code of its own. */
-static void note_unknown(const field *file) {
+void note_unknown_fields(const field *file) {
     static const char *const known[] = {
 #define FIELD(group, name) #name,
 #include "text/beside.def"
@@ -360,8 +359,8 @@ void note_unread_beside(const files_beside *b) {
                 files = field_get(&b->config, "fast_tokenizer_files"),
                 cleaned = field_get(&b->config, "clean_up_tokenization_spaces"),
                 forced = field_get(&b->config, corrupt);
-    note_unknown(&b->config);
-    note_unknown(&b->map);
+    note_unknown_fields(&b->config);
+    note_unknown_fields(&b->map);
     if (!field_is_null(&code))
         field_note(&code, "code of a model's own is not run: tokenizer.json decides");
     if (json_is_true(mended.value))

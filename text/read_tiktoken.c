@@ -244,6 +244,17 @@ static bool add_steps(reader *r, const code *c) {
     return pieces.pattern != NULL;
 }
 
+/* What the code does not read: nothing is put around a text, and special tokens in it are such. */
+static void note_unread(const field *config) {
+    static const char *const names[] = {"add_bos_token", "add_eos_token", "add_prefix_space",
+                                        "split_special_tokens"};
+    note_unknown_fields(config);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const field f = field_get(config, names[i]);
+        if (json_is_true(f.value)) field_note(&f, "not read where the tokenizer is tiktoken.model");
+    }
+}
+
 /* ---- the whole file ------------------------------------------------------------------------ */
 
 static bool read_config(hd_arena *a, hd_diags *d, const char *path, field *out) {
@@ -262,6 +273,7 @@ tokenizer *tokenizer_read_tiktoken(hd_arena *a, hd_diags *d, const char *folder)
     const char *text =
         c && same_code(a, d, folder, c) ? hd_read_text(a, d, path, MAX_FILE, &n) : NULL;
     if (!text) return NULL;
+    note_unread(&config);
     reader r = {.t = hd_new(a, tokenizer), .arena = a};
     tokenizer *t = r.t;
     t->arena = a;

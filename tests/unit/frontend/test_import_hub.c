@@ -187,6 +187,14 @@ Test(import_hub, a_prefix_is_noted) {
               said());
 }
 
+Test(import_hub, an_adapter_next_to_a_model_is_noted) {
+    static const char note[] = "the adapter (LoRA) next to the model is not applied";
+    cr_expect(import_hub("SmolLM2-135M.json") && !find_message(note), "%s", said());
+    cr_assert(hd_write_file(arena, &diags, in_folder("adapter_config.json"), "{}", 2));
+    cr_expect(import_hub("SmolLM2-135M.json") && find_message(note), "%s", said());
+    cr_expect_eq(diags.errors, 0, "%s", said());
+}
+
 /* The lists of linear attention and layer_types must agree. */
 Test(import_hub, lists_of_layers_agree) {
     enum { LAYERS = 45 };

@@ -285,6 +285,20 @@ Test(tokenizer_faults, tiktoken_config) {
     cr_expect(strstr(said(), "tokenizer_config.json'"), "%s", said());
 }
 
+/* Fields that the code of the tokenizer does not read. */
+Test(tokenizer_faults, tiktoken_fields_that_are_noted) {
+#define NOTED(more) "{" KIMI ", \"added_tokens_decoder\": {}" more "}"
+    cr_assert(read_tiktoken(bytes_and(0, ""), NOTED("")), "%s", said());
+    cr_expect_eq(diags.list.n, 0, "%s", said());
+    cr_assert(read_tiktoken(bytes_and(0, ""), NOTED(", \"bos_token\": \"x\", \"chat_template\": "
+                                                    "\"y\", \"add_bos_token\": false")));
+    cr_expect_eq(diags.list.n, 0, "%s", said());
+    cr_assert(read_tiktoken(bytes_and(0, ""), NOTED(", \"add_bos_token\": true, \"later\": 1")));
+    cr_expect(strstr(said(), "note: add_bos_token: not read where the tokenizer is tiktoken.model"),
+              "%s", said());
+    cr_expect(strstr(said(), "note: later: not known, and not applied"), "%s", said());
+}
+
 /* The code that cuts texts is data here: where it is there, it must say the same. */
 Test(tokenizer_faults, tiktoken_code) {
     const char *config = "{\"auto_map\": {\"AutoTokenizer\": "
