@@ -151,6 +151,8 @@ static const struct changed {
     {"ZAYA1-8B", "cca", "true", "this config is that of the first upload of ZAYA1"},
     {"ZAYA1-8B", "rope_scaling", "{\"factor\": 2}", "rope_scaling: {\"factor\": 2} cannot be"},
     /* and such as change nothing */
+    {"Kimi-K2.5", "projection_hidden_size", "1152", NULL}, /* as transformers 5.24 writes it */
+    {"Kimi-K2.5", "projection_layer_norm_eps", "1e-5", NULL},
     {"SmolLM2-135M", "prefix", "null", NULL},
     {"SmolLM2-135M", "prefix", "4", "prefix: must be a string, not 4"},
     {"SmolLM2-135M", "pretraining_tp", "2", NULL},
