@@ -24,12 +24,12 @@ static int open_directory(int at, const char *name) {
 
 /* ---- making ---------------------------------------------------------------------------------- */
 
-/* Who collects may have removed the directory before its owner had the lock, and another process of
- * this number (in another container) may have made one of this name since. */
-static bool is_still(int fd, const char *path) {
+/* Is `name` in the directory `at` still what `fd` is open on? Until there is a lock, another process
+ * may have removed it, and one of the same name may have been made since. */
+static bool is_still(int fd, int at, const char *name) {
     struct stat mine, there;
-    return fstat(fd, &mine) == 0 && stat(path, &there) == 0 && mine.st_dev == there.st_dev &&
-           mine.st_ino == there.st_ino;
+    return fstat(fd, &mine) == 0 && fstatat(at, name, &there, AT_SYMLINK_NOFOLLOW) == 0 &&
+           mine.st_dev == there.st_dev && mine.st_ino == there.st_ino;
 }
 
 /* 0, or an errno value; EEXIST: another name may do. */
@@ -44,7 +44,7 @@ static int make_directory(const char *path, int *fd) {
     }
     /* a file system without locks has no collectors that get them either */
     const bool lost = flock(*fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
-    if (!lost && is_still(*fd, path)) return 0;
+    if (!lost && is_still(*fd, AT_FDCWD, path)) return 0;
     close(*fd);
     return EEXIST;
 }
@@ -123,7 +123,8 @@ static void collect(int fd, const char *name) {
     struct stat st;
     const int inner = open_directory(fd, name);
     if (inner < 0) return;
-    if (fstat(inner, &st) == 0 && st.st_uid == geteuid() && flock(inner, LOCK_EX | LOCK_NB) == 0) {
+    if (fstat(inner, &st) == 0 && st.st_uid == geteuid() && flock(inner, LOCK_EX | LOCK_NB) == 0 &&
+        is_still(inner, fd, name)) {
         remove_all(inner, 1);
         (void)unlinkat(fd, name, AT_REMOVEDIR);
     }

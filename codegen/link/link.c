@@ -65,20 +65,21 @@ static void add_words(command *c, const char *words) {
 
 static const char *choose_cc(hd_arena *a, const char *arch, const char *cc) {
     static const char spaces[] = " \t";
-    if (cc && cc[strspn(cc, spaces)]) return cc;
+    if (cc && *cc) return cc;
     if (hcg_is_foreign(arch)) return hd_printf(a, "%s-linux-gnu-gcc", arch);
     const char *env = getenv("CC");
     return env && env[strspn(env, spaces)] ? env : "cc";
 }
 
 /* Everything that decides the library's bytes is part of the command: no build id, no path, no
- * time. */
+ * time. It stays empty where the name of the linker is nothing but spaces. */
 static void make_command(command *c, const char *arch, const char *cc, const hcg_objects *objects,
                          const char *runtime, const char *soname, const char *out) {
     c->made = out;
     c->most = MAX_ARGS + objects->n;
     c->argv = hd_new_array(c->arena, char *, c->most);
     add_words(c, choose_cc(c->arena, arch, cc));
+    if (c->n == 0) return;
     add(c, "-shared");
     add(c, "-o");
     add_path(c, out);
@@ -263,6 +264,7 @@ bool hcg_link(hcg_program *p, hd_diags *d, const hcg_objects *objects, const cha
     const bool direct = !hd_in_scratch(output); /* to a target that is not a regular file */
     if (!direct) made = hd_path_join(p->arena, hd_path_dir(p->arena, output), "library");
     make_command(&c, arch, cc, objects, runtime, soname, made);
+    if (c.n == 0) hd_err(d, HD_E_TOOL, HD_NOWHERE, "the linker has no name")->hint = OTHERWISE;
     if (c.n == 0 || !(direct ? run(&c, d) : run_for(output, &c, d))) {
         hd_output_discard(out);
         return false;
