@@ -39,12 +39,30 @@ static void list_ops(flow_finder *f, hir_id first) {
     }
 }
 
+/* What depends on tokens: neither on weights nor on the position alone. */
+static void find_varying(flow_finder *f) {
+    const hir_module *m = f->out->m;
+    f->varies = hd_new_array(f->arena, bool, m->values.n);
+    for (size_t v = 0; v < m->values.n; v++)
+        f->varies[v] = hir_value_at(m, (hir_id)v)->op == HIR_NONE; /* an input */
+    for (size_t k = 0; k < f->out->program.n; k++) {
+        const hir_op *o = hir_op_at(m, f->out->program.at[k]);
+        bool varies = !hir_has_trait(o->code, HIR_LOCAL);
+        for (uint32_t i = 0; !varies && i < o->n_args; i++)
+            varies =
+                o->args[i].kind == HIR_REF_STATE ||
+                (o->args[i].kind == HIR_REF_VALUE && f->varies[f->out->origin[o->args[i].index]]);
+        for (uint32_t i = 0; i < o->n_results; i++)
+            f->varies[o->results[i]] = varies;
+    }
+}
+
 hir_id flow_operand(const flow_finder *f, const hir_op *o, uint32_t i) {
     hir_ref r = o->args[i];
     if (r.kind != HIR_REF_VALUE) return HIR_NONE;
     hir_type t = hir_value_at(f->out->m, r.index)->type;
-    if (!hir_type_has_t(t) || t.dtype == HIR_I32) return HIR_NONE;
-    return f->out->origin[r.index];
+    const hir_id v = f->out->origin[r.index];
+    return !hir_type_has_t(t) || t.dtype == HIR_I32 || !f->varies[v] ? HIR_NONE : v;
 }
 
 uint64_t flow_row(const flow_finder *f, hir_id v) {
@@ -66,6 +84,10 @@ bool hir_flow_is_border(const hir_module *m, const hir_op *o) {
     }
 }
 
+bool hir_flow_is_choice(const hir_module *m, const hir_op *o) {
+    return o->n_results == 1 && hir_value_at(m, o->results[0])->type.dtype == HIR_I32;
+}
+
 static bool is_border(const flow_finder *f, const hir_op *o) {
     return hir_flow_is_border(f->out->m, o);
 }
@@ -74,13 +96,9 @@ static bool is_effect(const hir_op *o) {
     return hir_has_trait(o->code, HIR_EFFECT) || o->n_results == 0;
 }
 
-/* Operand i of an op of a sublayer, unless it depends on the token's position alone. */
 static hir_id inner_operand(const flow_finder *f, const hir_op *o, uint32_t i) {
     hir_id x = flow_operand(f, o, i);
-    if (x == HIR_NONE || f->member[x]) return HIR_NONE;
-    hir_id op = hir_value_at(f->out->m, x)->op;
-    bool made = op == HIR_NONE || !hir_has_trait(hir_op_at(f->out->m, op)->code, HIR_PURE_CONST);
-    return made ? x : HIR_NONE;
+    return x == HIR_NONE || f->member[x] ? HIR_NONE : x;
 }
 
 /* Marks the operands of an output, transitively, down to the sublayer's last contractions, as
@@ -193,7 +211,8 @@ static uint64_t received_width(const flow_finder *f) {
 static void grow_at(flow_finder *f, const hir_op *o) {
     const hir_id sent = o->code == HIR_COMM_SEND_OP ? flow_operand(f, o, 0) : HIR_NONE;
     if (sent != HIR_NONE && !f->member[sent] && is_source(f, sent)) claim(f, sent);
-    if (is_effect(o) || is_border(f, o) || !reads_member(f, o)) return;
+    if (is_effect(o) || is_border(f, o) || hir_flow_is_choice(f->out->m, o) || !reads_member(f, o))
+        return;
     if (!f->member[o->results[0]]) f->member[o->results[0]] = f->grown = true;
     for (uint32_t i = 0; i < o->n_args; i++) {
         hir_id x = inner_operand(f, o, i);
@@ -239,6 +258,7 @@ static void seed(flow_finder *f) {
 
 static void find_members(flow_finder *f) {
     seed(f);
+    if (f->kept != HIR_NONE) claim(f, f->kept);
     do {
         f->grown = false;
         for (size_t k = 0; k < f->out->program.n; k++)
@@ -276,7 +296,7 @@ static operands operands_of(const flow_finder *f, const hir_op *o) {
         if (x.n++ == 0) x.first = v;
         x.numbers &= f->out->kind[v] == HIR_FLOW_NUMBERS;
         x.stream &= hir_flow_is_stream(f->out->kind[v]);
-        x.scaled &= f->root[v] != v;
+        x.scaled &= f->out->root[v] != v;
     }
     return x;
 }
@@ -292,15 +312,41 @@ static bool takes_width(const flow_finder *f, const hir_op *o) {
     return true;
 }
 
+/* Is it a sum over products of rows, such as q . k per head? (Of heads times sources there may be as
+ * many as channels.) */
+static bool is_dot_product(const flow_finder *f, const hir_op *o) {
+    const hir_id x = flow_operand(f, o, 0),
+                 made = x == HIR_NONE ? x : hir_value_at(f->out->m, x)->op;
+    const hir_type t = hir_ref_type(f->out->m, o->args[0]);
+    if (made == HIR_NONE || hir_attr_int(o, HIR_A_AXIS, 0) != t.rank - 1) return false;
+    const hir_op *product = hir_op_at(f->out->m, made);
+    if (product->code != HIR_MUL_OP) return false;
+    for (uint32_t i = 0; i < 2; i++) {
+        const hir_type y = hir_ref_type(f->out->m, product->args[i]);
+        if (flow_operand(f, product, i) == HIR_NONE || !y.rank || y.dim[y.rank - 1] == 1)
+            return false;
+    }
+    return true;
+}
+
+/* Does a contraction make something else than rows of each of several streams? (Of many streams the
+ * coefficients may be as many as channels.) */
+static bool makes_coefficients(const flow_finder *f, const hir_op *o) {
+    const hir_type t = hir_value_at(f->out->m, o->results[0])->type;
+    return t.rank > 2 && (uint64_t)t.dim[t.rank - 1] % f->out->width != 0 && reads_member(f, o);
+}
+
 /* Is the result narrower than the stream, or computed only from such values? (The scores of many
  * sources may be as wide as the stream.) */
 static bool are_numbers(const flow_finder *f, const hir_op *o, const operands *x) {
     uint64_t width = f->out->width, row = flow_row(f, o->results[0]);
-    if (row < width || (x->n && x->numbers)) return true;
+    if (row < width) return true;
+    const bool spread = x->n && flow_row(f, x->first) < width && !reads_member(f, o);
+    if (x->n && x->numbers && !spread) return true; /* spread: a narrow output, through a matrix */
     if (o->code == HIR_DEPTH_SCORES_OP || o->code == HIR_DEPTH_INVERSE_RMS_OP) return true;
-    if (hir_is_linear(o->code)) return !is_border(f, o);
+    if (hir_is_linear(o->code)) return !is_border(f, o) || makes_coefficients(f, o);
     if (!hir_has_trait(o->code, HIR_REDUCE)) return false;
-    return row % width != 0 || takes_width(f, o);
+    return row % width != 0 || takes_width(f, o) || is_dot_product(f, o);
 }
 
 /* Is it a use that a gate may have: is v multiplied with another value as wide as the stream
@@ -345,7 +391,7 @@ static void set_kind(flow_finder *f, const hir_op *o) {
     bool inside = !f->member[v] && f->into[v] != HIR_NONE;
     if ((!f->member[v] && !inside) || !hir_type_has_t(hir_value_at(f->out->m, v)->type)) return;
     hir_flow_kind *kind = &f->out->kind[v];
-    f->root[v] = v;
+    f->out->root[v] = v;
     if (is_beginning(f, o)) {
         *kind = HIR_FLOW_EMBEDDING;
         return;
@@ -363,7 +409,7 @@ static void set_kind(flow_finder *f, const hir_op *o) {
     if (x.n == 1 &&
         scales) { /* combined with a value that is the same for every token: the kind stays */
         *kind = f->out->kind[x.first];
-        f->root[v] = f->root[x.first];
+        f->out->root[v] = f->out->root[x.first];
     } else if (adds && !x.scaled) { /* a sum in which each summand has a weight is a mix */
         *kind = HIR_FLOW_SUM;
     }
@@ -374,12 +420,12 @@ static void find_kinds(flow_finder *f) {
     for (size_t i = 0; i < m->inputs.n; i++) {
         hir_id v = m->inputs.at[i];
         if (!f->member[v]) continue;
-        f->root[v] = v;
+        f->out->root[v] = v;
         f->out->kind[v] = flow_row(f, v) < f->out->width ? HIR_FLOW_NUMBERS : HIR_FLOW_EMBEDDING;
     }
     for (size_t k = 0; k < f->out->program.n; k++) {
         const hir_op *o = hir_op_at(m, f->out->program.at[k]);
-        if (!is_effect(o) || is_received(f, o)) set_kind(f, o); /* receiving is an effect */
+        if (o->n_results && o->code != HIR_COMM_SEND_OP) set_kind(f, o);
     }
 }
 
@@ -401,9 +447,10 @@ static void find_from(flow_finder *f, hir_id begin) {
     out->program = known.program;
     out->kind = hd_new_array(f->arena, hir_flow_kind, n);
     out->inside = hd_new_array(f->arena, bool, n);
+    out->own = hd_new_array(f->arena, bool, n);
     f->begin = begin;
     f->member = hd_new_array(f->arena, bool, n);
-    f->root = ids(f->arena, n, false);
+    f->out->root = ids(f->arena, n, false);
     f->into = ids(f->arena, n, false);
     f->factor = hd_new_array(f->arena, bool, n);
     find_members(f);
@@ -451,11 +498,51 @@ static bool is_stream(const hir_flow *out) {
     return out->outputs.n && readers > 1;
 }
 
+/* Do several sublayers read it? */
+static bool is_read_again(const hir_flow *out, hir_id v) {
+    uint32_t readers = 0;
+    for (size_t i = 0; i < out->inputs.n; i++)
+        for (size_t k = 0; k < out->inputs.at[i].sources.n; k++)
+            readers += out->inputs.at[i].sources.at[k].value == v;
+    return readers > 1;
+}
+
+/* Where sublayers add to nothing at all, but later ones read mixes of what earlier ones have made,
+ * as in multi-head layer attention: the first such value is an output, and from it follow the
+ * others. The embedding is what the first sublayer reads. */
+static bool find_kept(flow_finder *f) {
+    enum { MOST_TRIED = 32 };
+    const hir_flow *out = f->out;
+    uint32_t *users = hd_new_array(f->arena, uint32_t, out->m->values.n);
+    for (size_t k = 0; k < out->program.n; k++) {
+        const hir_op *o = hir_op_at(out->m, out->program.at[k]);
+        for (uint32_t i = 0; i < o->n_args && !is_effect(o) && !is_border(f, o); i++) {
+            const hir_id x = flow_operand(f, o, i);
+            if (x != HIR_NONE) users[x]++;
+        }
+    }
+    const hir_flow first = *out;
+    size_t tried = 0;
+    for (size_t k = 0; k < first.program.n && tried < MOST_TRIED; k++) {
+        const hir_op *o = hir_op_at(out->m, first.program.at[k]);
+        const hir_id v =
+            o->n_results && !is_effect(o) && is_border(f, o) ? o->results[0] : HIR_NONE;
+        if (v == HIR_NONE || users[v] < 2 || flow_row(f, v) < first.width) continue;
+        tried++;
+        f->kept = v;
+        find_from(f, HIR_NONE);
+        if (is_read_again(out, v)) return true;
+    }
+    f->kept = HIR_NONE;
+    return false;
+}
+
 void hir_flow_find(const hir_module *m, hd_arena *a, hir_flow *out) {
     enum { MOST_LAYERS = 4 }; /* layers before the stream */
     *out = (hir_flow){.m = m, .origin = ids(a, m->values.n, true)};
-    flow_finder f = {.out = out, .arena = a};
+    flow_finder f = {.out = out, .arena = a, .kept = HIR_NONE};
     list_ops(&f, m->first);
+    find_varying(&f);
     find_from(&f, HIR_NONE);
     if (!out->width || (out->outputs.n && !is_too_narrow(&f))) return;
     const hir_flow first = *out;
@@ -465,6 +552,7 @@ void hir_flow_find(const hir_module *m, hd_arena *a, hir_flow *out) {
         find_from(&f, begin);
         if (is_stream(out) && !is_too_narrow(&f)) return;
     }
+    if (find_kept(&f)) return;
     *out = first;
 }
 

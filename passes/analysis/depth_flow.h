@@ -50,8 +50,11 @@ typedef struct hir_flow {
     const hir_module *m;
     uint64_t width;         /* elements of a row of the stream; 0: there is no stream */
     hir_id *origin;         /* by value: the value of which it is a view, yield or conversion */
+    hir_id *root;           /* by value: the value of which it is a multiple, or itself */
     hir_flow_kind *kind;    /* by value */
     bool *inside;           /* by value: computed inside a sublayer, or its output */
+    bool *own;              /* by value: of these what leads to a sublayer's output; others are made
+                             * for the mechanism, such as the query of a mix */
     uint32_t *input;        /* by value: index into inputs, HIR_NONE */
     HD_VEC(hir_id) program; /* ops in order; those of kernel bodies in place of the kernels */
     HD_VEC(hir_id) outputs; /* values, by sublayer - 1 */
@@ -63,6 +66,8 @@ void hir_flow_find(const hir_module *m, hd_arena *a, hir_flow *out);
 
 /* Is the op a border of sublayers, so that its operands are inputs of a sublayer? */
 bool hir_flow_is_border(const hir_module *m, const hir_op *op);
+/* Does the op select, by scores or a table? Its result is no part of the mechanism. */
+bool hir_flow_is_choice(const hir_module *m, const hir_op *op);
 /* Is it a value of the stream itself, not something computed from it? */
 bool hir_flow_is_stream(hir_flow_kind k);
 const char *hir_flow_kind_name(hir_flow_kind k); /* "embedding", "sum", ... */

@@ -10,14 +10,15 @@ typedef struct flow_finder {
     bool grown;                      /* a member was found in this round */
     HD_VEC(hir_id) pending, outputs; /* work lists of claim */
     /* by value (of origins): */
+    bool *varies; /* depends on tokens */
     bool *member;
-    hir_id *root; /* of a member: the value of which it is a multiple, or itself */
     hir_id *into; /* the sublayer output that it leads to, or HIR_NONE */
     bool *factor; /* its only use: multiplied with a value as wide as the stream */
     hir_id begin; /* where the stream begins; HIR_NONE: at the embedding */
+    hir_id kept;  /* an output that nothing is added to; HIR_NONE: outputs follow from the stream */
 } flow_finder;
 
-/* The origin of operand i if it is a float value with T, else HIR_NONE. */
+/* The origin of operand i if it is a float value with T that depends on tokens, else HIR_NONE. */
 hir_id flow_operand(const flow_finder *f, const hir_op *o, uint32_t i);
 uint64_t flow_row(const flow_finder *f, hir_id v); /* elements of a row */
 

@@ -52,7 +52,7 @@ static bool is_mixed(const flow_finder *f, const hir_op *o, uint32_t i) {
 static void step(walker *w, hir_id v) {
     flow_finder *f = w->f;
     if (hir_flow_is_stream(f->out->kind[v])) {
-        hir_id root = f->root[v];
+        hir_id root = f->out->root[v];
         if (root != v && w->seen[root] == w->walk) return;
         w->seen[root] = w->walk;
         hd_push(f->arena, &w->found, root);
@@ -62,6 +62,12 @@ static void step(walker *w, hir_id v) {
     if (op == HIR_NONE) return;
     const hir_op *o = hir_op_at(f->out->m, op);
     if (hir_flow_is_border(f->out->m, o)) return;
+    if (f->out->kind[v] ==
+        HIR_FLOW_NUMBERS) { /* a narrow input, up to the rows that it is made of */
+        for (uint32_t i = 0; i < o->n_args; i++)
+            push(w, flow_operand(f, o, i));
+        return;
+    }
     hir_id only = o->code == HIR_SLICE_OP ? sliced_operand(f, o) : HIR_NONE;
     for (uint32_t i = 0; i < o->n_args; i++)
         if (is_mixed(f, o, i)) push(w, only != HIR_NONE ? only : flow_operand(f, o, i));
@@ -103,7 +109,7 @@ static contents contents_of(const flow_finder *f, contents *memo, const uint32_t
         for (uint32_t i = 0; i < o->n_args; i++) {
             hir_id x = flow_operand(f, o, i);
             if (x == HIR_NONE) continue;
-            x = f->root[x];
+            x = f->out->root[x];
             if (!memo[x].known) {
                 hd_push(f->arena, &stack, x);
                 continue;
@@ -136,6 +142,20 @@ static void reach_sources(walker *w, hir_id value, bool *reached) {
         reached[w->found.at[k]] = true;
 }
 
+/* Of what is made inside sublayers, that which leads to an output. The rest, such as the query of a
+ * mix, is made for the mechanism: numbers of it. */
+static void find_own(const flow_finder *f, const bool *reached) {
+    hir_flow *out = f->out;
+    for (size_t k = 0; k < out->program.n; k++) {
+        const hir_op *o = hir_op_at(out->m, out->program.at[k]);
+        const hir_id v = o->n_results ? o->results[0] : HIR_NONE;
+        if (v == HIR_NONE || !out->inside[v]) continue;
+        const hir_id root = out->root[v];
+        out->own[v] = reached[f->into[root] == HIR_NONE ? root : f->into[root]];
+        if (!out->own[v] && out->kind[v] == HIR_FLOW_OUTPUT) out->kind[v] = HIR_FLOW_NUMBERS;
+    }
+}
+
 /* Keeps those outputs that reach an input, as a source or in a sum, or another pipeline stage;
  * others, such as the query of a mix, are not outputs of sublayers. */
 static void find_outputs(flow_finder *f, walker *w, bool *reached) {
@@ -153,32 +173,53 @@ static void find_outputs(flow_finder *f, walker *w, bool *reached) {
         if (out->kind[o->results[0]] != HIR_FLOW_SUM) continue;
         for (uint32_t i = 0; i < o->n_args; i++) {
             hir_id x = flow_operand(f, o, i);
-            if (x != HIR_NONE) reached[f->root[x]] = true;
+            if (x != HIR_NONE) reached[f->out->root[x]] = true;
         }
     }
     for (size_t k = 0; k < out->program.n; k++) {
         const hir_op *o = hir_op_at(out->m, out->program.at[k]);
         if (!o->n_results || !reached[o->results[0]]) continue;
-        if (out->kind[o->results[0]] == HIR_FLOW_OUTPUT && f->root[o->results[0]] == o->results[0])
+        if (out->kind[o->results[0]] == HIR_FLOW_OUTPUT &&
+            f->out->root[o->results[0]] == o->results[0])
             hd_push(f->arena, &out->outputs, o->results[0]);
     }
+    find_own(f, reached);
 }
 
-static void add_input(flow_finder *f, hir_id v, hd_loc loc) {
+/* Is it a number of the mechanism that has become a result, as of a head with few columns, and not
+ * only its weights, which are traced? */
+static bool ends_in_numbers(const flow_finder *f) {
+    for (size_t k = 0; k < f->out->program.n; k++) {
+        const hir_op *o = hir_op_at(f->out->m, f->out->program.at[k]);
+        if (o->code != HIR_OUTPUT_OP) continue;
+        const hir_id v = flow_operand(f, o, 0);
+        if (v != HIR_NONE && f->out->kind[v] != HIR_FLOW_NUMBERS) return false;
+    }
+    return true;
+}
+
+static bool takes_rows(const hir_op *o) {
+    return hir_is_linear(o->code) || hir_has_trait(o->code, HIR_SEQUENCE) ||
+           hir_has_trait(o->code, HIR_WRITES_STATE);
+}
+
+static void add_input(flow_finder *f, const hir_op *reader, hir_id v, bool narrow) {
     hir_flow *out = f->out;
     if (v == HIR_NONE || !f->member[v] || out->input[v] != HIR_NONE) return;
-    if (out->kind[v] == HIR_FLOW_NUMBERS) return;
+    if (out->kind[v] == HIR_FLOW_NUMBERS && (!narrow || out->inside[v])) return;
     out->input[v] = (uint32_t)out->inputs.n;
-    hir_flow_input input = {.value = v, .sublayer = HIR_NONE, .loc = loc};
+    hir_flow_input input = {.value = v, .sublayer = HIR_NONE, .loc = reader->loc};
     hd_push(f->arena, &out->inputs, input);
 }
 
 static void list_inputs(flow_finder *f) {
+    const bool narrow_result = ends_in_numbers(f);
     for (size_t k = 0; k < f->out->program.n; k++) {
         const hir_op *o = hir_op_at(f->out->m, f->out->program.at[k]);
         if (o->code != HIR_OUTPUT_OP && !hir_flow_is_border(f->out->m, o)) continue;
         for (uint32_t i = 0; i < o->n_args; i++)
-            add_input(f, flow_operand(f, o, i), o->loc);
+            add_input(f, o, flow_operand(f, o, i),
+                      o->code == HIR_OUTPUT_OP ? narrow_result : takes_rows(o));
     }
 }
 
@@ -222,12 +263,34 @@ static int by_place(const void *a, const void *b) {
     return x->value < y->value ? -1 : x->value > y->value;
 }
 
+/* Is it narrower than the stream? Only sublayers that read no row of the stream have such inputs,
+ * as those of a stream that is a matrix; for others it is a coefficient. */
+static bool is_narrow(const hir_flow *out, const hir_flow_input *input) {
+    return out->kind[input->value] == HIR_FLOW_NUMBERS;
+}
+
+/* By sublayer, the program's output at 0: does it read a row of the stream? */
+static bool *find_readers_of_rows(const flow_finder *f) {
+    const hir_flow *out = f->out;
+    bool *reads = hd_new_array(f->arena, bool, out->outputs.n + 1);
+    for (size_t i = 0; i < out->inputs.n; i++) {
+        const hir_flow_input *input = &out->inputs.at[i];
+        if (input->sublayer == HIR_NONE || is_narrow(out, input)) continue;
+        reads[input->sublayer == HIR_FLOW_RESULT ? 0 : input->sublayer] = true;
+    }
+    return reads;
+}
+
 /* Drops inputs that lead to no output, such as the input of a query's contraction. */
-static void drop_strays(hir_flow *out) {
+static void drop_strays(flow_finder *f) {
+    hir_flow *out = f->out;
+    const bool *reads = find_readers_of_rows(f);
     size_t n = 0;
     for (size_t i = 0; i < out->inputs.n; i++) {
         hir_flow_input input = out->inputs.at[i];
         bool stray = input.sublayer == HIR_NONE;
+        if (!stray && is_narrow(out, &input))
+            stray = reads[input.sublayer == HIR_FLOW_RESULT ? 0 : input.sublayer];
         out->input[input.value] = stray ? HIR_NONE : (uint32_t)n;
         if (!stray) out->inputs.at[n++] = input;
     }
@@ -244,7 +307,7 @@ void flow_find_inputs(flow_finder *f) {
     for (size_t i = 0; i < out->outputs.n; i++)
         number[out->outputs.at[i]] = (uint32_t)i + 1;
     assign_sublayers(f, number);
-    drop_strays(out);
+    drop_strays(f);
     contents *memo = hd_new_array(f->arena, contents, n);
     for (size_t i = 0; i < out->inputs.n; i++) {
         hir_flow_input *input = &out->inputs.at[i];

@@ -57,8 +57,11 @@ typedef struct clerk {
     uint8_t *reach;    /* by value of a body */
     uint32_t *read_at; /* by value: 1 + index into reads, valid for the kernel being read */
     HD_VEC(outer_read) reads;
-    bool *weight_seen; /* by weight */
-    bool in_front;     /* true while the prologue of a contraction is walked */
+    bool *weight_seen;       /* by weight */
+    uint32_t *output_number; /* by value: the sublayer whose output it is, from 1; 0: none */
+    bool *made_of_output;    /* by value of a body */
+    bool *embedding_written; /* by value: one of its scaled forms was written */
+    bool in_front;           /* true while the prologue of a contraction is walked */
 } clerk;
 
 /* ---- kinds of values ------------------------------------------------------------------------- */
@@ -69,6 +72,10 @@ static hir_id origin(const clerk *c, hir_id v) {
 
 static hir_flow_kind kind_of(const clerk *c, hir_id v) {
     return c->l->flow.kind[origin(c, v)];
+}
+
+static bool is_sublayer_output(const clerk *c, hir_id v) {
+    return c->output_number[origin(c, v)] != 0;
 }
 
 static const hir_flow_input *input_of(const clerk *c, hir_id v) {
@@ -86,8 +93,9 @@ static unsigned reach_of_result(const clerk *c, hir_id v) {
     else if (input)
         reach = input->sources.n > 1 ? INTO_INPUT : INTO_NORM;
     if (hir_flow_is_stream(kind)) return reach | INTO_SUM;
+    if (reach) return reach;
     if (kind == HIR_FLOW_NUMBERS) return INTO_NUMBERS;
-    return reach ? reach : kind == HIR_FLOW_MIX ? INTO_PARTIAL : 0;
+    return kind == HIR_FLOW_MIX ? INTO_PARTIAL : 0;
 }
 
 static hir_phase phase_of_write(const clerk *c, hir_id v) {
@@ -281,6 +289,7 @@ static void spread(clerk *c, hir_id kernel, const hir_op *o) {
     unsigned reach = c->reach[y];
     if (!reach) return;
     if (!hir_flow_is_stream(kind_of(c, y))) reach &= ~(unsigned)INTO_SUM;
+    if (!reach) reach = INTO_NUMBERS; /* the weight of a summand */
     for (uint32_t i = 0; i < o->n_args; i++) {
         if (o->args[i].kind != HIR_REF_VALUE) continue;
         hir_id v = o->args[i].index;
@@ -315,34 +324,66 @@ static void spread_yield(clerk *c, hir_id kernel, const hir_op *k, const hir_op 
     }
 }
 
-/* Does a sublayer end here: is it the last contraction, or the collective that sums the ranks'
- * parts of the output? */
-static bool ends_sublayer(const clerk *c, const hir_op *o) {
-    const bool last = o->code == HIR_LINEAR_OP || hir_has_trait(o->code, HIR_COMM);
-    return last && o->n_results == 1 && kind_of(c, o->results[0]) == HIR_FLOW_OUTPUT;
+/* Marks the values that a kernel makes of the outputs of sublayers that end in it, as long as they
+ * are as wide: sums and mixes with the output in them. Returns how many outputs it does not store
+ * as they are; each has one of these written in its place. */
+static uint32_t mark_made_of_outputs(clerk *c, const hir_op *kernel) {
+    uint32_t n = 0;
+    HIR_EACH(c->m, op, kernel->body_first) {
+        const hir_op *o = hir_op_at(c->m, op);
+        if (o->n_results != 1) continue;
+        const hir_id y = o->results[0];
+        bool made = is_sublayer_output(c, y);
+        n += made && origin(c, y) == y;
+        for (uint32_t i = 0; !made && hir_has_trait(o->code, HIR_LOCAL) && i < o->n_args; i++)
+            made = o->args[i].kind == HIR_REF_VALUE && c->made_of_output[o->args[i].index] &&
+                   row_elements(c, o->args[i].index) == row_elements(c, y);
+        c->made_of_output[y] = made;
+    }
+    for (uint32_t i = 0; n && i < kernel->n_results; i++)
+        n -= is_sublayer_output(c, kernel->results[i]);
+    return n;
 }
 
-/* The number of sublayer outputs that a kernel computes: that many of its writes belong to the
- * sublayers, not to the mechanism. */
-static uint32_t own_writes(const clerk *c, const hir_op *kernel) {
-    uint32_t n = 0;
-    HIR_EACH(c->m, op, kernel->body_first)
-    n += ends_sublayer(c, hir_op_at(c->m, op));
-    return n;
+static bool is_made_of_output(const clerk *c, const hir_op *kernel, uint32_t result) {
+    const hir_ref yielded = hir_op_at(c->m, kernel->body_last)->args[result];
+    return yielded.kind == HIR_REF_VALUE && c->made_of_output[yielded.index];
+}
+
+/* The first copy that is written of the embedding, scaled or not, is its own write. */
+static bool is_first_embedding(const clerk *c, hir_id v) {
+    bool *written = &c->embedding_written[c->l->flow.root[origin(c, v)]];
+    const bool first = !*written;
+    *written = true;
+    return first;
+}
+
+/* In which order the writes of a kernel are the own ones of its sublayers: outputs, sums, mixes. */
+enum { AS_OUTPUT, AS_SUM, AS_MIX, AS_INPUT, ORDERS };
+
+static int order_of_write(const clerk *c, hir_id v) {
+    const hir_flow_kind kind = kind_of(c, v);
+    if (kind == HIR_FLOW_OUTPUT) return AS_OUTPUT;
+    return hir_flow_is_stream(kind) ? AS_SUM : input_of(c, v) ? AS_INPUT : AS_MIX;
 }
 
 static void charge_writes(clerk *c, hir_access a) {
     const hir_op *kernel = hir_op_at(c->m, a.op);
-    uint32_t own = own_writes(c, kernel);
+    const bool rows = kernel->code == HIR_KERNEL_ROW_OP;
+    uint32_t own = rows ? 0 : mark_made_of_outputs(c, kernel);
     a.write = true;
-    for (int sums = 0; sums < 2; sums++) /* plain outputs first */
+    for (int order = 0; order < ORDERS; order++)
         for (uint32_t i = 0; i < kernel->n_results; i++) {
             a.value = kernel->results[i];
             hir_flow_kind kind = kind_of(c, a.value);
-            if (kind == HIR_FLOW_NONE || (kind != HIR_FLOW_OUTPUT) != sums) continue;
+            if (kind == HIR_FLOW_NONE || order_of_write(c, a.value) != order) continue;
             a.phase = phase_of_write(c, a.value);
-            if (own && hir_flow_is_stream(kind)) {
-                a.phase = kind == HIR_FLOW_OUTPUT ? HIR_PHASE_OWN : HIR_PHASE_OWN_SUM;
+            if (kind == HIR_FLOW_EMBEDDING) {
+                if (!is_first_embedding(c, a.value)) a.phase = HIR_PHASE_ACCUMULATE;
+            } else if (!rows && c->l->flow.own[origin(c, a.value)]) {
+                a.phase = HIR_PHASE_OWN;
+            } else if (own && is_made_of_output(c, kernel, i)) {
+                a.phase = HIR_PHASE_OWN_SUM;
                 own--;
             }
             a.bytes = row_bytes(c, a.value, row_elements(c, a.value));
@@ -376,21 +417,24 @@ static uint32_t sublayer_of(const clerk *c, const hir_op *kernel) {
     if (least != HIR_NONE) return least;
     HIR_EACH(c->m, op, kernel->body_first) {
         const hir_op *o = hir_op_at(c->m, op);
-        if (o->code != HIR_LINEAR_OP && !ends_sublayer(c, o)) continue;
-        for (size_t k = 0; k < c->l->flow.outputs.n; k++)
-            if (c->l->flow.outputs.at[k] == o->results[0]) return (uint32_t)k + 1;
+        const uint32_t ended = o->n_results == 1 ? c->output_number[o->results[0]] : 0;
+        if (ended) return ended;
     }
     return 0;
 }
 
-/* Sets the reach of sublayer inputs that are computed in a contraction's prologue, and so are not
- * results of the kernel. */
-static void spread_prologue(clerk *c, const hir_op *kernel) {
-    for (hir_id at = kernel->body_first; at != HIR_NONE; at = hir_op_at(c->m, at)->next) {
-        const hir_op *o = hir_op_at(c->m, at);
-        if (o->code == HIR_LINEAR_OP) return;
-        if (o->code == HIR_RESHAPE_OP || o->n_results != 1 || !input_of(c, o->results[0])) continue;
-        c->reach[o->results[0]] |= (uint8_t)reach_of_result(c, o->results[0]);
+/* What a kernel computes and multiplies, chooses by or puts in a cache itself is not stored: the
+ * input of a sublayer, or of a contraction that makes coefficients of the mechanism. */
+static void spread_borders(clerk *c, const hir_op *kernel) {
+    HIR_EACH(c->m, op, kernel->body_first) {
+        const hir_op *o = hir_op_at(c->m, op);
+        if (!hir_flow_is_border(c->m, o) && !hir_flow_is_choice(c->m, o)) continue;
+        for (uint32_t i = 0; i < o->n_args; i++) {
+            if (o->args[i].kind != HIR_REF_VALUE) continue;
+            const hir_id x = o->args[i].index;
+            if (kind_of(c, x) == HIR_FLOW_NONE || c->l->flow.inside[origin(c, x)]) continue;
+            c->reach[x] |= (uint8_t)(input_of(c, x) ? reach_of_result(c, x) : INTO_NORM);
+        }
     }
 }
 
@@ -400,7 +444,7 @@ static void charge_kernel(clerk *c, hir_id op, uint32_t sublayer) {
     if (last == HIR_NONE) return;
     const hir_op *yield = hir_op_at(c->m, last);
     if (yield->code == HIR_YIELD_OP) spread_yield(c, op, kernel, yield);
-    if (kernel->code == HIR_KERNEL_CONTRACT_OP) spread_prologue(c, kernel);
+    spread_borders(c, kernel);
     hir_access a = {.op = op, .sublayer = sublayer, .block = block_of(c, sublayer)};
     c->in_front = false;
     for (hir_id at = last; at != HIR_NONE; at = hir_op_at(c->m, at)->prev) {
@@ -447,7 +491,12 @@ void hir_ledger_find(const hir_module *m, hd_arena *a, hir_ledger *out) {
         .reach = hd_new_array(a, uint8_t, m->values.n),
         .read_at = hd_new_array(a, uint32_t, m->values.n),
         .weight_seen = hd_new_array(a, bool, m->weights.n + 1),
+        .output_number = hd_new_array(a, uint32_t, m->values.n),
+        .made_of_output = hd_new_array(a, bool, m->values.n),
+        .embedding_written = hd_new_array(a, bool, m->values.n),
     };
+    for (size_t k = 0; k < out->flow.outputs.n; k++)
+        c.output_number[out->flow.outputs.at[k]] = (uint32_t)k + 1;
     if (m->stage == HIR_STAGE_KERNEL)
         charge_kernels(&c);
     else
