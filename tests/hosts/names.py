@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """names.py HADAL SPEC FOLDER SOURCE: headers of models of many names, in one program with each other and with the headers of the
-system, as C and as C++; and names that no header may have."""
+system, as C and as C++; and names that no header may have. C++ has them before the system's, and with HADAL_FULL=1 after them as well."""
 import os, re, shutil, subprocess, sys
 
 hadal, spec, folder, source = sys.argv[1:]
@@ -32,7 +32,8 @@ mine = "".join(f'#include "{name}.h"\n' for name in NAMES)
 for language, compiler, flags in (("c", "gcc", ["-std=gnu17"]), ("cc", "g++", [])):
     if not shutil.which(compiler):
         continue
-    for order, text in (("after", head + mine), ("before", mine + head)):
+    orders = [("before", mine + head), ("after", head + mine)]
+    for order, text in orders if language == "c" or os.environ.get("HADAL_FULL") == "1" else orders[:1]:
         path = f"{folder}/{order}.{language}"
         open(path, "w").write(text + "int all_of_them = 0;\n")
         done = subprocess.run([compiler, *flags, "-U_GNU_SOURCE", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", "-fsyntax-only", path], capture_output=True, text=True)

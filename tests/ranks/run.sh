@@ -1,7 +1,7 @@
 #!/bin/sh
 # run.sh HADAL COMPARE CASE OUT NUMBER [more | more-full]: a golden case divided over ranks, which are threads, against the
 # undivided library: on 2, 3 and 4 ranks, over 2 stages of 2 runs of layers each, and over 2 stages of 2 ranks. Cases that follow
-# each other by NUMBER take one of the numbers of ranks, or of the pipelines, after the other; with HADAL_FULL=1 each has all. Prompts
+# each other by NUMBER take one of the numbers of ranks after the other, and of four cases two one of the pipelines; with HADAL_FULL=1 each has all. Prompts
 # at once (3 chunks), in calls that are a chunk or less, and token by token; and batches of sessions. At once and chunk
 # by chunk are the same bits. Rows are divided from as
 # few tokens on as there are ranks. With `more`: where the compiler finds that it pays, and other pipelines;
@@ -88,8 +88,8 @@ for ranks in 2 3 4; do
     tensor $ranks --divide-from $ranks --overlap off
     cmp "$out/logits" "$out/tiles"
 done
-! turn 0 2 || pipeline 1 2 2
-! turn 1 2 || pipeline 2 2 1
+! turn 0 4 || pipeline 1 2 2
+! turn 1 4 || pipeline 2 2 1
 if [ -n "$more" ]; then
     tensor 2
     pipeline 1 2 1
