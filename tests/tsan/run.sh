@@ -16,7 +16,7 @@ export TSAN_OPTIONS="halt_on_error=1 $(printf %s "${TSAN_OPTIONS:-}")"
 # once for all of them
 rm -rf "$out/runtime" "$out/comm"
 mkdir "$out/runtime" "$out/comm"
-(cd "$out/runtime" && $tsan -c "$source/runtime/"*.c)
+(cd "$out/runtime" && $tsan -c "$source/runtime/"*.c "$source/support/quota.c") # as the archive of the build
 (cd "$out/comm" && $tsan -c "$source"/comm/collective.c "$source"/comm/slow_link.c "$source"/comm/threads.c "$source/tests/comm/scenarios.c")
 build() { # FOLDER/TEST
     $tsan -I"$source/tests/tsan" "$source/tests/unit/$1.c" "$out/runtime/"*.o "$out/comm/"*.o -o "$out/$(basename $1)" -lm -pthread
