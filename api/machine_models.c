@@ -41,13 +41,14 @@ static const struct {
 /* Fills memory with words that are neither tiny nor infinite numbers, whatever type they are read
  * as: as floats 2^-7 to 2^-3 and as f16 1 to 1.5, of either sign. Scales of mxfp4 are bytes, 2^-5
  * to 1. */
-static void fill(uint32_t *to, size_t n, hir_dtype dtype) {
+static void fill(uint8_t *to, size_t n, hir_dtype dtype) {
     const bool bytes = dtype == HIR_MXFP4;
     const uint32_t base = bytes ? 0x7a7a7a7a : 0x3c003c00, noise = bytes ? 0x05050505 : 0x81ff81ff;
     uint64_t state = 1;
     for (size_t i = 0; i < n; i++) {
         state = state * UINT64_C(6364136223846793005) + 1442695040888963407u;
-        to[i] = base ^ ((uint32_t)(state >> 32) & noise);
+        const uint32_t word = base ^ ((uint32_t)(state >> 32) & noise);
+        memcpy(to + i * sizeof word, &word, sizeof word);
     }
 }
 
@@ -69,8 +70,8 @@ static bool fill_all(const hcg_program *p, uint8_t *file) {
         uint64_t bytes = 0;
         if (p->weight_offsets.at[i] == HCG_UNREAD) continue;
         if (!hir_weight_bytes(w, &bytes)) return false;
-        fill((uint32_t *)(void *)(file + HRT_WEIGHTS_DATA + p->weight_offsets.at[i]),
-             bytes / sizeof(uint32_t), w->type.dtype);
+        fill(file + HRT_WEIGHTS_DATA + p->weight_offsets.at[i], bytes / sizeof(uint32_t),
+             w->type.dtype);
     }
     return true;
 }

@@ -41,7 +41,7 @@ static inline void kernel_compile(bench *b, hir_kernel_kind kind, hir_id kernel,
 }
 
 /* Allocates whole pages, which free() frees. */
-static inline char *new_pages(size_t bytes) {
+static inline void *new_pages(size_t bytes) {
     char *x = aligned_alloc(PAGE, (bytes + PAGE) / PAGE * PAGE);
     if (!x) exit(1);
     return x;

@@ -75,7 +75,7 @@ static size_t bytes_of(const problem *p, hir_ref r) {
 static float *new_operand(const problem *p, hir_ref r, uint64_t *seed) {
     const size_t n = bytes_of(p, r) / 4;
     const double width = 1 / sqrt((double)p->s.n);
-    float *x = (float *)(void *)new_pages(n * 4);
+    float *x = new_pages(n * 4);
     const char *name = r.kind == HIR_REF_VALUE ? hir_value_at(p->k.b.m, r.index)->name : "";
     const bool factor = name && (*name == 'd' || *name == 'b');
     for (size_t i = 0; i < n; i++)

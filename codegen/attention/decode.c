@@ -28,6 +28,7 @@
 #include "codegen/emit/arithmetic.h"
 #include "codegen/emit/stream.h"
 #include "codegen/target/prefetch_distance.h"
+#include "support/known.h"
 
 enum {
     TILE = HCG_TILE_KEYS,
@@ -44,6 +45,7 @@ static int64_t line_of(const hcg_emit *e) {
 static void prefetch_after(hcg_emit *e, const hcg_cache *c, LLVMValueRef place, int64_t at) {
     const int64_t line = line_of(e) / (int64_t)hir_dtype_bytes(c->dtype);
     const int64_t ahead = hcg_prefetch_distance(&e->level->machine, HCG_PREFETCH_CACHED);
+    hd_known(line > 0);
     if (at % line == 0) hcg_prefetch(e, place, ahead);
 }
 
@@ -114,6 +116,7 @@ static LLVMValueRef add_across(hcg_emit *e, LLVMValueRef a, LLVMValueRef b, unsi
 /* add_across and add_pairs add the same numbers in the same order. */
 LLVMValueRef hcg_sum_each(hcg_emit *e, LLVMValueRef *v, unsigned n) {
     const unsigned lanes = e->level->lanes;
+    hd_known(n > 0);
     for (unsigned i = n; i < lanes; i++)
         v[i] = LLVMConstNull(e->vec);
     for (unsigned apart = 1; apart < lanes; apart *= 2)
@@ -343,6 +346,7 @@ static void find_rows(hcg_emit *e, const hcg_key_tile *t, const block *b, LLVMVa
         rows[0] = hcg_at(e, hcg_element(e, k->dtype), t->keys, at);
         return;
     }
+    hd_known(b->keys > 0);
     for (unsigned i = 0; i < b->keys; i++)
         rows[i] = hcg_gathered_row(e, t->listed.keys, hcg_add(e, b->first, hcg_i64(e, i)));
 }

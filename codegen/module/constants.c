@@ -115,7 +115,7 @@ END(hd_machine)
 #include "support/library_info.def"
 
 static writer begin(hd_arena *a, LLVMModuleRef mod, const char *name) {
-    const LLVMContextRef cx = LLVMGetModuleContext(mod);
+    LLVMContextRef cx = LLVMGetModuleContext(mod);
     return (writer){
         .arena = a,
         .cx = cx,
