@@ -315,6 +315,9 @@ hadal_remark hadal_remark_at(const hadal_session *s, size_t i) {
         .text = r->text,
         .value = r->value,
         .weight = r->weight,
+        .call_file = r->loc.call ? r->loc.call->file : NULL,
+        .call_line = r->loc.call ? r->loc.call->line : 0,
+        .call_column = r->loc.call ? r->loc.call->column : 0,
     };
 }
 

@@ -148,6 +148,11 @@ static void print_remark_json(const hadal_remark *r) {
         print_json_string(stderr, r->file);
         fprintf(stderr, ", \"line\": %u, \"column\": %u", r->line, r->column);
     }
+    if (r->call_file) {
+        fputs(", \"call\": {\"file\": ", stderr);
+        print_json_string(stderr, r->call_file);
+        fprintf(stderr, ", \"line\": %u, \"column\": %u}", r->call_line, r->call_column);
+    }
     if (r->weight) {
         fputs(", \"weight\": ", stderr);
         print_json_string(stderr, r->weight);
@@ -163,6 +168,8 @@ static void print_remark_json(const hadal_remark *r) {
 
 static void print_remark(const hadal_remark *r) {
     if (r->file) fprintf(stderr, "%s:%u:%u: ", r->file, r->line, r->column);
+    if (r->call_file)
+        fprintf(stderr, "called from %s:%u:%u: ", r->call_file, r->call_line, r->call_column);
     fprintf(stderr, "%s: %s: %s%s%s", r->pass, r->taken ? "applied" : "not applied",
             r->op ? r->op : "", r->op ? ": " : "", r->text);
     if (r->weight) fprintf(stderr, " (@%s)", r->weight);

@@ -278,18 +278,31 @@ bool hir_is_model(const hir_module *m) {
 }
 
 /* ---- copies -------------------------------------------------------------------------------- */
-/* Locations share few file names: the name is copied only where it differs from the one before. */
+/* Locations share few file names and calls: each is copied only where it differs from the one
+ * before. */
 typedef struct loc_copier {
     hd_arena *arena;
     const char *from, *to;
+    const hd_loc *from_call, *to_call;
 } loc_copier;
 
-static hd_loc copy_loc(loc_copier *c, hd_loc loc) {
-    if (loc.file && loc.file != c->from) {
-        c->from = loc.file;
-        c->to = hd_strdup(c->arena, loc.file);
+static const char *copy_file(loc_copier *c, const char *file) {
+    if (file && file != c->from) {
+        c->from = file;
+        c->to = hd_strdup(c->arena, file);
     }
-    if (loc.file) loc.file = c->to;
+    return file ? c->to : NULL;
+}
+
+static hd_loc copy_loc(loc_copier *c, hd_loc loc) {
+    if (loc.call && loc.call != c->from_call) {
+        hd_loc call = *loc.call;
+        call.file = hd_strdup(c->arena, call.file);
+        c->from_call = loc.call;
+        c->to_call = hd_kept_call(c->arena, NULL, call);
+    }
+    loc.file = copy_file(c, loc.file);
+    loc.call = loc.call ? c->to_call : NULL;
     return loc;
 }
 

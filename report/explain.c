@@ -78,15 +78,16 @@ static const char *line_of(const char *text, uint32_t n, size_t *length) {
     return text;
 }
 
-static void print_place(const teller *t, hd_loc loc) {
+static void print_place(const teller *t, const char *head, hd_loc loc) {
     if (!loc.file) return;
-    hd_text_f(t->out, "\nwritten at %s:%u:%u\n", loc.file, loc.line, loc.column);
+    hd_text_f(t->out, "%s %s:%u:%u\n", head, loc.file, loc.line, loc.column);
     for (size_t i = 0; i < t->r->files.n; i++) {
         size_t n;
         if (strcmp(t->r->files.at[i].path, loc.file) != 0) continue;
         const char *line = line_of(t->r->files.at[i].text, loc.line, &n);
         if (line) hd_text_f(t->out, "  %.*s\n  %*s^\n", (int)n, line, (int)loc.column - 1, "");
     }
+    if (loc.call) print_place(t, "called from", *loc.call);
 }
 
 /* ---- an op through the passes ---------------------------------------------------------------- */
@@ -306,7 +307,7 @@ static void tell_kernel(const teller *t, const report_stage *s, hir_id op) {
 static bool explain_op(const teller *t, const report_stage *s, hir_id op) {
     uint32_t number = s->op_of[op];
     print_op(t, s, op);
-    print_place(t, hir_op_at(s->m, op)->loc);
+    print_place(t, "\nwritten at", hir_op_at(s->m, op)->loc);
     const report_stage *end = tell_passes(t, &number, &op);
     if (!end) return true;
     tell_users(t, end, op);
@@ -356,7 +357,7 @@ static bool explain_weight(const teller *t, const report_stage *s, uint32_t inde
     hir_print_type(t->out, w->type);
     hir_print_derived(t->out, w);
     hd_text_add(t->out, "\n");
-    print_place(t, w->loc);
+    print_place(t, "\nwritten at", w->loc);
     if (s != last) tell_readers(t, s, hir_weight_ref(index));
     if (now == HIR_NONE) return true;
     const hir_weight *stored = &last->m->weights.at[now];
@@ -377,7 +378,7 @@ static bool explain_state(const teller *t, const report_stage *s, uint32_t index
     hd_text_f(t->out, "state $%s : %s ", x->name, hir_state_kind_of(x->kind)->word);
     hir_print_type(t->out, x->type);
     hd_text_add(t->out, "\n");
-    print_place(t, x->loc);
+    print_place(t, "\nwritten at", x->loc);
     tell_readers(t, s, hir_state_ref(index));
     return true;
 }

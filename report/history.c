@@ -194,6 +194,12 @@ static uint32_t form_of(builder *b, hir_id op) {
     memcpy(kept, b->words.at, b->words.n * sizeof *kept);
     const report_form form = {kept, (uint32_t)b->words.n};
     hd_push(h->arena, &h->forms, form);
+    const hd_loc *call = hir_op_at(b->m, op)->loc.call;
+    if (call && !known->formed) {
+        const report_call at = {b->stage->op_of[op], report_string(&h->strings, call->file),
+                                call->line, call->column};
+        hd_push(h->arena, &h->calls, at);
+    }
     known->formed = true;
     return known->form = (uint32_t)h->forms.n - 1;
 }

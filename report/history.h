@@ -74,6 +74,10 @@ typedef struct report_stage { /* the module after a pass; the first stage: as lo
     hir_ledger ledger;
 } report_stage;
 
+typedef struct report_call { /* where in the model a page was called that made an op */
+    uint32_t op, file, line, column;
+} report_call;
+
 typedef struct report_op {
     HD_VEC(uint32_t) values; /* numbers of the results */
     uint32_t yield;          /* of a kernel: number of its yield op + 1 */
@@ -90,6 +94,7 @@ typedef struct report_history {
     hd_arena *arena;
     report_strings strings;
     HD_VEC(report_form) forms;
+    HD_VEC(report_call) calls; /* of ops that were written in a page which the model uses */
     HD_VEC(report_op) ops;
     HD_VEC(report_value) values;
     HD_VEC(uint32_t) inputs; /* numbers of the values that are inputs */

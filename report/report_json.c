@@ -96,6 +96,15 @@ static void print_strings(const report_strings *s, hd_text *out) {
     hd_text_add(out, "]");
 }
 
+static void print_calls(const report_history *h, hd_text *out) {
+    hd_text_add(out, ",\n \"calls\": [");
+    for (size_t i = 0; i < h->calls.n; i++) {
+        const report_call *c = &h->calls.at[i];
+        hd_text_f(out, "%s%u,%u,%u,%u", i ? "," : "", c->op, c->file, c->line, c->column);
+    }
+    hd_text_add(out, "]");
+}
+
 static void print_forms(const report_history *h, hd_text *out) {
     hd_text_add(out, ",\n \"forms\": [");
     for (size_t i = 0; i < h->forms.n; i++) {
@@ -273,6 +282,7 @@ static void print_weights(const hir_module *m, hd_text *out) {
 static void print_history(const report_history *h, hd_text *out) {
     hd_text_add(out, ",\n\"history\": ");
     print_strings(&h->strings, out);
+    print_calls(h, out);
     print_forms(h, out);
     print_values(h, out);
     print_weights(report_last(h)->m, out);
@@ -308,6 +318,12 @@ static void print_remarks(const report *r, hd_text *out) {
         hd_text_add(out, ", ");
         member(out, "file", m->loc.file);
         hd_text_f(out, ", \"line\": %u, \"column\": %u, ", m->loc.line, m->loc.column);
+        if (m->loc.call) {
+            hd_text_add(out, "\"call\": {");
+            member(out, "file", m->loc.call->file);
+            hd_text_f(out, ", \"line\": %u, \"column\": %u}, ", m->loc.call->line,
+                      m->loc.call->column);
+        }
         member(out, "text", m->text);
         hd_text_add(out, "}");
     }

@@ -40,6 +40,14 @@ hd_error hd_diags_first(const hd_diags *d) {
 }
 
 /* ---- adding -------------------------------------------------------------------------------- */
+const hd_loc *hd_kept_call(hd_arena *a, const hd_loc *last, hd_loc call) {
+    if (last && last->file == call.file && last->line == call.line && last->column == call.column)
+        return last;
+    hd_loc *kept = hd_new(a, hd_loc);
+    *kept = call;
+    return kept;
+}
+
 /* A copy of line number loc.line of the source registered last under loc.file, or NULL. */
 static const char *source_line(const hd_diags *d, hd_loc loc) {
     const char *text = NULL;
@@ -162,6 +170,9 @@ void hd_diag_render(const hd_diag *diag, bool colour, hd_text *out) {
         hd_text_f(out, "%s:%u: ", diag->loc.file, diag->loc.line);
     else if (diag->loc.file)
         hd_text_f(out, "%s: ", diag->loc.file);
+    if (diag->loc.file && diag->loc.call)
+        hd_text_f(out, "called from %s:%u:%u: ", diag->loc.call->file, diag->loc.call->line,
+                  diag->loc.call->column);
     hd_text_f(out, "%s%s:%s %s%s%s", colour ? severity_colour[diag->severity] : "",
               severity_name[diag->severity], PLAIN, BOLD, diag->message, PLAIN);
     if (diag->code != HD_E_OK) hd_text_f(out, " [%s]", hd_error_name(diag->code));

@@ -22,10 +22,12 @@ const char *hd_error_name(hd_error e);
 int hd_error_exit_code(hd_error e);
 
 /* A range in a source text. `file` NULL: no place is known. Lines and columns count from 1,
- * columns in bytes; `end_column` is one past the last byte, 0 for "just one". */
+ * columns in bytes; `end_column` is one past the last byte, 0 for "just one". A place in a page
+ * that a model uses has the call in the model that led there. */
 typedef struct hd_loc {
     const char *file;
     uint32_t line, column, end_column;
+    const struct hd_loc *call; /* NULL: the place is in the model itself, or there is no model */
 } hd_loc;
 
 typedef enum hd_severity { HD_ERROR, HD_WARNING, HD_NOTE } hd_severity;
@@ -70,6 +72,9 @@ hd_diag *hd_warn(hd_diags *d, hd_error code, hd_loc loc, const char *format, ...
 hd_diag *hd_note(hd_diags *d, hd_loc loc, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 #define HD_NOWHERE ((hd_loc){0})
+/* A copy of `call` for hd_loc.call: `last` where that is the same place, so that neighbours share
+ * one. */
+const hd_loc *hd_kept_call(hd_arena *a, const hd_loc *last, hd_loc call);
 
 static inline bool hd_diags_failed(const hd_diags *d) {
     return d->errors > 0;

@@ -67,7 +67,7 @@ static size_t rewrite(const char *text, size_t n, size_t most, hd_text *out) {
 }
 
 static hd_loc place_at(const char *file, const char *text, size_t at) {
-    hd_loc loc = {file, 1, 1, 0};
+    hd_loc loc = {.file = file, .line = 1, .column = 1};
     for (size_t i = 0; i < at; i++) {
         loc.column++;
         if (text[i] == '\n') loc.line++, loc.column = 1;
@@ -80,7 +80,7 @@ json_t *hd_json_parse(hd_diags *d, const char *what, const char *file, const cha
     hd_diags_source(d, file, text);
     json_t *root = json_loadb(text, n, JSON_REJECT_DUPLICATES, &error);
     if (root) return root;
-    hd_loc at = {file, (uint32_t)error.line, (uint32_t)error.column, 0};
+    hd_loc at = {.file = file, .line = (uint32_t)error.line, .column = (uint32_t)error.column};
     hd_text again;
     hd_text_init(&again, d->arena);
     if (rewrite(text, n, SIZE_MAX, &again) == n && again.n != n) {
@@ -150,7 +150,7 @@ const char *hd_json_item(const char *p, size_t i) {
 }
 
 hd_loc hd_json_place(const char *file, const char *text, const char *value) {
-    hd_loc loc = {file, 1, 1, 0};
+    hd_loc loc = {.file = file, .line = 1, .column = 1};
     for (const char *p = text; p < value; p++) {
         loc.column++;
         if (*p == '\n') loc.line++, loc.column = 1;

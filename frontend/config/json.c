@@ -27,7 +27,8 @@ hfe_json *hfe_json_open(hd_arena *a, hd_diags *d, const char *path) {
     j->root = hd_json_parse(d, "file", j->file, j->text, n);
     if (!j->root) return NULL;
     if (json_is_object(j->root)) return j;
-    hd_err(d, HD_E_CONFIG, (hd_loc){j->file, 1, 1, 0}, "the config is not a JSON object");
+    hd_err(d, HD_E_CONFIG, (hd_loc){.file = j->file, .line = 1, .column = 1},
+           "the config is not a JSON object");
     return NULL;
 }
 

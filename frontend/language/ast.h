@@ -281,6 +281,7 @@ void hfe_visible_names(hfe_program *p, const hfe_file *file, const hfe_def *def,
                        hfe_candidates *out);
 /* The first function lists the pages of the library, as `use` names them; the second returns the
  * page that defines a name, or NULL. */
+bool hfe_is_library(const hfe_program *p, const hfe_file *file);
 void hfe_library_pages(hfe_program *p, hfe_candidates *out);
 const char *hfe_library_page(hfe_program *p, const char *name);
 

@@ -87,7 +87,7 @@ static hir_weight *declare(hfe_elab *e, hd_loc loc, const char *name, hir_type t
     if (!table_has_room(e, loc) || !(full = scoped_name(e, loc, name))) return NULL;
     hfe_declared *d = find_declared(e, full);
     if (!d->name) {
-        uint32_t w = hir_add_weight(e->m, full, type, hfe_place_in_spec(e, loc));
+        uint32_t w = hir_add_weight(e->m, full, type, hfe_place_of_op(e, loc));
         e->m->weights.at[w].unused = true; /* until something reads it */
         e->m->weights.at[w].stacked = stacked;
         keep(e, d, full, hir_weight_ref(w), loc);
@@ -184,7 +184,7 @@ hfe_value hfe_declare_state(hfe_elab *e, hd_loc loc, const char *name, hfe_value
                         hir_state_kind_of(kind)->word);
     hfe_declared *d = find_declared(e, full);
     if (!d->name) {
-        uint32_t s = hir_add_state(e->m, full, kind, type, hfe_place_in_spec(e, loc));
+        uint32_t s = hir_add_state(e->m, full, kind, type, hfe_place_of_op(e, loc));
         keep(e, d, full, hir_state_ref(s), loc);
     } else if (d->ref.kind != HIR_REF_STATE || !hir_type_equal(hir_ref_type(e->m, d->ref), type)) {
         return reject_twice(e, loc, d, type, d->ref.kind == HIR_REF_STATE);

@@ -69,11 +69,17 @@ const char *hfe_did_you_mean(hfe_elab *e, const char *word, const hfe_candidates
 }
 
 /* ---- places -------------------------------------------------------------------------------- */
-/* Returns the place in the spec for an op, not the place in the library function that builds the
- * op. */
-hd_loc hfe_place_in_spec(const hfe_elab *e, hd_loc loc) {
-    for (const hfe_frame *f = e->frame; f && f->def->file != e->spec; f = f->up)
+/* Returns the place of an op for people: in the model, or in a page of their own with the call in
+ * the model that led there. Pages of the library are passed over. */
+hd_loc hfe_place_of_op(hfe_elab *e, hd_loc loc) {
+    const hfe_frame *f = e->frame;
+    for (; f && f->def->file != e->spec && hfe_is_library(e->p, f->def->file); f = f->up)
         loc = f->call;
+    if (!f || f->def->file == e->spec) return loc;
+    hd_loc call = loc;
+    for (; f && f->def->file != e->spec; f = f->up)
+        call = f->call;
+    loc.call = e->call = hd_kept_call(e->arena, e->call, call);
     return loc;
 }
 

@@ -68,6 +68,7 @@ struct hfe_elab {
         hfe_declared *slot;
         size_t n, cap;
     } declared;
+    const hd_loc *call;      /* the last call in the model that an op of a page has; NULL: none */
     HD_VEC(hd_loc) reported; /* places for which an error was reported */
     hfe_locals_chunk *locals;
     HD_VEC(hfe_known_constant) constants;
@@ -139,7 +140,7 @@ hfe_value hfe_emit(hfe_elab *e, hd_loc loc, hir_opcode code, const hir_ref *args
 /* Makes an operand of a tensor, or of a number as a scalar constant. Returns false after an error,
  * or for poison. */
 bool hfe_operand(hfe_elab *e, hd_loc loc, hfe_value v, const char *what, hir_ref *out);
-hd_loc hfe_place_in_spec(const hfe_elab *e, hd_loc loc);
+hd_loc hfe_place_of_op(hfe_elab *e, hd_loc loc);
 /* Makes a shape from a list of dims, of which the first may be `symbol`. Returns false after an
  * error, or for poison. */
 bool hfe_shape(hfe_elab *e, hd_loc loc, hfe_value v, int64_t symbol, const char *what,

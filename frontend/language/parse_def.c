@@ -192,7 +192,8 @@ static void check_twice(hfe_parser *ps, const hfe_def *def) {
 bool hfe_parse(hfe_program *p, hfe_file *file) {
     hfe_tokens tokens = {0};
     size_t errors = p->diags->errors;
-    hfe_lex(p, (hd_loc){file->path, 1, 1, 1}, file->text, file->text + strlen(file->text), &tokens);
+    hfe_lex(p, (hd_loc){file->path, 1, 1, 1, NULL}, file->text, file->text + strlen(file->text),
+            &tokens);
     hfe_parser ps = {.p = p, .file = file, .at = tokens.list.at};
     hfe_skip_lines(&ps);
     while (!hfe_at(&ps, HFE_T_END)) {

@@ -242,6 +242,12 @@ static bool has_ending(const char *name) {
     return n > 6 && strcmp(name + n - 6, ".hadal") == 0;
 }
 
+bool hfe_is_library(const hfe_program *p, const hfe_file *file) {
+    const char *dir = p->options->std_dir;
+    const size_t n = dir ? strlen(dir) : 0;
+    return n && strncmp(file->path, dir, n) == 0 && file->path[n] == '/';
+}
+
 /* Lists the pages below std_dir/`inside`, named as `use` names them. */
 static void scan(hfe_program *p, const char *inside, int depth) {
     const char *path = hd_path_join(p->arena, p->options->std_dir, inside);

@@ -140,6 +140,10 @@ typedef struct hadal_remark {
                         * exists */
     const char *weight; /* the first weight that the op reads, or a kernel's first product; NULL:
                          * none */
+    /* The call in the model that led to the place, if that is in a page which the model uses; else
+     * call_file is NULL. */
+    const char *call_file;
+    unsigned call_line, call_column;
 } hadal_remark;
 HADAL_API size_t hadal_remarks(const hadal_session *s);
 HADAL_API hadal_remark hadal_remark_at(const hadal_session *s, size_t i);

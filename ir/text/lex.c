@@ -19,7 +19,7 @@ hir_lexer hir_lexer_on(hd_arena *a, hd_diags *d, const char *file, const char *t
 
 static hd_loc loc_from(const hir_lexer *lx, const char *start) {
     return (hd_loc){lx->file, lx->line, (uint32_t)(start - lx->line_start) + 1,
-                    (uint32_t)(lx->p - lx->line_start) + 1};
+                    (uint32_t)(lx->p - lx->line_start) + 1, NULL};
 }
 
 static hir_token token(const hir_lexer *lx, hir_token_kind kind, const char *start,

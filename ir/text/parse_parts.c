@@ -213,16 +213,27 @@ static bool parse_u32(hir_parser *p, uint32_t *out) {
     return true;
 }
 
-bool hir_parse_loc(hir_parser *p, hd_loc *out) {
-    *out = HD_NOWHERE;
-    if (!hir_at_word(p, "loc")) return true;
+static bool parse_place(hir_parser *p, const char **last_file, hd_loc *out) {
     hir_advance(p);
     if (p->t.kind != HIR_TOK_STRING) return hir_expected(p, "a file name in quotes");
-    if (!p->loc_file || strcmp(p->loc_file, p->t.text) != 0) p->loc_file = p->t.text;
-    out->file = p->loc_file;
+    if (!*last_file || strcmp(*last_file, p->t.text) != 0) *last_file = p->t.text;
+    out->file = *last_file;
     hir_advance(p);
     return hir_expect(p, ':') && parse_u32(p, &out->line) && hir_expect(p, ':') &&
            parse_u32(p, &out->column);
+}
+
+/* `loc "m.hadal":3:24`, and in a page of one's own ` from` the call in the model. */
+bool hir_parse_loc(hir_parser *p, hd_loc *out) {
+    *out = HD_NOWHERE;
+    if (!hir_at_word(p, "loc")) return true;
+    if (!parse_place(p, &p->loc_file, out)) return false;
+    if (!hir_at_word(p, "from")) return true;
+    hd_loc call = HD_NOWHERE;
+    if (!parse_place(p, &p->call_file, &call)) return false;
+    out->call = hd_kept_call(p->arena, p->last_call, call);
+    p->last_call = out->call;
+    return true;
 }
 
 /* ---- attributes ---------------------------------------------------------------------------- */

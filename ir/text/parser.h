@@ -37,7 +37,9 @@ typedef struct hir_parser {
     bool inputs_unclear; /* the signature failed: do not report unknown values */
     bool may_open;       /* the op that failed may have opened a body */
     bool arena_given, local_given, fixed_given;
-    const char *loc_file; /* file name of the last `loc`, reused if the next is the same */
+    const char *loc_file;  /* file name of the last `loc`, reused if the next is the same */
+    const char *call_file; /* the same of what follows `from` */
+    const hd_loc *last_call;
 } hir_parser;
 
 /* Adds a syntax or other error; always false. */

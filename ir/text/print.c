@@ -75,6 +75,10 @@ static void print_loc(const printer *p, hd_loc loc) {
     hd_text_add(p->out, " loc ");
     hd_text_quoted(p->out, loc.file);
     hd_text_f(p->out, ":%u:%u", loc.line, loc.column);
+    if (!loc.call) return;
+    hd_text_add(p->out, " from ");
+    hd_text_quoted(p->out, loc.call->file);
+    hd_text_f(p->out, ":%u:%u", loc.call->line, loc.call->column);
 }
 
 const char *hir_type_string(hd_arena *a, hir_type t) {

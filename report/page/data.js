@@ -23,6 +23,8 @@ class History {
     this.names = new Map(json.names);
     this.weights = json.weights;
     this.ops = json.ops;
+    this.calls = new Map();
+    for (let i = 0; i < (json.calls || []).length; i += 4) this.calls.set(json.calls[i], json.calls.slice(i + 1, i + 4));
     this.changed = this.stages.filter((s) => s.changed);
     this.stages.forEach((s, i) => {
       s.number = i;
@@ -133,7 +135,9 @@ class History {
     return this.pieces(stage, row).map((p) => p[1]).join("");
   }
   location(f) {
-    return f[FORM.file] ? { file: this.strings[f[FORM.file]], line: f[FORM.line], column: f[FORM.column] } : null;
+    if (!f[FORM.file]) return null;
+    const call = this.calls.get(f[FORM.op]);
+    return { file: this.strings[f[FORM.file]], line: f[FORM.line], column: f[FORM.column], call: call && { file: this.strings[call[0]], line: call[1], column: call[2] } };
   }
 
   /** By value of a stage: the op that makes it, and the ops that read it. */

@@ -54,7 +54,7 @@ function showLife(op, stage) {
   add(aside, h("button", { type: "button", class: "close", "aria-label": "Close (Escape)", onclick: () => go(back) }, "×"),
     h("h2", { class: "mono" }, history.linkOf(stage, op), " ", h("span", { class: "o" }, history.strings[f[FORM.code]])),
     h("p", { class: "note" }, `line ${history.layout(stage).lines[row]} after ${stage.pass}`),
-    l && h("section", null, h("h3", null, "Written"), sourceQuote(l)),
+    l && h("section", null, h("h3", null, "Written"), sourceQuote(l), l.call && h("h3", null, "Called"), l.call && sourceQuote(l.call)),
     h("section", null, h("h3", null, "Through the passes"), h("ol", { class: "timeline" }, life.map((x) =>
       h("li", { class: "stage-" + x.stage.ir }, h("a", { href: linkTo(x.stage, x.op) }, x.what === "written" ? WHAT.written : `${WHAT[x.what]} ${x.stage.pass}`),
         x.row >= 0 && h("div", { class: "ir" }, irText(x.stage, x.row)))))),

@@ -149,7 +149,12 @@ function passesRoom(room, link) {
   if (remarks.length)
     body.append(h("details", { style: { "margin-bottom": ".75rem" } }, h("summary", null, plural(remarks.length, "remark")), h("div", { class: "scroll" }, remarkList(remarks))));
   if (link.pass && !asked) body.append(h("p", { class: "empty" }, `There is no pass ${link.pass}.`));
-  if (!stage.changed) return void body.append(h("p", { class: "empty" }, "This pass changed nothing."));
+  if (!stage.changed) {
+    const before = history.shown(stage), op = link.op ? linkedOp(before, link.op) : null; // its dump is that of the pass before
+    body.append(h("p", { class: "empty" }, "This pass changed nothing."));
+    if (link.op && op === null) body.append(absentOp(link));
+    return void showLife(op, before);
+  }
   const view = { stage, pairs: align(stage), open: new Set(), light: null, op: null };
   view.list = new VirtualList(20, (i) => drawRow(view, i), { id: "ir", "aria-label": `IR before and after ${stage.pass}` });
   view.refill = () => {
@@ -166,12 +171,19 @@ function passesRoom(room, link) {
   choose(view, link);
 }
 
+/** The op that a link names, in a stage that changed something; null: the stage has none of that name. */
+function linkedOp(stage, name) {
+  // some programs encode the % of a value in a link as %25
+  return history.opOfLink(stage, name) ?? (name.startsWith("%25") ? history.opOfLink(stage, "%" + name.slice(3)) : null) ?? null;
+}
+const absentOp = (link) => h("p", { class: "empty", id: "absent-op" }, `There is no ${link.op} ${link.side === "before" ? "before" : "after"} this pass.`);
+
 /** Shows the op of a link in the list, and its history beside the list. */
 function choose(view, link) {
   const stage = link.side === "before" && view.stage.before ? view.stage.before : view.stage;
-  view.op = link.op ? history.opOfLink(stage, link.op) ?? null : null;
-  // some programs encode the % of a value in a link as %25
-  if (view.op === null && link.op?.startsWith("%25")) view.op = history.opOfLink(stage, "%" + link.op.slice(3)) ?? null;
+  view.op = link.op ? linkedOp(stage, link.op) : null;
+  $("absent-op")?.remove();
+  if (link.op && view.op === null) view.list.box.before(absentOp(link));
   for (const node of view.list.shown.values()) applyLight(view, node);
   if (view.op === null) return void showLife(null);
   const pair = view.pairs.findIndex((p) => (p.b >= 0 ? history.op(view.stage, p.b) : history.op(view.stage.before, p.a)) === view.op);

@@ -47,7 +47,7 @@ Test(building, optional_operands_are_filled_and_attributes_sorted) {
 }
 
 Test(building, an_illegal_op_is_rejected_once_and_its_users_quietly) {
-    b.loc = (hd_loc){"spec", 3, 4, 0};
+    b.loc = (hd_loc){"spec", 3, 4, 0, NULL};
     hir_ref bad = hir_emit2(&b, HIR_ADD_OP, x, hir_no_ref());
     cr_assert_eq(bad.kind, HIR_REF_NONE);
     hir_ref worse = hir_emit1(&b, HIR_NEG_OP, bad);

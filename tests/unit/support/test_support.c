@@ -221,8 +221,8 @@ Test(support, a_diagnostic_shows_its_line) {
     hd_diags d;
     hd_diags_init(&d, arena);
     hd_diags_source(&d, "m.hadal", "first\n\ty = lienar(x)\nlast");
-    hd_diag *diag =
-        hd_err(&d, HD_E_NAME, (hd_loc){"m.hadal", 2, 6, 12}, "unknown function '%s'", "lienar");
+    hd_diag *diag = hd_err(&d, HD_E_NAME, (hd_loc){"m.hadal", 2, 6, 12, NULL},
+                           "unknown function '%s'", "lienar");
     diag->cause = "no such name is in scope";
     diag->hint = "did you mean 'linear'?";
     cr_assert_str_eq(rendered(diag), "m.hadal:2:6: error: unknown function 'lienar' [name]\n"
@@ -239,10 +239,11 @@ Test(support, places_that_do_not_exist_are_harmless) {
     hd_diags_init(&d, arena);
     hd_diags_source(&d, "f", "a\nb");
     cr_assert_str_eq(rendered(hd_warn(&d, HD_E_IO, HD_NOWHERE, "w")), "warning: w [io]\n");
-    cr_assert_str_eq(rendered(hd_note(&d, (hd_loc){"f", 99, 1, 0}, "n")), "f:99:1: note: n\n");
-    cr_assert_str_eq(rendered(hd_err(&d, HD_E_IO, (hd_loc){"f", 2, 70, 90}, "e")),
+    cr_assert_str_eq(rendered(hd_note(&d, (hd_loc){"f", 99, 1, 0, NULL}, "n")),
+                     "f:99:1: note: n\n");
+    cr_assert_str_eq(rendered(hd_err(&d, HD_E_IO, (hd_loc){"f", 2, 70, 90, NULL}, "e")),
                      "f:2:70: error: e [io]\n    2 | b\n      |  ^\n");
-    cr_assert_str_eq(rendered(hd_err(&d, HD_E_IO, (hd_loc){"g", 2, 0, 0}, "e")),
+    cr_assert_str_eq(rendered(hd_err(&d, HD_E_IO, (hd_loc){"g", 2, 0, 0, NULL}, "e")),
                      "g:2: error: e [io]\n");
 }
 
@@ -254,7 +255,7 @@ Test(support, long_lines_are_cut_and_control_characters_hidden) {
     text[1990] = '\x1b';
     hd_diags_init(&d, arena);
     hd_diags_source(&d, "f", text);
-    const char *out = rendered(hd_err(&d, HD_E_SYNTAX, (hd_loc){"f", 1, 2000, 2010}, "e"));
+    const char *out = rendered(hd_err(&d, HD_E_SYNTAX, (hd_loc){"f", 1, 2000, 2010, NULL}, "e"));
     cr_assert_lt(strlen(out), 500);
     cr_assert_null(strchr(out, '\x1b'));
     cr_assert_not_null(strstr(out, "a?a"));
