@@ -170,10 +170,9 @@ try:
     # a pass that changed nothing left the values of the pass before it; a value that a pass did not leave is said to be missing
     still = next(s for s in tiny["history"]["stages"] if s["index"] and not s["changed"])
     id = f"{still['pass']}@{still['index']}" if [s["pass"] for s in tiny["history"]["stages"]].count(still["pass"]) > 1 else still["pass"]
-    for value in ("%3", "%253"):
-        page.go(f"#pass={id}&op={value}")
-        expect(page.run("document.getElementById('life').hidden"), False, f"{value} of {id}, which changed nothing")
-        assert page.run("document.getElementById('life').textContent").startswith("×%3 "), page.run("document.getElementById('life').textContent")
+    page.go(f"#pass={id}&op=%3")
+    expect(page.run("document.getElementById('life').hidden"), False, f"a value of {id}, which changed nothing")
+    assert page.run("document.getElementById('life').textContent").startswith("×%3 "), page.run("document.getElementById('life').textContent")
     for link in (f"#pass={id}&op=%999999", "#pass=fuse&op=%999999", "#pass=fuse&op=no_such&side=before"):
         page.go(link)
         expect(page.run("document.getElementById('life').hidden"), True, link)
