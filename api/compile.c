@@ -16,6 +16,7 @@
 #include "report/history.h"
 #include "support/packed.h"
 #include "support/scratch.h"
+#include "torch/torch.h"
 
 #define API_FAILED 1
 
@@ -409,6 +410,29 @@ static bool emit_ir(hadal_session *s, const hadal_target *t, const char *path) {
     return hd_write_file(s->arena, &s->diags, path, text.at, text.n);
 }
 
+/* Is a weight of the folder stored as codes? What is written could not load it. */
+static bool reject_quantised(hadal_session *s) {
+    if (!s->weights_path || !hd_safetensors_exist(s->arena, s->weights_path)) return false;
+    if (!api_need_weights(s)) return true;
+    for (size_t i = 0; i < s->weights.list.n; i++) {
+        const hd_tensor *t = &s->weights.list.at[i];
+        if (!t->packed) continue;
+        hd_diag *e = hd_err(&s->diags, HD_E_UNSUPPORTED, (hd_loc){.file = t->file},
+                            "weight %s is quantised, and PyTorch is written for numbers", t->name);
+        e->cause = "gradients are those of numbers; the module does not decode codes";
+        e->hint = "store the checkpoint in f32 or bf16 first, or give the config.json alone";
+        return true;
+    }
+    return false;
+}
+
+static bool emit_torch(hadal_session *s, const char *path) {
+    hd_text text;
+    hd_text_init(&text, s->arena);
+    return !reject_quantised(s) && hpt_write(s->m, &s->diags, &text) &&
+           hd_write_file(s->arena, &s->diags, path, text.at, text.n);
+}
+
 static bool emit_object(hadal_session *s, const char *path) {
     return hcg_emit_code(s->program, &s->diags, HCG_CODE_OBJECT, path);
 }
@@ -460,6 +484,7 @@ static bool emit(hadal_session *s, const hadal_target *t, const char *kind, cons
         {"header", emit_header}, {"weights", emit_weights},
     };
     if (strcmp(kind, "ir") == 0) return api_need_module(s) && emit_ir(s, t, path);
+    if (strcmp(kind, "torch") == 0) return api_need_module(s) && emit_torch(s, path);
     if (!api_need_program(s, t)) return false;
     if (strcmp(kind, "so") == 0) return emit_library(s, t, path);
     for (size_t i = 0; i < sizeof writers / sizeof *writers; i++)

@@ -1,6 +1,6 @@
-# cmake -DOUT=FILE.c "-DFILES=a.html;b.js" -P embed.cmake
-# Writes `const report_page_part report_page_parts[]`: each file by its name, as bytes.
-set(text "/* Made by cmake/embed.cmake. */\n#include \"report/page.h\"\n")
+# cmake -DOUT=FILE.c "-DFILES=a.html;b.js" -DHEADER=report/page.h -DTYPE=report_page_part -DARRAY=report_page_parts -P embed.cmake
+# Writes `const TYPE ARRAY[]`, which HEADER declares: each file by its name, as bytes.
+set(text "/* Made by cmake/embed.cmake. */\n#include \"${HEADER}\"\n")
 set(rows "")
 set(number 0)
 foreach(file ${FILES})
@@ -11,5 +11,5 @@ foreach(file ${FILES})
   string(APPEND rows "    {\"${name}\", part${number}},\n")
   math(EXPR number "${number} + 1")
 endforeach()
-string(APPEND text "const report_page_part report_page_parts[] = {\n${rows}    {0, 0},\n};\n")
+string(APPEND text "const ${TYPE} ${ARRAY}[] = {\n${rows}    {0, 0},\n};\n")
 file(WRITE ${OUT} "${text}")

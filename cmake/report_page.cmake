@@ -7,7 +7,8 @@ foreach(part ${PAGE_PARTS})
 endforeach()
 set(PAGE_C ${CMAKE_BINARY_DIR}/report_page_parts.c)
 add_custom_command(OUTPUT ${PAGE_C}
-  COMMAND ${CMAKE_COMMAND} -DOUT=${PAGE_C} "-DFILES=${PAGE_FILES}" -P ${CMAKE_SOURCE_DIR}/cmake/embed.cmake
+  COMMAND ${CMAKE_COMMAND} -DOUT=${PAGE_C} "-DFILES=${PAGE_FILES}"
+    -DHEADER=report/page.h -DTYPE=report_page_part -DARRAY=report_page_parts -P ${CMAKE_SOURCE_DIR}/cmake/embed.cmake
   DEPENDS ${PAGE_FILES} ${CMAKE_SOURCE_DIR}/cmake/embed.cmake VERBATIM
   COMMENT "Joining the page of reports")
 target_sources(hadal_core PRIVATE ${PAGE_C})

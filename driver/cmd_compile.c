@@ -11,6 +11,7 @@
 /* K(ENUM, "name for --emit", "prefix", "suffix" of the file name, stage of the command) */
 #define OUTPUT_KINDS(K)                                                                            \
     K(GRAPH, "graph", "", ".graph.hir", BEFORE_PASSES)                                             \
+    K(TORCH, "torch", "", ".py", BEFORE_PASSES)                                                    \
     K(DEPTH, "depth", "", ".depth.hir", AMONG_PASSES)                                              \
     K(KERNEL, "kernel", "", ".kernel.hir", AFTER_PASSES)                                           \
     K(PLAN, "plan", "", ".plan.txt", AFTER_PASSES)                                                 \
@@ -82,7 +83,7 @@ static int parse_kinds(hadal_session *s, const char *list, plan *p) {
             snprintf(message, sizeof message, "nothing of kind \"%.*s\" can be emitted", (int)n,
                      list);
             return hadal_fail(s, "usage", message,
-                              "graph, depth, kernel, plan, llvm, asm, obj, so, header, weights");
+                              "graph, torch, depth, kernel, plan, llvm, asm, obj, so, header, weights");
         }
         p->wanted[k] = true;
         list += n + (list[n] == ',');

@@ -1,0 +1,145 @@
+/* The file: module.py, the functions of ops.py that the model calls, its own functions, its class. */
+#include <string.h>
+
+#include "torch/program.h"
+#include "torch/torch.h"
+
+/* ---- ops.py ---------------------------------------------------------------------------------- */
+
+typedef struct section { /* a function */
+    const char *name, *text;
+    bool wanted;
+} section;
+typedef HD_VEC(section) sections;
+
+static const char *source(const char *name) {
+    size_t i = 0;
+    while (strcmp(hpt_sources[i].name, name) != 0)
+        i++;
+    return hpt_sources[i].text;
+}
+
+static sections cut(hd_arena *a, const char *text) {
+    sections all = {0};
+    const char *at = strstr(text, "\ndef ");
+    while (at) {
+        at++;
+        const char *next = strstr(at, "\ndef "), *end = next ? next : at + strlen(at);
+        while (end > at && end[-1] == '\n')
+            end--;
+        section s = {.text = hd_strndup(a, at, (size_t)(end - at))};
+        s.name = hd_strndup(a, s.text + 4, strcspn(s.text + 4, "("));
+        hd_push(a, &all, s);
+        at = next;
+    }
+    return all;
+}
+
+static section *find(sections *all, const char *name) {
+    for (size_t i = 0; i < all->n; i++)
+        if (strcmp(all->at[i].name, name) == 0) return &all->at[i];
+    return NULL;
+}
+
+/* With the functions that it calls. */
+static void want(hd_arena *a, sections *all, section *s) {
+    if (s->wanted) return;
+    s->wanted = true;
+    for (size_t i = 0; i < all->n; i++) {
+        hir_opcode code;
+        const char *call = hd_printf(a, " %s(", all->at[i].name);
+        if (!hir_opcode_by_name(all->at[i].name, &code) && strstr(s->text, call))
+            want(a, all, &all->at[i]);
+    }
+}
+
+/* A text as comments of at most 100 columns. */
+static void comment(hd_text *out, const char *text) {
+    size_t column = 0;
+    for (const char *at = text; *at;) {
+        const size_t n = strcspn(at, " ");
+        if (!column || column + 1 + n > 100) {
+            hd_text_add(out, column ? "\n#" : "#");
+            column = 1;
+        }
+        hd_text_add(out, " ");
+        hd_text_add_n(out, at, n);
+        column += 1 + n;
+        at += n + strspn(at + n, " ");
+    }
+    hd_text_add(out, "\n");
+}
+
+static bool print_ops(const hpt_program *p, hd_text *out) {
+    bool called[HIR_OPCODE_COUNT] = {0};
+    sections all = cut(p->a, source("ops.py"));
+    hpt_mark_called(p, called);
+    for (int code = 0; code < HIR_OPCODE_COUNT; code++) {
+        if (!called[code]) continue;
+        section *s = find(&all, hir_info((hir_opcode)code)->name);
+        if (!s) {
+            hd_err(p->d, HD_E_INTERNAL, HD_NOWHERE, "torch/ops.py has no function %s",
+                   hir_info((hir_opcode)code)->name);
+            return false;
+        }
+        want(p->a, &all, s);
+    }
+    for (size_t i = 0; i < all.n; i++) {
+        hir_opcode code;
+        if (!all.at[i].wanted) continue;
+        hd_text_add(out, "\n\n");
+        if (hir_opcode_by_name(all.at[i].name, &code)) comment(out, hir_info(code)->doc);
+        hd_text_f(out, "%s\n", all.at[i].text);
+    }
+    return true;
+}
+
+/* ---- module.py ------------------------------------------------------------------------------- */
+
+static bool has_stacked(const hir_module *m) {
+    for (size_t i = 0; i < m->weights.n; i++)
+        if (m->weights.at[i].stacked && !m->weights.at[i].unused) return true;
+    return false;
+}
+
+static void print_head(const hpt_program *p, hd_text *out) {
+    const char *text = source("module.py");
+    const char *body = strstr(text, "import "), *last = strstr(text, "\n\n\ndef stacked(");
+    hd_text_f(out,
+              "\"\"\"%s as a PyTorch module, written by `hadal compile --emit=torch`.\n\n"
+              "    model = Model().load(\"model.safetensors\")\n"
+              "    loss = model.loss(tokens, targets)\n"
+              "    model.save(\"trained.safetensors\")\n\n"
+              "It computes whole sequences from position 0 on, as the graph of the model says it; "
+              "caches are\n"
+              "values of the call. Parameters have the names of the checkpoint.\n\"\"\"\n",
+              p->m->name);
+    hd_text_add_n(out, body, (size_t)(last - body) + 1);
+    if (has_stacked(p->m)) hd_text_add(out, last + 1);
+}
+
+static void print_class(const hpt_program *p, hd_text *out) {
+    const bool model = hir_is_model(p->m);
+    hd_text_f(out, "\n\nclass Model(%s):\n", model ? "LanguageModel" : "Checkpoint");
+    hpt_print_sequence(p, out);
+    if (!model)
+        hd_text_add(out,
+                    "\n    def forward(self, *inputs):\n        return self.sequence(*inputs)\n");
+}
+
+bool hpt_write(const hir_module *m, hd_diags *d, hd_text *out) {
+    hpt_program p = {.m = m, .a = out->arena, .d = d};
+    if (!hpt_make_nodes(&p)) return false;
+    hpt_outline(&p);
+    hpt_roll(&p);
+    print_head(&p, out);
+    hd_text_add(out, "\n\n");
+    hpt_print_parameters(&p, out);
+    if (!print_ops(&p, out)) return false;
+    for (size_t i = 0; i < p.functions.n; i++) {
+        hd_text_add(out, "\n\n");
+        hpt_print_function(&p, p.functions.at[i], out);
+    }
+    print_class(&p, out);
+    return true;
+}
