@@ -429,7 +429,7 @@ static bool reject_quantised(hadal_session *s) {
 static bool emit_torch(hadal_session *s, const char *path) {
     hd_text text;
     hd_text_init(&text, s->arena);
-    return !reject_quantised(s) && hpt_write(s->m, &s->diags, &text) &&
+    return !reject_quantised(s) && hpt_write(s->graph, &s->diags, &text) &&
            hd_write_file(s->arena, &s->diags, path, text.at, text.n);
 }
 

@@ -82,8 +82,9 @@ static int parse_kinds(hadal_session *s, const char *list, plan *p) {
             char message[256];
             snprintf(message, sizeof message, "nothing of kind \"%.*s\" can be emitted", (int)n,
                      list);
-            return hadal_fail(s, "usage", message,
-                              "graph, torch, depth, kernel, plan, llvm, asm, obj, so, header, weights");
+            return hadal_fail(
+                s, "usage", message,
+                "graph, torch, depth, kernel, plan, llvm, asm, obj, so, header, weights");
         }
         p->wanted[k] = true;
         list += n + (list[n] == ',');
@@ -189,10 +190,27 @@ static int read_inputs(hadal_session *s, const command_line *line, plan *p) {
     return needed || hadal_weights_exist(s) ? hadal_check_weights(s) : 0;
 }
 
+/* PyTorch is written from the graph as it is: options that divide what is generated from it would
+ * be of no effect. */
+static int reject_division(hadal_session *s, const command_line *line, const plan *p) {
+    static const int options[] = {OPTION_RANKS, OPTION_STAGES, OPTION_STAGE};
+    for (size_t i = 0; p->wanted[EMIT_TORCH] && i < sizeof options / sizeof *options; i++)
+        if (option_given(line, options[i]))
+            return hadal_fail(s, "usage", "--emit=torch writes the whole model, and is not divided",
+                              "leave out --ranks, --stages and --stage, or emit the rest alone");
+    return 0;
+}
+
 static bool wants_any(const plan *p, enum stage stage) {
     for (int k = 0; k < EMIT_COUNT; k++)
         if (p->wanted[k] && kinds[k].stage == stage) return true;
     return false;
+}
+
+static bool wants_only(const plan *p, int kind) {
+    for (int k = 0; k < EMIT_COUNT; k++)
+        if (p->wanted[k] != (k == kind)) return false;
+    return true;
 }
 
 static int write_library(hadal_session *s, const hadal_target *t, const plan *p) {
@@ -216,6 +234,7 @@ static int write_outputs(hadal_session *s, const command_line *line, const plan 
     if (replace_outputs(s, p, BEFORE_PASSES, AMONG_PASSES) ||
         emit_stage(s, &target, p, BEFORE_PASSES))
         return 1;
+    if (wants_only(p, EMIT_TORCH)) return 0;
     if (run_pipeline(s, line, &pipeline)) return 1;
     if (pipeline.stop_after) return emit_stopped(s, p, pipeline.stop_after);
     const size_t remarks = hadal_remarks(s);
@@ -269,7 +288,7 @@ static int make_all(hadal_session *s, const command_line *line, plan *p) {
 
 int cmd_compile(hadal_session *s, const command_line *line) {
     plan p = {0};
-    if (choose_outputs(s, line, &p)) return 1;
+    if (choose_outputs(s, line, &p) || reject_division(s, line, &p)) return 1;
     p.build = hadal_build_open();
     if (!p.build) return hadal_fail(s, "memory", "no memory for a list of outputs", NULL);
     const int failed = make_all(s, line, &p);

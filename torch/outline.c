@@ -11,7 +11,7 @@
 
 #include "torch/program.h"
 
-enum { LEAST_NODES = 5, MOST_NUMBERS = 6 };
+enum { LEAST_NODES = 5, MOST_NUMBERS = 16 };
 
 typedef struct run { /* nodes from .. to - 1 */
     uint32_t from, to;
@@ -504,29 +504,43 @@ static const char *function_name(const outlining *o, const run *r, bool layer) {
     return name;
 }
 
+/* The numbers that scopes with one pattern have: "{0..5,7}". */
+static void print_numbers(const family *y, const run *all, const char *pattern, hd_text *out) {
+    const char *comma = "{";
+    for (size_t i = 0; i < y->run.n; i++) {
+        const hpt_name *scope = &all[y->run.at[i]].scope;
+        if (strcmp(scope->pattern, pattern) != 0) continue;
+        const double first = scope->number[0].at;
+        double last = first;
+        for (; i + 1 < y->run.n; i++) {
+            const hpt_name *next = &all[y->run.at[i + 1]].scope;
+            if (strcmp(next->pattern, pattern) == 0 && next->number[0].at != last + 1) break;
+            last += strcmp(next->pattern, pattern) == 0;
+        }
+        hd_text_f(out, "%s%.0f", comma, first);
+        if (last > first) hd_text_f(out, last > first + 1 ? "..%.0f" : ",%.0f", last);
+        comma = ",";
+    }
+    hd_text_add(out, "}");
+}
+
+/* The scopes that a function is for: "model.layers.{0..5}.mlp". */
 static const char *about(hpt_program *p, const family *y, const run *all) {
     hd_text out;
     hd_text_init(&out, p->a);
     for (size_t i = 0; i < y->run.n; i++) {
-        const run *r = &all[y->run.at[i]];
-        if (!r->scoped || r->scope.n != 1) return NULL;
-        if (strcmp(r->scope.pattern, all[y->run.at[0]].scope.pattern) != 0) return NULL;
+        const hpt_name *scope = &all[y->run.at[i]].scope;
+        if (!all[y->run.at[i]].scoped || scope->n != 1) return NULL;
+        bool known = false;
+        for (size_t k = 0; k < i; k++)
+            known = known || strcmp(scope->pattern, all[y->run.at[k]].scope.pattern) == 0;
+        if (known) continue;
+        const size_t n = strcspn(scope->pattern, "#");
+        if (out.n) hd_text_add(&out, ", ");
+        hd_text_add_n(&out, scope->pattern, n);
+        print_numbers(y, all, scope->pattern, &out);
+        hd_text_add(&out, scope->pattern + n + 1);
     }
-    const char *pattern = all[y->run.at[0]].scope.pattern;
-    const size_t n = strcspn(pattern, "#");
-    hd_text_add_n(&out, pattern, n);
-    hd_text_add(&out, "{");
-    for (size_t i = 0; i < y->run.n;) {
-        const double first = all[y->run.at[i]].scope.number[0].at;
-        size_t k = i + 1;
-        while (k < y->run.n && all[y->run.at[k]].scope.number[0].at == first + (double)(k - i))
-            k++;
-        hd_text_f(&out, "%s%.0f", i ? "," : "", first);
-        if (k > i + 1)
-            hd_text_f(&out, k == i + 2 ? ",%.0f" : "..%.0f", first + (double)(k - i - 1));
-        i = k;
-    }
-    hd_text_f(&out, "}%s", pattern + n + 1);
     return out.at;
 }
 

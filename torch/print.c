@@ -221,9 +221,24 @@ static bool attribute_by_name(const char *name, size_t n, hir_attr_id *out) {
     return false;
 }
 
+/* Numbers that are stacked; NULL: they are not all numbers. */
+static const char *vector_text(const printer *t, const hpt_node *n) {
+    if (n->code != HIR_STACK_OP) return NULL;
+    hd_text out;
+    hd_text_init(&out, t->p->a);
+    for (uint32_t i = 0; i < n->in[0].n; i++) {
+        if (n->in[0].at[i].kind != HPT_NUMBER) return NULL;
+        hd_text_add(&out, i ? ", " : "");
+        hd_text_add(&out, number_text(t, n->in[0].at[i].number));
+    }
+    return hd_printf(t->p->a, "%s.new_tensor([%s])", t->like, out.at);
+}
+
 static expression template_text(printer *t, const hpt_node *n, const hpt_python *how) {
     hd_text out;
     hd_text_init(&out, t->p->a);
+    const char *vector = vector_text(t, n);
+    if (vector) return (expression){vector, ATOM};
     const int own = how->form == HPT_SUM ? SUM : how->form == HPT_PRODUCT ? PRODUCT : ATOM;
     for (const char *at = how->text; *at; at++) {
         if (*at != '{') {
@@ -289,9 +304,10 @@ static expression node_text(printer *t, const hpt_node *n) {
 }
 
 /* Where a text may go on in the next line so that it ends before column `width`: behind a comma in
- * brackets; `under`: the column of what the outermost of them hold. 0: nowhere. */
-static size_t find_break(const char *text, size_t width, size_t *under) {
-    size_t open[64], depth = 0, best = 0, shallowest = SIZE_MAX;
+ * as few brackets as possible; `under`: the column of what these hold. `depth` brackets are open at
+ * the beginning, at column 0. 0: nowhere. */
+static size_t find_break(const char *text, size_t width, size_t depth, size_t *under) {
+    size_t open[64] = {0}, best = 0, shallowest = SIZE_MAX;
     bool quoted = false;
     for (size_t i = 0; text[i] && i < width; i++) {
         if (text[i] == '"') quoted = !quoted;
@@ -307,15 +323,14 @@ static size_t find_break(const char *text, size_t width, size_t *under) {
 }
 
 static void line(printer *t, const char *text) {
-    size_t indent = 4 * (size_t)t->indent, under = 0;
-    while (indent + strlen(text) > LINE) {
-        const size_t n = find_break(text, LINE - indent, &under);
+    const size_t begin = 4 * (size_t)t->indent;
+    size_t indent = begin, under = 0;
+    for (size_t depth = 0; indent + strlen(text) > LINE; depth = 1) {
+        const size_t n = find_break(text, LINE - indent, depth, &under);
         if (!n) break;
         hd_text_f(t->out, "%*s%.*s\n", (int)indent, "", (int)n - 1, text);
-        const bool far = indent + under > LINE / 2;
         text += n;
-        indent = far ? 4 * (size_t)t->indent + 8 : indent + under;
-        if (strlen(text) && !far) continue;
+        if (under) indent = indent + under > 60 ? begin + 8 : indent + under;
     }
     hd_text_f(t->out, "%*s%s\n", (int)indent, "", text);
 }
@@ -498,7 +513,7 @@ void hpt_print_function(const hpt_program *p, const hpt_function *f, hd_text *ou
     count_body(&t, &f->body);
     for (size_t i = 0; i < f->out.n; i++) {
         const hpt_operand o = {.n = 1, .at = &f->out.at[i]};
-        count(&t, &o, 1);
+        count(&t, &o, f->out.n > 1 ? 2 : 1);
     }
     print_body(&t, &f->body);
     hd_text result;

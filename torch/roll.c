@@ -40,6 +40,7 @@ typedef struct trial { /* a loop that is being made */
     candidate c;
     hpt_loop *loop;
     double *count;        /* by round */
+    uint32_t tables;      /* numbers that no expression gives */
     HD_VEC(uint32_t) own; /* by node of a round and result: the variable of the loop's body */
 } trial;
 
@@ -109,6 +110,7 @@ static bool unify_number(trial *t, hpt_number *out, const hpt_number *at) {
     if (texts) return false;
     out->text = hpt_linear(a, t->loop->counter, t->count, number, n);
     if (out->text) return true;
+    t->tables++;
     hd_text table;
     hd_text_init(&table, a);
     for (uint32_t i = 0; i < n; i++) {
@@ -589,22 +591,25 @@ static uint32_t rounds(const rolling *r, uint32_t from, uint32_t period) {
     return same / period + 1;
 }
 
-/* The longest loop that begins at a node; false: none does. */
+/* The loop that begins at a node and saves most: each variable that it carries costs a line, and a
+ * table an entry for each round. */
 static bool find_loop(rolling *r, uint32_t from, trial *best) {
-    uint32_t saved = 0;
+    uint32_t most = 0;
     for (uint32_t period = 1; period <= LONGEST_PERIOD && from + 2 * period <= r->body->n;
          period++) {
         uint32_t times = rounds(r, from, period);
-        for (; times >= 2 && (times - 1) * period > saved; times--) {
+        for (; times >= 2 && (times - 1) * period > most; times--) {
             if (times == 2 && period < LEAST_SAVED) break;
             trial t;
             if (!make_loop(r, (candidate){from, period, times}, &t)) continue;
-            *best = t;
-            saved = (times - 1) * period;
+            const uint32_t saved = (times - 1) * period;
+            const uint32_t lost =
+                (uint32_t)(t.loop->carried.n + t.loop->lists.n) + t.tables * times;
+            if (saved > most + lost) *best = t, most = saved - lost;
             break;
         }
     }
-    return saved > 0;
+    return most > 0;
 }
 
 static void roll_body(hpt_program *p, hpt_body *body, const char *counter, hpt_ref *after,

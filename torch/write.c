@@ -135,7 +135,9 @@ bool hpt_write(const hir_module *m, hd_diags *d, hd_text *out) {
     print_head(&p, out);
     hd_text_add(out, "\n\n");
     hpt_print_parameters(&p, out);
+    hd_text_add(out, "\n\n# ---- ops of the graph ----");
     if (!print_ops(&p, out)) return false;
+    hd_text_add(out, "\n\n# ---- the model ----\n");
     for (size_t i = 0; i < p.functions.n; i++) {
         hd_text_add(out, "\n\n");
         hpt_print_function(&p, p.functions.at[i], out);

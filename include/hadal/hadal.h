@@ -209,8 +209,9 @@ HADAL_API int hadal_check_level(hadal_session *s, const char *level);
 /* After the pipeline: reports what hadal_emit would reject about the target, without writing
  * anything. */
 HADAL_API int hadal_check_target(hadal_session *s, const hadal_target *t);
-/* kind: "obj" "so" "header" "llvm" "asm" "weights" "ir" (the present IR text, at any stage). Except
- * for "ir" the pipeline must have run. */
+/* kind: "obj" "so" "header" "llvm" "asm" "weights" "ir" (the present IR text, at any stage) "torch"
+ * (a PyTorch module, from the graph as it was loaded). Except for "ir" and "torch" the pipeline must
+ * have run. */
 HADAL_API int hadal_emit(hadal_session *s, const hadal_target *t, const char *kind,
                          const char *path);
 

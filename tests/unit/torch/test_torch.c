@@ -1,0 +1,144 @@
+/* Graphs as Python: what becomes a loop and a function, what has no form, and the sources that are
+ * copied. What the text computes is compared by tests/tools/torch_witness.py. */
+#include <ctype.h>
+
+#include "tests/unit/ir/ir_fixture.h"
+#include "torch/program.h"
+#include "torch/torch.h"
+
+TestSuite(torch, .init = open_arena, .fini = close_arena);
+
+static const char *written(const char *text) {
+    hir_module *m = parse(text);
+    cr_assert_not_null(m, "%s", said());
+    hd_text out;
+    hd_text_init(&out, arena);
+    if (!hpt_write(m, &diags, &out)) return NULL;
+    return strstr(out.at, "# ---- the model ----");
+}
+
+static void has(const char *text, const char *part) {
+    cr_assert_not_null(text, "%s", said());
+    cr_assert_not_null(strstr(text, part), "there is no\n%s\nin\n%s", part, text);
+}
+
+static const char *source(const char *name) {
+    size_t i = 0;
+    while (strcmp(hpt_sources[i].name, name) != 0)
+        i++;
+    return hpt_sources[i].text;
+}
+
+/* Does `text` have the word, not as a part of another? */
+static bool has_word(const char *text, const char *end, const char *word, size_t n) {
+    for (const char *at = text; (at = strstr(at, word)) && at < end; at++)
+        if (!isalnum(at[-1]) && at[-1] != '_' && !isalnum(at[n]) && at[n] != '_') return true;
+    return false;
+}
+
+Test(torch, each_op_that_is_called_has_a_function_with_its_attributes) {
+    for (int code = 0; code < HIR_OPCODE_COUNT; code++) {
+        const hpt_python *how = hpt_python_of((hir_opcode)code);
+        const hir_op_info *info = hir_info((hir_opcode)code);
+        cr_assert_eq(how != NULL, info->stage == HIR_STAGE_GRAPH, "%s", info->name);
+        if (!how || (how->form != HPT_CALL && how->form != HPT_TOKENS)) continue;
+        const char *head = hd_printf(arena, "\ndef %s(", info->name);
+        const char *f = strstr(source("ops.py"), head), *end = f ? strstr(f, "):\n") : NULL;
+        cr_assert_not_null(end, "torch/ops.py has no function %s", info->name);
+        for (const char *a = info->attrs; *a;) {
+            const size_t n = strcspn(a, " ?");
+            const char *word = hd_strndup(arena, a, n);
+            cr_assert(has_word(f, end, word, n), "%s has no argument %s", info->name, word);
+            a += n + strspn(a + n, " ?");
+        }
+    }
+}
+
+#define HEAD "hir 1 graph @m\n\n"
+#define TAIL "  output %y {name = \"logits\"}\n}\n"
+
+Test(torch, the_same_op_on_its_own_result_is_a_loop) {
+    const char *y = written(HEAD "weight @t : f32[8, 4]\n\nfunc(%tokens: i32[T]) {\n"
+                                 "  %a = gather @t, %tokens\n  %b = tanh %a\n  %c = tanh %b\n"
+                                 "  %d = tanh %c\n  %y = tanh %d\n" TAIL);
+    has(y, "for l in range(4):\n            x = torch.tanh(x)\n        return x");
+}
+
+Test(torch, numbers_and_names_of_a_loop_are_computed) {
+    const char *y = written(
+        HEAD
+        "weight @t : f32[8, 4]\nweight @a.1.w : f32[4, 4]\nweight @a.3.w : f32[4, 4]\n"
+        "weight @a.5.w : f32[4, 4]\n\nfunc(%tokens: i32[T]) {\n"
+        "  %a = gather @t, %tokens\n  %1 = linear %a, @a.1.w\n  %c1 = const {shape = [], value = "
+        "3}\n"
+        "  %2 = mul %1, %c1\n  %3 = linear %2, @a.3.w\n  %c2 = const {shape = [], value = 7}\n"
+        "  %4 = mul %3, %c2\n  %5 = linear %4, @a.5.w\n  %c3 = const {shape = [], value = 11}\n"
+        "  %y = mul %5, %c3\n" TAIL);
+    has(y, "for l in range(1, 6, 2):\n            x = linear(x, self[f\"a.{l}.w\"]) * (2 * l + 1)");
+}
+
+Test(torch, a_list_grows_in_a_loop_and_is_read_behind_it) {
+    const char *y =
+        written(HEAD "weight @t : f32[8, 4]\n\nfunc(%tokens: i32[T]) {\n  %a = gather @t, %tokens\n"
+                     "  %s1 = stack %a {axis = 1}\n  %1 = reduce_sum %s1 {axis = 1}\n"
+                     "  %s2 = stack %a, %1 {axis = 1}\n  %2 = reduce_sum %s2 {axis = 1}\n"
+                     "  %s3 = stack %a, %1, %2 {axis = 1}\n  %3 = reduce_sum %s3 {axis = 1}\n"
+                     "  %s4 = stack %a, %1, %2, %3 {axis = 1}\n  %4 = reduce_sum %s4 {axis = 1}\n"
+                     "  %s = concat %a, %1, %2, %3, %4 {axis = 1}\n  %y = tanh %s\n" TAIL);
+    has(y, "xs = [x]\n        for l in range(4):\n            y = torch.stack(xs, 1).sum(1)\n"
+           "            xs = xs + [y]\n        return torch.tanh(torch.cat(xs, 1))");
+}
+
+Test(torch, results_of_earlier_rounds_are_kept_where_they_are_read) {
+    const char *y = written(HEAD "weight @t : f32[8, 4]\n\nfunc(%tokens: i32[T]) {\n"
+                                 "  %a = gather @t, %tokens\n  %b = tanh %a\n  %c = tanh %b\n"
+                                 "  %d = tanh %c\n  %e = tanh %d\n  %f = add %e, %c\n"
+                                 "  %y = add %f, %a\n" TAIL);
+    has(y, "for l in range(4):");
+    has(y, "xs = xs + [");
+    has(y, " + xs[1] + ");
+}
+
+/* Nodes that read what two rounds before have made are no loop that carries one round's. */
+Test(torch, what_does_not_fit_a_loop_is_none) {
+    const char *y = written(HEAD "weight @t : f32[8, 4]\n\nfunc(%tokens: i32[T]) {\n"
+                                 "  %a = gather @t, %tokens\n  %b = tanh %a\n  %c = add %a, %b\n"
+                                 "  %d = add %b, %c\n  %e = add %c, %d\n  %y = add %d, %e\n" TAIL);
+    cr_assert_not_null(y);
+    cr_assert_null(strstr(y, "for l in"), "%s", y);
+}
+
+Test(torch, results_that_only_traces_read_vanish) {
+    const char *y = written(HEAD "weight @t : f32[8, 4]\n\nfunc(%tokens: i32[T]) {\n"
+                                 "  %a = gather @t, %tokens\n  %b = exp %a\n"
+                                 "  trace %b {name = \"seen\"}\n  %y = tanh %a\n" TAIL);
+    has(y, "torch.tanh");
+    cr_assert_null(strstr(y, "torch.exp"), "%s", y);
+}
+
+Test(torch, a_module_without_tokens_is_a_checkpoint_with_a_forward) {
+    const char *y = written(HEAD "weight @w : f32[4, 4]\n\nfunc(%x: f32[T, 4]) {\n"
+                                 "  %1 = linear %x, @w\n  output %1 {name = \"a\"}\n"
+                                 "  %2 = neg %1\n  output %2 {name = \"b\"}\n}\n");
+    has(y, "class Model(Checkpoint):\n    def sequence(self, x):");
+    has(y, "return {\"a\": ");
+    has(y, "def forward(self, *inputs):");
+}
+
+static void rejected(const char *text, const char *message) {
+    cr_assert_null(written(text));
+    has(said(), message);
+}
+
+Test(torch, what_has_no_form_is_rejected_with_a_reason) {
+    rejected("hir 1 depth @m\n\nfunc(%x: f32[T, 4]) {\n"
+             "  %1 = depth.inverse_rms %x {eps = 1e-06}\n  output %1 {name = \"a\"}\n}\n",
+             "PyTorch is written from the graph, and this is no longer one");
+    rejected(HEAD "weight @a : f32[4]\nweight @b : f32[4] = @a * @a\n\nfunc(%x: f32[T, 4]) {\n"
+                  "  %1 = mul %x, @b\n  output %1 {name = \"a\"}\n}\n",
+             "weight b is derived from others");
+    rejected(HEAD "state $k : bf16[C, 1, 4]\n\nfunc(%x: f32[T, 1, 4]) {\n"
+                  "  %1 = cache_append %x, $k\n  %2 = attention %x, %1, %1 {scale = 1}\n"
+                  "  output %2 {name = \"a\"}\n}\n",
+             "state k is bf16: what is stored in it is rounded");
+}
