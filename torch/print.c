@@ -59,7 +59,8 @@ static const char *number_text(const printer *t, hpt_number n) {
 
 static expression number(const printer *t, hpt_number n) {
     const char *text = number_text(t, n);
-    return (expression){text, strchr(text, ' ') && !strchr(text, '(') ? SUM : ATOM};
+    const bool table = text[strlen(text) - 1] == ']'; /* the entry of one */
+    return (expression){text, strchr(text, ' ') && !table ? SUM : ATOM};
 }
 
 /* A name in quotes; it is an f-string where it has a number that is not known here. */

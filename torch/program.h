@@ -119,6 +119,7 @@ typedef struct hpt_program {
     HD_VEC(hpt_function *) functions;
     hpt_body body;
     HD_VEC(hpt_output) outputs;
+    HD_VEC(const char *) tables; /* tuples of numbers: NUMBERS_1 and so on, if the text has them */
 } hpt_program;
 
 /* How an op is written: python.def. */

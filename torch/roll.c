@@ -11,7 +11,7 @@
 
 #include "torch/program.h"
 
-enum { LONGEST_PERIOD = 256, LEAST_SAVED = 16 };
+enum { LONGEST_PERIOD = 256, LEAST_SAVED = 16, SHORT_TABLE = 32 };
 
 typedef struct known_list { /* after a loop: a list and what it holds */
     uint32_t list, n;
@@ -95,6 +95,32 @@ static void read_body(rolling *r, const hpt_ref *after, size_t n_after) {
 
 /* ---- numbers --------------------------------------------------------------------------------- */
 
+/* (counter + d) % m, as where the layers of a looped model come again; NULL: it is not that. */
+static const char *turns(const trial *t, const double *number) {
+    const uint32_t n = t->c.times;
+    double m = 0;
+    for (uint32_t i = 0; i < n; i++)
+        m = number[i] >= m ? number[i] + 1 : m;
+    if (m < 2 || m > HIR_MAX_OPS || number[0] != (double)(int64_t)number[0]) return NULL;
+    const int64_t turn = (int64_t)m;
+    const int64_t d = (((int64_t)(number[0] - t->count[0])) % turn + turn) % turn;
+    for (uint32_t i = 0; i < n; i++)
+        if (number[i] != (double)(((int64_t)t->count[i] + d) % turn)) return NULL;
+    if (d == 0) return hd_printf(t->r->p->a, "%s %% %lld", t->loop->counter, (long long)turn);
+    return hd_printf(t->r->p->a, "(%s + %lld) %% %lld", t->loop->counter, (long long)d,
+                     (long long)turn);
+}
+
+/* A long table has a name. */
+static const char *name_table(hpt_program *p, const char *table) {
+    size_t i = 0;
+    if (strlen(table) <= SHORT_TABLE) return table;
+    while (i < p->tables.n && strcmp(p->tables.at[i], table) != 0)
+        i++;
+    if (i == p->tables.n) hd_push(p->a, &p->tables, table);
+    return hd_printf(p->a, "NUMBERS_%zu", i + 1);
+}
+
 static bool unify_number(trial *t, hpt_number *out, const hpt_number *at) {
     const uint32_t n = t->c.times;
     hd_arena *a = t->r->p->a;
@@ -109,6 +135,7 @@ static bool unify_number(trial *t, hpt_number *out, const hpt_number *at) {
     if (same) return true;
     if (texts) return false;
     out->text = hpt_linear(a, t->loop->counter, t->count, number, n);
+    if (!out->text) out->text = turns(t, number);
     if (out->text) return true;
     t->tables++;
     hd_text table;
@@ -117,14 +144,13 @@ static bool unify_number(trial *t, hpt_number *out, const hpt_number *at) {
         hd_text_add(&table, i ? ", " : "(");
         hd_text_double(&table, number[i]);
     }
-    if (t->loop->first == 0 && t->loop->step == 1)
-        hd_text_f(&table, ")[%s]", t->loop->counter);
-    else if (t->loop->step == 1)
-        hd_text_f(&table, ")[%s - %lld]", t->loop->counter, (long long)t->loop->first);
-    else
-        hd_text_f(&table, ")[(%s - %lld) // %lld]", t->loop->counter, (long long)t->loop->first,
-                  (long long)t->loop->step);
-    out->text = table.at;
+    hd_text_add(&table, ")");
+    const char *name = name_table(t->r->p, table.at);
+    const long long first = (long long)t->loop->first, step = (long long)t->loop->step;
+    out->text = step != 1
+                    ? hd_printf(a, "%s[(%s - %lld) // %lld]", name, t->loop->counter, first, step)
+                : first ? hd_printf(a, "%s[%s - %lld]", name, t->loop->counter, first)
+                        : hd_printf(a, "%s[%s]", name, t->loop->counter);
     return true;
 }
 
@@ -591,25 +617,30 @@ static uint32_t rounds(const rolling *r, uint32_t from, uint32_t period) {
     return same / period + 1;
 }
 
-/* The loop that begins at a node and saves most: each variable that it carries costs a line, and a
- * table an entry for each round. */
+/* The loop that begins at a node and saves most; each variable that it carries costs a line. One
+ * that needs tables has to save twice as much as one that needs none. */
 static bool find_loop(rolling *r, uint32_t from, trial *best) {
-    uint32_t most = 0;
+    uint32_t most[2] = {0}; /* without and with tables */
+    trial found[2];
     for (uint32_t period = 1; period <= LONGEST_PERIOD && from + 2 * period <= r->body->n;
          period++) {
         uint32_t times = rounds(r, from, period);
-        for (; times >= 2 && (times - 1) * period > most; times--) {
+        for (; times >= 2 && (times - 1) * period > most[0]; times--) {
             if (times == 2 && period < LEAST_SAVED) break;
             trial t;
             if (!make_loop(r, (candidate){from, period, times}, &t)) continue;
+            const uint32_t carries = (uint32_t)(t.loop->carried.n + t.loop->lists.n);
             const uint32_t saved = (times - 1) * period;
-            const uint32_t lost =
-                (uint32_t)(t.loop->carried.n + t.loop->lists.n) + t.tables * times;
-            if (saved > most + lost) *best = t, most = saved - lost;
+            const int kind = t.tables > 0;
+            if (saved <= most[kind] + carries) break;
+            found[kind] = t;
+            most[kind] = saved - carries;
             break;
         }
     }
-    return most > 0;
+    if (!most[0] && !most[1]) return false;
+    *best = found[most[1] > 2 * most[0]];
+    return true;
 }
 
 static void roll_body(hpt_program *p, hpt_body *body, const char *counter, hpt_ref *after,

@@ -127,6 +127,30 @@ static void print_class(const hpt_program *p, hd_text *out) {
                     "\n    def forward(self, *inputs):\n        return self.sequence(*inputs)\n");
 }
 
+/* Those that the text has; loops that came to nothing have made some, too. */
+static void print_tables(const hpt_program *p, const char *text, hd_text *out) {
+    for (size_t i = 0; i < p->tables.n; i++) {
+        const char *name = hd_printf(p->a, "NUMBERS_%zu", i + 1);
+        if (!strstr(text, hd_printf(p->a, "%s[", name))) continue;
+        hd_text_f(out, "%s = (", name);
+        const size_t indent = strlen(name) + 4;
+        size_t column = indent;
+        for (const char *at = p->tables.at[i] + 1; *at;) {
+            const size_t n = strcspn(at, " ");
+            if (column > indent && column + n >= 100) {
+                hd_text_f(out, "\n%*s", (int)indent, "");
+                column = indent;
+            } else if (column > indent) {
+                hd_text_add(out, " ");
+            }
+            hd_text_add_n(out, at, n);
+            column += n + 1;
+            at += n + (at[n] == ' ');
+        }
+        hd_text_add(out, "\n");
+    }
+}
+
 bool hpt_write(const hir_module *m, hd_diags *d, hd_text *out) {
     hpt_program p = {.m = m, .a = out->arena, .d = d};
     if (!hpt_make_nodes(&p)) return false;
@@ -138,10 +162,14 @@ bool hpt_write(const hir_module *m, hd_diags *d, hd_text *out) {
     hd_text_add(out, "\n\n# ---- ops of the graph ----");
     if (!print_ops(&p, out)) return false;
     hd_text_add(out, "\n\n# ---- the model ----\n");
+    hd_text body;
+    hd_text_init(&body, p.a);
     for (size_t i = 0; i < p.functions.n; i++) {
-        hd_text_add(out, "\n\n");
-        hpt_print_function(&p, p.functions.at[i], out);
+        hd_text_add(&body, "\n\n");
+        hpt_print_function(&p, p.functions.at[i], &body);
     }
-    print_class(&p, out);
+    print_class(&p, &body);
+    print_tables(&p, body.at, out);
+    hd_text_add(out, body.at);
     return true;
 }
