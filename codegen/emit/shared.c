@@ -53,26 +53,9 @@ bool hcg_shared_begin_if(hcg_emit *e, bool here, const char *name, const LLVMTyp
     return true;
 }
 
-bool hcg_is_shared(const char *symbol) {
-    return strchr(symbol, '.') != NULL;
-}
-
-bool hcg_is_tile(const char *symbol) {
-    static const char *const begin[] = {"tile_", "gemm_", "gemv_", "pack_", "unpack_"};
-    static const char *const of_attention[] = {"tile_strip_", "tile_across"};
-    const char *name = strchr(symbol, '.');
-    if (!name) return false;
-    name++;
-    for (size_t i = 0; i < sizeof of_attention / sizeof *of_attention; i++)
-        if (strncmp(name, of_attention[i], strlen(of_attention[i])) == 0) return false;
-    for (size_t i = 0; i < sizeof begin / sizeof *begin; i++)
-        if (strncmp(name, begin[i], strlen(begin[i])) == 0) return true;
-    return false;
-}
-
-bool hcg_op_calls_shared(hir_opcode code) {
-    return code == HIR_GATHER_OP || code == HIR_TOPK_OP || code == HIR_PICK_OP ||
-           code == HIR_TO_IDS_OP || code == HIR_MARK_OP;
+const char *hcg_shared_name(const char *symbol) {
+    const char *dot = strchr(symbol, '.');
+    return dot ? dot + 1 : NULL;
 }
 
 void hcg_shared_end(hcg_emit *e, hcg_shared *s) {

@@ -20,13 +20,8 @@ bool hcg_shared_begin(hcg_emit *e, const char *name, const LLVMTypeRef *params, 
 /* The same, where the caller knows whether this module holds it. */
 bool hcg_shared_begin_if(hcg_emit *e, bool here, const char *name, const LLVMTypeRef *params,
                          unsigned n, hcg_shared *s);
-/* Whether the function of this name in LLVM's module is a shared one; and whether it is a shared
- * one that multiplies for contractions, whose code depends on types and levels alone, not on the
- * model. */
-bool hcg_is_shared(const char *symbol);
-bool hcg_is_tile(const char *symbol);
-/* Whether the code of such an op, in a row program or a prologue, may call a shared function. */
-bool hcg_op_calls_shared(hir_opcode code);
+/* The name of the shared function that LLVM's module has as `symbol`; NULL: it is no shared one. */
+const char *hcg_shared_name(const char *symbol);
 void hcg_shared_end(hcg_emit *e, hcg_shared *s); /* adds the return instruction */
 void hcg_shared_call(hcg_emit *e, const hcg_shared *s, const LLVMValueRef *args, unsigned n);
 

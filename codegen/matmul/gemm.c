@@ -10,6 +10,8 @@
  * there are no other slabs: then f32 panels are prefetched a fixed distance ahead
  * (HCG_PREFETCH_SLAB).
  */
+#include <string.h>
+
 #include "codegen/emit/shared.h"
 #include "codegen/emit/stream.h"
 #include "codegen/matmul/matrix.h"
@@ -371,4 +373,15 @@ void hcg_call_gemv(hcg_emit *e, const hcg_gemm *g) {
     LLVMValueRef steps = LLVMBuildUDiv(e->b, g->k, hcg_i64(e, d.depth), "");
     LLVMValueRef args[] = {g->x, steps, g->b, g->panels, g->c};
     hcg_shared_call(e, &f, args, 5);
+}
+
+/* ---- which functions these are --------------------------------------------------------------- */
+bool hcg_multiplies(const char *name) {
+    static const char *const begin[] = {"tile_", "gemm_", "gemv_", "pack_", "unpack_"};
+    static const char *const of_attention[] = {"tile_strip_", "tile_across"};
+    for (size_t i = 0; i < sizeof of_attention / sizeof *of_attention; i++)
+        if (strncmp(name, of_attention[i], strlen(of_attention[i])) == 0) return false;
+    for (size_t i = 0; i < sizeof begin / sizeof *begin; i++)
+        if (strncmp(name, begin[i], strlen(begin[i])) == 0) return true;
+    return false;
 }

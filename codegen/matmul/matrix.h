@@ -81,6 +81,10 @@ unsigned hcg_strip_panels(const hcg_level *level);
 void hcg_prefetch_rows(hcg_emit *e, LLVMValueRef from, LLVMValueRef ld, LLVMValueRef row,
                        LLVMValueRef n, LLVMValueRef column, unsigned bytes);
 
+/* Whether a shared function (emit/shared.h) of this name multiplies for contractions: its code
+ * depends on types and levels alone, not on the model. */
+bool hcg_multiplies(const char *name);
+
 /* ---- sizes of blocks ------------------------------------------------------------------------- */
 /* They follow from the sizes of the caches that a level may count on (hcg_level.machine). A block
  * gets three quarters of a cache, data that is used once the rest. */

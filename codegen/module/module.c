@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "codegen/emit/shared.h"
+#include "codegen/matmul/matrix.h"
 #include "codegen/module/code_cache.h"
 #include "codegen/module/module.h"
 #include "codegen/program/forms.h"
@@ -220,9 +221,9 @@ static void leave_out(LLVMValueRef fn) {
 static void keep_shared(LLVMModuleRef mod, int holds) {
     for (LLVMValueRef fn = LLVMGetFirstFunction(mod); fn; fn = LLVMGetNextFunction(fn)) {
         size_t n;
-        const bool shared = hcg_is_shared(LLVMGetValueName2(fn, &n));
-        const bool tile = hcg_is_tile(LLVMGetValueName2(fn, &n));
-        if (LLVMIsDeclaration(fn) || (shared && tile == (holds == HCG_TILES))) continue;
+        const char *shared = hcg_shared_name(LLVMGetValueName2(fn, &n));
+        const bool kept = shared && hcg_multiplies(shared) == (holds == HCG_TILES);
+        if (LLVMIsDeclaration(fn) || kept) continue;
         leave_out(fn);
     }
 }

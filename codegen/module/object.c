@@ -11,8 +11,8 @@
 #include <string.h>
 #include <time.h>
 
-#include "codegen/emit/shared.h"
 #include "codegen/module/module.h"
+#include "codegen/rowwise/stage.h"
 #include "support/file.h"
 #include "support/workers.h"
 

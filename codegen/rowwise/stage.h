@@ -17,6 +17,9 @@ typedef struct hcg_row_stage {
     LLVMValueRef head, end;    /* heads of the block, from .. to; unused without heads */
 } hcg_row_stage;
 
+/* Whether the code of such an op, in a row program or a prologue, may call a shared function. */
+bool hcg_op_calls_shared(hir_opcode code);
+
 bool hcg_emit_row_stage(hcg_emit *e, const hcg_kernel *k, const hcg_row_stage *stage);
 
 #endif

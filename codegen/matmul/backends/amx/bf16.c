@@ -36,8 +36,8 @@
 #include "codegen/emit/packed.h"
 #include "codegen/emit/shared.h"
 #include "codegen/emit/stream.h"
-#include "codegen/matmul/backends/amx/few.h"
 #include "codegen/matmul/backends/amx/parts.h"
+#include "codegen/matmul/backends/amx/small_m.h"
 #include "codegen/matmul/matrix.h"
 
 enum {
@@ -551,16 +551,16 @@ static void begin_groups(hcg_emit *e, hcg_product *p) {
     begin(e, p);
     if (least < 2) return;
     /* all tokens of a call may choose one expert, and several times */
-    hcg_few_begin(e, p, &hcg_int8_vnni_512, p->of_tokens ? p->rows : least - 1);
+    hcg_small_m_begin(e, p, &hcg_int8_vnni_512, p->of_tokens ? p->rows : least - 1);
 }
 
 static void prepare_groups(hcg_emit *e, hcg_product *p) {
-    if (p->few) hcg_few_prepare(e, p, is_few(e, p), NULL);
+    if (p->few) hcg_small_m_prepare(e, p, is_few(e, p), NULL);
 }
 
 static void groups_gemm(hcg_emit *e, const hcg_product *p, const hcg_panels *b) {
     if (p->few)
-        hcg_few_gemm(e, p, b, is_few(e, p), gemm);
+        hcg_small_m_gemm(e, p, b, is_few(e, p), gemm);
     else
         gemm(e, p, b);
 }

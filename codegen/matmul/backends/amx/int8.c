@@ -25,7 +25,7 @@
 #include "codegen/emit/math.h"
 #include "codegen/emit/packed.h"
 #include "codegen/emit/shared.h"
-#include "codegen/matmul/backends/amx/few.h"
+#include "codegen/matmul/backends/amx/small_m.h"
 #include "codegen/matmul/backends/amx/tiles.h"
 #include "codegen/matmul/backends/int8/group.h"
 #include "codegen/matmul/matrix.h"
@@ -318,7 +318,7 @@ static void begin(hcg_emit *e, hcg_product *p) {
     p->panel_workspace =
         hcg_scratch(e, SLOTS * HCG_AMX_TILE + groups * (uint64_t)group_bytes(HIR_Q4));
     const uint64_t rows = e->level->machine.unit_rows;
-    hcg_few_begin(e, p, &hcg_int8_vnni_512, rows ? rows - 1 : 0);
+    hcg_small_m_begin(e, p, &hcg_int8_vnni_512, rows ? rows - 1 : 0);
 }
 
 static LLVMValueRef is_few(hcg_emit *e, const hcg_product *p) {
@@ -334,7 +334,7 @@ static void prepare_many(hcg_emit *e, hcg_product *p) {
 
 static void prepare(hcg_emit *e, hcg_product *p) {
     if (p->few)
-        hcg_few_prepare(e, p, is_few(e, p), prepare_many);
+        hcg_small_m_prepare(e, p, is_few(e, p), prepare_many);
     else
         prepare_many(e, p);
 }
@@ -358,7 +358,7 @@ static void gemm_many(hcg_emit *e, const hcg_product *p, const hcg_panels *b) {
 
 static void gemm(hcg_emit *e, const hcg_product *p, const hcg_panels *b) {
     if (p->few)
-        hcg_few_gemm(e, p, b, is_few(e, p), gemm_many);
+        hcg_small_m_gemm(e, p, b, is_few(e, p), gemm_many);
     else
         gemm_many(e, p, b);
 }

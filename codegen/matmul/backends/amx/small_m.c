@@ -1,7 +1,7 @@
-/* Few rows by vectors (amx/few.h). */
-#include "codegen/matmul/backends/amx/few.h"
+/* Few rows by vectors (amx/small_m.h). */
+#include "codegen/matmul/backends/amx/small_m.h"
 
-void hcg_few_begin(hcg_emit *e, hcg_product *p, const hcg_backend *by, uint64_t rows) {
+void hcg_small_m_begin(hcg_emit *e, hcg_product *p, const hcg_backend *by, uint64_t rows) {
     if (!rows) return;
     p->few = hd_new(e->arena, hcg_product);
     *p->few = (hcg_product){.backend = by, .weights = p->weights, .k = p->k, .panels = p->panels};
@@ -32,8 +32,8 @@ static void end_either(hcg_emit *e, const either *b) {
     LLVMPositionBuilderAtEnd(e->b, b->done);
 }
 
-void hcg_few_prepare(hcg_emit *e, hcg_product *p, LLVMValueRef is_few,
-                     void (*prepare)(hcg_emit *e, hcg_product *p)) {
+void hcg_small_m_prepare(hcg_emit *e, hcg_product *p, LLVMValueRef is_few,
+                         void (*prepare)(hcg_emit *e, hcg_product *p)) {
     p->few->x = p->x, p->few->ldx = p->ldx, p->few->n_rows = p->n_rows;
     p->few->length = p->length;
     const either b = if_few(e, is_few);
@@ -43,8 +43,9 @@ void hcg_few_prepare(hcg_emit *e, hcg_product *p, LLVMValueRef is_few,
     end_either(e, &b);
 }
 
-void hcg_few_gemm(hcg_emit *e, const hcg_product *p, const hcg_panels *panels, LLVMValueRef is_few,
-                  void (*gemm)(hcg_emit *e, const hcg_product *p, const hcg_panels *b)) {
+void hcg_small_m_gemm(hcg_emit *e, const hcg_product *p, const hcg_panels *panels,
+                      LLVMValueRef is_few,
+                      void (*gemm)(hcg_emit *e, const hcg_product *p, const hcg_panels *b)) {
     const either b = if_few(e, is_few);
     p->few->backend->gemm(e, p->few, panels);
     or_many(e, &b);
