@@ -37,6 +37,7 @@ static tsan_test *tsan_tests;
 #define cr_expect_null(a, ...)      cr_assert_null(a)
 #define cr_assert_gt(a, b, ...)     cr_assert((a) > (b))
 #define cr_assert_geq(a, b, ...)    cr_assert((a) >= (b))
+#define cr_assert_leq(a, b, ...)    cr_assert((a) <= (b))
 #define cr_assert_str_eq(a, b, ...) cr_assert(strcmp(a, b) == 0)
 #define cr_assert_float_eq(a, b, limit, ...)                                                       \
     cr_assert(fabs((double)(a) - (double)(b)) <= (double)(limit))
