@@ -9,6 +9,7 @@
 #include "api/hidden.h"
 #include "api/report.h"
 #include "api/session.h"
+#include "api/taps.h"
 #include "codegen/module/module.h"
 #include "codegen/program/program.h"
 #include "codegen/weights/convert.h"
@@ -251,6 +252,7 @@ static bool run_passes(hadal_session *s, const hadal_pipeline *p) {
     s->pass_options.keep_traces = p->keep_traces != 0;
     s->m = hir_module_clone(s->graph, s->arena);
     if (p->keep_hidden && !api_add_hidden(s->m, &s->diags)) return false;
+    if (!api_choose_taps(s, p) || !api_add_taps(s, s->m)) return false;
     api_recast_states(s, s->m);
     s->program = NULL;
     s->remarks.list.n = 0;

@@ -9,8 +9,10 @@
 #include "api/look.h"
 #include "api/sample.h"
 #include "api/stats.h"
+#include "api/taps.h"
 #include "codegen/program/program.h"
 #include "inspect/profile.h"
+#include "inspect/taps.h"
 #include "ir/eval/eval.h"
 
 #define API_FAILED 1
@@ -162,6 +164,11 @@ static bool is_hidden(const output *o) {
     return strcmp(o->name, API_HIDDEN) == 0;
 }
 
+/* Is it of the model and its spec, not added for this run? */
+static bool is_own(const output *o) {
+    return !is_hidden(o) && !taps_is_output(o->name);
+}
+
 static bool write_rows(hadal_session *s, const output *o, int64_t tokens, const char *path) {
     const hd_tensor rows = as_tensor(o, tokens);
     return hd_npy_write(s->arena, &s->diags, path, &rows);
@@ -171,7 +178,7 @@ static bool write_traces(hadal_session *s, const outputs *out, const char *path)
     hd_tensor *traces = hd_new_array(s->arena, hd_tensor, out->n);
     size_t n = 0;
     for (size_t i = 1; i < out->n; i++)
-        if (!is_hidden(&out->at[i])) traces[n++] = as_tensor(&out->at[i], out->rows);
+        if (is_own(&out->at[i])) traces[n++] = as_tensor(&out->at[i], out->rows);
     if (n == 0)
         hd_warn(&s->diags, HD_E_UNSUPPORTED, HD_NOWHERE, "%s traces nothing: %s is empty",
                 s->m ? s->m->name : "the library", path)
@@ -200,6 +207,13 @@ static bool check_next(hadal_session *s, const hadal_run_options *o, const outpu
     return false;
 }
 
+static api_tapped tapped_rows(hadal_session *s, const outputs *out) {
+    api_tapped x = {.at = hd_new_array(s->arena, const float *, out->n + 1), .rows = out->rows};
+    for (size_t i = 0, n = 0; i < out->n; i++)
+        if (taps_is_output(out->at[i].name)) x.at[n++] = out->at[i].at;
+    return x;
+}
+
 /* Writes the results. Logits are the first output. */
 static bool write_results(hadal_session *s, const hadal_run_options *o, const outputs *out,
                           const char *logits_path, const char *trace_path) {
@@ -209,6 +223,9 @@ static bool write_results(hadal_session *s, const hadal_run_options *o, const ou
         if (is_hidden(&out->at[i]) && !write_rows(s, &out->at[i], out->rows, o->hidden_path))
             return false;
     if (trace_path && !write_traces(s, out, trace_path)) return false;
+    const api_tapped tapped = tapped_rows(s, out);
+    if (!api_write_taps(s, &tapped, o->taps_path)) return false;
+    api_measure_taps(s, &tapped);
     return o->top == 0 || out->n == 0 ||
            api_keep_next(s, first->at + (out->rows - 1) * first->row, (size_t)first->row, o->top);
 }
@@ -350,6 +367,7 @@ static bool call_interpreter(void *context, const int32_t *tokens, int64_t n, ou
 static hir_eval *evaluator_of_graph(hadal_session *s, const hadal_run_options *o) {
     hir_module *m = hir_module_clone(s->graph, s->arena);
     if (o->hidden_path && !api_add_hidden(m, &s->diags)) return NULL;
+    if (!api_add_taps(s, m)) return NULL;
     api_recast_states(s, m);
     for (size_t i = 0; i < m->weights.n; i++) {
         const uint32_t packed = hir_find_weight(s->m, m->weights.at[i].name);
@@ -517,6 +535,8 @@ static bool run(hadal_session *s, const hadal_run_options *o, const int32_t *tok
     if (logits_path && !api_may_write(s, logits_path)) return false;
     if (trace_path && !api_may_write(s, trace_path)) return false;
     if (o->hidden_path && !api_may_write(s, o->hidden_path)) return false;
+    if (o->taps_path && !api_may_write(s, o->taps_path)) return false;
+    if (!api_check_taps(s, out.rows, api_memory())) return false;
     const hir_module *with_outputs = o->interpret ? whole_model(s, o) : s->m;
     if (!with_outputs || !collect(s, with_outputs, &out) || !check_next(s, o, &out)) return false;
     if (o->interpret) {
@@ -531,7 +551,7 @@ int hadal_run(hadal_session *s, const hadal_run_options *o, const int32_t *token
               const char *logits_path, const char *trace_path) {
     API_ENTER(s);
     API_TAKE(hadal_run_options, all, o);
-    s->next = NULL, s->n_next = 0;
+    s->next = NULL, s->n_next = 0, s->by_depth = NULL;
     API_LEAVE(s, run(s, &all, tokens, n, logits_path, trace_path));
 }
 

@@ -65,7 +65,32 @@ static int print_next_tokens(hadal_session *s, const prompt *p) {
 
 static bool stores_any(const command_line *line) {
     return option_given(line, OPTION_LOGITS) || option_given(line, OPTION_HIDDEN) ||
-           option_given(line, OPTION_TRACE_DEPTH);
+           option_given(line, OPTION_TRACE_DEPTH) || option_given(line, OPTION_TAPS) ||
+           option_given(line, OPTION_BY_DEPTH);
+}
+
+/* The forms of --by-depth: none or "json", which are printed, and files of pictures. */
+static bool is_picture(const char *form) {
+    const size_t n = strlen(form);
+    return n > 4 && strcmp(form + n - 4, ".svg") == 0;
+}
+
+static int reject_taps(hadal_session *s, const command_line *line, bool profile) {
+    const bool taps = option_given(line, OPTION_TAPS), out = option_given(line, OPTION_TAPS_OUT);
+    const char *form = option_get(line, OPTION_BY_DEPTH);
+    if (taps && !out)
+        return hadal_fail(s, "usage", "--taps-out is missing",
+                          "where the values go: --taps-out taps.safetensors");
+    if (out && !taps)
+        return hadal_fail(s, "usage", "--taps is missing",
+                          "which values are wanted, for example --taps 'output.*'");
+    if (form && *form && strcmp(form, "json") != 0 && !is_picture(form))
+        return hadal_fail(s, "usage", "--by-depth is printed, as json, or a file OUT.svg",
+                          "for example --by-depth=depth.svg");
+    if (profile && (taps || form))
+        return hadal_fail(s, "usage", "--profile measures the model as it is, and taps change it",
+                          "leave out --profile, or --taps and --by-depth");
+    return 0;
 }
 
 static int options_of(hadal_session *s, const command_line *line, option_number_list *split,
@@ -75,6 +100,7 @@ static int options_of(hadal_session *s, const command_line *line, option_number_
     if (!option_number(s, line, OPTION_THREADS, 0, 1, 256, &threads)) return 1;
     if (!option_number(s, line, OPTION_ROUNDS, 1, 1, 1000, &rounds)) return 1;
     const bool profile = option_given(line, OPTION_PROFILE);
+    if (reject_taps(s, line, profile)) return 1;
     const bool alone = !stores_any(line) && !profile; /* then next tokens are the result */
     if (!option_number(s, line, OPTION_TOP, alone ? 5 : 0, 1, 1LL << 31, &top)) return 1;
     if (profile && option_given(line, OPTION_INTERPRET))
@@ -92,6 +118,7 @@ static int options_of(hadal_session *s, const command_line *line, option_number_
         .threads = (int)threads,
         .profile = profile ? (int)rounds : 0,
         .hidden_path = option_get(line, OPTION_HIDDEN),
+        .taps_path = option_get(line, OPTION_TAPS_OUT),
         .top = top,
         .rows = alone ? 1 : 0,
     };
@@ -110,9 +137,20 @@ static int deliver_profile(hadal_session *s, const command_line *line) {
     return 0;
 }
 
+static int deliver_by_depth(hadal_session *s, const command_line *line) {
+    const char *form = option_get(line, OPTION_BY_DEPTH);
+    const char *text = hadal_by_depth_text(s, is_picture(form) ? "svg" : *form ? form : "text");
+    if (!text) return hadal_fail(s, "internal", "there is no RMS by depth", NULL);
+    if (is_picture(form)) return hadal_write_text(s, form, text);
+    report_end();
+    print_line(text);
+    return 0;
+}
+
 /* Prints the results of an execution. */
 static int deliver(hadal_session *s, const command_line *line, const hadal_run_options *o,
                    const prompt *p) {
+    if (option_given(line, OPTION_BY_DEPTH) && deliver_by_depth(s, line)) return 1;
     if (o->top && print_next_tokens(s, p)) return 1;
     return o->profile ? deliver_profile(s, line) : 0;
 }
@@ -125,8 +163,9 @@ static int run_compiled(hadal_session *s, const command_line *line, workplace *w
     const char *trace = option_get(line, OPTION_TRACE_DEPTH);
     option_number_list split;
     hadal_run_options options = {0};
-    if (option_given(line, OPTION_INTERPRET) || option_given(line, OPTION_HIDDEN))
-        return hadal_fail(s, "usage", "--interpret and --hidden are for a SPEC",
+    if (option_given(line, OPTION_INTERPRET) || option_given(line, OPTION_HIDDEN) ||
+        option_given(line, OPTION_TAPS) || option_given(line, OPTION_BY_DEPTH))
+        return hadal_fail(s, "usage", "--interpret, --hidden, --taps and --by-depth are for a SPEC",
                           "a compiled model gives the outputs that it was compiled with");
     if (reject_spec_options(s, line) || options_of(s, line, &split, &options) ||
         read_prompt(s, line, p) || join_ranks(s, line, line->positional[0], &w->files, group))
@@ -164,6 +203,8 @@ static int run(hadal_session *s, const command_line *line, workplace *w, prompt 
     if (load_model(s, line, NULL) || hadal_check_weights(s)) return 1;
     pipeline.keep_traces = trace != NULL;
     pipeline.keep_hidden = options.hidden_path != NULL;
+    pipeline.taps = option_get(line, OPTION_TAPS);
+    pipeline.by_depth = option_given(line, OPTION_BY_DEPTH);
     /* The evaluator takes only the types of weights from the passes: the passes after those are for
      * code alone, and need not run unless somebody looks at their output. */
     if (options.interpret && !pipeline.stop_after && !pipeline.dump_dir && !pipeline.check)

@@ -1,7 +1,5 @@
-/* Finding the weights of depth mixes (a depth mix is a weighted sum of earlier outputs). Each
- * traced tensor of weights is multiplied with a stack of sources: the stack says which source each
- * weight belongs to, and following the product through the graph says which sublayer reads the
- * mix. */
+/* The weights of the depth mixes (a depth mix is a weighted sum of earlier outputs): what is traced
+ * (inspect/mixes.h), evaluated, by sublayer and by source. */
 #include "inspect/heatmap.h"
 
 #include <math.h>
@@ -9,6 +7,7 @@
 #include <string.h>
 
 #include "inspect/format.h"
+#include "inspect/mixes.h"
 #include "inspect/svg.h"
 
 typedef struct finder {
@@ -16,13 +15,7 @@ typedef struct finder {
     hir_flow flow;
     uint32_t *home; /* by value: the sublayer that the value belongs to */
     uint32_t *last; /* by value: the last sublayer whose output goes into the value */
-    HD_VEC(hir_id) traces;
 } finder;
-
-static bool is_trace(const hir_op *o) {
-    return o->code == HIR_TRACE_OP &&
-           strcmp(hir_attr_string(o, HIR_A_NAME, ""), "depth_weights") == 0;
-}
 
 /* ---- data flow ------------------------------------------------------------------------------- */
 
@@ -39,63 +32,6 @@ static void find_last(finder *f) {
             if (n > f->last[o->results[0]]) f->last[o->results[0]] = n;
         }
     }
-}
-
-/* The value whose elements a tensor shows, whatever its shape. (A stack of one value is that
- * value.) */
-static hir_ref root_of(const hir_module *m, hir_ref r) {
-    while (r.kind == HIR_REF_VALUE && hir_value_at(m, r.index)->op != HIR_NONE) {
-        const hir_op *o = hir_op_at(m, hir_value_at(m, r.index)->op);
-        const bool view = hir_has_trait(o->code, HIR_MOVE) && o->n_args == 1;
-        if (!view || o->code == HIR_STACK_OP) break;
-        r = o->args[0];
-    }
-    return r;
-}
-
-static const hir_op *stack_of(const hir_module *m, hir_ref r) {
-    const hir_ref root = root_of(m, r);
-    if (root.kind != HIR_REF_VALUE || hir_value_at(m, root.index)->op == HIR_NONE) return NULL;
-    const hir_op *o = hir_op_at(m, hir_value_at(m, root.index)->op);
-    return o->code == HIR_STACK_OP ? o : NULL;
-}
-
-/* The first product of these weights with a stack of n sources; *at: the product's index in the
- * program. */
-static const hir_op *find_product(const finder *f, hir_ref weights, uint32_t n, size_t *at) {
-    const hir_module *m = f->flow.m;
-    for (size_t k = 0; k < f->flow.program.n; k++) {
-        const hir_op *o = hir_op_at(m, f->flow.program.at[k]);
-        if (o->code != HIR_MUL_OP) continue;
-        for (int i = 0; i < 2; i++) {
-            if (!hir_ref_equal(root_of(m, o->args[i]), weights)) continue;
-            const hir_op *stack = stack_of(m, o->args[1 - i]);
-            if (!stack || stack->n_args != n) continue;
-            *at = k;
-            return stack;
-        }
-    }
-    return NULL;
-}
-
-/* The first sublayer that uses what op number `at` of the program makes: the sublayer reads it as
- * its input, or makes a value inside of it. 0: no sublayer does. */
-static uint32_t reader_of(const finder *f, size_t at) {
-    const hir_module *m = f->flow.m;
-    bool *reached = hd_new_array(f->x->arena, bool, m->values.n);
-    reached[hir_op_at(m, f->flow.program.at[at])->results[0]] = true;
-    for (size_t k = at; k < f->flow.program.n; k++) {
-        const hir_op *o = hir_op_at(m, f->flow.program.at[k]);
-        if (!o->n_results) continue;
-        const hir_id y = o->results[0];
-        for (uint32_t i = 0; i < o->n_args && !reached[y]; i++)
-            reached[y] =
-                o->args[i].kind == HIR_REF_VALUE && reached[f->flow.origin[o->args[i].index]];
-        if (!reached[y]) continue;
-        if (f->flow.input[y] != HIR_NONE) return f->flow.inputs.at[f->flow.input[y]].sublayer;
-        if (f->home[y]) return f->home[y];
-    }
-    return 0;
 }
 
 /* ---- sources --------------------------------------------------------------------------------- */
@@ -155,25 +91,19 @@ static uint32_t block_of(const hir_flow *f, uint32_t sublayer) {
     return f->blocks;
 }
 
-static void add_row(finder *f, hir_id trace) {
+static void add_row(finder *f, const depth_mix *mix) {
     depth_weights *x = f->x;
-    const hir_module *m = f->flow.m;
-    const hir_ref shown = hir_op_at(m, trace)->args[0];
-    const hir_type t = hir_ref_type(m, shown);
+    const hir_type t = hir_ref_type(f->flow.m, mix->weights);
     depth_row row = {.n = t.dim[t.rank - 1], .ways = 1};
     for (uint32_t i = hir_type_has_t(t) ? 1 : 0; i + 1 < t.rank; i++)
         row.ways *= t.dim[i];
-    size_t at = 0;
-    const hir_op *stack = find_product(f, root_of(m, shown), (uint32_t)row.n, &at);
-    const uint32_t reader = stack ? reader_of(f, at) : 0;
-    const bool head = !reader || reader == HIR_FLOW_RESULT;
-    row.sublayer = head ? x->sublayers + 1 : reader;
-    row.label = head ? "out" : hd_printf(x->arena, "%u", reader);
-    row.attention = !head && is_attention(f, reader);
-    row.block = block_of(&f->flow, head ? HIR_FLOW_RESULT : reader);
-    describe_sources(f, stack, &row);
+    const bool head = !mix->sublayer;
+    row.sublayer = head ? x->sublayers + 1 : mix->sublayer;
+    row.label = head ? "out" : hd_printf(x->arena, "%u", mix->sublayer);
+    row.attention = !head && is_attention(f, mix->sublayer);
+    row.block = block_of(&f->flow, head ? HIR_FLOW_RESULT : mix->sublayer);
+    describe_sources(f, mix->stack, &row);
     hd_push(x->arena, &x->rows, row);
-    hd_push(x->arena, &f->traces, trace);
 }
 
 /* ---- numbers --------------------------------------------------------------------------------- */
@@ -246,8 +176,10 @@ bool heatmap_find(const hir_module *graph, hd_arena *a, hd_diags *d, hir_weight_
     out->has_blocks = f.flow.blocks > 1 && 2 * f.flow.blocks <= out->sublayers;
     f.home = hir_flow_homes(&f.flow, a, hd_new_array(a, bool, f.flow.outputs.n + 1));
     find_last(&f);
-    HIR_EACH(graph, op, graph->first)
-    if (is_trace(hir_op_at(graph, op))) add_row(&f, op);
+    depth_mixes mixes;
+    depth_mixes_find(&f.flow, f.home, a, &mixes);
+    for (size_t i = 0; i < mixes.list.n; i++)
+        add_row(&f, &mixes.list.at[i]);
     if (!out->rows.n) {
         hd_diag *e = hd_err(d, HD_E_UNSUPPORTED, HD_NOWHERE, "%s has no depth mixes", graph->name);
         e->cause = "nothing is traced as depth_weights";

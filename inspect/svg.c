@@ -50,8 +50,7 @@ typedef struct scale {
     bool root;          /* colours by square root: a few cells are much larger than the rest */
 } scale;
 
-/* The next of 1, 2, 5, 10, 20 .. times a power of ten. */
-static double round_up(double x) {
+double svg_round_up(double x) {
     const double power = pow(10, floor(log10(x)));
     const double lead = x / power;
     return power * (lead <= 1.0001 ? 1 : lead <= 2.0001 ? 2 : lead <= 5.0001 ? 5 : 10);
@@ -72,7 +71,7 @@ static scale find_scale(const svg_map *map) {
         }
     }
     if (largest <= 0) largest = 1;
-    const double step = round_up(largest / 5 / (1 + 1e-9));
+    const double step = svg_round_up(largest / 5 / (1 + 1e-9));
     const double most = step * ceil(largest / step - 1e-9);
     return (scale){negative ? -most : 0, most, negative ? 2 * step : step,
                    sum / (cells > 0 ? cells : 1) < largest / 12};
@@ -126,15 +125,14 @@ static int at_least(int x, int limit) {
     return x > limit ? x : limit;
 }
 
-/* Estimates the width of a text: fonts differ, so the estimate is on the wide side. */
-static int text_width(size_t letters, double size) {
+int svg_text_width(size_t letters, double size) {
     return (int)ceil((double)letters * size * 0.62);
 }
 
 static int widest_line(const svg_map *map) {
-    int width = text_width(strlen(map->title), 18);
+    int width = svg_text_width(strlen(map->title), 18);
     for (size_t i = 0; i < map->n_notes; i++)
-        width = at_least(width, text_width(strlen(map->notes[i]), 12));
+        width = at_least(width, svg_text_width(strlen(map->notes[i]), 12));
     return width;
 }
 
@@ -143,8 +141,8 @@ static void size_cells(layout *l, size_t rows, size_t columns, size_t label) {
     l->cell_w = at_most(at_least(FULL_WIDTH / (int)columns, 4), 38);
     l->cell_h = at_most(at_least(640 / (int)rows, 4), 26);
     if (l->cell_h > l->cell_w) l->cell_h = l->cell_w;
-    l->upright = label > 3 && text_width(label, l->font) + 2 > l->cell_w;
-    l->label_h = l->upright ? text_width(label, l->font) + 10 : 18;
+    l->upright = label > 3 && svg_text_width(label, l->font) + 2 > l->cell_w;
+    l->label_h = l->upright ? svg_text_width(label, l->font) + 10 : 18;
 }
 
 static layout lay_out(const svg_map *map) {
@@ -160,7 +158,7 @@ static layout lay_out(const svg_map *map) {
         if (column > column_label) column_label = column;
     }
     size_cells(&l, rows, columns ? columns : 1, column_label);
-    const int labels = text_width(row_label, l.font) + 10;
+    const int labels = svg_text_width(row_label, l.font) + 10;
     l.left = MARGIN + 22 + labels;
     l.gap = labels + 26;
     l.top = MARGIN + 30 + 17 * (int)map->n_notes + 30;
@@ -184,7 +182,7 @@ static void print_text(hd_text *out, const char *s) {
     }
 }
 
-static void print_line(hd_text *out, double x, double y, const char *style, const char *s) {
+void svg_line(hd_text *out, double x, double y, const char *style, const char *s) {
     hd_text_f(out, "<text x=\"%g\" y=\"%g\"%s>", x, y, style);
     print_text(out, s);
     hd_text_add(out, "</text>\n");
@@ -203,13 +201,13 @@ static size_t stride_of(int cell, int spacing) {
 static void print_row_labels(const svg_panel *p, const layout *l, int x, hd_text *out) {
     const size_t stride = stride_of(l->cell_h, l->font + 2);
     for (size_t i = 0; i < p->rows; i += stride)
-        print_line(out, x - 6, l->top + ((double)i + 0.5) * l->cell_h + 4,
-                   " text-anchor=\"end\" class=\"l\"", p->row_labels[i]);
+        svg_line(out, x - 6, l->top + ((double)i + 0.5) * l->cell_h + 4,
+                 " text-anchor=\"end\" class=\"l\"", p->row_labels[i]);
 }
 
 static void print_column_labels(const svg_panel *p, const layout *l, int x, hd_text *out) {
     const bool upright = l->upright;
-    const int spacing = text_width(longest(p->column_labels, p->columns), l->font) + 2;
+    const int spacing = svg_text_width(longest(p->column_labels, p->columns), l->font) + 2;
     const size_t stride = stride_of(l->cell_w, upright ? l->font + 2 : spacing);
     const double y = l->top + (double)p->rows * l->cell_h + (upright ? 8 : 15);
     for (size_t i = 0; i < p->columns; i += stride) {
@@ -219,7 +217,7 @@ static void print_column_labels(const svg_panel *p, const layout *l, int x, hd_t
             style = hd_printf(out->arena,
                               " text-anchor=\"end\" transform=\"rotate(-90 %g %g)\" class=\"l\"",
                               at, y);
-        print_line(out, at, y, style, p->column_labels[i]);
+        svg_line(out, at, y, style, p->column_labels[i]);
     }
 }
 
@@ -253,9 +251,9 @@ static void print_values(const svg_panel *p, const layout *l, const scale *s, in
         snprintf(text, sizeof text, fabs(value) >= 9.995 ? "%.1f" : "%.2f", value);
         if (strcmp(text, "-0.00") == 0) memcpy(text, "0.00", sizeof "0.00");
         const bool dark = fabs(shade_of(s, step_of(s, value))) > 0.5;
-        print_line(out, x + ((double)column + 0.5) * l->cell_w,
-                   l->top + ((double)row + 0.5) * l->cell_h + 3.5,
-                   dark ? " class=\"v w\"" : " class=\"v\"", text);
+        svg_line(out, x + ((double)column + 0.5) * l->cell_w,
+                 l->top + ((double)row + 0.5) * l->cell_h + 3.5,
+                 dark ? " class=\"v w\"" : " class=\"v\"", text);
     }
 }
 
@@ -281,9 +279,9 @@ static void print_panel(const svg_map *map, const svg_panel *p, const layout *l,
     print_row_labels(p, l, x, out);
     print_column_labels(p, l, x, out);
     const double middle = x + (double)p->columns * l->cell_w / 2;
-    if (p->title) print_line(out, x, l->top - 9, " class=\"p\"", p->title);
-    print_line(out, middle, l->top + (double)p->rows * l->cell_h + l->label_h + 16,
-               " text-anchor=\"middle\" class=\"a\"", map->x_name);
+    if (p->title) svg_line(out, x, l->top - 9, " class=\"p\"", p->title);
+    svg_line(out, middle, l->top + (double)p->rows * l->cell_h + l->label_h + 16,
+             " text-anchor=\"middle\" class=\"a\"", map->x_name);
 }
 
 static void print_bar(const svg_map *map, const layout *l, const scale *s, hd_text *out) {
@@ -305,19 +303,14 @@ static void print_bar(const svg_map *map, const layout *l, const scale *s, hd_te
         const double value = s->least + i * s->step;
         const double y = l->top + l->bar_h * (1 - place_of(s, value));
         hd_text_f(out, "<path class=\"f\" d=\"M%d %.1fh4\"/>\n", l->bar_x + BAR, y);
-        print_line(out, l->bar_x + BAR + 7, y + 4, " class=\"l\"",
-                   hd_printf(out->arena, "%g", fabs(value) < 1e-12 ? 0 : value));
+        svg_line(out, l->bar_x + BAR + 7, y + 4, " class=\"l\"",
+                 hd_printf(out->arena, "%g", fabs(value) < 1e-12 ? 0 : value));
     }
-    print_line(out, l->bar_x, l->top - 9, " class=\"a\"",
-               s->root ? hd_printf(out->arena, "%s, root scale", map->scale_name)
-                       : map->scale_name);
+    svg_line(out, l->bar_x, l->top - 9, " class=\"a\"",
+             s->root ? hd_printf(out->arena, "%s, root scale", map->scale_name) : map->scale_name);
 }
 
-/* ---- the picture ----------------------------------------------------------------------------- */
-
-void svg_print(const svg_map *map, hd_text *out) {
-    const layout l = lay_out(map);
-    const scale s = find_scale(map);
+void svg_begin(hd_text *out, int width, int height, int font) {
     hd_text_f(
         out,
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" "
@@ -326,23 +319,31 @@ void svg_print(const svg_map *map, hd_text *out) {
         ".p{font-size:13px;font-weight:bold}.a{font-size:12px;fill:#444}"
         ".l{font-size:%dpx;fill:#444}.v{font-size:10px;text-anchor:middle}.w{fill:#fff}"
         ".b{stroke:#e0872e;stroke-width:1.5;fill:none}"
-        ".f{stroke:#777;stroke-width:1;fill:none}</style>\n"
+        ".f{stroke:#777;stroke-width:1;fill:none}.g{stroke:#ddd;stroke-width:1;fill:none}</style>\n"
         "<rect width=\"%d\" height=\"%d\" fill=\"#fff\"/>\n",
-        l.width, l.height, l.width, l.height, l.font, l.width, l.height);
-    print_line(out, MARGIN, MARGIN + 14, " class=\"t\"", map->title);
+        width, height, width, height, font, width, height);
+}
+
+/* ---- the picture ----------------------------------------------------------------------------- */
+
+void svg_print(const svg_map *map, hd_text *out) {
+    const layout l = lay_out(map);
+    const scale s = find_scale(map);
+    svg_begin(out, l.width, l.height, l.font);
+    svg_line(out, MARGIN, MARGIN + 14, " class=\"t\"", map->title);
     for (size_t i = 0; i < map->n_notes; i++)
-        print_line(out, MARGIN, MARGIN + 36 + 17 * (double)i, " class=\"n\"", map->notes[i]);
+        svg_line(out, MARGIN, MARGIN + 36 + 17 * (double)i, " class=\"n\"", map->notes[i]);
     int x = l.left;
     for (size_t p = 0; p < map->n_panels; p++) {
         print_panel(map, &map->panels[p], &l, &s, x, out);
         x += (int)map->panels[p].columns * l.cell_w + l.gap;
     }
     const double y = l.top + l.plot_h / 2.0;
-    print_line(out, MARGIN, y,
-               hd_printf(out->arena,
-                         " text-anchor=\"middle\" transform=\"rotate(-90 %d %g)\" class=\"a\"",
-                         MARGIN, y),
-               map->y_name);
+    svg_line(out, MARGIN, y,
+             hd_printf(out->arena,
+                       " text-anchor=\"middle\" transform=\"rotate(-90 %d %g)\" class=\"a\"",
+                       MARGIN, y),
+             map->y_name);
     print_bar(map, &l, &s, out);
     hd_text_add(out, "</svg>\n");
 }

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "inspect/bench.h"
+#include "inspect/by_depth.h"
 #include "inspect/depth_map.h"
 #include "inspect/facts.h"
 #include "inspect/heatmap.h"

@@ -128,6 +128,10 @@ typedef struct hadal_pipeline {
     /* Computing while collectives of rows are under way: "auto" (NULL), where it pays; "off"; or
      * the number of tiles into which rows are cut. */
     const char *overlap;
+    /* Taps, for hadal_run_options.taps_path: a list such as "output.*,stream.1-4,input.head"; NULL:
+     * none. And those of hadal_by_depth_text. (docs/looking-inside.md) */
+    const char *taps;
+    int by_depth;
 } hadal_pipeline;
 HADAL_API int hadal_run_passes(hadal_session *s, const hadal_pipeline *p);
 
@@ -287,6 +291,8 @@ typedef struct hadal_run_options {
      * positions. One is enough for `top`. All ranks of a divided library must give the same number.
      */
     int64_t rows;
+    /* A .safetensors file for the taps that the passes were told of; NULL: none. */
+    const char *taps_path;
 } hadal_run_options;
 /* Reads token ids from "1,2,3", FILE.npy or FILE.safetensors:tensor. *tokens belongs to the
  * session. */
@@ -307,6 +313,11 @@ typedef struct hadal_next_token {
  * *n: how many. NULL: none were requested, the library is a pipeline stage that has no logits, or
  * the run failed. */
 HADAL_API const hadal_next_token *hadal_next_tokens(const hadal_session *s, size_t *n);
+
+/* The root mean square by depth of inputs, outputs and streams of sublayers in the last hadal_run;
+ * the passes must have run with `by_depth`. form: "text", "json" or "svg". NULL: it was not wanted,
+ * or there is no such form. */
+HADAL_API const char *hadal_by_depth_text(hadal_session *s, const char *form);
 
 /* The times of the steps in the last hadal_run that was profiled. form: "text", "json", or "folded"
  * (stacks for flame graphs). NULL: there is no profile, or no such form. */
