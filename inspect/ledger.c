@@ -94,7 +94,7 @@ static bool record(void *context, int index, hir_pass_id id, const hir_module *m
     if (!changed) return true;
     r->report->has_attends |= id == HIR_PASS_RECOGNISE_DEPTH;
     hir_ledger l;
-    hir_ledger_find(m, r->arena, &l);
+    hir_ledger_find_totals(m, r->arena, &l);
     const hir_flow *flow = &r->report->graph.flow;
     if (flow->longest_block == 1 && id == HIR_PASS_FORM_BLOCKS) note_schedule(m, r->report);
     ledger_step step = {hir_pass(id)->name, m->stage, l.total};
@@ -121,7 +121,7 @@ static bool run_again(const inspect_subject *s, bool marked, ledger_report *r) {
     if (marked) return true;
     hir_module *naive = hir_module_clone(s->graph, s->arena);
     if (!run(s, naive, false, (hir_hooks){0})) return false;
-    hir_ledger_find(naive, s->arena, &r->naive);
+    hir_ledger_find_totals(naive, s->arena, &r->naive);
     hir_ledger_count_as(&r->naive, &r->graph);
     r->has_naive = true;
     return true;
@@ -334,14 +334,14 @@ void ledger_count_memory(const ledger_report *r, int64_t chunk, hd_arena *a, led
 
 void ledger_watch_start(ledger_watch *w, const hir_module *m, hd_arena *a) {
     hir_ledger l;
-    hir_ledger_find(m, a, &l);
+    hir_ledger_find_totals(m, a, &l);
     *w = (ledger_watch){m->stage, l.total, l.sublayers, l.unit};
 }
 
 void ledger_watch_pass(ledger_watch *w, const hir_module *m, const char *pass, hd_arena *a,
                        hir_remarks *remarks) {
     hir_ledger l;
-    hir_ledger_find(m, a, &l);
+    hir_ledger_find_totals(m, a, &l);
     const ledger_watch old = *w;
     const bool one_stage = !strcmp(pass, hir_pass(HIR_PASS_SHARD_PIPELINE)->name);
     const hir_ledger loaded = {.sublayers = old.sublayers, .unit = old.unit};

@@ -64,7 +64,7 @@ static uint64_t bytes_without(const weigher *w, int left_out, bool *changed) {
     if (!run(w, copy, &list, changed) || (!left_out && !*changed)) return UINT64_MAX;
     if (!run(w, copy, &last, changed) || copy->stage != HIR_STAGE_KERNEL) return UINT64_MAX;
     hir_ledger l;
-    hir_ledger_find(copy, w->arena, &l);
+    hir_ledger_find_totals(copy, w->arena, &l);
     return hd_capped_add(l.total.read, l.total.written);
 }
 

@@ -458,7 +458,7 @@ static void find_from(flow_finder *f, hir_id begin) {
     find_factors(f);
     find_kinds(f);
     flow_find_inputs(f);
-    flow_find_blocks(f);
+    if (!f->brief) flow_find_blocks(f);
 }
 
 /* Are all outputs equally wide, and wider than the assumed stream? */
@@ -537,15 +537,16 @@ static bool find_kept(flow_finder *f) {
     return false;
 }
 
-void hir_flow_find(const hir_module *m, hd_arena *a, hir_flow *out) {
+static void find(const hir_module *m, hd_arena *a, bool brief, hir_flow *out) {
     enum { MOST_LAYERS = 4 }; /* layers before the stream */
     *out = (hir_flow){.m = m, .origin = ids(a, m->values.n, true)};
-    flow_finder f = {.out = out, .arena = a, .kept = HIR_NONE};
+    flow_finder f = {.out = out, .arena = a, .brief = brief, .kept = HIR_NONE};
     list_ops(&f, m->first);
     find_varying(&f);
     find_from(&f, HIR_NONE);
     if (!out->width || (out->outputs.n && !is_too_narrow(&f))) return;
     const hir_flow first = *out;
+    f.brief = false; /* where the stream begins, its sources decide */
     for (int i = 0; i < MOST_LAYERS; i++) {
         const hir_id begin = next_beginning(&f);
         if (begin == HIR_NONE) break;
@@ -554,6 +555,14 @@ void hir_flow_find(const hir_module *m, hd_arena *a, hir_flow *out) {
     }
     if (find_kept(&f)) return;
     *out = first;
+}
+
+void hir_flow_find(const hir_module *m, hd_arena *a, hir_flow *out) {
+    find(m, a, false, out);
+}
+
+void hir_flow_find_brief(const hir_module *m, hd_arena *a, hir_flow *out) {
+    find(m, a, true, out);
 }
 
 /* ---- what belongs to sublayers --------------------------------------------------------------- */

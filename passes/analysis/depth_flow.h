@@ -63,6 +63,9 @@ typedef struct hir_flow {
 } hir_flow;
 
 void hir_flow_find(const hir_module *m, hd_arena *a, hir_flow *out);
+/* The same without blocks, and with at most two sources of each input, whose contents are not
+ * known. It takes a time that grows with the operands of the program. */
+void hir_flow_find_brief(const hir_module *m, hd_arena *a, hir_flow *out);
 
 /* Is the op a border of sublayers, so that its operands are inputs of a sublayer? */
 bool hir_flow_is_border(const hir_module *m, const hir_op *op);

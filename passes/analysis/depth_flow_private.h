@@ -7,6 +7,7 @@
 typedef struct flow_finder {
     hir_flow *out;
     hd_arena *arena;
+    bool brief;                      /* of sources only whether an input has several */
     bool grown;                      /* a member was found in this round */
     HD_VEC(hir_id) pending, outputs; /* work lists of claim */
     /* by value (of origins): */

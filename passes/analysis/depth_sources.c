@@ -73,9 +73,12 @@ static void step(walker *w, hir_id v) {
         if (is_mixed(f, o, i)) push(w, only != HIR_NONE ? only : flow_operand(f, o, i));
 }
 
-static void find_sources(walker *w, hir_id input) {
+static void start_walk(walker *w) {
     w->walk++;
     w->stack.n = w->found.n = 0;
+}
+
+static void walk_from(walker *w, hir_id input) {
     push(w, input);
     while (w->stack.n)
         step(w, w->stack.at[--w->stack.n]);
@@ -136,12 +139,6 @@ void hir_flow_print_source(const hir_source *s, hd_text *out) {
 
 /* ---- outputs and inputs ---------------------------------------------------------------------- */
 
-static void reach_sources(walker *w, hir_id value, bool *reached) {
-    find_sources(w, value);
-    for (size_t k = 0; k < w->found.n; k++)
-        reached[w->found.at[k]] = true;
-}
-
 /* Of what is made inside sublayers, that which leads to an output. The rest, such as the query of a
  * mix, is made for the mechanism: numbers of it. */
 static void find_own(const flow_finder *f, const bool *reached) {
@@ -160,13 +157,16 @@ static void find_own(const flow_finder *f, const bool *reached) {
  * others, such as the query of a mix, are not outputs of sublayers. */
 static void find_outputs(flow_finder *f, walker *w, bool *reached) {
     hir_flow *out = f->out;
+    start_walk(w); /* one for all: only the union of their sources counts */
     for (size_t i = 0; i < out->inputs.n; i++)
-        reach_sources(w, out->inputs.at[i].value, reached);
+        walk_from(w, out->inputs.at[i].value);
     for (size_t k = 0; k < out->program.n; k++) {
         const hir_op *o = hir_op_at(out->m, out->program.at[k]);
         const hir_id sent = o->code == HIR_COMM_SEND_OP ? flow_operand(f, o, 0) : HIR_NONE;
-        if (sent != HIR_NONE && f->member[sent]) reach_sources(w, sent, reached);
+        if (sent != HIR_NONE && f->member[sent]) walk_from(w, sent);
     }
+    for (size_t k = 0; k < w->found.n; k++)
+        reached[w->found.at[k]] = true;
     for (size_t k = out->program.n; k-- > 0;) { /* through sums, in reverse order */
         const hir_op *o = hir_op_at(out->m, out->program.at[k]);
         if (!o->n_results || !reached[o->results[0]]) continue;
@@ -297,6 +297,72 @@ static void drop_strays(flow_finder *f) {
     out->inputs.n = n;
 }
 
+static bool are_in_order(const hir_flow_input *x) {
+    for (size_t i = 1; i < x->sources.n; i++)
+        if (by_place(&x->sources.at[i - 1], &x->sources.at[i]) > 0) return false;
+    return true;
+}
+
+/* All sources of each input. Where every input reads all outputs before it these lists are the
+ * square of the layers long. */
+static void list_sources(flow_finder *f, walker *w, const uint32_t *number) {
+    hir_flow *out = f->out;
+    contents *memo = hd_new_array(f->arena, contents, out->m->values.n);
+    for (size_t i = 0; i < out->inputs.n; i++) {
+        hir_flow_input *input = &out->inputs.at[i];
+        start_walk(w);
+        walk_from(w, input->value);
+        for (size_t k = 0; k < w->found.n; k++) {
+            contents c = contents_of(f, memo, number, w->found.at[k]);
+            hir_source s = {w->found.at[k], c.first, c.last, c.count};
+            hd_push(f->arena, &input->sources, s);
+        }
+        if (!are_in_order(input))
+            qsort(input->sources.at, input->sources.n, sizeof *input->sources.at, by_place);
+    }
+}
+
+typedef struct pair { /* of sources, HIR_NONE: there are fewer */
+    hir_id a, b;
+} pair;
+
+static void add_source(pair *p, hir_id v) {
+    if (v == HIR_NONE || v == p->a || v == p->b) return;
+    if (p->a == HIR_NONE)
+        p->a = v;
+    else if (p->b == HIR_NONE)
+        p->b = v;
+}
+
+/* Two of the sources of each input, if there are two: in one pass over the program. */
+static void list_two_sources(flow_finder *f) {
+    hir_flow *out = f->out;
+    pair *of = hd_new_array(f->arena, pair, out->m->values.n);
+    for (size_t v = 0; v < out->m->values.n; v++) {
+        of[v] = (pair){HIR_NONE, HIR_NONE};
+        if (hir_flow_is_stream(out->kind[v])) of[v].a = out->root[v];
+    }
+    for (size_t k = 0; k < out->program.n; k++) {
+        const hir_op *o = hir_op_at(out->m, out->program.at[k]);
+        const hir_id y = o->n_results ? o->results[0] : HIR_NONE;
+        if (y == HIR_NONE || hir_flow_is_stream(out->kind[y]) || hir_flow_is_border(out->m, o))
+            continue;
+        const hir_id only = o->code == HIR_SLICE_OP ? sliced_operand(f, o) : HIR_NONE;
+        for (uint32_t i = 0; i < o->n_args; i++) {
+            const hir_id x = only != HIR_NONE ? only : flow_operand(f, o, i);
+            if (x == HIR_NONE || (out->kind[y] != HIR_FLOW_NUMBERS && !is_mixed(f, o, i))) continue;
+            add_source(&of[y], of[x].a);
+            add_source(&of[y], of[x].b);
+        }
+    }
+    for (size_t i = 0; i < out->inputs.n; i++) {
+        hir_flow_input *input = &out->inputs.at[i];
+        const pair *p = &of[input->value];
+        if (p->a != HIR_NONE) hd_push(f->arena, &input->sources, (hir_source){.value = p->a});
+        if (p->b != HIR_NONE) hd_push(f->arena, &input->sources, (hir_source){.value = p->b});
+    }
+}
+
 void flow_find_inputs(flow_finder *f) {
     hir_flow *out = f->out;
     const size_t n = out->m->values.n;
@@ -308,18 +374,10 @@ void flow_find_inputs(flow_finder *f) {
         number[out->outputs.at[i]] = (uint32_t)i + 1;
     assign_sublayers(f, number);
     drop_strays(f);
-    contents *memo = hd_new_array(f->arena, contents, n);
-    for (size_t i = 0; i < out->inputs.n; i++) {
-        hir_flow_input *input = &out->inputs.at[i];
-        find_sources(&w, input->value);
-        for (size_t k = 0; k < w.found.n; k++) {
-            contents c = contents_of(f, memo, number, w.found.at[k]);
-            hir_source s = {w.found.at[k], c.first, c.last, c.count};
-            hd_push(f->arena, &input->sources, s);
-        }
-        if (input->sources.n)
-            qsort(input->sources.at, input->sources.n, sizeof *input->sources.at, by_place);
-    }
+    if (f->brief)
+        list_two_sources(f);
+    else
+        list_sources(f, &w, number);
 }
 
 /* ---- names ----------------------------------------------------------------------------------- */

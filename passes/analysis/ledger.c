@@ -477,9 +477,12 @@ static void charge_kernels(clerk *c) {
 
 /* ---- the ledger ------------------------------------------------------------------------------ */
 
-void hir_ledger_find(const hir_module *m, hd_arena *a, hir_ledger *out) {
+static void find(const hir_module *m, hd_arena *a, bool brief, hir_ledger *out) {
     *out = (hir_ledger){0};
-    hir_flow_find(m, a, &out->flow);
+    if (brief)
+        hir_flow_find_brief(m, a, &out->flow);
+    else
+        hir_flow_find(m, a, &out->flow);
     out->sublayers = (uint32_t)out->flow.outputs.n;
     if (hd_mul_overflow(out->flow.width, hir_dtype_bytes(HIR_F32), &out->unit))
         out->unit = UINT64_MAX;
@@ -501,6 +504,14 @@ void hir_ledger_find(const hir_module *m, hd_arena *a, hir_ledger *out) {
         charge_kernels(&c);
     else
         charge_ops(&c);
+}
+
+void hir_ledger_find(const hir_module *m, hd_arena *a, hir_ledger *out) {
+    find(m, a, false, out);
+}
+
+void hir_ledger_find_totals(const hir_module *m, hd_arena *a, hir_ledger *out) {
+    find(m, a, true, out);
 }
 
 void hir_ledger_count_as(hir_ledger *l, const hir_ledger *loaded) {

@@ -53,6 +53,9 @@ typedef struct hir_ledger {
 } hir_ledger;
 
 void hir_ledger_find(const hir_module *m, hd_arena *a, hir_ledger *out);
+/* The same bytes in a time that grows with the operands of the program: blocks and lists of sources
+ * are left out (hir_flow_find_brief). */
+void hir_ledger_find_totals(const hir_module *m, hd_arena *a, hir_ledger *out);
 /* Sets the unit and the number of sublayers of l to those of the model as it was loaded; l is the
  * same model after some passes. Small matrices that became row operations are no longer borders of
  * sublayers, but the model still has as many sublayers. */

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """The ledger against a count by another road (count.py): for every page of std/residual, systems that people have brought, and
-systems that are drawn. Each kernel's bytes are compared, and the number of sublayers. Drawn systems are compiled and compared with
+systems that are drawn. Each kernel's bytes are compared, and the number of sublayers, which kernel IR that is loaded alone says
+as well. Drawn systems are compiled and compared with
 the evaluator, too.
 
 usage: counts.py HADAL SOURCE OUT
@@ -51,8 +52,14 @@ def check(name, *spec, sublayers=None):
         fail(f"{name}: {ledger['sublayers']} sublayers, not {sublayers}")
     if ledger["sublayers"] != len(mine.outputs):
         fail(f"{name}: {ledger['sublayers']} sublayers, counted {len(mine.outputs)}")
+    alone = json.loads(run("inspect", base + ".kernel.hir", "-q", "--ledger=json"))
+    for key in ("d", "sublayers"):
+        if alone[key] != ledger[key]:
+            fail(f"{name}: {key} of the kernel IR loaded alone is {alone[key]}, of the model {ledger[key]}")
     if "kernels" not in ledger:
         return
+    if alone["kernels"]["total"] != ledger["kernels"]["total"]:
+        fail(f"{name}: the kernel IR loaded alone has {alone['kernels']['total']}, the model {ledger['kernels']['total']}")
     total = ledger["kernels"]["total"]
     if (total["read_bytes"], total["written_bytes"]) != (mine.read, mine.written):
         fail(f"{name}: {total['read_bytes']} bytes read and {total['written_bytes']} written of a token, "

@@ -25,7 +25,6 @@ object drawn(x) {{
     }}
 
     fn weights_of(v, name) {{
-        n = dim(v, 1)
         {scores}
         {normalised}
     }}
@@ -86,10 +85,10 @@ SOURCES = {
 KEYS = {"raw": "v", "normed": "op.rmsnorm(v, none, eps: 1e-6)",
         "normed with a gain": "op.rmsnorm(v, weight(\"{name}.key_gain\", [d]), eps: 1e-6)"}
 QUERIES = {
-    "static weights": "return broadcast({f}(weight(\"{{name}}.logits\", [1, n]){axis}), [T, n])",
-    "a learned query": "s = reshape(op.linear({keys}, weight(\"{{name}}.query\", [1, d])), [T, n])",
+    "static weights": "n = dim(v, 1)\n        return broadcast({f}(weight(\"{{name}}.logits\", [1, n]){axis}), [T, n])",
+    "a learned query": "s = reshape(op.linear({keys}, weight(\"{{name}}.query\", [1, d])), [T, dim(v, 1)])",
     "a query of the stream": "s = reduce_sum({keys} * reshape(linear(h, \"{{name}}.query\", d), [T, 1, d]), axis: 2) / sqrt(float(d))",
-    "a query for each head": "s = reduce_sum(reshape({keys} * weight(\"{{name}}.query\", [d]), [T, n, 4, d / 4]), axis: 3)",
+    "a query for each head": "s = reduce_sum(reshape({keys} * weight(\"{{name}}.query\", [d]), [T, dim(v, 1), 4, d / 4]), axis: 3)",
 }
 READS = {
     "the stream": "return h",
