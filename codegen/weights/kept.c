@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "codegen/weights/lanes/transpose.h"
+#include "support/known.h"
 #include "support/packed.h"
 
 bool hcg_may_keep(const hd_tensor *t, hir_dtype dtype) {
@@ -291,6 +292,7 @@ static void turn_awq(const hd_packed *p, uint64_t row, uint64_t k, unsigned ther
 /* Finds the codes of the group from column k on, for the file's rows from `row` on. */
 static void find_source(const hd_packed *p, const line *lines, uint64_t row, uint64_t k,
                         unsigned there, uint32_t turned[4][HIR_PANEL], source *s) {
+    hd_known(lines[0].in.bits > 0);
     const uint64_t in_word = 32 / lines[0].in.bits;
     s->there = there;
     for (unsigned i = 0; i < HIR_PANEL && lines[0].in.codes; i++)

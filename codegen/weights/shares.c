@@ -7,6 +7,7 @@
 #include "codegen/weights/convert.h"
 #include "codegen/weights/kept.h"
 #include "codegen/weights/made.h"
+#include "support/known.h"
 #include "support/packed.h"
 
 enum {
@@ -157,7 +158,9 @@ bool hcg_share_keeps(hcg_share_reader *r, uint64_t most) {
     if (r->maker || type.rank < 2 || r->run % HIR_GROUP || cols % HIR_GROUP) return false;
     if (!hir_is_quantised(type.dtype) || !are_alike(r, &whole)) return false;
     integers *k = &r->kept;
-    const uint64_t tile = tile_of_part(r, &whole, cols), tiles = cols / tile;
+    const uint64_t tile = tile_of_part(r, &whole, cols);
+    hd_known(tile > 0);
+    const uint64_t tiles = cols / tile;
     *k = (integers){.cols = cols, .bits = hd_integer_bits(whole.packing)};
     k->packed = (hd_packed){.packing = k->bits == 4 ? HD_PACKING_INT4 : HD_PACKING_INT8,
                             .codes = &k->codes,

@@ -301,7 +301,8 @@ static const struct compressed_format *of_bits(quant_reader *r, const hfe_field 
         found = fits && !found ? c : found;
         if (c == first || c->bits != c[-1].bits)
             hd_text_f(&allowed, "%s%d", c > first ? " or " : "", c->bits);
-    } while (++c < end && is_next_width(c));
+        c++;
+    } while (c < end && is_next_width(c));
     if (found) return found;
     hfe_field_error(r->json, v ? &f : w, "%s cannot be honoured by this version",
                     v ? hfe_json_show(r->json, v) : "weights without 'num_bits'")
