@@ -16,7 +16,7 @@ static void note_limits(const field *file) {
     field_note(&fill, "texts are read as they are, and not filled up here");
 }
 
-static bool read_file(reader *r, const field *file, const files_beside *beside) {
+static bool read_file(reader *r, const field *file, const config_files *beside) {
     static const char known[] = "version truncation padding added_tokens normalizer pre_tokenizer "
                                 "post_processor decoder model";
     if (!field_is_object(file)) return false;
@@ -32,21 +32,21 @@ static bool read_file(reader *r, const field *file, const files_beside *beside) 
                 added = field_get(file, "added_tokens"),
                 processor = field_get(file, "post_processor");
     note_limits(file);
-    note_unread_beside(beside);
+    note_unread_fields(beside);
     if (!read_model(r, &model) || !read_normalizers(r, &normalizer) ||
-        !read_added_tokens(r, &added) || !read_tokens_beside(r, beside))
+        !read_added_tokens(r, &added) || !read_config_tokens(r, beside))
         return false;
     finish_added_tokens(r);
-    if (!read_splitters(r, &splitter) || !read_prefix_beside(r, beside)) return false;
-    note_class_beside(r, file, beside);
+    if (!read_splitters(r, &splitter) || !read_config_prefix(r, beside)) return false;
+    note_class(r, file, beside);
     return read_decoders(r, &decoder) && read_post_processor(r, &processor) &&
-           read_ends_beside(r, beside);
+           read_config_ends(r, beside);
 }
 
 tokenizer *tokenizer_read(hd_arena *a, hd_diags *d, const char *path) {
     field file;
-    files_beside beside;
-    if (!field_open(a, d, "tokenizer", path, &file) || !open_files_beside(a, d, path, &beside))
+    config_files beside;
+    if (!field_open(a, d, "tokenizer", path, &file) || !open_config_files(a, d, path, &beside))
         return NULL;
     reader r = {.t = hd_new(a, tokenizer), .arena = a};
     r.t->arena = a;

@@ -20,22 +20,22 @@ bool read_token_flags(const field *f, added_token *a);
 bool add_token(reader *r, const field *at, added_token a);
 void finish_added_tokens(reader *r); /* call after all of them, and after the normalizers */
 
-/* The files next to a tokenizer.json (read_beside.c); a value is NULL where there is no file. */
-typedef struct files_beside {
+/* The files next to a tokenizer.json (read_tokenizer_config.c); a value is NULL where there is no file. */
+typedef struct config_files {
     field config;     /* tokenizer_config.json */
     field map, added; /* special_tokens_map.json and added_tokens.json, of older versions */
-} files_beside;
-bool open_files_beside(hd_arena *a, hd_diags *d, const char *path, files_beside *out);
-bool read_tokens_beside(reader *r, const files_beside *b); /* after the added tokens */
-bool read_prefix_beside(reader *r, const files_beside *b); /* after the pre_tokenizer */
-bool read_ends_beside(reader *r, const files_beside *b);   /* after the post_processor */
-void note_unread_beside(const files_beside *b);
-/* Notes fields that beside.def lacks: of a later version, or of a class with code of its own. */
+} config_files;
+bool open_config_files(hd_arena *a, hd_diags *d, const char *path, config_files *out);
+bool read_config_tokens(reader *r, const config_files *b); /* after the added tokens */
+bool read_config_prefix(reader *r, const config_files *b); /* after the pre_tokenizer */
+bool read_config_ends(reader *r, const config_files *b);   /* after the post_processor */
+void note_unread_fields(const config_files *b);
+/* Notes fields that tokenizer_config.def lacks: of a later version, or of a class with code of its own. */
 void note_unknown_fields(const field *file);
 /* The field of special_tokens_map.json, or else of tokenizer_config.json. */
-field joined_field(const files_beside *b, const char *name);
+field joined_field(const config_files *b, const char *name);
 /* Notes steps of tokenizer.json that transformers 5 does not take, after all of them (read_class.c). */
-void note_class_beside(reader *r, const field *file, const files_beside *b);
+void note_class(reader *r, const field *file, const config_files *b);
 /* The name of a class; older versions have "Fast" at its end. */
 bool is_class(const char *name, const char *class);
 bool read_normalizers(reader *r, const field *f); /* read_steps.c */

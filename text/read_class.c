@@ -129,7 +129,7 @@ static const char *first_pattern(const json_t *step) {
 }
 
 /* What the class puts before a text: Llama, after every special token or before the first piece. */
-static prepend_scheme scheme_of(const files_beside *b, const struct class_steps *c, bool space) {
+static prepend_scheme scheme_of(const config_files *b, const struct class_steps *c, bool space) {
     const field legacy = joined_field(b, "legacy");
     if (!space) return PREPEND_NEVER;
     return is_class(c->class, "LlamaTokenizer") && json_is_true(legacy.value) ? PREPEND_ALWAYS
@@ -138,7 +138,7 @@ static prepend_scheme scheme_of(const files_beside *b, const struct class_steps 
 
 /* Steps of the same types, but with other settings. A space before a text that the config asks for
  * has a note of its own. */
-static bool has_other_settings(const tokenizer *t, const files_beside *b,
+static bool has_other_settings(const tokenizer *t, const config_files *b,
                                const struct class_steps *c) {
     const field prefix = joined_field(b, "add_prefix_space");
     const bool space = json_is_boolean(prefix.value) ? json_is_true(prefix.value) : c->pieces;
@@ -169,7 +169,7 @@ static field config_beside(hd_arena *a, const field *file) {
     return field_open(a, file->json->diags, "model", path, &out) ? out : (field){0};
 }
 
-void note_class_beside(reader *r, const field *file, const files_beside *b) {
+void note_class(reader *r, const field *file, const config_files *b) {
     const tokenizer *t = r->t;
     const field class = field_get(&b->config, "tokenizer_class"),
                 map = field_get(&b->config, "auto_map"), code = field_get(&map, "AutoTokenizer"),

@@ -6,7 +6,7 @@
 With HADAL, the command, also what transformers 5 makes of each tokenizer of tests/text under each class that has steps of its own: ids are the same, or a
 note says that they may not be. Made of tests/text/qwen.json: what tokenizer_config.json, special_tokens_map.json and added_tokens.json may say. Under transformers 5 it compares tokens and
 their flags; under transformers 4 what stands around a text too, where add_bos_token or add_eos_token is given (5 does not read them beside a
-tokenizer.json; docs/text.md). Not a test of ctest: what it finds becomes a case of unit/test_tokenizer_beside.
+tokenizer.json; docs/text.md). Not a test of ctest: what it finds becomes a case of unit/test_tokenizer_config.
 """
 import copy
 import ctypes

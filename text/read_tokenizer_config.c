@@ -26,8 +26,8 @@ static bool open_beside(hd_arena *a, hd_diags *d, const char *path, const char *
     return field_open(a, d, "tokenizer", file, out) && field_is_object(out);
 }
 
-bool open_files_beside(hd_arena *a, hd_diags *d, const char *path, files_beside *out) {
-    *out = (files_beside){0};
+bool open_config_files(hd_arena *a, hd_diags *d, const char *path, config_files *out) {
+    *out = (config_files){0};
     if (!open_beside(a, d, path, "tokenizer_config.json", &out->config)) return false;
     const field listed = field_get(&out->config, "added_tokens_decoder");
     /* The other two files belong to older versions; here they are not read. */
@@ -36,7 +36,7 @@ bool open_files_beside(hd_arena *a, hd_diags *d, const char *path, files_beside 
            open_beside(a, d, path, "added_tokens.json", &out->added);
 }
 
-field joined_field(const files_beside *b, const char *name) {
+field joined_field(const config_files *b, const char *name) {
     const field of_map = field_get(&b->map, name);
     return of_map.value ? of_map : field_get(&b->config, name);
 }
@@ -135,7 +135,7 @@ static bool is_own_name(const char *name, const json_t *value, bool object) {
 
 /* Joins them: objects of the config, those of the map, and strings of the config; the map has other
  * values for objects, and the config for what are strings there. *any: there are such strings. */
-static bool join_own_names(joining *j, const files_beside *b, bool *any) {
+static bool join_own_names(joining *j, const config_files *b, bool *any) {
     const char *name;
     json_t *value;
     json_object_foreach(b->config.value, name, value) {
@@ -166,7 +166,7 @@ static bool is_empty(const field *f) {
 /* Tokens with a name come first, then those of a kind of model, then lists, as transformers adds
  * them; special_tokens_map.json is read over tokenizer_config.json. The older name of the lists
  * counts where the newer one has none. */
-static bool join_specials(joining *j, const files_beside *b) {
+static bool join_specials(joining *j, const config_files *b) {
     const field extra = field_get(&b->config, "extra_special_tokens"),
                 older = field_get(&b->config, "additional_special_tokens"),
                 more = field_get(&b->map, "extra_special_tokens"),
@@ -265,7 +265,7 @@ static void note_renumbered(const joining *j) {
                hd_json_show(j->first.json->arena, token), j->first_id, others);
 }
 
-bool read_tokens_beside(reader *r, const files_beside *b) {
+bool read_config_tokens(reader *r, const config_files *b) {
     tokenizer *t = r->t;
     joining j = {.r = r, .next = (int32_t)t->bpe.vocab.n};
     const field listed = field_get(&b->config, "added_tokens_decoder");
@@ -299,7 +299,7 @@ static bool has_prefix(const tokenizer *t) {
 
 /* Two classes follow add_prefix_space (false where it is absent) if texts are split by a ByteLevel
  * step alone; other classes follow tokenizer.json. */
-bool read_prefix_beside(reader *r, const files_beside *b) {
+bool read_config_prefix(reader *r, const config_files *b) {
     tokenizer *t = r->t;
     const field prefix = joined_field(b, "add_prefix_space"),
                 class = field_get(&b->config, "tokenizer_class");
@@ -337,7 +337,7 @@ static bool asks(const json_t *v) {
 void note_unknown_fields(const field *file) {
     static const char *const known[] = {
 #define FIELD(group, name) #name,
-#include "text/beside.def"
+#include "text/tokenizer_config.def"
     };
     const char *name;
     json_t *value;
@@ -351,7 +351,7 @@ void note_unknown_fields(const field *file) {
 }
 
 /* Notes fields by which other programs choose another tokenizer than that of tokenizer.json. */
-void note_unread_beside(const files_beside *b) {
+void note_unread_fields(const config_files *b) {
     static const char corrupt[] =
         "clean_up_tokenization_spaces_for_bpe_even_though_it_will_corrupt_output";
     const field map = field_get(&b->config, "auto_map"), code = field_get(&map, "AutoTokenizer"),
@@ -406,7 +406,7 @@ static const class_of_ends *class_of(const char *name) {
 }
 
 /* Finds the content of bos_token or eos_token; the result is "" if the field is null. */
-static bool token_named(const files_beside *b, const char *name, const char *otherwise,
+static bool token_named(const config_files *b, const char *name, const char *otherwise,
                         const char **out) {
     const field f = joined_field(b, name), inner = field_get(&f, "content");
     *out = otherwise;
@@ -421,14 +421,14 @@ static int32_t token_id(const tokenizer *t, const char *token) {
 }
 
 /* A class decides without a field as well, if the token that it begins with is there. */
-static bool decides_alone(const tokenizer *t, const files_beside *b, const class_of_ends *c) {
+static bool decides_alone(const tokenizer *t, const config_files *b, const class_of_ends *c) {
     const char *token;
     if (!c || !c->always) return false;
     return !c->begins || (token_named(b, "bos_token", c->first, &token) && token_id(t, token) >= 0);
 }
 
 /* Decides whether a token is added at one end of a text, and which. */
-static bool read_end(const tokenizer *t, const files_beside *b, const char *which, bool otherwise,
+static bool read_end(const tokenizer *t, const config_files *b, const char *which, bool otherwise,
                      const char *name, const char *by_class, id_list *out) {
     const field f = field_get(&b->config, which);
     bool wanted = f.value ? false : otherwise; /* null means false */
@@ -465,7 +465,7 @@ static const char *ids_text(hd_arena *a, const tokenizer *t, const id_list *ids)
     return text.at;
 }
 
-bool read_ends_beside(reader *r, const files_beside *b) {
+bool read_config_ends(reader *r, const config_files *b) {
     tokenizer *t = r->t;
     const field bos = field_get(&b->config, "add_bos_token"),
                 eos = field_get(&b->config, "add_eos_token"),

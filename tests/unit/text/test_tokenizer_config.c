@@ -6,7 +6,7 @@
 #include "tests/unit/folder_fixture.h"
 #include "text/tokenizer.h"
 
-TestSuite(tokenizer_beside, .init = open_folder, .fini = close_folder);
+TestSuite(tokenizer_config, .init = open_folder, .fini = close_folder);
 
 static void put(const char *name, const char *text) {
     cr_assert(hd_write_file(arena, &diags, in_folder(name), text, strlen(text)));
@@ -66,7 +66,7 @@ static void expect_fault(const char *config, const char *part) {
 
 #define NAMES "\"bos_token\": \"<s>\", \"eos_token\": \"</s>\", "
 
-Test(tokenizer_beside, fields_decide_what_stands_around_a_text) {
+Test(tokenizer_config, fields_decide_what_stands_around_a_text) {
     static const char *const files[] = {FILE_WITH(""), FILE_WITH(", \"post_processor\": null"),
                                         FILE_WITH(AROUND(BOS, "")), FILE_WITH(AROUND("", EOS)),
                                         FILE_WITH(AROUND(BOS, EOS))};
@@ -97,7 +97,7 @@ Test(tokenizer_beside, fields_decide_what_stands_around_a_text) {
 }
 
 /* Classes that do not read the fields go by tokenizer.json, with a note where that differs. */
-Test(tokenizer_beside, other_classes_go_by_tokenizer_json) {
+Test(tokenizer_config, other_classes_go_by_tokenizer_json) {
     static const char *const classes[] = {"PreTrainedTokenizerFast", "TokenizersBackend",
                                           "Qwen2Tokenizer", "GPT2TokenizerFast", "MyTokenizer"};
     for (size_t c = 0; c < sizeof classes / sizeof *classes; c++) {
@@ -119,7 +119,7 @@ Test(tokenizer_beside, other_classes_go_by_tokenizer_json) {
     expect_ids("{\"tokenizer_class\": \"CodeLlamaTokenizerFast\"}", "ab", "4 2");
 }
 
-Test(tokenizer_beside, the_token_that_is_added) {
+Test(tokenizer_config, the_token_that_is_added) {
     put("tokenizer.json", FILE_WITH(""));
     expect_ids("{\"add_bos_token\": true, \"bos_token\": {\"__type\": \"AddedToken\", "
                "\"content\": \"</s>\", \"normalized\": true}}",
@@ -146,7 +146,7 @@ Test(tokenizer_beside, the_token_that_is_added) {
 
 #define CLASS "{\"tokenizer_class\": \"PreTrainedTokenizerFast\", "
 
-Test(tokenizer_beside, tokens_that_only_the_config_lists) {
+Test(tokenizer_config, tokens_that_only_the_config_lists) {
     put("tokenizer.json", FILE_WITH(""));
     expect_ids(CLASS "\"added_tokens_decoder\": {\"7\": {\"content\": \"[y]\"}}}", "a[y]b",
                "0 7 1");
@@ -182,7 +182,7 @@ Test(tokenizer_beside, tokens_that_only_the_config_lists) {
 
 /* Names, then names of a kind of model, then lists; the older file is read over the other. Tokens
  * p, q and r are new, 7 is the next id. */
-Test(tokenizer_beside, which_fields_name_tokens) {
+Test(tokenizer_config, which_fields_name_tokens) {
     static const struct {
         const char *config, *map, *text, *ids;
     } cases[] = {
@@ -228,7 +228,7 @@ Test(tokenizer_beside, which_fields_name_tokens) {
               said());
 }
 
-Test(tokenizer_beside, flags_of_the_config_come_first) {
+Test(tokenizer_config, flags_of_the_config_come_first) {
     put("tokenizer.json", FILE_WITH(""));
     expect_ids(CLASS "\"pad_token\": null}", "a [x] b", "0 3 6 3 1");
     expect_ids(CLASS "\"added_tokens_decoder\": {\"6\": {\"content\": \"[x]\", \"lstrip\": true, "
@@ -244,7 +244,7 @@ Test(tokenizer_beside, flags_of_the_config_come_first) {
     "{\"model\": {\"vocab\": {\"a\": 0, \"\xc4\xa0\": 1}, \"merges\": []}, \"pre_tokenizer\": "    \
     "{\"type\": \"ByteLevel\", \"add_prefix_space\": " prefix "}}"
 
-Test(tokenizer_beside, a_space_before_a_text) {
+Test(tokenizer_config, a_space_before_a_text) {
     static const char *const classes[] = {"GPT2Tokenizer", "Qwen2TokenizerFast"};
     for (size_t c = 0; c < 2; c++) {
         const char *of = hd_printf(arena, "{\"tokenizer_class\": \"%s\"", classes[c]);
@@ -261,7 +261,7 @@ Test(tokenizer_beside, a_space_before_a_text) {
 }
 
 /* Other classes go by tokenizer.json, whatever step of it puts the space there. */
-Test(tokenizer_beside, a_space_that_tokenizer_json_decides) {
+Test(tokenizer_config, a_space_that_tokenizer_json_decides) {
 #define SPACES(steps) "{\"model\": {\"vocab\": {\"a\": 0, \"_\": 1}, \"merges\": []}, " steps "}"
 #define METASPACE(scheme)                                                                          \
     "\"pre_tokenizer\": {\"type\": \"Metaspace\", \"replacement\": \"_\", "                        \
@@ -296,7 +296,7 @@ Test(tokenizer_beside, a_space_that_tokenizer_json_decides) {
 }
 
 /* Other programs take another tokenizer for these than tokenizer.json has. */
-Test(tokenizer_beside, what_is_not_read_is_noted) {
+Test(tokenizer_config, what_is_not_read_is_noted) {
     static const struct {
         const char *field, *note; /* NULL: it says nothing */
     } cases[] = {
@@ -356,7 +356,7 @@ Test(tokenizer_beside, what_is_not_read_is_noted) {
     "\"individual_digits\": " each "}, " LEVEL("true") "]}"
 
 /* Transformers 5 makes them without tokenizer.json; a note names the parts that differ. */
-Test(tokenizer_beside, steps_of_a_class) {
+Test(tokenizer_config, steps_of_a_class) {
     static const struct {
         const char *file, *config, *type, *parts; /* NULL: nothing is said */
     } cases[] = {
@@ -420,17 +420,17 @@ Test(tokenizer_beside, steps_of_a_class) {
 
 /* ---- what is documented ------------------------------------------------------------------------ */
 
-/* The table in docs/text.md is that of beside.def. */
-Test(tokenizer_beside, fields_as_documented) {
+/* The table in docs/text.md is that of tokenizer_config.def. */
+Test(tokenizer_config, fields_as_documented) {
     static const struct {
         const char *group, *name;
     } fields[] = {
 #define FIELD(group, name) {#group, #name},
-#include "text/beside.def"
+#include "text/tokenizer_config.def"
     };
     static const char *const groups[][2] = {
 #define GROUP(id, happens) {#id, happens},
-#include "text/beside.def"
+#include "text/tokenizer_config.def"
     };
     const char *page = hd_read_text(arena, &diags, TEST_DATA "/../docs/text.md", 1 << 20, NULL);
     cr_assert(page, "%s", said());
@@ -447,7 +447,7 @@ Test(tokenizer_beside, fields_as_documented) {
 
 /* ---- what means nothing for one text --------------------------------------------------------- */
 
-Test(tokenizer_beside, limits_of_other_programs_mean_nothing) {
+Test(tokenizer_config, limits_of_other_programs_mean_nothing) {
     put("tokenizer.json",
         FILE_WITH(", \"truncation\": {\"direction\": \"Right\", \"max_length\": 1, \"strategy\": "
                   "\"LongestFirst\", \"stride\": 0}, \"padding\": {\"strategy\": {\"Fixed\": 9}, "
@@ -463,7 +463,7 @@ Test(tokenizer_beside, limits_of_other_programs_mean_nothing) {
     "\"content\": \"x\", \"special\": true}, {\"id\": " id                                         \
     ", \"content\": \"x\", \"special\": true" more "}]}"
 
-Test(tokenizer_beside, a_token_listed_twice) {
+Test(tokenizer_config, a_token_listed_twice) {
     put("tokenizer.json", TWICE("1", ""));
     cr_expect_str_eq(encoded(opened(NULL), "ax"), "0 1");
     put("tokenizer.json", TWICE("1", ", \"lstrip\": false"));
