@@ -113,10 +113,14 @@ def read_tensors(file):
 
 
 class LanguageModel(Checkpoint):
+    one_by_one = False  # sequences of a batch
+
     def forward(self, tokens):
         """Logits [T, V] of tokens [T], which stand at positions 0 .. T-1; or [B, T, V] of [B, T]."""
         if tokens.dim() == 1:
             return self.sequence(tokens)
+        if not self.one_by_one:
+            return torch.vmap(self.sequence)(tokens)
         rows = [self.sequence(row) for row in tokens]
         if not isinstance(rows[0], dict):
             return torch.stack(rows)

@@ -46,16 +46,6 @@ typedef struct trial { /* a loop that is being made */
 
 /* ---- the body as it is ----------------------------------------------------------------------- */
 
-typedef HD_VEC(const char *) texts;
-
-static uint32_t intern(rolling *r, texts *known, const char *text) {
-    uint32_t i = 0;
-    while (i < known->n && strcmp(known->at[i], text) != 0)
-        i++;
-    if (i == known->n) hd_push(r->p->a, known, text);
-    return i;
-}
-
 static const char *form_of(rolling *r, const hpt_node *n) {
     hd_text out;
     hd_text_init(&out, r->p->a);
@@ -78,11 +68,13 @@ static void note_use(rolling *r, const hpt_ref *ref, uint32_t node) {
 
 static void read_body(rolling *r, const hpt_ref *after, size_t n_after) {
     const hpt_body *b = r->body;
-    texts known = {0};
+    hir_names known;
+    hir_names_init(&known, r->p->a);
     r->key = hd_new_array(r->p->a, uint32_t, b->n + 1);
     for (uint32_t i = 0; i < b->n; i++) {
         const hpt_node *n = &b->at[i];
-        r->key[i] = intern(r, &known, form_of(r, n));
+        const uint32_t *same = hir_names_add(&known, form_of(r, n), i);
+        r->key[i] = same ? *same : i;
         for (uint32_t k = 0; k < n->n_out; k++)
             if (n->out[k] != HIR_NONE) r->definer[n->out[k]] = i;
         for (uint32_t k = 0; k < n->n_in; k++)

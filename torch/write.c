@@ -121,6 +121,10 @@ static void print_head(const hpt_program *p, hd_text *out) {
 static void print_class(const hpt_program *p, hd_text *out) {
     const bool model = hir_is_model(p->m);
     hd_text_f(out, "\n\nclass Model(%s):\n", model ? "LanguageModel" : "Checkpoint");
+    bool called[HIR_OPCODE_COUNT] = {0};
+    hpt_mark_called(p, called);
+    if (called[HIR_EXPERT_LINEAR_OP])
+        hd_text_add(out, "    one_by_one = True  # the choice of experts decides about shapes\n\n");
     hpt_print_sequence(p, out);
     if (!model)
         hd_text_add(out,

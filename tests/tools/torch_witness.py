@@ -76,6 +76,10 @@ def check(hadal, folder):
         model = module_of(hadal, folder, out).Model().double().load(folder)
         logits = model(tokens)
         logits = logits["logits"] if isinstance(logits, dict) else logits
+        batch = model(torch.stack([tokens.flip(0), tokens]))
+        batch = batch["logits"] if isinstance(batch, dict) else batch
+        if apart(batch[1].detach(), logits.detach()) > 1e-12:
+            raise RuntimeError("a batch has other logits than its sequences")
         listed = ",".join(str(t) for t in tokens.tolist())
         run(hadal, "run", folder, "--interpret", "--tokens", listed, "--logits", out + "/logits.npy")
         forward = apart(logits.detach(), read_npy(out + "/logits.npy"))
