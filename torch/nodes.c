@@ -34,7 +34,7 @@ const hpt_python *hpt_python_of(hir_opcode code) {
 
 bool hpt_same_number(hpt_number a, hpt_number b) {
     if (a.text || b.text) return a.text && b.text && strcmp(a.text, b.text) == 0;
-    return a.at == b.at;
+    return a.n == b.n && (a.n ? memcmp(a.many, b.many, a.n * sizeof *a.many) == 0 : a.at == b.at);
 }
 
 static bool is_number(const char *at, size_t n) {
@@ -296,6 +296,27 @@ static void take_operands(const lifting *l, const hir_op *op, hpt_node *node, hd
     }
 }
 
+static const hir_op *one_number(const hir_module *m, hir_ref r) {
+    if (r.kind != HIR_REF_VALUE || hir_value_at(m, r.index)->op == HIR_NONE) return NULL;
+    const hir_op *op = hir_op_at(m, hir_value_at(m, r.index)->op);
+    return op->code == HIR_CONST_OP && hir_type_row_elements(hir_ref_type(m, r)) == 1 ? op : NULL;
+}
+
+/* Constants of one element side by side become one operand. */
+static void join_numbers(hpt_program *p, const hir_op *op, hpt_node *node, hd_text *shape) {
+    hpt_operand *o = &node->in[0];
+    double *many = hd_new_array(p->a, double, o->n + 1);
+    for (uint32_t i = 0; i < o->n; i++) {
+        const hir_op *c = one_number(p->m, op->args[i]);
+        if (!c) return;
+        many[i] = hir_attr_float(c, HIR_A_VALUE, 0);
+    }
+    o->at[0] = (hpt_ref){.kind = HPT_NUMBER, .number = {.many = many, .n = o->n}};
+    hd_text_f(shape, "numbers%u", o->n);
+    o->many = false;
+    o->n = 1;
+}
+
 static void add_node(const lifting *l, const hir_op *op) {
     hpt_program *p = l->p;
     hpt_node node = {.code = op->code, .op = op, .n_out = op->n_results};
@@ -303,6 +324,7 @@ static void add_node(const lifting *l, const hir_op *op) {
     hd_text_init(&shape, p->a);
     hd_text_add(&shape, hir_info(op->code)->name);
     take_operands(l, op, &node, &shape);
+    if (op->code == HIR_STACK_OP || op->code == HIR_CONCAT_OP) join_numbers(p, op, &node, &shape);
     take_numbers(p, op, &node, &shape);
     node.shape = shape.at;
     node.out = hd_new_array(p->a, uint32_t, node.n_out + 1);
@@ -341,6 +363,23 @@ static const char *noun_of(const hpt_program *p, hir_id value) {
     return "x";
 }
 
+/* Constants that have become numbers of others. */
+static void drop_unread(hpt_program *p) {
+    bool *read = hd_new_array(p->a, bool, p->variables.n + 1);
+    hpt_body kept = {0};
+    for (size_t i = 0; i < p->body.n; i++)
+        for (uint32_t k = 0; k < p->body.at[i].n_in; k++)
+            for (uint32_t e = 0; e < p->body.at[i].in[k].n; e++)
+                if (p->body.at[i].in[k].at[e].kind == HPT_VARIABLE)
+                    read[p->body.at[i].in[k].at[e].variable] = true;
+    for (size_t i = 0; i < p->outputs.n; i++)
+        if (p->outputs.at[i].at.kind == HPT_VARIABLE) read[p->outputs.at[i].at.variable] = true;
+    for (size_t i = 0; i < p->body.n; i++)
+        if (p->body.at[i].code != HIR_CONST_OP || read[p->body.at[i].out[0]])
+            hd_push(p->a, &kept, p->body.at[i]);
+    p->body = kept;
+}
+
 bool hpt_make_nodes(hpt_program *p) {
     const hir_module *m = p->m;
     if (!check_module(p)) return false;
@@ -368,6 +407,7 @@ bool hpt_make_nodes(hpt_program *p) {
             add_node(&l, op);
         }
     }
+    drop_unread(p);
     return true;
 }
 

@@ -61,7 +61,7 @@ typedef struct reading { /* of one run */
     hd_text signature;   /* of runs that are the same but for numbers: the same text */
     HD_VEC(hpt_ref) in;  /* single operands from outside */
     HD_VEC(list) lists;  /* operands of stack and concat from outside, side by side */
-    HD_VEC(double) number;
+    HD_VEC(hpt_number) number;
     HD_VEC(const char *) number_name;
 } reading;
 
@@ -128,7 +128,7 @@ static bool take_own(walk *w, hpt_ref *ref, uint32_t node) {
     if (ref->kind == HPT_NONE) return hd_text_add(out, " _"), true;
     if (ref->kind == HPT_NUMBER) {
         hd_text_add(out, " number");
-        hd_push(w->o->p->a, &w->to->number, ref->number.at);
+        hd_push(w->o->p->a, &w->to->number, ref->number);
         hd_push(w->o->p->a, &w->to->number_name, "c");
         return true;
     }
@@ -187,7 +187,7 @@ static void read_run(const outlining *o, const run *r, reading *to, const rewrit
         hpt_node n = hpt_copy_node(a, &o->p->body.at[i]);
         hd_text_f(&to->signature, "\n%s %u", n.shape, n.n_out);
         for (uint32_t k = 0; k < n.n_numbers; k++) {
-            hd_push(a, &to->number, n.number[k].at);
+            hd_push(a, &to->number, n.number[k]);
             hd_push(a, &to->number_name, hpt_number_name(&n, k));
         }
         for (uint32_t k = 0; k < n.n_in; k++) {
@@ -206,10 +206,10 @@ typedef struct family { /* runs with one signature */
     HD_VEC(uint32_t) run;
     reading **read; /* by number of a run */
     hpt_function *f;
-    bool *single;      /* by list: it has one element in every run */
-    uint32_t *as_in;   /* by list: the single operand that it is in every run; HIR_NONE: none */
-    uint32_t *outs;    /* node and number of result, two for each result of the function */
-    double *arguments; /* of run i those from i f->numbers.n on */
+    bool *single;          /* by list: it has one element in every run */
+    uint32_t *as_in;       /* by list: the single operand that it is in every run; HIR_NONE: none */
+    uint32_t *outs;        /* node and number of result, two for each result of the function */
+    hpt_number *arguments; /* of run i those from i f->numbers.n on */
 } family;
 
 static bool is_function(const hpt_program *p, const char *name);
@@ -266,10 +266,12 @@ static const char *expression(hpt_program *p, const family *y, const run *all, u
     double *number = hd_new_array(p->a, double, n), *at = hd_new_array(p->a, double, n);
     bool same = true;
     for (size_t i = 0; i < n; i++) {
-        number[i] = y->read[y->run.at[i]]->number.at[slot];
-        same = same && number[i] == number[0];
+        number[i] = y->read[y->run.at[i]]->number.at[slot].at;
+        same = same && hpt_same_number(y->read[y->run.at[i]]->number.at[slot],
+                                       y->read[y->run.at[0]]->number.at[slot]);
     }
     if (same) return "";
+    if (y->read[y->run.at[0]]->number.at[slot].n) return NULL;
     const reading *first = y->read[y->run.at[0]];
     for (size_t k = 0; k < first->lists.n; k++) {
         for (size_t i = 0; i < n; i++)
@@ -282,9 +284,10 @@ static const char *expression(hpt_program *p, const family *y, const run *all, u
     hpt_function *f = y->f;
     (void)all;
     for (size_t k = 0; k < f->numbers.n; k++) {
-        const double rest = number[0] - y->arguments[k];
+        const double rest = number[0] - y->arguments[k].at;
         size_t i = 0;
-        while (i < n && number[i] - y->arguments[i * MOST_NUMBERS + k] == rest)
+        while (i < n && !y->arguments[k].n &&
+               number[i] - y->arguments[i * MOST_NUMBERS + k].at == rest)
             i++;
         if (i < n || rest != (double)(int64_t)rest) continue;
         if (rest == 0) return f->numbers.at[k];
@@ -311,7 +314,7 @@ static bool make_numbers(hpt_program *p, family *y, const run *all, const uint32
                          const char **text) {
     hpt_function *f = y->f;
     const reading *first = y->read[y->run.at[0]];
-    y->arguments = hd_new_array(p->a, double, y->run.n *MOST_NUMBERS + 1);
+    y->arguments = hd_new_array(p->a, hpt_number, y->run.n * MOST_NUMBERS + 1);
     for (uint32_t s = 0; s < first->number.n; s++) {
         text[s] = expression(p, y, all, s, lists);
         if (text[s]) continue;
@@ -439,7 +442,7 @@ static hpt_node make_call(const outlining *o, const family *y, const run *all, s
                                                  .at = (hpt_ref *)read->lists.at[k].at};
     call.number = hd_new_array(p->a, hpt_number, call.n_numbers + 1);
     for (uint32_t k = 0; k < call.n_numbers; k++)
-        call.number[k].at = y->arguments[i * MOST_NUMBERS + k];
+        call.number[k] = y->arguments[i * MOST_NUMBERS + k];
     call.n_out = (uint32_t)y->f->out.n;
     call.out = hd_new_array(p->a, uint32_t, call.n_out + 1);
     for (uint32_t k = 0; k < call.n_out; k++) {
@@ -548,7 +551,7 @@ static const char *about(hpt_program *p, const family *y, const run *all) {
 
 static bool same_numbers(const reading *a, const reading *b) {
     for (size_t i = 0; i < a->number.n; i++)
-        if (a->number.at[i] != b->number.at[i]) return false;
+        if (!hpt_same_number(a->number.at[i], b->number.at[i])) return false;
     return true;
 }
 

@@ -46,14 +46,31 @@ static const char *name_variable(printer *t, uint32_t v) {
 
 /* ---- numbers, weights ------------------------------------------------------------------------ */
 
+static void print_double(double x, hd_text *out) {
+    if (x != x || x - x != 0)
+        hd_text_f(out, "float(\"%s\")", x != x ? "nan" : x > 0 ? "inf" : "-inf");
+    else
+        hd_text_double(out, x);
+}
+
+void hpt_print_number(hpt_number n, hd_text *out) {
+    if (n.text) {
+        hd_text_add(out, n.text);
+    } else if (!n.n) {
+        print_double(n.at, out);
+    } else {
+        for (uint32_t i = 0; i < n.n; i++) {
+            hd_text_add(out, i ? ", " : "(");
+            print_double(n.many[i], out);
+        }
+        hd_text_add(out, n.n == 1 ? ",)" : ")");
+    }
+}
+
 static const char *number_text(const printer *t, hpt_number n) {
-    if (n.text) return n.text;
     hd_text out;
     hd_text_init(&out, t->p->a);
-    if (n.at != n.at || n.at - n.at != 0)
-        hd_text_f(&out, "float(\"%s\")", n.at != n.at ? "nan" : n.at > 0 ? "inf" : "-inf");
-    else
-        hd_text_double(&out, n.at);
+    hpt_print_number(n, &out);
     return out.at;
 }
 
@@ -222,24 +239,23 @@ static bool attribute_by_name(const char *name, size_t n, hir_attr_id *out) {
     return false;
 }
 
-/* Numbers that are stacked; NULL: they are not all numbers. */
-static const char *vector_text(const printer *t, const hpt_node *n) {
-    if (n->code != HIR_STACK_OP) return NULL;
+/* Constants of one element side by side. */
+static expression vector_text(printer *t, const hpt_node *n) {
+    const hir_type *type = &t->p->variables.at[n->out[0]].type;
     hd_text out;
     hd_text_init(&out, t->p->a);
-    for (uint32_t i = 0; i < n->in[0].n; i++) {
-        if (n->in[0].at[i].kind != HPT_NUMBER) return NULL;
-        hd_text_add(&out, i ? ", " : "");
-        hd_text_add(&out, number_text(t, n->in[0].at[i].number));
-    }
-    return hd_printf(t->p->a, "%s.new_tensor([%s])", t->like, out.at);
+    hd_text_add(&out, operand(t, &n->in[0].at[0], false).text);
+    for (uint32_t d = 0; type->rank > 1 && d < type->rank; d++)
+        hd_text_f(&out, "%s%lld%s", d ? ", " : ".reshape(", (long long)type->dim[d],
+                  d + 1 == type->rank ? ")" : "");
+    return (expression){out.at, ATOM};
 }
 
 static expression template_text(printer *t, const hpt_node *n, const hpt_python *how) {
     hd_text out;
     hd_text_init(&out, t->p->a);
-    const char *vector = vector_text(t, n);
-    if (vector) return (expression){vector, ATOM};
+    const bool numbers = n->code == HIR_STACK_OP || n->code == HIR_CONCAT_OP;
+    if (numbers && !n->in[0].many) return vector_text(t, n);
     const int own = how->form == HPT_SUM ? SUM : how->form == HPT_PRODUCT ? PRODUCT : ATOM;
     for (const char *at = how->text; *at; at++) {
         if (*at != '{') {

@@ -13,9 +13,12 @@
  * that became one, `text` is the expression for it. */
 typedef struct hpt_number {
     double at;
-    const char *text; /* NULL: the number itself */
+    const char *text;   /* NULL: the number itself */
+    const double *many; /* numbers that are stacked, instead of `at` */
+    uint32_t n;         /* how many; 0: one */
 } hpt_number;
 bool hpt_same_number(hpt_number a, hpt_number b);
+void hpt_print_number(hpt_number n, hd_text *out);
 
 /* A dotted name, "model.layers.#.norm.weight" with the number in place of the #. */
 typedef struct hpt_name {

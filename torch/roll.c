@@ -11,7 +11,7 @@
 
 #include "torch/program.h"
 
-enum { LONGEST_PERIOD = 256, LEAST_SAVED = 16, SHORT_TABLE = 32 };
+enum { LONGEST_PERIOD = 256, LEAST_SAVED = 16, LEAST_OPS = 4, SHORT_TABLE = 32 };
 
 typedef struct known_list { /* after a loop: a list and what it holds */
     uint32_t list, n;
@@ -126,15 +126,15 @@ static bool unify_number(trial *t, hpt_number *out, const hpt_number *at) {
     *out = at[0];
     if (same) return true;
     if (texts) return false;
-    out->text = hpt_linear(a, t->loop->counter, t->count, number, n);
-    if (!out->text) out->text = turns(t, number);
+    if (!at[0].n) out->text = hpt_linear(a, t->loop->counter, t->count, number, n);
+    if (!at[0].n && !out->text) out->text = turns(t, number);
     if (out->text) return true;
     t->tables++;
     hd_text table;
     hd_text_init(&table, a);
     for (uint32_t i = 0; i < n; i++) {
         hd_text_add(&table, i ? ", " : "(");
-        hd_text_double(&table, number[i]);
+        hpt_print_number(at[i], &table);
     }
     hd_text_add(&table, ")");
     const char *name = name_table(t->r->p, table.at);
@@ -609,6 +609,12 @@ static uint32_t rounds(const rolling *r, uint32_t from, uint32_t period) {
     return same / period + 1;
 }
 
+static bool has_call(const hpt_loop *l) {
+    for (size_t i = 0; i < l->body.n; i++)
+        if (l->body.at[i].call) return true;
+    return false;
+}
+
 /* The loop that begins at a node and saves most; each variable that it carries costs a line. One
  * that needs tables has to save twice as much as one that needs none. */
 static bool find_loop(rolling *r, uint32_t from, trial *best) {
@@ -617,10 +623,13 @@ static bool find_loop(rolling *r, uint32_t from, trial *best) {
     for (uint32_t period = 1; period <= LONGEST_PERIOD && from + 2 * period <= r->body->n;
          period++) {
         uint32_t times = rounds(r, from, period);
-        for (; times >= 2 && (times - 1) * period > most[0]; times--) {
+        for (uint32_t less = 1; times >= 2 && (times - 1) * period > most[0]; less *= 2) {
             if (times == 2 && period < LEAST_SAVED) break;
             trial t;
-            if (!make_loop(r, (candidate){from, period, times}, &t)) continue;
+            if (!make_loop(r, (candidate){from, period, times}, &t)) {
+                times -= less < times ? less : times;
+                continue;
+            }
             const uint32_t carries = (uint32_t)(t.loop->carried.n + t.loop->lists.n);
             const uint32_t saved = (times - 1) * period;
             const int kind = t.tables > 0;
@@ -630,8 +639,9 @@ static bool find_loop(rolling *r, uint32_t from, trial *best) {
             break;
         }
     }
-    if (!most[0] && !most[1]) return false;
-    *best = found[most[1] > 2 * most[0]];
+    const int kind = most[1] > 2 * most[0];
+    if (!most[kind] || (most[kind] < LEAST_OPS && !has_call(found[kind].loop))) return false;
+    *best = found[kind];
     return true;
 }
 

@@ -58,23 +58,25 @@ Test(torch, each_op_that_is_called_has_a_function_with_its_attributes) {
 #define TAIL "  output %y {name = \"logits\"}\n}\n"
 
 Test(torch, the_same_op_on_its_own_result_is_a_loop) {
-    const char *y = written(HEAD "weight @t : f32[8, 4]\n\nfunc(%tokens: i32[T]) {\n"
-                                 "  %a = gather @t, %tokens\n  %b = tanh %a\n  %c = tanh %b\n"
-                                 "  %d = tanh %c\n  %y = tanh %d\n" TAIL);
-    has(y, "for l in range(4):\n            x = torch.tanh(x)\n        return x");
+    const char *y =
+        written(HEAD "weight @t : f32[8, 4]\n\nfunc(%tokens: i32[T]) {\n"
+                     "  %a = gather @t, %tokens\n  %b = tanh %a\n  %c = tanh %b\n"
+                     "  %d = tanh %c\n  %e = tanh %d\n  %f = tanh %e\n  %y = tanh %f\n" TAIL);
+    has(y, "for l in range(6):\n            x = torch.tanh(x)\n        return x");
 }
 
 Test(torch, numbers_and_names_of_a_loop_are_computed) {
     const char *y = written(
         HEAD
         "weight @t : f32[8, 4]\nweight @a.1.w : f32[4, 4]\nweight @a.3.w : f32[4, 4]\n"
-        "weight @a.5.w : f32[4, 4]\n\nfunc(%tokens: i32[T]) {\n"
+        "weight @a.5.w : f32[4, 4]\nweight @a.7.w : f32[4, 4]\n\nfunc(%tokens: i32[T]) {\n"
         "  %a = gather @t, %tokens\n  %1 = linear %a, @a.1.w\n  %c1 = const {shape = [], value = "
         "3}\n"
         "  %2 = mul %1, %c1\n  %3 = linear %2, @a.3.w\n  %c2 = const {shape = [], value = 7}\n"
         "  %4 = mul %3, %c2\n  %5 = linear %4, @a.5.w\n  %c3 = const {shape = [], value = 11}\n"
-        "  %y = mul %5, %c3\n" TAIL);
-    has(y, "for l in range(1, 6, 2):\n            x = linear(x, self[f\"a.{l}.w\"]) * (2 * l + 1)");
+        "  %6 = mul %5, %c3\n  %7 = linear %6, @a.7.w\n  %c4 = const {shape = [], value = 15}\n"
+        "  %y = mul %7, %c4\n" TAIL);
+    has(y, "for l in range(1, 8, 2):\n            x = linear(x, self[f\"a.{l}.w\"]) * (2 * l + 1)");
 }
 
 Test(torch, a_list_grows_in_a_loop_and_is_read_behind_it) {
@@ -92,9 +94,9 @@ Test(torch, a_list_grows_in_a_loop_and_is_read_behind_it) {
 Test(torch, results_of_earlier_rounds_are_kept_where_they_are_read) {
     const char *y = written(HEAD "weight @t : f32[8, 4]\n\nfunc(%tokens: i32[T]) {\n"
                                  "  %a = gather @t, %tokens\n  %b = tanh %a\n  %c = tanh %b\n"
-                                 "  %d = tanh %c\n  %e = tanh %d\n  %f = add %e, %c\n"
-                                 "  %y = add %f, %a\n" TAIL);
-    has(y, "for l in range(4):");
+                                 "  %d = tanh %c\n  %e = tanh %d\n  %1 = tanh %e\n  %2 = tanh %1\n"
+                                 "  %3 = tanh %2\n  %f = add %3, %c\n  %y = add %f, %a\n" TAIL);
+    has(y, "for l in range(7):");
     has(y, "xs = xs + [");
     has(y, " + xs[1] + ");
 }
