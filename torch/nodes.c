@@ -251,7 +251,7 @@ static int64_t rate_of(const hir_module *m, const hir_op *op) {
     return looks ? rate : 1;
 }
 
-/* The numbers of an op, its texts in `shape`; behind them the rate, if it is not 1. */
+/* The numbers of an op, its texts in `shape`; after them the rate, if it is not 1. */
 static void take_numbers(hpt_program *p, const hir_op *op, hpt_node *node, hd_text *shape) {
     HD_VEC(hpt_number) all = {0};
     for (uint32_t i = 0; i < op->n_attrs; i++) {

@@ -1,24 +1,23 @@
-/* Functions for what occurs again: the layers, which the names of weights tell apart by a number
- * ("model.layers.3.norm.weight"), and within layers what one call of the spec has made (all of its
- * ops have the place of that call).
+/* Functions for what occurs more than once: the layers, which differ by a number in the names of
+ * their weights ("model.layers.3.norm.weight"), and within layers what one call of the spec has
+ * made (the ops that it makes have its place in the spec).
  *
- * Two runs of nodes become one function if they are the same node by node but for numbers, for the
- * scope of their weights, and for what they read from outside. What operands of stack and concat
+ * Two ranges of nodes become one function if they are the same node by node but for numbers, for
+ * the scope of their weights, and for what they read from outside. What operands of stack and concat
  * come from outside is one argument, a list, so that a mix of all earlier sublayers is the same in
- * each layer. Numbers that differ are computed from the length of such a list or from the number of
- * the layer, or are arguments. */
+ * each layer. Numbers that differ are computed from the length of such a list, or are arguments. */
 #include <string.h>
 
 #include "torch/program.h"
 
 enum { LEAST_NODES = 5, MOST_NUMBERS = 16 };
 
-typedef struct run { /* nodes from .. to - 1 */
+typedef struct range { /* nodes from .. to - 1 */
     uint32_t from, to;
     hpt_name scope;
     bool scoped;
-} run;
-typedef HD_VEC(run) runs;
+} range;
+typedef HD_VEC(range) ranges;
 
 typedef struct outlining {
     hpt_program *p;
@@ -46,19 +45,19 @@ static void find_uses(outlining *o) {
             o->last[p->outputs.at[i].at.variable] = UINT32_MAX;
 }
 
-static bool is_inside(const outlining *o, const run *r, uint32_t variable) {
+static bool is_inside(const outlining *o, const range *r, uint32_t variable) {
     return o->definer[variable] >= r->from && o->definer[variable] < r->to;
 }
 
-/* ---- what a run reads, and what it has in common with others ---------------------------------- */
+/* ---- what a range reads, and what it has in common with others -------------------------------- */
 
 typedef struct list {
     const hpt_ref *at;
     uint32_t n;
 } list;
 
-typedef struct reading { /* of one run */
-    hd_text signature;   /* of runs that are the same but for numbers: the same text */
+typedef struct reading { /* of one range */
+    hd_text signature;   /* of ranges that are the same but for numbers: the same text */
     HD_VEC(hpt_ref) in;  /* single operands from outside */
     HD_VEC(list) lists;  /* operands of stack and concat from outside, side by side */
     HD_VEC(hpt_number) number;
@@ -68,12 +67,12 @@ typedef struct reading { /* of one run */
 /* How the operands of a function's nodes are written: by its arguments. */
 typedef struct rewriting {
     const uint32_t *in, *lists; /* variables */
-    const bool *single;         /* by list: it has one element in every run */
+    const bool *single;         /* by list: it has one element in every range */
 } rewriting;
 
 typedef struct walk {
     const outlining *o;
-    const run *r;
+    const range *r;
     reading *to;
     const rewriting *write; /* NULL: only read */
 } walk;
@@ -105,7 +104,7 @@ static void print_name(hd_text *out, const hpt_name *name) {
         hd_text_f(out, ",%.0f", name->number[i].at);
 }
 
-/* Of a weight or a scope: its name within the scope of the run. */
+/* Of a weight or a scope: its name within the scope of the range. */
 static bool take_name(const walk *w, hpt_ref *ref) {
     hpt_name rest = {.pattern = ""};
     if (!w->r->scoped) return false;
@@ -122,7 +121,7 @@ static bool take_name(const walk *w, hpt_ref *ref) {
     return true;
 }
 
-/* A single operand. True: it is the run's own, or a number. */
+/* A single operand. True: it is the range's own, or a number. */
 static bool take_own(walk *w, hpt_ref *ref, uint32_t node) {
     hd_text *out = &w->to->signature;
     if (ref->kind == HPT_NONE) return hd_text_add(out, " _"), true;
@@ -177,9 +176,9 @@ static void take_many(walk *w, hpt_operand *o, uint32_t node) {
     hd_text_add(&w->to->signature, " ]");
 }
 
-/* Reads a run; with `write` and `nodes`, a copy of its nodes, it also rewrites their operands. */
-static void read_run(const outlining *o, const run *r, reading *to, const rewriting *write,
-                     hpt_body *nodes) {
+/* Reads a range; with `write` and `nodes`, a copy of its nodes, it also rewrites their operands. */
+static void read_range(const outlining *o, const range *r, reading *to, const rewriting *write,
+                       hpt_body *nodes) {
     hd_arena *a = o->p->a;
     walk w = {o, r, to, write};
     hd_text_init(&to->signature, a);
@@ -200,17 +199,17 @@ static void read_run(const outlining *o, const run *r, reading *to, const rewrit
     }
 }
 
-/* ---- a function of runs that are the same ---------------------------------------------------- */
+/* ---- a function of ranges that are the same --------------------------------------------------- */
 
-typedef struct family { /* runs with one signature */
-    HD_VEC(uint32_t) run;
-    reading **read; /* by number of a run */
+typedef struct group { /* ranges with one signature */
+    HD_VEC(uint32_t) range;
+    reading **read; /* by number of a range */
     hpt_function *f;
-    bool *single;          /* by list: it has one element in every run */
-    uint32_t *as_in;       /* by list: the single operand that it is in every run; HIR_NONE: none */
-    uint32_t *outs;        /* node and number of result, two for each result of the function */
-    hpt_number *arguments; /* of run i those from i f->numbers.n on */
-} family;
+    bool *single;    /* by list: it has one element in every range */
+    uint32_t *as_in; /* by list: the single operand that it is in every range; HIR_NONE: none */
+    uint32_t *outs;  /* node and number of result, two for each result of the function */
+    hpt_number *arguments; /* of range i those from i MOST_NUMBERS on */
+} group;
 
 static bool is_function(const hpt_program *p, const char *name);
 
@@ -236,8 +235,8 @@ static hir_type type_of(const hpt_program *p, const hpt_ref *ref) {
     return (hir_type){0};
 }
 
-static void make_arguments(hpt_program *p, family *y, uint32_t *in, uint32_t *lists) {
-    const reading *first = y->read[y->run.at[0]];
+static void make_arguments(hpt_program *p, group *y, uint32_t *in, uint32_t *lists) {
+    const reading *first = y->read[y->range.at[0]];
     hpt_function *f = y->f;
     for (size_t i = 0; i < first->in.n + first->lists.n; i++) {
         const bool single = i < first->in.n;
@@ -259,23 +258,23 @@ static void make_arguments(hpt_program *p, family *y, uint32_t *in, uint32_t *li
     }
 }
 
-/* An expression for numbers that differ among the runs; NULL: it is an argument. */
-static const char *expression(hpt_program *p, const family *y, const run *all, uint32_t slot,
+/* An expression for numbers that differ among the ranges; NULL: it is an argument. */
+static const char *expression(hpt_program *p, const group *y, const range *all, uint32_t slot,
                               const uint32_t *lists) {
-    const size_t n = y->run.n;
+    const size_t n = y->range.n;
     double *number = hd_new_array(p->a, double, n), *at = hd_new_array(p->a, double, n);
     bool same = true;
     for (size_t i = 0; i < n; i++) {
-        number[i] = y->read[y->run.at[i]]->number.at[slot].at;
-        same = same && hpt_same_number(y->read[y->run.at[i]]->number.at[slot],
-                                       y->read[y->run.at[0]]->number.at[slot]);
+        number[i] = y->read[y->range.at[i]]->number.at[slot].at;
+        same = same && hpt_same_number(y->read[y->range.at[i]]->number.at[slot],
+                                       y->read[y->range.at[0]]->number.at[slot]);
     }
     if (same) return "";
-    if (y->read[y->run.at[0]]->number.at[slot].n) return NULL;
-    const reading *first = y->read[y->run.at[0]];
+    if (y->read[y->range.at[0]]->number.at[slot].n) return NULL;
+    const reading *first = y->read[y->range.at[0]];
     for (size_t k = 0; k < first->lists.n; k++) {
         for (size_t i = 0; i < n; i++)
-            at[i] = y->read[y->run.at[i]]->lists.at[k].n;
+            at[i] = y->read[y->range.at[i]]->lists.at[k].n;
         const char *name = hd_printf(p->a, "len(%s)", p->variables.at[lists[k]].noun);
         const char *text = y->single[k] ? NULL : hpt_linear(p->a, name, at, number, (uint32_t)n);
         if (text && n >= 3) return text;
@@ -310,18 +309,18 @@ static const char *number_name(hpt_program *p, const hpt_function *f, const char
 }
 
 /* Makes differing numbers expressions or arguments; false: there would be too many arguments. */
-static bool make_numbers(hpt_program *p, family *y, const run *all, const uint32_t *lists,
+static bool make_numbers(hpt_program *p, group *y, const range *all, const uint32_t *lists,
                          const char **text) {
     hpt_function *f = y->f;
-    const reading *first = y->read[y->run.at[0]];
-    y->arguments = hd_new_array(p->a, hpt_number, y->run.n * MOST_NUMBERS + 1);
+    const reading *first = y->read[y->range.at[0]];
+    y->arguments = hd_new_array(p->a, hpt_number, y->range.n * MOST_NUMBERS + 1);
     for (uint32_t s = 0; s < first->number.n; s++) {
         text[s] = expression(p, y, all, s, lists);
         if (text[s]) continue;
         if (f->numbers.n == MOST_NUMBERS) return false;
         text[s] = number_name(p, f, first->number_name.at[s]);
-        for (size_t i = 0; i < y->run.n; i++)
-            y->arguments[i * MOST_NUMBERS + f->numbers.n] = y->read[y->run.at[i]]->number.at[s];
+        for (size_t i = 0; i < y->range.n; i++)
+            y->arguments[i * MOST_NUMBERS + f->numbers.n] = y->read[y->range.at[i]]->number.at[s];
         hd_push(p->a, &f->numbers, text[s]);
     }
     return true;
@@ -331,7 +330,7 @@ static void set_number(hpt_number *n, const char *text) {
     if (*text) n->text = text;
 }
 
-/* In the order in which read_run has found them. */
+/* In the order in which read_range has found them. */
 static void set_numbers(hpt_body *body, const char **text) {
     uint32_t slot = 0;
     for (size_t i = 0; i < body->n; i++) {
@@ -345,23 +344,23 @@ static void set_numbers(hpt_body *body, const char **text) {
     }
 }
 
-/* The result of a node in the first run that has it: runs may leave out what calls return. */
-static uint32_t result_of_any(const outlining *o, const family *y, const run *all, uint32_t node,
+/* The result of a node in the first range that has it: ranges may leave out what calls return. */
+static uint32_t result_of_any(const outlining *o, const group *y, const range *all, uint32_t node,
                               uint32_t k) {
     uint32_t v = HIR_NONE;
-    for (size_t i = 0; i < y->run.n && v == HIR_NONE; i++)
-        v = o->p->body.at[all[y->run.at[i]].from + node].out[k];
+    for (size_t i = 0; i < y->range.n && v == HIR_NONE; i++)
+        v = o->p->body.at[all[y->range.at[i]].from + node].out[k];
     return v;
 }
 
-/* Results that some run's outside reads. */
-static void find_outs(const outlining *o, family *y, const run *all) {
+/* Results that some range's outside reads. */
+static void find_outs(const outlining *o, group *y, const range *all) {
     HD_VEC(uint32_t) outs = {0};
     for (uint32_t i = 0; i < y->f->body.n; i++)
         for (uint32_t k = 0; k < y->f->body.at[i].n_out; k++) {
             bool read = false;
-            for (size_t r = 0; r < y->run.n; r++) {
-                const run *at = &all[y->run.at[r]];
+            for (size_t r = 0; r < y->range.n; r++) {
+                const range *at = &all[y->range.at[r]];
                 const uint32_t v = o->p->body.at[at->from + i].out[k];
                 read = read || (v != HIR_NONE && o->last[v] >= at->to);
             }
@@ -375,31 +374,31 @@ static void find_outs(const outlining *o, family *y, const run *all) {
     y->outs = outs.at;
 }
 
-/* Lists that have one element in every run are arguments as single operands are, and if they are
- * the same as one of those in every run, they are that argument. */
-static void find_singles(hpt_program *p, family *y) {
-    const reading *first = y->read[y->run.at[0]];
+/* Lists that have one element in every range are arguments as single operands are, and if they are
+ * the same as one of those in every range, they are that argument. */
+static void find_singles(hpt_program *p, group *y) {
+    const reading *first = y->read[y->range.at[0]];
     y->single = hd_new_array(p->a, bool, first->lists.n + 1);
     y->as_in = hd_new_array(p->a, uint32_t, first->lists.n + 1);
     for (size_t k = 0; k < first->lists.n; k++) {
         y->single[k] = true;
         y->as_in[k] = HIR_NONE;
-        for (size_t i = 0; i < y->run.n; i++)
-            y->single[k] = y->single[k] && y->read[y->run.at[i]]->lists.at[k].n == 1;
+        for (size_t i = 0; i < y->range.n; i++)
+            y->single[k] = y->single[k] && y->read[y->range.at[i]]->lists.at[k].n == 1;
         for (uint32_t e = 0; y->single[k] && e < first->in.n; e++) {
             size_t i = 0;
-            while (i < y->run.n && hpt_same_ref(&y->read[y->run.at[i]]->in.at[e],
-                                                y->read[y->run.at[i]]->lists.at[k].at))
+            while (i < y->range.n && hpt_same_ref(&y->read[y->range.at[i]]->in.at[e],
+                                                  y->read[y->range.at[i]]->lists.at[k].at))
                 i++;
-            if (i == y->run.n) y->as_in[k] = e;
+            if (i == y->range.n) y->as_in[k] = e;
         }
     }
 }
 
-static bool make_function(const outlining *o, family *y, const run *all) {
+static bool make_function(const outlining *o, group *y, const range *all) {
     hpt_program *p = o->p;
-    const run *first = &all[y->run.at[0]];
-    const reading *read = y->read[y->run.at[0]];
+    const range *first = &all[y->range.at[0]];
+    const reading *read = y->read[y->range.at[0]];
     hpt_function *f = y->f = hd_new(p->a, hpt_function);
     f->scoped = first->scoped;
     uint32_t *in = hd_new_array(p->a, uint32_t, read->in.n + 1);
@@ -410,7 +409,7 @@ static bool make_function(const outlining *o, family *y, const run *all) {
     if (!make_numbers(p, y, all, lists, text)) return false;
     reading again = {0};
     const rewriting write = {in, lists, y->single};
-    read_run(o, first, &again, &write, &f->body);
+    read_range(o, first, &again, &write, &f->body);
     set_numbers(&f->body, text);
     find_outs(o, y, all);
     for (size_t i = 0; i < f->body.n; i++)
@@ -419,11 +418,11 @@ static bool make_function(const outlining *o, family *y, const run *all) {
     return true;
 }
 
-/* The call that stands for a run; `i` counts the runs of the family. */
-static hpt_node make_call(const outlining *o, const family *y, const run *all, size_t i) {
+/* The call that stands for a range; `i` counts the ranges of the group. */
+static hpt_node make_call(const outlining *o, const group *y, const range *all, size_t i) {
     hpt_program *p = o->p;
-    const run *r = &all[y->run.at[i]];
-    const reading *read = y->read[y->run.at[i]];
+    const range *r = &all[y->range.at[i]];
+    const reading *read = y->read[y->range.at[i]];
     hpt_node call = {.call = y->f, .n_numbers = (uint32_t)y->f->numbers.n};
     call.in = hd_new_array(p->a, hpt_operand, 2 + read->in.n + read->lists.n);
     hpt_ref *single = hd_new_array(p->a, hpt_ref, 2 + read->in.n);
@@ -467,9 +466,9 @@ static bool is_word(const char *at, size_t n) {
            strspn(at, "abcdefghijklmnopqrstuvwxyz_ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789") >= n;
 }
 
-/* What the names of all weights that a run reads in its scope begin with: "mlp_res" of
+/* What the names of all weights that a range reads in its scope begin with: "mlp_res" of
  * "mlp_res_norm.weight" and "mlp_res_proj.weight". */
-static const char *shared_beginning(const outlining *o, const run *r) {
+static const char *shared_beginning(const outlining *o, const range *r) {
     hpt_name first = {0}, name;
     size_t n = 0;
     for (uint32_t i = r->from; i < r->to; i++)
@@ -488,7 +487,7 @@ static const char *shared_beginning(const outlining *o, const run *r) {
 }
 
 /* Of a sublayer the last word of its scope, or what is common to its weights. */
-static const char *function_name(const outlining *o, const run *r, bool layer) {
+static const char *function_name(const outlining *o, const range *r, bool layer) {
     hpt_program *p = o->p;
     const char *noun = layer ? "layer" : "part", *word = NULL;
     const char *pattern = r->scoped && !layer ? r->scope.pattern : "";
@@ -508,15 +507,15 @@ static const char *function_name(const outlining *o, const run *r, bool layer) {
 }
 
 /* The numbers that scopes with one pattern have: "{0..5,7}". */
-static void print_numbers(const family *y, const run *all, const char *pattern, hd_text *out) {
+static void print_numbers(const group *y, const range *all, const char *pattern, hd_text *out) {
     const char *comma = "{";
-    for (size_t i = 0; i < y->run.n; i++) {
-        const hpt_name *scope = &all[y->run.at[i]].scope;
+    for (size_t i = 0; i < y->range.n; i++) {
+        const hpt_name *scope = &all[y->range.at[i]].scope;
         if (strcmp(scope->pattern, pattern) != 0) continue;
         const double first = scope->number[0].at;
         double last = first;
-        for (; i + 1 < y->run.n; i++) {
-            const hpt_name *next = &all[y->run.at[i + 1]].scope;
+        for (; i + 1 < y->range.n; i++) {
+            const hpt_name *next = &all[y->range.at[i + 1]].scope;
             if (strcmp(next->pattern, pattern) == 0 && next->number[0].at != last + 1) break;
             last += strcmp(next->pattern, pattern) == 0;
         }
@@ -528,15 +527,15 @@ static void print_numbers(const family *y, const run *all, const char *pattern, 
 }
 
 /* The scopes that a function is for: "model.layers.{0..5}.mlp". */
-static const char *about(hpt_program *p, const family *y, const run *all) {
+static const char *about(hpt_program *p, const group *y, const range *all) {
     hd_text out;
     hd_text_init(&out, p->a);
-    for (size_t i = 0; i < y->run.n; i++) {
-        const hpt_name *scope = &all[y->run.at[i]].scope;
-        if (!all[y->run.at[i]].scoped || scope->n != 1) return NULL;
+    for (size_t i = 0; i < y->range.n; i++) {
+        const hpt_name *scope = &all[y->range.at[i]].scope;
+        if (!all[y->range.at[i]].scoped || scope->n != 1) return NULL;
         bool known = false;
         for (size_t k = 0; k < i; k++)
-            known = known || strcmp(scope->pattern, all[y->run.at[k]].scope.pattern) == 0;
+            known = known || strcmp(scope->pattern, all[y->range.at[k]].scope.pattern) == 0;
         if (known) continue;
         const size_t n = strcspn(scope->pattern, "#");
         if (out.n) hd_text_add(&out, ", ");
@@ -547,7 +546,7 @@ static const char *about(hpt_program *p, const family *y, const run *all) {
     return out.at;
 }
 
-/* ---- replacing runs by calls ----------------------------------------------------------------- */
+/* ---- replacing ranges by calls ---------------------------------------------------------------- */
 
 static bool same_numbers(const reading *a, const reading *b) {
     for (size_t i = 0; i < a->number.n; i++)
@@ -555,19 +554,19 @@ static bool same_numbers(const reading *a, const reading *b) {
     return true;
 }
 
-/* Makes a function of the runs with the signature of run `first` that have none yet, and writes
+/* Makes a function of the ranges with the signature of range `first` that have none yet, and writes
  * their calls. */
-static void make_family(const outlining *o, const runs *all, reading **read, uint32_t first,
-                        size_t least, bool *done, hpt_node *calls) {
+static void make_group(const outlining *o, const ranges *all, reading **read, uint32_t first,
+                       size_t least, bool *done, hpt_node *calls) {
     hpt_program *p = o->p;
     for (int exact = 0; exact < 2; exact++) {
-        family y = {.read = read};
+        group y = {.read = read};
         for (uint32_t i = first; i < all->n; i++)
             if (!done[i] && strcmp(read[i]->signature.at, read[first]->signature.at) == 0 &&
                 (!exact || same_numbers(read[i], read[first])))
-                hd_push(p->a, &y.run, i);
+                hd_push(p->a, &y.range, i);
         done[first] = true;
-        if (y.run.n < least) return;
+        if (y.range.n < least) return;
         if (!make_function(o, &y, all->at)) {
             done[first] = false;
             continue;
@@ -575,17 +574,17 @@ static void make_family(const outlining *o, const runs *all, reading **read, uin
         y.f->name = function_name(o, &all->at[first], least == 1);
         y.f->about = about(p, &y, all->at);
         hd_push(p->a, &p->functions, y.f);
-        for (size_t i = 0; i < y.run.n; i++) {
-            done[y.run.at[i]] = true;
-            calls[y.run.at[i]] = make_call(o, &y, all->at, i);
+        for (size_t i = 0; i < y.range.n; i++) {
+            done[y.range.at[i]] = true;
+            calls[y.range.at[i]] = make_call(o, &y, all->at, i);
         }
         return;
     }
 }
 
-/* Replaces runs, which are in order and disjoint, by calls of functions where there are at least
- * so many of a kind. `others` are runs of the same body, whose bounds follow. */
-static void replace_runs(outlining *o, const runs *all, size_t least, runs *others) {
+/* Replaces ranges, which are in order and disjoint, by calls of functions where there are at least
+ * so many of a kind. `others` are ranges of the same body, whose bounds follow. */
+static void replace_ranges(outlining *o, const ranges *all, size_t least, ranges *others) {
     hpt_program *p = o->p;
     find_uses(o);
     reading **read = hd_new_array(p->a, reading *, all->n + 1);
@@ -593,10 +592,10 @@ static void replace_runs(outlining *o, const runs *all, size_t least, runs *othe
     bool *done = hd_new_array(p->a, bool, all->n + 1);
     for (size_t i = 0; i < all->n; i++) {
         read[i] = hd_new(p->a, reading);
-        read_run(o, &all->at[i], read[i], NULL, NULL);
+        read_range(o, &all->at[i], read[i], NULL, NULL);
     }
     for (uint32_t i = 0; i < all->n; i++)
-        if (!done[i]) make_family(o, all, read, i, least, done, calls);
+        if (!done[i]) make_group(o, all, read, i, least, done, calls);
     uint32_t *moved = hd_new_array(p->a, uint32_t, p->body.n + 1);
     hpt_body body = {0};
     for (uint32_t i = 0, r = 0; i < p->body.n;) {
@@ -710,11 +709,11 @@ static bool same_scope(const labels *l, uint32_t a, uint32_t b) {
     return hpt_same_ref(&x, &y);
 }
 
-/* The runs of nodes that are layers. */
-static runs find_layers(const outlining *o) {
+/* The ranges of nodes that are layers. */
+static ranges find_layers(const outlining *o) {
     hpt_program *p = o->p;
     const labels l = label_nodes(p);
-    runs all = {0};
+    ranges all = {0};
     uint32_t last_other = 0, i = 0;
     uint32_t end = 0; /* of the last layer */
     for (; i < p->body.n; i++) {
@@ -733,7 +732,8 @@ static runs find_layers(const outlining *o) {
         }
         const uint32_t from = all.n ? end : cut(o, last_other, i);
         end = cut(o, to + 1, next);
-        hd_push(p->a, &all, ((run){.from = from, .to = end, .scope = l.scope[i], .scoped = true}));
+        hd_push(p->a, &all,
+                ((range){.from = from, .to = end, .scope = l.scope[i], .scoped = true}));
         i = to;
     }
     return all;
@@ -749,7 +749,7 @@ static size_t shared_components(const char *a, size_t n, const char *b) {
 }
 
 /* The scope of all weights of nodes from .. to - 1 that are in `layer`. */
-static void find_scope(hpt_program *p, run *r, const hpt_name *layer) {
+static void find_scope(hpt_program *p, range *r, const hpt_name *layer) {
     const hpt_name *first = NULL;
     size_t n = 0;
     for (uint32_t i = r->from; i < r->to; i++)
@@ -784,15 +784,15 @@ static void find_scope(hpt_program *p, run *r, const hpt_name *layer) {
     r->scoped = true;
 }
 
-static runs find_sublayers(const outlining *o, const runs *layers) {
+static ranges find_sublayers(const outlining *o, const ranges *layers) {
     hpt_program *p = o->p;
-    runs all = {0};
+    ranges all = {0};
     for (size_t l = 0; l < layers->n; l++)
         for (uint32_t i = layers->at[l].from; i < layers->at[l].to;) {
             uint32_t to = i + 1;
             while (to < layers->at[l].to && same_place(&p->body.at[i], &p->body.at[to]))
                 to++;
-            run r = {.from = i, .to = to};
+            range r = {.from = i, .to = to};
             i = to;
             if (r.to - r.from < LEAST_NODES) continue;
             find_scope(p, &r, &layers->at[l].scope);
@@ -804,8 +804,8 @@ static runs find_sublayers(const outlining *o, const runs *layers) {
 void hpt_outline(hpt_program *p) {
     outlining o = {.p = p};
     find_uses(&o);
-    runs layers = find_layers(&o);
-    const runs sublayers = find_sublayers(&o, &layers);
-    replace_runs(&o, &sublayers, 2, &layers);
-    if (layers.n > 1) replace_runs(&o, &layers, 1, NULL);
+    ranges layers = find_layers(&o);
+    const ranges sublayers = find_sublayers(&o, &layers);
+    replace_ranges(&o, &sublayers, 2, &layers);
+    if (layers.n > 1) replace_ranges(&o, &layers, 1, NULL);
 }

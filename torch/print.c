@@ -186,7 +186,7 @@ static const hpt_number *numbers_of(const hpt_node *n, hir_attr_id id, uint32_t 
         if (a->id == id) return n->number + at;
         at += *width;
     }
-    *width = n->n_numbers - at; /* the rate, which is behind the attributes */
+    *width = n->n_numbers - at; /* the rate, which is after the attributes */
     return n->number + at;
 }
 
@@ -320,7 +320,7 @@ static expression node_text(printer *t, const hpt_node *n) {
     return calls ? op_call(t, n, how) : template_text(t, n, how);
 }
 
-/* Where a text may go on in the next line so that it ends before column `width`: behind a comma in
+/* Where a text may go on in the next line so that it ends before column `width`: after a comma in
  * as few brackets as possible; `under`: the column of what these hold. `depth` brackets are open at
  * the beginning, at column 0. 0: nowhere. */
 static size_t find_break(const char *text, size_t width, size_t depth, size_t *under) {
@@ -400,7 +400,7 @@ static void count_loop(printer *t, const hpt_loop *l) {
     for (size_t i = 0; i < l->body.n; i++)
         for (uint32_t k = 0; k < l->body.at[i].n_in; k++)
             count(t, &l->body.at[i].in[k], 1);
-    /* what comes from outside is not written in the loop, nor what outlives a round inside */
+    /* what comes from outside is not written in the loop, nor what outlives a iteration inside */
     for (size_t i = 0; i < l->body.n; i++)
         for (uint32_t k = 0; k < l->body.at[i].n_in; k++)
             for (uint32_t e = 0; e < l->body.at[i].in[k].n; e++) {

@@ -77,7 +77,7 @@ typedef struct hpt_node { /* an op, a call or a loop */
 
 typedef HD_VEC(hpt_node) hpt_body;
 
-typedef struct hpt_carried { /* a variable that goes from round to round */
+typedef struct hpt_carried { /* a variable that goes from iteration to iteration */
     uint32_t variable;
     hpt_ref first, next;    /* before the loop, and at the end of its body */
     bool is_first, is_next; /* it has the name of that variable, which nobody reads any more */

@@ -1,12 +1,15 @@
-/* Loops for nodes that follow themselves again and again in a body: calls of one function for layer
- * after layer, or the steps of an iteration.
+/* Loops for sequences of nodes that repeat in a body: calls of one function for layer after layer,
+ * or the steps of an iterative computation.
  *
- * Nodes from .. from + period * times - 1 are a loop if node by node they are the same but for
- * numbers, and what a node reads is one of these in each round: the same from outside, a result of
- * the same round, or one of the round before (in the first round something from outside: a variable
- * that is carried). A list may also be that of the round before with its last elements replaced by
- * results of that round. Results of rounds before the last one that are read behind the loop are
- * collected in a list. */
+ * The nodes from .. from + period * times - 1 become a loop if the nodes of all iterations are the
+ * same but for numbers, and if each operand of a node is one of these in every iteration:
+ *   - the same variable, made outside of the loop;
+ *   - a result of the same iteration;
+ *   - a result of the iteration before, where the first iteration reads something from outside: a
+ *     loop-carried variable;
+ *   - a list that is that of the iteration before, its last elements replaced by results of that
+ *     iteration, followed by results of this one.
+ * Results of earlier iterations that are read after the loop are collected in a list. */
 #include <string.h>
 
 #include "torch/program.h"
@@ -39,9 +42,9 @@ typedef struct trial { /* a loop that is being made */
     rolling *r;
     candidate c;
     hpt_loop *loop;
-    double *count;        /* by round */
+    double *count;        /* by iteration */
     uint32_t tables;      /* numbers that no expression gives */
-    HD_VEC(uint32_t) own; /* by node of a round and result: the variable of the loop's body */
+    HD_VEC(uint32_t) own; /* by result of an iteration: the variable in the loop's body */
 } trial;
 
 /* ---- the body as it is ----------------------------------------------------------------------- */
@@ -146,11 +149,11 @@ static bool unify_number(trial *t, hpt_number *out, const hpt_number *at) {
     return true;
 }
 
-static const hpt_node *node_at(const trial *t, uint32_t round, uint32_t j) {
-    return &t->r->body->at[t->c.from + round * t->c.period + j];
+static const hpt_node *node_at(const trial *t, uint32_t iteration, uint32_t j) {
+    return &t->r->body->at[t->c.from + iteration * t->c.period + j];
 }
 
-/* The counter goes through the numbers of a name that grows by the same in each round. */
+/* The counter goes through the numbers of a name that grows by the same in each iteration. */
 static void find_count(trial *t) {
     const uint32_t n = t->c.times;
     t->count = hd_new_array(t->r->p->a, double, n);
@@ -180,9 +183,9 @@ static void find_count(trial *t) {
 
 /* ---- operands -------------------------------------------------------------------------------- */
 
-/* Where a variable is made: in round `round` (times: outside), result number `result` of all. */
+/* Where a variable is made: in which iteration (`times`: outside), and as which of its results. */
 typedef struct origin {
-    uint32_t round, result;
+    uint32_t iteration, result;
 } origin;
 
 static origin origin_of(const trial *t, const hpt_ref *ref) {
@@ -229,7 +232,7 @@ static bool unify_name(trial *t, hpt_ref *out, const hpt_ref *at) {
     return true;
 }
 
-/* at[i]: the operand in round i. */
+/* at[i]: the operand in iteration i. */
 static bool unify_ref(trial *t, hpt_ref *out, const hpt_ref *at) {
     const uint32_t n = t->c.times;
     bool same = true;
@@ -251,24 +254,24 @@ static bool unify_ref(trial *t, hpt_ref *out, const hpt_ref *at) {
         return unify_number(t, &out->number, all);
     }
     const origin first = origin_of(t, &at[0]), second = origin_of(t, &at[1]);
-    if (same) { /* from outside; what a round makes is no longer the same in the next */
+    if (same) { /* from outside; what an iteration makes is no longer the same in the next */
         *out = at[0];
-        return first.round == n;
+        return first.iteration == n;
     }
-    const uint32_t back = second.round == n ? n : 1 - second.round;
+    const uint32_t back = second.iteration == n ? n : 1 - second.iteration;
     if (at[0].kind != HPT_VARIABLE || back > 1) return false;
     for (uint32_t i = back; i < n; i++) {
         const origin o = origin_of(t, &at[i]);
-        if (o.round != i - back || o.result != second.result) return false;
+        if (o.iteration != i - back || o.result != second.result) return false;
     }
     *out = own_ref(t, second.result);
     if (back == 0) return true;
-    if (first.round != n) return false;
+    if (first.iteration != n) return false;
     *out = (hpt_ref){.kind = HPT_VARIABLE, .variable = carry(t, &at[0], second.result)};
     return true;
 }
 
-/* The elements of a list in round i one by one. */
+/* The elements of a list in iteration i one by one. */
 static bool unify_elements(trial *t, hpt_operand *out, const hpt_operand *const *at) {
     hd_arena *a = t->r->p->a;
     const uint32_t n = at[0]->n;
@@ -287,10 +290,12 @@ static bool unify_elements(trial *t, hpt_operand *out, const hpt_operand *const 
     return true;
 }
 
-/* So many last elements, of a list without its last `skip`, that round `round` makes. */
-static uint32_t made_in(const trial *t, const hpt_operand *list, uint32_t skip, uint32_t round) {
+/* How many last elements of a list without its last `skip` are made in an iteration. */
+static uint32_t made_in(const trial *t, const hpt_operand *list, uint32_t skip,
+                        uint32_t iteration) {
     uint32_t n = 0;
-    while (skip + n < list->n && origin_of(t, &list->at[list->n - 1 - skip - n]).round == round)
+    while (skip + n < list->n &&
+           origin_of(t, &list->at[list->n - 1 - skip - n]).iteration == iteration)
         n++;
     return n;
 }
@@ -321,8 +326,8 @@ static uint32_t list_of(trial *t, const hpt_operand *first, uint32_t n, uint32_t
     return v;
 }
 
-/* A list that is that of the round before, its last `drop` elements replaced, and behind it what
- * this round makes. */
+/* A list that is that of the iteration before, its last `drop` elements replaced, and after it what
+ * this iteration makes. */
 static bool unify_growing(trial *t, hpt_operand *out, const hpt_operand *const *at) {
     hd_arena *a = t->r->p->a;
     const uint32_t n = t->c.times, tail = made_in(t, at[0], 0, 0);
@@ -340,13 +345,13 @@ static bool unify_growing(trial *t, hpt_operand *out, const hpt_operand *const *
         if (base < pushed || before < drop || base - pushed != before - drop) return false;
         for (uint32_t k = 0; k < pushed; k++) {
             const origin o = origin_of(t, &at[i]->at[base - 1 - k]);
-            if (o.round != i - 1 || o.result != result_at(t, at[1], tail + k)) return false;
+            if (o.iteration != i - 1 || o.result != result_at(t, at[1], tail + k)) return false;
         }
         for (uint32_t k = 0; k < base - pushed; k++)
             if (!hpt_same_ref(&at[i]->at[k], &at[i - 1]->at[k])) return false;
     }
     for (uint32_t k = 0; k < at[0]->n - tail; k++)
-        if (origin_of(t, &at[0]->at[k]).round != n) return false;
+        if (origin_of(t, &at[0]->at[k]).iteration != n) return false;
     hpt_operand push = {true, pushed, hd_new_array(a, hpt_ref, pushed + 1)};
     for (uint32_t k = 0; k < pushed; k++)
         push.at[pushed - 1 - k] = own_ref(t, result_at(t, at[1], tail + k));
@@ -420,14 +425,14 @@ static bool make_loop(rolling *r, candidate c, trial *t) {
     return true;
 }
 
-/* ---- behind a loop --------------------------------------------------------------------------- */
+/* ---- after a loop ---------------------------------------------------------------------------- */
 
 static void know_list(rolling *r, uint32_t list, const uint32_t *holds, uint32_t n) {
     hd_push(r->p->a, &r->lists, ((known_list){list, n, holds}));
 }
 
-/* The variables that result number `result` has been in the rounds. */
-static uint32_t *rounds_of(const trial *t, uint32_t result) {
+/* The variables that result number `result` has been in the iterations. */
+static uint32_t *in_iterations(const trial *t, uint32_t result) {
     uint32_t *all = hd_new_array(t->r->p->a, uint32_t, t->c.times + 1);
     uint32_t j = 0;
     while (result >= node_at(t, 0, j)->n_out)
@@ -454,7 +459,7 @@ static void follow_list(trial *t, size_t l) {
     for (uint32_t i = 0; i < t->c.times; i++) {
         held.n -= t->loop->lists.at[l].drop;
         for (uint32_t k = 0; k < push->n; k++) {
-            const uint32_t v = rounds_of(t, result_of(t, push->at[k].variable))[i];
+            const uint32_t v = in_iterations(t, result_of(t, push->at[k].variable))[i];
             hd_push(a, &held, v);
         }
     }
@@ -472,14 +477,14 @@ static bool find_element(const rolling *r, uint32_t variable, hpt_ref *out) {
     return false;
 }
 
-/* Says what variables of the rounds are behind the loop. */
+/* Says what variables of the iterations are after the loop. */
 static void leave_loop(trial *t) {
     rolling *r = t->r;
     const uint32_t end = t->c.from + t->c.period * t->c.times;
     for (size_t l = 0; l < t->loop->lists.n; l++)
         follow_list(t, l);
     for (uint32_t result = 0; result < t->own.n; result++) {
-        const uint32_t *v = rounds_of(t, result);
+        const uint32_t *v = in_iterations(t, result);
         bool all_known = true;
         for (uint32_t i = 0; i < t->c.times; i++) {
             if (v[i] == HIR_NONE) continue;
@@ -602,7 +607,7 @@ static void join_names(const rolling *r, trial *t) {
 
 /* ---- search ---------------------------------------------------------------------------------- */
 
-static uint32_t rounds(const rolling *r, uint32_t from, uint32_t period) {
+static uint32_t iterations(const rolling *r, uint32_t from, uint32_t period) {
     uint32_t same = 0;
     while (from + period + same < r->body->n && r->key[from + same] == r->key[from + period + same])
         same++;
@@ -622,7 +627,7 @@ static bool find_loop(rolling *r, uint32_t from, trial *best) {
     trial found[2];
     for (uint32_t period = 1; period <= LONGEST_PERIOD && from + 2 * period <= r->body->n;
          period++) {
-        uint32_t times = rounds(r, from, period);
+        uint32_t times = iterations(r, from, period);
         for (uint32_t less = 1; times >= 2 && (times - 1) * period > most[0]; less *= 2) {
             if (times == 2 && period < LEAST_SAVED) break;
             trial t;

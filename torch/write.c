@@ -1,4 +1,5 @@
-/* The file: module.py, the functions of ops.py that the model calls, its own functions, its class. */
+/* The file: module.py, the functions of ops.py that the model calls, its own functions, and its
+ * class. */
 #include <string.h>
 
 #include "torch/program.h"
@@ -131,7 +132,7 @@ static void print_class(const hpt_program *p, hd_text *out) {
                     "\n    def forward(self, *inputs):\n        return self.sequence(*inputs)\n");
 }
 
-/* Those that the text has; loops that came to nothing have made some, too. */
+/* Those that the text has: attempts at loops that failed have made tables, too. */
 static void print_tables(const hpt_program *p, const char *text, hd_text *out) {
     for (size_t i = 0; i < p->tables.n; i++) {
         const char *name = hd_printf(p->a, "NUMBERS_%zu", i + 1);

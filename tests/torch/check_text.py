@@ -4,7 +4,7 @@
 
 - What is written for the models of WRITTEN is what lies beside this file (--update writes it anew), but for what is
   copied from torch/, which is as it is there.
-- Of all golden models and published families (in the short set: by turns) the file is Python, and its functions read
+- Of all golden models and published families (in the short set: each fourth) the file is Python, and its functions read
   only names that exist: arguments, variables, functions of the file, builtins.
 - It does not grow with the number of layers.
 """

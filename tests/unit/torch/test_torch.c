@@ -79,7 +79,7 @@ Test(torch, numbers_and_names_of_a_loop_are_computed) {
     has(y, "for l in range(1, 8, 2):\n            x = linear(x, self[f\"a.{l}.w\"]) * (2 * l + 1)");
 }
 
-Test(torch, a_list_grows_in_a_loop_and_is_read_behind_it) {
+Test(torch, a_list_grows_in_a_loop_and_is_read_after_it) {
     const char *y =
         written(HEAD "weight @t : f32[8, 4]\n\nfunc(%tokens: i32[T]) {\n  %a = gather @t, %tokens\n"
                      "  %s1 = stack %a {axis = 1}\n  %1 = reduce_sum %s1 {axis = 1}\n"
@@ -101,7 +101,7 @@ Test(torch, results_of_earlier_rounds_are_kept_where_they_are_read) {
     has(y, " + xs[1] + ");
 }
 
-/* Nodes that read what two rounds before have made are no loop that carries one round's. */
+/* Nodes that read what two iterations before have made are no loop that carries one iteration's. */
 Test(torch, what_does_not_fit_a_loop_is_none) {
     const char *y = written(HEAD "weight @t : f32[8, 4]\n\nfunc(%tokens: i32[T]) {\n"
                                  "  %a = gather @t, %tokens\n  %b = tanh %a\n  %c = add %a, %b\n"
