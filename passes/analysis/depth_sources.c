@@ -21,6 +21,8 @@ typedef struct walker {
     uint32_t *seen; /* by value: the last walk that visited it */
     uint32_t walk;
     HD_VEC(hir_id) stack, found;
+    uint32_t *first, *count; /* by value: 1 + where its operands begin (0: not listed), how many */
+    HD_VEC(hir_id) operands; /* that walks go on to */
 } walker;
 
 static void push(walker *w, hir_id v) {
@@ -49,6 +51,23 @@ static bool is_mixed(const flow_finder *f, const hir_op *o, uint32_t i) {
     return x != HIR_NONE && f->out->kind[x] != HIR_FLOW_NUMBERS;
 }
 
+/* Lists what a walk goes on to from v, once: the walks from all inputs pass the same values. */
+static void list_operands(walker *w, hir_id v) {
+    const flow_finder *f = w->f;
+    w->first[v] = (uint32_t)w->operands.n + 1;
+    const hir_id op = hir_value_at(f->out->m, v)->op;
+    const hir_op *o = op == HIR_NONE ? NULL : hir_op_at(f->out->m, op);
+    if (!o || hir_flow_is_border(f->out->m, o)) return;
+    /* a narrow input goes on to all, up to the rows that it is made of */
+    const bool narrow = f->out->kind[v] == HIR_FLOW_NUMBERS;
+    const hir_id only = !narrow && o->code == HIR_SLICE_OP ? sliced_operand(f, o) : HIR_NONE;
+    for (uint32_t i = 0; i < o->n_args; i++) {
+        const hir_id x = only != HIR_NONE ? only : flow_operand(f, o, i);
+        if (x != HIR_NONE && (narrow || is_mixed(f, o, i))) hd_push(f->arena, &w->operands, x);
+    }
+    w->count[v] = (uint32_t)w->operands.n + 1 - w->first[v];
+}
+
 static void step(walker *w, hir_id v) {
     flow_finder *f = w->f;
     if (hir_flow_is_stream(f->out->kind[v])) {
@@ -58,19 +77,9 @@ static void step(walker *w, hir_id v) {
         hd_push(f->arena, &w->found, root);
         return;
     }
-    hir_id op = hir_value_at(f->out->m, v)->op;
-    if (op == HIR_NONE) return;
-    const hir_op *o = hir_op_at(f->out->m, op);
-    if (hir_flow_is_border(f->out->m, o)) return;
-    if (f->out->kind[v] ==
-        HIR_FLOW_NUMBERS) { /* a narrow input, up to the rows that it is made of */
-        for (uint32_t i = 0; i < o->n_args; i++)
-            push(w, flow_operand(f, o, i));
-        return;
-    }
-    hir_id only = o->code == HIR_SLICE_OP ? sliced_operand(f, o) : HIR_NONE;
-    for (uint32_t i = 0; i < o->n_args; i++)
-        if (is_mixed(f, o, i)) push(w, only != HIR_NONE ? only : flow_operand(f, o, i));
+    if (!w->first[v]) list_operands(w, v);
+    for (uint32_t i = 0; i < w->count[v]; i++)
+        push(w, w->operands.at[w->first[v] - 1 + i]);
 }
 
 static void start_walk(walker *w) {
@@ -312,7 +321,7 @@ static void list_sources(flow_finder *f, walker *w, const uint32_t *number) {
         hir_flow_input *input = &out->inputs.at[i];
         start_walk(w);
         walk_from(w, input->value);
-        for (size_t k = 0; k < w->found.n; k++) {
+        for (size_t k = w->found.n; k-- > 0;) { /* a walk finds the last ones first */
             contents c = contents_of(f, memo, number, w->found.at[k]);
             hir_source s = {w->found.at[k], c.first, c.last, c.count};
             hd_push(f->arena, &input->sources, s);
@@ -367,7 +376,10 @@ void flow_find_inputs(flow_finder *f) {
     hir_flow *out = f->out;
     const size_t n = out->m->values.n;
     list_inputs(f);
-    walker w = {.f = f, .seen = hd_new_array(f->arena, uint32_t, n)};
+    walker w = {.f = f,
+                .seen = hd_new_array(f->arena, uint32_t, n),
+                .first = hd_new_array(f->arena, uint32_t, n),
+                .count = hd_new_array(f->arena, uint32_t, n)};
     find_outputs(f, &w, hd_new_array(f->arena, bool, n));
     uint32_t *number = hd_new_array(f->arena, uint32_t, n);
     for (size_t i = 0; i < out->outputs.n; i++)
