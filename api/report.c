@@ -57,10 +57,12 @@ static bool collect_views(hadal_session *s, const hadal_report_options *o, repor
     if (!r->memory) return false;
     if (o->n_tokens > 0 && s->library_info && !s->weights_path) {
         hd_note(&s->diags, HD_NOWHERE,
-                "weights of mixes and the mixing matrix are made of the checkpoint: --weights");
+                "weights of mixes, the mixing matrix and magnitudes by depth are made of the "
+                "checkpoint: --weights");
     } else if (o->n_tokens > 0) {
         r->heatmap = look_if_there(s, INSPECT_HEATMAP, o->tokens, o->n_tokens);
         r->mixing = look_if_there(s, INSPECT_MIXING_MATRIX, o->tokens, o->n_tokens);
+        r->by_depth = look_if_there(s, INSPECT_BY_DEPTH, o->tokens, o->n_tokens);
     }
     if (o->profile) return (r->profile = api_read_profile(s, o->profile)) != NULL;
     if (s->profile) r->profile = api_look(s, INSPECT_PROFILE, INSPECT_JSON);

@@ -63,6 +63,7 @@ typedef struct report_file { /* a text that locations point into */
     V(memory)                                                                                      \
     V(heatmap)                                                                                     \
     V(mixing)                                                                                      \
+    V(by_depth)                                                                                    \
     V(profile)                                                                                     \
     V(machine)                                                                                     \
     V(library)

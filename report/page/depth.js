@@ -84,6 +84,34 @@ function matrixFigure(title, note, matrix, rows, columns, what, most) {
   return card(title, { class: "span6" }, h("p", { class: "note", style: { "margin-bottom": ".6rem" } }, note), h("div", { class: "figure" }, canvas));
 }
 
+/** Output, input and stream of each sublayer, as large as they are: of several inputs or streams the root mean square of all. */
+function magnitudes(d) {
+  const width = 900, height = 300, left = 60, bottom = 36, right = 12, top = 12;
+  const all = (list) => (list.length ? Math.sqrt(list.reduce((a, x) => a + x * x, 0) / list.length) : null);
+  const curves = [["stream", "var(--p2)", (row) => all(row.stream)], ["input", "var(--p1)", (row) => all(row.input)], ["output", "var(--p0)", (row) => row.output]];
+  const values = curves.flatMap(([, , of]) => d.rows.map(of)).filter((v) => v > 0), most = Math.max(...values), least = Math.min(...values);
+  if (!values.length) return null;
+  const logarithmic = most > 50 * least, lead = 10 ** Math.floor(Math.log10(most / 5)), step = [1, 2, 5, 10].map((m) => m * lead).find((x) => x * 5 >= most * (1 - 1e-9));
+  const y0 = logarithmic ? Math.floor(Math.log10(least)) : 0, y1 = logarithmic ? Math.ceil(Math.log10(most)) : step * Math.ceil(most / step - 1e-9);
+  const x = (i) => left + ((i + 0.5) / d.rows.length) * (width - left - right), y = (v) => height - bottom - (((logarithmic ? Math.log10(v) : v) - y0) / (y1 - y0)) * (height - bottom - top);
+  const out = s("svg", { width: "100%", viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": "magnitudes by depth", id: "magnitudes" });
+  for (let e = y0; e <= y1 + 1e-9; e += logarithmic ? 1 : step) {
+    const v = logarithmic ? 10 ** e : e;
+    out.append(s("line", { class: "block-line", x1: left, x2: width - right, y1: y(v), y2: y(v) }), s("text", { x: left - 6, y: y(v) + 4, "text-anchor": "end" }, String(+v.toPrecision(3))));
+  }
+  const every = Math.ceil(d.rows.length / 30), place = (row) => (row.sublayer ? String(row.sublayer) : "head");
+  d.rows.forEach((row, i) => i % every === 0 && out.append(s("text", { x: x(i), y: height - bottom + 15, "text-anchor": "middle" }, place(row))));
+  out.append(s("text", { x: (left + width) / 2, y: height - 4, "text-anchor": "middle" }, "sublayer"));
+  for (const [what, colour, of] of curves) {
+    const points = d.rows.map((row, i) => [row, i, of(row)]).filter((p) => p[2] > 0);
+    out.append(s("polyline", { points: points.map((p) => `${x(p[1])},${y(p[2])}`).join(" "), fill: "none", stroke: colour, "stroke-width": what === "output" ? 2.5 : 1.5 }));
+    for (const [row, i, v] of points)
+      out.append(tipped(s("circle", { cx: x(i), cy: y(v), r: what === "output" ? 4 : 3, fill: colour, "data-what": what, "data-place": place(row) }),
+        `${row.sublayer ? `sublayer ${row.sublayer}: ${row.name}` : "what the head reads"}\n${what} ${what === "output" ? v.toPrecision(4) : row[what].map((z) => z.toPrecision(4)).join(", ")}`));
+  }
+  return out;
+}
+
 function depthRoom(room) {
   const d = R.depth;
   if (!d || !d.rows.length) return void room.append(card("Depth", {}, h("p", { class: "empty" }, "This program has no residual stream.")));
@@ -99,6 +127,11 @@ function depthRoom(room) {
   }
   if (R.mixing)
     grid.append(matrixFigure("Mixing matrix", `how much of each output arrives in each input, mean of ${plural(R.mixing.tokens, "token")}; semiseparable rank ${R.mixing.rank}`, R.mixing.mean, R.mixing.rows, R.mixing.columns, (r, c) => `sublayer ${r}, output of ${c}`));
+  const picture = R.by_depth && magnitudes(R.by_depth);
+  if (picture)
+    grid.append(card("Magnitudes by depth", {},
+      h("p", { class: "note" }, `root mean square over ${plural(R.by_depth.tokens, "token")} and all channels: what sublayers give, what they read before their norm, and the stream before them`),
+      h("div", { style: { margin: ".6rem 0" } }, legend([["var(--p0)", "output"], ["var(--p1)", "input"], ["var(--p2)", "stream"]])), picture));
   if (!R.heatmap && !R.mixing)
     grid.append(card("Weights of the mixes", {}, h("p", { class: "note" }, "Shown for a report made with --weights and --tokens.")));
   const two = d.phase_1.filter((b) => b.kernel);

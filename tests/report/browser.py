@@ -141,6 +141,9 @@ try:
     shown = page.run("[...document.querySelectorAll('.depth-row')].map((g) => [+g.dataset.sublayer, [...g.querySelectorAll('[data-source]')].map((x) => x.dataset.source)])")
     expect(shown, [[r["sublayer"], r["sources"]] for r in tiny["depth"]["rows"]], "depth map")
     expect(page.run("document.querySelectorAll('canvas').length"), 2, "weights of mixes and mixing matrix")
+    shown = page.run("[...document.querySelectorAll('#magnitudes [data-what=output]')].map((x) => x.dataset.place)")
+    expect(shown, [str(r["sublayer"]) for r in tiny["by_depth"]["rows"] if r["sublayer"]], "magnitudes of outputs")
+    expect(page.run("document.querySelectorAll('#magnitudes [data-place=head]').length"), 2, "what the head reads, and the stream before it")
 
     page.go("#ledger")
     shown = page.run("[...document.querySelectorAll('#by-phase [data-bar]')].map((x) => x.dataset.bar)")
