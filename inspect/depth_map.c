@@ -56,7 +56,8 @@ static void note_read(const hir_ledger *l, const hir_access *a, const schedule *
     if (a->phase == HIR_PHASE_ACCUMULATE &&
         hir_op_at(l->flow.m, a->op)->code == HIR_KERNEL_CONTRACT_OP)
         return; /* a sum to which an epilogue adds: not part of making an input */
-    if (a->kind == HIR_FLOW_MIX) p->partial++;
+    if (a->kind == HIR_FLOW_MIX && a->phase == HIR_PHASE_STREAMS) p->streams++;
+    if (a->kind == HIR_FLOW_MIX && a->phase != HIR_PHASE_STREAMS) p->partial++;
     if (source && a->phase == HIR_PHASE_PHASE_1) p->phase_1++;
     if (source && a->phase != HIR_PHASE_PHASE_1) p->direct++;
 }
@@ -163,6 +164,7 @@ static void print_reads(const hir_module *m, const depth_map_reads *p, hd_text *
     hd_text_f(out, "  [%s: reads ", ledger_op_name(m, p->kernel));
     print_count(out, &any, p->phase_1, "with phase 1");
     print_count(out, &any, p->partial, p->partial == 1 ? "partial mix" : "partial mixes");
+    print_count(out, &any, p->streams, p->streams == 1 ? "stream" : "streams");
     print_count(out, &any, p->direct, "direct");
     hd_text_f(out, "%s]", any ? "" : "nothing of other kernels");
 }
@@ -196,6 +198,22 @@ static void print_row(const depth_map_row *x, int width, hd_text *out) {
     }
 }
 
+/* Says which sublayers have no row: what they read cannot be followed to the stream. */
+static void print_gaps(const depth_map *x, hd_text *out) {
+    bool *has_row = hd_new_array(out->arena, bool, x->sublayers + 1);
+    size_t missing = 0;
+    for (size_t i = 0; i < x->rows.n; i++)
+        has_row[x->rows.at[i].sublayer] = true;
+    for (size_t l = 1; l <= x->sublayers; l++)
+        missing += !has_row[l];
+    if (!missing) return;
+    hd_text_f(out, "%zu sublayer%s without a row, as nothing of the stream is known to reach %s:",
+              missing, hd_s(missing), missing == 1 ? "it" : "them");
+    for (size_t l = 1, shown = 0; l <= x->sublayers && shown < 16; l++)
+        if (!has_row[l]) hd_text_f(out, "%s %zu", shown++ ? "," : "", l);
+    hd_text_add(out, missing > 16 ? ", ..\n" : "\n");
+}
+
 void depth_map_text(const depth_map *x, hd_text *out) {
     if (!x->sublayers) {
         hd_text_f(out, "%s has no residual stream: nothing that sublayers add to\n", x->name);
@@ -210,6 +228,7 @@ void depth_map_text(const depth_map *x, hd_text *out) {
               x->name, x->sublayers, hd_s(x->sublayers), x->n_blocks, hd_s(x->n_blocks),
               x->longest_block, reads.mixes, reads.mixes == 1 ? "mix reads" : "mixes read",
               (unsigned long long)reads.naive, hd_s(reads.naive));
+    print_gaps(x, out);
     const int width = x->longest_name > LEAST_WIDTH ? (int)x->longest_name : LEAST_WIDTH;
     for (size_t i = 0; i < x->rows.n; i++) {
         const depth_map_row *row = &x->rows.at[i];
@@ -249,8 +268,8 @@ static void json_row(const writer *w, const depth_map_row *row) {
     }
     hd_text_add(out, "], ");
     print_kernel(w, row->reads.kernel);
-    hd_text_f(out, ", \"direct\": %u, \"partial\": %u, \"phase_1\": %u}", row->reads.direct,
-              row->reads.partial, row->reads.phase_1);
+    hd_text_f(out, ", \"direct\": %u, \"partial\": %u, \"phase_1\": %u, \"streams\": %u}",
+              row->reads.direct, row->reads.partial, row->reads.phase_1, row->reads.streams);
 }
 
 static void print_blocks(const writer *w) {

@@ -9,6 +9,7 @@
 typedef struct depth_map_reads {       /* how a kernel makes a sublayer's input */
     hir_id kernel;                     /* HIR_NONE: not known */
     uint32_t direct, partial, phase_1; /* reads of sources, of partial mixes, in phase 1 */
+    uint32_t streams;                  /* of mixes that go on past a sublayer */
 } depth_map_reads;
 
 typedef struct depth_map_phase_1 { /* phase 1 of one residual block */

@@ -222,7 +222,8 @@ static void print_work(const facts *x, hd_text *out) {
         hd_text_add(out, " per position looked at\n");
         for (int i = 0; i < FACTS_POSITIONS; i++) {
             print_label(out, "");
-            hd_text_f(out, "%6d positions: ", x->work[i].positions);
+            hd_text_f(out, "%6d position%s", x->work[i].positions,
+                      x->work[i].positions == 1 ? ":  " : "s: ");
             print_scaled(out, x->work[i].flops, "FLOP");
             hd_text_add(out, "\n");
         }

@@ -7,7 +7,7 @@
 #include "passes/depth/depth.h"
 #include "runtime/pipeline.h"
 
-enum { PAPER_STREAMS = 4 }; /* of Table 1 (m), for models without streams of their own */
+enum { PAPER_M = 4 }; /* of Table 1 (m), for models without streams of their own */
 
 /* ---- the module without the depth passes ----------------------------------------------------- */
 
@@ -106,7 +106,7 @@ static bool record(void *context, int index, hir_pass_id id, const hir_module *m
 
 static hir_paper_parameters parameters_of(const hir_ledger *l) {
     const hir_flow *f = &l->flow;
-    hir_paper_parameters p = {.sublayers = l->sublayers, .streams = PAPER_STREAMS};
+    hir_paper_parameters p = {.sublayers = l->sublayers, .streams = PAPER_M};
     p.blocks = f->blocks ? f->blocks : 1;
     p.per_block = f->longest_block ? f->longest_block : 1;
     return p;
@@ -162,6 +162,21 @@ bool ledger_collect(const inspect_subject *whole, ledger_report *r) {
     }
     r->table = ledger_count_table(r);
     return true;
+}
+
+/* ---- the closed forms of the paper ------------------------------------------------------------ */
+
+/* A plain residual is a measure for all; AttnRes in blocks has the row of full AttnRes, too, which
+ * takes each block for a source. */
+bool ledger_form_fits(const ledger_report *r, const hir_paper_form *form) {
+    const bool attends = r->has_attends && r->reads.bank + r->reads.live;
+    switch (form->of) {
+    case PAPER_ANY: return true;
+    case PAPER_STREAMS: return attends || (r->has_kernels && ledger_streams(&r->compiled) > 1);
+    case PAPER_FULL:
+    case PAPER_BLOCK: return attends;
+    }
+    return false;
 }
 
 /* ---- traffic by residual block and by kernel ------------------------------------------------- */

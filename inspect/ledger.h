@@ -102,6 +102,9 @@ void ledger_json(const ledger_report *r, hd_text *out);
 
 /* Parts of the report, each from what the report holds already. */
 ledger_table ledger_count_table(const ledger_report *r);
+double ledger_streams(const hir_ledger *l); /* how many parallel streams there are, at least 1 */
+/* Is a closed form of the paper one for this kind of model? */
+bool ledger_form_fits(const ledger_report *r, const hir_paper_form *form);
 void ledger_count_memory(const ledger_report *r, int64_t chunk, hd_arena *a, ledger_memory *out);
 void ledger_count_blocks(ledger_report *r, hd_arena *a);
 void ledger_count_kernels(ledger_report *r, hd_arena *a);

@@ -97,8 +97,11 @@ static void print_paper(const ledger_report *r, hd_text *out) {
     hd_text_f(out,
               ",\n  \"paper\": {\"L\": %.0f, \"N\": %.0f, \"S\": %.9g, \"m\": %.0f, \"forms\": {",
               p.sublayers, p.blocks, p.per_block, p.streams);
+    bool any = false;
     for (size_t i = 0; i < n; i++) {
-        hd_text_add(out, i ? ",\n    " : "\n    ");
+        if (!ledger_form_fits(r, &forms[i])) continue;
+        hd_text_add(out, any ? ",\n    " : "\n    ");
+        any = true;
         inspect_json_key(out, forms[i].key);
         hd_text_add(out, "{");
         print_double(out, "read", forms[i].read(p));

@@ -33,6 +33,8 @@ static int line_of(const hir_access *x) {
     if (!hir_phase_is_in_paper(x->phase)) return LINES;
     if (x->kind == HIR_FLOW_NUMBERS) return NUMBERS;
     switch (x->phase) {
+    case HIR_PHASE_STREAMS:
+    case HIR_PHASE_COEFFICIENTS:
     case HIR_PHASE_ACCUMULATE: return x->write ? SUMS : ADDED;
     case HIR_PHASE_OWN_SUM: return SUMS;
     case HIR_PHASE_PHASE_1: return x->write ? RESULTS_WRITTEN : SOURCES;
@@ -176,10 +178,12 @@ static void standard_table(const ledger_report *r, ledger_table *t) {
              "a contraction adds its output where it makes it, and reads the sum alone");
     add_line(t, "sums written", (hir_traffic){.written = ops.written}, kernels[SUMS],
              "once each, by either");
+    add_line(t, "narrower values and norms", (hir_traffic){0}, kernels[NUMBERS],
+             "what the paper's residual does not have");
 }
 
 /* Number of parallel streams: m of them in the widest value that one kernel leaves to others. */
-static double streams_of(const hir_ledger *l) {
+double ledger_streams(const hir_ledger *l) {
     uint64_t most = 0;
     for (size_t i = 0; i < l->accesses.n; i++)
         if (hir_phase_is_charged(l->accesses.at[i].phase) && l->accesses.at[i].bytes > most)
@@ -204,7 +208,7 @@ static void streams_table(const ledger_report *r, ledger_table *t) {
     const uint64_t n = r->graph.sublayers;
     const hir_traffic each = times_over(r->products.between, n, n - 1);
     t->form = form_of("mhc");
-    t->parameters.streams = streams_of(&r->compiled);
+    t->parameters.streams = ledger_streams(&r->compiled);
     add_line(t, "between two sublayers, by ops", each, (hir_traffic){0},
              "one row program writes into the streams and mixes them, one reads them and makes the "
              "normed input");
@@ -217,11 +221,11 @@ ledger_table ledger_count_table(const ledger_report *r) {
     ledger_table t = {.parameters = r->parameters};
     if (!r->has_ops || !r->has_kernels || r->graph.sublayers < 2) return t;
     const bool mixes = r->reads.mixes > 0;
-    if (r->has_attends)
+    if (r->has_attends && r->reads.bank + r->reads.live)
         attention_table(r, r->graph.flow.longest_block == 1, &t);
     else if (!mixes)
         standard_table(r, &t);
-    else if (streams_of(&r->compiled) > 1)
+    else if (ledger_streams(&r->compiled) > 1)
         streams_table(r, &t);
     return t;
 }

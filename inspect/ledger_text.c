@@ -40,9 +40,8 @@ static void print_paper(const ledger_report *r, hd_text *out) {
     const hir_paper_parameters p = r->parameters;
     hd_text_f(out, "  closed forms of the paper at L = %.0f, N = %.0f, S = %.3g, m = %.0f\n",
               p.sublayers, p.blocks, p.per_block, p.streams);
-    const bool mixes = r->reads.mixes > 0;
     for (size_t i = 0; i < n; i++) {
-        if (forms[i].needs_mixes && !mixes) continue;
+        if (!ledger_form_fits(r, &forms[i])) continue;
         const char *label = hd_printf(out->arena, "  %s: %s", forms[i].name, forms[i].formula);
         print_row(out, label, forms[i].read(p), forms[i].write(p));
         if (forms[i].elements) hd_text_f(out, "  + %.0f numbers", forms[i].elements(p));
@@ -87,7 +86,8 @@ static void print_sources(const ledger_report *r, hd_text *out) {
               "  %-*s %9llu\n",
               reads.mixes, reads.mixes == 1 ? "" : "es", LABEL, "naive: each reads its own",
               (unsigned long long)reads.naive);
-    if (r->has_naive && !r->has_attends) return; /* no attention over depth, so no phases */
+    /* Without attention over depth there are no phases, nor where it is in the output's mix alone. */
+    if (!(reads.bank + reads.live) || (r->has_naive && !r->has_attends)) return;
     const ledger_schedule *s = &r->schedule;
     if (s->blocks) {
         hd_text_f(out, "  %-*s %9llu = %llu, once in each of %u block%s + %llu by single mixes\n",

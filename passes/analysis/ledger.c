@@ -39,7 +39,8 @@ enum reach { /* kinds of results that a value of a body flows into */
              INTO_OUTPUT = 4,
              INTO_PARTIAL = 8,
              INTO_NUMBERS = 16,
-             INTO_NORM = 32, /* a layer input of one source */
+             INTO_NORM = 32,   /* a layer input of one source */
+             INTO_STREAM = 64, /* a mix that goes on past a sublayer */
 };
 
 typedef struct outer_read { /* a read of one value by one kernel */
@@ -57,6 +58,8 @@ typedef struct clerk {
     uint8_t *reach;    /* by value of a body */
     uint32_t *read_at; /* by value: 1 + index into reads, valid for the kernel being read */
     HD_VEC(outer_read) reads;
+    bool *goes_on;           /* by value, of origins: a mix that several sublayers read */
+    bool two_phases;         /* some mix is made in two phases */
     bool *weight_seen;       /* by weight */
     uint32_t *output_number; /* by value: the sublayer whose output it is, from 1; 0: none */
     bool *made_of_output;    /* by value of a body */
@@ -83,6 +86,69 @@ static const hir_flow_input *input_of(const clerk *c, hir_id v) {
     return i == HIR_NONE ? NULL : &c->l->flow.inputs.at[i];
 }
 
+/* Is v a result of phase 1? Of a mix that goes on past a sublayer, and in modules in which nothing
+ * is mixed in two phases, it is none. */
+static bool is_partial(const clerk *c, hir_id v) {
+    return c->two_phases && kind_of(c, v) == HIR_FLOW_MIX && !c->goes_on[origin(c, v)];
+}
+
+enum { MANY_SUBLAYERS = UINT32_MAX };
+
+static void add_reader(uint32_t *readers, uint32_t sublayer) {
+    if (sublayer && *readers != sublayer) *readers = *readers ? MANY_SUBLAYERS : sublayer;
+}
+
+/* By value: which sublayer reads what is made of it, through sums and mixes but not through the input
+ * of a sublayer; 0: none, MANY_SUBLAYERS: several. */
+static uint32_t *find_readers(const clerk *c) {
+    const hir_flow *f = &c->l->flow;
+    uint32_t *readers = hd_new_array(c->arena, uint32_t, c->m->values.n);
+    for (size_t i = 0; i < f->inputs.n; i++)
+        readers[f->inputs.at[i].value] = f->inputs.at[i].sublayer;
+    for (size_t k = f->program.n; k-- > 0;) {
+        const hir_op *o = hir_op_at(c->m, f->program.at[k]);
+        const hir_id y = o->n_results == 1 ? o->results[0] : HIR_NONE;
+        if (y == HIR_NONE || f->inside[y] || hir_flow_is_border(c->m, o)) continue;
+        if (f->kind[y] != HIR_FLOW_MIX && !hir_flow_is_stream(f->kind[y])) continue;
+        const uint32_t i = f->input[y];
+        for (uint32_t n = 0; n < o->n_args; n++)
+            if (o->args[n].kind == HIR_REF_VALUE)
+                add_reader(&readers[f->origin[o->args[n].index]],
+                           i == HIR_NONE ? readers[y] : f->inputs.at[i].sublayer);
+    }
+    return readers;
+}
+
+/* Marks the mixes that go on: those that several sublayers read, and mixes that are made of such
+ * ones, where neither is the input of a sublayer. */
+static void find_streams(clerk *c) {
+    const hir_flow *f = &c->l->flow;
+    const uint32_t *readers = find_readers(c);
+    bool partial = false, shares = false;
+    for (size_t k = 0; k < f->program.n; k++) {
+        const hir_op *o = hir_op_at(c->m, f->program.at[k]);
+        const hir_id y = o->n_results == 1 ? o->results[0] : HIR_NONE;
+        if (y == HIR_NONE || f->kind[y] != HIR_FLOW_MIX) continue;
+        c->goes_on[y] = readers[y] == MANY_SUBLAYERS;
+        for (uint32_t i = 0; i < o->n_args && f->input[y] == HIR_NONE; i++) {
+            if (o->args[i].kind != HIR_REF_VALUE) continue;
+            const hir_id x = f->origin[o->args[i].index];
+            c->goes_on[y] |= f->input[x] == HIR_NONE && c->goes_on[x];
+        }
+    }
+    HIR_EACH(c->m, op, c->m->first) {
+        const hir_op *o = hir_op_at(c->m, op);
+        for (uint32_t i = 0; hir_is_kernel(o) && i < o->n_results; i++) {
+            const hir_id v = origin(c, o->results[i]);
+            partial |= f->kind[v] == HIR_FLOW_MIX && f->input[v] == HIR_NONE && !c->goes_on[v];
+        }
+    }
+    for (size_t i = 0; i < f->inputs.n; i++)
+        shares |= f->inputs.at[i].sublayer != HIR_FLOW_RESULT && f->inputs.at[i].sources.n > 1 &&
+                  f->inputs.at[i].shared > 0;
+    c->two_phases = partial && shares;
+}
+
 /* The reach of a value that flows into result v of a kernel. */
 static unsigned reach_of_result(const clerk *c, hir_id v) {
     hir_flow_kind kind = kind_of(c, v);
@@ -95,7 +161,7 @@ static unsigned reach_of_result(const clerk *c, hir_id v) {
     if (hir_flow_is_stream(kind)) return reach | INTO_SUM;
     if (reach) return reach;
     if (kind == HIR_FLOW_NUMBERS) return INTO_NUMBERS;
-    return kind == HIR_FLOW_MIX ? INTO_PARTIAL : 0;
+    return kind != HIR_FLOW_MIX ? 0 : is_partial(c, v) ? INTO_PARTIAL : INTO_STREAM;
 }
 
 static hir_phase phase_of_write(const clerk *c, hir_id v) {
@@ -103,7 +169,9 @@ static hir_phase phase_of_write(const clerk *c, hir_id v) {
     hir_flow_kind kind = kind_of(c, v);
     if (kind == HIR_FLOW_EMBEDDING) return HIR_PHASE_OWN;
     if (hir_flow_is_stream(kind)) return HIR_PHASE_ACCUMULATE;
-    if (!input) return HIR_PHASE_PHASE_1;
+    if (!input && kind == HIR_FLOW_NUMBERS)
+        return c->two_phases ? HIR_PHASE_PHASE_1 : HIR_PHASE_COEFFICIENTS;
+    if (!input) return is_partial(c, v) ? HIR_PHASE_PHASE_1 : HIR_PHASE_STREAMS;
     return input->sublayer == HIR_FLOW_RESULT ? HIR_PHASE_OUTPUT : HIR_PHASE_LAYER_INPUT;
 }
 
@@ -111,13 +179,18 @@ static hir_phase phase_of_write(const clerk *c, hir_id v) {
 static hir_phase phase_of_read(const clerk *c, const outer_read *r, bool merges) {
     hir_flow_kind kind = kind_of(c, r->value);
     const hir_phase mixed = merges ? HIR_PHASE_PHASE_2 : HIR_PHASE_MIX;
+    const bool numbers = kind == HIR_FLOW_NUMBERS && !(r->reach & (INTO_INPUT | INTO_NORM));
     if (r->reach == INTO_OUTPUT) return HIR_PHASE_OUTPUT;
-    if (kind == HIR_FLOW_MIX) return HIR_PHASE_PHASE_2;
+    if (numbers && !c->two_phases) return HIR_PHASE_COEFFICIENTS;
+    if (kind == HIR_FLOW_MIX)
+        return is_partial(c, r->value) ? HIR_PHASE_PHASE_2 : HIR_PHASE_STREAMS;
     if (r->reach & INTO_SUM) return HIR_PHASE_ACCUMULATE;
+    if (r->reach & INTO_STREAM) return HIR_PHASE_STREAMS;
     if (r->reach & INTO_PARTIAL) return HIR_PHASE_PHASE_1;
     if (r->reach & INTO_INPUT) return mixed;
     if (r->reach & INTO_NORM) return HIR_PHASE_NORM;
-    return HIR_PHASE_PHASE_1; /* only statistics are computed from the value */
+    /* only statistics are computed from the value */
+    return c->two_phases ? HIR_PHASE_PHASE_1 : HIR_PHASE_COEFFICIENTS;
 }
 
 /* ---- entries --------------------------------------------------------------------------------- */
@@ -394,7 +467,7 @@ static void charge_writes(clerk *c, hir_access a) {
 static void charge_reads(clerk *c, hir_access a) {
     bool merges = false;
     for (size_t i = 0; i < c->reads.n; i++)
-        merges |= kind_of(c, c->reads.at[i].value) == HIR_FLOW_MIX;
+        merges |= is_partial(c, c->reads.at[i].value);
     for (size_t i = c->reads.n; i-- > 0;) { /* collected in reverse order */
         const outer_read *r = &c->reads.at[i];
         uint64_t all = row_elements(c, r->value);
@@ -493,6 +566,7 @@ static void find(const hir_module *m, hd_arena *a, bool brief, hir_ledger *out) 
         .arena = a,
         .reach = hd_new_array(a, uint8_t, m->values.n),
         .read_at = hd_new_array(a, uint32_t, m->values.n),
+        .goes_on = hd_new_array(a, bool, m->values.n),
         .weight_seen = hd_new_array(a, bool, m->weights.n + 1),
         .output_number = hd_new_array(a, uint32_t, m->values.n),
         .made_of_output = hd_new_array(a, bool, m->values.n),
@@ -500,6 +574,7 @@ static void find(const hir_module *m, hd_arena *a, bool brief, hir_ledger *out) 
     };
     for (size_t k = 0; k < out->flow.outputs.n; k++)
         c.output_number[out->flow.outputs.at[k]] = (uint32_t)k + 1;
+    find_streams(&c);
     if (m->stage == HIR_STAGE_KERNEL)
         charge_kernels(&c);
     else

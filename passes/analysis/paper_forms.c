@@ -44,12 +44,12 @@ static double growing_read(P p) {
 }
 
 static const hir_paper_form forms[] = {
-    {"standard", "standard residual", "3", standard_read, standard_write, NULL, false},
-    {"mhc", "mHC", "8m + 2", mhc_read, mhc_write, mhc_elements, false},
-    {"full", "AttnRes Full, two phases", "S + N", full_read, two_writes, NULL, true},
-    {"block", "AttnRes Block, two phases", "N/S + 5", block_read, two_writes, NULL, true},
+    {"standard", "standard residual", "3", standard_read, standard_write, NULL, PAPER_ANY},
+    {"mhc", "mHC", "8m + 2", mhc_read, mhc_write, mhc_elements, PAPER_STREAMS},
+    {"full", "AttnRes Full, two phases", "S + N", full_read, two_writes, NULL, PAPER_FULL},
+    {"block", "AttnRes Block, two phases", "N/S + 5", block_read, two_writes, NULL, PAPER_BLOCK},
     {"block_exact", "Block n with n sources", "(N + 1)/2S + 5", growing_read, two_writes, NULL,
-     true},
+     PAPER_BLOCK},
 };
 
 size_t hir_paper_forms(const hir_paper_form **out) {

@@ -22,8 +22,8 @@ typedef struct hir_paper_form {
      * elements */
     double (*read)(hir_paper_parameters p);
     double (*write)(hir_paper_parameters p);
-    double (*elements)(hir_paper_parameters p); /* NULL: there is none */
-    bool needs_mixes;                           /* N and S exist only with attention over depth */
+    double (*elements)(hir_paper_parameters p);                    /* NULL: there is none */
+    enum { PAPER_ANY, PAPER_STREAMS, PAPER_FULL, PAPER_BLOCK } of; /* kind of model */
 } hir_paper_form;
 
 size_t hir_paper_forms(const hir_paper_form **out);

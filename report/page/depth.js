@@ -60,7 +60,7 @@ function depthPicture(d, costs) {
       k += n;
     }
     tipped(g, () => [row.sublayer ? `sublayer ${row.sublayer}: ${row.name}` : "the program's output", `reads ${row.sources.join(", ")}`,
-      row.kernel && `${row.kernel} (line ${row.line}): ${[[row.phase_1, "with phase 1"], [row.partial, "partial mixes"], [row.direct, "alone"]].filter((x) => x[0]).map((x) => `${x[0]} ${x[1]}`).join(", ")}`].filter(Boolean).join("\n"));
+      row.kernel && `${row.kernel} (line ${row.line}): ${[[row.phase_1, "with phase 1"], [row.partial, "partial mixes"], [row.streams, "streams"], [row.direct, "alone"]].filter((x) => x[0]).map((x) => `${x[0]} ${x[1]}`).join(", ")}`].filter(Boolean).join("\n"));
     const link = row.line ? lineLink(row.line) : null;
     if (link) g.addEventListener("click", () => go(link));
     root.append(g);

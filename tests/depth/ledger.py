@@ -59,6 +59,17 @@ def check(name, spec, sublayers=None):
                 parts = sum(a["bytes"] for a in one["accesses"]
                             if a["phase"] not in UNCHARGED and (a["access"] == "write") == (way == "written"))
                 expect(f"{name}: {key}: accesses, {way}", parts, one["total"][way + "_bytes"])
+    table = ledger.get("table_1")
+    if table and "kernels" in table["lines"][0] and "kernels" in ledger:  # its lines lead to the total
+        phases = ledger["kernels"]["phases"]
+        inside = {"layer input"} if table["row"] == "full" else set()
+        rest = sum(phases[p]["total"] for p in ("norm", "layer input", "output") if p not in inside)
+        expect(f"{name}: table 1 and what it leaves out", table["kernels"]["total"] + rest - phases["producer's sum"]["total"],
+               ledger["kernels"]["total"]["total"])
+    if not ledger["sources"]["mixes"]:
+        for p in ("phase 1", "phase 2"):
+            expect(f"{name}: {p} without a mix", both(ledger["kernels"]["phases"][p]), 0)
+        expect(f"{name}: closed forms", len(set(ledger["paper"]["forms"]) - {"standard", "mhc"}), 0)
     last = ledger["passes"][-1]["total"]
     expect(f"{name}: plan-memory", last["total"], ledger["kernels"]["total"]["total"])
     expect(f"{name}: with passes over depth, more than without",

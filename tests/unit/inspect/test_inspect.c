@@ -149,7 +149,7 @@ Test(inspect, text_is_for_people) {
     HAS(text, "layers = 1");
     HAS(text, "ids i32[T]");
     HAS(text, "logits f32[T, 20]");
-    HAS(text, "328 in 3 tensors (1 more are read by no op)");
+    HAS(text, "328 in 3 tensors (1 more is read by no op)");
     HAS(text, "1.28 KiB (1312)");
     HAS(text, "40 bytes per position");
     HAS(text, "320 FLOP in linear ops, 40 FLOP per position");
