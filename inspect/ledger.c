@@ -5,6 +5,7 @@
 
 #include "inspect/memory_plan.h"
 #include "passes/depth/depth.h"
+#include "passes/weigh_depth.h"
 #include "runtime/pipeline.h"
 
 enum { PAPER_M = 4 }; /* of Table 1 (m), for models without streams of their own */
@@ -13,18 +14,12 @@ enum { PAPER_M = 4 }; /* of Table 1 (m), for models without streams of their own
 
 typedef HD_VEC(hir_pass_id) pass_list;
 
-/* Is the pass there for the residual mechanism? absorb-latent makes depth IR too, but is kept:
- * without it attention over expanded latent rows has no kernels, whatever the residual mechanism
- * is. */
-static bool is_of_mechanism(hir_pass_id id) {
-    return hir_pass(id)->stage_out == HIR_STAGE_DEPTH && id != HIR_PASS_ABSORB_LATENT;
-}
-
-/* The default pipeline, with or without the passes of the residual mechanism. */
+/* The default pipeline, with or without the passes over depth: those that the guard of the pipeline
+ * weighs. What divides a model among ranks or stages is in both. */
 static pass_list pipeline(hd_arena *a, bool depth) {
     pass_list list = {0};
     for (const hir_pass_id *id = hir_pipeline(); *id != HIR_PASS_COUNT; id++)
-        if (depth || !is_of_mechanism(*id)) hd_push(a, &list, *id);
+        if (depth || !depth_is_weighed(*id)) hd_push(a, &list, *id);
     return list;
 }
 

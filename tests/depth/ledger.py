@@ -121,4 +121,15 @@ for name, spec, sublayers in cases:
     check(name, [os.path.join(specs, spec[0]), *spec[1:]], sublayers)
 for case in ("attnres-block", "attnres-full", "mhc", "denseformer", "siamesenorm", "standard"):
     check(case, [os.path.join(source, "tests/golden", case)])
+# divided models: both columns are of all ranks, or of one stage
+for name, spec in [("normed-stack", [os.path.join(specs, "normed-stack.hadal")]),
+                   ("low-rank", [os.path.join(specs, "low-rank-model.hadal"), "-D", "layers=12", "-D", "hidden=512", "-D", "heads=8", "-D", "ff=1024"]),
+                   *((case, [os.path.join(source, "tests/golden", case)]) for case in ("attnres-block", "mhc"))]:
+    for how in (["--ranks", "2"], ["--ranks", "4", "--divide-from", "8"], ["--stages", "2", "--stage", "1"]):
+        ledger = json.loads(run("inspect", *spec, *how, "--ledger=json"))
+        expect(f"{name} {' '.join(how)}: with passes over depth, more than without",
+               max(0, both(ledger["kernels"]["total"]) - both(ledger["naive_kernels"]["total"])), 0)
+        if name == "mhc":  # it has no attention over depth
+            expect(f"{name} {' '.join(how)}: passes over depth have nothing to do", both(ledger["kernels"]["total"]),
+                   both(ledger["naive_kernels"]["total"]))
 sys.exit(1 if failed else 0)
