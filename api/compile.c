@@ -527,7 +527,8 @@ int hadal_emit(hadal_session *s, const hadal_target *t, const char *kind, const 
 
 /* Writes random weights. The file has one of the dtypes that other programs write as well; NULL:
  * f32. */
-static bool init_weights(hadal_session *s, uint64_t seed, const char *dtype, const char *path) {
+static bool init_weights(hadal_session *s, uint64_t seed, bool draw_all, const char *dtype,
+                         const char *path) {
     static const struct {
         const char *name;
         hd_tensor_dtype dtype;
@@ -535,7 +536,7 @@ static bool init_weights(hadal_session *s, uint64_t seed, const char *dtype, con
     if (!api_need_module(s) || !api_may_write(s, path)) return false;
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
         if (strcmp(dtype ? dtype : "f32", kinds[i].name) == 0)
-            return hcg_init_weights(s->graph, &s->diags, seed, kinds[i].dtype, path);
+            return hcg_init_weights(s->graph, &s->diags, seed, draw_all, kinds[i].dtype, path);
     hd_err(&s->diags, HD_E_USAGE, HD_NOWHERE, "a checkpoint cannot be made in \"%s\"", dtype)
         ->hint =
         "f32, bf16 or f16; weights are put into groups (q8, q4, mxfp4) when they are packed";
@@ -544,7 +545,12 @@ static bool init_weights(hadal_session *s, uint64_t seed, const char *dtype, con
 
 int hadal_init_weights(hadal_session *s, uint64_t seed, const char *dtype, const char *out_path) {
     API_ENTER(s);
-    API_LEAVE(s, init_weights(s, seed, dtype, out_path));
+    API_LEAVE(s, init_weights(s, seed, false, dtype, out_path));
+}
+
+int hadal_draw_weights(hadal_session *s, uint64_t seed, const char *dtype, const char *out_path) {
+    API_ENTER(s);
+    API_LEAVE(s, init_weights(s, seed, true, dtype, out_path));
 }
 
 static int write_guarded(hadal_session *s, const char *path, const char *text) {

@@ -82,7 +82,7 @@ def ranks(a):
     for dtype in ("f32", "q4"):
         with tempfile.TemporaryDirectory(dir=a.work) as folder:
             weights, whole, shared = (os.path.join(folder, x) for x in ("random.safetensors", "whole", "shared"))
-            run(a, "hadal", "init-weights", MODEL, *shape, "--weights-dtype", "bf16", "-q", "-o", weights)
+            run(a, "hadal", "init-weights", "--draw-all", MODEL, *shape, "--weights-dtype", "bf16", "-q", "-o", weights)
             for out, more in ((whole, ()), (shared, ("--ranks", count))):
                 run(a, "hadal", "compile", MODEL, *shape, "-w", weights, "--weights-dtype", dtype, "--target-cpu", "native", "-q",
                     *more, "-o", os.path.join(out, "m"))
@@ -271,7 +271,7 @@ def ling(a):
                     vocab=256) if a.quick else []
     with tempfile.TemporaryDirectory(dir=a.work) as folder:
         weights, out = os.path.join(folder, "ling.safetensors"), os.path.join(folder, "ling")
-        run(a, "hadal", "init-weights", spec, *shape, "--weights-dtype", "bf16", "-o", weights, "-q")
+        run(a, "hadal", "init-weights", "--draw-all", spec, *shape, "--weights-dtype", "bf16", "-o", weights, "-q")
         own = peak_of_own(command(a, "compile", spec, *shape, "-w", weights, "--weights-dtype", "q4", "--target-cpu",
                                   "native", "-o", out, "-q"))
         os.remove(weights)
@@ -312,7 +312,7 @@ def packing(a):
             path = {form: os.path.join(folder, f"{form}.safetensors") for form in (*PLAIN, *stored.FORMS)}
             for dtype in PLAIN:
                 if dtype in forms or (dtype == "bf16" and forms & stored.FORMS.keys()):
-                    run(a, "hadal", "init-weights", MODEL, *shape, "--weights-dtype", dtype, "-q", "-o", path[dtype])
+                    run(a, "hadal", "init-weights", "--draw-all", MODEL, *shape, "--weights-dtype", dtype, "-q", "-o", path[dtype])
             for form in forms & stored.FORMS.keys():
                 stored.write(path["bf16"], path[form], form)
             for form, dtype in pairs:

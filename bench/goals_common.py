@@ -152,7 +152,7 @@ def by_kind(a, spec, shape, dtype, tokens_of, folder, options):
     """{phase: {kind of kernel, "all": ns}} of a profile: the first thread, all rounds together, with random weights."""
     profile, ids = os.path.join(folder, "p.json"), range(sum(tokens_of.values()))
     weights = os.path.join(folder, "random.safetensors")
-    run(a, "hadal", "init-weights", spec, *defines(**shape), "--weights-dtype", "bf16", "-o", weights, "-q")
+    run(a, "hadal", "init-weights", "--draw-all", spec, *defines(**shape), "--weights-dtype", "bf16", "-o", weights, "-q")
     run(a, "hadal", "run", spec, *defines(**shape), "-w", weights, "--weights-dtype", dtype, "--tokens",
         ",".join(map(str, ids)), "--split", tokens_of["prefill"], "--threads", a.threads, "--rounds", a.rounds,
         f"--profile={profile}", "-q", *options)

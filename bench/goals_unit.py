@@ -177,7 +177,7 @@ def batches(a):
     shape = defines(system="attnres", **(dict(d.split("=") for d in SMALL.split(",")) if a.quick else {}))
     with tempfile.TemporaryDirectory(dir=a.work) as folder:
         weights, model = os.path.join(folder, "random.safetensors"), os.path.join(folder, "out", "m")
-        run(a, "hadal", "init-weights", MODEL, *shape, "--weights-dtype", "bf16", "-q", "-o", weights)
+        run(a, "hadal", "init-weights", "--draw-all", MODEL, *shape, "--weights-dtype", "bf16", "-q", "-o", weights)
         forms = (("q8", "int8"), ("bf16", "bf16"), ("bf16", "f32"))
         for dtype, activations in forms[:1 if a.quick else 3]:
             run(a, "hadal", "compile", MODEL, *shape, "-w", weights, "--weights-dtype", dtype, "--activations", activations,

@@ -61,7 +61,7 @@ def run(line, folder):
 def build(hadal, a, system, kind, folder):
     defines = [x for d in [f"system={system}", *SHAPE, *a.define] for x in ("-D", d)]
     if not os.path.exists(os.path.join(folder, "random.safetensors")):
-        run([hadal, "init-weights", SPEC, *defines, "-o", "random.safetensors", "-q"], folder)
+        run([hadal, "init-weights", "--draw-all", SPEC, *defines, "-o", "random.safetensors", "-q"], folder)
     run([hadal, "compile", SPEC, *defines, "-w", "random.safetensors", "--weights-dtype", kind, "--target-cpu", a.cpu,
          "-o", "m", "-q"], folder)
     with open(os.path.join(folder, "main.c"), "w", encoding="utf-8") as f:

@@ -171,7 +171,7 @@ def prepare(a):
                 if os.path.exists(os.path.join(os.path.dirname(out), "libm.so")):
                     continue
                 if not os.path.exists(weights):
-                    run([a.hadal, "init-weights", SPEC, *defines(shape), "--weights-dtype", "bf16", "-q", "-o", weights])
+                    run([a.hadal, "init-weights", "--draw-all", SPEC, *defines(shape), "--weights-dtype", "bf16", "-q", "-o", weights])
                 divided = ["--ranks", str(ranks)] if ranks > 1 else []
                 run([a.hadal, "compile", SPEC, *defines(shape), "-w", weights, "--weights-dtype", dtype, "--target-cpu", "native",
                      *divided, "-q", "-o", out])

@@ -162,7 +162,7 @@ program *program_compile(const char *spec, const char *name, const char *defines
                            joined(a, dir, "", name, ".kernel.hir"), random};
     define_all(s, defines);
     compiler_check(s, hadal_load(s, spec, name), "reading the spec");
-    compiler_check(s, hadal_init_weights(s, 1, "f32", random), "making weights");
+    compiler_check(s, hadal_draw_weights(s, 1, "f32", random), "making weights");
     compiler_check(s, hadal_weights(s, random), "reading weights");
     const hadal_pipeline usual = {.struct_size = sizeof usual};
     const hadal_target t = {.struct_size = sizeof t, .cpu = "native", .machine = program_machine};

@@ -138,7 +138,7 @@ typedef struct hcg_rounded_weights {
 bool hcg_rounded_source(void *context, const hir_module *m, uint32_t w, double *out, hd_diags *d);
 /* A checkpoint of seeded random weights for the module, unused ones included. The same arguments
  * give the same bytes on every machine. */
-bool hcg_init_weights(const hir_module *m, hd_diags *d, uint64_t seed, hd_tensor_dtype dtype,
-                      const char *path);
+bool hcg_init_weights(const hir_module *m, hd_diags *d, uint64_t seed, bool draw_all,
+                      hd_tensor_dtype dtype, const char *path);
 
 #endif

@@ -113,7 +113,7 @@ static int give_weights(hadal_session *s, const command_line *line, const model 
     if (given) return hadal_weights(s, given) || hadal_check_weights(s);
     if (hadal_weights_exist(s)) return hadal_check_weights(s);
     report_step("making random weights");
-    if (!is_file(m->random) && hadal_init_weights(s, 1, "f32", m->random)) return 1;
+    if (!is_file(m->random) && hadal_draw_weights(s, 1, "f32", m->random)) return 1;
     return hadal_weights(s, m->random);
 }
 

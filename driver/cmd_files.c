@@ -43,7 +43,9 @@ int cmd_init_weights(hadal_session *s, const command_line *line) {
     if (!path || !option_number(s, line, OPTION_SEED, 1, 0, INT64_MAX, &seed)) return 1;
     if (load_model(s, line, NULL)) return 1;
     report_step("writing weights");
-    return hadal_init_weights(s, (uint64_t)seed, option_get(line, OPTION_WEIGHTS_DTYPE), path);
+    const char *dtype = option_get(line, OPTION_WEIGHTS_DTYPE);
+    return option_given(line, OPTION_DRAW_ALL) ? hadal_draw_weights(s, (uint64_t)seed, dtype, path)
+                                               : hadal_init_weights(s, (uint64_t)seed, dtype, path);
 }
 
 int cmd_import(hadal_session *s, const command_line *line) {

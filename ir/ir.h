@@ -166,8 +166,25 @@ typedef struct hir_weight_share {
     hd_share share;
 } hir_weight_share;
 
+/* How the numbers of a weight begin where a model is trained from nothing: I(ENUM, word, number).
+ * RANDOM ones are drawn (codegen/weights/init_weights.c). */
+#define HIR_INITS(I)                                                                               \
+    I(RANDOM, "random", 0)                                                                         \
+    I(ZERO, "zero", 0)                                                                             \
+    I(ONE, "one", 1)
+
+typedef enum hir_init {
+#define I(id, word, number) HIR_INIT_##id,
+    HIR_INITS(I)
+#undef I
+        HIR_INIT_COUNT
+} hir_init;
+const char *hir_init_word(hir_init init);
+double hir_init_number(hir_init init); /* not of RANDOM */
+
 typedef struct hir_weight {
     const char *name;       /* as in the checkpoint; a derived weight: one that it lacks */
+    hir_init init;          /* printed as `init zero` */
     hir_type type;          /* integer dims only; dtype is the storage dtype */
     hir_weight_share share; /* of sharded modules; printed as `shard {..}` after the whole type */
     hir_layout layout;

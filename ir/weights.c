@@ -87,6 +87,23 @@ const char *hir_derived_by_name(hir_derived_by by) {
     return names[by];
 }
 
+static const struct {
+    const char *word;
+    double number;
+} inits[] = {
+#define I(id, word, number) {word, number},
+    HIR_INITS(I)
+#undef I
+};
+
+const char *hir_init_word(hir_init init) {
+    return inits[init].word;
+}
+
+double hir_init_number(hir_init init) {
+    return inits[init].number;
+}
+
 const hir_derived_row *hir_copy_derived_rows(hd_arena *a, const hir_derived_row *rows, uint32_t n) {
     hir_derived_row *copy = hd_new_array(a, hir_derived_row, n);
     for (uint32_t r = 0; r < n; r++) {

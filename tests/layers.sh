@@ -15,7 +15,7 @@ awk -v to="$work" '/^```/ { if (!on) n++; on = !on; next } on { print > (to "/ex
 [ "$(ls "$work" | wc -l)" -eq 5 ]
 for spec in "$work"/*.hadal; do
     out=${spec%.hadal} library=${spec%.hadal}-library/model
-    "$hadal" init-weights "$spec" -o "$out.safetensors"
+    "$hadal" init-weights --draw-all "$spec" -o "$out.safetensors"
     model="$spec --weights $out.safetensors --tokens $tokens"
     # shellcheck disable=SC2086 # words
     {

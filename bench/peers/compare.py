@@ -69,7 +69,7 @@ class Files:
         path = os.path.join(self.folder, f"{system}.safetensors")
         if not os.path.exists(path):
             part = os.path.join(self.folder, "part.safetensors")
-            run([self.a.hadal, "init-weights", SPEC, *self.defines(system), "-o", part])
+            run([self.a.hadal, "init-weights", "--draw-all", SPEC, *self.defines(system), "-o", part])
             os.replace(part, path)
         return path
 

@@ -89,7 +89,7 @@ class Subject:
     def weights(self):
         path = os.path.join(self.folder, "weights.bf16.st")  # not the name of a model folder's own weights
         if not os.path.exists(path):
-            compare.run([self.a.hadal, "init-weights", *self.spec, "--weights-dtype", "bf16", "-q", "-o", f"{path}.part"])
+            compare.run([self.a.hadal, "init-weights", "--draw-all", *self.spec, "--weights-dtype", "bf16", "-q", "-o", f"{path}.part"])
             os.replace(f"{path}.part", path)
         return path
 

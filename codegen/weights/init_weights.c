@@ -22,7 +22,10 @@ typedef struct distribution {
     double mean, deviation;
 } distribution;
 
-static distribution distribution_of(const hir_weight *w) { /* of one tensor */
+/* Of one tensor. Matrices keep the size of what they multiply, gains are near one, so that a model
+ * as written here computes with numbers of ordinary size. docs/formats.md has it for users. */
+static distribution distribution_of(const hir_weight *w, bool draw_all) {
+    if (w->init != HIR_INIT_RANDOM && !draw_all) return (distribution){hir_init_number(w->init), 0};
     if (w->type.rank == 1 && !hd_ends_with(w->name, "bias")) return (distribution){1, 0.1};
     if (w->type.rank < 2) return (distribution){0, 0.1};
     const double fan_in = (double)w->type.dim[w->type.rank - 1];
@@ -42,9 +45,9 @@ static void store(uint8_t *out, uint64_t i, double x, hd_tensor_dtype dtype) {
 }
 
 static void put_weight(hd_output *o, const hir_weight *w, const hd_tensor *t, uint64_t seed,
-                       uint8_t *block) {
+                       bool draw_all, uint8_t *block) {
     hir_random r = hir_random_stream(seed, w->name);
-    distribution q = distribution_of(w);
+    distribution q = distribution_of(w, draw_all);
     unsigned bytes = hd_tensor_dtype_bits(t->dtype) / 8;
     for (uint64_t i = 0; i < t->elements; i += BLOCK) {
         uint64_t n = t->elements - i < BLOCK ? t->elements - i : BLOCK;
@@ -54,8 +57,8 @@ static void put_weight(hd_output *o, const hir_weight *w, const hd_tensor *t, ui
     }
 }
 
-bool hcg_init_weights(const hir_module *m, hd_diags *d, uint64_t seed, hd_tensor_dtype dtype,
-                      const char *path) {
+bool hcg_init_weights(const hir_module *m, hd_diags *d, uint64_t seed, bool draw_all,
+                      hd_tensor_dtype dtype, const char *path) {
     hd_arena *a = d->arena;
     uint64_t done = 0, total = 0;
     if (dtype != HD_T_F32 && dtype != HD_T_BF16 && dtype != HD_T_F16 && dtype != HD_T_F64) {
@@ -86,7 +89,7 @@ bool hcg_init_weights(const hir_module *m, hd_diags *d, uint64_t seed, hd_tensor
     }
     uint8_t *block = hd_alloc(a, BLOCK, 8);
     for (size_t i = 0; i < weights.n; i++) {
-        put_weight(o, &weights.at[i], &list[i], seed, block);
+        put_weight(o, &weights.at[i], &list[i], seed, draw_all, block);
         done += list[i].bytes;
         hd_progress(d, "writing weights", done, total);
     }

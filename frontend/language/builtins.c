@@ -68,10 +68,34 @@ static hfe_value run_rank(hfe_elab *e, const hfe_call *call) {
                                             : reject(e, call, 0, "a tensor");
 }
 
+/* Returns how a weight begins, or HIR_INIT_COUNT after an error. */
+static hir_init init_of(hfe_elab *e, const hfe_call *call, size_t i) {
+    hfe_candidates words = {0};
+    hd_text list;
+    hd_text_init(&list, e->arena);
+    if (!hfe_is(arg(call, i), HFE_STRING)) {
+        reject(e, call, i, "how a weight begins, \"zero\" or \"one\"");
+        return HIR_INIT_COUNT;
+    }
+    for (int k = 0; k < HIR_INIT_COUNT; k++) {
+        const char *word = hir_init_word((hir_init)k);
+        if (strcmp(arg(call, i).string, word) == 0) return (hir_init)k;
+        hd_push(e->arena, &words.list, word);
+        hd_text_f(&list, "%s\"%s\"", k ? ", " : "", word);
+    }
+    const char *near = hfe_did_you_mean(e, arg(call, i).string, &words);
+    hfe_fail(e, HD_E_VALUE, call->args[i].value_loc,
+             hd_printf(e->arena, "it is one of %s", list.at), near,
+             "weights do not begin as \"%s\"", arg(call, i).string);
+    return HIR_INIT_COUNT;
+}
+
 static hfe_value run_weight(hfe_elab *e, const hfe_call *call) {
-    return hfe_is(arg(call, 0), HFE_STRING)
-               ? hfe_declare_weight(e, call->loc, arg(call, 0).string, arg(call, 1), false)
-               : reject(e, call, 0, "a name");
+    const hir_init init = call->n_args > 2 ? init_of(e, call, 2) : HIR_INIT_RANDOM;
+    if (init == HIR_INIT_COUNT) return hfe_poison();
+    if (!hfe_is(arg(call, 0), HFE_STRING)) return reject(e, call, 0, "a name");
+    const hfe_value w = hfe_declare_weight(e, call->loc, arg(call, 0).string, arg(call, 1), false);
+    return call->n_args > 2 ? hfe_begin_weight(e, call->loc, w, init) : w;
 }
 
 static hfe_value run_unused_weight(hfe_elab *e, const hfe_call *call) {
@@ -219,7 +243,7 @@ static hfe_value run_assert(hfe_elab *e, const hfe_call *call) {
     B(shape, 1, 1, "shape(x)")                                                                     \
     B(dim, 2, 2, "dim(x, i)")                                                                      \
     B(rank, 1, 1, "rank(x)")                                                                       \
-    B(weight, 2, 2, "weight(name, shape)")                                                         \
+    B(weight, 2, 3, "weight(name, shape, init)")                                                   \
     B(unused_weight, 2, 2, "unused_weight(name, shape)")                                           \
     B(unused_weights, 1, 1, "unused_weights(beginning of names)")                                  \
     B(state, 2, 3, "state(name, shape, kind)")                                                     \

@@ -158,6 +158,8 @@ hir_ref hfe_find_input(const hfe_elab *e, const char *name);
 bool hfe_is_name(const char *s);
 hfe_value hfe_declare_weight(hfe_elab *e, hd_loc loc, const char *name, hfe_value shape,
                              bool unused);
+/* Says how a weight begins; an error where something else was said before. */
+hfe_value hfe_begin_weight(hfe_elab *e, hd_loc loc, hfe_value weight, hir_init init);
 /* Declares that the model does not use tensors whose names begin with `prefix`. */
 hfe_value hfe_declare_unused_below(hfe_elab *e, hd_loc loc, const char *prefix);
 hfe_value hfe_declare_state(hfe_elab *e, hd_loc loc, const char *name, hfe_value shape,

@@ -77,8 +77,11 @@ HADAL_API int hadal_import(hadal_session *s, const char *folder, const char *out
 /* Compares the given weights with the loaded module (names, shapes, dtypes) and reports all faults
  * at once. */
 HADAL_API int hadal_check_weights(hadal_session *s);
-/* Writes seeded random weights for the loaded module: "f32", "bf16" or "f16". */
+/* Writes weights for the loaded module as they are before training, in "f32", "bf16" or "f16": as
+ * the model says, and else drawn by the seed (docs/formats.md). hadal_draw_weights draws all. */
 HADAL_API int hadal_init_weights(hadal_session *s, uint64_t seed, const char *dtype,
+                                 const char *out_path);
+HADAL_API int hadal_draw_weights(hadal_session *s, uint64_t seed, const char *dtype,
                                  const char *out_path);
 
 /* ---- passes ---------------------------------------------------------------------------------- */

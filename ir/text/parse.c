@@ -276,7 +276,25 @@ static bool parse_shard(hir_parser *p, hir_weight *w) {
     return true;
 }
 
-/* What may follow a weight's type: shard, layout, `stacked`, `unused`, derivation, location. */
+/* `init zero` */
+static bool parse_init(hir_parser *p, hir_weight *w) {
+    const char *words[HIR_INIT_COUNT];
+    if (!hir_at_word(p, "init")) return true;
+    hir_advance(p);
+    for (int i = 0; i < HIR_INIT_COUNT; i++) {
+        words[i] = hir_init_word((hir_init)i);
+        if (!hir_at_word(p, words[i])) continue;
+        w->init = (hir_init)i;
+        hir_advance(p);
+        return true;
+    }
+    return hir_parse_error(p, HD_E_NAME, p->t.loc,
+                           hir_nearest_hint(p, p->t.text, words, HIR_INIT_COUNT),
+                           "weights do not begin as '%s'", p->t.text);
+}
+
+/* What may follow a weight's type: shard, layout, `stacked`, `unused`, `init`, derivation,
+ * location. */
 static bool parse_weight_words(hir_parser *p, hir_weight *w) {
     if (!parse_shard(p, w)) return false;
     for (int l = HIR_LAYOUT_ROWS + 1; l < HIR_LAYOUTS && w->layout == HIR_LAYOUT_ROWS; l++)
@@ -292,6 +310,7 @@ static bool parse_weight_words(hir_parser *p, hir_weight *w) {
         w->unused = true;
         hir_advance(p);
     }
+    if (!parse_init(p, w)) return false;
     if (hir_at_punct(p, '=') && !parse_derived(p, w)) return false;
     return hir_parse_loc(p, &w->loc);
 }
@@ -318,6 +337,7 @@ static bool parse_weight(hir_parser *p) {
     p->m->weights.at[i].layout = w.layout;
     p->m->weights.at[i].stacked = w.stacked;
     p->m->weights.at[i].unused = w.unused;
+    p->m->weights.at[i].init = w.init;
     hd_push(p->arena, &p->weight_locs, name.loc);
     *hir_names_find(&p->weights, name.text) = i;
     return true;

@@ -281,6 +281,7 @@ static void print_tables(const printer *p) {
         if (w->layout != HIR_LAYOUT_ROWS) hd_text_f(p->out, " %s", hir_layout_name(w->layout));
         hd_text_add(p->out, w->stacked ? " stacked" : "");
         hd_text_add(p->out, w->unused ? " unused" : "");
+        if (w->init != HIR_INIT_RANDOM) hd_text_f(p->out, " init %s", hir_init_word(w->init));
         hir_print_derived(p->out, w);
         print_loc(p, w->loc);
         hd_text_add(p->out, i + 1 == m->weights.n ? "\n\n" : "\n");

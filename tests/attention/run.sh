@@ -29,7 +29,7 @@ for options in \
     for o in $options; do model="$model -D $o"; done
     # shellcheck disable=SC2086 # words
     {
-        "$hadal" init-weights $model -o "$out.safetensors" --quiet
+        "$hadal" init-weights --draw-all $model -o "$out.safetensors" --quiet
         "$hadal" run $model -w "$out.safetensors" --tokens "$tokens" --logits "$out-expected.npy" --interpret
         number=$((number + 1))
         these=$levels

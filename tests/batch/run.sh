@@ -13,7 +13,7 @@ weights=
 case $case in
     *.hadal)
         weights="--weights $out/random.safetensors"
-        "$hadal" init-weights "$case" -o "$out/random.safetensors"
+        "$hadal" init-weights --draw-all "$case" -o "$out/random.safetensors"
         ;;
 esac
 "$hadal" compile "$case" $weights --target-cpu "$level" -o "$out/model"

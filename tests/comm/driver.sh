@@ -23,7 +23,7 @@ refused() { # words of the message, N, command
     grep -q "$words" "$out/said" || { echo "\"$words\" is not in what was said:"; cat "$out/said"; exit 1; }
 }
 
-"$hadal" init-weights "$spec" -o "$out/w.safetensors"
+"$hadal" init-weights --draw-all "$spec" -o "$out/w.safetensors"
 "$hadal" compile "$spec" --weights "$out/w.safetensors" --march native -o "$out/whole"
 "$hadal" compile "$spec" --weights "$out/w.safetensors" --march native --ranks 2 --divide-from 2 -o "$out/two"
 "$hadal" compile "$spec" --weights "$out/w.safetensors" --march native --ranks 3 --chunk 64 -o "$out/three"
@@ -84,7 +84,7 @@ model mixed(hidden = 32, vocab = 64) {
     output logits = linear(x, "lm_head", vocab)
 }
 END
-"$hadal" init-weights "$out/mixed.hadal" -o "$out/mixed.safetensors"
+"$hadal" init-weights --draw-all "$out/mixed.hadal" -o "$out/mixed.safetensors"
 "$hadal" compile "$out/mixed.hadal" --weights "$out/mixed.safetensors" --march native --stages 2 -o "$out/mixed"
 ranks 2 bench "$out/mixed" --prefill 4 --decode 0,3,5 --rounds 1 --json > "$out/bench.json"
 [ "$(grep -c '"phase": "decode"' "$out/bench.json")" = 3 ]
@@ -130,7 +130,7 @@ refused "vocab" 2 run "$out/two" --tokens 1,99999 --logits "$out/x.npy"
 cp "$out/two.r1of2.weights" "$out/kept"
 head -c 10000 "$out/kept" > "$out/two.r1of2.weights"
 refused "cut short\|rank 1: an argument" 2 run "$out/two" --tokens 1 --logits "$out/x.npy"
-"$hadal" init-weights "$spec" --seed 2 -o "$out/w2.safetensors"
+"$hadal" init-weights --draw-all "$spec" --seed 2 -o "$out/w2.safetensors"
 "$hadal" compile "$spec" --weights "$out/w2.safetensors" --march native --ranks 2 --divide-from 2 -o "$out/two"
 cp "$out/kept" "$out/two.r1of2.weights"
 refused "rank 1 has another packing of the weights than rank 0" 2 run "$out/two" --tokens 1 --logits "$out/x.npy"

@@ -10,7 +10,7 @@ mkdir -p "$out"
 compile() { # NAME, layers, options
     name=$1 layers=$2
     shift 2
-    "$hadal" init-weights "$spec" -D layers="$layers" -o "$out/w.safetensors"
+    "$hadal" init-weights --draw-all "$spec" -D layers="$layers" -o "$out/w.safetensors"
     "$hadal" compile "$spec" -D layers="$layers" --weights "$out/w.safetensors" --march native "$@" -o "$out/$name"
 }
 scenario() { # LIBRARY, ranks of a stage, ranks, scenario

@@ -121,7 +121,7 @@ print("%.2f d" % json.load(sys.stdin)["ledger"]["kernels"]["phases"][sys.argv[1]
         block() { awk -v n="$1" '/^```/ { if (!on) i++; on = !on; next } on && i == n' "$guide"; }
         block 1 >"$out/idea.txt" && sed -n '/^use/,$p' "$own/echo.hadal" | cmp - "$out/idea.txt"
         block 2 >"$out/spec.txt" && sed -n '/^use/,$p' "$own/model.hadal" | cmp - "$out/spec.txt"
-        "$hadal" init-weights "$own/model.hadal" -o "$out/echoes.safetensors"
+        "$hadal" init-weights --draw-all "$own/model.hadal" -o "$out/echoes.safetensors"
         model="$own/model.hadal --weights $out/echoes.safetensors"
         "$hadal" run $model --tokens 1,2,3,4,5,6 --interpret --logits "$out/reference.npy"
         "$hadal" run $model --tokens 1,2,3,4,5,6 --logits "$out/compiled.npy" --split 3

@@ -33,7 +33,7 @@ for size in $sizes; do
     k=${size%x*} n=${size#*x}
     defines="-D hidden=$k -D outputs=$n"
     # shellcheck disable=SC2086 # words
-    "$hadal" init-weights "$here/product.hadal" $defines -o "$out/random.safetensors" --quiet
+    "$hadal" init-weights --draw-all "$here/product.hadal" $defines -o "$out/random.safetensors" --quiet
     stored="--weights $out/random.safetensors --weights-dtype bf16 --activations int8,bf16 --quiet"
     # shellcheck disable=SC2086 # words
     "$hadal" compile "$here/product.hadal" $defines -o "$out/model" --target "$arch-linux-gnu" $stored

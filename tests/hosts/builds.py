@@ -61,7 +61,7 @@ def judge(name, whole, what):
 
 
 for i, which in enumerate("ab"):
-    ask(hadal, "init-weights", spec, *small, "--seed", str(i + 1), "-o", f"{folder}/{which}.safetensors")
+    ask(hadal, "init-weights", "--draw-all", spec, *small, "--seed", str(i + 1), "-o", f"{folder}/{which}.safetensors")
 assert compile("a", "first/m").wait() == 0
 ids = {judge("first/m", 3, "a")}
 assert compile("b", "first/m").wait() == 0

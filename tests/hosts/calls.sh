@@ -4,7 +4,7 @@
 set -eu
 hadal=$1 host=$2 spec=$3 dir=$4 openmp=$5 many=$6
 rm -rf "$dir" && mkdir -p "$dir"
-"$hadal" init-weights "$spec" -o "$dir/w.safetensors"
+"$hadal" init-weights --draw-all "$spec" -o "$dir/w.safetensors"
 # the parent ignores SIGCHLD, which is inherited
 (trap '' CHLD; exec "$hadal" compile "$spec" -w "$dir/w.safetensors" --march baseline -q -o "$dir/m")
 try() { # WHAT [NAME=VALUE..]

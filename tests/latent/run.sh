@@ -21,7 +21,7 @@ tokens=$(seq -s, 1 40),$(seq -s, 3 30)
 check() {
     echo "$level: $1 $2 $3"
     # shellcheck disable=SC2086 # options of several words
-    "$hadal" init-weights "$spec" $2 -o "$out.safetensors"
+    "$hadal" init-weights --draw-all "$spec" $2 -o "$out.safetensors"
     # shellcheck disable=SC2086
     "$hadal" run "$spec" $2 $3 -w "$out.safetensors" -t "$tokens" --split 33 --interpret --logits "$out-exact.npy"
     # shellcheck disable=SC2086

@@ -17,7 +17,7 @@ mkdir -p "$work"
 weights=
 case $case in
     *.hadal)
-        "$hadal" init-weights "$case" -o "$out.safetensors" --quiet
+        "$hadal" init-weights --draw-all "$case" -o "$out.safetensors" --quiet
         weights="-w $out.safetensors"
         ;;
 esac

@@ -51,7 +51,7 @@ END_OF_SPEC
 sessions() { # SPEC, tokens, numbers of ranks: on each, all tokens at once and in chunks of an eighth
     spec=$1 tokens=$2
     shift 2
-    "$hadal" init-weights "$out/$spec.hadal" -o "$out/w.safetensors"
+    "$hadal" init-weights --draw-all "$out/$spec.hadal" -o "$out/w.safetensors"
     for ranks in "$@"; do
         for chunk in $tokens $((tokens / 8)); do
             divide=

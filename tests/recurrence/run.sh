@@ -16,7 +16,7 @@ mkdir -p "$work"
 . "$(dirname "$0")/../tools/level.sh"
 
 tokens=$(seq -s, 1 40),$(seq -s, 3 30)
-"$hadal" init-weights "$spec" -o "$out.safetensors"
+"$hadal" init-weights --draw-all "$spec" -o "$out.safetensors"
 
 check() {
     echo "$level: $1 $2"

@@ -46,7 +46,7 @@ def load(name):
 # ---- what is looked at -----------------------------------------------------------------------------
 TINY = "examples/tiny/tiny.hadal"
 DEEP = "layers=8"                               # as many as the passes over depth are of use for
-run("init-weights", TINY, "-D", DEEP, "-o", at("tiny.safetensors"))
+run("init-weights", "--draw-all", TINY, "-D", DEEP, "-o", at("tiny.safetensors"))
 run("report", TINY, "-D", DEEP, "--weights", at("tiny.safetensors"), "--tokens", "1,2,3,4,5,6", "--threads", "1", "--json", "-o", at("tiny.json"))
 run("report", at("tiny.json"), "-o", at("tiny.html"))
 run("opt", TINY, "-D", DEEP, "--passes=default", "--dump-ir=" + at("dumps"), "-o", at("tiny.hir"))

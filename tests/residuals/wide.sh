@@ -19,7 +19,7 @@ for system in mhc mhc-lite muddformer hyper-dynamic ddl-4 laurel-lr attnres-full
     # blocks of so many sublayers that results of phase 1 go in groups
     [ $system != attnres ] || model="$spec -D system=attnres -D hidden=768 -D layers=24 -D block=12"
     out=$work/wide-$system library=$work/wide-library/model
-    "$hadal" init-weights $model -o "$out.safetensors" --quiet
+    "$hadal" init-weights --draw-all $model -o "$out.safetensors" --quiet
     case $system in
     mhc-lite)
         "$hadal" opt $model --passes=default --remarks -o "$out.hir" 2>&1 | grep -q "applied after the linear ops" ||

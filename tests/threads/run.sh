@@ -12,7 +12,7 @@ for kind in f32 q8; do
     done
 done
 wide=$(dirname "$0")/wide.hadal
-"$hadal" init-weights "$wide" -o "$folder/wide.safetensors" -q
+"$hadal" init-weights --draw-all "$wide" -o "$folder/wide.safetensors" -q
 for kind in f32 bf16 q8; do
     "$hadal" compile "$wide" -w "$folder/wide.safetensors" --weights-dtype $kind --target-cpu native -o "$folder/m" -q
     for threads in 2 3 16; do

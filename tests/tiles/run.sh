@@ -9,7 +9,7 @@ set -eu
 hadal=$1 spec=$2 out=$3 here=$(dirname "$0")
 grep -q avx512_bf16 /proc/cpuinfo || exit 77
 mkdir -p "$out"
-"$hadal" init-weights "$spec" -o "$out/random.safetensors"
+"$hadal" init-weights --draw-all "$spec" -o "$out/random.safetensors"
 CC="${CC:-cc} -Wl,-z,muldefs -Wl,-u,hrt_cpuid_here $HADAL_BUILD/lib/libhadal_amx_machine.a -lm" \
     "$hadal" compile "$spec" --weights "$out/random.safetensors" --weights-dtype bf16 --activations int8,bf16 -o "$out/model"
 # what is linked with a sanitized library must be sanitized too

@@ -97,7 +97,7 @@ static void make_weights(void) {
     hadal_session *s = hadal_open();
     cr_assert_eq(hadal_include_path(s, HADAL_SOURCE "/frontend/std"), 0);
     cr_assert_eq(hadal_load(s, HADAL_SOURCE "/examples/tiny/tiny.hadal", NULL), 0);
-    cr_assert_eq(hadal_init_weights(s, 1, "f32", in_folder("model.safetensors")), 0);
+    cr_assert_eq(hadal_draw_weights(s, 1, "f32", in_folder("model.safetensors")), 0);
     hadal_close(s);
 }
 

@@ -137,7 +137,7 @@ Test(derived_weights, a_random_checkpoint_has_none) {
     hir_module *m = parsed();
     const char *path = temporary();
     hd_tensors t;
-    cr_assert(hcg_init_weights(m, &diags, 1, HD_T_F32, path));
+    cr_assert(hcg_init_weights(m, &diags, 1, false, HD_T_F32, path));
     cr_assert(hd_safetensors_open(arena, &diags, path, &t));
     remove(path);
     cr_assert_eq(t.list.n, 4);

@@ -573,7 +573,7 @@ Test(weights, random_checkpoints_fit_their_module) {
     add(m, "x.weight", HIR_F32, HIR_LAYOUT_ROWS, DIMS(1000));
     static const hd_tensor_dtype dtypes[] = {HD_T_F32, HD_T_BF16, HD_T_F16, HD_T_F64};
     for (int i = 0; i < 4; i++) {
-        cr_assert(hcg_init_weights(m, &diags, 7, dtypes[i], in_folder("x.safetensors")));
+        cr_assert(hcg_init_weights(m, &diags, 7, false, dtypes[i], in_folder("x.safetensors")));
         cr_assert(hd_safetensors_open(arena, &diags, in_folder("x.safetensors"), &t));
         cr_expect(hcg_check_weights(m, &diags, &t));
         cr_expect(hd_tensors_find(&t, "unused"), "unused weights are there too");
@@ -602,12 +602,12 @@ Test(weights, seeds_decide_random_checkpoints) {
     hd_bytes file[3];
     for (uint64_t i = 0; i < 3; i++) {
         char *path = in_folder(hd_printf(arena, "%d.safetensors", (int)i));
-        cr_assert(hcg_init_weights(m, &diags, i / 2, HD_T_F32, path));
+        cr_assert(hcg_init_weights(m, &diags, i / 2, false, HD_T_F32, path));
         cr_assert(hd_map_file(arena, &diags, path, &file[i]));
     }
     cr_expect_eq(memcmp(file[0].at, file[1].at, file[0].n), 0);
     cr_expect_neq(memcmp(file[0].at, file[2].at, file[0].n), 0);
-    cr_expect_not(hcg_init_weights(m, &diags, 1, HD_T_I8, in_folder("x")));
-    cr_expect_not(hcg_init_weights(m, &diags, 1, HD_T_F32, "/dev/full"));
+    cr_expect_not(hcg_init_weights(m, &diags, 1, false, HD_T_I8, in_folder("x")));
+    cr_expect_not(hcg_init_weights(m, &diags, 1, false, HD_T_F32, "/dev/full"));
     cr_expect_eq(diags.errors, 2);
 }

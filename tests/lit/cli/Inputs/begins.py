@@ -1,0 +1,40 @@
+"""begins.py BEGUN DRAWN: how each tensor is spread; begins.py WEIGHTS TRACES means: weights of mixes are all 1 / n."""
+import json
+import math
+import struct
+import sys
+
+
+def read(path):
+    with open(path, "rb") as f:
+        header = json.loads(f.read(struct.unpack("<Q", f.read(8))[0]))
+        data = f.read()
+    tensors = {}
+    for name, t in header.items():
+        if name != "__metadata__":
+            a, b = t["data_offsets"]
+            tensors[name] = t["shape"], struct.unpack(f"<{(b - a) // 4}f", data[a:b])
+    return tensors
+
+
+def is_near(values, mean, deviation):
+    m = sum(values) / len(values)
+    d = math.sqrt(sum((x - m) ** 2 for x in values) / len(values))
+    return abs(m - mean) < 4 * deviation / math.sqrt(len(values)) + 1e-9 and abs(d - deviation) < 0.3 * deviation + 1e-9
+
+
+first, second = (read(path) for path in sys.argv[1:3])
+if len(sys.argv) > 3:
+    queries = [v for name, (_, v) in first.items() if name.endswith("_res_proj.weight")]
+    assert queries and any(not any(q) for q in queries)
+    for name, (shape, v) in second.items():
+        assert "depth_weights" not in name or all(abs(x - 1 / shape[1]) < 1e-6 for x in v), name
+    assert any("depth_weights" in name for name in second)
+else:
+    # docs/formats.md: matrices keep the size of what they multiply, vectors are gains, biases are around 0
+    for name, mean, deviation in (("q", 0, 0), ("o", 1, 0), ("g", 1, 0.1), ("bias", 0, 0.1), ("m", 0, 1 / math.sqrt(3))):
+        assert is_near(first[name][1], mean, deviation), name
+    for name, mean, deviation in (("q", 1, 0.1), ("o", 0, 1 / 8), ("g", 1, 0.1), ("bias", 0, 0.1), ("m", 0, 1 / math.sqrt(3))):
+        assert is_near(second[name][1], mean, deviation), name
+    for name in ("g", "bias", "m"):
+        assert first[name] == second[name], name
