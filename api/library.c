@@ -44,6 +44,7 @@ static bool find_functions(api_library *l, const char *model) {
     API_LIBRARY_FUNCTIONS(F)
 #undef F
     find_symbol(l, model, "forward_outputs", &l->forward_outputs);
+    find_symbol(l, model, "loss", &l->loss);
     if (find_symbol(l, model, "session_init_on", &l->session_init_on)) return true;
     return need_symbol(l, model, "session_init", &l->session_init);
 }

@@ -40,6 +40,8 @@ typedef struct api_library {
                            const struct hadal_comm *comm, int64_t timeout_ns, void **out);
     int (*forward_outputs)(void *s, const int32_t *tokens, int64_t n, float *const *outs,
                            int64_t rows); /* NULL: the model has one output */
+    int (*loss)(void *s, const int32_t *tokens, const int32_t *targets, int64_t n,
+                float *losses); /* NULL: the library was compiled without --loss */
 #define F(name, result, arguments) result(*name) arguments;
     API_LIBRARY_FUNCTIONS(F)
 #undef F

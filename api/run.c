@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/evaluator.h"
 #include "api/hidden.h"
 #include "api/library.h"
 #include "api/look.h"
@@ -13,7 +14,6 @@
 #include "codegen/program/program.h"
 #include "inspect/profile.h"
 #include "inspect/taps.h"
-#include "ir/eval/eval.h"
 
 #define API_FAILED 1
 
@@ -362,24 +362,6 @@ static bool call_interpreter(void *context, const int32_t *tokens, int64_t n, ou
     return ok;
 }
 
-/* An evaluator of the graph as loaded, which no pass has touched. The passes only say how weights
- * are rounded, and the options of the command how states are. */
-static hir_eval *evaluator_of_graph(hadal_session *s, const hadal_run_options *o) {
-    hir_module *m = hir_module_clone(s->graph, s->arena);
-    if (o->hidden_path && !api_add_hidden(m, &s->diags)) return NULL;
-    if (!api_add_taps(s, m)) return NULL;
-    api_recast_states(s, m);
-    for (size_t i = 0; i < m->weights.n; i++) {
-        const uint32_t packed = hir_find_weight(s->m, m->weights.at[i].name);
-        if (packed == HIR_NONE) continue;
-        m->weights.at[i].type.dtype = s->m->weights.at[packed].type.dtype;
-        m->weights.at[i].layout = s->m->weights.at[packed].layout;
-    }
-    hcg_rounded_weights *weights = hd_new(s->arena, hcg_rounded_weights);
-    *weights = (hcg_rounded_weights){&s->weights, s->m};
-    return hir_eval_new(s->arena, m, hcg_rounded_source, weights);
-}
-
 /* One pipeline stage of a divided model, after the passes that divide it and set types. */
 static const hir_module *divided_stage(hadal_session *s, const hadal_run_options *o,
                                        int64_t stage) {
@@ -423,7 +405,9 @@ static bool is_divided(const hadal_session *s) {
 static bool run_interpreted(hadal_session *s, const hadal_run_options *o, const int32_t *tokens,
                             int64_t n, outputs *out) {
     if (!hcg_check_weights(s->graph, &s->diags, &s->weights)) return false;
-    interpreter in = {s, is_divided(s) ? evaluator_of_ranks(s, o) : evaluator_of_graph(s, o), 0};
+    const api_added added = {.hidden = o->hidden_path != NULL};
+    interpreter in = {
+        s, is_divided(s) ? evaluator_of_ranks(s, o) : api_evaluator_of_graph(s, added), 0};
     return in.eval && in_calls(o, tokens, n, out, call_interpreter, &in);
 }
 

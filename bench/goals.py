@@ -51,6 +51,30 @@ def prefill(a):
                f"{rows[dtype]['tokens_per_second']:.0f} tok/s{busy(rows[dtype])}")
 
 
+def loss(a):
+    """Losses of windows of 512 tokens, as hadal eval takes them from a library, over a prefill of as many tokens that asks for
+    the last row of logits alone, in turn, plus the products of the head for the other rows at the rate of that prefill."""
+    T, shape = int(tokens(a, 512)), ["-D", "system=attnres", *(x for d in SMALL.split(",") if a.quick for x in ("-D", d))]
+    hidden, vocab = (64, 256) if a.quick else (1024, 32000)
+    with tempfile.TemporaryDirectory(dir=a.work) as folder:
+        weights, model, data = (os.path.join(folder, x) for x in ("random.safetensors", "m", "tokens.i32"))
+        run(a, "hadal", "init-weights", MODEL, *shape, "-q", "-o", weights)
+        run(a, "hadal", "compile", MODEL, *shape, "-w", weights, "--loss", "--target-cpu", "native", "-q", "-o", model)
+        windows = 2 if a.quick else 4
+        with open(data, "wb") as f:  # a window has one token that is predicted and not read
+            f.write(b"".join((37 * i % vocab).to_bytes(4, "little") for i in range(windows * (T + 1))))
+        ratios, rates = [], []
+        for _ in range(a.rounds):
+            row = json.loads(run(a, "hadal", "bench", model, "--prefill", T, "--decode", "", "--threads", a.threads, "--rounds", 1,
+                                 "--json"))["rows"][0]
+            done = json.loads(run(a, "hadal", "eval", model, "--data", data, "--context", T + 1, "--threads", a.threads, "--json", "-q"))
+            head = 2 * (T - 1) * hidden * vocab / (row["flops"] / row["seconds"])
+            ratios.append(done["seconds"] / windows / (row["seconds"] + head))
+            rates.append(done["data_tokens"] / done["seconds"])
+    yield ("loss 512, f32: time over prefill and head", AT_MOST, 1.03, statistics.median(ratios),
+           f"{statistics.median(rates):.0f} tok/s{busy(row)}")
+
+
 def start(a):
     report = bench(a, "f32", prefill=tokens(a, 16), decode="")
     model, row = report["models"][0], report["rows"][0]
@@ -409,7 +433,7 @@ def recurrence(a):
             yield what, AT_LEAST, goal, share_of(a, limit, float(line[line.index("of") - 1]), text), f"{line[line.index('us') - 1]} us"
 
 
-GROUPS = (decode, prefill, start, overhead, ranks, contractions, matrix_unit, matrix_unit_models, experts, latent, recurrence, mechanism, residuals,
+GROUPS = (decode, prefill, loss, start, overhead, ranks, contractions, matrix_unit, matrix_unit_models, experts, latent, recurrence, mechanism, residuals,
           compiling, compiling_kimi, packing, kimi_overhead, qwen3_overhead, ling, gemma3n, inkling2, gpt_oss, qwen3_moe)
 LARGE = (packing, kimi_overhead, qwen3_overhead, ling, gemma3n, inkling2, gpt_oss, qwen3_moe)
 

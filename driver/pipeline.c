@@ -161,6 +161,7 @@ int make_pipeline(hadal_session *s, const command_line *line, hadal_pipeline *ou
         .filter_ops = option_get(line, OPTION_FILTER_OPS),
         .event = option_given(line, OPTION_TIME) ? report_pass_time : NULL,
         .ledger = option_given(line, OPTION_REMARKS),
+        .loss = option_given(line, OPTION_LOSS),
     };
     remarks_form form;
     if (!take_options(s, line, out) || !read_remarks_form(s, line, &form)) return 1;

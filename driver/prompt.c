@@ -111,6 +111,14 @@ static int find_tokenizer(hadal_session *s, const command_line *line, bool neede
     return out->tokenizer ? 0 : 1;
 }
 
+int find_tokenizer_of_text(hadal_session *s, const command_line *line,
+                           const hadal_tokenizer **out) {
+    prompt found = {0};
+    const int failed = find_tokenizer(s, line, false, &found);
+    *out = found.tokenizer;
+    return failed;
+}
+
 static int reject_prompt(hadal_session *s, int64_t n) {
     if (n == 0)
         return hadal_fail(s, "usage", "the prompt is empty",

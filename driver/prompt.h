@@ -16,6 +16,8 @@ bool has_prompt(const command_line *line); /* was one given by an option? */
 /* Reads from --tokens, --prompt or --prompt-file, of which at most one may be given, else from
  * standard input. */
 int read_prompt(hadal_session *s, const command_line *line, prompt *out);
+/* The tokenizer of --tokenizer, or that next to the model; NULL: there is none. */
+int find_tokenizer_of_text(hadal_session *s, const command_line *line, const hadal_tokenizer **out);
 void free_prompt(prompt *p);
 
 #endif

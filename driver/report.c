@@ -16,6 +16,16 @@ static volatile sig_atomic_t in_text;
 static char current[64];    /* the current step of the work */
 static double pass_seconds; /* sum over the passes in this step */
 static double step_began;
+static bool counts_tokens; /* in this step */
+
+/* "412.0 tokens/s, 1:05 left" */
+static void print_rate(uint64_t done, uint64_t total) {
+    const double seconds = hd_seconds() - step_began;
+    if (done == 0 || seconds <= 0) return;
+    const double rate = (double)done / seconds, left = (double)(total - done) / rate;
+    fprintf(stderr, "  %.1f tokens/s, %lld:%02lld left", rate, (long long)left / 60,
+            (long long)left % 60);
+}
 
 static void progress(void *context, const char *what, uint64_t done, uint64_t total) {
     (void)context;
@@ -25,6 +35,7 @@ static void progress(void *context, const char *what, uint64_t done, uint64_t to
         fprintf(stderr, "\r\033[K%s %3u%%", what, (unsigned)(done * 100 / total));
     else
         fprintf(stderr, "\r\033[K%s", what);
+    if (counts_tokens) print_rate(done, total);
     fflush(stderr);
 }
 
@@ -51,7 +62,13 @@ void report_step(const char *what) {
     end_step();
     snprintf(current, sizeof current, "%s", what);
     step_began = hd_seconds();
+    counts_tokens = false;
     progress(NULL, what, 0, 0);
+}
+
+void report_tokens(const char *what) {
+    report_step(what);
+    counts_tokens = true;
 }
 
 void report_end(void) {

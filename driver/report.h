@@ -7,6 +7,8 @@
 void report_start(hadal_session *s,
                   const command_line *line); /* shows progress if stderr is a terminal */
 void report_step(const char *what); /* ends the last step; --time-passes: prints its time */
+/* The same for a step whose progress is in tokens: shows how many a second, and the time left. */
+void report_tokens(const char *what);
 void report_end(void); /* removes the progress line, if one is shown: before anything is printed */
 /* Prints text to standard output, in place of the progress line. Not 0: writing failed. */
 int report_text(const char *text, size_t n);

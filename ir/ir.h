@@ -397,8 +397,24 @@ hir_module *hir_module_new(hd_arena *a, const char *name);
  * that cache_append makes. */
 void hir_set_state_dtype(hir_module *m, hir_state_kind kind, hir_dtype dtype);
 hir_module *hir_module_clone(const hir_module *m, hd_arena *a);
-/* A model takes one i32[T] and runs as NAME_forward; other modules are plain functions. */
+/* A model takes one i32[T], the tokens, and runs as NAME_forward; other modules are plain functions.
+ * A model with a loss (hir_loss_output) takes a second i32[T], the targets. */
 bool hir_is_model(const hir_module *m);
+
+/* ---- the loss of a model ----
+ * It is an input i32[T] after the tokens, and an output after the first, [T]: what cross_entropy
+ * makes of the logits and that input. */
+#define HIR_TARGETS "targets"
+#define HIR_LOSSES  "losses"
+/* The output op of the losses; HIR_NONE: the model has none, or the module is no model. */
+hir_id hir_loss_output(const hir_module *m);
+/* Adds input, op and output. The logits are the first output, [T, V]. False, and a diagnostic, if
+ * they are not, or the module cannot have a loss. */
+bool hir_add_loss(hir_module *m, hd_diags *d);
+/* Is the op's second operand targets? */
+bool hir_takes_targets(hir_opcode code);
+/* Rows of what cross_entropy.parts gives of each part of a row of logits. */
+enum { HIR_LOSS_MOST, HIR_LOSS_SUM, HIR_LOSS_TARGET, HIR_LOSS_COUNTED, HIR_LOSS_PARTS };
 
 static inline hir_op *hir_op_at(const hir_module *m, hir_id op) {
     return &m->ops.at[op];

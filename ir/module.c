@@ -271,12 +271,6 @@ hir_id hir_in_place_of(const hir_module *m, hir_id kernel, uint32_t i) {
     return HIR_NONE;
 }
 
-bool hir_is_model(const hir_module *m) {
-    if (m->inputs.n != 1) return false;
-    const hir_type t = hir_value_at(m, m->inputs.at[0])->type;
-    return t.dtype == HIR_I32 && t.rank == 1 && t.dim[0] == HIR_T;
-}
-
 /* ---- copies -------------------------------------------------------------------------------- */
 /* Locations share few file names and calls: each is copied only where it differs from the one
  * before. */

@@ -82,6 +82,8 @@ typedef enum hrt_base {
     HRT_LOCAL,  /* rows of this rank: as HRT_ARENA, in an area of their own, times those rows */
     HRT_KEPT,   /* as HRT_ARENA and HRT_LOCAL, in areas of which each chunk in flight has its own */
     HRT_LOCAL_KEPT,
+    HRT_TARGETS, /* of a call of hrt_loss, advanced to the first token of the chunk */
+    HRT_LOSSES,
 } hrt_base;
 
 /* The same values as in ir/kernel/splits.def. */
@@ -99,9 +101,10 @@ typedef enum hrt_split {
                          * of rows too, weighted by causal work */
 } hrt_split;
 
-/* In which calls a step runs: in all calls, or only in those in which the first (HRT_FEW) or the
- * second (HRT_MANY) of two ways to compute a result takes fewer multiply-adds. */
-enum { HRT_ALWAYS, HRT_FEW, HRT_MANY };
+/* In which calls a step runs: in all calls; only in those in which the first (HRT_FEW) or the
+ * second (HRT_MANY) of two ways to compute a result takes fewer multiply-adds; or only in calls of
+ * hrt_loss, or in all but those. */
+enum { HRT_ALWAYS, HRT_FEW, HRT_MANY, HRT_IN_LOSS, HRT_NOT_IN_LOSS };
 
 /* The number of rows in one range of a list of `rows` rows: short lists, too, are divided among
  * several threads. The result does not depend on the number of threads. Generated kernels compute
@@ -181,9 +184,11 @@ typedef enum hrt_state_kind {
 #undef TABLE
 #undef KERNELS
 
-/* Does a step run in a call that computes the last `rows` rows and ends with `length` positions? */
+/* Does a step run in a call, not of hrt_loss, that computes the last `rows` rows and ends with
+ * `length` positions? */
 static inline bool hrt_runs(const hrt_condition *c, int64_t rows, int64_t length) {
-    return c->when == HRT_ALWAYS ||
+    if (c->when == HRT_IN_LOSS) return false;
+    return c->when == HRT_ALWAYS || c->when == HRT_NOT_IN_LOSS ||
            (c->when == HRT_MANY) == hd_expanded_is_cheaper(&c->forms, rows, length);
 }
 
@@ -277,6 +282,12 @@ int hrt_session_profile(hrt_session *s, hrt_profile_step *steps, size_t n);
  * NULL: the output is not wanted; it is then written to memory of the session that nobody reads.
  * The generated wrappers pass all outputs. */
 int hrt_forward(hrt_session *s, const int32_t *tokens, int64_t n, float *const *outs, int64_t rows);
+
+/* As hrt_forward of n tokens, but instead of logits losses[i] is what token targets[i] costs after
+ * tokens[i], in nats: ln sum_j e^logit_j - logit of the target; 0 where targets[i] is below 0. For
+ * models with steps that run in calls of it. */
+int hrt_loss(hrt_session *s, const int32_t *tokens, const int32_t *targets, int64_t n,
+             float *losses);
 
 /* One more token for each of `count` sessions of one model on one weights object, each session
  * once, with the results of calling hrt_forward for one after the other. Row i of every output with

@@ -183,8 +183,10 @@ typedef struct hrt_job {
     const hrt_memory *memory;
     const uint8_t *weights;
     const void *const *ins;
-    void *const *outs;
+    void *const *outs; /* NULL: no output is wanted */
     int64_t n, rows, position;
+    const int32_t *targets;    /* [n], and */
+    float *losses;             /* [n]: of a call of hrt_loss; NULL: of another call */
     hrt_session *const *batch; /* [n] the sessions to which the rows belong; NULL: all rows belong
                                 * to one session */
     hrt_profile_step *profile; /* per step; NULL: not wanted */

@@ -52,11 +52,12 @@ static void *input_base(const hrt_job *j, uint32_t i, int64_t start) {
 static void *output_base(const hrt_job *j, uint32_t i, const place *at) {
     const int64_t start = at->start;
     const hrt_tensor_info *t = &j->model->outputs[i];
-    if (!j->outs[i] && i > 0)
+    void *wanted = j->outs ? j->outs[i] : NULL;
+    if (!wanted && i > 0)
         return j->memory->sinks[i] + hrt_sink_bytes(t, j->memory->chunk) * (size_t)at->slot;
-    if (!t->has_t) return j->outs[i];
+    if (!t->has_t) return wanted;
     int64_t first = i == 0 ? j->n - j->rows : 0; /* the token that row 0 of the output belongs to */
-    return offset_rows(j->outs[i], start - first, t->row_bytes);
+    return offset_rows(wanted, start - first, t->row_bytes);
 }
 
 static void *other_base(const hrt_job *j, const hrt_operand *o, const place *at) {
@@ -74,6 +75,8 @@ static void *other_base(const hrt_job *j, const hrt_operand *o, const place *at)
     case HRT_LOCAL_KEPT:
         return mem->kept + mem->kept_bytes * (size_t)mem->flight +
                mem->local_kept_bytes * (size_t)at->slot + o->offset * hrt_arena_rows(at->tokens);
+    case HRT_TARGETS: return offset_rows(j->targets, at->start, sizeof *j->targets);
+    case HRT_LOSSES: return offset_rows(j->losses, at->start, sizeof *j->losses);
     case HRT_ARENA:
     case HRT_WEIGHT: break;
     }
@@ -269,6 +272,8 @@ static bool is_alone(const hrt_job *j, const hrt_step *step, const place *at) {
 static bool is_idle(const hrt_job *j, const hrt_step *step, const place *at, span last) {
     if (step->last_rows && last.from == last.to) return true;
     if (step->condition.when == HRT_ALWAYS) return false;
+    if (step->condition.when >= HRT_IN_LOSS)
+        return (step->condition.when == HRT_IN_LOSS) != (j->losses != NULL);
     if (j->batch) return step->condition.when == HRT_MANY;
     const int64_t rows = step->last_rows ? last.to - last.from : at->tokens;
     return !hrt_runs(&step->condition, rows, j->position + at->start + at->tokens);

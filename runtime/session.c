@@ -237,24 +237,47 @@ int hrt_check_token(hrt_session *teller, const hrt_model *m, int64_t i, int32_t 
                     i, id, m->vocab - 1, m->vocab);
 }
 
-static int check_call(hrt_session *s, const int32_t *tokens, int64_t n, float *const *outs,
-                      int64_t rows) {
-    const hrt_model *m = s->model;
+static int check_tokens(hrt_session *s, const int32_t *tokens, int64_t n) {
     if (n < 1) return hrt_fail(s, HRT_ARGUMENT, "%" PRId64 " tokens: at least one is needed", n);
     if (!tokens) return hrt_fail(s, HRT_ARGUMENT, "the tokens are a null pointer");
-    if (rows < 0 || rows > n)
-        return hrt_fail(s, HRT_ARGUMENT, "%" PRId64 " rows asked for of %" PRId64 " tokens", rows,
-                        n);
-    if (!outs || (rows > 0 && m->n_outputs > 0 && !outs[0]))
-        return hrt_fail(s, HRT_ARGUMENT, "the output for %" PRId64 " rows is a null pointer", rows);
     if (n > s->memory.cap - s->length)
         return hrt_fail(s, HRT_FULL,
                         "no room for %" PRId64 " more tokens: %" PRId64 " of %" PRId64 " are taken",
                         n, s->length, s->memory.cap);
     int rc = HRT_OK;
     for (int64_t i = 0; i < n && rc == HRT_OK; i++)
-        rc = hrt_check_token(s, m, i, tokens[i]);
+        rc = hrt_check_token(s, s->model, i, tokens[i]);
     return rc;
+}
+
+static int check_call(hrt_session *s, const int32_t *tokens, int64_t n, float *const *outs,
+                      int64_t rows) {
+    const hrt_model *m = s->model;
+    if (n < 1 || !tokens) return check_tokens(s, tokens, n);
+    if (rows < 0 || rows > n)
+        return hrt_fail(s, HRT_ARGUMENT, "%" PRId64 " rows asked for of %" PRId64 " tokens", rows,
+                        n);
+    if (!outs || (rows > 0 && m->n_outputs > 0 && !outs[0]))
+        return hrt_fail(s, HRT_ARGUMENT, "the output for %" PRId64 " rows is a null pointer", rows);
+    return check_tokens(s, tokens, n);
+}
+
+/* A call of one session on tokens at its end. */
+static hrt_job call_of(hrt_session *s, const void *const *tokens, int64_t n, int64_t rows) {
+    const bool divided = s->side.comm != NULL;
+    return (hrt_job){
+        .model = s->model,
+        .level = s->level,
+        .memory = &s->memory,
+        .weights = s->weights,
+        .ins = tokens,
+        .n = n,
+        .rows = rows,
+        .position = s->length,
+        .profile = s->profile,
+        .side = divided ? &s->side : NULL,
+        .figures = divided ? &s->figures : NULL,
+    };
 }
 
 int hrt_forward(hrt_session *s, const int32_t *tokens, int64_t n, float *const *outs,
@@ -262,27 +285,45 @@ int hrt_forward(hrt_session *s, const int32_t *tokens, int64_t n, float *const *
     if (!s) return HRT_ARGUMENT;
     if (!hrt_enter(s)) return hrt_why_not(s);
     int rc = check_call(s, tokens, n, outs, rows);
-    const bool divided = s->side.comm != NULL;
-    if (divided) rc = hrt_agree_on_call(s, rc, tokens, n, rows);
+    if (s->side.comm) rc = hrt_agree_on_call(s, rc, tokens, n, rows);
     if (rc != HRT_OK) return hrt_leave(s, rc);
     const void *ins[1] = {tokens};
-    const int failed = hrt_run(
-        &(hrt_job){
-            .model = s->model,
-            .level = s->level,
-            .memory = &s->memory,
-            .weights = s->weights,
-            .ins = ins,
-            .outs = (void *const *)outs,
-            .n = n,
-            .rows = rows,
-            .position = s->length,
-            .profile = s->profile,
-            .side = divided ? &s->side : NULL,
-            .figures = divided ? &s->figures : NULL,
-        },
-        hrt_workers(s));
+    hrt_job job = call_of(s, ins, n, rows);
+    job.outs = (void *const *)outs;
+    const int failed = hrt_run(&job, hrt_workers(s));
     if (failed) return hrt_leave(s, hrt_break(s, failed));
+    s->length += n;
+    return hrt_leave(s, HRT_OK);
+}
+
+/* ---- losses ---------------------------------------------------------------------------------- */
+static int check_targets(hrt_session *s, const int32_t *targets, int64_t n, const float *losses) {
+    const int64_t logits = (int64_t)(s->model->outputs[0].row_bytes / sizeof(float));
+    if (!targets || !losses)
+        return hrt_fail(s, HRT_ARGUMENT, "the %s are a null pointer",
+                        targets ? "losses" : "targets");
+    for (int64_t i = 0; i < n; i++)
+        if (targets[i] >= logits)
+            return hrt_fail(s, HRT_TOKEN,
+                            "target %" PRId64 " is %" PRId32 ": targets are 0 .. %" PRId64
+                            ", or below 0: not counted",
+                            i, targets[i], logits - 1);
+    return HRT_OK;
+}
+
+/* All last rows are asked for, since the kernels that make what the logits are made of do no
+ * others. No output is wanted: the kernel of the logits does not run. */
+int hrt_loss(hrt_session *s, const int32_t *tokens, const int32_t *targets, int64_t n,
+             float *losses) {
+    if (!s) return HRT_ARGUMENT;
+    if (!hrt_enter(s)) return hrt_why_not(s);
+    int rc = check_tokens(s, tokens, n);
+    if (rc == HRT_OK) rc = check_targets(s, targets, n, losses);
+    if (rc != HRT_OK) return hrt_leave(s, rc);
+    const void *ins[1] = {tokens};
+    hrt_job job = call_of(s, ins, n, n);
+    job.targets = targets, job.losses = losses;
+    (void)hrt_run(&job, hrt_workers(s)); /* it fails only where models are divided */
     s->length += n;
     return hrt_leave(s, HRT_OK);
 }

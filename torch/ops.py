@@ -65,6 +65,12 @@ def mark(like, ids, length):
     return (ids[..., None] == torch.arange(length, device=ids.device)).any(-2).to(like.dtype)
 
 
+def cross_entropy(logits, targets):
+    counted = targets >= 0
+    target = logits.gather(-1, torch.where(counted, targets, 0).long()[:, None])[:, 0]
+    return torch.where(counted, logits.logsumexp(-1) - target, 0)
+
+
 def gather(table, ids, beyond=None):
     if beyond is not None:
         ids = torch.where(ids >= len(table), beyond, ids)

@@ -2,6 +2,7 @@
  * (epilogue.h). */
 #include "codegen/contract/epilogue.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "codegen/emit/arithmetic.h"
@@ -51,6 +52,16 @@ LLVMValueRef hcg_row_number(hcg_emit *e, LLVMValueRef row_of, LLVMValueRef i) {
     return LLVMBuildZExt(e->b, row, e->i64, "");
 }
 
+/* Puts logits in the place of their sums; columns beyond the last are -inf, which no sum counts. */
+static void keep_logits(epilogue *p, LLVMValueRef at) {
+    hcg_emit *e = p->e;
+    const hir_op *parts = hir_op_at(e->p->m, hir_value_at(e->p->m, p->b->group->parts.index)->op);
+    LLVMValueRef v = hcg_vector_ops_value(&p->ops, parts->args[0]);
+    if (p->ops.valid)
+        v = LLVMBuildSelect(e->b, hcg_tail_mask(e, p->ops.valid), v, hcg_splat(e, -INFINITY), "");
+    hcg_store(e, hcg_at(e, e->f32, p->b->sums[0], at), v, NULL);
+}
+
 /* Everything for `lanes` columns of one row; `at` is the place of the sums in scratch. */
 static void emit_vector(epilogue *p, LLVMValueRef at) {
     hcg_emit *e = p->e;
@@ -68,16 +79,23 @@ static void emit_vector(epilogue *p, LLVMValueRef at) {
         hcg_vector_ops_give(&p->ops, l->value, v);
     }
     hcg_vector_ops_emit(&p->ops);
+    if (g->parts.kind != HIR_REF_NONE) keep_logits(p, at);
 }
 
 /* The panel's vectors; `columns` of its 16 exist. */
 static void emit_panel(epilogue *p, LLVMValueRef at, LLVMValueRef column, unsigned columns) {
     hcg_emit *e = p->e;
-    for (unsigned v = 0; v < columns; v += e->level->lanes) {
+    const bool logits = p->b->group->parts.kind != HIR_REF_NONE;
+    for (unsigned v = 0; v < (logits ? HIR_PANEL : columns); v += e->level->lanes) {
+        LLVMValueRef place = hcg_add(e, at, hcg_i64(e, v));
+        if (v >= columns) {
+            hcg_store(e, hcg_at(e, e->f32, p->b->sums[0], place), hcg_splat(e, -INFINITY), NULL);
+            continue;
+        }
         unsigned left = columns - v;
         p->ops.valid = left < e->level->lanes ? hcg_i64(e, left) : NULL;
         p->ops.column = hcg_add(e, column, hcg_i64(e, v));
-        emit_vector(p, hcg_add(e, at, hcg_i64(e, v)));
+        emit_vector(p, place);
     }
 }
 
@@ -116,6 +134,10 @@ static void emit_columns(epilogue *p) {
     LLVMValueRef panel = hcg_add(e, b->panel, panels.index);
     emit_panel_or_edge(p, at, hcg_mul_const(e, panel, HIR_PANEL));
     hcg_loop_end(e, &panels, NULL);
+    if (b->group->parts.kind != HIR_REF_NONE) {
+        LLVMValueRef logits = hcg_at(e, e->f32, b->sums[0], hcg_mul(e, rows.index, b->ld));
+        hcg_emit_loss_parts(e, p->ops.k, b, p->ops.row, logits);
+    }
     hcg_loop_end(e, &rows, NULL);
 }
 

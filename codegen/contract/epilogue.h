@@ -27,6 +27,10 @@ typedef struct hcg_block {
  * heads holds whole heads: it begins at a multiple of group.unit panels. */
 bool hcg_emit_epilogue(hcg_emit *e, const hcg_kernel *k, const hcg_block *b);
 
+/* cross_entropy.parts of one row of the block, whose logits lie where the sums were (loss.c). */
+void hcg_emit_loss_parts(hcg_emit *e, const hcg_kernel *k, const hcg_block *b, LLVMValueRef row,
+                         LLVMValueRef logits);
+
 /* Entry i of a list of rows, i64. */
 LLVMValueRef hcg_row_number(hcg_emit *e, LLVMValueRef row_of, LLVMValueRef i);
 

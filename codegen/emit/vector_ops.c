@@ -69,6 +69,10 @@ LLVMValueRef hcg_vector_operand(hcg_vector_ops *p, hir_ref r) {
     return hcg_load(e, HIR_F32, hcg_at(e, e->f32, base, at), p->valid);
 }
 
+LLVMValueRef hcg_vector_ops_value(const hcg_vector_ops *p, hir_ref r) {
+    return find_known(p, hcg_through_reshapes(p->e->p->m, r));
+}
+
 static LLVMValueRef operand(hcg_vector_ops *p, hir_ref r) {
     LLVMValueRef v = find_known(p, hcg_through_reshapes(p->e->p->m, r));
     return v ? v : hcg_vector_operand(p, r);

@@ -35,6 +35,8 @@ void hcg_vector_ops_next(hcg_vector_ops *p);
 void hcg_vector_ops_give(hcg_vector_ops *p, hir_id value, LLVMValueRef v);
 /* Emits all ops, and the stores of what is yielded. */
 void hcg_vector_ops_emit(hcg_vector_ops *p);
+/* The present vector of a value that was set or emitted. */
+LLVMValueRef hcg_vector_ops_value(const hcg_vector_ops *p, hir_ref r);
 
 /* The present vector of an operand in memory, stretched as its type says. */
 LLVMValueRef hcg_vector_operand(hcg_vector_ops *p, hir_ref r);

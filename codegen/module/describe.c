@@ -449,6 +449,7 @@ static void write_model_functions(const writer *w) {
     forward_to_runtime(w, "session_profile", "session_profile", "ippl");
     write_forward(w);
     write_forward_batch(w);
+    if (hcg_has_loss(w->p)) forward_to_runtime(w, "loss", "loss", "ippplp");
 }
 
 bool hcg_has_tokens(const hcg_program *p) {

@@ -173,6 +173,7 @@ static const char session_functions[] =
     "int @name@_forward(@name@_session *session, const int32_t *tokens, int64_t n,\n"
     "    float *logits, int64_t rows);\n"
     "@forward_outputs@"
+    "@loss@"
     "\n"
     "/* One token more for each of count sessions, tokens[i] for sessions[i]; the weights are\n"
     " * read once for all. Row i of the logits (@NAME@_LOGITS floats) is what @name@_forward "
@@ -289,6 +290,19 @@ static const char outputs_function[] =
     "int @name@_forward_outputs(@name@_session *session, const int32_t *tokens, int64_t n,\n"
     "    float *const *outs, int64_t rows);\n";
 
+static const char loss_function[] =
+    "\n"
+    "/* Reads n >= 1 tokens as @name@_forward does, and writes n losses: losses[i] is what the "
+    "token\n"
+    " * targets[i] costs after tokens[i], ln sum_j e^logits[j] - logits[targets[i]], in nats; 0 "
+    "where\n"
+    " * targets[i] is below 0, which is not counted. For the loss of a text targets[i] is\n"
+    " * tokens[i + 1]. No row of logits is stored. Errors as above; @NAME@_TOKEN also for a target "
+    "of\n"
+    " * @NAME@_LOGITS or more. After an error nothing has changed. */\n"
+    "int @name@_loss(@name@_session *session, const int32_t *tokens, const int32_t *targets,\n"
+    "    int64_t n, float *losses);\n";
+
 static const char batch_outputs_function[] =
     "\n"
     "/* The same with every output, row i of each that of sessions[i] (outputs without T: once);\n"
@@ -340,7 +354,9 @@ static const char info_part[] =
     "sees,\n"
     " * those of many (2) many_position for each position that is seen and many_pair for each "
     "pair;\n"
-    " * with many_most, those of many end with at most so many positions. */\n"
+    " * with many_most, those of many end with at most so many positions; or in calls of "
+    "@name@_loss\n"
+    " * alone (3), or in all others (4). */\n"
     "typedef struct hadal_info_step {\n"
     "    const char *name;    /* of the kernel; those that share their code share it */\n"
     "    const char *kind;    /* \"row\", \"contract\", \"sequence\" */\n"
@@ -654,6 +670,7 @@ bool hcg_emit_header(hcg_program *p, hd_diags *d, const char *path) {
     set(&m, "example_session", filled(&m, hcg_ranks(p) ? example_on_ranks : example_alone));
     set(&m, "session_init", filled(&m, hcg_ranks(p) ? init_on_ranks : init_alone));
     set(&m, "batch_outputs", p->outputs.n > 1 ? filled(&m, batch_outputs_function) : "");
+    set(&m, "loss", hcg_has_loss(p) ? filled(&m, loss_function) : "");
     set(&m, "forward_outputs", p->outputs.n > 1 ? filled(&m, outputs_function) : "");
     if (!p->is_model) set_call_marks(p, &m);
     hd_text text;

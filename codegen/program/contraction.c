@@ -19,6 +19,7 @@ typedef struct planner {
     HD_VEC(dependence) values;
     hir_head_epilogue head_epilogue;
     hir_id first_linear;
+    hir_id parts; /* cross_entropy.parts; HIR_NONE: there is none */
 } planner;
 
 hir_ref hcg_through_reshapes(const hir_module *m, hir_ref r) {
@@ -159,11 +160,15 @@ static bool plan_body(planner *p) {
             if (!plan_linear(p, id)) return false;
         } else if (hir_has_trait(code, HIR_ELEMENTWISE)) {
             if (!plan_elementwise(p, id)) return false;
+        } else if (code == HIR_CROSS_ENTROPY_PARTS_OP) {
+            p->parts = id;
         } else {
             return reject(p, id, "an op that is neither linear nor of an epilogue");
         }
     }
     if (!p->out->linears.n) return reject(p, p->kernel, "no linear op");
+    if (p->parts != HIR_NONE && p->out->linears.n > 1)
+        return reject(p, p->parts, "logits next to other linear ops");
     join_with_users(p);
     return true;
 }
@@ -182,6 +187,8 @@ static bool make_groups(planner *p) {
             group_of[root] = (uint32_t)c->groups.n;
             int64_t panels = (n + HIR_PANEL - 1) / HIR_PANEL;
             int64_t unit = heads ? hir_head_panels(n / heads) : 1;
+            if (p->parts != HIR_NONE)
+                unit = hir_attr_int(hir_op_at(p->m, p->parts), HIR_A_LENGTH, 1) / HIR_PANEL;
             hd_push(p->arena, &c->groups,
                     ((hcg_column_group){.n = n, .panels = panels, .heads = heads, .unit = unit}));
         }
@@ -271,6 +278,11 @@ static bool assign_yields(planner *p) {
         return reject(p, p->kernel, "no yield of its results");
     for (uint32_t i = 0; i < yield->n_args; i++) {
         hir_ref r = hcg_through_reshapes(p->m, yield->args[i]);
+        if (p->parts != HIR_NONE && r.index == hir_result(p->m, p->parts)) {
+            p->out->groups.at[0].parts = r;
+            p->out->groups.at[0].parts_result = kernel->results[i];
+            continue;
+        }
         hcg_column_group *g = maker_of(p, r);
         if (!g) return reject(p, p->kernel, "it yields a value that depends on no linear op");
         if (hir_value_at(p->m, kernel->results[i])->place == HIR_PLACE_STATE) continue;
@@ -283,6 +295,7 @@ bool hcg_plan_contraction(hd_arena *a, hd_diags *d, const hir_module *m, hir_id 
                           hcg_contraction *out) {
     memset(out, 0, sizeof *out);
     planner p = {.arena = a, .diags = d, .m = m, .kernel = kernel_op, .out = out};
+    p.parts = HIR_NONE;
     if (!plan_body(&p) || !make_groups(&p) || !assign_ops(&p)) return false;
     assign_head_ops(&p);
     number_columns(out);

@@ -34,6 +34,10 @@ typedef struct hcg_column_group {
     HD_VEC(uint32_t) linears;     /* indices into hcg_contraction.linears; one if there are heads */
     HD_VEC(hir_id) ops;           /* of its epilogue, in order */
     HD_VEC(hcg_yield) yields;     /* none is a state: cache_append writes those */
+    /* What a cross_entropy.parts gives that ends the epilogue (none: there is no such op), and the
+     * result of the kernel: its logits are not stored, and a unit of panels is a part. */
+    hir_ref parts;
+    hir_id parts_result;
 } hcg_column_group;
 
 struct hcg_contraction {

@@ -13,9 +13,16 @@ typedef struct lowering {
     hcg_program *p;
     const hcg_use *uses;             /* by op */
     const hrt_condition *conditions; /* by op */
+    uint64_t losses; /* number of the output that is the losses, which NAME_forward does not have;
+                      * UINT64_MAX: there is none */
 } lowering;
 
 enum { LOWER_GRAIN = 16 }; /* rows of a chunk, where a kernel has no attribute for it */
+
+/* The number that an output of the module has among those of NAME_forward. */
+static inline uint64_t lower_output_number(const lowering *l, uint64_t number) {
+    return number - (number > l->losses);
+}
 
 /* ---- lower.c --------------------------------------------------------------------------------- */
 /* Bytes of one token's row, or of the whole tensor if there is no T. Returns false without a

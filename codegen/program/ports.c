@@ -39,7 +39,8 @@ static bool add_port(lowering *l, bool input, const char *name, hir_type type, h
 
 bool lower_inputs(lowering *l) {
     const hir_module *m = l->m;
-    for (size_t i = 0; i < m->inputs.n; i++) {
+    const bool loss = hir_loss_output(m) != HIR_NONE; /* targets are no input of NAME_forward */
+    for (size_t i = 0; i < m->inputs.n - loss; i++) {
         const hir_value *v = hir_value_at(m, m->inputs.at[i]);
         const char *name = v->name ? v->name : hd_printf(l->a, "x%zu", i);
         if (!add_port(l, true, name, v->type, HD_NOWHERE)) return false;
@@ -79,7 +80,8 @@ static bool add_output(lowering *l, const hir_op *op) {
     hir_ref r = op->args[0];
     size_t i = l->p->outputs.n;
     const hir_value *v = r.kind == HIR_REF_VALUE ? hir_value_at(l->m, r.index) : NULL;
-    if (!v || v->place != HIR_PLACE_OUTPUT || v->offset != i || v->op == HIR_NONE)
+    if (!v || v->place != HIR_PLACE_OUTPUT || lower_output_number(l, v->offset) != i ||
+        v->op == HIR_NONE)
         return lower_reject(l, HD_E_TYPE, lower_place(l, op),
                             "an output must be a kernel's result in output[n]",
                             "the plan-memory pass gives every output its place");
@@ -101,9 +103,17 @@ static bool sends(const hir_module *m) {
 }
 
 bool lower_outputs(lowering *l) {
+    const hir_id losses = hir_loss_output(l->m);
+    uint64_t number = 0;
+    l->losses = UINT64_MAX;
     HIR_EACH(l->m, id, l->m->first) {
         const hir_op *op = hir_op_at(l->m, id);
-        if (op->code == HIR_OUTPUT_OP && !add_output(l, op)) return false;
+        if (op->code != HIR_OUTPUT_OP) continue;
+        if (id == losses)
+            l->losses = number;
+        else if (!add_output(l, op))
+            return false;
+        number++;
     }
     if (l->p->outputs.n > 0 || sends(l->m)) return true;
     return lower_reject(l, HD_E_UNSUPPORTED, HD_NOWHERE, "the program has no output", NULL);

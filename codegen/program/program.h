@@ -135,6 +135,10 @@ struct hcg_program {
     const uint32_t *op_lines; /* per op, its line in the kernel IR text, 0: unknown */
 };
 
+/* Has the library NAME_loss? */
+static inline bool hcg_has_loss(const hcg_program *p) {
+    return hir_loss_output(p->m) != HIR_NONE;
+}
 /* The number of stages of the pipeline that the module belongs to; 1: of none. */
 static inline uint32_t hcg_stages(const hcg_program *p) {
     const int64_t stages = p->options.compile.stages;

@@ -21,6 +21,26 @@ static void split_arena(const hir_module *m, hir_place place, hrt_operand *o) {
         o->base = place == HIR_PLACE_ARENA ? HRT_KEPT : HRT_LOCAL_KEPT;
 }
 
+/* Is it what NAME_loss takes besides tokens, or gives? */
+static bool is_loss_port(const lowering *l, hir_id id, const hir_value *v) {
+    const hir_id losses = hir_loss_output(l->m);
+    if (losses == HIR_NONE) return false;
+    if (v->op == HIR_NONE) return id == l->m->inputs.at[1];
+    return hir_ref_equal(hir_op_at(l->m, losses)->args[0], hir_value_ref(id));
+}
+
+/* In which calls the step runs, if not in all: a kernel of the loss in those of NAME_loss, and the
+ * one that makes the logits in all others. */
+static uint32_t calls_of(const lowering *l, const hir_op *kernel) {
+    if (hir_rows_of(kernel) == HIR_ROWS_LOSS) return HRT_IN_LOSS;
+    bool logits = false;
+    for (uint32_t i = 0; i < kernel->n_results; i++) {
+        const hir_value *v = hir_value_at(l->m, kernel->results[i]);
+        logits |= v->place == HIR_PLACE_OUTPUT && v->offset == 0;
+    }
+    return logits && hir_loss_output(l->m) != HIR_NONE ? HRT_NOT_IN_LOSS : HRT_ALWAYS;
+}
+
 static bool value_operand(lowering *l, hd_loc loc, hir_id id, hrt_operand *out) {
     const hir_value *v = hir_value_at(l->m, id);
     static const uint32_t bases[] = {
@@ -28,6 +48,11 @@ static bool value_operand(lowering *l, hd_loc loc, hir_id id, hrt_operand *out) 
         [HIR_PLACE_INPUT] = HRT_INPUT, [HIR_PLACE_OUTPUT] = HRT_OUTPUT,
         [HIR_PLACE_STATE] = HRT_STATE, [HIR_PLACE_LOCAL] = HRT_LOCAL,
     };
+    if (is_loss_port(l, id, v)) {
+        const uint32_t base = v->op == HIR_NONE ? HRT_TARGETS : HRT_LOSSES;
+        *out = (hrt_operand){.base = base, .row_bytes = bytes_between_rows(v->type)};
+        return true;
+    }
     if (v->op == HIR_NONE) { /* an input of the module */
         size_t i = 0;
         while (i < l->m->inputs.n && l->m->inputs.at[i] != id)
@@ -39,10 +64,13 @@ static bool value_operand(lowering *l, hd_loc loc, hir_id id, hrt_operand *out) 
     if (v->place == HIR_PLACE_NONE)
         return lower_reject(l, HD_E_TYPE, loc, "a value that leaves a kernel has no place",
                             "the plan-memory pass gives every such value its place");
+    const bool output = v->place == HIR_PLACE_OUTPUT;
     bool area =
         v->place == HIR_PLACE_ARENA || v->place == HIR_PLACE_FIXED || v->place == HIR_PLACE_LOCAL;
     *out = (hrt_operand){.base = bases[v->place],
-                         .index = area ? 0 : (uint32_t)v->offset,
+                         .index = area     ? 0
+                                  : output ? (uint32_t)lower_output_number(l, v->offset)
+                                           : (uint32_t)v->offset,
                          .offset = area ? v->offset : 0,
                          .row_bytes = bytes_between_rows(v->type)};
     split_arena(l->m, v->place, out);
@@ -155,7 +183,7 @@ static bool add_step(lowering *l, hir_id id) {
         .small_batch = phases & 1u << HIR_SMALL_BATCH ? HRT_SMALL_BATCH : 0,
         .split_decode = hir_split_of(op, HIR_A_SPLIT_DECODE),
         .split_prefill = hir_split_of(op, HIR_A_SPLIT_PREFILL),
-        .last_rows = hir_rows_of(op) == HIR_ROWS_LAST,
+        .last_rows = hir_rows_of(op) != HIR_ROWS_ALL,
         .first_operand = (uint32_t)l->p->operands.n,
         .n_operands = (uint32_t)(use->operands.list.n + n_sizes + use->runs.n),
         .grain = (uint32_t)hir_attr_int(op, HIR_A_GRAIN, LOWER_GRAIN),
@@ -168,6 +196,7 @@ static bool add_step(lowering *l, hir_id id) {
     if (hir_attr_int(op, HIR_A_GRAIN, LOWER_GRAIN) < 1 ||
         hir_attr_int(op, HIR_A_GRAIN, LOWER_GRAIN) > INT32_MAX)
         return lower_reject(l, HD_E_VALUE, lower_place(l, op), "grain is not positive", NULL);
+    if (step.condition.when == HRT_ALWAYS) step.condition.when = calls_of(l, op);
     hcg_list_rows(l->m, id, &step);
     ask_for_shared(l, id, &step);
     if (is_token_free(l, id)) step.split_decode = step.split_prefill = HRT_SPLIT_NONE;

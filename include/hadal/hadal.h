@@ -135,6 +135,7 @@ typedef struct hadal_pipeline {
      * none. And those of hadal_by_depth_text. (docs/looking-inside.md) */
     const char *taps;
     int by_depth;
+    int loss; /* 1: with NAME_loss, the losses of given targets (docs/eval.md) */
 } hadal_pipeline;
 HADAL_API int hadal_run_passes(hadal_session *s, const hadal_pipeline *p);
 
@@ -325,6 +326,45 @@ HADAL_API const char *hadal_by_depth_text(hadal_session *s, const char *form);
 /* The times of the steps in the last hadal_run that was profiled. form: "text", "json", or "folded"
  * (stacks for flame graphs). NULL: there is no profile, or no such form. */
 HADAL_API const char *hadal_profile_text(hadal_session *s, const char *form);
+
+/* ---- losses ---------------------------------------------------------------------------------- */
+/* A sequence of tokens in a file, which is mapped: .npy of whole numbers [n]; such a tensor,
+ * FILE.safetensors:NAME; .i32, little-endian numbers of 32 bits; any other file is text. `t`: the tokenizer of text; NULL: a byte is a token.
+ * `with_template`: with the tokens that the tokenizer puts around a text. It belongs to the
+ * session. */
+typedef struct hadal_data hadal_data;
+struct hadal_tokenizer;
+HADAL_API int hadal_data_is_text(const char *path);
+HADAL_API int hadal_data_open(hadal_session *s, const char *path, const struct hadal_tokenizer *t,
+                              int with_template, const hadal_data **out);
+
+typedef struct hadal_eval_options {
+    size_t struct_size;
+    int interpret;                /* 1: the reference evaluator; 0: `library` */
+    const char *library, *packed; /* the compiled model, with NAME_loss, and its .weights */
+    const char *cpu_level;        /* NULL: best */
+    int threads;                  /* 0: default */
+    /* A window is up to `context` tokens, at least 2, before which nothing is known. Without a
+     * stride windows do not overlap, and the first token of each is not predicted. With one each
+     * window predicts the next `stride` tokens, less than `context`, after as many others as fit:
+     * every token but the first is predicted once. */
+    int64_t context, stride;
+    const char *losses_path; /* .npy, float32 [tokens]: the loss of each; NULL: none */
+} hadal_eval_options;
+typedef struct hadal_evaluation {
+    int64_t tokens; /* predicted, of `data_tokens` */
+    int64_t data_tokens;
+    int64_t bytes;     /* of the text; 0: the data are tokens */
+    double loss;       /* mean over `tokens`, in nats */
+    double perplexity; /* e^loss */
+    double
+        bits_per_byte; /* loss / ln 2 times tokens per byte of the text; 0: the data are tokens */
+    double seconds;
+} hadal_evaluation;
+/* The loss of the data under the model: of a loaded one, after hadal_run_passes with `loss`, or of
+ * `library` alone. Progress is reported as "evaluating", in tokens. */
+HADAL_API int hadal_evaluate(hadal_session *s, const hadal_eval_options *o, const hadal_data *data,
+                             hadal_evaluation *out);
 
 /* ---- text ------------------------------------------------------------------------------------ */
 /* The tokenizer of a folder, of a tokenizer.json, or of a tiktoken.model, for the functions of

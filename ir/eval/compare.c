@@ -69,11 +69,13 @@ static int64_t rows_chosen_from(const hir_module *m, hir_id op, hir_ref input) {
     const hir_op *o = hir_op_at(m, op);
     const uint32_t at = o->code == HIR_EXPERT_LINEAR_OP ? 2 : o->code == HIR_MARK_OP ? 0 : 1;
     const bool chooses = o->code == HIR_GATHER_OP || o->code == HIR_PICK_OP ||
-                         o->code == HIR_MARK_OP || o->code == HIR_EXPERT_LINEAR_OP;
+                         o->code == HIR_MARK_OP || o->code == HIR_EXPERT_LINEAR_OP ||
+                         hir_takes_targets(o->code);
     if (!chooses || !hir_ref_equal(o->args[at], input)) return 0;
     if (o->code == HIR_MARK_OP) return hir_attr_int(o, HIR_A_LENGTH, 0);
     const hir_type from = hir_arg_type(m, op, o->code == HIR_EXPERT_LINEAR_OP);
-    return o->code == HIR_PICK_OP ? from.dim[from.rank - 1] : from.dim[0];
+    const bool last = o->code == HIR_PICK_OP || hir_takes_targets(o->code);
+    return from.dim[last ? from.rank - 1 : 0];
 }
 
 /* The fewest rows of any table that is indexed by the ids of `input`, by ops from `first` on. */

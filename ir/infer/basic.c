@@ -75,8 +75,10 @@ bool hir_rule_layernorm(hir_check *c, hir_type *y) {
 
 /* ---- moving elements ----------------------------------------------------------------------- */
 bool hir_rule_reshape(hir_check *c, hir_type *y) {
-    if (!hir_plain(c, 0) || !hir_shape(c, y)) return false;
     hir_type x = hir_arg(c, 0);
+    const bool ids = x.dtype == HIR_I32 && x.rank == 1 && x.dim[0] == HIR_T;
+    if ((!ids && !hir_plain(c, 0)) || !hir_shape(c, y)) return false;
+    if (ids) y->dtype = HIR_I32; /* token ids, each as a choice of one: i32[T, 1] */
     if (hir_type_has_t(x) != hir_type_has_t(*y))
         return hir_reject(c, HD_E_TYPE, NULL,
                           hir_type_has_t(x) ? "%s has tokens, so 'shape' must begin with T"

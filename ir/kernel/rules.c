@@ -6,7 +6,7 @@
  * rejected with its location, and not by some later failure.
  *
  *   top level   kernels and outputs
- *   contract    (row op -> x)* linear+ (const | elementwise | row op)* yield
+ *   contract    (row op -> x)* linear+ (const | elementwise | row op)* [cross_entropy.parts] yield
  *               what stands in front of the linear ops makes x, and nothing else
  *               an elementwise op takes whole [T, N], a row op one head at a time
  *               (ir/kernel/heads.c)
@@ -17,8 +17,9 @@
  *               has its rule for the op's operands
  *   row         primitives only; all results have T (or C: state), or none has
  *   threads     the splits that the form may have
- *   rows        "last" kernels are of a form that may be, and write no state; only "last" kernels
- *               and output 0 of a model read their results
+ *   rows        "last" and "loss" kernels are of a form that may be, and write no state; only such
+ *               kernels and output 0 of a model read what "last" kernels make, and only "loss"
+ *               kernels and the losses what "loss" kernels make
  *   in place_rules.c, once plan-memory has run:
  *   memory      results are inside their areas; values live at the same time do not overlap
  *   runs        layer ranges of a pipeline stage (ir/kernel/layer_ranges.h) receive first and send last;
@@ -69,7 +70,12 @@ static bool is_a(const hir_rules *r, hir_ref x, hir_opcode code) {
 }
 
 static bool is_last(const hir_rules *r, hir_id kernel) {
-    return hir_rows_of(hir_op_at(r->m, kernel)) == HIR_ROWS_LAST;
+    return hir_rows_of(hir_op_at(r->m, kernel)) != HIR_ROWS_ALL;
+}
+
+/* Does the kernel run in calls of NAME_loss alone? */
+static bool is_of_loss(const hir_rules *r, hir_id kernel) {
+    return hir_rows_of(hir_op_at(r->m, kernel)) == HIR_ROWS_LOSS;
 }
 
 /* ---- weights ------------------------------------------------------------------------------- */
@@ -168,7 +174,7 @@ static bool is_head_op(const hir_head_epilogue *epilogue, const hir_op *o) {
 static part part_of(const hir_rules *r, const hir_op *o) {
     if (o->code == HIR_LINEAR_OP) return LINEARS;
     if (o->code == HIR_CONST_OP || hir_has_trait(o->code, HIR_ELEMENTWISE)) return EPILOGUE;
-    if (o->code == HIR_YIELD_OP) return TAIL;
+    if (o->code == HIR_CROSS_ENTROPY_PARTS_OP || o->code == HIR_YIELD_OP) return TAIL;
     if (o->code == HIR_RESHAPE_OP) return is_inner(r, o->args[0]) ? TAIL : HEAD;
     return NOWHERE;
 }
@@ -187,6 +193,22 @@ static void check_front(hir_rules *r, hir_id op, const hir_id *front, size_t n) 
             hir_rules_require(r, op,
                               o->args[i].kind != HIR_REF_VALUE || o->args[i].index != front[k],
                               "a value of the prologue is used after the linear ops");
+}
+
+/* It takes the tile that the linear op and the elementwise ops have made, and is all that leaves the
+ * kernel: the tile is not stored. */
+static void check_parts(hir_rules *r, hir_id op) {
+    const hir_op *o = hir_op_at(r->m, op), *k = hir_op_at(r->m, r->kernel);
+    uint32_t linears = 0;
+    HIR_EACH(r->m, id, k->body_first) linears += hir_op_at(r->m, id)->code == HIR_LINEAR_OP;
+    hir_rules_require(r, op, linears == 1, "its kernel has one linear op");
+    hir_rules_require(r, op, is_inner(r, o->args[0]) && !is_a(r, o->args[0], HIR_RESHAPE_OP),
+                      "the logits are not made in the kernel itself");
+    hir_rules_require(r, op, def_of(r, o->args[1]) == HIR_NONE, "the targets are not an input");
+    hir_rules_require(r, op,
+                      k->n_results == 1 && hir_ref_equal(hir_op_at(r->m, k->body_last)->args[0],
+                                                         hir_value_ref(o->results[0])),
+                      "its kernel yields its result and nothing else");
 }
 
 static void check_contraction(hir_rules *r) {
@@ -219,6 +241,7 @@ static void check_contraction(hir_rules *r) {
         else if (hir_has_trait(o->code, HIR_ELEMENTWISE))
             check_epilogue(r, op);
         if (o->code == HIR_YIELD_OP) check_cache_use(r, op);
+        if (o->code == HIR_CROSS_ENTROPY_PARTS_OP) check_parts(r, op);
         check_weights(r, op);
     }
     hir_rules_require(r, r->kernel, x.kind != HIR_REF_NONE, "a contraction has a linear op");
@@ -590,14 +613,16 @@ static void check_rows(hir_rules *r, const hir_form_info *form) {
 
 /* A kernel of all rows must read values that have all rows. */
 static void check_reads_rows(hir_rules *r) {
-    if (is_last(r, r->kernel)) return;
+    const bool last = is_last(r, r->kernel), loss = is_of_loss(r, r->kernel);
     HIR_EACH(r->m, op, hir_op_at(r->m, r->kernel)->body_first) {
         const hir_op *o = hir_op_at(r->m, op);
         for (uint32_t i = 0; i < o->n_args; i++) {
             hir_id def = def_of(r, o->args[i]);
             if (def == HIR_NONE || is_inner(r, o->args[i])) continue;
-            hir_rules_require(r, op, !is_last(r, def),
+            hir_rules_require(r, op, last || !is_last(r, def),
                               "it reads rows that only exist for the last tokens");
+            hir_rules_require(r, op, !last || loss || !is_of_loss(r, def),
+                              "it reads rows that only exist in calls of NAME_loss");
         }
     }
 }
@@ -607,8 +632,11 @@ static void check_output(hir_rules *r, hir_id op, size_t number) {
     r->kernel = HIR_NONE;
     if (!hir_rules_require(r, op, def != HIR_NONE, "an output is the result of a kernel")) return;
     if (!r->model) return;
-    if (number == 0)
-        hir_rules_require(r, op, is_last(r, def),
+    if (op == hir_loss_output(r->m))
+        hir_rules_require(r, op, is_of_loss(r, def),
+                          "the losses come from a kernel with rows = \"loss\"");
+    else if (number == 0)
+        hir_rules_require(r, op, is_last(r, def) && !is_of_loss(r, def),
                           "the first output of a model comes from a kernel with rows = \"last\"");
     else
         hir_rules_require(

@@ -215,6 +215,26 @@ static hir_ref logsumexp(expander *e, hir_id op) {
     return hir_emit2(&e->b, HIR_ADD_OP, p->max, hir_emit1(&e->b, HIR_LOG_OP, p->sum));
 }
 
+/* ln sum e^logits - the logit of the target, which is what is left of the row where ids are
+ * marked; 0 where no id is. */
+static hir_ref cross_entropy(expander *e, hir_id op) {
+    const hir_ref x = pass_arg(e->m, op, 0), ids = pass_arg(e->m, op, 1);
+    const hir_type t = hir_ref_type(e->m, x);
+    const expand_powers *p = powers_of(e, x, 1);
+    if (!p) return hir_no_ref();
+    hir_type one = pass_keep_one(t, 1);
+    one.dtype = HIR_I32;
+    const hir_ref id = pass_reshape(&e->b, ids, one);
+    const hir_attr length = hir_int(HIR_A_LENGTH, t.dim[1]);
+    const hir_ref mark = is_given(id) ? hir_emit(&e->b, HIR_MARK_OP, &id, 1, &length, 1) : id;
+    if (!is_given(mark)) return mark;
+    const hir_ref target =
+        pass_reduce(&e->b, HIR_REDUCE_SUM_OP, hir_emit2(&e->b, HIR_WHEN_OP, mark, x), 1);
+    const hir_ref below = hir_emit2(&e->b, HIR_SUB_OP, p->max, target);
+    const hir_ref y = hir_emit2(&e->b, HIR_ADD_OP, hir_emit1(&e->b, HIR_LOG_OP, p->sum), below);
+    return hir_emit2(&e->b, HIR_WHEN_OP, pass_reduce(&e->b, HIR_REDUCE_MAX_OP, mark, 1), y);
+}
+
 static hir_ref depth_inverse_rms(expander *e, hir_id op) {
     return inverse_rms(e, op, pass_arg(e->m, op, 0), eps_of(e, op));
 }
@@ -236,6 +256,7 @@ static hir_ref (*expansion(hir_opcode code))(expander *, hir_id) {
     case HIR_SOFTMAX_OP: return softmax;
     case HIR_LINEAR_OP: return linear;
     case HIR_LOGSUMEXP_OP: return logsumexp;
+    case HIR_CROSS_ENTROPY_OP: return cross_entropy;
     case HIR_DEPTH_INVERSE_RMS_OP: return depth_inverse_rms;
     case HIR_DEPTH_SCORES_OP:
     case HIR_DEPTH_MIX_OP:

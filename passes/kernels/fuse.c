@@ -421,6 +421,8 @@ static bool place_op(fuse *f, hir_id op) {
         place_alone(f, op, FUSE_BLOCKS);
     else if (hir_has_trait(o->code, HIR_COMM))
         place_comm(f, op);
+    else if (o->code == HIR_CROSS_ENTROPY_OP)
+        place_alone(f, op, FUSE_LOSS);
     else if (o->code == HIR_LINEAR_OP && is_contraction(f, o))
         place_linear(f, op);
     else if (o->code == HIR_EXPERT_LINEAR_OP)
@@ -861,5 +863,5 @@ bool pass_fuse(hir_pass_context *c) {
     fill_groups(&f);
     place_prologues(&f);
     c->changed = true;
-    return fuse_build(&f);
+    return fuse_build(&f) && fuse_loss(c);
 }

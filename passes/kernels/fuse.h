@@ -1,5 +1,5 @@
 /* The fuse pass: grouping (fuse.c) decides which op goes into which kernel; building (fuse_build.c)
- * creates the kernels. */
+ * creates the kernels; fuse_loss.c makes those of the loss. */
 #ifndef HIR_PASSES_FUSE_H
 #define HIR_PASSES_FUSE_H
 
@@ -14,6 +14,7 @@ typedef enum fuse_kind {
     FUSE_CONTRACT, /* linear, or an op of its epilogue */
     FUSE_BLOCKS,   /* block_linear */
     FUSE_COMM,     /* communication between ranks */
+    FUSE_LOSS,     /* cross_entropy, of which fuse_loss.c makes two kernels */
     FUSE_SEQUENCE,
     FUSE_OUTPUT,
 } fuse_kind;
@@ -75,5 +76,9 @@ hir_ref fuse_base(const fuse *f, hir_ref r);
 fuse_node *fuse_node_of(const fuse *f, hir_ref r);
 
 bool fuse_build(fuse *f);
+
+/* ---- fuse_loss.c ---- */
+/* Gives the loss of a model, which is a kernel that reads its logits, kernels of its own. */
+bool fuse_loss(hir_pass_context *c);
 
 #endif

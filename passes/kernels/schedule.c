@@ -11,7 +11,8 @@
  *                      read, which write no state, and whose form permits it
  *                      (ir/kernel/kernels.def): they run for the rows that the caller wants.
  *                      Attention permits it: a row of its result needs that row of q, and the
- *                      cache.
+ *                      cache. What "loss" kernels read does not count: a call that computes losses
+ *                      asks for all rows.
  *          4 threads   split_decode (T = 1) and split_prefill (T > 1) as the form has them; cyclic
  *                      in chunks of as many rows as the op does together (ir/kernel/work.c);
  *                      what runs once: none
@@ -73,6 +74,7 @@ static bool *find_last(scheduler *s) {
     rows r = {s, hd_new_array(s->c->scratch, bool, m->values.n)};
     for (hir_id op = m->last; op != HIR_NONE; op = hir_op_at(m, op)->prev) {
         const hir_op *o = hir_op_at(m, op);
+        if (hir_is_kernel(o) && hir_rows_of(o) == HIR_ROWS_LOSS) continue;
         if (is_output(m, op)) {
             if (o->args[0].kind == HIR_REF_VALUE && op != s->output0)
                 r.all[o->args[0].index] = true;
@@ -113,6 +115,21 @@ static bool insert_copy(scheduler *s, hir_id output, const char *why) {
     return true;
 }
 
+static void note_read(void *context, hir_id kernel, uint32_t value) {
+    (void)kernel;
+    hir_id *wanted = context;
+    if (*wanted == value) *wanted = HIR_NONE;
+}
+
+/* Does a kernel of the loss read the value, which another kernel makes? */
+static bool is_read_for_loss(const scheduler *s, hir_id value) {
+    hir_id wanted = value;
+    for (size_t i = 0; i < s->kernels.n; i++)
+        if (hir_rows_of(hir_op_at(s->m, s->kernels.at[i])) == HIR_ROWS_LOSS)
+            each_read(s->m, s->kernels.at[i], note_read, &wanted);
+    return wanted == HIR_NONE;
+}
+
 /* Why an output needs a copy; NULL: the kernel may write to it directly. */
 static const char *reason_to_copy(const scheduler *s, hir_id output, const bool *last,
                                   const bool *given_out) {
@@ -125,6 +142,8 @@ static const char *reason_to_copy(const scheduler *s, hir_id output, const bool 
     if (hir_otherwise(s->m, kernel) != HIR_NONE) return "it is computed in place";
     if (s->model && output == s->output0 && !last[kernel] && !hir_runs_once(s->m, kernel))
         return "its value is needed for more rows than the caller asks for";
+    if (output == s->output0 && is_read_for_loss(s, x.index))
+        return "the loss reads it, in calls that have no such output";
     return NULL;
 }
 
@@ -408,7 +427,8 @@ bool pass_schedule(hir_pass_context *c) {
     const bool *last = find_last(&s);
     for (size_t i = 0; i < s.kernels.n; i++) {
         const hir_rows rows = last[s.kernels.at[i]] ? HIR_ROWS_LAST : HIR_ROWS_ALL;
-        set_string(&s, s.kernels.at[i], HIR_A_ROWS, hir_rows_name(rows));
+        if (hir_rows_of(hir_op_at(s.m, s.kernels.at[i])) != HIR_ROWS_LOSS)
+            set_string(&s, s.kernels.at[i], HIR_A_ROWS, hir_rows_name(rows));
         set_splits(&s, s.kernels.at[i]);
     }
     name_kernels(&s);

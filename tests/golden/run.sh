@@ -8,6 +8,7 @@
 # Tolerances, e = max |got - expected| / max |expected|:
 #   evaluator 1e-6   float64 throughout; the expected values are stored as float32 (6e-8)
 #   compiled  1e-4   a plain float32 evaluation stays below 3e-5, an error in the maths moves logits by 2e-4 and more
+#   losses    as logits, against the log-softmax of the expected logits in double precision
 #   split     1e-5   prefill and decode of the same code differ in the order of sums only
 #   caches of bf16, f16, best level and amx: against the evaluator with the same cache 1e-2, 2e-3 (where an element is so close
 #             to the middle of two that float32 rounds it the other way; seen 2e-3, 6e-4, without such an element 1e-6),
@@ -47,6 +48,12 @@ if [ "$level" = interpret ] || turn 0 3; then depth="--trace-depth $out.depth"; 
 check "logits, one call" "$out.npy" "$expected:logits" $limit
 check "final hidden rows" "$out-hidden.npy" "$expected:hidden_final" $limit
 check "split against one call" "$out-split.npy" "$out.npy" 1e-5
+
+# the loss of compiled code costs a compilation
+if [ "$level" = interpret ] || turn 0 4; then
+    "$hadal" eval "$case" --data "$tokens" --losses "$out-losses.npy" --context 4096 $flags >/dev/null
+    check "losses" --losses "$out-losses.npy" "$expected:logits" "$tokens" $limit
+fi
 
 cache() { # TYPE, distance to the evaluator with the same cache, to the expected logits
     "$hadal" run "$case" --tokens "$tokens" --logits "$out-$1.npy" --split "$first" $flags --cache-dtype "$1" --threads 2

@@ -1,5 +1,7 @@
 /* tensor_compare A B TOLERANCE [N]
  *     e = max |a - b| / max |b| over a tensor, or over its first N rows; exit code 1 if above
+ * tensor_compare --losses LOSSES LOGITS TOKENS TOLERANCE
+ *     the same of losses, and of what they are by logits and tokens
  * tensor_compare --print A
  *     the elements, separated by spaces
  *
@@ -93,11 +95,38 @@ static int compare(const char *name_a, const hd_tensor *a, const char *name_b, c
     return 1;
 }
 
+/* Are the losses [n - 1] what the tokens [n] after the first cost by the logits [n, V] of the rows
+ * before them? */
+static int compare_losses(const hd_tensor *losses, const hd_tensor *logits, const hd_tensor *tokens,
+                          double tolerance) {
+    double worst = 0, largest = 0;
+    if (logits->rank != 2 || losses->elements + 1 != tokens->elements ||
+        (uint64_t)logits->shape[0] != tokens->elements) {
+        fprintf(stderr, "shapes differ\n");
+        return 1;
+    }
+    const uint64_t vocab = (uint64_t)logits->shape[1];
+    for (uint64_t t = 0; t < losses->elements; t++) {
+        double most = -INFINITY, sum = 0;
+        for (uint64_t j = 0; j < vocab; j++)
+            most = fmax(most, hd_tensor_get(logits, t * vocab + j));
+        for (uint64_t j = 0; j < vocab; j++)
+            sum += exp(hd_tensor_get(logits, t * vocab + j) - most);
+        const uint64_t target = (uint64_t)hd_tensor_get(tokens, t + 1);
+        const double loss = log(sum) + most - hd_tensor_get(logits, t * vocab + target);
+        const double off = fabs(hd_tensor_get(losses, t) - loss);
+        if (!(off <= worst)) worst = off;
+        if (loss > largest) largest = loss;
+    }
+    printf("e = %.3g (limit %g)\n", worst / largest, tolerance);
+    return worst / largest <= tolerance ? 0 : 1;
+}
+
 int main(int argc, char **argv) {
     hd_arena *arena = hd_arena_new();
     hd_diags diags;
     hd_diags_init(&diags, arena);
-    hd_tensor a, b;
+    hd_tensor a, b, c;
     int code = 2;
     if (argc == 3 && strcmp(argv[1], "--print") == 0) {
         if (open_tensor(arena, &diags, argv[2], &a)) {
@@ -105,12 +134,17 @@ int main(int argc, char **argv) {
                 printf("%g%c", hd_tensor_get(&a, i), i + 1 < a.elements ? ' ' : '\n');
             code = 0;
         }
+    } else if (argc == 6 && strcmp(argv[1], "--losses") == 0) {
+        if (open_tensor(arena, &diags, argv[2], &a) && open_tensor(arena, &diags, argv[3], &b) &&
+            open_tensor(arena, &diags, argv[4], &c))
+            code = compare_losses(&a, &b, &c, strtod(argv[5], NULL));
     } else if (argc == 4 || argc == 5) {
         if (open_tensor(arena, &diags, argv[1], &a) && open_tensor(arena, &diags, argv[2], &b))
             code = compare(argv[1], &a, argv[2], &b, strtod(argv[3], NULL),
                            argc > 4 ? strtol(argv[4], NULL, 10) : 0);
     } else {
-        fprintf(stderr, "usage: tensor_compare A B TOLERANCE [ROWS] | --print A\n");
+        fprintf(stderr, "usage: tensor_compare A B TOLERANCE [ROWS] | --print A | "
+                        "--losses LOSSES LOGITS TOKENS TOLERANCE\n");
     }
     for (size_t i = 0; i < diags.list.n; i++)
         fprintf(stderr, "%s\n", diags.list.at[i].message);

@@ -197,7 +197,7 @@ static bool yield(row_graph *g, const hir_op *op) {
 /* A type without T in it, for shapes of rows. T counts as a dim of size 1. */
 static bool row_type(row_graph *g, const hir_op *op, hir_type *type) {
     if (type->dtype != HIR_F32 && op->code != HIR_CONVERT_OP && op->code != HIR_TOPK_OP &&
-        op->code != HIR_TO_IDS_OP)
+        op->code != HIR_TO_IDS_OP && op->code != HIR_RESHAPE_OP)
         return row_unsupported(g, op, "its result is not f32");
     for (uint32_t i = 0; i < type->rank; i++)
         if (hir_is_length(type->dim[i]))

@@ -365,6 +365,66 @@ Test(kernel_rules, state_is_written_for_all_rows) {
                  "state is written for all rows");
 }
 
+/* ---- losses ---------------------------------------------------------------------------------- */
+#define LOSS "{name = \"c\", rows = \"loss\", split_decode = \"cols\", split_prefill = \"cols\"}"
+#define ROW_LOSS                                                                                   \
+    "{name = \"r\", rows = \"loss\", split_decode = \"none\", split_prefill = \"rows\"}"
+#define LOGITS                                                                                     \
+    "  %x = kernel.row " ROW_LAST " : f32[T, 16] {\n"                                              \
+    "    %0 = gather @e, %t : f32[T, 16]\n    yield %0\n  }\n"                                     \
+    "  %o = kernel.row " ROW_LAST " : f32[T, 16] {\n"                                              \
+    "    %1 = neg %x : f32[T, 16]\n    yield %1\n  }\n"
+#define MERGE                                                                                      \
+    "  %l = kernel.row " ROW_LOSS " : f32[T] {\n    %5 = slice %p {axis = 1, start = 0, length = " \
+    "1} : f32[T, 1, 1]\n    %6 = reshape %5 {shape = [T]} : f32[T]\n    %7 = neg %6 : f32[T]\n"    \
+    "    yield %7\n  }\n" OUT "  output %l {name = \"losses\"}\n"
+
+static void expect_loss(const char *parts, const char *rest, const char *message) {
+    hd_arena *a = hd_arena_new();
+    expect_in("func(%t: i32[T], %targets: i32[T]) {\n" LOGITS, hd_printf(a, "%s%s", parts, rest),
+              message);
+    hd_arena_free(a);
+}
+
+static const char parts_kernel[] =
+    "  %p = kernel.contract " LOSS " : f32[T, 4, 1] {\n    %2 = linear %x, @w, _ : f32[T, 16]\n"
+    "    %3 = neg %2 : f32[T, 16]\n"
+    "    %4 = cross_entropy.parts %3, %targets {length = 256} : f32[T, 4, 1]\n    yield %4\n  }\n";
+
+Test(kernel_rules, a_loss_ends_an_epilogue) {
+    expect_loss(parts_kernel, MERGE, NULL);
+    expect_loss("  %p, %q = kernel.contract " LOSS " : f32[T, 4, 1], f32[T, 16] {\n"
+                "    %2 = linear %x, @w, _ : f32[T, 16]\n"
+                "    %4 = cross_entropy.parts %2, %targets {length = 256} : f32[T, 4, 1]\n"
+                "    yield %4, %2\n  }\n",
+                MERGE, "yields its result and nothing else");
+    expect_loss("  %p = kernel.contract " LOSS " : f32[T, 4, 1] {\n"
+                "    %2 = linear %x, @w, _ : f32[T, 16]\n    %3 = linear %x, @w2, _ : f32[T, 16]\n"
+                "    %4 = cross_entropy.parts %2, %targets {length = 256} : f32[T, 4, 1]\n"
+                "    yield %4\n  }\n",
+                MERGE, "its kernel has one linear op");
+    expect_loss("  %p = kernel.contract " LOSS " : f32[T, 4, 1] {\n"
+                "    %2 = linear %x, @w, _ : f32[T, 16]\n"
+                "    %4 = cross_entropy.parts %x, %targets {length = 256} : f32[T, 4, 1]\n"
+                "    yield %4\n  }\n",
+                MERGE, "the logits are not made in the kernel itself");
+    expect_loss("  %p = kernel.row " ROW_LOSS " : f32[T, 4, 1] {\n    %2 = neg %x : f32[T, 16]\n"
+                "    %4 = cross_entropy.parts %2, %targets {length = 256} : f32[T, 4, 1]\n"
+                "    yield %4\n  }\n",
+                MERGE, "it cannot stand in a row program");
+}
+
+Test(kernel_rules, rows_of_a_loss_are_for_losses) {
+    const char *late = "  %z = kernel.row " ROW_LAST " : f32[T] {\n    %8 = slice %p {axis = 1, "
+                       "start = 0, length = 1} : f32[T, 1, 1]\n    %9 = reshape %8 {shape = [T]} : "
+                       "f32[T]\n    %10 = neg %9 : f32[T]\n    yield %10\n  }\n" MERGE;
+    expect_loss(parts_kernel, late, "only exist in calls of NAME_loss");
+    expect_loss("",
+                "  %l = kernel.row " ROW_LAST " : f32[T] {\n    %2 = reduce_sum %x {axis = 1} : "
+                "f32[T]\n    yield %2\n  }\n" OUT "  output %l {name = \"losses\"}\n",
+                "the losses come from a kernel with rows = \"loss\"");
+}
+
 /* ---- memory ---------------------------------------------------------------------------------- */
 static void expect_plan(const char *a, const char *b, const char *message) {
     char text[1024] = "hir 1 kernel @f\n\narena 128 per token\nfixed 0\n\n"

@@ -109,6 +109,8 @@ static void *operand_at(machine *x, hrt_operand o) {
     case HRT_NUMBER: return (void *)(uintptr_t)o.offset;
     case HRT_LOCAL:
     case HRT_KEPT:
+    case HRT_TARGETS:
+    case HRT_LOSSES:            /* of no call of forward */
     case HRT_LOCAL_KEPT: break; /* of divided models, which are counted by what crosses */
     }
     return NULL;

@@ -1,0 +1,26 @@
+/* The tokens of a file (hadal_data_open). */
+#ifndef API_DATA_H
+#define API_DATA_H
+
+#include "api/session.h"
+
+struct hadal_data {
+    const char *path;
+    int64_t n;
+    int64_t bytes, text_tokens; /* of a text, and the tokens that stand for it, without those that a
+                                 * tokenizer puts around it; 0: the data are tokens */
+    /* One of these: */
+    const uint8_t *text; /* a byte is a token */
+    const uint8_t *raw;  /* little-endian numbers of 32 bits */
+    const int32_t *ids;
+    hd_tensor tensor;
+};
+
+/* Copies tokens `first` .. `first + n - 1`. */
+void api_data_copy(const hadal_data *d, int64_t first, int64_t n, int32_t *out);
+/* False, and a diagnostic that names the first token outside of 0 .. vocab - 1. */
+bool api_data_check(hadal_session *s, const hadal_data *d, int64_t vocab);
+/* False, and a diagnostic, if `path` is the file of the data. */
+bool api_data_may_write(hadal_session *s, const hadal_data *d, const char *path);
+
+#endif

@@ -1,0 +1,148 @@
+/* hadal eval. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "driver/commands.h"
+#include "driver/pipeline.h"
+#include "driver/prompt.h"
+#include "driver/report.h"
+#include "driver/workplace.h"
+
+/* ---- results --------------------------------------------------------------------------------- */
+static void print_number(const char *name, double x, const char *unit) {
+    char line[96];
+    snprintf(line, sizeof line, "%-14s %.6g%s\n", name, x, unit);
+    (void)report_text(line, strlen(line)); /* main reports a failed write */
+}
+
+static void print_text(const hadal_evaluation *e) {
+    char line[96];
+    snprintf(line, sizeof line, "%-14s %lld of %lld\n", "tokens", (long long)e->tokens,
+             (long long)e->data_tokens);
+    (void)report_text(line, strlen(line));
+    print_number("loss", e->loss, " nats");
+    print_number("perplexity", e->perplexity, "");
+    if (e->bytes) print_number("bits per byte", e->bits_per_byte, "");
+}
+
+/* JSON has no infinite numbers: e^loss of a large loss is null. */
+static void add_number(char *out, size_t size, const char *name, double x) {
+    const size_t n = strlen(out);
+    if (isfinite(x))
+        snprintf(out + n, size - n, ", \"%s\": %.17g", name, x);
+    else
+        snprintf(out + n, size - n, ", \"%s\": null", name);
+}
+
+static void print_json(const hadal_evaluation *e, const hadal_eval_options *o) {
+    char out[512];
+    snprintf(out, sizeof out, "{\"tokens\": %lld, \"data_tokens\": %lld", (long long)e->tokens,
+             (long long)e->data_tokens);
+    add_number(out, sizeof out, "loss", e->loss);
+    add_number(out, sizeof out, "perplexity", e->perplexity);
+    if (e->bytes) {
+        add_number(out, sizeof out, "bits_per_byte", e->bits_per_byte);
+        add_number(out, sizeof out, "bytes", (double)e->bytes);
+    }
+    add_number(out, sizeof out, "context", (double)o->context);
+    if (o->stride) add_number(out, sizeof out, "stride", (double)o->stride);
+    add_number(out, sizeof out, "seconds", e->seconds);
+    const size_t n = strlen(out);
+    snprintf(out + n, sizeof out - n, "}\n");
+    (void)report_text(out, strlen(out));
+}
+
+static void tell_rate(const command_line *line, const hadal_evaluation *e) {
+    if (option_given(line, OPTION_QUIET)) return;
+    report_end();
+    fprintf(stderr, "%lld tokens in %.3f s (%.1f/s)\n", (long long)e->data_tokens, e->seconds,
+            e->seconds > 0 ? (double)e->data_tokens / e->seconds : 0);
+}
+
+/* ---- the work -------------------------------------------------------------------------------- */
+static int options_of(hadal_session *s, const command_line *line, hadal_eval_options *o) {
+    long long context, stride, threads;
+    if (!option_given(line, OPTION_DATA))
+        return hadal_fail(s, "usage", "--data is missing",
+                          "a text, or token ids in a .npy or .i32 file");
+    if (!option_number(s, line, OPTION_CONTEXT, 1024, 2, 1LL << 30, &context) ||
+        !option_number(s, line, OPTION_STRIDE, 0, 1, 1LL << 30, &stride) ||
+        !option_number(s, line, OPTION_THREADS, 0, 1, 256, &threads))
+        return 1;
+    const bool interpret = option_given(line, OPTION_INTERPRET);
+    if (interpret && (option_given(line, OPTION_MACHINE) || option_given(line, OPTION_THREADS) ||
+                      option_given(line, OPTION_CPU_LEVEL)))
+        return hadal_fail(s, "usage", "--machine, --threads and --cpu-level are for compiled code",
+                          "leave out --interpret");
+    *o = (hadal_eval_options){
+        .struct_size = sizeof *o,
+        .interpret = interpret,
+        .cpu_level = option_get(line, OPTION_CPU_LEVEL),
+        .threads = (int)threads,
+        .context = context,
+        .stride = stride,
+        .losses_path = option_get(line, OPTION_LOSSES),
+    };
+    return 0;
+}
+
+static int open_data(hadal_session *s, const command_line *line, const hadal_data **data) {
+    const char *path = option_get(line, OPTION_DATA);
+    const hadal_tokenizer *t = NULL;
+    report_step("reading the data");
+    if (!hadal_data_is_text(path)) {
+        if (option_given(line, OPTION_TOKENIZER) || option_given(line, OPTION_RAW_PROMPT))
+            return hadal_fail(s, "usage", "--tokenizer and --raw-prompt are for a text",
+                              "the data hold token ids");
+    } else if (find_tokenizer_of_text(s, line, &t)) {
+        return 1;
+    }
+    if (!t && option_given(line, OPTION_RAW_PROMPT))
+        return hadal_fail(s, "usage", "--raw-prompt is for a tokenizer",
+                          "the bytes of a text are its tokens where there is none");
+    return hadal_data_open(s, path, t, !option_given(line, OPTION_RAW_PROMPT), data);
+}
+
+/* Makes what the evaluation needs of SPEC: code, or the types of weights alone. */
+static int prepare(hadal_session *s, const command_line *line, hadal_eval_options *o,
+                   workplace *w) {
+    hadal_pipeline pipeline;
+    char name[256];
+    if (find_compiled_stages(line->positional[0], &w->files, name, sizeof name)) {
+        if (o->interpret)
+            return hadal_fail(s, "usage", "--interpret is for a SPEC",
+                              "a compiled model has no graph");
+        return reject_spec_options(s, line);
+    }
+    if (make_pipeline(s, line, &pipeline) || load_model(s, line, "model") || hadal_check_weights(s))
+        return 1;
+    pipeline.loss = !o->interpret;
+    if (o->interpret && !pipeline.stop_after && !pipeline.dump_dir && !pipeline.check)
+        pipeline.stop_after = "layout";
+    if (run_pipeline(s, line, &pipeline)) return 1;
+    return o->interpret ? 0 : make_workplace(s, w) || build_library(s, line, &w->files);
+}
+
+static int evaluate(hadal_session *s, const command_line *line, workplace *w) {
+    hadal_eval_options o;
+    hadal_evaluation result;
+    const hadal_data *data;
+    if (options_of(s, line, &o) || open_data(s, line, &data) || prepare(s, line, &o, w)) return 1;
+    o.library = w->files.library, o.packed = w->files.weights;
+    report_tokens("evaluating");
+    if (hadal_evaluate(s, &o, data, &result)) return 1;
+    if (option_given(line, OPTION_JSON))
+        print_json(&result, &o);
+    else
+        print_text(&result);
+    tell_rate(line, &result);
+    return 0;
+}
+
+int cmd_eval(hadal_session *s, const command_line *line) {
+    workplace w = {0};
+    const int failed = evaluate(s, line, &w);
+    remove_workplace(&w);
+    return failed;
+}
