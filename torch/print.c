@@ -17,6 +17,7 @@ typedef struct printer {
     const char *scope; /* the weights that names are in: "w", "self" */
     const char *like;  /* a tensor with a row for each token */
     int indent;
+    bool last;  /* is it the last node of a function, which may be its result? */
     uint32_t n; /* variables */
     const char **name;
     uint32_t *reads;
@@ -367,8 +368,8 @@ static void flush(printer *t) {
 static void print_node(printer *t, const hpt_node *n) {
     const expression e = node_text(t, n);
     const uint32_t v = n->n_out == 1 ? n->out[0] : HIR_NONE;
-    if (v != HIR_NONE && !t->name[v] && t->reads[v] == 1 && strlen(e.text) <= LONGEST_INLINE &&
-        !n->call) {
+    const size_t longest = t->last ? LINE - 20 : LONGEST_INLINE;
+    if (v != HIR_NONE && !t->name[v] && t->reads[v] == 1 && strlen(e.text) <= longest && !n->call) {
         t->waiting[v] = e;
         hd_push(t->p->a, &t->all_waiting, v);
         return;
@@ -478,6 +479,7 @@ static void print_loop(printer *t, const hpt_loop *l) {
     else
         line(t, hd_printf(a, "for %s in range(%lld):", l->counter, end));
     t->indent++;
+    t->last = false;
     for (size_t i = 0; i < l->body.n; i++)
         print_node(t, &l->body.at[i]);
     flush(t);
@@ -497,6 +499,7 @@ static printer new_printer(const hpt_program *p, hd_text *out) {
 
 static void print_body(printer *t, const hpt_body *b) {
     for (size_t i = 0; i < b->n; i++) {
+        t->last = i + 1 == b->n;
         if (b->at[i].loop)
             print_loop(t, b->at[i].loop);
         else
