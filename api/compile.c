@@ -171,6 +171,17 @@ static bool parse_passes(hadal_session *s, const char *list, pass_list *out) {
     return true;
 }
 
+/* Finds the pass to stop after, which must be one of those that run. */
+static bool stops_at(hadal_session *s, const char *name, const pass_list *passes,
+                     hir_pass_id *out) {
+    if (!pass_named(s, name, out)) return false;
+    for (size_t i = 0; i < passes->n; i++)
+        if (passes->at[i] == *out) return true;
+    hd_err(&s->diags, HD_E_USAGE, HD_NOWHERE, "the pass \"%s\", to stop after, does not run", name)
+        ->hint = "--passes names the passes that run; `default` is the pipeline";
+    return false;
+}
+
 void api_recast_states(const hadal_session *s, hir_module *m) {
     const struct {
         hir_state_kind kind;
@@ -277,7 +288,7 @@ static bool run_passes(hadal_session *s, const hadal_pipeline *p) {
         return false;
     }
     hir_pass_id stop = HIR_PASS_COUNT;
-    if (p->stop_after && !pass_named(s, p->stop_after, &stop)) return false;
+    if (p->stop_after && !stops_at(s, p->stop_after, &passes, &stop)) return false;
     pass_hooks hooks = {
         .s = s,
         .p = p,

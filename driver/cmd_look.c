@@ -9,9 +9,7 @@
 int cmd_opt(hadal_session *s, const command_line *line) {
     hadal_pipeline pipeline;
     if (make_pipeline(s, line, &pipeline) || load_model(s, line, NULL)) return 1;
-    const char *list = option_get(line, OPTION_PASS_LIST);
-    pipeline.passes = list;
-    if ((list || pipeline.stop_after) && run_pipeline(s, line, &pipeline)) return 1;
+    if ((pipeline.passes || pipeline.stop_after) && run_pipeline(s, line, &pipeline)) return 1;
     return deliver_text(s, line, hadal_ir_text(s, option_given(line, OPTION_LOCATIONS)));
 }
 

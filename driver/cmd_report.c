@@ -27,7 +27,8 @@ static int load_spec(subject *x, const command_line *line) {
     report_step("reading the model");
     if (hadal_load(x->s, x->path, NULL) || (weights && hadal_weights(x->s, weights))) return 1;
     pipeline.keep_history = 1;
-    if (strcmp(hadal_stage(x->s), "kernel") == 0) pipeline.passes = ""; /* nothing is left to do */
+    if (strcmp(hadal_stage(x->s), "kernel") == 0 && !pipeline.passes)
+        pipeline.passes = ""; /* nothing is left to do */
     return run_pipeline(x->s, line, &pipeline);
 }
 
@@ -194,7 +195,11 @@ static int make_reports(subject *first, subject *second, hadal_session *here,
     return deliver(first, second, line) || failed;
 }
 
-/* Parameters are of specs: rejects those that no model would read. */
+static bool runs_passes(const char *path) {
+    return is_spec(path) || ends_with(path, ".hir");
+}
+
+/* Parameters are of specs, passes run on what is not compiled: rejects what no model would read. */
 static int check_parameters(hadal_session *s, const command_line *line, const char *first,
                             const char *second) {
     if (option_given(line, OPTION_AGAINST_DEFINE) && !is_spec(second))
@@ -202,6 +207,10 @@ static int check_parameters(hadal_session *s, const command_line *line, const ch
     if (option_given(line, OPTION_DEFINE) && !is_spec(first) && !(second && is_spec(second)))
         return hadal_fail(s, "usage", "-D is for a SPEC, whose parameters it sets",
                           "what was compiled before has none");
+    if (option_given(line, OPTION_PASS_LIST) && !runs_passes(first) &&
+        !(second && runs_passes(second)))
+        return hadal_fail(s, "usage", "--passes is for a SPEC or IR text, on which passes run",
+                          "they ran when this was compiled");
     return 0;
 }
 

@@ -153,6 +153,7 @@ static bool read_remarks_form(hadal_session *s, const command_line *line, remark
 int make_pipeline(hadal_session *s, const command_line *line, hadal_pipeline *out) {
     *out = (hadal_pipeline){
         .struct_size = sizeof *out,
+        .passes = option_get(line, OPTION_PASS_LIST),
         .stop_after = option_get(line, OPTION_STOP_AFTER),
         .dump_dir = option_get(line, OPTION_DUMP_IR),
         .verify_each = option_given(line, OPTION_VERIFY),
