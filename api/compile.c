@@ -136,10 +136,9 @@ static bool after_pass(void *context, int index, hir_pass_id id, const hir_modul
 
 static bool pass_named(hadal_session *s, const char *name, hir_pass_id *out) {
     if (hir_pass_by_name(name, out)) return true;
-    const char *names[HIR_PASS_COUNT];
-    for (int i = 0; i < HIR_PASS_COUNT; i++)
-        names[i] = hir_pass((hir_pass_id)i)->name;
-    const char *near = hd_nearest(name, names, HIR_PASS_COUNT);
+    size_t n;
+    const char **names = hir_pass_names(s->arena, &n);
+    const char *near = hd_nearest(name, names, n);
     hd_diag *e = hd_err(&s->diags, HD_E_USAGE, HD_NOWHERE, "there is no pass \"%s\"", name);
     e->hint =
         near ? hd_printf(s->arena, "did you mean \"%s\"?", near) : "`hadal passes` lists them";

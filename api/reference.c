@@ -20,6 +20,11 @@ const char *hadal_passes_text(hadal_session *s) {
     TEXT_ENTER(s);
     for (const hir_pass_id *id = hir_pipeline(); *id != HIR_PASS_COUNT; id++)
         hd_text_f(&text, "%-26s %s\n", hir_pass(*id)->name, hir_pass(*id)->doc);
+    size_t n;
+    const hir_pass_info *own = hir_own_passes(&n);
+    if (n) hd_text_add(&text, "\nPasses of one's own, which run where --passes names them:\n");
+    for (size_t i = 0; i < n; i++)
+        hd_text_f(&text, "%-26s %s\n", own[i].name, own[i].doc);
     TEXT_LEAVE(s);
 }
 

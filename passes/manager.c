@@ -32,16 +32,31 @@ static const hir_pass_info table[] = {
 };
 
 const hir_pass_info *hir_pass(hir_pass_id id) {
+    size_t n;
+    const hir_pass_info *own = hir_own_passes(&n);
+    if (id >= HIR_PASS_OWN && id - HIR_PASS_OWN < n) return &own[id - HIR_PASS_OWN];
     return &table[id < HIR_PASS_COUNT ? id : HIR_PASS_COUNT];
 }
 
 bool hir_pass_by_name(const char *name, hir_pass_id *out) {
-    for (int i = 0; i < HIR_PASS_COUNT; i++)
-        if (!strcmp(table[i].name, name)) {
+    size_t n;
+    hir_own_passes(&n);
+    for (size_t i = 0; i < HIR_PASS_OWN + n; i++)
+        if (i != HIR_PASS_COUNT && !strcmp(hir_pass((hir_pass_id)i)->name, name)) {
             *out = (hir_pass_id)i;
             return true;
         }
     return false;
+}
+
+const char **hir_pass_names(hd_arena *a, size_t *n) {
+    size_t own;
+    hir_own_passes(&own);
+    const char **names = hd_new_array(a, const char *, HIR_PASS_COUNT + own);
+    *n = 0;
+    for (size_t i = 0; i < HIR_PASS_OWN + own; i++)
+        if (i != HIR_PASS_COUNT) names[(*n)++] = hir_pass((hir_pass_id)i)->name;
+    return names;
 }
 
 /* ---- remarks ------------------------------------------------------------------------------- */

@@ -10,7 +10,8 @@ typedef enum hir_pass_id {
 #define P(id, name, fn, stage_in, stage_out, doc) HIR_PASS_##id,
 #include "passes/passes.def"
 #undef P
-    HIR_PASS_COUNT
+    HIR_PASS_COUNT,
+    HIR_PASS_OWN /* ids from here on: passes of one's own, of which there are hir_own_passes */
 } hir_pass_id;
 
 typedef struct hir_remark {
@@ -59,6 +60,12 @@ typedef struct hir_pass_info {
 } hir_pass_info;
 const hir_pass_info *hir_pass(hir_pass_id id);
 bool hir_pass_by_name(const char *name, hir_pass_id *out);
+/* Names of all passes, those of one's own last; the array is in `a`. */
+const char **hir_pass_names(hd_arena *a, size_t *n);
+
+/* Passes of one's own: those of the directories in HADAL_EXTRA_PASSES (cmake/own_passes.cmake).
+ * They are in no pipeline: a run has those that the caller names. */
+const hir_pass_info *hir_own_passes(size_t *n);
 
 /* The default order, HIR_PASS_COUNT-terminated. */
 const hir_pass_id *hir_pipeline(void);

@@ -8,8 +8,10 @@ check=$source/tests/includes/check.py
 
 rm -rf "$work"
 mkdir -p "$work/low" "$work/high/left" "$work/high/right" "$work/loose"
-printf 'low\nhigh/left high/right\ntop: low\nempty\n' >"$work/rungs.txt"
-mkdir "$work/top"
+printf 'low\nhigh/left high/right\ntop: low\nempty\nexamples/own: low\n' >"$work/rungs.txt"
+mkdir -p "$work/top" "$work/examples/own" "$work/examples/other"
+printf '#include "low/l.h"\n#include "high/left/l.h"\n' >"$work/examples/own/o.c"
+printf '#include "high/left/l.h"\n' >"$work/examples/other/o.c"
 printf '#include "high/left/l.h"\n' >"$work/low/l.h"
 printf '#include "low/l.h"\n#include "high/right/r.h"\n' >"$work/high/left/l.h"
 printf '#include "low/l.h"\n#include "none.h"\n' >"$work/high/right/r.h"
@@ -26,6 +28,7 @@ expect 'low/l.h:1: includes high/left/l.h, of a later rung (high/left comes afte
 expect 'high/left/l.h:2: includes high/right/r.h, which stands beside it'
 expect 'high/right/r.h:2: "none.h" is not in the tree'
 expect 'top/t.c:2: includes high/left/l.h, but top may include low only'
+expect 'examples/own/o.c:2: includes high/left/l.h, but examples/own may include low only'
 expect 'loose: a folder with sources and without a rung'
 expect 'empty: a rung without files'
-expect '6 includes or folders'
+expect '7 includes or folders'
