@@ -13,8 +13,9 @@ hadal = sys.argv[1]
 spec = os.path.join(os.path.dirname(os.path.abspath(__file__)), "rewritings.hadal")
 ways = ["norms of each", "norm by hand", "norm by a root", "gain on the query", "norm behind the product",
         "scores of each", "linear", "einsum", "softmax by hand", "log of the sum", "adds", "adds in a tree",
-        "gain on the weights", "stack and single"]
-kinds = ["raw", "normed", "gained", "plain", "sigmoid", "static", "heads", "varied"]
+        "gain on the weights", "stack and single", "columns", "mean of products"]
+kinds = ["raw", "normed", "gained", "plain", "sigmoid", "static", "heads", "varied", "input", "static-sigmoid", "tempered",
+         "scaled", "window", "heads-sigmoid", "heads-plain"]
 of_each = ["norms of each", "norm by hand", "norm by a root", "norm behind the product", "scores of each"]  # ways that differ in the norm
 passes = "canonicalise,fold-constants,cse,dce,recognise-depth-attention,dce,form-blocks,batch-queries,dce"
 failed = 0
@@ -38,14 +39,17 @@ def found(of, way, folder):
     return {"blocks": blocks, "mixes": sorted((op, len(x.split(","))) for op, x in mixes)}
 
 
-for of in kinds:
+full = os.environ.get("HADAL_FULL") == "1"
+for number, of in enumerate(kinds):
     with tempfile.TemporaryDirectory() as folder:
         expected = found(of, "as in std", folder)
     if isinstance(expected, str) or len(expected["mixes"]) < 5:
         print(f"{of}: as in std: {expected}")
         failed += 1
         continue
-    for way in of_each if of == "varied" else ways:
+    for turn, way in enumerate(of_each if of == "varied" else ways):
+        if not full and (turn + number) % 3:  # each way meets several kinds, each kind several ways
+            continue
         with tempfile.TemporaryDirectory() as folder:
             got = found(of, way, folder)
         if got != expected:
