@@ -246,7 +246,7 @@ enum {
     HFE_MAX_FILES = 1000,         /* files that use each other */
     HFE_MAX_CALLS = 200,          /* depth of calls */
     HFE_MAX_INCLUDED = 20,        /* depth of configs in configs; running a circle is an error */
-    HFE_MAX_OPS = 1 << 18,        /* ops that one spec makes */
+    HFE_MAX_OPS = 3 << 18,        /* ops that one spec makes */
     HFE_MAX_OPERANDS = 1 << 24,   /* operands of these ops, all together */
     HFE_MAX_STATEMENTS = 1 << 22, /* statements that are run */
     HFE_MAX_LIST = 1 << 20,       /* elements */
