@@ -153,6 +153,9 @@ depth_score depth_read_score(const hir_module *m, depth_view v, depth_view x, in
 /* Are both scores equal except for the bias? */
 bool depth_same_score(const depth_score *a, const depth_score *b);
 
+/* ---- several queries in one product (depth_queries.c) ---------------------------------------- */
+bool depth_separate_queries(hir_pass_context *c);
+
 /* ---- row operations ------------------------------------------------------------------------ */
 /* Builds depth.scores, depth.mix or depth.merge from primitive ops at b; the none ref on failure.
  * Up to `one_by_one` sources, at most DEPTH_FEW, are unrolled; more are stacked. */

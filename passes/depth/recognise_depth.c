@@ -11,6 +11,7 @@
  *              times a gain that all have in common, which is then applied to the mix;
  *            - weights as read by depth_weight.c: softmax and sigmoid as ops or written out, also
  *              source by source, or with the whole sum of e^s x divided at the end;
+ *            - several queries in one product, each then a mix of its own (depth_queries.c);
  *            - scores as read by depth_score.c: with or without key norm, gain, scale, bias, per
  *              head; or none at all, only logits.
  *          The query of depth.attend is the product of all vectors that the keys are multiplied
@@ -612,6 +613,7 @@ static bool visit(recogniser *r, hir_id op) {
 }
 
 bool pass_recognise_depth(hir_pass_context *c) {
+    if (!depth_separate_queries(c)) return false;
     recogniser r = {.c = c, .m = c->m, .forward = {.arena = c->scratch}};
     r.uses = hir_compute_uses(c->m, c->scratch);
     r.n_values = c->m->values.n;
