@@ -114,7 +114,7 @@ void by_depth_text(const by_depth *x, hd_text *out) {
         hd_text_f(out, "%6s  %-*s  %-*s  ", head ? "" : hd_printf(out->arena, "%u", k), (int)name,
                   t->names[k - 1], inputs, list_of(x, TAP_INPUT, k, out->arena));
         const char *output = list_of(x, TAP_OUTPUT, k, out->arena);
-        hd_text_f(out, "%-*s  %s\n", COLUMN, output, stream);
+        hd_text_f(out, "%-*s%s%s\n", *stream ? COLUMN : 0, output, *stream ? "  " : "", stream);
     }
 }
 

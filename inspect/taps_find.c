@@ -12,6 +12,14 @@
 #include "inspect/taps.h"
 #include "ir/text/text.h"
 
+typedef HD_VEC(hir_id) value_list;
+
+typedef struct reading { /* the walk from what a sublayer gives back to what it reads */
+    value_list stack;
+    uint32_t *seen; /* by origin: the last walk that came by */
+    uint32_t walk;
+} reading;
+
 typedef struct finder {
     taps *x;
     hd_arena *arena;
@@ -22,7 +30,8 @@ typedef struct finder {
     uint32_t *readers;   /* by origin: ops that read it */
     bool *passes_on;     /* by origin: the mechanism computes with it, beside what sublayers read */
     bool *output;        /* by origin: it is the output of a sublayer */
-    bool *head;          /* by origin: the first output of the model is made of it, the logits */
+    reading reading;
+    bool *head; /* by origin: the first output of the model is made of it, the logits */
 } finder;
 
 /* ---- uses ------------------------------------------------------------------------------------ */
@@ -110,8 +119,6 @@ static tap whole(const finder *f, tap_kind kind, uint32_t at, uint32_t part, uin
                  .n = row_of(f, v)};
 }
 
-typedef HD_VEC(hir_id) value_list;
-
 static bool has(const value_list *l, hir_id v) {
     for (size_t i = 0; i < l->n; i++)
         if (l->at[i] == v) return true;
@@ -125,26 +132,37 @@ static void add_values(finder *f, tap_kind kind, uint32_t at, const value_list *
 
 /* ---- inputs ---------------------------------------------------------------------------------- */
 
+/* The inputs of which v is made, by the inside of sublayer `sublayer` (of the head: 0). Of what
+ * several sublayers read side by side, the data flow tells the first alone. */
+static value_list inputs_of(finder *f, hir_id v, uint32_t sublayer) {
+    reading *r = &f->reading;
+    value_list found = {0};
+    r->walk++;
+    r->stack.n = 0;
+    if (v != HIR_NONE) hd_push(f->arena, &r->stack, v);
+    while (r->stack.n) {
+        const hir_id x = r->stack.at[--r->stack.n];
+        const hir_op *o = maker(f, x);
+        if (r->seen[x] == r->walk) continue;
+        r->seen[x] = r->walk;
+        if (f->flow.input[x] != HIR_NONE) hd_push(f->arena, &found, x);
+        const bool others = sublayer && f->home[x] && f->home[x] != sublayer;
+        for (uint32_t i = 0; o && !others && f->flow.input[x] == HIR_NONE && i < o->n_args; i++)
+            if (origin_of(f, o->args[i]) != HIR_NONE)
+                hd_push(f->arena, &r->stack, origin_of(f, o->args[i]));
+    }
+    return found;
+}
+
 /* Marks the inputs of the head: of what the first output is made. (A spec may give other values as
  * further outputs.) */
 static void find_head(finder *f) {
-    const hir_module *m = f->flow.m;
-    value_list stack = {0};
-    bool *seen = hd_new_array(f->arena, bool, m->values.n + 1);
-    f->head = hd_new_array(f->arena, bool, m->values.n + 1);
-    const hir_op *logits = first_output(m);
-    const hir_id made = logits ? origin_of(f, logits->args[0]) : HIR_NONE;
-    if (made != HIR_NONE) hd_push(f->arena, &stack, made);
-    while (stack.n) {
-        const hir_id v = stack.at[--stack.n];
-        const hir_op *o = maker(f, v);
-        if (seen[v]) continue;
-        seen[v] = true;
-        f->head[v] = f->flow.input[v] != HIR_NONE;
-        for (uint32_t i = 0; o && !f->head[v] && i < o->n_args; i++)
-            if (origin_of(f, o->args[i]) != HIR_NONE)
-                hd_push(f->arena, &stack, origin_of(f, o->args[i]));
-    }
+    const hir_op *logits = first_output(f->flow.m);
+    f->reading.seen = hd_new_array(f->arena, uint32_t, f->flow.m->values.n + 1);
+    f->head = hd_new_array(f->arena, bool, f->flow.m->values.n + 1);
+    const value_list l = inputs_of(f, logits ? origin_of(f, logits->args[0]) : HIR_NONE, 0);
+    for (size_t i = 0; i < l.n; i++)
+        f->head[l.at[i]] = true;
 }
 
 /* The sublayer that reads an input, the head being the last; 0: another output. */
@@ -162,14 +180,20 @@ static hir_id before_norm(const finder *f, const hir_flow_input *input) {
     return !head && f->passes_on[v] && f->readers[raw] == 1 ? v : raw;
 }
 
+static void add_input(finder *f, tap_kind kind, const hir_flow_input *input, value_list *l) {
+    const hir_id raw = before_norm(f, input), v = kind == TAP_INPUT ? raw : input->value;
+    if ((kind == TAP_INPUT || raw != input->value) && !has(l, v)) hd_push(f->arena, l, v);
+}
+
 static void add_inputs(finder *f, tap_kind kind, uint32_t sublayer) {
     value_list l = {0};
-    for (size_t i = 0; i < f->flow.inputs.n; i++) {
-        const hir_flow_input *input = &f->flow.inputs.at[i];
-        if (reader(f, input) != sublayer) continue;
-        const hir_id raw = before_norm(f, input);
-        const hir_id v = kind == TAP_INPUT ? raw : input->value;
-        if ((kind == TAP_INPUT || raw != input->value) && !has(&l, v)) hd_push(f->arena, &l, v);
+    for (size_t i = 0; i < f->flow.inputs.n; i++)
+        if (reader(f, &f->flow.inputs.at[i]) == sublayer)
+            add_input(f, kind, &f->flow.inputs.at[i], &l);
+    if (!l.n && sublayer <= f->x->sublayers) {
+        const value_list beside = inputs_of(f, f->flow.outputs.at[sublayer - 1], sublayer);
+        for (size_t i = 0; i < beside.n; i++)
+            add_input(f, kind, &f->flow.inputs.at[f->flow.input[beside.at[i]]], &l);
     }
     add_values(f, kind, sublayer, &l);
 }

@@ -305,6 +305,22 @@ Test(taps, a_sublayer_may_read_several_inputs) {
     hadal_close(f.s);
 }
 
+/* Experts and the shared expert read the same, side by side: no stream is between them. */
+Test(taps, sublayers_side_by_side_have_one_input) {
+    taps x;
+    hadal_session *s = hadal_open();
+    cr_assert_eq(hadal_include_path(s, HADAL_SOURCE "/frontend/std"), 0);
+    cr_assert_eq(hadal_load(s, TEST_DATA "/published/qwen3_next", NULL), 0);
+    cr_assert(taps_find(s->graph, s->arena, &s->diags, &x));
+    const fixture f = {.s = s, .taps = x};
+    const tap *experts = tap_named(&f, "input.2"), *shared = tap_named(&f, "input.3");
+    cr_assert(experts && shared && tap_named(&f, "normed.3"));
+    cr_expect(hir_ref_equal(experts->value, shared->value));
+    cr_expect_not(tap_named(&f, "stream.3"));
+    cr_expect(tap_named(&f, "stream.4"));
+    hadal_close(s);
+}
+
 /* ---- lists ----------------------------------------------------------------------------------- */
 
 static size_t chosen(fixture *f, const char *list) {
