@@ -41,6 +41,17 @@ static bool is_number(const char *at, size_t n) {
     return n > 0 && n < 10 && strspn(at, "0123456789") >= n && (n == 1 || *at != '0');
 }
 
+void hpt_add_in_name(hd_text *out, char c, bool formatted) {
+    if (formatted && (c == '{' || c == '}'))
+        hd_text_f(out, "%c%c", c, c);
+    else if (c == '"' || c == '\\')
+        hd_text_f(out, "\\%c", c);
+    else if ((unsigned char)c < ' ' || c == 0x7f)
+        hd_text_f(out, "\\x%02x", c);
+    else
+        hd_text_add_n(out, &c, 1);
+}
+
 hpt_name hpt_make_name(hd_arena *a, const char *dotted) {
     hd_text pattern;
     hd_text_init(&pattern, a);
@@ -170,12 +181,24 @@ static bool reject(hpt_program *p, hd_loc loc, const char *message, const char *
     return false;
 }
 
+static bool has_number_sign(const char *name) {
+    for (const char *at = name; *at; at++)
+        if (*at == '#' && (at == name || at[-1] == '.') && (!at[1] || at[1] == '.')) return true;
+    return false;
+}
+
 static bool check_module(hpt_program *p) {
     const hir_module *m = p->m;
     if (m->stage != HIR_STAGE_GRAPH || m->ranks)
         return reject(p, HD_NOWHERE, "PyTorch is written from the graph, and this is no longer one",
                       "passes have rewritten this module for the code that is generated from it",
                       "emit it from the spec or the folder, or from what --emit=graph has written");
+    for (size_t i = 0; i < m->weights.n; i++)
+        if (has_number_sign(m->weights.at[i].name))
+            return reject(
+                p, m->weights.at[i].loc,
+                hd_printf(p->a, "weight %s has a # as a part of its name", m->weights.at[i].name),
+                "it stands for numbers where names are compared", "rename the weight");
     for (size_t i = 0; i < m->weights.n; i++)
         if (hir_is_derived(&m->weights.at[i]))
             return reject(p, m->weights.at[i].loc,
@@ -350,9 +373,14 @@ static const char *noun_of_weight(const hpt_program *p, const hir_op *op) {
     return word;
 }
 
+static bool is_word(const char *name) {
+    return *name && !(*name >= '0' && *name <= '9') &&
+           !name[strspn(name, "abcdefghijklmnopqrstuvwxyz_ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789")];
+}
+
 static const char *noun_of(const hpt_program *p, hir_id value) {
     const hir_value *v = hir_value_at(p->m, value);
-    if (v->op == HIR_NONE) return v->name ? v->name : "x";
+    if (v->op == HIR_NONE) return v->name && is_word(v->name) ? v->name : "x";
     const hir_op *op = hir_op_at(p->m, v->op);
     const hpt_python *how = hpt_python_of(op->code);
     const char *word = noun_of_weight(p, op);

@@ -543,6 +543,8 @@ static const char *about(hpt_program *p, const group *y, const range *all) {
         print_numbers(y, all, scope->pattern, &out);
         hd_text_add(&out, scope->pattern + n + 1);
     }
+    for (size_t i = 0; i < out.n; i++) /* it is a comment of one line */
+        if ((unsigned char)out.at[i] < ' ') return NULL;
     return out.at;
 }
 

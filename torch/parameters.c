@@ -122,7 +122,7 @@ static void print_entry(const hpt_program *p, const entry *e, int indent, hd_tex
         else if (*at == '*' && part)
             hd_text_add(out, part);
         else
-            hd_text_f(out, *at == '"' || *at == '\\' ? "\\%c" : "%c", *at);
+            hpt_add_in_name(out, *at, e->number.n || part);
     }
     hd_text_add(out, "\", (");
     for (uint32_t d = part ? 1 : 0; d < w->type.rank; d++) {

@@ -93,12 +93,8 @@ static const char *quoted_name(const printer *t, const hpt_name *name) {
         if (*at == '#' && (at == name->pattern || at[-1] == '.') && (!at[1] || at[1] == '.')) {
             const hpt_number n = name->number[number++];
             hd_text_f(&out, n.text ? "{%s}" : "%s", number_text(t, n));
-        } else if (*at == '"' || *at == '\\') {
-            hd_text_f(&out, "\\%c", *at);
-        } else if (computed && (*at == '{' || *at == '}')) {
-            hd_text_f(&out, "%c%c", *at, *at);
         } else {
-            hd_text_add_n(&out, at, 1);
+            hpt_add_in_name(&out, *at, computed);
         }
     }
     return hd_printf(t->p->a, "%s\"%s\"", computed ? "f" : "", out.at ? out.at : "");
@@ -571,10 +567,12 @@ void hpt_print_sequence(const hpt_program *p, hd_text *out) {
     hd_text_init(&result, p->a);
     for (size_t i = 0; i < p->outputs.n; i++) {
         const char *text = operand(&t, &p->outputs.at[i].at, true).text;
-        if (p->outputs.n == 1)
-            hd_text_add(&result, text);
-        else
-            hd_text_f(&result, "%s\"%s\": %s", i ? ", " : "{", p->outputs.at[i].name, text);
+        if (p->outputs.n > 1) {
+            hd_text_add(&result, i ? ", " : "{");
+            hd_text_quoted(&result, p->outputs.at[i].name);
+            hd_text_add(&result, ": ");
+        }
+        hd_text_add(&result, text);
     }
     if (p->outputs.n > 1) hd_text_add(&result, "}");
     line(&t, hd_printf(p->a, "return %s", result.at));

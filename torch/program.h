@@ -140,6 +140,8 @@ typedef struct hpt_python {
 } hpt_python;
 const hpt_python *hpt_python_of(hir_opcode code); /* NULL: it is no graph op */
 
+/* A character of a name, within quotes; `formatted`: of an f-string. */
+void hpt_add_in_name(hd_text *out, char c, bool formatted);
 hpt_name hpt_make_name(hd_arena *a, const char *dotted);
 /* The name after the components of `scope`; false: it is not in that scope. */
 bool hpt_within(hd_arena *a, const hpt_name *name, const hpt_name *scope, hpt_name *out);

@@ -127,6 +127,16 @@ Test(torch, a_module_without_tokens_is_a_checkpoint_with_a_forward) {
     has(y, "def forward(self, *inputs):");
 }
 
+/* Names are written so that they are read as they are, whatever they hold. */
+Test(torch, names_with_quotes_braces_and_lines_are_texts_of_python) {
+    const char *text = HEAD "weight @\"a\\\"b\\n{c}\\\\\" : f32[4, 4]\n\n"
+                            "func(%\"not a word\": f32[T, 4]) {\n"
+                            "  %1 = linear %\"not a word\", @\"a\\\"b\\n{c}\\\\\"\n"
+                            "  output %1 {name = \"y\"}\n}\n";
+    has(written(text), "def sequence(self, x):");
+    has(written(text), "self[\"a\\\"b\\x0a{c}\\\\\"]");
+}
+
 static void rejected(const char *text, const char *message) {
     cr_assert_null(written(text));
     has(said(), message);
@@ -139,6 +149,9 @@ Test(torch, what_has_no_form_is_rejected_with_a_reason) {
     rejected(HEAD "weight @a : f32[4]\nweight @b : f32[4] = @a * @a\n\nfunc(%x: f32[T, 4]) {\n"
                   "  %1 = mul %x, @b\n  output %1 {name = \"a\"}\n}\n",
              "weight b is derived from others");
+    rejected(HEAD "weight @\"a.#.b\" : f32[4]\n\nfunc(%x: f32[T, 4]) {\n"
+                  "  %1 = mul %x, @\"a.#.b\"\n  output %1 {name = \"a\"}\n}\n",
+             "weight a.#.b has a # as a part of its name");
     rejected(HEAD "state $k : bf16[C, 1, 4]\n\nfunc(%x: f32[T, 1, 4]) {\n"
                   "  %1 = cache_append %x, $k\n  %2 = attention %x, %1, %1 {scale = 1}\n"
                   "  output %2 {name = \"a\"}\n}\n",
