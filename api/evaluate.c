@@ -5,6 +5,8 @@
 #include "api/data.h"
 #include "api/evaluator.h"
 #include "api/library.h"
+#include "api/taps.h"
+#include "inspect/by_depth.h"
 #include "support/clock.h"
 
 #define API_FAILED 1
@@ -27,6 +29,9 @@ struct measurer {
     api_library library; /* not open: the evaluator is used */
     hir_eval *eval;
     float *losses; /* of all predicted tokens; NULL: they are not wanted */
+    /* of the taps that are measured, if s->by_depth is there: */
+    float **outs;      /* by output of the library; NULL: not wanted */
+    api_tapped tapped; /* the same by value of the taps */
 };
 
 /* ---- windows --------------------------------------------------------------------------------- */
@@ -61,15 +66,52 @@ static bool check_options(hadal_session *s, const hadal_eval_options *o) {
 
 /* ---- compiled models ------------------------------------------------------------------------- */
 /* Tokens before those whose row predicts one need no row: they only fill the caches. */
+static bool begin_window(measurer *m, const int32_t *tokens, int64_t before) {
+    api_library *l = &m->library;
+    return api_library_ok(l, l->session_rewind(l->session, 0), "rewind") &&
+           (before == 0 ||
+            api_library_ok(l, l->forward(l->session, tokens, before, NULL, 0), "forward"));
+}
+
+/* The values of taps at the tokens that predict: NAME_loss gives losses alone, so they take a call
+ * of their own, which computes no logits. */
+static bool measure_outputs(measurer *m, const int32_t *tokens, int64_t before, int64_t n) {
+    api_library *l = &m->library;
+    if (!begin_window(m, tokens, before) ||
+        !api_library_ok(l, l->forward_outputs(l->session, tokens + before, n, m->outs, 0),
+                        "forward_outputs"))
+        return false;
+    m->tapped.rows = n;
+    api_measure_taps(m->s, &m->tapped);
+    return true;
+}
+
 static bool measure_library(measurer *m, window w, const int32_t *tokens, float *losses) {
     api_library *l = &m->library;
     const int64_t before = w.from - 1 - w.begin, n = w.end - w.from;
-    if (!api_library_ok(l, l->session_rewind(l->session, 0), "rewind")) return false;
-    if (before > 0 &&
-        !api_library_ok(l, l->forward(l->session, tokens, before, NULL, 0), "forward"))
+    if (!begin_window(m, tokens, before) ||
+        !api_library_ok(l, l->loss(l->session, tokens + before, tokens + before + 1, n, losses),
+                        "loss"))
         return false;
-    return api_library_ok(l, l->loss(l->session, tokens + before, tokens + before + 1, n, losses),
-                          "loss");
+    return !m->s->by_depth || measure_outputs(m, tokens, before, n);
+}
+
+static bool make_room_for_taps(measurer *m) {
+    hadal_session *s = m->s;
+    if (!s->by_depth) return true;
+    if (!m->library.forward_outputs || !api_check_taps(s, m->context, api_memory())) return false;
+    size_t n;
+    const uint32_t *shown = api_tapped_outputs(s, &n);
+    const float **at = hd_new_array(s->arena, const float *, n + 1);
+    m->outs = hd_new_array(s->arena, float *, n + 1);
+    for (size_t i = 0; i < n; i++) {
+        if (shown[i] == HIR_NONE) continue;
+        const hir_type t = hir_ref_type(s->graph, s->taps->values.at[shown[i]]);
+        at[shown[i]] = m->outs[i] = hd_alloc(s->arena, (size_t)m->context,
+                                             (size_t)hir_type_row_elements(t) * sizeof(float));
+    }
+    m->tapped.at = at;
+    return true;
 }
 
 static bool reject_library(hadal_session *s, const api_library *l) {
@@ -98,8 +140,15 @@ static bool call_evaluator(measurer *m, hd_arena *scratch, window w, const int32
                        &results, NULL, NULL))
         return false;
     const hir_array *found = NULL;
-    for (size_t i = 0; i < results.outputs.n; i++)
-        if (strcmp(results.outputs.at[i].name, HIR_LOSSES) == 0) found = &results.outputs.at[i];
+    uint32_t shown = 0;
+    for (size_t i = 0; i < results.outputs.n; i++) {
+        const hir_array *a = &results.outputs.at[i];
+        if (strcmp(a->name, HIR_LOSSES) == 0) found = a;
+        if (!m->s->by_depth || !taps_is_output(a->name)) continue;
+        const int64_t row = a->n / n;
+        by_depth_add_exact(m->s->by_depth, shown++, a->at + before * row, row, n - before);
+    }
+    if (m->s->by_depth) m->s->by_depth->tokens += n - before;
     for (int64_t i = before; found && i < n; i++)
         losses[i - before] = (float)found->at[i];
     return found != NULL;
@@ -211,7 +260,7 @@ static bool evaluate_open_library(measurer *m, hadal_evaluation *out) {
     m->measure = measure_library;
     return api_data_check(m->s, m->data, vocab < logits ? vocab : logits) &&
            api_library_start(l, m->o->packed, m->context - 1, m->o->threads, m->o->cpu_level) &&
-           measure_to_file(m, out);
+           make_room_for_taps(m) && measure_to_file(m, out);
 }
 
 static bool evaluate_library(measurer *m, hadal_evaluation *out) {
@@ -231,6 +280,7 @@ static bool evaluate(hadal_session *s, const hadal_eval_options *o, const hadal_
         (!api_may_write(s, o->losses_path) || !api_data_may_write(s, data, o->losses_path)))
         return false;
     m.context = o->context < data->n ? o->context : data->n;
+    api_start_measuring(s);
     if (!o->interpret) return evaluate_library(&m, out);
     return api_need_module(s) && evaluate_graph(&m, out);
 }

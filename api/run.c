@@ -225,6 +225,7 @@ static bool write_results(hadal_session *s, const hadal_run_options *o, const ou
     if (trace_path && !write_traces(s, out, trace_path)) return false;
     const api_tapped tapped = tapped_rows(s, out);
     if (!api_write_taps(s, &tapped, o->taps_path)) return false;
+    api_start_measuring(s);
     api_measure_taps(s, &tapped);
     return o->top == 0 || out->n == 0 ||
            api_keep_next(s, first->at + (out->rows - 1) * first->row, (size_t)first->row, o->top);

@@ -37,7 +37,7 @@ struct hadal_session {
 
     struct hir_reducer *reducer; /* hadal_reduce_*; NULL: not begun */
     struct taps *taps;           /* of the module m, as outputs; NULL: none */
-    struct by_depth *by_depth;   /* of the last hadal_run; NULL: none was wanted */
+    struct by_depth *by_depth;   /* of the last run or evaluation; NULL: not wanted */
     struct profile *profile;     /* of the last hadal_run; NULL: it recorded none */
     hadal_next_token *next;      /* of the last hadal_run; NULL: it listed none */
     size_t n_next;

@@ -93,18 +93,33 @@ bool api_write_taps(hadal_session *s, const api_tapped *x, const char *path) {
     return hd_safetensors_write(s->arena, &s->diags, path, list, n);
 }
 
-void api_measure_taps(hadal_session *s, const api_tapped *x) {
+void api_start_measuring(hadal_session *s) {
     bool any = false;
     for (size_t i = 0; s->taps && i < s->taps->list.n; i++)
         any |= s->taps->list.at[i].measured;
-    if (!any) return;
-    by_depth *out = hd_new(s->arena, by_depth);
-    by_depth_start(s->taps, s->arena, out);
+    s->by_depth = any ? hd_new(s->arena, by_depth) : NULL;
+    if (any) by_depth_start(s->taps, s->arena, s->by_depth);
+}
+
+void api_measure_taps(hadal_session *s, const api_tapped *x) {
+    if (!s->by_depth) return;
     for (uint32_t i = 0; i < s->taps->values.n; i++)
-        by_depth_add(out, i, x->at[i],
+        by_depth_add(s->by_depth, i, x->at[i],
                      hir_type_row_elements(hir_ref_type(s->graph, s->taps->values.at[i])), x->rows);
-    out->tokens = x->rows;
-    s->by_depth = out;
+    s->by_depth->tokens += x->rows;
+}
+
+uint32_t *api_tapped_outputs(hadal_session *s, size_t *n) {
+    HD_VEC(uint32_t) out = {0};
+    uint32_t shown = 0;
+    HIR_EACH(s->m, op, s->m->first) {
+        const hir_op *o = hir_op_at(s->m, op);
+        if (o->code != HIR_OUTPUT_OP) continue;
+        const bool tap = taps_is_output(hir_attr_string(o, HIR_A_NAME, ""));
+        hd_push(s->arena, &out, tap ? shown++ : HIR_NONE);
+    }
+    *n = out.n;
+    return out.at;
 }
 
 #define API_FAILED NULL

@@ -22,7 +22,11 @@ typedef struct api_tapped {
 } api_tapped;
 /* Writes the stored taps to a .safetensors file (NULL: none). */
 bool api_write_taps(hadal_session *s, const api_tapped *x, const char *path);
-/* Sets s->by_depth to the RMS of the measured taps, if there are any. */
+/* Sets s->by_depth to the RMS of the measured taps, of no tokens yet, or to NULL if none are. */
+void api_start_measuring(hadal_session *s);
+/* Adds the rows to s->by_depth, if it is there. */
 void api_measure_taps(hadal_session *s, const api_tapped *x);
+/* By output of the module m: the index of the value of a tap that it shows; HIR_NONE: of none. */
+uint32_t *api_tapped_outputs(hadal_session *s, size_t *n);
 
 #endif

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "driver/by_depth.h"
 #include "driver/commands.h"
 #include "driver/pipeline.h"
 #include "driver/prompt.h"
@@ -35,7 +36,9 @@ static void add_number(char *out, size_t size, const char *name, double x) {
         snprintf(out + n, size - n, ", \"%s\": null", name);
 }
 
-static void print_json(const hadal_evaluation *e, const hadal_eval_options *o) {
+/* `by_depth`: JSON that becomes a member; NULL: none. */
+static void print_json(const hadal_evaluation *e, const hadal_eval_options *o,
+                       const char *by_depth) {
     char out[512];
     snprintf(out, sizeof out, "{\"tokens\": %lld, \"data_tokens\": %lld", (long long)e->tokens,
              (long long)e->data_tokens);
@@ -48,9 +51,25 @@ static void print_json(const hadal_evaluation *e, const hadal_eval_options *o) {
     add_number(out, sizeof out, "context", (double)o->context);
     if (o->stride) add_number(out, sizeof out, "stride", (double)o->stride);
     add_number(out, sizeof out, "seconds", e->seconds);
-    const size_t n = strlen(out);
-    snprintf(out + n, sizeof out - n, "}\n");
     (void)report_text(out, strlen(out));
+    if (by_depth) {
+        static const char key[] = ", \"by_depth\": ";
+        (void)report_text(key, sizeof key - 1);
+        (void)report_text(by_depth, strlen(by_depth) - 1); /* without the end of the line */
+    }
+    (void)report_text("}\n", 2);
+}
+
+/* Prints all results, or writes the picture of what is by depth. */
+static int deliver(hadal_session *s, const command_line *line, const hadal_evaluation *e,
+                   const hadal_eval_options *o) {
+    const bool json = option_given(line, OPTION_JSON), deep = option_given(line, OPTION_BY_DEPTH);
+    const bool picture = by_depth_is_picture(line);
+    if (json)
+        print_json(e, o, deep && !picture ? hadal_by_depth_text(s, "json") : NULL);
+    else
+        print_text(e);
+    return deep && (picture || !json) ? deliver_by_depth(s, line) : 0;
 }
 
 static void tell_rate(const command_line *line, const hadal_evaluation *e) {
@@ -75,6 +94,11 @@ static int options_of(hadal_session *s, const command_line *line, hadal_eval_opt
                       option_given(line, OPTION_CPU_LEVEL)))
         return hadal_fail(s, "usage", "--machine, --threads and --cpu-level are for compiled code",
                           "leave out --interpret");
+    const char *form = option_get(line, OPTION_BY_DEPTH);
+    if (check_by_depth(s, line)) return 1;
+    if (form && strcmp(form, "json") == 0)
+        return hadal_fail(s, "usage", "--by-depth=json of eval is --by-depth --json",
+                          "one JSON text has the loss and what is by depth");
     *o = (hadal_eval_options){
         .struct_size = sizeof *o,
         .interpret = interpret,
@@ -113,11 +137,15 @@ static int prepare(hadal_session *s, const command_line *line, hadal_eval_option
         if (o->interpret)
             return hadal_fail(s, "usage", "--interpret is for a SPEC",
                               "a compiled model has no graph");
+        if (option_given(line, OPTION_BY_DEPTH))
+            return hadal_fail(s, "usage", "--by-depth is for a SPEC",
+                              "a compiled model gives the outputs that it was compiled with");
         return reject_spec_options(s, line);
     }
     if (make_pipeline(s, line, &pipeline) || load_model(s, line, "model") || hadal_check_weights(s))
         return 1;
     pipeline.loss = !o->interpret;
+    pipeline.by_depth = option_given(line, OPTION_BY_DEPTH);
     if (o->interpret && !pipeline.stop_after && !pipeline.dump_dir && !pipeline.check)
         pipeline.stop_after = "layout";
     if (run_pipeline(s, line, &pipeline)) return 1;
@@ -132,10 +160,7 @@ static int evaluate(hadal_session *s, const command_line *line, workplace *w) {
     o.library = w->files.library, o.packed = w->files.weights;
     report_tokens("evaluating");
     if (hadal_evaluate(s, &o, data, &result)) return 1;
-    if (option_given(line, OPTION_JSON))
-        print_json(&result, &o);
-    else
-        print_text(&result);
+    if (deliver(s, line, &result, &o)) return 1;
     tell_rate(line, &result);
     return 0;
 }

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "driver/by_depth.h"
 #include "driver/commands.h"
 #include "driver/pipeline.h"
 #include "driver/prompt.h"
@@ -69,28 +70,18 @@ static bool stores_any(const command_line *line) {
            option_given(line, OPTION_BY_DEPTH);
 }
 
-/* The forms of --by-depth: none or "json", which are printed, and files of pictures. */
-static bool is_picture(const char *form) {
-    const size_t n = strlen(form);
-    return n > 4 && strcmp(form + n - 4, ".svg") == 0;
-}
-
 static int reject_taps(hadal_session *s, const command_line *line, bool profile) {
     const bool taps = option_given(line, OPTION_TAPS), out = option_given(line, OPTION_TAPS_OUT);
-    const char *form = option_get(line, OPTION_BY_DEPTH);
     if (taps && !out)
         return hadal_fail(s, "usage", "--taps-out is missing",
                           "where the values go: --taps-out taps.safetensors");
     if (out && !taps)
         return hadal_fail(s, "usage", "--taps is missing",
                           "which values are wanted, for example --taps 'output.*'");
-    if (form && *form && strcmp(form, "json") != 0 && !is_picture(form))
-        return hadal_fail(s, "usage", "--by-depth is printed, as json, or a file OUT.svg",
-                          "for example --by-depth=depth.svg");
-    if (profile && (taps || form))
+    if (profile && (taps || option_given(line, OPTION_BY_DEPTH)))
         return hadal_fail(s, "usage", "--profile measures the model as it is, and taps change it",
                           "leave out --profile, or --taps and --by-depth");
-    return 0;
+    return check_by_depth(s, line);
 }
 
 static int options_of(hadal_session *s, const command_line *line, option_number_list *split,
@@ -134,16 +125,6 @@ static int deliver_profile(hadal_session *s, const command_line *line) {
     if (*path) return hadal_write_text(s, path, text);
     report_end();
     fputs(text, stderr);
-    return 0;
-}
-
-static int deliver_by_depth(hadal_session *s, const command_line *line) {
-    const char *form = option_get(line, OPTION_BY_DEPTH);
-    const char *text = hadal_by_depth_text(s, is_picture(form) ? "svg" : *form ? form : "text");
-    if (!text) return hadal_fail(s, "internal", "there is no RMS by depth", NULL);
-    if (is_picture(form)) return hadal_write_text(s, form, text);
-    report_end();
-    print_line(text);
     return 0;
 }
 

@@ -1,6 +1,6 @@
 """Token ids for eval.test, and whether what it has stored is what the logits say.
 
-    evaluated.py ids TEXT OUT.npy OUT.i32 | far OUT.npy OUT.i32 OUT.npy | check FOLDER
+    evaluated.py ids TEXT OUT.npy OUT.i32 | far OUT.npy OUT.i32 OUT.npy | check FOLDER | depth FOLDER
 """
 import ast, json, math, pathlib, struct, sys
 
@@ -50,6 +50,20 @@ def check(folder):
     near(losses["t"][:19], whole[:19], 1e-6)
 
 
+def sizes(depth):
+    return [x for row in depth["rows"] for x in [*row["input"], *row["stream"], row["output"] or 0]]
+
+
+def depth(folder):
+    five, exact, code = (json.loads((folder / f"{name}.json").read_text()) for name in ("five", "depth-exact", "depth"))
+    four = json.loads((folder / "four.json").read_text())
+    assert five["by_depth"]["tokens"] == four["tokens"] == 4
+    near(sizes(five["by_depth"]), sizes(four), 1e-6)
+    assert code["by_depth"]["tokens"] == exact["by_depth"]["tokens"] == code["tokens"] == 77
+    near(sizes(code["by_depth"]), sizes(exact["by_depth"]), 1e-5)
+    near([code["loss"]], [exact["loss"]], 1e-5)
+
+
 def main():
     command, paths = sys.argv[1], sys.argv[2:]
     if command == "ids":
@@ -61,7 +75,7 @@ def main():
         pathlib.Path(paths[1]).write_bytes(struct.pack("<3i", 1, -5, 3))
         write_npy(paths[2], "<f4", "f", [1.0, 2.0])
     else:
-        check(pathlib.Path(paths[0]))
+        {"check": check, "depth": depth}[command](pathlib.Path(paths[0]))
 
 
 main()
