@@ -32,6 +32,10 @@ const hpt_python *hpt_python_of(hir_opcode code) {
 
 /* ---- names and numbers ----------------------------------------------------------------------- */
 
+bool hpt_is_whole(double x) {
+    return x > -0x1p53 && x < 0x1p53 && x == (double)(int64_t)x;
+}
+
 bool hpt_same_number(hpt_number a, hpt_number b) {
     if (a.text || b.text) return a.text && b.text && strcmp(a.text, b.text) == 0;
     return a.n == b.n && (a.n ? memcmp(a.many, b.many, a.n * sizeof *a.many) == 0 : a.at == b.at);
@@ -116,7 +120,7 @@ const char *hpt_linear(hd_arena *a, const char *counter, const double *at, const
     const double rest = number[0] - by * at[0];
     for (uint32_t i = 0; i < n; i++)
         if (by * at[i] + rest != number[i]) return NULL;
-    if (by != (int64_t)by || rest != (int64_t)rest || by == 0 || by > 64 || by < -64) return NULL;
+    if (!hpt_is_whole(by) || !hpt_is_whole(rest) || by == 0 || by > 64 || by < -64) return NULL;
     const char *product = by == 1    ? counter
                           : by == -1 ? hd_printf(a, "-%s", counter)
                                      : hd_printf(a, "%lld * %s", (long long)by, counter);

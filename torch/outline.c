@@ -288,7 +288,7 @@ static const char *expression(hpt_program *p, const group *y, const range *all, 
         while (i < n && !y->arguments[k].n &&
                number[i] - y->arguments[i * MOST_NUMBERS + k].at == rest)
             i++;
-        if (i < n || rest != (double)(int64_t)rest) continue;
+        if (i < n || !hpt_is_whole(rest)) continue;
         if (rest == 0) return f->numbers.at[k];
         return hd_printf(p->a, "%s %c %.0f", f->numbers.at[k], rest > 0 ? '+' : '-',
                          rest > 0 ? rest : -rest);

@@ -17,6 +17,8 @@ typedef struct hpt_number {
     const double *many; /* numbers that are stacked, instead of `at` */
     uint32_t n;         /* how many; 0: one */
 } hpt_number;
+/* Is it a whole number that an int64 holds? */
+bool hpt_is_whole(double x);
 bool hpt_same_number(hpt_number a, hpt_number b);
 void hpt_print_number(hpt_number n, hd_text *out);
 

@@ -96,7 +96,7 @@ static const char *turns(const trial *t, const double *number) {
     double m = 0;
     for (uint32_t i = 0; i < n; i++)
         m = number[i] >= m ? number[i] + 1 : m;
-    if (m < 2 || m > HIR_MAX_OPS || number[0] != (double)(int64_t)number[0]) return NULL;
+    if (m < 2 || m > HIR_MAX_OPS || !hpt_is_whole(m) || !hpt_is_whole(number[0])) return NULL;
     const int64_t turn = (int64_t)m;
     const int64_t d = (((int64_t)(number[0] - t->count[0])) % turn + turn) % turn;
     for (uint32_t i = 0; i < n; i++)
