@@ -103,20 +103,24 @@ static bool take_place(const taps *x, bool source, const char **at, uint32_t *ou
     return true;
 }
 
+static bool take(const char **at, char c) {
+    if (**at != c) return false;
+    ++*at;
+    return true;
+}
+
 /* The places behind the kind's name: "", ".*", ".3", ".1-4", ".3.2", ".1-4.2", ".head". */
 static bool read_places(const taps *x, const char *at, item *out) {
     out->first = 0, out->last = UINT32_MAX, out->part = 0;
     if (!*at) return true;
-    if (*at++ != '.') return false;
+    if (!take(&at, '.')) return false;
     const bool source = out->kind == TAP_SOURCE;
-    if (*at == '*') {
-        at++;
-    } else {
+    if (!take(&at, '*')) {
         if (!take_place(x, source, &at, &out->first)) return false;
         out->last = out->first;
-        if (*at == '-' && at++ && !take_place(x, source, &at, &out->last)) return false;
+        if (take(&at, '-') && !take_place(x, source, &at, &out->last)) return false;
     }
-    if (*at == '.' && at++ && (!take_number(&at, &out->part) || out->part == 0)) return false;
+    if (take(&at, '.') && (!take_number(&at, &out->part) || out->part == 0)) return false;
     const bool beyond = !source && out->first > x->sublayers + 1; /* which is said as such */
     return !*at && (out->first <= out->last || beyond);
 }

@@ -319,8 +319,8 @@ typedef struct hadal_next_token {
 HADAL_API const hadal_next_token *hadal_next_tokens(const hadal_session *s, size_t *n);
 
 /* The root mean square by depth of inputs, outputs and streams of sublayers in the last hadal_run,
- * or hadal_evaluate (of the tokens that predict); the passes must have run with `by_depth`. form: "text", "json" or "svg". NULL: it was not wanted,
- * or there is no such form. */
+ * or hadal_evaluate (of the tokens that predict); the passes must have run with `by_depth`. form:
+ * "text", "json" or "svg". NULL: it was not wanted, or there is no such form. */
 HADAL_API const char *hadal_by_depth_text(hadal_session *s, const char *form);
 
 /* The times of the steps in the last hadal_run that was profiled. form: "text", "json", or "folded"
