@@ -83,6 +83,7 @@ static void tell_library(const api_library *l, hd_text *out) {
     hd_text_add(out, "\n");
     for (size_t k = 0; k < i->n_outputs; k++)
         hd_text_f(out, "%-9s %s: %s\n", k ? "" : "outputs", i->outputs[k].name, i->outputs[k].type);
+    if (l->loss) hd_text_f(out, "loss      %s_loss\n", i->name);
     hd_text_f(out, "states    %llu\noptions   %s\n", (unsigned long long)i->n_states, i->options);
 }
 
