@@ -1,6 +1,6 @@
 """Token ids for eval.test, and whether what it has stored is what the logits say.
 
-    evaluated.py ids TEXT OUT.npy OUT.i32 | far OUT.npy OUT.i32 OUT.npy | check FOLDER | depth FOLDER
+    evaluated.py ids TEXT OUT.npy OUT.i32 WINDOW.npy | far OUT.npy OUT.i32 OUT.npy | check FOLDER | depth FOLDER
 """
 import ast, json, math, pathlib, struct, sys
 
@@ -24,6 +24,16 @@ def near(a, b, limit):
     assert len(a) == len(b) and all(abs(x - y) <= limit * (1 + abs(y)) for x, y in zip(a, b)), (a, b)
 
 
+def by_logits(path, text):
+    (n, vocab), logits = read_npy(path)
+    losses = []
+    for t in range(n - 1):
+        row = logits[t * vocab:(t + 1) * vocab]
+        most = max(row)
+        losses.append(math.log(math.fsum(math.exp(x - most) for x in row)) + most - row[text[t + 1]])
+    return losses
+
+
 def check(folder):
     text = (folder / "text").read_bytes()
     losses = {name: read_npy(folder / f"{name}.npy")[1] for name in "aestw"}
@@ -39,13 +49,10 @@ def check(folder):
     near(losses["s"], losses["t"], 1e-5)
     assert facts["a"]["bytes"] == 78 and "bits_per_byte" not in facts["c"] and "bits_per_byte" not in facts["d"]
     assert abs(facts["b"]["bits_per_byte"] - facts["b"]["loss"] / math.log(2)) < 1e-9
-    (n, vocab), logits = read_npy(folder / "logits.npy")
-    whole = []
-    for t in range(n - 1):
-        row = logits[t * vocab:(t + 1) * vocab]
-        most = max(row)
-        whole.append(math.log(math.fsum(math.exp(x - most) for x in row)) + most - row[text[t + 1]])
+    whole = by_logits(folder / "logits.npy", text)
     near(losses["w"], whole, 1e-6)
+    # the second window of 20 with a stride of 7 predicts tokens 20 .. 26 from 7 .. 26
+    near(losses["t"][19:26], by_logits(folder / "window.npy", text[7:27])[12:], 1e-6)
     near(losses["e"][:19], whole[:19], 1e-6)  # the first window knows as much
     near(losses["t"][:19], whole[:19], 1e-6)
 
@@ -70,6 +77,7 @@ def main():
         text = pathlib.Path(paths[0]).read_bytes()
         write_npy(paths[1], "<u2", "H", list(text))
         pathlib.Path(paths[2]).write_bytes(struct.pack(f"<{len(text)}i", *text))
+        write_npy(paths[3], "<i4", "i", list(text[7:27]))
     elif command == "far":
         write_npy(paths[0], "<i8", "q", [1, 2, 256, 3])
         pathlib.Path(paths[1]).write_bytes(struct.pack("<3i", 1, -5, 3))
