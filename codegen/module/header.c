@@ -303,6 +303,9 @@ static const char loss_function[] =
     "int @name@_loss(@name@_session *session, const int32_t *tokens, const int32_t *targets,\n"
     "    int64_t n, float *losses);\n";
 
+static const char when_loss[] = "\n * Steps with `when` 3 run in calls of @name@_loss alone, those "
+                                "with 4 in all others.";
+
 static const char batch_outputs_function[] =
     "\n"
     "/* The same with every output, row i of each that of sessions[i] (outputs without T: once);\n"
@@ -354,9 +357,7 @@ static const char info_part[] =
     "sees,\n"
     " * those of many (2) many_position for each position that is seen and many_pair for each "
     "pair;\n"
-    " * with many_most, those of many end with at most so many positions; or in calls of "
-    "@name@_loss\n"
-    " * alone (3), or in all others (4). */\n"
+    " * with many_most, those of many end with at most so many positions.@when_loss@ */\n"
     "typedef struct hadal_info_step {\n"
     "    const char *name;    /* of the kernel; those that share their code share it */\n"
     "    const char *kind;    /* \"row\", \"contract\", \"sequence\" */\n"
@@ -671,6 +672,7 @@ bool hcg_emit_header(hcg_program *p, hd_diags *d, const char *path) {
     set(&m, "session_init", filled(&m, hcg_ranks(p) ? init_on_ranks : init_alone));
     set(&m, "batch_outputs", p->outputs.n > 1 ? filled(&m, batch_outputs_function) : "");
     set(&m, "loss", hcg_has_loss(p) ? filled(&m, loss_function) : "");
+    set(&m, "when_loss", hcg_has_loss(p) ? filled(&m, when_loss) : "");
     set(&m, "forward_outputs", p->outputs.n > 1 ? filled(&m, outputs_function) : "");
     if (!p->is_model) set_call_marks(p, &m);
     hd_text text;
