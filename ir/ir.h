@@ -166,17 +166,18 @@ typedef struct hir_weight_share {
     hd_share share;
 } hir_weight_share;
 
-/* How the numbers of a weight begin where a model is trained from nothing: I(ENUM, word, number).
+/* How the numbers of a weight begin where a model is trained from nothing: INIT(ENUM, word,
+ * number).
  * RANDOM ones are drawn (codegen/weights/init_weights.c). */
-#define HIR_INITS(I)                                                                               \
-    I(RANDOM, "random", 0)                                                                         \
-    I(ZERO, "zero", 0)                                                                             \
-    I(ONE, "one", 1)
+#define HIR_INITS(INIT)                                                                            \
+    INIT(RANDOM, "random", 0)                                                                      \
+    INIT(ZERO, "zero", 0)                                                                          \
+    INIT(ONE, "one", 1)
 
 typedef enum hir_init {
-#define I(id, word, number) HIR_INIT_##id,
-    HIR_INITS(I)
-#undef I
+#define INIT(id, word, number) HIR_INIT_##id,
+    HIR_INITS(INIT)
+#undef INIT
         HIR_INIT_COUNT
 } hir_init;
 const char *hir_init_word(hir_init init);

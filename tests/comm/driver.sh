@@ -91,7 +91,7 @@ ranks 2 bench "$out/mixed" --prefill 4 --decode 0,3,5 --rounds 1 --json > "$out/
 # what each rank has of this machine, and what exchanges take: facts of a host for a plan; the first rank tells them
 # (kernels are measured once: without a linker limits and links are)
 (CC=/nowhere/cc; ranks 2 machine > "$out/machine.txt")
-[ "$(grep -c '^exchanges .* us, and .* Gbit/s that leave a rank$' "$out/machine.txt")" = 1 ]
+[ "$(grep -c '^collectives .* us, and .* Gbit/s that leave a rank$' "$out/machine.txt")" = 1 ]
 ranks 2 machine --json > "$out/machine.json"
 python3 -c '
 import json, sys
