@@ -433,7 +433,7 @@ def recurrence(a):
             yield what, AT_LEAST, goal, share_of(a, limit, float(line[line.index("of") - 1]), text), f"{line[line.index('us') - 1]} us"
 
 
-GROUPS = (decode, prefill, loss, start, overhead, ranks, contractions, matrix_unit, matrix_unit_models, experts, latent, recurrence, mechanism, residuals,
+GROUPS = (decode, prefill, start, loss, overhead, ranks, contractions, matrix_unit, matrix_unit_models, experts, latent, recurrence, mechanism, residuals,
           compiling, compiling_kimi, packing, kimi_overhead, qwen3_overhead, ling, gemma3n, inkling2, gpt_oss, qwen3_moe)
 LARGE = (packing, kimi_overhead, qwen3_overhead, ling, gemma3n, inkling2, gpt_oss, qwen3_moe)
 
