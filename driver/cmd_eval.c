@@ -146,8 +146,7 @@ static int prepare(hadal_session *s, const command_line *line, hadal_eval_option
         return 1;
     pipeline.loss = !o->interpret;
     pipeline.by_depth = option_given(line, OPTION_BY_DEPTH);
-    if (o->interpret && !pipeline.stop_after && !pipeline.dump_dir && !pipeline.check)
-        pipeline.stop_after = "layout";
+    if (o->interpret) stop_for_evaluator(s, &pipeline);
     if (run_pipeline(s, line, &pipeline)) return 1;
     return o->interpret ? 0 : make_workplace(s, w) || build_library(s, line, &w->files);
 }

@@ -186,10 +186,7 @@ static int run(hadal_session *s, const command_line *line, workplace *w, prompt 
     pipeline.keep_hidden = options.hidden_path != NULL;
     pipeline.taps = option_get(line, OPTION_TAPS);
     pipeline.by_depth = option_given(line, OPTION_BY_DEPTH);
-    /* The evaluator takes only the types of weights from the passes: the passes after those are for
-     * code alone, and need not run unless somebody looks at their output. */
-    if (options.interpret && !pipeline.stop_after && !pipeline.dump_dir && !pipeline.check)
-        pipeline.stop_after = "layout";
+    if (options.interpret) stop_for_evaluator(s, &pipeline);
     if (run_pipeline(s, line, &pipeline)) return 1;
     if (!options.interpret) {
         if (make_workplace(s, w) || build_library(s, line, &w->files)) return 1;

@@ -171,6 +171,11 @@ int make_pipeline(hadal_session *s, const command_line *line, hadal_pipeline *ou
     return out->dump_dir ? make_folders(s, out->dump_dir) : 0;
 }
 
+void stop_for_evaluator(hadal_session *s, hadal_pipeline *p) {
+    const bool looked_at = p->stop_after || p->dump_dir || p->check;
+    if (!looked_at && strcmp(hadal_stage(s), "kernel") != 0) p->stop_after = "layout";
+}
+
 void print_remarks(hadal_session *s, const command_line *line, size_t from) {
     remarks_form form;
     if (option_given(line, OPTION_REMARKS) && read_remarks_form(s, line, &form))

@@ -19,6 +19,10 @@ int make_folders(hadal_session *s, const char *dir);
 int make_temporary_folder(hadal_session *s, char *dir, size_t size);
 void remove_temporary_folder(const char *dir); /* the directory must be empty */
 int make_pipeline(hadal_session *s, const command_line *line, hadal_pipeline *out);
+/* For a loaded model that the evaluator runs: it takes only the types of weights from the passes. The
+ * passes after those are for code alone, and need not run unless somebody looks at their output; kernel
+ * IR has been through them. */
+void stop_for_evaluator(hadal_session *s, hadal_pipeline *p);
 /* Runs the pipeline, then prints remarks if they were requested (also after a failure). */
 int run_pipeline(hadal_session *s, const command_line *line, const hadal_pipeline *p);
 /* Prints the remarks from number `from` on, if remarks were requested. */

@@ -61,7 +61,7 @@ int main(int argc, char **argv) {
     if (strcmp(argv[2], "granted") == 0)
         expect(strcmp(model_session_cpu(s), "amx") == 0, "the level", model_session_cpu(s));
     else if (strcmp(argv[2], "refused") == 0)
-        check_without(s, "the operating system refuses amx-tile amx-bf16 amx-int8");
+        check_without(s, "the operating system does not allow amx-tile amx-bf16 amx-int8");
     else
         check_without(s, "the CPU lacks amx-tile amx-bf16 amx-int8");
     forward(s, by_default);

@@ -114,7 +114,7 @@ Test(plan, hosts_that_are_rejected) {
     rejected("memory=0", "no value of memory");
     rejected("memory=-1", "no value of memory");
     rejected("memory=2Q", "no value of memory");
-    rejected("memory=16", "K, M, G or T behind it: memory=512G");
+    rejected("memory=16", "K, M, G or T after it: memory=512G");
     rejected("read=200", "no value of read");
     rejected("memory=inf", "no value of memory");
     rejected("read=nan", "no value of read");

@@ -110,7 +110,8 @@ static void check_rejected(const hcg_level *level, const char *message) {
 #undef C
     };
     const uint64_t lacks = hcg_level_features(level) & ~hrt_cpu_features();
-    const char *list = strstr(message, lacks ? "the CPU lacks" : "the operating system refuses");
+    const char *list =
+        strstr(message, lacks ? "the CPU lacks" : "the operating system does not allow");
     cr_assert_not_null(list, "%s: %s", level->name, message);
     for (size_t i = 0; i < sizeof names / sizeof *names && lacks; i++) {
         bool named = false;
