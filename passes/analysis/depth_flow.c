@@ -9,6 +9,7 @@
  */
 #include "passes/analysis/depth_flow_private.h"
 #include "passes/util.h"
+#include "support/known.h"
 
 enum {
     FEW_COLUMNS = 8
@@ -477,6 +478,7 @@ static bool is_too_narrow(const flow_finder *f) {
  * embeddings side by side. */
 static hir_id next_beginning(const flow_finder *f) {
     const hir_flow *out = f->out;
+    hd_known(out->outputs.at || !out->outputs.n);
     const uint64_t wide = is_too_narrow(f) ? flow_row(f, out->outputs.at[0]) : 0;
     for (size_t k = 0; k < out->program.n; k++) {
         const hir_op *o = hir_op_at(out->m, out->program.at[k]);

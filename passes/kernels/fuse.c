@@ -34,6 +34,7 @@
  * only if it reads few rows.
  */
 #include "passes/kernels/fuse.h"
+#include "support/known.h"
 
 enum {
     CHEAP_ELEMENTS = 256,      /* ops on values of up to this size may be repeated per token */
@@ -555,6 +556,7 @@ typedef struct fuse_user {
 /* Does the value have a live user other than `by` in the kernel (`in`), or outside of it (not
  * `in`)? */
 static bool used_in(const fuse *f, uint32_t value, uint64_t kernel, fuse_user by, bool in) {
+    hd_known(f->node);
     const bool inside = kernel_of(&f->node[by.op]) == kernel;
     const uint32_t here = reader(f, value, kernel)->n;
     const uint32_t n = in ? here : f->readers.all[value] - here;
