@@ -56,21 +56,38 @@ bool api_data_may_write(hadal_session *s, const hadal_data *d, const char *path)
 }
 
 /* ---- opening --------------------------------------------------------------------------------- */
-static bool take_tensor(hadal_session *s, hadal_data *d) {
-    const hd_tensor *t = &d->tensor;
-    if (t->dtype < HD_T_U8 || t->dtype > HD_T_U64 || t->rank != 1) {
-        hd_err(&s->diags, HD_E_FORMAT, HD_NOWHERE,
-               "%s holds %s of rank %u, tokens are integers of rank 1", d->path,
-               hd_tensor_dtype_name(t->dtype), t->rank)
-            ->hint = "one row of ids, of any type of whole numbers";
-        return false;
+static bool is_integer(hd_tensor_dtype t) {
+    return t >= HD_T_U8 && t <= HD_T_U64;
+}
+_Static_assert(HD_T_BOOL < HD_T_U8 && HD_T_U64 < HD_T_F16, "integer types are consecutive");
+
+bool api_open_token_tensor(hadal_session *s, const char *name, hd_tensor *out) {
+    const char *colon = strrchr(name, ':');
+    if (hd_ends_with(name, ".npy")) {
+        if (!hd_npy_read(s->arena, &s->diags, name, out)) return false;
+    } else {
+        hd_tensors file = {0};
+        const char *path = hd_strndup(s->arena, name, (size_t)(colon - name));
+        if (!hd_safetensors_open(s->arena, &s->diags, path, &file)) return false;
+        const hd_tensor *t = hd_tensors_find(&file, colon + 1);
+        if (!t) {
+            hd_err(&s->diags, HD_E_NAME, HD_NOWHERE, "%s has no tensor \"%s\"", path, colon + 1);
+            return false;
+        }
+        *out = *t;
     }
-    d->n = (int64_t)t->elements;
-    return true;
+    if (is_integer(out->dtype) && out->rank == 1) return true;
+    hd_err(&s->diags, HD_E_FORMAT, HD_NOWHERE,
+           "%s holds %s of rank %u, tokens are integers of rank 1", name,
+           hd_tensor_dtype_name(out->dtype), out->rank)
+        ->hint = "one row of ids, of any type of whole numbers";
+    return false;
 }
 
-static bool open_npy(hadal_session *s, hadal_data *d) {
-    return hd_npy_read(s->arena, &s->diags, d->path, &d->tensor) && take_tensor(s, d);
+static bool open_tensor(hadal_session *s, hadal_data *d) {
+    if (!api_open_token_tensor(s, d->path, &d->tensor)) return false;
+    d->n = (int64_t)d->tensor.elements;
+    return true;
 }
 
 static bool open_raw(hadal_session *s, hadal_data *d) {
@@ -86,17 +103,12 @@ static bool open_raw(hadal_session *s, hadal_data *d) {
 }
 
 static bool is_utf8(hadal_session *s, const hadal_data *d, hd_bytes file) {
-    for (size_t at = 0; at < file.n;) {
-        const int n = hd_utf8((const char *)file.at + at, file.n - at);
-        if (n <= 0) {
-            hd_err(&s->diags, HD_E_FORMAT, HD_NOWHERE, "the text of '%s' is not UTF-8 at byte %zu",
-                   d->path, at)
-                ->hint = "a tokenizer reads UTF-8; .npy and .i32 files hold token ids";
-            return false;
-        }
-        at += (size_t)n;
-    }
-    return true;
+    const size_t at = hd_utf8_span((const char *)file.at, file.n);
+    if (at == file.n) return true;
+    hd_err(&s->diags, HD_E_FORMAT, HD_NOWHERE, "the text of '%s' is not UTF-8 at byte %zu", d->path,
+           at)
+        ->hint = "a tokenizer reads UTF-8; .npy and .i32 files hold token ids";
+    return false;
 }
 
 static bool reject_text(hadal_session *s, const hadal_data *d, int64_t code) {
@@ -147,20 +159,6 @@ static const char *colon_of(const char *path) {
     return n >= k && memcmp(colon - k, suffix, k) == 0 ? colon : NULL;
 }
 
-static bool open_tensor(hadal_session *s, hadal_data *d) {
-    const char *colon = colon_of(d->path);
-    hd_tensors file = {0};
-    const char *path = hd_strndup(s->arena, d->path, (size_t)(colon - d->path));
-    if (!hd_safetensors_open(s->arena, &s->diags, path, &file)) return false;
-    const hd_tensor *t = hd_tensors_find(&file, colon + 1);
-    if (!t) {
-        hd_err(&s->diags, HD_E_NAME, HD_NOWHERE, "%s has no tensor \"%s\"", path, colon + 1);
-        return false;
-    }
-    d->tensor = *t;
-    return take_tensor(s, d);
-}
-
 int hadal_data_is_text(const char *path) {
     return !hd_ends_with(path, ".npy") && !hd_ends_with(path, ".i32") && !colon_of(path);
 }
@@ -171,10 +169,10 @@ int hadal_data_open(hadal_session *s, const char *path, const struct hadal_token
     hadal_data *d = hd_new(s->arena, hadal_data);
     d->path = hd_strdup(s->arena, path);
     *out = d;
-    const bool ok = hadal_data_is_text(path)     ? open_text(s, d, t, with_template != 0)
-                    : hd_ends_with(path, ".npy") ? open_npy(s, d)
-                    : colon_of(path)             ? open_tensor(s, d)
-                                                 : open_raw(s, d);
+    const bool tensor = hd_ends_with(path, ".npy") || colon_of(path);
+    const bool ok = tensor                     ? open_tensor(s, d)
+                    : hadal_data_is_text(path) ? open_text(s, d, t, with_template != 0)
+                                               : open_raw(s, d);
     if (ok && d->n < 2)
         hd_err(&s->diags, HD_E_VALUE, HD_NOWHERE, "'%s' has %s", path,
                d->n ? "one token: there is none to predict" : "no tokens")

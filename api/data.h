@@ -16,6 +16,8 @@ struct hadal_data {
     hd_tensor tensor;
 };
 
+/* Opens NAME, FILE.npy or FILE:TENSOR of a file of safetensors: one row of whole numbers. */
+bool api_open_token_tensor(hadal_session *s, const char *name, hd_tensor *out);
 /* Copies tokens `first` .. `first + n - 1`. */
 void api_data_copy(const hadal_data *d, int64_t first, int64_t n, int32_t *out);
 /* False, and a diagnostic that names the first token outside of 0 .. vocab - 1. */

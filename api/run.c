@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/data.h"
 #include "api/evaluator.h"
 #include "api/hidden.h"
 #include "api/library.h"
@@ -39,20 +40,8 @@ static bool tokens_from_list(hadal_session *s, const char *text, token_list *out
     }
 }
 
-static bool is_integer(hd_tensor_dtype t) {
-    return t >= HD_T_U8 && t <= HD_T_U64;
-}
-_Static_assert(HD_T_BOOL < HD_T_U8 && HD_T_U64 < HD_T_F16, "integer types are consecutive");
-
 static bool tokens_from_tensor(hadal_session *s, const char *name, const hd_tensor *t,
                                token_list *out) {
-    if (!is_integer(t->dtype) || t->rank != 1) {
-        hd_err(&s->diags, HD_E_FORMAT, HD_NOWHERE,
-               "%s holds %s of rank %u, tokens are integers of rank 1", name,
-               hd_tensor_dtype_name(t->dtype), t->rank)
-            ->hint = "one row of ids, of any type of whole numbers";
-        return false;
-    }
     if (!hd_tensor_is_number(t)) {
         hd_err(&s->diags, HD_E_VALUE, HD_NOWHERE, "a token of %s is beyond all vocabularies", name)
             ->cause = "token ids are 0 to 2147483647";
@@ -71,19 +60,9 @@ static bool tokens_from_tensor(hadal_session *s, const char *name, const hd_tens
 }
 
 static bool read_tokens(hadal_session *s, const char *text, token_list *out) {
-    if (hd_ends_with(text, ".npy")) {
-        hd_tensor t;
-        return hd_npy_read(s->arena, &s->diags, text, &t) && tokens_from_tensor(s, text, &t, out);
-    }
-    const char *colon = strrchr(text, ':');
-    if (!colon) return tokens_from_list(s, text, out);
-    hd_tensors file = {0};
-    const char *path = hd_strndup(s->arena, text, (size_t)(colon - text));
-    if (!hd_safetensors_open(s->arena, &s->diags, path, &file)) return false;
-    const hd_tensor *t = hd_tensors_find(&file, colon + 1);
-    if (t) return tokens_from_tensor(s, text, t, out);
-    hd_err(&s->diags, HD_E_NAME, HD_NOWHERE, "%s has no tensor \"%s\"", path, colon + 1);
-    return false;
+    hd_tensor t;
+    if (!hd_ends_with(text, ".npy") && !strchr(text, ':')) return tokens_from_list(s, text, out);
+    return api_open_token_tensor(s, text, &t) && tokens_from_tensor(s, text, &t, out);
 }
 
 int hadal_read_tokens(hadal_session *s, const char *text, const int32_t **tokens, int64_t *n) {

@@ -150,18 +150,12 @@ static bool check_text(hd_diags *d, const char *path, const char *text, size_t n
         if (nul - text < 2 || marked) g->hint = "if it is UTF-16, save it as UTF-8";
         return false;
     }
-    for (size_t i = 0; i < n;) {
-        const int some = hd_utf8(text + i, n - i);
-        if (some > 0) {
-            i += (size_t)some;
-            continue;
-        }
-        hd_err(d, HD_E_FORMAT, HD_NOWHERE, "'%s' is not UTF-8 text: byte %zu is 0x%02x", path, i,
-               (unsigned)(uint8_t)text[i])
-            ->hint = "save it as UTF-8";
-        return false;
-    }
-    return true;
+    const size_t i = hd_utf8_span(text, n);
+    if (i == n) return true;
+    hd_err(d, HD_E_FORMAT, HD_NOWHERE, "'%s' is not UTF-8 text: byte %zu is 0x%02x", path, i,
+           (unsigned)(uint8_t)text[i])
+        ->hint = "save it as UTF-8";
+    return false;
 }
 
 char *hd_read_text(hd_arena *a, hd_diags *d, const char *path, size_t limit, size_t *n) {

@@ -33,4 +33,12 @@ static inline int hd_utf8(const char *text, size_t n) {
     return bytes;
 }
 
+/* The number of bytes before the first that begins no UTF-8 character; n: there is none. */
+static inline size_t hd_utf8_span(const char *text, size_t n) {
+    size_t at = 0;
+    for (int bytes = 1; at < n && (bytes = hd_utf8(text + at, n - at)) > 0;)
+        at += (size_t)bytes;
+    return at;
+}
+
 #endif

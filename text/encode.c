@@ -5,16 +5,13 @@
 
 /* Returns the text as well-formed UTF-8; text that is well-formed already keeps its bytes. */
 static string well_formed(hd_arena *a, const char *text, size_t n) {
-    size_t i = 0;
-    int k = 1;
-    while (i < n && (k = hd_utf8(text + i, n - i)) > 0)
-        i += (size_t)k;
+    size_t i = hd_utf8_span(text, n);
     if (i == n) return (string){text, n};
     hd_text out;
     hd_text_init(&out, a);
     hd_text_add_n(&out, text, i);
     while (i < n) {
-        k = hd_utf8(text + i, n - i);
+        const int k = hd_utf8(text + i, n - i);
         hd_text_add_n(&out, k > 0 ? text + i : "\xef\xbf\xbd", k > 0 ? (size_t)k : 3);
         i += k > 0 ? (size_t)k : k < 0 ? (size_t)-k : n - i;
     }
