@@ -86,11 +86,6 @@ static void f32_gemm(hcg_emit *e, const hcg_product *p, const hcg_panels *b) {
     hcg_call_gemm(e, &g);
 }
 
-static void f32_gemv(hcg_emit *e, const hcg_product *p, const hcg_panels *b) {
-    hcg_gemm g = hcg_vector_product(p, b, HIR_F32);
-    hcg_call_gemv(e, &g);
-}
-
 const hcg_backend hcg_pairs_as_f32 = {
     .name = "pairs_as_f32",
     .tile_panels = hcg_vector_panels,
@@ -100,7 +95,7 @@ const hcg_backend hcg_pairs_as_f32 = {
     .begin = begin_pairs,
     .prepare = prepare_pairs,
     .gemm = f32_gemm,
-    .gemv = f32_gemv,
+    .gemv = hcg_vector_gemv,
 };
 
 /* ---- bf16_dots ------------------------------------------------------------------------------- */
