@@ -86,11 +86,12 @@ static const char *source_label(const hir_source *s, hd_arena *a) {
     return text.at;
 }
 
-static depth_map_row row_of(const hir_flow *f, const hir_flow_input *x, hd_arena *a) {
+static depth_map_row row_of(const hir_flow_label *labels, const hir_flow_input *x, hd_arena *a) {
+    const bool result = x->sublayer == HIR_FLOW_RESULT;
     depth_map_row row = {
-        .sublayer = x->sublayer == HIR_FLOW_RESULT ? 0 : x->sublayer,
+        .sublayer = result ? 0 : x->sublayer,
         .block = x->block,
-        .name = hir_flow_sublayer_name(f, x->sublayer, a),
+        .name = result ? "output" : labels[x->sublayer - 1].name,
         .n_sources = x->sources.n,
         .shared = x->shared,
         .reads.kernel = HIR_NONE,
@@ -101,10 +102,10 @@ static depth_map_row row_of(const hir_flow *f, const hir_flow_input *x, hd_arena
     return row;
 }
 
-static size_t longest_name(const hir_flow *f, hd_arena *a) {
+static size_t longest_name(const hir_flow_label *labels, size_t sublayers) {
     size_t longest = 0;
-    for (uint32_t l = 1; l <= f->outputs.n; l++) {
-        const size_t n = strlen(hir_flow_sublayer_name(f, l, a));
+    for (size_t l = 0; l < sublayers; l++) {
+        const size_t n = strlen(labels[l].name);
         if (n > longest) longest = n;
     }
     return longest;
@@ -119,7 +120,9 @@ bool depth_map_collect(const inspect_subject *s, depth_map *out) {
     *out = (depth_map){.module = s->now, .name = s->now->name};
     if (!f->width || !f->outputs.n) return true;
     out->sublayers = f->outputs.n;
-    out->longest_name = longest_name(f, a);
+    const hir_flow_label *labels = hir_flow_labels(f, a);
+    out->passes = hir_flow_passes(labels, f->outputs.n, a);
+    out->longest_name = longest_name(labels, f->outputs.n);
     out->n_blocks = f->blocks;
     out->longest_block = f->longest_block;
     out->source_reads = hir_flow_count_reads(f);
@@ -128,7 +131,7 @@ bool depth_map_collect(const inspect_subject *s, depth_map *out) {
     const schedule plan = out->scheduled ? find_schedule(&compiled, a) : (schedule){0};
     out->phase_1 = plan.blocks;
     for (size_t i = 0; i < f->inputs.n; i++) {
-        depth_map_row row = row_of(f, &f->inputs.at[i], a);
+        depth_map_row row = row_of(labels, &f->inputs.at[i], a);
         if (out->scheduled) hd_known(plan.reads), row.reads = plan.reads[row.sublayer];
         hd_push(a, &out->rows, row);
     }
@@ -229,6 +232,7 @@ void depth_map_text(const depth_map *x, hd_text *out) {
               x->longest_block, reads.mixes, reads.mixes == 1 ? "mix reads" : "mixes read",
               (unsigned long long)reads.naive, hd_s(reads.naive));
     print_gaps(x, out);
+    if (x->passes) hd_text_f(out, "layers that run several times, by sublayers: %s\n", x->passes);
     const int width = x->longest_name > LEAST_WIDTH ? (int)x->longest_name : LEAST_WIDTH;
     for (size_t i = 0; i < x->rows.n; i++) {
         const depth_map_row *row = &x->rows.at[i];

@@ -29,6 +29,7 @@ typedef struct depth_map_row { /* a sublayer, or the output of the model */
 typedef struct depth_map {
     const hir_module *module; /* the module that has the kernels */
     const char *name;
+    const char *passes;  /* sublayers by pass; NULL: every layer runs once */
     size_t sublayers;    /* 0: the model has no residual stream */
     size_t longest_name; /* of all names of sublayers, in bytes */
     uint32_t n_blocks, longest_block;

@@ -286,6 +286,8 @@ static void print_steps(const ledger_report *r, hd_text *out) {
 static void print_title(const ledger_report *r, hd_text *out) {
     const hir_ledger *l = &r->graph;
     const uint32_t ranks = r->has_kernels ? (uint32_t)r->compiled_module->ranks : 0;
+    const char *passes =
+        hir_flow_passes(hir_flow_labels(&l->flow, out->arena), l->flow.outputs.n, out->arena);
     hd_text_f(out, "ledger of %s", r->name);
     if (r->stages > 1)
         hd_text_f(out, ", stage %lld of %lld", (long long)r->stage, (long long)r->stages);
@@ -294,6 +296,7 @@ static void print_title(const ledger_report *r, hd_text *out) {
               "residual mechanism alone, per token per sublayer, in units of d (a row of f32)\n",
               (unsigned long long)l->flow.width, l->sublayers, hd_s(l->sublayers), l->flow.blocks,
               hd_s(l->flow.blocks), l->flow.longest_block);
+    if (passes) hd_text_f(out, "layers that run several times, by sublayers: %s\n", passes);
     if (ranks > 1)
         hd_text_f(
             out, "kernels as compiled: of all %u ranks together, in calls whose rows they divide\n",

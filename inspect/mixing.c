@@ -123,6 +123,7 @@ hir_unroll *mixing_plan(hd_arena *a, hd_diags *d, const hir_module *graph, mixin
     hir_flow f;
     hir_flow_find(graph, a, &f);
     out->sublayers = (uint32_t)f.outputs.n;
+    out->passes = hir_flow_passes(hir_flow_labels(&f, a), f.outputs.n, a);
     list_sources(&f, out);
     if (!f.width || !f.outputs.n || !out->starts) {
         hd_err(d, HD_E_UNSUPPORTED, HD_NOWHERE, "%s has no residual stream", graph->name)->cause =
@@ -432,6 +433,7 @@ static void print_facts(const mixing *x, hd_text *out) {
         "  the last row is what the head reads\n",
         x->name, x->rows.n, hd_s(x->rows.n), x->sources.n, hd_s(x->sources.n), (long long)x->tokens,
         hd_s((uint64_t)x->tokens));
+    if (x->passes) hd_text_f(out, "  layers that run several times, by sublayers: %s\n", x->passes);
     print_kind(x, out);
     if (x->norms)
         hd_text_f(out,
@@ -522,7 +524,10 @@ void mixing_svg(const mixing *x, hd_text *out) {
     const char *notes[] = {
         hd_printf(out->arena, "how much of each output a sublayer reads, mean of %lld tokens; %s",
                   (long long)x->tokens, kinds[x->kind]),
-        hd_printf(out->arena, "semiseparable rank %u", x->rank),
+        x->passes
+            ? hd_printf(out->arena, "semiseparable rank %u; layers that run several times: %s",
+                        x->rank, x->passes)
+            : hd_printf(out->arena, "semiseparable rank %u", x->rank),
     };
     const svg_panel panel = {
         .rows = x->rows.n,

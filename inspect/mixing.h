@@ -29,6 +29,7 @@ enum { MIXING_TOKENS = 16, MIXING_SAMPLE = 8 }; /* whose rank is computed */
 
 typedef struct mixing {
     const char *name;
+    const char *passes; /* sublayers by pass; NULL: every layer runs once */
     hd_arena *arena;
     int64_t tokens;
     uint32_t sublayers, starts; /* `starts`: embeddings, which come first among the sources */

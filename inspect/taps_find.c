@@ -446,8 +446,9 @@ bool taps_find(const hir_module *m, hd_arena *a, hd_diags *d, taps *out) {
     const uint32_t n = out->sublayers = (uint32_t)f.flow.outputs.n;
     f.home = hir_flow_homes(&f.flow, a, hd_new_array(a, bool, n + 1));
     out->names = hd_new_array(a, const char *, n + 1);
-    for (uint32_t k = 1; k <= n; k++)
-        out->names[k - 1] = hir_flow_sublayer_name(&f.flow, k, a);
+    const hir_flow_label *labels = hir_flow_labels(&f.flow, a);
+    for (uint32_t k = 0; k < n; k++)
+        out->names[k] = labels[k].name;
     out->names[n] = "head";
     note_uses(&f);
     find_head(&f);

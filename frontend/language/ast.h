@@ -114,6 +114,7 @@ typedef enum hfe_stmt_kind {
     HFE_S_UNPACK,       /* a, b = value */
     HFE_S_ASSIGN_INDEX, /* name[index] = value */
     HFE_S_FOR,
+    HFE_S_LOOP, /* loop pass in list: a FOR whose rounds have states of their own */
     HFE_S_IF,
     HFE_S_AT,
     HFE_S_RETURN,
@@ -144,7 +145,7 @@ struct hfe_stmt {
     hfe_stmt_kind kind;
     hfe_mark mark; /* ASSIGN */
     hd_loc loc;
-    HD_VEC(hfe_target) targets; /* ASSIGN, UNPACK, ASSIGN_INDEX; FOR: its one or two names */
+    HD_VEC(hfe_target) targets; /* ASSIGN, UNPACK, ASSIGN_INDEX; FOR, LOOP: one or two names */
     hfe_expr *index;            /* ASSIGN_INDEX */
     hfe_expr *name;             /* OUTPUT: a string; INCLUDE: the field that holds the object */
     /* the expression that is run, assigned, looped over, tested, entered or returned; may be

@@ -91,6 +91,17 @@ static void set_element(hfe_elab *e, const hfe_stmt *s) {
 }
 
 /* ---- control ------------------------------------------------------------------------------- */
+/* Weights are the same in all passes of a loop, since their names are; states are those of one. */
+static hfe_flow run_pass(hfe_elab *e, const hfe_stmt *s, size_t i) {
+    const hfe_pass outer = e->pass;
+    e->pass.number = outer.number ? hd_printf(e->arena, "%s_%zu", outer.number, i)
+                                  : hd_printf(e->arena, "%zu", i);
+    e->pass.again = outer.again || i > 0;
+    hfe_flow flow = hfe_run_block(e, &s->body);
+    e->pass = outer;
+    return flow;
+}
+
 /* Runs the body of a loop once. */
 static hfe_flow run_step(hfe_elab *e, const hfe_stmt *s, size_t i, hfe_value item) {
     if (++e->statements > HFE_MAX_STATEMENTS) { /* counted here, since the body may be empty */
@@ -100,7 +111,7 @@ static hfe_flow run_step(hfe_elab *e, const hfe_stmt *s, size_t i, hfe_value ite
     }
     hfe_set_loop(e, s->targets.n == 2 ? s->targets.at[0].name : NULL,
                  s->targets.at[s->targets.n - 1].name, i, item);
-    return hfe_run_block(e, &s->body);
+    return s->kind == HFE_S_LOOP ? run_pass(e, s, i) : hfe_run_block(e, &s->body);
 }
 
 static bool is_range(const hfe_expr *x) {
@@ -135,7 +146,8 @@ static hfe_flow run_for(hfe_elab *e, const hfe_stmt *s) {
         if (!hfe_is(over, HFE_POISON))
             hfe_fail(e, HD_E_TYPE, s->value->loc, NULL,
                      hfe_is(over, HFE_INT) ? "count with a range: for i in 0..n" : NULL,
-                     "'for' runs over a list, not %s", hfe_type_with_article(over.type));
+                     "'%s' runs over a list, not %s", s->kind == HFE_S_LOOP ? "loop" : "for",
+                     hfe_type_with_article(over.type));
         poison_stmt(e, s);
         return HFE_GO_ON;
     }
@@ -237,7 +249,8 @@ static hfe_flow run_stmt(hfe_elab *e, const hfe_stmt *s) {
     }
     case HFE_S_UNPACK: unpack(e, s, hfe_eval(e, s->value)); return HFE_GO_ON;
     case HFE_S_ASSIGN_INDEX: set_element(e, s); return HFE_GO_ON;
-    case HFE_S_FOR: return run_for(e, s);
+    case HFE_S_FOR:
+    case HFE_S_LOOP: return run_for(e, s);
     case HFE_S_IF: return run_if(e, s);
     case HFE_S_AT: return run_at(e, s);
     case HFE_S_RETURN:

@@ -177,12 +177,15 @@ static hfe_value reject_two_kinds(hfe_elab *e, hd_loc loc, const hfe_declared *d
                     NULL, "'%s' is declared as two kinds of state", d->name);
 }
 
+/* Each pass of a loop has a state of its own under each name. */
 hfe_value hfe_declare_state(hfe_elab *e, hd_loc loc, const char *name, hfe_value shape,
                             hir_state_kind kind) {
     hir_type type;
     const char *full;
+    const char *own =
+        e->pass.again ? hd_printf(e->arena, "%s.iteration_%s", name, e->pass.number) : name;
     if (!in_model(e, loc) || !hfe_shape(e, loc, shape, HIR_C, "the shape of a state", &type) ||
-        !table_has_room(e, loc) || !(full = scoped_name(e, loc, name)))
+        !table_has_room(e, loc) || !(full = scoped_name(e, loc, own)))
         return hfe_poison();
     if (kind == HIR_STATE_CACHE && (type.rank == 0 || !hir_is_length(type.dim[0])))
         return hfe_fail(e, HD_E_TYPE, loc,

@@ -21,6 +21,11 @@ typedef struct hfe_passed {
     hfe_value value;
 } hfe_passed;
 
+typedef struct hfe_pass { /* of the loops that are running */
+    const char *number;   /* counted from 0: "2"; of a loop in a loop "2_0"; NULL: no loop runs */
+    bool again;           /* one of the loops is beyond its first pass */
+} hfe_pass;
+
 struct hfe_call { /* the evaluated arguments of a call */
     hd_loc loc;
     const char *name; /* name of the function */
@@ -58,9 +63,10 @@ struct hfe_elab {
     const hfe_file *spec;
     hfe_frame *frame;
     const char *scope; /* "" or "a.b" */
-    bool stop;         /* a limit was reached, and every function returns */
-    bool raised;       /* error() was called: the function that called it returns poison */
-    uint32_t depth;    /* depth of evaluation, in frames of the C stack */
+    hfe_pass pass;
+    bool stop;      /* a limit was reached, and every function returns */
+    bool raised;    /* error() was called: the function that called it returns poison */
+    uint32_t depth; /* depth of evaluation, in frames of the C stack */
     uint32_t calls;
     uint64_t statements, operands, strings, elements; /* how much was made so far */
     bool in_model;                                    /* tensors may be made */

@@ -15,14 +15,15 @@ static void add_target(hfe_parser *ps, hfe_stmt *s, const char *name, hd_loc loc
     hd_push(ps->p->arena, &s->targets, target);
 }
 
-static hfe_stmt *parse_for(hfe_parser *ps) {
-    hfe_stmt *s = new_stmt(ps, HFE_S_FOR, hfe_next(ps)->loc);
+static hfe_stmt *parse_for(hfe_parser *ps, hfe_stmt_kind kind) {
+    const char *word = kind == HFE_S_FOR ? "'for'" : "'loop'";
+    hfe_stmt *s = new_stmt(ps, kind, hfe_next(ps)->loc);
     do {
-        const hfe_token *name = hfe_expect(ps, HFE_T_NAME, "'for'");
+        const hfe_token *name = hfe_expect(ps, HFE_T_NAME, word);
         if (!name) return s;
         add_target(ps, s, name->name, name->loc);
     } while (s->targets.n < 2 && hfe_accept(ps, HFE_P_COMMA));
-    hfe_expect(ps, HFE_K_IN, "'for'");
+    hfe_expect(ps, HFE_K_IN, word);
     s->value = hfe_parse_expr(ps);
     hfe_parse_block(ps, &s->body);
     return s;
@@ -210,8 +211,9 @@ static hfe_stmt *parse_config_statement(hfe_parser *ps) {
 hfe_stmt *hfe_parse_statement(hfe_parser *ps) {
     if (ps->in->kind == HFE_D_CONFIG && (hfe_at(ps, HFE_T_NAME) || hfe_at(ps, HFE_K_USE)))
         return parse_config_statement(ps);
+    if (hfe_at_word(ps, "loop")) return parse_for(ps, HFE_S_LOOP);
     switch (ps->at->kind) {
-    case HFE_K_FOR: return parse_for(ps);
+    case HFE_K_FOR: return parse_for(ps, HFE_S_FOR);
     case HFE_K_IF: return parse_if(ps);
     case HFE_K_AT: return parse_at(ps);
     case HFE_K_RETURN: return parse_return(ps);

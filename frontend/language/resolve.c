@@ -322,7 +322,8 @@ static void check_block(resolver *r, const hfe_block *b) {
         if (s->kind == HFE_S_ASSIGN_INDEX) { /* it needs the old list */
             hd_push(r->p->arena, &r->read, s->targets.at[0].name);
         }
-        if (s->kind == HFE_S_FOR || s->kind == HFE_S_OUTPUT) { /* these need not be read */
+        const bool loop = s->kind == HFE_S_FOR || s->kind == HFE_S_LOOP;
+        if (loop || s->kind == HFE_S_OUTPUT) { /* these need not be read */
             for (size_t k = 0; k < s->targets.n; k++)
                 hd_push(r->p->arena, &r->read, s->targets.at[k].name);
         }

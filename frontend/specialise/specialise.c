@@ -103,7 +103,7 @@ static void add_if(hfe_special *sp, const hfe_stmt *s, int indent) {
     hd_text_add(&sp->out, "\n");
 }
 
-/* A loop over a list that the config decides is written without a loop if the list has one element,
+/* A loop, with states of its rounds or not, over a list that the config decides is written without a loop if the list has one element,
  * and left out if it has none. */
 static bool add_single_round(hfe_special *sp, const hfe_stmt *s, int indent) {
     const hfe_value over = hfe_static(sp, s->value, false);
@@ -120,7 +120,7 @@ static void add_for(hfe_special *sp, const hfe_stmt *s, int indent) {
     if (add_single_round(sp, s, indent)) return;
     forget_all_set_in(sp, &s->body);
     add_indent(sp, indent);
-    hd_text_add(&sp->out, "for ");
+    hd_text_add(&sp->out, s->kind == HFE_S_LOOP ? "loop " : "for ");
     for (size_t i = 0; i < s->targets.n; i++)
         hd_text_f(&sp->out, "%s%s", i > 0 ? ", " : "", s->targets.at[i].name);
     hd_text_add(&sp->out, " in ");
@@ -148,7 +148,8 @@ static void add_statement(hfe_special *sp, const hfe_stmt *s, int indent) {
     case HFE_S_EXPR: add_line(sp, indent, "", s->value); break;
     case HFE_S_ASSIGN: add_assign(sp, s, indent); break;
     case HFE_S_UNPACK: add_unpack(sp, s, indent); break;
-    case HFE_S_FOR: add_for(sp, s, indent); break;
+    case HFE_S_FOR:
+    case HFE_S_LOOP: add_for(sp, s, indent); break;
     case HFE_S_IF: add_if(sp, s, indent); break;
     case HFE_S_AT: add_at(sp, s, indent); break;
     case HFE_S_OUTPUT:

@@ -74,9 +74,15 @@ bool hir_flow_is_choice(const hir_module *m, const hir_op *op);
 /* Is it a value of the stream itself, not something computed from it? */
 bool hir_flow_is_stream(hir_flow_kind k);
 const char *hir_flow_kind_name(hir_flow_kind k); /* "embedding", "sum", ... */
-/* Name of a sublayer for people: that of the weight of its last contraction, or the common prefix
- * of the names if it ends in several contractions. */
-const char *hir_flow_sublayer_name(const hir_flow *f, uint32_t sublayer, hd_arena *a);
+/* A sublayer for people. */
+typedef struct hir_flow_label {
+    const char *name; /* the weight of its last contraction, or the common prefix of several; with
+                       * the pass where there is one: "layers.7.mlp.down_proj, pass 2" */
+    uint32_t pass;    /* of a layer that runs several times, from 1; 0: the layer runs once */
+} hir_flow_label;
+const hir_flow_label *hir_flow_labels(const hir_flow *f, hd_arena *a); /* by sublayer - 1 */
+/* "pass 1: 5-12, pass 2: 13-20", numbers of sublayers; NULL: all layers run once. */
+const char *hir_flow_passes(const hir_flow_label *labels, size_t n, hd_arena *a);
 /* The sublayers of values that are not part of the residual mechanism. By value: the sublayer (from
  * 1) whose output the value leads to; 0 for all values outside of sublayers. `crosses`, by
  * sublayer: it reads values from the inside of an earlier sublayer, bypassing the stream. */

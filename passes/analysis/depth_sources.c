@@ -392,67 +392,6 @@ void flow_find_inputs(flow_finder *f) {
         list_sources(f, &w, number);
 }
 
-/* ---- names ----------------------------------------------------------------------------------- */
-typedef struct namer {
-    const hir_flow *f;
-    hd_arena *arena;
-    bool *seen; /* by value */
-    HD_VEC(hir_id) stack;
-    const char *name; /* common prefix of the names so far; NULL: no name yet */
-    size_t n;
-} namer;
-
-static void add_name(namer *x, const char *name) {
-    size_t n = strlen(name), tail = strlen(".weight");
-    if (n > tail && strcmp(name + n - tail, ".weight") == 0) n -= tail;
-    const char *own = hd_strndup(x->arena, name, n);
-    x->n = x->name ? hd_shared_components(x->name, x->n, own) : n;
-    if (!x->name) x->name = own;
-}
-
-/* Pushes the operands that are computed inside the sublayer, too. */
-static void push_inner(namer *x, const hir_op *o) {
-    const hir_flow *f = x->f;
-    for (uint32_t i = 0; i < o->n_args; i++) {
-        if (o->args[i].kind != HIR_REF_VALUE) continue;
-        const hir_id v = f->origin[o->args[i].index];
-        if (x->seen[v] || f->input[v] != HIR_NONE) continue;
-        if (f->kind[v] != HIR_FLOW_NONE && !f->inside[v]) continue;
-        x->seen[v] = true;
-        hd_push(x->arena, &x->stack, v);
-    }
-}
-
-/* The weight that r is or whose elements it only moves; HIR_NONE: there is none. */
-static uint32_t weight_behind(const hir_module *m, hir_ref r) {
-    while (r.kind == HIR_REF_VALUE) {
-        const hir_id made = hir_value_at(m, r.index)->op;
-        if (made == HIR_NONE || !hir_has_trait(hir_op_at(m, made)->code, HIR_MOVE)) break;
-        r = hir_op_at(m, made)->args[0];
-    }
-    return r.kind == HIR_REF_WEIGHT ? r.index : HIR_NONE;
-}
-
-/* Walks back from the output to the sublayer's last contractions. */
-const char *hir_flow_sublayer_name(const hir_flow *f, uint32_t sublayer, hd_arena *a) {
-    const hir_module *m = f->m;
-    if (sublayer == HIR_FLOW_RESULT) return "output";
-    if (sublayer == 0 || sublayer > f->outputs.n) return "";
-    namer x = {.f = f, .arena = a, .seen = hd_new_array(a, bool, m->values.n + 1)};
-    hd_push(a, &x.stack, f->outputs.at[sublayer - 1]);
-    while (x.stack.n) {
-        const hir_id op = hir_value_at(m, x.stack.at[--x.stack.n])->op;
-        const hir_op *o = op == HIR_NONE ? NULL : hir_op_at(m, op);
-        if (!o) continue;
-        const uint32_t weight = hir_is_linear(o->code) ? weight_behind(m, o->args[1]) : HIR_NONE;
-        if (weight != HIR_NONE)
-            add_name(&x, m->weights.at[weight].name);
-        else if (!hir_flow_is_border(m, o))
-            push_inner(&x, o);
-    }
-    return x.name ? hd_strndup(a, x.name, x.n) : "";
-}
-
 /* ---- blocks ---------------------------------------------------------------------------------- */
 
 /* Puts finished sources first; returns their number. `stamp`, by value: `next` if the next input

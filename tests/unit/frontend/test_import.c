@@ -186,7 +186,7 @@ Test(import, residual_systems) {
          "    for l in 0..layers {"},
         {"{\"type\": \"depth-attention\", \"stride\": 2, \"recent_window\": 0, \"loops\": 3, "
          "\"k_norm_after_rope\": true}",
-         "    for iteration in 0..loops {\n        for l in 0..layers {\n            at \"model"},
+         "    loop pass in 0..loops {\n        for l in 0..layers {\n            at \"model"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         expect_has(import_with("qwen3", "residual", cases[i][0]), cases[i][1]);
