@@ -36,7 +36,7 @@ class Weights(nn.Module):
 class Checkpoint(Weights):
     def __init__(self):
         super().__init__()
-        self.stored = {}  # shapes in the file, where several matrices may lie as one
+        self.stored = {}  # shapes in the file, where several matrices may lie as one, and a number without axes
         self.kept = {}  # what the file holds and the model does not read: saved again
         for name, shape in names():
             self.add(name, shape)
@@ -59,7 +59,8 @@ class Checkpoint(Weights):
 
     def take(self, place, name, tensor, parameter):
         shape, own = list(tensor.shape), list(parameter.shape)
-        if shape != own and (len(own) < 3 or shape != [own[0] * own[1], *own[2:]]):
+        joined = len(own) > 2 and shape == [own[0] * own[1], *own[2:]]
+        if shape != own and not joined and (shape, own) != ([], [1]):
             raise ValueError(f"{place} is {shape}, the model has {own}")
         with torch.no_grad():
             parameter.copy_(tensor.reshape(own))

@@ -48,8 +48,13 @@ static bool is_joined(const hd_tensor *t, hir_type type) {
            t->shape[1] == type.dim[2];
 }
 
+/* One number [1] may be stored without axes, []. */
+static bool is_bare_number(const hd_tensor *t, hir_type type) {
+    return t->rank == 0 && type.rank == 1 && type.dim[0] == 1;
+}
+
 static bool shape_fits(const hd_tensor *t, hir_type type) {
-    if (is_joined(t, type)) return true;
+    if (is_joined(t, type) || is_bare_number(t, type)) return true;
     if (t->rank != type.rank) return false;
     for (uint32_t i = 0; i < type.rank; i++)
         if (t->shape[i] != type.dim[i]) return false;

@@ -41,6 +41,7 @@ def draw_residual(rng, hidden, layers, family):
     systems = {
         "attnres": lambda: draw_attnres(rng, hidden, layers),
         "attnres-normed": lambda: dict(type="attnres-normed", block_size_sublayers=rng.randint(1, 7), eps=rng.choice([1e-6, 0.1])),
+        "attnres-gated": lambda: dict(type="attnres-gated", block_size_layers=rng.randint(1, 4), gated=flag(), eps=rng.choice([1e-6, 0.1])),
         "ddl": lambda: draw_ddl(rng),
         "deepnorm": lambda: dict(type="deepnorm", alpha=rng.uniform(-2, 3)),
         "denseformer": lambda: dict(type="denseformer", dilation=rng.randint(1, 4), period=rng.randint(1, 3)),

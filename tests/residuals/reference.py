@@ -548,6 +548,30 @@ class NormedAttnRes(AttnRes):
         return mix(a, normed)
 
 
+class GatedAttnRes(Standard):
+    def start(self):
+        self.h, self.done = self.e, [self.e]
+
+    def read(self, k):
+        p, m, d = self.p, self.m, self.m.d
+        if k % 2:
+            return self.h
+        name = f"model.layers.{k // 2}.attn_res"
+        query = m.w(name + ".pseudo_query", d)
+        gate = math.tanh(m.w(name + ".gate", 1)[0]) if p.get("gated", True) else 1.0
+        if k:
+            v = self.done + [self.h]
+            a = softmax([dot(query, rms(x, None, p["eps"])) for x in v])
+            m.trace(a)
+            self.h = add(self.h, times(gate, add(mix(a, v), times(-1, self.h))))
+        return self.h
+
+    def write(self, k, y, x):
+        self.h = add(self.h, y)
+        if (k + 1) % (2 * self.p["block_size_layers"]) == 0:
+            self.done = self.done + [self.h]
+
+
 class DepthAttention(Standard):
     def start(self):
         self.runs = []                        # per (loop, layer): keys and mixed values
@@ -681,5 +705,5 @@ class Ancre(Standard):
 SYSTEMS = {"standard": Standard, "rezero": ReZero, "layerscale": LayerScale, "affine": Affine, "gain": Gain, "running-mean": RunningMean, "preserving-gate": PreservingGate, "normed-residual": NormedResidual, "highway": Highway, "deepnorm": DeepNorm,
            "keel": Keel, "siamesenorm": Siamese, "laurel-lr": Laurel, "value-residual": ValueResidual, "elmo": Elmo,
            "denseformer": DenseFormer, "muddformer": Mudd, "hyper-connections": HyperConnections, "mhc": MHC, "ihc": IHC,
-           "mhc-lite": MHCLite, "gated-streams": GatedStreams, "ddl": DDL, "attnres": AttnRes, "attnres-normed": NormedAttnRes, "depth-attention": DepthAttention,
+           "mhc-lite": MHCLite, "gated-streams": GatedStreams, "ddl": DDL, "attnres": AttnRes, "attnres-normed": NormedAttnRes, "attnres-gated": GatedAttnRes, "depth-attention": DepthAttention,
            "densenet": DenseNet, "mrla": Mrla, "dreamer": Dreamer, "ancre": Ancre}

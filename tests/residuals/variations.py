@@ -69,6 +69,8 @@ GROUPS = {
         model(attnres(1, window=50, num_heads=2), num_hidden_layers=1),
         *(model(dict(type="attnres-normed", block_size_sublayers=n, eps=0.03), hidden_size=d) for n, d in [(1, 20), (2, 17), (4, 33), (9, 20)]),
         model(dict(type="attnres-normed", block_size_sublayers=3, eps=0.2), num_hidden_layers=5, **LLAMA),
+        *(model(dict(type="attnres-gated", block_size_layers=n, eps=0.03), hidden_size=d, num_hidden_layers=l) for n, d, l in [(1, 20, 3), (2, 17, 5), (9, 33, 2)]),
+        model(dict(type="attnres-gated", block_size_layers=2, gated=False, eps=0.2), num_hidden_layers=5, **LLAMA),
     ],
     "stream": [
         model(dict(type="rezero"), hidden_size=17, **LLAMA), model(dict(type="layerscale"), hidden_size=33),

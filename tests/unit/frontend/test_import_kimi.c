@@ -284,6 +284,23 @@ Test(import_kimi, what_the_tensors_say) {
     cr_expect(strstr(import("kimi_k3", "ignore_index = 1"), "a_log: [9]"));
 }
 
+/* Tensors of linear attention in BerryLM have one of two names, throughout a checkpoint. */
+Test(import_kimi, the_names_of_berrylm) {
+    const char *spec = import("berrylm", "vocab_size = 80");
+    cr_assert(spec, "%s", said());
+    cr_expect_not(strstr(spec, "linear_attn\""), "%s", spec);
+    write_tensor("model.layers.3.linear_attn.A_log", 1, 4, 0);
+    spec = import("berrylm", "vocab_size = 80");
+    cr_expect(spec && strstr(spec, "name: \"linear_attn\")"), "%s", said());
+    const hd_tensor of_two[] = {zeros("model.layers.0.kda.A_log", 1, 4, 0),
+                                zeros("model.layers.3.linear_attn.A_log", 1, 4, 0)};
+    write_tensors(of_two, 2);
+    cr_expect_null(import("berrylm", "vocab_size = 80"));
+    const hd_diag *g = find_message("tensors of linear attention have two names in this folder");
+    cr_assert(g && g->cause, "%s", said());
+    cr_expect(strstr(g->cause, "those of layer 0 are called kda, those of layer 3 linear_attn"));
+}
+
 Test(import_kimi, the_text_part_of_k3) {
     const char *spec = import("kimi_k3", "media_placeholder_token_id = 163605");
     cr_assert(spec, "%s", said());
