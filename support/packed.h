@@ -7,7 +7,7 @@
  *
  *     (code - zero) scale
  *
- * exactly; docs/quantised-checkpoints.md and the head of each reader describe the formats. "Packed"
+ * exactly (NVFP4: code scale factor / divisor, in f64); docs/quantised-checkpoints.md and the head of each reader describe the formats. "Packed"
  * is used here and in packed/ for a tensor in such a quantised format. */
 #ifndef HD_PACKED_H
 #define HD_PACKED_H
@@ -22,6 +22,9 @@ typedef struct hd_packed {
     uint64_t rows, cols;    /* of one matrix as stored; the tensor may hold several */
     hd_tile tile;           /* elements that share a scale; not 0 */
     bool transposed;        /* each matrix of the tensor is the file's matrix, transposed */
+    /* For NVFP4 only, F32, one number for each matrix or one for all; NULL: 1. Its scales are
+     * multiplied by `factor` and divided by `divisor`. */
+    const hd_tensor *factor, *divisor;
     /* For integer formats only: */
     const hd_tensor *order; /* I32 [cols], the group of each column; NULL: groups are in order */
     bool down;              /* scales and zero points are [groups, rows], not [rows, groups] */
@@ -46,7 +49,10 @@ bool hd_packed_in_rows(const hd_tensor *t);
  * hd_packed_scale_step: how much greater the index of the next tile in the row is. */
 uint64_t hd_packed_scale_index(const hd_packed *p, uint64_t row, uint64_t col);
 uint64_t hd_packed_scale_step(const hd_packed *p);
+/* A scale, without the factor of NVFP4. NaN: there is none that counts. */
 float hd_packed_scale(const hd_packed *p, uint64_t i);
+/* What the products of codes and scales of a matrix are multiplied by: 1, except for NVFP4. */
+double hd_packed_factor(const hd_packed *p, uint64_t matrix);
 /* Codes of a tensor of 4-bit or 8-bit integers: those of one row (counted through all matrices),
  * from a column that begins a byte up to the end of its tile. An element is (code - zero) scale. */
 typedef struct hd_integers {

@@ -11,6 +11,7 @@
 #define HD_PACKINGS(P)                                                                             \
     P(E4M3, "e4m3", e4m3, 0, ROWS)                                                                 \
     P(MXFP4, "mxfp4", mxfp4, 0, ROWS)                                                              \
+    P(NVFP4, "nvfp4", mxfp4, 0, ROWS)                                                              \
     P(INT4, "int4", integers, 4, ROWS)                                                             \
     P(INT8, "int8", integers, 8, ROWS)                                                             \
     P(PLAIN8, "int8 in bytes", integers, 8, ROWS)                                                  \

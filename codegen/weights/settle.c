@@ -256,9 +256,10 @@ static double step_at(const hd_tensor *t, uint64_t i, double x) {
     const uint64_t row = i / (uint64_t)t->shape[1], col = i % (uint64_t)t->shape[1];
     const uint64_t at =
         p->transposed ? hd_packed_scale_index(p, col, row) : hd_packed_scale_index(p, row, col);
-    const double scale = fabs((double)hd_packed_scale(p, at));
+    const double scale = fabs((double)hd_packed_scale(p, at)) * hd_packed_factor(p, 0);
     if (hd_integer_bits(p->packing)) return scale;
-    const bool four = p->packing == HD_PACKING_MXFP4; /* E2M1, from 0.5 in steps of 0.5; or E4M3 */
+    /* E2M1, from 0.5 in steps of 0.5; or E4M3 */
+    const bool four = p->packing == HD_PACKING_MXFP4 || p->packing == HD_PACKING_NVFP4;
     const int fraction = four ? 1 : 3, least = four ? -1 : -9;
     const int step = scale > 0 && x != 0 ? ilogb(x / scale) - fraction : least;
     return ldexp(scale, step < least ? least : step);

@@ -1,9 +1,8 @@
 /* Reads `quantization_config` (quantisation.h). `quant_method` selects one of several formats of
- * this object: for FP8, for MXFP4 in blocks, for MXFP8, for GPTQ, for AWQ, and that of
- * compressed-tensors, which has groups of modules with a quantised format each. What ModelOpt
- * writes, there or in a file next to config.json, is rejected with the name of its format. Fields
- * that are not in quantisation.def are rejected, as everywhere in a config, since nobody knows what
- * they change. */
+ * this object: for FP8, for MXFP4 in blocks, for MXFP8, for GPTQ, for AWQ, that of
+ * compressed-tensors, which has groups of modules with a quantised format each, and that of
+ * ModelOpt, which may be in a file of its own next to config.json. Fields that are not in
+ * quantisation.def are rejected, as everywhere in a config, since nobody knows what they change. */
 #include "frontend/config/quantisation.h"
 
 #include <string.h>
@@ -14,6 +13,9 @@
 
 enum { MOST_TILE = 1 << 20, MOST_GROUPS = 64, MOST_PATTERNS = 10000 };
 
+#define TAKE_UNQUANTISED                                                                           \
+    "take the unquantised checkpoint; --weights-dtype stores its weights in 4 or 8 bits"
+
 typedef struct quant_reader {
     hfe_json *json;
     hd_quantisation *out;
@@ -23,7 +25,18 @@ typedef struct quant_reader {
 /* ---- fields ------------------------------------------------------------------------------------ */
 
 /* Objects that have fields (quantisation.def), as bits. */
-enum { FP8 = 1, MX = 2, COMPRESSED = 4, GROUP = 8, WEIGHTS = 16, GPTQ = 32, AWQ = 64 };
+enum {
+    FP8 = 1,
+    MX = 2,
+    COMPRESSED = 4,
+    GROUP = 8,
+    WEIGHTS = 16,
+    GPTQ = 32,
+    AWQ = 64,
+    MODELOPT = 128,
+    QUANTIZATION = 256,
+    LAYER = 512
+};
 
 typedef enum field_kind {
     ADVICE,
@@ -329,6 +342,9 @@ static bool read_tile(quant_reader *r, const hfe_field *w, const struct compress
     const char *strategy = string_of(r, w, "strategy");
     g->tile_known = true;
     g->tile = (hd_tile){1, 0};
+    if (c->group_size != 0 && is_given(r, w, "group_size") &&
+        !expect_int(r, w, "group_size", c->group_size, c->name))
+        return false;
     if (!strategy || strcmp(strategy, "channel") == 0) {
         g->tile_known = strategy;
         return true;
@@ -338,7 +354,6 @@ static bool read_tile(quant_reader *r, const hfe_field *w, const struct compress
         return true;
     }
     if (strcmp(strategy, "block") == 0) return read_block(r, &block, &g->tile);
-    if (c->group_size != 0 && !expect_int(r, w, "group_size", c->group_size, c->name)) return false;
     if (!is_given(r, w, "group_size")) {
         hfe_field_error(r->json, w, "the field 'group_size' is missing");
         return false;
@@ -476,6 +491,135 @@ static bool read_awq(quant_reader *r, const hfe_field *q) {
     return ok;
 }
 
+/* ---- ModelOpt ------------------------------------------------------------------------------ */
+
+static const struct algorithm {
+    const char *name;
+    hd_packing packing;
+    int bits, group_size; /* 0: one scale for a matrix */
+    bool rounds;          /* inputs of its matrices are to be rounded, too */
+} algorithms[] = {
+#define ALGORITHM(name, packing, bits, group_size, rounds)                                         \
+    {name, HD_PACKING_##packing, bits, group_size, rounds},
+#include "frontend/config/quantisation.def"
+};
+enum { N_ALGORITHMS = sizeof algorithms / sizeof *algorithms };
+
+/* Returns NULL after an error if the algorithm is not one that is read. */
+static const struct algorithm *find_algorithm(quant_reader *r, const hfe_field *object,
+                                              const char *name) {
+    const hfe_field f = {object, name};
+    const json_t *v = hfe_json_get(r->json, &f);
+    hd_text names;
+    hd_text_init(&names, r->json->arena);
+    for (size_t i = 0; i < N_ALGORITHMS; i++) {
+        if (json_is_string(v) && strcmp(json_string_value(v), algorithms[i].name) == 0)
+            return &algorithms[i];
+        hd_text_f(&names, "%s\"%s\"", i > 0 ? ", " : "", algorithms[i].name);
+    }
+    hd_diag *g = hfe_field_error(r->json, v ? &f : object, "%s, a format of ModelOpt, is not read",
+                                 v ? hfe_json_show(r->json, v) : "an object without 'quant_algo'");
+    g->cause = hd_printf(r->json->arena, "formats of ModelOpt that are read: %s", names.at);
+    g->hint = TAKE_UNQUANTISED;
+    return NULL;
+}
+
+/* Adds a group for all modules: the tensors themselves show which are in this format. */
+static bool add_algorithm(quant_reader *r, const hfe_field *object, const char *name) {
+    const struct algorithm *a = find_algorithm(r, object, name);
+    if (!a) return false;
+    const hd_quant_group g = {.format = a->name,
+                              .packing = a->packing,
+                              .tile_known = true,
+                              .tile = {a->group_size != 0, (uint64_t)a->group_size},
+                              .symmetric = true,
+                              .targets_known = true};
+    r->out->rounds_activations |= a->rounds;
+    for (size_t i = 0; i < r->out->groups.n; i++)
+        if (r->out->groups.at[i].packing == g.packing) return true;
+    add_group(r, &g);
+    return !is_given(r, object, "group_size") || a->group_size == 0 ||
+           expect_int(r, object, "group_size", a->group_size, a->name);
+}
+
+/* Checks a group of ModelOpt's, which repeats what the algorithm says. */
+static bool check_modelopt_group(quant_reader *r, const hfe_field *group) {
+    const hfe_field w = {group, "weights"};
+    if (!check_fields(r, group, GROUP)) return false;
+    if (!is_given(r, group, "weights")) return true;
+    const hfe_field bits = {&w, "num_bits"}, size = {&w, "group_size"}, even = {&w, "symmetric"};
+    if (!check_fields(r, &w, WEIGHTS)) return false;
+    const json_t *flag = hfe_json_get(r->json, &even);
+    if (json_is_false(flag)) {
+        hfe_field_error(r->json, &even, "false cannot be honoured by this version")->cause =
+            "formats of ModelOpt that are read have no zero points";
+        return false;
+    }
+    const json_t *n = hfe_json_get(r->json, &bits), *of = hfe_json_get(r->json, &size);
+    const char *type = string_of(r, &w, "type");
+    for (size_t i = 0; i < N_ALGORITHMS; i++) {
+        const struct algorithm *a = &algorithms[i];
+        const bool sized = json_is_integer(of) ? json_integer_value(of) == a->group_size
+                                               : a->group_size == 0 && (!of || json_is_null(of));
+        if (json_is_integer(n) && json_integer_value(n) == a->bits && sized &&
+            (!type || strcmp(type, "float") == 0))
+            return true;
+    }
+    hfe_field_error(r->json, &w,
+                    "weights of %s bits, groups of %s and type %s are no format that "
+                    "is read",
+                    n ? hfe_json_show(r->json, n) : "no",
+                    of ? hfe_json_show(r->json, of) : "no size", type ? type : "none")
+        ->cause =
+        "NVFP4 has \"float\", 4 bits and groups of 16; FP8 \"float\", 8 bits and no groups";
+    return false;
+}
+
+/* Reads `quantized_layers`: an object for each module, with its own algorithm. */
+static bool read_layers(quant_reader *r, const hfe_field *q) {
+    const hfe_field layers = {q, "quantized_layers"};
+    json_t *of = hfe_json_get(r->json, &layers), *v;
+    const char *name;
+    if (!json_is_object(of) || json_object_size(of) == 0) {
+        hfe_field_error(r->json, of ? &layers : q,
+                        "'quantized_layers' must be an object with an entry for each module");
+        return false;
+    }
+    json_object_foreach(of, name, v) {
+        const hfe_field layer = {&layers, name};
+        if (!check_fields(r, &layer, LAYER) || !add_algorithm(r, &layer, "quant_algo"))
+            return false;
+    }
+    return true;
+}
+
+static bool is_mixed(const char *algorithm) {
+    return algorithm && strcmp(algorithm, "MIXED_PRECISION") == 0;
+}
+
+/* Reads the object of either file: the lists of modules that are left out have two names. */
+static bool read_modelopt(quant_reader *r, const hfe_field *q) {
+    const hfe_field groups = {q, "config_groups"};
+    const char *algorithm = string_of(r, q, "quant_algo"), *name;
+    json_t *of = hfe_json_get(r->json, &groups), *v;
+    bool ok = read_ignored(r, q, is_given(r, q, "ignore") ? "ignore" : "exclude_modules", NULL);
+    ok &= is_mixed(algorithm) ? read_layers(r, q) : add_algorithm(r, q, "quant_algo");
+    if (is_given(r, q, "moe_quant_algo")) ok &= add_algorithm(r, q, "moe_quant_algo");
+    r->out->rounds_cache =
+        is_given(r, q, "kv_cache_scheme") || is_given(r, q, "kv_cache_quant_algo");
+    if (!of || json_is_null(of)) return ok;
+    if (!json_is_object(of) || json_object_size(of) > MOST_GROUPS) {
+        hfe_field_error(r->json, &groups,
+                        "'config_groups' must be an object with at most %d groups", MOST_GROUPS);
+        return false;
+    }
+    json_object_foreach(of, name, v) {
+        const hfe_field group = {&groups, name};
+        ok &= check_modelopt_group(r, &group);
+    }
+    return ok;
+}
+
 /* ---- the field ----------------------------------------------------------------------------- */
 
 static const struct method {
@@ -495,24 +639,23 @@ static bool reject_way(hfe_json *j, const hfe_field *f, const char *what) {
         hd_text_f(&names, "%s\"%s\"", i > 0 ? ", " : "", methods[i].name);
     hd_diag *g = hfe_field_error(j, f, "%s", what);
     g->cause = hd_printf(j->arena, "ways of quantising that are read: %s", names.at);
-    g->hint = "take the unquantised checkpoint; --weights-dtype stores its weights in 4 or 8 bits";
+    g->hint = TAKE_UNQUANTISED;
     return false;
 }
 
-/* Returns the field in which ModelOpt names the format of an object: that of the experts, if they
- * have their own. NULL: the object is not ModelOpt's. */
-static const char *modelopt_format(const json_t *v) {
-    static const char *const names[] = {"moe_quant_algo", "quant_algo"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (json_is_string(json_object_get(v, names[i]))) return names[i];
-    return NULL;
-}
-
-static bool reject_modelopt(hfe_json *j, const hfe_field *object, const char *name) {
-    const hfe_field f = {object, name};
-    return reject_way(j, &f,
-                      hd_printf(j->arena, "%s, a format of ModelOpt, is not read",
-                                hfe_json_show(j, hfe_json_get(j, &f))));
+/* ModelOpt's object. A format that is not read gives one error, whatever else it says. */
+static bool read_modelopt_object(quant_reader *r, const hfe_field *q, const json_t *method) {
+    const hfe_field f = {q, "quant_algo"};
+    const char *algorithm = string_of(r, q, "quant_algo");
+    if (method && !(json_is_string(method) && strcmp(json_string_value(method), "modelopt") == 0)) {
+        hfe_field_error(r->json, &f, "%s, a format of ModelOpt, is not read with quant_method %s",
+                        hfe_json_show(r->json, hfe_json_get(r->json, &f)),
+                        hfe_json_show(r->json, method))
+            ->hint = TAKE_UNQUANTISED;
+        return false;
+    }
+    if (!is_mixed(algorithm) && !find_algorithm(r, q, "quant_algo")) return false;
+    return check_fields(r, q, MODELOPT) && read_modelopt(r, q);
 }
 
 static bool read_method(quant_reader *r, const hfe_field *q) {
@@ -522,7 +665,7 @@ static bool read_method(quant_reader *r, const hfe_field *q) {
         hfe_field_error(r->json, q, "this must be an object");
         return false;
     }
-    if (modelopt_format(v)) return reject_modelopt(r->json, q, modelopt_format(v));
+    if (json_is_string(json_object_get(v, "quant_algo"))) return read_modelopt_object(r, q, method);
     for (size_t i = 0; i < sizeof methods / sizeof *methods; i++) {
         const struct method *m = &methods[i];
         if (!json_is_string(method) || strcmp(json_string_value(method), m->name) != 0) continue;
@@ -535,16 +678,42 @@ static bool read_method(quant_reader *r, const hfe_field *q) {
                   : reject_way(r->json, q, "the field 'quant_method' is missing");
 }
 
-/* ModelOpt may name the format of a folder in a file of its own, while config.json has no entry.
- * Returns false after an error if that file names a format. */
-static bool is_silent_beside(const hfe_json *config) {
+/* The file in which ModelOpt names the formats of a folder; NULL: there is none. */
+static const char *file_of_modelopt(const hfe_json *config) {
     const char *path = hd_path_join(config->arena, hd_path_dir(config->arena, config->file),
                                     "hf_quant_config.json");
+    return hd_exists(path) ? path : NULL;
+}
+
+/* Reads ModelOpt's file where config.json has no entry. Its places are in that file. */
+static bool read_beside(const hfe_json *config, hd_quantisation *out, bool quiet) {
+    const char *path = file_of_modelopt(config);
     const hfe_field object = {NULL, "quantization"};
-    if (!hd_exists(path)) return true;
+    hfe_json *j = path ? hfe_json_open(config->arena, config->diags, path) : NULL;
+    if (!j) return !path;
+    quant_reader r = {.json = j, .out = out, .quiet = quiet};
+    if (!is_given(&r, &object, "quant_algo")) return true;
+    if (!is_mixed(string_of(&r, &object, "quant_algo")) &&
+        !find_algorithm(&r, &object, "quant_algo"))
+        return false;
+    out->given = true;
+    out->loc = hfe_json_key(j, &object);
+    return check_fields(&r, &object, QUANTIZATION) && read_modelopt(&r, &object);
+}
+
+/* Does ModelOpt's file, if there is one, name the algorithm that config.json does? */
+static bool agrees_beside(const hfe_json *config, const hfe_field *q) {
+    const char *path = file_of_modelopt(config);
+    const hfe_field object = {NULL, "quantization"}, inner = {&object, "quant_algo"};
+    const hfe_field here = {q, "quant_algo"};
+    const json_t *said = hfe_json_get(config, &here);
+    if (!path || !said) return true;
     hfe_json *j = hfe_json_open(config->arena, config->diags, path);
-    const char *name = j ? modelopt_format(hfe_json_get(j, &object)) : NULL;
-    return j && (!name || reject_modelopt(j, &object, name));
+    const json_t *there = j ? hfe_json_get(j, &inner) : NULL;
+    if (!there || json_equal(said, there)) return j;
+    hfe_field_error(j, &inner, "this is not what config.json says: %s",
+                    hfe_json_show(config, said));
+    return false;
 }
 
 bool hfe_read_quantisation(hfe_json *j, hd_quantisation *out) {
@@ -568,7 +737,8 @@ bool hfe_read_quantisation(hfe_json *j, hd_quantisation *out) {
         own.given = true;
         own.loc = hfe_json_key(j, found);
     }
-    const bool ok = found ? read_method(&r, found) : is_silent_beside(j);
+    const bool ok =
+        found ? read_method(&r, found) && agrees_beside(j, found) : read_beside(j, &own, !out);
     if (out) *out = own;
     return ok;
 }

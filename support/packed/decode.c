@@ -43,10 +43,20 @@ uint64_t hd_packed_scale_index(const hd_packed *p, uint64_t row, uint64_t col) {
     return hd_packed_scale_of(p, row, hd_packed_group(p, col));
 }
 
-/* Every scale is exact in f32. */
+/* Every scale is exact in f32. Those of NVFP4 have no sign: one that has it is no scale. */
 float hd_packed_scale(const hd_packed *p, uint64_t i) {
+    if (p->packing == HD_PACKING_NVFP4)
+        return p->scales->data[i] & 0x80 ? NAN : hd_from_e4m3(p->scales->data[i]);
     return hd_is_e8m0(p->scales) ? hd_from_e8m0(p->scales->data[i])
                                  : (float)hd_tensor_get(p->scales, i);
+}
+
+static double of_matrix(const hd_tensor *t, uint64_t matrix) {
+    return t ? hd_tensor_get(t, t->elements > 1 ? matrix : 0) : 1;
+}
+
+double hd_packed_factor(const hd_packed *p, uint64_t matrix) {
+    return of_matrix(p->factor, matrix) / of_matrix(p->divisor, matrix);
 }
 
 bool hd_packed_in_rows(const hd_tensor *t) {
@@ -109,10 +119,25 @@ static uint64_t ordered(const hd_packed *p, uint64_t i, uint64_t n, float codes[
     return n;
 }
 
+/* Products with a factor do not fit f32: they are rounded once, from f64. */
+static void rounded_to_f32(const hd_tensor *t, uint64_t first, uint64_t n, float *out) {
+    double exact[SOME];
+    for (uint64_t some; n > 0; n -= some, first += some, out += some) {
+        some = n < SOME ? n : SOME;
+        hd_packed_to_f64(t, first, some, exact);
+        for (uint64_t i = 0; i < some; i++)
+            out[i] = (float)exact[i];
+    }
+}
+
 void hd_packed_to_f32(const hd_tensor *t, uint64_t first, uint64_t n, float *out) {
     const hd_packed *p = t->packed;
     float codes[SOME], scales[SOME];
     if (n == 0) return;
+    if (p->factor || p->divisor) {
+        rounded_to_f32(t, first, n, out);
+        return;
+    }
     place at = place_of(p, t->packed_first + first);
     for (uint64_t done = 0, some; done < n; done += some, out += some) {
         if (p->order) {
@@ -125,6 +150,13 @@ void hd_packed_to_f32(const hd_tensor *t, uint64_t first, uint64_t n, float *out
         some = side_by_side(p, &at, n - done);
         codes_of[p->packing](p, at.row, at.col, some, hd_packed_scale(p, at.scale), out);
     }
+}
+
+/* A product of code, scale and factor is exact in f64; then it is divided. */
+static void times_factor(const hd_packed *p, uint64_t matrix, uint64_t n, double *x) {
+    const double factor = of_matrix(p->factor, matrix), divisor = of_matrix(p->divisor, matrix);
+    for (uint64_t i = 0; i < n; i++)
+        x[i] = x[i] * factor / divisor;
 }
 
 void hd_packed_to_f64(const hd_tensor *t, uint64_t first, uint64_t n, double *out) {
@@ -145,6 +177,7 @@ void hd_packed_to_f64(const hd_tensor *t, uint64_t first, uint64_t n, double *ou
         codes_of[p->packing](p, at.row, at.col, some, 1, codes);
         for (uint64_t i = 0; i < some; i++)
             out[i] = (double)codes[i] * (double)scale;
+        if (p->factor || p->divisor) times_factor(p, at.row / p->rows, some, out);
     }
 }
 
@@ -159,8 +192,13 @@ const char *hd_packed_fault(hd_arena *a, const hd_tensor *t, uint64_t i) {
         return "its zero point is stored as all ones, which programs read as 0 or as 2^bits: "
                "GPTQ's first format has one code for both";
     if (isfinite(scale)) return hd_printf(a, "its code in %s is no number", name.at);
+    const bool negative =
+        p->packing == HD_PACKING_NVFP4 && !isnan(hd_from_e4m3(p->scales->data[at.scale]));
     return hd_printf(a, "its scale, element %llu of %s, is %s", (unsigned long long)at.scale,
-                     name.at, isnan(scale) ? "not a number" : "infinite");
+                     name.at,
+                     negative       ? "negative, which no scale of NVFP4 is"
+                     : isnan(scale) ? "not a number"
+                                    : "infinite");
 }
 
 /* ---- numbers in few bits ------------------------------------------------------------------- */

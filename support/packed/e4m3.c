@@ -110,11 +110,16 @@ static bool check_dtype(hd_unpacking *u, const hd_tensor *s) {
     return false;
 }
 
+/* Scales of NVFP4 are E4M3, too, next to codes in bytes. */
+static bool is_scale(hd_unpacking *u, const hd_tensor *t) {
+    if (!hd_has_suffix(t->name, "_scale")) return false;
+    const hd_tensor *codes = hd_tensors_find(u->stored, hd_stem(u, t, "_scale"));
+    return hd_has_suffix(t->name, ".weight_scale") || (codes && codes->dtype == HD_T_U8);
+}
+
 bool hd_read_e4m3(hd_unpacking *u, const hd_tensor *t) {
-    if (t->dtype != HD_T_F8_E4M3) return false;
+    if (t->dtype != HD_T_F8_E4M3 || is_scale(u, t)) return false;
     const char *end = "_scale_inv";
-    /* scales of NVFP4 are E4M3, too: the reader that finds their weight rejects it */
-    if (hd_has_suffix(t->name, ".weight_scale")) return false;
     const char *end_of_weight = hd_has_suffix(t->name, ".weight") ? ".weight" : "";
     const char *module = hd_stem(u, t, end_of_weight);
     const hd_tensor *scales[] = {hd_part(u, t->name, end), hd_part(u, t->name, "_scale"),

@@ -57,8 +57,7 @@ static void add(hd_unpacking *u, hd_packed *p, const char *name, const char *mod
 
 /* ---- compressed-tensors -------------------------------------------------------------------- */
 
-/* If a shape is stored, it must be the one that follows from the codes. */
-static bool check_shape(hd_unpacking *u, const hd_packed *p, const hd_tensor *shape) {
+bool hd_check_halves(hd_unpacking *u, const hd_packed *p, const hd_tensor *shape) {
     if (!shape) return true;
     const bool numbers_ = shape->dtype == HD_T_I64 || shape->dtype == HD_T_I32;
     if (numbers_ && shape->rank == 1 && shape->shape[0] == 2 &&
@@ -75,20 +74,14 @@ bool hd_read_mxfp4(hd_unpacking *u, const hd_tensor *t) {
     const char *module = hd_stem(u, t, end);
     hd_packed p = {.codes = t, .scales = hd_part(u, module, ".weight_scale")};
     const hd_tensor *shape = hd_part(u, module, ".weight_shape");
-    const hd_tensor *global = hd_part(u, module, ".weight_global_scale");
     hd_drop_activations(u, module);
-    if (global) {
-        hd_part_fault(u, global,
-                      "is the scale of a whole tensor: this is NVFP4, which is not read");
-        return true;
-    }
     if (!p.scales) return hd_reject_missing(u, t, "its scales", module, ".weight_scale");
     if (t->rank != 2 || t->shape[1] > INT64_MAX / 2) {
         hd_part_fault(u, t, "is %s; packed weights are a matrix", hd_type_text(u, t));
         return true;
     }
     p.rows = (uint64_t)t->shape[0], p.cols = (uint64_t)t->shape[1] * 2;
-    if (check_shape(u, &p, shape)) add(u, &p, hd_printf(u->a, "%s.weight", module), module, 0);
+    if (hd_check_halves(u, &p, shape)) add(u, &p, hd_printf(u->a, "%s.weight", module), module, 0);
     return true;
 }
 

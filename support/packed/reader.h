@@ -21,8 +21,8 @@ typedef struct hd_unpacking {
 /* A reader: does this stored tensor hold the codes of a packed one? If so, the packed tensor is
  * added or rejected, and its parts are marked as taken; true in both cases. */
 typedef bool hd_reader(hd_unpacking *u, const hd_tensor *t);
-hd_reader hd_read_e4m3, hd_read_mxfp4_blocks, hd_read_mxfp4, hd_read_mxfp4_pairs, hd_read_integers,
-    hd_read_plain_integers, hd_read_gptq;
+hd_reader hd_read_e4m3, hd_read_mxfp4_blocks, hd_read_mxfp4, hd_read_mxfp4_pairs, hd_read_nvfp4,
+    hd_read_integers, hd_read_plain_integers, hd_read_gptq;
 
 /* Decodes columns col .. col+n-1 of a row (counted through all matrices), all in one tile: (code -
  * zero point) times `scale`. */
@@ -80,6 +80,9 @@ bool hd_is_single(const hd_tensor *scales, const hd_quant_group *group);
  * number of groups. */
 hd_tile hd_row_tile(const hd_packed *p, const hd_quant_group *group, uint64_t groups);
 bool hd_are_zeros(const hd_tensor *t); /* are all bytes 0? */
+/* If the file states the shape of a matrix of packed halves, it must be the one that follows from
+ * the codes. */
+bool hd_check_halves(hd_unpacking *u, const hd_packed *p, const hd_tensor *shape);
 bool hd_check_integer_scales(hd_unpacking *u, const hd_tensor *scales);
 /* For integer formats: checks the group of each column, and sets p->order unless groups are
  * consecutive columns. `order` NULL: they are. */

@@ -7,8 +7,8 @@
 
 /* Readers are tried in this order; a tensor belongs to the first that accepts it. */
 static hd_reader *const readers[] = {
-    hd_read_e4m3,        hd_read_mxfp4_blocks, hd_read_mxfp4, hd_read_plain_integers,
-    hd_read_mxfp4_pairs, hd_read_integers,     hd_read_gptq};
+    hd_read_e4m3,           hd_read_nvfp4,       hd_read_mxfp4_blocks, hd_read_mxfp4,
+    hd_read_plain_integers, hd_read_mxfp4_pairs, hd_read_integers,     hd_read_gptq};
 
 /* ---- parts --------------------------------------------------------------------------------- */
 
@@ -244,6 +244,9 @@ static const struct {
     {".weight_shape", ".weight_packed"},
     {".weight_g_idx", ".weight_packed"},
     {".weight_global_scale", ".weight_packed"},
+    {".weight_scale_2", ".weight"},
+    {"_weight_amax", "_weight"},
+    {"_weight_outer_scale_denominator", "_weight"},
     {".qweight", NULL},
     {".qzeros", ".qweight"},
     {".g_idx", ".qweight"},
@@ -279,7 +282,7 @@ static void reject_orphan(hd_unpacking *u, const hd_tensor *t) {
     if (!parts[which].of) {
         hd_part_fault(u, t, "is %s, which no quantised form that is read here has",
                       hd_type_text(u, t))
-            ->cause = "packed weights are U8 (MXFP4) or I32 (integers of 4 or 8 bits)";
+            ->cause = "packed weights are U8 (MXFP4, NVFP4) or I32 (integers of 4 or 8 bits)";
         return;
     }
     const char *stem = hd_stem(u, t, parts[which].suffix);

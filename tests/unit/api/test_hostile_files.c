@@ -274,11 +274,18 @@ Test(hostile, mutated_quantised_files) {
         "\"c.weight_shape\":{\"dtype\":\"I64\",\"shape\":[2],\"data_offsets\":[73,89]},"
         "\"c.weight_zero_point\":{\"dtype\":\"I32\",\"shape\":[1,1],\"data_offsets\":[89,93]},"
         "\"d.weight_packed\":{\"dtype\":\"U8\",\"shape\":[1,16],\"data_offsets\":[93,109]},"
-        "\"d.weight_scale\":{\"dtype\":\"U8\",\"shape\":[1,1],\"data_offsets\":[109,110]}}   ";
-    enum { N = sizeof header - 1, DATA = 110 };
+        "\"d.weight_scale\":{\"dtype\":\"U8\",\"shape\":[1,1],\"data_offsets\":[109,110]},"
+        "\"e.w2_weight\":{\"dtype\":\"U8\",\"shape\":[1,1,8],\"data_offsets\":[110,118]},"
+        "\"e.w2_weight_amax\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[118,122]},"
+        "\"e.w2_weight_outer_scale_denominator\":{\"dtype\":\"F32\",\"shape\":[1],"
+        "\"data_offsets\":[122,126]},"
+        "\"e.w2_weight_scale\":{\"dtype\":\"F8_E4M3\",\"shape\":[1,1,1],"
+        "\"data_offsets\":[126,127]}}   ";
+    enum { N = sizeof header - 1, DATA = 127 };
     char file[8 + N + DATA] = {(char)(N & 255), (char)(N >> 8)};
     memcpy(file + 8, header, N);
     file[8 + N + 73] = 2, file[8 + N + 81] = 9;
+    file[8 + N + 125] = 0x40; /* a divisor of 2 */
     try_mutations(read_quantised, "model.safetensors", file, sizeof file, 3000);
     hd_arena *a = hd_arena_new();
     hd_diags d;
@@ -293,7 +300,9 @@ Test(hostile, mutated_quantised_files) {
         "\"pack-quantized\", \"targets\": [\"c\"], \"weights\": {\"num_bits\": 4, \"type\": "
         "\"int\", \"symmetric\": false, \"strategy\": \"channel\"}}, \"z\": {\"format\": "
         "\"mxfp4-pack-quantized\", \"targets\": [\"Linear\"], \"weights\": {\"num_bits\": 4, "
-        "\"type\": \"float\", \"strategy\": \"group\", \"group_size\": 32}}}, \"ignore\": "
+        "\"type\": \"float\", \"strategy\": \"group\", \"group_size\": 32}}, \"w\": {\"format\": "
+        "\"nvfp4-pack-quantized\", \"targets\": [\"e.w2_weight\"], \"weights\": "
+        "{\"num_bits\": 4, \"type\": \"float\", \"group_size\": 16}}}, \"ignore\": "
         "[\"lm_head\", \"re:.*\\\\.gate$\"]}}";
     try_mutations(read_quantised, "config.json", config, sizeof config - 1, 3000);
     hd_arena_free(a);
@@ -331,6 +340,16 @@ static const struct {
      "\"int-quantized\", \"kv_cache_scheme\": {\"num_bits\": 8}, \"config_groups\": {\"x\": "
      "{\"input_activations\": {}, \"weights\": {\"num_bits\": 8, \"type\": \"int\", "
      "\"symmetric\": true, \"strategy\": \"channel\"}}}}}"},
+    {"{\"a.weight\":{\"dtype\":\"U8\",\"shape\":[2,8],\"data_offsets\":[0,16]},"
+     "\"a.weight_scale\":{\"dtype\":\"F8_E4M3\",\"shape\":[2,1],\"data_offsets\":[16,18]},"
+     "\"a.weight_scale_2\":{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[18,22]},"
+     "\"b.weight\":{\"dtype\":\"F8_E4M3\",\"shape\":[2,3],\"data_offsets\":[22,28]},"
+     "\"b.weight_scale\":{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[28,32]}}",
+     32,
+     "{\"quantization_config\": {\"quant_method\": \"modelopt\", \"quant_algo\": "
+     "\"MIXED_PRECISION\", \"quantized_layers\": {\"a\": {\"quant_algo\": \"NVFP4\", "
+     "\"group_size\": 16}, \"b\": {\"quant_algo\": \"FP8\"}}, \"config_groups\": {\"x\": "
+     "{\"weights\": {\"num_bits\": 4, \"group_size\": 16}}}, \"ignore\": [\"lm_head\"]}}"},
 };
 
 Test(hostile, mutated_files_of_gptq_awq_and_bytes) {

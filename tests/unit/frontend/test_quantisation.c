@@ -34,41 +34,167 @@ static void reject(const char *config, const char *part) {
 /* ---- ModelOpt ----------------------------------------------------------------------------------
  */
 
+#define MODELOPT "{\"quant_method\": \"modelopt\", \"quant_algo\": "
+#define WEIGHTS_OF(what)                                                                           \
+    ", \"config_groups\": {\"group_0\": {\"targets\": [\"Linear\"], \"input_activations\": "       \
+    "{\"dynamic\": false, \"num_bits\": 4, \"type\": \"float\", \"group_size\": 16}, "             \
+    "\"weights\": {\"dynamic\": false, " what "}}}}"
+
+static void expect_nvfp4(const hd_quantisation *q, bool rounds_activations) {
+    const hd_quant_group *g = hd_find_group(q, HD_PACKING_NVFP4, "model.layers.1.mlp.up_proj");
+    cr_assert(g);
+    cr_expect(g->tile_known && g->tile.rows == 1 && g->tile.cols == 16);
+    cr_expect_eq(q->rounds_activations, rounds_activations);
+}
+
+Test(quantisation, nvfp4_of_modelopt) {
+    hd_quantisation q =
+        read(MODELOPT
+             "\"NVFP4\", \"kv_cache_scheme\": {\"dynamic\": false, \"num_bits\": 8, \"type\": "
+             "\"float\"}, \"producer\": {\"name\": \"modelopt\", \"version\": \"0.47.0\"}, "
+             "\"ignore\": [\"model.layers.0.self_attn*\", \"model.layers.*.mlp.gate\", "
+             "\"lm_head\"]" WEIGHTS_OF("\"num_bits\": 4, \"type\": \"float\", \"group_size\": 16"));
+    expect_nvfp4(&q, true);
+    cr_expect(q.rounds_cache);
+    cr_expect(hd_find_modules(&q.ignore, "model.layers.0.self_attn.q_proj"));
+    cr_expect(hd_find_modules(&q.ignore, "model.layers.7.mlp.gate"));
+    cr_expect_not(hd_find_modules(&q.ignore, "model.layers.7.mlp.gate_proj"));
+    cr_expect_not(hd_find_modules(&q.ignore, "model.layers.1.self_attn.q_proj"));
+    q = read("{\"quant_algo\": \"W4A16_NVFP4\", \"group_size\": 16}");
+    expect_nvfp4(&q, false);
+    q = read(MODELOPT "\"MIXED_PRECISION\", \"quantized_layers\": {\"a\": {\"quant_algo\": "
+                      "\"FP8\"}, \"b\": {\"quant_algo\": \"NVFP4\", \"group_size\": 16}}}");
+    expect_nvfp4(&q, true);
+    cr_expect(hd_find_group(&q, HD_PACKING_E4M3, "a"));
+    q = read(MODELOPT "\"FP8\"" WEIGHTS_OF("\"num_bits\": 8, \"type\": \"float\""));
+    cr_expect(hd_find_group(&q, HD_PACKING_E4M3, "a"));
+    cr_expect_not(hd_find_group(&q, HD_PACKING_NVFP4, "a"));
+    q = read(MODELOPT "\"NVFP4\", \"moe_quant_algo\": \"W4A16_NVFP4\"}");
+    expect_nvfp4(&q, true);
+}
+
 /* One error that names the format, whatever else stands beside it. */
 Test(quantisation, formats_of_modelopt) {
-    reject("{\"quant_method\": \"modelopt\", \"quant_algo\": \"NVFP4\", \"config_groups\": {}}",
-           "quantization_config.quant_algo: \"NVFP4\", a format of ModelOpt, is not read");
+    reject(MODELOPT "\"NVFP4_AWQ\", \"awq_block_size\": 16, \"config_groups\": {}}",
+           "quantization_config.quant_algo: \"NVFP4_AWQ\", a format of ModelOpt, is not read");
     cr_expect_eq(diags.errors, 1, "%s", said());
+    reject("{\"quant_algo\": \"NVFP4_SVD\"}", "\"NVFP4_SVD\", a format of ModelOpt, is not read");
+    reject(MODELOPT "\"W4A8_AWQ\"}",
+           "formats of ModelOpt that are read: \"NVFP4\", \"W4A16_NVFP4\"");
     reject("{\"quant_method\": \"fp8\", \"quant_algo\": \"MIXED_PRECISION\", \"moe_quant_algo\": "
            "\"NVFP4\", \"group_size\": 16, \"ignore\": [], \"producer\": {}, \"quantized_layers\": "
            "{}}",
-           "quantization_config.moe_quant_algo: \"NVFP4\", a format of ModelOpt, is not read");
+           "\"MIXED_PRECISION\", a format of ModelOpt, is not read with quant_method \"fp8\"");
     cr_expect_eq(diags.errors, 1, "%s", said());
-    reject("{\"quant_algo\": \"FP8\"}", "quant_algo: \"FP8\", a format of ModelOpt, is not read");
-    reject("{\"quant_method\": \"modelopt\"}", "\"modelopt\" is not read");
+    reject("{\"quant_method\": \"modelopt\"}", "an object without 'quant_algo'");
     reject("{\"quant_method\": \"fp8\", \"quant_algo\": 3}", "unknown field");
 }
 
-static bool read_beside(const char *config, const char *beside) {
-    hd_quantisation q;
+Test(quantisation, modelopt_rejected) {
+    reject(MODELOPT "\"NVFP4\", \"group_size\": 32}", "group_size: 32 cannot be honoured");
+    reject(MODELOPT "\"NVFP4\", \"something\": 1}", "unknown field");
+    reject(MODELOPT "\"NVFP4\", \"moe_quant_algo\": \"INT4_AWQ\"}", "\"INT4_AWQ\", a format of");
+    reject(MODELOPT "\"NVFP4\", \"has_zero_point\": true}", "has_zero_point: true cannot be");
+    reject(MODELOPT "\"NVFP4\", \"pre_quant_scale\": true}", "pre_quant_scale: true cannot be");
+    reject(MODELOPT "\"NVFP4\", \"ignore\": [1]}", "a list of strings");
+    reject(MODELOPT "\"NVFP4\", \"config_groups\": []}", "must be an object");
+    reject(MODELOPT "\"NVFP4\"" WEIGHTS_OF("\"num_bits\": 4, \"type\": \"float\", \"group_size\": "
+                                           "32"),
+           "weights of 4 bits, groups of 32 and type float are no format that is read");
+    reject(MODELOPT "\"NVFP4\"" WEIGHTS_OF("\"num_bits\": 4, \"type\": \"int\", \"group_size\": "
+                                           "16"),
+           "type int are no format");
+    reject(MODELOPT "\"NVFP4\"" WEIGHTS_OF("\"num_bits\": 4, \"group_size\": 16, \"symmetric\": "
+                                           "false"),
+           "symmetric: false cannot be honoured");
+    reject(MODELOPT "\"NVFP4\"" WEIGHTS_OF("\"num_bits\": 4, \"rotated\": true"), "unknown field");
+    reject(MODELOPT "\"MIXED_PRECISION\"}", "'quantized_layers' must be an object");
+    reject(MODELOPT "\"MIXED_PRECISION\", \"quantized_layers\": {\"a\": {\"quant_algo\": "
+                    "\"W4A8_AWQ\"}}}",
+           "quantized_layers.a.quant_algo: \"W4A8_AWQ\", a format of ModelOpt, is not read");
+    reject(MODELOPT "\"MIXED_PRECISION\", \"quantized_layers\": {\"a\": {\"quant_algo\": "
+                    "\"NVFP4\", \"group_size\": 64}}}",
+           "group_size: 64 cannot be honoured");
+    reject(MODELOPT "\"MIXED_PRECISION\", \"quantized_layers\": {\"a\": 3}}", "must be an object");
+}
+
+static bool read_beside(const char *config, const char *beside, hd_quantisation *q) {
     char *path = in_folder("hf_quant_config.json");
     cr_assert(hd_write_file(arena, &diags, path, beside, strlen(beside)));
-    return read_text(config, &q);
+    return read_text(config, q);
+}
+
+static void reject_beside(const char *config, const char *beside, const char *part) {
+    hd_quantisation q;
+    cr_expect_not(read_beside(config, beside, &q), "no fault: %s", part);
+    cr_expect(strstr(said(), part), "'%s' is not in:\n%s", part, said());
+    cr_expect(strstr(said(), "hf_quant_config.json:1:"), "%s", said());
 }
 
 /* A folder whose config.json says nothing may have the format in a file of its own. */
 Test(quantisation, a_format_in_a_file_beside) {
-    cr_expect_not(read_beside("{}", "{\"producer\": {\"name\": \"modelopt\"}, \"quantization\": "
-                                    "{\"quant_algo\": \"NVFP4\", \"group_size\": 16}}"));
-    cr_expect_eq(diags.errors, 1, "%s", said());
-    cr_expect(strstr(said(), "hf_quant_config.json:1:"), "%s", said());
-    cr_expect(strstr(said(), "\"NVFP4\", a format of ModelOpt, is not read"), "%s", said());
-    cr_expect_not(read_beside("{\"quantization_config\": null}", "{,}"));
-    cr_expect(strstr(said(), "is not legal JSON"), "%s", said());
-    cr_expect(read_beside("{}", "{\"quantization\": {\"quant_algo\": null}}"), "%s", said());
+    hd_quantisation q;
+    cr_assert(read_beside("{}",
+                          "{\"producer\": {\"name\": \"modelopt\"}, \"quantization\": "
+                          "{\"quant_algo\": \"NVFP4\", \"group_size\": 16, "
+                          "\"kv_cache_quant_algo\": \"FP8\", \"exclude_modules\": [\"lm_head\"]}}",
+                          &q),
+              "%s", said());
+    cr_expect(q.given && q.rounds_cache);
+    expect_nvfp4(&q, true);
+    cr_expect(strstr(q.loc.file, "hf_quant_config.json"));
+    cr_expect(hd_find_modules(&q.ignore, "lm_head"));
+    cr_expect_str_eq(q.ignore_field, "quantization.exclude_modules");
+    cr_assert(read_beside("{\"quantization_config\": null}",
+                          "{\"quantization\": {\"quant_algo\": \"W4A16_NVFP4\", \"group_size\": "
+                          "16, \"kv_cache_quant_algo\": null}}",
+                          &q));
+    expect_nvfp4(&q, false);
+    cr_expect_not(q.rounds_cache);
+    cr_expect(read_beside("{}", "{\"quantization\": {\"quant_algo\": null}}", &q), "%s", said());
+    cr_expect_not(q.given);
     cr_expect(read_beside("{\"quantization_config\": {\"quant_method\": \"mxfp4\"}}",
-                          "{\"quantization\": {\"quant_algo\": \"FP8\"}}"),
+                          "{\"quantization\": {\"quant_algo\": \"FP8\"}}", &q),
               "config.json is the last word: %s", said());
+    reject_beside("{}", "{\"quantization\": {\"quant_algo\": \"NVFP4_AWQ\"}}",
+                  "\"NVFP4_AWQ\", a format of ModelOpt, is not read");
+    reject_beside("{}", "{\"quantization\": {\"quant_algo\": \"NVFP4\", \"group_size\": 32}}",
+                  "quantization.group_size: 32 cannot be honoured");
+    reject_beside("{}", "{\"quantization\": {\"quant_algo\": \"NVFP4\", \"rotation\": 1}}",
+                  "unknown field");
+    reject_beside("{\"quantization_config\": " MODELOPT "\"NVFP4\"}}",
+                  "{\"quantization\": {\"quant_algo\": \"FP8\"}}",
+                  "this is not what config.json says: \"NVFP4\"");
+    cr_expect_not(read_beside("{\"quantization_config\": null}", "{,}", &q));
+    cr_expect(strstr(said(), "is not legal JSON"), "%s", said());
+}
+
+/* ---- NVFP4 of compressed-tensors --------------------------------------------------------------
+ */
+
+#define NVFP4(what, more)                                                                          \
+    "{\"quant_method\": \"compressed-tensors\", \"format\": \"nvfp4-pack-quantized\", "            \
+    "\"config_groups\": {\"group_0\": {\"targets\": [\"Linear\"], \"weights\": {\"num_bits\": 4, " \
+    "\"type\": \"float\", " what "}" more "}}}"
+
+Test(quantisation, nvfp4_of_compressed_tensors) {
+    hd_quantisation q =
+        read(NVFP4("\"group_size\": 16, \"strategy\": \"tensor_group\", \"symmetric\": true, "
+                   "\"dynamic\": false, \"scale_dtype\": \"torch.float8_e4m3fn\"",
+                   ", \"input_activations\": {\"num_bits\": 4, \"type\": \"float\", "
+                   "\"group_size\": 16, \"strategy\": \"tensor_group\", \"dynamic\": \"local\"}"));
+    expect_nvfp4(&q, true);
+    q = read(NVFP4("\"group_size\": 16, \"strategy\": \"tensor_group\"",
+                   ", \"input_activations\": null, \"format\": \"nvfp4-pack-quantized\""));
+    expect_nvfp4(&q, false);
+    reject(NVFP4("\"group_size\": 32, \"strategy\": \"tensor_group\"", ""),
+           "group_size: 32 cannot be honoured");
+    reject(NVFP4("\"group_size\": 32", ""), "group_size: 32 cannot be honoured");
+    reject(NVFP4("\"strategy\": \"tensor_group\"", ""), "the field 'group_size' is missing");
+    reject(NVFP4("\"group_size\": 16, \"strategy\": \"channel\"", ""), "what shares a scale");
+    reject(NVFP4("\"group_size\": 16, \"symmetric\": false, \"strategy\": \"tensor_group\"", ""),
+           "has no zero points");
+    reject(NVFP4("\"group_size\": 16, \"dynamic\": \"local\"", ""), "quantised at run time");
 }
 
 /* ---- FP8 and MXFP4 ------------------------------------------------------------------------- */
@@ -486,11 +612,21 @@ enum {
     N_FORMATS = sizeof formats / sizeof *formats,
 };
 
-/* Those of compressed-tensors have two more objects in them. */
+static const char *const algorithms[] = {
+#define ALGORITHM(name, ...) name,
+#include "frontend/config/quantisation.def"
+    "MIXED_PRECISION", NULL};
+
+/* Those of compressed-tensors and of ModelOpt have more objects in them. */
 static bool is_field_of(size_t field, const char *object) {
+    static const char *const inner[][3] = {{"COMPRESSED", "GROUP", "WEIGHTS"},
+                                           {"MODELOPT", "QUANTIZATION", "LAYER"}};
     const char *objects = fields[field].objects;
-    return strstr(objects, object) || (strcmp(object, "COMPRESSED") == 0 &&
-                                       (strstr(objects, "GROUP") || strstr(objects, "WEIGHTS")));
+    bool is = strstr(objects, object);
+    for (int i = 0; i < 2; i++)
+        if (strcmp(object, inner[i][0]) == 0)
+            is = is || strstr(objects, inner[i][1]) || strstr(objects, inner[i][2]);
+    return is;
 }
 
 /* Does a value of it change how weights are read, or bring an error? */
@@ -524,6 +660,7 @@ static bool is_in_table(const char *word, const char *object) {
         if (is_field_of(i, object) &&
             (strcmp(word, fields[i].name) == 0 || is_one_of(word, fields[i].words)))
             return true;
+    if (strcmp(object, "MODELOPT") == 0 && is_one_of(word, algorithms)) return true;
     for (size_t i = 0; strcmp(object, "COMPRESSED") == 0 && i < N_FORMATS; i++)
         if (strcmp(word, formats[i].name) == 0 || strcmp(word, formats[i].type) == 0 ||
             is_one_of(word, formats[i].strategies))

@@ -53,6 +53,29 @@ static hd_tensors fours(void) {
     return t;
 }
 
+static void set_f32(hd_tensors *t, const char *name, size_t i, float x) {
+    ((float *)(uintptr_t)the(t, name)->data)[i] = x;
+}
+
+/* Of compressed-tensors, of ModelOpt, and a stack of Inkling's. */
+static hd_tensors nvfp4(int form) {
+    hd_tensors t = {0};
+    const char *module = form == 2 ? "x.w2_weight" : "m.weight";
+    const int64_t codes[] = {3, 6, 24}, scales[] = {3, 6, 3}, *skip = form == 2 ? codes : codes + 1;
+    put_bytes(&t, form ? module : "m.weight_packed", HD_T_U8, form == 2 ? 3 : 2, skip);
+    put_e4m3(&t, hd_printf(arena, "%s_scale", module), form == 2 ? 3 : 2,
+             form == 2 ? scales : scales + 1);
+    const char *factors[][2] = {{"m.weight_global_scale", NULL},
+                                {"m.weight_scale_2", NULL},
+                                {"x.w2_weight_amax", "x.w2_weight_outer_scale_denominator"}};
+    for (int i = 0; i < 2 && factors[form][i]; i++) {
+        put(&t, factors[form][i], HD_T_F32, form == 2, codes);
+        for (uint64_t k = 0; k < the(&t, factors[form][i])->elements; k++)
+            set_f32(&t, factors[form][i], k, 2);
+    }
+    return t;
+}
+
 /* MODULE.weight and MODULE.scale, two weights in a byte */
 static hd_tensors pairs(void) {
     hd_tensors t = {0};
@@ -282,10 +305,114 @@ Test(packed_faults, forms_that_are_not_read) {
     hd_tensors t = integers();
     put(&t, "m.weight_g_idx", HD_T_I64, SHAPE(64));
     reject(&t, "is I64 [64], not I32 [64]: the group of each column");
-    t = fours(); /* NVFP4: scales are E4M3, with one of all above them */
-    replace(&t, "m.weight_scale", HD_T_F8_E4M3, SHAPE(6, 6));
-    put_f32(&t, "m.weight_global_scale", SHAPE(1));
-    reject(&t, "this is NVFP4, which is not read");
+}
+
+/* ---- NVFP4 --------------------------------------------------------------------------------- */
+
+Test(packed_faults, nvfp4_of_compressed_tensors) {
+    hd_tensors t = nvfp4(0);
+    drop(&t, "m.weight_scale");
+    reject(&t, "they should be in \"m.weight_scale\"");
+    t = nvfp4(0);
+    drop(&t, "m.weight_global_scale");
+    reject(&t, "they should be in \"m.weight_global_scale\"");
+    t = nvfp4(0);
+    drop(&t, "m.weight_packed");
+    reject(&t, "tensor \"m.weight_global_scale\" belongs to a quantised tensor that is not there");
+    t = nvfp4(0);
+    put_bf16(&t, "m.weight", SHAPE(6, 48));
+    reject(&t, "is the quantised form of a tensor that is there as well");
+    t = nvfp4(0);
+    replace(&t, "m.weight_scale", HD_T_U8, SHAPE(6, 3));
+    reject(&t, "\"m.weight_scale\" is U8 [6, 3]; scales of NVFP4 are F8_E4M3");
+    replace(&t, "m.weight_scale", HD_T_F8_E4M3, SHAPE(18));
+    reject(&t, "\"m.weight_scale\" is F8_E4M3 [18], not [6, 3]");
+    replace(&t, "m.weight_scale", HD_T_F8_E4M3, SHAPE(128, 4)); /* for a GPU */
+    reject(&t, "is F8_E4M3 [128, 4], not [6, 3]");
+    t = nvfp4(0);
+    replace(&t, "m.weight_packed", HD_T_U8, SHAPE(6, 20));
+    reject(&t, "has rows of 40 weights, which is no multiple of 16");
+    replace(&t, "m.weight_packed", HD_T_U8, SHAPE(144));
+    reject(&t, "is U8 [144]; what is read quantised are matrices");
+    replace(&t, "m.weight_packed", HD_T_I8, SHAPE(6, 24));
+    reject(&t, "which no quantised form that is read here has");
+    t = nvfp4(0);
+    put(&t, "m.weight_shape", HD_T_I64, SHAPE(2));
+    set_shape(&t, 6, 24);
+    reject(&t, "contradicts the shape of the codes");
+    set_shape(&t, 6, 48);
+    cr_expect_eq(unpacked(&t).list.n, 1);
+}
+
+Test(packed_faults, nvfp4_of_modelopt) {
+    hd_tensors t = nvfp4(1);
+    drop(&t, "m.weight_scale");
+    reject(&t, "they should be in \"m.weight_scale\"");
+    t = nvfp4(1);
+    drop(&t, "m.weight_scale_2");
+    reject(&t, "they should be in \"m.weight_scale_2\"");
+    t = nvfp4(1);
+    replace(&t, "m.weight", HD_T_BF16, SHAPE(6, 48));
+    reject(&t, "\"m.weight\" is BF16 [6, 48]");
+    t = nvfp4(1);
+    replace(&t, "m.weight_scale_2", HD_T_BF16, SHAPE(1));
+    reject(&t, "\"m.weight_scale_2\" is BF16 [1], not F32 with one number");
+    replace(&t, "m.weight_scale_2", HD_T_F32, SHAPE(6));
+    reject(&t, "is F32 [6], not F32 with one number");
+    static const char *const foreign[] = {"pre_quant_scale", "svdquant_lora_a", "svdquant_lora_b",
+                                          "weight_zero_point", "weight_g_idx"};
+    for (int i = 0; i < 5; i++) {
+        t = nvfp4(1);
+        put_bf16(&t, hd_printf(arena, "m.%s", foreign[i]), SHAPE(6));
+        reject(&t, "belongs to a weight in NVFP4, where it cannot be honoured");
+    }
+    t = nvfp4(1);
+    put_f32(&t, "m.input_scale", 0, NULL);
+    put_bf16(&t, "n.pre_quant_scale", SHAPE(6)); /* of a module that is not quantised */
+    cr_expect_eq(unpacked(&t).list.n, 2);
+}
+
+Test(packed_faults, nvfp4_of_experts) {
+    hd_tensors t = nvfp4(2);
+    drop(&t, "x.w2_weight_scale");
+    reject(&t, "they should be in \"x.w2_weight_scale\"");
+    t = nvfp4(2);
+    drop(&t, "x.w2_weight_amax");
+    reject(&t, "they should be in \"x.w2_weight_amax\"");
+    t = nvfp4(2);
+    drop(&t, "x.w2_weight_outer_scale_denominator");
+    reject(&t, "they should be in \"x.w2_weight_outer_scale_denominator\"");
+    t = nvfp4(2);
+    drop(&t, "x.w2_weight");
+    reject(&t, "tensor \"x.w2_weight_amax\" belongs to a quantised tensor that is not there");
+    t = nvfp4(2);
+    replace(&t, "x.w2_weight_amax", HD_T_F32, SHAPE(2));
+    reject(&t, "is F32 [2], not F32 with one number, or one for each matrix");
+    replace(&t, "x.w2_weight_amax", HD_T_F32, SHAPE(3, 1));
+    reject(&t, "is F32 [3, 1], not F32 with one number");
+    t = nvfp4(2);
+    replace(&t, "x.w2_weight_scale", HD_T_F8_E4M3, SHAPE(3, 6, 2));
+    reject(&t, "is F8_E4M3 [3, 6, 2], not [3, 6, 3]");
+}
+
+/* Factors that are none; scales that are none are found when the weight is read (test_packed.c). */
+Test(packed_faults, nvfp4_factors) {
+    static const float bad[] = {-1, NAN, INFINITY, -INFINITY, 0};
+    for (int i = 0; i < 5; i++) {
+        hd_tensors t = nvfp4(0);
+        set_f32(&t, "m.weight_global_scale", 0, bad[i]);
+        reject(&t, "and NVFP4 is divided by a positive number");
+        t = nvfp4(2);
+        set_f32(&t, "x.w2_weight_outer_scale_denominator", 2, bad[i]);
+        reject(&t, "and NVFP4 is divided by a positive number");
+        if (bad[i] == 0) continue; /* a matrix of zeros */
+        t = nvfp4(1);
+        set_f32(&t, "m.weight_scale_2", 0, bad[i]);
+        reject(&t, "and NVFP4 is multiplied by a positive number");
+        t = nvfp4(2);
+        set_f32(&t, "x.w2_weight_amax", 1, bad[i]);
+        reject(&t, "and NVFP4 is multiplied by a positive number");
+    }
 }
 
 /* ---- against the config -------------------------------------------------------------------- */

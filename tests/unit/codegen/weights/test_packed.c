@@ -123,6 +123,101 @@ Test(packed, mxfp4) {
     expect_elements(the(&u, "m.weight"), want);
 }
 
+/* ---- NVFP4 --------------------------------------------------------------------------------- */
+
+static const struct nvfp4_form {
+    const char *codes, *scales, *name, *factor, *divisor; /* after the module's name */
+} nvfp4_forms[] = {
+    {".weight_packed", ".weight_scale", ".weight", NULL, ".weight_global_scale"},
+    {".weight", ".weight_scale", ".weight", ".weight_scale_2", NULL},
+    {".w2_weight", ".w2_weight_scale", ".w2_weight", ".w2_weight_amax",
+     ".w2_weight_outer_scale_denominator"},
+};
+
+/* Factors of all matrices, or one for all, with every number of dims that one number has. */
+static const float *put_factors(hd_tensors *t, const char *name, size_t rank, int64_t n) {
+    float *x = (float *)(void *)put(t, name, HD_T_F32, rank, &n);
+    for (int64_t i = 0; i < (rank ? n : 1); i++)
+        x[i] = 0.37f + (float)i / 3 + (float)strlen(name);
+    return x;
+}
+
+static double *add_nvfp4(hd_tensors *t, const struct nvfp4_form *f, const char *module, int64_t E,
+                         int64_t rows, int64_t cols) {
+    const int64_t dims[] = {E, rows, cols / 2}, groups[] = {E, rows, cols / 16};
+    const size_t skip = E == 1;
+    const uint8_t *codes =
+        put_bytes(t, hd_printf(arena, "%s%s", module, f->codes), HD_T_U8, 3 - skip, dims + skip);
+    uint8_t *scales =
+        put_e4m3(t, hd_printf(arena, "%s%s", module, f->scales), 3 - skip, groups + skip);
+    const size_t rank[] = {f->codes[1] == 'w' && f->factor && E > 1, !f->factor};
+    const float *factor = NULL, *divisor = NULL;
+    if (f->factor) factor = put_factors(t, hd_printf(arena, "%s%s", module, f->factor), rank[0], E);
+    if (f->divisor)
+        divisor = put_factors(t, hd_printf(arena, "%s%s", module, f->divisor),
+                              E > 1 ? rank[0] : rank[1], E);
+    double *want = hd_new_array(arena, double, (size_t)(E * rows * cols));
+    for (int64_t i = 0; i < E * rows * cols; i++) {
+        scales[i / 16] &= 127;
+        const size_t e = (size_t)(i / (rows * cols));
+        want[i] = e2m1(half_of(codes[i / 2], (uint64_t)i)) * e4m3(scales[i / 16]);
+        if (factor) want[i] *= (double)factor[rank[0] ? e : 0];
+        if (divisor) want[i] /= (double)divisor[rank[0] ? e : 0];
+    }
+    return want;
+}
+
+/* Rows that end in the middle of a group of 32; matrices, and stacks whose factors differ. */
+Test(packed, nvfp4) {
+    for (size_t form = 0; form < 3; form++)
+        for (int64_t E = 1; E <= 3; E += 2) {
+            const struct nvfp4_form *f = &nvfp4_forms[form];
+            hd_tensors t = {0};
+            const double *want = add_nvfp4(&t, f, "m", E, 7, 80);
+            put_f32(&t, "m.input_scale", 0, NULL);
+            if (form == 2) put_bf16(&t, "m.weight", SHAPE(2, 2));
+            const hd_tensors u = unpacked(&t);
+            cr_expect_eq(u.list.n, form == 2 ? 3 : 1);
+            const hd_tensor *w = the(&u, hd_printf(arena, "m%s", f->name));
+            expect_elements(w, want);
+            cr_expect_eq(w->dtype, HD_T_F64, "the products are not exact in f32");
+        }
+}
+
+/* Of every code and every scale. */
+Test(packed, all_numbers_of_nvfp4) {
+    enum { N = 127, K = 16 };
+    hd_tensors t = {0};
+    uint8_t *codes = put(&t, "m.weight", HD_T_U8, SHAPE(N, K / 2));
+    uint8_t *scales = put(&t, "m.weight_scale", HD_T_F8_E4M3, SHAPE(N, 1));
+    ((float *)(void *)put(&t, "m.weight_scale_2", HD_T_F32, SHAPE(1)))[0] = 0x1.fffffep-9f;
+    static double want[N * K];
+    for (int i = 0; i < N * K; i++) {
+        scales[i / K] = (uint8_t)(i / K);
+        codes[i / 2] = (uint8_t)(i % K / 2 * 0x22 + 0x10);
+        want[i] = e2m1((unsigned)(i % K)) * e4m3((uint8_t)(i / K)) * 0x1.fffffep-9;
+    }
+    const hd_tensors u = unpacked(&t);
+    expect_elements(the(&u, "m.weight"), want);
+}
+
+/* Scales that are none: the two codes without a number, and all that have a sign. */
+Test(packed, scales_that_nvfp4_has_not) {
+    static const uint8_t bad[] = {127, 255, 128, 129, 200};
+    for (int i = 0; i < 5; i++) {
+        hd_tensors t = {0};
+        add_nvfp4(&t, &nvfp4_forms[1], "m", 1, 37, 160);
+        ((uint8_t *)(uintptr_t)the(&t, "m.weight_scale")->data)[13] = bad[i];
+        const hd_tensors u = unpacked(&t);
+        const hd_tensor *w = the(&u, "m.weight");
+        cr_expect(isnan(hd_tensor_get(w, 13 * 16)));
+        cr_expect(isfinite(hd_tensor_get(w, 12 * 16)));
+        const char *said_of_it = hd_packed_fault(arena, w, 13 * 16);
+        cr_expect(strstr(said_of_it, "its scale, element 13 of \"m.weight_scale\", is "));
+        cr_expect(strstr(said_of_it, i < 2 ? "not a number" : "negative"), "%s", said_of_it);
+    }
+}
+
 /* Scales that are MODULE.scale: of E4M3 in tiles, ragged ones at the ends, and of pairs of E2M1. A
  * plain .scale is a tensor like any other. */
 Test(packed, scales_of_modules) {
@@ -342,12 +437,13 @@ static void expect_stored_alike(const hd_tensors *quantised, const hd_tensors *p
 }
 
 Test(packed, stored_in_every_type) {
-    hd_tensors blocks = {0}, integers = {0}, plain[2];
+    hd_tensors blocks = {0}, integers = {0}, fours = {0}, plain[3];
     memset(plain, 0, sizeof plain);
     add_plain(&plain[0], add_blocks(&blocks, "m.weight", ROWS, COLS));
     add_plain(&plain[1], add_integers(&integers, "m", 4, ROWS, COLS, 5, true, HD_T_BF16));
-    const hd_tensors u[2] = {unpacked(&blocks), unpacked(&integers)};
-    for (int i = 0; i < 2; i++)
+    add_plain(&plain[2], add_nvfp4(&fours, &nvfp4_forms[0], "m", 1, ROWS, COLS));
+    const hd_tensors u[3] = {unpacked(&blocks), unpacked(&integers), unpacked(&fours)};
+    for (int i = 0; i < 3; i++)
         expect_stored_alike(&u[i], &plain[i]);
 }
 
