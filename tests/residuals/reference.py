@@ -111,16 +111,16 @@ class Model:
             return out
 
         q = rotated(normed(project(xq, "q_proj", heads), "q_norm"))
-        k = project(xk, "k_proj", groups)
+        k, v = system.heads(l, project(xk, "k_proj", groups), project(xv, "v_proj", groups))
         k = normed(rotated(k), "k_norm") if self.r.get("k_norm_after_rope") else rotated(normed(k, "k_norm"))
-        v = system.values(l, q, k, project(xv, "v_proj", groups))
+        v = system.values(l, q, k, v)
         keys, values = self.caches.setdefault((run, l), ([], []))
         keys.append(k)
         values.append(v)
         out = []
         for h in range(heads):
             g = h // (heads // groups)
-            a = softmax([dot(q[h], key[g]) / math.sqrt(n) for key in keys])
+            a = softmax(system.scores(l, h, [dot(q[h], key[g]) / math.sqrt(n) for key in keys]))
             out += mix(a, [value[g] for value in values])
         return self.linear(out, p + "o_proj", self.d)
 
@@ -179,8 +179,14 @@ class Standard:
     def normed(self, x, name, k):
         return self.m.norm(x, name + ".weight")
 
+    def heads(self, l, k, v):
+        return k, v
+
     def values(self, l, q, k, v):
         return v
+
+    def scores(self, l, head, s):
+        return s
 
     def read(self, k):
         return self.h
@@ -288,6 +294,45 @@ class ValueResidual(Standard):
             self.v0 = v
             return v
         return [add(times(self.p["lambda_first"], a), times(self.p["lambda_own"], b)) for a, b in zip(self.v0, v)]
+
+
+class Lime(Standard):
+    def start(self):
+        self.keys, self.vals = [], []
+
+    def heads(self, l, k, v):
+        self.keys += k
+        self.vals += v
+        if l == 0:
+            return k, v
+        router = self.m.w(place(2 * l) + "router.weight", len(k), len(self.keys))
+        return [mix(row, self.keys) for row in router], [mix(row, self.vals) for row in router]
+
+
+class RealFormer(Standard):
+    def start(self):
+        self.pre_norm, self.carried = self.p["norm"] == "pre", {}
+
+    def scores(self, l, head, s):
+        self.carried[head] = add(s, self.carried.get(head, [0.0] * len(s)))
+        return times(1 / (l + 1) if self.p["scores"] == "mean" else 1, self.carried[head])
+
+    def write(self, k, y, x):
+        self.h = add(self.h, y) if self.pre_norm else self.m.norm(add(self.h, y), place(k) + "norm.weight")
+
+
+class HybridNorm(Standard):
+    def is_pre(self, k):
+        return k < 2 and self.p["first_block"] == "pre"
+
+    def normed(self, x, name, k):
+        return self.m.norm(x, name + ".weight") if k % 2 or self.is_pre(k) else x
+
+    def values(self, l, q, k, v):
+        return [self.m.norm(head, place(2 * l) + "v_norm.weight") for head in v]
+
+    def write(self, k, y, x):
+        self.h = add(x if k % 2 and not self.is_pre(k) else self.h, y)
 
 
 class Elmo(Standard):
@@ -439,6 +484,26 @@ class GatedStreams(HyperConnections):
 
     def result(self):
         return self.mixed("model.hyper_connection_mixer.")
+
+
+class MGR(Standard):
+    def start(self):
+        self.S = [self.e]
+
+    def by_stream(self, name, x):
+        w = self.m.w(name + ".weight", 1, self.m.d)[0]
+        return [dot(w, rms(s, None, self.m.eps)) / math.sqrt(self.m.d) for s in x]
+
+    def write(self, k, y, x):
+        n = self.p["num_streams"]
+        if len(self.S) < n:
+            self.S.append(y)
+        else:
+            g = [sigmoid(a) for a in add(self.by_stream(place(k) + "gate", self.S), self.m.w(place(k) + "gate.bias", n))]
+            self.S = [add(times(1 - a, s), times(a, y)) for a, s in zip(g, self.S)]
+        a = softmax(self.by_stream(place(k) + "pool", self.S))
+        self.m.trace(a)
+        self.h = mix(a, self.S)
 
 
 class MHCLite(HyperConnections):
@@ -706,4 +771,5 @@ SYSTEMS = {"standard": Standard, "rezero": ReZero, "layerscale": LayerScale, "af
            "keel": Keel, "siamesenorm": Siamese, "laurel-lr": Laurel, "value-residual": ValueResidual, "elmo": Elmo,
            "denseformer": DenseFormer, "muddformer": Mudd, "hyper-connections": HyperConnections, "mhc": MHC, "ihc": IHC,
            "mhc-lite": MHCLite, "gated-streams": GatedStreams, "ddl": DDL, "attnres": AttnRes, "attnres-normed": NormedAttnRes, "attnres-gated": GatedAttnRes, "depth-attention": DepthAttention,
-           "densenet": DenseNet, "mrla": Mrla, "dreamer": Dreamer, "ancre": Ancre}
+           "densenet": DenseNet, "mrla": Mrla, "dreamer": Dreamer, "ancre": Ancre, "mgr": MGR, "hybridnorm": HybridNorm,
+           "realformer": RealFormer, "lime": Lime}

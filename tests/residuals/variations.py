@@ -109,6 +109,14 @@ GROUPS = {
         model(dict(type="mhc-lite", num_streams=5), num_hidden_layers=1, hidden_size=10),
         *(model(dict(type="gated-streams", num_streams=n, rank=r), hidden_size=d, num_hidden_layers=2) for n, r, d in [(1, 1, 9), (2, 5, 20), (4, 13, 17)]),
         model(dict(type="gated-streams", num_streams=7, rank=40), num_hidden_layers=1, **LLAMA),
+        *(model(dict(type="mgr", num_streams=n), hidden_size=d, num_hidden_layers=m) for n, d, m in [(1, 9, 2), (2, 20, 3), (5, 17, 4), (6, 13, 3), (7, 20, 3)]),
+        model(dict(type="mgr", num_streams=50), num_hidden_layers=2, **LLAMA), model(dict(type="mgr", num_streams=3), num_hidden_layers=1, **LLAMA),
+    ],
+    "inside": [
+        model(dict(type="hybridnorm", first_block="hybrid"), hidden_size=17), model(dict(type="hybridnorm", first_block="pre"), num_hidden_layers=1),
+        model(dict(type="hybridnorm", first_block="pre"), num_hidden_layers=4, num_key_value_heads=4),
+        model(dict(type="lime"), hidden_size=13), model(dict(type="lime"), num_hidden_layers=5, **LLAMA), model(dict(type="lime"), num_hidden_layers=1),
+        model(dict(type="lime"), num_hidden_layers=4, num_attention_heads=6, num_key_value_heads=6, head_dim=4),
     ],
     "ddl": [
         model(ddl(1, eps=0, scale=1), hidden_size=13, **LLAMA), model(ddl(2, 1), num_hidden_layers=2), model(ddl(3, 2), hidden_size=17, num_hidden_layers=2),

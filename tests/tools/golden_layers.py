@@ -40,8 +40,9 @@ def causal(scores):
 
 # ---- section 2: grouped-query attention ------------------------------------------------------
 
-def grouped(m, layer, x, inputs=None, values=None, k_norm_after_rope=False):
-    """`inputs`: what W_q, W_k, W_v read, where it is not x (19.1). `values(q, k, v)`: what takes the place of v (2.5)."""
+def grouped(m, layer, x, inputs=None, values=None, k_norm_after_rope=False, memory=None, scores=None):
+    """`inputs`: what W_q, W_k, W_v read, where it is not x (19.1). `values(q, k, v)`: what takes the place of v (2.5).
+    `memory(k, v)`: of k and v before (2.2). `scores(s)`: of the scores [H, T, T] (2.5)."""
     c = m.c
     heads, groups, hd = c["num_attention_heads"], c["num_key_value_heads"], c["head_dim"]
     name = f"model.layers.{layer}.self_attn."
@@ -50,6 +51,8 @@ def grouped(m, layer, x, inputs=None, values=None, k_norm_after_rope=False):
     q = linear(m.w(name + "q_proj.weight", heads * hd, m.d), xq).reshape(t, heads, hd)
     k = linear(m.w(name + "k_proj.weight", groups * hd, m.d), xk).reshape(t, groups, hd)
     v = linear(m.w(name + "v_proj.weight", groups * hd, m.d), xv).reshape(t, groups, hd)
+    if memory:
+        k, v = memory(k, v)
     has_norm = c["model_type"] == "qwen3"                                                   # (2.2)
     if has_norm:
         q = m.gained(q, name + "q_norm.weight")
@@ -62,7 +65,8 @@ def grouped(m, layer, x, inputs=None, values=None, k_norm_after_rope=False):
         v = values(q, k, v)
     each = heads // groups
     k, v = np.repeat(k, each, 1), np.repeat(v, each, 1)                                     # (2.4)
-    p = causal(np.einsum("thc,shc->hts", q, k) / hd ** 0.5)
+    s = np.einsum("thc,shc->hts", q, k) / hd ** 0.5
+    p = causal(scores(s) if scores else s)
     o = np.einsum("hts,shc->thc", p, v).reshape(t, heads * hd)
     return linear(m.w(name + "o_proj.weight", m.d, heads * hd), o)
 

@@ -62,6 +62,11 @@ def dreamer(r, c):
     return {"num_heads": r.randrange(1, 7), "head_dim": 2 * r.randrange(1, 9) - (theta is None and r.some()), "loops": r.of(1, 1, 2, 3), "depth_rope_theta": theta}
 
 
+def hybridnorm(r, c):
+    c["model_type"] = "qwen3"                               # which has norms of q and k
+    return {"first_block": r.of("hybrid", "pre")}
+
+
 # The parameters of a residual system; a draw may add a field to the config.
 PARAMETERS = {name: (lambda r, c: {}) for name in SYSTEMS}
 PARAMETERS.update({
@@ -79,6 +84,8 @@ PARAMETERS.update({
     "ddl": ddl, "attnres": attnres, "depth-attention": depth_attention, "dreamer": dreamer,
     "mrla": lambda r, c: {"form": r.of("table", "base", "light"), "num_heads": r.divisor(c["hidden_size"])},
     "ancre": lambda r, c: {"unit": r.of("sublayer", "layer"), "temperature": r.of(0.2, 0.01, 1, 3)},
+    "mgr": lambda r, c: {"num_streams": r.of(1, 2, 3, 4, 4, 8, 30)},
+    "hybridnorm": hybridnorm,
 })
 
 
@@ -160,7 +167,7 @@ def config(r, kind):
 
 
 # Systems that change what attention reads are defined for grouped-query attention alone.
-KIMI_SYSTEMS = [name for name in SYSTEMS if name not in ("value-residual", "depth-attention", "muddformer", "standard", "attnres")]
+KIMI_SYSTEMS = [name for name in SYSTEMS if name not in ("value-residual", "depth-attention", "muddformer", "standard", "attnres", "hybridnorm", "lime", "realformer")]
 KINDS = [*SYSTEMS, "kimi-standard", "kimi-attnres", "k3", "kimi-others", "kimi_k3", "nanbeige"]
 
 FAMILIES = ["kimi_k3", "nanbeige"]         # published without an object `residual`

@@ -421,9 +421,77 @@ def dreamer(m, h):
     return h
 
 
+# ---- sections 32 to 35: inside attention, and gated streams ------------------------------------
+
+def realformer(m, h):
+    p, carried = m.residual, []
+
+    def scores(s):
+        carried.append(s + carried[-1] if carried else s)                                   # (32.1)
+        return carried[-1] / len(carried) if p["scores"] == "mean" else carried[-1]
+
+    for k in sublayers(m):
+        options = {} if k % 2 else {"scores": scores}
+        if p["norm"] == "pre":
+            h = h + m.sublayer(k, m.pre_norm(k, h), **options)
+        else:
+            h = m.norm(h + m.sublayer(k, h, **options), m.at(k, "norm.weight", m.d))
+    return h
+
+
+def hybridnorm(m, h):
+    for layer in range(m.layers):
+        a, is_pre = 2 * layer, layer == 0 and m.residual["first_block"] == "pre"
+
+        def values(_q, _k, v):
+            return m.norm(v, m.at(a, "v_norm.weight", v.shape[-1]))
+
+        h = h + m.sublayer(a, m.pre_norm(a, h) if is_pre else h, values=values)             # (33.1), (33.3)
+        z = m.pre_norm(a + 1, h)
+        h = (h if is_pre else z) + m.sublayer(a + 1, z)                                     # (33.2)
+    return h
+
+
+def lime(m, h):
+    keys, values = [], []                                                                   # [T, G, hd] of each layer, unmixed
+    for layer in range(m.layers):
+        def memory(k, v):
+            keys.append(k)
+            values.append(v)
+            if layer == 0:
+                return k, v
+            groups = k.shape[1]
+            router = m.at(2 * layer, "router.weight", groups, len(keys) * groups)
+            return tuple(np.einsum("gj,tjc->tgc", router, np.concatenate(x, 1)) for x in (keys, values))
+
+        h = h + m.sublayer(2 * layer, m.pre_norm(2 * layer, h), memory=memory)
+        h = h + m.normed(2 * layer + 1, h)
+    return h
+
+
+def mgr(m, e):
+    n, streams, h = m.residual["num_streams"], [e], e
+
+    def by_stream(row):
+        return np.stack([linear(row, m.norm(s))[:, 0] for s in streams], 1) / m.d ** 0.5
+
+    for k in sublayers(m):
+        y = m.normed(k, h)
+        if len(streams) < n:
+            streams.append(y)                                                               # (35.2)
+        else:
+            g = sigmoid(by_stream(m.at(k, "gate.weight", 1, m.d)) + m.at(k, "gate.bias", n))[..., None]
+            streams = [(1 - g[:, i]) * s + g[:, i] * y for i, s in enumerate(streams)]      # (35.3)
+        a = softmax(by_stream(m.at(k, "pool.weight", 1, m.d)))
+        m.mixed(a)
+        h = weighted(a, streams)                                                            # (35.4)
+    return h
+
+
 SYSTEMS = {
     "standard": standard, "rezero": rezero, "layerscale": layerscale, "highway": highway, "deepnorm": deepnorm, "keel": keel,
     "siamesenorm": siamesenorm, "laurel-lr": laurel, "value-residual": value_residual, "elmo": elmo, "denseformer": denseformer,
     "muddformer": muddformer, "hyper-connections": hyper_connections, "mhc": mhc, "mhc-lite": mhc_lite, "ddl": ddl,
     "attnres": attnres, "depth-attention": depth_attention, "densenet": densenet, "mrla": mrla, "ancre": ancre, "dreamer": dreamer,
+    "realformer": realformer, "hybridnorm": hybridnorm, "lime": lime, "mgr": mgr,
 }

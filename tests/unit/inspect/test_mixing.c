@@ -97,6 +97,9 @@ static const struct {
     {"depth-attention", MIXING_NUMBER, 1, 1},
     {"depth-attention-looped", MIXING_NUMBER, 1, 1},
     {"laurel-lr", MIXING_MAP, 1, 5},
+    {"hybridnorm", MIXING_CHANNELS, 1, 1},
+    {"lime", MIXING_NUMBER, 1, 1},
+    {"mgr", MIXING_NUMBER, 4, 4},
     {"hyper-connections", MIXING_NUMBER, 2, 4},
     {"mhc", MIXING_NUMBER, 2, 4},
     {"mhc-lite", MIXING_NUMBER, 2, 4},
@@ -137,8 +140,9 @@ Test(mixing, values_mixed_inside_attention_are_told) {
     static const struct {
         const char *name;
         uint32_t inside;
-    } cases[] = {{"standard", 0}, {"mhc", 0}, {"value-residual", 3}, {"depth-attention", 4}};
-    for (int i = 0; i < 4; i++) {
+    } cases[] = {{"standard", 0},        {"mhc", 0},        {"mgr", 0}, {"value-residual", 3},
+                 {"depth-attention", 4}, {"hybridnorm", 0}, {"lime", 3}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         fixture f;
         open_case(&f, cases[i].name);
         cr_expect_eq(matrix_of(&f).inside, cases[i].inside, "%s", cases[i].name);
