@@ -54,6 +54,7 @@ def draw_residual(rng, hidden, layers, family):
         "gated-streams": lambda: dict(type="gated-streams", num_streams=rng.randint(1, 6), rank=rng.randint(1, 30)),
         "mhc-lite": lambda: dict(type="mhc-lite", num_streams=rng.randint(1, 4)),
         "mgr": lambda: dict(type="mgr", num_streams=rng.randint(1, 9)),
+        "realformer": lambda: dict(type="realformer", norm=rng.choice(["pre", "post"]), scores=rng.choice(["sum", "mean"])),
         "lime": lambda: dict(type="lime"),
         **({"hybridnorm": lambda: dict(type="hybridnorm", first_block=rng.choice(["hybrid", "pre"]))} if family == "qwen3" else {}),
         "mrla": lambda: mrla(rng.choice(["table", "base", "light"]), rng.choice([n for n in range(1, hidden + 1) if hidden % n == 0])),

@@ -113,6 +113,8 @@ GROUPS = {
         model(dict(type="mgr", num_streams=50), num_hidden_layers=2, **LLAMA), model(dict(type="mgr", num_streams=3), num_hidden_layers=1, **LLAMA),
     ],
     "inside": [
+        *(model(dict(type="realformer", norm=norm, scores=scores), **changes) for norm, scores, changes in [
+            ("post", "sum", {}), ("pre", "mean", dict(num_hidden_layers=4, num_attention_heads=6)), ("post", "mean", LLAMA), ("pre", "sum", dict(num_hidden_layers=1))]),
         model(dict(type="hybridnorm", first_block="hybrid"), hidden_size=17), model(dict(type="hybridnorm", first_block="pre"), num_hidden_layers=1),
         model(dict(type="hybridnorm", first_block="pre"), num_hidden_layers=4, num_key_value_heads=4),
         model(dict(type="lime"), hidden_size=13), model(dict(type="lime"), num_hidden_layers=5, **LLAMA), model(dict(type="lime"), num_hidden_layers=1),
@@ -144,7 +146,7 @@ GROUPS = {
         model(dict(type="muddformer", expand_last=False, round64=False), num_hidden_layers=20, hidden_size=11),
         model(attnres(3, query="none", key_norm=False), num_hidden_layers=12, hidden_size=17),
         model(attnres(2), num_hidden_layers=15), model(depth(1, 0), num_hidden_layers=10),
-        model(attnres(1), num_hidden_layers=24, hidden_size=33),
+        model(attnres(1), num_hidden_layers=24, hidden_size=33), model(dict(type="realformer", norm="pre", scores="mean"), num_hidden_layers=14),
     ],
 }
 

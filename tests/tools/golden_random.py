@@ -85,7 +85,7 @@ PARAMETERS.update({
     "mrla": lambda r, c: {"form": r.of("table", "base", "light"), "num_heads": r.divisor(c["hidden_size"])},
     "ancre": lambda r, c: {"unit": r.of("sublayer", "layer"), "temperature": r.of(0.2, 0.01, 1, 3)},
     "mgr": lambda r, c: {"num_streams": r.of(1, 2, 3, 4, 4, 8, 30)},
-    "hybridnorm": hybridnorm,
+    "hybridnorm": hybridnorm, "realformer": lambda r, c: {"norm": r.of("post", "pre"), "scores": r.of("sum", "mean")},
 })
 
 

@@ -69,7 +69,7 @@ def of_system(p):
     least_one = ("value_channels", "loops", "num_heads", "stride", "num_streams", "sinkhorn_iters", "period", "dilation", "rank", "head_dim", "conv_kernel")
     out = each([], attn_res_block_size=[2]) + [changed(["residual"], name, 0) for name in least_one if name in p]
     wrong = {"mrla": {"form": ["heavy"]}, "ancre": {"unit": ["block"], "temperature": [0, -0.2]}, "ddl": {"conv_kernel": [p.get("value_channels", 1) + 1]},
-             "dreamer": {"depth_rope_theta": ["ten"]}, "depth-attention": {"recent_window": [-1]}, "hybridnorm": {"first_block": ["post", True]}}
+             "dreamer": {"depth_rope_theta": ["ten"]}, "depth-attention": {"recent_window": [-1]}, "hybridnorm": {"first_block": ["post", True]}, "realformer": {"norm": ["none", None], "scores": ["max", 1]}}
     out += each(["residual"], **wrong.get(p["type"], {}))
     if p["type"] == "dreamer" and p["depth_rope_theta"] is not None:
         out.append(changed(["residual"], "head_dim", p["head_dim"] + 1))

@@ -195,6 +195,8 @@ Test(import_kimi, what_is_rejected) {
         {"residual = {\"type\": \"value-residual\"}",
          "residual.type: \"value-residual\" cannot be honoured"},
         {"residual = {\"type\": \"lime\"}", "residual.type: \"lime\" cannot be honoured"},
+        {"residual = {\"type\": \"realformer\", \"norm\": \"pre\", \"scores\": \"sum\"}",
+         "residual.type: \"realformer\" cannot be honoured"},
         {"residual = {\"type\": \"hybridnorm\", \"first_block\": \"pre\"}",
          "\"hybridnorm\" cannot be honoured: queries and keys have no norm in this family"},
         {"attn_res_block_size = 2; residual = {\"type\": \"standard\"}",

@@ -99,6 +99,8 @@ static const struct {
     {"laurel-lr", MIXING_MAP, 1, 5},
     {"hybridnorm", MIXING_CHANNELS, 1, 1},
     {"lime", MIXING_NUMBER, 1, 1},
+    {"realformer", MIXING_CHANNELS, 1, 1},
+    {"realformer-pre", MIXING_NUMBER, 1, 1},
     {"mgr", MIXING_NUMBER, 4, 4},
     {"hyper-connections", MIXING_NUMBER, 2, 4},
     {"mhc", MIXING_NUMBER, 2, 4},
@@ -140,8 +142,9 @@ Test(mixing, values_mixed_inside_attention_are_told) {
     static const struct {
         const char *name;
         uint32_t inside;
-    } cases[] = {{"standard", 0},        {"mhc", 0},        {"mgr", 0}, {"value-residual", 3},
-                 {"depth-attention", 4}, {"hybridnorm", 0}, {"lime", 3}};
+    } cases[] = {{"standard", 0},        {"mhc", 0},        {"mgr", 0},  {"value-residual", 3},
+                 {"depth-attention", 4}, {"hybridnorm", 0}, {"lime", 3}, {"realformer", 3},
+                 {"realformer-pre", 4}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         fixture f;
         open_case(&f, cases[i].name);

@@ -12,7 +12,7 @@ import sys
 
 hadal, golden, work = sys.argv[1:]
 WITHOUT = {"standard", "standard-llama", "value-residual", "depth-attention", "depth-attention-looped",
-           "depth-attention-published", "qwen2", "llama-gelu-linear", "llama3-sharded", "kimi-linear"}
+           "depth-attention-published", "realformer-pre", "qwen2", "llama-gelu-linear", "llama3-sharded", "kimi-linear"}
 
 
 def weights_of(header):
