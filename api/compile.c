@@ -257,24 +257,11 @@ static bool read_options(hadal_session *s, const hadal_pipeline *p) {
     return false;
 }
 
-/* A loss reads a whole row of logits, of which each rank has a part. */
-static bool check_loss(hadal_session *s) {
-    if (s->pass_options.ranks <= 1 && s->pass_options.stages <= 1) return true;
-    hd_diag *e = hd_err(&s->diags, HD_E_UNSUPPORTED, HD_NOWHERE,
-                        "a model that is divided over machines has no loss");
-    e->cause =
-        "no rank has all logits of a row, and the ranks do not exchange what a loss needs of "
-        "their parts";
-    e->hint = "leave out --ranks and --stages, or --loss";
-    return false;
-}
-
 static bool run_passes(hadal_session *s, const hadal_pipeline *p) {
     if (!api_need_module(s) || !read_options(s, p) || !set_weight_types(s)) return false;
     s->pass_options.keep_traces = p->keep_traces != 0;
     s->m = hir_module_clone(s->graph, s->arena);
     const api_added added = {.hidden = p->keep_hidden != 0, .loss = p->loss != 0};
-    if (added.loss && !check_loss(s)) return false;
     if (!api_choose_taps(s, p) || !api_add_outputs(s, s->m, added)) return false;
     api_recast_states(s, s->m);
     s->program = NULL;

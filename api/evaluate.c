@@ -5,6 +5,7 @@
 #include "api/data.h"
 #include "api/evaluator.h"
 #include "api/library.h"
+#include "api/ranks.h"
 #include "api/taps.h"
 #include "inspect/by_depth.h"
 #include "support/clock.h"
@@ -29,6 +30,7 @@ struct measurer {
     api_library library; /* not open: the evaluator is used */
     hir_eval *eval;
     float *losses; /* of all predicted tokens; NULL: they are not wanted */
+    bool silent;   /* another pipeline stage has the losses, and this one none */
     /* of the taps that are measured, if s->by_depth is there: */
     float **outs;      /* by output of the library; NULL: not wanted */
     api_tapped tapped; /* the same by value of the taps */
@@ -117,11 +119,24 @@ static bool make_room_for_taps(measurer *m) {
 static bool reject_library(hadal_session *s, const api_library *l) {
     hd_diag *e = hd_err(&s->diags, HD_E_UNSUPPORTED, HD_NOWHERE, "%s has no %s_loss", l->path,
                         l->info->name);
-    e->cause =
-        l->session_init_on ? "it is divided over machines" : "it was compiled without --loss";
-    e->hint = l->session_init_on ? "hadal eval SPEC compiles the model for one machine"
-                                 : "hadal compile SPEC --loss, or hadal eval SPEC";
+    e->cause = "it was compiled without --loss";
+    e->hint = "hadal compile SPEC --loss, or hadal eval SPEC";
     return false;
+}
+
+/* The ids that the library takes and may predict. Of a pipeline the stages know different ones: the
+ * first its tables, the last its logits. */
+static bool vocabulary_of_library(api_library *l, int64_t *vocab) {
+    const int64_t logits = api_has_logits(l) ? (int64_t)api_logits_row(l->info) : 0;
+    const int64_t mine[2] = {(int64_t)l->info->vocab, logits};
+    int64_t all[HADAL_COMM_MAX_RANKS][2];
+    if (!api_all_gather(l, mine, all, sizeof mine)) return false;
+    *vocab = 0;
+    for (int32_t i = 0; i < 2 * api_ranks_here(l); i++) {
+        const int64_t n = all[i / 2][i % 2];
+        if (n > 0 && (!*vocab || n < *vocab)) *vocab = n;
+    }
+    return true;
 }
 
 /* ---- the evaluator --------------------------------------------------------------------------- */
@@ -172,7 +187,7 @@ static bool measure_evaluator(measurer *m, window w, const int32_t *tokens, floa
 /* ---- all windows ----------------------------------------------------------------------------- */
 static bool take_losses(const measurer *m, window w, const float *losses, int64_t done,
                         double *sum) {
-    const int64_t n = w.end - w.from;
+    const int64_t n = m->silent ? 0 : w.end - w.from;
     for (int64_t i = 0; i < n; i++) {
         if (isfinite(losses[i])) {
             *sum += (double)losses[i];
@@ -247,7 +262,7 @@ static bool evaluate_graph(measurer *m, hadal_evaluation *out) {
     if (!api_need_weights(s) || !hcg_check_weights(s->graph, &s->diags, &s->weights)) return false;
     hir_module *with_loss = hir_module_clone(s->graph, s->arena);
     const api_added added = {.loss = true};
-    m->eval = api_evaluator_of_graph(s, added);
+    m->eval = api_evaluator(s, added);
     m->measure = measure_evaluator;
     return m->eval && api_add_outputs(s, with_loss, added) &&
            api_data_check(s, m->data, vocabulary_of_graph(with_loss)) && measure_to_file(m, out);
@@ -255,10 +270,11 @@ static bool evaluate_graph(measurer *m, hadal_evaluation *out) {
 
 static bool evaluate_open_library(measurer *m, hadal_evaluation *out) {
     api_library *l = &m->library;
+    int64_t vocab;
     if (!l->loss) return reject_library(m->s, l);
-    const int64_t logits = (int64_t)api_logits_row(l->info), vocab = (int64_t)l->info->vocab;
     m->measure = measure_library;
-    return api_data_check(m->s, m->data, vocab < logits ? vocab : logits) &&
+    m->silent = !api_has_logits(l);
+    return vocabulary_of_library(l, &vocab) && api_data_check(m->s, m->data, vocab) &&
            api_library_start(l, m->o->packed, m->context - 1, m->o->threads, m->o->cpu_level) &&
            make_room_for_taps(m) && measure_to_file(m, out);
 }

@@ -12,8 +12,9 @@ typedef struct api_added {
 
 /* Adds them, and the chosen taps; false, and a diagnostic, if the model cannot have them. */
 bool api_add_outputs(hadal_session *s, hir_module *m, api_added added);
-/* An evaluator of the graph as loaded, which no pass has touched. The passes only say how weights
- * are rounded, and the options of the command how states are. NULL, and a diagnostic, on failure. */
-hir_eval *api_evaluator_of_graph(hadal_session *s, api_added added);
+/* An evaluator of the model, of all ranks and stages that the options divide it over. The passes
+ * say how weights are rounded, and the options of the command how states are. NULL, and a
+ * diagnostic, on failure. */
+hir_eval *api_evaluator(hadal_session *s, api_added added);
 
 #endif

@@ -342,31 +342,6 @@ static bool call_interpreter(void *context, const int32_t *tokens, int64_t n, ou
     return ok;
 }
 
-/* One pipeline stage of a divided model, after the passes that divide it and set types. */
-static const hir_module *divided_stage(hadal_session *s, const hadal_run_options *o,
-                                       int64_t stage) {
-    hir_compile_options options = s->pass_options;
-    const size_t n = hir_pipeline_length();
-    const hir_run passes = {.passes = hir_pipeline(), .n_passes = n, .stop_after = HIR_PASS_LAYOUT};
-    hir_module *m = hir_module_clone(s->graph, s->arena);
-    options.stage = stage;
-    if (o->hidden_path && !api_add_hidden(m, &s->diags)) return NULL;
-    api_recast_states(s, m);
-    return hir_run_passes(m, &passes, &options, NULL, &s->diags) ? m : NULL;
-}
-
-/* An evaluator of what exists only after passes have divided the model: all ranks of each pipeline
- * stage, side by side. */
-static hir_eval *evaluator_of_ranks(hadal_session *s, const hadal_run_options *o) {
-    const int64_t stages = s->pass_options.stages > 1 ? s->pass_options.stages : 1;
-    const hir_module **all = hd_new_array(s->arena, const hir_module *, (size_t)stages);
-    for (int64_t i = 0; i < stages; i++) {
-        all[i] = divided_stage(s, o, i);
-        if (!all[i]) return NULL;
-    }
-    return hir_eval_new_pipeline(s->arena, all, (size_t)stages, hcg_weight_source, &s->weights);
-}
-
 /* The module that has all outputs and traces, which a single one of several pipeline stages does
  * not. */
 static const hir_module *whole_model(hadal_session *s, const hadal_run_options *o) {
@@ -378,16 +353,11 @@ static const hir_module *whole_model(hadal_session *s, const hadal_run_options *
     return hir_run_passes(m, &lower, &s->pass_options, NULL, &s->diags) ? m : NULL;
 }
 
-static bool is_divided(const hadal_session *s) {
-    return s->pass_options.ranks > 1 || s->pass_options.stages > 1;
-}
-
 static bool run_interpreted(hadal_session *s, const hadal_run_options *o, const int32_t *tokens,
                             int64_t n, outputs *out) {
     if (!hcg_check_weights(s->graph, &s->diags, &s->weights)) return false;
     const api_added added = {.hidden = o->hidden_path != NULL};
-    interpreter in = {
-        s, is_divided(s) ? evaluator_of_ranks(s, o) : api_evaluator_of_graph(s, added), 0};
+    interpreter in = {s, api_evaluator(s, added), 0};
     return in.eval && in_calls(o, tokens, n, out, call_interpreter, &in);
 }
 

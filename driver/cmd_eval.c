@@ -7,6 +7,7 @@
 #include "driver/commands.h"
 #include "driver/pipeline.h"
 #include "driver/prompt.h"
+#include "driver/ranks.h"
 #include "driver/report.h"
 #include "driver/workplace.h"
 
@@ -129,8 +130,8 @@ static int open_data(hadal_session *s, const command_line *line, const hadal_dat
 }
 
 /* Makes what the evaluation needs of SPEC: code, or the types of weights alone. */
-static int prepare(hadal_session *s, const command_line *line, hadal_eval_options *o,
-                   workplace *w) {
+static int prepare(hadal_session *s, const command_line *line, hadal_eval_options *o, workplace *w,
+                   ranks *group) {
     hadal_pipeline pipeline;
     char name[256];
     if (find_compiled_stages(line->positional[0], &w->files, name, sizeof name)) {
@@ -140,9 +141,15 @@ static int prepare(hadal_session *s, const command_line *line, hadal_eval_option
         if (option_given(line, OPTION_BY_DEPTH))
             return hadal_fail(s, "usage", "--by-depth is for a SPEC",
                               "a compiled model gives the outputs that it was compiled with");
-        return reject_spec_options(s, line);
+        return reject_spec_options(s, line) ||
+               join_ranks(s, line, line->positional[0], &w->files, group);
     }
-    if (make_pipeline(s, line, &pipeline) || load_model(s, line, "model") || hadal_check_weights(s))
+    if ((option_given(line, OPTION_RANKS) || option_given(line, OPTION_STAGES)) && !o->interpret)
+        return hadal_fail(s, "usage", "--ranks and --stages of eval are for --interpret",
+                          "hadal compile SPEC --loss --ranks P --stages S -o DIR/NAME, then mpirun "
+                          "-n N hadal eval DIR/NAME, N = P S");
+    if (reject_rank_options(s, line) || make_pipeline(s, line, &pipeline) ||
+        load_model(s, line, NULL) || hadal_check_weights(s))
         return 1;
     pipeline.loss = !o->interpret;
     pipeline.by_depth = option_given(line, OPTION_BY_DEPTH);
@@ -151,14 +158,17 @@ static int prepare(hadal_session *s, const command_line *line, hadal_eval_option
     return o->interpret ? 0 : make_workplace(s, w) || build_library(s, line, &w->files);
 }
 
-static int evaluate(hadal_session *s, const command_line *line, workplace *w) {
+static int evaluate(hadal_session *s, const command_line *line, workplace *w, ranks *group) {
     hadal_eval_options o;
     hadal_evaluation result;
     const hadal_data *data;
-    if (options_of(s, line, &o) || open_data(s, line, &data) || prepare(s, line, &o, w)) return 1;
+    if (options_of(s, line, &o) || open_data(s, line, &data) || prepare(s, line, &o, w, group))
+        return 1;
     o.library = w->files.library, o.packed = w->files.weights;
+    if (group->silent) o.losses_path = NULL;
     report_tokens("evaluating");
     if (hadal_evaluate(s, &o, data, &result)) return 1;
+    if (group->silent) return 0;
     if (deliver(s, line, &result, &o)) return 1;
     tell_rate(line, &result);
     return 0;
@@ -166,7 +176,8 @@ static int evaluate(hadal_session *s, const command_line *line, workplace *w) {
 
 int cmd_eval(hadal_session *s, const command_line *line) {
     workplace w = {0};
-    const int failed = evaluate(s, line, &w);
+    ranks group = {0};
+    const int failed = leave_ranks(&group, evaluate(s, line, &w, &group));
     remove_workplace(&w);
     return failed;
 }

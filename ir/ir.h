@@ -399,7 +399,7 @@ hir_module *hir_module_new(hd_arena *a, const char *name);
 void hir_set_state_dtype(hir_module *m, hir_state_kind kind, hir_dtype dtype);
 hir_module *hir_module_clone(const hir_module *m, hd_arena *a);
 /* A model takes one i32[T], the tokens, and runs as NAME_forward; other modules are plain functions.
- * A model with a loss (hir_loss_output) takes a second i32[T], the targets. */
+ * A model with a loss (hir_has_loss) takes a second i32[T], the targets. */
 bool hir_is_model(const hir_module *m);
 
 /* ---- the loss of a model ----
@@ -409,6 +409,8 @@ bool hir_is_model(const hir_module *m);
 #define HIR_LOSSES  "losses"
 /* The output op of the losses; HIR_NONE: the model has none, or the module is no model. */
 hir_id hir_loss_output(const hir_module *m);
+/* Has the model a loss, or, of a pipeline stage before the last, the model that it was cut from? */
+bool hir_has_loss(const hir_module *m);
 /* Adds input, op and output. The logits are the first output, [T, V]. False, and a diagnostic, if
  * they are not, or the module cannot have a loss. */
 bool hir_add_loss(hir_module *m, hd_diags *d);

@@ -24,19 +24,43 @@ bool hir_takes_targets(hir_opcode code) {
     return code == HIR_CROSS_ENTROPY_OP || code == HIR_CROSS_ENTROPY_PARTS_OP;
 }
 
-hir_id hir_loss_output(const hir_module *m) {
+/* Are the inputs tokens and targets? */
+static bool takes_both(const hir_module *m) {
     if (m->inputs.n != 2 || !is_ids(m, m->inputs.at[0]) || !is_ids(m, m->inputs.at[1]))
-        return HIR_NONE;
+        return false;
     const char *name = hir_value_at(m, m->inputs.at[1])->name;
-    const hir_id op = find_output(m, HIR_LOSSES);
-    if (!name || strcmp(name, HIR_TARGETS) || op == HIR_NONE || op == find_output(m, NULL))
-        return HIR_NONE;
+    return name && strcmp(name, HIR_TARGETS) == 0;
+}
+
+hir_id hir_loss_output(const hir_module *m) {
+    const hir_id op = takes_both(m) ? find_output(m, HIR_LOSSES) : HIR_NONE;
+    if (op == HIR_NONE || op == find_output(m, NULL)) return HIR_NONE;
     const hir_type t = hir_arg_type(m, op, 0);
     return t.rank == 1 && t.dim[0] == HIR_T ? op : HIR_NONE;
 }
 
+/* Does an op from `first` on, or in its body, send to another stage? Sets *reads where one reads the
+ * value. */
+static bool sends(const hir_module *m, hir_id first, hir_id value, bool *reads) {
+    bool any = false;
+    HIR_EACH(m, id, first) {
+        const hir_op *o = hir_op_at(m, id);
+        any |= o->code == HIR_COMM_SEND_OP;
+        if (o->body_first != HIR_NONE) any |= sends(m, o->body_first, value, reads);
+        for (uint32_t i = 0; i < o->n_args; i++)
+            *reads |= hir_ref_equal(o->args[i], hir_value_ref(value));
+    }
+    return any;
+}
+
+bool hir_has_loss(const hir_module *m) {
+    bool reads = false;
+    if (hir_loss_output(m) != HIR_NONE) return true;
+    return takes_both(m) && sends(m, m->first, m->inputs.at[1], &reads) && !reads;
+}
+
 bool hir_is_model(const hir_module *m) {
-    return (m->inputs.n == 1 && is_ids(m, m->inputs.at[0])) || hir_loss_output(m) != HIR_NONE;
+    return (m->inputs.n == 1 && is_ids(m, m->inputs.at[0])) || hir_has_loss(m);
 }
 
 static bool reject(const hir_module *m, hd_diags *d, const char *why, const char *hint) {

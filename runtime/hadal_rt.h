@@ -62,6 +62,7 @@ typedef struct hrt_frame {
                                      * belong to this call */
     int64_t l3;                     /* bytes of the cache that the cores of this machine share */
     const hrt_dynamic *dynamic;     /* NULL: no work is offered for dynamic scheduling */
+    int64_t rank; /* of this process among those that share the layers; 0: they are not shared */
 } hrt_frame;
 
 /* Does rows [r0, r1) of columns [c0, c1). Rows are tokens; the kernel's form defines what a column

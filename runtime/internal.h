@@ -169,6 +169,9 @@ int64_t hrt_choose_tiles(const hrt_model *m, const hrt_side *side, hrt_figures *
 /* Called before a call of `n` tokens, which this rank rejects if `code` is an error. The ranks
  * compare the call; HRT_OK means that all make the same call. */
 int hrt_agree_on_call(hrt_session *s, int code, const int32_t *tokens, int64_t n, int64_t rows);
+/* The same for a call of hrt_loss. */
+int hrt_agree_on_loss(hrt_session *s, int code, const int32_t *tokens, const int32_t *targets,
+                      int64_t n);
 /* The same for a batch whose first session has been entered; `wanted`: the first session's output.
  */
 int hrt_agree_on_batch(hrt_session *const *sessions, int code, const int32_t *tokens, int64_t count,
@@ -185,8 +188,9 @@ typedef struct hrt_job {
     const void *const *ins;
     void *const *outs; /* NULL: no output is wanted */
     int64_t n, rows, position;
-    const int32_t *targets;    /* [n], and */
-    float *losses;             /* [n]: of a call of hrt_loss; NULL: of another call */
+    bool in_loss;              /* it is a call of hrt_loss, */
+    const int32_t *targets;    /* with [n], and */
+    float *losses;             /* [n]; both may be NULL in a pipeline stage before the last */
     hrt_session *const *batch; /* [n] the sessions to which the rows belong; NULL: all rows belong
                                 * to one session */
     hrt_profile_step *profile; /* per step; NULL: not wanted */

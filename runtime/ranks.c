@@ -251,13 +251,14 @@ int hrt_session_init_on(const hrt_model *m, void *mem, size_t size, const hrt_we
 
 /* ---- a call ---------------------------------------------------------------------------------- */
 enum { ANY_ROWS = -1 };
+enum { OF_FORWARD, OF_BATCH, OF_LOSS };
 typedef struct call_word {
     int32_t code;
-    uint32_t batch; /* 1: a batch of several sessions, one token each */
+    uint32_t kind; /* 0: forward; 1: a batch of several sessions, one token each; 2: a loss */
     int64_t n, rows, position;
     uint64_t tokens, level;
     uint64_t lengths; /* of a batch: hash of the lengths of all its sessions */
-    uint64_t reserved;
+    uint64_t targets; /* of a loss: hash of the targets, the same in a stage */
 } call_word;
 _Static_assert(sizeof(call_word) == 64, "docs/many-machines.md says 64 bytes");
 
@@ -267,20 +268,29 @@ int hrt_break(hrt_session *s, int comm_code) {
     return hrt_fail(s, HRT_COLLECTIVE, "%s (%d)", c->message(c->context), comm_code);
 }
 
+/* What differs in calls at the same CPU level. */
+static const char *other_of(const call_word *theirs, const call_word *mine) {
+    if (theirs->kind != mine->kind) return "another function";
+    return theirs->tokens == mine->tokens && theirs->targets != mine->targets ? "other targets"
+                                                                              : "other tokens";
+}
+
 static int rejected_elsewhere(hrt_session *s, const call_word *mine, call_word *all) {
     const hadal_comm_group group = s->side.group;
     for (int32_t r = 0; r < s->side.comm->size; r++) {
-        /* stages need not have the same level; a stage without outputs wants no rows */
-        if (r < group.first || r >= group.first + group.count) all[r].level = mine->level;
+        /* stages need not have the same level, nor targets, which the last one alone reads; a stage
+         * without outputs wants no rows */
+        if (r < group.first || r >= group.first + group.count)
+            all[r].level = mine->level, all[r].targets = mine->targets;
         if (mine->rows == ANY_ROWS || all[r].rows == ANY_ROWS) all[r].rows = mine->rows;
         if (all[r].code)
             return hrt_fail(s, HRT_PEER, "rank %" PRId32 " rejected the call: %s", r,
                             hrt_strerror(all[r].code));
         if (memcmp(&all[r], mine, sizeof *mine) != 0)
-            return hrt_fail(s, HRT_PEER,
-                            "rank %" PRId32 " was called with %s: %" PRId64 " at %" PRId64, r,
-                            all[r].level != mine->level ? "another CPU level" : "other tokens",
-                            all[r].n, all[r].position);
+            return hrt_fail(
+                s, HRT_PEER, "rank %" PRId32 " was called with %s: %" PRId64 " at %" PRId64, r,
+                all[r].level != mine->level ? "another CPU level" : other_of(&all[r], mine),
+                all[r].n, all[r].position);
     }
     return HRT_OK;
 }
@@ -304,10 +314,20 @@ int hrt_agree_on_call(hrt_session *s, int code, const int32_t *tokens, int64_t n
     return agree_on(s, &mine);
 }
 
+int hrt_agree_on_loss(hrt_session *s, int code, const int32_t *tokens, const int32_t *targets,
+                      int64_t n) {
+    call_word mine = {.kind = OF_LOSS, .code = code, .n = n, .rows = n, .position = s->length};
+    const size_t bytes = code ? 0 : (size_t)n * sizeof *tokens;
+    if (!code) mine.tokens = hash_bytes(HASH_START, tokens, bytes);
+    if (!code && s->model->stage + 1 >= s->model->stages)
+        mine.targets = hash_bytes(HASH_START, targets, bytes);
+    return agree_on(s, &mine);
+}
+
 int hrt_agree_on_batch(hrt_session *const *sessions, int code, const int32_t *tokens, int64_t count,
                        bool wanted) {
     hrt_session *first = sessions[0];
-    call_word mine = {.code = code, .batch = 1, .n = count, .position = first->length};
+    call_word mine = {.code = code, .kind = OF_BATCH, .n = count, .position = first->length};
     mine.rows = first->model->n_outputs == 0 ? ANY_ROWS : wanted ? count : 0;
     if (!code) {
         mine.tokens = hash_bytes(HASH_START, tokens, (size_t)count * sizeof *tokens);

@@ -273,7 +273,7 @@ static bool is_idle(const hrt_job *j, const hrt_step *step, const place *at, spa
     if (step->last_rows && last.from == last.to) return true;
     if (step->condition.when == HRT_ALWAYS) return false;
     if (step->condition.when >= HRT_IN_LOSS)
-        return (step->condition.when == HRT_IN_LOSS) != (j->losses != NULL);
+        return (step->condition.when == HRT_IN_LOSS) != j->in_loss;
     if (j->batch) return step->condition.when == HRT_MANY;
     const int64_t rows = step->last_rows ? last.to - last.from : at->tokens;
     return !hrt_runs(&step->condition, rows, j->position + at->start + at->tokens);
@@ -588,6 +588,7 @@ static void run_worker(team *c, int index, int count) {
     w.frame.scratch = own + mem->args_bytes;
     w.frame.shared = mem->shared;
     w.frame.l3 = (int64_t)c->machine.l3;
+    w.frame.rank = j->side ? j->side->rank : 0;
     w.prefetch_most = hrt_prefetch_most(c->machine.l2);
     w.patience.spin = HRT_SPIN_MOST;
     w.ahead.step = UINT32_MAX;

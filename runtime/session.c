@@ -312,18 +312,22 @@ static int check_targets(hrt_session *s, const int32_t *targets, int64_t n, cons
 }
 
 /* All last rows are asked for, since the kernels that make what the logits are made of do no
- * others. No output is wanted: the kernel of the logits does not run. */
+ * others. No output is wanted: the kernel of the logits does not run. Of a pipeline the last stage
+ * alone has losses. */
 int hrt_loss(hrt_session *s, const int32_t *tokens, const int32_t *targets, int64_t n,
              float *losses) {
     if (!s) return HRT_ARGUMENT;
     if (!hrt_enter(s)) return hrt_why_not(s);
+    const hrt_model *m = s->model;
     int rc = check_tokens(s, tokens, n);
-    if (rc == HRT_OK) rc = check_targets(s, targets, n, losses);
+    if (rc == HRT_OK && m->stage + 1 >= m->stages) rc = check_targets(s, targets, n, losses);
+    if (s->side.comm) rc = hrt_agree_on_loss(s, rc, tokens, targets, n);
     if (rc != HRT_OK) return hrt_leave(s, rc);
     const void *ins[1] = {tokens};
     hrt_job job = call_of(s, ins, n, n);
-    job.targets = targets, job.losses = losses;
-    (void)hrt_run(&job, hrt_workers(s)); /* it fails only where models are divided */
+    job.in_loss = true, job.targets = targets, job.losses = losses;
+    const int failed = hrt_run(&job, hrt_workers(s));
+    if (failed) return hrt_leave(s, hrt_break(s, failed));
     s->length += n;
     return hrt_leave(s, HRT_OK);
 }

@@ -26,6 +26,8 @@ typedef struct epilogue {
     hcg_emit *e;
     const hcg_block *b;
     hcg_vector_ops ops; /* the ops of the group */
+    LLVMValueRef
+        own_logits; /* columns that are no padding, for a loss on several ranks; else NULL */
 } epilogue;
 
 /* For experts, the bias of the expert that these rows have chosen. */
@@ -52,13 +54,17 @@ LLVMValueRef hcg_row_number(hcg_emit *e, LLVMValueRef row_of, LLVMValueRef i) {
     return LLVMBuildZExt(e->b, row, e->i64, "");
 }
 
-/* Puts logits in the place of their sums; columns beyond the last are -inf, which no sum counts. */
+/* Puts logits in the place of their sums; columns beyond the last are -inf, which no sum counts. So
+ * are those that pad the share of a rank. */
 static void keep_logits(epilogue *p, LLVMValueRef at) {
     hcg_emit *e = p->e;
     const hir_op *parts = hir_op_at(e->p->m, hir_value_at(e->p->m, p->b->group->parts.index)->op);
-    LLVMValueRef v = hcg_vector_ops_value(&p->ops, parts->args[0]);
-    if (p->ops.valid)
-        v = LLVMBuildSelect(e->b, hcg_tail_mask(e, p->ops.valid), v, hcg_splat(e, -INFINITY), "");
+    LLVMValueRef v = hcg_vector_ops_value(&p->ops, parts->args[0]), none = hcg_splat(e, -INFINITY);
+    if (p->ops.valid) v = LLVMBuildSelect(e->b, hcg_tail_mask(e, p->ops.valid), v, none, "");
+    if (p->own_logits) {
+        LLVMValueRef left = hcg_sub(e, p->own_logits, p->ops.column);
+        v = LLVMBuildSelect(e->b, hcg_tail_mask(e, left), v, none, "");
+    }
     hcg_store(e, hcg_at(e, e->f32, p->b->sums[0], at), v, NULL);
 }
 
@@ -183,6 +189,7 @@ bool hcg_emit_epilogue(hcg_emit *e, const hcg_kernel *k, const hcg_block *b) {
     p.ops.ops = g->ops.at, p.ops.n_ops = g->ops.n;
     p.ops.yields = g->yields.at, p.ops.n_yields = g->yields.n;
     hcg_vector_ops_begin(&p.ops);
+    if (g->parts.kind != HIR_REF_NONE) p.own_logits = hcg_own_logits(e, g);
     emit_columns(&p);
     return e->diags->errors == errors;
 }

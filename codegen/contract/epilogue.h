@@ -27,6 +27,9 @@ typedef struct hcg_block {
  * heads holds whole heads: it begins at a multiple of group.unit panels. */
 bool hcg_emit_epilogue(hcg_emit *e, const hcg_kernel *k, const hcg_block *b);
 
+/* The columns of this rank's share that are logits, of cross_entropy.parts with `whole`; more than
+ * it has where none is padding. NULL: there is one rank. */
+LLVMValueRef hcg_own_logits(hcg_emit *e, const hcg_column_group *g);
 /* cross_entropy.parts of one row of the block, whose logits lie where the sums were (loss.c). */
 void hcg_emit_loss_parts(hcg_emit *e, const hcg_kernel *k, const hcg_block *b, LLVMValueRef row,
                          LLVMValueRef logits);

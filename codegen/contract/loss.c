@@ -42,6 +42,20 @@ static void store(hcg_emit *e, LLVMValueRef base, LLVMValueRef row, int64_t part
     LLVMSetAlignment(LLVMBuildStore(e->b, x, hcg_at(e, e->f32, base, at)), 4);
 }
 
+static const hir_op *parts_op(const hcg_emit *e, const hcg_column_group *g) {
+    return hir_op_at(e->p->m, hir_value_at(e->p->m, g->parts.index)->op);
+}
+
+/* The number of logits of the ranks before this one. */
+static LLVMValueRef logits_before(hcg_emit *e, const hcg_column_group *g) {
+    return hcg_mul_const(e, hcg_frame_rank(e), g->n);
+}
+
+LLVMValueRef hcg_own_logits(hcg_emit *e, const hcg_column_group *g) {
+    const int64_t whole = hir_attr_int(parts_op(e, g), HIR_A_WHOLE, 0);
+    return whole ? hcg_sub(e, hcg_i64(e, whole), logits_before(e, g)) : NULL;
+}
+
 void hcg_emit_loss_parts(hcg_emit *e, const hcg_kernel *k, const hcg_block *b, LLVMValueRef row,
                          LLVMValueRef logits) {
     const hcg_column_group *g = b->group;
@@ -56,6 +70,8 @@ void hcg_emit_loss_parts(hcg_emit *e, const hcg_kernel *k, const hcg_block *b, L
     LLVMValueRef target = LLVMBuildLoad2(e->b, e->i32, hcg_at(e, e->i32, targets, row), "target");
     LLVMSetAlignment(target, 4);
     target = LLVMBuildSExt(e->b, target, e->i64, "");
+    const bool shared = hir_attr_int(op, HIR_A_WHOLE, 0) != 0;
+    if (shared) target = hcg_sub(e, target, logits_before(e, g));
 
     hcg_loop l = hcg_loop_begin(e, zero, b->panels, unit, "part", 0, NULL);
     LLVMValueRef panel = hcg_add(e, b->panel, l.index);
@@ -68,6 +84,10 @@ void hcg_emit_loss_parts(hcg_emit *e, const hcg_kernel *k, const hcg_block *b, L
     store(e, out, row, parts, HIR_LOSS_SUM, part, sum_of_powers(e, at, n, most));
 
     LLVMValueRef column = hcg_sub(e, target, hcg_mul_const(e, panel, HIR_PANEL));
+    if (shared) { /* what follows the last column is of the next rank */
+        LLVMValueRef own = hcg_sub(e, hcg_i64(e, g->n), hcg_mul_const(e, panel, HIR_PANEL));
+        n = hcg_smaller(e, n, own);
+    }
     LLVMValueRef here = LLVMBuildICmp(e->b, LLVMIntULT, column, n, "here");
     column = LLVMBuildSelect(e->b, here, column, zero, "");
     LLVMValueRef logit = hcg_load_scalar(e, HIR_F32, hcg_at(e, e->f32, at, column));

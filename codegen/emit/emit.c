@@ -190,6 +190,10 @@ LLVMValueRef hcg_frame_l3(hcg_emit *e) {
     return load_at_entry(e, e->i64, e->frame, offsetof(hrt_frame, l3), "l3");
 }
 
+LLVMValueRef hcg_frame_rank(hcg_emit *e) {
+    return load_at_entry(e, e->i64, e->frame, offsetof(hrt_frame, rank), "rank");
+}
+
 LLVMValueRef hcg_frame_shared(hcg_emit *e) {
     return load_at_entry(e, e->ptr, e->frame, offsetof(hrt_frame, shared), "shared");
 }

@@ -54,6 +54,7 @@ LLVMValueRef hcg_frame_t(hcg_emit *e); /* loads frame->T; likewise C, cap, scrat
 LLVMValueRef hcg_frame_c(hcg_emit *e);
 LLVMValueRef hcg_frame_cap(hcg_emit *e);
 LLVMValueRef hcg_frame_l3(hcg_emit *e);
+LLVMValueRef hcg_frame_rank(hcg_emit *e);
 LLVMValueRef hcg_frame_shared(hcg_emit *e);
 LLVMValueRef hcg_frame_ranges(hcg_emit *e); /* the part of it after the counters of all kernels */
 LLVMValueRef hcg_frame_owners(hcg_emit *e);

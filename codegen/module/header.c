@@ -299,9 +299,13 @@ static const char loss_function[] =
     " * targets[i] is below 0, which is not counted. For the loss of a text targets[i] is\n"
     " * tokens[i + 1]. No row of logits is stored. Errors as above; @NAME@_TOKEN also for a target "
     "of\n"
-    " * @NAME@_LOGITS or more. After an error nothing has changed. */\n"
+    " * @NAME@_LOGITS or more. After an error nothing has changed.@loss_stage@ */\n"
     "int @name@_loss(@name@_session *session, const int32_t *tokens, const int32_t *targets,\n"
     "    int64_t n, float *losses);\n";
+
+static const char loss_of_stages[] =
+    "\n * Of the stages of a pipeline the last one alone reads targets and writes losses; in the\n"
+    " * others both may be NULL.";
 
 static const char when_loss[] = "\n * Steps with `when` 3 run in calls of @name@_loss alone, those "
                                 "with 4 in all others.";
@@ -671,6 +675,7 @@ bool hcg_emit_header(hcg_program *p, hd_diags *d, const char *path) {
     set(&m, "example_session", filled(&m, hcg_ranks(p) ? example_on_ranks : example_alone));
     set(&m, "session_init", filled(&m, hcg_ranks(p) ? init_on_ranks : init_alone));
     set(&m, "batch_outputs", p->outputs.n > 1 ? filled(&m, batch_outputs_function) : "");
+    set(&m, "loss_stage", hcg_stages(p) > 1 ? loss_of_stages : "");
     set(&m, "loss", hcg_has_loss(p) ? filled(&m, loss_function) : "");
     set(&m, "when_loss", hcg_has_loss(p) ? filled(&m, when_loss) : "");
     set(&m, "forward_outputs", p->outputs.n > 1 ? filled(&m, outputs_function) : "");

@@ -91,7 +91,8 @@ bool lower_collective(lowering *l, hir_id id) {
     hrt_step step = {
         .split_decode = HRT_SPLIT_NONE,
         .split_prefill = HRT_SPLIT_NONE,
-        .last_rows = hir_rows_of(op) == HIR_ROWS_LAST,
+        .last_rows = hir_rows_of(op) != HIR_ROWS_ALL,
+        .condition = {.when = lower_calls_of(l, id)},
         .first_operand = (uint32_t)l->p->operands.n,
         .n_operands = (uint32_t)operands->list.n,
         .grain = LOWER_GRAIN,

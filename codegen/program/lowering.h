@@ -13,8 +13,9 @@ typedef struct lowering {
     hcg_program *p;
     const hcg_use *uses;             /* by op */
     const hrt_condition *conditions; /* by op */
-    uint64_t losses; /* number of the output that is the losses, which NAME_forward does not have;
+    uint64_t losses;   /* number of the output that is the losses, which NAME_forward does not have;
                       * UINT64_MAX: there is none */
+    bool *only_logits; /* by op: kernels that do not run in calls of NAME_loss */
 } lowering;
 
 enum { LOWER_GRAIN = 16 }; /* rows of a chunk, where a kernel has no attribute for it */
@@ -43,6 +44,9 @@ void lower_digest(lowering *l); /* after all weights are placed */
 
 /* ---- steps.c --------------------------------------------------------------------------------- */
 bool lower_steps(lowering *l);
+/* In which calls a step runs, if not in all (hrt_condition.when): a kernel of the loss in those of
+ * NAME_loss, what works for the logits alone in all others. */
+uint32_t lower_calls_of(const lowering *l, hir_id kernel);
 /* Finds the place of an operand of a step. c: the contraction that reads it, NULL: none does. */
 bool lower_operand(lowering *l, hd_loc loc, hir_ref r, const hcg_contraction *c);
 

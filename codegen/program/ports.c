@@ -39,7 +39,7 @@ static bool add_port(lowering *l, bool input, const char *name, hir_type type, h
 
 bool lower_inputs(lowering *l) {
     const hir_module *m = l->m;
-    const bool loss = hir_loss_output(m) != HIR_NONE; /* targets are no input of NAME_forward */
+    const bool loss = hir_has_loss(m); /* targets are no input of NAME_forward */
     for (size_t i = 0; i < m->inputs.n - loss; i++) {
         const hir_value *v = hir_value_at(m, m->inputs.at[i]);
         const char *name = v->name ? v->name : hd_printf(l->a, "x%zu", i);

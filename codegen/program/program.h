@@ -137,7 +137,7 @@ struct hcg_program {
 
 /* Has the library NAME_loss? */
 static inline bool hcg_has_loss(const hcg_program *p) {
-    return hir_loss_output(p->m) != HIR_NONE;
+    return hir_has_loss(p->m);
 }
 /* The number of stages of the pipeline that the module belongs to; 1: of none. */
 static inline uint32_t hcg_stages(const hcg_program *p) {

@@ -29,16 +29,35 @@ static bool is_loss_port(const lowering *l, hir_id id, const hir_value *v) {
     return hir_ref_equal(hir_op_at(l->m, losses)->args[0], hir_value_ref(id));
 }
 
-/* In which calls the step runs, if not in all: a kernel of the loss in those of NAME_loss, and the
- * one that makes the logits in all others. */
-static uint32_t calls_of(const lowering *l, const hir_op *kernel) {
-    if (hir_rows_of(kernel) == HIR_ROWS_LOSS) return HRT_IN_LOSS;
-    bool logits = false;
-    for (uint32_t i = 0; i < kernel->n_results; i++) {
-        const hir_value *v = hir_value_at(l->m, kernel->results[i]);
-        logits |= v->place == HIR_PLACE_OUTPUT && v->offset == 0;
+/* Finds the kernels that work for the logits alone: what they make is not needed for the loss, nor
+ * for another output, and they change no state. */
+static void find_logits(lowering *l) {
+    const size_t values = l->m->values.n;
+    l->only_logits = hd_new_array(l->a, bool, l->m->ops.n);
+    if (!hir_has_loss(l->m)) return;
+    bool *needed = hd_new_array(l->a, bool, values); /* by value, in calls of NAME_loss */
+    for (hir_id id = l->m->last; id != HIR_NONE; id = hir_op_at(l->m, id)->prev) {
+        const hir_op *k = hir_op_at(l->m, id);
+        bool need = k->n_results == 0;
+        for (uint32_t i = 0; i < k->n_results; i++) {
+            const hir_value *v = hir_value_at(l->m, k->results[i]);
+            need |= needed[k->results[i]] || (v->place == HIR_PLACE_OUTPUT && v->offset > 0);
+        }
+        if (k->code == HIR_OUTPUT_OP) continue;
+        HIR_EACH(l->m, op, k->body_first)
+        need |= hir_has_trait(hir_op_at(l->m, op)->code, HIR_EFFECT) && op != k->body_last;
+        l->only_logits[id] = !need;
+        HIR_EACH(l->m, op, k->body_first) {
+            const hir_op *o = hir_op_at(l->m, op);
+            for (uint32_t i = 0; need && i < o->n_args; i++)
+                if (o->args[i].kind == HIR_REF_VALUE) needed[o->args[i].index] = true;
+        }
     }
-    return logits && hir_loss_output(l->m) != HIR_NONE ? HRT_NOT_IN_LOSS : HRT_ALWAYS;
+}
+
+uint32_t lower_calls_of(const lowering *l, hir_id kernel) {
+    if (hir_rows_of(hir_op_at(l->m, kernel)) == HIR_ROWS_LOSS) return HRT_IN_LOSS;
+    return l->only_logits[kernel] ? HRT_NOT_IN_LOSS : HRT_ALWAYS;
 }
 
 static bool value_operand(lowering *l, hd_loc loc, hir_id id, hrt_operand *out) {
@@ -196,7 +215,7 @@ static bool add_step(lowering *l, hir_id id) {
     if (hir_attr_int(op, HIR_A_GRAIN, LOWER_GRAIN) < 1 ||
         hir_attr_int(op, HIR_A_GRAIN, LOWER_GRAIN) > INT32_MAX)
         return lower_reject(l, HD_E_VALUE, lower_place(l, op), "grain is not positive", NULL);
-    if (step.condition.when == HRT_ALWAYS) step.condition.when = calls_of(l, op);
+    if (step.condition.when == HRT_ALWAYS) step.condition.when = lower_calls_of(l, id);
     hcg_list_rows(l->m, id, &step);
     ask_for_shared(l, id, &step);
     if (is_token_free(l, id)) step.split_decode = step.split_prefill = HRT_SPLIT_NONE;
@@ -231,6 +250,7 @@ static void find_vocab(lowering *l, const hir_op *kernel) {
 }
 
 bool lower_steps(lowering *l) {
+    find_logits(l);
     HIR_EACH(l->m, id, l->m->first) {
         const hir_op *op = hir_op_at(l->m, id);
         if (op->code == HIR_OUTPUT_OP) continue;

@@ -73,6 +73,7 @@ static int64_t rows_chosen_from(const hir_module *m, hir_id op, hir_ref input) {
                          hir_takes_targets(o->code);
     if (!chooses || !hir_ref_equal(o->args[at], input)) return 0;
     if (o->code == HIR_MARK_OP) return hir_attr_int(o, HIR_A_LENGTH, 0);
+    if (hir_find_attr(o, HIR_A_WHOLE)) return hir_attr_int(o, HIR_A_WHOLE, 0);
     const hir_type from = hir_arg_type(m, op, o->code == HIR_EXPERT_LINEAR_OP);
     const bool last = o->code == HIR_PICK_OP || hir_takes_targets(o->code);
     return from.dim[last ? from.rank - 1 : 0];

@@ -48,17 +48,40 @@ bool eval_cross_entropy_parts(eval_call *c, const hir_op *op, const hir_array *c
                               hir_array *y) {
     const int64_t vocab = x[0]->type.dim[1], parts = y->type.dim[2];
     const int64_t length = hir_attr_int(op, HIR_A_LENGTH, 1);
-    if (!check_targets(c, op, x[1], vocab)) return false;
+    const int64_t whole = hir_attr_int(op, HIR_A_WHOLE, 0); /* 0: all of it is here */
+    const int64_t own = whole ? c->e->rank * vocab : 0, end = whole ? whole - own : vocab;
+    if (!check_targets(c, op, x[1], whole ? whole : vocab)) return false;
     for (int64_t i = 0; i < x[1]->n * parts; i++) {
         const int64_t t = i / parts, part = i % parts, first = part * length;
-        const int64_t n = vocab - first < length ? vocab - first : length;
-        const double *at = x[0]->at + t * vocab + first, target = x[1]->at[t] - (double)first;
+        const int64_t left = (end < vocab ? end : vocab) - first;
+        const int64_t n = left < 0 ? 0 : left < length ? left : length;
+        const double *at = x[0]->at + t * vocab + first;
+        const double target = x[1]->at[t] - (double)(own + first);
         double *out = y->at + t * HIR_LOSS_PARTS * parts + part;
         const bool here = target >= 0 && target < (double)n;
         out[HIR_LOSS_MOST * parts] = largest(at, n);
         out[HIR_LOSS_SUM * parts] = sum_of_powers(at, n, out[HIR_LOSS_MOST * parts]);
         out[HIR_LOSS_TARGET * parts] = here ? at[(int64_t)target] : 0;
         out[HIR_LOSS_COUNTED * parts] = here;
+    }
+    return true;
+}
+
+bool eval_cross_entropy_merge(eval_call *c, const hir_op *op, const hir_array *const *x,
+                              hir_array *y) {
+    const int64_t parts = x[0]->type.dim[2];
+    (void)c, (void)op;
+    for (int64_t t = 0; t < y->n; t++) {
+        const double *row = x[0]->at + t * HIR_LOSS_PARTS * parts;
+        const double *m = row + HIR_LOSS_MOST * parts, *s = row + HIR_LOSS_SUM * parts;
+        const double most = largest(m, parts);
+        double sum = 0, target = 0, counted = 0;
+        for (int64_t i = 0; i < parts; i++) {
+            sum += s[i] * exp(m[i] - most);
+            target += row[HIR_LOSS_TARGET * parts + i];
+            counted += row[HIR_LOSS_COUNTED * parts + i];
+        }
+        if (counted > 0) y->at[t] = log(sum) + (most - target);
     }
     return true;
 }

@@ -76,7 +76,7 @@ bool hir_rule_layernorm(hir_check *c, hir_type *y) {
 /* ---- moving elements ----------------------------------------------------------------------- */
 bool hir_rule_reshape(hir_check *c, hir_type *y) {
     hir_type x = hir_arg(c, 0);
-    const bool ids = x.dtype == HIR_I32 && x.rank == 1 && x.dim[0] == HIR_T;
+    const bool ids = x.dtype == HIR_I32 && x.rank == 1 && hir_is_tokens(x.dim[0]);
     if ((!ids && !hir_plain(c, 0)) || !hir_shape(c, y)) return false;
     if (ids) y->dtype = HIR_I32; /* token ids, each as a choice of one: i32[T, 1] */
     if (hir_type_has_t(x) != hir_type_has_t(*y))

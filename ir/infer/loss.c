@@ -29,10 +29,29 @@ bool hir_rule_cross_entropy_parts(hir_check *c, hir_type *y) {
     const int64_t length = hir_attr_int(c->op, HIR_A_LENGTH, 0);
     if (!check_operands(c)) return false;
     const hir_type logits = hir_arg(c, 0);
+    const hir_attr *whole = hir_find_attr(c->op, HIR_A_WHOLE);
+    if (whole && c->m->ranks < 2)
+        return hir_reject(c, HD_E_TYPE,
+                          "a module for 4 ranks says so: ranks 4, rows divided from 16 tokens",
+                          "the module is for one machine");
+    if (whole && (whole->i < 1 || whole->i > logits.dim[1] * (int64_t)c->m->ranks))
+        return hir_reject(c, HD_E_VALUE, NULL,
+                          "'whole' is %lld, of which %u ranks cannot have %lld each",
+                          (long long)whole->i, c->m->ranks, (long long)logits.dim[1]);
     if (length < HIR_PANEL || length % HIR_PANEL)
         return hir_reject(c, HD_E_VALUE, NULL, "'length' is %lld; it must be a multiple of %d",
                           (long long)length, HIR_PANEL);
     const int64_t parts = (logits.dim[1] + length - 1) / length;
     *y = hir_make_type(HIR_F32, 3, (const int64_t[]){logits.dim[0], HIR_LOSS_PARTS, parts});
+    return true;
+}
+
+bool hir_rule_cross_entropy_merge(hir_check *c, hir_type *y) {
+    if (!hir_plain(c, 0) || !hir_rank_is(c, 0, 3, "[T, 4, n]")) return false;
+    const hir_type parts = hir_arg(c, 0);
+    if (!hir_is_tokens(parts.dim[0]) || parts.dim[1] != HIR_LOSS_PARTS)
+        return hir_reject(c, HD_E_TYPE, NULL, "operand %s must be [T, 4, n], not %s",
+                          hir_arg_name(c, 0), hir_type_text(c, parts));
+    *y = hir_make_type(HIR_F32, 1, parts.dim);
     return true;
 }

@@ -204,7 +204,7 @@ static void check_parts(hir_rules *r, hir_id op) {
     hir_rules_require(r, op, linears == 1, "its kernel has one linear op");
     hir_rules_require(r, op, is_inner(r, o->args[0]) && !is_a(r, o->args[0], HIR_RESHAPE_OP),
                       "the logits are not made in the kernel itself");
-    hir_rules_require(r, op, def_of(r, o->args[1]) == HIR_NONE, "the targets are not an input");
+    hir_rules_require(r, op, !is_inner(r, o->args[1]), "the targets are made in the kernel itself");
     hir_rules_require(r, op,
                       k->n_results == 1 && hir_ref_equal(hir_op_at(r->m, k->body_last)->args[0],
                                                          hir_value_ref(o->results[0])),

@@ -235,6 +235,36 @@ static hir_ref cross_entropy(expander *e, hir_id op) {
     return hir_emit2(&e->b, HIR_WHEN_OP, pass_reduce(&e->b, HIR_REDUCE_MAX_OP, mark, 1), y);
 }
 
+/* Value `i` of all parts, [T, n]. */
+static hir_ref loss_part(expander *e, hir_ref parts, int64_t i) {
+    const hir_attr attrs[] = {hir_int(HIR_A_AXIS, 1), hir_int(HIR_A_START, i),
+                              hir_int(HIR_A_LENGTH, 1)};
+    hir_type t = hir_ref_type(e->m, parts);
+    const hir_ref x = hir_emit(&e->b, HIR_SLICE_OP, &parts, 1, attrs, 3);
+    t.dim[1] = t.dim[2], t.rank = 2;
+    return is_given(x) ? pass_reshape(&e->b, x, t) : x;
+}
+
+static hir_ref sum_of_parts(expander *e, hir_ref x) {
+    return is_given(x) ? pass_reduce(&e->b, HIR_REDUCE_SUM_OP, x, 1) : x;
+}
+
+static hir_ref cross_entropy_merge(expander *e, hir_id op) {
+    const hir_ref parts = pass_arg(e->m, op, 0);
+    const hir_ref m = loss_part(e, parts, HIR_LOSS_MOST), s = loss_part(e, parts, HIR_LOSS_SUM);
+    if (!is_given(m) || !is_given(s)) return hir_no_ref();
+    const hir_ref most = pass_reduce(&e->b, HIR_REDUCE_MAX_OP, m, 1);
+    if (!is_given(most)) return most;
+    const hir_type keep = pass_keep_one(hir_ref_type(e->m, m), 1);
+    hir_ref below = hir_emit2(&e->b, HIR_SUB_OP, m, pass_reshape(&e->b, most, keep));
+    const hir_ref powers = hir_emit2(&e->b, HIR_MUL_OP, s, hir_emit1(&e->b, HIR_EXP_OP, below));
+    const hir_ref all = hir_emit1(&e->b, HIR_LOG_OP, sum_of_parts(e, powers));
+    const hir_ref target = sum_of_parts(e, loss_part(e, parts, HIR_LOSS_TARGET));
+    const hir_ref counted = sum_of_parts(e, loss_part(e, parts, HIR_LOSS_COUNTED));
+    below = hir_emit2(&e->b, HIR_SUB_OP, most, target);
+    return hir_emit2(&e->b, HIR_WHEN_OP, counted, hir_emit2(&e->b, HIR_ADD_OP, all, below));
+}
+
 static hir_ref depth_inverse_rms(expander *e, hir_id op) {
     return inverse_rms(e, op, pass_arg(e->m, op, 0), eps_of(e, op));
 }
@@ -257,6 +287,7 @@ static hir_ref (*expansion(hir_opcode code))(expander *, hir_id) {
     case HIR_LINEAR_OP: return linear;
     case HIR_LOGSUMEXP_OP: return logsumexp;
     case HIR_CROSS_ENTROPY_OP: return cross_entropy;
+    case HIR_CROSS_ENTROPY_MERGE_OP: return cross_entropy_merge;
     case HIR_DEPTH_INVERSE_RMS_OP: return depth_inverse_rms;
     case HIR_DEPTH_SCORES_OP:
     case HIR_DEPTH_MIX_OP:

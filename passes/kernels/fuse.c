@@ -422,7 +422,7 @@ static bool place_op(fuse *f, hir_id op) {
         place_alone(f, op, FUSE_BLOCKS);
     else if (hir_has_trait(o->code, HIR_COMM))
         place_comm(f, op);
-    else if (o->code == HIR_CROSS_ENTROPY_OP)
+    else if (hir_takes_targets(o->code) || o->code == HIR_CROSS_ENTROPY_MERGE_OP)
         place_alone(f, op, FUSE_LOSS);
     else if (o->code == HIR_LINEAR_OP && is_contraction(f, o))
         place_linear(f, op);

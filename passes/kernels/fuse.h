@@ -14,7 +14,7 @@ typedef enum fuse_kind {
     FUSE_CONTRACT, /* linear, or an op of its epilogue */
     FUSE_BLOCKS,   /* block_linear */
     FUSE_COMM,     /* communication between ranks */
-    FUSE_LOSS,     /* cross_entropy, of which fuse_loss.c makes two kernels */
+    FUSE_LOSS,     /* cross_entropy, its parts, their merge: fuse_loss.c makes their kernels */
     FUSE_SEQUENCE,
     FUSE_OUTPUT,
 } fuse_kind;

@@ -1,16 +1,15 @@
 /* fuse, third part: the loss of a model.
  *
  * Needs    kernels, among them one that is nothing but the cross_entropy of the first output, the
- *          logits, made as a rule by a contraction of one matrix with elementwise ops.
- * Does     makes two kernels of it, which run in calls of NAME_loss alone (rows = "loss"): a copy of
- *          the contraction, which gives cross_entropy.parts in place of logits, and a row program
- *          that merges the parts of a row:
- *
- *              M = max m_i    S = sum e^(m_i - M) s_i    loss = ln S + (M - logit of the target)
- *
- *          Four numbers stand for LENGTH logits, and no row of logits is stored. Where another
- *          kernel makes the logits (a row program that leaves out the padding of a vocabulary), it
- *          is copied as it is, and the cross_entropy of the copy's result is taken.
+ *          logits, made as a rule by a contraction of one matrix with elementwise ops; of a module
+ *          for several ranks that share the vocabulary, its cross_entropy.parts.
+ * Does     lets what reads targets run in calls of NAME_loss alone (rows = "loss"), and makes two
+ *          kernels of the cross_entropy: a copy of the contraction, which gives cross_entropy.parts
+ *          in place of logits, and a row program that merges the parts of a row. Four numbers stand
+ *          for LENGTH logits, and no row of logits is stored. Of several ranks the parts are
+ *          gathered in between. Where another kernel makes the logits (a row program that leaves
+ *          out the padding of a vocabulary), it is copied as it is, and the cross_entropy of the
+ *          copy's result is taken.
  * Leaves   all other kernels: NAME_forward does what it does without a loss.
  */
 #include "passes/kernels/fuse.h"
@@ -20,7 +19,8 @@ enum { LENGTH = HIR_HEAD_PANELS * HIR_PANEL }; /* logits of a part */
 typedef struct loss {
     hir_pass_context *c;
     hir_module *m;
-    hir_id output, kernel, op; /* of the losses; the kernel that reads logits, its cross_entropy */
+    hir_id output, kernel, op; /* of the losses; the kernel that reads logits, its cross_entropy, or
+                                * that of its parts */
     hir_id head;               /* makes the logits */
 } loss;
 
@@ -32,13 +32,44 @@ static bool reject(const loss *l) {
     return false;
 }
 
+/* Finds the cross_entropy, between which and the output there are a merge and collectives. */
 static bool find_loss(loss *l) {
-    l->output = hir_loss_output(l->m);
-    if (l->output == HIR_NONE) return false;
-    l->kernel = pass_def(l->m, pass_arg(l->m, l->output, 0));
-    HIR_EACH(l->m, op, hir_op_at(l->m, l->kernel)->body_first)
-    if (hir_op_at(l->m, op)->code == HIR_CROSS_ENTROPY_OP) l->op = op;
-    return true;
+    hir_ref x = pass_arg(l->m, l->output, 0);
+    for (;;) {
+        l->kernel = pass_def(l->m, x);
+        if (l->kernel == HIR_NONE) return false;
+        x = hir_no_ref();
+        HIR_EACH(l->m, id, hir_op_at(l->m, l->kernel)->body_first) {
+            const hir_op *o = hir_op_at(l->m, id);
+            l->op = id;
+            if (hir_takes_targets(o->code)) return true;
+            if (o->code == HIR_CROSS_ENTROPY_MERGE_OP || hir_has_trait(o->code, HIR_COMM))
+                x = o->args[0];
+        }
+    }
+}
+
+static void set_rows(const loss *l, hir_id kernel) {
+    hir_set_attr(l->m, kernel, hir_string(HIR_A_ROWS, hir_rows_name(HIR_ROWS_LOSS)));
+}
+
+/* What is made of targets exists in calls of NAME_loss alone. */
+static void mark_kernels(const loss *l) {
+    bool *of_loss = hd_new_array(l->c->scratch, bool, l->m->values.n);
+    of_loss[l->m->inputs.at[1]] = true;
+    HIR_EACH(l->m, kernel, l->m->first) {
+        const hir_op *k = hir_op_at(l->m, kernel);
+        bool marked = false;
+        HIR_EACH(l->m, id, k->body_first) {
+            const hir_op *o = hir_op_at(l->m, id);
+            for (uint32_t i = 0; i < o->n_args; i++)
+                marked |= o->args[i].kind == HIR_REF_VALUE && of_loss[o->args[i].index];
+        }
+        if (!marked) continue;
+        set_rows(l, kernel);
+        for (uint32_t i = 0; i < k->n_results; i++)
+            of_loss[k->results[i]] = true;
+    }
 }
 
 /* Why the kernel that makes the logits cannot end with cross_entropy.parts; NULL: it can. */
@@ -73,8 +104,7 @@ static hir_id new_kernel(const loss *l, hir_kernel_kind kind, hir_type result) {
     b.loc = hir_op_at(l->m, l->op)->loc;
     const hir_id kernel =
         hir_build_kernel(&b, hir_kind(kind)->op, attrs, PASS_KERNEL_ATTRS, &result, 1);
-    if (kernel != HIR_NONE)
-        hir_set_attr(l->m, kernel, hir_string(HIR_A_ROWS, hir_rows_name(HIR_ROWS_LOSS)));
+    if (kernel != HIR_NONE) set_rows(l, kernel);
     return kernel;
 }
 
@@ -109,8 +139,10 @@ static hir_ref make_parts(const loss *l) {
     hir_ref args[] = {copy_head(l, &body), pass_arg(l->m, l->op, 1)};
     if (args[0].kind == HIR_REF_NONE) return args[0];
     body.loc = hir_op_at(l->m, l->op)->loc;
-    const hir_attr length = hir_int(HIR_A_LENGTH, LENGTH);
-    const hir_ref parts = hir_emit(&body, HIR_CROSS_ENTROPY_PARTS_OP, args, 2, &length, 1);
+    const int64_t whole = hir_attr_int(hir_op_at(l->m, l->op), HIR_A_WHOLE, 0);
+    const hir_attr attrs[] = {hir_int(HIR_A_LENGTH, LENGTH), hir_int(HIR_A_WHOLE, whole)};
+    const hir_ref parts =
+        hir_emit(&body, HIR_CROSS_ENTROPY_PARTS_OP, args, 2, attrs, whole ? 2 : 1);
     if (parts.kind == HIR_REF_NONE ||
         hir_build(&body, HIR_YIELD_OP, &parts, 1, NULL, 0) == HIR_NONE)
         return hir_no_ref();
@@ -137,67 +169,61 @@ static bool with_logits(const loss *l, const char *why) {
         if (logits.kind == HIR_REF_NONE) return false;
         hir_op_at(l->m, l->op)->args[0] = logits;
     }
-    hir_set_attr(l->m, l->kernel, hir_string(HIR_A_ROWS, hir_rows_name(HIR_ROWS_LOSS)));
     hir_remark_add(l->c, false, l->output, "rows of logits are stored for the loss: %s", why);
     return true;
 }
 
-/* Value `i` of all parts, [T, parts]. */
-static hir_ref part(hir_builder *b, hir_ref parts, int64_t i) {
-    const hir_attr attrs[] = {hir_int(HIR_A_AXIS, 1), hir_int(HIR_A_START, i),
-                              hir_int(HIR_A_LENGTH, 1)};
-    hir_type t = hir_ref_type(b->m, parts);
-    const hir_ref x = hir_emit(b, HIR_SLICE_OP, &parts, 1, attrs, 3);
-    t.dim[1] = t.dim[2], t.rank = 2;
-    return x.kind == HIR_REF_NONE ? x : pass_reshape(b, x, t);
-}
-
-static hir_ref sum(hir_builder *b, hir_ref x) {
-    return x.kind == HIR_REF_NONE ? x : pass_reduce(b, HIR_REDUCE_SUM_OP, x, 1);
-}
-
-static hir_ref merged(hir_builder *b, hir_ref parts) {
-    const hir_ref m = part(b, parts, HIR_LOSS_MOST), s = part(b, parts, HIR_LOSS_SUM);
-    const hir_ref most = pass_reduce(b, HIR_REDUCE_MAX_OP, m, 1);
-    if (most.kind == HIR_REF_NONE || s.kind == HIR_REF_NONE) return hir_no_ref();
-    const hir_type keep = pass_keep_one(hir_ref_type(b->m, m), 1);
-    hir_ref below = hir_emit2(b, HIR_SUB_OP, m, pass_reshape(b, most, keep));
-    const hir_ref powers = hir_emit2(b, HIR_MUL_OP, s, hir_emit1(b, HIR_EXP_OP, below));
-    const hir_ref all = hir_emit1(b, HIR_LOG_OP, sum(b, powers));
-    const hir_ref target = sum(b, part(b, parts, HIR_LOSS_TARGET));
-    const hir_ref counted = sum(b, part(b, parts, HIR_LOSS_COUNTED));
-    below = hir_emit2(b, HIR_SUB_OP, most, target);
-    return hir_emit2(b, HIR_WHEN_OP, counted, hir_emit2(b, HIR_ADD_OP, all, below));
-}
-
 /* The row program that merges the parts; gives the losses. */
 static hir_ref make_merge(const loss *l, hir_ref parts) {
-    const hir_id kernel = new_kernel(l, HIR_KERNEL_ROW, hir_arg_type(l->m, l->output, 0));
+    const hir_id kernel = new_kernel(l, HIR_KERNEL_ROW, pass_result_type(l->m, l->kernel));
     if (kernel == HIR_NONE) return hir_no_ref();
     hir_builder body = hir_in_body(l->m, l->c->diags, kernel);
     body.loc = hir_op_at(l->m, l->op)->loc;
-    const hir_ref y = merged(&body, parts);
+    const hir_ref y = hir_emit1(&body, HIR_CROSS_ENTROPY_MERGE_OP, parts);
     if (y.kind == HIR_REF_NONE || hir_build(&body, HIR_YIELD_OP, &y, 1, NULL, 0) == HIR_NONE)
         return hir_no_ref();
     return hir_value_ref(hir_result(l->m, kernel));
 }
 
+/* Puts a value in the place of what the kernel of the cross_entropy gives. */
+static void replace_kernel(const loss *l, hir_id first, hir_ref with) {
+    const hir_ref old = hir_value_ref(hir_result(l->m, l->kernel));
+    HIR_EACH(l->m, id, first) {
+        const hir_op *o = hir_op_at(l->m, id);
+        if (o->body_first != HIR_NONE) replace_kernel(l, o->body_first, with);
+        for (uint32_t i = 0; i < o->n_args; i++)
+            if (hir_ref_equal(o->args[i], old)) o->args[i] = with;
+    }
+}
+
+/* Ranks that share a vocabulary have no whole rows of logits. */
+static bool reject_shares(const loss *l, const char *why) {
+    hd_diag *e = hd_err(l->c->diags, HD_E_UNSUPPORTED, hir_op_at(l->m, l->output)->loc,
+                        "no code can be made for the losses of this model on several ranks");
+    e->cause = why;
+    e->hint = "leave out --ranks, or --loss";
+    return false;
+}
+
 bool fuse_loss(hir_pass_context *c) {
     loss l = {.c = c, .m = c->m, .op = HIR_NONE};
-    if (!find_loss(&l)) return true;
-    if (l.op == HIR_NONE) return reject(&l);
+    l.output = hir_loss_output(c->m);
+    if (l.output == HIR_NONE) return true;
+    if (!find_loss(&l)) return reject(&l);
+    mark_kernels(&l);
+    const bool shares = hir_op_at(l.m, l.op)->code == HIR_CROSS_ENTROPY_PARTS_OP;
     l.head = pass_def(l.m, pass_arg(l.m, l.op, 0));
     const char *why = why_no_parts(&l);
-    if (why) return with_logits(&l, why);
-    const hir_ref parts = make_parts(&l);
-    const hir_ref losses = parts.kind == HIR_REF_NONE ? parts : make_merge(&l, parts);
-    if (losses.kind == HIR_REF_NONE) return false;
-    hir_op_at(l.m, l.output)->args[0] = losses;
+    if (why) return shares ? reject_shares(&l, why) : with_logits(&l, why);
+    hir_ref made = make_parts(&l);
+    if (made.kind != HIR_REF_NONE && !shares) made = make_merge(&l, made);
+    if (made.kind == HIR_REF_NONE) return false;
+    replace_kernel(&l, l.m->first, made);
     hir_erase(l.m, l.kernel);
     hir_remark_add(
         c, true, l.output,
         "a copy of the contraction of the logits gives 4 numbers for each %d of them, and "
-        "stores none",
-        LENGTH);
+        "stores none%s",
+        LENGTH, shares ? "; those of all ranks are gathered" : "");
     return true;
 }

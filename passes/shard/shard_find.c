@@ -171,6 +171,9 @@ static void follow_users(finder *f, const shard_slot *slot) {
             else if (o->code == HIR_OUTPUT_OP) {
                 f->p->given_out = true;
                 f->p->crossing += pass_elements(hir_value_at(f->m, v)->type);
+            } else if (o->code == HIR_CROSS_ENTROPY_OP && arg == 0) {
+                /* 4 numbers of each 256 cross for it (shard_tensor.c): they decide nothing, so that
+                 * a model with a loss is divided as the same without one */
             } else if (!follow_through(f, op, arg, slot))
                 border(f, op, v);
         }

@@ -258,6 +258,49 @@ static bool all_cheap(const rewriter *w, hir_id op) {
     return true;
 }
 
+/* Do the ranks have logits that lie side by side in the row, made by a contraction, which can end
+ * with the parts of a loss? Others are gathered. */
+static bool has_parts(const rewriter *w, hir_id op) {
+    const hir_ref logits = pass_arg(w->m, op, 0);
+    const shard_slot *slot = is_old(w, logits) ? shard_slot_of(w->s, logits.index) : NULL;
+    if (!slot) return false;
+    const hd_share share = shard_share(w->s->part_of[logits.index], slot);
+    hir_id by = pass_def(w->m, logits);
+    while (by != HIR_NONE && hir_has_trait(hir_op_at(w->m, by)->code, HIR_ELEMENTWISE)) {
+        const hir_op *o = hir_op_at(w->m, by);
+        uint32_t i = 0;
+        while (i + 1 < o->n_args &&
+               !(is_old(w, o->args[i]) && shard_slot_of(w->s, o->args[i].index)))
+            i++;
+        by = pass_def(w->m, o->args[i]);
+    }
+    return by != HIR_NONE && w->plan[by].role == BEGINS &&
+           hir_op_at(w->m, by)->code == HIR_LINEAR_OP && share.units == 1 &&
+           share.ranks <= share.groups && hir_ref_type(w->m, logits).dim[1] >= HIR_PANEL;
+}
+
+/* The op becomes the merge of what all ranks find in their shares of the logits. */
+static void rewrite_loss(rewriter *w, hir_id op) {
+    const hir_ref logits = pass_arg(w->m, op, 0), targets = pass_arg(w->m, op, 1);
+    const hir_attr attrs[] = {hir_int(HIR_A_LENGTH, HIR_HEAD_PANELS * HIR_PANEL),
+                              hir_int(HIR_A_WHOLE, w->whole[logits.index].dim[1])};
+    const hir_ref args[] = {logits, all_of(w, op, targets.index)};
+    hir_builder b = hir_before(w->m, w->c->diags, op);
+    const hir_ref parts = hir_emit(&b, HIR_CROSS_ENTROPY_PARTS_OP, args, 2, attrs, 2);
+    w->failed |= parts.kind == HIR_REF_NONE;
+    if (w->failed) return;
+    const int64_t n = hir_ref_type(w->m, parts).dim[2] * w->m->ranks;
+    const hir_attr gather[] = {hir_int(HIR_A_AXIS, 2), hir_int(HIR_A_GROUPS, n),
+                               hir_int(HIR_A_LENGTH, n)};
+    const hir_ref all = emit(w, op, HIR_COMM_ALL_GATHER_OP, parts, gather, 3);
+    if (w->failed) return;
+    w->gathers++;
+    hir_op *o = hir_op_at(w->m, op);
+    o->code = HIR_CROSS_ENTROPY_MERGE_OP;
+    o->args[0] = all, o->n_args = 1;
+    finish_op(w, op, ALL);
+}
+
 static void rewrite_plain(rewriter *w, hir_id op) {
     const hir_op *o = hir_op_at(w->m, op);
     const bool leaves = is_leaving(o);
@@ -291,7 +334,10 @@ static void rewrite(rewriter *w, hir_id op) {
     const op_plan *p = &w->plan[op];
     const uint32_t n = hir_op_at(w->m, op)->n_args;
     if (p->role == PLAIN) {
-        rewrite_plain(w, op);
+        if (hir_op_at(w->m, op)->code == HIR_CROSS_ENTROPY_OP && has_parts(w, op))
+            rewrite_loss(w, op);
+        else
+            rewrite_plain(w, op);
         return;
     }
     for (uint32_t i = 0; i < n; i++) {

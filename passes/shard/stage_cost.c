@@ -48,9 +48,10 @@ static uint64_t row_elements(hir_type t) {
 static void find_last(counter *k) {
     bool *all = hd_new_array(k->c->scratch, bool, k->m->values.n);
     bool first = hir_is_model(k->m);
+    const hir_id losses = hir_loss_output(k->m);
     for (uint32_t i = 0; i < k->n; i++) { /* the first output of a model has its logits */
         const hir_op *o = hir_op_at(k->m, k->program[i]);
-        if (o->code != HIR_OUTPUT_OP) continue;
+        if (o->code != HIR_OUTPUT_OP || k->program[i] == losses) continue;
         if (!first && o->args[0].kind == HIR_REF_VALUE) all[o->args[0].index] = true;
         first = false;
     }
@@ -250,8 +251,10 @@ static void charge_program(counter *k) {
     k->made_at = hd_new_array(a, uint32_t, values);
     uint32_t stretch = 1;
     for (uint32_t i = 0; i < k->n; i++) {
-        const bool output = hir_op_at(k->m, k->program[i])->code == HIR_OUTPUT_OP;
-        if (output || k->free[k->program[i]]) continue; /* results are written where they belong */
+        const hir_opcode code = hir_op_at(k->m, k->program[i])->code;
+        if (code == HIR_OUTPUT_OP || k->free[k->program[i]])
+            continue;                          /* results are written where they belong */
+        if (hir_takes_targets(code)) continue; /* a model with a loss is cut as without one */
         const bool contracted = is_contracted(k->m, k->program[i]);
         stretch += contracted;
         k->cost[i].contracted = contracted;

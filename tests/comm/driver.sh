@@ -45,6 +45,24 @@ cmp "$out/tiles.npy" "$out/rows.npy"
 "$hadal" compile "$spec" --weights "$out/w.safetensors" --march native --ranks 2 --stages 2 -o "$out/four"
 ranks 4 run "$out/four" --tokens $tokens --logits "$out/four.npy" --split 7
 "$compare" "$out/four.npy" "$out/whole.npy" 1e-5
+# losses: the first rank of the last stage has them, prints them and writes them
+printf 'hacker: n. A person who enjoys exploring.\n' > "$out/text"
+for name in whole two four; do
+    divide= n=1
+    [ $name != two ] || divide="--ranks 2 --divide-from 2" n=2
+    [ $name != four ] || divide="--ranks 2 --stages 2" n=4
+    "$hadal" compile "$spec" --weights "$out/w.safetensors" --march native --loss $divide -o "$out/loss/$name"
+    if [ $n = 1 ]; then
+        "$hadal" eval "$out/loss/$name" --data "$out/text" --context 17 --losses "$out/$name.losses.npy" --json -q > "$out/$name.json"
+    else
+        ranks $n eval "$out/loss/$name" --data "$out/text" --context 17 --losses "$out/$name.losses.npy" --json -q > "$out/$name.json"
+        "$compare" "$out/$name.losses.npy" "$out/whole.losses.npy" 1e-6
+    fi
+    [ "$(grep -c '^{"tokens": 39, .*"bits_per_byte"' "$out/$name.json")" = 1 ]
+done
+refused "has no three_loss" 3 eval "$out/three" --data "$out/text"
+printf 'x' > "$out/one"
+refused "there is none to predict" 2 eval "$out/loss/two" --data "$out/one"
 # rows in bf16 have 8 bits: 2^-9 each, over a few layers
 ranks 2 run "$out/narrow" --tokens $tokens --logits "$out/narrow.npy"
 "$compare" "$out/narrow.npy" "$out/whole.npy" 0.05

@@ -3,7 +3,7 @@
 # undivided library: on 2, 3 and 4 ranks, over 2 stages of 2 runs of layers each, and over 2 stages of 2 ranks. Cases that follow
 # each other by NUMBER take one of the numbers of ranks after the other, and of four cases two one of the pipelines; with HADAL_FULL=1 each has all. Prompts
 # at once (3 chunks), in calls that are a chunk or less, and token by token; and batches of sessions. At once and chunk
-# by chunk are the same bits. Rows are divided from as
+# by chunk are the same bits. Of each fourth case losses as well. Rows are divided from as
 # few tokens on as there are ranks. With `more`: where the compiler finds that it pays, and other pipelines;
 # with `more-full` the same where HADAL_FULL=1.
 # All libraries have one name, by which their symbols begin: what they have in common is translated once (HADAL_CODE_CACHE).
@@ -24,8 +24,9 @@ rm -rf "$out"
 mkdir -p "$out"
 weights= limit=1e-5 exact= tokens=37
 [ ! -e "$case/model.safetensors" ] || weights="--weights $case/model.safetensors"
-common="$case $weights --march native --chunk 16"
-"$hadal" compile $common -o "$out/whole/model"
+common="$case $weights --march native --chunk 16" loss=
+if [ -n "$more" ] || [ $((number % 4)) = 2 ] || [ "${HADAL_FULL:-}" = 1 ]; then loss=--loss; fi
+"$hadal" compile $common $loss -o "$out/whole/model"
 case $name in
     attnres_inputquery | attnres_swa | kimi_linear_attnres)
         # the tokens that the program reads
@@ -57,7 +58,7 @@ for line in sys.stdin:
 tensor() { # RANKS, options
     ranks=$1
     shift
-    "$hadal" compile $common --ranks "$ranks" "$@" -o "$out/$ranks/model"
+    "$hadal" compile $common $loss --ranks "$ranks" "$@" -o "$out/$ranks/model"
     "$hadal" inspect $case $weights --chunk 16 --ranks "$ranks" "$@" --ledger=json > "$out/ledger.0.json"
     same "$out/$ranks/libmodel.so" "$ranks" "$out/logits"
     check_bytes 1 "$ranks"
@@ -67,7 +68,7 @@ tensor() { # RANKS, options
 pipeline() { # RANKS of each stage, STAGES, runs of layers of each
     divide="--stages $2 --virtual-stages $3" stage=0
     [ "$1" = 1 ] || divide="$divide --ranks $1 --divide-from $1"
-    "$hadal" compile $common $divide -o "$out/$1x$2x$3/model"
+    "$hadal" compile $common $loss $divide -o "$out/$1x$2x$3/model"
     while [ "$stage" -lt "$2" ]; do
         "$hadal" inspect $case $weights --chunk 16 $divide --stage "$stage" --ledger=json > "$out/ledger.$stage.json"
         stage=$((stage + 1))

@@ -35,6 +35,7 @@ typedef struct library {
     int (*set_threads)(void *s, int threads);
     int (*rewind)(void *s, int64_t length);
     int (*forward)(void *s, const int32_t *tokens, int64_t n, float *logits, int64_t rows);
+    int (*loss)(void *s, const int32_t *tokens, const int32_t *targets, int64_t n, float *losses);
     int (*batch)(void *const *sessions, const int32_t *tokens, int64_t count, float *logits);
     const char *(*message)(const void *s);
     const char *(*strerror)(int code);
@@ -65,6 +66,7 @@ static inline int open_library(library *l, const char *path) {
     FIND(set_threads, "session_set_threads");
     FIND(rewind, "session_rewind");
     FIND(forward, "forward");
+    FIND(loss, "loss"); /* NULL: compiled without --loss */
     FIND(batch, "forward_batch");
     FIND(message, "session_message");
     FIND(strerror, "strerror");

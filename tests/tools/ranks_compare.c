@@ -12,7 +12,11 @@
  * must have the same bits, and so must a prompt at once and in calls of a chunk each. What the
  * transport has counted is printed; a last line for each rank, "sent RANK TOKEN CHUNK", has the
  * bytes that it sent in a call of one token and in one of a chunk, of which the last row of logits
- * was asked for. LOGITS: a file for all logits of the divided model, as they are; "-": none. */
+ * was asked for. LOGITS: a file for all logits of the divided model, as they are; "-": none.
+ *
+ * Libraries with NAME_loss give the losses of the prompt, too, at once and by chunks, on several
+ * threads: each within 1e-6 (1 + loss) of the undivided one's, and within LIMIT of the largest
+ * logit, by which the rows that it is made of may differ; the same bits however it is computed. */
 #include <math.h>
 #include <pthread.h>
 #include <stdbool.h>
@@ -49,6 +53,32 @@ static int read_prompt(const library *l, void *session, int k, float *logits) {
         code = l->forward(session, tokens + done, n, logits + (done + n - rows) * row, rows);
     }
     return code;
+}
+
+/* ---- losses ---------------------------------------------------------------------------------- */
+enum { WAYS = 3 }; /* at once, on more threads, by chunks */
+static int32_t *targets;
+
+/* A stage without logits takes neither targets nor losses. */
+static int take_losses(const library *l, void *session, int way, float *losses) {
+    int code = l->set_threads(session, way == 1 ? 3 : 1);
+    if (!code) code = l->rewind(session, 0);
+    for (int64_t done = 0, n; done < n_tokens && !code; done += n) {
+        n = way == 2 ? next_call(l, BY_CHUNKS, done) : n_tokens;
+        code = l->loss(session, tokens + done, losses ? targets + done : NULL, n,
+                       losses ? losses + done : NULL);
+    }
+    return code;
+}
+
+static int compare_losses(const float *want, const float *have, double limit) {
+    for (int64_t i = 0; i < n_tokens; i++) {
+        const double error = fabs((double)want[i] - (double)have[i]);
+        if (error <= 1e-6 * (1 + fabs((double)want[i])) + limit) continue;
+        return fprintf(stderr, "loss %lld: %.9g, not %.9g\n", (long long)i, (double)have[i],
+                       (double)want[i]);
+    }
+    return 0;
 }
 
 /* Steps of a batch, a row of logits for each session. */
@@ -93,7 +123,8 @@ typedef struct rank {
     hadal_threads *group;
     int32_t number, ranks;
     char share[4096];
-    float *logits[CASES];
+    bool last; /* it is of the last stage */
+    float *logits[CASES], *losses[WAYS];
     hadal_comm_traffic traffic[HADAL_COMM_EXCHANGE_COUNT];
     unsigned long long sent[2]; /* in a call of one token, of a chunk */
     int64_t chunk;
@@ -133,6 +164,8 @@ static void run(rank *r) {
         r->code = count_call(r, comm, session, calls[k], &r->sent[k]);
     for (int k = 0; k < PROMPTS && !r->code; k++)
         r->code = read_prompt(r->l, session, k, r->logits[k]);
+    for (int way = 0; way < WAYS && r->l->loss && !r->code; way++)
+        r->code = take_losses(r->l, session, way, r->last ? r->losses[way] : NULL);
     if (!r->code) r->code = open_and_read_batch(r->l, weights, comm, r->logits[PROMPTS]);
     if (r->code)
         snprintf(r->why, sizeof r->why, "%s; %s; %s", r->l->strerror(r->code),
@@ -161,8 +194,11 @@ static int run_ranks(const library *stages, const char *path, int32_t per, int32
         all[i].chunk = (int64_t)facts->max_chunk;
         snprintf(all[i].share, sizeof all[i].share, "%.*s%s.r%dof%d.weights",
                  slash ? (int)(slash - path) + 1 : 0, path, l->prefix, i, n);
+        all[i].last = i >= n - per;
         for (int k = 0; k < CASES; k++)
             all[i].logits[k] = calloc((size_t)(n_tokens * row), sizeof(float));
+        for (int way = 0; way < WAYS; way++)
+            all[i].losses[way] = calloc((size_t)n_tokens, sizeof(float));
         pthread_create(&threads[i], NULL, run_thread, &all[i]);
     }
     for (int32_t i = 0; i < n; i++)
@@ -266,10 +302,13 @@ static void make_tokens(const library *l) {
     const info *facts = l->info();
     uint64_t state = 12345;
     tokens = calloc((size_t)n_tokens, sizeof *tokens);
+    targets = calloc((size_t)n_tokens, sizeof *targets);
     for (int64_t i = 0; i < n_tokens; i++) {
         state = state * 6364136223846793005u + 1442695040888963407u;
         tokens[i] = (int32_t)((state >> 33) % (facts->vocab ? facts->vocab : 1));
     }
+    for (int64_t i = 0; i < n_tokens; i++) /* some are not counted, one is the last logit */
+        targets[i] = i % 11 == 5 ? -1 : i == 7 ? (int32_t)row - 1 : tokens[(i + 1) % n_tokens];
 }
 
 /* For others that read the same prompt. */
@@ -282,6 +321,7 @@ static int print_tokens(const char *path, const char *n) {
         printf(i ? ",%d" : "%d", tokens[i]);
     printf("\n");
     free(tokens);
+    free(targets);
     return 0;
 }
 
@@ -319,7 +359,12 @@ int main(int argc, char **argv) {
         code = k < PROMPTS ? read_prompt(&whole, session, k, want[k])
                            : open_and_read_batch(&whole, weights, NULL, want[k]);
     }
+    float *losses = calloc((size_t)n_tokens, sizeof *losses);
+    if (!code && whole.loss) code = take_losses(&whole, session, 0, losses);
     if (code) return fprintf(stderr, "undivided: %s\n", whole.strerror(code)), 1;
+    double largest = 1;
+    for (int64_t i = 0; i < n_tokens * row; i++)
+        if (fabs((double)want[0][i]) > largest) largest = fabs((double)want[0][i]);
 
     int failed = run_ranks(divided, argv[3], per, n, ranks);
     const int32_t first = n - per; /* of the last stage */
@@ -334,6 +379,13 @@ int main(int argc, char **argv) {
     if (!failed && memcmp(ranks[first].logits[AT_ONCE], ranks[first].logits[BY_CHUNKS],
                           (size_t)(n_tokens * row) * sizeof(float)) != 0)
         failed = fprintf(stderr, "a call of several chunks has other bits than calls of one\n");
+    for (int32_t i = first; i < n && whole.loss && divided[0].loss && !failed; i++) {
+        failed = compare_losses(losses, ranks[i].losses[0], 2 * limit * largest);
+        for (int way = 0; way < WAYS && !failed; way++)
+            if (memcmp(ranks[first].losses[0], ranks[i].losses[way],
+                       (size_t)n_tokens * sizeof *losses) != 0)
+                failed = fprintf(stderr, "rank %d, way %d: losses of other bits\n", i, way);
+    }
     if (argc > 7 && strcmp(argv[7], "-") != 0 && !failed)
         failed = write_logits(argv[7], ranks[first].logits);
     for (int32_t i = 0; i < n && !failed; i++)
@@ -343,9 +395,14 @@ int main(int argc, char **argv) {
         for (int32_t i = 0; i < n; i++)
             free(ranks[i].logits[k]);
     }
+    for (int32_t i = 0; i < n; i++)
+        for (int way = 0; way < WAYS; way++)
+            free(ranks[i].losses[way]);
+    free(losses);
     whole.weights_close(weights);
     free(memory);
     free(tokens);
+    free(targets);
     for (int i = 0; i < 2; i++)
         free((void *)(uintptr_t)exact[i]);
     return failed != 0;

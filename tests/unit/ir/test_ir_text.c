@@ -184,7 +184,13 @@ static const char *const texts[] = {
     "    %3 = cross_entropy.parts %2, %targets {length = 32} : f32[T, 4, 2]\n"
     "    yield %3\n"
     "  }\n"
+    "  %4 = kernel.row {name = \"row0\", rows = \"loss\", split_decode = \"none\", split_prefill = "
+    "\"rows\"} : f32[T] in output[1] {\n"
+    "    %5 = cross_entropy.merge %0 : f32[T]\n"
+    "    yield %5\n"
+    "  }\n"
     "  output %0 {name = \"y\"}\n"
+    "  output %4 {name = \"losses\"}\n"
     "}\n",
     "hir 1 depth @d\n"
     "\n"

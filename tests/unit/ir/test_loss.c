@@ -41,7 +41,6 @@ Test(loss, rejects_targets_outside_of_the_vocabulary) {
     cr_assert(strstr(said(), "target 1 of the call is 2"), "%s", said());
 }
 
-/* Merges parts as fuse_loss.c does. */
 Test(loss, parts_of_16_make_the_whole) {
     enum { VOCAB = 37, TOKENS = 3, PARTS = 3 };
     double x[TOKENS * VOCAB], t[] = {0, 36, -1};
@@ -50,23 +49,76 @@ Test(loss, parts_of_16_make_the_whole) {
     const hir_module *m = graph("", "%x: f32[T, 37], %t: i32[T]",
                                 "  %y = cross_entropy %x, %t\n  output %y {name = \"y\"}");
     const hir_array whole = run_one(m, TOKENS, INPUTS(x, t));
-    hir_module *kernel = parse("hir 1 kernel @t\n\nfunc(%x: f32[T, 37], %t: i32[T]) {\n"
-                               "  %y = cross_entropy.parts %x, %t {length = 16}\n"
-                               "  output %y {name = \"y\"}\n}\n");
-    const hir_array parts = run_one(kernel, TOKENS, INPUTS(x, t));
-    cr_assert_eq(parts.n, TOKENS * HIR_LOSS_PARTS * PARTS);
+    hir_module *of_parts = parse("hir 1 depth @t\n\nfunc(%x: f32[T, 37], %t: i32[T]) {\n"
+                                 "  %p = cross_entropy.parts %x, %t {length = 16}\n"
+                                 "  %y = cross_entropy.merge %p\n"
+                                 "  output %p {name = \"p\"}\n  output %y {name = \"y\"}\n}\n");
+    hir_results out;
+    const uint64_t seed = 1;
+    hir_eval *e = hir_eval_new(arena, of_parts, hir_random_weights, (void *)&seed);
+    cr_assert(hir_eval_call(e, arena, &diags, TOKENS, INPUTS(x, t), &out, NULL, NULL), "%s",
+              said());
+    cr_assert_eq(out.outputs.at[0].n, TOKENS * HIR_LOSS_PARTS * PARTS);
     for (int row = 0; row < TOKENS; row++) {
-        const double *at = parts.at + row * HIR_LOSS_PARTS * PARTS;
-        double most = -INFINITY, sum = 0, target = 0, counted = 0;
-        for (int i = 0; i < PARTS; i++)
-            most = fmax(most, at[HIR_LOSS_MOST * PARTS + i]);
-        for (int i = 0; i < PARTS; i++) {
-            sum += at[HIR_LOSS_SUM * PARTS + i] * exp(at[HIR_LOSS_MOST * PARTS + i] - most);
-            target += at[HIR_LOSS_TARGET * PARTS + i];
-            counted += at[HIR_LOSS_COUNTED * PARTS + i];
+        const double *at = out.outputs.at[0].at + row * HIR_LOSS_PARTS * PARTS;
+        for (int part = 0; part < PARTS; part++) {
+            const int first = 16 * part, n = part + 1 < PARTS ? 16 : VOCAB - first;
+            const bool here = t[row] >= first && t[row] < first + n;
+            double most = -INFINITY, sum = 0;
+            for (int i = first; i < first + n; i++)
+                most = fmax(most, x[row * VOCAB + i]);
+            for (int i = first; i < first + n; i++)
+                sum += exp(x[row * VOCAB + i] - most);
+            cr_expect_eq(at[HIR_LOSS_MOST * PARTS + part], most);
+            cr_expect_float_eq(at[HIR_LOSS_SUM * PARTS + part], sum, 1e-13);
+            cr_expect_eq(at[HIR_LOSS_COUNTED * PARTS + part], here);
+            cr_expect_eq(at[HIR_LOSS_TARGET * PARTS + part],
+                         here ? x[row * VOCAB + (int)t[row]] : 0);
         }
-        cr_expect_eq(counted, t[row] >= 0);
-        cr_expect_float_eq(counted ? log(sum) + most - target : 0, whole.at[row], 1e-13);
+        cr_expect_float_eq(out.outputs.at[1].at[row], whole.at[row], 1e-13);
+    }
+}
+
+/* Three ranks have 16 logits each, of which the last has 5, and 11 of padding. All ranks must give
+ * the same losses: the evaluator says so otherwise. */
+Test(loss, ranks_merge_the_parts_of_all) {
+    enum { VOCAB = 37, TOKENS = 2 };
+    double x[TOKENS * 48], whole[TOKENS * VOCAB], t[] = {36, 17};
+    for (int i = 0; i < TOKENS * 48; i++)
+        x[i] = i % 48 < VOCAB ? sin(i * i) * 20 : 1000;
+    for (int i = 0; i < TOKENS * VOCAB; i++)
+        whole[i] = x[i / VOCAB * 48 + i % VOCAB];
+    const hir_array want = losses(whole, t, TOKENS, VOCAB);
+    hir_module *m = parse("hir 1 depth @t\n\nranks 3, rows divided from 3 tokens\n\n"
+                          "func(%x: f32[T, 48], %t: i32[T]) {\n"
+                          "  %own = comm.part %x {axis = 1, groups = 3}\n"
+                          "  %p = cross_entropy.parts %own, %t {length = 16, whole = 37}\n"
+                          "  %all = comm.all_gather %p {axis = 2, length = 3, groups = 3}\n"
+                          "  %y = cross_entropy.merge %all\n  output %y {name = \"y\"}\n}\n");
+    const hir_array got = run_one(m, TOKENS, INPUTS(x, t));
+    for (int row = 0; row < TOKENS; row++)
+        cr_expect_float_eq(got.at[row], want.at[row], 1e-12);
+}
+
+/* What ops of parts reject. */
+Test(loss, parts_that_do_not_fit_are_rejected) {
+    static const char *const wrong[][4] = {
+        {"", "f32[T, 48]", "cross_entropy.parts %x, %t {length = 16, whole = 37}",
+         "the module is for one machine"},
+        {"ranks 3, rows divided from 3 tokens\n\n", "f32[T, 16]",
+         "cross_entropy.parts %x, %t {length = 16, whole = 49}",
+         "'whole' is 49, of which 3 ranks cannot have 16 each"},
+        {"", "f32[T, 48]", "cross_entropy.parts %x, %t {length = 20}", "it must be a multiple of"},
+        {"", "f32[T, 3, 48]", "cross_entropy.merge %x", "operand parts must be [T, 4, n]"},
+        {"", "f32[T, 48]", "cross_entropy.merge %x", "operand parts"},
+    };
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        const char *text = hd_printf(arena,
+                                     "hir 1 depth @t\n\n%sfunc(%%x: %s, %%t: i32[T]) {\n"
+                                     "  %%y = %s\n  output %%y {name = \"y\"}\n}\n",
+                                     wrong[i][0], wrong[i][1], wrong[i][2]);
+        cr_assert_null(hir_parse(arena, &diags, "test.hir", text), "%s", text);
+        cr_assert(strstr(said(), wrong[i][3]), "%s", said());
     }
 }
 
@@ -88,6 +140,21 @@ Test(loss, of_a_model_is_an_input_and_an_output) {
     cr_assert_str_eq(hir_attr_string(hir_op_at(m, hir_loss_output(m)), HIR_A_NAME, ""), "losses");
     const size_t n = m->ops.n;
     cr_assert(hir_add_loss(m, &diags) && m->ops.n == n, "it has one already");
+}
+
+/* A pipeline stage before the last keeps the input, which nothing reads there. */
+Test(loss, is_known_to_a_stage_that_sends) {
+    const char *both = "%tokens: i32[T], %targets: i32[T]";
+    hir_module *m = parse(hd_printf(arena,
+                                    "hir 1 depth @t\n\nweight @e : f32[9, 4]\n\nfunc(%s) {\n"
+                                    "  %%x = gather @e, %%tokens\n"
+                                    "  %%s = comm.send %%x {to = 1}\n}\n",
+                                    both));
+    cr_assert(hir_has_loss(m) && hir_is_model(m) && hir_loss_output(m) == HIR_NONE);
+    m = model(both, "");
+    cr_assert_not(hir_has_loss(m), "it sends nothing");
+    m = model("%tokens: i32[T]", "");
+    cr_assert(hir_add_loss(m, &diags) && hir_has_loss(m), "%s", said());
 }
 
 Test(loss, is_not_for_every_module) {

@@ -203,6 +203,33 @@ Test(shard, golden_cases_on_two_stages_of_two_parts_and_two_ranks) {
     check_pipelines(2, 2, 2);
 }
 
+/* ---- losses ---------------------------------------------------------------------------------- */
+/* A head that ranks share, with odd shares and padding; one that they do not, whose rows are divided;
+ * and a vocabulary so small that its logits are gathered. */
+Test(shard, losses_on_ranks_and_stages) {
+    static const struct {
+        const char *vocab;
+        bool parts;
+    } heads[] = {{"1003", true}, {"192", true}, {"24", false}, {"7", false}};
+    for (size_t i = 0; i < sizeof heads / sizeof *heads; i++) {
+        const hfe_define vocab = {"vocab", heads[i].vocab};
+        const hfe_options options = {
+            .std_dir = TEST_DATA "/../frontend/std", .defines = &vocab, .n_defines = 1};
+        hir_module *graph = hfe_load_spec(arena, &diags, TEST_DATA "/loss/heads.hadal", &options);
+        cr_assert(graph, "%s", said());
+        cr_assert(hir_add_loss(graph, &diags), "%s", said());
+        for (int64_t ranks = 2; ranks <= 5; ranks++) {
+            check(heads[i].vocab, graph, ranks, ranks % 2 ? ranks : 100);
+            const hir_compile_options o = {.ranks = ranks, .divide_from = ranks};
+            cr_assert_eq(is_there(compiled(graph, o, false), HIR_CROSS_ENTROPY_MERGE_OP),
+                         heads[i].parts, "%s, %lld", heads[i].vocab, (long long)ranks);
+        }
+        check_stages(heads[i].vocab, graph, 2, 1, 2);
+        check_stages(heads[i].vocab, graph, 2, 2, 1);
+        next_arena();
+    }
+}
+
 /* Columns over ranks are not built: the remark says what they would save, and what wait for: a
  * norm behind each of the 8 sublayers. */
 Test(shard, columns_over_ranks_are_weighed) {

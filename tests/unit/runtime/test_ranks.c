@@ -614,6 +614,24 @@ Test(ranks, a_divided_model_needs_ranks) {
 }
 
 /* ---- calls that are not the same on all ranks ------------------------------------------------ */
+/* Losses on one rank, logits on the other; a target that there is not, and others. */
+static void bad_losses(rank *r, bool odd) {
+    const int32_t good[3] = {1, 2, 3}, bad[3] = {1, 2, UNITS}, other[3] = {1, 2, 4};
+    float out[3 * UNITS];
+    float *const outs[2] = {out, NULL};
+    int code =
+        odd ? hrt_loss(r->session, good, good, 3, out) : hrt_forward(r->session, good, 3, outs, 3);
+    EXPECT(r, code == HRT_PEER, "another function: code %d", code);
+    EXPECT(r, strstr(hrt_session_message(r->session), "was called with another function"), "%s",
+           hrt_session_message(r->session));
+    code = hrt_loss(r->session, good, odd ? bad : good, 3, out);
+    EXPECT(r, code == (odd ? HRT_TOKEN : HRT_PEER), "a bad target: code %d", code);
+    code = hrt_loss(r->session, good, odd ? other : good, 3, out);
+    EXPECT(r, code == HRT_PEER, "other targets: code %d", code);
+    EXPECT(r, strstr(hrt_session_message(r->session), "was called with other targets"), "%s",
+           hrt_session_message(r->session));
+}
+
 static void bad_calls(rank *r) {
     const int32_t good[3] = {1, 2, 3}, bad[3] = {1, VOCAB, 3}, other[3] = {1, 2, 4};
     float out[3 * UNITS];
@@ -629,6 +647,7 @@ static void bad_calls(rank *r) {
     EXPECT(r, code == HRT_PEER, "fewer tokens: code %d", code);
     code = hrt_forward(r->session, good, 3, outs, odd ? 2 : 1);
     EXPECT(r, code == HRT_PEER, "other rows: code %d", code);
+    bad_losses(r, odd);
     EXPECT(r, hrt_session_length(r->session) == 0, "a refused call has changed the session");
     check_call(r, 9, 3); /* nothing is lost */
 }

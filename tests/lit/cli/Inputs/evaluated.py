@@ -36,8 +36,8 @@ def by_logits(path, text):
 
 def check(folder):
     text = (folder / "text").read_bytes()
-    losses = {name: read_npy(folder / f"{name}.npy")[1] for name in "aestw"}
-    facts = {name: json.loads((folder / f"{name}.json").read_text()) for name in "abcdestw"}
+    losses = {name: read_npy(folder / f"{name}.npy")[1] for name in "aerstw"}
+    facts = {name: json.loads((folder / f"{name}.json").read_text()) for name in "abcderstw"}
     for name, loss in losses.items():
         mean = math.fsum(loss) / len(loss)
         assert facts[name]["tokens"] == len(loss)
@@ -47,6 +47,7 @@ def check(folder):
     assert len(losses["a"]) == 78 - 4 and len(losses["s"]) == 77
     near(losses["a"], losses["e"], 1e-5)
     near(losses["s"], losses["t"], 1e-5)
+    near(losses["r"], losses["e"], 1e-6)  # on two ranks and two stages
     assert facts["a"]["bytes"] == 78 and "bits_per_byte" not in facts["c"] and "bits_per_byte" not in facts["d"]
     assert abs(facts["b"]["bits_per_byte"] - facts["b"]["loss"] / math.log(2)) < 1e-9
     whole = by_logits(folder / "logits.npy", text)
