@@ -38,6 +38,14 @@ case $target in
         } >"$seeds/beside"
         printf '{"model": {"vocab": {"a": 0}, "merges": []}}\0a[y]\0{"tokenizer_class": "GPT2Tokenizer", "added_tokens_decoder": {"7": {"content": "[y]", "normalized": true}}}' >"$seeds/decoder"
         ;;
+    template)
+        find "$tests/text/templates" -name '*.jinja' | take
+        python3 - "$tests/text/jinja.json" "$seeds" <<'END'
+import json, pathlib, sys
+for i, (snippet, _) in enumerate(json.load(open(sys.argv[1]))["snippets"]):
+    pathlib.Path(sys.argv[2], f"snippet_{i}").write_text(snippet, newline="")
+END
+        ;;
     generation)
         printf '{"eos_token_id": [2, 3], "do_sample": true, "temperature": 0.6, "top_k": 20, "repetition_penalty": 1.1, "stop_strings": ["x"], "num_beams": 2}' >"$seeds/settings"
         printf '{"min_p": 0.1}\0{"text_config": {"eos_token_id": 7, "do_sample": true, "suppress_tokens": [1]}, "eos_token_id": null}' >"$seeds/config"
