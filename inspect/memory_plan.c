@@ -59,6 +59,7 @@ static uint32_t unnamed_results(const hir_module *m, hir_id op) {
 static void add_kernel(const hir_module *m, hd_arena *a, hir_id op, uint32_t step, uint32_t number,
                        memory_plan *plan) {
     const hir_op *o = hir_op_at(m, op);
+    const hir_id *in_place = hir_in_place(m, op, a);
     for (uint32_t i = 0; i < o->n_results; i++) {
         const hir_value *v = hir_value_at(m, o->results[i]);
         memory_plan_row row = {
@@ -71,7 +72,7 @@ static void add_kernel(const hir_module *m, hd_arena *a, hir_id op, uint32_t ste
         };
         number += !v->name;
         row.over = aliased_by(m, plan, &row);
-        row.in_place = hir_in_place_of(m, op, i) != HIR_NONE;
+        row.in_place = in_place[i] != HIR_NONE;
         if (v->place == HIR_PLACE_ARENA || v->place == HIR_PLACE_LOCAL) plan->unshared += row.bytes;
         plan->placed |= v->place != HIR_PLACE_NONE;
         hd_push(a, &plan->rows, row);

@@ -486,8 +486,10 @@ hd_latent_costs hir_forms_of(const hir_module *m, hir_id op);
 /* The value whose memory a kernel's result must have; HIR_NONE: it may have its own. */
 hir_id hir_otherwise(const hir_module *m, hir_id kernel);
 bool hir_may_be_in_place(const hir_module *m, hir_id kernel, hir_id value);
-/* The value that result number `i` of `kernel` aliases in this way, by the planned places;
- * HIR_NONE: it is not in place. */
+/* By result of `kernel`: the value that it aliases in this way, by the planned places; HIR_NONE: it
+ * is not in place. */
+const hir_id *hir_in_place(const hir_module *m, hir_id kernel, hd_arena *a);
+/* The same of result number `i` alone. */
 hir_id hir_in_place_of(const hir_module *m, hir_id kernel, uint32_t i);
 
 /* ---- heads ----

@@ -1,4 +1,5 @@
 /* Types, the module's tables, attributes, and copies of whole modules. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "ir/signature.h"
@@ -220,6 +221,7 @@ static bool same_rows(const hir_value *a, const hir_value *b) {
 }
 
 hir_id hir_otherwise(const hir_module *m, hir_id kernel) {
+    if (hir_op_at(m, kernel)->code != HIR_KERNEL_SEQUENCE_OP) return HIR_NONE;
     HIR_EACH(m, op, hir_op_at(m, kernel)->body_first) {
         const hir_op *o = hir_op_at(m, op);
         if (o->code == HIR_ATTENTION_EXPANDED_OP && o->args[0].kind == HIR_REF_VALUE)
@@ -254,21 +256,77 @@ bool hir_may_be_in_place(const hir_module *m, hir_id kernel, hir_id value) {
     return read;
 }
 
-hir_id hir_in_place_of(const hir_module *m, hir_id kernel, uint32_t i) {
-    const hir_op *k = hir_op_at(m, kernel);
-    const hir_value *v = hir_value_at(m, k->results[i]);
-    if (v->place != HIR_PLACE_ARENA && v->place != HIR_PLACE_LOCAL) return HIR_NONE;
-    HIR_EACH(m, op, k->body_first) {
-        const hir_op *o = hir_op_at(m, op);
-        for (uint32_t j = 0; j < o->n_args; j++) {
-            if (o->args[j].kind != HIR_REF_VALUE) continue;
-            const hir_value *x = hir_value_at(m, o->args[j].index);
-            if (x->place == v->place && x->offset == v->offset && same_rows(v, x) &&
-                hir_may_be_in_place(m, kernel, o->args[j].index))
-                return o->args[j].index;
-        }
+typedef struct placed_result {
+    hir_place place;
+    uint64_t offset;
+    hir_id value, *in_place_of;
+} placed_result;
+
+static bool is_placed(const hir_value *v) {
+    return v->place == HIR_PLACE_ARENA || v->place == HIR_PLACE_LOCAL;
+}
+
+static int by_place(const void *x, const void *y) {
+    const placed_result *a = x, *b = y;
+    if (a->place != b->place) return a->place < b->place ? -1 : 1;
+    return a->offset < b->offset ? -1 : a->offset > b->offset;
+}
+
+/* The first of the sorted results that is not before the place of v. */
+static size_t first_at(const placed_result *at, size_t n, const hir_value *v) {
+    const placed_result key = {.place = v->place, .offset = v->offset};
+    size_t from = 0;
+    while (n > 0) {
+        const size_t half = n / 2;
+        const bool before = by_place(&at[from + half], &key) < 0;
+        from += before ? half + 1 : 0;
+        n = before ? n - half - 1 : half;
     }
-    return HIR_NONE;
+    return from;
+}
+
+static void note_in_place(const hir_module *m, hir_id kernel, const placed_result *at, size_t n,
+                          hir_id read) {
+    const hir_value *x = hir_value_at(m, read);
+    if (!is_placed(x)) return;
+    for (size_t i = first_at(at, n, x); i < n; i++) {
+        if (at[i].place != x->place || at[i].offset != x->offset) break;
+        if (*at[i].in_place_of == HIR_NONE && same_rows(hir_value_at(m, at[i].value), x) &&
+            hir_may_be_in_place(m, kernel, read))
+            *at[i].in_place_of = read;
+    }
+}
+
+static void find_in_place(const hir_module *m, hir_id kernel, const placed_result *at, size_t n) {
+    HIR_EACH(m, op, hir_op_at(m, kernel)->body_first) {
+        const hir_op *o = hir_op_at(m, op);
+        for (uint32_t j = 0; j < o->n_args; j++)
+            if (o->args[j].kind == HIR_REF_VALUE) note_in_place(m, kernel, at, n, o->args[j].index);
+    }
+}
+
+const hir_id *hir_in_place(const hir_module *m, hir_id kernel, hd_arena *a) {
+    const hir_op *k = hir_op_at(m, kernel);
+    hir_id *of = hd_new_array(a, hir_id, k->n_results + 1);
+    placed_result *at = hd_new_array(a, placed_result, k->n_results + 1);
+    size_t n = 0;
+    for (uint32_t i = 0; i < k->n_results; i++) {
+        const hir_value *v = hir_value_at(m, k->results[i]);
+        of[i] = HIR_NONE;
+        if (is_placed(v)) at[n++] = (placed_result){v->place, v->offset, k->results[i], &of[i]};
+    }
+    if (n > 1) qsort(at, n, sizeof *at, by_place);
+    if (n) find_in_place(m, kernel, at, n);
+    return of;
+}
+
+hir_id hir_in_place_of(const hir_module *m, hir_id kernel, uint32_t i) {
+    const hir_id result = hir_op_at(m, kernel)->results[i];
+    const hir_value *v = hir_value_at(m, result);
+    hir_id of = HIR_NONE;
+    const placed_result at = {v->place, v->offset, result, &of};
+    if (is_placed(v)) find_in_place(m, kernel, &at, 1);
+    return of;
 }
 
 /* ---- copies -------------------------------------------------------------------------------- */

@@ -38,6 +38,8 @@ typedef struct hir_pass_context {
     hir_remarks *remarks; /* NULL: remarks are not wanted */
     const char *pass;     /* name of the running pass, for remarks */
     bool changed;         /* set by the pass */
+    hir_names derived;    /* derived weights by what they are derived of (passes/util.c) */
+    size_t n_derived;     /* of the first so many weights */
 } hir_pass_context;
 
 /* Adds a remark on `op` (HIR_NONE: the module) with the formatted text. Names of values are filled

@@ -1,6 +1,8 @@
 /* Helpers of the passes: constants, views, replacing many values at once. */
 #include "passes/util.h"
 
+#include <string.h>
+
 /* ---- reading ------------------------------------------------------------------------------- */
 hir_id pass_def(const hir_module *m, hir_ref r) {
     return r.kind == HIR_REF_VALUE ? hir_value_at(m, r.index)->op : HIR_NONE;
@@ -134,28 +136,56 @@ hir_ref pass_linear_as_rows(hir_builder *b, hir_ref x, hir_ref w, hir_ref bias) 
 }
 
 /* ---- derived weights ------------------------------------------------------------------------- */
-static bool same_rows(const hir_weight *w, const hir_derived_row *rows, uint32_t n) {
-    bool same = w->n_rows == n;
-    for (uint32_t r = 0; same && r < n; r++)
-        same = hir_same_derived_row(&w->rows[r], &rows[r]);
-    return same;
+/* What a weight is, as text that differs for weights that differ. */
+static const char *text_of(hd_arena *a, hir_type t, const hir_derived_row *rows, uint32_t n) {
+    hd_text text;
+    hd_text_init(&text, a);
+    hd_text_f(&text, "%d", (int)t.dtype);
+    for (uint32_t i = 0; i < t.rank; i++)
+        hd_text_f(&text, ",%lld", (long long)t.dim[i]);
+    for (uint32_t r = 0; r < n; r++) {
+        hd_text_add(&text, "\n");
+        for (uint32_t k = 0; k < rows[r].n; k++) {
+            const hir_derived_factor *f = &rows[r].factor[k];
+            hd_text_f(&text, "%zu:%s,%d,%lld,%lld;", strlen(f->name), f->name, (int)f->by,
+                      (long long)f->first, (long long)f->n);
+        }
+    }
+    return text.at;
 }
 
-static const char *free_name(const hir_pass_context *c, const char *base, const char *what) {
-    const char *name = hd_printf(c->scratch, "%s.%s", base, what);
-    for (int i = 2; hir_find_weight(c->m, name) != HIR_NONE; i++)
-        name = hd_printf(c->scratch, "%s.%s%d", base, what, i);
+static void index_derived(hir_pass_context *c) {
+    if (!c->derived.arena) hir_names_init(&c->derived, c->scratch);
+    for (; c->n_derived < c->m->weights.n; c->n_derived++) {
+        const hir_weight *w = &c->m->weights.at[c->n_derived];
+        if (!hir_is_derived(w)) continue;
+        const char *text = text_of(c->scratch, w->type, w->rows, w->n_rows);
+        hir_names_add(&c->derived, text, (uint32_t)c->n_derived);
+    }
+}
+
+/* A name that no weight has. The index keeps, by name, which numbers are taken. */
+static const char *free_name(hir_pass_context *c, const char *base, const char *what) {
+    const char *first = hd_printf(c->scratch, "%s.%s", base, what), *name = first;
+    const char *key = hd_printf(c->scratch, "\n%s", first); /* no text of a weight begins so */
+    uint32_t *last = hir_names_find(&c->derived, key);
+    uint32_t i = last ? *last : 1;
+    while (hir_find_weight(c->m, name) != HIR_NONE)
+        name = hd_printf(c->scratch, "%s%u", first, ++i);
+    if (last)
+        *last = i;
+    else
+        hir_names_add(&c->derived, key, i);
     return name;
 }
 
-uint32_t pass_derived_weight(const hir_pass_context *c, hir_type t, const hir_derived_row *rows,
+uint32_t pass_derived_weight(hir_pass_context *c, hir_type t, const hir_derived_row *rows,
                              uint32_t n, hd_loc loc) {
-    hir_module *m = c->m;
-    for (size_t i = 0; i < m->weights.n; i++)
-        if (hir_type_equal(m->weights.at[i].type, t) && same_rows(&m->weights.at[i], rows, n))
-            return (uint32_t)i;
+    index_derived(c);
+    const uint32_t *same = hir_names_find(&c->derived, text_of(c->scratch, t, rows, n));
+    if (same) return *same;
     const char *name = free_name(c, rows[0].factor[0].name, n > 1 ? "rows" : "folded");
-    return hir_add_derived_weight(m, name, t, rows, n, loc);
+    return hir_add_derived_weight(c->m, name, t, rows, n, loc);
 }
 
 /* ---- replacing many values at once --------------------------------------------------------- */

@@ -49,7 +49,7 @@ hir_ref pass_linear_as_rows(hir_builder *b, hir_ref x, hir_ref w, hir_ref bias);
 /* ---- derived weights ------------------------------------------------------------------------- */
 /* Adds the weight of type t that is derived by `rows` (hir_add_derived_weight), or returns an equal
  * one that exists. */
-uint32_t pass_derived_weight(const hir_pass_context *c, hir_type t, const hir_derived_row *rows,
+uint32_t pass_derived_weight(hir_pass_context *c, hir_type t, const hir_derived_row *rows,
                              uint32_t n, hd_loc loc);
 
 /* ---- replacing many values at once --------------------------------------------------------- */

@@ -202,9 +202,8 @@ static void mark_lists(walk *w, hir_ref over) {
     }
 }
 
-static bool add_result(walk *w, uint32_t i) {
+static bool add_result(walk *w, uint32_t i, hir_id over) {
     const hir_id v = hir_op_at(w->m, w->kernel)->results[i];
-    const hir_id over = hir_in_place_of(w->m, w->kernel, i);
     const bool state = hir_value_at(w->m, v)->place == HIR_PLACE_STATE;
     const hir_ref there =
         state ? hir_state_ref((uint32_t)hir_value_at(w->m, v)->offset) : hir_value_ref(over);
@@ -232,8 +231,9 @@ bool hcg_find_row_form(hir_canonical *c, hir_id kernel, hcg_row_form *form) {
     HIR_EACH(c->m, id, op->body_first)
     if (!add_op(&w, id)) return false;
     c->operands.n_inputs = (uint32_t)c->operands.list.n;
+    const hir_id *in_place = hir_in_place(c->m, kernel, c->arena);
     for (uint32_t i = 0; i < op->n_results; i++)
-        if (!add_result(&w, i)) return false;
+        if (!add_result(&w, i, in_place[i])) return false;
     form->operands = c->operands;
     return true;
 }

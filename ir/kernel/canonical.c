@@ -168,24 +168,25 @@ void hir_canonical_body(hir_canonical *c, hir_id kernel) {
     hir_canonical_operand_types(c, 0);
 }
 
-/* The operand that a result overwrites, by number; UINT32_MAX: the result has its own place. */
-static uint32_t place_of(hir_canonical *c, uint32_t result) {
+/* The operand that a result overwrites, by number; UINT32_MAX: the result has its own place.
+ * `under`: the value that it aliases. */
+static uint32_t place_of(hir_canonical *c, uint32_t result, hir_id under) {
     const hir_value *v = hir_value_at(c->m, hir_op_at(c->m, c->kernel)->results[result]);
     if (v->place == HIR_PLACE_STATE) {
         const bool known = v->offset < c->m->states.n;
         return known ? operand(c, hir_state_ref((uint32_t)v->offset)) : UINT32_MAX;
     }
-    const hir_id under = hir_in_place_of(c->m, c->kernel, result);
     return under == HIR_NONE ? UINT32_MAX : operand(c, hir_value_ref(under));
 }
 
 void hir_canonical_results(hir_canonical *c) {
     const hir_op *kernel = hir_op_at(c->m, c->kernel);
+    const hir_id *in_place = hir_in_place(c->m, c->kernel, c->arena);
     for (uint32_t i = 0; i < kernel->n_results; i++) {
         const hir_ref r = hir_value_ref(kernel->results[i]);
         const bool state = hir_value_at(c->m, r.index)->place == HIR_PLACE_STATE;
         hir_canonical_number(c, state);
-        add_reference(c, HIR_CANONICAL_OPERAND, place_of(c, i), c->first_operand);
+        add_reference(c, HIR_CANONICAL_OPERAND, place_of(c, i, in_place[i]), c->first_operand);
         if (!state) hd_push(c->arena, &c->operands.list, r);
         hir_canonical_type(c, r, hir_ref_type(c->m, r));
     }

@@ -74,15 +74,15 @@ void hir_check_places(hir_rules *r) {
     HIR_EACH(r->m, kernel, r->m->first) {
         const hir_op *k = hir_op_at(r->m, kernel);
         if (!hir_is_kernel(k)) continue;
+        const hir_id otherwise = hir_otherwise(r->m, kernel);
         r->kernel = kernel;
         drop_dead(&m, number);
         for (uint32_t i = 0; i < k->n_results; i++) {
             hir_place place = hir_value_at(r->m, k->results[i])->place;
             hir_rules_require(r, kernel, place != HIR_PLACE_NONE, "a result has no place");
-            hir_rules_require(r, kernel,
-                              hir_otherwise(r->m, kernel) == HIR_NONE ||
-                                  hir_in_place_of(r->m, kernel, i) == hir_otherwise(r->m, kernel),
-                              "the result of attention.expanded lies where `otherwise` does");
+            hir_rules_require(
+                r, kernel, otherwise == HIR_NONE || hir_in_place_of(r->m, kernel, i) == otherwise,
+                "the result of attention.expanded lies where `otherwise` does");
             check_overlap(&m, i, number);
         }
         number++;

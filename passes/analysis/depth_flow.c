@@ -494,7 +494,7 @@ static hir_id next_beginning(const flow_finder *f) {
  * of the two halves of a gated layer is not: only one layer reads it.) */
 static bool is_stream(const hir_flow *out) {
     uint32_t readers = 0;
-    for (size_t i = 0; i < out->inputs.n; i++)
+    for (size_t i = 0; i < out->inputs.n && readers < 2; i++)
         for (size_t k = 0; k < out->inputs.at[i].sources.n; k++)
             readers += out->inputs.at[i].sources.at[k].first == 0;
     return out->outputs.n && readers > 1;
@@ -503,7 +503,7 @@ static bool is_stream(const hir_flow *out) {
 /* Do several sublayers read it? */
 static bool is_read_again(const hir_flow *out, hir_id v) {
     uint32_t readers = 0;
-    for (size_t i = 0; i < out->inputs.n; i++)
+    for (size_t i = 0; i < out->inputs.n && readers < 2; i++)
         for (size_t k = 0; k < out->inputs.at[i].sources.n; k++)
             readers += out->inputs.at[i].sources.at[k].value == v;
     return readers > 1;

@@ -306,28 +306,78 @@ static void drop_strays(flow_finder *f) {
     out->inputs.n = n;
 }
 
-static bool are_in_order(const hir_flow_input *x) {
-    for (size_t i = 1; i < x->sources.n; i++)
-        if (by_place(&x->sources.at[i - 1], &x->sources.at[i]) > 0) return false;
-    return true;
+/* Where every input reads all outputs before it, the lists of sources are together as long as the
+ * square of the layers, unless an input shares the list of the input before it and adds to it. */
+typedef HD_VEC(hir_source) source_list;
+
+typedef struct lister {
+    flow_finder *f;
+    walker *w;
+    const uint32_t *number; /* by value: of the output */
+    contents *memo;
+    uint32_t
+        *whole; /* by value: 1 + the input whose sources are all that it is made of; 0: unknown */
+    source_list longest; /* the list that the last inputs share */
+} lister;
+
+/* Walks to the sources of an input, up to a value that is made of all the sources of an earlier
+ * input: returns that, or NULL. */
+static const hir_flow_input *walk_to_known(lister *l, size_t input) {
+    walker *w = l->w;
+    const hir_flow_input *inputs = l->f->out->inputs.at, *known = NULL;
+    start_walk(w);
+    push(w, inputs[input].value);
+    while (w->stack.n) {
+        const hir_id v = w->stack.at[--w->stack.n];
+        if (l->whole[v] && !known) {
+            known = &inputs[l->whole[v] - 1];
+            continue;
+        }
+        if (!w->stack.n && !w->found.n && !known) l->whole[v] = (uint32_t)input + 1;
+        step(w, v);
+    }
+    return known;
 }
 
-/* All sources of each input. Where every input reads all outputs before it these lists are the
- * square of the layers long. */
+static bool has_source(const hir_flow_input *x, const hir_source *s) {
+    return x && x->sources.n && bsearch(s, x->sources.at, x->sources.n, sizeof *s, by_place);
+}
+
+/* Adds those that are found to the sources of `known`: to the shared list, if they come after
+ * them. */
+static void set_sources(lister *l, const hir_flow_input *known, hir_flow_input *x) {
+    hd_arena *a = l->f->arena;
+    source_list more = {0};
+    for (size_t k = l->w->found.n; k-- > 0;) { /* a walk finds the last ones first */
+        const contents c = contents_of(l->f, l->memo, l->number, l->w->found.at[k]);
+        const hir_source s = {l->w->found.at[k], c.first, c.last, c.count};
+        if (!has_source(known, &s)) hd_push(a, &more, s);
+    }
+    if (more.n > 1) qsort(more.at, more.n, sizeof *more.at, by_place);
+    const size_t n = known ? known->sources.n : 0;
+    const bool after = !n || !more.n || by_place(&known->sources.at[n - 1], more.at) < 0;
+    const bool shares = n && known->sources.at == l->longest.at && n == l->longest.n && after;
+    if (!shares) {
+        l->longest = (source_list){0};
+        for (size_t k = 0; k < n; k++)
+            hd_push(a, &l->longest, known->sources.at[k]);
+    }
+    for (size_t k = 0; k < more.n; k++)
+        hd_push(a, &l->longest, more.at[k]);
+    if (!after) qsort(l->longest.at, l->longest.n, sizeof *l->longest.at, by_place);
+    x->sources.at = l->longest.at;
+    x->sources.n = x->sources.cap = l->longest.n;
+}
+
+/* All sources of each input, in order. */
 static void list_sources(flow_finder *f, walker *w, const uint32_t *number) {
     hir_flow *out = f->out;
-    contents *memo = hd_new_array(f->arena, contents, out->m->values.n);
+    lister l = {.f = f, .w = w, .number = number};
+    l.memo = hd_new_array(f->arena, contents, out->m->values.n);
+    l.whole = hd_new_array(f->arena, uint32_t, out->m->values.n);
     for (size_t i = 0; i < out->inputs.n; i++) {
-        hir_flow_input *input = &out->inputs.at[i];
-        start_walk(w);
-        walk_from(w, input->value);
-        for (size_t k = w->found.n; k-- > 0;) { /* a walk finds the last ones first */
-            contents c = contents_of(f, memo, number, w->found.at[k]);
-            hir_source s = {w->found.at[k], c.first, c.last, c.count};
-            hd_push(f->arena, &input->sources, s);
-        }
-        if (!are_in_order(input))
-            qsort(input->sources.at, input->sources.n, sizeof *input->sources.at, by_place);
+        const hir_flow_input *known = walk_to_known(&l, i);
+        set_sources(&l, known, &out->inputs.at[i]);
     }
 }
 
@@ -394,39 +444,37 @@ void flow_find_inputs(flow_finder *f) {
 
 /* ---- blocks ---------------------------------------------------------------------------------- */
 
-/* Puts finished sources first; returns their number. `stamp`, by value: `next` if the next input
- * reads it. */
-static uint32_t finished_first(hir_flow_input *x, const uint32_t *stamp, uint32_t next,
-                               hir_source *buffer) {
-    uint32_t n = 0, live = 0;
-    for (size_t i = 0; i < x->sources.n; i++) {
-        hir_source s = x->sources.at[i];
-        if (stamp[s.value] == next)
-            x->sources.at[n++] = s;
-        else
-            buffer[live++] = s;
-    }
-    if (live) memcpy(x->sources.at + n, buffer, live * sizeof *buffer);
-    return n;
+/* Does the next input have all sources of x at the beginning of its own, in a list that both
+ * share? */
+static bool all_finished(const hir_flow_input *x, const hir_flow_input *next) {
+    return next && x->sources.at == next->sources.at && x->sources.n <= next->sources.n;
+}
+
+/* Puts finished sources first, in a list of its own; returns their number. `stamp`, by value:
+ * `next` if the next input reads it. */
+static uint32_t finished_first(hd_arena *a, hir_flow_input *x, const uint32_t *stamp,
+                               uint32_t next) {
+    const size_t n = x->sources.n;
+    hir_source *list = hd_new_array(a, hir_source, n + 1);
+    uint32_t finished = 0, live = 0;
+    for (size_t i = 0; i < n; i++)
+        if (stamp[x->sources.at[i].value] == next) list[finished++] = x->sources.at[i];
+    for (size_t i = 0; i < n; i++)
+        if (stamp[x->sources.at[i].value] != next) list[finished + live++] = x->sources.at[i];
+    x->sources.at = list;
+    return finished;
 }
 
 static bool same_bank(const hir_flow_input *a, const hir_flow_input *b) {
     if (a->shared != b->shared) return false;
+    if (a->sources.at == b->sources.at) return true;
     for (uint32_t i = 0; i < a->shared; i++)
         if (a->sources.at[i].value != b->sources.at[i].value) return false;
     return true;
 }
 
-static size_t most_sources(const hir_flow *out) {
-    size_t most = 1;
-    for (size_t i = 0; i < out->inputs.n; i++)
-        if (out->inputs.at[i].sources.n > most) most = out->inputs.at[i].sources.n;
-    return most;
-}
-
 void flow_find_blocks(flow_finder *f) {
     hir_flow *out = f->out;
-    hir_source *buffer = hd_new_array(f->arena, hir_source, most_sources(out));
     uint32_t *stamp = hd_new_array(f->arena, uint32_t, out->m->values.n);
     uint32_t first = 1; /* first sublayer of the block */
     for (size_t i = 0; i < out->inputs.n; i++) {
@@ -435,10 +483,15 @@ void flow_find_blocks(flow_finder *f) {
             x->block = out->blocks;
             continue;
         }
-        const uint32_t next = (uint32_t)i + 2;
-        for (size_t k = 0; i + 1 < out->inputs.n && k < x[1].sources.n; k++)
-            stamp[x[1].sources.at[k].value] = next;
-        x->shared = finished_first(x, stamp, next, buffer);
+        const uint32_t number = (uint32_t)i + 2;
+        const hir_flow_input *next = i + 1 < out->inputs.n ? x + 1 : NULL;
+        if (all_finished(x, next)) {
+            x->shared = (uint32_t)x->sources.n;
+        } else {
+            for (size_t k = 0; next && k < next->sources.n; k++)
+                stamp[next->sources.at[k].value] = number;
+            x->shared = finished_first(f->arena, x, stamp, number);
+        }
         if (i == 0 || !same_bank(x, x - 1)) {
             out->blocks++;
             first = x->sublayer;

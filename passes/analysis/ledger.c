@@ -58,9 +58,10 @@ typedef struct clerk {
     uint8_t *reach;    /* by value of a body */
     uint32_t *read_at; /* by value: 1 + index into reads, valid for the kernel being read */
     HD_VEC(outer_read) reads;
-    bool *goes_on;           /* by value, of origins: a mix that several sublayers read */
-    bool two_phases;         /* some mix is made in two phases */
-    bool *weight_seen;       /* by weight */
+    bool *goes_on;     /* by value, of origins: a mix that several sublayers read */
+    uint32_t *blocks;  /* by sublayer: the block of the first input that it or a later one has */
+    bool two_phases;   /* some mix is made in two phases */
+    bool *weight_seen; /* by weight */
     uint32_t *output_number; /* by value: the sublayer whose output it is, from 1; 0: none */
     bool *made_of_output;    /* by value of a body */
     bool *embedding_written; /* by value: one of its scaled forms was written */
@@ -243,11 +244,25 @@ static bool belongs(const clerk *c, const hir_op *o) {
 
 /* ---- ops one at a time ----------------------------------------------------------------------- */
 
-static uint32_t block_of(const clerk *c, uint32_t sublayer) {
+/* The output counts as the sublayer after the last. */
+static size_t place_in_order(const hir_flow *f, uint32_t sublayer) {
+    return sublayer <= f->outputs.n ? sublayer : f->outputs.n + 1;
+}
+
+static void find_blocks(clerk *c) {
     const hir_flow *f = &c->l->flow;
+    const size_t n = f->outputs.n + 2;
+    c->blocks = hd_new_array(c->arena, uint32_t, n);
+    size_t next = 0;
     for (size_t i = 0; i < f->inputs.n; i++)
-        if (f->inputs.at[i].sublayer >= sublayer) return f->inputs.at[i].block;
-    return f->blocks;
+        for (; next <= place_in_order(f, f->inputs.at[i].sublayer); next++)
+            c->blocks[next] = f->inputs.at[i].block;
+    for (; next < n; next++)
+        c->blocks[next] = f->blocks;
+}
+
+static uint32_t block_of(const clerk *c, uint32_t sublayer) {
+    return c->blocks[place_in_order(&c->l->flow, sublayer)];
 }
 
 static hir_phase phase_of_depth_op(hir_opcode code) {
@@ -574,6 +589,7 @@ static void find(const hir_module *m, hd_arena *a, bool brief, hir_ledger *out) 
     };
     for (size_t k = 0; k < out->flow.outputs.n; k++)
         c.output_number[out->flow.outputs.at[k]] = (uint32_t)k + 1;
+    find_blocks(&c);
     find_streams(&c);
     if (m->stage == HIR_STAGE_KERNEL)
         charge_kernels(&c);

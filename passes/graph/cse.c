@@ -47,16 +47,23 @@ static uint64_t hash_ref(hir_ref r) {
     return (uint64_t)r.kind << 32 | r.index;
 }
 
+/* Sums of these differ where the numbers of the values have the same sum. */
+static uint64_t scattered(uint64_t x) {
+    x = (x ^ x >> 31) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ x >> 29) * 0x94d049bb133111ebu;
+    return x ^ x >> 32;
+}
+
 static uint64_t hash_op(const hir_op *o) {
     uint64_t h = mix(17, o->code);
     if (pass_is_commutative(o->code)) /* the hash must not depend on the order */
-        h = mix(h, hash_ref(o->args[0]) + hash_ref(o->args[1]));
+        h = mix(h, scattered(hash_ref(o->args[0])) + scattered(hash_ref(o->args[1])));
     else
         for (uint32_t i = 0; i < o->n_args; i++)
             h = mix(h, hash_ref(o->args[i]));
     for (uint32_t i = 0; i < o->n_attrs; i++)
         h = hash_attr(h, &o->attrs[i]);
-    return h ^ h >> 29;
+    return scattered(h);
 }
 
 static bool equal_attr(const hir_attr *a, const hir_attr *b) {

@@ -63,7 +63,8 @@ typedef struct planner {
     uint32_t *last_read;             /* by value: number of the last kernel that reads it */
     buffer_list arena, local, fixed; /* local: of the rows of a rank */
     HD_VEC(alias) aliases;
-    hir_id *first; /* by value: the first value in its place */
+    hir_id *first;    /* by value: the first value in its place */
+    uint32_t *number; /* by value that is the first in its place: of its buffer in the list */
 } planner;
 
 /* ---- places outside the arena ---------------------------------------------------------------- */
@@ -136,6 +137,12 @@ static bool has_many_rows(const planner *p, hir_id kernel) {
     return rows > MOST_OVER;
 }
 
+/* The buffer of a value that is the first in its place; NULL: it is in another list. */
+static buffer *buffer_in(const planner *p, const buffer_list *list, hir_id first) {
+    const uint32_t i = p->number[first];
+    return i < list->n && list->at[i].value == first ? &list->at[i] : NULL;
+}
+
 /* Finds a value that result `b` of the kernel may alias, as the kernel is its last reader; returns
  * its buffer. */
 static buffer *find_aliased(planner *p, buffer_list *list, hir_id kernel, const buffer *b) {
@@ -151,15 +158,12 @@ static buffer *find_aliased(planner *p, buffer_list *list, hir_id kernel, const 
             if (p->last_read[o->args[i].index] != b->born) continue; /* cheapest test first */
             if (p->first[o->args[i].index] == HIR_NONE) continue;    /* a value of the body */
             const hir_value *x = hir_value_at(p->m, o->args[i].index);
-            for (size_t j = list->n; j-- > 0;) {
-                buffer *of = &list->at[j];
-                bool its = of->value == p->first[o->args[i].index] && of->dies == b->born;
-                bool same = hir_type_row_elements(x->type) ==
-                            hir_type_row_elements(hir_value_at(p->m, b->value)->type);
-                if (its && same && x->type.dtype == dtype &&
-                    hir_may_be_in_place(p->m, kernel, o->args[i].index))
-                    return of;
-            }
+            buffer *of = buffer_in(p, list, p->first[o->args[i].index]);
+            const bool same = hir_type_row_elements(x->type) ==
+                              hir_type_row_elements(hir_value_at(p->m, b->value)->type);
+            if (of && of->dies == b->born && same && x->type.dtype == dtype &&
+                hir_may_be_in_place(p->m, kernel, o->args[i].index))
+                return of;
         }
     }
     return NULL;
@@ -184,6 +188,7 @@ static bool place_result(planner *p, hir_id kernel, uint32_t i, uint32_t number)
         hd_push(p->c->scratch, &p->aliases, ((alias){value, aliased->value}));
         return true;
     }
+    p->number[value] = (uint32_t)list->n;
     hd_push(p->c->scratch, list, b);
     return true;
 }
@@ -204,6 +209,7 @@ static void find_last_reads(planner *p) {
 static bool place_results(planner *p) {
     uint32_t number = 0;
     p->first = hd_new_array(p->c->scratch, hir_id, p->m->values.n + 1);
+    p->number = hd_new_array(p->c->scratch, uint32_t, p->m->values.n + 1);
     memset(p->first, 0xff, (p->m->values.n + 1) * sizeof *p->first);
     HIR_EACH(p->m, kernel, p->m->first) {
         if (hir_op_at(p->m, kernel)->code == HIR_OUTPUT_OP) continue;
@@ -220,10 +226,7 @@ static buffer *buffer_of(planner *p, hir_id value) {
     const hir_type t = hir_value_at(p->m, value)->type;
     const hir_id first = p->first[value];
     if (first == HIR_NONE || !hir_type_has_t(t)) return NULL;
-    buffer_list *list = hir_is_row_share(t.dim[0]) ? &p->local : &p->arena;
-    for (size_t i = 0; i < list->n; i++)
-        if (list->at[i].value == first) return &list->at[i];
-    return NULL;
+    return buffer_in(p, hir_is_row_share(t.dim[0]) ? &p->local : &p->arena, first);
 }
 
 static void keep_during(planner *p, hir_id value, const hir_overlap *o) {
@@ -281,17 +284,100 @@ static void hold_fixed(planner *p) {
 }
 
 /* ---- packing ------------------------------------------------------------------------------- */
-static bool meet(const buffer *a, const buffer *b) {
-    return a->born <= b->dies && b->born <= a->dies;
+/* The placed buffers, to be found by the kernels at which they are live, so that a plan takes a
+ * time that grows with the buffers that are live at once and not with all of them. In order of
+ * birth those that have died are dropped. In other orders, those that are live at a kernel are
+ * those of the nodes between a leaf of a binary tree over the kernels and its root, as each buffer
+ * is in the few nodes that make up its live range. */
+typedef struct node { /* a list of buffers */
+    struct node *next;
+    const buffer *of;
+} node;
+
+typedef struct packer {
+    hd_arena *arena;
+    bool by_birth;          /* the order in which buffers are placed */
+    uint32_t leaves;        /* a power of two */
+    node **live, **born;    /* by node of the tree, the root is 1; by kernel */
+    HD_VEC(buffer) overlap; /* with the buffer that is being placed, by offset */
+} packer;
+
+static packer packer_new(const planner *p, bool by_birth) {
+    packer x = {.arena = p->c->scratch, .by_birth = by_birth, .leaves = 1};
+    if (by_birth) return x;
+    while (x.leaves < p->n_kernels)
+        x.leaves *= 2;
+    x.live = hd_new_array(x.arena, node *, 2 * (size_t)x.leaves);
+    x.born = hd_new_array(x.arena, node *, x.leaves);
+    return x;
 }
 
-/* The lowest offset, or that of the tightest gap, where b overlaps none of the placed buffers,
- * which are sorted by offset. */
-static uint64_t find_offset(const buffer_list *placed, const buffer *b, bool best_fit) {
+static void note(packer *x, node **list, const buffer *b) {
+    node *n = hd_new(x->arena, node);
+    *n = (node){*list, b};
+    *list = n;
+}
+
+static void insert(packer *x, const buffer *b) {
+    hd_push(x->arena, &x->overlap, *b);
+    size_t at = x->overlap.n - 1;
+    while (at > 0 && x->overlap.at[at - 1].offset > b->offset)
+        at--;
+    memmove(&x->overlap.at[at + 1], &x->overlap.at[at], (x->overlap.n - 1 - at) * sizeof *b);
+    x->overlap.at[at] = *b;
+}
+
+static void note_placed(packer *x, const buffer *b) {
+    if (x->by_birth) {
+        insert(x, b);
+        return;
+    }
+    note(x, &x->born[b->born], b);
+    for (uint32_t from = b->born + x->leaves, to = b->dies + x->leaves + 1; from < to;) {
+        if (from % 2) note(x, &x->live[from++], b);
+        if (to % 2) note(x, &x->live[--to], b);
+        from /= 2;
+        to /= 2;
+    }
+}
+
+static void add_overlap(packer *x, const node *list) {
+    for (; list; list = list->next)
+        hd_push(x->arena, &x->overlap, *list->of);
+}
+
+static int by_offset(const void *x, const void *y) {
+    const buffer *a = x, *b = y;
+    return (a->offset > b->offset) - (a->offset < b->offset);
+}
+
+static void drop_dead(packer *x, uint32_t now) {
+    size_t kept = 0;
+    for (size_t i = 0; i < x->overlap.n; i++)
+        if (x->overlap.at[i].dies >= now) x->overlap.at[kept++] = x->overlap.at[i];
+    x->overlap.n = kept;
+}
+
+/* Those that are live when b begins, and those that begin later in its live range. */
+static void find_overlap(packer *x, const buffer *b) {
+    if (x->by_birth) {
+        drop_dead(x, b->born);
+        return;
+    }
+    x->overlap.n = 0;
+    for (uint32_t at = b->born + x->leaves; at > 0; at /= 2)
+        add_overlap(x, x->live[at]);
+    for (uint32_t k = b->born + 1; k <= b->dies; k++)
+        add_overlap(x, x->born[k]);
+    if (x->overlap.n) qsort(x->overlap.at, x->overlap.n, sizeof *x->overlap.at, by_offset);
+}
+
+/* The lowest offset, or that of the tightest gap, where b overlaps none of the placed buffers. */
+static uint64_t find_offset(packer *x, const buffer *b, bool best_fit) {
     uint64_t end = 0, found = UINT64_MAX, tightest = UINT64_MAX;
-    for (size_t i = 0; i < placed->n; i++) {
-        const buffer *o = &placed->at[i];
-        if (!meet(o, b)) continue;
+    find_overlap(x, b);
+    for (size_t i = 0; i < x->overlap.n; i++) {
+        const buffer *o = &x->overlap.at[i];
         if (o->offset >= end && o->offset - end >= b->size) {
             if (!best_fit) return end;
             if (o->offset - end < tightest) {
@@ -304,24 +390,15 @@ static uint64_t find_offset(const buffer_list *placed, const buffer *b, bool bes
     return found != UINT64_MAX ? found : end;
 }
 
-static void insert_placed(hd_arena *a, buffer_list *placed, buffer b) {
-    hd_push(a, placed, b);
-    size_t at = placed->n - 1;
-    while (at > 0 && placed->at[at - 1].offset > b.offset)
-        at--;
-    memmove(&placed->at[at + 1], &placed->at[at], (placed->n - 1 - at) * sizeof b);
-    placed->at[at] = b;
-}
-
 /* Places the buffers in their order; returns the height. */
-static uint64_t fit(hd_arena *a, buffer *list, size_t n, bool best_fit) {
-    buffer_list placed = {0};
+static uint64_t fit(const planner *p, buffer *list, size_t n, bool by_birth, bool best_fit) {
+    packer x = packer_new(p, by_birth);
     uint64_t peak = 0;
     for (size_t i = 0; i < n; i++) {
-        list[i].offset = find_offset(&placed, &list[i], best_fit);
+        list[i].offset = find_offset(&x, &list[i], best_fit);
         uint64_t end = list[i].offset + list[i].size;
         if (end > peak) peak = end;
-        insert_placed(a, &placed, list[i]);
+        note_placed(&x, &list[i]);
     }
     return peak;
 }
@@ -374,7 +451,7 @@ static uint64_t plan(planner *p, buffer_list *list, uint64_t bound) {
     memcpy(trial, list->at, list->n * sizeof *trial);
     for (int i = 0; i < 6 && best > bound; i++) {
         qsort(trial, list->n, sizeof *trial, orders[i / 2]);
-        uint64_t peak = fit(p->c->scratch, trial, list->n, i % 2 == 0);
+        uint64_t peak = fit(p, trial, list->n, i < 2, i % 2 == 0);
         if (peak >= best) continue;
         best = peak;
         memcpy(list->at, trial, list->n * sizeof *trial);

@@ -169,6 +169,7 @@ static bool leave(row_graph *g) {
 
 static bool yield(row_graph *g, const hir_op *op) {
     const hir_op *kernel = hir_op_at(g->m, g->k->op);
+    const hir_id *in_place = hir_in_place(g->whole, g->k->op, g->arena);
     for (uint32_t i = 0; i < op->n_args; i++) {
         hir_ref result = hir_value_ref(kernel->results[i]);
         const hir_value *value = hir_value_at(g->m, result.index);
@@ -178,7 +179,7 @@ static bool yield(row_graph *g, const hir_op *op) {
         bool has_t = hir_type_has_t(value->type);
         if (!has_t && !row_at(g, v.ref.node)->token_free)
             return row_unsupported(g, op, "a result without T depends on the token");
-        const hir_id over = hir_in_place_of(g->whole, g->k->op, i);
+        const hir_id over = in_place[i];
         deliver(g, op, &v,
                 (row_buffer){.where = ROW_ARG,
                              .ref = result,

@@ -109,6 +109,34 @@ Test(ledger, a_mix_has_the_sources_that_it_stacks) {
     cr_assert_eq(r.output, 2);
 }
 
+/* Each input has all outputs before it among its sources: lists of their own would be the square of
+ * the sublayers long. */
+Test(ledger, inputs_that_read_all_before_them_share_a_list) {
+    enum { SUBLAYERS = 300 };
+    hd_text t;
+    hd_text_init(&t, arena);
+    hd_text_add(&t, HEAD() NORM("0", "%e"));
+    for (int k = 0; k < SUBLAYERS; k++)
+        hd_text_f(&t,
+                  "  %%y%d = linear %%x%d, @f1, _ : f32[T, 16]\n"
+                  "  %%h%d = add %%x%d, %%y%d : f32[T, 16]\n"
+                  "  %%x%d = rmsnorm %%h%d, @g {eps = 1e-06} : f32[T, 16]\n",
+                  k, k, k, k, k, k + 1, k);
+    hd_text_f(&t, "  %%logits = linear %%x%d, @embed, _ : f32[T, 20]\n", SUBLAYERS);
+    hd_text_add(&t, "  output %logits {name = \"logits\"}\n}\n");
+    const hir_ledger l = ledger_of(t.at);
+    cr_assert_eq(l.sublayers, SUBLAYERS);
+    size_t lists = 1;
+    for (size_t i = 0; i <= SUBLAYERS; i++) {
+        const hir_flow_input *x = &l.flow.inputs.at[i];
+        cr_assert_eq(x->sources.n, i + 1, "%zu of input %zu", x->sources.n, i);
+        cr_assert_eq(x->sources.at[i].first, i);
+        if (i < SUBLAYERS) cr_assert_eq(x->shared, i + 1);
+        lists += i > 0 && x->sources.at != x[-1].sources.at;
+    }
+    cr_assert_lt(lists, 20, "%zu", lists);
+}
+
 Test(ledger, a_query_made_of_the_input_is_no_source_and_no_sublayer) {
     hir_ledger l = ledger_of(HEAD() NORM("1", "%e") SUB("1") NORM(
         "2", "%y1") "  %q = linear %x2, @f2, _ : f32[T, 16]\n"

@@ -343,9 +343,14 @@ Test(plan_memory, long_rows_stay_in_place) {
                  last[!again]);
         bench b = run(text, to_end, 5, NULL);
         uint32_t over = 0;
-        HIR_EACH(b.m, op, b.m->first)
-        for (uint32_t i = 0; i < hir_op_at(b.m, op)->n_results; i++)
-            over += hir_in_place_of(b.m, op, i) != HIR_NONE;
+        HIR_EACH(b.m, op, b.m->first) {
+            const hir_id *all = hir_in_place(b.m, op, b.arena);
+            for (uint32_t i = 0; i < hir_op_at(b.m, op)->n_results; i++) {
+                const hir_id of = hir_in_place_of(b.m, op, i);
+                over += of != HIR_NONE;
+                cr_expect_eq(all[i], of, "%u and %u", all[i], of);
+            }
+        }
         cr_expect_eq(over, again ? 1 : 3, "%u", over);
         hd_arena_free(b.arena);
     }
