@@ -203,13 +203,6 @@ static bool check_module(hpt_program *p) {
                 p, m->weights.at[i].loc,
                 hd_printf(p->a, "weight %s has a # as a part of its name", m->weights.at[i].name),
                 "it stands for numbers where names are compared", "rename the weight");
-    for (size_t i = 0; i < m->weights.n; i++)
-        if (hir_is_derived(&m->weights.at[i]))
-            return reject(p, m->weights.at[i].loc,
-                          hd_printf(p->a, "weight %s is derived from others, which a pass has done",
-                                    m->weights.at[i].name),
-                          "a module that is trained has the parameters of the checkpoint",
-                          "emit it from the spec or the folder");
     for (size_t i = 0; i < m->states.n; i++)
         if (m->states.at[i].type.dtype != HIR_F32)
             return reject(p, m->states.at[i].loc,
@@ -255,6 +248,7 @@ static hpt_ref make_ref(const lifting *l, hir_ref r) {
         r = l->same[r.index];
     if (r.kind == HIR_REF_WEIGHT) {
         const hir_weight *w = &m->weights.at[r.index];
+        if (hir_is_derived(w)) return l->p->property[r.index];
         return (hpt_ref){.kind = HPT_WEIGHT,
                          .name = hpt_make_name(l->p->a, w->name),
                          .parts = w->stacked ? w->type.dim[0] : 0};
@@ -415,6 +409,7 @@ static void drop_unread(hpt_program *p) {
 bool hpt_make_nodes(hpt_program *p) {
     const hir_module *m = p->m;
     if (!check_module(p)) return false;
+    hpt_derive_weights(p);
     lifting l = {.p = p,
                  .live = hd_new_array(p->a, bool, m->ops.n + 1),
                  .same = hd_new_array(p->a, hir_ref, m->values.n + 1)};

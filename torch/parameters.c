@@ -22,7 +22,7 @@ static entries collect(const hpt_program *p) {
     entries all = {0};
     for (size_t i = 0; i < p->m->weights.n; i++) {
         const hir_weight *w = &p->m->weights.at[i];
-        if (w->unused) continue;
+        if (w->unused || hir_is_derived(w)) continue;
         const hpt_name name = hpt_make_name(p->a, w->name);
         size_t e = 0;
         while (e < all.n && !(same_but_for_first(&all.at[e].name, &name) &&

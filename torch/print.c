@@ -100,12 +100,27 @@ static const char *quoted_name(const printer *t, const hpt_name *name) {
     return hd_printf(t->p->a, "%s\"%s\"", computed ? "f" : "", out.at ? out.at : "");
 }
 
+/* w["self_attn"].derived_A_log */
+static const char *property_text(const printer *t, const hpt_name *name) {
+    const char *dot = strrchr(name->pattern, '.');
+    if (!dot) return hd_printf(t->p->a, "%s.%s", t->scope, name->pattern);
+    hpt_name scope = *name;
+    scope.pattern = hd_strndup(t->p->a, name->pattern, (size_t)(dot - name->pattern));
+    return hd_printf(t->p->a, "%s[%s].%s", t->scope, quoted_name(t, &scope), dot + 1);
+}
+
 static const char *weight_text(const printer *t, const hpt_ref *ref) {
     if (ref->kind == HPT_SCOPE && !*ref->name.pattern) return t->scope;
+    if (ref->derived) return property_text(t, &ref->name);
     const char *name = quoted_name(t, &ref->name);
     if (ref->parts)
         return hd_printf(t->p->a, "stacked(%s, %s, %lld)", t->scope, name, (long long)ref->parts);
     return hd_printf(t->p->a, "%s[%s]", t->scope, name);
+}
+
+const char *hpt_weight_text(const hpt_program *p, const hpt_ref *ref) {
+    const printer t = {.p = p, .scope = "w"};
+    return weight_text(&t, ref);
 }
 
 /* ---- operands -------------------------------------------------------------------------------- */
@@ -591,5 +606,7 @@ static void mark_body(const hpt_body *b, bool called[HIR_OPCODE_COUNT]) {
 void hpt_mark_called(const hpt_program *p, bool called[HIR_OPCODE_COUNT]) {
     for (size_t i = 0; i < p->functions.n; i++)
         mark_body(&p->functions.at[i]->body, called);
+    for (size_t i = 0; i < p->derived.n; i++)
+        mark_body(&p->derived.at[i]->body, called);
     mark_body(&p->body, called);
 }

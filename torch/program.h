@@ -1,6 +1,7 @@
 /* The Python program that a module becomes: bodies of nodes, functions that nodes call, loops.
  *
- * Nodes are made of the ops of the graph (nodes.c). Runs of nodes that occur again, layers and
+ * Nodes are made of the ops of the graph (nodes.c), what is computed of weights alone becomes
+ * properties (derived.c). Runs of nodes that occur again, layers and
  * their sublayers, become functions with a node for each call (outline.c); what then follows itself
  * again and again in a body becomes a loop (roll.c). Both compare nodes as they stand, operand by
  * operand, so that the program computes the graph, whatever was found. print.c writes it. */
@@ -46,6 +47,7 @@ typedef struct hpt_ref {
     hpt_name name;     /* of WEIGHT, SCOPE */
     hpt_number number; /* of NUMBER, ELEMENT, LIST */
     int64_t parts;     /* of a stacked WEIGHT: how many there are */
+    bool derived;      /* WEIGHT: its last component is a property (derived.c) */
 } hpt_ref;
 bool hpt_same_ref(const hpt_ref *a, const hpt_ref *b);
 
@@ -107,6 +109,7 @@ struct hpt_function {
     HD_VEC(const char *) numbers;
     HD_VEC(hpt_ref) out;
     hpt_body body;
+    const char *text; /* what it returns, in the place of body and out; NULL: they say it */
     bool takes_rows; /* the last argument is a tensor with a row for each token */
     hpt_ref rows;    /* such a tensor that it has anyway; NONE: it has none */
 };
@@ -121,7 +124,8 @@ typedef struct hpt_program {
     hd_arena *a;
     hd_diags *d;
     HD_VEC(hpt_variable) variables; /* the values of the module, and what was added */
-    HD_VEC(hpt_function *) functions;
+    HD_VEC(hpt_function *) functions, derived; /* derived weights: functions of their scope */
+    const hpt_ref *property; /* by weight of the module: of derived ones */
     hpt_body body;
     HD_VEC(hpt_output) outputs;
     HD_VEC(const char *) tables; /* tuples of numbers: NUMBERS_1 and so on, if the text has them */
@@ -160,9 +164,12 @@ bool hpt_make_nodes(hpt_program *p);
 /* Does the text of a node name a tensor with a row for each token? */
 bool hpt_needs_rows(const hpt_node *n);
 const char *hpt_number_name(const hpt_node *n, uint32_t i); /* of n->number[i] */
+void hpt_derive_weights(hpt_program *p); /* before there are nodes */
+void hpt_derive(hpt_program *p);
 void hpt_outline(hpt_program *p);
 void hpt_roll(hpt_program *p);
 void hpt_print_function(const hpt_program *p, const hpt_function *f, hd_text *out);
+const char *hpt_weight_text(const hpt_program *p, const hpt_ref *ref); /* in the scope `w` */
 void hpt_print_sequence(const hpt_program *p, hd_text *out);
 /* Which ops does the program call by functions of ops.py? */
 void hpt_mark_called(const hpt_program *p, bool called[HIR_OPCODE_COUNT]);

@@ -132,6 +132,15 @@ static void print_class(const hpt_program *p, hd_text *out) {
                     "\n    def forward(self, *inputs):\n        return self.sequence(*inputs)\n");
 }
 
+static void print_derived(const hpt_program *p, const hpt_function *f, hd_text *out) {
+    hd_text_add(out, "\n\n");
+    if (f->text)
+        hd_text_f(out, "# %s\ndef %s(w):\n    return %s\n", f->about, f->name, f->text);
+    else
+        hpt_print_function(p, f, out);
+    hd_text_f(out, "\n\nWeights.%s = property(%s)\n", f->name, f->name);
+}
+
 /* Those that the text has: attempts at loops that failed have made tables, too. */
 static void print_tables(const hpt_program *p, const char *text, hd_text *out) {
     for (size_t i = 0; i < p->tables.n; i++) {
@@ -159,6 +168,7 @@ static void print_tables(const hpt_program *p, const char *text, hd_text *out) {
 bool hpt_write(const hir_module *m, hd_diags *d, hd_text *out) {
     hpt_program p = {.m = m, .a = out->arena, .d = d};
     if (!hpt_make_nodes(&p)) return false;
+    hpt_derive(&p);
     hpt_outline(&p);
     hpt_roll(&p);
     print_head(&p, out);
@@ -166,15 +176,20 @@ bool hpt_write(const hir_module *m, hd_diags *d, hd_text *out) {
     hpt_print_parameters(&p, out);
     hd_text_add(out, "\n\n# ---- ops of the graph ----");
     if (!print_ops(&p, out)) return false;
-    hd_text_add(out, "\n\n# ---- the model ----\n");
     hd_text body;
+    hd_text_init(&body, p.a);
+    for (size_t i = 0; i < p.derived.n; i++)
+        print_derived(&p, p.derived.at[i], &body);
+    const char *derived = body.n ? body.at : "";
+    if (*derived) hd_text_f(out, "\n\n# ---- derived weights ----\n%s", derived);
+    hd_text_add(out, "\n\n# ---- the model ----\n");
     hd_text_init(&body, p.a);
     for (size_t i = 0; i < p.functions.n; i++) {
         hd_text_add(&body, "\n\n");
         hpt_print_function(&p, p.functions.at[i], &body);
     }
     print_class(&p, &body);
-    print_tables(&p, body.at, out);
+    print_tables(&p, hd_printf(p.a, "%s%s", derived, body.at), out);
     hd_text_add(out, body.at);
     return true;
 }

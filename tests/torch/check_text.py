@@ -32,6 +32,8 @@ def compile_torch(hadal, folder, out):
 
 def own_part(text):
     names, ops, own = (text.index(f"\n# {mark}") for mark in ("What a checkpoint", "---- ops", "---- the model"))
+    if "\n# ---- derived weights" in text:
+        own = text.index("\n# ---- derived weights")
     return text[names + 1:ops] + text[own:]
 
 

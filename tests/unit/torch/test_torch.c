@@ -8,13 +8,18 @@
 
 TestSuite(torch, .init = open_arena, .fini = close_arena);
 
-static const char *written(const char *text) {
+/* From the names of parameters on. */
+static const char *all_written(const char *text) {
     hir_module *m = parse(text);
     cr_assert_not_null(m, "%s", said());
     hd_text out;
     hd_text_init(&out, arena);
-    if (!hpt_write(m, &diags, &out)) return NULL;
-    return strstr(out.at, "# ---- the model ----");
+    return hpt_write(m, &diags, &out) ? strstr(out.at, "\ndef names():") : NULL;
+}
+
+static const char *written(const char *text) {
+    const char *all = all_written(text);
+    return all ? strstr(all, "# ---- the model ----") : NULL;
 }
 
 static void has(const char *text, const char *part) {
@@ -137,6 +142,55 @@ Test(torch, names_with_quotes_braces_and_lines_are_texts_of_python) {
     has(written(text), "self[\"a\\\"b\\x0a{c}\\\\\"]");
 }
 
+/* What is computed of weights alone is a property of their scope; what only moves elements is not. */
+Test(torch, derived_weights_are_properties) {
+    const char *text = "weight @layers.0.log : f32[4]\nweight @layers.1.log : f32[4]\n"
+                       "weight @layers.0.w : f32[2, 2]\n\nfunc(%x: f32[T, 4]) {\n"
+                       "  %0 = exp @layers.0.log\n  %1 = mul %x, %0\n"
+                       "  %2 = exp @layers.1.log\n  %3 = mul %1, %2\n"
+                       "  %4 = reshape @layers.0.w {shape = [4]}\n  %5 = mul %3, %4\n"
+                       "  output %5 {name = \"y\"}\n}\n";
+    const char *y = all_written(hd_printf(arena, "%s%s", HEAD, text));
+    has(y, "# layers.*\ndef derived_log(w):\n    return torch.exp(w[\"log\"])\n");
+    has(y, "Weights.derived_log = property(derived_log)\n");
+    has(y, "x * self[\"layers.0\"].derived_log * self[\"layers.1\"].derived_log * "
+           "self[\"layers.0.w\"].reshape(4)");
+}
+
+/* Numbers that differ from layer to layer leave the layers one function. */
+Test(torch, expressions_with_numbers_of_their_own_stay) {
+    const char *y =
+        all_written(HEAD "weight @layers.0.log : f32[4]\nweight @layers.1.log : f32[4]\n\n"
+                         "func(%x: f32[T, 4]) {\n"
+                         "  %c = const {value = 2, shape = []}\n  %0 = mul @layers.0.log, %c\n"
+                         "  %1 = mul %x, %0\n  %d = const {value = 3, shape = []}\n"
+                         "  %2 = mul @layers.1.log, %d\n  %3 = mul %1, %2\n"
+                         "  output %3 {name = \"y\"}\n}\n");
+    cr_assert_not(strstr(y, "derived"), "%s", y);
+    has(y, "self[\"layers.1.log\"] * 3");
+}
+
+/* Weights that a pass has derived, in all forms that ir/derived.def has. */
+Test(torch, weights_derived_by_passes_are_properties) {
+    const char *y = all_written(
+        HEAD "weight @m.a : f32[4]\nweight @m.b : f32[2, 4]\n"
+             "weight @m.f : f32[2, 4] = @m.a * @m.b\n"
+             "weight @m.g : f32[4, 4] = softmax(@m.b)[0:8], @m.b * neg_exp(@m.a)[1:2]\n"
+             "weight @m.t : f32[4, 2] = transposed(@m.b[0:8])\n\nfunc(%x: f32[T, 4]) {\n"
+             "  %1 = linear %x, @m.f\n  output %1 {name = \"p\"}\n"
+             "  %2 = linear %x, @m.g\n  output %2 {name = \"q\"}\n"
+             "  %3 = linear %1, @m.t\n  output %3 {name = \"r\"}\n}\n");
+    has(y, "# m\ndef derived_f(w):\n    return (w[\"a\"].flatten().reshape(-1, 4) * "
+           "w[\"b\"].flatten().reshape(-1, 4)).reshape(2, 4)\n");
+    has(y, "return torch.cat([w[\"b\"].flatten().softmax(0)[0:8],\n");
+    has(y, "(w[\"b\"].flatten().reshape(-1, 4) * "
+           "(-torch.exp(w[\"a\"].flatten()))[1:2].reshape(1, 1)).flatten()]).reshape(4, 4)\n");
+    has(y, "return w[\"b\"].flatten()[0:8].reshape(-1, 4).T.flatten().reshape(4, 2)\n");
+    has(y, "linear(x, self[\"m\"].derived_f)");
+    has(y, "yield \"m.b\", (2, 4)");
+    cr_assert_not(strstr(y, "yield \"m.f\""), "%s", y);
+}
+
 static void rejected(const char *text, const char *message) {
     cr_assert_null(written(text));
     has(said(), message);
@@ -146,9 +200,6 @@ Test(torch, what_has_no_form_is_rejected_with_a_reason) {
     rejected("hir 1 depth @m\n\nfunc(%x: f32[T, 4]) {\n"
              "  %1 = depth.inverse_rms %x {eps = 1e-06}\n  output %1 {name = \"a\"}\n}\n",
              "PyTorch is written from the graph, and this is no longer one");
-    rejected(HEAD "weight @a : f32[4]\nweight @b : f32[4] = @a * @a\n\nfunc(%x: f32[T, 4]) {\n"
-                  "  %1 = mul %x, @b\n  output %1 {name = \"a\"}\n}\n",
-             "weight b is derived from others");
     rejected(HEAD "weight @\"a.#.b\" : f32[4]\n\nfunc(%x: f32[T, 4]) {\n"
                   "  %1 = mul %x, @\"a.#.b\"\n  output %1 {name = \"a\"}\n}\n",
              "weight a.#.b has a # as a part of its name");
