@@ -45,8 +45,14 @@ static size_t bound(const added_set *s, size_t low, size_t high, size_t depth, u
     return low;
 }
 
+/* Is the token one that a message cannot write, and is any byte of its place a message's? */
+static bool is_quoted(const encoder *e, const added_token *t, const uint8_t *mask) {
+    return mask && e->control[t - e->t->added.at] && memchr(mask, 1, t->pattern.n);
+}
+
 /* Returns the longest token that text[0..n) begins with. */
-static const added_token *longest(const added_set *s, const char *text, size_t n) {
+static const added_token *longest(const encoder *e, const added_set *s, const char *text, size_t n,
+                                  const uint8_t *mask) {
     const added_token *best = NULL;
     size_t low = 0, high = s->n;
     for (size_t depth = 0; depth < n && low < high; depth++) {
@@ -54,7 +60,10 @@ static const added_token *longest(const added_set *s, const char *text, size_t n
         low = bound(s, low, high, depth, c, false);
         high = bound(s, low, high, depth, c, true);
         /* of tokens with a common beginning, the shortest comes first */
-        if (low < high && s->at[low]->pattern.n == depth + 1) best = s->at[low++];
+        if (low < high && s->at[low]->pattern.n == depth + 1) {
+            if (!is_quoted(e, s->at[low], mask)) best = s->at[low];
+            low++;
+        }
     }
     return best;
 }
@@ -69,11 +78,11 @@ static void add_text(encoder *e, piece in, size_t from, size_t to, piece_list *o
     if (to > from) hd_push(e->arena, out, p);
 }
 
-void cut_added(encoder *e, const added_set *set, piece in, piece_list *out) {
+void cut_added(encoder *e, const added_set *set, piece in, const uint8_t *mask, piece_list *out) {
     const string text = {in.at, in.n};
     size_t done = 0;
     for (size_t at = 0; at < in.n;) {
-        const added_token *t = longest(set, in.at + at, in.n - at);
+        const added_token *t = longest(e, set, in.at + at, in.n - at, mask ? mask + at : NULL);
         if (!t) {
             at += (size_t)hd_utf8(in.at + at, in.n - at);
             continue;

@@ -42,6 +42,10 @@ hadal_tokenizer *tokenizer_open(hd_arena *a, hd_diags *d, const char *path) {
     return t->read ? t : NULL;
 }
 
+const tokenizer *tokenizer_of(const hadal_tokenizer *t) {
+    return t->read;
+}
+
 static void tell(char *message, size_t size, const char *text) {
     if (size > 0) snprintf(message, size, "%s", text);
 }

@@ -150,6 +150,7 @@ tokenizer *tokenizer_read_tiktoken(hd_arena *a, hd_diags *d, const char *folder)
 /* Opens either file, for include/hadal/text.h; `path` may be a folder. The result lives as long as
  * `a`. */
 struct hadal_tokenizer *tokenizer_open(hd_arena *a, hd_diags *d, const char *path);
+const tokenizer *tokenizer_of(const struct hadal_tokenizer *t); /* what it has read */
 
 /* ---- text to tokens ------------------------------------------------------------------------- */
 
@@ -165,12 +166,16 @@ typedef struct encoder { /* the state of one encoding */
     const tokenizer *t;
     hd_arena *arena;
     search *search;
-    bool limit;   /* a pattern exceeded the limit of backtracking */
-    bool cut_off; /* the last normalisation removed the beginning of its text */
+    const uint8_t *mask; /* by byte of the text: 1 is a message's, in which no control token is
+                          * found; NULL: control tokens are found everywhere */
+    const bool *control; /* by token of t->added */
+    bool limit;          /* a pattern exceeded the limit of backtracking */
+    bool cut_off;        /* the last normalisation removed the beginning of its text */
 } encoder;
 
 string normalise(encoder *e, string text);
-void cut_added(encoder *e, const added_set *set, piece in, piece_list *out);
+/* `mask`: by byte of the piece; NULL: as that of an encoder. */
+void cut_added(encoder *e, const added_set *set, piece in, const uint8_t *mask, piece_list *out);
 /* Sorts the added tokens by pattern and drops those whose pattern is present already. */
 added_set added_set_of(tokenizer *t, bool normalized);
 void split_pieces(encoder *e, const splitter *s, piece_list *pieces);
@@ -179,6 +184,11 @@ void split_pieces(encoder *e, const splitter *s, piece_list *pieces);
  * exceeds the limit of backtracking. */
 bool tokenizer_encode(const tokenizer *t, hd_arena *a, const char *text, size_t n,
                       bool with_template, id_list *out);
+
+/* The same for the text of a chat, without the tokens of a template, with a mask and control tokens
+ * as those of an encoder. */
+bool tokenizer_encode_chat(const tokenizer *t, hd_arena *a, const char *text, size_t n,
+                           const uint8_t *mask, const bool *control, id_list *out);
 
 /* ---- tokens to text ------------------------------------------------------------------------- */
 

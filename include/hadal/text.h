@@ -48,10 +48,11 @@ HADAL_API int32_t hadal_tokenizer_id(const hadal_tokenizer *t, const char *token
 /* The text of an id in the file; NULL: there is no such id. */
 HADAL_API const char *hadal_tokenizer_token(const hadal_tokenizer *t, int32_t id);
 
-/* Failures of hadal_tokenizer_encode. */
+/* Failures of hadal_tokenizer_encode, hadal_chat_encode and hadal_chat_text. */
 enum {
     HADAL_TEXT_MEMORY = -1,  /* out of memory */
     HADAL_TEXT_PATTERN = -2, /* a pattern of the tokenizer takes too long on this text */
+    HADAL_TEXT_CHAT = -3,    /* of chats: the message says what is wrong */
 };
 /* The ids of text[0..n), which is UTF-8 (ill-formed bytes count as U+FFFD). With `with_template`
  * the tokens that the model expects around a text are added, usually one at its beginning. Returns
@@ -75,6 +76,53 @@ HADAL_API const char *hadal_text_stream_bytes(hadal_text_stream *s, int32_t id, 
 /* The text that was held back; afterwards the stream begins a new text. */
 HADAL_API const char *hadal_text_stream_end(hadal_text_stream *s, size_t *n);
 HADAL_API void hadal_text_stream_close(hadal_text_stream *s); /* NULL is allowed */
+
+/* ---- chats ----------------------------------------------------------------------------------- */
+
+/* The chat templates of a model folder: chat_template.jinja and additional_chat_templates/, else
+ * what tokenizer_config.json has. NULL on failure, as with hadal_tokenizer_open. */
+typedef struct hadal_chat_template hadal_chat_template;
+HADAL_API hadal_chat_template *hadal_chat_template_open(const char *folder, char *message,
+                                                        size_t size);
+HADAL_API void hadal_chat_template_close(hadal_chat_template *c); /* NULL is allowed */
+
+typedef struct hadal_chat_message {
+    const char *role, *content; /* "system", "user", "assistant"; UTF-8 */
+} hadal_chat_message;
+
+/* What is asked of a template. Everything belongs to the caller, and is needed only during the
+ * call. */
+typedef struct hadal_chat {
+    size_t struct_size; /* sizeof(hadal_chat) */
+    const hadal_chat_message *messages;
+    size_t n_messages;
+    /* Instead of `messages`, a JSON list of objects: with tool calls, or contents in parts. */
+    const char *messages_json;
+    const char *tools_json;     /* a JSON list of tools; NULL: none */
+    const char *variables_json; /* a JSON object of other variables, {"enable_thinking": false} */
+    const char *template_name;  /* NULL: "tool_use" with tools, if there is one, else "default" */
+    int add_generation_prompt;  /* 1: what comes before an answer is at the end */
+    /* 0: what messages, tools and variables say is text: "<|im_end|>" in a message is no control
+     * token. 1: control tokens in them are control tokens, which lets whoever wrote a message
+     * write turns of others. */
+    int special;
+    int64_t now; /* seconds since 1970, for templates that write a date; 0: the clock */
+} hadal_chat;
+
+/* The ids of a chat, with all control tokens that the template writes; nothing is to be added
+ * around them. Returns the number of ids and writes at most `capacity` of them, as
+ * hadal_tokenizer_encode does. A negative number is a failure: `message` (if size > 0) says why,
+ * with the line of the template; HADAL_TEXT_CHAT is an error of the template, of the messages, or
+ * one that the template raised. Templates and tokenizers do not change: any number of threads may
+ * use them at once. A template is a program of whoever published the model: it sees nothing but
+ * the chat and the clock, and its steps, memory and output are bounded. */
+HADAL_API int64_t hadal_chat_encode(const hadal_chat_template *c, const hadal_tokenizer *t,
+                                    const hadal_chat *chat, int32_t *ids, int64_t capacity,
+                                    char *message, size_t size);
+/* The same as text, UTF-8 without a NUL, of which at most `capacity` bytes are written. Tokens of
+ * this text are not those of hadal_chat_encode where a message has control tokens in it. */
+HADAL_API int64_t hadal_chat_text(const hadal_chat_template *c, const hadal_chat *chat, char *out,
+                                  int64_t capacity, char *message, size_t size);
 
 /* text[0..n) between double quotes, in a form in which every character can be seen: \n, \r, \t, \"
  * and \\; \xNN for other controls and for bytes that are not UTF-8; \u{N} for characters that leave
