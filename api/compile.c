@@ -191,14 +191,21 @@ void api_recast_states(const hadal_session *s, hir_module *m) {
         if (states[i].asked.given) hir_set_state_dtype(m, states[i].kind, states[i].asked.dtype);
 }
 
-/* Is the weight, or are all its parts, stored in the checkpoint as MXFP4, with groups along its
- * rows or, if `transposed`, along its columns? */
-static bool is_published_mxfp4(hadal_session *s, const hir_weight *w, bool transposed) {
+/* Formats of checkpoints that are types of Hadal's, too. */
+static const struct published {
+    hd_packing packing;
+    hir_dtype dtype;
+} published[] = {{HD_PACKING_MXFP4, HIR_MXFP4}, {HD_PACKING_NVFP4, HIR_NVFP4}};
+
+/* Is the weight, or are all its parts, stored in the checkpoint in this format, with groups along
+ * its rows or, if `transposed`, along its columns? */
+static bool is_published(hadal_session *s, const hir_weight *w, hd_packing packing,
+                         bool transposed) {
     const int64_t parts = hcg_parts(w);
     for (int64_t i = 0; i < parts; i++) {
         const hir_weight part = hcg_part_of(s->arena, w, i);
         const hd_tensor *t = hd_tensors_find(&s->weights, part.name);
-        if (!t || !t->packed || t->packed->packing != HD_PACKING_MXFP4 ||
+        if (!t || !t->packed || t->packed->packing != packing ||
             t->packed->transposed != transposed)
             return false;
     }
@@ -216,9 +223,11 @@ static bool offer_published_types(hadal_session *s, hir_weight_types *types) {
     for (size_t i = 0; i < s->graph->weights.n; i++) {
         const hir_weight *w = &s->graph->weights.at[i];
         if (hir_is_derived(w)) continue;
-        for (int transposed = 0; transposed < 2; transposed++) {
-            const hir_weight_rule rule = {w->name, HIR_MXFP4, true, transposed};
-            if (!is_published_mxfp4(s, w, transposed)) continue;
+        for (int i = 0; i < 4; i++) {
+            const struct published *p = &published[i / 2];
+            const bool transposed = i % 2;
+            const hir_weight_rule rule = {w->name, p->dtype, true, transposed};
+            if (!is_published(s, w, p->packing, transposed)) continue;
             hd_push(s->arena, &all.rules, rule);
             s->published_types = true;
         }
@@ -549,7 +558,7 @@ static bool init_weights(hadal_session *s, uint64_t seed, bool draw_all, const c
             return hcg_init_weights(s->graph, &s->diags, seed, draw_all, kinds[i].dtype, path);
     hd_err(&s->diags, HD_E_USAGE, HD_NOWHERE, "a checkpoint cannot be made in \"%s\"", dtype)
         ->hint =
-        "f32, bf16 or f16; weights are put into groups (q8, q4, mxfp4) when they are packed";
+        "f32, bf16 or f16; weights are put into groups (q8, q4, mxfp4, nvfp4) when they are packed";
     return false;
 }
 

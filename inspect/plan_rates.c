@@ -42,8 +42,10 @@ int plan_reached_known(const plan_host *h) {
     return n;
 }
 
-/* The share measured on the host; 0: it was not measured. */
+/* The share measured on the host; 0: it was not measured. Kernels of nvfp4 are those of mxfp4 with
+ * a second scale for each group. */
 static double measured(const plan_host *h, plan_calls calls, hir_dtype matrix, bool rounded) {
+    if (matrix == HIR_NVFP4) matrix = HIR_MXFP4;
     const plan_fact f = plan_reached(calls, matrix, rounded);
     return f < PLAN_FACTS ? h->fact[f] : 0;
 }
@@ -96,7 +98,8 @@ static double rate_of_table(const plan_host *h, const plan_stage *stage, const p
 /* ---- measured or from the table -------------------------------------------------------------- */
 
 bool plan_may_round(hir_dtype matrix, bool int8, bool bf16) {
-    const bool groups = matrix == HIR_Q8 || matrix == HIR_Q4 || matrix == HIR_MXFP4;
+    const bool groups =
+        matrix == HIR_Q8 || matrix == HIR_Q4 || matrix == HIR_MXFP4 || matrix == HIR_NVFP4;
     return (groups && int8) || (matrix == HIR_BF16 && bf16);
 }
 

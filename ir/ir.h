@@ -25,7 +25,7 @@ enum {
 
 /* ---- types --------------------------------------------------------------------------------- */
 typedef enum hir_dtype {
-#define D(id, name, bytes, elements, depth, use) HIR_##id,
+#define D(id, ...) HIR_##id,
 #include "ir/dtypes.def"
 #undef D
     HIR_DTYPE_COUNT

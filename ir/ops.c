@@ -38,10 +38,10 @@ static const struct {
 
 static const struct {
     const char *name;
-    size_t bytes, elements, depth;
+    size_t bytes, elements, row, depth;
     enum { FLOAT, WEIGHT, IDS } use;
 } dtype_table[] = {
-#define D(id, name, bytes, elements, depth, use) {name, bytes, elements, depth, use},
+#define D(id, name, bytes, elements, row, depth, use) {name, bytes, elements, row, depth, use},
 #include "ir/dtypes.def"
 #undef D
 };
@@ -130,17 +130,20 @@ static uint64_t rounded_up(int64_t n, uint64_t to) {
 }
 
 bool hir_weight_bytes(const hir_weight *w, uint64_t *bytes) {
-    uint64_t elements = 1, group = dtype_table[w->type.dtype].elements, along_k = group;
+    uint64_t elements = 1, n = 1, group = dtype_table[w->type.dtype].elements, along_k = group;
     bool panel = w->layout != HIR_LAYOUT_ROWS && hir_has_matrices(w->type);
     const uint64_t rows = panel ? (uint64_t)hir_panel_rows(w->layout) : 1;
+    uint64_t besides; /* bytes of the n rows besides their elements */
     if (panel) along_k = dtype_table[w->type.dtype].depth;
     for (uint32_t i = 0; i < w->type.rank; i++) {
         const bool last = i + 1 == w->type.rank, rows_dim = i + 2 == w->type.rank;
         uint64_t dim = rounded_up(w->type.dim[i], panel && rows_dim ? rows : last ? along_k : 1);
         if (hd_mul_overflow(elements, dim, &elements)) return false;
+        if (!last) n *= dim;
     }
     return !hd_mul_overflow(elements / group, dtype_table[w->type.dtype].bytes, bytes) &&
-           *bytes <= INT64_MAX;
+           !hd_mul_overflow(n, dtype_table[w->type.dtype].row, &besides) &&
+           !hd_add_overflow(*bytes, besides, bytes) && *bytes <= INT64_MAX;
 }
 
 const char *hir_layout_name(hir_layout l) {

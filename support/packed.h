@@ -43,7 +43,7 @@ bool hd_unpack(hd_arena *a, hd_diags *d, const hd_tensors *stored, const hd_quan
  * once. */
 void hd_packed_to_f64(const hd_tensor *t, uint64_t first, uint64_t n, double *out);
 void hd_packed_to_f32(const hd_tensor *t, uint64_t first, uint64_t n, float *out);
-/* Is each row of the matrix t a whole row of one of the file's matrices? */
+/* Is each row of t, a matrix or several, a whole row of one of the file's matrices? */
 bool hd_packed_in_rows(const hd_tensor *t);
 /* hd_packed_scale_index: the index of an element's scale; `row` is counted through all matrices.
  * hd_packed_scale_step: how much greater the index of the next tile in the row is. */

@@ -32,19 +32,34 @@ static LLVMValueRef power(hcg_emit *e, LLVMValueRef exponent, LLVMTypeRef floats
     return hcg_fmul(e, s, half);
 }
 
-LLVMValueRef hcg_fp4_scale(hcg_emit *e, LLVMValueRef group, unsigned v) {
-    const unsigned lanes = e->level->lanes;
-    LLVMTypeRef bytes = LLVMVectorType(e->i8, lanes);
-    LLVMValueRef at = hcg_at_byte(e, group, (int64_t)v * lanes);
-    LLVMValueRef s = LLVMBuildLoad2(e->b, bytes, at, "");
-    LLVMSetAlignment(s, lanes);
-    return power(e, LLVMBuildZExt(e->b, s, LLVMVectorType(e->i32, lanes), ""), e->vec);
+/* Half of the scale of nvfp4 whose byte this is. */
+static LLVMValueRef small_scale(hcg_emit *e, LLVMValueRef byte, LLVMTypeRef floats) {
+    LLVMTypeRef ints = LLVMTypeOf(byte);
+    LLVMValueRef bits = LLVMBuildShl(e->b, byte, hcg_int_like(ints, HCG_E5M3_SHIFT), "");
+    LLVMValueRef least = hcg_int_like(ints, (uint64_t)(HCG_E5M3_LEAST - 1) << 23);
+    return LLVMBuildBitCast(e->b, LLVMBuildAdd(e->b, bits, least, ""), floats, "");
 }
 
-LLVMValueRef hcg_fp4_scale_at(hcg_emit *e, LLVMValueRef at) {
+static LLVMValueRef scale_of(hcg_emit *e, hir_dtype dtype, LLVMValueRef byte, LLVMTypeRef floats) {
+    return dtype == HIR_MXFP4 ? power(e, byte, floats) : small_scale(e, byte, floats);
+}
+
+/* Half of scale `part` of rows v * lanes .. */
+static LLVMValueRef fp4_scale(hcg_emit *e, hir_dtype dtype, LLVMValueRef group, unsigned v,
+                              unsigned part) {
+    const unsigned lanes = e->level->lanes;
+    LLVMTypeRef bytes = LLVMVectorType(e->i8, lanes);
+    LLVMValueRef at = hcg_at_byte(e, group, (int64_t)part * HIR_PANEL + (int64_t)v * lanes);
+    LLVMValueRef s = LLVMBuildLoad2(e->b, bytes, at, "");
+    LLVMSetAlignment(s, lanes);
+    return scale_of(e, dtype, LLVMBuildZExt(e->b, s, LLVMVectorType(e->i32, lanes), ""), e->vec);
+}
+
+/* The same of one row, whose byte is at `at`. */
+static LLVMValueRef fp4_scale_at(hcg_emit *e, hir_dtype dtype, LLVMValueRef at) {
     LLVMValueRef s = LLVMBuildLoad2(e->b, e->i8, at, "");
     LLVMSetAlignment(s, 1);
-    return power(e, LLVMBuildZExt(e->b, s, e->i32, ""), e->f32);
+    return scale_of(e, dtype, LLVMBuildZExt(e->b, s, e->i32, ""), e->f32);
 }
 
 /* ---- numbers --------------------------------------------------------------------------------- */
@@ -113,8 +128,9 @@ static LLVMValueRef half_at(hcg_emit *e, LLVMValueRef group, unsigned v) {
     return hcg_load(e, HIR_F16, hcg_at_byte(e, group, 2 * (int64_t)(v * e->level->lanes)), NULL);
 }
 
-LLVMValueRef hcg_quant_scale(hcg_emit *e, hir_dtype dtype, LLVMValueRef group, unsigned v) {
-    return dtype == HIR_MXFP4 ? hcg_fp4_scale(e, group, v) : half_at(e, group, v);
+LLVMValueRef hcg_quant_scale(hcg_emit *e, hir_dtype dtype, LLVMValueRef group, unsigned v,
+                             unsigned part) {
+    return hcg_is_fp4(dtype) ? fp4_scale(e, dtype, group, v, part) : half_at(e, group, v);
 }
 
 LLVMValueRef hcg_quant_least(hcg_emit *e, LLVMValueRef group, unsigned v) {
@@ -136,12 +152,12 @@ void hcg_quant_prefetch(hcg_emit *e, hir_dtype dtype, LLVMValueRef group) {
         hcg_prefetch(e, group, hcg_prefetch_distance(m, HCG_PREFETCH_GROUPS) + at);
 }
 
-/* q of element k (0 .. 31) of vector v as f32, with its sign for q8; for mxfp4 twice the number.
+/* q of element k (0 .. 31) of vector v as f32, with its sign for q8; for fp4 twice the number.
  * `words` are those of k's block. */
 static LLVMValueRef element(hcg_emit *e, hir_dtype dtype, LLVMValueRef words, unsigned k) {
     LLVMTypeRef type = LLVMTypeOf(words);
     LLVMValueRef q;
-    if (dtype == HIR_MXFP4) return hcg_fp4_number(e, words, 8 * (k % WORD) + k % 8 / WORD * 4);
+    if (hcg_is_fp4(dtype)) return hcg_fp4_number(e, words, 8 * (k % WORD) + k % 8 / WORD * 4);
     if (dtype == HIR_Q8) { /* the byte to the top, its lowest sign bit back down */
         q = LLVMBuildXor(e->b, words, hcg_int_like(type, 0x80808080), "");
         q = LLVMBuildShl(e->b, q, hcg_int_like(type, 24 - 8 * (k % WORD)), "");
@@ -176,15 +192,49 @@ static LLVMValueRef number(hcg_emit *e, hir_dtype dtype, LLVMValueRef q, LLVMVal
 }
 
 void hcg_quant_numbers(hcg_emit *e, hir_dtype dtype, LLVMValueRef group, unsigned v,
-                       LLVMValueRef w[HIR_GROUP]) {
-    LLVMValueRef scale = hcg_quant_scale(e, dtype, group, v);
+                       LLVMValueRef factor, LLVMValueRef w[HIR_GROUP]) {
+    const unsigned parts = hcg_group_scales(dtype), each = HIR_GROUP / parts;
     LLVMValueRef least = dtype == HIR_Q4 ? hcg_quant_least(e, group, v) : NULL;
     hcg_quant_integers(e, dtype, group, v, w);
-    for (unsigned k = 0; k < HIR_GROUP; k++)
-        w[k] = number(e, dtype, w[k], scale, least);
+    for (unsigned part = 0; part < parts; part++) {
+        LLVMValueRef scale = hcg_quant_scale(e, dtype, group, v, part);
+        if (factor) scale = hcg_fmul(e, scale, factor);
+        for (unsigned k = part * each; k < (part + 1) * each; k++)
+            w[k] = number(e, dtype, w[k], scale, least);
+    }
+}
+
+LLVMValueRef hcg_quant_factor(hcg_emit *e, hir_dtype dtype, LLVMValueRef end, unsigned v) {
+    if (!hcg_panel_end(dtype)) return NULL;
+    return hcg_load(e, HIR_F32, hcg_at_byte(e, end, (int64_t)v * e->level->lanes * 4), NULL);
+}
+
+LLVMValueRef hcg_quant_times_factor(hcg_emit *e, hir_dtype dtype, LLVMValueRef end, unsigned v,
+                                    LLVMValueRef sums) {
+    LLVMValueRef factor = hcg_quant_factor(e, dtype, end, v);
+    return factor ? hcg_fmul(e, sums, factor) : sums;
 }
 
 /* ---- rows of tables -------------------------------------------------------------------------- */
+/* The factor of a row of a panel whose rows have k elements; NULL: the type has none. */
+static LLVMValueRef factor_of_row(hcg_emit *e, hir_dtype dtype, const LLVMValueRef param[3]) {
+    if (!hcg_panel_end(dtype)) return NULL;
+    LLVMValueRef groups = hcg_divide_up(e, param[2], hcg_i64(e, HIR_GROUP));
+    LLVMValueRef bytes = hcg_mul_const(e, groups, (int64_t)hcg_group_bytes(dtype));
+    LLVMValueRef end = hcg_at(e, e->i8, param[0], bytes);
+    return hcg_load_scalar(e, HIR_F32, hcg_at(e, e->f32, end, param[1]));
+}
+
+/* Half of the scale of element `within` of a row of a group. */
+static LLVMValueRef row_scale(hcg_emit *e, hir_dtype dtype, LLVMValueRef group, LLVMValueRef row,
+                              LLVMValueRef within) {
+    if (hcg_group_scales(dtype) > 1) { /* two, HIR_PANEL elements each: bytes HIR_PANEL apart */
+        _Static_assert(HIR_GROUP == 2 * HIR_PANEL, "elements of a scale are rows of a panel");
+        row = hcg_add(e, row, LLVMBuildAnd(e->b, within, hcg_i64(e, HIR_PANEL), ""));
+    }
+    return fp4_scale_at(e, dtype, hcg_at(e, e->i8, group, row));
+}
+
 /* row(panel, row in it, k, out): element by element, since a call reads only one row a token */
 static hcg_shared row_function(hcg_emit *e, hir_dtype dtype) {
     LLVMTypeRef params[] = {e->ptr, e->i64, e->i64, e->ptr};
@@ -193,13 +243,15 @@ static hcg_shared row_function(hcg_emit *e, hir_dtype dtype) {
     if (!hcg_shared_begin(e, name, params, 4, &s)) return s;
     LLVMValueRef row = s.param[1], at_half = LLVMBuildShl(e->b, row, hcg_i64(e, 1), "");
     int64_t bytes = (int64_t)hcg_group_bytes(dtype);
+    LLVMValueRef factor = factor_of_row(e, dtype, s.param);
     hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), s.param[2], hcg_i64(e, 1), "k", 0, NULL);
     LLVMValueRef k = l.index, within = LLVMBuildAnd(e->b, k, hcg_i64(e, HIR_GROUP - 1), "");
     LLVMValueRef g = LLVMBuildLShr(e->b, k, hcg_i64(e, 5), "");
     LLVMValueRef group = hcg_at(e, e->i8, s.param[0], hcg_mul_const(e, g, bytes));
     LLVMValueRef halves = hcg_at(e, e->i8, group, at_half);
-    LLVMValueRef scale = dtype == HIR_MXFP4 ? hcg_fp4_scale_at(e, hcg_at(e, e->i8, group, row))
-                                            : hcg_load_scalar(e, HIR_F16, halves);
+    LLVMValueRef scale = hcg_is_fp4(dtype) ? row_scale(e, dtype, group, row, within)
+                                           : hcg_load_scalar(e, HIR_F16, halves);
+    if (factor) scale = hcg_fmul(e, scale, factor);
     const int64_t per_block = hcg_group_per_block(dtype);
     LLVMValueRef block = LLVMBuildUDiv(e->b, within, hcg_i64(e, per_block), "");
     LLVMValueRef at = LLVMBuildShl(e->b, block, hcg_i64(e, 6), "");
@@ -217,7 +269,7 @@ static hcg_shared row_function(hcg_emit *e, hir_dtype dtype) {
         q = LLVMBuildAnd(e->b, q, LLVMConstInt(e->i32, 15, false), "");
     }
     if (dtype == HIR_Q4) least = hcg_load_scalar(e, HIR_F16, hcg_at_byte(e, halves, 2 * HIR_PANEL));
-    q = dtype == HIR_MXFP4 ? hcg_fp4_number(e, q, 0) : LLVMBuildSIToFP(e->b, q, e->f32, "");
+    q = hcg_is_fp4(dtype) ? hcg_fp4_number(e, q, 0) : LLVMBuildSIToFP(e->b, q, e->f32, "");
     hcg_store(e, hcg_at(e, e->f32, s.param[3], k), number(e, dtype, q, scale, least), NULL);
     hcg_loop_end(e, &l, NULL);
     hcg_shared_end(e, &s);

@@ -497,7 +497,9 @@ bool hcg_reject_part(hd_diags *d, const hir_weight *w, const hd_tensor *t, const
             return reject_element(d, w, t, i, whole, first);
     hd_diag *g = hd_err(d, HD_E_WEIGHTS, w->loc, "weight '%s' cannot be stored as %s", w->name,
                         hir_dtype_name(w->type.dtype));
-    g->cause = "a number in it is too large for a scale in f16";
+    g->cause = w->type.dtype == HIR_NVFP4
+                   ? "a number in it is more than 92160, which nvfp4 holds without a factor"
+                   : "a number in it is too large for a scale in f16";
     g->hint = hd_printf(d->arena, "store it wider: --weights-dtype '...,%s=f32'", w->name);
     return false;
 }
@@ -511,10 +513,12 @@ static bool groups_of_row(hir_dtype dtype, const hd_tensor *t, uint64_t first, u
                           float *row, hcg_group *out) {
     hd_tensor_to_f32(t, first, K, row);
     if (dtype == HIR_MXFP4 || !hcg_may_keep(t, dtype)) return hcg_quantise_row(dtype, row, K, out);
-    bool ok = true; /* MXFP4 is exact in mxfp4 with either function */
-    for (uint64_t k = 0; ok && k < K; k += HIR_GROUP, out++)
-        ok = hcg_keep_group(t, dtype, first + k, out) || hcg_quantise(dtype, row + k, out);
-    return ok;
+    const bool whole = dtype == HIR_NVFP4; /* a row of it is kept or rounded as a whole */
+    bool ok = true;                        /* MXFP4 is exact in mxfp4 with either function */
+    for (uint64_t k = 0; ok && k < K; k += HIR_GROUP)
+        ok = hcg_keep_group(t, dtype, first + k, &out[k / HIR_GROUP]) ||
+             (!whole && hcg_quantise(dtype, row + k, &out[k / HIR_GROUP]));
+    return ok || (whole && hcg_quantise_row(dtype, row, K, out));
 }
 
 /* Replaces the numbers of a matrix by their values after it is stored in groups. */

@@ -2,6 +2,7 @@
  * transposed, and their codes become those of the panel, four rows at a time. */
 #include "codegen/weights/kept.h"
 
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -10,8 +11,10 @@
 #include "support/packed.h"
 
 bool hcg_may_keep(const hd_tensor *t, hir_dtype dtype) {
-    if (!hd_packed_in_rows(t) || t->packed->cols % HIR_GROUP) return false;
+    if (!hd_packed_in_rows(t)) return false;
     const hd_packing packing = t->packed->packing;
+    if (dtype == HIR_NVFP4) return packing == HD_PACKING_NVFP4;
+    if (t->packed->cols % HIR_GROUP) return false;
     if (dtype == HIR_MXFP4) return packing == HD_PACKING_MXFP4;
     const uint32_t bits = hd_integer_bits(packing);
     if (t->packed->tile.cols % HIR_GROUP || t->packed->order) return false;
@@ -117,6 +120,82 @@ static bool copy_mxfp4(const hd_tensor *t, uint64_t first, uint8_t *out) {
     return ok;
 }
 
+/* ---- NVFP4 ----------------------------------------------------------------------------------- */
+enum { HALF = HIR_GROUP / 2 };
+
+/* The factor of the matrix that element `first` of t is in. False: it is no normal f32, or so large
+ * that f32 cannot hold all numbers with it. */
+static bool factor_of(const hd_tensor *t, uint64_t first, float *out) {
+    const hd_packed *p = t->packed;
+    const double most = 6 * 448,
+                 f = hd_packed_factor(p, (t->packed_first + first) / p->cols / p->rows);
+    *out = (float)f;
+    return f == 0 || (f >= (double)FLT_MIN && f * most < (double)FLT_MAX);
+}
+
+/* The codes of n elements, at most a group, from column k on of a row of the file, and the scales of
+ * its halves. A scale of 0 makes zeros of the codes; elements beyond n are 0. False: a scale is no
+ * number. */
+static bool half_groups(const hd_packed *p, uint64_t row, uint64_t k, uint64_t n,
+                        uint8_t codes[HALF], uint8_t scales[2]) {
+    enum { SIGNS = 0x88, BYTES = HALF / 2 }; /* bytes of a half's codes */
+    const uint64_t at = row * p->cols + k;
+    bool ok = true;
+    memset(codes, 0, HALF);
+    memcpy(codes, p->codes->data + at / 2, n / 2);
+    for (uint64_t half = 0; half < 2; half++) {
+        scales[half] = HCG_E5M3_ONE;
+        if (half * HALF >= n) continue;
+        const float scale = hd_packed_scale(p, at / HALF + half);
+        ok &= scale >= 0;
+        if (scale > 0) scales[half] = hcg_small_scale(scale);
+        for (uint64_t i = 0; scale == 0 && i < BYTES; i++)
+            codes[half * BYTES + i] &= SIGNS;
+    }
+    return ok;
+}
+
+/* False where a scale is no number, or the factor does not fit f32. */
+static bool copy_nvfp4(const hd_tensor *t, uint64_t first, uint8_t *out) {
+    const hd_packed *p = t->packed;
+    const uint64_t N = (uint64_t)t->shape[0], in_file = t->packed_first / p->cols + first;
+    const uint64_t there = N - first < HIR_PANEL ? N - first : HIR_PANEL;
+    uint8_t codes[HIR_PANEL][HALF], scales[2];
+    float factors[HIR_PANEL] = {0};
+    source from = {0};
+    bool ok = true;
+    for (uint64_t row = 0; row < HIR_PANEL; row++) {
+        from.rows[row] = row < there ? codes[row] : nothing;
+        if (row < there) ok &= factor_of(t, (first + row) * p->cols, &factors[row]);
+    }
+    for (uint64_t k = 0; k < p->cols; k += HIR_GROUP, out += HCG_NVFP4_GROUP) {
+        const uint64_t n = p->cols - k < HIR_GROUP ? p->cols - k : HIR_GROUP;
+        memset(out, 0, HCG_NVFP4_FIRST);
+        hcg_ask_for_next_panel(p->codes->data + (in_file * p->cols + k) / 2, p->cols / 2, 1);
+        for (uint64_t row = 0; row < there; row++) {
+            ok &= half_groups(p, in_file + row, k, n, codes[row], scales);
+            out[row] = scales[0], out[HIR_PANEL + row] = scales[1];
+        }
+        put_halves(&from, out + HCG_NVFP4_FIRST);
+    }
+    hcg_put_factors(HIR_NVFP4, factors, out);
+    return ok;
+}
+
+/* The group from element `first` on, for the evaluator. */
+static bool keep_nvfp4(const hd_tensor *t, uint64_t first, hcg_group *out) {
+    const hd_packed *p = t->packed;
+    const uint64_t at = t->packed_first + first, k = at % p->cols;
+    const uint64_t n = p->cols - k < HIR_GROUP ? p->cols - k : HIR_GROUP;
+    uint8_t codes[HALF], scales[2];
+    if (!factor_of(t, first, &out->factor) || !half_groups(p, at / p->cols, k, n, codes, scales))
+        return false;
+    out->scale = scales[0], out->least = scales[1];
+    for (unsigned i = 0; i < HIR_GROUP; i++)
+        out->q[i] = codes[i / 2] >> i % 2 * 4 & 15;
+    return true;
+}
+
 /* ---- integers -------------------------------------------------------------------------------- */
 typedef struct line { /* what all groups of a tile have in common */
     hd_integers in;
@@ -184,6 +263,7 @@ static void put_codes(const line *lines, const source *codes, hir_dtype dtype, u
 
 /* Keeps the codes of one group for the evaluator, row by row. Fetched codes are already flipped. */
 bool hcg_keep_group(const hd_tensor *t, hir_dtype dtype, uint64_t first, hcg_group *out) {
+    if (dtype == HIR_NVFP4) return keep_nvfp4(t, first, out);
     const hd_packed *p = t->packed;
     const uint64_t at = t->packed_first + first, row = at / p->cols, col = at % p->cols;
     line l = line_of(hd_packed_integers(p, row, col), dtype);
@@ -338,5 +418,6 @@ static bool make_integers(const hd_tensor *t, hir_dtype dtype, uint64_t first, f
 
 bool hcg_make_kept(const hd_tensor *t, hir_dtype dtype, uint64_t first, float *rows, uint8_t *out) {
     if (dtype == HIR_MXFP4) return copy_mxfp4(t, first, out);
+    if (dtype == HIR_NVFP4) return copy_nvfp4(t, first, out);
     return make_integers(t, dtype, first, rows, out);
 }

@@ -1,9 +1,10 @@
-/* Groups that keep the codes of the checkpoint: its integers of 4 and 8 bits, and MXFP4, are stored
- * in a type that has equivalent codes (docs/weight-types.md). Nothing is searched, and only scales
+/* Groups that keep the codes of the checkpoint: its integers of 4 and 8 bits, MXFP4 and NVFP4 are
+ * stored in a type that has equivalent codes (docs/weight-types.md). Nothing is searched, and only scales
  * are rounded.
  *
  *     checkpoint            stored as   w
  *     MXFP4                 mxfp4       as it is
+ *     NVFP4                 nvfp4       as it is, the factor in f32
  *     int4: (q - z) s       q4          s q + m, m = -z s
  *     int4, int8            q8          s (q - z)
  *
@@ -22,11 +23,12 @@
 
 /* May rows of t hold groups that keep their codes in `dtype`? */
 bool hcg_may_keep(const hd_tensor *t, hir_dtype dtype);
-/* The group from element `first` of such a tensor of integers. False: the group has to be rounded.
- */
+/* The group from element `first` of such a tensor of integers or NVFP4. False: the group has to be
+ * rounded; of NVFP4 the whole panel. */
 bool hcg_keep_group(const hd_tensor *t, hir_dtype dtype, uint64_t first, hcg_group *out);
 /* Makes the panel of rows first .. of such a tensor, [N, K]. `rows`: memory for HIR_PANEL groups.
- * False: a number cannot be stored; a panel in mxfp4 must then be rounded as a whole. */
+ * False: a number cannot be stored; a panel in mxfp4 or nvfp4 must then be rounded as a whole.
+ */
 bool hcg_make_kept(const hd_tensor *t, hir_dtype dtype, uint64_t first, float *rows, uint8_t *out);
 
 #endif

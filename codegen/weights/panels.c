@@ -21,7 +21,7 @@ hcg_panel_form hcg_panel_form_of(const hir_weight *w) {
 uint64_t hcg_bytes_of_panel(const hcg_panel_form *f, uint64_t k) {
     const uint64_t filled = (k + f->depth - 1) / f->depth * f->depth;
     if (!hir_is_quantised(f->dtype)) return filled * f->rows * hir_dtype_bytes(f->dtype);
-    return (k + HIR_GROUP - 1) / HIR_GROUP * hcg_group_bytes(f->dtype);
+    return (uint64_t)hcg_panel_bytes(f->dtype, (int64_t)k);
 }
 
 /* ---- element by element ------------------------------------------------------------------------
@@ -160,6 +160,7 @@ static bool make_groups(const hd_tensor *t, hir_dtype dtype, uint64_t first, flo
     const bool ok = is_read_there(t) ? round_there(t, dtype, first, there, end, out)
                                      : round_widened(t, dtype, first, there, end, rows, out);
     out += end / HIR_GROUP * hcg_group_bytes(dtype);
+    hcg_put_factors(dtype, NULL, out + (last ? hcg_group_bytes(dtype) : 0));
     return ok && (last == 0 || round_last(t, dtype, first, there, last, out));
 }
 
@@ -168,7 +169,7 @@ bool hcg_make_panel(const hd_tensor *t, const hcg_panel_form *f, uint64_t first,
     if (!hir_is_quantised(f->dtype)) return make_elements(t, f, first, workspace, out);
     if (hcg_may_keep(t, f->dtype)) {
         const bool ok = hcg_make_kept(t, f->dtype, first, workspace, out);
-        if (ok || f->dtype != HIR_MXFP4) return ok;
+        if (ok || !hcg_is_fp4(f->dtype)) return ok;
     }
     return make_groups(t, f->dtype, first, workspace, out);
 }

@@ -1,6 +1,7 @@
 /* Groups of weights in a panel (quant.h): which code rounds them, and where their parts lie. */
 #include "codegen/weights/quant.h"
 
+#include <math.h>
 #include <stdatomic.h>
 #include <string.h>
 
@@ -81,7 +82,28 @@ void hcg_fill_group(const float *x, unsigned n, float out[HIR_GROUP]) {
 }
 
 /* ---- places ---------------------------------------------------------------------------------- */
+/* The number of such a byte (program/packed.h). */
+static double small_scale(unsigned byte) {
+    return ldexp(8 + byte % 8, (int)byte / 8 - (HCG_E5M3_ONE >> 3) - 3);
+}
+
+uint8_t hcg_small_scale(float scale) {
+    uint32_t bits;
+    memcpy(&bits, &scale, sizeof bits);
+    return (uint8_t)((bits >> HCG_E5M3_SHIFT) - (HCG_E5M3_LEAST << 3));
+}
+
+void hcg_put_factors(hir_dtype dtype, const float each[HIR_PANEL], uint8_t *end) {
+    for (unsigned row = 0; row < HIR_PANEL && hcg_panel_end(dtype); row++) {
+        const float f = each ? each[row] : 1;
+        memcpy(end + row * sizeof f, &f, sizeof f);
+    }
+}
+
 double hcg_group_at(hir_dtype dtype, const hcg_group *g, unsigned k) {
+    if (dtype == HIR_NVFP4)
+        return (double)hd_from_e2m1(g->q[k]) *
+               small_scale(k < HIR_GROUP / 2 ? g->scale : g->least) * (double)g->factor;
     if (dtype == HIR_MXFP4)
         return (double)hd_from_e2m1(g->q[k]) * (double)hd_from_e8m0((uint8_t)g->scale);
     double s = (double)hd_f16_to_f32(g->scale), m = (double)hd_f16_to_f32(g->least);
@@ -97,8 +119,9 @@ static size_t place_of(hir_dtype dtype, unsigned row, unsigned k, unsigned *shif
 
 void hcg_get_group(hir_dtype dtype, const uint8_t *panel_group, unsigned row, hcg_group *out) {
     out->scale = panel_group[row];
-    if (dtype != HIR_MXFP4) memcpy(&out->scale, panel_group + 2 * row, 2);
-    out->least = 0;
+    if (!hcg_is_fp4(dtype)) memcpy(&out->scale, panel_group + 2 * row, 2);
+    out->least = dtype == HIR_NVFP4 ? panel_group[HIR_PANEL + row] : 0;
+    out->factor = 1;
     if (dtype == HIR_Q4) memcpy(&out->least, panel_group + 2 * (HIR_PANEL + row), 2);
     for (unsigned k = 0; k < HIR_GROUP; k++) {
         unsigned shift;

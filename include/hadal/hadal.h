@@ -98,8 +98,8 @@ typedef struct hadal_pipeline {
     const char *dump_dir;   /* NULL: no dumps; numbered .hir file per pass */
     int verify_each, check; /* verifier after each pass; compare answers after each pass */
     int keep_traces;
-    const char *weights_dtype; /* "f32", "bf16", "f16", "q8", "q4", "mxfp4", and for weights by
-                                * name: "q4,lm_head=q8,*embed*=f16" */
+    const char *weights_dtype; /* "f32", "bf16", "f16", "q8", "q4", "mxfp4", "nvfp4", and for
+                                * weights by name: "q4,lm_head=q8,*embed*=f16" */
     int64_t chunk;             /* 0: 512 */
     void (*event)(void *context, const hadal_pass_event *event); /* after each pass; may be NULL */
     void *context;

@@ -112,7 +112,7 @@ static bool parse_dtype(hir_parser *p, hir_dtype *out) {
         }
     }
     return hir_parse_error(p, HD_E_NAME, p->t.loc,
-                           "the element types are f32, bf16, f16, q8, q4, mxfp4 and i32",
+                           "the element types are f32, bf16, f16, q8, q4, mxfp4, nvfp4 and i32",
                            "there is no element type '%s'", p->t.text);
 }
 

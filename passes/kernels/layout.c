@@ -7,7 +7,7 @@
  *            contraction kernel               panels; few outputs of many inputs: narrow ones
  *            block_linear,
  *            attention.expanded               panels of each group's matrix
- *            gather only                      rows; q8, q4 and mxfp4: panels
+ *            gather only                      rows; q8, q4, mxfp4 and nvfp4: panels
  *            gather and linear (tied heads)   panels: kept once, gather reads panels too
  *            anything else                    rows in f32: gains, biases, pseudo-queries, and
  *                                             tables that row programs read element by element

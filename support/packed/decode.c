@@ -61,8 +61,8 @@ double hd_packed_factor(const hd_packed *p, uint64_t matrix) {
 
 bool hd_packed_in_rows(const hd_tensor *t) {
     const hd_packed *p = t->packed;
-    return p && !p->transposed && t->packed_first % p->cols == 0 && t->rank == 2 &&
-           (uint64_t)t->shape[1] == p->cols;
+    return p && !p->transposed && t->packed_first % p->cols == 0 && t->rank >= 2 &&
+           (uint64_t)t->shape[t->rank - 1] == p->cols;
 }
 
 void hd_codes_of_halves(const uint8_t *row, uint64_t col, uint64_t n, const float pairs[256][2],

@@ -115,21 +115,30 @@ static hcg_shared group_row_function(hcg_emit *e) {
     return s;
 }
 
-/* acc[v] += sum over one group of x w = s sum x q + m sum x */
+/* The sum of x q over n elements from `first` on. */
+static LLVMValueRef part_sum(hcg_emit *e, LLVMValueRef x, const LLVMValueRef *q, unsigned first,
+                             unsigned n) {
+    LLVMValueRef chain[WORD];
+    for (unsigned i = 0; i < n; i++) {
+        LLVMValueRef at = hcg_at_byte(e, x, 4 + 4 * (int64_t)(first + i));
+        LLVMValueRef xs = hcg_splat_value(e, hcg_load_scalar(e, HIR_F32, at));
+        chain[i % WORD] = i < WORD ? hcg_fmul(e, xs, q[first + i])
+                                   : hcg_fma(e, xs, q[first + i], chain[i % WORD]);
+    }
+    LLVMValueRef low = hcg_fadd(e, chain[0], chain[1]);
+    return hcg_fadd(e, low, hcg_fadd(e, chain[2], chain[3]));
+}
+
+/* acc[v] += sum over one group of x w = s sum x q + m sum x, or s over each of its parts */
 static void gemv_group(hcg_emit *e, hir_dtype dtype, LLVMValueRef x, LLVMValueRef group,
                        LLVMValueRef *acc) {
+    const unsigned parts = hcg_group_scales(dtype), each = HIR_GROUP / parts;
     for (unsigned v = 0; v < vectors(e); v++) {
-        LLVMValueRef q[HIR_GROUP], chain[WORD], scale = hcg_quant_scale(e, dtype, group, v);
+        LLVMValueRef q[HIR_GROUP];
         hcg_quant_integers(e, dtype, group, v, q);
-        for (unsigned k = 0; k < HIR_GROUP; k++) {
-            LLVMValueRef at = hcg_at_byte(e, x, 4 + 4 * (int64_t)k);
-            LLVMValueRef xs = hcg_splat_value(e, hcg_load_scalar(e, HIR_F32, at));
-            chain[k % WORD] =
-                k < WORD ? hcg_fmul(e, xs, q[k]) : hcg_fma(e, xs, q[k], chain[k % WORD]);
-        }
-        LLVMValueRef low = hcg_fadd(e, chain[0], chain[1]);
-        LLVMValueRef sum = hcg_fadd(e, low, hcg_fadd(e, chain[2], chain[3]));
-        acc[v] = hcg_fma(e, sum, scale, acc[v]);
+        for (unsigned part = 0; part < parts; part++)
+            acc[v] = hcg_fma(e, part_sum(e, x, q, part * each, each),
+                             hcg_quant_scale(e, dtype, group, v, part), acc[v]);
         if (dtype != HIR_Q4) continue;
         LLVMValueRef of_x = hcg_splat_value(e, hcg_load_scalar(e, HIR_F32, x));
         acc[v] = hcg_fma(e, of_x, hcg_quant_least(e, group, v), acc[v]);
@@ -144,7 +153,8 @@ static hcg_shared groups_gemv_function(hcg_emit *e, hir_dtype dtype, int64_t pag
     if (pages) name = hd_printf(e->arena, "%s_pages_%ld", name, (long)pages);
     if (!hcg_shared_begin(e, name, params, 5, &s)) return s;
     LLVMValueRef groups = s.param[1], acc[4], bytes = hcg_i64(e, (int64_t)hcg_group_bytes(dtype));
-    LLVMValueRef panel_bytes = hcg_mul(e, groups, bytes);
+    LLVMValueRef of_groups = hcg_mul(e, groups, bytes);
+    LLVMValueRef panel_bytes = hcg_add(e, of_groups, hcg_i64(e, hcg_panel_end(dtype)));
     hcg_loop lp = hcg_loop_begin(e, hcg_i64(e, 0), s.param[3], hcg_i64(e, 1), "panel", 0, NULL);
     LLVMValueRef b = hcg_at(e, e->i8, s.param[2], hcg_mul(e, lp.index, panel_bytes));
     for (unsigned v = 0; v < vectors(e); v++)
@@ -159,9 +169,11 @@ static hcg_shared groups_gemv_function(hcg_emit *e, hir_dtype dtype, int64_t pag
     gemv_group(e, dtype, x, group, acc);
     hcg_stream_end(e, &lg, acc);
     LLVMValueRef out = hcg_at(e, e->f32, s.param[4], hcg_mul_const(e, lp.index, HIR_PANEL));
-    for (unsigned v = 0; v < vectors(e); v++)
-        hcg_store(e, hcg_at(e, e->f32, out, hcg_i64(e, v * e->level->lanes)), lg.page.carried[v],
-                  NULL);
+    LLVMValueRef end = hcg_at(e, e->i8, b, of_groups);
+    for (unsigned v = 0; v < vectors(e); v++) {
+        LLVMValueRef sums = hcg_quant_times_factor(e, dtype, end, v, lg.page.carried[v]);
+        hcg_store(e, hcg_at(e, e->f32, out, hcg_i64(e, v * e->level->lanes)), sums, NULL);
+    }
     hcg_loop_end(e, &lp, NULL);
     hcg_shared_end(e, &s);
     return s;
@@ -173,14 +185,17 @@ static hcg_shared widen_function(hcg_emit *e, hir_dtype dtype) {
     hcg_shared s;
     const char *name = hd_printf(e->arena, "widen_%s", hir_dtype_name(dtype));
     if (!hcg_shared_begin(e, name, params, 3, &s)) return s;
-    LLVMValueRef bytes = hcg_i64(e, (int64_t)hcg_group_bytes(dtype)), w[HIR_GROUP];
+    LLVMValueRef bytes = hcg_i64(e, (int64_t)hcg_group_bytes(dtype)), w[HIR_GROUP], factor[4];
+    LLVMValueRef end = hcg_at(e, e->i8, s.param[0], hcg_mul(e, s.param[1], bytes));
+    for (unsigned v = 0; v < vectors(e); v++)
+        factor[v] = hcg_quant_factor(e, dtype, end, v);
     hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), s.param[1], hcg_i64(e, 1), "group", 0, NULL);
     LLVMValueRef group = hcg_at(e, e->i8, s.param[0], hcg_mul(e, l.index, bytes));
     LLVMValueRef size = hcg_i64(e, HIR_GROUP * HIR_PANEL);
     LLVMValueRef out = hcg_at(e, e->f32, s.param[2], hcg_mul(e, l.index, size));
     hcg_quant_prefetch(e, dtype, group);
     for (unsigned v = 0; v < vectors(e); v++) {
-        hcg_quant_numbers(e, dtype, group, v, w);
+        hcg_quant_numbers(e, dtype, group, v, factor[v], w);
         for (unsigned k = 0; k < HIR_GROUP; k++) {
             int64_t at = (int64_t)k * HIR_PANEL + v * e->level->lanes;
             hcg_store(e, hcg_at(e, e->f32, out, hcg_i64(e, at)), w[k], NULL);

@@ -478,6 +478,58 @@ static bool quantise_mxfp4(const lanes x[HIR_GROUP], words there, unsigned row, 
     return true;
 }
 
+/* ---- nvfp4 ----------------------------------------------------------------------------------- */
+/* The nearest scale, as its byte (program/packed.h); what is less than the least one becomes it. */
+static inline words nearest_scale(lanes s) {
+    const words bits = (words)s;
+    const words half = (1 << (HCG_E5M3_SHIFT - 1)) - 1 + (bits >> HCG_E5M3_SHIFT & 1);
+    const words byte = ((bits + half) >> HCG_E5M3_SHIFT) - (HCG_E5M3_LEAST << 3);
+    return WORD_MORE(byte, (words){0});
+}
+
+static inline lanes scale_of(words byte) {
+    return (lanes)((byte + (HCG_E5M3_LEAST << 3)) << HCG_E5M3_SHIFT);
+}
+
+/* Sum of squared errors of n numbers with a scale. */
+static inline lanes error_with(const lanes *x, int n, lanes scale) {
+    const lanes inverse = 1 / scale;
+    lanes all = {0}, d;
+    for (int k = 0; k < n; k++) {
+        nearest_code(x[k] * inverse, &d);
+        all += d * d;
+    }
+    return all * scale * scale;
+}
+
+/* Numbers that are exact with some scale are exact with one of the two that are tried: the largest,
+ * 6, 3 or 1.5 of its units, is 6 units of a sixth of it, and 4, 2, 1 or 0.5 are 4 units of a
+ * quarter. Zeros have the scale 1. */
+static bool quantise_nvfp4(const lanes x[HIR_GROUP], words there, unsigned row, uint8_t *out) {
+    enum { HALF = HIR_GROUP / 2 };
+    words code[HIR_GROUP];
+    for (int half = 0; half < 2; half++) {
+        const lanes *at = x + half * HALF;
+        lanes top = {0}, d;
+        for (int k = 0; k < HALF; k++)
+            top = MORE(size_of(at[k]), top);
+        const words six = nearest_scale(top / 6);
+        const words four = WORD_LESS(nearest_scale(top / 4), (words){0} + 255);
+        if (any((six > 255) & there)) return false;
+        const words better =
+            error_with(at, HALF, scale_of(four)) < error_with(at, HALF, scale_of(six));
+        words scale = (better & four) | (~better & six);
+        scale = (scale & (top > 0)) | (HCG_E5M3_ONE & ~(top > 0));
+        const lanes inverse = 1 / scale_of(scale);
+        for (int k = 0; k < HALF; k++)
+            code[half * HALF + k] = nearest_code(at[k] * inverse, &d);
+        for (int i = 0; i < LANES; i++)
+            out[half * HIR_PANEL + (int)row + i] = (uint8_t)(scale[i] & there[i]);
+    }
+    put_four_bits(code, there, out + HCG_NVFP4_FIRST + 4 * row);
+    return true;
+}
+
 bool FORM(hir_dtype dtype, const hcg_rows *x, unsigned n, uint8_t *out) {
     if (n + LANES <= HIR_PANEL) memset(out, 0, hcg_group_bytes(dtype));
     for (unsigned row = 0; row < n; row += LANES) {
@@ -485,9 +537,10 @@ bool FORM(hir_dtype dtype, const hcg_rows *x, unsigned n, uint8_t *out) {
         lanes at[HIR_GROUP];
         load_groups(x, row, n, at);
         if (!all_finite(at)) return false;
-        const bool ok = dtype == HIR_Q8   ? quantise_q8(at, there, row, out)
-                        : dtype == HIR_Q4 ? quantise_q4(at, there, row, out)
-                                          : quantise_mxfp4(at, there, row, out);
+        const bool ok = dtype == HIR_Q8      ? quantise_q8(at, there, row, out)
+                        : dtype == HIR_Q4    ? quantise_q4(at, there, row, out)
+                        : dtype == HIR_MXFP4 ? quantise_mxfp4(at, there, row, out)
+                                             : quantise_nvfp4(at, there, row, out);
         if (!ok) return false;
     }
     return true;

@@ -377,11 +377,18 @@ static inline float *random_floats(uint64_t *state, size_t n) {
     return x;
 }
 
-/* Panels of groups (quant.h); w keeps the values as stored, rounded to f32. */
+/* Panels of groups (quant.h); w keeps the values as stored, rounded to f32. Rows of a type that has
+ * factors get some, the same in every row of that number. */
 static inline void *pack_groups(float *w, int64_t n, int64_t k, hir_dtype dtype) {
     size_t panels = (size_t)(n + HIR_PANEL - 1) / HIR_PANEL, size = hcg_group_bytes(dtype);
     size_t groups = (size_t)(k + HIR_GROUP - 1) / HIR_GROUP;
-    uint8_t *out = guarded(panels * groups * size);
+    const size_t panel = groups * size + (size_t)hcg_panel_end(dtype);
+    uint8_t *out = guarded(panels * panel);
+    float factor[HIR_PANEL];
+    for (int i = 0; i < HIR_PANEL; i++)
+        factor[i] = hcg_panel_end(dtype) ? 0.7f + 0.043f * (float)i : 1;
+    for (size_t p = 0; p < panels; p++)
+        hcg_put_factors(dtype, factor, out + p * panel + groups * size);
     for (size_t at = 0; at < panels * groups; at++) {
         const int64_t first = (int64_t)(at / groups) * HIR_PANEL,
                       column = (int64_t)(at % groups) * HIR_GROUP;
@@ -391,10 +398,12 @@ static inline void *pack_groups(float *w, int64_t n, int64_t k, hir_dtype dtype)
         for (int64_t i = 0; i < rows; i++)
             hcg_fill_group(w + (first + i) * k + column, (unsigned)some, x + i * HIR_GROUP);
         const hcg_rows all = hcg_rows_of(x, HIR_GROUP);
-        if (!hcg_quantise_rows(dtype, &all, (unsigned)rows, out + at * size)) exit(1);
+        uint8_t *to = out + at / groups * panel + at % groups * size;
+        if (!hcg_quantise_rows(dtype, &all, (unsigned)rows, to)) exit(1);
         for (int64_t i = 0; i < rows; i++) {
             hcg_group g;
-            hcg_get_group(dtype, out + at * size, (unsigned)i, &g);
+            hcg_get_group(dtype, to, (unsigned)i, &g);
+            g.factor = factor[i];
             for (int64_t j = 0; j < some; j++)
                 w[(first + i) * k + column + j] = (float)hcg_group_at(dtype, &g, (unsigned)j);
         }

@@ -48,7 +48,7 @@ static const parse_case cases[] = {
     {G "weight %w : f32[2]\nfunc() {\n}\n", 2, 8, "expected the weight's name (@name), found '%w'",
      NULL},
     {G "weight @w : f8[2]\nfunc() {\n}\n", 2, 13, "there is no element type 'f8'",
-     "f32, bf16, f16, q8, q4, mxfp4 and i32"},
+     "f32, bf16, f16, q8, q4, mxfp4, nvfp4 and i32"},
     {G "weight @w : i32[2]\nfunc() {\n}\n", 2, 8, "weight @w is i32", NULL},
     {G "weight @w : f32[0]\nfunc() {\n}\n", 2, 17, "'0' is no dim", NULL},
     {G "weight @w : f32[-3]\nfunc() {\n}\n", 2, 17, "'-3' is no dim", NULL},

@@ -2,11 +2,12 @@
  * of other types, are brought into tiles of bf16 (amx/parts.h):
  *
  *   amx_rounded   x is rounded to bf16, as for bf16_dots; weights are bf16
- *   amx_exact     x is the sum of three bf16, weights are bf16 or mxfp4, which bf16 holds exactly:
- *                 three products go to one sum
+ *   amx_exact     x is the sum of three bf16, weights are bf16, mxfp4 or nvfp4, which bf16 holds
+ *                 exactly (of nvfp4 without the factors of rows, by which sums are multiplied in
+ *                 the end): three products go to one sum
  *   amx_f32       x and weights are sums of three bf16 each: six of nine products go to one sum
  *   amx_f16       x is three bf16, weights are f16, two bf16: five of six products go to one sum
- *   amx_groups    x and weights of q8, q4 and mxfp4 are rounded to bf16 (below)
+ *   amx_groups    x and weights of q8, q4, mxfp4 and nvfp4 are rounded to bf16 (below)
  *
  * A tile of bf16 weights is 16 lines of a panel, as it lies (backends/bf16.c). Tiles of other
  * types are made for a slice of two panels at a time and used for all rows of the block: the
@@ -364,13 +365,34 @@ static void multiply_infinite(hcg_emit *e, hir_dtype dtype, const LLVMValueRef *
     hcg_loop_end(e, &l, NULL);
 }
 
+/* ---- factors of rows ------------------------------------------------------------------------- */
+/* Multiplies the sums with the factors of their outputs, after all slices: without them numbers of
+ * nvfp4 are bf16. */
+static void multiply_factors(hcg_emit *e, const slice *s) {
+    LLVMValueRef zero = hcg_i64(e, 0), one = hcg_i64(e, 1);
+    const int64_t bytes = hcg_panel_end(s->dtype);
+    if (!bytes) return;
+    hcg_loop lp = hcg_loop_begin(e, zero, s->g[GEMM_PANELS], one, "panel", 0, NULL);
+    LLVMValueRef next = hcg_mul(e, hcg_add(e, lp.index, one), s->panel_bytes);
+    LLVMValueRef end = hcg_at_byte(e, hcg_at(e, e->i8, s->g[GEMM_B], next), -bytes);
+    LLVMValueRef factor = hcg_quant_factor(e, s->dtype, end, 0);
+    LLVMValueRef c = hcg_at(e, e->f32, s->g[GEMM_C], hcg_mul_const(e, lp.index, HIR_PANEL));
+    hcg_loop l = hcg_loop_begin(e, zero, s->g[GEMM_ROWS], one, "row", 0, NULL);
+    LLVMValueRef at = hcg_at(e, e->f32, c, hcg_mul(e, l.index, s->g[GEMM_LDC]));
+    hcg_store(e, at, hcg_fmul(e, hcg_load(e, HIR_F32, at, NULL), factor), NULL);
+    hcg_loop_end(e, &l, NULL);
+    hcg_loop_end(e, &lp, NULL);
+}
+
 /* ---- all slices ------------------------------------------------------------------------------ */
 /* What no slice changes of the rows. */
 static slice begin_slices(hcg_emit *e, const parts *of, hir_dtype dtype, const LLVMValueRef *g) {
     slice s = {.of = of, .dtype = dtype, .g = g};
     const int64_t depth = hir_is_quantised(dtype) ? HIR_GROUP : hir_panel_depth(dtype);
+    const int64_t end = hcg_panel_end(dtype);
     LLVMValueRef deep = hcg_divide_up(e, g[GEMM_K], hcg_i64(e, depth));
-    s.panel_bytes = hcg_mul_const(e, deep, hcg_panel_bytes(dtype, depth));
+    s.panel_bytes = hcg_mul_const(e, deep, hcg_panel_bytes(dtype, depth) - end);
+    s.panel_bytes = hcg_add(e, s.panel_bytes, hcg_i64(e, end));
     s.tile_rows = hcg_divide_up(e, g[GEMM_ROWS], hcg_i64(e, HCG_AMX_LINES));
     s.slabs = hcg_divide_up(e, s.tile_rows, hcg_i64(e, HCG_AMX_ACROSS));
     const unsigned step = hcg_amx_step_bytes(dtype);
@@ -410,6 +432,7 @@ static hcg_shared gemm_function(hcg_emit *e, const parts *of, hir_dtype dtype) {
     hcg_amx_split_rows(e, of, x, g[GEMM_LDX], g[GEMM_ROWS], width, g[GEMM_TILES], g[GEMM_MOST]);
     emit_panels(e, &s, behind, is_last);
     hcg_loop_end(e, &l, NULL);
+    multiply_factors(e, &s);
     if (splits_weights(of)) multiply_infinite(e, dtype, g);
     hcg_shared_end(e, &f);
     return f;
@@ -504,7 +527,7 @@ BACKEND(amx_f16, "f16", .x = 3, .w = 2, .n = 5, .of = {{1, 1}, {0, 1}, {0, 0}, {
 #undef BACKEND
 
 /* ---- amx_groups ------------------------------------------------------------------------------ */
-/* For q8, q4 and mxfp4 weights where activations may be rounded to bytes: x and w = s q + m are
+/* For q8, q4, mxfp4 and nvfp4 weights where activations may be rounded to bytes: x and w = s q + m are
  * rounded to bf16, and multiplied as such.
  *
  * The error is within that of rounding x to bytes. With t = max |x| / 127 of a group, an element
@@ -513,7 +536,7 @@ BACKEND(amx_f16, "f16", .x = 3, .w = 2, .n = 5, .of = {{1, 1}, {0, 1}, {0, 0}, {
  *     |w| max |x| / 254                                                         int8/group.h
  *
  * Here each of the two factors is off by up to 2^-9 of itself, and a product by |w| |x| (2^-8 +
- * 2^-18), which is less even for the largest |x| of the group. Numbers of mxfp4 are bf16 already.
+ * 2^-18), which is less even for the largest |x| of the group. Numbers of mxfp4 and nvfp4 are bf16 already.
  *
  * Why not products of bytes (amx/int8.c): the sum of a group of bytes has to leave the unit to be
  * scaled, 16 lines through memory for each 16 cycles of the unit, and half of a tile is idle, since

@@ -14,7 +14,8 @@
  *
  *     8 lines of 64 bytes | s[16] | m[16]      f32; m for q4 only
  *
- * mxfp4: the bytes are twice the numbers, -12 .. 12, and s is halved (emit/packed.h).
+ * mxfp4: the bytes are twice the numbers, -12 .. 12, and s is halved (emit/packed.h). nvfp4, whose
+ * scales are for 16 elements, would fill a quarter of a tile: it goes by bf16 (amx/bf16.c).
  *
  * A tile takes as long for one row as for 16. Counted in cycles for a group of 16 outputs: about 45
  * for the unit (bytes and factors made and stored once, 16 rows of integers through memory), 5.5
@@ -68,7 +69,7 @@ static hcg_shared prepare_function(hcg_emit *e) {
     out = hcg_at(e, e->i8, s.param[4], out);
     hcg_loop l = hcg_loop_begin(e, zero, groups, one, "group", 0, NULL);
     LLVMValueRef at = hcg_mul_const(e, l.index, HIR_GROUP);
-    const hcg_int8_x g = hcg_int8_round(e, hcg_at(e, e->f32, x, at), hcg_sub(e, k, at));
+    const hcg_int8_x g = hcg_int8_round(e, hcg_at(e, e->f32, x, at), hcg_sub(e, k, at), false);
     LLVMValueRef group = hcg_at(e, e->i8, out, hcg_mul_const(e, l.index, X_GROUP));
     LLVMValueRef table = hcg_at(e, e->f32, group, line);
     LLVMSetAlignment(LLVMBuildStore(e->b, g.step, table), 4);
@@ -113,7 +114,7 @@ static void unpack_group(hcg_emit *e, hir_dtype dtype, LLVMValueRef group, LLVMV
         if (dtype == HIR_MXFP4) words = doubled_numbers(e, words);
         store_words(e, words, out, line);
     }
-    store_words(e, hcg_quant_scale(e, dtype, group, 0), out, LINES);
+    store_words(e, hcg_quant_scale(e, dtype, group, 0, 0), out, LINES);
     if (dtype == HIR_Q4) store_words(e, hcg_quant_least(e, group, 0), out, LINES + 1);
 }
 

@@ -16,6 +16,7 @@ bool hcg_amx_makes_tiles(hir_dtype dtype) {
 }
 
 unsigned hcg_amx_step_bytes(hir_dtype dtype) {
+    if (hir_is_quantised(dtype)) return (unsigned)hcg_group_bytes(dtype);
     return (unsigned)hcg_panel_bytes(dtype, HCG_AMX_STEP);
 }
 
@@ -208,7 +209,7 @@ static void split_floats(hcg_emit *e, const hcg_amx_parts *p, hir_dtype dtype, L
 static void split_group(hcg_emit *e, const hcg_amx_parts *p, hir_dtype dtype, LLVMValueRef group,
                         LLVMValueRef out) {
     LLVMValueRef w[HIR_GROUP];
-    hcg_quant_numbers(e, dtype, group, 0, w);
+    hcg_quant_numbers(e, dtype, group, 0, NULL, w); /* factors: amx/bf16.c */
     for (unsigned k = 0; k < HIR_GROUP; k += 2)
         store_pair(e, p, w + k, hcg_at_byte(e, out, k / 2 * HCG_AMX_LINE));
 }

@@ -30,9 +30,28 @@ static unsigned width_of(const hcg_product *p) {
     return p->decode ? 1 : ROWS;
 }
 
-/* t, t sum p, -128 sum p (int8/group.h); then the bytes */
-static uint64_t slab_group_bytes(unsigned width) {
-    return width * (3 * 4 + (uint64_t)HIR_GROUP);
+/* Tables of a group of x (int8/group.h): those for halves if a matrix needs them. */
+static unsigned tables_of(const hcg_product *p) {
+    return p->weights >> HIR_NVFP4 & 1 ? HCG_INT8_ALL_TABLES : HCG_INT8_TABLES;
+}
+
+/* How x is prepared: rows of a slab, and tables of each of its groups. */
+typedef struct form {
+    unsigned width, tables;
+} form;
+
+static form form_of(const hcg_product *p) {
+    return (form){width_of(p), tables_of(p)};
+}
+
+/* The tables of a group; then the bytes. */
+static uint64_t slab_group_bytes(form f) {
+    return f.width * (f.tables * 4 + (uint64_t)HIR_GROUP);
+}
+
+/* A name for functions of this form. */
+static const char *named(hcg_emit *e, const char *name, form f) {
+    return f.tables == HCG_INT8_TABLES ? name : hd_printf(e->arena, "%s_halves", name);
 }
 
 /* ---- x --------------------------------------------------------------------------------------- */
@@ -43,15 +62,15 @@ static void store4(hcg_emit *e, LLVMValueRef v, LLVMValueRef p) {
 /* Brings one group of one row into bytes: n elements of x (n more than a group: all of it) to
  * `out`, the row's place.
  */
-static void prepare_group(hcg_emit *e, unsigned width, LLVMValueRef x, LLVMValueRef n,
-                          LLVMValueRef out) {
-    const unsigned lanes = e->level->lanes;
-    const hcg_int8_x g = hcg_int8_round(e, x, n);
+static void prepare_group(hcg_emit *e, form f, LLVMValueRef x, LLVMValueRef n, LLVMValueRef out) {
+    const unsigned lanes = e->level->lanes, width = f.width;
+    const bool halves = f.tables > HCG_INT8_TABLES;
+    const hcg_int8_x g = hcg_int8_round(e, x, n, halves);
     for (unsigned i = 0; i < HIR_GROUP / lanes; i++) {
         LLVMValueRef p = g.p[i];
         p = LLVMBuildBitCast(e->b, p, LLVMVectorType(e->i32, lanes / WORD), "");
         for (unsigned j = 0; j < lanes / WORD; j++) {
-            int64_t at = (3 + i * lanes / WORD + j) * (int64_t)width * 4;
+            int64_t at = (f.tables + i * lanes / WORD + j) * (int64_t)width * 4;
             LLVMValueRef lane = LLVMConstInt(e->i32, j, false);
             store4(e, LLVMBuildExtractElement(e->b, p, lane, ""), hcg_at_byte(e, out, at));
         }
@@ -59,18 +78,22 @@ static void prepare_group(hcg_emit *e, unsigned width, LLVMValueRef x, LLVMValue
     store4(e, g.step, out);
     store4(e, g.of_x, hcg_at_byte(e, out, (int64_t)width * 4));
     store4(e, g.start, hcg_at_byte(e, out, (int64_t)width * 8));
+    for (unsigned i = 0; i < 2 && halves; i++)
+        store4(e, g.half_start[i], hcg_at_byte(e, out, (int64_t)width * 4 * (HCG_INT8_TABLES + i)));
 }
 
 /* int8_rows_W(x, ldx, rows, k, out); rows missing in the last slab repeat the last row */
-static hcg_shared prepare_function(hcg_emit *e, unsigned width) {
+static hcg_shared prepare_function(hcg_emit *e, form f) {
     LLVMTypeRef params[] = {e->ptr, e->i64, e->i64, e->i64, e->ptr};
     hcg_shared s;
-    if (!hcg_shared_begin(e, hd_printf(e->arena, "int8_rows_%u", width), params, 5, &s)) return s;
+    const unsigned width = f.width;
+    const char *name = named(e, hd_printf(e->arena, "int8_rows_%u", width), f);
+    if (!hcg_shared_begin(e, name, params, 5, &s)) return s;
     LLVMValueRef x = s.param[0], ldx = s.param[1], rows = s.param[2], k = s.param[3];
     LLVMValueRef zero = hcg_i64(e, 0), one = hcg_i64(e, 1);
     LLVMValueRef last = LLVMBuildNSWSub(e->b, rows, one, "last");
     LLVMValueRef groups = hcg_divide_up(e, k, hcg_i64(e, HIR_GROUP));
-    LLVMValueRef slab_bytes = hcg_mul_const(e, groups, slab_group_bytes(width));
+    LLVMValueRef slab_bytes = hcg_mul_const(e, groups, slab_group_bytes(f));
     LLVMValueRef slabs = hcg_divide_up(e, rows, hcg_i64(e, width));
     hcg_loop lr = hcg_loop_begin(e, zero, hcg_mul_const(e, slabs, width), one, "row", 0, NULL);
     LLVMValueRef in = LLVMBuildICmp(e->b, LLVMIntSLT, lr.index, last, "");
@@ -82,8 +105,8 @@ static hcg_shared prepare_function(hcg_emit *e, unsigned width) {
     x = hcg_at(e, e->f32, x, hcg_mul(e, row, ldx));
     hcg_loop lg = hcg_loop_begin(e, zero, groups, one, "group", 0, NULL);
     LLVMValueRef at = hcg_mul_const(e, lg.index, HIR_GROUP);
-    prepare_group(e, width, hcg_at(e, e->f32, x, at), hcg_sub(e, k, at),
-                  hcg_at(e, e->i8, out, hcg_mul_const(e, lg.index, slab_group_bytes(width))));
+    prepare_group(e, f, hcg_at(e, e->f32, x, at), hcg_sub(e, k, at),
+                  hcg_at(e, e->i8, out, hcg_mul_const(e, lg.index, slab_group_bytes(f))));
     hcg_loop_end(e, &lg, NULL);
     hcg_loop_end(e, &lr, NULL);
     hcg_shared_end(e, &s);
@@ -93,11 +116,11 @@ static hcg_shared prepare_function(hcg_emit *e, unsigned width) {
 static void begin(hcg_emit *e, hcg_product *p) {
     const uint64_t slabs = (p->rows + width_of(p) - 1) / width_of(p);
     const uint64_t groups = (uint64_t)hcg_groups(p->k);
-    p->x_workspace = hcg_scratch(e, slabs * groups * slab_group_bytes(width_of(p)));
+    p->x_workspace = hcg_scratch(e, slabs * groups * slab_group_bytes(form_of(p)));
 }
 
 static void prepare(hcg_emit *e, hcg_product *p) {
-    hcg_shared f = prepare_function(e, width_of(p));
+    hcg_shared f = prepare_function(e, form_of(p));
     LLVMValueRef args[] = {p->x, p->ldx, p->n_rows, hcg_i64(e, p->k), p->x_workspace};
     hcg_shared_call(e, &f, args, 5);
 }
@@ -108,7 +131,8 @@ static void add_group(hcg_emit *e, hcg_int8_tile *t, const hcg_shared *s, LLVMVa
                       const LLVMValueRef *sums) {
     const unsigned per_panel = HIR_PANEL / e->level->lanes;
     LLVMValueRef x = s->param[0], b = s->param[1], panel_bytes = s->param[2];
-    t->x = hcg_at(e, e->i8, x, hcg_mul_const(e, index, slab_group_bytes(t->width)));
+    t->x =
+        hcg_at(e, e->i8, x, hcg_mul_const(e, index, slab_group_bytes((form){t->width, t->tables})));
     LLVMValueRef group = hcg_at(e, e->i8, b, hcg_mul_const(e, index, hcg_group_bytes(t->dtype)));
     for (unsigned v = 0; v < t->vectors; v++) {
         unsigned panel = (t->first + v) / per_panel;
@@ -118,6 +142,17 @@ static void add_group(hcg_emit *e, hcg_int8_tile *t, const hcg_shared *s, LLVMVa
     for (unsigned i = 0; i < t->rows * t->vectors; i++)
         t->floats[i] = sums[i];
     hcg_int8_group(e, t);
+}
+
+/* The sums of a vector of the tile's panels, after all groups. */
+static LLVMValueRef ended(hcg_emit *e, const hcg_int8_tile *t, const hcg_shared *s, unsigned vector,
+                          LLVMValueRef sums) {
+    const unsigned per_panel = HIR_PANEL / e->level->lanes;
+    if (!hcg_panel_end(t->dtype)) return sums;
+    LLVMValueRef at = hcg_mul_const(e, s->param[3], (int64_t)hcg_group_bytes(t->dtype));
+    at = hcg_add(e, at, hcg_mul_const(e, s->param[2], vector / per_panel));
+    LLVMValueRef end = hcg_at(e, e->i8, s->param[1], at);
+    return hcg_quant_times_factor(e, t->dtype, end, vector % per_panel, sums);
 }
 
 /* Computes the vectors of a tile from `first` on that are computed together, along all groups.
@@ -140,24 +175,28 @@ static void run_vectors(hcg_emit *e, hcg_int8_tile *t, const hcg_shared *s, int6
         hcg_loop_end(e, &l, t->floats);
     }
     for (unsigned i = 0; i < n; i++) {
+        const unsigned vector = t->first + i % t->vectors;
         LLVMValueRef at = hcg_mul_const(e, s->param[5], i / t->vectors);
-        at = hcg_add(e, at, hcg_i64(e, (t->first + i % t->vectors) * e->level->lanes));
-        hcg_store(e, hcg_at(e, e->f32, s->param[4], at), l.carried[i], NULL);
+        at = hcg_add(e, at, hcg_i64(e, vector * e->level->lanes));
+        hcg_store(e, hcg_at(e, e->f32, s->param[4], at), ended(e, t, s, vector, l.carried[i]),
+                  NULL);
     }
 }
 
 /* tile(x, b, panel_bytes, groups, c, ldc): c[rows][panels * 16] = one slab times panels. `pages` of
  * a panel of which there is one row: hcg_streamed. */
 static hcg_shared tile_function(hcg_emit *e, const hcg_int8_instructions *with, hir_dtype dtype,
-                                unsigned width, unsigned rows, unsigned panels, int64_t pages) {
+                                form f, unsigned rows, unsigned panels, int64_t pages) {
     LLVMTypeRef params[] = {e->ptr, e->ptr, e->i64, e->i64, e->ptr, e->i64};
-    const char *name = hd_printf(e->arena, "dots_%s_%u_%ux%u", hir_dtype_name(dtype), width, rows,
+    const char *name = hd_printf(e->arena, "dots_%s_%u_%ux%u", hir_dtype_name(dtype), f.width, rows,
                                  panels * HIR_PANEL);
+    name = named(e, name, f);
     if (pages) name = hd_printf(e->arena, "%s_pages_%ld", name, (long)pages);
     hcg_shared s;
     if (!hcg_shared_begin(e, name, params, 6, &s)) return s;
     unsigned all = panels * HIR_PANEL / e->level->lanes;
-    hcg_int8_tile t = {.with = with, .dtype = dtype, .width = width, .rows = rows};
+    hcg_int8_tile t = {
+        .with = with, .dtype = dtype, .width = f.width, .tables = f.tables, .rows = rows};
     t.vectors = hcg_int8_vectors(e, &t, all);
     for (; t.first < all; t.first += t.vectors)
         run_vectors(e, &t, &s, pages);
@@ -173,7 +212,7 @@ static unsigned most_panels(const hcg_emit *e) {
 
 /* ---- blocks ---------------------------------------------------------------------------------- */
 /* The smallest tile that holds `rows` <= ROWS rows and `panels` <= PANELS panels. */
-static void dispatch(hcg_emit *e, const hcg_int8_instructions *with, hir_dtype dtype,
+static void dispatch(hcg_emit *e, const hcg_int8_instructions *with, hir_dtype dtype, form x,
                      LLVMValueRef rows, LLVMValueRef panels, const LLVMValueRef args[6]) {
     LLVMValueRef height = hcg_i64(e, heights[0]);
     for (unsigned i = 1; i < HEIGHTS; i++) {
@@ -189,7 +228,7 @@ static void dispatch(hcg_emit *e, const hcg_int8_instructions *with, hir_dtype d
             LLVMBasicBlockRef block = LLVMAppendBasicBlockInContext(e->cx, e->fn, "tile");
             LLVMAddCase(choice, hcg_i64(e, heights[i] * (PANELS + 1) + p), block);
             LLVMPositionBuilderAtEnd(e->b, block);
-            hcg_shared f = tile_function(e, with, dtype, ROWS, heights[i], p, 0);
+            hcg_shared f = tile_function(e, with, dtype, x, heights[i], p, 0);
             hcg_shared_call(e, &f, args, 6);
             LLVMBuildBr(e->b, done);
         }
@@ -213,19 +252,20 @@ static void prefetch_touched(hcg_emit *e, const LLVMValueRef *g, LLVMValueRef ro
 
 /* gemm(x, rows, groups, b, panels, c, ldc[, touched.., ld_touched]): a panel or two stay in the L2
  * while all slabs are multiplied with them */
-static hcg_shared gemm_function(hcg_emit *e, const hcg_backend *of, hir_dtype dtype) {
+static hcg_shared gemm_function(hcg_emit *e, const hcg_backend *of, hir_dtype dtype, form f) {
     const hcg_int8_instructions *with = of->instructions;
     LLVMTypeRef params[GEMM_PARAMS] = {e->ptr, e->i64, e->i64, e->ptr, e->i64,
                                        e->ptr, e->i64, e->ptr, e->ptr, e->i64};
     _Static_assert(HCG_TOUCHED == 2, "as many pointers");
     hcg_shared s;
-    const char *name = hd_printf(e->arena, "dots_%s", hir_dtype_name(dtype));
+    const char *name = named(e, hd_printf(e->arena, "dots_%s", hir_dtype_name(dtype)), f);
     const unsigned n = of->prefetches ? GEMM_PARAMS : GEMM_TOUCHED;
     if (!hcg_shared_begin(e, name, params, n, &s)) return s;
     LLVMValueRef x = s.param[0], rows = s.param[1], groups = s.param[2], b = s.param[3];
     LLVMValueRef panels = s.param[4], c = s.param[5], ldc = s.param[6], zero = hcg_i64(e, 0);
     LLVMValueRef panel_bytes = hcg_mul_const(e, groups, hcg_group_bytes(dtype));
-    LLVMValueRef row_bytes = hcg_mul_const(e, groups, slab_group_bytes(1));
+    panel_bytes = hcg_add(e, panel_bytes, hcg_i64(e, hcg_panel_end(dtype)));
+    LLVMValueRef row_bytes = hcg_mul_const(e, groups, slab_group_bytes((form){1, f.tables}));
     LLVMValueRef most = hcg_i64(e, most_panels(e));
     hcg_loop lp = hcg_loop_begin(e, zero, panels, most, "panel", 0, NULL);
     LLVMValueRef wide = hcg_smaller(e, hcg_sub(e, panels, lp.index), most);
@@ -237,7 +277,7 @@ static hcg_shared gemm_function(hcg_emit *e, const hcg_backend *of, hir_dtype dt
     at = hcg_add(e, at, hcg_mul_const(e, lp.index, HIR_PANEL));
     LLVMValueRef xr = hcg_at(e, e->i8, x, hcg_mul(e, lr.index, row_bytes));
     LLVMValueRef args[] = {xr, bp, panel_bytes, groups, hcg_at(e, e->f32, c, at), ldc};
-    dispatch(e, with, dtype, high, wide, args);
+    dispatch(e, with, dtype, f, high, wide, args);
     hcg_loop_end(e, &lr, NULL);
     hcg_loop_end(e, &lp, NULL);
     hcg_shared_end(e, &s);
@@ -246,7 +286,7 @@ static hcg_shared gemm_function(hcg_emit *e, const hcg_backend *of, hir_dtype dt
 
 /* ---- the back ends --------------------------------------------------------------------------- */
 static void gemm(hcg_emit *e, const hcg_product *p, const hcg_panels *b) {
-    hcg_shared f = gemm_function(e, p->backend, b->dtype);
+    hcg_shared f = gemm_function(e, p->backend, b->dtype, form_of(p));
     LLVMValueRef groups = hcg_i64(e, hcg_groups(p->k));
     LLVMValueRef args[GEMM_PARAMS] = {p->x_workspace, p->n_rows, groups, b->w,
                                       b->n,           b->sums,   b->ld};
@@ -265,8 +305,8 @@ static void gemv(hcg_emit *e, const hcg_product *p, const hcg_panels *b) {
     LLVMValueRef at = hcg_at(e, e->f32, b->sums, hcg_mul_const(e, l.index, HIR_PANEL));
     LLVMValueRef groups = hcg_i64(e, hcg_groups(p->k));
     LLVMValueRef args[] = {p->x_workspace, w, panel_bytes, groups, at, hcg_i64(e, HIR_PANEL)};
-    hcg_shared f =
-        tile_function(e, p->backend->instructions, b->dtype, 1, 1, 1, hcg_stream_pages(bytes));
+    hcg_shared f = tile_function(e, p->backend->instructions, b->dtype, form_of(p), 1, 1,
+                                 hcg_stream_pages(bytes));
     hcg_shared_call(e, &f, args, 6);
     hcg_loop_end(e, &l, NULL);
 }

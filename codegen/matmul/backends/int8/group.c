@@ -9,7 +9,6 @@ enum {
     WORD = 4,
     STEPS = HIR_GROUP / WORD, /* steps of a group */
     SUMS = HCG_INT8_ROWS * HCG_INT8_VECTORS,
-    TABLES = 3, /* tables before the words of x */
 };
 
 /* With 32 registers the integer and float sums of two vectors fit; signs take more registers. */
@@ -41,7 +40,7 @@ static LLVMValueRef as_bytes(hcg_emit *e, LLVMValueRef words) {
     return LLVMBuildBitCast(e->b, words, LLVMVectorType(e->i8, WORD * e->level->lanes), "");
 }
 
-/* The four bytes of each output that step `s` multiplies: u of q8 and mxfp4, q of q4, and of q8
+/* The four bytes of each output that step `s` multiplies: u of q8 and fp4, q of q4, and of q8
  * where bytes are signed. `in_place`: upper halves of bytes stay where they are, 16 q. */
 static LLVMValueRef step_words(hcg_emit *e, const hcg_int8_tile *t, unsigned vector, unsigned s,
                                bool in_place) {
@@ -57,12 +56,23 @@ static LLVMValueRef step_words(hcg_emit *e, const hcg_int8_tile *t, unsigned vec
     if (s % 2 && in_place) return LLVMBuildAnd(e->b, words, hcg_int_like(type, 0xf0f0f0f0), "");
     if (s % 2) words = LLVMBuildLShr(e->b, words, hcg_int_like(type, 4), "");
     words = LLVMBuildAnd(e->b, words, hcg_int_like(type, 0x0f0f0f0f), "");
-    return t->dtype == HIR_MXFP4 ? hcg_fp4_bytes(e, t->with->lookup, words) : words;
+    return hcg_is_fp4(t->dtype) ? hcg_fp4_bytes(e, t->with->lookup, words) : words;
 }
 
+/* The words of x that step `s` multiplies. */
+static LLVMValueRef words_of_x(hcg_emit *e, const hcg_int8_tile *t, unsigned s, unsigned row) {
+    return of_row(e, t, t->tables + s, row, e->i32);
+}
+
+/* Steps that have a scale in common: all of a group, or half of them. */
+typedef struct span {
+    unsigned part, first, end;
+} span;
+
 /* What the sum of u p of a row starts from; NULL stands for 0. */
-static LLVMValueRef start_of(hcg_emit *e, const hcg_int8_tile *t, unsigned row) {
+static LLVMValueRef start_of(hcg_emit *e, const hcg_int8_tile *t, unsigned part, unsigned row) {
     if (t->dtype == HIR_Q4 || (t->dtype == HIR_Q8 && t->with->is_signed)) return NULL;
+    if (hcg_group_scales(t->dtype) > 1) return of_row(e, t, HCG_INT8_TABLES + part, row, e->i32);
     LLVMValueRef start = of_row(e, t, 2, row, e->i32); /* -128 sum p */
     if (t->dtype == HIR_Q8) return start;
     LLVMTypeRef type = LLVMTypeOf(start);
@@ -79,27 +89,28 @@ static LLVMValueRef add_dots(hcg_emit *e, const hcg_int8_tile *t, LLVMValueRef s
     return hcg_intrinsic(e, t->with->dot, NULL, 0, words, 3);
 }
 
-/* Where sums are few, each has several chains, so that other products hide the latency of one. At
- * most 32 * 255 * 127 < 2^21 + 2^19.
+/* Where sums are few, each has several chains, so that other products hide the latency of one; the
+ * halves of a group are chains of their own. At most 32 * 255 * 127 < 2^21 + 2^19.
  *
  * Chains of q4 that have odd steps only, the upper halves of bytes, sum 16 q p and are shifted once
  * at the end, all together, which saves three of 47 instructions for a group of one row. */
-static void sum_dots(hcg_emit *e, const hcg_int8_tile *t, LLVMValueRef *ints) {
-    unsigned n = t->rows * t->vectors, chains = n >= HCG_INT8_CHAINS ? 1 : HCG_INT8_CHAINS / n;
+static void sum_dots(hcg_emit *e, const hcg_int8_tile *t, span of, LLVMValueRef *ints) {
+    unsigned n = t->rows * t->vectors, all = n * hcg_group_scales(t->dtype);
+    const unsigned chains = all >= HCG_INT8_CHAINS ? 1 : HCG_INT8_CHAINS / all;
     const bool in_place = t->dtype == HIR_Q4 && !t->with->is_signed && chains % 2 == 0;
     for (unsigned i = 0; i < n * chains; i++)
         ints[i] = LLVMConstNull(words_type(e));
     for (unsigned r = 0; r < t->rows; r++) {
-        LLVMValueRef start = start_of(e, t, r);
+        LLVMValueRef start = start_of(e, t, of.part, r);
         for (unsigned v = 0; v < t->vectors && start; v++)
             ints[r * t->vectors + v] = start;
     }
-    for (unsigned s = 0; s < STEPS; s++) {
+    for (unsigned s = of.first; s < of.end; s++) {
         LLVMValueRef q[HCG_INT8_VECTORS];
         for (unsigned v = 0; v < t->vectors; v++)
             q[v] = step_words(e, t, v, s, in_place);
         for (unsigned r = 0; r < t->rows; r++) {
-            LLVMValueRef x = of_row(e, t, TABLES + s, r, e->i32);
+            LLVMValueRef x = words_of_x(e, t, s, r);
             for (unsigned v = 0; v < t->vectors; v++) {
                 LLVMValueRef *sum = &ints[s % chains * n + r * t->vectors + v];
                 *sum = add_dots(e, t, *sum, q[v], x);
@@ -134,7 +145,7 @@ static void sum_steps(hcg_emit *e, const hcg_int8_tile *t, unsigned first, unsig
         for (unsigned v = 0; v < t->vectors; v++)
             q[v] = as_bytes(e, step_words(e, t, v, s, false));
         for (unsigned r = 0; r < t->rows; r++) {
-            LLVMValueRef x = as_bytes(e, of_row(e, t, TABLES + s, r, e->i32));
+            LLVMValueRef x = as_bytes(e, words_of_x(e, t, s, r));
             for (unsigned v = 0; v < t->vectors; v++) {
                 LLVMValueRef *sum = &halves[r * t->vectors + v], two = pairs(e, t, q[v], x);
                 *sum = s > first ? LLVMBuildAdd(e->b, *sum, two, "") : two;
@@ -144,16 +155,17 @@ static void sum_steps(hcg_emit *e, const hcg_int8_tile *t, unsigned first, unsig
 }
 
 /* q4: u = q in 0 .. 15, |p| <= 128. The 16 products that a lane of 16 bits gathers from a group
- * stay within 16 * 15 * 128 = 30720 < 2^15, so that only their sum is widened. mxfp4: u in 0 .. 24,
+ * stay within 16 * 15 * 128 = 30720 < 2^15, so that only their sum is widened. fp4: u in 0 .. 24,
  * and 8 products, of half a group, stay within 8 * 24 * 128 = 24576. */
-static void sum_small(hcg_emit *e, const hcg_int8_tile *t, LLVMValueRef *ints) {
+static void sum_small(hcg_emit *e, const hcg_int8_tile *t, span of, LLVMValueRef *ints) {
     const unsigned some = t->dtype == HIR_Q4 ? STEPS : STEPS / 2;
-    for (unsigned first = 0; first < STEPS; first += some) {
+    for (unsigned first = of.first; first < of.end; first += some) {
         LLVMValueRef halves[SUMS];
         sum_steps(e, t, first, first + some, halves);
         for (unsigned i = 0; i < t->rows * t->vectors; i++) {
             LLVMValueRef sum = fours(e, t, halves[i]);
-            LLVMValueRef before = first ? ints[i] : start_of(e, t, i / t->vectors);
+            LLVMValueRef before =
+                first > of.first ? ints[i] : start_of(e, t, of.part, i / t->vectors);
             ints[i] = before ? LLVMBuildAdd(e->b, before, sum, "") : sum;
         }
     }
@@ -181,7 +193,7 @@ static void sum_signed(hcg_emit *e, const hcg_int8_tile *t, LLVMValueRef *ints) 
             size[v] = hcg_intrinsic(e, "llvm.abs", &bytes, 1, args, 2);
         }
         for (unsigned r = 0; r < t->rows; r++) {
-            LLVMValueRef x = as_bytes(e, of_row(e, t, TABLES + s, r, e->i32));
+            LLVMValueRef x = as_bytes(e, words_of_x(e, t, s, r));
             for (unsigned v = 0; v < t->vectors; v++) {
                 LLVMValueRef *sum = &ints[r * t->vectors + v];
                 LLVMValueRef four = fours(e, t, pairs(e, t, size[v], with_sign(e, t, x, q[v])));
@@ -192,11 +204,11 @@ static void sum_signed(hcg_emit *e, const hcg_int8_tile *t, LLVMValueRef *ints) 
 }
 
 /* ---- a group --------------------------------------------------------------------------------- */
-static void add_to_floats(hcg_emit *e, hcg_int8_tile *t, const LLVMValueRef *ints) {
+static void add_to_floats(hcg_emit *e, hcg_int8_tile *t, unsigned part, const LLVMValueRef *ints) {
     LLVMValueRef scale[HCG_INT8_VECTORS], least[HCG_INT8_VECTORS];
     for (unsigned i = 0; i < t->vectors; i++) {
         unsigned v = (t->first + i) % (HIR_PANEL / e->level->lanes);
-        scale[i] = hcg_quant_scale(e, t->dtype, t->group[i], v);
+        scale[i] = hcg_quant_scale(e, t->dtype, t->group[i], v, part);
         least[i] = t->dtype == HIR_Q4 ? hcg_quant_least(e, t->group[i], v) : NULL;
     }
     for (unsigned r = 0; r < t->rows; r++) {
@@ -213,14 +225,18 @@ static void add_to_floats(hcg_emit *e, hcg_int8_tile *t, const LLVMValueRef *int
 }
 
 void hcg_int8_group(hcg_emit *e, hcg_int8_tile *t) {
-    LLVMValueRef ints[SUMS * HCG_INT8_CHAINS] = {NULL};
-    if (t->with->dot)
-        sum_dots(e, t, ints);
-    else if (t->dtype != HIR_Q8)
-        sum_small(e, t, ints);
-    else
-        sum_signed(e, t, ints);
-    add_to_floats(e, t, ints);
+    const unsigned parts = hcg_group_scales(t->dtype), steps = STEPS / parts;
+    for (unsigned part = 0; part < parts; part++) {
+        const span of = {part, part * steps, (part + 1) * steps};
+        LLVMValueRef ints[SUMS * HCG_INT8_CHAINS] = {NULL};
+        if (t->with->dot)
+            sum_dots(e, t, of, ints);
+        else if (t->dtype != HIR_Q8)
+            sum_small(e, t, of, ints);
+        else
+            sum_signed(e, t, ints);
+        add_to_floats(e, t, part, ints);
+    }
 }
 
 /* ---- x --------------------------------------------------------------------------------------- */
@@ -240,9 +256,14 @@ static LLVMValueRef largest(hcg_emit *e, const LLVMValueRef *x, unsigned n) {
     return hcg_max_lanes(e, most);
 }
 
-hcg_int8_x hcg_int8_round(hcg_emit *e, LLVMValueRef x, LLVMValueRef n) {
+static LLVMValueRef sum_of_lanes(hcg_emit *e, LLVMValueRef v) {
+    LLVMTypeRef type = LLVMTypeOf(v);
+    return hcg_intrinsic(e, "llvm.vector.reduce.add", &type, 1, &v, 1);
+}
+
+hcg_int8_x hcg_int8_round(hcg_emit *e, LLVMValueRef x, LLVMValueRef n, bool halves) {
     const unsigned lanes = e->level->lanes, vectors = HIR_GROUP / lanes;
-    LLVMValueRef v[HIR_GROUP] = {NULL}, sum = NULL;
+    LLVMValueRef v[HIR_GROUP] = {NULL}, half[2] = {NULL}, sum;
     hcg_int8_x g = {0};
     for (unsigned i = 0; i < vectors; i++) {
         LLVMValueRef left = hcg_sub(e, n, hcg_i64(e, i * lanes));
@@ -257,11 +278,19 @@ hcg_int8_x hcg_int8_round(hcg_emit *e, LLVMValueRef x, LLVMValueRef n) {
     inverse = hcg_splat_value(e, LLVMBuildSelect(e->b, small, zero, inverse, ""));
     for (unsigned i = 0; i < vectors; i++) {
         LLVMValueRef p = nearest(e, hcg_fmul(e, v[i], inverse));
-        sum = sum ? LLVMBuildAdd(e->b, sum, p, "") : p;
+        LLVMValueRef *of = &half[2 * i / vectors];
+        *of = *of ? LLVMBuildAdd(e->b, *of, p, "") : p;
         g.p[i] = LLVMBuildTrunc(e->b, p, LLVMVectorType(e->i8, lanes), "");
     }
-    LLVMTypeRef ints = LLVMTypeOf(sum);
-    sum = hcg_intrinsic(e, "llvm.vector.reduce.add", &ints, 1, &sum, 1);
+    if (halves) {
+        half[0] = sum_of_lanes(e, half[0]), half[1] = sum_of_lanes(e, half[1]);
+        sum = hcg_add(e, half[0], half[1]);
+        for (unsigned i = 0; i < 2; i++)
+            g.half_start[i] =
+                hcg_mul(e, half[i], LLVMConstInt(e->i32, (uint64_t)-HCG_FP4_ADDED, true));
+    } else {
+        sum = sum_of_lanes(e, LLVMBuildAdd(e->b, half[0], half[1], ""));
+    }
     g.of_x = hcg_fmul(e, LLVMBuildSIToFP(e->b, sum, e->f32, ""), g.step);
     g.start = hcg_mul(e, sum, LLVMConstInt(e->i32, (uint64_t)-128, true));
     return g;

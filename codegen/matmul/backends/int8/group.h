@@ -9,13 +9,17 @@
  * Prepared x lies group after group along K, rows of a slab side by side (`width` of them). A
  * group of a slab has three tables of 4 bytes a row: t in f32, t sum p in f32, and -128 sum p in
  * i32, where the sum of u p starts if u = q + 128 stands for q. Then come 8 words of 4 bytes for
- * each row. Numbers of mxfp4 are halves of whole ones: u is twice the number, with 12 added.
+ * each row. Numbers of mxfp4 and nvfp4 are halves of whole ones: u is twice the number, with 12
+ * added. For nvfp4, where the two halves of a group have a scale each, two more tables come after
+ * the first three: -12 sum p of each half in i32.
  */
 #ifndef HCG_INT8_GROUP_H
 #define HCG_INT8_GROUP_H
 
 #include "codegen/emit/emit.h"
 
+/* Tables before the words of x, and with those for halves of groups. */
+enum { HCG_INT8_TABLES = 3, HCG_INT8_ALL_TABLES = 5 };
 enum { HCG_INT8_ROWS = 6, HCG_INT8_VECTORS = 2, HCG_INT8_CHAINS = 4 };
 
 /* Names of LLVM's intrinsics, for vectors of the level's width. */
@@ -32,6 +36,7 @@ typedef struct hcg_int8_tile {
     const hcg_int8_instructions *with;
     hir_dtype dtype;
     unsigned width, rows;                 /* rows of the slab; rows of this tile */
+    unsigned tables;                      /* HCG_INT8_TABLES or HCG_INT8_ALL_TABLES */
     unsigned first, vectors;              /* vectors of `lanes` columns each, within the tile's
                                              panels: the first, and how many */
     LLVMValueRef x;                       /* the slab's group */
@@ -49,14 +54,15 @@ void hcg_int8_group(hcg_emit *e, hcg_int8_tile *t);
  *
  *     t = max |x| / 127,   p in -127 .. 127, to nearest
  *
- * and a group of weights adds   s t sum q p  +  m t sum p   to a sum. Sums of integers are exact.
+ * and a group of weights adds   s t sum q p  +  m t sum p   to a sum (of nvfp4, each half of it). Sums of integers are exact.
  * The error of x is at most t / 2 an element; a group that holds a NaN gives NaN. All back ends
  * that multiply bytes round alike, so that they give the same bits. */
 typedef struct hcg_int8_x {
     LLVMValueRef step, of_x, start; /* f32 t; f32 t sum p; i32 -128 sum p */
+    LLVMValueRef half_start[2];     /* i32 -12 sum p of each half; NULL: not asked for */
     LLVMValueRef p[HIR_GROUP];      /* <lanes x i8>, in order */
 } hcg_int8_x;
 /* Reads n elements at x; n more than a group: all of the group. Elements beyond count as zeros. */
-hcg_int8_x hcg_int8_round(hcg_emit *e, LLVMValueRef x, LLVMValueRef n);
+hcg_int8_x hcg_int8_round(hcg_emit *e, LLVMValueRef x, LLVMValueRef n, bool halves);
 
 #endif

@@ -388,8 +388,8 @@ Test(emit_contract, baseline) {
 /* ---- weights in groups ----------------------------------------------------------------------- */
 /* q, k and v of different dtypes: x is there as floats and as bytes. */
 static void form_mixed(problem *p, hir_ref x, int64_t n) {
-    static const hir_dtype dtypes[] = {HIR_Q4, HIR_MXFP4, HIR_Q8, HIR_BF16};
-    for (int i = 0; i < 4; i++) {
+    static const hir_dtype dtypes[] = {HIR_Q4, HIR_MXFP4, HIR_Q8, HIR_BF16, HIR_NVFP4};
+    for (int i = 0; i < 5; i++) {
         p->dtype = dtypes[i];
         yield(p, linear(p, x, n, i == 2));
     }
@@ -407,7 +407,9 @@ static void check_groups(const hcg_level *level, uint64_t seed) {
     int64_t k = seed % 2 ? ks[random_below(&s, 7)] : 1 + random_below(&s, 300);
     int64_t n = seed % 3 ? 1 + random_below(&s, 100) : ns[random_below(&s, 6)];
     int64_t t = 1 + random_below(&s, seed % 5 ? 20 : 200);
-    hir_dtype dtype = seed % 3 == 2 ? HIR_MXFP4 : seed % 2 ? HIR_Q4 : HIR_Q8;
+    hir_dtype dtype = seed % 3 == 2 ? (seed % 2 ? HIR_MXFP4 : HIR_NVFP4)
+                      : seed % 2    ? HIR_Q4
+                                    : HIR_Q8;
     bool floats = rounds_of(level, 0, HIR_Q8, HIR_LAYOUT_PANEL) && random_below(&s, 3) == 0;
     for (int one = 0; one < 2; one++) {
         problem p;
@@ -487,7 +489,7 @@ static void check_same_bits(hir_dtype dtype, int64_t t, int64_t n, int64_t k) {
 }
 
 Test(emit_contract, bytes_give_the_same_bits) {
-    for (hir_dtype dtype = HIR_Q8; dtype <= HIR_MXFP4; dtype++) {
+    for (hir_dtype dtype = HIR_Q8; dtype <= HIR_NVFP4; dtype++) {
         check_same_bits(dtype, 1, 37, 100);
         check_same_bits(dtype, 23, 37, 100);
         check_same_bits(dtype, 7, 200, 333);
@@ -503,6 +505,7 @@ static const struct {
     {HIR_Q8, -2, 2, false}, /* -127, 127 */
     {HIR_Q4, 0, 2, true},   /* 0, 15 */
     {HIR_MXFP4, -6, 6, false},
+    {HIR_NVFP4, -6, 6, false},
 };
 enum { FORMATS = sizeof ends / sizeof *ends };
 
@@ -538,7 +541,7 @@ static void check_largest_sums(const hcg_level *level, size_t format, int64_t t)
 
 /* The largest sums that bytes can make: all x of a row alike, or alike but for signs, so that every
  * p is 127 or -127, and weights that take the ends of their range. Nothing saturates on the way, and
- * no sum leaves 16 bits before it is widened: 16 * 24 * 127 of mxfp4 would. */
+ * no sum leaves 16 bits before it is widened: 16 * 24 * 127 of fp4 would. */
 Test(emit_contract, largest_sums_of_bytes) {
     const hcg_level *levels;
     size_t n = hcg_levels(&levels);
@@ -584,16 +587,18 @@ static void check_pages(const hcg_level *level, hir_dtype dtype, unsigned exact,
 }
 
 Test(emit_contract, pages_of_one_token) {
-    static const hir_dtype dtypes[] = {HIR_F32, HIR_BF16, HIR_F16, HIR_Q8, HIR_Q4, HIR_MXFP4};
+    static const hir_dtype dtypes[] = {HIR_F32, HIR_BF16,  HIR_F16,  HIR_Q8,
+                                       HIR_Q4,  HIR_MXFP4, HIR_NVFP4};
+    enum { N = sizeof dtypes / sizeof *dtypes };
     const hcg_level *levels;
     size_t n = hcg_levels(&levels);
-    for (size_t i = 0; i < n * 6; i++) {
-        const hcg_level *level = &levels[i / 6];
-        const hir_dtype dtype = dtypes[i % 6];
-        if (products_run(level, 0, dtype, HIR_LAYOUT_PANEL)) check_pages(level, dtype, 0, i / 6);
+    for (size_t i = 0; i < n * N; i++) {
+        const hcg_level *level = &levels[i / N];
+        const hir_dtype dtype = dtypes[i % N];
+        if (products_run(level, 0, dtype, HIR_LAYOUT_PANEL)) check_pages(level, dtype, 0, i / N);
         if (products_run(level, HCG_ROUND_ALL, dtype, HIR_LAYOUT_PANEL) &&
             rounds_of(level, 0, dtype, HIR_LAYOUT_PANEL))
-            check_pages(level, dtype, HCG_ROUND_ALL, i / 6 + 1);
+            check_pages(level, dtype, HCG_ROUND_ALL, i / N + 1);
     }
 }
 

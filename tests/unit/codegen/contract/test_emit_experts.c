@@ -214,7 +214,7 @@ static void same_bits(const layer *l, const hcg_level *level) {
 /* The matrix unit, emulated where there is none: experts of few rows go by vectors, those of many
  * by tiles, and a row's bits do not depend on which it was. */
 Test(emit_experts, tiles) {
-    static const char *const types[] = {"f32", "bf16", "q8", "q4", "mxfp4"};
+    static const char *const types[] = {"f32", "bf16", "q8", "q4", "mxfp4", "nvfp4"};
     const hcg_level level = with_tiles();
     for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
         const layer l = {.dtype = types[i], .experts = 4, .slots = 3, .k = 70, .n = 100};

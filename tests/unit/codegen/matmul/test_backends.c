@@ -295,6 +295,10 @@ Test(backends, mxfp4) {
     check_levels(HIR_MXFP4);
 }
 
+Test(backends, nvfp4) {
+    check_levels(HIR_NVFP4);
+}
+
 /* ---- without the unit --------------------------------------------------------------------------
  * The back ends of the matrix unit, their tile instructions emulated, beside the other features of
  * each AVX-512 level that there is. This process must not ask for the unit, so no test of levels
@@ -369,6 +373,10 @@ Test(backends, emulated_q4) {
 Test(backends, emulated_mxfp4) {
     check_emulated(HIR_MXFP4);
 }
+
+Test(backends, emulated_nvfp4) {
+    check_emulated(HIR_NVFP4);
+}
 #endif
 
 /* Every number of rows around the heights of tiles and blocks of rows. */
@@ -401,6 +409,7 @@ Test(backends, every_number_of_rows) {
         if (rounds_of(&levels[i], 0, HIR_Q8, HIR_LAYOUT_PANEL)) {
             check_every_number_of_rows(&levels[i], 0, HIR_Q8);
             check_every_number_of_rows(&levels[i], 0, HIR_MXFP4);
+            check_every_number_of_rows(&levels[i], 0, HIR_NVFP4);
         }
     }
 }
@@ -654,11 +663,14 @@ Test(backends, of_each_level) {
         cr_expect_str_eq(chosen(want[i][0], 0, HIR_Q8), want[i][3], "%s", want[i][0]);
         cr_expect_str_eq(chosen(want[i][0], 0, HIR_Q4), want[i][3], "%s", want[i][0]);
         cr_expect_str_eq(chosen(want[i][0], 0, HIR_MXFP4), want[i][3], "%s", want[i][0]);
+        cr_expect_str_eq(chosen(want[i][0], 0, HIR_NVFP4), want[i][3], "%s", want[i][0]);
         cr_expect_str_eq(chosen(want[i][0], HCG_ROUND_INT8, HIR_Q8), "groups_as_f32");
         cr_expect_str_eq(chosen(want[i][0], HCG_ROUND_BF16, HIR_BF16),
                          i ? "pairs_as_f32" : "amx_exact");
         cr_expect_str_eq(chosen(want[i][0], HCG_ROUND_BF16, HIR_Q8), want[i][3]);
         cr_expect_str_eq(chosen(want[i][0], HCG_ROUND_ALL, HIR_MXFP4),
+                         i ? "groups_as_f32" : "amx_exact");
+        cr_expect_str_eq(chosen(want[i][0], HCG_ROUND_ALL, HIR_NVFP4),
                          i ? "groups_as_f32" : "amx_exact");
         cr_expect_str_eq(chosen(want[i][0], 0, HIR_I32), "none");
     }

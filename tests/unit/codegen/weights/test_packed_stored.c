@@ -1,5 +1,5 @@
-/* MXFP4 that is stored as it is published: codes and scales of the packed file are those of the
- * checkpoint, by the words of quant.h, and what f32 cannot hold is still refused. */
+/* MXFP4 and NVFP4 that are stored as they are published: codes and scales of the packed file are
+ * those of the checkpoint, by the words of quant.h, and what f32 cannot hold is still refused. */
 #include "codegen/program/program.h"
 #include "codegen/weights/quant.h"
 
@@ -154,4 +154,97 @@ Test(packed_stored, scales_beyond_f32) {
             cr_expect_eq(hcg_group_at(HIR_MXFP4, &g, 7),
                          e2m1(cases[c].code) * e8m0(cases[c].scale));
         }
+}
+
+/* ---- NVFP4 --------------------------------------------------------------------------------- */
+
+enum { LONG = 176, LONG_GROUPS = (LONG + 31) / 32, LONG_PANEL = LONG_GROUPS * 288 + 64 };
+
+/* Codes, scales and factors of E matrices [N, LONG], whose rows end in the middle of a group. One
+ * scale in twenty is 0. */
+static hd_tensors nvfp4(bool divides) {
+    hd_tensors t = {0};
+    put_bytes(&t, "x.w2_weight", HD_T_U8, SHAPE(E, N, LONG / 2));
+    uint8_t *scales = put_e4m3(&t, "x.w2_weight_scale", SHAPE(E, N, LONG / 16));
+    for (int i = 0; i < E * N * LONG / 16; i++)
+        scales[i] = i % 20 == 3 ? 0 : scales[i] & 127;
+    static const float factors[E] = {0x1.234566p-7f, 3, 0};
+    static const float divisors[E] = {0x1.abcdeep3f, 1, 7};
+    memcpy(put(&t, "x.w2_weight_amax", HD_T_F32, SHAPE(E)), factors, sizeof factors);
+    uint8_t *d = put(&t, "x.w2_weight_outer_scale_denominator", HD_T_F32, SHAPE(E));
+    for (int i = 0; i < E; i++)
+        memcpy(d + 4 * i, divides ? &divisors[i] : &(float){1}, 4);
+    return t;
+}
+
+static hir_module *experts_of(hir_dtype dtype) {
+    hir_module *m = hir_module_new(arena, "m");
+    hir_add_weight(m, "x.w2_weight", hir_make_type(dtype, 3, (const int64_t[]){E, N, LONG}),
+                   HD_NOWHERE);
+    m->weights.at[0].layout = HIR_LAYOUT_PANEL;
+    return m;
+}
+
+/* The number of a byte of a scale in the file, by the words of program/packed.h. */
+static double small(uint8_t byte) {
+    return (1 + byte % 8 / 8.0) * ldexp(1, byte / 8 - 18);
+}
+
+static double at_in_file(const uint8_t *file, int e, int row, int k) {
+    const uint8_t *panel = file + (size_t)(e * PANELS + row / 16) * LONG_PANEL;
+    const uint8_t *group = panel + k / 32 * 288;
+    const unsigned byte = group[32 + k % 32 / 8 * 64 + row % 16 * 4 + k % 4];
+    float factor;
+    memcpy(&factor, panel + LONG_GROUPS * 288 + row % 16 * 4, 4);
+    return e2m1(k % 8 < 4 ? byte % 16 : byte / 16) * small(group[k % 32 / 16 * 16 + row % 16]) *
+           (double)factor;
+}
+
+/* What the file holds and the evaluator is given are the numbers of the checkpoint, with the factor
+ * in f32: exact where nothing is divided. */
+Test(packed_stored, nvfp4_is_copied) {
+    for (int divides = 0; divides < 2; divides++) {
+        const hd_tensors t = nvfp4(divides), u = unpacked(&t);
+        const hd_tensor *w = the(&u, "x.w2_weight");
+        uint64_t n;
+        static double x[E * N * LONG];
+        hir_module *m = experts_of(HIR_NVFP4);
+        cr_assert(pack(m, &u, 1 + divides, "copied"), "%s", said());
+        const uint8_t *file = packed_file("copied", &n);
+        cr_expect_eq(n, DATA + E * PANELS * LONG_PANEL);
+        cr_assert(hcg_weight_source((void *)(uintptr_t)&u, m, 0, x, &diags), "%s", said());
+        for (int i = 0; i < E * N * LONG; i++) {
+            const int e = i / LONG / N, row = i / LONG % N, k = i % LONG;
+            const double want = hd_tensor_get(w, (uint64_t)i);
+            cr_assert_eq(at_in_file(file, e, row, k), x[i], "[%d, %d, %d]", e, row, k);
+            if (divides)
+                cr_assert(fabs(x[i] - want) <= 0x1p-24 * fabs(want), "[%d, %d, %d]", e, row, k);
+            else
+                cr_assert(x[i] == want && signbit(x[i]) == signbit(want), "[%d, %d, %d]", e, row,
+                          k);
+        }
+    }
+}
+
+/* A scale that is none is named, and numbers whose factor f32 does not hold are rounded like any. */
+Test(packed_stored, nvfp4_that_is_not_copied) {
+    static double x[E * N * LONG];
+    hd_tensors t = nvfp4(false);
+    hd_tensors u = unpacked(&t);
+    const float tiny = 0x1p-130f;
+    memcpy((uint8_t *)(uintptr_t)the(&t, "x.w2_weight_amax")->data + 4, &tiny, 4);
+    cr_assert(pack(experts_of(HIR_NVFP4), &u, 1, "tiny"), "%s", said());
+    cr_assert(hcg_weight_source((void *)(uintptr_t)&u, experts_of(HIR_NVFP4), 0, x, &diags));
+    for (int i = 0; i < N * LONG; i++) {
+        uint64_t n;
+        cr_assert_eq(x[N * LONG + i], at_in_file(packed_file("tiny", &n), 1, i / LONG, i % LONG));
+        cr_assert(fabs(x[N * LONG + i]) < 0x1p-40);
+    }
+    ((uint8_t *)(uintptr_t)the(&t, "x.w2_weight_scale")->data)[N * LONG / 16 + 5] = 0x81;
+    cr_expect_not(pack(experts_of(HIR_NVFP4), &u, 1, "none"));
+    cr_expect(strstr(said(), "not a number at [1, 0, 80]") || strstr(said(), "[0, 80]"), "%s",
+              said());
+    cr_expect(strstr(said(), "negative, which no scale of NVFP4 is"), "%s", said());
+    cr_expect_not(hd_exists(in_folder("none")));
+    cr_expect_not(hcg_weight_source((void *)(uintptr_t)&u, experts_of(HIR_NVFP4), 0, x, &diags));
 }

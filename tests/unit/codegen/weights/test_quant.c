@@ -103,15 +103,17 @@ static double error_of(hir_dtype dtype, enum distribution of) {
 Test(quant, error_by_distribution) {
     static const struct {
         const char *of;
-        double q8, q4, mxfp4;
-    } bounds[DISTRIBUTIONS] = {[NORMAL] = {"normal", 0.0053, 0.0716, 0.1127},
-                               [LAPLACE] = {"laplace", 0.0068, 0.0856, 0.1234},
-                               [UNIFORM] = {"uniform", 0.0038, 0.0279, 0.1056},
-                               [OUTLIERS] = {"outliers", 0.0117, 0.0970, 0.1673}};
+        double q8, q4, mxfp4, nvfp4;
+    } bounds[DISTRIBUTIONS] = {[NORMAL] = {"normal", 0.0053, 0.0716, 0.1127, 0.0879},
+                               [LAPLACE] = {"laplace", 0.0068, 0.0856, 0.1234, 0.0879},
+                               [UNIFORM] = {"uniform", 0.0038, 0.0279, 0.1056, 0.0872},
+                               [OUTLIERS] = {"outliers", 0.0117, 0.0970, 0.1673, 0.0899}};
     for (int of = NORMAL; of < DISTRIBUTIONS; of++) {
-        const double most[] = {
-            [HIR_Q8] = bounds[of].q8, [HIR_Q4] = bounds[of].q4, [HIR_MXFP4] = bounds[of].mxfp4};
-        for (int d = HIR_Q8; d <= HIR_MXFP4; d++) {
+        const double most[] = {[HIR_Q8] = bounds[of].q8,
+                               [HIR_Q4] = bounds[of].q4,
+                               [HIR_MXFP4] = bounds[of].mxfp4,
+                               [HIR_NVFP4] = bounds[of].nvfp4};
+        for (int d = HIR_Q8; d <= HIR_NVFP4; d++) {
             const double found = error_of((hir_dtype)d, (enum distribution)of);
             cr_expect_leq(found, most[d], "%s, %s: %g", bounds[of].of, hir_dtype_name((hir_dtype)d),
                           found);
@@ -134,6 +136,46 @@ Test(quant, mxfp4_is_exact) {
             for (unsigned i = 0; i < HIR_GROUP; i++)
                 cr_assert_eq(hcg_group_at(HIR_MXFP4, &g, i), (double)x[i], "scale %d", scale);
         }
+}
+
+/* Everything that NVFP4 has is exact in nvfp4: every scale of E4M3, with groups of any of the codes,
+ * and two halves that differ. */
+Test(quant, nvfp4_is_exact) {
+    for (unsigned scale = 1; scale < 127; scale++)
+        for (unsigned most = 0; most < 8; most++) {
+            float x[HIR_GROUP];
+            hcg_group g;
+            for (unsigned i = 0; i < HIR_GROUP; i++) {
+                const unsigned code = i * 5 % (most + 1) + i / 3 % 2 * 8;
+                const unsigned of = i < HIR_GROUP / 2 ? scale : 127 - scale;
+                x[i] = hd_from_e2m1((uint8_t)code) * hd_from_e4m3((uint8_t)of);
+            }
+            cr_assert(hcg_quantise(HIR_NVFP4, x, &g));
+            for (unsigned i = 0; i < HIR_GROUP; i++)
+                cr_assert_eq(hcg_group_at(HIR_NVFP4, &g, i), (double)x[i], "scale %u", scale);
+        }
+    for (unsigned scale = 1; scale < 127; scale++) {
+        const hcg_group g = {
+            .scale = hcg_small_scale(hd_from_e4m3((uint8_t)scale)), .q = {2}, .factor = 0.3f};
+        cr_expect_eq(hcg_group_at(HIR_NVFP4, &g, 0),
+                     (double)hd_from_e4m3((uint8_t)scale) * (double)0.3f, "scale %u", scale);
+    }
+}
+
+/* The largest number that nvfp4 holds without a factor, and numbers below the least scale. */
+Test(quant, ends_of_nvfp4) {
+    float x[HIR_GROUP] = {92160, [20] = 0x1p-30f};
+    hcg_group g;
+    cr_assert(hcg_quantise(HIR_NVFP4, x, &g));
+    cr_expect_eq(hcg_group_at(HIR_NVFP4, &g, 0), 92160);
+    cr_expect_eq(hcg_group_at(HIR_NVFP4, &g, 20), 0);
+    x[20] = 0x1p-18f;
+    cr_assert(hcg_quantise(HIR_NVFP4, x, &g));
+    cr_expect_eq(hcg_group_at(HIR_NVFP4, &g, 20), 0x1p-18);
+    x[0] = 1e5f;
+    cr_expect_not(hcg_quantise(HIR_NVFP4, x, &g));
+    x[0] = NAN;
+    cr_expect_not(hcg_quantise(HIR_NVFP4, x, &g));
 }
 
 /* Nearest of the numbers there are, where one scale serves: 6 is there, so that units are 1. */
@@ -188,7 +230,7 @@ Test(quant, numbers_that_do_not_fit_are_rejected) {
 Test(quant, rows_of_any_length) {
     static const float five[] = {0.5f, -0.25f, 0.75f, 0.5f, -1};
     hcg_group g[3];
-    for (int d = HIR_Q8; d <= HIR_MXFP4; d++) {
+    for (int d = HIR_Q8; d <= HIR_NVFP4; d++) {
         float x[65];
         for (int i = 0; i < 65; i++)
             x[i] = 10 + five[i % 5]; /* far from 0, which would widen the range */
@@ -196,8 +238,8 @@ Test(quant, rows_of_any_length) {
             cr_assert(hcg_quantise_row((hir_dtype)d, x, k, g));
             for (uint64_t i = 0; i < k; i++) {
                 double w = hcg_group_at((hir_dtype)d, &g[i / HIR_GROUP], i % HIR_GROUP);
-                cr_assert(fabs(w - (double)x[i]) < (d == HIR_MXFP4 ? 2 : 0.08), "%lu of %lu: %g", i,
-                          k, w);
+                cr_assert(fabs(w - (double)x[i]) < (hcg_is_fp4((hir_dtype)d) ? 2 : 0.08),
+                          "%lu of %lu: %g", i, k, w);
             }
         }
     }
@@ -207,7 +249,10 @@ Test(quant, rows_of_any_length) {
 /* By the words of quant.h, not by the code of quant.c. */
 static unsigned stored(hir_dtype dtype, const uint8_t *group, unsigned n, unsigned k) {
     if (dtype == HIR_Q8) return group[32 + k / 4 * 64 + n * 4 + k % 4];
-    unsigned byte = group[(dtype == HIR_Q4 ? 64 : 16) + k / 8 * 64 + n * 4 + k % 4];
+    unsigned byte = group[(dtype == HIR_Q4      ? 64
+                           : dtype == HIR_NVFP4 ? 32
+                                                : 16) +
+                          k / 8 * 64 + n * 4 + k % 4];
     return k % 8 < 4 ? byte & 15 : byte >> 4;
 }
 
@@ -215,7 +260,8 @@ Test(quant, places_in_a_panel) {
     cr_expect_eq(hcg_group_bytes(HIR_Q8), 32 + 16 * 32);
     cr_expect_eq(hcg_group_bytes(HIR_Q4), 64 + 16 * 32 / 2);
     cr_expect_eq(hcg_group_bytes(HIR_MXFP4), 16 + 16 * 32 / 2);
-    for (int d = HIR_Q8; d <= HIR_MXFP4; d++) {
+    cr_expect_eq(hcg_group_bytes(HIR_NVFP4), 2 * 16 + 16 * 32 / 2);
+    for (int d = HIR_Q8; d <= HIR_NVFP4; d++) {
         hir_dtype dtype = (hir_dtype)d;
         uint8_t panel[HCG_Q8_GROUP + 1] = {[HCG_Q8_GROUP] = 77};
         panel[hcg_group_bytes(dtype)] = 77;
@@ -231,8 +277,9 @@ Test(quant, places_in_a_panel) {
         for (unsigned n = 0; n < HIR_PANEL; n++) {
             hcg_get_group(dtype, panel, n, &back);
             cr_expect_eq(memcmp(&back, &g[n], sizeof back), 0);
-            const unsigned size = dtype == HIR_MXFP4 ? 1 : 2;
+            const unsigned size = hcg_is_fp4(dtype) ? 1 : 2;
             cr_expect_eq(memcmp(panel + size * n, &g[n].scale, size), 0);
+            if (dtype == HIR_NVFP4) cr_expect_eq(panel[HIR_PANEL + n], g[n].least);
             for (unsigned k = 0; k < HIR_GROUP; k++)
                 cr_assert_eq(stored(dtype, panel, n, k), g[n].q[k]);
         }
@@ -282,7 +329,7 @@ Test(quant, all_forms_give_the_same_bytes) {
                 x[n * STRIDE + k] = k < HIR_GROUP ? number_of((i + n) % KINDS, &r) : NAN;
         const hcg_rows rows = hcg_rows_of(x, STRIDE);
         for (size_t f = 0; (form = hcg_quantiser_of(f, &name)); f++)
-            for (int d = HIR_Q8; d <= HIR_MXFP4; d++)
+            for (int d = HIR_Q8; d <= HIR_NVFP4; d++)
                 compare_forms(form, name, (hir_dtype)d, &rows, i % HIR_PANEL + 1);
     }
 }
@@ -308,7 +355,7 @@ static void compare_stored(hd_tensor_dtype dtype, const uint8_t *at, const float
                (scale ? scale[i / HIR_GROUP] : 1);
     const hcg_rows stored = {.at = at, .stride = BYTES, .dtype = dtype, .scale = scale};
     const hcg_rows wide = hcg_rows_of(x, HIR_GROUP);
-    for (int d = HIR_Q8; d <= HIR_MXFP4; d++) {
+    for (int d = HIR_Q8; d <= HIR_NVFP4; d++) {
         const bool ok = hcg_quantise_rows((hir_dtype)d, &wide, n, one);
         for (size_t f = 0; (form = hcg_quantiser_of(f, &name)); f++) {
             cr_assert_eq(form((hir_dtype)d, &stored, n, other), ok, "%s from %s", name,
@@ -352,7 +399,7 @@ Test(quant, all_forms_reject) {
     hcg_quantiser *form;
     const char *name;
     for (size_t f = 0; (form = hcg_quantiser_of(f, &name)); f++)
-        for (int d = HIR_Q8; d <= HIR_MXFP4; d++)
+        for (int d = HIR_Q8; d <= HIR_NVFP4; d++)
             for (unsigned at = 0; at < HIR_PANEL * HIR_GROUP; at++) {
                 float x[HIR_PANEL * HIR_GROUP] = {0};
                 uint8_t out[HCG_MOST_GROUP];

@@ -187,7 +187,7 @@ Test(weights, the_evaluators_source_rounds_to_narrow_storage) {
 /* ---- weights in groups ----------------------------------------------------------------------- */
 /* What the file holds of a matrix in groups is what the evaluator is given. */
 Test(weights, groups_in_the_file_are_the_evaluators) {
-    for (int dtype = HIR_Q8; dtype <= HIR_MXFP4; dtype++)
+    for (int dtype = HIR_Q8; dtype <= HIR_NVFP4; dtype++)
         for (int form = 0; form < 4; form++) {
             static const int64_t shapes[][2] = {{16, 32}, {35, 70}, {1, 1}, {17, 2100}};
             const int64_t *dims = shapes[form];
@@ -209,13 +209,14 @@ Test(weights, groups_in_the_file_are_the_evaluators) {
             for (int64_t n = 0; n < dims[0]; n++)
                 for (int64_t k = 0; k < dims[1]; k++) {
                     hcg_group g;
-                    uint64_t at = ((uint64_t)n / 16 * groups + (uint64_t)k / 32) * size;
+                    const uint64_t panel = groups * size + (dtype == HIR_NVFP4 ? 64 : 0);
+                    uint64_t at = (uint64_t)n / 16 * panel + (uint64_t)k / 32 * size;
                     hcg_get_group((hir_dtype)dtype, file.at + 4096 + at, (unsigned)n % 16, &g);
                     double x = hcg_group_at((hir_dtype)dtype, &g, (unsigned)k % 32);
                     cr_assert_eq(x, out[n * dims[1] + k], "[%ld, %ld]", (long)n, (long)k);
                     /* a step is at most 127 / 16 / 15 wide, and f16 rounds by 2^-11 */
                     cr_assert(fabs(x - (double)value_at((uint64_t)(n * dims[1] + k))) <
-                              (dtype == HIR_MXFP4 ? 2 : 0.55));
+                              (hcg_is_fp4((hir_dtype)dtype) ? 2 : 0.55));
                 }
         }
 }
@@ -527,10 +528,11 @@ Test(weights, packed_sizes) {
         hir_dtype dtype;
         hir_layout layout;
         uint64_t bytes;
-    } sizes[] = {{HIR_BF16, HIR_LAYOUT_ROWS, 1190},     {HIR_BF16, HIR_LAYOUT_PANEL, 2304},
-                 {HIR_F16, HIR_LAYOUT_PANEL, 2240},     {HIR_F32, HIR_LAYOUT_PANEL, 4480},
-                 {HIR_Q8, HIR_LAYOUT_PANEL, 4 * 544},   {HIR_Q4, HIR_LAYOUT_PANEL, 4 * 320},
-                 {HIR_MXFP4, HIR_LAYOUT_PANEL, 4 * 272}};
+    } sizes[] = {
+        {HIR_BF16, HIR_LAYOUT_ROWS, 1190},      {HIR_BF16, HIR_LAYOUT_PANEL, 2304},
+        {HIR_F16, HIR_LAYOUT_PANEL, 2240},      {HIR_F32, HIR_LAYOUT_PANEL, 4480},
+        {HIR_Q8, HIR_LAYOUT_PANEL, 4 * 544},    {HIR_Q4, HIR_LAYOUT_PANEL, 4 * 320},
+        {HIR_MXFP4, HIR_LAYOUT_PANEL, 4 * 272}, {HIR_NVFP4, HIR_LAYOUT_PANEL, 4 * 288 + 2 * 64}};
     int64_t dims[] = {17, 35};
     uint64_t bytes;
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {

@@ -71,10 +71,10 @@ static hd_bytes packed(const hir_module *m, const hd_tensors *t, const char *fil
 static const struct {
     hir_dtype dtype;
     hir_layout layout;
-} stores[] = {{HIR_F32, HIR_LAYOUT_ROWS},  {HIR_BF16, HIR_LAYOUT_ROWS},
-              {HIR_F32, HIR_LAYOUT_PANEL}, {HIR_BF16, HIR_LAYOUT_PANEL},
-              {HIR_F16, HIR_LAYOUT_PANEL}, {HIR_Q8, HIR_LAYOUT_PANEL},
-              {HIR_Q4, HIR_LAYOUT_PANEL},  {HIR_MXFP4, HIR_LAYOUT_PANEL}};
+} stores[] = {
+    {HIR_F32, HIR_LAYOUT_ROWS},   {HIR_BF16, HIR_LAYOUT_ROWS},   {HIR_F32, HIR_LAYOUT_PANEL},
+    {HIR_BF16, HIR_LAYOUT_PANEL}, {HIR_F16, HIR_LAYOUT_PANEL},   {HIR_Q8, HIR_LAYOUT_PANEL},
+    {HIR_Q4, HIR_LAYOUT_PANEL},   {HIR_MXFP4, HIR_LAYOUT_PANEL}, {HIR_NVFP4, HIR_LAYOUT_PANEL}};
 
 Test(weights_stacked, both_forms_are_one) {
     hd_tensors parts = {0}, whole = {0};
