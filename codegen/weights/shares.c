@@ -14,15 +14,16 @@ enum {
     BAND = 64
 }; /* rows of a derived weight that are made at once where a part of each is read */
 
-typedef struct integers { /* rows of the share as integers of the checkpoint */
+typedef struct kept_rows { /* rows of the share as integers or NVFP4 of the checkpoint */
     hd_packed packed;
-    hd_tensor codes, scales, zeros;
+    hd_tensor codes, scales, zeros, factors;
     uint64_t cols;  /* of the share */
     uint32_t bits;  /* of one code */
     uint8_t *bytes; /* of the codes */
-    float *scale;   /* of each tile */
-    uint32_t *zero; /* several in a word, along the rows */
-} integers;
+    float *scale;   /* of integers: of each tile; of NVFP4: the factor of each row */
+    uint32_t *zero; /* of integers: several in a word, along the rows */
+    uint8_t *small; /* of NVFP4: the scales */
+} kept_rows;
 
 struct hcg_share_reader {
     hd_arena *arena;
@@ -37,8 +38,8 @@ struct hcg_share_reader {
     uint64_t row, rows; /* elements of a row; rows computed at once */
     uint64_t band;      /* first row in `made`; rows: none is */
     float *made;
-    /* of integers that keep their codes: */
-    integers kept;
+    /* of rows that keep their codes: */
+    kept_rows kept;
     int64_t matrix; /* the matrix of the whole that `found` holds; -1: none */
     hd_tensor found;
 };
@@ -151,17 +152,43 @@ static uint64_t tile_of_part(const hcg_share_reader *r, const hd_packed *whole, 
     return r->run % whole->tile.cols == 0 ? whole->tile.cols : HIR_GROUP;
 }
 
+/* The same for NVFP4, whose matrices may have any factors: each row is a matrix of its own. */
+static bool keeps_nvfp4(hcg_share_reader *r, uint64_t most) {
+    enum { HALF = HIR_GROUP / 2 }; /* numbers with a common scale */
+    const hir_type type = r->w->type;
+    const uint64_t cols = (uint64_t)type.dim[type.rank - 1];
+    kept_rows *k = &r->kept;
+    if (r->maker || type.rank < 2 || r->run % HALF || cols % HALF) return false;
+    for (int64_t i = 0; i < hcg_matrices(&r->whole); i++) {
+        const hd_tensor t = hcg_find_matrix(r->arena, r->weights, &r->whole, i);
+        if (!hcg_may_keep(&t, HIR_NVFP4)) return false;
+    }
+    *k = (kept_rows){.cols = cols, .bits = 4};
+    k->packed = (hd_packed){.packing = HD_PACKING_NVFP4,
+                            .codes = &k->codes,
+                            .scales = &k->scales,
+                            .factor = &k->factors,
+                            .rows = 1,
+                            .cols = cols,
+                            .tile = {1, HALF}};
+    k->bytes = hd_new_array(r->arena, uint8_t, most * cols / 2);
+    k->small = hd_new_array(r->arena, uint8_t, most * cols / HALF);
+    k->scale = hd_new_array(r->arena, float, most);
+    return true;
+}
+
 bool hcg_share_keeps(hcg_share_reader *r, uint64_t most) {
     const hir_type type = r->w->type;
     const uint64_t cols = (uint64_t)type.dim[type.rank - 1];
     hd_packed whole = {0};
+    if (type.dtype == HIR_NVFP4) return keeps_nvfp4(r, most);
     if (r->maker || type.rank < 2 || r->run % HIR_GROUP || cols % HIR_GROUP) return false;
     if (!hir_is_quantised(type.dtype) || !are_alike(r, &whole)) return false;
-    integers *k = &r->kept;
+    kept_rows *k = &r->kept;
     const uint64_t tile = tile_of_part(r, &whole, cols);
     hd_known(tile > 0);
     const uint64_t tiles = cols / tile;
-    *k = (integers){.cols = cols, .bits = hd_integer_bits(whole.packing)};
+    *k = (kept_rows){.cols = cols, .bits = hd_integer_bits(whole.packing)};
     k->packed = (hd_packed){.packing = k->bits == 4 ? HD_PACKING_INT4 : HD_PACKING_INT8,
                             .codes = &k->codes,
                             .scales = &k->scales,
@@ -175,15 +202,35 @@ bool hcg_share_keeps(hcg_share_reader *r, uint64_t most) {
     return true;
 }
 
-static void put_zero(integers *k, uint64_t row, uint64_t tile, uint32_t zero) {
+static void put_zero(kept_rows *k, uint64_t row, uint64_t tile, uint32_t zero) {
     const uint64_t in_a_word = 32 / k->bits, tiles = k->cols / k->packed.tile.cols;
     k->zero[row / in_a_word * tiles + tile] |= zero << k->bits * (row % in_a_word);
 }
 
+/* Reads codes and scales of NVFP4 as read_codes does. */
+static void read_nvfp4(kept_rows *k, const hd_tensor *t, uint64_t first, uint64_t row, uint64_t col,
+                       uint64_t n) {
+    const uint64_t to = row * k->cols + col, in_scale = k->packed.tile.cols;
+    if (!t) {
+        memset(k->bytes + to / 2, 0, (size_t)n / 2);
+        memset(k->small + to / in_scale, 0, (size_t)(n / in_scale));
+        return;
+    }
+    const hd_packed *p = t->packed;
+    const uint64_t at = t->packed_first + first;
+    memcpy(k->bytes + to / 2, p->codes->data + at / 2, (size_t)n / 2);
+    memcpy(k->small + to / in_scale, p->scales->data + at / in_scale, (size_t)(n / in_scale));
+    k->scale[row] = (float)hd_packed_factor(p, at / p->cols / p->rows);
+}
+
 /* Reads codes for the columns from `col` on of a row of the share: those of the whole tensor from
  * element `first` on, or zeros if there is no tensor. */
-static void read_codes(integers *k, const hd_tensor *t, uint64_t first, uint64_t row, uint64_t col,
+static void read_codes(kept_rows *k, const hd_tensor *t, uint64_t first, uint64_t row, uint64_t col,
                        uint64_t n) {
+    if (k->packed.packing == HD_PACKING_NVFP4) {
+        read_nvfp4(k, t, first, row, col, n);
+        return;
+    }
     const uint64_t tile = k->packed.tile.cols, tiles = k->cols / tile;
     uint8_t *to = k->bytes + (row * k->cols + col) * k->bits / 8;
     if (!t) { /* their scale stays 0 */
@@ -228,8 +275,30 @@ static void read_row_codes(hcg_share_reader *r, uint64_t row, uint64_t to) {
     }
 }
 
+static hd_tensor part_of_codes(const hcg_share_reader *r, hd_tensor_dtype dtype, uint64_t rows,
+                               uint64_t cols, const void *data) {
+    hd_tensor t = {.name = r->w->name, .dtype = dtype, .rank = 2, .data = data};
+    t.shape[0] = (int64_t)rows, t.shape[1] = (int64_t)cols;
+    hd_tensor_measure(&t);
+    return t;
+}
+
+static hd_tensor read_rows_of_nvfp4(hcg_share_reader *r, uint64_t first, uint64_t n) {
+    kept_rows *k = &r->kept;
+    memset(k->scale, 0, (size_t)n * sizeof *k->scale);
+    for (uint64_t row = 0; row < n; row++)
+        read_row_codes(r, first + row, row);
+    k->codes = part_of_codes(r, HD_T_U8, n, k->cols / 2, k->bytes);
+    k->scales = part_of_codes(r, HD_T_F8_E4M3, n, k->cols / k->packed.tile.cols, k->small);
+    k->factors = part_of_codes(r, HD_T_F32, n, 1, k->scale);
+    hd_tensor t = part_of_codes(r, HD_T_F64, n, k->cols, NULL);
+    t.packed = &k->packed;
+    return t;
+}
+
 hd_tensor hcg_read_share_codes(hcg_share_reader *r, uint64_t first, uint64_t n) {
-    integers *k = &r->kept;
+    kept_rows *k = &r->kept;
+    if (k->packed.packing == HD_PACKING_NVFP4) return read_rows_of_nvfp4(r, first, n);
     const uint64_t tiles = k->cols / k->packed.tile.cols, in_a_word = 32 / k->bits;
     const uint64_t words = (n + in_a_word - 1) / in_a_word;
     memset(k->scale, 0, (size_t)(n * tiles) * sizeof *k->scale);
@@ -237,17 +306,10 @@ hd_tensor hcg_read_share_codes(hcg_share_reader *r, uint64_t first, uint64_t n) 
     for (uint64_t row = 0; row < n; row++)
         read_row_codes(r, first + row, row);
     k->packed.rows = n;
-    k->codes = (hd_tensor){.name = r->w->name, .dtype = HD_T_I32, .rank = 2, .data = k->bytes};
-    k->codes.shape[0] = (int64_t)n, k->codes.shape[1] = (int64_t)(k->cols / in_a_word);
-    k->scales = (hd_tensor){.name = r->w->name, .dtype = HD_T_F32, .rank = 2};
-    k->scales.shape[0] = (int64_t)n, k->scales.shape[1] = (int64_t)tiles;
-    k->scales.data = (const uint8_t *)k->scale;
-    k->zeros = (hd_tensor){.name = r->w->name, .dtype = HD_T_I32, .rank = 2};
-    k->zeros.shape[0] = (int64_t)words, k->zeros.shape[1] = (int64_t)tiles;
-    k->zeros.data = (const uint8_t *)k->zero;
-    hd_tensor t = {.name = r->w->name, .dtype = HD_T_F64, .rank = 2, .packed = &k->packed};
-    t.shape[0] = (int64_t)n, t.shape[1] = (int64_t)k->cols;
-    hd_tensor_measure(&t);
-    hd_tensor_measure(&k->codes), hd_tensor_measure(&k->scales), hd_tensor_measure(&k->zeros);
+    k->codes = part_of_codes(r, HD_T_I32, n, k->cols / in_a_word, k->bytes);
+    k->scales = part_of_codes(r, HD_T_F32, n, tiles, k->scale);
+    k->zeros = part_of_codes(r, HD_T_I32, words, tiles, k->zero);
+    hd_tensor t = part_of_codes(r, HD_T_F64, n, k->cols, NULL);
+    t.packed = &k->packed;
     return t;
 }

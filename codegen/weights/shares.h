@@ -17,11 +17,11 @@ const hd_tensor *hcg_share_fault(hcg_share_reader *r);
 /* Reads elements first .. first + n - 1 of the rank's share, row-major, in f32. */
 void hcg_read_share(hcg_share_reader *r, uint64_t first, uint64_t n, float *out);
 
-/* May the integers of the checkpoint keep their codes (kept.h) in the rank's share as in the whole:
- * is the weight divided along groups? `most`: rows that are read at a time. */
+/* May integers or NVFP4 of the checkpoint keep their codes (kept.h) in the rank's share as in the
+ * whole: is the weight divided along groups? `most`: rows that are read at a time. */
 bool hcg_share_keeps(hcg_share_reader *r, uint64_t most);
 /* Rows first .. first + n - 1 of such a share, counted through all matrices, as a tensor of
- * integers, [n, K]; valid until the next call. */
+ * integers or NVFP4, [n, K]; valid until the next call. */
 hd_tensor hcg_read_share_codes(hcg_share_reader *r, uint64_t first, uint64_t n);
 
 #endif

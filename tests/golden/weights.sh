@@ -3,7 +3,7 @@
 #
 #   weights.sh HADAL TENSOR_COMPARE CASE_FOLDER WORK_FOLDER NUMBER [LEVEL]
 #
-# Cases that follow each other by NUMBER take one type after the other: with half of 40 cases each type meets 4 of them, which differ. All five, of
+# Cases that follow each other by NUMBER take one type after the other: with half of 40 cases each type meets 4 of them, which differ. All six, of
 # each case, with HADAL_FULL=1, and always with NUMBER all.
 #
 # Tolerances, e = max |got - expected| / max |expected|, against the evaluator with the same stored weights:
@@ -36,9 +36,9 @@ distance() { # WHAT GOT EXPECTED LIMIT
 int8=0.6 bf16=0.15
 case $name in kimi-* | k3) int8=2 bf16=2 ;; esac
 
-types="bf16 f16 q8 q4 mxfp4"
+types="bf16 f16 q8 q4 mxfp4 nvfp4"
 if [ "$number" != all ] && [ "${HADAL_FULL:-}" != 1 ]; then
-    types=$(echo $types | cut -d' ' -f $((number % 5 + 1)))
+    types=$(echo $types | cut -d' ' -f $((number % 6 + 1)))
 fi
 for type in $types; do
     # shellcheck disable=SC2086 # options of several words
@@ -47,7 +47,7 @@ for type in $types; do
     run --activations f32 --logits "$out.f32.npy"
     distance exact "$out.f32.npy" "$out.want.npy" 1e-4
     distance storage "$out.want.npy" "$expected:logits" 10
-    case $type in q8 | q4 | mxfp4)
+    case $type in q8 | q4 | mxfp4 | nvfp4)
         run --activations int8 --logits "$out.int8.npy"
         distance int8 "$out.int8.npy" "$out.want.npy" $int8 ;;
     bf16)

@@ -42,7 +42,8 @@ static inline seen_as seen_by(const hcg_level *level, unsigned exact, hir_dtype 
     const seen_as plain = {rounds_of(level, exact, dtype, layout), false};
     const bool pairs = strcmp(many->backend->name, "amx_groups") == 0;
     if (!pairs || tokens < (int64_t)level->machine.unit_rows) return plain;
-    return (seen_as){HCG_ROUND_BF16, true};
+    /* nvfp4: codes times scales are bf16, and sums are multiplied by the factors of rows */
+    return (seen_as){HCG_ROUND_BF16, dtype != HIR_NVFP4};
 }
 
 /* A row of x as it is multiplied. */
