@@ -32,14 +32,14 @@ from goals_unit import matrix_unit, matrix_unit_models
 
 
 def decode(a):
-    for dtype, goal in (("f32", 0.97), ("bf16", 0.92), ("f16", 0.92), ("q8", 0.88), ("q4", 0.85)):
+    for dtype, goal in (("f32", 0.97), ("bf16", 0.92), ("f16", 0.92), ("q8", 0.88), ("q4", 0.85), ("nvfp4", 0.85)):
         row = bench(a, dtype, prefill="", decode="0")["rows"][0]
         yield (f"decode, {dtype}: share of read", AT_LEAST, goal, of_read(row),
                f"{row['tokens_per_second']:.1f} tok/s at {giga(row, 'read_limit')} GB/s{busy(row)}")
 
 
 def prefill(a):
-    report = bench(a, "f32,bf16,f16,q8,q4", prefill=tokens(a, 512), decode="")
+    report = bench(a, "f32,bf16,f16,q8,q4,mxfp4,nvfp4", prefill=tokens(a, 512), decode="")
     rows = {r["weights_dtype"]: r for r in report["rows"]}
     for dtype in ("f32", "bf16", "f16"):
         row = rows[dtype]
@@ -49,6 +49,8 @@ def prefill(a):
         yield (f"prefill 512, {dtype}: tokens/s over f32's", AT_LEAST, 1.6,
                rows["f32"]["seconds"] / rows[dtype]["seconds"],
                f"{rows[dtype]['tokens_per_second']:.0f} tok/s{busy(rows[dtype])}")
+    yield ("prefill 512, nvfp4: tokens/s over mxfp4's", AT_LEAST, 0.95, rows["mxfp4"]["seconds"] / rows["nvfp4"]["seconds"],
+           f"{rows['nvfp4']['tokens_per_second']:.0f} tok/s{busy(rows['nvfp4'])}")
 
 
 def loss(a):
@@ -308,7 +310,7 @@ def ling(a):
 
 
 PACKED = (("f32", "f32"), ("f32", "q4"), ("bf16", "bf16"), ("bf16", "q8"), ("bf16", "q4"), ("f16", "f16"), ("f16", "q4"),
-          ("mxfp4", "mxfp4"), ("fp8", "q8"), ("mxfp8", "q8"), ("int4", "q4"), ("int8", "q8"), ("w8a8", "q8"), ("gptq", "q4"),
+          ("mxfp4", "mxfp4"), ("nvfp4", "nvfp4"), ("fp8", "q8"), ("mxfp8", "q8"), ("int4", "q4"), ("int8", "q8"), ("w8a8", "q8"), ("gptq", "q4"),
           ("gptq", "bf16"), ("awq", "q4"), ("awq", "bf16"))
 PLAIN = ("f32", "bf16", "f16")
 MEMORY = "/dev/shm"
@@ -348,7 +350,7 @@ def packing(a):
 
 def pack_and_copy(a, shape, path, dtype, out):
     """Medians of the packing rate over that of a copy, and of the packing rate."""
-    asked = f"*_proj={dtype}" if dtype == "mxfp4" else dtype
+    asked = f"*_proj={dtype}" if dtype in ("mxfp4", "nvfp4") else dtype
     ratios, rates = [], []
     for _ in range(a.rounds):
         copied = timed(lambda: copy_and_sync(path, f"{out}.copy"))

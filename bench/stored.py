@@ -38,6 +38,17 @@ def mxfp4(name, rows, cols):
     yield f"{stem}.weight_scale", "U8", [rows, cols // 32], lambda f: constants(f, rows * cols // 32, 120)
 
 
+# the bytes of E4M3 from 2^-6 to 1.875, without a sign
+SCALES = bytes(8 + x % 56 for x in range(256))
+
+
+def nvfp4(name, rows, cols):
+    stem = name.removesuffix(".weight")
+    yield f"{stem}.weight_packed", "U8", [rows, cols // 2], lambda f: random_bytes(f, rows * cols // 2)
+    yield f"{stem}.weight_scale", "F8_E4M3", [rows, cols // 16], lambda f: random_bytes(f, rows * cols // 16, SCALES)
+    yield f"{stem}.weight_global_scale", "F32", [1], lambda f: f.write(struct.pack("<f", 2.0**6))
+
+
 def fp8(name, rows, cols):
     scales = [math.ceil(rows / 128), math.ceil(cols / 128)]
     yield name, "F8_E4M3", [rows, cols], lambda f: random_bytes(f, rows * cols, E4M3)
@@ -87,7 +98,7 @@ def awq(name, rows, cols):
 GROUPS = {"group_size": 128, "desc_act": False}
 # formats that only a config describes
 CONFIGS = {"gptq": {"quant_method": "gptq", "bits": 4, **GROUPS}, "awq": {"quant_method": "awq", "bits": 4, **GROUPS}}
-FORMS = {"mxfp4": mxfp4, "fp8": fp8, "mxfp8": mxfp8, "int4": int4, "int8": int8, "w8a8": w8a8, "gptq": gptq, "awq": awq}
+FORMS = {"mxfp4": mxfp4, "nvfp4": nvfp4, "fp8": fp8, "mxfp8": mxfp8, "int4": int4, "int8": int8, "w8a8": w8a8, "gptq": gptq, "awq": awq}
 BYTES = {"U8": 1, "I8": 1, "F16": 2, "F8_E4M3": 1, "F32": 4, "BF16": 2, "I32": 4, "I64": 8}
 
 

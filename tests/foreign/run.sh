@@ -6,7 +6,7 @@
 # TYPE: of the weights; one that begins with + is done with HADAL_FULL=1 alone. bf16 and f16 also of caches. f32 is held against the expected logits of a golden case, others (and models without
 # expected ones) against the evaluator with the same storage. Tolerances, e = max |got - expected| / max |expected|, as in golden/run.sh and
 # weights.sh, where the reasons stand: 1e-4; with caches of bf16 1e-2, of f16 2e-3; split against one call 1e-5 for f32.
-# q8, q4 and mxfp4: with activations in f32 1e-4; rounded to bytes, where the CPU has dot products of them, 0.6 for golden cases of random
+# q8, q4, mxfp4 and nvfp4: with activations in f32 1e-4; rounded to bytes, where the CPU has dot products of them, 0.6 for golden cases of random
 # weights and 0.05 for a trained model (0.011 was measured), whose text moves far less. The same library on a CPU without: 1e-4 again.
 # Weights are packed to the same bytes whatever the architecture.
 # Exit code 77: the cross compiler or the emulator is not there.
@@ -76,7 +76,7 @@ for type; do
     esac
     cache=f32 limit=1e-4 exact=
     case $type in
-    q8 | q4 | mxfp4) exact="--activations f32" ;;
+    q8 | q4 | mxfp4 | nvfp4) exact="--activations f32" ;;
     bf16) cache=bf16 limit=1e-2 ;;
     f16) cache=f16 limit=2e-3 ;;
     esac
@@ -96,7 +96,7 @@ for type; do
     check "one call, two threads" "$out/whole.npy" "$want" $limit
     [ "$type" != f32 ] || check "split against one call" "$out/split.npy" "$out/whole.npy" 1e-5
     case $type in
-    q8 | q4 | mxfp4) bytes ;;
+    q8 | q4 | mxfp4 | nvfp4) bytes ;;
     bf16) halves ;;
     esac
 done
