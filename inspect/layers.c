@@ -35,7 +35,9 @@ typedef struct collector {
     const hir_module *m;
     hd_arena *arena;
     bool *by_attention, *by_choice, *latent, *far,
-        *chosen; /* by state: the kinds of ops that read it, and how much of it */
+        *chosen;      /* by state: the kinds of ops that read it, and how much of it */
+    uint32_t *passes; /* by weight of experts: how often a token chooses among them */
+    bool *counted;    /* the same: it is in a group */
     HD_VEC(reader) readers;
     layers *out;
 } collector;
@@ -137,15 +139,16 @@ static void count_length(const collector *c, int64_t positions, states_at *at) {
 /* ---- experts --------------------------------------------------------------------------------- */
 double expert_group_touched(const expert_group *g, int64_t tokens) {
     return (double)g->experts *
-           step_share_touched((uint64_t)g->experts, (uint64_t)g->chosen, tokens);
+           step_share_touched((uint64_t)g->experts, (uint64_t)g->chosen, tokens * g->passes);
 }
 
-static expert_group *group_for(collector *c, int64_t experts, int64_t chosen) {
+static expert_group *group_for(collector *c, int64_t experts, int64_t chosen, int64_t passes) {
     for (size_t i = 0; i < c->out->experts.n; i++) {
         expert_group *g = &c->out->experts.at[i];
-        if (g->experts == experts && g->chosen == chosen) return g;
+        if (g->experts == experts && g->chosen == chosen && g->passes == passes) return g;
     }
-    hd_push(c->arena, &c->out->experts, ((expert_group){.experts = experts, .chosen = chosen}));
+    const expert_group fresh = {.experts = experts, .chosen = chosen, .passes = passes};
+    hd_push(c->arena, &c->out->experts, fresh);
     return &c->out->experts.at[c->out->experts.n - 1];
 }
 
@@ -158,15 +161,32 @@ static bool is_new(collector *c, choice_list *seen, hir_ref ids) {
     return true;
 }
 
-static void note_experts(collector *c, choice_list *seen, hir_id op) {
+static uint32_t experts_of(const collector *c, hir_id op) {
     const hir_op *o = hir_op_at(c->m, op);
-    if (o->code != HIR_EXPERT_LINEAR_OP || o->args[1].kind != HIR_REF_WEIGHT) return;
+    const bool experts = o->code == HIR_EXPERT_LINEAR_OP && o->args[1].kind == HIR_REF_WEIGHT;
+    return experts ? o->args[1].index : HIR_NONE;
+}
+
+static void count_passes(collector *c, hir_id first) {
+    HIR_EACH(c->m, op, first) {
+        const uint32_t weight = experts_of(c, op);
+        if (weight != HIR_NONE) c->passes[weight]++;
+        count_passes(c, hir_op_at(c->m, op)->body_first);
+    }
+}
+
+/* Weights of a layer that runs several times are counted once. */
+static void note_experts(collector *c, choice_list *seen, hir_id op) {
+    const uint32_t weight = experts_of(c, op);
+    if (weight == HIR_NONE || c->counted[weight]) return;
     uint64_t bytes = 0;
-    const hir_weight *w = &c->m->weights.at[o->args[1].index];
-    expert_group *g = group_for(c, w->type.dim[0], hir_arg_type(c->m, op, 2).dim[1]);
+    const hir_weight *w = &c->m->weights.at[weight];
+    expert_group *g =
+        group_for(c, w->type.dim[0], hir_arg_type(c->m, op, 2).dim[1], c->passes[weight]);
+    c->counted[weight] = true;
     if (!hir_weight_bytes(w, &bytes)) bytes = UINT64_MAX;
     g->bytes = hd_capped_add(g->bytes, bytes);
-    g->layers += is_new(c, seen, o->args[2]);
+    g->layers += is_new(c, seen, hir_op_at(c->m, op)->args[2]);
 }
 
 /* ---- all ops --------------------------------------------------------------------------------- */
@@ -189,6 +209,9 @@ void layers_collect(const hir_module *m, hd_arena *a, layers *out) {
     c.latent = hd_new_array(a, bool, n);
     c.far = hd_new_array(a, bool, n);
     c.chosen = hd_new_array(a, bool, n);
+    c.passes = hd_new_array(a, uint32_t, m->weights.n + 1);
+    c.counted = hd_new_array(a, bool, m->weights.n + 1);
+    count_passes(&c, m->first);
     look(&c, &seen, m->first);
     for (uint32_t s = 0; s < m->states.n; s++)
         out->groups += out->states[group_of(&c, s)]++ == 0;
@@ -251,8 +274,10 @@ void layers_held_text(const layers *x, hd_text *out) {
 
 static void print_experts(const expert_group *g, hd_text *out) {
     static const int64_t tokens[] = {1, 16, 128, 512};
-    hd_text_f(out, "\nexperts of %u layer%s, %lld of %lld chosen by a token\n", g->layers,
+    hd_text_f(out, "\nexperts of %u layer%s, %lld of %lld chosen by a token", g->layers,
               g->layers == 1 ? "" : "s", (long long)g->chosen, (long long)g->experts);
+    if (g->passes > 1) hd_text_f(out, " in each of %lld passes", (long long)g->passes);
+    hd_text_add(out, "\n");
     hd_text_f(out, "  %-32s %12s %12s %12s\n", "if all are chosen alike", "experts", "touched",
               "untouched");
     for (size_t i = 0; i < sizeof tokens / sizeof *tokens; i++) {
@@ -305,11 +330,13 @@ void layers_json(const layers *x, hd_text *out) {
     for (size_t i = 0; i < x->experts.n; i++) {
         const expert_group *g = &x->experts.at[i];
         hd_text_f(out,
-                  "%s{\"experts\": %lld, \"chosen\": %lld, \"layers\": %u, \"bytes\": %llu, "
+                  "%s{\"experts\": %lld, \"chosen\": %lld, \"layers\": %u, \"passes\": %lld, "
+                  "\"bytes\": %llu, "
                   "\"bytes_of_a_token\": %llu}",
                   i ? ", " : "", (long long)g->experts, (long long)g->chosen, g->layers,
-                  (unsigned long long)g->bytes,
-                  (unsigned long long)((double)g->bytes * (double)g->chosen / (double)g->experts));
+                  (long long)g->passes, (unsigned long long)g->bytes,
+                  (unsigned long long)((double)g->bytes * (double)g->chosen * (double)g->passes /
+                                       (double)g->experts));
     }
     hd_text_add(out, "]");
 }

@@ -30,9 +30,10 @@ typedef struct states_at {
 } states_at;
 enum { STATE_LENGTHS = 4 };
 
-/* Layers whose tokens use the same number of experts: `chosen` of `experts`. */
+/* Layers whose tokens use the same number of experts, `chosen` of `experts`, equally often. */
 typedef struct expert_group {
     int64_t experts, chosen;
+    int64_t passes; /* of a token through each of these layers, which chooses in each of them */
     uint32_t layers;
     uint64_t bytes; /* of all experts of these layers, as stored */
 } expert_group;

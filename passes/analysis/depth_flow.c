@@ -380,11 +380,23 @@ static void find_factors(flow_finder *f) {
         f->factor[v] &= !other_use[v];
 }
 
-/* A gate per channel: a bounded value that the stream is multiplied with. It is as wide as a
- * sublayer's output, but is not one. */
+/* The op that makes x in a sum x + c or c - x, where c is the same for every token; NULL: the op is
+ * no such sum. */
+static const hir_op *shifted(const flow_finder *f, const hir_op *o) {
+    if (o->code != HIR_ADD_OP && o->code != HIR_SUB_OP) return NULL;
+    const hir_id a = flow_operand(f, o, 0), b = flow_operand(f, o, 1), x = a == HIR_NONE ? b : a;
+    if (x == HIR_NONE || (a != HIR_NONE && b != HIR_NONE)) return NULL;
+    const hir_id made = hir_value_at(f->out->m, x)->op;
+    return made == HIR_NONE ? NULL : hir_op_at(f->out->m, made);
+}
+
+/* A gate per channel: a bounded value, or 1 - such a value, that the stream is multiplied with. It
+ * is as wide as a sublayer's output, but is not one. */
 static bool is_gate(const flow_finder *f, const hir_op *o) {
-    bool bounded = o->code == HIR_SIGMOID_OP || o->code == HIR_TANH_OP || o->code == HIR_SOFTMAX_OP;
-    return bounded && f->member[o->results[0]] && f->factor[o->results[0]];
+    if (!f->member[o->results[0]] || !f->factor[o->results[0]]) return false;
+    const hir_op *of = shifted(f, o);
+    if (of) o = of;
+    return o->code == HIR_SIGMOID_OP || o->code == HIR_TANH_OP || o->code == HIR_SOFTMAX_OP;
 }
 
 static void set_kind(flow_finder *f, const hir_op *o) {

@@ -234,7 +234,8 @@ class Count:
         ends = [w.op for w in self.steps(v) if self.border(w.op)]
         if all(op.code == "linear" and all(x in self.members and x.row < self.width for x in self.rows(op)) for op in ends):
             return False    # a map of low rank
-        if v.op.code in ("sigmoid", "tanh", "softmax") and all(u.code in ("mul", "sub") for u in v.users):
+        gate = self.rows(v.op)[0].op if v.op.code in ("add", "sub") and len(self.rows(v.op)) == 1 else v.op     # 1 - g as well
+        if gate and gate.code in ("sigmoid", "tanh", "softmax") and all(u.code in ("mul", "sub") for u in v.users):
             return False
         return (any(self.border(u) or u.code in ("add", "sub") and len(self.rows(u)) == 2 for w in self.rows_of(v) for u in w.users) or
                 any(u.code == "output" for w in self.made_of(v, 1) for u in w.users))
