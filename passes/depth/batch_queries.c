@@ -400,6 +400,31 @@ static batcher new_batcher(hir_pass_context *c) {
     return t;
 }
 
+/* An attend, by number of its block. */
+typedef struct place_in_block {
+    int64_t block; /* -1: in no block */
+    size_t at;     /* index into the attends of the program */
+} place_in_block;
+
+static int by_block(const void *x, const void *y) {
+    const place_in_block *a = x, *b = y;
+    if (a->block != b->block) return a->block < b->block ? -1 : 1;
+    return a->at < b->at ? -1 : a->at > b->at;
+}
+
+/* The members of the block that begins with attend `i`, in the order of the program; others may
+ * stand between them. None: the attend is not the first of a block. */
+static block members_from(const batcher *t, const id_list *attends, const place_in_block *sorted,
+                          const size_t *where, size_t i) {
+    const hir_id first = attends->at[i];
+    block k = {.shared = (uint32_t)hir_attr_int(hir_op_at(t->m, first), HIR_A_SHARED, 1)};
+    const size_t from = where[i];
+    if (from > 0 && sorted[from - 1].block == sorted[from].block) return k;
+    for (size_t j = from; j < attends->n && sorted[j].block == sorted[from].block; j++)
+        hd_push(t->c->scratch, &k.members, attends->at[sorted[j].at]);
+    return k;
+}
+
 bool pass_batch_queries(hir_pass_context *c) {
     batcher t = new_batcher(c);
     id_list attends = {0};
@@ -408,18 +433,21 @@ bool pass_batch_queries(hir_pass_context *c) {
         if (code == HIR_DEPTH_ATTEND_OP) hd_push(c->scratch, &attends, op);
         if (code == HIR_DEPTH_WEIGHTS_OP) hd_push(c->scratch, &t.shown, op);
     }
-    for (size_t i = 0; i < attends.n;) {
-        hir_id first = attends.at[i];
-        int64_t number = hir_attr_int(hir_op_at(t.m, first), HIR_A_BLOCK, -1);
-        if (number < 0) {
-            if (!mix_alone(&t, first)) return false;
-            i++;
+    place_in_block *sorted = hd_new_array(c->scratch, place_in_block, attends.n + 1);
+    size_t *where = hd_new_array(c->scratch, size_t, attends.n + 1); /* by attend: in `sorted` */
+    for (size_t i = 0; i < attends.n; i++)
+        sorted[i] =
+            (place_in_block){hir_attr_int(hir_op_at(t.m, attends.at[i]), HIR_A_BLOCK, -1), i};
+    qsort(sorted, attends.n, sizeof *sorted, by_block);
+    for (size_t i = 0; i < attends.n; i++)
+        where[sorted[i].at] = i;
+    for (size_t i = 0; i < attends.n; i++) {
+        if (sorted[where[i]].block < 0) {
+            if (!mix_alone(&t, attends.at[i])) return false;
             continue;
         }
-        block k = {.shared = (uint32_t)hir_attr_int(hir_op_at(t.m, first), HIR_A_SHARED, 1)};
-        while (i < attends.n &&
-               hir_attr_int(hir_op_at(t.m, attends.at[i]), HIR_A_BLOCK, -1) == number)
-            hd_push(c->scratch, &k.members, attends.at[i++]);
+        block k = members_from(&t, &attends, sorted, where, i);
+        if (!k.members.n) continue;
         if (!check_block(&t, &k) || !split_block(&t, &k)) return false;
         c->changed = true;
     }

@@ -1,8 +1,10 @@
-/* form-blocks: consecutive depth.attend ops that share sources become blocks.
+/* form-blocks: depth.attend ops that share sources become blocks.
  *
  * Needs    depth.attend (recognise-depth-attention).
- * Does     partitions the attends of the program, in order, into sequences whose members share
- *          sources that are complete before the first member. The members of a sequence get the
+ * Does     partitions the attends of the program, in the order in which their sources are
+ *          complete, into sequences whose members share sources that are complete before the
+ *          first member. That is the order of the program but where a layer reads something that
+ *          was finished long before, as a later pass of a loop reads the blocks of the one before. The members of a sequence get the
  *          attributes `block` (its number) and `shared`, and their sources are reordered: the
  *          `shared` ones first, then the member's own. A sequence of one is left alone.
  * Leaves   the attends themselves: batch-queries lowers blocks.
@@ -23,6 +25,8 @@
  * (depth_cost), and the norms that only this block reads. With everything in f32, reading one or
  * two sources again is cheaper than storing a result. Dynamic programming finds the best partition.
  */
+#include <stdlib.h>
+
 #include "passes/depth/depth.h"
 
 enum {
@@ -33,6 +37,8 @@ enum {
 typedef struct member {
     hir_id op;
     uint32_t n;      /* sources */
+    uint32_t ready;  /* place of the op that makes the last of them */
+    uint32_t place;  /* of the attend */
     bool may;        /* the attend may be in a block */
     const char *why; /* why it may not, if that is worth a remark */
     depth_cost cost;
@@ -380,18 +386,43 @@ static bool may_share(former *f, member *a) {
            !depth_is_given(o->args[ATTEND_INVERSE]) && !hir_find_attr(o, HIR_A_BLOCK);
 }
 
+static uint32_t ready_at(const former *f, hir_id op, const uint32_t *place) {
+    uint32_t last = 0;
+    for (uint32_t i = 0; i < depth_sources(f->m, op); i++) {
+        const hir_id made = pass_def(f->m, depth_source(f->m, op, i));
+        if (made != HIR_NONE && place[made] > last) last = place[made];
+    }
+    return last;
+}
+
+static int by_readiness(const void *x, const void *y) {
+    const member *a = x, *b = y;
+    if (a->ready != b->ready) return a->ready < b->ready ? -1 : 1;
+    return a->place < b->place ? -1 : a->place > b->place;
+}
+
+/* Returns the largest number of sources that an attend has. */
+static uint32_t list_members(former *f) {
+    uint32_t *place = hd_new_array(f->c->scratch, uint32_t, f->m->ops.n), at = 1, most = 0;
+    HIR_EACH(f->m, op, f->m->first) {
+        place[op] = at++;
+        if (hir_op_at(f->m, op)->code != HIR_DEPTH_ATTEND_OP) continue;
+        member a = {.op = op, .n = depth_sources(f->m, op), .place = place[op]};
+        a.ready = ready_at(f, op, place);
+        a.may = may_share(f, &a);
+        a.cost = depth_cost_of(f->m, op, f->c->options);
+        if (a.n > most) most = a.n;
+        hd_push(f->c->scratch, &f->all, a);
+    }
+    if (f->all.n) qsort(f->all.at, f->all.n, sizeof *f->all.at, by_readiness);
+    return most;
+}
+
 bool pass_form_blocks(hir_pass_context *c) {
     former f = {.c = c, .m = c->m};
-    uint32_t most = 0, blocks = 0;
+    uint32_t blocks = 0;
     f.stamp = hd_new_array(c->scratch, uint32_t, c->m->values.n);
-    HIR_EACH(f.m, op, f.m->first) {
-        if (hir_op_at(f.m, op)->code != HIR_DEPTH_ATTEND_OP) continue;
-        member a = {.op = op, .n = depth_sources(f.m, op)};
-        a.may = may_share(&f, &a);
-        a.cost = depth_cost_of(f.m, op, c->options);
-        if (a.n > most) most = a.n;
-        hd_push(c->scratch, &f.all, a);
-    }
+    const uint32_t most = list_members(&f);
     f.readers = hd_new_array(c->scratch, uint32_t, c->m->values.n);
     count_readers(&f);
     cut *best = best_cuts(&f, most);
