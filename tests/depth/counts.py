@@ -126,6 +126,7 @@ seen = check_pages() | {"standard", "highway", "altup"}
 check("standard", os.path.join(source, "tests/golden/standard"), sublayers=8)
 check("highway", os.path.join(source, "tests/golden/highway"), sublayers=8)
 check("altup", os.path.join(source, "tests/published/gemma3n_text"))
+check("inkling2_loop", os.path.join(source, "bench/specs/inkling2_loop"), sublayers=48)    # gates of rank 64 are no sublayers
 pages = {os.path.basename(p)[:-len(".hadal")] for p in glob.glob(os.path.join(source, "frontend/std/residual/*.hadal"))}
 for page in sorted(pages - PARTS - seen):
     fail(f"frontend/std/residual/{page}.hadal: no variation of it is in tests/residuals/variations.py")

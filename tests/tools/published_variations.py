@@ -128,6 +128,12 @@ VARIATIONS = {
         dict(conv_kernel_size=2, unpadded_vocab_size=90, num_experts_per_tok=1), dict(rel_extent=3, log_scaling_n_floor=1000, num_key_value_heads=4, swa_num_key_value_heads=6),
         dict(layer_types=DROP, num_hidden_layers=7, n_layers_per_attn_res_block=6),
     ],
+    "inkling2_loop_text": [         # the core: one block, without messages, without layers after it, of five blocks, said twice
+        dict(loop_layer_index_end=4), dict(loop_num_passes=1), dict(loop_layer_index_end=8, rms_norm_eps=0.01, loop_num_passes=2),
+        dict(n_layers_per_attn_res_block=1, loop_layer_index_start=1, rms_norm_eps=1e-3, loop_num_passes=2), dict(n_layers_per_attn_res_block=1, loop_layer_index_start=1, loop_layer_index_end=8, loop_num_passes=2, loop_gate_rank=12),
+        dict(loop_config=dict(core_end=4, num_passes=2), loop_gate_rank=3, layer_types=["hybrid"] * 8), dict(layer_types=["hybrid_sliding"] * 8, sliding_window_size=2, loop_layer_index_start=4, loop_config=dict(core_start=2)),
+        dict(layer_types=DROP, conv_kernel_size=2, num_experts_per_tok=1, n_layers_per_attn_res_block=4, loop_layer_index_start=4, loop_layer_index_end=8, loop_config=None),
+    ],
     "kimi_linear": [
         {"num_expert_group": 4, "topk_group": 2}, {"moe_renormalize": False, "num_shared_experts": 2}, {"q_lora_rank": 10}, {"first_k_dense_replace": 2, "linear_attn_config.short_conv_kernel_size": 2},
         {"linear_attn_config.full_attn_layers": [1, 3, 5], "linear_attn_config.kda_layers": [2, 4]},
@@ -209,7 +215,7 @@ VARIATIONS.update({
 })
 
 # The names that transformers 5 writes for these are not what it reads: they are checked as the hub has them.
-NOT_READ_BACK = {"deepseek_v4", "deepseek_v4-yarn", "hy_v4", "qwen4_exp", "kimi_linear", "bailing_hybrid", "olmo_hybrid", "inkling2", "inkling2_text", "zaya"}
+NOT_READ_BACK = {"deepseek_v4", "deepseek_v4-yarn", "hy_v4", "qwen4_exp", "kimi_linear", "bailing_hybrid", "olmo_hybrid", "inkling2", "inkling2_text", "inkling2_loop", "inkling2_loop_text", "zaya"}
 
 
 def check(hadal, family, number, changes, folder):

@@ -423,16 +423,35 @@ Test(import, no_page_is_close_to_a_model_of_another_kind) {
 Test(import, a_family_is_closest_to_itself, .timeout = 300) {
     static const struct {
         const char *folder, *family;
-    } cases[] = {{"llama", NULL},         {"qwen2", NULL},          {"qwen3", NULL},
-                 {"mistral", NULL},       {"mixtral", NULL},        {"qwen3_moe", NULL},
-                 {"olmo2", NULL},         {"olmo3", NULL},          {"granite", NULL},
-                 {"phi3", NULL},          {"gpt_oss", NULL},        {"glm4_moe", NULL},
-                 {"smollm3", NULL},       {"deepseek_v3", NULL},    {"gemma4", NULL},
-                 {"zaya", NULL},          {"beam", NULL},           {"inkling2_text", NULL},
-                 {"hy_v4", NULL},         {"kimi_linear", NULL},    {"qwen3_next", NULL},
-                 {"longcat_flash", NULL}, {"minimax", NULL},        {"muse_spark", NULL},
-                 {"step3p7", NULL},       {"bailing_hybrid", NULL}, {"deepseek_v4", NULL},
-                 {"berrylm", NULL}};
+    } cases[] = {{"llama", NULL},
+                 {"qwen2", NULL},
+                 {"qwen3", NULL},
+                 {"mistral", NULL},
+                 {"mixtral", NULL},
+                 {"qwen3_moe", NULL},
+                 {"olmo2", NULL},
+                 {"olmo3", NULL},
+                 {"granite", NULL},
+                 {"phi3", NULL},
+                 {"gpt_oss", NULL},
+                 {"glm4_moe", NULL},
+                 {"smollm3", NULL},
+                 {"deepseek_v3", NULL},
+                 {"gemma4", NULL},
+                 {"zaya", NULL},
+                 {"beam", NULL},
+                 {"inkling2_text", NULL},
+                 {"hy_v4", NULL},
+                 {"kimi_linear", NULL},
+                 {"qwen3_next", NULL},
+                 {"longcat_flash", NULL},
+                 {"minimax", NULL},
+                 {"muse_spark", NULL},
+                 {"step3p7", NULL},
+                 {"bailing_hybrid", NULL},
+                 {"deepseek_v4", NULL},
+                 {"berrylm", NULL},
+                 {"inkling2_loop_text", NULL}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const char *of = cases[i].family ? cases[i].family : cases[i].folder;
         char *path = hd_printf(arena, "%s/published/%s", TEST_DATA, cases[i].folder);
