@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The ledger against a count by another road (count.py): for every page of std/residual, systems that people have brought, and
 systems that are drawn. Each kernel's bytes are compared, and the number of sublayers, which kernel IR that is loaded alone says
-as well. Drawn systems are compiled and compared with
+as well. Drawn systems, in the short set half of them, are compiled and compared with
 the evaluator, too.
 
 usage: counts.py HADAL SOURCE OUT
@@ -143,7 +143,8 @@ for seed in range(1, 101 if full else 11):
     with open(path, "w") as f:
         f.write(text)
     check(f"drawn {seed}: {what}", path, sublayers=2 * random_systems.LAYERS)
-    compare(f"drawn {seed}: {what}", path)
+    if full or seed % 2:
+        compare(f"drawn {seed}: {what}", path)
 if full:
     for path in sorted(glob.glob(os.path.join(source, "tests/golden/*/config.json")) + glob.glob(os.path.join(source, "tests/published/*/config.json"))):
         check(path, os.path.dirname(path))

@@ -1,6 +1,6 @@
 """moments.py FOLDER SIGNAL MOMENTS NAMES COMMAND ..: runs COMMAND, which writes the files NAMES (with commas between) into FOLDER,
-several times, and sends SIGNAL at MOMENTS moments of its way, each time to a fresh FOLDER; then whenever a file appears there. With
-HADAL_FULL=1 there are three times as many moments.
+several times, and sends SIGNAL at MOMENTS moments of its way, each time to a fresh FOLDER; then when a file appears there: a temporary one,
+and the first and the last of NAMES. With HADAL_FULL=1 there are three times as many moments, and it does for each of NAMES.
 After each, all of the files must be there or none of them, and nothing else; an interrupted command says so in one line."""
 import os
 import shutil
@@ -10,7 +10,8 @@ import sys
 import time
 
 folder, number, moments, names, command = sys.argv[1], getattr(signal, sys.argv[2]), int(sys.argv[3]), sys.argv[4].split(","), sys.argv[5:]
-moments *= 3 if os.environ.get("HADAL_FULL") == "1" else 1
+full = os.environ.get("HADAL_FULL") == "1"
+moments *= 3 if full else 1
 ended = 0
 
 
@@ -46,7 +47,7 @@ for i in range(moments):
     child = start()
     time.sleep(took * (i + 0.5) / moments)
     judge(child, i)
-for name in names + [".hadal-"]:
+for name in (names if full else [names[0], names[-1]]) + [".hadal-"]:
     child = start()
     while child.poll() is None and not any(n.startswith(name) for n in os.listdir(folder)):
         time.sleep(0.0005)

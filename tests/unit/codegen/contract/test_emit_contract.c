@@ -428,7 +428,7 @@ Test(emit_contract, groups) {
     size_t n = hcg_levels(&levels);
     for (size_t i = 0; i < n; i++)
         for (uint64_t seed = 0; seed < 24; seed++)
-            if (products_run(&levels[i], 0, HIR_Q8, HIR_LAYOUT_PANEL) && has_turn(seed / 3 + i, 2))
+            if (products_run(&levels[i], 0, HIR_Q8, HIR_LAYOUT_PANEL) && has_turn(seed / 3 + i, 4))
                 check_groups(&levels[i], seed);
 }
 
@@ -574,7 +574,7 @@ Test(emit_contract, blocks) {
 static void check_pages(const hcg_level *level, hir_dtype dtype, unsigned exact, size_t turn) {
     static const int64_t ks[] = {127, 128, 129, 136, 257, 511, 513, 807, 993, 1601};
     for (size_t i = 0; i < sizeof ks / sizeof *ks; i++) {
-        if (!has_turn(i + turn, 2)) continue;
+        if (!has_turn(i + turn, 3)) continue;
         problem p;
         char what[96];
         snprintf(what, sizeof what, "%s %s K = %ld%s", level->name, hir_dtype_name(dtype),
@@ -626,7 +626,7 @@ Test(emit_contract, every_architecture) {
     const hcg_level *levels;
     size_t n = hcg_levels(&levels);
     for (size_t i = 0; i < n * N_FORMS; i++) {
-        if (!has_turn(i / N_FORMS + i, 3)) continue;
+        if (!has_turn(i / N_FORMS + i, 5)) continue;
         problem p;
         build(&p, forms[i % N_FORMS], 2, 37, 21, every[i % 4], i);
         for (int one = 0; one < 2; one++) {
