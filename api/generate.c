@@ -1,6 +1,7 @@
 /* Text from a compiled model: the prompt is read in calls of many tokens, then each generated token
  * is read in turn. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "api/ranks.h"
@@ -8,7 +9,7 @@
 #include "frontend/config/generation.h"
 #include "support/clock.h"
 #include "support/file.h"
-#include "text/tokenizer.h"
+#include "text/chat.h"
 
 #define API_FAILED 1
 
@@ -77,6 +78,7 @@ typedef struct generation {
     hadal_generated *out;
     float *logits; /* of the last token read */
     size_t n_logits;
+    HD_VEC(int32_t) held; /* the tokens of the session */
 } generation;
 
 static bool is_interrupted(generation *g) {
@@ -103,8 +105,11 @@ static bool agree(generation *g, int32_t *token) {
 }
 
 static bool forward(generation *g, const int32_t *tokens, int64_t n, int64_t rows) {
-    return api_library_ok(&g->lib, g->lib.forward(g->lib.session, tokens, n, g->logits, rows),
-                          "forward");
+    const int code = g->lib.forward(g->lib.session, tokens, n, g->logits, rows);
+    if (!api_library_ok(&g->lib, code, "forward")) return false;
+    for (int64_t i = 0; i < n; i++)
+        hd_push(g->lib.s->arena, &g->held, tokens[i]);
+    return true;
 }
 
 /* Tokens of one call of the prompt. Generation can be stopped between calls; they are as long as
@@ -118,15 +123,17 @@ static int64_t tokens_of_call(const generation *g) {
     return stages > 1 ? chunk * stages * PIECES : chunk;
 }
 
+/* Reads what follows the tokens that the session holds. */
 static bool read_prompt(generation *g, const int32_t *prompt, int64_t n) {
-    const int64_t most = tokens_of_call(g);
+    const int64_t most = tokens_of_call(g), held = (int64_t)g->held.n;
     const double began = hd_seconds();
     int32_t none = -1;
-    while (g->out->prompt_tokens < n) {
-        const int64_t done = g->out->prompt_tokens, part = n - done < most ? n - done : most;
+    while (held + g->out->prompt_tokens < n) {
+        const int64_t done = held + g->out->prompt_tokens, part = n - done < most ? n - done : most;
         if (!agree(g, &none)) return false;
         if (g->out->interrupted) break;
-        hd_progress(&g->lib.s->diags, "reading the prompt", (uint64_t)done, (uint64_t)n);
+        hd_progress(&g->lib.s->diags, "reading the prompt", (uint64_t)(done - held),
+                    (uint64_t)(n - held));
         if (!forward(g, prompt + done, part, done + part == n)) return false;
         g->out->prompt_tokens += part;
     }
@@ -149,9 +156,9 @@ static bool reject_logits(generation *g) {
     return false;
 }
 
-static bool write_tokens(generation *g, sampler *s) {
+static bool write_tokens(generation *g, sampler *s, int64_t most) {
     const hadal_generate_options *o = g->o;
-    while (g->out->tokens < o->max_tokens) {
+    while (g->out->tokens < most) {
         int32_t id = api_has_logits(&g->lib) ? api_sample(s, g->logits) : -1;
         if (!agree(g, &id)) return false;
         if (g->out->interrupted) return true;
@@ -160,26 +167,34 @@ static bool write_tokens(generation *g, sampler *s) {
         g->out->tokens++;
         if (o->token && o->token(o->context, id)) g->out->interrupted = 1;
         /* no token is drawn from the logits of the last one; ranks end together, in agree() */
-        const bool ends =
-            g->out->tokens == o->max_tokens || (api_ranks(&g->lib) == 1 && is_interrupted(g));
+        const bool ends = g->out->tokens == most || (api_ranks(&g->lib) == 1 && is_interrupted(g));
         if (!ends && !forward(g, &id, 1, 1)) return false;
     }
     return true;
 }
 
-static bool generate(hadal_session *s, generation *g, const int32_t *prompt, int64_t n) {
+/* Opens the weights, and a session of so many tokens. */
+static bool start(hadal_session *s, generation *g, int64_t max_tokens, sampler *choice) {
     const hadal_generate_options *o = g->o;
-    if (!api_library_start(&g->lib, o->packed, n + o->max_tokens, o->threads, o->cpu_level))
-        return false;
+    if (!api_library_start(&g->lib, o->packed, max_tokens, o->threads, o->cpu_level)) return false;
     g->n_logits = api_logits_row(g->lib.info);
     g->logits = hd_new_array(s->arena, float, g->n_logits);
-    sampler choice = api_sampler(s->arena, o, g->n_logits);
-    if (!read_prompt(g, prompt, n)) return false;
+    *choice = api_sampler(s->arena, o, g->n_logits);
+    return true;
+}
+
+static bool write_text(hadal_session *s, generation *g, sampler *choice, int64_t most) {
     hd_progress(&s->diags, "writing", 0, 0);
     const double began = hd_seconds();
-    const bool ok = write_tokens(g, &choice);
+    const bool ok = write_tokens(g, choice, most);
     g->out->seconds = hd_seconds() - began;
     return ok;
+}
+
+static bool generate(hadal_session *s, generation *g, const int32_t *prompt, int64_t n) {
+    sampler choice;
+    return start(s, g, n + g->o->max_tokens, &choice) && read_prompt(g, prompt, n) &&
+           write_text(s, g, &choice, g->o->max_tokens);
 }
 
 static bool are_options_good(hadal_session *s, const hadal_generate_options *o, int64_t n) {
@@ -211,4 +226,139 @@ int hadal_generate(hadal_session *s, const hadal_generate_options *o, const int3
     API_ENTER(s);
     API_TAKE(hadal_generate_options, all, o);
     API_LEAVE(s, run(s, &all, prompt, n, out));
+}
+
+/* ---- several texts in one session ------------------------------------------------------------ */
+
+struct hadal_generation {
+    hadal_session *s;
+    hadal_generate_options options;
+    generation g;
+    sampler choice;
+    int64_t capacity; /* tokens that the session has room for */
+    bool rewinds;     /* the session can go back to any length */
+    bool failed;      /* a call failed: what the session holds is not known */
+    /* Where it cannot: a copy of its state after the last prompt. */
+    void *saved;
+    size_t saved_bytes;
+    int64_t saved_length; /* 0: there is none */
+};
+
+static bool all_are_caches(const hd_info *info) {
+    for (uint64_t i = 0; i < info->n_states; i++)
+        if (strcmp(info->states[i].kind, "cache") != 0) return false;
+    return true;
+}
+
+static bool open_generation(hadal_generation *c) {
+    hadal_session *s = c->s;
+    if (!are_options_good(s, &c->options, 1)) return false;
+    const char *name = api_library_model(s, c->options.library);
+    if (!name || !api_library_open(&c->g.lib, s, c->options.library, name)) return false;
+    if (api_ranks(&c->g.lib) > 1 || api_stages(&c->g.lib) > 1) {
+        hd_err(&s->diags, HD_E_UNSUPPORTED, HD_NOWHERE,
+               "a model that is divided over processes keeps no session between texts")
+            ->hint = "compile it without --ranks and --stages";
+    } else if (start(s, &c->g, c->capacity, &c->choice)) {
+        c->rewinds = all_are_caches(c->g.lib.info);
+        return true;
+    }
+    api_library_close(&c->g.lib);
+    return false;
+}
+
+void hadal_generation_close(hadal_generation *c) {
+    if (!c) return;
+    free(c->saved);
+    c->saved = NULL;
+    api_library_close(&c->g.lib);
+}
+
+/* Goes back to a length at which the session held the first tokens of the prompt: to the common
+ * beginning, or to the copy of the state if that is part of it, or to the start. */
+static bool go_back(hadal_generation *c, const int32_t *prompt, int64_t n) {
+    api_library *l = &c->g.lib;
+    int64_t common = 0;
+    while (common < n - 1 && common < (int64_t)c->g.held.n &&
+           c->g.held.at[common] == prompt[common])
+        common++;
+    if (common == (int64_t)c->g.held.n) return true;
+    const bool restores = !c->rewinds && c->saved_length > 0 && c->saved_length <= common;
+    if (restores) {
+        c->g.held.n = (size_t)c->saved_length;
+        return api_library_ok(l, l->session_restore(l->session, c->saved, c->saved_bytes),
+                              "restore");
+    }
+    c->g.held.n = c->rewinds ? (size_t)common : 0;
+    return api_library_ok(l, l->session_rewind(l->session, (int64_t)c->g.held.n), "rewind");
+}
+
+/* Copies the state of a session that cannot be rewound. */
+static bool save(hadal_generation *c) {
+    api_library *l = &c->g.lib;
+    if (c->rewinds) return true;
+    const size_t bytes = l->session_save_size(l->session);
+    void *larger = bytes > c->saved_bytes ? realloc(c->saved, bytes) : c->saved;
+    c->saved_length = 0;
+    if (!larger) {
+        hd_err(&c->s->diags, HD_E_MEMORY, HD_NOWHERE, "no memory for a copy of the session");
+        return false;
+    }
+    c->saved = larger, c->saved_bytes = bytes;
+    if (!api_library_ok(l, l->session_save(l->session, c->saved, bytes), "save")) return false;
+    c->saved_length = (int64_t)c->g.held.n;
+    return true;
+}
+
+static bool is_full(hadal_generation *c, int64_t n) {
+    if (n < c->capacity) return false;
+    hd_err(&c->s->diags, HD_E_LIMIT, HD_NOWHERE,
+           "the text has %lld tokens, and the session has room for %lld", (long long)n,
+           (long long)c->capacity);
+    return true;
+}
+
+static bool continue_text(hadal_generation *c, const int32_t *prompt, int64_t n,
+                          hadal_generated *out) {
+    const int64_t room = c->capacity - n, most = c->options.max_tokens;
+    c->g.out = out;
+    return go_back(c, prompt, n) && read_prompt(&c->g, prompt, n) &&
+           (out->interrupted ||
+            (save(c) && write_text(c->s, &c->g, &c->choice, most < room ? most : room)));
+}
+
+int hadal_generation_continue(hadal_generation *c, const int32_t *prompt, int64_t n,
+                              hadal_generated *out) {
+    hadal_session *s = c->s;
+    API_ENTER(s);
+    *out = (hadal_generated){0};
+    if (n < 1 || c->failed)
+        hd_err(&s->diags, HD_E_USAGE, HD_NOWHERE, "%s",
+               n < 1 ? "the prompt has no token" : "the session is unusable after a failure");
+    bool ok = n >= 1 && !c->failed && !is_full(c, n);
+    if (ok) {
+        c->failed = true; /* also where memory runs out on the way */
+        ok = continue_text(c, prompt, n, out);
+        c->failed = !ok;
+    }
+    API_LEAVE(s, ok);
+}
+
+#undef API_FAILED
+#define API_FAILED NULL
+hadal_generation *hadal_generation_open(hadal_session *s, const hadal_generate_options *o,
+                                        int64_t max_tokens) {
+    API_ENTER(s);
+    hadal_generation *c = hd_new(s->arena, hadal_generation);
+    API_TAKE(hadal_generate_options, all, o);
+    *c = (hadal_generation){.s = s, .options = all, .capacity = max_tokens};
+    c->g.o = &c->options;
+    if (!open_generation(c)) c = NULL;
+    API_RETURN(s, c);
+}
+
+const struct hadal_chat_template *hadal_chat_template_of(hadal_session *s, const char *folder) {
+    API_ENTER(s);
+    const struct hadal_chat_template *c = chat_template_open(s->arena, &s->diags, folder);
+    API_RETURN(s, c);
 }

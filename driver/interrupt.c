@@ -142,8 +142,14 @@ static void on_first_interrupt(int number) {
 void defer_interrupt(void) {
     struct sigaction action = {.sa_handler = on_first_interrupt, .sa_flags = (int)SA_RESTART}, old;
     sigemptyset(&action.sa_mask);
+    interrupted = 0;
     if (sigaction(SIGINT, NULL, &old) == 0 && old.sa_handler != SIG_IGN)
         (void)sigaction(SIGINT, &action, NULL);
+}
+
+void resume_interrupts(void) {
+    struct sigaction old;
+    if (sigaction(SIGINT, NULL, &old) == 0 && old.sa_handler != SIG_IGN) end_on(SIGINT);
 }
 
 bool was_interrupted(void) {

@@ -27,9 +27,10 @@ void let_signals(void);
 bool make_clean_folder(char *dir);
 void forget_folder(void);
 
-/* From now on the first SIGINT only sets what was_interrupted returns; the next one ends the
- * command as described above. If SIGINT was ignored it stays so. */
+/* From now on the first SIGINT only sets what was_interrupted returns, which is false before; the
+ * next one ends the command as described above. If SIGINT was ignored it stays so. */
 void defer_interrupt(void);
 bool was_interrupted(void);
+void resume_interrupts(void); /* from now on the first SIGINT ends the command again */
 
 #endif

@@ -6,6 +6,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "driver/chat.h"
+#include "driver/report.h"
 #include "driver/workplace.h"
 
 enum { MOST_BYTES = 256 << 20 };
@@ -119,6 +121,11 @@ int find_tokenizer_of_text(hadal_session *s, const command_line *line,
     return failed;
 }
 
+int find_text_model(hadal_session *s, const command_line *line, prompt *out) {
+    *out = (prompt){0};
+    return find_tokenizer(s, line, true, out);
+}
+
 static int reject_prompt(hadal_session *s, int64_t n) {
     if (n == 0)
         return hadal_fail(s, "usage", "the prompt is empty",
@@ -152,11 +159,50 @@ static int encode(hadal_session *s, const command_line *line, const bytes *text,
     return 0;
 }
 
+/* The text is the message of a user, and the template of the folder makes a prompt of it. */
+static int encode_message(hadal_session *s, const command_line *line, const bytes *text,
+                          prompt *out) {
+    chat c;
+    char *message = strndup(text->n ? text->at : "", text->n);
+    int failed = message ? open_chat(s, line, out->tokenizer, out->folder, &c) ||
+                               add_message(s, &c, "user", message)
+                         : hadal_fail(s, "memory", "no memory for the prompt", NULL);
+    if (!failed && text->n && memchr(text->at, 0, text->n))
+        failed = hadal_fail(s, "value", "the prompt has the byte 0", NULL);
+    if (!failed && !encode_chat(&c)) failed = report_rendered(c.error);
+    if (!failed && c.n_ids == 0) failed = reject_prompt(s, 0);
+    if (!failed) {
+        out->ids = c.ids, out->n = c.n_ids;
+        c.ids = NULL;
+    }
+    if (message) close_chat(&c);
+    free(message);
+    return failed;
+}
+
+static int encode_text(hadal_session *s, const command_line *line, const bytes *text, prompt *out) {
+    return option_given(line, OPTION_CHAT) ? encode_message(s, line, text, out)
+                                           : encode(s, line, text, out);
+}
+
+static int check_chat(hadal_session *s, const command_line *line) {
+    if (!option_given(line, OPTION_CHAT)) return reject_chat_options(s, line);
+    const option_id other = option_given(line, OPTION_TOKENS)       ? OPTION_TOKENS
+                            : option_given(line, OPTION_RAW_PROMPT) ? OPTION_RAW_PROMPT
+                                                                    : OPTION_CHAT;
+    char message[96];
+    if (other == OPTION_CHAT) return 0;
+    snprintf(message, sizeof message, "--chat and --%s exclude each other", option_name(other));
+    return hadal_fail(s, "usage", message, "a chat is made of a text, with all tokens around it");
+}
+
 int read_prompt(hadal_session *s, const command_line *line, prompt *out) {
     const char *tokens = option_get(line, OPTION_TOKENS), *text = option_get(line, OPTION_PROMPT);
     bytes read = {0};
     *out = (prompt){0};
-    if (check_sources(s, line) || find_tokenizer(s, line, tokens == NULL, out)) return 1;
+    if (check_sources(s, line) || check_chat(s, line) ||
+        find_tokenizer(s, line, tokens == NULL, out))
+        return 1;
     if (tokens) {
         int32_t *ids = NULL;
         const int32_t *list;
@@ -167,9 +213,9 @@ int read_prompt(hadal_session *s, const command_line *line, prompt *out) {
         out->ids = ids;
         return 0;
     }
-    if (text) return encode(s, line, &(bytes){(char *)text, strlen(text)}, out);
-    const int failed =
-        read_file(s, option_get(line, OPTION_PROMPT_FILE), &read) || encode(s, line, &read, out);
+    if (text) return encode_text(s, line, &(bytes){(char *)text, strlen(text)}, out);
+    const int failed = read_file(s, option_get(line, OPTION_PROMPT_FILE), &read) ||
+                       encode_text(s, line, &read, out);
     free(read.at);
     return failed;
 }

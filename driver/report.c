@@ -113,6 +113,12 @@ int report_diagnostics(hadal_session *s, const command_line *line) {
     return hadal_exit_code(s);
 }
 
+int report_rendered(const char *error) {
+    report_end();
+    fprintf(stderr, "%s%s", error, *error && error[strlen(error) - 1] == '\n' ? "" : "\n");
+    return 1;
+}
+
 void report_pass_time(void *context, const hadal_pass_event *event) {
     (void)context;
     report_end();

@@ -17,6 +17,8 @@ int report_text(const char *text, size_t n);
 void report_interrupt(bool removed);
 /* Prints all diagnostics of the session to stderr, and returns the exit code that they require. */
 int report_diagnostics(hadal_session *s, const command_line *line);
+/* Prints an error that is rendered already. Returns 1. */
+int report_rendered(const char *error);
 void report_pass_time(void *context, const hadal_pass_event *event);
 void report_code_time(void *has_head,
                       const hadal_code_event *event); /* has_head: bool, false at first */

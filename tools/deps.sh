@@ -19,6 +19,7 @@ libjansson-dev   JSON with duplicate-key detection, in the importer and the safe
 zlib1g-dev       the code listings in reports are stored compressed (the compiler only)
 libpcre2-dev     regular expressions of tokenizers: Unicode classes, looking ahead (the compiler only)
 libutf8proc-dev  Unicode's normal forms and categories, for tokenizers (the compiler only; small, MIT licence)
+libedit-dev      lines of hadal chat: editing and history (the command only; BSD licence, where readline is under the GPL)
 libxxhash-dev    XXH3 digests that tie a library to its weights (header-only)
 "
 mpi="

@@ -411,6 +411,28 @@ typedef struct hadal_generated {
 HADAL_API int hadal_generate(hadal_session *s, const hadal_generate_options *o,
                              const int32_t *prompt, int64_t n, hadal_generated *out);
 
+/* A session of a compiled model that is kept from one text to the next, as the turns of a chat are.
+ * `o` is read by the call; its callbacks and lists must live on. The session has room for
+ * `max_tokens` tokens, of prompts and of what is generated. NULL: failed. */
+typedef struct hadal_generation hadal_generation;
+HADAL_API hadal_generation *hadal_generation_open(hadal_session *s, const hadal_generate_options *o,
+                                                  int64_t max_tokens);
+/* As hadal_generate, with the whole text so far as its prompt. Of that the session keeps what it
+ * holds already, and only the rest is read: out->prompt_tokens says how much. Where the text
+ * differs from what the session holds, it goes back to the last token that is the same; a session
+ * that cannot be rewound (sliding windows, states of recurrences) goes back to the end of the last
+ * prompt, or to the start. As many tokens are generated as the session has room for, at most
+ * max_tokens. */
+HADAL_API int hadal_generation_continue(hadal_generation *g, const int32_t *prompt, int64_t n,
+                                        hadal_generated *out);
+HADAL_API void
+hadal_generation_close(hadal_generation *g); /* before its session; NULL is allowed */
+
+/* The chat templates of a model folder, for the functions of hadal/text.h. They belong to the
+ * session; the caller must not close them. NULL: failed. */
+HADAL_API const struct hadal_chat_template *hadal_chat_template_of(hadal_session *s,
+                                                                   const char *folder);
+
 /* ---- benchmarks ------------------------------------------------------------------------------ */
 typedef struct hadal_bench_options {
     size_t struct_size;
