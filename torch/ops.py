@@ -7,6 +7,25 @@ import torch
 import torch.nn.functional as F
 
 
+def nearest_code(x, digits, least, most):
+    size = torch.clamp(torch.abs(x), max=most)
+    step = torch.exp2(torch.floor(torch.log2(torch.clamp(size, min=least))) - digits)
+    return torch.copysign(torch.round(size / step) * step, x)
+
+
+def round_e4m3(x):
+    return nearest_code(x, 3, 2.0**-6, 448.0)
+
+
+def round_e2m1(x):
+    return nearest_code(x, 1, 1.0, 6.0)
+
+
+def power_above(x):
+    digits, exponent = torch.frexp(torch.clamp(x, min=2.0**-126))
+    return torch.ldexp(torch.ones_like(digits), torch.where(digits == 0.5, exponent - 1, exponent))
+
+
 def softplus(x):
     return torch.relu(x) + torch.log1p(torch.exp(-torch.abs(x)))
 
@@ -162,7 +181,7 @@ def attention(q, k, v, sink=None, bias=None, scale=1.0, window=None, softcap=Non
     return attend(logits, seen[None], v, sink)
 
 
-def select(q, keys, weights=None, k=1, activation="none", of="rows", window=None, rate=1):
+def select(q, keys, weights=None, blocks=None, k=1, activation="none", of="rows", window=None, block=None, rate=1):
     T, G, device = len(q), keys.shape[1], q.device
     scores = torch.einsum("tgjn,sgn->tgjs", q.reshape(T, G, -1, q.shape[2]), keys)
     if activation == "relu":
@@ -176,13 +195,23 @@ def select(q, keys, weights=None, k=1, activation="none", of="rows", window=None
     if window is not None:
         seen = seen & (rows >= n[:, None] - window)
     seen = seen[:, None].expand(T, G, len(keys))
+    if blocks is not None:  # rows of these alone
+        listed = (rows // block)[:, None] == blocks.expand(T, G, -1)[:, :, None]
+        seen = seen & listed.any(-1)
+    if of == "blocks":  # each by its best row that is seen; the newest always
+        count = -(-len(keys) // block)
+        scores = torch.where(seen, scores, -math.inf)
+        scores = F.pad(scores, (0, count * block - len(keys)), value=-math.inf).unflatten(-1, (count, block)).amax(-1)
+        rows, n = torch.arange(count, device=device), (n + block - 1) // block
+        scores = torch.where(rows == (n - 1)[:, None, None], math.inf, scores)
+        seen = (rows < n[:, None])[:, None].expand(T, G, count)
     # seen rows first, then by score, of equal scores the lower row
     order = scores.sort(dim=-1, descending=True, stable=True).indices
     first = seen.gather(-1, order).long().sort(dim=-1, descending=True, stable=True).indices
     order = order.gather(-1, first)[..., :k]
     order = F.pad(order, (0, k - order.shape[-1]))
     there = torch.arange(k, device=device) < seen.sum(-1, keepdim=True)
-    ids = torch.where(there, order, len(keys)).sort(-1).values
+    ids = torch.where(there, order, seen.shape[-1]).sort(-1).values
     if of == "positions":
         ids = (ids[..., None] * rate + torch.arange(rate, device=device)).flatten(-2)
         ids = torch.where(ids < len(keys) * rate, ids, T)
@@ -190,7 +219,7 @@ def select(q, keys, weights=None, k=1, activation="none", of="rows", window=None
         tail = torch.where(tail <= torch.arange(T, device=device)[:, None], tail, T)
         ids = torch.cat([ids, tail[:, None].expand(T, G, rate - 1)], -1).sort(-1).values
         return torch.where(ids < T, ids, -1)
-    return torch.where(ids < len(keys), ids, -1)
+    return torch.where(ids < seen.shape[-1], ids, -1)
 
 
 def attention_selected(q, k, v, select=None, sink=None, entries=None, scale=1.0, window=None,
@@ -245,15 +274,16 @@ def short_conv(x, taps, bias=None, dilation=1):
     return y if bias is None else y + bias
 
 
-def ngram_gather(ids, table, multipliers, sizes, offsets, eos):
+def ngram_gather(ids, table, multipliers, sizes, offsets, eos=None, before=None):
     T, n = len(ids), len(multipliers) // 2
     table = table.flatten(0, -2)
-    ids = ids.long()
+    ids = ids.long().flatten()
     parts, ended = [ids], torch.zeros(T, dtype=torch.bool, device=ids.device)
     for s in range(1, n):
         ended = ended | (torch.arange(T, device=ids.device) < s)
-        seen = torch.where(ended, eos, F.pad(ids, (s, 0))[:T])
-        ended = ended | (seen == eos)
+        seen = torch.where(ended, before if eos is None else eos, F.pad(ids, (s, 0))[:T])
+        if eos is not None:
+            ended = ended | (seen == eos)
         parts.append(seen)
     # 64 bits, whose products wrap around
     by = [(int(multipliers[2 * s]) + (int(multipliers[2 * s + 1]) << 32) + 2**63) % 2**64 - 2**63

@@ -13,7 +13,11 @@
  * One token: columns are ranges of rows of a group (hrt_list_range), which write their scores to
  * frame->shared; the thread that finishes a group's last range selects. Several tokens: a token
  * and group at a time, tile after tile. A token that sees no more than k rows needs no scores.
+ *
+ * Blocks of rows are chosen by their best rows: the scores of a tile become those of its blocks
+ * before they go to the selection. Rows of listed blocks are read block after block.
  */
+#include <math.h>
 #include <string.h>
 
 #include "codegen/attention/attention_tile.h"
@@ -38,6 +42,11 @@ typedef struct selecting {
     LLVMValueRef weights;           /* [T][H]; NULL: 1 */
     bool relu, positions, ahead;    /* ahead: rows come from memory, once */
     int64_t k, rate, width, window; /* width: of a list; window 0: none */
+    int64_t block;                  /* rows of a block; 0: there are none */
+    bool blocks;                    /* blocks are chosen */
+    LLVMValueRef listed; /* i32 [T][lists][entries]: rows of these blocks are seen; NULL: all */
+    int64_t lists, entries;
+    LLVMValueRef block_scores, open; /* scratch, if blocks: of a tile; of the block begun, or NaN */
     hcg_best best;
     hcg_key_tile tile;
     head_panels panels;
@@ -57,9 +66,16 @@ static sight sight_of(hcg_emit *e, const selecting *s, LLVMValueRef position) {
     return v;
 }
 
-/* Does the selection leave some rows out? */
+/* How many there are to select from, rows or blocks; the rows of a list of blocks are at most all. */
+static LLVMValueRef offered(hcg_emit *e, const selecting *s, const sight *v) {
+    if (s->blocks) return hcg_divide_up(e, v->end, hcg_i64(e, s->block));
+    return hcg_sub(e, v->end, v->first);
+}
+
+/* Does the selection leave some out? A list leaves out rows itself. */
 static LLVMValueRef is_choice(hcg_emit *e, const selecting *s, const sight *v) {
-    return LLVMBuildICmp(e->b, LLVMIntSGT, hcg_sub(e, v->end, v->first), hcg_i64(e, s->k), "");
+    if (s->listed) return LLVMConstInt(e->i1, 1, false);
+    return LLVMBuildICmp(e->b, LLVMIntSGT, offered(e, s, v), hcg_i64(e, s->k), "");
 }
 
 /* ---- scores, heads in lanes ------------------------------------------------------------------ */
@@ -232,6 +248,85 @@ static void score_tile(hcg_emit *e, selecting *s, LLVMValueRef token, LLVMValueR
     hcg_loop_end(e, &l, NULL);
 }
 
+/* ---- blocks of rows -------------------------------------------------------------------------- */
+
+/* Scores of the blocks that end among the rows first .. first + count - 1 of a group, in
+ * block_scores, from scores of these rows; returns how many there are. The newest row is the last
+ * of its block. A NaN is no score, which every other one exceeds. */
+static LLVMValueRef fold_blocks(hcg_emit *e, const selecting *s, const sight *v,
+                                LLVMValueRef scores, LLVMValueRef first, LLVMValueRef count) {
+    LLVMValueRef none = hcg_real_like(e->f32, NAN), zero = hcg_i64(e, 0), one = hcg_i64(e, 1);
+    LLVMValueRef begun[] = {hcg_load_scalar(e, HIR_F32, s->open), zero};
+    hcg_loop l = hcg_loop_begin(e, zero, count, one, "fold", 2, begun);
+    LLVMValueRef best = l.carried[0], n = l.carried[1];
+    LLVMValueRef x = hcg_load_scalar(e, HIR_F32, hcg_at(e, e->f32, scores, l.index));
+    LLVMValueRef more = LLVMBuildFCmp(e->b, LLVMRealOGT, x, best, "");
+    LLVMValueRef empty = LLVMBuildFCmp(e->b, LLVMRealUNO, best, best, "");
+    best = LLVMBuildSelect(e->b, LLVMBuildOr(e->b, more, empty, ""), x, best, "");
+    LLVMValueRef next = hcg_add(e, hcg_add(e, first, l.index), one);
+    LLVMValueRef newest = LLVMBuildICmp(e->b, LLVMIntEQ, next, v->end, "newest");
+    LLVMValueRef rest = LLVMBuildURem(e->b, next, hcg_i64(e, s->block), "");
+    LLVMValueRef ends = LLVMBuildICmp(e->b, LLVMIntEQ, rest, zero, "");
+    ends = LLVMBuildOr(e->b, ends, newest, "ends");
+    LLVMValueRef score = LLVMBuildSelect(e->b, newest, hcg_real_like(e->f32, INFINITY), best, "");
+    LLVMSetAlignment(LLVMBuildStore(e->b, score, hcg_at(e, e->f32, s->block_scores, n)), 4);
+    LLVMValueRef then[] = {LLVMBuildSelect(e->b, ends, none, best, ""),
+                           hcg_add(e, n, LLVMBuildZExt(e->b, ends, e->i64, ""))};
+    hcg_loop_end(e, &l, then);
+    LLVMSetAlignment(LLVMBuildStore(e->b, l.carried[0], s->open), 4);
+    return l.carried[1];
+}
+
+/* Offers rows by their scores to the selection, or the blocks that they end. */
+static void offer_rows(hcg_emit *e, const selecting *s, const sight *v, LLVMValueRef scores,
+                       LLVMValueRef first, LLVMValueRef count) {
+    if (!s->blocks) {
+        hcg_best_offer(e, &s->best, scores, first, count);
+        return;
+    }
+    LLVMValueRef n = fold_blocks(e, s, v, scores, first, count);
+    LLVMValueRef block = LLVMBuildUDiv(e->b, first, hcg_i64(e, s->block), "");
+    hcg_best_offer(e, &s->best, s->block_scores, block, n);
+}
+
+/* Runs of rows that a token sees, one after the other, of at most `most` rows: of all rows from ..
+ * to - 1, or of the listed blocks among them. */
+typedef struct runs {
+    hcg_loop blocks, rows;
+    LLVMValueRef first, count;
+    bool listed;
+} runs;
+
+static runs runs_begin(hcg_emit *e, const selecting *s, LLVMValueRef group, LLVMValueRef token,
+                       LLVMValueRef from, LLVMValueRef to, int64_t most) {
+    runs r = {.listed = s->listed};
+    if (r.listed) {
+        LLVMValueRef list = hcg_mul_const(e, token, s->lists);
+        if (s->lists > 1) list = hcg_add(e, list, group);
+        list = hcg_at(e, e->i32, s->listed, hcg_mul_const(e, list, s->entries));
+        r.blocks = hcg_loop_begin(e, hcg_i64(e, 0), hcg_i64(e, s->entries), hcg_i64(e, 1), "block",
+                                  0, NULL);
+        LLVMValueRef number =
+            LLVMBuildLoad2(e->b, e->i32, hcg_at(e, e->i32, list, r.blocks.index), "number");
+        LLVMSetAlignment(number, 4);
+        number = LLVMBuildSExt(e->b, number, e->i64, "");
+        LLVMValueRef there = LLVMBuildICmp(e->b, LLVMIntSGE, number, hcg_i64(e, 0), "");
+        LLVMValueRef begin = hcg_mul_const(e, number, s->block);
+        LLVMValueRef end = hcg_smaller(e, hcg_add(e, begin, hcg_i64(e, s->block)), to);
+        from = hcg_larger(e, begin, from);
+        to = LLVMBuildSelect(e->b, there, end, from, "");
+    }
+    r.rows = hcg_loop_begin(e, from, to, hcg_i64(e, most), "run", 0, NULL);
+    r.first = r.rows.index;
+    r.count = hcg_smaller(e, hcg_sub(e, to, r.rows.index), hcg_i64(e, most));
+    return r;
+}
+
+static void runs_end(hcg_emit *e, runs *r) {
+    hcg_loop_end(e, &r->rows, NULL);
+    if (r->listed) hcg_loop_end(e, &r->blocks, NULL);
+}
+
 /* ---- lists ----------------------------------------------------------------------------------- */
 static void store_entry(hcg_emit *e, LLVMValueRef list, LLVMValueRef at, LLVMValueRef row) {
     LLVMSetAlignment(LLVMBuildStore(e->b, row, hcg_at(e, e->i32, list, at)), 4);
@@ -278,8 +373,10 @@ static LLVMValueRef list_at(hcg_emit *e, const selecting *s, LLVMValueRef token,
 /* Begins the selection; takes all rows where none is left out. */
 static void begin_choice(hcg_emit *e, const selecting *s, const sight *v, LLVMValueRef choose) {
     hcg_best_start(e, &s->best);
+    if (s->blocks) LLVMSetAlignment(LLVMBuildStore(e->b, hcg_real_like(e->f32, NAN), s->open), 4);
+    if (s->listed) return;
     hcg_loop all = hcg_once_if(e, LLVMBuildNot(e->b, choose, ""), "take_all");
-    hcg_best_all(e, &s->best, v->first, hcg_sub(e, v->end, v->first));
+    hcg_best_all(e, &s->best, v->first, offered(e, s, v));
     hcg_loop_end(e, &all, NULL);
 }
 
@@ -289,25 +386,32 @@ static void end_choice(hcg_emit *e, const selecting *s, const sight *v, LLVMValu
 }
 
 /* ---- one token ------------------------------------------------------------------------------- */
-/* Writes the scores of rows from .. to - 1 of a group. */
+/* Copies no more than `count` of the tile's scores, as another thread may write those after them. */
+static void copy_scores(hcg_emit *e, const selecting *s, LLVMValueRef count, LLVMValueRef to) {
+    LLVMValueRef lanes = hcg_i64(e, e->level->lanes);
+    hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), count, lanes, "copy", 0, NULL);
+    LLVMValueRef x = hcg_load(e, HIR_F32, hcg_at(e, e->f32, s->scores, l.index), NULL);
+    hcg_store(e, hcg_at(e, e->f32, to, l.index), x, hcg_sub(e, count, l.index));
+    hcg_loop_end(e, &l, NULL);
+}
+
+/* Writes the scores of rows from .. to - 1 of a group, of those that are seen. */
 static void score_range(hcg_emit *e, selecting *s, LLVMValueRef group, LLVMValueRef from,
                         LLVMValueRef to, LLVMValueRef scores) {
-    LLVMValueRef tile = hcg_i64(e, HCG_TILE_KEYS);
-    hcg_loop l = hcg_loop_begin(e, from, to, tile, "tile", 0, NULL);
-    score_tile(e, s, hcg_i64(e, 0), group, l.index, hcg_smaller(e, hcg_sub(e, to, l.index), tile),
-               hcg_at(e, e->f32, scores, l.index));
-    hcg_loop_end(e, &l, NULL);
+    runs r = runs_begin(e, s, group, hcg_i64(e, 0), from, to, HCG_TILE_KEYS);
+    LLVMValueRef place = hcg_at(e, e->f32, scores, r.first);
+    score_tile(e, s, hcg_i64(e, 0), group, r.first, r.count, s->listed ? s->scores : place);
+    if (s->listed) copy_scores(e, s, r.count, place);
+    runs_end(e, &r);
 }
 
 static void choose_from(hcg_emit *e, const selecting *s, const sight *v, LLVMValueRef group,
                         LLVMValueRef choose, LLVMValueRef scores) {
-    LLVMValueRef most = hcg_i64(e, HCG_OFFERED);
     begin_choice(e, s, v, choose);
     LLVMValueRef end = LLVMBuildSelect(e->b, choose, v->end, v->first, "");
-    hcg_loop l = hcg_loop_begin(e, v->first, end, most, "scores", 0, NULL);
-    hcg_best_offer(e, &s->best, hcg_at(e, e->f32, scores, l.index), l.index,
-                   hcg_smaller(e, hcg_sub(e, end, l.index), most));
-    hcg_loop_end(e, &l, NULL);
+    runs r = runs_begin(e, s, group, hcg_i64(e, 0), v->first, end, HCG_OFFERED);
+    offer_rows(e, s, v, hcg_at(e, e->f32, scores, r.first), r.first, r.count);
+    runs_end(e, &r);
     end_choice(e, s, v, hcg_i64(e, 0), group);
 }
 
@@ -339,7 +443,6 @@ static void emit_decode(hcg_emit *e, selecting *s) {
 
 /* ---- several tokens -------------------------------------------------------------------------- */
 static void emit_row(hcg_emit *e, selecting *s, LLVMValueRef token, LLVMValueRef group) {
-    LLVMValueRef tile = hcg_i64(e, HCG_TILE_KEYS);
     sight v = sight_of(e, s, hcg_add(e, s->a.past, token));
     LLVMValueRef choose = is_choice(e, s, &v);
     begin_choice(e, s, &v, choose);
@@ -347,11 +450,10 @@ static void emit_row(hcg_emit *e, selecting *s, LLVMValueRef token, LLVMValueRef
     hcg_loop some = hcg_once_if(e, choose, "some");
     take_heads(e, s, token, group);
     hcg_loop_end(e, &some, NULL);
-    hcg_loop l = hcg_loop_begin(e, v.first, end, tile, "tile", 0, NULL);
-    LLVMValueRef count = hcg_smaller(e, hcg_sub(e, end, l.index), tile);
-    score_tile(e, s, token, group, l.index, count, s->scores);
-    hcg_best_offer(e, &s->best, s->scores, l.index, count);
-    hcg_loop_end(e, &l, NULL);
+    runs r = runs_begin(e, s, group, token, v.first, end, HCG_TILE_KEYS);
+    score_tile(e, s, token, group, r.first, r.count, s->scores);
+    offer_rows(e, s, &v, s->scores, r.first, r.count);
+    runs_end(e, &r);
     end_choice(e, s, &v, token, group);
 }
 
@@ -376,8 +478,15 @@ static bool emit_select(hcg_emit *e, const hcg_kernel *k) {
     s.a.k = hcg_cache_of(e, k, op->args[1]);
     if (op->args[2].kind != HIR_REF_NONE)
         s.weights = hcg_arg(e, k, hcg_through_reshapes(m, op->args[2]));
+    if (op->args[3].kind != HIR_REF_NONE) {
+        const hir_type list = hir_ref_type(m, op->args[3]);
+        s.listed = hcg_arg(e, k, hcg_through_reshapes(m, op->args[3]));
+        s.lists = list.dim[1], s.entries = list.dim[2];
+    }
     s.a.out = hcg_arg(e, k, hir_value_ref(hir_op_at(m, k->op)->results[0]));
     if (e->diags->errors != errors) return false;
+    s.block = hir_attr_int(op, HIR_A_BLOCK, 0);
+    s.blocks = strcmp(hir_attr_string(op, HIR_A_OF, "rows"), "blocks") == 0;
     s.relu = strcmp(hir_attr_string(op, HIR_A_ACTIVATION, "none"), "relu") == 0;
     s.positions = strcmp(hir_attr_string(op, HIR_A_OF, "rows"), "positions") == 0;
     s.k = hir_attr_int(op, HIR_A_K, 1), s.rate = hir_rate(keys.dim[0]);
@@ -397,6 +506,10 @@ static bool emit_select(hcg_emit *e, const hcg_kernel *k) {
     else
         s.tile.scores = hcg_floats(e, s.a.per_group * HCG_LD_SCORES);
     s.scores = hcg_scratch(e, HCG_LD_SCORES * 4);
+    if (s.blocks) { /* one score more than rows are offered: a block that is not finished */
+        s.block_scores = hcg_scratch(e, (HCG_OFFERED + HCG_TILE_KEYS) * 4);
+        s.open = hcg_scratch(e, 16);
+    }
     if (k->phase == HIR_DECODE)
         emit_decode(e, &s);
     else

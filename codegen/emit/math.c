@@ -282,6 +282,32 @@ static LLVMValueRef relu(hcg_emit *e, LLVMValueRef x) {
 }
 
 /* x rounded to a narrower type, as f32. */
+/* The least power of two that is not less: a carry out of the digits reaches the exponent. */
+static LLVMValueRef power_above(hcg_emit *e, LLVMValueRef x) {
+    LLVMTypeRef ints = int_type(e, x);
+    LLVMValueRef least = real(x, 0x1p-126);
+    LLVMValueRef up = pick(e, less(e, x, least), least, x); /* NaN stays */
+    LLVMValueRef y = LLVMBuildAdd(e->b, bits(e, up), hcg_int_like(ints, 0x7fffff), "");
+    y = LLVMBuildAnd(e->b, y, hcg_int_like(ints, 0x7f800000), "");
+    y = LLVMBuildBitCast(e->b, y, LLVMTypeOf(x), "");
+    return pick(e, LLVMBuildFCmp(e->b, LLVMRealUNO, x, x, ""), x, y);
+}
+
+/* The nearest number of a code of `digits` binary digits after the first, whose least normal number
+ * is `least`: added to 1.5 2^(23 - digits) times the power of two below |x|, the sum has no more
+ * digits than that. */
+static LLVMValueRef nearest_code(hcg_emit *e, LLVMValueRef x, int digits, double least,
+                                 double most) {
+    LLVMTypeRef ints = int_type(e, x);
+    LLVMValueRef size = hcg_abs(e, x), highest = real(x, most), lowest = real(x, least);
+    size = pick(e, less(e, highest, size), highest, size);
+    LLVMValueRef power = pick(e, less(e, size, lowest), lowest, size);
+    power = LLVMBuildAnd(e->b, bits(e, power), hcg_int_like(ints, 0x7f800000), "");
+    power = LLVMBuildBitCast(e->b, power, LLVMTypeOf(x), "");
+    LLVMValueRef far = hcg_fmul(e, power, real(x, 1.5 * (double)(1 << (23 - digits))));
+    return with_sign(e, hcg_fsub(e, hcg_fadd(e, size, far), far), x);
+}
+
 static LLVMValueRef rounded_to(hcg_emit *e, const hir_op *op, LLVMValueRef x) {
     const hir_dtype dtype = hir_value_at(e->p->m, op->results[0])->type.dtype;
     return dtype == HIR_F32 ? x : hcg_widen(e, dtype, hcg_narrow(e, dtype, x));
@@ -304,6 +330,13 @@ LLVMValueRef hcg_elementwise(hcg_emit *e, const hir_op *op, LLVMValueRef x, LLVM
     case HIR_RELU_OP: return relu(e, x);
     case HIR_SOFTPLUS_OP: return hcg_softplus(e, x);
     case HIR_ERF_OP: return hcg_erf(e, x);
+    case HIR_SIGN_OP: {
+        LLVMValueRef nan = LLVMBuildFCmp(e->b, LLVMRealUNO, x, x, "");
+        return pick(e, nan, x, with_sign(e, real(x, 1), x));
+    }
+    case HIR_ROUND_E4M3_OP: return nearest_code(e, x, 3, 0x1p-6, 448);
+    case HIR_ROUND_E2M1_OP: return nearest_code(e, x, 1, 1, 6);
+    case HIR_POWER_ABOVE_OP: return power_above(e, x);
     case HIR_ADD_OP: return hcg_fadd(e, x, y);
     case HIR_SUB_OP: return hcg_fsub(e, x, y);
     case HIR_MUL_OP: return hcg_fmul(e, x, y);

@@ -16,7 +16,9 @@ enum { MOST_IDS = 16 };
 typedef struct ngram {
     LLVMValueRef ids, table, window, out;
     const hir_attr *halves, *sizes, *offsets;
-    int64_t n, heads, width, eos;
+    int64_t n, heads, width;
+    int64_t end;       /* the id before the start */
+    bool ends;         /* a token with that id ends the context, too */
     LLVMValueRef past; /* position of the first token */
 } ngram;
 
@@ -46,14 +48,15 @@ static LLVMValueRef earlier_id(hcg_emit *e, const ngram *g, LLVMValueRef t, int6
 
 /* The ids that token t sees 0 .. N - 1 positions back. */
 static void find_context(hcg_emit *e, const ngram *g, LLVMValueRef t, LLVMValueRef *ids) {
-    LLVMValueRef eos = hcg_i64(e, g->eos), p = hcg_add(e, g->past, t);
+    LLVMValueRef end = hcg_i64(e, g->end), p = hcg_add(e, g->past, t);
     LLVMValueRef ended = LLVMConstInt(e->i1, 0, false);
     ids[0] = own_id(e, g, t);
     for (int64_t s = 1; s < g->n; s++) {
         LLVMValueRef before = LLVMBuildICmp(e->b, LLVMIntSLT, p, hcg_i64(e, s), "before");
         ended = LLVMBuildOr(e->b, ended, before, "ended");
-        ids[s] = LLVMBuildSelect(e->b, ended, eos, earlier_id(e, g, t, s), "");
-        ended = LLVMBuildOr(e->b, ended, LLVMBuildICmp(e->b, LLVMIntEQ, ids[s], eos, ""), "ended");
+        ids[s] = LLVMBuildSelect(e->b, ended, end, earlier_id(e, g, t, s), "");
+        if (!g->ends) continue;
+        ended = LLVMBuildOr(e->b, ended, LLVMBuildICmp(e->b, LLVMIntEQ, ids[s], end, ""), "ended");
     }
 }
 
@@ -111,7 +114,8 @@ static bool emit_ngram(hcg_emit *e, const hcg_kernel *k) {
     ngram g = {.halves = hir_find_attr(op, HIR_A_MULTIPLIERS),
                .sizes = hir_find_attr(op, HIR_A_SIZES),
                .offsets = hir_find_attr(op, HIR_A_OFFSETS),
-               .eos = hir_attr_int(op, HIR_A_EOS, 0)};
+               .ends = hir_find_attr(op, HIR_A_EOS)};
+    g.end = hir_attr_int(op, g.ends ? HIR_A_EOS : HIR_A_BEFORE, 0);
     LLVMValueRef *const operands[] = {&g.ids, &g.table, &g.window};
     const size_t errors = e->diags->errors;
     for (uint32_t i = 0; i < 3; i++)

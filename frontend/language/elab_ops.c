@@ -5,6 +5,7 @@
 
 #include "frontend/language/elaborate.h"
 #include "ir/signature.h"
+#include "support/codes.h"
 
 bool hfe_find_op(const char *name, hir_opcode *out) {
     return hir_opcode_by_name(name, out) && hir_info(*out)->stage == HIR_STAGE_GRAPH &&
@@ -107,6 +108,10 @@ static bool float_result(hir_opcode code, double a, double b, double *y) {
     case HIR_SOFTPLUS_OP: *y = a > 0 ? a + log1p(exp(-a)) : log1p(exp(a)); return true;
     case HIR_RELU_OP: *y = a > 0 ? a : 0; return true;
     case HIR_ERF_OP: *y = erf(a); return true;
+    case HIR_SIGN_OP: *y = hd_sign(a); return true;
+    case HIR_ROUND_E4M3_OP: *y = hd_round_e4m3(a); return true;
+    case HIR_ROUND_E2M1_OP: *y = hd_round_e2m1(a); return true;
+    case HIR_POWER_ABOVE_OP: *y = hd_power_above(a); return true;
     case HIR_ADD_OP: *y = a + b; return true;
     case HIR_SUB_OP: *y = a - b; return true;
     case HIR_MUL_OP: *y = a * b; return true;

@@ -2,6 +2,7 @@
 #include <math.h>
 
 #include "ir/eval/private.h"
+#include "support/codes.h"
 #include "support/tensorfile.h"
 
 #define SQRT_HALF       0.70710678118654752440 /* 1 / sqrt 2 */
@@ -72,11 +73,25 @@ static double relu(double x) {
 }
 
 static double (*const unary[HIR_OPCODE_COUNT])(double) = {
-    [HIR_NEG_OP] = neg,     [HIR_ABS_OP] = fabs,          [HIR_SQRT_OP] = sqrt,
-    [HIR_RSQRT_OP] = rsqrt, [HIR_RECIP_OP] = recip,       [HIR_EXP_OP] = exp,
-    [HIR_LOG_OP] = log,     [HIR_TANH_OP] = tanh,         [HIR_SIGMOID_OP] = sigmoid,
-    [HIR_SILU_OP] = silu,   [HIR_GELU_OP] = gelu,         [HIR_GELU_TANH_OP] = gelu_tanh,
-    [HIR_RELU_OP] = relu,   [HIR_SOFTPLUS_OP] = softplus, [HIR_ERF_OP] = erf,
+    [HIR_NEG_OP] = neg,
+    [HIR_ABS_OP] = fabs,
+    [HIR_SQRT_OP] = sqrt,
+    [HIR_RSQRT_OP] = rsqrt,
+    [HIR_RECIP_OP] = recip,
+    [HIR_EXP_OP] = exp,
+    [HIR_LOG_OP] = log,
+    [HIR_TANH_OP] = tanh,
+    [HIR_SIGMOID_OP] = sigmoid,
+    [HIR_SILU_OP] = silu,
+    [HIR_GELU_OP] = gelu,
+    [HIR_GELU_TANH_OP] = gelu_tanh,
+    [HIR_RELU_OP] = relu,
+    [HIR_SOFTPLUS_OP] = softplus,
+    [HIR_ERF_OP] = erf,
+    [HIR_SIGN_OP] = hd_sign,
+    [HIR_ROUND_E4M3_OP] = hd_round_e4m3,
+    [HIR_ROUND_E2M1_OP] = hd_round_e2m1,
+    [HIR_POWER_ABOVE_OP] = hd_power_above,
 };
 
 static double (*const binary[HIR_OPCODE_COUNT])(double, double) = {

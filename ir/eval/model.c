@@ -337,15 +337,17 @@ static int64_t id_at(const eval_call *c, const hir_array *const *x, int64_t posi
 }
 
 /* The ids that the token at p sees s positions back, for s < n: eos from the first eos before p on,
- * and before the start. */
+ * and before the start; with `before` in its place, that before the start. */
 static void context(const eval_call *c, const hir_array *const *x, int64_t p, int64_t n,
-                    int64_t eos, int64_t *ids) {
+                    const hir_op *op, int64_t *ids) {
+    const bool ends = hir_find_attr(op, HIR_A_EOS);
+    const int64_t end = hir_attr_int(op, ends ? HIR_A_EOS : HIR_A_BEFORE, 0);
     bool ended = false;
     ids[0] = id_at(c, x, p);
     for (int64_t s = 1; s < n; s++) {
         ended |= s > p;
-        ids[s] = ended ? eos : id_at(c, x, p - s);
-        ended |= ids[s] == eos;
+        ids[s] = ended ? end : id_at(c, x, p - s);
+        ended |= ends && ids[s] == end;
     }
 }
 
@@ -367,7 +369,7 @@ bool eval_ngram_gather(eval_call *c, const hir_op *op, const hir_array *const *x
     const int64_t width = y->type.dim[2], past = c->C - c->T;
     int64_t *ids = hd_new_array(c->scratch, int64_t, (size_t)n);
     for (int64_t t = 0; t < c->T; t++) {
-        context(c, x, past + t, n, hir_attr_int(op, HIR_A_EOS, 0), ids);
+        context(c, x, past + t, n, op, ids);
         uint64_t hash = (uint64_t)ids[0] * multiplier(halves, 0);
         for (int64_t j = 0; j < heads; j++) {
             if (j % each == 0)

@@ -40,7 +40,8 @@ static void mark_best(const double *score, int64_t from, int64_t to, int64_t k, 
 
 typedef struct selection {
     int64_t heads, groups, n, k, rate, width;
-    bool relu, positions;
+    int64_t block; /* rows of one; 0: there are none */
+    bool relu, positions, blocks;
 } selection;
 
 static double score_of(const selection *a, const hir_array *const *x, int64_t t, int64_t g,
@@ -69,6 +70,41 @@ static void write_list(const selection *a, const bool *chosen, int64_t seen, int
         y[n++] = -1;
 }
 
+/* Marks the rows below `seen` of the blocks that the list names. */
+static void mark_listed(const selection *a, const double *list, int64_t n, int64_t seen,
+                        bool *listed) {
+    memset(listed, 0, (size_t)seen * sizeof *listed);
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t from = (int64_t)list[i] * a->block;
+        for (int64_t s = from; from >= 0 && s < seen && s - from < a->block; s++)
+            listed[s] = true;
+    }
+}
+
+/* Scores of blocks in the place of those of their rows; returns how many there are. */
+static int64_t score_blocks(const selection *a, double *score, int64_t seen) {
+    const int64_t blocks = (seen + a->block - 1) / a->block;
+    for (int64_t b = 0; b < blocks; b++) {
+        int64_t best = b * a->block;
+        for (int64_t s = best; s < seen && s / a->block == b; s++)
+            if (comes_before(score, s, best)) best = s;
+        score[b] = b == blocks - 1 ? INFINITY : score[best];
+    }
+    return blocks;
+}
+
+/* The scores of the rows first .. seen - 1 that may be chosen, side by side, and which they are. */
+static int64_t keep_listed(double *score, int64_t *row, const bool *listed, int64_t first,
+                           int64_t seen) {
+    int64_t n = 0;
+    for (int64_t s = first; s < seen; s++)
+        if (!listed || listed[s]) {
+            score[n] = score[s];
+            row[n++] = s;
+        }
+    return n;
+}
+
 bool eval_select(eval_call *c, const hir_op *op, const hir_array *const *x, hir_array *y) {
     const hir_type q = x[0]->type;
     selection a = {.heads = q.dim[1], .n = q.dim[2], .groups = x[1]->type.dim[1]};
@@ -76,20 +112,34 @@ bool eval_select(eval_call *c, const hir_op *op, const hir_array *const *x, hir_
     a.rate = hir_rate(hir_ref_type(c->m, op->args[1]).dim[0]);
     a.width = y->type.dim[2];
     a.relu = strcmp(hir_attr_string(op, HIR_A_ACTIVATION, "none"), "relu") == 0;
-    a.positions = strcmp(hir_attr_string(op, HIR_A_OF, "rows"), "positions") == 0;
+    const char *of = hir_attr_string(op, HIR_A_OF, "rows");
+    a.positions = strcmp(of, "positions") == 0, a.blocks = strcmp(of, "blocks") == 0;
+    a.block = hir_attr_int(op, HIR_A_BLOCK, 0);
+    const hir_array *list = x[3];
     const int64_t rows = c->C / a.rate, window = hir_attr_int(op, HIR_A_WINDOW, c->C);
+    const int64_t most = list ? list->type.dim[2] : 0, lists = list ? list->type.dim[1] : 1;
     double *score = hd_new_array(c->scratch, double, (size_t)rows + 1);
     int64_t *heap = hd_new_array(c->scratch, int64_t, (size_t)(a.k < rows ? a.k : rows) + 1);
+    int64_t *row = hd_new_array(c->scratch, int64_t, (size_t)rows + 1);
     bool *chosen = hd_new_array(c->scratch, bool, (size_t)rows + 1);
+    bool *listed = list ? hd_new_array(c->scratch, bool, (size_t)rows + 1) : NULL;
+    bool *best = hd_new_array(c->scratch, bool, (size_t)rows + 1);
     for (int64_t t = 0; t < c->T; t++)
         for (int64_t g = 0; g < a.groups; g++) {
             const int64_t p = c->C - c->T + t, seen = (p + 1) / a.rate;
             const int64_t first = seen > window ? seen - window : 0;
+            if (list)
+                mark_listed(&a, list->at + (t * lists + g % lists) * most, most, seen, listed);
             for (int64_t s = first; s < seen; s++)
                 score[s] = score_of(&a, x, t, g, s);
+            const int64_t end = a.blocks ? score_blocks(&a, score, seen) : seen;
+            const int64_t n = keep_listed(score, row, listed, first, end);
+            memset(best, 0, (size_t)rows * sizeof *best);
             memset(chosen, 0, (size_t)rows * sizeof *chosen);
-            mark_best(score, first, seen, a.k, heap, chosen);
-            write_list(&a, chosen, seen, p, y->at + (t * a.groups + g) * a.width);
+            mark_best(score, 0, n, a.k, heap, best);
+            for (int64_t i = 0; i < n; i++)
+                chosen[row[i]] = best[i];
+            write_list(&a, chosen, end, p, y->at + (t * a.groups + g) * a.width);
         }
     return true;
 }

@@ -183,11 +183,19 @@ static bool contexts_fit(hir_check *c) {
     return are_whole(c, HIR_A_MULTIPLIERS, -0x1p31, 0x1p32 - 1);
 }
 
+/* What stands in the place of ids that are not seen. */
+static bool ends_fit(hir_check *c) {
+    const bool eos = list(c, HIR_A_EOS), before = list(c, HIR_A_BEFORE);
+    return eos != before || hir_reject(c, HD_E_VALUE, "one says what is seen before the start",
+                                       "one of 'eos' and 'before' must be there");
+}
+
 bool hir_rule_ngram_gather(hir_check *c, hir_type *y) {
     const hir_type ids = hir_arg(c, 0), table = hir_arg(c, 1);
     if (!hir_is_value(c, 0)) return false;
-    if (ids.dtype != HIR_I32 || ids.rank != 1 || ids.dim[0] != HIR_T)
-        return hir_reject(c, HD_E_TYPE, NULL, "operand ids must be i32[T], not %s",
+    const bool one = ids.rank == 1 || (ids.rank == 2 && ids.dim[1] == 1); /* of each token */
+    if (ids.dtype != HIR_I32 || !one || ids.dim[0] != HIR_T)
+        return hir_reject(c, HD_E_TYPE, NULL, "operand ids must be i32[T] or i32[T, 1], not %s",
                           hir_type_text(c, ids));
     if (!hir_plain(c, 1)) return false;
     if (hir_type_has_t(table) || table.rank < 2 || table.rank > 3)
@@ -195,7 +203,7 @@ bool hir_rule_ngram_gather(hir_check *c, hir_type *y) {
                           "operand table must be [rows, n] or [parts, rows, n], not %s",
                           hir_type_text(c, table));
     const int64_t rows = table.rank == 3 ? table.dim[0] * table.dim[1] : table.dim[0];
-    if (!contexts_fit(c) || !hashes_fit(c, rows)) return false;
+    if (!ends_fit(c) || !contexts_fit(c) || !hashes_fit(c, rows)) return false;
     const int64_t kept = list(c, HIR_A_MULTIPLIERS)->n / 2 - 1;
     if (!hir_takes_state(c, 2, HIR_STATE_WINDOW, 2, (int64_t[]){kept, 1})) return false;
     if (hir_arg(c, 2).dtype != HIR_F32)

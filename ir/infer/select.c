@@ -67,15 +67,52 @@ static bool is_word(hir_check *c, hir_attr_id id, const char *one, const char *o
                       hir_attr_name(id), word, one, other);
 }
 
+/* One of three words; the first without the attribute. */
+static bool chooses(hir_check *c, const char *what) {
+    return strcmp(hir_attr_string(c->op, HIR_A_OF, "rows"), what) == 0;
+}
+
+/* Blocks of rows are chosen, or chosen from; `block` says how many rows one has. */
+static bool blocks_fit(hir_check *c) {
+    const bool listed = hir_has_arg(c, 3), chosen = chooses(c, "blocks");
+    const hir_type keys = hir_arg(c, 1);
+    const int64_t block = hir_attr_int(c->op, HIR_A_BLOCK, 0);
+    if (!listed && !chosen)
+        return !hir_find_attr(c->op, HIR_A_BLOCK) ||
+               hir_reject(c, HD_E_VALUE, "no blocks are chosen, nor chosen from",
+                          "'block' means nothing here");
+    if (listed && chosen)
+        return hir_reject(
+            c, HD_E_VALUE, NULL,
+            "blocks are chosen from all rows: 'of' is \"blocks\", and operand blocks is there");
+    if (block < 1 || block > HIR_MAX_DIM)
+        return hir_reject(c, HD_E_VALUE, "it is the number of rows of a block",
+                          "'block' is %lld; it must be from 1 to %d", (long long)block,
+                          HIR_MAX_DIM);
+    if (hir_find_attr(c->op, HIR_A_WINDOW))
+        return hir_reject(c, HD_E_VALUE, NULL, "'window' and blocks do not go together");
+    if (!listed) return true;
+    const hir_type t = hir_arg(c, 3);
+    const bool fits = hir_is_value(c, 3) && t.dtype == HIR_I32 && t.rank == 3 &&
+                      hir_type_has_t(t) && (t.dim[1] == 1 || t.dim[1] == keys.dim[1]);
+    return fits || hir_reject(c, HD_E_TYPE, "select of \"blocks\" makes such a list",
+                              "operand blocks must be i32[T, %lld, B] or i32[T, 1, B], not %s",
+                              (long long)keys.dim[1], hir_type_text(c, t));
+}
+
 /* ---- select ---------------------------------------------------------------------------------- */
 bool hir_rule_select(hir_check *c, hir_type *y) {
     if (!is_query(c, 0) || !is_rows(c, 1, true) || !heads_fit(c) || !heads_have_one(c, 2, false))
         return false;
     const hir_type keys = hir_arg(c, 1);
     const int64_t rate = hir_rate(keys.dim[0]), k = hir_attr_int(c->op, HIR_A_K, 0);
-    const bool positions = strcmp(hir_attr_string(c->op, HIR_A_OF, "rows"), "positions") == 0;
-    if (!is_word(c, HIR_A_ACTIVATION, "none", "relu") || !is_word(c, HIR_A_OF, "rows", "positions"))
-        return false;
+    const bool positions = chooses(c, "positions");
+    if (!is_word(c, HIR_A_ACTIVATION, "none", "relu")) return false;
+    if (!positions && !chooses(c, "rows") && !chooses(c, "blocks"))
+        return hir_reject(c, HD_E_VALUE, NULL,
+                          "'of' is \"%s\"; it is one of \"rows\", \"positions\", \"blocks\"",
+                          hir_attr_string(c->op, HIR_A_OF, ""));
+    if (!blocks_fit(c)) return false;
     if (positions && rate == 1)
         return hir_reject(c, HD_E_VALUE, NULL,
                           "rows of %s are positions: 'of' \"positions\" means nothing",

@@ -371,6 +371,12 @@ static void check_in_memory(hir_rules *r, hir_id op, uint32_t i, const char *nam
                       hd_printf(r->d->arena, "%s is not f32", name));
 }
 
+/* Ids are not made in the kernel that reads them. */
+static void check_list(hir_rules *r, hir_id op, uint32_t i, const char *otherwise) {
+    const hir_ref x = hir_op_at(r->m, op)->args[i];
+    hir_rules_require(r, op, !is_inner(r, x) || is_a(r, x, HIR_RESHAPE_OP), otherwise);
+}
+
 static void check_attention_operands(hir_rules *r, hir_id op) {
     const hir_op *o = hir_op_at(r->m, op);
     check_in_memory(r, op, 0, "q");
@@ -454,6 +460,7 @@ static void check_rows_operand(hir_rules *r, hir_id op, uint32_t i, const char *
 static void check_select_operands(hir_rules *r, hir_id op) {
     check_in_memory(r, op, 0, "q");
     check_in_memory(r, op, 2, "weights");
+    check_list(r, op, 3, "blocks are selected in the kernel itself");
     check_rows_operand(r, op, 1, "keys are state, written by kernels before");
     check_weights(r, op);
 }
@@ -464,7 +471,7 @@ static void check_select(hir_rules *r) {
 
 static void check_attention_selected_operands(hir_rules *r, hir_id op) {
     const hir_op *o = hir_op_at(r->m, op);
-    const hir_ref list = o->args[3], entries = o->args[5];
+    const hir_ref entries = o->args[5];
     const hir_dtype dtype = hir_ref_type(r->m, o->args[1]).dtype;
     check_in_memory(r, op, 0, "q");
     check_in_memory(r, op, 4, "sink");
@@ -472,8 +479,7 @@ static void check_attention_selected_operands(hir_rules *r, hir_id op) {
     check_rows_operand(r, op, 1, "k and v are state, written by kernels before");
     check_rows_operand(r, op, 2, "k and v are state, written by kernels before");
     check_rows_operand(r, op, 5, "entries are state, written by kernels before");
-    hir_rules_require(r, op, !is_inner(r, list) || is_a(r, list, HIR_RESHAPE_OP),
-                      "select is made in the kernel itself");
+    check_list(r, op, 3, "select is made in the kernel itself");
     if (entries.kind == HIR_REF_NONE) return;
     hir_rules_require(r, op,
                       hir_ref_type(r->m, entries).dtype == dtype &&
@@ -494,9 +500,8 @@ static void check_short_conv(hir_rules *r) {
 }
 
 static void check_ngram_operands(hir_rules *r, hir_id op) {
-    const hir_ref ids = hir_op_at(r->m, op)->args[0], table = hir_op_at(r->m, op)->args[1];
-    hir_rules_require(r, op, ids.kind == HIR_REF_VALUE && def_of(r, ids) == HIR_NONE,
-                      "the ids are not an input");
+    const hir_ref table = hir_op_at(r->m, op)->args[1];
+    check_list(r, op, 0, "the ids are made in the kernel itself");
     hir_rules_require(r, op, table.kind == HIR_REF_WEIGHT, "the table is not a weight");
     check_weights(r, op);
 }

@@ -12,6 +12,7 @@
 #include <math.h>
 
 #include "passes/util.h"
+#include "support/codes.h"
 
 typedef struct folder {
     hir_pass_context *c;
@@ -36,6 +37,10 @@ static double unary_value(hir_opcode code, double x) {
     case HIR_RELU_OP: return x > 0 ? x : 0;
     case HIR_SOFTPLUS_OP: return fmax(x, 0) + log1p(exp(-fabs(x)));
     case HIR_ERF_OP: return erf(x);
+    case HIR_SIGN_OP: return hd_sign(x);
+    case HIR_ROUND_E4M3_OP: return hd_round_e4m3(x);
+    case HIR_ROUND_E2M1_OP: return hd_round_e2m1(x);
+    case HIR_POWER_ABOVE_OP: return hd_power_above(x);
     default: return NAN;
     }
 }

@@ -37,6 +37,7 @@ static bool is_costly(const row_node *n) {
     case HIR_NEG_OP:
     case HIR_ABS_OP:
     case HIR_RELU_OP:
+    case HIR_SIGN_OP:
     case HIR_ADD_OP:
     case HIR_SUB_OP:
     case HIR_MUL_OP:

@@ -57,6 +57,10 @@ static const struct {
     {"erf",
      any_points,
      {-0.999593047982555, -0.3286267594591274, 0, 0.6778011938374184, 0.9999779095030014}},
+    {"sign", any_points, {-1, -1, 1, 1, 1}},
+    {"round_e4m3", any_points, {-2.5, -0.3125, 0, 0.6875, 3}},
+    {"round_e2m1", any_points, {-2, -0.5, 0, 0.5, 3}},
+    {"power_above", positive_points, {0.25, 0.5, 1, 2, 8}},
     {"sqrt", positive_points, {0.5, 0.7071067811865476, 1, 1.4142135623730951, 2.7386127875258306}},
     {"rsqrt", positive_points, {2, 1.4142135623730951, 1, 0.7071067811865476, 0.3651483716701107}},
     {"recip", positive_points, {4, 2, 1, 0.5, 0.13333333333333333}},
@@ -84,6 +88,30 @@ Test(eval_ops, every_unary_op) {
     for (int code = 0; code < HIR_OPCODE_COUNT; code++)
         if (hir_has_trait(code, HIR_ELEMENTWISE) && !strcmp(hir_info(code)->operands, "x")) seen--;
     cr_assert_eq(seen + 1, 0); /* convert, below */
+}
+
+/* Halfway to the even code; least numbers, and what is beyond the largest. */
+Test(eval_ops, codes_of_few_bits) {
+    static const double x[] = {17,     19,     -0x1p-10, 3 * 0x1p-10, 447,  464, -1e300,
+                               0x1p-9, 0.0625, 1.03125,  NAN,         -0.0, 240, 1e-300};
+    static const double e4m3[] = {16,     20,     -0.0, 0x1p-8, 448,  448, -448,
+                                  0x1p-9, 0.0625, 1,    NAN,    -0.0, 240, 0};
+    static const double e2m1[] = {6, 6, -0.0, 0, 6, 6, -6, 0, 0, 1, NAN, -0.0, 6, 0};
+    enum { N = sizeof x / sizeof *x };
+    const hir_array y = one_op("round_e4m3 %x : f32[T]", N, "%x: f32[T]", INPUTS(x));
+    const hir_array z = one_op("round_e2m1 %x : f32[T]", N, "%x: f32[T]", INPUTS(x));
+    for (int i = 0; i < N; i++) {
+        cr_expect(y.at[i] == e4m3[i] || isnan(x[i]), "%g: %g", x[i], y.at[i]);
+        cr_expect(z.at[i] == e2m1[i] || isnan(x[i]), "%g: %g", x[i], z.at[i]);
+        cr_expect_eq(isnan(y.at[i]) + isnan(z.at[i]), 2 * isnan(x[i]));
+        cr_expect_eq(signbit(y.at[i]) != 0, signbit(x[i]) != 0);
+    }
+    static const double few[] = {0.25, 0.75, 1.25, 1.75, 2.5, 3.5, 5, -5};
+    EXPECT(one_op("round_e2m1 %x : f32[T]", 8, "%x: f32[T]", INPUTS(few)), "e2m1", 0, 1, 1, 2, 2, 4,
+           4, -4);
+    static const double powers[] = {1, 1 + 0x1p-52, 3, 0x1p-126, 0x1p-130, 0, -5};
+    EXPECT(one_op("power_above %x : f32[T]", 7, "%x: f32[T]", INPUTS(powers)), "power_above", 1, 2,
+           4, 0x1p-126, 0x1p-126, 0x1p-126, 0x1p-126);
 }
 
 static hir_array converted(const char *type, int64_t n, const double *x) {

@@ -34,6 +34,9 @@ static const rule_case accepted[] = {
     {"ngram_gather %ids, @rows, $ids {multipliers = [3, 0, 5, 1, 4294967295, -1], sizes = [4, 5], "
      "offsets = [0, 4], eos = 2}",
      "f32[T, 2, 4]"},
+    {"ngram_gather %ids, @rows, $ids {multipliers = [3, 0, 5, 1, 7, 0], sizes = [4, 5], "
+     "offsets = [0, 4], before = 2}",
+     "f32[T, 2, 4]"},
     {"delta_rule %q, %q, %v, %a, %b, $s", "f32[T, 4, 5]"},
     {"delta_rule %q, %q, %v, %g, %b, $s {scale = 0.5}", "f32[T, 4, 5]"},
     {"delta_rule %q, %q, %v, _, %b, $s16", "f32[T, 4, 5]"},
@@ -65,7 +68,13 @@ static const rule_case rejected[] = {
      "must be a window f32[6, 6], not a window f32[3, 6]"},
     {"short_conv %x, @w, _, $w {dilation = 0}", "'dilation' is 0; it must be from 1 to 715827882"},
     {"ngram_gather %x, @rows, $ids" NGRAM("[3, 0, 5, 0, 7, 0]", "[4, 5]", "[0, 4]"),
-     "operand ids must be i32[T], not f32[T, 6]"},
+     "operand ids must be i32[T] or i32[T, 1], not f32[T, 6]"},
+    {"ngram_gather %ids, @rows, $ids {multipliers = [3, 0, 5, 0, 7, 0], sizes = [4, 5], "
+     "offsets = [0, 4]}",
+     "one of 'eos' and 'before' must be there"},
+    {"ngram_gather %ids, @rows, $ids {multipliers = [3, 0, 5, 0, 7, 0], sizes = [4, 5], "
+     "offsets = [0, 4], eos = 1, before = 1}",
+     "one of 'eos' and 'before' must be there"},
     {"ngram_gather %ids, @n6, $ids" NGRAM("[3, 0, 5, 0, 7, 0]", "[4, 5]", "[0, 4]"),
      "operand table must be [rows, n] or [parts, rows, n], not f32[6]"},
     {"ngram_gather %ids, @rows, $w" NGRAM("[3, 0, 5, 0, 7, 0]", "[4, 5]", "[0, 4]"),
@@ -259,6 +268,28 @@ Test(recurrence, rows_are_those_that_hashes_name) {
         cr_assert(hir_eval_rewind(e, 0));
         expect_near(run_cut(e, cuts[i], 2, INPUTS(ids, table), width, 4), want, TOKENS * 4, 0,
                     "after rewinding to 0");
+    }
+}
+
+/* An id that stands before the start, and ends nothing where a token has it. */
+Test(recurrence, ids_before_the_start) {
+    const double *ids = NUMBERS(3, 7, 5, 5, 61, 7, 1, 5, 0, 3, 60);
+    double *table = hd_new_array(arena, double, 41), want[TOKENS];
+    for (int i = 0; i < 41; i++)
+        table[i] = i;
+    for (int t = 0; t < TOKENS; t++) {
+        const uint64_t last = t ? (uint64_t)ids[t - 1] : 5;
+        want[t] = (double)(((uint64_t)ids[t] * 1000003 ^ last * 77) % 41);
+    }
+    hir_module *m = graph(
+        "state $s : window f32[1, 1]\n", "%x: f32[T, 1], %table: f32[41, 1]",
+        "  %ids = to_ids %x\n  %y = ngram_gather %ids, %table, $s {multipliers = [1000003, 0, 77, "
+        "0], sizes = [41], offsets = [0], before = 5}\n  output %y {name = \"y\"}");
+    for (size_t i = 0; i < CUTS; i++) {
+        hir_eval *e = hir_eval_new(arena, m, NULL, NULL);
+        const int width[] = {1, 0};
+        expect_near(run_cut(e, cuts[i], 2, INPUTS(ids, table), width, 1), want, TOKENS, 0,
+                    "before");
     }
 }
 

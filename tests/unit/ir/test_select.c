@@ -24,6 +24,10 @@ static const rule_case accepted[] = {
     {"select %q, %c, %w {k = 1048576, activation = \"relu\", window = 9}", "i32[T, 2, 1048576]"},
     {"select %q, %r, _ {k = 5}", "i32[T, 2, 5]"},
     {"select %q, %r, %w {k = 5, of = \"positions\"}", "i32[T, 2, 23]"},
+    {"select %q, %c, _ {k = 7, of = \"blocks\", block = 4}", "i32[T, 2, 7]"},
+    {"select %q, %r, %w {k = 7, of = \"blocks\", block = 1}", "i32[T, 2, 7]"},
+    {"select %q, %c, _, %l {k = 9, block = 4}", "i32[T, 2, 9]"},
+    {"select %q, %r, %w, %l1 {k = 9, of = \"positions\", block = 4}", "i32[T, 2, 39]"},
     {"attention_selected %q, %c, %c, %l {scale = 1}", "f32[T, 4, 3]"},
     {"attention_selected %q, %c, %c, %l1, @sink {scale = 1, softcap = 3}", "f32[T, 4, 3]"},
     {"attention_selected %q, %c, %c, _, %w, %r {scale = 1, window = 3}", "f32[T, 4, 3]"},
@@ -46,7 +50,18 @@ static const rule_case rejected[] = {
     {"select %q, %c, _ {k = 1048577}", "'k' is 1048577; it must be from 1 to 1048576"},
     {"select %q, %r, _ {k = 262144, of = \"positions\"}", "must be from 1 to 262143"},
     {"select %q, %c, _ {k = 5, of = \"positions\"}", "rows of f32[C, 2, 3] are positions"},
-    {"select %q, %r, _ {k = 5, of = \"blocks\"}", "it is one of \"rows\", \"positions\""},
+    {"select %q, %r, _ {k = 5, of = \"some\"}", "it is one of \"rows\", \"positions\", \"blocks\""},
+    {"select %q, %r, _ {k = 5, of = \"blocks\"}", "'block' is 0; it must be from 1"},
+    {"select %q, %r, _ {k = 5, of = \"blocks\", block = -3}", "'block' is -3; it must be from 1"},
+    {"select %q, %r, _ {k = 5, block = 3}", "'block' means nothing here"},
+    {"select %q, %r, _, %l {k = 5}", "'block' is 0; it must be from 1"},
+    {"select %q, %r, _, %l {k = 5, of = \"blocks\", block = 3}", "blocks are chosen from all rows"},
+    {"select %q, %c, _, %l {k = 5, block = 3, window = 9}",
+     "'window' and blocks do not go together"},
+    {"select %q, %c, _ {k = 5, of = \"blocks\", block = 3, window = 9}", "do not go together"},
+    {"select %q, %c, _, %l3 {k = 5, block = 3}",
+     "operand blocks must be i32[T, 2, B] or i32[T, 1, B]"},
+    {"select %q, %c, _, %q {k = 5, block = 3}", "operand blocks must be i32[T, 2, B]"},
     {"select %q, %c, _ {k = 5, activation = \"silu\"}", "it is one of \"none\", \"relu\""},
     {"select %q, %r, _ {k = 5, window = 3}", "'window' means nothing here"},
     {"select %q, %c, _ {k = 5, window = 0}", "'window' is 0; it must be from 1"},
@@ -116,6 +131,40 @@ static void expect_cuts(const char *tables, const char *inputs, const char *body
                         hd_printf(arena, "cut %d, token %d", k, at));
         }
     }
+}
+
+/* Blocks of three rows by their best ones, with a tie; the block of the newest row in any case. Then the
+ * best rows of these blocks alone. */
+Test(select, blocks_of_rows) {
+    static const double rows[TOKENS] = {3, 1, 4, -1, 4, NAN, 2, 2, 2, 9, 0};
+    static const double blocks[TOKENS][2] = {{0, -1}, {0, -1}, {0, -1}, {0, 1}, {0, 1}, {0, 1},
+                                             {0, 2},  {0, 2},  {0, 2},  {0, 3}, {0, 3}};
+    static const double chosen[TOKENS][3] = {{0, -1, -1}, {0, 1, -1}, {0, 1, 2}, {0, 1, 2},
+                                             {0, 2, 4},   {0, 2, 4},  {0, 2, 6}, {0, 2, 6},
+                                             {0, 2, 6},   {0, 2, 9},  {0, 2, 9}};
+    double ones[TOKENS], marks[TOKENS * 4] = {0}, rows_marked[TOKENS * 12] = {0};
+    for (int t = 0; t < TOKENS; t++) {
+        ones[t] = 1;
+        for (int i = 0; i < 2; i++)
+            if (blocks[t][i] >= 0) marks[4 * t + (int)blocks[t][i]] = 1;
+        for (int i = 0; i < 3; i++)
+            if (chosen[t][i] >= 0) rows_marked[12 * t + (int)chosen[t][i]] = 1;
+    }
+    const char *state = "state $k : f32[C, 1, 1]\n", *in = "%q: f32[T, 1, 1], %x: f32[T, 1, 1]";
+    const double *x[] = {ones, rows};
+    const int width[] = {1, 1};
+    const char *body = "  %c = cache_append %x, $k\n"
+                       "  %b = select %q, %c, _ {k = 2, of = \"blocks\", block = 3}\n";
+    expect_cuts(
+        state, in,
+        hd_printf(arena, "%s  %%m = mark %%b {length = 4}\n  output %%m {name = \"y\"}", body), 2,
+        x, width, 4, marks);
+    expect_cuts(state, in,
+                hd_printf(arena,
+                          "%s  %%r = select %%q, %%c, _, %%b {k = 3, block = 3}\n"
+                          "  %%m = mark %%r {length = 12}\n  output %%m {name = \"y\"}",
+                          body),
+                2, x, width, 12, rows_marked);
 }
 
 /* Six rows of one number, which is their score; ties, and one that is no number. */

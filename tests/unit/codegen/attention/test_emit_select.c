@@ -9,7 +9,7 @@
 #include "support/tensorfile.h"
 #include "tests/unit/codegen/emit_harness.h"
 
-enum { BEHIND = 3, MOST_OPERANDS = 8, GUARD = 64, ROUNDS = 18, UNTOUCHED = -12345 };
+enum { BEHIND = 3, MOST_OPERANDS = 8, GUARD = 64, ROUNDS = 24, UNTOUCHED = -12345 };
 
 typedef struct cache { /* [G][cap / rate][n] */
     int64_t groups, n, rate, rows;
@@ -203,6 +203,10 @@ static void check(problem *p, const hcg_level *level, comparison *compare, const
 typedef struct choice {
     int64_t groups, n, k, rate, window;
     bool relu, positions, weights, exact;
+    int64_t block;         /* rows of a block; 0: there are none */
+    bool blocks;           /* blocks are chosen */
+    int64_t lists, most;   /* lists of blocks for a token, entries of one */
+    const int32_t *listed; /* rows of these blocks are seen; NULL: all */
 } choice;
 
 static double score_of(const problem *p, const choice *c, int64_t t, int64_t g, int64_t s) {
@@ -239,37 +243,58 @@ static double is_chosen(const problem *p, const choice *c, const double *score, 
     return surely >= c->k ? 0 : surely + perhaps < c->k ? 1 : NAN;
 }
 
+static bool is_listed(const choice *c, int64_t t, int64_t g, int64_t s) {
+    const int32_t *list = c->listed + (t * c->lists + g % c->lists) * c->most;
+    for (int64_t i = 0; i < c->most; i++)
+        if (list[i] == s / c->block) return true;
+    return false;
+}
+
+/* What is chosen from, by number, and its scores: rows that are seen, or their blocks. */
+static int64_t find_offered(const problem *p, const choice *c, int64_t t, int64_t g, double *score,
+                            int64_t *number) {
+    const int64_t to = (p->past + t + 1) / c->rate;
+    const int64_t from = c->window && to > c->window ? to - c->window : 0;
+    int64_t n = 0;
+    for (int64_t s = from; s < to; s++) {
+        if (c->listed && !is_listed(c, t, g, s)) continue;
+        const double x = score_of(p, c, t, g, s);
+        const bool same = c->blocks && n > 0 && number[n - 1] == s / c->block;
+        if (!same) score[n] = NAN, number[n++] = c->blocks ? s / c->block : s;
+        if (isnan(score[n - 1]) || x > score[n - 1]) score[n - 1] = x;
+        if (c->blocks && s == to - 1) score[n - 1] = INFINITY;
+    }
+    return n;
+}
+
 static void compare_choice(const problem *p, const int32_t *out, const void *with,
                            const char *what) {
     const choice *c = with;
     const int64_t list = p->width / c->groups, each = c->positions ? c->rate : 1;
     double *score = malloc((size_t)(p->past + p->t) * sizeof *score);
+    int64_t *number = malloc((size_t)(p->past + p->t) * sizeof *number);
     for (int64_t i = 0; i < p->t * c->groups; i++) {
         const int64_t t = i / c->groups, g = i % c->groups, at = p->past + t;
-        const int64_t to = (at + 1) / c->rate;
-        const int64_t from = c->window && to > c->window ? to - c->window : 0;
         const int32_t *row = out + i * list;
+        const int64_t all = find_offered(p, c, t, g, score, number);
         int64_t n = 0;
-        for (int64_t s = from; s < to; s++)
-            score[s] = score_of(p, c, t, g, s);
-        for (int64_t s = from; s < to; s++) {
-            const double chosen = is_chosen(p, c, score, from, to, s);
-            const bool listed = n < list && row[n] == s * each;
+        for (int64_t s = 0; s < all; s++) {
+            const double chosen = is_chosen(p, c, score, 0, all, s);
+            const bool listed = n < list && row[n] == number[s] * each;
             cr_assert(isnan(chosen) || listed == (chosen > 0),
-                      "%s: token %ld group %ld: row %ld is %slisted (seen %ld, k %ld)", what,
-                      (long)t, (long)g, (long)s, listed ? "" : "not ", (long)(to - from),
-                      (long)c->k);
+                      "%s: token %ld group %ld: %ld is %slisted (of %ld, k %ld, block %ld)", what,
+                      (long)t, (long)g, (long)number[s], listed ? "" : "not ", (long)all,
+                      (long)c->k, (long)c->block);
             for (int64_t j = 0; listed && j < each; j++, n++)
-                cr_assert_eq(row[n], s * each + j);
+                cr_assert_eq(row[n], number[s] * each + j);
         }
-        cr_assert_eq(n, each * (to - from < c->k ? to - from : c->k), "%s: %ld listed", what,
-                     (long)n);
-        for (int64_t s = to * each; c->positions && s <= at; s++, n++)
+        cr_assert_eq(n, each * (all < c->k ? all : c->k), "%s: %ld listed", what, (long)n);
+        for (int64_t s = (at + 1) / c->rate * each; c->positions && s <= at; s++, n++)
             cr_assert_eq(row[n], s, "%s: the tail", what);
         for (; n < list; n++)
             cr_assert_eq(row[n], -1, "%s: behind the list", what);
     }
-    free(score);
+    free(score), free(number);
 }
 
 /* Whole numbers, so that f32 has no error and rows tie; signed zeros, and keys of NaN. */
@@ -288,6 +313,25 @@ static void make_exact(problem *p, const choice *c) {
                 NAN;
 }
 
+/* Lists of blocks, rising, some beyond what a token sees, and then none. */
+static hir_ref new_blocks(problem *p, choice *c, uint64_t *s) {
+    const int64_t blocks = (p->past + p->t) / c->rate / c->block + 2;
+    c->lists = random_below(s, 2) ? 1 : c->groups, c->most = 1 + random_below(s, 40);
+    int32_t *list = guarded((size_t)(p->t * c->lists * c->most) * 4);
+    for (int64_t i = 0; i < p->t * c->lists; i++) {
+        int64_t block = random_below(&p->seed, 2), n = 0;
+        for (; n < c->most && block < blocks; n++, block += 1 + random_below(&p->seed, 3))
+            list[i * c->most + n] = (int32_t)block;
+        for (; n < c->most; n++)
+            list[i * c->most + n] = -1;
+    }
+    c->listed = list;
+    p->row[p->operands] = c->lists * c->most, p->in[p->operands++] = list;
+    const hir_type t = hir_make_type(HIR_I32, 3, (int64_t[]){HIR_T, c->lists, c->most});
+    return hir_value_ref(hir_add_input(p->b.m, "blocks", t));
+}
+
+/* By turns of rows, of blocks, and of rows of listed blocks. */
 static void open_choice(problem *p, choice *c, uint64_t *s, int round) {
     /* few ones, and those that fill panels, more than fit a strip, some lanes of the last empty */
     static const int64_t per_group[] = {1, 2, 3, 5, 8, 11, 13, 16, 31, 36, 48, 70};
@@ -296,22 +340,26 @@ static void open_choice(problem *p, choice *c, uint64_t *s, int round) {
     *c = (choice){.groups = 1 + random_below(s, 3), .n = 1 + random_below(s, 70)};
     c->rate = random_below(s, 2) ? 1 : 2 + random_below(s, 6);
     c->k = random_below(s, 2) ? 1 + random_below(s, 9) : 1 + random_below(s, 200);
-    if (c->rate == 1 && random_below(s, 3) == 0) c->window = 1 + random_below(s, 400);
+    if (round % 3) c->block = 1 + random_below(s, random_below(s, 2) ? 9 : 300);
+    c->blocks = round % 3 == 1;
+    if (c->rate == 1 && !c->block && random_below(s, 3) == 0) c->window = 1 + random_below(s, 400);
     c->relu = random_below(s, 2), c->weights = random_below(s, 2), c->exact = round % 2;
-    c->positions = c->rate > 1 && random_below(s, 2);
+    c->positions = c->rate > 1 && !c->blocks && random_below(s, 2);
     p->heads = c->groups * per_group[random_below(s, 12)];
     const hir_dtype dtype = (hir_dtype[]){HIR_F32, HIR_BF16, HIR_F16}[random_below(s, 3)];
-    hir_ref args[3] = {new_input(p, "q", 3, (int64_t[]){HIR_T, p->heads, c->n}),
-                       new_cache(p, c->groups, c->n, c->rate, dtype), hir_no_ref()};
+    hir_ref args[4] = {new_input(p, "q", 3, (int64_t[]){HIR_T, p->heads, c->n}),
+                       new_cache(p, c->groups, c->n, c->rate, dtype), hir_no_ref(), hir_no_ref()};
     if (c->weights) args[2] = new_input(p, "w", 2, (int64_t[]){HIR_T, p->heads});
     if (c->exact) make_exact(p, c);
     store(&p->cache[0]);
-    hir_attr attrs[4] = {hir_int(HIR_A_K, c->k),
-                         hir_string(HIR_A_ACTIVATION, c->relu ? "relu" : "none"),
-                         hir_string(HIR_A_OF, c->positions ? "positions" : "rows"),
-                         hir_int(HIR_A_WINDOW, c->window)};
+    if (round % 3 == 2) args[3] = new_blocks(p, c, s);
+    const char *of = c->positions ? "positions" : c->blocks ? "blocks" : "rows";
+    hir_attr attrs[4] = {
+        hir_int(HIR_A_K, c->k), hir_string(HIR_A_ACTIVATION, c->relu ? "relu" : "none"),
+        hir_string(HIR_A_OF, of),
+        c->block ? hir_int(HIR_A_BLOCK, c->block) : hir_int(HIR_A_WINDOW, c->window)};
     const int64_t list = c->positions ? c->k * c->rate + c->rate - 1 : c->k;
-    build_kernel(p, HIR_SELECT_OP, args, 3, attrs, c->window ? 4 : 3,
+    build_kernel(p, HIR_SELECT_OP, args, 4, attrs, c->window || c->block ? 4 : 3,
                  hir_make_type(HIR_I32, 3, (int64_t[]){HIR_T, c->groups, list}));
 }
 

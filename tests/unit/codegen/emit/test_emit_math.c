@@ -3,6 +3,7 @@
  * binade is met), and evenly spaced numbers where the functions bend. */
 #include <criterion/criterion.h>
 
+#include "support/codes.h"
 #include "tests/unit/codegen/rowwise/row_harness.h"
 
 enum { SPREAD = 1 << 17, DENSE = 1 << 17, SAMPLES = SPREAD + DENSE, ROW = 64 };
@@ -41,6 +42,11 @@ static double softplus_(double x) {
     return fmax(x, 0) + log1p(exp(-fabs(x))) + (x - x);
 }
 
+/* Codes and powers are exact; what is below 2^-126 may count as 0. */
+static double power_above_(double x) {
+    return x > 0x1p127 ? INFINITY : hd_power_above(x);
+}
+
 /* 1e-38: results of less than 2^-126 may be lost. */
 static const bound bounds[] = {
     {"exp", exp, 2, 1e-38, -105, 90},
@@ -53,6 +59,10 @@ static const bound bounds[] = {
     {"gelu", gelu_, 16, 8e-9, -8, 8},
     {"gelu_tanh", gelu_tanh_, 17, 1e-8, -8, 8},
     {"relu", relu_, 0, 0, -1, 1},
+    {"sign", hd_sign, 0, 0, -1, 1},
+    {"round_e4m3", hd_round_e4m3, 0, 0, -500, 500},
+    {"round_e2m1", hd_round_e2m1, 0, 0, -7, 7},
+    {"power_above", power_above_, 0, 0, 0, 9},
     {"sqrt", sqrt, 0.51, 1e-38, 0, 4},
     {"rsqrt", rsqrt_, 1.51, 0, 0.1, 4},
     {"recip", recip_, 0.51, 1e-38, -4, 4},
