@@ -338,7 +338,7 @@ static bool open_weights(hadal_session *s) {
     if (!hd_safetensors_open(a, &s->diags, path, &s->stored)) return false;
     const bool ask = hd_is_directory(path) || hd_holds_packed(&s->stored);
     if (ask && !hfe_quantisation_of(a, &s->diags, path, &how)) return false;
-    return hd_unpack(a, &s->diags, &s->stored, &how, &s->weights) &&
+    return hd_unpack(a, &s->diags, &s->stored, &how, &s->weights) && api_add_token_map(s) &&
            (!s->graph || hcg_settle_weights(s->graph, &s->diags, &s->weights));
 }
 

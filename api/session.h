@@ -110,6 +110,7 @@ bool api_filter_takes(const api_filter *f, const char *name); /* a NULL name mat
 
 /* Opens the weights given, or those of the model folder. False: there are none, or they are bad
  * (with a diagnostic). */
+bool api_add_token_map(hadal_session *s); /* token_map.c */
 bool api_need_weights(hadal_session *s);
 /* False, and a diagnostic, if `path` is the spec or a file of the weights: an output that replaces
  * such a file removes it as soon as writing begins. */

@@ -58,7 +58,7 @@ static bool is_ascii(string text) {
     return true;
 }
 
-static string normal_form(hd_arena *a, string text, bool compatible, bool compose) {
+string normal_form(hd_arena *a, string text, bool compatible, bool compose) {
     if (is_ascii(text)) return text;
     characters x = {.arena = a};
     utf8proc_option_t options = UTF8PROC_STABLE | UTF8PROC_DECOMPOSE;

@@ -174,6 +174,8 @@ typedef struct encoder { /* the state of one encoding */
 } encoder;
 
 string normalise(encoder *e, string text);
+/* Unicode's normal forms: NFKC is compatible and composed, NFD is neither. */
+string normal_form(hd_arena *a, string text, bool compatible, bool compose);
 /* `mask`: by byte of the piece; NULL: as that of an encoder. */
 void cut_added(encoder *e, const added_set *set, piece in, const uint8_t *mask, piece_list *out);
 /* Sorts the added tokens by pattern and drops those whose pattern is present already. */

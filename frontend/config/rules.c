@@ -2,7 +2,10 @@
 #include <string.h>
 
 #include "frontend/config/config.h"
+#include "frontend/config/numbers.h"
 #include "frontend/config/quantisation.h"
+#include "support/file.h"
+#include "text/folded.h"
 
 /* ---- rules on one field ---------------------------------------------------------------------- */
 
@@ -274,6 +277,69 @@ static hfe_value stored_numbers(hfe_elab *e, const char *name) {
     return hfe_new_list(e, HD_NOWHERE, numbers, (size_t)t->elements);
 }
 
+/* ---- what a checkpoint is made with, and does not state --------------------------------------- */
+
+enum { MOST_NUMBERS = HIR_MAX_ATTR_FLOATS };
+
+/* Argument i of a call, an int from `least` to `most`; false: it is none, as after an error. */
+static bool int_argument(hfe_elab *e, const hfe_expr *call, size_t i, int64_t least, int64_t most,
+                         int64_t *out) {
+    const hfe_value v = hfe_eval(e, call->call.args.at[i].value);
+    if (!hfe_is(v, HFE_INT) || v.integer < least || v.integer > most) return false;
+    *out = v.integer;
+    return true;
+}
+
+static hfe_value drawn(hfe_elab *e, const hfe_expr *call) {
+    int64_t seed, below, n, at[MOST_NUMBERS];
+    if (!int_argument(e, call, 0, 0, INT64_MAX, &seed) ||
+        !int_argument(e, call, 1, 1, INT64_MAX, &below) ||
+        !int_argument(e, call, 2, 0, MOST_NUMBERS, &n))
+        return hfe_poison();
+    hfe_value *list = hd_new_array(e->arena, hfe_value, (size_t)n + 1);
+    hfe_draw_integers((uint64_t)seed, below, (size_t)n, at);
+    for (int64_t i = 0; i < n; i++)
+        list[i] = hfe_int(at[i]);
+    return hfe_new_list(e, HD_NOWHERE, list, (size_t)n);
+}
+
+static bool stands_in(const hfe_list *list, int64_t n) {
+    for (size_t i = 0; i < list->n; i++)
+        if (hfe_is(hfe_item(list, i), HFE_INT) && hfe_item(list, i).integer == n) return true;
+    return false;
+}
+
+/* The least primes above a number that do not stand in a list. */
+static hfe_value primes(hfe_elab *e, const hfe_expr *call) {
+    int64_t after, n;
+    const hfe_value but = hfe_eval(e, call->call.args.at[2].value);
+    if (!int_argument(e, call, 0, 0, INT64_MAX / 2, &after) ||
+        !int_argument(e, call, 1, 0, MOST_NUMBERS, &n) || !hfe_is(but, HFE_LIST))
+        return hfe_poison();
+    hfe_value *list = hd_new_array(e->arena, hfe_value, (size_t)n + 1);
+    for (int64_t i = 0; i < n; i++) {
+        do
+            after = hfe_prime_after(after);
+        while (stands_in(but.list, after));
+        list[i] = hfe_int(after);
+    }
+    return hfe_new_list(e, HD_NOWHERE, list, (size_t)n);
+}
+
+/* [how many numbers tokens have, the number of a token]; none: there is no tokenizer.json, or no
+ * such token. */
+static hfe_value folded_tokens(hfe_elab *e, const hfe_expr *call) {
+    const char *folder = hd_path_dir(e->arena, e->import->json->file);
+    text_folds folds;
+    int64_t id;
+    if (!int_argument(e, call, 0, 0, INT32_MAX, &id)) return hfe_poison();
+    if (!hd_exists(hd_path_join(e->arena, folder, "tokenizer.json"))) return hfe_none();
+    if (!text_fold_tokens(e->arena, e->diags, folder, &folds)) return hfe_poison();
+    if (id >= folds.ids) return hfe_none();
+    const hfe_value both[] = {hfe_int(folds.numbers), hfe_int(folds.of[id])};
+    return hfe_new_list(e, HD_NOWHERE, both, 2);
+}
+
 /* ---- all rules ------------------------------------------------------------------------------ */
 
 static hfe_value run_rule(hfe_elab *e, const hfe_expr *call, hfe_rule rule) {
@@ -290,6 +356,9 @@ static hfe_value run_rule(hfe_elab *e, const hfe_expr *call, hfe_rule rule) {
         const char *name = text_argument(e, call, 0);
         return name ? stored_numbers(e, name) : hfe_poison();
     }
+    case HFE_RULE_DRAWN: return drawn(e, call);
+    case HFE_RULE_PRIMES: return primes(e, call);
+    case HFE_RULE_FOLDED_TOKENS: return folded_tokens(e, call);
     case HFE_RULE_EACH_ONCE: return each_once(e, call);
     case HFE_RULE_GIVEN: {
         const hfe_field f = {e->import->object, hfe_literal(call->call.args.at[0].value)};
