@@ -50,6 +50,7 @@ def draw_residual(rng, hidden, layers, family):
         "keel": lambda: dict(type="keel", alpha=rng.uniform(-2, 3)),
         "laurel-lr": lambda: dict(type="laurel-lr", rank=rng.randint(1, 24)),
         "mhc": lambda: mhc(rng.randint(1, 6), rng.randint(1, 6), rng.choice([1e-6, 0.002, 0.1]), rng.choice([1, 2.0])),
+        "mhc lagged": lambda: {**mhc(rng.randint(1, 6), rng.randint(1, 6), rng.choice([1e-6, 0.1]), rng.choice([1, 2.0])), "lagged": True},
         "ihc": lambda: ihc(rng.randint(1, 6), rng.choice([0, 1e-6, 0.1]), rng.choice([1, 2.0])),
         "gated-streams": lambda: dict(type="gated-streams", num_streams=rng.randint(1, 6), rank=rng.randint(1, 30)),
         "mhc-lite": lambda: dict(type="mhc-lite", num_streams=rng.randint(1, 4)),

@@ -442,10 +442,20 @@ class MHC(HyperConnections):
         self.beta = [self.p["post_mult"] * sigmoid(x) for x in a[n:2 * n]]
         c = self.sinkhorn([a[2 * n + i * n:2 * n + i * n + n] for i in range(n)])
         self.kept = [mix([c[i][j] for i in range(n)], self.X) for j in range(n)]
-        return mix(pre, self.X)
+        if not self.p.get("lagged"):
+            return mix(pre, self.X)
+        x = mix(self.next, self.X)
+        self.next = pre
+        return x
+
+    def start(self):
+        super().start()
+        self.next = [1] + [0] * (self.n - 1)    # lagged: of the next read
 
     def result(self):
         m, n = self.m, self.n
+        if self.p.get("lagged"):
+            return mix(self.next, self.X)
         if self.p.get("collapse") == "mean":
             return mix([1 / n] * n, self.X)
         z = matvec(m.w("model.residual.head_fn", n, n * m.d), self.flat())

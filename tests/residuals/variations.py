@@ -103,6 +103,7 @@ GROUPS = {
         model(mhc(3, 20, 1e-6, 2.0), num_hidden_layers=2, **LLAMA), model(mhc(5, 3, 0.002, 0.7), num_hidden_layers=1),
         model(mhc(8, 2, 0.001, 2), num_hidden_layers=1, hidden_size=9),
         *(model({**mhc(n, 2, 0.01, 1.5), "collapse": "mean"}, hidden_size=d, num_hidden_layers=2) for n, d in [(1, 9), (3, 20)]),
+        *(model({**mhc(n, i, 0.01, f), "lagged": True}, hidden_size=d, num_hidden_layers=2) for n, i, f, d in [(1, 1, 2.0, 9), (2, 3, 1.0, 20), (4, 20, 2.0, 17)]),
         *(model(ihc(n, e, f), hidden_size=d, num_hidden_layers=2) for n, e, f, d in [(1, 0, 2.0, 9), (2, 0.01, 1.0, 20), (5, 1e-6, 0.7, 17)]),
         model(ihc(3, 1e-6, 2.0), num_hidden_layers=1, **LLAMA),
         *(model(dict(type="mhc-lite", num_streams=n), hidden_size=d, num_hidden_layers=2) for n, d in [(1, 9), (2, 15), (3, 20)]),

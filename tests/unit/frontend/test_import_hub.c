@@ -20,13 +20,18 @@ static char *import_hub(const char *name) {
 
 /* What hashes of its tables are made with stands in its tensors. */
 #define NEEDS_TENSORS "Qwen3.8-Flash-Next.json"
+/* Numbers of tokens are made of its tokenizer. */
+#define NEEDS_TOKENIZER "DeepSeek-V4.1-Flash.json"
+enum { FEW = 30 };
 
 Test(import_hub, every_field_of_every_config_is_known) {
     DIR *files = opendir(hub_file(""));
     size_t n = 0;
     cr_assert(files);
     for (const struct dirent *f = readdir(files); f; f = readdir(files)) {
-        if (!hd_ends_with(f->d_name, ".json") || !strcmp(f->d_name, NEEDS_TENSORS)) continue;
+        if (!hd_ends_with(f->d_name, ".json") || !strcmp(f->d_name, NEEDS_TENSORS) ||
+            !strcmp(f->d_name, NEEDS_TOKENIZER))
+            continue;
         hd_diags_init(&diags, arena);
         cr_expect(import_hub(f->d_name), "%s: %s", f->d_name, said());
         n++;
@@ -42,6 +47,59 @@ Test(import_hub, hashes_need_the_tensors_that_say_them) {
     cr_assert(g && g->hint && g->cause, "%s", said());
     cr_expect(strstr(g->cause, ".layers.1.ple.ple_embedding.layer_multipliers, "), "%s", g->cause);
     cr_expect(strstr(g->hint, "importing this family needs the .safetensors files"), "%s", g->hint);
+}
+
+/* The file with a field set: FIELD, or OBJECT.FIELD. */
+static char *import_hub_with(const char *name, const char *path, const char *value) {
+    json_error_t error;
+    json_t *root = json_load_file(hub_file(name), 0, &error);
+    cr_assert(root, "%s", name);
+    hd_diags_init(&diags, arena);
+    if (strcmp(name, NEEDS_TOKENIZER) == 0) /* of a tokenizer of few tokens */
+        json_object_set_new(json_object_get(root, "text_config"), "engram_compressed_vocab_size",
+                            json_integer(FEW));
+    return import_changed(root, path, value);
+}
+
+/* A tokenizer.json whose n tokens are all different. */
+static void write_tokenizer(int n) {
+    hd_text text;
+    hd_text_init(&text, arena);
+    hd_text_add(&text, "{\"model\": {\"type\": \"BPE\", \"vocab\": {");
+    for (int i = 0; i < n; i++)
+        hd_text_f(&text, "%s\"t%d\": %d", i ? ", " : "", i, i);
+    hd_text_add(&text, "}, \"merges\": []}}");
+    cr_assert(hd_write_file(arena, &diags, in_folder("tokenizer.json"), text.at, text.n));
+    hd_diags_init(&diags, arena);
+}
+
+Test(import_hub, n_grams_need_the_tokenizer) {
+    cr_expect_null(import_hub(NEEDS_TOKENIZER));
+    cr_expect_eq(diags.errors, 1, "%s", said());
+    const hd_diag *g = find_message("engram_pad_token_id: the folder has no tokenizer.json");
+    cr_assert(g && g->hint, "%s", said());
+    cr_expect(strstr(g->hint, "put the tokenizer.json of the model beside"), "%s", g->hint);
+    write_tokenizer(FEW);
+    cr_expect_null(import_hub(NEEDS_TOKENIZER));
+    cr_expect_eq(diags.errors, 1, "%s", said());
+    cr_expect(find_message("tokens of the folder's tokenizer.json share 30 numbers, not 99092"));
+    write_tokenizer(2);
+    cr_expect_null(import_hub(NEEDS_TOKENIZER));
+    cr_expect(find_message("no tokenizer.json with a token 2"), "%s", said());
+    cr_assert(hd_write_file(arena, &diags, in_folder("tokenizer.json"), "{", 1));
+    hd_diags_init(&diags, arena);
+    cr_expect_null(import_hub(NEEDS_TOKENIZER));
+    cr_expect_eq(diags.errors, 1, "%s", said());
+}
+
+/* Numbers that neither the config nor the checkpoint holds are those of the release. */
+Test(import_hub, numbers_of_n_grams) {
+    write_tokenizer(99092);
+    const char *t = import_hub(NEEDS_TOKENIZER);
+    expect_has(t, "[76632096046245, 4839876093313, 35959672319349, 73987337458391]");
+    expect_has(t, "[67716810739261, 51510806800915, 30921347202721, 82619226485591]");
+    expect_has(t, "table_sizes = [none, 384006168, none");
+    expect_has(t, "none, 384016682, none");
 }
 
 /* Specs of some kinds, elaborated: names below the wrapper, gates that differ by layer. */
@@ -75,15 +133,6 @@ Test(import_hub, what_fields_come_to) {
 }
 
 /* ---- other values ---------------------------------------------------------------------------- */
-
-/* The file with a field set: FIELD, or OBJECT.FIELD. */
-static char *import_hub_with(const char *name, const char *path, const char *value) {
-    json_error_t error;
-    json_t *root = json_load_file(hub_file(name), 0, &error);
-    cr_assert(root, "%s", name);
-    hd_diags_init(&diags, arena);
-    return import_changed(root, path, value);
-}
 
 static const struct changed {
     const char *file, *path, *value, *error;
@@ -166,9 +215,59 @@ static const struct changed {
      "{\"rope_type\": \"linear\", \"factor\": 2, \"rope_theta\": 1e7}",
      "a scaling \"linear\" cannot be honoured"},
     {"BerryLM-OS", "rope_parameters.partial_rotary_factor", "0.005", "1 of 256 entries"},
+#define V41         "DeepSeek-V4.1-Flash"
+#define TEXT(field) "text_config." field
+    {V41, TEXT("compress_ratios"), "[0, 2]", "compress_ratios: 2 numbers for 40 layers and 3"},
+    {V41, TEXT("compress_ratios"), "[-1]", "compress_ratios"},
+    {V41, TEXT("num_nextn_predict_layers"), "2", "43 numbers for 40 layers and 2 that draft"},
+    {V41, TEXT("kv_source_layer_ids"), "[1, 2, 8, 14, 20]", "layer 1 has a window alone"},
+    {V41, TEXT("kv_source_layer_ids"), "[2, 8, 14, 40]", "there is no layer 40"},
+    {V41, TEXT("kv_source_layer_ids"), "[8, 14, 20]", "layer 2 has entries, and no layer up to it"},
+    {V41, TEXT("kv_source_layer_ids"), "[2, 8, 14]", "layer 20 has entries of 1 positions, and"},
+    {V41, TEXT("index_source_layer_ids"), "[2, 8, 20]",
+     "layer 14 makes entries and does not choose"},
+    {V41, TEXT("index_source_layer_ids"), "[0, 2, 8, 14, 20]", "layer 0 has a window alone"},
+    {V41, TEXT("candidate_source_layer_id"), "21", "layer 21 does not choose among entries"},
+    {V41, TEXT("candidate_source_layer_id"), "14", "layer 20 after it makes entries of its own"},
+    {V41, TEXT("candidate_block_size"), "0", "candidate_block_size: must be"},
+    {V41, TEXT("qk_rope_head_dim"), "65", "65 of 512 entries cannot be rotated"},
+    {V41, TEXT("index_head_dim"), "32", "heads of 32 entries are narrower than the 64"},
+    {V41, TEXT("o_groups"), "7", "7 does not divide the 32768 entries"},
+    {V41, TEXT("gate_temp"), "0", "gate_temp: must be"},
+    {V41, TEXT("swiglu_limit"), "-1", "swiglu_limit: must be"},
+    {V41, TEXT("scoring_func"), "\"tanh\"", "scoring_func"},
+    {V41, TEXT("num_key_value_heads"), "2", "num_key_value_heads: 2 cannot be honoured"},
+    {V41, TEXT("tie_word_embeddings"), "true", "tie_word_embeddings: true cannot be honoured"},
+    {V41, "tie_word_embeddings", "true", "tie_word_embeddings: true cannot be honoured"},
+    {V41, TEXT("rope_scaling.rope_type"), "\"linear\"", "a scaling \"linear\" cannot be honoured"},
+    {V41, TEXT("engram_layer_ids"), "[1, 40]", "there is no layer 40"},
+    {V41, TEXT("engram_layer_ids"), "[1, 1]", "layer 1 stands here twice"},
+    {V41, TEXT("engram_layer_ids"), "[1]", "engram_num_embeddings: 2 numbers for 1 layers"},
+    {V41, TEXT("engram_num_embeddings"), "[384006167, 384016682]",
+     "384006167 rows are fewer than the 384006168 that the tables of layer 1"},
+    {V41, TEXT("engram_max_ngram_size"), "1", "engram_max_ngram_size: must be"},
+    {V41, TEXT("engram_n_heads"), "1000", "are more than 4096 in all"},
+    {V41, TEXT("engram_pad_id"), "3", "engram_pad_"},
     {"ZAYA1-8B", "cca", "true", "this config is that of the first upload of ZAYA1"},
     {"ZAYA1-8B", "rope_scaling", "{\"factor\": 2}", "rope_scaling: {\"factor\": 2} cannot be"},
     /* and such as change nothing, or are honoured */
+    {V41, TEXT("kv_source_layer_ids"), "null", NULL},
+    {V41, TEXT("index_source_layer_ids"), "null", NULL},
+    {V41, TEXT("compress_ratios"), "null", NULL},
+    {V41, TEXT("candidate_source_layer_id"), "null", NULL},
+    {V41, TEXT("candidate_source_layer_id"), "-1", NULL},
+    {V41, TEXT("candidate_source_layer_id"), "36", NULL}, /* none chooses after it */
+    {V41, TEXT("engram_layer_ids"), "null", "engram_num_embeddings: 2 numbers for 0 layers"},
+    {V41, TEXT("engram_num_embeddings"), "null", NULL},
+    {V41, TEXT("engram_num_embeddings"), "[384006169, 384016682]", NULL},
+    {V41, TEXT("layer_types"), "[\"sliding_attention\"]", NULL},
+    {V41, TEXT("swiglu_limit"), "0", NULL},
+    {V41, TEXT("index_topk"), "1048576", NULL},
+    {V41, TEXT("rope_scaling"), "null", NULL},
+    {V41, TEXT("rope_scaling.attention_factor"), "1.2", NULL},
+    {V41, TEXT("norm_topk_prob"), "false", NULL},
+    {V41, TEXT("n_shared_experts"), "2", NULL},
+    {V41, "vision_config", "null", NULL},
     {"BerryLM-OS", "attn_res_block_size", "0", NULL},
     {"BerryLM-OS", "attn_res_gated", "false", NULL},
     {"BerryLM-OS", "attn_res_block_size", "64", NULL}, /* the embedding alone is finished */
@@ -192,6 +291,7 @@ static const struct changed {
 };
 
 Test(import_hub, other_values) {
+    write_tokenizer(FEW); /* of DeepSeek-V4.1; others do not read it */
     for (size_t i = 0; i < sizeof rejected / sizeof *rejected; i++) {
         const struct changed *c = &rejected[i];
         const char *text = import_hub_with(hd_printf(arena, "%s.json", c->file), c->path, c->value);
