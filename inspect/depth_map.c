@@ -125,7 +125,7 @@ bool depth_map_collect(const inspect_subject *s, depth_map *out) {
     out->longest_name = longest_name(labels, f->outputs.n);
     out->n_blocks = f->blocks;
     out->longest_block = f->longest_block;
-    out->source_reads = hir_flow_count_reads(f);
+    out->source_reads = hir_flow_count_reads(f, a);
     out->scheduled = s->now->stage == HIR_STAGE_KERNEL && compiled.sublayers == graph.sublayers &&
                      compiled.flow.blocks == f->blocks;
     const schedule plan = out->scheduled ? find_schedule(&compiled, a) : (schedule){0};
@@ -217,20 +217,28 @@ static void print_gaps(const depth_map *x, hd_text *out) {
     hd_text_add(out, missing > 16 ? ", ..\n" : "\n");
 }
 
+static void print_mixes(const hir_flow_reads *reads, hd_text *out) {
+    const uint32_t direct = reads->direct_mixes, others = reads->mixes - direct;
+    if (direct || !others)
+        hd_text_f(out, "%u %s %llu source%s", direct, direct == 1 ? "mix reads" : "mixes read",
+                  (unsigned long long)reads->direct, hd_s(reads->direct));
+    if (others)
+        hd_text_f(out, "%s%u %s earlier mixes", direct ? ", " : "", others,
+                  others == 1 ? "mix reads" : "mixes read");
+}
+
 void depth_map_text(const depth_map *x, hd_text *out) {
     if (!x->sublayers) {
         hd_text_f(out, "%s has no residual stream: nothing that sublayers add to\n", x->name);
         return;
     }
-    const hir_flow_reads reads = x->source_reads;
+    hd_text_f(out, "depth map of %s: %zu sublayer%s in %u block%s of at most %u; ", x->name,
+              x->sublayers, hd_s(x->sublayers), x->n_blocks, hd_s(x->n_blocks), x->longest_block);
+    print_mixes(&x->source_reads, out);
     hd_text_f(out,
-              "depth map of %s: %zu sublayer%s in %u block%s of at most %u; %u %s %llu "
-              "source%s\n"
+              "\n"
               "e is the embedding, 3 the output of sublayer 3, 1-2 a sum of outputs; before | are\n"
-              "the sources that the next one reads too, after it the live one\n",
-              x->name, x->sublayers, hd_s(x->sublayers), x->n_blocks, hd_s(x->n_blocks),
-              x->longest_block, reads.mixes, reads.mixes == 1 ? "mix reads" : "mixes read",
-              (unsigned long long)reads.naive, hd_s(reads.naive));
+              "the sources that the next one reads too, after it the live one\n");
     print_gaps(x, out);
     if (x->passes) hd_text_f(out, "layers that run several times, by sublayers: %s\n", x->passes);
     const int width = x->longest_name > LEAST_WIDTH ? (int)x->longest_name : LEAST_WIDTH;

@@ -146,7 +146,7 @@ bool ledger_collect(const inspect_subject *whole, ledger_report *r) {
     layers_collect(s->now, s->arena, &r->layers);
     hir_ledger_find(s->graph, s->arena, &r->graph);
     r->parameters = parameters_of(&r->graph);
-    r->reads = hir_flow_count_reads(&r->graph.flow);
+    r->reads = hir_flow_count_reads(&r->graph.flow, s->arena);
     if (r->graph.sublayers) {
         const bool marked = whole->graph->stage != HIR_STAGE_GRAPH;
         r->has_ops = s->graph->stage != HIR_STAGE_KERNEL;

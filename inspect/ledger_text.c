@@ -80,12 +80,19 @@ static void print_comparison(const ledger_report *r, hd_text *out) {
 
 static void print_sources(const ledger_report *r, hd_text *out) {
     const hir_flow_reads reads = r->reads;
-    if (!reads.mixes) return;
+    const uint32_t others = reads.mixes - reads.direct_mixes;
+    if (others)
+        hd_text_f(
+            out,
+            "\n%u mix%s of a token %s earlier mixes, not the outputs of sublayers themselves\n",
+            others, others == 1 ? "" : "es", others == 1 ? "reads" : "read");
+    if (!reads.direct_mixes) return;
     hd_text_f(out,
               "\nreads of sources by the %u mix%s of a token\n"
               "  %-*s %9llu\n",
-              reads.mixes, reads.mixes == 1 ? "" : "es", LABEL, "naive: each reads its own",
-              (unsigned long long)reads.naive);
+              reads.direct_mixes, reads.direct_mixes == 1 ? "" : "es", LABEL,
+              "naive: each reads its own", (unsigned long long)reads.direct);
+    if (others) return;
     /* Without attention over depth there are no phases, nor where it is in the output's mix alone. */
     if (!(reads.bank + reads.live) || (r->has_naive && !r->has_attends)) return;
     const ledger_schedule *s = &r->schedule;

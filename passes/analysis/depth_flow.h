@@ -90,14 +90,18 @@ uint32_t *hir_flow_homes(const hir_flow *f, hd_arena *a, bool *crosses);
 /* "e", "3", "1-2", "e-4" */
 void hir_flow_print_source(const hir_source *s, hd_text *out);
 
+/* By value: a mix that goes on past a sublayer, since several sublayers read what is made of it, or
+ * since it is made of a sublayer's input. For values that are no inputs themselves. */
+bool *hir_flow_find_carried(const hir_flow *f, hd_arena *a);
+
 /* Reads of sources by mixes (inputs of at least two sources). */
 typedef struct hir_flow_reads {
-    uint32_t mixes;
-    uint64_t naive; /* each mix reads its own sources */
+    uint32_t mixes, direct_mixes; /* others read earlier mixes that go on, such as streams */
+    uint64_t naive, direct;       /* each mix reads its own sources; of direct_mixes alone */
     /* in two phases. bank: shared sources, once per block; live: sources that one mix reads;
      * output: sources of the output's mix */
     uint64_t bank, live, output;
 } hir_flow_reads;
-hir_flow_reads hir_flow_count_reads(const hir_flow *f);
+hir_flow_reads hir_flow_count_reads(const hir_flow *f, hd_arena *a);
 
 #endif

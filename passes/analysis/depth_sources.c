@@ -501,23 +501,3 @@ void flow_find_blocks(flow_finder *f) {
             out->longest_block = x->sublayer - first + 1;
     }
 }
-
-hir_flow_reads hir_flow_count_reads(const hir_flow *f) {
-    hir_flow_reads r = {0};
-    uint32_t counted = 0; /* blocks whose finished sources are in `bank` */
-    for (size_t i = 0; i < f->inputs.n; i++) {
-        const hir_flow_input *x = &f->inputs.at[i];
-        if (x->sources.n < 2) continue;
-        r.mixes++;
-        r.naive += x->sources.n;
-        if (x->sublayer == HIR_FLOW_RESULT) {
-            r.output += x->sources.n;
-            continue;
-        }
-        r.live += x->sources.n - x->shared;
-        if (x->block == counted) continue;
-        r.bank += x->shared;
-        counted = x->block;
-    }
-    return r;
-}

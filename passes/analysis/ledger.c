@@ -93,50 +93,10 @@ static bool is_partial(const clerk *c, hir_id v) {
     return c->two_phases && kind_of(c, v) == HIR_FLOW_MIX && !c->goes_on[origin(c, v)];
 }
 
-enum { MANY_SUBLAYERS = UINT32_MAX };
-
-static void add_reader(uint32_t *readers, uint32_t sublayer) {
-    if (sublayer && *readers != sublayer) *readers = *readers ? MANY_SUBLAYERS : sublayer;
-}
-
-/* By value: which sublayer reads what is made of it, through sums and mixes but not through the input
- * of a sublayer; 0: none, MANY_SUBLAYERS: several. */
-static uint32_t *find_readers(const clerk *c) {
+/* Is some mix made in two phases: is a partial mix stored, in a module in which inputs share sources? */
+static bool has_two_phases(const clerk *c) {
     const hir_flow *f = &c->l->flow;
-    uint32_t *readers = hd_new_array(c->arena, uint32_t, c->m->values.n);
-    for (size_t i = 0; i < f->inputs.n; i++)
-        readers[f->inputs.at[i].value] = f->inputs.at[i].sublayer;
-    for (size_t k = f->program.n; k-- > 0;) {
-        const hir_op *o = hir_op_at(c->m, f->program.at[k]);
-        const hir_id y = o->n_results == 1 ? o->results[0] : HIR_NONE;
-        if (y == HIR_NONE || f->inside[y] || hir_flow_is_border(c->m, o)) continue;
-        if (f->kind[y] != HIR_FLOW_MIX && !hir_flow_is_stream(f->kind[y])) continue;
-        const uint32_t i = f->input[y];
-        for (uint32_t n = 0; n < o->n_args; n++)
-            if (o->args[n].kind == HIR_REF_VALUE)
-                add_reader(&readers[f->origin[o->args[n].index]],
-                           i == HIR_NONE ? readers[y] : f->inputs.at[i].sublayer);
-    }
-    return readers;
-}
-
-/* Marks the mixes that go on: those that several sublayers read, and mixes that are made of such
- * ones, where neither is the input of a sublayer. */
-static void find_streams(clerk *c) {
-    const hir_flow *f = &c->l->flow;
-    const uint32_t *readers = find_readers(c);
     bool partial = false, shares = false;
-    for (size_t k = 0; k < f->program.n; k++) {
-        const hir_op *o = hir_op_at(c->m, f->program.at[k]);
-        const hir_id y = o->n_results == 1 ? o->results[0] : HIR_NONE;
-        if (y == HIR_NONE || f->kind[y] != HIR_FLOW_MIX) continue;
-        c->goes_on[y] = readers[y] == MANY_SUBLAYERS;
-        for (uint32_t i = 0; i < o->n_args && f->input[y] == HIR_NONE; i++) {
-            if (o->args[i].kind != HIR_REF_VALUE) continue;
-            const hir_id x = f->origin[o->args[i].index];
-            c->goes_on[y] |= f->input[x] == HIR_NONE && c->goes_on[x];
-        }
-    }
     HIR_EACH(c->m, op, c->m->first) {
         const hir_op *o = hir_op_at(c->m, op);
         for (uint32_t i = 0; hir_is_kernel(o) && i < o->n_results; i++) {
@@ -147,7 +107,7 @@ static void find_streams(clerk *c) {
     for (size_t i = 0; i < f->inputs.n; i++)
         shares |= f->inputs.at[i].sublayer != HIR_FLOW_RESULT && f->inputs.at[i].sources.n > 1 &&
                   f->inputs.at[i].shared > 0;
-    c->two_phases = partial && shares;
+    return partial && shares;
 }
 
 /* The reach of a value that flows into result v of a kernel. */
@@ -581,7 +541,6 @@ static void find(const hir_module *m, hd_arena *a, bool brief, hir_ledger *out) 
         .arena = a,
         .reach = hd_new_array(a, uint8_t, m->values.n),
         .read_at = hd_new_array(a, uint32_t, m->values.n),
-        .goes_on = hd_new_array(a, bool, m->values.n),
         .weight_seen = hd_new_array(a, bool, m->weights.n + 1),
         .output_number = hd_new_array(a, uint32_t, m->values.n),
         .made_of_output = hd_new_array(a, bool, m->values.n),
@@ -590,7 +549,8 @@ static void find(const hir_module *m, hd_arena *a, bool brief, hir_ledger *out) 
     for (size_t k = 0; k < out->flow.outputs.n; k++)
         c.output_number[out->flow.outputs.at[k]] = (uint32_t)k + 1;
     find_blocks(&c);
-    find_streams(&c);
+    c.goes_on = hir_flow_find_carried(&out->flow, a);
+    c.two_phases = has_two_phases(&c);
     if (m->stage == HIR_STAGE_KERNEL)
         charge_kernels(&c);
     else

@@ -87,7 +87,7 @@ Test(ledger, plain_residual_is_read_and_written_as_in_the_paper) {
     cr_assert_eq(hir_ledger_units(&l, l.paper.read + l.paper.written), 3);
     cr_assert_eq(l.phase[HIR_PHASE_LAYER_INPUT].written, 2 * 64);
     cr_assert_eq(l.phase[HIR_PHASE_OUTPUT].written, 64);
-    cr_assert_eq(hir_flow_count_reads(&l.flow).mixes, 0);
+    cr_assert_eq(hir_flow_count_reads(&l.flow, arena).mixes, 0);
 }
 
 Test(ledger, a_mix_has_the_sources_that_it_stacks) {
@@ -101,7 +101,7 @@ Test(ledger, a_mix_has_the_sources_that_it_stacks) {
     cr_assert_str_eq(source_text(&l.flow.inputs.at[1]), "e | 1");
     cr_assert_str_eq(source_text(&l.flow.inputs.at[2]), "e | 1-2");
     cr_assert_str_eq(source_text(&l.flow.inputs.at[3]), "e 1-3");
-    hir_flow_reads r = hir_flow_count_reads(&l.flow);
+    hir_flow_reads r = hir_flow_count_reads(&l.flow, arena);
     cr_assert_eq(r.mixes, 3);
     cr_assert_eq(r.naive, 6);
     cr_assert_eq(r.bank, 1);
@@ -248,8 +248,9 @@ static const char two_phase[] =
     "  %e, %x1, %o" ROW("start", "f32[T, 16], f32[T, 16], f32[T, 3, 16]") /* phase 1: three rows */
     "    %0 = gather @embed, %ids : f32[T, 16]\n"
     "    %1 = exp %0 : f32[T, 16]\n"
-    "    %2 = mul %1, @w : f32[T, 16]\n"
-    "    %3 = stack %2, %1, %2 {axis = 1} : f32[T, 3, 16]\n"
+    "    %17 = sigmoid %0 : f32[T, 16]\n"
+    "    %2 = mul %17, @w : f32[T, 16]\n"
+    "    %3 = stack %2, %17, %2 {axis = 1} : f32[T, 3, 16]\n"
     "    yield %0, %1, %3\n"
     "  }\n"
     "  %y1" CONTRACT(
@@ -513,7 +514,7 @@ Test(ledger, as_many_sources_as_channels) {
     cr_assert_eq(hadal_load(s, SPECS "paper.hadal", NULL), 0);
     hir_ledger l = ledger_of(hd_strdup(arena, hadal_ir_text(s, 0)));
     cr_assert_eq(l.sublayers, 128);
-    cr_assert_eq(hir_flow_count_reads(&l.flow).naive, 129 * 130 / 2 - 1);
+    cr_assert_eq(hir_flow_count_reads(&l.flow, arena).naive, 129 * 130 / 2 - 1);
     hadal_close(s);
 }
 
@@ -669,7 +670,7 @@ static void check_style(depth_style style) {
         cr_assert_eq(x->sources.n, (size_t)n, "%s, sublayer %d: %s", what, k + 1, source_text(x));
         reads += n > 1 ? (uint64_t)n : 0;
     }
-    cr_assert_eq(hir_flow_count_reads(&f).naive, reads, "%s", what);
+    cr_assert_eq(hir_flow_count_reads(&f, arena).naive, reads, "%s", what);
     check_every_stage(w.m, what);
 }
 
