@@ -257,15 +257,20 @@ static int64_t vocabulary_of_graph(const hir_module *m) {
     return vocab;
 }
 
+static bool check_data(hadal_session *s, const hadal_data *data) {
+    if (!api_need_module(s)) return false;
+    hir_module *with_loss = hir_module_clone(s->graph, s->arena);
+    if (!hir_add_loss(with_loss, &s->diags)) return false;
+    const int64_t vocab = vocabulary_of_graph(with_loss); /* 0: kernel IR, which does not say */
+    return vocab == 0 || api_data_check(s, data, vocab);
+}
+
 static bool evaluate_graph(measurer *m, hadal_evaluation *out) {
     hadal_session *s = m->s;
     if (!api_need_weights(s) || !hcg_check_weights(s->graph, &s->diags, &s->weights)) return false;
-    hir_module *with_loss = hir_module_clone(s->graph, s->arena);
-    const api_added added = {.loss = true};
-    m->eval = api_evaluator(s, added);
+    m->eval = api_evaluator(s, (api_added){.loss = true});
     m->measure = measure_evaluator;
-    return m->eval && api_add_outputs(s, with_loss, added) &&
-           api_data_check(s, m->data, vocabulary_of_graph(with_loss)) && measure_to_file(m, out);
+    return m->eval && check_data(s, m->data) && measure_to_file(m, out);
 }
 
 static bool evaluate_open_library(measurer *m, hadal_evaluation *out) {
@@ -306,4 +311,9 @@ int hadal_evaluate(hadal_session *s, const hadal_eval_options *o, const hadal_da
     API_ENTER(s);
     API_TAKE(hadal_eval_options, all, o);
     API_LEAVE(s, evaluate(s, &all, data, out));
+}
+
+int hadal_check_data(hadal_session *s, const hadal_data *data) {
+    API_ENTER(s);
+    API_LEAVE(s, check_data(s, data));
 }

@@ -130,8 +130,8 @@ static int open_data(hadal_session *s, const command_line *line, const hadal_dat
 }
 
 /* Makes what the evaluation needs of SPEC: code, or the types of weights alone. */
-static int prepare(hadal_session *s, const command_line *line, hadal_eval_options *o, workplace *w,
-                   ranks *group) {
+static int prepare(hadal_session *s, const command_line *line, const hadal_data *data,
+                   hadal_eval_options *o, workplace *w, ranks *group) {
     hadal_pipeline pipeline;
     char name[256];
     if (find_compiled_stages(line->positional[0], &w->files, name, sizeof name)) {
@@ -149,7 +149,7 @@ static int prepare(hadal_session *s, const command_line *line, hadal_eval_option
                           "hadal compile SPEC --loss --ranks P --stages S -o DIR/NAME, then mpirun "
                           "-n N hadal eval DIR/NAME, N = P S");
     if (reject_rank_options(s, line) || make_pipeline(s, line, &pipeline) ||
-        load_model(s, line, NULL) || hadal_check_weights(s))
+        load_model(s, line, NULL) || hadal_check_weights(s) || hadal_check_data(s, data))
         return 1;
     pipeline.loss = !o->interpret;
     pipeline.by_depth = option_given(line, OPTION_BY_DEPTH);
@@ -162,7 +162,8 @@ static int evaluate(hadal_session *s, const command_line *line, workplace *w, ra
     hadal_eval_options o;
     hadal_evaluation result;
     const hadal_data *data;
-    if (options_of(s, line, &o) || open_data(s, line, &data) || prepare(s, line, &o, w, group))
+    if (options_of(s, line, &o) || open_data(s, line, &data) ||
+        prepare(s, line, data, &o, w, group))
         return 1;
     o.library = w->files.library, o.packed = w->files.weights;
     if (group->silent) o.losses_path = NULL;

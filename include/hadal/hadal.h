@@ -338,6 +338,10 @@ HADAL_API int hadal_data_is_text(const char *path);
 HADAL_API int hadal_data_open(hadal_session *s, const char *path, const struct hadal_tokenizer *t,
                               int with_template, const hadal_data **out);
 
+/* Checks that the loaded model has all tokens of the data, as hadal_evaluate does: before a large
+ * model is compiled for it. */
+HADAL_API int hadal_check_data(hadal_session *s, const hadal_data *data);
+
 typedef struct hadal_eval_options {
     size_t struct_size;
     int interpret;                /* 1: the reference evaluator; 0: `library` */
