@@ -48,7 +48,8 @@ static bool pad_fits(hir_check *c) {
 static bool share_fits(hir_check *c, int64_t whole, hd_share *s) {
     hir_share_of_op(c->m, c->op, whole, s);
     const char *why = hir_why_no_share(s);
-    return !why || hir_reject(c, HD_E_VALUE, NULL, "%lld groups of %lld units of %lld elements: %s",
+    return !why || hir_reject(c, HD_E_VALUE, NULL,
+                              "'groups' is %lld and 'units' %lld for a dim of %lld: %s",
                               (long long)s->groups, (long long)s->units, (long long)whole, why);
 }
 

@@ -27,8 +27,9 @@ static bool sources_fit(hir_check *c, uint32_t first, uint32_t n, mixing *x) {
     x->row.dtype = HIR_F32;
     x->d = x->row.dim[1];
     return (x->heads >= 1 && x->d % x->heads == 0) ||
-           hir_reject(c, HD_E_VALUE, NULL, "%lld heads do not divide %lld channels",
-                      (long long)x->heads, (long long)x->d);
+           hir_reject(c, HD_E_VALUE, "a head has as many channels as any other",
+                      "'heads' is %lld, which does not divide %lld channel%s", (long long)x->heads,
+                      (long long)x->d, hd_s((uint64_t)x->d));
 }
 
 static bool wrong_type(hir_check *c, uint32_t i, const char *form) {
@@ -83,7 +84,8 @@ static bool block_fits(hir_check *c, uint32_t n) {
     if (!shared != !hir_find_attr(c->op, HIR_A_BLOCK))
         return hir_reject(c, HD_E_TYPE, NULL, "'block' and 'shared' go together");
     return !shared || (shared->i >= 1 && shared->i <= n) ||
-           hir_reject(c, HD_E_VALUE, NULL, "'shared' is %lld, but there are %u sources",
+           hir_reject(c, HD_E_VALUE, "it is how many of the first sources the block shares",
+                      "'shared' is %lld; it must be from 1 to %u, the number of sources",
                       (long long)shared->i, n);
 }
 

@@ -19,7 +19,7 @@ bool hir_rule_topk(hir_check *c, hir_type *y) {
     if (k < 1 || k > n)
         return hir_reject(
             c, HD_E_VALUE, NULL,
-            "'k' is %lld; it must be from 1 to the %lld elements of the last axis of %s",
+            "'k' is %lld; it must be from 1 to %lld, the length of the last axis of %s",
             (long long)k, (long long)n, hir_type_text(c, hir_arg(c, 0)));
     *y = hir_arg(c, 0);
     y->dtype = HIR_I32;

@@ -164,8 +164,9 @@ static bool hashes_fit(hir_check *c, int64_t rows) {
         if (sizes->floats[i] + offsets->floats[i] > (double)rows)
             return hir_reject(c, HD_E_VALUE, NULL,
                               "entry %u of 'sizes' and 'offsets', %.0f and %.0f, goes beyond the "
-                              "%lld rows of the table",
-                              i, sizes->floats[i], offsets->floats[i], (long long)rows);
+                              "end of the table, which has %lld row%s",
+                              i, sizes->floats[i], offsets->floats[i], (long long)rows,
+                              hd_s((uint64_t)rows));
     return true;
 }
 
@@ -178,8 +179,8 @@ static bool contexts_fit(hir_check *c) {
                           list(c, HIR_A_MULTIPLIERS)->n, 2 * MOST_IDS);
     if (heads == 0 || heads % (ids - 1))
         return hir_reject(c, HD_E_VALUE, NULL,
-                          "%u 'sizes' cannot be shared out among contexts of 2 to %u ids", heads,
-                          ids);
+                          "'sizes' has %u entr%s, not as many for each length of context, 2 to %u",
+                          heads, heads == 1 ? "y" : "ies", ids);
     return are_whole(c, HIR_A_MULTIPLIERS, -0x1p31, 0x1p32 - 1);
 }
 

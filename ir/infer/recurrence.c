@@ -26,9 +26,10 @@ static bool taps_fit(hir_check *c, int64_t channels, int64_t *n) {
     const int64_t groups = taps.dim[taps.rank - 2];
     *n = taps.dim[taps.rank - 1];
     if (channels % groups)
-        return hir_reject(c, HD_E_TYPE, NULL,
-                          "%lld groups of taps do not divide the %lld channels of x",
-                          (long long)groups, (long long)channels);
+        return hir_reject(c, HD_E_TYPE, "each group of taps serves as many channels as any other",
+                          "taps are %s, but x has %lld channel%s, no multiple of %lld",
+                          hir_type_text(c, taps), (long long)channels, hd_s((uint64_t)channels),
+                          (long long)groups);
     return *n >= 2 ||
            hir_reject(c, HD_E_TYPE, "one tap is a product: mul",
                       "operand taps, %s, has fewer than two taps", hir_type_text(c, taps));
@@ -93,7 +94,7 @@ bool hir_rule_delta_rule(hir_check *c, hir_type *y) {
     const int64_t heads = v.dim[1], n = q.dim[2];
     if (!by_heads(c, 1, q.dim[1], n)) return false;
     if (heads % q.dim[1])
-        return hir_reject(c, HD_E_TYPE, NULL,
+        return hir_reject(c, HD_E_TYPE, "each head of q serves as many heads of v as any other",
                           "q is %s and v is %s: the heads of q do not divide those of v",
                           hir_type_text(c, q), hir_type_text(c, v));
     if (!decay_fits(c, heads, n) || (hir_has_arg(c, 4) && !by_heads(c, 4, heads, 0)) ||

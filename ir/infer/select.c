@@ -29,8 +29,10 @@ static bool heads_fit(hir_check *c) {
         return hir_reject(c, HD_E_TYPE, NULL, "q is %s and %s is %s: the head sizes differ",
                           hir_type_text(c, q), hir_arg_name(c, 1), hir_type_text(c, k));
     return q.dim[1] % k.dim[1] == 0 ||
-           hir_reject(c, HD_E_TYPE, NULL, "%lld heads of %s do not divide the %lld heads of q",
-                      (long long)k.dim[1], hir_arg_name(c, 1), (long long)q.dim[1]);
+           hir_reject(c, HD_E_TYPE, "each of its heads serves as many heads of q as any other",
+                      "q is %s and %s is %s: the heads of %s do not divide those of q",
+                      hir_type_text(c, q), hir_arg_name(c, 1), hir_type_text(c, k),
+                      hir_arg_name(c, 1));
 }
 
 /* A number for each head, the same for all tokens (where it may be) or not. */

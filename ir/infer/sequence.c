@@ -156,9 +156,12 @@ bool hir_rule_rope(hir_check *c, hir_type *y) {
                           "operand table must be [T, m] with an even m of at most %lld, not %s",
                           (long long)x.dim[2], hir_type_text(c, table));
     if (start < 0 || start > x.dim[2] - table.dim[1])
-        return hir_reject(c, HD_E_VALUE, NULL,
-                          "'start' is %lld: %lld entries from there on are not in a head of %lld",
-                          (long long)start, (long long)table.dim[1], (long long)x.dim[2]);
+        return hir_reject(
+            c, HD_E_VALUE, NULL,
+            "'start' is %lld; it must be from 0 to %lld, as the table rotates %lld of "
+            "the %lld entries of a head",
+            (long long)start, (long long)(x.dim[2] - table.dim[1]), (long long)table.dim[1],
+            (long long)x.dim[2]);
     return strcmp(pairs, "halves") == 0 || strcmp(pairs, "adjacent") == 0 ||
            hir_reject(c, HD_E_VALUE, NULL,
                       "'pairs' is \"%s\"; it is one of \"halves\", \"adjacent\"", pairs);
@@ -224,8 +227,10 @@ static bool options_fit(hir_check *c, uint32_t sink, int64_t heads) {
 /* G key/value heads for H query heads. */
 static bool heads_divide(hir_check *c, int64_t groups, int64_t heads) {
     return heads % groups == 0 ||
-           hir_reject(c, HD_E_TYPE, NULL, "%lld key/value heads do not divide %lld heads",
-                      (long long)groups, (long long)heads);
+           hir_reject(c, HD_E_TYPE, "each key/value head serves as many query heads as any other",
+                      "the number of query heads, %lld, is no multiple of that of key/value heads, "
+                      "%lld",
+                      (long long)heads, (long long)groups);
 }
 
 bool hir_rule_attention(hir_check *c, hir_type *y) {
@@ -267,9 +272,9 @@ static bool shared_part_fits(hir_check *c, const latent_rule *l, int64_t left) {
     const bool own = hir_has_arg(c, l->shared);
     if (own && left)
         return hir_reject(c, HD_E_TYPE, NULL,
-                          "the latent has %lld elements, so rows must be [C, %lld, %lld], not %s",
-                          (long long)l->r, (long long)rows.dim[1], (long long)l->r,
-                          hir_type_text(c, rows));
+                          "the latent has %lld element%s, so rows must be [C, %lld, %lld], not %s",
+                          (long long)l->r, hd_s((uint64_t)l->r), (long long)rows.dim[1],
+                          (long long)l->r, hir_type_text(c, rows));
     if (own && !is_cache(c, l->shared)) return false;
     if (own && hir_arg(c, l->shared).dim[1] != rows.dim[1])
         return hir_reject(c, HD_E_TYPE, NULL, "operand shared must be [C, %lld, m], not %s",
@@ -293,9 +298,10 @@ static bool latent_fits(hir_check *c, const latent_rule *l) {
     const hir_type rows = hir_arg(c, l->rows);
     const int64_t start = hir_attr_int(c->op, HIR_A_START, 0), left = rows.dim[2] - l->r;
     if (left < 0 || (start != 0 && start != left))
-        return hir_reject(c, HD_E_VALUE, "the latent is the first or the last elements of a row",
-                          "%lld elements from %lld are not at an end of %s", (long long)l->r,
-                          (long long)start, hir_type_text(c, rows));
+        return hir_reject(
+            c, HD_E_VALUE, "the latent is the first or the last elements of a row",
+            "a latent of length %lld from element %lld on is at no end of the rows %s",
+            (long long)l->r, (long long)start, hir_type_text(c, rows));
     return heads_divide(c, rows.dim[1], hir_arg(c, l->q).dim[1]) && shared_part_fits(c, l, left);
 }
 

@@ -310,9 +310,9 @@ static const rule_case rejected[] = {
     {"rope %odd, %q4", "operand table must be [T, m] with an even m of at most 3, not f32[T, 4]"},
     {"rope %y, %x", "operand table must be [T, m] with an even m of at most 4, not f32[T, 8]"},
     {"rope %y, @w", "operand table must be [T, m] with an even m of at most 4, not f32[4, 8]"},
-    {"rope %y, %q2 {start = 3}",
-     "rope: 'start' is 3: 2 entries from there on are not in a head of 4"},
-    {"rope %y, %q2 {start = -1}", "rope: 'start' is -1: 2 entries from there on are not"},
+    {"rope %y, %q2 {start = 3}", "rope: 'start' is 3; it must be from 0 to 2, as the table rotates "
+                                 "2 of the 4 entries of a head"},
+    {"rope %y, %q2 {start = -1}", "rope: 'start' is -1; it must be from 0 to 2"},
     {"rope %y, %q4 {pairs = \"thirds\"}", "'pairs' is \"thirds\"; it is one of \"halves\""},
     /* state */
     {"cache_append %y, $d",
@@ -324,7 +324,8 @@ static const rule_case rejected[] = {
      "attention: operand k must be [C, G, n], not f32[T, 2, 4]"},
     {"attention %y, $c, %k {scale = 1}", "attention: operand k must be a value (%), not a state"},
     {"attention %odd, %k, %k {scale = 1}", "the head sizes differ"},
-    {"attention %z, %k, %k {scale = 1}", "attention: 2 key/value heads do not divide 3 heads"},
+    {"attention %z, %k, %k {scale = 1}",
+     "attention: the number of query heads, 3, is no multiple of that of key/value heads, 2"},
     {"attention %q, %k, %e {scale = 1}", "the head counts differ"},
     {"attention %q, %k, %k, @n8 {scale = 1}", "operand sink must be [4] or [T, 4], not f32[8]"},
     {"attention %q, %k, %k, %x {scale = 1}", "operand sink must be [4] or [T, 4], not f32[T, 8]"},
@@ -340,7 +341,7 @@ static const rule_case rejected[] = {
     {"attention %q, %k, %k {scale = 1, softcap = nan}", "'softcap' is nan; it must be finite and"},
     {"attention %q, %k, %k {scale = inf}", "attention: 'scale' is inf; it must be finite"},
     /* choosing, and contractions with chosen matrices */
-    {"topk %x {k = 9}", "topk: 'k' is 9; it must be from 1 to the 8 elements of the last axis"},
+    {"topk %x {k = 9}", "topk: 'k' is 9; it must be from 1 to 8, the length of the last axis of"},
     {"topk %x {k = 0}", "topk: 'k' is 0; it must be from 1"},
     {"topk %x {k = -1}", "topk: 'k' is -1"},
     {"topk %x", "topk: attribute 'k' is missing"},
@@ -400,7 +401,8 @@ static const rule_case latent_accepted[] = {
 static const rule_case latent_rejected[] = {
     {"attention.latent %x, %k {scale = 1}", "operand q must be [T, H, n], not f32[T, 8]"},
     {"attention.latent %q, %y {scale = 1}", "operand rows must be [C, G, n], not f32[T, 2, 4]"},
-    {"attention.latent %z, %k {scale = 1}", "2 key/value heads do not divide 3 heads"},
+    {"attention.latent %z, %k {scale = 1}",
+     "query heads, 3, is no multiple of that of key/value heads, 2"},
     {"attention.latent %odd, %k {scale = 1}", "operand q_shared is missing"},
     {"attention.latent %q, %k, %q {scale = 1}",
      "operand q_shared has no keys to be multiplied with"},
@@ -409,7 +411,7 @@ static const rule_case latent_rejected[] = {
      "rows must be [C, 2, 3], not f32[C, 2, 4]"},
     {"attention.latent %y, %k, %y, %e {scale = 1}", "operand shared must be [C, 2, m]"},
     {"attention.latent %odd, %k, %one2 {start = 2, scale = 1}",
-     "3 elements from 2 are not at an end of f32[C, 2, 4]"},
+     "a latent of length 3 from element 2 on is at no end of the rows f32[C, 2, 4]"},
     {"attention.latent %q, %k, _, _, @n8 {scale = 1}", "operand sink must be [4] or [T, 4]"},
     {"attention.latent %q, %k, _, _, _, %y {scale = 1}", "operand bias must be [T, 4, extent]"},
     {"attention.latent %q, %k {scale = 1, window = 0}", "'window' is 0"},
@@ -419,9 +421,10 @@ static const rule_case latent_rejected[] = {
     {"attention.expanded %q, %q, %k, _, _, @blocks, @maps {scale = 1}",
      "q is f32[T, 4, 4], w_k f32[2, 5, 4] and w_v f32[2, 4, 4]"},
     {"attention.expanded %q, %q, %k, _, _, @w, @maps {scale = 1}", "operand w_k must be [K, n, r]"},
-    {"attention.expanded %z, %z, %k, _, _, @maps, @maps {scale = 1}", "do not divide 3 heads"},
+    {"attention.expanded %z, %z, %k, _, _, @maps, @maps {scale = 1}",
+     "query heads, 3, is no multiple of"},
     {"attention.expanded %q, %q, %k3, _, _, @maps, @maps {scale = 1}",
-     "4 elements from 0 are not at an end of f32[C, 2, 3]"},
+     "a latent of length 4 from element 0 on is at no end of the rows f32[C, 2, 3]"},
 };
 
 enum stage { IN_GRAPH, IN_DEPTH };
