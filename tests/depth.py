@@ -2,11 +2,14 @@
 """depth.py HADAL SPEC FOLDER [SYSTEM..]: what comes before code takes a time that grows with the operands of the graph, of which
 systems that keep every sublayer have a number that grows with the square of the layers.
 
-CPU time of --emit=header, which runs passes and lowering and makes no code, of LESS and MORE layers, per operand of the graph."""
+CPU time of --emit=header, which runs passes and lowering and makes no code, of LESS and MORE layers, per operand of the graph.
+With HADAL_FULL=1 of every system of bench/specs/residuals.hadal."""
 import os, re, subprocess, sys, time
 
 hadal, spec, folder, *systems = sys.argv[1:]
-LESS, MORE, BOUND = 50, 200, 3.0  # a search of all weights or users for each operand makes it 4 or more
+LESS, MORE, BOUND = 50, 200, 2.0  # a search of all weights or users for each operand makes it 4 or more
+TRIES = 3       # other programs may take the CPU for a while
+TOLD = 0.9      # of the time that starting and ending the process are part of
 MANY = int(os.environ.get("DEPTH_TEST_LAYERS", "0"))  # 0: as many as MORE says
 os.makedirs(folder, exist_ok=True)
 
@@ -31,10 +34,25 @@ def seconds(layers, system):
     return after.children_user + after.children_system - before.children_user - before.children_system, sum(steps) / 1e3
 
 
+def least(measure, enough):
+    """The least of a few measurements, or the first that is enough."""
+    found = []
+    while len(found) < TRIES and (not found or min(found) > enough):
+        found.append(measure())
+    return min(found)
+
+
+def per_operand(system, more):
+    less = max(seconds(LESS, system)[0] for _ in range(2))
+    return (seconds(more, system)[0] / operands(more, system)) / (less / operands(LESS, system))
+
+
+if os.environ.get("HADAL_FULL") == "1":
+    systems += sorted(set(re.findall(r'if system == "([^"]+)"', open(spec).read())) - set(systems))
 failed = False
 for system in systems:
     more = MANY or MORE
-    ratio = (seconds(more, system)[0] / operands(more, system)) / (seconds(LESS, system)[0] / operands(LESS, system))
+    ratio = least(lambda: per_operand(system, more), BOUND)
     print(f"{system}: {more} layers take {ratio:.2f} times as long as {LESS} do, per operand")
     failed |= ratio > BOUND
 
@@ -47,11 +65,21 @@ def ledger_seconds(layers, system):
 
 
 # Every input has all outputs before it among its sources: lists of them after each pass made it 6 times as long.
-few, many = ledger_seconds(50, "deepnorm") / 50, ledger_seconds(400, "deepnorm") / 400
-print(f"deepnorm: the ledger of 400 layers takes {many / few:.2f} times as long as that of 50, per layer")
-failed |= many > 4 * few
-begun = time.monotonic()
-told = seconds(MORE, systems[0])[1]
-took = time.monotonic() - begun
-print(f"--time-passes tells {told:.3f} s of {took:.3f} s")
-sys.exit(failed or told < 0.8 * took)  # of which starting and ending the process are part
+def ledger_growth():
+    return ledger_seconds(400, "deepnorm") / 400 / (ledger_seconds(50, "deepnorm") / 50)
+
+
+ratio = least(ledger_growth, BOUND)
+print(f"deepnorm: the ledger of 400 layers takes {ratio:.2f} times as long as that of 50, per layer")
+failed |= ratio > BOUND
+
+
+def not_told():
+    begun = time.monotonic()
+    told = seconds(MORE, systems[0])[1]
+    return 1 - told / (time.monotonic() - begun)
+
+
+share = 1 - least(not_told, 1 - TOLD)
+print(f"--time-passes tells {100 * share:.1f} % of the time")
+sys.exit(failed or share < TOLD)

@@ -3,9 +3,10 @@
  *     a = softmax(linear(keys [T, n, d], queries [m, d]), axis: 1)      [T, n, m]
  *     each sum_i a[:, i, j] v_i by itself, or all of them as one sum [T, m, d]
  *
- * become m products with one query each, and m sums, which are mixes as others are: form-blocks and
- * batch-queries put them together again where that saves something. The keys are a stack of
- * sources, normed or not. */
+ * with the axes of sources and queries in this order or, after a transpose of the product, in the
+ * other, become m products with one query each, and m sums, which are mixes as others are:
+ * form-blocks and batch-queries put them together again where that saves something. The keys are a
+ * stack of sources, normed or not. */
 #include "passes/depth/depth.h"
 
 typedef struct separator {
@@ -21,7 +22,8 @@ typedef struct batch {
     hir_ref keys, queries, factor; /* factor: of the scores; none ref: there is none */
     int64_t n, m;
     bool divides;
-    hir_ref *weights; /* by query: [T, n, 1] */
+    uint32_t sources, of_queries; /* axes of the weights */
+    hir_ref *weights;             /* by query: [T, n, 1] */
 } batch;
 
 static bool is_scalar(const hir_module *m, hir_ref r) {
@@ -44,20 +46,40 @@ static bool is_stack_of_sources(const hir_module *m, hir_ref x) {
     return false;
 }
 
+/* Takes a factor from the scores. */
+static void read_factor(const separator *s, hir_ref *scores, batch *b) {
+    const hir_opcode code = depth_code(s->m, *scores);
+    const hir_id op = pass_def(s->m, *scores);
+    if ((code != HIR_MUL_OP && code != HIR_DIV_OP) || depth_is_given(b->factor)) return;
+    const uint32_t side = code == HIR_MUL_OP && is_scalar(s->m, pass_arg(s->m, op, 0)) ? 0 : 1;
+    if (!is_scalar(s->m, pass_arg(s->m, op, side))) return;
+    b->factor = pass_arg(s->m, op, side);
+    b->divides = code == HIR_DIV_OP;
+    *scores = pass_arg(s->m, op, 1 - side);
+}
+
+/* Looks through an exchange of the axes of sources and queries. */
+static bool read_transpose(const separator *s, hir_ref *scores) {
+    const hir_id op = pass_def_if(s->m, *scores, HIR_TRANSPOSE_OP);
+    const hir_attr *perm = op == HIR_NONE ? NULL : hir_find_attr(hir_op_at(s->m, op), HIR_A_PERM);
+    if (!perm || perm->n != 3 || perm->ints[0] != 0 || perm->ints[1] != 2) return false;
+    *scores = pass_arg(s->m, op, 0);
+    return true;
+}
+
 static bool read_batch(const separator *s, hir_id softmax, batch *b) {
     const hir_type t = pass_result_type(s->m, softmax);
+    const int64_t axis = hir_attr_int(hir_op_at(s->m, softmax), HIR_A_AXIS, 0);
     *b = (batch){.softmax = softmax, .factor = hir_no_ref()};
-    if (t.rank != 3 || hir_attr_int(hir_op_at(s->m, softmax), HIR_A_AXIS, 0) != 1) return false;
-    b->n = t.dim[1];
-    b->m = t.dim[2];
+    if (t.rank != 3 || axis < 1) return false;
+    b->sources = (uint32_t)axis;
+    b->of_queries = 3 - b->sources;
+    b->n = t.dim[b->sources];
+    b->m = t.dim[b->of_queries];
     hir_ref scores = pass_arg(s->m, softmax, 0);
-    const hir_opcode code = depth_code(s->m, scores);
-    if ((code == HIR_MUL_OP || code == HIR_DIV_OP) &&
-        is_scalar(s->m, pass_arg(s->m, pass_def(s->m, scores), 1))) {
-        b->factor = pass_arg(s->m, pass_def(s->m, scores), 1);
-        b->divides = code == HIR_DIV_OP;
-        scores = pass_arg(s->m, pass_def(s->m, scores), 0);
-    }
+    read_factor(s, &scores, b);
+    if (read_transpose(s, &scores) != (b->sources == 2)) return false;
+    read_factor(s, &scores, b);
     const hir_id product = pass_def_if(s->m, scores, HIR_LINEAR_OP);
     if (b->n < 2 || b->m < 2 || product == HIR_NONE) return false;
     b->keys = pass_arg(s->m, product, 0);
@@ -86,12 +108,14 @@ static hir_ref weights_of(const separator *s, batch *b, int64_t j) {
     return b->weights[j] = y;
 }
 
-/* Is `side` of the product the weights, as [T, n, m, 1], and the other side [T, n, 1, d]? */
+/* Is `side` of the product the weights, as [T, n, m, 1] or [T, m, n, 1], and the other side the
+ * sources, as [T, n, 1, d] or [T, 1, n, d]? */
 static bool is_batched_product(const separator *s, hir_id product, uint32_t side, const batch *b) {
     const hir_type w = hir_ref_type(s->m, pass_arg(s->m, product, side)),
                    v = hir_ref_type(s->m, pass_arg(s->m, product, 1 - side));
-    return w.rank == 4 && v.rank == 4 && w.dim[1] == b->n && w.dim[2] == b->m && w.dim[3] == 1 &&
-           v.dim[1] == b->n && v.dim[2] == 1;
+    return w.rank == 4 && v.rank == 4 && w.dim[b->sources] == b->n &&
+           w.dim[b->of_queries] == b->m && w.dim[3] == 1 && v.dim[b->sources] == b->n &&
+           v.dim[b->of_queries] == 1;
 }
 
 /* All sums as one, [T, m, d]: a stack of one for each query. */
@@ -105,7 +129,7 @@ static bool separate_sums(separator *s, batch *b, hir_id reshape) {
         hir_ref_equal(pass_arg(s->m, product, 0), hir_value_ref(hir_result(s->m, reshape))) ? 0 : 1;
     const hir_id sum = s->uses.user[s->uses.first[hir_result(s->m, product)]];
     if (hir_op_at(s->m, sum)->code != HIR_REDUCE_SUM_OP ||
-        hir_attr_int(hir_op_at(s->m, sum), HIR_A_AXIS, 0) != 1 ||
+        hir_attr_int(hir_op_at(s->m, sum), HIR_A_AXIS, 0) != b->sources ||
         !is_batched_product(s, product, side, b))
         return true;
     hir_builder at = hir_before(s->m, s->c->diags, sum);
@@ -148,17 +172,27 @@ static bool separate(separator *s, batch *b) {
         const hir_id user = s->uses.user[s->uses.first[a] + i];
         const hir_op *o = hir_op_at(s->m, user);
         if (o->code == HIR_RESHAPE_OP && !separate_sums(s, b, user)) return false;
-        if (o->code != HIR_SLICE_OP || hir_attr_int(o, HIR_A_AXIS, 0) != 2 ||
+        if (o->code != HIR_SLICE_OP || hir_attr_int(o, HIR_A_AXIS, 0) != b->of_queries ||
             hir_attr_int(o, HIR_A_LENGTH, 0) != 1)
             continue;
-        const hir_ref w = weights_of(s, b, hir_attr_int(o, HIR_A_START, 0));
+        hir_ref w = weights_of(s, b, hir_attr_int(o, HIR_A_START, 0));
+        if (!depth_is_given(w)) return false;
+        hir_builder here = hir_before(s->m, s->c->diags, user);
+        w = pass_reshape(&here, w, pass_result_type(s->m, user));
         if (!depth_is_given(w)) return false;
         pass_forward_op(&s->forward, s->m, user, w);
     }
     int64_t made = 0;
     for (int64_t j = 0; j < b->m; j++)
         made += depth_is_given(b->weights[j]);
-    if (!made) return true;
+    if (!made) {
+        hir_remark_add(s->c, false, b->softmax,
+                       "%lld queries in one product over %lld sources stay together, and are no "
+                       "attention over depth: their weights are neither taken one by one nor "
+                       "multiplied with the sources as [T, n, m, 1] or [T, m, n, 1]",
+                       (long long)b->m, (long long)b->n);
+        return true;
+    }
     s->c->changed = true;
     hir_remark_add(s->c, true, b->softmax,
                    "%lld of %lld queries in one product over %lld sources: a product for each",
