@@ -327,6 +327,7 @@ enum hir_trait {
     HIR_SEQUENCE = 1024,
     HIR_WRITES_STATE = 2048,
     HIR_COMM = 4096,
+    HIR_REDUCES_TOKENS = 8192,
 };
 
 typedef struct hir_op_info {
@@ -407,6 +408,11 @@ bool hir_is_model(const hir_module *m);
  * makes of the logits and that input. */
 #define HIR_TARGETS "targets"
 #define HIR_LOSSES  "losses"
+/* Outputs of a module with gradients: the sum of the losses; what stands before the name of a
+ * weight, and before that of an output of which the gradient is wanted. */
+#define HIR_LOSS        "loss"
+#define HIR_GRADIENT    "grad."
+#define HIR_GRADIENT_AT "grad_at."
 /* The output op of the losses; HIR_NONE: the model has none, or the module is no model. */
 hir_id hir_loss_output(const hir_module *m);
 /* Has the model a loss, or, of a pipeline stage before the last, the model that it was cut from? */

@@ -18,6 +18,7 @@ enum {
     SEQUENCE = HIR_SEQUENCE,
     WRITES_STATE = HIR_WRITES_STATE,
     COMM = HIR_COMM,
+    REDUCES_TOKENS = HIR_REDUCES_TOKENS,
 };
 
 static const hir_op_info op_table[] = {

@@ -16,6 +16,7 @@
  * a pass may reorder sums and factors (1e-16 per op, amplified by some 1e3 over deep models), while
  * a wrong rewrite shows at 1e-6 and above even where it drops a single eps. */
 static const double check_tolerance = 1e-9;
+static const double gradient_tolerance = 1e-6; /* of differences */
 enum { CHECK_SEED = 20 };
 
 /* ---- the table ----------------------------------------------------------------------------- */
@@ -222,6 +223,12 @@ static bool check_after(const hir_module *before, const hir_module *after, const
     size_t from = d->list.n;
     if (s->id == HIR_PASS_SHARD_PIPELINE) {
         if (check_stages(before, options, scratch, d)) return true;
+        blame(d, from, s);
+        return false;
+    }
+    if (s->id == HIR_PASS_DIFFERENTIATE) {
+        if (hir_right_gradients(before, after, gradient_tolerance, CHECK_SEED, scratch, d))
+            return true;
         blame(d, from, s);
         return false;
     }

@@ -370,6 +370,29 @@ typedef struct hadal_evaluation {
 HADAL_API int hadal_evaluate(hadal_session *s, const hadal_eval_options *o, const hadal_data *data,
                              hadal_evaluation *out);
 
+/* ---- gradients ------------------------------------------------------------------------------- */
+/* The gradients of the loaded model for one sequence of n tokens from position 0, and n targets, of
+ * which those below 0 are not counted. The loss is the mean over the others, in nats; without any
+ * it is 0, and so are the gradients. `path`, a .safetensors file: "loss", float32 [1], and for each
+ * weight of the spec "grad.NAME", float32, with the name and the shape that it has in a checkpoint.
+ * The evaluator computes in 64 bits. */
+typedef struct hadal_gradient_options {
+    size_t struct_size;
+    int interpret; /* 1: the reference evaluator; 0 is an error in this version */
+    const char *path;
+    /* 1: also "out_rms" and "out_grad_rms", float32 [sublayers]: the root mean square over tokens
+     * and channels of the output of each sublayer, and of the gradient of the loss with respect to
+     * it, in the order in which they run. */
+    int by_depth;
+} hadal_gradient_options;
+typedef struct hadal_gradient_result {
+    double loss;
+    int64_t count; /* targets that are counted */
+} hadal_gradient_result;
+HADAL_API int hadal_gradients(hadal_session *s, const hadal_gradient_options *o,
+                              const int32_t *tokens, const int32_t *targets, int64_t n,
+                              hadal_gradient_result *out);
+
 /* ---- text ------------------------------------------------------------------------------------ */
 /* The tokenizer of a folder, of a tokenizer.json, or of a tiktoken.model, for the functions of
  * hadal/text.h. It belongs to the session; the caller must not close it. NULL: failed;

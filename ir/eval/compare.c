@@ -95,6 +95,10 @@ static int64_t fewest_rows(const hir_module *m, hir_id first, hir_id input, int6
     return fewest;
 }
 
+int64_t hir_fewest_ids(const hir_module *m, size_t i) {
+    return fewest_rows(m, m->first, m->inputs.at[i], HIR_MAX_DIM);
+}
+
 static bool input_elements(hir_type t, int64_t tokens, int64_t length, int64_t *n) {
     *n = 1;
     for (uint32_t i = 0; i < t.rank; i++) {
@@ -119,7 +123,7 @@ static bool random_input(const comparison *c, size_t i, int call, hd_arena *scra
         return false;
     }
     hir_random r = hir_random_stream(c->seed, hd_printf(scratch, "input %zu call %d", i, call));
-    int64_t ids = type.dtype == HIR_I32 ? fewest_rows(m, m->first, v, HIR_MAX_DIM) : 0;
+    int64_t ids = type.dtype == HIR_I32 ? hir_fewest_ids(m, i) : 0;
     double *at = hd_new_array(scratch, double, (size_t)n);
     for (int64_t k = 0; k < n; k++)
         at[k] = ids ? (double)hir_random_below(&r, (uint64_t)ids) : hir_random_normal(&r);
@@ -265,8 +269,18 @@ static bool compare_results(comparison *c, int call) {
 
 /* ---- all calls ------------------------------------------------------------------------------- */
 
+/* Gradients are those of whole sequences: each call begins one. */
+static bool has_gradients(const hir_module *m) {
+    HIR_EACH(m, op, m->first)
+    if (hir_has_trait(hir_op_at(m, op)->code, HIR_REDUCES_TOKENS)) return true;
+    return false;
+}
+
 static bool run_call(comparison *c, int call, hd_arena *scratch) {
     const double **inputs = hd_new_array(scratch, const double *, c->before.m->inputs.n);
+    if (has_gradients(c->before.m) &&
+        (!hir_eval_rewind(c->before.eval, 0) || !hir_eval_rewind(c->after.eval, 0)))
+        return false;
     for (size_t i = 0; i < c->before.m->inputs.n; i++)
         if (!random_input(c, i, call, scratch, &inputs[i])) return false;
     return run_side(c, &c->before, scratch, call_tokens[call], inputs) &&

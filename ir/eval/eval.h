@@ -93,7 +93,14 @@ bool hir_first_difference(const hir_module *before, const hir_module *after, dou
  * of the difference, and the first value known to differ. */
 bool hir_same_answer(const hir_module *before, const hir_module *after, double tolerance,
                      uint64_t seed, hd_diags *d);
-/* The same for a module and the stages of a pipeline, which are evaluated together. */
+/* Are the gradients of `after` those of the losses of `before`, of which differentiate has made it?
+ * Along one random direction, within `tolerance` of the sum of what each weight has to do with it. */
+bool hir_right_gradients(const hir_module *before, const hir_module *after, double tolerance,
+                         uint64_t seed, hd_arena *scratch, hd_diags *d);
+/* The number of ids that are legal for input `i`, ids: of the smallest table, or choice, that they
+ * index. */
+int64_t hir_fewest_ids(const hir_module *m, size_t i);
+/* The same as hir_same_answer for a module and the stages of a pipeline, which are evaluated together. */
 bool hir_same_answer_of_stages(const hir_module *before, const hir_module *const *stages, size_t n,
                                double tolerance, uint64_t seed, hd_diags *d);
 

@@ -85,3 +85,18 @@ bool eval_cross_entropy_merge(eval_call *c, const hir_op *op, const hir_array *c
     }
     return true;
 }
+
+bool eval_cross_entropy_grad(eval_call *c, const hir_op *op, const hir_array *const *x,
+                             hir_array *y) {
+    const int64_t vocab = x[0]->type.dim[1];
+    if (!check_targets(c, op, x[1], vocab)) return false;
+    for (int64_t t = 0; t < x[1]->n; t++) {
+        const double *row = x[0]->at + t * vocab, most = largest(row, vocab);
+        const double sum = sum_of_powers(row, vocab, most), dy = x[2]->at[t];
+        if (x[1]->at[t] < 0) continue;
+        for (int64_t j = 0; j < vocab; j++)
+            y->at[t * vocab + j] = dy * (exp(row[j] - most) / sum);
+        y->at[t * vocab + (int64_t)x[1]->at[t]] -= dy;
+    }
+    return true;
+}

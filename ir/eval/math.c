@@ -19,6 +19,9 @@ bool eval_const(eval_call *c, const hir_op *op, const hir_array *const *x, hir_a
 
 /* ---- elementwise ----------------------------------------------------------------------------- */
 
+static double same(double x) {
+    return x;
+}
 static double neg(double x) {
     return -x;
 }
@@ -92,6 +95,7 @@ static double (*const unary[HIR_OPCODE_COUNT])(double) = {
     [HIR_ROUND_E4M3_OP] = hd_round_e4m3,
     [HIR_ROUND_E2M1_OP] = hd_round_e2m1,
     [HIR_POWER_ABOVE_OP] = hd_power_above,
+    [HIR_DETACH_OP] = same,
 };
 
 static double (*const binary[HIR_OPCODE_COUNT])(double, double) = {

@@ -110,6 +110,13 @@ double *eval_take(eval_call *c, int64_t n);
 /* Frees the values whose last use is op number `step`. */
 void eval_give_dead(eval_call *c, const hir_op *op, uint32_t step);
 
+/* gradients.c */
+/* A gradient says what the tokens of a call add to it, and nothing of those of earlier calls: is it
+ * the first call? False: a diagnostic was added. */
+bool eval_from_the_start(eval_call *c, const hir_op *op);
+/* The memory of the result of an op that computes the gradient of this operand; NULL: of another. */
+double *eval_wanted(const hir_op *op, const char *operand, const hir_array *y);
+
 /* sum of a[i] b[i]. Eight partial sums hide the latency of the additions. */
 double eval_dot(const double *a, const double *b, int64_t n);
 

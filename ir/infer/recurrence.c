@@ -43,19 +43,21 @@ static bool dilation_fits(hir_check *c, int64_t n) {
                       (long long)(HIR_MAX_DIM / (n - 1)));
 }
 
+bool hir_conv_fits(hir_check *c, int64_t *n, hir_type *y) {
+    if (!has_tokens(c, 0, 2, "[T, c]")) return false;
+    *y = hir_arg(c, 0);
+    y->dtype = HIR_F32;
+    return taps_fit(c, y->dim[1], n) && dilation_fits(c, *n);
+}
+
 bool hir_rule_short_conv(hir_check *c, hir_type *y) {
     int64_t n = 0;
-    if (!has_tokens(c, 0, 2, "[T, c]")) return false;
-    const hir_type x = hir_arg(c, 0);
-    if (!taps_fit(c, x.dim[1], &n)) return false;
+    if (!hir_conv_fits(c, &n, y)) return false;
     if (hir_has_arg(c, 2) && !hir_plain(c, 2)) return false;
-    if (!hir_vector_of(c, 2, x.dim[1]) || !dilation_fits(c, n) ||
-        !hir_takes_state(c, 3, HIR_STATE_WINDOW, 2,
-                         (int64_t[]){(n - 1) * hir_attr_int(c->op, HIR_A_DILATION, 1), x.dim[1]}))
-        return false;
-    *y = x;
-    y->dtype = HIR_F32;
-    return true;
+    return hir_vector_of(c, 2, y->dim[1]) &&
+           hir_takes_state(
+               c, 3, HIR_STATE_WINDOW, 2,
+               (int64_t[]){(n - 1) * hir_attr_int(c->op, HIR_A_DILATION, 1), y->dim[1]});
 }
 
 /* ---- delta rule ---------------------------------------------------------------------------- */
@@ -88,7 +90,7 @@ static bool rule_fits(hir_check *c) {
                       rule);
 }
 
-bool hir_rule_delta_rule(hir_check *c, hir_type *y) {
+bool hir_delta_fits(hir_check *c, hir_type *y) {
     if (!has_tokens(c, 0, 3, "[T, G, n]") || !has_tokens(c, 2, 3, "[T, H, m]")) return false;
     const hir_type q = hir_arg(c, 0), v = hir_arg(c, 2);
     const int64_t heads = v.dim[1], n = q.dim[2];
@@ -97,10 +99,14 @@ bool hir_rule_delta_rule(hir_check *c, hir_type *y) {
         return hir_reject(c, HD_E_TYPE, "each head of q serves as many heads of v as any other",
                           "q is %s and v is %s: the heads of q do not divide those of v",
                           hir_type_text(c, q), hir_type_text(c, v));
-    if (!decay_fits(c, heads, n) || (hir_has_arg(c, 4) && !by_heads(c, 4, heads, 0)) ||
-        !hir_takes_state(c, 5, HIR_STATE_CARRY, 3, (int64_t[]){heads, n, v.dim[2]}))
-        return false;
     *y = v;
     y->dtype = HIR_F32;
-    return rule_fits(c) && hir_finite(c, HIR_A_SCALE, false);
+    return decay_fits(c, heads, n) && (!hir_has_arg(c, 4) || by_heads(c, 4, heads, 0)) &&
+           rule_fits(c) && hir_finite(c, HIR_A_SCALE, false);
+}
+
+bool hir_rule_delta_rule(hir_check *c, hir_type *y) {
+    if (!hir_delta_fits(c, y)) return false;
+    const int64_t dims[] = {y->dim[1], hir_arg(c, 0).dim[2], y->dim[2]};
+    return hir_takes_state(c, 5, HIR_STATE_CARRY, 3, dims);
 }

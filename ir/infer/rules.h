@@ -54,6 +54,11 @@ bool hir_finite(hir_check *c, hir_attr_id id, bool positive);
 /* Operand i is a state of this kind, of these dims and any type that a state may have. */
 bool hir_takes_state(hir_check *c, uint32_t i, hir_state_kind kind, uint32_t rank,
                      const int64_t *dims);
+/* What the ops of these names take besides their state, which the ops of their gradients take, too;
+ * y is the result. n: taps. */
+bool hir_conv_fits(hir_check *c, int64_t *n, hir_type *y);
+bool hir_delta_fits(hir_check *c, hir_type *y);
+bool hir_pool_fits(hir_check *c, hir_type *y);
 /* dst = the broadcast of dst and t; false, without a message, if they do not fit. */
 bool hir_broadcast(hir_type *dst, hir_type t);
 

@@ -169,7 +169,7 @@ bool hir_rule_attention_selected(hir_check *c, hir_type *y) {
 }
 
 /* ---- pool ------------------------------------------------------------------------------------ */
-bool hir_rule_pool_rows(hir_check *c, hir_type *y) {
+bool hir_pool_fits(hir_check *c, hir_type *y) {
     const int64_t length = hir_attr_int(c->op, HIR_A_LENGTH, 0);
     const int64_t halves = hir_attr_int(c->op, HIR_A_HALVES, 0);
     if (!hir_plain(c, 0) || !hir_is_value(c, 0) || !hir_rank_is(c, 0, 2, "[T, c]")) return false;
@@ -196,6 +196,13 @@ bool hir_rule_pool_rows(hir_check *c, hir_type *y) {
     *y = x;
     y->dtype = HIR_F32;
     if (halves) y->dim[1] /= 2;
-    const int64_t dims[] = {(1 + halves) * length - 1, 2 * x.dim[1]};
+    return true;
+}
+
+bool hir_rule_pool_rows(hir_check *c, hir_type *y) {
+    if (!hir_pool_fits(c, y)) return false;
+    const int64_t length = hir_attr_int(c->op, HIR_A_LENGTH, 0);
+    const int64_t halves = hir_attr_int(c->op, HIR_A_HALVES, 0);
+    const int64_t dims[] = {(1 + halves) * length - 1, 2 * hir_arg(c, 0).dim[1]};
     return hir_takes_state(c, 3, HIR_STATE_WINDOW, 2, dims);
 }

@@ -22,6 +22,7 @@ static const struct {
     {HIR_COMPOSITE, "has an expansion"},   {HIR_POSITION, "looks at the position"},
     {HIR_VIEW, "a view of an operand"},    {HIR_SEQUENCE, "looks along the sequence"},
     {HIR_WRITES_STATE, "changes state"},   {HIR_COMM, "between ranks"},
+    {HIR_REDUCES_TOKENS, "sums over tokens"},
 };
 
 /* `rmsnorm x, gain? {eps}` */

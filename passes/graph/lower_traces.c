@@ -1,9 +1,10 @@
-/* lower-traces: `trace` ops become outputs, or are removed.
+/* lower-traces: ops that compute nothing are removed; `trace` ops become outputs on request.
  *
  * Needs    a graph.
  * Does     With keep_traces, each trace becomes an `output` named name.M, M counting the traces of
  *          that name in program order; they come after all other outputs, so that the numbers of
- *          those do not change. Without, traces are removed.
+ *          those do not change. Without, traces are removed. A detach is its operand: gradients,
+ *          which alone see it, have been taken if they are wanted.
  * Leaves   everything else, also ops that only a removed trace used (dce removes them).
  */
 #include <string.h>
@@ -52,6 +53,18 @@ static bool lower(lowering *l, hir_id op) {
     return hir_build(&b, HIR_OUTPUT_OP, &x, 1, &attr, 1) != HIR_NONE;
 }
 
+static bool drop_detached(hir_pass_context *c) {
+    pass_forward f = {.arena = c->scratch};
+    bool any = false;
+    HIR_EACH(c->m, op, c->m->first) {
+        if (hir_op_at(c->m, op)->code != HIR_DETACH_OP) continue;
+        pass_forward_op(&f, c->m, op, pass_arg(c->m, op, 0));
+        any = true;
+    }
+    if (any) pass_forward_finish(&f, c->m);
+    return any;
+}
+
 bool pass_lower_traces(hir_pass_context *c) {
     lowering l = {.c = c};
     HD_VEC(hir_id) traces = {0};
@@ -65,7 +78,7 @@ bool pass_lower_traces(hir_pass_context *c) {
         if (c->options->keep_traces && !lower(&l, traces.at[i])) return false;
         hir_erase(c->m, traces.at[i]);
     }
-    c->changed = traces.n > 0;
+    c->changed = drop_detached(c) || traces.n > 0;
     if (traces.n && c->options->keep_traces)
         hir_remark_add(c, true, HIR_NONE,
                        traces.n == 1 ? "%zu trace becomes an output" : "%zu traces become outputs",

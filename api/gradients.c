@@ -1,0 +1,195 @@
+/* The gradients of a sequence, by the reference evaluator. */
+#include <math.h>
+#include <string.h>
+
+#include "api/data.h"
+#include "api/evaluator.h"
+#include "inspect/taps.h"
+
+#define API_FAILED 1
+
+/* The outputs of sublayers; NULL, and a diagnostic: there are none. */
+static taps *find_outputs(hadal_session *s) {
+    taps *x = hd_new(s->arena, taps);
+    if (!taps_find(s->graph, s->arena, &s->diags, x)) return NULL;
+    for (size_t i = 0; i < x->list.n; i++)
+        x->list.at[i].measured = x->list.at[i].kind == TAP_OUTPUT;
+    taps_keep(x, s->arena);
+    return x;
+}
+
+/* The graph with its loss, differentiated; each gradient is an output, and so are the values of
+ * `shown` (NULL: none) and their gradients. */
+static hir_module *differentiated(hadal_session *s, const taps *shown) {
+    static const hir_pass_id passes[] = {
+        HIR_PASS_CANONICALISE,  HIR_PASS_FOLD_CONSTANTS, HIR_PASS_CSE,
+        HIR_PASS_DIFFERENTIATE, HIR_PASS_LOWER_TRACES,   HIR_PASS_CSE,
+        HIR_PASS_DCE,
+    };
+    const hir_run run = {.passes = passes,
+                         .n_passes = sizeof passes / sizeof *passes,
+                         .stop_after = HIR_PASS_COUNT,
+                         .verify = true};
+    hir_module *m = hir_module_clone(s->graph, s->arena);
+    if (!hir_add_loss(m, &s->diags) || (shown && !taps_add_outputs(shown, m, &s->diags)) ||
+        !hir_run_passes(m, &run, &s->pass_options, NULL, &s->diags))
+        return NULL;
+    return m;
+}
+
+/* Codes are no numbers that a step could change. */
+static bool are_numbers(hadal_session *s) {
+    for (size_t i = 0; i < s->weights.list.n; i++) {
+        const hd_tensor *t = &s->weights.list.at[i];
+        if (!t->packed) continue;
+        hd_diag *e = hd_err(&s->diags, HD_E_UNSUPPORTED, (hd_loc){.file = t->file},
+                            "weight %s is quantised: it has no gradient", t->name);
+        e->cause = "gradients are those of numbers, and it is stored as codes";
+        e->hint = "take a checkpoint in f32, bf16 or f16";
+        return false;
+    }
+    return true;
+}
+
+/* ---- results --------------------------------------------------------------------------------- */
+
+typedef struct tensors {
+    hadal_session *s;
+    HD_VEC(hd_tensor) list;
+    double by; /* 1 / the number of counted targets */
+} tensors;
+
+/* Elements of x, which may be NULL: zeros. */
+static void add_tensor(tensors *out, const char *name, hir_type t, const double *x) {
+    int64_t n = 1;
+    hd_tensor tensor = {.name = name, .dtype = HD_T_F32, .rank = t.rank};
+    for (uint32_t i = 0; i < t.rank; i++)
+        n *= tensor.shape[i] = t.dim[i];
+    float *at = hd_alloc(out->s->arena, (size_t)n, sizeof *at);
+    for (int64_t i = 0; i < n; i++)
+        at[i] = x ? (float)(x[i] * out->by) : 0;
+    tensor.elements = (uint64_t)n;
+    tensor.bytes = tensor.elements * sizeof *at;
+    tensor.data = (const uint8_t *)at;
+    hd_push(out->s->arena, &out->list, tensor);
+}
+
+static const hir_array *find_output(const hir_results *results, const char *name) {
+    for (size_t i = 0; i < results->outputs.n; i++)
+        if (!strcmp(results->outputs.at[i].name, name)) return &results->outputs.at[i];
+    return NULL;
+}
+
+/* The shape that the checkpoint has for a weight; one of as many elements as the model's. */
+static hir_type stored_type(const tensors *out, const char *name, hir_type t) {
+    const hd_tensor *stored = hd_tensors_find(&out->s->weights, name);
+    if (!stored || stored->rank > HIR_MAX_RANK) return t;
+    return hir_make_type(HIR_F32, stored->rank, stored->shape);
+}
+
+/* The gradient of a weight under its name; of a stacked one those of its parts. */
+static void add_weight(tensors *out, const hir_weight *w, const double *x) {
+    hd_arena *a = out->s->arena;
+    if (!w->stacked) {
+        add_tensor(out, hd_printf(a, HIR_GRADIENT "%s", w->name),
+                   stored_type(out, w->name, w->type), x);
+        return;
+    }
+    const hir_type part = hir_make_type(HIR_F32, w->type.rank - 1, w->type.dim + 1);
+    const int64_t n = hir_type_row_elements(part);
+    for (int64_t i = 0; i < w->type.dim[0]; i++)
+        add_tensor(out, hd_printf(a, HIR_GRADIENT "%s", hir_part_name(a, w, i)), part,
+                   x ? x + i * n : NULL);
+}
+
+/* ---- by depth -------------------------------------------------------------------------------- */
+
+/* The root mean square of the elements of a tap, in rows of its value; 0 without them. */
+static double rms_of(const tap *t, const hir_array *x, int64_t rows) {
+    double squares = 0;
+    const int64_t row = x ? x->n / rows : 0;
+    for (int64_t r = 0; x && r < rows; r++)
+        for (int64_t k = 0; k < t->n; k++) {
+            const double v = x->at[r * row + t->first + k * t->stride];
+            squares += v * v;
+        }
+    return sqrt(squares / (double)(rows * t->n));
+}
+
+static void add_by_depth(tensors *out, const taps *shown, const hir_results *results,
+                         int64_t rows) {
+    hd_arena *a = out->s->arena;
+    const hir_type t = hir_make_type(HIR_F32, 1, (int64_t[]){(int64_t)shown->list.n});
+    double *rms = hd_new_array(a, double, shown->list.n);
+    double *grad = hd_new_array(a, double, shown->list.n);
+    for (size_t i = 0; i < shown->list.n; i++) {
+        const tap *tap = &shown->list.at[i];
+        const char *name = taps_output_name(tap->shown, a);
+        rms[i] = rms_of(tap, find_output(results, name), rows);
+        grad[i] = out->by *
+                  rms_of(tap, find_output(results, hd_printf(a, HIR_GRADIENT_AT "%s", name)), rows);
+    }
+    out->by = 1;
+    add_tensor(out, "out_rms", t, rms);
+    add_tensor(out, "out_grad_rms", t, grad);
+}
+
+static bool write_gradients(hadal_session *s, const char *path, const taps *shown,
+                            const hir_results *results, int64_t n,
+                            const hadal_gradient_result *result) {
+    tensors out = {.s = s, .by = 1};
+    add_tensor(&out, HIR_LOSS, hir_make_type(HIR_F32, 1, (int64_t[]){1}), &result->loss);
+    out.by = result->count ? 1 / (double)result->count : 0;
+    for (size_t i = 0; i < s->graph->weights.n; i++) {
+        const hir_weight *w = &s->graph->weights.at[i];
+        const hir_array *x = find_output(results, hd_printf(s->arena, HIR_GRADIENT "%s", w->name));
+        if (!hir_is_derived(w)) add_weight(&out, w, x ? x->at : NULL);
+    }
+    if (shown) add_by_depth(&out, shown, results, n);
+    return hd_safetensors_write(s->arena, &s->diags, path, out.list.at, out.list.n);
+}
+
+/* ---- the call -------------------------------------------------------------------------------- */
+
+static bool evaluate(hadal_session *s, const hadal_gradient_options *o, const int32_t *tokens,
+                     const int32_t *targets, int64_t n, hadal_gradient_result *out) {
+    double *ids = hd_new_array(s->arena, double, (size_t)n);
+    double *wanted = hd_new_array(s->arena, double, (size_t)n);
+    *out = (hadal_gradient_result){0};
+    for (int64_t i = 0; i < n; i++) {
+        ids[i] = tokens[i], wanted[i] = targets[i];
+        out->count += targets[i] >= 0;
+    }
+    const taps *shown = o->by_depth ? find_outputs(s) : NULL;
+    const hir_module *m = o->by_depth && !shown ? NULL : differentiated(s, shown);
+    if (!m) return false;
+    hir_eval *e = hir_eval_new(s->arena, m, hcg_weight_source, &s->weights);
+    hir_results results = {0};
+    if (!hir_eval_call(e, s->arena, &s->diags, n, (const double *const[]){ids, wanted}, &results,
+                       NULL, NULL))
+        return false;
+    for (size_t i = 0; i < results.outputs.n && out->count; i++)
+        if (!strcmp(results.outputs.at[i].name, HIR_LOSS))
+            out->loss = results.outputs.at[i].at[0] / (double)out->count;
+    return !o->path || write_gradients(s, o->path, shown, &results, n, out);
+}
+
+static bool gradients(hadal_session *s, const hadal_gradient_options *o, const int32_t *tokens,
+                      const int32_t *targets, int64_t n, hadal_gradient_result *out) {
+    if (!api_need_module(s) || !api_need_weights(s) || !are_numbers(s)) return false;
+    if (!o->interpret) {
+        hd_err(&s->diags, HD_E_UNSUPPORTED, HD_NOWHERE, "this version compiles no gradients")
+            ->hint = "the float64 reference computes them: --interpret";
+        return false;
+    }
+    if (o->path && !api_may_write(s, o->path)) return false;
+    return hcg_check_weights(s->graph, &s->diags, &s->weights) &&
+           evaluate(s, o, tokens, targets, n, out);
+}
+
+int hadal_gradients(hadal_session *s, const hadal_gradient_options *o, const int32_t *tokens,
+                    const int32_t *targets, int64_t n, hadal_gradient_result *out) {
+    API_ENTER(s);
+    API_TAKE(hadal_gradient_options, all, o);
+    API_LEAVE(s, gradients(s, &all, tokens, targets, n, out));
+}

@@ -1,0 +1,97 @@
+/* Gradients against differences of the loss, for --check-passes: along one random direction u in
+ * the space of all weights w, <g, u> = (8 (f(h) - f(-h)) - (f(2h) - f(-2h))) / (12 h), f(t) being
+ * the sum of the losses at w + t u. */
+#include <math.h>
+#include <string.h>
+
+#include "ir/eval/eval.h"
+#include "ir/eval/random.h"
+
+enum { TOKENS = 6 };
+/* So small that hardly ever a choice (top-k, max) changes between -2h and 2h; rounding then leaves
+ * 1e-10. */
+#define STEP 1e-5
+
+typedef struct moved {
+    uint64_t seed;
+    double by;
+} moved;
+
+static hir_random direction_of(uint64_t seed, const hir_weight *w) {
+    return hir_random_stream(seed + 1, w->name);
+}
+
+static bool moved_weights(void *context, const hir_module *m, uint32_t w, double *out,
+                          hd_diags *d) {
+    moved *move = context;
+    hir_random r = direction_of(move->seed, &m->weights.at[w]);
+    const int64_t n = hir_type_row_elements(m->weights.at[w].type);
+    if (!hir_random_weights(&move->seed, m, w, out, d)) return false;
+    for (int64_t i = 0; i < n; i++)
+        out[i] += move->by * hir_random_normal(&r);
+    return true;
+}
+
+static const hir_array *find(const hir_results *r, const char *name) {
+    for (size_t i = 0; i < r->outputs.n; i++)
+        if (!strcmp(r->outputs.at[i].name, name)) return &r->outputs.at[i];
+    return NULL;
+}
+
+static bool run(const hir_module *m, moved *move, const double *const *inputs, hd_arena *a,
+                hd_diags *d, hir_results *out) {
+    return hir_eval_call(hir_eval_new(a, m, moved_weights, move), a, d, TOKENS, inputs, out, NULL,
+                         NULL);
+}
+
+static bool loss_at(const hir_module *m, uint64_t seed, double by, const double *const *inputs,
+                    hd_arena *a, hd_diags *d, double *sum) {
+    moved move = {seed, by};
+    hir_results out = {0};
+    if (!run(m, &move, inputs, a, d, &out)) return false;
+    const hir_array *losses = find(&out, HIR_LOSSES);
+    *sum = 0;
+    for (int64_t t = 0; losses && t < losses->n; t++)
+        *sum += losses->at[t];
+    return losses != NULL;
+}
+
+/* <g, u>, and the sum of the absolute values of its terms. */
+static double along(const hir_module *m, uint64_t seed, const hir_results *out, hd_arena *a,
+                    double *scale) {
+    double sum = 0;
+    for (uint32_t w = 0; w < m->weights.n; w++) {
+        const hir_array *g = find(out, hd_printf(a, HIR_GRADIENT "%s", m->weights.at[w].name));
+        hir_random r = direction_of(seed, &m->weights.at[w]);
+        for (int64_t i = 0; g && i < g->n; i++) {
+            const double term = g->at[i] * hir_random_normal(&r);
+            sum += term, *scale += fabs(term);
+        }
+    }
+    return sum;
+}
+
+bool hir_right_gradients(const hir_module *before, const hir_module *after, double tolerance,
+                         uint64_t seed, hd_arena *scratch, hd_diags *d) {
+    double ids[TOKENS], targets[TOKENS], f[4];
+    const double *const inputs[] = {ids, targets};
+    hir_random r = hir_random_stream(seed, "tokens");
+    const int64_t vocab = hir_fewest_ids(before, 0), logits = hir_fewest_ids(before, 1);
+    for (int t = 0; t < TOKENS; t++) {
+        ids[t] = (double)hir_random_below(&r, (uint64_t)vocab);
+        targets[t] = t == 1 ? -1 : (double)hir_random_below(&r, (uint64_t)logits);
+    }
+    for (int i = 0; i < 4; i++)
+        if (!loss_at(before, seed, STEP * (double[]){1, -1, 2, -2}[i], inputs, scratch, d, &f[i]))
+            return false;
+    moved still = {seed, 0};
+    hir_results out = {0};
+    if (!run(after, &still, inputs, scratch, d, &out)) return false;
+    double scale = 1;
+    const double want = (8 * (f[0] - f[1]) - (f[2] - f[3])) / (12 * STEP);
+    const double got = along(after, seed, &out, scratch, &scale);
+    if (fabs(got - want) <= tolerance * scale) return true;
+    hd_err(d, HD_E_PASS, HD_NOWHERE, "the gradients say %.9g along a direction of the weights", got)
+        ->cause = hd_printf(d->arena, "differences of the loss say %.9g", want);
+    return false;
+}

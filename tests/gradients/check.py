@@ -1,0 +1,67 @@
+"""Gradients by the evaluator against those of independent float64 references, of which golden.json and published.json hold
+projections (projections.py).
+
+    check.py HADAL EXPECTED.json FOLDER WORK [CASE..]     FOLDER/CASE: the models; no case: all that have a folder (full set),
+                                                          or each FEW-th
+
+Tolerance: 1e-6 of the tensor's largest element, or of 1e-6 of the largest of all gradients of the case, in each element: the
+sums of n elements may be off by sqrt n of it. Seen: 2e-7, from the references being stored as float32."""
+import json
+import math
+import os
+import subprocess
+import sys
+
+import projections
+
+hadal, expected, folder, work, *chosen = sys.argv[1:]
+LIMIT = 1e-6
+FEW = 5
+# attention over depth is an addition to the stream here, and no sublayer in the references
+COUNTED_OTHERWISE = ("dreamer", "dreamer-looped", "mrla-base", "mrla-light")
+
+
+def run(case, want):
+    out = os.path.join(work, f"{case}.safetensors")
+    tokens = projections.tensors(os.path.join(folder, case, "expected.safetensors"))["tokens"]
+    listed = [",".join(map(str, x)) for x in (tokens, want["targets"])]
+    depth = ["--by-depth"] if "out_rms" in want else []
+    done = subprocess.run([hadal, "gradients", os.path.join(folder, case), "--tokens", listed[0], "--targets", listed[1],
+                           "--interpret", "-o", out, "-q", *depth], capture_output=True, text=True)
+    assert done.returncode == 0, f"{case}: {done.stderr}"
+    return projections.tensors(out)
+
+
+def check(case, want):
+    got = run(case, want)
+    assert abs(got["loss"][0] - want["loss"]) <= 1e-6 * abs(want["loss"]), f"{case}: loss {got['loss'][0]}, not {want['loss']}"
+    largest = max(numbers[0] for numbers in want["gradients"].values())
+    worst = 0.0
+    for name, numbers in want["gradients"].items():
+        g = got.get("grad." + name)
+        assert g is not None, f"{case}: there is no grad.{name}"
+        scale = max(numbers[0], 1e-6 * largest)
+        for a, b in zip(projections.project("grad." + name, g), numbers):
+            off = abs(a - b) / scale / math.sqrt(len(g))
+            assert off <= LIMIT, f"{case}: grad.{name} is off by {off:.2g} of its largest element"
+            worst = max(worst, off)
+    for name in ("out_rms", "out_grad_rms"):
+        if name not in want or case in COUNTED_OTHERWISE:
+            continue
+        assert len(got[name]) == len(want[name]), f"{case}: {name} has {len(got[name])} entries, not {len(want[name])}"
+        for a, b in zip(got[name], want[name]):
+            assert abs(a - b) <= 1e-6 * max(want[name]), f"{case}: {name} {a}, not {b}"
+    for name in got:
+        known = name in want or name[5:] in want["gradients"] or name.endswith("layer_scalar")  # a buffer of gemma4 that multiplies
+        assert known or not any(got[name]), f"{case}: {name}, which only chooses, has a gradient"
+    print(f"{case}: {len(want['gradients'])} gradients, off by {worst:.1g} at most")
+
+
+os.makedirs(work, exist_ok=True)
+with open(expected) as f:
+    cases = {case: want for case, want in json.load(f).items() if os.path.exists(os.path.join(folder, case, "config.json"))}
+if os.environ.get("HADAL_FULL") != "1" and not chosen:
+    cases = dict(list(cases.items())[::FEW])
+for case in chosen or cases:
+    check(case, cases[case])
+assert chosen or len(cases) > 4
