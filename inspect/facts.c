@@ -31,6 +31,7 @@ static hir_id weight_of(const hir_module *m, hir_ref r) {
 typedef struct reads {
     uint64_t
         *chosen; /* by weight: matrices of it (experts) that a token uses; 0: all of the weight */
+    uint64_t *looked_up; /* by weight: elements of the rows of a table that a token uses; 0: all */
     bool *by_op; /* by weight: an op reads it; if not, other weights may be derived from it */
 } reads;
 
@@ -41,6 +42,8 @@ static void find_reads(const hir_module *m, hir_id first, reads *r) {
             if (o->args[i].kind == HIR_REF_WEIGHT) r->by_op[o->args[i].index] = true;
         if (o->code == HIR_EXPERT_LINEAR_OP && weight_of(m, o->args[1]) != HIR_NONE)
             r->chosen[weight_of(m, o->args[1])] += (uint64_t)hir_arg_type(m, op, 2).dim[1];
+        if (o->code == HIR_NGRAM_GATHER_OP && o->args[1].kind == HIR_REF_WEIGHT)
+            r->looked_up[o->args[1].index] += row_elements(hir_value_at(m, o->results[0])->type);
         find_reads(m, o->body_first, r);
     }
 }
@@ -68,14 +71,16 @@ static bool is_only_source(const hir_module *m, const reads *r, size_t weight) {
 }
 
 /* Elements of a weight that one token reads. */
-static uint64_t active_elements(hir_type t, uint64_t chosen) {
+static uint64_t active_elements(hir_type t, uint64_t chosen, uint64_t looked_up) {
     const uint64_t all = row_elements(t);
+    if (looked_up) return looked_up < all ? looked_up : all;
     if (!chosen || chosen >= (uint64_t)t.dim[0]) return all;
     return all / (uint64_t)t.dim[0] * chosen;
 }
 
 static void count_weights(const hir_module *m, module_facts *f) {
     reads r = {hd_new_array(m->arena, uint64_t, m->weights.n + 1),
+               hd_new_array(m->arena, uint64_t, m->weights.n + 1),
                hd_new_array(m->arena, bool, m->weights.n + 1)};
     find_reads(m, m->first, &r);
     pass_to_sources(m, &r);
@@ -91,7 +96,7 @@ static void count_weights(const hir_module *m, module_facts *f) {
         *of_dtype = hd_capped_add(*of_dtype, bytes);
         if (hir_is_derived(w)) continue;
         f->tensors += w->stacked ? (uint32_t)w->type.dim[0] : 1;
-        f->active = hd_capped_add(f->active, active_elements(w->type, r.chosen[i]));
+        f->active = hd_capped_add(f->active, active_elements(w->type, r.chosen[i], r.looked_up[i]));
         f->parameters = hd_capped_add(f->parameters, row_elements(w->type));
     }
 }

@@ -90,12 +90,16 @@ static bool fits(const hd_packed *p, hd_tile tile) {
 }
 
 /* The tile is the config's, or else the first of the usual ones that matches the shape of the
- * scales. */
+ * scales. A table whose rows are looked up may have lines beside the tiles of matrices
+ * (DeepSeek-V4.1). */
 static hd_tile choose_tile(const hd_packed *p, const hd_quant_group *group) {
     const hd_tile block = {128, 128}, line = {1, 32}, channel = {1, p->cols};
-    if (group && group->tile_known)
-        return (hd_tile){group->tile.rows ? group->tile.rows : p->rows,
-                         group->tile.cols ? group->tile.cols : p->cols};
+    if (group && group->tile_known) {
+        const hd_tile own = {group->tile.rows ? group->tile.rows : p->rows,
+                             group->tile.cols ? group->tile.cols : p->cols};
+        const bool in_lines = !fits(p, own) && fits(p, line) && hd_is_e8m0(p->scales);
+        return in_lines ? line : own;
+    }
     if (fits(p, block)) return block;
     if (fits(p, line)) return line;
     if (hd_is_e8m0(p->scales)) return line; /* no program writes E8M0 scales for whole rows */

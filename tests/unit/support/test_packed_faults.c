@@ -446,6 +446,24 @@ Test(packed_faults, another_form_than_the_config_says) {
     cr_expect(strstr(said(), "it has some-format for \"Linear\""), "%s", said());
 }
 
+/* A table whose rows are looked up has powers of two for lines of 32 beside matrices in tiles. */
+Test(packed_faults, lines_beside_tiles) {
+    const hd_quantisation q = says(HD_PACKING_E4M3, (hd_tile){32, 32}, "Linear", NULL);
+    static const int64_t lines_of[] = {70, 2}, tiles_of[] = {3, 2};
+    for (int in_lines = 0; in_lines < 2; in_lines++) {
+        hd_tensors t = {0}, out;
+        put_e4m3(&t, "m.weight", SHAPE(70, 64));
+        put_e8m0(&t, "m.scale", HD_T_F8_E8M0, 2, in_lines ? lines_of : tiles_of);
+        cr_assert(hd_unpack(arena, &diags, &t, &q, &out), "%s", said());
+        cr_expect_eq(the(&out, "m.weight")->packed->tile.rows, in_lines ? 1 : 32);
+        cr_expect_eq(the(&out, "m.weight")->packed->tile.cols, 32);
+    }
+    hd_tensors t = {0};
+    put_e4m3(&t, "m.weight", SHAPE(70, 64));
+    put_f32(&t, "m.weight_scale_inv", SHAPE(70, 2));
+    reject_with(&t, &q, "\"m.weight_scale_inv\" is F32 [70, 2], not [3, 2]");
+}
+
 Test(packed_faults, another_width_than_the_config_says) {
     hd_tensors t = integers();
     hd_quantisation q = says(HD_PACKING_INT8, (hd_tile){1, 32}, "Linear", NULL);
