@@ -54,6 +54,7 @@ static bool open_editor(line_reader *r) {
     el_set(r->editor, EL_CLIENTDATA, r);
     el_set(r->editor, EL_PROMPT, shown_prompt);
     el_set(r->editor, EL_EDITOR, "emacs");
+    el_set(r->editor, EL_SIGNAL, 1); /* signals that end the command find the terminal as it was */
     el_set(r->editor, EL_HIST, history, r->history);
     el_set(r->editor, EL_ADDFN, "hadal-cancel", "give the line up", cancel);
     el_source(r->editor, NULL); /* ~/.editrc */

@@ -152,8 +152,9 @@ chat_templates *chat_read(hd_arena *a, hd_diags *d, const char *folder) {
 
 /* ---- choosing -------------------------------------------------------------------------------- */
 
+/* Of two templates of a name the later one counts, as in transformers. */
 static const chat_source *named(const chat_templates *c, const char *name) {
-    for (size_t i = 0; i < c->list.n; i++)
+    for (size_t i = c->list.n; i-- > 0;)
         if (strcmp(c->list.at[i].name, name) == 0) return &c->list.at[i];
     return NULL;
 }

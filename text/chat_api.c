@@ -71,6 +71,10 @@ static bool parse(hd_arena *a, hd_diags *d, const char *what, const char *text, 
 }
 
 static bool messages_of(hd_arena *a, hd_diags *d, const hadal_chat *chat, json_t **out) {
+    if (chat->messages_json && chat->n_messages) {
+        hd_err(d, HD_E_USAGE, HD_NOWHERE, "messages are given both as a list and as JSON");
+        return false;
+    }
     if (chat->messages_json) return parse(a, d, "messages", chat->messages_json, out);
     json_t **slot = chat_slot(a);
     *out = *slot = json_array();
@@ -138,6 +142,7 @@ static int64_t run(const hadal_chat_template *c, const hadal_tokenizer *t, const
     const int64_t most = n < capacity ? n : capacity;
     tell(message, size, n == HADAL_TEXT_PATTERN ? "a pattern of the tokenizer takes too long" : "");
     if (n == HADAL_TEXT_CHAT) tell_error(a, d, message, size);
+    hd_known(n <= 0 || !t || ids.at);
     if (most > 0 && t) memcpy(out, ids.at, (size_t)most * sizeof *ids.at);
     if (most > 0 && !t) memcpy(out, text.at, (size_t)most);
     hd_arena_free(a);

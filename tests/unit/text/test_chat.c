@@ -144,6 +144,8 @@ Test(chat, messages) {
     rejected(&chat, "a list of at least one");
     chat.messages_json = "[}";
     rejected(&chat, "the messages is not legal JSON");
+    chat.messages = hello, chat.n_messages = 1;
+    rejected(&chat, "both as a list and as JSON");
     chat = plain, chat.tools_json = "{}";
     rejected(&chat, "tools must be a list");
     chat = plain, chat.messages = &(hadal_chat_message){"user", "\xff"};
@@ -242,6 +244,24 @@ Test(chat, ids) {
     }
     cr_expect_eq(i, 5);
     json_decref(root);
+}
+
+Test(chat, arrays_that_are_too_small) {
+    hadal_tokenizer *t = open_tokenizer("qwen");
+    char small[8] = "....";
+    int32_t ids[64], few[2] = {-1, -1};
+    write_file("chat_template.jinja", "abcdef {{ messages[0].content }}");
+    hadal_chat_template *c = open_chat();
+    cr_expect_eq(hadal_chat_text(c, &plain, small, 3, NULL, 0), 12);
+    cr_expect_str_eq(small, "abc.");
+    const int64_t n = hadal_chat_encode(c, t, &plain, ids, 64, NULL, 0);
+    cr_expect(n > 2 && n < 64);
+    cr_expect_eq(hadal_chat_encode(c, t, &plain, few, 1, NULL, 0), n);
+    cr_expect(few[0] == ids[0] && few[1] == -1);
+    cr_expect_eq(hadal_chat_encode(c, t, &plain, NULL, 0, NULL, 0), n);
+    hadal_chat_template_close(c);
+    hadal_chat_template_close(NULL);
+    hadal_tokenizer_close(t);
 }
 
 /* <think> is no special token. It is a control token where the template writes it, or the config
