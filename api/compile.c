@@ -470,6 +470,10 @@ static bool emit_header(hadal_session *s, const char *path) {
     return hcg_emit_header(s->program, &s->diags, path);
 }
 
+static bool emit_python(hadal_session *s, const char *path) {
+    return hcg_emit_python(s->program, &s->diags, path);
+}
+
 static bool emit_weights(hadal_session *s, const char *path) {
     return api_need_weights(s) && api_may_write(s, path) &&
            hcg_pack(s->program, &s->diags, &s->weights, path);
@@ -503,6 +507,7 @@ static bool emit(hadal_session *s, const hadal_target *t, const char *kind, cons
     } writers[] = {
         {"llvm", emit_llvm},     {"asm", emit_asm},         {"obj", emit_object},
         {"header", emit_header}, {"weights", emit_weights},
+        {"python", emit_python},
     };
     if (strcmp(kind, "ir") == 0) return api_need_module(s) && emit_ir(s, t, path);
     if (strcmp(kind, "torch") == 0) return api_need_module(s) && emit_torch(s, path);

@@ -103,6 +103,8 @@ typedef struct hcg_objects {
 bool hcg_emit_units(hcg_program *p, hd_diags *d, const char *stem, hcg_objects *out);
 void hcg_remove_objects(hcg_objects *objects);
 bool hcg_emit_header(hcg_program *p, hd_diags *d, const char *path);
+/* A class of Python for a library of a model that is not divided: ctypes. */
+bool hcg_emit_python(hcg_program *p, hd_diags *d, const char *path);
 /* cc -shared: `cc` NULL means $CC, then cc; for another architecture than this machine's
  * ARCH-linux-gnu-gcc. `runtime`: path of libhadalrt.a, made for the same architecture. */
 bool hcg_link(hcg_program *p, hd_diags *d, const hcg_objects *objects, const char *cc,

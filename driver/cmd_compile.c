@@ -20,6 +20,7 @@
     K(ASM, "asm", "", ".s", AFTER_PASSES)                                                          \
     K(OBJ, "obj", "", ".o", AFTER_PASSES)                                                          \
     K(HEADER, "header", "", ".h", AFTER_PASSES)                                                    \
+    K(PYTHON, "python", "", ".py", AFTER_PASSES)                                                   \
     K(SO, "so", "lib", ".so", AFTER_PASSES)
 
 enum stage { BEFORE_PASSES, AMONG_PASSES, AFTER_PASSES };
@@ -84,7 +85,7 @@ static int parse_kinds(hadal_session *s, const char *list, plan *p) {
                      list);
             return hadal_fail(
                 s, "usage", message,
-                "graph, torch, depth, kernel, plan, llvm, asm, obj, so, header, weights");
+                "graph, torch, depth, kernel, plan, llvm, asm, obj, so, header, python, weights");
         }
         p->wanted[k] = true;
         list += n + (list[n] == ',');
@@ -154,6 +155,9 @@ static int choose_outputs(hadal_session *s, const command_line *line, plan *p) {
     if (split_output(s, output, p)) return 1;
     const char *list = option_get(line, OPTION_EMIT);
     if (list && parse_kinds(s, list, p)) return 1;
+    if (p->wanted[EMIT_TORCH] && p->wanted[EMIT_PYTHON])
+        return hadal_fail(s, "usage", "--emit=torch and --emit=python both write NAME.py",
+                          "give one of them another -o DIR/NAME, in a command of its own");
     if (!list) p->wanted[EMIT_SO] = p->wanted[EMIT_HEADER] = true;
     /* line tables point into the kernel IR, so its text must be written as well */
     if (option_given(line, OPTION_DEBUG_INFO)) p->wanted[EMIT_KERNEL] = true;

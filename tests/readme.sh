@@ -14,7 +14,8 @@ PATH=$build/bin:$PATH
 
 awk '/^use "layers"/ { on = 1 } /^```/ { on = 0 } on' "$source/README.md" | cmp - examples/tiny/tiny.hadal
 # the indented hadal commands after the spec
-grep '^    hadal [a-z-]* examples/\(tiny\|jargon\)' "$source/README.md" >commands
+grep '^    \(hadal [a-z-]* examples/\(tiny\|jargon\)\|python3 examples/\)' "$source/README.md" >commands
+[ -z "${SANITIZE:-}" ] || sed -i '/^    python3/d' commands # whose functions come with the program
 [ "$(wc -l <commands)" -ge 3 ]
 sh -eux ./commands
 awk '/^```c$/ { on = 1; next } /^```/ { on = 0 } on' "$source/README.md" >main.c

@@ -217,7 +217,7 @@ HADAL_API int hadal_check_level(hadal_session *s, const char *level);
 /* After the pipeline: reports what hadal_emit would reject about the target, without writing
  * anything. */
 HADAL_API int hadal_check_target(hadal_session *s, const hadal_target *t);
-/* kind: "obj" "so" "header" "llvm" "asm" "weights" "ir" (the present IR text, at any stage) "torch"
+/* kind: "obj" "so" "header" "python" "llvm" "asm" "weights" "ir" (the present IR text, at any stage) "torch"
  * (a PyTorch module, from the graph as it was loaded). Except for "ir" and "torch" the pipeline must
  * have run. */
 HADAL_API int hadal_emit(hadal_session *s, const hadal_target *t, const char *kind,

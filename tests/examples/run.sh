@@ -68,6 +68,13 @@ case $example in
         if "$out/text" "$out/jargon.weights" "$examples/jargon/config.json" x 1 2>"$out/err"; then exit 1; fi
         grep -q 'config.json:1:1: error: .*no tokenizer.json' "$out/err"
         ;;
+    python)
+        built python | tee "$out/said.txt"
+        "$hadal" eval "$out/python/jargon" --data "$examples/jargon/README.md" --context 256 -q >"$out/eval.txt"
+        for what in tokens loss perplexity 'bits per byte'; do
+            [ "$(grep "^$what " "$out/said.txt")" = "$(grep "^$what " "$out/eval.txt")" ]
+        done
+        ;;
     kimi-small)
         cp "$examples/kimi-small"/* "$out" && cd "$out"
         make CC="$cc" HADAL="$hadal" OUT="$out" run | tee "$out/said.txt"
