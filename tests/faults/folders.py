@@ -98,6 +98,32 @@ def as_integers(tensor, bits, by=1.0):
             "lm_head.weight_shape": ("I64", [2], struct.pack("<2q", rows, columns))}
 
 
+E2M1 = [0, 0.5, 1, 1.5, 2, 3, 4, 6]
+E4M3 = [(1 + u % 8 / 8) * 2.0 ** (u // 8 - 7) if u >= 8 else u / 8 * 2.0 ** -6 for u in range(127)]
+
+
+def nearest(numbers, x):
+    return min(range(len(numbers)), key=lambda i: abs(numbers[i] - x))
+
+
+def as_nvfp4(tensor):
+    """lm_head as ModelOpt stores it: two codes in a byte, a scale for 16, and a factor"""
+    rows, columns = tensor[1]
+    values = array.array("f", tensor[2])
+    factor = struct.unpack("<f", struct.pack("<f", max(map(abs, values)) / (6 * 448)))[0]
+    codes, scales = [], []
+    for at in range(0, len(values), 16):
+        line = values[at:at + 16]
+        scales.append(nearest(E4M3, max(map(abs, line)) / 6 / factor))
+        codes += [nearest(E2M1, abs(x) / (E4M3[scales[-1]] * factor)) + 8 * (x < 0) for x in line]
+    return {"lm_head.weight": ("U8", [rows, columns // 2], bytes(a | b << 4 for a, b in zip(codes[::2], codes[1::2]))), "lm_head.weight_scale": ("F8_E4M3", [rows, columns // 16], bytes(scales)),
+            "lm_head.weight_scale_2": ("F32", [], struct.pack("<f", factor))}
+
+
+def tied_nvfp4(tensor):
+    return {**without(HEAD), **as_nvfp4(tensor)}, config(tie_word_embeddings=True, quantization_config=dict(quant_method="modelopt", quant_algo="W4A16_NVFP4", ignore=[]))
+
+
 def quantised_head(bits):
     weights = dict(num_bits=bits, type="int", symmetric=True, dynamic=False, strategy="channel" if bits == 8 else "group", group_size=None if bits == 8 else 32)
     groups = dict(group_0=dict(targets=["re:.*lm_head"], weights=weights, input_activations=None, output_activations=None))
@@ -146,6 +172,8 @@ CASES = {
     "tied-in-4-bits": (*tied_integers(4, EMBEDDING), TIED_SAME, ["the same in a quantised form"]),
     "tied-and-other-in-8-bits": (*tied_integers(8, TENSORS[HEAD]), None, ["is not equal", "rounding to its codes makes one of about"]),
     "tied-and-other-in-4-bits": (*tied_integers(4, TENSORS[HEAD]), None, ["is not equal"]),
+    "tied-in-nvfp4": (*tied_nvfp4(EMBEDDING), TIED_SAME, ["'lm_head.weight', the same in a quantised form, is left out"]),
+    "tied-and-other-in-nvfp4": (*tied_nvfp4(TENSORS[HEAD]), None, ["is not equal", "rounding to its codes makes one of about"]),
     "tied-and-scaled-in-8-bits": (*tied_integers(8, EMBEDDING, 1.03), None, ["is not equal", "the difference is 0.03"]),
     "no-head": (without(HEAD), CONFIG, None, ["weight 'lm_head.weight' [64, 64] is missing", '"tie_word_embeddings": true']),
     # other beginnings of names

@@ -22,7 +22,7 @@ import torch
 from make_published import DERIVED, empty_model, logits_of, write
 from model_search import COMPILED, Draw, checked, distance, errors_of, npy, said_of, search
 from published_random import FAMILIES, WRAPPERS, in_files, made, stack_experts
-from quantised_forms import (WEIGHT, compressed_form, e4m3, integers, module_of, mxfp4_blocks, mxfp4_packed, mxfp4_pairs)
+from quantised_forms import (WEIGHT, compressed_form, e4m3, integers, module_of, mxfp4_blocks, mxfp4_packed, mxfp4_pairs, nvfp4_experts, nvfp4_modelopt, nvfp4_packed)
 from safetensors.torch import load_file, save_file
 
 # Tensors that checkpoints keep as they are: ends of the model, norms, routers, what is no matrix of a linear map
@@ -32,7 +32,7 @@ NEVER = re.compile(r"norm|conv|visual|vision|audio")
 STACK = re.compile(r"experts\.(gate_up_proj|down_proj|w\d+_weight)$|\.moe\.(gate|up|down)_proj\.weight$")
 SELF_CHECK = 1e-6       # the stored logits are f32
 DRAWS = 12
-TYPES = ("q8", "q4", "bf16", "f16", "mxfp4")
+TYPES = ("q8", "q4", "bf16", "f16", "mxfp4", "nvfp4")
 
 
 # ---- where the elements of a file are in the model
@@ -191,9 +191,24 @@ def mxfp4(r, modules):
     return {m: form for m in modules}, {"quant_method": "mxfp4"}, "modules_to_not_convert", [form.word]
 
 
+def modelopt(r, modules):
+    """NVFP4, or some modules in it and others in FP8 with a scale for each matrix"""
+    four, eight = nvfp4_modelopt(r), e4m3(r, (0, 0), "f32", "_scale", [])
+    form_of = {m: eight if mixed and r.some(0.4) else four for mixed in [r.some(0.3)] for m in modules}
+    config = {"quant_method": "modelopt", "quant_algo": r.of("NVFP4", "NVFP4", "W4A16_NVFP4"), "producer": {"name": "modelopt", "version": "0.47.0"}}
+    if eight in form_of.values():
+        config["quant_algo"] = "MIXED_PRECISION"
+        config["quantized_layers"] = {m: {"quant_algo": "FP8"} if f is eight else {"quant_algo": "NVFP4", "group_size": 16} for m, f in form_of.items()}
+    elif r.some():
+        config["config_groups"] = {"group_0": {"weights": {"num_bits": 4, "type": "float", "group_size": 16, "dynamic": False}, "targets": ["Linear"]}}
+    if r.some():
+        config["kv_cache_scheme"] = {"num_bits": 8, "type": "float", "dynamic": False}
+    return form_of, config, "ignore", [config["quant_algo"]]
+
+
 def without(r, modules):
     """No config: forms that say themselves what they are"""
-    forms = [e4m3(r, (128, 128), "f32", "_scale_inv"), e4m3(r, (1, 32), "u8", "_scale"), e4m3(r, (1, 0), "bf16", "_scale"), mxfp4_packed(r), mxfp4_pairs(r), mxfp4_blocks(r)]
+    forms = [e4m3(r, (128, 128), "f32", "_scale_inv"), e4m3(r, (1, 32), "u8", "_scale"), e4m3(r, (1, 0), "bf16", "_scale"), mxfp4_packed(r), mxfp4_pairs(r), mxfp4_blocks(r), nvfp4_packed(r), nvfp4_modelopt(r), nvfp4_experts(r)]
     forms += [form._replace(fits=lambda name, shape, of=form.fits: of(name, shape) and shape[-1] > 4) for form in (integers(r, r.of(4, 8), r.of(8, 16, 32, 64, None), r.some(), torch.bfloat16) for _ in range(2))]
     some = r.sample(forms, r.randrange(1, 4))
     return {m: r.choice(some) for m in modules}, None, None, ["no config:"] + [f.word for f in some]
@@ -208,7 +223,7 @@ def quantised(r, family, tensors):
     names = [n for n, w in tensors.items() if w.dim() > 1 and able(n, w) and (everything or not PLAIN.search(n))]
     # only the gpt_oss of transformers has its experts as the blocks of MXFP4 have them
     blocks = family == "gpt_oss"
-    how = r.of(compressed, compressed, compressed, fp8, fp8, mxfp8, without, *([mxfp4] * 4 if blocks else []))
+    how = r.of(compressed, compressed, compressed, fp8, fp8, mxfp8, modelopt, modelopt, without, *([mxfp4] * 4 if blocks else []))
     stores = lambda form, name: form.fits(name, tensors[name].shape) and (blocks or "blocks" not in form.word)
     for _ in range(DRAWS):      # forms that most of these matrices can have
         form_of, config, list_name, said = how(r, [module_of(n) for n in names])

@@ -115,6 +115,50 @@ def mxfp4_blocks(r):
     return Form("mxfp4 blocks", lambda name, shape: len(shape) == 3 and not name.endswith(WEIGHT) and shape[1] % 32 == 0, store)
 
 
+# ---- E2M1, 16 with a scale in E4M3, and a factor
+
+def small_groups(w, wobble):
+    """Codes, two in a byte, scales in E4M3, the factor in f32, and the numbers without it"""
+    rows, cols = w.shape
+    lines = w.reshape(rows, cols // 16, 16)
+    factor = (w.abs().amax() / (6 * 448) * wobble).clamp(min=1e-20).float()
+    scale = (lines.abs().amax(-1) / 6 / factor.double()).clamp(max=448).float().to(torch.float8_e4m3fn)
+    each = scale.double()[..., None]
+    x = torch.where(each > 0, lines / (each * factor.double()).clamp(min=1e-300), 0.0)
+    code = (x.abs()[..., None] - E2M1).abs().argmin(-1)
+    value = torch.where(x < 0, -1.0, 1.0) * E2M1[code] * each
+    half = (code + 8 * (x < 0)).to(torch.uint8).reshape(rows, cols)
+    return half[:, ::2] | half[:, 1::2] << 4, scale, factor, value.reshape(rows, cols)
+
+
+def nvfp4_packed(r):
+    def store(name, w):
+        codes, scale, factor, value = small_groups(w, r.uniform(0.6, 1.5))
+        divisor = (1 / factor).reshape(1)
+        return {name + "_packed": codes, name + "_scale": scale, name + "_global_scale": divisor}, value / divisor.double()
+    return Form("nvfp4", lambda name, shape: is_matrix(name, shape) and shape[1] % 16 == 0, store)
+
+
+def nvfp4_modelopt(r):
+    def store(name, w):
+        codes, scale, factor, value = small_groups(w, r.uniform(0.6, 1.5))
+        return {name: codes, name + "_scale": scale, name + "_scale_2": factor.reshape(())}, value * factor.double()
+    return Form("nvfp4 modelopt", lambda name, shape: is_matrix(name, shape) and shape[1] % 16 == 0, store)
+
+
+def nvfp4_experts(r):
+    """A stack whose factors are quotients, of one number or of one for each matrix"""
+    def store(name, w):
+        parts = [small_groups(m, r.uniform(0.6, 1.5)) for m in w]
+        divisor = torch.full([len(parts)], 2688.0) * r.uniform(0.5, 2)
+        amax = torch.stack([p[2] for p in parts]) * divisor
+        value = torch.stack([p[3] * a.double() / d.double() for p, a, d in zip(parts, amax, divisor)])
+        if r.some(0.3):
+            divisor = divisor[:1].reshape(r.of([], [1]))
+        return {name: torch.stack([p[0] for p in parts]), name + "_scale": torch.stack([p[1] for p in parts]), name + "_amax": amax, name + "_outer_scale_denominator": divisor}, value
+    return Form("nvfp4 experts", lambda name, shape: len(shape) == 3 and name.endswith("_weight") and shape[2] % 16 == 0, store)
+
+
 # ---- integers
 
 def words(q, bits):
@@ -167,13 +211,15 @@ def group_of(r, form, fmt, **weights):
 
 
 def compressed_form(r):
-    kind = r.of("int", "int", "int", "mxfp4", "mxfp8", "float", "float")
+    kind = r.of("int", "int", "int", "mxfp4", "nvfp4", "nvfp4", "mxfp8", "float", "float")
     if kind == "int":
         bits, group, symmetric = r.of(4, 4, 8), r.of(8, 16, 32, 64, 128, None), r.some()
         form = integers(r, bits, group, symmetric, r.of(torch.bfloat16, torch.bfloat16, torch.float16, torch.float32))
         return group_of(r, form, "pack-quantized", num_bits=bits, type="int", symmetric=symmetric, strategy="group" if group else "channel", group_size=group, actorder=r.of(None, "weight", "static"))
     if kind == "mxfp4":
         return group_of(r, mxfp4_packed(r, r.some(0.2)), "mxfp4-pack-quantized", num_bits=4, strategy="group", group_size=32, scale_dtype="torch.uint8")
+    if kind == "nvfp4":
+        return group_of(r, nvfp4_packed(r), "nvfp4-pack-quantized", num_bits=4, strategy="tensor_group", group_size=16, scale_dtype="torch.float8_e4m3fn")
     if kind == "mxfp8":
         return group_of(r, e4m3(r, (1, 32), r.of("u8", "e8m0"), "_scale"), "mxfp8-quantized", strategy="group", group_size=32)
     strategy = r.of("block", "block", "channel", "tensor")
