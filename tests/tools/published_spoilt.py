@@ -21,6 +21,7 @@ from model_search import EVALUATOR, Draw, distance, npy, tensor
 
 BYTES = {"F64": 8, "I64": 8, "U64": 8, "F32": 4, "I32": 4, "U32": 4, "BF16": 2, "F16": 2, "I16": 2, "U16": 2}
 PACKED = re.compile(r"(\.weight_packed|_blocks|\.qweight)$")
+FACTORS = ("_global_scale", "_scale_2")
 SCALE_ENDS = ("_scale_inv", "_scale", "_scales", ".scale")
 
 
@@ -295,14 +296,29 @@ def raw_bytes(r, t, config, codes, scales, stem):
 
 
 def nvfp4(r, t, config, codes, scales, stem):
-    if not codes.endswith("_packed"):
+    """Factors of matrices, also where there are none, and scales with a sign"""
+    factor = next((stem + end for end in FACTORS if stem + end in t), None)
+    if not factor and not codes.endswith("_packed"):
         return None
-    t[stem + "_global_scale"] = ["F32", [1], struct.pack("<f", 3.0)]
-    return "global scale"
+    if not factor:
+        t[stem + "_global_scale"] = ["F32", [1], struct.pack("<f", 3.0)]
+        return "global scale"
+    how = r.of("missing", "dtype", "rows", "number", "number", "sign")
+    if how == "missing":
+        del t[factor]
+    elif how == "dtype":
+        t[factor] = r.of(["BF16", [1], b"\x40\x40"], ["F64", [1], struct.pack("<d", 3.0)], ["I32", [1], bytes(4)])
+    elif how == "rows":
+        t[factor] = resized(["F32", [1], struct.pack("<f", 3.0)], r.of([t[codes][1][0]], [1, 1], [0], [2]))
+    elif how == "number":
+        t[factor] = ["F32", t[factor][1], struct.pack("<f", r.of(-3.0, float("nan"), float("inf"), -float("inf"), *[0.0] * factor.endswith("_global_scale")))]
+    else:
+        t[scales] = patched(t[scales], r.randrange(len(t[scales][2])), b"\xb8")
+    return f"{factor} {how}"
 
 
 FAULTS = (missing_scales, missing_codes, missing_shape, other_shape, other_shape, other_shape, other_dtype, other_dtype, wider_dtype, no_number, no_number, huge_scale, zeros, zeros, other_weight_shape, other_weight_shape, spoilt_weight_shape, order,
-          twice, other_prefix, other_prefix, left_out, other_method, other_numbers, other_numbers, raw_bytes, nvfp4)
+          twice, other_prefix, other_prefix, left_out, other_method, other_numbers, other_numbers, raw_bytes, nvfp4, nvfp4, nvfp4)
 
 
 def quantisation_of(config):
