@@ -125,11 +125,11 @@ enum { HALF = HIR_GROUP / 2 };
 
 /* The factor of the matrix that element `first` of t is in. False: it is no normal f32, or so large
  * that f32 cannot hold all numbers with it. */
-static bool factor_of(const hd_tensor *t, uint64_t first, float *out) {
+static bool factor_of(const hd_tensor *t, uint64_t first, double *out) {
     const hd_packed *p = t->packed;
     const double most = 6 * 448,
                  f = hd_packed_factor(p, (t->packed_first + first) / p->cols / p->rows);
-    *out = (float)f;
+    *out = f;
     return f == 0 || (f >= (double)FLT_MIN && f * most < (double)FLT_MAX);
 }
 
@@ -162,11 +162,13 @@ static bool copy_nvfp4(const hd_tensor *t, uint64_t first, uint8_t *out) {
     const uint64_t there = N - first < HIR_PANEL ? N - first : HIR_PANEL;
     uint8_t codes[HIR_PANEL][HALF], scales[2];
     float factors[HIR_PANEL] = {0};
+    double exact = 0;
     source from = {0};
     bool ok = true;
     for (uint64_t row = 0; row < HIR_PANEL; row++) {
         from.rows[row] = row < there ? codes[row] : nothing;
-        if (row < there) ok &= factor_of(t, (first + row) * p->cols, &factors[row]);
+        if (row < there) ok &= factor_of(t, (first + row) * p->cols, &exact);
+        if (row < there) factors[row] = (float)exact;
     }
     for (uint64_t k = 0; k < p->cols; k += HIR_GROUP, out += HCG_NVFP4_GROUP) {
         const uint64_t n = p->cols - k < HIR_GROUP ? p->cols - k : HIR_GROUP;
@@ -182,7 +184,8 @@ static bool copy_nvfp4(const hd_tensor *t, uint64_t first, uint8_t *out) {
     return ok;
 }
 
-/* The group from element `first` on, for the evaluator. */
+/* The group from element `first` on, for the evaluator. The factor is that of the checkpoint: f32 is
+ * what all numbers are rounded to with which compiled code computes. */
 static bool keep_nvfp4(const hd_tensor *t, uint64_t first, hcg_group *out) {
     const hd_packed *p = t->packed;
     const uint64_t at = t->packed_first + first, k = at % p->cols;

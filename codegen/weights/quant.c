@@ -103,7 +103,7 @@ void hcg_put_factors(hir_dtype dtype, const float each[HIR_PANEL], uint8_t *end)
 double hcg_group_at(hir_dtype dtype, const hcg_group *g, unsigned k) {
     if (dtype == HIR_NVFP4)
         return (double)hd_from_e2m1(g->q[k]) *
-               small_scale(k < HIR_GROUP / 2 ? g->scale : g->least) * (double)g->factor;
+               small_scale(k < HIR_GROUP / 2 ? g->scale : g->least) * g->factor;
     if (dtype == HIR_MXFP4)
         return (double)hd_from_e2m1(g->q[k]) * (double)hd_from_e8m0((uint8_t)g->scale);
     double s = (double)hd_f16_to_f32(g->scale), m = (double)hd_f16_to_f32(g->least);

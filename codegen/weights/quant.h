@@ -23,7 +23,7 @@ typedef struct hcg_group { /* a group of one row */
     uint16_t scale, least; /* s and m in f16; q8: m is 0; mxfp4: the byte s, and 0; nvfp4: the two
                               bytes s */
     uint8_t q[HIR_GROUP];  /* as in the file: in q8, 128 is added */
-    float factor;          /* of the row, which the group itself does not hold; 1 */
+    double factor;         /* of the row, which the group itself does not hold; 1 */
 } hcg_group;
 
 /* Rows of numbers as in a checkpoint, each of HIR_GROUP or more numbers, at any address. */

@@ -403,7 +403,7 @@ static inline void *pack_groups(float *w, int64_t n, int64_t k, hir_dtype dtype)
         for (int64_t i = 0; i < rows; i++) {
             hcg_group g;
             hcg_get_group(dtype, to, (unsigned)i, &g);
-            g.factor = factor[i];
+            g.factor = (double)factor[i];
             for (int64_t j = 0; j < some; j++)
                 w[(first + i) * k + column + j] = (float)hcg_group_at(dtype, &g, (unsigned)j);
         }
