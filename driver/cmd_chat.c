@@ -56,7 +56,9 @@ static int keep_answer(talk *t, const hadal_generated *done) {
     }
     if (t->chat.n_ids + done->tokens == t->context)
         say(t, "hadal: the context is full: /reset begins anew; --context N makes more room");
-    return add_message(t->s, &t->chat, "assistant", t->out.text ? t->out.text : "");
+    /* what a model says in several parts, as reasoning in a channel of its own, ends in its answer */
+    const size_t begin = t->out.last < t->out.n ? t->out.last : 0;
+    return add_message(t->s, &t->chat, "assistant", t->out.text ? t->out.text + begin : "");
 }
 
 static int answer(talk *t) {
@@ -66,7 +68,7 @@ static int answer(talk *t) {
         return give_up_turn(t);
     }
     if (t->chat.n_ids >= t->context) return reject_length(t);
-    t->out.n = 0;
+    t->out.n = t->out.last = 0;
     if (t->out.text) *t->out.text = 0;
     if (open_writer(t->s, t->chat.tokenizer, t->chat.ids, t->chat.n_ids, &t->out)) return 1;
     defer_interrupt();
@@ -157,7 +159,7 @@ static int open_talk(talk *t, const command_line *line, const prompt *p, workpla
         return 1;
     t->context = context, t->first = t->chat.n;
     t->quiet = option_given(line, OPTION_QUIET), t->times = option_given(line, OPTION_TIME);
-    t->out.keeps = true;
+    t->out.keeps = p->tokenizer;
     t->options.library = w->files.library, t->options.packed = w->files.weights;
     t->options.context = &t->out;
     report_step("opening the model");

@@ -48,6 +48,10 @@ int write_token(void *context, int32_t id) {
     if (w->silent) return 0;
     if (!w->stream) return write_id(w, id);
     const char *text = hadal_text_stream_add(w->stream, id, &n);
+    if (w->keeps && hadal_tokenizer_is_special(w->keeps, id)) {
+        if (w->n > w->last) (void)report_text("\n", 1);
+        w->last = w->n;
+    }
     return write_text(w, text ? text : "", text ? n : 0);
 }
 

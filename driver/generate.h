@@ -12,9 +12,10 @@ enum { EXIT_INTERRUPTED = 128 + 2 };
 typedef struct writer {
     hadal_text_stream *stream; /* NULL: token ids are written */
     bool begun, silent;        /* silent: another rank does the writing */
-    bool keeps;                /* the text is kept as well, in `text` */
+    /* Of a chat: the text is kept as well. A control token in it is shown as the end of a line. */
+    const hadal_tokenizer *keeps;
     char *text;
-    size_t n, capacity;
+    size_t n, capacity, last; /* last: where the text after the last control token begins */
 } writer;
 
 /* Begins a text after these tokens. */

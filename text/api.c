@@ -101,6 +101,10 @@ const char *hadal_tokenizer_token(const hadal_tokenizer *t, int32_t id) {
     return id >= 0 && (size_t)id < t->read->n_ids ? t->read->tokens[id].at : NULL;
 }
 
+int hadal_tokenizer_is_special(const hadal_tokenizer *t, int32_t id) {
+    return id >= 0 && (size_t)id < t->read->n_ids && t->read->special[id];
+}
+
 int64_t hadal_tokenizer_encode(const hadal_tokenizer *t, const char *text, size_t n,
                                int with_template, int32_t *ids, int64_t capacity) {
     hd_arena *a = hd_arena_new();

@@ -48,6 +48,9 @@ HADAL_API int32_t hadal_tokenizer_id(const hadal_tokenizer *t, const char *token
 /* The text of an id in the file; NULL: there is no such id. */
 HADAL_API const char *hadal_tokenizer_token(const hadal_tokenizer *t, int32_t id);
 
+/* 1: the id is that of a special token, which streams can leave out. */
+HADAL_API int hadal_tokenizer_is_special(const hadal_tokenizer *t, int32_t id);
+
 /* Failures of hadal_tokenizer_encode, hadal_chat_encode and hadal_chat_text. */
 enum {
     HADAL_TEXT_MEMORY = -1,  /* out of memory */
