@@ -4,7 +4,8 @@
 #   run.sh HADAL TENSOR_COMPARE CASE_FOLDER LEVEL WORK_FOLDER NUMBER [whole]
 #
 # LEVEL: interpret (the float64 evaluator), or a CPU level of the compiled code. Compiled, what costs a translation of its own takes turns by
-# NUMBER, and all have all of it with HADAL_FULL=1: caches of bf16 or f16, one case in four each, and weights of depth mixes, one in three.
+# NUMBER, and all have all of it with HADAL_FULL=1: caches of bf16 or f16, one case in six each, losses, one in five, and weights of depth
+# mixes, one in four.
 # Tolerances, e = max |got - expected| / max |expected|:
 #   evaluator 1e-6   float64 throughout; the expected values are stored as float32 (6e-8)
 #   compiled  1e-4   a plain float32 evaluation stays below 3e-5, an error in the maths moves logits by 2e-4 and more
@@ -43,14 +44,14 @@ turn() { # NUMBER of OF: whether it is this case's
 }
 
 depth=
-if [ "$level" = interpret ] || turn 0 3; then depth="--trace-depth $out.depth"; fi
+if [ "$level" = interpret ] || turn 0 4; then depth="--trace-depth $out.depth"; fi
 "$hadal" run "$case" --tokens "$tokens" --logits "$out.npy" --hidden "$out-hidden.npy" $depth $flags --threads 2
 check "logits, one call" "$out.npy" "$expected:logits" $limit
 check "final hidden rows" "$out-hidden.npy" "$expected:hidden_final" $limit
 check "split against one call" "$out-split.npy" "$out.npy" 1e-5
 
 # the loss of compiled code costs a compilation
-if [ "$level" = interpret ] || turn 0 4; then
+if [ "$level" = interpret ] || turn 0 5; then
     "$hadal" eval "$case" --data "$tokens" --losses "$out-losses.npy" --context 4096 $flags >/dev/null
     check "losses" --losses "$out-losses.npy" "$expected:logits" "$tokens" $limit
 fi
@@ -62,8 +63,8 @@ cache() { # TYPE, distance to the evaluator with the same cache, to the expected
     check "cache of $1 against f32" "$out-$1.npy" "$expected:logits" "$3"
 }
 if [ "$level" != interpret ]; then
-    ! turn 0 4 || cache bf16 1e-2 0.1
-    ! turn 1 4 || cache f16 2e-3 0.03
+    ! turn 0 6 || cache bf16 1e-2 0.1
+    ! turn 3 6 || cache f16 2e-3 0.03
 fi
 
 [ -n "$depth" ] || exit 0

@@ -3,7 +3,7 @@
 #
 #   weights.sh HADAL TENSOR_COMPARE CASE_FOLDER WORK_FOLDER NUMBER [LEVEL]
 #
-# Cases that follow each other by NUMBER take one type after the other: with half of 40 cases each type meets 4 of them, which differ. All six, of
+# Cases that follow each other by NUMBER take one type after the other: with a third of 40 cases each type meets two or three of them, which differ. All six, of
 # each case, with HADAL_FULL=1, and always with NUMBER all.
 #
 # Tolerances, e = max |got - expected| / max |expected|, against the evaluator with the same stored weights:

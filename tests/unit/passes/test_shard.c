@@ -117,14 +117,16 @@ Test(shard, golden_cases_on_more_ranks_than_heads_with_rows_on_all) {
 Test(shard, published_families_on_two_and_on_five_ranks) {
     case_name names[128];
     const size_t n = cases_in("published", names, 128);
-    size_t divided = 0;
+    size_t divided = 0, seen = 0;
     for (size_t i = 0; i < n; i++) {
+        if (!has_turn(i / 2, 2)) continue;
+        seen++;
         divided += check(names[i].text, load("published", names[i].text), i % 2 ? 2 : 5, 5);
         next_arena();
     }
     /* Of one family projections lie in one matrix, and their biases are several weights side by
      * side: its layers are done by each rank. */
-    cr_assert_geq(divided, n - 1);
+    cr_assert_geq(divided, seen - 1);
 }
 
 /* Rows that cross as bf16 are rounded by at most 2^-9 of each element, once for each sublayer: seen

@@ -15,6 +15,7 @@
 #include <xmmintrin.h>
 
 #include "runtime/detect.h"
+#include "tests/tools/full.h"
 #include "tests/unit/runtime/runtime_toy.h"
 
 /* a pause inside a call, for the test of concurrent misuse */
@@ -52,6 +53,7 @@ Test(runtime, every_share_of_every_split_is_done_once) {
         for (int threads = 1; threads <= 17; threads++)
             for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++)
                 for (int64_t cols = 1; cols <= MAX_COLS; cols += 11) {
+                    if (!has_turn((unsigned)(split + threads) + k + (uint64_t)cols, 3)) continue;
                     hrt_step step = {.split_decode = (uint32_t)split,
                                      .split_prefill = (uint32_t)split,
                                      .grain = GRAIN,

@@ -520,14 +520,14 @@ static void check_level(const char *name) {
         problem p;
         choice c;
         open_choice(&p, &c, &s, round);
-        if (has_turn((unsigned)round + level->lanes / 8, 2)) check(&p, level, compare_choice, &c);
+        if (has_turn((unsigned)round + level->lanes / 8, 3)) check(&p, level, compare_choice, &c);
         close_problem(&p);
     }
     for (int round = 0; round < ROUNDS; round++) {
         problem p;
         lists l;
         open_lists(&p, &l, &s);
-        if (has_turn((unsigned)round + level->lanes / 8, 2))
+        if (has_turn((unsigned)round + level->lanes / 8, 3))
             check(&p, level, compare_attention, &l);
         close_problem(&p);
     }

@@ -167,7 +167,7 @@ static void check_cuts(problem *p, const hcg_level *level, double tolerance) {
 
 /* Rounds take turns among the levels; in the full set each has all. */
 static void check_in_turn(problem *p, const hcg_level *level, int round, double tolerance) {
-    if (!has_turn((unsigned)round + level->lanes / 8, 2)) return;
+    if (!has_turn((unsigned)round + level->lanes / 8, 3)) return;
     evaluate(p);
     check_cuts(p, level, tolerance);
 }
