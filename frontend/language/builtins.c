@@ -22,6 +22,19 @@ static hfe_value run_len(hfe_elab *e, const hfe_call *call) {
                                : reject(e, call, 0, "a list or a string");
 }
 
+/* A list of the characters of a text, which is UTF-8. */
+static hfe_value run_characters(hfe_elab *e, const hfe_call *call) {
+    if (!hfe_is(arg(call, 0), HFE_STRING)) return reject(e, call, 0, "a string");
+    HD_VEC(hfe_value) all = {0};
+    for (const char *c = arg(call, 0).string, *next; *c; c = next) {
+        next = c + 1;
+        while (((unsigned char)*next & 0xc0) == 0x80)
+            next++;
+        hd_push(e->arena, &all, hfe_new_string(e, call->loc, c, (size_t)(next - c)));
+    }
+    return hfe_new_list(e, call->loc, all.at, all.n);
+}
+
 static hfe_value run_append(hfe_elab *e, const hfe_call *call) {
     return hfe_is(arg(call, 0), HFE_LIST)
                ? hfe_append(e, call->loc, arg(call, 0).list, arg(call, 1))
@@ -238,6 +251,7 @@ static hfe_value run_assert(hfe_elab *e, const hfe_call *call) {
 /* ---- table --------------------------------------------------------------------------------- */
 #define BUILTINS(B)                                                                                \
     B(len, 1, 1, "len(list or string)")                                                            \
+    B(characters, 1, 1, "characters(string)")                                                      \
     B(append, 2, 2, "append(list, value)")                                                         \
     B(sum, 1, 1, "sum(list)")                                                                      \
     B(shape, 1, 1, "shape(x)")                                                                     \

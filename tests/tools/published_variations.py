@@ -31,6 +31,7 @@ LLAMA3 = dict(rope_type="llama3", rope_theta=500.0, factor=4.0, low_freq_factor=
 S, F, L = "sliding_attention", "full_attention", "linear_attention"
 EQUAL = dict(linear_key_head_dim=6, linear_value_head_dim=6)
 TEXT = "text_config."
+LIKE_NEW = dict(initializer_range=0.3, ngpt_alpha_init=0.2)     # as large as what make_published adds: rates and gains are stored by it, and gains squared
 
 VARIATIONS = {
     "llama": [
@@ -134,6 +135,14 @@ VARIATIONS = {
         dict(loop_config=dict(core_end=4, num_passes=2), loop_gate_rank=3, layer_types=["hybrid"] * 8), dict(layer_types=["hybrid_sliding"] * 8, sliding_window_size=2, loop_layer_index_start=4, loop_config=dict(core_start=2)),
         dict(layer_types=DROP, conv_kernel_size=2, num_experts_per_tok=1, n_layers_per_attn_res_block=4, loop_layer_index_start=4, loop_layer_index_end=8, loop_config=None),
     ],
+    "dory": [dict(LIKE_NEW, **changes) for changes in (     # blocks and pairs, one loop and four, parts that have no layer
+        dict(n_recurrent_loops=1), dict(n_recurrent_loops=4, recurrent_kv_cache_mode="last_loop", hidden_act="gelu"), dict(tie_word_embeddings=True, attention_bias=True, mlp_bias=True, n_recurrent_loops=3),
+        dict(n_input_layers=0, n_output_layers=6), dict(n_output_layers=0, n_recurrent_layers=8, num_key_value_heads=4), dict(n_input_layers=6, n_recurrent_layers=0, n_output_layers=6),
+        dict(layer_types=[S, F, S, F, F, S], num_hidden_layers=6, n_input_layers=2, n_recurrent_layers=None, n_output_layers=1, rope_parameters=DROP, sliding_window=1),
+        dict(layer_types=DROP, num_hidden_layers=6, n_input_layers=1, n_recurrent_layers=2, n_output_layers=3, initializer_range=0.5, ngpt_alpha_init=-0.2, head_dim=6),
+        dict(rope_parameters={F: dict(YARN), S: dict(rope_type="linear", rope_theta=50.0, factor=2.0)}), dict(rope_parameters={F: dict(LLAMA3), S: dict(YARN, truncate=False)}, length=30),
+        dict(rope_parameters={F: dict(rope_type="yarn", factor=4.0, rope_theta=100.0), S: dict(rope_type="default", rope_theta=33.0)}, max_position_embeddings=16),
+    )],
     "kimi_linear": [
         {"num_expert_group": 4, "topk_group": 2}, {"moe_renormalize": False, "num_shared_experts": 2}, {"q_lora_rank": 10}, {"first_k_dense_replace": 2, "linear_attn_config.short_conv_kernel_size": 2},
         {"linear_attn_config.full_attn_layers": [1, 3, 5], "linear_attn_config.kda_layers": [2, 4]},

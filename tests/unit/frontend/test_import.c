@@ -452,7 +452,8 @@ Test(import, a_family_is_closest_to_itself, .timeout = 300) {
                  {"deepseek_v4", NULL},
                  {"berrylm", NULL},
                  {"inkling2_loop_text", NULL},
-                 {"deepseek_v41_text", NULL}};
+                 {"deepseek_v41_text", NULL},
+                 {"dory", NULL}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const char *of = cases[i].family ? cases[i].family : cases[i].folder;
         char *path = hd_printf(arena, "%s/published/%s", TEST_DATA, cases[i].folder);
