@@ -45,6 +45,9 @@ static plan_stage stage_of(hadal_session *s, const hcg_program *p) {
                       .runs = (int64_t)p->runs.n,
                       .arena_kept = p->m->arena_kept,
                       .local_kept = p->m->local_kept};
+    for (size_t i = 0; i < p->m->states.n; i++)
+        if (hir_is_of_call(&p->m->states.at[i]))
+            out.pair_bytes = hd_capped_add(out.pair_bytes, hir_state_bytes(&p->m->states.at[i]));
     for (size_t i = 0; i < p->steps.n; i++) {
         if (p->steps.at[i].collective) continue; /* a collective, which is one of the crossings */
         const plan_step step = api_plan_step(p, i);

@@ -109,10 +109,12 @@ static void add(uint64_t *sum, uint64_t rows, uint64_t bytes) {
 }
 
 /* A token writes one row to a window or a cache, or its share of a row where a row stands for
- * several positions; a carry (a state of fixed size that is rewritten whole) is one row. */
+ * several positions; a carry (a state of fixed size that is rewritten whole) is one row. Scores are
+ * written wherever they are read (count_reader). */
 static void count_state(const collector *c, uint32_t s, states_at *at) {
     const row_size size = size_of(&c->m->states.at[s]);
     state_bytes *b = &at->group[group_of(c, s)];
+    if (hir_is_of_call(&c->m->states.at[s])) return; /* nothing of it is kept */
     add(&b->held, rows_behind(size, at->positions), size.bytes);
     add(&b->written, 1, size.bytes / size.rate);
 }
@@ -120,7 +122,10 @@ static void count_state(const collector *c, uint32_t s, states_at *at) {
 static void count_reader(const collector *c, const reader *r, states_at *at) {
     const row_size size = size_of(&c->m->states.at[r->state]);
     const uint64_t all = rows_behind(size, at->positions), most = (uint64_t)r->rows;
-    add(&at->group[group_of(c, r->state)].read, most && most < all ? most : all, size.bytes);
+    state_bytes *b = &at->group[group_of(c, r->state)];
+    const uint64_t rows = most && most < all ? most : all;
+    add(&b->read, rows, size.bytes);
+    if (hir_is_of_call(&c->m->states.at[r->state])) add(&b->written, rows, size.bytes);
 }
 
 static void count_length(const collector *c, int64_t positions, states_at *at) {

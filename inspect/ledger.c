@@ -275,6 +275,10 @@ static void count_states(const hir_ledger *l, const hir_module *m, hd_arena *a,
     for (size_t i = 0; i < m->states.n; i++) {
         const hir_state *s = &m->states.at[i];
         const uint64_t bytes = hir_state_bytes(s);
+        if (hir_is_of_call(s)) {
+            out->call_state = hd_capped_add(out->call_state, bytes);
+            continue;
+        }
         if (hir_state_kind_of(s->kind)->rows != HIR_ROWS_PER_POSITION) {
             out->fixed_state = hd_capped_add(out->fixed_state, bytes);
             continue;
@@ -338,6 +342,8 @@ void ledger_count_memory(const ledger_report *r, int64_t chunk, hd_arena *a, led
     out->all_rows = (out->tokens + out->ranks - 1) / out->ranks;
     out->session = hd_capped_add(out->session, hd_capped_mul(out->local, out->local_rows));
     out->session = hd_capped_add(out->session, hd_capped_add(out->fixed, out->fixed_state));
+    const uint64_t pairs = hd_capped_mul(out->chunk, out->tokens);
+    out->session = hd_capped_add(out->session, hd_capped_mul(out->call_state, pairs));
 }
 
 /* ---- how each pass changed the ledger, as remarks -------------------------------------------- */

@@ -42,6 +42,7 @@ typedef struct ledger_table { /* n = 0: no row of Table 1 is of this model's kin
 typedef struct ledger_memory {
     uint64_t tokens, chunk;
     uint64_t state, mechanism_state; /* per token; the mechanism's: no keys or values */
+    uint64_t call_state;             /* scores: for each position and each token of a chunk */
     uint64_t fixed_state;            /* windows and carries: independent of the length */
     uint64_t arena, mechanism_arena; /* per token of a chunk; the mechanism's: at its fullest */
     uint64_t local, ranks;           /* arena per row of a rank; number of ranks, 1: not sharded */

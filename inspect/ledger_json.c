@@ -174,7 +174,8 @@ static void print_memory(const ledger_memory *x, hd_text *out) {
               ",\n  \"memory\": {\"tokens\": %llu, \"chunk\": %llu, "
               "\"state_bytes_per_token\": %llu, \"mechanism_state_bytes_per_token\": %llu,\n"
               "   \"arena_bytes_per_token\": %llu, \"mechanism_arena_bytes_per_token\": %llu, "
-              "\"fixed_bytes\": %llu, \"fixed_state_bytes\": %llu, \"session_bytes\": %llu,\n"
+              "\"fixed_bytes\": %llu, \"fixed_state_bytes\": %llu, \"scores_bytes_per_pair\": "
+              "%llu, \"session_bytes\": %llu,\n"
               "   \"ranks\": %llu, \"local_arena_bytes_per_row\": %llu, \"local_rows\": %llu,\n"
               "   \"kept_bytes_per_token\": %llu, \"local_kept_bytes_per_row\": %llu, "
               "\"chunks_in_flight\": %llu}",
@@ -182,10 +183,10 @@ static void print_memory(const ledger_memory *x, hd_text *out) {
               (unsigned long long)x->state, (unsigned long long)x->mechanism_state,
               (unsigned long long)x->arena, (unsigned long long)x->mechanism_arena,
               (unsigned long long)x->fixed, (unsigned long long)x->fixed_state,
-              (unsigned long long)x->session, (unsigned long long)x->ranks,
-              (unsigned long long)x->local, (unsigned long long)x->local_rows,
-              (unsigned long long)x->kept, (unsigned long long)x->local_kept,
-              (unsigned long long)x->in_flight);
+              (unsigned long long)x->call_state, (unsigned long long)x->session,
+              (unsigned long long)x->ranks, (unsigned long long)x->local,
+              (unsigned long long)x->local_rows, (unsigned long long)x->kept,
+              (unsigned long long)x->local_kept, (unsigned long long)x->in_flight);
 }
 
 /* For each rank: bytes sent in a call of one token and in a call of one chunk. Both calls request

@@ -194,6 +194,9 @@ static void print_memory(const ledger_memory *x, hd_text *out) {
     print_bytes(out, "states, kept for all tokens", x->state, x->tokens);
     print_bytes(out, "  of the residual mechanism", x->mechanism_state, x->tokens);
     if (x->fixed_state) print_bytes(out, "states of fixed size", x->fixed_state, 1);
+    if (x->call_state)
+        print_bytes(out, "scores of a chunk, for all positions",
+                    hd_capped_mul(x->call_state, x->chunk), x->tokens);
     print_bytes(out, "arena, for a chunk", x->arena, x->chunk);
     print_bytes(out, "  of the residual mechanism, at most", x->mechanism_arena, x->mechanism_rows);
     if (x->local) print_bytes(out, "arena of the rows of a rank", x->local, x->local_rows);

@@ -213,7 +213,8 @@ static void count_memory(const plan *p, plan_shape *shape) {
             (double)s->arena_kept * (double)chunk + (double)s->local_kept * (double)local;
         const double arena = (double)s->arena_per_token * (double)chunk +
                              (double)s->local_per_token * (double)local + (double)s->fixed_bytes +
-                             kept * (double)others;
+                             kept * (double)others +
+                             (double)s->pair_bytes * (double)chunk * (double)longest;
         const double all = (double)s->weight_bytes + states + arena;
         if (all <= (double)shape->bytes) continue;
         shape->weight_bytes = s->weight_bytes;

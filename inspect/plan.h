@@ -48,7 +48,8 @@ typedef struct plan_stage {
     int64_t tiles;   /* of overlaps; 1: nothing is overlapped, 0: as many as pay */
     bool int8, bf16; /* activations may be rounded to these types where that is faster */
     uint64_t weight_bytes;
-    uint64_t state_bytes, fixed_state_bytes;                /* per position; of fixed size */
+    uint64_t pair_bytes;                     /* of scores, per row of a call and position */
+    uint64_t state_bytes, fixed_state_bytes; /* per position; of fixed size */
     uint64_t arena_per_token, local_per_token, fixed_bytes; /* per row of a call, of a rank; once */
     int64_t runs;                                           /* layer ranges; 0 means 1 */
     uint64_t arena_kept, local_kept; /* of both arenas, what each chunk in flight has for itself */

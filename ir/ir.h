@@ -208,7 +208,8 @@ typedef enum hir_state_kind {
 typedef enum hir_state_rows {
     HIR_ROWS_PER_POSITION,
     HIR_ROWS_FIRST_DIM,
-    HIR_ROWS_ONE
+    HIR_ROWS_ONE,
+    HIR_ROWS_PER_PAIR
 } hir_state_rows;
 typedef enum hir_rewind { HIR_REWIND_SHORTEN, HIR_REWIND_CLEAR } hir_rewind;
 
@@ -226,7 +227,7 @@ const char *hir_why_no_state(hir_state_kind kind, hir_type type);
 typedef struct hir_state {
     const char *name;
     hir_state_kind kind;
-    hir_type type; /* f32, bf16 or f16; C is the first dim of a cache and of nothing else */
+    hir_type type; /* f32, bf16 or f16; C is the first dim of caches and scores */
     hd_loc loc;
 } hir_state;
 
@@ -238,7 +239,10 @@ typedef struct hir_state_shape {
     int64_t heads, width;
 } hir_state_shape;
 hir_state_shape hir_shape_of_state(const hir_state *s);
-/* The bytes of a cache for each position, rounded up; of other states all bytes. */
+/* Does the state hold something within a call only, for the tokens of the call? */
+bool hir_is_of_call(const hir_state *s);
+/* The bytes of a cache for each position, rounded up; of scores for each position and token of a
+ * call; of other states all bytes. */
 uint64_t hir_state_bytes(const hir_state *s);
 
 /* Where a value is stored; set by plan-memory. */
@@ -631,7 +635,8 @@ bool hir_fits_narrow(hir_type t);
 uint32_t hir_add_state(hir_module *m, const char *name, hir_state_kind kind, hir_type type,
                        hd_loc loc);
 uint32_t hir_find_state(const hir_module *m, const char *name);
-/* Bytes of all caches together for each position (`grow`), or of all other states. */
+/* Bytes of all caches together for each position (`grow`), or of all other states but those of a
+ * call. */
 uint64_t hir_all_state_bytes(const hir_module *m, bool grow);
 hir_id hir_add_input(hir_module *m, const char *name, hir_type type);
 void hir_set_option(hir_module *m, const char *key, const char *value);

@@ -14,6 +14,10 @@ const hir_state_kind_info *hir_state_kind_of(hir_state_kind kind) {
     return &kinds[kind];
 }
 
+bool hir_is_of_call(const hir_state *s) {
+    return kinds[s->kind].rows == HIR_ROWS_PER_PAIR;
+}
+
 bool hir_state_kind_by_word(const char *word, hir_state_kind *out) {
     for (int i = 0; i < HIR_STATE_KINDS; i++)
         if (strcmp(kinds[i].word, word) == 0) {
@@ -28,13 +32,16 @@ static bool is_length(int64_t dim) {
 }
 
 const char *hir_why_no_state(hir_state_kind kind, hir_type type) {
-    const bool grows = kinds[kind].rows == HIR_ROWS_PER_POSITION;
-    const char *numbers = grows ? "a cache is f32, bf16 or f16 [C, ..], with integers after C"
-                                : "only a cache has C; all dims of another state are integers";
+    const bool pairs = kinds[kind].rows == HIR_ROWS_PER_PAIR;
+    const bool grows = pairs || kinds[kind].rows == HIR_ROWS_PER_POSITION;
+    const char *numbers = pairs   ? "scores are f32[C, heads]"
+                          : grows ? "a cache is f32, bf16 or f16 [C, ..], with integers after C"
+                                  : "only a cache has C; all dims of another state are integers";
     int64_t elements, bytes;
     if (!hir_stores_values(type.dtype)) return "a state is f32, bf16 or f16";
     if (type.rank == 0 || type.rank > HIR_MAX_RANK) return "a state has at least one dim";
     if (grows != hir_is_length(type.dim[0])) return numbers;
+    if (pairs && (type.rank != 2 || type.dim[0] != HIR_C || type.dtype != HIR_F32)) return numbers;
     for (uint32_t i = grows; i < type.rank; i++)
         if (!is_length(type.dim[i])) return numbers;
     elements = hir_type_row_elements(type);
@@ -68,6 +75,7 @@ uint64_t hir_all_state_bytes(const hir_module *m, bool grow) {
     uint64_t sum = 0;
     for (size_t i = 0; i < m->states.n; i++) {
         const hir_state *s = &m->states.at[i];
+        if (kinds[s->kind].rows == HIR_ROWS_PER_PAIR) continue; /* it is no state of a session */
         if ((kinds[s->kind].rows == HIR_ROWS_PER_POSITION) == grow)
             sum = hd_capped_add(sum, hir_state_bytes(s));
     }
@@ -129,7 +137,17 @@ static bool is_between_stages(const hir_module *m, hir_id kernel) {
     return false;
 }
 
+/* Does the kernel write a state of which other tokens read something? */
+static bool writes_for_others(const hir_module *m, hir_id kernel) {
+    HIR_EACH(m, op, hir_op_at(m, kernel)->body_first) {
+        const uint32_t state = hir_written_state(m, op);
+        const bool writes = hir_has_trait(hir_op_at(m, op)->code, HIR_WRITES_STATE);
+        if (writes && (state == HIR_NONE || !hir_is_of_call(&m->states.at[state]))) return true;
+    }
+    return false;
+}
+
 bool hir_may_skip_rows(const hir_module *m, hir_id kernel) {
-    return !hir_writes_state(m, kernel) && !hir_runs_once(m, kernel) &&
+    return !writes_for_others(m, kernel) && !hir_runs_once(m, kernel) &&
            !is_between_stages(m, kernel);
 }

@@ -339,7 +339,7 @@ static bool stage_fits(verifier *v, hir_id id, const hir_op *op) {
     return false;
 }
 
-/* Output names are distinct, and a state is written at most once. */
+/* Output names are distinct, and a state is written at most once; scores go from op to op. */
 static void verify_once(verifier *v, hir_id id, const hir_op *op) {
     if (op->code == HIR_OUTPUT_OP) {
         const char *name = hir_attr_string(op, HIR_A_NAME, "");
@@ -347,7 +347,7 @@ static void verify_once(verifier *v, hir_id id, const hir_op *op) {
             REFUSE(v, HD_E_NAME, loc_of(v, id), "there are two outputs \"%s\"", name);
     }
     const uint32_t state = hir_written_state(v->m, id);
-    if (state == HIR_NONE) return;
+    if (state == HIR_NONE || hir_is_of_call(&v->m->states.at[state])) return;
     if (v->written[state])
         REFUSE(v, HD_E_TYPE, loc_of(v, id), "%s: state $%s is written twice",
                hir_info(op->code)->name, v->m->states.at[state].name);

@@ -82,6 +82,8 @@ void hrt_carve(const hrt_model *m, int64_t cap, const hrt_layout *l, void *memor
 /* The rows of each head of a state: all of them if `cap` is the capacity of the session, the rows
  * in use if `cap` is the session's length. */
 uint64_t hrt_state_rows(const hrt_state_info *s, int64_t cap);
+/* Of these, those that a saved session of so many tokens has. */
+uint64_t hrt_saved_rows(const hrt_state_info *s, int64_t length);
 /* Does this runtime support the kinds and shapes of all states? */
 bool hrt_states_known(const hrt_model *m);
 /* The first state that can only be cleared, not shortened; NULL: there is none. */

@@ -20,7 +20,7 @@ static uint64_t checksum(const hrt_saved_header *h) {
 static uint64_t saved_bytes(const hrt_model *m, int64_t length) {
     uint64_t bytes = HRT_SAVED_DATA; /* no overflow: less than the session's memory */
     for (uint32_t i = 0; i < m->n_states; i++)
-        bytes += hrt_state_rows(&m->states[i], length) * m->states[i].row_bytes;
+        bytes += hrt_saved_rows(&m->states[i], length) * m->states[i].row_bytes;
     return bytes;
 }
 
@@ -51,7 +51,7 @@ static void copy_states(const hrt_session *s, int64_t length, char *data, bool s
         const hrt_state_info *state = &s->model->states[i];
         const size_t row = (size_t)(state->row_bytes / state->heads);
         const size_t head = (size_t)hrt_state_rows(state, s->memory.cap) * row;
-        const size_t used = (size_t)hrt_state_rows(state, length) * row;
+        const size_t used = (size_t)hrt_saved_rows(state, length) * row;
         for (uint32_t g = 0; g < state->heads; g++, data += used) {
             char *own = s->memory.states[i] + g * head;
             if (used) memcpy(save ? data : own, save ? own : data, used);

@@ -4,7 +4,7 @@
 
 #include "runtime/internal.h"
 
-typedef enum rows_rule { PER_POSITION, FIRST_DIM, ONE } rows_rule;
+typedef enum rows_rule { PER_POSITION, FIRST_DIM, ONE, PER_PAIR } rows_rule;
 typedef enum rewind_rule { SHORTEN, CLEAR } rewind_rule;
 
 static const struct {
@@ -18,7 +18,20 @@ static const struct {
 #undef S
 };
 
+/* Of PER_PAIR, s->rows is the most tokens that are done at once; kernels write whole panels of 16
+ * of them. UINT64_MAX: more than can be counted. */
+static uint64_t rows_of_pairs(const hrt_state_info *s, int64_t cap) {
+    const uint64_t most = s->rows < (uint64_t)cap ? s->rows : (uint64_t)cap;
+    uint64_t rows;
+    return __builtin_mul_overflow((most + 15) / 16 * 16, (uint64_t)cap, &rows) ? UINT64_MAX : rows;
+}
+
+uint64_t hrt_saved_rows(const hrt_state_info *s, int64_t length) {
+    return kinds[s->kind].rows == PER_PAIR ? 0 : hrt_state_rows(s, length);
+}
+
 uint64_t hrt_state_rows(const hrt_state_info *s, int64_t cap) {
+    if (kinds[s->kind].rows == PER_PAIR) return rows_of_pairs(s, cap);
     if (kinds[s->kind].rows != PER_POSITION) return s->rows;
     return s->rows > 1 ? (uint64_t)cap / s->rows : (uint64_t)cap;
 }

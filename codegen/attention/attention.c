@@ -1,4 +1,4 @@
-/* The kernel form attention of kernel.sequence. Rows are tokens [r0, r1), columns [c0, c1) are
+/* The kernel forms attention and carried (carried.c) of kernel.sequence. Rows are tokens [r0, r1), columns [c0, c1) are
  * key/value heads or, for one token and small batches, ranges of their keys (attention.h). Keys
  * and values come from the cache, where a head's positions follow each other: position s of head g
  * at (g cap + s) n.
@@ -33,7 +33,9 @@ static hir_id find_attention(const hir_module *m, hir_id kernel) {
     if (yield->code != HIR_YIELD_OP || yield->n_args != 1) return HIR_NONE;
     hir_ref r = hcg_through_reshapes(m, yield->args[0]);
     hir_id by = r.kind == HIR_REF_VALUE ? hir_value_at(m, r.index)->op : HIR_NONE;
-    return by != HIR_NONE && hir_op_at(m, by)->code == HIR_ATTENTION_OP ? by : HIR_NONE;
+    if (by == HIR_NONE) return HIR_NONE;
+    const hir_kernel_form form = hir_form_by_op(hir_op_at(m, by)->code);
+    return form == HIR_FORM_ATTENTION || form == HIR_FORM_CARRIED ? by : HIR_NONE;
 }
 
 static bool is_state(const hir_module *m, hir_ref r) {
@@ -54,16 +56,27 @@ hcg_cache hcg_cache_of(hcg_emit *e, const hcg_kernel *k, hir_ref r) {
     return (hcg_cache){.base = hcg_arg(e, k, r), .dtype = t.dtype, .width = t.dim[2]};
 }
 
+static void take_sink(hcg_emit *e, const hcg_kernel *k, hir_ref sink, hcg_attention *a) {
+    if (sink.kind == HIR_REF_NONE) return;
+    a->sink = hcg_arg(e, k, hcg_through_reshapes(e->p->m, sink));
+    a->sink_by_token = hir_ref_type(e->p->m, sink).rank == 2;
+}
+
+static void take_carried(hcg_emit *e, const hcg_kernel *k, const hir_op *op, hcg_attention *a) {
+    a->window = hir_attr_int(op, HIR_A_WINDOW, 0);
+    a->begins = hir_attr_int(op, HIR_A_BEGIN, 0);
+    a->factor = hir_attr_float(op, HIR_A_FACTOR, 1);
+    a->carried = hcg_arg(e, k, op->args[4]);
+    take_sink(e, k, op->args[3], a);
+}
+
 void hcg_take_attention_options(hcg_emit *e, const hcg_kernel *k, const hir_op *op, uint32_t first,
                                 hcg_attention *a) {
     const hir_module *m = e->p->m;
-    const hir_ref sink = op->args[first], bias = op->args[first + 1];
+    const hir_ref bias = op->args[first + 1];
     a->window = hir_attr_int(op, HIR_A_WINDOW, 0);
     a->softcap = hir_attr_float(op, HIR_A_SOFTCAP, 0);
-    if (sink.kind != HIR_REF_NONE) {
-        a->sink = hcg_arg(e, k, hcg_through_reshapes(m, sink));
-        a->sink_by_token = hir_ref_type(m, sink).rank == 2;
-    }
+    take_sink(e, k, op->args[first], a);
     if (bias.kind != HIR_REF_NONE) {
         a->bias = hcg_arg(e, k, hcg_through_reshapes(m, bias));
         a->extent = hir_ref_type(m, bias).dim[2];
@@ -88,7 +101,10 @@ static bool emit_attention(hcg_emit *e, const hcg_kernel *k) {
     a.per_group = a.heads / a.groups;
     a.scale = hir_attr_float(op, HIR_A_SCALE, 1);
     size_t errors = e->diags->errors;
-    hcg_take_attention_options(e, k, op, 3, &a);
+    if (hir_form_by_op(op->code) == HIR_FORM_CARRIED)
+        take_carried(e, k, op, &a);
+    else
+        hcg_take_attention_options(e, k, op, 3, &a);
     a.q = hcg_arg(e, k, hcg_through_reshapes(m, op->args[0]));
     a.k = hcg_cache_of(e, k, op->args[1]);
     a.v = hcg_cache_of(e, k, op->args[2]);
@@ -114,6 +130,8 @@ static int64_t key_value_heads(const hir_module *m, hir_id kernel) {
 }
 
 const hcg_form hcg_form_attention = {
+    .emit = emit_attention, .columns = key_value_heads, .shared = count_shared};
+const hcg_form hcg_form_carried = {
     .emit = emit_attention, .columns = key_value_heads, .shared = count_shared};
 
 /* ---- options: windows, sinks, soft caps, biases ---------------------------------------------- */
@@ -230,6 +248,7 @@ void hcg_attention_prefill(hcg_emit *e, const hcg_attention *a) {
     hcg_query_tile t = {.a = a, .keys = HCG_KEYS, .parts = 1, .fetch = fetch, .of = &of};
     t.tokens = HIR_QUERY_TILE / a->per_group;
     if (t.tokens < 1) t.tokens = 1; /* a group of more heads */
+    if (a->carried) t.tokens = hir_carried_tokens(a->per_group);
     t.part[0] = (hcg_query_part){.q = a->q, .n = a->n};
     t.segment[0].n = a->n, t.segments = 1;
     hcg_queries_begin(e, &t);

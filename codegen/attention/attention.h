@@ -50,6 +50,9 @@ typedef struct hcg_attention {
     bool sink_by_token;
     LLVMValueRef bias; /* NULL: none; [T][H][extent] */
     int64_t extent;
+    LLVMValueRef carried; /* NULL: none; scores of earlier layers (carried.c) */
+    bool begins;          /* they hold nothing yet */
+    double factor;        /* of the sums with them */
     LLVMValueRef cap;  /* capacity of the cache in positions */
     LLVMValueRef past; /* C - T: token t stands at position past + t */
 } hcg_attention;
@@ -65,6 +68,9 @@ typedef struct hcg_query {
 LLVMValueRef hcg_soft_cap(hcg_emit *e, const hcg_attention *a, LLVMValueRef x);
 /* Adds the bias for the distances of the query's keys. */
 void hcg_add_bias(hcg_emit *e, const hcg_attention *a, const hcg_query *q);
+/* Adds the carried scores to those of a query, in rows for each token and head, and carries on the
+ * sums. */
+void hcg_carry_row(hcg_emit *e, const hcg_attention *a, const hcg_query *q);
 /* M and S that a query starts with: those of the sink, or of no key at all. `token` and `head` as
  * in [T][H]. */
 void hcg_softmax_origin(hcg_emit *e, const hcg_attention *a, LLVMValueRef token, LLVMValueRef head,

@@ -665,9 +665,10 @@ void hcg_tile_softmax(hcg_emit *e, const hcg_key_tile *t) {
     hcg_softmax s = {.valid = seen_keys(e, t, token), .state = p.state, .o = p.o};
     s.scores = hcg_at(e, e->f32, t->scores, hcg_mul_const(e, l.index, HCG_LD_SCORES));
     hcg_query q = {.scores = s.scores, .first = t->first, .count = t->count, .apart = 1};
-    if (t->a->bias) {
+    if (t->a->bias || t->a->carried) {
         q.position = hcg_add(e, t->a->past, token);
         q.number = hcg_head_number(e, t, t->group, l.index);
+        hcg_carry_row(e, t->a, &q);
         hcg_add_bias(e, t->a, &q);
     }
     hide_first_keys(e, t, token, s.scores);

@@ -239,6 +239,14 @@ static void bias_scores(hcg_emit *e, const tile *t, const strip *s) {
     hcg_loop_end(e, &l, NULL);
 }
 
+static void carry_scores(hcg_emit *e, const tile *t, const strip *s) {
+    if (!t->a->carried) return;
+    hcg_scored_panels p = {.panel = s->panel, .n = s->n, .query = s->query};
+    p.first = s->from ? hcg_add(e, t->first, s->from) : t->first;
+    p.count = of_strip(e, s, s->count);
+    hcg_carry_panels(e, t, &p);
+}
+
 /* Which of the strip's keys are hidden from which queries. */
 static void set_limits(hcg_emit *e, const tile *t, const strip *s, hcg_softmax_strip *softmax) {
     const hcg_attention *a = t->a;
@@ -292,6 +300,7 @@ static void emit_strip(hcg_emit *e, const tile *t, const strip *s) {
         hcg_amx_scores(e, t, &by_amx);
     else
         emit_seen_scores(e, t, s);
+    carry_scores(e, t, s);
     cap_scores(e, t, s);
     bias_scores(e, t, s);
     if (t->amx) hcg_amx_keep_maxima(e, t, &by_amx);

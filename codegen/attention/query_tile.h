@@ -77,6 +77,14 @@ LLVMValueRef hcg_queries_first_key(hcg_emit *e, const hcg_query_tile *t);
  * tile, each over all its keys. */
 void hcg_queries_all_rows(hcg_emit *e, hcg_query_tile *t);
 
+/* Some panels of a tile whose scores of the keys first .. first + count - 1 lie at t->scores. */
+typedef struct hcg_scored_panels {
+    LLVMValueRef panel, n, query; /* query: the first one of panel number `panel` of the tile */
+    LLVMValueRef first, count;
+} hcg_scored_panels;
+/* Adds the carried scores to those of the panels, and carries on the sums (carried.c). */
+void hcg_carry_panels(hcg_emit *e, const hcg_query_tile *t, const hcg_scored_panels *s);
+
 /* to[0 .. n) = from[0 .. n) as f32; `to` may be written up to whole vectors. */
 void hcg_widen_row(hcg_emit *e, hir_dtype dtype, LLVMValueRef from, LLVMValueRef to,
                    LLVMValueRef n);

@@ -55,7 +55,8 @@ static const hrt_state_info *states(const hcg_program *p) {
             .name = s->name,
             .kind = runtime_kind[s->kind],
             .heads = (uint32_t)shape.heads,
-            .rows = (uint64_t)(shape.rows ? shape.rows : shape.rate),
+            .rows = hir_is_of_call(s) ? (uint64_t)p->chunk
+                                      : (uint64_t)(shape.rows ? shape.rows : shape.rate),
             .row_bytes = elements * hir_dtype_bytes(s->type.dtype),
         };
     }

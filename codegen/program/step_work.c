@@ -154,6 +154,8 @@ static void charge_state(const counter *c, hir_id op, hcg_step_work *w) {
     const uint32_t written = hir_written_state(c->m, op);
     if (written == HIR_NONE) return;
     const hir_type t = c->m->states.at[written].type;
+    if (hir_is_of_call(&c->m->states.at[written])) /* read and written for each position */
+        w->position_bytes += 2 * row_bytes(t);
     if (hir_type_has_c(t)) return;
     w->pass_bytes += 2 * row_bytes(t);
     w->state_bytes += 2 * row_bytes(t);

@@ -132,6 +132,11 @@ static hfe_value run_unused_weights(hfe_elab *e, const hfe_call *call) {
     return hfe_none();
 }
 
+/* States that live for a call are made by passes; a model declares those of a session. */
+static bool is_declared(hir_state_kind kind) {
+    return hir_state_kind_of(kind)->rows != HIR_ROWS_PER_PAIR;
+}
+
 /* Returns the kind of state with the name in argument i, or HIR_STATE_KINDS after an error. */
 static hir_state_kind state_kind(hfe_elab *e, const hfe_call *call, size_t i) {
     hfe_candidates words = {0};
@@ -140,11 +145,12 @@ static hir_state_kind state_kind(hfe_elab *e, const hfe_call *call, size_t i) {
         reject(e, call, i, "a kind of state");
         return HIR_STATE_KINDS;
     }
-    if (hir_state_kind_by_word(arg(call, i).string, &kind)) return kind;
+    if (hir_state_kind_by_word(arg(call, i).string, &kind) && is_declared(kind)) return kind;
     hd_text list;
     hd_text_init(&list, e->arena);
     for (int k = 0; k < HIR_STATE_KINDS; k++) {
         const char *word = hir_state_kind_of((hir_state_kind)k)->word;
+        if (!is_declared((hir_state_kind)k)) continue;
         hd_push(e->arena, &words.list, word);
         hd_text_f(&list, "%s\"%s\"", k ? ", " : "the kinds are ", word);
     }

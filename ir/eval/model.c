@@ -166,11 +166,18 @@ typedef struct head {
     double scale, softcap;
     double sink; /* -inf: none */
     const double *bias;
-    int64_t extent; /* 0: no bias */
+    int64_t extent;  /* 0: no bias */
+    double *carried; /* by position: scores of earlier layers; NULL: none */
+    double factor;   /* of the sums */
+    bool begins;
 } head;
 
 static double logit(const head *a, int64_t s) {
     double l = a->scale * eval_dot(a->q, a->k + s * a->k_row, a->n);
+    if (a->carried) {
+        a->carried[s] = a->begins ? l : a->carried[s] + l;
+        return a->factor * a->carried[s];
+    }
     if (a->softcap > 0) l = a->softcap * tanh(l / a->softcap);
     if (a->p - s >= a->extent) return l;
     hd_known(a->bias);
@@ -218,6 +225,29 @@ bool eval_attention(eval_call *c, const hir_op *op, const hir_array *const *x, h
             a.q = x[0]->at + (t * heads + h) * n, a.n = n, a.m = m;
             a.k = x[1]->at + g * n, a.k_row = groups * n;
             a.v = x[2]->at + g * m, a.v_row = groups * m;
+            attend(&a, l, y->at + (t * heads + h) * m);
+        }
+    return true;
+}
+
+/* The state is [T][H][C]. Positions before a window are carried, too: a later op may see them. */
+bool eval_attention_carried(eval_call *c, const hir_op *op, const hir_array *const *x,
+                            hir_array *y) {
+    const int64_t tokens = x[0]->type.dim[0], heads = x[0]->type.dim[1], n = x[0]->type.dim[2];
+    const int64_t groups = x[1]->type.dim[1], m = x[2]->type.dim[2];
+    double *l = hd_new_array(c->scratch, double, (size_t)c->C);
+    for (int64_t h = 0; h < heads; h++)
+        for (int64_t t = 0; t < tokens; t++) {
+            const int64_t g = h / (heads / groups);
+            head a = head_of(c, op, (const hir_array *const[]){x[3], NULL}, heads, h, t);
+            a.q = x[0]->at + (t * heads + h) * n, a.n = n, a.m = m;
+            a.k = x[1]->at + g * n, a.k_row = groups * n;
+            a.v = x[2]->at + g * m, a.v_row = groups * m;
+            a.carried = x[4]->at + (t * heads + h) * c->C;
+            a.factor = hir_attr_float(op, HIR_A_FACTOR, 1);
+            a.begins = hir_attr_int(op, HIR_A_BEGIN, 0);
+            for (int64_t s = 0; s < a.first; s++)
+                logit(&a, s);
             attend(&a, l, y->at + (t * heads + h) * m);
         }
     return true;

@@ -1,5 +1,5 @@
 /* The evaluator's states, by kind. A cache grows with the sequence, and a call that fails leaves
- * rows in it that do not count as valid. A state of fixed size is written in place, so it is copied
+ * rows in it that do not count as valid. Scores are zeros at the beginning of each call. A state of fixed size is written in place, so it is copied
  * before each call. */
 #include <string.h>
 
@@ -7,6 +7,11 @@
 
 static bool grows(const hir_state *s) {
     return hir_state_kind_of(s->kind)->rows == HIR_ROWS_PER_POSITION;
+}
+
+/* Elements of scores in this call: for each position and token. */
+static int64_t elements_of_call(const eval_call *c, const hir_state *s) {
+    return hir_type_row_elements(s->type) * c->C * c->T;
 }
 
 static size_t fixed_bytes(const hir_state *s) {
@@ -25,7 +30,7 @@ static bool may_rewind(const hir_eval *e, int64_t length) {
 
 static void rewind_rank(hir_eval *e, int64_t length) {
     for (size_t i = 0; length == 0 && i < e->m->states.n; i++)
-        if (!grows(&e->m->states.at[i]) && e->states[i].at)
+        if (!grows(&e->m->states.at[i]) && e->states[i].kept)
             memset(e->states[i].at, 0, fixed_bytes(&e->m->states.at[i]));
     e->length = length;
 }
@@ -46,6 +51,7 @@ void eval_state_array(const eval_call *c, uint32_t s, hir_array *out) {
     *out = (hir_array){.name = state->name, .type = eval_concrete(c, state->type)};
     out->n = hir_type_row_elements(state->type);
     if (grows(state)) out->n *= c->C / c->e->states[s].rate;
+    if (hir_is_of_call(state)) out->n = elements_of_call(c, state);
     out->at = c->e->states[s].at;
 }
 
@@ -77,6 +83,8 @@ bool eval_begin_states(eval_call *c) {
         const char *what = hd_printf(c->scratch, "state $%s", info->name);
         hir_array whole;
         if (!eval_shape_array(c, info->loc, what, info->type, &whole)) return false;
+        if (hir_is_of_call(info) && hd_mul_overflow(whole.n, c->T, &whole.n))
+            return eval_too_large(c, info->loc, what, whole.type);
         if (whole.n > HIR_EVAL_MAX_ELEMENTS - c->elements)
             return eval_too_large(c, info->loc, what, whole.type);
         c->elements += whole.n;
@@ -87,6 +95,9 @@ bool eval_begin_states(eval_call *c) {
         const hir_state *info = &c->m->states.at[s];
         if (grows(info))
             grow(c, &c->e->states[s]);
+        else if (hir_is_of_call(info))
+            c->e->states[s].at =
+                hd_new_array(c->scratch, double, (size_t)elements_of_call(c, info));
         else
             keep(c->e, info, &c->e->states[s]);
     }

@@ -161,7 +161,8 @@ static const char *ops_with_state(const hir_check *c) {
     hd_text text;
     hd_text_init(&text, c->d->arena);
     for (int code = 0; code < HIR_OPCODE_COUNT; code++)
-        if (hir_state_operand((hir_opcode)code) != HIR_NONE)
+        if (hir_state_operand((hir_opcode)code) != HIR_NONE &&
+            hir_info((hir_opcode)code)->stage <= c->m->stage)
             hd_text_f(&text, "%s%s", text.n ? ", " : "", hir_info((hir_opcode)code)->name);
     return text.at;
 }

@@ -214,14 +214,18 @@ static bool bias_fits(hir_check *c, uint32_t i, int64_t heads) {
                       hir_type_text(c, t));
 }
 
-static bool options_fit(hir_check *c, uint32_t sink, int64_t heads) {
-    if (!sink_fits(c, sink, heads) || !bias_fits(c, sink + 1, heads)) return false;
+static bool window_fits(hir_check *c) {
     const int64_t window = hir_attr_int(c->op, HIR_A_WINDOW, 1);
     if (window < 1 || window > HIR_MAX_DIM)
         return hir_reject(
             c, HD_E_VALUE, "it counts the positions seen, with that of the token itself",
             "'window' is %lld; it must be from 1 to %d", (long long)window, HIR_MAX_DIM);
-    return hir_finite(c, HIR_A_SOFTCAP, true);
+    return true;
+}
+
+static bool options_fit(hir_check *c, uint32_t sink, int64_t heads) {
+    return sink_fits(c, sink, heads) && bias_fits(c, sink + 1, heads) && window_fits(c) &&
+           hir_finite(c, HIR_A_SOFTCAP, true);
 }
 
 /* G key/value heads for H query heads. */
@@ -233,7 +237,8 @@ static bool heads_divide(hir_check *c, int64_t groups, int64_t heads) {
                       (long long)heads, (long long)groups);
 }
 
-bool hir_rule_attention(hir_check *c, hir_type *y) {
+/* q, k and v of attention, whose result is *y */
+static bool heads_fit(hir_check *c, hir_type *y) {
     if (!hir_rule_unary(c, y) || !hir_rank_is(c, 0, 3, "[T, H, n]") || !is_cache(c, 1) ||
         !is_cache(c, 2) || !hir_finite(c, HIR_A_SCALE, false))
         return false;
@@ -248,7 +253,22 @@ bool hir_rule_attention(hir_check *c, hir_type *y) {
         return hir_reject(c, HD_E_TYPE, NULL, "k is %s and v is %s: the head counts differ",
                           hir_type_text(c, k), hir_type_text(c, v));
     y->dim[2] = v.dim[2];
-    return heads_divide(c, k.dim[1], q.dim[1]) && options_fit(c, 3, q.dim[1]);
+    return heads_divide(c, k.dim[1], q.dim[1]);
+}
+
+bool hir_rule_attention(hir_check *c, hir_type *y) {
+    return heads_fit(c, y) && options_fit(c, 3, y->dim[1]);
+}
+
+bool hir_rule_attention_carried(hir_check *c, hir_type *y) {
+    if (!heads_fit(c, y) || !sink_fits(c, 3, y->dim[1]) || !window_fits(c) ||
+        !hir_finite(c, HIR_A_FACTOR, false))
+        return false;
+    const int64_t begin = hir_attr_int(c->op, HIR_A_BEGIN, 0);
+    if (begin != 0 && begin != 1)
+        return hir_reject(c, HD_E_VALUE, NULL, "'begin' is %lld; it must be 0 or 1",
+                          (long long)begin);
+    return hir_takes_state(c, 4, HIR_STATE_SCORES, 2, (int64_t[]){HIR_C, y->dim[1]});
 }
 
 /* ---- latent attention ---------------------------------------------------------------------- */

@@ -115,5 +115,13 @@ void hir_print_kernel_tables(hd_text *out);
 /* Queries of one key/value head that a thread computes together: the grain that schedule chooses,
  * and the size of the emitter's tiles (codegen/attention/attention.h). */
 enum { HIR_QUERY_TILE = 128 };
+/* Tokens of a tile of carried attention with H/G heads each: whole panels of queries. */
+static inline int64_t hir_carried_tokens(int64_t per_group) {
+    int64_t unit = HIR_PANEL;
+    while (unit > 1 && unit / 2 * per_group % HIR_PANEL == 0)
+        unit /= 2;
+    const int64_t tokens = HIR_QUERY_TILE / per_group / unit * unit;
+    return tokens ? tokens : unit;
+}
 
 #endif

@@ -377,11 +377,10 @@ static void check_list(hir_rules *r, hir_id op, uint32_t i, const char *otherwis
     hir_rules_require(r, op, !is_inner(r, x) || is_a(r, x, HIR_RESHAPE_OP), otherwise);
 }
 
-static void check_attention_operands(hir_rules *r, hir_id op) {
+static void check_cached_heads(hir_rules *r, hir_id op) {
     const hir_op *o = hir_op_at(r->m, op);
     check_in_memory(r, op, 0, "q");
     check_in_memory(r, op, 3, "sink");
-    check_in_memory(r, op, 4, "bias");
     check_weights(r, op);
     for (uint32_t i = 1; i < 3; i++) {
         hir_id def = def_of(r, o->args[i]);
@@ -389,6 +388,15 @@ static void check_attention_operands(hir_rules *r, hir_id op) {
         hir_rules_require(r, op, outer && hir_type_has_c(hir_ref_type(r->m, o->args[i])),
                           "k and v are state, written by kernels before");
     }
+}
+
+static void check_attention_operands(hir_rules *r, hir_id op) {
+    check_cached_heads(r, op);
+    check_in_memory(r, op, 4, "bias");
+}
+
+static void check_carried(hir_rules *r) {
+    check_sequence(r, check_cached_heads);
 }
 
 /* q, rows, q_shared and shared are operands `first` and on; `sink` is followed by the bias. */
@@ -609,7 +617,9 @@ static void check_rows(hir_rules *r, const hir_form_info *form) {
                       "a kernel without T has no last rows");
     HIR_EACH(r->m, op, k->body_first) {
         const hir_opcode code = hir_op_at(r->m, op)->code;
-        hir_rules_require(r, op, !hir_has_trait(code, HIR_WRITES_STATE),
+        const uint32_t state = hir_written_state(r->m, op);
+        const bool own = state != HIR_NONE && hir_is_of_call(&r->m->states.at[state]);
+        hir_rules_require(r, op, own || !hir_has_trait(code, HIR_WRITES_STATE),
                           "state is written for all rows, not for the last alone");
         hir_rules_require(r, op, code != HIR_COMM_SEND_OP && code != HIR_COMM_RECV_OP,
                           "stages send each other all rows, not the last alone");

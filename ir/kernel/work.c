@@ -35,6 +35,15 @@ static hir_op_work attention(const hir_module *m, hir_id op) {
                          .rows_together = HIR_QUERY_TILE / (q.dim[1] / v.dim[1])};
 }
 
+/* As attention, and a sum with what is carried. */
+static hir_op_work carried(const hir_module *m, hir_id op) {
+    const hir_type q = hir_arg_type(m, op, 0), v = hir_arg_type(m, op, 2);
+    hir_op_work work = attention(m, op);
+    work.pair_flops += 2 * (uint64_t)q.dim[1];
+    work.rows_together = hir_carried_tokens(q.dim[1] / v.dim[1]);
+    return work;
+}
+
 /* For each head and row of keys a product of n, its weight and sum; a row stands for `rate`
  * positions. */
 static hir_op_work selection(const hir_module *m, hir_id op) {
@@ -122,6 +131,7 @@ static hir_op_work (*const formulas[HIR_OPCODE_COUNT])(const hir_module *m, hir_
     [HIR_BLOCK_LINEAR_OP] = block_linear,
     [HIR_EXPERT_LINEAR_OP] = expert_linear,
     [HIR_ATTENTION_OP] = attention,
+    [HIR_ATTENTION_CARRIED_OP] = carried,
     [HIR_SELECT_OP] = selection,
     [HIR_ATTENTION_SELECTED_OP] = attention_selected,
     [HIR_POOL_OP] = pool,

@@ -24,7 +24,10 @@ for options in \
     "sink=2 heads=5 kv_heads=5 rotary=4 pairs=adjacent start=3" \
     "extent=64 heads=7 kv_heads=1 pairs=adjacent" \
     "grow=2" \
-    "window=290 sink=1 rotary=20"; do
+    "window=290 sink=1 rotary=20" \
+    "carried=1 sink=2" \
+    "carried=1 window=140 narrower=7 sink=1 heads=7 kv_heads=1 m=33" \
+    "carried=1 heads=5 kv_heads=5 rotary=4"; do
     model="$spec -D window=0 -D extent=0 -D softcap=0.0 -D sink=0"
     for o in $options; do model="$model -D $o"; done
     # shellcheck disable=SC2086 # words

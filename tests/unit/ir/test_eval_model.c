@@ -232,6 +232,36 @@ Test(eval_attention, one_call) {
     cr_assert_eq(hir_eval_length(e), TOKENS);
 }
 
+/* Parts of the scores come from two ops: (0.1 + 0.25) 2 = 0.7. */
+static hir_eval *carried_eval(void) {
+    return hir_eval_new(
+        arena,
+        parse(hd_printf(arena,
+                        "hir 1 depth @t\n\n%sstate $s : scores f32[C, 4]\n\nfunc(%s) {\n"
+                        "  %%kc = cache_append %%k, $k : f32[C, 2, 3]\n"
+                        "  %%vc = cache_append %%v, $v : f32[C, 2, 2]\n"
+                        "  %%x = attention.carried %%q, %%kc, %%vc, _, $s {scale = 0.1, begin = 1, "
+                        "window = 3} : "
+                        "f32[T, 4, 2]\n"
+                        "  %%y = attention.carried %%q, %%kc, %%vc, _, $s {scale = 0.25, factor = "
+                        "2} : f32[T, 4, "
+                        "2]\n"
+                        "  output %%y {name = \"y\"}\n}\n",
+                        attention_tables, attention_inputs)),
+        NULL, NULL);
+}
+
+Test(eval_attention, scores_are_carried_within_a_call) {
+    hir_eval *e = carried_eval();
+    feed(e, 0, TOKENS, 1e-14);
+    cr_assert(hir_eval_rewind(e, 4));
+    feed(e, 4, 7, 1e-14);
+    for (int t = 7; t < TOKENS; t++)
+        feed(e, t, t + 1, 1e-14);
+    cr_assert(hir_eval_rewind(e, 0));
+    feed(e, 0, 5, 1e-14);
+}
+
 /* ---- options of attention: by tables of all logits ------------------------------------------- */
 typedef struct options {
     int window, extent; /* 0: none */

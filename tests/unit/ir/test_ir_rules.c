@@ -19,6 +19,7 @@ static const char preamble[] = " @rules\n"
                                "weight @six : f32[1, 1, 1, 1, 1, 2]\n"
                                "state $c : f32[C, 2, 4]\n"
                                "state $d : f32[C, 2, 3]\n"
+                               "state $s : scores f32[C, 4]\n"
                                "state $e : f32[C, 3, 4]\n"
                                "state $f : f32[C, 8]\n"
                                "func(%ids: i32[T], %x: f32[T, 8], %y: f32[T, 2, 4], %t: f32[T], "
@@ -393,12 +394,25 @@ static const rule_case latent_accepted[] = {
     {"attention.latent %q, %k, _, _, %q4 {scale = 1}", "f32[T, 4, 4]"},
     {"attention.latent %odd, %k, %one2 {scale = 1}", "f32[T, 2, 3]"},
     {"attention.latent %odd, %k, %one2 {start = 1, scale = 1}", "f32[T, 2, 3]"},
+    {"attention.carried %q, %k, %k, _, $s {scale = 1}", "f32[T, 4, 4]"},
+    {"attention.carried %q, %k, %k, @n4, $s {scale = 1, factor = -1, begin = 1, window = 3}",
+     "f32[T, 4, 4]"},
     {"attention.expanded %q, %q, %k, _, _, @maps, @maps {scale = 1}", "f32[T, 4, 4]"},
     {"attention.expanded %q, %q, %k, %q, %k, @maps, @maps, @n4, %q {scale = 1, window = 1}",
      "f32[T, 4, 4]"},
 };
 
 static const rule_case latent_rejected[] = {
+    {"attention.carried %q, %k, %k, _, $c {scale = 1}", "the state must be a scores f32[C, 4]"},
+    {"attention.carried %y, %k, %k, _, $s {scale = 1}", "the state must be a scores f32[C, 2]"},
+    {"attention.carried %q, %k, %k, _, %q {scale = 1}", "state"},
+    {"attention.carried %q, %k, %k, @n8, $s {scale = 1}", "operand sink must be [4] or [T, 4]"},
+    {"attention.carried %x, %k, %k, _, $s {scale = 1}", "operand q must be [T, H, n]"},
+    {"attention.carried %q, %k, %k, _, $s {scale = 1, begin = 2}",
+     "'begin' is 2; it must be 0 or 1"},
+    {"attention.carried %q, %k, %k, _, $s {scale = 1, window = 0}", "'window' is 0"},
+    {"attention.carried %q, %k, %k, _, $s {scale = nan}", "'scale' is nan"},
+    {"attention.carried %q, %k, %k, _, $s {scale = 1, factor = inf}", "'factor' is inf"},
     {"attention.latent %x, %k {scale = 1}", "operand q must be [T, H, n], not f32[T, 8]"},
     {"attention.latent %q, %y {scale = 1}", "operand rows must be [C, G, n], not f32[T, 2, 4]"},
     {"attention.latent %z, %k {scale = 1}",
@@ -452,7 +466,7 @@ static void check_rejected(const rule_case *c, hir_module *m) {
     cr_assert_eq(diags.errors, 1, "%s\n%s", c->op, said());
     cr_assert_not_null(strstr(diags.list.at[0].message, c->expected), "%s\nexpected: %s\n%s", c->op,
                        c->expected, said());
-    cr_assert_eq(diags.list.at[0].loc.line, 26, "%s", said());
+    cr_assert_eq(diags.list.at[0].loc.line, 27, "%s", said());
 }
 
 Test(ir_rules, accepted) {

@@ -39,7 +39,7 @@ static const char *model_text(hd_arena *a, hir_kernel_form form, attributes s) {
         "weight @g : f32[2, 8, 8] panel\nweight @maps : f32[2, 8, 16] panel\n\n"
         "state $k : f32[C, 2, 8]\nstate $l : f32[C, 1, 16]\nstate $tail : window f32[1, 16]\n"
         "state $s : carry f32[2, 8, 8]\nstate $run : window f32[3, 32]\n"
-        "state $ids : window f32[1, 1]\n\nfunc(%%t: i32[T]) {\n"
+        "state $ids : window f32[1, 1]\nstate $scores : scores f32[C, 2]\n\nfunc(%%t: i32[T]) {\n"
         "  %%q, %%c, %%m, %%beta, %%i, %%y = kernel.row %s : f32[T, 16], f32[C, 2, 8], f32[C, 1, "
         "16], "
         "f32[T, 2], i32[T, 2], i32[T, 2, 2] {\n"
@@ -80,6 +80,12 @@ static const char *model_text(hd_arena *a, hir_kernel_form form, attributes s) {
         "  %%a = kernel.sequence %s : f32[T, 2, 8] {\n"
         "    %%6 = reshape %%q {shape = [T, 2, 8]} : f32[T, 2, 8]\n"
         "    %%7 = attention %%6, %%c, %%c {scale = 1} : f32[T, 2, 8]\n    yield %%7\n  }\n"
+        "  %%carried = kernel.sequence %s : f32[T, 2, 8] {\n"
+        "    %%63 = reshape %%q {shape = [T, 2, 8]} : f32[T, 2, 8]\n"
+        "    %%64 = attention.carried %%63, %%c, %%c, _, $scores {scale = 1, begin = 1} : f32[T, "
+        "2, "
+        "8]\n"
+        "    yield %%64\n  }\n"
         "  %%b = kernel.blocks %s : f32[T, 2, 8] {\n"
         "    %%22 = reshape %%q {shape = [T, 2, 8]} : f32[T, 2, 8]\n"
         "    %%23 = block_linear %%22, @g : f32[T, 2, 8]\n    yield %%23\n  }\n"
@@ -106,7 +112,8 @@ static const char *model_text(hd_arena *a, hir_kernel_form form, attributes s) {
         "    %%44 = mark %%z {length = 8} : f32[T, 2, 8]\n"
         "    %%45 = add %%42, %%44 : f32[T, 2, 8]\n"
         "    %%61 = reshape %%sum {shape = [T, 2, 8]} : f32[T, 2, 8]\n"
-        "    %%62 = add %%45, %%61 : f32[T, 2, 8]\n    yield %%62\n  }\n"
+        "    %%62 = add %%45, %%61 : f32[T, 2, 8]\n"
+        "    %%65 = add %%62, %%carried : f32[T, 2, 8]\n    yield %%65\n  }\n"
         "  output %%p {name = \"o\"}\n}\n",
         attrs_of(a, "first", first), attrs_of(a, "row", of[HIR_FORM_ROW_PROGRAM]),
         attrs_of(a, "contract", of[HIR_FORM_CONTRACTION]),
@@ -115,7 +122,8 @@ static const char *model_text(hd_arena *a, hir_kernel_form form, attributes s) {
         attrs_of(a, "pool", of[HIR_FORM_POOL]), attrs_of(a, "select", of[HIR_FORM_SELECT]),
         attrs_of(a, "selected", of[HIR_FORM_ATTENTION_SELECTED]),
         attrs_of(a, "delta", of[HIR_FORM_DELTA_RULE]),
-        attrs_of(a, "sequence", of[HIR_FORM_ATTENTION]), attrs_of(a, "blocks", of[HIR_FORM_BLOCKS]),
+        attrs_of(a, "sequence", of[HIR_FORM_ATTENTION]),
+        attrs_of(a, "carried", of[HIR_FORM_CARRIED]), attrs_of(a, "blocks", of[HIR_FORM_BLOCKS]),
         attrs_of(a, "latent", of[HIR_FORM_LATENT]), attrs_of(a, "made", of[HIR_FORM_EXPANDED]),
         attrs_of(a, "sum", last),
         attrs_of(a, "out",
@@ -234,7 +242,7 @@ Test(kernels, a_sequence_kernel_has_one_form) {
     hd_arena *a = hd_arena_new();
     static const char *const bodies[][2] = {
         {"    %b = reshape %q {shape = [T, 2, 8]} : f32[T, 2, 8]\n",
-         "it is one of attention, attention.latent, attention.expanded, select, "
+         "it is one of attention, attention.carried, attention.latent, attention.expanded, select, "
          "attention_selected, pool, short_conv, "
          "ngram_gather, delta_rule"},
         {"    %a = attention %q, %c, %c {scale = 1} : f32[T, 2, 8]\n"
