@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "inspect/format.h"
+#include "ir/kernel/kernels.h"
 #include "ir/text/text.h"
 
 /* ---- collecting ------------------------------------------------------------------------------ */
@@ -42,7 +43,7 @@ static void find_reads(const hir_module *m, hir_id first, reads *r) {
             if (o->args[i].kind == HIR_REF_WEIGHT) r->by_op[o->args[i].index] = true;
         if (o->code == HIR_EXPERT_LINEAR_OP && weight_of(m, o->args[1]) != HIR_NONE)
             r->chosen[weight_of(m, o->args[1])] += (uint64_t)hir_arg_type(m, op, 2).dim[1];
-        if (o->code == HIR_NGRAM_GATHER_OP && o->args[1].kind == HIR_REF_WEIGHT)
+        if (hir_form_by_op(o->code) == HIR_FORM_NGRAM && o->args[1].kind == HIR_REF_WEIGHT)
             r->looked_up[o->args[1].index] += row_elements(hir_value_at(m, o->results[0])->type);
         find_reads(m, o->body_first, r);
     }
