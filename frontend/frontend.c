@@ -65,18 +65,37 @@ static const char *only_spec_in(hd_arena *a, const char *folder) {
     return n == 1 ? found : NULL;
 }
 
+/* Rejects an adapter, which says in its config for which model it was trained; false: it is none. */
+static bool reject_adapter(hd_arena *a, hd_diags *d, const char *folder) {
+    const char *config = hd_path_join(a, folder, "adapter_config.json"), *base = NULL;
+    const bool told = hd_exists(config);
+    if (!told && !hd_exists(hd_path_join(a, folder, "adapter_model.safetensors"))) return false;
+    hd_diags silent;
+    hd_diags_init(&silent, a);
+    hfe_json *j = told ? hfe_json_open(a, &silent, config) : NULL;
+    if (j) base = json_string_value(json_object_get(j->root, "base_model_name_or_path"));
+    hd_diag *e = hd_err(d, HD_E_UNSUPPORTED, HD_NOWHERE,
+                        "'%s' holds an adapter (LoRA), and no model", folder);
+    e->cause = base && *base
+                   ? hd_printf(a, "its matrices are added to those of \"%s\"", base)
+                   : "its matrices are added to those of the model that it was trained for";
+    e->hint =
+        hd_printf(a,
+                  "merge them: python3 -c 'from peft import AutoPeftModelForCausalLM as M; "
+                  "M.from_pretrained(\"%s\").merge_and_unload().save_pretrained(\"merged\")', "
+                  "with the tokenizer's files beside, and take merged",
+                  folder);
+    return true;
+}
+
 /* True if the path is a folder with a config.json; otherwise an error has been reported. */
 static bool has_config(hd_arena *a, hd_diags *d, const char *folder) {
     if (hd_is_directory(folder) && !hfe_is_folder_model(folder)) {
         const char *spec = only_spec_in(a, folder);
-        const bool adapter = hd_exists(hd_path_join(a, folder, "adapter_config.json")) ||
-                             hd_exists(hd_path_join(a, folder, "adapter_model.safetensors"));
+        if (reject_adapter(a, d, folder)) return false;
         hd_err(d, HD_E_IO, HD_NOWHERE, "the folder '%s' holds no config.json", folder)->hint =
-            adapter
-                ? "it holds an adapter (LoRA), and no model: merge it into the model that it was "
-                  "trained for (peft: merge_and_unload), and save that"
-            : spec ? hd_printf(a, "did you mean \"%s\"?", spec)
-                   : "a model is a .hadal file, a .hir file, or a folder with a config.json";
+            spec ? hd_printf(a, "did you mean \"%s\"?", spec)
+                 : "a model is a .hadal file, a .hir file, or a folder with a config.json";
         return false;
     }
     if (hd_exists(folder) && !hd_is_directory(folder)) {
