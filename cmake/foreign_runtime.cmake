@@ -27,7 +27,7 @@ function(add_foreign_runtime arch)
     COMMAND ${HADAL_AR_${arch}} rcs ${archive} ${objects}
     DEPENDS ${objects} VERBATIM COMMENT "Linking the runtime for ${arch}")
   add_custom_target(hadalrt_${arch} ALL DEPENDS ${archive})
-  install(FILES ${archive} DESTINATION ${CMAKE_INSTALL_LIBDIR}/hadal/${arch}-linux-gnu)
+  install(FILES ${archive} DESTINATION ${CMAKE_INSTALL_LIBDIR}/hadal/${arch}-linux-gnu COMPONENT hadal)
 endfunction()
 
 foreach(arch aarch64 x86_64)

@@ -34,6 +34,8 @@ llvm-19-tools    FileCheck and lit
 python3          runs lit
 g++              generated headers are compiled as C++ too
 binutils         nm and readelf, for the allow-list of symbols
+dpkg-dev         dpkg-shlibdeps, which finds what the Debian packages depend on
+debootstrap      makes the bare Debian on which these are installed
 gcc-aarch64-linux-gnu  makes the runtime for aarch64, and links libraries for it
 libc6-dev-arm64-cross  headers of the C library there
 qemu-user        runs them
