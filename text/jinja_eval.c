@@ -126,7 +126,7 @@ static jinja_value slice_of(jinja *j, jinja_value v, const jinja_node *n) {
     if (v.kind == J_UNDEFINED) jinja_fail(j, "%s", v.why);
     const bool string = v.kind == J_STRING;
     if (!string && (v.kind != J_SEQUENCE || v.sequence->kind > SEQ_TUPLE))
-        return missing(j, v, jinja_none());
+        jinja_fail(j, "a %s has no slices", jinja_type(v));
     const int64_t length = jinja_length(j, v);
     if (slice_bound(j, n->c, &step) && step == 0) jinja_fail(j, "the step of a slice is 0");
     const int64_t least = step > 0 ? 0 : -1, most = step > 0 ? length : length - 1;

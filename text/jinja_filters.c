@@ -115,9 +115,14 @@ static jinja_arguments without(const jinja_arguments *all, size_t n) {
     return out;
 }
 
+/* map, select and others give nothing for what is false, whatever it is. */
+static jinja_value elements_if_true(jinja *j, jinja_value v) {
+    return jinja_true(v) ? jinja_elements(j, v) : jinja_list(j, SEQ_LIST, 0);
+}
+
 FILTER_FN(map) {
     UNUSED;
-    const jinja_value e = jinja_elements(j, v);
+    const jinja_value e = elements_if_true(j, v);
     jinja_value out = jinja_list(j, SEQ_ITERATOR, e.sequence->n), attribute = {0}, otherwise = {0};
     for (size_t i = 0; i < all->n_named; i++) {
         const jinja_string *name = all->names[i];
@@ -143,7 +148,7 @@ FILTER_FN(map) {
 /* select, reject, and by an attribute. */
 static jinja_value selected(jinja *j, jinja_value v, const jinja_arguments *all, bool wanted,
                             bool by) {
-    const jinja_value e = jinja_elements(j, v);
+    const jinja_value e = elements_if_true(j, v);
     jinja_value out = jinja_list(j, SEQ_ITERATOR, e.sequence->n);
     size_t k = 0;
     if (by && all->n == 0) jinja_fail(j, "the name of an attribute is missing");
@@ -392,7 +397,9 @@ FILTER_FN(indent) { /* width first blank */
                             jinja_int(jinja_integer(j, a[0], "width")))
                   .string;
     jinja_output text = {0}, out = {0};
-    jinja_put(j, &text, jinja_str(j, v));
+    if (v.kind == J_UNDEFINED) jinja_fail(j, "%s", v.why);
+    if (v.kind != J_STRING) jinja_fail(j, "indent takes a str, not a %s", jinja_type(v));
+    jinja_put(j, &text, v.string);
     jinja_put_text(j, &text, "\n", 1, false);
     const jinja_value lines = jinja_lines(j, jinja_taken(j, &text), false);
     if (jinja_true(a[1])) jinja_put(j, &out, &by);

@@ -131,8 +131,10 @@ jinja_value jinja_percent(jinja *j, const jinja_string *s, jinja_value values) {
         else
             jinja_fail(j, "a format has a field of no known kind");
     }
-    if (values.kind == J_SEQUENCE && values.sequence->kind == SEQ_TUPLE &&
-        taken < values.sequence->n)
+    const bool tuple = values.kind == J_SEQUENCE && values.sequence->kind == SEQ_TUPLE,
+               mapping = values.kind == J_DICT || values.kind == J_UNDEFINED ||
+                         (values.kind == J_SEQUENCE && !tuple);
+    if (!mapping && taken < (tuple ? values.sequence->n : 1))
         jinja_fail(j, "a format has fewer fields than values");
     return jinja_of(jinja_taken(j, &out));
 }
