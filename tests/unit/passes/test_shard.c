@@ -4,7 +4,9 @@
  *
  * Sums over ranks are added in another order than those of one machine: a result differs by some
  * roundings of a double, 1e-16 each, amplified by the depth of the model. 1e-11 relative to the
- * largest element leaves room for that; a head, row or bias too many or too few shows at 1e-3. */
+ * largest element leaves room for that; a head, row or bias too many or too few shows at 1e-3. Dory
+ * has gains that are squares of weights over the size of new ones, 0.02: of random weights these are
+ * some hundreds, and roundings are amplified by as much in each layer. */
 #include <criterion/criterion.h>
 #include <dirent.h>
 #include <stdio.h>
@@ -79,12 +81,13 @@ static bool check(const char *name, const hir_module *graph, int64_t ranks, int6
     const hir_module *alone = compiled(graph, one, false);
     const hir_module *shared = compiled(graph, many, false);
     const hir_module *kernels = compiled(graph, many, true);
+    const double limit = strncmp(name, "dory", 4) == 0 ? 1e-8 : TOLERANCE;
     cr_assert_eq(shared->ranks, ranks);
-    cr_assert(hir_same_answer(alone, shared, TOLERANCE, 7, &diags), "%s, %lld ranks: %s", name,
+    cr_assert(hir_same_answer(alone, shared, limit, 7, &diags), "%s, %lld ranks: %s", name,
               (long long)ranks, said());
     cr_assert(hir_verify_kernels(kernels, &diags), "%s: %s", name, said());
-    cr_assert(hir_same_answer(alone, kernels, TOLERANCE, 7, &diags),
-              "%s, kernels of %lld ranks: %s", name, (long long)ranks, said());
+    cr_assert(hir_same_answer(alone, kernels, limit, 7, &diags), "%s, kernels of %lld ranks: %s",
+              name, (long long)ranks, said());
     return is_there(shared, HIR_COMM_REDUCE_SCATTER_OP);
 }
 
@@ -117,16 +120,17 @@ Test(shard, golden_cases_on_more_ranks_than_heads_with_rows_on_all) {
 Test(shard, published_families_on_two_and_on_five_ranks) {
     case_name names[128];
     const size_t n = cases_in("published", names, 128);
-    size_t divided = 0, seen = 0;
     for (size_t i = 0; i < n; i++) {
         if (!has_turn(i / 2, 2)) continue;
-        seen++;
-        divided += check(names[i].text, load("published", names[i].text), i % 2 ? 2 : 5, 5);
+        const char *name = names[i].text;
+        const bool divided = check(name, load("published", name), i % 2 ? 2 : 5, 5);
+        /* Layers that each rank does: projections that lie in one matrix, with biases that are
+         * several weights side by side; norms over all heads, and over all of the MLP, before the
+         * output matrices. */
+        const bool whole = strcmp(name, "hrm_text-hub") == 0 || strncmp(name, "dory", 4) == 0;
+        cr_assert_neq(divided, whole, "%s is %sdivided", name, divided ? "" : "not ");
         next_arena();
     }
-    /* Of one family projections lie in one matrix, and their biases are several weights side by
-     * side: its layers are done by each rank. */
-    cr_assert_geq(divided, seen - 1);
 }
 
 /* Rows that cross as bf16 are rounded by at most 2^-9 of each element, once for each sublayer: seen
