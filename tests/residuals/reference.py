@@ -111,7 +111,7 @@ class Model:
             return out
 
         q = rotated(normed(project(xq, "q_proj", heads), "q_norm"))
-        k, v = system.heads(l, project(xk, "k_proj", groups), project(xv, "v_proj", groups))
+        k, v = system.memory(l, project(xk, "k_proj", groups), project(xv, "v_proj", groups))
         k = normed(rotated(k), "k_norm") if self.r.get("k_norm_after_rope") else rotated(normed(k, "k_norm"))
         v = system.values(l, q, k, v)
         keys, values = self.caches.setdefault((run, l), ([], []))
@@ -179,7 +179,7 @@ class Standard:
     def normed(self, x, name, k):
         return self.m.norm(x, name + ".weight")
 
-    def heads(self, l, k, v):
+    def memory(self, l, k, v):
         return k, v
 
     def values(self, l, q, k, v):
@@ -300,7 +300,7 @@ class Lime(Standard):
     def start(self):
         self.keys, self.vals = [], []
 
-    def heads(self, l, k, v):
+    def memory(self, l, k, v):
         self.keys += k
         self.vals += v
         if l == 0:
