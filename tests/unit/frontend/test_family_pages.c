@@ -301,6 +301,23 @@ Test(family_pages, a_page_of_ones_own_is_found_in_an_include_folder) {
     cr_expect_not(strstr(spec, "layers = "), "what nothing uses is left out:\n%s", spec);
 }
 
+/* A word of a config is text in the spec that is made of it, whatever stands in it. */
+Test(family_pages, braces_in_a_word_begin_no_expression) {
+    write_page("marked.hadal",
+               "use \"layers\"\n"
+               "config marked {\n"
+               "    title = \"marked\"\n"
+               "    param mark = word(\"mark\", \"of a weight\", one_of: [\"{{1 + x}}\"])\n"
+               "}\n"
+               "model marked() {\n"
+               "    output y = weight(\"of {mark}\", [3]) * 2\n"
+               "}\n");
+    const char *spec = import_with_pages("{\"model_type\": \"marked\", \"mark\": \"{1 + x}\"}");
+    cr_assert(spec, "%s", said());
+    cr_expect(strstr(spec, "mark = \"{{1 + x}}\""), "%s", spec);
+    cr_expect(hfe_load_spec_text(arena, &diags, "imported.hadal", spec, &library), "%s", said());
+}
+
 /* A page in an include folder stands before the library's of the same name, and can build on it. */
 Test(family_pages, a_page_of_ones_own_can_build_on_the_page_of_the_same_name) {
     write_page("families/llama.hadal", "use \"families/llama\"\n"
