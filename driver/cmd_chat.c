@@ -166,7 +166,7 @@ static int open_talk(talk *t, const command_line *line, const prompt *p, workpla
     t->generation = hadal_generation_open(t->s, &t->options, context);
     if (!t->generation) return 1;
     report_step("");
-    report_end();
+    report_so_far(t->s, line);
     if (t->options.n_stop == 0)
         say(t, "hadal: no end token is known, so that answers end with --max-tokens");
     t->lines = open_lines(t->s);

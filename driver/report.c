@@ -102,14 +102,24 @@ static bool want_colour(const command_line *line) {
     return isatty(STDERR_FILENO);
 }
 
-int report_diagnostics(hadal_session *s, const command_line *line) {
-    end_step();
+/* Of which session so many diagnostics have been printed. */
+static const hadal_session *session_so_far;
+static size_t printed_so_far;
+
+void report_so_far(hadal_session *s, const command_line *line) {
     report_end();
     const int colour = want_colour(line);
     const bool quiet = option_given(line, OPTION_QUIET);
-    for (size_t i = 0; i < hadal_diagnostics(s); i++)
+    for (size_t i = s == session_so_far ? printed_so_far : 0; i < hadal_diagnostics(s); i++)
         if (!quiet || hadal_diagnostic_at(s, i).severity == 0)
             fputs(hadal_diagnostic_text(s, i, colour), stderr);
+    session_so_far = s, printed_so_far = hadal_diagnostics(s);
+}
+
+int report_diagnostics(hadal_session *s, const command_line *line) {
+    end_step();
+    report_so_far(s, line);
+    session_so_far = NULL; /* another session may get its address */
     return hadal_exit_code(s);
 }
 

@@ -15,6 +15,9 @@ int report_text(const char *text, size_t n);
 /* Prints one line from within a signal handler. `removed`: the files that this execution had made
  * are removed. */
 void report_interrupt(bool removed);
+/* Prints those diagnostics of the session to stderr that have not been printed: what is noted about
+ * a model, before one talks with it. */
+void report_so_far(hadal_session *s, const command_line *line);
 /* Prints all diagnostics of the session to stderr, and returns the exit code that they require. */
 int report_diagnostics(hadal_session *s, const command_line *line);
 /* Prints an error that is rendered already. Returns 1. */
