@@ -204,7 +204,7 @@ static void add_inputs(finder *f, tap_kind kind, uint32_t sublayer) {
 static bool is_of(const finder *f, hir_id v, hir_id y) {
     const hir_op *o = maker(f, v);
     if (v == y) return true;
-    if (!o || hir_flow_is_border(f->flow.m, o)) return false;
+    if (!o || hir_flow_is_border(&f->flow, o)) return false;
     bool any = false;
     for (uint32_t i = 0; i < o->n_args; i++) {
         const hir_id x = origin_of(f, o->args[i]);
@@ -272,7 +272,7 @@ static size_t *first_readers(const finder *f) {
         first[k] = f->flow.program.n;
     for (size_t k = f->flow.program.n; k-- > 0;) {
         const hir_op *o = hir_op_at(f->flow.m, f->flow.program.at[k]);
-        if (o->code != HIR_OUTPUT_OP && !hir_flow_is_border(f->flow.m, o)) continue;
+        if (o->code != HIR_OUTPUT_OP && !hir_flow_is_border(&f->flow, o)) continue;
         for (uint32_t i = 0; i < o->n_args; i++) {
             const hir_id v = origin_of(f, o->args[i]);
             const uint32_t input = v == HIR_NONE ? HIR_NONE : f->flow.input[v];

@@ -21,7 +21,7 @@ static uint32_t *find_readers(const hir_flow *f, hd_arena *a) {
     for (size_t k = f->program.n; k-- > 0;) {
         const hir_op *o = hir_op_at(f->m, f->program.at[k]);
         const hir_id y = o->n_results == 1 ? o->results[0] : HIR_NONE;
-        if (y == HIR_NONE || f->inside[y] || hir_flow_is_border(f->m, o)) continue;
+        if (y == HIR_NONE || f->inside[y] || hir_flow_is_border(f, o)) continue;
         if (f->kind[y] != HIR_FLOW_MIX && !hir_flow_is_stream(f->kind[y])) continue;
         const uint32_t i = f->input[y];
         for (uint32_t n = 0; n < o->n_args; n++)

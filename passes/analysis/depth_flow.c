@@ -11,9 +11,9 @@
 #include "passes/util.h"
 #include "support/known.h"
 
-enum {
-    FEW_COLUMNS = 8
-}; /* a linear op with so few outputs computes gates, not a sublayer's output */
+/* A linear op with so few outputs, fewer than the stream has channels, computes gates and not a
+ * sublayer's output. */
+enum { FEW_COLUMNS = 8 };
 
 /* ---- views ----------------------------------------------------------------------------------- */
 
@@ -73,11 +73,13 @@ uint64_t flow_row(const flow_finder *f, hir_id v) {
 
 /* ---- members --------------------------------------------------------------------------------- */
 
-bool hir_flow_is_border(const hir_module *m, const hir_op *o) {
+bool hir_flow_is_border(const hir_flow *f, const hir_op *o) {
     switch (o->code) {
     case HIR_LINEAR_OP: {
-        hir_ref w = o->args[1];
-        return w.kind == HIR_REF_WEIGHT && hir_ref_type(m, w).dim[0] > FEW_COLUMNS;
+        const hir_ref w = o->args[1];
+        if (w.kind != HIR_REF_WEIGHT) return false;
+        const uint64_t columns = (uint64_t)hir_ref_type(f->m, w).dim[0];
+        return columns > FEW_COLUMNS || (f->width && columns >= f->width);
     }
     case HIR_EXPERT_LINEAR_OP: return true;
     case HIR_PICK_OP: return true; /* the weights of the experts that a router has selected */
@@ -90,7 +92,7 @@ bool hir_flow_is_choice(const hir_module *m, const hir_op *o) {
 }
 
 static bool is_border(const flow_finder *f, const hir_op *o) {
-    return hir_flow_is_border(f->out->m, o);
+    return hir_flow_is_border(f->out, o);
 }
 
 static bool is_effect(const hir_op *o) {
@@ -390,6 +392,34 @@ static const hir_op *shifted(const flow_finder *f, const hir_op *o) {
     return made == HIR_NONE ? NULL : hir_op_at(f->out->m, made);
 }
 
+/* Is an operand of a product spread over the channels of the result, as a coefficient of rows is? */
+static bool is_spread(const flow_finder *f, const hir_op *o, uint32_t i) {
+    if (o->code != HIR_MUL_OP && o->code != HIR_DIV_OP) return false;
+    const hir_type x = hir_ref_type(f->out->m, o->args[i]),
+                   y = hir_value_at(f->out->m, o->results[0])->type;
+    for (uint32_t k = y.rank; k-- > 0;) {
+        if ((uint64_t)y.dim[k] != f->out->width) continue;
+        const uint32_t from_end = y.rank - k;
+        return from_end > x.rank || x.dim[x.rank - from_end] == 1;
+    }
+    return false;
+}
+
+/* Finds what contractions and the program's output read, and what goes into that other than as a
+ * coefficient: the rows of the stream, and of sublayers. */
+static void find_rows(flow_finder *f) {
+    const hir_module *m = f->out->m;
+    for (size_t k = f->out->program.n; k-- > 0;) {
+        const hir_op *o = hir_op_at(m, f->out->program.at[k]);
+        const bool reads = o->code != HIR_TRACE_OP && (is_effect(o) || is_border(f, o));
+        for (uint32_t i = 0; i < o->n_args; i++) {
+            const hir_id x = flow_operand(f, o, i);
+            if (x == HIR_NONE) continue;
+            f->row[x] |= reads || (o->n_results && f->row[o->results[0]] && !is_spread(f, o, i));
+        }
+    }
+}
+
 /* A gate per channel: a bounded value, or 1 - such a value, that the stream is multiplied with. It
  * is as wide as a sublayer's output, but is not one. */
 static bool is_gate(const flow_finder *f, const hir_op *o) {
@@ -413,7 +443,8 @@ static void set_kind(flow_finder *f, const hir_op *o) {
     *kind = are_numbers(f, o, &x) ? HIR_FLOW_NUMBERS : HIR_FLOW_MIX;
     if (inside || is_border(f, o) || !reads_member(f, o)) {
         f->out->inside[v] = true;
-        if (*kind == HIR_FLOW_MIX) *kind = is_gate(f, o) ? HIR_FLOW_NUMBERS : HIR_FLOW_OUTPUT;
+        if (*kind == HIR_FLOW_MIX)
+            *kind = is_gate(f, o) || !f->row[v] ? HIR_FLOW_NUMBERS : HIR_FLOW_OUTPUT;
         return;
     }
     if (!x.n || !x.stream || flow_row(f, v) != flow_row(f, x.first)) return;
@@ -466,9 +497,11 @@ static void find_from(flow_finder *f, hir_id begin) {
     f->out->root = ids(f->arena, n, false);
     f->into = ids(f->arena, n, false);
     f->factor = hd_new_array(f->arena, bool, n);
+    f->row = hd_new_array(f->arena, bool, n);
     find_members(f);
     if (!out->width) return;
     find_factors(f);
+    find_rows(f);
     find_kinds(f);
     flow_find_inputs(f);
     if (!f->brief) flow_find_blocks(f);

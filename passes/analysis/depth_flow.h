@@ -68,7 +68,7 @@ void hir_flow_find(const hir_module *m, hd_arena *a, hir_flow *out);
 void hir_flow_find_brief(const hir_module *m, hd_arena *a, hir_flow *out);
 
 /* Is the op a border of sublayers, so that its operands are inputs of a sublayer? */
-bool hir_flow_is_border(const hir_module *m, const hir_op *op);
+bool hir_flow_is_border(const hir_flow *f, const hir_op *op);
 /* Does the op select, by scores or a table? Its result is no part of the mechanism. */
 bool hir_flow_is_choice(const hir_module *m, const hir_op *op);
 /* Is it a value of the stream itself, not something computed from it? */

@@ -15,6 +15,7 @@ typedef struct flow_finder {
     bool *member;
     hir_id *into; /* the sublayer output that it leads to, or HIR_NONE */
     bool *factor; /* its only use: multiplied with a value as wide as the stream */
+    bool *row;    /* read by a contraction, or part of that other than as a coefficient */
     hir_id begin; /* where the stream begins; HIR_NONE: at the embedding */
     hir_id kept;  /* an output that nothing is added to; HIR_NONE: outputs follow from the stream */
 } flow_finder;

@@ -57,7 +57,7 @@ static void list_operands(walker *w, hir_id v) {
     w->first[v] = (uint32_t)w->operands.n + 1;
     const hir_id op = hir_value_at(f->out->m, v)->op;
     const hir_op *o = op == HIR_NONE ? NULL : hir_op_at(f->out->m, op);
-    if (!o || hir_flow_is_border(f->out->m, o)) return;
+    if (!o || hir_flow_is_border(f->out, o)) return;
     /* a narrow input goes on to all, up to the rows that it is made of */
     const bool narrow = f->out->kind[v] == HIR_FLOW_NUMBERS;
     const hir_id only = !narrow && o->code == HIR_SLICE_OP ? sliced_operand(f, o) : HIR_NONE;
@@ -225,7 +225,7 @@ static void list_inputs(flow_finder *f) {
     const bool narrow_result = ends_in_numbers(f);
     for (size_t k = 0; k < f->out->program.n; k++) {
         const hir_op *o = hir_op_at(f->out->m, f->out->program.at[k]);
-        if (o->code != HIR_OUTPUT_OP && !hir_flow_is_border(f->out->m, o)) continue;
+        if (o->code != HIR_OUTPUT_OP && !hir_flow_is_border(f->out, o)) continue;
         for (uint32_t i = 0; i < o->n_args; i++)
             add_input(f, o, flow_operand(f, o, i),
                       o->code == HIR_OUTPUT_OP ? narrow_result : takes_rows(o));
@@ -248,7 +248,7 @@ static void assign_sublayers(flow_finder *f, const uint32_t *number) {
         uint32_t to = o->code == HIR_OUTPUT_OP ? HIR_FLOW_RESULT : HIR_NONE;
         if (o->n_results) {
             hir_id v = o->results[0];
-            bool border = hir_flow_is_border(out->m, o);
+            bool border = hir_flow_is_border(out, o);
             if (f->member[v] && !border && !out->inside[v]) continue;
             hir_id whole = f->member[v] || f->into[v] == HIR_NONE ? v : f->into[v];
             to = number[whole] ? number[whole] : leads[v];
@@ -404,7 +404,7 @@ static void list_two_sources(flow_finder *f) {
     for (size_t k = 0; k < out->program.n; k++) {
         const hir_op *o = hir_op_at(out->m, out->program.at[k]);
         const hir_id y = o->n_results ? o->results[0] : HIR_NONE;
-        if (y == HIR_NONE || hir_flow_is_stream(out->kind[y]) || hir_flow_is_border(out->m, o))
+        if (y == HIR_NONE || hir_flow_is_stream(out->kind[y]) || hir_flow_is_border(out, o))
             continue;
         const hir_id only = o->code == HIR_SLICE_OP ? sliced_operand(f, o) : HIR_NONE;
         for (uint32_t i = 0; i < o->n_args; i++) {

@@ -199,7 +199,7 @@ static void note_weights(clerk *c, const hir_op *o) {
 
 static bool belongs(const clerk *c, const hir_op *o) {
     return o->n_results == 1 && o->code != HIR_RESHAPE_OP &&
-           kind_of(c, o->results[0]) != HIR_FLOW_NONE && !hir_flow_is_border(c->m, o);
+           kind_of(c, o->results[0]) != HIR_FLOW_NONE && !hir_flow_is_border(&c->l->flow, o);
 }
 
 /* ---- ops one at a time ----------------------------------------------------------------------- */
@@ -476,7 +476,7 @@ static uint32_t sublayer_of(const clerk *c, const hir_op *kernel) {
 static void spread_borders(clerk *c, const hir_op *kernel) {
     HIR_EACH(c->m, op, kernel->body_first) {
         const hir_op *o = hir_op_at(c->m, op);
-        if (!hir_flow_is_border(c->m, o) && !hir_flow_is_choice(c->m, o)) continue;
+        if (!hir_flow_is_border(&c->l->flow, o) && !hir_flow_is_choice(c->m, o)) continue;
         for (uint32_t i = 0; i < o->n_args; i++) {
             if (o->args[i].kind != HIR_REF_VALUE) continue;
             const hir_id x = o->args[i].index;

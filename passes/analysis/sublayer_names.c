@@ -63,7 +63,7 @@ static void name_output(namer *x, hir_id output) {
         const uint32_t weight = hir_is_linear(o->code) ? weight_behind(m, o->args[1]) : HIR_NONE;
         if (weight != HIR_NONE)
             add_name(x, weight);
-        else if (!hir_flow_is_border(m, o))
+        else if (!hir_flow_is_border(x->f, o))
             push_inner(x, o);
     }
 }

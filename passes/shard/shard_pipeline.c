@@ -25,6 +25,7 @@ typedef struct cutter {
     int64_t stages, runs; /* ranges of ops: stages times virtual stages */
     uint32_t n;           /* ops at the top */
     hir_id *program;
+    hir_flow flow;
     uint32_t *at;  /* by op: its number in the program */
     bool *free;    /* by op: every stage computes it */
     uint32_t *run; /* by op: the range that it is in */
@@ -115,21 +116,20 @@ static void measure(cutter *k) {
  * they would have to be gathered. */
 static bool *find_inside(const cutter *k) {
     hd_arena *a = k->c->scratch;
-    hir_flow f;
-    hir_flow_find(k->m, a, &f);
-    uint32_t *start = hd_new_array(a, uint32_t, f.outputs.n + 1); /* by sublayer; 0: not known */
+    const hir_flow *f = &k->flow;
+    uint32_t *start = hd_new_array(a, uint32_t, f->outputs.n + 1); /* by sublayer; 0: not known */
     for (uint32_t i = k->n; i-- > 0;) {
         const hir_op *o = hir_op_at(k->m, k->program[i]);
-        for (uint32_t j = 0; j < o->n_args && hir_flow_is_border(k->m, o); j++) {
+        for (uint32_t j = 0; j < o->n_args && hir_flow_is_border(&k->flow, o); j++) {
             if (o->args[j].kind != HIR_REF_VALUE) continue;
-            const uint32_t input = f.input[f.origin[o->args[j].index]];
-            const uint32_t sublayer = input == HIR_NONE ? 0 : f.inputs.at[input].sublayer;
-            if (sublayer > 0 && sublayer <= f.outputs.n) start[sublayer] = i + 1;
+            const uint32_t input = f->input[f->origin[o->args[j].index]];
+            const uint32_t sublayer = input == HIR_NONE ? 0 : f->inputs.at[input].sublayer;
+            if (sublayer > 0 && sublayer <= f->outputs.n) start[sublayer] = i + 1;
         }
     }
     int *change = hd_new_array(a, int, k->n + 2), depth = 0;
-    for (uint32_t sublayer = 1; sublayer <= f.outputs.n; sublayer++) {
-        const uint32_t end = k->at[hir_value_at(k->m, f.outputs.at[sublayer - 1])->op] + 1;
+    for (uint32_t sublayer = 1; sublayer <= f->outputs.n; sublayer++) {
+        const uint32_t end = k->at[hir_value_at(k->m, f->outputs.at[sublayer - 1])->op] + 1;
         if (!start[sublayer] || start[sublayer] >= end) continue;
         change[start[sublayer]]++;
         change[end]--;
@@ -169,6 +169,7 @@ static places find_places(cutter *k, bool anywhere) {
                 .held = hd_new_array(a, uint64_t, k->n + 2),
                 .live = hd_new_array(a, uint64_t, k->n + 2),
                 .layers = hd_new_array(a, uint32_t, k->n + 2)};
+    if (!k->flow.m) hir_flow_find(k->m, a, &k->flow);
     const bool *inside = find_inside(k);
     stage_cost sum = {0};
     uint32_t layers = 0;
@@ -189,7 +190,7 @@ static places find_places(cutter *k, bool anywhere) {
         layers += cost[i].layer;
         const hir_op *o = hir_op_at(k->m, k->program[i]);
         const bool begins = anywhere && (cost[i].layer || cost[i].contracted);
-        if (begins || hir_flow_is_border(k->m, o)) open = false;
+        if (begins || hir_flow_is_border(&k->flow, o)) open = false;
     }
     add_place(k, &x, k->n, &sum);
     x.layers[x.p.n - 1] = layers;

@@ -19,7 +19,7 @@ BYTES = {"f32": 4, "bf16": 2, "f16": 2, "i32": 4}
 CONTRACTIONS = {"linear", "block_linear", "expert_linear"}
 BORDERS = {"pick", "attention", "attention_selected", "attention.latent", "attention.expanded", "select", "pool", "short_conv",
            "ngram_gather", "delta_rule", "cache_append"}
-SMALL = 8                       # a linear op of so few outputs makes coefficients, and is no sublayer
+SMALL = 8                       # a linear op of so few outputs, fewer than channels, makes coefficients, and is no sublayer
 ELSEWHERE = {"output", "yield", "trace", "topk", "to_ids", "mark"}     # results are no rows of floats
 NAME = r'%[\w.]+|@"[^"]*"|@[\w.*/:-]+|\$"[^"]*"|\$[\w.*/:-]+|(?<![\w.])_(?![\w.])'
 
@@ -100,7 +100,7 @@ class Count:
     def border(self, op):
         if op.code == "linear":
             shape = self.weights.get(op.args[1])
-            return shape is not None and shape[0] > SMALL
+            return shape is not None and (shape[0] > SMALL or 0 < self.width <= shape[0])
         return op.code in BORDERS or op.code in CONTRACTIONS
 
     def local(self, op):
@@ -113,7 +113,7 @@ class Count:
             if op.code.startswith("kernel."):
                 for mine, its in zip(op.results, op.body[-1].args):
                     self.origin[mine] = its
-        self.flat, self.fixed = [], set()
+        self.flat, self.fixed, self.width = [], set(), 0
         for op in flat:
             if op.code in ("reshape", "convert") and op.args[0] in self.values:
                 self.origin[op.results[0]] = op.args[0]
@@ -227,9 +227,32 @@ class Count:
             back += [x for x in (self.rows(w.op) if self.local(w.op) else []) if x not in self.members and x not in back]
         return back
 
+    def spread(self, op, v):
+        """A factor that is the same for all channels of what is multiplied."""
+        if op.code not in ("mul", "div"):
+            return False
+        made = self.values[op.results[0]].dims
+        axes = [len(made) - i for i, n in enumerate(made) if n == str(self.width)]     # from the end
+        if not axes:
+            return False
+        mine = [self.values[a].dims for a in op.args if a in self.values and self.at(a) is v]
+        return all(len(dims) < axes[-1] or dims[-axes[-1]] == "1" for dims in mine)
+
+    def is_read_as_row(self, v):
+        """Does it come to a contraction or the program's output other than as a coefficient?"""
+        reached = [v]
+        for w in reached:
+            for u in w.users:
+                if self.border(u) or u.code == "output":
+                    return True
+                made = self.values[u.results[0]] if self.local(u) else None
+                if made and made not in reached and not self.spread(u, w):
+                    reached.append(made)
+        return False
+
     def is_output(self, v):
         """Does it lead to a sum, or to what a sublayer or the head reads, as a row of the stream?"""
-        if v.row < self.width:
+        if v.row < self.width or not self.is_read_as_row(v):
             return False
         ends = [w.op for w in self.steps(v) if self.border(w.op)]
         if all(op.code == "linear" and all(x in self.members and x.row < self.width for x in self.rows(op)) for op in ends):
