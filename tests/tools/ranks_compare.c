@@ -308,7 +308,9 @@ static void make_tokens(const library *l) {
         tokens[i] = (int32_t)((state >> 33) % (facts->vocab ? facts->vocab : 1));
     }
     for (int64_t i = 0; i < n_tokens; i++) /* some are not counted, one is the last logit */
-        targets[i] = i % 11 == 5 ? -1 : i == 7 ? (int32_t)row - 1 : tokens[(i + 1) % n_tokens];
+        targets[i] = i % 11 == 5 ? -1
+                     : i == 7    ? (int32_t)row - 1 /* a vocabulary may have ids without logits */
+                                 : tokens[(i + 1) % n_tokens] % (int32_t)row;
 }
 
 /* For others that read the same prompt. */

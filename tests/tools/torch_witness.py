@@ -84,9 +84,7 @@ def check(hadal, folder):
         run(hadal, "run", folder, "--interpret", "--tokens", listed, "--logits", out + "/logits.npy")
         forward = apart(logits.detach(), read_npy(out + "/logits.npy"))
     path = os.path.join(folder, "gradients.safetensors")
-    with open(os.path.join(folder, "config.json")) as f:
-        cut = "hrm" in json.load(f).get("model_type", "")  # transformers runs its first cycles without gradients
-    if cut or not os.path.exists(path):
+    if not os.path.exists(path):
         return forward, None, ""
     wanted = read(path)
     loss = model.loss(tokens, wanted["targets"])
@@ -113,6 +111,9 @@ def main(hadal, folders):
             forward, backward, where = check(hadal, folder)
         except Exception as e:  # the next folder is another model
             if "is quantised" in str(e):
+                continue
+            if "lacks engram.token_map" in str(e):
+                print(f"skip {folder}: its table of ids is made of tokenizer.json", flush=True)
                 continue
             print(f"FAIL {folder}: {type(e).__name__} {e}", flush=True)
             failed += 1

@@ -18,7 +18,8 @@
 #include "tests/tools/full.h"
 #include "tests/unit/stored_models.h"
 
-#define TOLERANCE 1e-11
+#define TOLERANCE                                                                                  \
+    1e-10 /* sums in another order; layers that run several times amplify it, seen 2e-11 */
 
 TestSuite(shard, .init = open_arena, .fini = close_arena, .timeout = 600);
 

@@ -26,7 +26,7 @@ static bool is_there(const char *name) {
 
 static const char *all_files(void) {
     static char text[512];
-    FILE *p = popen(hd_printf(arena, "cd %s && ls -A | tr '\\n' ' '", folder), "r");
+    FILE *p = popen(hd_printf(arena, "cd %s && LC_ALL=C ls -A | tr '\\n' ' '", folder), "r");
     text[fread(text, 1, sizeof text - 1, p)] = 0;
     pclose(p);
     return text;
