@@ -1,4 +1,4 @@
-/* hadal/text.h: tokenizers, for programs that call a compiled model with text.
+/* hadal/text.h: tokenizers and chat templates, for programs that call a compiled model with text.
  *
  * Reads the tokenizer.json of a published model and does what the tokenizers library of Hugging
  * Face does with it; or the tiktoken.model of Kimi's models, as the code published with it does.
