@@ -246,7 +246,7 @@ static const struct changed {
     {V41, TEXT("engram_num_embeddings"), "[384006167, 384016682]",
      "384006167 rows are fewer than the 384006168 that the tables of layer 1"},
     {V41, TEXT("engram_max_ngram_size"), "1", "engram_max_ngram_size: must be"},
-    {V41, TEXT("engram_n_heads"), "1000", "are more than 4096 in all"},
+    {V41, TEXT("engram_n_heads"), "1000", "are more than 2048 in all"},
     {V41, TEXT("engram_pad_id"), "3", "engram_pad_"},
     {"ZAYA1-8B", "cca", "true", "this config is that of the first upload of ZAYA1"},
     {"ZAYA1-8B", "rope_scaling", "{\"factor\": 2}", "rope_scaling: {\"factor\": 2} cannot be"},
