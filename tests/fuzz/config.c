@@ -3,7 +3,8 @@
 #include "frontend/frontend.h"
 #include "tests/fuzz/fuzz.h"
 
-/* The config as a folder; the spec that is made of it must be a legal one. */
+/* The config as a folder; the spec that is made of it must be a legal one. The same text is what
+ * ModelOpt says beside it, which is read where the config says nothing of quantised weights. */
 static bool import(hd_arena *a, hd_diags *d, const char *data, size_t n) {
     static const char line[] = "\n%%\n";
     const char *split = memmem(data, n, line, sizeof line - 1);
@@ -13,6 +14,7 @@ static bool import(hd_arena *a, hd_diags *d, const char *data, size_t n) {
     const hfe_options options = {
         .include_dirs = include, .n_include_dirs = 1, .std_dir = HADAL_SOURCE "/frontend/std"};
     fuzz_write("config.json", data, config);
+    fuzz_write("hf_quant_config.json", data, config);
     fuzz_write("fuzz.hadal", page, (size_t)(data + n - page));
     const char *spec = hfe_import(a, d, fuzz_folder(), &options);
     return spec && hfe_load_spec_text(a, d, "imported.hadal", spec, &options);

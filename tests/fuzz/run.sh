@@ -24,11 +24,16 @@ case $target in
     ir) find "$tests/lit" "$tests/frontend" -name '*.hir' | take ;;
     config)
         find "$tests/import" "$tests/golden" "$tests/published" -name config.json | take
+        printf '{"model_type": "llama", "quantization": {"quant_algo": "NVFP4", "group_size": 16, "kv_cache_quant_algo": "FP8", "exclude_modules": ["lm_head", "model.layers.*.mlp.gate"]}}' >"$seeds/modelopt"
+        printf '{"model_type": "llama", "quantization_config": {"quant_method": "modelopt", "quant_algo": "MIXED_PRECISION", "quantized_layers": {"a": {"quant_algo": "FP8"}, "b": {"quant_algo": "NVFP4", "group_size": 16}}}}' >"$seeds/mixed"
         for page in "$tests"/../frontend/std/families/*.hadal; do
             { printf '{"model_type": "fuzz", "hidden_size": 8, "num_hidden_layers": 2, "vocab_size": 16}\n%%%%\n'; cat "$page"; } >"$seeds/page_$(basename "$page")"
         done
         ;;
-    safetensors) find "$tests/golden" "$tests/published" \( -name '*.safetensors' -o -name '*.index.json' \) -size -64k | take ;;
+    safetensors)
+        printf '\377\0\0\0\0\0\0\0%-255s' '{"a.weight":{"dtype":"U8","shape":[2,8],"data_offsets":[0,16]},"a.weight_scale":{"dtype":"F8_E4M3","shape":[2,1],"data_offsets":[16,18]},"a.weight_scale_2":{"dtype":"F32","shape":[],"data_offsets":[18,22]}}' >"$seeds/nvfp4"
+        printf '\001\2\3\4\5\6\7\010\021\022\023\024\025\026\027\030\070\176\0\0\200\077' >>"$seeds/nvfp4"
+        find "$tests/golden" "$tests/published" \( -name '*.safetensors' -o -name '*.index.json' \) -size -64k | take ;;
     tokenizer)
         find "$tests/text" "$tests/../examples/jargon" -name '*.json' -size -64k ! -name config.json | take
         {
