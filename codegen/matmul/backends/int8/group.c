@@ -9,7 +9,10 @@ enum {
     WORD = 4,
     STEPS = HIR_GROUP / WORD, /* steps of a group */
     SUMS = HCG_INT8_ROWS * HCG_INT8_VECTORS,
+    SHIFTED = 0x4b400000, /* the bits of SHIFT as f32, in whose last places whole numbers lie */
 };
+
+#define SHIFT 0x1.8p23
 
 /* With 32 registers the integer and float sums of two vectors fit; signs take more registers. */
 unsigned hcg_int8_vectors(const hcg_emit *e, const hcg_int8_tile *t, unsigned all) {
@@ -204,11 +207,31 @@ static void sum_signed(hcg_emit *e, const hcg_int8_tile *t, LLVMValueRef *ints) 
 }
 
 /* ---- a group --------------------------------------------------------------------------------- */
-static void add_to_floats(hcg_emit *e, hcg_int8_tile *t, unsigned part, const LLVMValueRef *ints) {
-    LLVMValueRef scale[HCG_INT8_VECTORS], least[HCG_INT8_VECTORS];
+/* floats += t s i, for halves of groups, whose sums start from SHIFTED. s i has 19 bits: it is
+ * exact, and so is SHIFT s. */
+static void add_half(hcg_emit *e, hcg_int8_tile *t, unsigned part, const LLVMValueRef *ints) {
+    LLVMValueRef scale[HCG_INT8_VECTORS], shift[HCG_INT8_VECTORS];
     for (unsigned i = 0; i < t->vectors; i++) {
         unsigned v = (t->first + i) % (HIR_PANEL / e->level->lanes);
         scale[i] = hcg_quant_scale(e, t->dtype, t->group[i], v, part);
+        shift[i] = hcg_fmul(e, scale[i], hcg_splat(e, -SHIFT));
+    }
+    for (unsigned r = 0; r < t->rows; r++) {
+        LLVMValueRef step = of_row(e, t, 0, r, e->f32);
+        for (unsigned v = 0; v < t->vectors; v++) {
+            unsigned i = r * t->vectors + v;
+            LLVMValueRef y = LLVMBuildBitCast(e->b, ints[i], e->vec, "");
+            y = hcg_fma(e, y, scale[v], shift[v]);
+            t->floats[i] = hcg_fma(e, y, step, t->floats[i]);
+        }
+    }
+}
+
+static void add_to_floats(hcg_emit *e, hcg_int8_tile *t, const LLVMValueRef *ints) {
+    LLVMValueRef scale[HCG_INT8_VECTORS], least[HCG_INT8_VECTORS];
+    for (unsigned i = 0; i < t->vectors; i++) {
+        unsigned v = (t->first + i) % (HIR_PANEL / e->level->lanes);
+        scale[i] = hcg_quant_scale(e, t->dtype, t->group[i], v, 0);
         least[i] = t->dtype == HIR_Q4 ? hcg_quant_least(e, t->group[i], v) : NULL;
     }
     for (unsigned r = 0; r < t->rows; r++) {
@@ -235,17 +258,20 @@ void hcg_int8_group(hcg_emit *e, hcg_int8_tile *t) {
             sum_small(e, t, of, ints);
         else
             sum_signed(e, t, ints);
-        add_to_floats(e, t, part, ints);
+        if (parts > 1)
+            add_half(e, t, part, ints);
+        else
+            add_to_floats(e, t, ints);
     }
 }
 
 /* ---- x --------------------------------------------------------------------------------------- */
-/* y to the nearest integer, |y| < 2^22: adding 1.5 2^23 leaves it in the low bits. */
+/* y to the nearest integer, |y| < 2^22: adding SHIFT leaves it in the low bits. */
 static LLVMValueRef nearest(hcg_emit *e, LLVMValueRef y) {
     LLVMTypeRef ints = LLVMVectorType(e->i32, e->level->lanes);
-    LLVMValueRef shifted = hcg_fadd(e, y, hcg_splat(e, 0x1.8p23));
+    LLVMValueRef shifted = hcg_fadd(e, y, hcg_splat(e, SHIFT));
     shifted = LLVMBuildBitCast(e->b, shifted, ints, "");
-    return LLVMBuildSub(e->b, shifted, hcg_int_like(ints, 0x4b400000), "");
+    return LLVMBuildSub(e->b, shifted, hcg_int_like(ints, SHIFTED), "");
 }
 
 /* Largest |x|, NaN if there is one. */
@@ -285,9 +311,11 @@ hcg_int8_x hcg_int8_round(hcg_emit *e, LLVMValueRef x, LLVMValueRef n, bool halv
     if (halves) {
         half[0] = sum_of_lanes(e, half[0]), half[1] = sum_of_lanes(e, half[1]);
         sum = hcg_add(e, half[0], half[1]);
-        for (unsigned i = 0; i < 2; i++)
+        for (unsigned i = 0; i < 2; i++) {
+            LLVMValueRef added = LLVMConstInt(e->i32, (uint64_t)-HCG_FP4_ADDED, true);
             g.half_start[i] =
-                hcg_mul(e, half[i], LLVMConstInt(e->i32, (uint64_t)-HCG_FP4_ADDED, true));
+                hcg_add(e, hcg_mul(e, half[i], added), LLVMConstInt(e->i32, SHIFTED, false));
+        }
     } else {
         sum = sum_of_lanes(e, LLVMBuildAdd(e->b, half[0], half[1], ""));
     }

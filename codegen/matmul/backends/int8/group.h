@@ -11,7 +11,9 @@
  * i32, where the sum of u p starts if u = q + 128 stands for q. Then come 8 words of 4 bytes for
  * each row. Numbers of mxfp4 and nvfp4 are halves of whole ones: u is twice the number, with 12
  * added. For nvfp4, where the two halves of a group have a scale each, two more tables come after
- * the first three: -12 sum p of each half in i32.
+ * the first three, of each half in i32: -12 sum p, plus the bits of the f32 1.5 2^23. A sum i of
+ * integers that starts there is 1.5 2^23 + i as f32, from which fma(.., s, -1.5 2^23 s) makes s i,
+ * exactly: no conversion, which two sums for a group would need twice.
  */
 #ifndef HCG_INT8_GROUP_H
 #define HCG_INT8_GROUP_H
@@ -59,7 +61,7 @@ void hcg_int8_group(hcg_emit *e, hcg_int8_tile *t);
  * that multiply bytes round alike, so that they give the same bits. */
 typedef struct hcg_int8_x {
     LLVMValueRef step, of_x, start; /* f32 t; f32 t sum p; i32 -128 sum p */
-    LLVMValueRef half_start[2];     /* i32 -12 sum p of each half; NULL: not asked for */
+    LLVMValueRef half_start[2];     /* where sums of each half start, i32; NULL: not asked for */
     LLVMValueRef p[HIR_GROUP];      /* <lanes x i8>, in order */
 } hcg_int8_x;
 /* Reads n elements at x; n more than a group: all of the group. Elements beyond count as zeros. */
