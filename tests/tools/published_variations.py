@@ -68,6 +68,10 @@ VARIATIONS = {
         dict(attention_bias=False, mlp_bias=False, tie_word_embeddings=True), dict(residual_multiplier=DROP, logits_scaling=DROP, embedding_multiplier=DROP, attention_multiplier=DROP),
         dict(**old_rope(50.0, dict(type="linear", factor=3.0)), num_key_value_heads=1, logits_scaling=7.5),
     ],
+    "granitemoe": [
+        dict(attention_bias=True, tie_word_embeddings=False), dict(residual_multiplier=DROP, logits_scaling=DROP, embedding_multiplier=DROP, attention_multiplier=DROP),
+        dict(num_local_experts=3, num_experts_per_tok=1, hidden_act="gelu", **old_rope(50.0, dict(type="linear", factor=3.0))),
+    ],
     "smollm3": [
         dict(no_rope_layers=DROP, no_rope_layer_interval=2), dict(no_rope_layers=[0, 0, 1, 1, 0, 1], tie_word_embeddings=False, attention_bias=True),
         dict(use_sliding_window=True, sliding_window=4, layer_types=[S, F, S, S, F, F]), dict(mlp_bias=True, **old_rope(1000.0, OLD_YARN)),
