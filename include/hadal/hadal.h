@@ -366,7 +366,8 @@ typedef struct hadal_evaluation {
     double seconds;
 } hadal_evaluation;
 /* The loss of the data under the model: of a loaded one, after hadal_run_passes with `loss`, or of
- * `library` alone. Progress is reported as "evaluating", in tokens. */
+ * `library` alone. Progress is reported as "evaluating", in tokens. Of a library that is divided
+ * over ranks all of them call it, and those of the last pipeline stage have the losses. */
 HADAL_API int hadal_evaluate(hadal_session *s, const hadal_eval_options *o, const hadal_data *data,
                              hadal_evaluation *out);
 

@@ -311,6 +311,8 @@ static void make_tokens(const library *l) {
         targets[i] = i % 11 == 5 ? -1
                      : i == 7    ? (int32_t)row - 1 /* a vocabulary may have ids without logits */
                                  : tokens[(i + 1) % n_tokens] % (int32_t)row;
+    for (int64_t ranks = 2; ranks <= 6 && ranks + 10 < n_tokens; ranks++)
+        targets[ranks + 10] = (int32_t)((row + ranks - 1) / ranks); /* where their shares meet */
 }
 
 /* For others that read the same prompt. */
