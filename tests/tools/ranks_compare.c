@@ -302,11 +302,15 @@ static void make_tokens(const library *l) {
     const info *facts = l->info();
     uint64_t state = 12345;
     tokens = calloc((size_t)n_tokens, sizeof *tokens);
-    targets = calloc((size_t)n_tokens, sizeof *targets);
     for (int64_t i = 0; i < n_tokens; i++) {
         state = state * 6364136223846793005u + 1442695040888963407u;
         tokens[i] = (int32_t)((state >> 33) % (facts->vocab ? facts->vocab : 1));
     }
+}
+
+/* What the tokens cost; `row` is known. */
+static void make_targets(void) {
+    targets = calloc((size_t)n_tokens, sizeof *targets);
     for (int64_t i = 0; i < n_tokens; i++) /* some are not counted, one is the last logit */
         targets[i] = i % 11 == 5 ? -1
                      : i == 7    ? (int32_t)row - 1 /* a vocabulary may have ids without logits */
@@ -325,7 +329,6 @@ static int print_tokens(const char *path, const char *n) {
         printf(i ? ",%d" : "%d", tokens[i]);
     printf("\n");
     free(tokens);
-    free(targets);
     return 0;
 }
 
@@ -353,6 +356,7 @@ int main(int argc, char **argv) {
     for (const char *c = strchr(facts->outputs[0][1], ','); c; c = strchr(c + 1, ','))
         row *= atoll(c + 1);
     make_tokens(&whole);
+    make_targets();
     if (argc > 8 && !take_exact(argv[8])) return 1;
     void *weights, *session, *memory = NULL;
     float *want[CASES];
