@@ -190,14 +190,20 @@ static double small(uint8_t byte) {
     return (1 + byte % 8 / 8.0) * ldexp(1, byte / 8 - 18);
 }
 
-static double at_in_file(const uint8_t *file, int e, int row, int k) {
-    const uint8_t *panel = file + (size_t)(e * PANELS + row / 16) * LONG_PANEL;
+static double in_matrices(const uint8_t *file, int64_t n, int64_t cols, int64_t e, int64_t row,
+                          int64_t k) {
+    const int64_t groups = (cols + 31) / 32, panels = (n + 15) / 16;
+    const uint8_t *panel = file + (e * panels + row / 16) * (groups * 288 + 64);
     const uint8_t *group = panel + k / 32 * 288;
     const unsigned byte = group[32 + k % 32 / 8 * 64 + row % 16 * 4 + k % 4];
     float factor;
-    memcpy(&factor, panel + LONG_GROUPS * 288 + row % 16 * 4, 4);
+    memcpy(&factor, panel + groups * 288 + row % 16 * 4, 4);
     return e2m1(k % 8 < 4 ? byte % 16 : byte / 16) * small(group[k % 32 / 16 * 16 + row % 16]) *
            (double)factor;
+}
+
+static double at_in_file(const uint8_t *file, int e, int row, int k) {
+    return in_matrices(file, N, LONG, e, row, k);
 }
 
 /* The evaluator is given the numbers of the checkpoint, and the file holds them with the factor in
@@ -248,4 +254,40 @@ Test(packed_stored, nvfp4_that_is_not_copied) {
     cr_expect(strstr(said(), "negative, which no scale of NVFP4 is"), "%s", said());
     cr_expect_not(hd_exists(in_folder("none")));
     cr_expect_not(hcg_weight_source((void *)(uintptr_t)&u, experts_of(HIR_NVFP4), 0, x, &diags));
+}
+
+/* Ranks' files hold the numbers of the whole, divided along experts, rows, and columns in units of
+ * a scale, of which the last rank lacks some. */
+Test(packed_stored, shares_of_nvfp4) {
+    static const struct {
+        uint32_t dim;
+        hd_share share;
+    } cuts[] = {{0, {.ranks = 3, .whole = E, .groups = E, .units = 1}},
+                {1, {.ranks = 2, .whole = N, .groups = 1, .units = N}},
+                {2, {.ranks = 2, .whole = LONG, .groups = 1, .units = LONG / 16}},
+                {2, {.ranks = 4, .whole = LONG, .groups = 1, .units = LONG / 16}}};
+    const hd_tensors t = nvfp4(false), u = unpacked(&t);
+    const hd_tensor *w = the(&u, "x.w2_weight");
+    for (size_t c = 0; c < sizeof cuts / sizeof *cuts; c++) {
+        const hd_share share = cuts[c].share;
+        hir_module *m = experts_of(HIR_NVFP4);
+        hir_shard_weight(&m->weights.at[0], cuts[c].dim, share);
+        m->ranks = (uint32_t)share.ranks;
+        cr_assert(pack(m, &u, 1, "shares"), "%s", said());
+        const int64_t *d = m->weights.at[0].type.dim, unit = hd_unit_elements(&share);
+        for (int64_t rank = 0; rank < share.ranks; rank++) {
+            hd_bytes file;
+            const char *path = hcg_share_path(arena, in_folder("shares"), rank, share.ranks);
+            cr_assert(hd_map_file(arena, &diags, path, &file));
+            for (int64_t i = 0; i < d[0] * d[1] * d[2]; i++) {
+                int64_t at[3] = {i / d[2] / d[1], i / d[2] % d[1], i % d[2]};
+                const double got = in_matrices(file.at + DATA, d[1], d[2], at[0], at[1], at[2]);
+                const int64_t from = hd_unit_of(&share, rank, at[cuts[c].dim] / unit);
+                at[cuts[c].dim] = from * unit + at[cuts[c].dim] % unit;
+                const uint64_t place = (uint64_t)((at[0] * N + at[1]) * LONG + at[2]);
+                cr_assert_eq(got, from < 0 ? 0 : hd_tensor_get(w, place), "cut %zu, rank %ld, %ld",
+                             c, rank, i);
+            }
+        }
+    }
 }
