@@ -315,6 +315,37 @@ def inkling2(r):
     return c
 
 
+# A core of one to three blocks, two or three times: more of both is badly conditioned in f32 (docs/testing.md)
+def inkling2_loop(r):
+    c = inkling2(r)
+    block, core = r.of(1, 1, 2, 3), r.of(1, 2, 3)
+    start = block * r.of(1, 1, 2)
+    end = start + block * core
+    n = end + r.of(0, 1, 2)
+    said = dict(core_start=start, core_end=end, num_passes=r.of(1, 2, 2, 3), gate_rank=r.of(3, 8, 12))
+    beside = dict(loop_layer_index_start=start, loop_layer_index_end=end, loop_num_passes=said["num_passes"], loop_gate_rank=said["gate_rank"])
+    c.update(num_hidden_layers=n, n_layers_per_attn_res_block=block, layer_types=r.list_of(n, "hybrid", "hybrid_sliding") if r.some(0.7) else DROP)
+    c.update({**{name: DROP for name in beside}, "loop_config": said} if r.some() else {**beside, "loop_config": r.of(DROP, None)})
+    return c
+
+
+# Rates and gains are stored by initializer_range: as large as what make_published adds
+def dory(r):
+    before, looped, after, g = r.of(0, 1, 2), r.of(0, 1, 2, 3), r.of(0, 1, 2), r.of(1, 2, 3)
+    n = max(before + looped + after, 1)
+    looped = n - before - after
+    each = r.list_of(n, F, S) if r.some(0.8) else None
+    unit = 2 if each and r.some() else 1        # blocks, or layers
+    c = {**sizes(r), "intermediate_size": r.of(16, 24, 40), "num_hidden_layers": unit * n, "layer_types": [b for kind in each for b in (kind, "mlp")] if unit == 2 else each, "n_input_layers": unit * before,
+         "n_recurrent_layers": r.of(unit * looped, None), "n_output_layers": unit * after, "n_recurrent_loops": r.of(1, 2, 3), "recurrent_kv_cache_mode": r.of("per_loop", "last_loop"), "num_key_value_heads": g,
+         "num_attention_heads": g * r.of(1, 2, 3), "head_dim": r.of(4, 8, 12), "sliding_window": r.of(1, 3, 6, 15), "initializer_range": r.of(0.3, 0.5), "ngpt_alpha_init": r.of(0.1, 0.3), "tie_word_embeddings": r.some(0.3),
+         "attention_bias": r.some(0.3), "mlp_bias": r.some(0.3), "hidden_act": r.of("silu", "silu", "gelu")}
+    kinds = {F: r.of(dict(rope_type="default", rope_theta=500.0), dict(rope_type="yarn", rope_theta=300.0, factor=4.0, original_max_position_embeddings=8)), S: r.of(dict(rope_type="default", rope_theta=33.0), dict(rope_type="linear", rope_theta=50.0, factor=2.0))}
+    c["rope_parameters"] = r.of(None, kinds)
+    c.pop("rms_norm_eps", None)     # it is 1e-6
+    return c
+
+
 def deepseek_v4(r):
     n = layers(r)
     k = r.of(1, 2, 4)
@@ -428,9 +459,9 @@ FAMILIES = {name: (globals()[name.split("-")[0]], "") for name in (
     "llama mistral qwen2 qwen3 mixtral qwen3_moe phi3 granite granitemoe smollm3 olmo2 olmo3 gpt_oss glm4_moe deepseek_v3 qwen3_next olmo_hybrid kimi_linear bailing_hybrid zaya beam "
     "deepseek_v4 hy_v4 doge hrm_text minimax longcat_flash").split()}
 FAMILIES.update({name: (globals()[name], "text_config.") for name in "qwen4_exp glm5_next step3p7 muse_spark".split()})
-FAMILIES.update(gemma3n_text=(gemma3n, ""), gemma4_text=(gemma4, ""), inkling2_text=(inkling2, ""))
+FAMILIES.update(gemma3n_text=(gemma3n, ""), gemma4_text=(gemma4, ""), inkling2_text=(inkling2, ""), inkling2_loop_text=(inkling2_loop, ""), dory=(dory, ""))
 # Text parts that stand in a multimodal checkpoint, too: its model_type, and what the names of its tensors begin with instead
-WRAPPERS = {"gemma3n_text": ("gemma3n", "model.", "model.language_model."), "gemma4_text": ("gemma4", "model.", "model.language_model."), "inkling2_text": ("inkling2", "", "")}
+WRAPPERS = {"gemma3n_text": ("gemma3n", "model.", "model.language_model."), "gemma4_text": ("gemma4", "model.", "model.language_model."), "inkling2_text": ("inkling2", "", ""), "inkling2_loop_text": ("inkling2_loop", "", "")}
 KEPT_OUTSIDE = ("length",)
 # Fields with defaults under which a model stays small; any may be absent.
 OPTIONAL = ("rms_norm_eps hidden_act hidden_activation rope_theta tie_word_embeddings norm_topk_prob moe_renormalize routed_scaling_factor route_scale sliding_window n_group topk_group attention_bias mlp_bias swiglu_limit hc_eps "
@@ -511,7 +542,7 @@ def wrapped(folder, family):
     with open(config, "w") as f:
         json.dump({"model_type": outer, "text_config": text, "vision_config": {"hidden_size": 8}}, f, indent=2)
     tensors = {below + name[len(inside):] if name.startswith(inside) else name: t for name, t in load_file(weights).items()}
-    tensors["model.vision_tower.patch_embed.weight" if outer != "inkling2" else "model.visual.patch_embed.weight"] = torch.zeros(8, 3)
+    tensors["model.vision_tower.patch_embed.weight" if not outer.startswith("inkling2") else "model.visual.patch_embed.weight"] = torch.zeros(8, 3)
     save_file(tensors, weights, metadata={"format": "pt"})
 
 
