@@ -7,8 +7,9 @@
  *
  *     (code - zero) scale
  *
- * exactly (NVFP4: code scale factor / divisor, in f64); docs/quantised-checkpoints.md and the head of each reader describe the formats. "Packed"
- * is used here and in packed/ for a tensor in such a quantised format. */
+ * exactly (NVFP4: code scale factor / divisor, in f64); docs/quantised-checkpoints.md and the head
+ * of each reader describe the formats. "Packed" is used here and in packed/ for a tensor in such a
+ * quantised format. */
 #ifndef HD_PACKED_H
 #define HD_PACKED_H
 

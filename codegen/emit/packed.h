@@ -1,8 +1,8 @@
 /* Numbers of packed weights (program/packed.h) in registers, and single rows of tables of them.
  *
- * Numbers of mxfp4 and nvfp4 have 4 bits, E2M1: halves of the whole numbers 0 1 2 3 4 6 8 12 and their
- * negatives. All code computes with these whole numbers, and with scales that are halved instead.
- * Both are exact. */
+ * Numbers of mxfp4 and nvfp4 have 4 bits, E2M1: halves of the whole numbers 0 1 2 3 4 6 8 12 and
+ * their negatives. All code computes with these whole numbers, and with scales that are halved
+ * instead. Both are exact. */
 #ifndef HCG_EMIT_PACKED_H
 #define HCG_EMIT_PACKED_H
 
@@ -25,7 +25,8 @@ void hcg_quant_integers(hcg_emit *e, hir_dtype dtype, LLVMValueRef group, unsign
  * scales are multiplied before; NULL: of nvfp4, w[k] is the number without it. */
 void hcg_quant_numbers(hcg_emit *e, hir_dtype dtype, LLVMValueRef group, unsigned v,
                        LLVMValueRef factor, LLVMValueRef w[HIR_GROUP]);
-/* The factors of rows v * lanes .. of a panel whose groups end at `end`; NULL: the type has none. */
+/* The factors of rows v * lanes .. of a panel whose groups end at `end`; NULL: the type has none.
+ */
 LLVMValueRef hcg_quant_factor(hcg_emit *e, hir_dtype dtype, LLVMValueRef end, unsigned v);
 /* Sums of products with the numbers of such a panel, times the factors of its rows. */
 LLVMValueRef hcg_quant_times_factor(hcg_emit *e, hir_dtype dtype, LLVMValueRef end, unsigned v,

@@ -133,9 +133,9 @@ static bool factor_of(const hd_tensor *t, uint64_t first, double *out) {
     return f == 0 || (f >= (double)FLT_MIN && f * most < (double)FLT_MAX);
 }
 
-/* The codes of n elements, at most a group, from column k on of a row of the file, and the scales of
- * its halves. A scale of 0 makes zeros of the codes; elements beyond n are 0. False: a scale is no
- * number. */
+/* The codes of n elements, at most a group, from column k on of a row of the file, and the scales
+ * of its halves. A scale of 0 makes zeros of the codes; elements beyond n are 0. False: a scale is
+ * no number. */
 static bool half_groups(const hd_packed *p, uint64_t row, uint64_t k, uint64_t n,
                         uint8_t codes[HALF], uint8_t scales[2]) {
     enum { SIGNS = 0x88, BYTES = HALF / 2 }; /* bytes of a half's codes */
@@ -184,8 +184,8 @@ static bool copy_nvfp4(const hd_tensor *t, uint64_t first, uint8_t *out) {
     return ok;
 }
 
-/* The group from element `first` on, for the evaluator. The factor is that of the checkpoint: f32 is
- * what all numbers are rounded to with which compiled code computes. */
+/* The group from element `first` on, for the evaluator. The factor is that of the checkpoint: f32
+ * is what all numbers are rounded to with which compiled code computes. */
 static bool keep_nvfp4(const hd_tensor *t, uint64_t first, hcg_group *out) {
     const hd_packed *p = t->packed;
     const uint64_t at = t->packed_first + first, k = at % p->cols;

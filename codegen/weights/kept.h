@@ -1,6 +1,6 @@
 /* Groups that keep the codes of the checkpoint: its integers of 4 and 8 bits, MXFP4 and NVFP4 are
- * stored in a type that has equivalent codes (docs/weight-types.md). Nothing is searched, and only scales
- * are rounded.
+ * stored in a type that has equivalent codes (docs/weight-types.md). Nothing is searched, and only
+ * scales are rounded.
  *
  *     checkpoint            stored as   w
  *     MXFP4                 mxfp4       as it is

@@ -8,8 +8,8 @@
  *     nvfp4  w = f E5M3(s) E2M1(q)     s for 16 elements, f in f32 for a row   4.5 bits a weight
  *
  * mxfp4 and nvfp4 are those of published checkpoints (support/packed/mxfp4.c and nvfp4.c). Every
- * number of MXFP4 is stored exactly, and of NVFP4 every code and scale (E5M3: program/packed.h); its
- * factor is rounded to f32 where it is a quotient. Rows of other numbers have the factor 1.
+ * number of MXFP4 is stored exactly, and of NVFP4 every code and scale (E5M3: program/packed.h);
+ * its factor is rounded to f32 where it is a quotient. Rows of other numbers have the factor 1.
  *
  * The value of a quantised weight, for the evaluator and for the kernels, is w computed exactly
  * from s and m as stored. program/packed.h has their places in a panel. */

@@ -8,8 +8,8 @@
  *     divisor          F32 [], [1], [E]    .weight_global_scale
  *                                                         P_weight_outer_scale_denominator
  *
- * They are those of compressed-tensors ("nvfp4-pack-quantized"), of ModelOpt, and of Inkling 2 Mini,
- * which has MXFP8 in other tensors (e4m3.c).
+ * They are those of compressed-tensors ("nvfp4-pack-quantized"), of ModelOpt, and of Inkling 2
+ * Mini, which has MXFP8 in other tensors (e4m3.c).
  *
  *     W[r, c] = E2M1(code) E4M3(scale[r, c/16]) factor / divisor
  *

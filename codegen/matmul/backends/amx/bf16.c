@@ -527,8 +527,8 @@ BACKEND(amx_f16, "f16", .x = 3, .w = 2, .n = 5, .of = {{1, 1}, {0, 1}, {0, 0}, {
 #undef BACKEND
 
 /* ---- amx_groups ------------------------------------------------------------------------------ */
-/* For q8, q4, mxfp4 and nvfp4 weights where activations may be rounded to bytes: x and w = s q + m are
- * rounded to bf16, and multiplied as such.
+/* For q8, q4, mxfp4 and nvfp4 weights where activations may be rounded to bytes: x and w = s q + m
+ * are rounded to bf16, and multiplied as such.
  *
  * The error is within that of rounding x to bytes. With t = max |x| / 127 of a group, an element
  * rounded to a byte is off by up to t / 2, so that a product is off by
@@ -536,7 +536,8 @@ BACKEND(amx_f16, "f16", .x = 3, .w = 2, .n = 5, .of = {{1, 1}, {0, 1}, {0, 0}, {
  *     |w| max |x| / 254                                                         int8/group.h
  *
  * Here each of the two factors is off by up to 2^-9 of itself, and a product by |w| |x| (2^-8 +
- * 2^-18), which is less even for the largest |x| of the group. Numbers of mxfp4 and nvfp4 are bf16 already.
+ * 2^-18), which is less even for the largest |x| of the group. Numbers of mxfp4 and nvfp4 are bf16
+ * already.
  *
  * Why not products of bytes (amx/int8.c): the sum of a group of bytes has to leave the unit to be
  * scaled, 16 lines through memory for each 16 cycles of the unit, and half of a tile is idle, since

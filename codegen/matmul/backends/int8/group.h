@@ -56,9 +56,9 @@ void hcg_int8_group(hcg_emit *e, hcg_int8_tile *t);
  *
  *     t = max |x| / 127,   p in -127 .. 127, to nearest
  *
- * and a group of weights adds   s t sum q p  +  m t sum p   to a sum (of nvfp4, each half of it). Sums of integers are exact.
- * The error of x is at most t / 2 an element; a group that holds a NaN gives NaN. All back ends
- * that multiply bytes round alike, so that they give the same bits. */
+ * and a group of weights adds   s t sum q p  +  m t sum p   to a sum (of nvfp4, each half of it).
+ * Sums of integers are exact. The error of x is at most t / 2 an element; a group that holds a NaN
+ * gives NaN. All back ends that multiply bytes round alike, so that they give the same bits. */
 typedef struct hcg_int8_x {
     LLVMValueRef step, of_x, start; /* f32 t; f32 t sum p; i32 -128 sum p */
     LLVMValueRef half_start[2];     /* where sums of each half start, i32; NULL: not asked for */

@@ -233,7 +233,8 @@ Test(packed_stored, nvfp4_is_copied) {
     }
 }
 
-/* A scale that is none is named, and numbers whose factor f32 does not hold are rounded like any. */
+/* A scale that is none is named, and numbers whose factor f32 does not hold are rounded like any.
+ */
 Test(packed_stored, nvfp4_that_is_not_copied) {
     static double x[E * N * LONG];
     hd_tensors t = nvfp4(false);

@@ -138,8 +138,8 @@ Test(quant, mxfp4_is_exact) {
         }
 }
 
-/* Everything that NVFP4 has is exact in nvfp4: every scale of E4M3, with groups of any of the codes,
- * and two halves that differ. */
+/* Everything that NVFP4 has is exact in nvfp4: every scale of E4M3, with groups of any of the
+ * codes, and two halves that differ. */
 Test(quant, nvfp4_is_exact) {
     for (unsigned scale = 1; scale < 127; scale++)
         for (unsigned most = 0; most < 8; most++) {
