@@ -2,7 +2,7 @@
 
 Pairs of processes compile one model with different weights to one name, many pairs at once; and compiles are killed at random moments,
 over an earlier build. Afterwards all files are of one build, or those that are there cannot be taken for a whole: no library.
-HADAL_SEED repeats the moments, HADAL_PAIRS and HADAL_KILLS say how many: 12 and 8, and 50 and 24 in the full set (HADAL_FULL=1)."""
+HADAL_SEED repeats the moments, HADAL_PAIRS and HADAL_KILLS say how many: 8 and 6, and 50 and 24 in the full set (HADAL_FULL=1)."""
 import os
 import random
 import re
@@ -14,7 +14,7 @@ import time
 
 hadal, spec, folder = sys.argv[1:4]
 full = os.environ.get("HADAL_FULL") == "1"
-pairs, kills, most = int(os.environ.get("HADAL_PAIRS", 50 if full else 12)), int(os.environ.get("HADAL_KILLS", 24 if full else 8)), 6
+pairs, kills, most = int(os.environ.get("HADAL_PAIRS", 50 if full else 8)), int(os.environ.get("HADAL_KILLS", 24 if full else 6)), 6
 seed = int(os.environ.get("HADAL_SEED", random.randrange(1 << 30)))
 draw = random.Random(seed)
 small = ["-D", "layers=1", "-D", "hidden=16", "-D", "ff=16", "-D", "heads=2"]

@@ -19,7 +19,7 @@ losses() { # RANKS STAGES, options of the model
     rm -rf "$out/whole" "$out/many"
 }
 losses 3 1 -D vocab=1003 -D cap=7.5 -D bias=true
-[ "${HADAL_FULL:-}" = 1 ] || exit 0
 losses 4 1 -D vocab=70 -D tied=true -D scale=8.0
+[ "${HADAL_FULL:-}" = 1 ] || exit 0
 losses 2 1 -D vocab=7
 losses 2 2 -D vocab=1003

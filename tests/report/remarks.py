@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Every refused remark of `hadal opt --remarks` says what the pass would have gained, or why nothing: over the published families,
-residual systems and layers, and of each in narrow storage types or for several ranks, by turns (with HADAL_FULL=1 in both).
+residual systems and layers, and of each in narrow storage types or for several ranks, by turns, each way for a third of the models (with HADAL_FULL=1 in all).
 
     remarks.py HADAL SOURCE OUT"""
 import glob
@@ -25,8 +25,8 @@ def models():
 
 seen, models_seen = {}, 0
 for number, model in enumerate(models()):
-    by_turns = [NARROW, RANKS] if os.environ.get("HADAL_FULL") == "1" else [(NARROW, RANKS)[number % 2]]
-    for options in ([], *by_turns):
+    ways = [[], NARROW, RANKS]
+    for options in ways if os.environ.get("HADAL_FULL") == "1" else [ways[number % 3]]:
         done = subprocess.run([hadal, "opt", model, "--passes=default", "--remarks=json", *options, "-o", os.devnull], capture_output=True, text=True)
         remarks = [json.loads(line) for line in done.stderr.splitlines() if line.startswith("{")]
         if options == RANKS and done.returncode:

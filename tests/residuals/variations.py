@@ -4,8 +4,8 @@
     variations.py HADAL WORK_FOLDER GROUP
 
 Every variation is a folder with a config and weights made up for it. It is run through the reference evaluator, and
-compiled, as a prefill and single tokens, at the CPU level of this machine (the group "deep": at all that it can run). Of the short set each second
-variation is compiled, and levels take turns; with HADAL_FULL=1 all are. The weights of every depth mix are compared too. Sizes are odd on purpose. Needs Python only.
+compiled, as a prefill and single tokens, at the CPU level of this machine (the group "deep": at all that it can run). Of three variations the short
+set evaluates two and compiles one, and of deep ones it does all, at levels in turn; with HADAL_FULL=1 all are. The weights of every depth mix are compared too. Sizes are odd on purpose. Needs Python only.
 """
 import array
 import json
@@ -249,6 +249,8 @@ if __name__ == "__main__":
         try:
             every = levels(group)
             if os.environ.get("HADAL_FULL") != "1":
+                if group != "deep" and number % 6 in (1, 5):
+                    continue
                 every = every[number % len(every):][:1] if group == "deep" or number % 3 == 0 else []
             e = check_variation(program, os.path.join(work, f"{group}-{number}"), variation, number, every)
             print(f"ok {number} {json.dumps(variation['residual'])}: " + ", ".join(f"{x:.1g}" for x in e))
