@@ -162,6 +162,12 @@ def granitemoe(r):
     return {**c, "num_local_experts": experts, "num_experts_per_tok": r.of(*range(1, min(experts, 4)))}
 
 
+def minimax_m2(r):
+    c = {**plain(r), **heads(r)}
+    experts = r.of(3, 5, 8)
+    return {**c, "num_local_experts": experts, "num_experts_per_tok": r.of(*range(1, min(experts, 4))), **({"rotary_dim": r.of(2, c["head_dim"])} if c.get("head_dim") else {})}
+
+
 def smollm3(r):
     c = {**plain(r), "attention_bias": r.some(0.3), "mlp_bias": r.some(0.3)}
     n = c["num_hidden_layers"]
@@ -456,7 +462,7 @@ def muse_spark(r):
 
 # A family: its draw, and where the fields stand
 FAMILIES = {name: (globals()[name.split("-")[0]], "") for name in (
-    "llama mistral qwen2 qwen3 mixtral qwen3_moe phi3 granite granitemoe smollm3 olmo2 olmo3 gpt_oss glm4_moe deepseek_v3 qwen3_next olmo_hybrid kimi_linear bailing_hybrid zaya beam "
+    "llama mistral qwen2 qwen3 mixtral qwen3_moe phi3 granite granitemoe minimax_m2 smollm3 olmo2 olmo3 gpt_oss glm4_moe deepseek_v3 qwen3_next olmo_hybrid kimi_linear bailing_hybrid zaya beam "
     "deepseek_v4 hy_v4 doge hrm_text minimax longcat_flash").split()}
 FAMILIES.update({name: (globals()[name], "text_config.") for name in "qwen4_exp glm5_next step3p7 muse_spark".split()})
 FAMILIES.update(gemma3n_text=(gemma3n, ""), gemma4_text=(gemma4, ""), inkling2_text=(inkling2, ""), inkling2_loop_text=(inkling2_loop, ""), dory=(dory, ""))

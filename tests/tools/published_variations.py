@@ -72,6 +72,10 @@ VARIATIONS = {
         dict(attention_bias=True, tie_word_embeddings=False), dict(residual_multiplier=DROP, logits_scaling=DROP, embedding_multiplier=DROP, attention_multiplier=DROP),
         dict(num_local_experts=3, num_experts_per_tok=1, hidden_act="gelu", **old_rope(50.0, dict(type="linear", factor=3.0))),
     ],
+    "minimax_m2": [
+        dict(rotary_dim=DROP, **old_rope(50.0), tie_word_embeddings=True), dict(rotary_dim=12, num_key_value_heads=1, num_local_experts=3, num_experts_per_tok=3),
+        dict(rotary_dim=DROP, partial_rotary_factor=0.5, hidden_act="gelu", rms_norm_eps=0.05),
+    ],
     "smollm3": [
         dict(no_rope_layers=DROP, no_rope_layer_interval=2), dict(no_rope_layers=[0, 0, 1, 1, 0, 1], tie_word_embeddings=False, attention_bias=True),
         dict(use_sliding_window=True, sliding_window=4, layer_types=[S, F, S, S, F, F]), dict(mlp_bias=True, **old_rope(1000.0, OLD_YARN)),
