@@ -280,6 +280,13 @@ def beam(r):
     return c
 
 
+def gemma3(r):
+    n = layers(r)
+    c = {**sizes(r), **heads(r), "num_hidden_layers": n, "layer_types": r.list_of(n, S, F) if r.some() else DROP, "sliding_window_pattern": r.of(1, 2, 3, DROP), "sliding_window": r.of(1, 4, 9), "query_pre_attn_scalar": r.of(1, 7, 168),
+         "final_logit_softcapping": r.of(2.0, 30.0, None), "attn_logit_softcapping": r.of(1.0, None, None), "tie_word_embeddings": r.some(), "attention_bias": r.some(0.3), "rope_local_base_freq": r.of(50.0, 10000.0, DROP)}
+    return c
+
+
 def gemma3n(r):
     n = layers(r, 3)
     kinds = r.list_of(n - 1, S, F)
@@ -465,7 +472,7 @@ FAMILIES = {name: (globals()[name.split("-")[0]], "") for name in (
     "llama mistral qwen2 qwen3 mixtral qwen3_moe phi3 granite granitemoe minimax_m2 smollm3 olmo2 olmo3 gpt_oss glm4_moe deepseek_v3 qwen3_next olmo_hybrid kimi_linear bailing_hybrid zaya beam "
     "deepseek_v4 hy_v4 doge hrm_text minimax longcat_flash").split()}
 FAMILIES.update({name: (globals()[name], "text_config.") for name in "qwen4_exp glm5_next step3p7 muse_spark".split()})
-FAMILIES.update(gemma3n_text=(gemma3n, ""), gemma4_text=(gemma4, ""), inkling2_text=(inkling2, ""), inkling2_loop_text=(inkling2_loop, ""), dory=(dory, ""))
+FAMILIES.update(gemma3_text=(gemma3, ""), gemma3n_text=(gemma3n, ""), gemma4_text=(gemma4, ""), inkling2_text=(inkling2, ""), inkling2_loop_text=(inkling2_loop, ""), dory=(dory, ""))
 # Text parts that stand in a multimodal checkpoint, too: its model_type, and what the names of its tensors begin with instead
 WRAPPERS = {"gemma3n_text": ("gemma3n", "model.", "model.language_model."), "gemma4_text": ("gemma4", "model.", "model.language_model."), "inkling2_text": ("inkling2", "", ""), "inkling2_loop_text": ("inkling2_loop", "", "")}
 KEPT_OUTSIDE = ("length",)

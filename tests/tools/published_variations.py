@@ -121,6 +121,13 @@ VARIATIONS = {
         dict(n_group=1, topk_group=1, norm_topk_prob=False), dict(layer_types=[F] * 6, tie_word_embeddings=True), dict(layer_types=[S] * 6, mlp_layer_types=["sparse"] * 6, sliding_window=2),
         dict(mlp_layer_types=["dense"] * 6, num_key_value_heads=1), dict(final_logit_softcapping=None, attention_bias=True),
     ],
+    "gemma3_text": [
+        dict(rope_scaling=None, sliding_window_pattern=DROP, num_hidden_layers=7), dict(rope_scaling=OLD_YARN, sliding_window=1, rope_local_base_freq=DROP, rope_theta=DROP), dict(sliding_window_pattern=1, query_pre_attn_scalar=DROP),
+        dict(layer_types=[S, F, S, S], final_logit_softcapping=2.0, tie_word_embeddings=False, attention_bias=True), dict(rope_scaling=dict(type="linear", factor=2.0), attn_logit_softcapping=1.0, num_key_value_heads=1),
+        dict(**rope(rope_type="linear", factor=2.0, rope_theta=50.0), rope_local_base_freq=DROP), dict(**rope(full_attention=YARN, sliding_attention=dict(rope_type="linear", factor=3.0, rope_theta=80.0)), rope_local_base_freq=DROP),
+        dict(**rope(full_attention=dict(rope_type="default"), sliding_attention=None), rms_norm_eps=0.01),
+    ],
+    "gemma3": [{TEXT + "tie_word_embeddings": True, "tie_word_embeddings": True, TEXT + "attention_bias": False}, {TEXT + "layer_types": DROP, TEXT + "rope_parameters": DROP, TEXT + "rope_scaling": dict(rope_type="linear", factor=8.0), TEXT + "final_logit_softcapping": None}],
     "gemma3n_text": [
         dict(num_kv_shared_layers=0, altup_num_inputs=2), dict(altup_correct_scale=False, activation_sparsity_pattern=[0.0] * 6), dict(final_logit_softcapping=2.0, altup_active_idx=1),
         dict(altup_num_inputs=3, laurel_rank=1, sliding_window=2, num_kv_shared_layers=3), dict(tie_word_embeddings=False, num_key_value_heads=1, layer_types=[F, S, F, S, F, S]),

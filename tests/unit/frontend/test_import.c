@@ -387,20 +387,33 @@ Test(import, families_that_cannot_be_imported) {
     }
 }
 
-/* Names that are spelled nearly as that of a page, or nothing like it, with fields that do not fit
- * any page: no page is named. Gemma 3 is no Gemma 3n, which has four streams. */
-Test(import, no_page_is_close_to_a_model_of_another_kind) {
-#define GEMMA3                                                                                     \
-    "\"vocab_size\": 262144, \"hidden_size\": 1152, \"intermediate_size\": 6912, "                 \
-    "\"num_hidden_layers\": 26, \"num_attention_heads\": 4, \"num_key_value_heads\": 1, "          \
+#define GEMMA2                                                                                     \
+    "\"vocab_size\": 256000, \"hidden_size\": 2304, \"intermediate_size\": 9216, "                 \
+    "\"num_hidden_layers\": 26, \"num_attention_heads\": 8, \"num_key_value_heads\": 4, "          \
     "\"head_dim\": 256, \"hidden_activation\": \"gelu_pytorch_tanh\", \"rms_norm_eps\": 1e-6, "    \
-    "\"query_pre_attn_scalar\": 256, \"sliding_window\": 512, \"rope_scaling\": null"
+    "\"query_pre_attn_scalar\": 256, \"sliding_window\": 4096, \"rope_scaling\": null"
+
+/* Gemma 3n knows all of these fields, too, but none of its own is there: those of its streams. */
+Test(import, gemma_2_is_close_to_gemma_3_and_not_to_gemma_3n) {
     static const char *const configs[] = {
-        "{\"model_type\": \"gemma3_text\", \"attn_logit_softcapping\": null, "
-        "\"rope_local_base_freq\": 10000, \"sliding_window_pattern\": 6, " GEMMA3 "}",
-        "{\"model_type\": \"gemma3_text\", " GEMMA3 "}", /* fields of Gemma 3n, but for its own */
-        "{\"model_type\": \"gemma3\", \"text_config\": {\"model_type\": \"gemma3_text\", " GEMMA3
-        "}, \"vision_config\": {}, \"mm_tokens_per_image\": 256}",
+        "{\"model_type\": \"gemma2\", " GEMMA2 "}",
+        "{\"model_type\": \"paligemma2\", \"text_config\": {\"model_type\": \"gemma2\", " GEMMA2
+        "}, \"vision_config\": {}, \"projection_dim\": 256}",
+    };
+    for (size_t i = 0; i < sizeof configs / sizeof *configs; i++) {
+        hd_diags_init(&diags, arena);
+        cr_expect_null(import_text(configs[i]));
+        cr_assert_eq(diags.list.n, 1, "%s", said());
+        const char *hint = diags.list.at[0].hint;
+        cr_expect(hint && strstr(hint, "the closest page is families/gemma3_text"), "%s", hint);
+    }
+}
+
+/* Names that are spelled nearly as that of a page, or nothing like it, with fields that do not fit
+ * any page: no page is named. */
+Test(import, no_page_is_close_to_a_model_of_another_kind) {
+    static const char *const configs[] = {
+        "{\"model_type\": \"gemma3_txt\", \"streams\": 4, " GEMMA2 "}",
         "{\"model_type\": \"bart\", \"vocab_size\": 50265, \"d_model\": 768, "
         "\"num_hidden_layers\": 6, \"decoder_layers\": 6, \"is_encoder_decoder\": true}",
         "{\"model_type\": \"bert\", \"vocab_size\": 30522, \"hidden_size\": 768, "
@@ -437,6 +450,7 @@ Test(import, a_family_is_closest_to_itself, .timeout = 300) {
                  {"glm4_moe", NULL},
                  {"smollm3", NULL},
                  {"deepseek_v3", NULL},
+                 {"gemma3_text", NULL},
                  {"gemma4", NULL},
                  {"zaya", NULL},
                  {"beam", NULL},

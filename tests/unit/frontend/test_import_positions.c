@@ -27,6 +27,50 @@ Test(import_positions, windows) {
     expect_has(t, "slides = [true, true, true, false]");
 }
 
+/* Gemma 3 says which layers have a window by a number or by a list, and the positions of each kind
+ * in fields of transformers 4 or in objects of transformers 5. */
+Test(import_positions, gemma3) {
+    char *t = import_text(BASE("gemma3_text") ", \"sliding_window_pattern\": 3, \"rope_theta\": "
+                                              "5000, \"rope_local_base_freq\": 70, "
+                                              "\"rope_scaling\": {\"rope_type\": \"linear\", "
+                                              "\"factor\": 8.0}, \"query_pre_attn_scalar\": 168}");
+    expect_has(t, "slides = [true, true, false, true]");
+    expect_has(t, "window = 4096");
+    expect_has(t, "theta = 5000.0");
+    expect_has(t, "factor = 8.0");
+    expect_has(t, "window_theta = 70.0");
+    expect_has(t, "scalar = 168.0");
+    t = import_text(BASE("gemma3_text") ", \"rope_scaling\": {\"type\": \"linear\", "
+                                        "\"factor\": 8.0}, \"attn_logit_softcapping\": 50}");
+    expect_lacks(t, "linear_scaling");
+    expect_has(t, "# rope_scaling has no effect");
+    expect_has(t, "# attn_logit_softcapping = 50 has no effect");
+    static const struct {
+        const char *fields, *error;
+    } rejected[] = {
+        {"\"sliding_window\": null", "\"sliding_attention\" need a window"},
+        {"\"sliding_window_pattern\": 0", "sliding_window_pattern: "},
+        {"\"query_pre_attn_scalar\": 0", "query_pre_attn_scalar: "},
+        {"\"use_bidirectional_attention\": true", "use_bidirectional_attention: "},
+        {"\"hidden_activation\": \"silu\"", "hidden_activation: "},
+        {"\"final_logit_softcapping\": 0", "final_logit_softcapping: "},
+        {"\"rope_local_base_freq\": 0", "rope_local_base_freq: "},
+        {"\"layer_types\": [\"full_attention\", \"full_attention\", \"full_attention\", "
+         "\"linear_attention\"]",
+         "\"linear_attention\" of layer 3"},
+        {"\"rope_parameters\": {\"sliding_attention\": {\"rope_type\": \"yarn\", \"factor\": 2}}",
+         "the rope_type \"yarn\" cannot be honoured"},
+        {"\"rope_scaling\": {\"rope_type\": \"dynamic\", \"factor\": 2}", "\"dynamic\""},
+        {"\"num_key_value_heads\": 3", "num_key_value_heads: "},
+    };
+    for (size_t i = 0; i < sizeof rejected / sizeof *rejected; i++) {
+        hd_diags_init(&diags, arena);
+        cr_expect_null(
+            import_text(hd_printf(arena, "%s, %s}", BASE("gemma3_text"), rejected[i].fields)));
+        cr_expect(find_message(rejected[i].error), "no '%s' in: %s", rejected[i].error, said());
+    }
+}
+
 #define STRETCHED ", \"max_position_embeddings\": 256, \"rope_scaling\": {\"rope_type\": "
 Test(import_positions, yarn) {
     /* 0.1 ln 4 + 1 */
