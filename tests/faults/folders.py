@@ -200,7 +200,7 @@ CASES = {
 
 POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a214614ab2935c943f9e0ff69d22eadbb8f32b1258daaa5e2ca24d17e2393\nsize 4976\n"
 WEIGHTS = "model.safetensors"
-LORA = ["holds", "an adapter (LoRA), and no model", "merge_and_unload()"]
+LORA = ["holds", "an adapter (LoRA), and no model", "merge_and_unload"]
 # name: files of base that are others, or (None) not there; what is said
 OTHER_FILES = {
     "pointer-config": ({"config.json": POINTER}, ["config.json:1:7: error", "git lfs pull"]),
