@@ -10,7 +10,7 @@ typedef struct weigher {
     hd_arena *arena;
 } weigher;
 
-/* Groups of passes that can be left out together. What form-blocks and the passes behind it do,
+/* Groups of passes that can be left out together. What form-blocks and the passes after it do,
  * they do with what recognise-depth-attention has found. */
 enum { MIXES = 1, NORMS = 2, ALL = MIXES | NORMS };
 

@@ -108,16 +108,16 @@ typedef struct depth_divisor {
 } depth_divisor;
 
 typedef enum depth_weight_kind {
-    DEPTH_SOFTMAX, /* over logits in one value, along the axis of the weight's view */
-    DEPTH_APART,   /* a softmax of exponentials in separate values */
+    DEPTH_SOFTMAX,  /* over logits in one value, along the axis of the weight's view */
+    DEPTH_QUOTIENT, /* a softmax of exponentials in separate values */
     DEPTH_SIGMOID,
 } depth_weight_kind;
 
 typedef struct depth_weight {
     depth_weight_kind kind;
     hir_ref logits;      /* softmax */
-    depth_view exp, sum; /* DEPTH_APART: e^s, and the sum that divides it */
-    depth_view score;    /* of a sigmoid; of DEPTH_APART after depth_match_apart */
+    depth_view exp, sum; /* DEPTH_QUOTIENT: e^s, and the sum that divides it */
+    depth_view score;    /* of a sigmoid; of DEPTH_QUOTIENT after depth_match_quotients */
     double sign;         /* of the score: -1 for sigmoid(-s) */
     double factor;       /* multiplied with softmax or sigmoid */
 } depth_weight;
@@ -126,11 +126,11 @@ bool depth_read_divisor(const hir_module *m, hir_id op, uint32_t side, depth_div
 /* Reads the weight `w`; d: the divisor of the whole sum, or NULL. */
 bool depth_read_weight(const hir_module *m, depth_view w, const depth_divisor *d,
                        depth_weight *out);
-/* Are weights of kind DEPTH_APART one softmax, each a distinct summand of their common divisor? If
+/* Are weights of kind DEPTH_QUOTIENT one softmax, each a distinct summand of their common divisor? If
  * so, finds their scores and returns NULL; otherwise returns the reason. `is_part`: the divisor has
  * further summands. */
-const char *depth_match_apart(const hir_module *m, hd_arena *a, depth_weight *const *w, size_t n,
-                              bool *is_part);
+const char *depth_match_quotients(const hir_module *m, hd_arena *a, depth_weight *const *w,
+                                  size_t n, bool *is_part);
 
 /* ---- scores -------------------------------------------------------------------------------- */
 enum { DEPTH_FACTORS = 6, DEPTH_BIASES = 4 };

@@ -121,12 +121,13 @@ static bool read_stacked(const hir_module *m, depth_view w, depth_view above, de
 
 /* Reads e_i / (e_0 + e_1 + ..). Whether e_i is one of the summands is checked when all weights are
  * known. */
-static bool read_apart(const hir_module *m, depth_view above, depth_view below, depth_weight *out) {
+static bool read_quotient(const hir_module *m, depth_view above, depth_view below,
+                          depth_weight *out) {
     hir_ref of;
     int axis;
     above = depth_through(m, above);
     if (depth_code(m, above.v) != HIR_EXP_OP || !has_exp(m, below)) return false;
-    out->kind = DEPTH_APART;
+    out->kind = DEPTH_QUOTIENT;
     out->exp = above;
     out->sum = below;
     if (!reduced(m, below, &of, &axis, &out->factor)) out->factor = 1;
@@ -161,7 +162,7 @@ static bool read_softmax(const hir_module *m, depth_view w, depth_weight *out) {
         if (quotient_of(m, w, side, &above, &below) && read_stacked(m, w, above, below, out))
             return true;
     for (uint32_t side = 0; side < 2; side++)
-        if (quotient_of(m, w, side, &above, &below) && read_apart(m, above, below, out))
+        if (quotient_of(m, w, side, &above, &below) && read_quotient(m, above, below, out))
             return true;
     return false;
 }
@@ -172,7 +173,7 @@ static bool read_undivided(const hir_module *m, depth_view w, const depth_diviso
     if (depth_code(m, w.v) != HIR_EXP_OP) return false;
     out->factor = d->times;
     if (d->exps.kind == HIR_REF_NONE) {
-        out->kind = DEPTH_APART;
+        out->kind = DEPTH_QUOTIENT;
         out->exp = w;
         out->sum = d->sum;
         return true;
@@ -195,8 +196,8 @@ bool depth_read_divisor(const hir_module *m, hir_id op, uint32_t side, depth_div
     return has_exp(m, below);
 }
 
-const char *depth_match_apart(const hir_module *m, hd_arena *a, depth_weight *const *w, size_t n,
-                              bool *is_part) {
+const char *depth_match_quotients(const hir_module *m, hd_arena *a, depth_weight *const *w,
+                                  size_t n, bool *is_part) {
     const views all = summands(m, a, w[0]->sum);
     bool *seen = hd_new_array(a, bool, all.n + 1);
     bool shifted = true;

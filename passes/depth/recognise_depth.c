@@ -246,11 +246,11 @@ static bool check_softmax(recogniser *r, candidate *c) {
     return true;
 }
 
-static bool check_apart(recogniser *r, candidate *c) {
+static bool check_quotients(recogniser *r, candidate *c) {
     depth_weight **w = hd_new_array(r->c->scratch, depth_weight *, c->terms.n);
     for (size_t i = 0; i < c->terms.n; i++)
         w[i] = &c->terms.at[i].of;
-    c->why = depth_match_apart(r->m, r->c->scratch, w, c->terms.n, &c->is_part);
+    c->why = depth_match_quotients(r->m, r->c->scratch, w, c->terms.n, &c->is_part);
     return !c->why;
 }
 
@@ -265,7 +265,7 @@ static bool check_weights(recogniser *r, candidate *c) {
         if (w->factor != first->factor) return no(c, "the weights are scaled differently");
     }
     if (!c->softmax) return true;
-    return first->kind == DEPTH_APART ? check_apart(r, c) : check_softmax(r, c);
+    return first->kind == DEPTH_QUOTIENT ? check_quotients(r, c) : check_softmax(r, c);
 }
 
 /* Sorts terms by the index of their weight. */
