@@ -161,15 +161,26 @@ bool ledger_collect(const inspect_subject *whole, ledger_report *r) {
 
 /* ---- the closed forms of the paper ------------------------------------------------------------ */
 
+/* Attention over depth reads what sublayers have made. Where mixes read earlier mixes, such as
+ * ANCRe's states or streams that begin as the first outputs, the system is another one, even if the
+ * pass that recognises such attention has found some in it. */
+ledger_kind ledger_kind_of(const ledger_report *r) {
+    const hir_flow_reads *reads = &r->reads;
+    if (!reads->mixes) return LEDGER_PLAIN;
+    if (r->has_attends && reads->bank + reads->live)
+        return reads->direct_mixes == reads->mixes ? LEDGER_ATTENTION : LEDGER_OTHER;
+    return r->has_kernels && ledger_streams(&r->compiled) > 1 ? LEDGER_STREAMS : LEDGER_OTHER;
+}
+
 /* A plain residual is a measure for all; AttnRes in blocks has the row of full AttnRes, too, which
  * takes each block for a source. */
 bool ledger_form_fits(const ledger_report *r, const hir_paper_form *form) {
-    const bool attends = r->has_attends && r->reads.bank + r->reads.live;
+    const ledger_kind kind = ledger_kind_of(r);
     switch (form->of) {
     case PAPER_ANY: return true;
-    case PAPER_STREAMS: return attends || (r->has_kernels && ledger_streams(&r->compiled) > 1);
+    case PAPER_STREAMS: return kind == LEDGER_ATTENTION || kind == LEDGER_STREAMS;
     case PAPER_FULL:
-    case PAPER_BLOCK: return attends;
+    case PAPER_BLOCK: return kind == LEDGER_ATTENTION;
     }
     return false;
 }

@@ -104,6 +104,14 @@ void ledger_json(const ledger_report *r, hd_text *out);
 /* Parts of the report, each from what the report holds already. */
 ledger_table ledger_count_table(const ledger_report *r);
 double ledger_streams(const hir_ledger *l); /* how many parallel streams there are, at least 1 */
+/* What the closed forms of the paper are for. Other systems have none of their own. */
+typedef enum ledger_kind {
+    LEDGER_PLAIN,     /* nothing is mixed but by sums */
+    LEDGER_STREAMS,   /* parallel streams */
+    LEDGER_ATTENTION, /* attention over what sublayers have made */
+    LEDGER_OTHER,
+} ledger_kind;
+ledger_kind ledger_kind_of(const ledger_report *r);
 /* Is a closed form of the paper one for this kind of model? */
 bool ledger_form_fits(const ledger_report *r, const hir_paper_form *form);
 void ledger_count_memory(const ledger_report *r, int64_t chunk, hd_arena *a, ledger_memory *out);

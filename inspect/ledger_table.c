@@ -220,12 +220,11 @@ static void streams_table(const ledger_report *r, ledger_table *t) {
 ledger_table ledger_count_table(const ledger_report *r) {
     ledger_table t = {.parameters = r->parameters};
     if (!r->has_ops || !r->has_kernels || r->graph.sublayers < 2) return t;
-    const bool mixes = r->reads.mixes > 0;
-    if (r->has_attends && r->reads.bank + r->reads.live)
-        attention_table(r, r->graph.flow.longest_block == 1, &t);
-    else if (!mixes)
-        standard_table(r, &t);
-    else if (ledger_streams(&r->compiled) > 1)
-        streams_table(r, &t);
+    switch (ledger_kind_of(r)) {
+    case LEDGER_PLAIN: standard_table(r, &t); break;
+    case LEDGER_STREAMS: streams_table(r, &t); break;
+    case LEDGER_ATTENTION: attention_table(r, r->graph.flow.longest_block == 1, &t); break;
+    case LEDGER_OTHER: break;
+    }
     return t;
 }

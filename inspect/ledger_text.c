@@ -47,6 +47,9 @@ static void print_paper(const ledger_report *r, hd_text *out) {
         if (forms[i].elements) hd_text_f(out, "  + %.0f numbers", forms[i].elements(p));
         hd_text_add(out, "\n");
     }
+    if (r->has_kernels && ledger_kind_of(r) == LEDGER_OTHER &&
+        r->reads.direct_mixes < r->reads.mixes)
+        hd_text_add(out, "    the paper has no closed form for mixes that read earlier mixes\n");
 }
 
 /* `rows`: of the stream alone; `numbers`: counted as the closed forms count them. */
