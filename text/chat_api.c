@@ -142,9 +142,11 @@ static int64_t run(const hadal_chat_template *c, const hadal_tokenizer *t, const
     const int64_t most = n < capacity ? n : capacity;
     tell(message, size, n == HADAL_TEXT_PATTERN ? "a pattern of the tokenizer takes too long" : "");
     if (n == HADAL_TEXT_CHAT) tell_error(a, d, message, size);
-    hd_known(n <= 0 || !t || ids.at);
-    if (most > 0 && t) memcpy(out, ids.at, (size_t)most * sizeof *ids.at);
-    if (most > 0 && !t) memcpy(out, text.at, (size_t)most);
+    if (most > 0) {
+        const void *from = t ? (const void *)ids.at : text.at;
+        hd_known(from); /* what has elements has memory */
+        memcpy(out, from, (size_t)most * (t ? sizeof *ids.at : 1));
+    }
     hd_arena_free(a);
     return n;
 }
