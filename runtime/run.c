@@ -544,6 +544,7 @@ static bool do_part(stage *s, hrt_doing doing, hrt_turn t) {
 
 static void take_turns(worker *w, team *c, int64_t most) {
     const hrt_job *j = c->job;
+    hd_known(j->side); /* sessions of a pipeline stage have a communicator */
     hrt_turns turns = {.p = {.stages = j->model->stages,
                              .runs = j->model->n_runs,
                              .chunks = (j->n + most - 1) / most,

@@ -87,8 +87,13 @@ static double *offset(double *at, int64_t by) {
     return at ? at + by : NULL;
 }
 
-static int64_t sink_at(const hir_array *sink, int64_t heads, int64_t t, int64_t h) {
-    return sink->type.rank == 2 ? t * heads + h : h;
+/* The sink of head h at token t: its score, and where its gradient is added. */
+static void see_sink(query *a, const hir_array *sink, double *dsink, int64_t heads, int64_t t,
+                     int64_t h) {
+    a->sink = -INFINITY, a->dsink = NULL;
+    if (!sink) return;
+    const int64_t at = sink->type.rank == 2 ? t * heads + h : h;
+    a->sink = sink->at[at], a->dsink = offset(dsink, at);
 }
 
 bool eval_attention_grad(eval_call *c, const hir_op *op, const hir_array *const *x, hir_array *y) {
@@ -106,8 +111,7 @@ bool eval_attention_grad(eval_call *c, const hir_op *op, const hir_array *const 
             const int64_t g = h / (heads / groups), at = t * heads + h;
             a.q = x[0]->at + at * n, a.dq = offset(dq, at * n), a.dy = x[5]->at + at * m;
             a.bias = bias ? bias->at + at * extent : NULL, a.dbias = offset(dbias, at * extent);
-            a.sink = sink ? sink->at[sink_at(sink, heads, t, h)] : -INFINITY;
-            a.dsink = dsink ? dsink + sink_at(sink, heads, t, h) : NULL;
+            see_sink(&a, sink, dsink, heads, t, h);
             a.rows = 0;
             for (int64_t s = t >= window ? t - window + 1 : 0; s <= t; s++) {
                 const int64_t row = s * groups + g;
@@ -147,6 +151,7 @@ static void see(const selected *s, query *a, int64_t p, int64_t g) {
     for (int64_t i = p >= s->window ? p - s->window + 1 : 0; s->entries && i <= p; i++)
         see_row(s, a, i, g);
     if (!s->list) {
+        hd_known(s->entries); /* the op's rule requires one of the two */
         for (int64_t i = 0; i < rows; i++)
             see_entry(s, a, i, g);
         return;
@@ -179,8 +184,7 @@ bool eval_attention_selected_grad(eval_call *c, const hir_op *op, const hir_arra
         for (int64_t h = 0; h < heads; h++) {
             const int64_t at = t * heads + h;
             a.q = x[0]->at + at * s.n, a.dq = offset(dq, at * s.n), a.dy = x[6]->at + at * s.m;
-            a.sink = sink ? sink->at[sink_at(sink, heads, t, h)] : -INFINITY;
-            a.dsink = dsink ? dsink + sink_at(sink, heads, t, h) : NULL;
+            see_sink(&a, sink, dsink, heads, t, h);
             see(&s, &a, t, h / (heads / s.groups));
             if (a.rows) query_grad(&a);
         }
