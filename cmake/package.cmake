@@ -41,4 +41,22 @@ set(CPACK_DEBIAN_MPI_PACKAGE_NAME hadal-mpi)
 set(CPACK_DEBIAN_MPI_PACKAGE_DEPENDS "hadal (= ${PROJECT_VERSION})")
 set(CPACK_DEBIAN_MPI_DESCRIPTION "Models that are divided over processes: what carries the bytes between them,
 by the MPI that it was built with.")
+
+# Each package has its copyright file, in Debian's format, made from LICENSE. An installation without packages has LICENSE itself.
+set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/LICENSE)
+file(READ ${CMAKE_SOURCE_DIR}/LICENSE license)
+if(NOT license MATCHES "^MIT License\n\nCopyright \\(c\\) ([^\n]+)\n\n(.+)$")
+  message(FATAL_ERROR "LICENSE is not as cmake/package.cmake reads it: a title, a copyright line, the terms")
+endif()
+set(HADAL_COPYRIGHT "${CMAKE_MATCH_1}")
+set(HADAL_TERMS "${CMAKE_MATCH_2}")
+string(REGEX REPLACE "\n+$" "" HADAL_TERMS "${HADAL_TERMS}")
+string(REPLACE "\n\n" "\n.\n" HADAL_TERMS "${HADAL_TERMS}")
+string(REPLACE "\n" "\n " HADAL_TERMS " ${HADAL_TERMS}")
+configure_file(cmake/copyright.in ${CMAKE_BINARY_DIR}/copyright @ONLY)
+foreach(component ${CPACK_COMPONENTS_ALL})
+  string(TOUPPER ${component} name)
+  install(FILES ${CMAKE_BINARY_DIR}/copyright DESTINATION ${CMAKE_INSTALL_DATAROOTDIR}/doc/${CPACK_DEBIAN_${name}_PACKAGE_NAME}
+    COMPONENT ${component} EXCLUDE_FROM_ALL)
+endforeach()
 include(CPack)

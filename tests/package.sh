@@ -32,6 +32,12 @@ dpkg-deb -c "$dev" >>"$work/files"
 for file in bin/hadal lib/libhadalrt.a share/hadal/std/layers.hadal share/man/man1/hadal.1 include/hadal/hadal.h lib/pkgconfig/hadal.pc; do
     grep -q " \./usr/$file\$" "$work/files" || { echo "/usr/$file is in neither package"; exit 1; }
 done
+for deb in *.deb; do
+    package=${deb%%_*}
+    dpkg-deb --fsys-tarfile "$deb" | tar xO "./usr/share/doc/$package/copyright" >"$work/copyright"
+    grep -q '^License: Expat$' "$work/copyright" && grep -qF "$(sed -n 's/^Copyright (c) /Copyright: /p' "$examples/../LICENSE")" "$work/copyright" ||
+        { cat "$work/copyright"; echo "the copyright file of $package is not made of LICENSE"; exit 1; }
+done
 ! grep -v ' \./\(usr/.*\)\?$\|^l.* \./usr/' "$work/files" || exit 1
 
 [ "$(id -u)" = 0 ] || skip "this is not root"
