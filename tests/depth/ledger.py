@@ -69,7 +69,7 @@ def check(name, spec, sublayers=None):
     if not ledger["sources"]["mixes"]:
         for p in ("phase 1", "phase 2"):
             expect(f"{name}: {p} without a mix", both(ledger["kernels"]["phases"][p]), 0)
-        expect(f"{name}: closed forms", len(set(ledger["paper"]["forms"]) - {"standard", "mhc"}), 0)
+        expect(f"{name}: closed forms", len(set(ledger["paper"]["forms"]) - {"standard"}), 0)
     last = ledger["passes"][-1]["total"]
     expect(f"{name}: plan-memory", last["total"], ledger["kernels"]["total"]["total"])
     expect(f"{name}: with passes over depth, more than without",
