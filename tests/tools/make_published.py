@@ -37,6 +37,7 @@ DERIVED = ("slope_rate", "query_decay", "key_decay", "diagonal_decay")  # stored
 HUB_NAMES = {       # names that transformers 5.23 writes, and those that the hub has: by model_type, in this order
     "deepseek_v4": [(r"^model\.", ""), (r"^embed_tokens\.", "embed."), (r"^lm_head\.", "head."), (r"^hc_head\.hc_", "hc_head_"), (r"\.attn\.norm\.", ".attn.kv_norm.")],
     "hy_v4": [(r"\bhc_pre\.(hc_attn_layer|hc_mlp_layer)\.", r"\1.hc_pre."), (r"\bhc_pre\.hc_head\.", "hc_head."), (r"\.(mlp|shared_experts)\.linear_gate\.", r".\1.gate_proj.")],
+    **dict.fromkeys(("qwen3_5", "qwen3_5_moe"), [(r"^model\.(?!language_model\.)", "model.language_model.")]),
     "qwen4_exp": [(r"^model\.(?!language_model\.)", "model.language_model.")],
 }
 PARTS = [f"{part}_conv1d.weight" for part in "qkv"]      # of one tensor in transformers 5.24, which writes it in thirds

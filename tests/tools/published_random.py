@@ -228,6 +228,18 @@ def qwen3_next(r):
             "moe_intermediate_size": r.of(8, 15), "shared_expert_intermediate_size": r.of(8, 21), "decoder_sparse_step": r.of(1, 2), "norm_topk_prob": r.some()}
 
 
+def qwen3_5(r):
+    c = qwen3_next(r)
+    for name in ("num_experts", "num_experts_per_tok", "moe_intermediate_size", "shared_expert_intermediate_size", "decoder_sparse_step", "norm_topk_prob"):
+        c.pop(name, None)
+    return c
+
+
+def qwen3_5_moe(r):
+    c = qwen3_next(r)
+    return {name: value for name, value in c.items() if name not in ("intermediate_size", "decoder_sparse_step", "norm_topk_prob")}
+
+
 def olmo_hybrid(r):
     c = plain(r, allow_scaling=False)
     n = c["num_hidden_layers"]
@@ -472,9 +484,9 @@ FAMILIES = {name: (globals()[name.split("-")[0]], "") for name in (
     "llama mistral qwen2 qwen3 mixtral qwen3_moe phi3 granite granitemoe minimax_m2 smollm3 olmo2 olmo3 gpt_oss glm4_moe deepseek_v3 qwen3_next olmo_hybrid kimi_linear bailing_hybrid zaya beam "
     "deepseek_v4 hy_v4 doge hrm_text minimax longcat_flash").split()}
 FAMILIES.update({name: (globals()[name], "text_config.") for name in "qwen4_exp glm5_next step3p7 muse_spark".split()})
-FAMILIES.update(gemma3_text=(gemma3, ""), gemma3n_text=(gemma3n, ""), gemma4_text=(gemma4, ""), inkling2_text=(inkling2, ""), inkling2_loop_text=(inkling2_loop, ""), dory=(dory, ""))
+FAMILIES.update(qwen3_5_text=(qwen3_5, ""), qwen3_5_moe_text=(qwen3_5_moe, ""), gemma3_text=(gemma3, ""), gemma3n_text=(gemma3n, ""), gemma4_text=(gemma4, ""), inkling2_text=(inkling2, ""), inkling2_loop_text=(inkling2_loop, ""), dory=(dory, ""))
 # Text parts that stand in a multimodal checkpoint, too: its model_type, and what the names of its tensors begin with instead
-WRAPPERS = {"gemma3n_text": ("gemma3n", "model.", "model.language_model."), "gemma4_text": ("gemma4", "model.", "model.language_model."), "inkling2_text": ("inkling2", "", ""), "inkling2_loop_text": ("inkling2_loop", "", "")}
+WRAPPERS = {"qwen3_5_text": ("qwen3_5", "model.", "model.language_model."), "qwen3_5_moe_text": ("qwen3_5_moe", "model.", "model.language_model."), "gemma3n_text": ("gemma3n", "model.", "model.language_model."), "gemma4_text": ("gemma4", "model.", "model.language_model."), "inkling2_text": ("inkling2", "", ""), "inkling2_loop_text": ("inkling2_loop", "", "")}
 KEPT_OUTSIDE = ("length",)
 # Fields with defaults under which a model stays small; any may be absent.
 OPTIONAL = ("rms_norm_eps hidden_act hidden_activation rope_theta tie_word_embeddings norm_topk_prob moe_renormalize routed_scaling_factor route_scale sliding_window n_group topk_group attention_bias mlp_bias swiglu_limit hc_eps "

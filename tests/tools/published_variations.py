@@ -99,6 +99,13 @@ VARIATIONS = {
         dict(q_lora_rank=None, rope_scaling=None), dict(n_group=1, topk_group=1, num_experts_per_tok=2, norm_topk_prob=False), dict(rope_interleave=False, first_k_dense_replace=0),
         dict(attention_bias=True, n_shared_experts=1, **rope(**YARN, mscale=0.5, mscale_all_dim=0.5)), dict(rope_scaling=dict(type="yarn", factor=4.0, beta_fast=4.0, beta_slow=1.0, original_max_position_embeddings=16), tie_word_embeddings=True),
     ],
+    "qwen3_5_text": [
+        dict(layer_types=[F, L, F, L], attention_bias=True, linear_num_key_heads=4), dict(full_attention_interval=DROP, linear_conv_kernel_dim=2, tie_word_embeddings=True, partial_rotary_factor=DROP, num_key_value_heads=1),
+        dict(**rope(**YARN, partial_rotary_factor=0.5, mrope_section=[2, 1, 1]), partial_rotary_factor=DROP, output_gate_type="swish"), dict(**old_rope(99.0), partial_rotary_factor=1.0, linear_num_key_heads=1, rms_norm_eps=0.01),
+    ],
+    "qwen3_5_moe_text": [dict(layer_types=DROP, num_hidden_layers=5, num_experts_per_tok=1), dict(num_experts_per_tok=4, tie_word_embeddings=True, attention_bias=True), dict(full_attention_interval=2, layer_types=DROP, rope_parameters=DROP, rope_theta=77.0)],
+    "qwen3_5": [{TEXT + "layer_types": DROP, TEXT + "full_attention_interval": 3}, {TEXT + "tie_word_embeddings": False, "tie_word_embeddings": False}],
+    "qwen3_5_moe": [{TEXT + "num_experts_per_tok": 5, TEXT + "linear_num_key_heads": 4}],
     "qwen3_next": [
         dict(full_attention_interval=2, num_experts_per_tok=1), dict(layer_types=[F, L, L, F], norm_topk_prob=False), dict(mlp_only_layers=[0, 2], linear_num_key_heads=4),
         dict(decoder_sparse_step=2, attention_bias=True, linear_conv_kernel_dim=2), dict(tie_word_embeddings=True, partial_rotary_factor=0.5, linear_num_key_heads=1),

@@ -458,6 +458,7 @@ Test(import, a_family_is_closest_to_itself, .timeout = 300) {
                  {"hy_v4", NULL},
                  {"kimi_linear", NULL},
                  {"qwen3_next", NULL},
+                 {"qwen3_5_text", NULL},
                  {"longcat_flash", NULL},
                  {"minimax", NULL},
                  {"muse_spark", NULL},

@@ -71,6 +71,43 @@ Test(import_positions, gemma3) {
     }
 }
 
+/* Qwen3.5: a quarter of each head rotates, sections of an image's positions say nothing, and what
+ * another model would be is rejected. */
+Test(import_positions, qwen3_5) {
+    char *t = import_text(
+        BASE("qwen3_5_text") ", \"head_dim\": 16, \"output_gate_type\": "
+                             "\"swish\", \"rope_parameters\": {\"mrope_section\": "
+                             "[1, 1], \"rope_theta\": 500}, \"num_key_value_heads\": 2}");
+    cr_expect_eq(diags.list.n, 0, "%s", said());
+    expect_has(t, "rotary_dim = 4");
+    expect_has(t, "theta = 500.0");
+    expect_has(t, "linear_layers = [true, true, true, false]");
+    static const struct {
+        const char *family, *fields, *error;
+    } rejected[] = {
+        {"qwen3_5_text", "\"output_gate_type\": \"sigmoid\"", "output_gate_type: "},
+        {"qwen3_5_text", "\"attn_output_gate\": false", "attn_output_gate: "},
+        {"qwen3_5_text", "\"hidden_act\": \"gelu\"", "hidden_act: "},
+        {"qwen3_5_text", "\"full_attention_interval\": 0", "full_attention_interval: "},
+        {"qwen3_5_text", "\"partial_rotary_factor\": 0.3", "partial_rotary_factor: 19 of 64"},
+        {"qwen3_5_text", "\"linear_num_key_heads\": 5", "does not divide the 32 heads of v"},
+        {"qwen3_5_text", "\"num_experts\": 4", "unknown field 'num_experts'"},
+        {"qwen3_5_text", "\"rope_scaling\": {\"type\": \"mrope\", \"mrope_section\": [3, 3, 2]}",
+         "\"mrope\""},
+        {"qwen3_5_moe_text", "\"num_experts\": 2, \"num_experts_per_tok\": 3", "cannot be chosen"},
+        {"qwen3_5_moe_text", "\"norm_topk_prob\": false", "norm_topk_prob: "},
+        {"qwen3_5_moe_text", "\"mlp_only_layers\": [1]", "mlp_only_layers: "},
+        {"qwen3_5_moe_text", "\"decoder_sparse_step\": 2", "decoder_sparse_step: "},
+    };
+    for (size_t i = 0; i < sizeof rejected / sizeof *rejected; i++) {
+        hd_diags_init(&diags, arena);
+        cr_expect_null(import_text(
+            hd_printf(arena, BASE("%s") ", \"head_dim\": 64, \"num_key_value_heads\": 2, %s}",
+                      rejected[i].family, rejected[i].fields)));
+        cr_expect(find_message(rejected[i].error), "no '%s' in: %s", rejected[i].error, said());
+    }
+}
+
 #define STRETCHED ", \"max_position_embeddings\": 256, \"rope_scaling\": {\"rope_type\": "
 Test(import_positions, yarn) {
     /* 0.1 ln 4 + 1 */
