@@ -121,46 +121,75 @@ const char *jinja_chars(jinja *j, const jinja_string *s) {
     return jinja_text(j, s->at, s->n, false).string->at;
 }
 
-/* Copies at most `most` characters of a number, without single underscores between digits. */
-static size_t digits_of(const jinja_string *s, char *out, size_t most) {
+/* The base that 0b, 0o or 0x at i names; 0: there is no such prefix. */
+static int64_t base_of_prefix(const jinja_string *s, size_t i) {
+    if (s->n < i + 2 || s->at[i] != '0') return 0;
+    switch (s->at[i + 1] | 0x20) {
+    case 'b': return 2;
+    case 'o': return 8;
+    case 'x': return 16;
+    default: return 0;
+    }
+}
+
+static int64_t digit_of(char c) {
+    const char letter = (char)(c | 0x20);
+    if (c >= '0' && c <= '9') return c - '0';
+    return letter >= 'a' && letter <= 'z' ? letter - 'a' + 10 : 99;
+}
+
+/* As int of Python: a sign, the prefix of the base, digits with single underscores between them. */
+bool jinja_read_int(const jinja_string *s, int64_t base, int64_t *out) {
+    const jinja_string bare = jinja_strip(s, NULL, true, true);
+    size_t i = bare.n && (bare.at[0] == '-' || bare.at[0] == '+');
+    if (base < 2 || base > 36) return false;
+    if (base_of_prefix(&bare, i) == base) {
+        i += 2;
+        i += i < bare.n && bare.at[i] == '_';
+    }
+    int64_t value = 0;
+    bool after_digit = false;
+    for (; i < bare.n; i++) {
+        const int64_t digit = digit_of(bare.at[i]);
+        if (bare.at[i] == '_' && after_digit) {
+            after_digit = false;
+            continue;
+        }
+        if (digit >= base || __builtin_mul_overflow(value, base, &value) ||
+            __builtin_add_overflow(value, digit, &value))
+            return false;
+        after_digit = true;
+    }
+    *out = bare.n && bare.at[0] == '-' ? -value : value;
+    return after_digit;
+}
+
+static bool is_decimal(const jinja_string *s, size_t i) {
+    return i < s->n && s->at[i] >= '0' && s->at[i] <= '9';
+}
+
+/* Copies at most `most` characters of a number, without single underscores between digits. 0, and an
+ * empty text: it is no number. */
+static size_t copy_number(const jinja_string *s, char *out, size_t most) {
     const jinja_string bare = jinja_strip(s, NULL, true, true);
     size_t n = 0;
     for (size_t i = 0; i < bare.n; i++) {
-        const bool between =
-            i > 0 && i + 1 < bare.n && bare.at[i - 1] != '_' && bare.at[i + 1] != '_';
-        if (bare.at[i] == '_' && between) continue;
-        if (n == most || bare.at[i] == '_' || bare.at[i] == 0) return 0;
-        out[n++] = bare.at[i];
+        const char c = bare.at[i];
+        if (c == '_' && i > 0 && is_decimal(&bare, i - 1) && is_decimal(&bare, i + 1)) continue;
+        if (n == most || c == '_' || c == 0) {
+            n = 0;
+            break;
+        }
+        out[n++] = c;
     }
     out[n] = 0;
     return n;
 }
 
-bool jinja_read_int(const jinja_string *s, int64_t base, int64_t *out) {
-    char text[80];
-    const size_t n = digits_of(s, text, sizeof text - 1), sign = text[0] == '+' || text[0] == '-';
-    int64_t value = 0;
-    if (n == 0 || n == sign || base < 2 || base > 36) return false;
-    size_t i = sign;
-    if (base == 16 && text[i] == '0' && (text[i + 1] | 0x20) == 'x') i += 2;
-    if (!text[i]) return false;
-    for (; i < n; i++) {
-        const char c = (char)(text[i] | 0x20);
-        const int64_t digit = text[i] >= '0' && text[i] <= '9' ? text[i] - '0'
-                              : c >= 'a' && c <= 'z'           ? c - 'a' + 10
-                                                               : 99;
-        if (digit >= base || __builtin_mul_overflow(value, base, &value) ||
-            __builtin_add_overflow(value, digit, &value))
-            return false;
-    }
-    *out = text[0] == '-' ? -value : value;
-    return true;
-}
-
 bool jinja_read_real(const jinja_string *s, double *out) {
     static const char *const words[] = {"inf", "infinity", "nan"};
     char text[512];
-    const size_t n = digits_of(s, text, sizeof text - 1), sign = text[0] == '+' || text[0] == '-';
+    const size_t n = copy_number(s, text, sizeof text - 1), sign = text[0] == '+' || text[0] == '-';
     if (n == 0 || n == sign) return false;
     for (size_t i = sign; i < n; i++)
         if (text[i] >= 'A' && text[i] <= 'Z') text[i] |= 0x20;
