@@ -308,7 +308,7 @@ def wrapped(family, stored, quantisation, config):
     """As a part of a multimodal checkpoint; names in the config follow"""
     outer, inside, below = WRAPPERS[family]
     rename = lambda name: below + name[len(inside):] if name.startswith(inside) else name
-    tower = "model.vision_tower.patch_embed.weight" if not outer.startswith("inkling2") else "model.visual.patch_embed.weight"
+    tower = "model.vision_tower.patch_embed.weight" if outer.startswith("gemma") else "model.visual.patch_embed.weight"
     stored = {**{rename(n): t for n, t in stored.items()}, tower: torch.zeros(8, 3)}
     if quantisation is not None:
         text = json.dumps(quantisation)

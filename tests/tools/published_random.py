@@ -567,7 +567,7 @@ def wrapped(folder, family):
     with open(config, "w") as f:
         json.dump({"model_type": outer, "text_config": text, "vision_config": {"hidden_size": 8}}, f, indent=2)
     tensors = {below + name[len(inside):] if name.startswith(inside) else name: t for name, t in load_file(weights).items()}
-    tensors["model.vision_tower.patch_embed.weight" if not outer.startswith("inkling2") else "model.visual.patch_embed.weight"] = torch.zeros(8, 3)
+    tensors["model.vision_tower.patch_embed.weight" if outer.startswith("gemma") else "model.visual.patch_embed.weight"] = torch.zeros(8, 3)
     save_file(tensors, weights, metadata={"format": "pt"})
 
 
