@@ -168,6 +168,21 @@ def minimax_m2(r):
     return {**c, "num_local_experts": experts, "num_experts_per_tok": r.of(*range(1, min(experts, 4))), **({"rotary_dim": r.of(2, c["head_dim"])} if c.get("head_dim") else {})}
 
 
+# The fields of the hub that transformers does not read are left out.
+def mimo_v2_flash(r):
+    c = sizes(r)
+    n, kv = layers(r), r.of(1, 2, 3)
+    kinds = r.list_of(n, F, S)
+    c.update(dict.fromkeys("hybrid_layer_pattern moe_layer_freq partial_rotary_factor rope_theta swa_rope_theta swa_head_dim swa_num_attention_heads swa_num_key_value_heads swa_v_head_dim layernorm_epsilon".split(), DROP))
+    full = {"rope_type": "default", "rope_theta": r.of(50.0, 5e6), "partial_rotary_factor": r.of(0.334, 0.5, 1.0)}
+    if r.some(0.3):
+        full.update(scaling(r))
+    c.update(num_hidden_layers=n, layer_types=kinds, mlp_layer_types=r.list_of(n, "dense", "sparse"), intermediate_size=r.of(17, 24, 48), num_key_value_heads=kv, num_attention_heads=2 * kv * r.of(1, 2), head_dim=r.of(8, 12, 24),
+             v_head_dim=r.of(3, 8, 14), sliding_window=r.of(1, 4, 9), sliding_window_size=r.of(DROP, 1, 4), attention_value_scale=r.of(DROP, None, 0.4, 1.0), attention_bias=r.some(), tie_word_embeddings=r.some(),
+             rope_parameters={F: full, S: {"rope_type": "default", "rope_theta": 90.0, "partial_rotary_factor": r.of(0.5, 1.0)}})
+    return {**c, **grouped(r), "moe_intermediate_size": r.of(8, 15, 24), "rms_norm_eps": r.of(1e-5, 0.01)}
+
+
 def smollm3(r):
     c = {**plain(r), "attention_bias": r.some(0.3), "mlp_bias": r.some(0.3)}
     n = c["num_hidden_layers"]
@@ -481,7 +496,7 @@ def muse_spark(r):
 
 # A family: its draw, and where the fields stand
 FAMILIES = {name: (globals()[name.split("-")[0]], "") for name in (
-    "llama mistral qwen2 qwen3 mixtral qwen3_moe phi3 granite granitemoe minimax_m2 smollm3 olmo2 olmo3 gpt_oss glm4_moe deepseek_v3 qwen3_next olmo_hybrid kimi_linear bailing_hybrid zaya beam "
+    "llama mistral qwen2 qwen3 mixtral qwen3_moe phi3 granite granitemoe minimax_m2 mimo_v2_flash smollm3 olmo2 olmo3 gpt_oss glm4_moe deepseek_v3 qwen3_next olmo_hybrid kimi_linear bailing_hybrid zaya beam "
     "deepseek_v4 hy_v4 doge hrm_text minimax longcat_flash").split()}
 FAMILIES.update({name: (globals()[name], "text_config.") for name in "qwen4_exp glm5_next step3p7 muse_spark".split()})
 FAMILIES.update(qwen3_5_text=(qwen3_5, ""), qwen3_5_moe_text=(qwen3_5_moe, ""), gemma3_text=(gemma3, ""), gemma3n_text=(gemma3n, ""), gemma4_text=(gemma4, ""), inkling2_text=(inkling2, ""), inkling2_loop_text=(inkling2_loop, ""), dory=(dory, ""))

@@ -33,6 +33,9 @@ EQUAL = dict(linear_key_head_dim=6, linear_value_head_dim=6)
 TEXT = "text_config."
 LIKE_NEW = dict(initializer_range=0.3, ngpt_alpha_init=0.2)     # as large as what make_published adds: rates and gains are stored by it, and gains squared
 
+MIMO_LISTS = ("hybrid_layer_pattern", "moe_layer_freq")
+MIMO_V5 = {name: DROP for name in (*MIMO_LISTS, "partial_rotary_factor", "rope_theta", "sliding_window_size", "swa_rope_theta", "swa_head_dim", "swa_num_attention_heads", "swa_num_key_value_heads", "swa_v_head_dim")}
+
 VARIATIONS = {
     "llama": [
         dict(attention_bias=False, mlp_bias=True, tie_word_embeddings=False, num_key_value_heads=1, rope_scaling=DROP),
@@ -75,6 +78,12 @@ VARIATIONS = {
     "minimax_m2": [
         dict(rotary_dim=DROP, **old_rope(50.0), tie_word_embeddings=True), dict(rotary_dim=12, num_key_value_heads=1, num_local_experts=3, num_experts_per_tok=3),
         dict(rotary_dim=DROP, partial_rotary_factor=0.5, hidden_act="gelu", rms_norm_eps=0.05),
+    ],
+    "mimo_v2_flash": [
+        dict(MIMO_V5, layer_types=[S, F, F], mlp_layer_types=["sparse", "dense", "sparse"], sliding_window=3, attention_bias=True, tie_word_embeddings=True), dict(MIMO_V5, sliding_window=1, layer_types=[S, S, S]),
+        dict(n_group=2, topk_group=1, routed_scaling_factor=2.5, norm_topk_prob=False, hidden_act="gelu", attention_value_scale=None), dict(num_hidden_layers=7, **{name: DROP for name in MIMO_LISTS}),
+        dict(MIMO_V5, layer_types=[F, S, F], rope_parameters={F: dict(YARN, partial_rotary_factor=0.5), S: dict(rope_type="default", rope_theta=90.0, partial_rotary_factor=1.0)}),
+        dict(MIMO_V5, head_dim=6, v_head_dim=14, num_attention_heads=6, num_key_value_heads=3, rms_norm_eps=1e-5, rope_parameters={F: dict(rope_type="linear", rope_theta=50.0, factor=2.0), S: dict(rope_type="default", rope_theta=90.0)}),
     ],
     "smollm3": [
         dict(no_rope_layers=DROP, no_rope_layer_interval=2), dict(no_rope_layers=[0, 0, 1, 1, 0, 1], tie_word_embeddings=False, attention_bias=True),

@@ -463,6 +463,7 @@ Test(import, a_family_is_closest_to_itself, .timeout = 300) {
                  {"minimax", NULL},
                  {"muse_spark", NULL},
                  {"step3p7", NULL},
+                 {"mimo_v2_flash", NULL},
                  {"bailing_hybrid", NULL},
                  {"deepseek_v4", NULL},
                  {"berrylm", NULL},
