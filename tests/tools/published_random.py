@@ -151,6 +151,17 @@ def phi3(r):
     return c
 
 
+def phimoe(r):
+    c = {**phi3(r), "partial_rotary_factor": DROP, "original_max_position_embeddings": DROP, "num_local_experts": r.of(2, 3, 5, 8), "router_jitter_noise": r.of(0.0, 0.01, 0.2, 1.0, DROP),
+         "attention_bias": r.some(), "lm_head_bias": r.some()}
+    if c["rope_scaling"]:
+        pairs = c["hidden_size"] // c["num_attention_heads"] // 2
+        scale = r.of(0.7, 1.2431)
+        factors = {name: [round(1 + 5 * r.random(), 3) for _ in range(pairs)] for name in ("short_factor", "long_factor")}
+        c["rope_scaling"] = {"type": "longrope", **factors, "short_mscale": scale, "long_mscale": scale, "original_max_position_embeddings": c["length"]}
+    return c
+
+
 def granite(r):
     return {**plain(r), "attention_bias": r.some(), "mlp_bias": r.some(), **r.maybe("attention_multiplier", 0.1, 1.0, 0.0156, DROP), **r.maybe("embedding_multiplier", 12.0, DROP),
             **r.maybe("residual_multiplier", 0.22, DROP), **r.maybe("logits_scaling", 8.0, DROP)}
@@ -496,7 +507,7 @@ def muse_spark(r):
 
 # A family: its draw, and where the fields stand
 FAMILIES = {name: (globals()[name.split("-")[0]], "") for name in (
-    "llama mistral qwen2 qwen3 mixtral qwen3_moe phi3 granite granitemoe minimax_m2 mimo_v2_flash smollm3 olmo2 olmo3 gpt_oss glm4_moe deepseek_v3 qwen3_next olmo_hybrid kimi_linear bailing_hybrid zaya beam "
+    "llama mistral qwen2 qwen3 mixtral qwen3_moe phi3 phimoe granite granitemoe minimax_m2 mimo_v2_flash smollm3 olmo2 olmo3 gpt_oss glm4_moe deepseek_v3 qwen3_next olmo_hybrid kimi_linear bailing_hybrid zaya beam "
     "deepseek_v4 hy_v4 doge hrm_text minimax longcat_flash").split()}
 FAMILIES.update({name: (globals()[name], "text_config.") for name in "qwen4_exp glm5_next step3p7 muse_spark".split()})
 FAMILIES.update(qwen3_5_text=(qwen3_5, ""), qwen3_5_moe_text=(qwen3_5_moe, ""), gemma3_text=(gemma3, ""), gemma3n_text=(gemma3n, ""), gemma4_text=(gemma4, ""), inkling2_text=(inkling2, ""), inkling2_loop_text=(inkling2_loop, ""), dory=(dory, ""))

@@ -67,6 +67,11 @@ VARIATIONS = {
         dict(max_position_embeddings=64, original_max_position_embeddings=8, **old_rope(100.0, dict(type="longrope", short_factor=[1.0, 1.1, 1.3, 1.5, 2.0, 3.0], long_factor=[2.0, 2.5, 3.0, 4.0, 5.0, 9.0]))) | dict(length=8),
         dict(max_position_embeddings=64, original_max_position_embeddings=32, sliding_window=4, **old_rope(100.0, dict(type="su", original_max_position_embeddings=32, short_factor=[1.0, 1.1, 1.3, 1.5, 2.0, 3.0], long_factor=[2.0, 2.5, 3.0, 4.0, 5.0, 9.0]))),
     ],
+    "phimoe": [
+        dict(attention_bias=False, lm_head_bias=False, router_jitter_noise=0.02, sliding_window=None, tie_word_embeddings=True), dict(tie_word_embeddings=True, router_jitter_noise=1.0, **old_rope(50.0)),
+        dict(num_local_experts=2, router_jitter_noise=0.0, hidden_act="gelu", num_key_value_heads=1, sliding_window=3), dict(num_local_experts=7, router_jitter_noise=DROP, rms_norm_eps=0.05, **rope(
+            rope_type="longrope", rope_theta=100.0, short_factor=[1.0, 1.1, 1.3, 1.5, 2.0, 3.0], long_factor=[2.0, 2.5, 3.0, 4.0, 5.0, 9.0], short_mscale=0.8, long_mscale=0.8, original_max_position_embeddings=20)),
+    ],
     "granite": [
         dict(attention_bias=False, mlp_bias=False, tie_word_embeddings=True), dict(residual_multiplier=DROP, logits_scaling=DROP, embedding_multiplier=DROP, attention_multiplier=DROP),
         dict(**old_rope(50.0, dict(type="linear", factor=3.0)), num_key_value_heads=1, logits_scaling=7.5),

@@ -181,6 +181,45 @@ Test(import_positions, longrope) {
     expect_has(t, "attention_factor = 1.0"); /* not longer than in training */
 }
 
+/* Phi-3.5-MoE states the factor of cos and sin itself, one for all lengths. */
+#define PHIMOE                                                                                     \
+    BASE("phimoe")                                                                                 \
+    ", \"num_key_value_heads\": 2" STRETCHED                                                       \
+    "\"longrope\", \"original_max_position_embeddings\": 64, \"short_mscale\": 1.25, "             \
+    "\"long_mscale\": 1.25, \"short_factor\": [1, 1, 1, 1, 1, 1.5], "                              \
+    "\"long_factor\": [1, 2, 3, 4, 5, 6]}}"
+Test(import_positions, a_factor_of_longrope_that_is_stated) {
+    char *t = import_text(PHIMOE);
+    expect_has(t, "attention_factor = 1.25");
+    expect_has(t, "# positions from 64 on are rotated by long_factor");
+    static const struct {
+        const char *path, *value, *error;
+    } cases[] = {
+        {"rope_scaling.long_mscale", "1.5",
+         "rope_scaling.long_mscale: 1.5 cannot be honoured beside a short_mscale of 1.25"},
+        {"rope_scaling.long_mscale", "null", "rope_scaling: the field 'long_mscale' is missing"},
+        {"rope_scaling.short_mscale", "null", "rope_scaling: the field 'short_mscale' is missing"},
+        {"rope_scaling.short_factor", "[1, 2]",
+         "rope_scaling.short_factor: 2 factors for heads of 12 entries"},
+        {"rope_scaling.long_factor", "[1]", "rope_scaling.long_factor: 1 factors for heads of 12"},
+        {"rope_scaling", "{\"rope_type\": \"linear\", \"factor\": 4}",
+         "rope_scaling: \"linear\" cannot be honoured by this version"},
+        {"model_type", "\"phi3\"", "rope_scaling.short_mscale: 1.25 cannot be honoured"},
+        {"num_experts_per_tok", "1", "num_experts_per_tok: 1 cannot be honoured"},
+        {"num_local_experts", "1", "num_local_experts: must be a whole number from 2"},
+        {"router_jitter_noise", "-0.5", "router_jitter_noise: must not be below 0"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        json_error_t error;
+        const size_t before = diags.list.n;
+        import_changed(json_loads(PHIMOE, 0, &error), cases[i].path, cases[i].value);
+        bool found = false;
+        for (size_t d = before; d < diags.list.n; d++)
+            found |= strstr(diags.list.at[d].message, cases[i].error) != NULL;
+        cr_expect(found, "%s = %s: %s", cases[i].path, cases[i].value, said());
+    }
+}
+
 /* Two lengths of training: the one outside of the scaling comes first, and one is the family's. */
 Test(import_positions, lengths_of_training) {
 #define YARN_OF(n)                                                                                 \
