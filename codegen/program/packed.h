@@ -63,7 +63,9 @@ static inline unsigned hcg_group_per_block(hir_dtype dtype) {
     return hcg_grouped_of(dtype).per_block;
 }
 static inline unsigned hcg_group_scales(hir_dtype dtype) {
-    return hcg_grouped_of(dtype).scales;
+    const unsigned scales = hcg_grouped_of(dtype).scales;
+    hd_known(scales > 0); /* for types of HCG_GROUPED alone */
+    return scales;
 }
 static inline int64_t hcg_panel_end(hir_dtype dtype) {
     return hcg_grouped_of(dtype).end;

@@ -187,14 +187,15 @@ static hcg_shared widen_function(hcg_emit *e, hir_dtype dtype) {
     if (!hcg_shared_begin(e, name, params, 3, &s)) return s;
     LLVMValueRef bytes = hcg_i64(e, (int64_t)hcg_group_bytes(dtype)), w[HIR_GROUP], factor[4];
     LLVMValueRef end = hcg_at(e, e->i8, s.param[0], hcg_mul(e, s.param[1], bytes));
-    for (unsigned v = 0; v < vectors(e); v++)
+    const unsigned n = vectors(e);
+    for (unsigned v = 0; v < n; v++)
         factor[v] = hcg_quant_factor(e, dtype, end, v);
     hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), s.param[1], hcg_i64(e, 1), "group", 0, NULL);
     LLVMValueRef group = hcg_at(e, e->i8, s.param[0], hcg_mul(e, l.index, bytes));
     LLVMValueRef size = hcg_i64(e, HIR_GROUP * HIR_PANEL);
     LLVMValueRef out = hcg_at(e, e->f32, s.param[2], hcg_mul(e, l.index, size));
     hcg_quant_prefetch(e, dtype, group);
-    for (unsigned v = 0; v < vectors(e); v++) {
+    for (unsigned v = 0; v < n; v++) {
         hcg_quant_numbers(e, dtype, group, v, factor[v], w);
         for (unsigned k = 0; k < HIR_GROUP; k++) {
             int64_t at = (int64_t)k * HIR_PANEL + v * e->level->lanes;
