@@ -36,6 +36,8 @@ EXPLAINED = (
     ("index_head_dim", lambda value: value == 1, "a layer norm over one entry makes all keys equal"),
     ("vocab_size", lambda value: value < 18, "tokens that stand twice have equal biases (Doge)"),
 )
+# What the code that was published with a model reads, and transformers does not: a note says that it is honoured.
+PUBLISHED_CODE = {"mimo_v2_flash": ("layernorm_epsilon", "partial_rotary_factor", "rope_theta", "swa_rope_theta")}
 # Configs that transformers 5.24 has no language model for (Kimi K2.5: one with a tower of full size), or that have the model of another folder in a wrapper
 LEFT_OUT = ("berrylm", "deepseek_v41", "deepseek_v41_text", "kimi_k2", "kimi_k25", "kimi_k3", "nanbeige", "glm5_next_text", "qwen3_5", "qwen3_5_moe", "qwen4_exp", "gemma3", "gemma3n", "gemma4", "inkling2", "inkling2_loop")
 ACTS = "silu swish gelu gelu_new gelu_fast gelu_python gelu_pytorch_tanh gelu_10 gelu_accurate quick_gelu relu relu2 relu6 leaky_relu laplace linear mish prelu sigmoid tanh xielu clipped_gelu".split()
@@ -143,8 +145,8 @@ def one(hadal, family, path, value, folder, compiled):
     return True, results
 
 
-def is_explained(path, value):
-    return any(path.split(".")[-1] == name and isinstance(value, (int, float)) and of(value) for name, of, _ in EXPLAINED)
+def is_explained(family, path, value):
+    return path in PUBLISHED_CODE.get(family, ()) or any(path.split(".")[-1] == name and isinstance(value, (int, float)) and of(value) for name, of, _ in EXPLAINED)
 
 
 def said(value):
@@ -167,7 +169,7 @@ if __name__ == "__main__":
                 continue
             made_, results = one(a.hadal, family, path, value, os.path.join(a.work, family), a.compiled)
             bad = any("WRONG" in w or "WRONG" in r for w, r in results)
-            explained = bad and is_explained(path, value)
+            explained = bad and is_explained(family, path, value)
             wrong += bad and not explained
             kind = "explained" if explained else "FAIL" if bad else "unmade" if not made_ else "refused" if results[0][0] == "refused" else "ok"
             counts[kind] = counts.get(kind, 0) + 1
