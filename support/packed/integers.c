@@ -147,8 +147,10 @@ static void raw_codes(const hd_packed *p, uint64_t row, uint64_t col, uint64_t n
             out[i] = data[row * p->cols + col + i] ^ SIGN;
     } else {
         data += row * hd_words_for(p->cols, f.bits) * sizeof(uint32_t);
-        for (uint64_t i = col; i < col + n; i++)
-            *out++ = f.bits == 8 ? data[i] : data[i / 2] >> i % 2 * 4 & 15;
+        for (uint64_t k = 0; k < n; k++) {
+            const uint64_t i = col + k;
+            out[k] = f.bits == 8 ? data[i] : data[i / 2] >> i % 2 * 4 & 15;
+        }
     }
 }
 
