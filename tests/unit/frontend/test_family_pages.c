@@ -110,7 +110,7 @@ static void try_field(json_t *config, json_t *object, const char *name, const ch
     static unsigned number; /* of the field, by which values take turns */
     number++;
     for (int i = 0; i <= N_HOSTILE; i += step) {
-        if (!has_turn((unsigned)(i / step) + number, step == 1 ? 5 : 2)) continue;
+        if (!has_turn((unsigned)(i / step) + number, step == 1 ? 8 : 2)) continue;
         json_object_set_new(object, name, i < N_HOSTILE ? load(hostile[i]) : long_list());
         try_config(
             config,
