@@ -1,11 +1,10 @@
 /* The functions of include/hadal/text.h. Exhaustion of memory, and errors, end here as return
  * values. */
-#include <stdio.h>
 #include <string.h>
 
 #include "hadal/text.h"
 #include "support/file.h"
-#include "support/host.h"
+#include "text/open.h"
 #include "text/tokenizer.h"
 
 struct hadal_tokenizer {
@@ -46,41 +45,12 @@ const tokenizer *tokenizer_of(const hadal_tokenizer *t) {
     return t->read;
 }
 
-static void tell(char *message, size_t size, const char *text) {
-    if (size > 0) snprintf(message, size, "%s", text);
-}
-
-/* Opens a tokenizer; the first error is copied to memory of the tokenizer's own. */
-static hadal_tokenizer *open_or_report(hd_arena *a, const char *path, char *message, size_t size) {
-    hd_diags *d = hd_new(a, hd_diags);
-    hd_diags_init(d, a);
-    hadal_tokenizer *t = tokenizer_open(a, d, path);
-    for (size_t i = 0; !t && i < d->list.n; i++) {
-        if (d->list.at[i].severity != HD_ERROR) continue;
-        hd_text text;
-        hd_text_init(&text, a);
-        hd_diag_render(&d->list.at[i], false, &text);
-        tell(message, size, text.at);
-        break;
-    }
-    return t;
+static void *read_tokenizer(hd_arena *a, hd_diags *d, const char *path) {
+    return tokenizer_open(a, d, path);
 }
 
 hadal_tokenizer *hadal_tokenizer_open(const char *path, char *message, size_t size) {
-    HD_ISOLATED_FROM_HOST;
-    hd_arena *a = hd_arena_new();
-    jmp_buf here;
-    tell(message, size, "out of memory");
-    if (!a) return NULL;
-    hd_arena_guard(a, &here);
-    if (setjmp(here)) {
-        hd_arena_free(a);
-        return NULL;
-    }
-    hadal_tokenizer *t = open_or_report(a, path, message, size);
-    hd_arena_guard(a, NULL);
-    if (!t) hd_arena_free(a);
-    return t;
+    return text_open(read_tokenizer, path, message, size);
 }
 
 void hadal_tokenizer_close(hadal_tokenizer *t) {

@@ -1,11 +1,10 @@
 /* The functions of include/hadal/text.h for chats. */
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "hadal/text.h"
 #include "support/host.h"
 #include "text/chat.h"
+#include "text/open.h"
 
 struct hadal_chat_template {
     hd_arena *arena;
@@ -19,40 +18,12 @@ hadal_chat_template *chat_template_open(hd_arena *a, hd_diags *d, const char *fo
     return c->read ? c : NULL;
 }
 
-static void tell(char *message, size_t size, const char *text) {
-    if (size > 0) snprintf(message, size, "%s", text);
-}
-
-/* Copies the first error to the caller. */
-static void tell_error(hd_arena *a, const hd_diags *d, char *message, size_t size) {
-    for (size_t i = 0; i < d->list.n; i++) {
-        if (d->list.at[i].severity != HD_ERROR) continue;
-        hd_text text;
-        hd_text_init(&text, a);
-        hd_diag_render(&d->list.at[i], false, &text);
-        tell(message, size, text.at);
-        return;
-    }
+static void *read_chat_template(hd_arena *a, hd_diags *d, const char *folder) {
+    return chat_template_open(a, d, folder);
 }
 
 hadal_chat_template *hadal_chat_template_open(const char *folder, char *message, size_t size) {
-    HD_ISOLATED_FROM_HOST;
-    hd_arena *a = hd_arena_new();
-    jmp_buf here;
-    tell(message, size, "out of memory");
-    if (!a) return NULL;
-    hd_arena_guard(a, &here);
-    if (setjmp(here)) {
-        hd_arena_free(a);
-        return NULL;
-    }
-    hd_diags *d = hd_new(a, hd_diags);
-    hd_diags_init(d, a);
-    hadal_chat_template *c = chat_template_open(a, d, folder);
-    if (!c) tell_error(a, d, message, size);
-    hd_arena_guard(a, NULL);
-    if (!c) hd_arena_free(a);
-    return c;
+    return text_open(read_chat_template, folder, message, size);
 }
 
 void hadal_chat_template_close(hadal_chat_template *c) {
@@ -129,7 +100,7 @@ static int64_t run(const hadal_chat_template *c, const hadal_tokenizer *t, const
     jmp_buf here;
     jinja_string text = {0};
     id_list ids = {0};
-    tell(message, size, "out of memory");
+    text_tell(message, size, "out of memory");
     if (!a) return HADAL_TEXT_MEMORY;
     hd_arena_guard(a, &here);
     if (setjmp(here)) {
@@ -140,8 +111,9 @@ static int64_t run(const hadal_chat_template *c, const hadal_tokenizer *t, const
     hd_diags_init(d, a);
     const int64_t n = render(a, d, c, t ? tokenizer_of(t) : NULL, chat, &text, &ids);
     const int64_t most = n < capacity ? n : capacity;
-    tell(message, size, n == HADAL_TEXT_PATTERN ? "a pattern of the tokenizer takes too long" : "");
-    if (n == HADAL_TEXT_CHAT) tell_error(a, d, message, size);
+    text_tell(message, size,
+              n == HADAL_TEXT_PATTERN ? "a pattern of the tokenizer takes too long" : "");
+    if (n == HADAL_TEXT_CHAT) text_tell_error(a, d, message, size);
     if (most > 0) {
         const void *from = t ? (const void *)ids.at : text.at;
         hd_known(from); /* what has elements has memory */
