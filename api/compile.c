@@ -435,16 +435,13 @@ static bool emit_ir(hadal_session *s, const hadal_target *t, const char *path) {
 static bool reject_quantised(hadal_session *s) {
     if (!s->weights_path || !hd_safetensors_exist(s->arena, s->weights_path)) return false;
     if (!api_need_weights(s)) return true;
-    for (size_t i = 0; i < s->weights.list.n; i++) {
-        const hd_tensor *t = &s->weights.list.at[i];
-        if (!t->packed) continue;
-        hd_diag *e = hd_err(&s->diags, HD_E_UNSUPPORTED, (hd_loc){.file = t->file},
-                            "weight %s is quantised, and PyTorch is written for numbers", t->name);
-        e->cause = "gradients are those of numbers; the module does not decode codes";
-        e->hint = "store the checkpoint in f32 or bf16 first, or give the config.json alone";
-        return true;
-    }
-    return false;
+    const hd_tensor *t = api_find_codes(s);
+    if (!t) return false;
+    hd_diag *e = hd_err(&s->diags, HD_E_UNSUPPORTED, (hd_loc){.file = t->file},
+                        "weight %s is quantised, and PyTorch is written for numbers", t->name);
+    e->cause = "gradients are those of numbers; the module does not decode codes";
+    e->hint = "store the checkpoint in f32 or bf16 first, or give the config.json alone";
+    return true;
 }
 
 static bool emit_torch(hadal_session *s, const char *path) {
@@ -506,8 +503,7 @@ static bool emit(hadal_session *s, const hadal_target *t, const char *kind, cons
         bool (*write)(hadal_session *s, const char *path);
     } writers[] = {
         {"llvm", emit_llvm},     {"asm", emit_asm},         {"obj", emit_object},
-        {"header", emit_header}, {"weights", emit_weights},
-        {"python", emit_python},
+        {"header", emit_header}, {"weights", emit_weights}, {"python", emit_python},
     };
     if (strcmp(kind, "ir") == 0) return api_need_module(s) && emit_ir(s, t, path);
     if (strcmp(kind, "torch") == 0) return api_need_module(s) && emit_torch(s, path);

@@ -1,10 +1,7 @@
 /* The gradients of a sequence, by the reference evaluator. */
-#include <math.h>
-#include <string.h>
-
 #include "api/data.h"
 #include "api/evaluator.h"
-#include "inspect/taps.h"
+#include "inspect/by_depth.h"
 
 #define API_FAILED 1
 
@@ -39,16 +36,13 @@ static hir_module *differentiated(hadal_session *s, const taps *shown) {
 
 /* Codes are no numbers that a step could change. */
 static bool are_numbers(hadal_session *s) {
-    for (size_t i = 0; i < s->weights.list.n; i++) {
-        const hd_tensor *t = &s->weights.list.at[i];
-        if (!t->packed) continue;
-        hd_diag *e = hd_err(&s->diags, HD_E_UNSUPPORTED, (hd_loc){.file = t->file},
-                            "weight %s is quantised: it has no gradient", t->name);
-        e->cause = "gradients are those of numbers, and it is stored as codes";
-        e->hint = "take a checkpoint in f32, bf16 or f16";
-        return false;
-    }
-    return true;
+    const hd_tensor *t = api_find_codes(s);
+    if (!t) return true;
+    hd_diag *e = hd_err(&s->diags, HD_E_UNSUPPORTED, (hd_loc){.file = t->file},
+                        "weight %s is quantised: it has no gradient", t->name);
+    e->cause = "gradients are those of numbers, and it is stored as codes";
+    e->hint = "take a checkpoint in f32, bf16 or f16";
+    return false;
 }
 
 /* ---- results --------------------------------------------------------------------------------- */
@@ -72,12 +66,6 @@ static void add_tensor(tensors *out, const char *name, hir_type t, const double 
     tensor.bytes = tensor.elements * sizeof *at;
     tensor.data = (const uint8_t *)at;
     hd_push(out->s->arena, &out->list, tensor);
-}
-
-static const hir_array *find_output(const hir_results *results, const char *name) {
-    for (size_t i = 0; i < results->outputs.n; i++)
-        if (!strcmp(results->outputs.at[i].name, name)) return &results->outputs.at[i];
-    return NULL;
 }
 
 /* The shape that the checkpoint has for a weight; one of as many elements as the model's. */
@@ -104,34 +92,23 @@ static void add_weight(tensors *out, const hir_weight *w, const double *x) {
 
 /* ---- by depth -------------------------------------------------------------------------------- */
 
-/* The root mean square of the elements of a tap, in rows of its value; 0 without them. */
-static double rms_of(const tap *t, const hir_array *x, int64_t rows) {
-    double squares = 0;
-    const int64_t row = x ? x->n / rows : 0;
-    for (int64_t r = 0; x && r < rows; r++)
-        for (int64_t k = 0; k < t->n; k++) {
-            const double v = x->at[r * row + t->first + k * t->stride];
-            squares += v * v;
-        }
-    return sqrt(squares / (double)(rows * t->n));
-}
-
-static void add_by_depth(tensors *out, const taps *shown, const hir_results *results,
-                         int64_t rows) {
+/* By tap the root mean square of a value, or of its gradient; 0 where there is none. `what` comes
+ * before the name of the output. */
+static void add_rms(tensors *out, const char *name, const taps *shown, const char *what,
+                    const hir_results *results, int64_t rows) {
     hd_arena *a = out->s->arena;
-    const hir_type t = hir_make_type(HIR_F32, 1, (int64_t[]){(int64_t)shown->list.n});
+    by_depth sums;
     double *rms = hd_new_array(a, double, shown->list.n);
-    double *grad = hd_new_array(a, double, shown->list.n);
-    for (size_t i = 0; i < shown->list.n; i++) {
-        const tap *tap = &shown->list.at[i];
-        const char *name = taps_output_name(tap->shown, a);
-        rms[i] = rms_of(tap, find_output(results, name), rows);
-        grad[i] = out->by *
-                  rms_of(tap, find_output(results, hd_printf(a, HIR_GRADIENT_AT "%s", name)), rows);
+    by_depth_start(shown, a, &sums);
+    for (uint32_t i = 0; i < shown->values.n; i++) {
+        const char *of = hd_printf(a, "%s%s", what, taps_output_name(i, a));
+        const hir_array *x = hir_find_output(results, of);
+        if (x) by_depth_add_exact(&sums, i, x->at, x->n / rows, rows);
     }
-    out->by = 1;
-    add_tensor(out, "out_rms", t, rms);
-    add_tensor(out, "out_grad_rms", t, grad);
+    sums.tokens = rows;
+    for (size_t i = 0; i < shown->list.n; i++)
+        rms[i] = by_depth_rms(&sums, i);
+    add_tensor(out, name, hir_make_type(HIR_F32, 1, (int64_t[]){(int64_t)shown->list.n}), rms);
 }
 
 static bool write_gradients(hadal_session *s, const char *path, const taps *shown,
@@ -142,10 +119,15 @@ static bool write_gradients(hadal_session *s, const char *path, const taps *show
     out.by = result->count ? 1 / (double)result->count : 0;
     for (size_t i = 0; i < s->graph->weights.n; i++) {
         const hir_weight *w = &s->graph->weights.at[i];
-        const hir_array *x = find_output(results, hd_printf(s->arena, HIR_GRADIENT "%s", w->name));
+        const hir_array *x =
+            hir_find_output(results, hd_printf(s->arena, HIR_GRADIENT "%s", w->name));
         if (!hir_is_derived(w)) add_weight(&out, w, x ? x->at : NULL);
     }
-    if (shown) add_by_depth(&out, shown, results, n);
+    const double by = out.by;
+    out.by = 1;
+    if (shown) add_rms(&out, "out_rms", shown, "", results, n);
+    out.by = by;
+    if (shown) add_rms(&out, "out_grad_rms", shown, HIR_GRADIENT_AT, results, n);
     return hd_safetensors_write(s->arena, &s->diags, path, out.list.at, out.list.n);
 }
 
@@ -168,9 +150,8 @@ static bool evaluate(hadal_session *s, const hadal_gradient_options *o, const in
     if (!hir_eval_call(e, s->arena, &s->diags, n, (const double *const[]){ids, wanted}, &results,
                        NULL, NULL))
         return false;
-    for (size_t i = 0; i < results.outputs.n && out->count; i++)
-        if (!strcmp(results.outputs.at[i].name, HIR_LOSS))
-            out->loss = results.outputs.at[i].at[0] / (double)out->count;
+    const hir_array *loss = hir_find_output(&results, HIR_LOSS);
+    if (loss && out->count) out->loss = loss->at[0] / (double)out->count;
     return !o->path || write_gradients(s, o->path, shown, &results, n, out);
 }
 

@@ -342,6 +342,12 @@ static bool open_weights(hadal_session *s) {
            (!s->graph || hcg_settle_weights(s->graph, &s->diags, &s->weights));
 }
 
+const hd_tensor *api_find_codes(const hadal_session *s) {
+    for (size_t i = 0; i < s->weights.list.n; i++)
+        if (s->weights.list.at[i].packed) return &s->weights.list.at[i];
+    return NULL;
+}
+
 bool api_need_weights(hadal_session *s) {
     if (s->weights_open) return true;
     if (!s->weights_path) {

@@ -112,6 +112,8 @@ bool api_filter_takes(const api_filter *f, const char *name); /* a NULL name mat
  * (with a diagnostic). */
 bool api_add_token_map(hadal_session *s); /* token_map.c */
 bool api_need_weights(hadal_session *s);
+/* The first of the open weights that is stored as codes; NULL: all are numbers. */
+const hd_tensor *api_find_codes(const hadal_session *s);
 /* False, and a diagnostic, if `path` is the spec or a file of the weights: an output that replaces
  * such a file removes it as soon as writing begins. */
 bool api_may_write(hadal_session *s, const char *path);

@@ -160,8 +160,8 @@ static bool run_side(comparison *c, side *s, hd_arena *scratch, int64_t tokens,
 }
 
 static const hir_array *find_result(const hir_results *r, const char *name) {
-    for (size_t i = 0; i < r->outputs.n; i++)
-        if (!strcmp(r->outputs.at[i].name, name)) return &r->outputs.at[i];
+    const hir_array *output = hir_find_output(r, name);
+    if (output) return output;
     for (size_t i = 0; i < r->traces.n; i++)
         if (!strcmp(r->traces.at[i].name, name)) return &r->traces.at[i];
     return NULL;

@@ -325,6 +325,12 @@ bool eval_yield(eval_call *c, const hir_op *op, const hir_array *const *x, hir_a
     return true;
 }
 
+const hir_array *hir_find_output(const hir_results *results, const char *name) {
+    for (size_t i = 0; i < results->outputs.n; i++)
+        if (!strcmp(results->outputs.at[i].name, name)) return &results->outputs.at[i];
+    return NULL;
+}
+
 /* name.M, M counting the traces of that name in this call */
 static const char *trace_name(eval_call *c, const char *name) {
     for (size_t i = 0; i < c->traces.n; i++)

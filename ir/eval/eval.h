@@ -50,6 +50,9 @@ typedef struct hir_results {
     HD_VEC(hir_array) traces;  /* ops `trace`, named name.M */
 } hir_results;
 
+/* The output called `name`; NULL: there is none. */
+const hir_array *hir_find_output(const hir_results *results, const char *name);
+
 /* One call with `tokens` rows (at least 1); inputs in the module's order (i32 ids as doubles).
  * State advances by `tokens`; if the call fails it is unchanged. Results are allocated in
  * `scratch`. `observe` (NULL: none) is called for every result of an op, for those of a kernel

@@ -2,7 +2,6 @@
  * the space of all weights w, <g, u> = (8 (f(h) - f(-h)) - (f(2h) - f(-2h))) / (12 h), f(t) being
  * the sum of the losses at w + t u. */
 #include <math.h>
-#include <string.h>
 
 #include "ir/eval/eval.h"
 #include "ir/eval/random.h"
@@ -32,12 +31,6 @@ static bool moved_weights(void *context, const hir_module *m, uint32_t w, double
     return true;
 }
 
-static const hir_array *find(const hir_results *r, const char *name) {
-    for (size_t i = 0; i < r->outputs.n; i++)
-        if (!strcmp(r->outputs.at[i].name, name)) return &r->outputs.at[i];
-    return NULL;
-}
-
 static bool run(const hir_module *m, moved *move, const double *const *inputs, hd_arena *a,
                 hd_diags *d, hir_results *out) {
     return hir_eval_call(hir_eval_new(a, m, moved_weights, move), a, d, TOKENS, inputs, out, NULL,
@@ -49,7 +42,7 @@ static bool loss_at(const hir_module *m, uint64_t seed, double by, const double 
     moved move = {seed, by};
     hir_results out = {0};
     if (!run(m, &move, inputs, a, d, &out)) return false;
-    const hir_array *losses = find(&out, HIR_LOSSES);
+    const hir_array *losses = hir_find_output(&out, HIR_LOSSES);
     *sum = 0;
     for (int64_t t = 0; losses && t < losses->n; t++)
         *sum += losses->at[t];
@@ -61,7 +54,8 @@ static double along(const hir_module *m, uint64_t seed, const hir_results *out, 
                     double *scale) {
     double sum = 0;
     for (uint32_t w = 0; w < m->weights.n; w++) {
-        const hir_array *g = find(out, hd_printf(a, HIR_GRADIENT "%s", m->weights.at[w].name));
+        const hir_array *g =
+            hir_find_output(out, hd_printf(a, HIR_GRADIENT "%s", m->weights.at[w].name));
         hir_random r = direction_of(seed, &m->weights.at[w]);
         for (int64_t i = 0; g && i < g->n; i++) {
             const double term = g->at[i] * hir_random_normal(&r);
