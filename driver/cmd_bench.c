@@ -7,7 +7,7 @@
 #include "driver/pipeline.h"
 #include "driver/ranks.h"
 #include "driver/report.h"
-#include "driver/workplace.h"
+#include "driver/workspace.h"
 
 enum { MOST = OPTION_NUMBERS, MODELS = 2 };
 

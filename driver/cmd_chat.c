@@ -10,7 +10,7 @@
 #include "driver/lines.h"
 #include "driver/report.h"
 
-typedef struct talk {
+typedef struct conversation {
     hadal_session *s;
     chat chat;
     hadal_generation *generation;
@@ -21,10 +21,10 @@ typedef struct talk {
     int64_t context;
     bool quiet, times; /* --quiet, --time-passes */
     bool ends;         /* /quit was given */
-} talk;
+} conversation;
 
 /* Says something that is no answer; on a terminal these lines stand between the answers. */
-static void say(const talk *t, const char *text) {
+static void say(const conversation *t, const char *text) {
     report_end();
     if (!t->quiet) fprintf(stderr, "%s\n", text);
 }
@@ -32,12 +32,12 @@ static void say(const talk *t, const char *text) {
 /* ---- one answer ------------------------------------------------------------------------------ */
 
 /* After an error: on a terminal the user can say it otherwise, while a pipe ends with it. */
-static int give_up_turn(talk *t) {
+static int give_up_turn(conversation *t) {
     take_back(&t->chat, t->chat.n - 1);
     return !is_edited(t->lines);
 }
 
-static int reject_length(talk *t) {
+static int reject_length(conversation *t) {
     static const char hint[] = "/reset begins anew; --context N makes more room";
     char text[160];
     snprintf(text, sizeof text, "the chat has %lld tokens, and the context room for %lld",
@@ -49,7 +49,7 @@ static int reject_length(talk *t) {
 }
 
 /* Ends a turn of which nothing or something was answered. */
-static int keep_answer(talk *t, const hadal_generated *done) {
+static int keep_answer(conversation *t, const hadal_generated *done) {
     if (done->interrupted && t->out.n == 0) {
         take_back(&t->chat, t->chat.n - 1); /* the model has seen nothing of it, or said nothing */
         return 0;
@@ -61,7 +61,7 @@ static int keep_answer(talk *t, const hadal_generated *done) {
     return add_message(t->s, &t->chat, "assistant", t->out.text ? t->out.text + begin : "");
 }
 
-static int answer(talk *t) {
+static int answer(conversation *t) {
     hadal_generated done = {0};
     if (!encode_chat(&t->chat)) {
         (void)report_rendered(t->chat.error);
@@ -87,7 +87,7 @@ static const char help[] = "/reset   forget what was said, but for --system\n"
                            "A line that ends in \\ goes on in the next. // at its beginning stands "
                            "for a /. Ctrl-C ends an answer.";
 
-static void obey(talk *t, const char *command) {
+static void obey(conversation *t, const char *command) {
     if (strcmp(command, "/quit") == 0) {
         t->ends = true;
     } else if (strcmp(command, "/reset") == 0) {
@@ -102,7 +102,7 @@ static void obey(talk *t, const char *command) {
 }
 
 /* Reads a line and those that it goes on in. *out is the caller's; NULL: there is none. */
-static int read_turn(talk *t, char **out) {
+static int read_turn(conversation *t, char **out) {
     const char *line;
     size_t n = 0;
     bool more = true;
@@ -123,7 +123,7 @@ static int read_turn(talk *t, char **out) {
     return 0;
 }
 
-static int take_turn(talk *t, const char *text) {
+static int take_turn(conversation *t, const char *text) {
     if (!*text) return 0;
     if (text[0] == '/' && text[1] != '/') {
         obey(t, text);
@@ -132,7 +132,7 @@ static int take_turn(talk *t, const char *text) {
     return add_message(t->s, &t->chat, "user", text[0] == '/' ? text + 1 : text) || answer(t);
 }
 
-static int talk_on(talk *t) {
+static int converse(conversation *t) {
     int failed = 0;
     char *text = NULL;
     while (!failed && !t->ends) {
@@ -149,8 +149,8 @@ static int talk_on(talk *t) {
 
 /* ---- the command ----------------------------------------------------------------------------- */
 
-static int open_talk(talk *t, const command_line *line, const prompt *p, workplace *w,
-                     ranks *group) {
+static int open_conversation(conversation *t, const command_line *line, const prompt *p,
+                             workspace *w, ranks *group) {
     long long context;
     if (!option_number(t->s, line, OPTION_CONTEXT, 8192, 2, 1LL << 32, &context) ||
         generate_options_of(t->s, line, p->folder, 1LL << 32, &t->options) ||
@@ -174,16 +174,17 @@ static int open_talk(talk *t, const command_line *line, const prompt *p, workpla
 }
 
 int cmd_chat(hadal_session *s, const command_line *line) {
-    workplace w = {0};
+    workspace w = {0};
     prompt p = {0};
     ranks group = {0};
-    talk t = {.s = s};
-    int failed = find_text_model(s, line, &p) || open_talk(&t, line, &p, &w, &group) || talk_on(&t);
+    conversation t = {.s = s};
+    int failed =
+        find_text_model(s, line, &p) || open_conversation(&t, line, &p, &w, &group) || converse(&t);
     close_lines(t.lines);
     hadal_generation_close(t.generation);
     close_chat(&t.chat);
     free(t.out.text);
     failed = leave_ranks(&group, failed);
-    remove_workplace(&w);
+    remove_workspace(&w);
     return failed;
 }

@@ -9,7 +9,7 @@
 #include "driver/prompt.h"
 #include "driver/ranks.h"
 #include "driver/report.h"
-#include "driver/workplace.h"
+#include "driver/workspace.h"
 
 /* ---- results --------------------------------------------------------------------------------- */
 static void print_number(const char *name, double x, const char *unit) {
@@ -131,7 +131,7 @@ static int open_data(hadal_session *s, const command_line *line, const hadal_dat
 
 /* Makes what the evaluation needs of SPEC: code, or the types of weights alone. */
 static int prepare(hadal_session *s, const command_line *line, const hadal_data *data,
-                   hadal_eval_options *o, workplace *w, ranks *group) {
+                   hadal_eval_options *o, workspace *w, ranks *group) {
     hadal_pipeline pipeline;
     char name[256];
     if (find_compiled_stages(line->positional[0], &w->files, name, sizeof name)) {
@@ -155,10 +155,10 @@ static int prepare(hadal_session *s, const command_line *line, const hadal_data 
     pipeline.by_depth = option_given(line, OPTION_BY_DEPTH);
     if (o->interpret) stop_for_evaluator(s, &pipeline);
     if (run_pipeline(s, line, &pipeline)) return 1;
-    return o->interpret ? 0 : make_workplace(s, w) || build_library(s, line, &w->files);
+    return o->interpret ? 0 : make_workspace(s, w) || build_library(s, line, &w->files);
 }
 
-static int evaluate(hadal_session *s, const command_line *line, workplace *w, ranks *group) {
+static int evaluate(hadal_session *s, const command_line *line, workspace *w, ranks *group) {
     hadal_eval_options o;
     hadal_evaluation result;
     const hadal_data *data;
@@ -176,9 +176,9 @@ static int evaluate(hadal_session *s, const command_line *line, workplace *w, ra
 }
 
 int cmd_eval(hadal_session *s, const command_line *line) {
-    workplace w = {0};
+    workspace w = {0};
     ranks group = {0};
     const int failed = leave_ranks(&group, evaluate(s, line, &w, &group));
-    remove_workplace(&w);
+    remove_workspace(&w);
     return failed;
 }

@@ -4,7 +4,7 @@
 #include "driver/commands.h"
 #include "driver/pipeline.h"
 #include "driver/report.h"
-#include "driver/workplace.h"
+#include "driver/workspace.h"
 
 static const char *need_output(hadal_session *s, const command_line *line, const char *hint) {
     const char *path = option_get(line, OPTION_OUTPUT);

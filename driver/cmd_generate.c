@@ -4,7 +4,7 @@
 #include "driver/interrupt.h"
 #include "driver/report.h"
 
-static int generate(hadal_session *s, const command_line *line, const prompt *p, workplace *w,
+static int generate(hadal_session *s, const command_line *line, const prompt *p, workspace *w,
                     ranks *group) {
     hadal_generate_options o;
     hadal_generated done = {0};
@@ -24,12 +24,12 @@ static int generate(hadal_session *s, const command_line *line, const prompt *p,
 }
 
 int cmd_generate(hadal_session *s, const command_line *line) {
-    workplace w = {0};
+    workspace w = {0};
     prompt p;
     ranks group = {0};
     int failed = read_prompt(s, line, &p) ? 1 : generate(s, line, &p, &w, &group);
     failed = leave_ranks(&group, failed);
     free_prompt(&p);
-    remove_workplace(&w);
+    remove_workspace(&w);
     return failed;
 }

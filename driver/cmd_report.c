@@ -4,12 +4,12 @@
 #include "driver/commands.h"
 #include "driver/pipeline.h"
 #include "driver/report.h"
-#include "driver/workplace.h"
+#include "driver/workspace.h"
 
 typedef struct subject { /* the subject of a report; a second one has a session of its own */
     hadal_session *s;
     const char *path;
-    workplace work;
+    workspace work;
     compiled_files compiled; /* library[0] 0: the subject is no compiled model */
     const char *json;        /* NULL: the report could not be made */
 } subject;
@@ -77,7 +77,7 @@ static int read_calls(subject *x, const command_line *line, calls *c) {
 /* Finds a library and its weights: compiled earlier, or now. */
 static const compiled_files *find_library(subject *x, const command_line *line) {
     if (x->compiled.library[0]) return &x->compiled;
-    const bool built = !hadal_check_weights(x->s) && !make_workplace(x->s, &x->work) &&
+    const bool built = !hadal_check_weights(x->s) && !make_workspace(x->s, &x->work) &&
                        !build_library(x->s, line, &x->work.files);
     return built ? &x->work.files : NULL;
 }
@@ -229,8 +229,8 @@ int cmd_report(hadal_session *s, const command_line *line) {
     if (failed) hadal_fail(s, "memory", "out of memory", NULL);
     failed = failed || (second.s && define_second(second.s, line, second.path)) ||
              make_reports(&first, second.s ? &second : NULL, here, line);
-    remove_workplace(&first.work);
-    remove_workplace(&second.work);
+    remove_workspace(&first.work);
+    remove_workspace(&second.work);
     hadal_close(second.s);
     hadal_close(here);
     return failed;

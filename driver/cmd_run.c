@@ -9,7 +9,7 @@
 #include "driver/prompt.h"
 #include "driver/ranks.h"
 #include "driver/report.h"
-#include "driver/workplace.h"
+#include "driver/workspace.h"
 
 /* ---- the most likely next tokens ------------------------------------------------------------- */
 
@@ -138,7 +138,7 @@ static int deliver(hadal_session *s, const command_line *line, const hadal_run_o
 
 /* Runs a library that was compiled earlier. If it is divided over ranks, all of them run it, and
  * the first writes. */
-static int run_compiled(hadal_session *s, const command_line *line, workplace *w, prompt *p,
+static int run_compiled(hadal_session *s, const command_line *line, workspace *w, prompt *p,
                         ranks *group) {
     const char *logits = option_get(line, OPTION_LOGITS);
     const char *trace = option_get(line, OPTION_TRACE_DEPTH);
@@ -160,7 +160,7 @@ static int run_compiled(hadal_session *s, const command_line *line, workplace *w
     return group->silent ? 0 : deliver(s, line, &options, p);
 }
 
-static int run(hadal_session *s, const command_line *line, workplace *w, prompt *p, ranks *group) {
+static int run(hadal_session *s, const command_line *line, workspace *w, prompt *p, ranks *group) {
     const char *trace = option_get(line, OPTION_TRACE_DEPTH);
     const char *logits = option_get(line, OPTION_LOGITS);
     option_number_list split;
@@ -189,7 +189,7 @@ static int run(hadal_session *s, const command_line *line, workplace *w, prompt 
     if (options.interpret) stop_for_evaluator(s, &pipeline);
     if (run_pipeline(s, line, &pipeline)) return 1;
     if (!options.interpret) {
-        if (make_workplace(s, w) || build_library(s, line, &w->files)) return 1;
+        if (make_workspace(s, w) || build_library(s, line, &w->files)) return 1;
         options.library = w->files.library;
         options.packed = w->files.weights;
     }
@@ -199,11 +199,11 @@ static int run(hadal_session *s, const command_line *line, workplace *w, prompt 
 }
 
 int cmd_run(hadal_session *s, const command_line *line) {
-    workplace w = {0};
+    workspace w = {0};
     prompt p = {0};
     ranks group = {0};
     const int failed = leave_ranks(&group, run(s, line, &w, &p, &group));
     free_prompt(&p);
-    remove_workplace(&w);
+    remove_workspace(&w);
     return failed;
 }

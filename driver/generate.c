@@ -118,15 +118,15 @@ int generate_options_of(hadal_session *s, const command_line *line, const char *
 
 /* ---- models ---------------------------------------------------------------------------------- */
 
-static int compile(hadal_session *s, const command_line *line, workplace *w) {
+static int compile(hadal_session *s, const command_line *line, workspace *w) {
     hadal_pipeline pipeline;
     return reject_rank_options(s, line) || make_pipeline(s, line, &pipeline) ||
            load_model(s, line, "model") || hadal_check_weights(s) ||
-           run_pipeline(s, line, &pipeline) || make_workplace(s, w) ||
+           run_pipeline(s, line, &pipeline) || make_workspace(s, w) ||
            build_library(s, line, &w->files);
 }
 
-int prepare_model(hadal_session *s, const command_line *line, workplace *w, ranks *group) {
+int prepare_model(hadal_session *s, const command_line *line, workspace *w, ranks *group) {
     const char *spec = line->positional[0];
     char name[256];
     if (!find_compiled_stages(spec, &w->files, name, sizeof name)) return compile(s, line, w);

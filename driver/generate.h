@@ -5,7 +5,7 @@
 
 #include "driver/prompt.h"
 #include "driver/ranks.h"
-#include "driver/workplace.h"
+#include "driver/workspace.h"
 
 enum { EXIT_INTERRUPTED = 128 + 2 };
 
@@ -31,7 +31,7 @@ void tell_rates(const hadal_generated *g); /* prints how fast the text was read 
  * of the end tokens. */
 int generate_options_of(hadal_session *s, const command_line *line, const char *folder,
                         long long most, hadal_generate_options *out);
-/* Finds the library that SPEC names, or compiles SPEC into a workplace. */
-int prepare_model(hadal_session *s, const command_line *line, workplace *w, ranks *group);
+/* Finds the library that SPEC names, or compiles SPEC into a workspace. */
+int prepare_model(hadal_session *s, const command_line *line, workspace *w, ranks *group);
 
 #endif

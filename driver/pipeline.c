@@ -9,7 +9,7 @@
 
 #include "driver/interrupt.h"
 #include "driver/report.h"
-#include "driver/workplace.h"
+#include "driver/workspace.h"
 
 int apply_definitions(hadal_session *s, const command_line *line, option_id defines) {
     for (size_t i = 0; i < line->n_options; i++) {

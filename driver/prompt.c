@@ -8,7 +8,7 @@
 
 #include "driver/chat.h"
 #include "driver/report.h"
-#include "driver/workplace.h"
+#include "driver/workspace.h"
 
 enum { MOST_BYTES = 256 << 20 };
 

@@ -2,7 +2,7 @@
 #ifndef DRIVER_RANKS_H
 #define DRIVER_RANKS_H
 
-#include "driver/workplace.h"
+#include "driver/workspace.h"
 
 typedef struct ranks {
     void *group, *library; /* NULL: the model is not divided */

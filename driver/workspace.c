@@ -1,4 +1,4 @@
-#include "driver/workplace.h"
+#include "driver/workspace.h"
 
 #include <string.h>
 #include <sys/stat.h>
@@ -67,14 +67,14 @@ int reject_spec_options(hadal_session *s, const command_line *line) {
     return 0;
 }
 
-int make_workplace(hadal_session *s, workplace *w) {
+int make_workspace(hadal_session *s, workspace *w) {
     if (make_temporary_folder(s, w->dir, sizeof w->dir)) return 1;
     snprintf(w->files.library, sizeof w->files.library, "%s/libmodel.so", w->dir);
     snprintf(w->files.weights, sizeof w->files.weights, "%s/model.weights", w->dir);
     return 0;
 }
 
-void remove_workplace(const workplace *w) {
+void remove_workspace(const workspace *w) {
     if (!w->dir[0]) return;
     remove(w->files.library);
     remove(w->files.weights);

@@ -1,6 +1,6 @@
 /* Where compiled models lie: those of the user, and those that a command makes for its own use. */
-#ifndef DRIVER_WORKPLACE_H
-#define DRIVER_WORKPLACE_H
+#ifndef DRIVER_WORKSPACE_H
+#define DRIVER_WORKSPACE_H
 
 #include "driver/options.h"
 
@@ -26,13 +26,13 @@ bool find_stage(const char *spec, int stage, compiled_files *of);
 /* Rejects options that say how a model is compiled, since this one has been compiled already. */
 int reject_spec_options(hadal_session *s, const command_line *line);
 
-typedef struct workplace { /* a temporary directory for a compiled model called "model" */
+typedef struct workspace { /* a temporary directory for a compiled model called "model" */
     char dir[4096];
     compiled_files files;
-} workplace;
+} workspace;
 
-int make_workplace(hadal_session *s, workplace *w);
-void remove_workplace(const workplace *w); /* does nothing if none was made */
+int make_workspace(hadal_session *s, workspace *w);
+void remove_workspace(const workspace *w); /* does nothing if none was made */
 /* Compiles the session's model, after its passes. Code for this machine is enough, unless a CPU
  * level is requested. */
 int build_library(hadal_session *s, const command_line *line, const compiled_files *out);
