@@ -214,6 +214,11 @@ bool hir_rule_short_conv_grad(hir_check *c, hir_type *y) {
     return hir_conv_fits(c, &n, &o) && gradient_of(c, words, o, y);
 }
 
+bool hir_rule_ngram_gather_grad(hir_check *c, hir_type *y) {
+    hir_type rows;
+    return hir_shape(c, y) && hir_ngram_fits(c, *y, &rows) && is_like(c, 1, rows);
+}
+
 bool hir_rule_delta_rule_grad(hir_check *c, hir_type *y) {
     static const char *const words[] = {"q", "k", "v", "decay", "beta", NULL};
     hir_type o;

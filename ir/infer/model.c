@@ -191,26 +191,29 @@ static bool ends_fit(hir_check *c) {
                                        "one of 'eos' and 'before' must be there");
 }
 
-bool hir_rule_ngram_gather(hir_check *c, hir_type *y) {
-    const hir_type ids = hir_arg(c, 0), table = hir_arg(c, 1);
+bool hir_ngram_fits(hir_check *c, hir_type table, hir_type *y) {
+    const hir_type ids = hir_arg(c, 0);
     if (!hir_is_value(c, 0)) return false;
     const bool one = ids.rank == 1 || (ids.rank == 2 && ids.dim[1] == 1); /* of each token */
     if (ids.dtype != HIR_I32 || !one || ids.dim[0] != HIR_T)
         return hir_reject(c, HD_E_TYPE, NULL, "operand ids must be i32[T] or i32[T, 1], not %s",
                           hir_type_text(c, ids));
-    if (!hir_plain(c, 1)) return false;
-    if (hir_type_has_t(table) || table.rank < 2 || table.rank > 3)
+    if (table.rank < 2 || table.rank > 3 || table.dim[0] < 0)
         return hir_reject(c, HD_E_TYPE, NULL,
-                          "operand table must be [rows, n] or [parts, rows, n], not %s",
+                          "the table must be [rows, n] or [parts, rows, n], not %s",
                           hir_type_text(c, table));
     const int64_t rows = table.rank == 3 ? table.dim[0] * table.dim[1] : table.dim[0];
     if (!ends_fit(c) || !contexts_fit(c) || !hashes_fit(c, rows)) return false;
-    const int64_t kept = list(c, HIR_A_MULTIPLIERS)->n / 2 - 1;
-    if (!hir_takes_state(c, 2, HIR_STATE_WINDOW, 2, (int64_t[]){kept, 1})) return false;
-    if (hir_arg(c, 2).dtype != HIR_F32)
-        return hir_reject(c, HD_E_TYPE, NULL, "the window of ids is f32, not %s",
-                          hir_type_text(c, hir_arg(c, 2)));
     *y = hir_make_type(HIR_F32, 3,
                        (int64_t[]){HIR_T, list(c, HIR_A_SIZES)->n, table.dim[table.rank - 1]});
     return true;
+}
+
+bool hir_rule_ngram_gather(hir_check *c, hir_type *y) {
+    if (!hir_plain(c, 1) || !hir_ngram_fits(c, hir_arg(c, 1), y)) return false;
+    const int64_t kept = list(c, HIR_A_MULTIPLIERS)->n / 2 - 1;
+    if (!hir_takes_state(c, 2, HIR_STATE_WINDOW, 2, (int64_t[]){kept, 1})) return false;
+    return hir_arg(c, 2).dtype == HIR_F32 ||
+           hir_reject(c, HD_E_TYPE, NULL, "the window of ids is f32, not %s",
+                      hir_type_text(c, hir_arg(c, 2)));
 }

@@ -59,6 +59,7 @@ bool hir_takes_state(hir_check *c, uint32_t i, hir_state_kind kind, uint32_t ran
 bool hir_conv_fits(hir_check *c, int64_t *n, hir_type *y);
 bool hir_delta_fits(hir_check *c, hir_type *y);
 bool hir_pool_fits(hir_check *c, hir_type *y);
+bool hir_ngram_fits(hir_check *c, hir_type table, hir_type *y);
 /* dst = the broadcast of dst and t; false, without a message, if they do not fit. */
 bool hir_broadcast(hir_type *dst, hir_type t);
 

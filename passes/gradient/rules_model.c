@@ -67,6 +67,20 @@ bool vjp_gather(gradient *g, hir_id op, hir_ref dy) {
     return true;
 }
 
+/* Ids are constant: the rows that their hashes name have the gradient. */
+bool vjp_ngram_gather(gradient *g, hir_id op, hir_ref dy) {
+    enum { MOST = 6 };
+    const hir_op *o = hir_op_at(g->m, op);
+    const hir_type table = grad_type(g, arg(g, op, 1));
+    hir_attr attrs[MOST] = {hir_ints(HIR_A_SHAPE, table.dim, table.rank)};
+    const uint32_t n = o->n_attrs;
+    for (uint32_t i = 0; i < n; i++)
+        attrs[1 + i] = o->attrs[i];
+    const hir_ref args[] = {arg(g, op, 0), dy};
+    grad_give(g, op, 1, grad_op(g, HIR_NGRAM_GATHER_GRAD_OP, args, 2, attrs, 1 + n));
+    return true;
+}
+
 bool vjp_cross_entropy(gradient *g, hir_id op, hir_ref dy) {
     const hir_ref args[] = {arg(g, op, 0), arg(g, op, 1), dy};
     grad_give(g, op, 0, grad_op(g, HIR_CROSS_ENTROPY_GRAD_OP, args, 3, NULL, 0));

@@ -208,6 +208,9 @@ static const char *const texts[] = {
     "2, 4]\n"
     "  %p = pool_grad %x, %back, _, %x {length = 2, of = \"gate\"} : f32[T, 8]\n"
     "  %t = short_conv_grad %x, @taps, %x {of = \"taps\"} : f32[8, 3]\n"
+    "  %row = reshape %back {shape = [T, 1, 8]} : f32[T, 1, 8]\n"
+    "  %n = ngram_gather_grad %ids, %row {shape = [9, 8], multipliers = [1, 0, 3, 0], sizes = [2], "
+    "offsets = [7], eos = 0} : f32[9, 8]\n"
     "  %d = delta_rule_grad %h, %h, %h, _, _, %h {of = \"v\", rule = \"additive\"} : f32[T, 2, 4]\n"
     "  output %sum {name = \"grad.w\"}\n"
     "}\n",

@@ -8,7 +8,7 @@ TestSuite(recurrence, .init = open_arena, .fini = close_arena);
 /* ---- type rules ------------------------------------------------------------------------------ */
 /* %x %q %k %v %a %b %e have tokens, %n and %m have none. */
 static const char preamble[] =
-    "hir 1 graph @rules\n"
+    "hir 1 depth @rules\n"
     "weight @w : f32[6, 4]\nweight @two : f32[2, 4]\nweight @five : f32[5, 4]\n"
     "weight @raw : f32[6, 1, 4]\nweight @one : f32[6, 1]\nweight @n6 : f32[6]\nweight @rows : "
     "f32[3, 3, 4]\n"
@@ -37,6 +37,12 @@ static const rule_case accepted[] = {
     {"ngram_gather %ids, @rows, $ids {multipliers = [3, 0, 5, 1, 7, 0], sizes = [4, 5], "
      "offsets = [0, 4], before = 2}",
      "f32[T, 2, 4]"},
+    {"ngram_gather_grad %ids, %q4 {shape = [9, 4], multipliers = [3, 0, 5, 1], sizes = [4, 5], "
+     "offsets = [0, 4], eos = 2}",
+     "f32[9, 4]"},
+    {"ngram_gather_grad %ids, %q4 {shape = [3, 3, 4], multipliers = [3, 0, 5, 1], sizes = [4, "
+     "5], offsets = [0, 4], before = 2}",
+     "f32[3, 3, 4]"},
     {"delta_rule %q, %q, %v, %a, %b, $s", "f32[T, 4, 5]"},
     {"delta_rule %q, %q, %v, %g, %b, $s {scale = 0.5}", "f32[T, 4, 5]"},
     {"delta_rule %q, %q, %v, _, %b, $s16", "f32[T, 4, 5]"},
@@ -76,7 +82,7 @@ static const rule_case rejected[] = {
      "offsets = [0, 4], eos = 1, before = 1}",
      "one of 'eos' and 'before' must be there"},
     {"ngram_gather %ids, @n6, $ids" NGRAM("[3, 0, 5, 0, 7, 0]", "[4, 5]", "[0, 4]"),
-     "operand table must be [rows, n] or [parts, rows, n], not f32[6]"},
+     "the table must be [rows, n] or [parts, rows, n], not f32[6]"},
     {"ngram_gather %ids, @rows, $w" NGRAM("[3, 0, 5, 0, 7, 0]", "[4, 5]", "[0, 4]"),
      "the state must be a window f32[2, 1], not a window f32[3, 6]"},
     {"ngram_gather %ids, @rows, $ids" NGRAM("[3, 0, 5, 0, 7]", "[4, 5]", "[0, 4]"),
@@ -98,6 +104,18 @@ static const rule_case rejected[] = {
     {"ngram_gather %ids, @rows, $ids" NGRAM("[3, 0, 5, 0, 7, 0]", "[4, 5]", "[0, 5]"),
      "entry 1 of 'sizes' and 'offsets', 5 and 5, goes beyond the end of the table, which has 9 "
      "rows"},
+    {"ngram_gather_grad %ids, %q4 {multipliers = [3, 0, 5, 1], sizes = [4, 5], offsets = [0, 4], "
+     "eos = 2}",
+     "shape"},
+    {"ngram_gather_grad %ids, %q4 {shape = [T, 4], multipliers = [3, 0, 5, 1], sizes = [4, 5], "
+     "offsets = [0, 4], eos = 2}",
+     "the table must be [rows, n] or [parts, rows, n], not f32[T, 4]"},
+    {"ngram_gather_grad %ids, %q4 {shape = [8, 4], multipliers = [3, 0, 5, 1], sizes = [4, 5], "
+     "offsets = [0, 4], eos = 2}",
+     "goes beyond the end of the table, which has 8 rows"},
+    {"ngram_gather_grad %ids, %q4 {shape = [9, 3], multipliers = [3, 0, 5, 1], sizes = [4, 5], "
+     "offsets = [0, 4], eos = 2}",
+     "operand dy must be f32[T, 2, 3], not f32[T, 2, 4]"},
     {"delta_rule %q, %q, %v, _, $s", "delta_rule: has 5 operands"},
     {"delta_rule %q, %q, %v, _, %b, $k", "must be a carry f32[4, 3, 5], not a cache"},
     {"delta_rule %q, %q, %v, _, %b, $ws", "must be a carry f32[4, 3, 5], not a window"},
