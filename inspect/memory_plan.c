@@ -68,7 +68,7 @@ static void add_kernel(const hir_module *m, hd_arena *a, hir_id op, uint32_t ste
             .kernel = hir_attr_string(o, HIR_A_NAME, hir_info(o->code)->name),
             .bytes = value_bytes(v),
             .first = step,
-            .leaves = v->place == HIR_PLACE_OUTPUT || v->place == HIR_PLACE_STATE,
+            .leaves = v->place >= HIR_PLACE_OUTPUT,
         };
         number += !v->name;
         row.over = aliased_by(m, plan, &row);

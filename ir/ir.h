@@ -254,7 +254,9 @@ typedef enum hir_place {
     HIR_PLACE_FIXED,  /* offset bytes into the fixed area: values without T */
     HIR_PLACE_INPUT,  /* the caller's input number `offset` */
     HIR_PLACE_OUTPUT, /* the caller's output number `offset` */
-    HIR_PLACE_STATE,  /* state number `offset` */
+    HIR_PLACE_GRADIENT, /* the same of an output grad.NAME: the kernel adds its result to what is
+                         * there */
+    HIR_PLACE_STATE,    /* state number `offset` */
 } hir_place;
 
 typedef struct hir_value {
@@ -419,6 +421,8 @@ bool hir_is_model(const hir_module *m);
 #define HIR_GRADIENT_AT "grad_at."
 /* The output op of the losses; HIR_NONE: the model has none, or the module is no model. */
 hir_id hir_loss_output(const hir_module *m);
+/* Does the op give out a gradient, grad.NAME? */
+bool hir_is_gradient(const hir_op *output);
 /* Has the model a loss, or, of a pipeline stage before the last, the model that it was cut from? */
 bool hir_has_loss(const hir_module *m);
 /* Adds input, op and output. The logits are the first output, [T, V]. False, and a diagnostic, if
@@ -459,8 +463,10 @@ uint32_t hir_written_state(const hir_module *m, hir_id op);
  * (cache_append), in whose memory it lies; HIR_NONE: it is no state. */
 uint32_t hir_state_of_value(const hir_module *m, hir_ref value);
 bool hir_writes_state(const hir_module *m, hir_id kernel); /* does an op of its body? */
-/* Does the kernel neither make a row for each token nor change a state? Then it runs once for all
- * tokens. */
+/* Does an op of the kernel's body sum over the tokens of the call? */
+bool hir_reduces_tokens(const hir_module *m, hir_id kernel);
+/* Does the kernel neither make a row for each token, nor read the rows of all, nor change a state?
+ * Then it runs once for all tokens. */
 bool hir_runs_once(const hir_module *m, hir_id kernel);
 /* May the kernel skip all tokens but those whose rows the caller wants, where nobody else reads the
  * results? Not if it changes a state, which every token has to do whatever reads the kernel's

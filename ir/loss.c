@@ -20,6 +20,11 @@ static hir_id find_output(const hir_module *m, const char *name) {
     return op;
 }
 
+bool hir_is_gradient(const hir_op *output) {
+    return output->code == HIR_OUTPUT_OP &&
+           !strncmp(hir_attr_string(output, HIR_A_NAME, ""), HIR_GRADIENT, strlen(HIR_GRADIENT));
+}
+
 bool hir_takes_targets(hir_opcode code) {
     return code == HIR_CROSS_ENTROPY_OP || code == HIR_CROSS_ENTROPY_PARTS_OP;
 }

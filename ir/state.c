@@ -118,8 +118,15 @@ bool hir_writes_state(const hir_module *m, hir_id kernel) {
     return false;
 }
 
+bool hir_reduces_tokens(const hir_module *m, hir_id kernel) {
+    HIR_EACH(m, op, hir_op_at(m, kernel)->body_first)
+    if (hir_has_trait(hir_op_at(m, op)->code, HIR_REDUCES_TOKENS)) return true;
+    return false;
+}
+
 bool hir_runs_once(const hir_module *m, hir_id kernel) {
     const hir_op *k = hir_op_at(m, kernel);
+    if (hir_reduces_tokens(m, kernel)) return false;
     for (uint32_t i = 0; i < k->n_results; i++) {
         const hir_type t = hir_value_at(m, k->results[i])->type;
         if (hir_type_has_t(t) || hir_type_has_c(t)) return false;
@@ -149,5 +156,5 @@ static bool writes_for_others(const hir_module *m, hir_id kernel) {
 
 bool hir_may_skip_rows(const hir_module *m, hir_id kernel) {
     return !writes_for_others(m, kernel) && !hir_runs_once(m, kernel) &&
-           !is_between_stages(m, kernel);
+           !hir_reduces_tokens(m, kernel) && !is_between_stages(m, kernel);
 }

@@ -256,6 +256,7 @@ static bool place_fits(const verifier *v, hir_id id) {
     case HIR_PLACE_FIXED:
         return !hir_type_has_t(t) && !has_c && area_holds(v->m->fixed_bytes, 0, value->offset, t);
     case HIR_PLACE_OUTPUT:
+    case HIR_PLACE_GRADIENT:
         return value->offset < v->out_values.n &&
                hir_ref_equal(v->out_values.at[value->offset], hir_value_ref(id));
     case HIR_PLACE_STATE:

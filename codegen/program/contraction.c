@@ -31,6 +31,21 @@ hir_ref hcg_through_reshapes(const hir_module *m, hir_ref r) {
     return r;
 }
 
+static hir_id maker(const hir_module *m, hir_ref r) {
+    return r.kind == HIR_REF_VALUE ? hir_value_at(m, r.index)->op : HIR_NONE;
+}
+
+hir_ref hcg_result_of(const hir_module *m, hir_id kernel, hir_id op) {
+    const hir_op *k = hir_op_at(m, kernel), *yield = hir_op_at(m, k->body_last);
+    for (uint32_t i = 0; i < yield->n_args; i++) {
+        hir_id by = maker(m, hcg_through_reshapes(m, yield->args[i]));
+        while (by != HIR_NONE && by != op && hir_is_view_of_rows(m, hir_op_at(m, by)))
+            by = maker(m, hcg_through_reshapes(m, hir_op_at(m, by)->args[0]));
+        if (by == op) return hir_value_ref(k->results[i]);
+    }
+    return hir_no_ref();
+}
+
 static bool reject(planner *p, hir_id op, const char *what) {
     hd_err(p->diags, HD_E_INTERNAL, hir_op_at(p->m, op)->loc,
            "kernel.contract cannot be emitted: %s", what);

@@ -60,5 +60,8 @@ bool hcg_plan_contractions(hcg_program *p, hd_diags *d);
 
 /* `r` without the reshapes that made it, which move no data. */
 hir_ref hcg_through_reshapes(const hir_module *m, hir_ref r);
+/* The result of the kernel that is the result of this op of its body, perhaps reshaped, or the rows
+ * of it; the none ref: there is none. */
+hir_ref hcg_result_of(const hir_module *m, hir_id kernel, hir_id op);
 
 #endif

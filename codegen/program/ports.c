@@ -80,8 +80,8 @@ static bool add_output(lowering *l, const hir_op *op) {
     hir_ref r = op->args[0];
     size_t i = l->p->outputs.n;
     const hir_value *v = r.kind == HIR_REF_VALUE ? hir_value_at(l->m, r.index) : NULL;
-    if (!v || v->place != HIR_PLACE_OUTPUT || lower_output_number(l, v->offset) != i ||
-        v->op == HIR_NONE)
+    const hir_place place = hir_is_gradient(op) ? HIR_PLACE_GRADIENT : HIR_PLACE_OUTPUT;
+    if (!v || v->place != place || lower_output_number(l, v->offset) != i || v->op == HIR_NONE)
         return lower_reject(l, HD_E_TYPE, lower_place(l, op),
                             "an output must be a kernel's result in output[n]",
                             "the plan-memory pass gives every output its place");

@@ -63,9 +63,10 @@ uint32_t lower_calls_of(const lowering *l, hir_id kernel) {
 static bool value_operand(lowering *l, hd_loc loc, hir_id id, hrt_operand *out) {
     const hir_value *v = hir_value_at(l->m, id);
     static const uint32_t bases[] = {
-        [HIR_PLACE_ARENA] = HRT_ARENA, [HIR_PLACE_FIXED] = HRT_FIXED,
-        [HIR_PLACE_INPUT] = HRT_INPUT, [HIR_PLACE_OUTPUT] = HRT_OUTPUT,
-        [HIR_PLACE_STATE] = HRT_STATE, [HIR_PLACE_LOCAL] = HRT_LOCAL,
+        [HIR_PLACE_ARENA] = HRT_ARENA,     [HIR_PLACE_FIXED] = HRT_FIXED,
+        [HIR_PLACE_INPUT] = HRT_INPUT,     [HIR_PLACE_OUTPUT] = HRT_OUTPUT,
+        [HIR_PLACE_STATE] = HRT_STATE,     [HIR_PLACE_LOCAL] = HRT_LOCAL,
+        [HIR_PLACE_GRADIENT] = HRT_OUTPUT,
     };
     if (is_loss_port(l, id, v)) {
         const uint32_t base = v->op == HIR_NONE ? HRT_TARGETS : HRT_LOSSES;
@@ -83,7 +84,7 @@ static bool value_operand(lowering *l, hd_loc loc, hir_id id, hrt_operand *out) 
     if (v->place == HIR_PLACE_NONE)
         return lower_reject(l, HD_E_TYPE, loc, "a value that leaves a kernel has no place",
                             "the plan-memory pass gives every such value its place");
-    const bool output = v->place == HIR_PLACE_OUTPUT;
+    const bool output = v->place == HIR_PLACE_OUTPUT || v->place == HIR_PLACE_GRADIENT;
     bool area =
         v->place == HIR_PLACE_ARENA || v->place == HIR_PLACE_FIXED || v->place == HIR_PLACE_LOCAL;
     *out = (hrt_operand){.base = bases[v->place],
@@ -188,8 +189,19 @@ static bool is_small(const lowering *l, const hrt_step *step) {
     return bytes <= SMALL;
 }
 
+/* A gradient whose kernel is not written yet. */
+static bool reject_missing(lowering *l, hir_id kernel) {
+    const hir_op *op = hir_op_at(l->m, hir_form_op(l->m, kernel));
+    hd_diag *e = hd_err(l->d, HD_E_UNSUPPORTED, lower_place(l, op), "%s is not compiled yet",
+                        hir_info(op->code)->name);
+    e->cause = "this version has no kernel for this gradient";
+    e->hint = "the float64 reference computes it: hadal gradients --interpret";
+    return false;
+}
+
 static bool add_step(lowering *l, hir_id id) {
     if (hcg_is_collective(l->m, id)) return lower_collective(l, id);
+    if (!hcg_form_of(l->m, id)->emit) return reject_missing(l, id);
     const hir_op *op = hir_op_at(l->m, id);
     const hcg_use *use = &l->uses[id];
     const hcg_kernel *prefill = &l->p->kernels.at[use->function[HIR_PREFILL]];

@@ -183,6 +183,10 @@ static bool is_output(const hir_module *m, hir_id value) {
     return false;
 }
 
+static bool is_given_out(const hir_value *v) {
+    return v->place == HIR_PLACE_OUTPUT || v->place == HIR_PLACE_GRADIENT;
+}
+
 /* Renumbers the places of outputs; values that are no longer outputs lose theirs. */
 static void renumber_outputs(hir_module *m) {
     uint64_t n = 0;
@@ -190,12 +194,11 @@ static void renumber_outputs(hir_module *m) {
         const hir_op *o = hir_op_at(m, op);
         for (uint32_t i = 0; i < o->n_results; i++) {
             hir_value *v = hir_value_at(m, o->results[i]);
-            if (v->place == HIR_PLACE_OUTPUT && !is_output(m, o->results[i]))
-                v->place = HIR_PLACE_NONE;
+            if (is_given_out(v) && !is_output(m, o->results[i])) v->place = HIR_PLACE_NONE;
         }
         if (o->code != HIR_OUTPUT_OP) continue;
         hir_value *v = o->args[0].kind == HIR_REF_VALUE ? hir_value_at(m, o->args[0].index) : NULL;
-        if (v && v->place == HIR_PLACE_OUTPUT) v->offset = n;
+        if (v && is_given_out(v)) v->offset = n;
         n++;
     }
 }

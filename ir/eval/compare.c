@@ -271,8 +271,11 @@ static bool compare_results(comparison *c, int call) {
 
 /* Gradients are those of whole sequences: each call begins one. */
 static bool has_gradients(const hir_module *m) {
-    HIR_EACH(m, op, m->first)
-    if (hir_has_trait(hir_op_at(m, op)->code, HIR_REDUCES_TOKENS)) return true;
+    HIR_EACH(m, op, m->first) {
+        const hir_op *o = hir_op_at(m, op);
+        if (hir_has_trait(o->code, HIR_REDUCES_TOKENS)) return true;
+        if (hir_is_kernel(o) && hir_reduces_tokens(m, op)) return true;
+    }
     return false;
 }
 

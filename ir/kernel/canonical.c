@@ -185,7 +185,8 @@ void hir_canonical_results(hir_canonical *c) {
     for (uint32_t i = 0; i < kernel->n_results; i++) {
         const hir_ref r = hir_value_ref(kernel->results[i]);
         const bool state = hir_value_at(c->m, r.index)->place == HIR_PLACE_STATE;
-        hir_canonical_number(c, state);
+        const bool adds = hir_value_at(c->m, r.index)->place == HIR_PLACE_GRADIENT;
+        hir_canonical_number(c, state | (uint64_t)adds << 1);
         add_reference(c, HIR_CANONICAL_OPERAND, place_of(c, i, in_place[i]), c->first_operand);
         if (!state) hd_push(c->arena, &c->operands.list, r);
         hir_canonical_type(c, r, hir_ref_type(c->m, r));

@@ -82,6 +82,24 @@ hir_kernel_form hir_form_by_op(hir_opcode code) {
     return (hir_kernel_form)form;
 }
 
+static bool same_attr(const hir_attr *a, const hir_attr *b) {
+    const bool strings = hir_attr_kind_of(a->id) == HIR_ATTR_STRING;
+    return a->id == b->id && a->i == b->i && memcmp(&a->f, &b->f, sizeof a->f) == 0 &&
+           (a->id == HIR_A_OF || !strings || !strcmp(a->s, b->s));
+}
+
+bool hir_are_gradients_of_one(const hir_module *m, hir_id a, hir_id b) {
+    const hir_op *x = hir_op_at(m, a), *y = hir_op_at(m, b);
+    if (x->code != y->code || !hir_has_trait(x->code, HIR_REDUCES_TOKENS)) return false;
+    if (!hir_find_attr(x, HIR_A_OF) || x->n_args != y->n_args || x->n_attrs != y->n_attrs)
+        return false;
+    for (uint32_t i = 0; i < x->n_args; i++)
+        if (!hir_ref_equal(x->args[i], y->args[i])) return false;
+    for (uint32_t i = 0; i < x->n_attrs; i++)
+        if (!same_attr(&x->attrs[i], &y->attrs[i])) return false;
+    return true;
+}
+
 /* ---- of kernels ---------------------------------------------------------------------------- */
 hir_id hir_form_op(const hir_module *m, hir_id kernel) {
     const hir_op *k = hir_op_at(m, kernel);
@@ -96,6 +114,10 @@ hir_id hir_form_op(const hir_module *m, hir_id kernel) {
 bool hir_is_matrix(hir_opcode code, uint32_t i) {
     if (code == HIR_ATTENTION_EXPANDED_OP) return i == 5 || i == 6;
     return i == 1 && (hir_is_linear(code) || code == HIR_BLOCK_LINEAR_OP);
+}
+
+bool hir_is_view_of_rows(const hir_module *m, const hir_op *o) {
+    return o->code == HIR_CACHE_ROWS_OP && hir_ref_type(m, o->args[0]).dim[0] == HIR_C;
 }
 
 static bool has_trait(hir_opcode code, unsigned trait) {

@@ -83,10 +83,18 @@ static inline uint32_t hir_bias_of(hir_opcode code) {
     return code == HIR_EXPERT_LINEAR_OP ? 3 : 2;
 }
 
+/* Is it a cache_rows that changes nothing? The tokens of a call with gradients are one sequence, so
+ * that the rows of a cache that has one for each position are those of the tokens. */
+bool hir_is_view_of_rows(const hir_module *m, const hir_op *o);
+
 /* May all operands of the op, which makes a form, be reshaped in its kernel? */
 bool hir_takes_views(hir_opcode code);
 /* May elementwise ops of the op's result follow in its kernel? */
 bool hir_takes_epilogue(hir_opcode code);
+
+/* Are both gradients of operands of one op, so that they may stand in one kernel? Their operands and
+ * attributes are equal, but for `of`. */
+bool hir_are_gradients_of_one(const hir_module *m, hir_id a, hir_id b);
 
 /* ---- of kernels ---------------------------------------------------------------------------- */
 /* The form of a kernel; HIR_KERNEL_FORMS: no op of its body decides one. */

@@ -12,9 +12,10 @@
  *               (ir/kernel/heads.c)
  *   experts     (reshape of an outer value)* expert_linear+ (const | elementwise)* yield
  *               one x, ids and type for all; an elementwise op takes whole [T, k, N]
- *   sequence    [reshape of an outer value -> operand]* one op that makes a form (kernels.def)
- *               (const | elementwise)* of forms that may have them, reshape* yield; each form
- *               has its rule for the op's operands
+ *   sequence    [reshape of an outer value -> operand]* one op that makes a form (kernels.def), or
+ *               several gradients of operands of one op
+ *               (const | elementwise)* of forms that may have them, (reshape | cache_rows)* yield;
+ *               each form has its rule for the op's operands
  *   row         primitives only; all results have T (or C: state), or none has
  *   threads     the splits that the form may have
  *   rows        "last" and "loss" kernels are of a form that may be, and write no state; only such
@@ -176,6 +177,7 @@ static part part_of(const hir_rules *r, const hir_op *o) {
     if (o->code == HIR_CONST_OP || hir_has_trait(o->code, HIR_ELEMENTWISE)) return EPILOGUE;
     if (o->code == HIR_CROSS_ENTROPY_PARTS_OP || o->code == HIR_YIELD_OP) return TAIL;
     if (o->code == HIR_RESHAPE_OP) return is_inner(r, o->args[0]) ? TAIL : HEAD;
+    if (hir_is_view_of_rows(r->m, o)) return is_inner(r, o->args[0]) ? TAIL : NOWHERE;
     return NOWHERE;
 }
 
@@ -334,7 +336,8 @@ static void check_blocks(hir_rules *r) {
 /* The body around the op that makes the form: `operands` is the form's rule for it. */
 static void check_sequence(hir_rules *r, void (*operands)(hir_rules *r, hir_id op)) {
     part now = HEAD;
-    uint32_t heads = 0, ops = 0;
+    uint32_t heads = 0;
+    const hir_id first = hir_form_op(r->m, r->kernel);
     const bool epilogue = hir_has_form_trait(r->m, r->kernel, HIR_EPILOGUE);
     HIR_EACH(r->m, op, hir_op_at(r->m, r->kernel)->body_first) {
         const hir_op *o = hir_op_at(r->m, op);
@@ -354,8 +357,9 @@ static void check_sequence(hir_rules *r, void (*operands)(hir_rules *r, hir_id o
         if (!forms) continue;
         hir_rules_require(r, op, heads <= 1 || hir_takes_views(o->code),
                           "only the first operand is reshaped in front");
-        hir_rules_require(r, op, ops++ == 0,
-                          "a sequence kernel has one op that looks along the sequence");
+        hir_rules_require(r, op, op == first || hir_are_gradients_of_one(r->m, first, op),
+                          "a sequence kernel has one op that looks along the sequence, or the "
+                          "gradients of the operands of one");
         operands(r, op);
     }
 }
@@ -521,6 +525,44 @@ static void check_ngram(hir_rules *r) {
 static void check_delta_rule(hir_rules *r) {
     check_sequence(r, check_views);
 }
+
+/* ---- gradients -------------------------------------------------------------------------------- */
+/* Rows of a cache are state, written by kernels before; all else is in memory, perhaps under
+ * another shape. */
+static void check_gradient_operands(hir_rules *r, hir_id op) {
+    const hir_op *o = hir_op_at(r->m, op);
+    for (uint32_t i = 0; i < o->n_args; i++) {
+        const hir_ref x = o->args[i];
+        if (x.kind == HIR_REF_NONE) continue;
+        hir_rules_require(r, op, x.kind != HIR_REF_STATE, "it reads a state");
+        hir_rules_require(r, op, !is_inner(r, x) || is_a(r, x, HIR_RESHAPE_OP),
+                          "an operand is made in the kernel itself");
+        if (hir_type_has_c(hir_ref_type(r->m, x)))
+            check_rows_operand(r, op, i, "rows of a cache are state, written by kernels before");
+    }
+    check_weights(r, op);
+}
+
+static void check_gradient(hir_rules *r) {
+    check_sequence(r, check_gradient_operands);
+    HIR_EACH(r->m, op, hir_op_at(r->m, r->kernel)->body_first) {
+        const hir_op *o = hir_op_at(r->m, op);
+        for (uint32_t i = 0; i < o->n_args && o->code == HIR_YIELD_OP; i++)
+            hir_rules_require(r, op, !hir_type_has_c(hir_ref_type(r->m, o->args[i])),
+                              "the gradient of a cache leaves its kernel by rows: cache_rows");
+    }
+}
+
+#define check_sum_tokens              check_gradient
+#define check_scatter_rows            check_gradient
+#define check_linear_grad             check_gradient
+#define check_block_linear_grad       check_gradient
+#define check_expert_linear_grad      check_gradient
+#define check_attention_grad          check_gradient
+#define check_attention_selected_grad check_gradient
+#define check_pool_grad               check_gradient
+#define check_short_conv_grad         check_gradient
+#define check_delta_rule_grad         check_gradient
 
 /* Rejects a kernel of a kind whose forms are distinguished by an op, but which has no such op. */
 static void reject_formless(hir_rules *r) {

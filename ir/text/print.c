@@ -4,8 +4,8 @@
 #include "ir/signature.h"
 #include "ir/text/text.h"
 
-static const char *const place_names[] = {"",      "arena",  "local", "fixed",
-                                          "input", "output", "state"};
+static const char *const place_names[] = {"",      "arena",  "local",    "fixed",
+                                          "input", "output", "gradient", "state"};
 
 const char *hir_place_name(hir_place place) {
     return place_names[place];

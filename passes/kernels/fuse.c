@@ -13,6 +13,7 @@
  *
  *     row op            phase = max over operands of (made by a row op: its phase;
  *                                                     made by a contraction: its phase + 1)
+ *     op without T      before its first user; after sums over tokens that it reads: as a row op
  *     linear, attention phase = that of its operands, after everything placed in the phase so far
  *     elementwise op    on the [T, N] result of a contraction, or of a sequence kernel whose form
  *                       may have one, all other operands older: its epilogue
@@ -70,20 +71,24 @@ static uint64_t position(const fuse *f, hir_ref base) {
 static uint32_t phase_for_rows(const fuse *f, hir_ref r) {
     const fuse_node *n = fuse_node_of(f, fuse_base(f, r));
     if (!n) return 0;
-    if (n->kind == FUSE_ROW) return n->phase;
+    if (n->kind == FUSE_ROW || n->late) return n->phase;
     return n->kind >= FUSE_CONTRACT && n->kind <= FUSE_SEQUENCE ? n->phase + 1 : 0;
 }
 
 /* First phase whose contractions can read a value. */
 static uint32_t phase_for_contractions(const fuse *f, hir_ref r) {
     const fuse_node *n = fuse_node_of(f, fuse_base(f, r));
-    bool made = n && n->kind >= FUSE_ROW && n->kind <= FUSE_SEQUENCE;
+    bool made = n && ((n->kind >= FUSE_ROW && n->kind <= FUSE_SEQUENCE) || n->late);
     return made ? n->phase : 0;
 }
 
 /* ---- groups -------------------------------------------------------------------------------- */
 static uint32_t new_group(fuse *f, fuse_kind kind, uint32_t phase) {
-    fuse_group g = {.kind = kind, .phase = phase, .same_x = HIR_NONE, .experts = HIR_NONE};
+    fuse_group g = {.kind = kind,
+                    .phase = phase,
+                    .same_x = HIR_NONE,
+                    .experts = HIR_NONE,
+                    .gradient = HIR_NONE};
     hd_push(f->c->scratch, &f->groups, g);
     return (uint32_t)f->groups.n - 1;
 }
@@ -141,7 +146,8 @@ static void place_linear(fuse *f, hir_id op) {
     uint32_t base = fuse_base(f, x).index, phase = contraction_phase(f, x);
     for (uint32_t g = f->last_with_x[base]; g != HIR_NONE; g = f->groups.at[g].same_x) {
         const fuse_group *group = &f->groups.at[g];
-        if (group->phase < phase || group->experts != HIR_NONE || !same_view(f, group->x, x))
+        if (group->kind != FUSE_CONTRACT || group->phase < phase || group->experts != HIR_NONE ||
+            !same_view(f, group->x, x))
             continue;
         place(f, op, FUSE_CONTRACT, group->phase, g);
         hir_remark_add(f->c, true, op, "joins the contraction of the same x");
@@ -180,6 +186,51 @@ static void place_alone(fuse *f, hir_id op, fuse_kind kind) {
     }
     place(f, op, kind, phase, new_group(f, kind, phase));
     f->groups.at[f->node[op].group].epilogue = hir_takes_epilogue(hir_op_at(f->m, op)->code);
+}
+
+/* ---- gradients ----------------------------------------------------------------------------- */
+/* A sum over tokens; it joins the kernel of another gradient of the same operands. */
+static void place_gradient(fuse *f, hir_id op) {
+    const uint32_t base = fuse_base(f, pass_arg(f->m, op, 0)).index;
+    for (uint32_t g = f->last_with_x[base]; g != HIR_NONE; g = f->groups.at[g].same_x) {
+        const hir_id other = f->groups.at[g].gradient;
+        if (other == HIR_NONE || !hir_are_gradients_of_one(f->m, other, op)) continue;
+        place(f, op, FUSE_SEQUENCE, f->groups.at[g].phase, g);
+        hir_remark_add(f->c, true, op, "joins the kernel of the other gradients of its operands");
+        return;
+    }
+    place_alone(f, op, FUSE_SEQUENCE);
+    const uint32_t g = f->node[op].group;
+    f->groups.at[g].gradient = op;
+    f->groups.at[g].same_x = f->last_with_x[base];
+    f->last_with_x[base] = g;
+}
+
+/* The rows of a gradient that its kernel gives by token. */
+static bool place_rows_of(fuse *f, hir_id op) {
+    if (!hir_is_view_of_rows(f->m, hir_op_at(f->m, op))) return false;
+    const hir_ref x = fuse_base(f, pass_arg(f->m, op, 0));
+    const fuse_node *n = fuse_node_of(f, x);
+    if (!n || n->kind != FUSE_SEQUENCE || f->groups.at[n->group].gradient == HIR_NONE) return false;
+    place(f, op, FUSE_SEQUENCE, n->phase, n->group);
+    return true;
+}
+
+/* An op without T: it runs once, before all that reads it, and after what it reads. */
+static void place_once(fuse *f, hir_id op) {
+    uint32_t phase = 0;
+    bool late = false;
+    for (uint32_t i = 0; i < hir_op_at(f->m, op)->n_args; i++) {
+        const hir_ref x = fuse_base(f, pass_arg(f->m, op, i));
+        const fuse_node *n = fuse_node_of(f, x);
+        if (!n || (n->kind != FUSE_SEQUENCE && !n->late)) continue;
+        const uint32_t p = phase_for_rows(f, x);
+        late = true;
+        if (p > phase) phase = p;
+    }
+    place(f, op, FUSE_FIXED, phase, HIR_NONE);
+    f->node[op].late = late;
+    if (phase > f->last) f->last = phase;
 }
 
 /* Places a send or a recv. They stay in the order of the program, since two pipeline stages match
@@ -416,6 +467,8 @@ static bool place_op(fuse *f, hir_id op) {
         place(f, op, FUSE_COPIED, 0, HIR_NONE);
     else if (o->code == HIR_RESHAPE_OP && is_free_view(f, op))
         place(f, op, FUSE_COPIED, 0, HIR_NONE);
+    else if (hir_has_trait(o->code, HIR_REDUCES_TOKENS))
+        place_gradient(f, op);
     else if (hir_has_trait(o->code, HIR_SEQUENCE))
         place_alone(f, op, FUSE_SEQUENCE);
     else if (o->code == HIR_BLOCK_LINEAR_OP)
@@ -429,7 +482,9 @@ static bool place_op(fuse *f, hir_id op) {
     else if (o->code == HIR_EXPERT_LINEAR_OP)
         place_experts(f, op);
     else if (!hir_type_has_t(t) && !pass_type_has_c(t) && !hir_has_trait(o->code, HIR_WRITES_STATE))
-        place(f, op, FUSE_FIXED, 0, HIR_NONE);
+        place_once(f, op);
+    else if (place_rows_of(f, op))
+        return true;
     else if (hir_has_trait(o->code, HIR_ELEMENTWISE))
         place_elementwise(f, op);
     else if (!place_head_op(f, op))
@@ -665,7 +720,7 @@ static bool is_cheap(const fuse *f, hir_id op) {
  * user. */
 static void place_fixed(fuse *f, hir_id op) {
     fuse_node *n = &f->node[op];
-    if (n->kind != FUSE_FIXED) return;
+    if (n->kind != FUSE_FIXED || n->late) return;
     uint32_t v = hir_result(f->m, op), phase = HIR_NONE;
     bool needs_place = !is_cheap(f, op);
     for (uint32_t i = 0; i < f->uses.count[v]; i++) {
@@ -702,16 +757,22 @@ static uint32_t *no_groups(fuse *f, uint32_t n) {
     return at;
 }
 
+/* Linear ops come first in a contraction, and gradients in their kernel. */
+static bool comes_first(hir_opcode code, fuse_kind kind) {
+    if (kind == FUSE_SEQUENCE) return hir_has_trait(code, HIR_REDUCES_TOKENS);
+    return kind == FUSE_CONTRACT && hir_is_linear(code);
+}
+
 static void fill_groups(fuse *f) {
-    uint32_t phases = f->front + 1, contractions = (uint32_t)f->groups.n;
+    uint32_t phases = (f->last > f->front ? f->last : f->front) + 1;
+    uint32_t contractions = (uint32_t)f->groups.n;
     uint32_t *rows = no_groups(f, phases), *fixed = no_groups(f, phases);
     uint32_t *of_rank = no_groups(f, phases);
-    for (int linear = 1; linear >= 0; linear--) /* linear ops come first in a contraction */
+    for (int first = 1; first >= 0; first--)
         for (size_t k = 0; k < f->program.n; k++) {
             hir_id op = f->program.at[k];
             fuse_node *n = &f->node[op];
-            if ((hir_is_linear(hir_op_at(f->m, op)->code) && n->kind == FUSE_CONTRACT) != linear)
-                continue;
+            if (comes_first(hir_op_at(f->m, op)->code, n->kind) != first) continue;
             if (n->kind == FUSE_ROW)
                 n->group =
                     row_group(f, has_rows_of_rank(f, op) ? of_rank : rows, FUSE_ROW, n->phase);

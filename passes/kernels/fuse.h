@@ -27,6 +27,7 @@ typedef struct fuse_node { /* of an op */
     uint32_t phase; /* see fuse.c */
     uint32_t group; /* index into fuse.groups */
     hir_id root;    /* op of a per-head epilogue: its linear op; else HIR_NONE */
+    bool late;      /* FUSE_FIXED: it needs what an earlier kernel has summed over tokens */
     int64_t heads;  /* linear: heads of its per-head epilogue; 0: it has none */
 } fuse_node;
 
@@ -35,6 +36,7 @@ typedef struct fuse_group { /* becomes a kernel */
     uint32_t phase;
     uint32_t same_x;    /* contraction: an older group that reads the same value, HIR_NONE */
     hir_ref x;          /* contraction: the shared operand */
+    hir_id gradient;    /* sequence of gradients: its first; else HIR_NONE */
     bool epilogue;      /* sequence: elementwise ops may follow */
     hir_id experts;     /* contraction of experts: its first product; else HIR_NONE */
     HD_VEC(hir_id) ops; /* in program order; of a contraction: prologue, linear ops, epilogue */
@@ -62,6 +64,7 @@ typedef struct fuse {
     fuse_node *node;        /* by op */
     HD_VEC(fuse_group) groups;
     uint32_t front;           /* highest phase of a row op so far */
+    uint32_t last;            /* the same of an op that runs once, after sums over tokens */
     uint32_t sent;            /* phase of the last send or recv so far */
     uint32_t *last_with_x;    /* by value: newest contraction group that reads it */
     bool *given_out;          /* by value: an output names it */

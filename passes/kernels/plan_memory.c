@@ -2,7 +2,8 @@
  *
  * Needs    kernels in final order; outputs that name results of kernels, each once (schedule
  *          ensures both).
- * Does     inputs, outputs and state are in memory of the caller or the session. Other results with
+ * Does     inputs, outputs and state are in memory of the caller or the session; to an output that is
+ *          a gradient its kernel adds. Other results with
  *          T share one arena: offsets are bytes per token, multiples of 64, so that offset * T is
  *          aligned for every T; rows of whole pages are padded by a line. Results without T share
  *          the fixed area in the same way. A value is live from the kernel that defines it to the
@@ -88,7 +89,8 @@ static bool place_outputs(planner *p) {
                 ->hint = "run schedule first";
             return false;
         }
-        set_place(p, x.index, HIR_PLACE_OUTPUT, number++);
+        const bool adds = hir_is_gradient(hir_op_at(p->m, op));
+        set_place(p, x.index, adds ? HIR_PLACE_GRADIENT : HIR_PLACE_OUTPUT, number++);
     }
     return true;
 }
@@ -173,7 +175,7 @@ static bool place_result(planner *p, hir_id kernel, uint32_t i, uint32_t number)
     hir_id value = hir_op_at(p->m, kernel)->results[i];
     const hir_value *v = hir_value_at(p->m, value);
     if (pass_type_has_c(v->type)) return place_state(p, kernel, i);
-    if (v->place == HIR_PLACE_OUTPUT) return true;
+    if (v->place != HIR_PLACE_NONE) return true; /* an output */
     buffer b = {.value = value, .born = number, .dies = p->last_read[value]};
     if (b.dies < number) b.dies = number; /* also if it has no reader */
     if (!buffer_size(p, value, &b.size)) return false;

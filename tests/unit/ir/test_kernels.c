@@ -98,6 +98,43 @@ static const char *model_text(hd_arena *a, hir_kernel_form form, attributes s) {
         "    %%27 = attention.expanded %%d, %%26, %%m, _, _, @maps, @maps {scale = 1} : f32[T, 2, "
         "8]\n"
         "    yield %%27\n  }\n"
+        "  %%g0 = kernel.sequence %s : f32[16] {\n"
+        "    %%70 = sum_tokens %%q : f32[16]\n"
+        "    yield %%70\n  }\n"
+        "  %%g1 = kernel.sequence %s : f32[40, 16] {\n"
+        "    %%71 = scatter_rows %%q, %%t {length = 40} : f32[40, 16]\n"
+        "    yield %%71\n  }\n"
+        "  %%g2 = kernel.sequence %s : f32[16, 16] {\n"
+        "    %%72 = linear_grad %%q, %%q : f32[16, 16]\n"
+        "    yield %%72\n  }\n"
+        "  %%g3 = kernel.sequence %s : f32[2, 8, 8] {\n"
+        "    %%73 = reshape %%q {shape = [T, 2, 8]} : f32[T, 2, 8]\n"
+        "    %%74 = block_linear_grad %%73, %%73 : f32[2, 8, 8]\n"
+        "    yield %%74\n  }\n"
+        "  %%g4 = kernel.sequence %s : f32[4, 8, 16] {\n"
+        "    %%75 = reshape %%q {shape = [T, 2, 8]} : f32[T, 2, 8]\n"
+        "    %%76 = expert_linear_grad %%75, %%q, %%i {length = 4} : f32[4, 8, 16]\n"
+        "    yield %%76\n  }\n"
+        "  %%g5 = kernel.sequence %s : f32[T, 2, 8] {\n"
+        "    %%77 = reshape %%q {shape = [T, 2, 8]} : f32[T, 2, 8]\n"
+        "    %%78 = attention_grad %%77, %%c, %%c, _, _, %%77 {scale = 1, of = \"q\"} : f32[T, 2, "
+        "8]\n"
+        "    yield %%78\n  }\n"
+        "  %%g6 = kernel.sequence %s : f32[T, 2, 8] {\n"
+        "    %%79 = reshape %%q {shape = [T, 2, 8]} : f32[T, 2, 8]\n"
+        "    %%80 = attention_selected_grad %%79, %%c, %%c, %%y, _, _, %%79 {scale = 1, of = "
+        "\"q\"} : f32[T, 2, 8]\n"
+        "    yield %%80\n  }\n"
+        "  %%g7 = kernel.sequence %s : f32[T, 16] {\n"
+        "    %%81 = pool_grad %%q, %%q, _, %%q {length = 4, of = \"x\"} : f32[T, 16]\n"
+        "    yield %%81\n  }\n"
+        "  %%g8 = kernel.sequence %s : f32[16, 2] {\n"
+        "    %%82 = short_conv_grad %%q, @taps, %%q {of = \"taps\"} : f32[16, 2]\n"
+        "    yield %%82\n  }\n"
+        "  %%g9 = kernel.sequence %s : f32[T, 2] {\n"
+        "    %%83 = reshape %%q {shape = [T, 2, 8]} : f32[T, 2, 8]\n"
+        "    %%84 = delta_rule_grad %%83, %%83, %%83, _, %%beta, %%83 {of = \"beta\"} : f32[T, 2]\n"
+        "    yield %%84\n  }\n"
         "  %%o = kernel.contract %s : f32[T, 16] {\n    %%8 = linear %%r, @w, _ : f32[T, 16]\n"
         "    %%9 = add %%8, %%s : f32[T, 16]\n    yield %%9\n  }\n"
         "  %%p = kernel.row %s : f32[T, 2, 8] {\n    %%10 = reshape %%o {shape = [T, 2, 8]} : "
@@ -125,7 +162,15 @@ static const char *model_text(hd_arena *a, hir_kernel_form form, attributes s) {
         attrs_of(a, "sequence", of[HIR_FORM_ATTENTION]),
         attrs_of(a, "carried", of[HIR_FORM_CARRIED]), attrs_of(a, "blocks", of[HIR_FORM_BLOCKS]),
         attrs_of(a, "latent", of[HIR_FORM_LATENT]), attrs_of(a, "made", of[HIR_FORM_EXPANDED]),
-        attrs_of(a, "sum", last),
+        attrs_of(a, "sum", of[HIR_FORM_SUM_TOKENS]), attrs_of(a, "rows", of[HIR_FORM_SCATTER_ROWS]),
+        attrs_of(a, "dw", of[HIR_FORM_LINEAR_GRAD]),
+        attrs_of(a, "dblocks", of[HIR_FORM_BLOCK_LINEAR_GRAD]),
+        attrs_of(a, "dexperts", of[HIR_FORM_EXPERT_LINEAR_GRAD]),
+        attrs_of(a, "dattention", of[HIR_FORM_ATTENTION_GRAD]),
+        attrs_of(a, "dselected", of[HIR_FORM_ATTENTION_SELECTED_GRAD]),
+        attrs_of(a, "dpool", of[HIR_FORM_POOL_GRAD]),
+        attrs_of(a, "dconv", of[HIR_FORM_SHORT_CONV_GRAD]),
+        attrs_of(a, "ddelta", of[HIR_FORM_DELTA_RULE_GRAD]), attrs_of(a, "last", last),
         attrs_of(a, "out",
                  (attributes){last.rows, hir_split_name(hir_form(HIR_FORM_ROW_PROGRAM)->decode),
                               hir_split_name(hir_form(HIR_FORM_ROW_PROGRAM)->prefill)}));
