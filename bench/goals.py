@@ -54,31 +54,28 @@ def prefill(a):
 
 
 def loss(a):
-    """Losses of windows of 512 tokens, as hadal eval takes them from a library, over a prefill of as many tokens that asks for
-    the last row of logits alone, in turn, plus what the other rows need at the rate of that prefill: the products of the head,
-    and of the last layer all but keys and values, which such a prefill computes for one row (the figure without them is told)."""
+    """NAME_loss, of which hadal eval is made, over a prefill of as many tokens that asks for the last row of logits alone, in
+    turn and in one process, plus what the other rows need at the rate of that prefill: the products of the head, and of the
+    last layer all but keys and values, which such a prefill computes for one row (the figure without them is told)."""
     T, shape = int(tokens(a, 512)), ["-D", "system=attnres", *(x for d in SMALL.split(",") if a.quick for x in ("-D", d))]
     hidden, vocab, ff, heads = (64, 256, 128, 2048) if a.quick else (1024, 32000, 3072, 2048)
     last_layer = 4 * hidden * heads + 6 * hidden * ff + 4 * heads * (T + 1) / 2  # q, o; feed-forward; attention
     with tempfile.TemporaryDirectory(dir=a.work) as folder:
-        weights, model, data = (os.path.join(folder, x) for x in ("random.safetensors", "m", "tokens.i32"))
+        weights, model = (os.path.join(folder, x) for x in ("random.safetensors", "m"))
         run(a, "hadal", "init-weights", MODEL, *shape, "-q", "-o", weights)
-        run(a, "hadal", "compile", MODEL, *shape, "-w", weights, "--loss", "--target-cpu", "native", "-q", "-o", model)
-        windows = 2 if a.quick else 4
-        with open(data, "wb") as f:  # a window has one token that is predicted and not read
-            f.write(b"".join((37 * i % vocab).to_bytes(4, "little") for i in range(windows * (T + 1))))
-        ratios, of_head, rates = [], [], []
-        for _ in range(a.rounds):
-            row = json.loads(run(a, "hadal", "bench", model, "--prefill", T, "--decode", "", "--threads", a.threads, "--rounds", 1,
-                                 "--json"))["rows"][0]
-            done = json.loads(run(a, "hadal", "eval", model, "--data", data, "--context", T + 1, "--threads", a.threads, "--json", "-q"))
-            second = row["seconds"] / row["flops"]
-            head, other_rows = (second * (T - 1) * (2 * hidden * vocab + more) for more in (0, last_layer))
-            ratios.append(done["seconds"] / windows / (row["seconds"] + other_rows))
-            of_head.append(done["seconds"] / windows / (row["seconds"] + head))
-            rates.append(done["data_tokens"] / done["seconds"])
-    yield ("loss 512, f32: time over prefill, and head and last layer of the other rows", AT_MOST, 1.03, statistics.median(ratios),
-           f"{statistics.median(of_head):.3f} over prefill and head; {statistics.median(rates):.0f} tok/s{busy(row)}")
+        run(a, "hadal", "compile", MODEL, *shape, "-w", weights, "--loss", "--emit=so,weights,python", "--target-cpu", "native",
+            "-q", "-o", model)
+        row = json.loads(run(a, "hadal", "bench", model, "--prefill", T, "--decode", "", "--threads", a.threads, "--rounds", 1,
+                             "--json"))["rows"][0]
+        line = [sys.executable, os.path.join(os.path.dirname(os.path.abspath(__file__)), "loss_in_turn.py"), model,
+                *map(str, (T, vocab, a.threads, max(a.rounds, 2 if a.quick else 8)))]
+        seconds = json.loads(subprocess.run(line, capture_output=True, text=True, check=True).stdout)
+    head, other_rows = ((T - 1) * (2 * hidden * vocab + more) / row["flops"] for more in (0, last_layer))
+    low, ratio, high = (x / (1 + other_rows) for x in statistics.quantiles(
+        [loss / prefill for loss, prefill in zip(seconds["loss"], seconds["prefill"])], n=4))
+    yield ("loss 512, f32: time over prefill, and head and last layer of the other rows", AT_MOST, 1.03, ratio,
+           f"quartiles {low:.3f} .. {high:.3f}; {ratio * (1 + other_rows) / (1 + head):.3f} over prefill and head; "
+           f"{T / statistics.median(seconds['loss']):.0f} tok/s{busy(row)}")
 
 
 def start(a):
