@@ -159,9 +159,9 @@ static int prepare(hadal_session *s, const command_line *line, const hadal_data 
 }
 
 static int evaluate(hadal_session *s, const command_line *line, workspace *w, ranks *group) {
-    hadal_eval_options o;
+    hadal_eval_options o = {0};
     hadal_evaluation result;
-    const hadal_data *data;
+    const hadal_data *data = NULL;
     if (options_of(s, line, &o) || open_data(s, line, &data) ||
         prepare(s, line, data, &o, w, group))
         return 1;

@@ -26,8 +26,8 @@ static int read_sequence(hadal_session *s, const command_line *line, const int32
 }
 
 int cmd_gradients(hadal_session *s, const command_line *line) {
-    const int32_t *tokens, *targets;
-    int64_t n;
+    const int32_t *tokens = NULL, *targets = NULL;
+    int64_t n = 0;
     hadal_gradient_result result;
     const hadal_gradient_options o = {.struct_size = sizeof o,
                                       .interpret = option_given(line, OPTION_INTERPRET),

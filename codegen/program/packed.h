@@ -60,11 +60,13 @@ static inline uint64_t hcg_group_first(hir_dtype dtype) {
     return hcg_grouped_of(dtype).first;
 }
 static inline unsigned hcg_group_per_block(hir_dtype dtype) {
-    return hcg_grouped_of(dtype).per_block;
+    const unsigned per_block = hcg_grouped_of(dtype).per_block;
+    hd_known(per_block > 0); /* for types of HCG_GROUPED alone */
+    return per_block;
 }
 static inline unsigned hcg_group_scales(hir_dtype dtype) {
     const unsigned scales = hcg_grouped_of(dtype).scales;
-    hd_known(scales > 0); /* for types of HCG_GROUPED alone */
+    hd_known(scales > 0); /* likewise */
     return scales;
 }
 static inline int64_t hcg_panel_end(hir_dtype dtype) {
