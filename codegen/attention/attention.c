@@ -165,35 +165,45 @@ static LLVMValueRef reversed(hcg_emit *e, LLVMValueRef v) {
                                   LLVMConstVector(mask, e->level->lanes), "");
 }
 
-/* Adds the bias to the scores of the keys from .. to - 1, counted in the tile: `lanes` at once, or
- * one. Distances fall as keys rise, so a vector of the bias is read backwards. */
-static LLVMValueRef add_some(hcg_emit *e, const hcg_query *q, LLVMValueRef bias, LLVMValueRef from,
-                             LLVMValueRef to, unsigned lanes) {
+/* Adds the bias to the scores of the keys from .. to - 1, counted in the tile, or (`leave`) writes
+ * the scores in its place: `lanes` at once, or one. Distances fall as keys rise, so a vector of the
+ * bias is read backwards. */
+static LLVMValueRef some_distances(hcg_emit *e, const hcg_query *q, LLVMValueRef bias,
+                                   LLVMValueRef from, LLVMValueRef to, unsigned lanes, bool leave) {
     LLVMValueRef end = hcg_add(e, to, hcg_i64(e, 1 - (int64_t)lanes));
     hcg_loop l = hcg_loop_begin(e, from, end, hcg_i64(e, lanes), "bias", 0, NULL);
     LLVMValueRef at = hcg_at(e, e->f32, q->scores, hcg_mul_const(e, l.index, q->apart));
     LLVMValueRef key = hcg_add(e, q->first, hcg_add(e, l.index, hcg_i64(e, lanes - 1)));
     LLVMValueRef distance = hcg_sub(e, q->position, key);
     LLVMValueRef place = hcg_at(e, e->f32, bias, distance);
-    if (lanes == 1) {
-        LLVMValueRef x = hcg_load_scalar(e, HIR_F32, at), y = hcg_load_scalar(e, HIR_F32, place);
-        hcg_store(e, at, hcg_fadd(e, x, y), NULL);
+    LLVMValueRef x = lanes == 1 ? hcg_load_scalar(e, HIR_F32, at) : hcg_load(e, HIR_F32, at, NULL);
+    if (leave) {
+        hcg_store(e, place, lanes == 1 ? x : reversed(e, x), NULL);
     } else {
-        LLVMValueRef y = reversed(e, hcg_load(e, HIR_F32, place, NULL));
-        hcg_store(e, at, hcg_fadd(e, hcg_load(e, HIR_F32, at, NULL), y), NULL);
+        LLVMValueRef y = lanes == 1 ? hcg_load_scalar(e, HIR_F32, place)
+                                    : reversed(e, hcg_load(e, HIR_F32, place, NULL));
+        hcg_store(e, at, hcg_fadd(e, x, y), NULL);
     }
     hcg_loop_end(e, &l, NULL);
     return l.index;
 }
 
-void hcg_add_bias(hcg_emit *e, const hcg_attention *a, const hcg_query *q) {
-    if (!a->bias) return;
+static void each_distance(hcg_emit *e, const hcg_attention *a, const hcg_query *q,
+                          LLVMValueRef bias, bool leave) {
     LLVMValueRef zero = hcg_i64(e, 0), own = hcg_sub(e, q->position, q->first);
     LLVMValueRef from = hcg_larger(e, hcg_add(e, own, hcg_i64(e, 1 - a->extent)), zero);
     LLVMValueRef to = hcg_smaller(e, hcg_add(e, own, hcg_i64(e, 1)), q->count);
-    LLVMValueRef bias = hcg_at(e, e->f32, a->bias, hcg_mul_const(e, q->number, a->extent));
-    if (q->apart == 1) from = add_some(e, q, bias, from, to, e->level->lanes);
-    add_some(e, q, bias, from, to, 1);
+    bias = hcg_at(e, e->f32, bias, hcg_mul_const(e, q->number, a->extent));
+    if (q->apart == 1) from = some_distances(e, q, bias, from, to, e->level->lanes, leave);
+    some_distances(e, q, bias, from, to, 1, leave);
+}
+
+void hcg_add_bias(hcg_emit *e, const hcg_attention *a, const hcg_query *q) {
+    if (a->bias) each_distance(e, a, q, a->bias, false);
+}
+
+void hcg_leave_bias(hcg_emit *e, const hcg_attention *a, const hcg_query *q, LLVMValueRef bias) {
+    each_distance(e, a, q, bias, true);
 }
 
 /* ---- sink ------------------------------------------------------------------------------------ */

@@ -68,6 +68,9 @@ typedef struct hcg_query {
 LLVMValueRef hcg_soft_cap(hcg_emit *e, const hcg_attention *a, LLVMValueRef x);
 /* Adds the bias for the distances of the query's keys. */
 void hcg_add_bias(hcg_emit *e, const hcg_attention *a, const hcg_query *q);
+/* Writes the query's scores to `bias`, [T][H][extent], where hcg_add_bias reads what it adds to
+ * them. */
+void hcg_leave_bias(hcg_emit *e, const hcg_attention *a, const hcg_query *q, LLVMValueRef bias);
 /* Adds the carried scores to those of a query, in rows for each token and head, and carries on the
  * sums. */
 void hcg_carry_row(hcg_emit *e, const hcg_attention *a, const hcg_query *q);

@@ -1,5 +1,7 @@
 /* How much arithmetic an op does, and how many rows it does together, by formula. Ops without a
  * formula count as free in comparison, and do one row at a time. */
+#include <string.h>
+
 #include "ir/kernel/kernels.h"
 
 static uint64_t row_elements(hir_type t) {
@@ -69,6 +71,18 @@ static hir_op_work attention_selected(const hir_module *m, hir_id op) {
     return work;
 }
 
+/* Of the five products of a kernel with the gradients of q, k and v, that of q counts for scores,
+ * that of v for their slopes dy . v. */
+static hir_op_work attention_grad(const hir_module *m, hir_id op) {
+    const hir_type q = hir_arg_type(m, op, 0), v = hir_arg_type(m, op, 2);
+    const char *of = hir_attr_string(hir_op_at(m, op), HIR_A_OF, "");
+    int64_t n = 0;
+    if (strcmp(of, "q") == 0) n = 2 * q.dim[2];
+    if (strcmp(of, "k") == 0) n = q.dim[2];
+    if (strcmp(of, "v") == 0) n = 2 * v.dim[2];
+    return (hir_op_work){.pair_flops = 2 * (uint64_t)(q.dim[1] * n)};
+}
+
 /* For each channel of the rows that one row is made of: an exponential, counted as one, and a
  * multiply and two adds; once for `length` rows. */
 static hir_op_work pool(const hir_module *m, hir_id op) {
@@ -132,6 +146,7 @@ static hir_op_work (*const formulas[HIR_OPCODE_COUNT])(const hir_module *m, hir_
     [HIR_EXPERT_LINEAR_OP] = expert_linear,
     [HIR_ATTENTION_OP] = attention,
     [HIR_ATTENTION_CARRIED_OP] = carried,
+    [HIR_ATTENTION_GRAD_OP] = attention_grad,
     [HIR_SELECT_OP] = selection,
     [HIR_ATTENTION_SELECTED_OP] = attention_selected,
     [HIR_POOL_OP] = pool,
