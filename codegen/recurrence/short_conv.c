@@ -12,13 +12,11 @@
  *
  * Elementwise ops that follow in the kernel, an activation or a gate, are computed before y is
  * stored.
- *
- * In memory the taps of a channel stand side by side; vectors read taps with channels side by
- * side. So taps are transposed once for each block, or for each token that has its own taps.
  */
 #include "codegen/emit/arithmetic.h"
 #include "codegen/emit/vector_ops.h"
 #include "codegen/program/forms.h"
+#include "codegen/recurrence/taps.h"
 
 enum {
     COLUMN = 16,     /* channels: lanes of the widest vectors */
@@ -27,14 +25,13 @@ enum {
 };
 
 typedef struct conv {
-    LLVMValueRef x, taps, bias, window; /* bias NULL: none */
-    hir_id value;                       /* y, before the ops that follow in the kernel */
-    hcg_vector_ops *after;              /* those ops, and what they store */
-    int64_t channels, groups, n;
+    LLVMValueRef x, bias, window; /* bias NULL: none */
+    hcg_taps taps;
+    hir_id value;          /* y, before the ops that follow in the kernel */
+    hcg_vector_ops *after; /* those ops, and what they store */
+    int64_t channels, n;
     int64_t apart, kept; /* positions from tap to tap; rows of the window */
-    bool own_taps;       /* each token has its own */
     hir_dtype dtype;     /* type of the window */
-    LLVMValueRef turned; /* transposed taps: f32 [n][lanes] for each vector of a block */
     LLVMValueRef past;   /* position of the first token */
 } conv;
 
@@ -87,72 +84,9 @@ static LLVMValueRef rounded(hcg_emit *e, const conv *c, LLVMValueRef x) {
 }
 
 /* ---- taps ------------------------------------------------------------------------------------ */
-static LLVMValueRef turned_at(hcg_emit *e, const conv *c, unsigned v, LLVMValueRef tap) {
-    const int64_t lanes = e->level->lanes;
-    LLVMValueRef at = hcg_add(e, tap, hcg_i64(e, v * c->n));
-    return hcg_at(e, e->f32, c->turned, hcg_mul_const(e, at, lanes));
-}
-
-/* The address of tap 0 of the group of a channel, for token t. */
-static LLVMValueRef taps_at(hcg_emit *e, const conv *c, LLVMValueRef t, LLVMValueRef channel) {
-    LLVMValueRef group = LLVMBuildUDiv(e->b, channel, hcg_i64(e, c->channels / c->groups), "group");
-    if (c->own_taps) group = hcg_add(e, hcg_mul_const(e, t, c->groups), group);
-    return hcg_at(e, e->f32, c->taps, hcg_mul_const(e, group, c->n));
-}
-
-/* Reads lane l of vector v, tap after tap. */
-static void turn_lane(hcg_emit *e, const conv *c, LLVMValueRef t, const block *b, unsigned v,
-                      LLVMValueRef lane) {
-    LLVMValueRef from = taps_at(e, c, t, hcg_add(e, channel_of(e, b, v), lane));
-    hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), hcg_i64(e, c->n), hcg_i64(e, 1), "tap", 0, NULL);
-    LLVMValueRef x = hcg_load_scalar(e, HIR_F32, hcg_at(e, e->f32, from, l.index));
-    hcg_store(e, hcg_at(e, e->f32, turned_at(e, c, v, l.index), lane), x, NULL);
-    hcg_loop_end(e, &l, NULL);
-}
-
-/* Reads the taps of `lanes` channels that each have their own: n vectors as they lie in memory,
- * of which each tap takes every n-th element. */
-static void shuffle_taps(hcg_emit *e, const conv *c, LLVMValueRef from, unsigned v) {
-    const unsigned lanes = e->level->lanes, n = (unsigned)c->n;
-    LLVMValueRef loaded[MOST_ROWS + 1], mask[64];
-    for (unsigned i = 0; i < n; i++)
-        loaded[i] = hcg_load(e, HIR_F32, hcg_at(e, e->f32, from, hcg_i64(e, i * lanes)), NULL);
-    for (unsigned j = 0; j < n; j++) {
-        LLVMValueRef tap = LLVMGetPoison(e->vec);
-        for (unsigned i = 0; i < n; i++) { /* lanes whose element is in vector i */
-            bool any = false;
-            for (unsigned l = 0; l < lanes; l++) {
-                const unsigned at = l * n + j;
-                const bool here = at / lanes == i;
-                any |= here;
-                mask[l] = LLVMConstInt(e->i32, here ? lanes + at % lanes : l, false);
-            }
-            if (any)
-                tap =
-                    LLVMBuildShuffleVector(e->b, tap, loaded[i], LLVMConstVector(mask, lanes), "");
-        }
-        hcg_store(e, turned_at(e, c, v, hcg_i64(e, j)), tap, NULL);
-    }
-}
-
-static void turn_vector(hcg_emit *e, const conv *c, LLVMValueRef t, const block *b, unsigned v) {
-    if (c->groups == c->channels && !lanes_of(b, v) && c->n <= MOST_ROWS + 1) {
-        shuffle_taps(e, c, taps_at(e, c, t, channel_of(e, b, v)), v);
-        return;
-    }
-    LLVMValueRef lanes = lanes_of(b, v) ? lanes_of(b, v) : hcg_i64(e, e->level->lanes);
-    hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), lanes, hcg_i64(e, 1), "lane", 0, NULL);
-    turn_lane(e, c, t, b, v, l.index);
-    hcg_loop_end(e, &l, NULL);
-}
-
 static void turn_taps(hcg_emit *e, const conv *c, LLVMValueRef t, const block *b) {
     for (unsigned v = 0; v < b->vectors; v++)
-        turn_vector(e, c, t, b, v);
-}
-
-static LLVMValueRef tap_of(hcg_emit *e, const conv *c, unsigned v, LLVMValueRef tap) {
-    return hcg_load(e, HIR_F32, turned_at(e, c, v, tap), NULL);
+        hcg_turn_taps(e, &c->taps, t, channel_of(e, b, v), lanes_of(b, v), v);
 }
 
 static LLVMValueRef bias_of(hcg_emit *e, const conv *c, const block *b, unsigned v) {
@@ -179,12 +113,12 @@ static void emit_carried(hcg_emit *e, const conv *c, const block *b) {
         for (unsigned j = 0; j < rows; j++)
             row[v * rows + j] = load_window(e, c, hcg_i64(e, rows - j), b, v);
     hcg_loop l = hcg_loop_begin(e, e->r0, e->r1, hcg_i64(e, 1), "token", n, row);
-    if (c->own_taps) turn_taps(e, c, l.index, b);
+    if (c->taps.own) turn_taps(e, c, l.index, b);
     for (unsigned v = 0; v < b->vectors; v++) {
         LLVMValueRef x = load_x(e, c, l.index, b, v), y = bias_of(e, c, b, v);
         for (unsigned j = 0; j < rows; j++)
-            y = hcg_fma(e, tap_of(e, c, v, hcg_i64(e, j)), l.carried[v * rows + j], y);
-        y = hcg_fma(e, tap_of(e, c, v, hcg_i64(e, rows)), x, y);
+            y = hcg_fma(e, hcg_tap(e, &c->taps, v, hcg_i64(e, j)), l.carried[v * rows + j], y);
+        y = hcg_fma(e, hcg_tap(e, &c->taps, v, hcg_i64(e, rows)), x, y);
         store_y(e, c, l.index, b, v, y);
         for (unsigned j = 0; j + 1 < rows; j++)
             next[v * rows + j] = l.carried[v * rows + j + 1];
@@ -203,7 +137,7 @@ static LLVMValueRef sum_taps(hcg_emit *e, const conv *c, const block *b, LLVMVal
         x = load_window(e, c, hcg_sub(e, hcg_i64(e, 0), row), b, 0);
     else
         x = rounded(e, c, load_x(e, c, row, b, 0));
-    y = hcg_fma(e, tap_of(e, c, 0, l.index), x, l.carried[0]);
+    y = hcg_fma(e, hcg_tap(e, &c->taps, 0, l.index), x, l.carried[0]);
     hcg_loop_end(e, &l, &y);
     return l.carried[0];
 }
@@ -212,13 +146,14 @@ static LLVMValueRef sum_taps(hcg_emit *e, const conv *c, const block *b, LLVMVal
 static void emit_read(hcg_emit *e, const conv *c, const block *b) {
     LLVMValueRef zero = hcg_i64(e, 0), last = hcg_i64(e, c->n - 1);
     hcg_loop l = hcg_loop_begin(e, e->r0, e->r1, hcg_i64(e, 1), "token", 0, NULL);
-    if (c->own_taps) turn_taps(e, c, l.index, b);
+    if (c->taps.own) turn_taps(e, c, l.index, b);
     LLVMValueRef turns = LLVMBuildUDiv(e->b, l.index, hcg_i64(e, c->apart), "");
     LLVMValueRef inside = hcg_larger(e, hcg_sub(e, last, turns), zero); /* first tap in x */
     LLVMValueRef y = bias_of(e, c, b, 0);
     y = sum_taps(e, c, b, l.index, zero, inside, true, y);
     y = sum_taps(e, c, b, l.index, inside, last, false, y);
-    store_y(e, c, l.index, b, 0, hcg_fma(e, tap_of(e, c, 0, last), load_x(e, c, l.index, b, 0), y));
+    store_y(e, c, l.index, b, 0,
+            hcg_fma(e, hcg_tap(e, &c->taps, 0, last), load_x(e, c, l.index, b, 0), y));
     hcg_loop_end(e, &l, NULL);
 }
 
@@ -237,7 +172,7 @@ static bool is_carried(const conv *c) {
 }
 
 static void emit_block(hcg_emit *e, const conv *c, const block *b) {
-    if (!c->own_taps) turn_taps(e, c, hcg_i64(e, 0), b);
+    if (!c->taps.own) turn_taps(e, c, hcg_i64(e, 0), b);
     if (is_carried(c))
         emit_carried(e, c, b);
     else
@@ -300,10 +235,12 @@ static bool emit_short_conv(hcg_emit *e, const hcg_kernel *k) {
     const hir_id id = hir_form_op(m, k->op);
     const hir_op *op = hir_op_at(m, id);
     const hir_type x = hir_ref_type(m, op->args[0]), taps = hir_ref_type(m, op->args[1]);
-    conv c = {.channels = x.dim[1], .own_taps = hir_type_has_t(taps)};
-    LLVMValueRef *const operands[] = {&c.x, &c.taps, &c.bias, &c.window};
+    conv c = {.channels = x.dim[1], .n = taps.dim[taps.rank - 1]};
+    LLVMValueRef *const operands[] = {&c.x, &c.taps.at, &c.bias, &c.window};
     const size_t errors = e->diags->errors;
-    c.groups = taps.dim[taps.rank - 2], c.n = taps.dim[taps.rank - 1];
+    c.taps.channels = c.channels, c.taps.groups = taps.dim[taps.rank - 2], c.taps.n = c.n;
+    c.taps.own = hir_type_has_t(taps);
+    c.taps.shared = c.channels / c.taps.groups % e->level->lanes == 0;
     c.dtype = hir_ref_type(m, op->args[3]).dtype;
     c.apart = hir_attr_int(op, HIR_A_DILATION, 1), c.kept = (c.n - 1) * c.apart;
     for (uint32_t i = 0; i < 4; i++)
@@ -316,7 +253,7 @@ static bool emit_short_conv(hcg_emit *e, const hcg_kernel *k) {
     hcg_vector_ops_begin(&after);
     c.value = op->results[0], c.after = &after;
     if (e->diags->errors != errors) return false;
-    c.turned = hcg_scratch(e, (uint64_t)(block_vectors(e, &c) * c.n * e->level->lanes) * 4);
+    c.taps.turned = hcg_scratch(e, (uint64_t)(block_vectors(e, &c) * c.n * e->level->lanes) * 4);
     c.past = hcg_sub(e, hcg_frame_c(e), hcg_frame_t(e));
     hcg_at_op(e, id);
     emit_channels(e, &c);
