@@ -6,6 +6,3 @@ const hcg_form hcg_form_linear_grad = {0};
 const hcg_form hcg_form_block_linear_grad = {0};
 const hcg_form hcg_form_expert_linear_grad = {0};
 const hcg_form hcg_form_attention_selected_grad = {0};
-const hcg_form hcg_form_pool_grad = {0};
-const hcg_form hcg_form_short_conv_grad = {0};
-const hcg_form hcg_form_delta_rule_grad = {0};

@@ -562,6 +562,7 @@ static void check_gradient(hir_rules *r) {
 #define check_attention_selected_grad check_gradient
 #define check_pool_grad               check_gradient
 #define check_short_conv_grad         check_gradient
+#define check_ngram_grad              check_gradient
 #define check_delta_rule_grad         check_gradient
 
 /* Rejects a kernel of a kind whose forms are distinguished by an op, but which has no such op. */

@@ -135,6 +135,11 @@ static const char *model_text(hd_arena *a, hir_kernel_form form, attributes s) {
         "    %%83 = reshape %%q {shape = [T, 2, 8]} : f32[T, 2, 8]\n"
         "    %%84 = delta_rule_grad %%83, %%83, %%83, _, %%beta, %%83 {of = \"beta\"} : f32[T, 2]\n"
         "    yield %%84\n  }\n"
+        "  %%g10 = kernel.sequence %s : f32[40, 16] {\n"
+        "    %%85 = reshape %%q {shape = [T, 1, 16]} : f32[T, 1, 16]\n"
+        "    %%86 = ngram_gather_grad %%t, %%85 {shape = [40, 16], multipliers = [3, 0, 5, 0], "
+        "sizes = [40], offsets = [0], eos = 0} : f32[40, 16]\n"
+        "    yield %%86\n  }\n"
         "  %%o = kernel.contract %s : f32[T, 16] {\n    %%8 = linear %%r, @w, _ : f32[T, 16]\n"
         "    %%9 = add %%8, %%s : f32[T, 16]\n    yield %%9\n  }\n"
         "  %%p = kernel.row %s : f32[T, 2, 8] {\n    %%10 = reshape %%o {shape = [T, 2, 8]} : "
@@ -170,7 +175,8 @@ static const char *model_text(hd_arena *a, hir_kernel_form form, attributes s) {
         attrs_of(a, "dselected", of[HIR_FORM_ATTENTION_SELECTED_GRAD]),
         attrs_of(a, "dpool", of[HIR_FORM_POOL_GRAD]),
         attrs_of(a, "dconv", of[HIR_FORM_SHORT_CONV_GRAD]),
-        attrs_of(a, "ddelta", of[HIR_FORM_DELTA_RULE_GRAD]), attrs_of(a, "last", last),
+        attrs_of(a, "ddelta", of[HIR_FORM_DELTA_RULE_GRAD]),
+        attrs_of(a, "dngram", of[HIR_FORM_NGRAM_GRAD]), attrs_of(a, "last", last),
         attrs_of(a, "out",
                  (attributes){last.rows, hir_split_name(hir_form(HIR_FORM_ROW_PROGRAM)->decode),
                               hir_split_name(hir_form(HIR_FORM_ROW_PROGRAM)->prefill)}));

@@ -41,11 +41,14 @@ static inline void gradient_open(gradient_problem *p, const char *text, int64_t 
     p->b.exact = HCG_ROUND_ALL;
     p->b.m = hir_parse(p->b.arena, &p->b.diags, "test.hir", text);
     cr_assert(p->b.m, "%s\n%s", bench_errors(&p->b), text);
+    uint64_t outputs = 0;
     HIR_EACH(p->b.m, op, p->b.m->first) {
         const hir_op *o = hir_op_at(p->b.m, op);
         if (hir_is_kernel(o)) p->kernel = op;
-        if (!hir_is_gradient(o)) continue;
-        hir_value_at(p->b.m, o->args[0].index)->place = HIR_PLACE_GRADIENT;
+        if (o->code != HIR_OUTPUT_OP) continue;
+        hir_value *v = hir_value_at(p->b.m, o->args[0].index);
+        v->offset = outputs++;
+        if (hir_is_gradient(o)) v->place = HIR_PLACE_GRADIENT;
     }
     cr_assert(hir_verify(p->b.m, &p->b.diags), "%s\n%s", bench_errors(&p->b), text);
     cr_assert_leq(p->b.m->inputs.n, GRADIENT_OPERANDS);
@@ -144,6 +147,12 @@ static inline void gradient_run(gradient_problem *p, const compiled *c, bool cut
         if (!args[i]) args[i] = caches[i] = gradient_cache(p, r.index);
     }
     const int64_t cols = hcg_columns(m, p->kernel);
+    uint64_t counters, range;
+    hcg_shared_bytes(m, p->kernel, &counters, &range);
+    cr_assert_eq(counters, 0, "a gradient has no counters: its columns are threads'");
+    range *= (uint64_t)(p->t + HRT_KEYS - 1) / HRT_KEYS;
+    frame.shared = guarded(range);
+    memset(frame.shared, 0xff, range);
     for (int64_t to = cols, c0; to > 0; to = c0) {
         c0 = cut ? random_below(&p->seed, to) : 0;
         frame.scratch = guarded((c->scratch + 63) / 64 * 64);
@@ -151,6 +160,7 @@ static inline void gradient_run(gradient_problem *p, const compiled *c, bool cut
         c->call(&frame, args, 0, p->t, c0, to);
         guarded_free(frame.scratch);
     }
+    guarded_free(frame.shared);
     for (size_t i = 0; i < c->k.operands.n; i++)
         guarded_free(caches[i]);
 }
@@ -201,18 +211,24 @@ static inline void gradient_check_level(gradient_problem *p, const hcg_level *le
     compiled_free(&c);
 }
 
-/* The kernel of the text at every level, for `t` tokens. `tolerance` is relative to the largest
- * element of a result. */
-static inline void gradient_check(const char *text, int64_t t, int64_t ids, uint64_t seed,
-                                  double tolerance) {
+/* The kernel of the text at every level, for `t` tokens, with inputs that `prepare` (NULL: nothing)
+ * has changed. `tolerance` is relative to the largest element of a result. */
+static inline void gradient_check_of(const char *text, int64_t t, int64_t ids, uint64_t seed,
+                                     double tolerance, void (*prepare)(gradient_problem *p)) {
     gradient_problem p;
     const hcg_level *levels;
     const size_t n = hcg_levels(&levels);
     gradient_open(&p, text, t, ids, seed);
+    if (prepare) prepare(&p);
     gradient_evaluate(&p);
     for (size_t i = 0; i < n; i++)
         if (vectors_run(&levels[i])) gradient_check_level(&p, &levels[i], tolerance);
     gradient_close(&p);
+}
+
+static inline void gradient_check(const char *text, int64_t t, int64_t ids, uint64_t seed,
+                                  double tolerance) {
+    gradient_check_of(text, t, ids, seed, tolerance, NULL);
 }
 
 #endif
