@@ -4,12 +4,13 @@
  * lower. GEMV is measured as a fraction of the read limit. The peak of the matrix unit is that of
  * bf16 or, with `bytes`, that of bytes.
  *
- *     contract [LEVEL|best|all [THREADS [T K N [DTYPE [exact|rounded|bytes [ROUNDS]]]]]]
+ *     contract [LEVEL|best|all [THREADS [T K N [DTYPE|grad [exact|rounded|bytes [ROUNDS]]]]]]
  *
- * Without a shape: a table of usual shapes. DTYPE is the type of the weights. exact: activations
- * stay f32. bytes: a matrix unit multiplies quantised weights as bytes. From call to call the
- * weights advance through 256 MB, so that they come from memory as they do in a model. Limits are
- * measured in every round beside the kernel; figures are medians of rounds. */
+ * Without a shape: a table of usual shapes. DTYPE is the type of the weights. grad: the gradient of
+ * a matrix [N, K] from T rows, in f32, instead of a product with it. exact: activations stay f32.
+ * bytes: a matrix unit multiplies quantised weights as bytes. From call to call the weights, or the
+ * gradients, advance through 256 MB, so that they come from memory as they do in a model. Limits
+ * are measured in every round beside the kernel; figures are medians of rounds. */
 #include <omp.h>
 
 #include "bench/kernel.h"
@@ -64,9 +65,23 @@ typedef struct shape {
     int64_t t, k, n;
     hir_dtype dtype;
     bool gated; /* silu(x A) * (x B), where A and B have n columns each */
+    bool grad;  /* dy^T x, where dy has n columns */
 } shape;
 
+static hir_id build_gradient(bench *b, shape s) {
+    b->m = hir_parse(
+        b->arena, &b->diags, "bench",
+        hd_printf(b->arena,
+                  "hir 1 kernel @b\nfunc(%%dy: f32[T, %ld], %%x: f32[T, %ld]) {\n"
+                  "  %%y = kernel.sequence {name = \"s\", rows = \"all\", split_decode = "
+                  "\"channels\", split_prefill = \"channels\"} : f32[%ld, %ld] {\n"
+                  "    %%1 = linear_grad %%dy, %%x : f32[%ld, %ld]\n    yield %%1\n  }\n}\n",
+                  s.n, s.k, s.n, s.k, s.n, s.k));
+    return b->m ? b->m->first : HIR_NONE;
+}
+
 static hir_id build(bench *b, shape s) {
+    if (s.grad) return build_gradient(b, s);
     hir_builder top = hir_at_end(b->m, &b->diags);
     hir_type in = hir_make_type(HIR_F32, 2, (int64_t[]){HIR_T, s.k});
     hir_type out = hir_make_type(HIR_F32, 2, (int64_t[]){HIR_T, s.n});
@@ -95,7 +110,7 @@ typedef struct job {
     int64_t columns; /* number of columns of the kernel */
     size_t weight_bytes;
     char *area;
-    float *x, *out;
+    float *x, *out; /* out: dy of a gradient */
     char *scratch[MOST_THREADS];
 } job;
 
@@ -110,6 +125,7 @@ static void calls_of_thread(const job *j, size_t calls) {
         void *args[] = {j->x, j->area + i * j->weight_bytes, j->area + (i + 1) * j->weight_bytes,
                         j->out};
         if (!j->s.gated) args[2] = j->out;
+        if (j->s.grad) args[0] = j->out, args[1] = j->x, args[2] = j->area + i * j->weight_bytes;
         if (from < to) j->c->call(&frame, args, 0, j->s.t, from, to);
 #pragma omp barrier
     }
@@ -147,12 +163,13 @@ static void report(const job *j, const hcg_level *level) {
         sample(&of_read, bytes / t / read);
         sample(&of_roof, least / t);
     }
+    const char *kind = j->s.grad ? "grad " : j->s.gated ? "gated" : "plain";
     printf("%-8s %-4s T=%-4ld K=%-5ld N=%-5ld %s %dt %7.1f GFLOP/s %.2f of peak %.2f of unit "
            "%6.1f GB/s %.2f of read  %.2f of roof (+-%.0f %%)",
-           level->name, hir_dtype_name(j->s.dtype), j->s.t, j->s.k, j->s.n,
-           j->s.gated ? "gated" : "plain", j->threads, work / median(&time) * 1e-9,
-           median(&of_peak), median(&of_unit), bytes / median(&time) * 1e-9, median(&of_read),
-           median(&of_roof), 100 * spread(&of_roof));
+           level->name, hir_dtype_name(j->s.dtype), j->s.t, j->s.k, j->s.n, kind, j->threads,
+           work / median(&time) * 1e-9, median(&of_peak), median(&of_unit),
+           bytes / median(&time) * 1e-9, median(&of_read), median(&of_roof),
+           100 * spread(&of_roof));
     if (median(&units) > 0) printf(", its limit %.0f Gop/s", median(&units) * 1e-9);
     printf("\n");
     const moving limits[] = {{"f32 multiply-add", drift(&peaks)},
@@ -167,14 +184,15 @@ static void run(const hcg_level *level, shape s, unsigned exact, int threads, ch
     bench_start(&b);
     hir_id kernel = build(&b, s);
     compiled c;
-    kernel_compile(&b, HIR_KERNEL_CONTRACT, kernel, s.t == 1, level, &c);
+    const hir_kernel_kind kind = s.grad ? HIR_KERNEL_SEQUENCE : HIR_KERNEL_CONTRACT;
+    kernel_compile(&b, kind, kernel, s.t == 1 && !s.grad, level, &c);
     uint64_t seed = 1;
-    uint64_t bytes; /* of one matrix; all are equal */
-    (void)hir_weight_bytes(&b.m->weights.at[0], &bytes);
+    uint64_t bytes = (uint64_t)(s.n * s.k) * sizeof(float); /* of one matrix; all are equal */
+    if (!s.grad) (void)hir_weight_bytes(&b.m->weights.at[0], &bytes);
     job j = {.c = &c, .s = s, .threads = threads, .area = area, .weight_bytes = (size_t)bytes};
     j.columns = hcg_columns(b.m, kernel);
     j.x = random_floats(&seed, (size_t)(s.t * s.k));
-    j.out = guarded((size_t)(s.t * s.n) * 4);
+    j.out = random_floats(&seed, (size_t)(s.t * s.n));
     new_scratch(j.scratch, threads, &c);
     report(&j, level);
     free_scratch(j.scratch, threads);
@@ -184,10 +202,13 @@ static void run(const hcg_level *level, shape s, unsigned exact, int threads, ch
 }
 
 static const shape table[] = {
-    {512, 1024, 1024, HIR_F32, 0},  {512, 1024, 3072, HIR_F32, 1}, {512, 3072, 1024, HIR_F32, 0},
-    {512, 1024, 3072, HIR_BF16, 1}, {128, 1024, 3072, HIR_F32, 0}, {16, 1024, 3072, HIR_F32, 0},
-    {16, 3072, 1024, HIR_F32, 0},   {16, 1024, 3072, HIR_BF16, 0}, {4, 1024, 3072, HIR_F32, 0},
-    {4, 1024, 3072, HIR_BF16, 0},   {1, 1024, 3072, HIR_F32, 0},   {1, 1024, 3072, HIR_BF16, 1},
+    {512, 1024, 1024, HIR_F32, 0, 0},  {512, 1024, 3072, HIR_F32, 1, 0},
+    {512, 3072, 1024, HIR_F32, 0, 0},  {512, 1024, 3072, HIR_F32, 0, 1},
+    {512, 1024, 3072, HIR_BF16, 1, 0}, {128, 1024, 3072, HIR_F32, 0, 0},
+    {16, 1024, 3072, HIR_F32, 0, 0},   {16, 3072, 1024, HIR_F32, 0, 0},
+    {16, 1024, 3072, HIR_BF16, 0, 0},  {4, 1024, 3072, HIR_F32, 0, 0},
+    {4, 1024, 3072, HIR_BF16, 0, 0},   {1, 1024, 3072, HIR_F32, 0, 0},
+    {1, 1024, 3072, HIR_BF16, 1, 0},
 };
 
 int main(int argc, char **argv) {
@@ -213,7 +234,8 @@ int main(int argc, char **argv) {
             if (argc > 8 && atoi(argv[8]) > 0) n_rounds = atoi(argv[8]);
             hcg_level level = levels[i];
             level.machine.unit_bytes = argc > 7 && !strcmp(argv[7], "bytes");
-            run(&level, (shape){atol(argv[3]), atol(argv[4]), atol(argv[5]), d, 0},
+            const bool grad = argc > 6 && !strcmp(argv[6], "grad");
+            run(&level, (shape){atol(argv[3]), atol(argv[4]), atol(argv[5]), d, 0, grad},
                 argc > 7 && !strcmp(argv[7], "exact") ? HCG_ROUND_ALL : 0, threads, (char *)area);
             continue;
         }

@@ -2,7 +2,4 @@
 #include "codegen/program/forms.h"
 
 const hcg_form hcg_form_scatter_rows = {0};
-const hcg_form hcg_form_linear_grad = {0};
-const hcg_form hcg_form_block_linear_grad = {0};
-const hcg_form hcg_form_expert_linear_grad = {0};
 const hcg_form hcg_form_attention_selected_grad = {0};

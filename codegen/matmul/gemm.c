@@ -47,25 +47,18 @@ int64_t hcg_block_steps(const hcg_level *level, int64_t panels) {
 }
 
 /* ---- ranges ---------------------------------------------------------------------------------- */
-/* n items in as few ranges of at most `most` as possible, of nearly equal size: range i holds
- * each + (i < more) items and begins at i * each + min(i, more). 17 rows on tiles of 8 are 6 + 6 +
- * 5, since a range of one row would load as much of b as one of eight. */
-typedef struct split {
-    LLVMValueRef count, each, more;
-} split;
-
-static split divide(hcg_emit *e, LLVMValueRef n, int64_t most) {
-    split p = {.count = hcg_divide_up(e, n, hcg_i64(e, most))};
+tile_split tile_divide(hcg_emit *e, LLVMValueRef n, int64_t most) {
+    tile_split p = {.count = hcg_divide_up(e, n, hcg_i64(e, most))};
     p.each = LLVMBuildUDiv(e->b, n, p.count, "each");
     p.more = hcg_sub(e, n, hcg_mul(e, p.each, p.count));
     return p;
 }
 
-static LLVMValueRef split_start(hcg_emit *e, const split *p, LLVMValueRef i) {
+LLVMValueRef tile_split_start(hcg_emit *e, const tile_split *p, LLVMValueRef i) {
     return hcg_add(e, hcg_mul(e, i, p->each), hcg_smaller(e, i, p->more));
 }
 
-static LLVMValueRef split_size(hcg_emit *e, const split *p, LLVMValueRef i) {
+LLVMValueRef tile_split_size(hcg_emit *e, const tile_split *p, LLVMValueRef i) {
     LLVMValueRef one_more = LLVMBuildICmp(e->b, LLVMIntSLT, i, p->more, "");
     return hcg_add(e, p->each, LLVMBuildZExt(e->b, one_more, e->i64, ""));
 }
@@ -119,11 +112,13 @@ static void prefetch_touched(hcg_emit *e, const LLVMValueRef *g, const block *b,
 }
 
 /* Multiplies all rows with one block of b. */
-static void emit_block(hcg_emit *e, const LLVMValueRef *g, const split *slabs, const block *b) {
+static void emit_block(hcg_emit *e, const LLVMValueRef *g, const tile_split *slabs,
+                       const block *b) {
     LLVMValueRef pace = hcg_divide_up(e, hcg_i64(e, tile_line_bytes(&b->d)), slabs->count);
     LLVMValueRef share = hcg_mul(e, b->k, pace), k = g[GEMM_K];
     hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), slabs->count, hcg_i64(e, 1), "slab", 0, NULL);
-    LLVMValueRef row = split_start(e, slabs, l.index), rows = split_size(e, slabs, l.index);
+    LLVMValueRef row = tile_split_start(e, slabs, l.index),
+                 rows = tile_split_size(e, slabs, l.index);
     prefetch_touched(e, g, b, row, rows);
     LLVMValueRef x =
         hcg_add(e, hcg_mul(e, row, g[GEMM_LDX]), hcg_mul_const(e, b->from, b->d.depth));
@@ -147,7 +142,7 @@ static void emit_block(hcg_emit *e, const LLVMValueRef *g, const split *slabs, c
 
 /* Where to prefetch: if one slab holds all rows, a little ahead in the same panels. This is done
  * for f32 only: bf16 is 5 % slower with it. */
-static LLVMValueRef near_if_one(hcg_emit *e, const split *slabs, const block *b) {
+static LLVMValueRef near_if_one(hcg_emit *e, const tile_split *slabs, const block *b) {
     LLVMValueRef one = LLVMBuildICmp(e->b, LLVMIntEQ, slabs->count, hcg_i64(e, 1), "one_slab");
     const int64_t ahead = hcg_prefetch_distance(&e->level->machine, HCG_PREFETCH_SLAB);
     return LLVMBuildSelect(e->b, one, hcg_at_byte(e, b->b, ahead), b->next, "");
@@ -168,7 +163,8 @@ static hcg_shared gemm_function(hcg_emit *e, tile_kind d) {
     const LLVMValueRef *g = s.param;
     LLVMValueRef zero = hcg_i64(e, 0), one = hcg_i64(e, 1), wide = hcg_i64(e, d.panels);
     LLVMValueRef panel_stride = hcg_mul_const(e, g[GEMM_K], tile_line(&d));
-    split slabs = divide(e, g[GEMM_ROWS], d.rows), steps = divide(e, g[GEMM_K], tile_k_block(e));
+    tile_split slabs = tile_divide(e, g[GEMM_ROWS], d.rows),
+               steps = tile_divide(e, g[GEMM_K], tile_k_block(e));
     block b = {.d = d};
     hcg_loop lp = hcg_loop_begin(e, zero, g[GEMM_PANELS], wide, "panel", 0, NULL);
     b.panel = lp.index, b.panels = hcg_smaller(e, wide, hcg_sub(e, g[GEMM_PANELS], lp.index));
@@ -178,7 +174,7 @@ static hcg_shared gemm_function(hcg_emit *e, tile_kind d) {
         e->b, LLVMBuildICmp(e->b, LLVMIntSLT, end, g[GEMM_PANELS], ""),
         hcg_at(e, elem, g[GEMM_B], hcg_mul(e, end, panel_stride)), g[GEMM_NEXT], "");
     hcg_loop lk = hcg_loop_begin(e, zero, steps.count, one, "k_block", 0, NULL);
-    b.from = split_start(e, &steps, lk.index), b.k = split_size(e, &steps, lk.index);
+    b.from = tile_split_start(e, &steps, lk.index), b.k = tile_split_size(e, &steps, lk.index);
     b.b = hcg_at(e, elem, first, hcg_mul_const(e, b.from, tile_line(&d)));
     b.last = LLVMBuildICmp(e->b, LLVMIntEQ, hcg_add(e, lk.index, one), steps.count, "");
     b.next = LLVMBuildSelect(e->b, b.last, following,
@@ -235,14 +231,16 @@ unsigned hcg_strip_panels(const hcg_level *level) {
 static void emit_slabs(hcg_emit *e, const tile_kind *d, const LLVMValueRef *g, LLVMValueRef k,
                        LLVMValueRef n, LLVMValueRef accumulate) {
     LLVMValueRef zero = hcg_i64(e, 0), one = hcg_i64(e, 1), height = hcg_i64(e, d->rows);
-    split slabs = {.count = hcg_divide_up(e, g[STRIP_ROWS], height), .each = height, .more = zero};
+    tile_split slabs = {
+        .count = hcg_divide_up(e, g[STRIP_ROWS], height), .each = height, .more = zero};
     unsigned least = d->rows;
     if (d->across) {
-        slabs = divide(e, hcg_i64(e, d->across), d->rows);
+        slabs = tile_divide(e, hcg_i64(e, d->across), d->rows);
         least = (unsigned)LLVMConstIntGetSExtValue(slabs.each);
     }
     hcg_loop l = hcg_loop_begin(e, zero, slabs.count, one, "slab", 0, NULL);
-    LLVMValueRef row = split_start(e, &slabs, l.index), rows = split_size(e, &slabs, l.index);
+    LLVMValueRef row = tile_split_start(e, &slabs, l.index),
+                 rows = tile_split_size(e, &slabs, l.index);
     LLVMValueRef x = d->across ? hcg_add(e, hcg_mul_const(e, k, d->stride), row)
                                : hcg_add(e, hcg_mul(e, row, g[STRIP_LDX]), k);
     LLVMValueRef last = hcg_sub(e, hcg_sub(e, g[STRIP_ROWS], row), one);
@@ -274,10 +272,11 @@ static hcg_shared strip_function(hcg_emit *e, const tile_kind *d) {
     const char *name = hd_printf(e->arena, "product_%s", tile_kind_name(e, d));
     if (!hcg_shared_begin(e, name, params, STRIP_PARAMS, &s)) return s;
     LLVMValueRef zero = hcg_i64(e, 0), one = hcg_i64(e, 1);
-    split steps = divide(e, s.param[STRIP_K], tile_k_block(e));
+    tile_split steps = tile_divide(e, s.param[STRIP_K], tile_k_block(e));
     hcg_loop l = hcg_loop_begin(e, zero, steps.count, one, "k_block", 0, NULL);
     LLVMValueRef first = LLVMBuildICmp(e->b, LLVMIntEQ, l.index, zero, "");
-    emit_slabs(e, d, s.param, split_start(e, &steps, l.index), split_size(e, &steps, l.index),
+    emit_slabs(e, d, s.param, tile_split_start(e, &steps, l.index),
+               tile_split_size(e, &steps, l.index),
                LLVMBuildSelect(e->b, first, s.param[STRIP_ADD], one, ""));
     hcg_loop_end(e, &l, NULL);
     hcg_shared_end(e, &s);
@@ -377,7 +376,7 @@ void hcg_call_gemv(hcg_emit *e, const hcg_gemm *g) {
 
 /* ---- which functions these are --------------------------------------------------------------- */
 bool hcg_multiplies(const char *name) {
-    static const char *const begin[] = {"tile_", "gemm_", "gemv_", "pack_", "unpack_"};
+    static const char *const begin[] = {"tile_", "gemm_", "gemv_", "pack_", "unpack_", "outer"};
     static const char *const of_attention[] = {"tile_strip_", "tile_across"};
     for (size_t i = 0; i < sizeof of_attention / sizeof *of_attention; i++)
         if (strncmp(name, of_attention[i], strlen(of_attention[i])) == 0) return false;

@@ -70,6 +70,7 @@ unsigned tile_line_bytes(const tile_kind *d) {
 /* A name for the step's types and panel, whatever the number of panels. */
 const char *tile_panel_name(hcg_emit *e, const tile_kind *d) {
     const char *b = hir_dtype_name(d->b);
+    if (d->across && !d->strip) return "outer"; /* of the level's tile */
     if (d->across && d->stride != d->across)
         return hd_printf(e->arena, "across%lld_of%lld", (long long)d->across, (long long)d->stride);
     if (d->across) return hd_printf(e->arena, "across%lld", (long long)d->across);

@@ -85,6 +85,7 @@ static unsigned join_tile(hcg_emit *e, const micro *t, LLVMValueRef *acc) {
  * strip, as much of the next x as a step reads: part of a row, or an equal share of all rows. */
 static void prefetch_ahead(hcg_emit *e, const micro *t, LLVMValueRef index, unsigned offset) {
     const unsigned bytes = tile_line_bytes(&t->d);
+    if (t->d.across && !t->d.strip) return;
     if (t->d.strip) {
         const int64_t step = 4 * (t->d.across ? t->d.across : (int64_t)t->d.rows);
         hcg_prefetch(e, hcg_at(e, e->i8, t->next, hcg_mul_const(e, index, step)), offset * step);
@@ -139,6 +140,14 @@ static void step_squares(hcg_emit *e, const micro *t, LLVMValueRef index, unsign
         x[r] = hcg_at_byte(e, at, (int64_t)offset * 4);
     }
     tile_add_squares(e, t->rows, width, x, b[0], steps > 1 ? b[1] : NULL, acc);
+}
+
+/* Prefetches the sums that the tile is added to: each row is in another page. */
+static void prefetch_sums(hcg_emit *e, const micro *t) {
+    const unsigned floats = e->level->machine.line / (unsigned)sizeof(float);
+    for (unsigned r = 0; r < t->rows; r++)
+        for (unsigned i = 0; i < t->panels * HIR_PANEL; i += floats)
+            hcg_prefetch(e, tile_place(e, t, r, i / e->level->lanes), 0);
 }
 
 static void take_steps(hcg_emit *e, const micro *t, LLVMValueRef index, unsigned steps,
@@ -221,6 +230,7 @@ static hcg_shared tile_function(hcg_emit *e, tile_kind d, unsigned rows, unsigne
     LLVMValueRef acc[HCG_CARRY], k = hcg_i64(e, 0);
     for (unsigned i = 0; i < accumulators(&t); i++)
         acc[i] = LLVMConstNull(e->vec);
+    if (d.across && !d.strip) prefetch_sums(e, &t);
     t.prefetch_x = ahead;
     const unsigned unroll = unroll_of(e, &t);
     if (unroll > 1) k = run_tile(e, &t, k, unroll, acc);

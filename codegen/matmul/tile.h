@@ -16,7 +16,8 @@ typedef struct tile_kind {
     bool narrow;
     bool squares;   /* two steps are one product of 2 x 4 and 4 x 2 bf16 (step.c) */
     bool strip;     /* c stands in panels as b does (hcg_strip) */
-    int64_t across; /* x[k][r], r < across; 0: x[r][k] */
+    int64_t across; /* x[k][r], r < across; 0: x[r][k]. Without `strip` b is packed alongside x, and
+                     * c is prefetched instead of the next panels (outer.c) */
     int64_t stride; /* across: from row to row of x */
 } tile_kind;
 
@@ -58,6 +59,17 @@ void tile_add_squares(hcg_emit *e, unsigned rows, unsigned width, const LLVMValu
                       const LLVMValueRef *b, const LLVMValueRef *next_b, LLVMValueRef *acc);
 /* Turns the sums of pairs into sums of rows, width vectors each, in place. */
 void tile_part_squares(hcg_emit *e, unsigned rows, unsigned width, LLVMValueRef *acc);
+
+/* ---- gemm.c: ranges -------------------------------------------------------------------------- */
+/* n items in as few ranges of at most `most` as possible, of nearly equal size: range i holds
+ * each + (i < more) items and begins at i * each + min(i, more). 17 rows on tiles of 8 are 6 + 6 +
+ * 5, since a range of one row would load as much of b as one of eight. */
+typedef struct tile_split {
+    LLVMValueRef count, each, more;
+} tile_split;
+tile_split tile_divide(hcg_emit *e, LLVMValueRef n, int64_t most); /* n > 0 */
+LLVMValueRef tile_split_start(hcg_emit *e, const tile_split *p, LLVMValueRef i);
+LLVMValueRef tile_split_size(hcg_emit *e, const tile_split *p, LLVMValueRef i);
 
 /* ---- tile.c: the micro-kernel ------------------------------------------------------------------
  * tile(x, ldx, b, panel_stride, k, c, ldc, accumulate, next, pace):

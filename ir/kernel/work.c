@@ -29,6 +29,14 @@ static hir_op_work expert_linear(const hir_module *m, hir_id op) {
     return (hir_op_work){.row_flops = 2 * (uint64_t)(ids.dim[1] * w.dim[1]) * (uint64_t)w.dim[2]};
 }
 
+/* The gradient of a matrix has as many products as the product with it. */
+static hir_op_work linear_grad(const hir_module *m, hir_id op) {
+    const hir_type dy = hir_arg_type(m, op, 0), x = hir_arg_type(m, op, 1);
+    if (!hir_type_has_t(dy)) return (hir_op_work){0};
+    const uint64_t k = (uint64_t)x.dim[x.rank - 1];
+    return (hir_op_work){.row_flops = 2 * row_elements(dy) * k};
+}
+
 /* For each head and position n products with the key and m with the value. The tokens' queries of
  * one key/value head fill a tile. */
 static hir_op_work attention(const hir_module *m, hir_id op) {
@@ -144,6 +152,9 @@ static hir_op_work (*const formulas[HIR_OPCODE_COUNT])(const hir_module *m, hir_
     [HIR_LINEAR_OP] = linear,
     [HIR_BLOCK_LINEAR_OP] = block_linear,
     [HIR_EXPERT_LINEAR_OP] = expert_linear,
+    [HIR_LINEAR_GRAD_OP] = linear_grad,
+    [HIR_BLOCK_LINEAR_GRAD_OP] = linear_grad,
+    [HIR_EXPERT_LINEAR_GRAD_OP] = linear_grad,
     [HIR_ATTENTION_OP] = attention,
     [HIR_ATTENTION_CARRIED_OP] = carried,
     [HIR_ATTENTION_GRAD_OP] = attention_grad,

@@ -1,0 +1,250 @@
+/* Sums of outer products (matmul/matrix.h), the third form of a contraction: of y = x W^T it is the
+ * gradient of W, dy^T x.
+ *
+ * Both factors have rows of tokens, and a product of one token is a row of one times a row of the
+ * other. The register tile is that of all contractions (tile.c): it broadcasts numbers of a and
+ * loads vectors of b, token after token. Each token's row is in another page, and rows a multiple
+ * of 4 KB apart share few sets of the L1. So a block of tokens is copied first: a into panels
+ * [token][rows of a tile], b into panels [token][16], as read from memory, without transposing.
+ *
+ *     for each block of rows of y              as many as stay in the L2 together with the copies
+ *       for each block of tokens               hcg_block_steps: the level's panels of b fit the L1
+ *         copy a and b
+ *         for each tile's panels of b          they stay in the L1
+ *           for each tile's rows of a          y += tile
+ *
+ * y comes from memory once and is written once, whatever the number of tokens. Where the last
+ * panel of b is not whole, a tile goes to workspace, and from there to the columns that there are.
+ */
+#include "codegen/emit/shared.h"
+#include "codegen/matmul/matrix.h"
+#include "codegen/matmul/tile.h"
+
+enum {
+    LINE = 16,        /* floats between panels, so that they do not begin in one set of the L1 */
+    FEWEST_ROWS = 48, /* of a block of y, however small the L2 is */
+};
+
+/* The blocks of a level. Panels and parts of the workspace are counted in floats. */
+typedef struct blocks {
+    int64_t rows, tokens;
+    int64_t a_panel, b_panel; /* from one panel to the next */
+    int64_t b, edge;          /* where the copy of b and the tile's sums begin; a's begins at 0 */
+    int64_t all;
+} blocks;
+
+/* rows y of HCG_OUTER_COLUMNS, and `tokens` rows of a and b, take three quarters of the L2. */
+static blocks blocks_of(const hcg_level *level) {
+    const hcg_tile *tile = hcg_tile_of(level);
+    const int64_t wide = HCG_OUTER_COLUMNS, height = tile->rows;
+    blocks z = {.tokens = hcg_block_steps(level, tile->panels)};
+    const int64_t floats = (int64_t)level->machine.l2 / 4 * 3 / (int64_t)sizeof(float);
+    z.rows = (floats - z.tokens * wide) / (wide + z.tokens);
+    if (z.rows < FEWEST_ROWS) z.rows = FEWEST_ROWS;
+    z.rows = z.rows / height * height;
+    z.a_panel = z.tokens * height + LINE, z.b_panel = z.tokens * HIR_PANEL + LINE;
+    z.b = (z.rows / height * z.a_panel + LINE - 1) / LINE * LINE;
+    z.edge = z.b + wide / HIR_PANEL * z.b_panel;
+    z.all = z.edge + height * tile->panels * HIR_PANEL;
+    return z;
+}
+
+uint64_t hcg_outer_bytes(const hcg_level *level) {
+    return (uint64_t)blocks_of(level).all * sizeof(float);
+}
+
+/* ---- copies ---------------------------------------------------------------------------------- */
+enum { FROM, LD, COLUMNS, ROWS_OF, EACH, COUNT, OUT, COPY_PARAMS };
+
+/* One row of a panel. Vectors may be wider than a panel: what they write of the panel's next row,
+ * that row overwrites; after the last row there is a gap. */
+static void copy_line(hcg_emit *e, unsigned width, LLVMValueRef from, LLVMValueRef left,
+                      LLVMValueRef to) {
+    const unsigned lanes = e->level->lanes;
+    for (unsigned v = 0; v < width; v += lanes) {
+        LLVMValueRef at = hcg_i64(e, v), n = left && v ? hcg_sub(e, left, at) : left;
+        hcg_store(e, hcg_at(e, e->f32, to, at),
+                  hcg_load(e, HIR_F32, hcg_at(e, e->f32, from, at), n), NULL);
+    }
+}
+
+/* pack_columns_W(from, ld, columns, list, each, rows, out): out[columns / W][rows][W], panels
+ * `panel` floats apart; zeros beyond the last column */
+static hcg_shared copy_function(hcg_emit *e, unsigned width, int64_t panel, bool listed) {
+    LLVMTypeRef params[COPY_PARAMS] = {e->ptr, e->i64, e->i64, e->ptr, e->i64, e->i64, e->ptr};
+    hcg_shared s;
+    const char *name = hd_printf(e->arena, "pack_columns_%u%s", width, listed ? "_of_list" : "");
+    if (!hcg_shared_begin(e, name, params, COPY_PARAMS, &s)) return s;
+    const unsigned lanes = e->level->lanes, vectors = (width + lanes - 1) / lanes;
+    LLVMValueRef zero = hcg_i64(e, 0), one = hcg_i64(e, 1), step = hcg_i64(e, width);
+    LLVMValueRef whole = hcg_sub(e, s.param[COLUMNS], hcg_i64(e, vectors * lanes - 1));
+    hcg_loop lr = hcg_loop_begin(e, zero, s.param[COUNT], one, "row", 0, NULL);
+    LLVMValueRef row = lr.index, to[] = {hcg_mul(e, lr.index, step)};
+    if (listed) {
+        LLVMValueRef at = hcg_at(e, e->i32, s.param[ROWS_OF], row);
+        row = LLVMBuildLoad2(e->b, e->i32, at, "");
+        LLVMSetAlignment(row, 4);
+        row = LLVMBuildSExt(e->b, row, e->i64, "");
+        row = LLVMBuildUDiv(e->b, row, s.param[EACH], "");
+    }
+    LLVMValueRef from = hcg_at(e, e->f32, s.param[FROM], hcg_mul(e, row, s.param[LD])), at = zero;
+    for (int last = 0; last < 2; last++) {
+        LLVMValueRef end = last ? s.param[COLUMNS] : whole;
+        hcg_loop l = hcg_loop_begin(e, at, end, step, last ? "last" : "column", 1, to);
+        copy_line(e, width, hcg_at(e, e->f32, from, l.index),
+                  last ? hcg_sub(e, s.param[COLUMNS], l.index) : NULL,
+                  hcg_at(e, e->f32, s.param[OUT], l.carried[0]));
+        to[0] = hcg_add(e, l.carried[0], hcg_i64(e, panel));
+        hcg_loop_end(e, &l, to);
+        at = l.index, to[0] = l.carried[0];
+    }
+    hcg_loop_end(e, &lr, NULL);
+    hcg_shared_end(e, &s);
+    return s;
+}
+
+/* ---- products -------------------------------------------------------------------------------- */
+enum { A, LDA, A_EACH, N, B, LDB, B_EACH, K, LIST, ROWS, Y, LDY, ADD, SPACE, OUTER_PARAMS };
+
+typedef struct outer {
+    tile_kind d;
+    blocks z;
+    const LLVMValueRef *g; /* the function's parameters */
+    bool listed;
+    LLVMValueRef a, b, edge;    /* in the workspace */
+    LLVMValueRef row, rows;     /* of y, in the block */
+    LLVMValueRef token, tokens; /* of the block */
+    LLVMValueRef panel, panels; /* of b, of a tile */
+    LLVMValueRef add;
+} outer;
+
+/* Copies the block's tokens of a (columns `first` on, `n` of them) or b. */
+static void copy_block(hcg_emit *e, const outer *o, bool of_a, LLVMValueRef first, LLVMValueRef n) {
+    const LLVMValueRef *g = o->g + (of_a ? 0 : B);
+    const unsigned width = of_a ? o->d.rows : HIR_PANEL;
+    hcg_shared f = copy_function(e, width, of_a ? o->z.a_panel : o->z.b_panel, o->listed);
+    if (!o->listed) first = hcg_add(e, first, hcg_mul(e, o->token, g[LDA]));
+    LLVMValueRef args[COPY_PARAMS] = {
+        hcg_at(e, e->f32, g[A], first),
+        g[LDA],
+        n,
+        o->listed ? hcg_at(e, e->i32, o->g[LIST], o->token) : o->g[LIST],
+        g[A_EACH],
+        o->tokens,
+        of_a ? o->a : o->b,
+    };
+    hcg_shared_call(e, &f, args, COPY_PARAMS);
+}
+
+/* y (+)= the sums in the workspace, `rows` rows of the columns that there are. */
+static void leave_edge(hcg_emit *e, const outer *o, LLVMValueRef rows, LLVMValueRef columns,
+                       LLVMValueRef y) {
+    LLVMValueRef zero = hcg_i64(e, 0);
+    LLVMValueRef adds = LLVMBuildICmp(e->b, LLVMIntNE, o->add, zero, "");
+    hcg_loop lr = hcg_loop_begin(e, zero, rows, hcg_i64(e, 1), "edge", 0, NULL);
+    LLVMValueRef to = hcg_at(e, e->f32, y, hcg_mul(e, lr.index, o->g[LDY]));
+    LLVMValueRef from = hcg_mul_const(e, lr.index, o->d.panels * HIR_PANEL);
+    from = hcg_at(e, e->f32, o->edge, from);
+    hcg_loop l = hcg_loop_begin(e, zero, columns, hcg_i64(e, e->level->lanes), "column", 0, NULL);
+    LLVMValueRef left = hcg_sub(e, columns, l.index), at = hcg_at(e, e->f32, to, l.index);
+    LLVMValueRef v = hcg_load(e, HIR_F32, hcg_at(e, e->f32, from, l.index), NULL);
+    LLVMValueRef sum = hcg_fadd(e, hcg_load(e, HIR_F32, at, left), v);
+    hcg_store(e, at, LLVMBuildSelect(e->b, adds, sum, v, ""), left);
+    hcg_loop_end(e, &l, NULL);
+    hcg_loop_end(e, &lr, NULL);
+}
+
+/* One tile of y, from row `row` of the block on. */
+static void emit_tile(hcg_emit *e, const outer *o, LLVMValueRef row) {
+    const int64_t height = o->d.rows, wide = o->d.panels * HIR_PANEL;
+    LLVMValueRef zero = hcg_i64(e, 0), column = hcg_mul_const(e, o->panel, HIR_PANEL);
+    LLVMValueRef rows = hcg_smaller(e, hcg_sub(e, o->rows, row), hcg_i64(e, height));
+    LLVMValueRef left = hcg_sub(e, o->g[K], column);
+    LLVMValueRef tile = hcg_mul_const(e, o->panels, HIR_PANEL);
+    LLVMValueRef edge = LLVMBuildICmp(e->b, LLVMIntSGT, tile, left, "edge");
+    LLVMValueRef at = hcg_mul(e, hcg_add(e, o->row, row), o->g[LDY]);
+    LLVMValueRef y = hcg_at(e, e->f32, o->g[Y], hcg_add(e, at, column));
+    LLVMValueRef panel = LLVMBuildUDiv(e->b, row, hcg_i64(e, height), "");
+    LLVMValueRef args[TILE_PARAMS] = {
+        hcg_at(e, e->f32, o->a, hcg_mul_const(e, panel, o->z.a_panel)),
+        zero,
+        hcg_at(e, e->f32, o->b, hcg_mul_const(e, o->panel, o->z.b_panel)),
+        hcg_i64(e, o->z.b_panel),
+        o->tokens,
+        LLVMBuildSelect(e->b, edge, o->edge, y, ""),
+        LLVMBuildSelect(e->b, edge, hcg_i64(e, wide), o->g[LDY], ""),
+        LLVMBuildSelect(e->b, edge, zero, o->add, ""),
+        o->a,
+        zero,
+    };
+    tile_dispatch(e, o->d, 1, rows, o->panels, args);
+    leave_edge(e, o, LLVMBuildSelect(e->b, edge, rows, zero, ""), left, y);
+}
+
+/* Adds the block's tokens to the block's rows of y. */
+static void emit_tiles(hcg_emit *e, outer *o, const tile_split *groups) {
+    LLVMValueRef zero = hcg_i64(e, 0), one = hcg_i64(e, 1), height = hcg_i64(e, o->d.rows);
+    hcg_loop lp = hcg_loop_begin(e, zero, groups->count, one, "panels", 0, NULL);
+    o->panel = tile_split_start(e, groups, lp.index);
+    o->panels = tile_split_size(e, groups, lp.index);
+    hcg_loop lr = hcg_loop_begin(e, zero, o->rows, height, "rows", 0, NULL);
+    emit_tile(e, o, lr.index);
+    hcg_loop_end(e, &lr, NULL);
+    hcg_loop_end(e, &lp, NULL);
+}
+
+/* outer(a, lda, a_each, n, b, ldb, b_each, k, list, rows, y, ldy, add, space) */
+static hcg_shared outer_function(hcg_emit *e, bool listed) {
+    LLVMTypeRef params[OUTER_PARAMS];
+    hcg_shared s;
+    for (int i = 0; i < OUTER_PARAMS; i++)
+        params[i] = i == A || i == B || i == LIST || i == Y || i == SPACE ? e->ptr : e->i64;
+    if (!hcg_shared_begin(e, listed ? "outer_of_list" : "outer", params, OUTER_PARAMS, &s))
+        return s;
+    const hcg_tile *tile = hcg_tile_of(e->level);
+    outer o = {.z = blocks_of(e->level), .g = s.param, .listed = listed};
+    o.d = (tile_kind){.b = HIR_F32, .x = HIR_F32, .depth = 1, .outputs = HIR_PANEL};
+    o.d.rows = tile->rows, o.d.panels = tile->panels, o.d.across = o.d.stride = tile->rows;
+    o.a = s.param[SPACE];
+    o.b = hcg_at(e, e->f32, o.a, hcg_i64(e, o.z.b));
+    o.edge = hcg_at(e, e->f32, o.a, hcg_i64(e, o.z.edge));
+    LLVMValueRef zero = hcg_i64(e, 0), one = hcg_i64(e, 1), most = hcg_i64(e, o.z.rows);
+    LLVMValueRef panels = hcg_divide_up(e, s.param[K], hcg_i64(e, HIR_PANEL));
+    const tile_split groups = tile_divide(e, panels, o.d.panels),
+                     tokens = tile_divide(e, s.param[ROWS], o.z.tokens);
+    hcg_loop lr = hcg_loop_begin(e, zero, s.param[N], most, "block", 0, NULL);
+    o.row = lr.index, o.rows = hcg_smaller(e, hcg_sub(e, s.param[N], lr.index), most);
+    hcg_loop lt = hcg_loop_begin(e, zero, tokens.count, one, "tokens", 0, NULL);
+    o.token = tile_split_start(e, &tokens, lt.index);
+    o.tokens = tile_split_size(e, &tokens, lt.index);
+    LLVMValueRef first = LLVMBuildICmp(e->b, LLVMIntEQ, lt.index, zero, "");
+    o.add = LLVMBuildSelect(e->b, first, s.param[ADD], one, "");
+    copy_block(e, &o, true, o.row, o.rows);
+    copy_block(e, &o, false, zero, s.param[K]);
+    emit_tiles(e, &o, &groups);
+    hcg_loop_end(e, &lt, NULL);
+    hcg_loop_end(e, &lr, NULL);
+    hcg_shared_end(e, &s);
+    return s;
+}
+
+void hcg_call_outer(hcg_emit *e, const hcg_outer *o) {
+    hcg_shared f = outer_function(e, o->list != NULL);
+    LLVMValueRef one = hcg_i64(e, 1), args[OUTER_PARAMS] = {
+                                          o->a,
+                                          o->lda,
+                                          o->list ? o->a_each : one,
+                                          o->n,
+                                          o->b,
+                                          o->ldb,
+                                          o->list ? o->b_each : one,
+                                          o->k,
+                                          o->list ? o->list : LLVMConstNull(e->ptr),
+                                          o->rows,
+                                          o->y,
+                                          o->ldy,
+                                          o->add,
+                                          o->space,
+                                      };
+    hcg_shared_call(e, &f, args, OUTER_PARAMS);
+}

@@ -1,0 +1,103 @@
+/* Gradients of matrices (codegen/contract/weight_grad.c) against the evaluator, at every CPU level of
+ * this machine: odd sizes, few rows, few columns, one token and many, groups, experts with many rows
+ * and with none.
+ *
+ * Tolerance 5e-6 of the largest element: f32 rounding (6e-8) over sums of up to 600 products. */
+#include "tests/unit/codegen/gradient/gradient_harness.h"
+
+typedef struct layer {
+    int64_t n, k;
+    int64_t matrices; /* groups, or experts */
+    int64_t slots;    /* choices of a token; of linear_grad, rows of a token, 0: it is one */
+    bool each;        /* a row of x for each choice */
+} layer;
+
+static const double TOLERANCE = 5e-6;
+
+/* A kernel with the op `op` of operands with these dims after T, and result dims `y`; `rest`: more
+ * operands and the attributes. */
+static const char *text_of(hd_arena *a, const char *op, const char *dy, const char *x,
+                           const char *y, const char *input, const char *rest) {
+    static unsigned turn; /* of setting and adding */
+    return hd_printf(a,
+                     "hir 1 kernel @g\nfunc(%%dy: f32[T, %s], %%x: f32[T, %s]%s) {\n"
+                     "  %%y = " GRADIENT_KERNEL " : f32[%s] {\n"
+                     "    %%1 = %s %%dy, %%x%s : f32[%s]\n    yield %%1\n  }\n"
+                     "  output %%y {name = \"%s\"}\n}\n",
+                     dy, x, input, y, op, rest, y, turn++ % 2 ? "y" : "grad.w");
+}
+
+static const char *dims(hd_arena *a, int64_t first, int64_t second) {
+    if (!first) return hd_printf(a, "%ld", (long)second);
+    return hd_printf(a, "%ld, %ld", (long)first, (long)second);
+}
+
+static void check_linear(layer l, int64_t tokens) {
+    hd_arena *a = hd_arena_new();
+    gradient_check(text_of(a, "linear_grad", dims(a, l.slots, l.n), dims(a, l.slots, l.k),
+                           dims(a, l.n, l.k), "", ""),
+                   tokens, 1, (uint64_t)(l.n + l.k), TOLERANCE);
+    hd_arena_free(a);
+}
+
+static void check_groups(layer l, int64_t tokens) {
+    hd_arena *a = hd_arena_new();
+    gradient_check(text_of(a, "block_linear_grad", dims(a, l.matrices, l.n),
+                           dims(a, l.matrices, l.k),
+                           hd_printf(a, "%ld, %s", (long)l.matrices, dims(a, l.n, l.k)), "", ""),
+                   tokens, 1, (uint64_t)l.n, TOLERANCE);
+    hd_arena_free(a);
+}
+
+/* Ids are from -2 to one more than there are experts. */
+static void check_experts(layer l, int64_t tokens) {
+    hd_arena *a = hd_arena_new();
+    const char *ids = hd_printf(a, ", %%ids: i32[T, %ld]", (long)l.slots);
+    const char *rest = hd_printf(a, ", %%ids {length = %ld}", (long)l.matrices);
+    gradient_check(text_of(a, "expert_linear_grad", dims(a, l.slots, l.n),
+                           dims(a, l.each ? l.slots : 0, l.k),
+                           hd_printf(a, "%ld, %s", (long)l.matrices, dims(a, l.n, l.k)), ids, rest),
+                   tokens, l.matrices + 2, (uint64_t)l.k, TOLERANCE);
+    hd_arena_free(a);
+}
+
+Test(emit_weight_grad, linear) {
+    check_linear((layer){.n = 1, .k = 1}, 3);
+    check_linear((layer){.n = 37, .k = 19}, 129);
+    check_linear((layer){.n = 64, .k = 48}, 128);
+    check_linear((layer){.n = 100, .k = 310}, 1);
+    check_linear((layer){.n = 33, .k = 300}, 300);
+    check_linear((layer){.n = 31, .k = 17, .slots = 2}, 100); /* [T, 2, N] */
+}
+
+/* One row of y and few; few columns, which are made as a transpose. */
+Test(emit_weight_grad, narrow) {
+    check_linear((layer){.n = 1, .k = 600}, 130);
+    check_linear((layer){.n = 9, .k = 290}, 3);
+    check_linear((layer){.n = 3, .k = 2}, 1);
+    check_linear((layer){.n = 600, .k = 1}, 130);
+    check_linear((layer){.n = 293, .k = 7}, 3);
+    check_linear((layer){.n = 40, .k = 15}, 1);
+    check_linear((layer){.n = 291, .k = 16}, 257);
+}
+
+/* More rows than a block of y has at any level. */
+Test(emit_weight_grad, several_blocks) {
+    check_linear((layer){.n = 900, .k = 33}, 140);
+}
+
+Test(emit_weight_grad, groups) {
+    check_groups((layer){.n = 20, .k = 33, .matrices = 3}, 129);
+    check_groups((layer){.n = 33, .k = 5, .matrices = 2}, 3);
+    check_groups((layer){.n = 16, .k = 16, .matrices = 1}, 1);
+}
+
+/* With few tokens some experts have none. */
+Test(emit_weight_grad, experts) {
+    check_experts((layer){.n = 40, .k = 50, .matrices = 5, .slots = 2}, 150);
+    check_experts((layer){.n = 40, .k = 50, .matrices = 5, .slots = 2}, 1);
+    check_experts((layer){.n = 17, .k = 300, .matrices = 3, .slots = 2, .each = true}, 200);
+    check_experts((layer){.n = 33, .k = 6, .matrices = 9, .slots = 3}, 3);
+    check_experts((layer){.n = 33, .k = 6, .matrices = 3, .slots = 2, .each = true}, 129);
+    check_experts((layer){.n = 8, .k = 20, .matrices = 1, .slots = 1}, 300);
+}
