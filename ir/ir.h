@@ -421,7 +421,10 @@ bool hir_is_model(const hir_module *m);
 #define HIR_GRADIENT_AT "grad_at."
 /* The output op of the losses; HIR_NONE: the model has none, or the module is no model. */
 hir_id hir_loss_output(const hir_module *m);
-/* Does the op give out a gradient, grad.NAME? */
+/* Is it a model with its gradients: tokens and targets to the sum of the losses, the first output,
+ * and to gradients (differentiate)? */
+bool hir_has_gradients(const hir_module *m);
+/* Does the op give out a gradient, grad.NAME? Several outputs of one gradient are its summands. */
 bool hir_is_gradient(const hir_op *output);
 /* Has the model a loss, or, of a pipeline stage before the last, the model that it was cut from? */
 bool hir_has_loss(const hir_module *m);

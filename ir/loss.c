@@ -20,11 +20,6 @@ static hir_id find_output(const hir_module *m, const char *name) {
     return op;
 }
 
-bool hir_is_gradient(const hir_op *output) {
-    return output->code == HIR_OUTPUT_OP &&
-           !strncmp(hir_attr_string(output, HIR_A_NAME, ""), HIR_GRADIENT, strlen(HIR_GRADIENT));
-}
-
 bool hir_takes_targets(hir_opcode code) {
     return code == HIR_CROSS_ENTROPY_OP || code == HIR_CROSS_ENTROPY_PARTS_OP;
 }
@@ -35,6 +30,17 @@ static bool takes_both(const hir_module *m) {
         return false;
     const char *name = hir_value_at(m, m->inputs.at[1])->name;
     return name && strcmp(name, HIR_TARGETS) == 0;
+}
+
+bool hir_has_gradients(const hir_module *m) {
+    const hir_id first = takes_both(m) ? find_output(m, NULL) : HIR_NONE;
+    return first != HIR_NONE && is_output(hir_op_at(m, first), HIR_LOSS) &&
+           hir_arg_type(m, first, 0).rank == 0;
+}
+
+bool hir_is_gradient(const hir_op *output) {
+    return output->code == HIR_OUTPUT_OP &&
+           !strncmp(hir_attr_string(output, HIR_A_NAME, ""), HIR_GRADIENT, strlen(HIR_GRADIENT));
 }
 
 hir_id hir_loss_output(const hir_module *m) {

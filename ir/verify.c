@@ -68,7 +68,7 @@ static bool verify_factors(verifier *v, const hir_weight *w, const hir_derived_r
         if (!f)
             REFUSE(v, HD_E_NAME, loc, "weight @%s is derived from @%s, which is no weight", w->name,
                    name);
-        else if (hir_is_derived(f) || f->unused || f->stacked)
+        else if (hir_is_derived(f) || f->unused || (f->stacked && !hir_has_gradients(v->m)))
             REFUSE(v, HD_E_TYPE, loc, "weight @%s is derived from @%s, which is %s", w->name, name,
                    f->unused    ? "unused"
                    : f->stacked ? "stacked"
@@ -340,11 +340,11 @@ static bool stage_fits(verifier *v, hir_id id, const hir_op *op) {
     return false;
 }
 
-/* Output names are distinct, and a state is written at most once; scores go from op to op. */
+/* Output names are distinct, but that those of a gradient are its summands; and a state is written at most once; scores go from op to op. */
 static void verify_once(verifier *v, hir_id id, const hir_op *op) {
     if (op->code == HIR_OUTPUT_OP) {
         const char *name = hir_attr_string(op, HIR_A_NAME, "");
-        if (hir_names_add(&v->outputs, name, id))
+        if (hir_names_add(&v->outputs, name, id) && !hir_is_gradient(op))
             REFUSE(v, HD_E_NAME, loc_of(v, id), "there are two outputs \"%s\"", name);
     }
     const uint32_t state = hir_written_state(v->m, id);

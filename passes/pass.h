@@ -71,6 +71,8 @@ const hir_pass_info *hir_own_passes(size_t *n);
 
 /* The default order, HIR_PASS_COUNT-terminated. */
 const hir_pass_id *hir_pipeline(void);
+/* The order for a model whose gradients are compiled, terminated in the same way. */
+const hir_pass_id *hir_gradient_pipeline(void);
 size_t hir_pipeline_length(void); /* number of passes, without the terminator */
 
 typedef struct hir_hooks { /* each may be NULL; `before` and `after` see every pass in order */

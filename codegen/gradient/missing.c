@@ -1,5 +1,4 @@
 /* Gradients that have no code yet: lowering rejects a kernel of such a form and names its op. */
 #include "codegen/program/forms.h"
 
-const hcg_form hcg_form_scatter_rows = {0};
 const hcg_form hcg_form_attention_selected_grad = {0};

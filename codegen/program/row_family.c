@@ -218,6 +218,7 @@ static bool add_result(walk *w, uint32_t i, hir_id over) {
         hir_canonical_number(w->c, HIR_CANONICAL_NOTHING);
     }
     if (state) return true;
+    hir_canonical_number(w->c, hir_value_at(w->m, v)->place == HIR_PLACE_GRADIENT);
     hd_push(w->arena, &w->c->operands.list, hir_value_ref(v));
     return add_type(w, hir_value_ref(v), hir_value_at(w->m, v)->type);
 }

@@ -89,6 +89,8 @@ static int64_t fewest_rows(const hir_module *m, hir_id first, hir_id input, int6
             const hir_op *makes = kernel == HIR_NONE ? o : hir_op_at(m, kernel);
             fewest = fewest_rows(m, m->first, makes->results[0], fewest);
         }
+        if (o->code == HIR_RESHAPE_OP && hir_ref_equal(o->args[0], hir_value_ref(input)))
+            fewest = fewest_rows(m, op, o->results[0], fewest); /* read in the same body */
         const int64_t rows = rows_chosen_from(m, op, hir_value_ref(input));
         if (rows > 0 && rows < fewest) fewest = rows;
     }

@@ -340,9 +340,23 @@ static const char *trace_name(eval_call *c, const char *name) {
     return hd_printf(c->scratch, "%s.0", name);
 }
 
+/* Outputs of one gradient are its summands. */
+static bool add_to_gradient(eval_call *c, const hir_op *op, const hir_array *x) {
+    const char *name = hir_attr_string(op, HIR_A_NAME, "");
+    for (size_t i = 0; i < c->out->outputs.n && hir_is_gradient(op); i++) {
+        const hir_array *sum = &c->out->outputs.at[i];
+        if (strcmp(sum->name, name) != 0) continue;
+        for (int64_t k = 0; k < sum->n && k < x->n; k++)
+            sum->at[k] += x->at[k];
+        return true;
+    }
+    return false;
+}
+
 /* Results are copied, as state and the caller's inputs change after the call. */
 bool eval_output(eval_call *c, const hir_op *op, const hir_array *const *x, hir_array *y) {
     (void)y;
+    if (add_to_gradient(c, op, x[0])) return true;
     const char *name = hir_attr_string(op, HIR_A_NAME, "");
     hir_array result = *x[0];
     result.at = eval_take(c, result.n);

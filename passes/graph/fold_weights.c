@@ -13,7 +13,7 @@
  *          expressions are folded: a stack of products is one weight. Equal expressions share one
  *          weight. A matrix, or each of a stack, that a checkpoint stores as a factor on the right
  *          is transposed; matrices that it stores in another shape are reshaped to the one in which
- *          they are multiplied.
+ *          they are multiplied. With gradients the matrices alone.
  * Leaves   everything that depends on tokens or contains other ops; plain weights; the ops that are
  *          now dead (dce removes them).
  */
@@ -238,7 +238,9 @@ static bool is_transposed(const folder *f, hir_id op) {
     if (o->code != HIR_TRANSPOSE_OP || o->args[0].kind != HIR_REF_WEIGHT) return false;
     const hir_weight *w = &f->m->weights.at[o->args[0].index];
     const uint32_t rank = w->type.rank;
-    if (hir_is_derived(w) || w->stacked || rank < 2 || rank > 3) return false;
+    /* parameters lie in one piece, however a checkpoint stores them */
+    const bool stacked = w->stacked && !hir_has_gradients(f->m);
+    if (hir_is_derived(w) || stacked || rank < 2 || rank > 3) return false;
     const int64_t *perm = hir_find_attr(o, HIR_A_PERM)->ints;
     return perm[rank - 2] == rank - 1 && perm[rank - 1] == rank - 2;
 }
@@ -274,6 +276,7 @@ static uint32_t transposed_rows(const folder *f, hir_id op, hir_derived_row **ro
 /* Is it a stack of products of vectors along a new first axis, or a concat of matrices, or of
  * functions of vectors? */
 static bool is_table(const folder *f, hir_id op) {
+    if (hir_has_gradients(f->m)) return false;
     const hir_op *o = hir_op_at(f->m, op);
     const bool stack = o->code == HIR_STACK_OP;
     if ((!stack && o->code != HIR_CONCAT_OP) || hir_attr_int(o, HIR_A_AXIS, 0) != 0) return false;
@@ -429,7 +432,10 @@ static void note_uses(folder *f, hir_id op) {
 }
 
 bool pass_fold_weights(hir_pass_context *c) {
-    move_minus(c);
+    /* parameters change from call to call, and gradients run through what is made of them: the graph
+     * computes it, but for another order of the elements of a matrix */
+    const bool parameters = hir_has_gradients(c->m);
+    if (!parameters) move_minus(c);
     folder f = {.c = c, .m = c->m, .n_values = c->m->values.n, .forward = {.arena = c->scratch}};
     f.of = hd_new_array(c->scratch, product *, f.n_values);
     f.live = hd_new_array(c->scratch, bool, f.n_values);
@@ -437,7 +443,7 @@ bool pass_fold_weights(hir_pass_context *c) {
     f.given_out = hd_new_array(c->scratch, bool, f.n_values);
     f.multiplied = hd_new_array(c->scratch, bool, f.n_values);
     HIR_EACH(f.m, op, f.m->first) note_uses(&f, op);
-    HIR_EACH(f.m, op, f.m->first) read_op(&f, op);
+    if (!parameters) HIR_EACH(f.m, op, f.m->first) read_op(&f, op);
     for (hir_id op = f.m->last; op != HIR_NONE; op = hir_op_at(f.m, op)->prev)
         note_reads(&f, op);
     HIR_EACH(f.m, op, f.m->first) fold(&f, op);

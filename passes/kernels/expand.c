@@ -235,6 +235,28 @@ static hir_ref cross_entropy(expander *e, hir_id op) {
     return hir_emit2(&e->b, HIR_WHEN_OP, pass_reduce(&e->b, HIR_REDUCE_MAX_OP, mark, 1), y);
 }
 
+/* dy (softmax(logits) - onehot), 0 where no id is marked. */
+static hir_ref cross_entropy_grad(expander *e, hir_id op) {
+    const hir_ref x = pass_arg(e->m, op, 0), ids = pass_arg(e->m, op, 1);
+    const expand_powers *p = powers_of(e, x, 1);
+    if (!p) return hir_no_ref();
+    const hir_type t = hir_ref_type(e->m, x);
+    hir_type one = pass_keep_one(t, 1);
+    one.dtype = HIR_I32;
+    const hir_ref id = pass_reshape(&e->b, ids, one);
+    const hir_attr length = hir_int(HIR_A_LENGTH, t.dim[1]);
+    const hir_ref mark = is_given(id) ? hir_emit(&e->b, HIR_MARK_OP, &id, 1, &length, 1) : id;
+    if (!is_given(mark)) return mark;
+    one.dtype = HIR_F32;
+    const hir_ref counted = pass_reduce(&e->b, HIR_REDUCE_MAX_OP, mark, 1);
+    hir_ref by = hir_emit2(&e->b, HIR_WHEN_OP, counted, pass_arg(e->m, op, 2));
+    by = is_given(by) ? pass_reshape(&e->b, by, one) : by;
+    const hir_ref sum = pass_reshape(&e->b, hir_emit1(&e->b, HIR_RECIP_OP, p->sum), one);
+    hir_ref y = hir_emit2(&e->b, HIR_MUL_OP, p->power, sum);
+    y = is_given(y) ? hir_emit2(&e->b, HIR_SUB_OP, y, mark) : y;
+    return is_given(y) && is_given(by) ? hir_emit2(&e->b, HIR_MUL_OP, y, by) : hir_no_ref();
+}
+
 /* Value `i` of all parts, [T, n]. */
 static hir_ref loss_part(expander *e, hir_ref parts, int64_t i) {
     const hir_attr attrs[] = {hir_int(HIR_A_AXIS, 1), hir_int(HIR_A_START, i),
@@ -287,6 +309,7 @@ static hir_ref (*expansion(hir_opcode code))(expander *, hir_id) {
     case HIR_LINEAR_OP: return linear;
     case HIR_LOGSUMEXP_OP: return logsumexp;
     case HIR_CROSS_ENTROPY_OP: return cross_entropy;
+    case HIR_CROSS_ENTROPY_GRAD_OP: return cross_entropy_grad;
     case HIR_CROSS_ENTROPY_MERGE_OP: return cross_entropy_merge;
     case HIR_DEPTH_INVERSE_RMS_OP: return depth_inverse_rms;
     case HIR_DEPTH_SCORES_OP:

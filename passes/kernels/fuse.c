@@ -475,7 +475,7 @@ static bool place_op(fuse *f, hir_id op) {
         place_alone(f, op, FUSE_BLOCKS);
     else if (hir_has_trait(o->code, HIR_COMM))
         place_comm(f, op);
-    else if (hir_takes_targets(o->code) || o->code == HIR_CROSS_ENTROPY_MERGE_OP)
+    else if (!f->gradients && (hir_takes_targets(o->code) || o->code == HIR_CROSS_ENTROPY_MERGE_OP))
         place_alone(f, op, FUSE_LOSS);
     else if (o->code == HIR_LINEAR_OP && is_contraction(f, o))
         place_linear(f, op);
@@ -898,7 +898,7 @@ static void place_prologues(fuse *f) {
 
 /* ---- the pass ------------------------------------------------------------------------------ */
 static fuse new_fuse(hir_pass_context *c) {
-    fuse f = {.c = c, .m = c->m, .n_ops = c->m->ops.n};
+    fuse f = {.c = c, .m = c->m, .n_ops = c->m->ops.n, .gradients = hir_has_gradients(c->m)};
     f.node = hd_new_array(c->scratch, fuse_node, c->m->ops.n);
     f.given_out = hd_new_array(c->scratch, bool, c->m->values.n);
     f.last_with_x = no_groups(&f, (uint32_t)c->m->values.n);
@@ -913,6 +913,7 @@ static fuse new_fuse(hir_pass_context *c) {
 }
 
 bool pass_fuse(hir_pass_context *c) {
+    if (!fuse_gradients(c)) return false;
     fuse f = new_fuse(c);
     for (size_t k = 0; k < f.program.n; k++)
         if (!place_op(&f, f.program.at[k])) return false;

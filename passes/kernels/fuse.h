@@ -61,6 +61,7 @@ typedef struct fuse {
     hir_module *m;
     size_t n_ops;           /* before kernels were created */
     HD_VEC(hir_id) program; /* ops in program order */
+    bool gradients;         /* the module has its gradients: what takes targets is like any op */
     fuse_node *node;        /* by op */
     HD_VEC(fuse_group) groups;
     uint32_t front;           /* highest phase of a row op so far */
@@ -79,6 +80,10 @@ hir_ref fuse_base(const fuse *f, hir_ref r);
 fuse_node *fuse_node_of(const fuse *f, hir_ref r);
 
 bool fuse_build(fuse *f);
+
+/* ---- fuse_gradients.c ---- */
+/* Before anything is grouped: gradients in the form that their kernels make. */
+bool fuse_gradients(hir_pass_context *c);
 
 /* ---- fuse_loss.c ---- */
 /* Gives the loss of a model, which is a kernel that reads its logits, kernels of its own. */

@@ -15,6 +15,7 @@
  */
 #include <math.h>
 
+#include "codegen/emit/arithmetic.h"
 #include "codegen/emit/math.h"
 #include "codegen/rowwise/emit/run.h"
 
@@ -228,6 +229,11 @@ static void store_lanes(row_run *r, const row_node *n) {
         LLVMValueRef v = row_made_of(r, n)->whole, lane = LLVMConstInt(e->i32, l, false);
         if (!run) v = LLVMBuildExtractElement(e->b, v, lane, "");
         LLVMValueRef p = hcg_at(e, e->f32, r->pointer[n->buffer], row_i64(r, m.at[l]));
+        if (r->g->buffers.at[n->buffer].adds) {
+            LLVMValueRef before = LLVMBuildLoad2(e->b, LLVMTypeOf(v), p, "");
+            LLVMSetAlignment(before, 4);
+            v = hcg_fadd(e, before, v);
+        }
         LLVMSetAlignment(LLVMBuildStore(e->b, v, p), 4);
     }
 }

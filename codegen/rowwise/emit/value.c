@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "codegen/emit/arithmetic.h"
 #include "codegen/emit/math.h"
 #include "codegen/rowwise/emit/run.h"
 
@@ -219,6 +220,15 @@ static row_pack load(row_run *r, uint32_t node, const row_index *at) {
     return p;
 }
 
+/* Stores an element or a vector, or adds it to what is there. */
+static void store(row_run *r, const row_buffer *b, LLVMValueRef p, LLVMValueRef v, LLVMValueRef n) {
+    hcg_emit *e = r->e;
+    const bool one = LLVMGetTypeKind(LLVMTypeOf(v)) != LLVMVectorTypeKind;
+    if (b->adds)
+        v = hcg_fadd(e, one ? hcg_load_scalar(e, b->dtype, p) : hcg_load(e, b->dtype, p, n), v);
+    hcg_store_as(e, b->dtype, p, v, n);
+}
+
 void row_write(row_run *r, const row_node *n, const row_index *at, const row_pack *pack) {
     hcg_emit *e = r->e;
     uint32_t node = (uint32_t)(n - r->g->nodes.at);
@@ -229,19 +239,20 @@ void row_write(row_run *r, const row_node *n, const row_index *at, const row_pac
         within = row_substitute(&within, at);
     }
     if (r->lane_var < 0 || row_size_is(lane_stride(r, &element), 0)) {
-        hcg_store_as(e, b->dtype, address(r, node, b->dtype, at, 0), pack->v[0], NULL);
+        store(r, b, address(r, node, b->dtype, at, 0), pack->v[0], NULL);
         return;
     }
     const bool in_line = row_size_is(lane_stride(r, &within), 1);
     LLVMValueRef all[ROW_UNROLL] = {NULL};
     for (unsigned u = 0; u < r->unroll; u++)
         all[u] = vector_of(r, pack, u);
-    if (in_line && row_stream_store(r, n, address(r, node, b->dtype, at, 0), all)) return;
+    if (in_line && !b->adds && row_stream_store(r, n, address(r, node, b->dtype, at, 0), all))
+        return;
     for (unsigned u = 0; u < r->unroll; u++) {
         int64_t first = (int64_t)u * e->level->lanes;
         LLVMValueRef v = all[u];
         if (in_line) {
-            hcg_store_as(e, b->dtype, address(r, node, b->dtype, at, first), v, r->tail);
+            store(r, b, address(r, node, b->dtype, at, first), v, r->tail);
             continue;
         }
         for (int64_t l = 0; l < most_lanes(r); l++) {

@@ -87,7 +87,8 @@ static void deliver(row_graph *g, const hir_op *op, const row_view *v, row_buffe
         return;
     }
     row_node *n = row_at(g, v->ref.node);
-    bool computed = n->kind != ROW_CONST && n->kind != ROW_MULTI &&
+    /* what is added to the buffer's contents is not its contents, so that no other node reads it there */
+    bool computed = !to.adds && n->kind != ROW_CONST && n->kind != ROW_MULTI &&
                     (n->kind != ROW_MEMORY || n->n_producers > 0);
     if (computed && n->token_free != to.has_t) {
         row_index wanted = row_major(&v->shape), to_memory = row_major(&n->shape);
@@ -180,6 +181,7 @@ static bool yield(row_graph *g, const hir_op *op) {
         if (!has_t && !row_at(g, v.ref.node)->token_free)
             return row_unsupported(g, op, "a result without T depends on the token");
         const hir_id over = in_place[i];
+        const hir_id own = hir_op_at(g->whole, g->k->op)->results[i];
         deliver(g, op, &v,
                 (row_buffer){.where = ROW_ARG,
                              .ref = result,
@@ -187,6 +189,7 @@ static bool yield(row_graph *g, const hir_op *op) {
                              .has_t = has_t,
                              .elements = row_elements(&v.shape),
                              .step = 1,
+                             .adds = hir_value_at(g->whole, own)->place == HIR_PLACE_GRADIENT,
                              .in_place = over != HIR_NONE,
                              .over = over});
     }

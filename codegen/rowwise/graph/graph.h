@@ -55,6 +55,7 @@ typedef struct row_buffer {
     int64_t heads;     /* state: how many */
     int64_t rate;      /* state: how many positions a row stands for; the last of them writes it */
     bool by_head;      /* elements are those of one head of a row */
+    bool adds;         /* a gradient: what is stored is added to what is there */
     bool in_place;     /* a result that overwrites the value `over` ... */
     hir_id over;       /* ... which the kernel reads */
     bool used;         /* something reads or writes it ... */
