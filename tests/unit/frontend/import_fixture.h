@@ -42,6 +42,11 @@ static inline void expect_lacks(const char *text, const char *part) {
     " \"intermediate_size\": 80, \"num_hidden_layers\": 4, \"num_attention_heads\": 4,"            \
     " \"rms_norm_eps\": 1e-6"
 
+/* The value of "residual" for Attention Residuals as in the paper, but for the size of a block. */
+#define ATTNRES(size)                                                                              \
+    "{\"type\": \"attnres\", \"block_size_sublayers\": " size ", \"normalization\": \"softmax\","  \
+    " \"key_norm\": true, \"window\": null, \"num_heads\": 1, \"query\": \"learned\"}"
+
 /* The config, which is given back, with one field set; the path is FIELD, or OBJECT.FIELD, and an
  * object that is not there is made. */
 static inline char *import_changed(json_t *root, const char *path, const char *value) {
