@@ -2,7 +2,8 @@
  *
  * A program is grown op by op from random operands by the builder, which refuses what is illegal;
  * half of them are models (token ids, state, attention), half plain functions of f32 inputs. The
- * seeds are fixed. */
+ * seeds are fixed. The models have gradients, too, which --check-passes holds against differences
+ * of the loss. */
 #include <criterion/criterion.h>
 
 #include "ir/eval/random.h"
@@ -14,6 +15,8 @@ typedef struct grower {
     HD_VEC(hir_ref) pool; /* operands to choose from: values and weights */
     int weights, states;
     hd_arena *arena;
+    /* No steps: where a condition is 0 but for rounding, differences of the loss show nothing. */
+    bool differs;
 } grower;
 
 static uint64_t below(grower *g, uint64_t n) {
@@ -58,7 +61,8 @@ static hir_ref grow_binary(grower *g) {
     hir_ref a = any(g), b = any(g);
     if (!below(g, 4)) b = hir_emit_const(&g->b, (double)below(g, 3));
     if (!below(g, 8)) return hir_emit2(&g->b, HIR_DIV_OP, a, hir_emit_const(&g->b, 4));
-    return hir_emit2(&g->b, codes[below(g, 8)], a, b);
+    const hir_opcode code = codes[below(g, 8)];
+    return hir_emit2(&g->b, code == HIR_WHEN_OP && g->differs ? HIR_SUB_OP : code, a, b);
 }
 
 static hir_ref grow_axis(grower *g) {
@@ -216,14 +220,18 @@ static hir_ref gathered(grower *g) {
     return hir_emit(&g->b, HIR_STACK_OP, means, n, &axis, 1);
 }
 
-static hir_module *grow(hd_arena *a, uint64_t seed, bool model) {
+/* What a program is: a model whose one output is logits of a few ids has a loss. */
+typedef enum kind { FUNCTION, MODEL, WITH_LOSS } kind;
+
+static hir_module *grow(hd_arena *a, uint64_t seed, kind kind) {
+    const bool model = kind != FUNCTION;
     static hir_ref (*const growers[])(grower *) = {
         grow_unary,   grow_binary, grow_binary, grow_binary, grow_axis,   grow_norm,
         grow_reshape, grow_move,   grow_join,   grow_linear, grow_linear, grow_idiom};
     hir_module *m = hir_module_new(a, "random");
     hd_diags *rejections = hd_new(a, hd_diags);
     hd_diags_init(rejections, a);
-    grower g = {.b = hir_at_end(m, rejections), .arena = a};
+    grower g = {.b = hir_at_end(m, rejections), .arena = a, .differs = kind == WITH_LOSS};
     g.r = hir_random_stream(seed, model ? "model" : "function");
     if (model) {
         hir_ref ids = hir_value_ref(
@@ -248,7 +256,12 @@ static hir_module *grow(hd_arena *a, uint64_t seed, bool model) {
                         : growers[below(&g, sizeof growers / sizeof *growers)](&g);
         hir_type t = type_of(&g, r);
         if (hir_type_row_elements(t) <= 4096) keep(&g, r);
-        if (!below(&g, 20)) output(&g, hd_printf(a, "early%d", i), with_tokens(&g));
+        if (!below(&g, 20) && kind != WITH_LOSS)
+            output(&g, hd_printf(a, "early%d", i), with_tokens(&g));
+    }
+    if (kind == WITH_LOSS) {
+        output(&g, "logits", gathered(&g));
+        return m;
     }
     output(&g, "logits", seed % 4 ? gathered(&g) : with_tokens(&g));
     if (!below(&g, 3)) output(&g, "other", any(&g));
@@ -262,18 +275,18 @@ static bool first_output_has_t(const hir_module *m) {
     return false;
 }
 
-static void run_seed(uint64_t seed, bool model, int64_t ranks) {
+static void run_seed(uint64_t seed, kind kind, int64_t ranks) {
     bench b = {.arena = hd_arena_new()};
     hd_diags_init(&b.diags, b.arena);
     b.remarks.arena = b.arena;
-    b.m = grow(b.arena, seed, model);
+    b.m = grow(b.arena, seed, kind);
     if (hir_verify(b.m, &b.diags) && first_output_has_t(b.m)) {
         hir_compile_options options = {.matrix_dtype = seed % 3 ? HIR_F32 : HIR_BF16, .chunk = 512};
         options.ranks = options.divide_from = ranks;
         const char *text = text_of(&b);
         bool ok = run_all(&b, true, &options);
-        cr_expect(ok, "seed %llu %s\n%s%s", (unsigned long long)seed, model ? "model" : "function",
-                  text, errors_of(&b));
+        cr_expect(ok, "seed %llu %s\n%s%s", (unsigned long long)seed,
+                  kind == MODEL ? "model" : "function", text, errors_of(&b));
         if (ok) { /* what is printed is what there is */
             const char *kernels = text_of(&b);
             bench again = new_bench(kernels);
@@ -295,21 +308,42 @@ static void run_seed(uint64_t seed, bool model, int64_t ranks) {
 
 Test(passes_random, functions) {
     for (uint64_t seed = 0; seed < RANDOM_SEEDS; seed++)
-        run_seed(seed, false, 1);
+        run_seed(seed, FUNCTION, 1);
 }
 
 Test(passes_random, models) {
     for (uint64_t seed = 0; seed < RANDOM_SEEDS; seed++)
-        run_seed(seed, true, 1);
+        run_seed(seed, MODEL, 1);
 }
 
 /* Divided over 2 to 4 ranks, with rows divided in the longer calls of the check. */
 Test(passes_random, functions_on_ranks) {
     for (uint64_t seed = 0; seed < RANDOM_SEEDS; seed++)
-        run_seed(seed, false, 2 + (int64_t)seed % 3);
+        run_seed(seed, FUNCTION, 2 + (int64_t)seed % 3);
 }
 
 Test(passes_random, models_on_ranks) {
     for (uint64_t seed = 0; seed < RANDOM_SEEDS; seed++)
-        run_seed(seed, true, 2 + (int64_t)seed % 3);
+        run_seed(seed, MODEL, 2 + (int64_t)seed % 3);
+}
+
+Test(passes_random, gradients) {
+    static const hir_pass_id passes[] = {HIR_PASS_CANONICALISE, HIR_PASS_FOLD_CONSTANTS,
+                                         HIR_PASS_CSE,          HIR_PASS_DIFFERENTIATE,
+                                         HIR_PASS_CSE,          HIR_PASS_DCE};
+    const hir_run run = {.passes = passes,
+                         .n_passes = sizeof passes / sizeof *passes,
+                         .stop_after = HIR_PASS_COUNT,
+                         .verify = true,
+                         .check = true};
+    const hir_compile_options options = {.matrix_dtype = HIR_F32, .chunk = 512};
+    for (uint64_t seed = 0; seed < RANDOM_SEEDS; seed++) {
+        bench b = {.arena = hd_arena_new()};
+        hd_diags_init(&b.diags, b.arena);
+        b.m = grow(b.arena, seed, WITH_LOSS);
+        const bool ok = hir_verify(b.m, &b.diags) && hir_add_loss(b.m, &b.diags) &&
+                        hir_run_passes(b.m, &run, &options, NULL, &b.diags);
+        cr_expect(ok, "seed %llu\n%s%s", (unsigned long long)seed, text_of(&b), errors_of(&b));
+        hd_arena_free(b.arena);
+    }
 }
