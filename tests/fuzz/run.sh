@@ -22,6 +22,10 @@ take() {
 case $target in
     spec) find "$tests/frontend" "$tests/../examples" "$tests/../bench/specs" -name '*.hadal' | take ;;
     ir) find "$tests/lit" "$tests/frontend" -name '*.hir' | take ;;
+    gradients)
+        find "$tests/lit" "$tests/frontend" -name '*.hir' | take
+        printf 'hir 1 graph @small\nweight @embed : f32[7, 8]\nweight @head : f32[7, 8]\nweight @w : f32[8]\nweight @m : f32[8, 8]\nfunc(%%tokens: i32[T]) {\n  %%x = gather @embed, %%tokens\n  %%n = rmsnorm %%x, @w {eps = 0.1}\n  %%h = linear %%n, @m, _\n  %%g = silu %%h\n  %%y = add %%x, %%g\n  %%l = linear %%y, @head, _\n  output %%l {name = "logits"}\n}\n' >"$seeds/small"
+        ;;
     config)
         find "$tests/import" "$tests/golden" "$tests/published" -name config.json | take
         printf '{"model_type": "llama", "quantization": {"quant_algo": "NVFP4", "group_size": 16, "kv_cache_quant_algo": "FP8", "exclude_modules": ["lm_head", "model.layers.*.mlp.gate"]}}' >"$seeds/modelopt"
