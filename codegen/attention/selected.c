@@ -39,14 +39,14 @@ typedef struct sight {
 
 /* The first number of list[0 .. n), read in whole vectors, that is no row; INT32_MAX if all are
  * rows. */
-static LLVMValueRef first_beyond(hcg_emit *e, const selected *s, LLVMValueRef rows,
+static LLVMValueRef first_beyond(hcg_emit *e, LLVMValueRef list, LLVMValueRef rows,
                                  LLVMValueRef n) {
     const unsigned lanes = e->level->lanes;
     LLVMTypeRef type = LLVMVectorType(e->i32, lanes);
     LLVMValueRef limit = hcg_splat_value(e, LLVMBuildTrunc(e->b, rows, e->i32, ""));
     LLVMValueRef none = hcg_int_like(type, INT32_MAX), least = none;
     hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), n, hcg_i64(e, lanes), "listed_lanes", 1, &least);
-    LLVMValueRef id = LLVMBuildLoad2(e->b, type, hcg_at(e, e->i32, s->own_list, l.index), "");
+    LLVMValueRef id = LLVMBuildLoad2(e->b, type, hcg_at(e, e->i32, list, l.index), "");
     LLVMSetAlignment(id, 4);
     LLVMValueRef at = hcg_splat_value(e, LLVMBuildTrunc(e->b, l.index, e->i32, ""));
     at = LLVMBuildAdd(e->b, at, hcg_lane_numbers(e), "");
@@ -58,13 +58,12 @@ static LLVMValueRef first_beyond(hcg_emit *e, const selected *s, LLVMValueRef ro
     return LLVMBuildZExt(e->b, least, e->i64, "");
 }
 
-/* How many entries of the list are rows, from its start on: at most `rows`. */
-static LLVMValueRef listed(hcg_emit *e, const selected *s, LLVMValueRef rows) {
-    LLVMValueRef most = hcg_smaller(e, hcg_i64(e, s->most), rows);
+LLVMValueRef hcg_count_listed(hcg_emit *e, LLVMValueRef list, int64_t length, LLVMValueRef rows) {
+    LLVMValueRef most = hcg_smaller(e, hcg_i64(e, length), rows);
     LLVMValueRef whole = LLVMBuildAnd(e->b, most, hcg_i64(e, -(int64_t)e->level->lanes), "");
-    LLVMValueRef first = hcg_smaller(e, first_beyond(e, s, rows, whole), most);
+    LLVMValueRef first = hcg_smaller(e, first_beyond(e, list, rows, whole), most);
     hcg_loop l = hcg_loop_begin(e, whole, most, hcg_i64(e, 1), "listed", 1, &first);
-    LLVMValueRef id = LLVMBuildLoad2(e->b, e->i32, hcg_at(e, e->i32, s->own_list, l.index), "");
+    LLVMValueRef id = LLVMBuildLoad2(e->b, e->i32, hcg_at(e, e->i32, list, l.index), "");
     LLVMSetAlignment(id, 4);
     id = LLVMBuildZExt(e->b, id, e->i64, ""); /* negative ones are large */
     LLVMValueRef is_row = LLVMBuildICmp(e->b, LLVMIntSLT, id, rows, "");
@@ -82,7 +81,7 @@ static sight sight_of(hcg_emit *e, const selected *s, LLVMValueRef position) {
         v.near = hcg_sub(e, rows, v.first);
         if (s->rate > 1) v.rows = LLVMBuildUDiv(e->b, rows, hcg_i64(e, s->rate), "");
     }
-    v.far = s->list ? listed(e, s, v.rows) : v.rows;
+    v.far = s->list ? hcg_count_listed(e, s->own_list, s->most, v.rows) : v.rows;
     return v;
 }
 

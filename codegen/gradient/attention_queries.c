@@ -433,8 +433,7 @@ static void sum_keys(hcg_emit *e, const tile *t) {
     const int64_t n = t->q.n, most = hcg_strip_panels(e->level);
     hcg_strip s = {.across = n, .x = t->keys, .ldx = hcg_i64(e, n), .rows = hcg_i64(e, n)};
     s.k = t->count, s.ldb = hcg_i64(e, KEYS * HIR_PANEL), s.ldc = hcg_i64(e, n * HIR_PANEL);
-    LLVMValueRef later = LLVMBuildICmp(e->b, LLVMIntSGT, t->first, t->from, "");
-    s.accumulate = LLVMBuildZExt(e->b, later, e->i64, "");
+    s.accumulate = hcg_i64(e, 1);
     s.next = hcg_at(e, e->f32, t->keys, hcg_i64(e, KEYS * n));
     hcg_loop p = hcg_loop_begin(e, hcg_i64(e, 0), t->panels, hcg_i64(e, most), "strip", 0, NULL);
     s.panels = hcg_smaller(e, hcg_sub(e, t->panels, p.index), hcg_i64(e, most));
@@ -548,6 +547,7 @@ void hcg_gradient_queries(hcg_emit *e, tile *t, LLVMValueRef from, LLVMValueRef 
     t->from = from, t->to = to;
     take_rows(e, t, &t->q, t->a->scale, t->of_keys);
     take_rows(e, t, &t->dy, 1, t->of_values);
+    if (t->dq) hcg_zero_row(e, t->panels_dq, t->width * t->q.n);
     if (t->dbias) zero_bias(e, t);
     start_queries(e, t);
     hcg_loop k = each_tile_of_keys(e, t);

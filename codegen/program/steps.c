@@ -157,9 +157,10 @@ static uint32_t window_of(const lowering *l, hir_id kernel) {
 }
 
 /* A window only limits ranges of positions: with a list, rows of listed entries are read in
- * addition. */
+ * addition, and gradients are of all positions. */
 static void ask_for_shared(lowering *l, hir_id kernel, const hrt_step *step) {
-    const uint64_t window = step->list_rate ? 0 : step->window;
+    const bool all = step->list_rate || hir_reduces_tokens(l->m, kernel);
+    const uint64_t window = all ? 0 : step->window;
     uint64_t counters, range;
     hcg_shared_bytes(l->m, kernel, &counters, &range);
     raise(&l->p->counter_bytes, counters);

@@ -117,7 +117,11 @@ bool hir_is_matrix(hir_opcode code, uint32_t i) {
 }
 
 bool hir_is_view_of_rows(const hir_module *m, const hir_op *o) {
-    return o->code == HIR_CACHE_ROWS_OP && hir_ref_type(m, o->args[0]).dim[0] == HIR_C;
+    if (o->code != HIR_CACHE_ROWS_OP) return false;
+    const hir_ref x = o->args[0];
+    const hir_id by = x.kind == HIR_REF_VALUE ? hir_value_at(m, x.index)->op : HIR_NONE;
+    if (by != HIR_NONE && hir_op_at(m, by)->code == HIR_ATTENTION_SELECTED_GRAD_OP) return true;
+    return hir_ref_type(m, x).dim[0] == HIR_C;
 }
 
 static bool has_trait(hir_opcode code, unsigned trait) {

@@ -84,7 +84,8 @@ static inline uint32_t hir_bias_of(hir_opcode code) {
 }
 
 /* Is it a cache_rows that changes nothing? The tokens of a call with gradients are one sequence, so
- * that the rows of a cache that has one for each position are those of the tokens. */
+ * that the rows of a cache that has one for each position are those of the tokens; and the kernel
+ * attention_selected_grad gives those of entries, one for several positions, as cache_rows does. */
 bool hir_is_view_of_rows(const hir_module *m, const hir_op *o);
 
 /* May all operands of the op, which makes a form, be reshaped in its kernel? */

@@ -91,6 +91,17 @@ static hir_op_work attention_grad(const hir_module *m, hir_id op) {
     return (hir_op_work){.pair_flops = 2 * (uint64_t)(q.dim[1] * n)};
 }
 
+/* Likewise: q and v count for the two products of attention each, k for one of them. */
+static hir_op_work attention_selected_grad(const hir_module *m, hir_id op) {
+    const char *of = hir_attr_string(hir_op_at(m, op), HIR_A_OF, "");
+    hir_op_work work = {0};
+    if (strcmp(of, "q") == 0 || strcmp(of, "v") == 0) return attention_selected(m, op);
+    if (strcmp(of, "k") != 0) return work;
+    work = attention_selected(m, op);
+    work.row_flops /= 2, work.pair_flops /= 2;
+    return work;
+}
+
 /* For each channel of the rows that one row is made of: an exponential, counted as one, and a
  * multiply and two adds; once for `length` rows. */
 static hir_op_work pool(const hir_module *m, hir_id op) {
@@ -158,6 +169,7 @@ static hir_op_work (*const formulas[HIR_OPCODE_COUNT])(const hir_module *m, hir_
     [HIR_ATTENTION_OP] = attention,
     [HIR_ATTENTION_CARRIED_OP] = carried,
     [HIR_ATTENTION_GRAD_OP] = attention_grad,
+    [HIR_ATTENTION_SELECTED_GRAD_OP] = attention_selected_grad,
     [HIR_SELECT_OP] = selection,
     [HIR_ATTENTION_SELECTED_OP] = attention_selected,
     [HIR_POOL_OP] = pool,

@@ -95,7 +95,8 @@ static inline size_t gradient_input(const gradient_problem *p, hir_ref r) {
     return i;
 }
 
-/* A cache [G][cap][n] that holds an input [T, G, n], in the type of the state; cap is t. */
+/* A cache [G][cap][n] that holds an input [T, G, n], in the type of the state; cap is t, or one of
+ * `rate` of it, and then the rows are those of every token number `rate`. */
 static inline void *gradient_cache(const gradient_problem *p, hir_id value) {
     const hir_module *m = p->b.m;
     const hir_op *kernel = hir_op_at(m, hir_value_at(m, value)->op);
@@ -108,10 +109,13 @@ static inline void *gradient_cache(const gradient_problem *p, hir_id value) {
     const float *x = p->in[gradient_input(p, append->args[0])];
     const hir_type t = hir_value_at(m, value)->type;
     cr_assert_eq(t.dtype, HIR_F32);
-    const int64_t heads = t.dim[1], n = t.dim[2];
-    float *to = guarded((size_t)(p->t * heads * n) * sizeof *to);
-    for (int64_t at = 0; at < p->t * heads; at++)
-        memcpy(to + (at % heads * p->t + at / heads) * n, x + at * n, (size_t)n * sizeof *to);
+    const int64_t heads = t.dim[1], n = t.dim[2], rate = hir_rate(t.dim[0]), cap = p->t / rate;
+    float *to = guarded((size_t)(cap * heads * n) * sizeof *to);
+    for (int64_t at = 0; at < cap * heads; at++) {
+        const int64_t token = at / heads * rate + rate - 1, head = at % heads;
+        memcpy(to + (head * cap + at / heads) * n, x + (token * heads + head) * n,
+               (size_t)n * sizeof *to);
+    }
     return to;
 }
 
@@ -146,13 +150,12 @@ static inline void gradient_run(gradient_problem *p, const compiled *c, bool cut
             if (hir_ref_equal(r, hir_value_ref(kernel->results[k]))) args[i] = out[k];
         if (!args[i]) args[i] = caches[i] = gradient_cache(p, r.index);
     }
-    const int64_t cols = hcg_columns(m, p->kernel);
     uint64_t counters, range;
-    hcg_shared_bytes(m, p->kernel, &counters, &range);
-    cr_assert_eq(counters, 0, "a gradient has no counters: its columns are threads'");
-    range *= (uint64_t)(p->t + HRT_KEYS - 1) / HRT_KEYS;
-    frame.shared = guarded(range);
-    memset(frame.shared, 0xff, range);
+    shared_in_program(&p->b, p->kernel, &counters, &range);
+    const size_t shared = counters + range * (uint64_t)((p->t + HRT_KEYS - 1) / HRT_KEYS);
+    frame.shared = guarded(shared);
+    memset(frame.shared, 0xff, shared), memset(frame.shared, 0, counters);
+    const int64_t cols = hcg_columns(m, p->kernel);
     for (int64_t to = cols, c0; to > 0; to = c0) {
         c0 = cut ? random_below(&p->seed, to) : 0;
         frame.scratch = guarded((c->scratch + 63) / 64 * 64);
@@ -160,6 +163,8 @@ static inline void gradient_run(gradient_problem *p, const compiled *c, bool cut
         c->call(&frame, args, 0, p->t, c0, to);
         guarded_free(frame.scratch);
     }
+    for (uint64_t i = 0; i < counters; i++)
+        cr_assert_eq(((const char *)frame.shared)[i], 0, "a counter is left");
     guarded_free(frame.shared);
     for (size_t i = 0; i < c->k.operands.n; i++)
         guarded_free(caches[i]);

@@ -395,12 +395,12 @@ Test(lower, rejects_models_that_forward_cannot_serve) {
 }
 
 /* ---- memory that threads share --------------------------------------------------------------- */
-/* One layer that attends, as `op` says, over caches of keys and of entries; after all passes. */
-static hcg_program *attending(const char *op) {
+/* One layer that attends, as `op` says, over caches of keys and of entries; after these passes. */
+static hcg_program *attending_after(const hir_pass_id *passes, const char *stage, const char *op) {
     hir_module *m =
         hir_parse(arena, &diags, "test.hir",
                   hd_printf(arena,
-                            "hir 1 graph @m\nweight @w : f32[10, 16]\nstate $k : f32[C, 1, 8]\n"
+                            "hir 1 %s @m\nweight @w : f32[10, 16]\nstate $k : f32[C, 1, 8]\n"
                             "state $e : f32[C/4, 1, 8]\nfunc(%%ids: i32[T]) {\n"
                             "  %%x = gather @w, %%ids : f32[T, 16]\n"
                             "  %%q = reshape %%x {shape = [T, 2, 8]} : f32[T, 2, 8]\n"
@@ -410,10 +410,10 @@ static hcg_program *attending(const char *op) {
                             "  %%o = %s : f32[T, 2, 8]\n"
                             "  %%y = reshape %%o {shape = [T, 16]} : f32[T, 16]\n"
                             "  output %%y {name = \"logits\"}\n}\n",
-                            op));
+                            stage, op));
     cr_assert(m, "%s", diags.list.n ? diags.list.at[0].message : "");
     hir_compile_options options = {.chunk = 512};
-    hir_run run = {.passes = hir_pipeline(), .stop_after = HIR_PASS_COUNT};
+    hir_run run = {.passes = passes, .stop_after = HIR_PASS_COUNT};
     while (run.passes[run.n_passes] != HIR_PASS_COUNT)
         run.n_passes++;
     cr_assert(hir_run_passes(m, &run, &options, NULL, &diags), "%s",
@@ -423,8 +423,12 @@ static hcg_program *attending(const char *op) {
     return p;
 }
 
+static hcg_program *attending(const char *op) {
+    return attending_after(hir_pipeline(), "graph", op);
+}
+
 /* A window limits the ranges of attention, but not those of a list, which has entries of the whole
- * sequence beside the window. */
+ * sequence beside the window, nor of gradients, which are of the whole sequence. */
 Test(lower, only_ranges_of_positions_are_limited_by_a_window) {
     const hcg_program *all = attending("attention %q, %c, %c, _, _ {scale = 1}");
     cr_expect_gt(all->range_bytes, 0);
@@ -437,6 +441,13 @@ Test(lower, only_ranges_of_positions_are_limited_by_a_window) {
         attending("attention_selected %q, %c, %c, _, _, %d {scale = 1, window = 300}");
     cr_expect_gt(list->range_bytes, 0);
     cr_expect_eq(list->window_ranges, 0);
+    static const hir_pass_id passes[] = {HIR_PASS_FUSE,     HIR_PASS_EXPAND,      HIR_PASS_LAYOUT,
+                                         HIR_PASS_SCHEDULE, HIR_PASS_PLAN_MEMORY, HIR_PASS_COUNT};
+    const hcg_program *gradient = attending_after(
+        passes, "depth",
+        "attention_grad %q, %c, %c, _, _, %q {scale = 1, window = 300, of = \"q\"}");
+    cr_expect_gt(gradient->range_bytes, 0);
+    cr_expect_eq(gradient->window_ranges, 0);
     cr_expect_eq(all->least_ranges, 0);
     cr_expect_eq(list->least_ranges, HRT_LIST_RANGES);
 }
