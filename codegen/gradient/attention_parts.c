@@ -96,20 +96,23 @@ static void start_sums(hcg_emit *e, const parts *p, const sums *s, LLVMValueRef 
 
 /* ---- parts of a head ------------------------------------------------------------------------- */
 /* The first token of a part; of part number `parts`: T. Where later tokens see more keys, square
- * roots give parts as many pairs of both. */
+ * roots give parts as many pairs of both. Of few tokens the first parts have more: their sums are
+ * the results. */
 static LLVMValueRef first_token(hcg_emit *e, const parts *p, LLVMValueRef part) {
     const int64_t n = parts_of(p->a->groups);
     LLVMValueRef tokens = hcg_frame_t(e), step = hcg_i64(e, p->tokens);
-    LLVMValueRef tiles = hcg_divide_up(e, tokens, step), at;
+    LLVMValueRef tiles = hcg_divide_up(e, tokens, step), left; /* tiles from the part on */
     if (p->even) {
-        at = LLVMBuildUDiv(e->b, hcg_mul(e, tiles, part), hcg_i64(e, n), "");
+        left = hcg_mul(e, tiles, hcg_sub(e, hcg_i64(e, n), part));
+        left = LLVMBuildUDiv(e->b, left, hcg_i64(e, n), "");
     } else {
-        at = LLVMBuildSIToFP(e->b, part, e->f32, "");
-        at = LLVMBuildFDiv(e->b, at, LLVMConstReal(e->f32, (double)n), "");
-        at = hcg_fmul(e, hcg_sqrt(e, at), LLVMBuildSIToFP(e->b, tiles, e->f32, ""));
-        at = LLVMBuildFPToSI(e->b, at, e->i64, "");
+        left = LLVMBuildSIToFP(e->b, part, e->f32, "");
+        left = LLVMBuildFDiv(e->b, left, LLVMConstReal(e->f32, (double)n), "");
+        left = hcg_fsub(e, LLVMConstReal(e->f32, 1), hcg_sqrt(e, left));
+        left = hcg_fmul(e, left, LLVMBuildSIToFP(e->b, tiles, e->f32, ""));
+        left = LLVMBuildFPToSI(e->b, left, e->i64, "");
     }
-    return hcg_smaller(e, hcg_mul(e, at, step), tokens);
+    return hcg_smaller(e, hcg_mul(e, hcg_sub(e, tiles, left), step), tokens);
 }
 
 /* The first token to whose rows a part from token `from` on adds. */
