@@ -15,6 +15,7 @@ typedef struct micro {
     unsigned rows, panels; /* rows and panels of this variant, at most those of the level's tile */
     unsigned per_panel;    /* vectors */
     bool prefetch_x;       /* whether steps prefetch the next block of x */
+    bool sparse;           /* whether two steps prefetch a line together */
     LLVMValueRef panel_stride, k, c, ldc, accumulate; /* k: steps */
     LLVMValueRef next, pace;     /* to prefetch for the next block: where, and bytes per step; of a
                                     strip: where, and its last row */
@@ -81,6 +82,12 @@ static unsigned join_tile(hcg_emit *e, const micro *t, LLVMValueRef *acc) {
     return joined;
 }
 
+/* Keeps LLVM from loading early what later rounds and steps read: there are registers for the
+ * operands of one round. It is no instruction. A prefetch has the same effect. */
+static void keep_in_order(hcg_emit *e) {
+    LLVMBuildFence(e->b, LLVMAtomicOrderingAcquireRelease, true, "");
+}
+
 /* Prefetches of step index + offset: this slab's share of each panel's next block; or, for a
  * strip, as much of the next x as a step reads: part of a row, or an equal share of all rows. */
 static void prefetch_ahead(hcg_emit *e, const micro *t, LLVMValueRef index, unsigned offset) {
@@ -91,11 +98,16 @@ static void prefetch_ahead(hcg_emit *e, const micro *t, LLVMValueRef index, unsi
         hcg_prefetch(e, hcg_at(e, e->i8, t->next, hcg_mul_const(e, index, step)), offset * step);
         return;
     }
+    if (t->sparse && offset % 2) {
+        keep_in_order(e);
+        return;
+    }
     LLVMValueRef line_at = hcg_at(e, e->i8, t->next, hcg_mul(e, index, t->pace));
-    for (unsigned p = 0; p < t->panels; p++)
-        hcg_prefetch(
-            e, hcg_at(e, hcg_element(e, t->d.b), line_at, hcg_mul_const(e, t->panel_stride, p)),
-            (int64_t)offset * bytes);
+    const int64_t at = (int64_t)offset * (t->sparse ? e->level->machine.line / 2 : bytes);
+    for (unsigned p = 0; p < t->panels; p++) {
+        LLVMValueRef panel = hcg_mul_const(e, t->panel_stride, p);
+        hcg_prefetch(e, hcg_at(e, hcg_element(e, t->d.b), line_at, panel), at);
+    }
 }
 
 /* acc[r][:] += x[r][k] b[k][:] for one step k = index + offset. */
@@ -108,6 +120,7 @@ static void step_tile(hcg_emit *e, const micro *t, LLVMValueRef index, unsigned 
         offset < t->rows) /* one row a step: an iteration of NARROW_UNROLL steps prefetches all */
         hcg_prefetch(e, hcg_at(e, e->f64, t->row[offset], index), tile_k_block(e) * 8);
     for (unsigned round = 0; round < tile_rounds(&t->d); round++) {
+        if (round) keep_in_order(e);
         for (unsigned v = 0; v < width; v++) {
             LLVMValueRef p =
                 tile_step_place(e, &t->d, t->panel[v / t->per_panel], index, v % t->per_panel);
@@ -161,11 +174,17 @@ static void take_steps(hcg_emit *e, const micro *t, LLVMValueRef index, unsigned
 }
 
 /* Goes on from k = `from` in steps of `unroll` while that many are left; returns the k that it
- * reached. */
+ * reached. Where prefetches are sparse and the share of two steps is more than a line, as that of
+ * one slab alone is, the loop of single steps does all. */
 static LLVMValueRef run_tile(hcg_emit *e, const micro *t, LLVMValueRef from, unsigned unroll,
                              LLVMValueRef *acc) {
     unsigned n = accumulators(t);
     LLVMValueRef to = hcg_add(e, t->k, hcg_i64(e, 1 - (int64_t)unroll));
+    if (t->sparse) {
+        LLVMValueRef most = hcg_i64(e, e->level->machine.line / 2);
+        LLVMValueRef dense = LLVMBuildICmp(e->b, LLVMIntSGT, t->pace, most, "dense");
+        to = LLVMBuildSelect(e->b, dense, from, to, "");
+    }
     hcg_loop l = hcg_loop_begin(e, from, to, hcg_i64(e, unroll), "k", n, acc);
     for (unsigned i = 0; i < n; i++)
         acc[i] = l.carried[i];
@@ -233,8 +252,9 @@ static hcg_shared tile_function(hcg_emit *e, tile_kind d, unsigned rows, unsigne
     if (d.across && !d.strip) prefetch_sums(e, &t);
     t.prefetch_x = ahead;
     const unsigned unroll = unroll_of(e, &t);
+    t.sparse = unroll > 1 && !d.narrow && !d.strip && !d.squares;
     if (unroll > 1) k = run_tile(e, &t, k, unroll, acc);
-    t.prefetch_x = false;
+    t.prefetch_x = t.sparse = false;
     run_tile(e, &t, k, 1, acc);
     finish_tile(e, &t, acc, join_tile(e, &t, acc));
     hcg_shared_end(e, &s);
