@@ -2,19 +2,15 @@
  * are read by one input alone, as a partial mix of phase 1 is. And how many sources mixes read:
  * those that are made of a mix that is carried read that, not the outputs in it. */
 #include "ir/kernel/kernels.h"
-#include "passes/analysis/depth_flow.h"
+#include "passes/analysis/depth_flow_private.h"
 
 /* ---- carried mixes --------------------------------------------------------------------------- */
 
-enum { MANY_SUBLAYERS = UINT32_MAX };
-
 static void add_reader(uint32_t *readers, uint32_t sublayer) {
-    if (sublayer && *readers != sublayer) *readers = *readers ? MANY_SUBLAYERS : sublayer;
+    if (sublayer && *readers != sublayer) *readers = *readers ? HIR_FLOW_MANY : sublayer;
 }
 
-/* By value: which sublayer reads what is made of it, through sums and mixes but not through the
- * input of a sublayer; 0: none, MANY_SUBLAYERS: several. */
-static uint32_t *find_readers(const hir_flow *f, hd_arena *a) {
+void flow_find_readers(hir_flow *f, hd_arena *a) {
     uint32_t *readers = hd_new_array(a, uint32_t, f->m->values.n);
     for (size_t i = 0; i < f->inputs.n; i++)
         readers[f->inputs.at[i].value] = f->inputs.at[i].sublayer;
@@ -29,18 +25,17 @@ static uint32_t *find_readers(const hir_flow *f, hd_arena *a) {
                 add_reader(&readers[f->origin[o->args[n].index]],
                            i == HIR_NONE ? readers[y] : f->inputs.at[i].sublayer);
     }
-    return readers;
+    f->readers = readers;
 }
 
 /* A mix that is made of a sublayer's input goes on past that sublayer, too. */
 bool *hir_flow_find_carried(const hir_flow *f, hd_arena *a) {
-    const uint32_t *readers = find_readers(f, a);
     bool *carried = hd_new_array(a, bool, f->m->values.n);
     for (size_t k = 0; k < f->program.n; k++) {
         const hir_op *o = hir_op_at(f->m, f->program.at[k]);
         const hir_id y = o->n_results == 1 ? o->results[0] : HIR_NONE;
         if (y == HIR_NONE || f->kind[y] != HIR_FLOW_MIX) continue;
-        carried[y] = readers[y] == MANY_SUBLAYERS;
+        carried[y] = f->readers[y] == HIR_FLOW_MANY;
         for (uint32_t i = 0; i < o->n_args && f->input[y] == HIR_NONE; i++) {
             if (o->args[i].kind != HIR_REF_VALUE) continue;
             const hir_id x = f->origin[o->args[i].index];
@@ -54,7 +49,6 @@ bool *hir_flow_find_carried(const hir_flow *f, hd_arena *a) {
 
 typedef struct made_of { /* by value: arrays */
     const hir_flow *f;
-    const uint32_t *readers;
     hir_id *source; /* the only one, HIR_NONE: none, SEVERAL */
     bool *joined;   /* a sum in which several sources have come together */
     bool *on;       /* such a sum that goes on */
@@ -90,13 +84,13 @@ static void follow(made_of *m, const hir_op *o, hir_id y) {
         m->on[y] |= earlier && f->input[y] == HIR_NONE;
     }
     m->joined[y] |= m->source[y] == SEVERAL && joins(o);
-    m->on[y] |= m->joined[y] && m->readers[y] == MANY_SUBLAYERS;
+    m->on[y] |= m->joined[y] && m->f->readers[y] == HIR_FLOW_MANY;
 }
 
 /* By value: is it a mix that reads earlier mixes, in which sources have been mixed before? */
 static const bool *find_indirect(const hir_flow *f, hd_arena *a) {
     const size_t n = f->m->values.n;
-    made_of m = {.f = f, .readers = find_readers(f, a)};
+    made_of m = {.f = f};
     m.source = hd_new_array(a, hir_id, n);
     m.joined = hd_new_array(a, bool, n);
     m.on = hd_new_array(a, bool, n);

@@ -606,10 +606,12 @@ static void find(const hir_module *m, hd_arena *a, bool brief, hir_flow *out) {
 
 void hir_flow_find(const hir_module *m, hd_arena *a, hir_flow *out) {
     find(m, a, false, out);
+    if (out->width) flow_find_readers(out, a);
 }
 
 void hir_flow_find_brief(const hir_module *m, hd_arena *a, hir_flow *out) {
     find(m, a, true, out);
+    if (out->width) flow_find_readers(out, a);
 }
 
 /* ---- what belongs to sublayers --------------------------------------------------------------- */

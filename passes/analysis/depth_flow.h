@@ -34,7 +34,8 @@ typedef struct hir_source {
     uint32_t first, last, count;
 } hir_source;
 
-enum { HIR_FLOW_RESULT = UINT32_MAX - 1 }; /* instead of a sublayer: the program's output */
+/* Instead of a sublayer: the program's output; several sublayers. */
+enum { HIR_FLOW_RESULT = UINT32_MAX - 1, HIR_FLOW_MANY = UINT32_MAX };
 
 /* A value that a sublayer or the head reads. */
 typedef struct hir_flow_input {
@@ -56,6 +57,8 @@ typedef struct hir_flow {
     bool *own;              /* by value: of these what leads to a sublayer's output; others are made
                              * for the mechanism, such as the query of a mix */
     uint32_t *input;        /* by value: index into inputs, HIR_NONE */
+    uint32_t *readers;      /* by value: which sublayer reads what is made of it, through sums and
+                             * mixes but not through the input of a sublayer; 0: none; HIR_FLOW_MANY */
     HD_VEC(hir_id) program; /* ops in order; those of kernel bodies in place of the kernels */
     HD_VEC(hir_id) outputs; /* values, by sublayer - 1 */
     HD_VEC(hir_flow_input) inputs;

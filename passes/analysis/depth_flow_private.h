@@ -26,5 +26,6 @@ uint64_t flow_row(const flow_finder *f, hir_id v); /* elements of a row */
 
 void flow_find_inputs(flow_finder *f); /* outputs, inputs and their sources */
 void flow_find_blocks(flow_finder *f);
+void flow_find_readers(hir_flow *f, hd_arena *a); /* hir_flow.readers; after the inputs */
 
 #endif

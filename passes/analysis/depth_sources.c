@@ -343,28 +343,42 @@ static bool has_source(const hir_flow_input *x, const hir_source *s) {
     return x && x->sources.n && bsearch(s, x->sources.at, x->sources.n, sizeof *s, by_place);
 }
 
+/* The sources of `known` and `more`, both in order, in a list of their own. */
+static source_list merged(hd_arena *a, const hir_flow_input *known, const source_list *more) {
+    source_list all = {.cap = known->sources.n + more->n};
+    all.at = hd_new_array(a, hir_source, all.cap);
+    size_t k = 0;
+    for (size_t i = 0; i < known->sources.n; i++) {
+        while (k < more->n && by_place(&more->at[k], &known->sources.at[i]) < 0)
+            all.at[all.n++] = more->at[k++];
+        all.at[all.n++] = known->sources.at[i];
+    }
+    while (k < more->n)
+        all.at[all.n++] = more->at[k++];
+    return all;
+}
+
 /* Adds those that are found to the sources of `known`: to the shared list, if they come after
  * them. */
 static void set_sources(lister *l, const hir_flow_input *known, hir_flow_input *x) {
     hd_arena *a = l->f->arena;
-    source_list more = {0};
+    source_list more = {.cap = l->w->found.n};
+    more.at = hd_new_array(a, hir_source, more.cap + 1);
     for (size_t k = l->w->found.n; k-- > 0;) { /* a walk finds the last ones first */
         const contents c = contents_of(l->f, l->memo, l->number, l->w->found.at[k]);
         const hir_source s = {l->w->found.at[k], c.first, c.last, c.count};
-        if (!has_source(known, &s)) hd_push(a, &more, s);
+        if (!has_source(known, &s)) more.at[more.n++] = s;
     }
     if (more.n > 1) qsort(more.at, more.n, sizeof *more.at, by_place);
     const size_t n = known ? known->sources.n : 0;
     const bool after = !n || !more.n || by_place(&known->sources.at[n - 1], more.at) < 0;
     const bool shares = n && known->sources.at == l->longest.at && n == l->longest.n && after;
-    if (!shares) {
-        l->longest = (source_list){0};
-        for (size_t k = 0; k < n; k++)
-            hd_push(a, &l->longest, known->sources.at[k]);
-    }
-    for (size_t k = 0; k < more.n; k++)
+    if (!n)
+        l->longest = more;
+    else if (!shares)
+        l->longest = merged(a, known, &more);
+    for (size_t k = 0; shares && k < more.n; k++)
         hd_push(a, &l->longest, more.at[k]);
-    if (!after) qsort(l->longest.at, l->longest.n, sizeof *l->longest.at, by_place);
     x->sources.at = l->longest.at;
     x->sources.n = x->sources.cap = l->longest.n;
 }
@@ -450,17 +464,24 @@ static bool all_finished(const hir_flow_input *x, const hir_flow_input *next) {
     return next && x->sources.at == next->sources.at && x->sources.n <= next->sources.n;
 }
 
-/* Puts finished sources first, in a list of its own; returns their number. `stamp`, by value:
- * `next` if the next input reads it. */
-static uint32_t finished_first(hd_arena *a, hir_flow_input *x, const uint32_t *stamp,
-                               uint32_t next) {
+/* Puts finished sources first and returns their number. `stamp`, by value: `next` if the next input
+ * reads it. `alone`: no other input has the list. */
+static uint32_t finished_first(hd_arena *a, hir_flow_input *x, const uint32_t *stamp, uint32_t next,
+                               bool alone) {
     const size_t n = x->sources.n;
-    hir_source *list = hd_new_array(a, hir_source, n + 1);
+    const hir_source *from = x->sources.at;
     uint32_t finished = 0, live = 0;
     for (size_t i = 0; i < n; i++)
-        if (stamp[x->sources.at[i].value] == next) list[finished++] = x->sources.at[i];
+        live += stamp[from[i].value] != next;
+    hir_source *list = alone ? x->sources.at : hd_new_array(a, hir_source, n + 1);
+    hir_source *last = hd_new_array(a, hir_source, live + 1);
+    live = 0;
     for (size_t i = 0; i < n; i++)
-        if (stamp[x->sources.at[i].value] != next) list[finished + live++] = x->sources.at[i];
+        if (stamp[from[i].value] == next)
+            list[finished++] = from[i];
+        else
+            last[live++] = from[i];
+    memcpy(list + finished, last, live * sizeof *last);
     x->sources.at = list;
     return finished;
 }
@@ -476,9 +497,11 @@ static bool same_bank(const hir_flow_input *a, const hir_flow_input *b) {
 void flow_find_blocks(flow_finder *f) {
     hir_flow *out = f->out;
     uint32_t *stamp = hd_new_array(f->arena, uint32_t, out->m->values.n);
-    uint32_t first = 1; /* first sublayer of the block */
+    uint32_t first = 1;                           /* first sublayer of the block */
+    const hir_source *before = NULL, *own = NULL; /* the lists of an input and of the one before */
     for (size_t i = 0; i < out->inputs.n; i++) {
         hir_flow_input *x = &out->inputs.at[i];
+        before = own, own = x->sources.at; /* inputs that share a list follow each other */
         if (x->sublayer == HIR_FLOW_RESULT) {
             x->block = out->blocks;
             continue;
@@ -490,7 +513,8 @@ void flow_find_blocks(flow_finder *f) {
         } else {
             for (size_t k = 0; next && k < next->sources.n; k++)
                 stamp[next->sources.at[k].value] = number;
-            x->shared = finished_first(f->arena, x, stamp, number);
+            const bool alone = own != before && (!next || next->sources.at != own);
+            x->shared = finished_first(f->arena, x, stamp, number, alone);
         }
         if (i == 0 || !same_bank(x, x - 1)) {
             out->blocks++;
