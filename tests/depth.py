@@ -74,6 +74,22 @@ print(f"deepnorm: the ledger of 400 layers takes {ratio:.2f} times as long as th
 failed |= ratio > BOUND
 
 
+# Blocks of Attention Residuals that are longer give no longer kernels, each of which becomes a function: LLVM's time for a
+# function grows faster than its length.
+def longest_kernel(layers, system):
+    path = f"{folder}/kernels.hir"
+    subprocess.run([hadal, "opt", spec, *model(layers, system), "-D", f"block={layers // 4}", "--passes=default", "-q", "-o", path],
+                   check=True)
+    return max(len(body.splitlines()) for body in re.findall(r"= kernel\.(.*?)^  }", open(path).read(), re.M | re.S))
+
+
+LONGER = 1.2
+for system in ["attnres", "attnres-sigmoid", "attnres-static"]:
+    less, more = longest_kernel(256, system), longest_kernel(512, system)
+    print(f"{system}: {more} ops in the longest kernel of 8 blocks of 128 sublayers, {less} of blocks of 64")
+    failed |= more > LONGER * less
+
+
 def not_told():
     begun = time.monotonic()
     told = seconds(MORE, systems[0])[1]

@@ -29,10 +29,7 @@
  * holds all its users, if that costs no more bytes per token than it saves; operands that only it
  * uses follow. Values with users in several kernels stay, so that equal layers stay equal.
  *
- * Finally, a row program that computes nothing but the x of one contraction becomes its prologue:
- * it runs for a block of rows just before they are multiplied, in every thread that has columns of
- * them. That saves a kernel, and writing and reading x; but as every thread repeats it, it is done
- * only if it reads few rows.
+ * Then row programs that are too long are divided, and some become prologues (fuse_groups.c).
  */
 #include "passes/kernels/fuse.h"
 #include "support/known.h"
@@ -40,7 +37,6 @@
 enum {
     CHEAP_ELEMENTS = 256,      /* ops on values of up to this size may be repeated per token */
     CHEAP_ELEMENTWISE = 65536, /* and so may one elementwise op or move of up to this size */
-    MOST_PROLOGUE = 2,         /* whole rows that a prologue may read for a row of x */
     FOLLOWERS = 4,             /* longest chain of operands that follow an op that sinks */
 };
 
@@ -83,14 +79,18 @@ static uint32_t phase_for_contractions(const fuse *f, hir_ref r) {
 }
 
 /* ---- groups -------------------------------------------------------------------------------- */
-static uint32_t new_group(fuse *f, fuse_kind kind, uint32_t phase) {
-    fuse_group g = {.kind = kind,
-                    .phase = phase,
-                    .same_x = HIR_NONE,
-                    .experts = HIR_NONE,
-                    .gradient = HIR_NONE};
+uint32_t fuse_new_group(fuse *f, fuse_kind kind, uint32_t phase) {
+    fuse_group g = {.kind = kind, .phase = phase};
+    g.same_x = g.experts = g.gradient = g.after = HIR_NONE;
     hd_push(f->c->scratch, &f->groups, g);
     return (uint32_t)f->groups.n - 1;
+}
+
+uint32_t *fuse_no_groups(fuse *f, uint32_t n) {
+    uint32_t *at = hd_new_array(f->c->scratch, uint32_t, n);
+    for (uint32_t i = 0; i < n; i++)
+        at[i] = HIR_NONE;
+    return at;
 }
 
 static void place(fuse *f, hir_id op, fuse_kind kind, uint32_t phase, uint32_t group) {
@@ -133,7 +133,7 @@ static bool same_view(const fuse *f, hir_ref a, hir_ref b) {
 /* Places a linear op in a new contraction, which others of the same x may join. `experts`: the op,
  * if it multiplies by experts. */
 static void begin_contraction(fuse *f, hir_id op, hir_ref x, hir_id experts, uint32_t phase) {
-    const uint32_t base = fuse_base(f, x).index, g = new_group(f, FUSE_CONTRACT, phase);
+    const uint32_t base = fuse_base(f, x).index, g = fuse_new_group(f, FUSE_CONTRACT, phase);
     f->groups.at[g].x = x;
     f->groups.at[g].experts = experts;
     f->groups.at[g].same_x = f->last_with_x[base];
@@ -184,7 +184,7 @@ static void place_alone(fuse *f, hir_id op, fuse_kind kind) {
         uint32_t p = phase_for_contractions(f, pass_arg(f->m, op, i));
         if (p > phase) phase = p;
     }
-    place(f, op, kind, phase, new_group(f, kind, phase));
+    place(f, op, kind, phase, fuse_new_group(f, kind, phase));
     f->groups.at[f->node[op].group].epilogue = hir_takes_epilogue(hir_op_at(f->m, op)->code);
 }
 
@@ -388,23 +388,21 @@ static const char *head_epilogue(const fuse *f, hir_id op, head_op *out) {
     return hir_why_not_by_heads(f->m, op, out->heads, inner);
 }
 
-/* Places the op in the per-head epilogue of its newest operand's contraction, if possible. */
-/* Bytes of a row. */
-static int64_t row_size(const fuse *f, hir_ref r) {
+int64_t fuse_row_size(const fuse *f, hir_ref r) {
     hir_type t = hir_ref_type(f->m, r);
     int64_t n = pass_elements(t);
     if (n > INT32_MAX) n = INT32_MAX; /* so that sums do not overflow */
     return n * (int64_t)hir_dtype_bytes(t.dtype);
 }
 
-/* The consequence of a fusion that is not possible: `r` goes through memory. */
-static const char *through_memory(const fuse *f, hir_ref r) {
+const char *fuse_through_memory(const fuse *f, hir_ref r) {
     if (!hir_type_has_t(hir_ref_type(f->m, r)))
         return "; nothing of a token would have been saved: the value is the same for all of them";
     return hd_printf(f->c->scratch, "; %lld bytes of each token are written and read for it",
-                     (long long)row_size(f, r));
+                     (long long)fuse_row_size(f, r));
 }
 
+/* Places the op in the per-head epilogue of its newest operand's contraction, if possible. */
 static bool place_head_op(fuse *f, hir_id op) {
     hir_ref last = newest_operand(f, hir_op_at(f->m, op));
     const fuse_node *n = fuse_node_of(f, fuse_base(f, last));
@@ -414,7 +412,7 @@ static bool place_head_op(fuse *f, hir_id op) {
     if (why_not) {
         if (hir_ref_type(f->m, last).rank >= 3)
             hir_remark_add(f->c, false, op, "no per-head epilogue of the contraction: %s%s",
-                           why_not, through_memory(f, last));
+                           why_not, fuse_through_memory(f, last));
         return false;
     }
     place(f, op, FUSE_CONTRACT, f->groups.at[r.group].phase, r.group);
@@ -436,7 +434,7 @@ static void place_elementwise(fuse *f, hir_id op) {
     if (place_head_op(f, op)) return;
     if (group != HIR_NONE)
         hir_remark_add(f->c, false, op, "no elementwise epilogue: %s%s", why_not,
-                       through_memory(f, newest_operand(f, hir_op_at(f->m, op))));
+                       fuse_through_memory(f, newest_operand(f, hir_op_at(f->m, op))));
     place_row(f, op);
 }
 
@@ -653,7 +651,7 @@ static bool can_follow(const fuse *f, hir_id made, hir_ref base, fuse_user op, u
 static int64_t cost_of_operand(const fuse *f, fuse_user op, hir_ref base, uint64_t from,
                                uint64_t to, int deep) {
     const fuse_node *made = fuse_node_of(f, base);
-    int64_t size = row_size(f, base), cost = 0;
+    int64_t size = fuse_row_size(f, base), cost = 0;
     bool made_here = made && made->kind != FUSE_FIXED && kernel_of(made) == from;
     if (!made_here && !used_in(f, base.index, from, op, true))
         cost -= size;                                        /* no longer read in `from` */
@@ -685,7 +683,7 @@ static void sink(fuse *f, hir_id op) {
     uint32_t phase = phase_of_users(f, o->results[0]);
     if (phase == HIR_NONE || phase <= n->phase) return;
     uint64_t from = kernel_of(n), to = (uint64_t)phase << 1;
-    int64_t saved = 2 * row_size(f, hir_value_ref(o->results[0])); /* a write, a read */
+    int64_t saved = 2 * fuse_row_size(f, hir_value_ref(o->results[0])); /* a write, a read */
     int64_t cost = cost_of_operands(f, op, from, to, FOLLOWERS);
     bool from_rows = n->kind == FUSE_ROW;
     if (from_rows ? cost > saved : cost >= saved) return;
@@ -737,171 +735,12 @@ static void place_fixed(fuse *f, hir_id op) {
         hir_remark_add(f->c, true, op, "is the same for every token: computed once per call");
 }
 
-/* ---- groups of rows, order of kernels ------------------------------------------------------ */
-/* Does the op run over the rows of one rank? Ops over all rows and ops over a rank's rows are in
- * two row programs. */
-static bool has_rows_of_rank(const fuse *f, hir_id op) {
-    const hir_type t = pass_result_type(f->m, op);
-    return t.rank > 0 && hir_is_row_share(t.dim[0]);
-}
-
-static uint32_t row_group(fuse *f, uint32_t *of_phase, fuse_kind kind, uint32_t phase) {
-    if (of_phase[phase] == HIR_NONE) of_phase[phase] = new_group(f, kind, phase);
-    return of_phase[phase];
-}
-
-static uint32_t *no_groups(fuse *f, uint32_t n) {
-    uint32_t *at = hd_new_array(f->c->scratch, uint32_t, n);
-    for (uint32_t i = 0; i < n; i++)
-        at[i] = HIR_NONE;
-    return at;
-}
-
-/* Linear ops come first in a contraction, and gradients in their kernel. */
-static bool comes_first(hir_opcode code, fuse_kind kind) {
-    if (kind == FUSE_SEQUENCE) return hir_has_trait(code, HIR_REDUCES_TOKENS);
-    return kind == FUSE_CONTRACT && hir_is_linear(code);
-}
-
-static void fill_groups(fuse *f) {
-    uint32_t phases = (f->last > f->front ? f->last : f->front) + 1;
-    uint32_t contractions = (uint32_t)f->groups.n;
-    uint32_t *rows = no_groups(f, phases), *fixed = no_groups(f, phases);
-    uint32_t *of_rank = no_groups(f, phases);
-    for (int first = 1; first >= 0; first--)
-        for (size_t k = 0; k < f->program.n; k++) {
-            hir_id op = f->program.at[k];
-            fuse_node *n = &f->node[op];
-            if (comes_first(hir_op_at(f->m, op)->code, n->kind) != first) continue;
-            if (n->kind == FUSE_ROW)
-                n->group =
-                    row_group(f, has_rows_of_rank(f, op) ? of_rank : rows, FUSE_ROW, n->phase);
-            if (n->kind == FUSE_FIXED) n->group = row_group(f, fixed, FUSE_FIXED, n->phase);
-            if (n->kind >= FUSE_FIXED && n->kind <= FUSE_SEQUENCE)
-                hd_push(f->c->scratch, &f->groups.at[n->group].ops, op);
-        }
-    /* counting sort of contraction and sequence groups by phase, stable in order of creation */
-    uint32_t *first = hd_new_array(f->c->scratch, uint32_t, phases + 2);
-    uint32_t *sorted = hd_new_array(f->c->scratch, uint32_t, contractions);
-    for (uint32_t g = 0; g < contractions; g++)
-        first[f->groups.at[g].phase + 1]++;
-    for (uint32_t p = 0; p < phases; p++)
-        first[p + 1] += first[p];
-    for (uint32_t g = 0; g < contractions; g++)
-        sorted[first[f->groups.at[g].phase]++] = g;
-    for (uint32_t p = 0, k = 0; p < phases; p++) {
-        if (fixed[p] != HIR_NONE) hd_push(f->c->scratch, &f->kernels, fixed[p]);
-        if (rows[p] != HIR_NONE) hd_push(f->c->scratch, &f->kernels, rows[p]);
-        if (of_rank[p] != HIR_NONE) hd_push(f->c->scratch, &f->kernels, of_rank[p]);
-        for (; k < contractions && f->groups.at[sorted[k]].phase == p; k++)
-            if (f->groups.at[sorted[k]].ops.n) hd_push(f->c->scratch, &f->kernels, sorted[k]);
-    }
-}
-
-/* ---- prologues ----------------------------------------------------------------------------- */
-/* The contraction whose x the value is, if it has no other use; else HIR_NONE. */
-static uint32_t only_contraction(const fuse *f, uint32_t value, uint32_t group) {
-    uint32_t reader = HIR_NONE;
-    for (uint32_t i = 0; i < f->uses.count[value]; i++) {
-        hir_id user = f->uses.user[f->uses.first[value] + i];
-        const fuse_node *n = &f->node[user];
-        if (n->kind == FUSE_NONE || (n->kind == FUSE_ROW && n->group == group)) continue;
-        bool linear = hir_op_at(f->m, user)->code == HIR_LINEAR_OP && n->kind == FUSE_CONTRACT;
-        if (!linear || (reader != HIR_NONE && reader != n->group)) return HIR_NONE;
-        reader = n->group;
-    }
-    return reader;
-}
-
-/* Is the value used outside of the row program? */
-static bool leaves(const fuse *f, uint32_t value, uint32_t group) {
-    bool outside = false;
-    for (uint32_t i = 0; i < f->uses.count[value]; i++) {
-        const fuse_node *n = &f->node[f->uses.user[f->uses.first[value] + i]];
-        outside |= n->kind != FUSE_NONE && (n->kind != FUSE_ROW || n->group != group);
-    }
-    return outside;
-}
-
-static bool may_repeat(const hir_op *o) {
-    return !hir_has_trait(o->code, HIR_EFFECT | HIR_POSITION) && o->code != HIR_LINEAR_OP;
-}
-
-/* Bytes per token that a row program reads from other kernels. */
-static int64_t bytes_read(const fuse *f, uint32_t group) {
-    const fuse_group *g = &f->groups.at[group];
-    bool *seen = hd_new_array(f->c->scratch, bool, f->m->values.n);
-    int64_t bytes = 0;
-    for (size_t k = 0; k < g->ops.n; k++) {
-        const hir_op *o = hir_op_at(f->m, g->ops.at[k]);
-        for (uint32_t i = 0; i < o->n_args; i++) {
-            hir_ref base = fuse_base(f, o->args[i]);
-            const fuse_node *made = fuse_node_of(f, base);
-            if (base.kind != HIR_REF_VALUE || !hir_type_has_t(hir_ref_type(f->m, base))) continue;
-            if ((made && made->group == group) || seen[base.index]) continue;
-            seen[base.index] = true;
-            bytes += row_size(f, base);
-        }
-    }
-    return bytes;
-}
-
-/* NULL: the row program can be the prologue of *contraction; else the reason why not. */
-static const char *prologue(const fuse *f, uint32_t group, uint32_t *contraction) {
-    const fuse_group *g = &f->groups.at[group];
-    int64_t made = 0;
-    *contraction = HIR_NONE;
-    for (size_t k = 0; k < g->ops.n; k++) {
-        const hir_op *o = hir_op_at(f->m, g->ops.at[k]);
-        uint32_t y = o->results[0];
-        if (!may_repeat(o)) return "it must run only once";
-        if (!leaves(f, y, group)) continue;
-        if (made) return "it computes more than the x of a contraction";
-        made = row_size(f, hir_value_ref(y));
-        *contraction = only_contraction(f, y, group);
-        if (*contraction == HIR_NONE) return "its result has uses other than one contraction";
-    }
-    if (made && bytes_read(f, group) / made > MOST_PROLOGUE)
-        return "every thread would read too many rows for each row of x";
-    return NULL;
-}
-
-/* Turns row programs that compute only the x of one contraction into its prologue. */
-static void place_prologues(fuse *f) {
-    size_t kept = 0;
-    for (size_t k = 0; k < f->kernels.n; k++) {
-        uint32_t group = f->kernels.at[k], contraction;
-        f->kernels.at[kept++] = group;
-        if (f->groups.at[group].kind != FUSE_ROW) continue;
-        const char *why_not = prologue(f, group, &contraction);
-        hir_id first = f->groups.at[group].ops.at[0];
-        if (why_not && contraction != HIR_NONE)
-            hir_remark_add(f->c, false, first, "no prologue of the contraction: %s%s", why_not,
-                           through_memory(f, f->groups.at[contraction].x));
-        if (why_not) continue;
-        hir_remark_add(f->c, true, first, "becomes a prologue of the contraction");
-        kept--;
-        fuse_group *g = &f->groups.at[contraction];
-        HD_VEC(hir_id) ops = {0};
-        for (size_t i = 0; i < f->groups.at[group].ops.n; i++) {
-            hd_push(f->c->scratch, &ops, f->groups.at[group].ops.at[i]);
-            f->node[ops.at[i]].group = contraction;
-        }
-        for (size_t i = 0; i < g->ops.n; i++)
-            hd_push(f->c->scratch, &ops, g->ops.at[i]);
-        g->ops.n = 0;
-        for (size_t i = 0; i < ops.n; i++)
-            hd_push(f->c->scratch, &g->ops, ops.at[i]);
-    }
-    f->kernels.n = kept;
-}
-
 /* ---- the pass ------------------------------------------------------------------------------ */
 static fuse new_fuse(hir_pass_context *c) {
     fuse f = {.c = c, .m = c->m, .n_ops = c->m->ops.n, .gradients = hir_has_gradients(c->m)};
     f.node = hd_new_array(c->scratch, fuse_node, c->m->ops.n);
     f.given_out = hd_new_array(c->scratch, bool, c->m->values.n);
-    f.last_with_x = no_groups(&f, (uint32_t)c->m->values.n);
+    f.last_with_x = fuse_no_groups(&f, (uint32_t)c->m->values.n);
     HIR_EACH(c->m, op, c->m->first) {
         f.node[op].order = (uint32_t)f.program.n;
         hd_push(c->scratch, &f.program, op);
@@ -924,8 +763,7 @@ bool pass_fuse(hir_pass_context *c) {
         sink(&f, f.program.at[k]);
     for (size_t k = f.program.n; k-- > 0;)
         place_fixed(&f, f.program.at[k]);
-    fill_groups(&f);
-    place_prologues(&f);
+    fuse_make_groups(&f);
     c->changed = true;
     return fuse_build(&f) && fuse_loss(c);
 }

@@ -1,5 +1,5 @@
-/* The fuse pass: grouping (fuse.c) decides which op goes into which kernel; building (fuse_build.c)
- * creates the kernels; fuse_loss.c makes those of the loss. */
+/* The fuse pass: grouping (fuse.c, fuse_groups.c) decides which op goes into which kernel; building
+ * (fuse_build.c) creates the kernels; fuse_loss.c makes those of the loss. */
 #ifndef HIR_PASSES_FUSE_H
 #define HIR_PASSES_FUSE_H
 
@@ -39,6 +39,8 @@ typedef struct fuse_group { /* becomes a kernel */
     hir_id gradient;    /* sequence of gradients: its first; else HIR_NONE */
     bool epilogue;      /* sequence: elementwise ops may follow */
     hir_id experts;     /* contraction of experts: its first product; else HIR_NONE */
+    uint32_t mixes;     /* row program: mixes over depth in it */
+    uint32_t after;     /* row program: the one that does the rest of its phase, HIR_NONE */
     HD_VEC(hir_id) ops; /* in program order; of a contraction: prologue, linear ops, epilogue */
 } fuse_group;
 
@@ -71,6 +73,7 @@ typedef struct fuse {
     bool *given_out;          /* by value: an output names it */
     hir_uses uses;            /* by base value: its users, looking through reshapes */
     fuse_readers readers;     /* how many of them each kernel has */
+    uint32_t *seen;           /* by value: 1 + the last row program found to read it */
     HD_VEC(uint32_t) kernels; /* groups, in the order of their kernels */
 } fuse;
 
@@ -79,6 +82,13 @@ hir_ref fuse_base(const fuse *f, hir_ref r);
 /* The node of the op that defines a value; NULL for inputs, weights and states. */
 fuse_node *fuse_node_of(const fuse *f, hir_ref r);
 
+uint32_t fuse_new_group(fuse *f, fuse_kind kind, uint32_t phase);
+uint32_t *fuse_no_groups(fuse *f, uint32_t n);   /* n times HIR_NONE */
+int64_t fuse_row_size(const fuse *f, hir_ref r); /* bytes of a row */
+/* The consequence of a fusion that is not possible: `r` goes through memory. */
+const char *fuse_through_memory(const fuse *f, hir_ref r);
+
+void fuse_make_groups(fuse *f);
 bool fuse_build(fuse *f);
 
 /* ---- fuse_gradients.c ---- */
