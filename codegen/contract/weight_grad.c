@@ -5,11 +5,11 @@
  *     y[g, n, k] (+)= sum_t dy[t, g, n] x[t, g, k]     a matrix for each group of a row
  *     y[e, n, k] (+)= sum dy[s, n] x[s, k]             over the slots s that chose expert e
  *
- * Sums are f32, over tokens in their order, in blocks whose sums are added to y (matmul/outer.c).
- * A column of the work is a cell of y: 16 rows of a matrix by HCG_OUTER_COLUMNS columns. A thread
- * has cells in a row, and does all tokens of each, so that the number of threads changes no bit.
- * Cell c is number p of the P panels of rows, in strip s of columns of matrix m: c = (m S + s) P +
- * p. Cells of a strip that a thread has are one block of y.
+ * Sums are f32, over tokens in their order, in blocks (matmul/outer.c). A column of the work
+ * is a cell of y: 16 rows of a matrix by at most HCG_OUTER_COLUMNS columns, in strips of nearly
+ * equal width. A thread has cells in a row, and does all tokens of each, so that the number of
+ * threads changes no bit. Cell c is number p of the P panels of rows, in strip s of columns of
+ * matrix m: c = (m S + s) P + p. Cells of a strip that a thread has are one block of y.
  *
  * A matrix of few columns would fill few lanes of a vector. It is made as its transpose, in
  * workspace, a strip of its rows at a time.
@@ -34,6 +34,7 @@ typedef struct shape { /* of one kernel, read from its body */
     int64_t n, k;           /* of a matrix */
     bool turned;            /* it is made as its transpose */
     int64_t panels, strips; /* P, S */
+    int64_t wide;           /* columns of a strip, but for the last */
 } shape;
 
 typedef struct emission {
@@ -58,6 +59,8 @@ static shape shape_of(const hir_module *m, hir_id kernel) {
     const int64_t rows = s.turned ? s.k : s.n, columns = s.turned ? s.n : s.k;
     s.panels = (rows + HIR_PANEL - 1) / HIR_PANEL;
     s.strips = (columns + HCG_OUTER_COLUMNS - 1) / HCG_OUTER_COLUMNS;
+    const int64_t all = (columns + HIR_PANEL - 1) / HIR_PANEL;
+    s.wide = (all + s.strips - 1) / s.strips * HIR_PANEL;
     return s;
 }
 
@@ -183,7 +186,7 @@ static bool begin(emission *p, hcg_emit *e, const hcg_kernel *k) {
     const hir_ref y = hcg_result_of(e->p->m, k->op, p->s.op);
     p->y = hcg_arg(e, k, y);
     p->adds = hir_value_at(e->p->m, y.index)->place == HIR_PLACE_GRADIENT;
-    p->o.space = hcg_scratch(e, hcg_outer_bytes(e->level));
+    p->o.space = hcg_scratch(e, hcg_outer_bytes(e->level, p->s.turned ? p->s.k : p->s.n));
     const uint64_t strip = (uint64_t)(p->s.k * HCG_OUTER_COLUMNS) * sizeof(float);
     for (int i = 0; i < 2 && p->s.turned; i++)
         p->turned[i] = hcg_scratch(e, strip + e->level->lanes * sizeof(float));

@@ -78,8 +78,8 @@ void hcg_call_strip(hcg_emit *e, const hcg_strip *s);
 unsigned hcg_strip_panels(const hcg_level *level);
 
 /* Sums of outer products, the gradient of a matrix: y[i][j] (+)= sum_r a[r][i] b[r][j], i < n, j <
- * k. Rows are added in order, in blocks whose sums are added to y: a sum's bits depend on `rows`
- * and on nothing else. Nothing of a, b and y beyond n and k is touched. */
+ * k. Rows are added in order, in blocks whose sums are added up, and then to y: a sum's bits depend
+ * on `rows` and on nothing else. Nothing of a, b and y beyond n and k is touched. */
 enum { HCG_OUTER_COLUMNS = 288 }; /* the most of k: whole tiles of all levels */
 typedef struct hcg_outer {
     LLVMValueRef a, lda, n;            /* a[r][n], rows lda apart */
@@ -90,7 +90,7 @@ typedef struct hcg_outer {
     LLVMValueRef space;                /* hcg_outer_bytes */
 } hcg_outer;
 void hcg_call_outer(hcg_emit *e, const hcg_outer *o);
-uint64_t hcg_outer_bytes(const hcg_level *level);
+uint64_t hcg_outer_bytes(const hcg_level *level, int64_t n); /* for at most n rows of y */
 
 /* Prefetches from[row .. row + n - 1][column ..] (f32, rows `ld` apart), `bytes` of each row. */
 void hcg_prefetch_rows(hcg_emit *e, LLVMValueRef from, LLVMValueRef ld, LLVMValueRef row,

@@ -11,10 +11,11 @@
  *       for each block of tokens               hcg_block_steps: the level's panels of b fit the L1
  *         copy a and b
  *         for each tile's panels of b          they stay in the L1
- *           for each tile's rows of a          y += tile
+ *           for each tile's rows of a          sums += tile; with the last tokens y (+)= sums
  *
- * y comes from memory once and is written once, whatever the number of tokens. Where the last
- * panel of b is not whole, a tile goes to workspace, and from there to the columns that there are.
+ * Sums stand in workspace, tile by tile. In y their rows, too, may be a multiple of 4 KB apart: a
+ * block of y would have as small a part of the L2 as its columns are of a page. So y is read and
+ * written once, whatever the number of tokens.
  */
 #include "codegen/emit/shared.h"
 #include "codegen/matmul/matrix.h"
@@ -29,8 +30,7 @@ enum {
 typedef struct blocks {
     int64_t rows, tokens;
     int64_t a_panel, b_panel; /* from one panel to the next */
-    int64_t b, edge;          /* where the copy of b and the tile's sums begin; a's begins at 0 */
-    int64_t all;
+    int64_t b, sums;          /* where the copy of b and the sums begin; a's begins at 0 */
 } blocks;
 
 /* rows y of HCG_OUTER_COLUMNS, and `tokens` rows of a and b, take three quarters of the L2. */
@@ -44,13 +44,15 @@ static blocks blocks_of(const hcg_level *level) {
     z.rows = z.rows / height * height;
     z.a_panel = z.tokens * height + LINE, z.b_panel = z.tokens * HIR_PANEL + LINE;
     z.b = (z.rows / height * z.a_panel + LINE - 1) / LINE * LINE;
-    z.edge = z.b + wide / HIR_PANEL * z.b_panel;
-    z.all = z.edge + height * tile->panels * HIR_PANEL;
+    z.sums = z.b + wide / HIR_PANEL * z.b_panel;
     return z;
 }
 
-uint64_t hcg_outer_bytes(const hcg_level *level) {
-    return (uint64_t)blocks_of(level).all * sizeof(float);
+uint64_t hcg_outer_bytes(const hcg_level *level, int64_t n) {
+    const blocks z = blocks_of(level);
+    const int64_t height = hcg_tile_of(level)->rows, tiles = (n + height - 1) / height;
+    const int64_t rows = tiles * height < z.rows ? tiles * height : z.rows;
+    return (uint64_t)(z.sums + rows * HCG_OUTER_COLUMNS) * sizeof(float);
 }
 
 /* ---- copies ---------------------------------------------------------------------------------- */
@@ -111,11 +113,12 @@ typedef struct outer {
     blocks z;
     const LLVMValueRef *g; /* the function's parameters */
     bool listed;
-    LLVMValueRef a, b, edge;    /* in the workspace */
+    LLVMValueRef a, b, sums;    /* in the workspace */
     LLVMValueRef row, rows;     /* of y, in the block */
     LLVMValueRef token, tokens; /* of the block */
     LLVMValueRef panel, panels; /* of b, of a tile */
-    LLVMValueRef add;
+    LLVMValueRef tiles;         /* of a panel, in the block */
+    LLVMValueRef first, last;   /* is the block the first, and the last? */
 } outer;
 
 /* Copies the block's tokens of a (columns `first` on, `n` of them) or b. */
@@ -136,59 +139,74 @@ static void copy_block(hcg_emit *e, const outer *o, bool of_a, LLVMValueRef firs
     hcg_shared_call(e, &f, args, COPY_PARAMS);
 }
 
-/* y (+)= the sums in the workspace, `rows` rows of the columns that there are. */
-static void leave_edge(hcg_emit *e, const outer *o, LLVMValueRef rows, LLVMValueRef columns,
-                       LLVMValueRef y) {
-    LLVMValueRef zero = hcg_i64(e, 0);
-    LLVMValueRef adds = LLVMBuildICmp(e->b, LLVMIntNE, o->add, zero, "");
-    hcg_loop lr = hcg_loop_begin(e, zero, rows, hcg_i64(e, 1), "edge", 0, NULL);
-    LLVMValueRef to = hcg_at(e, e->f32, y, hcg_mul(e, lr.index, o->g[LDY]));
-    LLVMValueRef from = hcg_mul_const(e, lr.index, o->d.panels * HIR_PANEL);
-    from = hcg_at(e, e->f32, o->edge, from);
-    hcg_loop l = hcg_loop_begin(e, zero, columns, hcg_i64(e, e->level->lanes), "column", 0, NULL);
-    LLVMValueRef left = hcg_sub(e, columns, l.index), at = hcg_at(e, e->f32, to, l.index);
-    LLVMValueRef v = hcg_load(e, HIR_F32, hcg_at(e, e->f32, from, l.index), NULL);
+/* One row of y (+)= sums, `n` columns from `from` on, in steps of vectors that are whole or not. */
+static LLVMValueRef leave_row(hcg_emit *e, const outer *o, LLVMValueRef sums, LLVMValueRef y,
+                              LLVMValueRef from, LLVMValueRef n, bool whole) {
+    LLVMValueRef lanes = hcg_i64(e, e->level->lanes), one = hcg_i64(e, 1);
+    LLVMValueRef end = whole ? hcg_sub(e, n, hcg_sub(e, lanes, one)) : n;
+    LLVMValueRef adds = LLVMBuildICmp(e->b, LLVMIntNE, o->g[ADD], hcg_i64(e, 0), "");
+    hcg_loop l = hcg_loop_begin(e, from, end, lanes, "column", 0, NULL);
+    LLVMValueRef left = whole ? NULL : hcg_sub(e, n, l.index), at = hcg_at(e, e->f32, y, l.index);
+    LLVMValueRef v = hcg_load(e, HIR_F32, hcg_at(e, e->f32, sums, l.index), NULL);
     LLVMValueRef sum = hcg_fadd(e, hcg_load(e, HIR_F32, at, left), v);
     hcg_store(e, at, LLVMBuildSelect(e->b, adds, sum, v, ""), left);
     hcg_loop_end(e, &l, NULL);
-    hcg_loop_end(e, &lr, NULL);
+    return l.index;
 }
 
-/* One tile of y, from row `row` of the block on. */
-static void emit_tile(hcg_emit *e, const outer *o, LLVMValueRef row) {
+/* y (+)= the sums of a tile, `rows` rows of the `n` columns that there are. */
+static void leave_tile(hcg_emit *e, const outer *o, LLVMValueRef sums, LLVMValueRef y,
+                       LLVMValueRef rows, LLVMValueRef n) {
+    hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), rows, hcg_i64(e, 1), "leave", 0, NULL);
+    LLVMValueRef from = hcg_mul_const(e, l.index, o->d.panels * HIR_PANEL);
+    LLVMValueRef to = hcg_at(e, e->f32, y, hcg_mul(e, l.index, o->g[LDY]));
+    from = hcg_at(e, e->f32, sums, from);
+    LLVMValueRef at = leave_row(e, o, from, to, hcg_i64(e, 0), n, true);
+    leave_row(e, o, from, to, at, n, false);
+    hcg_loop_end(e, &l, NULL);
+}
+
+/* One tile: number `down` of the block's rows and number `across` of its columns. */
+static void emit_tile(hcg_emit *e, const outer *o, LLVMValueRef down, LLVMValueRef across) {
     const int64_t height = o->d.rows, wide = o->d.panels * HIR_PANEL;
-    LLVMValueRef zero = hcg_i64(e, 0), column = hcg_mul_const(e, o->panel, HIR_PANEL);
+    LLVMValueRef zero = hcg_i64(e, 0), one = hcg_i64(e, 1), row = hcg_mul_const(e, down, height);
     LLVMValueRef rows = hcg_smaller(e, hcg_sub(e, o->rows, row), hcg_i64(e, height));
-    LLVMValueRef left = hcg_sub(e, o->g[K], column);
-    LLVMValueRef tile = hcg_mul_const(e, o->panels, HIR_PANEL);
-    LLVMValueRef edge = LLVMBuildICmp(e->b, LLVMIntSGT, tile, left, "edge");
-    LLVMValueRef at = hcg_mul(e, hcg_add(e, o->row, row), o->g[LDY]);
-    LLVMValueRef y = hcg_at(e, e->f32, o->g[Y], hcg_add(e, at, column));
-    LLVMValueRef panel = LLVMBuildUDiv(e->b, row, hcg_i64(e, height), "");
+    LLVMValueRef column = hcg_mul_const(e, o->panel, HIR_PANEL);
+    LLVMValueRef n =
+        hcg_smaller(e, hcg_sub(e, o->g[K], column), hcg_mul_const(e, o->panels, HIR_PANEL));
+    /* with one block of tokens, all tiles have the place of the first */
+    LLVMValueRef place = hcg_add(e, hcg_mul(e, across, o->tiles), down);
+    place = LLVMBuildSelect(e->b, LLVMBuildAnd(e->b, o->first, o->last, ""), zero, place, "");
+    LLVMValueRef sums = hcg_at(e, e->f32, o->sums, hcg_mul_const(e, place, height * wide));
+    LLVMValueRef left = LLVMBuildSelect(e->b, o->last, rows, zero, "");
+    LLVMValueRef first = hcg_add(e, o->row, row);
+    hcg_prefetch_rows(e, o->g[Y], o->g[LDY], first, left, column, (unsigned)wide * 4);
     LLVMValueRef args[TILE_PARAMS] = {
-        hcg_at(e, e->f32, o->a, hcg_mul_const(e, panel, o->z.a_panel)),
+        hcg_at(e, e->f32, o->a, hcg_mul_const(e, down, o->z.a_panel)),
         zero,
         hcg_at(e, e->f32, o->b, hcg_mul_const(e, o->panel, o->z.b_panel)),
         hcg_i64(e, o->z.b_panel),
         o->tokens,
-        LLVMBuildSelect(e->b, edge, o->edge, y, ""),
-        LLVMBuildSelect(e->b, edge, hcg_i64(e, wide), o->g[LDY], ""),
-        LLVMBuildSelect(e->b, edge, zero, o->add, ""),
-        o->a,
+        sums,
+        hcg_i64(e, wide),
+        LLVMBuildSelect(e->b, o->first, zero, one, ""),
+        sums,
         zero,
     };
     tile_dispatch(e, o->d, 1, rows, o->panels, args);
-    leave_edge(e, o, LLVMBuildSelect(e->b, edge, rows, zero, ""), left, y);
+    LLVMValueRef y = hcg_add(e, hcg_mul(e, first, o->g[LDY]), column);
+    leave_tile(e, o, sums, hcg_at(e, e->f32, o->g[Y], y), left, n);
 }
 
-/* Adds the block's tokens to the block's rows of y. */
+/* Adds the block's tokens to the block's rows of sums. */
 static void emit_tiles(hcg_emit *e, outer *o, const tile_split *groups) {
-    LLVMValueRef zero = hcg_i64(e, 0), one = hcg_i64(e, 1), height = hcg_i64(e, o->d.rows);
+    LLVMValueRef zero = hcg_i64(e, 0), one = hcg_i64(e, 1);
+    o->tiles = hcg_divide_up(e, o->rows, hcg_i64(e, o->d.rows));
     hcg_loop lp = hcg_loop_begin(e, zero, groups->count, one, "panels", 0, NULL);
     o->panel = tile_split_start(e, groups, lp.index);
     o->panels = tile_split_size(e, groups, lp.index);
-    hcg_loop lr = hcg_loop_begin(e, zero, o->rows, height, "rows", 0, NULL);
-    emit_tile(e, o, lr.index);
+    hcg_loop lr = hcg_loop_begin(e, zero, o->tiles, one, "tile", 0, NULL);
+    emit_tile(e, o, lr.index, lp.index);
     hcg_loop_end(e, &lr, NULL);
     hcg_loop_end(e, &lp, NULL);
 }
@@ -207,7 +225,7 @@ static hcg_shared outer_function(hcg_emit *e, bool listed) {
     o.d.rows = tile->rows, o.d.panels = tile->panels, o.d.across = o.d.stride = tile->rows;
     o.a = s.param[SPACE];
     o.b = hcg_at(e, e->f32, o.a, hcg_i64(e, o.z.b));
-    o.edge = hcg_at(e, e->f32, o.a, hcg_i64(e, o.z.edge));
+    o.sums = hcg_at(e, e->f32, o.a, hcg_i64(e, o.z.sums));
     LLVMValueRef zero = hcg_i64(e, 0), one = hcg_i64(e, 1), most = hcg_i64(e, o.z.rows);
     LLVMValueRef panels = hcg_divide_up(e, s.param[K], hcg_i64(e, HIR_PANEL));
     const tile_split groups = tile_divide(e, panels, o.d.panels),
@@ -217,8 +235,8 @@ static hcg_shared outer_function(hcg_emit *e, bool listed) {
     hcg_loop lt = hcg_loop_begin(e, zero, tokens.count, one, "tokens", 0, NULL);
     o.token = tile_split_start(e, &tokens, lt.index);
     o.tokens = tile_split_size(e, &tokens, lt.index);
-    LLVMValueRef first = LLVMBuildICmp(e->b, LLVMIntEQ, lt.index, zero, "");
-    o.add = LLVMBuildSelect(e->b, first, s.param[ADD], one, "");
+    o.first = LLVMBuildICmp(e->b, LLVMIntEQ, lt.index, zero, "");
+    o.last = LLVMBuildICmp(e->b, LLVMIntEQ, hcg_add(e, lt.index, one), tokens.count, "");
     copy_block(e, &o, true, o.row, o.rows);
     copy_block(e, &o, false, zero, s.param[K]);
     emit_tiles(e, &o, &groups);
