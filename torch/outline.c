@@ -8,6 +8,7 @@
  * each layer. Numbers that differ are computed from the length of such a list, or are arguments. */
 #include <string.h>
 
+#include "support/known.h"
 #include "torch/program.h"
 
 enum { LEAST_NODES = 5, MOST_NUMBERS = 16 };
@@ -444,6 +445,7 @@ static hpt_node make_call(const outlining *o, const group *y, const range *all, 
         call.number[k] = y->arguments[i * MOST_NUMBERS + k];
     call.n_out = (uint32_t)y->f->out.n;
     call.out = hd_new_array(p->a, uint32_t, call.n_out + 1);
+    hd_known(y->outs || !call.n_out);
     for (uint32_t k = 0; k < call.n_out; k++) {
         const uint32_t v = p->body.at[r->from + y->outs[2 * k]].out[y->outs[2 * k + 1]];
         call.out[k] = v != HIR_NONE && o->last[v] >= r->to ? v : HIR_NONE;
@@ -775,7 +777,7 @@ static void find_scope(hpt_program *p, range *r, const hpt_name *layer) {
                            hpt_same_number(first->number[same], ref->name.number[same]))
                         same++;
                     if (same == numbers) break;
-                    while (n && first->pattern[--n] != '.') {
+                    for (n -= n > 0; n && first->pattern[n] != '.'; n--) {
                     }
                 }
             }

@@ -12,6 +12,7 @@
  * Results of earlier iterations that are read after the loop are collected in a list. */
 #include <string.h>
 
+#include "support/known.h"
 #include "torch/program.h"
 
 enum { LONGEST_PERIOD = 256, LEAST_SAVED = 16, LEAST_OPS = 4, SHORT_TABLE = 32 };
@@ -392,6 +393,7 @@ static bool unify_node(trial *t, uint32_t j) {
     uint32_t result = 0;
     for (uint32_t i = 0; i < j; i++)
         result += node_at(t, 0, i)->n_out;
+    hd_known(t->own.at || !node.n_out);
     for (uint32_t k = 0; k < node.n_out; k++)
         node.out[k] = t->own.at[result + k];
     hd_push(a, &t->loop->body, node);
