@@ -17,6 +17,9 @@
  *          are local to a row, they are computed from each token's row before the cache instead of
  *          after it.
  * Leaves   attention that reads caches directly.
+ *
+ * cache-made-rows: the last part alone, of all attention: for gradients, which have kernels of
+ * attention over caches.
  */
 #include <string.h>
 
@@ -428,7 +431,8 @@ static bool is_made(const hir_module *m, hir_ref r) {
     return hir_state_of_value(m, r) == HIR_NONE && pass_def(m, r) != HIR_NONE;
 }
 
-bool pass_absorb_latent(hir_pass_context *c) {
+/* Calls `of` for each attention op whose keys or values are made of cached rows. */
+static bool each_made(hir_pass_context *c, bool (*of)(absorber *s, hir_id op)) {
     absorber s = {.c = c, .m = c->m, .forward = {.arena = c->scratch}, .n_values = c->m->values.n};
     s.made = hd_new_array(c->scratch, hir_ref, s.n_values);
     s.left = hd_new_array(c->scratch, bool, s.n_values);
@@ -436,10 +440,23 @@ bool pass_absorb_latent(hir_pass_context *c) {
         const hir_opcode code = hir_op_at(s.m, op)->code;
         if (code != HIR_ATTENTION_OP && code != HIR_ATTENTION_SELECTED_OP) continue;
         const bool made = is_made(s.m, pass_arg(s.m, op, 1)) || is_made(s.m, pass_arg(s.m, op, 2));
-        if (made && !visit(&s, op)) return false;
+        if (made && !of(&s, op)) return false;
     }
     if (!c->changed) return true;
     pass_forward_finish(&s.forward, s.m);
     sweep(&s);
     return true;
+}
+
+bool pass_absorb_latent(hir_pass_context *c) {
+    return each_made(c, visit);
+}
+
+static bool keep_both(absorber *s, hir_id op) {
+    hir_remark_add(s->c, true, op, "k and v are made of each token's row, and cached");
+    return keep(s, op, 1, "keys") && keep(s, op, 2, "values");
+}
+
+bool pass_cache_made(hir_pass_context *c) {
+    return each_made(c, keep_both);
 }
