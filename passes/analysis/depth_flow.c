@@ -134,7 +134,8 @@ static bool is_scaling(const flow_finder *f, const hir_op *o) {
     uint32_t n = 0;
     for (uint32_t i = 0; i < o->n_args; i++)
         n += flow_operand(f, o, i) != HIR_NONE;
-    return n == 1 && (o->code == HIR_MUL_OP || o->code == HIR_DIV_OP || o->code == HIR_NEG_OP);
+    if (o->code == HIR_DIV_OP) return n == 1 && flow_operand(f, o, 0) != HIR_NONE; /* not c / x */
+    return n == 1 && (o->code == HIR_MUL_OP || o->code == HIR_NEG_OP);
 }
 
 /* The value of which v is a multiple. */
@@ -291,6 +292,16 @@ typedef struct operands {
     hir_id first;
 } operands;
 
+/* Is v a multiple of its root other than by -1? */
+static bool is_weighted(const flow_finder *f, hir_id v) {
+    while (f->out->root[v] != v) {
+        const hir_id op = hir_value_at(f->out->m, v)->op;
+        if (op == HIR_NONE || hir_op_at(f->out->m, op)->code != HIR_NEG_OP) return true;
+        v = flow_operand(f, hir_op_at(f->out->m, op), 0);
+    }
+    return false;
+}
+
 static operands operands_of(const flow_finder *f, const hir_op *o) {
     operands x = {.numbers = true, .stream = true, .scaled = true, .first = HIR_NONE};
     for (uint32_t i = 0; i < o->n_args; i++) {
@@ -299,7 +310,7 @@ static operands operands_of(const flow_finder *f, const hir_op *o) {
         if (x.n++ == 0) x.first = v;
         x.numbers &= f->out->kind[v] == HIR_FLOW_NUMBERS;
         x.stream &= hir_flow_is_stream(f->out->kind[v]);
-        x.scaled &= f->out->root[v] != v;
+        x.scaled &= is_weighted(f, v);
     }
     return x;
 }
@@ -344,7 +355,8 @@ static bool makes_coefficients(const flow_finder *f, const hir_op *o) {
 static bool are_numbers(const flow_finder *f, const hir_op *o, const operands *x) {
     uint64_t width = f->out->width, row = flow_row(f, o->results[0]);
     if (row < width) return true;
-    const bool spread = x->n && flow_row(f, x->first) < width && !reads_member(f, o);
+    const bool spread =
+        x->n && flow_row(f, x->first) < width && !reads_member(f, o) && o->code != HIR_BROADCAST_OP;
     if (x->n && x->numbers && !spread) return true; /* spread: a narrow output, through a matrix */
     if (o->code == HIR_DEPTH_SCORES_OP || o->code == HIR_DEPTH_INVERSE_RMS_OP) return true;
     if (hir_is_linear(o->code)) return !is_border(f, o) || makes_coefficients(f, o);
@@ -353,33 +365,45 @@ static bool are_numbers(const flow_finder *f, const hir_op *o, const operands *x
 }
 
 /* Is it a use that a gate may have: is v multiplied with another value as wide as the stream
- * (`wide`), or combined with a value that is the same for every token, as in 1 - g? */
+ * (`wide`), negated, or combined with a value that is the same for every token, as in 1 - g? */
 static bool is_gate_use(const flow_finder *f, const hir_op *o, hir_id v, bool *wide) {
     hir_id a = o->n_args == 2 ? flow_operand(f, o, 0) : HIR_NONE;
     hir_id b = o->n_args == 2 ? flow_operand(f, o, 1) : HIR_NONE;
+    if (o->code == HIR_NEG_OP) return true;
     if (o->n_args != 2 || !hir_has_trait(o->code, HIR_ELEMENTWISE) || a == b) return false;
     hir_id other = a == v ? b : a;
     *wide = other != HIR_NONE;
     return !*wide || (o->code == HIR_MUL_OP && flow_row(f, other) >= f->out->width);
 }
 
-/* Finds factors: values that are multiplied with others as wide as the stream, and have no other
- * uses.
- */
+/* Finds factors: values that are multiplied with others as wide as the stream, perhaps after a
+ * negation or the addition of a number, and have no other uses. */
 static void find_factors(flow_finder *f) {
     bool *other_use = hd_new_array(f->arena, bool, f->out->m->values.n);
-    for (size_t k = 0; k < f->out->program.n; k++) {
+    for (size_t k = f->out->program.n; k-- > 0;) {
         const hir_op *o = hir_op_at(f->out->m, f->out->program.at[k]);
         for (uint32_t i = 0; i < o->n_args; i++) {
             hir_id v = flow_operand(f, o, i);
             if (v == HIR_NONE) continue;
             bool wide = false;
-            other_use[v] |= !is_gate_use(f, o, v, &wide);
-            f->factor[v] |= wide;
+            const bool gates = is_gate_use(f, o, v, &wide);
+            other_use[v] |= !gates;
+            f->factor[v] |=
+                wide || (gates && f->factor[o->results[0]] && !other_use[o->results[0]]);
         }
     }
     for (size_t v = 0; v < f->out->m->values.n; v++)
         f->factor[v] &= !other_use[v];
+}
+
+/* The op that makes a value, looking through negations; NULL: none does. */
+static const hir_op *made_by(const flow_finder *f, hir_id v) {
+    while (v != HIR_NONE && hir_value_at(f->out->m, v)->op != HIR_NONE) {
+        const hir_op *o = hir_op_at(f->out->m, hir_value_at(f->out->m, v)->op);
+        if (o->code != HIR_NEG_OP) return o;
+        v = flow_operand(f, o, 0);
+    }
+    return NULL;
 }
 
 /* The op that makes x in a sum x + c or c - x, where c is the same for every token; NULL: the op is
@@ -387,9 +411,20 @@ static void find_factors(flow_finder *f) {
 static const hir_op *shifted(const flow_finder *f, const hir_op *o) {
     if (o->code != HIR_ADD_OP && o->code != HIR_SUB_OP) return NULL;
     const hir_id a = flow_operand(f, o, 0), b = flow_operand(f, o, 1), x = a == HIR_NONE ? b : a;
-    if (x == HIR_NONE || (a != HIR_NONE && b != HIR_NONE)) return NULL;
-    const hir_id made = hir_value_at(f->out->m, x)->op;
-    return made == HIR_NONE ? NULL : hir_op_at(f->out->m, made);
+    return x == HIR_NONE || (a != HIR_NONE && b != HIR_NONE) ? NULL : made_by(f, x);
+}
+
+/* Is it a sigmoid that is written out, 1 / (1 + e^-x) or e^x / (1 + e^x)? */
+static bool is_written_sigmoid(const flow_finder *f, const hir_op *o) {
+    if (o->code == HIR_MUL_OP)
+        for (uint32_t i = 0; i < 2; i++) {
+            const hir_op *other = made_by(f, flow_operand(f, o, i));
+            if (other && other->code == HIR_RECIP_OP) o = other;
+        }
+    if (o->code != HIR_DIV_OP && o->code != HIR_RECIP_OP) return false;
+    const hir_op *below = made_by(f, flow_operand(f, o, o->n_args - 1));
+    const hir_op *of = below ? shifted(f, below) : NULL;
+    return of && of->code == HIR_EXP_OP;
 }
 
 /* Is an operand of a product spread over the channels of the result, as a coefficient of rows is? */
@@ -424,9 +459,10 @@ static void find_rows(flow_finder *f) {
  * is as wide as a sublayer's output, but is not one. */
 static bool is_gate(const flow_finder *f, const hir_op *o) {
     if (!f->member[o->results[0]] || !f->factor[o->results[0]]) return false;
-    const hir_op *of = shifted(f, o);
+    const hir_op *of = o->code == HIR_NEG_OP ? made_by(f, o->results[0]) : shifted(f, o);
     if (of) o = of;
-    return o->code == HIR_SIGMOID_OP || o->code == HIR_TANH_OP || o->code == HIR_SOFTMAX_OP;
+    return o->code == HIR_SIGMOID_OP || o->code == HIR_TANH_OP || o->code == HIR_SOFTMAX_OP ||
+           is_written_sigmoid(f, o);
 }
 
 static void set_kind(flow_finder *f, const hir_op *o) {
@@ -449,9 +485,10 @@ static void set_kind(flow_finder *f, const hir_op *o) {
     }
     if (!x.n || !x.stream || flow_row(f, v) != flow_row(f, x.first)) return;
     bool adds = o->code == HIR_ADD_OP || o->code == HIR_SUB_OP;
-    bool scales = o->code == HIR_MUL_OP || o->code == HIR_DIV_OP || o->code == HIR_NEG_OP || adds;
     if (x.n == 1 &&
-        scales) { /* combined with a value that is the same for every token: the kind stays */
+        (adds ||
+         is_scaling(
+             f, o))) { /* combined with a value that is the same for every token: the kind stays */
         *kind = f->out->kind[x.first];
         f->out->root[v] = f->out->root[x.first];
     } else if (adds && !x.scaled) { /* a sum in which each summand has a weight is a mix */

@@ -135,7 +135,8 @@ const char *depth_match_quotients(const hir_module *m, hd_arena *a, depth_weight
 /* ---- scores -------------------------------------------------------------------------------- */
 enum { DEPTH_FACTORS = 6, DEPTH_BIASES = 4 };
 
-/* s = scale (factor[0] factor[1] .. x) / sqrt(mean(x^2) + eps) + bias[0] + ..: for one source x */
+/* s = scale (factor[0] factor[1] .. x) / sqrt(mean(x^2) + eps) + times[0] bias[0] + ..: for one
+ * source x */
 typedef struct depth_score {
     depth_view factor[DEPTH_FACTORS]; /* vectors [d], at most one with T, and scalars */
     uint32_t n_factors;
@@ -143,7 +144,7 @@ typedef struct depth_score {
     bool is_product, has_norm;
     int64_t group; /* channels of one dot product: d, or those of a head */
     depth_view bias[DEPTH_BIASES];
-    double sign[DEPTH_BIASES];
+    double times[DEPTH_BIASES]; /* factor of a bias */
     uint32_t n_biases;
     const char *why; /* why it is not a score; NULL: it is */
 } depth_score;

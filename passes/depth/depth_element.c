@@ -4,7 +4,9 @@
  *
  * A norm, an elementwise op or a reduction over other dims treats each element of a stack
  * separately, so element i can be computed from x_i alone. `depth_is_element` says whether a view
- * is such an element; `depth_build_element` builds each element only once.
+ * is such an element; `depth_build_element` builds each element only once. What is computed from
+ * x_i and from another value of the token, as a stream that each sublayer moves towards its output,
+ * is no element: streams that are stored as one value stay one.
  */
 #include <string.h>
 
@@ -48,10 +50,11 @@ static bool is_element(const hir_module *m, depth_view v, int depth) {
     if (v.axis < 0 || !depth_view_has_t(m, v)) return true;
     const hir_id op = pass_def(m, v.v);
     if (op == HIR_NONE || depth == DEEPEST || !is_local(m, op, v.axis)) return false;
-    for (uint32_t k = 0; k < hir_op_at(m, op)->n_args; k++)
-        if (pass_arg(m, op, k).kind != HIR_REF_NONE &&
-            !is_element(m, operand_of(m, v, k), depth + 1))
-            return false;
+    for (uint32_t k = 0; k < hir_op_at(m, op)->n_args; k++) {
+        if (pass_arg(m, op, k).kind == HIR_REF_NONE) continue;
+        const depth_view x = operand_of(m, v, k);
+        if (x.axis < 0 ? depth_view_has_t(m, x) : !is_element(m, x, depth + 1)) return false;
+    }
     return true;
 }
 

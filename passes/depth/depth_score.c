@@ -187,10 +187,10 @@ static bool read_keys(reader *r, depth_view v) {
 }
 
 /* ---- the dot product ----------------------------------------------------------------------- */
-static bool add_bias(reader *r, depth_view v, double sign) {
+static bool add_bias(reader *r, depth_view v, double times) {
     if (depth_view_elements(r->m, v) != 1) return no(r, "a bias differs between the heads");
     if (r->s->n_biases == DEPTH_BIASES) return no(r, "the scores have too many biases");
-    r->s->sign[r->s->n_biases] = sign;
+    r->s->times[r->s->n_biases] = times;
     r->s->bias[r->s->n_biases++] = v;
     return true;
 }
@@ -224,17 +224,27 @@ static bool read_sum(reader *r, depth_view v) {
     return read_keys(r, x);
 }
 
-/* A score that is scaled as a whole must not have a bias, which would be scaled too. */
+/* A score times a value, which a bias of it would have to be multiplied with, too. */
 static bool read_scaled(reader *r, depth_view v) {
-    return read_dot(r, v) && (!r->s->n_biases || no(r, "a biased score is scaled"));
+    return read_dot(r, v) && (!r->s->n_biases || no(r, "a biased score is scaled by a value"));
+}
+
+/* A score, with the biases that it has, times a constant. */
+static bool read_multiple(reader *r, depth_view v, double c) {
+    if (!read_dot(r, v)) return false;
+    r->s->scale *= c;
+    for (uint32_t i = 0; i < r->s->n_biases; i++)
+        r->s->times[i] *= c;
+    return true;
 }
 
 /* A factor after the dot product: the norm, or a scalar common to all sources. */
 static bool read_dot_product(reader *r, depth_view v) {
     depth_view side[2] = {operand(r, v, 0), operand(r, v, 1)};
-    double eps;
+    double eps, c;
     for (uint32_t i = 0; i < 2; i++) {
         depth_view other = side[1 - i];
+        if (is_const(r, other, &c)) return read_multiple(r, side[i], c);
         if (is_inverse_rms(r, other, &eps)) return read_scaled(r, side[i]) && add_norm(r, eps);
         if (!depth_view_has_t(r->m, other) && depth_view_elements(r->m, other) == 1)
             return read_scaled(r, side[i]) && add_factor(r, other);
@@ -247,9 +257,7 @@ static bool read_quotient(reader *r, depth_view v) {
     double eps, c;
     if (is_rms(r, below, &eps)) return read_scaled(r, operand(r, v, 0)) && add_norm(r, eps);
     if (!is_const(r, below, &c)) return no(r, "a score is divided by a value");
-    if (!read_scaled(r, operand(r, v, 0))) return false;
-    r->s->scale /= c;
-    return true;
+    return read_multiple(r, operand(r, v, 0), 1 / c);
 }
 
 static bool read_biased(reader *r, depth_view v, bool minus) {
@@ -273,7 +281,7 @@ static bool read_dot(reader *r, depth_view v) {
     case HIR_MUL_OP: return read_dot_product(r, v);
     case HIR_DIV_OP: return read_quotient(r, v);
     case HIR_LINEAR_OP: return read_linear(r, v);
-    case HIR_NEG_OP: r->s->scale = -r->s->scale; return read_scaled(r, operand(r, v, 0));
+    case HIR_NEG_OP: return read_multiple(r, operand(r, v, 0), -1);
     case HIR_REDUCE_SUM_OP:
     case HIR_REDUCE_MEAN_OP: return read_sum(r, v);
     default: return false;

@@ -156,6 +156,18 @@ static hir_id part_of(const recogniser *r, hir_ref x) {
     return whole || r->is_part[sum.index] ? op : HIR_NONE;
 }
 
+static void read_sum(recogniser *r, hir_id op, candidate *c, uint32_t depth);
+
+/* A sum in which there is no weighted source stays one summand, as it is written: taken apart, it
+ * would no longer be made where its own summands are. */
+static void read_inner_sum(recogniser *r, hir_ref x, candidate *c, uint32_t depth) {
+    const size_t terms = c->terms.n, rest = c->rest.n;
+    read_sum(r, pass_def(r->m, x), c, depth);
+    if (c->terms.n > terms) return;
+    c->rest.n = rest;
+    hd_push(r->c->scratch, &c->rest, x);
+}
+
 /* Collects the leaves of a tree of adds whose inner sums have no other users, to a limited
  * depth. */
 static void read_sum(recogniser *r, hir_id op, candidate *c, uint32_t depth) {
@@ -164,7 +176,7 @@ static void read_sum(recogniser *r, hir_id op, candidate *c, uint32_t depth) {
         hir_id add = pass_def_if(r->m, x, HIR_ADD_OP);
         term t;
         if (add != HIR_NONE && r->uses.count[x.index] == 1 && depth < DEEPEST_SUM)
-            read_sum(r, add, c, depth + 1);
+            read_inner_sum(r, x, c, depth + 1);
         else if (part_of(r, x) != HIR_NONE && read_reduction(r, part_of(r, x), c))
             hd_push(r->c->scratch, &c->parts, part_of(r, x));
         else if (read_term(r, (depth_view){x, -1, 0}, &t))
@@ -285,7 +297,7 @@ static depth_view score_view(const candidate *c, const term *t) {
 static void negate_score(depth_score *s) {
     s->scale = -s->scale;
     for (uint32_t i = 0; i < s->n_biases; i++)
-        s->sign[i] = -s->sign[i];
+        s->times[i] = -s->times[i];
 }
 
 static bool read_scores(recogniser *r, candidate *c, depth_score *s) {
@@ -323,6 +335,11 @@ static hir_ref build_query(recogniser *r, hir_builder *b, const depth_score *s, 
     return hir_emit(b, HIR_BROADCAST_OP, &q, 1, &shape, 1);
 }
 
+static hir_ref times(hir_builder *b, hir_ref x, double c) {
+    if (c == -1) return hir_emit1(b, HIR_NEG_OP, x);
+    return c == 1 ? x : hir_emit2(b, HIR_MUL_OP, x, hir_emit_const(b, c));
+}
+
 /* The bias of one source as [1]. */
 static hir_ref bias_element(hir_builder *b, const depth_score *s) {
     static const int64_t one[] = {1};
@@ -332,18 +349,18 @@ static hir_ref bias_element(hir_builder *b, const depth_score *s) {
         depth_view v = s->bias[k];
         hir_ref x = v.axis < 0 ? v.v : depth_element(b, v.v, (uint32_t)v.axis, v.i);
         x = pass_reshape(b, x, hir_make_type(HIR_F32, 1, one));
-        if (s->sign[k] < 0) x = hir_emit1(b, HIR_NEG_OP, x);
+        x = times(b, x, s->times[k]);
         sum = k == 0 ? x : hir_emit2(b, HIR_ADD_OP, sum, x);
     }
     return s->n_biases ? sum : hir_emit(b, HIR_CONST_OP, NULL, 0, zero, 2);
 }
 
-/* Are the biases of the sources the elements, in order, of an existing vector, or of its negative?
- */
+/* Are the biases of the sources the elements, in order, of an existing vector, or of a multiple of
+ * it? */
 static bool is_one_vector(const recogniser *r, const depth_score *s, size_t n) {
     const depth_view *first = &s[0].bias[0];
     for (size_t i = 0; i < n; i++)
-        if (s[i].n_biases != 1 || s[i].sign[0] != s[0].sign[0] ||
+        if (s[i].n_biases != 1 || s[i].times[0] != s[0].times[0] ||
             !hir_ref_equal(s[i].bias[0].v, first->v) || s[i].bias[0].axis != first->axis ||
             s[i].bias[0].i != i || first->axis < 0)
             return false;
@@ -358,7 +375,7 @@ static hir_ref build_bias(recogniser *r, hir_builder *b, const depth_score *s, s
     hir_type vector = hir_make_type(HIR_F32, 1, (int64_t[]){(int64_t)n});
     if (is_one_vector(r, s, n)) {
         const hir_ref bias = pass_reshape(b, s[0].bias[0].v, vector);
-        return s[0].sign[0] < 0 ? hir_emit1(b, HIR_NEG_OP, bias) : bias;
+        return times(b, bias, s[0].times[0]);
     }
     hir_ref *elements = hd_new_array(r->c->scratch, hir_ref, n);
     for (size_t i = 0; i < n; i++)

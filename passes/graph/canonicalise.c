@@ -5,24 +5,34 @@
  *          broadcast and slice to the same shape, stack or concat of one), shortens chains (reshape
  *          of reshape, slice of slice, transpose of transpose, slice of a stack), makes the
  *          constant the right operand of a commutative op, and writes x - c, x + (-y) and x / 2^k
- *          as one op. A softmax over one element is 1, as an op or written out (e^s / e^s,
+ *          as one op. A stack is written as such (parts laid end to end and reshaped, a stack that
+ *          is transposed), a sum over an axis that a transpose has moved without the transpose, and
+ *          a stack of equal norms as the norm of a stack.
+ *          A softmax over one element is 1, as an op or written out (e^s / e^s,
  *          e^(s - s)), so that a mix of one source is that source, and its scores are not computed.
- * Leaves   everything whose result could differ by a rounding: x / 3 stays a division. Norms,
- *          softmax over several elements and contractions are not touched.
+ *          Norms, softmax and sigmoid that are written out become ops (written.h), and the gain
+ *          that is multiplied with a norm becomes the norm's. Only these may differ by a rounding
+ *          from what they replace, and they do not overflow where what is written out does.
+ * Leaves   everything else whose result could differ by a rounding: x / 3 stays a division.
+ *          Contractions are not touched.
  *
  * One walk in program order. Rules are applied to an op until none fits; its operands are canonical
- * by then and no rule looks at users, so one walk reaches the fixpoint. Each rule removes an op,
+ * by then, so one walk reaches the fixpoint. Of users a rule asks only how many there were at the
+ * beginning, and only for gains of norms. Each rule removes an op,
  * shortens a chain or moves to a form that no rule leaves: O(ops).
  */
 #include <math.h>
 
-#include "passes/util.h"
+#include "passes/graph/written.h"
 
 typedef struct canon {
     hir_pass_context *c;
     hir_module *m;
     pass_forward forward;
     hir_builder b; /* before the op that is rewritten */
+    hir_uses uses; /* of the program as it was */
+    size_t n_values;
+    HD_VEC(uint32_t) readers; /* by value: of it, or of what it has replaced */
 } canon;
 
 /* The result of a rule. */
@@ -30,10 +40,19 @@ typedef enum outcome { NOTHING, AGAIN, REPLACED } outcome;
 
 static outcome visit(canon *c, hir_id op);
 
+static uint32_t *readers(canon *c, hir_id value) {
+    while (c->readers.n <= value) {
+        const size_t v = c->readers.n;
+        hd_push(c->c->scratch, &c->readers, v < c->n_values ? c->uses.count[v] : 0);
+    }
+    return &c->readers.at[value];
+}
+
 /* Replaces op's result by `with`, unless `with` is a weight: outputs and writes to state take
  * values only. */
 static outcome replace(canon *c, hir_id op, hir_ref with) {
     if (with.kind != HIR_REF_VALUE) return NOTHING; /* none: reported by the builder */
+    *readers(c, with.index) += *readers(c, hir_result(c->m, op));
     pass_forward_op(&c->forward, c->m, op, with);
     c->c->changed = true;
     return REPLACED;
@@ -206,12 +225,49 @@ static outcome with_negated(canon *c, hir_id op) {
     return set_code(c, op, code == HIR_ADD_OP ? HIR_SUB_OP : HIR_ADD_OP, pass_arg(c->m, minus, 0));
 }
 
+/* ---- functions that are written out ---------------------------------------------------------- */
+static outcome written(canon *c, hir_id op) {
+    const hir_ref y = pass_written_function(&c->b, op);
+    if (y.kind == HIR_REF_NONE || !same_type(c, op, y)) return NOTHING;
+    return replace(c, op, y);
+}
+
+/* Is the product summed over its last axis, so that the other operand is a query and no gain? */
+static bool is_query_product(const canon *c, hir_id op) {
+    const hir_id y = hir_result(c->m, op);
+    for (uint32_t i = 0; y < c->n_values && i < c->uses.count[y]; i++) {
+        const hir_op *user = hir_op_at(c->m, c->uses.user[c->uses.first[y] + i]);
+        if (hir_has_trait(user->code, HIR_REDUCE) || user->code == HIR_RESHAPE_OP) return true;
+    }
+    return false;
+}
+
+/* A norm without a gain that nothing else reads, times a vector that is the same for every token, is
+ * a norm with that gain. */
+static outcome gain_of_norm(canon *c, hir_id op) {
+    if (hir_op_at(c->m, op)->code != HIR_MUL_OP || is_query_product(c, op)) return NOTHING;
+    for (uint32_t i = 0; i < 2; i++) {
+        const hir_ref y = pass_arg(c->m, op, i), gain = pass_arg(c->m, op, 1 - i);
+        const hir_id bare = pass_def_if(c->m, y, HIR_RMSNORM_OP);
+        const hir_type g = hir_ref_type(c->m, gain), t = hir_ref_type(c->m, y);
+        if (bare == HIR_NONE || pass_arg(c->m, bare, 1).kind != HIR_REF_NONE ||
+            *readers(c, y.index) != 1 || g.rank != 1 || hir_type_has_t(g) ||
+            g.dim[0] != t.dim[t.rank - 1])
+            continue;
+        const double eps = hir_attr_float(hir_op_at(c->m, bare), HIR_A_EPS, 0);
+        const hir_attr attr = hir_float(HIR_A_EPS, eps);
+        const hir_ref x = pass_arg(c->m, bare, 0);
+        return replace(c, op, emit(c, HIR_RMSNORM_OP, (hir_ref[]){x, gain}, 2, &attr, 1));
+    }
+    return NOTHING;
+}
+
 static outcome binary(canon *c, hir_id op) {
     const hir_opcode code = hir_op_at(c->m, op)->code;
     if ((code == HIR_DIV_OP || code == HIR_MUL_OP) && is_exp_over_itself(c, op))
         return constant(c, op, 1);
-    outcome (*const rules[])(canon *, hir_id) = {shrink_operands, constant_to_the_right,
-                                                 with_constant, with_negated};
+    outcome (*const rules[])(canon *, hir_id) = {
+        shrink_operands, constant_to_the_right, with_constant, with_negated, written, gain_of_norm};
     for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
         outcome o = rules[i](c, op);
         if (o != NOTHING) return o;
@@ -225,6 +281,7 @@ static outcome unary(canon *c, hir_id op) {
     hir_ref x = pass_arg(c->m, op, 0);
     if (code == HIR_EXP_OP && is_exp_of_nothing(c, op)) return constant(c, op, 1);
     if (code == HIR_RECIP_OP && is_one(c, x)) return constant(c, op, 1);
+    if (code == HIR_EXP_OP || code == HIR_RECIP_OP) return written(c, op);
     hir_id again = pass_def_if(c->m, x, code);
     if (again != HIR_NONE && code == HIR_NEG_OP) return replace(c, op, pass_arg(c->m, again, 0));
     if (again != HIR_NONE && (code == HIR_ABS_OP || code == HIR_RELU_OP)) return replace(c, op, x);
@@ -234,10 +291,33 @@ static outcome unary(canon *c, hir_id op) {
 }
 
 /* ---- moves --------------------------------------------------------------------------------- */
+static hir_ref stack_of(canon *c, hir_id like, int64_t axis) {
+    const hir_op *o = hir_op_at(c->m, like);
+    const hir_attr at = hir_int(HIR_A_AXIS, axis);
+    return emit(c, HIR_STACK_OP, o->args, o->n_args, &at, 1);
+}
+
+/* Equal parts that are laid end to end along an axis, which a reshape then divides into their
+ * number and what one has, are a stack. */
+static outcome reshape_of_concat(canon *c, hir_id op, hir_id concat) {
+    const hir_op *o = hir_op_at(c->m, concat);
+    const hir_type y = pass_result_type(c->m, op), part = hir_ref_type(c->m, o->args[0]);
+    const uint32_t axis = (uint32_t)hir_attr_int(o, HIR_A_AXIS, 0);
+    if (o->n_args < 2 || y.rank <= axis + 1 || y.dim[axis] != o->n_args) return NOTHING;
+    for (uint32_t i = 0; i < axis; i++)
+        if (y.dim[i] != part.dim[i]) return NOTHING;
+    for (uint32_t i = 1; i < o->n_args; i++)
+        if (!hir_type_equal(hir_ref_type(c->m, o->args[i]), part)) return NOTHING;
+    const hir_ref stack = stack_of(c, concat, axis);
+    return replace(c, op, stack.kind != HIR_REF_NONE ? reshape_to(c, stack, y) : stack);
+}
+
 static outcome reshape(canon *c, hir_id op) {
     hir_ref x = pass_arg(c->m, op, 0);
     if (same_type(c, op, x)) return replace(c, op, x);
-    hir_id inner = pass_def_if(c->m, x, HIR_RESHAPE_OP);
+    hir_id inner = pass_def_if(c->m, x, HIR_CONCAT_OP);
+    if (inner != HIR_NONE && reshape_of_concat(c, op, inner) == REPLACED) return REPLACED;
+    inner = pass_def_if(c->m, x, HIR_RESHAPE_OP);
     return inner == HIR_NONE ? NOTHING : set_arg(c, op, 0, pass_arg(c->m, inner, 0));
 }
 
@@ -248,13 +328,50 @@ static outcome broadcast(canon *c, hir_id op) {
     return inner == HIR_NONE ? NOTHING : set_arg(c, op, 0, pass_arg(c->m, inner, 0));
 }
 
+/* Does a permutation move one axis, to `to`, and leave the others in their order? */
+static bool moves_one(const hir_attr *perm, uint32_t to) {
+    int64_t last = -1;
+    for (uint32_t i = 0; i < perm->n; i++) {
+        if (i == to) continue;
+        if (perm->ints[i] < last) return false;
+        last = perm->ints[i];
+    }
+    return true;
+}
+
+/* A stack along an axis that a transpose moves is a stack along another axis. */
+static outcome transpose_of_stack(canon *c, hir_id op, hir_id stack) {
+    const hir_attr *perm = hir_find_attr(hir_op_at(c->m, op), HIR_A_PERM);
+    const int64_t axis = hir_attr_int(hir_op_at(c->m, stack), HIR_A_AXIS, 0);
+    for (uint32_t to = 0; to < perm->n; to++)
+        if (perm->ints[to] == axis && moves_one(perm, to))
+            return replace(c, op, stack_of(c, stack, to));
+    return NOTHING;
+}
+
+/* Do the axes of more than one element keep their order, so that no element moves? T and C are such
+ * axes. */
+static bool moves_nothing(hir_type x, const hir_attr *perm) {
+    int64_t last = -1;
+    for (uint32_t i = 0; i < perm->n; i++) {
+        if (x.dim[perm->ints[i]] == 1) continue;
+        if (perm->ints[i] < last) return false;
+        last = perm->ints[i];
+    }
+    return true;
+}
+
 static outcome transpose(canon *c, hir_id op) {
     const hir_attr *perm = hir_find_attr(hir_op_at(c->m, op), HIR_A_PERM);
     hir_ref x = pass_arg(c->m, op, 0);
+    const hir_id stack = pass_def_if(c->m, x, HIR_STACK_OP);
+    if (stack != HIR_NONE && transpose_of_stack(c, op, stack) == REPLACED) return REPLACED;
     bool identity = true;
     for (uint32_t i = 0; i < perm->n; i++)
         identity &= perm->ints[i] == (int64_t)i;
     if (identity) return replace(c, op, x);
+    if (moves_nothing(hir_ref_type(c->m, x), perm))
+        return replace(c, op, reshape_to(c, x, pass_result_type(c->m, op)));
     hir_id inner = pass_def_if(c->m, x, HIR_TRANSPOSE_OP);
     if (inner == HIR_NONE) return NOTHING;
     /* y's dim i is x's dim p[i], which is z's dim q[p[i]] */
@@ -266,10 +383,46 @@ static outcome transpose(canon *c, hir_id op) {
     return set_arg(c, op, 0, pass_arg(c->m, inner, 0));
 }
 
+/* Is x a norm as `like` is, of another value? */
+static bool is_same_norm(const canon *c, hir_ref x, hir_id like) {
+    const hir_op *a = hir_op_at(c->m, like);
+    const hir_id norm = pass_def_if(c->m, x, a->code);
+    if (norm == HIR_NONE) return false;
+    const hir_op *b = hir_op_at(c->m, norm);
+    for (uint32_t i = 1; i < a->n_args; i++)
+        if (!hir_ref_equal(a->args[i], b->args[i])) return false;
+    return hir_attr_float(a, HIR_A_EPS, 0) == hir_attr_float(b, HIR_A_EPS, 0);
+}
+
+/* A stack of equal norms is the norm of a stack. */
+static outcome stack_of_norms(canon *c, hir_id op) {
+    const hir_op *o = hir_op_at(c->m, op);
+    const hir_id first = pass_def(c->m, o->args[0]);
+    const hir_opcode code = first == HIR_NONE ? HIR_OPCODE_COUNT : hir_op_at(c->m, first)->code;
+    const int64_t axis = hir_attr_int(o, HIR_A_AXIS, 0);
+    if ((code != HIR_RMSNORM_OP && code != HIR_LAYERNORM_OP) ||
+        axis + 1 == pass_result_type(c->m, op).rank)
+        return NOTHING;
+    const uint32_t n = o->n_args;
+    hir_ref *of = hd_new_array(c->c->scratch, hir_ref, n);
+    for (uint32_t i = 0; i < n; i++) {
+        if (!is_same_norm(c, o->args[i], first)) return NOTHING;
+        of[i] = pass_arg(c->m, pass_def(c->m, o->args[i]), 0);
+    }
+    const hir_attr at = hir_int(HIR_A_AXIS, axis);
+    const hir_ref stack = emit(c, HIR_STACK_OP, of, n, &at, 1);
+    if (stack.kind == HIR_REF_NONE) return NOTHING;
+    const hir_op *norm = hir_op_at(c->m, first);
+    hir_ref args[] = {stack, norm->args[1],
+                      code == HIR_LAYERNORM_OP ? norm->args[2] : hir_no_ref()};
+    const hir_attr eps = hir_float(HIR_A_EPS, hir_attr_float(norm, HIR_A_EPS, 0));
+    return replace(c, op, emit(c, code, args, norm->n_args, &eps, 1));
+}
+
 /* A stack of one operand is a reshape that adds a dim of 1; a concat of one is its operand. */
 static outcome join(canon *c, hir_id op) {
     const hir_op *o = hir_op_at(c->m, op);
-    if (o->n_args != 1) return NOTHING;
+    if (o->n_args != 1) return o->code == HIR_STACK_OP ? stack_of_norms(c, op) : NOTHING;
     hir_ref x = o->args[0];
     if (o->code == HIR_CONCAT_OP) return replace(c, op, x);
     return replace(c, op, reshape_to(c, x, pass_result_type(c->m, op)));
@@ -319,12 +472,19 @@ static outcome slice(canon *c, hir_id op) {
     }
 }
 
-/* A reduction over an axis of one element is a reshape. */
+/* A reduction over an axis of one element is a reshape; one over an axis that a transpose has moved
+ * is a reduction over that axis where it was. */
 static outcome reduce(canon *c, hir_id op) {
     hir_ref x = pass_arg(c->m, op, 0);
-    if (hir_ref_type(c->m, x).dim[hir_attr_int(hir_op_at(c->m, op), HIR_A_AXIS, 0)] != 1)
-        return NOTHING;
-    return replace(c, op, reshape_to(c, x, pass_result_type(c->m, op)));
+    const int64_t axis = hir_attr_int(hir_op_at(c->m, op), HIR_A_AXIS, 0);
+    if (hir_ref_type(c->m, x).dim[axis] == 1)
+        return replace(c, op, reshape_to(c, x, pass_result_type(c->m, op)));
+    const hir_id turned = pass_def_if(c->m, x, HIR_TRANSPOSE_OP);
+    if (turned == HIR_NONE) return NOTHING;
+    const hir_attr *perm = hir_find_attr(hir_op_at(c->m, turned), HIR_A_PERM);
+    if (!moves_one(perm, (uint32_t)axis)) return NOTHING;
+    hir_set_attr(c->m, op, hir_int(HIR_A_AXIS, perm->ints[axis]));
+    return set_arg(c, op, 0, pass_arg(c->m, turned, 0));
 }
 
 /* ---- the walk ------------------------------------------------------------------------------ */
@@ -361,6 +521,8 @@ static outcome visit(canon *c, hir_id op) {
 
 bool pass_canonicalise(hir_pass_context *context) {
     canon c = {.c = context, .m = context->m, .forward = {.arena = context->scratch}};
+    c.uses = hir_compute_uses(c.m, context->scratch);
+    c.n_values = c.m->values.n;
     size_t errors = context->diags->errors;
     HIR_EACH(c.m, op, c.m->first) visit(&c, op);
     pass_forward_finish(&c.forward, c.m);

@@ -151,10 +151,18 @@ Test(canonicalise, transposes) {
           "  output %2 {name = \"a\"}\n"
           "  output %3 {name = \"b\"}\n",
           "  %0 = reshape %x {shape = [T, 1, 2, 4]} : f32[T, 1, 2, 4]\n"
-          "  %1 = transpose %0 {perm = [0, 2, 3, 1]} : f32[T, 2, 4, 1]\n"
-          "  %2 = transpose %0 {perm = [0, 3, 2, 1]} : f32[T, 4, 2, 1]\n"
-          "  output %0 {name = \"a\"}\n"
-          "  output %2 {name = \"b\"}\n");
+          "  %1 = reshape %x {shape = [T, 2, 4, 1]} : f32[T, 2, 4, 1]\n"
+          "  %2 = reshape %x {shape = [T, 1, 2, 4]} : f32[T, 1, 2, 4]\n"
+          "  %3 = transpose %1 {perm = [0, 2, 1, 3]} : f32[T, 4, 2, 1]\n"
+          "  output %2 {name = \"a\"}\n"
+          "  output %3 {name = \"b\"}\n");
+    CANON("  %0 = reshape %x {shape = [T, 2, 2, 2]} : f32[T, 2, 2, 2]\n"
+          "  %1 = transpose %0 {perm = [0, 2, 3, 1]} : f32[T, 2, 2, 2]\n"
+          "  %2 = transpose %1 {perm = [0, 3, 1, 2]} : f32[T, 2, 2, 2]\n"
+          "  output %2 {name = \"a\"}\n",
+          "  %0 = reshape %x {shape = [T, 2, 2, 2]} : f32[T, 2, 2, 2]\n"
+          "  %1 = transpose %0 {perm = [0, 2, 3, 1]} : f32[T, 2, 2, 2]\n"
+          "  output %0 {name = \"a\"}\n");
 }
 
 Test(canonicalise, one_form_of_arithmetic) {
