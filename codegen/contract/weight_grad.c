@@ -202,7 +202,7 @@ static bool emit_all_rows(hcg_emit *e, const hcg_kernel *k) {
     int64_t of_token = hir_type_row_elements(t) / (groups * p.s.n);
     LLVMValueRef dy = operand(&p, 0), x = operand(&p, 1), zero = hcg_i64(e, 0);
     p.o.rows = hcg_i64(e, of_token);
-    if (hir_type_has_t(t) || hir_type_has_c(t)) p.o.rows = hcg_mul_const(e, e->r1, of_token);
+    if (hir_type_has_t(t)) p.o.rows = hcg_mul_const(e, e->r1, of_token);
     LLVMValueRef all = hcg_i64(e, cells_of);
     hcg_loop l = hcg_loop_begin(e, LLVMBuildUDiv(e->b, e->c0, all, ""),
                                 hcg_divide_up(e, e->c1, all), hcg_i64(e, 1), "matrix", 0, NULL);

@@ -92,7 +92,10 @@ static void keep_in_order(hcg_emit *e) {
  * strip, as much of the next x as a step reads: part of a row, or an equal share of all rows. */
 static void prefetch_ahead(hcg_emit *e, const micro *t, LLVMValueRef index, unsigned offset) {
     const unsigned bytes = tile_line_bytes(&t->d);
-    if (t->d.across && !t->d.strip) return;
+    if (t->d.across && !t->d.strip) {
+        keep_in_order(e);
+        return;
+    }
     if (t->d.strip) {
         const int64_t step = 4 * (t->d.across ? t->d.across : (int64_t)t->d.rows);
         hcg_prefetch(e, hcg_at(e, e->i8, t->next, hcg_mul_const(e, index, step)), offset * step);
@@ -252,7 +255,7 @@ static hcg_shared tile_function(hcg_emit *e, tile_kind d, unsigned rows, unsigne
     if (d.across && !d.strip) prefetch_sums(e, &t);
     t.prefetch_x = ahead;
     const unsigned unroll = unroll_of(e, &t);
-    t.sparse = unroll > 1 && !d.narrow && !d.strip && !d.squares;
+    t.sparse = unroll > 1 && !d.narrow && !d.strip && !d.across && !d.squares;
     if (unroll > 1) k = run_tile(e, &t, k, unroll, acc);
     t.prefetch_x = t.sparse = false;
     run_tile(e, &t, k, 1, acc);

@@ -543,8 +543,8 @@ static void check_gradient_operands(hir_rules *r, hir_id op) {
     check_weights(r, op);
 }
 
-static void check_gradient(hir_rules *r) {
-    check_sequence(r, check_gradient_operands);
+static void check_gradient_of(hir_rules *r, void (*operands)(hir_rules *r, hir_id op)) {
+    check_sequence(r, operands);
     HIR_EACH(r->m, op, hir_op_at(r->m, r->kernel)->body_first) {
         const hir_op *o = hir_op_at(r->m, op);
         for (uint32_t i = 0; i < o->n_args && o->code == HIR_YIELD_OP; i++)
@@ -553,11 +553,30 @@ static void check_gradient(hir_rules *r) {
     }
 }
 
+static void check_gradient(hir_rules *r) {
+    check_gradient_of(r, check_gradient_operands);
+}
+
+/* Both factors of the gradient of a matrix have rows in memory that follow each other. */
+static void check_factors(hir_rules *r, hir_id op) {
+    const hir_op *o = hir_op_at(r->m, op);
+    check_gradient_operands(r, op);
+    for (uint32_t i = 0; i < 2; i++) {
+        const hir_type t = hir_ref_type(r->m, o->args[i]);
+        hir_rules_require(r, op, t.dtype == HIR_F32, "a factor is not f32");
+        hir_rules_require(r, op, !hir_type_has_c(t),
+                          "a factor is a cache: it needs rows of tokens");
+    }
+}
+
+static void check_linear_grad(hir_rules *r) {
+    check_gradient_of(r, check_factors);
+}
+
 #define check_sum_tokens              check_gradient
 #define check_scatter_rows            check_gradient
-#define check_linear_grad             check_gradient
-#define check_block_linear_grad       check_gradient
-#define check_expert_linear_grad      check_gradient
+#define check_block_linear_grad       check_linear_grad
+#define check_expert_linear_grad      check_linear_grad
 #define check_attention_grad          check_gradient
 #define check_attention_selected_grad check_gradient
 #define check_pool_grad               check_gradient

@@ -101,3 +101,30 @@ Test(emit_weight_grad, experts) {
     check_experts((layer){.n = 33, .k = 6, .matrices = 3, .slots = 2, .each = true}, 129);
     check_experts((layer){.n = 8, .k = 20, .matrices = 1, .slots = 1}, 300);
 }
+
+/* A cache has its rows head by head, and only f32 is read. */
+Test(emit_weight_grad, factors_that_are_rejected) {
+    static const struct {
+        const char *state, *says;
+    } cases[] = {{"f32", "needs rows of tokens"}, {"bf16", "a factor is not f32"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        bench b = bench_new();
+        bench_start(&b);
+        const char *state = cases[i].state;
+        b.m = hir_parse(
+            b.arena, &b.diags, "test.hir",
+            hd_printf(b.arena,
+                      "hir 1 kernel @g\nstate $k : %s[C, 1, 8]\nfunc(%%x: f32[T, 1, 8]) {\n"
+                      "  %%c = kernel.row {name = \"row0\", rows = \"all\", split_decode = "
+                      "\"none\", split_prefill = \"rows\"} : %s[C, 1, 8] {\n"
+                      "    %%1 = cache_append %%x, $k : %s[C, 1, 8]\n    yield %%1\n  }\n"
+                      "  %%y = " GRADIENT_KERNEL " : f32[8, 8] {\n"
+                      "    %%2 = linear_grad %%c, %%c : f32[8, 8]\n    yield %%2\n  }\n"
+                      "  output %%y {name = \"y\"}\n}\n",
+                      state, state, state));
+        cr_assert(b.m, "%s", bench_errors(&b));
+        cr_expect_not(hir_verify_kernels(b.m, &b.diags));
+        cr_expect(strstr(bench_errors(&b), cases[i].says), "%s", bench_errors(&b));
+        bench_free(&b);
+    }
+}
