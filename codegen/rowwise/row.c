@@ -34,5 +34,5 @@ bool hcg_emit_row_stage(hcg_emit *e, const hcg_kernel *k, const hcg_row_stage *s
 
 bool hcg_op_calls_shared(hir_opcode code) {
     return code == HIR_GATHER_OP || code == HIR_TOPK_OP || code == HIR_PICK_OP ||
-           code == HIR_TO_IDS_OP || code == HIR_MARK_OP;
+           code == HIR_TO_IDS_OP || code == HIR_MARK_OP || code == HIR_SCATTER_OP;
 }

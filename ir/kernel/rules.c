@@ -101,11 +101,13 @@ static void check_weights(hir_rules *r, hir_id op) {
 
 /* ---- row ops -------------------------------------------------------------------------------- */
 static bool is_primitive(hir_opcode code) {
+    if (hir_has_trait(code, HIR_COMPOSITE)) return false;
     if (hir_has_trait(code, HIR_ELEMENTWISE | HIR_REDUCE | HIR_MOVE)) return true;
     if (hir_has_trait(code, HIR_WRITES_STATE)) return hir_has_trait(code, HIR_LOCAL);
     return code == HIR_CONST_OP || code == HIR_GATHER_OP || code == HIR_ROPE_TABLE_OP ||
            code == HIR_ROPE_OP || code == HIR_TOPK_OP || code == HIR_TO_IDS_OP ||
-           code == HIR_PICK_OP || code == HIR_MARK_OP || code == HIR_YIELD_OP;
+           code == HIR_PICK_OP || code == HIR_MARK_OP || code == HIR_SCATTER_OP ||
+           code == HIR_YIELD_OP;
 }
 
 /* ---- caches -------------------------------------------------------------------------------- */

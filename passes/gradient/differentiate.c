@@ -4,8 +4,9 @@
  *          on one rank.
  * Does     walks the ops from the last to the first. Each op whose result has a gradient gives its
  *          operands theirs, by its rule in rules.def, as ordinary ops at the end of the module; the
- *          gradient of a value is the sum of what its users give, in their order. What does not
- *          depend on a weight gets none.
+ *          gradient of a value is the sum of what its users give, in their order; where these are
+ *          slices side by side, their gradients are laid side by side. What does not depend on a
+ *          weight gets none.
  *          The outputs become `loss`, the sum of the losses of all tokens, and for each weight with
  *          a path to the loss `grad.NAME`. A weight without one has no output: its gradient is
  *          zero. Outputs after that of the losses are there to be looked at: they stay, and each
@@ -63,7 +64,49 @@ static void find_dependent(gradient *g) {
 
 /* ---- the walk -------------------------------------------------------------------------------- */
 
+/* A summand that is zero but for elements from `start` on along an axis: the gradient of a slice. */
+static bool is_padded(const gradient *g, const grad_part *part, uint32_t axis, int64_t *start) {
+    const hir_id op = pass_def_if(g->m, part->x, HIR_PAD_OP);
+    if (op == HIR_NONE) return false;
+    const hir_op *o = hir_op_at(g->m, op);
+    *start = hir_attr_int(o, HIR_A_START, 0);
+    return hir_attr_int(o, HIR_A_AXIS, 0) == axis;
+}
+
+/* The summand that begins at `at`. */
+static const grad_part *part_at(const gradient *g, const grad_part *parts, uint32_t axis,
+                                int64_t at) {
+    for (int64_t start; parts; parts = parts->next)
+        if (is_padded(g, parts, axis, &start) && start == at) return parts;
+    return NULL;
+}
+
+/* The gradients of slices that lie side by side and are all of a value are its gradient, one after
+ * the other. The none ref: they are not. */
+static hir_ref side_by_side(gradient *g, const grad_part *parts) {
+    enum { MOST = 64 };
+    hir_ref args[MOST];
+    uint32_t n = 0, summands = 0;
+    const hir_id first = pass_def_if(g->m, parts->x, HIR_PAD_OP);
+    if (first == HIR_NONE || !parts->next) return hir_no_ref();
+    const uint32_t axis = (uint32_t)hir_attr_int(hir_op_at(g->m, first), HIR_A_AXIS, 0);
+    const int64_t length = grad_type(g, parts->x).dim[axis];
+    for (const grad_part *part = parts; part; part = part->next)
+        summands++;
+    for (int64_t at = 0; at < length;) {
+        const grad_part *part = part_at(g, parts, axis, at);
+        if (!part || n == MOST) return hir_no_ref();
+        args[n] = pass_arg(g->m, pass_def(g->m, part->x), 0);
+        at += grad_type(g, args[n++]).dim[axis];
+        if (at > length) return hir_no_ref();
+    }
+    const hir_attr attr = hir_int(HIR_A_AXIS, axis);
+    return n == summands ? grad_op(g, HIR_CONCAT_OP, args, n, &attr, 1) : hir_no_ref();
+}
+
 static hir_ref sum_of(gradient *g, const grad_part *part) {
+    const hir_ref whole = side_by_side(g, part);
+    if (whole.kind != HIR_REF_NONE) return whole;
     hir_ref x = part->x;
     for (part = part->next; part; part = part->next)
         x = grad_add(g, x, part->x);

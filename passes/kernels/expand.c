@@ -7,6 +7,7 @@
  *            layernorm  c = x - mean x; y = c * rsqrt(mean(c^2) + eps) * gain + bias
  *            softmax    e = exp(x - max x); y = e * (1 / sum e)
  *            logsumexp  max x + log(sum exp(x - max x))
+ *            pad        zeros, x and zeros in a row
  *            linear     y = sum over k of x[.., 1, k] * w[n, k] (+ bias)
  *            depth.*    see expand_depth.c
  *          A reduction removes its axis; a reshape restores it as a 1 for the broadcast.
@@ -287,6 +288,30 @@ static hir_ref cross_entropy_merge(expander *e, hir_id op) {
     return hir_emit2(&e->b, HIR_WHEN_OP, counted, hir_emit2(&e->b, HIR_ADD_OP, all, below));
 }
 
+/* Zeros of the type of x, but `length` long. */
+static hir_ref zeros(expander *e, hir_type t, uint32_t axis, int64_t length) {
+    t.dim[axis] = length;
+    const hir_attr attrs[] = {hir_float(HIR_A_VALUE, 0), hir_ints(HIR_A_SHAPE, t.dim, t.rank)};
+    return hir_emit(&e->b, HIR_CONST_OP, NULL, 0, attrs, 2);
+}
+
+static hir_ref pad(expander *e, hir_id op) {
+    const hir_op o = *hir_op_at(e->m, op);
+    const uint32_t axis = (uint32_t)hir_attr_int(&o, HIR_A_AXIS, 0);
+    const hir_type t = hir_ref_type(e->m, o.args[0]);
+    const int64_t before = hir_attr_int(&o, HIR_A_START, 0);
+    const int64_t after = hir_attr_int(&o, HIR_A_LENGTH, 0) - before - t.dim[axis];
+    hir_ref parts[3];
+    uint32_t n = 0;
+    if (before) parts[n++] = zeros(e, t, axis, before);
+    parts[n++] = o.args[0];
+    if (after) parts[n++] = zeros(e, t, axis, after);
+    for (uint32_t i = 0; i < n; i++)
+        if (!is_given(parts[i])) return hir_no_ref();
+    const hir_attr attr = hir_int(HIR_A_AXIS, axis);
+    return n == 1 ? parts[0] : hir_emit(&e->b, HIR_CONCAT_OP, parts, n, &attr, 1);
+}
+
 static hir_ref depth_inverse_rms(expander *e, hir_id op) {
     return inverse_rms(e, op, pass_arg(e->m, op, 0), eps_of(e, op));
 }
@@ -307,6 +332,7 @@ static hir_ref (*expansion(hir_opcode code))(expander *, hir_id) {
     case HIR_LAYERNORM_OP: return layernorm;
     case HIR_SOFTMAX_OP: return softmax;
     case HIR_LINEAR_OP: return linear;
+    case HIR_PAD_OP: return pad;
     case HIR_LOGSUMEXP_OP: return logsumexp;
     case HIR_CROSS_ENTROPY_OP: return cross_entropy;
     case HIR_CROSS_ENTROPY_GRAD_OP: return cross_entropy_grad;

@@ -1,4 +1,4 @@
-/* topk, to_ids, pick and mark, from memory to memory: functions that all row programs of a level
+/* topk, to_ids, pick, mark and scatter, from memory to memory: functions that all row programs of a level
  * share.
  *
  * topk: each element becomes a key of 64 bits, and keys of a row are all different,
@@ -150,23 +150,31 @@ static hcg_shared to_ids_function(hcg_emit *e) {
     return s;
 }
 
-/* mark(ids, k, rows, n, out); an id outside stores what is there */
-static hcg_shared mark_function(hcg_emit *e) {
-    LLVMTypeRef params[] = {e->ptr, e->i64, e->i64, e->i64, e->ptr};
-    hcg_shared s;
-    if (!hcg_shared_begin(e, "mark", params, 5, &s)) return s;
-    LLVMValueRef zero = hcg_i64(e, 0), one = hcg_i64(e, 1), k = s.param[1], n = s.param[3], in;
+/* Zeros, n of them. */
+static void clear_row(hcg_emit *e, LLVMValueRef out, LLVMValueRef n) {
     LLVMValueRef step = hcg_i64(e, e->level->lanes);
+    hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), n, step, "clear", 0, NULL);
+    hcg_store(e, hcg_at(e, e->f32, out, l.index), hcg_splat(e, 0), hcg_sub(e, n, l.index));
+    hcg_loop_end(e, &l, NULL);
+}
+
+/* mark(ids, k, rows, n, out), scatter(ids, k, rows, n, out, x); an id outside stores what is
+ * there */
+static hcg_shared places_function(hcg_emit *e, bool scatter) {
+    LLVMTypeRef params[] = {e->ptr, e->i64, e->i64, e->i64, e->ptr, e->ptr};
+    hcg_shared s;
+    if (!hcg_shared_begin(e, scatter ? "scatter" : "mark", params, scatter ? 6 : 5, &s)) return s;
+    LLVMValueRef zero = hcg_i64(e, 0), one = hcg_i64(e, 1), k = s.param[1], n = s.param[3], in;
     hcg_loop lr = hcg_loop_begin(e, zero, s.param[2], one, "row", 0, NULL);
     LLVMValueRef out = hcg_at(e, e->f32, s.param[4], hcg_mul(e, lr.index, n));
-    hcg_loop lz = hcg_loop_begin(e, zero, n, step, "clear", 0, NULL);
-    hcg_store(e, hcg_at(e, e->f32, out, lz.index), hcg_splat(e, 0), hcg_sub(e, n, lz.index));
-    hcg_loop_end(e, &lz, NULL);
+    clear_row(e, out, n);
     hcg_loop lk = hcg_loop_begin(e, zero, k, one, "place", 0, NULL);
-    LLVMValueRef id = load_id(e, s.param[0], hcg_add(e, hcg_mul(e, lr.index, k), lk.index), n, &in);
-    LLVMValueRef place = hcg_at(e, e->f32, out, id);
-    LLVMValueRef was = hcg_load_scalar(e, HIR_F32, place);
-    LLVMValueRef y = LLVMBuildSelect(e->b, in, LLVMConstReal(e->f32, 1), was, "");
+    LLVMValueRef at = hcg_add(e, hcg_mul(e, lr.index, k), lk.index);
+    LLVMValueRef id = load_id(e, s.param[0], at, n, &in), place = hcg_at(e, e->f32, out, id);
+    LLVMValueRef was = hcg_load_scalar(e, HIR_F32, place), y = LLVMConstReal(e->f32, 1);
+    if (scatter)
+        y = hcg_fadd(e, was, hcg_load_scalar(e, HIR_F32, hcg_at(e, e->f32, s.param[5], at)));
+    y = LLVMBuildSelect(e->b, in, y, was, "");
     LLVMSetAlignment(LLVMBuildStore(e->b, y, place), 4);
     hcg_loop_end(e, &lk, NULL);
     hcg_loop_end(e, &lr, NULL);
@@ -213,8 +221,10 @@ void row_emit_selection(row_run *r, const row_node *n) {
         hcg_shared f = pick_function(e);
         hcg_shared_call(e, &f, args, 7);
     } else {
-        LLVMValueRef args[] = {x, hcg_i64(e, in), hcg_i64(e, rows), hcg_i64(e, last), out};
-        hcg_shared f = mark_function(e);
-        hcg_shared_call(e, &f, args, 5);
+        const bool scatter = op->code == HIR_SCATTER_OP;
+        LLVMValueRef ids = scatter ? place_of(r, n->args[1].node) : x;
+        LLVMValueRef args[] = {ids, hcg_i64(e, in), hcg_i64(e, rows), hcg_i64(e, last), out, x};
+        hcg_shared f = places_function(e, scatter);
+        hcg_shared_call(e, &f, args, scatter ? 6 : 5);
     }
 }

@@ -257,6 +257,7 @@ static row_builder *const builders[HIR_OPCODE_COUNT] = {
     [HIR_TO_IDS_OP] = row_selection,
     [HIR_PICK_OP] = row_selection,
     [HIR_MARK_OP] = row_selection,
+    [HIR_SCATTER_OP] = row_selection,
 };
 
 static bool build_value(row_graph *g, const hir_op *op, hir_type type, row_view *out) {
@@ -310,8 +311,8 @@ bool row_build(row_graph *g) {
     return true;
 }
 
-/* ---- topk, pick and mark --------------------------------------------------------------------- */
-/* topk, to_ids, pick and mark work with element numbers that are only known at run time. No index
+/* ---- topk, pick, mark and scatter ------------------------------------------------------------ */
+/* topk, to_ids, pick, mark and scatter work with element numbers that are only known at run time. No index
  * map can express them: each reads its operands in memory and fills a buffer. */
 
 enum { MOST_ELEMENTS = 1 << 24 /* the longest axis: ids pass through f32 where they are copied */ };

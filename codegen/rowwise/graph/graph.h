@@ -6,7 +6,7 @@
  *
  *   graph/index.c     affine index maps: every view is one, none is a copy
  *   graph/node.c      nodes, buffers, views
- *   graph/graph.c     body ops become nodes; yielded values get their places; topk, pick, mark
+ *   graph/graph.c     body ops become nodes; yielded values get their places; topk, pick, mark, scatter
  *   graph/move.c      reshape, slice, transpose, broadcast become maps, stacks become pointers
  *   graph/position.c  gather, rope_table, rope
  */
@@ -75,7 +75,7 @@ typedef enum row_kind {
     ROW_MAP,       /* an elementwise op */
     ROW_ROTATE,    /* args a, c, b, s: a c + sign b s */
     ROW_TRIG,      /* cos or sin of position times frequency */
-    ROW_SELECTION, /* topk, pick or mark: args are nodes in memory, whose elements it reads from the
+    ROW_SELECTION, /* topk, pick, mark or scatter: args are nodes in memory, whose elements it reads from the
                    first one on, row after row; it fills a buffer, in its own loop nest */
     ROW_REDUCE,    /* args[0] is indexed by the node's dims and ROW_INNER; args[1], if it is there:
                    the sum is 0, and nothing is read for it, unless this number is above 0 */

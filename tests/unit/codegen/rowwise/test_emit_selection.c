@@ -1,4 +1,4 @@
-/* topk, to_ids, pick and mark in row programs against the evaluator, at every CPU level of this
+/* topk, to_ids, pick, mark and scatter in row programs against the evaluator, at every CPU level of this
  * machine. Ids are exact: what is compared is marks, and elements of the input itself. */
 #include <criterion/criterion.h>
 
@@ -98,6 +98,32 @@ Test(emit_selection, numbers_as_ids) {
                                                 "    yield %%3\n  }\n"
                                                 "  output %%p {name = \"p\"}\n}\n",
                       n, n, n, n, n, n));
+    }
+    hd_arena_free(a);
+}
+
+/* The way back of pick, with ids that come several times and some beyond the row; and pad, whose zeros
+ * and x lie side by side, as expand writes it. */
+Test(emit_selection, scatter) {
+    hd_arena *a = hd_arena_new();
+    for (int i = 0; i < SIZES; i++) {
+        const int n = sizes[i][0], length = 1 + n / 2;
+        check(
+            hd_printf(a,
+                      "hir 1 kernel @t\narena 1024 per token\nfixed 0\n"
+                      "func(%%x: f32[T, 3, %d] in input[0], %%w: f32[T, 3, %d] in input[1]) {\n"
+                      "  %%p, %%q = " KERNEL(
+                          "row0") " : f32[T, 3, %d] in output[0], f32[T, 3, %d] in output[1] {\n"
+                                  "    %%0 = const {value = %d, shape = []} : f32[]\n"
+                                  "    %%1 = mul %%x, %%0 : f32[T, 3, %d]\n"
+                                  "    %%2 = to_ids %%1 : i32[T, 3, %d]\n"
+                                  "    %%3 = exp %%w : f32[T, 3, %d]\n"
+                                  "    %%4 = scatter %%3, %%2 {length = %d} : f32[T, 3, %d]\n"
+                                  "    %%5 = const {value = 0, shape = [T, 3, 5]} : f32[T, 3, 5]\n"
+                                  "    %%6 = concat %%5, %%3 {axis = 2} : f32[T, 3, %d]\n"
+                                  "    yield %%4, %%6\n  }\n"
+                                  "  output %%p {name = \"p\"}\n  output %%q {name = \"q\"}\n}\n",
+                      n, n, length, n + 5, n, n, n, n, length, length, n + 5));
     }
     hd_arena_free(a);
 }
