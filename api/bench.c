@@ -18,6 +18,7 @@
 #include "api/bench.h"
 #include "api/look.h"
 #include "api/ranks.h"
+#include "codegen/target/target.h"
 
 #define API_FAILED 1
 
@@ -420,6 +421,15 @@ static bool check_options(hadal_session *s, const hadal_bench_options *o) {
     return false;
 }
 
+/* Shares are of what the code that runs could reach. An unknown level is rejected later, when the
+ * levels of the library are known. */
+static void limit_to_level(machine *m, const char *name) {
+    const hcg_level *levels;
+    const size_t n = hcg_levels(&levels);
+    for (size_t i = 0; i < n; i++)
+        if (strcmp(levels[i].name, name) == 0) machine_use_vectors(m, levels[i].lanes);
+}
+
 static bool begin(hadal_session *s, const hadal_bench_options *o) {
     if (!check_options(s, o)) return false;
     int threads = 1;
@@ -432,6 +442,7 @@ static bool begin(hadal_session *s, const hadal_bench_options *o) {
         return false;
     }
     hd_arena_defer(s->arena, close_machine, b->m);
+    if (o->cpu_level) limit_to_level(b->m, o->cpu_level);
     if (s->comm && s->comm->size > 1) machine_share(b->m, s->comm, s->comm_timeout);
     int *list = hd_new_array(s->arena, int, o->n_threads);
     memcpy(list, o->threads, o->n_threads * sizeof *list);

@@ -285,6 +285,13 @@ void machine_use(machine *m, int threads) {
     machine_forget(m);
 }
 
+void machine_use_vectors(machine *m, unsigned lanes) {
+    const struct loops *last = all_loops + sizeof all_loops / sizeof *all_loops - 1;
+    while (m->loops < last && (unsigned)m->loops->lanes > lanes)
+        m->loops++;
+    machine_forget(m);
+}
+
 void machine_share(machine *m, const hadal_comm *c, int64_t timeout_ns) {
     m->comm = c;
     m->comm_timeout = timeout_ns;

@@ -39,6 +39,9 @@ typedef struct machine machine;
 machine *machine_open(int threads);
 void machine_close(machine *m);            /* NULL is allowed */
 void machine_use(machine *m, int threads); /* at most those of machine_open; forgets all samples */
+/* Measures with vectors of at most so many floats, as code of a CPU level has them; forgets all
+ * samples. */
+void machine_use_vectors(machine *m, unsigned lanes);
 /* From now on all ranks sample together and get the same figures: those of the slowest rank, for
  * which the others wait, or the mean of ranks that take turns on the same CPUs. Ranks of one
  * machine share its CPUs, memory and caches; what that leaves to each rank is seen only while all

@@ -1,7 +1,7 @@
 /* The residual mechanism alone: what reading across depth costs when sublayers cost almost nothing.
  *
  *     bench_depth [--shape S,N,d]... [--tokens LIST] [--threads LIST] [--rounds N] [--spec FILE]
- *                 [--machine FACTS]
+ *                 [--machine FACTS] [--level LEVEL]
  *
  * The model is bench/specs/depth.hadal under six systems: "none" (stand-ins for the sublayers,
  * without a residual mechanism), the standard residual, Block AttnRes with the depth passes left
@@ -208,8 +208,7 @@ static void run(const options *o, shape s) {
     printf("   S   N     d    T th system     ns total ns own  bytes        own    triad  ratio to "
            "naive (quartiles)\n");
     for (size_t t = 0; t < o->threads.n; t++) {
-        machine *m = machine_open((int)o->threads.at[t]);
-        if (!m) fail("out of memory");
+        machine *m = program_limits((int)o->threads.at[t]);
         for (size_t i = 0; i < o->tokens.n; i++)
             measure(o, p, s, o->tokens.at[i], m, &a);
         machine_close(m);
@@ -244,9 +243,11 @@ int main(int argc, char **argv) {
             o.spec = value;
         else if (strcmp(option, "--machine") == 0 && *value)
             program_machine = value;
+        else if (strcmp(option, "--level") == 0 && *value)
+            program_cpu = value;
         else
             fail("usage: bench_depth [--shape S,N,d]... [--tokens LIST] [--threads LIST] "
-                 "[--rounds N] [--spec FILE] [--machine FACTS]");
+                 "[--rounds N] [--spec FILE] [--machine FACTS] [--level LEVEL]");
     }
     if (o.n_shapes == 0) o.n_shapes = 4;
     machine_print_host();

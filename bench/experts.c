@@ -186,6 +186,7 @@ int main(int argc, char **argv) {
         fprintf(stderr, "experts [LEVEL|best] [THREADS] [ROUNDS] [T E K WIDTH D [DTYPE]]\n");
         return 2;
     }
+    machine_use_vectors(m, level->lanes);
     machine_print_host();
     if (argc > 8)
         run(level, m, rounds,

@@ -9,7 +9,8 @@ measured in the same run. It counts as not measured where it is above 1.02 of a 
 moved by more than 10 % in that run: then something else was at work. --only: some groups of the table GROUPS below; those of
 LARGE, which write gigabytes to --work (a temporary directory), run only if they are named. --quick: small shapes and
 one round, to see that everything runs; its figures mean nothing. Exits with 0 whatever is met: on
-a busy machine nothing is.
+a busy machine nothing is. --level: code of that CPU level, with its limits and, where LEVEL_GOALS (goals_common.py) has some, its
+goals; any machine that runs the level will do.
 """
 import argparse
 import json
@@ -23,8 +24,9 @@ import time
 
 import links
 import stored
-from goals_common import (AT_LEAST, AT_MOST, FMA, MODEL, MOVED, READ, SMALL, SPECS, TRIAD, bench, busy, command, defines, giga, lines,
-                          not_measured, of_fma, of_read, overhead_by_profile, run, share_of, tokens, verdict)
+from goals_common import (AT_LEAST, AT_MOST, FMA, MODEL, MOVED, READ, SMALL, SPECS, TRIAD, bench, busy, command, defines, giga,
+                          goal_of, lines, not_measured, of_fma, of_level, of_read, overhead_by_profile, run, share_of, target,
+                          tokens, verdict)
 from goals_unit import matrix_unit, matrix_unit_models
 
 # ---- groups: each runs programs and yields goals as (what, sense, goal, measured, remark); for a figure without a goal, sense
@@ -43,10 +45,10 @@ def prefill(a):
     rows = {r["weights_dtype"]: r for r in report["rows"]}
     for dtype in ("f32", "bf16", "f16"):
         row = rows[dtype]
-        yield (f"prefill 512, {dtype}: share of multiply-add", AT_LEAST, 0.70, of_fma(a, row),
+        yield (f"prefill 512, {dtype}: share of multiply-add", AT_LEAST, goal_of(a, "prefill", 0.70), of_fma(a, row),
                f"{row['tokens_per_second']:.0f} tok/s at {giga(row, 'fma_limit')} GFLOP/s{busy(row)}")
     for dtype in ("q8", "q4"):
-        yield (f"prefill 512, {dtype}: tokens/s over f32's", AT_LEAST, 1.6,
+        yield (f"prefill 512, {dtype}: tokens/s over f32's", AT_LEAST, goal_of(a, "prefill q", 1.6),
                rows["f32"]["seconds"] / rows[dtype]["seconds"],
                f"{rows[dtype]['tokens_per_second']:.0f} tok/s{busy(rows[dtype])}")
     yield ("prefill 512, nvfp4: tokens/s over mxfp4's", AT_LEAST, 0.95, rows["mxfp4"]["seconds"] / rows["nvfp4"]["seconds"],
@@ -63,7 +65,7 @@ def loss(a):
     with tempfile.TemporaryDirectory(dir=a.work) as folder:
         weights, model = (os.path.join(folder, x) for x in ("random.safetensors", "m"))
         run(a, "hadal", "init-weights", MODEL, *shape, "-q", "-o", weights)
-        run(a, "hadal", "compile", MODEL, *shape, "-w", weights, "--loss", "--emit=so,weights,python", "--target-cpu", "native",
+        run(a, "hadal", "compile", MODEL, *shape, "-w", weights, "--loss", "--emit=so,weights,python", "--target-cpu", target(a),
             "-q", "-o", model)
         row = json.loads(run(a, "hadal", "bench", model, "--prefill", T, "--decode", "", "--threads", a.threads, "--rounds", 1,
                              "--json"))["rows"][0]
@@ -111,7 +113,7 @@ def ranks(a):
             weights, whole, shared = (os.path.join(folder, x) for x in ("random.safetensors", "whole", "shared"))
             run(a, "hadal", "init-weights", "--draw-all", MODEL, *shape, "--weights-dtype", "bf16", "-q", "-o", weights)
             for out, more in ((whole, ()), (shared, ("--ranks", count))):
-                run(a, "hadal", "compile", MODEL, *shape, "-w", weights, "--weights-dtype", dtype, "--target-cpu", "native", "-q",
+                run(a, "hadal", "compile", MODEL, *shape, "-w", weights, "--weights-dtype", dtype, "--target-cpu", target(a), "-q",
                     *more, "-o", os.path.join(out, "m"))
             os.remove(weights)
             turns = [(one_of_all(a, whole, 1), one_of_all(a, shared, count)) for _ in range(a.rounds)]
@@ -152,20 +154,37 @@ def one_of_all(a, folder, count, *more):
 
 
 def contractions(a):
-    for T, K, N in ((512, 1024, 3072), (512, 3072, 1024), (16, 1024, 3072), (16, 3072, 1024)):
+    for T, K, N, goal in ((512, 1024, 3072, 0.88), (512, 3072, 1024, 0.88), (2048, 512, 1536, 0.88), (512, 128, 384, 0.75),
+                          *((T, *of, goal_of(a, "few rows", 0.85)) for T in (16, 4) for of in ((1024, 3072), (3072, 1024)))):
         shape = (T, K, N) if not a.quick else (16, 128, 128)
         text = run(a, "bench_contract", a.level, a.threads, *shape, "f32")
         words = text.split()
         peak, read = (share_of(a, limit, float(words[words.index(x) - 2]), text) for x, limit in (("peak", FMA), ("read", READ)))
-        bound = (peak, 0.88, "multiply-add") if T > 16 else (max(read, peak), 0.85, "its roof")
-        yield (f"contraction {T} x {K} x {N}, f32: share of {bound[2]}", AT_LEAST, bound[1], bound[0], "")
+        value, of = (peak, "multiply-add") if T > 16 else (max(read, peak), "its roof")
+        yield f"contraction {T} x {K} x {N}, f32: share of {of}", AT_LEAST, goal, value, ""
+    if a.level == "avx2":
+        yield from products_of_bytes(a)
+
+
+def products_of_bytes(a):
+    """Prompts with weights in groups, where no instruction adds four products: over f32, in turn."""
+    for K, N in ((1024, 3072), (3072, 1024)):
+        shape = (16, 128, 128) if a.quick else (512, K, N)
+        speeds = {dtype: [] for dtype in ("f32", "q8", "q4", "mxfp4")}
+        for _ in range(a.rounds):
+            for dtype, found in speeds.items():
+                words = run(a, "bench_contract", a.level, a.threads, *shape, dtype, "rounded", 1).split()
+                found.append(float(words[words.index("GFLOP/s") - 1]))
+        for dtype in ("q8", "q4", "mxfp4"):
+            yield (f"contraction 512 x {K} x {N}, {dtype}: speed over f32's", AT_LEAST, 1.6,
+                   statistics.median(x / f32 for x, f32 in zip(speeds[dtype], speeds["f32"])), "")
 
 
 def experts(a):
     shape = (128, 8, 512, 1536) if not a.quick else (16, 2, 32, 64)
 
     def rows(T, dtype):
-        text = run(a, "bench_experts", "best", a.threads, a.rounds, T, *shape, dtype)
+        text = run(a, "bench_experts", a.level, a.threads, a.rounds, T, *shape, dtype)
         found = [x.split() for x in text.splitlines()]
         return text, [x for x in found if len(x) > 3 and x[1] in ("up", "down")]
 
@@ -180,7 +199,7 @@ def experts(a):
         for x in found:
             at[x[1], dtype] = float(x[x.index("us") - 1])
             if dtype == "f32":
-                yield (f"experts, prefill 512, {x[1]}, f32: share of multiply-add", AT_LEAST, 0.70,
+                yield (f"experts, prefill 512, {x[1]}, f32: share of multiply-add", AT_LEAST, goal_of(a, "experts", 0.70),
                        share_of(a, FMA, float(x[x.index("multiply-add") - 2]), text), f"{x[x.index('us') - 1]} us")
             else:
                 yield (f"experts, prefill 512, {x[1]}, {dtype}: speed over f32's", AT_LEAST, 1.5,
@@ -208,7 +227,8 @@ def latent(a):
                    max(share["read"], share["multiply-add"]),
                    f"{share['read']:.2f} of read, {share['multiply-add']:.2f} of multiply-add")
     for shape, behind in ((8, "alone"), (9, "behind 4096")) if not a.quick else ():
-        yield (f"latent attention, prefill 512 {behind}, keys and values that are made: share of multiply-add", AT_LEAST, 0.70,
+        yield (f"latent attention, prefill 512 {behind}, keys and values that are made: share of multiply-add", AT_LEAST,
+               goal_of(a, "latent prefill", 0.70),
                shares("f32", shape)["multiply-add"], "")
 
 
@@ -216,7 +236,7 @@ def mechanism(a):
     shape = "16,8,2048" if not a.quick else "4,2,64"
     for T, threads in ((512, 2), (512, 1), (1, 1)):
         text = run(a, "bench_depth", "--shape", shape, "--tokens", tokens(a, T), "--threads", threads,
-                   "--rounds", a.rounds)
+                   "--rounds", a.rounds, *of_level(a, "--level"))
         rows = {x[5]: x for x in lines(text, *shape.split(","), tokens(a, T), threads)}
         of = {name: float(rows[name][13]) for name in ("two-phase", "bf16")}
         where = f"mechanism, T = {T}, {threads} thread{'s' * (threads > 1)}"
@@ -230,7 +250,7 @@ def mechanism(a):
 def residuals(a):
     hidden = "1024,2048" if not a.quick else "64"
     text = run(a, "bench_residuals", "--hidden", hidden, "--tokens", tokens(a, 512), "--threads",
-               a.threads, "--rounds", a.rounds, "--compile", "no")
+               a.threads, "--rounds", a.rounds, "--compile", "no", *of_level(a, "--level"))
     printed = [*text.splitlines(), ""]
     for line, below in zip(printed, printed[1:]):  # the line below a row says which limits moved in its rounds
         words, moved = line.split(), below if below.startswith(MOVED) else ""
@@ -245,8 +265,8 @@ def residuals(a):
 
 def compiling(a):
     some = ("--systems", "standard,attnres") if a.quick else ()
-    for words in lines_of_compile(run(a, "bench_residuals", "--compile", "only", *some)):
-        yield f"compiling {words[0]}, native, s", AT_MOST, 0.5, float(words[1]), ""
+    for words in lines_of_compile(run(a, "bench_residuals", "--compile", "only", *some, *of_level(a, "--level"))):
+        yield f"compiling {words[0]}, {target(a)}, s", AT_MOST, 0.5, float(words[1]), ""
         yield f"compiling {words[0]}, all levels, s", AT_MOST, 1.5, float(words[3]), ""
 
 
@@ -255,7 +275,7 @@ def compiling_kimi(a):
     spec, what = os.path.join(SPECS, "kimi.hadal"), "compiling Kimi Linear, 27 layers, 256 experts"
     with tempfile.TemporaryDirectory() as folder:
         def compiled(*options):
-            line = command(a, "compile", spec, "-o", os.path.join(folder, "kimi"), "--target-cpu", "native",
+            line = command(a, "compile", spec, "-o", os.path.join(folder, "kimi"), "--target-cpu", target(a),
                            "--time-passes", *options)
             start = time.perf_counter()
             out = subprocess.run(line, capture_output=True, text=True)
@@ -265,7 +285,7 @@ def compiling_kimi(a):
 
         times = [compiled() for _ in range(a.rounds)]
         few = compiled(*defines(layers=7, experts=16))[1]
-    yield f"{what}, native, s", AT_MOST, 0.7, statistics.median(t for t, _ in times), ""
+    yield f"{what}, {target(a)}, s", AT_MOST, 0.7, statistics.median(t for t, _ in times), ""
     yield (f"{what}: functions over those of 7 layers, 16 experts", AT_MOST, 1.1, times[0][1] / few,
            f"{times[0][1]} and {few}")
 
@@ -300,7 +320,7 @@ def ling(a):
         weights, out = os.path.join(folder, "ling.safetensors"), os.path.join(folder, "ling")
         run(a, "hadal", "init-weights", "--draw-all", spec, *shape, "--weights-dtype", "bf16", "-o", weights, "-q")
         own = peak_of_own(command(a, "compile", spec, *shape, "-w", weights, "--weights-dtype", "q4", "--target-cpu",
-                                  "native", "-o", out, "-q"))
+                                  target(a), "-o", out, "-q"))
         os.remove(weights)
         yield "packing Ling 3.0 tiny in q4: memory of its own, MB", AT_MOST, 300, own * 1e-6, "mapped input aside"
         report = json.loads(run(a, "hadal", "bench", out, "--prefill", "", "--decode", "0,512", "--threads",
@@ -384,7 +404,7 @@ def family(a, name):
     if a.quick:
         folder = os.path.join(SPECS, "..", "..", "tests", "published", name)
     report = json.loads(run(a, "hadal", "bench", folder, "--weights-dtype", "f32,bf16,q4", "--prefill", tokens(a, 512),
-                            "--decode", "0", "--threads", a.threads, "--rounds", a.rounds, "--json"))
+                            "--decode", "0", "--threads", a.threads, "--rounds", a.rounds, "--json", *of_level(a, "--cpu-level")))
     rows = {(r["phase"], r["weights_dtype"]): r for r in report["rows"]}
     for dtype, goal in (("bf16", 0.90), ("q4", 0.80)):
         row = rows["decode", dtype]
@@ -431,7 +451,7 @@ def recurrence(a):
     decode, prefill = (9, 10) if a.quick else (0, 1)
     for shape, goal, limit, what in ((decode, 0.85, READ, "delta rule, decode, 32 heads of 128: share of read"),
                                      (prefill, 0.45, FMA, "delta rule, prefill 512: share of multiply-add")):
-        text = run(a, "bench_recurrence", "best", a.threads, "f32", a.rounds, shape)
+        text = run(a, "bench_recurrence", a.level, a.threads, "f32", a.rounds, shape)
         for line in lines(text, "delta_rule"):
             yield what, AT_LEAST, goal, share_of(a, limit, float(line[line.index("of") - 1]), text), f"{line[line.index('us') - 1]} us"
 
@@ -472,7 +492,7 @@ def main():
     parser.add_argument("--only", action="append", choices=[g.__name__ for g in GROUPS])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--level", default="best", help="of the groups that take a kernel alone: best, or a level of hadal machine")
+    parser.add_argument("--level", default="best", help="code and limits of this CPU level (hadal machine lists them), which has goals of its own; best: of this CPU")
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--work", metavar="DIR", help="where LARGE groups write, a temporary folder")
     parser.add_argument("--packed", metavar="FROM:TO", action="append", type=packed_pair,
@@ -485,7 +505,7 @@ def main():
         os.makedirs(a.work, exist_ok=True)
         os.environ["TMPDIR"] = a.work  # temporary files of hadal bench
     rows = []
-    print(host())
+    print(host() + ("" if a.level == "best" else f", level {a.level}"))
     for group in GROUPS:
         if group.__name__ not in a.only if a.only else group in LARGE:
             continue
@@ -501,7 +521,7 @@ def main():
     print(f"\n{sum(r['met'] is True for r in goals)} of {len(goals)} met" + (f", {missing} not measured" if missing else ""))
     if a.json:
         with open(a.json, "w", encoding="utf-8") as f:
-            json.dump({"schema": "hadal-goals-1", "host": host(), "rows": rows}, f, indent=1)
+            json.dump({"schema": "hadal-goals-1", "host": host(), "level": a.level, "rows": rows}, f, indent=1)
 
 
 if __name__ == "__main__":

@@ -143,6 +143,7 @@ static inline int kernel_main(const kernel_bench *b, int argc, char **argv) {
     if (!level || threads < 1 || threads > MOST_THREADS) return 2;
     machine *m = machine_open(threads);
     if (!m) return 2;
+    machine_use_vectors(m, level->lanes);
     machine_print_host();
     printf("%s, %d threads, %s%s%s\n", level->name, threads, b->stored[0], hir_dtype_name(dtype),
            b->stored[1]);

@@ -8,6 +8,8 @@
 #include <unistd.h>
 
 #include "api/library.h"
+#include "api/machine.h"
+#include "codegen/target/target.h"
 #include "hadal/hadal.h"
 #include "support/file.h"
 
@@ -148,7 +150,17 @@ static void define_all(hadal_session *s, const char *defines) {
     free(copy);
 }
 
-const char *program_machine;
+const char *program_machine, *program_cpu = "native";
+
+machine *program_limits(int threads) {
+    machine *m = machine_open(threads);
+    if (!m) fail("out of memory");
+    const hcg_level *levels;
+    const size_t n = hcg_levels(&levels);
+    for (size_t i = 0; i < n; i++)
+        if (strcmp(levels[i].name, program_cpu) == 0) machine_use_vectors(m, levels[i].lanes);
+    return m;
+}
 
 program *program_compile(const char *spec, const char *name, const char *defines,
                          const hadal_pipeline *pipeline) {
@@ -165,7 +177,8 @@ program *program_compile(const char *spec, const char *name, const char *defines
     compiler_check(s, hadal_draw_weights(s, 1, "f32", random), "making weights");
     compiler_check(s, hadal_weights(s, random), "reading weights");
     const hadal_pipeline usual = {.struct_size = sizeof usual};
-    const hadal_target t = {.struct_size = sizeof t, .cpu = "native", .machine = program_machine};
+    const hadal_target t = {
+        .struct_size = sizeof t, .cpu = program_cpu, .machine = program_machine};
     compiler_check(s, hadal_run_passes(s, pipeline ? pipeline : &usual), "the pipeline");
     compiler_check(s, hadal_emit(s, &t, "so", files[0]), "emitting the library");
     compiler_check(s, hadal_emit(s, &t, "weights", files[1]), "packing weights");

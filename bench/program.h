@@ -36,6 +36,10 @@ void program_close(program *p);
 /* Facts about the machine to assume in what is compiled, as --machine of hadal; NULL: those of this
  * machine. */
 extern const char *program_machine;
+/* What programs are compiled for, as --target-cpu of hadal: "native", or a CPU level. */
+extern const char *program_cpu;
+/* The limits of this machine on so many threads, for code of program_cpu. */
+struct machine *program_limits(int threads);
 
 /* Compiles a spec with random weights in a temporary directory, and loads it; the directory is then
  * removed. `defines`: "name=value,name=value"; `pipeline`: NULL for the default one. */

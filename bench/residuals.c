@@ -2,6 +2,7 @@
  *
  *     bench_residuals [--systems LIST] [--hidden LIST] [--tokens LIST] [--threads LIST]
  *                     [--layers N] [--rounds N] [--spec FILE] [--compile yes|no|only]
+ *                     [--level LEVEL]
  *
  * The model is bench/specs/residuals.hadal under every system, and under none. The time of the
  * mechanism is the time of a system minus that of none in the same round. Its bytes are the
@@ -171,8 +172,7 @@ static void measure(const options *o, const char *system, subject *s, subject *n
 static void run(const options *o, int64_t hidden) {
     subject base[N_BASES] = {{0}};
     for (size_t th = 0; th < o->threads.n; th++) {
-        machine *m = machine_open((int)o->threads.at[th]);
-        if (!m) fail("out of memory");
+        machine *m = program_limits((int)o->threads.at[th]);
         printf("system               d    T th ns total   ns own    rows weights         own share"
                "  ns roof binds share\n");
         for (size_t k = 0; k < o->n_systems; k++) {
@@ -213,7 +213,7 @@ static void compile_once(const options *o, const char *system, const char *cpu, 
 }
 
 static void compile_all(const options *o) {
-    static const char *const cpus[] = {"native", NULL};
+    const char *const cpus[] = {program_cpu, NULL};
     char path[] = "/tmp/hadal-bench-XXXXXX";
     const int file = mkstemp(path);
     if (file < 0) fail("no file in /tmp can be made");
@@ -270,6 +270,8 @@ int main(int argc, char **argv) {
             o.threads = read_numbers(value, 1, INT32_MAX);
         else if (strcmp(option, "--spec") == 0 && *value)
             o.spec = value;
+        else if (strcmp(option, "--level") == 0 && *value)
+            program_cpu = value;
         else if (strcmp(option, "--compile") == 0)
             o.run = strcmp(value, "only") != 0, o.compile = strcmp(value, "no") != 0;
         else if (strcmp(option, "--layers") == 0)
@@ -279,7 +281,7 @@ int main(int argc, char **argv) {
         else
             fail("usage: bench_residuals [--systems LIST] [--hidden LIST] [--tokens LIST] "
                  "[--threads LIST] [--layers N] [--rounds N] [--spec FILE] "
-                 "[--compile yes|no|only]");
+                 "[--compile yes|no|only] [--level LEVEL]");
     }
     if (largest(&o.tokens) > 4096) fail("at most 4096 tokens");
     machine_print_host();
