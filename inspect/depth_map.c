@@ -92,13 +92,13 @@ static depth_map_row row_of(const hir_flow_label *labels, const hir_flow_input *
         .sublayer = result ? 0 : x->sublayer,
         .block = x->block,
         .name = result ? "output" : labels[x->sublayer - 1].name,
-        .n_sources = x->sources.n,
+        .n_sources = hir_flow_sources(x),
         .shared = x->shared,
         .reads.kernel = HIR_NONE,
     };
-    row.sources = hd_new_array(a, const char *, x->sources.n + 1);
-    for (size_t i = 0; i < x->sources.n; i++)
-        row.sources[i] = source_label(&x->sources.at[i], a);
+    row.sources = hd_new_array(a, const char *, hir_flow_sources(x) + 1);
+    for (size_t i = 0; i < hir_flow_sources(x); i++)
+        row.sources[i] = source_label(hir_flow_source(x, i), a);
     return row;
 }
 

@@ -13,8 +13,10 @@
 typedef struct finder {
     depth_weights *x;
     hir_flow flow;
-    uint32_t *home; /* by value: the sublayer that the value belongs to */
-    uint32_t *last; /* by value: the last sublayer whose output goes into the value */
+    uint32_t *home;            /* by value: the sublayer that the value belongs to */
+    uint32_t *last;            /* by value: the last sublayer whose output goes into the value */
+    const hir_source **source; /* by value: what it is as a source; NULL: it is none */
+    bool *attends;             /* by sublayer: it reads along the sequence */
 } finder;
 
 /* ---- data flow ------------------------------------------------------------------------------- */
@@ -36,11 +38,13 @@ static void find_last(finder *f) {
 
 /* ---- sources --------------------------------------------------------------------------------- */
 
-static const hir_source *as_source(const hir_flow *f, hir_id v) {
-    for (size_t i = 0; i < f->inputs.n; i++)
-        for (size_t k = 0; k < f->inputs.at[i].sources.n; k++)
-            if (f->inputs.at[i].sources.at[k].value == v) return &f->inputs.at[i].sources.at[k];
-    return NULL;
+static void find_sources(finder *f) {
+    f->source = hd_new_array(f->x->arena, const hir_source *, f->flow.m->values.n + 1);
+    for (size_t i = 0; i < f->flow.inputs.n; i++)
+        for (size_t k = 0; k < hir_flow_sources(&f->flow.inputs.at[i]); k++) {
+            const hir_source *s = hir_flow_source(&f->flow.inputs.at[i], k);
+            f->source[s->value] = s;
+        }
 }
 
 /* A finished block and the live partial sum of the same block share the column of their first
@@ -48,7 +52,7 @@ static const hir_source *as_source(const hir_flow *f, hir_id v) {
  * whose column is that of the last output in it. */
 static depth_source describe(const finder *f, hir_id v) {
     const hir_id origin = f->flow.origin[v];
-    const hir_source *s = as_source(&f->flow, origin);
+    const hir_source *s = f->source[origin];
     hd_text label;
     hd_text_init(&label, f->x->arena);
     if (s) {
@@ -75,14 +79,12 @@ static void describe_sources(const finder *f, const hir_op *stack, depth_row *ro
 
 /* ---- rows ------------------------------------------------------------------------------------ */
 
-/* Does the sublayer read along the sequence? */
-static bool is_attention(const finder *f, uint32_t sublayer) {
+static void find_attention(finder *f) {
+    f->attends = hd_new_array(f->x->arena, bool, f->flow.outputs.n + 1);
     for (size_t k = 0; k < f->flow.program.n; k++) {
         const hir_op *o = hir_op_at(f->flow.m, f->flow.program.at[k]);
-        const bool looks = hir_has_trait(o->code, HIR_SEQUENCE);
-        if (looks && f->home[o->results[0]] == sublayer) return true;
+        if (hir_has_trait(o->code, HIR_SEQUENCE)) f->attends[f->home[o->results[0]]] = true;
     }
-    return false;
 }
 
 static uint32_t block_of(const hir_flow *f, uint32_t sublayer) {
@@ -100,7 +102,7 @@ static void add_row(finder *f, const depth_mix *mix) {
     const bool head = !mix->sublayer;
     row.sublayer = head ? x->sublayers + 1 : mix->sublayer;
     row.label = head ? "out" : hd_printf(x->arena, "%u", mix->sublayer);
-    row.attention = !head && is_attention(f, mix->sublayer);
+    row.attention = !head && f->attends[mix->sublayer];
     row.block = block_of(&f->flow, head ? HIR_FLOW_RESULT : mix->sublayer);
     describe_sources(f, mix->stack, &row);
     hd_push(x->arena, &x->rows, row);
@@ -176,6 +178,8 @@ bool heatmap_find(const hir_module *graph, hd_arena *a, hd_diags *d, hir_weight_
     out->has_blocks = f.flow.blocks > 1 && 2 * f.flow.blocks <= out->sublayers;
     f.home = hir_flow_homes(&f.flow, a, hd_new_array(a, bool, f.flow.outputs.n + 1));
     find_last(&f);
+    find_sources(&f);
+    find_attention(&f);
     depth_mixes mixes;
     depth_mixes_find(&f.flow, f.home, a, &mixes);
     for (size_t i = 0; i < mixes.list.n; i++)

@@ -86,8 +86,8 @@ static void block_rules(const ledger_report *r, hir_traffic *lines) {
 
 static uint32_t without_embedding(const hir_flow_input *x) {
     uint32_t n = 0;
-    for (size_t i = 0; i < x->sources.n; i++)
-        n += x->sources.at[i].first > 0;
+    for (size_t i = 0; i < hir_flow_sources(x); i++)
+        n += hir_flow_source(x, i)->first > 0;
     return n;
 }
 

@@ -390,8 +390,10 @@ static void add_stream(finder *f) {
 static void add_sources(finder *f) {
     const hir_source **of = hd_new_array(f->arena, const hir_source *, f->flow.m->values.n + 1);
     for (size_t i = 0; i < f->flow.inputs.n; i++)
-        for (size_t k = 0; k < f->flow.inputs.at[i].sources.n; k++)
-            of[f->flow.inputs.at[i].sources.at[k].value] = &f->flow.inputs.at[i].sources.at[k];
+        for (size_t k = 0; k < hir_flow_sources(&f->flow.inputs.at[i]); k++) {
+            const hir_source *s = hir_flow_source(&f->flow.inputs.at[i], k);
+            of[s->value] = s;
+        }
     uint32_t n = 0;
     for (size_t k = 0; k < f->flow.program.n; k++) {
         const hir_op *o = hir_op_at(f->flow.m, f->flow.program.at[k]);

@@ -111,16 +111,17 @@ hir_flow_reads hir_flow_count_reads(const hir_flow *f, hd_arena *a) {
     uint32_t counted = 0; /* blocks whose finished sources are in `bank` */
     for (size_t i = 0; i < f->inputs.n; i++) {
         const hir_flow_input *x = &f->inputs.at[i];
-        if (x->sources.n < 2) continue;
+        const size_t sources = hir_flow_sources(x);
+        if (sources < 2) continue;
         r.mixes++;
-        r.naive += x->sources.n;
+        r.naive += sources;
         r.direct_mixes += !indirect[x->value];
-        r.direct += indirect[x->value] ? 0 : x->sources.n;
+        r.direct += indirect[x->value] ? 0 : sources;
         if (x->sublayer == HIR_FLOW_RESULT) {
-            r.output += x->sources.n;
+            r.output += sources;
             continue;
         }
-        r.live += x->sources.n - x->shared;
+        r.live += sources - x->shared;
         if (x->block == counted) continue;
         r.bank += x->shared;
         counted = x->block;

@@ -577,8 +577,8 @@ static hir_id next_beginning(const flow_finder *f) {
 static bool is_stream(const hir_flow *out) {
     uint32_t readers = 0;
     for (size_t i = 0; i < out->inputs.n && readers < 2; i++)
-        for (size_t k = 0; k < out->inputs.at[i].sources.n; k++)
-            readers += out->inputs.at[i].sources.at[k].first == 0;
+        for (size_t k = 0; k < hir_flow_sources(&out->inputs.at[i]); k++)
+            readers += hir_flow_source(&out->inputs.at[i], k)->first == 0;
     return out->outputs.n && readers > 1;
 }
 
@@ -586,8 +586,8 @@ static bool is_stream(const hir_flow *out) {
 static bool is_read_again(const hir_flow *out, hir_id v) {
     uint32_t readers = 0;
     for (size_t i = 0; i < out->inputs.n && readers < 2; i++)
-        for (size_t k = 0; k < out->inputs.at[i].sources.n; k++)
-            readers += out->inputs.at[i].sources.at[k].value == v;
+        for (size_t k = 0; k < hir_flow_sources(&out->inputs.at[i]); k++)
+            readers += hir_flow_source(&out->inputs.at[i], k)->value == v;
     return readers > 1;
 }
 

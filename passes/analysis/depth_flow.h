@@ -43,9 +43,18 @@ typedef struct hir_flow_input {
     uint32_t sublayer; /* from 1, or HIR_FLOW_RESULT */
     uint32_t block;    /* from 1 */
     hd_loc loc;
-    HD_VEC(hir_source) sources; /* in order of definition */
+    HD_VEC(hir_source) sources; /* in order of definition; inputs may share a list */
+    HD_VEC(hir_source) own;     /* a few others, which no list has and no other input reads */
     uint32_t shared; /* the first `shared` sources are read by all inputs of the block (phase 1) */
 } hir_flow_input;
+
+/* How many sources an input has, and source number i. */
+static inline size_t hir_flow_sources(const hir_flow_input *x) {
+    return x->sources.n + x->own.n;
+}
+static inline const hir_source *hir_flow_source(const hir_flow_input *x, size_t i) {
+    return i < x->sources.n ? &x->sources.at[i] : &x->own.at[i - x->sources.n];
+}
 
 typedef struct hir_flow {
     const hir_module *m;

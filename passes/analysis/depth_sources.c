@@ -20,13 +20,18 @@ typedef struct walker {
     flow_finder *f;
     uint32_t *seen; /* by value: the last walk that visited it */
     uint32_t walk;
+    bool again; /* a value was met again */
     HD_VEC(hir_id) stack, found;
     uint32_t *first, *count; /* by value: 1 + where its operands begin (0: not listed), how many */
     HD_VEC(hir_id) operands; /* that walks go on to */
 } walker;
 
 static void push(walker *w, hir_id v) {
-    if (v == HIR_NONE || w->seen[v] == w->walk) return;
+    if (v == HIR_NONE) return;
+    if (w->seen[v] == w->walk) {
+        w->again = true;
+        return;
+    }
     w->seen[v] = w->walk;
     hd_push(w->f->arena, &w->stack, v);
 }
@@ -72,7 +77,10 @@ static void step(walker *w, hir_id v) {
     flow_finder *f = w->f;
     if (hir_flow_is_stream(f->out->kind[v])) {
         hir_id root = f->out->root[v];
-        if (root != v && w->seen[root] == w->walk) return;
+        if (root != v && w->seen[root] == w->walk) {
+            w->again = true;
+            return;
+        }
         w->seen[root] = w->walk;
         hd_push(f->arena, &w->found, root);
         return;
@@ -307,7 +315,11 @@ static void drop_strays(flow_finder *f) {
 }
 
 /* Where every input reads all outputs before it, the lists of sources are together as long as the
- * square of the layers, unless an input shares the list of the input before it and adds to it. */
+ * square of the layers, unless an input shares the list of the input before it and adds to it.
+ * There may be others that are its own, such as the second stream of SiameseNorm, whose sum is
+ * another one in each sublayer. */
+enum { MOST_OWN = 4 };
+
 typedef HD_VEC(hir_source) source_list;
 
 typedef struct lister {
@@ -315,72 +327,127 @@ typedef struct lister {
     walker *w;
     const uint32_t *number; /* by value: of the output */
     contents *memo;
-    uint32_t
-        *whole; /* by value: 1 + the input whose sources are all that it is made of; 0: unknown */
+    /* by value: 1 + the input whose sources are all that it is made of, or whose list without its
+     * own sources is; 0: unknown */
+    uint32_t *whole, *rest;
     source_list longest; /* the list that the last inputs share */
 } lister;
 
+typedef struct known_part {   /* of the sources of an input */
+    const hir_flow_input *of; /* an earlier input, whose sources are among them; NULL: none */
+    bool all;                 /* its own, too */
+    size_t own;               /* the first `own` that the walk has found are the input's own */
+} known_part;
+
 /* Walks to the sources of an input, up to a value that is made of all the sources of an earlier
- * input: returns that, or NULL. */
-static const hir_flow_input *walk_to_known(lister *l, size_t input) {
+ * input, or of those in its list. A value that is passed when nothing else is left to be visited is
+ * such a one for later inputs: after a few sources were found, if none of them is met again. */
+static known_part walk_to_known(lister *l, size_t input) {
     walker *w = l->w;
-    const hir_flow_input *inputs = l->f->out->inputs.at, *known = NULL;
+    const hir_flow_input *inputs = l->f->out->inputs.at;
+    known_part known = {0};
+    hir_id rest = HIR_NONE;
     start_walk(w);
     push(w, inputs[input].value);
     while (w->stack.n) {
         const hir_id v = w->stack.at[--w->stack.n];
-        if (l->whole[v] && !known) {
-            known = &inputs[l->whole[v] - 1];
+        if (!known.of && (l->whole[v] || l->rest[v])) {
+            known.all = l->whole[v];
+            known.of = &inputs[(known.all ? l->whole[v] : l->rest[v]) - 1];
             continue;
         }
-        if (!w->stack.n && !w->found.n && !known) l->whole[v] = (uint32_t)input + 1;
+        const bool last = !w->stack.n && !known.of;
+        if (last && !w->found.n) l->whole[v] = (uint32_t)input + 1;
+        if (last && w->found.n && w->found.n <= MOST_OWN && rest == HIR_NONE) {
+            rest = v;
+            known.own = w->found.n;
+            w->again = false;
+        }
         step(w, v);
     }
+    if (w->again) known.own = 0;
+    if (known.own) l->rest[rest] = (uint32_t)input + 1;
     return known;
 }
 
-static bool has_source(const hir_flow_input *x, const hir_source *s) {
-    return x && x->sources.n && bsearch(s, x->sources.at, x->sources.n, sizeof *s, by_place);
+static bool is_listed(const source_list *list, const hir_source *s) {
+    return list->n && bsearch(s, list->at, list->n, sizeof *s, by_place);
 }
 
-/* The sources of `known` and `more`, both in order, in a list of their own. */
-static source_list merged(hd_arena *a, const hir_flow_input *known, const source_list *more) {
-    source_list all = {.cap = known->sources.n + more->n};
-    all.at = hd_new_array(a, hir_source, all.cap);
+/* The sources `known` and `more`, both in order, in a list of their own. */
+static source_list merged(hd_arena *a, const source_list *known, const source_list *more) {
+    source_list all = {.cap = known->n + more->n};
+    all.at = hd_new_array(a, hir_source, all.cap + 1);
     size_t k = 0;
-    for (size_t i = 0; i < known->sources.n; i++) {
-        while (k < more->n && by_place(&more->at[k], &known->sources.at[i]) < 0)
+    for (size_t i = 0; i < known->n; i++) {
+        while (k < more->n && by_place(&more->at[k], &known->at[i]) < 0)
             all.at[all.n++] = more->at[k++];
-        all.at[all.n++] = known->sources.at[i];
+        all.at[all.n++] = known->at[i];
     }
     while (k < more->n)
         all.at[all.n++] = more->at[k++];
     return all;
 }
 
-/* Adds those that are found to the sources of `known`: to the shared list, if they come after
- * them. */
-static void set_sources(lister *l, const hir_flow_input *known, hir_flow_input *x) {
-    hd_arena *a = l->f->arena;
-    source_list more = {.cap = l->w->found.n};
-    more.at = hd_new_array(a, hir_source, more.cap + 1);
-    for (size_t k = l->w->found.n; k-- > 0;) { /* a walk finds the last ones first */
-        const contents c = contents_of(l->f, l->memo, l->number, l->w->found.at[k]);
-        const hir_source s = {l->w->found.at[k], c.first, c.last, c.count};
-        if (!has_source(known, &s)) more.at[more.n++] = s;
+/* Puts the sources that no list has in a list with the others, in order. */
+static void take_own(hd_arena *a, hir_flow_input *x) {
+    const source_list list = {.at = x->sources.at, .n = x->sources.n};
+    const source_list own = {.at = x->own.at, .n = x->own.n};
+    if (!own.n) return;
+    const source_list all = merged(a, &list, &own);
+    x->sources.at = all.at;
+    x->sources.n = x->sources.cap = all.n;
+    x->own.n = 0;
+}
+
+static hir_source found_source(const lister *l, size_t k) {
+    const hir_id v = l->w->found.at[k];
+    const contents c = contents_of(l->f, l->memo, l->number, v);
+    return (hir_source){v, c.first, c.last, c.count};
+}
+
+/* The sources that are found and not known, in order. */
+static source_list find_more(const lister *l, const known_part *known, const source_list *list) {
+    const size_t n_own = known->all ? known->of->own.n : 0;
+    source_list more = {.cap = l->w->found.n + n_own};
+    more.at = hd_new_array(l->f->arena, hir_source, more.cap + 1);
+    for (size_t k = l->w->found.n; k-- > known->own;) { /* a walk finds the last ones first */
+        const hir_source s = found_source(l, k);
+        if (!is_listed(list, &s)) more.at[more.n++] = s;
+    }
+    for (size_t k = 0; k < n_own; k++) {
+        const hir_source *s = &known->of->own.at[k];
+        bool found = false;
+        for (size_t i = 0; i < more.n; i++)
+            found |= more.at[i].value == s->value;
+        if (!found) more.at[more.n++] = *s;
     }
     if (more.n > 1) qsort(more.at, more.n, sizeof *more.at, by_place);
-    const size_t n = known ? known->sources.n : 0;
-    const bool after = !n || !more.n || by_place(&known->sources.at[n - 1], more.at) < 0;
-    const bool shares = n && known->sources.at == l->longest.at && n == l->longest.n && after;
-    if (!n)
+    return more;
+}
+
+/* Adds those that are found to the sources that are known: to the shared list, if they come after
+ * them. */
+static void set_sources(lister *l, const known_part *known, hir_flow_input *x) {
+    hd_arena *a = l->f->arena;
+    source_list list = {0};
+    if (known->of) list.at = known->of->sources.at, list.n = known->of->sources.n;
+    const source_list more = find_more(l, known, &list);
+    const bool after = !list.n || !more.n || by_place(&list.at[list.n - 1], more.at) < 0;
+    const bool shares = list.n && list.at == l->longest.at && list.n == l->longest.n && after;
+    if (!list.n)
         l->longest = more;
     else if (!shares)
-        l->longest = merged(a, known, &more);
+        l->longest = merged(a, &list, &more);
     for (size_t k = 0; shares && k < more.n; k++)
         hd_push(a, &l->longest, more.at[k]);
     x->sources.at = l->longest.at;
     x->sources.n = x->sources.cap = l->longest.n;
+    for (size_t k = known->own; k-- > 0;) {
+        const hir_source s = found_source(l, k);
+        if (!is_listed(&l->longest, &s)) hd_push(a, &x->own, s);
+    }
+    if (x->own.n > 1) qsort(x->own.at, x->own.n, sizeof *x->own.at, by_place);
 }
 
 /* All sources of each input, in order. */
@@ -389,9 +456,10 @@ static void list_sources(flow_finder *f, walker *w, const uint32_t *number) {
     lister l = {.f = f, .w = w, .number = number};
     l.memo = hd_new_array(f->arena, contents, out->m->values.n);
     l.whole = hd_new_array(f->arena, uint32_t, out->m->values.n);
+    l.rest = hd_new_array(f->arena, uint32_t, out->m->values.n);
     for (size_t i = 0; i < out->inputs.n; i++) {
-        const hir_flow_input *known = walk_to_known(&l, i);
-        set_sources(&l, known, &out->inputs.at[i]);
+        const known_part known = walk_to_known(&l, i);
+        set_sources(&l, &known, &out->inputs.at[i]);
     }
 }
 
@@ -458,10 +526,21 @@ void flow_find_inputs(flow_finder *f) {
 
 /* ---- blocks ---------------------------------------------------------------------------------- */
 
-/* Does the next input have all sources of x at the beginning of its own, in a list that both
- * share? */
+/* Is it a source of an input whose list is in order? */
+static bool is_source(const hir_flow_input *x, const hir_source *s) {
+    bool own = false;
+    for (size_t k = 0; k < x->own.n; k++)
+        own |= x->own.at[k].value == s->value;
+    return own || (x->sources.n && bsearch(s, x->sources.at, x->sources.n, sizeof *s, by_place));
+}
+
+/* Does the next input have all sources in the list of x at the beginning of its own, in a list that
+ * both share, and none of the others? */
 static bool all_finished(const hir_flow_input *x, const hir_flow_input *next) {
-    return next && x->sources.at == next->sources.at && x->sources.n <= next->sources.n;
+    if (!next || x->sources.at != next->sources.at || x->sources.n > next->sources.n) return false;
+    for (size_t k = 0; k < x->own.n; k++)
+        if (is_source(next, &x->own.at[k])) return false;
+    return true;
 }
 
 /* Puts finished sources first and returns their number. `stamp`, by value: `next` if the next input
@@ -504,6 +583,7 @@ void flow_find_blocks(flow_finder *f) {
         before = own, own = x->sources.at; /* inputs that share a list follow each other */
         if (x->sublayer == HIR_FLOW_RESULT) {
             x->block = out->blocks;
+            take_own(f->arena, x);
             continue;
         }
         const uint32_t number = (uint32_t)i + 2;
@@ -511,9 +591,10 @@ void flow_find_blocks(flow_finder *f) {
         if (all_finished(x, next)) {
             x->shared = (uint32_t)x->sources.n;
         } else {
-            for (size_t k = 0; next && k < next->sources.n; k++)
-                stamp[next->sources.at[k].value] = number;
+            for (size_t k = 0; next && k < hir_flow_sources(next); k++)
+                stamp[hir_flow_source(next, k)->value] = number;
             const bool alone = own != before && (!next || next->sources.at != own);
+            take_own(f->arena, x);
             x->shared = finished_first(f->arena, x, stamp, number, alone);
         }
         if (i == 0 || !same_bank(x, x - 1)) {

@@ -105,8 +105,8 @@ static bool has_two_phases(const clerk *c) {
         }
     }
     for (size_t i = 0; i < f->inputs.n; i++)
-        shares |= f->inputs.at[i].sublayer != HIR_FLOW_RESULT && f->inputs.at[i].sources.n > 1 &&
-                  f->inputs.at[i].shared > 0;
+        shares |= f->inputs.at[i].sublayer != HIR_FLOW_RESULT &&
+                  hir_flow_sources(&f->inputs.at[i]) > 1 && f->inputs.at[i].shared > 0;
     return partial && shares;
 }
 
@@ -118,7 +118,7 @@ static unsigned reach_of_result(const clerk *c, hir_id v) {
     if (input && input->sublayer == HIR_FLOW_RESULT)
         reach = INTO_OUTPUT;
     else if (input)
-        reach = input->sources.n > 1 ? INTO_INPUT : INTO_NORM;
+        reach = hir_flow_sources(input) > 1 ? INTO_INPUT : INTO_NORM;
     if (hir_flow_is_stream(kind)) return reach | INTO_SUM;
     if (reach) return reach;
     if (kind == HIR_FLOW_NUMBERS) return INTO_NUMBERS;
