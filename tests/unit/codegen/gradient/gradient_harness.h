@@ -13,11 +13,20 @@
 #include "ir/eval/eval.h"
 #include "tests/unit/codegen/emit_harness.h"
 
-enum { GRADIENT_OPERANDS = 16 };
+enum { GRADIENT_OPERANDS = 16, GRADIENT_SLACK = 3 /* positions of caches after the last */ };
 
 #define GRADIENT_KERNEL                                                                            \
     "kernel.sequence {name = \"s\", rows = \"all\", split_decode = \"channels\", split_prefill = " \
     "\"channels\"}"
+
+/* A kernel of row ops that makes %NAME of the input %xNAME: the rows of state $NAME. type: "C, 2, 8" */
+static inline void gradient_put_cache(hd_text *text, const char *name, const char *type) {
+    hd_text_f(text,
+              "  %%%s = kernel.row {name = \"%s\", rows = \"all\", split_decode = \"none\", "
+              "split_prefill = \"rows\"} : f32[%s] {\n"
+              "    %%%s_row = cache_append %%x%s, $%s : f32[%s]\n    yield %%%s_row\n  }\n",
+              name, name, type, name, name, name, type, name);
+}
 
 typedef struct gradient_problem {
     bench b;
@@ -95,8 +104,8 @@ static inline size_t gradient_input(const gradient_problem *p, hir_ref r) {
     return i;
 }
 
-/* A cache [G][cap][n] that holds an input [T, G, n], in the type of the state; cap is t, or one of
- * `rate` of it, and then the rows are those of every token number `rate`. */
+/* A cache [G][cap][n] that holds an input [T, G, n], in the type of the state, and NaN after it; or
+ * one row for `rate` positions, which are those of every token number `rate`. */
 static inline void *gradient_cache(const gradient_problem *p, hir_id value) {
     const hir_module *m = p->b.m;
     const hir_op *kernel = hir_op_at(m, hir_value_at(m, value)->op);
@@ -109,9 +118,11 @@ static inline void *gradient_cache(const gradient_problem *p, hir_id value) {
     const float *x = p->in[gradient_input(p, append->args[0])];
     const hir_type t = hir_value_at(m, value)->type;
     cr_assert_eq(t.dtype, HIR_F32);
-    const int64_t heads = t.dim[1], n = t.dim[2], rate = hir_rate(t.dim[0]), cap = p->t / rate;
-    float *to = guarded((size_t)(cap * heads * n) * sizeof *to);
-    for (int64_t at = 0; at < cap * heads; at++) {
+    const int64_t heads = t.dim[1], n = t.dim[2], rate = hir_rate(t.dim[0]);
+    const int64_t cap = (p->t + GRADIENT_SLACK) / rate;
+    const size_t bytes = (size_t)(cap * heads * n) * sizeof *x;
+    float *to = memset(guarded(bytes), 0xff, bytes);
+    for (int64_t at = 0; at < p->t / rate * heads; at++) {
         const int64_t token = at / heads * rate + rate - 1, head = at % heads;
         memcpy(to + (head * cap + at / heads) * n, x + (token * heads + head) * n,
                (size_t)n * sizeof *to);
@@ -132,7 +143,7 @@ static inline const hir_op *gradient_output(const gradient_problem *p, hir_id va
 static inline void gradient_run(gradient_problem *p, const compiled *c, bool cut, float **out) {
     const hir_module *m = p->b.m;
     const hir_op *kernel = hir_op_at(m, p->kernel);
-    hrt_frame frame = {.T = p->t, .C = p->t, .cap = p->t};
+    hrt_frame frame = {.T = p->t, .C = p->t, .cap = p->t + GRADIENT_SLACK};
     void *args[2 * GRADIENT_OPERANDS], *caches[2 * GRADIENT_OPERANDS] = {NULL};
     uint64_t before = 77;
     for (uint32_t r = 0; r < kernel->n_results; r++) {

@@ -18,16 +18,6 @@ typedef struct shape {
 
 enum { LIST = 4 }; /* number of the input */
 
-static void put_append(hd_text *text, const char *name, const char *dim, int64_t groups,
-                       int64_t n) {
-    hd_text_f(
-        text,
-        "  %%%s = kernel.row {name = \"%s\", rows = \"all\", split_decode = \"none\", "
-        "split_prefill = \"rows\"} : f32[%s, %ld, %ld] {\n"
-        "    %%%s_row = cache_append %%x%s, $%s : f32[%s, %ld, %ld]\n    yield %%%s_row\n  }\n",
-        name, name, dim, groups, n, name, name, name, dim, groups, n, name);
-}
-
 static void put_gradient(hd_text *text, const shape *s, const char *of, const char *type) {
     hd_text_f(text,
               "    %%d%s = attention_selected_grad %%q, %%k, %%%s, %s, %s, %s, %%dy {scale = 0.4",
@@ -52,9 +42,9 @@ static const char *module_of(hd_arena *a, const shape *s) {
               "func(%%q: f32[%s], %%xk: f32[T, %s], %%xv: f32[T, %s], %%xe: f32[T, %s], "
               "%%list: i32[T, %ld, %ld], %%sink: f32[%s], %%dy: f32[T, %ld, %ld]) {\n",
               q, k, v, k, s->most ? s->lists : 1, s->most ? s->most : 1, sink, s->heads, s->m);
-    put_append(&text, "k", "C", s->groups, s->n);
-    if (!s->same) put_append(&text, "v", "C", s->groups, s->m);
-    if (s->rate) put_append(&text, "e", entries, s->groups, s->n);
+    gradient_put_cache(&text, "k", hd_printf(a, "C, %s", k));
+    if (!s->same) gradient_put_cache(&text, "v", hd_printf(a, "C, %s", v));
+    if (s->rate) gradient_put_cache(&text, "e", hd_printf(a, "%s, %s", entries, k));
     hd_text_f(&text, "  %%1, %%2, %%3%s%s = " GRADIENT_KERNEL " : f32[%s], f32[T, %s], f32[T, %s]",
               s->rate ? ", %4" : "", s->sink ? ", %5" : "", q, k, v);
     if (s->rate) hd_text_f(&text, ", f32[T, %s]", k);
