@@ -4,8 +4,8 @@
  * Both factors have rows of tokens, and a product of one token is a row of one times a row of the
  * other. The register tile is that of all contractions (tile.c): it broadcasts numbers of a and
  * loads vectors of b, token after token. Each token's row is in another page, and rows a multiple
- * of 4 KB apart share few sets of the L1. So a block of tokens is copied first: a into panels
- * [token][rows of a tile], b into panels [token][16], as read from memory, without transposing.
+ * of 4 KB apart share few sets of the L1. So a block of tokens is copied first, in panels
+ * [token][16] of b, and of a [token][rows of some tiles], in whole vectors and without transposing.
  *
  *     for each block of rows of y              as many as stay in the L2 together with the copies
  *       for each block of tokens               hcg_block_steps: the level's panels of b fit the L1
@@ -18,17 +18,20 @@
  * written once, whatever the number of tokens.
  */
 #include "codegen/emit/shared.h"
+#include "codegen/emit/stream.h"
 #include "codegen/matmul/matrix.h"
 #include "codegen/matmul/tile.h"
 
 enum {
     LINE = 16,        /* floats between panels, so that they do not begin in one set of the L1 */
     FEWEST_ROWS = 48, /* of a block of y, however small the L2 is */
+    AHEAD = 4, /* rows, of which each begins in another page, between a prefetch and a copy */
 };
 
 /* The blocks of a level. Panels and parts of the workspace are counted in floats. */
 typedef struct blocks {
     int64_t rows, tokens;
+    int64_t tiles;            /* of a panel of a: together they are whole vectors */
     int64_t a_panel, b_panel; /* from one panel to the next */
     int64_t b, sums;          /* where the copy of b and the sums begin; a's begins at 0 */
 } blocks;
@@ -41,9 +44,13 @@ static blocks blocks_of(const hcg_level *level) {
     const int64_t floats = (int64_t)level->machine.l2 / 4 * 3 / (int64_t)sizeof(float);
     z.rows = (floats - z.tokens * wide) / (wide + z.tokens);
     if (z.rows < FEWEST_ROWS) z.rows = FEWEST_ROWS;
-    z.rows = z.rows / height * height;
-    z.a_panel = z.tokens * height + LINE, z.b_panel = z.tokens * HIR_PANEL + LINE;
-    z.b = (z.rows / height * z.a_panel + LINE - 1) / LINE * LINE;
+    z.tiles = 1;
+    while (z.tiles * height % level->lanes)
+        z.tiles++;
+    const int64_t a_wide = z.tiles * height;
+    z.rows = z.rows / a_wide * a_wide;
+    z.a_panel = z.tokens * a_wide + LINE, z.b_panel = z.tokens * HIR_PANEL + LINE;
+    z.b = z.rows / a_wide * z.a_panel;
     z.sums = z.b + wide / HIR_PANEL * z.b_panel;
     return z;
 }
@@ -58,12 +65,21 @@ uint64_t hcg_outer_bytes(const hcg_level *level, int64_t n) {
 /* ---- copies ---------------------------------------------------------------------------------- */
 enum { FROM, LD, COLUMNS, ROWS_OF, EACH, COUNT, OUT, COPY_PARAMS };
 
-/* One row of a panel. Vectors may be wider than a panel: what they write of the panel's next row,
- * that row overwrites; after the last row there is a gap. */
+/* Where row `row` begins; of a list, the row that entry `row` names. */
+static LLVMValueRef row_at(hcg_emit *e, const LLVMValueRef *g, LLVMValueRef row, bool listed) {
+    if (listed) {
+        row = LLVMBuildLoad2(e->b, e->i32, hcg_at(e, e->i32, g[ROWS_OF], row), "");
+        LLVMSetAlignment(row, 4);
+        row = LLVMBuildSExt(e->b, row, e->i64, "");
+        row = LLVMBuildUDiv(e->b, row, g[EACH], "");
+    }
+    return hcg_at(e, e->f32, g[FROM], hcg_mul(e, row, g[LD]));
+}
+
+/* One row of a panel, whose last columns may not exist. */
 static void copy_line(hcg_emit *e, unsigned width, LLVMValueRef from, LLVMValueRef left,
                       LLVMValueRef to) {
-    const unsigned lanes = e->level->lanes;
-    for (unsigned v = 0; v < width; v += lanes) {
+    for (unsigned v = 0; v < width; v += e->level->lanes) {
         LLVMValueRef at = hcg_i64(e, v), n = left && v ? hcg_sub(e, left, at) : left;
         hcg_store(e, hcg_at(e, e->f32, to, at),
                   hcg_load(e, HIR_F32, hcg_at(e, e->f32, from, at), n), NULL);
@@ -77,24 +93,21 @@ static hcg_shared copy_function(hcg_emit *e, unsigned width, int64_t panel, bool
     hcg_shared s;
     const char *name = hd_printf(e->arena, "pack_columns_%u%s", width, listed ? "_of_list" : "");
     if (!hcg_shared_begin(e, name, params, COPY_PARAMS, &s)) return s;
-    const unsigned lanes = e->level->lanes, vectors = (width + lanes - 1) / lanes;
     LLVMValueRef zero = hcg_i64(e, 0), one = hcg_i64(e, 1), step = hcg_i64(e, width);
-    LLVMValueRef whole = hcg_sub(e, s.param[COLUMNS], hcg_i64(e, vectors * lanes - 1));
+    LLVMValueRef columns = s.param[COLUMNS], whole = hcg_sub(e, columns, hcg_i64(e, width - 1));
+    LLVMValueRef last_row = hcg_sub(e, s.param[COUNT], one);
     hcg_loop lr = hcg_loop_begin(e, zero, s.param[COUNT], one, "row", 0, NULL);
-    LLVMValueRef row = lr.index, to[] = {hcg_mul(e, lr.index, step)};
-    if (listed) {
-        LLVMValueRef at = hcg_at(e, e->i32, s.param[ROWS_OF], row);
-        row = LLVMBuildLoad2(e->b, e->i32, at, "");
-        LLVMSetAlignment(row, 4);
-        row = LLVMBuildSExt(e->b, row, e->i64, "");
-        row = LLVMBuildUDiv(e->b, row, s.param[EACH], "");
-    }
-    LLVMValueRef from = hcg_at(e, e->f32, s.param[FROM], hcg_mul(e, row, s.param[LD])), at = zero;
+    LLVMValueRef ahead = hcg_smaller(e, hcg_add(e, lr.index, hcg_i64(e, AHEAD)), last_row);
+    LLVMValueRef from = row_at(e, s.param, lr.index, listed);
+    LLVMValueRef next = row_at(e, s.param, ahead, listed);
+    LLVMValueRef to[] = {hcg_mul(e, lr.index, step)}, at = zero;
     for (int last = 0; last < 2; last++) {
-        LLVMValueRef end = last ? s.param[COLUMNS] : whole;
+        LLVMValueRef end = last ? columns : whole;
         hcg_loop l = hcg_loop_begin(e, at, end, step, last ? "last" : "column", 1, to);
+        for (unsigned i = 0; i < width * sizeof(float); i += e->level->machine.line)
+            hcg_prefetch(e, hcg_at(e, e->f32, next, l.index), i);
         copy_line(e, width, hcg_at(e, e->f32, from, l.index),
-                  last ? hcg_sub(e, s.param[COLUMNS], l.index) : NULL,
+                  last ? hcg_sub(e, columns, l.index) : NULL,
                   hcg_at(e, e->f32, s.param[OUT], l.carried[0]));
         to[0] = hcg_add(e, l.carried[0], hcg_i64(e, panel));
         hcg_loop_end(e, &l, to);
@@ -124,7 +137,7 @@ typedef struct outer {
 /* Copies the block's tokens of a (columns `first` on, `n` of them) or b. */
 static void copy_block(hcg_emit *e, const outer *o, bool of_a, LLVMValueRef first, LLVMValueRef n) {
     const LLVMValueRef *g = o->g + (of_a ? 0 : B);
-    const unsigned width = of_a ? o->d.rows : HIR_PANEL;
+    const unsigned width = of_a ? (unsigned)o->d.stride : HIR_PANEL;
     hcg_shared f = copy_function(e, width, of_a ? o->z.a_panel : o->z.b_panel, o->listed);
     if (!o->listed) first = hcg_add(e, first, hcg_mul(e, o->token, g[LDA]));
     LLVMValueRef args[COPY_PARAMS] = {
@@ -181,8 +194,12 @@ static void emit_tile(hcg_emit *e, const outer *o, LLVMValueRef down, LLVMValueR
     LLVMValueRef left = LLVMBuildSelect(e->b, o->last, rows, zero, "");
     LLVMValueRef first = hcg_add(e, o->row, row);
     hcg_prefetch_rows(e, o->g[Y], o->g[LDY], first, left, column, (unsigned)wide * 4);
+    LLVMValueRef panel = LLVMBuildUDiv(e->b, down, hcg_i64(e, o->z.tiles), "");
+    LLVMValueRef in_panel = hcg_sub(e, down, hcg_mul_const(e, panel, o->z.tiles));
+    LLVMValueRef a =
+        hcg_add(e, hcg_mul_const(e, panel, o->z.a_panel), hcg_mul_const(e, in_panel, height));
     LLVMValueRef args[TILE_PARAMS] = {
-        hcg_at(e, e->f32, o->a, hcg_mul_const(e, down, o->z.a_panel)),
+        hcg_at(e, e->f32, o->a, a),
         zero,
         hcg_at(e, e->f32, o->b, hcg_mul_const(e, o->panel, o->z.b_panel)),
         hcg_i64(e, o->z.b_panel),
@@ -222,7 +239,8 @@ static hcg_shared outer_function(hcg_emit *e, bool listed) {
     const hcg_tile *tile = hcg_tile_of(e->level);
     outer o = {.z = blocks_of(e->level), .g = s.param, .listed = listed};
     o.d = (tile_kind){.b = HIR_F32, .x = HIR_F32, .depth = 1, .outputs = HIR_PANEL};
-    o.d.rows = tile->rows, o.d.panels = tile->panels, o.d.across = o.d.stride = tile->rows;
+    o.d.rows = tile->rows, o.d.panels = tile->panels, o.d.across = tile->rows;
+    o.d.stride = o.z.tiles * tile->rows;
     o.a = s.param[SPACE];
     o.b = hcg_at(e, e->f32, o.a, hcg_i64(e, o.z.b));
     o.sums = hcg_at(e, e->f32, o.a, hcg_i64(e, o.z.sums));
