@@ -20,14 +20,26 @@ typedef struct rows {
 
 static hir_ref rows_of(rows *r, hir_ref x);
 
-/* May the op be done for rows of tokens as well as for rows of a cache? */
-static bool is_local_to_rows(const hir_op *o) {
-    if (hir_has_trait(o->code, HIR_ELEMENTWISE)) return true;
-    return o->code == HIR_RESHAPE_OP || o->code == HIR_CONST_OP;
+/* Are all operands rows of a cache? */
+static bool reads_rows_alone(const hir_module *m, const hir_op *o) {
+    for (uint32_t i = 0; i < o->n_args; i++)
+        if (!hir_type_has_c(hir_ref_type(m, o->args[i]))) return false;
+    return true;
+}
+
+/* May the op be done for rows of tokens as well as for rows of a cache? Of a cache with a row for
+ * several positions the rows of other tokens are zeros, and must stay so. */
+static bool is_local_to_rows(const hir_module *m, hir_id op) {
+    const hir_op *o = hir_op_at(m, op);
+    if (o->code == HIR_RESHAPE_OP) return true;
+    if (hir_value_at(m, o->results[0])->type.dim[0] == HIR_C)
+        return o->code == HIR_CONST_OP || hir_has_trait(o->code, HIR_ELEMENTWISE);
+    const bool linear = o->code == HIR_ADD_OP || o->code == HIR_SUB_OP || o->code == HIR_NEG_OP;
+    return linear && reads_rows_alone(m, o);
 }
 
 static hir_attr by_token(const rows *r, hir_attr a) {
-    if (a.id != HIR_A_SHAPE || a.n == 0 || a.ints[0] != HIR_C) return a;
+    if (a.id != HIR_A_SHAPE || a.n == 0 || !hir_is_length(a.ints[0])) return a;
     int64_t *dims = hd_new_array(r->m->arena, int64_t, a.n);
     for (uint32_t i = 0; i < a.n; i++)
         dims[i] = i ? a.ints[i] : HIR_T;
@@ -53,7 +65,7 @@ static hir_ref again(rows *r, hir_id op) {
 static hir_ref rows_of(rows *r, hir_ref x) {
     if (x.kind != HIR_REF_VALUE || !hir_type_has_c(hir_ref_type(r->m, x))) return x;
     const hir_id op = pass_def(r->m, x);
-    if (op != HIR_NONE && is_local_to_rows(hir_op_at(r->m, op))) return again(r, op);
+    if (op != HIR_NONE && is_local_to_rows(r->m, op)) return again(r, op);
     return hir_emit(&r->b, HIR_CACHE_ROWS_OP, &x, 1, NULL, 0);
 }
 
@@ -61,10 +73,10 @@ static bool move_rows(hir_pass_context *c) {
     rows r = {.c = c, .m = c->m, .forward = {.arena = c->scratch}};
     HIR_EACH(c->m, op, c->m->first) {
         pass_forward_args(&r.forward, c->m, op);
-        if (!hir_is_view_of_rows(c->m, hir_op_at(c->m, op))) continue;
+        if (hir_op_at(c->m, op)->code != HIR_CACHE_ROWS_OP) continue;
         const hir_ref x = pass_arg(c->m, op, 0);
         const hir_id made = pass_def(c->m, x);
-        if (made == HIR_NONE || !is_local_to_rows(hir_op_at(c->m, made))) continue;
+        if (made == HIR_NONE || !is_local_to_rows(c->m, made)) continue;
         r.b = hir_before(c->m, c->diags, op);
         const hir_ref y = again(&r, made);
         if (y.kind == HIR_REF_NONE) return false;
