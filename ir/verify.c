@@ -78,9 +78,7 @@ static bool verify_factors(verifier *v, const hir_weight *w, const hir_derived_r
                    w->name, (long long)factor->first, (long long)(factor->first + n), name,
                    hir_type_string(v->d->arena, f->type));
         else if (factor->by == HIR_DERIVED_TRANSPOSED &&
-                 (f->type.rank < 2 || f->type.rank > 3 ||
-                  factor->first % f->type.dim[f->type.rank - 1] ||
-                  n % f->type.dim[f->type.rank - 1]))
+                 (f->type.rank < 2 || f->type.rank > 3 || n % row || factor->first % (n / row)))
             REFUSE(v, HD_E_TYPE, loc, "weight @%s: what is transposed of @%s, %s, is no whole rows",
                    w->name, name, hir_type_string(v->d->arena, f->type));
         else if (n != 1 && n != row && n != rows * row)

@@ -93,9 +93,10 @@ uint64_t hcg_made_rows(const hcg_maker *k, uint64_t bytes, uint64_t step) {
 }
 
 /* ---- tensors that are stored transposed ------------------------------------------------------ */
-/* Does the slice consist of whole matrices of a tensor that is, in the file, their transpose? */
-static bool is_as_stored(const hd_tensor *t, const hir_derived_factor *f) {
+/* Is the slice a matrix of a tensor whose transpose the file holds, with rows of `row` elements? */
+static bool is_as_stored(const hd_tensor *t, const hir_derived_factor *f, uint64_t row) {
     if (t->rank < 2 || !t->packed || !t->packed->transposed) return false;
+    if ((uint64_t)t->shape[t->rank - 2] != row) return false;
     const uint64_t matrix = (uint64_t)t->shape[t->rank - 1] * (uint64_t)t->shape[t->rank - 2];
     return matrix && (uint64_t)hir_factor_elements(f, (int64_t)t->elements) == matrix &&
            (t->packed_first + (uint64_t)f->first) % matrix == 0;
@@ -114,7 +115,7 @@ static hd_tensor in_file_order(const hd_tensor *t, hd_packed *packed) {
 static bool is_block_as_stored(const hcg_maker *k, const block *b) {
     const hir_derived_factor *f = b->of->factor;
     const hd_tensor *t = hd_tensors_find(k->weights, f->name);
-    return b->of->n == 1 && f->by == HIR_DERIVED_TRANSPOSED && is_as_stored(t, f) &&
+    return b->of->n == 1 && f->by == HIR_DERIVED_TRANSPOSED && is_as_stored(t, f, k->row) &&
            t->packed->cols == k->row && t->packed->rows == b->rows;
 }
 
@@ -172,16 +173,16 @@ static void read_as_is(const workspace *own, const hd_tensor *t, uint64_t first,
 
 /* y[k][i] = x[i][k] for the rows that the slice holds. Reads n elements of y, which are rows of y,
  * from contiguous ranges of the rows of x. */
-static void read_transposed(const workspace *own, const hd_tensor *t, const hir_derived_factor *f,
-                            uint64_t at, uint64_t n, double *out) {
+static void read_transposed(const hcg_maker *k, const workspace *own, const hd_tensor *t,
+                            const hir_derived_factor *f, uint64_t at, uint64_t n, double *out) {
     const uint64_t all = (uint64_t)hir_factor_elements(f, (int64_t)t->elements);
-    const uint64_t across = (uint64_t)t->shape[t->rank - 1], down = all / across;
+    const uint64_t down = k->row, across = all / down;
     const uint64_t from = at / down, end = (at + n + down - 1) / down; /* rows of y */
     for (uint64_t i = 0; i < down; i++) {
         hd_tensor_to_f32(t, (uint64_t)f->first + i * across + from, end - from, own->read);
-        for (uint64_t k = from; k < end; k++) {
-            const uint64_t y = k * down + i;
-            if (y >= at && y < at + n) out[y - at] = (double)own->read[k - from];
+        for (uint64_t r = from; r < end; r++) {
+            const uint64_t y = r * down + i;
+            if (y >= at && y < at + n) out[y - at] = (double)own->read[r - from];
         }
     }
 }
@@ -199,10 +200,10 @@ static void read_factor(const hcg_maker *k, const workspace *own, const hir_deri
                         uint64_t at, uint64_t n, double *out) {
     const hd_tensor *t = hd_tensors_find(k->weights, f->name);
     const uint64_t first = (uint64_t)f->first + at;
-    if (f->by == HIR_DERIVED_TRANSPOSED && is_as_stored(t, f)) {
+    if (f->by == HIR_DERIVED_TRANSPOSED && is_as_stored(t, f, k->row)) {
         read_stored(own, t, first, n, out);
     } else if (f->by == HIR_DERIVED_TRANSPOSED) {
-        read_transposed(own, t, f, at, n, out);
+        read_transposed(k, own, t, f, at, n, out);
     } else if (f->by == HIR_DERIVED_SOFTMAX) {
         memcpy(out, softmax_of(k, t) + first, n * sizeof *out);
     } else {

@@ -96,13 +96,14 @@ bool eval_shape_array(eval_call *c, hd_loc loc, const char *what, hir_type t, hi
 
 static bool whole_weight(eval_call *c, uint32_t w, hir_array *out);
 
-/* The elements of a factor: its weight, with the factor's function applied, sliced. */
-static bool factor_array(eval_call *c, const hir_derived_factor *f, hir_array *out) {
+/* The elements of a factor: its weight, with the factor's function applied, sliced. `row`: elements of
+ * a row of the derived weight. */
+static bool factor_array(eval_call *c, const hir_derived_factor *f, int64_t row, hir_array *out) {
     if (!whole_weight(c, hir_find_weight(c->m, f->name), out)) return false;
     if (f->by == HIR_DERIVED_TRANSPOSED) {
         const int64_t n = hir_factor_elements(f, out->n);
         double *y = hd_new_array(c->scratch, double, (size_t)n);
-        hir_transpose_rows(out->at + f->first, n, out->type.dim[out->type.rank - 1], y);
+        hir_transpose_rows(out->at + f->first, n, n / row, y);
         out->at = y, out->n = n;
         return true;
     }
@@ -126,7 +127,7 @@ static bool derive_weight(eval_call *c, const hir_weight *w, int64_t n, double *
         const int64_t block = hir_derived_rows(c->e->with_whole, &w->rows[r], row) * row;
         for (uint32_t k = 0; k < w->rows[r].n; k++) {
             hir_array f;
-            if (!factor_array(c, &w->rows[r].factor[k], &f)) return false;
+            if (!factor_array(c, &w->rows[r].factor[k], row, &f)) return false;
             for (int64_t i = 0; i < block; i++)
                 at[i] *= f.at[i % f.n];
         }

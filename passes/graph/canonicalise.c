@@ -58,6 +58,14 @@ static outcome replace(canon *c, hir_id op, hir_ref with) {
     return REPLACED;
 }
 
+/* The same, also by a weight. */
+static outcome replace_by_any(canon *c, hir_id op, hir_ref with) {
+    if (with.kind != HIR_REF_WEIGHT) return replace(c, op, with);
+    pass_forward_op(&c->forward, c->m, op, with);
+    c->c->changed = true;
+    return REPLACED;
+}
+
 static bool same_type(const canon *c, hir_id op, hir_ref r) {
     return hir_type_equal(hir_ref_type(c->m, r), pass_result_type(c->m, op));
 }
@@ -377,8 +385,12 @@ static outcome transpose(canon *c, hir_id op) {
     /* y's dim i is x's dim p[i], which is z's dim q[p[i]] */
     const hir_attr *q = hir_find_attr(hir_op_at(c->m, inner), HIR_A_PERM);
     int64_t both[HIR_MAX_RANK];
-    for (uint32_t i = 0; i < perm->n; i++)
+    identity = true;
+    for (uint32_t i = 0; i < perm->n; i++) {
         both[i] = q->ints[perm->ints[i]];
+        identity &= both[i] == (int64_t)i;
+    }
+    if (identity) return replace_by_any(c, op, pass_arg(c->m, inner, 0));
     hir_set_attr(c->m, op, hir_ints(HIR_A_PERM, both, perm->n));
     return set_arg(c, op, 0, pass_arg(c->m, inner, 0));
 }

@@ -232,16 +232,24 @@ static bool is_matrix(hir_type t) {
     return t.rank == 2 && t.dim[1] > 1;
 }
 
-/* Does the op swap the last two dims of a weight of the checkpoint? */
-static bool is_transposed(const folder *f, hir_id op) {
-    const hir_op *o = hir_op_at(f->m, op);
-    if (o->code != HIR_TRANSPOSE_OP || o->args[0].kind != HIR_REF_WEIGHT) return false;
-    const hir_weight *w = &f->m->weights.at[o->args[0].index];
-    const uint32_t rank = w->type.rank;
+/* The weight of the checkpoint that the op reads, perhaps reshaped; NULL: it reads something else. */
+static const hir_weight *weight_of(const folder *f, hir_id op) {
+    hir_ref x = pass_arg(f->m, op, 0);
+    const hir_id reshape = pass_def_if(f->m, x, HIR_RESHAPE_OP);
+    if (reshape != HIR_NONE) x = pass_arg(f->m, reshape, 0);
+    const hir_weight *w = x.kind == HIR_REF_WEIGHT ? &f->m->weights.at[x.index] : NULL;
     /* parameters lie in one piece, however a checkpoint stores them */
-    const bool stacked = w->stacked && !hir_has_gradients(f->m);
-    if (hir_is_derived(w) || stacked || rank < 2 || rank > 3) return false;
-    const int64_t *perm = hir_find_attr(o, HIR_A_PERM)->ints;
+    const bool stacked = w && w->stacked && !hir_has_gradients(f->m);
+    return !w || hir_is_derived(w) || stacked ? NULL : w;
+}
+
+/* Does the op swap the last two dims of a weight of the checkpoint, or of its reshape? */
+static bool is_transposed(const folder *f, hir_id op) {
+    if (hir_op_at(f->m, op)->code != HIR_TRANSPOSE_OP) return false;
+    const hir_weight *w = weight_of(f, op);
+    const uint32_t rank = hir_arg_type(f->m, op, 0).rank;
+    if (!w || rank < 2 || rank > 3 || w->type.rank < 2 || w->type.rank > 3) return false;
+    const int64_t *perm = hir_find_attr(hir_op_at(f->m, op), HIR_A_PERM)->ints;
     return perm[rank - 2] == rank - 1 && perm[rank - 1] == rank - 2;
 }
 
@@ -259,8 +267,8 @@ static bool is_reshaped(const folder *f, hir_id op) {
 
 /* The derived rows of a transposed weight: one for each matrix. */
 static uint32_t transposed_rows(const folder *f, hir_id op, hir_derived_row **rows) {
-    const hir_weight *w = &f->m->weights.at[hir_op_at(f->m, op)->args[0].index];
-    const hir_type t = w->type;
+    const hir_weight *w = weight_of(f, op);
+    const hir_type t = hir_arg_type(f->m, op, 0);
     const uint32_t n = t.rank == 3 ? (uint32_t)t.dim[0] : 1;
     const int64_t each = t.dim[t.rank - 2] * t.dim[t.rank - 1];
     *rows = hd_new_array(f->c->scratch, hir_derived_row, n);

@@ -171,6 +171,27 @@ Test(weights_stacked, a_transposed_stack_is_packed_as_the_stack) {
         }
 }
 
+/* How long rows are says the weight that is made, not the tensor, which may have another shape. */
+Test(weights_stacked, a_reshaped_stack_is_transposed) {
+    static const int64_t size[] = {5, 19, 70}, other[] = {175, 38};
+    hd_tensors plain = {0}, turned = {0}, flat = {0};
+    add_tensor(&plain, "w", 3, size, 0);
+    add_transposed(&turned, &plain.list.at[0]);
+    add_tensor(&flat, "right", 2, other, 0);
+    memcpy((void *)(uintptr_t)flat.list.at[0].data, turned.list.at[0].data,
+           (size_t)(other[0] * other[1]) * sizeof(float));
+    for (size_t s = 0; s < sizeof stores / sizeof *stores; s += 2) {
+        hir_module *m =
+            made_of_transposed(size[0], size[1], size[2], stores[s].dtype, stores[s].layout);
+        const hd_bytes x = packed_weight(m, 1, &turned, "a.weights");
+        m->weights.at[0].type = hir_make_type(HIR_F32, 2, other);
+        cr_assert(hir_verify(m, &diags), "%s", diags.list.n ? diags.list.at[0].message : "");
+        const hd_bytes y = packed_weight(m, 1, &flat, "b.weights");
+        cr_assert_eq(x.n, y.n);
+        cr_expect_eq(memcmp(x.at + 4096, y.at + 4096, x.n - 4096), 0, "type %zu", s);
+    }
+}
+
 /* The place of a number that cannot be stored is that in the whole weight. */
 Test(weights_stacked, a_made_number_that_cannot_be_stored_is_found) {
     hd_tensors plain = {0}, turned = {0};
