@@ -24,25 +24,34 @@ static bool reject(hcg_emit *e, hir_id op, const char *what) {
     return false;
 }
 
+/* Rows of whole panels are added to as products are made. */
+static void aim(hcg_emit *e, const hcg_gradient_tile *t, hcg_row_gradients *rows,
+                const hcg_gathered *to) {
+    if (!to->result || to->n != rows->ld) return;
+    rows->at = hcg_gathered_at(e, to, t->first), rows->stride = to->stride;
+}
+
 static void fetch(hcg_emit *e, hcg_gradient_tile *t) {
     const gradients *g = t->of;
     t->keys = hcg_cache_row(e, &g->a, &g->a.k, t->group, t->first);
     t->values = hcg_cache_row(e, &g->a, &g->a.v, t->group, t->first);
+    aim(e, t, &t->of_keys, &g->parts.of[K]);
+    aim(e, t, &t->of_values, &g->parts.of[V]);
 }
 
-static void add_rows(hcg_emit *e, const hcg_gradient_tile *t, LLVMValueRef rows, int64_t ld,
+static void add_rows(hcg_emit *e, const hcg_gradient_tile *t, const hcg_row_gradients *rows,
                      const hcg_gathered *to) {
-    if (!to->result) return;
+    if (!to->result || rows->at) return;
     hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), t->count, hcg_i64(e, 1), "row", 0, NULL);
-    hcg_add_row(e, hcg_at(e, e->f32, rows, hcg_mul_const(e, l.index, ld)),
+    hcg_add_row(e, hcg_at(e, e->f32, rows->parts, hcg_mul_const(e, l.index, rows->ld)),
                 hcg_gathered_at(e, to, hcg_add(e, t->first, l.index)), to->n);
     hcg_loop_end(e, &l, NULL);
 }
 
 static void add(hcg_emit *e, hcg_gradient_tile *t) {
     const gradients *g = t->of;
-    add_rows(e, t, t->key_parts, t->ld_keys, &g->parts.of[K]);
-    add_rows(e, t, t->value_parts, t->ld_values, &g->parts.of[V]);
+    add_rows(e, t, &t->of_keys, &g->parts.of[K]);
+    add_rows(e, t, &t->of_values, &g->parts.of[V]);
 }
 
 static void emit_part(hcg_emit *e, hcg_attention_parts *p, LLVMValueRef from, LLVMValueRef to) {
@@ -95,7 +104,7 @@ static bool emit_attention_grad(hcg_emit *e, const hcg_kernel *k) {
     p->of[V] = (hcg_gathered){.result = result_of(e, k, "v").at, .n = g.a.m};
     p->sink = result_of(e, k, "sink");
     t->dq = result_of(e, k, "q").at, t->dbias = result_of(e, k, "bias").at, t->dsink = p->sink.at;
-    t->of_keys = p->of[K].result != NULL, t->of_values = p->of[V].result != NULL;
+    t->of_keys.wanted = p->of[K].result != NULL, t->of_values.wanted = p->of[V].result != NULL;
     if (e->diags->errors != errors) return false;
     hcg_at_op(e, id);
     hcg_gradient_begin(e, t);

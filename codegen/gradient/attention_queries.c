@@ -418,14 +418,14 @@ static void weigh(hcg_emit *e, const tile *t, LLVMValueRef query) {
     hcg_loop_end(e, &l, NULL);
 }
 
-/* part[key][..] = x^T of the queries in s */
+/* x^T of the queries in s, for each key: in `parts`, or added to the rows. */
 static void sum_queries(hcg_emit *e, const tile *t, LLVMValueRef x, const hcg_gradient_rows *s,
-                        LLVMValueRef part) {
-    const int64_t ld = hcg_whole_panels(s->n);
+                        const hcg_row_gradients *to) {
     hcg_gemm g = {.dtype = HIR_F32, .x_dtype = HIR_F32, .x = x, .ldx = hcg_i64(e, t->width)};
-    g.rows = t->count, g.k = t->queries, g.b = s->columns, g.panels = hcg_i64(e, ld / HIR_PANEL);
-    g.c = part, g.ldc = hcg_i64(e, ld);
-    hcg_call_gemm(e, &g);
+    g.rows = t->count, g.k = t->queries, g.b = s->columns;
+    g.panels = hcg_i64(e, to->ld / HIR_PANEL), g.accumulate = to->at != NULL;
+    g.c = to->at ? to->at : to->parts, g.ldc = to->at ? to->stride : hcg_i64(e, to->ld);
+    if (to->wanted) hcg_call_gemm(e, &g);
 }
 
 /* dQ^T += K^T dL^T */
@@ -446,11 +446,11 @@ static void differentiate_keys(hcg_emit *e, tile *t) {
     hcg_loop v = each_vector(e, t);
     weigh(e, t, v.index);
     hcg_loop_end(e, &v, NULL);
-    if (t->of_keys) sum_queries(e, t, t->slopes, &t->q, t->key_parts);
-    if (t->of_values) sum_queries(e, t, t->scores, &t->dy, t->value_parts);
+    sum_queries(e, t, t->slopes, &t->q, &t->of_keys);
+    sum_queries(e, t, t->scores, &t->dy, &t->of_values);
     if (t->dq) sum_keys(e, t);
     if (t->dbias) leave_bias(e, t);
-    if (t->of_keys || t->of_values) t->add(e, t);
+    t->add(e, t);
 }
 
 /* ---- the tile -------------------------------------------------------------------------------- */
@@ -480,9 +480,11 @@ void hcg_gradient_begin(hcg_emit *e, tile *t) {
     }
     t->panels_dq = hcg_floats(e, t->width * t->q.n);
     t->rows_dq = hcg_floats(e, HIR_PANEL * t->q.n);
-    t->ld_keys = hcg_whole_panels(t->q.n), t->ld_values = hcg_whole_panels(t->dy.n);
-    t->key_parts = hcg_floats(e, KEYS * t->ld_keys);
-    t->value_parts = hcg_floats(e, KEYS * t->ld_values);
+    hcg_row_gradients *const of[] = {&t->of_keys, &t->of_values};
+    for (int i = 0; i < 2; i++) {
+        of[i]->ld = hcg_whole_panels(rows[i]->n);
+        if (of[i]->wanted) of[i]->parts = hcg_floats(e, KEYS * of[i]->ld);
+    }
 }
 
 /* Goes to the tile of keys at `first`. */
@@ -545,8 +547,8 @@ void hcg_gradient_queries(hcg_emit *e, tile *t, LLVMValueRef from, LLVMValueRef 
     t->queries = hcg_mul_const(e, t->n, t->a->per_group);
     t->panels = hcg_divide_up(e, t->queries, hcg_i64(e, HIR_PANEL));
     t->from = from, t->to = to;
-    take_rows(e, t, &t->q, t->a->scale, t->of_keys);
-    take_rows(e, t, &t->dy, 1, t->of_values);
+    take_rows(e, t, &t->q, t->a->scale, t->of_keys.wanted);
+    take_rows(e, t, &t->dy, 1, t->of_values.wanted);
     if (t->dq) hcg_zero_row(e, t->panels_dq, t->width * t->q.n);
     if (t->dbias) zero_bias(e, t);
     start_queries(e, t);

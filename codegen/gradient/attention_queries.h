@@ -17,25 +17,31 @@ typedef struct hcg_gradient_rows {
     LLVMValueRef columns; /* and panels of numbers, [n / 16][query][16] */
 } hcg_gradient_rows;
 
+/* The gradients of rows of keys or values. */
+typedef struct hcg_row_gradients {
+    bool wanted;
+    LLVMValueRef parts; /* scratch, [key][ld]: what the queries of the tile add to them */
+    int64_t ld;
+    LLVMValueRef at, stride; /* set by `fetch`: the rows, of whole panels, if it is added to them at
+                                once, and not left in `parts`; else NULL */
+} hcg_row_gradients;
+
 typedef struct hcg_gradient_tile hcg_gradient_tile;
 struct hcg_gradient_tile {
     const hcg_attention *a; /* its k, v and out are not read here */
     int64_t tokens;         /* the most of a tile */
     bool causal;            /* token t sees the keys up to t; otherwise all that there are */
     hcg_gradient_rows q, dy;
-    LLVMValueRef dq, dbias;  /* laid out as what they are gradients of; NULL: not wanted */
-    LLVMValueRef dsink;      /* the same by token; by head, of the group's heads, and added to; NULL
+    LLVMValueRef dq, dbias; /* laid out as what they are gradients of; NULL: not wanted */
+    LLVMValueRef dsink;     /* the same by token; by head, of the group's heads, and added to; NULL
                                in `begin`: not wanted */
-    bool of_keys, of_values; /* are their gradients wanted? */
+    hcg_row_gradients of_keys, of_values;
     /* Sets `keys` and `values` to the rows of the tile of keys: first .. first + count - 1. */
     void (*fetch)(hcg_emit *e, hcg_gradient_tile *t);
-    /* Adds to the gradients of those rows what stands in `parts`: [count][ld] of keys, then
-     * of values. */
+    /* Adds what stands in `parts` to the gradients of those rows. */
     void (*add)(hcg_emit *e, hcg_gradient_tile *t);
     void *of;                  /* for both */
     LLVMValueRef keys, values; /* rows of n and of m numbers, which follow each other */
-    LLVMValueRef key_parts, value_parts;
-    int64_t ld_keys, ld_values; /* of the parts */
     /* Where the tile is: the first token of the call and how many, the key/value head. */
     LLVMValueRef group, row, n;
     LLVMValueRef first, count; /* the present tile of keys */

@@ -85,8 +85,7 @@ static void add_rows(hcg_emit *e, const selected *s, bool near) {
     const bool entry = !near && s->entries.base;
     const hcg_gathered *const to[] = {&s->parts.of[entry ? ENTRY : K],
                                       &s->parts.of[entry ? ENTRY : V]};
-    LLVMValueRef const from[] = {t->key_parts, t->value_parts};
-    const int64_t ld[] = {t->ld_keys, t->ld_values};
+    const hcg_row_gradients *const from[] = {&t->of_keys, &t->of_values};
     hcg_loop l = each_row(e, s, near);
     LLVMValueRef token = row_of(e, s, l.index, near), number = hcg_sub(e, l.index, t->first);
     if (entry && s->rate > 1) {
@@ -95,7 +94,7 @@ static void add_rows(hcg_emit *e, const selected *s, bool near) {
     }
     for (int i = 0; i < 2; i++)
         if (to[i]->result)
-            hcg_add_row(e, hcg_at(e, e->f32, from[i], hcg_mul_const(e, number, ld[i])),
+            hcg_add_row(e, hcg_at(e, e->f32, from[i]->parts, hcg_mul_const(e, number, from[i]->ld)),
                         hcg_gathered_at(e, to[i], token), to[i]->n);
     hcg_loop_end(e, &l, NULL);
 }
@@ -193,8 +192,8 @@ static bool emit_attention_selected_grad(hcg_emit *e, const hcg_kernel *k) {
         p->of[ENTRY] = (hcg_gathered){.result = result_of(e, k, "entries").at, .n = s.a.n};
     p->sink = result_of(e, k, "sink");
     t->dq = result_of(e, k, "q").at, t->dsink = p->sink.at;
-    t->of_keys = p->of[K].result || p->of[ENTRY].result;
-    t->of_values = p->of[V].result || p->of[ENTRY].result;
+    t->of_keys.wanted = p->of[K].result || p->of[ENTRY].result;
+    t->of_values.wanted = p->of[V].result || p->of[ENTRY].result;
     if (e->diags->errors != errors) return false;
     hcg_at_op(e, id);
     hcg_gradient_begin(e, t);
