@@ -1,6 +1,6 @@
 /* The kernel form attention_grad of kernel.sequence: the gradients of the operands of causal
- * attention that the ops of the body name. The call is one sequence from position 0, T = C. Keys and
- * values come from the cache; their gradients are rows of tokens. Columns are parts of heads
+ * attention that the ops of the body name. The call is one sequence from position 0, T = C. Keys
+ * and values come from the cache; their gradients are rows of tokens. Columns are parts of heads
  * (attention_parts.h).
  *
  *     q[T, H, n]  k[C, G, n]  v[C, G, m]  dy[T, H, m]

@@ -1,6 +1,6 @@
 /* A tile of queries and the keys and values that it attends to, for the gradients of attention
- * (attention_queries.c says how). A kernel form decides where the rows of keys and values come from,
- * and where their gradients go. */
+ * (attention_queries.c says how). A kernel form decides where the rows of keys and values come
+ * from, and where their gradients go. */
 #ifndef HCG_ATTENTION_QUERIES_H
 #define HCG_ATTENTION_QUERIES_H
 
@@ -22,8 +22,8 @@ typedef struct hcg_row_gradients {
     bool wanted;
     LLVMValueRef parts; /* scratch, [key][ld]: what the queries of the tile add to them */
     int64_t ld;
-    LLVMValueRef at, stride; /* set by `fetch`: the rows, of whole panels, if it is added to them at
-                                once, and not left in `parts`; else NULL */
+    LLVMValueRef at, stride; /* set by `fetch` if that is added at once, and `parts` not used: the
+                                first row, of whole panels, and the distance of rows; else NULL */
 } hcg_row_gradients;
 
 typedef struct hcg_gradient_tile hcg_gradient_tile;

@@ -7,8 +7,9 @@
  * positions. The query heads of a token that share keys are a tile of queries. Tiles of keys are
  * copies of the rows that they name; gradients are added to the rows where they belong.
  *
- * An entry is key and value: its gradient is the sum of both. The gradients of all kinds of rows are
- * rows of tokens; that of an entry stands at the last of its positions, and other tokens have zeros.
+ * An entry is key and value: its gradient is the sum of both. The gradients of all kinds of rows
+ * are rows of tokens; that of an entry stands at the last of its positions, and other tokens have
+ * zeros.
  */
 #include "codegen/attention/attention_tile.h"
 #include "codegen/attention/query_tile.h"
