@@ -471,8 +471,11 @@ void row_sum_together(row_run *r, const uint32_t *roots, size_t n) {
     bool more = true;
     for (uint32_t level = 1; more; level++) {
         more = false;
-        for (size_t i = n; i-- > 0;)
-            more |= sums_below(r, row_at(r->g, roots[i]), r->loops, level) > level;
+        for (size_t i = n; i-- > 0;) {
+            const row_node *root = row_at(r->g, roots[i]);
+            if (row_of(r->s, root)->chained) continue; /* what it reads is not made yet */
+            more |= sums_below(r, root, r->loops, level) > level;
+        }
     }
 }
 

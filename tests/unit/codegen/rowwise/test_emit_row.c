@@ -461,6 +461,25 @@ static bool prefetches(const char *text, const hcg_level *level) {
 /* Rows are prefetched where an iteration loads half a cache line of each or more: in dot products
  * of sources and queries, and in several mixes of rows that no nest has read before; not for a
  * single mix or short rows. */
+/* A sum of what is made once for the nest, which is made before that sum, though groups of results
+ * make their inner sums first. */
+Test(emit_row, many_results_of_which_some_read_one) {
+    check("hir 1 kernel @t\narena 1024 per token\nfixed 0\n"
+          "func(%s: f32[T, 1] in input[0], %x: f32[T, 48] in input[1], %y: f32[T, 48] in input[2], "
+          "%z: f32[T, 4, 48] in input[3]) {\n"
+          "  %a, %b, %c, %d, %e = " KERNEL(
+              "row0") " : f32[T, 1, 48] in output[0], f32[T, 48] in output[1], f32[T, 48] in "
+                      "output[2], f32[T, 48] in output[3], f32[T, 48] in output[4] {\n"
+                      "    %0 = slice %z {axis = 1, start = 0, length = 1} : f32[T, 1, 48]\n"
+                      "    %1 = mul %s, %x : f32[T, 48]\n    %2 = add %1, %1 : f32[T, 48]\n"
+                      "    %3 = add %2, %y : f32[T, 48]\n    %4 = add %x, %y : f32[T, 48]\n"
+                      "    %5 = sub %x, %y : f32[T, 48]\n    %6 = mul %s, %y : f32[T, 48]\n"
+                      "    yield %0, %3, %4, %5, %6\n  }\n"
+                      "  output %a {name = \"a\"}\n  output %b {name = \"b\"}\n"
+                      "  output %c {name = \"c\"}\n  output %d {name = \"d\"}\n"
+                      "  output %e {name = \"e\"}\n}\n");
+}
+
 Test(emit_row, sources_are_prefetched) {
     const hcg_level *levels;
     hd_arena *a = hd_arena_new();
