@@ -1,10 +1,11 @@
-/* Gradients of attention against the evaluator at every CPU level of this machine: one head and many,
- * heads that share keys, sizes that are no multiple of a vector, one token to many tiles of queries
- * and keys, windows, sinks, a bias by distance, a soft cap, extreme scores, some results or all.
+/* Gradients of attention against the evaluator at every CPU level of this machine: one head and
+ * many, heads that share keys, sizes that are no multiple of a vector, one token to many tiles of
+ * queries and keys, windows, sinks, a bias by distance, a soft cap, extreme scores, some results or
+ * all.
  *
  * Tolerance: entries are sums of up to T H / G products of numbers in [-1, 1] and weights; a
- * product's factors have errors of some 2^-24 times the length of the heads' sums, weights of 2^-23.
- * 5e-6 of the largest entry of a tensor is twice what is seen. */
+ * product's factors have errors of some 2^-24 times the length of the heads' sums, weights of
+ * 2^-23. 5e-6 of the largest entry of a tensor is twice what is seen. */
 #include "tests/unit/codegen/gradient/gradient_harness.h"
 
 enum { Q, K, V, SINK, BIAS, RESULTS };
@@ -151,8 +152,8 @@ Test(emit_attention_grad, plain) {
     check((shape){.t = 301, .heads = 2, .groups = 1, .n = 32, .m = 32});
 }
 
-/* Groups of more heads than a tile has queries, and of a number that does not divide it; more groups
- * than there are parts. */
+/* Groups of more heads than a tile has queries, and of a number that does not divide it; more
+ * groups than there are parts. */
 Test(emit_attention_grad, many_heads) {
     check((shape){.t = 5, .heads = 50, .groups = 1, .n = 16, .m = 24});
     check((shape){.t = 70, .heads = 14, .groups = 2, .n = 20, .m = 7});

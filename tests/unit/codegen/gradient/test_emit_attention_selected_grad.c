@@ -1,7 +1,7 @@
-/* Gradients of attention over rows that a list names, against the evaluator at every CPU level of this
- * machine: lists of positions and of entries, all entries, with a window beside them, lists that end
- * early or at once, one list for all heads or one for each, k and v in one cache or two, sinks, a
- * soft cap.
+/* Gradients of attention over rows that a list names, against the evaluator at every CPU level of
+ * this machine: lists of positions and of entries, all entries, with a window beside them, lists
+ * that end early or at once, one list for all heads or one for each, k and v in one cache or two,
+ * sinks, a soft cap.
  *
  * The tolerance is that of test_emit_attention_grad.c. */
 #include "tests/unit/codegen/gradient/gradient_harness.h"
@@ -70,8 +70,8 @@ static const char *module_of(hd_arena *a, const shape *s) {
     return text.at;
 }
 
-/* Lists of rows that tokens see, each row once, in no order; some end before they are full, and some
- * at once: with -1 or with a row that is not seen. */
+/* Lists of rows that tokens see, each row once, in no order; some end before they are full, and
+ * some at once: with -1 or with a row that is not seen. */
 static void fill_lists(gradient_problem *p, const shape *s) {
     for (int64_t at = 0; at < s->t * s->lists; at++) {
         const int64_t rows = (at / s->lists + 1) / (s->rate ? s->rate : 1);
