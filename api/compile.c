@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "api/evaluator.h"
+#include "api/gradients.h"
 #include "api/report.h"
 #include "api/session.h"
 #include "api/taps.h"
@@ -149,19 +150,20 @@ typedef HD_VEC(hir_pass_id) pass_list;
 
 /* Kernel IR is what the pipeline ends with, so a dump that somebody has edited is compiled as it
  * stands. */
-static void default_passes(hadal_session *s, pass_list *out) {
+static void default_passes(hadal_session *s, bool gradients, pass_list *out) {
     if (s->graph->stage == HIR_STAGE_KERNEL) return;
-    for (const hir_pass_id *id = hir_pipeline(); *id != HIR_PASS_COUNT; id++)
+    const hir_pass_id *all = gradients ? hir_gradient_pipeline() : hir_pipeline();
+    for (const hir_pass_id *id = all; *id != HIR_PASS_COUNT; id++)
         hd_push(s->arena, out, *id);
 }
 
 /* Parses names of passes; `default` among them stands for the whole pipeline. */
-static bool parse_passes(hadal_session *s, const char *list, pass_list *out) {
+static bool parse_passes(hadal_session *s, const char *list, bool gradients, pass_list *out) {
     char *copy = hd_strdup(s->arena, list), *rest = copy;
     for (char *name = strtok_r(copy, ",", &rest); name; name = strtok_r(NULL, ",", &rest)) {
         hir_pass_id id;
         if (strcmp(name, "default") == 0) {
-            default_passes(s, out);
+            default_passes(s, gradients, out);
             continue;
         }
         if (!pass_named(s, name, &id)) return false;
@@ -267,17 +269,21 @@ static bool read_options(hadal_session *s, const hadal_pipeline *p) {
 }
 
 static bool run_passes(hadal_session *s, const hadal_pipeline *p) {
-    if (!api_need_module(s) || !read_options(s, p) || !set_weight_types(s)) return false;
+    if (!api_need_module(s) || !read_options(s, p)) return false;
+    if (p->gradients && !api_may_differentiate(s, p)) return false;
+    if (!set_weight_types(s)) return false;
     s->pass_options.keep_traces = p->keep_traces != 0;
     s->m = hir_module_clone(s->graph, s->arena);
-    const api_added added = {.hidden = p->keep_hidden != 0, .loss = p->loss != 0};
+    const api_added added = {.hidden = p->keep_hidden != 0,
+                             .loss = p->loss != 0 || p->gradients != 0};
     if (!api_choose_taps(s, p) || !api_add_outputs(s, s->m, added)) return false;
     api_recast_states(s, s->m);
     s->program = NULL;
     s->remarks.list.n = 0;
 
     pass_list passes = {0};
-    if (!parse_passes(s, p->passes ? p->passes : "default", &passes)) return false;
+    if (!parse_passes(s, p->passes ? p->passes : "default", p->gradients != 0, &passes))
+        return false;
     if (p->depth_path && s->m->stage == HIR_STAGE_KERNEL) {
         hd_err(&s->diags, HD_E_USAGE, HD_NOWHERE, "this is kernel IR: its depth IR is gone");
         return false;
@@ -468,10 +474,16 @@ static bool emit_header(hadal_session *s, const char *path) {
 }
 
 static bool emit_python(hadal_session *s, const char *path) {
+    if (hir_has_gradients(s->m))
+        return api_reject_gradients(s, "--emit=python writes a class for inference",
+                                    "compile the model without --gradients, too");
     return hcg_emit_python(s->program, &s->diags, path);
 }
 
 static bool emit_weights(hadal_session *s, const char *path) {
+    if (hir_has_gradients(s->m))
+        return api_reject_gradients(s, "its weights are parameters, in memory of the caller",
+                                    "NAME_trainer_parameters says where a checkpoint goes");
     return api_need_weights(s) && api_may_write(s, path) &&
            hcg_pack(s->program, &s->diags, &s->weights, path);
 }

@@ -187,7 +187,8 @@ static hadal_target make_target(const command_line *line, const char *ir_file, b
 static int read_inputs(hadal_session *s, const command_line *line, plan *p) {
     if (make_folders(s, p->dir) || load_model(s, line, p->name)) return 1;
     const bool all = !option_given(line, OPTION_EMIT) && !option_given(line, OPTION_STOP_AFTER);
-    if (all && hadal_weights_path(s)) p->wanted[EMIT_WEIGHTS] = true;
+    const bool weights = !option_given(line, OPTION_GRADIENTS) && hadal_weights_path(s);
+    if (all && weights) p->wanted[EMIT_WEIGHTS] = true;
     const bool needed = p->wanted[EMIT_WEIGHTS] || option_given(line, OPTION_WEIGHTS);
     /* checks the weights against the model as written, before the long work; a model folder may
      * have no weights where none are needed */

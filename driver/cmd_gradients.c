@@ -5,6 +5,7 @@
 #include "driver/commands.h"
 #include "driver/pipeline.h"
 #include "driver/report.h"
+#include "driver/workspace.h"
 
 static int read_sequence(hadal_session *s, const command_line *line, const int32_t **tokens,
                          const int32_t **targets, int64_t *n) {
@@ -25,19 +26,45 @@ static int read_sequence(hadal_session *s, const command_line *line, const int32
     return hadal_fail(s, "usage", message, "each token has a target, -1 if it is not counted");
 }
 
-int cmd_gradients(hadal_session *s, const command_line *line) {
-    const int32_t *tokens = NULL, *targets = NULL;
-    int64_t n = 0;
+/* Makes the library of the gradients in a directory of its own. */
+static int build(hadal_session *s, const command_line *line, workspace *w) {
+    hadal_pipeline pipeline;
+    if (make_pipeline(s, line, &pipeline)) return 1;
+    pipeline.gradients = 1;
+    const char *level = option_get(line, OPTION_CPU_LEVEL);
+    const hadal_target target = {.struct_size = sizeof target,
+                                 .cc = option_get(line, OPTION_LINKER),
+                                 .cpu = level ? level : "native"};
+    if (hadal_check_weights(s) || run_pipeline(s, line, &pipeline) || make_workspace(s, w))
+        return 1;
+    report_step("compiling");
+    return hadal_emit(s, &target, "so", w->files.library);
+}
+
+static int make_gradients(hadal_session *s, const command_line *line, workspace *w) {
+    const int32_t *tokens, *targets;
+    int64_t n;
+    long long threads;
     hadal_gradient_result result;
-    const hadal_gradient_options o = {.struct_size = sizeof o,
-                                      .interpret = option_given(line, OPTION_INTERPRET),
-                                      .path = option_get(line, OPTION_OUTPUT),
-                                      .by_depth = option_given(line, OPTION_BY_DEPTH)};
+    hadal_gradient_options o = {.struct_size = sizeof o,
+                                .interpret = option_given(line, OPTION_INTERPRET),
+                                .path = option_get(line, OPTION_OUTPUT),
+                                .by_depth = option_given(line, OPTION_BY_DEPTH),
+                                .cpu_level = option_get(line, OPTION_CPU_LEVEL)};
     if (!o.path)
         return hadal_fail(s, "usage", "-o is missing", "where the gradients go: -o g.safetensors");
-    if (apply_definitions(s, line, OPTION_DEFINE) ||
+    if (o.by_depth && !o.interpret)
+        return hadal_fail(s, "usage", "--by-depth of gradients is for --interpret",
+                          "a library gives the gradients of parameters alone");
+    if (!option_number(s, line, OPTION_THREADS, 0, 1, 256, &threads) ||
+        apply_definitions(s, line, OPTION_DEFINE) ||
         read_sequence(s, line, &tokens, &targets, &n) || load_model(s, line, "model"))
         return 1;
+    o.threads = (int)threads;
+    if (!o.interpret) {
+        if (build(s, line, w)) return 1;
+        o.library = w->files.library;
+    }
     report_step("evaluating");
     if (hadal_gradients(s, &o, tokens, targets, n, &result)) return 1;
     char text[128];
@@ -45,4 +72,11 @@ int cmd_gradients(hadal_session *s, const command_line *line) {
              (long long)result.count, (long long)n, "loss", result.loss);
     (void)report_text(text, strlen(text));
     return 0;
+}
+
+int cmd_gradients(hadal_session *s, const command_line *line) {
+    workspace w = {0};
+    const int failed = make_gradients(s, line, &w);
+    remove_workspace(&w);
+    return failed;
 }

@@ -163,6 +163,7 @@ int make_pipeline(hadal_session *s, const command_line *line, hadal_pipeline *ou
         .event = option_given(line, OPTION_TIME) ? report_pass_time : NULL,
         .ledger = option_given(line, OPTION_REMARKS),
         .loss = option_given(line, OPTION_LOSS),
+        .gradients = option_given(line, OPTION_GRADIENTS),
     };
     remarks_form form;
     if (!take_options(s, line, out) || !read_remarks_form(s, line, &form)) return 1;

@@ -19,7 +19,7 @@
 #include "support/latent_costs.h"
 #include "support/machine.h"
 
-#define HRT_VERSION     9u
+#define HRT_VERSION     10u
 #define HRT_ALIGN       64 /* of session memory, buffers, weights */
 #define HRT_MAX_THREADS 256
 #define HRT_MAX_LEVELS  8
@@ -302,6 +302,27 @@ int hrt_forward_batch(hrt_session *const *sessions, const int32_t *tokens, int64
 size_t hrt_work_size(const hrt_model *m, int64_t T);
 int hrt_call(const hrt_model *m, const hrt_weights *w, int64_t T, const void *const *ins,
              void *const *outs, void *work, size_t work_size);
+
+/* ---- gradients (trainer.c) -------------------------------------------------------------------- */
+/* A trainer: the parameters of a model with gradients, their gradients, and what a call needs. It
+ * begins as a session, whose functions for threads, CPU level and messages take it as well. */
+typedef struct hrt_trainer hrt_trainer;
+typedef struct hrt_parameter_view {
+    const char *name, *type;
+    float *values, *gradient; /* rows one after the other, as in a checkpoint */
+    size_t elements;
+} hrt_parameter_view;
+
+size_t hrt_trainer_size(const hrt_model *m, int64_t max_tokens); /* 0: out of range */
+/* Parameters and gradients are zeros. */
+int hrt_trainer_init(const hrt_model *m, void *mem, size_t size, int64_t max_tokens,
+                     hrt_trainer **out);
+const hrt_parameter_view *hrt_trainer_parameters(hrt_trainer *t, size_t *n);
+/* Adds the gradients of the losses of `sequences` sequences, packed one after the other, each from
+ * position 0. *sum is the sum of the losses of this call, *count the number of targets that are
+ * counted, those from 0 on. */
+int hrt_gradients(hrt_trainer *t, const int32_t *tokens, const int32_t *targets,
+                  const int64_t *lengths, int64_t sequences, double *sum, int64_t *count);
 
 const char *hrt_strerror(int code);
 uint64_t hrt_cpu_features(void); /* of the machine this runs on, as the OS allows them */

@@ -230,6 +230,11 @@ struct hrt_session {
 /* hrt_session_init for any model; `out` is not cleared on errors. */
 int hrt_session_make(const hrt_model *m, void *mem, size_t size, const hrt_weights *w,
                      int64_t max_tokens, hrt_session **out);
+/* The layout of a session after `head` bytes, which begin with the session itself. */
+bool hrt_lay_out_session(const hrt_model *m, int64_t max_tokens, size_t head, hrt_layout *l);
+/* Makes it at the beginning of the memory. */
+int hrt_session_place(const hrt_model *m, const hrt_weights *w, void *mem, size_t size, size_t head,
+                      int64_t max_tokens);
 /* The best level that this CPU has, or the level `name` if it has that; NULL: there is none. */
 const hrt_level *hrt_pick_level(const hrt_model *m, const char *name);
 /* The levels as bits: in `runs` those that run here, and in `slow` those of them that are passed

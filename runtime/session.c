@@ -21,13 +21,13 @@ static size_t usual_threads(void) {
     return processors > HRT_MAX_THREADS ? HRT_MAX_THREADS : (size_t)processors;
 }
 
-static bool lay_out(const hrt_model *m, int64_t max_tokens, hrt_layout *l) {
-    return hrt_lay_out(m, max_tokens, sizeof(hrt_session), usual_threads(), true, l);
+bool hrt_lay_out_session(const hrt_model *m, int64_t max_tokens, size_t head, hrt_layout *l) {
+    return hrt_lay_out(m, max_tokens, head, usual_threads(), true, l);
 }
 
 size_t hrt_session_size(const hrt_model *m, int64_t max_tokens) {
     hrt_layout l;
-    return m && lay_out(m, max_tokens, &l) ? l.total : 0;
+    return m && hrt_lay_out_session(m, max_tokens, sizeof(hrt_session), &l) ? l.total : 0;
 }
 
 /* Threads that `size` bytes hold workspace for. */
@@ -67,9 +67,16 @@ void hrt_take_level(hrt_session *s, const hrt_level *level) {
 
 int hrt_session_make(const hrt_model *m, void *mem, size_t size, const hrt_weights *w,
                      int64_t max_tokens, hrt_session **out) {
-    hrt_layout l;
     if (!m || !mem || !out || (!w && m->weights_bytes > 0)) return HRT_ARGUMENT;
-    if (!lay_out(m, max_tokens, &l)) return HRT_ARGUMENT;
+    const int code = hrt_session_place(m, w, mem, size, sizeof(hrt_session), max_tokens);
+    if (code == HRT_OK) *out = mem;
+    return code;
+}
+
+int hrt_session_place(const hrt_model *m, const hrt_weights *w, void *mem, size_t size, size_t head,
+                      int64_t max_tokens) {
+    hrt_layout l;
+    if (!hrt_lay_out_session(m, max_tokens, head, &l)) return HRT_ARGUMENT;
     if ((uintptr_t)mem % HRT_ALIGN != 0) return HRT_ALIGNMENT;
     if (size < l.total) return HRT_SIZE;
     if (w && !hrt_weights_fit(m, w)) return HRT_DIGEST;
@@ -90,7 +97,6 @@ int hrt_session_make(const hrt_model *m, void *mem, size_t size, const hrt_weigh
     hrt_take_level(s, level);
     hrt_carve(m, max_tokens, &l, mem, true, &s->memory);
     hrt_clear_states(m, &s->memory);
-    *out = s;
     return HRT_OK;
 }
 

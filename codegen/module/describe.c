@@ -77,7 +77,7 @@ static hrt_tensor_info tensor(const hcg_program *p, const char *name, hir_type t
 static const hrt_tensor_info *ports(const hcg_program *p, const hcg_port *list, size_t n) {
     hrt_tensor_info *rows = hd_new_array(p->arena, hrt_tensor_info, n + 1);
     for (size_t i = 0; i < n; i++)
-        rows[i] = tensor(p, list[i].name, list[i].type, list[i].row_bytes, 0);
+        rows[i] = tensor(p, list[i].name, list[i].type, list[i].row_bytes, list[i].offset);
     return rows;
 }
 
@@ -250,6 +250,12 @@ hrt_model hcg_model_of(hcg_program *p, const hcg_target *t) {
         .local_kept_per_token = p->m->local_kept,
         .runs = p->runs.at,
         .n_runs = (uint32_t)p->runs.n,
+        .parameters_bytes = p->parameters_bytes,
+        .targets = p->targets,
+        .parameters = p->parameters.at,
+        .packings = p->packings.at,
+        .n_parameters = (uint32_t)p->parameters.n,
+        .n_packings = (uint32_t)p->packings.n,
     };
     m.weights = weights(p, &m.n_weights);
     memcpy(m.digest, p->digest, sizeof m.digest);
@@ -306,7 +312,7 @@ static LLVMValueRef info(const writer *w) {
         .digest = hex,
         .options = hcg_options_json(w->p, w->t),
         .ops = kernel_list(p),
-        .weights_size = p->weights_bytes ? p->weights_bytes + HRT_WEIGHTS_DATA : 0,
+        .weights_size = hcg_has_weights(p) ? p->weights_bytes + HRT_WEIGHTS_DATA : 0,
         .max_chunk = (uint64_t)p->chunk,
         .n_levels = w->t->variants.n,
         .levels = level_names(w),
@@ -453,6 +459,19 @@ static void write_model_functions(const writer *w) {
     if (hcg_has_loss(w->p)) forward_to_runtime(w, "loss", "loss", "ippplp");
 }
 
+static void write_trainer_functions(const writer *w) {
+    forward_to_runtime(w, "trainer_size", "trainer_size", "lml");
+    forward_to_runtime(w, "trainer_init", "trainer_init", "implplp");
+    forward_to_runtime(w, "trainer_parameters", "trainer_parameters", "ppp");
+    forward_to_runtime(w, "trainer_set_threads", "session_set_threads", "ipi");
+    forward_to_runtime(w, "trainer_set_cpu", "session_set_cpu", "ipp");
+    forward_to_runtime(w, "trainer_cpu", "session_cpu", "pp");
+    forward_to_runtime(w, "trainer_machine", "session_machine", "pp");
+    forward_to_runtime(w, "trainer_message", "session_message", "pp");
+    forward_to_runtime(w, "trainer_profile", "session_profile", "ippl");
+    forward_to_runtime(w, "gradients", "gradients", "ipppplpp");
+}
+
 bool hcg_has_tokens(const hcg_program *p) {
     for (size_t i = 0; i < p->inputs.n; i++)
         if (hir_type_has_t(p->inputs.at[i].type)) return true;
@@ -514,7 +533,9 @@ void hcg_describe(hcg_program *p, const hcg_target *t, LLVMModuleRef mod, LLVMBu
     w.model = hcg_model_constant(p->arena, mod, &model, functions);
     w.info = info(&w);
     if (hcg_has_weights(p)) write_weights_functions(&w);
-    if (p->is_model) {
+    if (hcg_has_gradients(p)) {
+        write_trainer_functions(&w);
+    } else if (p->is_model) {
         write_model_functions(&w);
     } else {
         write_work_size(&w);

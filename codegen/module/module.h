@@ -31,7 +31,7 @@ hrt_model hcg_model_of(hcg_program *p, const hcg_target *t);
 const char *hcg_options_json(hcg_program *p, const hcg_target *t);
 /* Does the library have functions for weights? Models always do. */
 static inline bool hcg_has_weights(const hcg_program *p) {
-    return p->is_model || p->weights_bytes > 0;
+    return p->is_model || (p->weights_bytes > 0 && !hcg_has_gradients(p));
 }
 /* Does a plain function take a number of tokens? */
 bool hcg_has_tokens(const hcg_program *p);

@@ -116,6 +116,7 @@ hcg_program *hcg_lower(hd_arena *a, hd_diags *d, const hir_module *m, const hcg_
     l.conditions = hcg_find_conditions(a, m);
     if (!lower_inputs(&l) || !lower_outputs(&l) || !lower_weights(&l) || !lower_steps(&l))
         return NULL;
+    lower_gradients(&l);
     lower_overlaps(&l);
     lower_runs(&l);
     lower_digest(&l);

@@ -13,9 +13,10 @@ typedef struct lowering {
     hcg_program *p;
     const hcg_use *uses;             /* by op */
     const hrt_condition *conditions; /* by op */
-    uint64_t losses;   /* number of the output that is the losses, which NAME_forward does not have;
+    uint64_t losses; /* number of the output that is the losses, which NAME_forward does not have;
                       * UINT64_MAX: there is none */
-    bool *only_logits; /* by op: kernels that do not run in calls of NAME_loss */
+    uint64_t *parameter_offsets; /* with gradients: by weight */
+    bool *only_logits;           /* by op: kernels that do not run in calls of NAME_loss */
 } lowering;
 
 enum { LOWER_GRAIN = 16 }; /* rows of a chunk, where a kernel has no attribute for it */
@@ -41,6 +42,11 @@ bool lower_outputs(lowering *l);
 /* ---- weights.c ------------------------------------------------------------------------------- */
 bool lower_weights(lowering *l);
 void lower_digest(lowering *l); /* after all weights are placed */
+
+/* ---- parameters.c ---------------------------------------------------------------------------- */
+/* The same for a program with gradients. */
+bool lower_parameters(lowering *l);
+void lower_gradients(lowering *l); /* where the outputs are added to */
 
 /* ---- steps.c --------------------------------------------------------------------------------- */
 bool lower_steps(lowering *l);

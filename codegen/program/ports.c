@@ -21,7 +21,7 @@ bool lower_name(lowering *l) {
 }
 
 static bool add_port(lowering *l, bool input, const char *name, hir_type type, hd_loc loc) {
-    hcg_port port = {.name = name, .type = type};
+    hcg_port port = {.name = name, .type = type, .offset = 0};
     if (hir_type_has_c(type) || !lower_row_bytes(type, &port.row_bytes)) {
         hd_err(l->d, HD_E_UNSUPPORTED, loc, "%s \"%s\" is %s", input ? "input" : "output", name,
                hir_type_string(l->a, type))
@@ -50,7 +50,7 @@ bool lower_inputs(lowering *l) {
         return lower_reject(l, HD_E_UNSUPPORTED, HD_NOWHERE,
                             "only models of tokens are divided over ranks",
                             "compile the function without --ranks");
-    if (l->p->is_model || m->states.n == 0) return true;
+    if (l->p->is_model || m->states.n == 0 || hcg_has_gradients(l->p)) return true;
     return lower_reject(l, HD_E_UNSUPPORTED, m->states.at[0].loc,
                         "a program with state must have one input, i32[T] tokens",
                         "without state it could be any plain function");

@@ -96,6 +96,7 @@ typedef struct hcg_port {
     const char *name;
     hir_type type;
     uint64_t row_bytes; /* of one token; of the whole tensor if there is no T */
+    uint64_t offset;    /* an output that is a gradient: that of its parameter */
 } hcg_port;
 
 #define HCG_UNREAD UINT64_MAX /* offset of a weight that no kernel reads: not in the file */
@@ -129,12 +130,21 @@ struct hcg_program {
     bool packed;        /* the weights were packed into one file, or one for each rank, */
     uint8_t values[16]; /* whose hrt_weights_header has these bytes as `content` or, of ranks, as
                          * `set` */
-    bool is_model;      /* one i32[T] input and perhaps state: NAME_forward; else NAME_call */
+    /* With gradients: the weights are parameters (program/parameters.c). */
+    uint64_t parameters_bytes; /* 0: the program has no gradients */
+    int64_t targets;           /* logits of a row: ids of targets are below */
+    HD_VEC(hrt_parameter) parameters;
+    HD_VEC(hrt_packing) packings;
+    bool is_model; /* one i32[T] input and perhaps state: NAME_forward; else NAME_call */
     int64_t vocab;
     int64_t chunk;
     const uint32_t *op_lines; /* per op, its line in the kernel IR text, 0: unknown */
 };
 
+/* Has the library NAME_gradients, and nothing else to call? */
+static inline bool hcg_has_gradients(const hcg_program *p) {
+    return hir_has_gradients(p->m);
+}
 /* Has the library NAME_loss? */
 static inline bool hcg_has_loss(const hcg_program *p) {
     return hir_has_loss(p->m);

@@ -135,6 +135,7 @@ bool lower_weights(lowering *l) {
     HIR_EACH(l->m, id, l->m->first) {
         if (hir_is_kernel(hir_op_at(l->m, id))) mark_read(l, hir_op_at(l->m, id));
     }
+    if (hcg_has_gradients(p)) return lower_parameters(l);
     holders h = {0};
     collect_rows(l, &h);
     for (uint32_t i = 0; i < n; i++)

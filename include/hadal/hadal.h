@@ -136,6 +136,9 @@ typedef struct hadal_pipeline {
     const char *taps;
     int by_depth;
     int loss; /* 1: with NAME_loss, the losses of given targets (docs/eval.md) */
+    /* 1: what is compiled are the gradients of the model, NAME_gradients (docs/learning.md), and
+     * `chunk` is the longest sequence, 4096 if it is 0 */
+    int gradients;
 } hadal_pipeline;
 HADAL_API int hadal_run_passes(hadal_session *s, const hadal_pipeline *p);
 
@@ -376,15 +379,19 @@ HADAL_API int hadal_evaluate(hadal_session *s, const hadal_eval_options *o, cons
  * which those below 0 are not counted. The loss is the mean over the others, in nats; without any
  * it is 0, and so are the gradients. `path`, a .safetensors file: "loss", float32 [1], and for each
  * weight of the spec "grad.NAME", float32, with the name and the shape that it has in a checkpoint.
- * The evaluator computes in 64 bits. */
+ * The evaluator computes in 64 bits; else `library`, which hadal_emit has made after
+ * hadal_run_passes with `gradients`. */
 typedef struct hadal_gradient_options {
     size_t struct_size;
-    int interpret; /* 1: the reference evaluator; 0 is an error in this version */
+    int interpret; /* 1: the reference evaluator */
     const char *path;
     /* 1: also "out_rms" and "out_grad_rms", float32 [sublayers]: the root mean square over tokens
      * and channels of the output of each sublayer, and of the gradient of the loss with respect to
      * it, in the order in which they run. */
-    int by_depth;
+    int by_depth; /* with interpret alone */
+    const char *library;
+    int threads;           /* of the library; 0: all CPUs */
+    const char *cpu_level; /* NULL: the best that runs here */
 } hadal_gradient_options;
 typedef struct hadal_gradient_result {
     double loss;

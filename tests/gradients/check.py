@@ -1,11 +1,13 @@
-"""Gradients by the evaluator against those of independent float64 references, of which golden.json and published.json hold
+"""Gradients by the evaluator, or compiled, against those of independent float64 references, of which golden.json and published.json hold
 projections (projections.py).
 
-    check.py HADAL EXPECTED.json FOLDER WORK [CASE..]     FOLDER/CASE: the models; no case: all that have a folder (full set),
-                                                          or each FEW-th
+    check.py HADAL EXPECTED.json FOLDER WORK [--compiled [OPTION..]] [CASE..]
+                         FOLDER/CASE: the models; no case: all that have a folder (full set), or each FEW-th
+                         --compiled: by a library, with these options of hadal gradients besides
 
-Tolerance: 1e-6 of the tensor's largest element, or of 1e-6 of the largest of all gradients of the case, in each element: the
-sums of n elements may be off by sqrt n of it. Seen: 2e-7, from the references being stored as float32."""
+Tolerance of the evaluator: 1e-6 of the tensor's largest element, or of 1e-6 of the largest of all gradients of the case, in each element: the
+sums of n elements may be off by sqrt n of it. Seen: 2e-7, from the references being stored as float32.
+Of libraries, which add in float32, 1e-4."""
 import json
 import math
 import os
@@ -14,10 +16,15 @@ import sys
 
 import projections
 
-hadal, expected, folder, work, *chosen = sys.argv[1:]
-LIMIT = 1e-6
-FEW = 5
+hadal, expected, folder, work, *rest = sys.argv[1:]
+compiled = "--compiled" in rest
+options = [x for x in rest if x.startswith("--") and x != "--compiled"]
+chosen = [x for x in rest if not x.startswith("--")]
+LIMIT = 1e-4 if compiled else 1e-6
+FEW = 9 if compiled else 5
 # attention over depth is an addition to the stream here, and no sublayer in the references
+# not compiled yet: latent attention, whose keys are made of cached rows
+NOT_COMPILED = ("k3", "kimi-linear", "kimi-linear-attnres")
 COUNTED_OTHERWISE = ("dreamer", "dreamer-looped", "mrla-base", "mrla-light")
 
 
@@ -25,16 +32,16 @@ def run(case, want):
     out = os.path.join(work, f"{case}.safetensors")
     tokens = projections.tensors(os.path.join(folder, case, "expected.safetensors"))["tokens"]
     listed = [",".join(map(str, x)) for x in (tokens, want["targets"])]
-    depth = ["--by-depth"] if "out_rms" in want else []
+    how = options if compiled else ["--interpret"] + (["--by-depth"] if "out_rms" in want else [])
     done = subprocess.run([hadal, "gradients", os.path.join(folder, case), "--tokens", listed[0], "--targets", listed[1],
-                           "--interpret", "-o", out, "-q", *depth], capture_output=True, text=True)
+                           "-o", out, "-q", *how], capture_output=True, text=True)
     assert done.returncode == 0, f"{case}: {done.stderr}"
     return projections.tensors(out)
 
 
 def check(case, want):
     got = run(case, want)
-    assert abs(got["loss"][0] - want["loss"]) <= 1e-6 * abs(want["loss"]), f"{case}: loss {got['loss'][0]}, not {want['loss']}"
+    assert abs(got["loss"][0] - want["loss"]) <= (1e-5 if compiled else 1e-6) * abs(want["loss"]), f"{case}: loss {got['loss'][0]}, not {want['loss']}"
     largest = max(numbers[0] for numbers in want["gradients"].values())
     worst = 0.0
     for name, numbers in want["gradients"].items():
@@ -46,7 +53,7 @@ def check(case, want):
             assert off <= LIMIT, f"{case}: grad.{name} is off by {off:.2g} of its largest element"
             worst = max(worst, off)
     for name in ("out_rms", "out_grad_rms"):
-        if name not in want or case in COUNTED_OTHERWISE:
+        if compiled or name not in want or case in COUNTED_OTHERWISE:
             continue
         assert len(got[name]) == len(want[name]), f"{case}: {name} has {len(got[name])} entries, not {len(want[name])}"
         for a, b in zip(got[name], want[name]):
@@ -60,6 +67,8 @@ def check(case, want):
 os.makedirs(work, exist_ok=True)
 with open(expected) as f:
     cases = {case: want for case, want in json.load(f).items() if os.path.exists(os.path.join(folder, case, "config.json"))}
+if compiled:
+    cases = {case: want for case, want in cases.items() if case not in NOT_COMPILED}
 if os.environ.get("HADAL_FULL") != "1" and not chosen:
     cases = dict(list(cases.items())[::FEW])
 for case in chosen or cases:

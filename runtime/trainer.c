@@ -1,0 +1,248 @@
+/* Trainers: the parameters of a model with gradients, in memory that the caller owns.
+ *
+ *     hrt_trainer | views of the parameters | outputs | parameters, packed weights | gradients |
+ *     what a session has
+ *
+ * A trainer begins with a session, by which it belongs to one thread at a time, as a session does,
+ * and has its threads, CPU level and message. A call makes the packed weights of the parameters, and
+ * then runs the program once for each sequence, from position 0 and with empty states: a call of
+ * several sequences gives the same bits as a call for each. Kernels add to the gradients. Nothing is
+ * allocated. A call that is rejected changes nothing but the message. */
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#include "runtime/internal.h"
+
+struct hrt_trainer {
+    hrt_session session; /* comes first */
+    hrt_parameter_view *views;
+    void **outs; /* by output of the program */
+    uint8_t *weights, *gradients;
+    float loss; /* of a sequence: the first output */
+};
+
+/* Offsets of the parts that come before those of the session. */
+typedef struct head {
+    size_t views, outs, weights, gradients, total;
+} head;
+
+static bool add(size_t *end, uint64_t bytes, size_t *at) {
+    uint64_t stop;
+    *at = *end;
+    if (__builtin_add_overflow((uint64_t)*end, bytes, &stop)) return false;
+    if (__builtin_add_overflow(stop, (uint64_t)HRT_ALIGN - 1, &stop) || stop > PTRDIFF_MAX)
+        return false;
+    *end = (size_t)(stop - stop % HRT_ALIGN);
+    return true;
+}
+
+static bool lay_out_head(const hrt_model *m, head *h) {
+    size_t end = 0, at;
+    const bool fits =
+        add(&end, sizeof(hrt_trainer), &at) &&
+        add(&end, (uint64_t)m->n_parameters * sizeof(hrt_parameter_view), &h->views) &&
+        add(&end, (uint64_t)m->n_outputs * sizeof(void *), &h->outs) &&
+        add(&end, m->weights_bytes, &h->weights) && add(&end, m->parameters_bytes, &h->gradients);
+    h->total = end;
+    return fits;
+}
+
+/* A sequence is one pass through the steps. */
+static bool lay_out(const hrt_model *m, int64_t max_tokens, head *h, hrt_layout *l) {
+    return m->parameters_bytes > 0 && max_tokens <= m->chunk && lay_out_head(m, h) &&
+           hrt_lay_out_session(m, max_tokens, h->total, l);
+}
+
+size_t hrt_trainer_size(const hrt_model *m, int64_t max_tokens) {
+    hrt_layout l;
+    head h;
+    return m && lay_out(m, max_tokens, &h, &l) ? l.total : 0;
+}
+
+static void set_views(hrt_trainer *t) {
+    const hrt_model *m = t->session.model;
+    for (uint32_t i = 0; i < m->n_parameters; i++) {
+        const hrt_parameter *p = &m->parameters[i];
+        void *values = t->weights + p->offset, *gradient = t->gradients + p->offset;
+        t->views[i] = (hrt_parameter_view){.name = p->name,
+                                           .type = p->type,
+                                           .values = values,
+                                           .gradient = gradient,
+                                           .elements = (size_t)p->elements};
+    }
+}
+
+int hrt_trainer_init(const hrt_model *m, void *mem, size_t size, int64_t max_tokens,
+                     hrt_trainer **out) {
+    hrt_layout l;
+    head h;
+    if (out) *out = NULL;
+    if (!m || !mem || !out) return HRT_ARGUMENT;
+    if (!lay_out(m, max_tokens, &h, &l)) return HRT_ARGUMENT;
+    const int code = hrt_session_place(m, NULL, mem, size, h.total, max_tokens);
+    if (code != HRT_OK) return code;
+    char *base = mem;
+    void *views = base + h.views, *outs = base + h.outs;
+    hrt_trainer *t = mem;
+    t->views = views;
+    t->outs = outs;
+    t->weights = (uint8_t *)base + h.weights;
+    t->gradients = (uint8_t *)base + h.gradients;
+    t->session.weights = t->weights;
+    /* rows that fill up panels stay zeros */
+    memset(t->weights, 0, (size_t)m->weights_bytes);
+    memset(t->gradients, 0, (size_t)m->parameters_bytes);
+    for (uint32_t i = 0; i < m->n_outputs; i++)
+        t->outs[i] = i ? t->gradients + m->outputs[i].offset : (void *)&t->loss;
+    set_views(t);
+    *out = t;
+    return HRT_OK;
+}
+
+const hrt_parameter_view *hrt_trainer_parameters(hrt_trainer *t, size_t *n) {
+    if (n) *n = 0;
+    if (!t || t->session.self != &t->session) return NULL;
+    if (n) *n = t->session.model->n_parameters;
+    return t->views;
+}
+
+/* ---- packed weights -------------------------------------------------------------------------- */
+/* Row r of the matrix, which panels of `panel` rows have one after the other. */
+static void pack_row(const hrt_packing *p, const float *from, uint64_t r, float *to) {
+    const uint64_t lines = (p->columns + p->depth - 1) / p->depth, row = p->first + r;
+    const uint64_t step = p->transposed ? p->rows : 1;
+    const float *x = from + (p->transposed ? r : r * p->columns);
+    to += row / p->panel * lines * p->panel * p->depth + row % p->panel * p->depth;
+    for (uint64_t k = 0; k < p->columns; k++)
+        to[k / p->depth * p->panel * p->depth + k % p->depth] = x[k * step];
+}
+
+static void pack(const hrt_trainer *t, const hrt_packing *p) {
+    const void *from = t->weights + p->from;
+    void *to = t->weights + p->to;
+    for (uint64_t r = 0; r < p->rows; r++)
+        pack_row(p, from, r, to);
+}
+
+/* ---- arguments ------------------------------------------------------------------------------- */
+static int check_pointers(hrt_session *s, const void *const *pointers, const char *const *names,
+                          size_t n) {
+    for (size_t i = 0; i < n; i++)
+        if (!pointers[i]) return hrt_fail(s, HRT_ARGUMENT, "the %s are a null pointer", names[i]);
+    return HRT_OK;
+}
+
+static int check_target(hrt_session *s, int64_t i, int32_t id) {
+    const int64_t vocab = s->model->targets;
+    if (id < vocab) return HRT_OK;
+    return hrt_fail(s, HRT_TOKEN,
+                    "target %" PRId64 " is %" PRId32 ": targets are 0 .. %" PRId64
+                    ", or below 0: not counted",
+                    i, id, vocab - 1);
+}
+
+/* Checks the lengths, and gives the number of all tokens. */
+static int check_lengths(hrt_session *s, const int64_t *lengths, int64_t sequences, int64_t *n) {
+    *n = 0;
+    for (int64_t i = 0; i < sequences; i++) {
+        if (lengths[i] < 1)
+            return hrt_fail(s, HRT_ARGUMENT, "sequence %" PRId64 " has %" PRId64 " tokens", i,
+                            lengths[i]);
+        if (lengths[i] > s->memory.cap)
+            return hrt_fail(s, HRT_FULL,
+                            "sequence %" PRId64 " has %" PRId64
+                            " tokens, and the trainer is made for %" PRId64,
+                            i, lengths[i], s->memory.cap);
+        if (__builtin_add_overflow(*n, lengths[i], n))
+            return hrt_fail(s, HRT_ARGUMENT, "the lengths add up to more than 2^63 tokens");
+    }
+    return HRT_OK;
+}
+
+static int check_tokens(hrt_session *s, const int32_t *tokens, const int32_t *targets, int64_t n,
+                        int64_t *count) {
+    *count = 0;
+    for (int64_t i = 0; i < n; i++) {
+        int code = hrt_check_token(s, s->model, i, tokens[i]);
+        if (code == HRT_OK) code = check_target(s, i, targets[i]);
+        if (code != HRT_OK) return code;
+        *count += targets[i] >= 0;
+    }
+    return HRT_OK;
+}
+
+/* The first parameter that has a number which is not finite makes all gradients so. */
+static int check_parameters(hrt_trainer *t) {
+    hrt_session *s = &t->session;
+    for (uint32_t i = 0; i < s->model->n_parameters; i++) {
+        const hrt_parameter_view *p = &t->views[i];
+        for (size_t k = 0; k < p->elements; k++)
+            if (!isfinite(p->values[k]))
+                return hrt_fail(s, HRT_FINITE, "element %zu of parameter %.100s is %g", k, p->name,
+                                (double)p->values[k]);
+    }
+    return HRT_OK;
+}
+
+/* ---- the call -------------------------------------------------------------------------------- */
+/* One sequence, whose first token has number `start`. */
+static void run_sequence(hrt_trainer *t, const int32_t *tokens, const int32_t *targets, int64_t n) {
+    hrt_session *s = &t->session;
+    const void *ins[] = {tokens, targets};
+    hrt_clear_states(s->model, &s->memory);
+    const hrt_job job = {
+        .model = s->model,
+        .level = s->level,
+        .memory = &s->memory,
+        .weights = t->weights,
+        .ins = ins,
+        .outs = t->outs,
+        .n = n,
+        .rows = n,
+        .profile = s->profile,
+    };
+    (void)hrt_run(&job, hrt_workers(s)); /* nothing crosses between ranks, so nothing can fail */
+}
+
+static int run(hrt_trainer *t, const int32_t *tokens, const int32_t *targets,
+               const int64_t *lengths, int64_t sequences, double *sum) {
+    const hrt_model *m = t->session.model;
+    int64_t start = 0;
+    *sum = 0;
+    for (uint32_t i = 0; i < m->n_packings; i++)
+        pack(t, &m->packings[i]);
+    for (int64_t i = 0; i < sequences; i++) {
+        run_sequence(t, tokens + start, targets + start, lengths[i]);
+        if (!isfinite(t->loss))
+            return hrt_fail(&t->session, HRT_FINITE,
+                            "the loss of sequence %" PRId64
+                            " is %g: numbers on the way to it are too large, and the gradients are "
+                            "spoilt",
+                            i, (double)t->loss);
+        *sum += (double)t->loss;
+        start += lengths[i];
+    }
+    return HRT_OK;
+}
+
+int hrt_gradients(hrt_trainer *t, const int32_t *tokens, const int32_t *targets,
+                  const int64_t *lengths, int64_t sequences, double *sum, int64_t *count) {
+    static const char *const names[] = {"tokens", "targets", "lengths", "sum", "count"};
+    const void *const pointers[] = {tokens, targets, lengths, sum, count};
+    if (!t) return HRT_ARGUMENT;
+    hrt_session *s = &t->session;
+    if (!hrt_enter(s)) return hrt_why_not(s);
+    int64_t n = 0, counted = 0;
+    double all = 0;
+    int code = check_pointers(s, pointers, names, sizeof names / sizeof *names);
+    if (code == HRT_OK && sequences < 1)
+        code =
+            hrt_fail(s, HRT_ARGUMENT, "%" PRId64 " sequences: at least one is needed", sequences);
+    if (code == HRT_OK) code = check_lengths(s, lengths, sequences, &n);
+    if (code == HRT_OK) code = check_tokens(s, tokens, targets, n, &counted);
+    if (code == HRT_OK) code = check_parameters(t);
+    if (code == HRT_OK) code = run(t, tokens, targets, lengths, sequences, &all);
+    if (code == HRT_OK) *sum = all, *count = counted;
+    return hrt_leave(s, code);
+}
