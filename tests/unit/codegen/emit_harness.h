@@ -6,6 +6,7 @@
 #ifndef EMIT_HARNESS_H
 #define EMIT_HARNESS_H
 
+#include <elf.h>
 #include <llvm-c/LLJIT.h>
 #include <llvm-c/Target.h>
 #include <llvm-c/TargetMachine.h>
@@ -236,14 +237,35 @@ static inline LLVMMemoryBufferRef generate(bench *b, LLVMCodeGenFileType type) {
     return code;
 }
 
+/* The first symbol that an object wants from elsewhere, or NULL. Kernels call nothing but each other:
+ * neither what multiplies and adds where a level has no instruction for it, nor memset. */
+static inline const char *wanted_symbol(const char *object) {
+    const Elf64_Ehdr *head = (const void *)object;
+    const Elf64_Shdr *sections = (const void *)(object + head->e_shoff);
+    for (size_t i = 0; i < head->e_shnum; i++) {
+        if (sections[i].sh_type != SHT_SYMTAB) continue;
+        const Elf64_Sym *symbols = (const void *)(object + sections[i].sh_offset);
+        const char *names = object + sections[sections[i].sh_link].sh_offset;
+        for (size_t k = 1; k < sections[i].sh_size / sizeof *symbols; k++)
+            if (symbols[k].st_shndx == SHN_UNDEF) return names + symbols[k].st_name;
+    }
+    return NULL;
+}
+
+/* The JIT would find what the code calls in this process, so it is looked at here. */
 static inline bool load(bench *b, compiled *out) {
     LLVMMemoryBufferRef object = generate(b, LLVMObjectFile);
     if (!object) return false;
+    const char *wanted = wanted_symbol(LLVMGetBufferStart(object));
+    if (wanted) {
+        fprintf(stderr, "%s: the kernel calls %s\n", b->what ? b->what : "", wanted);
+        exit(1);
+    }
     out->code_bytes = LLVMGetBufferSize(object);
     harness_check(LLVMOrcCreateLLJIT(&out->jit, NULL));
     LLVMOrcJITDylibRef lib = LLVMOrcLLJITGetMainJITDylib(out->jit);
     harness_check(LLVMOrcLLJITAddObjectFile(out->jit, lib, object));
-    LLVMOrcExecutorAddress at; /* fails if the code calls anything outside: the JIT knows nothing */
+    LLVMOrcExecutorAddress at;
     harness_check(LLVMOrcLLJITLookup(out->jit, &at, "kernel"));
     out->call = (hrt_kernel *)(uintptr_t)at;
     return true;
@@ -318,17 +340,23 @@ static inline const char *assemble_kernel(bench *b, hir_kernel_kind kind, hir_id
     return text;
 }
 
-/* The first call in it that is not to a function of the module ("test...."), or NULL. */
-static inline const char *foreign_call(bench *b, const char *assembly) {
-    static const char *const calls[] = {"\tbl\t", "\tcallq\t", "\tjmp\tf"};
-    for (size_t i = 0; i < sizeof calls / sizeof calls[0]; i++)
-        for (const char *at = assembly; (at = strstr(at, calls[i])); at++) {
-            const char *name = at + strlen(calls[i]);
-            if (*name == '"') name++;
-            if (i == 2 || (strncmp(name, "test.", 5) != 0 && strncmp(name, ".Ltest.", 7) != 0))
-                return hd_strndup(b->arena, name, strcspn(name, "\n"));
-        }
-    return NULL;
+/* The first symbol that the code of a kernel wants from elsewhere, or NULL, for a level that need not be
+ * this machine's. Of kernels that are loaded, load() has seen that there is none. */
+static inline const char *calls_outside(bench *b, hir_kernel_kind kind, hir_id op, bool one,
+                                        const hcg_level *level) {
+    hcg_program p = {.arena = b->arena, .m = b->m, .chunk = 512};
+    p.options.exact = b->exact;
+    hcg_emit e = emit_with(b, &p, level, EMIT_EFFORT);
+    compiled c = {.k = kernel_of(b, kind, op, one)};
+    LLVMMemoryBufferRef code = emit_kernel_module(b, &e, &c) ? generate(b, LLVMObjectFile) : NULL;
+    const char *name = "a function that was not made";
+    if (code) {
+        name = wanted_symbol(LLVMGetBufferStart(code));
+        if (name) name = hd_strdup(b->arena, name);
+        LLVMDisposeMemoryBuffer(code);
+    }
+    hcg_llvm_free(b->llvm);
+    return name;
 }
 
 static inline void compiled_free(compiled *c) {

@@ -600,14 +600,12 @@ Test(emit_sequence, every_architecture) {
     const hcg_level *levels;
     size_t n = hcg_levels(&levels);
     for (size_t i = 0; i < n; i++) {
+        if (level_runs(&levels[i])) continue;
         problem p;
         build(&p, (shape){.t = 2, .past = 3, .heads = 6, .groups = 2, .n = 24, .m = 37}, 1);
         for (int one = 0; one < 2; one++) {
-            const char *text =
-                assemble_kernel(&p.b, HIR_KERNEL_SEQUENCE, p.kernel, one, &levels[i]);
-            cr_assert(text, "%s", bench_errors(&p.b));
-            const char *call = foreign_call(&p.b, text);
-            cr_assert(!call, "%s calls %s", levels[i].name, call);
+            const char *call = calls_outside(&p.b, HIR_KERNEL_SEQUENCE, p.kernel, one, &levels[i]);
+            cr_assert(!call, "%s calls %s %s", levels[i].name, call, bench_errors(&p.b));
         }
         discard(&p);
     }

@@ -244,10 +244,8 @@ Test(emit_attention_grad, every_architecture) {
         if (level_runs(&levels[i])) continue;
         gradient_problem p;
         gradient_open(&p, module_of(a, &s), s.t, 1, 1);
-        const char *text = assemble_kernel(&p.b, HIR_KERNEL_SEQUENCE, p.kernel, false, &levels[i]);
-        cr_assert(text, "%s: %s", levels[i].name, bench_errors(&p.b));
-        const char *call = foreign_call(&p.b, text);
-        cr_assert(!call, "%s calls %s", levels[i].name, call);
+        const char *call = calls_outside(&p.b, HIR_KERNEL_SEQUENCE, p.kernel, false, &levels[i]);
+        cr_assert(!call, "%s calls %s %s", levels[i].name, call, bench_errors(&p.b));
         gradient_close(&p);
         done++;
     }

@@ -346,11 +346,9 @@ Test(emit_recurrence, neon_code_calls_nothing) {
             problem p;
             hd_arena *a = hd_arena_new();
             open_problem(&p, conv ? conv_text(a, &s, "f32") : delta_text(a, d), 1, 1);
-            const char *text =
-                assemble_kernel(&p.b, HIR_KERNEL_SEQUENCE, p.kernel, false, &levels[i]);
-            cr_assert(text, "%s", bench_errors(&p.b));
-            cr_assert_null(foreign_call(&p.b, text), "%s calls %s", levels[i].name,
-                           foreign_call(&p.b, text));
+            const char *call =
+                calls_outside(&p.b, HIR_KERNEL_SEQUENCE, p.kernel, false, &levels[i]);
+            cr_assert_null(call, "%s calls %s %s", levels[i].name, call, bench_errors(&p.b));
             close_problem(&p);
             hd_arena_free(a);
         }

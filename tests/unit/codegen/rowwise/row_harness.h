@@ -319,10 +319,8 @@ static inline void check_no_calls(const char *text) {
     const hcg_level *levels;
     for (size_t l = 0, count = hcg_levels(&levels); l < count; l++) {
         bench *b = open_text(text);
-        const char *assembly = assemble_kernel(b, HIR_KERNEL_ROW, b->m->first, false, &levels[l]);
-        cr_assert(assembly, "%s", bench_errors(b));
-        const char *call = foreign_call(b, assembly);
-        cr_assert(!call, "%s calls %s", levels[l].name, call);
+        const char *call = calls_outside(b, HIR_KERNEL_ROW, b->m->first, false, &levels[l]);
+        cr_assert(!call, "%s calls %s %s", levels[l].name, call, bench_errors(b));
         close_text(b);
     }
 }
