@@ -25,10 +25,10 @@ os.makedirs(out)
 ROOMS = ["summary", "passes", "depth", "ledger", "memory", "time", "code"]
 # experts, chosen positions, latents, recurrences, tables and streams beside each other, several streams with selection
 AT_WORK = {"gpt_oss", "glm5_next", "deepseek_v3", "kimi_linear", "gemma3n", "qwen4_exp"}
-WITH_CODE = {"gpt_oss", "kimi_linear"}  # of them, in the short set
+WITH_CODE = {"kimi_linear"}  # of them, in the short set
 full = os.environ.get("HADAL_FULL") == "1" or sys.argv[4:] == ["all"]
 if not full:
-    AT_WORK = WITH_CODE | {"gemma3n"}
+    AT_WORK = WITH_CODE | {"gpt_oss", "gemma3n"}
 
 
 def report(folder, name):
