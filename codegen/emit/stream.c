@@ -21,6 +21,10 @@ void hcg_prefetch(hcg_emit *e, LLVMValueRef p, int64_t bytes_ahead) {
     prefetch(e, p, bytes_ahead, 3);
 }
 
+void hcg_keep_order(hcg_emit *e) {
+    LLVMBuildFence(e->b, LLVMAtomicOrderingAcquireRelease, true, "");
+}
+
 void hcg_prefetch_l2(hcg_emit *e, LLVMValueRef p, int64_t bytes_ahead) {
     prefetch(e, p, bytes_ahead, 2);
 }

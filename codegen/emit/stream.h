@@ -18,6 +18,10 @@
 
 /* Prefetches the cache line `bytes` after p; beyond the end of memory it does nothing. */
 void hcg_prefetch(hcg_emit *e, LLVMValueRef p, int64_t bytes);
+/* Keeps LLVM from loading early what the code after it reads: where registers are for the operands
+ * of one step, those of later steps would be spilled. It is no instruction. A prefetch has the same
+ * effect. */
+void hcg_keep_order(hcg_emit *e);
 /* The same, but not into the L1. */
 void hcg_prefetch_l2(hcg_emit *e, LLVMValueRef p, int64_t bytes);
 

@@ -82,18 +82,12 @@ static unsigned join_tile(hcg_emit *e, const micro *t, LLVMValueRef *acc) {
     return joined;
 }
 
-/* Keeps LLVM from loading early what later rounds and steps read: there are registers for the
- * operands of one round. It is no instruction. A prefetch has the same effect. */
-static void keep_in_order(hcg_emit *e) {
-    LLVMBuildFence(e->b, LLVMAtomicOrderingAcquireRelease, true, "");
-}
-
 /* Prefetches of step index + offset: this slab's share of each panel's next block; or, for a
  * strip, as much of the next x as a step reads: part of a row, or an equal share of all rows. */
 static void prefetch_ahead(hcg_emit *e, const micro *t, LLVMValueRef index, unsigned offset) {
     const unsigned bytes = tile_line_bytes(&t->d);
     if (t->d.across && !t->d.strip) {
-        keep_in_order(e);
+        hcg_keep_order(e);
         return;
     }
     if (t->d.strip) {
@@ -102,7 +96,7 @@ static void prefetch_ahead(hcg_emit *e, const micro *t, LLVMValueRef index, unsi
         return;
     }
     if (t->sparse && offset % 2) {
-        keep_in_order(e);
+        hcg_keep_order(e);
         return;
     }
     LLVMValueRef line_at = hcg_at(e, e->i8, t->next, hcg_mul(e, index, t->pace));
@@ -123,7 +117,7 @@ static void step_tile(hcg_emit *e, const micro *t, LLVMValueRef index, unsigned 
         offset < t->rows) /* one row a step: an iteration of NARROW_UNROLL steps prefetches all */
         hcg_prefetch(e, hcg_at(e, e->f64, t->row[offset], index), tile_k_block(e) * 8);
     for (unsigned round = 0; round < tile_rounds(&t->d); round++) {
-        if (round) keep_in_order(e);
+        if (round) hcg_keep_order(e);
         for (unsigned v = 0; v < width; v++) {
             LLVMValueRef p =
                 tile_step_place(e, &t->d, t->panel[v / t->per_panel], index, v % t->per_panel);

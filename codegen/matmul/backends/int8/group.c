@@ -4,6 +4,7 @@
 #include "codegen/emit/arithmetic.h"
 #include "codegen/emit/math.h"
 #include "codegen/emit/packed.h"
+#include "codegen/emit/stream.h"
 
 enum {
     WORD = 4,
@@ -140,18 +141,30 @@ static LLVMValueRef fours(hcg_emit *e, const hcg_int8_tile *t, LLVMValueRef halv
     return hcg_intrinsic(e, t->with->maddwd, NULL, 0, args, 2);
 }
 
+/* sum + more. Where registers are few the additions stay as they are: LLVM would add sums of steps
+ * in pairs, which gives the same number and takes twice the registers. */
+static LLVMValueRef add_in_order(hcg_emit *e, const hcg_int8_tile *t, LLVMValueRef sum,
+                                 LLVMValueRef more) {
+    sum = LLVMBuildAdd(e->b, sum, more, "");
+    if (t->rows == 1) return sum;
+    sum = LLVMBuildBitCast(e->b, sum, e->vec, "");
+    sum = hcg_intrinsic(e, "llvm.arithmetic.fence", &e->vec, 1, &sum, 1);
+    return LLVMBuildBitCast(e->b, sum, LLVMTypeOf(more), "");
+}
+
 /* Some steps, without widening. */
 static void sum_steps(hcg_emit *e, const hcg_int8_tile *t, unsigned first, unsigned end,
                       LLVMValueRef *halves) {
     for (unsigned s = first; s < end; s++) {
         LLVMValueRef q[HCG_INT8_VECTORS];
+        if (t->rows > 1) hcg_keep_order(e);
         for (unsigned v = 0; v < t->vectors; v++)
             q[v] = as_bytes(e, step_words(e, t, v, s, false));
         for (unsigned r = 0; r < t->rows; r++) {
             LLVMValueRef x = as_bytes(e, words_of_x(e, t, s, r));
             for (unsigned v = 0; v < t->vectors; v++) {
                 LLVMValueRef *sum = &halves[r * t->vectors + v], two = pairs(e, t, q[v], x);
-                *sum = s > first ? LLVMBuildAdd(e->b, *sum, two, "") : two;
+                *sum = s > first ? add_in_order(e, t, *sum, two) : two;
             }
         }
     }
@@ -189,6 +202,7 @@ static void sum_signed(hcg_emit *e, const hcg_int8_tile *t, LLVMValueRef *ints) 
     LLVMTypeRef type = words_type(e), bytes = LLVMVectorType(e->i8, WORD * e->level->lanes);
     for (unsigned s = 0; s < STEPS; s++) {
         LLVMValueRef q[HCG_INT8_VECTORS], size[HCG_INT8_VECTORS];
+        if (t->rows > 1) hcg_keep_order(e);
         for (unsigned v = 0; v < t->vectors; v++) {
             LLVMValueRef u = step_words(e, t, v, s, false);
             q[v] = as_bytes(e, LLVMBuildXor(e->b, u, hcg_int_like(type, 0x80808080), ""));
@@ -200,7 +214,7 @@ static void sum_signed(hcg_emit *e, const hcg_int8_tile *t, LLVMValueRef *ints) 
             for (unsigned v = 0; v < t->vectors; v++) {
                 LLVMValueRef *sum = &ints[r * t->vectors + v];
                 LLVMValueRef four = fours(e, t, pairs(e, t, size[v], with_sign(e, t, x, q[v])));
-                *sum = s ? LLVMBuildAdd(e->b, *sum, four, "") : four;
+                *sum = s ? add_in_order(e, t, *sum, four) : four;
             }
         }
     }
