@@ -298,7 +298,7 @@ static void print_factor(const hpt_program *p, const hpt_name *scope, const hir_
     hd_text_f(out, "%s%s.flatten()%s", before[f->by] ? before[f->by] : "", hpt_weight_text(p, &ref),
               after[f->by] ? after[f->by] : "");
     if (f->n) hd_text_f(out, "[%lld:%lld]", (long long)f->first, (long long)(f->first + f->n));
-    if (f->by == HIR_DERIVED_TRANSPOSED) hd_text_f(out, ".reshape(%lld, -1).T", (long long)row);
+    if (f->by == HIR_DERIVED_TRANSPOSED) hd_text_f(out, ".reshape(-1, %lld).T", (long long)(n / row));
     if (product)
         hd_text_f(out, n < row ? ".reshape(1, 1)" : ".reshape(-1, %lld)", (long long)row);
     else if (f->by == HIR_DERIVED_TRANSPOSED)
