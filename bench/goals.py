@@ -28,6 +28,7 @@ from goals_common import (AT_LEAST, AT_MOST, FMA, MODEL, MOVED, READ, SMALL, SPE
                           goal_of, lines, not_measured, of_fma, of_level, of_read, overhead_by_profile, run, share_of, target,
                           tokens, verdict)
 from goals_unit import matrix_unit, matrix_unit_models
+from training import training
 
 # ---- groups: each runs programs and yields goals as (what, sense, goal, measured, remark); for a figure without a goal, sense
 # and goal are None ----
@@ -457,7 +458,7 @@ def recurrence(a):
 
 
 GROUPS = (decode, prefill, start, loss, overhead, ranks, contractions, matrix_unit, matrix_unit_models, experts, latent, recurrence, mechanism, residuals,
-          compiling, compiling_kimi, packing, kimi_overhead, qwen3_overhead, ling, gemma3n, inkling2, gpt_oss, qwen3_moe)
+          training, compiling, compiling_kimi, packing, kimi_overhead, qwen3_overhead, ling, gemma3n, inkling2, gpt_oss, qwen3_moe)
 LARGE = (packing, kimi_overhead, qwen3_overhead, ling, gemma3n, inkling2, gpt_oss, qwen3_moe)
 
 # ---- parts of the report ---------------------------------------------------------------------------

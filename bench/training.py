@@ -1,0 +1,130 @@
+"""Forward and backward of a training step: a library of `hadal compile --gradients`, called by ctypes.
+
+SHAPES are the models of docs/learning.md, with the standard residual and with AttnRes. A step is the gradients of `sequences`
+sequences of `tokens` tokens. Its work is 6 FLOPs for each token and each weight that is multiplied (the head counts, looking up
+the embedding does not), and 6 T d for each token and layer of causal attention over T tokens; what AttnRes adds, at most 1.5 %,
+is not counted.
+"""
+import ctypes
+import json
+import os
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+from goals_common import AT_LEAST, MODEL, SMALL, Share, defines, of_level, run, target
+
+SHAPES = {
+    "small": dict(hidden=512, layers=8, heads=8, kv_heads=8, head_dim=64, ff=1536, vocab=4096, block=4),
+    "deep": dict(hidden=128, layers=24, heads=2, kv_heads=2, head_dim=64, ff=384, vocab=256, block=6),
+    "quick": dict(hidden=32, layers=2, heads=2, kv_heads=2, head_dim=16, ff=48, vocab=64, block=2),
+}
+BATCHES = {"small": (4, 512), "deep": (16, 256), "quick": (2, 16)}  # sequences, tokens of each
+GOALS = {"small": 0.45, "deep": 0.30, "quick": 0}
+SYSTEMS = ("standard", "attnres")
+
+
+class Parameter(ctypes.Structure):
+    _fields_ = [("name", ctypes.c_char_p), ("type", ctypes.c_char_p), ("values", ctypes.POINTER(ctypes.c_float)),
+                ("gradient", ctypes.POINTER(ctypes.c_float)), ("elements", ctypes.c_size_t)]
+
+
+class Trainer:
+    """A trainer with random parameters: matrices as drawn by most models, vectors of norms 1, queries 0."""
+
+    def __init__(self, library, name, shape, batch, threads):
+        self.lib, self.name, (self.sequences, self.tokens) = ctypes.CDLL(library), name, batch
+        size = self.call("trainer_size", ctypes.c_int64(self.tokens), result=ctypes.c_size_t)
+        self.memory = ctypes.create_string_buffer(size + 64)
+        self.bytes, self.at = size, ctypes.c_void_p()
+        at = (ctypes.addressof(self.memory) + 63) // 64 * 64
+        self.check(self.call("trainer_init", ctypes.c_void_p(at), ctypes.c_size_t(size), ctypes.c_int64(self.tokens),
+                             ctypes.byref(self.at)))
+        self.check(self.call("trainer_set_threads", self.at, ctypes.c_int(threads)))
+        draw = random.Random(1)
+        self.multiplied = sum(self.fill(p, draw) for p in self.parameters())
+        n = self.sequences * self.tokens
+        ids = [draw.randrange(shape["vocab"]) for _ in range(n + 1)]
+        self.ids, self.targets = (ctypes.c_int32 * n)(*ids[:n]), (ctypes.c_int32 * n)(*ids[1:])
+        self.lengths = (ctypes.c_int64 * self.sequences)(*[self.tokens] * self.sequences)
+        self.work = n * (6 * self.multiplied + 6 * shape["layers"] * shape["heads"] * shape["head_dim"] * self.tokens)
+
+    def call(self, function, *arguments, result=ctypes.c_int):
+        f = getattr(self.lib, f"{self.name}_{function}")
+        f.restype = result
+        return f(*arguments)
+
+    def check(self, code):
+        if code:
+            sys.exit(f"training.py: {self.name}: {self.call('strerror', ctypes.c_int(code), result=ctypes.c_char_p).decode()}")
+
+    def parameters(self):
+        n = ctypes.c_size_t()
+        at = self.call("trainer_parameters", self.at, ctypes.byref(n), result=ctypes.POINTER(Parameter))
+        return at[:n.value]
+
+    @staticmethod
+    def fill(p, draw):
+        """Sets the values; gives the number of weights that are multiplied."""
+        dims = p.type.decode().partition("[")[2].rstrip("]").split(",")
+        if len(dims) == 2:
+            some = [draw.gauss(0, 0.02) for _ in range(4099)]  # a prime: rows differ
+            values = (some * (p.elements // len(some) + 1))[:p.elements]
+        else:
+            values = [0.0 if p.name.decode().endswith(("_res.weight", "query", "_query.weight")) else 1.0] * p.elements
+        ctypes.memmove(p.values, (ctypes.c_float * p.elements)(*values), 4 * p.elements)
+        return p.elements if len(dims) == 2 else 0
+
+    def step(self):
+        """Seconds of the gradients of all sequences."""
+        total, count = ctypes.c_double(), ctypes.c_int64()
+        start = time.perf_counter()
+        code = self.call("gradients", self.at, self.ids, self.targets, self.lengths, ctypes.c_int64(self.sequences),
+                         ctypes.byref(total), ctypes.byref(count))
+        seconds = time.perf_counter() - start
+        self.check(code)
+        return seconds
+
+
+def library(a, folder, shape, system):
+    """Compiles the model; gives the path of the library and the seconds that took."""
+    start, out = time.perf_counter(), os.path.join(folder, system)
+    run(a, "hadal", "compile", MODEL, *defines(**shape, system=system), "--gradients", "--target-cpu", target(a), "-q", "-o", out)
+    return os.path.join(folder, f"lib{system}.so"), time.perf_counter() - start
+
+
+def multiply_add(a):
+    """The limit of f32 multiply-adds, FLOP/s, as hadal bench measures it beside a small model."""
+    small = [x for d in SMALL.split(",") for x in ("-D", d)]
+    return json.loads(run(a, "hadal", "bench", MODEL, *small, "--weights-dtype", "f32", "--prefill", 16, "--decode", "", "--threads",
+                          a.threads, "--rounds", 1, "--json", *of_level(a, "--cpu-level")))["rows"][0]["fma_limit"]
+
+
+def in_turn(a, name, folder):
+    """({system: trainer}, {system: seconds to compile}, {system: seconds of steps}, limits): systems and the limit in turn."""
+    made = {s: library(a, folder, SHAPES[name], s) for s in SYSTEMS}
+    trainers = {s: Trainer(path, s, SHAPES[name], BATCHES[name], a.threads) for s, (path, _) in made.items()}
+    seconds, limits = {s: [] for s in SYSTEMS}, []
+    for i in range(a.rounds + 1):  # the first round touches memory
+        for s in SYSTEMS:
+            seconds[s].append(trainers[s].step())
+        limits.append(multiply_add(a))
+    return trainers, {s: t for s, (_, t) in made.items()}, {s: x[1:] for s, x in seconds.items()}, limits
+
+
+def training(a):
+    for name in (("quick",) if a.quick else ("small", "deep")):
+        with tempfile.TemporaryDirectory(dir=a.work) as folder:
+            trainers, compiled, seconds, limits = in_turn(a, name, folder)
+        limit, half = statistics.median(limits), len(limits) // 2
+        drift = abs(statistics.median(limits[:half]) / statistics.median(limits[half:]) - 1)
+        for s in SYSTEMS:
+            t, work = statistics.median(seconds[s]), trainers[s].work
+            yield (f"training, {name}, {s}: share of multiply-add", AT_LEAST, GOALS[name], Share(work / t / limit, drift),
+                   f"{t:.3f} s a step, {work / t * 1e-9:.0f} of {limit * 1e-9:.0f} GFLOP/s, {trainers[s].bytes * 1e-9:.2f} GB, "
+                   f"compiled in {compiled[s]:.2f} s")
+        yield (f"training, {name}: time of AttnRes over the standard residual's", None, None,
+               statistics.median(x / y for x, y in zip(seconds["attnres"], seconds["standard"])), "")
