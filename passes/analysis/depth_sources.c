@@ -341,7 +341,8 @@ typedef struct known_part {   /* of the sources of an input */
 
 /* Walks to the sources of an input, up to a value that is made of all the sources of an earlier
  * input, or of those in its list. A value that is passed when nothing else is left to be visited is
- * such a one for later inputs: after a few sources were found, if none of them is met again. */
+ * such a one for later inputs: after a few sources were found, if none of them is met again, and if
+ * the walk does not come to all sources of an earlier input, which shares its list as it is. */
 static known_part walk_to_known(lister *l, size_t input) {
     walker *w = l->w;
     const hir_flow_input *inputs = l->f->out->inputs.at;
@@ -365,7 +366,7 @@ static known_part walk_to_known(lister *l, size_t input) {
         }
         step(w, v);
     }
-    if (w->again) known.own = 0;
+    if (w->again || known.all) known.own = 0;
     if (known.own) l->rest[rest] = (uint32_t)input + 1;
     return known;
 }

@@ -170,6 +170,34 @@ Test(ledger, inputs_share_a_list_but_for_sources_of_their_own) {
     cr_assert_lt(lists, 20, "%zu", lists);
 }
 
+/* A stream that is read through a map, and carried on through another before the output is added: an
+ * output that a walk meets before the stream is no source of its own. */
+Test(ledger, inputs_of_a_stream_that_is_mapped_share_a_list) {
+    enum { SUBLAYERS = 300 };
+    hd_text t;
+    hd_text_init(&t, arena);
+    hd_text_add(&t, HEAD() NORM("0", "%e") "  %s0 = mul %x0, @g : f32[T, 16]\n");
+    for (int k = 0; k < SUBLAYERS; k++)
+        hd_text_f(&t,
+                  "  %%u%d = mul %%s%d, @g : f32[T, 16]\n"
+                  "  %%y%d = linear %%u%d, @f1, _ : f32[T, 16]\n"
+                  "  %%m%d = rmsnorm %%s%d, @g {eps = 1e-06} : f32[T, 16]\n"
+                  "  %%s%d = add %%m%d, %%y%d : f32[T, 16]\n",
+                  k, k, k, k, k, k, k + 1, k, k);
+    hd_text_f(&t, "  %%logits = linear %%s%d, @embed, _ : f32[T, 20]\n", SUBLAYERS);
+    hd_text_add(&t, "  output %logits {name = \"logits\"}\n}\n");
+    const hir_ledger l = ledger_of(t.at);
+    cr_assert_eq(l.sublayers, SUBLAYERS);
+    size_t lists = 1;
+    for (size_t i = 1; i < SUBLAYERS; i++) {
+        const hir_flow_input *x = &l.flow.inputs.at[i];
+        cr_assert_eq(x->sources.n, i + 1, "%s", source_text(x));
+        cr_assert_eq(x->shared, i + 1);
+        lists += x->sources.at != x[-1].sources.at;
+    }
+    cr_assert_lt(lists, 20, "%zu", lists);
+}
+
 Test(ledger, a_query_made_of_the_input_is_no_source_and_no_sublayer) {
     hir_ledger l = ledger_of(HEAD() NORM("1", "%e") SUB("1") NORM(
         "2", "%y1") "  %q = linear %x2, @f2, _ : f32[T, 16]\n"
