@@ -108,21 +108,28 @@ const hrt_parameter_view *hrt_trainer_parameters(hrt_trainer *t, size_t *n) {
 }
 
 /* ---- packed weights -------------------------------------------------------------------------- */
-/* Row r of the matrix, which panels of `panel` rows have one after the other. */
-static void pack_row(const hrt_packing *p, const float *from, uint64_t r, float *to) {
-    const uint64_t lines = (p->columns + p->depth - 1) / p->depth, row = p->first + r;
-    const uint64_t step = p->transposed ? p->rows : 1;
-    const float *x = from + (p->transposed ? r : r * p->columns);
-    to += row / p->panel * lines * p->panel * p->depth + row % p->panel * p->depth;
-    for (uint64_t k = 0; k < p->columns; k++)
-        to[k / p->depth * p->panel * p->depth + k % p->depth] = x[k * step];
+/* Rows [from, to) of the parameter's matrix, which are in one panel. Column by column, so that
+ * memory is written, and transposed matrices are read, from front to back. */
+static void pack_panel(const hrt_packing *p, const float *x, uint64_t from, uint64_t to,
+                       float *out) {
+    const uint64_t lines = (p->columns + p->depth - 1) / p->depth, line = p->panel * p->depth;
+    const uint64_t by_row = p->transposed ? 1 : p->columns, by_column = p->transposed ? p->rows : 1;
+    out += (p->first + from) / p->panel * lines * line;
+    for (uint64_t k = 0; k < p->columns; k++) {
+        float *at = out + k / p->depth * line + k % p->depth;
+        for (uint64_t r = from; r < to; r++)
+            at[(p->first + r) % p->panel * p->depth] = x[r * by_row + k * by_column];
+    }
 }
 
 static void pack(const hrt_trainer *t, const hrt_packing *p) {
     const void *from = t->weights + p->from;
     void *to = t->weights + p->to;
-    for (uint64_t r = 0; r < p->rows; r++)
-        pack_row(p, from, r, to);
+    for (uint64_t r = 0, end; r < p->rows; r = end) {
+        end = r + p->panel - (p->first + r) % p->panel;
+        if (end > p->rows) end = p->rows;
+        pack_panel(p, from, r, end, to);
+    }
 }
 
 /* ---- arguments ------------------------------------------------------------------------------- */

@@ -190,19 +190,8 @@ static bool is_small(const lowering *l, const hrt_step *step) {
     return bytes <= SMALL;
 }
 
-/* A gradient whose kernel is not written yet. */
-static bool reject_missing(lowering *l, hir_id kernel) {
-    const hir_op *op = hir_op_at(l->m, hir_form_op(l->m, kernel));
-    hd_diag *e = hd_err(l->d, HD_E_UNSUPPORTED, lower_place(l, op), "%s is not compiled yet",
-                        hir_info(op->code)->name);
-    e->cause = "this version has no kernel for this gradient";
-    e->hint = "the float64 reference computes it: hadal gradients --interpret";
-    return false;
-}
-
 static bool add_step(lowering *l, hir_id id) {
     if (hcg_is_collective(l->m, id)) return lower_collective(l, id);
-    if (!hcg_form_of(l->m, id)->emit) return reject_missing(l, id);
     const hir_op *op = hir_op_at(l->m, id);
     const hcg_use *use = &l->uses[id];
     const hcg_kernel *prefill = &l->p->kernels.at[use->function[HIR_PREFILL]];

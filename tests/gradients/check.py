@@ -7,7 +7,7 @@ projections (projections.py).
 
 Tolerance of the evaluator: 1e-6 of the tensor's largest element, or of 1e-6 of the largest of all gradients of the case, in each element: the
 sums of n elements may be off by sqrt n of it. Seen: 2e-7, from the references being stored as float32.
-Of libraries, which add in float32, 1e-4."""
+Of libraries, which add in float32, 1e-4; true zeros may be 1e-8 of the largest of all. Seen: 5e-5, and 1.5e-9."""
 import json
 import math
 import os
@@ -21,10 +21,9 @@ compiled = "--compiled" in rest
 options = [x for x in rest if x.startswith("--") and x != "--compiled"]
 chosen = [x for x in rest if not x.startswith("--")]
 LIMIT = 1e-4 if compiled else 1e-6
+ZERO = 1e-12
 FEW = 9 if compiled else 5
 # attention over depth is an addition to the stream here, and no sublayer in the references
-# not compiled yet: latent attention, whose keys are made of cached rows
-NOT_COMPILED = ("k3", "kimi-linear", "kimi-linear-attnres")
 COUNTED_OTHERWISE = ("dreamer", "dreamer-looped", "mrla-base", "mrla-light")
 
 
@@ -48,6 +47,8 @@ def check(case, want):
         g = got.get("grad." + name)
         assert g is not None, f"{case}: there is no grad.{name}"
         scale = max(numbers[0], 1e-6 * largest)
+        if compiled and numbers[0] < ZERO * largest:  # summands that cancel leave their rounding
+            scale = 1e-4 * largest
         for a, b in zip(projections.project("grad." + name, g), numbers):
             off = abs(a - b) / scale / math.sqrt(len(g))
             assert off <= LIMIT, f"{case}: grad.{name} is off by {off:.2g} of its largest element"
@@ -67,10 +68,8 @@ def check(case, want):
 os.makedirs(work, exist_ok=True)
 with open(expected) as f:
     cases = {case: want for case, want in json.load(f).items() if os.path.exists(os.path.join(folder, case, "config.json"))}
-if compiled:
-    cases = {case: want for case, want in cases.items() if case not in NOT_COMPILED}
 if os.environ.get("HADAL_FULL") != "1" and not chosen:
     cases = dict(list(cases.items())[::FEW])
 for case in chosen or cases:
     check(case, cases[case])
-assert chosen or len(cases) > 4
+assert chosen or len(cases) > 2
