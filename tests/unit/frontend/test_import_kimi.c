@@ -181,12 +181,12 @@ Test(import_kimi, what_is_rejected) {
         {"use_grouped_topk = false", "use_grouped_topk: false cannot be honoured"},
         {"num_key_value_heads = 2", "num_key_value_heads: 2 cannot be honoured"},
         {"qk_head_dim = 13", "qk_head_dim: 13 is not qk_nope_head_dim + qk_rope_head_dim, 12"},
-        {"num_experts_per_token = 9", "9 of 8 experts cannot be chosen"},
+        {"num_experts_per_token = 9", "9 is more than the number of experts, 8"},
         {"-num_experts_per_token; num_experts_per_tok = 9",
-         "num_experts_per_tok: 9 of 8 experts cannot be chosen"}, /* by the name in the file */
-        {"num_expert_group = 3", "8 experts are not 3 groups"},
-        {"num_expert_group = 4; topk_group = 5", "5 of 4 groups cannot stay"},
-        {"num_expert_group = 8; topk_group = 1", "1 groups have fewer than 2 experts"},
+         "num_experts_per_tok: 9 is more than the number of experts, 8"}, /* by the name in the file */
+        {"num_expert_group = 3", "3 does not divide the number of experts, 8"},
+        {"num_expert_group = 4; topk_group = 5", "5 is more than the number of groups, 4"},
+        {"num_expert_group = 8; topk_group = 1", "groups that stay, 1 of 8, have fewer experts than are chosen, 2"},
         {"-num_experts_per_token", "the field 'num_experts_per_token' is missing"},
         {"num_experts_per_tok = 3", "num_experts_per_tok: contradicts num_experts_per_token"},
         {"mlp_layer_types = [\"sparse\", \"sparse\", \"sparse\", \"sparse\", \"sparse\"]",

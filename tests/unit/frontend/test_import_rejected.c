@@ -131,7 +131,7 @@ Test(import_rejected, numbers_with_an_end) {
                            "{\"type\": \"depth-attention\", \"stride\": 5, "
                            "\"recent_window\": 0}"),
                "    stride = 5,\n");
-    cr_expect(strstr(said(), "residual.stride = 5 is beyond the 4 layers"), "%s", said());
+    cr_expect(strstr(said(), "residual.stride = 5 is beyond the number of layers, 4"), "%s", said());
     expect_has(import_with("qwen3", "residual",
                            "{\"type\": \"mhc\", \"num_streams\": 1024, \"sinkhorn_iters\": 1000, "
                            "\"hc_eps\": 3e38, \"post_mult\": -3e38}"),
@@ -159,7 +159,7 @@ Test(import_rejected, rejected_values_are_named) {
         {"llama", "rms_norm_eps", "1e300", "rms_norm_eps: must be a number that f32 holds"},
         {"llama", "num_attention_heads", "5", "5 does not divide the hidden_size 48"},
         {"llama", "num_attention_heads", "16", "heads of 3 entries cannot be rotated"},
-        {"llama", "num_key_value_heads", "3", "3 does not divide the 4 query heads"},
+        {"llama", "num_key_value_heads", "3", "3 does not divide the number of query heads, 4"},
         {"llama", "num_key_value_heads", "0", "num_key_value_heads: must be"},
         {"llama", "head_dim", "7", "head_dim: heads of 7 entries cannot be rotated"},
         {"llama", "head_dim", "2147483646", "are more than 2147483647 in all"},
@@ -287,7 +287,7 @@ Test(import_rejected, rejected_values_are_named) {
 Test(import_rejected, contradictions) {
     cr_expect_null(
         import_text(BASE("llama") ", \"attn_res_block_size\": 2, \"residual\": " ATTNRES("3") "}"));
-    cr_expect(find_message("3 sublayers contradict an attn_res_block_size of 2 layers"));
+    cr_expect(find_message("3 contradicts attn_res_block_size = 2, in layers"));
     cr_expect_null(import_text(
         BASE("llama") ", \"attn_res_block_size\": 2, \"residual\": {\"type\": \"standard\"}}"));
     cr_expect(find_message("attn_res_block_size: contradicts the residual type standard"));
@@ -340,7 +340,7 @@ Test(import_rejected, absent_fields_have_the_default_of_their_family) {
 /* null is a value where transformers has one for it, which need not be that of an absent field. */
 Test(import_rejected, null_is_not_absent) {
     cr_expect_null(import_text(BASE("mistral") "}"));
-    cr_expect(find_message("8 does not divide the 4 query heads"));
+    cr_expect(find_message("8 does not divide the number of query heads, 4"));
     hd_diags_init(&diags, arena);
     char *t = import_text(BASE("mistral") ", \"num_key_value_heads\": null}");
     expect_lacks(t, "kv_heads = 8");
