@@ -318,6 +318,25 @@ bool hcg_is_head(const char *name) {
     return false;
 }
 
+/* Of two names for one matrix a program may have stored that of the head alone. */
+static void take_head_for_embedding(settling *s, const hir_weight *w) {
+    hd_tensor *head = NULL;
+    size_t heads = 0;
+    for (size_t i = 0; i < s->t->list.n; i++) {
+        hd_tensor *t = &s->t->list.at[i];
+        if (!is_extra(s, i) || !hcg_is_head(t->name) || (uint32_t)t->rank != w->type.rank) continue;
+        bool fits = true;
+        for (uint32_t k = 0; k < w->type.rank; k++)
+            fits &= t->shape[k] == w->type.dim[k];
+        if (fits && !heads++) head = t;
+    }
+    if (heads != 1) return;
+    hd_note(s->d, HD_NOWHERE, "the head is tied to '%s', which is stored as '%s'", w->name,
+            head->name);
+    head->name = w->name;
+    qsort(s->t->list.at, s->t->list.n, sizeof *s->t->list.at, by_name);
+}
+
 static bool settle_head(settling *s) {
     /* Programs that quantise do not round to the nearest code: they make up for the errors of other
      * weights (GPTQ), or clip. That moves numbers by about as much again as rounding does. */
@@ -325,6 +344,7 @@ static bool settle_head(settling *s) {
     const hir_weight *w = tied_embedding(s->m);
     const hd_tensor *table = w ? hd_tensors_find(s->t, w->name) : NULL;
     bool *marked = hd_new_array(s->d->arena, bool, s->t->list.n + 1), any = false;
+    if (w && !table) take_head_for_embedding(s, w);
     if (!table) return true;
     for (size_t i = 0; i < s->t->list.n; i++) {
         const hd_tensor *t = &s->t->list.at[i];

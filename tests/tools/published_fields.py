@@ -37,7 +37,8 @@ EXPLAINED = (
     ("vocab_size", lambda value: value < 18, "tokens that stand twice have equal biases (Doge)"),
 )
 # What the code that was published with a model reads, and transformers does not: a note says that it is honoured.
-PUBLISHED_CODE = {"mimo_v2_flash": ("layernorm_epsilon", "partial_rotary_factor", "rope_theta", "swa_rope_theta")}
+PUBLISHED_CODE = {"mimo_v2_flash": ("layernorm_epsilon", "partial_rotary_factor", "rope_theta", "swa_rope_theta"),
+                  "phimoe": ("original_max_position_embeddings", "rope_scaling.original_max_position_embeddings")}
 # Configs that transformers 5.24 has no language model for (Kimi K2.5: one with a tower of full size), or that have the model of another folder in a wrapper
 LEFT_OUT = ("berrylm", "deepseek_v41", "deepseek_v41_text", "kimi_k2", "kimi_k25", "kimi_k3", "nanbeige", "glm5_next_text", "qwen3_5", "qwen3_5_moe", "qwen4_exp", "gemma3", "gemma3n", "gemma4", "inkling2", "inkling2_loop")
 ACTS = "silu swish gelu gelu_new gelu_fast gelu_python gelu_pytorch_tanh gelu_10 gelu_accurate quick_gelu relu relu2 relu6 leaky_relu laplace linear mish prelu sigmoid tanh xielu clipped_gelu".split()
