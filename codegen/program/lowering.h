@@ -13,6 +13,7 @@ typedef struct lowering {
     hcg_program *p;
     const hcg_use *uses;             /* by op */
     const hrt_condition *conditions; /* by op */
+    hir_id loss_output;              /* HIR_NONE: there are no losses */
     uint64_t losses; /* number of the output that is the losses, which NAME_forward does not have;
                       * UINT64_MAX: there is none */
     uint64_t *parameter_offsets; /* with gradients: by weight */

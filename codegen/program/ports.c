@@ -103,13 +103,13 @@ static bool sends(const hir_module *m) {
 }
 
 bool lower_outputs(lowering *l) {
-    const hir_id losses = hir_loss_output(l->m);
     uint64_t number = 0;
+    l->loss_output = hir_loss_output(l->m);
     l->losses = UINT64_MAX;
     HIR_EACH(l->m, id, l->m->first) {
         const hir_op *op = hir_op_at(l->m, id);
         if (op->code != HIR_OUTPUT_OP) continue;
-        if (id == losses)
+        if (id == l->loss_output)
             l->losses = number;
         else if (!add_output(l, op))
             return false;

@@ -23,10 +23,9 @@ static void split_arena(const hir_module *m, hir_place place, hrt_operand *o) {
 
 /* Is it what NAME_loss takes besides tokens, or gives? */
 static bool is_loss_port(const lowering *l, hir_id id, const hir_value *v) {
-    const hir_id losses = hir_loss_output(l->m);
-    if (losses == HIR_NONE) return false;
+    if (l->loss_output == HIR_NONE) return false;
     if (v->op == HIR_NONE) return id == l->m->inputs.at[1];
-    return hir_ref_equal(hir_op_at(l->m, losses)->args[0], hir_value_ref(id));
+    return hir_ref_equal(hir_op_at(l->m, l->loss_output)->args[0], hir_value_ref(id));
 }
 
 /* Finds the kernels that work for the logits alone: what they make is not needed for the loss, nor

@@ -37,6 +37,7 @@ typedef struct folder {
     bool *wanted;     /* by value: a live op that is not folded uses it */
     bool *given_out;  /* by value: an output or trace, which cannot be a weight */
     bool *multiplied; /* by value: a contraction reads it as its matrix */
+    bool parameters;  /* the module has gradients: weights are parameters */
     size_t n_values;
     pass_forward forward;
 } folder;
@@ -239,7 +240,7 @@ static const hir_weight *weight_of(const folder *f, hir_id op) {
     if (reshape != HIR_NONE) x = pass_arg(f->m, reshape, 0);
     const hir_weight *w = x.kind == HIR_REF_WEIGHT ? &f->m->weights.at[x.index] : NULL;
     /* parameters lie in one piece, however a checkpoint stores them */
-    const bool stacked = w && w->stacked && !hir_has_gradients(f->m);
+    const bool stacked = w && w->stacked && !f->parameters;
     return !w || hir_is_derived(w) || stacked ? NULL : w;
 }
 
@@ -284,7 +285,7 @@ static uint32_t transposed_rows(const folder *f, hir_id op, hir_derived_row **ro
 /* Is it a stack of products of vectors along a new first axis, or a concat of matrices, or of
  * functions of vectors? */
 static bool is_table(const folder *f, hir_id op) {
-    if (hir_has_gradients(f->m)) return false;
+    if (f->parameters) return false;
     const hir_op *o = hir_op_at(f->m, op);
     const bool stack = o->code == HIR_STACK_OP;
     if ((!stack && o->code != HIR_CONCAT_OP) || hir_attr_int(o, HIR_A_AXIS, 0) != 0) return false;
@@ -444,7 +445,11 @@ bool pass_fold_weights(hir_pass_context *c) {
      * computes it, but for another order of the elements of a matrix */
     const bool parameters = hir_has_gradients(c->m);
     if (!parameters) move_minus(c);
-    folder f = {.c = c, .m = c->m, .n_values = c->m->values.n, .forward = {.arena = c->scratch}};
+    folder f = {.c = c,
+                .m = c->m,
+                .parameters = parameters,
+                .n_values = c->m->values.n,
+                .forward = {.arena = c->scratch}};
     f.of = hd_new_array(c->scratch, product *, f.n_values);
     f.live = hd_new_array(c->scratch, bool, f.n_values);
     f.wanted = hd_new_array(c->scratch, bool, f.n_values);
