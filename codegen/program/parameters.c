@@ -93,33 +93,51 @@ static void pack_matrices(lowering *l, const hir_weight *w, uint64_t from, uint6
     }
 }
 
-/* A derived weight: each of its parts is a matrix, or rows of one, of a parameter. */
+/* Rows of a derived weight that are those of a parameter, from row *first of all its matrices on. A
+ * panel is of one matrix. */
+static void pack_rows(lowering *l, const hir_weight *w, hrt_packing p, uint64_t *first) {
+    const uint64_t weight = p.to, whole = p.rows;
+    const uint64_t each = w->type.rank == 3 ? (uint64_t)w->type.dim[1] : UINT64_MAX;
+    set_layout(w, &p);
+    for (uint64_t done = 0; done < whole; done += p.rows) {
+        p.first = *first % each;
+        p.to = weight + *first / each * matrix_bytes(w);
+        p.rows = whole - done < each - p.first ? whole - done : each - p.first;
+        hd_push(l->a, &l->p->packings, p);
+        p.from += p.rows * p.columns * sizeof(float);
+        *first += p.rows;
+    }
+}
+
+static bool reject_derived(lowering *l, const hir_weight *w) {
+    hd_err(l->d, HD_E_UNSUPPORTED, w->loc,
+           "weight '%s' is computed from parameters, and no gradient runs through it", w->name)
+        ->hint = "compile the spec, and not IR whose weights are folded";
+    return false;
+}
+
+/* A derived weight: each of its parts is matrices, or rows of one, of a parameter. What is transposed
+ * is one matrix (fold-weights). */
 static bool pack_derived(lowering *l, const hir_weight *w, uint64_t to) {
-    const uint32_t rank = w->type.rank;
     const uint64_t columns = (uint64_t)hir_derived_row_elements(w->type);
+    const uint64_t matrix = w->type.rank == 3 ? (uint64_t)w->type.dim[1] : 0; /* rows of one */
     uint64_t first = 0;
     for (uint32_t i = 0; i < w->n_rows; i++) {
         const hir_derived_factor *f = w->rows[i].factor;
         const uint32_t source = hir_find_weight(l->m, f->name);
-        if (w->rows[i].n != 1 || f->by > HIR_DERIVED_TRANSPOSED || source == HIR_NONE) {
-            hd_err(l->d, HD_E_UNSUPPORTED, w->loc,
-                   "weight '%s' is computed from parameters, and no gradient runs through it",
-                   w->name)
-                ->hint = "compile the spec, and not IR whose weights are folded";
-            return false;
-        }
+        if (w->rows[i].n != 1 || f->by > HIR_DERIVED_TRANSPOSED || source == HIR_NONE)
+            return reject_derived(l, w);
         const int64_t all = hir_type_row_elements(l->m->weights.at[source].type);
-        hrt_packing p = {
+        const hrt_packing p = {
             .from = l->p->weight_offsets.at[source] + (uint64_t)f->first * sizeof(float),
-            .to = to + (rank == 3 ? i * matrix_bytes(w) : 0),
-            .first = rank == 3 ? 0 : first,
+            .to = to,
             .rows = (uint64_t)hir_factor_elements(f, all) / columns,
             .columns = columns,
             .transposed = f->by == HIR_DERIVED_TRANSPOSED,
         };
-        set_layout(w, &p);
-        hd_push(l->a, &l->p->packings, p);
-        first += p.rows;
+        if (p.transposed && matrix && (first % matrix || p.rows > matrix))
+            return reject_derived(l, w);
+        pack_rows(l, w, p, &first);
     }
     return true;
 }
