@@ -55,6 +55,13 @@ void take_back(chat *c, size_t n) {
         free((void *)c->messages[--c->n].content);
 }
 
+int reject_no_text(hadal_session *s, const chat *c) {
+    if (c->n_ids) return 0;
+    return hadal_fail(s, "value", "the chat template makes no text of the messages",
+                      "contents are texts here; a template that reads them as lists of parts finds "
+                      "none in them");
+}
+
 bool encode_chat(chat *c) {
     c->request.messages = c->messages, c->request.n_messages = c->n;
     for (;;) {

@@ -25,6 +25,8 @@ void close_chat(chat *c);
 
 int add_message(hadal_session *s, chat *c, const char *role, const char *content); /* copied */
 void take_back(chat *c, size_t n); /* all but the first n messages */
+/* Rejects messages of which the template has made no token. */
+int reject_no_text(hadal_session *s, const chat *c);
 /* Makes ids of the messages, with what comes before an answer. False: `error` says why. */
 bool encode_chat(chat *c);
 

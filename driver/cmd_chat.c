@@ -67,6 +67,7 @@ static int answer(conversation *t) {
         (void)report_rendered(t->chat.error);
         return give_up_turn(t);
     }
+    if (reject_no_text(t->s, &t->chat)) return 1;
     if (t->chat.n_ids >= t->context) return reject_length(t);
     t->out.n = t->out.last = 0;
     if (t->out.text) *t->out.text = 0;

@@ -170,7 +170,7 @@ static int encode_message(hadal_session *s, const command_line *line, const byte
     if (!failed && text->n && memchr(text->at, 0, text->n))
         failed = hadal_fail(s, "value", "the prompt has the byte 0", NULL);
     if (!failed && !encode_chat(&c)) failed = report_rendered(c.error);
-    if (!failed && c.n_ids == 0) failed = reject_prompt(s, 0);
+    if (!failed) failed = reject_no_text(s, &c);
     if (!failed) {
         out->ids = c.ids, out->n = c.n_ids;
         c.ids = NULL;

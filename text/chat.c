@@ -82,7 +82,10 @@ static bool read_embedded(hd_arena *a, chat_templates *c, const field *f) {
         }
         return true;
     }
-    if (!field_is_list(f)) return false;
+    if (!json_is_array(f->value)) {
+        field_error(f, HD_E_FORMAT, "must be a text, or texts by name in a list or an object");
+        return false;
+    }
     for (size_t i = 0; i < json_array_size(f->value); i++) {
         const field one = field_element(f, i), name = field_get(&one, "name"),
                     source = field_get(&one, "template");

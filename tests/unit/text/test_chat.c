@@ -100,7 +100,7 @@ Test(chat, folders_without_a_template) {
     write_file("chat_template.json", "{\"chat_template\": \"x\"}");
     no_template("is of a processor");
     write_file("tokenizer_config.json", "{\"chat_template\": 3}");
-    no_template("chat_template: must be a list, not 3");
+    no_template("chat_template: must be a text, or texts by name");
     write_file("tokenizer_config.json", "{\"chat_template\": [{\"name\": \"default\"}]}");
     no_template("chat_template[0].template: ");
     write_file("tokenizer_config.json", "{\"chat_template\": \"x\", \"chat_control_tokens\": 3}");
