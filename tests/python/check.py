@@ -6,9 +6,11 @@
 What each call gives is what the command gives for the same library, or what the formula says; each error is an exception
 with the library's message. The script runs itself with `use OUT` under `python -S -I`, which finds no numpy.
 """
+import copy
 import importlib.util
 import math
 import os
+import pickle
 import subprocess
 import sys
 import threading
@@ -154,6 +156,9 @@ def check_errors(m, heads, out):
         fails(TypeError, "", m.forward, wrong)
     fails(heads.Error, "absent", heads.Model.open, os.path.join(out, "absent"))
     fails(ValueError, "a sequence of 0 tokens cannot be", heads.Model.open, None, 0)
+    fails(ValueError, "a sequence of 0 tokens cannot be", m.another, 0)
+    for copied in (copy.copy, copy.deepcopy, pickle.dumps):     # two objects would close one sequence
+        fails(TypeError, "neither copied nor pickled", copied, m)
     fails(ImportError, "is of build", load, out, "heads", (heads.BUILD_ID, "0"))
     m.close()
     m.close()

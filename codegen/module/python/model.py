@@ -157,7 +157,7 @@ class Model:
     def another(self, max_tokens=None):
         """A further empty sequence on the same weights, for batch() or for another thread."""
         self._check(0)
-        return Model(self._weights, max_tokens or self.max_tokens)
+        return Model(self._weights, self.max_tokens if max_tokens is None else max_tokens)
 
     def close(self):
         """Frees the memory of the sequence, and the weights with the last one. Twice is no error."""
@@ -167,6 +167,10 @@ class Model:
         del self._memory
         self._mapping.close()
         self._weights.leave()
+
+    def __reduce_ex__(self, _protocol):
+        # two objects with one sequence would both close it
+        raise TypeError("a model is neither copied nor pickled: another() begins a sequence, restore() gives it what save() has kept")
 
     def __enter__(self):
         self._check(0)
