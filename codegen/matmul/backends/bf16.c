@@ -58,78 +58,52 @@ static int64_t even(int64_t k) {
     return k + k % 2;
 }
 
-static void begin(hcg_emit *e, hcg_product *p, hir_dtype dtype) {
+/* ---- the back ends --------------------------------------------------------------------------- */
+/* What x is multiplied as: all that they differ in here. */
+static hir_dtype x_dtype(const hcg_product *p) {
+    return *(const hir_dtype *)p->backend->instructions;
+}
+
+static void begin(hcg_emit *e, hcg_product *p) {
+    const hir_dtype dtype = x_dtype(p);
     if (dtype == HIR_BF16 || p->k % 2)
         p->x_workspace = hcg_scratch(e, p->rows * (uint64_t)even(p->k) * hir_dtype_bytes(dtype));
 }
 
-static void prepare(hcg_emit *e, hcg_product *p, hir_dtype dtype) {
+static void prepare(hcg_emit *e, hcg_product *p) {
     p->length = p->ldx = hcg_i64(e, even(p->k));
     if (!p->x_workspace) return;
-    hcg_shared f = prepare_function(e, dtype);
+    hcg_shared f = prepare_function(e, x_dtype(p));
     LLVMValueRef args[] = {p->x, p->n_rows, hcg_i64(e, p->k), p->x_workspace};
     hcg_shared_call(e, &f, args, 4);
     p->x = p->x_workspace;
 }
 
-/* ---- pairs_as_f32 ---------------------------------------------------------------------------- */
-static void begin_pairs(hcg_emit *e, hcg_product *p) {
-    begin(e, p, HIR_F32);
-}
-
-static void prepare_pairs(hcg_emit *e, hcg_product *p) {
-    prepare(e, p, HIR_F32);
-}
-
-static void f32_gemm(hcg_emit *e, const hcg_product *p, const hcg_panels *b) {
-    hcg_gemm g = hcg_vector_product(p, b, HIR_F32);
+static void gemm(hcg_emit *e, const hcg_product *p, const hcg_panels *b) {
+    hcg_gemm g = hcg_vector_product(p, b, x_dtype(p));
     hcg_call_gemm(e, &g);
 }
 
-const hcg_backend hcg_pairs_as_f32 = {
-    .name = "pairs_as_f32",
-    .tile_panels = hcg_vector_panels,
-    .block_rows = hcg_vector_rows,
-    .tile_rows = 1,
-    .prefetches = true,
-    .begin = begin_pairs,
-    .prepare = prepare_pairs,
-    .gemm = f32_gemm,
-    .gemv = hcg_vector_gemv,
-};
-
-/* ---- bf16_dots ------------------------------------------------------------------------------- */
-static void begin_bf16(hcg_emit *e, hcg_product *p) {
-    begin(e, p, HIR_BF16);
-}
-
-static void prepare_bf16(hcg_emit *e, hcg_product *p) {
-    prepare(e, p, HIR_BF16);
-}
-
-static void bf16_gemm(hcg_emit *e, const hcg_product *p, const hcg_panels *b) {
-    hcg_gemm g = hcg_vector_product(p, b, HIR_BF16);
-    hcg_call_gemm(e, &g);
-}
-
-static void bf16_gemv(hcg_emit *e, const hcg_product *p, const hcg_panels *b) {
-    hcg_gemm g = hcg_vector_product(p, b, HIR_BF16);
+static void gemv(hcg_emit *e, const hcg_product *p, const hcg_panels *b) {
+    hcg_gemm g = hcg_vector_product(p, b, x_dtype(p));
     hcg_call_gemv(e, &g);
 }
 
-#define DOTS(id, of)                                                                               \
+#define BACKEND(id, of, x)                                                                         \
     const hcg_backend hcg_##id = {                                                                 \
         .name = of,                                                                                \
+        .instructions = &(const hir_dtype){x},                                                     \
         .tile_panels = hcg_vector_panels,                                                          \
         .block_rows = hcg_vector_rows,                                                             \
         .tile_rows = 1,                                                                            \
         .prefetches = true,                                                                        \
-        .begin = begin_bf16,                                                                       \
-        .prepare = prepare_bf16,                                                                   \
-        .gemm = bf16_gemm,                                                                         \
-        .gemv = bf16_gemv,                                                                         \
+        .begin = begin,                                                                            \
+        .prepare = prepare,                                                                        \
+        .gemm = gemm,                                                                              \
+        .gemv = gemv,                                                                              \
     }
-DOTS(bf16_dots_512, "bf16_dots");
-DOTS(bf16_dots_128, "bf16_dots");
-DOTS(bfmmla, "bfmmla");
-#undef DOTS
+BACKEND(pairs_as_f32, "pairs_as_f32", HIR_F32);
+BACKEND(bf16_dots_512, "bf16_dots", HIR_BF16);
+BACKEND(bf16_dots_128, "bf16_dots", HIR_BF16);
+BACKEND(bfmmla, "bfmmla", HIR_BF16);
+#undef BACKEND

@@ -65,7 +65,7 @@ static void multiply_add_gemm(hcg_emit *e, const hcg_product *p, const hcg_panel
     hcg_call_gemm(e, &g);
 }
 
-void hcg_vector_gemv(hcg_emit *e, const hcg_product *p, const hcg_panels *b) {
+static void multiply_add_gemv(hcg_emit *e, const hcg_product *p, const hcg_panels *b) {
     hcg_gemm g = hcg_vector_product(p, b, HIR_F32);
     hcg_call_gemv(e, &g);
 }
@@ -78,7 +78,7 @@ const hcg_backend hcg_multiply_add = {
     .prefetches = true,
     .begin = begin_multiply_add,
     .gemm = multiply_add_gemm,
-    .gemv = hcg_vector_gemv,
+    .gemv = multiply_add_gemv,
 };
 
 /* ---- groups_as_f32 --------------------------------------------------------------------------- */

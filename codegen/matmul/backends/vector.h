@@ -9,7 +9,5 @@ int64_t hcg_vector_panels(const hcg_level *level); /* panels of a register tile 
 int64_t hcg_vector_rows(const hcg_level *level, int64_t k);
 /* The product as gemm and gemv take it, with x as `x_dtype`. */
 hcg_gemm hcg_vector_product(const hcg_product *p, const hcg_panels *b, hir_dtype x_dtype);
-/* The gemv of back ends that multiply x as f32. */
-void hcg_vector_gemv(hcg_emit *e, const hcg_product *p, const hcg_panels *b);
 
 #endif
