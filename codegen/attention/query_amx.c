@@ -135,7 +135,7 @@ static void take_keys(hcg_emit *e, const hcg_query_tile *t, unsigned i) {
         r.end = hcg_sub(e, t->count, first);
         to = hcg_at(e, e->i8, to, hcg_mul_const(e, blocks, segment_bytes(t, i, r.parts)));
     }
-    hcg_amx_lines(e, &r, to);
+    hcg_amx_left_operands(e, &r, to);
 }
 
 void hcg_amx_take_keys(hcg_emit *e, const hcg_query_tile *t) {

@@ -34,7 +34,7 @@ static LLVMValueRef masked(hcg_emit *e, LLVMValueRef bits, uint64_t mask) {
 }
 
 /* x without its lower half. */
-LLVMValueRef hcg_amx_truncated(hcg_emit *e, LLVMValueRef x) {
+static LLVMValueRef truncated(hcg_emit *e, LLVMValueRef x) {
     return LLVMBuildBitCast(e->b, masked(e, bits_of(e, x), UPPER_HALF), e->vec, "");
 }
 
@@ -52,29 +52,32 @@ static LLVMValueRef nearest(hcg_emit *e, LLVMValueRef x) {
 }
 
 /* x less its truncated part; of an infinity nothing is left. */
-LLVMValueRef hcg_amx_remainder(hcg_emit *e, LLVMValueRef x, LLVMValueRef part) {
+static LLVMValueRef remainder_of(hcg_emit *e, LLVMValueRef x, LLVMValueRef part) {
     LLVMValueRef all = LLVMBuildFCmp(e->b, LLVMRealOEQ, x, part, "");
     return LLVMBuildSelect(e->b, all, LLVMConstNull(e->vec), hcg_fsub(e, x, part), "");
 }
 
-/* Takes part i of `parts`, a bf16, away from x. */
-static LLVMValueRef take_part(hcg_emit *e, const hcg_amx_parts *p, unsigned i, unsigned parts,
-                              LLVMValueRef *x) {
-    LLVMValueRef part;
-    if (i + 1 == parts) return *x; /* the last part: at most 8 bits are left */
-    if (p->w == 1) {
-        part = hcg_amx_truncated(e, *x);
-        *x = hcg_amx_remainder(e, *x, part);
-    } else {
-        part = nearest(e, *x);
-        *x = hcg_fsub(e, *x, part);
+void hcg_amx_split(hcg_emit *e, hcg_amx_cut cut, hir_dtype dtype, unsigned parts, LLVMValueRef x,
+                   LLVMValueRef *part) {
+    if (parts == 1) {
+        LLVMValueRef half = dtype == HIR_BF16 ? NULL : hcg_narrow(e, HIR_BF16, x);
+        part[0] = half ? hcg_widen(e, HIR_BF16, half) : x;
+        return;
     }
-    return part;
+    for (unsigned i = 0; i + 1 < parts; i++) {
+        part[i] = cut == HCG_AMX_NEAREST ? nearest(e, x) : truncated(e, x);
+        x = cut == HCG_AMX_UPPER ? remainder_of(e, x, part[i]) : hcg_fsub(e, x, part[i]);
+    }
+    part[parts - 1] = x; /* at most 8 bits are left */
 }
 
-/* ---- x --------------------------------------------------------------------------------------- */
+void hcg_amx_store_line(hcg_emit *e, LLVMValueRef line, LLVMValueRef at) {
+    LLVMSetAlignment(LLVMBuildStore(e->b, line, at), HCG_AMX_LINE);
+}
+
+/* ---- lines ----------------------------------------------------------------------------------- */
 /* The upper halves of 32 f32, side by side. */
-LLVMValueRef hcg_amx_line(hcg_emit *e, const LLVMValueRef x[2]) {
+static LLVMValueRef line_of(hcg_emit *e, const LLVMValueRef x[2]) {
     LLVMTypeRef halves = LLVMVectorType(e->i16, HCG_AMX_STEP);
     LLVMValueRef low = LLVMBuildBitCast(e->b, x[0], halves, "");
     LLVMValueRef high = LLVMBuildBitCast(e->b, x[1], halves, ""), lane[HCG_AMX_STEP];
@@ -92,16 +95,19 @@ static LLVMValueRef rounded(hcg_emit *e, const LLVMValueRef x[2]) {
     return LLVMBuildShuffleVector(e->b, half[0], half[1], LLVMConstVector(lane, HCG_AMX_STEP), "");
 }
 
-static void store_line(hcg_emit *e, LLVMValueRef line, LLVMValueRef p) {
-    LLVMSetAlignment(LLVMBuildStore(e->b, line, p), HCG_AMX_LINE);
-}
-
 /* Writes 32 elements of a row to their places in a tile of each part. */
-static void store_row(hcg_emit *e, const hcg_amx_parts *p, LLVMValueRef x[2], LLVMValueRef out) {
-    if (p->x == 1) store_line(e, rounded(e, x), out);
-    for (unsigned i = 0; i < p->x && p->x > 1; i++) {
-        LLVMValueRef part[] = {take_part(e, p, i, p->x, &x[0]), take_part(e, p, i, p->x, &x[1])};
-        store_line(e, hcg_amx_line(e, part), hcg_at_byte(e, out, i * HCG_AMX_TILE));
+static void store_row(hcg_emit *e, const hcg_amx_lines *a, const LLVMValueRef x[2],
+                      LLVMValueRef out) {
+    LLVMValueRef part[2][HCG_AMX_MOST_PARTS];
+    if (a->parts == 1 && a->dtype != HIR_BF16) {
+        hcg_amx_store_line(e, rounded(e, x), out);
+        return;
+    }
+    for (unsigned i = 0; i < 2; i++)
+        hcg_amx_split(e, a->cut, a->dtype, a->parts, x[i], part[i]);
+    for (unsigned i = 0; i < a->parts; i++) {
+        LLVMValueRef both[] = {part[0][i], part[1][i]};
+        hcg_amx_store_line(e, line_of(e, both), hcg_at_byte(e, out, i * HCG_AMX_TILE));
     }
 }
 
@@ -120,52 +126,71 @@ static void store_most(hcg_emit *e, LLVMValueRef at, LLVMValueRef most) {
     LLVMSetAlignment(LLVMBuildStore(e->b, larger, at), 4);
 }
 
-enum { SPLIT_X, SPLIT_LDX, SPLIT_ROWS, SPLIT_K, SPLIT_OUT, SPLIT_MOST, SPLIT_PARAMS };
+enum { LINES_X, LINES_LD, LINES_ROWS, LINES_N, LINES_OUT, LINES_MOST, LINES_PARAMS };
 
 /* Writes `steps` steps of one row to `out`. */
-static void split_row(hcg_emit *e, const hcg_amx_parts *p, const LLVMValueRef *s, LLVMValueRef row,
-                      LLVMValueRef steps, LLVMValueRef out) {
+static void make_row(hcg_emit *e, const hcg_amx_lines *a, const LLVMValueRef *s, LLVMValueRef row,
+                     LLVMValueRef steps, LLVMValueRef out) {
     LLVMValueRef zero = hcg_i64(e, 0), one = hcg_i64(e, 1), v[2];
-    LLVMValueRef x = hcg_at(e, e->f32, s[SPLIT_X], hcg_mul(e, row, s[SPLIT_LDX]));
+    LLVMTypeRef elem = hcg_element(e, a->dtype);
+    LLVMValueRef x = hcg_at(e, elem, s[LINES_X], hcg_mul(e, row, s[LINES_LD]));
     LLVMValueRef most = LLVMConstNull(ints_like(e));
-    const unsigned carried = p->w > 1;
+    const unsigned carried = a->most != NULL;
     hcg_loop l = hcg_loop_begin(e, zero, steps, one, "step", carried, &most);
     LLVMValueRef at = hcg_mul_const(e, l.index, HCG_AMX_STEP);
     if (carried) most = l.carried[0];
     for (unsigned i = 0; i < 2; i++) {
         LLVMValueRef from = hcg_add(e, at, hcg_i64(e, i * (HCG_AMX_STEP / 2)));
-        v[i] = hcg_load(e, HIR_F32, hcg_at(e, e->f32, x, from), hcg_sub(e, s[SPLIT_K], from));
+        v[i] = hcg_load(e, a->dtype, hcg_at(e, elem, x, from), hcg_sub(e, s[LINES_N], from));
         if (carried) most = larger_size(e, most, v[i]);
     }
-    store_row(e, p, v, hcg_at(e, e->i8, out, hcg_mul_const(e, l.index, p->x * HCG_AMX_TILE)));
+    store_row(e, a, v, hcg_at(e, e->i8, out, hcg_mul_const(e, l.index, a->parts * HCG_AMX_TILE)));
     hcg_loop_end(e, &l, &most);
-    if (carried) store_most(e, hcg_at(e, e->i32, s[SPLIT_MOST], row), l.carried[0]);
+    if (carried) store_most(e, hcg_at(e, e->i32, s[LINES_MOST], row), l.carried[0]);
 }
 
-/* amx_x(x, ldx, rows, k, out, most) */
-static hcg_shared rows_function(hcg_emit *e, const hcg_amx_parts *p) {
-    LLVMTypeRef params[SPLIT_PARAMS] = {e->ptr, e->i64, e->i64, e->i64, e->ptr, e->ptr};
+/* name(x, ld, rows, n, out, most) */
+static hcg_shared lines_function(hcg_emit *e, const hcg_amx_lines *a) {
+    LLVMTypeRef params[LINES_PARAMS] = {e->ptr, e->i64, e->i64, e->i64, e->ptr, e->ptr};
     hcg_shared s;
-    const char *name = hd_printf(e->arena, "amx_x_%s", p->name);
-    if (!hcg_shared_begin(e, name, params, SPLIT_PARAMS, &s)) return s;
-    LLVMValueRef steps = hcg_divide_up(e, s.param[SPLIT_K], hcg_i64(e, HCG_AMX_STEP));
-    LLVMValueRef tile_row = hcg_mul_const(e, steps, p->x * HCG_AMX_TILE);
+    if (!hcg_shared_begin(e, a->name, params, LINES_PARAMS - !a->most, &s)) return s;
+    LLVMValueRef steps = hcg_divide_up(e, s.param[LINES_N], hcg_i64(e, HCG_AMX_STEP));
+    LLVMValueRef tile_row = hcg_mul_const(e, steps, a->parts * HCG_AMX_TILE);
     hcg_loop rows =
-        hcg_loop_begin(e, hcg_i64(e, 0), s.param[SPLIT_ROWS], hcg_i64(e, 1), "row", 0, NULL);
+        hcg_loop_begin(e, hcg_i64(e, 0), s.param[LINES_ROWS], hcg_i64(e, 1), "row", 0, NULL);
     LLVMValueRef tile = LLVMBuildUDiv(e->b, rows.index, hcg_i64(e, HCG_AMX_LINES), "");
     LLVMValueRef line = LLVMBuildURem(e->b, rows.index, hcg_i64(e, HCG_AMX_LINES), "");
     LLVMValueRef out = hcg_add(e, hcg_mul(e, tile, tile_row), hcg_mul_const(e, line, HCG_AMX_LINE));
-    split_row(e, p, s.param, rows.index, steps, hcg_at(e, e->i8, s.param[SPLIT_OUT], out));
+    make_row(e, a, s.param, rows.index, steps, hcg_at(e, e->i8, s.param[LINES_OUT], out));
     hcg_loop_end(e, &rows, NULL);
     hcg_shared_end(e, &s);
     return s;
 }
 
+void hcg_amx_make_lines(hcg_emit *e, const hcg_amx_lines *a) {
+    hcg_shared f = lines_function(e, a);
+    LLVMValueRef args[LINES_PARAMS] = {a->x, a->ld, a->rows, a->n, a->out, a->most};
+    hcg_shared_call(e, &f, args, LINES_PARAMS - !a->most);
+}
+
+/* Parts of x, and of weights that have several (parts.h). */
+static hcg_amx_cut cut_of(const hcg_amx_parts *p) {
+    return p->w == 1 ? HCG_AMX_UPPER : HCG_AMX_NEAREST;
+}
+
 void hcg_amx_split_rows(hcg_emit *e, const hcg_amx_parts *p, LLVMValueRef x, LLVMValueRef ldx,
                         LLVMValueRef rows, LLVMValueRef k, LLVMValueRef out, LLVMValueRef most) {
-    hcg_shared f = rows_function(e, p);
-    LLVMValueRef args[SPLIT_PARAMS] = {x, ldx, rows, k, out, most};
-    hcg_shared_call(e, &f, args, SPLIT_PARAMS);
+    const hcg_amx_lines a = {.name = hd_printf(e->arena, "amx_x_%s", p->name),
+                             .dtype = HIR_F32,
+                             .cut = cut_of(p),
+                             .parts = p->x,
+                             .x = x,
+                             .ld = ldx,
+                             .rows = rows,
+                             .n = k,
+                             .out = out,
+                             .most = p->w > 1 ? most : NULL};
+    hcg_amx_make_lines(e, &a);
 }
 
 LLVMValueRef hcg_amx_pair_line(hcg_emit *e, LLVMValueRef low, LLVMValueRef high) {
@@ -185,12 +210,18 @@ static LLVMValueRef rounded_pair(hcg_emit *e, const LLVMValueRef v[2]) {
 }
 
 /* Writes two elements of K of 16 outputs to a line of each part's tile. */
-static void store_pair(hcg_emit *e, const hcg_amx_parts *p, LLVMValueRef v[2], LLVMValueRef out) {
-    if (p->w == 1) store_line(e, rounded_pair(e, v), out);
-    for (unsigned i = 0; i < p->w && p->w > 1; i++) {
-        LLVMValueRef low = take_part(e, p, i, p->w, &v[0]), high = take_part(e, p, i, p->w, &v[1]);
-        store_line(e, hcg_amx_pair_line(e, low, high), hcg_at_byte(e, out, i * HCG_AMX_TILE));
+static void store_pair(hcg_emit *e, const hcg_amx_parts *p, const LLVMValueRef v[2],
+                       LLVMValueRef out) {
+    LLVMValueRef part[2][HCG_AMX_MOST_PARTS];
+    if (p->w == 1) {
+        hcg_amx_store_line(e, rounded_pair(e, v), out);
+        return;
     }
+    for (unsigned i = 0; i < 2; i++)
+        hcg_amx_split(e, cut_of(p), HIR_F32, p->w, v[i], part[i]);
+    for (unsigned i = 0; i < p->w; i++)
+        hcg_amx_store_line(e, hcg_amx_pair_line(e, part[0][i], part[1][i]),
+                           hcg_at_byte(e, out, i * HCG_AMX_TILE));
 }
 
 /* Makes a step of f32 or f16 weights. */

@@ -30,13 +30,38 @@ typedef struct hcg_amx_parts {
 } hcg_amx_parts;
 
 /* ---- parts of a vector of numbers ------------------------------------------------------------ */
-/* The upper 8 bits of each significand; and what is left of x without them, which is nothing of an
- * infinity: its first part holds all of it. */
-LLVMValueRef hcg_amx_truncated(hcg_emit *e, LLVMValueRef x);
-LLVMValueRef hcg_amx_remainder(hcg_emit *e, LLVMValueRef x, LLVMValueRef part);
-/* A line of a tile: parts of 32 numbers side by side, or of 16 pairs. */
-LLVMValueRef hcg_amx_line(hcg_emit *e, const LLVMValueRef part[2]);
+enum { HCG_AMX_MOST_PARTS = 3 };
+
+typedef enum hcg_amx_cut {
+    HCG_AMX_UPPER,   /* each part is the upper 8 bits of what is left; an infinity is the first */
+    HCG_AMX_FINITE,  /* the same of numbers that are never infinite */
+    HCG_AMX_NEAREST, /* each part is the nearest bf16 to what is left */
+} hcg_amx_cut;
+
+/* x as the sum of `parts` parts, of each of which the upper half counts. A single part is the nearest
+ * bf16; where x is stored as bf16, x itself. */
+void hcg_amx_split(hcg_emit *e, hcg_amx_cut cut, hir_dtype dtype, unsigned parts, LLVMValueRef x,
+                   LLVMValueRef *part);
+/* A line of a tile of 16 pairs of numbers. */
 LLVMValueRef hcg_amx_pair_line(hcg_emit *e, LLVMValueRef low, LLVMValueRef high);
+void hcg_amx_store_line(hcg_emit *e, LLVMValueRef line, LLVMValueRef at);
+
+/* ---- rows as lines of tiles ------------------------------------------------------------------ */
+typedef struct hcg_amx_lines {
+    const char *name; /* of the function */
+    hir_dtype dtype;
+    hcg_amx_cut cut;
+    unsigned parts;
+    LLVMValueRef x, ld, rows, n; /* x[rows][n], rows ld elements apart */
+    LLVMValueRef out;
+    LLVMValueRef
+        most; /* NULL, or for each row the greater of its former value and the row's largest
+                          |x|, as bits of f32 (so that NaN and infinities are the largest) */
+} hcg_amx_lines;
+
+/* Brings rows into tiles [row / 16][step][part][row % 16][32], zeros beyond `n`. Rows beyond the last
+ * one are left as they are: the sums made of them are never read. */
+void hcg_amx_make_lines(hcg_emit *e, const hcg_amx_lines *l);
 
 /* ---- x and weights --------------------------------------------------------------------------- */
 /* Are tiles made of weights of this type? Those of bf16 are read where they lie. */
@@ -44,10 +69,7 @@ bool hcg_amx_makes_tiles(hir_dtype dtype);
 /* Bytes of a panel for a step of K, as it is stored. */
 unsigned hcg_amx_step_bytes(hir_dtype dtype);
 
-/* Brings rows of x, f32 and `ldx` apart, into tiles [row / 16][step][part][row % 16][32], zeros
- * beyond `k`. Rows beyond the last one are left as they are: the sums made of them are never read.
- * most[row], where weights have parts: the greater of its former value and the row's largest |x|,
- * as bits of f32 (so that NaN and infinities are the largest). */
+/* Brings rows of x, f32, into tiles; most[row] where weights have parts. */
 void hcg_amx_split_rows(hcg_emit *e, const hcg_amx_parts *p, LLVMValueRef x, LLVMValueRef ldx,
                         LLVMValueRef rows, LLVMValueRef k, LLVMValueRef out, LLVMValueRef most);
 

@@ -19,26 +19,6 @@ unsigned hcg_amx_parts_of(hir_dtype dtype, bool exact) {
     return dtype == HIR_F16 ? 2 : PARTS;
 }
 
-/* ---- parts ----------------------------------------------------------------------------------- */
-/* Splits 16 numbers into parts, each exactly a bf16. The first part of a number that is not finite
- * holds all of it; probabilities are never infinite. */
-static void split(hcg_emit *e, hir_dtype dtype, unsigned parts, bool finite, LLVMValueRef x,
-                  LLVMValueRef *part) {
-    if (parts == 1) {
-        LLVMValueRef half = dtype == HIR_BF16 ? NULL : hcg_narrow(e, HIR_BF16, x);
-        part[0] = half ? hcg_widen(e, HIR_BF16, half) : x;
-        return;
-    }
-    for (unsigned i = 0; i < parts; i++) {
-        part[i] = hcg_amx_truncated(e, x);
-        x = finite ? hcg_fsub(e, x, part[i]) : hcg_amx_remainder(e, x, part[i]);
-    }
-}
-
-static void store_line(hcg_emit *e, LLVMValueRef line, LLVMValueRef at) {
-    LLVMSetAlignment(LLVMBuildStore(e->b, line, at), LINE);
-}
-
 static LLVMValueRef steps_of(hcg_emit *e, LLVMValueRef n) {
     return hcg_divide_up(e, n, hcg_i64(e, STEP));
 }
@@ -48,49 +28,16 @@ static const char *name_of(hcg_emit *e, const char *what, hir_dtype dtype, unsig
 }
 
 /* ---- lines ----------------------------------------------------------------------------------- */
-enum { LINES_X, LINES_LD, LINES_ROWS, LINES_N, LINES_OUT, LINES_PARAMS };
-
-/* Makes 32 numbers of a row a line of each part's tile. */
-static void store_step(hcg_emit *e, hir_dtype dtype, unsigned parts, const LLVMValueRef x[2],
-                       LLVMValueRef out) {
-    LLVMValueRef part[2][PARTS];
-    for (unsigned i = 0; i < 2; i++)
-        split(e, dtype, parts, false, x[i], part[i]);
-    for (unsigned i = 0; i < parts; i++) {
-        LLVMValueRef both[] = {part[0][i], part[1][i]};
-        store_line(e, hcg_amx_line(e, both), hcg_at_byte(e, out, i * TILE));
-    }
-}
-
-static hcg_shared lines_function(hcg_emit *e, hir_dtype dtype, unsigned parts) {
-    LLVMTypeRef params[LINES_PARAMS] = {e->ptr, e->i64, e->i64, e->i64, e->ptr};
-    LLVMTypeRef elem = hcg_element(e, dtype);
-    hcg_shared s;
-    if (!hcg_shared_begin(e, name_of(e, "lines", dtype, parts), params, LINES_PARAMS, &s)) return s;
-    LLVMValueRef zero = hcg_i64(e, 0), one = hcg_i64(e, 1), sixteen = hcg_i64(e, LINES), v[2];
-    LLVMValueRef n = s.param[LINES_N], steps = steps_of(e, n);
-    hcg_loop rows = hcg_loop_begin(e, zero, s.param[LINES_ROWS], one, "row", 0, NULL);
-    LLVMValueRef x = hcg_at(e, elem, s.param[LINES_X], hcg_mul(e, rows.index, s.param[LINES_LD]));
-    LLVMValueRef tile = LLVMBuildUDiv(e->b, rows.index, sixteen, "");
-    LLVMValueRef line = LLVMBuildURem(e->b, rows.index, sixteen, "");
-    LLVMValueRef out = hcg_mul(e, tile, hcg_mul_const(e, steps, parts * TILE));
-    out = hcg_at(e, e->i8, s.param[LINES_OUT], hcg_add(e, out, hcg_mul_const(e, line, LINE)));
-    hcg_loop l = hcg_loop_begin(e, zero, steps, one, "step", 0, NULL);
-    for (unsigned i = 0; i < 2; i++) {
-        LLVMValueRef at = hcg_add(e, hcg_mul_const(e, l.index, STEP), hcg_i64(e, i * LINES));
-        v[i] = hcg_load(e, dtype, hcg_at(e, elem, x, at), hcg_sub(e, n, at));
-    }
-    store_step(e, dtype, parts, v, hcg_at(e, e->i8, out, hcg_mul_const(e, l.index, parts * TILE)));
-    hcg_loop_end(e, &l, NULL);
-    hcg_loop_end(e, &rows, NULL);
-    hcg_shared_end(e, &s);
-    return s;
-}
-
-void hcg_amx_lines(hcg_emit *e, const hcg_amx_rows *r, LLVMValueRef out) {
-    hcg_shared f = lines_function(e, r->dtype, r->parts);
-    LLVMValueRef args[LINES_PARAMS] = {r->x, hcg_i64(e, r->ld), r->end, hcg_i64(e, r->n), out};
-    hcg_shared_call(e, &f, args, LINES_PARAMS);
+void hcg_amx_left_operands(hcg_emit *e, const hcg_amx_rows *r, LLVMValueRef out) {
+    const hcg_amx_lines a = {.name = name_of(e, "lines", r->dtype, r->parts),
+                             .dtype = r->dtype,
+                             .parts = r->parts,
+                             .x = r->x,
+                             .ld = hcg_i64(e, r->ld),
+                             .rows = r->end,
+                             .n = hcg_i64(e, r->n),
+                             .out = out};
+    hcg_amx_make_lines(e, &a);
 }
 
 /* ---- pairs ----------------------------------------------------------------------------------- */
@@ -122,11 +69,12 @@ static LLVMValueRef load_row(hcg_emit *e, const square *s, LLVMValueRef i) {
 static void store_pair(hcg_emit *e, const square *s, LLVMValueRef pair) {
     LLVMValueRef part[2][PARTS], two = hcg_mul_const(e, pair, 2);
     for (unsigned i = 0; i < 2; i++)
-        split(e, s->dtype, s->parts, false, load_row(e, s, hcg_add(e, two, hcg_i64(e, i))),
-              part[i]);
+        hcg_amx_split(e, HCG_AMX_UPPER, s->dtype, s->parts,
+                      load_row(e, s, hcg_add(e, two, hcg_i64(e, i))), part[i]);
     LLVMValueRef out = hcg_at(e, e->i8, s->out, hcg_mul_const(e, pair, LINE));
     for (unsigned i = 0; i < s->parts; i++)
-        store_line(e, hcg_amx_pair_line(e, part[0][i], part[1][i]), hcg_at_byte(e, out, i * TILE));
+        hcg_amx_store_line(e, hcg_amx_pair_line(e, part[0][i], part[1][i]),
+                           hcg_at_byte(e, out, i * TILE));
 }
 
 /* Most squares are whole: for those there is code without masks, line by line. */
@@ -255,7 +203,8 @@ static hcg_shared probabilities_function(hcg_emit *e, unsigned parts) {
     LLVMValueRef p = hcg_at(e, e->f32, s.param[PROBS_P], hcg_mul_const(e, l.index, HIR_PANEL));
     for (unsigned i = 0; i < STEP; i++) {
         LLVMValueRef at = hcg_at_byte(e, p, i * LINE);
-        split(e, HIR_F32, parts, true, hcg_load(e, HIR_F32, at, NULL), part[i % 2]);
+        hcg_amx_split(e, HCG_AMX_FINITE, HIR_F32, parts, hcg_load(e, HIR_F32, at, NULL),
+                      part[i % 2]);
         for (unsigned j = 0; j < parts && i % 2; j++)
             v[j][i / 2] = hcg_amx_pair_line(e, part[0][j], part[1][j]);
     }
@@ -264,7 +213,7 @@ static hcg_shared probabilities_function(hcg_emit *e, unsigned parts) {
     for (unsigned j = 0; j < parts; j++) {
         transpose(e, v[j]);
         for (unsigned i = 0; i < LINES; i++)
-            store_line(e, v[j][i], hcg_at_byte(e, out, j * TILE + i * LINE));
+            hcg_amx_store_line(e, v[j][i], hcg_at_byte(e, out, j * TILE + i * LINE));
     }
     hcg_loop_end(e, &l, NULL);
     hcg_shared_end(e, &s);

@@ -21,8 +21,6 @@
 
 #include "codegen/matmul/backends/amx/parts.h"
 
-enum { HCG_AMX_MOST_PARTS = 3 };
-
 /* The number of parts of a number of this type. */
 unsigned hcg_amx_parts_of(hir_dtype dtype, bool exact);
 
@@ -36,9 +34,8 @@ typedef struct hcg_amx_rows {
     LLVMValueRef first, end;
 } hcg_amx_rows;
 
-/* Makes rows lines of left operands: out[row / 16][step][part][row % 16][32], zeros beyond n.
- * `first` is 0. */
-void hcg_amx_lines(hcg_emit *e, const hcg_amx_rows *r, LLVMValueRef out);
+/* Makes rows lines of left operands (hcg_amx_make_lines); `first` is 0. */
+void hcg_amx_left_operands(hcg_emit *e, const hcg_amx_rows *r, LLVMValueRef out);
 /* Makes right operands of rows, over which the products sum: pairs of rows, 16 columns to a tile,
  * out[column / 16][step][part][row / 2 % 16][16][2], for the `steps` steps that rows `first` .. end
  * - 1 need; tiles of columns are `apart` bytes apart. */
