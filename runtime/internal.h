@@ -203,6 +203,9 @@ typedef struct hrt_job {
 /* Returns 0, or the hadal_comm_result of the communication step that failed. */
 int hrt_run(const hrt_job *job, int threads);
 
+/* Calls `share` in each thread of a team of at most `threads`: work that is no step of a program. */
+void hrt_in_shares(int threads, void (*share)(void *context, int index, int count), void *context);
+
 struct hrt_session {
     hrt_owner owner; /* comes first: a batch of sessions is an array of owners; written by
                       * hrt_forward_batch */

@@ -614,6 +614,37 @@ __attribute__((no_sanitize("thread"))) static void run_region(team *c, int threa
     join_team(c, omp_get_thread_num(), omp_get_num_threads());
 }
 
+/* ---- other work of a call -------------------------------------------------------------------- */
+typedef struct work {
+    void (*share)(void *context, int index, int count);
+    void *context;
+    atomic_int begun, left;
+} work;
+
+__attribute__((noinline)) static void join_work(work *w, int index, int count) {
+    (void)atomic_load_explicit(&w->begun, memory_order_acquire);
+    hrt_team_joined(index, count);
+    w->share(w->context, index, count);
+    atomic_fetch_add_explicit(&w->left, 1, memory_order_release);
+}
+
+__attribute__((no_sanitize("thread"))) static void work_region(work *w, int threads) {
+#pragma omp parallel num_threads(threads)
+    join_work(w, omp_get_thread_num(), omp_get_num_threads());
+}
+
+void hrt_in_shares(int threads, void (*share)(void *context, int index, int count), void *context) {
+    work w = {.share = share, .context = context};
+    threads = hrt_team_size(threads);
+    if (threads <= 1) {
+        share(context, 0, 1);
+        return;
+    }
+    atomic_store_explicit(&w.begun, 1, memory_order_release);
+    work_region(&w, threads);
+    (void)atomic_load_explicit(&w.left, memory_order_acquire);
+}
+
 /* OpenMP's worker threads outlive the region. If this code were in a library that is unloaded, and
  * nothing else used OpenMP, the OpenMP runtime would be unmapped while its threads run; so it stays
  * loaded. */

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "runtime/internal.h"
+#include "runtime/walk.h"
 
 struct hrt_trainer {
     hrt_session session; /* comes first */
@@ -108,27 +109,50 @@ const hrt_parameter_view *hrt_trainer_parameters(hrt_trainer *t, size_t *n) {
 }
 
 /* ---- packed weights -------------------------------------------------------------------------- */
-/* Rows [from, to) of the parameter's matrix, which are in one panel. Column by column, so that
- * memory is written, and transposed matrices are read, from front to back. */
-static void pack_panel(const hrt_packing *p, const float *x, uint64_t from, uint64_t to,
-                       float *out) {
+enum { COLUMNS = 64 }; /* of a block: rows of a transposed matrix that are read side by side */
+
+/* Rows of a parameter's matrix that are in one panel, and columns of them. */
+typedef struct block {
+    uint64_t row, rows, column, columns;
+} block;
+
+/* Column by column, so that memory is written from front to back. */
+static void pack_block(const hrt_packing *p, const float *x, const block *b, float *to) {
     const uint64_t lines = (p->columns + p->depth - 1) / p->depth, line = p->panel * p->depth;
     const uint64_t by_row = p->transposed ? 1 : p->columns, by_column = p->transposed ? p->rows : 1;
-    out += (p->first + from) / p->panel * lines * line;
-    for (uint64_t k = 0; k < p->columns; k++) {
-        float *at = out + k / p->depth * line + k % p->depth;
-        for (uint64_t r = from; r < to; r++)
-            at[(p->first + r) % p->panel * p->depth] = x[r * by_row + k * by_column];
+    const uint64_t row = p->first + b->row;
+    to += row / p->panel * lines * line + row % p->panel * p->depth;
+    x += b->row * by_row;
+    for (uint64_t k = b->column; k < b->column + b->columns; k++) {
+        float *at = to + k / p->depth * line + k % p->depth;
+        for (uint64_t i = 0; i < b->rows; i++)
+            at[i * p->depth] = x[i * by_row + k * by_column];
     }
 }
 
-static void pack(const hrt_trainer *t, const hrt_packing *p) {
-    const void *from = t->weights + p->from;
-    void *to = t->weights + p->to;
-    for (uint64_t r = 0, end; r < p->rows; r = end) {
-        end = r + p->panel - (p->first + r) % p->panel;
-        if (end > p->rows) end = p->rows;
-        pack_panel(p, from, r, end, to);
+/* The rows in panels [from, to), counted from that of the first row. */
+static void pack_panels(const hrt_packing *p, const float *x, hrt_span panels, float *to) {
+    const uint64_t before = p->first % p->panel;
+    for (uint64_t k = 0; k < p->columns; k += COLUMNS)
+        for (uint64_t i = (uint64_t)panels.from; i < (uint64_t)panels.to; i++) {
+            block b = {.column = k, .columns = p->columns - k < COLUMNS ? p->columns - k : COLUMNS};
+            const uint64_t end = (i + 1) * p->panel - before;
+            b.row = i ? i * p->panel - before : 0;
+            b.rows = (end < p->rows ? end : p->rows) - b.row;
+            pack_block(p, x, &b, to);
+        }
+}
+
+/* A share of the panels of each matrix. */
+static void pack(void *context, int index, int count) {
+    const hrt_trainer *t = context;
+    const hrt_model *m = t->session.model;
+    for (uint32_t i = 0; i < m->n_packings; i++) {
+        const hrt_packing *p = &m->packings[i];
+        const void *from = t->weights + p->from;
+        void *to = t->weights + p->to;
+        const uint64_t panels = (p->first % p->panel + p->rows + p->panel - 1) / p->panel;
+        pack_panels(p, from, hrt_share((hrt_span){0, (int64_t)panels}, index, count), to);
     }
 }
 
@@ -179,9 +203,38 @@ static int check_tokens(hrt_session *s, const int32_t *tokens, const int32_t *ta
     return HRT_OK;
 }
 
-/* The first parameter that has a number which is not finite makes all gradients so. */
+/* Are `n` numbers finite? Without a branch for each, since all of a model are looked at. */
+static bool are_finite(const float *x, size_t n) {
+    uint32_t any = 0;
+    for (size_t k = 0; k < n; k++) {
+        uint32_t bits;
+        memcpy(&bits, &x[k], sizeof bits);
+        any |= (bits & UINT32_C(0x7f800000)) == UINT32_C(0x7f800000);
+    }
+    return !any;
+}
+
+typedef struct finding {
+    hrt_trainer *t;
+    atomic_bool found;
+} finding;
+
+static void look_for_infinite(void *context, int index, int count) {
+    finding *f = context;
+    for (uint32_t i = 0; i < f->t->session.model->n_parameters; i++) {
+        const hrt_parameter_view *p = &f->t->views[i];
+        const hrt_span mine = hrt_share((hrt_span){0, (int64_t)p->elements}, index, count);
+        if (!are_finite(p->values + mine.from, (size_t)(mine.to - mine.from)))
+            atomic_store_explicit(&f->found, true, memory_order_relaxed);
+    }
+}
+
+/* A number that is not finite makes all gradients so: the first one is named. */
 static int check_parameters(hrt_trainer *t) {
     hrt_session *s = &t->session;
+    finding f = {.t = t};
+    hrt_in_shares(hrt_workers(s), look_for_infinite, &f);
+    if (!atomic_load_explicit(&f.found, memory_order_relaxed)) return HRT_OK;
     for (uint32_t i = 0; i < s->model->n_parameters; i++) {
         const hrt_parameter_view *p = &t->views[i];
         for (size_t k = 0; k < p->elements; k++)
@@ -214,11 +267,9 @@ static void run_sequence(hrt_trainer *t, const int32_t *tokens, const int32_t *t
 
 static int run(hrt_trainer *t, const int32_t *tokens, const int32_t *targets,
                const int64_t *lengths, int64_t sequences, double *sum) {
-    const hrt_model *m = t->session.model;
     int64_t start = 0;
     *sum = 0;
-    for (uint32_t i = 0; i < m->n_packings; i++)
-        pack(t, &m->packings[i]);
+    hrt_in_shares(hrt_workers(&t->session), pack, t);
     for (int64_t i = 0; i < sequences; i++) {
         run_sequence(t, tokens + start, targets + start, lengths[i]);
         if (!isfinite(t->loss))
