@@ -21,8 +21,13 @@ static size_t usual_threads(void) {
     return processors > HRT_MAX_THREADS ? HRT_MAX_THREADS : (size_t)processors;
 }
 
+/* May a call leave out an output? That of a trainer has all of them: they are its gradients. */
+static bool has_sinks(const hrt_model *m) {
+    return m->parameters_bytes == 0;
+}
+
 bool hrt_lay_out_session(const hrt_model *m, int64_t max_tokens, size_t head, hrt_layout *l) {
-    return hrt_lay_out(m, max_tokens, head, usual_threads(), true, l);
+    return hrt_lay_out(m, max_tokens, head, usual_threads(), has_sinks(m), l);
 }
 
 size_t hrt_session_size(const hrt_model *m, int64_t max_tokens) {
@@ -95,7 +100,7 @@ int hrt_session_place(const hrt_model *m, const hrt_weights *w, void *mem, size_
         .without_best = -1,
     };
     hrt_take_level(s, level);
-    hrt_carve(m, max_tokens, &l, mem, true, &s->memory);
+    hrt_carve(m, max_tokens, &l, mem, has_sinks(m), &s->memory);
     hrt_clear_states(m, &s->memory);
     return HRT_OK;
 }
