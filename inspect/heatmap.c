@@ -142,30 +142,37 @@ static int by_key(const void *a, const void *b) {
     return x->key < y->key ? -1 : x->key > y->key;
 }
 
+static depth_source *column_of(const depth_weights *x, uint32_t key) {
+    const depth_source wanted = {.key = key};
+    return bsearch(&wanted, x->columns.at, x->columns.n, sizeof wanted, by_key);
+}
+
 /* A column for each key. Of the labels with this key the column has the longest, which is that of
  * the whole block. */
 static void find_columns(depth_weights *x) {
+    uint32_t most = 0;
+    for (size_t r = 0; r < x->rows.n; r++)
+        for (int64_t i = 0; i < x->rows.at[r].n; i++)
+            if (x->rows.at[r].sources[i].key > most) most = x->rows.at[r].sources[i].key;
+    const char **label = hd_new_array(x->arena, const char *, (size_t)most + 1); /* by key */
     for (size_t r = 0; r < x->rows.n; r++)
         for (int64_t i = 0; i < x->rows.at[r].n; i++) {
             const depth_source s = x->rows.at[r].sources[i];
-            depth_source *same = NULL;
-            for (size_t c = 0; c < x->columns.n && !same; c++)
-                if (x->columns.at[c].key == s.key) same = &x->columns.at[c];
-            if (!same)
-                hd_push(x->arena, &x->columns, s);
-            else if (strlen(s.label) > strlen(same->label) ||
-                     (strlen(s.label) == strlen(same->label) && strcmp(s.label, same->label) > 0))
-                same->label = s.label;
+            const char **same = &label[s.key];
+            if (!*same || strlen(s.label) > strlen(*same) ||
+                (strlen(s.label) == strlen(*same) && strcmp(s.label, *same) > 0))
+                *same = s.label;
         }
-    qsort(x->columns.at, x->columns.n, sizeof *x->columns.at, by_key);
+    for (size_t key = 0; key <= most; key++)
+        if (label[key]) hd_push(x->arena, &x->columns, ((depth_source){(uint32_t)key, label[key]}));
     x->at = hd_new_array(x->arena, double, x->rows.n * x->columns.n);
+    for (size_t k = 0; k < x->rows.n * x->columns.n; k++)
+        x->at[k] = NAN;
     for (size_t r = 0; r < x->rows.n; r++)
-        for (size_t c = 0; c < x->columns.n; c++) {
+        for (int64_t i = 0; i < x->rows.at[r].n; i++) {
+            const size_t c = (size_t)(column_of(x, x->rows.at[r].sources[i].key) - x->columns.at);
             double *at = &x->at[r * x->columns.n + c];
-            *at = NAN;
-            for (int64_t i = 0; i < x->rows.at[r].n; i++)
-                if (x->rows.at[r].sources[i].key == x->columns.at[c].key)
-                    *at = (isnan(*at) ? 0 : *at) + x->rows.at[r].mean[i];
+            *at = (isnan(*at) ? 0 : *at) + x->rows.at[r].mean[i];
         }
 }
 
