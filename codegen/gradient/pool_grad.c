@@ -3,12 +3,12 @@
  *     w = softmax over a window of gate + place     y = sum w x     dx = w dy
  *     dgate = w (x - y) dy                          dplace[s mod length] = sum of dgate[s]
  *
- * for the window of each so many positions that is complete. With halves, channel c of y has channel
- * n + c of x over its own positions and channel c over those before.
+ * for the window of each so many positions that is complete. With halves, channel c of y has
+ * channel n + c of x over its own positions and channel c over those before.
  *
  * Columns are groups of 16 channels of y, as in pool; a thread goes through all windows for its own
- * columns, and through each twice: for the largest logit, the sum of the powers and y with a running
- * maximum, then for the gradients. Each row of x is in one window, so that its gradients are stored
+ * columns, and through each twice: for the largest logit, the sum of the powers and y with a
+ * running maximum, then for the gradients. Each row of x is in one window, so that its gradients are stored
  * and not added; rows that are in none have zeros.
  */
 #include <float.h>

@@ -1,5 +1,5 @@
-/* The kernel form short_conv_grad of kernel.sequence: the gradients of x and of the taps of a causal
- * convolution of each channel over its last n rows, d apart.
+/* The kernel form short_conv_grad of kernel.sequence: the gradients of x and of the taps of a
+ * causal convolution of each channel over its last n rows, d apart.
  *
  *     dx[t - (n-1-j) d, i] += taps[i, j] dy[t, i]      dtaps[i, j] += dy[t, i] x[t - (n-1-j) d, i]
  *
@@ -8,9 +8,9 @@
  *
  * Columns are groups of 16 channels, or, where taps of a group have a gradient, groups: one thread
  * has all that is summed. A vector of channels at a time goes through all tokens. With few taps the
- * sums of the last n - 1 rows of dx, which are not complete yet, and these rows of x are loop-carried
- * in registers; with more, or d > 1, they are where they lie. Sums over tokens are in f32, with few
- * taps those of blocks of 64 tokens, one after the other.
+ * sums of the last n - 1 rows of dx, which are not complete yet, and these rows of x are carried in
+ * registers from token to token; with more, or d > 1, they are where they lie. Sums over tokens are
+ * in f32, with few taps those of blocks of 64 tokens, one after the other.
  */
 #include "codegen/gradient/gradient.h"
 #include "codegen/recurrence/taps.h"

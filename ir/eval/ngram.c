@@ -1,5 +1,5 @@
-/* Evaluator rules of ngram_gather and its gradient. Ids are whole numbers in f64; hashes have 64 bits,
- * whose products wrap around. */
+/* Evaluator rules of ngram_gather and its gradient. Ids are whole numbers in f64; hashes have 64
+ * bits, whose products wrap around. */
 #include <string.h>
 
 #include "ir/eval/private.h"

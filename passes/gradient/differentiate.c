@@ -64,7 +64,8 @@ static void find_dependent(gradient *g) {
 
 /* ---- the walk -------------------------------------------------------------------------------- */
 
-/* A summand that is zero but for elements from `start` on along an axis: the gradient of a slice. */
+/* A summand that is zero but for elements from `start` on along an axis: the gradient of a
+ * slice. */
 static bool is_padded(const gradient *g, const grad_part *part, uint32_t axis, int64_t *start) {
     const hir_id op = pass_def_if(g->m, part->x, HIR_PAD_OP);
     if (op == HIR_NONE) return false;

@@ -1,5 +1,5 @@
-/* Gradients of what passes along the sequence, pool, short_conv, ngram_gather and delta_rule, against
- * the evaluator at every CPU level of this machine: random shapes, options and operands whose
+/* Gradients of what passes along the sequence, pool, short_conv, ngram_gather and delta_rule,
+ * against the evaluator at every CPU level of this machine: random shapes, options and operands whose
  * gradients are wanted, together in one kernel. */
 #include "tests/unit/codegen/gradient/gradient_harness.h"
 
@@ -7,8 +7,8 @@ typedef struct wanted {
     const char *of, *type; /* an operand and its type; as rows, if it is a state */
 } wanted;
 
-/* A kernel with the gradients of some operands of an op, at least one; those that sum over tokens are
- * outputs grad.NAME, which are added to what is there, or not. */
+/* A kernel with the gradients of some operands of an op, at least one; those that sum over tokens
+ * are outputs grad.NAME, which are added to what is there, or not. */
 static const char *kernel_text(hd_arena *a, uint64_t *s, const char *inputs, const char *op,
                                const char *attrs, const wanted *of, size_t n) {
     hd_text names, types, body, outputs;
@@ -58,7 +58,8 @@ static const char *conv_text(hd_arena *a, uint64_t *s) {
                        (wanted[]){{"x", rows}, {"taps", taps}}, 2);
 }
 
-/* Sums of at most 17 products, or of those of 130 tokens and 48 channels, 64 tokens at a time or not. */
+/* Sums of at most 17 products, or of those of 130 tokens and 48 channels, 64 tokens at a time or
+ * not. */
 Test(emit_recurrence_grad, short_conv) {
     uint64_t s = 9176;
     hd_arena *a = hd_arena_new();
@@ -156,8 +157,8 @@ static void as_in_layers(gradient_problem *p) {
     }
 }
 
-/* States and their gradients pass through as many roundings as there are tokens, which keys of length
- * 1 and decays do not magnify. */
+/* States and their gradients pass through as many roundings as there are tokens, which keys of
+ * length 1 and decays do not magnify. */
 Test(emit_recurrence_grad, delta_rule) {
     uint64_t s = 47110;
     hd_arena *a = hd_arena_new();
