@@ -8,8 +8,8 @@
  *
  * Columns are groups of 16 channels of y, as in pool; a thread goes through all windows for its own
  * columns, and through each twice: for the largest logit, the sum of the powers and y with a
- * running maximum, then for the gradients. Each row of x is in one window, so that its gradients are stored
- * and not added; rows that are in none have zeros.
+ * running maximum, then for the gradients. Each row of x is in one window, so that its gradients
+ * are stored and not added; rows that are in none have zeros.
  */
 #include <float.h>
 

@@ -1,6 +1,6 @@
 /* Gradients of what passes along the sequence, pool, short_conv, ngram_gather and delta_rule,
- * against the evaluator at every CPU level of this machine: random shapes, options and operands whose
- * gradients are wanted, together in one kernel. */
+ * against the evaluator at every CPU level of this machine: random shapes, options and operands
+ * whose gradients are wanted, together in one kernel. */
 #include "tests/unit/codegen/gradient/gradient_harness.h"
 
 typedef struct wanted {
