@@ -1,5 +1,7 @@
 /* The runtime's states by kind: what a session begins with, what a batch does to them, rewinding,
  * and sessions that are saved and restored. */
+#include <stdio.h>
+
 #include "tests/unit/runtime/runtime_states.h"
 
 typedef struct fixture {
@@ -350,9 +352,9 @@ Test(states, bytes_of_something_else) {
     rejection r = open_rejection();
     const char *damaged = "the header of the saved session is damaged";
     expect_field(&r, 0, 'W', 1, true, HRT_SAVED, "the bytes are no saved session");
-    _Static_assert(HRT_VERSION == 9, "the message names it");
-    expect_field(&r, FIELD(version), 5, 4, true, HRT_BUILD,
-                 "saved by version 5 of the runtime; this is 9");
+    char version[64];
+    snprintf(version, sizeof version, "saved by version 5 of the runtime; this is %u", HRT_VERSION);
+    expect_field(&r, FIELD(version), 5, 4, true, HRT_BUILD, version);
     expect_field(&r, FIELD(digest), 9, 1, true, HRT_BUILD,
                  "saved by another model, or one with another weights layout");
     expect_field(&r, FIELD(build), 9, 1, true, HRT_BUILD, "saved by another build of the model");
