@@ -9,6 +9,7 @@
 
 #include "codegen/program/lowering.h"
 #include "ir/eval/eval.h"
+#include "support/known.h"
 
 static uint64_t aligned(uint64_t bytes) {
     return (bytes + HRT_ALIGN - 1) / HRT_ALIGN * HRT_ALIGN;
@@ -98,6 +99,7 @@ static void pack_matrices(lowering *l, const hir_weight *w, uint64_t from, uint6
 static void pack_rows(lowering *l, const hir_weight *w, hrt_packing p, uint64_t *first) {
     const uint64_t weight = p.to, whole = p.rows;
     const uint64_t each = w->type.rank == 3 ? (uint64_t)w->type.dim[1] : UINT64_MAX;
+    hd_known(each > 0);
     set_layout(w, &p);
     for (uint64_t done = 0; done < whole; done += p.rows) {
         p.first = *first % each;

@@ -3,6 +3,7 @@
  * those that are made of a mix that is carried read that, not the outputs in it. */
 #include "ir/kernel/kernels.h"
 #include "passes/analysis/depth_flow_private.h"
+#include "support/known.h"
 
 /* ---- carried mixes --------------------------------------------------------------------------- */
 
@@ -113,6 +114,7 @@ hir_flow_reads hir_flow_count_reads(const hir_flow *f, hd_arena *a) {
         const hir_flow_input *x = &f->inputs.at[i];
         const size_t sources = hir_flow_sources(x);
         if (sources < 2) continue;
+        hd_known(indirect); /* without a width there are no inputs */
         r.mixes++;
         r.naive += sources;
         r.direct_mixes += !indirect[x->value];

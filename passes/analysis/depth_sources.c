@@ -380,6 +380,7 @@ static source_list merged(hd_arena *a, const source_list *known, const source_li
     source_list all = {.cap = known->n + more->n};
     all.at = hd_new_array(a, hir_source, all.cap + 1);
     size_t k = 0;
+    hd_known((known->at || !known->n) && (more->at || !more->n));
     for (size_t i = 0; i < known->n; i++) {
         while (k < more->n && by_place(&more->at[k], &known->at[i]) < 0)
             all.at[all.n++] = more->at[k++];
@@ -409,6 +410,7 @@ static hir_source found_source(const lister *l, size_t k) {
 
 /* The sources that are found and not known, in order. */
 static source_list find_more(const lister *l, const known_part *known, const source_list *list) {
+    hd_known(known->of || !known->all);
     const size_t n_own = known->all ? known->of->own.n : 0;
     source_list more = {.cap = l->w->found.n + n_own};
     more.at = hd_new_array(l->f->arena, hir_source, more.cap + 1);
@@ -551,6 +553,7 @@ static uint32_t finished_first(hd_arena *a, hir_flow_input *x, const uint32_t *s
     const size_t n = x->sources.n;
     const hir_source *from = x->sources.at;
     uint32_t finished = 0, live = 0;
+    hd_known(from || !n);
     for (size_t i = 0; i < n; i++)
         live += stamp[from[i].value] != next;
     hir_source *list = alone ? x->sources.at : hd_new_array(a, hir_source, n + 1);
