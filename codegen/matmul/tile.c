@@ -215,10 +215,10 @@ static LLVMValueRef row_place(hcg_emit *e, const tile_kind *d, const LLVMValueRe
     return opaque(e, hcg_at(e, hcg_element(e, d->x), param[0], hcg_mul(e, param[1], number)));
 }
 
-/* Steps per iteration of the main loop. Strips, of which there are many widths, are as fast with
- * one. */
+/* Steps per iteration of the main loop. Many rows are cut into slabs of a tile's height and of one
+ * row less (gemm.c). Strips, of which there are many widths, are as fast with one step. */
 static unsigned unroll_of(hcg_emit *e, const micro *t) {
-    bool full = t->rows == t->d.rows && t->panels == t->d.panels && !t->d.strip;
+    const bool full = t->rows + 1 >= t->d.rows && t->panels == t->d.panels && !t->d.strip;
     const unsigned least = t->d.squares ? 2 : 1;
     return t->prefetch_x ? NARROW_UNROLL : full ? hcg_tile_of(e->level)->unroll : least;
 }
