@@ -246,7 +246,7 @@ static int check_parameters(hrt_trainer *t) {
 }
 
 /* ---- the call -------------------------------------------------------------------------------- */
-/* One sequence, whose first token has number `start`. */
+/* One pass through the program, from position 0 and with empty states. */
 static void run_sequence(hrt_trainer *t, const int32_t *tokens, const int32_t *targets, int64_t n) {
     hrt_session *s = &t->session;
     const void *ins[] = {tokens, targets};
