@@ -263,7 +263,7 @@ static LLVMValueRef fold(hcg_emit *e, LLVMValueRef x, LLVMValueRef y, unsigned b
 /* The sums over lanes of as many rows as there are lanes, from row i on; lane l is row i + l. */
 static LLVMValueRef sum_rows(hcg_emit *e, const delta *a, enum row_sum which, LLVMValueRef i) {
     const unsigned lanes = e->level->lanes;
-    LLVMValueRef x[64];
+    LLVMValueRef x[64] = {NULL};
     for (unsigned l = 0; l < lanes; l++)
         x[l] = hcg_load(e, HIR_F32, row_sum_at(e, a, which, hcg_add(e, i, hcg_i64(e, l))), NULL);
     for (unsigned bit = 1; bit < lanes; bit *= 2)
@@ -492,7 +492,7 @@ static void emit_head(hcg_emit *e, const delta *a, LLVMValueRef head, LLVMValueR
     block b = {.a = a, .head = head, .group = group};
     LLVMValueRef from = hcg_i64(e, 0);
     if (a->m >= lanes * most) from = emit_blocks(e, b, from, (unsigned)most);
-    if (a->m % (lanes * most) >= lanes) from = emit_blocks(e, b, from, 1);
+    if (a->m % (lanes * most) >= lanes) (void)emit_blocks(e, b, from, 1);
     if (!rest) return;
     b.channel = hcg_i64(e, a->m - rest), b.vectors = 1, b.valid = hcg_i64(e, rest);
     emit_block(e, &b);

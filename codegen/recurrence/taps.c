@@ -54,7 +54,7 @@ static void shuffle_taps(hcg_emit *e, const hcg_taps *w, LLVMValueRef from, LLVM
                          unsigned v) {
     const unsigned lanes = e->level->lanes, n = (unsigned)w->n;
     LLVMValueRef x[MOST_SHUFFLED];
-    unsigned which[64], lane[64];
+    unsigned which[64] = {0}, lane[64] = {0};
     for (unsigned i = 0; i < n; i++)
         x[i] = hcg_load(e, HIR_F32, hcg_at(e, e->f32, from, hcg_i64(e, i * lanes)),
                         valid_of(e, w, i, valid));
@@ -69,7 +69,7 @@ static void shuffle_back(hcg_emit *e, const hcg_taps *w, LLVMValueRef to, LLVMVa
                          bool adds) {
     const unsigned lanes = e->level->lanes, n = (unsigned)w->n;
     LLVMValueRef x[MOST_SHUFFLED];
-    unsigned which[64], lane[64];
+    unsigned which[64] = {0}, lane[64] = {0};
     for (unsigned j = 0; j < n; j++)
         x[j] = hcg_tap(e, w, 0, hcg_i64(e, j));
     for (unsigned i = 0; i < n; i++) {
