@@ -255,6 +255,19 @@ void hcg_loop_end(hcg_emit *e, hcg_loop *l, const LLVMValueRef *next) {
     LLVMPositionBuilderAtEnd(e->b, l->exit);
 }
 
+void hcg_each_vector(hcg_emit *e, LLVMValueRef from, LLVMValueRef to, int64_t width,
+                     hcg_vector_fn *make, const void *context) {
+    const int64_t lanes = e->level->lanes, rest = width % lanes;
+    LLVMValueRef whole = hcg_sub(e, to, hcg_i64(e, lanes - 1));
+    hcg_loop l = hcg_loop_begin(e, from, whole, hcg_i64(e, lanes), "vector", 0, NULL);
+    make(e, context, l.index, NULL);
+    hcg_loop_end(e, &l, NULL);
+    if (!rest) return;
+    hcg_loop last = hcg_loop_begin(e, l.index, to, hcg_i64(e, lanes), "rest", 0, NULL);
+    make(e, context, last.index, hcg_i64(e, rest));
+    hcg_loop_end(e, &last, NULL);
+}
+
 LLVMValueRef hcg_smaller(hcg_emit *e, LLVMValueRef a, LLVMValueRef b) {
     return LLVMBuildSelect(e->b, LLVMBuildICmp(e->b, LLVMIntSLT, a, b, ""), a, b, "");
 }

@@ -82,6 +82,12 @@ typedef struct hcg_loop {
 hcg_loop hcg_loop_begin(hcg_emit *e, LLVMValueRef from, LLVMValueRef to, LLVMValueRef step,
                         const char *name, unsigned n, const LLVMValueRef *init);
 void hcg_loop_end(hcg_emit *e, hcg_loop *l, const LLVMValueRef *next);
+
+/* Calls `make` for the vectors of elements from .. to - 1 of a row of `width`: `at` is the first
+ * element, and `valid` how many lanes there are (NULL: all). Only the last vector of a row has fewer. */
+typedef void hcg_vector_fn(hcg_emit *e, const void *context, LLVMValueRef at, LLVMValueRef valid);
+void hcg_each_vector(hcg_emit *e, LLVMValueRef from, LLVMValueRef to, int64_t width,
+                     hcg_vector_fn *make, const void *context);
 /* The smaller, or the larger, of two i64. */
 LLVMValueRef hcg_smaller(hcg_emit *e, LLVMValueRef a, LLVMValueRef b);
 LLVMValueRef hcg_larger(hcg_emit *e, LLVMValueRef a, LLVMValueRef b);

@@ -155,20 +155,10 @@ static void emit_vector(hcg_emit *e, const pooling *p) {
     keep_rows(e, p);
 }
 
-static void emit_channels(hcg_emit *e, pooling *p) {
-    const int64_t lanes = e->level->lanes, rest = p->n % lanes;
-    LLVMValueRef from = hcg_mul_const(e, e->c0, COLUMN);
-    LLVMValueRef to = hcg_smaller(e, hcg_mul_const(e, e->c1, COLUMN), hcg_i64(e, p->n));
-    LLVMValueRef whole = hcg_sub(e, to, hcg_i64(e, lanes - 1));
-    hcg_loop l = hcg_loop_begin(e, from, whole, hcg_i64(e, lanes), "channels", 0, NULL);
-    p->channel = l.index, p->valid = NULL;
-    emit_vector(e, p);
-    hcg_loop_end(e, &l, NULL);
-    if (!rest) return;
-    hcg_loop last = hcg_loop_begin(e, l.index, to, hcg_i64(e, lanes), "rest", 0, NULL);
-    p->channel = last.index, p->valid = hcg_i64(e, rest);
-    emit_vector(e, p);
-    hcg_loop_end(e, &last, NULL);
+static void emit_channel(hcg_emit *e, const void *context, LLVMValueRef at, LLVMValueRef valid) {
+    pooling p = *(const pooling *)context;
+    p.channel = at, p.valid = valid;
+    emit_vector(e, &p);
 }
 
 static bool emit_pool(hcg_emit *e, const hcg_kernel *k) {
@@ -189,7 +179,9 @@ static bool emit_pool(hcg_emit *e, const hcg_kernel *k) {
     p.dtype = state.dtype;
     p.past = hcg_sub(e, hcg_frame_c(e), hcg_frame_t(e));
     hcg_at_op(e, id);
-    emit_channels(e, &p);
+    LLVMValueRef from = hcg_mul_const(e, e->c0, COLUMN);
+    LLVMValueRef to = hcg_smaller(e, hcg_mul_const(e, e->c1, COLUMN), hcg_i64(e, p.n));
+    hcg_each_vector(e, from, to, p.n, emit_channel, &p);
     return true;
 }
 

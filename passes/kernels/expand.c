@@ -216,6 +216,15 @@ static hir_ref logsumexp(expander *e, hir_id op) {
     return hir_emit2(&e->b, HIR_ADD_OP, p->max, hir_emit1(&e->b, HIR_LOG_OP, p->sum));
 }
 
+/* 1 at the target of each row of logits, [T, V]; all 0 where none counts. */
+static hir_ref marked(expander *e, hir_ref ids, hir_type logits) {
+    hir_type one = pass_keep_one(logits, 1);
+    one.dtype = HIR_I32;
+    const hir_ref id = pass_reshape(&e->b, ids, one);
+    const hir_attr length = hir_int(HIR_A_LENGTH, logits.dim[1]);
+    return is_given(id) ? hir_emit(&e->b, HIR_MARK_OP, &id, 1, &length, 1) : id;
+}
+
 /* ln sum e^logits - the logit of the target, which is what is left of the row where ids are
  * marked; 0 where no id is. */
 static hir_ref cross_entropy(expander *e, hir_id op) {
@@ -223,11 +232,7 @@ static hir_ref cross_entropy(expander *e, hir_id op) {
     const hir_type t = hir_ref_type(e->m, x);
     const expand_powers *p = powers_of(e, x, 1);
     if (!p) return hir_no_ref();
-    hir_type one = pass_keep_one(t, 1);
-    one.dtype = HIR_I32;
-    const hir_ref id = pass_reshape(&e->b, ids, one);
-    const hir_attr length = hir_int(HIR_A_LENGTH, t.dim[1]);
-    const hir_ref mark = is_given(id) ? hir_emit(&e->b, HIR_MARK_OP, &id, 1, &length, 1) : id;
+    const hir_ref mark = marked(e, ids, t);
     if (!is_given(mark)) return mark;
     const hir_ref target =
         pass_reduce(&e->b, HIR_REDUCE_SUM_OP, hir_emit2(&e->b, HIR_WHEN_OP, mark, x), 1);
@@ -242,13 +247,9 @@ static hir_ref cross_entropy_grad(expander *e, hir_id op) {
     const expand_powers *p = powers_of(e, x, 1);
     if (!p) return hir_no_ref();
     const hir_type t = hir_ref_type(e->m, x);
-    hir_type one = pass_keep_one(t, 1);
-    one.dtype = HIR_I32;
-    const hir_ref id = pass_reshape(&e->b, ids, one);
-    const hir_attr length = hir_int(HIR_A_LENGTH, t.dim[1]);
-    const hir_ref mark = is_given(id) ? hir_emit(&e->b, HIR_MARK_OP, &id, 1, &length, 1) : id;
+    const hir_type one = pass_keep_one(t, 1);
+    const hir_ref mark = marked(e, ids, t);
     if (!is_given(mark)) return mark;
-    one.dtype = HIR_F32;
     const hir_ref counted = pass_reduce(&e->b, HIR_REDUCE_MAX_OP, mark, 1);
     hir_ref by = hir_emit2(&e->b, HIR_WHEN_OP, counted, pass_arg(e->m, op, 2));
     by = is_given(by) ? pass_reshape(&e->b, by, one) : by;
