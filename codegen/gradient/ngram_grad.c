@@ -15,24 +15,14 @@ typedef struct adding {
     LLVMValueRef dy;
     hcg_gradient_result table;
     int64_t rows, width;
+    const LLVMValueRef *with; /* the row that is cleared; or a token, then its rows */
 } adding;
 
-/* Calls `each` for the thread's vectors: their first elements in a row, and lanes (NULL: all). */
-static void for_vectors(hcg_emit *e, const adding *a,
-                        void (*each)(hcg_emit *e, const adding *a, LLVMValueRef at,
-                                     LLVMValueRef valid, const LLVMValueRef *with),
-                        const LLVMValueRef *with) {
-    const int64_t lanes = e->level->lanes, rest = a->width % lanes;
-    LLVMValueRef from = hcg_mul_const(e, e->c0, COLUMN);
+/* For all vectors of the thread's columns. */
+static void for_vectors(hcg_emit *e, adding *a, hcg_vector_fn *each, const LLVMValueRef *with) {
     LLVMValueRef to = hcg_smaller(e, hcg_mul_const(e, e->c1, COLUMN), hcg_i64(e, a->width));
-    LLVMValueRef whole = hcg_sub(e, to, hcg_i64(e, lanes - 1));
-    hcg_loop l = hcg_loop_begin(e, from, whole, hcg_i64(e, lanes), "vector", 0, NULL);
-    each(e, a, l.index, NULL, with);
-    hcg_loop_end(e, &l, NULL);
-    if (!rest) return;
-    hcg_loop last = hcg_loop_begin(e, l.index, to, hcg_i64(e, lanes), "rest", 0, NULL);
-    each(e, a, last.index, hcg_i64(e, rest), with);
-    hcg_loop_end(e, &last, NULL);
+    a->with = with;
+    hcg_each_vector(e, hcg_mul_const(e, e->c0, COLUMN), to, a->width, each, a);
 }
 
 static LLVMValueRef row_at(hcg_emit *e, const adding *a, LLVMValueRef base, LLVMValueRef row,
@@ -40,25 +30,24 @@ static LLVMValueRef row_at(hcg_emit *e, const adding *a, LLVMValueRef base, LLVM
     return hcg_at(e, e->f32, base, hcg_add(e, hcg_mul_const(e, row, a->width), at));
 }
 
-static void clear_vector(hcg_emit *e, const adding *a, LLVMValueRef at, LLVMValueRef valid,
-                         const LLVMValueRef *row) {
-    hcg_store(e, row_at(e, a, a->table.at, *row, at), hcg_splat(e, 0), valid);
+static void clear_vector(hcg_emit *e, const void *context, LLVMValueRef at, LLVMValueRef valid) {
+    const adding *a = context;
+    hcg_store(e, row_at(e, a, a->table.at, a->with[0], at), hcg_splat(e, 0), valid);
 }
 
-static void clear_table(hcg_emit *e, const adding *a) {
+static void clear_table(hcg_emit *e, adding *a) {
     hcg_loop l =
         hcg_loop_begin(e, hcg_i64(e, 0), hcg_i64(e, a->rows), hcg_i64(e, 1), "clear", 0, NULL);
     for_vectors(e, a, clear_vector, &l.index);
     hcg_loop_end(e, &l, NULL);
 }
 
-/* with: the token, then its rows. */
-static void add_vector(hcg_emit *e, const adding *a, LLVMValueRef at, LLVMValueRef valid,
-                       const LLVMValueRef *with) {
-    LLVMValueRef token = hcg_mul_const(e, with[0], a->g.heads);
+static void add_vector(hcg_emit *e, const void *context, LLVMValueRef at, LLVMValueRef valid) {
+    const adding *a = context;
+    LLVMValueRef token = hcg_mul_const(e, a->with[0], a->g.heads);
     for (int64_t j = 0; j < a->g.heads; j++) {
         LLVMValueRef from = row_at(e, a, a->dy, hcg_add(e, token, hcg_i64(e, j)), at);
-        LLVMValueRef to = row_at(e, a, a->table.at, with[1 + j], at), x;
+        LLVMValueRef to = row_at(e, a, a->table.at, a->with[1 + j], at), x;
         x = hcg_fadd(e, hcg_load(e, HIR_F32, to, valid), hcg_load(e, HIR_F32, from, valid));
         hcg_store(e, to, x, valid);
     }

@@ -15,37 +15,19 @@ typedef struct scattering {
     int64_t width, slots, length; /* slots: ids of a token */
     int64_t beyond;               /* -1: none */
     LLVMValueRef from, to;        /* the thread's elements of a row */
+    LLVMValueRef row, of;         /* the row of y that is written, and that of x that is added */
 } scattering;
 
-/* For a vector at element `at` of rows; n NULL: all lanes. */
-typedef void vector_fn(hcg_emit *e, const scattering *s, LLVMValueRef row, LLVMValueRef x,
-                       LLVMValueRef at, LLVMValueRef n);
-
-static void each_vector(hcg_emit *e, const scattering *s, LLVMValueRef row, LLVMValueRef x,
-                        vector_fn *make) {
-    const int64_t lanes = e->level->lanes, rest = s->width % lanes;
-    LLVMValueRef whole = hcg_sub(e, s->to, hcg_i64(e, lanes - 1));
-    hcg_loop l = hcg_loop_begin(e, s->from, whole, hcg_i64(e, lanes), "columns", 0, NULL);
-    make(e, s, row, x, l.index, NULL);
-    hcg_loop_end(e, &l, NULL);
-    if (!rest) return;
-    hcg_loop last = hcg_loop_begin(e, l.index, s->to, hcg_i64(e, lanes), "rest", 0, NULL);
-    make(e, s, row, x, last.index, hcg_i64(e, rest));
-    hcg_loop_end(e, &last, NULL);
+static void clear(hcg_emit *e, const void *context, LLVMValueRef at, LLVMValueRef n) {
+    const scattering *s = context;
+    hcg_store(e, hcg_at(e, e->f32, s->row, at), hcg_splat(e, 0), n);
 }
 
-static void clear(hcg_emit *e, const scattering *s, LLVMValueRef row, LLVMValueRef x,
-                  LLVMValueRef at, LLVMValueRef n) {
-    (void)s, (void)x;
-    hcg_store(e, hcg_at(e, e->f32, row, at), hcg_splat(e, 0), n);
-}
-
-static void add(hcg_emit *e, const scattering *s, LLVMValueRef row, LLVMValueRef x, LLVMValueRef at,
-                LLVMValueRef n) {
-    (void)s;
-    LLVMValueRef to = hcg_at(e, e->f32, row, at);
-    LLVMValueRef sum =
-        hcg_fadd(e, hcg_load(e, HIR_F32, to, n), hcg_load(e, HIR_F32, hcg_at(e, e->f32, x, at), n));
+static void add(hcg_emit *e, const void *context, LLVMValueRef at, LLVMValueRef n) {
+    const scattering *s = context;
+    LLVMValueRef to = hcg_at(e, e->f32, s->row, at);
+    LLVMValueRef sum = hcg_fadd(e, hcg_load(e, HIR_F32, to, n),
+                                hcg_load(e, HIR_F32, hcg_at(e, e->f32, s->of, at), n));
     hcg_store(e, to, sum, n);
 }
 
@@ -53,10 +35,11 @@ static LLVMValueRef row_of(hcg_emit *e, const scattering *s, LLVMValueRef base, 
     return hcg_at(e, e->f32, base, hcg_mul_const(e, i, s->width));
 }
 
-static void clear_rows(hcg_emit *e, const scattering *s) {
+static void clear_rows(hcg_emit *e, scattering *s) {
     hcg_loop l =
         hcg_loop_begin(e, hcg_i64(e, 0), hcg_i64(e, s->length), hcg_i64(e, 1), "clear", 0, NULL);
-    each_vector(e, s, row_of(e, s, s->y.at, l.index), NULL, clear);
+    s->row = row_of(e, s, s->y.at, l.index);
+    hcg_each_vector(e, s->from, s->to, s->width, clear, s);
     hcg_loop_end(e, &l, NULL);
 }
 
@@ -74,12 +57,13 @@ static LLVMValueRef find_row(hcg_emit *e, const scattering *s, LLVMValueRef i, L
     return id;
 }
 
-static void add_rows(hcg_emit *e, const scattering *s) {
+static void add_rows(hcg_emit *e, scattering *s) {
     LLVMValueRef first = hcg_mul_const(e, e->r0, s->slots), end = hcg_mul_const(e, e->r1, s->slots);
     hcg_loop l = hcg_loop_begin(e, first, end, hcg_i64(e, 1), "row", 0, NULL);
     LLVMValueRef n, id = find_row(e, s, l.index, &n);
     hcg_loop once = hcg_loop_begin(e, hcg_i64(e, 0), n, hcg_i64(e, 1), "there", 0, NULL);
-    each_vector(e, s, row_of(e, s, s->y.at, id), row_of(e, s, s->x, l.index), add);
+    s->row = row_of(e, s, s->y.at, id), s->of = row_of(e, s, s->x, l.index);
+    hcg_each_vector(e, s->from, s->to, s->width, add, s);
     hcg_loop_end(e, &once, NULL);
     hcg_loop_end(e, &l, NULL);
 }
