@@ -24,7 +24,7 @@ import time
 
 import links
 import stored
-from goals_common import (AT_LEAST, AT_MOST, FMA, MODEL, MOVED, READ, SMALL, SPECS, TRIAD, bench, busy, command, defines, giga,
+from goals_common import (AT_LEAST, AT_MOST, FMA, MODEL, MOVED, READ, SMALL, SPECS, TRIAD, bench, busy, by_kind, command, defines, giga,
                           goal_of, lines, not_measured, of_fma, of_level, of_read, overhead_by_profile, run, share_of, target,
                           tokens, verdict)
 from goals_unit import matrix_unit, matrix_unit_models
@@ -431,6 +431,35 @@ def inkling2_loop(a):
     yield from family(a, "inkling2_loop", (("bf16", 0.88), ("nvfp4", 0.80)), 0.70)
 
 
+def loop_overhead(a):
+    """What a looped core adds to its layers, by profile: layers of Inkling 2 Mini's shape, four of them in a core that is run
+    three times, and sixteen that are run once. Both run sixteen, with the same sources a block."""
+    spec = os.path.join(SPECS, "inkling2_loop")
+    if a.quick:
+        spec = os.path.join(SPECS, "..", "..", "tests", "published", "inkling2_loop_text")
+    with open(os.path.join(spec, "config.json"), encoding="utf-8") as f:
+        config = {**json.load(f), "n_layers_per_attn_res_block": 2, "layer_types": None, "mlp_layer_types": None}
+    config = {k: v for k, v in config.items() if v is not None and not k.startswith("loop_")}
+    if not a.quick:
+        config.update(n_routed_experts=4, vocab_size=8192, unpadded_vocab_size=8192)
+    tokens_of = {"prefill": 16, "decode": 4} if a.quick else {"prefill": 512, "decode": 16}
+    part = {}
+    with tempfile.TemporaryDirectory(dir=a.work) as folder:
+        for name, layers, passes in (("looped", 8, 3), ("once", 16, 1)):
+            config["num_hidden_layers"] = layers
+            config["loop_config"] = {"core_start": 2, "core_end": 6, "num_passes": passes, "gate_rank": 64}
+            os.makedirs(os.path.join(folder, name))
+            with open(os.path.join(folder, name, "config.json"), "w", encoding="utf-8") as f:
+                json.dump(config, f)
+            part[name] = by_kind(a, os.path.join(folder, name), {}, "bf16", tokens_of, folder, ())
+    for phase in ("prefill", "decode"):
+        looped, once = part["looped"][phase], part["once"][phase]
+        yield (f"{phase}, a core run three times: row programs beside those of layers run once, of the whole", None, None,
+               (looped["row"] - once["row"]) / looped["all"],
+               f"{1e-6 * looped['row']:.1f} and {1e-6 * once['row']:.1f} of {1e-6 * looped['all']:.0f} ms; all kernels "
+               f"{looped['all'] / once['all']:.3f}")
+
+
 def gpt_oss(a):
     yield from family(a, "gpt_oss")
 
@@ -465,8 +494,8 @@ def recurrence(a):
 
 
 GROUPS = (decode, prefill, start, loss, overhead, ranks, contractions, matrix_unit, matrix_unit_models, experts, latent, recurrence, mechanism, residuals,
-          training, compiling, compiling_kimi, packing, kimi_overhead, qwen3_overhead, ling, gemma3n, inkling2, inkling2_loop, gpt_oss, qwen3_moe)
-LARGE = (packing, kimi_overhead, qwen3_overhead, ling, gemma3n, inkling2, inkling2_loop, gpt_oss, qwen3_moe)
+          training, compiling, compiling_kimi, packing, kimi_overhead, qwen3_overhead, ling, gemma3n, inkling2, inkling2_loop, loop_overhead, gpt_oss, qwen3_moe)
+LARGE = (packing, kimi_overhead, qwen3_overhead, ling, gemma3n, inkling2, inkling2_loop, loop_overhead, gpt_oss, qwen3_moe)
 
 # ---- parts of the report ---------------------------------------------------------------------------
 
