@@ -32,7 +32,7 @@
     F(l3, uint64_t, 1u << 20, UINT64_C(1) << 32, "the L3 cache that cores share")                  \
     F(bf16_dots, uint32_t, 1, 10000, "the rate of bf16 dot products")                              \
     F(matrix_unit, uint32_t, 1, 100000, "the rate of the matrix unit with bf16")                   \
-    F(unit_rows, uint32_t, 1, 1000, "rows from which on it multiplies q8, q4 and mxfp4")           \
+    F(unit_rows, uint32_t, 1, 1000, "rows from which it multiplies q8, q4, mxfp4; f32: 4 times")   \
     F(unit_bytes, uint32_t, 1, 1, "1: it multiplies q8, q4 and mxfp4 as bytes, not as bf16")       \
     F(in_flight, uint32_t, 256, 65536, "what one core has on its way from memory")
 

@@ -50,7 +50,7 @@ enum {
 
 typedef hcg_amx_parts parts;
 
-extern const hcg_backend hcg_int8_vnni_512;
+extern const hcg_backend hcg_int8_vnni_512, hcg_multiply_add;
 
 static const parts *parts_of(const hcg_product *p) {
     return p->backend->instructions;
@@ -439,10 +439,18 @@ static hcg_shared gemm_function(hcg_emit *e, const parts *of, hir_dtype dtype) {
 }
 
 /* ---- the back ends --------------------------------------------------------------------------- */
-/* Sums of a block take a quarter of the L2. */
-static int64_t tile_panels(const hcg_level *level) {
+/* Sums of a block take a quarter of the L2. Few rows go by vectors, which compute `vectors` panels
+ * together. */
+static int64_t panels_of_sums(const hcg_level *level, int64_t vectors) {
     const int64_t panels = level->machine.l2 / 4 / (MOST_ROWS * HCG_AMX_LINE);
-    return panels < HCG_AMX_ACROSS ? HCG_AMX_ACROSS : panels / HCG_AMX_ACROSS * HCG_AMX_ACROSS;
+    int64_t together = HCG_AMX_ACROSS;
+    while (together % vectors != 0)
+        together += HCG_AMX_ACROSS;
+    return panels < together ? together : panels / together * together;
+}
+
+static int64_t tile_panels(const hcg_level *level) {
+    return panels_of_sums(level, 1);
 }
 
 /* More rows read panels less often. What a prologue makes of them is in memory that each thread
@@ -481,7 +489,7 @@ static LLVMValueRef most_workspace(hcg_emit *e, const hcg_product *p) {
     return hcg_at_byte(e, p->x_workspace, (int64_t)(tile_rows * steps * of->x * HCG_AMX_TILE));
 }
 
-static void gemm(hcg_emit *e, const hcg_product *p, const hcg_panels *b) {
+static void gemm_many(hcg_emit *e, const hcg_product *p, const hcg_panels *b) {
     hcg_amx_configure(e, HCG_AMX_LINE);
     hcg_shared f = gemm_function(e, parts_of(p), b->dtype);
     LLVMValueRef args[GEMM_PARAMS] = {
@@ -506,24 +514,80 @@ static void end(hcg_emit *e, hcg_product *p) {
     hcg_amx_release(e);
 }
 
-#define BACKEND(id, ...)                                                                           \
+/* ---- few tokens --------------------------------------------------------------------------------
+ * A tile takes as long for one row as for 16, and weights that are made into tiles are made for each
+ * block of rows: so few tokens go by vectors. The least that the unit multiplies are the machine
+ * model's `unit_rows` for each matrix where weights are one part. Splitting weights into n parts
+ * takes as long as the unit takes for n times as many: f32 from 64 tokens on, f16 from 48, where
+ * the two were as fast on an Emerald Rapids (64 to 96, and 32 to 48); 16 and 4 tokens take 0.5 to
+ * 0.7 of the unit's time.
+ *
+ * The tokens of the call are counted, not those of a block of rows or of an expert, so that a
+ * token's bits do not depend on what other tokens choose or on how threads share the rows.
+ */
+static int64_t least_tokens(const hcg_level *level, const hcg_product *p) {
+    const int64_t parts_made = splits_weights(parts_of(p)) ? parts_of(p)->w + 1 : 1;
+    return parts_made * level->machine.unit_rows * (p->of_tokens ? p->of_tokens : 1);
+}
+
+static LLVMValueRef is_few(hcg_emit *e, const hcg_product *p) {
+    LLVMValueRef least = hcg_i64(e, least_tokens(e->level, p));
+    return LLVMBuildICmp(e->b, LLVMIntSLT, hcg_frame_t(e), least, "is_few");
+}
+
+/* begin, where back end `vectors` multiplies few rows. */
+static void begin_both(hcg_emit *e, hcg_product *p, const hcg_backend *vectors) {
+    const uint64_t least = (uint64_t)least_tokens(e->level, p);
+    begin(e, p);
+    if (least < 2) return;
+    /* all tokens of a call may choose one expert, and several times */
+    hcg_small_m_begin(e, p, vectors, p->of_tokens ? p->rows : least - 1);
+}
+
+static void prepare_few(hcg_emit *e, hcg_product *p) {
+    if (p->few) hcg_small_m_prepare(e, p, is_few(e, p), NULL);
+}
+
+static void gemm_both(hcg_emit *e, const hcg_product *p, const hcg_panels *b) {
+    if (p->few)
+        hcg_small_m_gemm(e, p, b, is_few(e, p), gemm_many);
+    else
+        gemm_many(e, p, b);
+}
+
+/* ---- the back ends of one type of numbers ---------------------------------------------------- */
+static int64_t split_tile_panels(const hcg_level *level) {
+    return panels_of_sums(level, hcg_multiply_add.tile_panels(level));
+}
+
+static void begin_split(hcg_emit *e, hcg_product *p) {
+    begin_both(e, p, &hcg_multiply_add);
+}
+
+#define BACKEND(id, panels, start, before, multiply, ...)                                          \
     const hcg_backend hcg_##id = {                                                                 \
         .name = #id,                                                                               \
         .instructions = &(const parts){__VA_ARGS__},                                               \
-        .tile_panels = tile_panels,                                                                \
+        .tile_panels = panels,                                                                     \
         .block_rows = block_rows,                                                                  \
         .tile_rows = HCG_AMX_LINES,                                                                \
         .prefetches = true,                                                                        \
-        .begin = begin,                                                                            \
-        .gemm = gemm,                                                                              \
+        .begin = start,                                                                            \
+        .prepare = before,                                                                         \
+        .gemm = multiply,                                                                          \
         .end = end,                                                                                \
     }
-BACKEND(amx_exact, "exact", .x = 3, .w = 1, .n = 3, .of = {{0, 0}, {1, 0}, {2, 0}});
-BACKEND(amx_rounded, "rounded", .x = 1, .w = 1, .n = 1);
+#define WHOLE(id, ...) BACKEND(id, tile_panels, begin, NULL, gemm_many, __VA_ARGS__)
+#define SPLIT(id, ...)                                                                             \
+    BACKEND(id, split_tile_panels, begin_split, prepare_few, gemm_both, __VA_ARGS__)
+WHOLE(amx_exact, "exact", .x = 3, .w = 1, .n = 3, .of = {{0, 0}, {1, 0}, {2, 0}});
+WHOLE(amx_rounded, "rounded", .x = 1, .w = 1, .n = 1);
 /* The smallest products first; in this order, seven parts are loaded in place of twelve. */
-BACKEND(amx_f32, "f32", .x = 3, .w = 3, .n = 6,
-        .of = {{0, 2}, {0, 1}, {1, 1}, {1, 0}, {0, 0}, {2, 0}});
-BACKEND(amx_f16, "f16", .x = 3, .w = 2, .n = 5, .of = {{1, 1}, {0, 1}, {0, 0}, {1, 0}, {2, 0}});
+SPLIT(amx_f32, "f32", .x = 3, .w = 3, .n = 6,
+      .of = {{0, 2}, {0, 1}, {1, 1}, {1, 0}, {0, 0}, {2, 0}});
+SPLIT(amx_f16, "f16", .x = 3, .w = 2, .n = 5, .of = {{1, 1}, {0, 1}, {0, 0}, {1, 0}, {2, 0}});
+#undef SPLIT
+#undef WHOLE
 #undef BACKEND
 
 /* ---- amx_groups ------------------------------------------------------------------------------ */
@@ -546,47 +610,16 @@ BACKEND(amx_f16, "f16", .x = 3, .w = 2, .n = 5, .of = {{1, 1}, {0, 1}, {0, 0}, {
  * rows, where bytes take 24 and more. This is not measured: the machine model's `unit_bytes`
  * selects bytes.
  *
- * Few tokens, fewer than the machine model's `unit_rows` for each matrix, go by vectors of VNNI,
- * which take 5.5 cycles a row and 8. The tokens of the call are counted, not those of a block of
- * rows or of an expert, so that a token's bits do not depend on what other tokens choose or on how
- * threads share the rows.
+ * Few tokens go by vectors of VNNI, which take 5.5 cycles a row and 8.
  */
 static const parts groups = {.name = "groups", .x = 1, .w = 1, .n = 1};
 
-/* This is also a multiple of the panels that vectors compute together. */
 static int64_t groups_tile_panels(const hcg_level *level) {
-    const int64_t panels = tile_panels(level);
-    const int64_t vectors = hcg_int8_vnni_512.tile_panels(level);
-    return panels % vectors == 0 ? panels : panels * vectors;
-}
-
-/* The least number of tokens of a call that the unit multiplies. */
-static int64_t least_tokens(const hcg_level *level, const hcg_product *p) {
-    return (int64_t)level->machine.unit_rows * (p->of_tokens ? p->of_tokens : 1);
-}
-
-static LLVMValueRef is_few(hcg_emit *e, const hcg_product *p) {
-    LLVMValueRef least = hcg_i64(e, least_tokens(e->level, p));
-    return LLVMBuildICmp(e->b, LLVMIntSLT, hcg_frame_t(e), least, "is_few");
+    return panels_of_sums(level, hcg_int8_vnni_512.tile_panels(level));
 }
 
 static void begin_groups(hcg_emit *e, hcg_product *p) {
-    const uint64_t least = (uint64_t)least_tokens(e->level, p);
-    begin(e, p);
-    if (least < 2) return;
-    /* all tokens of a call may choose one expert, and several times */
-    hcg_small_m_begin(e, p, &hcg_int8_vnni_512, p->of_tokens ? p->rows : least - 1);
-}
-
-static void prepare_groups(hcg_emit *e, hcg_product *p) {
-    if (p->few) hcg_small_m_prepare(e, p, is_few(e, p), NULL);
-}
-
-static void groups_gemm(hcg_emit *e, const hcg_product *p, const hcg_panels *b) {
-    if (p->few)
-        hcg_small_m_gemm(e, p, b, is_few(e, p), gemm);
-    else
-        gemm(e, p, b);
+    begin_both(e, p, &hcg_int8_vnni_512);
 }
 
 const hcg_backend hcg_amx_groups = {
@@ -597,7 +630,7 @@ const hcg_backend hcg_amx_groups = {
     .tile_rows = HCG_AMX_LINES,
     .prefetches = true,
     .begin = begin_groups,
-    .prepare = prepare_groups,
-    .gemm = groups_gemm,
+    .prepare = prepare_few,
+    .gemm = gemm_both,
     .end = end,
 };

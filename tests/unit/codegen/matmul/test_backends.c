@@ -452,6 +452,7 @@ static void check_ends(const hcg_level *level, hir_dtype dtype) {
 
 #if defined(__x86_64__)
 static void check_emulated_ends(hcg_level level, hir_dtype dtype) {
+    level.machine.unit_rows = 1; /* so that the unit multiplies few tokens, too */
     check_ends(&level, dtype);
 }
 
