@@ -43,12 +43,15 @@ static bool is_state(const hir_module *m, hir_ref r) {
            (r.kind == HIR_REF_VALUE && hir_value_at(m, r.index)->place == HIR_PLACE_STATE);
 }
 
+LLVMValueRef hcg_row_in(hcg_emit *e, const hcg_cache *c, LLVMValueRef cap, LLVMValueRef group,
+                        LLVMValueRef at) {
+    LLVMValueRef row = hcg_add(e, hcg_mul(e, group, cap), at);
+    return hcg_at(e, hcg_element(e, c->dtype), c->base, hcg_mul_const(e, row, c->width));
+}
+
 LLVMValueRef hcg_cache_row(hcg_emit *e, const hcg_attention *a, const hcg_cache *c,
                            LLVMValueRef group, LLVMValueRef at) {
-    LLVMValueRef row = hcg_mul(e, group, a->cap);
-    row = hcg_add(e, row, at);
-    row = hcg_mul_const(e, row, c->width);
-    return hcg_at(e, hcg_element(e, c->dtype), c->base, row);
+    return hcg_row_in(e, c, a->cap, group, at);
 }
 
 hcg_cache hcg_cache_of(hcg_emit *e, const hcg_kernel *k, hir_ref r) {
@@ -56,7 +59,7 @@ hcg_cache hcg_cache_of(hcg_emit *e, const hcg_kernel *k, hir_ref r) {
     return (hcg_cache){.base = hcg_arg(e, k, r), .dtype = t.dtype, .width = t.dim[2]};
 }
 
-static void take_sink(hcg_emit *e, const hcg_kernel *k, hir_ref sink, hcg_attention *a) {
+void hcg_take_sink(hcg_emit *e, const hcg_kernel *k, hir_ref sink, hcg_attention *a) {
     if (sink.kind == HIR_REF_NONE) return;
     a->sink = hcg_arg(e, k, hcg_through_reshapes(e->p->m, sink));
     a->sink_by_token = hir_ref_type(e->p->m, sink).rank == 2;
@@ -67,7 +70,7 @@ static void take_carried(hcg_emit *e, const hcg_kernel *k, const hir_op *op, hcg
     a->begins = hir_attr_int(op, HIR_A_BEGIN, 0);
     a->factor = hir_attr_float(op, HIR_A_FACTOR, 1);
     a->carried = hcg_arg(e, k, op->args[4]);
-    take_sink(e, k, op->args[3], a);
+    hcg_take_sink(e, k, op->args[3], a);
 }
 
 void hcg_take_attention_options(hcg_emit *e, const hcg_kernel *k, const hir_op *op, uint32_t first,
@@ -76,7 +79,7 @@ void hcg_take_attention_options(hcg_emit *e, const hcg_kernel *k, const hir_op *
     const hir_ref bias = op->args[first + 1];
     a->window = hir_attr_int(op, HIR_A_WINDOW, 0);
     a->softcap = hir_attr_float(op, HIR_A_SOFTCAP, 0);
-    take_sink(e, k, op->args[first], a);
+    hcg_take_sink(e, k, op->args[first], a);
     if (bias.kind != HIR_REF_NONE) {
         a->bias = hcg_arg(e, k, hcg_through_reshapes(m, bias));
         a->extent = hir_ref_type(m, bias).dim[2];

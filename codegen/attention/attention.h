@@ -53,8 +53,8 @@ typedef struct hcg_attention {
     LLVMValueRef carried; /* NULL: none; scores of earlier layers (carried.c) */
     bool begins;          /* they hold nothing yet */
     double factor;        /* of the sums with them */
-    LLVMValueRef cap;  /* capacity of the cache in positions */
-    LLVMValueRef past; /* C - T: token t stands at position past + t */
+    LLVMValueRef cap;     /* capacity of the cache in positions */
+    LLVMValueRef past;    /* C - T: token t stands at position past + t */
 } hcg_attention;
 
 /* ---- options (attention.c) ----------------------------------------------------------- */
@@ -81,11 +81,15 @@ void hcg_softmax_origin(hcg_emit *e, const hcg_attention *a, LLVMValueRef token,
 /* The first position that the token at `position` sees. */
 LLVMValueRef hcg_first_seen(hcg_emit *e, const hcg_attention *a, LLVMValueRef position);
 
+/* A sink, if there is one. */
+void hcg_take_sink(hcg_emit *e, const hcg_kernel *k, hir_ref sink, hcg_attention *a);
 /* Window, soft cap, sink and bias of an op, the last two from operand `first` on. */
 void hcg_take_attention_options(hcg_emit *e, const hcg_kernel *k, const hir_op *op, uint32_t first,
                                 hcg_attention *a);
 
-/* Row of position `at` of head `group`. */
+/* Row `at` of head `group`, in a cache of `cap` rows for each head; in that of keys or values. */
+LLVMValueRef hcg_row_in(hcg_emit *e, const hcg_cache *c, LLVMValueRef cap, LLVMValueRef group,
+                        LLVMValueRef at);
 LLVMValueRef hcg_cache_row(hcg_emit *e, const hcg_attention *a, const hcg_cache *c,
                            LLVMValueRef group, LLVMValueRef at);
 

@@ -79,9 +79,6 @@ void hcg_prefetch_key_rows(hcg_emit *e, const hcg_key_tile *t, bool values, LLVM
                            int64_t rows, LLVMValueRef number, int64_t steps);
 /* Prefetches rows 0 .. n - 1 of the next tile at once. */
 void hcg_ask_all(hcg_emit *e, const hcg_key_tile *t, LLVMValueRef n);
-/* How many entries of a list, i32[length], are numbers of rows, from its start on: at most `rows`
- * (selected.c). */
-LLVMValueRef hcg_count_listed(hcg_emit *e, LLVMValueRef list, int64_t length, LLVMValueRef rows);
 
 /* ---- rows of bf16 as words (rows.c) ----------------------------------------------------- */
 /* Is the level faster if it reads rows of bf16 as words of two elements? The functions below are

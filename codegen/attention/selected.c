@@ -1,17 +1,16 @@
 /* The kernel form attention_selected of kernel.sequence: attention over the rows that a list
  * names.
  *
- * The rows that a token sees form a sequence. With entries (a second cache, of a row for several
- * positions) it is the positions of the token's window, then the entries (those listed, or all
- * complete ones); without entries, the listed positions. Tiles of the sequence are read where their
- * rows lie, as in attention of one token whose rows come from the L2 (attention_tile.h), and while
- * a tile is computed the rows of the next tile are prefetched (rows.c). So only rows that are seen
- * are read, and from memory once for all query heads that share them.
+ * Tiles of the sequence of rows that a token sees (selection.h) are read where their rows lie, as in
+ * attention of one token whose rows come from the L2 (attention_tile.h), and while a tile is computed
+ * the rows of the next tile are prefetched (rows.c). So only rows that are seen are read, and from
+ * memory once for all query heads that share them.
  *
  * One token: columns are ranges of rows of the sequence of a key/value head (hrt_list_range).
  * Several tokens: a token and head at a time, since each has rows of its own.
  */
 #include "codegen/attention/attention_tile.h"
+#include "codegen/attention/selection.h"
 #include "codegen/attention/topk.h"
 #include "codegen/emit/arithmetic.h"
 #include "codegen/emit/math.h"
@@ -20,22 +19,12 @@
 #include "codegen/program/forms.h"
 
 typedef struct selected {
-    hcg_attention a;       /* set for the token that is being computed */
-    hcg_cache entries;     /* base NULL: none */
-    bool same;             /* k and v are one cache */
-    LLVMValueRef list;     /* i32 [T][lists][most]; NULL: all entries */
-    LLVMValueRef own_list; /* the list of the token and head */
-    int64_t lists, most, rate;
-    LLVMValueRef entries_cap;
+    hcg_attention a;           /* set for the token that is being computed */
+    hcg_selection rows;        /* likewise */
     LLVMValueRef q, sink, out; /* of token 0 */
     hcg_key_tile tile;
     hcg_row_places places[2]; /* scratch: places of the rows of two tiles that follow each other */
 } selected;
-
-/* What a token sees: positions first .. first + near - 1, then `far` rows of the list. */
-typedef struct sight {
-    LLVMValueRef first, near, far, rows;
-} sight;
 
 /* The first number of list[0 .. n), read in whole vectors, that is no row; INT32_MAX if all are
  * rows. */
@@ -58,7 +47,9 @@ static LLVMValueRef first_beyond(hcg_emit *e, LLVMValueRef list, LLVMValueRef ro
     return LLVMBuildZExt(e->b, least, e->i64, "");
 }
 
-LLVMValueRef hcg_count_listed(hcg_emit *e, LLVMValueRef list, int64_t length, LLVMValueRef rows) {
+/* How many entries of a list, i32[length], are numbers of rows, from its start on: at most `rows`. */
+static LLVMValueRef count_listed(hcg_emit *e, LLVMValueRef list, int64_t length,
+                                 LLVMValueRef rows) {
     LLVMValueRef most = hcg_smaller(e, hcg_i64(e, length), rows);
     LLVMValueRef whole = LLVMBuildAnd(e->b, most, hcg_i64(e, -(int64_t)e->level->lanes), "");
     LLVMValueRef first = hcg_smaller(e, first_beyond(e, list, rows, whole), most);
@@ -73,57 +64,90 @@ LLVMValueRef hcg_count_listed(hcg_emit *e, LLVMValueRef list, int64_t length, LL
     return l.carried[0];
 }
 
-static sight sight_of(hcg_emit *e, const selected *s, LLVMValueRef position) {
+hcg_sight hcg_sight_of(hcg_emit *e, const hcg_attention *a, const hcg_selection *s,
+                       LLVMValueRef position) {
     LLVMValueRef zero = hcg_i64(e, 0), rows = hcg_add(e, position, hcg_i64(e, 1));
-    sight v = {.first = zero, .near = zero, .rows = rows};
+    hcg_sight v = {.first = zero, .near = zero, .rows = rows};
     if (s->entries.base) {
-        v.first = hcg_first_seen(e, &s->a, position);
+        v.first = hcg_first_seen(e, a, position);
         v.near = hcg_sub(e, rows, v.first);
         if (s->rate > 1) v.rows = LLVMBuildUDiv(e->b, rows, hcg_i64(e, s->rate), "");
     }
-    v.far = s->list ? hcg_count_listed(e, s->own_list, s->most, v.rows) : v.rows;
+    v.far = s->list ? count_listed(e, s->own_list, s->most, v.rows) : v.rows;
     return v;
 }
 
-/* ---- where rows lie -------------------------------------------------------------------------- */
-static LLVMValueRef row_in(hcg_emit *e, const hcg_cache *c, LLVMValueRef cap, LLVMValueRef group,
-                           LLVMValueRef row) {
-    LLVMValueRef at = hcg_mul_const(e, hcg_add(e, hcg_mul(e, group, cap), row), c->width);
-    return hcg_at(e, hcg_element(e, c->dtype), c->base, at);
+void hcg_take_list(hcg_emit *e, hcg_selection *s, LLVMValueRef token, LLVMValueRef group) {
+    if (!s->list) return;
+    LLVMValueRef number = hcg_mul_const(e, token, s->lists);
+    if (s->lists > 1) number = hcg_add(e, number, group);
+    s->own_list = hcg_at(e, e->i32, s->list, hcg_mul_const(e, number, s->most));
 }
 
-/* The row number i of the sequence after the positions. */
-static LLVMValueRef far_row(hcg_emit *e, const selected *s, const sight *v, LLVMValueRef i) {
-    LLVMValueRef at = hcg_sub(e, i, v->near);
+LLVMValueRef hcg_selected_row(hcg_emit *e, const hcg_selection *s, LLVMValueRef at) {
     if (!s->list) return at;
-    at = hcg_larger(e, at, hcg_i64(e, 0)); /* read for positions, too, where it means nothing */
     LLVMValueRef id = LLVMBuildLoad2(e->b, e->i32, hcg_at(e, e->i32, s->own_list, at), "row");
     LLVMSetAlignment(id, 4);
     return LLVMBuildZExt(e->b, id, e->i64, "");
 }
 
+void hcg_take_selection(hcg_emit *e, const hcg_kernel *k, const hir_op *op, hcg_attention *a,
+                        hcg_selection *s) {
+    const hir_module *m = e->p->m;
+    const hir_type q = hir_ref_type(m, op->args[0]), v = hir_ref_type(m, op->args[2]);
+    const hir_ref list = op->args[3], entries = op->args[5];
+    a->heads = q.dim[1], a->groups = v.dim[1], a->n = q.dim[2], a->m = v.dim[2];
+    a->per_group = a->heads / a->groups, s->lists = s->rate = 1;
+    a->scale = hir_attr_float(op, HIR_A_SCALE, 1);
+    a->softcap = hir_attr_float(op, HIR_A_SOFTCAP, 0);
+    a->window = hir_attr_int(op, HIR_A_WINDOW, 0);
+    a->k = hcg_cache_of(e, k, op->args[1]), a->v = hcg_cache_of(e, k, op->args[2]);
+    s->same = hir_ref_equal(op->args[1], op->args[2]);
+    if (list.kind != HIR_REF_NONE) {
+        s->list = hcg_arg(e, k, hcg_through_reshapes(m, list));
+        s->lists = hir_ref_type(m, list).dim[1], s->most = hir_ref_type(m, list).dim[2];
+    }
+    hcg_take_sink(e, k, op->args[4], a);
+    if (entries.kind == HIR_REF_NONE) return;
+    s->entries = hcg_cache_of(e, k, entries);
+    s->rate = hir_rate(hir_ref_type(m, entries).dim[0]);
+    s->entries_cap = hcg_frame_cap(e);
+    if (s->rate > 1) s->entries_cap = LLVMBuildUDiv(e->b, s->entries_cap, hcg_i64(e, s->rate), "");
+}
+
+/* ---- where rows lie -------------------------------------------------------------------------- */
+/* The row number i of the sequence after the positions. */
+static LLVMValueRef far_row(hcg_emit *e, const selected *s, const hcg_sight *v, LLVMValueRef i) {
+    LLVMValueRef at = hcg_sub(e, i, v->near);
+    if (s->rows.list) /* which is read for positions, too, where it means nothing */
+        at = hcg_larger(e, at, hcg_i64(e, 0));
+    return hcg_selected_row(e, &s->rows, at);
+}
+
 /* The address of row number i of the sequence, in keys or values. */
-static LLVMValueRef row_of(hcg_emit *e, const selected *s, const sight *v, const hcg_cache *c,
+static LLVMValueRef row_of(hcg_emit *e, const selected *s, const hcg_sight *v, const hcg_cache *c,
                            LLVMValueRef i) {
+    const hcg_selection *r = &s->rows;
     LLVMValueRef group = s->tile.group, far = far_row(e, s, v, i);
-    if (!s->entries.base) return row_in(e, c, s->a.cap, group, far);
+    if (!r->entries.base) return hcg_row_in(e, c, s->a.cap, group, far);
     LLVMValueRef is_near = LLVMBuildICmp(e->b, LLVMIntSLT, i, v->near, "near");
-    LLVMValueRef one = row_in(e, c, s->a.cap, group, hcg_add(e, v->first, i));
-    return LLVMBuildSelect(e->b, is_near, one, row_in(e, &s->entries, s->entries_cap, group, far),
-                           "row");
+    LLVMValueRef one = hcg_row_in(e, c, s->a.cap, group, hcg_add(e, v->first, i));
+    LLVMValueRef other = hcg_row_in(e, &r->entries, r->entries_cap, group, far);
+    return LLVMBuildSelect(e->b, is_near, one, other, "row");
 }
 
 /* places[i] = where row first + i is, i < n; rows after `end` - 1 get the place of that one. The
  * first line of each row is prefetched: rows lie in different pages, whose addresses are so
  * translated for all of them at once (as in hcg_translate_pages). */
-static void find_places(hcg_emit *e, const selected *s, const sight *v, const hcg_row_places *to,
-                        LLVMValueRef first, LLVMValueRef n, LLVMValueRef end) {
+static void find_places(hcg_emit *e, const selected *s, const hcg_sight *v,
+                        const hcg_row_places *to, LLVMValueRef first, LLVMValueRef n,
+                        LLVMValueRef end) {
     LLVMValueRef last = hcg_larger(e, hcg_sub(e, end, hcg_i64(e, 1)), hcg_i64(e, 0));
     hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), n, hcg_i64(e, 1), "place", 0, NULL);
     LLVMValueRef row = hcg_smaller(e, hcg_add(e, first, l.index), last);
     const hcg_cache *const of[] = {&s->a.k, &s->a.v};
     LLVMValueRef const at[] = {to->keys, to->values};
-    for (int i = 0; i < (s->same ? 1 : 2); i++) {
+    for (int i = 0; i < (s->rows.same ? 1 : 2); i++) {
         LLVMValueRef place = row_of(e, s, v, of[i], row);
         LLVMValueRef store = LLVMBuildStore(e->b, place, hcg_at(e, e->ptr, at[i], l.index));
         LLVMSetAlignment(store, 8);
@@ -137,12 +161,12 @@ static hcg_row_places places_of(hcg_emit *e, const selected *s, LLVMValueRef num
     LLVMValueRef odd = LLVMBuildTrunc(e->b, number, e->i1, "");
     const hcg_row_places *const p = s->places;
     hcg_row_places r = {.keys = LLVMBuildSelect(e->b, odd, p[1].keys, p[0].keys, "")};
-    r.values = s->same ? r.keys : LLVMBuildSelect(e->b, odd, p[1].values, p[0].values, "");
+    r.values = s->rows.same ? r.keys : LLVMBuildSelect(e->b, odd, p[1].values, p[0].values, "");
     return r;
 }
 
 /* Prefetches the rows of a tile at `first` that no tile before it has prefetched. */
-static void ask_first(hcg_emit *e, selected *s, const sight *v, LLVMValueRef first,
+static void ask_first(hcg_emit *e, selected *s, const hcg_sight *v, LLVMValueRef first,
                       LLVMValueRef end) {
     s->tile.ahead = s->places[0];
     LLVMValueRef rows = hcg_smaller(e, hcg_sub(e, end, first), hcg_i64(e, s->tile.most));
@@ -152,7 +176,7 @@ static void ask_first(hcg_emit *e, selected *s, const sight *v, LLVMValueRef fir
 
 /* Attends to rows from .. to - 1 of the sequence; `range` 0: these are the first rows. Rows up to
  * `end` are read after them. */
-static void emit_range(hcg_emit *e, selected *s, const sight *v, LLVMValueRef range,
+static void emit_range(hcg_emit *e, selected *s, const hcg_sight *v, LLVMValueRef range,
                        LLVMValueRef from, LLVMValueRef to, LLVMValueRef end) {
     hcg_key_tile *t = &s->tile;
     LLVMValueRef most = hcg_i64(e, t->most), one = hcg_i64(e, 1);
@@ -181,13 +205,6 @@ static void take_head(hcg_emit *e, selected *s, LLVMValueRef token, LLVMValueRef
     if (s->sink) a->sink = a->sink_by_token ? hcg_at(e, e->f32, s->sink, heads) : s->sink;
 }
 
-static void take_list(hcg_emit *e, selected *s, LLVMValueRef token, LLVMValueRef group) {
-    if (!s->list) return;
-    LLVMValueRef number = hcg_mul_const(e, token, s->lists);
-    if (s->lists > 1) number = hcg_add(e, number, group);
-    s->own_list = hcg_at(e, e->i32, s->list, hcg_mul_const(e, number, s->most));
-}
-
 static void emit_prefill(hcg_emit *e, selected *s) {
     LLVMValueRef one = hcg_i64(e, 1), zero = hcg_i64(e, 0);
     const int64_t floats = s->a.per_group * hcg_partial_floats(s->a.m);
@@ -195,8 +212,8 @@ static void emit_prefill(hcg_emit *e, selected *s) {
     hcg_loop t = hcg_loop_begin(e, e->r0, e->r1, one, "token", 0, NULL);
     hcg_loop g = hcg_loop_begin(e, e->c0, e->c1, one, "group", 0, NULL);
     take_head(e, s, t.index, g.index);
-    take_list(e, s, t.index, g.index);
-    const sight v = sight_of(e, s, hcg_add(e, s->a.past, t.index));
+    hcg_take_list(e, &s->rows, t.index, g.index);
+    const hcg_sight v = hcg_sight_of(e, &s->a, &s->rows, hcg_add(e, s->a.past, t.index));
     s->tile.partial = partial;
     LLVMValueRef rows = hcg_add(e, v.near, v.far);
     ask_first(e, s, &v, zero, rows);
@@ -213,16 +230,16 @@ typedef struct cut {
     LLVMValueRef each, ranges;
 } cut;
 
-static cut cut_rows(hcg_emit *e, const selected *s, const sight *v) {
+static cut cut_rows(hcg_emit *e, const selected *s, const hcg_sight *v) {
     LLVMValueRef far = v->rows;
-    if (s->list) far = hcg_smaller(e, far, hcg_i64(e, s->most));
+    if (s->rows.list) far = hcg_smaller(e, far, hcg_i64(e, s->rows.most));
     LLVMValueRef rows = hcg_add(e, v->near, far), each = hcg_list_range(e, rows);
     return (cut){each, hcg_larger(e, hcg_divide_up(e, rows, each), hcg_i64(e, 1))};
 }
 
 typedef struct list_ranges { /* of a head */
     selected *s;
-    const sight *v;
+    const hcg_sight *v;
     hcg_ranged_head h;
     LLVMValueRef each, end; /* rows of a range; the number after the last row that the call
                                reads */
@@ -238,17 +255,17 @@ static void do_range(hcg_emit *e, void *with, LLVMValueRef range) {
 
 static void emit_decode(hcg_emit *e, selected *s) {
     LLVMValueRef one = hcg_i64(e, 1), zero = hcg_i64(e, 0);
-    take_list(e, s, zero, zero);
-    sight v = sight_of(e, s, s->a.past);
+    hcg_take_list(e, &s->rows, zero, zero);
+    hcg_sight v = hcg_sight_of(e, &s->a, &s->rows, s->a.past);
     const cut c = cut_rows(e, s, &v);
     LLVMValueRef ranges = c.ranges, partials = hcg_frame_ranges(e);
     LLVMValueRef first = LLVMBuildUDiv(e->b, e->c0, ranges, "");
     hcg_loop l = hcg_loop_begin(e, first, hcg_divide_up(e, e->c1, ranges), one, "group", 0, NULL);
     LLVMValueRef column = hcg_mul(e, l.index, ranges);
     take_head(e, s, zero, l.index);
-    if (s->lists > 1) {
-        take_list(e, s, zero, l.index);
-        v = sight_of(e, s, s->a.past);
+    if (s->rows.lists > 1) {
+        hcg_take_list(e, &s->rows, zero, l.index);
+        v = hcg_sight_of(e, &s->a, &s->rows, s->a.past);
     }
     list_ranges r = {.s = s, .v = &v, .each = c.each};
     r.h = (hcg_ranged_head){.group = l.index, .ranges = ranges, .partials = partials};
@@ -262,32 +279,6 @@ static void emit_decode(hcg_emit *e, selected *s) {
 }
 
 /* ---- the form -------------------------------------------------------------------------------- */
-static void take_operands(hcg_emit *e, const hcg_kernel *k, const hir_op *op, selected *s) {
-    const hir_module *m = e->p->m;
-    const hir_ref list = op->args[3], sink = op->args[4], entries = op->args[5];
-    s->q = hcg_arg(e, k, hcg_through_reshapes(m, op->args[0]));
-    s->a.k = hcg_cache_of(e, k, op->args[1]);
-    s->a.v = hcg_cache_of(e, k, op->args[2]);
-    s->same = hir_ref_equal(op->args[1], op->args[2]);
-    if (list.kind != HIR_REF_NONE) {
-        const hir_type t = hir_ref_type(m, list);
-        s->list = hcg_arg(e, k, hcg_through_reshapes(m, list));
-        s->lists = t.dim[1], s->most = t.dim[2];
-    }
-    if (sink.kind != HIR_REF_NONE) {
-        s->sink = hcg_arg(e, k, hcg_through_reshapes(m, sink));
-        s->a.sink_by_token = hir_ref_type(m, sink).rank == 2;
-    }
-    if (entries.kind != HIR_REF_NONE) {
-        s->entries = hcg_cache_of(e, k, entries);
-        s->rate = hir_rate(hir_ref_type(m, entries).dim[0]);
-        s->entries_cap = hcg_frame_cap(e);
-        if (s->rate > 1)
-            s->entries_cap = LLVMBuildUDiv(e->b, s->entries_cap, hcg_i64(e, s->rate), "");
-    }
-    s->out = hcg_arg(e, k, hir_value_ref(hir_op_at(m, k->op)->results[0]));
-}
-
 static void make_tile(hcg_emit *e, selected *s) {
     hcg_attention *a = &s->a;
     a->one_row = true; /* rows are read from the L2, even where values are other rows than keys */
@@ -298,7 +289,7 @@ static void make_tile(hcg_emit *e, selected *s) {
     const uint64_t bytes = (uint64_t)s->tile.most * 8;
     for (int i = 0; i < 2; i++) {
         s->places[i].keys = s->places[i].values = hcg_scratch(e, bytes);
-        if (!s->same) s->places[i].values = hcg_scratch(e, bytes);
+        if (!s->rows.same) s->places[i].values = hcg_scratch(e, bytes);
     }
 }
 
@@ -306,14 +297,11 @@ static bool emit_attention_selected(hcg_emit *e, const hcg_kernel *k) {
     const hir_module *m = e->p->m;
     const hir_id id = hir_form_op(m, k->op);
     const hir_op *op = hir_op_at(m, id);
-    const hir_type q = hir_ref_type(m, op->args[0]), v = hir_ref_type(m, op->args[2]);
     const size_t errors = e->diags->errors;
-    selected s = {.a = {.heads = q.dim[1], .groups = v.dim[1], .n = q.dim[2], .m = v.dim[2]}};
-    s.a.per_group = s.a.heads / s.a.groups, s.lists = s.rate = 1;
-    s.a.scale = hir_attr_float(op, HIR_A_SCALE, 1);
-    s.a.softcap = hir_attr_float(op, HIR_A_SOFTCAP, 0);
-    s.a.window = hir_attr_int(op, HIR_A_WINDOW, 0);
-    take_operands(e, k, op, &s);
+    selected s = {.q = hcg_arg(e, k, hcg_through_reshapes(m, op->args[0]))};
+    hcg_take_selection(e, k, op, &s.a, &s.rows);
+    s.sink = s.a.sink;
+    s.out = hcg_arg(e, k, hir_value_ref(hir_op_at(m, k->op)->results[0]));
     if (e->diags->errors != errors) return false;
     s.a.cap = hcg_frame_cap(e);
     s.a.past = LLVMBuildNSWSub(e->b, hcg_frame_c(e), hcg_frame_t(e), "past");

@@ -66,11 +66,6 @@ static void emit_part(hcg_emit *e, hcg_attention_parts *p, LLVMValueRef from, LL
 }
 
 /* ---- the kernel ------------------------------------------------------------------------------ */
-/* Where the gradient of operand `of` goes. */
-static hcg_gradient_result result_of(hcg_emit *e, const hcg_kernel *k, const char *of) {
-    return hcg_find_gradient(e, k, hcg_gradient_of(e->p->m, k->op, of));
-}
-
 static void take_operands(hcg_emit *e, const hcg_kernel *k, const hir_op *op, gradients *g) {
     const hir_module *m = e->p->m;
     const hir_type q = hir_ref_type(m, op->args[0]), key = hir_ref_type(m, op->args[1]);
@@ -100,10 +95,11 @@ static bool emit_attention_grad(hcg_emit *e, const hcg_kernel *k) {
     hcg_attention_parts *p = &g.parts;
     *p = (hcg_attention_parts){.a = &g.a, .tokens = t->tokens, .emit = emit_part, .with = &g};
     p->even = p->only_window = g.a.window > 0;
-    p->of[K] = (hcg_gathered){.result = result_of(e, k, "k").at, .n = g.a.n};
-    p->of[V] = (hcg_gathered){.result = result_of(e, k, "v").at, .n = g.a.m};
-    p->sink = result_of(e, k, "sink");
-    t->dq = result_of(e, k, "q").at, t->dbias = result_of(e, k, "bias").at, t->dsink = p->sink.at;
+    p->of[K] = (hcg_gathered){.result = hcg_take_gradient(e, k, "k").at, .n = g.a.n};
+    p->of[V] = (hcg_gathered){.result = hcg_take_gradient(e, k, "v").at, .n = g.a.m};
+    p->sink = hcg_take_gradient(e, k, "sink");
+    t->dq = hcg_take_gradient(e, k, "q").at, t->dsink = p->sink.at;
+    t->dbias = hcg_take_gradient(e, k, "bias").at;
     t->of_keys.wanted = p->of[K].result != NULL, t->of_values.wanted = p->of[V].result != NULL;
     if (e->diags->errors != errors) return false;
     hcg_at_op(e, id);

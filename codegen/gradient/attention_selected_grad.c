@@ -2,10 +2,9 @@
  * attention over the rows that a list names, or over entries, each a row for several positions. The
  * call is one sequence from position 0, T = C; which rows are seen is constant.
  *
- * The rows that a token sees form a sequence, as in attention/selected.c: the positions of its
- * window, then the entries (those listed, or all complete ones); without entries, the listed
- * positions. The query heads of a token that share keys are a tile of queries. Tiles of keys are
- * copies of the rows that they name; gradients are added to the rows where they belong.
+ * The query heads of a token that share keys are a tile of queries. Tiles of keys, of the sequence
+ * of rows that the token sees (attention/selection.h), are copies of the rows that they name;
+ * gradients are added to the rows where they belong.
  *
  * An entry is key and value: its gradient is the sum of both. The gradients of all kinds of rows
  * are rows of tokens; that of an entry stands at the last of its positions, and other tokens have
@@ -13,6 +12,7 @@
  */
 #include "codegen/attention/attention_tile.h"
 #include "codegen/attention/query_tile.h"
+#include "codegen/attention/selection.h"
 #include "codegen/gradient/attention_parts.h"
 #include "codegen/gradient/attention_queries.h"
 
@@ -22,14 +22,8 @@ typedef struct selected {
     hcg_attention a;
     hcg_attention_parts parts;
     hcg_gradient_tile tile;
-    hcg_cache entries;     /* base NULL: none */
-    bool same;             /* k and v are one cache */
-    LLVMValueRef list;     /* i32 [T][lists][most]; NULL: all entries */
-    LLVMValueRef own_list; /* the list of the token and head */
-    int64_t lists, most, rate;
-    LLVMValueRef entries_cap;
-    LLVMValueRef first, near;  /* the token sees positions first .. first + near - 1, */
-    LLVMValueRef far;          /* then so many rows of the list */
+    hcg_selection rows;
+    hcg_sight seen;            /* by the token */
     LLVMValueRef keys, values; /* scratch: copies of the rows of a tile */
 } selected;
 
@@ -40,35 +34,26 @@ static hcg_loop each_row(hcg_emit *e, const selected *s, bool near) {
     const hcg_gradient_tile *t = &s->tile;
     LLVMValueRef end = hcg_add(e, t->first, t->count), one = hcg_i64(e, 1);
     if (near)
-        return hcg_loop_begin(e, t->first, hcg_smaller(e, end, s->near), one, "near", 0, NULL);
-    return hcg_loop_begin(e, hcg_larger(e, t->first, s->near), end, one, "far", 0, NULL);
+        return hcg_loop_begin(e, t->first, hcg_smaller(e, end, s->seen.near), one, "near", 0, NULL);
+    return hcg_loop_begin(e, hcg_larger(e, t->first, s->seen.near), end, one, "far", 0, NULL);
 }
 
 /* Row number i of the sequence: its position, or its number among entries. */
 static LLVMValueRef row_of(hcg_emit *e, const selected *s, LLVMValueRef i, bool near) {
-    if (near) return hcg_add(e, s->first, i);
-    LLVMValueRef at = hcg_sub(e, i, s->near);
-    if (!s->list) return at;
-    LLVMValueRef id = LLVMBuildLoad2(e->b, e->i32, hcg_at(e, e->i32, s->own_list, at), "row");
-    LLVMSetAlignment(id, 4);
-    return LLVMBuildZExt(e->b, id, e->i64, "");
-}
-
-static LLVMValueRef row_in(hcg_emit *e, const hcg_cache *c, LLVMValueRef cap, LLVMValueRef group,
-                           LLVMValueRef row) {
-    LLVMValueRef at = hcg_add(e, hcg_mul(e, group, cap), row);
-    return hcg_at(e, e->f32, c->base, hcg_mul_const(e, at, c->width));
+    if (near) return hcg_add(e, s->seen.first, i);
+    return hcg_selected_row(e, &s->rows, hcg_sub(e, i, s->seen.near));
 }
 
 static void copy_rows(hcg_emit *e, const selected *s, bool near) {
-    const bool entry = !near && s->entries.base;
-    LLVMValueRef cap = entry ? s->entries_cap : s->a.cap, one = hcg_splat(e, 1);
-    const hcg_cache *const of[] = {entry ? &s->entries : &s->a.k, entry ? &s->entries : &s->a.v};
+    const hcg_selection *r = &s->rows;
+    const bool entry = !near && r->entries.base;
+    LLVMValueRef cap = entry ? r->entries_cap : s->a.cap, one = hcg_splat(e, 1);
+    const hcg_cache *const of[] = {entry ? &r->entries : &s->a.k, entry ? &r->entries : &s->a.v};
     LLVMValueRef const to[] = {s->keys, s->values};
     hcg_loop l = each_row(e, s, near);
     LLVMValueRef row = row_of(e, s, l.index, near), number = hcg_sub(e, l.index, s->tile.first);
-    for (int i = 0; i < (s->same ? 1 : 2); i++)
-        hcg_scale_row(e, row_in(e, of[i], cap, s->tile.group, row),
+    for (int i = 0; i < (r->same ? 1 : 2); i++)
+        hcg_scale_row(e, hcg_row_in(e, of[i], cap, s->tile.group, row),
                       hcg_at(e, e->f32, to[i], hcg_mul_const(e, number, of[i]->width)),
                       of[i]->width, one);
     hcg_loop_end(e, &l, NULL);
@@ -76,21 +61,21 @@ static void copy_rows(hcg_emit *e, const selected *s, bool near) {
 
 static void fetch(hcg_emit *e, hcg_gradient_tile *t) {
     const selected *s = t->of;
-    if (s->entries.base) copy_rows(e, s, true);
+    if (s->rows.entries.base) copy_rows(e, s, true);
     copy_rows(e, s, false);
     t->keys = s->keys, t->values = s->values;
 }
 
 static void add_rows(hcg_emit *e, const selected *s, bool near) {
     const hcg_gradient_tile *t = &s->tile;
-    const bool entry = !near && s->entries.base;
+    const bool entry = !near && s->rows.entries.base;
     const hcg_gathered *const to[] = {&s->parts.of[entry ? ENTRY : K],
                                       &s->parts.of[entry ? ENTRY : V]};
     const hcg_row_gradients *const from[] = {&t->of_keys, &t->of_values};
     hcg_loop l = each_row(e, s, near);
     LLVMValueRef token = row_of(e, s, l.index, near), number = hcg_sub(e, l.index, t->first);
-    if (entry && s->rate > 1) {
-        token = hcg_mul_const(e, hcg_add(e, token, hcg_i64(e, 1)), s->rate);
+    if (entry && s->rows.rate > 1) {
+        token = hcg_mul_const(e, hcg_add(e, token, hcg_i64(e, 1)), s->rows.rate);
         token = hcg_sub(e, token, hcg_i64(e, 1));
     }
     for (int i = 0; i < 2; i++)
@@ -102,70 +87,27 @@ static void add_rows(hcg_emit *e, const selected *s, bool near) {
 
 static void add(hcg_emit *e, hcg_gradient_tile *t) {
     const selected *s = t->of;
-    if (s->entries.base) add_rows(e, s, true);
+    if (s->rows.entries.base) add_rows(e, s, true);
     add_rows(e, s, false);
 }
 
 /* ---- tokens ---------------------------------------------------------------------------------- */
-/* What the token of the tile sees. */
-static void look(hcg_emit *e, selected *s) {
-    LLVMValueRef token = s->tile.row, zero = hcg_i64(e, 0), rows = hcg_add(e, token, hcg_i64(e, 1));
-    s->first = s->near = zero;
-    if (s->entries.base) {
-        s->first = hcg_first_seen(e, &s->a, token);
-        s->near = hcg_sub(e, rows, s->first);
-        if (s->rate > 1) rows = LLVMBuildUDiv(e->b, rows, hcg_i64(e, s->rate), "");
-    }
-    s->far = rows;
-    if (!s->list) return;
-    LLVMValueRef number = hcg_mul_const(e, token, s->lists);
-    if (s->lists > 1) number = hcg_add(e, number, s->tile.group);
-    s->own_list = hcg_at(e, e->i32, s->list, hcg_mul_const(e, number, s->most));
-    s->far = hcg_count_listed(e, s->own_list, s->most, rows);
-}
-
 static void emit_part(hcg_emit *e, hcg_attention_parts *p, LLVMValueRef from, LLVMValueRef to) {
     selected *s = p->with;
     hcg_gradient_tile *t = &s->tile;
     t->group = p->group, t->dsink = p->sinks;
     hcg_loop rows = hcg_loop_begin(e, from, to, hcg_i64(e, 1), "token", 0, NULL);
     t->row = rows.index, t->n = hcg_i64(e, 1);
-    look(e, s);
-    hcg_gradient_queries(e, t, hcg_i64(e, 0), hcg_add(e, s->near, s->far));
+    hcg_take_list(e, &s->rows, t->row, t->group);
+    s->seen = hcg_sight_of(e, &s->a, &s->rows, t->row);
+    hcg_gradient_queries(e, t, hcg_i64(e, 0), hcg_add(e, s->seen.near, s->seen.far));
     hcg_loop_end(e, &rows, NULL);
 }
 
 /* ---- the kernel ------------------------------------------------------------------------------ */
-static hcg_gradient_result result_of(hcg_emit *e, const hcg_kernel *k, const char *of) {
-    return hcg_find_gradient(e, k, hcg_gradient_of(e->p->m, k->op, of));
-}
-
-static void take_operands(hcg_emit *e, const hcg_kernel *k, const hir_op *op, selected *s) {
-    const hir_module *m = e->p->m;
-    const hir_type q = hir_ref_type(m, op->args[0]), v = hir_ref_type(m, op->args[2]);
-    const hir_ref list = op->args[3], sink = op->args[4], entries = op->args[5];
-    hcg_attention *a = &s->a;
-    a->heads = q.dim[1], a->groups = v.dim[1], a->n = q.dim[2], a->m = v.dim[2];
-    a->per_group = a->heads / a->groups, s->lists = s->rate = 1;
-    a->scale = hir_attr_float(op, HIR_A_SCALE, 1);
-    a->softcap = hir_attr_float(op, HIR_A_SOFTCAP, 0);
-    a->window = hir_attr_int(op, HIR_A_WINDOW, 0);
-    a->k = hcg_cache_of(e, k, op->args[1]), a->v = hcg_cache_of(e, k, op->args[2]);
-    a->cap = hcg_frame_cap(e), a->past = hcg_i64(e, 0);
-    s->same = hir_ref_equal(op->args[1], op->args[2]);
-    a->sink = hcg_gradient_operand(e, k, op, 4);
-    a->sink_by_token = a->sink && hir_ref_type(m, sink).rank == 2;
-    s->list = hcg_gradient_operand(e, k, op, 3);
-    if (s->list) s->lists = hir_ref_type(m, list).dim[1], s->most = hir_ref_type(m, list).dim[2];
-    if (entries.kind == HIR_REF_NONE) return;
-    s->entries = hcg_cache_of(e, k, entries);
-    s->rate = hir_rate(hir_ref_type(m, entries).dim[0]);
-    s->entries_cap = a->cap;
-    if (s->rate > 1) s->entries_cap = LLVMBuildUDiv(e->b, a->cap, hcg_i64(e, s->rate), "");
-}
-
 static bool is_f32(const selected *s) {
-    const bool entries = !s->entries.base || s->entries.dtype == HIR_F32;
+    const hcg_cache *c = &s->rows.entries;
+    const bool entries = !c->base || c->dtype == HIR_F32;
     return s->a.k.dtype == HIR_F32 && s->a.v.dtype == HIR_F32 && entries;
 }
 
@@ -174,7 +116,8 @@ static bool emit_attention_selected_grad(hcg_emit *e, const hcg_kernel *k) {
     const hir_op *op = hir_op_at(e->p->m, id);
     const size_t errors = e->diags->errors;
     selected s = {0};
-    take_operands(e, k, op, &s);
+    hcg_take_selection(e, k, op, &s.a, &s.rows);
+    s.a.cap = hcg_frame_cap(e), s.a.past = hcg_i64(e, 0);
     if (!is_f32(&s)) {
         hd_err(e->diags, HD_E_INTERNAL, op->loc,
                "kernel.sequence cannot be emitted: rows of its gradient are not f32");
@@ -186,20 +129,20 @@ static bool emit_attention_selected_grad(hcg_emit *e, const hcg_kernel *k) {
     t->dy = (hcg_gradient_rows){.from = hcg_gradient_operand(e, k, op, 6), .n = s.a.m};
     hcg_attention_parts *p = &s.parts;
     *p = (hcg_attention_parts){.a = &s.a, .tokens = 1, .emit = emit_part, .with = &s};
-    p->even = s.list != NULL;
-    p->of[K] = (hcg_gathered){.result = result_of(e, k, "k").at, .n = s.a.n};
-    p->of[V] = (hcg_gathered){.result = result_of(e, k, "v").at, .n = s.a.m};
-    if (s.entries.base)
-        p->of[ENTRY] = (hcg_gathered){.result = result_of(e, k, "entries").at, .n = s.a.n};
-    p->sink = result_of(e, k, "sink");
-    t->dq = result_of(e, k, "q").at, t->dsink = p->sink.at;
+    p->even = s.rows.list != NULL;
+    p->of[K] = (hcg_gathered){.result = hcg_take_gradient(e, k, "k").at, .n = s.a.n};
+    p->of[V] = (hcg_gathered){.result = hcg_take_gradient(e, k, "v").at, .n = s.a.m};
+    if (s.rows.entries.base)
+        p->of[ENTRY] = (hcg_gathered){.result = hcg_take_gradient(e, k, "entries").at, .n = s.a.n};
+    p->sink = hcg_take_gradient(e, k, "sink");
+    t->dq = hcg_take_gradient(e, k, "q").at, t->dsink = p->sink.at;
     t->of_keys.wanted = p->of[K].result || p->of[ENTRY].result;
     t->of_values.wanted = p->of[V].result || p->of[ENTRY].result;
     if (e->diags->errors != errors) return false;
     hcg_at_op(e, id);
     hcg_gradient_begin(e, t);
     s.keys = s.values = hcg_floats(e, HCG_GRADIENT_KEYS * s.a.n);
-    if (!s.same) s.values = hcg_floats(e, HCG_GRADIENT_KEYS * s.a.m);
+    if (!s.rows.same) s.values = hcg_floats(e, HCG_GRADIENT_KEYS * s.a.m);
     hcg_emit_parts(e, p);
     return true;
 }

@@ -531,15 +531,14 @@ static void emit_groups(hcg_emit *e, const delta *a) {
 
 /* ---- the kernel ------------------------------------------------------------------------------ */
 static void take_operands(hcg_emit *e, const hcg_kernel *k, const hir_op *op, delta *a) {
-    const hir_module *m = e->p->m;
     LLVMValueRef *const operands[] = {&a->q, &a->k, &a->v, &a->decay, &a->beta, &a->dy};
     for (uint32_t i = 0; i < 6; i++)
         *operands[i] = hcg_gradient_operand(e, k, op, i);
-    a->dq = hcg_find_gradient(e, k, hcg_gradient_of(m, k->op, "q"));
-    a->dk = hcg_find_gradient(e, k, hcg_gradient_of(m, k->op, "k"));
-    a->dv = hcg_find_gradient(e, k, hcg_gradient_of(m, k->op, "v"));
-    a->ddecay = hcg_find_gradient(e, k, hcg_gradient_of(m, k->op, "decay"));
-    a->dbeta = hcg_find_gradient(e, k, hcg_gradient_of(m, k->op, "beta"));
+    a->dq = hcg_take_gradient(e, k, "q");
+    a->dk = hcg_take_gradient(e, k, "k");
+    a->dv = hcg_take_gradient(e, k, "v");
+    a->ddecay = hcg_take_gradient(e, k, "decay");
+    a->dbeta = hcg_take_gradient(e, k, "beta");
 }
 
 static void make_scratch(hcg_emit *e, delta *a) {

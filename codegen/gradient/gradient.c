@@ -22,6 +22,10 @@ hir_id hcg_gradient_of(const hir_module *m, hir_id kernel, const char *of) {
     return HIR_NONE;
 }
 
+hcg_gradient_result hcg_take_gradient(hcg_emit *e, const hcg_kernel *k, const char *of) {
+    return hcg_find_gradient(e, k, hcg_gradient_of(e->p->m, k->op, of));
+}
+
 LLVMValueRef hcg_gradient_operand(hcg_emit *e, const hcg_kernel *k, const hir_op *op, uint32_t i) {
     if (i >= op->n_args || op->args[i].kind == HIR_REF_NONE) return NULL;
     return hcg_arg(e, k, hcg_through_reshapes(e->p->m, op->args[i]));

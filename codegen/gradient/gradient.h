@@ -17,8 +17,10 @@ typedef struct hcg_gradient_result {
     bool adds;       /* to what is there */
 } hcg_gradient_result;
 hcg_gradient_result hcg_find_gradient(hcg_emit *e, const hcg_kernel *k, hir_id op);
-/* The gradient op of the kernel's body for operand `of`; HIR_NONE: there is none. */
+/* The gradient op of the kernel's body for operand `of`; HIR_NONE: there is none. And where it leaves
+ * its result. */
 hir_id hcg_gradient_of(const hir_module *m, hir_id kernel, const char *of);
+hcg_gradient_result hcg_take_gradient(hcg_emit *e, const hcg_kernel *k, const char *of);
 /* An operand of the op that was perhaps reshaped; NULL: it is left out. */
 LLVMValueRef hcg_gradient_operand(hcg_emit *e, const hcg_kernel *k, const hir_op *op, uint32_t i);
 /* A vector of elements that are summed, before the first token: what is at `p`, or zeros. n NULL: all

@@ -151,9 +151,9 @@ static bool emit_pool_grad(hcg_emit *e, const hcg_kernel *k) {
     LLVMValueRef *const operands[] = {&p.x, &p.gate, &p.place, &p.dy};
     for (uint32_t i = 0; i < 4; i++)
         *operands[i] = hcg_gradient_operand(e, k, op, i);
-    p.dx = hcg_find_gradient(e, k, hcg_gradient_of(m, k->op, "x"));
-    p.dgate = hcg_find_gradient(e, k, hcg_gradient_of(m, k->op, "gate"));
-    p.dplace = hcg_find_gradient(e, k, hcg_gradient_of(m, k->op, "place"));
+    p.dx = hcg_take_gradient(e, k, "x");
+    p.dgate = hcg_take_gradient(e, k, "gate");
+    p.dplace = hcg_take_gradient(e, k, "place");
     if (e->diags->errors != errors) return false;
     p.length = hir_attr_int(op, HIR_A_LENGTH, 2);
     p.halves = p.n != p.channels;

@@ -294,8 +294,8 @@ static bool emit_short_conv_grad(hcg_emit *e, const hcg_kernel *k) {
     c.x = hcg_gradient_operand(e, k, op, 0);
     c.taps.at = hcg_gradient_operand(e, k, op, 1);
     c.dy = hcg_gradient_operand(e, k, op, 2);
-    c.dx = hcg_find_gradient(e, k, hcg_gradient_of(m, k->op, "x"));
-    c.dtaps = hcg_find_gradient(e, k, hcg_gradient_of(m, k->op, "taps"));
+    c.dx = hcg_take_gradient(e, k, "x");
+    c.dtaps = hcg_take_gradient(e, k, "taps");
     if (e->diags->errors != errors) return false;
     c.sums_groups &= c.dtaps.at != NULL;
     c.sums = c.taps;
