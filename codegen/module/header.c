@@ -53,6 +53,16 @@ static const char *filled(const marks *m, const char *template) {
 }
 
 /* ---- templates ------------------------------------------------------------------------------- */
+/* How a head ends: its program, and what the function that does the work keeps to. */
+#define HEAD_END(function)                                                                         \
+    " *         return code;\n"                                                                    \
+    " *     }\n"                                                                                   \
+    " *\n"                                                                                         \
+    " *     cc main.c -L. -l@name@ -Wl,-rpath,.\n"                                                 \
+    " *\n"                                                                                         \
+    " * Every function that can fail returns 0 or an error code. Nothing here prints, exits, or\n" \
+    " * writes a global variable, and @name@_" function " allocates no memory. "
+
 static const char model_head[] =
     "/* @name@.h: the model @name@, compiled by Hadal @version@ (lib@name@.so).\n"
     " *\n"
@@ -99,16 +109,9 @@ static const char call_head[] =
     " *         @example_call@\n"
     " *         if (code) fprintf(stderr, \"%s\\n\", @name@_strerror(code));\n"
     " *         free(work);\n"
-    "@example_close@"
-    " *         return code;\n"
-    " *     }\n"
-    " *\n"
-    " *     cc main.c -L. -l@name@ -Wl,-rpath,.\n"
-    " *\n"
-    " * Every function that can fail returns 0 or an error code. Nothing here prints, exits, or\n"
-    " * writes a global variable, and @name@_call allocates no memory. Any number of threads may\n"
-    " * call at once, each with work memory of its own.\n"
-    " */\n";
+    "@example_close@" HEAD_END("call") "Any number of threads may\n"
+                                       " * call at once, each with work memory of its own.\n"
+                                       " */\n";
 
 static const char trainer_head[] =
     "/* @name@.h: the gradients of the model @name@, compiled by Hadal @version@ (lib@name@.so).\n"
@@ -136,16 +139,10 @@ static const char trainer_head[] =
     " *                 p[i].values[k] -= 0.01f * p[i].gradient[k] / (float)count;\n"
     " *                 p[i].gradient[k] = 0;\n"
     " *             }\n"
-    " *         free(memory);\n"
-    " *         return code;\n"
-    " *     }\n"
-    " *\n"
-    " *     cc main.c -L. -l@name@ -Wl,-rpath,.\n"
-    " *\n"
-    " * Every function that can fail returns 0 or an error code. Nothing here prints, exits, or\n"
-    " * writes a global variable, and @name@_gradients allocates no memory. A trainer serves one\n"
-    " * thread at a time; any number of trainers may be in use.\n"
-    " */\n";
+    " *         free(memory);\n" HEAD_END(
+        "gradients") "A trainer serves one\n"
+                     " * thread at a time; any number of trainers may be in use.\n"
+                     " */\n";
 
 static const char trainer_functions[] =
     "/* ---- trainers -------------------------------------------------------------------------- "
@@ -536,19 +533,15 @@ static const char info_part[] =
     "const hadal_info *@name@_info(void);\n"
     "\n";
 
-static const char profile_function[] =
-    "/* Measures: from now on every forward adds to steps[0 .. n), one entry per step of\n"
-    " * @name@_info, n = n_steps. The memory is the caller's, is not cleared here, and must last\n"
-    " * until NULL, 0 turns profiling off; then it costs nothing. */\n"
-    "int @name@_session_profile(@name@_session *session, hadal_profile_step *steps, size_t n);\n"
-    "\n";
-
-static const char trainer_profile_function[] =
-    "/* Measures: from now on every sequence adds to steps[0 .. n), one entry per step of\n"
-    " * @name@_info, n = n_steps. The memory is the caller's, is not cleared here, and must last\n"
-    " * until NULL, 0 turns profiling off; then it costs nothing. */\n"
-    "int @name@_trainer_profile(@name@_trainer *trainer, hadal_profile_step *steps, size_t n);\n"
-    "\n";
+#define PROFILE_FUNCTION(call, owner)                                                              \
+    "/* Measures: from now on every " call " adds to steps[0 .. n), one entry per step of\n"       \
+    " * @name@_info, n = n_steps. The memory is the caller's, is not cleared here, and must "      \
+    "last\n"                                                                                       \
+    " * until NULL, 0 turns profiling off; then it costs nothing. */\n"                            \
+    "int @name@_" owner "_profile(@name@_" owner " *" owner ", hadal_profile_step *steps, size_t " \
+    "n);\n\n"
+static const char profile_function[] = PROFILE_FUNCTION("forward", "session");
+static const char trainer_profile_function[] = PROFILE_FUNCTION("sequence", "trainer");
 
 static const char epilogue[] = "#ifdef __cplusplus\n"
                                "}\n"
