@@ -42,8 +42,8 @@ static int build(hadal_session *s, const command_line *line, workspace *w) {
 }
 
 static int make_gradients(hadal_session *s, const command_line *line, workspace *w) {
-    const int32_t *tokens, *targets;
-    int64_t n;
+    const int32_t *tokens = NULL, *targets = NULL;
+    int64_t n = 0;
     long long threads;
     hadal_gradient_result result;
     hadal_gradient_options o = {.struct_size = sizeof o,

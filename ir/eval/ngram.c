@@ -33,6 +33,7 @@ static ngrams ngrams_of(const eval_call *c, const hir_op *op, const hir_array *i
 /* The id of a position of this call, or of one that the window still holds. */
 static int64_t id_at(const ngrams *g, int64_t position) {
     if (position >= g->past) return (int64_t)g->ids->at[position - g->past];
+    hd_known(g->window); /* without one the call is the whole sequence, from position 0 */
     return (int64_t)g->window->at[position % g->window->n];
 }
 

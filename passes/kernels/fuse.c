@@ -94,6 +94,7 @@ uint32_t *fuse_no_groups(fuse *f, uint32_t n) {
 }
 
 static void place(fuse *f, hir_id op, fuse_kind kind, uint32_t phase, uint32_t group) {
+    hd_known(f->node); /* the module has ops */
     fuse_node *n = &f->node[op];
     n->kind = kind;
     n->phase = phase;
