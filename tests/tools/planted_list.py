@@ -297,6 +297,12 @@ MISTAKES = [
      "float *out = bytes ? (float *)j->out + at / sizeof(float) : NULL;",
      "sums of all messages but the first go to other places",
      ["unit/test_comm"]),
+    ("codegen/emit: loads that promise more than they can keep",
+     "LLVMValueRef v = LLVMBuildLoad2(e->b, type, p, \"\");",
+     "LLVMValueRef v = LLVMBuildLoad2(e->b, type, p, \"\"); LLVMSetMetadata(v, LLVMGetMDKindIDInContext(e->cx, "
+     "\"invariant.load\", 14), LLVMMetadataAsValue(e->cx, LLVMMDNodeInContext2(e->cx, NULL, 0)));",
+     "memory that a kernel writes and reads again is said never to change",
+     ["unit/test_emit_sums"]),
     ("codegen/contract: columns beyond the vocabulary",
      "hcg_tail_mask(e, p->ops.valid), v, none",
      "hcg_tail_mask(e, p->ops.valid), v, hcg_splat(e, 0)",

@@ -204,6 +204,28 @@ static inline hcg_emit emit_for(bench *b, hcg_program *p, const hcg_level *level
     return emit_with(b, p, level, LLVMCodeGenLevelDefault);
 }
 
+/* What code promises LLVM beside what it does (that a load is invariant, a pointer never null) shows in
+ * no value until LLVM makes use of it. Kernels promise nothing: metadata only says which stores are
+ * non-temporal. */
+static inline void check_promises(const bench *b, LLVMModuleRef mod) {
+    const unsigned allowed = LLVMGetMDKindIDInContext(LLVMGetModuleContext(mod), "nontemporal", 11);
+    for (LLVMValueRef f = LLVMGetFirstFunction(mod); f; f = LLVMGetNextFunction(f))
+        for (LLVMBasicBlockRef block = LLVMGetFirstBasicBlock(f); block;
+             block = LLVMGetNextBasicBlock(block))
+            for (LLVMValueRef i = LLVMGetFirstInstruction(block); i;
+                 i = LLVMGetNextInstruction(i)) {
+                size_t n;
+                LLVMValueMetadataEntry *all = LLVMInstructionGetAllMetadataOtherThanDebugLoc(i, &n);
+                for (unsigned k = 0; k < n; k++) {
+                    if (LLVMValueMetadataEntriesGetKind(all, k) == allowed) continue;
+                    fprintf(stderr, "%s: an instruction promises %s\n", b->what ? b->what : "",
+                            LLVMPrintValueToString(i));
+                    exit(1);
+                }
+                LLVMDisposeValueMetadataEntries(all);
+            }
+}
+
 /* With the environment variable EMIT_DUMP, the LLVM IR and the object are left in files of that
  * prefix. */
 static inline bool emit_kernel_module(bench *b, hcg_emit *e, compiled *out) {
@@ -217,6 +239,7 @@ static inline bool emit_kernel_module(bench *b, hcg_emit *e, compiled *out) {
     bool ok = hcg_emit_kernel(e, &out->k);
     if (!ok) return false;
     LLVMBuildRetVoid(e->b);
+    check_promises(b, e->mod);
     out->scratch = e->scratch + e->outlined_scratch;
     const char *dump = getenv("EMIT_DUMP");
     if (dump) LLVMPrintModuleToFile(e->mod, hd_printf(b->arena, "%s.ll", dump), NULL);
