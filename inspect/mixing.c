@@ -20,8 +20,9 @@
 static void list_sources(const hir_flow *f, mixing *x) {
     for (size_t k = 0; k < f->program.n; k++) {
         const hir_op *o = hir_op_at(f->m, f->program.at[k]);
-        if (o->code != HIR_GATHER_OP || f->kind[o->results[0]] != HIR_FLOW_EMBEDDING) continue;
-        hd_push(x->arena, &x->sources, o->results[0]);
+        const hir_id v = o->n_results ? o->results[0] : HIR_NONE;
+        if (v == HIR_NONE || f->kind[v] != HIR_FLOW_EMBEDDING || f->root[v] != v) continue;
+        hd_push(x->arena, &x->sources, v);
         x->starts++;
     }
     for (size_t i = 0; i < f->outputs.n; i++)

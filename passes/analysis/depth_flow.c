@@ -192,9 +192,16 @@ static bool is_received(const flow_finder *f, const hir_op *o) {
     return o->code == HIR_COMM_RECV_OP && is_source(f, o->results[0]);
 }
 
+static bool is_embedding(const flow_finder *f, const hir_op *o) {
+    return o->code == HIR_GATHER_OP || gathers_embedding(f, o);
+}
+
+/* Where the stream begins behind the embedding, other embeddings than those that it is made of,
+ * which layers add to it, begin as they do without. */
 static bool is_beginning(const flow_finder *f, const hir_op *o) {
-    if (f->begin != HIR_NONE) return o->n_results && o->results[0] == f->begin;
-    return o->code == HIR_GATHER_OP || gathers_embedding(f, o) || is_received(f, o);
+    if (f->begin == HIR_NONE) return is_embedding(f, o) || is_received(f, o);
+    if (!o->n_results) return false;
+    return o->results[0] == f->begin || (is_embedding(f, o) && !f->before[o->results[0]]);
 }
 
 /* The width of the stream in a pipeline stage without an embedding: the longest last dim among the
@@ -519,6 +526,20 @@ static hir_id *ids(hd_arena *a, size_t n, bool self) {
     return at;
 }
 
+/* Marks what the beginning is made of. */
+static void find_before(flow_finder *f) {
+    f->before = hd_new_array(f->arena, bool, f->out->m->values.n);
+    f->before[f->begin] = true;
+    for (size_t k = f->out->program.n; k-- > 0;) {
+        const hir_op *o = hir_op_at(f->out->m, f->out->program.at[k]);
+        if (!o->n_results || !f->before[o->results[0]]) continue;
+        for (uint32_t i = 0; i < o->n_args; i++) {
+            const hir_id x = flow_operand(f, o, i);
+            if (x != HIR_NONE) f->before[x] = true;
+        }
+    }
+}
+
 /* Runs the analysis from a given beginning of the stream (HIR_NONE: the embedding). */
 static void find_from(flow_finder *f, hir_id begin) {
     hir_flow *out = f->out;
@@ -530,6 +551,7 @@ static void find_from(flow_finder *f, hir_id begin) {
     out->inside = hd_new_array(f->arena, bool, n);
     out->own = hd_new_array(f->arena, bool, n);
     f->begin = begin;
+    if (begin != HIR_NONE) find_before(f);
     f->member = hd_new_array(f->arena, bool, n);
     f->out->root = ids(f->arena, n, false);
     f->into = ids(f->arena, n, false);
@@ -591,6 +613,115 @@ static bool is_read_again(const hir_flow *out, hir_id v) {
     return readers > 1;
 }
 
+/* ---- a beginning behind the embedding ---------------------------------------------------------- */
+
+/* What is made of embeddings alone, token by token: the embedding itself, its norm, a sum of two. */
+typedef struct early_values {
+    HD_VEC(hir_id) at; /* in program order */
+    HD_VEC(uint32_t)
+    next;            /* by place in `at`: the place of the first value that all which is made of
+                            * this one goes through; at.n: there is none */
+    uint32_t *place; /* by value: 1 + its place in `at`; 0: it has none */
+} early_values;
+
+static bool is_start(const flow_finder *f, const hir_op *o) {
+    return is_embedding(f, o) ||
+           (f->begin != HIR_NONE && o->n_results && o->results[0] == f->begin);
+}
+
+static bool is_early(const flow_finder *f, const early_values *e, const hir_op *o) {
+    if (is_effect(o) || o->n_results != 1 || hir_flow_is_choice(f->out->m, o)) return false;
+    if (is_start(f, o)) return true;
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < o->n_args; i++) {
+        const hir_id x = flow_operand(f, o, i);
+        if (x != HIR_NONE && !e->place[x]) return false;
+        n += x != HIR_NONE;
+    }
+    return n && !is_border(f, o);
+}
+
+/* Where the ways from two values meet, by places: the next of each lies behind it. */
+static uint32_t meet(const early_values *e, uint32_t a, uint32_t b) {
+    while (a != b) {
+        uint32_t *first = a < b ? &a : &b;
+        *first = e->next.at[*first];
+    }
+    return a;
+}
+
+static void find_early(const flow_finder *f, early_values *e) {
+    enum { UNREAD = UINT32_MAX };
+    const hir_flow *out = f->out;
+    e->place = hd_new_array(f->arena, uint32_t, out->m->values.n);
+    for (size_t k = 0; k < out->program.n; k++) {
+        const hir_op *o = hir_op_at(out->m, out->program.at[k]);
+        if (!is_early(f, e, o)) continue;
+        hd_push(f->arena, &e->at, o->results[0]);
+        hd_push(f->arena, &e->next, UNREAD);
+        e->place[o->results[0]] = (uint32_t)e->at.n;
+    }
+    for (size_t k = out->program.n; k-- > 0;) { /* all that reads a value is known before it is */
+        const hir_op *o = hir_op_at(out->m, out->program.at[k]);
+        const uint32_t made = o->n_results ? e->place[o->results[0]] : 0;
+        if (o->code == HIR_TRACE_OP || (made && e->next.at[made - 1] == UNREAD)) continue;
+        const uint32_t to = made ? made - 1 : (uint32_t)e->at.n;
+        for (uint32_t i = 0; i < o->n_args; i++) {
+            const hir_id x = flow_operand(f, o, i);
+            if (x == HIR_NONE || !e->place[x]) continue;
+            uint32_t *next = &e->next.at[e->place[x] - 1];
+            *next = *next == UNREAD ? to : meet(e, *next, to);
+        }
+    }
+}
+
+/* Does all that the value is made of go nowhere else? */
+static bool has_all_of_its_own(const flow_finder *f, const early_values *e, uint32_t at) {
+    bool *of = hd_new_array(f->arena, bool, at + 1);
+    of[at] = true;
+    for (uint32_t k = at + 1; k-- > 0;) {
+        if (!of[k]) continue;
+        if (k < at && e->next.at[k] > at) return false;
+        const hir_op *o = hir_op_at(f->out->m, hir_value_at(f->out->m, e->at.at[k])->op);
+        for (uint32_t i = 0; i < o->n_args; i++) {
+            const hir_id x = flow_operand(f, o, i);
+            if (x != HIR_NONE && e->place[x]) of[e->place[x] - 1] = true;
+        }
+    }
+    return true;
+}
+
+static bool is_of_received(const flow_finder *f) {
+    bool received = false;
+    for (size_t k = 0; k < f->out->program.n && f->begin == HIR_NONE; k++)
+        received |= is_received(f, hir_op_at(f->out->m, f->out->program.at[k]));
+    return received;
+}
+
+/* The stream begins at the last value, as wide as it is, that all which is made of the embedding
+ * goes through, such as its norm, or its sum with that of the position. HIR_NONE: at the embedding
+ * itself, or a multiple of it, or at what a pipeline stage receives. */
+static hir_id later_beginning(const flow_finder *f) {
+    const hir_flow *out = f->out;
+    early_values e = {0};
+    if (is_of_received(f)) return HIR_NONE;
+    find_early(f, &e);
+    uint32_t k = f->begin == HIR_NONE ? 0 : e.place[f->begin] - 1, last = UINT32_MAX;
+    for (; k < e.at.n; k = e.next.at[k])
+        if (flow_row(f, e.at.at[k]) == out->width && has_all_of_its_own(f, &e, k)) last = k;
+    if (last == UINT32_MAX) return HIR_NONE;
+    const hir_id v = e.at.at[last];
+    return v == f->begin || out->kind[v] == HIR_FLOW_EMBEDDING ? HIR_NONE : v;
+}
+
+static void begin_later(flow_finder *f) {
+    const hir_flow first = *f->out;
+    const hir_id begin = later_beginning(f);
+    if (begin == HIR_NONE) return;
+    find_from(f, begin);
+    if (!f->out->outputs.n) *f->out = first;
+}
+
 /* Where sublayers add to nothing at all, but later ones read mixes of what earlier ones have made,
  * as in multi-head layer attention: the first such value is an output, and from it follow the
  * others. The embedding is what the first sublayer reads. */
@@ -628,14 +759,20 @@ static void find(const hir_module *m, hd_arena *a, bool brief, hir_flow *out) {
     list_ops(&f, m->first);
     find_varying(&f);
     find_from(&f, HIR_NONE);
-    if (!out->width || (out->outputs.n && !is_too_narrow(&f))) return;
+    if (!out->width) return;
+    if (out->outputs.n && !is_too_narrow(&f)) {
+        begin_later(&f);
+        return;
+    }
     const hir_flow first = *out;
     f.brief = false; /* where the stream begins, its sources decide */
     for (int i = 0; i < MOST_LAYERS; i++) {
         const hir_id begin = next_beginning(&f);
         if (begin == HIR_NONE) break;
         find_from(&f, begin);
-        if (is_stream(out) && !is_too_narrow(&f)) return;
+        if (!is_stream(out) || is_too_narrow(&f)) continue;
+        begin_later(&f);
+        return;
     }
     if (find_kept(&f)) return;
     *out = first;

@@ -17,6 +17,7 @@ typedef struct flow_finder {
     bool *factor; /* its only use: multiplied with a value as wide as the stream */
     bool *row;    /* read by a contraction, or part of that other than as a coefficient */
     hir_id begin; /* where the stream begins; HIR_NONE: at the embedding */
+    bool *before; /* by value: the beginning is made of it; where there is one */
     hir_id kept;  /* an output that nothing is added to; HIR_NONE: outputs follow from the stream */
 } flow_finder;
 

@@ -10,9 +10,10 @@
  *          a stack of equal norms as the norm of a stack.
  *          A softmax over one element is 1, as an op or written out (e^s / e^s,
  *          e^(s - s)), so that a mix of one source is that source, and its scores are not computed.
- *          Norms, softmax and sigmoid that are written out become ops (written.h), and the gain
- *          that is multiplied with a norm becomes the norm's. Only these may differ by a rounding
- *          from what they replace, and they do not overflow where what is written out does.
+ *          Norms, softmax and sigmoid that are written out become ops (written.h), the gain that is
+ *          multiplied with a norm becomes the norm's, and a sum of all slices along an axis a sum
+ *          over it (slices.h). Only these may differ by a rounding from what they replace, and they
+ *          do not overflow where what is written out does.
  * Leaves   everything else whose result could differ by a rounding: x / 3 stays a division.
  *          Contractions are not touched.
  *
@@ -23,6 +24,7 @@
  */
 #include <math.h>
 
+#include "passes/graph/slices.h"
 #include "passes/graph/written.h"
 
 typedef struct canon {
@@ -270,12 +272,37 @@ static outcome gain_of_norm(canon *c, hir_id op) {
     return NOTHING;
 }
 
+static hir_ref factor_of(canon *c, const slice_sum *s, const slice_factor *f) {
+    const hir_attr at = hir_int(HIR_A_AXIS, f->part_axis);
+    if (f->part_axis >= 0) return emit(c, HIR_STACK_OP, f->parts, s->n, &at, 1);
+    return hir_type_equal(hir_ref_type(c->m, f->whole), f->type) ? f->whole
+                                                                 : reshape_to(c, f->whole, f->type);
+}
+
+/* A sum of all slices along an axis is a sum over that axis. */
+static outcome sum_of_slices(canon *c, hir_id op) {
+    slice_sum s;
+    if (hir_op_at(c->m, op)->code != HIR_ADD_OP ||
+        !pass_find_slice_sum(c->m, c->c->scratch, op, &s))
+        return NOTHING;
+    hir_ref x = factor_of(c, &s, &s.factor[0]);
+    if (s.n_factors == 2 && x.kind != HIR_REF_NONE) {
+        const hir_ref y = factor_of(c, &s, &s.factor[1]);
+        x = y.kind == HIR_REF_NONE ? y : emit(c, HIR_MUL_OP, (hir_ref[]){x, y}, 2, NULL, 0);
+    }
+    const hir_attr axis = hir_int(HIR_A_AXIS, s.axis);
+    if (x.kind != HIR_REF_NONE) x = emit(c, HIR_REDUCE_SUM_OP, &x, 1, &axis, 1);
+    if (x.kind == HIR_REF_NONE) return NOTHING;
+    return replace(c, op, reshape_to(c, x, pass_result_type(c->m, op)));
+}
+
 static outcome binary(canon *c, hir_id op) {
     const hir_opcode code = hir_op_at(c->m, op)->code;
     if ((code == HIR_DIV_OP || code == HIR_MUL_OP) && is_exp_over_itself(c, op))
         return constant(c, op, 1);
     outcome (*const rules[])(canon *, hir_id) = {
-        shrink_operands, constant_to_the_right, with_constant, with_negated, written, gain_of_norm};
+        shrink_operands, constant_to_the_right, with_constant, with_negated,
+        written,         gain_of_norm,          sum_of_slices};
     for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
         outcome o = rules[i](c, op);
         if (o != NOTHING) return o;

@@ -138,12 +138,14 @@ class Count:
         self.begin_at(tables, tables)
         if self.outputs and min(v.row for v in self.outputs) > self.width:
             wide = min(v.row for v in self.outputs)
-            self.begin_at([next(v for v in self.values.values() if v in self.members and v.row == wide)])
+            self.begin_at([next(v for v in self.values.values() if v in self.members and v.row == wide)], tables=tables)
+            self.begin_later(tables)
         elif not self.outputs:
             width = self.width
             for v in made[:5]:
-                self.begin_at([v])
+                self.begin_at([v], tables=tables)
                 if self.outputs and self.readers(v) > 1 and all(o.row <= v.row for o in self.outputs):
+                    self.begin_later(tables)
                     return
             for v in made:
                 if v.row >= width and len(v.users) > 1:
@@ -151,8 +153,42 @@ class Count:
                     if self.readers(v) > 1:
                         return
             self.begin_at(tables, tables)
+        else:
+            self.begin_later(tables)
 
-    def begin_at(self, seeds, embeddings=None):
+    def behind(self, values):
+        """Them and all that they are made of."""
+        found = list(values)
+        for w in found:
+            found += [x for x in self.rows(w.op) if x not in found]
+        return found
+
+    def goes_elsewhere(self, w, part):
+        """Is it read for anything that is no part?"""
+        return any(u.code not in ("trace", "mark") and (not u.results or self.at(u.results[0]) not in part) for u in w.users)
+
+    def begin_later(self, tables):
+        """Nothing of what the stream is made of is part of it: the norm of an embedding, and no sublayer in between. If such a
+        value has all of that for itself, the stream begins there."""
+        first = self.begins
+        before = set(self.behind(first))
+        for op in reversed(self.flat):
+            v = self.values[op.results[0]] if op.results else None
+            if v not in self.members or v in before or v.row != self.width or not self.local(op):
+                continue
+            made = [v]
+            for w in made:
+                made += [x for x in (self.rows(w.op) if w in before or self.local(w.op) else []) if x not in made]
+            alone = all(w in before or w in tables or self.local(w.op) for w in made)
+            if alone and first[0] in made and not any(self.goes_elsewhere(w, made) for w in made[1:]):
+                if self.unscaled(v) not in first:   # a multiple of the embedding is the embedding
+                    self.begin_at([v], tables=tables)
+                return
+
+    def begin_at(self, seeds, embeddings=None, tables=()):
+        """`tables`: embeddings, which are beginnings, too, but for those that the first is made of."""
+        seeds = list(seeds) + [t for t in tables if t not in self.behind(seeds)]
+        self.begins = seeds
         self.embeddings = set(seeds if embeddings is None else embeddings)
         self.width = seeds[0].row if seeds else 0
         self.reach(seeds)

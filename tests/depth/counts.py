@@ -140,6 +140,15 @@ for name, sublayers, defines in [
         ("embeddings", 4, ["how=3"]), ("no-residual", 0, []), ("one-source", 6, []), ("normed-stack", 16, []),
         ("low-rank-model", 8, []), ("convolutions", 6, []), ("two-classes", 6, []), ("running-start", 6, []), ("streams-of-nine", 4, [])]:
     check(f"{name} {' '.join(defines)}", os.path.join(specs, name + ".hadal"), *(x for d in defines for x in ("-D", d)), sublayers=sublayers)
+# whatever layers add to is made of, the mechanism moves the same
+ways = ["plain", "multiple", "norm", "layernorm", "map", "sum", "blend", "normed sum", "squashed", "chain", "by hand"]
+totals = {}
+for how in ways:
+    spec = [os.path.join(specs, "before-the-stream.hadal"), "-D", f"how={how}"]
+    check(f"before the stream: {how}", *spec, sublayers=4)
+    totals[how] = json.loads(run("inspect", *spec, "-q", "--ledger=json"))["kernels"]["total"]["total"]
+    if totals[how] != totals["plain"]:
+        fail(f"before the stream: {how}: {totals[how]} d, plain {totals['plain']}")
 for seed in range(1, 101 if full else 11):
     what, text = random_systems.spec(seed)
     path = os.path.join(out, "drawn.hadal")

@@ -434,10 +434,23 @@ static inline hir_ref rw_sum_of_parts(rewriter *w) {
     }
     return y;
 }
+/* Several streams that begin as one row. */
+static inline bool rw_is_copies(const rewriter *w, hir_ref x) {
+    for (hir_id op; (op = pass_def_if(w->m, x, HIR_RESHAPE_OP)) != HIR_NONE;)
+        x = pass_arg(w->m, op, 0);
+    const hir_id stack = pass_def_if(w->m, x, HIR_STACK_OP);
+    bool same = stack != HIR_NONE;
+    for (uint32_t i = 1; same && i < hir_op_at(w->m, stack)->n_args; i++)
+        same = hir_ref_equal(pass_arg(w->m, stack, i), pass_arg(w->m, stack, 0));
+    return same;
+}
+/* Of copies there are no slices: the sum of products of one row makes no copy, and moves less. */
 static inline hir_ref rw_products_apart(rewriter *w) {
     const hir_id product =
         rw_is_short_sum(w) ? pass_def_if(w->m, rw_arg(w, 0), HIR_MUL_OP) : HIR_NONE;
-    if (product == HIR_NONE) return hir_no_ref();
+    if (product == HIR_NONE || rw_is_copies(w, pass_arg(w->m, product, 0)) ||
+        rw_is_copies(w, pass_arg(w->m, product, 1)))
+        return hir_no_ref();
     const hir_type t = pass_result_type(w->m, product);
     hir_ref y = hir_no_ref();
     for (int64_t i = 0; i < (int64_t)rw_length(w); i++) {
@@ -497,13 +510,10 @@ typedef struct rewriting {
     const char *what;
     hir_ref (*build)(rewriter *w); /* the none ref: it does not apply */
     bool other_sums;               /* values of the stream are other sums than before */
-    bool of_parts;                 /* a sum along an axis becomes a sum of its parts */
 } rewriting;
 
 static const rewriting rewritings[] = {
-#define R(name, what)                                                                              \
-    {what, rw_##name, rw_##name == rw_sums_right,                                                  \
-     rw_##name == rw_sum_of_parts || rw_##name == rw_products_apart},
+#define R(name, what) {what, rw_##name, rw_##name == rw_sums_right},
     REWRITINGS(R)
 #undef R
 };
@@ -522,10 +532,8 @@ static inline uint64_t drawn_for(const hir_module *m, hir_id op, size_t number) 
 }
 
 /* Applies to each op the rewriting of this number; from N_REWRITINGS on to each op one that is
- * drawn, and to a third of them none. `whole_sums`: without those of parts. Returns how many ops
- * became others. */
-static inline size_t rewrite(hir_module *m, size_t number, bool whole_sums, hd_diags *d,
-                             hd_arena *a) {
+ * drawn, and to a third of them none. Returns how many ops became others. */
+static inline size_t rewrite(hir_module *m, size_t number, hd_diags *d, hd_arena *a) {
     pass_forward forward = {.arena = a};
     const hir_uses uses = hir_compute_uses(m, a);
     const size_t n_values = m->values.n;
@@ -540,10 +548,8 @@ static inline size_t rewrite(hir_module *m, size_t number, bool whole_sums, hd_d
         const uint64_t drawn = all ? number : drawn_for(m, op, number);
         if (!all && drawn % 3 == 0) continue;
         hir_ref y = hir_no_ref();
-        for (size_t k = 0; y.kind == HIR_REF_NONE && k < (all ? 1 : N_REWRITINGS); k++) {
-            const rewriting *r = &rewritings[(drawn + k) % N_REWRITINGS];
-            if (!whole_sums || !r->of_parts) y = r->build(&w);
-        }
+        for (size_t k = 0; y.kind == HIR_REF_NONE && k < (all ? 1 : N_REWRITINGS); k++)
+            y = rewritings[(drawn + k) % N_REWRITINGS].build(&w);
         if (y.kind == HIR_REF_NONE) continue;
         pass_forward_op(&forward, m, op, y);
         n++;

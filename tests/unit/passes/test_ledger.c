@@ -90,6 +90,54 @@ Test(ledger, plain_residual_is_read_and_written_as_in_the_paper) {
     cr_assert_eq(hir_flow_count_reads(&l.flow, arena).mixes, 0);
 }
 
+/* What sublayers add to may be made of the embedding: if nothing else is, the stream begins there. */
+Test(ledger, a_stream_begins_behind_what_it_alone_is_made_of) {
+#define BEGINS(how)                                                                                \
+    ledger_of(HEAD() how NORM("1", "%b") SUB("1") ADD("%h1", "%b", "%y1") NORM("2", "%h1")         \
+                  SUB("2") ADD("%h2", "%h1", "%y2") END("%h2"))
+#define SECOND "  %f = gather @embed, %ids : f32[T, 16]\n"
+    const hir_ledger plain = BEGINS("  %b = reshape %e {shape = [T, 16]} : f32[T, 16]\n");
+    const struct {
+        const char *what;
+        hir_ledger l;
+    } all[] = {
+        {"a norm", BEGINS("  %b = rmsnorm %e, @g {eps = 1e-06} : f32[T, 16]\n")},
+        {"an activation of a map", BEGINS("  %m = linear %e, @f3, _ : f32[T, 16]\n"
+                                          "  %b = gelu %m : f32[T, 16]\n")},
+        {"a multiple", BEGINS("  %b = mul %e, @g : f32[T, 16]\n")},
+        {"a sum of two", BEGINS(SECOND "  %b = add %e, %f : f32[T, 16]\n")},
+        {"a blend of two", BEGINS(SECOND "  %m = mul %e, @g : f32[T, 16]\n"
+                                         "  %n = mul %f, @g : f32[T, 16]\n"
+                                         "  %b = add %m, %n : f32[T, 16]\n")},
+        {"a norm that is written out", BEGINS("  %m = mul %e, %e : f32[T, 16]\n"
+                                              "  %n = reduce_mean %m {axis = 1} : f32[T]\n"
+                                              "  %o = rsqrt %n : f32[T]\n"
+                                              "  %p = reshape %o {shape = [T, 1]} : f32[T, 1]\n"
+                                              "  %b = mul %e, %p : f32[T, 16]\n")},
+    };
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        const hir_ledger *l = &all[i].l;
+        cr_expect_eq(l->sublayers, 2, "%s: %u", all[i].what, l->sublayers);
+        cr_expect_str_eq(source_text(&l->flow.inputs.at[2]), "e-2", "%s", all[i].what);
+        cr_expect_eq(l->paper.read, plain.paper.read, "%s", all[i].what);
+        cr_expect_eq(l->paper.written, plain.paper.written, "%s", all[i].what);
+    }
+}
+
+/* Where something else reads what the value is made of, the stream begins at the embedding. */
+Test(ledger, a_stream_begins_at_the_embedding_if_both_are_read) {
+    hir_ledger l =
+        ledger_of(HEAD() "  %b = rmsnorm %e, @g {eps = 1e-06} : f32[T, 16]\n" NORM("1", "%b")
+                      SUB("1") ADD("%h1", "%b", "%y1") NORM("2", "%h1") SUB("2")
+                          ADD("%h2", "%h1", "%y2") ADD("%h3", "%h2", "%e") END("%h3"));
+    cr_assert_eq(l.sublayers, 2);
+    cr_assert_str_eq(source_text(&l.flow.inputs.at[1]), "e 1");
+    l = ledger_of(HEAD() SECOND "  %b = add %e, %f : f32[T, 16]\n" NORM("1", "%b") SUB("1")
+                      ADD("%h1", "%b", "%y1") NORM("2", "%h1") SUB("2") ADD("%h2", "%h1", "%y2")
+                          ADD("%h3", "%h2", "%f") END("%h3"));
+    cr_assert_eq(l.sublayers, 2, "another embedding is no sublayer");
+}
+
 Test(ledger, a_mix_has_the_sources_that_it_stacks) {
     hir_ledger l =
         ledger_of(HEAD() NORM("1", "%e") SUB("1") MIX2("2", "%e", "%y1") NORM("2", "%m2") SUB("2")
@@ -127,11 +175,12 @@ Test(ledger, inputs_that_read_all_before_them_share_a_list) {
     const hir_ledger l = ledger_of(t.at);
     cr_assert_eq(l.sublayers, SUBLAYERS);
     size_t lists = 1;
-    for (size_t i = 0; i <= SUBLAYERS; i++) {
+    for (size_t i = 0; i <= SUBLAYERS; i++) { /* the first output is added to where it begins */
         const hir_flow_input *x = &l.flow.inputs.at[i];
-        cr_assert_eq(x->sources.n, i + 1, "%zu of input %zu", x->sources.n, i);
-        cr_assert_eq(x->sources.at[i].first, i);
-        if (i < SUBLAYERS) cr_assert_eq(x->shared, i + 1);
+        const size_t n = i ? i : 1;
+        cr_assert_eq(x->sources.n, n, "%zu of input %zu", x->sources.n, i);
+        cr_assert_eq(x->sources.at[n - 1].last, i);
+        if (i < SUBLAYERS) cr_assert_eq(x->shared, i ? n : 0, "%u of input %zu", x->shared, i);
         lists += i > 0 && x->sources.at != x[-1].sources.at;
     }
     cr_assert_lt(lists, 20, "%zu", lists);

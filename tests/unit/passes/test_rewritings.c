@@ -14,8 +14,7 @@
 
 TestSuite(rewritings, .init = open_folder, .fini = close_folder);
 
-/* The residual systems: the page, and the object `residual` of a config. S_MATRICES: streams are
- * mixed by matrices that the token makes; sums of slices of those are not put together again. */
+/* The residual systems: the page, and the object `residual` of a config. */
 #define SYSTEMS(S)                                                                                 \
     S("affine", "'type': 'affine'")                                                                \
     S("ancre", "'type': 'ancre', 'unit': 'layer', 'temperature': 0.5")                             \
@@ -29,8 +28,8 @@ TestSuite(rewritings, .init = open_folder, .fini = close_folder);
     S("attnres-gated", "'type': 'attnres-gated', 'block_size_layers': 1, 'eps': 0.001")            \
     S("attnres-normed", "'type': 'attnres-normed', 'block_size_sublayers': 3, 'eps': 0.001")       \
     S("ddl", "'type': 'ddl', 'value_channels': 1, 'k_eps': 0.1, 'v_sigmoid_scale': 2")             \
-    S_MATRICES("ddl", "'type': 'ddl', 'value_channels': 3, 'conv_kernel': 2, 'k_eps': 0.1, "       \
-                      "'v_sigmoid_scale': 2")                                                      \
+    S("ddl", "'type': 'ddl', 'value_channels': 3, 'conv_kernel': 2, 'k_eps': 0.1, "                \
+             "'v_sigmoid_scale': 2")                                                               \
     S("deepnorm", "'type': 'deepnorm', 'alpha': 1.5")                                              \
     S("denseformer", "'type': 'denseformer', 'dilation': 1, 'period': 1")                          \
     S("densenet", "'type': 'densenet'")                                                            \
@@ -50,9 +49,8 @@ TestSuite(rewritings, .init = open_folder, .fini = close_folder);
     S("layerscale", "'type': 'layerscale'")                                                        \
     S("lime", "'type': 'lime'")                                                                    \
     S("mgr", "'type': 'mgr', 'num_streams': 3")                                                    \
-    S_MATRICES(                                                                                    \
-        "mhc",                                                                                     \
-        "'type': 'mhc', 'num_streams': 3, 'sinkhorn_iters': 2, 'hc_eps': 0.001, 'post_mult': 2.0") \
+    S("mhc",                                                                                       \
+      "'type': 'mhc', 'num_streams': 3, 'sinkhorn_iters': 2, 'hc_eps': 0.001, 'post_mult': 2.0")   \
     S("mhc-lite", "'type': 'mhc-lite', 'num_streams': 3")                                          \
     S("mrla", "'type': 'mrla', 'form': 'table', 'num_heads': 4")                                   \
     S("mrla", "'type': 'mrla', 'form': 'base', 'num_heads': 4")                                    \
@@ -69,15 +67,12 @@ TestSuite(rewritings, .init = open_folder, .fini = close_folder);
 
 typedef struct residual_system {
     const char *page, *config;
-    bool whole_sums; /* without rewritings of sums along an axis as sums of parts */
 } residual_system;
 
 static const residual_system systems[] = {
-#define S(page, config)          {page, config, false},
-#define S_MATRICES(page, config) {page, config, true},
+#define S(page, config) {page, config},
     SYSTEMS(S)
 #undef S
-#undef S_MATRICES
 };
 enum { N_SYSTEMS = sizeof systems / sizeof *systems };
 
@@ -120,9 +115,9 @@ static void describe_graph(const hir_module *m, findings *out) {
               (unsigned long long)r.naive, (unsigned long long)r.bank, (unsigned long long)r.live,
               (unsigned long long)r.output);
     for (size_t i = 0; i < f.inputs.n; i++)
-        for (size_t k = 0; k < f.inputs.at[i].sources.n; k++) {
+        for (size_t k = 0; k < hir_flow_sources(&f.inputs.at[i]); k++) {
             hd_text_add(&t, k ? " " : ", ");
-            hir_flow_print_source(&f.inputs.at[i].sources.at[k], &t);
+            hir_flow_print_source(hir_flow_source(&f.inputs.at[i], k), &t);
         }
     out->graph = t.at;
 }
@@ -181,7 +176,7 @@ static void compare(const residual_system *s, const hir_module *page, const find
                     size_t number) {
     const char *name = s->config;
     hir_module *m = hir_module_clone(page, arena);
-    if (!rewrite(m, number, s->whole_sums, &diags, arena)) return;
+    if (!rewrite(m, number, &diags, arena)) return;
     cr_assert(hir_verify(m, &diags), "%s: %s", name, said());
     const findings got = find(m);
     bool all = same("sublayers", got.sublayers, expected->sublayers);
