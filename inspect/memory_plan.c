@@ -35,7 +35,8 @@ static bool shares_bytes(const hir_module *m, const memory_plan_row *a, const me
 
 static bool in_shared_area(const hir_module *m, hir_id v) {
     hir_place place = hir_value_at(m, v)->place;
-    return place == HIR_PLACE_ARENA || place == HIR_PLACE_LOCAL || place == HIR_PLACE_FIXED;
+    return place == HIR_PLACE_ARENA || place == HIR_PLACE_LOCAL || place == HIR_PLACE_TILE ||
+           place == HIR_PLACE_FIXED;
 }
 
 static hir_id aliased_by(const hir_module *m, const memory_plan *plan, const memory_plan_row *row) {

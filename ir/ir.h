@@ -251,6 +251,7 @@ typedef enum hir_place {
     HIR_PLACE_ARENA,  /* offset * T bytes into the arena: the rows of one call, T times the row size
                        */
     HIR_PLACE_LOCAL,  /* the same in the arena of the rows of this rank */
+    HIR_PLACE_TILE,   /* the same in that of the rows of a tile (ir/kernel/tiled.h) */
     HIR_PLACE_FIXED,  /* offset bytes into the fixed area: values without T */
     HIR_PLACE_INPUT,  /* the caller's input number `offset` */
     HIR_PLACE_OUTPUT, /* the caller's output number `offset` */
@@ -392,6 +393,7 @@ typedef struct hir_module {
     /* set by plan-memory, printed as `arena 1536 per token` / `fixed 64` when stage is kernel */
     uint64_t arena_per_token, fixed_bytes;
     uint64_t local_per_token; /* the arena of the rows of a rank; `local 512 per token` */
+    uint64_t tile_per_token;  /* that of the rows of a tile; `tile 4096 per token` */
     /* of both, the bytes at the beginning that each chunk in flight has for itself
      * (ir/kernel/layer_ranges.h): `arena 1536 per token, 256 kept` */
     uint64_t arena_kept, local_kept;

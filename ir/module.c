@@ -263,7 +263,7 @@ typedef struct placed_result {
 } placed_result;
 
 static bool is_placed(const hir_value *v) {
-    return v->place == HIR_PLACE_ARENA || v->place == HIR_PLACE_LOCAL;
+    return v->place == HIR_PLACE_ARENA || v->place == HIR_PLACE_LOCAL || v->place == HIR_PLACE_TILE;
 }
 
 static int by_place(const void *x, const void *y) {
@@ -391,6 +391,7 @@ hir_module *hir_module_clone(const hir_module *m, hd_arena *a) {
     c->divide_from = m->divide_from;
     c->arena_per_token = m->arena_per_token;
     c->local_per_token = m->local_per_token;
+    c->tile_per_token = m->tile_per_token;
     c->arena_kept = m->arena_kept;
     c->local_kept = m->local_kept;
     c->fixed_bytes = m->fixed_bytes;

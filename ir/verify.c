@@ -251,6 +251,8 @@ static bool place_fits(const verifier *v, hir_id id) {
     case HIR_PLACE_LOCAL:
         return t.rank && hir_is_row_share(t.dim[0]) &&
                area_holds(v->m->local_per_token, v->m->local_kept, value->offset, t);
+    case HIR_PLACE_TILE:
+        return t.rank && t.dim[0] == HIR_T && area_holds(v->m->tile_per_token, 0, value->offset, t);
     case HIR_PLACE_FIXED:
         return !hir_type_has_t(t) && !has_c && area_holds(v->m->fixed_bytes, 0, value->offset, t);
     case HIR_PLACE_OUTPUT:

@@ -21,8 +21,8 @@ static const hir_pass_id gradient_pipeline[] = {
     HIR_PASS_DIFFERENTIATE, HIR_PASS_LOWER_TRACES,   HIR_PASS_CANONICALISE,
     HIR_PASS_CSE,           HIR_PASS_FOLD_WEIGHTS,   HIR_PASS_DCE,
     HIR_PASS_SPLIT_SMALL,   HIR_PASS_FUSE,           HIR_PASS_EXPAND,
-    HIR_PASS_LAYOUT,        HIR_PASS_SCHEDULE,       HIR_PASS_PLAN_MEMORY,
-    HIR_PASS_COUNT,
+    HIR_PASS_LAYOUT,        HIR_PASS_SCHEDULE,       HIR_PASS_TILE_LOGITS,
+    HIR_PASS_PLAN_MEMORY,   HIR_PASS_COUNT,
 };
 
 const hir_pass_id *hir_gradient_pipeline(void) {

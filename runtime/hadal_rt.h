@@ -19,7 +19,7 @@
 #include "support/latent_costs.h"
 #include "support/machine.h"
 
-#define HRT_VERSION     10u
+#define HRT_VERSION     11u
 #define HRT_ALIGN       64 /* of session memory, buffers, weights */
 #define HRT_MAX_THREADS 256
 #define HRT_MAX_LEVELS  8
@@ -83,6 +83,7 @@ typedef enum hrt_base {
     HRT_LOCAL,  /* rows of this rank: as HRT_ARENA, in an area of their own, times those rows */
     HRT_KEPT,   /* as HRT_ARENA and HRT_LOCAL, in areas of which each chunk in flight has its own */
     HRT_LOCAL_KEPT,
+    HRT_TILE,    /* rows of a tile: as HRT_ARENA, in an area of their own, times those rows */
     HRT_TARGETS, /* of a call of hrt_loss, advanced to the first token of the chunk */
     HRT_LOSSES,
 } hrt_base;

@@ -23,6 +23,7 @@ struct hrt_weights {
  *   states   one after the other, each with as many rows as its kind has (state.c)
  *   arena    values of one chunk, at their offsets (bytes per token) times hrt_arena_rows
  *   local    the same for values of this rank's rows, where the model is divided over ranks
+ *   tile     the same for values of which only the rows of one tile exist at a time
  *   kept     for each chunk in flight, the values that one layer range leaves for a later one:
  *            those of all rows, then those of this rank's rows
  *   fixed    values without T
@@ -32,7 +33,7 @@ struct hrt_weights {
  *   shared   what threads pass to each other within a kernel; its counters are zero between kernels
  *   workers  per thread: the argument array of a kernel call, then the kernel's scratch */
 typedef struct hrt_layout {
-    size_t tables, states, arena, local, kept, fixed, sinks, staging, shared, workers;
+    size_t tables, states, arena, local, tile, kept, fixed, sinks, staging, shared, workers;
     size_t kept_bytes, local_kept_bytes; /* of one chunk in flight */
     size_t args_bytes, worker_bytes;     /* worker_bytes is a multiple of 4096: no cache line is
                                           * shared */
@@ -67,7 +68,7 @@ bool hrt_lay_out(const hrt_model *m, int64_t cap, size_t head, size_t threads, b
 typedef struct hrt_memory {
     char **states; /* [n_states] */
     char **sinks;  /* [n_outputs], NULL without sinks; entry 0 is not used */
-    char *arena, *local, *kept, *fixed, *staging, *shared, *workers;
+    char *arena, *local, *tile, *kept, *fixed, *staging, *shared, *workers;
     size_t kept_bytes, local_kept_bytes; /* of one chunk in flight */
     size_t args_bytes, worker_bytes;
     int64_t cap, chunk, flight;

@@ -75,6 +75,7 @@ static void *other_base(const hrt_job *j, const hrt_operand *o, const place *at)
     case HRT_LOCAL_KEPT:
         return mem->kept + mem->kept_bytes * (size_t)mem->flight +
                mem->local_kept_bytes * (size_t)at->slot + o->offset * hrt_arena_rows(at->tokens);
+    case HRT_TILE: return mem->tile + o->offset * hrt_arena_rows(at->tokens);
     case HRT_TARGETS: return offset_rows(j->targets, at->start, sizeof *j->targets);
     case HRT_LOSSES: return offset_rows(j->losses, at->start, sizeof *j->losses);
     case HRT_ARENA:
@@ -286,11 +287,19 @@ static uint32_t next_step(const hrt_job *j, uint32_t i, const place *at, span la
     return i;
 }
 
-/* Finds the operands of a step at the first row of the chunk. */
+/* Rows of a chunk, of which `at` is a tile. */
+static void *base_in_tile(const hrt_job *j, const hrt_operand *o, const place *at,
+                          const place *whole) {
+    if (o->base == HRT_TILE) return other_base(j, o, at);
+    return offset_rows(operand_base(j, o, whole), at->start - whole->start, o->row_bytes);
+}
+
+/* Finds the operands of a step at the first row of the chunk, or of the tile. */
 static void find_args(worker *w, const hrt_job *j, const hrt_step *step, const place *at) {
     const hrt_operand *operands = j->model->operands + step->first_operand;
     for (uint32_t k = 0; k < step->n_operands; k++)
-        w->args[k] = operand_base(j, &operands[k], at);
+        w->args[k] = w->whole ? base_in_tile(j, &operands[k], at, w->whole)
+                              : operand_base(j, &operands[k], at);
 }
 
 /* Does this thread's share of a step. */
@@ -332,25 +341,53 @@ void hrt_team_barrier(worker *w, team *c) {
     if (w->count > 1) hrt_barrier_wait(&c->barrier, (unsigned)w->count, &w->patience, &w->ahead);
 }
 
-static void run_chunk(worker *w, const hrt_job *j, hrt_barrier *barrier, const place *at) {
+/* Steps [from, end), of which the first is not idle. */
+static void run_steps(worker *w, const hrt_job *j, hrt_barrier *barrier, const place *at,
+                      uint32_t from, uint32_t end) {
     const hrt_model *m = j->model;
     span all = {0, at->tokens}, last = wanted_rows(j, at);
+    const bool again = w->whole && at->start > w->whole->start; /* not the first tile */
     set_frame(w, j, at);
-    hrt_watch_start(&w->watch);
-    for (uint32_t i = next_step(j, 0, at, last), next; i < m->n_steps; i = next) {
+    for (uint32_t i = from, next; i < end; i = next) {
         const hrt_step *step = &m->steps[i];
         next = next_step(j, i + 1, at, last);
         run_step(w, j, step, at, step->last_rows ? last : all);
-        hrt_watch_work(&w->watch, i);
+        (again ? hrt_watch_more : hrt_watch_work)(&w->watch, i);
         /* No barrier is needed between two steps that thread 0 does alone. */
-        bool nobody =
-            is_alone(j, step, at) && next < m->n_steps && is_alone(j, &m->steps[next], at);
+        bool nobody = is_alone(j, step, at) && next < end && is_alone(j, &m->steps[next], at);
         if (w->count > 1 && !nobody) {
             look_ahead(w, j, at, last, next);
             hrt_barrier_wait(barrier, (unsigned)w->count, &w->patience, &w->ahead);
             hrt_watch_wait(&w->watch, i);
         }
     }
+}
+
+/* The steps of a chunk that go tile by tile. Tiles are of nearly equal length. */
+static void run_tiles(worker *w, const hrt_job *j, hrt_barrier *barrier, const place *whole,
+                      const hrt_tiled_steps *tiled) {
+    const int64_t tokens = j->model->tile_tokens, tiles = (whole->tokens + tokens - 1) / tokens;
+    w->whole = whole;
+    for (int64_t i = 0; i < tiles; i++) {
+        const span rows = hrt_share((span){0, whole->tokens}, i, tiles);
+        const place at = {whole->start + rows.from, rows.to - rows.from, whole->slot};
+        run_steps(w, j, barrier, &at, tiled->first, tiled->end);
+    }
+    w->whole = NULL;
+}
+
+static void run_chunk(worker *w, const hrt_job *j, hrt_barrier *barrier, const place *at) {
+    const hrt_model *m = j->model;
+    const span last = wanted_rows(j, at);
+    uint32_t from = next_step(j, 0, at, last);
+    hrt_watch_start(&w->watch);
+    for (uint32_t i = 0; i < m->n_tiled; i++) {
+        const hrt_tiled_steps *tiled = &m->tiled[i];
+        run_steps(w, j, barrier, at, from, tiled->first);
+        run_tiles(w, j, barrier, at, tiled);
+        from = next_step(j, tiled->end, at, last);
+    }
+    run_steps(w, j, barrier, at, from, m->n_steps);
 }
 
 /* ---- the walk of one rank ---------------------------------------------------------------------

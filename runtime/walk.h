@@ -22,6 +22,8 @@ typedef struct hrt_worker { /* one thread of a call */
     hrt_counter *counters; /* [2], shared by all threads (hrt_next_counter) */
     uint32_t turns;        /* how many counters the call has used */
     hrt_frame frame;
+    const hrt_place
+        *whole;            /* the chunk of which the rows at hand are a tile; NULL: they are none */
     int64_t prefetch_most; /* most bytes of weights to prefetch for a step */
     int64_t collectives;   /* collectives of the call so far, and barriers after collectives of
                             * tiles */

@@ -10,7 +10,8 @@ import torch.nn.functional as F
 def nearest_code(x, digits, least, most):
     size = torch.clamp(torch.abs(x), max=most)
     step = torch.exp2(torch.floor(torch.log2(torch.clamp(size, min=least))) - digits)
-    return torch.copysign(torch.round(size / step) * step, x)
+    code = torch.copysign(torch.round(size / step) * step, x)
+    return code.detach() + (x - x.detach())  # the gradient of x is that of what is made of it
 
 
 def round_e4m3(x):

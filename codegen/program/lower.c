@@ -119,6 +119,7 @@ hcg_program *hcg_lower(hd_arena *a, hd_diags *d, const hir_module *m, const hcg_
     lower_gradients(&l);
     lower_overlaps(&l);
     lower_runs(&l);
+    lower_tiled(&l);
     lower_digest(&l);
     hcg_program_id(l.p);
     return l.p;

@@ -51,6 +51,7 @@ void lower_gradients(lowering *l); /* where the outputs are added to */
 
 /* ---- steps.c --------------------------------------------------------------------------------- */
 bool lower_steps(lowering *l);
+void lower_tiled(lowering *l); /* which of them go tile by tile */
 /* In which calls a step runs, if not in all (hrt_condition.when): a kernel of the loss in those of
  * NAME_loss, what works for the logits alone in all others. */
 uint32_t lower_calls_of(const lowering *l, hir_id kernel);

@@ -113,6 +113,8 @@ struct hcg_program {
     HD_VEC(hrt_collective) collectives; /* rows of the steps that communicate and have no kernel */
     HD_VEC(hrt_overlap) overlaps;       /* the steps that run while those are under way */
     HD_VEC(hrt_layer_range) runs;       /* layer ranges of a pipeline stage that has several */
+    HD_VEC(hrt_tiled_steps) tiled;            /* steps that do tile after tile of the tokens, of */
+    int64_t tile_tokens;                /* so many at most */
     HD_VEC(uint64_t) weight_offsets;    /* per module weight, HCG_UNREAD or a multiple of 64 */
     HD_VEC(uint32_t)
     weight_holders; /* per module weight: the weight of which it is a range of rows, and in which it

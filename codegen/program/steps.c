@@ -3,6 +3,7 @@
 #include "codegen/program/contraction.h"
 #include "codegen/program/forms.h"
 #include "codegen/program/lowering.h"
+#include "ir/kernel/tiled.h"
 
 /* ---- operands -------------------------------------------------------------------------------- */
 /* Bytes from one token's row to the next. */
@@ -65,7 +66,7 @@ static bool value_operand(lowering *l, hd_loc loc, hir_id id, hrt_operand *out) 
         [HIR_PLACE_ARENA] = HRT_ARENA,     [HIR_PLACE_FIXED] = HRT_FIXED,
         [HIR_PLACE_INPUT] = HRT_INPUT,     [HIR_PLACE_OUTPUT] = HRT_OUTPUT,
         [HIR_PLACE_STATE] = HRT_STATE,     [HIR_PLACE_LOCAL] = HRT_LOCAL,
-        [HIR_PLACE_GRADIENT] = HRT_OUTPUT,
+        [HIR_PLACE_GRADIENT] = HRT_OUTPUT, [HIR_PLACE_TILE] = HRT_TILE,
     };
     if (is_loss_port(l, id, v)) {
         const uint32_t base = v->op == HIR_NONE ? HRT_TARGETS : HRT_LOSSES;
@@ -84,8 +85,8 @@ static bool value_operand(lowering *l, hd_loc loc, hir_id id, hrt_operand *out) 
         return lower_reject(l, HD_E_TYPE, loc, "a value that leaves a kernel has no place",
                             "the plan-memory pass gives every such value its place");
     const bool output = v->place == HIR_PLACE_OUTPUT || v->place == HIR_PLACE_GRADIENT;
-    bool area =
-        v->place == HIR_PLACE_ARENA || v->place == HIR_PLACE_FIXED || v->place == HIR_PLACE_LOCAL;
+    const bool area = v->place == HIR_PLACE_ARENA || v->place == HIR_PLACE_FIXED ||
+                      v->place == HIR_PLACE_LOCAL || v->place == HIR_PLACE_TILE;
     *out = (hrt_operand){.base = bases[v->place],
                          .index = area     ? 0
                                   : output ? (uint32_t)lower_output_number(l, v->offset)
@@ -265,4 +266,12 @@ bool lower_steps(lowering *l) {
         if (!add_step(l, id)) return false;
     }
     return true;
+}
+
+/* Kernels are steps, in the same order. */
+void lower_tiled(lowering *l) {
+    const hir_tiled_list all = hir_find_tiled(l->a, l->m);
+    l->p->tile_tokens = all.tokens;
+    for (size_t i = 0; i < all.list.n; i++)
+        hd_push(l->a, &l->p->tiled, ((hrt_tiled_steps){all.list.at[i].first, all.list.at[i].end}));
 }

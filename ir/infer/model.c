@@ -130,6 +130,8 @@ bool hir_rule_kernel(hir_check *c, hir_type *y) {
            check_split_name(c, HIR_A_SPLIT_PREFILL) &&
            (hir_attr_int(c->op, HIR_A_GRAIN, 1) > 0 ||
             hir_reject(c, HD_E_VALUE, NULL, "'grain' must be more than 0")) &&
+           (hir_attr_int(c->op, HIR_A_TILE, 1) > 0 ||
+            hir_reject(c, HD_E_VALUE, NULL, "'tile' must be more than 0")) &&
            (*hir_attr_string(c->op, HIR_A_NAME, "") ||
             hir_reject(c, HD_E_VALUE, NULL, "'name' is empty"));
 }

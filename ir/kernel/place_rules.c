@@ -1,21 +1,24 @@
-/* The rules of kernel IR about where values lie: no result overwrites what is still read, and in a
- * pipeline stage with several layer ranges, what one range leaves for another is kept
- * (ir/kernel/rules.c). */
+/* The rules of kernel IR about where values lie: no result overwrites what is still read, what lies
+ * in the area of a tile is read with the same tile, and in a pipeline stage with several layer ranges,
+ * what one range leaves for another is kept (ir/kernel/rules.c). */
 #include "ir/kernel/kernels.h"
 #include "ir/kernel/layer_ranges.h"
 #include "ir/kernel/rules.h"
+#include "ir/kernel/tiled.h"
 
 /* ---- memory -------------------------------------------------------------------------------- */
 typedef struct span { /* the place of a value in an arena or the fixed area */
     hir_id value;
     uint64_t from, to;
-    uint32_t dies; /* number of the last kernel that reads it */
+    uint32_t dies;  /* number of the last kernel that reads it */
+    uint32_t until; /* that of the last kernel that may not overwrite it */
     hir_place place;
 } span;
 
 typedef struct memory {
     hir_rules *r;
     uint32_t *last_read; /* by value */
+    hir_tiled_list tiled;
     HD_VEC(span) alive;
 } memory;
 
@@ -27,19 +30,31 @@ static bool takes_place(memory *m, uint32_t i, const span *of, uint32_t now) {
            hir_in_place_of(m->r->m, m->r->kernel, i) == of->value;
 }
 
+/* Where kernels do tile after tile, the rows of a value are read again with the next tile: all that
+ * one of them makes or reads is live until the last of them, but for what lies in the area of a
+ * tile. */
+static uint32_t live_until(const memory *m, const span *s) {
+    const size_t i = hir_tiled_of(&m->tiled, s->dies);
+    return i == m->tiled.list.n || s->place == HIR_PLACE_TILE ? s->dies
+                                                              : m->tiled.list.at[i].end - 1;
+}
+
 static void check_overlap(memory *m, uint32_t i, uint32_t now) {
     const hir_id value = hir_op_at(m->r->m, m->r->kernel)->results[i];
     const hir_value *v = hir_value_at(m->r->m, value);
-    const bool area =
-        v->place == HIR_PLACE_ARENA || v->place == HIR_PLACE_LOCAL || v->place == HIR_PLACE_FIXED;
+    const bool area = v->place == HIR_PLACE_ARENA || v->place == HIR_PLACE_LOCAL ||
+                      v->place == HIR_PLACE_TILE || v->place == HIR_PLACE_FIXED;
     if (!area) return;
     uint64_t bytes = (uint64_t)hir_type_row_elements(v->type) * hir_dtype_bytes(v->type.dtype);
-    span s = {value, v->offset, v->offset + bytes, m->last_read[value], v->place};
+    span s = {value, v->offset, v->offset + bytes, m->last_read[value], 0, v->place};
     if (s.dies < now) s.dies = now;
+    s.until = live_until(m, &s);
     for (size_t j = 0; j < m->alive.n; j++) {
-        const span *o = &m->alive.at[j];
+        span *o = &m->alive.at[j];
         bool meets = o->place == v->place && o->from < s.to && s.from < o->to;
-        if (meets && !takes_place(m, i, o, now))
+        if (meets && takes_place(m, i, o, now))
+            o->until = now;
+        else if (meets)
             hir_rules_reject(
                 m->r, m->r->kernel, "a result overwrites a value that is still live",
                 "plan-memory gives values that are live at the same time different places");
@@ -50,7 +65,7 @@ static void check_overlap(memory *m, uint32_t i, uint32_t now) {
 static void drop_dead(memory *m, uint32_t now) {
     size_t kept = 0;
     for (size_t i = 0; i < m->alive.n; i++)
-        if (m->alive.at[i].dies >= now) m->alive.at[kept++] = m->alive.at[i];
+        if (m->alive.at[i].until >= now) m->alive.at[kept++] = m->alive.at[i];
     m->alive.n = kept;
 }
 
@@ -67,8 +82,19 @@ static void note_last_reads(memory *m) {
     }
 }
 
+/* Does a value in the area of a tile belong to kernels that are done tile by tile, and to no other? */
+static void check_tile(const memory *m, hir_id value, uint32_t now) {
+    const size_t made = hir_tiled_of(&m->tiled, now);
+    if (hir_value_at(m->r->m, value)->place != HIR_PLACE_TILE) return;
+    const bool inside = made < m->tiled.list.n && m->last_read[value] < m->tiled.list.at[made].end;
+    hir_rules_require(m->r, m->r->kernel, inside,
+                      "a result lies in the area of a tile, and another kernel reads it");
+}
+
 void hir_check_places(hir_rules *r) {
-    memory m = {.r = r, .last_read = hd_new_array(r->d->arena, uint32_t, r->m->values.n)};
+    memory m = {.r = r,
+                .last_read = hd_new_array(r->d->arena, uint32_t, r->m->values.n),
+                .tiled = hir_find_tiled(r->d->arena, r->m)};
     uint32_t number = 0;
     note_last_reads(&m);
     HIR_EACH(r->m, kernel, r->m->first) {
@@ -84,6 +110,7 @@ void hir_check_places(hir_rules *r) {
                 r, kernel, otherwise == HIR_NONE || hir_in_place_of(r->m, kernel, i) == otherwise,
                 "the result of attention.expanded lies where `otherwise` does");
             check_overlap(&m, i, number);
+            check_tile(&m, k->results[i], number);
         }
         number++;
     }

@@ -30,6 +30,7 @@
 
 #include "ir/kernel/kernels.h"
 #include "ir/kernel/rules.h"
+#include "ir/kernel/tiled.h"
 
 bool hir_rules_reject(hir_rules *r, hir_id op, const char *what, const char *hint) {
     const hir_op *o = hir_op_at(r->m, op);
@@ -690,6 +691,18 @@ static void check_rows(hir_rules *r, const hir_form_info *form) {
     }
 }
 
+/* All tiles of a module have the same number of tokens: they share an area. */
+static void check_tile(hir_rules *r) {
+    const int64_t tokens = hir_attr_int(hir_op_at(r->m, r->kernel), HIR_A_TILE, 0);
+    if (!tokens) return;
+    const char *why = hir_why_not_tiled(r->m, r->kernel);
+    if (why)
+        hir_rules_reject(r, r->kernel, "the kernel cannot be done tile by tile",
+                         hd_printf(r->d->arena, "leave out `tile`: %s", why));
+    hir_rules_require(r, r->kernel, tokens == hir_find_tiled(r->d->arena, r->m).tokens,
+                      "its tiles are not those of other kernels");
+}
+
 /* A kernel of all rows must read values that have all rows. */
 static void check_reads_rows(hir_rules *r) {
     const bool last = is_last(r, r->kernel), loss = is_of_loss(r, r->kernel);
@@ -750,6 +763,7 @@ static void check_kernel(hir_rules *r, hir_id kernel) {
     rule_of[form](r);
     check_yield(r);
     check_rows(r, hir_form(form));
+    check_tile(r);
     check_reads_rows(r);
     check_split(r, HIR_A_SPLIT_DECODE, hir_form(form));
     check_split(r, HIR_A_SPLIT_PREFILL, hir_form(form));

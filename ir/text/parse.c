@@ -119,12 +119,17 @@ static bool parse_kept(hir_parser *p, uint64_t *kept) {
     return true;
 }
 
-/* `arena 1536 per token`, `local 512 per token, 256 kept` and `fixed 64`: at the kernel stage only,
- * once each. */
+/* `arena 1536 per token`, `local 512 per token, 256 kept`, `tile 4096 per token` and `fixed 64`: at
+ * the kernel stage only, once each. */
 static bool parse_area(hir_parser *p, const char *word) {
     const bool local = strcmp(word, "local") == 0, fixed = strcmp(word, "fixed") == 0;
-    bool *given = local ? &p->local_given : fixed ? &p->fixed_given : &p->arena_given;
+    const bool tile = strcmp(word, "tile") == 0;
+    bool *given = local   ? &p->local_given
+                  : tile  ? &p->tile_given
+                  : fixed ? &p->fixed_given
+                          : &p->arena_given;
     uint64_t *size = local   ? &p->m->local_per_token
+                     : tile  ? &p->m->tile_per_token
                      : fixed ? &p->m->fixed_bytes
                              : &p->m->arena_per_token;
     if (p->m->stage != HIR_STAGE_KERNEL)
@@ -141,7 +146,7 @@ static bool parse_area(hir_parser *p, const char *word) {
     hir_advance(p);
     if (!hir_at_word(p, "token")) return hir_expected(p, "'token'");
     hir_advance(p);
-    return parse_kept(p, local ? &p->m->local_kept : &p->m->arena_kept);
+    return tile || parse_kept(p, local ? &p->m->local_kept : &p->m->arena_kept);
 }
 
 /* `softmax(` before a factor's name, or nothing */
@@ -467,13 +472,15 @@ static bool parse_declaration(hir_parser *p, const char *keyword) {
 }
 
 static bool keyword_known(hir_parser *p) {
-    static const char *const keywords[] = {"option", "ranks",   "arena", "local", "fixed",
-                                           "weight", "weights", "state", "func"};
+    static const char *const keywords[] = {"option", "ranks",  "arena",   "local", "tile",
+                                           "fixed",  "weight", "weights", "state", "func"};
+    enum { KEYWORDS = sizeof keywords / sizeof *keywords };
     if (p->t.kind != HIR_TOK_WORD)
         return hir_expected(p, "a declaration (weight, state, option, func)");
-    for (size_t i = 0; i < sizeof keywords / sizeof *keywords; i++)
+    for (size_t i = 0; i < KEYWORDS; i++)
         if (hir_at_word(p, keywords[i])) return true;
-    return hir_parse_error(p, HD_E_SYNTAX, p->t.loc, hir_nearest_hint(p, p->t.text, keywords, 9),
+    return hir_parse_error(p, HD_E_SYNTAX, p->t.loc,
+                           hir_nearest_hint(p, p->t.text, keywords, KEYWORDS),
                            "there is no declaration '%s'", p->t.text);
 }
 

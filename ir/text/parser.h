@@ -36,7 +36,7 @@ typedef struct hir_parser {
     hir_id kernel;       /* the kernel whose body is open, or HIR_NONE */
     bool inputs_unclear; /* the signature failed: do not report unknown values */
     bool may_open;       /* the op that failed may have opened a body */
-    bool arena_given, local_given, fixed_given;
+    bool arena_given, local_given, tile_given, fixed_given;
     const char *loc_file;  /* file name of the last `loc`, reused if the next is the same */
     const char *call_file; /* the same of what follows `from` */
     const hd_loc *last_call;

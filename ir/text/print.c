@@ -4,7 +4,7 @@
 #include "ir/signature.h"
 #include "ir/text/text.h"
 
-static const char *const place_names[] = {"",      "arena",  "local",    "fixed",
+static const char *const place_names[] = {"",      "arena",  "local",    "tile", "fixed",
                                           "input", "output", "gradient", "state"};
 
 const char *hir_place_name(hir_place place) {
@@ -238,6 +238,8 @@ static void print_header(const printer *p) {
         print_area(p->out, "arena", m->arena_per_token, m->arena_kept);
     if (m->stage == HIR_STAGE_KERNEL && m->ranks)
         print_area(p->out, "local", m->local_per_token, m->local_kept);
+    if (m->stage == HIR_STAGE_KERNEL && m->tile_per_token)
+        print_area(p->out, "tile", m->tile_per_token, 0);
     if (m->stage == HIR_STAGE_KERNEL)
         hd_text_f(p->out, "fixed %llu\n\n", (unsigned long long)m->fixed_bytes);
 }

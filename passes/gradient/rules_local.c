@@ -261,6 +261,12 @@ bool vjp_slice(gradient *g, hir_id op, hir_ref dy) {
     return true;
 }
 
+/* Models that round in training take what is rounded for what it was (straight-through). */
+bool vjp_rounded(gradient *g, hir_id op, hir_ref dy) {
+    grad_give(g, op, 0, dy);
+    return true;
+}
+
 /* Storage in a narrower type rounds, and a step has no gradient. */
 bool vjp_convert(gradient *g, hir_id op, hir_ref dy) {
     const hir_op *o = hir_op_at(g->m, op);

@@ -13,7 +13,9 @@
  *          place, in half of the memory. Otherwise the values that a kernel reads and those that it
  *          writes never overlap. Kernels that go tile by tile while collectives are under way
  *          (ir/kernel/overlap.h) run at the same time as far as memory is concerned: what one of
- *          them reads or writes is live from the first of them to the last. A pipeline stage with
+ *          them reads or writes is live from the first of them to the last. So it is of kernels that
+ *          do tile after tile of the tokens (ir/kernel/tiled.h), but for what no other kernel reads:
+ *          that has an area for the rows of one tile. A pipeline stage with
  *          several layer ranges (ir/kernel/layer_ranges.h) has several chunks in flight, whose ranges take
  *          turns: what a range receives or leaves for a later one is kept at the beginning of the
  *          arena, in a part that each chunk in flight has for itself; they share the rest. A result
@@ -30,6 +32,7 @@
 
 #include "ir/kernel/layer_ranges.h"
 #include "ir/kernel/overlap.h"
+#include "ir/kernel/tiled.h"
 #include "passes/util.h"
 
 /* Rows of whole pages are padded by a line: otherwise equal columns of several values, which a mix
@@ -61,8 +64,9 @@ typedef struct planner {
     hir_module *m;
     uint32_t n_kernels;
     hir_runs runs;
-    uint32_t *last_read;             /* by value: number of the last kernel that reads it */
-    buffer_list arena, local, fixed; /* local: of the rows of a rank */
+    hir_tiled_list tiled;
+    uint32_t *last_read;                   /* by value: number of the last kernel that reads it */
+    buffer_list arena, local, tile, fixed; /* local: of the rows of a rank */
     HD_VEC(alias) aliases;
     hir_id *first;    /* by value: the first value in its place */
     uint32_t *number; /* by value that is the first in its place: of its buffer in the list */
@@ -171,6 +175,14 @@ static buffer *find_aliased(planner *p, buffer_list *list, hir_id kernel, const 
     return NULL;
 }
 
+/* The area of a result of kernel `number` that is read up to kernel `dies`. */
+static buffer_list *list_of(planner *p, hir_type t, uint32_t number, uint32_t dies) {
+    const size_t tiled = hir_tiled_of(&p->tiled, number);
+    if (!hir_type_has_t(t)) return &p->fixed;
+    if (hir_is_row_share(t.dim[0])) return &p->local;
+    return tiled < p->tiled.list.n && dies < p->tiled.list.at[tiled].end ? &p->tile : &p->arena;
+}
+
 static bool place_result(planner *p, hir_id kernel, uint32_t i, uint32_t number) {
     hir_id value = hir_op_at(p->m, kernel)->results[i];
     const hir_value *v = hir_value_at(p->m, value);
@@ -179,11 +191,8 @@ static bool place_result(planner *p, hir_id kernel, uint32_t i, uint32_t number)
     buffer b = {.value = value, .born = number, .dies = p->last_read[value]};
     if (b.dies < number) b.dies = number; /* also if it has no reader */
     if (!buffer_size(p, value, &b.size)) return false;
-    const bool tokens = hir_type_has_t(v->type);
-    buffer_list *list = !tokens                            ? &p->fixed
-                        : hir_is_row_share(v->type.dim[0]) ? &p->local
-                                                           : &p->arena;
-    buffer *aliased = tokens ? find_aliased(p, list, kernel, &b) : NULL;
+    buffer_list *list = list_of(p, v->type, number, b.dies);
+    buffer *aliased = list != &p->fixed ? find_aliased(p, list, kernel, &b) : NULL;
     p->first[value] = aliased ? aliased->value : value;
     if (aliased) {
         aliased->dies = b.dies;
@@ -222,7 +231,7 @@ static bool place_results(planner *p) {
     return true;
 }
 
-/* ---- kernels that run alongside collectives -------------------------------------------------- */
+/* ---- kernels that go tile by tile ------------------------------------------------------------ */
 /* The buffer that has the value; NULL: it has a place outside of the arenas. */
 static buffer *buffer_of(planner *p, hir_id value) {
     const hir_type t = hir_value_at(p->m, value)->type;
@@ -231,14 +240,14 @@ static buffer *buffer_of(planner *p, hir_id value) {
     return buffer_in(p, hir_is_row_share(t.dim[0]) ? &p->local : &p->arena, first);
 }
 
-static void keep_during(planner *p, hir_id value, const hir_overlap *o) {
+static void keep_during(planner *p, hir_id value, const hir_tiled *o) {
     buffer *b = buffer_of(p, value);
     if (!b) return;
-    if (b->born > o->front) b->born = o->front;
+    if (b->born > o->first) b->born = o->first;
     if (b->dies < o->end - 1) b->dies = o->end - 1;
 }
 
-static void keep_operands(planner *p, hir_id kernel, const hir_overlap *o) {
+static void keep_operands(planner *p, hir_id kernel, const hir_tiled *o) {
     const hir_op *k = hir_op_at(p->m, kernel);
     for (uint32_t i = 0; i < k->n_results; i++)
         keep_during(p, k->results[i], o);
@@ -249,18 +258,26 @@ static void keep_operands(planner *p, hir_id kernel, const hir_overlap *o) {
     }
 }
 
-static void keep_overlaps_disjoint(planner *p) {
-    const hir_overlaps all = hir_find_overlaps(p->c->scratch, p->m);
+static void keep_disjoint(planner *p, const hir_tiled_list *all) {
     uint32_t number = 0;
     size_t at = 0;
     HIR_EACH(p->m, kernel, p->m->first) {
         if (hir_op_at(p->m, kernel)->code == HIR_OUTPUT_OP) continue;
-        while (at < all.list.n && number >= all.list.at[at].end)
+        while (at < all->list.n && number >= all->list.at[at].end)
             at++;
-        if (at < all.list.n && number >= all.list.at[at].front)
-            keep_operands(p, kernel, &all.list.at[at]);
+        if (at < all->list.n && number >= all->list.at[at].first)
+            keep_operands(p, kernel, &all->list.at[at]);
         number++;
     }
+}
+
+static void keep_overlaps_disjoint(planner *p) {
+    const hir_overlaps all = hir_find_overlaps(p->c->scratch, p->m);
+    hir_tiled_list tiled = {0};
+    for (size_t i = 0; i < all.list.n; i++)
+        hd_push(p->c->scratch, &tiled.list,
+                ((hir_tiled){all.list.at[i].front, all.list.at[i].end}));
+    keep_disjoint(p, &tiled);
     if (all.list.n)
         hir_remark_add(p->c, true, HIR_NONE,
                        "%zu sequence%s of kernels may go on during their collectives, tile by tile",
@@ -502,14 +519,18 @@ bool pass_plan_memory(hir_pass_context *c) {
     for (size_t i = 0; i < c->m->inputs.n; i++)
         set_place(&p, c->m->inputs.at[i], HIR_PLACE_INPUT, i);
     p.runs = hir_find_layer_ranges(c->scratch, c->m);
+    p.tiled = hir_find_tiled(c->scratch, c->m);
     find_last_reads(&p);
     if (!place_outputs(&p) || !place_results(&p)) return false;
     if (c->options->overlap != HIR_OVERLAP_OFF) keep_overlaps_disjoint(&p);
+    keep_disjoint(&p, &p.tiled);
     hold_fixed(&p);
     plan_arena(&p, &p.arena, HIR_PLACE_ARENA, "arena per token", &c->m->arena_kept,
                &c->m->arena_per_token);
     plan_arena(&p, &p.local, HIR_PLACE_LOCAL, "arena per token of the rows of a rank",
                &c->m->local_kept, &c->m->local_per_token);
+    set_size(&p, &c->m->tile_per_token,
+             plan_area(&p, &p.tile, 0, HIR_PLACE_TILE, "arena per token of a tile"));
     set_size(&p, &c->m->fixed_bytes, plan_area(&p, &p.fixed, 0, HIR_PLACE_FIXED, "fixed area"));
     for (size_t i = 0; i < p.aliases.n; i++)
         set_place(&p, p.aliases.at[i].value, hir_value_at(c->m, p.aliases.at[i].first)->place,

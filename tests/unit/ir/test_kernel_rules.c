@@ -523,3 +523,75 @@ Test(kernel_rules, contractions_overwrite_what_they_add) {
                                                  "    yield %2\n",
                             "still live");
 }
+
+/* ---- tiles ----------------------------------------------------------------------------------- */
+/* %a, %b, %c and %o, each made of the one before; where %a to %c lie, and the tiles of the four
+ * kernels, 0: none. */
+static void expect_tiled(const char *const *places, const int *tiles, const char *message) {
+    hd_text text;
+    hd_arena *a = hd_arena_new();
+    hd_text_init(&text, a);
+    hd_text_add(&text, "hir 1 kernel @f\n\narena 128 per token\ntile 128 per token\nfixed 0\n\n"
+                       "func(%x: f32[T, 16] in input[0]) {\n");
+    for (int i = 0; i < 4; i++) {
+        hd_text_f(&text,
+                  "  %%%c = kernel.row {name = \"r\", rows = \"all\", split_decode = \"none\", "
+                  "split_prefill = \"rows\"",
+                  "abco"[i]);
+        if (tiles[i]) hd_text_f(&text, ", tile = %d", tiles[i]);
+        hd_text_f(&text,
+                  "} : f32[T, 16] in %s {\n    %%%d = neg %%%c : f32[T, 16]\n    yield %%%d\n  }\n",
+                  i < 3 ? places[i] : "output[0]", i, "xabc"[i], i);
+    }
+    hd_text_add(&text, "  output %o {name = \"o\"}\n}\n");
+    bench t = new_bench(text.at);
+    cr_assert(t.m, "%s", errors_of(&t));
+    cr_expect_eq(hir_verify_kernels(t.m, &t.diags), !message, "%s\n%s", errors_of(&t), text.at);
+    if (message) cr_expect(strstr(errors_of(&t), message), "%s", errors_of(&t));
+    hd_arena_free(t.arena);
+    hd_arena_free(a);
+}
+
+#define TILED(message, a, b, c, ...)                                                               \
+    expect_tiled((const char *const[]){a, b, c}, (const int[]){__VA_ARGS__}, message)
+
+Test(kernel_rules, what_lies_in_the_area_of_a_tile_stays_among_its_kernels) {
+    TILED(NULL, "tile[0]", "arena[0]", "arena[64]", 4, 4, 0, 0);
+    TILED(NULL, "tile[0]", "tile[64]", "tile[0]", 4, 4, 4, 4);
+    TILED("another kernel reads it", "tile[0]", "tile[64]", "arena[0]", 4, 4, 0, 0);
+    TILED("another kernel reads it", "tile[0]", "arena[0]", "arena[64]", 0, 4, 4, 0);
+    TILED("another kernel reads it", "tile[0]", "arena[0]", "arena[64]", 4, 0, 0, 0);
+    TILED("its tiles are not those of other kernels", "tile[0]", "arena[0]", "arena[64]", 4, 6, 0,
+          0);
+}
+
+/* The rows of the next tile are still to be read. */
+Test(kernel_rules, no_tile_overwrites_what_the_next_one_reads) {
+    TILED(NULL, "arena[0]", "arena[64]", "arena[0]", 0, 0, 0, 0);
+    TILED(NULL, "arena[0]", "arena[64]", "arena[0]", 4, 4, 0, 0);
+    TILED(NULL, "arena[0]", "arena[0]", "arena[0]", 4, 4, 4, 4); /* row by row in place */
+    TILED("still live", "arena[0]", "arena[64]", "arena[0]", 0, 4, 4, 4);
+    TILED("still live", "arena[0]", "arena[64]", "arena[0]", 4, 4, 4, 0);
+}
+
+Test(kernel_rules, what_needs_all_tokens_has_no_tiles) {
+#define TILE_OF_2                                                                                  \
+    "{name = \"r\", rows = \"all\", split_decode = \"none\", split_prefill = \"rows\", tile = 2}"
+    expect("  %o = kernel.row " TILE_OF_2 " : f32[T, 16] {\n    %0 = neg %x : f32[T, 16]\n"
+           "    yield %0\n  }\n" OUT,
+           NULL);
+    expect("  %c = kernel.row " TILE_OF_2 " : f32[C, 2, 8] {\n"
+           "    %0 = reshape %x {shape = [T, 2, 8]} : f32[T, 2, 8]\n"
+           "    %1 = cache_append %0, $k : f32[C, 2, 8]\n    yield %1\n  }\n"
+           "  %o = kernel.row " ROW " : f32[T, 16] {\n    %2 = neg %x : f32[T, 16]\n"
+           "    yield %2\n  }\n" OUT,
+           "cannot be done tile by tile");
+    expect("  %o = kernel.sequence {name = \"s\", rows = \"all\", split_decode = \"channels\", "
+           "split_prefill = \"channels\", tile = 2} : f32[16] {\n"
+           "    %0 = sum_tokens %x : f32[16]\n    yield %0\n  }\n" OUT,
+           "cannot be done tile by tile");
+    expect("  %o = kernel.sequence {name = \"s\", rows = \"all\", split_decode = \"channels\", "
+           "split_prefill = \"channels\", tile = 2} : f32[16] {\n"
+           "    %0 = sum_tokens %x : f32[16]\n    yield %0\n  }\n  output %o {name = \"grad.g\"}\n",
+           NULL);
+}

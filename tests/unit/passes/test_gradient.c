@@ -325,6 +325,32 @@ Test(gradient, stops_at_detach) {
     cr_assert_float_eq(2 * got, whole, TOLERANCE * (1 + fabs(whole)), "%g, half of %g", got, whole);
 }
 
+static hir_results results_of(const op_case *c) {
+    hir_module *g = model_of(c);
+    moved none = {HIR_NONE, 0};
+    cr_assert(differentiate(g), "%s", said());
+    return call(hir_eval_new(arena, g, moved_weights, &none), TOKENS, INPUTS(tokens, targets));
+}
+
+/* y = round(x) has the gradients of x + detach(round(x) - x): rounding is a constant beside x. */
+Test(gradient, goes_straight_through_codes) {
+    static const char *const codes[] = {"round_e4m3", "round_e2m1"};
+    for (int i = 0; i < 2; i++) {
+        const char *begin = hd_printf(arena, "  %%r = %s %%x\n", codes[i]);
+        const op_case straight = {W8, hd_printf(arena, "%s  %%y = mul %%r, @w\n", begin)};
+        const op_case apart = {W8, hd_printf(arena,
+                                             "%s  %%e = sub %%r, %%x\n  %%d = detach %%e\n"
+                                             "  %%s = add %%x, %%d\n  %%y = mul %%s, @w\n",
+                                             begin)};
+        const hir_results a = results_of(&straight), b = results_of(&apart);
+        cr_assert_eq(a.outputs.n, b.outputs.n);
+        for (size_t k = 0; k < a.outputs.n; k++)
+            for (int64_t j = 0; j < a.outputs.at[k].n; j++)
+                cr_assert_float_eq(a.outputs.at[k].at[j], b.outputs.at[k].at[j], 1e-12, "%s",
+                                   a.outputs.at[k].name);
+    }
+}
+
 Test(gradient, is_zero_without_targets) {
     const op_case c = {W8, "  %y = mul %x, @w\n"};
     hir_module *g = model_of(&c);
@@ -399,5 +425,5 @@ Test(gradient, is_none_through_rounding) {
 
 /* A row of rules.def that says why there is none. */
 Test(gradient, is_none_where_there_is_no_rule) {
-    rejects(model_of(&(op_case){"", "  %y = round_e4m3 %x\n"}), "round_e4m3 has no gradient");
+    rejects(model_of(&(op_case){"", "  %y = power_above %x\n"}), "power_above has no gradient");
 }
