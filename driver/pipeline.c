@@ -167,6 +167,7 @@ int make_pipeline(hadal_session *s, const command_line *line, hadal_pipeline *ou
     };
     remarks_form form;
     if (!take_options(s, line, out) || !read_remarks_form(s, line, &form)) return 1;
+    if (!option_given(line, OPTION_CHUNK)) out->chunk = 0; /* what is compiled decides */
     const char *level = option_get(line, OPTION_CPU_LEVEL);
     if (level && hadal_check_level(s, level)) return 1;
     return out->dump_dir ? make_folders(s, out->dump_dir) : 0;
