@@ -13,16 +13,36 @@ static const hir_pass_id default_pipeline[] = {
     HIR_PASS_SCHEDULE,      HIR_PASS_PLAN_MEMORY,   HIR_PASS_COUNT,
 };
 
-/* Of a model with gradients. Rules are those of the graph as it is written: what passes of depth make
- * of it has none (passes/gradient/rules.def). */
+/* Of a model with gradients. They are made when attention over depth is in two phases, so that both
+ * directions have the same blocks. absorb-latent, and what stores values as narrow types, have no
+ * gradients. */
 static const hir_pass_id gradient_pipeline[] = {
-    HIR_PASS_CANONICALISE,  HIR_PASS_FOLD_CONSTANTS, HIR_PASS_CSE,
-    HIR_PASS_DCE,           HIR_PASS_CACHE_MADE,     HIR_PASS_DCE,
-    HIR_PASS_DIFFERENTIATE, HIR_PASS_LOWER_TRACES,   HIR_PASS_CANONICALISE,
-    HIR_PASS_CSE,           HIR_PASS_FOLD_WEIGHTS,   HIR_PASS_DCE,
-    HIR_PASS_SPLIT_SMALL,   HIR_PASS_FUSE,           HIR_PASS_EXPAND,
-    HIR_PASS_LAYOUT,        HIR_PASS_SCHEDULE,       HIR_PASS_TILE_LOGITS,
-    HIR_PASS_PLAN_MEMORY,   HIR_PASS_COUNT,
+    HIR_PASS_CANONICALISE,
+    HIR_PASS_FOLD_CONSTANTS,
+    HIR_PASS_CSE,
+    HIR_PASS_DCE,
+    HIR_PASS_CACHE_MADE,
+    HIR_PASS_DCE,
+    HIR_PASS_RECOGNISE_DEPTH,
+    HIR_PASS_FORM_BLOCKS,
+    HIR_PASS_BATCH_QUERIES,
+    HIR_PASS_SPLIT_MERGE,
+    HIR_PASS_CSE,
+    HIR_PASS_DCE,
+    HIR_PASS_DIFFERENTIATE,
+    HIR_PASS_LOWER_TRACES,
+    HIR_PASS_CANONICALISE,
+    HIR_PASS_CSE,
+    HIR_PASS_FOLD_WEIGHTS,
+    HIR_PASS_DCE,
+    HIR_PASS_SPLIT_SMALL,
+    HIR_PASS_FUSE,
+    HIR_PASS_EXPAND,
+    HIR_PASS_LAYOUT,
+    HIR_PASS_SCHEDULE,
+    HIR_PASS_TILE_LOGITS,
+    HIR_PASS_PLAN_MEMORY,
+    HIR_PASS_COUNT,
 };
 
 const hir_pass_id *hir_gradient_pipeline(void) {

@@ -4,13 +4,19 @@
 /* ---- operands -------------------------------------------------------------------------------- */
 
 bool grad_wants(const gradient *g, hir_id op, uint32_t i) {
-    const hir_ref x = pass_arg(g->m, op, i);
-    if (x.kind == HIR_REF_WEIGHT) return true;
-    return x.kind == HIR_REF_VALUE && g->depends[x.index];
+    return grad_wants_of(g, pass_arg(g->m, op, i));
+}
+
+bool grad_wants_of(const gradient *g, hir_ref x) {
+    return x.kind == HIR_REF_WEIGHT || (x.kind == HIR_REF_VALUE && g->depends[x.index]);
 }
 
 void grad_give(gradient *g, hir_id op, uint32_t i, hir_ref dx) {
-    const hir_ref x = pass_arg(g->m, op, i);
+    grad_give_to(g, pass_arg(g->m, op, i), dx);
+}
+
+void grad_give_to(gradient *g, hir_ref x, hir_ref dx) {
+    if (g->failed) return;
     dx = grad_sum_to(g, dx, grad_type(g, x));
     if (g->failed) return;
     grad_part **parts = x.kind == HIR_REF_WEIGHT ? &g->of_weight[x.index] : &g->of_value[x.index];

@@ -1,7 +1,7 @@
 /* differentiate: the gradients of the loss with respect to the weights.
  *
- * Needs    a model with a loss (hir_add_loss), as the frontend makes it: before depth passes, and
- *          on one rank.
+ * Needs    a model with a loss (hir_add_loss), on one rank: as the frontend makes it, or with its
+ *          attention over depth in two phases (split-merge).
  * Does     walks the ops from the last to the first. Each op whose result has a gradient gives its
  *          operands theirs, by its rule in rules.def, as ordinary ops at the end of the module; the
  *          gradient of a value is the sum of what its users give, in their order; where these are
@@ -105,12 +105,17 @@ static hir_ref side_by_side(gradient *g, const grad_part *parts) {
     return n == summands ? grad_op(g, HIR_CONCAT_OP, args, n, &attr, 1) : hir_no_ref();
 }
 
+/* The summand that was made first comes first, so that a value with many users, as a source of mixes
+ * is, keeps one running sum and not a summand for each of them. */
 static hir_ref sum_of(gradient *g, const grad_part *part) {
-    const hir_ref whole = side_by_side(g, part);
-    if (whole.kind != HIR_REF_NONE) return whole;
-    hir_ref x = part->x;
-    for (part = part->next; part; part = part->next)
-        x = grad_add(g, x, part->x);
+    hir_ref x = side_by_side(g, part);
+    if (x.kind != HIR_REF_NONE) return x;
+    HD_VEC(hir_ref) parts = {0};
+    for (; part; part = part->next)
+        hd_push(g->c->scratch, &parts, part->x);
+    x = parts.at[parts.n - 1];
+    for (size_t i = parts.n - 1; i-- > 0;)
+        x = grad_add(g, x, parts.at[i]);
     return x;
 }
 
@@ -144,7 +149,7 @@ static bool walk(gradient *g, hir_id loss, hir_id last) {
     const hir_attr attrs[] = {hir_float(HIR_A_VALUE, 1), hir_ints(HIR_A_SHAPE, t.dim, t.rank)};
     grad_give(g, loss, 0, grad_op(g, HIR_CONST_OP, NULL, 0, attrs, 2));
     for (hir_id op = last; op != HIR_NONE && !g->failed; op = hir_op_at(g->m, op)->prev)
-        if (!through(g, op)) return false;
+        if (!through(g, op) || !grad_end_phase(g, op)) return false;
     return !g->failed;
 }
 
@@ -198,9 +203,9 @@ static bool reject(hir_pass_context *c, const char *why, const char *hint) {
 bool pass_differentiate(hir_pass_context *c) {
     hir_module *m = c->m;
     const hir_id loss = hir_loss_output(m), last = m->last;
-    if (m->ranks || m->stage != HIR_STAGE_GRAPH)
+    if (m->ranks || m->stage == HIR_STAGE_KERNEL)
         return reject(c, m->ranks ? "it is divided over ranks" : "it is no graph any more",
-                      "differentiate before the passes of depth, on one rank");
+                      "differentiate before fuse, on one rank");
     if (loss == HIR_NONE) return reject(c, "it has no loss", "ask for one: --loss");
     gradient g = {.c = c, .m = m, .b = hir_at_end(m, c->diags), .n_values = m->values.n};
     g.depends = hd_new_array(c->scratch, bool, m->values.n);
@@ -208,6 +213,7 @@ bool pass_differentiate(hir_pass_context *c) {
     g.of_weight = hd_new_array(c->scratch, grad_part *, m->weights.n);
     g.sum = hd_new_array(c->scratch, hir_ref, m->values.n);
     find_dependent(&g);
+    grad_find_phases(&g);
     const hir_ref losses = pass_arg(m, loss, 0);
     m->stage = HIR_STAGE_DEPTH;
     if (!walk(&g, loss, last)) return false;

@@ -8,7 +8,7 @@
 
 #include "passes/util.h"
 
-/* One summand of a gradient. The list of a value is in the order of its users. */
+/* One summand of a gradient. The list of a value begins with the summand that was made last. */
 typedef struct grad_part {
     hir_ref x;
     struct grad_part *next;
@@ -21,9 +21,11 @@ typedef struct gradient {
     bool *depends;        /* by value: does it depend on a weight? */
     grad_part **of_value; /* by value of the forward pass */
     grad_part **of_weight;
-    hir_ref *sum; /* by value of the forward pass: its gradient; the none ref: it has none */
+    hir_ref *sum;      /* by value of the forward pass: its gradient; the none ref: it has none */
     uint32_t n_values; /* of the forward pass */
-    bool failed;       /* an op could not be built; a diagnostic was added */
+    struct phase1_grads *phases; /* by value of the forward pass: the mixes with its elements as
+                                    weights; NULL: it is no table of weights (rules_depth.c) */
+    bool failed;                 /* an op could not be built; a diagnostic was added */
 } gradient;
 
 /* Gives the operands of `op` their gradients, from dy, that of its result. False: a diagnostic was
@@ -40,9 +42,11 @@ typedef bool grad_rule(gradient *g, hir_id op, hir_ref dy);
 /* ---- operands -------------------------------------------------------------------------------- */
 /* Does operand i depend on a weight, so that its gradient is wanted? */
 bool grad_wants(const gradient *g, hir_id op, uint32_t i);
+bool grad_wants_of(const gradient *g, hir_ref x);
 /* dx is a summand of the gradient of operand i. Where the operand was broadcast, dx is summed over
  * the rows and elements that read the same one. */
 void grad_give(gradient *g, hir_id op, uint32_t i, hir_ref dx);
+void grad_give_to(gradient *g, hir_ref x, hir_ref dx);
 hir_ref grad_result(const gradient *g, hir_id op);
 static inline hir_type grad_type(const gradient *g, hir_ref x) {
     return hir_ref_type(g->m, x);
@@ -78,5 +82,12 @@ hir_ref grad_transpose(gradient *g, hir_ref x, uint32_t a,
 hir_ref grad_slice(gradient *g, hir_ref x, uint32_t axis, int64_t start, int64_t length);
 /* x, summed to the shape of t, which broadcasts to that of x. */
 hir_ref grad_sum_to(gradient *g, hir_ref x, hir_type t);
+
+/* ---- attention over depth (rules_depth.c) ----------------------------------------------------- */
+/* Before the walk: finds the mixes of phases 1. */
+void grad_find_phases(gradient *g);
+/* After the walk has been through `op`: where that is the first mix of a phase 1, gives the sources
+ * and weights of all its mixes their gradients. */
+bool grad_end_phase(gradient *g, hir_id op);
 
 #endif

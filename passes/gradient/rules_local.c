@@ -163,14 +163,13 @@ bool vjp_softmax(gradient *g, hir_id op, hir_ref dy) {
     return true;
 }
 
-/* y = ln sum e^x: dx = dy e^(x - y) */
+/* y = ln sum e^x: dx = dy softmax x, which often exists already */
 bool vjp_logsumexp(gradient *g, hir_id op, hir_ref dy) {
     const uint32_t axis = axis_of(g, op);
     const hir_ref x = arg(g, op, 0);
-    const hir_type t = grad_type(g, x);
-    const hir_ref y = with_axis(g, grad_result(g, op), t, axis);
-    const hir_ref weight = grad_1(g, HIR_EXP_OP, grad_sub(g, x, y));
-    grad_give(g, op, 0, grad_mul(g, weight, with_axis(g, dy, t, axis)));
+    const hir_attr attr = hir_int(HIR_A_AXIS, axis);
+    const hir_ref weight = grad_op(g, HIR_SOFTMAX_OP, &x, 1, &attr, 1);
+    grad_give(g, op, 0, grad_mul(g, weight, with_axis(g, dy, grad_type(g, x), axis)));
     return true;
 }
 

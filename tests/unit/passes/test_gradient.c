@@ -15,8 +15,8 @@ TestSuite(gradient, .init = open_arena, .fini = close_arena);
 enum { TOKENS = 11, VOCAB = 7 };
 static const double tokens[TOKENS] = {0, 3, 6, 1, 1, 5, 2, 4, 0, 3, 2};
 static const double targets[TOKENS] = {3, 6, -1, 1, 5, 2, 4, 0, 3, -7, 6};
-#define STEP      5e-4
 #define TOLERANCE 2e-9
+static double step = 5e-4;
 
 /* Random weights, moved along a direction. */
 typedef struct moved {
@@ -57,16 +57,20 @@ static double sum_of_losses(const hir_module *m, moved move) {
 static double slope(const hir_module *m, uint32_t only) {
     double f[4];
     for (int i = 0; i < 4; i++)
-        f[i] = sum_of_losses(m, (moved){only, STEP * (double[]){1, -1, 2, -2}[i]});
-    return (8 * (f[0] - f[1]) - (f[2] - f[3])) / (12 * STEP);
+        f[i] = sum_of_losses(m, (moved){only, step * (double[]){1, -1, 2, -2}[i]});
+    return (8 * (f[0] - f[1]) - (f[2] - f[3])) / (12 * step);
+}
+
+static bool run_passes(hir_module *m, const hir_pass_id *passes, size_t n) {
+    const hir_run run = {
+        .passes = passes, .n_passes = n, .stop_after = HIR_PASS_COUNT, .verify = true};
+    const hir_compile_options options = {.matrix_dtype = HIR_F32, .chunk = 512};
+    return hir_run_passes(m, &run, &options, NULL, &diags);
 }
 
 static bool differentiate(hir_module *m) {
     static const hir_pass_id passes[] = {HIR_PASS_DIFFERENTIATE, HIR_PASS_CSE, HIR_PASS_DCE};
-    const hir_run run = {
-        .passes = passes, .n_passes = 3, .stop_after = HIR_PASS_COUNT, .verify = true};
-    const hir_compile_options options = {.matrix_dtype = HIR_F32, .chunk = 512};
-    return hir_run_passes(m, &run, &options, NULL, &diags);
+    return run_passes(m, passes, 3);
 }
 
 static const hir_array *output(const hir_results *out, const char *name) {
@@ -101,15 +105,20 @@ static hir_module *model_of(const op_case *c) {
                   "  %%x = gather @embed, %%tokens\n%s  %%logits = linear %%y, @head, _\n"
                   "  output %%logits {name = \"logits\"}",
                   c->body);
-    hir_module *m = graph(tables, "%tokens: i32[T]", body);
+    hir_module *m = parse(
+        hd_printf(arena, "hir 1 depth @t\n\n%s\nfunc(%%tokens: i32[T]) {\n%s\n}\n", tables, body));
     if (!hir_add_loss(m, &diags)) cr_assert_fail("%s", said());
     return m;
 }
 
-static void check(const op_case *c) {
-    const hir_module *m = model_of(c);
+static hir_module *gradients_of(const hir_module *m, const op_case *c) {
     hir_module *g = hir_module_clone(m, arena);
     if (!differentiate(g)) cr_assert_fail("%s\n%s", said(), c->body);
+    return g;
+}
+
+/* Are the outputs of g the loss of the case and its gradients? */
+static void check_against(const hir_module *m, const hir_module *g, const op_case *c) {
     moved none = {HIR_NONE, 0};
     const hir_results out =
         call(hir_eval_new(arena, g, moved_weights, &none), TOKENS, INPUTS(tokens, targets));
@@ -125,6 +134,11 @@ static void check(const op_case *c) {
     const double want = slope(m, HIR_NONE);
     cr_expect_float_eq(all, want, TOLERANCE * (1 + fabs(want)), "all: %.12g, not %.12g\n%s", all,
                        want, c->body);
+}
+
+static void check(const op_case *c) {
+    const hir_module *m = model_of(c);
+    check_against(m, gradients_of(m, c), c);
 }
 
 #define CHECK(...)                                                                                 \
@@ -307,6 +321,146 @@ Test(gradient, of_rows_that_hashes_name) {
            "  %g = ngram_gather %tokens, @table, $n {multipliers = [3, 0, 5, 0], sizes = [7, 3, 5, "
            "7], offsets = [0, 7, 10, 8], before = 2}\n"
            "  %r = reshape %g {shape = [T, 8]}\n  %y = add %x, %r\n"});
+}
+
+/* ---- attention over depth -------------------------------------------------------------------- */
+
+#define SOURCES W8 "weight @o : f32[8, 12]\nweight @o4 : f32[8, 4]\n"
+#define MADE                                                                                       \
+    "  %a = mul %x, @w\n  %b = tanh %a\n  %ra = depth.inverse_rms %a {eps = 0.1}\n"                \
+    "  %rb = depth.inverse_rms %b {eps = 0.01}\n  %r = concat %ra, %rb {axis = 1}\n"
+
+Test(gradient, of_scores_over_depth) {
+    CHECK({W8, "  %a = mul %x, @w\n  %r = depth.inverse_rms %a {eps = 0.1}\n"
+               "  %y = mul %x, %r\n"},
+          {SOURCES "weight @q : f32[3, 8]\nweight @bias : f32[2, 3]\n",
+           MADE "  %s = depth.scores @q, @bias, %r, %a, %b {heads = 2, scale = 0.7}\n"
+                "  %t = reshape %s {shape = [T, 12]}\n  %y = linear %t, @o, _\n"},
+          {SOURCES "weight @q : f32[2, 8]\nweight @bias : f32[2, 2]\n",
+           MADE "  %s = depth.scores @q, @bias, %r, %a, %b\n"
+                "  %t = reshape %s {shape = [T, 4]}\n  %y = linear %t, @o4, _\n"},
+          {SOURCES "weight @q : f32[1, 8]\n",
+           MADE "  %s = depth.scores @q, _, _, %a, %b {heads = 2}\n"
+                "  %t = reshape %s {shape = [T, 4]}\n  %y = linear %t, @o4, _\n"},
+          {SOURCES "weight @q : f32[8, 8]\nweight @bias : f32[2, 1]\n",
+           MADE "  %q = linear %x, @q, _\n  %s = depth.scores %q, @bias, %r, %a, %b {heads = 2}\n"
+                "  %t = reshape %s {shape = [T, 4]}\n  %y = linear %t, @o4, _\n"});
+}
+
+#define TWO_SCORES "  %ab = concat %a, %b {axis = 1}\n  %s = linear %ab, @s, _\n"
+
+Test(gradient, of_mixes_over_depth) {
+    CHECK({SOURCES "weight @s : f32[2, 16]\n", MADE TWO_SCORES "  %y = depth.mix %s, %a, %b\n"},
+          {SOURCES "weight @s : f32[4, 16]\n",
+           MADE TWO_SCORES "  %t = reshape %s {shape = [T, 2, 2]}\n"
+                           "  %y = depth.mix %t, %a, %b {heads = 2}\n"},
+          {SOURCES "weight @s : f32[3]\n", MADE "  %y = depth.mix @s, %a, %b, %a\n"},
+          {SOURCES "weight @s : f32[4, 16]\n",
+           MADE TWO_SCORES "  %l = slice %s {axis = 1, start = 0, length = 2}\n"
+                           "  %t = slice %s {axis = 1, start = 2, length = 2}\n"
+                           "  %y = depth.merge %a, %l, %b, %t {heads = 2}\n"},
+          {SOURCES "weight @l : f32[1]\nweight @t : f32[1]\n",
+           MADE "  %y = depth.merge %a, @l, %b, @t\n"});
+}
+
+/* Parts of one table weigh the same sources: all of its mixes go back together. Or they do not: a
+ * part that weighs others, or is used twice; a part that no mix uses, or one whose mix has no
+ * gradient, has none. */
+#define TABLE_OF(n)                                                                                \
+    "  %ab = concat %a, %b {axis = 1}\n  %s = linear %ab, @s, _\n"                                 \
+    "  %k = reshape %s {shape = [T, 2, " n "]}\n"
+#define PART(k, form)                                                                              \
+    "  %p" k " = slice %k {axis = 2, start = " k ", length = 1}\n"                                 \
+    "  %w" k " = reshape %p" k " {shape = [T, 2" form "]}\n"
+
+Test(gradient, of_mixes_of_one_table) {
+    CHECK(
+        {SOURCES "weight @s : f32[4, 16]\n",
+         MADE TABLE_OF("2") PART("0", "") "  %m = depth.mix %w0, %a, %b\n" PART(
+             "1", "") "  %n = depth.mix %w1, %a, %b\n  %e = exp %m\n  %y = mul %e, %n\n"},
+        {SOURCES "weight @s : f32[12, 16]\n",
+         MADE TABLE_OF("3, 2") PART("2", ", 2") "  %m = depth.mix %w2, %a, %b {heads = 2}\n" PART(
+             "0", ", 2") "  %n = depth.mix %w0, %a, %b {heads = 2}\n"
+                         "  %e = exp %m\n  %y = mul %e, %n\n"},
+        {SOURCES "weight @s : f32[6, 16]\n",
+         MADE TABLE_OF("3") PART("0", "") PART("1", "") PART(
+             "2", "") "  %m = depth.mix %w0, %a, %b\n  %n = depth.mix %w1, %a, %x\n"
+                      "  %o = depth.mix %w1, %a, %b\n  %u = depth.mix %w2, %a, %b\n  %d = sign %u\n"
+                      "  %e = exp %m\n  %f = mul %e, %n\n  %h = mul %f, %d\n  %y = add %h, %o\n"},
+        {SOURCES "weight @s : f32[6, 16]\n",
+         MADE TABLE_OF("3") PART("0", "") PART("1", "")
+             PART("2", "") "  %u = depth.mix %w2, %a, %b\n  %m = depth.mix %w0, %a, %b\n"
+                           "  %n = depth.mix %w1, %a, %b\n  %d = sign %u\n"
+                           "  %e = exp %m\n  %f = mul %e, %n\n  %y = mul %f, %d\n"},
+        {SOURCES "weight @s : f32[2, 2]\n",
+         MADE "  %p0 = slice @s {axis = 0, start = 0, length = 1}\n"
+              "  %z = softmax @s {axis = 1}\n  %p1 = slice %z {axis = 0, start = 1, length = 1}\n"
+              "  %p2 = slice %z {axis = 0, start = 0, length = 1}\n"
+              "  %w0 = reshape %p0 {shape = [2]}\n  %w1 = reshape %p1 {shape = [2]}\n"
+              "  %w2 = reshape %p2 {shape = [2]}\n  %m = depth.mix %w0, %a, %b\n"
+              "  %n = depth.mix %w1, %a, %b\n  %o = depth.mix %w2, %a, %b\n"
+              "  %e = exp %m\n  %f = mul %e, %n\n  %y = mul %f, %o\n"});
+}
+
+/* A block of three sublayers over two finished sources and their own running sum, in every form of a
+ * mix: depth.attend goes through its passes, the gradients are those of depth.attend as it is
+ * written. */
+#define SUBLAYER(h, f)                                                                             \
+    "  %n" f " = rmsnorm %" h ", @g {eps = 0.001}\n  %t" f " = linear %n" f ", @m, _\n  %" f       \
+    " = tanh %t" f "\n"
+#define BLOCK_OF(how, q0, b0, q1, b1, q2, b2)                                                      \
+    "  %a = mul %x, @w\n  %h0 = depth.attend " q0 ", " b0 ", _, _, _, %x, %a {block = 0, shared "  \
+    "= 2, " how "}\n" SUBLAYER(                                                                    \
+        "h0", "s0") "  %h1 = depth.attend " q1 ", " b1                                             \
+                    ", _, _, _, %x, %a, %s0 {block = 0, shared = 2, " how "}\n" SUBLAYER(          \
+                        "h1", "f1") "  %s1 = add %s0, %f1\n  %h2 = depth.attend " q2 ", " b2       \
+                                    ", _, _, _, %x, %a, %s1, %s0 {block = 0, shared = 2, " how     \
+                                    "}\n" SUBLAYER("h2", "f2") "  %y = add %s1, %f2\n"
+#define BLOCK_WEIGHTS                                                                              \
+    W8 "weight @g : f32[8]\nweight @m : f32[8, 8]\nweight @q0 : f32[8]\nweight @q1 : f32[8]\n"     \
+       "weight @q2 : f32[8]\nweight @b0 : f32[2]\nweight @b1 : f32[3]\nweight @b2 : f32[4]\n"
+#define BLOCK(how)  BLOCK_OF(how, "@q0", "_", "@q1", "_", "@q2", "_")
+#define BIASED(how) BLOCK_OF(how, "@q0", "@b0", "@q1", "@b1", "@q2", "@b2")
+
+static void check_in_phases(const op_case *c) {
+    static const hir_pass_id passes[] = {HIR_PASS_BATCH_QUERIES, HIR_PASS_SPLIT_MERGE, HIR_PASS_CSE,
+                                         HIR_PASS_DCE};
+    const hir_module *m = model_of(c);
+    step = 5e-5; /* a block is long: its terms of h^4 are large */
+    hir_module *two = hir_module_clone(m, arena);
+    if (!run_passes(two, passes, 4)) cr_assert_fail("%s\n%s", said(), c->body);
+    check_against(m, gradients_of(two, c), c);
+}
+
+Test(gradient, of_a_block_in_two_phases) {
+    static const op_case cases[] = {
+        {BLOCK_WEIGHTS, BLOCK("normalization = \"softmax\", eps = 0.01")},
+        {BLOCK_WEIGHTS, BLOCK("normalization = \"softmax\"")},
+        {BLOCK_WEIGHTS, BIASED("normalization = \"softmax\", eps = 0.01, scale = 0.6")},
+        {BLOCK_WEIGHTS, BIASED("normalization = \"softmax\", eps = 0.01, heads = 2")},
+        {BLOCK_WEIGHTS, BIASED("normalization = \"sigmoid\", eps = 0.01, heads = 4")},
+        {BLOCK_WEIGHTS, BLOCK("normalization = \"sigmoid\"")},
+        {BLOCK_WEIGHTS, BLOCK("normalization = \"none\", eps = 0.01, scale = 2")},
+        {BLOCK_WEIGHTS, BLOCK_OF("normalization = \"none\"", "_", "@b0", "_", "@b1", "_", "@b2")},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        check_in_phases(&cases[i]);
+}
+
+/* A query that depends on the token, and a mix without a block. */
+Test(gradient, of_mixes_alone) {
+    static const op_case cases[] = {
+        {BLOCK_WEIGHTS,
+         "  %a = mul %x, @w\n  %b = tanh %a\n  %q = linear %b, @m, _\n"
+         "  %y = depth.attend %q, @b1, _, _, _, %x, %a, %b {normalization = \"softmax\", eps = "
+         "0.01, heads = 2, scale = 0.5}\n"},
+        {BLOCK_WEIGHTS, "  %a = mul %x, @w\n  %b = tanh %a\n  %h = depth.attend @q0, @b1, _, _, _, "
+                        "%x, %a, %b {normalization = \"softmax\", eps = 0.01}\n"
+                        "  %y = depth.attend @q1, _, _, _, _, %x, %h {normalization = "
+                        "\"sigmoid\", eps = 0.01}\n"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        check_in_phases(&cases[i]);
 }
 
 /* ---- what is no derivative ------------------------------------------------------------------- */

@@ -327,17 +327,16 @@ Test(passes_random, models_on_ranks) {
         run_seed(seed, MODEL, 2 + (int64_t)seed % 3);
 }
 
-Test(passes_random, gradients) {
-    static const hir_pass_id passes[] = {HIR_PASS_CANONICALISE, HIR_PASS_FOLD_CONSTANTS,
-                                         HIR_PASS_CSE,          HIR_PASS_DIFFERENTIATE,
-                                         HIR_PASS_CSE,          HIR_PASS_DCE};
+/* Random models with a loss, differentiated by these passes. */
+static void run_gradients(const hir_pass_id *passes, size_t n, uint64_t every) {
     const hir_run run = {.passes = passes,
-                         .n_passes = sizeof passes / sizeof *passes,
+                         .n_passes = n,
                          .stop_after = HIR_PASS_COUNT,
                          .verify = true,
-                         .check = true};
+                         .check = true,
+                         .all = true};
     const hir_compile_options options = {.matrix_dtype = HIR_F32, .chunk = 512};
-    for (uint64_t seed = 0; seed < RANDOM_SEEDS; seed++) {
+    for (uint64_t seed = 0; seed < RANDOM_SEEDS; seed += every) {
         bench b = {.arena = hd_arena_new()};
         hd_diags_init(&b.diags, b.arena);
         b.m = grow(b.arena, seed, WITH_LOSS);
@@ -346,4 +345,19 @@ Test(passes_random, gradients) {
         cr_expect(ok, "seed %llu\n%s%s", (unsigned long long)seed, text_of(&b), errors_of(&b));
         hd_arena_free(b.arena);
     }
+}
+
+Test(passes_random, gradients) {
+    static const hir_pass_id passes[] = {HIR_PASS_CANONICALISE, HIR_PASS_FOLD_CONSTANTS,
+                                         HIR_PASS_CSE,          HIR_PASS_DIFFERENTIATE,
+                                         HIR_PASS_CSE,          HIR_PASS_DCE};
+    run_gradients(passes, sizeof passes / sizeof *passes, 1);
+}
+
+/* By the whole pipeline, with mixes over depth in two phases. */
+Test(passes_random, compiled_gradients) {
+    size_t n = 0;
+    while (hir_gradient_pipeline()[n] != HIR_PASS_COUNT)
+        n++;
+    run_gradients(hir_gradient_pipeline(), n, 4);
 }
