@@ -271,6 +271,11 @@ static bool read_options(hadal_session *s, const hadal_pipeline *p) {
 static bool run_passes(hadal_session *s, const hadal_pipeline *p) {
     if (!api_need_module(s) || !read_options(s, p)) return false;
     if (p->gradients && !api_may_differentiate(s, p)) return false;
+    if (p->optimizer && !p->gradients) {
+        hd_err(&s->diags, HD_E_USAGE, HD_NOWHERE, "--optimizer is for libraries of gradients")
+            ->hint = "--gradients makes one";
+        return false;
+    }
     if (!set_weight_types(s)) return false;
     s->pass_options.keep_traces = p->keep_traces != 0;
     s->m = hir_module_clone(s->graph, s->arena);

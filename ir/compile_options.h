@@ -20,6 +20,8 @@ typedef struct hir_state_dtype {
 
 /* The words of hir_compile_options.merge_norm, in the order of its row. */
 enum { HIR_NORM_OF_DOTS, HIR_NORM_OF_ROW };
+/* Those of hir_compile_options.optimizer. */
+enum { HIR_OPTIMIZER_ADAMW, HIR_OPTIMIZER_MUON };
 /* hir_compile_options.overlap; any other number is the number of tiles of rows. */
 enum { HIR_OVERLAP_AUTO, HIR_OVERLAP_OFF, HIR_MOST_TILES = 64 };
 

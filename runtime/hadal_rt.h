@@ -19,7 +19,7 @@
 #include "support/latent_costs.h"
 #include "support/machine.h"
 
-#define HRT_VERSION     11u
+#define HRT_VERSION     12u
 #define HRT_ALIGN       64 /* of session memory, buffers, weights */
 #define HRT_MAX_THREADS 256
 #define HRT_MAX_LEVELS  8
@@ -159,6 +159,14 @@ typedef enum hrt_state_kind {
 #undef S
     HRT_STATE_KINDS
 } hrt_state_kind;
+
+/* How a step changes a parameter: updates.def has the meaning of each. */
+typedef enum hrt_update {
+#define U(id, text, moments, decays, meaning) HRT_UPDATE_##id,
+#include "runtime/updates.def"
+#undef U
+    HRT_UPDATES
+} hrt_update;
 
 /* The structs in which a library describes its program: structs.def has their fields and describes
  * each. */
@@ -312,6 +320,7 @@ typedef struct hrt_parameter_view {
     const char *name, *type;
     float *values, *gradient; /* rows one after the other, as in a checkpoint */
     size_t elements;
+    const char *update; /* a text of updates.def */
 } hrt_parameter_view;
 
 size_t hrt_trainer_size(const hrt_model *m, int64_t max_tokens); /* 0: out of range */
@@ -324,6 +333,41 @@ const hrt_parameter_view *hrt_trainer_parameters(hrt_trainer *t, size_t *n);
  * counted, those from 0 on. */
 int hrt_gradients(hrt_trainer *t, const int32_t *tokens, const int32_t *targets,
                   const int64_t *lengths, int64_t sequences, double *sum, int64_t *count);
+/* The losses alone, by the forward half of the program: gradients stay as they are. */
+int hrt_trainer_loss(hrt_trainer *t, const int32_t *tokens, const int32_t *targets,
+                     const int64_t *lengths, int64_t sequences, double *sum, int64_t *count);
+
+/* ---- steps (optimizer.c) ----------------------------------------------------------------------- */
+typedef struct hrt_step_options {
+    int64_t step; /* the number of this step, from 1 on */
+#define O(name, value, least, most, meaning) double name;
+#include "runtime/step_options.def"
+#undef O
+} hrt_step_options;
+/* Divides the gradients by the number of targets that have counted since the last step, clips them,
+ * changes the parameters, and sets the gradients to zero. *norm (may be NULL): that of the mean
+ * gradients, before they are clipped. */
+int hrt_trainer_step(hrt_trainer *t, const hrt_step_options *o, float *norm);
+/* Sets the gradients, and the number of targets that have counted, to zero. */
+int hrt_trainer_clear(hrt_trainer *t);
+int64_t
+hrt_trainer_steps(const hrt_trainer *t); /* the number of the last step; 0: there was none */
+
+/* All that a trainer keeps from step to step as bytes, for a trainer of the same build of the
+ * library: this header (little endian), zeros up to HRT_SAVED_DATA, the parameters, the moments. */
+#define HRT_TRAINED_MAGIC "HADALTR1"
+typedef struct hrt_trained_header {
+    char magic[8];
+    uint32_t version, reserved;
+    uint8_t digest[16], build[16]; /* hrt_model */
+    int64_t steps;
+    uint64_t bytes; /* size of the whole, including this header */
+    uint64_t check; /* FNV-1a, 64 bits, of the bytes of the header before this */
+} hrt_trained_header;
+size_t hrt_trainer_save_size(const hrt_trainer *t);
+int hrt_trainer_save(hrt_trainer *t, void *memory, size_t size);
+/* The gradients become zeros. */
+int hrt_trainer_restore(hrt_trainer *t, const void *memory, size_t size);
 
 const char *hrt_strerror(int code);
 uint64_t hrt_cpu_features(void); /* of the machine this runs on, as the OS allows them */

@@ -94,6 +94,10 @@ const char *hrt_state_word(const hrt_state_info *s);                 /* the kind
 void hrt_clear_states(const hrt_model *m, const hrt_memory *memory); /* clears the states of fixed
                                                                       * size */
 
+/* ---- saved.c ---- */
+/* FNV-1a: byte after byte, xor and times the prime 2^40 + 2^8 + 0xb3. */
+uint64_t hrt_checksum(const void *at, size_t n);
+
 /* ---- ranks.c, collective.c: divided models ---- */
 /* What a session of a divided model knows of the other ranks. */
 typedef struct hrt_side {

@@ -371,7 +371,8 @@ static void run_tiles(worker *w, const hrt_job *j, hrt_barrier *barrier, const p
     for (int64_t i = 0; i < tiles; i++) {
         const span rows = hrt_share((span){0, whole->tokens}, i, tiles);
         const place at = {whole->start + rows.from, rows.to - rows.from, whole->slot};
-        run_steps(w, j, barrier, &at, tiled->first, tiled->end);
+        const uint32_t first = next_step(j, tiled->first, &at, wanted_rows(j, &at));
+        run_steps(w, j, barrier, &at, first, tiled->end);
     }
     w->whole = NULL;
 }

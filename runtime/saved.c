@@ -8,13 +8,16 @@
 
 _Static_assert(sizeof(hrt_saved_header) <= HRT_SAVED_DATA, "the header has its place");
 
-/* FNV-1a: byte after byte, xor and times the prime 2^40 + 2^8 + 0xb3. */
-static uint64_t checksum(const hrt_saved_header *h) {
-    const unsigned char *bytes = (const unsigned char *)h;
+uint64_t hrt_checksum(const void *at, size_t n) {
+    const unsigned char *bytes = at;
     uint64_t sum = UINT64_C(0xcbf29ce484222325);
-    for (size_t i = 0; i < offsetof(hrt_saved_header, check); i++)
+    for (size_t i = 0; i < n; i++)
         sum = (sum ^ bytes[i]) * UINT64_C(0x100000001b3);
     return sum;
+}
+
+static uint64_t checksum(const hrt_saved_header *h) {
+    return hrt_checksum(h, offsetof(hrt_saved_header, check));
 }
 
 static uint64_t saved_bytes(const hrt_model *m, int64_t length) {

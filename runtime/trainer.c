@@ -1,7 +1,7 @@
 /* Trainers: the parameters of a model with gradients, in memory that the caller owns.
  *
  *     hrt_trainer | views of the parameters | outputs | parameters, packed weights | gradients |
- *     what a session has
+ *     moments | what a session has
  *
  * A trainer begins with a session, by which it belongs to one thread at a time, as a session does,
  * and has its threads, CPU level and message. A call makes the packed weights of the parameters, and
@@ -12,20 +12,12 @@
 #include <math.h>
 #include <string.h>
 
-#include "runtime/internal.h"
+#include "runtime/trainer.h"
 #include "runtime/walk.h"
-
-struct hrt_trainer {
-    hrt_session session; /* comes first */
-    hrt_parameter_view *views;
-    void **outs; /* by output of the program */
-    uint8_t *weights, *gradients;
-    float loss; /* of a sequence: the first output */
-};
 
 /* Offsets of the parts that come before those of the session. */
 typedef struct head {
-    size_t views, outs, weights, gradients, total;
+    size_t views, outs, weights, gradients, moments, total;
 } head;
 
 static bool add(size_t *end, uint64_t bytes, size_t *at) {
@@ -44,7 +36,8 @@ static bool lay_out_head(const hrt_model *m, head *h) {
         add(&end, sizeof(hrt_trainer), &at) &&
         add(&end, (uint64_t)m->n_parameters * sizeof(hrt_parameter_view), &h->views) &&
         add(&end, (uint64_t)m->n_outputs * sizeof(void *), &h->outs) &&
-        add(&end, m->weights_bytes, &h->weights) && add(&end, m->parameters_bytes, &h->gradients);
+        add(&end, m->weights_bytes, &h->weights) && add(&end, m->parameters_bytes, &h->gradients) &&
+        add(&end, m->moments_bytes, &h->moments);
     h->total = end;
     return fits;
 }
@@ -61,6 +54,12 @@ size_t hrt_trainer_size(const hrt_model *m, int64_t max_tokens) {
     return m && lay_out(m, max_tokens, &h, &l) ? l.total : 0;
 }
 
+static const char *const updates[HRT_UPDATES] = {
+#define U(id, text, moments, decays, meaning) [HRT_UPDATE_##id] = text,
+#include "runtime/updates.def"
+#undef U
+};
+
 static void set_views(hrt_trainer *t) {
     const hrt_model *m = t->session.model;
     for (uint32_t i = 0; i < m->n_parameters; i++) {
@@ -70,7 +69,8 @@ static void set_views(hrt_trainer *t) {
                                            .type = p->type,
                                            .values = values,
                                            .gradient = gradient,
-                                           .elements = (size_t)p->elements};
+                                           .elements = (size_t)p->elements,
+                                           .update = updates[p->update]};
     }
 }
 
@@ -90,10 +90,14 @@ int hrt_trainer_init(const hrt_model *m, void *mem, size_t size, int64_t max_tok
     t->outs = outs;
     t->weights = (uint8_t *)base + h.weights;
     t->gradients = (uint8_t *)base + h.gradients;
+    t->moments = (uint8_t *)base + h.moments;
+    t->count = t->steps = 0;
+    t->spoilt = false;
     t->session.weights = t->weights;
     /* rows that fill up panels stay zeros */
     memset(t->weights, 0, (size_t)m->weights_bytes);
     memset(t->gradients, 0, (size_t)m->parameters_bytes);
+    memset(t->moments, 0, (size_t)m->moments_bytes);
     for (uint32_t i = 0; i < m->n_outputs; i++)
         t->outs[i] = i ? t->gradients + m->outputs[i].offset : (void *)&t->loss;
     set_views(t);
@@ -246,10 +250,17 @@ static int check_parameters(hrt_trainer *t) {
 }
 
 /* ---- the call -------------------------------------------------------------------------------- */
+typedef struct call {
+    const int32_t *tokens, *targets; /* of all sequences */
+    const int64_t *lengths;
+    int64_t sequences;
+    bool alone; /* the losses alone: the backward half does not run */
+} call;
+
 /* One pass through the program, from position 0 and with empty states. */
-static void run_sequence(hrt_trainer *t, const int32_t *tokens, const int32_t *targets, int64_t n) {
+static void run_sequence(hrt_trainer *t, const call *c, int64_t start, int64_t n) {
     hrt_session *s = &t->session;
-    const void *ins[] = {tokens, targets};
+    const void *ins[] = {c->tokens + start, c->targets + start};
     hrt_clear_states(s->model, &s->memory);
     const hrt_job job = {
         .model = s->model,
@@ -260,47 +271,60 @@ static void run_sequence(hrt_trainer *t, const int32_t *tokens, const int32_t *t
         .outs = t->outs,
         .n = n,
         .rows = n,
+        .in_loss = c->alone,
         .profile = s->profile,
     };
     (void)hrt_run(&job, hrt_workers(s)); /* nothing crosses between ranks, so nothing can fail */
 }
 
-static int run(hrt_trainer *t, const int32_t *tokens, const int32_t *targets,
-               const int64_t *lengths, int64_t sequences, double *sum) {
+static int run(hrt_trainer *t, const call *c, double *sum) {
     int64_t start = 0;
     *sum = 0;
     hrt_in_shares(hrt_workers(&t->session), pack, t);
-    for (int64_t i = 0; i < sequences; i++) {
-        run_sequence(t, tokens + start, targets + start, lengths[i]);
+    for (int64_t i = 0; i < c->sequences; i++) {
+        run_sequence(t, c, start, c->lengths[i]);
+        t->spoilt |= !c->alone && !isfinite(t->loss);
         if (!isfinite(t->loss))
             return hrt_fail(&t->session, HRT_FINITE,
                             "the loss of sequence %" PRId64
-                            " is %g: numbers on the way to it are too large, and the gradients are "
-                            "spoilt",
-                            i, (double)t->loss);
+                            " is %g: numbers on the way to it are too large%s",
+                            i, (double)t->loss, c->alone ? "" : ", and the gradients are spoilt");
         *sum += (double)t->loss;
-        start += lengths[i];
+        start += c->lengths[i];
     }
     return HRT_OK;
 }
 
-int hrt_gradients(hrt_trainer *t, const int32_t *tokens, const int32_t *targets,
-                  const int64_t *lengths, int64_t sequences, double *sum, int64_t *count) {
+static int make_call(hrt_trainer *t, const call *c, double *sum, int64_t *count) {
     static const char *const names[] = {"tokens", "targets", "lengths", "sum", "count"};
-    const void *const pointers[] = {tokens, targets, lengths, sum, count};
+    const void *const pointers[] = {c->tokens, c->targets, c->lengths, sum, count};
     if (!t) return HRT_ARGUMENT;
     hrt_session *s = &t->session;
     if (!hrt_enter(s)) return hrt_why_not(s);
     int64_t n = 0, counted = 0;
     double all = 0;
     int code = check_pointers(s, pointers, names, sizeof names / sizeof *names);
-    if (code == HRT_OK && sequences < 1)
-        code =
-            hrt_fail(s, HRT_ARGUMENT, "%" PRId64 " sequences: at least one is needed", sequences);
-    if (code == HRT_OK) code = check_lengths(s, lengths, sequences, &n);
-    if (code == HRT_OK) code = check_tokens(s, tokens, targets, n, &counted);
+    if (code == HRT_OK && c->sequences < 1)
+        code = hrt_fail(s, HRT_ARGUMENT, "%" PRId64 " sequences: at least one is needed",
+                        c->sequences);
+    if (code == HRT_OK) code = check_lengths(s, c->lengths, c->sequences, &n);
+    if (code == HRT_OK) code = check_tokens(s, c->tokens, c->targets, n, &counted);
     if (code == HRT_OK) code = check_parameters(t);
-    if (code == HRT_OK) code = run(t, tokens, targets, lengths, sequences, &all);
-    if (code == HRT_OK) *sum = all, *count = counted;
-    return hrt_leave(s, code);
+    if (code == HRT_OK) code = run(t, c, &all);
+    if (code != HRT_OK) return hrt_leave(s, code);
+    *sum = all, *count = counted;
+    if (!c->alone) t->count += counted;
+    return hrt_leave(s, HRT_OK);
+}
+
+int hrt_gradients(hrt_trainer *t, const int32_t *tokens, const int32_t *targets,
+                  const int64_t *lengths, int64_t sequences, double *sum, int64_t *count) {
+    const call c = {tokens, targets, lengths, sequences, false};
+    return make_call(t, &c, sum, count);
+}
+
+int hrt_trainer_loss(hrt_trainer *t, const int32_t *tokens, const int32_t *targets,
+                     const int64_t *lengths, int64_t sequences, double *sum, int64_t *count) {
+    const call c = {tokens, targets, lengths, sequences, true};
+    return make_call(t, &c, sum, count);
 }

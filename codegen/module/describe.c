@@ -260,6 +260,7 @@ hrt_model hcg_model_of(hcg_program *p, const hcg_target *t) {
         .packings = p->packings.at,
         .n_parameters = (uint32_t)p->parameters.n,
         .n_packings = (uint32_t)p->packings.n,
+        .moments_bytes = p->moments_bytes,
     };
     m.weights = weights(p, &m.n_weights);
     memcpy(m.digest, p->digest, sizeof m.digest);
@@ -474,6 +475,13 @@ static void write_trainer_functions(const writer *w) {
     forward_to_runtime(w, "trainer_message", "session_message", "pp");
     forward_to_runtime(w, "trainer_profile", "session_profile", "ippl");
     forward_to_runtime(w, "gradients", "gradients", "ipppplpp");
+    forward_to_runtime(w, "trainer_loss", "trainer_loss", "ipppplpp");
+    forward_to_runtime(w, "trainer_step", "trainer_step", "ippp");
+    forward_to_runtime(w, "trainer_steps", "trainer_steps", "lp");
+    forward_to_runtime(w, "trainer_clear", "trainer_clear", "ip");
+    forward_to_runtime(w, "trainer_save_size", "trainer_save_size", "lp");
+    forward_to_runtime(w, "trainer_save", "trainer_save", "ippl");
+    forward_to_runtime(w, "trainer_restore", "trainer_restore", "ippl");
 }
 
 bool hcg_has_tokens(const hcg_program *p) {

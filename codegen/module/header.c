@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "codegen/module/module.h"
+#include "codegen/module/templates.h"
 #include "codegen/program/build_id.h"
 #include "support/file.h"
 
@@ -53,16 +54,6 @@ static const char *filled(const marks *m, const char *template) {
 }
 
 /* ---- templates ------------------------------------------------------------------------------- */
-/* How a head ends: its program, and what the function that does the work keeps to. */
-#define HEAD_END(function)                                                                         \
-    " *         return code;\n"                                                                    \
-    " *     }\n"                                                                                   \
-    " *\n"                                                                                         \
-    " *     cc main.c -L. -l@name@ -Wl,-rpath,.\n"                                                 \
-    " *\n"                                                                                         \
-    " * Every function that can fail returns 0 or an error code. Nothing here prints, exits, or\n" \
-    " * writes a global variable, and @name@_" function " allocates no memory. "
-
 static const char model_head[] =
     "/* @name@.h: the model @name@, compiled by Hadal @version@ (lib@name@.so).\n"
     " *\n"
@@ -109,121 +100,9 @@ static const char call_head[] =
     " *         @example_call@\n"
     " *         if (code) fprintf(stderr, \"%s\\n\", @name@_strerror(code));\n"
     " *         free(work);\n"
-    "@example_close@" HEAD_END("call") "Any number of threads may\n"
-                                       " * call at once, each with work memory of its own.\n"
-                                       " */\n";
-
-static const char trainer_head[] =
-    "/* @name@.h: the gradients of the model @name@, compiled by Hadal @version@ (lib@name@.so).\n"
-    " *\n"
-    " *     #include <stdio.h>\n"
-    " *     #include <stdlib.h>\n"
-    " *     #include \"@name@.h\"\n"
-    " *\n"
-    " *     int main(void) { // one step of gradient descent\n"
-    " *         const int32_t tokens[] = {0, 1, 2}, targets[] = {1, 2, -1};\n"
-    " *         const int64_t length = 3;\n"
-    " *         @name@_trainer *trainer = NULL;\n"
-    " *         size_t size = @name@_trainer_size(1024), n; // sequences of up to 1024 tokens\n"
-    " *         void *memory = aligned_alloc(@NAME@_ALIGN, size);\n"
-    " *         double sum;\n"
-    " *         int64_t count;\n"
-    " *         int code = @name@_trainer_init(memory, size, 1024, &trainer);\n"
-    " *         const hadal_parameter *p = @name@_trainer_parameters(trainer, &n);\n"
-    " *         // put the checkpoint into p[0 .. n).values here: they are zeros\n"
-    " *         if (!code) code = @name@_gradients(trainer, tokens, targets, &length, 1, &sum, "
-    "&count);\n"
-    " *         if (code) fprintf(stderr, \"%s\\n\", @name@_strerror(code));\n"
-    " *         for (size_t i = 0; !code && i < n; i++)\n"
-    " *             for (size_t k = 0; k < p[i].elements; k++) {\n"
-    " *                 p[i].values[k] -= 0.01f * p[i].gradient[k] / (float)count;\n"
-    " *                 p[i].gradient[k] = 0;\n"
-    " *             }\n"
-    " *         free(memory);\n" HEAD_END(
-        "gradients") "A trainer serves one\n"
-                     " * thread at a time; any number of trainers may be in use.\n"
-                     " */\n";
-
-static const char trainer_functions[] =
-    "/* ---- trainers -------------------------------------------------------------------------- "
-    "*/\n"
-    "typedef struct @name@_trainer @name@_trainer;\n"
-    "\n"
-    "/* A parameter: a tensor of the checkpoint that the model reads, f32, row by row, and its\n"
-    " * gradient in the same layout. Both lie in the trainer's memory, on cache lines of their "
-    "own,\n"
-    " * and are the caller's to read and to write between calls: values are loaded, stepped and\n"
-    " * saved there, and gradients are cleared there. Experts that a checkpoint stores one by one\n"
-    " * are parameters one by one; a tied weight is one. */\n"
-    "#ifndef HADAL_PARAMETER_DEFINED\n"
-    "#define HADAL_PARAMETER_DEFINED\n"
-    "typedef struct hadal_parameter {\n"
-    "    const char *name; /* in a checkpoint */\n"
-    "    const char *type; /* \"f32[96, 48]\" */\n"
-    "    float *values, *gradient;\n"
-    "    size_t elements; /* of each */\n"
-    "} hadal_parameter;\n"
-    "#endif\n"
-    "\n"
-    "/* Bytes for a trainer of sequences of up to max_tokens tokens, a multiple of @NAME@_ALIGN; 0 "
-    "if\n"
-    " * max_tokens is less than 1, more than @NAME@_MAX_CHUNK, or too large for memory. */\n"
-    "size_t @name@_trainer_size(int64_t max_tokens);\n"
-    "\n"
-    "/* Makes a trainer in memory of the caller, aligned to @NAME@_ALIGN and of at least\n"
-    " * trainer_size bytes. Parameters and gradients are zeros. The trainer is gone when the "
-    "memory\n"
-    " * is, and stays where it is: after memcpy, realloc or a move calls return @NAME@_MOVED. *out "
-    "is\n"
-    " * NULL after an error: @NAME@_ARGUMENT, _ALIGNMENT, _SIZE, _CPU. */\n"
-    "int @name@_trainer_init(void *memory, size_t size, int64_t max_tokens, @name@_trainer "
-    "**out);\n"
-    "\n"
-    "/* The @NAME@_PARAMETERS parameters, in the order of the spec; the array lives as long as "
-    "the\n"
-    " * trainer. NULL, and *n is 0, for NULL or a trainer that was moved. */\n"
-    "const hadal_parameter *@name@_trainer_parameters(@name@_trainer *trainer, size_t *n);\n"
-    "\n"
-    "/* Adds the gradients of the sum of the losses of `sequences` >= 1 sequences. tokens and "
-    "targets\n"
-    " * are those of all sequences, one after the other; lengths[i] is that of sequence i, 1 .. "
-    "max_tokens.\n"
-    " * Each sequence is read from position 0. targets[i] is the token that should follow "
-    "tokens[i],\n"
-    " * or below 0 where none counts. *sum is the sum of the losses of this call, in nats, and "
-    "*count\n"
-    " * the number of targets that count: a step divides by it. A call of several sequences gives "
-    "the\n"
-    " * same bits as a call for each of them, with any number of threads. Errors:\n"
-    " *   @NAME@_ARGUMENT  a null pointer, no sequence, or one without tokens\n"
-    " *   @NAME@_TOKEN     a token or a target is outside of the vocabulary\n"
-    " *   @NAME@_FULL      a sequence is longer than max_tokens\n"
-    " *   @NAME@_FINITE    a parameter is infinite or no number: nothing has changed. Or a loss "
-    "is:\n"
-    " *                  numbers on the way to it were too large, and gradients are spoilt\n"
-    " *   @NAME@_BUSY      another thread is in a call with this trainer\n"
-    " * trainer_message tells which. After any error but a loss that is not finite all is as "
-    "before. */\n"
-    "int @name@_gradients(@name@_trainer *trainer, const int32_t *tokens, const int32_t "
-    "*targets,\n"
-    "    const int64_t *lengths, int64_t sequences, double *sum, int64_t *count);\n"
-    "\n"
-    "/* Threads to use from the next call on, 1 .. @NAME@_MAX_THREADS. At first: what OpenMP "
-    "would\n"
-    " * use (OMP_NUM_THREADS). No more run than there are CPUs that this process may use. With 1,\n"
-    " * no OpenMP thread is ever started. Results do not depend on the number. */\n"
-    "int @name@_trainer_set_threads(@name@_trainer *trainer, int threads);\n"
-    "\n"
-    "/* Chooses a CPU level by name (@levels@) instead of the best one; NULL: the best. */\n"
-    "int @name@_trainer_set_cpu(@name@_trainer *trainer, const char *level);\n"
-    "/* The level in use, and what it takes the machine for, as JSON. */\n"
-    "const char *@name@_trainer_cpu(const @name@_trainer *trainer);\n"
-    "const char *@name@_trainer_machine(const @name@_trainer *trainer);\n"
-    "\n"
-    "/* What exactly was wrong with the last call on this trainer, \"\" if nothing was. The text\n"
-    " * changes with the next call. */\n"
-    "const char *@name@_trainer_message(const @name@_trainer *trainer);\n"
-    "\n";
+    "@example_close@" HCG_HEAD_END("call") "Any number of threads may\n"
+                                           " * call at once, each with work memory of its own.\n"
+                                           " */\n";
 
 static const char prologue[] =
     "#ifndef HADAL_MODEL_@name@_H\n"
@@ -421,6 +300,9 @@ static const char loss_function[] =
 static const char loss_of_stages[] =
     "\n * Of the stages of a pipeline the last one alone reads targets and writes losses; in the\n"
     " * others both may be NULL.";
+
+static const char when_trainer[] =
+    "\n * Steps with `when` 4 do not run in calls of @name@_trainer_loss.";
 
 static const char when_loss[] = "\n * Steps with `when` 3 run in calls of @name@_loss alone, those "
                                 "with 4 in all others.";
@@ -643,6 +525,7 @@ static const char *macros(hcg_program *p, const marks *m) {
         add_macro(&text, "PARAMETERS", p->parameters.n, "tensors of the checkpoint");
         add_macro(&text, "PARAMETER_BYTES", p->parameters_bytes,
                   "of all of them, and of their gradients as much again");
+        add_macro(&text, "MOMENT_BYTES", p->moments_bytes, "that steps keep of them");
         add_macro(&text, "MAX_THREADS", HRT_MAX_THREADS, "of a trainer");
     }
     if (hcg_ranks(p) > 0) {
@@ -803,17 +686,23 @@ bool hcg_emit_header(hcg_program *p, hd_diags *d, const char *path) {
     set(&m, "batch_outputs", p->outputs.n > 1 ? filled(&m, batch_outputs_function) : "");
     set(&m, "loss_stage", hcg_stages(p) > 1 ? loss_of_stages : "");
     set(&m, "loss", hcg_has_loss(p) ? filled(&m, loss_function) : "");
-    set(&m, "when_loss", hcg_has_loss(p) ? filled(&m, when_loss) : "");
+    set(&m, "when_loss",
+        hcg_has_gradients(p) ? filled(&m, when_trainer)
+        : hcg_has_loss(p)    ? filled(&m, when_loss)
+                             : "");
     set(&m, "forward_outputs", p->outputs.n > 1 ? filled(&m, outputs_function) : "");
     const bool gradients = hcg_has_gradients(p);
+    set(&m, "updates", hcg_update_texts(p->arena));
+    set(&m, "step_fields", hcg_step_fields(p->arena));
+    set(&m, "step_defaults", hcg_step_defaults(p->arena));
     if (!p->is_model && !gradients) set_call_marks(p, &m);
     hd_text text;
     hd_text_init(&text, p->arena);
-    fill(&text, &m, gradients ? trainer_head : p->is_model ? model_head : call_head);
+    fill(&text, &m, gradients ? hcg_trainer_head : p->is_model ? model_head : call_head);
     fill(&text, &m, prologue);
     if (hcg_has_weights(p)) fill(&text, &m, weights_functions);
     fill(&text, &m,
-         gradients     ? trainer_functions
+         gradients     ? hcg_trainer_functions
          : p->is_model ? session_functions
                        : call_functions);
     fill(&text, &m, info_part);

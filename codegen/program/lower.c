@@ -117,6 +117,7 @@ hcg_program *hcg_lower(hd_arena *a, hd_diags *d, const hir_module *m, const hcg_
     if (!lower_inputs(&l) || !lower_outputs(&l) || !lower_weights(&l) || !lower_steps(&l))
         return NULL;
     lower_gradients(&l);
+    if (hcg_has_gradients(l.p) && !lower_updates(&l)) return NULL;
     lower_overlaps(&l);
     lower_runs(&l);
     lower_tiled(&l);

@@ -17,7 +17,7 @@ typedef struct lowering {
     uint64_t losses; /* number of the output that is the losses, which NAME_forward does not have;
                       * UINT64_MAX: there is none */
     uint64_t *parameter_offsets; /* with gradients: by weight */
-    bool *only_logits;           /* by op: kernels that do not run in calls of NAME_loss */
+    bool *not_in_loss;           /* by op: kernels that do not run in calls for losses alone */
 } lowering;
 
 enum { LOWER_GRAIN = 16 }; /* rows of a chunk, where a kernel has no attribute for it */
@@ -48,6 +48,9 @@ void lower_digest(lowering *l); /* after all weights are placed */
 /* The same for a program with gradients. */
 bool lower_parameters(lowering *l);
 void lower_gradients(lowering *l); /* where the outputs are added to */
+
+/* ---- updates.c ------------------------------------------------------------------------------- */
+bool lower_updates(lowering *l); /* how a step changes the parameters */
 
 /* ---- steps.c --------------------------------------------------------------------------------- */
 bool lower_steps(lowering *l);

@@ -137,6 +137,7 @@ struct hcg_program {
     int64_t targets;           /* logits of a row: ids of targets are below */
     HD_VEC(hrt_parameter) parameters;
     HD_VEC(hrt_packing) packings;
+    uint64_t moments_bytes;
     bool is_model; /* one i32[T] input and perhaps state: NAME_forward; else NAME_call */
     int64_t vocab;
     int64_t chunk;

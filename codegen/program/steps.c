@@ -29,24 +29,30 @@ static bool is_loss_port(const lowering *l, hir_id id, const hir_value *v) {
     return hir_ref_equal(hir_op_at(l->m, l->loss_output)->args[0], hir_value_ref(id));
 }
 
-/* Finds the kernels that work for the logits alone: what they make is not needed for the loss, nor
- * for another output, and they change no state. */
-static void find_logits(lowering *l) {
+/* Does a call for losses alone want the output? With gradients it is the first one, the sum of the
+ * losses; else all but that, the logits. */
+static bool is_wanted(const lowering *l, const hir_value *v) {
+    return v->place == HIR_PLACE_OUTPUT && (v->offset > 0) != hir_has_gradients(l->m);
+}
+
+/* Finds the kernels that do not run in calls for losses alone, for logits or for gradients: what they
+ * make is not needed for the loss, nor for another output, and they change no state. */
+static void find_others(lowering *l) {
     const size_t values = l->m->values.n;
-    l->only_logits = hd_new_array(l->a, bool, l->m->ops.n);
-    if (!hir_has_loss(l->m)) return;
+    l->not_in_loss = hd_new_array(l->a, bool, l->m->ops.n);
+    if (!hir_has_loss(l->m) && !hir_has_gradients(l->m)) return;
     bool *needed = hd_new_array(l->a, bool, values); /* by value, in calls of NAME_loss */
     for (hir_id id = l->m->last; id != HIR_NONE; id = hir_op_at(l->m, id)->prev) {
         const hir_op *k = hir_op_at(l->m, id);
         bool need = k->n_results == 0;
         for (uint32_t i = 0; i < k->n_results; i++) {
             const hir_value *v = hir_value_at(l->m, k->results[i]);
-            need |= needed[k->results[i]] || (v->place == HIR_PLACE_OUTPUT && v->offset > 0);
+            need |= needed[k->results[i]] || is_wanted(l, v);
         }
         if (k->code == HIR_OUTPUT_OP) continue;
         HIR_EACH(l->m, op, k->body_first)
         need |= hir_has_trait(hir_op_at(l->m, op)->code, HIR_EFFECT) && op != k->body_last;
-        l->only_logits[id] = !need;
+        l->not_in_loss[id] = !need;
         HIR_EACH(l->m, op, k->body_first) {
             const hir_op *o = hir_op_at(l->m, op);
             for (uint32_t i = 0; need && i < o->n_args; i++)
@@ -57,7 +63,7 @@ static void find_logits(lowering *l) {
 
 uint32_t lower_calls_of(const lowering *l, hir_id kernel) {
     if (hir_rows_of(hir_op_at(l->m, kernel)) == HIR_ROWS_LOSS) return HRT_IN_LOSS;
-    return l->only_logits[kernel] ? HRT_NOT_IN_LOSS : HRT_ALWAYS;
+    return l->not_in_loss[kernel] ? HRT_NOT_IN_LOSS : HRT_ALWAYS;
 }
 
 static bool value_operand(lowering *l, hd_loc loc, hir_id id, hrt_operand *out) {
@@ -252,7 +258,7 @@ static void find_vocab(lowering *l, const hir_op *kernel) {
 }
 
 bool lower_steps(lowering *l) {
-    find_logits(l);
+    find_others(l);
     HIR_EACH(l->m, id, l->m->first) {
         const hir_op *op = hir_op_at(l->m, id);
         if (op->code == HIR_OUTPUT_OP) continue;

@@ -139,6 +139,7 @@ typedef struct hadal_pipeline {
     /* 1: what is compiled are the gradients of the model, NAME_gradients (docs/learning.md), and
      * `chunk` is the longest sequence, 4096 if it is 0 */
     int gradients;
+    const char *optimizer; /* with `gradients`: "adamw" (NULL) or "muon" (NAME_trainer_step) */
 } hadal_pipeline;
 HADAL_API int hadal_run_passes(hadal_session *s, const hadal_pipeline *p);
 

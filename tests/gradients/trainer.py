@@ -13,75 +13,11 @@ import subprocess
 import sys
 
 import projections
+from library import ALIGNMENT, ARGUMENT, CPU, FINITE, FULL, MOVED, OK, SIZE, TOKEN, Model, Trainer, memory
 
 hadal, folder, work = sys.argv[1:]
 os.makedirs(work, exist_ok=True)
-OK, ARGUMENT, TOKEN, FULL, SIZE, ALIGNMENT, CPU, MOVED, FINITE = 0, 1, 2, 3, 4, 5, 10, 21, 22
-ALIGN, LONGEST = 64, 40
-
-
-class Parameter(c.Structure):
-    _fields_ = [("name", c.c_char_p), ("type", c.c_char_p), ("values", c.POINTER(c.c_float)),
-                ("gradient", c.POINTER(c.c_float)), ("elements", c.c_size_t)]
-
-
-def memory(size):
-    raw = c.create_string_buffer(size + ALIGN)
-    return raw, (c.addressof(raw) + ALIGN - 1) // ALIGN * ALIGN
-
-
-class Model:
-    def __init__(self, case):
-        self.name = "m_" + case.replace("-", "_")
-        done = subprocess.run([hadal, "compile", os.path.join(folder, case), "--gradients", "-o", os.path.join(work, self.name), "-q"],
-                              capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
-        assert not os.path.exists(os.path.join(work, self.name + ".weights"))
-        self.lib = c.CDLL(os.path.join(work, f"lib{self.name}.so"))
-        self.weights = projections.tensors(os.path.join(folder, case, "model.safetensors"))
-        for f, result, *arguments in (
-                ("trainer_size", c.c_size_t, c.c_int64), ("trainer_init", c.c_int, c.c_void_p, c.c_size_t, c.c_int64, c.c_void_p),
-                ("trainer_parameters", c.POINTER(Parameter), c.c_void_p, c.c_void_p),
-                ("trainer_set_threads", c.c_int, c.c_void_p, c.c_int), ("trainer_set_cpu", c.c_int, c.c_void_p, c.c_char_p),
-                ("trainer_message", c.c_char_p, c.c_void_p), ("trainer_cpu", c.c_char_p, c.c_void_p), ("strerror", c.c_char_p, c.c_int),
-                ("gradients", c.c_int, c.c_void_p, c.c_void_p, c.c_void_p, c.c_void_p, c.c_int64, c.c_void_p, c.c_void_p)):
-            function = getattr(self.lib, f"{self.name}_{f}")
-            function.restype, function.argtypes = result, arguments
-            setattr(self, f, function)
-
-
-class Trainer:
-    def __init__(self, model, longest=LONGEST):
-        self.m, size = model, model.trainer_size(longest)
-        assert size > 0 and size % ALIGN == 0
-        self.raw, self.at = memory(size)
-        out, n = c.c_void_p(), c.c_size_t()
-        assert model.trainer_init(self.at, size, longest, c.byref(out)) == OK
-        self.t = out.value
-        p = model.trainer_parameters(self.t, c.byref(n))
-        self.parameters = [p[i] for i in range(n.value)]
-        assert {x.name.decode() for x in self.parameters} == set(model.weights), "parameters are the tensors of the checkpoint"
-        for x in self.parameters:
-            w = model.weights[x.name.decode()]
-            assert len(w) == x.elements and not any(x.gradient[i] for i in range(x.elements))
-            c.memmove(x.values, (c.c_float * x.elements)(*w), 4 * x.elements)
-
-    def call(self, sequences):
-        flat = [(t, g) for s in sequences for t, g in s]
-        tokens, targets = ((c.c_int32 * len(flat))(*(x[i] for x in flat)) for i in (0, 1))
-        total, count = c.c_double(-1), c.c_int64(-1)
-        code = self.m.gradients(self.t, tokens, targets, (c.c_int64 * len(sequences))(*map(len, sequences)), len(sequences),
-                                c.byref(total), c.byref(count))
-        return code, total.value, count.value
-
-    def message(self):
-        return self.m.trainer_message(self.t).decode()
-
-    def gradients(self):
-        return b"".join(c.string_at(x.gradient, 4 * x.elements) for x in self.parameters)
-
-    def floats(self):
-        return [x.gradient[:x.elements] for x in self.parameters]
+LONGEST = 40
 
 
 def sequence(n, counted=0.8):
@@ -183,13 +119,14 @@ def check_header(m):
     done = subprocess.run([os.environ.get("CC", "cc"), "-std=c11", "-Wall", "-Wextra", "-Werror", "-Wno-unused-but-set-variable", "-I", work, "-c",
                            os.path.join(work, "example.c"), "-o", os.path.join(work, "example.o")], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+    assert re.search("_MAX_CHUNK +4096 ", text), "sequences of 4096 tokens are promised where --chunk is not given"
 
 
 random.seed(11)
 done = subprocess.run([hadal, "machine", "--threads", "0"], capture_output=True, text=True)
 LEVELS = re.findall(r"(\S+) +runs$", done.stdout, re.MULTILINE)
 for case in ("standard", "attnres-block"):
-    model = Model(case)
+    model = Model(hadal, folder, work, case)
     VOCAB = len(projections.tensors(os.path.join(folder, case, "expected.safetensors"))["logits"]) // len(
         projections.tensors(os.path.join(folder, case, "expected.safetensors"))["tokens"])
     check_bits(model)

@@ -843,9 +843,10 @@ Test(runtime, texts_and_pinned_codes) {
     cr_assert_eq(HRT_PEER, 20);
     cr_assert_eq(HRT_MOVED, 21);
     cr_assert_eq(HRT_FINITE, 22);
-    for (int i = 0; i <= HRT_FINITE; i++)
+    cr_assert_eq(HRT_COUNT, 23);
+    for (int i = 0; i <= HRT_COUNT; i++)
         cr_assert_str_neq(hrt_strerror(i), "unknown error code");
-    cr_assert_str_eq(hrt_strerror(23), "unknown error code");
+    cr_assert_str_eq(hrt_strerror(24), "unknown error code");
     cr_assert_str_eq(hrt_strerror(-1), "unknown error code");
 }
 

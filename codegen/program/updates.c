@@ -1,0 +1,140 @@
+/* How a step changes each parameter (runtime/updates.def).
+ *
+ * What gives a parameter's gradient tells what it is: a matrix has a sum of outer products over
+ * tokens, the table of an embedding has rows that ids name, and all else has another sum. Of the
+ * matrices the head is the one whose products are multiplied by what comes straight from the targets:
+ * between them and its gradient there are row programs alone. A tensor of one row or one column is a
+ * vector, as the query of a mix over depth is. */
+#include <string.h>
+
+#include "codegen/program/lowering.h"
+
+typedef struct search {
+    const hir_module *m;
+    uint32_t *seen, now; /* by value: the number of the last search that came there */
+} search;
+
+/* Begins another search. */
+static search *again(search *s) {
+    s->now++;
+    return s;
+}
+
+/* Is it a value at which the search has not been? */
+static bool enter(search *s, hir_ref r) {
+    if (r.kind != HIR_REF_VALUE || s->seen[r.index] == s->now) return false;
+    s->seen[r.index] = s->now;
+    return true;
+}
+
+/* What a kernel yields as the value. */
+static hir_ref yielded(const hir_module *m, const hir_op *kernel, hir_id value) {
+    uint32_t i = 0;
+    while (kernel->results[i] != value)
+        i++;
+    return hir_op_at(m, kernel->body_last)->args[i];
+}
+
+/* Is the value made of the targets by row programs alone? */
+static bool is_of_targets(search *s, hir_ref r) {
+    const hir_module *m = s->m;
+    if (!enter(s, r)) return false;
+    const hir_value *v = hir_value_at(m, r.index);
+    if (v->op == HIR_NONE) return r.index == m->inputs.at[1];
+    const hir_op *op = hir_op_at(m, v->op);
+    if (hir_is_kernel(op))
+        return op->code == HIR_KERNEL_ROW_OP && is_of_targets(s, yielded(m, op, r.index));
+    for (uint32_t i = 0; i < op->n_args; i++)
+        if (is_of_targets(s, op->args[i])) return true;
+    return false;
+}
+
+/* The op that sums over tokens to make a gradient, which row programs may change afterwards;
+ * HIR_NONE: there is none. */
+static hir_id sum_of(search *s, hir_ref r) {
+    const hir_module *m = s->m;
+    if (!enter(s, r)) return HIR_NONE;
+    const hir_id id = hir_value_at(m, r.index)->op;
+    if (id == HIR_NONE) return HIR_NONE;
+    const hir_op *op = hir_op_at(m, id);
+    if (hir_is_kernel(op)) return sum_of(s, yielded(m, op, r.index));
+    if (hir_has_trait(op->code, HIR_REDUCES_TOKENS)) return id;
+    hir_id sum = HIR_NONE;
+    for (uint32_t i = 0; i < op->n_args && sum == HIR_NONE; i++)
+        sum = sum_of(s, op->args[i]);
+    return sum;
+}
+
+/* What its gradients tell of a weight: a set of these. */
+enum { IS_MATRIX = 1, IS_TABLE = 2, IS_HEAD = 4 };
+
+static unsigned read_gradient(search *s, const hir_op *output) {
+    const hir_id id = sum_of(again(s), output->args[0]);
+    if (id == HIR_NONE) return 0;
+    const hir_op *sum = hir_op_at(s->m, id);
+    switch (sum->code) {
+    case HIR_LINEAR_GRAD_OP:
+    case HIR_BLOCK_LINEAR_GRAD_OP:
+    case HIR_EXPERT_LINEAR_GRAD_OP:
+        return IS_MATRIX | (is_of_targets(again(s), sum->args[0]) ? IS_HEAD : 0);
+    case HIR_SCATTER_ROWS_OP:
+    case HIR_NGRAM_GATHER_GRAD_OP: return IS_MATRIX | IS_TABLE;
+    default: return 0;
+    }
+}
+
+/* By weight. */
+static const unsigned *read_gradients(const lowering *l) {
+    const hir_module *m = l->m;
+    unsigned *found = hd_new_array(l->a, unsigned, m->weights.n + 1);
+    search s = {.m = m, .seen = hd_new_array(l->a, uint32_t, m->values.n + 1)};
+    HIR_EACH(m, id, m->first) {
+        const hir_op *op = hir_op_at(m, id);
+        if (op->code != HIR_OUTPUT_OP || !hir_is_gradient(op)) continue;
+        const char *name = hir_attr_string(op, HIR_A_NAME, "") + strlen(HIR_GRADIENT);
+        const uint32_t w = hir_find_weight(m, name);
+        if (w != HIR_NONE) found[w] |= read_gradient(&s, op);
+    }
+    return found;
+}
+
+static void choose(const lowering *l, const hir_weight *w, unsigned found, hrt_parameter *p) {
+    const uint32_t rank = w->type.rank;
+    p->update = HRT_UPDATE_VECTOR;
+    p->rows = rank < 2 ? 1 : (uint64_t)w->type.dim[rank - 2];
+    p->columns = rank < 1 ? 1 : (uint64_t)w->type.dim[rank - 1];
+    if (!(found & IS_MATRIX) || p->rows < 2 || p->columns < 2) return;
+    p->update = HRT_UPDATE_MATRIX;
+    if (l->p->options.compile.optimizer == HIR_OPTIMIZER_MUON && !(found & (IS_TABLE | IS_HEAD)))
+        p->update = HRT_UPDATE_MUON;
+}
+
+static uint64_t moment_bytes(const hrt_parameter *p) {
+    static const uint64_t moments[HRT_UPDATES] = {
+#define U(id, text, moments, decays, meaning) [HRT_UPDATE_##id] = moments,
+#include "runtime/updates.def"
+#undef U
+    };
+    const uint64_t bytes = p->elements * sizeof(float); /* of all parameters: below 2^63 */
+    return moments[p->update] * ((bytes + HRT_ALIGN - 1) / HRT_ALIGN * HRT_ALIGN);
+}
+
+bool lower_updates(lowering *l) {
+    const unsigned *found = read_gradients(l);
+    hrt_parameter *p = l->p->parameters.at;
+    for (size_t i = 0; i < l->m->weights.n; i++) {
+        const hir_weight *w = &l->m->weights.at[i];
+        if (hir_is_derived(w)) continue;
+        for (int64_t part = 0; part < (w->stacked ? w->type.dim[0] : 1); part++, p++) {
+            choose(l, w, found[i], p);
+            p->moments = l->p->moments_bytes;
+            if (hd_add_overflow(p->moments, moment_bytes(p), &l->p->moments_bytes) ||
+                l->p->moments_bytes > INT64_MAX) {
+                hd_err(l->d, HD_E_LIMIT, w->loc, "the moments up to @%s take more than 2^63 bytes",
+                       w->name);
+                return false;
+            }
+        }
+    }
+    return true;
+}

@@ -1,0 +1,254 @@
+/* Steps of an optimizer.
+ *
+ *     g = (sum of gradients) / count min(1, clip / norm)
+ *     AdamW: m = beta1 m + (1 - beta1) g     v = beta2 v + (1 - beta2) g^2
+ *            w -= learning_rate (m / (1 - beta1^step) / (sqrt(v / (1 - beta2^step)) + eps) + decay w)
+ *
+ * decay is 0 for what is no matrix (updates.def). A step goes through memory twice: for the norm, in
+ * doubles, and for the update, which also leaves zeros in the gradients. Both are bound by memory on
+ * every CPU, so this is plain C for the least of them: its bits are the same at every level. Sums are
+ * taken in SHARES parts of each parameter, whatever the number of threads, and added in order. */
+#include <inttypes.h>
+#include <math.h>
+
+#include "runtime/fp_mode.h"
+#include "runtime/lanes.h"
+#include "runtime/trainer.h"
+#include "runtime/walk.h"
+
+enum { SHARES = 64 };
+
+typedef struct step {
+    hrt_trainer *t;
+    double sums[SHARES]; /* of squares */
+    float scale;         /* of the gradients */
+    float beta1, beta2, rest1, rest2, eps;
+    float rate;              /* learning rate over 1 - beta1^step */
+    float root;              /* 1 / sqrt(1 - beta2^step) */
+    float keep[HRT_UPDATES]; /* of a parameter: 1, or 1 - learning rate times decay */
+} step;
+
+static const struct {
+    bool decays;
+    uint32_t moments;
+} updates[HRT_UPDATES] = {
+#define U(id, text, moments, decays, meaning) [HRT_UPDATE_##id] = {decays, moments},
+#include "runtime/updates.def"
+#undef U
+};
+
+static hrt_span share_of(const hrt_parameter *p, int index, int count) {
+    return hrt_share((hrt_span){0, (int64_t)p->elements}, index, count);
+}
+
+/* ---- the norm -------------------------------------------------------------------------------- */
+static double squares(const float *x, size_t n) {
+    typedef double wide __attribute__((vector_size(HRT_LANES * sizeof(double))));
+    wide even = {0}, odd = {0};
+    double sum = 0;
+    size_t i = 0;
+    for (; i + 2 * HRT_LANES <= n; i += 2 * HRT_LANES) {
+        const wide a = __builtin_convertvector(hrt_get(x + i), wide);
+        const wide b = __builtin_convertvector(hrt_get(x + i + HRT_LANES), wide);
+        even += a * a;
+        odd += b * b;
+    }
+    even += odd;
+    for (int k = 0; k < HRT_LANES; k++)
+        sum += even[k];
+    for (; i < n; i++)
+        sum += (double)x[i] * (double)x[i];
+    return sum;
+}
+
+static void add_squares(void *context, int index, int count) {
+    step *s = context;
+    const hrt_model *m = s->t->session.model;
+    const hrt_fp_mode old = hrt_fp_enter();
+    for (int part = index; part < SHARES; part += count) {
+        s->sums[part] = 0;
+        for (uint32_t i = 0; i < m->n_parameters; i++) {
+            const hrt_span mine = share_of(&m->parameters[i], part, SHARES);
+            s->sums[part] +=
+                squares(s->t->views[i].gradient + mine.from, (size_t)(mine.to - mine.from));
+        }
+    }
+    hrt_fp_leave(old);
+}
+
+/* Of the sums of gradients. False: it is infinite or no number. */
+static bool find_norm(step *s, double *norm) {
+    double sum = 0;
+    hrt_in_shares(hrt_workers(&s->t->session), add_squares, s);
+    for (int i = 0; i < SHARES; i++)
+        sum += s->sums[i];
+    *norm = hrt_root_of(sum);
+    return isfinite(sum);
+}
+
+static int name_infinite(hrt_trainer *t) {
+    for (uint32_t i = 0; i < t->session.model->n_parameters; i++) {
+        const hrt_parameter_view *p = &t->views[i];
+        for (size_t k = 0; k < p->elements; k++)
+            if (!isfinite(p->gradient[k]))
+                return hrt_fail(&t->session, HRT_FINITE,
+                                "element %zu of the gradient of %.100s is %g", k, p->name,
+                                (double)p->gradient[k]);
+    }
+    return hrt_fail(&t->session, HRT_FINITE, "the norm of the gradients is not finite");
+}
+
+/* ---- AdamW ----------------------------------------------------------------------------------- */
+/* Numbers of a parameter, one array for each of these. */
+enum { VALUE, GRADIENT, FIRST, SECOND, ARRAYS };
+
+static inline void change(const step *s, float keep, float *const at[ARRAYS]) {
+    const hrt_lanes g = hrt_get(at[GRADIENT]) * s->scale;
+    const hrt_lanes first = hrt_get(at[FIRST]) * s->beta1 + g * s->rest1;
+    const hrt_lanes second = hrt_get(at[SECOND]) * s->beta2 + g * s->rest2 * g;
+    const hrt_lanes by = hrt_root(second) * s->root + s->eps;
+    hrt_put(at[VALUE], hrt_get(at[VALUE]) * keep - first * s->rate / by);
+    hrt_put(at[GRADIENT], (hrt_lanes){0});
+    hrt_put(at[FIRST], first);
+    hrt_put(at[SECOND], second);
+}
+
+/* The last elements, fewer than there are lanes. */
+static void change_rest(const step *s, float keep, float *const at[ARRAYS], size_t n) {
+    float copy[ARRAYS][HRT_LANES] = {0};
+    float *const there[ARRAYS] = {copy[VALUE], copy[GRADIENT], copy[FIRST], copy[SECOND]};
+    for (int k = 0; k < ARRAYS; k++)
+        memcpy(copy[k], at[k], n * sizeof(float));
+    change(s, keep, there);
+    for (int k = 0; k < ARRAYS; k++)
+        memcpy(at[k], copy[k], n * sizeof(float));
+}
+
+static void change_all(const step *s, float keep, float *const from[ARRAYS], size_t n) {
+    float *at[ARRAYS] = {from[VALUE], from[GRADIENT], from[FIRST], from[SECOND]};
+    for (; n >= HRT_LANES; n -= HRT_LANES) {
+        change(s, keep, at);
+        for (int k = 0; k < ARRAYS; k++)
+            at[k] += HRT_LANES;
+    }
+    if (n) change_rest(s, keep, at, n);
+}
+
+static void by_adamw(void *context, int index, int count) {
+    const step *s = context;
+    const hrt_trainer *t = s->t;
+    const hrt_model *m = t->session.model;
+    const hrt_fp_mode old = hrt_fp_enter();
+    for (uint32_t i = 0; i < m->n_parameters; i++) {
+        const hrt_parameter *p = &m->parameters[i];
+        const hrt_span mine = share_of(p, index, count);
+        if (updates[p->update].moments < 2) continue;
+        float *const at[ARRAYS] = {
+            t->views[i].values + mine.from,
+            t->views[i].gradient + mine.from,
+            hrt_moment(t, p, 0) + mine.from,
+            hrt_moment(t, p, 1) + mine.from,
+        };
+        change_all(s, s->keep[p->update], at, (size_t)(mine.to - mine.from));
+    }
+    hrt_fp_leave(old);
+}
+
+/* ---- the step -------------------------------------------------------------------------------- */
+static const struct {
+    const char *name;
+    double least, most;
+    size_t at;
+} numbers[] = {
+#define O(name, value, least, most, meaning) {#name, least, most, offsetof(hrt_step_options, name)},
+#include "runtime/step_options.def"
+#undef O
+};
+
+static int check_options(hrt_trainer *t, const hrt_step_options *o) {
+    hrt_session *s = &t->session;
+    if (!o) return hrt_fail(s, HRT_ARGUMENT, "the options are a null pointer");
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        double x;
+        memcpy(&x, (const char *)o + numbers[i].at, sizeof x);
+        if (!(x >= numbers[i].least && x <= numbers[i].most))
+            return hrt_fail(s, HRT_ARGUMENT, "%s is %g: not in %g .. %g", numbers[i].name, x,
+                            numbers[i].least, numbers[i].most);
+    }
+    if (o->step == t->steps + 1) return HRT_OK;
+    return hrt_fail(s, HRT_ARGUMENT, "this cannot be step %" PRId64 ": the next one is %" PRId64,
+                    o->step, t->steps + 1);
+}
+
+static int check_gradients(hrt_trainer *t) {
+    if (t->spoilt)
+        return hrt_fail(&t->session, HRT_FINITE,
+                        "a loss was not finite, and its gradients are in these: trainer_clear "
+                        "takes them away");
+    if (t->count > 0) return HRT_OK;
+    return hrt_fail(&t->session, HRT_COUNT,
+                    "no target has counted since the last step: gradients come first");
+}
+
+static double power(double x, int64_t n) {
+    double y = 1;
+    for (; n; n /= 2, x *= x)
+        if (n % 2) y *= x;
+    return y;
+}
+
+static void set_numbers(step *s, const hrt_step_options *o, double norm) {
+    const double count = (double)s->t->count, mean = norm / count;
+    s->scale = (float)((mean > o->clip ? o->clip / mean : 1) / count);
+    s->beta1 = (float)o->beta1, s->rest1 = (float)(1 - o->beta1);
+    s->beta2 = (float)o->beta2, s->rest2 = (float)(1 - o->beta2);
+    s->eps = (float)o->eps;
+    s->rate = (float)(o->learning_rate / (1 - power(o->beta1, o->step)));
+    s->root = (float)(1 / hrt_root_of(1 - power(o->beta2, o->step)));
+    for (int i = 0; i < HRT_UPDATES; i++)
+        s->keep[i] = (float)(1 - (updates[i].decays ? o->learning_rate * o->weight_decay : 0));
+}
+
+int hrt_trainer_step(hrt_trainer *t, const hrt_step_options *o, float *norm) {
+    if (!t) return HRT_ARGUMENT;
+    hrt_session *s = &t->session;
+    if (!hrt_enter(s)) return hrt_why_not(s);
+    step all = {.t = t};
+    double sum = 0;
+    int code = check_options(t, o);
+    if (code == HRT_OK) code = check_gradients(t);
+    if (code == HRT_OK && !find_norm(&all, &sum)) code = name_infinite(t);
+    if (code != HRT_OK) return hrt_leave(s, code);
+    set_numbers(&all, o, sum);
+    hrt_in_shares(hrt_workers(s), by_adamw, &all);
+    if (norm) *norm = (float)(sum / (double)t->count);
+    t->count = 0;
+    t->steps++;
+    return hrt_leave(s, HRT_OK);
+}
+
+int64_t hrt_trainer_steps(const hrt_trainer *t) {
+    return t && t->session.self == &t->session ? t->steps : 0;
+}
+
+/* ---- no step --------------------------------------------------------------------------------- */
+static void clear(void *context, int index, int count) {
+    const hrt_trainer *t = context;
+    const hrt_span mine =
+        hrt_share((hrt_span){0, (int64_t)t->session.model->parameters_bytes}, index, count);
+    memset(t->gradients + mine.from, 0, (size_t)(mine.to - mine.from));
+}
+
+void hrt_clear_gradients(hrt_trainer *t) {
+    hrt_in_shares(hrt_workers(&t->session), clear, t);
+    t->count = 0;
+    t->spoilt = false;
+}
+
+int hrt_trainer_clear(hrt_trainer *t) {
+    if (!t) return HRT_ARGUMENT;
+    hrt_session *s = &t->session;
+    if (!hrt_enter(s)) return hrt_why_not(s);
+    hrt_clear_gradients(t);
+    return hrt_leave(s, HRT_OK);
+}

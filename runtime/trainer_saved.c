@@ -1,0 +1,98 @@
+/* Saves trainers to memory of the caller, and restores them into a trainer of the same build of the
+ * library: parameters, moments and the number of steps. A trainer that goes on from there takes the
+ * same steps, to the bit, at the same CPU level. The header is checked before anything is written. */
+#include <inttypes.h>
+#include <string.h>
+
+#include "runtime/trainer.h"
+
+_Static_assert(sizeof(hrt_trained_header) <= HRT_SAVED_DATA, "the header has its place");
+
+static uint64_t checksum(const hrt_trained_header *h) {
+    return hrt_checksum(h, offsetof(hrt_trained_header, check));
+}
+
+static uint64_t saved_bytes(const hrt_model *m) { /* less than the trainer's memory */
+    return HRT_SAVED_DATA + m->parameters_bytes + m->moments_bytes;
+}
+
+static hrt_trained_header header_of(const hrt_trainer *t) {
+    const hrt_model *m = t->session.model;
+    hrt_trained_header h;
+    memset(&h, 0, sizeof h);
+    memcpy(h.magic, HRT_TRAINED_MAGIC, sizeof h.magic);
+    h.version = HRT_VERSION;
+    memcpy(h.digest, m->digest, sizeof h.digest);
+    memcpy(h.build, m->build, sizeof h.build);
+    h.steps = t->steps;
+    h.bytes = saved_bytes(m);
+    h.check = checksum(&h);
+    return h;
+}
+
+size_t hrt_trainer_save_size(const hrt_trainer *t) {
+    return t && t->session.self == &t->session ? (size_t)saved_bytes(t->session.model) : 0;
+}
+
+static int check_memory(hrt_session *s, const void *memory, size_t size) {
+    if (!memory) return hrt_fail(s, HRT_ARGUMENT, "the memory is a null pointer");
+    if (size >= saved_bytes(s->model)) return HRT_OK;
+    return hrt_fail(s, HRT_SIZE, "%zu bytes are given, %" PRIu64 " are needed", size,
+                    saved_bytes(s->model));
+}
+
+int hrt_trainer_save(hrt_trainer *t, void *memory, size_t size) {
+    if (!t) return HRT_ARGUMENT;
+    hrt_session *s = &t->session;
+    if (!hrt_enter(s)) return hrt_why_not(s);
+    const int code = check_memory(s, memory, size);
+    if (code != HRT_OK) return hrt_leave(s, code);
+    const hrt_trained_header h = header_of(t);
+    const size_t values = (size_t)s->model->parameters_bytes;
+    uint8_t *to = memory;
+    memset(to, 0, HRT_SAVED_DATA);
+    memcpy(to, &h, sizeof h);
+    memcpy(to + HRT_SAVED_DATA, t->weights, values);
+    memcpy(to + HRT_SAVED_DATA + values, t->moments, (size_t)s->model->moments_bytes);
+    return hrt_leave(s, HRT_OK);
+}
+
+static int check_origin(hrt_session *s, const hrt_trained_header *h) {
+    if (memcmp(h->magic, HRT_TRAINED_MAGIC, sizeof h->magic) != 0)
+        return hrt_fail(s, HRT_SAVED, "the bytes are no saved trainer");
+    if (h->version != HRT_VERSION)
+        return hrt_fail(s, HRT_BUILD, "saved by version %" PRIu32 " of the runtime; this is %u",
+                        h->version, HRT_VERSION);
+    if (h->check != checksum(h) || h->reserved != 0 || h->steps < 0)
+        return hrt_fail(s, HRT_SAVED, "the header of the saved trainer is damaged");
+    if (memcmp(h->digest, s->model->digest, sizeof h->digest) != 0)
+        return hrt_fail(s, HRT_BUILD, "saved by another model, or one with other parameters");
+    if (memcmp(h->build, s->model->build, sizeof h->build) != 0)
+        return hrt_fail(s, HRT_BUILD, "saved by another build of the model");
+    if (h->bytes == saved_bytes(s->model)) return HRT_OK;
+    return hrt_fail(s, HRT_SAVED, "the header of the saved trainer is damaged");
+}
+
+/* The header is checked before the size: bytes of another library have another size. */
+static int restore(hrt_trainer *t, const void *memory, size_t size) {
+    hrt_session *s = &t->session;
+    hrt_trained_header h;
+    if (!memory || size < HRT_SAVED_DATA) return check_memory(s, memory, size);
+    memcpy(&h, memory, sizeof h);
+    int code = check_origin(s, &h);
+    if (code == HRT_OK) code = check_memory(s, memory, size);
+    if (code != HRT_OK) return code;
+    const uint8_t *from = (const uint8_t *)memory + HRT_SAVED_DATA;
+    const size_t values = (size_t)s->model->parameters_bytes;
+    memcpy(t->weights, from, values);
+    memcpy(t->moments, from + values, (size_t)s->model->moments_bytes);
+    t->steps = h.steps;
+    hrt_clear_gradients(t);
+    return HRT_OK;
+}
+
+int hrt_trainer_restore(hrt_trainer *t, const void *memory, size_t size) {
+    if (!t) return HRT_ARGUMENT;
+    if (!hrt_enter(&t->session)) return hrt_why_not(&t->session);
+    return hrt_leave(&t->session, restore(t, memory, size));
+}
