@@ -42,7 +42,7 @@ def check(case, want):
     got = run(case, want)
     assert abs(got["loss"][0] - want["loss"]) <= (1e-5 if compiled else 1e-6) * abs(want["loss"]), f"{case}: loss {got['loss'][0]}, not {want['loss']}"
     largest = max(numbers[0] for numbers in want["gradients"].values())
-    worst = 0.0
+    worst = 0.0, ""
     for name, numbers in want["gradients"].items():
         g = got.get("grad." + name)
         assert g is not None, f"{case}: there is no grad.{name}"
@@ -52,7 +52,7 @@ def check(case, want):
         for a, b in zip(projections.project("grad." + name, g), numbers):
             off = abs(a - b) / scale / math.sqrt(len(g))
             assert off <= LIMIT, f"{case}: grad.{name} is off by {off:.2g} of its largest element"
-            worst = max(worst, off)
+            worst = max(worst, (off, name))
     for name in ("out_rms", "out_grad_rms"):
         if compiled or name not in want or case in COUNTED_OTHERWISE:
             continue
@@ -62,7 +62,7 @@ def check(case, want):
     for name in got:
         known = name in want or name[5:] in want["gradients"] or name.endswith("layer_scalar")  # a buffer of gemma4 that multiplies
         assert known or not any(got[name]), f"{case}: {name}, which only chooses, has a gradient"
-    print(f"{case}: {len(want['gradients'])} gradients, off by {worst:.1g} at most")
+    print(f"{case}: {len(want['gradients'])} gradients, off by {worst[0]:.1g} at most ({worst[1]})")
 
 
 os.makedirs(work, exist_ok=True)

@@ -85,7 +85,7 @@ def check(hadal, folder):
         run(hadal, "run", folder, "--interpret", "--tokens", listed, "--logits", out + "/logits.npy")
         forward = apart(logits.detach(), read_npy(out + "/logits.npy"))
         path = os.path.join(folder, "gradients.safetensors")
-        targets = tokens.roll(-1).to(torch.int32)
+        targets = tokens.roll(-1).to(torch.int32) % logits.shape[-1]  # which may lack the padding of a vocabulary
         targets[-1] = -1
         if not os.path.exists(path):
             path = out + "/gradients.safetensors"

@@ -7,7 +7,7 @@
 #   region. The sanitizer does not know OpenMP's own synchronisation, and needs not to: what orders the threads of a call
 #   are atomics of the runtime (runtime/run.c: crew).
 # 2 Exchanges between ranks that are threads, and the calls of a divided model.
-# 3 A compiled model: sessions in threads of their own on one weights object.
+# 3 Compiled models: sessions in threads of their own on one weights object, and gradients.
 set -eu
 hadal=$1 source=$2 out=$3
 mkdir -p "$out"
@@ -35,4 +35,7 @@ done
     --march native --emit=obj,header,weights -o "$out/jargon"
 $tsan "$source/examples/threads/sessions.c" "$out/jargon.o" "$out/runtime/"*.o -o "$out/sessions" -lm -pthread
 "$out/sessions" "$out/jargon.weights" 8
+"$hadal" compile "$source/tests/golden/attnres-block" --gradients --march native --emit=obj,header -o "$out/attnres" -q
+$tsan "$source/tests/tsan/gradients.c" "$out/attnres.o" "$out/runtime/"*.o -o "$out/gradients" -lm -pthread
+"$out/gradients"
 wait $comm || { cat "$out/test_comm.log"; exit 1; }
