@@ -1,7 +1,7 @@
 /* Kernels with a state of fixed size alone: the delta rule and the short convolution. For one token
  * it measures the rate at which the state (and what else is as large) is read and written, beside a
  * plain read of memory; for more tokens the rate of multiply-adds, beside the machine's, where a
- * token and head count as 7 n m FLOPs. Limits are measured in the same rounds, and work is shared
+ * token and head count as 7 n m FLOPs, and its gradients as three times that. Limits are measured in the same rounds, and work is shared
  * among threads as by the runtime. Each call of one token uses the next of several states, as
  * layers of a model do.
  *
@@ -18,6 +18,7 @@ typedef struct shape {
     int64_t decays;
 } shape;
 
+#define GRADIENTS "delta_rule_grad" /* of all operands */
 static const shape shapes[] = {
     {"delta_rule", 1, 32, 32, 128, 128, 128},   {"delta_rule", 512, 32, 32, 128, 128, 128},
     {"delta_rule", 1, 32, 16, 128, 128, 1},     {"delta_rule", 512, 32, 16, 128, 128, 1},
@@ -25,8 +26,10 @@ static const shape shapes[] = {
     {"delta_rule", 512, 16, 16, 256, 256, 256}, {"short_conv", 1, 1, 1, 4, 12288, 0},
     {"short_conv", 512, 1, 1, 4, 12288, 0},     {"delta_rule", 1, 2, 2, 16, 16, 16},
     {"delta_rule", 16, 2, 2, 16, 16, 16}, /* goals.py --quick runs this line and the next */
+    {GRADIENTS, 512, 32, 32, 128, 128, 128},    {GRADIENTS, 512, 1, 1, 128, 128, 128},
+    {GRADIENTS, 512, 8, 1, 128, 16, 1},
 };
-enum { SHAPES = sizeof shapes / sizeof *shapes, MOST_OPERANDS = 8 };
+enum { SHAPES = sizeof shapes / sizeof *shapes, MOST_OPERANDS = 12 };
 
 typedef struct problem {
     kernel_runs k;
@@ -37,7 +40,34 @@ typedef struct problem {
     float *operand[MOST_OPERANDS]; /* in the order of the kernel's operands; NULL: the state */
 } problem;
 
+static bool is_gradients(const shape *s) {
+    return !strcmp(s->op, GRADIENTS);
+}
+
 /* ---- the kernel ------------------------------------------------------------------------------ */
+static const char *gradients_text(hd_arena *a, const shape *s, const char *head) {
+    static const char *const of[] = {"q", "k", "v", "decay", "beta"};
+    const char *keys = hd_printf(a, "f32[T, %ld, %ld]", s->groups, s->n),
+               *values = hd_printf(a, "f32[T, %ld, %ld]", s->heads, s->m),
+               *decays = hd_printf(a, "f32[T, %ld, %ld]", s->heads, s->decays),
+               *beta = hd_printf(a, "f32[T, %ld]", s->heads);
+    const char *const types[] = {keys, keys, values, decays, beta};
+    hd_text t;
+    hd_text_init(&t, a);
+    hd_text_f(&t,
+              "hir 1 kernel @b\nfunc(%%q: %s, %%k: %s, %%v: %s, %%d: %s, %%b: %s, %%dy: %s) {\n",
+              keys, keys, values, decays, beta, values);
+    hd_text_f(&t, "  %%0, %%1, %%2, %%3, %%4 = %s : %s, %s, %s, %s, %s {\n", head, keys, keys,
+              values, decays, beta);
+    for (int i = 0; i < 5; i++)
+        hd_text_f(&t,
+                  "    %%g%d = delta_rule_grad %%q, %%k, %%v, %%d, %%b, %%dy {of = \"%s\", scale = "
+                  "0.1} : %s\n",
+                  i, of[i], types[i]);
+    hd_text_add(&t, "    yield %g0, %g1, %g2, %g3, %g4\n  }\n}\n");
+    return t.at;
+}
+
 static const char *kernel_text(hd_arena *a, const shape *s, const char *dtype) {
     static const char head[] =
         "kernel.sequence {name = \"s\", rows = \"all\", split_decode = \"channels\", "
@@ -50,6 +80,7 @@ static const char *kernel_text(hd_arena *a, const shape *s, const char *dtype) {
             "  %%y = %s : f32[T, %ld] {\n"
             "    %%1 = short_conv %%x, @w, _, $s : f32[T, %ld]\n    yield %%1\n  }\n}\n",
             s->m, s->n, dtype, s->n - 1, s->m, s->m, head, s->m, s->m);
+    if (is_gradients(s)) return gradients_text(a, s, head);
     const char *decay =
         s->decays ? hd_printf(a, ", %%d: f32[T, %ld, %ld]", s->heads, s->decays) : "";
     return hd_printf(
@@ -93,6 +124,7 @@ static void open_problem(void *problem_at, int shape_at, const hcg_level *level,
         hir_parse(b->arena, &b->diags, "bench", kernel_text(b->arena, &s, hir_dtype_name(dtype)));
     if (b->m) p->kernel = b->m->first;
     kernel_compile(b, HIR_KERNEL_SEQUENCE, p->kernel, s.t == 1, level, &p->k.c);
+    if (is_gradients(&s)) kernel_share(&p->k, p->kernel, kernel_ranges(s.t));
     uint64_t seed = 1;
     for (size_t i = 0; i < p->k.c.k.operands.n; i++) {
         const hir_ref r = p->k.c.k.operands.at[i];
@@ -129,7 +161,7 @@ static void print_problem(const void *problem_at, const machine *m) {
     const shape *s = &p->s;
     const double t = median(&p->k.seconds);
     const bool conv = !strcmp(s->op, "short_conv");
-    double flops = (conv ? 2.0 : 7.0) * (double)(s->t * s->heads * s->n * s->m) / t;
+    double flops = (conv ? 2.0 : is_gradients(s) ? 21.0 : 7.0) * (double)(s->t * s->heads * s->n * s->m) / t;
     double bytes = 2.0 * (double)p->state_bytes;
     if (conv) bytes += 4.0 * (double)(s->n * s->m) + 8.0 * (double)(s->t * s->m);
     printf("%s T=%-3ld H=%-2ld G=%-2ld n=%-3ld m=%-5ld d=%-3ld %9.1f us", s->op, s->t, s->heads,

@@ -11,7 +11,12 @@
  * and S makes a step: what is summed over rows stays in registers; what is summed over value
  * channels is kept for each row, summed over lanes for as many rows as a vector has lanes at once,
  * and added to dq, dk and ddecay, block by block and head by head of those that share q and k.
- * Columns of the kernel are the heads of q and k, so that one thread has all that is added.
+ *
+ * Columns of the kernel are parts of the heads of q and k. A part is some of the UNIT value channels
+ * of the heads that share one, and heads of q and k are cut into several where they are fewer than
+ * PARTS: the shape alone says into how many, so that results do not depend on the number of threads.
+ * The first part adds up dq, dk, ddecay and dbeta in the results, each other one in memory that
+ * threads share, and the thread that finishes the last part adds those, in the order of the parts.
  *
  * The states are made forward, and used backward. Of a sequence of any length those before each
  * CHUNK-th token are kept, in memory of the call (hrt_frame.shared); the states of a chunk are made
@@ -21,18 +26,26 @@
  * ones cost more memory. For 512 tokens of 4 heads of 128 x 128 with decays of rows, one thread of
  * an Emerald Rapids took 9.3 ms; with blocks of half the width 12.
  */
-#include "codegen/gradient/gradient.h"
+#include "codegen/attention/attention_tile.h"
+#include "codegen/gradient/attention_parts.h"
+#include "codegen/gradient/attention_queries.h"
 
-enum { CHUNK = 16, MOST_VECTORS = 4 };
+enum { CHUNK = 16, MOST_VECTORS = 4, PARTS = 16, UNIT = 64 };
+
+/* What is summed over the value channels of the heads that share q and k: a row of each for a token
+ * and a head of q and k. */
+enum sum { SUM_Q, SUM_K, SUM_DECAY, SUM_BETA, SUMS };
 
 typedef struct delta {
     LLVMValueRef q, k, v, decay, beta, dy; /* decay, beta NULL: 1 */
-    hcg_gradient_result dq, dk, dv, ddecay, dbeta;
+    LLVMValueRef dv;
+    hcg_gathered sums[SUMS]; /* of the present part */
     int64_t heads, groups, n, m;
     int64_t decays; /* of a head: n, or 1 for all rows, or 0: none */
     double scale;
     bool additive;        /* e is v: S does not change it */
     LLVMValueRef borders; /* S before each chunk: f32 [chunks][heads][n][m] */
+    LLVMValueRef others;  /* sums of parts but the first: f32 [groups][parts - 1][T of each sum] */
     /* Of a block, with its vectors side by side, in scratch: */
     LLVMValueRef states;  /* S before each token of a chunk, [CHUNK][n][vectors] */
     LLVMValueRef changes; /* e of each, [CHUNK][vectors] */
@@ -70,6 +83,14 @@ static LLVMValueRef decay_row(hcg_emit *e, const block *b, LLVMValueRef base, LL
 
 static LLVMValueRef beta_at(hcg_emit *e, const block *b, LLVMValueRef base, LLVMValueRef t) {
     return row_of(e, base, t, b->a->heads, b->head, 1);
+}
+
+/* Element 0 of what heads have of a sum; `of` elements each. */
+static LLVMValueRef sum_at(hcg_emit *e, const block *b, enum sum sum, LLVMValueRef t, int64_t of) {
+    LLVMValueRef row = hcg_gathered_at(e, &b->a->sums[sum], t);
+    const int64_t each = b->a->heads / b->a->groups;
+    LLVMValueRef head = hcg_sub(e, b->head, hcg_mul_const(e, b->group, each));
+    return floats_at(e, row, hcg_mul_const(e, head, of));
 }
 
 /* x[i] in all lanes */
@@ -280,16 +301,16 @@ static void add_at(hcg_emit *e, LLVMValueRef at, LLVMValueRef x, LLVMValueRef va
 static void give_rows(hcg_emit *e, const block *b, LLVMValueRef t, LLVMValueRef i,
                       LLVMValueRef valid, LLVMValueRef product) {
     const delta *a = b->a;
-    if (a->dq.at) {
+    if (a->sums[SUM_Q].result) {
         LLVMValueRef k = floats_at(e, key_row(e, b, a->k, t), i), dq;
         dq = hcg_fma(e, hcg_load(e, HIR_F32, k, valid), product, sum_rows(e, a, OF_Q, i));
         if (a->scale != 1) dq = hcg_fmul(e, dq, hcg_splat(e, a->scale));
-        add_at(e, floats_at(e, key_row(e, b, a->dq.at, t), i), dq, valid);
+        add_at(e, floats_at(e, sum_at(e, b, SUM_Q, t, 0), i), dq, valid);
     }
-    if (a->dk.at)
-        add_at(e, floats_at(e, key_row(e, b, a->dk.at, t), i), sum_rows(e, a, OF_K, i), valid);
-    if (a->ddecay.at && a->decays > 1)
-        add_at(e, floats_at(e, decay_row(e, b, a->ddecay.at, t), i), sum_rows(e, a, OF_DECAY, i),
+    if (a->sums[SUM_K].result)
+        add_at(e, floats_at(e, sum_at(e, b, SUM_K, t, 0), i), sum_rows(e, a, OF_K, i), valid);
+    if (a->sums[SUM_DECAY].result && a->decays > 1)
+        add_at(e, floats_at(e, sum_at(e, b, SUM_DECAY, t, a->n), i), sum_rows(e, a, OF_DECAY, i),
                valid);
 }
 
@@ -353,16 +374,17 @@ static void keep_row(hcg_emit *e, const block *b, LLVMValueRef i, LLVMValueRef d
                      LLVMValueRef s_dy, LLVMValueRef r_change, LLVMValueRef s_de,
                      LLVMValueRef r_s) {
     const delta *a = b->a;
-    if (a->dq.at) {
+    if (a->sums[SUM_Q].result) {
         if (decay) s_dy = hcg_fmul(e, s_dy, decay);
         hcg_store(e, row_sum_at(e, a, OF_Q, i), s_dy, NULL);
     }
-    if (a->dk.at) {
+    if (a->sums[SUM_K].result) {
         if (decay && !a->additive) s_de = hcg_fmul(e, s_de, decay);
         if (!a->additive) r_change = hcg_fsub(e, r_change, s_de);
         hcg_store(e, row_sum_at(e, a, OF_K, i), r_change, NULL);
     }
-    if (a->ddecay.at && a->decays > 1) hcg_store(e, row_sum_at(e, a, OF_DECAY, i), r_s, NULL);
+    if (a->sums[SUM_DECAY].result && a->decays > 1)
+        hcg_store(e, row_sum_at(e, a, OF_DECAY, i), r_s, NULL);
 }
 
 /* One row: R becomes that of the next token, which adds to its c. Returns the row's part of the
@@ -377,11 +399,11 @@ static LLVMValueRef step_row(hcg_emit *e, const block *b, const step *p, LLVMVal
     for (unsigned v = 0; v < b->vectors; v++) {
         LLVMValueRef at = own_at(e, b, a->r, i, v), r = hcg_load(e, HIR_F32, at, NULL);
         LLVMValueRef s = hcg_load(e, HIR_F32, own_at(e, b, p->s, i, v), NULL);
-        if (a->dq.at) s_dy = hcg_fma(e, s, p->dy[v], s_dy);
-        if (a->dk.at) r_change = hcg_fma(e, r, p->change[v], r_change);
-        if (a->dk.at && !a->additive) s_de = hcg_fma(e, s, p->de[v], s_de);
+        if (a->sums[SUM_Q].result) s_dy = hcg_fma(e, s, p->dy[v], s_dy);
+        if (a->sums[SUM_K].result) r_change = hcg_fma(e, r, p->change[v], r_change);
+        if (a->sums[SUM_K].result && !a->additive) s_de = hcg_fma(e, s, p->de[v], s_de);
         if (!a->additive) r = hcg_fma(e, minus_k, p->de[v], r);
-        if (a->ddecay.at) r_s = hcg_fma(e, r, s, r_s);
+        if (a->sums[SUM_DECAY].result) r_s = hcg_fma(e, r, s, r_s);
         if (decay) r = hcg_fmul(e, r, decay);
         r = hcg_fma(e, next_q, p->next_dy[v], r);
         c[v] = hcg_fma(e, next_k, r, c[v]);
@@ -420,18 +442,22 @@ static void go_back(hcg_emit *e, const block *b, LLVMValueRef t, LLVMValueRef pl
         p.change[v] = hcg_load(e, HIR_F32, own_at(e, b, a->changes, place, v), NULL);
         p.de[v] = c[v];
     }
-    if (a->dbeta.at) add_number(e, beta_at(e, b, a->dbeta.at, t), dot(e, b, c, p.change));
+    if (a->sums[SUM_BETA].result)
+        add_number(e, sum_at(e, b, SUM_BETA, t, 1), dot(e, b, c, p.change));
     times_beta(e, b, t, p.change);
     times_beta(e, b, t, p.de);
-    for (unsigned v = 0; a->dv.at && v < b->vectors; v++)
-        hcg_store(e, value_at(e, b, a->dv.at, t, v), p.de[v], lanes_of(b, v));
+    for (unsigned v = 0; a->dv && v < b->vectors; v++)
+        hcg_store(e, value_at(e, b, a->dv, t, v), p.de[v], lanes_of(b, v));
     load_values(e, b, a->dy, t, p.dy);
     load_values(e, b, a->dy, p.next, p.next_dy);
     decay = step_rows(e, b, &p, c);
-    if (a->ddecay.at && a->decays == 1)
-        add_number(e, decay_row(e, b, a->ddecay.at, t), hcg_sum_lanes(e, decay));
-    LLVMValueRef product = a->dq.at ? hcg_splat_value(e, dot(e, b, p.change, p.dy)) : NULL;
-    if (a->dq.at || a->dk.at || (a->ddecay.at && a->decays > 1)) give_all_rows(e, b, t, product);
+    if (a->sums[SUM_DECAY].result && a->decays == 1)
+        add_number(e, sum_at(e, b, SUM_DECAY, t, 1), hcg_sum_lanes(e, decay));
+    LLVMValueRef product =
+        a->sums[SUM_Q].result ? hcg_splat_value(e, dot(e, b, p.change, p.dy)) : NULL;
+    if (a->sums[SUM_Q].result || a->sums[SUM_K].result ||
+        (a->sums[SUM_DECAY].result && a->decays > 1))
+        give_all_rows(e, b, t, product);
 }
 
 /* ---- chunks ---------------------------------------------------------------------------------- */
@@ -476,10 +502,11 @@ static unsigned block_vectors(const hcg_emit *e) {
     return e->level->registers >= 32 ? MOST_VECTORS : MOST_VECTORS / 2;
 }
 
-/* Blocks of `vectors` from channel `from` on; returns where the rest begins. */
-static LLVMValueRef emit_blocks(hcg_emit *e, block b, LLVMValueRef from, unsigned vectors) {
+/* Blocks of `vectors` in channels from .. to - 1; returns where the rest begins. */
+static LLVMValueRef emit_blocks(hcg_emit *e, block b, LLVMValueRef from, LLVMValueRef to,
+                                unsigned vectors) {
     const int64_t width = (int64_t)vectors * e->level->lanes;
-    LLVMValueRef end = hcg_i64(e, b.a->m - (width - 1));
+    LLVMValueRef end = hcg_sub(e, to, hcg_i64(e, width - 1));
     hcg_loop l = hcg_loop_begin(e, from, end, hcg_i64(e, width), "block", 0, NULL);
     b.channel = l.index, b.vectors = vectors;
     emit_block(e, &b);
@@ -487,45 +514,127 @@ static LLVMValueRef emit_blocks(hcg_emit *e, block b, LLVMValueRef from, unsigne
     return l.index;
 }
 
-static void emit_head(hcg_emit *e, const delta *a, LLVMValueRef head, LLVMValueRef group) {
-    const int64_t lanes = e->level->lanes, rest = a->m % lanes, most = block_vectors(e);
-    block b = {.a = a, .head = head, .group = group};
-    LLVMValueRef from = hcg_i64(e, 0);
-    if (a->m >= lanes * most) from = emit_blocks(e, b, from, (unsigned)most);
-    if (a->m % (lanes * most) >= lanes) (void)emit_blocks(e, b, from, 1);
+/* Channels from .. to - 1 of a head: UNIT, or what is left of m. */
+static void emit_unit(hcg_emit *e, block b, LLVMValueRef from, LLVMValueRef to) {
+    const int64_t lanes = e->level->lanes, wide = lanes * block_vectors(e), m = b.a->m;
+    const int64_t left = m % UNIT, rest = left % lanes;
+    if (m >= wide) from = emit_blocks(e, b, from, to, block_vectors(e));
+    if (left % wide >= lanes || (m >= UNIT && UNIT % wide >= lanes))
+        from = emit_blocks(e, b, from, to, 1);
     if (!rest) return;
-    b.channel = hcg_i64(e, a->m - rest), b.vectors = 1, b.valid = hcg_i64(e, rest);
+    hcg_loop l = hcg_loop_begin(e, from, to, hcg_i64(e, lanes), "rest", 0, NULL);
+    b.channel = l.index, b.vectors = 1, b.valid = hcg_i64(e, rest);
     emit_block(e, &b);
-}
-
-/* Zeros where a group's heads and blocks add. */
-static void clear(hcg_emit *e, const hcg_gradient_result *y, LLVMValueRef head, int64_t heads,
-                  int64_t n) {
-    const int64_t lanes = e->level->lanes, whole = n / lanes * lanes;
-    if (!y->at) return;
-    hcg_loop l = hcg_loop_begin(e, e->r0, e->r1, hcg_i64(e, 1), "clear", 0, NULL);
-    LLVMValueRef row = row_of(e, y->at, l.index, heads, head, n);
-    hcg_loop v =
-        hcg_loop_begin(e, hcg_i64(e, 0), hcg_i64(e, whole), hcg_i64(e, lanes), "vector", 0, NULL);
-    hcg_store(e, floats_at(e, row, v.index), hcg_splat(e, 0), NULL);
-    hcg_loop_end(e, &v, NULL);
-    if (whole < n)
-        hcg_store(e, floats_at(e, row, hcg_i64(e, whole)), hcg_splat(e, 0), hcg_i64(e, n - whole));
     hcg_loop_end(e, &l, NULL);
 }
 
-static void emit_groups(hcg_emit *e, const delta *a) {
-    const int64_t each = a->heads / a->groups;
-    hcg_loop l = hcg_loop_begin(e, e->c0, e->c1, hcg_i64(e, 1), "group", 0, NULL);
-    LLVMValueRef first = hcg_mul_const(e, l.index, each);
-    clear(e, &a->dq, l.index, a->groups, a->n);
-    clear(e, &a->dk, l.index, a->groups, a->n);
-    hcg_loop head = hcg_loop_begin(e, first, hcg_add(e, first, hcg_i64(e, each)), hcg_i64(e, 1),
-                                   "head", 0, NULL);
-    clear(e, &a->ddecay, head.index, a->heads, a->decays);
-    clear(e, &a->dbeta, head.index, a->heads, 1);
-    emit_head(e, a, head.index, l.index);
-    hcg_loop_end(e, &head, NULL);
+/* ---- parts ----------------------------------------------------------------------------------- */
+static int64_t units_of(int64_t heads, int64_t groups, int64_t m) {
+    return heads / groups * ((m + UNIT - 1) / UNIT);
+}
+
+static int64_t parts_of(int64_t heads, int64_t groups, int64_t m) {
+    const int64_t units = units_of(heads, groups, m), wanted = (PARTS + groups - 1) / groups;
+    return wanted < units ? wanted : units;
+}
+
+/* Floats of all sums of a head of q and k for a token. */
+static int64_t sum_floats(int64_t heads, int64_t groups, int64_t n, int64_t decays) {
+    return 2 * n + heads / groups * (decays + 1);
+}
+
+static hcg_gathered in_results(hcg_emit *e, const delta *a, const hcg_gathered *g,
+                               LLVMValueRef group) {
+    hcg_gathered sum = *g;
+    if (!g->result) return sum;
+    sum.at = floats_at(e, g->result, hcg_mul_const(e, group, g->n));
+    sum.stride = hcg_i64(e, a->groups * g->n);
+    return sum;
+}
+
+/* The sums of a part, which is not the first. */
+static void find_others(hcg_emit *e, const delta *a, LLVMValueRef group, LLVMValueRef part,
+                        hcg_gathered *sums) {
+    const int64_t parts = parts_of(a->heads, a->groups, a->m);
+    LLVMValueRef number = hcg_add(e, hcg_mul_const(e, group, parts - 1), part);
+    LLVMValueRef each = hcg_mul_const(e, e->r1, sum_floats(a->heads, a->groups, a->n, a->decays));
+    number = hcg_sub(e, number, hcg_i64(e, 1));
+    LLVMValueRef at = floats_at(e, a->others, hcg_mul(e, number, each));
+    for (int i = 0; i < SUMS; i++) {
+        sums[i] = a->sums[i];
+        sums[i].at = at, sums[i].stride = hcg_i64(e, sums[i].n);
+        at = floats_at(e, at, hcg_mul_const(e, e->r1, sums[i].n));
+    }
+}
+
+/* Where the part adds: zeros. */
+static void begin_sums(hcg_emit *e, delta *a, LLVMValueRef group, LLVMValueRef part) {
+    const int64_t parts = parts_of(a->heads, a->groups, a->m);
+    hcg_gathered others[SUMS];
+    find_others(e, a, group, part, others);
+    LLVMValueRef first = LLVMBuildICmp(e->b, LLVMIntEQ, part, hcg_i64(e, 0), "first");
+    for (int i = 0; i < SUMS; i++) {
+        hcg_gathered *g = &a->sums[i];
+        *g = in_results(e, a, g, group);
+        if (!g->result) continue;
+        if (parts > 1) {
+            g->at = LLVMBuildSelect(e->b, first, g->at, others[i].at, "");
+            g->stride = LLVMBuildSelect(e->b, first, g->stride, others[i].stride, "");
+        }
+        hcg_loop l = hcg_loop_begin(e, e->r0, e->r1, hcg_i64(e, 1), "clear", 0, NULL);
+        hcg_zero_row(e, hcg_gathered_at(e, g, l.index), g->n);
+        hcg_loop_end(e, &l, NULL);
+    }
+}
+
+static void merge_parts(hcg_emit *e, const delta *a, LLVMValueRef group) {
+    LLVMValueRef one = hcg_i64(e, 1);
+    LLVMValueRef parts = hcg_i64(e, parts_of(a->heads, a->groups, a->m));
+    const hcg_arrival last = hcg_arrive(e, group, parts, one);
+    hcg_loop part = hcg_loop_begin(e, one, parts, one, "part", 0, NULL);
+    hcg_gathered others[SUMS];
+    find_others(e, a, group, part.index, others);
+    for (int i = 0; i < SUMS; i++) {
+        const hcg_gathered sum = in_results(e, a, &a->sums[i], group);
+        if (!sum.result) continue;
+        hcg_loop l = hcg_loop_begin(e, e->r0, e->r1, one, "merge", 0, NULL);
+        hcg_add_row(e, hcg_gathered_at(e, &others[i], l.index), hcg_gathered_at(e, &sum, l.index),
+                    sum.n);
+        hcg_loop_end(e, &l, NULL);
+    }
+    hcg_loop_end(e, &part, NULL);
+    hcg_arrive_end(e, &last);
+}
+
+/* Unit u of a head of q and k is number u mod U of head u div U of those that share it. */
+static void emit_units(hcg_emit *e, const delta *a, LLVMValueRef group, LLVMValueRef part) {
+    const int64_t of_head = (a->m + UNIT - 1) / UNIT, each = a->heads / a->groups;
+    const int64_t parts = parts_of(a->heads, a->groups, a->m);
+    LLVMValueRef units = hcg_i64(e, units_of(a->heads, a->groups, a->m)), bound[2];
+    for (int i = 0; i < 2; i++) {
+        bound[i] = hcg_mul(e, hcg_add(e, part, hcg_i64(e, i)), units);
+        bound[i] = LLVMBuildUDiv(e->b, bound[i], hcg_i64(e, parts), "");
+    }
+    hcg_loop l = hcg_loop_begin(e, bound[0], bound[1], hcg_i64(e, 1), "unit", 0, NULL);
+    LLVMValueRef head = LLVMBuildUDiv(e->b, l.index, hcg_i64(e, of_head), "head");
+    LLVMValueRef from = hcg_sub(e, l.index, hcg_mul_const(e, head, of_head));
+    from = hcg_mul_const(e, from, UNIT);
+    LLVMValueRef to = hcg_smaller(e, hcg_add(e, from, hcg_i64(e, UNIT)), hcg_i64(e, a->m));
+    const block b = {
+        .a = a, .head = hcg_add(e, hcg_mul_const(e, group, each), head), .group = group};
+    emit_unit(e, b, from, to);
+    hcg_loop_end(e, &l, NULL);
+}
+
+static void emit_columns(hcg_emit *e, const delta *all) {
+    const int64_t parts = parts_of(all->heads, all->groups, all->m);
+    hcg_loop l = hcg_loop_begin(e, e->c0, e->c1, hcg_i64(e, 1), "column", 0, NULL);
+    LLVMValueRef group = LLVMBuildUDiv(e->b, l.index, hcg_i64(e, parts), "group");
+    LLVMValueRef part = LLVMBuildURem(e->b, l.index, hcg_i64(e, parts), "part");
+    delta a = *all;
+    begin_sums(e, &a, group, part);
+    emit_units(e, &a, group, part);
+    if (parts > 1) merge_parts(e, all, group);
     hcg_loop_end(e, &l, NULL);
 }
 
@@ -534,11 +643,11 @@ static void take_operands(hcg_emit *e, const hcg_kernel *k, const hir_op *op, de
     LLVMValueRef *const operands[] = {&a->q, &a->k, &a->v, &a->decay, &a->beta, &a->dy};
     for (uint32_t i = 0; i < 6; i++)
         *operands[i] = hcg_gradient_operand(e, k, op, i);
-    a->dq = hcg_take_gradient(e, k, "q");
-    a->dk = hcg_take_gradient(e, k, "k");
-    a->dv = hcg_take_gradient(e, k, "v");
-    a->ddecay = hcg_take_gradient(e, k, "decay");
-    a->dbeta = hcg_take_gradient(e, k, "beta");
+    static const char *const names[] = {"q", "k", "decay", "beta"};
+    const int64_t each = a->heads / a->groups, n[] = {a->n, a->n, each * a->decays, each};
+    for (int i = 0; i < SUMS; i++)
+        a->sums[i] = (hcg_gathered){.result = hcg_take_gradient(e, k, names[i]).at, .n = n[i]};
+    a->dv = hcg_take_gradient(e, k, "v").at;
 }
 
 static void make_scratch(hcg_emit *e, delta *a) {
@@ -563,21 +672,31 @@ static bool emit_delta_rule_grad(hcg_emit *e, const hcg_kernel *k) {
     if (e->diags->errors != errors) return false;
     make_scratch(e, &a);
     a.borders = hcg_frame_ranges(e);
+    LLVMValueRef chunks = hcg_divide_up(e, e->r1, hcg_i64(e, CHUNK));
+    a.others = floats_at(e, a.borders, hcg_mul_const(e, chunks, a.heads * a.n * a.m));
     hcg_at_op(e, id);
-    emit_groups(e, &a);
+    emit_columns(e, &a);
     return true;
 }
 
 static int64_t columns(const hir_module *m, hir_id kernel) {
-    return hir_arg_type(m, hir_form_op(m, kernel), 0).dim[1];
+    const hir_id id = hir_form_op(m, kernel);
+    const int64_t groups = hir_arg_type(m, id, 0).dim[1];
+    const hir_type v = hir_arg_type(m, id, 2);
+    return groups * parts_of(v.dim[1], groups, v.dim[2]);
 }
 
-/* The states at borders. */
+/* The states at borders, and the sums of parts but the first. */
 static void count_shared(const hir_module *m, hir_id kernel, uint64_t *counters, uint64_t *range) {
     const hir_id id = hir_form_op(m, kernel);
     const hir_type q = hir_arg_type(m, id, 0), v = hir_arg_type(m, id, 2);
-    *counters = 0;
-    *range = (uint64_t)(HRT_KEYS / CHUNK * v.dim[1] * q.dim[2] * v.dim[2]) * 4;
+    const int64_t groups = q.dim[1], heads = v.dim[1], parts = parts_of(heads, groups, v.dim[2]);
+    const bool decays = hir_op_at(m, id)->args[3].kind != HIR_REF_NONE;
+    const int64_t of_token =
+        sum_floats(heads, groups, q.dim[2], decays ? hir_arg_type(m, id, 3).dim[2] : 0);
+    *counters = parts > 1 ? (uint64_t)groups * HCG_COUNTER_BYTES : 0;
+    *range = (uint64_t)(HRT_KEYS / CHUNK * heads * q.dim[2] * v.dim[2]) * 4;
+    *range += (uint64_t)(HRT_KEYS * groups * (parts - 1) * of_token) * 4;
 }
 
 const hcg_form hcg_form_delta_rule_grad = {
