@@ -110,7 +110,8 @@ static void *operand_at(machine *x, hrt_operand o) {
     case HRT_LOCAL:
     case HRT_KEPT:
     case HRT_TARGETS:
-    case HRT_LOSSES:            /* of no call of forward */
+    case HRT_LOSSES:
+    case HRT_TILE:              /* of no call of forward */
     case HRT_LOCAL_KEPT: break; /* of divided models, which are counted by what crosses */
     }
     return NULL;
@@ -225,7 +226,8 @@ static void compile(hir_module *m, bool depth, hir_dtype storage) {
     for (const hir_pass_id *id = hir_pipeline(); *id != HIR_PASS_COUNT; id++)
         if (depth || hir_pass(*id)->stage_out != HIR_STAGE_DEPTH) passes[n++] = *id;
     hir_run run = {.passes = passes, .n_passes = n, .stop_after = HIR_PASS_COUNT};
-    const hir_compile_options options = {.bank_dtype = storage, .phase1_dtype = storage, .chunk = 512};
+    const hir_compile_options options = {
+        .bank_dtype = storage, .phase1_dtype = storage, .chunk = 512};
     cr_assert(hir_run_passes(m, &run, &options, NULL, &diags));
 }
 

@@ -139,8 +139,10 @@ static const hrt_tensor_info t_outputs[] = {
     {"grad.e", "f32[7]", 4 * WORDS, 0, 0},
     {"grad.w", "f32[3, 7]", 4 * COLUMNS *WORDS, E_BYTES, 0},
 };
-static const hrt_parameter t_parameters[] = {{"e", "f32[7]", 0, WORDS},
-                                             {"w", "f32[3, 7]", E_BYTES, COLUMNS *WORDS}};
+static const hrt_parameter t_parameters[] = {
+    {.name = "e", .type = "f32[7]", .elements = WORDS},
+    {.name = "w", .type = "f32[3, 7]", .offset = E_BYTES, .elements = COLUMNS * WORDS},
+};
 static const hrt_packing t_packings[] = {{.from = E_BYTES,
                                           .to = E_BYTES + W_BYTES,
                                           .rows = WORDS,
