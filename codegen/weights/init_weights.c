@@ -1,10 +1,13 @@
-/* Seeded random weights for any module, as a checkpoint: for trying a spec before there is a
- * trained one, for tests and for timing. Sizes are such that activations keep their scale:
+/* Seeded weights for any module as they are before training, in memory or as a checkpoint: to train
+ * from, for trying a spec before there is a trained one, for tests and for timing. Sizes are such
+ * that activations keep their scale:
  *
+ *                              before training   all drawn
  *     matrices                 normal / sqrt(fan in)
- *     gains (rank 1, not bias) 1 + 0.1 normal
- *     all else                 0.1 normal
+ *     gains (rank 1, not bias) 1                 1 + 0.1 normal
+ *     all else                 0                 0.1 normal
  *
+ * where the model does not say how a weight begins; with all drawn it is not asked.
  * Each weight has a random stream of its own, seeded from the seed and its name and generated with
  * integer arithmetic and one correctly rounded square root: every machine writes the same bytes.
  */
@@ -22,12 +25,12 @@ typedef struct distribution {
     double mean, deviation;
 } distribution;
 
-/* Of one tensor. Matrices keep the size of what they multiply, gains are near one, so that a model
- * as written here computes with numbers of ordinary size. docs/formats.md has it for users. */
+/* Of one tensor. docs/formats.md has it for users. */
 static distribution distribution_of(const hir_weight *w, bool draw_all) {
+    const double spread = draw_all ? 0.1 : 0;
     if (w->init != HIR_INIT_RANDOM && !draw_all) return (distribution){hir_init_number(w->init), 0};
-    if (w->type.rank == 1 && !hd_ends_with(w->name, "bias")) return (distribution){1, 0.1};
-    if (w->type.rank < 2) return (distribution){0, 0.1};
+    if (w->type.rank == 1 && !hd_ends_with(w->name, "bias")) return (distribution){1, spread};
+    if (w->type.rank < 2) return (distribution){0, spread};
     const double fan_in = (double)w->type.dim[w->type.rank - 1];
     return (distribution){0, 1 / sqrt(fan_in)};
 }
@@ -55,6 +58,14 @@ static void put_weight(hd_output *o, const hir_weight *w, const hd_tensor *t, ui
             store(block, j, q.mean + q.deviation * hir_random_normal(&r), t->dtype);
         if (!hd_output_write(o, block, (size_t)n * bytes)) return;
     }
+}
+
+void hcg_begin_weight(const hir_weight *part, uint64_t seed, float *out) {
+    hir_random r = hir_random_stream(seed, part->name);
+    const distribution q = distribution_of(part, false);
+    const int64_t n = hir_type_row_elements(part->type);
+    for (int64_t i = 0; i < n; i++)
+        out[i] = (float)(q.mean + q.deviation * hir_random_normal(&r));
 }
 
 bool hcg_init_weights(const hir_module *m, hd_diags *d, uint64_t seed, bool draw_all,

@@ -132,7 +132,7 @@ def main():
         out.mkdir(parents=True, exist_ok=True)
         settings = [word for define in defines.split() for word in ("-D", define)]
         vocab = int(defines.split()[0].split("=")[1])
-        run(hadal, "init-weights", HERE / "heads.hadal", *settings, "-o", out / "w.safetensors", "-q")
+        run(hadal, "init-weights", "--draw-all", HERE / "heads.hadal", *settings, "-o", out / "w.safetensors", "-q")
         run(hadal, "compile", HERE / "heads.hadal", *settings, "-w", out / "w.safetensors", "--loss", "--chunk", CHUNK, "-q", "-o",
             out / name, "--weights-dtype", weights, "--activations", activations)
         lib = Library(out, name, vocab)

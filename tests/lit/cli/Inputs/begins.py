@@ -31,10 +31,9 @@ if len(sys.argv) > 3:
         assert "depth_weights" not in name or all(abs(x - 1 / shape[1]) < 1e-6 for x in v), name
     assert any("depth_weights" in name for name in second)
 else:
-    # docs/formats.md: matrices keep the size of what they multiply, vectors are gains, biases are around 0
-    for name, mean, deviation in (("q", 0, 0), ("o", 1, 0), ("g", 1, 0.1), ("bias", 0, 0.1), ("m", 0, 1 / math.sqrt(3))):
+    # docs/formats.md: before training gains are one and biases zero; drawn for tests they are around that
+    for name, mean, deviation in (("q", 0, 0), ("o", 1, 0), ("g", 1, 0), ("bias", 0, 0), ("m", 0, 1 / math.sqrt(3))):
         assert is_near(first[name][1], mean, deviation), name
     for name, mean, deviation in (("q", 1, 0.1), ("o", 0, 1 / 8), ("g", 1, 0.1), ("bias", 0, 0.1), ("m", 0, 1 / math.sqrt(3))):
         assert is_near(second[name][1], mean, deviation), name
-    for name in ("g", "bias", "m"):
-        assert first[name] == second[name], name
+    assert first["m"] == second["m"]
