@@ -2,14 +2,12 @@
  * gradients may be asked for. */
 #include "api/gradients.h"
 
-#include <dlfcn.h>
 #include <math.h>
 #include <string.h>
-#include <sys/mman.h>
 
 #include "api/data.h"
 #include "api/evaluator.h"
-#include "api/library.h"
+#include "api/trainer.h"
 #include "inspect/by_depth.h"
 
 #define API_FAILED 1
@@ -199,138 +197,17 @@ static bool evaluate(hadal_session *s, const hadal_gradient_options *o, const in
 
 /* ---- a compiled library ---------------------------------------------------------------------- */
 
-typedef struct parameter { /* hadal_parameter of a generated header */
-    const char *name, *type;
-    float *values, *gradient;
-    size_t elements;
-    const char *update;
-} parameter;
-
-#define TRAINER_FUNCTIONS(F)                                                                       \
-    F(trainer_size, size_t, (int64_t max_tokens))                                                  \
-    F(trainer_init, int, (void *memory, size_t size, int64_t max_tokens, void **out))              \
-    F(trainer_parameters, const parameter *, (void *t, size_t *n))                                 \
-    F(trainer_set_threads, int, (void *t, int threads))                                            \
-    F(trainer_set_cpu, int, (void *t, const char *level))                                          \
-    F(trainer_message, const char *, (const void *t))                                              \
-    F(gradients, int,                                                                              \
-      (void *t, const int32_t *tokens, const int32_t *targets, const int64_t *lengths,             \
-       int64_t sequences, double *sum, int64_t *count))                                            \
-    F(strerror, const char *, (int code))
-
-typedef struct trainer {
-    hadal_session *s;
-    const char *path;
-    void *handle, *memory, *at;
-    size_t bytes, n;
-    const parameter *parameters;
-    size_t next; /* where the search for a name begins */
-#define F(name, result, arguments) result(*name) arguments;
-    TRAINER_FUNCTIONS(F)
-#undef F
-} trainer;
-
-static void close_trainer(void *what) {
-    trainer *t = what;
-    if (t->memory) munmap(t->memory, t->bytes);
-    if (t->handle) dlclose(t->handle);
-    t->memory = t->handle = NULL;
-}
-
-static bool need_function(const trainer *t, const char *model, const char *name, void *slot) {
-    void *address = dlsym(t->handle, hd_printf(t->s->arena, "%s_%s", model, name));
-    memcpy(slot, &address, sizeof address);
-    if (address) return true;
-    hd_err(&t->s->diags, HD_E_RUNTIME, HD_NOWHERE, "%s has no function %s_%s", t->path, model, name)
-        ->hint = "hadal compile SPEC --gradients makes a library that has";
-    return false;
-}
-
-static bool is_ok(const trainer *t, int code, const char *what) {
-    if (code == 0) return true;
-    const char *detail = t->at ? t->trainer_message(t->at) : "";
-    hd_diag *e = hd_err(&t->s->diags, HD_E_RUNTIME, HD_NOWHERE, "%s: %s", what, t->strerror(code));
-    if (*detail) e->cause = hd_strdup(t->s->arena, detail);
-    return false;
-}
-
-static bool open_library(trainer *t) {
-    hadal_session *s = t->s;
-    const char *model = api_library_model(s, t->path);
-    if (!model) return false;
-    t->handle = dlopen(t->path, RTLD_NOW | RTLD_LOCAL);
-    if (!t->handle) {
-        hd_err(&s->diags, HD_E_RUNTIME, HD_NOWHERE, "%s cannot be loaded: %s", t->path, dlerror());
-        return false;
-    }
-#define F(name, result, arguments)                                                                 \
-    if (!need_function(t, model, #name, &t->name)) return false;
-    TRAINER_FUNCTIONS(F)
-#undef F
-    return true;
-}
-
-static bool open_trainer(trainer *t, const hadal_gradient_options *o, int64_t n) {
-    hadal_session *s = t->s;
-    if (!open_library(t)) return false;
-    t->bytes = t->trainer_size(n);
-    void *memory = MAP_FAILED;
-    if (t->bytes)
-        memory = mmap(NULL, t->bytes, PROT_READ | PROT_WRITE,
-                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (memory == MAP_FAILED) {
-        hd_err(&s->diags, HD_E_MEMORY, HD_NOWHERE, "no trainer for a sequence of %lld token%s",
-               (long long)n, hd_s((uint64_t)n))
-            ->hint = "--chunk N is the longest sequence";
-        return false;
-    }
-    t->memory = memory;
-    if (!is_ok(t, t->trainer_init(memory, t->bytes, n, &t->at), "trainer")) return false;
-    t->parameters = t->trainer_parameters(t->at, &t->n);
-    if (o->threads && !is_ok(t, t->trainer_set_threads(t->at, o->threads), "threads")) return false;
-    return !o->cpu_level || is_ok(t, t->trainer_set_cpu(t->at, o->cpu_level), o->cpu_level);
-}
-
-/* The first tensor of a weight; those of a stacked one follow it, in one piece. NULL: there is none.
- */
-static const parameter *find_parameter(trainer *t, const hir_weight *w) {
-    const char *name = w->stacked ? hir_part_name(t->s->arena, w, 0) : w->name;
-    for (size_t i = 0; i < t->n; i++) {
-        const size_t at = (t->next + i) % t->n;
-        if (strcmp(t->parameters[at].name, name) != 0) continue;
-        t->next = at + 1;
-        return &t->parameters[at];
-    }
-    return NULL;
-}
-
-static size_t elements_of(const hir_weight *w) {
-    return (size_t)hir_type_row_elements(w->type);
-}
-
-static bool load_parameters(trainer *t) {
-    hadal_session *s = t->s;
-    for (uint32_t i = 0; i < s->graph->weights.n; i++) {
-        const hir_weight *w = &s->graph->weights.at[i];
-        const parameter *p = hir_is_derived(w) || w->unused ? NULL : find_parameter(t, w);
-        if (!p) continue;
-        double *x = hd_alloc(s->arena, elements_of(w), sizeof *x);
-        if (!hcg_weight_source(&s->weights, s->graph, i, x, &s->diags)) return false;
-        for (size_t k = 0; k < elements_of(w); k++)
-            p->values[k] = (float)x[k];
-    }
-    return true;
-}
-
-/* The gradients as the evaluator gives them. */
-static hir_results results_of(trainer *t) {
+/* The gradients as the evaluator gives them; those of a stacked weight follow each other, in one
+ * piece. */
+static hir_results results_of(api_trainer *t) {
     hadal_session *s = t->s;
     hir_results all = {0};
     for (uint32_t i = 0; i < s->graph->weights.n; i++) {
         const hir_weight *w = &s->graph->weights.at[i];
-        const parameter *p = hir_is_derived(w) ? NULL : find_parameter(t, w);
+        const char *name = w->stacked ? hir_part_name(s->arena, w, 0) : w->name;
+        const api_parameter *p = hir_is_derived(w) ? NULL : api_trainer_find(t, name);
         if (!p) continue;
-        const size_t n = elements_of(w);
+        const size_t n = (size_t)hir_type_row_elements(w->type);
         hir_array x = {.name = hd_printf(s->arena, HIR_GRADIENT "%s", w->name),
                        .type = w->type,
                        .n = (int64_t)n,
@@ -344,19 +221,19 @@ static hir_results results_of(trainer *t) {
 
 static bool run_library(hadal_session *s, const hadal_gradient_options *o, const int32_t *tokens,
                         const int32_t *targets, int64_t n, hadal_gradient_result *out) {
-    trainer *t = hd_new(s->arena, trainer);
-    *t = (trainer){.s = s, .path = o->library};
-    hd_arena_defer(s->arena, close_trainer, t);
+    api_trainer *t = hd_new(s->arena, api_trainer);
     double sum = 0;
     *out = (hadal_gradient_result){0};
-    bool ok = open_trainer(t, o, n) && load_parameters(t) &&
-              is_ok(t, t->gradients(t->at, tokens, targets, &n, 1, &sum, &out->count), "gradients");
+    bool ok = api_trainer_open(t, s, o->library, n, o->threads, o->cpu_level) &&
+              api_trainer_load(t) &&
+              api_trainer_ok(t, t->gradients(t->at, tokens, targets, &n, 1, &sum, &out->count),
+                             "gradients");
     if (ok && out->count) out->loss = sum / (double)out->count;
     if (ok && o->path) {
         const hir_results results = results_of(t);
         ok = write_gradients(s, o->path, NULL, &results, n, out);
     }
-    close_trainer(t);
+    api_trainer_close(t);
     return ok;
 }
 
