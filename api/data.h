@@ -20,6 +20,9 @@ struct hadal_data {
 bool api_open_token_tensor(hadal_session *s, const char *name, hd_tensor *out);
 /* Copies tokens `first` .. `first + n - 1`. */
 void api_data_copy(const hadal_data *d, int64_t first, int64_t n, int32_t *out);
+/* The number of ids that the loaded model takes and predicts; 0: it is kernel IR, which does not say.
+ * False, and a diagnostic: it has no loss. */
+bool api_vocabulary(hadal_session *s, int64_t *vocab);
 /* False, and a diagnostic that names the first token outside of 0 .. vocab - 1. */
 bool api_data_check(hadal_session *s, const hadal_data *d, int64_t vocab);
 /* False, and a diagnostic, if `path` is the file of the data. */

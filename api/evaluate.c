@@ -257,12 +257,17 @@ static int64_t vocabulary_of_graph(const hir_module *m) {
     return vocab;
 }
 
-static bool check_data(hadal_session *s, const hadal_data *data) {
+bool api_vocabulary(hadal_session *s, int64_t *vocab) {
     if (!api_need_module(s)) return false;
     hir_module *with_loss = hir_module_clone(s->graph, s->arena);
     if (!hir_add_loss(with_loss, &s->diags)) return false;
-    const int64_t vocab = vocabulary_of_graph(with_loss); /* 0: kernel IR, which does not say */
-    return vocab == 0 || api_data_check(s, data, vocab);
+    *vocab = vocabulary_of_graph(with_loss);
+    return true;
+}
+
+static bool check_data(hadal_session *s, const hadal_data *data) {
+    int64_t vocab;
+    return api_vocabulary(s, &vocab) && (vocab == 0 || api_data_check(s, data, vocab));
 }
 
 static bool evaluate_graph(measurer *m, hadal_evaluation *out) {

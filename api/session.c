@@ -201,10 +201,22 @@ static char *import(hadal_session *s, const char *folder) {
     return hfe_import(s->arena, &s->diags, folder, &options);
 }
 
+/* The graph in a folder that hadal train has made of a spec; NULL: the folder has none. */
+static const char *graph_in(hadal_session *s, const char *folder) {
+    const char *graph = hd_path_join(s->arena, folder, "model.hir");
+    return !hfe_is_folder_model(folder) && hd_exists(graph) ? graph : NULL;
+}
+
+static hir_module *load_folder_graph(hadal_session *s, const char *folder) {
+    s->weights_path = hd_strdup(s->arena, folder);
+    return load_hir(s, graph_in(s, folder));
+}
+
 static hir_module *load_spec(hadal_session *s, const char *path, const char *name) {
     hfe_options options = spec_options(s);
     options.name = name;
     if (!hd_is_directory(path)) return hfe_load_spec(s->arena, &s->diags, path, &options);
+    if (graph_in(s, path)) return load_folder_graph(s, path);
     const char *text = import(s, path);
     if (!text) return NULL;
     s->weights_path = hd_strdup(s->arena, path);

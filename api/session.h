@@ -111,6 +111,7 @@ bool api_filter_takes(const api_filter *f, const char *name); /* a NULL name mat
 /* Opens the weights given, or those of the model folder. False: there are none, or they are bad
  * (with a diagnostic). */
 bool api_add_token_map(hadal_session *s); /* token_map.c */
+bool api_has_token_map(const hadal_session *s); /* has the loaded model such a weight? */
 bool api_need_weights(hadal_session *s);
 /* The first of the open weights that is stored as codes; NULL: all are numbers. */
 const hd_tensor *api_find_codes(const hadal_session *s);

@@ -14,6 +14,10 @@ static const hir_weight *find_map(const hir_module *m) {
     return NULL;
 }
 
+bool api_has_token_map(const hadal_session *s) {
+    return find_map(s->graph) != NULL;
+}
+
 /* Keeps the list sorted by name. */
 static void insert(hd_arena *a, hd_tensors *all, hd_tensor t) {
     hd_push(a, &all->list, t);

@@ -114,19 +114,19 @@ static int options_of(hadal_session *s, const command_line *line, hadal_eval_opt
 
 static int open_data(hadal_session *s, const command_line *line, const hadal_data **data) {
     const char *path = option_get(line, OPTION_DATA);
-    const hadal_tokenizer *t = NULL;
+    prompt text = {0};
     report_step("reading the data");
     if (!hadal_data_is_text(path)) {
         if (option_given(line, OPTION_TOKENIZER) || option_given(line, OPTION_RAW_PROMPT))
             return hadal_fail(s, "usage", "--tokenizer and --raw-prompt are for a text",
                               "the data hold token ids");
-    } else if (find_tokenizer_of_text(s, line, &t)) {
+    } else if (find_tokenizer_of_text(s, line, &text)) {
         return 1;
     }
-    if (!t && option_given(line, OPTION_RAW_PROMPT))
+    if (!text.tokenizer && option_given(line, OPTION_RAW_PROMPT))
         return hadal_fail(s, "usage", "--raw-prompt is for a tokenizer",
                           "the bytes of a text are its tokens where there is none");
-    return hadal_data_open(s, path, t, !option_given(line, OPTION_RAW_PROMPT), data);
+    return hadal_data_open(s, path, text.tokenizer, !option_given(line, OPTION_RAW_PROMPT), data);
 }
 
 /* Makes what the evaluation needs of SPEC: code, or the types of weights alone. */

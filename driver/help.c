@@ -17,6 +17,7 @@ static const struct {
      COMMAND_COUNT},
     {4, "a defect in Hadal: a pass left an illegal module or changed an answer", COMMAND_COUNT},
     {130, "generate was ended by Ctrl-C", COMMAND_GENERATE},
+    {130, "train was ended by Ctrl-C, after a checkpoint", COMMAND_TRAIN},
 };
 
 /* By option: the title of the group that begins with it. */

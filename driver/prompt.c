@@ -113,12 +113,9 @@ static int find_tokenizer(hadal_session *s, const command_line *line, bool neede
     return out->tokenizer ? 0 : 1;
 }
 
-int find_tokenizer_of_text(hadal_session *s, const command_line *line,
-                           const hadal_tokenizer **out) {
-    prompt found = {0};
-    const int failed = find_tokenizer(s, line, false, &found);
-    *out = found.tokenizer;
-    return failed;
+int find_tokenizer_of_text(hadal_session *s, const command_line *line, prompt *out) {
+    *out = (prompt){0};
+    return find_tokenizer(s, line, false, out);
 }
 
 int find_text_model(hadal_session *s, const command_line *line, prompt *out) {

@@ -16,8 +16,8 @@ bool has_prompt(const command_line *line); /* was one given by an option? */
 /* Reads from --tokens, --prompt or --prompt-file, of which at most one may be given, else from
  * standard input. */
 int read_prompt(hadal_session *s, const command_line *line, prompt *out);
-/* The tokenizer of --tokenizer, or that next to the model; NULL: there is none. */
-int find_tokenizer_of_text(hadal_session *s, const command_line *line, const hadal_tokenizer **out);
+/* The tokenizer of --tokenizer, or that next to the model, and its folder; NULL: there is none. */
+int find_tokenizer_of_text(hadal_session *s, const command_line *line, prompt *out);
 /* The tokenizer and its folder for a command that reads texts: an error if there is none. */
 int find_text_model(hadal_session *s, const command_line *line, prompt *out);
 void free_prompt(prompt *p);

@@ -71,6 +71,19 @@ void report_tokens(const char *what) {
     counts_tokens = true;
 }
 
+void report_progress(const char *text) {
+    if (!show_progress || in_text) return;
+    is_shown = true;
+    fprintf(stderr, "\r\033[K%s", text);
+    fflush(stderr);
+}
+
+void report_line(const command_line *line, const char *text) {
+    if (option_given(line, OPTION_QUIET)) return;
+    report_end();
+    fprintf(stderr, "%s\n", text);
+}
+
 void report_end(void) {
     if (!is_shown) return;
     fputs("\r\033[K", stderr);

@@ -9,6 +9,10 @@ void report_start(hadal_session *s,
 void report_step(const char *what); /* ends the last step; --time-passes: prints its time */
 /* The same for a step whose progress is in tokens: shows how many a second, and the time left. */
 void report_tokens(const char *what);
+/* Shows a text in place of the progress line, if there is one. */
+void report_progress(const char *text);
+/* Prints a line to stderr, unless the command is to be quiet, in place of the progress line. */
+void report_line(const command_line *line, const char *text);
 void report_end(void); /* removes the progress line, if one is shown: before anything is printed */
 /* Prints text to standard output, in place of the progress line. Not 0: writing failed. */
 int report_text(const char *text, size_t n);

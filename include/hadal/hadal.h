@@ -78,7 +78,8 @@ HADAL_API int hadal_import(hadal_session *s, const char *folder, const char *out
  * at once. */
 HADAL_API int hadal_check_weights(hadal_session *s);
 /* Writes weights for the loaded module as they are before training, in "f32", "bf16" or "f16": as
- * the model says, and else drawn by the seed (docs/formats.md). hadal_draw_weights draws all. */
+ * the model says; else gains are one, biases zero, and matrices drawn by the seed (docs/formats.md).
+ * hadal_draw_weights draws all. */
 HADAL_API int hadal_init_weights(hadal_session *s, uint64_t seed, const char *dtype,
                                  const char *out_path);
 HADAL_API int hadal_draw_weights(hadal_session *s, uint64_t seed, const char *dtype,
@@ -401,6 +402,62 @@ typedef struct hadal_gradient_result {
 HADAL_API int hadal_gradients(hadal_session *s, const hadal_gradient_options *o,
                               const int32_t *tokens, const int32_t *targets, int64_t n,
                               hadal_gradient_result *out);
+
+/* ---- training -------------------------------------------------------------------------------- */
+typedef struct hadal_train_event { /* after a step */
+    int64_t step, steps;
+    double loss, learning_rate, norm;
+    int evaluated; /* with `eval_loss` */
+    double eval_loss;
+    const char *checkpoint; /* that was written; NULL: none */
+    int64_t tokens;         /* read by this call so far, in so many seconds */
+    double seconds, seconds_left;
+} hadal_train_event;
+/* A run in the folder `run`, as docs/training.md has it. The loaded model has been through
+ * hadal_run_passes with `gradients`, a `chunk` of at least the context, and `optimizer`. It begins with
+ * the weights given, or with such as hadal_init_weights makes; where the folder has a run, it goes on
+ * from its last checkpoint. */
+typedef struct hadal_train_options {
+    size_t struct_size;
+    const char *run;
+    const hadal_data *const *data; /* one sequence of tokens, in this order */
+    size_t n_data;
+    const hadal_data *const *eval_data;
+    size_t n_eval_data;    /* 0: there is none */
+    const char *tokenizer; /* its file or folder, for checkpoints; NULL: none */
+    /* 1: tokens see none of another document. Documents end with a file, and with each token
+     * `document_end` (-1: none). */
+    int separate_documents;
+    int32_t document_end;
+    int64_t context, batch, steps; /* tokens of a window; windows of a step */
+    const char *optimizer;         /* as in hadal_pipeline */
+    const char *schedule;          /* "cosine", "wsd" or "constant" */
+    int64_t warmup;
+    double learning_rate, weight_decay, clip; /* clip 0: gradients are not clipped */
+    int64_t seed;
+    int64_t eval_every, save_every; /* 0: after the last step alone */
+    int64_t keep;                   /* so many checkpoints; 0: all */
+    int threads;                    /* 0: default */
+    const char *cpu_level;          /* NULL: the best that runs here */
+    const char *cc;                 /* as in hadal_target */
+    void (*event)(void *context, const hadal_train_event *event); /* may be NULL */
+    /* Called between steps: a result other than 0 ends the call, after a checkpoint. */
+    int (*interrupted)(void *context);
+    void *context_of_calls;
+} hadal_train_options;
+typedef struct hadal_trained {
+    int64_t begun, step, steps; /* this call began after step `begun` */
+    int finished;               /* the run had been finished before */
+    int interrupted;
+    double loss; /* of the last step of this call */
+    int evaluated;
+    double eval_loss; /* the last one of this call */
+    int64_t parameters, data_tokens;
+    int64_t tokens; /* read by this call */
+    double seconds;
+    const char *checkpoint; /* the last one; NULL: none */
+} hadal_trained;
+HADAL_API int hadal_train(hadal_session *s, const hadal_train_options *o, hadal_trained *out);
 
 /* ---- text ------------------------------------------------------------------------------------ */
 /* The tokenizer of a folder, of a tokenizer.json, or of a tiktoken.model, for the functions of

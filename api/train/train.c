@@ -1,0 +1,438 @@
+/* A run of training (docs/training.md): hadal_train.
+ *
+ * What a step does depends on its number, the options and the parameters alone, so a run that goes on
+ * from a checkpoint takes the steps that it would have taken. The log is cut back to the checkpoint. */
+#include <math.h>
+#include <xxhash.h>
+
+#include "api/train/checkpoint.h"
+#include "api/train/data.h"
+#include "api/train/log.h"
+#include "api/train/record.h"
+#include "api/train/schedule.h"
+#include "codegen/module/module.h"
+#include "codegen/weights/convert.h"
+#include "runtime/detect.h"
+#include "support/clock.h"
+#include "support/scratch.h"
+
+#define API_FAILED 1
+
+typedef struct run {
+    hadal_session *s;
+    const hadal_train_options *o;
+    hadal_trained *out;
+    train_folder folder;
+    train_record record;
+    train_schedule schedule;
+    train_data data, eval_data; /* of evaluations there may be none */
+    train_documents documents;
+    train_order order;
+    train_batch batch, eval_batch;
+    api_trainer *t;
+    train_checkpoints checkpoints;
+    train_log log;
+    double began;
+} run;
+
+/* ---- options --------------------------------------------------------------------------------- */
+
+static bool bad_option(hadal_session *s, const char *what, const char *hint) {
+    hd_err(&s->diags, HD_E_USAGE, HD_NOWHERE, "%s", what)->hint = hint;
+    return false;
+}
+
+static bool check_options(run *r) {
+    const hadal_train_options *o = r->o;
+    hadal_session *s = r->s;
+    r->schedule = (train_schedule){.lr = o->learning_rate, .steps = o->steps, .warmup = o->warmup};
+    if (!o->run) return bad_option(s, "a run has no folder", "-o RUN");
+    if (o->context < 1 || o->batch < 1 || o->steps < 1)
+        return bad_option(s, "context, batch and steps are at least 1", NULL);
+    if (o->warmup < 0 || o->eval_every < 0 || o->save_every < 0 || o->keep < 0)
+        return bad_option(s, "a number of steps or checkpoints is below 0", NULL);
+    if (!(o->learning_rate >= 0) || !(o->weight_decay >= 0) || !(o->clip >= 0))
+        return bad_option(s, "learning rate, weight decay and clip are not below 0", NULL);
+    if (!o->schedule || !train_schedule_named(o->schedule, &r->schedule.kind))
+        return bad_option(
+            s, hd_printf(s->arena, "there is no schedule \"%s\"", o->schedule ? o->schedule : ""),
+            "cosine, wsd or constant");
+    if (!api_need_kernels(s)) return false;
+    if (hir_has_gradients(s->m)) return true;
+    return bad_option(s, "the model was compiled without its gradients",
+                      "hadal_run_passes has an option for them");
+}
+
+/* ---- what a run depends on ------------------------------------------------------------------- */
+
+static const char *digest_of_model(hadal_session *s) {
+    hd_text text;
+    hir_module m = *s->graph;
+    m.name = "model";
+    hd_text_init(&text, s->arena);
+    hir_print(&m, (hir_print_options){0}, &text);
+    const XXH128_hash_t hash = XXH3_128bits(text.at, text.n);
+    return hd_printf(s->arena, "%016llx%016llx", (unsigned long long)hash.high64,
+                     (unsigned long long)hash.low64);
+}
+
+static const char *digest_of_data(hadal_session *s, const train_data *d) {
+    char *digest = hd_alloc(s->arena, TRAIN_DIGEST, 1);
+    if (!d->n_files) return NULL;
+    train_data_digest(d, digest);
+    return digest;
+}
+
+/* A level by its name, and not this machine: others that have the level compute the same bits. */
+static const char *best_level(hadal_session *s) {
+    const hcg_options native = {.cpu = "native"};
+    const hrt_cpuid *cpuid = hrt_cpuid_here();
+    hcg_target t;
+    if (!hcg_find_target(&native, s->arena, &s->diags, &t)) return NULL;
+    const hcg_level *level =
+        hcg_best_level(t.arch, hrt_permitted(cpuid, hrt_detect(cpuid).features));
+    return level ? level->name : "native";
+}
+
+static bool has_weights(hadal_session *s) {
+    return s->weights_path && hd_safetensors_exist(s->arena, s->weights_path);
+}
+
+static const char *documents_text(hadal_session *s, const hadal_train_options *o) {
+    if (!o->separate_documents) return NULL;
+    if (o->document_end < 0) return "files";
+    return hd_printf(s->arena, "files, and after token %d", o->document_end);
+}
+
+static bool make_record(run *r) {
+    const hadal_train_options *o = r->o;
+    hadal_session *s = r->s;
+    r->record = (train_record){
+        .hadal = hadal_version(),
+        .spec = s->spec,
+        .model = digest_of_model(s),
+        .weights = has_weights(s) ? "a checkpoint" : "drawn",
+        .cpu_level = o->cpu_level ? o->cpu_level : best_level(s),
+        .data = digest_of_data(s, &r->data),
+        .tokens = r->data.tokens,
+        .eval_data = digest_of_data(s, &r->eval_data),
+        .documents = documents_text(s, o),
+        .context = o->context,
+        .batch = o->batch,
+        .steps = o->steps,
+        .optimizer = o->optimizer ? o->optimizer : "adamw",
+        .lr = o->learning_rate,
+        .schedule = o->schedule,
+        .warmup = o->warmup,
+        .weight_decay = o->weight_decay,
+        .clip = o->clip,
+        .seed = o->seed,
+        .eval_every = o->eval_every,
+        .save_every = o->save_every,
+        .keep = o->keep,
+    };
+    return r->record.cpu_level != NULL;
+}
+
+static bool open_data(run *r) {
+    const hadal_train_options *o = r->o;
+    int64_t vocab;
+    if (!api_vocabulary(r->s, &vocab) ||
+        !train_data_open(r->s, o->data, o->n_data, vocab, o->context + 1, "--data", &r->data))
+        return false;
+    if (o->n_eval_data && !train_data_open(r->s, o->eval_data, o->n_eval_data, vocab, 2,
+                                           "--eval-data", &r->eval_data))
+        return false;
+    r->documents = (train_documents){o->separate_documents != 0, o->document_end};
+    r->order = train_order_of((uint64_t)o->seed, r->data.tokens, o->context);
+    return true;
+}
+
+/* ---- the run that there is ------------------------------------------------------------------- */
+
+/* With the steps, the rates of those that are left change. */
+static void note_longer(run *r, const train_record *begun, int64_t last) {
+    if (begun->steps == r->record.steps || r->schedule.kind == TRAIN_CONSTANT || last == 0) return;
+    const train_schedule old = {r->schedule.kind, begun->lr, begun->steps, begun->warmup};
+    hd_note(
+        &r->s->diags, HD_NOWHERE,
+        "the run was begun for %lld steps and goes on to %lld: the learning rate was %g at step "
+        "%lld, and is %g at the next one",
+        (long long)begun->steps, (long long)r->record.steps, train_rate(&old, last),
+        (long long)last, train_rate(&r->schedule, last + 1));
+}
+
+/* Finds where the run stands: out->begun. */
+static bool find_run(run *r) {
+    train_record begun;
+    hadal_session *s = r->s;
+    if (!train_folder_open(&r->folder, s, r->o->run)) return false;
+    if (!r->folder.has_run) return true;
+    if (!train_record_read(s, r->folder.record, &begun) ||
+        !train_record_may_go_on(s, r->folder.path, &begun, &r->record))
+        return false;
+    const int64_t last = train_last_checkpoint(&r->folder);
+    if (last < 0) return false;
+    r->out->begun = r->out->step = last;
+    r->out->finished = last >= r->o->steps;
+    if (last) r->out->checkpoint = train_checkpoint_path(s->arena, &r->folder, last);
+    if (!r->out->finished) note_longer(r, &begun, last);
+    return true;
+}
+
+/* ---- the trainer ----------------------------------------------------------------------------- */
+
+/* Compiles the model beside the run. The file goes once it is loaded. */
+static bool make_trainer(run *r) {
+    hadal_session *s = r->s;
+    const hadal_target target = {
+        .struct_size = sizeof target, .cc = r->o->cc, .cpu = r->record.cpu_level};
+    hd_scratch *scratch = hd_scratch_open(s->arena, &s->diags, r->folder.record);
+    if (!scratch) return false;
+    const char *library =
+        hd_path_join(s->arena, scratch->path, hd_printf(s->arena, "lib%s.so", s->m->name));
+    r->t = hd_new(s->arena, api_trainer);
+    hd_progress(&s->diags, "compiling", 0, 0);
+    const bool ok =
+        hadal_emit(s, &target, "so", library) == 0 &&
+        api_trainer_open(r->t, s, library, r->o->context, r->o->threads, r->record.cpu_level);
+    hd_scratch_remove(scratch);
+    for (size_t i = 0; ok && i < r->t->n; i++)
+        r->out->parameters += (int64_t)r->t->parameters[i].elements;
+    return ok;
+}
+
+static void draw_parameters(run *r) {
+    hadal_session *s = r->s;
+    for (size_t i = 0; i < s->graph->weights.n; i++) {
+        const hir_weight *w = &s->graph->weights.at[i];
+        for (int64_t k = 0; !hir_is_derived(w) && k < hcg_parts(w); k++) {
+            const hir_weight part = hcg_part_of(s->arena, w, k);
+            const api_parameter *p = api_trainer_find(r->t, part.name);
+            if (p) hcg_begin_weight(&part, (uint64_t)r->o->seed, p->values);
+        }
+    }
+}
+
+static bool begin_parameters(run *r) {
+    hadal_session *s = r->s;
+    if (r->out->begun) return train_checkpoint_read(&r->checkpoints, r->out->begun);
+    if (has_weights(s))
+        return api_need_weights(s) && hcg_check_weights(s->graph, &s->diags, &s->weights) &&
+               api_trainer_load(r->t);
+    if (api_has_token_map(s))
+        return bad_option(s, "n-gram tables are looked up by a map that cannot be drawn",
+                          "--weights names a checkpoint to begin from");
+    draw_parameters(r);
+    return true;
+}
+
+/* Are the tokens of the data bytes of texts? */
+static bool is_of_bytes(const train_data *d) {
+    for (size_t i = 0; i < d->n_files; i++)
+        if (!d->files[i]->text) return false;
+    return true;
+}
+
+/* How a step changes each parameter, for whoever wants to know. */
+static bool write_updates(const run *r) {
+    hadal_session *s = r->s;
+    hd_text text;
+    hd_text_init(&text, s->arena);
+    for (size_t i = 0; i < r->t->n; i++) {
+        const api_parameter *p = &r->t->parameters[i];
+        hd_text_add(&text, i ? ",\n  {\"name\": " : "[\n  {\"name\": ");
+        hd_text_add_json(&text, p->name);
+        hd_text_f(&text, ", \"elements\": %zu, \"update\": ", p->elements);
+        hd_text_add_json(&text, p->update);
+        hd_text_add(&text, "}");
+    }
+    hd_text_add(&text, "\n]\n");
+    return hd_write_file(s->arena, &s->diags,
+                         hd_path_join(s->arena, r->folder.path, "updates.json"), text.at, text.n);
+}
+
+static bool start(run *r) {
+    hadal_session *s = r->s;
+    const hadal_train_options *o = r->o;
+    if (!make_trainer(r) ||
+        !train_checkpoints_open(&r->checkpoints, r->t, &r->folder, o->tokenizer,
+                                is_of_bytes(&r->data)) ||
+        !begin_parameters(r))
+        return false;
+    r->batch = train_batch_new(s->arena, o->batch, o->context);
+    if (o->n_eval_data) r->eval_batch = train_batch_new(s->arena, o->batch, o->context);
+    if (!train_record_write(s, r->folder.record, &r->record)) return false;
+    r->folder.has_run = true;
+    if (!write_updates(r)) return false;
+    return train_log_open(&r->log, s, r->folder.log, r->out->begun);
+}
+
+/* ---- steps ----------------------------------------------------------------------------------- */
+
+/* The state before the step stays, and the first tensor is named whose gradient is not finite. */
+static bool give_up(run *r, int64_t step) {
+    const api_trainer *t = r->t;
+    hadal_session *s = r->s;
+    const char *first = NULL;
+    for (size_t i = 0; i < t->n && !first; i++)
+        for (size_t k = 0; k < t->parameters[i].elements && !first; k++)
+            if (!isfinite(t->parameters[i].gradient[k])) first = t->parameters[i].name;
+    if (first)
+        hd_note(&s->diags, HD_NOWHERE,
+                "'%s' is the first tensor whose gradient of step %lld is not finite", first,
+                (long long)step);
+    if (t->trainer_clear(t->at) == 0 && step > 1 &&
+        train_checkpoint_write(&r->checkpoints, step - 1))
+        hd_note(&s->diags, HD_NOWHERE,
+                "'%s' is the state before the step: another run, with a smaller learning rate, can "
+                "begin from it (--weights)",
+                train_checkpoint_path(s->arena, &r->folder, step - 1));
+    return false;
+}
+
+static bool take_gradients(run *r, int64_t step, double *loss) {
+    train_batch *b = &r->batch;
+    double sum = 0;
+    int64_t count = 0;
+    train_batch_clear(b);
+    for (int64_t i = 0; i < r->o->batch; i++) {
+        const int64_t first = train_window(&r->order, (step - 1) * r->o->batch + i);
+        train_batch_add(b, &r->data, &r->documents, first, r->o->context);
+    }
+    const int code =
+        r->t->gradients(r->t->at, b->tokens, b->targets, b->lengths, b->sequences, &sum, &count);
+    *loss = count ? sum / (double)count : 0;
+    r->out->tokens += b->n_tokens;
+    return api_trainer_ok(r->t, code, "the gradients");
+}
+
+static api_step_options options_of_step(const run *r, int64_t step) {
+    api_step_options o = {
+        .step = step,
+#define O(name, value, least, most, meaning) .name = (value),
+#include "runtime/step_options.def"
+#undef O
+    };
+    o.learning_rate = (double)(float)train_rate(&r->schedule, step);
+    o.weight_decay = r->o->weight_decay;
+    o.clip = r->o->clip > 0 ? r->o->clip : HUGE_VAL;
+    return o;
+}
+
+static bool take_step(run *r, int64_t step, hadal_train_event *e) {
+    float norm = 0;
+    const api_step_options o = options_of_step(r, step);
+    if (!take_gradients(r, step, &e->loss) ||
+        !api_trainer_ok(r->t, r->t->trainer_step(r->t->at, &o, &norm), "the step"))
+        return give_up(r, step);
+    r->out->step = step;
+    r->out->loss = e->loss;
+    e->learning_rate = o.learning_rate, e->norm = (double)norm;
+    return train_log_step(&r->log, step, e->loss, e->learning_rate, e->norm);
+}
+
+/* ---- evaluations ----------------------------------------------------------------------------- */
+
+typedef struct losses {
+    double sum;
+    int64_t count;
+} losses;
+
+static bool add_losses(run *r, losses *all) {
+    train_batch *b = &r->eval_batch;
+    losses part = {0};
+    if (b->sequences == 0) return true;
+    const int code = r->t->trainer_loss(r->t->at, b->tokens, b->targets, b->lengths, b->sequences,
+                                        &part.sum, &part.count);
+    all->sum += part.sum, all->count += part.count;
+    train_batch_clear(b);
+    return api_trainer_ok(r->t, code, "the evaluation");
+}
+
+/* All of the data, in windows that do not overlap, as hadal eval has them. */
+static bool evaluate(run *r, int64_t step, hadal_train_event *e) {
+    const int64_t context = r->o->context, tokens = r->eval_data.tokens;
+    losses all = {0};
+    int64_t windows = 0;
+    train_batch_clear(&r->eval_batch);
+    for (int64_t at = 0; at + 1 < tokens; at += context + 1) {
+        const int64_t left = tokens - 1 - at, n = left < context ? left : context;
+        hd_progress(&r->s->diags, "evaluating", (uint64_t)at, (uint64_t)tokens);
+        train_batch_add(&r->eval_batch, &r->eval_data, &r->documents, at, n);
+        if (++windows % r->o->batch == 0 && !add_losses(r, &all)) return false;
+    }
+    if (!add_losses(r, &all)) return false;
+    e->evaluated = r->out->evaluated = 1;
+    e->eval_loss = r->out->eval_loss = all.count ? all.sum / (double)all.count : 0;
+    return train_log_evaluation(&r->log, step, e->eval_loss);
+}
+
+/* ---- the loop -------------------------------------------------------------------------------- */
+
+static bool is_due(int64_t every, int64_t step) {
+    return every && step % every == 0;
+}
+
+/* The log is on the disk before a checkpoint that goes on from it. */
+static bool save(run *r, int64_t step, hadal_train_event *e) {
+    if (!train_log_sync(&r->log) || !train_checkpoint_write(&r->checkpoints, step)) return false;
+    train_remove_old(&r->folder, r->o->keep);
+    e->checkpoint = train_checkpoint_path(r->s->arena, &r->folder, step);
+    r->out->checkpoint = e->checkpoint;
+    return true;
+}
+
+static void tell(const run *r, hadal_train_event *e) {
+    e->tokens = r->out->tokens;
+    e->seconds = r->out->seconds = hd_seconds() - r->began;
+    e->seconds_left = e->seconds / (double)(e->step - r->out->begun) * (double)(e->steps - e->step);
+    if (r->o->event) r->o->event(r->o->context_of_calls, e);
+}
+
+static bool loop(run *r) {
+    const hadal_train_options *o = r->o;
+    for (int64_t step = r->out->begun + 1; step <= o->steps; step++) {
+        hadal_train_event e = {.step = step, .steps = o->steps};
+        if (!take_step(r, step, &e)) return false;
+        const bool stops = o->interrupted && o->interrupted(o->context_of_calls);
+        const bool last = step == o->steps;
+        if (r->eval_data.n_files && (last || is_due(o->eval_every, step)) && !evaluate(r, step, &e))
+            return false;
+        if ((last || stops || is_due(o->save_every, step)) && !save(r, step, &e)) return false;
+        tell(r, &e);
+        if (!stops || last) continue;
+        r->out->interrupted = 1;
+        return true;
+    }
+    return true;
+}
+
+static bool train(run *r) {
+    r->out->steps = r->o->steps;
+    if (!check_options(r) || !open_data(r) || !make_record(r) || !find_run(r)) return false;
+    r->out->data_tokens = r->data.tokens;
+    if (r->out->finished) return true;
+    if (!start(r)) return false;
+    r->began = hd_seconds();
+    return loop(r);
+}
+
+static void close_run(void *what) {
+    run *r = what;
+    train_log_close(&r->log);
+    if (r->t) api_trainer_close(r->t);
+    train_folder_close(&r->folder);
+}
+
+int hadal_train(hadal_session *s, const hadal_train_options *o, hadal_trained *out) {
+    API_ENTER(s);
+    API_TAKE(hadal_train_options, all, o);
+    run *r = hd_new(s->arena, run);
+    *out = (hadal_trained){0};
+    *r = (run){.s = s, .o = &all, .out = out, .log = {.fd = -1}, .folder = {.fd = -1, .lock = -1}};
+    hd_arena_defer(s->arena, close_run, r);
+    const bool ok = train(r);
+    close_run(r);
+    API_LEAVE(s, ok);
+}

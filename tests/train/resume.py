@@ -1,0 +1,143 @@
+"""Runs that end at any moment go on as if they had not: hadal train, by its files.
+
+    resume.py HADAL FOLDER WORK     FOLDER: that of small.hadal
+
+Killed (SIGKILL) at random moments and started again, a run has to the bit the log and the checkpoints of one that nothing has ended, and
+every checkpoint that is seen on the way is whole. Ctrl-C, a disk that is full, two processes on one run, a loss that is not finite. The
+moments are drawn by HADAL_SEED; three of them, and 20 in the full set."""
+import json
+import os
+import random
+import resource
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import time
+
+hadal, folder, work = sys.argv[1:]
+STEPS = 40
+seed = int(os.environ.get("HADAL_SEED", "1"))
+random.seed(seed)
+shutil.rmtree(work, ignore_errors=True)
+os.makedirs(work)
+data, other = os.path.join(work, "data.txt"), os.path.join(work, "other.txt")
+words = "the depth of the sea is read across layers and each of them writes what it has seen into a stream".split()
+with open(data, "w", encoding="ascii") as f:
+    f.write(" ".join(random.Random(2).choice(words) for _ in range(1500)))
+with open(other, "w", encoding="ascii") as f:
+    f.write(" ".join(random.Random(3).choice(words) for _ in range(60)))
+COMMAND = [hadal, "train", os.path.join(folder, "small.hadal"), "--data", data, "--context", "32", "--batch", "4", "--steps", str(STEPS),
+           "--warmup", "4", "--lr", "0.01", "--eval-data", other, "--eval-every", "6", "--save-every", "3", "--keep", "2", "-q"]
+FILES = {"model.hir", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "trainer.state"}
+
+
+def path(run, *names):
+    return os.path.join(work, run, *names)
+
+
+def read(run, *names):
+    with open(path(run, *names), "rb") as f:
+        return f.read()
+
+
+def start(run, *more, **how):
+    return subprocess.Popen(COMMAND + ["-o", path(run), *more], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **how)
+
+
+def finish(process, code=0):
+    out, err = process.communicate()
+    assert process.returncode == code, f"exit code {process.returncode}, not {code}: {out}{err}"
+    return out + err
+
+
+def lines(run):
+    try:
+        return read(run, "log.jsonl").count(b"\n")
+    except FileNotFoundError:
+        return 0
+
+
+def wait_for(process, run, n):
+    """Until the log has n lines, or the process is over."""
+    while lines(run) < n and process.poll() is None:
+        time.sleep(0.001)
+
+
+def checkpoints(run):
+    return sorted(int(n[11:]) for n in os.listdir(path(run)) if n.startswith("checkpoint-"))
+
+
+def check_whole(run):
+    for step in checkpoints(run):
+        files = set(os.listdir(path(run, f"checkpoint-{step}")))
+        assert files == FILES, f"checkpoint {step} has {files}"
+        state = read(run, f"checkpoint-{step}", "trainer.state")
+        assert struct.unpack_from("<8s", state)[0] == b"HADALTR1"
+
+
+def check_same(run):
+    assert read(run, "log.jsonl") == read("whole", "log.jsonl"), f"the log of '{run}' differs"
+    for name in sorted(FILES):
+        assert read(run, f"checkpoint-{STEPS}", name) == read("whole", f"checkpoint-{STEPS}", name), f"{name} of '{run}' differs"
+    left = [n for n in os.listdir(path(run)) if n.startswith(".hadal")]
+    assert not left, f"{left} are left"
+
+
+# a run that nothing ends
+finish(start("whole", "--threads", "1"))
+log = [json.loads(line) for line in read("whole", "log.jsonl").splitlines()]
+steps = [line for line in log if "loss" in line]
+assert [line["step"] for line in steps] == list(range(1, STEPS + 1))
+assert [line["step"] for line in log if "eval_loss" in line] == [*range(6, STEPS, 6), STEPS]
+assert steps[-1]["loss"] < 0.75 * steps[0]["loss"], "nothing is learnt"
+assert checkpoints("whole") == [STEPS - 1, STEPS]
+before = read("whole", "log.jsonl")
+assert "finished before" in finish(start("whole"))
+assert read("whole", "log.jsonl") == before
+
+# killed at random moments
+moments = sorted(random.randrange(1, len(log)) for _ in range(20 if os.environ.get("HADAL_FULL") == "1" else 3))
+for n in moments:
+    process = start("killed", "--threads", random.choice("12"))
+    wait_for(process, "killed", n)
+    time.sleep(random.random() * 0.01)
+    process.kill()
+    process.communicate()
+    check_whole("killed")
+finish(start("killed"))
+check_same("killed")
+
+# Ctrl-C: a checkpoint, and another exit code
+process = start("stopped")
+wait_for(process, "stopped", 5)
+process.send_signal(signal.SIGINT)
+assert "interrupted" in finish(process, 130)
+assert checkpoints("stopped")[-1] == json.loads(read("stopped", "log.jsonl").splitlines()[-1])["step"]
+# two processes, one of them stopped in the middle
+process = start("stopped")
+wait_for(process, "stopped", lines("stopped") + 1)
+process.send_signal(signal.SIGSTOP)
+assert "another process trains in" in finish(start("stopped"), 3)
+process.send_signal(signal.SIGCONT)
+finish(process)
+check_same("stopped")
+
+# a disk that is full: files may not grow
+process = start("full", preexec_fn=lambda: signal.signal(signal.SIGXFSZ, signal.SIG_IGN))
+wait_for(process, "full", 4)
+resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (2000, resource.RLIM_INFINITY))
+assert "cannot write" in finish(process, 3)
+check_whole("full")
+finish(start("full"))
+check_same("full")
+
+# numbers that grow without an end: the state before is kept, and goes on to the same error
+COMMAND[COMMAND.index("--lr") + 1] = "1e6"
+said = finish(start("wild", "--weight-decay", "1e3"), 3)
+last = checkpoints("wild")[-1]
+assert "finite" in said and last == json.loads(read("wild", "log.jsonl").splitlines()[-1])["step"] < STEPS
+again = finish(start("wild", "--weight-decay", "1e3"), 3)
+assert "finite" in again and checkpoints("wild")[-1] == last
+print(f"as promised, killed after {moments} lines of the log")
