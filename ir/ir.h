@@ -174,18 +174,27 @@ typedef struct hir_weight_share {
     INIT(ZERO, "zero", 0)                                                                          \
     INIT(ONE, "one", 1)
 
-typedef enum hir_init {
+typedef enum hir_init_kind {
 #define INIT(id, word, number) HIR_INIT_##id,
     HIR_INITS(INIT)
 #undef INIT
         HIR_INIT_COUNT
+} hir_init_kind;
+typedef struct hir_init {
+    hir_init_kind kind;
+    double deviation; /* RANDOM: that of a normal distribution around 0; 0: as init_weights.c draws
+                         it where nothing is said */
 } hir_init;
-const char *hir_init_word(hir_init init);
-double hir_init_number(hir_init init); /* not of RANDOM */
+const char *hir_init_word(hir_init_kind kind);
+double hir_init_number(hir_init_kind kind); /* not of RANDOM */
+const char *hir_init_text(hd_arena *a, hir_init init); /* "zero", "0.02" */
+bool hir_same_init(hir_init x, hir_init y);
+/* Deviations are numbers that f32 has, above 0. */
+bool hir_is_deviation(double x);
 
 typedef struct hir_weight {
     const char *name;       /* as in the checkpoint; a derived weight: one that it lacks */
-    hir_init init;          /* printed as `init zero` */
+    hir_init init;          /* printed as `init zero`, `init 0.02` */
     hir_type type;          /* integer dims only; dtype is the storage dtype */
     hir_weight_share share; /* of sharded modules; printed as `shard {..}` after the whole type */
     hir_layout layout;

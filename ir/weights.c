@@ -96,12 +96,28 @@ static const struct {
 #undef I
 };
 
-const char *hir_init_word(hir_init init) {
-    return inits[init].word;
+const char *hir_init_word(hir_init_kind kind) {
+    return inits[kind].word;
 }
 
-double hir_init_number(hir_init init) {
-    return inits[init].number;
+double hir_init_number(hir_init_kind kind) {
+    return inits[kind].number;
+}
+
+const char *hir_init_text(hd_arena *a, hir_init init) {
+    hd_text text;
+    if (init.deviation == 0) return hir_init_word(init.kind);
+    hd_text_init(&text, a);
+    hd_text_double(&text, init.deviation);
+    return text.at;
+}
+
+bool hir_same_init(hir_init x, hir_init y) {
+    return x.kind == y.kind && x.deviation == y.deviation;
+}
+
+bool hir_is_deviation(double x) {
+    return x >= 0x1p-126 && x <= 0x1p127;
 }
 
 const hir_derived_row *hir_copy_derived_rows(hd_arena *a, const hir_derived_row *rows, uint32_t n) {

@@ -28,7 +28,9 @@ typedef struct distribution {
 /* Of one tensor. docs/formats.md has it for users. */
 static distribution distribution_of(const hir_weight *w, bool draw_all) {
     const double spread = draw_all ? 0.1 : 0;
-    if (w->init != HIR_INIT_RANDOM && !draw_all) return (distribution){hir_init_number(w->init), 0};
+    if (w->init.kind != HIR_INIT_RANDOM && !draw_all)
+        return (distribution){hir_init_number(w->init.kind), 0};
+    if (w->init.deviation > 0 && !draw_all) return (distribution){0, w->init.deviation};
     if (w->type.rank == 1 && !hd_ends_with(w->name, "bias")) return (distribution){1, spread};
     if (w->type.rank < 2) return (distribution){0, spread};
     const double fan_in = (double)w->type.dim[w->type.rank - 1];

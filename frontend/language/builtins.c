@@ -81,31 +81,45 @@ static hfe_value run_rank(hfe_elab *e, const hfe_call *call) {
                                             : reject(e, call, 0, "a tensor");
 }
 
-/* Returns how a weight begins, or HIR_INIT_COUNT after an error. */
-static hir_init init_of(hfe_elab *e, const hfe_call *call, size_t i) {
+static bool init_of_word(hfe_elab *e, const hfe_call *call, size_t i, hir_init *out) {
     hfe_candidates words = {0};
     hd_text list;
     hd_text_init(&list, e->arena);
-    if (!hfe_is(arg(call, i), HFE_STRING)) {
-        reject(e, call, i, "how a weight begins, \"zero\" or \"one\"");
-        return HIR_INIT_COUNT;
-    }
     for (int k = 0; k < HIR_INIT_COUNT; k++) {
-        const char *word = hir_init_word((hir_init)k);
-        if (strcmp(arg(call, i).string, word) == 0) return (hir_init)k;
+        const char *word = hir_init_word((hir_init_kind)k);
+        if (strcmp(arg(call, i).string, word) == 0) {
+            out->kind = (hir_init_kind)k;
+            return true;
+        }
         hd_push(e->arena, &words.list, word);
         hd_text_f(&list, "%s\"%s\"", k ? ", " : "", word);
     }
     const char *near = hfe_did_you_mean(e, arg(call, i).string, &words);
-    hfe_fail(e, HD_E_VALUE, call->args[i].value_loc,
-             hd_printf(e->arena, "it is one of %s", list.at), near,
-             "weights do not begin as \"%s\"", arg(call, i).string);
-    return HIR_INIT_COUNT;
+    hfe_fail(
+        e, HD_E_VALUE, call->args[i].value_loc,
+        hd_printf(e->arena, "it is one of %s, or the deviation of a normal distribution", list.at),
+        near, "weights do not begin as \"%s\"", arg(call, i).string);
+    return false;
+}
+
+/* How a weight begins; false after an error. */
+static bool init_of(hfe_elab *e, const hfe_call *call, size_t i, hir_init *out) {
+    *out = (hir_init){0};
+    if (hfe_is(arg(call, i), HFE_STRING)) return init_of_word(e, call, i, out);
+    if (!hfe_is_number(arg(call, i))) {
+        reject(e, call, i, "how a weight begins, \"zero\", \"one\" or a deviation");
+        return false;
+    }
+    out->deviation = hfe_as_number(arg(call, i));
+    if (hir_is_deviation(out->deviation)) return true;
+    hfe_fail(e, HD_E_VALUE, call->args[i].value_loc, NULL, "a weight of zeros begins as \"zero\"",
+             "the deviation of a normal distribution is above 0");
+    return false;
 }
 
 static hfe_value run_weight(hfe_elab *e, const hfe_call *call) {
-    const hir_init init = call->n_args > 2 ? init_of(e, call, 2) : HIR_INIT_RANDOM;
-    if (init == HIR_INIT_COUNT) return hfe_poison();
+    hir_init init = {0};
+    if (call->n_args > 2 && !init_of(e, call, 2, &init)) return hfe_poison();
     if (!hfe_is(arg(call, 0), HFE_STRING)) return reject(e, call, 0, "a name");
     const hfe_value w = hfe_declare_weight(e, call->loc, arg(call, 0).string, arg(call, 1), false);
     return call->n_args > 2 ? hfe_begin_weight(e, call->loc, w, init) : w;

@@ -121,9 +121,9 @@ hfe_value hfe_declare_weight(hfe_elab *e, hd_loc loc, const char *name, hfe_valu
 hfe_value hfe_begin_weight(hfe_elab *e, hd_loc loc, hfe_value weight, hir_init init) {
     if (!hfe_is(weight, HFE_TENSOR)) return weight;
     hir_weight *w = &e->m->weights.at[weight.tensor.index];
-    if (w->init != HIR_INIT_RANDOM && w->init != init)
+    if (!hir_same_init(w->init, (hir_init){0}) && !hir_same_init(w->init, init))
         return hfe_fail(e, HD_E_NAME, loc, NULL, NULL, "'%s' begins as \"%s\" and as \"%s\"",
-                        w->name, hir_init_word(w->init), hir_init_word(init));
+                        w->name, hir_init_text(e->arena, w->init), hir_init_text(e->arena, init));
     w->init = init;
     return weight;
 }

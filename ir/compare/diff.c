@@ -217,7 +217,8 @@ static void diff_weight(changes *c, const hir_weight *x, const hir_weight *y) {
     changed_text(c, "layout", hir_layout_name(x->layout), hir_layout_name(y->layout));
     changed_text(c, "use", used[x->unused], used[y->unused]);
     changed_text(c, "stored as", parts[x->stacked], parts[y->stacked]);
-    changed_text(c, "init", hir_init_word(x->init), hir_init_word(y->init));
+    changed_text(c, "init", hir_init_text(c->d->out->arena, x->init),
+                 hir_init_text(c->d->out->arena, y->init));
     changed_text(c, "derived from", derived_text(c->d, x), derived_text(c->d, y));
 }
 

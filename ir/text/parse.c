@@ -281,15 +281,22 @@ static bool parse_shard(hir_parser *p, hir_weight *w) {
     return true;
 }
 
-/* `init zero` */
+/* `init zero`, `init 0.02` */
 static bool parse_init(hir_parser *p, hir_weight *w) {
     const char *words[HIR_INIT_COUNT];
     if (!hir_at_word(p, "init")) return true;
     hir_advance(p);
+    if (p->t.kind == HIR_TOK_NUMBER) {
+        const hd_loc loc = p->t.loc;
+        return hir_parse_double(p, &w->init.deviation) &&
+               (hir_is_deviation(w->init.deviation) ||
+                hir_parse_error(p, HD_E_VALUE, loc, NULL,
+                                "the deviation of a normal distribution is above 0"));
+    }
     for (int i = 0; i < HIR_INIT_COUNT; i++) {
-        words[i] = hir_init_word((hir_init)i);
+        words[i] = hir_init_word((hir_init_kind)i);
         if (!hir_at_word(p, words[i])) continue;
-        w->init = (hir_init)i;
+        w->init.kind = (hir_init_kind)i;
         hir_advance(p);
         return true;
     }

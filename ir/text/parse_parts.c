@@ -246,7 +246,7 @@ static bool parse_int_attr(hir_parser *p, hir_attr *a) {
     return true;
 }
 
-static bool parse_double(hir_parser *p, double *out) {
+bool hir_parse_double(hir_parser *p, double *out) {
     const char *s = p->t.text;
     bool word = hir_at_word(p, "inf") || hir_at_word(p, "nan");
     if (p->t.kind != HIR_TOK_NUMBER && !word) return hir_expected(p, "a number");
@@ -292,7 +292,7 @@ static bool parse_floats_attr(hir_parser *p, hir_attr *a) {
         if (list.n == HIR_MAX_ATTR_FLOATS)
             return hir_parse_error(p, HD_E_LIMIT, p->t.loc, NULL, "more than %d entries",
                                    HIR_MAX_ATTR_FLOATS);
-        if (!parse_double(p, &x)) return false;
+        if (!hir_parse_double(p, &x)) return false;
         hd_push(p->arena, &list, x);
     }
     *a = hir_floats(a->id, list.at, (uint32_t)list.n);
@@ -320,7 +320,7 @@ static bool parse_attr(hir_parser *p, hir_opcode code, const hir_signature *s, h
     if (!parse_attr_name(p, code, s, &a->id) || !hir_expect(p, '=')) return false;
     switch (hir_attr_kind_of(a->id)) {
     case HIR_ATTR_INT: return parse_int_attr(p, a);
-    case HIR_ATTR_FLOAT: return parse_double(p, &a->f);
+    case HIR_ATTR_FLOAT: return hir_parse_double(p, &a->f);
     case HIR_ATTR_INTS: return parse_ints_attr(p, a);
     case HIR_ATTR_FLOATS: return parse_floats_attr(p, a);
     case HIR_ATTR_STRING:

@@ -57,6 +57,7 @@ bool hir_expected(hir_parser *p, const char *what);
 const char *hir_nearest_hint(hir_parser *p, const char *word, const char *const *words, size_t n);
 
 bool hir_parse_i64(const char *s, int64_t *out);
+bool hir_parse_double(hir_parser *p, double *out); /* the next token */
 bool hir_parse_u64(hir_parser *p, uint64_t *out); /* takes a number token */
 bool hir_parse_type(hir_parser *p, hir_type *out);
 bool hir_parse_place(hir_parser *p, hir_place *place, uint64_t *offset); /* none: fine */

@@ -264,6 +264,14 @@ void hir_print_derived(hd_text *out, const hir_weight *w) {
 }
 
 /* shard {dim = 0, groups = 2, units = 4, pad = "repeat"} */
+static void print_init(hd_text *out, hir_init init) {
+    hd_text_add(out, " init ");
+    if (init.deviation > 0)
+        hd_text_double(out, init.deviation);
+    else
+        hd_text_add(out, hir_init_word(init.kind));
+}
+
 static void print_shard(hd_text *out, const hir_weight *w) {
     const hd_share *s = &w->share.share;
     if (!w->share.on) return;
@@ -283,7 +291,7 @@ static void print_tables(const printer *p) {
         if (w->layout != HIR_LAYOUT_ROWS) hd_text_f(p->out, " %s", hir_layout_name(w->layout));
         hd_text_add(p->out, w->stacked ? " stacked" : "");
         hd_text_add(p->out, w->unused ? " unused" : "");
-        if (w->init != HIR_INIT_RANDOM) hd_text_f(p->out, " init %s", hir_init_word(w->init));
+        if (!hir_same_init(w->init, (hir_init){0})) print_init(p->out, w->init);
         hir_print_derived(p->out, w);
         print_loc(p, w->loc);
         hd_text_add(p->out, i + 1 == m->weights.n ? "\n\n" : "\n");

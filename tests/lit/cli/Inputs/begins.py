@@ -32,8 +32,8 @@ if len(sys.argv) > 3:
     assert any("depth_weights" in name for name in second)
 else:
     # docs/formats.md: before training gains are one and biases zero; drawn for tests they are around that
-    for name, mean, deviation in (("q", 0, 0), ("o", 1, 0), ("g", 1, 0), ("bias", 0, 0), ("m", 0, 1 / math.sqrt(3))):
+    for name, mean, deviation in (("q", 0, 0), ("o", 1, 0), ("g", 1, 0), ("bias", 0, 0), ("n", 0, 0.02), ("m", 0, 1 / math.sqrt(3))):
         assert is_near(first[name][1], mean, deviation), name
-    for name, mean, deviation in (("q", 1, 0.1), ("o", 0, 1 / 8), ("g", 1, 0.1), ("bias", 0, 0.1), ("m", 0, 1 / math.sqrt(3))):
+    for name, mean, deviation in (("q", 1, 0.1), ("o", 0, 1 / 8), ("g", 1, 0.1), ("bias", 0, 0.1), ("n", 1, 0.1), ("m", 0, 1 / math.sqrt(3))):
         assert is_near(second[name][1], mean, deviation), name
     assert first["m"] == second["m"]
