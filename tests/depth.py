@@ -4,7 +4,7 @@ systems that keep every sublayer have a number that grows with the square of the
 
 CPU time of --emit=header, which runs passes and lowering and makes no code, of LESS and MORE layers, per operand of the graph.
 With HADAL_FULL=1 of every system of bench/specs/residuals.hadal."""
-import os, re, subprocess, sys, time
+import glob, os, re, subprocess, sys, time
 
 hadal, spec, folder, *systems = sys.argv[1:]
 LESS, MORE, BOUND = 50, 200, 2.0  # a search of all weights or users for each operand makes it 4 or more
@@ -88,6 +88,20 @@ for system in ["attnres", "attnres-sigmoid", "attnres-static"]:
     less, more = longest_kernel(256, system), longest_kernel(512, system)
     print(f"{system}: {more} ops in the longest kernel of 8 blocks of 128 sublayers, {less} of blocks of 64")
     failed |= more > LONGER * less
+
+
+# Row programs that differ in the number of their sources share functions.
+def row_functions(layers, system):
+    base = f"{folder}/functions"
+    subprocess.run([hadal, "compile", spec, *model(layers, system), "--emit=llvm", "--target-cpu", "avx2", "-q", "-o", base], check=True)
+    text = "".join(open(f).read() for f in glob.glob(glob.escape(base) + "*.ll"))
+    return len(set(re.findall(r"^define [^\n]*@(functions_row\w+)\(", text, re.M)))
+
+
+for system in ["depth-attention"]:
+    less, more = row_functions(10, system), row_functions(40, system)
+    print(f"{system}: {more} functions of row programs of 40 layers, {less} of 10")
+    failed |= not 0 < more <= less
 
 
 def not_told():

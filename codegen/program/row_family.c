@@ -52,25 +52,27 @@ static uint32_t axis_of(const hir_op *op) {
 }
 
 /* The outer value of which `r` is rows; none: the kernel makes `r`. */
-static hir_ref outer_rows(const walk *w, hir_ref r) {
-    while (r.kind == HIR_REF_VALUE && hir_canonical_is_local(w->c, r)) {
-        const hir_op *op = hir_op_at(w->m, hir_value_at(w->m, r.index)->op);
-        r = op->code == HIR_RESHAPE_OP ? op->args[0] : (hir_ref){.kind = HIR_REF_NONE};
+static hir_ref outer_rows(const hir_module *m, hir_id kernel, hir_ref r) {
+    while (r.kind == HIR_REF_VALUE) {
+        const hir_id def = hir_value_at(m, r.index)->op;
+        if (def == HIR_NONE || hir_op_at(m, def)->parent != kernel) break;
+        const hir_op *op = hir_op_at(m, def);
+        r = op->code == HIR_RESHAPE_OP ? op->args[0] : hir_no_ref();
     }
     return r;
 }
 
 /* How many operands from number `from` on are rows of one type that come from outside. */
-static uint32_t run_length(const walk *w, const hir_op *op, uint32_t from) {
-    const hir_type first = hir_ref_type(w->m, op->args[from]);
+static uint32_t run_length(const hir_module *m, const hir_op *op, uint32_t from) {
+    const hir_type first = hir_ref_type(m, op->args[from]);
     const bool stack = op->code == HIR_STACK_OP;
     uint32_t n = 0;
     if (axis_of(op) == 0 || !hir_type_has_t(first)) return 0;
     if (!stack && first.dim[axis_of(op)] != 1) return 0;
     for (; from + n < op->n_args; n++) {
-        const hir_ref r = op->args[from + n], outer = outer_rows(w, r);
-        if (outer.kind != HIR_REF_VALUE || !hir_type_has_t(hir_ref_type(w->m, outer))) break;
-        if (!hir_type_equal(hir_ref_type(w->m, r), first)) break;
+        const hir_ref r = op->args[from + n], outer = outer_rows(m, op->parent, r);
+        if (outer.kind != HIR_REF_VALUE || !hir_type_has_t(hir_ref_type(m, outer))) break;
+        if (!hir_type_equal(hir_ref_type(m, r), first)) break;
     }
     return n;
 }
@@ -101,7 +103,7 @@ static bool add_run(walk *w, const hir_op *op, uint32_t from, uint32_t n, hir_re
     hir_ref *rows = hd_new_array(w->arena, hir_ref, n);
     uint32_t i = 0;
     for (uint32_t j = 0; j < n; j++)
-        rows[j] = outer_rows(w, op->args[from + j]);
+        rows[j] = outer_rows(w->m, w->kernel, op->args[from + j]);
     const hcg_row_list list = {
         .code = op->code, .axis = axis_of(op), .type = run_type(op, one, n), .at = rows, .n = n};
     while (i < f->lists.n && !same_list(&f->lists.at[i], &list))
@@ -131,7 +133,7 @@ static bool add_operands(walk *w, hir_id id) {
     bool runs = false;
     for (uint32_t i = 0, n; i < op->n_args; i += n) {
         hir_ref *as = &args.at[args.n++];
-        n = run_length(w, op, i);
+        n = run_length(w->m, op, i);
         const bool run = n > 1;
         if (!run) n = 1;
         *as = op->args[i];
@@ -223,14 +225,56 @@ static bool add_result(walk *w, uint32_t i, hir_id over) {
     return add_type(w, hir_value_ref(v), hir_value_at(w->m, v)->type);
 }
 
-bool hcg_find_row_form(hir_canonical *c, hir_id kernel, hcg_row_form *form) {
+/* ---- views ----------------------------------------------------------------------------------- */
+/* Counts who reads the values of a body, and in `run` those that are ranges. */
+static void count_readers(const hir_module *m, const hir_op *kernel, uint32_t *all, uint32_t *run) {
+    HIR_EACH(m, id, kernel->body_first) {
+        const hir_op *op = hir_op_at(m, id);
+        const bool joins = op->code == HIR_STACK_OP || op->code == HIR_CONCAT_OP;
+        for (uint32_t i = 0, n; i < op->n_args; i += n) {
+            const uint32_t length = joins ? run_length(m, op, i) : 0;
+            n = length > 1 ? length : 1;
+            for (uint32_t j = i; j < i + n; j++) {
+                if (op->args[j].kind != HIR_REF_VALUE) continue;
+                all[op->args[j].index]++;
+                run[op->args[j].index] += length > 1;
+            }
+        }
+    }
+}
+
+const bool *hcg_find_row_views(hd_arena *arena, const hir_module *m) {
+    bool *views = hd_new_array(arena, bool, m->ops.n + 1);
+    uint32_t *all = hd_new_array(arena, uint32_t, m->values.n + 1);
+    uint32_t *run = hd_new_array(arena, uint32_t, m->values.n + 1);
+    HIR_EACH(m, kernel, m->first) {
+        const hir_op *k = hir_op_at(m, kernel);
+        if (k->code != HIR_KERNEL_ROW_OP) continue;
+        count_readers(m, k, all, run);
+        HIR_EACH(m, id, k->body_first) {
+            const hir_op *op = hir_op_at(m, id);
+            if (op->code != HIR_RESHAPE_OP) continue;
+            const hir_id v = op->results[0];
+            views[id] = run[v] && run[v] == all[v] &&
+                        hir_ref_equal(outer_rows(m, kernel, hir_value_ref(v)), op->args[0]);
+        }
+    }
+    return views;
+}
+
+/* ---- the form -------------------------------------------------------------------------------- */
+bool hcg_find_row_form(hir_canonical *c, const bool *views, hir_id kernel, hcg_row_form *form) {
     const hir_op *op = hir_op_at(c->m, kernel);
     walk w = {.c = c, .arena = c->arena, .m = c->m, .kernel = kernel, .form = form};
     *form = (hcg_row_form){0};
     if (op->code != HIR_KERNEL_ROW_OP) return false;
     hir_canonical_begin(c, kernel);
-    HIR_EACH(c->m, id, op->body_first)
-    if (!add_op(&w, id)) return false;
+    HIR_EACH(c->m, id, op->body_first) {
+        if (views[id])
+            hd_push(w.arena, &form->views, id);
+        else if (!add_op(&w, id))
+            return false;
+    }
     c->operands.n_inputs = (uint32_t)c->operands.list.n;
     const hir_id *in_place = hir_in_place(c->m, kernel, c->arena);
     for (uint32_t i = 0; i < op->n_results; i++)
@@ -327,6 +371,14 @@ static hir_module *copy_module(hd_arena *a, const hir_module *m, const hcg_row_f
     return any;
 }
 
+/* Takes an op out of the body of a kernel. */
+static void leave_out(hir_module *any, hir_id kernel, hir_id id) {
+    const hir_op *op = &any->ops.at[id];
+    hir_op *k = &any->ops.at[kernel];
+    *(op->prev == HIR_NONE ? &k->body_first : &any->ops.at[op->prev].next) = op->next;
+    *(op->next == HIR_NONE ? &k->body_last : &any->ops.at[op->next].prev) = op->prev;
+}
+
 static void set_start(hd_arena *a, hir_op *op, int64_t start) {
     hir_attr *attrs = hd_new_array(a, hir_attr, op->n_attrs);
     memcpy(attrs, op->attrs, op->n_attrs * sizeof *attrs);
@@ -354,6 +406,8 @@ void hcg_make_row_family(hcg_program *p, const hcg_row_model *model, const hcg_r
     hir_module *any = copy_module(p->arena, p->m, x);
     for (size_t i = 0; i < x->places.n; i++)
         set_sizes(p->arena, k, model, x, i, any);
+    for (size_t i = 0; i < x->views.n; i++)
+        leave_out(any, k->op, x->views.at[i]);
     for (size_t i = 0; i < x->args.n; i++) {
         any->ops.at[x->args.at[i].op].args = x->args.at[i].at;
         any->ops.at[x->args.at[i].op].n_args = x->args.at[i].n;

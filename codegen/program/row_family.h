@@ -38,11 +38,15 @@ typedef struct hcg_row_form {
     HD_VEC(hcg_row_place) places;
     HD_VEC(hcg_row_list) lists; /* number i is value m->values.n + i */
     HD_VEC(hcg_row_args) args;
+    HD_VEC(hir_id) views;  /* of rows that lists have */
     hir_operands operands; /* inputs without those in lists, then results */
 } hcg_row_form;
 
+/* By op: is it a reshape, in a row program, of a row from outside that only ranges of stacked operands
+ * read? There is one for each of them, so that it is no part of a form. */
+const bool *hcg_find_row_views(hd_arena *arena, const hir_module *m);
 /* Makes the form, and leaves its key in `c`. False: the kernel cannot be in a family. */
-bool hcg_find_row_form(hir_canonical *c, hir_id kernel, hcg_row_form *form);
+bool hcg_find_row_form(hir_canonical *c, const bool *views, hir_id kernel, hcg_row_form *form);
 
 typedef struct hcg_row_model {
     size_t n;             /* index of the size of the form that is N */

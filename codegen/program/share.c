@@ -49,6 +49,7 @@ typedef struct sharing {
     hcg_program *p;
     const hir_module *m;
     hir_canonical *canonical; /* the form that was made last */
+    const bool *views;        /* by op (hcg_find_row_views) */
     hir_canonical_set form_keys, kin_keys, family_keys, row_keys, prologue_keys, epilogue_keys;
     HD_VEC(form) forms;
     HD_VEC(uint32_t) kin;    /* number of forms with each kin number */
@@ -105,7 +106,7 @@ static bool fits(sharing *s, family *all, const hcg_row_form *x) {
 
 static void join_row_family(sharing *s, form *f) {
     hcg_row_form *x = hd_new(s->a, hcg_row_form);
-    if (!hcg_find_row_form(s->canonical, f->op, x)) return;
+    if (!hcg_find_row_form(s->canonical, s->views, f->op, x)) return;
     const uint32_t key = number_in(s, &s->row_keys);
     size_t i = 0;
     while (i < s->row_families.n &&
@@ -231,7 +232,7 @@ static family *family_of(sharing *s, const form *f) {
 /* Orders the operands of a kernel as the function of its family expects them. */
 static void order_operands(sharing *s, hir_id id, const family *all, hcg_use *use) {
     hcg_row_form x; /* of this kernel: of its form, with other operands */
-    if (!hcg_find_row_form(s->canonical, id, &x)) return;
+    if (!hcg_find_row_form(s->canonical, s->views, id, &x)) return;
     use->operands = x.operands;
     use->size[HCG_N] = x.numbers.at[all->model.n];
     for (size_t i = 0; i < x.lists.n; i++)
@@ -261,6 +262,7 @@ const hcg_use *hcg_share_kernels(hcg_program *p) {
     sharing s = {.a = a, .p = p, .m = p->m, .canonical = hir_canonical_new(a, p->m)};
     s.form_keys.arena = s.kin_keys.arena = s.family_keys.arena = s.row_keys.arena = a;
     s.prologue_keys.arena = s.epilogue_keys.arena = a;
+    s.views = hcg_find_row_views(a, p->m);
     s.form_of = hd_new_array(a, uint32_t, p->m->ops.n + 1);
     s.uses = hd_new_array(a, hcg_use, p->m->ops.n + 1);
     HIR_EACH(p->m, id, p->m->first) {

@@ -20,7 +20,8 @@ enum { SIZES = sizeof sizes / sizeof sizes[0], MOST = 50 };
 
 /* Texts with
  *   #i number of the kernel  #n size  #p n + 1  #m n - 1  #q 4 n  #d elements of a row
- *   #s n n  #X %x0, %x1, ..: n rows of d  #Z n rows %z0, ..  #Y %y0, ..: n - 1 rows of 1 */
+ *   #s n n  #h d / 2  #X %x0, %x1, ..: n rows of d  #Z n rows %z0, ..  #Y %y0, ..: n - 1 rows of 1
+ *   #V %v0, ..: those of #X as two heads each, by reshapes  #W n rows of these */
 typedef struct form {
     const char *weights, *inputs, *kernel; /* of every kernel; `inputs` begins with a comma */
     const char *before;                    /* kernels in front, one a source */
@@ -34,6 +35,17 @@ static void add_rows(hd_text *t, char name, int n) {
         hd_text_f(t, "%s%%%c%d", i ? ", " : "", name, i);
 }
 
+static void add_views(hd_text *t, int i, int n, int d) {
+    for (int k = 0; k < n; k++)
+        hd_text_f(t, "    %%v%dof_%d = reshape %%x%d {shape = [T, 2, %d]} : f32[T, 2, %d]\n", k, i,
+                  k, d / 2, d / 2);
+}
+
+static void add_viewed(hd_text *t, int i, int n) {
+    for (int k = 0; k < n; k++)
+        hd_text_f(t, "%s%%v%dof_%d", k ? ", " : "", k, i);
+}
+
 static void expand(hd_text *t, const char *text, int i, int n, int d) {
     for (const char *c = text ? text : ""; *c; c++) {
         if (*c != '#') {
@@ -41,9 +53,13 @@ static void expand(hd_text *t, const char *text, int i, int n, int d) {
             continue;
         }
         const int numbers[] = {['i'] = i,     ['n'] = n,     ['p'] = n + 1, ['m'] = n - 1,
-                               ['q'] = 4 * n, ['s'] = n * n, ['d'] = d};
+                               ['q'] = 4 * n, ['s'] = n * n, ['d'] = d,     ['h'] = d / 2};
         c++;
-        if (strchr("XYZ", *c))
+        if (*c == 'V')
+            add_views(t, i, n, d);
+        else if (*c == 'W')
+            add_viewed(t, i, n);
+        else if (strchr("XYZ", *c))
             add_rows(t, *c == 'X' ? 'x' : *c == 'Y' ? 'y' : 'z', *c == 'Y' ? n - 1 : n);
         else
             hd_text_f(t, "%d", numbers[(unsigned char)*c]);
@@ -248,6 +264,34 @@ static const form heads = {
     .d = {20},
 };
 
+/* Rows of a projection, seen as heads: there is a reshape for each of them. */
+static const form seen_as_heads = {
+    .weights = "weight @q#i : f32[2, 1, #h]\n",
+    .row = "#d",
+    .kernel = "  %h#i, %g#i = " KERNEL(
+        "k#i") " : f32[T, 2, #n] in arena[#i0000], f32[T, 2, #h] in arena[#i5000] {\n#V"
+               "    %s#i = stack #W {axis = 2} : f32[T, 2, #n, #h]\n"
+               "    %p#i = mul %s#i, @q#i : f32[T, 2, #n, #h]\n"
+               "    %d#i = reduce_sum %p#i {axis = 3} : f32[T, 2, #n]\n"
+               "    %w#i = reshape %d#i {shape = [T, 2, #n, 1]} : f32[T, 2, #n, 1]\n"
+               "    %m#i = mul %s#i, %w#i : f32[T, 2, #n, #h]\n"
+               "    %r#i = reduce_sum %m#i {axis = 2} : f32[T, 2, #h]\n"
+               "    yield %d#i, %r#i\n  }\n",
+    .d = {8, 80}, /* rows that are copied, and pointers to rows */
+};
+
+/* A view that is read by itself, too, is no part of a list alone. */
+static const form seen_twice = {
+    .row = "#d",
+    .kernel = "  %h#i, %g#i = " KERNEL(
+        "k#i") " : f32[T, 2, #h] in arena[#i0000], f32[T, 2, #h] in arena[#i5000] {\n#V"
+               "    %s#i = stack #W {axis = 2} : f32[T, 2, #n, #h]\n"
+               "    %r#i = reduce_sum %s#i {axis = 2} : f32[T, 2, #h]\n"
+               "    %g#i_ = neg %v0of_#i : f32[T, 2, #h]\n"
+               "    yield %r#i, %g#i_\n  }\n",
+    .d = {80},
+};
+
 /* A result overwrites one of many sources, all of which are read again later: it must come last. */
 static const form read_again = {
     .row = "#d",
@@ -315,8 +359,8 @@ static const form half_sources = {
 };
 
 static const form *const shared[] = {
-    &learned, &four_mixes, &attended,        &many_queries, &more_queries,
-    &heads,   &read_again, &rows_of_numbers, &halves,       &half_sources,
+    &learned,    &four_mixes,      &attended, &many_queries, &more_queries,  &heads,
+    &read_again, &rows_of_numbers, &halves,   &half_sources, &seen_as_heads, &seen_twice,
 };
 enum { SHARED = sizeof shared / sizeof shared[0] };
 
