@@ -188,12 +188,17 @@ static const struct {
     const char *last, *in;
     bool mask;
 } tables[] = {
-    {"inv_freq", "", false},      {"original_inv_freq", "", false}, {"freqs", "rope", false},
-    {"freqs", "rot", false},      {"freqs_cis", "", false},         {"cos_cached", "", false},
-    {"sin_cached", "", false},    {"cos_cache", "", false},         {"sin_cache", "", false},
-    {"cos_sin_cache", "", false}, {"position_ids", "", false},      {"masked_bias", "att", false},
-    {"bias", "att", true},        {"causal_mask", "att", true},     {"mask", "att", true},
-    {"_extra_state", "", false},
+    {"inv_freq", "", false},     {"original_inv_freq", "", false},
+    {"freqs", "rope", false},    {"freqs", "rot", false},
+    {"freqs_cis", "", false},    {"cos_cached", "", false},
+    {"sin_cached", "", false},   {"cos_cache", "", false},
+    {"sin_cache", "", false},    {"cos_sin_cache", "", false},
+    {"position_ids", "", false}, {"masked_bias", "att", false},
+    {"bias", "att", true},       {"causal_mask", "", true},
+    {"mask", "att", true},       {"attn_mask", "att", true},
+    {"tril", "att", true},       {"cos", "rot", false},
+    {"sin", "rot", false},       {"cos", "rope", false},
+    {"sin", "rope", false},      {"_extra_state", "", false},
 };
 
 static bool is_table(const hd_tensor *t) {

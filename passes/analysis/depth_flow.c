@@ -619,9 +619,10 @@ static bool is_read_again(const hir_flow *out, hir_id v) {
 typedef struct early_values {
     HD_VEC(hir_id) at; /* in program order */
     HD_VEC(uint32_t)
-    next;            /* by place in `at`: the place of the first value that all which is made of
-                            * this one goes through; at.n: there is none */
-    uint32_t *place; /* by value: 1 + its place in `at`; 0: it has none */
+    next;                   /* by place in `at`: the place of the first value that all which is made
+                             * of this one goes through; at.n: there is none */
+    HD_VEC(hir_id) readers; /* ops that read one, in program order */
+    uint32_t *place;        /* by value: 1 + its place in `at`; 0: it has none */
 } early_values;
 
 static bool is_start(const flow_finder *f, const hir_op *o) {
@@ -629,16 +630,46 @@ static bool is_start(const flow_finder *f, const hir_op *o) {
            (f->begin != HIR_NONE && o->n_results && o->results[0] == f->begin);
 }
 
-static bool is_early(const flow_finder *f, const early_values *e, const hir_op *o) {
-    if (is_effect(o) || o->n_results != 1 || hir_flow_is_choice(f->out->m, o)) return false;
-    if (is_start(f, o)) return true;
-    uint32_t n = 0;
+/* The operands of an op that are early values, and others. */
+typedef struct operand_counts {
+    uint32_t early, others;
+    bool first; /* the first of all is one of them */
+} operand_counts;
+
+static operand_counts count_operands(const flow_finder *f, const early_values *e, const hir_op *o) {
+    operand_counts n = {0};
     for (uint32_t i = 0; i < o->n_args; i++) {
         const hir_id x = flow_operand(f, o, i);
-        if (x != HIR_NONE && !e->place[x]) return false;
-        n += x != HIR_NONE;
+        if (x == HIR_NONE) continue;
+        n.early += e->place[x] != 0;
+        n.others += e->place[x] == 0;
+        n.first |= e->place[x] == 1;
     }
-    return n && !is_border(f, o);
+    return n;
+}
+
+static bool is_early(const flow_finder *f, const hir_op *o, const operand_counts *n) {
+    if (is_effect(o) || o->n_results != 1 || hir_flow_is_choice(f->out->m, o)) return false;
+    return is_start(f, o) || (n->early && !n->others && !is_border(f, o));
+}
+
+/* False: the first of them goes into something else. */
+static bool list_early(const flow_finder *f, early_values *e) {
+    const hir_flow *out = f->out;
+    e->place = hd_new_array(f->arena, uint32_t, out->m->values.n);
+    for (size_t k = 0; k < out->program.n; k++) {
+        const hir_op *o = hir_op_at(out->m, out->program.at[k]);
+        const operand_counts n = count_operands(f, e, o);
+        if (o->code == HIR_TRACE_OP) continue;
+        if (n.early) hd_push(f->arena, &e->readers, out->program.at[k]);
+        if (is_early(f, o, &n)) {
+            hd_push(f->arena, &e->at, o->results[0]);
+            e->place[o->results[0]] = (uint32_t)e->at.n;
+        } else if (n.first && f->begin == HIR_NONE) {
+            return false;
+        }
+    }
+    return true;
 }
 
 /* Where the ways from two values meet, by places: the next of each lies behind it. */
@@ -650,21 +681,15 @@ static uint32_t meet(const early_values *e, uint32_t a, uint32_t b) {
     return a;
 }
 
-static void find_early(const flow_finder *f, early_values *e) {
+/* From the last op to the first: all that reads a value is known before it is. */
+static void find_next(const flow_finder *f, early_values *e) {
     enum { UNREAD = UINT32_MAX };
-    const hir_flow *out = f->out;
-    e->place = hd_new_array(f->arena, uint32_t, out->m->values.n);
-    for (size_t k = 0; k < out->program.n; k++) {
-        const hir_op *o = hir_op_at(out->m, out->program.at[k]);
-        if (!is_early(f, e, o)) continue;
-        hd_push(f->arena, &e->at, o->results[0]);
+    for (size_t k = 0; k < e->at.n; k++)
         hd_push(f->arena, &e->next, UNREAD);
-        e->place[o->results[0]] = (uint32_t)e->at.n;
-    }
-    for (size_t k = out->program.n; k-- > 0;) { /* all that reads a value is known before it is */
-        const hir_op *o = hir_op_at(out->m, out->program.at[k]);
+    for (size_t k = e->readers.n; k-- > 0;) {
+        const hir_op *o = hir_op_at(f->out->m, e->readers.at[k]);
         const uint32_t made = o->n_results ? e->place[o->results[0]] : 0;
-        if (o->code == HIR_TRACE_OP || (made && e->next.at[made - 1] == UNREAD)) continue;
+        if (made && e->next.at[made - 1] == UNREAD) continue;
         const uint32_t to = made ? made - 1 : (uint32_t)e->at.n;
         for (uint32_t i = 0; i < o->n_args; i++) {
             const hir_id x = flow_operand(f, o, i);
@@ -704,8 +729,8 @@ static bool is_of_received(const flow_finder *f) {
 static hir_id later_beginning(const flow_finder *f) {
     const hir_flow *out = f->out;
     early_values e = {0};
-    if (is_of_received(f)) return HIR_NONE;
-    find_early(f, &e);
+    if (is_of_received(f) || !list_early(f, &e)) return HIR_NONE;
+    find_next(f, &e);
     uint32_t k = f->begin == HIR_NONE ? 0 : e.place[f->begin] - 1, last = UINT32_MAX;
     for (; k < e.at.n; k = e.next.at[k])
         if (flow_row(f, e.at.at[k]) == out->width && has_all_of_its_own(f, &e, k)) last = k;

@@ -352,9 +352,10 @@ static known_part walk_to_known(lister *l, size_t input) {
     push(w, inputs[input].value);
     while (w->stack.n) {
         const hir_id v = w->stack.at[--w->stack.n];
-        if (!known.of && (l->whole[v] || l->rest[v])) {
-            known.all = l->whole[v];
-            known.of = &inputs[(known.all ? l->whole[v] : l->rest[v]) - 1];
+        const uint32_t of = l->whole[v] ? l->whole[v] : l->rest[v];
+        if (of && (!known.of || known.of == &inputs[of - 1])) { /* one, which may be met again */
+            known.of = &inputs[of - 1];
+            known.all |= l->whole[v] != 0;
             continue;
         }
         const bool last = !w->stack.n && !known.of;

@@ -181,7 +181,7 @@ class Count:
                 made += [x for x in (self.rows(w.op) if w in before or self.local(w.op) else []) if x not in made]
             alone = all(w in before or w in tables or self.local(w.op) for w in made)
             if alone and first[0] in made and not any(self.goes_elsewhere(w, made) for w in made[1:]):
-                if self.unscaled(v) not in first:   # a multiple of the embedding is the embedding
+                if self.unscaled(v, ("mul", "div", "neg", "add", "sub")) not in first:      # else it is the embedding, but for factors
                     self.begin_at([v], tables=tables)
                 return
 

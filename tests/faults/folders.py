@@ -158,6 +158,8 @@ CASES = {
                          self_attn__masked_bias=floats()), CONFIG, SAME, ["note: 8 tensors"]),
     "tables-elsewhere": (with_tensors(rope__freqs=floats(8), model__rotary_emb__inv_freq=floats(8), model__rotary_emb__original_inv_freq=floats(8),
                                       model__position_ids=("I64", [1, 4], bytes(32))), CONFIG, SAME, ["note: 4 tensors"]),
+    "masks-elsewhere": (with_tensors(model__causal_mask=mask(8), model__layers__0__self_attn__tril=mask(8), model__layers__0__rotary__cos=floats(8, 8)), CONFIG, SAME, ["note: 3 tensors"]),
+    "a-cosine": (in_layers(mlp__cos=floats(8)), CONFIG, None, ["mlp.cos\""]),
     "one-table": (with_tensors(freqs_cis=floats(8, 2)), CONFIG, SAME, ["note: 1 tensor, such as 'freqs_cis', holds"]),
     "a-bias": (in_layers(self_attn__bias=floats(64)), CONFIG, None, ["is no weight of the model", "1 more of this kind"]),
     "frequencies-of-nothing": (with_tensors(model__freqs=floats(8)), CONFIG, None, ["\"model.freqs\""]),

@@ -247,6 +247,33 @@ Test(ledger, inputs_of_a_stream_that_is_mapped_share_a_list) {
     cr_assert_lt(lists, 20, "%zu", lists);
 }
 
+/* A stream that a sublayer's input is added to, as in LAuReL: what earlier inputs are made of is met
+ * twice. */
+Test(ledger, inputs_that_go_on_beside_the_stream_share_a_list) {
+    enum { SUBLAYERS = 300 };
+    hd_text t;
+    hd_text_init(&t, arena);
+    hd_text_add(&t, HEAD() "  %h0 = reshape %e {shape = [T, 16]} : f32[T, 16]\n");
+    for (int k = 0; k < SUBLAYERS; k++)
+        hd_text_f(&t,
+                  "  %%x%d = rmsnorm %%h%d, @g {eps = 1e-06} : f32[T, 16]\n"
+                  "  %%y%d = linear %%x%d, @f1, _ : f32[T, 16]\n"
+                  "  %%s%d = add %%h%d, %%y%d : f32[T, 16]\n"
+                  "  %%h%d = add %%s%d, %%x%d : f32[T, 16]\n",
+                  k, k, k, k, k, k, k, k + 1, k, k);
+    hd_text_f(&t, "  %%logits = linear %%h%d, @embed, _ : f32[T, 20]\n", SUBLAYERS);
+    hd_text_add(&t, "  output %logits {name = \"logits\"}\n}\n");
+    const hir_ledger l = ledger_of(t.at);
+    cr_assert_eq(l.sublayers, SUBLAYERS);
+    size_t lists = 1;
+    for (size_t i = 1; i < SUBLAYERS; i++) {
+        const hir_flow_input *x = &l.flow.inputs.at[i];
+        cr_assert_eq(hir_flow_sources(x), i + 1, "%zu: %s", i, source_text(x));
+        lists += x->sources.at != x[-1].sources.at;
+    }
+    cr_assert_lt(lists, 20, "%zu", lists);
+}
+
 Test(ledger, a_query_made_of_the_input_is_no_source_and_no_sublayer) {
     hir_ledger l = ledger_of(HEAD() NORM("1", "%e") SUB("1") NORM(
         "2", "%y1") "  %q = linear %x2, @f2, _ : f32[T, 16]\n"
