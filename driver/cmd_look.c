@@ -34,6 +34,12 @@ static bool check_report(hadal_session *s, const command_line *line, bool *on_to
         }
         first = name;
     }
+    if (*on_tokens && option_given(line, OPTION_GRADIENTS)) {
+        char message[128];
+        snprintf(message, sizeof message, "--%s is of the model without its gradients", first);
+        hadal_fail(s, "usage", message, "leave out --gradients");
+        return false;
+    }
     if (*on_tokens && !option_given(line, OPTION_TOKENS)) {
         char message[128];
         snprintf(message, sizeof message, "--%s needs tokens", first);

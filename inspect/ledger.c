@@ -16,15 +16,18 @@ typedef HD_VEC(hir_pass_id) pass_list;
 
 /* The default pipeline, with or without the passes over depth: those that the guard of the pipeline
  * weighs. What divides a model among ranks or stages is in both. */
-static pass_list pipeline(hd_arena *a, bool depth) {
+static pass_list pipeline(hd_arena *a, bool gradients, bool depth) {
     pass_list list = {0};
-    for (const hir_pass_id *id = hir_pipeline(); *id != HIR_PASS_COUNT; id++)
+    const hir_pass_id *all = gradients ? hir_gradient_pipeline() : hir_pipeline();
+    for (const hir_pass_id *id = all; *id != HIR_PASS_COUNT; id++)
         if (depth || !depth_is_weighed(*id)) hd_push(a, &list, *id);
     return list;
 }
 
 static bool run(const inspect_subject *s, hir_module *m, bool depth, hir_hooks hooks) {
-    pass_list list = pipeline(s->arena, depth);
+    const bool gradients = hir_has_gradients(s->now);
+    if (gradients && !hir_add_loss(m, s->diags)) return false;
+    pass_list list = pipeline(s->arena, gradients, depth);
     hir_run r = {
         .passes = list.at, .n_passes = list.n, .stop_after = HIR_PASS_COUNT, .hooks = hooks};
     return hir_run_passes(m, &r, s->pass_options, NULL, s->diags);
@@ -92,8 +95,26 @@ static bool record(void *context, int index, hir_pass_id id, const hir_module *m
     hir_ledger_find_totals(m, r->arena, &l);
     const hir_flow *flow = &r->report->graph.flow;
     if (flow->longest_block == 1 && id == HIR_PASS_FORM_BLOCKS) note_schedule(m, r->report);
-    ledger_step step = {hir_pass(id)->name, m->stage, l.total};
+    ledger_step step = {hir_pass(id)->name, m->stage, l.total, {0}};
+    if (hir_has_gradients(m)) {
+        hir_back_ledger back;
+        hir_back_ledger_find(m, &l, r->arena, &back);
+        step.back = back.total;
+    }
     hd_push(r->arena, &r->report->steps, step);
+    return true;
+}
+
+/* Keeps the backward half as differentiate leaves it, without what nobody reads. */
+static bool record_ops(void *context, int index, hir_pass_id id, const hir_module *m, bool changed,
+                       double seconds, hd_diags *d) {
+    (void)index, (void)seconds, (void)d;
+    recorder *r = context;
+    const bool graph = m->stage != HIR_STAGE_KERNEL && hir_has_gradients(m);
+    if (!changed || !graph || (id != HIR_PASS_DIFFERENTIATE && id != HIR_PASS_CSE)) return true;
+    hir_ledger *l = hd_new(r->arena, hir_ledger);
+    hir_ledger_find(m, r->arena, l);
+    hir_back_ledger_find(m, l, r->arena, &r->report->back->ops);
     return true;
 }
 
@@ -115,9 +136,14 @@ static bool run_again(const inspect_subject *s, bool marked, ledger_report *r) {
     if (!run(s, again, true, (hir_hooks){.context = &steps, .after = record})) return false;
     if (marked) return true;
     hir_module *naive = hir_module_clone(s->graph, s->arena);
-    if (!run(s, naive, false, (hir_hooks){0})) return false;
-    hir_ledger_find_totals(naive, s->arena, &r->naive);
+    const hir_hooks keep_ops = {.context = &steps, .after = record_ops};
+    if (!run(s, naive, false, r->back ? keep_ops : (hir_hooks){0})) return false;
+    if (r->back) /* phases of the backward half depend on the sources */
+        hir_ledger_find(naive, s->arena, &r->naive);
+    else
+        hir_ledger_find_totals(naive, s->arena, &r->naive);
     hir_ledger_count_as(&r->naive, &r->graph);
+    if (r->back) hir_back_ledger_find(naive, &r->naive, s->arena, &r->back->naive);
     r->has_naive = true;
     return true;
 }
@@ -128,7 +154,8 @@ static void count_compiled(const inspect_subject *s, ledger_report *r) {
     hir_ledger_count_as(&r->compiled, &r->graph);
     ledger_count_blocks(r, s->arena);
     ledger_count_kernels(r, s->arena);
-    if (!r->compiled_module->arena_per_token) return; /* plan-memory has not run */
+    if (r->back) ledger_count_backward(r, s->arena);
+    if (r->back || !r->compiled_module->arena_per_token) return; /* plan-memory has not run */
     r->memory = hd_new(s->arena, ledger_memory);
     ledger_count_memory(r, r->chunk, s->arena, r->memory);
 }
@@ -143,6 +170,7 @@ bool ledger_collect(const inspect_subject *whole, ledger_report *r) {
                          .stage = o->stages > 1 ? o->stage : 0,
                          .stages = o->stages > 1 ? o->stages : 1};
     if (!take_stage(whole, &stage)) return false;
+    if (hir_has_gradients(whole->now)) r->back = hd_new(whole->arena, ledger_backward);
     layers_collect(s->now, s->arena, &r->layers);
     hir_ledger_find(s->graph, s->arena, &r->graph);
     r->parameters = parameters_of(&r->graph);
@@ -174,9 +202,9 @@ ledger_kind ledger_kind_of(const ledger_report *r) {
 
 /* A plain residual is a measure for all; AttnRes in blocks has the row of full AttnRes, too, which
  * takes each block for a source. */
-bool ledger_form_fits(const ledger_report *r, const hir_paper_form *form) {
+bool ledger_form_fits(const ledger_report *r, hir_paper_kind of) {
     const ledger_kind kind = ledger_kind_of(r);
-    switch (form->of) {
+    switch (of) {
     case PAPER_ANY: return true;
     case PAPER_STREAMS: return kind == LEDGER_ATTENTION || kind == LEDGER_STREAMS;
     case PAPER_FULL:
@@ -359,29 +387,57 @@ void ledger_count_memory(const ledger_report *r, int64_t chunk, hd_arena *a, led
 
 /* ---- how each pass changed the ledger, as remarks -------------------------------------------- */
 
+static void look(const hir_module *m, hd_arena *a, hir_ledger *l, ledger_watch *w) {
+    hir_ledger_find_totals(m, a, l);
+    *w = (ledger_watch){.stage = m->stage, .total = l->total, .has_back = hir_has_gradients(m)};
+    hir_back_ledger back = {0};
+    if (w->has_back) hir_back_ledger_find(m, l, a, &back);
+    w->back = back.total;
+}
+
 void ledger_watch_start(ledger_watch *w, const hir_module *m, hd_arena *a) {
     hir_ledger l;
-    hir_ledger_find_totals(m, a, &l);
-    *w = (ledger_watch){m->stage, l.total, l.sublayers, l.unit};
+    look(m, a, &l, w);
+    w->sublayers = l.sublayers;
+    w->unit = l.unit;
+}
+
+static bool is_same(hir_traffic a, hir_traffic b) {
+    return a.read == b.read && a.written == b.written;
+}
+
+static void remark(hir_remarks *remarks, const char *pass, const char *text) {
+    const hir_remark r = {.pass = pass, .taken = true, .op = HIR_NONE, .text = text};
+    hd_push(remarks->arena, &remarks->list, r);
+}
+
+/* `before`: what the half moved before the pass; NULL: it was not there. */
+static void tell(hir_remarks *remarks, hd_arena *a, const char *pass, const char *half,
+                 const hir_ledger *l, const hir_traffic *before, hir_traffic now, bool kernels) {
+    const char *instead = before ? hd_printf(a, " instead of %.3f d",
+                                             hir_ledger_units(l, before->read + before->written))
+                                 : "";
+    remark(remarks, pass,
+           hd_printf(a, "ledger%s: %.3f d%s per token per sublayer%s (%.3f read, %.3f written)",
+                     half, hir_ledger_units(l, now.read + now.written), instead,
+                     kernels ? ", counted by kernels now" : "", hir_ledger_units(l, now.read),
+                     hir_ledger_units(l, now.written)));
 }
 
 void ledger_watch_pass(ledger_watch *w, const hir_module *m, const char *pass, hd_arena *a,
                        hir_remarks *remarks) {
     hir_ledger l;
-    hir_ledger_find_totals(m, a, &l);
     const ledger_watch old = *w;
+    look(m, a, &l, w);
     const bool one_stage = !strcmp(pass, hir_pass(HIR_PASS_SHARD_PIPELINE)->name);
     const hir_ledger loaded = {.sublayers = old.sublayers, .unit = old.unit};
     if (!one_stage) hir_ledger_count_as(&l, &loaded);
-    *w = (ledger_watch){m->stage, l.total, l.sublayers, l.unit};
-    if (old.total.read == l.total.read && old.total.written == l.total.written) return;
+    w->sublayers = l.sublayers;
+    w->unit = l.unit;
     const bool kernels = old.stage != m->stage && m->stage == HIR_STAGE_KERNEL;
-    const char *text = hd_printf(
-        a, "ledger: %.3f d instead of %.3f d per token per sublayer%s (%.3f read, %.3f written)",
-        hir_ledger_units(&l, l.total.read + l.total.written),
-        hir_ledger_units(&l, old.total.read + old.total.written),
-        kernels ? ", counted by kernels now" : "", hir_ledger_units(&l, l.total.read),
-        hir_ledger_units(&l, l.total.written));
-    hir_remark r = {.pass = pass, .taken = true, .op = HIR_NONE, .text = text};
-    hd_push(remarks->arena, &remarks->list, r);
+    if (!is_same(old.total, w->total))
+        tell(remarks, a, pass, "", &l, &old.total, w->total, kernels);
+    if (w->has_back && !is_same(old.back, w->back))
+        tell(remarks, a, pass, ", backward half", &l, old.has_back ? &old.back : NULL, w->back,
+             kernels);
 }

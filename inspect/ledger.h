@@ -5,6 +5,8 @@
 #define INSPECT_LEDGER_H
 
 #include "inspect/layers.h"
+#include "passes/analysis/backward_forms.h"
+#include "passes/analysis/backward_ledger.h"
 #include "passes/analysis/ledger.h"
 #include "passes/analysis/paper_forms.h"
 
@@ -12,6 +14,7 @@ typedef struct ledger_step { /* after a pass that changed something */
     const char *pass;
     hir_stage stage;
     hir_traffic total;
+    hir_traffic back; /* of the backward half */
 } ledger_step;
 
 /* Reads of sources in the blocks that form-blocks has chosen: `shared` ones that a block reads once
@@ -70,6 +73,28 @@ typedef struct ledger_kernel { /* `times` kernels of one name that do the same *
     hir_traffic each;
 } ledger_kernel;
 
+typedef struct
+    ledger_back_group { /* `n` accesses of a kernel that differ in nothing but the place */
+    size_t n;
+    bool write;
+    hir_back_phase phase;
+} ledger_back_group;
+
+typedef struct ledger_back_kernel { /* `times` kernels of one name that do the same */
+    const char *name;
+    uint32_t times;
+    HD_VEC(ledger_back_group) groups;
+    hir_traffic each;
+} ledger_back_kernel;
+
+/* The backward half of a module with gradients, at the IR stages of the report. */
+typedef struct ledger_backward {
+    hir_back_ledger ops;      /* as differentiate leaves it, without the depth passes */
+    hir_back_ledger naive;    /* kernels made without the depth passes */
+    hir_back_ledger compiled; /* the module as it stands */
+    HD_VEC(ledger_back_kernel) kernels;
+} ledger_backward;
+
 /* One module at several IR stages. Where ranks divide the module, its kernels are those of all
  * ranks together, in calls whose rows the ranks divide. */
 typedef struct ledger_report {
@@ -90,7 +115,8 @@ typedef struct ledger_report {
     ledger_table table;
     layers layers;         /* of the compiled module: what the sublayers keep and read per token */
     int64_t chunk;         /* the most tokens of a pass */
-    ledger_memory *memory; /* NULL: there is no memory plan, or no residual stream */
+    ledger_backward *back; /* NULL: a module without gradients */
+    ledger_memory *memory; /* NULL: there is no memory plan, no residual stream, or gradients */
     hir_traffic *by_block; /* of `compiled`, by block from 1; 0: the output. NULL: one block */
     HD_VEC(ledger_kernel) kernels; /* of `compiled`, in program order */
 } ledger_report;
@@ -113,15 +139,21 @@ typedef enum ledger_kind {
 } ledger_kind;
 ledger_kind ledger_kind_of(const ledger_report *r);
 /* Is a closed form of the paper one for this kind of model? */
-bool ledger_form_fits(const ledger_report *r, const hir_paper_form *form);
+bool ledger_form_fits(const ledger_report *r, hir_paper_kind of);
 void ledger_count_memory(const ledger_report *r, int64_t chunk, hd_arena *a, ledger_memory *out);
 void ledger_count_blocks(ledger_report *r, hd_arena *a);
 void ledger_count_kernels(ledger_report *r, hd_arena *a);
+void ledger_count_backward(ledger_report *r, hd_arena *a);
+void ledger_print_units(hd_text *out, double units); /* 8.4375 as "8.438", 0 as "-" */
+void ledger_backward_text(const ledger_report *r, hd_text *out);
+void ledger_backward_json(const ledger_report *r, hd_text *out);
 
 /* Turns the change of the ledger by each pass of a pipeline into a remark. */
 typedef struct ledger_watch {
     hir_stage stage;
     hir_traffic total;
+    hir_traffic back; /* of the backward half, once there is one */
+    bool has_back;
     uint32_t sublayers; /* of the model, or of the pipeline stage, as loaded */
     uint64_t unit;
 } ledger_watch;

@@ -99,7 +99,7 @@ static void print_paper(const ledger_report *r, hd_text *out) {
               p.sublayers, p.blocks, p.per_block, p.streams);
     bool any = false;
     for (size_t i = 0; i < n; i++) {
-        if (!ledger_form_fits(r, &forms[i])) continue;
+        if (!ledger_form_fits(r, forms[i].of)) continue;
         hd_text_add(out, any ? ",\n    " : "\n    ");
         any = true;
         inspect_json_key(out, forms[i].key);
@@ -225,6 +225,7 @@ void ledger_json(const ledger_report *r, hd_text *out) {
     if (r->has_ops) print_products(out, r);
     if (r->has_naive) print_ledger(out, "naive_kernels", &r->naive, NULL);
     if (r->has_kernels) print_ledger(out, "kernels", &r->compiled, r->compiled_module);
+    ledger_backward_json(r, out);
     if (r->memory) print_memory(r->memory, out);
     print_collectives(r, out);
     hd_text_add(out, ",\n  \"layers\": {");

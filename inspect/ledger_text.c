@@ -7,8 +7,7 @@
 
 enum { LABEL = 38 };
 
-/* 8.4375 as "8.44", 0 as "-". */
-static void print_units(hd_text *out, double units) {
+void ledger_print_units(hd_text *out, double units) {
     if (units == 0)
         hd_text_f(out, " %9s", "-");
     else
@@ -17,9 +16,9 @@ static void print_units(hd_text *out, double units) {
 
 static void print_row(hd_text *out, const char *label, double read, double written) {
     hd_text_f(out, "  %-*s", LABEL, label);
-    print_units(out, read);
-    print_units(out, written);
-    print_units(out, read + written);
+    ledger_print_units(out, read);
+    ledger_print_units(out, written);
+    ledger_print_units(out, read + written);
 }
 
 static void print_traffic(hd_text *out, const hir_ledger *l, const char *label, hir_traffic t) {
@@ -41,7 +40,7 @@ static void print_paper(const ledger_report *r, hd_text *out) {
     hd_text_f(out, "  closed forms of the paper at L = %.0f, N = %.0f, S = %.3g, m = %.0f\n",
               p.sublayers, p.blocks, p.per_block, p.streams);
     for (size_t i = 0; i < n; i++) {
-        if (!ledger_form_fits(r, &forms[i])) continue;
+        if (!ledger_form_fits(r, forms[i].of)) continue;
         const char *label = hd_printf(out->arena, "  %s: %s", forms[i].name, forms[i].formula);
         print_row(out, label, forms[i].read(p), forms[i].write(p));
         if (forms[i].elements) hd_text_f(out, "  + %.0f numbers", forms[i].elements(p));
@@ -309,6 +308,10 @@ static void print_title(const ledger_report *r, hd_text *out) {
               "residual mechanism alone, per token per sublayer, in units of d (a row of f32)\n",
               (unsigned long long)l->flow.width, l->sublayers, hd_s(l->sublayers), l->flow.blocks,
               hd_s(l->flow.blocks), l->flow.longest_block);
+    if (r->back)
+        hd_text_add(out,
+                    "a training step: first the forward half, as the loss needs it and with what "
+                    "it stores for\nthe other half; then the backward half\n");
     if (passes) hd_text_f(out, "layers that run several times, by sublayers: %s\n", passes);
     if (ranks > 1)
         hd_text_f(
@@ -329,6 +332,7 @@ void ledger_text(const ledger_report *r, hd_text *out) {
     print_table(r, out);
     print_sources(r, out);
     print_steps(r, out);
+    if (!r->has_kernels) ledger_backward_text(r, out);
     if (!r->has_kernels) return;
     print_phases(&r->compiled, out);
     hd_text_f(out, "  weights read by the mechanism, once per call: %llu bytes\n",
@@ -338,4 +342,5 @@ void ledger_text(const ledger_report *r, hd_text *out) {
     print_collectives(r, out);
     print_blocks(r, out);
     print_kernels(r, out);
+    ledger_backward_text(r, out);
 }

@@ -1,6 +1,6 @@
 #include "passes/weigh_depth.h"
 
-#include "passes/analysis/ledger.h"
+#include "passes/analysis/backward_ledger.h"
 
 typedef struct weigher {
     const hir_module *m;
@@ -53,7 +53,8 @@ static bool run(const weigher *w, hir_module *copy, const pass_list *list, bool 
     return hir_run_passes(copy, &r, w->options, NULL, &unread);
 }
 
-/* Bytes of a token that the kernels move without these groups; UINT64_MAX: there are no kernels. */
+/* Bytes of a token that the kernels move without these groups, in both halves of a step if there
+ * are gradients; UINT64_MAX: there are no kernels. */
 static uint64_t bytes_without(const weigher *w, int left_out, bool *changed) {
     pass_list list = {0};
     for (size_t i = 0; i < w->n; i++)
@@ -65,7 +66,11 @@ static uint64_t bytes_without(const weigher *w, int left_out, bool *changed) {
     if (!run(w, copy, &last, changed) || copy->stage != HIR_STAGE_KERNEL) return UINT64_MAX;
     hir_ledger l;
     hir_ledger_find_totals(copy, w->arena, &l);
-    return hd_capped_add(l.total.read, l.total.written);
+    const uint64_t forward = hd_capped_add(l.total.read, l.total.written);
+    if (!hir_has_gradients(copy)) return forward;
+    hir_back_ledger back;
+    hir_back_ledger_find(copy, &l, w->arena, &back);
+    return hd_capped_add(forward, hd_capped_add(back.total.read, back.total.written));
 }
 
 /* ---- what is left out ------------------------------------------------------------------------ */

@@ -7,6 +7,7 @@
  *
  * depth_sources.c finds the sources of inputs and the blocks that they form.
  */
+#include "passes/analysis/depth_backward.h"
 #include "passes/analysis/depth_flow_private.h"
 #include "passes/util.h"
 #include "support/known.h"
@@ -16,6 +17,16 @@
 enum { FEW_COLUMNS = 8 };
 
 /* ---- views ----------------------------------------------------------------------------------- */
+
+/* Is the op of the forward half? Of the outputs of a module with gradients that is the loss. */
+static bool is_forward(const flow_finder *f, const hir_op *o) {
+    if (o->code == HIR_OUTPUT_OP && o->args[0].kind == HIR_REF_VALUE)
+        return f->needed[o->args[0].index];
+    bool any = !o->n_results;
+    for (uint32_t i = 0; i < o->n_results; i++)
+        any |= f->needed[o->results[i]];
+    return any;
+}
 
 static void list_ops(flow_finder *f, hir_id first) {
     const hir_module *m = f->out->m;
@@ -36,7 +47,7 @@ static void list_ops(flow_finder *f, hir_id first) {
             f->out->origin[o->results[0]] = f->out->origin[o->args[0].index];
             continue;
         }
-        hd_push(f->arena, &f->out->program, op);
+        if (is_forward(f, o)) hd_push(f->arena, &f->out->program, op);
     }
 }
 
@@ -548,11 +559,12 @@ static void find_from(flow_finder *f, hir_id begin) {
     *out = (hir_flow){.m = known.m, .origin = known.origin, .input = ids(f->arena, n, false)};
     out->program = known.program;
     out->kind = hd_new_array(f->arena, hir_flow_kind, n);
+    out->varies = f->varies;
     out->inside = hd_new_array(f->arena, bool, n);
     out->own = hd_new_array(f->arena, bool, n);
     f->begin = begin;
     if (begin != HIR_NONE) find_before(f);
-    f->member = hd_new_array(f->arena, bool, n);
+    f->member = out->member = hd_new_array(f->arena, bool, n);
     f->out->root = ids(f->arena, n, false);
     f->into = ids(f->arena, n, false);
     f->factor = hd_new_array(f->arena, bool, n);
@@ -781,6 +793,7 @@ static void find(const hir_module *m, hd_arena *a, bool brief, hir_flow *out) {
     enum { MOST_LAYERS = 4 }; /* layers before the stream */
     *out = (hir_flow){.m = m, .origin = ids(a, m->values.n, true)};
     flow_finder f = {.out = out, .arena = a, .brief = brief, .kept = HIR_NONE};
+    f.needed = hir_needed_by_loss(m, a);
     list_ops(&f, m->first);
     find_varying(&f);
     find_from(&f, HIR_NONE);

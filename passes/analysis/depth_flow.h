@@ -6,6 +6,9 @@
  * passes: it looks through kernels, and the result does not depend on whether a computation is one
  * op or twenty. The ledger and the depth map are built on it.
  *
+ * Of a module with gradients the mechanism is that of the forward half, which the loss needs;
+ * depth_backward.h has the other.
+ *
  * Contractions (linear with a large weight, experts), top-k selections, attention and caches are
  * the borders of sublayers. Values computed token by token from the embedding without passing a
  * border belong to the mechanism (they are its members); a value from beyond a border that is
@@ -62,6 +65,8 @@ typedef struct hir_flow {
     hir_id *origin;         /* by value: the value of which it is a view, yield or conversion */
     hir_id *root;           /* by value: the value of which it is a multiple, or itself */
     hir_flow_kind *kind;    /* by value */
+    bool *varies;           /* by value: depends on tokens */
+    bool *member;           /* by value: of the mechanism, or made for it inside a sublayer */
     bool *inside;           /* by value: computed inside a sublayer, or its output */
     bool *own;              /* by value: of these what leads to a sublayer's output; others are made
                              * for the mechanism, such as the query of a mix */

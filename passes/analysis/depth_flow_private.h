@@ -11,7 +11,8 @@ typedef struct flow_finder {
     bool grown;                      /* a member was found in this round */
     HD_VEC(hir_id) pending, outputs; /* work lists of claim */
     /* by value (of origins): */
-    bool *varies; /* depends on tokens */
+    const bool *needed; /* of the forward half */
+    bool *varies;       /* depends on tokens */
     bool *member;
     hir_id *into; /* the sublayer output that it leads to, or HIR_NONE */
     bool *factor; /* its only use: multiplied with a value as wide as the stream */

@@ -15,6 +15,13 @@ typedef struct hir_paper_parameters {
     double sublayers, blocks, per_block, streams; /* L, N, S, m */
 } hir_paper_parameters;
 
+typedef enum hir_paper_kind { /* of model */
+                              PAPER_ANY,
+                              PAPER_STREAMS,
+                              PAPER_FULL,
+                              PAPER_BLOCK
+} hir_paper_kind;
+
 typedef struct hir_paper_form {
     const char *key, *name;
     const char *formula; /* formula of the total, in units of d */
@@ -22,8 +29,8 @@ typedef struct hir_paper_form {
      * elements */
     double (*read)(hir_paper_parameters p);
     double (*write)(hir_paper_parameters p);
-    double (*elements)(hir_paper_parameters p);                    /* NULL: there is none */
-    enum { PAPER_ANY, PAPER_STREAMS, PAPER_FULL, PAPER_BLOCK } of; /* kind of model */
+    double (*elements)(hir_paper_parameters p); /* NULL: there is none */
+    hir_paper_kind of;
 } hir_paper_form;
 
 size_t hir_paper_forms(const hir_paper_form **out);

@@ -7,6 +7,8 @@ than passes/analysis/, from the text alone and without any part of Hadal.
     c.kernels       {line of the kernel: [bytes read, bytes written]} per token
     c.read, c.written, c.width, c.outputs
 
+Of a module with gradients that is the forward half, which the loss needs; count_backward.py counts the other.
+
 The road: a graph in which a value leads to what ops make of it, and to what it is combined with, but not back to what it is made
 of. What the embedding reaches in it, up to contractions, attention and states, is the mechanism; what is reached only as the
 partner of a member is a sublayer's output. A kernel is charged for each of these values that it takes from memory and that
@@ -47,7 +49,7 @@ def types_of(text):
 
 class Count:
     def __init__(self, text):
-        self.values, self.weights, self.ops, self.origin = {}, {}, [], {}
+        self.values, self.weights, self.transposed, self.ops, self.origin = {}, {}, {}, [], {}
         self.parse(text)
         self.find()
         self.charge()
@@ -60,6 +62,9 @@ class Count:
             weight = re.match(r"\s*weight (@\"[^\"]*\"|\S+) : \w+\[([^\]]*)\]", line)
             if weight:
                 self.weights[weight.group(1)] = [int(n) for n in weight.group(2).split(",") if n.strip()]
+                of = re.search(r" = transposed\((@\"[^\"]*\"|@[^\[]*)\[", line)
+                if of:
+                    self.transposed[weight.group(1)] = of.group(1)
                 continue
             m = re.match(r"\s*(?:((?:%\w+, )*%\w+) = )?([a-z_]+(?:\.[a-z_]+)?)\b(.*)$", line)
             if line.strip() == "}":
@@ -84,6 +89,23 @@ class Count:
                 self.ops.append(op)
                 continue
             (kernel.body if kernel else self.ops).append(op)
+        outputs = [op for op in self.ops if op.code == "output"]
+        losses = [op for op in outputs if op.attrs.get("name") == '"loss"']
+        self.forward = self.needed(losses) if losses and losses[0] is outputs[0] else set(self.values)
+
+    def needed(self, outputs):
+        """Names of the values that outputs depend on."""
+        known, todo, yielded = set(), [a for op in outputs for a in op.args], {}
+        for op in self.ops:
+            for mine, its in zip(op.results, op.body[-1].args if op.body else []):
+                yielded[mine] = its
+        while todo:
+            name = todo.pop()
+            if name in known or name not in self.values:
+                continue
+            known.add(name)
+            todo += [yielded[name]] if name in yielded else self.values[name].op.args
+        return known
 
     def at(self, name):
         """The value behind views."""
@@ -118,11 +140,11 @@ class Count:
             if op.code in ("reshape", "convert") and op.args[0] in self.values:
                 self.origin[op.results[0]] = op.args[0]
                 continue
-            if op.code == "yield":
+            if op.code == "yield" or any(r not in self.forward for r in op.results) or op.code == "output" and op.args[0] not in self.forward:
                 continue
             self.flat.append(op)
             known = [a for a in op.args if a in self.values]
-            if op.code in ("const", "rope_table") or (known and self.local(op) and all(self.at(a).name in self.fixed for a in known)):
+            if op.code in ("const", "rope_table") or (op.args and self.local(op) and all(self.at(a).name in self.fixed for a in known)):
                 self.fixed.add(op.results[0])
         for op in self.flat:
             for v in set(self.rows(op)):
