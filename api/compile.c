@@ -278,6 +278,7 @@ static bool run_passes(hadal_session *s, const hadal_pipeline *p) {
     }
     if (!set_weight_types(s)) return false;
     s->pass_options.keep_traces = p->keep_traces != 0;
+    if (!api_bound_memory(s, p)) return false;
     s->m = hir_module_clone(s->graph, s->arena);
     const api_added added = {.hidden = p->keep_hidden != 0,
                              .loss = p->loss != 0 || p->gradients != 0};
@@ -322,8 +323,7 @@ static bool run_passes(hadal_session *s, const hadal_pipeline *p) {
     };
     const bool ok = hir_run_passes(s->m, &run, &s->pass_options, &s->remarks, &s->diags);
     filter_remarks(&hooks);
-    if (!ok) return false;
-    return true;
+    return ok && api_holds_bound(s);
 }
 
 int hadal_run_passes(hadal_session *s, const hadal_pipeline *p) {
@@ -511,6 +511,7 @@ static bool emit_library(hadal_session *s, const hadal_target *t, const char *pa
     const bool ok = emit_units(s, t, stem, &objects) &&
                     hcg_link(s->program, &s->diags, &objects, t ? t->cc : NULL, runtime, path);
     hd_scratch_remove(scratch);
+    if (ok && hir_has_gradients(s->m)) api_tell_trainer_memory(s);
     return ok;
 }
 

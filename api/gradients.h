@@ -10,4 +10,13 @@ bool api_reject_gradients(hadal_session *s, const char *why, const char *hint);
  * codes. Sets the longest sequence where it is not given. */
 bool api_may_differentiate(hadal_session *s, const hadal_pipeline *p);
 
+/* ---- trainer_memory.c ---- */
+/* Sets what the values of a sequence may take where memory is bounded. False, and a diagnostic: what
+ * is compiled are no gradients, or they cannot be. */
+bool api_bound_memory(hadal_session *s, const hadal_pipeline *p);
+/* After the passes: false, and a diagnostic, if the bound is not held. */
+bool api_holds_bound(hadal_session *s);
+/* Adds a note on the memory of a trainer, when code has been generated. */
+void api_tell_trainer_memory(hadal_session *s);
+
 #endif

@@ -38,7 +38,26 @@ static int build(hadal_session *s, const command_line *line, workspace *w) {
     if (hadal_check_weights(s) || run_pipeline(s, line, &pipeline) || make_workspace(s, w))
         return 1;
     report_step("compiling");
-    return hadal_emit(s, &target, "so", w->files.library);
+    if (hadal_emit(s, &target, "so", w->files.library)) return 1;
+    report_so_far(s, line); /* what memory it will take */
+    return 0;
+}
+
+static int tell(hadal_session *s, const command_line *line, const hadal_gradient_result *r,
+                int64_t n) {
+    char text[512];
+    const char *memory = "null";
+    if (!option_given(line, OPTION_JSON))
+        snprintf(text, sizeof text, "%-14s %lld of %lld\n%-14s %.9g nats\n", "targets",
+                 (long long)r->count, (long long)n, "loss", r->loss);
+    else if (!option_given(line, OPTION_INTERPRET) && !(memory = hadal_trainer_memory(s)))
+        return 1;
+    else
+        snprintf(text, sizeof text,
+                 "{\"tokens\": %lld, \"targets\": %lld, \"loss\": %.17g,\n \"memory\": %s}\n",
+                 (long long)n, (long long)r->count, r->loss, memory);
+    (void)report_text(text, strlen(text));
+    return 0;
 }
 
 static int make_gradients(hadal_session *s, const command_line *line, workspace *w) {
@@ -56,6 +75,9 @@ static int make_gradients(hadal_session *s, const command_line *line, workspace 
     if (o.by_depth && !o.interpret)
         return hadal_fail(s, "usage", "--by-depth of gradients is for --interpret",
                           "a library gives the gradients of parameters alone");
+    if (o.interpret && option_given(line, OPTION_MEMORY))
+        return hadal_fail(s, "usage", "--memory bounds a compiled trainer",
+                          "the reference keeps all values: leave out --interpret or --memory");
     if (!option_number(s, line, OPTION_THREADS, 0, 1, 256, &threads) ||
         apply_definitions(s, line, OPTION_DEFINE) ||
         read_sequence(s, line, &tokens, &targets, &n) || load_model(s, line, "model"))
@@ -67,11 +89,7 @@ static int make_gradients(hadal_session *s, const command_line *line, workspace 
     }
     report_step("evaluating");
     if (hadal_gradients(s, &o, tokens, targets, n, &result)) return 1;
-    char text[128];
-    snprintf(text, sizeof text, "%-14s %lld of %lld\n%-14s %.9g nats\n", "targets",
-             (long long)result.count, (long long)n, "loss", result.loss);
-    (void)report_text(text, strlen(text));
-    return 0;
+    return tell(s, line, &result, n);
 }
 
 int cmd_gradients(hadal_session *s, const command_line *line) {

@@ -120,6 +120,8 @@ static bool take_options(hadal_session *s, const command_line *line, hadal_pipel
     { 0 }
 #define TILES                                                                                      \
     { 0 }
+#define BYTES                                                                                      \
+    { 0 }
 #define NUMBER(least, most, missing)                                                               \
     { least, most, missing }
 #define T(...)

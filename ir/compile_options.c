@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef enum option_type { TEXT, DTYPE, STATE_DTYPE, WORD, NUMBER, TILES } option_type;
+typedef enum option_type { TEXT, DTYPE, STATE_DTYPE, WORD, NUMBER, TILES, BYTES } option_type;
 
 /* clang-format off */
 #define TYPE_TEXT(missing)                .type = TEXT, .text = (missing)
@@ -13,6 +13,7 @@ typedef enum option_type { TEXT, DTYPE, STATE_DTYPE, WORD, NUMBER, TILES } optio
 #define TYPE_WORD(rejection)                .type = WORD, .text = (rejection)
 #define TYPE_NUMBER(least_, most_, missing_) .type = NUMBER, .least = (least_), .most = (most_), .missing = (missing_)
 #define TYPE_TILES                        .type = TILES
+#define TYPE_BYTES                        .type = BYTES
 #define INFO(place_, key_, when)          .place = (place_), .key = (key_)
 #define NOT_IN_INFO                       .place = 0
 static const struct {
@@ -41,6 +42,7 @@ const hir_compile_options hir_default_options = {
 #define MISSING_WORD(rejection)               0
 #define MISSING_NUMBER(least, most, missing)  missing
 #define MISSING_TILES                         HIR_OVERLAP_AUTO
+#define MISSING_BYTES                         0
 #define P(id, member, name, group, type, ...) .member = MISSING_##type,
 #include "support/compile_options.def"
 #undef P
@@ -111,6 +113,15 @@ static bool read_tiles(const char *text, int64_t *out, hd_diags *d) {
     return false;
 }
 
+static bool read_bytes(hir_compile_option id, const char *text, int64_t *out, hd_diags *d) {
+    const uint64_t bytes = hd_read_size(text, strlen(text));
+    *out = bytes <= INT64_MAX ? (int64_t)bytes : 0;
+    if (*out > 0) return true;
+    hd_err(d, HD_E_USAGE, HD_NOWHERE, "%s is a number of bytes, not \"%s\"", options[id].name, text)
+        ->hint = "a whole number from 1 on; K, M and G may stand after it, as in 600M";
+    return false;
+}
+
 bool hir_compile_option_read_text(hir_compile_options *o, hir_compile_option id, const char *text,
                                   hd_diags *d) {
     void *member = (char *)o + options[id].offset;
@@ -127,6 +138,7 @@ bool hir_compile_option_read_text(hir_compile_options *o, hir_compile_option id,
     }
     case WORD: *(int *)member = 0; return !text || read_word(id, text, member, d);
     case TILES: return read_tiles(text ? text : "auto", member, d);
+    case BYTES: *(int64_t *)member = 0; return !text || read_bytes(id, text, member, d);
     case NUMBER: break;
     }
     return false;
@@ -172,6 +184,7 @@ void hir_compile_option_print(const hir_compile_options *o, hir_compile_option i
             break;
         }
         /* fall through */
+    case BYTES: hd_text_add_size(out, *(const uint64_t *)member); break;
     case NUMBER: hd_text_f(out, "%lld", (long long)*(const int64_t *)member); break;
     }
 }
@@ -197,7 +210,8 @@ void hir_options_print_info(const hir_compile_options *o, hd_text *out) {
             if (options[i].place != place) continue;
             found = 1;
             if (!there[i]) continue;
-            const bool number = options[i].type == NUMBER || options[i].type == TILES;
+            const option_type type = options[i].type;
+            const bool number = type == NUMBER || type == TILES || type == BYTES;
             hd_text_f(out, ", \"%s\": ", options[i].key);
             if (number)
                 hd_text_f(out, "%lld",

@@ -32,9 +32,14 @@ typedef struct hir_compile_options {
 #define HIR_MEMBER_WORD(rejection)              int
 #define HIR_MEMBER_NUMBER(least, most, missing) int64_t
 #define HIR_MEMBER_TILES                        int64_t
+#define HIR_MEMBER_BYTES                        int64_t
 #define P(id, member, name, group, type, ...)   HIR_MEMBER_##type member;
 #include "support/compile_options.def"
 #undef P
+    /* From `memory`: it is bounded, and so many bytes of it are left for the values of a sequence of
+     * `chunk` tokens; below 0 where all else is too large already. */
+    bool bounded;
+    int64_t arena_bytes;
     bool keep_traces; /* `trace` ops become outputs that the generated code fills */
     /* From weights_dtype, and from the types in the checkpoint (passes/weight_types.h): storage of
      * matrices that linear and gather read; by name, where a later rule overrides an earlier one.

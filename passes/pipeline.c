@@ -36,6 +36,7 @@ static const hir_pass_id gradient_pipeline[] = {
     HIR_PASS_FOLD_WEIGHTS,
     HIR_PASS_DCE,
     HIR_PASS_SPLIT_SMALL,
+    HIR_PASS_REMATERIALISE,
     HIR_PASS_FUSE,
     HIR_PASS_EXPAND,
     HIR_PASS_LAYOUT,

@@ -39,22 +39,6 @@ static void set(hd_machine *m, size_t i, uint64_t value) {
 }
 
 /* ---- reading --------------------------------------------------------------------------------- */
-/* A decimal number with an optional K, M or G; 0: malformed or too large. */
-static uint64_t read_size(const char *text, size_t n) {
-    static const char units[] = "KMG";
-    const char *unit = n > 1 ? memchr(units, text[n - 1], 3) : NULL;
-    uint64_t value = 0;
-    if (unit) n--;
-    for (size_t i = 0; i < n; i++) {
-        if (text[i] < '0' || text[i] > '9') return 0;
-        if (__builtin_mul_overflow(value, (uint64_t)10, &value) ||
-            __builtin_add_overflow(value, (uint64_t)(text[i] - '0'), &value))
-            return 0;
-    }
-    const int shift = unit ? 10 * (int)(unit - units + 1) : 0;
-    return value > UINT64_MAX >> shift ? 0 : value << shift;
-}
-
 static bool parse_one(hd_arena *a, hd_diags *d, const char *item, size_t n, hd_machine *out) {
     const char *equals = memchr(item, '=', n);
     const size_t length = equals ? (size_t)(equals - item) : n;
@@ -67,7 +51,7 @@ static bool parse_one(hd_arena *a, hd_diags *d, const char *item, size_t n, hd_m
             ->hint = hd_printf(a, "facts:%s; for example l2=2M,l3=480M", fact_names);
         return false;
     }
-    const uint64_t size = equals ? read_size(equals + 1, n - length - 1) : 0;
+    const uint64_t size = equals ? hd_read_size(equals + 1, n - length - 1) : 0;
     const bool fits = size >= facts[i].least && size <= facts[i].most;
     hd_machine one = {0};
     set(&one, i, size);
@@ -95,20 +79,12 @@ bool hd_machine_parse(hd_arena *a, hd_diags *d, const char *text, hd_machine *ou
 }
 
 /* ---- printing -------------------------------------------------------------------------------- */
-static void print_size(uint64_t size, hd_text *out) {
-    static const char *const units[] = {"", "K", "M", "G"};
-    size_t unit = 0;
-    while (unit < 3 && size >= 1024 && size % 1024 == 0)
-        size /= 1024, unit++;
-    hd_text_f(out, "%llu%s", (unsigned long long)size, units[unit]);
-}
-
 void hd_machine_print(hd_machine m, hd_text *out) {
     bool first = true;
     for (size_t i = 0; i < FACTS; i++) {
         if (get(&m, i) == 0) continue;
         hd_text_f(out, "%s%s ", first ? "" : ", ", facts[i].name);
-        print_size(get(&m, i), out);
+        hd_text_add_size(out, get(&m, i));
         first = false;
     }
 }

@@ -253,3 +253,27 @@ size_t hd_shared_components(const char *a, size_t n, const char *b) {
     if (i == n && (b[i] == '.' || !b[i])) end = n;
     return end;
 }
+
+/* ---- sizes ----------------------------------------------------------------------------------- */
+uint64_t hd_read_size(const char *text, size_t n) {
+    static const char units[] = "KMG";
+    const char *unit = n > 1 ? memchr(units, text[n - 1], 3) : NULL;
+    uint64_t value = 0;
+    if (unit) n--;
+    for (size_t i = 0; i < n; i++) {
+        if (text[i] < '0' || text[i] > '9') return 0;
+        if (__builtin_mul_overflow(value, (uint64_t)10, &value) ||
+            __builtin_add_overflow(value, (uint64_t)(text[i] - '0'), &value))
+            return 0;
+    }
+    const int shift = unit ? 10 * (int)(unit - units + 1) : 0;
+    return value > UINT64_MAX >> shift ? 0 : value << shift;
+}
+
+void hd_text_add_size(hd_text *out, uint64_t size) {
+    static const char *const units[] = {"", "K", "M", "G"};
+    size_t unit = 0;
+    while (unit < 3 && size >= 1024 && size % 1024 == 0)
+        size /= 1024, unit++;
+    hd_text_f(out, "%llu%s", (unsigned long long)size, units[unit]);
+}

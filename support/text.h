@@ -24,6 +24,10 @@ void hd_text_double(hd_text *t, double value);
 /* Reads the whole of s[0..n) as a double, independent of the locale; false if it is not a number.
  * An exponent out of range gives inf or 0. */
 bool hd_read_double(const char *s, size_t n, double *out);
+/* A whole number with an optional K, M or G (1024, its square and cube); 0: malformed or too large.
+ * And the shortest text of one. */
+uint64_t hd_read_size(const char *text, size_t n);
+void hd_text_add_size(hd_text *t, uint64_t size);
 /* "text" with \" \\ \n \t and \xNN escapes. */
 void hd_text_quoted(hd_text *t, const char *s);
 

@@ -141,8 +141,14 @@ typedef struct hadal_pipeline {
      * `chunk` is the longest sequence, 4096 if it is 0 */
     int gradients;
     const char *optimizer; /* with `gradients`: "adamw" (NULL) or "muon" (NAME_trainer_step) */
+    /* Of gradients: the most bytes of a trainer for sequences of `chunk` tokens, but for the scratch
+     * memory of its threads ("600M"); NULL: no bound */
+    const char *memory;
 } hadal_pipeline;
 HADAL_API int hadal_run_passes(hadal_session *s, const hadal_pipeline *p);
+/* After a library of gradients has been emitted: the memory of its trainer for the longest sequence,
+ * in bytes, as a JSON object (docs/learning.md). A note says the same. NULL: failed. */
+HADAL_API const char *hadal_trainer_memory(hadal_session *s);
 
 typedef struct hadal_remark {
     const char *pass, *op, *file;

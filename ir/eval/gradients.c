@@ -48,6 +48,12 @@ bool eval_cache_rows(eval_call *c, const hir_op *op, const hir_array *const *x, 
     return true;
 }
 
+bool eval_after(eval_call *c, const hir_op *op, const hir_array *const *x, hir_array *y) {
+    (void)c, (void)op;
+    memcpy(y->at, x[0]->at, (size_t)y->n * sizeof *y->at);
+    return true;
+}
+
 /* ---- sums over tokens ------------------------------------------------------------------------ */
 
 bool eval_sum_tokens(eval_call *c, const hir_op *op, const hir_array *const *x, hir_array *y) {

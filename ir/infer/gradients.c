@@ -95,6 +95,13 @@ bool hir_rule_cache_rows(hir_check *c, hir_type *y) {
     return true;
 }
 
+bool hir_rule_after(hir_check *c, hir_type *y) {
+    *y = hir_arg(c, 0);
+    if (!hir_is_value(c, 0) || !hir_is_value(c, 1)) return false;
+    return hir_type_has_t(*y) || hir_reject(c, HD_E_TYPE, NULL, "operand x must be [T, ..], not %s",
+                                            hir_type_text(c, *y));
+}
+
 /* ---- sums over tokens ------------------------------------------------------------------------ */
 
 bool hir_rule_sum_tokens(hir_check *c, hir_type *y) {

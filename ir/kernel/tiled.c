@@ -56,3 +56,14 @@ const char *hir_why_not_tiled(const hir_module *m, hir_id kernel) {
     }
     return NULL;
 }
+
+static uint64_t times(uint64_t bytes, int64_t rows) {
+    uint64_t all;
+    return hd_mul_overflow(bytes, (uint64_t)rows | 1, &all) ? UINT64_MAX : all; /* hrt_arena_rows */
+}
+
+uint64_t hir_bytes_of_call(hd_arena *a, const hir_module *m, int64_t tokens) {
+    const int64_t most = hir_find_tiled(a, m).tokens;
+    return hd_capped_add(times(m->arena_per_token, tokens),
+                         times(m->tile_per_token, tokens < most ? tokens : most));
+}

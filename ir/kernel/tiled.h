@@ -26,6 +26,10 @@ hir_tiled_list hir_find_tiled(hd_arena *a, const hir_module *m);
 /* The one that holds the kernel; the length of the list: none does. */
 size_t hir_tiled_of(const hir_tiled_list *all, uint32_t kernel);
 
+/* Bytes of the values of a call of so many tokens, after plan-memory: the arena, and that of a tile
+ * (runtime/layout.c). */
+uint64_t hir_bytes_of_call(hd_arena *a, const hir_module *m, int64_t tokens);
+
 /* Why the kernel cannot be done tile by tile; NULL: it can. */
 const char *hir_why_not_tiled(const hir_module *m, hir_id kernel);
 

@@ -246,6 +246,38 @@ static void place_comm(fuse *f, hir_id op) {
     if (f->sent > f->front) f->front = f->sent;
 }
 
+/* ---- what is computed anew ------------------------------------------------------------------ */
+/* The value that `after` gives; r itself if it is no result of one. */
+static hir_ref what_comes_after(const fuse *f, hir_ref r) {
+    for (hir_id op; (op = pass_def_if(f->m, r, HIR_AFTER_OP)) != HIR_NONE;)
+        r = pass_arg(f->m, op, 0);
+    return r;
+}
+
+/* What is computed from `after` comes no earlier than in the phase that has both of its operands. */
+static void place_after(fuse *f, hir_id op) {
+    uint32_t phase = 0;
+    for (uint32_t i = 0; i < 2; i++) {
+        const uint32_t p = phase_for_rows(f, pass_arg(f->m, op, i));
+        if (p > phase) phase = p;
+    }
+    if (phase > f->front) f->front = phase;
+    place(f, op, FUSE_COPIED, phase, HIR_NONE);
+    f->node[op].late = true;
+}
+
+/* When every op has its phase, what `after` gives is its operand. */
+static void take_out_after(fuse *f) {
+    for (size_t k = 0; k < f->program.n; k++) {
+        hir_op *o = hir_op_at(f->m, f->program.at[k]);
+        if (o->code == HIR_AFTER_OP) f->node[f->program.at[k]].kind = FUSE_NONE;
+        for (uint32_t i = 0; i < o->n_args; i++)
+            o->args[i] = what_comes_after(f, o->args[i]);
+    }
+    for (size_t g = 0; g < f->groups.n; g++)
+        f->groups.at[g].x = what_comes_after(f, f->groups.at[g].x);
+}
+
 /* ---- epilogues ----------------------------------------------------------------------------- */
 /* An operand without T that an epilogue can read: a scalar, or a vector over the columns. */
 static bool is_column_operand(const fuse *f, hir_ref r, hir_type tile) {
@@ -273,6 +305,7 @@ static hir_ref newest_operand(const fuse *f, const hir_op *o) {
 /* A constant, or a view of an input or weight: it is not in memory with the shape of the
  * operand. */
 static bool is_not_in_memory(const fuse *f, hir_ref r) {
+    r = what_comes_after(f, r);
     const fuse_node *made = fuse_node_of(f, fuse_base(f, r));
     bool view = !hir_ref_equal(fuse_base(f, r), r);
     return (view && !made) || (made && made->kind == FUSE_COPIED);
@@ -466,6 +499,8 @@ static bool place_op(fuse *f, hir_id op) {
         place(f, op, FUSE_COPIED, 0, HIR_NONE);
     else if (o->code == HIR_RESHAPE_OP && is_free_view(f, op))
         place(f, op, FUSE_COPIED, 0, HIR_NONE);
+    else if (o->code == HIR_AFTER_OP)
+        place_after(f, op);
     else if (hir_has_trait(o->code, HIR_REDUCES_TOKENS))
         place_gradient(f, op);
     else if (hir_has_trait(o->code, HIR_SEQUENCE))
@@ -745,7 +780,7 @@ static fuse new_fuse(hir_pass_context *c) {
     HIR_EACH(c->m, op, c->m->first) {
         f.node[op].order = (uint32_t)f.program.n;
         hd_push(c->scratch, &f.program, op);
-        hir_ref x = pass_arg(c->m, op, 0);
+        hir_ref x = what_comes_after(&f, pass_arg(c->m, op, 0));
         if (hir_op_at(c->m, op)->code == HIR_OUTPUT_OP && x.kind == HIR_REF_VALUE)
             f.given_out[x.index] = true;
     }
@@ -757,6 +792,7 @@ bool pass_fuse(hir_pass_context *c) {
     fuse f = new_fuse(c);
     for (size_t k = 0; k < f.program.n; k++)
         if (!place_op(&f, f.program.at[k])) return false;
+    take_out_after(&f);
     drop_dead(&f);
     find_uses(&f);
     find_readers(&f);

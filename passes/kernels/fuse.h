@@ -27,7 +27,7 @@ typedef struct fuse_node { /* of an op */
     uint32_t phase; /* see fuse.c */
     uint32_t group; /* index into fuse.groups */
     hir_id root;    /* op of a per-head epilogue: its linear op; else HIR_NONE */
-    bool late;      /* FUSE_FIXED: it needs what an earlier kernel has summed over tokens */
+    bool late;      /* FUSE_FIXED: it needs what an earlier kernel has summed over tokens; `after` */
     int64_t heads;  /* linear: heads of its per-head epilogue; 0: it has none */
 } fuse_node;
 

@@ -58,6 +58,24 @@ static void check_tiles(hir_compile_option id) {
         cr_expect_not(takes(id, bad[i]), "%s", bad[i]);
 }
 
+static void check_bytes(hir_compile_option id) {
+    const char *const good[] = {"1", "1023", "4K", "600M", "3G"};
+    const char *const bad[] = {"",
+                               "0",
+                               "-1",
+                               "K",
+                               "2T",
+                               "1.5G",
+                               " 2",
+                               "2 M",
+                               "99999999999999999999",
+                               "9223372036854775808"};
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++)
+        cr_expect(takes(id, good[i]), "%s", good[i]);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        cr_expect_not(takes(id, bad[i]), "%s", bad[i]);
+}
+
 static void check_number(hir_compile_option id, int64_t least, int64_t most, int64_t missing) {
     hir_compile_options o = hir_default_options;
     const char *absent = hd_printf(arena, "%lld", (long long)missing);
@@ -78,6 +96,7 @@ Test(compile_options, each_takes_what_its_row_says) {
 #define STATE_DTYPE(rejection)       check_words(row, words, rejection)
 #define WORD(rejection)              check_words(row, words, rejection)
 #define TILES                        check_tiles(row)
+#define BYTES                        check_bytes(row)
 #define NUMBER(least, most, missing) check_number(row, least, most, missing)
 #define P(id, member, name, group, type, argument, ...)                                            \
     {                                                                                              \
@@ -100,6 +119,8 @@ Test(compile_options, what_is_not_given_is_the_default) {
 #define TEXT(...) hir_compile_option_read_text(&o, row, NULL, &diags)
 #undef TILES
 #define TILES TEXT()
+#undef BYTES
+#define BYTES TEXT()
 #undef DTYPE
 #define DTYPE TEXT
 #undef WORD

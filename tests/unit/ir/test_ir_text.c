@@ -191,6 +191,7 @@ static const char *const texts[] = {
     "  %k = cache_append %h, $k : f32[C, 2, 4]\n"
     "  %e = cache_append %h, $e : f32[C/2, 2, 4]\n"
     "  %rows = cache_rows %e : f32[T, 2, 4]\n"
+    "  %later = after %x, %dy : f32[T, 8]\n"
     "  %padded = pad %x {axis = 1, start = 2, length = 12} : f32[T, 12]\n"
     "  %two = topk %x {k = 2} : i32[T, 2]\n"
     "  %of_two = pick %x, %two : f32[T, 2]\n"
