@@ -21,4 +21,4 @@ cmake --preset release -DHADAL_TESTS=ON
 step "build"
 cmake --build --preset release --parallel "$(nproc)"
 step "test"
-ctest --preset $preset --parallel "$(($(nproc) + 1))" "$@" # one more than CPUs: some tests wait for deadlines, and others run meanwhile
+ctest --preset $preset --parallel "$(($(nproc) + 2))" "$@" # two more than CPUs: some tests wait for deadlines, and others run meanwhile
