@@ -29,7 +29,7 @@ SYSTEMS = ("standard", "attnres")
 
 class Parameter(ctypes.Structure):
     _fields_ = [("name", ctypes.c_char_p), ("type", ctypes.c_char_p), ("values", ctypes.POINTER(ctypes.c_float)),
-                ("gradient", ctypes.POINTER(ctypes.c_float)), ("elements", ctypes.c_size_t)]
+                ("gradient", ctypes.POINTER(ctypes.c_float)), ("elements", ctypes.c_size_t), ("update", ctypes.c_char_p)]
 
 
 class Trainer:
