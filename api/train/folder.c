@@ -130,7 +130,12 @@ static bool is_still(const train_folder *f) {
 static bool take_lock(train_folder *f) {
     f->lock = openat(f->fd, lock_name, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
     if (f->lock < 0) return train_io_error(f->s, "write", f->path, errno);
-    if (flock(f->lock, LOCK_EX | LOCK_NB) == 0 && is_still(f)) {
+    const int error = flock(f->lock, LOCK_EX | LOCK_NB) == 0 ? 0 : errno;
+    if (error && error != EWOULDBLOCK)
+        hd_warn(&f->s->diags, HD_E_IO, HD_NOWHERE,
+                "the file system of '%s' has no locks: start no second process on this run",
+                f->path);
+    if (error != EWOULDBLOCK && is_still(f)) {
         f->has_run = hd_exists(f->record); /* now that no other process makes one */
         return true;
     }
