@@ -78,10 +78,19 @@ static int read_options(hadal_session *s, const command_line *line, hadal_train_
 
 /* ---- what is said of it ---------------------------------------------------------------------- */
 
+typedef struct listener {
+    hadal_session *s;
+    const command_line *line;
+    size_t told; /* diagnostics that were told */
+} listener;
+
 static void tell_step(void *context, const hadal_train_event *e) {
-    const command_line *line = context;
+    listener *l = context;
+    const command_line *line = l->line;
     const double rate = e->seconds > 0 ? (double)e->tokens / e->seconds : 0;
     char text[512];
+    if (hadal_diagnostics(l->s) != l->told) report_so_far(l->s, line); /* what memory it takes */
+    l->told = hadal_diagnostics(l->s);
     int n = snprintf(text, sizeof text, "step %lld of %lld  loss %.4f", (long long)e->step,
                      (long long)e->steps, e->loss);
     if (e->evaluated)
@@ -156,6 +165,7 @@ static int train(hadal_session *s, const command_line *line, data_list *data, da
     hadal_train_options o = {0};
     hadal_trained result;
     prompt text = {0};
+    listener l = {.s = s, .line = line};
     if (read_options(s, line, &o)) return 1;
     report_step("reading the data");
     if (find_tokenizer_of_text(s, line, &text) ||
@@ -168,7 +178,7 @@ static int train(hadal_session *s, const command_line *line, data_list *data, da
     o.optimizer = option_get(line, OPTION_OPTIMIZER);
     o.data = data->at, o.n_data = data->n;
     o.eval_data = eval->at, o.n_eval_data = eval->n;
-    o.event = tell_step, o.interrupted = ask_interrupted, o.context_of_calls = (void *)line;
+    o.event = tell_step, o.interrupted = ask_interrupted, o.context_of_calls = &l;
     report_step("training");
     clean_in(o.run);
     defer_interrupt();

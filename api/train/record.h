@@ -22,6 +22,7 @@
     V(batch, "batch", WHOLE, SAME, "--batch")                                                      \
     V(steps, "steps", WHOLE, GROWS, "--steps")                                                     \
     V(optimizer, "optimizer", TEXT, SAME, "--optimizer")                                           \
+    V(memory, "memory", WHOLE, SAME, "--memory")                                                   \
     V(lr, "lr", DECIMAL, SAME, "--lr")                                                             \
     V(schedule, "schedule", TEXT, SAME, "--schedule")                                              \
     V(warmup, "warmup", WHOLE, SAME, "--warmup")                                                   \

@@ -121,6 +121,7 @@ static bool make_record(run *r) {
         .batch = o->batch,
         .steps = o->steps,
         .optimizer = o->optimizer ? o->optimizer : "adamw",
+        .memory = s->pass_options.memory,
         .lr = o->learning_rate,
         .schedule = o->schedule,
         .warmup = o->warmup,
