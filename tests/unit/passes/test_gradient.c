@@ -163,8 +163,9 @@ Test(gradient, of_functions) {
 Test(gradient, of_two_operands) {
     CHECK({W8, "  %y = add %x, @w\n"}, {W8, "  %y = sub @w, %x\n"}, {W8, "  %y = mul %x, @w\n"},
           {W8, "  %e = exp %x\n  %y = div @w, %e\n"}, {W8, "  %e = exp @w\n  %y = div %x, %e\n"},
-          {W8, "  %y = max %x, @w\n"}, {W8, "  %y = min %x, @w\n"}, {W8, "  %y = min @w, %x\n"},
-          {W8, "  %y = when %x, @w\n"}, {W8, "  %y = when @w, %x\n"}, {W8, "  %y = mul %x, %x\n"},
+          {W8, "  %y = max %x, @w\n"}, {"", "  %y = max %x, %x\n"}, {W8, "  %y = min %x, @w\n"},
+          {W8, "  %y = min @w, %x\n"}, {W8, "  %y = when %x, @w\n"}, {W8, "  %y = when @w, %x\n"},
+          {W8, "  %y = mul %x, %x\n"},
           {"weight @one : f32[1]\nweight @m : f32[2, 1]\n",
            "  %h = reshape %x {shape = [T, 2, 4]}\n  %a = mul %h, @m\n  %b = mul %a, @one\n"
            "  %y = reshape %b {shape = [T, 8]}\n"});
@@ -176,6 +177,8 @@ Test(gradient, over_an_axis) {
           {"", "  %h = reshape %x {shape = [T, 2, 4]}\n  %s = reduce_max %h {axis = 1}\n"
                "  %m = logsumexp %h {axis = 1}\n  %y = concat %s, %m {axis = 1}\n"},
           {"", "  %y = softmax %x {axis = 1}\n"},
+          {"", "  %h = reshape %x {shape = [T, 1, 8]}\n" /* each is the largest, twice */
+               "  %s = concat %h, %h {axis = 1}\n  %y = reduce_max %s {axis = 1}\n"},
           {W8, "  %w = softmax @w {axis = 0}\n  %y = mul %x, %w\n"});
 }
 
@@ -199,6 +202,11 @@ Test(gradient, of_moves) {
                "  %b = slice %x {axis = 1, start = 3, length = 4}\n"
                "  %s = stack %a, %b, %a {axis = 2}\n"
                "  %m = reduce_sum %s {axis = 2}\n  %e = exp %a\n  %y = concat %m, %e {axis = 1}\n"},
+          {"", "  %a = slice %x {axis = 1, start = 0, length = 4}\n"
+               "  %b = slice %x {axis = 1, start = 4, length = 4}\n"
+               "  %c = concat %b, %a {axis = 1}\n  %y = mul %c, %x\n"},
+          {"weight @o : f32[3, 8]\n", /* ids from 3 on have row 1 */
+           "  %o = gather @o, %tokens {beyond = 1}\n  %y = mul %x, %o\n"},
           {"", "  %p = reshape %x {shape = [T, 8, 1]}\n  %y = reshape %p {shape = [T, 8]}\n"});
 }
 
