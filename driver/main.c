@@ -1,5 +1,6 @@
 /* The command `hadal`. */
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -70,13 +71,22 @@ static int run_arguments(int argc, char **argv) {
 }
 
 /* Closes a stream. An error now is one of a full disk, or of a network file system, that no write
- * has reported. */
+ * has reported. A stream that is closed already is none, if nothing was to be written. */
 static bool is_written(FILE *stream) {
-    const bool lost = ferror(stream) != 0;
+    const bool lost = fflush(stream) != 0 || ferror(stream) != 0;
     return (fclose(stream) == 0 || errno == EBADF) && !lost;
 }
 
+/* Files that are opened must not get the number of a standard stream that the parent has closed: what
+ * is said would be written into them. The other direction than that of the stream makes its use fail
+ * as if it were closed. */
+static void hold_standard_streams(void) {
+    for (int fd = 0; fd <= 2; fd++)
+        if (fcntl(fd, F_GETFD) < 0) (void)open("/dev/null", fd ? O_RDONLY : O_WRONLY);
+}
+
 int main(int argc, char **argv) {
+    hold_standard_streams();
     (void)signal(SIGCHLD,
                  SIG_DFL); /* the parent may have ignored it, but children are waited for */
     const int code = run_arguments(argc, argv);

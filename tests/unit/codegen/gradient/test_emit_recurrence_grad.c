@@ -45,26 +45,48 @@ static int64_t random_tokens(uint64_t *s) {
 }
 
 /* ---- short convolution ----------------------------------------------------------------------- */
-static const char *conv_text(hd_arena *a, uint64_t *s) {
-    static const int64_t group[] = {1, 1, 1, 2, 16, 24, 48};
-    const int64_t each = group[random_below(s, 7)], groups = 1 + random_below(s, 90 / each);
-    const int64_t n = random_below(s, 4) ? 2 + random_below(s, 7) : 9 + random_below(s, 9);
-    const int64_t c = each * groups, apart = random_below(s, 3) ? 1 : 2 + random_below(s, 5);
-    const char *own = random_below(s, 3) ? "" : "T, ";
-    const char *rows = hd_printf(a, "f32[T, %ld]", c);
-    const char *taps = hd_printf(a, "f32[%s%ld, %ld]", own, groups, n);
+typedef struct conv_shape {
+    int64_t each, groups, n, apart; /* channels of a group */
+    bool own;                       /* taps of each token */
+    int64_t tokens;
+} conv_shape;
+
+static const char *conv_text(hd_arena *a, uint64_t *s, const conv_shape *c) {
+    const char *rows = hd_printf(a, "f32[T, %ld]", c->each * c->groups);
+    const char *taps = hd_printf(a, "f32[%s%ld, %ld]", c->own ? "T, " : "", c->groups, c->n);
     return kernel_text(a, s, hd_printf(a, "%%x: %s, %%w: %s, %%dy: %s", rows, taps, rows),
-                       "short_conv_grad %x, %w, %dy", hd_printf(a, "dilation = %ld", apart),
+                       "short_conv_grad %x, %w, %dy", hd_printf(a, "dilation = %ld", c->apart),
                        (wanted[]){{"x", rows}, {"taps", taps}}, 2);
+}
+
+static conv_shape random_conv(uint64_t *s) {
+    static const int64_t group[] = {1, 1, 1, 2, 16, 24, 48};
+    conv_shape c = {.each = group[random_below(s, 7)], .apart = 1};
+    c.groups = 1 + random_below(s, 90 / c.each);
+    c.n = random_below(s, 4) ? 2 + random_below(s, 7) : 9 + random_below(s, 9);
+    if (!random_below(s, 3)) c.apart = 2 + random_below(s, 5);
+    c.own = !random_below(s, 3);
+    c.tokens = random_tokens(s);
+    return c;
 }
 
 /* Sums of at most 17 products, or of those of 130 tokens and 48 channels, 64 tokens at a time or
  * not. */
 Test(emit_recurrence_grad, short_conv) {
+    /* few taps, in blocks of tokens; taps that are apart, and many */
+    static const conv_shape shapes[] = {
+        {1, 20, 4, 1, false, 130}, {4, 5, 3, 1, true, 71},  {1, 20, 4, 3, false, 33},
+        {4, 5, 4, 2, true, 17},    {3, 7, 9, 1, false, 71}, {5, 4, 5, 4, false, 64},
+    };
+    enum { SHAPES = sizeof shapes / sizeof *shapes };
     uint64_t s = 9176;
     hd_arena *a = hd_arena_new();
-    for (int round = 0; round < (full_set() ? 64 : 8); round++)
-        gradient_check(conv_text(a, &s), random_tokens(&s), 1, random_bits(&s), 3e-6);
+    for (int round = 0; round < (full_set() ? 64 : 4) + SHAPES; round++) {
+        const conv_shape c = round < SHAPES ? shapes[round] : random_conv(&s);
+        uint64_t all = 1; /* the gradients of both */
+        gradient_check(conv_text(a, round < SHAPES ? &all : &s, &c), c.tokens, 1, random_bits(&s),
+                       3e-6);
+    }
     hd_arena_free(a);
 }
 
