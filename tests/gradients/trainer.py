@@ -85,8 +85,10 @@ def check_rejected(m):
     fails(t, TOKEN, [[(-1, 0)]], "token 0 is -1")
     fails(t, TOKEN, [sequence(2), [(0, VOCAB)]], f"target 2 is {VOCAB}")
     p = t.parameters[-1]
-    before, p.values[1] = p.values[1], float("nan")
-    fails(t, FINITE, [sequence(3)], f"element 1 of parameter {p.name.decode()} is ")
+    before = p.values[1]
+    for value in ("nan", "inf", "-inf"):
+        p.values[1] = float(value)
+        fails(t, FINITE, [sequence(3)], f"element 1 of parameter {p.name.decode()} is ")
     p.values[1] = before
     assert t.call([sequence(3)])[0] == OK and t.message() == ""
     assert m.gradients(None, None, None, None, 1, None, None) == ARGUMENT
