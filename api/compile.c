@@ -278,6 +278,7 @@ static bool run_passes(hadal_session *s, const hadal_pipeline *p) {
     }
     if (!set_weight_types(s)) return false;
     s->pass_options.keep_traces = p->keep_traces != 0;
+    s->pass_options.gradients = p->gradients != 0;
     if (!api_bound_memory(s, p)) return false;
     s->m = hir_module_clone(s->graph, s->arena);
     const api_added added = {.hidden = p->keep_hidden != 0,

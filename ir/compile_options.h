@@ -41,6 +41,7 @@ typedef struct hir_compile_options {
     bool bounded;
     int64_t arena_bytes;
     bool keep_traces; /* `trace` ops become outputs that the generated code fills */
+    bool gradients;   /* the passes make the gradients of the model, too */
     /* From weights_dtype, and from the types in the checkpoint (passes/weight_types.h): storage of
      * matrices that linear and gather read; by name, where a later rule overrides an earlier one.
      */

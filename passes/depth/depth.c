@@ -58,11 +58,15 @@ depth_cost depth_cost_of(const hir_module *m, hir_id attend, const hir_compile_o
     const int64_t norm = hir_find_attr(op, HIR_A_EPS) ? number : 0;
     const int64_t heads = hir_attr_int(op, HIR_A_HEADS, 1);
     const int64_t lse = depth_is_softmax(m, attend) ? heads * number : 0;
+    const int64_t row = d * number;
+    const int64_t again = o->gradients ? row * (depth_is_given(op->args[ATTEND_QUERY]) ? 4 : 3) : 0;
     return (depth_cost){
-        .live = d * number,
-        .banked = d * (int64_t)hir_dtype_bytes(o->bank_dtype) + norm,
+        .row = row,
+        .live = row + again,
+        .banked = d * (int64_t)hir_dtype_bytes(o->bank_dtype) + norm + again,
         .norm = norm,
-        .result = 2 * (d * (int64_t)hir_dtype_bytes(o->phase1_dtype) + lse),
+        .result = 2 * (d * (int64_t)hir_dtype_bytes(o->phase1_dtype) + lse) +
+                  (o->gradients ? 2 * row : 0),
     };
 }
 

@@ -40,8 +40,11 @@ hir_ref depth_element(hir_builder *b, hir_ref x, uint32_t axis, int64_t i);
 
 /* ---- cost ---------------------------------------------------------------------------------- */
 /* Bytes per token that mixes move, as the ledger will charge them once there are kernels: the cost
- * model of all depth passes. All mixes of a block are of one kind. */
+ * model of all depth passes. All mixes of a block are of one kind. In a model with gradients what the
+ * backward half moves is in it: a mix reads a source again, and again for the gradient of a query,
+ * and adds to the source's gradient; of phase 1 the gradient of a result is written and read. */
 typedef struct depth_cost {
+    int64_t row;    /* d numbers */
     int64_t live;   /* to read a source with no other reader */
     int64_t banked; /* to read a source that several mixes read, and its inverse norm */
     int64_t norm;   /* to write that norm, once */

@@ -23,7 +23,8 @@
  *
  * so that a block of m members with s shared sources saves (m - 1)(s banked - result) bytes
  * (depth_cost), and the norms that only this block reads. With everything in f32, reading one or
- * two sources again is cheaper than storing a result. Dynamic programming finds the best partition.
+ * two sources again is cheaper than storing a result, unless there are gradients, which make each
+ * source cost five times as much, and a result twice. Dynamic programming finds the best partition.
  */
 #include <stdlib.h>
 
@@ -275,7 +276,7 @@ static int64_t saved_in_pairs(const former *f, uint32_t first, uint32_t n, const
 
 static void remark_block(former *f, uint32_t first, uint32_t n, uint32_t number,
                          const hir_ref *shared, size_t s) {
-    const double unit = (double)f->all.at[first].cost.live;
+    const double unit = (double)f->all.at[first].cost.row;
     const int64_t alone = bytes_alone(f, first, n), saved = saved_by(f, first, n, shared, s);
     hir_remark_add(
         f->c, true, f->all.at[first].op,
@@ -310,7 +311,7 @@ static const char *gain_in_a_pair(former *f, uint32_t i, hir_ref *shared) {
         return ": the next one is of another kind, so that nothing would have been gained";
     const size_t s = intersect(f, shared, sources_of(f, &f->all.at[i], shared), &f->all.at[i + 1]);
     const int64_t saved = saved_by(f, i, 2, shared, s);
-    const double d = (double)(saved < 0 ? -saved : saved) / (double)f->all.at[i].cost.live;
+    const double d = (double)(saved < 0 ? -saved : saved) / (double)f->all.at[i].cost.row;
     return hd_printf(
         f->c->scratch, ": for it and the next one, which share %zu, it would move %s", s,
         saved == 0 ? "as much"
@@ -360,7 +361,7 @@ static const char *gain_in_a_block(former *f, uint32_t i, hir_ref *shared) {
                      "; as one of a block of %u it would move %lld bytes, %.4g d, less for each "
                      "token",
                      best.n, (long long)best.saved,
-                     (double)best.saved / (double)f->all.at[i].cost.live);
+                     (double)best.saved / (double)f->all.at[i].cost.row);
 }
 
 static void remark_alone(former *f, uint32_t i, hir_ref *shared) {
