@@ -162,6 +162,11 @@ static int check_options(hadal_session *s, const command_line *line) {
     if (option_given(line, OPTION_JSON) &&
         (option_given(line, OPTION_AGAINST) || option_given(line, OPTION_AGAINST_DEFINE)))
         return hadal_fail(s, "usage", "--json is of one model", "write one JSON file for each");
+    if (option_given(line, OPTION_GRADIENTS) && (option_given(line, OPTION_TOKENS) || profile))
+        return hadal_fail(
+            s, "usage",
+            "a report with --gradients has no profile: what runs tokens is the model without them",
+            "leave out --gradients, or --tokens and --profile");
     return 0;
 }
 
@@ -211,6 +216,9 @@ static int check_parameters(hadal_session *s, const command_line *line, const ch
         !(second && runs_passes(second)))
         return hadal_fail(s, "usage", "--passes is for a SPEC or IR text, on which passes run",
                           "they ran when this was compiled");
+    if (option_given(line, OPTION_GRADIENTS) && !is_spec(first) && !(second && is_spec(second)))
+        return hadal_fail(s, "usage", "--gradients is for a SPEC, whose gradients it takes",
+                          "what was compiled before has gradients, or has none");
     return 0;
 }
 

@@ -131,7 +131,8 @@ static void note_row_operation(finder *f, hir_id op) {
     const hir_op *o = hir_op_at(f->m, op);
     for (uint32_t i = 0; i < o->n_args; i++) {
         const hir_id w = weight_of(f, o->args[i]);
-        if (w != HIR_NONE && f->m->weights.at[w].type.rank == 2) f->reader[w] = op;
+        const bool matrix = w != HIR_NONE && f->m->weights.at[w].type.rank == 2;
+        if (matrix && f->reader[w] == HIR_NONE) f->reader[w] = op;
     }
 }
 

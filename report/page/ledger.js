@@ -69,6 +69,35 @@ function lineTable() {
     t.lines.map((x) => ({ cells: [x.what, x.rules.total.toFixed(3), x.kernels ? x.kernels.total.toFixed(3) : "", x.why || ""] }))));
 }
 
+// The backward half of a training step.
+const isSublayers = (name) => name === "sublayer's own";
+
+function backwardBars(k) {
+  const rows = Object.entries(k.phases).filter(([name, p]) => p.total && !isSublayers(name));
+  const most = Math.max(...rows.map(([, p]) => p.total), 1e-9);
+  return h("div", null, rows.map(([name, p], i) => {
+    const node = bar(name, [{ size: p.read, colour: phaseColour(i) }, { size: p.written, colour: `color-mix(in srgb, ${phaseColour(i)} 55%, var(--surface))` }], most, units(p.total), { id: `backward ${name}` });
+    node.title = `${bytes(p.read_bytes)} read, ${bytes(p.written_bytes)} written a token`;
+    return node;
+  }));
+}
+
+function backwardTable(b) {
+  const figures = [["ops one at a time", b.ops], ["kernels, no depth passes", b.naive_kernels], ["kernels, as compiled", b.kernels]].filter(([, x]) => x);
+  return [table([{ name: "counted in" }, { name: "all", n: 1 }, { name: "as closed forms count", n: 1 }],
+    figures.map(([name, x]) => ({ cells: [name, x.total.total.toFixed(3), x.as_closed_forms_count.total.toFixed(3)] }))),
+  table([{ name: "closed form" }, { name: "total", n: 1 }], Object.entries(b.forms).map(([key, x]) => ({ cells: [key.replace(/_/g, " "), x.toFixed(3)] })))];
+}
+
+function backwardCards(grid, b) {
+  const k = b.kernels || b.ops;
+  if (!k) return;
+  grid.append(card("Backward half by phase", { class: "span7", id: "backward-phases" }, backwardBars(k),
+    h("p", { class: "note" }, "What the residual mechanism moves from the loss back to the weights. All else in this room is the forward half of the step.")));
+  grid.append(card("Backward half", { class: "span5", id: "backward" }, backwardTable(b),
+    b.kept && h("p", { class: "note" }, `${b.kept.rows_above_standard.toFixed(0)} rows of sources and mixes are kept above a standard residual's.`)));
+}
+
 function ledgerRoom(room) {
   const l = R.ledger;
   if (!l || !l.sublayers) return void room.append(card("Ledger", {}, h("p", { class: "empty" }, "This program has no residual stream.")));
@@ -80,5 +109,6 @@ function ledgerRoom(room) {
   grid.append(card("By phase", { class: "span7", id: "by-phase" }, phaseTable(), h("p", { class: "note" }, "The darker part is read, the lighter written. Pointing at a bar names the kernels.")));
   grid.append(card("Closed forms of the paper", { class: "span5", id: "paper" }, paperTable()));
   if (l.table_1) grid.append(card(`Table 1, ${l.table_1.row.replace(/_/g, " ")}`, { class: "span12", id: "table-1" }, lineTable()));
+  if (l.backward) backwardCards(grid, l.backward);
   if (l.kernels) grid.append(card("By kernel", { class: "span12", id: "by-kernel" }, kernelTable()));
 }

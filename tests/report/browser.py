@@ -54,6 +54,8 @@ run("report", TINY, "-D", DEEP, "--against-define", "layers=6", "--code", "none"
 run("report", "bench/specs/k3.hadal", "--code", "none", "-o", at("k3.html"))
 run("report", TINY, "-D", DEEP, "--weights-dtype", "q4", "--code", "none", "--json", "-o", at("q4.json"))
 run("report", TINY, "-D", DEEP, "--code", "none", "--against", at("q4.json"), "-o", at("settings.html"))
+run("report", "tests/golden/attnres-block", "--gradients", "--code", "none", "--json", "-o", at("step.json"))
+run("report", at("step.json"), "-o", at("step.html"))
 # names that would be markup, and a path
 folder = at("<img src=x onerror=pwned()>&amp;'")
 os.mkdir(folder)
@@ -148,10 +150,23 @@ try:
     page.go("#ledger")
     shown = page.run("[...document.querySelectorAll('#by-phase [data-bar]')].map((x) => x.dataset.bar)")
     expect(shown, [k for k, p in tiny["ledger"]["kernels"]["phases"].items() if p["total"] and not k.startswith("producer")], "phases")
+    expect(page.run("document.getElementById('backward-phases')"), None, "a backward half without gradients")
     page.go("#memory")
     expect(page.run("document.querySelectorAll('#arena [data-value]').length"), sum(r[5] == "arena" for r in tiny["memory"]["rows"]), "boxes of the arena")
     page.go("#time")
     expect(page.run("[...document.querySelectorAll('[data-phase]')].map((x) => x.dataset.phase)"), ["prefill", "decode"], "phases of the run")
+
+    # ---- a training step -----------------------------------------------------------------------------
+    page.open(at("step.html"))
+    page.go("#ledger")
+    back = load("step.json")["ledger"]["backward"]["kernels"]
+    shown = page.run("[...document.querySelectorAll('#backward-phases [data-bar]')].map((x) => [x.dataset.bar, x.querySelector('.value').textContent])")
+    phases = [(f"backward {k}", p["total"]) for k, p in back["phases"].items() if p["total"] and k != "sublayer's own"]
+    expect([name for name, _ in shown], [name for name, _ in phases], "phases of the backward half")
+    for (name, text), (_, total) in zip(shown, phases):     # a tie is rounded up here, and to even there
+        assert abs(float(text.split("\u202f")[0]) - total) < 6e-4, (name, text, total)
+    assert f"{back['as_closed_forms_count']['total']:.3f}" in page.run("document.getElementById('backward').textContent")
+    page.open(at("tiny.html"))
 
     # ---- one value, from the search to its code ----------------------------------------------------
     page.go("#summary")
