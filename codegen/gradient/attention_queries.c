@@ -290,8 +290,7 @@ static void compute_scores(hcg_emit *e, tile *t) {
 }
 
 /* ---- the first time -------------------------------------------------------------------------- */
-/* NaN is left to the exponentials. */
-static LLVMValueRef larger(hcg_emit *e, LLVMValueRef a, LLVMValueRef b) {
+LLVMValueRef hcg_larger_score(hcg_emit *e, LLVMValueRef a, LLVMValueRef b) {
     return LLVMBuildSelect(e->b, LLVMBuildFCmp(e->b, LLVMRealOGT, a, b, ""), a, b, "");
 }
 
@@ -300,8 +299,7 @@ static LLVMValueRef at_most(hcg_emit *e, LLVMValueRef x, double most) {
     return LLVMBuildSelect(e->b, LLVMBuildFCmp(e->b, LLVMRealOGT, x, limit, ""), limit, x, "");
 }
 
-/* e^(l - M); a score of +inf counts as the maximum. */
-static LLVMValueRef weight(hcg_emit *e, LLVMValueRef l, LLVMValueRef largest) {
+LLVMValueRef hcg_score_weight(hcg_emit *e, LLVMValueRef l, LLVMValueRef largest) {
     return hcg_exp_weight(e, at_most(e, hcg_fsub(e, l, largest), 0));
 }
 
@@ -311,11 +309,12 @@ static LLVMValueRef largest_score(hcg_emit *e, const tile *t, LLVMValueRef query
     hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), t->count, hcg_i64(e, ROWS), "max", ROWS, most);
     for (int i = 0; i < ROWS; i++) {
         LLVMValueRef at = score_at(e, t, t->scores, l.index, i, query);
-        most[i] = larger(e, hcg_load(e, HIR_F32, at, NULL), l.carried[i]);
+        most[i] = hcg_larger_score(e, hcg_load(e, HIR_F32, at, NULL), l.carried[i]);
     }
     hcg_loop_end(e, &l, most);
-    LLVMValueRef low = larger(e, l.carried[0], l.carried[1]);
-    return at_most(e, larger(e, low, larger(e, l.carried[2], l.carried[3])), FLT_MAX);
+    LLVMValueRef low = hcg_larger_score(e, l.carried[0], l.carried[1]);
+    return at_most(e, hcg_larger_score(e, low, hcg_larger_score(e, l.carried[2], l.carried[3])),
+                   FLT_MAX);
 }
 
 static LLVMValueRef sum_of_four(hcg_emit *e, const LLVMValueRef *x) {
@@ -335,12 +334,12 @@ static void measure(hcg_emit *e, const tile *t, LLVMValueRef query) {
     for (int i = 0; i < ROWS; i++) {
         LLVMValueRef at = score_at(e, t, t->scores, l.index, i, query);
         LLVMValueRef slope = score_at(e, t, t->slopes, l.index, i, query);
-        LLVMValueRef p = weight(e, hcg_load(e, HIR_F32, at, NULL), largest);
+        LLVMValueRef p = hcg_score_weight(e, hcg_load(e, HIR_F32, at, NULL), largest);
         sums[i] = hcg_fadd(e, l.carried[i], p);
         sums[ROWS + i] = hcg_fma(e, p, hcg_load(e, HIR_F32, slope, NULL), l.carried[ROWS + i]);
     }
     hcg_loop_end(e, &l, sums);
-    LLVMValueRef by = weight(e, old, largest);
+    LLVMValueRef by = hcg_score_weight(e, old, largest);
     LLVMValueRef sum = hcg_load(e, HIR_F32, at_sum, NULL);
     LLVMValueRef delta = hcg_load(e, HIR_F32, at_delta, NULL);
     hcg_store(e, at_largest, largest, NULL);
@@ -384,7 +383,7 @@ static void finish_queries(hcg_emit *e, const tile *t) {
     if (t->dsink) {
         LLVMValueRef at = of_query(e, t->sink, v.index);
         LLVMValueRef largest = hcg_load(e, HIR_F32, of_query(e, t->largest, v.index), NULL);
-        LLVMValueRef w = weight(e, hcg_load(e, HIR_F32, at, NULL), largest);
+        LLVMValueRef w = hcg_score_weight(e, hcg_load(e, HIR_F32, at, NULL), largest);
         w = hcg_fmul(e, hcg_fmul(e, w, inverse), delta);
         hcg_store(e, at, LLVMBuildFNeg(e->b, w, ""), NULL);
     }
@@ -401,7 +400,7 @@ static void weigh(hcg_emit *e, const tile *t, LLVMValueRef query) {
     for (int i = 0; i < ROWS; i++) {
         LLVMValueRef at = score_at(e, t, t->scores, l.index, i, query);
         LLVMValueRef slope = score_at(e, t, t->slopes, l.index, i, query);
-        LLVMValueRef p = weight(e, hcg_load(e, HIR_F32, at, NULL), largest);
+        LLVMValueRef p = hcg_score_weight(e, hcg_load(e, HIR_F32, at, NULL), largest);
         p = hcg_fmul(e, p, inverse);
         LLVMValueRef dl = hcg_fsub(e, hcg_load(e, HIR_F32, slope, NULL), delta);
         dl = hcg_fmul(e, p, dl);

@@ -64,6 +64,10 @@ void hcg_gradient_begin(hcg_emit *e, hcg_gradient_tile *t);
 /* The gradients of the queries of the tokens row .. row + n - 1 of a group, n at most `tokens`, and
  * what they add to those of the keys from .. to - 1. */
 void hcg_gradient_queries(hcg_emit *e, hcg_gradient_tile *t, LLVMValueRef from, LLVMValueRef to);
+/* The larger of two scores, lane by lane; NaN is left to the exponentials. */
+LLVMValueRef hcg_larger_score(hcg_emit *e, LLVMValueRef a, LLVMValueRef b);
+/* e^(l - M), with M the largest; a score of +inf counts as M. */
+LLVMValueRef hcg_score_weight(hcg_emit *e, LLVMValueRef l, LLVMValueRef largest);
 /* to[0 .. n) += from[0 .. n) */
 void hcg_add_row(hcg_emit *e, LLVMValueRef from, LLVMValueRef to, int64_t n);
 void hcg_zero_row(hcg_emit *e, LLVMValueRef to, int64_t n);

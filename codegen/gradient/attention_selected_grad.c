@@ -2,7 +2,8 @@
  * attention over the rows that a list names, or over entries, each a row for several positions. The
  * call is one sequence from position 0, T = C; which rows are seen is constant.
  *
- * The query heads of a token that share keys are a tile of queries. Tiles of keys, of the sequence
+ * The query heads of a token that share keys are a tile of queries, unless they are few
+ * (selected_few.c). Tiles of keys, of the sequence
  * of rows that the token sees (attention/selection.h), are copies of the rows that they name;
  * gradients are added to the rows where they belong.
  *
@@ -15,6 +16,7 @@
 #include "codegen/attention/selection.h"
 #include "codegen/gradient/attention_parts.h"
 #include "codegen/gradient/attention_queries.h"
+#include "codegen/gradient/selected_few.h"
 
 enum { K, V, ENTRY }; /* what gathers over queries */
 
@@ -25,6 +27,7 @@ typedef struct selected {
     hcg_selection rows;
     hcg_sight seen;            /* by the token */
     LLVMValueRef keys, values; /* scratch: copies of the rows of a tile */
+    hcg_few few;               /* in place of tiles, if few heads share keys */
 } selected;
 
 /* ---- rows ------------------------------------------------------------------------------------ */
@@ -92,6 +95,21 @@ static void add(hcg_emit *e, hcg_gradient_tile *t) {
 }
 
 /* ---- tokens ---------------------------------------------------------------------------------- */
+static bool has_few_heads(const selected *s) {
+    return s->a.per_group <= HCG_FEW_HEADS;
+}
+
+static void emit_token(hcg_emit *e, selected *s) {
+    hcg_gradient_tile *t = &s->tile;
+    if (has_few_heads(s)) {
+        s->few.group = t->group, s->few.row = t->row, s->few.seen = s->seen;
+        s->few.dsink = t->dsink;
+        hcg_few_token(e, &s->few);
+        return;
+    }
+    hcg_gradient_queries(e, t, hcg_i64(e, 0), hcg_add(e, s->seen.near, s->seen.far));
+}
+
 static void emit_part(hcg_emit *e, hcg_attention_parts *p, LLVMValueRef from, LLVMValueRef to) {
     selected *s = p->with;
     hcg_gradient_tile *t = &s->tile;
@@ -100,7 +118,7 @@ static void emit_part(hcg_emit *e, hcg_attention_parts *p, LLVMValueRef from, LL
     t->row = rows.index, t->n = hcg_i64(e, 1);
     hcg_take_list(e, &s->rows, t->row, t->group);
     s->seen = hcg_sight_of(e, &s->a, &s->rows, t->row);
-    hcg_gradient_queries(e, t, hcg_i64(e, 0), hcg_add(e, s->seen.near, s->seen.far));
+    emit_token(e, s);
     hcg_loop_end(e, &rows, NULL);
 }
 
@@ -140,9 +158,16 @@ static bool emit_attention_selected_grad(hcg_emit *e, const hcg_kernel *k) {
     t->of_values.wanted = p->of[V].result || p->of[ENTRY].result;
     if (e->diags->errors != errors) return false;
     hcg_at_op(e, id);
-    hcg_gradient_begin(e, t);
-    s.keys = s.values = hcg_floats(e, HCG_GRADIENT_KEYS * s.a.n);
-    if (!s.rows.same) s.values = hcg_floats(e, HCG_GRADIENT_KEYS * s.a.m);
+    if (has_few_heads(&s)) {
+        s.few = (hcg_few){.a = &s.a, .rows = &s.rows, .q = t->q.from, .dy = t->dy.from};
+        s.few.dq = t->dq, s.few.dsink = t->dsink;
+        s.few.k = &p->of[K], s.few.v = &p->of[V], s.few.entry = &p->of[ENTRY];
+        hcg_few_begin(e, &s.few);
+    } else {
+        hcg_gradient_begin(e, t);
+        s.keys = s.values = hcg_floats(e, HCG_GRADIENT_KEYS * s.a.n);
+        if (!s.rows.same) s.values = hcg_floats(e, HCG_GRADIENT_KEYS * s.a.m);
+    }
     hcg_emit_parts(e, p);
     return true;
 }

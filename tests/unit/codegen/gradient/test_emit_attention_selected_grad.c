@@ -122,6 +122,17 @@ Test(emit_attention_selected_grad, all_entries) {
     check(s);
 }
 
+/* Rows in lanes (selected_few.c): of whole vectors and not, and of several chains of them. */
+Test(emit_attention_selected_grad, few_heads_that_share_keys) {
+    shape s = {.t = 70, .heads = 2, .groups = 2, .n = 150, .m = 70, .lists = 1, .most = 40};
+    check(s);
+    s = (shape){.t = 70, .heads = 3, .groups = 1, .n = 72, .m = 72, .rate = 4, .window = 9};
+    s.sink = SINK_BY_HEAD, s.softcap = 2;
+    check(s);
+    s.t = 5, s.same = true, s.sink = SINK_BY_TOKEN, s.rate = 2;
+    check(s);
+}
+
 Test(emit_attention_selected_grad, listed_entries) {
     shape s = {.t = 130, .heads = 4, .groups = 1, .n = 16, .m = 16, .rate = 2};
     s.lists = 1, s.most = 70, s.window = 1, s.same = true;
