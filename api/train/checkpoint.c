@@ -96,11 +96,13 @@ static bool add_tokenizer(train_checkpoints *c, const char *path) {
 
 /* ---- parameters ------------------------------------------------------------------------------ */
 
-/* A parameter as a tensor: of the shape that it has in the checkpoint, or in the model. */
+/* Of the shape that it has in the checkpoint, or in the model. What nothing reads, and whole numbers,
+ * such as those of hashes, which no step changes, stay as they are stored. */
 static void add_tensor(train_checkpoints *c, const hir_weight *w) {
     const api_parameter *p = api_trainer_find(c->t, w->name);
-    if (!p) return; /* nothing reads it */
     const hd_tensor *stored = c->s->weights_open ? hd_tensors_find(&c->s->weights, w->name) : NULL;
+    if (stored && (!p || stored->dtype < HD_T_F16)) hd_push(c->s->arena, &c->tensors, *stored);
+    if (!p || (stored && stored->dtype < HD_T_F16)) return;
     hd_tensor t = {.name = w->name,
                    .dtype = HD_T_F32,
                    .rank = stored ? stored->rank : w->type.rank,

@@ -20,7 +20,7 @@ os.makedirs(work)
 folders = [os.path.dirname(c) for c in sorted(glob.glob(os.path.join(tests, "golden", "*", "config.json")) +
                                               glob.glob(os.path.join(tests, "published", "*", "config.json")))]
 if os.environ.get("HADAL_FULL") != "1":
-    folders = [f for f in folders if os.path.basename(f) in ("attnres-block", "qwen3_next")]
+    folders = [f for f in folders if os.path.basename(f) in ("attnres-block", "qwen4_exp")]
 assert folders
 
 

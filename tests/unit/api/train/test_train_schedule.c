@@ -9,7 +9,7 @@ static double rate(train_schedule_kind kind, int64_t steps, int64_t warmup, int6
     return train_rate(&s, step);
 }
 
-#define EXPECT(x, want) cr_expect_float_eq(x, want, 1e-12, "%g, not %g", x, want)
+#define EXPECT(x, want) cr_expect_float_eq(x, want, 1e-12, "%g, not %g", x, (double)(want))
 
 Test(train_schedule, warmup_is_a_line_to_the_whole_rate) {
     for (int k = 0; k < TRAIN_SCHEDULE_COUNT; k++) {
