@@ -4,6 +4,9 @@ SHAPES are the models of docs/learning.md, with the standard residual and with A
 sequences of `tokens` tokens. Its work is 6 FLOPs for each token and each weight that is multiplied (the head counts, looking up
 the embedding does not), and 6 T d for each token and layer of causal attention over T tokens; what AttnRes adds, at most 1.5 %,
 is not counted.
+
+The mechanism alone is the backward half of depth_training.hadal, a step less its forward half, above that of the same sublayers
+without a residual: with mixes in two phases, and as they are written, by the passes of NAIVE.
 """
 import ctypes
 import json
@@ -15,7 +18,7 @@ import sys
 import tempfile
 import time
 
-from goals_common import AT_LEAST, MODEL, SMALL, Share, defines, of_level, run, target
+from goals_common import AT_LEAST, AT_MOST, MODEL, SMALL, SPECS, Share, defines, of_level, run, target
 
 SHAPES = {
     "small": dict(hidden=512, layers=8, heads=8, kv_heads=8, head_dim=64, ff=1536, vocab=4096, block=4),
@@ -24,7 +27,12 @@ SHAPES = {
 }
 BATCHES = {"small": (4, 512), "deep": (16, 256), "quick": (2, 16)}  # sequences, tokens of each
 GOALS = {"small": 0.45, "deep": 0.30, "quick": 0}
+OVER_STANDARD = {"small": 1.04, "deep": 1.06, "quick": 100}  # the time of AttnRes
 SYSTEMS = ("standard", "attnres")
+MECHANISM = {"full": (dict(hidden=2048, sublayers=128, block=16), 512), "quick": (dict(hidden=64, sublayers=8, block=4), 16)}
+# The passes of gradients, but those of depth.
+NAIVE = ("canonicalise,fold-constants,cse,dce,cache-made-rows,dce,differentiate,lower-traces,canonicalise,cse,fold-weights,dce,"
+         "split-small-contractions,rematerialise,fuse,expand,layout,schedule,tile-logits,plan-memory")
 
 
 class Parameter(ctypes.Structure):
@@ -78,22 +86,23 @@ class Trainer:
         ctypes.memmove(p.values, (ctypes.c_float * p.elements)(*values), 4 * p.elements)
         return p.elements if len(dims) == 2 else 0
 
-    def step(self):
-        """Seconds of the gradients of all sequences."""
+    def step(self, function="gradients"):
+        """Seconds of the gradients of all sequences; of the losses alone by the function "trainer_loss"."""
         total, count = ctypes.c_double(), ctypes.c_int64()
         start = time.perf_counter()
-        code = self.call("gradients", self.at, self.ids, self.targets, self.lengths, ctypes.c_int64(self.sequences),
+        code = self.call(function, self.at, self.ids, self.targets, self.lengths, ctypes.c_int64(self.sequences),
                          ctypes.byref(total), ctypes.byref(count))
         seconds = time.perf_counter() - start
         self.check(code)
         return seconds
 
 
-def library(a, folder, shape, system):
+def library(a, folder, shape, system, model=MODEL, name=None, *options):
     """Compiles the model; gives the path of the library and the seconds that took."""
-    start, out = time.perf_counter(), os.path.join(folder, system)
-    run(a, "hadal", "compile", MODEL, *defines(**shape, system=system), "--gradients", "--target-cpu", target(a), "-q", "-o", out)
-    return os.path.join(folder, f"lib{system}.so"), time.perf_counter() - start
+    name = name or system
+    start, out = time.perf_counter(), os.path.join(folder, name)
+    run(a, "hadal", "compile", model, *defines(**shape, system=system), "--gradients", "--target-cpu", target(a), "-q", "-o", out, *options)
+    return os.path.join(folder, f"lib{name}.so"), time.perf_counter() - start
 
 
 def multiply_add(a):
@@ -115,6 +124,26 @@ def in_turn(a, name, folder):
     return trainers, {s: t for s, (_, t) in made.items()}, {s: x[1:] for s, x in seconds.items()}, limits
 
 
+def mechanism_backward(a):
+    """The time of the mechanism's backward half in two phases over that as it is written."""
+    shape, tokens = MECHANISM["quick" if a.quick else "full"]
+    libraries = {"none": ("none", "default"), "two": ("attnres", "default"), "naive": ("attnres", NAIVE)}
+    with tempfile.TemporaryDirectory(dir=a.work) as folder:
+        trainers = {name: Trainer(library(a, folder, shape, system, os.path.join(SPECS, "depth_training.hadal"), name, "--chunk", tokens,
+                                          "--passes", passes)[0], name, dict(vocab=16, layers=0, heads=0, head_dim=0), (1, tokens), a.threads)
+                    for name, (system, passes) in libraries.items()}
+        backward = {name: [] for name in libraries}
+        for i in range(a.rounds + 1):  # the first round touches memory
+            for name, t in trainers.items():
+                forward = t.step("trainer_loss")
+                backward[name].append(t.step() - forward)
+    least = {name: min(x[1:]) for name, x in backward.items()}
+    yield ("training, mechanism alone, backward: time over its naive form", AT_MOST, 100 if a.quick else 0.40,
+           (least["two"] - least["none"]) / (least["naive"] - least["none"]),
+           f"{least['two'] - least['none']:.3f} s of {least['two']:.3f}, T = {tokens}, d = {shape['hidden']}, {shape['sublayers']} sublayers, "
+           f"blocks of {shape['block']}; {trainers['two'].bytes * 1e-9:.2f} GB, naive {trainers['naive'].bytes * 1e-9:.2f}")
+
+
 def training(a):
     for name in (("quick",) if a.quick else ("small", "deep")):
         with tempfile.TemporaryDirectory(dir=a.work) as folder:
@@ -126,5 +155,6 @@ def training(a):
             yield (f"training, {name}, {s}: share of multiply-add", AT_LEAST, GOALS[name], Share(work / t / limit, drift),
                    f"{t:.3f} s a step, {work / t * 1e-9:.0f} of {limit * 1e-9:.0f} GFLOP/s, {trainers[s].bytes * 1e-9:.2f} GB, "
                    f"compiled in {compiled[s]:.2f} s")
-        yield (f"training, {name}: time of AttnRes over the standard residual's", None, None,
+        yield (f"training, {name}: time of AttnRes over the standard residual's", AT_MOST, OVER_STANDARD[name],
                statistics.median(x / y for x, y in zip(seconds["attnres"], seconds["standard"])), "")
+    yield from mechanism_backward(a)
