@@ -12,7 +12,7 @@
  *                                                %10 = linear_grad %7, %9
  *
  *          `after` says when: not before the gradient %7 is there.
- * Leaves   everything else. Without a bound, or where all fits, nothing is computed again.
+ * Leaves   choices, which stay what they were; all else. Without a bound, or where all fits, nothing is computed again.
  *
  * Which values. A value costs its bytes if it is kept; if it is computed again it costs its work, at so
  * many FLOPs for a byte, and its operands have to be there, kept or computed again themselves. The
@@ -93,13 +93,15 @@ static bool has_rows(const halves *h, hir_ref r) {
     return pass_def(h->m, r) == HIR_NONE || stored(h, r) != HIR_NONE;
 }
 
-/* May the op run a second time? What changes a state may not; and without rows of tokens as operands
- * nothing would say when. */
+/* May the op run a second time? What changes a state may not; nor what chooses, since of numbers that
+ * are rounded otherwise it might choose others; and without rows of tokens as operands nothing would
+ * say when. */
 static bool may_repeat(const halves *h, hir_id op) {
     const hir_op *o = hir_op_at(h->m, op);
     bool rows = false;
     if (o->n_results != 1 || !hir_has_trait(o->code, HIR_LOCAL | HIR_SEQUENCE)) return false;
     if (hir_has_trait(o->code, HIR_EFFECT | HIR_COMM | HIR_REDUCES_TOKENS)) return false;
+    if (pass_result_type(h->m, op).dtype == HIR_I32) return false;
     for (uint32_t i = 0; i < o->n_args; i++)
         rows |= has_rows(h, o->args[i]);
     return rows;

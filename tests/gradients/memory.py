@@ -4,9 +4,9 @@
 
 Bounded by the least that the compiler names, gradients are those without a bound. Recomputed ops are the same ops, which the float64
 evaluator holds to 1e-9 (--check-passes); in float32 a sum over a row may be in another order in another row program, and so 1e-4 of
-the largest element is allowed, as against the references (seen: 1e-5). A byte less is rejected. The plan
-is what a trainer takes: NAME_trainer_size, less the memory of its threads, is the plan's sum, and what of it is resident after a call
-is at least nineteen twentieths."""
+the largest element is allowed, as against the references (seen: 2e-5). A byte less is rejected. The plan is what a trainer takes:
+NAME_trainer_size, less the memory of its threads, is the plan's sum, and after a call with one thread that much is resident, but for
+some of what several threads share."""
 import ctypes
 import json
 import mmap
@@ -60,8 +60,10 @@ def check(case):
     off = compare(case, without, projections.tensors(arguments[-1]))
     assert least - TABLES <= tight["all"] <= least <= free["all"] and tight["kept"] <= tight["arena"] <= free["arena"]
     assert f"fit in {least - 1} bytes" in run(*arguments, "--memory", least - 1, fails=True)
-    run("opt", os.path.join(folder, case), "--gradients", "--passes=default", "--stop-after=rematerialise", "--check-passes",
-        "--chunk", tokens, "--memory", least, "-o", os.devnull)
+    graph = ["opt", os.path.join(folder, case), "--gradients", "--passes=default", "--stop-after=rematerialise", "--chunk", tokens]
+    text = run(*graph, "--memory", least, "--check-passes", "-o", "-")
+    assert " = after %" in text
+    assert text.count(" = topk %") == run(*graph, "-o", "-").count(" = topk %"), f"{case}: a choice is made again"
     print(f"{case}: {tight['arena']} bytes of values in place of {free['arena']}, off by {off:.1g}")
 
 
@@ -95,7 +97,7 @@ def check_size(case, tokens):
     total, count = ctypes.c_double(), ctypes.c_int64()
     assert lib.plan_gradients(trainer, ids, ids, lengths, ctypes.c_int64(1), ctypes.byref(total), ctypes.byref(count)) == 0
     used = resident(at)
-    assert used is None or 0.95 * plan["all"] <= used <= 1.05 * (plan["all"] + plan["thread"]), f"{used} bytes, not {plan['all']}"
+    assert used is None or 0.85 * plan["all"] <= used <= 1.05 * (plan["all"] + plan["thread"]), f"{used} bytes, not {plan['all']}"
     print(f"{case}: {used} bytes are resident, {plan['all']} in the plan")
 
 
