@@ -87,10 +87,21 @@ static const hir_flow_input *input_of(const clerk *c, hir_id v) {
     return i == HIR_NONE ? NULL : &c->l->flow.inputs.at[i];
 }
 
-/* Is v a result of phase 1? Of a mix that goes on past a sublayer, and in modules in which nothing
- * is mixed in two phases, it is none. */
+/* Is it a row of which coefficients alone are made, such as streams that are laid side by side for a
+ * contraction? No sublayer reads what is made of it. */
+static bool is_for_coefficients(const clerk *c, hir_id v) {
+    return kind_of(c, v) == HIR_FLOW_MIX && !c->goes_on[v] && !c->l->flow.readers[v] &&
+           c->l->flow.input[v] == HIR_NONE;
+}
+
+/* Is v a mix that a later one continues, but for those that go on past a sublayer? */
+static bool is_unfinished(const clerk *c, hir_id v) {
+    return kind_of(c, v) == HIR_FLOW_MIX && !c->goes_on[v] && !is_for_coefficients(c, v);
+}
+
+/* Is v a result of phase 1? In modules in which nothing is mixed in two phases it is none. */
 static bool is_partial(const clerk *c, hir_id v) {
-    return c->two_phases && kind_of(c, v) == HIR_FLOW_MIX && !c->goes_on[origin(c, v)];
+    return c->two_phases && is_unfinished(c, origin(c, v));
 }
 
 /* Is some mix made in two phases: is a partial mix stored, in a module in which inputs share sources? */
@@ -101,7 +112,7 @@ static bool has_two_phases(const clerk *c) {
         const hir_op *o = hir_op_at(c->m, op);
         for (uint32_t i = 0; hir_is_kernel(o) && i < o->n_results; i++) {
             const hir_id v = origin(c, o->results[i]);
-            partial |= f->kind[v] == HIR_FLOW_MIX && f->input[v] == HIR_NONE && !c->goes_on[v];
+            partial |= f->input[v] == HIR_NONE && is_unfinished(c, v);
         }
     }
     for (size_t i = 0; i < f->inputs.n; i++)
@@ -130,7 +141,7 @@ static hir_phase phase_of_write(const clerk *c, hir_id v) {
     hir_flow_kind kind = kind_of(c, v);
     if (kind == HIR_FLOW_EMBEDDING) return HIR_PHASE_OWN;
     if (hir_flow_is_stream(kind)) return HIR_PHASE_ACCUMULATE;
-    if (!input && kind == HIR_FLOW_NUMBERS)
+    if (!input && (kind == HIR_FLOW_NUMBERS || is_for_coefficients(c, origin(c, v))))
         return c->two_phases ? HIR_PHASE_PHASE_1 : HIR_PHASE_COEFFICIENTS;
     if (!input) return is_partial(c, v) ? HIR_PHASE_PHASE_1 : HIR_PHASE_STREAMS;
     return input->sublayer == HIR_FLOW_RESULT ? HIR_PHASE_OUTPUT : HIR_PHASE_LAYER_INPUT;

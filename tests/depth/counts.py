@@ -139,7 +139,7 @@ for name, sublayers, defines in [
         ("matrix-stream", 2, []), ("matrix-model", 8, []), ("matrix-model", 8, ["ranks=16", "width=16", "keys=64"]),
         ("projected-embedding", 4, []), ("embeddings", 4, ["how=0"]), ("embeddings", 4, ["how=1"]), ("embeddings", 4, ["how=2"]),
         ("embeddings", 4, ["how=3"]), ("no-residual", 0, []), ("one-source", 6, []), ("normed-stack", 16, []),
-        ("low-rank-model", 8, []), ("convolutions", 6, []), ("two-classes", 6, []), ("running-start", 6, []), ("streams-of-nine", 4, [])]:
+        ("low-rank-model", 8, []), ("convolutions", 6, []), ("two-classes", 6, []), ("running-start", 6, []), ("streams-of-nine", 4, []), ("listed-streams", 4, [])]:
     check(f"{name} {' '.join(defines)}", os.path.join(specs, name + ".hadal"), *(x for d in defines for x in ("-D", d)), sublayers=sublayers)
 # whatever layers add to is made of, the mechanism moves the same
 ways = ["plain", "norm", "map", "sum", "by hand"] + (["multiple", "layernorm", "blend", "normed sum", "squashed", "chain"] if full else [])

@@ -122,6 +122,10 @@ cases = [("matrix stream", ["matrix-stream.hadal"], 2),
                                        "-D", "ff=1024"], 24)]
 for name, spec, sublayers in cases:
     check(name, [os.path.join(specs, spec[0]), *spec[1:]], sublayers)
+# rows of which coefficients alone are made are no partial mixes
+phases = json.loads(run("inspect", os.path.join(specs, "listed-streams.hadal"), "--ledger=json"))["kernels"]["phases"]
+for p in ("phase 1", "phase 2"):
+    expect(f"streams in a list: {p}", both(phases[p]), 0)
 for case in ("attnres-block", "attnres-full", "mhc", "denseformer", "siamesenorm", "standard"):
     check(case, [os.path.join(source, "tests/golden", case)])
 # divided models: both columns are of all ranks, or of one stage
