@@ -77,9 +77,6 @@ bool api_may_differentiate(hadal_session *s, const hadal_pipeline *p) {
     if (p->keep_hidden || p->keep_traces || p->taps || p->by_depth)
         return api_reject_gradients(s, "its outputs are the loss and the gradients",
                                     "look inside the model without --gradients");
-    if (o->optimizer == HIR_OPTIMIZER_MUON)
-        return api_reject_gradients(s, "steps are those of AdamW in this version",
-                                    "leave out --optimizer");
     if (!p->chunk) o->chunk = LONGEST;
     if (!s->weights_path || !hd_safetensors_exist(s->arena, s->weights_path)) return true;
     return api_need_weights(s) && are_numbers(s);

@@ -1,9 +1,9 @@
-"""Forward and backward of a training step: a library of `hadal compile --gradients`, called by ctypes.
+"""A training step, forward and backward, and the step of the optimizer: a library of `hadal compile --gradients`, called by ctypes.
 
 SHAPES are the models of docs/learning.md, with the standard residual and with AttnRes. A step is the gradients of `sequences`
 sequences of `tokens` tokens. Its work is 6 FLOPs for each token and each weight that is multiplied (the head counts, looking up
 the embedding does not), and 6 T d for each token and layer of causal attention over T tokens; what AttnRes adds, at most 1.5 %,
-is not counted.
+is not counted. The optimizer, Muon, has its share of a step of 8192 tokens.
 
 The mechanism alone is the backward half of depth_training.hadal, a step less its forward half, above that of the same sublayers
 without a residual: with mixes in two phases, and as they are written, by the passes of NAIVE.
@@ -28,6 +28,7 @@ SHAPES = {
 BATCHES = {"small": (4, 512), "deep": (16, 256), "quick": (2, 16)}  # sequences, tokens of each
 GOALS = {"small": 0.45, "deep": 0.30, "quick": 0}
 OVER_STANDARD = {"small": 1.04, "deep": 1.06, "quick": 100}  # the time of AttnRes
+MUON, MUON_TOKENS = {"small": 0.22, "deep": 0.06, "quick": 1}, 8192
 SYSTEMS = ("standard", "attnres")
 MECHANISM = {"full": (dict(hidden=2048, sublayers=128, block=16), 512), "quick": (dict(hidden=64, sublayers=8, block=4), 16)}
 # The passes of gradients, but those of depth.
@@ -38,6 +39,11 @@ NAIVE = ("canonicalise,fold-constants,cse,dce,cache-made-rows,dce,differentiate,
 class Parameter(ctypes.Structure):
     _fields_ = [("name", ctypes.c_char_p), ("type", ctypes.c_char_p), ("values", ctypes.POINTER(ctypes.c_float)),
                 ("gradient", ctypes.POINTER(ctypes.c_float)), ("elements", ctypes.c_size_t), ("update", ctypes.c_char_p)]
+
+
+class Options(ctypes.Structure):
+    _fields_ = [("step", ctypes.c_int64)] + [(name, ctypes.c_double) for name in (
+        "learning_rate", "weight_decay", "clip", "beta1", "beta2", "eps", "momentum")]
 
 
 class Trainer:
@@ -97,6 +103,17 @@ class Trainer:
         return seconds
 
 
+    def update(self):
+        """Seconds of a step of the optimizer by those gradients."""
+        number = self.call("trainer_steps", self.at, result=ctypes.c_int64) + 1
+        options = Options(number, 1e-3, 0.1, 1, 0.9, 0.95, 1e-8, 0.95)
+        start = time.perf_counter()
+        code = self.call("trainer_step", self.at, ctypes.byref(options), None)
+        seconds = time.perf_counter() - start
+        self.check(code)
+        return seconds
+
+
 def library(a, folder, shape, system, model=MODEL, name=None, *options):
     """Compiles the model; gives the path of the library and the seconds that took."""
     name = name or system
@@ -113,15 +130,17 @@ def multiply_add(a):
 
 
 def in_turn(a, name, folder):
-    """({system: trainer}, {system: seconds to compile}, {system: seconds of steps}, limits): systems and the limit in turn."""
-    made = {s: library(a, folder, SHAPES[name], s) for s in SYSTEMS}
+    """({system: trainer}, {system: seconds to compile}, {system: seconds of gradients}, {system: of the optimizer}, limits): systems and
+    the limit in turn."""
+    made = {s: library(a, folder, SHAPES[name], s, MODEL, s, "--optimizer", "muon") for s in SYSTEMS}
     trainers = {s: Trainer(path, s, SHAPES[name], BATCHES[name], a.threads) for s, (path, _) in made.items()}
-    seconds, limits = {s: [] for s in SYSTEMS}, []
+    seconds, updates, limits = {s: [] for s in SYSTEMS}, {s: [] for s in SYSTEMS}, []
     for i in range(a.rounds + 1):  # the first round touches memory
         for s in SYSTEMS:
             seconds[s].append(trainers[s].step())
+            updates[s].append(trainers[s].update())
         limits.append(multiply_add(a))
-    return trainers, {s: t for s, (_, t) in made.items()}, {s: x[1:] for s, x in seconds.items()}, limits
+    return trainers, {s: t for s, (_, t) in made.items()}, {s: x[1:] for s, x in seconds.items()}, {s: x[1:] for s, x in updates.items()}, limits
 
 
 def mechanism_backward(a):
@@ -147,7 +166,7 @@ def mechanism_backward(a):
 def training(a):
     for name in (("quick",) if a.quick else ("small", "deep")):
         with tempfile.TemporaryDirectory(dir=a.work) as folder:
-            trainers, compiled, seconds, limits = in_turn(a, name, folder)
+            trainers, compiled, seconds, updates, limits = in_turn(a, name, folder)
         limit, half = statistics.median(limits), len(limits) // 2
         drift = abs(statistics.median(limits[:half]) / statistics.median(limits[half:]) - 1)
         for s in SYSTEMS:
@@ -155,6 +174,11 @@ def training(a):
             yield (f"training, {name}, {s}: share of multiply-add", AT_LEAST, GOALS[name], Share(work / t / limit, drift),
                    f"{t:.3f} s a step, {work / t * 1e-9:.0f} of {limit * 1e-9:.0f} GFLOP/s, {trainers[s].bytes * 1e-9:.2f} GB, "
                    f"compiled in {compiled[s]:.2f} s")
+        for s in SYSTEMS:
+            update = statistics.median(updates[s])
+            rest = statistics.median(seconds[s]) * MUON_TOKENS / (trainers[s].sequences * trainers[s].tokens)
+            yield (f"training, {name}, {s}: Muon's share of a step of {MUON_TOKENS} tokens", AT_MOST, MUON[name], update / (update + rest),
+                   f"{update:.4f} s")
         yield (f"training, {name}: time of AttnRes over the standard residual's", AT_MOST, OVER_STANDARD[name],
                statistics.median(x / y for x, y in zip(seconds["attnres"], seconds["standard"])), "")
     yield from mechanism_backward(a)

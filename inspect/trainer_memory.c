@@ -61,13 +61,14 @@ static uint64_t tables_of(const hcg_program *p) {
            sizeof(void *) * (uint64_t)(p->outputs.n + p->m->states.n);
 }
 
-/* Bytes of a thread: arguments of a kernel and its scratch memory, in whole pages. */
+/* Bytes of a thread: arguments of a kernel and its scratch memory, in whole pages, and the workspace
+ * of a step of Muon. */
 static uint64_t thread_of(const hcg_program *p) {
     enum { PAGE = 4096 };
     uint64_t most = 0;
     for (size_t i = 0; i < p->steps.n; i++)
         if (p->steps.at[i].n_operands > most) most = p->steps.at[i].n_operands;
-    return (most * sizeof(void *) + p->scratch_bytes + PAGE - 1) / PAGE * PAGE;
+    return (most * sizeof(void *) + p->scratch_bytes + PAGE - 1) / PAGE * PAGE + p->muon_bytes;
 }
 
 void trainer_memory_find(const hcg_program *p, int64_t tokens, hd_arena *a, trainer_memory *out) {

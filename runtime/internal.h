@@ -238,6 +238,7 @@ struct hrt_session {
 /* hrt_session_init for any model; `out` is not cleared on errors. */
 int hrt_session_make(const hrt_model *m, void *mem, size_t size, const hrt_weights *w,
                      int64_t max_tokens, hrt_session **out);
+size_t hrt_usual_threads(void);
 /* The layout of a session after `head` bytes, which begin with the session itself. */
 bool hrt_lay_out_session(const hrt_model *m, int64_t max_tokens, size_t head, hrt_layout *l);
 /* Makes it at the beginning of the memory. */

@@ -4,29 +4,20 @@
  *     AdamW: m = beta1 m + (1 - beta1) g     v = beta2 v + (1 - beta2) g^2
  *            w -= learning_rate (m / (1 - beta1^step) / (sqrt(v / (1 - beta2^step)) + eps) + decay w)
  *
- * decay is 0 for what is no matrix (updates.def). A step goes through memory twice: for the norm, in
- * doubles, and for the update, which also leaves zeros in the gradients. Both are bound by memory on
- * every CPU, so this is plain C for the least of them: its bits are the same at every level. Sums are
- * taken in SHARES parts of each parameter, whatever the number of threads, and added in order. */
+ *     Muon:  muon.c
+ *
+ * decay is 0 for what is no matrix (updates.def). A step of AdamW goes through memory twice: for the
+ * norm, in doubles, and for the update, which also leaves zeros in the gradients. Both are bound by
+ * memory on every CPU, so this is plain C for the least of them: its bits are the same at every level.
+ * Squares are summed in HRT_NORM_PARTS parts of each parameter, whatever the number of threads, and
+ * the sums added in order. */
 #include <inttypes.h>
 #include <math.h>
 
 #include "runtime/fp_mode.h"
 #include "runtime/lanes.h"
-#include "runtime/trainer.h"
+#include "runtime/optimizer.h"
 #include "runtime/walk.h"
-
-enum { SHARES = 64 };
-
-typedef struct step {
-    hrt_trainer *t;
-    double sums[SHARES]; /* of squares */
-    float scale;         /* of the gradients */
-    float beta1, beta2, rest1, rest2, eps;
-    float rate;              /* learning rate over 1 - beta1^step */
-    float root;              /* 1 / sqrt(1 - beta2^step) */
-    float keep[HRT_UPDATES]; /* of a parameter: 1, or 1 - learning rate times decay */
-} step;
 
 static const struct {
     bool decays;
@@ -42,7 +33,7 @@ static hrt_span share_of(const hrt_parameter *p, int index, int count) {
 }
 
 /* ---- the norm -------------------------------------------------------------------------------- */
-static double squares(const float *x, size_t n) {
+double hrt_squares(const float *x, size_t n) {
     typedef double wide __attribute__((vector_size(HRT_LANES * sizeof(double))));
     wide even = {0}, odd = {0};
     double sum = 0;
@@ -62,25 +53,25 @@ static double squares(const float *x, size_t n) {
 }
 
 static void add_squares(void *context, int index, int count) {
-    step *s = context;
+    hrt_optimizer *s = context;
     const hrt_model *m = s->t->session.model;
     const hrt_fp_mode old = hrt_fp_enter();
-    for (int part = index; part < SHARES; part += count) {
+    for (int part = index; part < HRT_NORM_PARTS; part += count) {
         s->sums[part] = 0;
         for (uint32_t i = 0; i < m->n_parameters; i++) {
-            const hrt_span mine = share_of(&m->parameters[i], part, SHARES);
+            const hrt_span mine = share_of(&m->parameters[i], part, HRT_NORM_PARTS);
             s->sums[part] +=
-                squares(s->t->views[i].gradient + mine.from, (size_t)(mine.to - mine.from));
+                hrt_squares(s->t->views[i].gradient + mine.from, (size_t)(mine.to - mine.from));
         }
     }
     hrt_fp_leave(old);
 }
 
 /* Of the sums of gradients. False: it is infinite or no number. */
-static bool find_norm(step *s, double *norm) {
+static bool find_norm(hrt_optimizer *s, double *norm) {
     double sum = 0;
     hrt_in_shares(hrt_workers(&s->t->session), add_squares, s);
-    for (int i = 0; i < SHARES; i++)
+    for (int i = 0; i < HRT_NORM_PARTS; i++)
         sum += s->sums[i];
     *norm = hrt_root_of(sum);
     return isfinite(sum);
@@ -102,7 +93,7 @@ static int name_infinite(hrt_trainer *t) {
 /* Numbers of a parameter, one array for each of these. */
 enum { VALUE, GRADIENT, FIRST, SECOND, ARRAYS };
 
-static inline void change(const step *s, float keep, float *const at[ARRAYS]) {
+static inline void change(const hrt_optimizer *s, float keep, float *const at[ARRAYS]) {
     const hrt_lanes g = hrt_get(at[GRADIENT]) * s->scale;
     const hrt_lanes first = hrt_get(at[FIRST]) * s->beta1 + g * s->rest1;
     const hrt_lanes second = hrt_get(at[SECOND]) * s->beta2 + g * s->rest2 * g;
@@ -114,7 +105,7 @@ static inline void change(const step *s, float keep, float *const at[ARRAYS]) {
 }
 
 /* The last elements, fewer than there are lanes. */
-static void change_rest(const step *s, float keep, float *const at[ARRAYS], size_t n) {
+static void change_rest(const hrt_optimizer *s, float keep, float *const at[ARRAYS], size_t n) {
     float copy[ARRAYS][HRT_LANES] = {0};
     float *const there[ARRAYS] = {copy[VALUE], copy[GRADIENT], copy[FIRST], copy[SECOND]};
     for (int k = 0; k < ARRAYS; k++)
@@ -124,7 +115,7 @@ static void change_rest(const step *s, float keep, float *const at[ARRAYS], size
         memcpy(at[k], copy[k], n * sizeof(float));
 }
 
-static void change_all(const step *s, float keep, float *const from[ARRAYS], size_t n) {
+static void change_all(const hrt_optimizer *s, float keep, float *const from[ARRAYS], size_t n) {
     float *at[ARRAYS] = {from[VALUE], from[GRADIENT], from[FIRST], from[SECOND]};
     for (; n >= HRT_LANES; n -= HRT_LANES) {
         change(s, keep, at);
@@ -134,11 +125,9 @@ static void change_all(const step *s, float keep, float *const from[ARRAYS], siz
     if (n) change_rest(s, keep, at, n);
 }
 
-static void by_adamw(void *context, int index, int count) {
-    const step *s = context;
+static void by_adamw(const hrt_optimizer *s, int index, int count) {
     const hrt_trainer *t = s->t;
     const hrt_model *m = t->session.model;
-    const hrt_fp_mode old = hrt_fp_enter();
     for (uint32_t i = 0; i < m->n_parameters; i++) {
         const hrt_parameter *p = &m->parameters[i];
         const hrt_span mine = share_of(p, index, count);
@@ -151,7 +140,6 @@ static void by_adamw(void *context, int index, int count) {
         };
         change_all(s, s->keep[p->update], at, (size_t)(mine.to - mine.from));
     }
-    hrt_fp_leave(old);
 }
 
 /* ---- the step -------------------------------------------------------------------------------- */
@@ -197,30 +185,40 @@ static double power(double x, int64_t n) {
     return y;
 }
 
-static void set_numbers(step *s, const hrt_step_options *o, double norm) {
+static void set_numbers(hrt_optimizer *s, const hrt_step_options *o, double norm) {
     const double count = (double)s->t->count, mean = norm / count;
     s->scale = (float)((mean > o->clip ? o->clip / mean : 1) / count);
     s->beta1 = (float)o->beta1, s->rest1 = (float)(1 - o->beta1);
     s->beta2 = (float)o->beta2, s->rest2 = (float)(1 - o->beta2);
     s->eps = (float)o->eps;
+    s->momentum = (float)o->momentum, s->learning_rate = o->learning_rate;
     s->rate = (float)(o->learning_rate / (1 - power(o->beta1, o->step)));
     s->root = (float)(1 / hrt_root_of(1 - power(o->beta2, o->step)));
     for (int i = 0; i < HRT_UPDATES; i++)
         s->keep[i] = (float)(1 - (updates[i].decays ? o->learning_rate * o->weight_decay : 0));
 }
 
+/* Equal shares first, so that threads are done with matrices at about the same time. */
+static void change_parameters(void *context, int index, int count) {
+    hrt_optimizer *s = context;
+    const hrt_fp_mode old = hrt_fp_enter();
+    by_adamw(s, index, count);
+    hrt_by_muon(s, index);
+    hrt_fp_leave(old);
+}
+
 int hrt_trainer_step(hrt_trainer *t, const hrt_step_options *o, float *norm) {
     if (!t) return HRT_ARGUMENT;
     hrt_session *s = &t->session;
     if (!hrt_enter(s)) return hrt_why_not(s);
-    step all = {.t = t};
+    hrt_optimizer all = {.t = t};
     double sum = 0;
     int code = check_options(t, o);
     if (code == HRT_OK) code = check_gradients(t);
     if (code == HRT_OK && !find_norm(&all, &sum)) code = name_infinite(t);
     if (code != HRT_OK) return hrt_leave(s, code);
     set_numbers(&all, o, sum);
-    hrt_in_shares(hrt_workers(s), by_adamw, &all);
+    hrt_in_shares(hrt_workers(s), change_parameters, &all);
     if (norm) *norm = (float)(sum / (double)t->count);
     t->count = 0;
     t->steps++;

@@ -15,7 +15,7 @@
 /* The number of threads whose workspace session_size counts: the machine's processors, since no
  * more threads ever run. These are the configured processors, not those that the process may use,
  * whose number could change between size and init. */
-static size_t usual_threads(void) {
+size_t hrt_usual_threads(void) {
     long processors = sysconf(_SC_NPROCESSORS_CONF);
     if (processors < 1) return 1;
     return processors > HRT_MAX_THREADS ? HRT_MAX_THREADS : (size_t)processors;
@@ -27,7 +27,7 @@ static bool has_sinks(const hrt_model *m) {
 }
 
 bool hrt_lay_out_session(const hrt_model *m, int64_t max_tokens, size_t head, hrt_layout *l) {
-    return hrt_lay_out(m, max_tokens, head, usual_threads(), has_sinks(m), l);
+    return hrt_lay_out(m, max_tokens, head, hrt_usual_threads(), has_sinks(m), l);
 }
 
 size_t hrt_session_size(const hrt_model *m, int64_t max_tokens) {
@@ -38,7 +38,7 @@ size_t hrt_session_size(const hrt_model *m, int64_t max_tokens) {
 /* Threads that `size` bytes hold workspace for. */
 static int thread_capacity(const hrt_layout *l, size_t size) {
     if (l->worker_bytes == 0) return HRT_MAX_THREADS;
-    size_t capacity = usual_threads() + (size - l->total) / l->worker_bytes;
+    size_t capacity = hrt_usual_threads() + (size - l->total) / l->worker_bytes;
     return capacity > HRT_MAX_THREADS ? HRT_MAX_THREADS : (int)capacity;
 }
 

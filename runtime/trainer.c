@@ -1,7 +1,7 @@
 /* Trainers: the parameters of a model with gradients, in memory that the caller owns.
  *
  *     hrt_trainer | views of the parameters | outputs | parameters, packed weights | gradients |
- *     moments | what a session has
+ *     moments | workspace of steps | what a session has
  *
  * A trainer begins with a session, by which it belongs to one thread at a time, as a session does,
  * and has its threads, CPU level and message. A call makes the packed weights of the parameters, and
@@ -17,7 +17,7 @@
 
 /* Offsets of the parts that come before those of the session. */
 typedef struct head {
-    size_t views, outs, weights, gradients, moments, total;
+    size_t views, outs, weights, gradients, moments, space, total;
 } head;
 
 static bool add(size_t *end, uint64_t bytes, size_t *at) {
@@ -31,13 +31,15 @@ static bool add(size_t *end, uint64_t bytes, size_t *at) {
 }
 
 static bool lay_out_head(const hrt_model *m, head *h) {
+    uint64_t space;
     size_t end = 0, at;
     const bool fits =
+        !__builtin_mul_overflow(m->muon_bytes, hrt_usual_threads(), &space) &&
         add(&end, sizeof(hrt_trainer), &at) &&
         add(&end, (uint64_t)m->n_parameters * sizeof(hrt_parameter_view), &h->views) &&
         add(&end, (uint64_t)m->n_outputs * sizeof(void *), &h->outs) &&
         add(&end, m->weights_bytes, &h->weights) && add(&end, m->parameters_bytes, &h->gradients) &&
-        add(&end, m->moments_bytes, &h->moments);
+        add(&end, m->moments_bytes, &h->moments) && add(&end, space, &h->space);
     h->total = end;
     return fits;
 }
@@ -91,6 +93,8 @@ int hrt_trainer_init(const hrt_model *m, void *mem, size_t size, int64_t max_tok
     t->weights = (uint8_t *)base + h.weights;
     t->gradients = (uint8_t *)base + h.gradients;
     t->moments = (uint8_t *)base + h.moments;
+    t->space = (uint8_t *)base + h.space;
+    t->space_threads = hrt_usual_threads();
     t->count = t->steps = 0;
     t->spoilt = false;
     t->session.weights = t->weights;

@@ -3,17 +3,20 @@
 #ifndef HRT_TRAINER_H
 #define HRT_TRAINER_H
 
+#include <string.h>
+
 #include "runtime/internal.h"
 
 struct hrt_trainer {
     hrt_session session; /* comes first */
     hrt_parameter_view *views;
     void **outs; /* by output of the program */
-    uint8_t *weights, *gradients, *moments;
-    int64_t count; /* targets that have counted since the last step */
-    int64_t steps; /* taken so far */
-    bool spoilt;   /* a loss was not finite, and so are gradients, or nothing but noise */
-    float loss;    /* of a sequence: the first output */
+    uint8_t *weights, *gradients, *moments, *space;
+    size_t space_threads; /* that `space` is for, muon_bytes for each */
+    int64_t count;        /* targets that have counted since the last step */
+    int64_t steps;        /* taken so far */
+    bool spoilt;          /* a loss was not finite, and so are gradients, or nothing but noise */
+    float loss;           /* of a sequence: the first output */
 };
 
 /* Sets all gradients to zero, and what belongs to them. */

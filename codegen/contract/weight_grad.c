@@ -274,6 +274,38 @@ static bool emit_experts(hcg_emit *e, const hcg_kernel *k) {
     return true;
 }
 
+/* ---- of any size ----------------------------------------------------------------------------- */
+enum { ARG_A, ARG_B, ARG_Y, ARG_COLUMNS, ARG_SYMMETRIC };
+
+static LLVMValueRef argument(hcg_emit *e, LLVMTypeRef type, int64_t i) {
+    const int64_t at = i * (int64_t)sizeof(void *);
+    LLVMValueRef v = LLVMBuildLoad2(e->b, type, hcg_at(e, e->i8, e->args, hcg_i64(e, at)), "arg");
+    LLVMSetAlignment(v, sizeof(void *));
+    return v;
+}
+
+/* y[n, k] = sum_t a[t, n] b[t, k] for the products of Muon (runtime/muon.c): rows r1 of a and b, n of
+ * c1, a, b, y, k and whether y is symmetric in args. Then what is left of the diagonal is not made. */
+bool hcg_emit_products(hcg_emit *e) {
+    LLVMValueRef n = e->c1, columns = argument(e, e->i64, ARG_COLUMNS), zero = hcg_i64(e, 0);
+    LLVMValueRef b = argument(e, e->ptr, ARG_B), y = argument(e, e->ptr, ARG_Y);
+    LLVMValueRef symmetric =
+        LLVMBuildICmp(e->b, LLVMIntNE, argument(e, e->i64, ARG_SYMMETRIC), zero, "symmetric");
+    LLVMValueRef most = hcg_i64(e, HCG_OUTER_COLUMNS);
+    hcg_outer o = {.a = argument(e, e->ptr, ARG_A), .lda = n, .ldb = columns, .rows = e->r1};
+    o.ldy = columns, o.add = zero;
+    o.space = hcg_scratch(e, hcg_outer_bytes(e->level, INT32_MAX));
+    hcg_loop l = hcg_loop_begin(e, zero, columns, most, "strip", 0, NULL);
+    o.b = hcg_at(e, e->f32, b, l.index), o.y = hcg_at(e, e->f32, y, l.index);
+    o.k = hcg_smaller(e, hcg_sub(e, columns, l.index), most);
+    LLVMValueRef rows = hcg_smaller(e, n, hcg_add(e, l.index, o.k));
+    o.n = LLVMBuildSelect(e->b, symmetric, rows, n, "");
+    o.below = LLVMBuildSelect(e->b, symmetric, l.index, hcg_i64(e, INT64_MAX / 2), "");
+    hcg_call_outer(e, &o);
+    hcg_loop_end(e, &l, NULL);
+    return true;
+}
+
 const hcg_form hcg_form_linear_grad = {.emit = emit_all_rows, .columns = count_columns};
 const hcg_form hcg_form_block_linear_grad = {.emit = emit_all_rows, .columns = count_columns};
 const hcg_form hcg_form_expert_linear_grad = {.emit = emit_experts, .columns = count_columns};

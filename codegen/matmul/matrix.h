@@ -87,7 +87,8 @@ typedef struct hcg_outer {
     LLVMValueRef rows;                 /* how many; none of the counts is 0 */
     LLVMValueRef list, a_each, b_each; /* row r is row list[r] / each; list NULL: it is row r */
     LLVMValueRef y, ldy, add;          /* add: i64, add to y instead of setting it */
-    LLVMValueRef space;                /* hcg_outer_bytes */
+    LLVMValueRef below; /* y[i][j] need not be made where i >= below + j; NULL: all are made */
+    LLVMValueRef space; /* hcg_outer_bytes */
 } hcg_outer;
 void hcg_call_outer(hcg_emit *e, const hcg_outer *o);
 uint64_t hcg_outer_bytes(const hcg_level *level, int64_t n); /* for at most n rows of y */

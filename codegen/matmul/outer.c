@@ -119,7 +119,7 @@ static hcg_shared copy_function(hcg_emit *e, unsigned width, int64_t panel, bool
 }
 
 /* ---- products -------------------------------------------------------------------------------- */
-enum { A, LDA, A_EACH, N, B, LDB, B_EACH, K, LIST, ROWS, Y, LDY, ADD, SPACE, OUTER_PARAMS };
+enum { A, LDA, A_EACH, N, B, LDB, B_EACH, K, LIST, ROWS, Y, LDY, ADD, BELOW, SPACE, OUTER_PARAMS };
 
 typedef struct outer {
     tile_kind d;
@@ -215,6 +215,14 @@ static void emit_tile(hcg_emit *e, const outer *o, LLVMValueRef down, LLVMValueR
     leave_tile(e, o, sums, hcg_at(e, e->f32, o->g[Y], y), left, n);
 }
 
+/* The tiles of the block's rows that are made of the panels at hand. */
+static LLVMValueRef wanted_tiles(hcg_emit *e, const outer *o) {
+    LLVMValueRef end = hcg_mul_const(e, hcg_add(e, o->panel, o->panels), HIR_PANEL);
+    end = hcg_add(e, hcg_smaller(e, end, o->g[K]), o->g[BELOW]);
+    LLVMValueRef rows = hcg_smaller(e, hcg_sub(e, end, o->row), o->rows);
+    return hcg_divide_up(e, hcg_larger(e, rows, hcg_i64(e, 0)), hcg_i64(e, o->d.rows));
+}
+
 /* Adds the block's tokens to the block's rows of sums. */
 static void emit_tiles(hcg_emit *e, outer *o, const tile_split *groups) {
     LLVMValueRef zero = hcg_i64(e, 0), one = hcg_i64(e, 1);
@@ -222,13 +230,13 @@ static void emit_tiles(hcg_emit *e, outer *o, const tile_split *groups) {
     hcg_loop lp = hcg_loop_begin(e, zero, groups->count, one, "panels", 0, NULL);
     o->panel = tile_split_start(e, groups, lp.index);
     o->panels = tile_split_size(e, groups, lp.index);
-    hcg_loop lr = hcg_loop_begin(e, zero, o->tiles, one, "tile", 0, NULL);
+    hcg_loop lr = hcg_loop_begin(e, zero, wanted_tiles(e, o), one, "tile", 0, NULL);
     emit_tile(e, o, lr.index, lp.index);
     hcg_loop_end(e, &lr, NULL);
     hcg_loop_end(e, &lp, NULL);
 }
 
-/* outer(a, lda, a_each, n, b, ldb, b_each, k, list, rows, y, ldy, add, space) */
+/* outer(a, lda, a_each, n, b, ldb, b_each, k, list, rows, y, ldy, add, below, space) */
 static hcg_shared outer_function(hcg_emit *e, bool listed) {
     LLVMTypeRef params[OUTER_PARAMS];
     hcg_shared s;
@@ -280,6 +288,7 @@ void hcg_call_outer(hcg_emit *e, const hcg_outer *o) {
                                           o->y,
                                           o->ldy,
                                           o->add,
+                                          o->below ? o->below : hcg_i64(e, INT64_MAX / 2),
                                           o->space,
                                       };
     hcg_shared_call(e, &f, args, OUTER_PARAMS);

@@ -261,6 +261,8 @@ hrt_model hcg_model_of(hcg_program *p, const hcg_target *t) {
         .n_parameters = (uint32_t)p->parameters.n,
         .n_packings = (uint32_t)p->packings.n,
         .moments_bytes = p->moments_bytes,
+        .muon_bytes = p->muon_bytes,
+        .products = p->products,
     };
     m.weights = weights(p, &m.n_weights);
     memcpy(m.digest, p->digest, sizeof m.digest);

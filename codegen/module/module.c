@@ -187,6 +187,7 @@ static void set_function(hcg_emit *e, LLVMValueRef fn) {
 bool hcg_emit_kernel(hcg_emit *e, const hcg_kernel *k) {
     const hcg_form *form = hcg_form_of(e->p->m, k->op);
     const hir_op *op = hir_op_at(e->p->m, k->op);
+    if (k->products) return hcg_emit_products(e);
     if (form && form->emit) return form->emit(e, k);
     if (form)
         hd_err(e->diags, HD_E_UNSUPPORTED, op->loc,

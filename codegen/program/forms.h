@@ -35,6 +35,8 @@ typedef struct hcg_form {
 
 /* The form of a kernel; NULL: the kernel has no op that defines a form. */
 const hcg_form *hcg_form_of(const hir_module *m, hir_id kernel);
+/* Emits the kernel hcg_kernel.products (codegen/contract/weight_grad.c). */
+bool hcg_emit_products(struct hcg_emit *e);
 int64_t hcg_columns(const hir_module *m, hir_id kernel);
 void hcg_list_rows(const hir_module *m, hir_id kernel, hrt_step *step);
 uint32_t hcg_cached_matrices(const hir_module *m, hir_id kernel);

@@ -68,6 +68,8 @@ typedef struct hcg_kernel {
     HD_VEC(hcg_affine) dynamic; /* sizes of `any` that depend on N, each once */
     HD_VEC(hcg_run) runs;
     uint32_t line; /* of the op in the kernel IR text, 0: unknown */
+    bool products; /* it is no step, but multiplies for those of Muon (runtime/muon.c); `op` is a
+                    * kernel of the gradient of a matrix */
 } hcg_kernel;
 
 /* The work of a step, counted from the kernel's body (step_work.c). For a pass of T tokens that
@@ -113,7 +115,7 @@ struct hcg_program {
     HD_VEC(hrt_collective) collectives; /* rows of the steps that communicate and have no kernel */
     HD_VEC(hrt_overlap) overlaps;       /* the steps that run while those are under way */
     HD_VEC(hrt_layer_range) runs;       /* layer ranges of a pipeline stage that has several */
-    HD_VEC(hrt_tiled_steps) tiled;            /* steps that do tile after tile of the tokens, of */
+    HD_VEC(hrt_tiled_steps) tiled;      /* steps that do tile after tile of the tokens, of */
     int64_t tile_tokens;                /* so many at most */
     HD_VEC(uint64_t) weight_offsets;    /* per module weight, HCG_UNREAD or a multiple of 64 */
     HD_VEC(uint32_t)
@@ -138,7 +140,9 @@ struct hcg_program {
     HD_VEC(hrt_parameter) parameters;
     HD_VEC(hrt_packing) packings;
     uint64_t moments_bytes;
-    bool is_model; /* one i32[T] input and perhaps state: NAME_forward; else NAME_call */
+    uint64_t muon_bytes; /* workspace of a thread in a step of Muon */
+    uint32_t products;   /* number of the kernel that multiplies for it */
+    bool is_model;       /* one i32[T] input and perhaps state: NAME_forward; else NAME_call */
     int64_t vocab;
     int64_t chunk;
     const uint32_t *op_lines; /* per op, its line in the kernel IR text, 0: unknown */

@@ -83,8 +83,8 @@ static unsigned read_gradient(search *s, const hir_op *output) {
     }
 }
 
-/* By weight. */
-static const unsigned *read_gradients(const lowering *l) {
+/* By weight. *matrix: a kernel that makes the gradient of a matrix. */
+static const unsigned *read_gradients(const lowering *l, hir_id *matrix) {
     const hir_module *m = l->m;
     unsigned *found = hd_new_array(l->a, unsigned, m->weights.n + 1);
     search s = {.m = m, .seen = hd_new_array(l->a, uint32_t, m->values.n + 1)};
@@ -93,7 +93,9 @@ static const unsigned *read_gradients(const lowering *l) {
         if (op->code != HIR_OUTPUT_OP || !hir_is_gradient(op)) continue;
         const char *name = hir_attr_string(op, HIR_A_NAME, "") + strlen(HIR_GRADIENT);
         const uint32_t w = hir_find_weight(m, name);
-        if (w != HIR_NONE) found[w] |= read_gradient(&s, op);
+        if (w == HIR_NONE) continue;
+        found[w] |= read_gradient(&s, op);
+        if (found[w] & IS_MATRIX) *matrix = hir_value_at(m, op->args[0].index)->op;
     }
     return found;
 }
@@ -119,8 +121,36 @@ static uint64_t moment_bytes(const hrt_parameter *p) {
     return moments[p->update] * ((bytes + HRT_ALIGN - 1) / HRT_ALIGN * HRT_ALIGN);
 }
 
+/* The workspace of runtime/muon.c: x, and x turned or the next x, each [rows][columns]; a and a^2, each
+ * [rows][rows]; rows <= columns. Four times the bytes of the parameter at most, which memory holds
+ * several times anyway. */
+static uint64_t muon_bytes(const hrt_parameter *p) {
+    const uint64_t rows = p->rows < p->columns ? p->rows : p->columns;
+    const uint64_t bytes = 2 * (p->rows * p->columns + rows * rows) * sizeof(float);
+    return p->update == HRT_UPDATE_MUON ? (bytes + HRT_ALIGN - 1) / HRT_ALIGN * HRT_ALIGN : 0;
+}
+
+/* What Muon needs, if there is a matrix for it. The kernel of its products comes after those of the
+ * steps. */
+static void add_muon(lowering *l, hir_id matrix) {
+    for (size_t i = 0; i < l->p->parameters.n; i++) {
+        const uint64_t bytes = muon_bytes(&l->p->parameters.at[i]);
+        if (bytes > l->p->muon_bytes) l->p->muon_bytes = bytes;
+    }
+    if (!l->p->muon_bytes) return;
+    l->p->products = (uint32_t)l->p->kernels.n;
+    hd_push(l->a, &l->p->kernels,
+            ((hcg_kernel){.kind = HIR_KERNEL_SEQUENCE,
+                          .name = "products",
+                          .op = matrix,
+                          .phase = HIR_PREFILL,
+                          .line = l->p->op_lines[matrix],
+                          .products = true}));
+}
+
 bool lower_updates(lowering *l) {
-    const unsigned *found = read_gradients(l);
+    hir_id matrix = HIR_NONE;
+    const unsigned *found = read_gradients(l, &matrix);
     hrt_parameter *p = l->p->parameters.at;
     for (size_t i = 0; i < l->m->weights.n; i++) {
         const hir_weight *w = &l->m->weights.at[i];
@@ -136,5 +166,6 @@ bool lower_updates(lowering *l) {
             }
         }
     }
+    add_muon(l, matrix);
     return true;
 }

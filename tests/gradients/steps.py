@@ -2,8 +2,8 @@
 
     steps.py HADAL FOLDER WORK     FOLDER: golden cases
 
-AdamW against the formula in float64, from the library's gradients (a step may be off by 1e-5 of the learning rate, and the norm by
-1e-6 of it). Which parameters decay. Bits: 1, 2 and 16 threads; a state that is saved and restored goes on as if nothing had been.
+AdamW and Muon against the formulas in float64, from the library's gradients (a step may be off by 1e-5 and 2e-4 of the learning rate,
+and the norm by 1e-6 of it). Which parameters are whose, and which decay. Bits: 1, 2 and 16 threads; a state that is saved and restored goes on as if nothing had been.
 The loss alone is that of gradients, to the bit. Arguments: each one that is wrong is rejected by its code, with a message, and
 nothing has changed."""
 import ctypes as c
@@ -11,11 +11,13 @@ import math
 import os
 import random
 import sys
+from operator import mul
 
 from library import ARGUMENT, BUILD, COUNT, FINITE, OK, SAVED, SIZE, Model, Options, Trainer
 
 hadal, folder, work = sys.argv[1:]
 os.makedirs(work, exist_ok=True)
+MUON = 2e-4  # of the learning rate: sums of float32, of which five rounds enlarge the errors of small singular values
 DEFAULTS = {name: getattr(Options(1), name) for name, _ in Options._fields_}
 
 
@@ -72,12 +74,64 @@ def check_adamw(m):
                 assert abs(x - y) <= 1e-5 * o.learning_rate + 1e-6 * abs(y), f"step {step}: {name} is {x}, not {y}"
 
 
-def check_updates(m, vectors):
-    """`vectors`: texts in the names of what does not decay."""
+def product(a, b):
+    """a[n][k] times b[m][k], turned: [n][m]"""
+    return [[sum(map(mul, x, y)) for y in b] for x in a]
+
+
+def turned(a):
+    return list(map(list, zip(*a)))
+
+
+def orthogonal(x):
+    """Five rounds of Newton and Schulz, in float64; x has no more rows than columns."""
+    for _ in range(5):
+        a = product(x, x)
+        square = product(a, a)
+        b = [[2.0315 * s - 4.775 * y + (3.4445 if i == j else 0) for j, (y, s) in enumerate(zip(*rows))] for i, rows in enumerate(zip(a, square))]
+        x = product(b, turned(x))
+    return x
+
+
+def muon(p, rows, columns, momentum, g, o):
+    """What the values of one matrix become, and its momentum."""
+    momentum = [o.momentum * b + y for b, y in zip(momentum, g)]
+    x = [y + o.momentum * b for b, y in zip(momentum, g)]
+    norm = math.sqrt(sum(map(mul, x, x))) + 1e-7
+    x = [[y / norm for y in x[i * columns:(i + 1) * columns]] for i in range(rows)]
+    x = turned(orthogonal(turned(x))) if rows > columns else orthogonal(x)
+    rate = o.learning_rate * 0.2 * math.sqrt(max(rows, columns))
+    return [w * (1 - o.learning_rate * o.weight_decay) - rate * y for w, y in zip(p, (y for row in x for y in row))], momentum
+
+
+def check_muon(m, names):
+    t = Trainer(m)
+    kept = {p.name.decode(): [0.0] * p.elements for p in t.parameters if p.name.decode() in names}
+    assert len(kept) == len(names)
+    for step in (1, 2):
+        count = gather(t, batch(m, 9, 17))
+        o = Options(step, learning_rate=0.05, clip=math.inf)
+        wanted = {}
+        for p in t.parameters:
+            name = p.name.decode()
+            if name in kept:
+                assert p.update == b"muon"
+                rows, columns = eval(p.type.decode()[3:])
+                g = [x / count for x in p.gradient[:p.elements]]
+                wanted[name], kept[name] = muon(p.values[:p.elements], rows, columns, kept[name], g, o)
+        assert t.step(o)[0] == OK, t.message()
+        assert not any(t.gradients()), "a step leaves gradients"
+        for p in t.parameters:
+            for x, y in zip(p.values[:p.elements], wanted.get(p.name.decode(), ())):
+                assert abs(x - y) <= MUON * o.learning_rate, f"step {step}: {p.name.decode()} is {x}, not {y}"
+
+
+def check_updates(m, vectors, tables=(), matrix=b"adamw"):
+    """`vectors`, `tables`: texts in the names of what does not decay, and of what AdamW changes."""
     t = Trainer(m)
     for p in t.parameters:
         name = p.name.decode()
-        wanted = b"adamw, no decay" if any(x in name for x in vectors) else b"adamw"
+        wanted = b"adamw, no decay" if any(x in name for x in vectors) else b"adamw" if any(x in name for x in tables) else matrix
         assert p.update == wanted, f"{name} is {p.update.decode()}"
 
 
@@ -131,7 +185,7 @@ def check_resumed(m, other):
     fails(SIZE, "bytes are given", data, len(data) - 1)
     fails(SIZE, "bytes are given", data, 40)
     fails(SAVED, "no saved trainer", c.create_string_buffer(len(data)))
-    fails(BUILD, "by another model", foreign)
+    fails(BUILD, "saved by another " + ("build" if other.weights.keys() == m.weights.keys() else "model"), foreign)
     for at in range(0, 72, 7):
         damaged = c.create_string_buffer(data.raw, len(data))
         damaged[at] = bytes([damaged.raw[at] ^ 4])
@@ -213,16 +267,21 @@ def check_experts(m):
 
 
 random.seed(5)
-standard, tied = Model(hadal, folder, work, "standard"), Model(hadal, folder, work, "lime-llama")
+standard, tied = Model(hadal, folder, work, "standard"), Model(hadal, folder, work, "lime-llama", "--optimizer", "muon")
 check_adamw(standard)
 check_updates(standard, ["norm"])
-check_updates(tied, ["norm", "router"])
+check_updates(tied, ["norm", "router"], ["embed"], b"muon")
 check_updates(Model(hadal, folder, work, "attnres-block"), ["norm", "_res_proj"])
 check_bits(standard)
 check_resumed(standard, tied)
+matrices = Model(hadal, folder, work, "standard", "--optimizer", "muon")
+check_updates(matrices, ["norm"], ["embed", "lm_head"], b"muon")
+check_muon(matrices, ["model.layers.1." + x + "_proj.weight" for x in ("self_attn.k", "mlp.up", "mlp.down", "self_attn.o")])
+check_bits(matrices)
+check_resumed(matrices, standard)
 check_loss(standard)
 check_rejected(standard)
-experts = Model(hadal, folder, work, "kimi-linear")
+experts = Model(hadal, folder, work, "kimi-linear", "--optimizer", "muon")
 check_experts(experts)
 check_loss(experts)
 print("as promised")
