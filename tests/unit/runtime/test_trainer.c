@@ -9,7 +9,8 @@
  *   dw[k, j]  += sum_t x[t] d[t, j]          |             channels
  *   dx[t]      = sum_jk d[t, j] v[j, k]      /             rows
  *   de[i]     += sum_t dx[t] [token t = i]                 channels
- *   loss       = sum_t losses[t]                           one thread
+ *   loss       = sum_t losses[t] + s                       one thread
+ *   s          = 1000, a carry: 0 again where the next sequence begins
  */
 #include <criterion/criterion.h>
 #include <math.h>
@@ -92,10 +93,11 @@ static void t_grad_e(const hrt_frame *f, void *const *args, int64_t r0, int64_t 
 static void t_sum(const hrt_frame *f, void *const *args, int64_t r0, int64_t r1, int64_t c0,
                   int64_t c1) {
     (void)f, (void)c0, (void)c1;
-    float *loss = args[1];
-    *loss = 0;
+    float *loss = args[1], *carry = args[2];
+    *loss = *carry;
     for (int64_t t = r0; t < r1; t++)
         *loss += ((const float *)args[0])[t];
+    *carry = 1000;
 }
 
 static hrt_kernel *const t_kernels[] = {t_look_up, t_logits, t_losses, t_grad_w,
@@ -111,6 +113,8 @@ static const hrt_level t_levels[] = {{.name = "plain", .kernels = t_kernels}};
     { HRT_INPUT, input, 0, 4, 0, 0, 0 }
 #define GRADIENT_OF(output)                                                                        \
     { HRT_OUTPUT, output, 0, 0, 0, 0, 0 }
+#define CARRY                                                                                      \
+    { HRT_STATE, 0, 0, 0, 0, 0, 0 }
 #define OPERANDS_WITH(y, d)                                                                        \
     {                                                                                              \
         IDS(0), WEIGHT_AT(0), ARENA(0, 4),                /* 0 look_up */                          \
@@ -119,7 +123,7 @@ static const hrt_level t_levels[] = {{.name = "plain", .kernels = t_kernels}};
             ARENA(0, 4), d, GRADIENT_OF(2),               /* 10 grad_w */                          \
             d, WEIGHT_AT(E_BYTES + W_BYTES), ARENA(8, 4), /* 13 grad_x */                          \
             ARENA(8, 4), IDS(0), GRADIENT_OF(1),          /* 16 grad_e */                          \
-            ARENA(4, 4), GRADIENT_OF(0),                  /* 19 sum */                             \
+            ARENA(4, 4), GRADIENT_OF(0), CARRY,           /* 19 sum */                             \
     }
 static const hrt_operand whole_operands[] =
     OPERANDS_WITH(ROWS_OF(ARENA, 12), ROWS_OF(ARENA, 12 + 4 * WORDS));
@@ -129,7 +133,7 @@ static const hrt_step t_steps[] = {
     STEP(0, 0, 3, NONE, ROWS, 0, 0, 1),  STEP(1, 3, 3, COLS, COLS, 0, 0, WORDS),
     STEP(2, 6, 4, NONE, ROWS, 0, 0, 1),  STEP(3, 10, 3, CHANNELS, CHANNELS, 0, 0, WORDS),
     STEP(4, 13, 3, NONE, ROWS, 0, 0, 1), STEP(5, 16, 3, CHANNELS, CHANNELS, 0, 0, WORDS),
-    STEP(6, 19, 2, NONE, NONE, 0, 0, 1),
+    STEP(6, 19, 3, NONE, NONE, 0, 0, 1),
 };
 static const hrt_tiled_steps t_tiled[] = {{1, 5}};
 static const hrt_tensor_info t_inputs[] = {{"tokens", "i32[T]", 4, 0, 1},
@@ -139,6 +143,7 @@ static const hrt_tensor_info t_outputs[] = {
     {"grad.e", "f32[7]", 4 * WORDS, 0, 0},
     {"grad.w", "f32[3, 7]", 4 * COLUMNS *WORDS, E_BYTES, 0},
 };
+static const hrt_state_info t_states[] = {{"s", HRT_STATE_CARRY, 1, 1, 4}};
 static const hrt_parameter t_parameters[] = {
     {.name = "e", .type = "f32[7]", .elements = WORDS},
     {.name = "w", .type = "f32[3, 7]", .offset = E_BYTES, .elements = COLUMNS * WORDS},
@@ -175,6 +180,8 @@ static hrt_model trainer_model(int64_t tile) {
         .n_kernels = sizeof t_kernels / sizeof *t_kernels,
         .n_parameters = 2,
         .n_packings = 1,
+        .n_states = 1,
+        .states = t_states,
         .steps = t_steps,
         .operands = tile ? tile_operands : whole_operands,
         .levels = t_levels,
