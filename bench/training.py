@@ -163,6 +163,29 @@ def mechanism_backward(a):
            f"blocks of {shape['block']}; {trainers['two'].bytes * 1e-9:.2f} GB, naive {trainers['naive'].bytes * 1e-9:.2f}")
 
 
+def half_kept(a):
+    """A trainer's memory, and the time of a step when half of what is kept is computed again."""
+    name = "quick" if a.quick else "deep"
+    shape, (_, tokens) = SHAPES[name], BATCHES[name]
+    with tempfile.TemporaryDirectory(dir=a.work) as folder:
+        weights, system = os.path.join(folder, "w.safetensors"), defines(**shape, system="attnres")
+        run(a, "hadal", "init-weights", MODEL, *system, "-q", "-o", weights)
+        plan = json.loads(run(a, "hadal", "gradients", MODEL, *system, "-w", weights, "--tokens", 1, "--targets", 1, "--chunk", tokens, "--json",
+                              "-q", "-o", os.path.join(folder, "g.safetensors")))["memory"]
+        bound = plan["all"] - plan["kept"] // 2
+        options = {"all": (), "half": ("--memory", bound)}
+        trainers = {x: Trainer(library(a, folder, shape, "attnres", MODEL, x, "--chunk", tokens, *options[x])[0], x, shape, BATCHES[name],
+                               a.threads) for x in options}
+        seconds = {x: [] for x in options}
+        for i in range(a.rounds + 1):  # the first round touches memory
+            for x, t in trainers.items():
+                seconds[x].append(t.step())
+    yield (f"training, {name}, attnres: memory of a trainer, GB", AT_MOST, 0.3, plan["all"] * 1e-9,
+           f"{plan['kept'] * 1e-6:.1f} MB kept from the forward half to the backward half")
+    yield (f"training, {name}, attnres: time with half of that kept, over all kept", AT_MOST, 100 if a.quick else 1.10,
+           statistics.median(x / y for x, y in zip(seconds["half"][1:], seconds["all"][1:])), f"--memory {bound}")
+
+
 def training(a):
     for name in (("quick",) if a.quick else ("small", "deep")):
         with tempfile.TemporaryDirectory(dir=a.work) as folder:
@@ -181,4 +204,5 @@ def training(a):
                    f"{update:.4f} s")
         yield (f"training, {name}: time of AttnRes over the standard residual's", AT_MOST, OVER_STANDARD[name],
                statistics.median(x / y for x, y in zip(seconds["attnres"], seconds["standard"])), "")
+    yield from half_kept(a)
     yield from mechanism_backward(a)
