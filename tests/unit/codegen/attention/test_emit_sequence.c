@@ -326,7 +326,7 @@ static void check_level(const char *name) {
         problem p;
         build(&p, random_shape(&s), random_bits(&s));
         for (enum phase phase = PREFILL; phase < PHASES; phase++)
-            if (has_turn((uint64_t)round + phase + level->lanes / 8, 3)) check(&p, level, phase);
+            if (has_turn((uint64_t)round + phase + level->lanes / 8, 4)) check(&p, level, phase);
         discard(&p);
     }
 }

@@ -366,7 +366,7 @@ static void check_level(const char *name) {
         if (!level_runs(&levels[i])) cr_skip_test("this CPU has no %s", name);
         for (unsigned f = 0; f < N_FORMS; f++)
             for (uint64_t seed = 0; seed < 6; seed++)
-                if (has_turn(f + seed + (unsigned)__builtin_ctz(levels[i].lanes), 3))
+                if (has_turn(f + seed + (unsigned)__builtin_ctz(levels[i].lanes), 6))
                     check_form(f, &levels[i], seed);
         return;
     }
