@@ -77,10 +77,10 @@ def check_whole(run):
         assert struct.unpack_from("<8s", state)[0] == b"HADALTR1"
 
 
-def check_same(run):
-    assert read(run, "log.jsonl") == read("whole", "log.jsonl"), f"the log of '{run}' differs"
+def check_same(run, whole="whole"):
+    assert read(run, "log.jsonl") == read(whole, "log.jsonl"), f"the log of '{run}' differs"
     for name in sorted(FILES):
-        assert read(run, f"checkpoint-{STEPS}", name) == read("whole", f"checkpoint-{STEPS}", name), f"{name} of '{run}' differs"
+        assert read(run, f"checkpoint-{STEPS}", name) == read(whole, f"checkpoint-{STEPS}", name), f"{name} of '{run}' differs"
     left = [n for n in os.listdir(path(run)) if n.startswith(".hadal")]
     assert not left, f"{left} are left"
 
@@ -108,6 +108,16 @@ for n in moments:
     check_whole("killed")
 finish(start("killed"))
 check_same("killed")
+
+# the same with Muon, whose moments are others
+finish(start("muon-whole", "--optimizer", "muon"))
+process = start("muon", "--optimizer", "muon")
+wait_for(process, "muon", 20)
+process.kill()
+process.communicate()
+finish(start("muon", "--optimizer", "muon"))
+check_same("muon", "muon-whole")
+assert read("muon", "log.jsonl") != read("whole", "log.jsonl")
 
 # Ctrl-C: a checkpoint, and another exit code
 process = start("stopped")
