@@ -270,7 +270,7 @@ typedef struct rewriter {
 /* The operand as an op reads it at the builder: its copy, if it has one; else after `then`. */
 static hir_ref read_again(rewriter *w, hir_ref r, hir_ref then) {
     const hir_ref base = base_of(w->h->m, r);
-    hir_ref x = base;
+    hir_ref x;
     if (base.kind != HIR_REF_VALUE) return r; /* a weight, or a view of one */
     if (w->copy[base.index].kind != HIR_REF_NONE)
         x = w->copy[base.index];
