@@ -10,6 +10,7 @@
  *   FREE       may be different */
 #define TRAIN_RECORD(V)                                                                            \
     V(hadal, "hadal", TEXT, FREE, "the version of Hadal")                                          \
+    V(build, "build", TEXT, FREE, "the build id of the compiled model")                            \
     V(spec, "spec", TEXT, FREE, "the path of the model")                                           \
     V(model, "model", TEXT, SAME, "the model")                                                     \
     V(weights, "weights", TEXT, SAME, "--weights")                                                 \

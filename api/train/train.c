@@ -11,6 +11,7 @@
 #include "api/train/record.h"
 #include "api/train/schedule.h"
 #include "codegen/module/module.h"
+#include "codegen/program/build_id.h"
 #include "codegen/weights/convert.h"
 #include "runtime/detect.h"
 #include "support/clock.h"
@@ -198,6 +199,7 @@ static bool make_trainer(run *r) {
         hadal_emit(s, &target, "so", library) == 0 &&
         api_trainer_open(r->t, s, library, r->o->context, r->o->threads, r->record.cpu_level);
     hd_scratch_remove(scratch);
+    if (ok) r->record.build = hcg_build_id(s->program);
     for (size_t i = 0; ok && i < r->t->n; i++)
         r->out->parameters += (int64_t)r->t->parameters[i].elements;
     return ok;
