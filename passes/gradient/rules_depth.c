@@ -322,21 +322,22 @@ bool vjp_depth_mix(gradient *g, hir_id op, hir_ref dy) {
     return true;
 }
 
-/* dx_i = sum_k a_ik dy_k, da_ik = dy_k . x_i, for all sources i of the mixes k. */
+/* dx_i = sum_k a_ik dy_k, da_ik = dy_k . x_i, for all sources i of the mixes k. The da, which all
+ * gradients of scores need, come first: of many sources fuse makes several row programs, and what
+ * the first of them has can be added up in the one that makes the dx (fuse_groups.c). */
 static void through_phase(gradient *g, const phase1_grads *p, hir_ref table) {
     uint32_t n;
     const hir_ref *x = operands(g, p->first, 1, &n);
     const rows r = rows_of(g, p->first, x[0]);
     const uint32_t has_t = hir_type_has_t(grad_type(g, table));
     hir_ref *da = hd_new_array(g->c->scratch, hir_ref, n);
-    for (uint32_t i = 0; i < n; i++) {
+    const hir_attr axis = hir_int(HIR_A_AXIS, has_t ? 1 : 2);
+    for (uint32_t i = 0; i < n && grad_wants_of(g, table); i++)
+        da[i] = products(g, x[i], p->dy, p->n, &r);
+    if (grad_wants_of(g, table)) grad_give_to(g, table, grad_op(g, HIR_STACK_OP, da, n, &axis, 1));
+    for (uint32_t i = 0; i < n; i++)
         if (grad_wants(g, p->first, 1 + i))
             grad_give(g, p->first, 1 + i, mix(g, element(g, table, 1, i), p->dy, p->n, &r));
-        if (grad_wants_of(g, table)) da[i] = products(g, x[i], p->dy, p->n, &r);
-    }
-    if (!grad_wants_of(g, table)) return;
-    const hir_attr axis = hir_int(HIR_A_AXIS, has_t ? 1 : 2);
-    grad_give_to(g, table, grad_op(g, HIR_STACK_OP, da, n, &axis, 1));
 }
 
 bool grad_end_phase(gradient *g, hir_id op) {

@@ -4,7 +4,9 @@
  * program of all of them would be as long as the block, and the time that LLVM takes for a function
  * grows faster than its length. So a row program has MOST_MIXES at most, and another goes on, which
  * reads the sources again: no more of d than sources / MOST_MIXES for each sublayer. Those that
- * follow are alike and share their code, however deep the model is.
+ * follow are alike and share their code, however deep the model is. In the backward half a mix is of
+ * the gradients of a block, for one of its sources; what is added to it is in the row program that
+ * has it.
  *
  * A row program that computes nothing but the x of one contraction becomes its prologue: it runs
  * for a block of rows just before they are multiplied, in every thread that has columns of them.
@@ -14,8 +16,9 @@
 #include "passes/kernels/fuse.h"
 
 enum {
-    MOST_MIXES = 64,   /* mixes over depth of one row program: twice those of a phase 1 */
-    MOST_PROLOGUE = 2, /* whole rows that a prologue may read for a row of x */
+    MOST_MIXES = 64,    /* mixes over depth of one row program: twice those of a phase 1 */
+    MOST_PROLOGUE = 2,  /* whole rows that a prologue may read for a row of x */
+    FEW_NUMBERS = 1024, /* bytes of a token that may be stored between row programs of a phase */
 };
 
 /* ---- groups of rows, order of kernels ------------------------------------------------------ */
@@ -51,6 +54,24 @@ static void note_part(const fuse *f, hir_id op, uint32_t mixes) {
                    mixes, (long long)bytes);
 }
 
+/* The first row program of its phase that the op may be in: that of its newest operand there; the
+ * very first for a few numbers that are made of nothing in the phase. The last one, `last`, for a mix over
+ * depth, for its scores, and for rows that are made of nothing in the phase. */
+static uint32_t group_of_operands(const fuse *f, hir_id op, uint32_t first, uint32_t last) {
+    const hir_op *o = hir_op_at(f->m, op);
+    uint32_t group = HIR_NONE;
+    if (o->code == HIR_DEPTH_MIX_OP || o->code == HIR_DEPTH_SCORES_OP ||
+        hir_has_trait(o->code, HIR_EFFECT))
+        return last;
+    for (uint32_t i = 0; i < o->n_args; i++) {
+        const fuse_node *n = fuse_node_of(f, fuse_base(f, o->args[i]));
+        if (!n || n->kind != f->node[op].kind || n->phase != f->node[op].phase) continue;
+        if (n->group <= last && (group == HIR_NONE || n->group > group)) group = n->group;
+    }
+    if (group != HIR_NONE) return group;
+    return fuse_row_size(f, hir_value_ref(o->results[0])) <= FEW_NUMBERS ? first : last;
+}
+
 /* The row program of its phase that the op is in, when all before it have theirs. */
 static uint32_t row_group(fuse *f, phase_rows *rows, fuse_kind kind, hir_id op) {
     const uint32_t phase = f->node[op].phase, last = rows->last[phase];
@@ -60,6 +81,9 @@ static uint32_t row_group(fuse *f, phase_rows *rows, fuse_kind kind, hir_id op) 
         const uint32_t fresh = fuse_new_group(f, kind, phase);
         *(full ? &f->groups.at[last].after : &rows->first[phase]) = fresh;
         rows->last[phase] = fresh;
+    } else if (last != rows->first[phase]) {
+        const uint32_t group = group_of_operands(f, op, rows->first[phase], last);
+        if (group != last) return group;
     }
     f->groups.at[rows->last[phase]].mixes += hir_op_at(f->m, op)->code == HIR_DEPTH_MIX_OP;
     return rows->last[phase];
