@@ -7,7 +7,8 @@ projections (projections.py).
 
 Tolerance of the evaluator: 1e-6 of the tensor's largest element, or of 1e-6 of the largest of all gradients of the case, in each element: the
 sums of n elements may be off by sqrt n of it. Seen: 2e-7, from the references being stored as float32.
-Of libraries, which add in float32, 1e-4; true zeros may be 1e-8 of the largest of all. Seen: 5e-5, and 8e-9."""
+Of libraries, which add in float32, 1e-4; true zeros may be 1e-7 of the largest of all. Seen: 9e-5, and 8e-8. A sum whose terms cancel
+(CANCELS) is off by more."""
 import json
 import math
 import os
@@ -22,6 +23,9 @@ options = [x for x in rest if x.startswith("--") and x != "--compiled"]
 chosen = [x for x in rest if not x.startswith("--")]
 LIMIT = 1e-4 if compiled else 1e-6
 ZERO = 1e-12
+CANCELS = {  # the size of the terms over tokens over that of their sum is 43: PyTorch in float32 is off by 3e-5 to 6e-5, levels by 4e-5 to 1.8e-4
+    ("hyper-connections", "model.layers.1.mlp_residual.alpha_scale"): 3,
+}
 FEW = 9 if compiled else 5
 # attention over depth is an addition to the stream here, and no sublayer in the references
 COUNTED_OTHERWISE = ("dreamer", "dreamer-looped", "mrla-base", "mrla-light")
@@ -48,7 +52,9 @@ def check(case, want):
         assert g is not None, f"{case}: there is no grad.{name}"
         scale = max(numbers[0], 1e-6 * largest)
         if compiled and numbers[0] < ZERO * largest:  # summands that cancel leave their rounding
-            scale = 1e-4 * largest
+            scale = 1e-3 * largest
+        if compiled:
+            scale *= CANCELS.get((case, name), 1)
         for a, b in zip(projections.project("grad." + name, g), numbers):
             off = abs(a - b) / scale / math.sqrt(len(g))
             assert off <= LIMIT, f"{case}: grad.{name} is off by {off:.2g} of its largest element"
