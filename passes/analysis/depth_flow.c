@@ -199,20 +199,20 @@ static bool is_source(const flow_finder *f, hir_id v) {
     return t.rank > 1 && (uint64_t)t.dim[t.rank - 1] == f->out->width;
 }
 
-static bool is_received(const flow_finder *f, const hir_op *o) {
+bool flow_is_received(const flow_finder *f, const hir_op *o) {
     return o->code == HIR_COMM_RECV_OP && is_source(f, o->results[0]);
 }
 
-static bool is_embedding(const flow_finder *f, const hir_op *o) {
+bool flow_is_embedding(const flow_finder *f, const hir_op *o) {
     return o->code == HIR_GATHER_OP || gathers_embedding(f, o);
 }
 
 /* Where the stream begins behind the embedding, other embeddings than those that it is made of,
  * which layers add to it, begin as they do without. */
 static bool is_beginning(const flow_finder *f, const hir_op *o) {
-    if (f->begin == HIR_NONE) return is_embedding(f, o) || is_received(f, o);
+    if (f->begin == HIR_NONE) return flow_is_embedding(f, o) || flow_is_received(f, o);
     if (!o->n_results) return false;
-    return o->results[0] == f->begin || (is_embedding(f, o) && !f->before[o->results[0]]);
+    return o->results[0] == f->begin || (flow_is_embedding(f, o) && !f->before[o->results[0]]);
 }
 
 /* The width of the stream in a pipeline stage without an embedding: the longest last dim among the
@@ -627,136 +627,34 @@ static bool is_read_again(const hir_flow *out, hir_id v) {
 
 /* ---- a beginning behind the embedding ---------------------------------------------------------- */
 
-/* What is made of embeddings alone, token by token: the embedding itself, its norm, a sum of two. */
-typedef struct early_values {
-    HD_VEC(hir_id) at; /* in program order */
-    HD_VEC(uint32_t)
-    next;                   /* by place in `at`: the place of the first value that all which is made
-                             * of this one goes through; at.n: there is none */
-    HD_VEC(hir_id) readers; /* ops that read one, in program order */
-    uint32_t *place;        /* by value: 1 + its place in `at`; 0: it has none */
-} early_values;
-
-static bool is_start(const flow_finder *f, const hir_op *o) {
-    return is_embedding(f, o) ||
-           (f->begin != HIR_NONE && o->n_results && o->results[0] == f->begin);
-}
-
-/* The operands of an op that are early values, and others. */
-typedef struct operand_counts {
-    uint32_t early, others;
-    bool first; /* the first of all is one of them */
-} operand_counts;
-
-static operand_counts count_operands(const flow_finder *f, const early_values *e, const hir_op *o) {
-    operand_counts n = {0};
-    for (uint32_t i = 0; i < o->n_args; i++) {
-        const hir_id x = flow_operand(f, o, i);
-        if (x == HIR_NONE) continue;
-        n.early += e->place[x] != 0;
-        n.others += e->place[x] == 0;
-        n.first |= e->place[x] == 1;
-    }
-    return n;
-}
-
-static bool is_early(const flow_finder *f, const hir_op *o, const operand_counts *n) {
-    if (is_effect(o) || o->n_results != 1 || hir_flow_is_choice(f->out->m, o)) return false;
-    return is_start(f, o) || (n->early && !n->others && !is_border(f, o));
-}
-
-/* False: the first of them goes into something else. */
-static bool list_early(const flow_finder *f, early_values *e) {
-    const hir_flow *out = f->out;
-    e->place = hd_new_array(f->arena, uint32_t, out->m->values.n);
-    for (size_t k = 0; k < out->program.n; k++) {
-        const hir_op *o = hir_op_at(out->m, out->program.at[k]);
-        const operand_counts n = count_operands(f, e, o);
-        if (o->code == HIR_TRACE_OP) continue;
-        if (n.early) hd_push(f->arena, &e->readers, out->program.at[k]);
-        if (is_early(f, o, &n)) {
-            hd_push(f->arena, &e->at, o->results[0]);
-            e->place[o->results[0]] = (uint32_t)e->at.n;
-        } else if (n.first && f->begin == HIR_NONE) {
-            return false;
-        }
-    }
-    return true;
-}
-
-/* Where the ways from two values meet, by places: the next of each lies behind it. */
-static uint32_t meet(const early_values *e, uint32_t a, uint32_t b) {
-    while (a != b) {
-        uint32_t *first = a < b ? &a : &b;
-        *first = e->next.at[*first];
-    }
-    return a;
-}
-
-/* From the last op to the first: all that reads a value is known before it is. */
-static void find_next(const flow_finder *f, early_values *e) {
-    enum { UNREAD = UINT32_MAX };
-    for (size_t k = 0; k < e->at.n; k++)
-        hd_push(f->arena, &e->next, UNREAD);
-    for (size_t k = e->readers.n; k-- > 0;) {
-        const hir_op *o = hir_op_at(f->out->m, e->readers.at[k]);
-        const uint32_t made = o->n_results ? e->place[o->results[0]] : 0;
-        if (made && e->next.at[made - 1] == UNREAD) continue;
-        const uint32_t to = made ? made - 1 : (uint32_t)e->at.n;
-        for (uint32_t i = 0; i < o->n_args; i++) {
-            const hir_id x = flow_operand(f, o, i);
-            if (x == HIR_NONE || !e->place[x]) continue;
-            uint32_t *next = &e->next.at[e->place[x] - 1];
-            *next = *next == UNREAD ? to : meet(e, *next, to);
-        }
-    }
-}
-
-/* Does all that the value is made of go nowhere else? */
-static bool has_all_of_its_own(const flow_finder *f, const early_values *e, uint32_t at) {
-    bool *of = hd_new_array(f->arena, bool, at + 1);
-    of[at] = true;
-    for (uint32_t k = at + 1; k-- > 0;) {
-        if (!of[k]) continue;
-        if (k < at && e->next.at[k] > at) return false;
-        const hir_op *o = hir_op_at(f->out->m, hir_value_at(f->out->m, e->at.at[k])->op);
-        for (uint32_t i = 0; i < o->n_args; i++) {
-            const hir_id x = flow_operand(f, o, i);
-            if (x != HIR_NONE && e->place[x]) of[e->place[x] - 1] = true;
-        }
-    }
-    return true;
-}
-
-static bool is_of_received(const flow_finder *f) {
-    bool received = false;
-    for (size_t k = 0; k < f->out->program.n && f->begin == HIR_NONE; k++)
-        received |= is_received(f, hir_op_at(f->out->m, f->out->program.at[k]));
-    return received;
-}
-
-/* The stream begins at the last value, as wide as it is, that all which is made of the embedding
- * goes through, such as its norm, or its sum with that of the position. HIR_NONE: at the embedding
- * itself, or a multiple of it, or at what a pipeline stage receives. */
-static hir_id later_beginning(const flow_finder *f) {
-    const hir_flow *out = f->out;
-    early_values e = {0};
-    if (is_of_received(f) || !list_early(f, &e)) return HIR_NONE;
-    find_next(f, &e);
-    uint32_t k = f->begin == HIR_NONE ? 0 : e.place[f->begin] - 1, last = UINT32_MAX;
-    for (; k < e.at.n; k = e.next.at[k])
-        if (flow_row(f, e.at.at[k]) == out->width && has_all_of_its_own(f, &e, k)) last = k;
-    if (last == UINT32_MAX) return HIR_NONE;
-    const hir_id v = e.at.at[last];
-    return v == f->begin || out->kind[v] == HIR_FLOW_EMBEDDING ? HIR_NONE : v;
-}
-
 static void begin_later(flow_finder *f) {
     const hir_flow first = *f->out;
-    const hir_id begin = later_beginning(f);
+    const hir_id begin = flow_later_beginning(f);
     if (begin == HIR_NONE) return;
     find_from(f, begin);
     if (!f->out->outputs.n) *f->out = first;
+}
+
+/* The stream begins where all that is made of the embeddings comes together, through contractions or
+ * not, such as a projected embedding and that of the position. False: at none of the last such
+ * values. */
+static bool begin_joined(flow_finder *f) {
+    enum { MOST_TRIED = 4 };
+    hir_id joints[MOST_TRIED];
+    const size_t n = flow_list_joints(f, joints, MOST_TRIED);
+    const bool brief = f->brief;
+    f->brief = false; /* where the stream begins, its sources decide */
+    for (size_t i = 0; i < n; i++) {
+        find_from(f, joints[i]);
+        if (!is_stream(f->out) || is_too_narrow(f)) continue;
+        bool wide = true;
+        for (size_t k = 0; k < f->out->outputs.n; k++)
+            wide &= flow_row(f, f->out->outputs.at[k]) == f->out->width;
+        if (wide) return true;
+    }
+    f->brief = brief;
+    if (n) find_from(f, HIR_NONE);
+    return false;
 }
 
 /* Where sublayers add to nothing at all, but later ones read mixes of what earlier ones have made,
@@ -789,6 +687,14 @@ static bool find_kept(flow_finder *f) {
     return false;
 }
 
+/* Are there several embeddings? */
+static bool has_embeddings(const flow_finder *f) {
+    uint32_t n = 0;
+    for (size_t k = 0; k < f->out->program.n; k++)
+        n += flow_is_embedding(f, hir_op_at(f->out->m, f->out->program.at[k]));
+    return n > 1;
+}
+
 static void find(const hir_module *m, hd_arena *a, bool brief, hir_flow *out) {
     enum { MOST_LAYERS = 4 }; /* layers before the stream */
     *out = (hir_flow){.m = m, .origin = ids(a, m->values.n, true)};
@@ -798,7 +704,9 @@ static void find(const hir_module *m, hd_arena *a, bool brief, hir_flow *out) {
     find_varying(&f);
     find_from(&f, HIR_NONE);
     if (!out->width) return;
-    if (out->outputs.n && !is_too_narrow(&f)) {
+    const bool found = out->outputs.n && !is_too_narrow(&f);
+    if ((!found || has_embeddings(&f)) && begin_joined(&f)) return;
+    if (found) {
         begin_later(&f);
         return;
     }

@@ -26,6 +26,17 @@ typedef struct flow_finder {
 hir_id flow_operand(const flow_finder *f, const hir_op *o, uint32_t i);
 uint64_t flow_row(const flow_finder *f, hir_id v); /* elements of a row */
 
+bool flow_is_embedding(const flow_finder *f, const hir_op *o);
+bool flow_is_received(const flow_finder *f, const hir_op *o);
+
+/* ---- depth_begin.c: after an analysis from f->begin ---- */
+/* The value behind where the stream begins now, made of it token by token, where it begins if nothing
+ * else reads what it is made of. HIR_NONE: there is none. */
+hir_id flow_later_beginning(const flow_finder *f);
+/* Values that all which is made of the embeddings comes together in, before the first sublayer: the
+ * last of them, first the last one. */
+size_t flow_list_joints(const flow_finder *f, hir_id *out, size_t most);
+
 void flow_find_inputs(flow_finder *f); /* outputs, inputs and their sources */
 void flow_find_blocks(flow_finder *f);
 void flow_find_readers(hir_flow *f, hd_arena *a); /* hir_flow.readers; after the inputs */

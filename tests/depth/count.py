@@ -158,6 +158,9 @@ class Count:
         made = [self.values[op.results[0]] for op in self.flat if self.border(op) and op.results]
         made = [v for v in made if v.tokens and v.dtype != "i32"]
         self.begin_at(tables, tables)
+        if (len(tables) > 1 or not self.outputs or min(v.row for v in self.outputs) > self.width) and self.begin_joined(tables):
+            return
+        self.begin_at(tables, tables)
         if self.outputs and min(v.row for v in self.outputs) > self.width:
             wide = min(v.row for v in self.outputs)
             self.begin_at([next(v for v in self.values.values() if v in self.members and v.row == wide)], tables=tables)
@@ -188,6 +191,38 @@ class Count:
     def goes_elsewhere(self, w, part):
         """Is it read for anything that is no part?"""
         return any(u.code not in ("trace", "mark") and (not u.results or self.at(u.results[0]) not in part) for u in w.users)
+
+    def cone(self, v):
+        """v and all that it is made of, up to embeddings; nothing if some of that is read for anything else, or if it leads to v both
+        through a contraction and around it: that would be a sublayer."""
+        ways = {v: {False}}             # how a value leads to v: through a contraction?
+        todo = [v]
+        while todo:
+            w = todo.pop()
+            if w.op.code == "gather":
+                continue
+            for x in self.rows(w.op):
+                found = {True} if self.border(w.op) else set(ways[w])
+                if x.op is None or not found <= ways.setdefault(x, set()):
+                    if x.op is None or len(ways[x] | found) > 1:
+                        return {}
+                    ways[x] |= found
+                    todo.append(x)
+        return {} if any(self.goes_elsewhere(w, ways) for w in ways if w is not v) else ways
+
+    def begin_joined(self, tables):
+        """At the last row that the first embedding is part of with all that is made of it, and with no sublayer in between."""
+        tried = []
+        for op in self.flat:
+            v = self.values[op.results[0]] if op.results else None
+            if v is None or not v.tokens or v.dtype == "i32" or op.code == "gather" or tables[0] not in self.cone(v):
+                continue
+            tried.append(v)
+        for v in reversed(tried[-4:]):
+            self.begin_at([v], tables=tables)
+            if self.outputs and self.readers(v) > 1 and all(o.row == v.row for o in self.outputs):
+                return True
+        return False
 
     def begin_later(self, tables):
         """Nothing of what the stream is made of is part of it: the norm of an embedding, and no sublayer in between. If such a

@@ -109,6 +109,12 @@ Test(ledger, a_stream_begins_behind_what_it_alone_is_made_of) {
         {"a blend of two", BEGINS(SECOND "  %m = mul %e, @g : f32[T, 16]\n"
                                          "  %n = mul %f, @g : f32[T, 16]\n"
                                          "  %b = add %m, %n : f32[T, 16]\n")},
+        {"a map and another", BEGINS(SECOND "  %m = linear %e, @f3, _ : f32[T, 16]\n"
+                                            "  %b = add %m, %f : f32[T, 16]\n")},
+        {"a product of two maps", BEGINS("  %m = linear %e, @f3, _ : f32[T, 16]\n"
+                                         "  %n = linear %e, @f2, _ : f32[T, 16]\n"
+                                         "  %o = sigmoid %n : f32[T, 16]\n"
+                                         "  %b = mul %m, %o : f32[T, 16]\n")},
         {"a norm that is written out", BEGINS("  %m = mul %e, %e : f32[T, 16]\n"
                                               "  %n = reduce_mean %m {axis = 1} : f32[T]\n"
                                               "  %o = rsqrt %n : f32[T]\n"

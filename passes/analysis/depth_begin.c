@@ -1,0 +1,188 @@
+/* Where the residual stream begins, if that is behind the embedding: at a value that all which is made
+ * of the embedding goes through before the first sublayer.
+ *
+ *   later    what is made of embeddings token by token: a norm, a sum of two
+ *   joints   what is made of them in any way: a projection and the embedding of the position added up, the
+ *            product of two projections
+ *
+ * In both, one walk in reverse finds for each value the next one that all ways from it lead to.
+ */
+#include "passes/analysis/depth_flow_private.h"
+
+static bool is_effect(const hir_op *o) {
+    return hir_has_trait(o->code, HIR_EFFECT) || o->n_results == 0;
+}
+
+/* What is made of embeddings alone, token by token: the embedding itself, its norm, a sum of two. */
+typedef struct early_values {
+    HD_VEC(hir_id) at; /* in program order */
+    HD_VEC(uint32_t)
+    next;                   /* by place in `at`: the place of the first value that all which is made
+                             * of this one goes through; at.n: there is none */
+    HD_VEC(hir_id) readers; /* ops that read one, in program order */
+    uint32_t *place;        /* by value: 1 + its place in `at`; 0: it has none */
+    bool joints;            /* ops of all kinds make some */
+} early_values;
+
+static bool is_start(const flow_finder *f, const hir_op *o) {
+    return flow_is_embedding(f, o) ||
+           (f->begin != HIR_NONE && o->n_results && o->results[0] == f->begin);
+}
+
+/* The operands of an op that are early values, and others. */
+typedef struct operand_counts {
+    uint32_t early, others;
+    bool first; /* the first of all is one of them */
+} operand_counts;
+
+static operand_counts count_operands(const flow_finder *f, const early_values *e, const hir_op *o) {
+    operand_counts n = {0};
+    for (uint32_t i = 0; i < o->n_args; i++) {
+        const hir_id x = flow_operand(f, o, i);
+        if (x == HIR_NONE) continue;
+        n.early += e->place[x] != 0;
+        n.others += e->place[x] == 0;
+        n.first |= e->place[x] == 1;
+    }
+    return n;
+}
+
+static bool is_early(const flow_finder *f, const early_values *e, const hir_op *o,
+                     const operand_counts *n) {
+    if (e->joints) return o->n_results && (is_start(f, o) || n->early);
+    if (is_effect(o) || o->n_results != 1 || hir_flow_is_choice(f->out->m, o)) return false;
+    return is_start(f, o) || (n->early && !n->others && !hir_flow_is_border(f->out, o));
+}
+
+/* False: the first of them goes into something else. */
+static bool list_early(const flow_finder *f, early_values *e) {
+    const hir_flow *out = f->out;
+    e->place = hd_new_array(f->arena, uint32_t, out->m->values.n);
+    for (size_t k = 0; k < out->program.n; k++) {
+        const hir_op *o = hir_op_at(out->m, out->program.at[k]);
+        const operand_counts n = count_operands(f, e, o);
+        if (o->code == HIR_TRACE_OP) continue;
+        if (n.early) hd_push(f->arena, &e->readers, out->program.at[k]);
+        if (is_early(f, e, o, &n)) {
+            hd_push(f->arena, &e->at, o->results[0]);
+            for (uint32_t i = 0; i < o->n_results; i++)
+                e->place[o->results[i]] = (uint32_t)e->at.n;
+        } else if (n.first && f->begin == HIR_NONE && !e->joints) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Where the ways from two values meet, by places: the next of each lies behind it. */
+static uint32_t meet(const early_values *e, uint32_t a, uint32_t b) {
+    while (a != b) {
+        uint32_t *first = a < b ? &a : &b;
+        *first = e->next.at[*first];
+    }
+    return a;
+}
+
+/* From the last op to the first: all that reads a value is known before it is. */
+static void find_next(const flow_finder *f, early_values *e) {
+    enum { UNREAD = UINT32_MAX };
+    for (size_t k = 0; k < e->at.n; k++)
+        hd_push(f->arena, &e->next, UNREAD);
+    for (size_t k = e->readers.n; k-- > 0;) {
+        const hir_op *o = hir_op_at(f->out->m, e->readers.at[k]);
+        const uint32_t made = o->n_results ? e->place[o->results[0]] : 0;
+        if (made && e->next.at[made - 1] == UNREAD) continue;
+        const uint32_t to = made ? made - 1 : (uint32_t)e->at.n;
+        for (uint32_t i = 0; i < o->n_args; i++) {
+            const hir_id x = flow_operand(f, o, i);
+            if (x == HIR_NONE || !e->place[x]) continue;
+            uint32_t *next = &e->next.at[e->place[x] - 1];
+            *next = *next == UNREAD ? to : meet(e, *next, to);
+        }
+    }
+}
+
+/* Does all that the value is made of go nowhere else? */
+static bool has_all_of_its_own(const flow_finder *f, const early_values *e, uint32_t at) {
+    bool *of = hd_new_array(f->arena, bool, at + 1);
+    of[at] = true;
+    for (uint32_t k = at + 1; k-- > 0;) {
+        if (!of[k]) continue;
+        if (k < at && e->next.at[k] > at) return false;
+        const hir_op *o = hir_op_at(f->out->m, hir_value_at(f->out->m, e->at.at[k])->op);
+        for (uint32_t i = 0; i < o->n_args; i++) {
+            const hir_id x = flow_operand(f, o, i);
+            if (x != HIR_NONE && e->place[x]) of[e->place[x] - 1] = true;
+        }
+    }
+    return true;
+}
+
+static bool is_of_received(const flow_finder *f) {
+    bool received = false;
+    for (size_t k = 0; k < f->out->program.n && f->begin == HIR_NONE; k++)
+        received |= flow_is_received(f, hir_op_at(f->out->m, f->out->program.at[k]));
+    return received;
+}
+
+/* The stream begins at the last value, as wide as it is, that all which is made of the embedding
+ * goes through, such as its norm, or its sum with that of the position. HIR_NONE: at the embedding
+ * itself, or a multiple of it, or at what a pipeline stage receives. */
+hir_id flow_later_beginning(const flow_finder *f) {
+    const hir_flow *out = f->out;
+    early_values e = {0};
+    if (is_of_received(f) || !list_early(f, &e)) return HIR_NONE;
+    find_next(f, &e);
+    uint32_t k = f->begin == HIR_NONE ? 0 : e.place[f->begin] - 1, last = UINT32_MAX;
+    for (; k < e.at.n; k = e.next.at[k])
+        if (flow_row(f, e.at.at[k]) == out->width && has_all_of_its_own(f, &e, k)) last = k;
+    if (last == UINT32_MAX) return HIR_NONE;
+    const hir_id v = e.at.at[last];
+    return v == f->begin || out->kind[v] == HIR_FLOW_EMBEDDING ? HIR_NONE : v;
+}
+
+/* ---- joints ----------------------------------------------------------------------------------- */
+
+/* How values lead to the joint: through a contraction, attention or the like, or not. */
+enum { STRAIGHT = 1, THROUGH = 2 };
+
+/* Is there no sublayer between `from` and the joint `to`, around which something goes on? Then each
+ * value leads to it in one way; and none of them goes elsewhere, or comes from elsewhere. */
+static bool is_next_joint(const flow_finder *f, const early_values *e, uint32_t from, uint32_t to) {
+    uint8_t *ways = hd_new_array(f->arena, uint8_t, to + 1);
+    ways[to] = STRAIGHT;
+    for (uint32_t k = to + 1; k-- > 0;) {
+        const uint8_t way = ways[k];
+        if (!way) continue;
+        if (way == (STRAIGHT | THROUGH) || (k < to && e->next.at[k] > to)) return false;
+        const hir_op *o = hir_op_at(f->out->m, hir_value_at(f->out->m, e->at.at[k])->op);
+        if (k == from || is_start(f, o)) continue;
+        const uint8_t next = hir_flow_is_border(f->out, o) ? THROUGH : way;
+        for (uint32_t i = 0; i < o->n_args; i++) {
+            const hir_id x = flow_operand(f, o, i);
+            if (x == HIR_NONE) continue;
+            if (!e->place[x]) return false;
+            ways[e->place[x] - 1] |= next;
+        }
+    }
+    return ways[from] != 0;
+}
+
+size_t flow_list_joints(const flow_finder *f, hir_id *out, size_t most) {
+    early_values e = {.joints = true};
+    HD_VEC(hir_id) all = {0};
+    size_t n = 0;
+    if (is_of_received(f) || !list_early(f, &e)) return 0;
+    find_next(f, &e);
+    for (uint32_t k = 0, next; k < e.at.n; k = next) {
+        next = e.next.at[k];
+        if (next >= e.at.n || !is_next_joint(f, &e, k, next)) break;
+        const hir_id v = e.at.at[next];
+        if (hir_type_has_t(hir_value_at(f->out->m, v)->type)) hd_push(f->arena, &all, v);
+    }
+    while (n < most && n < all.n) {
+        out[n] = all.at[all.n - 1 - n];
+        n++;
+    }
+    return n;
+}
