@@ -2,6 +2,7 @@
 import ctypes as c
 import json
 import os
+import re
 import subprocess
 
 import projections
@@ -30,15 +31,21 @@ def memory(size):
 
 class Model:
     def __init__(self, hadal, folder, work, case, *options):
-        self.name = "m_" + "_".join((case, *options)).replace("-", "_").replace("=", "_")
+        self.name = "m_" + re.sub(r"\W", "_", "_".join((case, *options)))
+        self.config, weights = {"vocab_size": 7}, os.path.join(work, "sizes.safetensors")
+        if case.endswith(".hadal"):  # a spec beside this file
+            folder = os.path.dirname(os.path.abspath(__file__))
+            subprocess.run([hadal, "init-weights", os.path.join(folder, case), "-o", weights, "-q"], check=True)
+        else:
+            weights = os.path.join(folder, case, "model.safetensors")
+            with open(os.path.join(folder, case, "config.json"), encoding="utf-8") as f:
+                self.config = json.load(f)
         done = subprocess.run([hadal, "compile", os.path.join(folder, case), "--gradients", *options, "-o", os.path.join(work, self.name), "-q"],
                               capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
         assert not os.path.exists(os.path.join(work, self.name + ".weights"))
         self.lib = c.CDLL(os.path.join(work, f"lib{self.name}.so"))
-        with open(os.path.join(folder, case, "config.json"), encoding="utf-8") as f:
-            self.config = json.load(f)
-        self.weights = projections.tensors(os.path.join(folder, case, "model.safetensors"))
+        self.weights = projections.tensors(weights)
         for f, result, *arguments in (
                 ("trainer_size", c.c_size_t, c.c_int64), ("trainer_init", c.c_int, c.c_void_p, c.c_size_t, c.c_int64, c.c_void_p),
                 ("trainer_parameters", c.POINTER(Parameter), c.c_void_p, c.c_void_p),

@@ -10,14 +10,15 @@ import ctypes as c
 import math
 import os
 import random
+import re
+import subprocess
 import sys
-from operator import mul
 
 from library import ARGUMENT, BUILD, COUNT, FINITE, OK, SAVED, SIZE, Model, Options, Trainer
 
 hadal, folder, work = sys.argv[1:]
 os.makedirs(work, exist_ok=True)
-MUON = 2e-4  # of the learning rate: sums of float32, of which five rounds enlarge the errors of small singular values
+MOST = 2e-4  # of the learning rate: sums of float32, of which five rounds enlarge the errors of small singular values
 DEFAULTS = {name: getattr(Options(1), name) for name, _ in Options._fields_}
 
 
@@ -74,56 +75,71 @@ def check_adamw(m):
                 assert abs(x - y) <= 1e-5 * o.learning_rate + 1e-6 * abs(y), f"step {step}: {name} is {x}, not {y}"
 
 
-def product(a, b):
-    """a[n][k] times b[m][k], turned: [n][m]"""
-    return [[sum(map(mul, x, y)) for y in b] for x in a]
+def reference():
+    """muon.c, compiled."""
+    path = os.path.join(work, "libmuon_reference.so")
+    done = subprocess.run([os.environ.get("CC", "cc"), "-std=c11", "-O2", "-shared", "-fPIC", os.path.join(os.path.dirname(os.path.abspath(__file__)), "muon.c"),
+                           "-o", path, "-lm"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    function = c.CDLL(path).muon
+    function.argtypes = [c.c_void_p] * 3 + [c.c_long] * 2 + [c.c_double] * 3
+    return function
 
 
-def turned(a):
-    return list(map(list, zip(*a)))
+class Muon:
+    """In float64, of the parameters that are its."""
+
+    def __init__(self, t):
+        self.momentum = {p.name: (c.c_double * p.elements)() for p in t.parameters if p.update == b"muon"}
+
+    def step(self, t, count, o):
+        values = {}
+        for p in t.parameters:
+            if p.update != b"muon":
+                continue
+            w, g = ((c.c_double * p.elements)(*x[:p.elements]) for x in (p.values, p.gradient))
+            for i in range(p.elements):
+                g[i] /= count
+            rows, columns = map(int, p.type.decode()[4:-1].split(","))
+            MUON(w, self.momentum[p.name], g, rows, columns, o.learning_rate, o.weight_decay, o.momentum)
+            values[p.name] = w
+        return values
 
 
-def orthogonal(x):
-    """Five rounds of Newton and Schulz, in float64; x has no more rows than columns."""
-    for _ in range(5):
-        a = product(x, x)
-        square = product(a, a)
-        b = [[2.0315 * s - 4.775 * y + (3.4445 if i == j else 0) for j, (y, s) in enumerate(zip(*rows))] for i, rows in enumerate(zip(a, square))]
-        x = product(b, turned(x))
-    return x
+def check_values(t, values, most, what):
+    for p in t.parameters:
+        for x, y in zip(p.values[:p.elements], values.get(p.name, ())):
+            assert abs(x - y) <= most, f"{what}: {p.name.decode()} is {x}, not {y}"
 
 
-def muon(p, rows, columns, momentum, g, o):
-    """What the values of one matrix become, and its momentum."""
-    momentum = [o.momentum * b + y for b, y in zip(momentum, g)]
-    x = [y + o.momentum * b for b, y in zip(momentum, g)]
-    norm = math.sqrt(sum(map(mul, x, x))) + 1e-7
-    x = [[y / norm for y in x[i * columns:(i + 1) * columns]] for i in range(rows)]
-    x = turned(orthogonal(turned(x))) if rows > columns else orthogonal(x)
-    rate = o.learning_rate * 0.2 * math.sqrt(max(rows, columns))
-    return [w * (1 - o.learning_rate * o.weight_decay) - rate * y for w, y in zip(p, (y for row in x for y in row))], momentum
-
-
-def check_muon(m, names):
+def check_muon(m):
     t = Trainer(m)
-    kept = {p.name.decode(): [0.0] * p.elements for p in t.parameters if p.name.decode() in names}
-    assert len(kept) == len(names)
+    formula = Muon(t)
     for step in (1, 2):
         count = gather(t, batch(m, 9, 17))
         o = Options(step, learning_rate=0.05, clip=math.inf)
-        wanted = {}
-        for p in t.parameters:
-            name = p.name.decode()
-            if name in kept:
-                assert p.update == b"muon"
-                rows, columns = eval(p.type.decode()[3:])
-                g = [x / count for x in p.gradient[:p.elements]]
-                wanted[name], kept[name] = muon(p.values[:p.elements], rows, columns, kept[name], g, o)
+        values = formula.step(t, count, o)
         assert t.step(o)[0] == OK, t.message()
         assert not any(t.gradients()), "a step leaves gradients"
-        for p in t.parameters:
-            for x, y in zip(p.values[:p.elements], wanted.get(p.name.decode(), ())):
-                assert abs(x - y) <= MUON * o.learning_rate, f"step {step}: {p.name.decode()} is {x}, not {y}"
+        check_values(t, values, MOST * o.learning_rate, f"step {step}")
+
+
+def check_sizes(m):
+    """Random gradients of matrices of odd sizes, at every level."""
+    numbers = [random.gauss(0, 1) for _ in range(10007)]
+    o, values = Options(1, learning_rate=0.05, clip=math.inf), None
+    for level in LEVELS:
+        t = Trainer(m)
+        if m.trainer_set_cpu(t.t, level.encode()) != OK:
+            continue
+        assert gather(t, [[(1, 2)]]) == 1
+        for k, p in enumerate(t.parameters):
+            for i in range(p.elements):
+                p.gradient[i] = numbers[(i + 977 * k) % len(numbers)]
+        values = values or Muon(t).step(t, 1, o)
+        assert t.step(o)[0] == OK, t.message()
+        check_values(t, values, MOST * o.learning_rate, level)
+    assert len(values) == 5
 
 
 def check_updates(m, vectors, tables=(), matrix=b"adamw"):
@@ -267,21 +283,25 @@ def check_experts(m):
 
 
 random.seed(5)
-standard, tied = Model(hadal, folder, work, "standard"), Model(hadal, folder, work, "lime-llama", "--optimizer", "muon")
+NATIVE = "--target-cpu", "native"
+MUON = reference()
+LEVELS = re.findall(r"(\S+) +runs$", subprocess.run([hadal, "machine", "--threads", "0"], capture_output=True, text=True).stdout, re.MULTILINE)
+standard, tied = Model(hadal, folder, work, "standard", *NATIVE), Model(hadal, folder, work, "lime-llama", *NATIVE, "--optimizer", "muon")
 check_adamw(standard)
 check_updates(standard, ["norm"])
 check_updates(tied, ["norm", "router"], ["embed"], b"muon")
-check_updates(Model(hadal, folder, work, "attnres-block"), ["norm", "_res_proj"])
+check_updates(Model(hadal, folder, work, "attnres-block", *NATIVE), ["norm", "_res_proj"])
 check_bits(standard)
 check_resumed(standard, tied)
-matrices = Model(hadal, folder, work, "standard", "--optimizer", "muon")
+matrices = Model(hadal, folder, work, "standard", *NATIVE, "--optimizer", "muon")
 check_updates(matrices, ["norm"], ["embed", "lm_head"], b"muon")
-check_muon(matrices, ["model.layers.1." + x + "_proj.weight" for x in ("self_attn.k", "mlp.up", "mlp.down", "self_attn.o")])
+check_muon(matrices)
+check_sizes(Model(hadal, folder, work, "sizes.hadal", "--optimizer", "muon"))
 check_bits(matrices)
 check_resumed(matrices, standard)
 check_loss(standard)
 check_rejected(standard)
-experts = Model(hadal, folder, work, "kimi-linear", "--optimizer", "muon")
+experts = Model(hadal, folder, work, "kimi-linear", *NATIVE, "--optimizer", "muon")
 check_experts(experts)
 check_loss(experts)
 print("as promised")
