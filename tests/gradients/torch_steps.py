@@ -58,7 +58,7 @@ def module(case):
 
 
 def check(case, optimizer):
-    m = Model(hadal, folder, work, case, "--optimizer", optimizer)
+    m = Model(hadal, folder, work, case, "--target-cpu", "native", "--optimizer", optimizer)
     t, model = Trainer(m), module(case)
     parameters, groups = dict(model.named_parameters()), {}
     for p in t.parameters:
