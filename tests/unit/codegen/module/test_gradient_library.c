@@ -86,10 +86,11 @@ static hir_module *compiled_of(const head *h, const hir_compile_options *o, int 
 }
 
 /* ---- libraries ------------------------------------------------------------------------------- */
-typedef struct parameter {
+typedef struct parameter { /* hadal_parameter of a generated header */
     const char *name, *type;
     float *values, *gradient;
     size_t elements;
+    const char *update;
 } parameter;
 
 typedef struct library {
