@@ -567,6 +567,17 @@ Test(weights, packing_tells_how_far_it_is) {
 
 /* ---- random checkpoints -------------------------------------------------------------------- */
 
+static void expect_spread(const hd_tensor *x, double mean, double deviation) {
+    double sum = 0, squares = 0, n = (double)x->elements;
+    for (uint64_t j = 0; j < x->elements; j++) {
+        const double v = hd_tensor_get(x, j) - mean;
+        sum += v;
+        squares += v * v;
+    }
+    cr_expect_leq(fabs(sum / n), 0.15 * deviation, "%s", x->name);
+    cr_expect_leq(fabs(sqrt(squares / n) - deviation), 0.1 * deviation, "%s", x->name);
+}
+
 Test(weights, random_checkpoints_fit_their_module) {
     hd_tensors unneeded = {0}, t;
     hir_module *m = mixed_module(&unneeded);
@@ -583,18 +594,30 @@ Test(weights, random_checkpoints_fit_their_module) {
     }
     static const struct {
         const char *name;
-        double mean, deviation;
-    } expected[] = {{"big", 0, 1 / 20.0}, {"x.bias", 0, 0.1}, {"x.weight", 1, 0.1}};
-    for (int i = 0; i < 3; i++) {
-        const hd_tensor *x = hd_tensors_find(&t, expected[i].name);
-        double sum = 0, squares = 0, n = (double)x->elements;
-        for (uint64_t j = 0; j < x->elements; j++) {
-            double v = hd_tensor_get(x, j) - expected[i].mean;
-            sum += v;
-            squares += v * v;
-        }
-        cr_expect_lt(fabs(sum / n), 0.15 * expected[i].deviation);
-        cr_expect_lt(fabs(sqrt(squares / n) / expected[i].deviation - 1), 0.1);
+        double mean, deviation, drawn; /* as training begins, and where all are drawn */
+    } expected[] = {{"big", 0, 1 / 20.0, 1 / 20.0}, {"x.bias", 0, 0, 0.1}, {"x.weight", 1, 0, 0.1}};
+    for (int i = 0; i < 6; i++) {
+        const bool all = i >= 3;
+        const char *path = in_folder(all ? "all.safetensors" : "begun.safetensors");
+        cr_assert(hcg_init_weights(m, &diags, 7, all, HD_T_F32, path));
+        cr_assert(hd_safetensors_open(arena, &diags, path, &t));
+        expect_spread(hd_tensors_find(&t, expected[i % 3].name), expected[i % 3].mean,
+                      all ? expected[i % 3].drawn : expected[i % 3].deviation);
+    }
+}
+
+Test(weights, a_tensor_begins_as_in_the_checkpoint) {
+    hd_tensors unneeded = {0}, t;
+    hir_module *m = mixed_module(&unneeded);
+    cr_assert(hcg_init_weights(m, &diags, 3, false, HD_T_F32, in_folder("x.safetensors")));
+    cr_assert(hd_safetensors_open(arena, &diags, in_folder("x.safetensors"), &t));
+    for (size_t i = 0; i < m->weights.n; i++) {
+        const hir_weight *w = &m->weights.at[i];
+        const hd_tensor *stored = hd_tensors_find(&t, w->name);
+        if (hir_is_derived(w) || !stored) continue;
+        float *begun = hd_new_array(arena, float, stored->elements);
+        hcg_begin_weight(w, 3, begun);
+        cr_expect_eq(memcmp(begun, stored->data, stored->bytes), 0, "%s", w->name);
     }
 }
 
