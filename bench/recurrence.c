@@ -161,7 +161,10 @@ static void print_problem(const void *problem_at, const machine *m) {
     const shape *s = &p->s;
     const double t = median(&p->k.seconds);
     const bool conv = !strcmp(s->op, "short_conv");
-    double flops = (conv ? 2.0 : is_gradients(s) ? 21.0 : 7.0) * (double)(s->t * s->heads * s->n * s->m) / t;
+    double flops = (conv              ? 2.0
+                    : is_gradients(s) ? 21.0
+                                      : 7.0) *
+                   (double)(s->t * s->heads * s->n * s->m) / t;
     double bytes = 2.0 * (double)p->state_bytes;
     if (conv) bytes += 4.0 * (double)(s->n * s->m) + 8.0 * (double)(s->t * s->m);
     printf("%s T=%-3ld H=%-2ld G=%-2ld n=%-3ld m=%-5ld d=%-3ld %9.1f us", s->op, s->t, s->heads,
