@@ -30,7 +30,9 @@ static bool run(const inspect_subject *s, hir_module *m, bool depth, hir_hooks h
     pass_list list = pipeline(s->arena, gradients, depth);
     hir_run r = {
         .passes = list.at, .n_passes = list.n, .stop_after = HIR_PASS_COUNT, .hooks = hooks};
-    return hir_run_passes(m, &r, s->pass_options, NULL, s->diags);
+    hir_compile_options options = *s->pass_options;
+    if (!depth) options.bounded = false; /* without them more memory may be needed */
+    return hir_run_passes(m, &r, &options, NULL, s->diags);
 }
 
 /* A pipeline-parallel model is reported stage by stage. This makes the subject whose loaded graph

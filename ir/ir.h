@@ -581,6 +581,7 @@ static inline hir_attr hir_floats(hir_attr_id id, const double *v, uint32_t n) {
     return (hir_attr){.id = id, .floats = v, .n = n};
 }
 void hir_set_attr(hir_module *m, hir_id op, hir_attr attr); /* adds or replaces */
+bool hir_same_attr(const hir_attr *a, const hir_attr *b);
 bool hir_same_slice(const hir_op *a, const hir_op *b);      /* same axis, start and length */
 
 /* shards: ir/weights.c */

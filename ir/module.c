@@ -172,6 +172,20 @@ const char *hir_attr_string(const hir_op *op, hir_attr_id id, const char *missin
     return a ? a->s : missing;
 }
 
+bool hir_same_attr(const hir_attr *a, const hir_attr *b) {
+    if (a->id != b->id) return false;
+    switch (hir_attr_kind_of(a->id)) {
+    case HIR_ATTR_INT: return a->i == b->i;
+    case HIR_ATTR_FLOAT: return !memcmp(&a->f, &b->f, sizeof a->f);
+    case HIR_ATTR_STRING: return !strcmp(a->s, b->s);
+    case HIR_ATTR_INTS:
+        return a->n == b->n && (!a->n || !memcmp(a->ints, b->ints, a->n * sizeof *a->ints));
+    case HIR_ATTR_FLOATS:
+        return a->n == b->n && (!a->n || !memcmp(a->floats, b->floats, a->n * sizeof *a->floats));
+    }
+    return false;
+}
+
 bool hir_same_slice(const hir_op *a, const hir_op *b) {
     return hir_attr_int(a, HIR_A_AXIS, 0) == hir_attr_int(b, HIR_A_AXIS, 0) &&
            hir_attr_int(a, HIR_A_START, 0) == hir_attr_int(b, HIR_A_START, 0) &&

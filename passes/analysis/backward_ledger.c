@@ -55,6 +55,7 @@ typedef struct clerk {
     bool *made_of_entry; /* by value of a body: an entry that its kernel does not store, or as wide
                           * and made of one */
     bool *kept;          /* by value: it is in l->kept */
+    bool *goes_forward;  /* by op, of kernels: some op in it is of the forward half */
 } clerk;
 
 static hir_id origin(const clerk *c, hir_id v) {
@@ -310,7 +311,7 @@ static void charge_writes(clerk *c, hir_id kernel, uint32_t home) {
         const hir_id x = origin(c, v);
         hir_back_access a = {.op = kernel, .value = v, .write = true};
         a.phase = phase_of(c, v, purpose_of_value(c, v), home);
-        if (c->b->kind[x] == HIR_BACK_ENTRY) {
+        if (c->b->kind[x] == HIR_BACK_ENTRY || hir_backward_repeats_inside(c->b, x)) {
             a.phase = HIR_BACK_PHASE_OWN;
         } else if (own && c->made_of_entry[x] && !c->b->for_weights[x]) {
             a.phase = HIR_BACK_PHASE_OWN;
@@ -364,14 +365,15 @@ static void keep(clerk *c, hir_id v) {
     add(of, row_bytes(c, v, row_elements(c, v)));
 }
 
-/* A kernel without an op of the forward half reads of other kernels what was kept for it. */
+/* A kernel without an op of the forward half reads of those with one what was kept for it. */
 static void keep_for(clerk *c, hir_id kernel) {
     HIR_EACH(c->m, op, hir_op_at(c->m, kernel)->body_first) {
         const hir_op *o = hir_op_at(c->m, op);
         for (uint32_t i = 0; i < o->n_args; i++) {
             if (o->args[i].kind != HIR_REF_VALUE) continue;
             const hir_id outer = outer_value(c, kernel, o->args[i].index);
-            if (outer != HIR_NONE && hir_value_at(c->m, outer)->op != HIR_NONE) keep(c, outer);
+            const hir_id made = outer == HIR_NONE ? HIR_NONE : hir_value_at(c->m, outer)->op;
+            if (made != HIR_NONE && made != kernel && c->goes_forward[made]) keep(c, outer);
         }
     }
 }
@@ -380,7 +382,8 @@ static void charge_kernels(clerk *c) {
     HIR_EACH(c->m, op, c->m->first) {
         if (!hir_is_kernel(hir_op_at(c->m, op))) continue;
         charge_kernel(c, op);
-        if (!mark_forward_reads(c, op)) keep_for(c, op);
+        c->goes_forward[op] = mark_forward_reads(c, op);
+        if (!c->goes_forward[op]) keep_for(c, op);
     }
 }
 
@@ -398,6 +401,7 @@ void hir_back_ledger_find(const hir_module *m, const hir_ledger *l, hd_arena *a,
                .read_at = hd_new_array(a, uint32_t, m->values.n + 1),
                .stamp = hd_new_array(a, uint32_t, m->values.n + 1),
                .made_of_entry = hd_new_array(a, bool, m->values.n + 1),
+               .goes_forward = hd_new_array(a, bool, m->ops.n + 1),
                .kept = hd_new_array(a, bool, m->values.n + 1)};
     for (size_t v = 0; v < m->values.n; v++)
         c.streams |= c.carried[v];

@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "ir/signature.h"
+#include "passes/analysis/copies.h"
 #include "passes/util.h"
 
 /* ---- halves ---------------------------------------------------------------------------------- */
@@ -251,8 +252,10 @@ static hir_id cached(const finder *f, hir_id x) {
  * along the sequence, or of the scores that a choice was made from; HIR_NONE: it is not such an
  * op. */
 static hir_id gradient_of(const finder *f, const hir_op *o) {
-    if (o->code == HIR_SCATTER_OP && o->args[1].kind == HIR_REF_VALUE)
-        return f->picked[f->flow->origin[o->args[1].index]];
+    if (o->code == HIR_SCATTER_OP && o->args[1].kind == HIR_REF_VALUE) {
+        const hir_id ids = f->flow->origin[o->args[1].index], original = f->out->original[ids];
+        return f->picked[original == HIR_NONE ? ids : original];
+    }
     const char *of = hir_attr_string(o, HIR_A_OF, NULL);
     if (!of || !hir_has_trait(o->code, HIR_SEQUENCE)) return HIR_NONE;
     const hir_signature s = hir_signature_of(o->code);
@@ -276,7 +279,7 @@ static uint32_t sublayer_reading(const finder *f, hir_id x) {
 static side side_of_border(finder *f, const hir_op *o, hir_id x) {
     const hir_id y = o->results[0];
     if (x == HIR_NONE) return INSIDE;
-    const bool made_again = !f->out->forward[x] && f->side[x] == AGAIN;
+    const bool made_again = !f->out->forward[x] && (f->side[x] == AGAIN || f->side[x] == CLAIMED);
     if (!made_again && (!f->out->forward[x] || !f->flow->member[x])) return INSIDE;
     f->out->kind[y] = HIR_BACK_ENTRY;
     f->out->home[y] = made_again ? HIR_FLOW_MANY : sublayer_reading(f, x);
@@ -355,12 +358,23 @@ static bool is_of_contraction(const finder *f, const hir_op *o) {
     return false;
 }
 
+/* What is computed again is on the side of its original. */
+static side side_of_copy(finder *f, hir_id y, hir_id original) {
+    const side at = side_in_forward(f, original);
+    if (at != MEMBER && at != CLAIMED) return at;
+    f->out->kind[y] = HIR_BACK_AGAIN;
+    f->out->normed[y] = f->out->normed[original];
+    return at == MEMBER ? AGAIN : CLAIMED;
+}
+
 static side side_of(finder *f, const hir_op *o) {
-    const hir_op *forward = contraction_of(f, o);
-    const hir_id y = o->results[0], of = gradient_of(f, o);
+    const hir_id y = o->results[0];
     f->out->kind[y] = HIR_BACK_NONE;
     f->out->normed[y] = false;
     if (!is_row_of_floats(f, y)) return NEUTRAL;
+    if (f->out->original[y] != HIR_NONE) return side_of_copy(f, y, f->out->original[y]);
+    const hir_op *forward = contraction_of(f, o);
+    const hir_id of = gradient_of(f, o);
     if (forward) return side_of_border(f, o, operand_with_weight(f, forward));
     if (of != HIR_NONE) return side_of_border(f, o, of);
     if (hir_has_trait(o->code, HIR_SEQUENCE)) return INSIDE;
@@ -390,6 +404,7 @@ static void note_use(finder *f, const hir_op *o) {
     const hir_id y = o->n_results == 1 ? o->results[0] : HIR_NONE;
     if (y == HIR_NONE || !is_row_of_floats(f, y)) return;
     const hir_op *forward = forward_of(f, o);
+    if (f->out->original[y] != HIR_NONE) return;
     const bool border = forward || hir_has_trait(o->code, HIR_SEQUENCE);
     const seen s = look_at(f, o);
     bool inside = s.inside || f->side[y] == INSIDE;
@@ -461,19 +476,24 @@ static bool makes_gradient(const hir_backward *b, const hir_op *o) {
     return kind != HIR_BACK_NONE && kind != HIR_BACK_ENTRY;
 }
 
+bool hir_backward_repeats_inside(const hir_backward *b, hir_id v) {
+    const hir_id original = b->original[v];
+    return original != HIR_NONE && b->flow->inside[original];
+}
+
 bool hir_backward_has(const hir_backward *b, const hir_op *o) {
     if (o->n_results != 1 || b->forward[o->results[0]] || hir_is_kernel(o)) return false;
-    if (o->code == HIR_RESHAPE_OP || o->code == HIR_CONVERT_OP) return false;
+    if (hir_flow_is_view(o) || hir_backward_repeats_inside(b, o->results[0])) return false;
     return makes_gradient(b, o) || sums_for_weights(b, o);
 }
 
-/* Gradients that contractions of few columns read as others do, and of those that add a bias. */
+/* Gradients of what contractions of sublayers make, and of those that add a bias. */
 static void find_given(finder *f) {
     for (size_t k = 0; k < f->out->program.n; k++) {
         const hir_op *o = hir_op_at(f->m, f->out->program.at[k]), *forward = contraction_of(f, o);
         const hir_id dy = forward ? operand(f, o, 0) : HIR_NONE;
         if (dy == HIR_NONE) continue;
-        f->out->gives[dy] = !hir_flow_is_border(f->flow, forward);
+        f->out->gives[dy] = true;
         for (uint32_t i = 2; i < forward->n_args; i++)
             f->out->biased[dy] |= forward->args[i].kind == HIR_REF_WEIGHT;
     }
@@ -503,10 +523,9 @@ static void list_half(finder *f, hir_id first, const bool *live) {
     HIR_EACH(f->m, op, first) {
         const hir_op *o = hir_op_at(f->m, op);
         const hir_id y = o->n_results ? o->results[0] : HIR_NONE;
-        const bool view = o->code == HIR_RESHAPE_OP || o->code == HIR_CONVERT_OP;
         if (hir_is_kernel(o))
             list_half(f, o->body_first, live);
-        else if (y != HIR_NONE && live[y] && !f->out->forward[y] && !view)
+        else if (y != HIR_NONE && live[y] && !f->out->forward[y] && !hir_flow_is_view(o))
             hd_push(f->arena, &f->out->program, op);
     }
 }
@@ -534,6 +553,7 @@ void hir_backward_find(const hir_module *m, const hir_flow *flow, hd_arena *a, h
     bool *live = hd_new_array(a, bool, n);
     need_in(m, m->last, NULL, true, live);
     list_half(&f, m->first, live);
+    out->original = hir_find_copies(flow, out->program.at, out->program.n, a);
     find_readers(&f);
     find_norms(&f);
     find_sides(&f);

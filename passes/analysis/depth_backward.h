@@ -28,12 +28,12 @@ typedef struct hir_backward {
     const hir_flow *flow; /* of the forward half */
     bool *forward;        /* by value: the loss needs it */
     hir_back_kind *kind;  /* by value (origins) */
+    hir_id *original;     /* by value: what it computes again (copies.h) */
     bool *normed;      /* by value, of both halves: made of a sublayer's input and its norm alone */
     bool *for_weights; /* by value: only sums over tokens read it, for the mechanism's weights */
     uint64_t *contracted; /* by value of the forward half: the fewest columns of a contraction that
                              * reads it; 0: none does */
-    bool *gives;          /* by value: the gradient of what a contraction of few columns makes for
-                             * its sublayer */
+    bool *gives;          /* by value: the gradient of what a contraction of a sublayer makes */
     bool *biased;         /* by value: the gradient of what a contraction makes with a bias */
     uint32_t *home;       /* by value, of entries and what is made of them: the sublayer, or
                              * HIR_FLOW_MANY; 0: none */
@@ -48,6 +48,8 @@ void hir_backward_find(const hir_module *m, const hir_flow *f, hd_arena *a, hir_
 /* Does an op of the backward half belong to the mechanism: does it make a gradient of it, other
  * than an entry, or sum one over tokens for a weight of the mechanism? */
 bool hir_backward_has(const hir_backward *b, const hir_op *o);
+/* Does it compute again what a sublayer has made for the mechanism, such as its output? */
+bool hir_backward_repeats_inside(const hir_backward *b, hir_id v);
 /* Does it sum one for the gain of a norm in front of a sublayer? */
 bool hir_backward_sums_gain(const hir_backward *b, const hir_op *o);
 

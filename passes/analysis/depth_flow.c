@@ -18,6 +18,11 @@ enum { FEW_COLUMNS = 8 };
 
 /* ---- views ----------------------------------------------------------------------------------- */
 
+bool hir_flow_is_view(const hir_op *o) {
+    return o->code == HIR_RESHAPE_OP || o->code == HIR_CONVERT_OP || o->code == HIR_AFTER_OP ||
+           (o->code == HIR_COMM_PART_OP && !hir_find_attr(o, HIR_A_AXIS));
+}
+
 /* Is the op of the forward half? Of the outputs of a module with gradients that is the loss. */
 static bool is_forward(const flow_finder *f, const hir_op *o) {
     if (o->code == HIR_OUTPUT_OP && o->args[0].kind == HIR_REF_VALUE)
@@ -41,9 +46,7 @@ static void list_ops(flow_finder *f, hir_id first) {
             continue;
         }
         if (o->code == HIR_YIELD_OP) continue;
-        const bool rows = o->code == HIR_COMM_PART_OP && !hir_find_attr(o, HIR_A_AXIS);
-        const bool same = o->code == HIR_RESHAPE_OP || o->code == HIR_CONVERT_OP || rows;
-        if (same && o->args[0].kind == HIR_REF_VALUE) {
+        if (hir_flow_is_view(o) && o->args[0].kind == HIR_REF_VALUE) {
             f->out->origin[o->results[0]] = f->out->origin[o->args[0].index];
             continue;
         }

@@ -88,6 +88,8 @@ void hir_flow_find_brief(const hir_module *m, hd_arena *a, hir_flow *out);
 bool hir_flow_is_border(const hir_flow *f, const hir_op *op);
 /* Does the op select, by scores or a table? Its result is no part of the mechanism. */
 bool hir_flow_is_choice(const hir_module *m, const hir_op *op);
+/* Is the result the operand, as far as traffic goes? */
+bool hir_flow_is_view(const hir_op *op);
 /* Is it a value of the stream itself, not something computed from it? */
 bool hir_flow_is_stream(hir_flow_kind k);
 const char *hir_flow_kind_name(hir_flow_kind k); /* "embedding", "sum", ... */

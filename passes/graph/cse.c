@@ -66,20 +66,6 @@ static uint64_t hash_op(const hir_op *o) {
     return scattered(h);
 }
 
-static bool equal_attr(const hir_attr *a, const hir_attr *b) {
-    if (a->id != b->id) return false;
-    switch (hir_attr_kind_of(a->id)) {
-    case HIR_ATTR_INT: return a->i == b->i;
-    case HIR_ATTR_FLOAT: return !memcmp(&a->f, &b->f, sizeof a->f);
-    case HIR_ATTR_STRING: return !strcmp(a->s, b->s);
-    case HIR_ATTR_INTS:
-        return a->n == b->n && (!a->n || !memcmp(a->ints, b->ints, a->n * sizeof *a->ints));
-    case HIR_ATTR_FLOATS:
-        return a->n == b->n && (!a->n || !memcmp(a->floats, b->floats, a->n * sizeof *a->floats));
-    }
-    return false;
-}
-
 static bool equal_args(const hir_op *a, const hir_op *b) {
     if (a->n_args != b->n_args) return false;
     bool equal = true;
@@ -92,7 +78,7 @@ static bool equal_args(const hir_op *a, const hir_op *b) {
 static bool equal_op(const hir_op *a, const hir_op *b) {
     if (a->code != b->code || a->n_attrs != b->n_attrs || !equal_args(a, b)) return false;
     for (uint32_t i = 0; i < a->n_attrs; i++)
-        if (!equal_attr(&a->attrs[i], &b->attrs[i])) return false;
+        if (!hir_same_attr(&a->attrs[i], &b->attrs[i])) return false;
     return true;
 }
 

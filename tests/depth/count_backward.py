@@ -30,6 +30,7 @@ class Backward:
                     if op.results and op.results[0] in self.half and op.code not in VIEWS]
         self.find_forward()
         self.find_users()
+        self.find_copies()
         self.judge()
         self.charge()
 
@@ -88,6 +89,38 @@ class Backward:
         name = self.c.transposed.get(weight, weight).lstrip("@").strip('"')
         return name[:-len(".folded")] if name.endswith(".folded") else name
 
+    # ---- what is computed again ---------------------------------------------------------------------
+    def find_copies(self):
+        """Which values of the forward half the other half makes by the same ops of the same values, or by the only contraction with
+        a weight."""
+        known, number, self.original = {}, {}, {}
+        products = {}
+        for op in self.c.flat:
+            if op.code in LINEAR and op.args[1].startswith("@"):
+                products.setdefault((op.code, op.args[1]), []).append(self.c.values[op.results[0]])
+        for op, again in [(op, False) for op in self.c.flat] + [(op, True) for op in self.ops]:
+            if len(op.results) != 1:
+                continue
+            v = self.c.values[op.results[0]]
+            args = [a if self.c.at(a) is None else (number.get(self.c.at(a), self.c.at(a)).name, *self.c.values[a].dims) for a in op.args]
+            key = op.code, *v.dims, *args, *sorted(op.attrs.items())
+            if key in known:
+                number[v] = known[key]
+                if again:
+                    self.original[v] = known[key]
+            elif not again:
+                known[key] = v
+            elif op.code in LINEAR and len(products.get((op.code, op.args[1]), ())) == 1:
+                number[v] = self.original[v] = products[op.code, op.args[1]][0]
+
+    def stands_for(self, v):
+        return self.original.get(v, v)
+
+    def repeats_inside(self, v):
+        """A copy of what is made for the mechanism inside a sublayer, such as its output."""
+        v = self.original.get(v)
+        return v is not None and v in self.c.members and not self.is_plain_member(v)
+
     # ---- the backward half --------------------------------------------------------------------------
     def is_row(self, v):
         return v is not None and v.dtype != "i32" and (v.tokens or v.dims[:1] and v.dims[0].startswith("C"))
@@ -98,10 +131,12 @@ class Backward:
 
     def is_inside(self, v):
         """A value of the forward half inside a sublayer."""
+        v = self.stands_for(v)
         return v.name in self.c.forward and v not in self.c.members
 
     def is_plain_member(self, v):
         """Of the mechanism, and not made for it inside a sublayer."""
+        v = self.stands_for(v)
         return v.name in self.c.forward and v in self.c.members and v not in self.c.claimed and not self.c.border(v.op)
 
     def is_border(self, op):
@@ -166,6 +201,8 @@ class Backward:
             mine = theirs = False
             for user in self.users.get(v, []):
                 made = c.values[user.results[0]]
+                if made in self.original:
+                    continue
                 if self.is_border(user):
                     end = self.ends_in_mechanism(user, v)
                     mine |= end is True
@@ -189,13 +226,20 @@ class Backward:
             rows = self.operands(op)
             gradients = [x for x in rows if x.name in self.half]
             mine, theirs = self.comes_to[v]
+            if v in self.original:
+                if self.original[v] in c.members:
+                    self.mine.add(v)
+                    self.again.add(v)
+                elif self.original[v].name not in c.fixed:
+                    inside.add(v)
+                continue
             if self.is_border(op):
                 if mine:
                     self.entries.add(v)
                 else:
                     inside.add(v)
                 continue
-            members = [x for x in rows if x.name in c.forward and x in c.members]
+            members = [x for x in rows if self.stands_for(x).name in c.forward and self.stands_for(x) in c.members]
             if (any(self.is_inside(x) or x in inside for x in rows) or not (members or any(x in self.mine | self.entries for x in rows)) or
                     (members and not any(self.is_plain_member(x) for x in members) and theirs and not mine)):
                 inside.add(v)
@@ -219,7 +263,7 @@ class Backward:
             made = c.values[op.results[0]] if op.results else None
             if made is None or made.name not in self.half or op.code in VIEWS:
                 continue
-            if made not in self.mine and not self.is_for_weights_of(op):
+            if self.repeats_inside(made) or made not in self.mine and not self.is_for_weights_of(op):
                 continue
             for a in op.args:
                 v = c.outside(a, kernel)
@@ -237,7 +281,7 @@ class Backward:
         of it and as wide."""
         c = self.c
         stored = [c.at(r) for r in kernel.results]
-        own = {v for v in stored if v in self.entries}
+        own = {v for v in stored if v in self.entries or self.repeats_inside(v)}
         here = {c.values[op.results[0]] for op in kernel.body if op.results}
         passing = {x for op in kernel.body if op.results and c.values[op.results[0]] in self.mine
                    for x in self.operands(op) if x in self.entries and x in here and x not in stored}
