@@ -225,7 +225,8 @@ bool train_checkpoint_write(train_checkpoints *c, int64_t step) {
 /* ---- reading --------------------------------------------------------------------------------- */
 
 static bool bad_state(const train_checkpoints *c, const char *path, const char *why) {
-    hd_diag *e = hd_err(&c->s->diags, HD_E_FORMAT, HD_NOWHERE, "'%s' cannot be gone on from", path);
+    hd_diag *e =
+        hd_err(&c->s->diags, HD_E_FORMAT, HD_NOWHERE, "the run cannot go on from '%s'", path);
     e->cause = why;
     e->hint = "without this checkpoint the run goes on from the one before it: remove its folder";
     return false;

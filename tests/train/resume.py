@@ -1,8 +1,8 @@
-"""Runs that end at any moment go on as if they had not: hadal train, by its files.
+"""Runs that are ended at any moment go on as if they had not been: hadal train, by its files.
 
     resume.py HADAL FOLDER WORK     FOLDER: that of small.hadal
 
-Killed (SIGKILL) at random moments and started again, a run has to the bit the log and the checkpoints of one that nothing has ended, and
+Killed (SIGKILL) at random moments and started again, a run has to the bit the log and the checkpoints of an uninterrupted one, and
 every checkpoint that is seen on the way is whole. Ctrl-C, a disk that is full, two processes on one run, a loss that is not finite. The
 moments are drawn by HADAL_SEED; three of them, and 20 in the full set."""
 import json
@@ -85,7 +85,7 @@ def check_same(run, whole="whole"):
     assert not left, f"{left} are left"
 
 
-# a run that nothing ends
+# an uninterrupted run
 finish(start("whole", "--threads", "1"))
 log = [json.loads(line) for line in read("whole", "log.jsonl").splitlines()]
 steps = [line for line in log if "loss" in line]
