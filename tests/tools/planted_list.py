@@ -107,7 +107,7 @@ MISTAKES = [
      "if (false) w = hir_emit2(b, HIR_MUL_OP, w, gain);",
      "a norm behind its matrices is without its gain",
      ["lit/passes/defer-norms", "unit/test_passes_random"]),
-    ("passes/graph: equal attributes",
+    ("ir: equal attributes",
      "return a->n == b->n && (!a->n || !memcmp(a->ints, b->ints, a->n * sizeof *a->ints));",
      "return a->n == b->n && (!a->n || a->ints[0] == b->ints[0]);",
      "ops with lists that begin alike are one, where their hashes meet",
