@@ -307,7 +307,9 @@ static void hold_fixed(planner *p) {
  * time that grows with the buffers that are live at once and not with all of them. In order of
  * birth those that have died are dropped. In other orders, those that are live at a kernel are
  * those of the nodes between a leaf of a binary tree over the kernels and its root, as each buffer
- * is in the few nodes that make up its live range. */
+ * is in the few nodes that make up its live range; they are sorted by offset. Where most buffers
+ * overlap, as those of values that are kept to the end do, all placed ones are kept in order and
+ * gone through instead: that takes as many steps as there are buffers, and no sorting. */
 typedef struct node { /* a list of buffers */
     struct node *next;
     const buffer *of;
@@ -319,6 +321,9 @@ typedef struct packer {
     uint32_t leaves;        /* a power of two */
     node **live, **born;    /* by node of the tree, the root is 1; by kernel */
     HD_VEC(buffer) overlap; /* with the buffer that is being placed, by offset */
+    HD_VEC(buffer) placed; /* all; the first `n_sorted` by offset, the others as they were placed */
+    size_t n_sorted;
+    bool crowded; /* an eighth of the placed buffers overlapped with the last one, or more */
 } packer;
 
 static packer packer_new(const planner *p, bool by_birth) {
@@ -337,20 +342,23 @@ static void note(packer *x, node **list, const buffer *b) {
     *list = n;
 }
 
-static void insert(packer *x, const buffer *b) {
-    hd_push(x->arena, &x->overlap, *b);
-    size_t at = x->overlap.n - 1;
-    while (at > 0 && x->overlap.at[at - 1].offset > b->offset)
+/* Brings the buffer after the first n, which are sorted by offset, to its place among them. */
+static void insert(buffer *list, size_t n) {
+    const buffer b = list[n];
+    size_t at = n;
+    while (at > 0 && list[at - 1].offset > b.offset)
         at--;
-    memmove(&x->overlap.at[at + 1], &x->overlap.at[at], (x->overlap.n - 1 - at) * sizeof *b);
-    x->overlap.at[at] = *b;
+    memmove(&list[at + 1], &list[at], (n - at) * sizeof b);
+    list[at] = b;
 }
 
 static void note_placed(packer *x, const buffer *b) {
     if (x->by_birth) {
-        insert(x, b);
+        hd_push(x->arena, &x->overlap, *b);
+        insert(x->overlap.at, x->overlap.n - 1);
         return;
     }
+    hd_push(x->arena, &x->placed, *b);
     note(x, &x->born[b->born], b);
     for (uint32_t from = b->born + x->leaves, to = b->dies + x->leaves + 1; from < to;) {
         if (from % 2) note(x, &x->live[from++], b);
@@ -377,18 +385,45 @@ static void drop_dead(packer *x, uint32_t now) {
     x->overlap.n = kept;
 }
 
+static void sort_by_offset(buffer *list, size_t n) {
+    if (n) qsort(list, n, sizeof *list, by_offset);
+}
+
+/* Those of all placed buffers that overlap with b. */
+static void go_through_placed(packer *x, const buffer *b) {
+    enum { FEW = 32 };
+    if (x->placed.n - x->n_sorted > FEW) {
+        sort_by_offset(x->placed.at, x->placed.n);
+        x->n_sorted = x->placed.n;
+    }
+    for (; x->n_sorted < x->placed.n; x->n_sorted++)
+        insert(x->placed.at, x->n_sorted);
+    for (size_t i = 0; i < x->placed.n; i++) {
+        const buffer *o = &x->placed.at[i];
+        if (o->born <= b->dies && o->dies >= b->born) hd_push(x->arena, &x->overlap, *o);
+    }
+}
+
 /* Those that are live when b begins, and those that begin later in its live range. */
+static void gather_overlap(packer *x, const buffer *b) {
+    for (uint32_t at = b->born + x->leaves; at > 0; at /= 2)
+        add_overlap(x, x->live[at]);
+    for (uint32_t k = b->born + 1; k <= b->dies; k++)
+        add_overlap(x, x->born[k]);
+    sort_by_offset(x->overlap.at, x->overlap.n);
+}
+
 static void find_overlap(packer *x, const buffer *b) {
     if (x->by_birth) {
         drop_dead(x, b->born);
         return;
     }
     x->overlap.n = 0;
-    for (uint32_t at = b->born + x->leaves; at > 0; at /= 2)
-        add_overlap(x, x->live[at]);
-    for (uint32_t k = b->born + 1; k <= b->dies; k++)
-        add_overlap(x, x->born[k]);
-    if (x->overlap.n) qsort(x->overlap.at, x->overlap.n, sizeof *x->overlap.at, by_offset);
+    if (x->crowded)
+        go_through_placed(x, b);
+    else
+        gather_overlap(x, b);
+    x->crowded = x->overlap.n * 8 > x->placed.n;
 }
 
 /* The lowest offset, or that of the tightest gap, where b overlaps none of the placed buffers. */
