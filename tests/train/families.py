@@ -34,7 +34,7 @@ def vocabulary(folder):
 
 
 def check(folder):
-    name = os.path.basename(folder)
+    name = os.path.basename(os.path.dirname(folder)) + "-" + os.path.basename(folder)
     data, to = os.path.join(work, name + ".i32"), os.path.join(work, name)
     draw, vocab = random.Random(name), vocabulary(folder)
     with open(data, "wb") as f:
