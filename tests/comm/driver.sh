@@ -130,7 +130,7 @@ assert host["ranks"] == 2 and 0 < host["latency"] < 1 and host["network"] > 0, h
 "$hadal" plan "$spec" --host "$measured" --hosts 2 | grep -q "^network "
 
 # over a link that is held back, on which all else is small: no exchange is faster, and a call takes as many latencies as the plan says
-# (three times as long where the ranks wait for a CPU)
+# (three times as long where the ranks wait for a CPU; of a machine that is busy with other things nothing is said)
 ranks 2 bench "$out/two/m" --prefill 32 --decode 0 --rounds 1 --json --link $link > "$out/bench.json"
 "$hadal" plan "$spec" --host "$measured,$link" --hosts 2 --ranks 2 --divide-from 2 --chunk 512 --prefill 32 --decode 0 --json > "$out/plan.json"
 python3 -c '
@@ -143,7 +143,7 @@ assert host["latency"] >= 5e-3 and time >= (bits / 100e6 + 2 * 5e-3) * 0.999, ho
 for row in bench["rows"]:
     parts = plan["shapes"][0][row["phase"] + "_seconds"]
     link = parts["latency"] + parts["network"] - 5e-3  # who comes later finds the first message there
-    assert link > 8 * 5e-3 and link * 0.99 <= row["seconds"] <= 3 * parts["all"], (row, parts)
+    assert link > 8 * 5e-3 and link * 0.99 <= row["seconds"] and (row["busy"] or row["seconds"] <= 3 * parts["all"]), (row, parts)
 ' "$out/slow.json" "$out/bench.json" "$out/plan.json"
 refused "is no link" 2 run "$out/two/m" --tokens 1 --logits "$out/x.npy" --link network=10G
 
