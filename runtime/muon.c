@@ -160,8 +160,8 @@ static void change(const team_member *t, const hrt_parameter *p, uint64_t matrix
     const size_t rows = (size_t)p->rows, columns = (size_t)p->columns, n = rows * columns;
     const size_t larger = rows > columns ? rows : columns, at = (size_t)matrix * n;
     const bool turned = rows > columns;
-    float *const w = (float *)(void *)(s->t->weights + p->offset) + at;
-    float *const g = (float *)(void *)(s->t->gradients + p->offset) + at;
+    void *const weights = s->t->weights + p->offset, *const gradients = s->t->gradients + p->offset;
+    float *const w = (float *)weights + at, *const g = (float *)gradients + at;
     float *x = t->space, *other = x + n;
     const double sum = gather(s, n, hrt_moment(s->t, p, 0) + at, g, turned ? other : x);
     if (turned) turn(other, rows, columns, x);
@@ -186,12 +186,13 @@ void hrt_by_muon(hrt_optimizer *s, int index) {
     const hrt_memory *memory = &t->session.memory;
     const hrt_model *m = t->session.model;
     if (!m->muon_bytes || (size_t)index >= t->space_threads) return;
+    void *const space = t->space + m->muon_bytes * (size_t)index;
     team_member me = {
         .s = s,
         .kernel = t->session.level->kernels[m->products],
         .frame = {.scratch =
                       memory->workers + memory->worker_bytes * (size_t)index + memory->args_bytes},
-        .space = (float *)(void *)(t->space + m->muon_bytes * (size_t)index),
+        .space = space,
     };
     uint64_t first = 0, mine = atomic_fetch_add(&s->next, 1);
     for (uint32_t i = 0; i < m->n_parameters; i++) {
