@@ -79,12 +79,12 @@ static size_t find_oldest(const train_folder *f, char *name, size_t size) {
     DIR *dir = list(f);
     for (const struct dirent *e = dir ? readdir(dir) : NULL; e; e = readdir(dir)) {
         const int64_t step = step_of(e->d_name);
-        n += step > 0;
-        if (step <= 0 || step >= oldest) continue;
-        oldest = step;
-        snprintf(name, size, "%s", e->d_name);
+        if (step <= 0) continue;
+        n++;
+        if (step < oldest) oldest = step;
     }
     if (dir) closedir(dir);
+    if (n) snprintf(name, size, "%s%lld", checkpoint_name, (long long)oldest);
     return n;
 }
 

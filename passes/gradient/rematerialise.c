@@ -12,7 +12,8 @@
  *                                                %10 = linear_grad %7, %9
  *
  *          `after` says when: not before the gradient %7 is there.
- * Leaves   choices, which stay what they were; all else. Without a bound, or where all fits, nothing is computed again.
+ * Leaves   choices, which stay what they were; all else. Without a bound, or where all fits, nothing
+ *          is computed again.
  *
  * Which values. A value costs its bytes if it is kept; if it is computed again it costs its work, at so
  * many FLOPs for a byte, and its operands have to be there, kept or computed again themselves. The
@@ -107,9 +108,9 @@ static bool may_repeat(const halves *h, hir_id op) {
     return rows;
 }
 
-/* What the sum of the losses depends on is the forward half; what reads the targets besides, to give the
- * losses their gradients, and all that depends on it, the backward half. The rest is read by the backward half, but depends on
- * the forward half alone: it counts as a part of that. */
+/* What the sum of the losses depends on is the forward half; what reads the targets besides, to give
+ * the losses their gradients, and all that depends on it, the backward half. The rest is read by the
+ * backward half, but depends on the forward half alone: it counts as a part of that. */
 static void find_halves(halves *h) {
     const hir_module *m = h->m;
     bool *of_loss = hd_new_array(h->c->scratch, bool, m->values.n + 1);
