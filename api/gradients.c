@@ -237,16 +237,18 @@ static bool run_library(hadal_session *s, const hadal_gradient_options *o, const
 static bool gradients(hadal_session *s, const hadal_gradient_options *o, const int32_t *tokens,
                       const int32_t *targets, int64_t n, hadal_gradient_result *out) {
     if (!api_need_module(s) || !api_need_weights(s) || !are_numbers(s)) return false;
-    if (!o->interpret && !o->library) {
+    if (!o->interpret && !o->by_depth && !o->library) {
         hd_err(&s->diags, HD_E_USAGE, HD_NOWHERE, "gradients of what is not compiled")->hint =
             "name a library, or let the reference compute them";
         return false;
     }
     if (!o->interpret && o->by_depth)
-        return api_reject_gradients(s, "a library gives the gradients of parameters alone",
-                                    "--by-depth goes with --interpret");
+        hd_note(&s->diags, HD_NOWHERE, "the reference evaluator computes the magnitudes by depth")
+            ->cause =
+            "a library gives the gradients of parameters alone; those in the file are the "
+            "evaluator's, too";
     if (o->path && !api_may_write(s, o->path)) return false;
-    if (!o->interpret)
+    if (!o->interpret && !o->by_depth)
         return hcg_check_weights(s->graph, &s->diags, &s->weights) &&
                run_library(s, o, tokens, targets, n, out);
     return hcg_check_weights(s->graph, &s->diags, &s->weights) &&

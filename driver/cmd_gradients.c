@@ -46,11 +46,13 @@ static int build(hadal_session *s, const command_line *line, workspace *w) {
 static int tell(hadal_session *s, const command_line *line, const hadal_gradient_result *r,
                 int64_t n) {
     char text[512];
+    const bool compiled =
+        !option_given(line, OPTION_INTERPRET) && !option_given(line, OPTION_BY_DEPTH);
     const char *memory = "null";
     if (!option_given(line, OPTION_JSON))
         snprintf(text, sizeof text, "%-14s %lld of %lld\n%-14s %.9g nats\n", "targets",
                  (long long)r->count, (long long)n, "loss", r->loss);
-    else if (!option_given(line, OPTION_INTERPRET) && !(memory = hadal_trainer_memory(s)))
+    else if (compiled && !(memory = hadal_trainer_memory(s)))
         return 1;
     else
         snprintf(text, sizeof text,
@@ -72,18 +74,15 @@ static int make_gradients(hadal_session *s, const command_line *line, workspace 
                                 .cpu_level = option_get(line, OPTION_CPU_LEVEL)};
     if (!o.path)
         return hadal_fail(s, "usage", "-o is missing", "where the gradients go: -o g.safetensors");
-    if (o.by_depth && !o.interpret)
-        return hadal_fail(s, "usage", "--by-depth of gradients is for --interpret",
-                          "a library gives the gradients of parameters alone");
-    if (o.interpret && option_given(line, OPTION_MEMORY))
+    if ((o.interpret || o.by_depth) && option_given(line, OPTION_MEMORY))
         return hadal_fail(s, "usage", "--memory bounds a compiled trainer",
-                          "the reference keeps all values: leave out --interpret or --memory");
+                          "the reference, which also computes --by-depth, keeps all values");
     if (!option_number(s, line, OPTION_THREADS, 0, 1, 256, &threads) ||
         apply_definitions(s, line, OPTION_DEFINE) ||
         read_sequence(s, line, &tokens, &targets, &n) || load_model(s, line, "model"))
         return 1;
     o.threads = (int)threads;
-    if (!o.interpret) {
+    if (!o.interpret && !o.by_depth) {
         if (build(s, line, w)) return 1;
         o.library = w->files.library;
     }

@@ -396,7 +396,7 @@ typedef struct hadal_gradient_options {
     /* 1: also "out_rms" and "out_grad_rms", float32 [sublayers]: the root mean square over tokens
      * and channels of the output of each sublayer, and of the gradient of the loss with respect to
      * it, in the order in which they run. */
-    int by_depth; /* with interpret alone */
+    int by_depth; /* the evaluator computes then, with a note if `interpret` is 0 */
     const char *library;
     int threads;           /* of the library; 0: all CPUs */
     const char *cpu_level; /* NULL: the best that runs here */
