@@ -126,6 +126,8 @@ typedef struct ledger_report {
 bool ledger_collect(const inspect_subject *s, ledger_report *out);
 void ledger_text(const ledger_report *r, hd_text *out);
 void ledger_json(const ledger_report *r, hd_text *out);
+/* An object: in d per token and sublayer, and in bytes per token. */
+void ledger_json_traffic(hd_text *out, const hir_ledger *l, hir_traffic t);
 
 /* Parts of the report, each from what the report holds already. */
 ledger_table ledger_count_table(const ledger_report *r);

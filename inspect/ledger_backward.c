@@ -183,14 +183,7 @@ void ledger_backward_text(const ledger_report *r, hd_text *out) {
 
 static void json_traffic(const ledger_report *r, hd_text *out, const char *key, hir_traffic t) {
     inspect_json_key(out, key);
-    hd_text_add(out, "{\"read\": ");
-    hd_text_double(out, hir_ledger_units(&r->graph, t.read));
-    hd_text_add(out, ", \"written\": ");
-    hd_text_double(out, hir_ledger_units(&r->graph, t.written));
-    hd_text_add(out, ", \"total\": ");
-    hd_text_double(out, hir_ledger_units(&r->graph, t.read + t.written));
-    hd_text_f(out, ", \"read_bytes\": %llu, \"written_bytes\": %llu}", (unsigned long long)t.read,
-              (unsigned long long)t.written);
+    ledger_json_traffic(out, &r->graph, t);
 }
 
 static void json_accesses(const hir_back_ledger *l, const hir_module *m, hd_text *out) {

@@ -14,13 +14,18 @@ static void print_double(hd_text *out, const char *key, double x) {
     hd_text_double(out, x);
 }
 
-static void print_traffic(hd_text *out, const hir_ledger *l, hir_traffic t) {
-    hd_text_add(out, "{");
+/* The members of an object. */
+static void print_units(hd_text *out, const hir_ledger *l, hir_traffic t) {
     print_double(out, "read", hir_ledger_units(l, t.read));
     hd_text_add(out, ", ");
     print_double(out, "written", hir_ledger_units(l, t.written));
     hd_text_add(out, ", ");
     print_double(out, "total", hir_ledger_units(l, t.read + t.written));
+}
+
+void ledger_json_traffic(hd_text *out, const hir_ledger *l, hir_traffic t) {
+    hd_text_add(out, "{");
+    print_units(out, l, t);
     hd_text_add(out, ", ");
     print_number(out, "read_bytes", t.read);
     hd_text_add(out, ", ");
@@ -62,17 +67,17 @@ static void print_ledger(hd_text *out, const char *key, const hir_ledger *l, con
     inspect_json_key(out, key);
     hd_text_add(out, "{\n   ");
     inspect_json_key(out, "total");
-    print_traffic(out, l, l->total);
+    ledger_json_traffic(out, l, l->total);
     hd_text_add(out, ",\n   ");
     inspect_json_key(out, "as_the_paper_counts");
-    print_traffic(out, l, l->paper);
+    ledger_json_traffic(out, l, l->paper);
     hd_text_add(out, ",\n   ");
     print_number(out, "weight_bytes_per_call", l->fixed_bytes);
     hd_text_add(out, ",\n   \"phases\": {");
     for (int p = 0; p < HIR_PHASE_COUNT; p++) {
         hd_text_add(out, p ? ",\n    " : "\n    ");
         inspect_json_key(out, hir_phase_name((hir_phase)p));
-        print_traffic(out, l, l->phase[p]);
+        ledger_json_traffic(out, l, l->phase[p]);
     }
     hd_text_add(out, "}");
     if (m) {
@@ -84,9 +89,9 @@ static void print_ledger(hd_text *out, const char *key, const hir_ledger *l, con
 
 static void print_products(hd_text *out, const ledger_report *r) {
     hd_text_add(out, ",\n  \"products_whole\": {\"rows\": ");
-    print_traffic(out, &r->graph, r->products.rows);
+    ledger_json_traffic(out, &r->graph, r->products.rows);
     hd_text_add(out, ", \"numbers\": ");
-    print_traffic(out, &r->graph, r->products.numbers);
+    ledger_json_traffic(out, &r->graph, r->products.numbers);
     hd_text_add(out, "}");
 }
 
@@ -132,12 +137,8 @@ static void print_sources(const ledger_report *r, hd_text *out) {
 static void print_table_traffic(const ledger_report *r, hd_text *out, const char *key,
                                 hir_traffic t) {
     inspect_json_key(out, key);
-    hd_text_add(out, "{\"read\": ");
-    hd_text_double(out, hir_ledger_units(&r->graph, t.read));
-    hd_text_add(out, ", \"written\": ");
-    hd_text_double(out, hir_ledger_units(&r->graph, t.written));
-    hd_text_add(out, ", \"total\": ");
-    hd_text_double(out, hir_ledger_units(&r->graph, t.read + t.written));
+    hd_text_add(out, "{");
+    print_units(out, &r->graph, t);
     hd_text_add(out, "}");
 }
 
@@ -237,7 +238,7 @@ void ledger_json(const ledger_report *r, hd_text *out) {
         inspect_json_key(out, "pass");
         inspect_json_string(out, r->steps.at[i].pass);
         hd_text_f(out, ", \"stage\": \"%s\", \"total\": ", hir_stage_name(r->steps.at[i].stage));
-        print_traffic(out, l, r->steps.at[i].total);
+        ledger_json_traffic(out, l, r->steps.at[i].total);
         hd_text_add(out, "}");
     }
     hd_text_add(out, "]\n}\n");

@@ -4,6 +4,7 @@
  * input, of a source, a source itself. */
 #include "passes/analysis/backward_ledger.h"
 
+#include "passes/analysis/kernel_reads.h"
 #include "passes/util.h"
 
 static const struct {
@@ -33,24 +34,15 @@ typedef enum purpose { /* of a read or a write: a bit for each */
                        FOR_WEIGHTS = 4, /* others */
 } purpose;
 
-typedef struct outer_read { /* a read of one value by one kernel */
-    hir_id value;
-    bool whole;
-    unsigned purposes;
-    uint64_t sliced; /* elements of distinct slices */
-    HD_VEC(const hir_op *) slices;
-} outer_read;
-
 typedef struct clerk {
     hir_back_ledger *l;
     const hir_backward *b;
     const hir_flow *flow;
     const hir_module *m;
     hd_arena *arena;
-    bool *carried;     /* by value: a mix that goes on past a sublayer */
-    bool streams;      /* there are such mixes */
-    uint32_t *read_at; /* by value: 1 + index into reads, of the kernel at hand */
-    HD_VEC(outer_read) reads;
+    bool *carried; /* by value: a mix that goes on past a sublayer */
+    bool streams;  /* there are such mixes */
+    hir_kernel_reads reads;
     uint32_t *stamp;     /* by value: 1 + the last kernel whose forward half reads it */
     bool *made_of_entry; /* by value of a body: an entry that its kernel does not store, or as wide
                           * and made of one */
@@ -198,45 +190,11 @@ static void charge_ops(clerk *c) {
 
 /* ---- kernels --------------------------------------------------------------------------------- */
 
-/* The value from outside of the kernel that an operand is, looking through reshapes in the body;
- * HIR_NONE: the operand is computed in the body. */
-static hir_id outer_value(const clerk *c, hir_id kernel, hir_id v) {
-    for (;;) {
-        const hir_id op = hir_value_at(c->m, v)->op;
-        if (op == HIR_NONE || hir_op_at(c->m, op)->parent != kernel) return v;
-        const hir_op *o = hir_op_at(c->m, op);
-        if (o->code != HIR_RESHAPE_OP || o->args[0].kind != HIR_REF_VALUE) return HIR_NONE;
-        v = o->args[0].index;
-    }
-}
-
-static outer_read *read_of(clerk *c, hir_id v) {
-    if (!c->read_at[v]) {
-        const outer_read new = {.value = v};
-        hd_push(c->arena, &c->reads, new);
-        c->read_at[v] = (uint32_t)c->reads.n;
-    }
-    return &c->reads.at[c->read_at[v] - 1];
-}
-
-static void note_slice(clerk *c, outer_read *r, const hir_op *o) {
-    for (size_t i = 0; i < r->slices.n; i++)
-        if (hir_same_slice(r->slices.at[i], o)) return;
-    hd_push(c->arena, &r->slices, o);
-    add(&r->sliced, row_elements(c, o->results[0]));
-}
-
 static void note_reads(clerk *c, hir_id kernel, const hir_op *o) {
     for (uint32_t i = 0; i < o->n_args; i++) {
         if (o->args[i].kind != HIR_REF_VALUE || !is_mine(c, o->args[i].index)) continue;
-        const hir_id outer = outer_value(c, kernel, o->args[i].index);
-        if (outer == HIR_NONE) continue;
-        outer_read *r = read_of(c, outer);
-        r->purposes |= purpose_of(c, o);
-        if (o->code == HIR_SLICE_OP)
-            note_slice(c, r, o);
-        else
-            r->whole = true;
+        const hir_id outer = hir_outer_value(c->m, kernel, o->args[i].index);
+        if (outer != HIR_NONE) hir_note_read(&c->reads, outer, o, purpose_of(c, o));
     }
 }
 
@@ -249,7 +207,7 @@ static bool mark_forward_reads(clerk *c, hir_id kernel) {
         any = true;
         for (uint32_t i = 0; i < o->n_args; i++) {
             if (o->args[i].kind != HIR_REF_VALUE) continue;
-            const hir_id outer = outer_value(c, kernel, o->args[i].index);
+            const hir_id outer = hir_outer_value(c->m, kernel, o->args[i].index);
             if (outer != HIR_NONE) c->stamp[outer] = kernel + 1;
         }
     }
@@ -325,23 +283,21 @@ static void charge_writes(clerk *c, hir_id kernel, uint32_t home) {
 static void charge_kernel(clerk *c, hir_id kernel) {
     const hir_op *k = hir_op_at(c->m, kernel);
     mark_forward_reads(c, kernel);
-    c->reads.n = 0;
+    hir_forget_reads(&c->reads);
     uint32_t home = 0;
     HIR_EACH(c->m, op, k->body_first) {
         const hir_op *o = hir_op_at(c->m, op);
         if (hir_backward_has(c->b, o)) note_reads(c, kernel, o);
         if (o->n_results == 1) home = with_home(c, home, o->results[0]);
     }
-    for (size_t i = 0; i < c->reads.n; i++)
-        home = with_home(c, home, c->reads.at[i].value);
-    for (size_t i = 0; i < c->reads.n; i++) {
-        const outer_read *r = &c->reads.at[i];
-        const uint64_t all = row_elements(c, r->value);
-        c->read_at[r->value] = 0;
+    for (size_t i = 0; i < c->reads.list.n; i++)
+        home = with_home(c, home, c->reads.list.at[i].value);
+    for (size_t i = 0; i < c->reads.list.n; i++) {
+        const hir_kernel_read *r = &c->reads.list.at[i];
         if (c->stamp[r->value] == kernel + 1) continue;
         hir_back_access a = {.op = kernel, .value = r->value};
-        a.phase = phase_of(c, r->value, r->purposes, home);
-        a.bytes = row_bytes(c, r->value, r->whole || r->sliced > all ? all : r->sliced);
+        a.phase = phase_of(c, r->value, r->bits, home);
+        a.bytes = row_bytes(c, r->value, hir_elements_read(&c->reads, r));
         enter(c, a);
     }
     charge_writes(c, kernel, home);
@@ -371,7 +327,7 @@ static void keep_for(clerk *c, hir_id kernel) {
         const hir_op *o = hir_op_at(c->m, op);
         for (uint32_t i = 0; i < o->n_args; i++) {
             if (o->args[i].kind != HIR_REF_VALUE) continue;
-            const hir_id outer = outer_value(c, kernel, o->args[i].index);
+            const hir_id outer = hir_outer_value(c->m, kernel, o->args[i].index);
             const hir_id made = outer == HIR_NONE ? HIR_NONE : hir_value_at(c->m, outer)->op;
             if (made != HIR_NONE && made != kernel && c->goes_forward[made]) keep(c, outer);
         }
@@ -398,7 +354,7 @@ void hir_back_ledger_find(const hir_module *m, const hir_ledger *l, hd_arena *a,
                .m = m,
                .arena = a,
                .carried = hir_flow_find_carried(&l->flow, a),
-               .read_at = hd_new_array(a, uint32_t, m->values.n + 1),
+               .reads = hir_kernel_reads_new(m, a),
                .stamp = hd_new_array(a, uint32_t, m->values.n + 1),
                .made_of_entry = hd_new_array(a, bool, m->values.n + 1),
                .goes_forward = hd_new_array(a, bool, m->ops.n + 1),

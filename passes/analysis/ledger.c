@@ -10,6 +10,7 @@
  */
 #include "passes/analysis/ledger.h"
 
+#include "passes/analysis/kernel_reads.h"
 #include "passes/util.h"
 
 static const struct {
@@ -43,21 +44,12 @@ enum reach { /* kinds of results that a value of a body flows into */
              INTO_STREAM = 64, /* a mix that goes on past a sublayer */
 };
 
-typedef struct outer_read { /* a read of one value by one kernel */
-    hir_id value;
-    unsigned reach;
-    bool whole;
-    uint64_t sliced; /* elements of distinct slices */
-    HD_VEC(const hir_op *) slices;
-} outer_read;
-
 typedef struct clerk {
     hir_ledger *l;
     const hir_module *m;
     hd_arena *arena;
-    uint8_t *reach;    /* by value of a body */
-    uint32_t *read_at; /* by value: 1 + index into reads, valid for the kernel being read */
-    HD_VEC(outer_read) reads;
+    uint8_t *reach; /* by value of a body */
+    hir_kernel_reads reads;
     bool *goes_on;     /* by value, of origins: a mix that several sublayers read */
     uint32_t *blocks;  /* by sublayer: the block of the first input that it or a later one has */
     bool two_phases;   /* some mix is made in two phases */
@@ -148,19 +140,19 @@ static hir_phase phase_of_write(const clerk *c, hir_id v) {
 }
 
 /* `merges`: the kernel also reads a partial mix. */
-static hir_phase phase_of_read(const clerk *c, const outer_read *r, bool merges) {
+static hir_phase phase_of_read(const clerk *c, const hir_kernel_read *r, bool merges) {
     hir_flow_kind kind = kind_of(c, r->value);
     const hir_phase mixed = merges ? HIR_PHASE_PHASE_2 : HIR_PHASE_MIX;
-    const bool numbers = kind == HIR_FLOW_NUMBERS && !(r->reach & (INTO_INPUT | INTO_NORM));
-    if (r->reach == INTO_OUTPUT) return HIR_PHASE_OUTPUT;
+    const bool numbers = kind == HIR_FLOW_NUMBERS && !(r->bits & (INTO_INPUT | INTO_NORM));
+    if (r->bits == INTO_OUTPUT) return HIR_PHASE_OUTPUT;
     if (numbers && !c->two_phases) return HIR_PHASE_COEFFICIENTS;
     if (kind == HIR_FLOW_MIX)
         return is_partial(c, r->value) ? HIR_PHASE_PHASE_2 : HIR_PHASE_STREAMS;
-    if (r->reach & INTO_SUM) return HIR_PHASE_ACCUMULATE;
-    if (r->reach & INTO_STREAM) return HIR_PHASE_STREAMS;
-    if (r->reach & INTO_PARTIAL) return HIR_PHASE_PHASE_1;
-    if (r->reach & INTO_INPUT) return mixed;
-    if (r->reach & INTO_NORM) return HIR_PHASE_NORM;
+    if (r->bits & INTO_SUM) return HIR_PHASE_ACCUMULATE;
+    if (r->bits & INTO_STREAM) return HIR_PHASE_STREAMS;
+    if (r->bits & INTO_PARTIAL) return HIR_PHASE_PHASE_1;
+    if (r->bits & INTO_INPUT) return mixed;
+    if (r->bits & INTO_NORM) return HIR_PHASE_NORM;
     /* only statistics are computed from the value */
     return c->two_phases ? HIR_PHASE_PHASE_1 : HIR_PHASE_COEFFICIENTS;
 }
@@ -311,33 +303,6 @@ static void charge_ops(clerk *c) {
 
 /* ---- kernels --------------------------------------------------------------------------------- */
 
-/* The value from outside of the kernel that an operand is, looking through reshapes in the body;
- * HIR_NONE: the operand is computed in the body. */
-static hir_id outer_value(const clerk *c, hir_id kernel, hir_id v) {
-    for (;;) {
-        hir_id op = hir_value_at(c->m, v)->op;
-        if (op == HIR_NONE || hir_op_at(c->m, op)->parent != kernel) return v;
-        const hir_op *o = hir_op_at(c->m, op);
-        if (o->code != HIR_RESHAPE_OP || o->args[0].kind != HIR_REF_VALUE) return HIR_NONE;
-        v = o->args[0].index;
-    }
-}
-
-static void note_slice(clerk *c, outer_read *r, const hir_op *o) {
-    for (size_t i = 0; i < r->slices.n; i++)
-        if (hir_same_slice(r->slices.at[i], o)) return;
-    hd_push(c->arena, &r->slices, o);
-    add(&r->sliced, row_elements(c, o->results[0]));
-}
-
-static outer_read *read_of(clerk *c, hir_id v) {
-    if (!c->read_at[v]) {
-        hd_push(c->arena, &c->reads, (outer_read){.value = v});
-        c->read_at[v] = (uint32_t)c->reads.n;
-    }
-    return &c->reads.at[c->read_at[v] - 1];
-}
-
 /* Propagates the reach of an op's result to its operands. */
 static void spread(clerk *c, hir_id kernel, const hir_op *o) {
     hir_id y = o->results[0];
@@ -354,14 +319,9 @@ static void spread(clerk *c, hir_id kernel, const hir_op *o) {
         hir_id v = o->args[i].index;
         if (kind_of(c, v) == HIR_FLOW_NONE) continue;
         c->reach[v] |= (uint8_t)reach;
-        hir_id outer = view ? HIR_NONE : outer_value(c, kernel, v);
+        hir_id outer = view ? HIR_NONE : hir_outer_value(c->m, kernel, v);
         if (outer == HIR_NONE) continue;
-        outer_read *r = read_of(c, outer);
-        r->reach |= reach;
-        if (o->code == HIR_SLICE_OP)
-            note_slice(c, r, o);
-        else
-            r->whole = true;
+        hir_note_read(&c->reads, outer, o, reach);
     }
     if (!view) note_weights(c, o);
 }
@@ -375,11 +335,8 @@ static void spread_yield(clerk *c, hir_id kernel, const hir_op *k, const hir_op 
         if (kind_of(c, k->results[i]) == HIR_FLOW_NONE) continue;
         unsigned reach = reach_of_result(c, k->results[i]);
         c->reach[v] |= (uint8_t)reach;
-        hir_id outer = outer_value(c, kernel, v);
-        if (outer == HIR_NONE) continue;
-        outer_read *r = read_of(c, outer);
-        r->reach |= reach;
-        r->whole = true;
+        hir_id outer = hir_outer_value(c->m, kernel, v);
+        if (outer != HIR_NONE) hir_note_read(&c->reads, outer, NULL, reach);
     }
 }
 
@@ -452,18 +409,16 @@ static void charge_writes(clerk *c, hir_access a) {
 
 static void charge_reads(clerk *c, hir_access a) {
     bool merges = false;
-    for (size_t i = 0; i < c->reads.n; i++)
-        merges |= is_partial(c, c->reads.at[i].value);
-    for (size_t i = c->reads.n; i-- > 0;) { /* collected in reverse order */
-        const outer_read *r = &c->reads.at[i];
-        uint64_t all = row_elements(c, r->value);
+    for (size_t i = 0; i < c->reads.list.n; i++)
+        merges |= is_partial(c, c->reads.list.at[i].value);
+    for (size_t i = c->reads.list.n; i-- > 0;) { /* collected in reverse order */
+        const hir_kernel_read *r = &c->reads.list.at[i];
         a.value = r->value;
         a.phase = phase_of_read(c, r, merges);
-        a.bytes = row_bytes(c, r->value, r->whole || r->sliced > all ? all : r->sliced);
+        a.bytes = row_bytes(c, r->value, hir_elements_read(&c->reads, r));
         enter(c, a);
-        c->read_at[r->value] = 0;
     }
-    c->reads.n = 0;
+    hir_forget_reads(&c->reads);
 }
 
 /* The sublayer whose input (the first, if several) or output a kernel computes; 0: unknown. */
@@ -551,7 +506,7 @@ static void find(const hir_module *m, hd_arena *a, bool brief, hir_ledger *out) 
         .m = m,
         .arena = a,
         .reach = hd_new_array(a, uint8_t, m->values.n),
-        .read_at = hd_new_array(a, uint32_t, m->values.n),
+        .reads = hir_kernel_reads_new(m, a),
         .weight_seen = hd_new_array(a, bool, m->weights.n + 1),
         .output_number = hd_new_array(a, uint32_t, m->values.n),
         .made_of_output = hd_new_array(a, bool, m->values.n),
