@@ -97,6 +97,18 @@ void hrt_clear_states(const hrt_model *m, const hrt_memory *memory); /* clears t
 /* ---- saved.c ---- */
 /* FNV-1a: byte after byte, xor and times the prime 2^40 + 2^8 + 0xb3. */
 uint64_t hrt_checksum(const void *at, size_t n);
+/* What the headers of saved sessions and trainers begin with. */
+typedef struct hrt_saved_origin {
+    char magic[8];
+    uint32_t version, reserved;
+    uint8_t digest[16], build[16];
+} hrt_saved_origin;
+/* Fills the beginning of a header, which has zeros. */
+void hrt_set_origin(const hrt_model *m, const char *magic, void *header);
+/* Rejects what is no saved `what` ("session", "trainer"), has a damaged header (not whole), or is of
+ * another model, "or one with another `part`", or of another build of it. */
+int hrt_check_origin(hrt_session *s, const void *header, const char *magic, bool whole,
+                     const char *what, const char *part);
 
 /* ---- ranks.c, collective.c: divided models ---- */
 /* What a session of a divided model knows of the other ranks. */

@@ -7,6 +7,7 @@
 #include "runtime/internal.h"
 
 _Static_assert(sizeof(hrt_saved_header) <= HRT_SAVED_DATA, "the header has its place");
+_Static_assert(offsetof(hrt_saved_header, content) == sizeof(hrt_saved_origin), "it begins so");
 
 uint64_t hrt_checksum(const void *at, size_t n) {
     const unsigned char *bytes = at;
@@ -14,6 +15,32 @@ uint64_t hrt_checksum(const void *at, size_t n) {
     for (size_t i = 0; i < n; i++)
         sum = (sum ^ bytes[i]) * UINT64_C(0x100000001b3);
     return sum;
+}
+
+void hrt_set_origin(const hrt_model *m, const char *magic, void *header) {
+    hrt_saved_origin o = {.version = HRT_VERSION};
+    memcpy(o.magic, magic, sizeof o.magic);
+    memcpy(o.digest, m->digest, sizeof o.digest);
+    memcpy(o.build, m->build, sizeof o.build);
+    memcpy(header, &o, sizeof o);
+}
+
+int hrt_check_origin(hrt_session *s, const void *header, const char *magic, bool whole,
+                     const char *what, const char *part) {
+    hrt_saved_origin o;
+    memcpy(&o, header, sizeof o);
+    if (memcmp(o.magic, magic, sizeof o.magic) != 0)
+        return hrt_fail(s, HRT_SAVED, "the bytes are no saved %s", what);
+    if (o.version != HRT_VERSION)
+        return hrt_fail(s, HRT_BUILD, "saved by version %" PRIu32 " of the runtime; this is %u",
+                        o.version, HRT_VERSION);
+    if (!whole || o.reserved != 0)
+        return hrt_fail(s, HRT_SAVED, "the header of the saved %s is damaged", what);
+    if (memcmp(o.digest, s->model->digest, sizeof o.digest) != 0)
+        return hrt_fail(s, HRT_BUILD, "saved by another model, or one with %s", part);
+    if (memcmp(o.build, s->model->build, sizeof o.build) != 0)
+        return hrt_fail(s, HRT_BUILD, "saved by another build of the model");
+    return HRT_OK;
 }
 
 static uint64_t checksum(const hrt_saved_header *h) {
@@ -32,10 +59,7 @@ static hrt_saved_header header_of(const hrt_session *s, int64_t length) {
     const hrt_model *m = s->model;
     hrt_saved_header h;
     memset(&h, 0, sizeof h);
-    memcpy(h.magic, HRT_SAVED_MAGIC, sizeof h.magic);
-    h.version = HRT_VERSION;
-    memcpy(h.digest, m->digest, sizeof h.digest);
-    memcpy(h.build, m->build, sizeof h.build);
+    hrt_set_origin(m, HRT_SAVED_MAGIC, &h);
     if (s->weights) {
         const void *file = s->weights - HRT_WEIGHTS_DATA; /* weights.c: the data follows it */
         hrt_weights_header weights;
@@ -88,17 +112,9 @@ int hrt_session_save(hrt_session *s, void *memory, size_t size) {
 
 /* Rejects bytes that are no saved session, then sessions of another model, build or weights. */
 static int check_origin(hrt_session *s, const hrt_saved_header *h) {
-    if (memcmp(h->magic, HRT_SAVED_MAGIC, sizeof h->magic) != 0)
-        return hrt_fail(s, HRT_SAVED, "the bytes are no saved session");
-    if (h->version != HRT_VERSION)
-        return hrt_fail(s, HRT_BUILD, "saved by version %" PRIu32 " of the runtime; this is %u",
-                        h->version, HRT_VERSION);
-    if (h->check != checksum(h) || h->reserved != 0)
-        return hrt_fail(s, HRT_SAVED, "the header of the saved session is damaged");
-    if (memcmp(h->digest, s->model->digest, sizeof h->digest) != 0)
-        return hrt_fail(s, HRT_BUILD, "saved by another model, or one with another weights layout");
-    if (memcmp(h->build, s->model->build, sizeof h->build) != 0)
-        return hrt_fail(s, HRT_BUILD, "saved by another build of the model");
+    const int code = hrt_check_origin(s, h, HRT_SAVED_MAGIC, h->check == checksum(h), "session",
+                                      "another weights layout");
+    if (code != HRT_OK) return code;
     const hrt_saved_header own = header_of(s, 0);
     if (memcmp(h->content, own.content, sizeof h->content) != 0)
         return hrt_fail(s, HRT_BUILD, "saved with other weights");

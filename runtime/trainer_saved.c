@@ -7,6 +7,7 @@
 #include "runtime/trainer.h"
 
 _Static_assert(sizeof(hrt_trained_header) <= HRT_SAVED_DATA, "the header has its place");
+_Static_assert(offsetof(hrt_trained_header, steps) == sizeof(hrt_saved_origin), "it begins so");
 
 static uint64_t checksum(const hrt_trained_header *h) {
     return hrt_checksum(h, offsetof(hrt_trained_header, check));
@@ -20,10 +21,7 @@ static hrt_trained_header header_of(const hrt_trainer *t) {
     const hrt_model *m = t->session.model;
     hrt_trained_header h;
     memset(&h, 0, sizeof h);
-    memcpy(h.magic, HRT_TRAINED_MAGIC, sizeof h.magic);
-    h.version = HRT_VERSION;
-    memcpy(h.digest, m->digest, sizeof h.digest);
-    memcpy(h.build, m->build, sizeof h.build);
+    hrt_set_origin(m, HRT_TRAINED_MAGIC, &h);
     h.steps = t->steps;
     h.bytes = saved_bytes(m);
     h.check = checksum(&h);
@@ -58,17 +56,10 @@ int hrt_trainer_save(hrt_trainer *t, void *memory, size_t size) {
 }
 
 static int check_origin(hrt_session *s, const hrt_trained_header *h) {
-    if (memcmp(h->magic, HRT_TRAINED_MAGIC, sizeof h->magic) != 0)
-        return hrt_fail(s, HRT_SAVED, "the bytes are no saved trainer");
-    if (h->version != HRT_VERSION)
-        return hrt_fail(s, HRT_BUILD, "saved by version %" PRIu32 " of the runtime; this is %u",
-                        h->version, HRT_VERSION);
-    if (h->check != checksum(h) || h->reserved != 0 || h->steps < 0)
-        return hrt_fail(s, HRT_SAVED, "the header of the saved trainer is damaged");
-    if (memcmp(h->digest, s->model->digest, sizeof h->digest) != 0)
-        return hrt_fail(s, HRT_BUILD, "saved by another model, or one with other parameters");
-    if (memcmp(h->build, s->model->build, sizeof h->build) != 0)
-        return hrt_fail(s, HRT_BUILD, "saved by another build of the model");
+    const bool whole = h->check == checksum(h) && h->steps >= 0;
+    const int code =
+        hrt_check_origin(s, h, HRT_TRAINED_MAGIC, whole, "trainer", "other parameters");
+    if (code != HRT_OK) return code;
     if (h->bytes == saved_bytes(s->model)) return HRT_OK;
     return hrt_fail(s, HRT_SAVED, "the header of the saved trainer is damaged");
 }
