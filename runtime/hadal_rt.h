@@ -28,6 +28,11 @@
 #define HRT_LIST_ROWS   32  /* rows of a list in a range are a multiple of it, at most HRT_KEYS, */
 #define HRT_LIST_RANGES 8   /* and as few as make no more ranges than so many, if that can be */
 
+/* Rounded up to HRT_ALIGN; bytes are at most 2^64 - HRT_ALIGN. */
+static inline uint64_t hrt_aligned(uint64_t bytes) {
+    return (bytes + HRT_ALIGN - 1) / HRT_ALIGN * HRT_ALIGN;
+}
+
 enum hrt_result {
 #define R(id, value, text) HRT_##id = value,
 #include "runtime/errors.def"

@@ -30,8 +30,7 @@ static size_t args_bytes(const hrt_model *m) {
     uint32_t most = 0;
     for (uint32_t i = 0; i < m->n_steps; i++)
         if (m->steps[i].n_operands > most) most = m->steps[i].n_operands;
-    size_t bytes = (size_t)most * sizeof(void *);
-    return (bytes + HRT_ALIGN - 1) / HRT_ALIGN * HRT_ALIGN;
+    return (size_t)hrt_aligned((uint64_t)most * sizeof(void *));
 }
 
 /* Bytes that threads pass to each other within a kernel, for the kernel that needs most: for each
@@ -100,12 +99,8 @@ bool hrt_lay_out(const hrt_model *m, int64_t cap, size_t head, size_t threads, b
     return true;
 }
 
-static size_t aligned(uint64_t bytes) {
-    return (size_t)((bytes + HRT_ALIGN - 1) / HRT_ALIGN * HRT_ALIGN);
-}
-
 size_t hrt_sink_bytes(const hrt_tensor_info *output, int64_t chunk) {
-    return aligned(chunk_rows(output, chunk) * output->row_bytes);
+    return (size_t)hrt_aligned(chunk_rows(output, chunk) * output->row_bytes);
 }
 
 void hrt_carve(const hrt_model *m, int64_t cap, const hrt_layout *l, void *memory, bool sinks,
@@ -133,7 +128,7 @@ void hrt_carve(const hrt_model *m, int64_t cap, const hrt_layout *l, void *memor
     memset(out->shared, 0, (size_t)m->counter_bytes);
     for (uint32_t i = 0; i < m->n_states; i++) {
         out->states[i] = at;
-        at += aligned(hrt_state_rows(&m->states[i], cap) * m->states[i].row_bytes);
+        at += (size_t)hrt_aligned(hrt_state_rows(&m->states[i], cap) * m->states[i].row_bytes);
     }
     if (!sinks) return;
     out->sinks = out->states + m->n_states;

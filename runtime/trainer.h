@@ -24,7 +24,7 @@ void hrt_clear_gradients(hrt_trainer *t);
 
 /* The moments of a parameter. */
 static inline float *hrt_moment(const hrt_trainer *t, const hrt_parameter *p, uint32_t which) {
-    const uint64_t each = (p->elements * sizeof(float) + HRT_ALIGN - 1) / HRT_ALIGN * HRT_ALIGN;
+    const uint64_t each = hrt_aligned(p->elements * sizeof(float));
     void *at = t->moments + p->moments + which * each;
     return at;
 }

@@ -214,7 +214,7 @@ LLVMValueRef hcg_frame_dynamic(hcg_emit *e) {
 }
 
 LLVMValueRef hcg_scratch(hcg_emit *e, uint64_t bytes) {
-    uint64_t at = (e->scratch + HRT_ALIGN - 1) / HRT_ALIGN * HRT_ALIGN;
+    const uint64_t at = hrt_aligned(e->scratch);
     e->scratch = at + bytes;
     LLVMValueRef base = e->scratch_base;
     if (!base) base = load_at_entry(e, e->ptr, e->frame, offsetof(hrt_frame, scratch), "scratch");

@@ -11,10 +11,6 @@
 #include "ir/eval/eval.h"
 #include "support/known.h"
 
-static uint64_t aligned(uint64_t bytes) {
-    return (bytes + HRT_ALIGN - 1) / HRT_ALIGN * HRT_ALIGN;
-}
-
 static bool too_large(lowering *l, const hir_weight *w) {
     hd_err(l->d, HD_E_LIMIT, w->loc, "the parameters up to @%s take more than 2^63 bytes", w->name);
     return false;
@@ -25,7 +21,7 @@ static bool take(lowering *l, const hir_weight *w, uint64_t bytes, uint64_t *at)
     uint64_t end;
     *at = l->p->weights_bytes;
     if (hd_add_overflow(*at, bytes, &end) || end > INT64_MAX - HRT_ALIGN) return too_large(l, w);
-    l->p->weights_bytes = aligned(end);
+    l->p->weights_bytes = hrt_aligned(end);
     return true;
 }
 

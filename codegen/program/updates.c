@@ -118,7 +118,7 @@ static uint64_t moment_bytes(const hrt_parameter *p) {
 #undef U
     };
     const uint64_t bytes = p->elements * sizeof(float); /* of all parameters: below 2^63 */
-    return moments[p->update] * ((bytes + HRT_ALIGN - 1) / HRT_ALIGN * HRT_ALIGN);
+    return moments[p->update] * hrt_aligned(bytes);
 }
 
 /* The workspace of runtime/muon.c: x, and x turned or the next x, each [rows][columns]; a and a^2, each
@@ -127,7 +127,7 @@ static uint64_t moment_bytes(const hrt_parameter *p) {
 static uint64_t muon_bytes(const hrt_parameter *p) {
     const uint64_t rows = p->rows < p->columns ? p->rows : p->columns;
     const uint64_t bytes = 2 * (p->rows * p->columns + rows * rows) * sizeof(float);
-    return p->update == HRT_UPDATE_MUON ? (bytes + HRT_ALIGN - 1) / HRT_ALIGN * HRT_ALIGN : 0;
+    return p->update == HRT_UPDATE_MUON ? hrt_aligned(bytes) : 0;
 }
 
 /* What Muon needs, if there is a matrix for it. The kernel of its products comes after those of the

@@ -121,7 +121,7 @@ static bool place_weight(lowering *l, uint32_t weight) {
         end > INT64_MAX - HRT_WEIGHTS_DATA - HRT_ALIGN)
         return hd_err(l->d, HD_E_LIMIT, w->loc, "the weights up to @%s take more than 2^63 bytes",
                       w->name) == NULL;
-    p->weights_bytes = (end + HRT_ALIGN - 1) / HRT_ALIGN * HRT_ALIGN;
+    p->weights_bytes = hrt_aligned(end);
     return true;
 }
 
