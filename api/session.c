@@ -158,10 +158,7 @@ static bool is_letter_or_digit(char c) {
 /* The module's name, made from the path: its last component, without .hadal, as a C identifier.
  * "models/llama-1.5b.hadal" gives llama_1_5b. */
 static const char *name_from_path(hadal_session *s, const char *path) {
-    size_t n = strlen(path);
-    while (n > 1 && path[n - 1] == '/')
-        n--;
-    char *name = hd_strdup(s->arena, hd_path_base(hd_strndup(s->arena, path, n)));
+    char *name = hd_strdup(s->arena, hd_path_base(hd_path_trim(s->arena, path)));
     if (hd_ends_with(name, ".hadal")) name[strlen(name) - strlen(".hadal")] = 0;
     for (char *c = name; *c; c++)
         if (!is_letter_or_digit(*c)) *c = '_';

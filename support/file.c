@@ -84,6 +84,13 @@ const char *hd_path_base(const char *path) {
     return slash ? slash + 1 : path;
 }
 
+char *hd_path_trim(hd_arena *a, const char *path) {
+    size_t n = strlen(path);
+    while (n > 1 && path[n - 1] == '/')
+        n--;
+    return hd_strndup(a, path, n);
+}
+
 char *hd_path_dir(hd_arena *a, const char *path) {
     const char *slash = strrchr(path, '/');
     if (!slash) return hd_strdup(a, ".");
@@ -411,12 +418,16 @@ bool hd_output_rewrite(hd_output *o, uint64_t offset, const void *data, size_t n
     return true;
 }
 
+int hd_sync(int fd) {
+    return fsync(fd) == 0 || errno == EINVAL || errno == ENOTSUP ? 0 : errno;
+}
+
 /* Syncs the temporary to disk. Another program (the linker) may have put a new file under its name,
  * so the name is opened again: the file that is synced is then the one that will be renamed. */
 static int sync_temporary(const hd_output *o) {
     int fd = open(o->temporary, O_RDONLY | O_CLOEXEC);
     if (fd < 0) return errno;
-    int error = fsync(fd) == 0 || errno == EINVAL || errno == ENOTSUP ? 0 : errno;
+    const int error = hd_sync(fd);
     close(fd);
     return error;
 }

@@ -51,10 +51,13 @@ bool hd_is_directory(const char *path); /* or a link to one */
 const char *hd_pointer_hint(const void *file, size_t n);
 bool hd_exists(const char *path);                /* false for a link to nothing */
 bool hd_same_file(const char *x, const char *y); /* both exist and are one file; false for NULL */
+/* Waits until the file is on the disk; 0 also where the file system cannot tell. An errno if not. */
+int hd_sync(int fd);
 /* For "a/b.c": hd_path_base is the part after the last slash, a pointer into `path`; hd_path_dir is
  * the part before it ("." without a slash), allocated in `a`. */
 const char *hd_path_base(const char *path);
 char *hd_path_dir(hd_arena *a, const char *path);
 char *hd_path_join(hd_arena *a, const char *dir, const char *name);
+char *hd_path_trim(hd_arena *a, const char *path); /* without slashes at the end; "/" stays */
 
 #endif

@@ -178,9 +178,9 @@ static bool write_files(const train_checkpoints *c, hd_arena *a, hd_diags *d, co
 
 static int sync_folder(const char *path) {
     const int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    const bool ok = fd >= 0 && (fsync(fd) == 0 || errno == EINVAL || errno == ENOTSUP);
-    const int error = ok ? 0 : errno;
-    if (fd >= 0) close(fd);
+    if (fd < 0) return errno;
+    const int error = hd_sync(fd);
+    close(fd);
     return error;
 }
 

@@ -24,8 +24,12 @@ bool train_io_error(hadal_session *s, const char *doing, const char *path, int e
 
 /* ---- checkpoints ----------------------------------------------------------------------------- */
 
+static const char *checkpoint_named(hd_arena *a, int64_t step) {
+    return hd_printf(a, "%s%lld", checkpoint_name, (long long)step);
+}
+
 const char *train_checkpoint_path(hd_arena *a, const train_folder *f, int64_t step) {
-    return hd_path_join(a, f->path, hd_printf(a, "%s%lld", checkpoint_name, (long long)step));
+    return hd_path_join(a, f->path, checkpoint_named(a, step));
 }
 
 /* The step of a name; 0: it is no name of a checkpoint. */
@@ -57,42 +61,40 @@ int64_t train_last_checkpoint(const train_folder *f) {
 }
 
 /* A checkpoint loses its name before its files go, so that what has the name is always whole. */
-static void remove_checkpoint(const train_folder *f, const char *name) {
+static void remove_checkpoint(const train_folder *f, int64_t step) {
     hd_arena *a = hd_arena_new();
     jmp_buf here;
     hd_scratch scratch;
     if (!a) return;
     (void)hd_arena_guard(a, &here);
     if (!setjmp(here) && hd_scratch_make(a, f->path, &scratch)) {
-        char gone[64];
-        snprintf(gone, sizeof gone, "%s/gone", hd_path_base(scratch.path));
-        (void)renameat(f->fd, name, f->fd, gone);
+        const char *gone = hd_path_join(a, hd_path_base(scratch.path), "gone");
+        (void)renameat(f->fd, checkpoint_named(a, step), f->fd, gone);
         hd_scratch_remove(&scratch);
     }
     hd_arena_free(a);
 }
 
-/* The oldest checkpoint, and how many there are. */
-static size_t find_oldest(const train_folder *f, char *name, size_t size) {
+/* The step of the oldest checkpoint, and how many there are. */
+static size_t find_oldest(const train_folder *f, int64_t *oldest) {
     size_t n = 0;
-    int64_t oldest = INT64_MAX;
+    *oldest = INT64_MAX;
     DIR *dir = list(f);
     for (const struct dirent *e = dir ? readdir(dir) : NULL; e; e = readdir(dir)) {
         const int64_t step = step_of(e->d_name);
         if (step <= 0) continue;
         n++;
-        if (step < oldest) oldest = step;
+        if (step < *oldest) *oldest = step;
     }
     if (dir) closedir(dir);
-    if (n) snprintf(name, size, "%s%lld", checkpoint_name, (long long)oldest);
     return n;
 }
 
 void train_remove_old(const train_folder *f, int64_t keep) {
-    char name[64];
-    for (size_t n = find_oldest(f, name, sizeof name), left; keep && n > (size_t)keep; n = left) {
-        remove_checkpoint(f, name);
-        left = find_oldest(f, name, sizeof name);
+    int64_t oldest;
+    for (size_t n = find_oldest(f, &oldest), left; keep && n > (size_t)keep; n = left) {
+        remove_checkpoint(f, oldest);
+        left = find_oldest(f, &oldest);
         if (left >= n) return; /* it cannot be removed */
     }
 }
@@ -155,10 +157,7 @@ static bool open_folder(train_folder *f) {
 }
 
 bool train_folder_open(train_folder *f, hadal_session *s, const char *path) {
-    size_t n = strlen(path);
-    while (n > 1 && path[n - 1] == '/')
-        n--;
-    path = hd_strndup(s->arena, path, n);
+    path = hd_path_trim(s->arena, path);
     *f = (train_folder){.s = s,
                         .path = path,
                         .record = hd_path_join(s->arena, path, record_name),

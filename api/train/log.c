@@ -94,7 +94,8 @@ bool train_log_evaluation(train_log *l, int64_t step, double loss) {
 }
 
 bool train_log_sync(train_log *l) {
-    return fsync(l->fd) == 0 || errno == EINVAL || errno == ENOTSUP || fail(l, "write");
+    const int error = hd_sync(l->fd);
+    return error == 0 || train_io_error(l->s, "write", l->path, error);
 }
 
 void train_log_close(train_log *l) {

@@ -12,17 +12,11 @@ typedef struct shuffle {
     uint64_t keys[ROUNDS];
 } shuffle;
 
-static uint64_t mix(uint64_t x) {
-    x = (x ^ (x >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-    x = (x ^ (x >> 27)) * UINT64_C(0x94d049bb133111eb);
-    return x ^ (x >> 31);
-}
-
 static uint64_t permuted(const shuffle *f, uint64_t x) {
     const uint64_t mask = (UINT64_C(1) << f->bits) - 1;
     uint64_t left = x >> f->bits, right = x & mask;
     for (int i = 0; i < ROUNDS; i++) {
-        const uint64_t next = left ^ (mix(right ^ f->keys[i]) & mask);
+        const uint64_t next = left ^ (hir_random_mix(right ^ f->keys[i]) & mask);
         left = right, right = next;
     }
     return left << f->bits | right;

@@ -6,12 +6,15 @@
 #include "ir/eval/eval.h"
 #include "support/tensorfile.h"
 
-/* splitmix64: spreads any 64 bits over all bits; used to seed. */
+uint64_t hir_random_mix(uint64_t x) {
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+    return x ^ (x >> 31);
+}
+
+/* splitmix64, used to seed. */
 static uint64_t splitmix(uint64_t *state) {
-    uint64_t z = *state += 0x9e3779b97f4a7c15u;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return z ^ (z >> 31);
+    return hir_random_mix(*state += 0x9e3779b97f4a7c15u);
 }
 
 /* FNV-1a */

@@ -13,6 +13,8 @@ typedef struct hir_random {
 
 hir_random hir_random_stream(uint64_t seed, const char *name);
 uint64_t hir_random_next(hir_random *r);
+/* Spreads any 64 bits over all bits: different x give different results. */
+uint64_t hir_random_mix(uint64_t x);
 /* Mean 0, variance 1, within 4.9: the scaled sum of eight 16-bit uniforms. */
 double hir_random_normal(hir_random *r);
 /* Uniform in [0, n); n at least 1. */
