@@ -12,10 +12,8 @@
 
 /* The model with its gradients, compiled without a bound, as far as code generation. */
 static hcg_program *without_bound(hadal_session *s) {
-    hir_run run = {.passes = hir_gradient_pipeline(), .stop_after = HIR_PASS_COUNT};
+    const hir_run run = hir_run_of(hir_gradient_pipeline());
     hir_module *m = hir_module_clone(s->graph, s->arena);
-    while (run.passes[run.n_passes] != HIR_PASS_COUNT)
-        run.n_passes++;
     if (!hir_add_loss(m, &s->diags)) return NULL;
     api_recast_states(s, m);
     if (!hir_run_passes(m, &run, &s->pass_options, NULL, &s->diags)) return NULL;

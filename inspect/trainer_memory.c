@@ -2,28 +2,17 @@
  * tests/gradients/memory.py compares them. */
 #include "inspect/trainer_memory.h"
 
-#include <string.h>
-
 #include "inspect/format.h"
 #include "inspect/memory_plan.h"
 #include "ir/kernel/tiled.h"
 
 enum { SESSION = 4096 }; /* more than the session itself takes */
 
-static uint64_t product(uint64_t a, uint64_t b) {
-    uint64_t x;
-    return hd_mul_overflow(a, b, &x) ? UINT64_MAX : x;
-}
-
-/* The kernel that makes the output of the sum of the losses: the forward half ends there. */
+/* The sum of the losses, with which the forward half ends. */
 static hir_id end_of_forward(const hir_module *m) {
-    HIR_EACH(m, op, m->first) {
-        const hir_op *o = hir_op_at(m, op);
-        const bool loss =
-            o->code == HIR_OUTPUT_OP && strcmp(hir_attr_string(o, HIR_A_NAME, ""), HIR_LOSS) == 0;
-        if (loss && o->args[0].kind == HIR_REF_VALUE) return o->args[0].index;
-    }
-    return HIR_NONE;
+    const hir_id output = hir_loss_sum_output(m);
+    const hir_ref sum = output == HIR_NONE ? hir_no_ref() : hir_op_at(m, output)->args[0];
+    return sum.kind == HIR_REF_VALUE ? sum.index : HIR_NONE;
 }
 
 /* Bytes of a token in the arena that are made in the forward half and read in the backward half. */
@@ -50,8 +39,8 @@ static uint64_t shared_of(const hcg_program *p, uint64_t tokens) {
     uint64_t ranges = (tokens + HRT_KEYS - 1) / HRT_KEYS;
     if (ranges < least) ranges = least;
     const uint64_t seen = ranges < p->window_ranges ? ranges : p->window_ranges;
-    const uint64_t all = product(ranges, p->range_bytes),
-                   windows = product(seen, p->window_range_bytes);
+    const uint64_t all = hd_capped_mul(ranges, p->range_bytes),
+                   windows = hd_capped_mul(seen, p->window_range_bytes);
     return hd_capped_add(p->counter_bytes, all > windows ? all : windows);
 }
 
@@ -79,10 +68,10 @@ void trainer_memory_find(const hcg_program *p, int64_t tokens, hd_arena *a, trai
         .gradients = p->parameters_bytes,
         .moments = p->moments_bytes,
         .panels = p->weights_bytes - p->parameters_bytes,
-        .states = hd_capped_add(product(hir_all_state_bytes(p->m, true), (uint64_t)tokens),
+        .states = hd_capped_add(hd_capped_mul(hir_all_state_bytes(p->m, true), (uint64_t)tokens),
                                 hir_all_state_bytes(p->m, false)),
         .arena = hir_bytes_of_call(a, p->m, tokens),
-        .kept = product(kept_of(p->m, a), rows),
+        .kept = hd_capped_mul(kept_of(p->m, a), rows),
         .rest = hd_capped_add(hd_capped_add(p->m->fixed_bytes, tables_of(p)),
                               shared_of(p, (uint64_t)tokens)),
         .thread = p->scratch_bytes ? thread_of(p) : 0,

@@ -186,7 +186,7 @@ typedef struct hir_init {
                          it where nothing is said */
 } hir_init;
 const char *hir_init_word(hir_init_kind kind);
-double hir_init_number(hir_init_kind kind); /* not of RANDOM */
+double hir_init_number(hir_init_kind kind);            /* not of RANDOM */
 const char *hir_init_text(hd_arena *a, hir_init init); /* "zero", "0.02" */
 bool hir_same_init(hir_init x, hir_init y);
 /* Deviations are numbers that f32 has, above 0. */
@@ -432,9 +432,12 @@ bool hir_is_model(const hir_module *m);
 #define HIR_GRADIENT_AT "grad_at."
 /* The output op of the losses; HIR_NONE: the model has none, or the module is no model. */
 hir_id hir_loss_output(const hir_module *m);
-/* Is it a model with its gradients: tokens and targets to the sum of the losses, the first output,
- * and to gradients (differentiate)? */
-bool hir_has_gradients(const hir_module *m);
+/* The output op of the sum of the losses, the first output of a model with its gradients: tokens and
+ * targets to that sum and to gradients (differentiate). HIR_NONE: the module is none. */
+hir_id hir_loss_sum_output(const hir_module *m);
+static inline bool hir_has_gradients(const hir_module *m) {
+    return hir_loss_sum_output(m) != HIR_NONE;
+}
 /* Does the op give out a gradient, grad.NAME? Several outputs of one gradient are its summands. */
 bool hir_is_gradient(const hir_op *output);
 /* Has the model a loss, or, of a pipeline stage before the last, the model that it was cut from? */
@@ -463,6 +466,8 @@ static inline hir_type hir_arg_type(const hir_module *m, hir_id op, uint32_t i) 
 static inline hir_id hir_result(const hir_module *m, hir_id op) {
     return hir_op_at(m, op)->results[0];
 }
+/* `r` without the reshapes that made it, which move no data. */
+hir_ref hir_through_reshapes(const hir_module *m, hir_ref r);
 
 /* for (hir_id op = m->first; op != HIR_NONE; op = hir_op_at(m, op)->next); the same with a body */
 #define HIR_EACH(m, op, from)                                                                      \
@@ -582,7 +587,7 @@ static inline hir_attr hir_floats(hir_attr_id id, const double *v, uint32_t n) {
 }
 void hir_set_attr(hir_module *m, hir_id op, hir_attr attr); /* adds or replaces */
 bool hir_same_attr(const hir_attr *a, const hir_attr *b);
-bool hir_same_slice(const hir_op *a, const hir_op *b);      /* same axis, start and length */
+bool hir_same_slice(const hir_op *a, const hir_op *b); /* same axis, start and length */
 
 /* shards: ir/weights.c */
 /* The type of a weight in the checkpoint. */

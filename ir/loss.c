@@ -32,10 +32,11 @@ static bool takes_both(const hir_module *m) {
     return name && strcmp(name, HIR_TARGETS) == 0;
 }
 
-bool hir_has_gradients(const hir_module *m) {
+hir_id hir_loss_sum_output(const hir_module *m) {
     const hir_id first = takes_both(m) ? find_output(m, NULL) : HIR_NONE;
-    return first != HIR_NONE && is_output(hir_op_at(m, first), HIR_LOSS) &&
-           hir_arg_type(m, first, 0).rank == 0;
+    const bool is_sum = first != HIR_NONE && is_output(hir_op_at(m, first), HIR_LOSS) &&
+                        hir_arg_type(m, first, 0).rank == 0;
+    return is_sum ? first : HIR_NONE;
 }
 
 bool hir_is_gradient(const hir_op *output) {

@@ -227,6 +227,15 @@ void hir_set_attr(hir_module *m, hir_id id, hir_attr attr) {
     op->n_attrs++;
 }
 
+hir_ref hir_through_reshapes(const hir_module *m, hir_ref r) {
+    while (r.kind == HIR_REF_VALUE) {
+        hir_id op = hir_value_at(m, r.index)->op;
+        if (op == HIR_NONE || hir_op_at(m, op)->code != HIR_RESHAPE_OP) break;
+        r = hir_op_at(m, op)->args[0];
+    }
+    return r;
+}
+
 /* ---- in place ------------------------------------------------------------------------------ */
 static bool same_rows(const hir_value *a, const hir_value *b) {
     return hir_type_has_t(a->type) && hir_type_has_t(b->type) && a->type.dim[0] == b->type.dim[0] &&

@@ -98,6 +98,8 @@ typedef struct hir_run {
     const hir_pass_info *extra;
     size_t n_extra, extra_at;
 } hir_run;
+/* A run of the passes up to HIR_PASS_COUNT, as pipelines end. */
+hir_run hir_run_of(const hir_pass_id *passes);
 bool hir_run_passes(hir_module *m, const hir_run *run, const hir_compile_options *options,
                     hir_remarks *remarks, hd_diags *d);
 

@@ -57,3 +57,10 @@ const hir_pass_id *hir_pipeline(void) {
 size_t hir_pipeline_length(void) {
     return sizeof default_pipeline / sizeof *default_pipeline - 1;
 }
+
+hir_run hir_run_of(const hir_pass_id *passes) {
+    hir_run run = {.passes = passes, .stop_after = HIR_PASS_COUNT};
+    while (passes[run.n_passes] != HIR_PASS_COUNT)
+        run.n_passes++;
+    return run;
+}

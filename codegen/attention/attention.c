@@ -31,7 +31,7 @@ static hir_id find_attention(const hir_module *m, hir_id kernel) {
     if (op->n_results != 1 || op->body_last == HIR_NONE) return HIR_NONE;
     const hir_op *yield = hir_op_at(m, op->body_last);
     if (yield->code != HIR_YIELD_OP || yield->n_args != 1) return HIR_NONE;
-    hir_ref r = hcg_through_reshapes(m, yield->args[0]);
+    hir_ref r = hir_through_reshapes(m, yield->args[0]);
     hir_id by = r.kind == HIR_REF_VALUE ? hir_value_at(m, r.index)->op : HIR_NONE;
     if (by == HIR_NONE) return HIR_NONE;
     const hir_kernel_form form = hir_form_by_op(hir_op_at(m, by)->code);
@@ -61,7 +61,7 @@ hcg_cache hcg_cache_of(hcg_emit *e, const hcg_kernel *k, hir_ref r) {
 
 void hcg_take_sink(hcg_emit *e, const hcg_kernel *k, hir_ref sink, hcg_attention *a) {
     if (sink.kind == HIR_REF_NONE) return;
-    a->sink = hcg_arg(e, k, hcg_through_reshapes(e->p->m, sink));
+    a->sink = hcg_arg(e, k, hir_through_reshapes(e->p->m, sink));
     a->sink_by_token = hir_ref_type(e->p->m, sink).rank == 2;
 }
 
@@ -81,7 +81,7 @@ void hcg_take_attention_options(hcg_emit *e, const hcg_kernel *k, const hir_op *
     a->softcap = hir_attr_float(op, HIR_A_SOFTCAP, 0);
     hcg_take_sink(e, k, op->args[first], a);
     if (bias.kind != HIR_REF_NONE) {
-        a->bias = hcg_arg(e, k, hcg_through_reshapes(m, bias));
+        a->bias = hcg_arg(e, k, hir_through_reshapes(m, bias));
         a->extent = hir_ref_type(m, bias).dim[2];
     }
 }
@@ -108,7 +108,7 @@ static bool emit_attention(hcg_emit *e, const hcg_kernel *k) {
         take_carried(e, k, op, &a);
     else
         hcg_take_attention_options(e, k, op, 3, &a);
-    a.q = hcg_arg(e, k, hcg_through_reshapes(m, op->args[0]));
+    a.q = hcg_arg(e, k, hir_through_reshapes(m, op->args[0]));
     a.k = hcg_cache_of(e, k, op->args[1]);
     a.v = hcg_cache_of(e, k, op->args[2]);
     a.out = hcg_arg(e, k, hir_value_ref(hir_op_at(m, k->op)->results[0]));

@@ -39,13 +39,13 @@ bool hcg_find_latent(hcg_emit *e, const hcg_kernel *k, hir_id id, uint32_t first
     *out = (hcg_latent){.r = r, .groups = rows.dim[1], .shared_state = own};
     hcg_attention *a = &out->a;
     a->heads = q.dim[1], a->groups = out->groups, a->n = q.dim[2];
-    a->q = hcg_arg(e, k, hcg_through_reshapes(m, args[0]));
+    a->q = hcg_arg(e, k, hir_through_reshapes(m, args[0]));
     out->state[0] = cache_of(e, k, args[1]);
     if (own) out->state[1] = cache_of(e, k, args[3]);
     out->start = hir_attr_int(op, HIR_A_START, 0);
     out->shared = args[2].kind != HIR_REF_NONE;
     if (out->shared) {
-        out->q_shared = hcg_arg(e, k, hcg_through_reshapes(m, args[2]));
+        out->q_shared = hcg_arg(e, k, hir_through_reshapes(m, args[2]));
         out->m = own ? out->state[1].width : rows.dim[2] - r;
         out->shared_at = own || out->start ? 0 : r;
     }

@@ -474,13 +474,13 @@ static bool emit_select(hcg_emit *e, const hcg_kernel *k) {
     const size_t errors = e->diags->errors;
     selecting s = {.a = {.heads = q.dim[1], .groups = keys.dim[1], .n = q.dim[2], .scale = 1}};
     s.a.per_group = s.a.heads / s.a.groups;
-    s.a.q = hcg_arg(e, k, hcg_through_reshapes(m, op->args[0]));
+    s.a.q = hcg_arg(e, k, hir_through_reshapes(m, op->args[0]));
     s.a.k = hcg_cache_of(e, k, op->args[1]);
     if (op->args[2].kind != HIR_REF_NONE)
-        s.weights = hcg_arg(e, k, hcg_through_reshapes(m, op->args[2]));
+        s.weights = hcg_arg(e, k, hir_through_reshapes(m, op->args[2]));
     if (op->args[3].kind != HIR_REF_NONE) {
         const hir_type list = hir_ref_type(m, op->args[3]);
-        s.listed = hcg_arg(e, k, hcg_through_reshapes(m, op->args[3]));
+        s.listed = hcg_arg(e, k, hir_through_reshapes(m, op->args[3]));
         s.lists = list.dim[1], s.entries = list.dim[2];
     }
     s.a.out = hcg_arg(e, k, hir_value_ref(hir_op_at(m, k->op)->results[0]));

@@ -104,7 +104,7 @@ void hcg_take_selection(hcg_emit *e, const hcg_kernel *k, const hir_op *op, hcg_
     a->k = hcg_cache_of(e, k, op->args[1]), a->v = hcg_cache_of(e, k, op->args[2]);
     s->same = hir_ref_equal(op->args[1], op->args[2]);
     if (list.kind != HIR_REF_NONE) {
-        s->list = hcg_arg(e, k, hcg_through_reshapes(m, list));
+        s->list = hcg_arg(e, k, hir_through_reshapes(m, list));
         s->lists = hir_ref_type(m, list).dim[1], s->most = hir_ref_type(m, list).dim[2];
     }
     hcg_take_sink(e, k, op->args[4], a);
@@ -298,7 +298,7 @@ static bool emit_attention_selected(hcg_emit *e, const hcg_kernel *k) {
     const hir_id id = hir_form_op(m, k->op);
     const hir_op *op = hir_op_at(m, id);
     const size_t errors = e->diags->errors;
-    selected s = {.q = hcg_arg(e, k, hcg_through_reshapes(m, op->args[0]))};
+    selected s = {.q = hcg_arg(e, k, hir_through_reshapes(m, op->args[0]))};
     hcg_take_selection(e, k, op, &s.a, &s.rows);
     s.sink = s.a.sink;
     s.out = hcg_arg(e, k, hir_value_ref(hir_op_at(m, k->op)->results[0]));

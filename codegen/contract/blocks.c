@@ -127,7 +127,7 @@ static bool find_operands(blocks *b) {
     hcg_at_op(b->e, found);
     b->groups = w->type.dim[0], b->n = w->type.dim[1], b->depth = w->type.dim[2];
     b->dtype = w->type.dtype, b->panels = panels_of(b->n);
-    b->x = hcg_arg(b->e, b->k, hcg_through_reshapes(m, o->args[0]));
+    b->x = hcg_arg(b->e, b->k, hir_through_reshapes(m, o->args[0]));
     b->w = hcg_arg(b->e, b->k, o->args[1]);
     b->y = hcg_arg(b->e, b->k, hir_value_ref(hir_op_at(m, b->k->op)->results[0]));
     return b->e->diags->errors == errors;

@@ -49,7 +49,7 @@ static void plan_product(experts *x, hd_arena *a, const hir_module *m, const hir
     const hir_weight *w = &m->weights.at[op->args[1].index];
     const hir_type of_x = hir_ref_type(m, op->args[0]), ids = hir_ref_type(m, op->args[2]);
     hcg_column_group *g = &x->c.groups.at[0];
-    x->c.x = hcg_through_reshapes(m, op->args[0]);
+    x->c.x = hir_through_reshapes(m, op->args[0]);
     x->c.k = w->type.dim[2];
     x->ids = op->args[2];
     x->experts = w->type.dim[0], x->slots = ids.dim[1];
@@ -77,7 +77,7 @@ static void plan(experts *x, hd_arena *a, const hir_module *m, hir_id kernel) {
     }
     const hir_op *yield = hir_op_at(m, k->body_last);
     for (uint32_t i = 0; i < yield->n_args; i++) {
-        const hir_ref r = hcg_through_reshapes(m, yield->args[i]);
+        const hir_ref r = hir_through_reshapes(m, yield->args[i]);
         hd_push(a, &g->yields, ((hcg_yield){r.index, k->results[i]}));
     }
     x->c.columns = x->slots * g->panels, x->c.width = 1;

@@ -144,7 +144,7 @@ static void set_touched(emission *p, const hcg_column_group *g, LLVMValueRef pan
     for (size_t i = 0; i < g->ops.n; i++) {
         const hir_op *op = hir_op_at(m, g->ops.at[i]);
         for (uint32_t a = 0; a < op->n_args && n < HCG_TOUCHED; a++) {
-            hir_ref r = hcg_through_reshapes(m, op->args[a]);
+            hir_ref r = hir_through_reshapes(m, op->args[a]);
             if (is_outer_rows(p, r, g->n)) touched[n++] = r;
         }
     }

@@ -176,7 +176,7 @@ static void set_factors(emission *p, LLVMValueRef dy, LLVMValueRef x, int64_t dy
 
 static LLVMValueRef operand(const emission *p, uint32_t i) {
     const hir_module *m = p->e->p->m;
-    return hcg_arg(p->e, p->k, hcg_through_reshapes(m, hir_op_at(m, p->s.op)->args[i]));
+    return hcg_arg(p->e, p->k, hir_through_reshapes(m, hir_op_at(m, p->s.op)->args[i]));
 }
 
 static bool begin(emission *p, hcg_emit *e, const hcg_kernel *k) {

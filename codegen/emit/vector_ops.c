@@ -30,8 +30,8 @@ static const hir_op *made_by(const hir_module *m, hir_ref r) {
 static void prepare_operand(hcg_vector_ops *p, hir_ref r) {
     const hir_module *m = p->e->p->m;
     hir_type type = hir_ref_type(m, r);
-    const hir_op *op = made_by(m, hcg_through_reshapes(m, r));
-    r = hcg_through_reshapes(m, r);
+    const hir_op *op = made_by(m, hir_through_reshapes(m, r));
+    r = hir_through_reshapes(m, r);
     if (find_known(p, r)) return;
     if (op && op->code == HIR_CONST_OP)
         set_known(p, r, hcg_splat(p->e, hir_attr_float(op, HIR_A_VALUE, 0)));
@@ -60,7 +60,7 @@ void hcg_vector_ops_give(hcg_vector_ops *p, hir_id value, LLVMValueRef v) {
 LLVMValueRef hcg_vector_operand(hcg_vector_ops *p, hir_ref r) {
     hcg_emit *e = p->e;
     const hir_type type = hir_ref_type(e->p->m, r);
-    LLVMValueRef at = hcg_i64(e, 0), base = hcg_arg(e, p->k, hcg_through_reshapes(e->p->m, r));
+    LLVMValueRef at = hcg_i64(e, 0), base = hcg_arg(e, p->k, hir_through_reshapes(e->p->m, r));
     LLVMValueRef width = varies_by_column(type) ? p->n : hcg_i64(e, 1);
     if (varies_by_row(type)) at = hcg_mul(e, p->row, width);
     if (!varies_by_column(type))
@@ -70,11 +70,11 @@ LLVMValueRef hcg_vector_operand(hcg_vector_ops *p, hir_ref r) {
 }
 
 LLVMValueRef hcg_vector_ops_value(const hcg_vector_ops *p, hir_ref r) {
-    return find_known(p, hcg_through_reshapes(p->e->p->m, r));
+    return find_known(p, hir_through_reshapes(p->e->p->m, r));
 }
 
 static LLVMValueRef operand(hcg_vector_ops *p, hir_ref r) {
-    LLVMValueRef v = find_known(p, hcg_through_reshapes(p->e->p->m, r));
+    LLVMValueRef v = find_known(p, hir_through_reshapes(p->e->p->m, r));
     return v ? v : hcg_vector_operand(p, r);
 }
 

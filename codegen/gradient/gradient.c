@@ -28,7 +28,7 @@ hcg_gradient_result hcg_take_gradient(hcg_emit *e, const hcg_kernel *k, const ch
 
 LLVMValueRef hcg_gradient_operand(hcg_emit *e, const hcg_kernel *k, const hir_op *op, uint32_t i) {
     if (i >= op->n_args || op->args[i].kind == HIR_REF_NONE) return NULL;
-    return hcg_arg(e, k, hcg_through_reshapes(e->p->m, op->args[i]));
+    return hcg_arg(e, k, hir_through_reshapes(e->p->m, op->args[i]));
 }
 
 LLVMValueRef hcg_sum_begins(hcg_emit *e, const hcg_gradient_result *r, LLVMValueRef p,

@@ -22,15 +22,6 @@ typedef struct planner {
     hir_id parts; /* cross_entropy.parts; HIR_NONE: there is none */
 } planner;
 
-hir_ref hcg_through_reshapes(const hir_module *m, hir_ref r) {
-    while (r.kind == HIR_REF_VALUE) {
-        hir_id op = hir_value_at(m, r.index)->op;
-        if (op == HIR_NONE || hir_op_at(m, op)->code != HIR_RESHAPE_OP) break;
-        r = hir_op_at(m, op)->args[0];
-    }
-    return r;
-}
-
 static hir_id maker(const hir_module *m, hir_ref r) {
     return r.kind == HIR_REF_VALUE ? hir_value_at(m, r.index)->op : HIR_NONE;
 }
@@ -38,9 +29,9 @@ static hir_id maker(const hir_module *m, hir_ref r) {
 hir_ref hcg_result_of(const hir_module *m, hir_id kernel, hir_id op) {
     const hir_op *k = hir_op_at(m, kernel), *yield = hir_op_at(m, k->body_last);
     for (uint32_t i = 0; i < yield->n_args; i++) {
-        hir_id by = maker(m, hcg_through_reshapes(m, yield->args[i]));
+        hir_id by = maker(m, hir_through_reshapes(m, yield->args[i]));
         while (by != HIR_NONE && by != op && hir_is_view_of_rows(m, hir_op_at(m, by)))
-            by = maker(m, hcg_through_reshapes(m, hir_op_at(m, by)->args[0]));
+            by = maker(m, hir_through_reshapes(m, hir_op_at(m, by)->args[0]));
         if (by == op) return hir_value_ref(k->results[i]);
     }
     return hir_no_ref();
@@ -60,7 +51,7 @@ static uint32_t find_root(const planner *p, uint32_t linear) {
 
 /* The dependence of r; NULL if r is not a value of the body. */
 static dependence *find_value(const planner *p, hir_ref r) {
-    r = hcg_through_reshapes(p->m, r);
+    r = hir_through_reshapes(p->m, r);
     for (size_t i = 0; r.kind == HIR_REF_VALUE && i < p->values.n; i++)
         if (p->values.at[i].value == r.index) return &p->values.at[i];
     return NULL;
@@ -82,7 +73,7 @@ static bool is_matrix(hir_type t, int64_t n) {
 
 static bool plan_linear(planner *p, hir_id id) {
     const hir_op *op = hir_op_at(p->m, id);
-    hir_ref x = hcg_through_reshapes(p->m, op->args[0]);
+    hir_ref x = hir_through_reshapes(p->m, op->args[0]);
     hir_type type = hir_value_at(p->m, op->results[0])->type;
     if (op->args[1].kind != HIR_REF_WEIGHT) return reject(p, id, "a matrix that is no weight");
     const hir_weight *w = &p->m->weights.at[op->args[1].index];
@@ -159,7 +150,7 @@ static void plan_prologue(planner *p) {
         hd_push(p->arena, &p->out->prologue, op);
     p->first_linear = op;
     if (op == HIR_NONE) return;
-    hir_ref x = hcg_through_reshapes(p->m, hir_op_at(p->m, op)->args[0]);
+    hir_ref x = hir_through_reshapes(p->m, hir_op_at(p->m, op)->args[0]);
     if (!is_inner(p, x)) p->out->prologue.n = 0;
 }
 
@@ -292,7 +283,7 @@ static bool assign_yields(planner *p) {
     if (!yield || yield->code != HIR_YIELD_OP || yield->n_args != kernel->n_results)
         return reject(p, p->kernel, "no yield of its results");
     for (uint32_t i = 0; i < yield->n_args; i++) {
-        hir_ref r = hcg_through_reshapes(p->m, yield->args[i]);
+        hir_ref r = hir_through_reshapes(p->m, yield->args[i]);
         if (p->parts != HIR_NONE && r.index == hir_result(p->m, p->parts)) {
             p->out->groups.at[0].parts = r;
             p->out->groups.at[0].parts_result = kernel->results[i];

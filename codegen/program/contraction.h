@@ -58,8 +58,6 @@ int64_t hcg_contraction_columns(const hir_module *m, hir_id kernel_op);
 /* Fills p->contractions. Everything else that is made of the kernels reads them. */
 bool hcg_plan_contractions(hcg_program *p, hd_diags *d);
 
-/* `r` without the reshapes that made it, which move no data. */
-hir_ref hcg_through_reshapes(const hir_module *m, hir_ref r);
 /* The result of the kernel that is the result of this op of its body, perhaps reshaped, or the rows
  * of it; the none ref: there is none. */
 hir_ref hcg_result_of(const hir_module *m, hir_id kernel, hir_id op);

@@ -449,7 +449,7 @@ static bool emit_delta_rule(hcg_emit *e, const hcg_kernel *k) {
     a.additive = hir_is_additive(op);
     for (uint32_t i = 0; i < 6; i++)
         if (op->args[i].kind != HIR_REF_NONE)
-            *operands[i] = hcg_arg(e, k, hcg_through_reshapes(m, op->args[i]));
+            *operands[i] = hcg_arg(e, k, hir_through_reshapes(m, op->args[i]));
     a.out = hcg_arg(e, k, hir_value_ref(hir_op_at(m, k->op)->results[0]));
     if (e->diags->errors != errors) return false;
     make_scratch(e, &a);

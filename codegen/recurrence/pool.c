@@ -171,7 +171,7 @@ static bool emit_pool(hcg_emit *e, const hcg_kernel *k) {
     LLVMValueRef *const operands[] = {&p.side[0], &p.side[1], &p.place, &p.window};
     for (uint32_t i = 0; i < 4; i++)
         if (op->args[i].kind != HIR_REF_NONE)
-            *operands[i] = hcg_arg(e, k, hcg_through_reshapes(m, op->args[i]));
+            *operands[i] = hcg_arg(e, k, hir_through_reshapes(m, op->args[i]));
     p.out = hcg_arg(e, k, hir_value_ref(hir_op_at(m, k->op)->results[0]));
     if (e->diags->errors != errors) return false;
     p.length = hir_attr_int(op, HIR_A_LENGTH, 2), p.rows = state.dim[0];

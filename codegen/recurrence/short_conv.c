@@ -224,7 +224,7 @@ static body read_body(hcg_emit *e, const hcg_kernel *k) {
         if (hir_has_trait(hir_op_at(m, id)->code, HIR_ELEMENTWISE)) hd_push(e->arena, &b.ops, id);
     }
     for (uint32_t i = 0; i < yield->n_args; i++) {
-        const hir_ref r = hcg_through_reshapes(m, yield->args[i]);
+        const hir_ref r = hir_through_reshapes(m, yield->args[i]);
         hd_push(e->arena, &b.yields, ((hcg_yield){r.index, kernel->results[i]}));
     }
     return b;
@@ -245,7 +245,7 @@ static bool emit_short_conv(hcg_emit *e, const hcg_kernel *k) {
     c.apart = hir_attr_int(op, HIR_A_DILATION, 1), c.kept = (c.n - 1) * c.apart;
     for (uint32_t i = 0; i < 4; i++)
         if (op->args[i].kind != HIR_REF_NONE)
-            *operands[i] = hcg_arg(e, k, hcg_through_reshapes(m, op->args[i]));
+            *operands[i] = hcg_arg(e, k, hir_through_reshapes(m, op->args[i]));
     const body b = read_body(e, k);
     hcg_vector_ops after = {.e = e, .k = k, .n = hcg_i64(e, c.channels)};
     after.ops = b.ops.at, after.n_ops = b.ops.n;

@@ -58,8 +58,7 @@ const char *hir_why_not_tiled(const hir_module *m, hir_id kernel) {
 }
 
 static uint64_t times(uint64_t bytes, int64_t rows) {
-    uint64_t all;
-    return hd_mul_overflow(bytes, (uint64_t)rows | 1, &all) ? UINT64_MAX : all; /* hrt_arena_rows */
+    return hd_capped_mul(bytes, (uint64_t)rows | 1); /* hrt_arena_rows */
 }
 
 uint64_t hir_bytes_of_call(hd_arena *a, const hir_module *m, int64_t tokens) {

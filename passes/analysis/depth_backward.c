@@ -31,12 +31,8 @@ static bool any_needed(const hir_op *o, const bool *needed) {
     return any;
 }
 
-static bool is_loss(const hir_op *o) {
-    return o->code == HIR_OUTPUT_OP && !strcmp(hir_attr_string(o, HIR_A_NAME, ""), HIR_LOSS);
-}
-
-/* Marks what outputs depend on, all of them or that of the loss, among the ops up to `last`. */
-static void need_in(const hir_module *m, hir_id last, const hir_op *kernel, bool all,
+/* Marks what outputs depend on, all of them or `loss` alone, among the ops up to `last`. */
+static void need_in(const hir_module *m, hir_id last, const hir_op *kernel, hir_id loss,
                     bool *needed) {
     for (hir_id op = last; op != HIR_NONE; op = hir_op_at(m, op)->prev) {
         const hir_op *o = hir_op_at(m, op);
@@ -44,10 +40,10 @@ static void need_in(const hir_module *m, hir_id last, const hir_op *kernel, bool
         for (uint32_t i = 0; yields && i < o->n_args; i++)
             if (needed[kernel->results[i]] && o->args[i].kind == HIR_REF_VALUE)
                 needed[o->args[i].index] = true;
-        const bool begins = all ? !o->n_results : is_loss(o);
+        const bool begins = loss == HIR_NONE ? !o->n_results : op == loss;
         if (yields || (!begins && !any_needed(o, needed))) continue;
         if (hir_is_kernel(o))
-            need_in(m, o->body_last, o, all, needed);
+            need_in(m, o->body_last, o, loss, needed);
         else
             need_arguments(o, needed);
     }
@@ -55,8 +51,9 @@ static void need_in(const hir_module *m, hir_id last, const hir_op *kernel, bool
 
 bool *hir_needed_by_loss(const hir_module *m, hd_arena *a) {
     bool *needed = hd_new_array(a, bool, m->values.n + 1);
-    if (hir_has_gradients(m))
-        need_in(m, m->last, NULL, false, needed);
+    const hir_id loss = hir_loss_sum_output(m);
+    if (loss != HIR_NONE)
+        need_in(m, m->last, NULL, loss, needed);
     else
         memset(needed, true, m->values.n);
     return needed;
@@ -551,7 +548,7 @@ void hir_backward_find(const hir_module *m, const hir_flow *flow, hd_arena *a, h
                 .goes_inside = hd_new_array(a, bool, n),
                 .goes_on = hd_new_array(a, bool, n)};
     bool *live = hd_new_array(a, bool, n);
-    need_in(m, m->last, NULL, true, live);
+    need_in(m, m->last, NULL, HIR_NONE, live);
     list_half(&f, m->first, live);
     out->original = hir_find_copies(flow, out->program.at, out->program.n, a);
     find_readers(&f);

@@ -42,6 +42,7 @@
 #include <string.h>
 
 #include "ir/kernel/tiled.h"
+#include "passes/analysis/depth_backward.h"
 #include "passes/gradient/min_cut.h"
 #include "passes/util.h"
 
@@ -70,17 +71,10 @@ typedef struct choice { /* by value of the forward half */
 } choice;
 
 /* ---- the two halves -------------------------------------------------------------------------- */
-/* The value that a chain of reshapes views. */
-static hir_ref base_of(const hir_module *m, hir_ref r) {
-    for (hir_id op; (op = pass_def_if(m, r, HIR_RESHAPE_OP)) != HIR_NONE;)
-        r = pass_arg(m, op, 0);
-    return r;
-}
-
 /* The value of the forward half that would have to be stored for the operand; HIR_NONE: there is
  * none. */
 static hir_id stored(const halves *h, hir_ref r) {
-    r = base_of(h->m, r);
+    r = hir_through_reshapes(h->m, r);
     const hir_id op = pass_def(h->m, r);
     if (op == HIR_NONE || h->backward[op] || hir_op_at(h->m, op)->code == HIR_CONST_OP)
         return HIR_NONE;
@@ -89,7 +83,7 @@ static hir_id stored(const halves *h, hir_ref r) {
 
 /* Rows of tokens that can be read at another time: inputs, and what is stored. */
 static bool has_rows(const halves *h, hir_ref r) {
-    r = base_of(h->m, r);
+    r = hir_through_reshapes(h->m, r);
     if (r.kind != HIR_REF_VALUE || !hir_type_has_t(hir_ref_type(h->m, r))) return false;
     return pass_def(h->m, r) == HIR_NONE || stored(h, r) != HIR_NONE;
 }
@@ -113,18 +107,9 @@ static bool may_repeat(const halves *h, hir_id op) {
  * backward half, but depends on the forward half alone: it counts as a part of that. */
 static void find_halves(halves *h) {
     const hir_module *m = h->m;
-    bool *of_loss = hd_new_array(h->c->scratch, bool, m->values.n + 1);
+    const bool *of_loss = hir_needed_by_loss(m, h->c->scratch);
     HIR_EACH(m, op, m->first)
     hd_push(h->c->scratch, &h->program, op);
-    for (size_t k = h->program.n; k-- > 0;) {
-        const hir_op *o = hir_op_at(m, h->program.at[k]);
-        bool leads =
-            o->code == HIR_OUTPUT_OP && strcmp(hir_attr_string(o, HIR_A_NAME, ""), HIR_LOSS) == 0;
-        for (uint32_t i = 0; i < o->n_results; i++)
-            leads |= of_loss[o->results[i]];
-        for (uint32_t i = 0; leads && i < o->n_args; i++)
-            if (o->args[i].kind == HIR_REF_VALUE) of_loss[o->args[i].index] = true;
-    }
     for (size_t k = 0; k < h->program.n; k++) {
         const hir_id op = h->program.at[k];
         const hir_op *o = hir_op_at(m, op);
@@ -270,7 +255,7 @@ typedef struct rewriter {
 
 /* The operand as an op reads it at the builder: its copy, if it has one; else after `then`. */
 static hir_ref read_again(rewriter *w, hir_ref r, hir_ref then) {
-    const hir_ref base = base_of(w->h->m, r);
+    const hir_ref base = hir_through_reshapes(w->h->m, r);
     hir_ref x;
     if (base.kind != HIR_REF_VALUE) return r; /* a weight, or a view of one */
     if (w->copy[base.index].kind != HIR_REF_NONE)
@@ -333,14 +318,13 @@ static hir_run rest_of_pipeline(void) {
     const hir_pass_id *rest = hir_gradient_pipeline();
     while (*rest++ != HIR_PASS_REMATERIALISE) {
     }
-    hir_run run = {.passes = rest, .stop_after = HIR_PASS_COUNT, .all = true};
-    while (rest[run.n_passes] != HIR_PASS_COUNT)
-        run.n_passes++;
+    hir_run run = hir_run_of(rest);
+    run.all = true;
     return run;
 }
 
-/* Bytes of the values of the longest sequence with this choice, NULL: nothing is computed again. The copy of the
- * module is freed at once, or, where memory runs out, with the pass's own. */
+/* Bytes of the values of the longest sequence with this choice, NULL: nothing is computed again. The
+ * copy of the module is freed at once, or, where memory runs out, with the pass's own. */
 static bool try(const halves *h, const choice *x, uint64_t *bytes) {
     hir_pass_context *c = h->c;
     hd_arena **slot = hd_new(c->scratch, hd_arena *);

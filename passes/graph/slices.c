@@ -18,14 +18,8 @@ typedef struct one_slice { /* of: the value; op: the slice */
     int64_t axis, start, n;
 } one_slice;
 
-static hir_ref without_reshape(const hir_module *m, hir_ref x) {
-    for (hir_id op; (op = pass_def_if(m, x, HIR_RESHAPE_OP)) != HIR_NONE;)
-        x = pass_arg(m, op, 0);
-    return x;
-}
-
 static bool read_slice(const hir_module *m, hir_ref x, one_slice *out) {
-    const hir_id op = pass_def_if(m, without_reshape(m, x), HIR_SLICE_OP);
+    const hir_id op = pass_def_if(m, hir_through_reshapes(m, x), HIR_SLICE_OP);
     if (op == HIR_NONE) return false;
     const hir_op *o = hir_op_at(m, op);
     out->of = o->args[0];

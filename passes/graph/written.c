@@ -3,21 +3,13 @@
 #include <math.h>
 
 /* ---- reading --------------------------------------------------------------------------------- */
-/* Looks through ops that give x another shape, with the same elements in the same order. */
-static hir_ref unshaped(const hir_module *m, hir_ref x) {
-    hir_id op;
-    while ((op = pass_def_if(m, x, HIR_RESHAPE_OP)) != HIR_NONE)
-        x = pass_arg(m, op, 0);
-    return x;
-}
-
 static hir_opcode code_of(const hir_module *m, hir_ref x) {
     const hir_id op = pass_def(m, x);
     return op == HIR_NONE ? HIR_OPCODE_COUNT : hir_op_at(m, op)->code;
 }
 
 static hir_ref operand(const hir_module *m, hir_ref x, uint32_t i) {
-    return unshaped(m, pass_arg(m, pass_def(m, x), i));
+    return hir_through_reshapes(m, pass_arg(m, pass_def(m, x), i));
 }
 
 static bool is_number(const hir_module *m, hir_ref x, double value) {
@@ -38,7 +30,7 @@ static bool quotient(const hir_module *m, hir_id op, uint32_t side, hir_ref *abo
     if (code != HIR_MUL_OP && (code != HIR_DIV_OP || side == 1)) return false;
     *above = pass_arg(m, op, side);
     *wide = pass_arg(m, op, 1 - side);
-    *below = unshaped(m, *wide);
+    *below = hir_through_reshapes(m, *wide);
     if (code == HIR_DIV_OP) return true;
     if (code_of(m, *below) != HIR_RECIP_OP) return false;
     *below = operand(m, *below, 0);
@@ -101,7 +93,7 @@ static hir_ref norm(hir_builder *b, hir_id op) {
         const uint32_t rank = hir_ref_type(m, x).rank;
         double eps;
         if (rank < 2 || !keeps_one(m, wide, x, rank - 1)) continue;
-        const hir_ref by = unshaped(m, wide);
+        const hir_ref by = hir_through_reshapes(m, wide);
         if (code == HIR_MUL_OP ? !read_inverse_rms(m, by, x, &eps) : !read_rms(m, by, x, &eps))
             continue;
         const hir_attr attr = hir_float(HIR_A_EPS, eps);
@@ -121,7 +113,7 @@ static hir_ref unshifted(const hir_module *m, hir_ref s, uint32_t axis) {
     const hir_id sub = pass_def_if(m, s, HIR_SUB_OP);
     if (sub == HIR_NONE) return s;
     const hir_ref of = pass_arg(m, sub, 0), wide = pass_arg(m, sub, 1);
-    const hir_id most = pass_def_if(m, unshaped(m, wide), HIR_REDUCE_MAX_OP);
+    const hir_id most = pass_def_if(m, hir_through_reshapes(m, wide), HIR_REDUCE_MAX_OP);
     return most != HIR_NONE && hir_ref_equal(pass_arg(m, most, 0), of) &&
                    hir_attr_int(hir_op_at(m, most), HIR_A_AXIS, 0) == axis &&
                    keeps_one(m, wide, of, axis)
@@ -150,7 +142,7 @@ static hir_ref softmax_of_logsumexp(hir_builder *b, hir_id op) {
     const hir_id sub = pass_def_if(m, pass_arg(m, op, 0), HIR_SUB_OP);
     if (sub == HIR_NONE) return hir_no_ref();
     const hir_ref s = pass_arg(m, sub, 0), wide = pass_arg(m, sub, 1);
-    const hir_id sum = pass_def_if(m, unshaped(m, wide), HIR_LOGSUMEXP_OP);
+    const hir_id sum = pass_def_if(m, hir_through_reshapes(m, wide), HIR_LOGSUMEXP_OP);
     if (sum == HIR_NONE || !hir_ref_equal(pass_arg(m, sum, 0), s)) return hir_no_ref();
     const uint32_t axis = (uint32_t)hir_attr_int(hir_op_at(m, sum), HIR_A_AXIS, 0);
     return keeps_one(m, wide, s, axis) ? along(b, HIR_SOFTMAX_OP, s, axis) : hir_no_ref();

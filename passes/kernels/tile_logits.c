@@ -16,7 +16,11 @@
 #include "ir/kernel/tiled.h"
 #include "passes/util.h"
 
-enum { MOST = 64 << 20, LEAST = 256, UNIT = 64 };
+enum {
+    MOST = 64 << 20, /* what logits may take of memory: no size of a cache, they lie in none */
+    LEAST = 256,     /* tokens of a tile, */
+    UNIT = 64,       /* and what they are a multiple of */
+};
 
 /* When a kernel between those that are tiled runs. */
 typedef enum when { BEFORE, AMONG, AFTER } when;

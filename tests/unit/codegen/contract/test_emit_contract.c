@@ -208,7 +208,7 @@ static double apply(hir_opcode code, double x, double y) {
 static double expect(const problem *p, hir_ref r, int64_t row, int64_t column);
 
 static double expect_linear(const problem *p, const hir_op *op, int64_t row, int64_t column) {
-    const float *x = find_bound(p, hcg_through_reshapes(p->b.m, op->args[0]))->values;
+    const float *x = find_bound(p, hir_through_reshapes(p->b.m, op->args[0]))->values;
     const float *w = find_bound(p, op->args[1])->values;
     double sum = op->args[2].kind == HIR_REF_NONE ? 0 : expect(p, op->args[2], row, column);
     const hir_weight *weight = &p->b.m->weights.at[op->args[1].index];
@@ -222,7 +222,7 @@ static double expect_linear(const problem *p, const hir_op *op, int64_t row, int
 
 static double expect(const problem *p, hir_ref r, int64_t row, int64_t column) {
     const hir_module *m = p->b.m;
-    r = hcg_through_reshapes(m, r);
+    r = hir_through_reshapes(m, r);
     hir_id by = r.kind == HIR_REF_VALUE ? hir_value_at(m, r.index)->op : HIR_NONE;
     if (by == HIR_NONE) {
         hir_type t = hir_ref_type(m, r);
