@@ -19,7 +19,7 @@
 #include "support/latent_costs.h"
 #include "support/machine.h"
 
-#define HRT_VERSION     12u
+#define HRT_VERSION     13u
 #define HRT_ALIGN       64 /* of session memory, buffers, weights */
 #define HRT_MAX_THREADS 256
 #define HRT_MAX_LEVELS  8
@@ -332,10 +332,17 @@ size_t hrt_trainer_size(const hrt_model *m, int64_t max_tokens); /* 0: out of ra
 /* Parameters and gradients are zeros. */
 int hrt_trainer_init(const hrt_model *m, void *mem, size_t size, int64_t max_tokens,
                      hrt_trainer **out);
+/* A trainer that all ranks of `comm` share; all of them call it, and return the same, as for
+ * hrt_session_init_on. Each has the parameters, and the moments of a share of them. From then on all
+ * ranks make the same calls, but for the settings and for what they read, in the same order:
+ * hrt_gradients and hrt_trainer_loss each with its own sequences, of which a rank may have none. */
+size_t hrt_trainer_size_on(const hrt_model *m, int64_t max_tokens, const hadal_comm *comm);
+int hrt_trainer_init_on(const hrt_model *m, void *mem, size_t size, int64_t max_tokens,
+                        const hadal_comm *comm, int64_t timeout_ns, hrt_trainer **out);
 const hrt_parameter_view *hrt_trainer_parameters(hrt_trainer *t, size_t *n);
 /* Adds the gradients of the losses of `sequences` sequences, packed one after the other, each from
  * position 0. *sum is the sum of the losses of this call, *count the number of targets that are
- * counted, those from 0 on. */
+ * counted, those from 0 on; both are of all ranks. */
 int hrt_gradients(hrt_trainer *t, const int32_t *tokens, const int32_t *targets,
                   const int64_t *lengths, int64_t sequences, double *sum, int64_t *count);
 /* The losses alone, by the forward half of the program: gradients stay as they are. */
@@ -371,7 +378,8 @@ typedef struct hrt_trained_header {
 } hrt_trained_header;
 size_t hrt_trainer_save_size(const hrt_trainer *t);
 int hrt_trainer_save(hrt_trainer *t, void *memory, size_t size);
-/* The gradients become zeros. */
+/* The gradients become zeros. Of several ranks the first has the memory, whole, and the others pass
+ * NULL; their number may be another than it was. */
 int hrt_trainer_restore(hrt_trainer *t, const void *memory, size_t size);
 
 const char *hrt_strerror(int code);

@@ -111,11 +111,11 @@ int hrt_check_origin(hrt_session *s, const void *header, const char *magic, bool
                      const char *what, const char *part);
 
 /* ---- ranks.c, collective.c: divided models ---- */
-/* What a session of a divided model knows of the other ranks. */
+/* What a session of a divided model, or a trainer that ranks share, knows of the other ranks. */
 typedef struct hrt_side {
     const hadal_comm *comm;
     int64_t timeout_ns;
-    hadal_comm_group group; /* the ranks that share the layers of this rank */
+    hadal_comm_group group; /* the ranks that share the layers of this rank, or the trainer */
     int32_t rank;           /* number of this rank in that group */
     int over; /* why no more calls are possible: HRT_COLLECTIVE, a communication step has failed, or
                * the error with which the session was rejected when it was made; HRT_OK: they are
@@ -185,6 +185,13 @@ bool hrt_times_chunk(const hrt_figures *f);
 int64_t hrt_choose_tiles(const hrt_model *m, const hrt_side *side, hrt_figures *f, int64_t tokens,
                          bool begins, int *code);
 
+/* Can a session or a trainer use it? */
+bool hrt_is_usable(const hadal_comm *c);
+/* What a session, or a trainer without `w`, is to know of the other ranks, of which `ranks` share its
+ * layers, or all of which share the trainer. `code`: why this rank has to reject it, which s may then
+ * be NULL for. All ranks call it, and all return the same (hrt_session_init_on). */
+int hrt_join_ranks(hrt_session *s, const hrt_model *m, const hrt_weights *w, int64_t max_tokens,
+                   int32_t ranks, const hadal_comm *c, int64_t timeout_ns, int code);
 /* Called before a call of `n` tokens, which this rank rejects if `code` is an error. The ranks
  * compare the call; HRT_OK means that all make the same call. */
 int hrt_agree_on_call(hrt_session *s, int code, const int32_t *tokens, int64_t n, int64_t rows);

@@ -163,7 +163,7 @@ static void change(const team_member *t, const hrt_parameter *p, uint64_t matrix
     void *const weights = s->t->weights + p->offset, *const gradients = s->t->gradients + p->offset;
     float *const w = (float *)weights + at, *const g = (float *)gradients + at;
     float *x = t->space, *other = x + n;
-    const double sum = gather(s, n, hrt_moment(s->t, p, 0) + at, g, turned ? other : x);
+    const double sum = gather(s, n, hrt_moment(s->t, p, HRT_MOMENTUM, at), g, turned ? other : x);
     if (turned) turn(other, rows, columns, x);
     multiply_by(x, (float)(1 / (hrt_root_of(sum) + 1e-7)), n);
     x = make_orthogonal(t, x, other, turned ? columns : rows, larger);
@@ -176,8 +176,12 @@ static void change(const team_member *t, const hrt_parameter *p, uint64_t matrix
           n);
 }
 
-static uint64_t matrices_of(const hrt_parameter *p) {
-    return p->update == HRT_UPDATE_MUON ? p->elements / (p->rows * p->columns) : 0;
+/* Those of a parameter that this rank changes, which has them whole. */
+static hrt_span matrices_of(const hrt_trainer *t, const hrt_parameter *p) {
+    if (hrt_part_of(p) != HRT_MATRICES) return (hrt_span){0, 0};
+    const int64_t each = (int64_t)(p->rows * p->columns);
+    const hrt_span mine = hrt_mine_of(t, p);
+    return (hrt_span){mine.from / each, mine.to / each};
 }
 
 /* Takes matrices in their order until none is left. */
@@ -196,9 +200,10 @@ void hrt_by_muon(hrt_optimizer *s, int index) {
     };
     uint64_t first = 0, mine = atomic_fetch_add(&s->next, 1);
     for (uint32_t i = 0; i < m->n_parameters; i++) {
-        const uint64_t n = matrices_of(&m->parameters[i]);
+        const hrt_span all = matrices_of(t, &m->parameters[i]);
+        const uint64_t n = (uint64_t)(all.to - all.from);
         for (; mine < first + n; mine = atomic_fetch_add(&s->next, 1))
-            change(&me, &m->parameters[i], mine - first);
+            change(&me, &m->parameters[i], (uint64_t)all.from + mine - first);
         first += n;
     }
 }

@@ -17,19 +17,16 @@
 #include "runtime/fp_mode.h"
 #include "runtime/lanes.h"
 #include "runtime/optimizer.h"
-#include "runtime/walk.h"
 
-static const struct {
-    bool decays;
-    uint32_t moments;
-} updates[HRT_UPDATES] = {
-#define U(id, text, moments, decays, meaning) [HRT_UPDATE_##id] = {decays, moments},
+static const bool decays[HRT_UPDATES] = {
+#define U(id, text, moments, decays, meaning) [HRT_UPDATE_##id] = (decays),
 #include "runtime/updates.def"
 #undef U
 };
 
-static hrt_span share_of(const hrt_parameter *p, int index, int count) {
-    return hrt_share((hrt_span){0, (int64_t)p->elements}, index, count);
+/* Of what this rank changes. */
+static hrt_span share_of(const hrt_trainer *t, const hrt_parameter *p, int index, int count) {
+    return hrt_share(hrt_mine_of(t, p), index, count);
 }
 
 /* ---- the norm -------------------------------------------------------------------------------- */
@@ -59,7 +56,7 @@ static void add_squares(void *context, int index, int count) {
     for (int part = index; part < HRT_NORM_PARTS; part += count) {
         s->sums[part] = 0;
         for (uint32_t i = 0; i < m->n_parameters; i++) {
-            const hrt_span mine = share_of(&m->parameters[i], part, HRT_NORM_PARTS);
+            const hrt_span mine = share_of(s->t, &m->parameters[i], part, HRT_NORM_PARTS);
             s->sums[part] +=
                 hrt_squares(s->t->views[i].gradient + mine.from, (size_t)(mine.to - mine.from));
         }
@@ -67,26 +64,41 @@ static void add_squares(void *context, int index, int count) {
     hrt_fp_leave(old);
 }
 
-/* Of the sums of gradients. False: it is infinite or no number. */
-static bool find_norm(hrt_optimizer *s, double *norm) {
-    double sum = 0;
-    hrt_in_shares(hrt_workers(&s->t->session), add_squares, s);
-    for (int i = 0; i < HRT_NORM_PARTS; i++)
-        sum += s->sums[i];
-    *norm = hrt_root_of(sum);
-    return isfinite(sum);
+/* The first gradient that is infinite or no number, of what this rank changes. */
+static void find_infinite(const hrt_trainer *t, hrt_norm_part *out) {
+    const hrt_model *m = t->session.model;
+    for (uint32_t i = 0; i < m->n_parameters; i++) {
+        const hrt_span mine = hrt_mine_of(t, &m->parameters[i]);
+        for (int64_t k = mine.from; k < mine.to; k++) {
+            out->value = t->views[i].gradient[k];
+            if (isfinite(out->value)) continue;
+            out->parameter = i, out->element = (uint64_t)k;
+            return;
+        }
+    }
 }
 
-static int name_infinite(hrt_trainer *t) {
-    for (uint32_t i = 0; i < t->session.model->n_parameters; i++) {
-        const hrt_parameter_view *p = &t->views[i];
-        for (size_t k = 0; k < p->elements; k++)
-            if (!isfinite(p->gradient[k]))
-                return hrt_fail(&t->session, HRT_FINITE,
-                                "element %zu of the gradient of %.100s is %g", k, p->name,
-                                (double)p->gradient[k]);
-    }
-    return hrt_fail(&t->session, HRT_FINITE, "the norm of the gradients is not finite");
+static int name_infinite(hrt_trainer *t, const hrt_norm_part *all) {
+    hrt_session *s = &t->session;
+    if (s->side.comm) t->spoilt = true; /* they are sums in part: another step would add again */
+    if (all->parameter == s->model->n_parameters)
+        return hrt_fail(s, HRT_FINITE, "the norm of the gradients is not finite");
+    return hrt_fail(s, HRT_FINITE, "element %" PRIu64 " of the gradient of %.100s is %g",
+                    all->element, s->model->parameters[all->parameter].name, (double)all->value);
+}
+
+/* Of the sums of gradients. */
+static int find_norm(hrt_optimizer *s, double *norm) {
+    hrt_trainer *t = s->t;
+    hrt_norm_part all = {.parameter = t->session.model->n_parameters};
+    hrt_in_shares(hrt_workers(&t->session), add_squares, s);
+    for (int i = 0; i < HRT_NORM_PARTS; i++)
+        all.sum += s->sums[i];
+    if (!isfinite(all.sum)) find_infinite(t, &all);
+    const int code = hrt_sum_squares(t, &all);
+    if (code != HRT_OK) return code;
+    *norm = hrt_root_of(all.sum);
+    return isfinite(all.sum) ? HRT_OK : name_infinite(t, &all);
 }
 
 /* ---- AdamW ----------------------------------------------------------------------------------- */
@@ -130,13 +142,14 @@ static void by_adamw(const hrt_optimizer *s, int index, int count) {
     const hrt_model *m = t->session.model;
     for (uint32_t i = 0; i < m->n_parameters; i++) {
         const hrt_parameter *p = &m->parameters[i];
-        const hrt_span mine = share_of(p, index, count);
-        if (updates[p->update].moments < 2) continue;
+        const hrt_span mine = share_of(t, p, index, count);
+        if (hrt_part_of(p) != HRT_ELEMENTS || mine.from == mine.to) continue;
+        const size_t from = (size_t)mine.from;
         float *const at[ARRAYS] = {
-            t->views[i].values + mine.from,
-            t->views[i].gradient + mine.from,
-            hrt_moment(t, p, 0) + mine.from,
-            hrt_moment(t, p, 1) + mine.from,
+            t->views[i].values + from,
+            t->views[i].gradient + from,
+            hrt_moment(t, p, HRT_FIRST, from),
+            hrt_moment(t, p, HRT_SECOND, from),
         };
         change_all(s, s->keep[p->update], at, (size_t)(mine.to - mine.from));
     }
@@ -171,8 +184,8 @@ static int check_options(hrt_trainer *t, const hrt_step_options *o) {
 static int check_gradients(hrt_trainer *t) {
     if (t->spoilt)
         return hrt_fail(&t->session, HRT_FINITE,
-                        "a loss was not finite, and its gradients are in these: trainer_clear "
-                        "takes them away");
+                        "a loss was not finite, and its gradients are in these, or a gradient "
+                        "of many ranks: trainer_clear takes them away");
     if (t->count > 0) return HRT_OK;
     return hrt_fail(&t->session, HRT_COUNT,
                     "no target has counted since the last step: gradients come first");
@@ -195,7 +208,7 @@ static void set_numbers(hrt_optimizer *s, const hrt_step_options *o, double norm
     s->rate = (float)(o->learning_rate / (1 - power(o->beta1, o->step)));
     s->root = (float)(1 / hrt_root_of(1 - power(o->beta2, o->step)));
     for (int i = 0; i < HRT_UPDATES; i++)
-        s->keep[i] = (float)(1 - (updates[i].decays ? o->learning_rate * o->weight_decay : 0));
+        s->keep[i] = (float)(1 - (decays[i] ? o->learning_rate * o->weight_decay : 0));
 }
 
 /* Equal shares first, so that threads are done with matrices at about the same time. */
@@ -215,11 +228,16 @@ int hrt_trainer_step(hrt_trainer *t, const hrt_step_options *o, float *norm) {
     double sum = 0;
     int code = check_options(t, o);
     if (code == HRT_OK) code = check_gradients(t);
-    if (code == HRT_OK && !find_norm(&all, &sum)) code = name_infinite(t);
+    code = hrt_agree_on_training(t, HRT_CALL_STEP, code, o ? hrt_checksum(o, sizeof *o) : 0);
+    if (code == HRT_OK) code = hrt_sum_gradients(t);
+    if (code == HRT_OK) code = find_norm(&all, &sum);
     if (code != HRT_OK) return hrt_leave(s, code);
     set_numbers(&all, o, sum);
     hrt_in_shares(hrt_workers(s), change_parameters, &all);
+    code = hrt_gather_parameters(t);
+    if (code != HRT_OK) return hrt_leave(s, code);
     if (norm) *norm = (float)(sum / (double)t->count);
+    if (s->side.comm) hrt_clear_gradients(t); /* of what others have changed, too */
     t->count = 0;
     t->steps++;
     return hrt_leave(s, HRT_OK);

@@ -2,7 +2,8 @@
  *
  * When a session is made, the ranks check that they have the same model, the same build and weights
  * that were packed together, and choose a common CPU level; before each call they check that all
- * make the same call. Each check is one small all_gather. A rank that rejects its arguments takes
+ * make the same call. Ranks that share a trainer check the first as well, and their calls in
+ * trainer_ranks.c. Each check is one small all_gather. A rank that rejects its arguments takes
  * part in it all the same, so that no other rank waits for it. */
 #include <inttypes.h>
 #include <stddef.h>
@@ -149,21 +150,22 @@ static int judge(const hadal_comm *c, const identity *all, char *why) {
     return HRT_OK;
 }
 
-static bool is_usable(const hadal_comm *c) {
+bool hrt_is_usable(const hadal_comm *c) {
     return c && c->version == HADAL_COMM_VERSION && c->size >= 1 && c->size <= ALL_RANKS &&
            c->rank >= 0 && c->rank < c->size;
 }
 
+/* `ranks`: those that the model is divided over, or that share a trainer. */
 static identity identity_of(const hrt_model *m, const hrt_weights *w, int64_t max_tokens,
-                            int32_t rank, int code) {
+                            int32_t ranks, int32_t rank, int code) {
     identity mine;
     memset(&mine, 0, sizeof mine); /* padding too: the struct is sent as bytes */
     mine.code = code;
-    mine.ranks = m->ranks;
+    mine.ranks = (uint32_t)ranks;
     mine.stage = m->stage;
-    mine.stages = m->stages;
+    mine.stages = m->ranks ? m->stages : 1;
     mine.runs = m->n_runs;
-    mine.share = w ? w->rank : (uint32_t)rank % m->ranks; /* a stage may have no weights */
+    mine.share = w ? w->rank : (uint32_t)(rank % ranks); /* a stage may have no weights */
     mine.chunk = m->chunk;
     mine.max_tokens = max_tokens;
     memcpy(mine.model, m->digest, sizeof mine.model);
@@ -226,21 +228,27 @@ static int reject(hrt_session *s, int code, hrt_session **out) {
     return code;
 }
 
-int hrt_session_init_on(const hrt_model *m, void *mem, size_t size, const hrt_weights *w,
-                        int64_t max_tokens, const hadal_comm *c, int64_t timeout_ns,
-                        hrt_session **out) {
-    hrt_session *s = NULL;
-    if (out) *out = NULL;
-    if (!m || m->ranks == 0 || !is_usable(c)) return HRT_ARGUMENT;
-    int code = out ? hrt_session_make(m, mem, size, w, max_tokens, &s) : HRT_ARGUMENT;
-    const int32_t ranks = (int32_t)m->ranks;
+int hrt_join_ranks(hrt_session *s, const hrt_model *m, const hrt_weights *w, int64_t max_tokens,
+                   int32_t ranks, const hadal_comm *c, int64_t timeout_ns, int code) {
     if (s)
         s->side = (hrt_side){.comm = c,
                              .timeout_ns = timeout_ns,
                              .group = {c->rank / ranks * ranks, ranks},
                              .rank = c->rank % ranks};
-    const identity mine = identity_of(m, w, max_tokens, c->rank, code);
+    const identity mine = identity_of(m, w, max_tokens, ranks, c->rank, code);
     code = agree(s, c, timeout_ns, &mine);
+    if (s && code) s->side.over = code;
+    return code;
+}
+
+int hrt_session_init_on(const hrt_model *m, void *mem, size_t size, const hrt_weights *w,
+                        int64_t max_tokens, const hadal_comm *c, int64_t timeout_ns,
+                        hrt_session **out) {
+    hrt_session *s = NULL;
+    if (out) *out = NULL;
+    if (!m || m->ranks == 0 || !hrt_is_usable(c)) return HRT_ARGUMENT;
+    int code = out ? hrt_session_make(m, mem, size, w, max_tokens, &s) : HRT_ARGUMENT;
+    code = hrt_join_ranks(s, m, w, max_tokens, (int32_t)m->ranks, c, timeout_ns, code);
     if (code) return reject(s, code, out);
     hd_known(s);
     code = measure_latency(s);

@@ -7,17 +7,19 @@
  * and has its threads, CPU level and message. A call makes the packed weights of the parameters, and
  * then runs the program once for each sequence, from position 0 and with empty states: a call of
  * several sequences gives the same bits as a call for each. Kernels add to the gradients. Nothing is
- * allocated. A call that is rejected changes nothing but the message. */
+ * allocated. A call that is rejected changes nothing but the message.
+ *
+ * Of ranks that share a trainer (trainer_ranks.c) each has all of it, but of the moments its share. */
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
 
 #include "runtime/trainer.h"
-#include "runtime/walk.h"
 
 /* Offsets of the parts that come before those of the session. */
 typedef struct head {
-    size_t views, outs, weights, gradients, moments, space, total;
+    size_t views, outs, weights, gradients, moments[HRT_MOMENTS], space, total;
+    hrt_span mine[HRT_PARTS];
 } head;
 
 static bool add(size_t *end, uint64_t bytes, size_t *at) {
@@ -30,30 +32,48 @@ static bool add(size_t *end, uint64_t bytes, size_t *at) {
     return true;
 }
 
-static bool lay_out_head(const hrt_model *m, head *h) {
+static uint64_t moment_bytes(const head *h, int which) {
+    const hrt_span mine = h->mine[hrt_part_of_moment(which)];
+    return (uint64_t)(mine.to - mine.from) * sizeof(float);
+}
+
+static bool lay_out_head(const hrt_model *m, int32_t rank, int32_t ranks, head *h) {
     uint64_t space;
     size_t end = 0, at;
+    hrt_divide(m, rank, ranks, h->mine);
     const bool fits =
         !__builtin_mul_overflow(m->muon_bytes, hrt_usual_threads(), &space) &&
         add(&end, sizeof(hrt_trainer), &at) &&
         add(&end, (uint64_t)m->n_parameters * sizeof(hrt_parameter_view), &h->views) &&
         add(&end, (uint64_t)m->n_outputs * sizeof(void *), &h->outs) &&
         add(&end, m->weights_bytes, &h->weights) && add(&end, m->parameters_bytes, &h->gradients) &&
-        add(&end, m->moments_bytes, &h->moments) && add(&end, space, &h->space);
+        add(&end, moment_bytes(h, HRT_FIRST), &h->moments[HRT_FIRST]) &&
+        add(&end, moment_bytes(h, HRT_SECOND), &h->moments[HRT_SECOND]) &&
+        add(&end, moment_bytes(h, HRT_MOMENTUM), &h->moments[HRT_MOMENTUM]) &&
+        add(&end, space, &h->space);
     h->total = end;
     return fits;
 }
 
 /* A sequence is one pass through the steps. */
-static bool lay_out(const hrt_model *m, int64_t max_tokens, head *h, hrt_layout *l) {
-    return m->parameters_bytes > 0 && max_tokens <= m->chunk && lay_out_head(m, h) &&
+static bool lay_out(const hrt_model *m, int64_t max_tokens, int32_t rank, int32_t ranks, head *h,
+                    hrt_layout *l) {
+    return m->parameters_bytes > 0 && max_tokens <= m->chunk && lay_out_head(m, rank, ranks, h) &&
            hrt_lay_out_session(m, max_tokens, h->total, l);
 }
 
-size_t hrt_trainer_size(const hrt_model *m, int64_t max_tokens) {
+static size_t size_of(const hrt_model *m, int64_t max_tokens, int32_t rank, int32_t ranks) {
     hrt_layout l;
     head h;
-    return m && lay_out(m, max_tokens, &h, &l) ? l.total : 0;
+    return m && lay_out(m, max_tokens, rank, ranks, &h, &l) ? l.total : 0;
+}
+
+size_t hrt_trainer_size(const hrt_model *m, int64_t max_tokens) {
+    return size_of(m, max_tokens, 0, 1);
+}
+
+size_t hrt_trainer_size_on(const hrt_model *m, int64_t max_tokens, const hadal_comm *c) {
+    return hrt_is_usable(c) ? size_of(m, max_tokens, c->rank, c->size) : 0;
 }
 
 static const char *const updates[HRT_UPDATES] = {
@@ -76,13 +96,11 @@ static void set_views(hrt_trainer *t) {
     }
 }
 
-int hrt_trainer_init(const hrt_model *m, void *mem, size_t size, int64_t max_tokens,
-                     hrt_trainer **out) {
+static int make_trainer(const hrt_model *m, void *mem, size_t size, int64_t max_tokens,
+                        int32_t rank, int32_t ranks, hrt_trainer **out) {
     hrt_layout l;
     head h;
-    if (out) *out = NULL;
-    if (!m || !mem || !out) return HRT_ARGUMENT;
-    if (!lay_out(m, max_tokens, &h, &l)) return HRT_ARGUMENT;
+    if (!mem || !lay_out(m, max_tokens, rank, ranks, &h, &l)) return HRT_ARGUMENT;
     const int code = hrt_session_place(m, NULL, mem, size, h.total, max_tokens);
     if (code != HRT_OK) return code;
     char *base = mem;
@@ -92,7 +110,12 @@ int hrt_trainer_init(const hrt_model *m, void *mem, size_t size, int64_t max_tok
     t->outs = outs;
     t->weights = (uint8_t *)base + h.weights;
     t->gradients = (uint8_t *)base + h.gradients;
-    t->moments = (uint8_t *)base + h.moments;
+    for (int i = 0; i < HRT_MOMENTS; i++) {
+        void *moments = base + h.moments[i];
+        t->moments[i] = moments;
+        memset(moments, 0, (size_t)moment_bytes(&h, i));
+    }
+    memcpy(t->mine, h.mine, sizeof t->mine);
     t->space = (uint8_t *)base + h.space;
     t->space_threads = hrt_usual_threads();
     t->count = t->steps = 0;
@@ -101,12 +124,30 @@ int hrt_trainer_init(const hrt_model *m, void *mem, size_t size, int64_t max_tok
     /* rows that fill up panels stay zeros */
     memset(t->weights, 0, (size_t)m->weights_bytes);
     memset(t->gradients, 0, (size_t)m->parameters_bytes);
-    memset(t->moments, 0, (size_t)m->moments_bytes);
     for (uint32_t i = 0; i < m->n_outputs; i++)
         t->outs[i] = i ? t->gradients + m->outputs[i].offset : (void *)&t->loss;
     set_views(t);
     *out = t;
     return HRT_OK;
+}
+
+int hrt_trainer_init(const hrt_model *m, void *mem, size_t size, int64_t max_tokens,
+                     hrt_trainer **out) {
+    if (out) *out = NULL;
+    return m && out ? make_trainer(m, mem, size, max_tokens, 0, 1, out) : HRT_ARGUMENT;
+}
+
+/* A trainer that was made but rejected is still returned, for its message. */
+int hrt_trainer_init_on(const hrt_model *m, void *mem, size_t size, int64_t max_tokens,
+                        const hadal_comm *c, int64_t timeout_ns, hrt_trainer **out) {
+    hrt_trainer *t = NULL;
+    if (out) *out = NULL;
+    if (!m || !hrt_is_usable(c)) return HRT_ARGUMENT;
+    int code = out ? make_trainer(m, mem, size, max_tokens, c->rank, c->size, &t) : HRT_ARGUMENT;
+    code =
+        hrt_join_ranks(t ? &t->session : NULL, m, NULL, max_tokens, c->size, c, timeout_ns, code);
+    if (out) *out = t;
+    return code;
 }
 
 const hrt_parameter_view *hrt_trainer_parameters(hrt_trainer *t, size_t *n) {
@@ -211,37 +252,45 @@ static int check_tokens(hrt_session *s, const int32_t *tokens, const int32_t *ta
     return HRT_OK;
 }
 
-/* Are `n` numbers finite? Without a branch for each, since all of a model are looked at. */
-static bool are_finite(const float *x, size_t n) {
-    uint32_t any = 0;
+/* Are `n` numbers finite? Without a branch for each, since all of a model are looked at. Adds their
+ * bits, whatever the order. */
+static bool are_finite(const float *x, size_t n, uint32_t *sum) {
+    uint32_t any = 0, all = 0;
     for (size_t k = 0; k < n; k++) {
         uint32_t bits;
         memcpy(&bits, &x[k], sizeof bits);
         any |= (bits & UINT32_C(0x7f800000)) == UINT32_C(0x7f800000);
+        all += bits;
     }
+    *sum += all;
     return !any;
 }
 
 typedef struct finding {
     hrt_trainer *t;
     atomic_bool found;
+    _Atomic uint32_t sum; /* of the bits of all parameters */
 } finding;
 
 static void look_for_infinite(void *context, int index, int count) {
     finding *f = context;
+    uint32_t sum = 0;
     for (uint32_t i = 0; i < f->t->session.model->n_parameters; i++) {
         const hrt_parameter_view *p = &f->t->views[i];
         const hrt_span mine = hrt_share((hrt_span){0, (int64_t)p->elements}, index, count);
-        if (!are_finite(p->values + mine.from, (size_t)(mine.to - mine.from)))
+        if (!are_finite(p->values + mine.from, (size_t)(mine.to - mine.from), &sum))
             atomic_store_explicit(&f->found, true, memory_order_relaxed);
     }
+    atomic_fetch_add_explicit(&f->sum, sum, memory_order_relaxed);
 }
 
-/* A number that is not finite makes all gradients so: the first one is named. */
-static int check_parameters(hrt_trainer *t) {
+/* A number that is not finite makes all gradients so: the first one is named. *sum: a checksum, by
+ * which ranks compare their parameters. */
+static int check_parameters(hrt_trainer *t, uint64_t *sum) {
     hrt_session *s = &t->session;
     finding f = {.t = t};
     hrt_in_shares(hrt_workers(s), look_for_infinite, &f);
+    *sum = atomic_load_explicit(&f.sum, memory_order_relaxed);
     if (!atomic_load_explicit(&f.found, memory_order_relaxed)) return HRT_OK;
     for (uint32_t i = 0; i < s->model->n_parameters; i++) {
         const hrt_parameter_view *p = &t->views[i];
@@ -278,7 +327,7 @@ static void run_sequence(hrt_trainer *t, const call *c, int64_t start, int64_t n
         .in_loss = c->alone,
         .profile = s->profile,
     };
-    (void)hrt_run(&job, hrt_workers(s)); /* nothing crosses between ranks, so nothing can fail */
+    (void)hrt_run(&job, hrt_workers(s)); /* nothing crosses in it, so nothing can fail */
 }
 
 static int run(hrt_trainer *t, const call *c, double *sum) {
@@ -305,16 +354,22 @@ static int make_call(hrt_trainer *t, const call *c, double *sum, int64_t *count)
     if (!t) return HRT_ARGUMENT;
     hrt_session *s = &t->session;
     if (!hrt_enter(s)) return hrt_why_not(s);
+    const int64_t least = s->side.comm ? 0 : 1; /* other ranks may have some */
     int64_t n = 0, counted = 0;
+    uint64_t parameters = 0;
     double all = 0;
     int code = check_pointers(s, pointers, names, sizeof names / sizeof *names);
-    if (code == HRT_OK && c->sequences < 1)
+    if (code == HRT_OK && c->sequences < least)
         code = hrt_fail(s, HRT_ARGUMENT, "%" PRId64 " sequences: at least one is needed",
                         c->sequences);
     if (code == HRT_OK) code = check_lengths(s, c->lengths, c->sequences, &n);
     if (code == HRT_OK) code = check_tokens(s, c->tokens, c->targets, n, &counted);
-    if (code == HRT_OK) code = check_parameters(t);
-    if (code == HRT_OK) code = run(t, c, &all);
+    if (code == HRT_OK) code = check_parameters(t, &parameters);
+    code =
+        hrt_agree_on_training(t, c->alone ? HRT_CALL_LOSS : HRT_CALL_GRADIENTS, code, parameters);
+    if (code != HRT_OK) return hrt_leave(s, code);
+    code = hrt_sum_losses(t, run(t, c, &all), &all, &counted);
+    t->spoilt |= code != HRT_OK && !c->alone;
     if (code != HRT_OK) return hrt_leave(s, code);
     *sum = all, *count = counted;
     if (!c->alone) t->count += counted;

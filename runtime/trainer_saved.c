@@ -32,7 +32,9 @@ size_t hrt_trainer_save_size(const hrt_trainer *t) {
     return t && t->session.self == &t->session ? (size_t)saved_bytes(t->session.model) : 0;
 }
 
+/* Of several ranks the first one has the memory. */
 static int check_memory(hrt_session *s, const void *memory, size_t size) {
+    if (s->side.rank > 0) return HRT_OK;
     if (!memory) return hrt_fail(s, HRT_ARGUMENT, "the memory is a null pointer");
     if (size >= saved_bytes(s->model)) return HRT_OK;
     return hrt_fail(s, HRT_SIZE, "%zu bytes are given, %" PRIu64 " are needed", size,
@@ -43,16 +45,17 @@ int hrt_trainer_save(hrt_trainer *t, void *memory, size_t size) {
     if (!t) return HRT_ARGUMENT;
     hrt_session *s = &t->session;
     if (!hrt_enter(s)) return hrt_why_not(s);
-    const int code = check_memory(s, memory, size);
+    int code = check_memory(s, memory, size);
+    code = hrt_agree_on_training(t, HRT_CALL_SAVE, code, 0);
     if (code != HRT_OK) return hrt_leave(s, code);
+    if (!hrt_is_first(t)) return hrt_leave(s, hrt_save_moments(t, NULL));
     const hrt_trained_header h = header_of(t);
     const size_t values = (size_t)s->model->parameters_bytes;
     uint8_t *to = memory;
     memset(to, 0, HRT_SAVED_DATA);
     memcpy(to, &h, sizeof h);
     memcpy(to + HRT_SAVED_DATA, t->weights, values);
-    memcpy(to + HRT_SAVED_DATA + values, t->moments, (size_t)s->model->moments_bytes);
-    return hrt_leave(s, HRT_OK);
+    return hrt_leave(s, hrt_save_moments(t, to + HRT_SAVED_DATA + values));
 }
 
 static int check_origin(hrt_session *s, const hrt_trained_header *h) {
@@ -65,19 +68,28 @@ static int check_origin(hrt_session *s, const hrt_trained_header *h) {
 }
 
 /* The header is checked before the size: bytes of another library have another size. */
-static int restore(hrt_trainer *t, const void *memory, size_t size) {
-    hrt_session *s = &t->session;
+static int check_saved(hrt_session *s, const void *memory, size_t size, int64_t *steps) {
     hrt_trained_header h;
+    if (s->side.rank > 0) return HRT_OK;
     if (!memory || size < HRT_SAVED_DATA) return check_memory(s, memory, size);
     memcpy(&h, memory, sizeof h);
-    int code = check_origin(s, &h);
-    if (code == HRT_OK) code = check_memory(s, memory, size);
+    *steps = h.steps;
+    const int code = check_origin(s, &h);
+    return code == HRT_OK ? check_memory(s, memory, size) : code;
+}
+
+static int restore(hrt_trainer *t, const void *memory, size_t size) {
+    hrt_session *s = &t->session;
+    int64_t steps = 0;
+    int code = check_saved(s, memory, size, &steps);
+    code = hrt_agree_on_training(t, HRT_CALL_RESTORE, code, 0);
     if (code != HRT_OK) return code;
-    const uint8_t *from = (const uint8_t *)memory + HRT_SAVED_DATA;
-    const size_t values = (size_t)s->model->parameters_bytes;
-    memcpy(t->weights, from, values);
-    memcpy(t->moments, from + values, (size_t)s->model->moments_bytes);
-    t->steps = h.steps;
+    const uint8_t *from = hrt_is_first(t) ? (const uint8_t *)memory + HRT_SAVED_DATA : NULL;
+    code = hrt_share_parameters(t, from, &steps);
+    if (code == HRT_OK)
+        code = hrt_restore_moments(t, from ? from + s->model->parameters_bytes : NULL);
+    if (code != HRT_OK) return code;
+    t->steps = steps;
     hrt_clear_gradients(t);
     return HRT_OK;
 }

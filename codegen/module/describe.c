@@ -260,6 +260,7 @@ hrt_model hcg_model_of(hcg_program *p, const hcg_target *t) {
         .packings = p->packings.at,
         .n_parameters = (uint32_t)p->parameters.n,
         .n_packings = (uint32_t)p->packings.n,
+        .muon_offset = p->muon_offset,
         .moments_bytes = p->moments_bytes,
         .muon_bytes = p->muon_bytes,
         .products = p->products,
@@ -468,7 +469,9 @@ static void write_model_functions(const writer *w) {
 
 static void write_trainer_functions(const writer *w) {
     forward_to_runtime(w, "trainer_size", "trainer_size", "lml");
-    forward_to_runtime(w, "trainer_init", "trainer_init", "implplp");
+    forward_to_runtime(w, "trainer_init", "trainer_init", "impllp");
+    forward_to_runtime(w, "trainer_size_on", "trainer_size_on", "lmlp");
+    forward_to_runtime(w, "trainer_init_on", "trainer_init_on", "impllplp");
     forward_to_runtime(w, "trainer_parameters", "trainer_parameters", "ppp");
     forward_to_runtime(w, "trainer_set_threads", "session_set_threads", "ipi");
     forward_to_runtime(w, "trainer_set_cpu", "session_set_cpu", "ipp");

@@ -17,6 +17,8 @@ typedef struct lowering {
     uint64_t losses; /* number of the output that is the losses, which NAME_forward does not have;
                       * UINT64_MAX: there is none */
     uint64_t *parameter_offsets; /* with gradients: by weight */
+    hrt_update *updates;         /* the same */
+    hir_id matrix;               /* a kernel that makes the gradient of a matrix; HIR_NONE: none */
     bool *not_in_loss;           /* by op: kernels that do not run in calls for losses alone */
 } lowering;
 
@@ -50,7 +52,8 @@ bool lower_parameters(lowering *l);
 void lower_gradients(lowering *l); /* where the outputs are added to */
 
 /* ---- updates.c ------------------------------------------------------------------------------- */
-bool lower_updates(lowering *l); /* how a step changes the parameters */
+void lower_choose_updates(lowering *l); /* before parameters have their places */
+bool lower_updates(lowering *l);        /* after them, and after the kernels of steps */
 
 /* ---- steps.c --------------------------------------------------------------------------------- */
 bool lower_steps(lowering *l);

@@ -2,6 +2,9 @@
  *
  *     parameters, f32, in the layout of checkpoints | what kernels read in another layout
  *
+ * Parameters that Muon changes come after all others, so that ranks which train together divide both
+ * in ranges (runtime/trainer_ranks.c).
+ *
  * Both lie in one area, so that an offset says where a weight is, whichever it is. Vectors and tables
  * are read where the parameters are; panels, and matrices that are transposed or reshaped, are made
  * of the parameters when a call begins (runtime/trainer.c), as this file says. */
@@ -56,8 +59,16 @@ static bool place_parameter(lowering *l, uint32_t i) {
     }
     if (elements < 0 || elements > INT64_MAX / (int64_t)sizeof(float)) return too_large(l, w);
     if (!take(l, w, (uint64_t)elements * sizeof(float), &offset)) return false;
-    add_tensors(l, w, offset);
     l->p->weight_offsets.at[i] = offset;
+    return true;
+}
+
+/* Those of Muon, or all others. */
+static bool place_parameters(lowering *l, bool muon) {
+    for (uint32_t i = 0; i < l->m->weights.n; i++)
+        if (!hir_is_derived(&l->m->weights.at[i]) && (l->updates[i] == HRT_UPDATE_MUON) == muon &&
+            !place_parameter(l, i))
+            return false;
     return true;
 }
 
@@ -159,12 +170,17 @@ bool lower_parameters(lowering *l) {
     bool *read = hd_new_array(l->a, bool, n + 1);
     for (uint32_t i = 0; i < n; i++)
         read[i] = p->weight_offsets.at[i] != HCG_UNREAD;
-    for (uint32_t i = 0; i < n; i++)
-        if (!hir_is_derived(&l->m->weights.at[i]) && !place_parameter(l, i)) return false;
+    lower_choose_updates(l);
+    if (!place_parameters(l, false)) return false;
+    p->muon_offset = p->weights_bytes;
+    if (!place_parameters(l, true)) return false;
     p->parameters_bytes = p->weights_bytes;
     l->parameter_offsets = hd_new_array(l->a, uint64_t, n + 1);
-    for (uint32_t i = 0; i < n; i++)
+    for (uint32_t i = 0; i < n; i++) {
         l->parameter_offsets[i] = p->weight_offsets.at[i];
+        if (!hir_is_derived(&l->m->weights.at[i]))
+            add_tensors(l, &l->m->weights.at[i], l->parameter_offsets[i]);
+    }
     for (uint32_t i = 0; i < n; i++)
         if (read[i] && hir_is_derived(&l->m->weights.at[i]) && !place_packed(l, i)) return false;
     for (uint32_t i = 0; i < n; i++) {

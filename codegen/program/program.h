@@ -139,7 +139,7 @@ struct hcg_program {
     int64_t targets;           /* logits of a row: ids of targets are below */
     HD_VEC(hrt_parameter) parameters;
     HD_VEC(hrt_packing) packings;
-    uint64_t moments_bytes;
+    uint64_t muon_offset, moments_bytes; /* hrt_model */
     uint64_t muon_bytes; /* workspace of a thread in a step of Muon */
     uint32_t products;   /* number of the kernel that multiplies for it */
     bool is_model;       /* one i32[T] input and perhaps state: NAME_forward; else NAME_call */

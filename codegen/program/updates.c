@@ -83,8 +83,8 @@ static unsigned read_gradient(search *s, const hir_op *output) {
     }
 }
 
-/* By weight. *matrix: a kernel that makes the gradient of a matrix. */
-static const unsigned *read_gradients(const lowering *l, hir_id *matrix) {
+/* By weight. Finds a kernel that makes the gradient of a matrix, too. */
+static const unsigned *read_gradients(lowering *l) {
     const hir_module *m = l->m;
     unsigned *found = hd_new_array(l->a, unsigned, m->weights.n + 1);
     search s = {.m = m, .seen = hd_new_array(l->a, uint32_t, m->values.n + 1)};
@@ -95,30 +95,32 @@ static const unsigned *read_gradients(const lowering *l, hir_id *matrix) {
         const uint32_t w = hir_find_weight(m, name);
         if (w == HIR_NONE) continue;
         found[w] |= read_gradient(&s, op);
-        if (found[w] & IS_MATRIX) *matrix = hir_value_at(m, op->args[0].index)->op;
+        if (found[w] & IS_MATRIX) l->matrix = hir_value_at(m, op->args[0].index)->op;
     }
     return found;
 }
 
-static void choose(const lowering *l, const hir_weight *w, unsigned found, hrt_parameter *p) {
+static void set_shape(const hir_weight *w, hrt_parameter *p) {
     const uint32_t rank = w->type.rank;
-    p->update = HRT_UPDATE_VECTOR;
     p->rows = rank < 2 ? 1 : (uint64_t)w->type.dim[rank - 2];
     p->columns = rank < 1 ? 1 : (uint64_t)w->type.dim[rank - 1];
-    if (!(found & IS_MATRIX) || p->rows < 2 || p->columns < 2) return;
-    p->update = HRT_UPDATE_MATRIX;
-    if (l->p->options.compile.optimizer == HIR_OPTIMIZER_MUON && !(found & (IS_TABLE | IS_HEAD)))
-        p->update = HRT_UPDATE_MUON;
 }
 
-static uint64_t moment_bytes(const hrt_parameter *p) {
-    static const uint64_t moments[HRT_UPDATES] = {
-#define U(id, text, moments, decays, meaning) [HRT_UPDATE_##id] = moments,
-#include "runtime/updates.def"
-#undef U
-    };
-    const uint64_t bytes = p->elements * sizeof(float); /* of all parameters: below 2^63 */
-    return moments[p->update] * hrt_aligned(bytes);
+static hrt_update choose(const lowering *l, const hir_weight *w, unsigned found) {
+    hrt_parameter p = {0};
+    set_shape(w, &p);
+    if (!(found & IS_MATRIX) || p.rows < 2 || p.columns < 2) return HRT_UPDATE_VECTOR;
+    if (l->p->options.compile.optimizer == HIR_OPTIMIZER_MUON && !(found & (IS_TABLE | IS_HEAD)))
+        return HRT_UPDATE_MUON;
+    return HRT_UPDATE_MATRIX;
+}
+
+void lower_choose_updates(lowering *l) {
+    l->matrix = HIR_NONE;
+    l->updates = hd_new_array(l->a, hrt_update, l->m->weights.n + 1);
+    const unsigned *found = read_gradients(l);
+    for (size_t i = 0; i < l->m->weights.n; i++)
+        l->updates[i] = choose(l, &l->m->weights.at[i], found[i]);
 }
 
 /* The workspace of runtime/muon.c: x, and x turned or the next x, each [rows][columns]; a and a^2, each
@@ -132,7 +134,7 @@ static uint64_t muon_bytes(const hrt_parameter *p) {
 
 /* What Muon needs, if there is a matrix for it. The kernel of its products comes after those of the
  * steps. */
-static void add_muon(lowering *l, hir_id matrix) {
+static void add_muon(lowering *l) {
     for (size_t i = 0; i < l->p->parameters.n; i++) {
         const uint64_t bytes = muon_bytes(&l->p->parameters.at[i]);
         if (bytes > l->p->muon_bytes) l->p->muon_bytes = bytes;
@@ -142,30 +144,29 @@ static void add_muon(lowering *l, hir_id matrix) {
     hd_push(l->a, &l->p->kernels,
             ((hcg_kernel){.kind = HIR_KERNEL_SEQUENCE,
                           .name = "products",
-                          .op = matrix,
+                          .op = l->matrix,
                           .phase = HIR_PREFILL,
-                          .line = l->p->op_lines[matrix],
+                          .line = l->p->op_lines[l->matrix],
                           .products = true}));
 }
 
 bool lower_updates(lowering *l) {
-    hir_id matrix = HIR_NONE;
-    const unsigned *found = read_gradients(l, &matrix);
-    hrt_parameter *p = l->p->parameters.at;
+    hcg_program *p = l->p;
+    hrt_parameter *next = p->parameters.at;
     for (size_t i = 0; i < l->m->weights.n; i++) {
         const hir_weight *w = &l->m->weights.at[i];
         if (hir_is_derived(w)) continue;
-        for (int64_t part = 0; part < (w->stacked ? w->type.dim[0] : 1); part++, p++) {
-            choose(l, w, found[i], p);
-            p->moments = l->p->moments_bytes;
-            if (hd_add_overflow(p->moments, moment_bytes(p), &l->p->moments_bytes) ||
-                l->p->moments_bytes > INT64_MAX) {
-                hd_err(l->d, HD_E_LIMIT, w->loc, "the moments up to @%s take more than 2^63 bytes",
-                       w->name);
-                return false;
-            }
+        for (int64_t part = 0; part < (w->stacked ? w->type.dim[0] : 1); part++, next++) {
+            next->update = l->updates[i];
+            set_shape(w, next);
         }
     }
-    add_muon(l, matrix);
+    /* two moments of each element, and one of each of Muon's */
+    if (hd_add_overflow(p->parameters_bytes, p->muon_offset, &p->moments_bytes) ||
+        p->moments_bytes > INT64_MAX) {
+        hd_err(l->d, HD_E_LIMIT, HD_NOWHERE, "the moments take more than 2^63 bytes");
+        return false;
+    }
+    add_muon(l);
     return true;
 }

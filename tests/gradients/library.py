@@ -48,6 +48,8 @@ class Model:
         self.weights = projections.tensors(weights)
         for f, result, *arguments in (
                 ("trainer_size", c.c_size_t, c.c_int64), ("trainer_init", c.c_int, c.c_void_p, c.c_size_t, c.c_int64, c.c_void_p),
+                ("trainer_size_on", c.c_size_t, c.c_int64, c.c_void_p),
+                ("trainer_init_on", c.c_int, c.c_void_p, c.c_size_t, c.c_int64, c.c_void_p, c.c_int64, c.c_void_p),
                 ("trainer_parameters", c.POINTER(Parameter), c.c_void_p, c.c_void_p),
                 ("trainer_set_threads", c.c_int, c.c_void_p, c.c_int), ("trainer_set_cpu", c.c_int, c.c_void_p, c.c_char_p),
                 ("trainer_message", c.c_char_p, c.c_void_p), ("trainer_cpu", c.c_char_p, c.c_void_p), ("strerror", c.c_char_p, c.c_int),
@@ -62,12 +64,16 @@ class Model:
 
 
 class Trainer:
-    def __init__(self, model, longest=40):
-        self.m, size = model, model.trainer_size(longest)
-        assert size > 0 and size % ALIGN == 0
-        self.raw, self.at = memory(size)
+    def __init__(self, model, longest=40, comm=None):
+        """comm: of ranks that share the trainer"""
+        self.m, self.size = model, model.trainer_size_on(longest, comm) if comm else model.trainer_size(longest)
+        assert self.size > 0 and self.size % ALIGN == 0
+        self.raw, self.at = memory(self.size)
         out, n = c.c_void_p(), c.c_size_t()
-        assert model.trainer_init(self.at, size, longest, c.byref(out)) == OK
+        if comm:
+            assert model.trainer_init_on(self.at, self.size, longest, comm, 30 * 10**9, c.byref(out)) == OK
+        else:
+            assert model.trainer_init(self.at, self.size, longest, c.byref(out)) == OK
         self.t = out.value
         p = model.trainer_parameters(self.t, c.byref(n))
         self.parameters = [p[i] for i in range(n.value)]

@@ -26,7 +26,7 @@ build comm/test_comm
 "$out/test_comm" > "$out/test_comm.log" 2>&1 &
 comm=$!
 trap 'kill $comm 2> /dev/null || :' EXIT
-for test in runtime/test_threads runtime/test_batch runtime/test_trainer runtime/test_ranks runtime/test_ranks_batch runtime/test_ranks_lost runtime/test_ranks_turns; do
+for test in runtime/test_threads runtime/test_batch runtime/test_trainer runtime/test_trainer_ranks runtime/test_ranks runtime/test_ranks_batch runtime/test_ranks_lost runtime/test_ranks_turns; do
     build $test
     "$out/$(basename $test)"
 done
