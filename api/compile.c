@@ -8,6 +8,7 @@
 
 #include "api/evaluator.h"
 #include "api/gradients.h"
+#include "api/ranks.h"
 #include "api/report.h"
 #include "api/session.h"
 #include "api/taps.h"
@@ -512,7 +513,7 @@ static bool emit_library(hadal_session *s, const hadal_target *t, const char *pa
     const bool ok = emit_units(s, t, stem, &objects) &&
                     hcg_link(s->program, &s->diags, &objects, t ? t->cc : NULL, runtime, path);
     hd_scratch_remove(scratch);
-    if (ok && hir_has_gradients(s->m)) api_tell_trainer_memory(s);
+    if (ok && hir_has_gradients(s->m) && api_is_first_rank(s)) api_tell_trainer_memory(s);
     return ok;
 }
 

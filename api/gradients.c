@@ -64,8 +64,9 @@ bool api_may_differentiate(hadal_session *s, const hadal_pipeline *p) {
     enum { LONGEST = 4096 };
     hir_compile_options *o = &s->pass_options;
     if (o->ranks > 1 || o->stages > 1)
-        return api_reject_gradients(s, "gradients are computed on one machine in this version",
-                                    "leave out --ranks and --stages");
+        return api_reject_gradients(s, "ranks that train together have the whole model each",
+                                    "leave out --ranks and --stages: mpirun -n N hadal train .. "
+                                    "divides the batch");
     if (p->weights_dtype && strcmp(p->weights_dtype, "f32") != 0)
         return api_reject_gradients(s, "parameters are f32: a step cannot change a code",
                                     "leave out --weights-dtype");

@@ -59,18 +59,41 @@ int32_t api_ranks_here(const api_library *l) {
     return l->session_init_on ? l->s->comm->size : 1;
 }
 
-bool api_all_gather(api_library *l, const void *mine, void *all, size_t size) {
-    const hadal_comm *c = l->s->comm;
-    if (!api_need_ranks(l)) return false;
-    if (!l->session_init_on) {
-        memcpy(all, mine, size);
-        return true;
-    }
-    const int code = hd_all_gather(c, hd_all_ranks(c), l->s->comm_timeout, mine, all, size);
+static bool gather(hadal_session *s, const char *what, const void *mine, void *all, size_t size) {
+    const hadal_comm *c = s->comm;
+    const int code = hd_all_gather(c, hd_all_ranks(c), s->comm_timeout, mine, all, size);
     if (code == 0) return true;
-    hd_err(&l->s->diags, HD_E_RUNTIME, HD_NOWHERE, "%s: the ranks do not come together", l->path)
-        ->cause = hd_strdup(l->s->arena, c->message(c->context));
+    hd_err(&s->diags, HD_E_RUNTIME, HD_NOWHERE, "%s: the ranks do not come together", what)->cause =
+        hd_strdup(s->arena, c->message(c->context));
     return false;
+}
+
+bool api_all_gather(api_library *l, const void *mine, void *all, size_t size) {
+    if (!api_need_ranks(l)) return false;
+    if (l->session_init_on) return gather(l->s, l->path, mine, all, size);
+    memcpy(all, mine, size);
+    return true;
+}
+
+int32_t api_training_ranks(const hadal_session *s) {
+    return s->comm ? s->comm->size : 1;
+}
+
+bool api_gather_training(hadal_session *s, const void *mine, void *all, size_t size) {
+    if (s->comm) return gather(s, "training", mine, all, size);
+    memcpy(all, mine, size);
+    return true;
+}
+
+bool api_all_did(hadal_session *s, bool did) {
+    uint8_t all[HADAL_COMM_MAX_RANKS], mine = did;
+    if (!api_gather_training(s, &mine, all, sizeof mine)) return false;
+    for (int32_t r = 0; did && r < api_training_ranks(s); r++) {
+        if (all[r]) continue;
+        hd_err(&s->diags, HD_E_RUNTIME, HD_NOWHERE, "rank %d has failed: it says why", (int)r);
+        return false;
+    }
+    return did;
 }
 
 bool api_most_of_ranks(api_library *l, int64_t mine, int64_t *most) {

@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 
 #include "api/library.h"
+#include "api/ranks.h"
 #include "api/taps.h"
 #include "inspect/format.h"
 
@@ -78,10 +79,10 @@ static bool has_memory(const api_trainer *t, int64_t max_tokens) {
     return false;
 }
 
-static bool make_trainer(api_trainer *t, int64_t max_tokens) {
+static bool take_memory(api_trainer *t, int64_t max_tokens) {
     hadal_session *s = t->s;
     void *memory = MAP_FAILED;
-    t->bytes = t->trainer_size(max_tokens);
+    t->bytes = s->comm ? t->trainer_size_on(max_tokens, s->comm) : t->trainer_size(max_tokens);
     if (!has_memory(t, max_tokens)) return false;
     if (t->bytes)
         memory = mmap(NULL, t->bytes, PROT_READ | PROT_WRITE,
@@ -93,8 +94,15 @@ static bool make_trainer(api_trainer *t, int64_t max_tokens) {
         return false;
     }
     t->memory = memory;
-    if (!api_trainer_ok(t, t->trainer_init(memory, t->bytes, max_tokens, &t->at), "trainer"))
-        return false;
+    return true;
+}
+
+static bool make_trainer(api_trainer *t, int64_t max_tokens) {
+    const hadal_session *s = t->s;
+    const int code = s->comm ? t->trainer_init_on(t->memory, t->bytes, max_tokens, s->comm,
+                                                  s->comm_timeout, &t->at)
+                             : t->trainer_init(t->memory, t->bytes, max_tokens, &t->at);
+    if (!api_trainer_ok(t, code, "trainer")) return false;
     t->parameters = t->trainer_parameters(t->at, &t->n);
     return true;
 }
@@ -103,7 +111,8 @@ bool api_trainer_open(api_trainer *t, hadal_session *s, const char *path, int64_
                       int threads, const char *cpu_level) {
     *t = (api_trainer){.s = s, .path = path};
     hd_arena_defer(s->arena, close_deferred, t);
-    if (!open_library(t) || !make_trainer(t, max_tokens)) return false;
+    const bool did = path && open_library(t) && take_memory(t, max_tokens);
+    if (!api_all_did(s, did) || !make_trainer(t, max_tokens)) return false;
     if (threads && !api_trainer_ok(t, t->trainer_set_threads(t->at, threads), "threads"))
         return false;
     return !cpu_level || api_trainer_ok(t, t->trainer_set_cpu(t->at, cpu_level), cpu_level);

@@ -4,6 +4,7 @@
 #define API_TRAINER_H
 
 #include "api/session.h"
+#include "hadal/hadal_comm.h"
 
 typedef struct api_parameter { /* hadal_parameter of a generated header */
     const char *name, *type;
@@ -23,6 +24,10 @@ typedef struct api_step_options { /* those of NAME_trainer_step */
 #define API_TRAINER_FUNCTIONS(F)                                                                   \
     F(trainer_size, size_t, (int64_t max_tokens))                                                  \
     F(trainer_init, int, (void *memory, size_t size, int64_t max_tokens, void **out))              \
+    F(trainer_size_on, size_t, (int64_t max_tokens, const hadal_comm *comm))                       \
+    F(trainer_init_on, int,                                                                        \
+      (void *memory, size_t size, int64_t max_tokens, const hadal_comm *comm, int64_t timeout_ns,  \
+       void **out))                                                                                \
     F(trainer_parameters, const api_parameter *, (void *t, size_t *n))                             \
     F(trainer_set_threads, int, (void *t, int threads))                                            \
     F(trainer_set_cpu, int, (void *t, const char *level))                                          \
@@ -56,7 +61,8 @@ typedef struct api_trainer {
 
 /* Opens the library at `path`, and makes a trainer for sequences of up to max_tokens tokens in fresh
  * memory. `threads` 0: default; `cpu_level` NULL: the best one. What is open is closed with the
- * session, or by api_trainer_close. */
+ * session, or by api_trainer_close. Ranks of the session (hadal_use_ranks) share the trainer; a rank
+ * without a library, `path` NULL, opens none, and neither do the others. */
 bool api_trainer_open(api_trainer *t, hadal_session *s, const char *path, int64_t max_tokens,
                       int threads, const char *cpu_level);
 void api_trainer_close(api_trainer *t);

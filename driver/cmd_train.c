@@ -8,6 +8,7 @@
 #include "driver/interrupt.h"
 #include "driver/pipeline.h"
 #include "driver/prompt.h"
+#include "driver/ranks.h"
 #include "driver/report.h"
 
 typedef struct data_list {
@@ -161,17 +162,18 @@ static int compile(hadal_session *s, const command_line *line, const hadal_train
     return (hadal_weights_exist(s) && hadal_check_weights(s)) || run_pipeline(s, line, &pipeline);
 }
 
-static int train(hadal_session *s, const command_line *line, data_list *data, data_list *eval) {
+static int train(hadal_session *s, const command_line *line, data_list *data, data_list *eval,
+                 ranks *group) {
     hadal_train_options o = {0};
     hadal_trained result;
     prompt text = {0};
     listener l = {.s = s, .line = line};
-    if (read_options(s, line, &o)) return 1;
+    if (read_options(s, line, &o) || join_training(s, line, group)) return 1;
     report_step("reading the data");
     if (find_tokenizer_of_text(s, line, &text) ||
         open_all(s, line, OPTION_DATA, text.tokenizer, data) ||
         open_all(s, line, OPTION_EVAL_DATA, text.tokenizer, eval) || compile(s, line, &o) ||
-        make_place(s, o.run))
+        (!group->silent && make_place(s, o.run)))
         return 1;
     const char *given = option_get(line, OPTION_TOKENIZER);
     o.tokenizer = text.tokenizer ? given ? given : text.folder : NULL;
@@ -180,17 +182,19 @@ static int train(hadal_session *s, const command_line *line, data_list *data, da
     o.eval_data = eval->at, o.n_eval_data = eval->n;
     o.event = tell_step, o.interrupted = ask_interrupted, o.context_of_calls = &l;
     report_step("training");
-    clean_in(o.run);
+    clean_in(group->silent ? temporary_folder() : o.run);
     defer_interrupt();
     if (hadal_train(s, &o, &result)) return 1;
-    print_result(&result);
+    if (!group->silent) print_result(&result);
     return result.interrupted ? EXIT_INTERRUPTED : 0;
 }
 
 int cmd_train(hadal_session *s, const command_line *line) {
     data_list data = {0}, eval = {0};
-    const int failed = train(s, line, &data, &eval);
+    ranks group = {0};
+    const int failed = train(s, line, &data, &eval, &group);
     free(data.at);
     free(eval.at);
-    return failed;
+    const int left = leave_ranks(&group, failed == EXIT_INTERRUPTED ? 0 : failed);
+    return left ? left : failed;
 }

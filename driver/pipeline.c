@@ -71,10 +71,14 @@ int make_folders(hadal_session *s, const char *dir) {
     }
 }
 
-int make_temporary_folder(hadal_session *s, char *dir, size_t size) {
+const char *temporary_folder(void) {
     const char *tmp = getenv("TMPDIR");
+    return tmp && *tmp ? tmp : "/tmp";
+}
+
+int make_temporary_folder(hadal_session *s, char *dir, size_t size) {
     char message[4400];
-    snprintf(dir, size, "%.4000s/hadal-XXXXXX", tmp && *tmp ? tmp : "/tmp");
+    snprintf(dir, size, "%.4000s/hadal-XXXXXX", temporary_folder());
     if (make_clean_folder(dir)) return 0;
     snprintf(message, sizeof message, "a temporary folder %s cannot be made: %s", dir,
              strerror(errno));

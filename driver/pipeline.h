@@ -17,6 +17,7 @@ int load_model(hadal_session *s, const command_line *line, const char *name);
 int make_folders(hadal_session *s, const char *dir);
 /* Makes a temporary directory in TMPDIR or /tmp; `dir` becomes its path, "" on failure. */
 int make_temporary_folder(hadal_session *s, char *dir, size_t size);
+const char *temporary_folder(void);            /* TMPDIR, or /tmp */
 void remove_temporary_folder(const char *dir); /* the directory must be empty */
 int make_pipeline(hadal_session *s, const command_line *line, hadal_pipeline *out);
 /* For a loaded model that the evaluator runs: it takes only the types of weights from the passes. The

@@ -42,7 +42,7 @@ typedef struct functions {
 static int open_mpi(hadal_session *s, ranks *r, functions *f) {
     r->library = dlopen(library_name, RTLD_NOW | RTLD_GLOBAL);
     if (!r->library)
-        return fail(s, "a divided model needs MPI, which cannot be loaded", dlerror(),
+        return fail(s, "processes that work together need MPI, which cannot be loaded", dlerror(),
                     "libhadal_mpi is built where CMake finds an MPI: tools/deps.sh --mpi");
     find(r->library, "hadal_mpi_open_world", &f->open);
     find(r->library, "hadal_mpi_comm", &f->comm);
@@ -100,17 +100,28 @@ static int choose_stage(hadal_session *s, const char *spec, compiled_files *file
     return files->stages > 0 && !find_stage(spec, r->rank / each, files);
 }
 
-int reject_rank_options(hadal_session *s, const command_line *line) {
+static int reject_options(hadal_session *s, const command_line *line, const char *what,
+                          const char *hint) {
     static const option_id of_ranks[] = {OPTION_COMM_TIMEOUT, OPTION_LINK};
     for (size_t i = 0; i < sizeof of_ranks / sizeof *of_ranks; i++) {
         if (!option_given(line, of_ranks[i])) continue;
         char message[128];
-        snprintf(message, sizeof message, "--%s is for a model that is divided over ranks",
-                 option_name(of_ranks[i]));
-        return hadal_fail(s, "usage", message,
-                          "this one runs in one process; hadal compile --ranks P divides it");
+        snprintf(message, sizeof message, "--%s is for %s", option_name(of_ranks[i]), what);
+        return hadal_fail(s, "usage", message, hint);
     }
     return 0;
+}
+
+int reject_rank_options(hadal_session *s, const command_line *line) {
+    return reject_options(s, line, "a model that is divided over ranks",
+                          "this one runs in one process; hadal compile --ranks P divides it");
+}
+
+int join_training(hadal_session *s, const command_line *line, ranks *out) {
+    *out = (ranks){0};
+    if (is_in_job()) return join_job(s, line, out);
+    return reject_options(s, line, "processes that train together",
+                          "mpirun -n RANKS hadal train .. starts them");
 }
 
 int join_ranks(hadal_session *s, const command_line *line, const char *spec, compiled_files *files,

@@ -17,6 +17,8 @@ bool is_in_job(void);
 /* Joins the other processes of the job, and gives the session their communicator. All but the first
  * rank are silent. */
 int join_job(hadal_session *s, const command_line *line, ranks *out);
+/* Joins the other processes that train together, if there are any. */
+int join_training(hadal_session *s, const command_line *line, ranks *out);
 /* Rejects options about communication for a model that is not divided, since it has none. */
 int reject_rank_options(hadal_session *s, const command_line *line);
 /* Joins the job if the model compiled as `spec` is divided, which must be over as many ranks as

@@ -7,6 +7,7 @@
 #include <unistd.h>
 #include <xxhash.h>
 
+#include "api/ranks.h"
 #include "codegen/weights/convert.h"
 #include "support/scratch.h"
 
@@ -125,6 +126,7 @@ static void add_tensors(train_checkpoints *c) {
 bool train_checkpoints_open(train_checkpoints *c, api_trainer *t, const train_folder *folder,
                             const char *tokenizer, bool bytes) {
     *c = (train_checkpoints){.s = t->s, .t = t, .folder = folder};
+    if (!api_is_first_rank(t->s)) return true;
     add_tensors(c);
     if (!add_model(c)) return false;
     if (tokenizer) return add_tokenizer(c, tokenizer);
@@ -150,22 +152,28 @@ static bool out_of_memory(hadal_session *s) {
     return false;
 }
 
-/* The bytes of the trainer, and their digest. */
-static bool write_state(const train_checkpoints *c, hd_arena *a, hd_diags *d, const char *path) {
-    const size_t n = c->t->trainer_save_size(c->t->at);
+/* The bytes of the trainer, which the first rank has. */
+static bool save_state(const train_checkpoints *c, hd_arena *a, hd_bytes *out) {
+    const api_trainer *t = c->t;
+    const size_t n = api_is_first_rank(c->s) ? t->trainer_save_size(t->at) : 0;
+    uint8_t *state = n ? hd_alloc(a, n, 1) : NULL;
+    *out = (hd_bytes){state, n};
+    return api_trainer_ok(t, t->trainer_save(t->at, state, n), "saving the trainer");
+}
+
+/* With their digest. */
+static bool write_state(hd_bytes state, hd_arena *a, hd_diags *d, const char *path) {
     XXH128_canonical_t digest;
-    uint8_t *state = hd_alloc(a, n, 1);
-    if (!api_trainer_ok(c->t, c->t->trainer_save(c->t->at, state, n), "saving the trainer"))
-        return false;
-    XXH128_canonicalFromHash(&digest, XXH3_128bits(state, n));
+    XXH128_canonicalFromHash(&digest, XXH3_128bits(state.at, state.n));
     hd_output *o = hd_output_open(a, d, path);
     if (!o) return false;
-    hd_output_write(o, state, n);
+    hd_output_write(o, state.at, state.n);
     hd_output_write(o, &digest, sizeof digest);
     return hd_output_commit(o);
 }
 
-static bool write_files(const train_checkpoints *c, hd_arena *a, hd_diags *d, const char *folder) {
+static bool write_files(const train_checkpoints *c, hd_bytes state, hd_arena *a, hd_diags *d,
+                        const char *folder) {
     for (size_t i = 0; i < c->files.n; i++) {
         const train_file *f = &c->files.at[i];
         if (!hd_write_file(a, d, hd_path_join(a, folder, f->name), f->bytes.at, f->bytes.n))
@@ -173,7 +181,7 @@ static bool write_files(const train_checkpoints *c, hd_arena *a, hd_diags *d, co
     }
     return hd_safetensors_write(a, d, hd_path_join(a, folder, "model.safetensors"), c->tensors.at,
                                 c->tensors.n) &&
-           write_state(c, a, d, hd_path_join(a, folder, state_name));
+           write_state(state, a, d, hd_path_join(a, folder, state_name));
 }
 
 static int sync_folder(const char *path) {
@@ -185,13 +193,14 @@ static int sync_folder(const char *path) {
 }
 
 /* Writes the folder beside, and gives it its name. */
-static bool write_beside(const train_checkpoints *c, hd_arena *a, hd_diags *d, int64_t step) {
+static bool write_beside(const train_checkpoints *c, hd_bytes state, hd_arena *a, hd_diags *d,
+                         int64_t step) {
     const char *target = train_checkpoint_path(a, c->folder, step);
     const hd_scratch *scratch = hd_scratch_open(a, d, target);
     if (!scratch) return false;
     const char *folder = hd_path_join(a, scratch->path, "checkpoint");
     int error = mkdir(folder, 0777) == 0 ? 0 : errno;
-    if (!error && !write_files(c, a, d, folder)) return false;
+    if (!error && !write_files(c, state, a, d, folder)) return false;
     if (!error) error = sync_folder(folder);
     if (!error && rename(folder, target) != 0) error = errno;
     if (!error) error = sync_folder(c->folder->path);
@@ -202,6 +211,7 @@ static bool write_beside(const train_checkpoints *c, hd_arena *a, hd_diags *d, i
 static bool write_checkpoint(const train_checkpoints *c, int64_t step) {
     hd_arena *a = hd_arena_new();
     jmp_buf here;
+    hd_bytes state;
     hd_diags d;
     volatile bool ok = false;
     if (!a) return out_of_memory(c->s);
@@ -210,14 +220,15 @@ static bool write_checkpoint(const train_checkpoints *c, int64_t step) {
     if (setjmp(here))
         (void)out_of_memory(c->s);
     else
-        ok = write_beside(c, a, &d, step) || pass_on(c->s, &d);
+        ok = save_state(c, a, &state) &&
+             (!api_is_first_rank(c->s) || write_beside(c, state, a, &d, step) || pass_on(c->s, &d));
     hd_arena_free(a);
     return ok;
 }
 
 bool train_checkpoint_write(train_checkpoints *c, int64_t step) {
     if (step == c->last) return true;
-    if (!write_checkpoint(c, step)) return false;
+    if (!api_all_did(c->s, write_checkpoint(c, step))) return false;
     c->last = step;
     return true;
 }
@@ -232,19 +243,32 @@ static bool bad_state(const train_checkpoints *c, const char *path, const char *
     return false;
 }
 
-bool train_checkpoint_read(train_checkpoints *c, int64_t step) {
-    hd_bytes file;
+/* The bytes of the trainer in the file. */
+static bool find_state(const train_checkpoints *c, const char *path, hd_bytes *out) {
     XXH128_canonical_t digest, stored;
-    const char *path =
-        hd_path_join(c->s->arena, train_checkpoint_path(c->s->arena, c->folder, step), state_name);
     const size_t n = c->t->trainer_save_size(c->t->at);
-    if (!hd_map_file(c->s->arena, &c->s->diags, path, &file)) return false;
-    if (file.n != n + sizeof stored)
+    if (!hd_map_file(c->s->arena, &c->s->diags, path, out)) return false;
+    if (out->n != n + sizeof stored)
         return bad_state(c, path, "it has another size than the state of this model's trainer");
-    XXH128_canonicalFromHash(&digest, XXH3_128bits(file.at, n));
-    memcpy(&stored, file.at + n, sizeof stored);
+    XXH128_canonicalFromHash(&digest, XXH3_128bits(out->at, n));
+    memcpy(&stored, out->at + n, sizeof stored);
     if (memcmp(&digest, &stored, sizeof digest) != 0) return bad_state(c, path, "it is damaged");
-    if (!api_trainer_ok(c->t, c->t->trainer_restore(c->t->at, file.at, n), path)) return false;
+    out->n = n;
+    return true;
+}
+
+bool train_checkpoint_read(train_checkpoints *c, int64_t step) {
+    hd_bytes state = {0};
+    const char *path = "the state of rank 0";
+    bool did = true;
+    if (api_is_first_rank(c->s)) {
+        const char *folder = train_checkpoint_path(c->s->arena, c->folder, step);
+        path = hd_path_join(c->s->arena, folder, state_name);
+        did = find_state(c, path, &state);
+    }
+    if (!api_all_did(c->s, did)) return false;
+    if (!api_trainer_ok(c->t, c->t->trainer_restore(c->t->at, state.at, state.n), path))
+        return false;
     if (c->t->trainer_steps(c->t->at) != step)
         return bad_state(c, path, "it is the state after another step");
     c->last = step;

@@ -30,7 +30,8 @@ typedef struct train_checkpoints {
  * bytes are the tokens, for which a tokenizer is made. */
 bool train_checkpoints_open(train_checkpoints *c, api_trainer *t, const train_folder *folder,
                             const char *tokenizer, bool bytes);
-/* The trainer as it was after the step. */
+/* The trainer as it was after the step. Ranks that train together call it together, and
+ * train_checkpoint_write as well: the first of them reads and writes the files. */
 bool train_checkpoint_read(train_checkpoints *c, int64_t step);
 bool train_checkpoint_write(train_checkpoints *c, int64_t step);
 

@@ -24,10 +24,10 @@ static void add_decimal(hd_text *out, double x) {
 
 #define ADD(x) _Generic((x), const char * : add_text, int64_t : add_whole, double : add_decimal)
 
-bool train_record_write(hadal_session *s, const char *path, const train_record *r) {
+const char *train_record_text(hd_arena *a, const train_record *r, size_t *n) {
     hd_text text;
     const char *comma = "{";
-    hd_text_init(&text, s->arena);
+    hd_text_init(&text, a);
 #define V(member, name, type, rule, called)                                                        \
     hd_text_f(&text, "%s\n  \"" name "\": ", comma);                                               \
     ADD(r->member)(&text, r->member);                                                              \
@@ -35,7 +35,14 @@ bool train_record_write(hadal_session *s, const char *path, const train_record *
     TRAIN_RECORD(V)
 #undef V
     hd_text_add(&text, "\n}\n");
-    return hd_write_file(s->arena, &s->diags, path, text.at, text.n);
+    *n = text.n;
+    return text.at;
+}
+
+bool train_record_write(hadal_session *s, const char *path, const train_record *r) {
+    size_t n;
+    const char *text = train_record_text(s->arena, r, &n);
+    return hd_write_file(s->arena, &s->diags, path, text, n);
 }
 
 /* ---- reading --------------------------------------------------------------------------------- */

@@ -21,6 +21,7 @@
     V(documents, "separate_documents", TEXT, SAME, "--separate-documents")                         \
     V(context, "context", WHOLE, SAME, "--context")                                                \
     V(batch, "batch", WHOLE, SAME, "--batch")                                                      \
+    V(ranks, "ranks", WHOLE, SAME, "the number of ranks (mpirun -n)")                              \
     V(steps, "steps", WHOLE, GROWS, "--steps")                                                     \
     V(optimizer, "optimizer", TEXT, SAME, "--optimizer")                                           \
     V(memory, "memory", WHOLE, SAME, "--memory")                                                   \
@@ -44,6 +45,8 @@ typedef struct train_record {
 #undef V
 } train_record;
 
+/* What is in the file. */
+const char *train_record_text(hd_arena *a, const train_record *r, size_t *n);
 /* Writes the file: all of it, or nothing is changed. */
 bool train_record_write(hadal_session *s, const char *path, const train_record *r);
 bool train_record_read(hadal_session *s, const char *path, train_record *out);

@@ -1,10 +1,17 @@
 /* A run of training (docs/training.md): hadal_train.
  *
  * What a step does depends on its number, the options and the parameters alone, so a run that goes on
- * from a checkpoint takes the steps that it would have taken. The log is cut back to the checkpoint. */
+ * from a checkpoint takes the steps that it would have taken. The log is cut back to the checkpoint.
+ *
+ * Ranks that train together (hadal_use_ranks) make the same calls, each with its share of the windows of
+ * a batch. The first of them has the folder, and tells the others what is in it. What each does by
+ * itself, and may fail at, ends with api_all_did, so that none waits for another that has given up. */
 #include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <xxhash.h>
 
+#include "api/ranks.h"
 #include "api/train/checkpoint.h"
 #include "api/train/data.h"
 #include "api/train/log.h"
@@ -34,6 +41,8 @@ typedef struct run {
     train_checkpoints checkpoints;
     train_log log;
     double began;
+    int32_t rank, ranks; /* of this process, which has the folder if it is the first */
+    int64_t windows;     /* of each rank in a batch */
 } run;
 
 /* ---- options --------------------------------------------------------------------------------- */
@@ -54,6 +63,13 @@ static bool check_options(run *r) {
         return bad_option(s, "a number of steps or checkpoints is below 0", NULL);
     if (!(o->learning_rate >= 0) || !(o->weight_decay >= 0) || !(o->clip >= 0))
         return bad_option(s, "learning rate, weight decay and clip are not below 0", NULL);
+    if (o->batch % r->ranks)
+        return bad_option(s,
+                          hd_printf(s->arena,
+                                    "a batch of %lld windows cannot be divided by %d ranks",
+                                    (long long)o->batch, (int)r->ranks),
+                          "--batch is a multiple of the number of processes");
+    r->windows = o->batch / r->ranks;
     if (!o->schedule || !train_schedule_named(o->schedule, &r->schedule.kind))
         return bad_option(
             s, hd_printf(s->arena, "there is no schedule \"%s\"", o->schedule ? o->schedule : ""),
@@ -120,6 +136,7 @@ static bool make_record(run *r) {
         .documents = documents_text(s, o),
         .context = o->context,
         .batch = o->batch,
+        .ranks = r->ranks,
         .steps = o->steps,
         .optimizer = o->optimizer ? o->optimizer : "adamw",
         .memory = s->pass_options.memory,
@@ -165,7 +182,7 @@ static void note_longer(run *r, const train_record *begun, int64_t last) {
 }
 
 /* Finds where the run stands: out->begun. */
-static bool find_run(run *r) {
+static bool find_folder(run *r) {
     train_record begun;
     hadal_session *s = r->s;
     if (!train_folder_open(&r->folder, s, r->o->run)) return false;
@@ -182,23 +199,83 @@ static bool find_run(run *r) {
     return true;
 }
 
+/* What ranks tell each other before a run: the first one where it stands, and all what they were
+ * started with. */
+typedef struct introduction {
+    int64_t begun;
+    uint64_t digest[2]; /* of run.json, but for the level */
+    char level[32];
+} introduction;
+
+static introduction introduction_of(const run *r) {
+    introduction mine;
+    train_record record = r->record;
+    size_t n;
+    memset(&mine, 0, sizeof mine);
+    record.cpu_level = NULL;
+    const char *text = train_record_text(r->s->arena, &record, &n);
+    const XXH128_hash_t hash = XXH3_128bits(text, n);
+    mine.begun = r->out->begun;
+    mine.digest[0] = hash.low64, mine.digest[1] = hash.high64;
+    snprintf(mine.level, sizeof mine.level, "%s", r->record.cpu_level);
+    return mine;
+}
+
+static bool is_alike(const run *r, const introduction *all, int32_t rank) {
+    hd_diag *e;
+    if (memcmp(all[rank].digest, all->digest, sizeof all->digest) != 0) {
+        e = hd_err(&r->s->diags, HD_E_USAGE, HD_NOWHERE,
+                   "rank %d was started with another model, other data or options than rank 0",
+                   (int)rank);
+        e->hint = "all processes read the same files: mpirun -n RANKS hadal train ..";
+        return false;
+    }
+    if (strcmp(all[rank].level, all->level) == 0) return true;
+    e = hd_err(&r->s->diags, HD_E_USAGE, HD_NOWHERE,
+               "the best CPU level of rank %d is %s, and that of rank 0 %s", (int)rank,
+               all[rank].level, all->level);
+    e->hint = "--cpu-level names a level that all of them have";
+    return false;
+}
+
+static bool find_run(run *r, bool did) {
+    if (did && r->rank == 0) did = find_folder(r);
+    if (!api_all_did(r->s, did)) return false;
+    introduction all[HADAL_COMM_MAX_RANKS];
+    const introduction mine = introduction_of(r);
+    if (!api_gather_training(r->s, &mine, all, sizeof mine)) return false;
+    for (int32_t i = 1; i < r->ranks; i++)
+        if (!is_alike(r, all, i)) return false;
+    r->out->begun = r->out->step = all->begun;
+    r->out->finished = all->begun >= r->o->steps;
+    return true;
+}
+
 /* ---- the trainer ----------------------------------------------------------------------------- */
+
+/* Other ranks may be on machines that do not have the folder of the run. */
+static const char *place_of_library(const run *r) {
+    const char *tmp = getenv("TMPDIR");
+    if (r->rank == 0) return r->folder.record;
+    return hd_path_join(r->s->arena, tmp && *tmp ? tmp : "/tmp", "hadal");
+}
 
 /* Compiles the model beside the run. The file goes once it is loaded. */
 static bool make_trainer(run *r) {
     hadal_session *s = r->s;
     const hadal_target target = {
         .struct_size = sizeof target, .cc = r->o->cc, .cpu = r->record.cpu_level};
-    hd_scratch *scratch = hd_scratch_open(s->arena, &s->diags, r->folder.record);
-    if (!scratch) return false;
-    const char *library =
-        hd_path_join(s->arena, scratch->path, hd_printf(s->arena, "lib%s.so", s->m->name));
+    hd_scratch *scratch = hd_scratch_open(s->arena, &s->diags, place_of_library(r));
+    const char *library = NULL;
     r->t = hd_new(s->arena, api_trainer);
     hd_progress(&s->diags, "compiling", 0, 0);
+    if (scratch)
+        library =
+            hd_path_join(s->arena, scratch->path, hd_printf(s->arena, "lib%s.so", s->m->name));
+    if (library && hadal_emit(s, &target, "so", library) != 0) library = NULL;
     const bool ok =
-        hadal_emit(s, &target, "so", library) == 0 &&
         api_trainer_open(r->t, s, library, r->o->context, r->o->threads, r->record.cpu_level);
-    hd_scratch_remove(scratch);
+    if (scratch) hd_scratch_remove(scratch);
     if (ok) r->record.build = hcg_build_id(s->program);
     for (size_t i = 0; ok && i < r->t->n; i++)
         r->out->parameters += (int64_t)r->t->parameters[i].elements;
@@ -219,7 +296,7 @@ static void draw_parameters(run *r) {
 
 static bool begin_parameters(run *r) {
     hadal_session *s = r->s;
-    if (r->out->begun) return train_checkpoint_read(&r->checkpoints, r->out->begun);
+    if (r->out->begun) return true; /* those of the checkpoint */
     if (has_weights(s))
         return api_need_weights(s) && hcg_check_weights(s->graph, &s->diags, &s->weights) &&
                api_trainer_load(r->t);
@@ -255,29 +332,37 @@ static bool write_updates(const run *r) {
                          hd_path_join(s->arena, r->folder.path, "updates.json"), text.at, text.n);
 }
 
+/* The files of a run that begins or goes on. */
+static bool open_files(run *r) {
+    if (r->rank > 0) return true;
+    if (!train_record_write(r->s, r->folder.record, &r->record)) return false;
+    r->folder.has_run = true;
+    return write_updates(r) && train_log_open(&r->log, r->s, r->folder.log, r->out->begun);
+}
+
 static bool start(run *r) {
     hadal_session *s = r->s;
     const hadal_train_options *o = r->o;
-    if (!make_trainer(r) ||
-        !train_checkpoints_open(&r->checkpoints, r->t, &r->folder, o->tokenizer,
-                                is_of_bytes(&r->data)) ||
-        !begin_parameters(r))
-        return false;
-    r->batch = train_batch_new(s->arena, o->batch, o->context);
-    if (o->n_eval_data) r->eval_batch = train_batch_new(s->arena, o->batch, o->context);
-    if (!train_record_write(s, r->folder.record, &r->record)) return false;
-    r->folder.has_run = true;
-    if (!write_updates(r)) return false;
-    return train_log_open(&r->log, s, r->folder.log, r->out->begun);
+    if (!make_trainer(r)) return false;
+    const bool did = train_checkpoints_open(&r->checkpoints, r->t, &r->folder, o->tokenizer,
+                                            is_of_bytes(&r->data)) &&
+                     begin_parameters(r);
+    if (!api_all_did(s, did)) return false;
+    if (r->out->begun && !train_checkpoint_read(&r->checkpoints, r->out->begun)) return false;
+    r->batch = train_batch_new(s->arena, r->windows, o->context);
+    if (o->n_eval_data) r->eval_batch = train_batch_new(s->arena, r->windows, o->context);
+    return api_all_did(s, open_files(r));
 }
 
 /* ---- steps ----------------------------------------------------------------------------------- */
 
-/* The state before the step stays, and the first tensor is named whose gradient is not finite. */
-static bool give_up(run *r, int64_t step) {
+/* The state before the step stays, and the first tensor is named whose gradient is not finite. Ranks
+ * that have lost one cannot save anything. */
+static bool give_up(run *r, int64_t step, int code) {
     const api_trainer *t = r->t;
     hadal_session *s = r->s;
     const char *first = NULL;
+    if (r->ranks > 1 && code != HRT_FINITE) return false;
     for (size_t i = 0; i < t->n && !first; i++)
         for (size_t k = 0; k < t->parameters[i].elements && !first; k++)
             if (!isfinite(t->parameters[i].gradient[k])) first = t->parameters[i].name;
@@ -286,7 +371,7 @@ static bool give_up(run *r, int64_t step) {
                 "'%s' is the first tensor whose gradient of step %lld is not finite", first,
                 (long long)step);
     if (t->trainer_clear(t->at) == 0 && step > 1 &&
-        train_checkpoint_write(&r->checkpoints, step - 1))
+        train_checkpoint_write(&r->checkpoints, step - 1) && r->rank == 0)
         hd_note(&s->diags, HD_NOWHERE,
                 "'%s' is the state before the step: another run, with a smaller learning rate, can "
                 "begin from it (--weights)",
@@ -294,20 +379,21 @@ static bool give_up(run *r, int64_t step) {
     return false;
 }
 
-static bool take_gradients(run *r, int64_t step, double *loss) {
+static int take_gradients(run *r, int64_t step, double *loss) {
     train_batch *b = &r->batch;
     double sum = 0;
     int64_t count = 0;
     train_batch_clear(b);
-    for (int64_t i = 0; i < r->o->batch; i++) {
-        const int64_t first = train_window(&r->order, (step - 1) * r->o->batch + i);
-        train_batch_add(b, &r->data, &r->documents, first, r->o->context);
+    for (int64_t i = 0; i < r->windows; i++) {
+        const int64_t number = (step - 1) * r->o->batch + r->rank * r->windows + i;
+        train_batch_add(b, &r->data, &r->documents, train_window(&r->order, number), r->o->context);
     }
     const int code =
         r->t->gradients(r->t->at, b->tokens, b->targets, b->lengths, b->sequences, &sum, &count);
     *loss = count ? sum / (double)count : 0;
-    r->out->tokens += b->n_tokens;
-    return api_trainer_ok(r->t, code, "the gradients");
+    r->out->tokens += b->n_tokens * r->ranks;
+    (void)api_trainer_ok(r->t, code, "the gradients");
+    return code;
 }
 
 static api_step_options options_of_step(const run *r, int64_t step) {
@@ -326,13 +412,16 @@ static api_step_options options_of_step(const run *r, int64_t step) {
 static bool take_step(run *r, int64_t step, hadal_train_event *e) {
     float norm = 0;
     const api_step_options o = options_of_step(r, step);
-    if (!take_gradients(r, step, &e->loss) ||
-        !api_trainer_ok(r->t, r->t->trainer_step(r->t->at, &o, &norm), "the step"))
-        return give_up(r, step);
+    int code = take_gradients(r, step, &e->loss);
+    if (code == 0) {
+        code = r->t->trainer_step(r->t->at, &o, &norm);
+        (void)api_trainer_ok(r->t, code, "the step");
+    }
+    if (code) return give_up(r, step, code);
     r->out->step = step;
     r->out->loss = e->loss;
     e->learning_rate = o.learning_rate, e->norm = (double)norm;
-    return train_log_step(&r->log, step, e->loss, e->learning_rate, e->norm);
+    return true;
 }
 
 /* ---- evaluations ----------------------------------------------------------------------------- */
@@ -345,7 +434,6 @@ typedef struct losses {
 static bool add_losses(run *r, losses *all) {
     train_batch *b = &r->eval_batch;
     losses part = {0};
-    if (b->sequences == 0) return true;
     const int code = r->t->trainer_loss(r->t->at, b->tokens, b->targets, b->lengths, b->sequences,
                                         &part.sum, &part.count);
     all->sum += part.sum, all->count += part.count;
@@ -362,13 +450,14 @@ static bool evaluate(run *r, int64_t step, hadal_train_event *e) {
     for (int64_t at = 0; at + 1 < tokens; at += context + 1) {
         const int64_t left = tokens - 1 - at, n = left < context ? left : context;
         hd_progress(&r->s->diags, "evaluating", (uint64_t)at, (uint64_t)tokens);
-        train_batch_add(&r->eval_batch, &r->eval_data, &r->documents, at, n);
-        if (++windows % r->o->batch == 0 && !add_losses(r, &all)) return false;
+        if (windows++ % r->o->batch / r->windows == r->rank)
+            train_batch_add(&r->eval_batch, &r->eval_data, &r->documents, at, n);
+        if (windows % r->o->batch == 0 && !add_losses(r, &all)) return false;
     }
-    if (!add_losses(r, &all)) return false;
+    if (windows % r->o->batch && !add_losses(r, &all)) return false;
     e->evaluated = r->out->evaluated = 1;
     e->eval_loss = r->out->eval_loss = all.count ? all.sum / (double)all.count : 0;
-    return train_log_evaluation(&r->log, step, e->eval_loss);
+    return api_all_did(r->s, r->rank > 0 || train_log_evaluation(&r->log, step, e->eval_loss));
 }
 
 /* ---- the loop -------------------------------------------------------------------------------- */
@@ -379,7 +468,10 @@ static bool is_due(int64_t every, int64_t step) {
 
 /* The log is on the disk before a checkpoint that goes on from it. */
 static bool save(run *r, int64_t step, hadal_train_event *e) {
-    if (!train_log_sync(&r->log) || !train_checkpoint_write(&r->checkpoints, step)) return false;
+    if (!api_all_did(r->s, r->rank > 0 || train_log_sync(&r->log)) ||
+        !train_checkpoint_write(&r->checkpoints, step))
+        return false;
+    if (r->rank > 0) return true;
     train_remove_old(&r->folder, r->o->keep);
     e->checkpoint = train_checkpoint_path(r->s->arena, &r->folder, step);
     r->out->checkpoint = e->checkpoint;
@@ -390,15 +482,30 @@ static void tell(const run *r, hadal_train_event *e) {
     e->tokens = r->out->tokens;
     e->seconds = r->out->seconds = hd_seconds() - r->began;
     e->seconds_left = e->seconds / (double)(e->step - r->out->begun) * (double)(e->steps - e->step);
-    if (r->o->event) r->o->event(r->o->context_of_calls, e);
+    if (r->o->event && r->rank == 0) r->o->event(r->o->context_of_calls, e);
+}
+
+/* Writes the line of a step. *stops: a rank was asked to end after it. */
+static bool end_step(run *r, const hadal_train_event *e, bool *stops) {
+    const hadal_train_options *o = r->o;
+    enum { STOPS = 1, FAILS = 2 };
+    uint8_t all[HADAL_COMM_MAX_RANKS], mine = 0, any = 0;
+    if (r->rank == 0 && !train_log_step(&r->log, e->step, e->loss, e->learning_rate, e->norm))
+        mine |= FAILS;
+    if (o->interrupted && o->interrupted(o->context_of_calls)) mine |= STOPS;
+    if (!api_gather_training(r->s, &mine, all, sizeof mine)) return false;
+    for (int32_t i = 0; i < r->ranks; i++)
+        any |= all[i];
+    *stops = any & STOPS;
+    return !(any & FAILS);
 }
 
 static bool loop(run *r) {
     const hadal_train_options *o = r->o;
     for (int64_t step = r->out->begun + 1; step <= o->steps; step++) {
         hadal_train_event e = {.step = step, .steps = o->steps};
-        if (!take_step(r, step, &e)) return false;
-        const bool stops = o->interrupted && o->interrupted(o->context_of_calls);
+        bool stops;
+        if (!take_step(r, step, &e) || !end_step(r, &e, &stops)) return false;
         const bool last = step == o->steps;
         if (r->eval_data.n_files && (last || is_due(o->eval_every, step)) && !evaluate(r, step, &e))
             return false;
@@ -413,7 +520,7 @@ static bool loop(run *r) {
 
 static bool train(run *r) {
     r->out->steps = r->o->steps;
-    if (!check_options(r) || !open_data(r) || !make_record(r) || !find_run(r)) return false;
+    if (!find_run(r, check_options(r) && open_data(r) && make_record(r))) return false;
     r->out->data_tokens = r->data.tokens;
     if (r->out->finished) return true;
     if (!start(r)) return false;
@@ -433,7 +540,13 @@ int hadal_train(hadal_session *s, const hadal_train_options *o, hadal_trained *o
     API_TAKE(hadal_train_options, all, o);
     run *r = hd_new(s->arena, run);
     *out = (hadal_trained){0};
-    *r = (run){.s = s, .o = &all, .out = out, .log = {.fd = -1}, .folder = {.fd = -1, .lock = -1}};
+    *r = (run){.s = s,
+               .o = &all,
+               .out = out,
+               .log = {.fd = -1},
+               .folder = {.fd = -1, .lock = -1},
+               .rank = api_training_rank(s),
+               .ranks = api_training_ranks(s)};
     hd_arena_defer(s->arena, close_run, r);
     const bool ok = train(r);
     close_run(r);

@@ -274,9 +274,10 @@ HADAL_API int hadal_library_ranks(hadal_session *s, const char *library, int64_t
 HADAL_API const char *hadal_library_text(hadal_session *s, const char *library, const char *header,
                                          const char *weights, int *together);
 /* The communicator (hadal_comm.h) with which hadal_run, hadal_generate and hadal_bench_run run
- * divided libraries; it must outlive the session. `timeout_ns` is the deadline of each collective.
- * All ranks make the same calls; each opens its own share of the weights, NAME.r0of4.weights for
- * NAME.weights. */
+ * divided libraries, and hadal_train trains on many ranks; it must outlive the session.
+ * `timeout_ns` is the deadline of each collective. All ranks make the same calls; each opens its own
+ * share of the weights, NAME.r0of4.weights for NAME.weights. In hadal_train the first rank has the
+ * folder of the run and calls `event`, and a batch is divided among all. */
 HADAL_API void hadal_use_ranks(hadal_session *s, const struct hadal_comm *comm, int64_t timeout_ns);
 
 /* Reads "network=10G,latency=50us", in the syntax of the facts of a host: a slower network that

@@ -1,0 +1,163 @@
+"""hadal train on several processes, by its files.
+
+    ranks.py HADAL FOLDER WORK MPIRUN FLAVOUR     FOLDER: that of small.hadal; FLAVOUR: openmpi or mpich
+
+Ranks give what one process gives, within a bound, and their own results to the bit, whether they are interrupted or not; what does not
+fit together is an error on all of them. In the full set four ranks as well, of which one is killed: the others end with an error, the last
+checkpoint is whole, and the same command goes on to the bits of a run that was not killed."""
+import json
+import os
+import random
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import time
+
+hadal, folder, work, mpirun, flavour = sys.argv[1:]
+full = os.environ.get("HADAL_FULL") == "1"
+STEPS, DEADLINE = 9, 10
+LOSSES = 1e-4  # of a loss: nine steps of a large learning rate
+shutil.rmtree(work, ignore_errors=True)
+os.makedirs(work)
+words = "the depth of the sea is read across layers and each of them writes what it has seen into a stream".split()
+data, other = os.path.join(work, "data.txt"), os.path.join(work, "other.txt")
+for name, seed, n in ((data, 2, 1500), (other, 3, 60)):
+    with open(name, "w", encoding="ascii") as f:
+        f.write(" ".join(random.Random(seed).choice(words) for _ in range(n)))
+COMMAND = [hadal, "train", os.path.join(folder, "small.hadal"), "--data", data, "--context", "32", "--batch", "4", "--steps", str(STEPS), "--warmup",
+           "4", "--lr", "0.01", "--eval-data", other, "--eval-every", "6", "--save-every", "2", "--keep", "3", "--threads", "1", "-q"]
+FILES = {"model.hir", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "trainer.state"}
+MPIRUN = [mpirun] + (["--oversubscribe"] if flavour == "openmpi" else [])
+if flavour == "openmpi" and os.getuid() == 0:
+    MPIRUN.append("--allow-run-as-root")
+RECOVERY = "--enable-recovery" if flavour == "openmpi" else "-disable-auto-cleanup"
+
+
+def path(run, *names):
+    return os.path.join(work, run, *names)
+
+
+def read(run, *names):
+    with open(path(run, *names), "rb") as f:
+        return f.read()
+
+
+def command(run, *more):
+    return [*COMMAND, "-o", path(run), "--comm-timeout", str(DEADLINE), *more]
+
+
+def start(ranks, run, *more, mpi=()):
+    return subprocess.Popen([*MPIRUN, *mpi, "-n", str(ranks), *command(run, *more)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                            env={**os.environ, "HADAL_TEST_RUN": path(run)})
+
+
+def finish(process, fails=False):
+    out, _ = process.communicate(timeout=120)
+    assert (process.returncode != 0) == fails, f"exit code {process.returncode}: {out}"
+    return out
+
+
+def lines(run):
+    try:
+        return read(run, "log.jsonl").count(b"\n")
+    except FileNotFoundError:
+        return 0
+
+
+def wait_for(process, run, n):
+    while lines(run) < n and process.poll() is None:
+        time.sleep(0.001)
+
+
+def pid_of(run, rank):
+    """Of a rank, which has its number in the environment."""
+    wanted = {f"OMPI_COMM_WORLD_RANK={rank}".encode(), f"PMI_RANK={rank}".encode()}
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{pid}/environ", "rb") as f:
+                environment = set(f.read().split(b"\0"))
+            if f"HADAL_TEST_RUN={path(run)}".encode() in environment and environment & wanted and os.readlink(f"/proc/{pid}/exe") == os.path.realpath(hadal):
+                return int(pid)
+        except OSError:
+            continue
+    raise AssertionError(f"there is no rank {rank}")
+
+
+def checkpoints(run):
+    return sorted(int(n[11:]) for n in os.listdir(path(run)) if n.startswith("checkpoint-"))
+
+
+def check_whole(run):
+    for step in checkpoints(run):
+        assert set(os.listdir(path(run, f"checkpoint-{step}"))) == FILES
+        assert struct.unpack_from("<8s", read(run, f"checkpoint-{step}", "trainer.state"))[0] == b"HADALTR1"
+
+
+def check_same(run, whole):
+    assert read(run, "log.jsonl") == read(whole, "log.jsonl"), f"the log of '{run}' differs"
+    for name in sorted(FILES):
+        assert read(run, f"checkpoint-{STEPS}", name) == read(whole, f"checkpoint-{STEPS}", name), f"{name} of '{run}' differs"
+    assert not [n for n in os.listdir(path(run)) if n.startswith(".hadal")]
+
+
+def check_near(run, whole):
+    both = [[json.loads(line) for line in read(x, "log.jsonl").splitlines()] for x in (run, whole)]
+    assert len(both[0]) == len(both[1]) == STEPS + 2
+    worst = 0.0
+    for x, y in zip(*both):
+        assert x.keys() == y.keys() and x["step"] == y["step"] and x.get("lr") == y.get("lr")
+        worst = max(worst, *(abs(x[k] - y[k]) / abs(y[k]) for k in ("loss", "eval_loss", "norm") if k in x))
+    print(f"'{run}' is off by {worst:.1e}")
+    assert worst <= LOSSES
+
+
+def rejected(text, ranks, run, *more):
+    said = finish(start(ranks, run, *more), fails=True)
+    assert text in said, f"\"{text}\" is not in: {said}"
+
+
+# one process, and two
+done = subprocess.run([*COMMAND, "-o", path("one")], capture_output=True, text=True)
+assert done.returncode == 0, done.stderr
+said = finish(start(2, "two"))
+assert said.count("steps ") == said.count(f"checkpoint-{STEPS}") == 1, said
+check_near("two", "one")
+assert json.loads(read("two", "run.json"))["ranks"] == 2
+assert "finished before" in finish(start(2, "two"))
+# interrupted on one rank: all stop after the same step, and go on to the same bits; another number of ranks does not
+process = start(2, "stopped", "--optimizer", "adamw")
+wait_for(process, "stopped", 3)
+os.kill(pid_of("stopped", 1), signal.SIGINT)
+assert "interrupted" in finish(process, fails=True)
+assert checkpoints("stopped")[-1] == json.loads(read("stopped", "log.jsonl").splitlines()[-1])["step"] < STEPS
+rejected("another value of the number of ranks", 1, "stopped")
+finish(start(2, "stopped"))
+check_same("stopped", "two")
+# what does not fit together
+rejected("a batch of 4 windows cannot be divided by 3 ranks", 3, "three")
+assert not os.path.exists(path("three"))
+both = subprocess.run([*MPIRUN, "-n", "1", *command("unlike"), ":", "-n", "1", *command("unlike", "--seed", "5")], capture_output=True, text=True)
+assert both.returncode and "rank 1 was started with another model, other data or options than rank 0" in both.stdout + both.stderr, both.stderr
+alone = subprocess.run(command("alone"), capture_output=True, text=True)
+assert alone.returncode == 2 and "--comm-timeout is for processes that train together" in alone.stderr, alone.stderr
+
+if full:
+    for optimizer in ("adamw", "muon"):
+        whole, killed = f"four-{optimizer}", f"killed-{optimizer}"
+        finish(start(4, whole, "--optimizer", optimizer))
+        if optimizer == "adamw":
+            check_near(whole, "one")
+        process = start(4, killed, "--optimizer", optimizer, mpi=[RECOVERY])
+        wait_for(process, killed, 5)
+        os.kill(pid_of(killed, 2), signal.SIGKILL)
+        begun = time.monotonic()
+        said = finish(process, fails=True)
+        assert time.monotonic() - begun < DEADLINE + 10, "the others end late"
+        assert "rank 2" in said or "another rank" in said, said
+        check_whole(killed)
+        assert 0 < checkpoints(killed)[-1] < STEPS
+        finish(start(4, killed, "--optimizer", optimizer))
+        check_same(killed, whole)
+print("as promised")
