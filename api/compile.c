@@ -392,28 +392,40 @@ static bool remark_activations(hadal_session *s) {
     return true;
 }
 
-bool api_need_program(hadal_session *s, const hadal_target *t) {
-    if (!api_need_kernels(s)) return false;
-    const char *triple = t && t->triple ? t->triple : "", *cpu = t && t->cpu ? t->cpu : "";
-    const char *ir_file = t && t->ir_file ? t->ir_file : "";
-    unsigned exact = hcg_exact_by_default();
+/* What activations stay exact for a target. */
+static bool find_exact(hadal_session *s, const hadal_target *t, unsigned *exact) {
+    *exact = hcg_exact_by_default();
     /* weights that keep few bits without the user's request are not multiplied with rounded
      * activations */
-    if (s->published_types && !s->pass_options.weights_dtype) exact = HCG_ROUND_ALL;
-    if (t && t->activations && !read_activations(s, t->activations, &exact)) return false;
+    if (s->published_types && !s->pass_options.weights_dtype) *exact = HCG_ROUND_ALL;
+    return !t || !t->activations || read_activations(s, t->activations, exact);
+}
+
+hcg_program *api_lower(hadal_session *s, const hir_module *m, const hir_compile_options *compile,
+                       const hadal_target *t) {
     const char *machine = t && t->machine ? t->machine : "";
-    const char *key = hd_printf(s->arena, "%s|%s|%s|%u|%s", triple, cpu, ir_file, exact, machine);
-    if (s->program && strcmp(key, s->target_key) == 0) return true;
     hcg_options options = {
         .triple = t && t->triple ? hd_strdup(s->arena, t->triple) : NULL,
         .cpu = t && t->cpu ? hd_strdup(s->arena, t->cpu) : NULL,
         .ir_file = t && t->ir_file ? hd_strdup(s->arena, t->ir_file) : NULL,
-        .exact = exact,
-        .compile = s->pass_options,
+        .compile = *compile,
         .whole = s->graph,
     };
-    if (*machine && !hd_machine_parse(s->arena, &s->diags, machine, &options.machine)) return false;
-    s->program = hcg_lower(s->arena, &s->diags, s->m, &options);
+    if (!find_exact(s, t, &options.exact)) return NULL;
+    if (*machine && !hd_machine_parse(s->arena, &s->diags, machine, &options.machine)) return NULL;
+    return hcg_lower(s->arena, &s->diags, m, &options);
+}
+
+bool api_need_program(hadal_session *s, const hadal_target *t) {
+    if (!api_need_kernels(s)) return false;
+    const char *triple = t && t->triple ? t->triple : "", *cpu = t && t->cpu ? t->cpu : "";
+    const char *ir_file = t && t->ir_file ? t->ir_file : "";
+    const char *machine = t && t->machine ? t->machine : "";
+    unsigned exact;
+    if (!find_exact(s, t, &exact)) return false;
+    const char *key = hd_printf(s->arena, "%s|%s|%s|%u|%s", triple, cpu, ir_file, exact, machine);
+    if (s->program && strcmp(key, s->target_key) == 0) return true;
+    s->program = api_lower(s, s->m, &s->pass_options, t);
     s->target_key = key;
     return s->program && (!t || !t->activations || remark_activations(s));
 }
@@ -495,26 +507,31 @@ static bool emit_weights(hadal_session *s, const char *path) {
            hcg_pack(s->program, &s->diags, &s->weights, path);
 }
 
-static bool emit_units(hadal_session *s, const hadal_target *t, const char *stem,
+static bool emit_units(hadal_session *s, hcg_program *p, const hadal_target *t, const char *stem,
                        hcg_objects *out) {
-    s->program->options.event = t && t->event ? tell_code : NULL;
-    s->program->options.context = (void *)t;
-    const bool ok = hcg_emit_units(s->program, &s->diags, stem, out);
-    s->program->options.event = NULL;
+    p->options.event = t && t->event ? tell_code : NULL;
+    p->options.context = (void *)t;
+    const bool ok = hcg_emit_units(p, &s->diags, stem, out);
+    p->options.event = NULL;
     return ok;
 }
 
-static bool emit_library(hadal_session *s, const hadal_target *t, const char *path) {
-    const char *runtime = t && t->runtime ? t->runtime : hcg_runtime(s->program, s->lib_dir);
+bool api_emit_library(hadal_session *s, hcg_program *p, const hadal_target *t, const char *path) {
+    const char *runtime = t && t->runtime ? t->runtime : hcg_runtime(p, s->lib_dir);
     hcg_objects objects;
     hd_scratch *scratch = hd_scratch_open(s->arena, &s->diags, path);
     if (!scratch) return false;
     const char *stem = hd_path_join(s->arena, scratch->path, "unit");
-    const bool ok = emit_units(s, t, stem, &objects) &&
-                    hcg_link(s->program, &s->diags, &objects, t ? t->cc : NULL, runtime, path);
+    const bool ok = emit_units(s, p, t, stem, &objects) &&
+                    hcg_link(p, &s->diags, &objects, t ? t->cc : NULL, runtime, path);
     hd_scratch_remove(scratch);
-    if (ok && hir_has_gradients(s->m) && api_is_first_rank(s)) api_tell_trainer_memory(s);
     return ok;
+}
+
+static bool emit_library(hadal_session *s, const hadal_target *t, const char *path) {
+    if (!api_emit_library(s, s->program, t, path)) return false;
+    if (hir_has_gradients(s->m) && api_is_first_rank(s)) api_tell_trainer_memory(s);
+    return true;
 }
 
 static bool emit(hadal_session *s, const hadal_target *t, const char *kind, const char *path) {

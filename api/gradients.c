@@ -12,8 +12,7 @@
 
 #define API_FAILED 1
 
-/* The outputs of sublayers; NULL, and a diagnostic: there are none. */
-static taps *find_outputs(hadal_session *s) {
+struct taps *api_output_taps(hadal_session *s) {
     taps *x = hd_new(s->arena, taps);
     if (!taps_find(s->graph, s->arena, &s->diags, x)) return NULL;
     for (size_t i = 0; i < x->list.n; i++)
@@ -180,7 +179,7 @@ static bool evaluate(hadal_session *s, const hadal_gradient_options *o, const in
         ids[i] = tokens[i], wanted[i] = targets[i];
         out->count += targets[i] >= 0;
     }
-    const taps *shown = o->by_depth ? find_outputs(s) : NULL;
+    const taps *shown = o->by_depth ? api_output_taps(s) : NULL;
     const hir_module *m = o->by_depth && !shown ? NULL : differentiated(s, shown);
     if (!m) return false;
     hir_eval *e = hir_eval_new(s->arena, m, hcg_weight_source, &s->weights);

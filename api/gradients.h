@@ -10,6 +10,10 @@ bool api_reject_gradients(hadal_session *s, const char *why, const char *hint);
  * codes. Sets the longest sequence where it is not given. */
 bool api_may_differentiate(hadal_session *s, const hadal_pipeline *p);
 
+/* The outputs of sublayers, as measured taps, each value once; NULL, and a diagnostic: there are
+ * none. */
+struct taps *api_output_taps(hadal_session *s);
+
 /* ---- trainer_memory.c ---- */
 /* Sets what the values of a sequence may take where memory is bounded. False, and a diagnostic: what
  * is compiled are no gradients, or they cannot be. */

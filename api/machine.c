@@ -399,6 +399,16 @@ static double rate(machine *m, const loop *l) {
     return done / seconds;
 }
 
+double machine_multiply_add_rate(int threads, unsigned lanes) {
+    enum { TIMES = 2 };
+    machine m = {.threads = threads, .capacity = threads, .loops = widest()};
+    double best = 0;
+    machine_use_vectors(&m, lanes);
+    for (int i = 0; i < TIMES; i++)
+        best = fmax(best, rate(&m, &limits[LIMIT_FMA]));
+    return best;
+}
+
 void machine_sample(machine *m) {
     for (int l = 0; l < LIMIT_COUNT; l++) {
         const double x = rate(m, &limits[l]);

@@ -97,6 +97,9 @@ enum { MACHINE_TILE_FLOPS = 4 * 2 * 16 * 16 * 32 }; /* of a turn in bf16; in byt
 /* Runs so many turns of independent multiply-adds in vectors of `lanes` floats (4 or more), which
  * the CPU must have. Returns the number of operations. */
 double machine_multiply_adds(int lanes, int64_t turns);
+/* The multiply-adds per second, counted as two operations each, of so many threads with vectors of at
+ * most `lanes` floats. Takes some 2 ms. */
+double machine_multiply_add_rate(int threads, unsigned lanes);
 /* Prints the limits as lines of text. */
 void machine_describe(const machine *m, hd_text *out);
 /* Prints date, CPU, number of CPUs and load. */

@@ -98,6 +98,10 @@ bool api_need_kernels(hadal_session *s);
 void api_recast_states(const hadal_session *s, hir_module *m);
 /* Lowers the module, once per target. Packing works with the program of any target. */
 bool api_need_program(hadal_session *s, const hadal_target *t);
+/* The program of kernel IR for a target, and the library of a program. NULL, and false: failed. */
+hcg_program *api_lower(hadal_session *s, const hir_module *m, const hir_compile_options *compile,
+                       const hadal_target *t);
+bool api_emit_library(hadal_session *s, hcg_program *p, const hadal_target *t, const char *path);
 /* A regular expression that names are matched against; without one, all names match. */
 typedef struct api_filter {
     regex_t regex;
@@ -110,7 +114,7 @@ bool api_filter_takes(const api_filter *f, const char *name); /* a NULL name mat
 
 /* Opens the weights given, or those of the model folder. False: there are none, or they are bad
  * (with a diagnostic). */
-bool api_add_token_map(hadal_session *s); /* token_map.c */
+bool api_add_token_map(hadal_session *s);       /* token_map.c */
 bool api_has_token_map(const hadal_session *s); /* has the loaded model such a weight? */
 bool api_need_weights(hadal_session *s);
 /* The first of the open weights that is stored as codes; NULL: all are numbers. */

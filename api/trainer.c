@@ -79,10 +79,10 @@ static bool has_memory(const api_trainer *t, int64_t max_tokens) {
     return false;
 }
 
-static bool take_memory(api_trainer *t, int64_t max_tokens) {
+static bool take_memory(api_trainer *t, const hadal_comm *comm, int64_t max_tokens) {
     hadal_session *s = t->s;
     void *memory = MAP_FAILED;
-    t->bytes = s->comm ? t->trainer_size_on(max_tokens, s->comm) : t->trainer_size(max_tokens);
+    t->bytes = comm ? t->trainer_size_on(max_tokens, comm) : t->trainer_size(max_tokens);
     if (!has_memory(t, max_tokens)) return false;
     if (t->bytes)
         memory = mmap(NULL, t->bytes, PROT_READ | PROT_WRITE,
@@ -97,25 +97,43 @@ static bool take_memory(api_trainer *t, int64_t max_tokens) {
     return true;
 }
 
-static bool make_trainer(api_trainer *t, int64_t max_tokens) {
-    const hadal_session *s = t->s;
-    const int code = s->comm ? t->trainer_init_on(t->memory, t->bytes, max_tokens, s->comm,
-                                                  s->comm_timeout, &t->at)
-                             : t->trainer_init(t->memory, t->bytes, max_tokens, &t->at);
+static bool make_trainer(api_trainer *t, const hadal_comm *comm, int64_t max_tokens) {
+    const int code =
+        comm ? t->trainer_init_on(t->memory, t->bytes, max_tokens, comm, t->s->comm_timeout, &t->at)
+             : t->trainer_init(t->memory, t->bytes, max_tokens, &t->at);
     if (!api_trainer_ok(t, code, "trainer")) return false;
     t->parameters = t->trainer_parameters(t->at, &t->n);
     return true;
 }
 
-bool api_trainer_open(api_trainer *t, hadal_session *s, const char *path, int64_t max_tokens,
-                      int threads, const char *cpu_level) {
-    *t = (api_trainer){.s = s, .path = path};
-    hd_arena_defer(s->arena, close_deferred, t);
-    const bool did = path && open_library(t) && take_memory(t, max_tokens);
-    if (!api_all_did(s, did) || !make_trainer(t, max_tokens)) return false;
+static bool prepare(api_trainer *t, const hadal_comm *comm, int64_t max_tokens) {
+    return t->path && open_library(t) && take_memory(t, comm, max_tokens);
+}
+
+static bool set_up(api_trainer *t, int threads, const char *cpu_level) {
     if (threads && !api_trainer_ok(t, t->trainer_set_threads(t->at, threads), "threads"))
         return false;
     return !cpu_level || api_trainer_ok(t, t->trainer_set_cpu(t->at, cpu_level), cpu_level);
+}
+
+static void begin(api_trainer *t, hadal_session *s, const char *path) {
+    *t = (api_trainer){.s = s, .path = path};
+    hd_arena_defer(s->arena, close_deferred, t);
+}
+
+bool api_trainer_open(api_trainer *t, hadal_session *s, const char *path, int64_t max_tokens,
+                      int threads, const char *cpu_level) {
+    begin(t, s, path);
+    const bool did = prepare(t, s->comm, max_tokens);
+    return api_all_did(s, did) && make_trainer(t, s->comm, max_tokens) &&
+           set_up(t, threads, cpu_level);
+}
+
+bool api_trainer_open_alone(api_trainer *t, hadal_session *s, const char *path, int64_t max_tokens,
+                            int threads, const char *cpu_level) {
+    begin(t, s, path);
+    return prepare(t, NULL, max_tokens) && make_trainer(t, NULL, max_tokens) &&
+           set_up(t, threads, cpu_level);
 }
 
 const api_parameter *api_trainer_find(api_trainer *t, const char *name) {

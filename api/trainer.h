@@ -65,6 +65,9 @@ typedef struct api_trainer {
  * without a library, `path` NULL, opens none, and neither do the others. */
 bool api_trainer_open(api_trainer *t, hadal_session *s, const char *path, int64_t max_tokens,
                       int threads, const char *cpu_level);
+/* The same of a trainer that is this rank's alone. */
+bool api_trainer_open_alone(api_trainer *t, hadal_session *s, const char *path, int64_t max_tokens,
+                            int threads, const char *cpu_level);
 void api_trainer_close(api_trainer *t);
 /* False, and a diagnostic, if `code` is an error of the library. */
 bool api_trainer_ok(const api_trainer *t, int code, const char *what);

@@ -43,7 +43,8 @@ static int read_separation(hadal_session *s, const command_line *line, hadal_tra
 
 static int read_numbers(hadal_session *s, const command_line *line, hadal_train_options *o) {
     enum { MOST = 1 << 30 };
-    long long context, batch, steps, warmup, seed, eval_every, save_every, keep, threads;
+    long long context, batch, steps, warmup, seed, eval_every, save_every, depth_every, keep,
+        threads;
     if (!option_number(s, line, OPTION_CONTEXT, 256, 1, 1 << 20, &context) ||
         !option_number(s, line, OPTION_BATCH, 8, 1, 1 << 20, &batch) ||
         !option_number(s, line, OPTION_STEPS, 1000, 1, MOST, &steps) ||
@@ -51,6 +52,7 @@ static int read_numbers(hadal_session *s, const command_line *line, hadal_train_
         !option_number(s, line, OPTION_SEED, 1, 0, INT64_MAX, &seed) ||
         !option_number(s, line, OPTION_EVAL_EVERY, 100, 0, MOST, &eval_every) ||
         !option_number(s, line, OPTION_SAVE_EVERY, 100, 0, MOST, &save_every) ||
+        !option_number(s, line, OPTION_DEPTH_EVERY, 0, 0, MOST, &depth_every) ||
         !option_number(s, line, OPTION_KEEP, 3, 0, MOST, &keep) ||
         !option_number(s, line, OPTION_THREADS, 0, 1, 256, &threads) ||
         !option_decimal(s, line, OPTION_LR, 0.001, 0, 1e6, &o->learning_rate) ||
@@ -59,6 +61,7 @@ static int read_numbers(hadal_session *s, const command_line *line, hadal_train_
         return 1;
     o->context = context, o->batch = batch, o->steps = steps, o->warmup = warmup, o->seed = seed;
     o->eval_every = eval_every, o->save_every = save_every, o->keep = keep;
+    o->depth_every = depth_every;
     o->threads = (int)threads;
     return read_separation(s, line, o);
 }
@@ -96,7 +99,8 @@ static void tell_step(void *context, const hadal_train_event *e) {
                      (long long)e->steps, e->loss);
     if (e->evaluated)
         n += snprintf(text + n, sizeof text - (size_t)n, "  eval loss %.4f", e->eval_loss);
-    n += snprintf(text + n, sizeof text - (size_t)n, "  %.0f tokens/s", rate);
+    n += snprintf(text + n, sizeof text - (size_t)n, "  %.0f tokens/s, %.2f of multiply-add", rate,
+                  e->multiply_add);
     if (e->checkpoint)
         snprintf(text + n, sizeof text - (size_t)n, "  %.300s", e->checkpoint);
     else
@@ -183,10 +187,11 @@ static int train(hadal_session *s, const command_line *line, data_list *data, da
     o.event = tell_step, o.interrupted = ask_interrupted, o.context_of_calls = &l;
     report_step("training");
     clean_in(group->silent ? temporary_folder() : o.run);
-    defer_interrupt();
+    defer_ends();
     if (hadal_train(s, &o, &result)) return 1;
     if (!group->silent) print_result(&result);
-    return result.interrupted ? EXIT_INTERRUPTED : 0;
+    if (!result.interrupted) return 0;
+    return was_interrupted() ? 128 + interrupted_by() : EXIT_INTERRUPTED; /* or another rank */
 }
 
 int cmd_train(hadal_session *s, const command_line *line) {

@@ -132,24 +132,47 @@ void catch_interrupts(void) {
         if (sigaction(numbers[i], NULL, &old) == 0 && old.sa_handler == SIG_DFL) end_on(numbers[i]);
 }
 
-static volatile sig_atomic_t interrupted;
+static volatile sig_atomic_t interrupted; /* by which signal; 0: by none */
 
+static void on_first_interrupt(int number);
+
+static bool is_deferred(int number) {
+    struct sigaction now;
+    return sigaction(number, NULL, &now) == 0 && now.sa_handler == on_first_interrupt;
+}
+
+/* Whichever of them comes next ends the command. */
 static void on_first_interrupt(int number) {
-    interrupted = 1;
-    end_on(number);
+    interrupted = number;
+    if (is_deferred(SIGINT)) end_on(SIGINT);
+    if (is_deferred(SIGTERM)) end_on(SIGTERM);
+}
+
+static void defer(int number) {
+    struct sigaction action = {.sa_handler = on_first_interrupt, .sa_flags = (int)SA_RESTART}, old;
+    sigemptyset(&action.sa_mask);
+    if (sigaction(number, NULL, &old) == 0 && old.sa_handler != SIG_IGN)
+        (void)sigaction(number, &action, NULL);
 }
 
 void defer_interrupt(void) {
-    struct sigaction action = {.sa_handler = on_first_interrupt, .sa_flags = (int)SA_RESTART}, old;
-    sigemptyset(&action.sa_mask);
     interrupted = 0;
-    if (sigaction(SIGINT, NULL, &old) == 0 && old.sa_handler != SIG_IGN)
-        (void)sigaction(SIGINT, &action, NULL);
+    defer(SIGINT);
+}
+
+void defer_ends(void) {
+    interrupted = 0;
+    defer(SIGINT);
+    defer(SIGTERM);
 }
 
 void resume_interrupts(void) {
     struct sigaction old;
     if (sigaction(SIGINT, NULL, &old) == 0 && old.sa_handler != SIG_IGN) end_on(SIGINT);
+}
+
+int interrupted_by(void) {
+    return interrupted;
 }
 
 bool was_interrupted(void) {

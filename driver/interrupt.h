@@ -30,7 +30,9 @@ void forget_folder(void);
 /* From now on the first SIGINT only sets what was_interrupted returns, which is false before; the
  * next one ends the command as described above. If SIGINT was ignored it stays so. */
 void defer_interrupt(void);
+void defer_ends(void); /* the same of SIGINT and SIGTERM */
 bool was_interrupted(void);
+int interrupted_by(void); /* which of them it was; 0: none */
 void resume_interrupts(void); /* from now on the first SIGINT ends the command again */
 
 #endif

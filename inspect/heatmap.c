@@ -57,14 +57,14 @@ static depth_source describe(const finder *f, hir_id v) {
     hd_text_init(&label, f->x->arena);
     if (s) {
         hir_flow_print_source(s, &label);
-        return (depth_source){s->first ? s->first : s->last, label.at};
+        return (depth_source){.key = s->first ? s->first : s->last, .label = label.at};
     }
     const uint32_t sublayer = f->home[origin] ? f->home[origin] : f->last[origin];
     if (sublayer)
         hd_text_f(&label, "%u", sublayer);
     else
         hd_text_add(&label, "e");
-    return (depth_source){sublayer, label.at};
+    return (depth_source){.key = sublayer, .label = label.at};
 }
 
 static void describe_sources(const finder *f, const hir_op *stack, depth_row *row) {
@@ -73,7 +73,8 @@ static void describe_sources(const finder *f, const hir_op *stack, depth_row *ro
         const bool known = stack && stack->args[i].kind == HIR_REF_VALUE;
         row->sources[i] =
             known ? describe(f, stack->args[i].index)
-                  : (depth_source){(uint32_t)i, hd_printf(f->x->arena, "%lld", (long long)i)};
+                  : (depth_source){.key = (uint32_t)i,
+                                   .label = hd_printf(f->x->arena, "%lld", (long long)i)};
     }
 }
 
@@ -96,7 +97,7 @@ static uint32_t block_of(const hir_flow *f, uint32_t sublayer) {
 static void add_row(finder *f, const depth_mix *mix) {
     depth_weights *x = f->x;
     const hir_type t = hir_ref_type(f->flow.m, mix->weights);
-    depth_row row = {.n = t.dim[t.rank - 1], .ways = 1};
+    depth_row row = {.weights = mix->weights, .n = t.dim[t.rank - 1], .ways = 1};
     for (uint32_t i = hir_type_has_t(t) ? 1 : 0; i + 1 < t.rank; i++)
         row.ways *= t.dim[i];
     const bool head = !mix->sublayer;
@@ -164,21 +165,31 @@ static void find_columns(depth_weights *x) {
                 *same = s.label;
         }
     for (size_t key = 0; key <= most; key++)
-        if (label[key]) hd_push(x->arena, &x->columns, ((depth_source){(uint32_t)key, label[key]}));
-    x->at = hd_new_array(x->arena, double, x->rows.n * x->columns.n);
-    for (size_t k = 0; k < x->rows.n * x->columns.n; k++)
+        if (label[key])
+            hd_push(x->arena, &x->columns,
+                    ((depth_source){.key = (uint32_t)key, .label = label[key]}));
+    for (size_t r = 0; r < x->rows.n; r++)
+        for (int64_t i = 0; i < x->rows.at[r].n; i++) {
+            depth_source *s = &x->rows.at[r].sources[i];
+            s->column = (size_t)(column_of(x, s->key) - x->columns.at);
+        }
+}
+
+/* Sources of one column are added. */
+static void fill(depth_weights *x) {
+    const size_t n = x->columns.n;
+    x->at = hd_new_array(x->arena, double, x->rows.n *n);
+    for (size_t k = 0; k < x->rows.n * n; k++)
         x->at[k] = NAN;
     for (size_t r = 0; r < x->rows.n; r++)
         for (int64_t i = 0; i < x->rows.at[r].n; i++) {
-            const size_t c = (size_t)(column_of(x, x->rows.at[r].sources[i].key) - x->columns.at);
-            double *at = &x->at[r * x->columns.n + c];
+            double *at = &x->at[r * n + x->rows.at[r].sources[i].column];
             *at = (isnan(*at) ? 0 : *at) + x->rows.at[r].mean[i];
         }
 }
 
-bool heatmap_find(const hir_module *graph, hd_arena *a, hd_diags *d, hir_weight_source source,
-                  void *context, const double *ids, int64_t tokens, depth_weights *out) {
-    *out = (depth_weights){.name = graph->name, .arena = a, .tokens = tokens, .normalized = true};
+bool heatmap_plan(const hir_module *graph, hd_arena *a, depth_weights *out) {
+    *out = (depth_weights){.name = graph->name, .arena = a, .normalized = true};
     finder f = {.x = out};
     hir_flow_find(graph, a, &f.flow);
     out->sublayers = (uint32_t)f.flow.outputs.n;
@@ -191,17 +202,24 @@ bool heatmap_find(const hir_module *graph, hd_arena *a, hd_diags *d, hir_weight_
     depth_mixes_find(&f.flow, f.home, a, &mixes);
     for (size_t i = 0; i < mixes.list.n; i++)
         add_row(&f, &mixes.list.at[i]);
-    if (!out->rows.n) {
+    for (size_t i = 0; i < out->rows.n; i++)
+        out->has_attention |= out->rows.at[i].attention;
+    if (out->rows.n) find_columns(out);
+    return out->rows.n > 0;
+}
+
+bool heatmap_find(const hir_module *graph, hd_arena *a, hd_diags *d, hir_weight_source source,
+                  void *context, const double *ids, int64_t tokens, depth_weights *out) {
+    if (!heatmap_plan(graph, a, out)) {
         hd_diag *e = hd_err(d, HD_E_UNSUPPORTED, HD_NOWHERE, "%s has no depth mixes", graph->name);
         e->cause = "nothing is traced as depth_weights";
         e->hint = "in a system of your own: trace(a, \"depth_weights\"), a [T, sources]; "
                   "--mixing-matrix draws any system";
         return false;
     }
-    for (size_t i = 0; i < out->rows.n; i++)
-        out->has_attention |= out->rows.at[i].attention;
+    out->tokens = tokens;
     if (!evaluate(out, graph, d, source, context, ids)) return false;
-    find_columns(out);
+    fill(out);
     return true;
 }
 

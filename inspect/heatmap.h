@@ -10,6 +10,7 @@
 typedef struct depth_source { /* the source that one weight of a mix belongs to */
     uint32_t key;             /* its column: its first sublayer; its last if it holds "e" */
     const char *label;        /* "e", "5", "1-4" */
+    size_t column;
 } depth_source;
 
 typedef struct depth_row { /* one mix; rows are in the order of execution */
@@ -17,6 +18,7 @@ typedef struct depth_row { /* one mix; rows are in the order of execution */
     const char *label;
     bool attention;
     uint32_t block;
+    hir_ref weights; /* [.., n], in the graph */
     int64_t n, ways; /* number of sources; number of heads or inputs that were averaged over */
     depth_source *sources;
     double *mean; /* [n] */
@@ -35,6 +37,8 @@ typedef struct depth_weights {
     double *at;                   /* [rows, columns]; NaN where a mix has no such source */
 } depth_weights;
 
+/* Finds the mixes and what they read, without numbers. False: there are none. */
+bool heatmap_plan(const hir_module *graph, hd_arena *a, depth_weights *out);
 /* False and a diagnostic: the model has no mixes, or cannot be evaluated. */
 bool heatmap_find(const hir_module *graph, hd_arena *a, hd_diags *d, hir_weight_source source,
                   void *context, const double *ids, int64_t tokens, depth_weights *out);

@@ -63,6 +63,7 @@ static bool cut(train_log *l, int64_t last) {
 
 bool train_log_open(train_log *l, hadal_session *s, const char *path, int64_t last) {
     *l = (train_log){.s = s, .path = path};
+    hd_text_init(&l->line, s->arena);
     l->fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
     return l->fd >= 0 ? cut(l, last) : fail(l, "write");
 }
@@ -91,6 +92,12 @@ bool train_log_evaluation(train_log *l, int64_t step, double loss) {
     const int n = snprintf(line, sizeof line, "{\"step\": %lld, \"eval_loss\": %.9g}\n",
                            (long long)step, loss);
     return add(l, line, (size_t)n);
+}
+
+bool train_log_depth(train_log *l, int64_t step, const char *members) {
+    l->line.n = 0;
+    hd_text_f(&l->line, "{\"step\": %lld, %s}\n", (long long)step, members);
+    return add(l, l->line.at, l->line.n);
 }
 
 bool train_log_sync(train_log *l) {

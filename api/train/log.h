@@ -1,4 +1,5 @@
-/* RUN/log.jsonl: one object of JSON for each step and each evaluation, in their order. */
+/* RUN/log.jsonl: one object of JSON for each step, for each evaluation and for the magnitudes by
+ * depth, in their order. */
 #ifndef API_TRAIN_LOG_H
 #define API_TRAIN_LOG_H
 
@@ -7,7 +8,8 @@
 typedef struct train_log {
     hadal_session *s;
     const char *path;
-    int fd; /* -1: not open */
+    int fd;       /* -1: not open */
+    hd_text line; /* a long one */
 } train_log;
 
 /* Opens the log, and cuts it after the lines of step `last`: a run goes on with the next one. What
@@ -16,6 +18,8 @@ typedef struct train_log {
 bool train_log_open(train_log *l, hadal_session *s, const char *path, int64_t last);
 bool train_log_step(train_log *l, int64_t step, double loss, double lr, double norm);
 bool train_log_evaluation(train_log *l, int64_t step, double loss);
+/* `members` of the object, after its step. */
+bool train_log_depth(train_log *l, int64_t step, const char *members);
 bool train_log_sync(train_log *l); /* what was written is on the disk */
 void train_log_close(train_log *l);
 

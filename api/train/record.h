@@ -32,6 +32,7 @@
     V(clip, "clip", DECIMAL, SAME, "--clip")                                                       \
     V(seed, "seed", WHOLE, SAME, "--seed")                                                         \
     V(eval_every, "eval_every", WHOLE, FREE, "--eval-every")                                       \
+    V(depth_every, "depth_every", WHOLE, FREE, "--depth-every")                                    \
     V(save_every, "save_every", WHOLE, FREE, "--save-every")                                       \
     V(keep, "keep", WHOLE, FREE, "--keep")
 

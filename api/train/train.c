@@ -14,9 +14,11 @@
 #include "api/ranks.h"
 #include "api/train/checkpoint.h"
 #include "api/train/data.h"
+#include "api/train/depth.h"
 #include "api/train/log.h"
 #include "api/train/record.h"
 #include "api/train/schedule.h"
+#include "api/train/work.h"
 #include "codegen/module/module.h"
 #include "codegen/program/build_id.h"
 #include "codegen/weights/convert.h"
@@ -39,7 +41,10 @@ typedef struct run {
     train_batch batch, eval_batch;
     api_trainer *t;
     train_checkpoints checkpoints;
+    train_depth depth; /* of the first rank */
+    train_batch depth_batch;
     train_log log;
+    train_work work; /* of the first rank */
     double began;
     int32_t rank, ranks; /* of this process, which has the folder if it is the first */
     int64_t windows;     /* of each rank in a batch */
@@ -59,7 +64,8 @@ static bool check_options(run *r) {
     if (!o->run) return bad_option(s, "a run has no folder", "-o RUN");
     if (o->context < 1 || o->batch < 1 || o->steps < 1)
         return bad_option(s, "context, batch and steps are at least 1", NULL);
-    if (o->warmup < 0 || o->eval_every < 0 || o->save_every < 0 || o->keep < 0)
+    if (o->warmup < 0 || o->eval_every < 0 || o->save_every < 0 || o->depth_every < 0 ||
+        o->keep < 0)
         return bad_option(s, "a number of steps or checkpoints is below 0", NULL);
     if (!(o->learning_rate >= 0) || !(o->weight_decay >= 0) || !(o->clip >= 0))
         return bad_option(s, "learning rate, weight decay and clip are not below 0", NULL);
@@ -147,6 +153,7 @@ static bool make_record(run *r) {
         .clip = o->clip,
         .seed = o->seed,
         .eval_every = o->eval_every,
+        .depth_every = o->depth_every,
         .save_every = o->save_every,
         .keep = o->keep,
     };
@@ -260,25 +267,54 @@ static const char *place_of_library(const run *r) {
     return hd_path_join(r->s->arena, tmp && *tmp ? tmp : "/tmp", "hadal");
 }
 
-/* Compiles the model beside the run. The file goes once it is loaded. */
-static bool make_trainer(run *r) {
+static hadal_target target_of(const run *r) {
+    return (hadal_target){
+        .struct_size = sizeof(hadal_target), .cc = r->o->cc, .cpu = r->record.cpu_level};
+}
+
+/* Where a library is made: the name of the file is that of its functions. */
+static const char *library_in(const run *r, const hd_scratch *scratch) {
+    hd_arena *a = r->s->arena;
+    return hd_path_join(a, scratch->path, hd_printf(a, "lib%s.so", r->s->m->name));
+}
+
+/* The magnitudes by depth have a library of their own, and a trainer, which no other rank has. */
+static bool make_depth(run *r) {
     hadal_session *s = r->s;
-    const hadal_target target = {
-        .struct_size = sizeof target, .cc = r->o->cc, .cpu = r->record.cpu_level};
+    const hadal_target target = target_of(r);
     hd_scratch *scratch = hd_scratch_open(s->arena, &s->diags, place_of_library(r));
-    const char *library = NULL;
+    if (!scratch) return false;
+    hd_progress(&s->diags, "compiling for the magnitudes by depth", 0, 0);
+    const bool ok = train_depth_open(&r->depth, s, &target, library_in(r, scratch), r->o->context,
+                                     r->o->threads);
+    hd_scratch_remove(scratch);
+    if (ok) r->depth_batch = train_batch_new(s->arena, r->o->batch, r->o->context);
+    return ok;
+}
+
+static bool make_library(run *r, const char *library) {
+    hadal_session *s = r->s;
+    const hadal_target target = target_of(r);
     r->t = hd_new(s->arena, api_trainer);
     hd_progress(&s->diags, "compiling", 0, 0);
-    if (scratch)
-        library =
-            hd_path_join(s->arena, scratch->path, hd_printf(s->arena, "lib%s.so", s->m->name));
     if (library && hadal_emit(s, &target, "so", library) != 0) library = NULL;
-    const bool ok =
-        api_trainer_open(r->t, s, library, r->o->context, r->o->threads, r->record.cpu_level);
-    if (scratch) hd_scratch_remove(scratch);
-    if (ok) r->record.build = hcg_build_id(s->program);
-    for (size_t i = 0; ok && i < r->t->n; i++)
+    if (!api_trainer_open(r->t, s, library, r->o->context, r->o->threads, r->record.cpu_level))
+        return false;
+    r->record.build = hcg_build_id(s->program);
+    for (size_t i = 0; i < r->t->n; i++)
         r->out->parameters += (int64_t)r->t->parameters[i].elements;
+    return true;
+}
+
+/* Compiles the model beside the run. The files go once they are loaded; both at the end, since the
+ * loader would take a second file of the same name for the first. */
+static bool make_trainer(run *r) {
+    hadal_session *s = r->s;
+    const bool by_depth = r->o->depth_every && r->rank == 0;
+    hd_scratch *scratch = hd_scratch_open(s->arena, &s->diags, place_of_library(r));
+    const bool ok = make_library(r, scratch ? library_in(r, scratch) : NULL) &&
+                    api_all_did(s, !by_depth || make_depth(r));
+    if (scratch) hd_scratch_remove(scratch);
     return ok;
 }
 
@@ -332,12 +368,18 @@ static bool write_updates(const run *r) {
                          hd_path_join(s->arena, r->folder.path, "updates.json"), text.at, text.n);
 }
 
+static bool describe_depth(const run *r) {
+    return train_depth_describe(&r->depth, r->s,
+                                hd_path_join(r->s->arena, r->folder.path, "depth.json"));
+}
+
 /* The files of a run that begins or goes on. */
 static bool open_files(run *r) {
     if (r->rank > 0) return true;
     if (!train_record_write(r->s, r->folder.record, &r->record)) return false;
     r->folder.has_run = true;
-    return write_updates(r) && train_log_open(&r->log, r->s, r->folder.log, r->out->begun);
+    return write_updates(r) && (!r->o->depth_every || describe_depth(r)) &&
+           train_log_open(&r->log, r->s, r->folder.log, r->out->begun);
 }
 
 static bool start(run *r) {
@@ -410,6 +452,7 @@ static api_step_options options_of_step(const run *r, int64_t step) {
 }
 
 static bool take_step(run *r, int64_t step, hadal_train_event *e) {
+    const double start = hd_seconds();
     float norm = 0;
     const api_step_options o = options_of_step(r, step);
     int code = take_gradients(r, step, &e->loss);
@@ -418,6 +461,8 @@ static bool take_step(run *r, int64_t step, hadal_train_event *e) {
         (void)api_trainer_ok(r->t, code, "the step");
     }
     if (code) return give_up(r, step, code);
+    if (r->rank == 0)
+        train_work_add(&r->work, r->batch.lengths, r->batch.sequences, hd_seconds() - start);
     r->out->step = step;
     r->out->loss = e->loss;
     e->learning_rate = o.learning_rate, e->norm = (double)norm;
@@ -441,6 +486,12 @@ static bool add_losses(run *r, losses *all) {
     return api_trainer_ok(r->t, code, "the evaluation");
 }
 
+/* A window of context + 1 tokens that begins at token `at`, or what is left from there. */
+static void add_window(const run *r, train_batch *b, const train_data *d, int64_t at) {
+    const int64_t left = d->tokens - 1 - at;
+    train_batch_add(b, d, &r->documents, at, left < r->o->context ? left : r->o->context);
+}
+
 /* All of the data, in windows that do not overlap, as hadal eval has them. */
 static bool evaluate(run *r, int64_t step, hadal_train_event *e) {
     const int64_t context = r->o->context, tokens = r->eval_data.tokens;
@@ -448,16 +499,29 @@ static bool evaluate(run *r, int64_t step, hadal_train_event *e) {
     int64_t windows = 0;
     train_batch_clear(&r->eval_batch);
     for (int64_t at = 0; at + 1 < tokens; at += context + 1) {
-        const int64_t left = tokens - 1 - at, n = left < context ? left : context;
         hd_progress(&r->s->diags, "evaluating", (uint64_t)at, (uint64_t)tokens);
         if (windows++ % r->o->batch / r->windows == r->rank)
-            train_batch_add(&r->eval_batch, &r->eval_data, &r->documents, at, n);
+            add_window(r, &r->eval_batch, &r->eval_data, at);
         if (windows % r->o->batch == 0 && !add_losses(r, &all)) return false;
     }
     if (windows % r->o->batch && !add_losses(r, &all)) return false;
     e->evaluated = r->out->evaluated = 1;
     e->eval_loss = r->out->eval_loss = all.count ? all.sum / (double)all.count : 0;
     return api_all_did(r->s, r->rank > 0 || train_log_evaluation(&r->log, step, e->eval_loss));
+}
+
+/* By the first windows of an evaluation, or, without one, of the data: always the same, so that what
+ * changes is the model. */
+static bool look_by_depth(run *r, int64_t step) {
+    const train_data *d = r->eval_data.n_files ? &r->eval_data : &r->data;
+    train_batch *b = &r->depth_batch;
+    train_batch_clear(b);
+    for (int64_t i = 0, at = 0; i < r->o->batch && at + 1 < d->tokens; i++) {
+        add_window(r, b, d, at);
+        at += r->o->context + 1;
+    }
+    const char *members = train_depth_measure(&r->depth, r->t, b);
+    return members && train_log_depth(&r->log, step, members);
 }
 
 /* ---- the loop -------------------------------------------------------------------------------- */
@@ -480,6 +544,7 @@ static bool save(run *r, int64_t step, hadal_train_event *e) {
 
 static void tell(const run *r, hadal_train_event *e) {
     e->tokens = r->out->tokens;
+    e->multiply_add = train_work_share(&r->work);
     e->seconds = r->out->seconds = hd_seconds() - r->began;
     e->seconds_left = e->seconds / (double)(e->step - r->out->begun) * (double)(e->steps - e->step);
     if (r->o->event && r->rank == 0) r->o->event(r->o->context_of_calls, e);
@@ -509,6 +574,8 @@ static bool loop(run *r) {
         const bool last = step == o->steps;
         if (r->eval_data.n_files && (last || is_due(o->eval_every, step)) && !evaluate(r, step, &e))
             return false;
+        const bool by_depth = o->depth_every && (last || is_due(o->depth_every, step));
+        if (by_depth && !api_all_did(r->s, r->rank > 0 || look_by_depth(r, step))) return false;
         if ((last || stops || is_due(o->save_every, step)) && !save(r, step, &e)) return false;
         tell(r, &e);
         if (!stops || last) continue;
@@ -524,6 +591,9 @@ static bool train(run *r) {
     r->out->data_tokens = r->data.tokens;
     if (r->out->finished) return true;
     if (!start(r)) return false;
+    if (r->rank == 0)
+        train_work_begin(&r->work, r->s->arena, r->s->program, r->o->context, r->o->threads,
+                         r->record.cpu_level);
     r->began = hd_seconds();
     return loop(r);
 }
@@ -531,6 +601,7 @@ static bool train(run *r) {
 static void close_run(void *what) {
     run *r = what;
     train_log_close(&r->log);
+    train_depth_close(&r->depth);
     if (r->t) api_trainer_close(r->t);
     train_folder_close(&r->folder);
 }

@@ -419,6 +419,8 @@ typedef struct hadal_train_event { /* after a step */
     const char *checkpoint; /* that was written; NULL: none */
     int64_t tokens;         /* read by this call so far, in so many seconds */
     double seconds, seconds_left;
+    double multiply_add; /* products of the steps, as a share of the f32 multiply-adds that the
+                            machine does in the same time on as many threads */
 } hadal_train_event;
 /* A run in the folder `run`, as docs/training.md has it. The loaded model has been through
  * hadal_run_passes with `gradients`, a `chunk` of at least the context, and `optimizer`. It begins with
@@ -451,6 +453,8 @@ typedef struct hadal_train_options {
     /* Called between steps: a result other than 0 ends the call, after a checkpoint. */
     int (*interrupted)(void *context);
     void *context_of_calls;
+    int64_t depth_every; /* magnitudes by depth and weights of mixes after so many steps, and after
+                            the last; 0: never */
 } hadal_train_options;
 typedef struct hadal_trained {
     int64_t begun, step, steps; /* this call began after step `begun` */

@@ -3,7 +3,7 @@
     resume.py HADAL FOLDER WORK     FOLDER: that of small.hadal
 
 Killed (SIGKILL) at random moments and started again, a run has to the bit the log and the checkpoints of an uninterrupted one, and
-every checkpoint that is seen on the way is whole. Ctrl-C, a disk that is full, two processes on one run, a loss that is not finite. The
+every checkpoint that is seen on the way is whole. Ctrl-C, SIGTERM, a disk that is full, two processes on one run, a loss that is not finite. The
 moments are drawn by HADAL_SEED; three of them, and 20 in the full set."""
 import json
 import os
@@ -29,7 +29,7 @@ with open(data, "w", encoding="ascii") as f:
 with open(other, "w", encoding="ascii") as f:
     f.write(" ".join(random.Random(3).choice(words) for _ in range(60)))
 COMMAND = [hadal, "train", os.path.join(folder, "small.hadal"), "--data", data, "--context", "32", "--batch", "4", "--steps", str(STEPS),
-           "--warmup", "4", "--lr", "0.01", "--eval-data", other, "--eval-every", "6", "--save-every", "3", "--keep", "2", "-q"]
+           "--warmup", "4", "--lr", "0.01", "--eval-data", other, "--eval-every", "6", "--depth-every", "5", "--save-every", "3", "--keep", "2", "-q"]
 FILES = {"model.hir", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "trainer.state"}
 
 
@@ -91,6 +91,7 @@ log = [json.loads(line) for line in read("whole", "log.jsonl").splitlines()]
 steps = [line for line in log if "loss" in line]
 assert [line["step"] for line in steps] == list(range(1, STEPS + 1))
 assert [line["step"] for line in log if "eval_loss" in line] == [*range(6, STEPS, 6), STEPS]
+assert [line["step"] for line in log if "out_rms" in line] == [*range(5, STEPS + 1, 5)]
 assert steps[-1]["loss"] < 0.75 * steps[0]["loss"], "nothing is learnt"
 assert checkpoints("whole") == [STEPS - 1, STEPS]
 before = read("whole", "log.jsonl")
@@ -119,12 +120,13 @@ finish(start("muon", "--optimizer", "muon"))
 check_same("muon", "muon-whole")
 assert read("muon", "log.jsonl") != read("whole", "log.jsonl")
 
-# Ctrl-C: a checkpoint, and another exit code
-process = start("stopped")
-wait_for(process, "stopped", 5)
-process.send_signal(signal.SIGINT)
-assert "interrupted" in finish(process, 130)
-assert checkpoints("stopped")[-1] == json.loads(read("stopped", "log.jsonl").splitlines()[-1])["step"]
+# Ctrl-C, and the signal of service managers: a checkpoint, and exit codes of their own
+for number, code in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
+    process = start("stopped")
+    wait_for(process, "stopped", lines("stopped") + 5)
+    process.send_signal(number)
+    assert "interrupted" in finish(process, code)
+    assert checkpoints("stopped")[-1] == json.loads(read("stopped", "log.jsonl").splitlines()[-1])["step"]
 # two processes, one of them stopped in the middle
 process = start("stopped")
 wait_for(process, "stopped", lines("stopped") + 1)
