@@ -524,7 +524,7 @@ MISTAKES = [
      "const int64_t number = (step - 1) * r->o->batch + r->rank * r->windows + i;",
      "const int64_t number = (step - 1) * r->o->batch + i;",
      "all ranks read the same windows",
-     ["train/ranks"]),
+     ["comm/openmpi/train"]),
     ("api/train: a smaller number of steps",
      "#define MAY_GROWS(member) (now->member >= begun->member)",
      "#define MAY_GROWS(member) (now->member >= 0)",
