@@ -1,6 +1,6 @@
 # The page of `hadal report` (report/page/) as constants of the compiler: one C file, made anew when
 # a file of the page changes.
-set(PAGE_PARTS page.html style.css data.js view.js summary.js passes.js depth.js ledger.js memory.js time.js code.js compare.js life.js main.js)
+set(PAGE_PARTS page.html style.css data.js view.js chart.js theme.js summary.js passes.js depth.js ledger.js memory.js time.js code.js compare.js life.js main.js runs.js)
 set(PAGE_FILES)
 foreach(part ${PAGE_PARTS})
   list(APPEND PAGE_FILES ${CMAKE_SOURCE_DIR}/report/page/${part})

@@ -1,4 +1,5 @@
 /* hadal report, hadal explain. */
+#include <stdio.h>
 #include <string.h>
 
 #include "driver/commands.h"
@@ -228,7 +229,41 @@ static const char *second_path(const command_line *line) {
     return option_given(line, OPTION_AGAINST_DEFINE) ? line->positional[0] : NULL;
 }
 
+/* ---- runs ------------------------------------------------------------------------------------ */
+
+/* A run has been compiled, and has its own weights and tokens. */
+static bool is_of_runs(option_id id) {
+    return id == OPTION_OUTPUT || id == OPTION_JSON || id == OPTION_COLOUR || id == OPTION_QUIET;
+}
+
+static int check_run_options(hadal_session *s, const command_line *line) {
+    char message[96];
+    for (size_t i = 0; i < line->n_options; i++) {
+        const option_id id = line->options[i].id;
+        if (is_of_runs(id)) continue;
+        snprintf(message, sizeof message, "--%s is for a report of a model", option_name(id));
+        return hadal_fail(s, "usage", message,
+                          id == OPTION_AGAINST ? "name the runs one after the other: hadal report "
+                                                 "RUN OTHER -o FILE.html"
+                                               : "a run has its options in run.json");
+    }
+    return 0;
+}
+
+static int report_runs(hadal_session *s, const command_line *line) {
+    if (check_run_options(s, line) || check_options(s, line)) return 1;
+    report_step("reading the runs");
+    const char *text = hadal_run_report(s, line->positional, line->n_positional);
+    if (text && !option_given(line, OPTION_JSON)) text = hadal_run_page(s, text);
+    return text ? deliver_text(s, line, text) : 1;
+}
+
 int cmd_report(hadal_session *s, const command_line *line) {
+    if (hadal_is_run(line->positional[0])) return report_runs(s, line);
+    if (line->n_positional > 1)
+        return hadal_fail(s, "usage", "a report is of one model, or of several runs",
+                          "--against shows a second model beside the first; a run is a folder of "
+                          "hadal train, with a run.json");
     subject first = {.s = s, .path = line->positional[0]}, second = {.path = second_path(line)};
     if (check_options(s, line) || check_parameters(s, line, first.path, second.path)) return 1;
     hadal_session *here = hadal_open();

@@ -92,6 +92,9 @@ void report_json(const report *r, hd_text *out);
  * how their models differ op by op (NULL: not known). */
 void report_page(const char *json, const char *against, const char *difference, hd_text *out);
 
+/* Writes a page that shows runs of training, from the JSON of hadal_run_report. */
+void report_runs_page(const char *json, hd_text *out);
+
 /* Prints what became of an op, a weight or a state. `what`: %N or %NAME of a value in the last
  * dump, PASS:%N of a value in that pass's dump (`input`: as loaded), or the name of a weight or a
  * state. False, and a diagnostic: there is no such thing. */

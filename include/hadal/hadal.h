@@ -470,6 +470,13 @@ typedef struct hadal_trained {
 } hadal_trained;
 HADAL_API int hadal_train(hadal_session *s, const hadal_train_options *o, hadal_trained *out);
 
+/* Is there a run in the folder? */
+HADAL_API int hadal_is_run(const char *path);
+/* What runs have recorded and logged, as JSON (docs/training.md), also of runs that are under way; and
+ * one HTML file that shows it. NULL: failed. */
+HADAL_API const char *hadal_run_report(hadal_session *s, const char *const *runs, size_t n);
+HADAL_API const char *hadal_run_page(hadal_session *s, const char *report);
+
 /* ---- text ------------------------------------------------------------------------------------ */
 /* The tokenizer of a folder, of a tokenizer.json, or of a tiktoken.model, for the functions of
  * hadal/text.h. It belongs to the session; the caller must not close it. NULL: failed;

@@ -79,37 +79,17 @@ function depthPicture(d, costs) {
   return root;
 }
 
-function matrixFigure(title, note, matrix, rows, columns, what, most) {
-  const canvas = heat(matrix, rows, columns, (y, i, x) => `${what(rows[y], columns[i])}\n${x.toPrecision(4)}`, most);
-  return card(title, { class: "span6" }, h("p", { class: "note", style: { "margin-bottom": ".6rem" } }, note), h("div", { class: "figure" }, canvas));
-}
-
 /** Output, input and stream of each sublayer, as large as they are: of several inputs or streams the root mean square of all. */
 function magnitudes(d) {
-  const width = 900, height = 300, left = 60, bottom = 36, right = 12, top = 12;
   const all = (list) => (list.length ? Math.sqrt(list.reduce((a, x) => a + x * x, 0) / list.length) : null);
-  const curves = [["stream", "var(--p2)", (row) => all(row.stream)], ["input", "var(--p1)", (row) => all(row.input)], ["output", "var(--p0)", (row) => row.output]];
-  const values = curves.flatMap(([, , of]) => d.rows.map(of)).filter((v) => v > 0), most = Math.max(...values), least = Math.min(...values);
-  if (!values.length) return null;
-  const logarithmic = most > 50 * least, lead = 10 ** Math.floor(Math.log10(most / 5)), step = [1, 2, 5, 10].map((m) => m * lead).find((x) => x * 5 >= most * (1 - 1e-9));
-  const y0 = logarithmic ? Math.floor(Math.log10(least)) : 0, y1 = logarithmic ? Math.ceil(Math.log10(most)) : step * Math.ceil(most / step - 1e-9);
-  const x = (i) => left + ((i + 0.5) / d.rows.length) * (width - left - right), y = (v) => height - bottom - (((logarithmic ? Math.log10(v) : v) - y0) / (y1 - y0)) * (height - bottom - top);
-  const out = s("svg", { width: "100%", viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": "magnitudes by depth", id: "magnitudes" });
-  for (let e = y0; e <= y1 + 1e-9; e += logarithmic ? 1 : step) {
-    const v = logarithmic ? 10 ** e : e;
-    out.append(s("line", { class: "block-line", x1: left, x2: width - right, y1: y(v), y2: y(v) }), s("text", { x: left - 6, y: y(v) + 4, "text-anchor": "end" }, String(+v.toPrecision(3))));
-  }
+  const kinds = [["stream", "var(--p2)", (row) => all(row.stream)], ["input", "var(--p1)", (row) => all(row.input)], ["output", "var(--p0)", (row) => row.output]];
   const every = Math.ceil(d.rows.length / 30), place = (row) => (row.sublayer ? String(row.sublayer) : "head");
-  d.rows.forEach((row, i) => i % every === 0 && out.append(s("text", { x: x(i), y: height - bottom + 15, "text-anchor": "middle" }, place(row))));
-  out.append(s("text", { x: (left + width) / 2, y: height - 4, "text-anchor": "middle" }, "sublayer"));
-  for (const [what, colour, of] of curves) {
-    const points = d.rows.map((row, i) => [row, i, of(row)]).filter((p) => p[2] > 0);
-    out.append(s("polyline", { points: points.map((p) => `${x(p[1])},${y(p[2])}`).join(" "), fill: "none", stroke: colour, "stroke-width": what === "output" ? 2.5 : 1.5 }));
-    for (const [row, i, v] of points)
-      out.append(tipped(s("circle", { cx: x(i), cy: y(v), r: what === "output" ? 4 : 3, fill: colour, "data-what": what, "data-place": place(row) }),
-        `${row.sublayer ? `sublayer ${row.sublayer}: ${row.name}` : "what the head reads"}\n${what} ${what === "output" ? v.toPrecision(4) : row[what].map((z) => z.toPrecision(4)).join(", ")}`));
-  }
-  return out;
+  const tip = (row, what, v) => `${row.sublayer ? `sublayer ${row.sublayer}: ${row.name}` : "what the head reads"}\n${what} ${what === "output" ? v.toPrecision(4) : row[what].map((z) => z.toPrecision(4)).join(", ")}`;
+  return chart({
+    id: "magnitudes", label: "magnitudes by depth", name: "sublayer", from: -0.5, to: d.rows.length - 0.5,
+    ticks: d.rows.map((row, i) => [i, place(row)]).filter((t) => t[0] % every === 0),
+    curves: kinds.map(([what, colour, of]) => ({ name: what, colour, wide: what === "output", dots: true, points: d.rows.map((row, i) => [i, of(row), () => tip(row, what, of(row)), { "data-what": what, "data-place": place(row) }]) })),
+  });
 }
 
 function depthRoom(room) {

@@ -193,6 +193,10 @@ function track(node, text) {
   });
   return tipped(node, () => now || "");
 }
+function matrixFigure(title, note, matrix, rows, columns, what, most) {
+  const canvas = heat(matrix, rows, columns, (y, i, x) => `${what(rows[y], columns[i])}\n${x.toPrecision(4)}`, most);
+  return card(title, { class: "span6" }, h("p", { class: "note", style: { "margin-bottom": ".6rem" } }, note), h("div", { class: "figure" }, canvas));
+}
 let painters = []; // functions that draw canvases of the current view; they are called again when the palette changes
 
 const phaseColour = (i) => `var(--p${i % 9})`;
