@@ -94,15 +94,17 @@ static bool record(void *context, int index, hir_pass_id id, const hir_module *m
     if (!changed) return true;
     r->report->has_attends |= id == HIR_PASS_RECOGNISE_DEPTH;
     hir_ledger l;
-    hir_ledger_find_totals(m, r->arena, &l);
+    hd_arena **scratch = hd_scratch_new(r->arena);
+    hir_ledger_find_totals(m, *scratch, &l);
     const hir_flow *flow = &r->report->graph.flow;
     if (flow->longest_block == 1 && id == HIR_PASS_FORM_BLOCKS) note_schedule(m, r->report);
     ledger_step step = {hir_pass(id)->name, m->stage, l.total, {0}};
     if (hir_has_gradients(m)) {
         hir_back_ledger back;
-        hir_back_ledger_find(m, &l, r->arena, &back);
+        hir_back_ledger_find(m, &l, *scratch, &back);
         step.back = back.total;
     }
+    hd_scratch_free(scratch);
     hd_push(r->arena, &r->report->steps, step);
     return true;
 }
@@ -134,8 +136,10 @@ static hir_paper_parameters parameters_of(const hir_ledger *l) {
  * passes. `marked`: depth passes have already left their marks in the module. */
 static bool run_again(const inspect_subject *s, bool marked, ledger_report *r) {
     recorder steps = {s->arena, r};
-    hir_module *again = hir_module_clone(s->graph, s->arena);
+    hd_arena **scratch = hd_scratch_new(s->arena);
+    hir_module *again = hir_module_clone(s->graph, *scratch);
     if (!run(s, again, true, (hir_hooks){.context = &steps, .after = record})) return false;
+    hd_scratch_free(scratch);
     if (marked) return true;
     hir_module *naive = hir_module_clone(s->graph, s->arena);
     const hir_hooks keep_ops = {.context = &steps, .after = record_ops};
@@ -390,11 +394,14 @@ void ledger_count_memory(const ledger_report *r, int64_t chunk, hd_arena *a, led
 /* ---- how each pass changed the ledger, as remarks -------------------------------------------- */
 
 static void look(const hir_module *m, hd_arena *a, hir_ledger *l, ledger_watch *w) {
-    hir_ledger_find_totals(m, a, l);
+    hd_arena **scratch = hd_scratch_new(a);
+    hir_ledger_find_totals(m, *scratch, l);
     *w = (ledger_watch){.stage = m->stage, .total = l->total, .has_back = hir_has_gradients(m)};
     hir_back_ledger back = {0};
-    if (w->has_back) hir_back_ledger_find(m, l, a, &back);
+    if (w->has_back) hir_back_ledger_find(m, l, *scratch, &back);
     w->back = back.total;
+    *l = (hir_ledger){.sublayers = l->sublayers, .unit = l->unit};
+    hd_scratch_free(scratch);
 }
 
 void ledger_watch_start(ledger_watch *w, const hir_module *m, hd_arena *a) {

@@ -294,12 +294,14 @@ typedef enum hir_attr_id {
 
 typedef struct hir_attr {
     hir_attr_id id;
-    int64_t i;
-    double f;
-    const char *s;
-    const int64_t *ints; /* shape and perm; T is HIR_T */
-    const double *floats;
-    uint32_t n;
+    uint32_t n; /* of ints, of floats */
+    union {     /* by the kind of the id */
+        int64_t i;
+        double f;
+        const char *s;
+        const int64_t *ints; /* shape and perm; T is HIR_T */
+        const double *floats;
+    };
 } hir_attr;
 
 const char *hir_attr_name(hir_attr_id id);

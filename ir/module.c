@@ -193,13 +193,15 @@ bool hir_same_slice(const hir_op *a, const hir_op *b) {
 }
 
 hir_attr hir_copy_attr(hd_arena *a, hir_attr attr) {
-    if (attr.s) attr.s = hd_strdup(a, attr.s);
-    if (attr.ints) {
+    const hir_attr_kind kind =
+        (unsigned)attr.id < HIR_A_COUNT ? hir_attr_kind_of(attr.id) : HIR_ATTR_INT;
+    if (kind == HIR_ATTR_STRING && attr.s) attr.s = hd_strdup(a, attr.s);
+    if (kind == HIR_ATTR_INTS && attr.ints) {
         int64_t *ints = hd_new_array(a, int64_t, attr.n);
         memcpy(ints, attr.ints, attr.n * sizeof *ints);
         attr.ints = ints;
     }
-    if (attr.floats) {
+    if (kind == HIR_ATTR_FLOATS && attr.floats) {
         double *floats = hd_new_array(a, double, attr.n);
         memcpy(floats, attr.floats, attr.n * sizeof *floats);
         attr.floats = floats;

@@ -283,41 +283,24 @@ static bool run_step(const step *s, hir_pass_context *c, const hir_run *run) {
 }
 
 /* ---- the pipeline -------------------------------------------------------------------------- */
-static void free_scratch(void *slot) {
-    hd_arena_free(*(hd_arena **)slot);
-    *(hd_arena **)slot = NULL;
-}
-
-/* If scratch runs out of memory, control goes to the guard of the module's arena. To read that
- * guard it is replaced for a moment. */
+/* If scratch runs out of memory, control goes to the guard of the module's arena. */
 static bool run_in_scratch(const step *s, hir_module *m, const hir_run *run,
-                           const hir_compile_options *options, hir_remarks *remarks, hd_diags *d,
-                           hd_arena **slot) {
-    *slot = hd_arena_new();
-    if (!*slot) {
-        hd_err(d, HD_E_MEMORY, HD_NOWHERE, "out of memory");
-        return false;
-    }
-    jmp_buf *outer = hd_arena_guard(m->arena, NULL);
-    hd_arena_guard(m->arena, outer);
-    hd_arena_guard(*slot, outer);
+                           const hir_compile_options *options, hir_remarks *remarks, hd_diags *d) {
+    hd_arena **scratch = hd_scratch_new(m->arena);
     hir_pass_context c = {
         .m = m,
         .diags = d,
         .options = options ? options : &hir_default_options,
-        .scratch = *slot,
+        .scratch = *scratch,
         .remarks = remarks,
     };
-    bool ok = run_step(s, &c, run);
-    free_scratch(slot);
+    const bool ok = run_step(s, &c, run);
+    hd_scratch_free(scratch);
     return ok;
 }
 
 bool hir_run_passes(hir_module *m, const hir_run *run, const hir_compile_options *options,
                     hir_remarks *remarks, hd_diags *d) {
-    hd_arena **slot = hd_new(m->arena, hd_arena *);
-    hd_arena_defer(m->arena, free_scratch,
-                   slot); /* frees the scratch of a pass that ran out of memory */
     size_t n = run->n_passes + run->n_extra;
     size_t at = run->extra_at ? run->extra_at : run->n_passes;
     depth_weighed weighed = {0};
@@ -330,7 +313,7 @@ bool hir_run_passes(hir_module *m, const hir_run *run, const hir_compile_options
                   .n_rest = run->n_passes - listed,
                   .weighed = &weighed};
         s.info = extra ? &run->extra[i - at] : hir_pass(s.id);
-        if (!run_in_scratch(&s, m, run, options, remarks, d, slot)) return false;
+        if (!run_in_scratch(&s, m, run, options, remarks, d)) return false;
         if (!extra && s.id == run->stop_after) break;
     }
     return true;

@@ -164,6 +164,24 @@ void hd_arena_defer(hd_arena *a, void (*call)(void *), void *what) {
     a->deferred = d;
 }
 
+static void free_slot(void *slot) {
+    hd_arena_free(*(hd_arena **)slot);
+    *(hd_arena **)slot = NULL;
+}
+
+hd_arena **hd_scratch_new(hd_arena *owner) {
+    hd_arena **scratch = hd_new(owner, hd_arena *);
+    hd_arena_defer(owner, free_slot, scratch);
+    *scratch = hd_arena_new();
+    if (!*scratch) exhausted(owner);
+    (*scratch)->guard = owner->guard;
+    return scratch;
+}
+
+void hd_scratch_free(hd_arena **scratch) {
+    free_slot(scratch);
+}
+
 jmp_buf *hd_arena_guard(hd_arena *a, jmp_buf *target) {
     jmp_buf *outer = a->guard;
     a->guard = target;

@@ -36,6 +36,11 @@ static inline const char *hd_s(uint64_t n) {
 }
 char *hd_vprintf(hd_arena *a, const char *format, va_list args);
 
+/* An arena for what is needed for a while. It is freed by hd_scratch_free, or with `owner`; where it runs
+ * out of memory, control goes to the guard that `owner` has now. */
+hd_arena **hd_scratch_new(hd_arena *owner);
+void hd_scratch_free(hd_arena **scratch);
+
 /* Makes the arena call `call(what)` when it is freed. */
 void hd_arena_defer(hd_arena *a, void (*call)(void *), void *what);
 

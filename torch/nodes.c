@@ -283,11 +283,14 @@ static void take_numbers(hpt_program *p, const hir_op *op, hpt_node *node, hd_te
         case HIR_ATTR_FLOAT: hd_push(p->a, &all, ((hpt_number){.at = a->f})); break;
         case HIR_ATTR_STRING: hd_text_quoted(shape, a->s); break;
         case HIR_ATTR_INTS:
+            hd_text_f(shape, "%u", a->n);
+            for (uint32_t k = 0; k < a->n; k++)
+                hd_push(p->a, &all, ((hpt_number){.at = (double)a->ints[k]}));
+            break;
         case HIR_ATTR_FLOATS:
             hd_text_f(shape, "%u", a->n);
             for (uint32_t k = 0; k < a->n; k++)
-                hd_push(p->a, &all,
-                        ((hpt_number){.at = a->ints ? (double)a->ints[k] : a->floats[k]}));
+                hd_push(p->a, &all, ((hpt_number){.at = a->floats[k]}));
         }
     }
     const int64_t rate = rate_of(p->m, op);

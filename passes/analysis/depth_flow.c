@@ -72,12 +72,22 @@ static void find_varying(flow_finder *f) {
     }
 }
 
-hir_id flow_operand(const flow_finder *f, const hir_op *o, uint32_t i) {
-    hir_ref r = o->args[i];
+static hir_id operand_of(const flow_finder *f, hir_ref r) {
     if (r.kind != HIR_REF_VALUE) return HIR_NONE;
-    hir_type t = hir_value_at(f->out->m, r.index)->type;
+    const hir_type *t = &hir_value_at(f->out->m, r.index)->type;
     const hir_id v = f->out->origin[r.index];
-    return !hir_type_has_t(t) || t.dtype == HIR_I32 || !f->varies[v] ? HIR_NONE : v;
+    return !hir_type_has_t(*t) || t->dtype == HIR_I32 || !f->varies[v] ? HIR_NONE : v;
+}
+
+static void list_operands(flow_finder *f) {
+    const hir_module *m = f->out->m;
+    f->first = hd_new_array(f->arena, uint32_t, m->ops.n);
+    for (size_t k = 0; k < f->out->program.n; k++) {
+        const hir_op *o = hir_op_at(m, f->out->program.at[k]);
+        f->first[f->out->program.at[k]] = (uint32_t)f->operands.n + 1;
+        for (uint32_t i = 0; i < o->n_args; i++)
+            hd_push(f->arena, &f->operands, operand_of(f, o->args[i]));
+    }
 }
 
 uint64_t flow_row(const flow_finder *f, hir_id v) {
@@ -705,6 +715,7 @@ static void find(const hir_module *m, hd_arena *a, bool brief, hir_flow *out) {
     f.needed = hir_needed_by_loss(m, a);
     list_ops(&f, m->first);
     find_varying(&f);
+    list_operands(&f);
     find_from(&f, HIR_NONE);
     if (!out->width) return;
     const bool found = out->outputs.n && !is_too_narrow(&f);

@@ -10,6 +10,8 @@ typedef struct flow_finder {
     bool brief;                      /* of sources only whether an input has several */
     bool grown;                      /* a member was found in this round */
     HD_VEC(hir_id) pending, outputs; /* work lists of claim */
+    uint32_t *first;         /* by op: 1 + where its operands begin; 0: not in the program */
+    HD_VEC(hir_id) operands; /* as flow_operand gives them */
     /* by value (of origins): */
     const bool *needed; /* of the forward half */
     bool *varies;       /* depends on tokens */
@@ -22,8 +24,12 @@ typedef struct flow_finder {
     hir_id kept;  /* an output that nothing is added to; HIR_NONE: outputs follow from the stream */
 } flow_finder;
 
-/* The origin of operand i if it is a float value with T that depends on tokens, else HIR_NONE. */
-hir_id flow_operand(const flow_finder *f, const hir_op *o, uint32_t i);
+/* The origin of operand i of an op of the program if it is a float value with T that depends on tokens,
+ * else HIR_NONE. They are listed once: all walks of the analysis ask for nothing else. */
+static inline hir_id flow_operand(const flow_finder *f, const hir_op *o, uint32_t i) {
+    const uint32_t first = f->first[o - f->out->m->ops.at];
+    return first ? f->operands.at[first - 1 + i] : HIR_NONE;
+}
 uint64_t flow_row(const flow_finder *f, hir_id v); /* elements of a row */
 
 bool flow_is_embedding(const flow_finder *f, const hir_op *o);

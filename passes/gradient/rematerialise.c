@@ -308,11 +308,6 @@ static bool rewrite(const halves *h, hir_module *m, const choice *x) {
 }
 
 /* ---- trying ---------------------------------------------------------------------------------- */
-static void free_arena(void *slot) {
-    hd_arena_free(*(hd_arena **)slot);
-    *(hd_arena **)slot = NULL;
-}
-
 /* The passes after this one. */
 static hir_run rest_of_pipeline(void) {
     const hir_pass_id *rest = hir_gradient_pipeline();
@@ -327,18 +322,12 @@ static hir_run rest_of_pipeline(void) {
  * copy of the module is freed at once, or, where memory runs out, with the pass's own. */
 static bool try(const halves *h, const choice *x, uint64_t *bytes) {
     hir_pass_context *c = h->c;
-    hd_arena **slot = hd_new(c->scratch, hd_arena *);
-    *slot = hd_arena_new();
-    if (!*slot) hd_alloc(c->scratch, SIZE_MAX, 2); /* out of memory */
-    jmp_buf *guard = hd_arena_guard(c->scratch, NULL);
-    hd_arena_guard(c->scratch, guard);
-    hd_arena_guard(*slot, guard);
-    hd_arena_defer(c->scratch, free_arena, slot);
+    hd_arena **scratch = hd_scratch_new(c->scratch);
     const hir_run run = rest_of_pipeline();
-    hir_module *m = hir_module_clone(h->m, *slot);
+    hir_module *m = hir_module_clone(h->m, *scratch);
     const bool ok = (!x || rewrite(h, m, x)) && hir_run_passes(m, &run, c->options, NULL, c->diags);
-    *bytes = hir_bytes_of_call(*slot, m, c->options->chunk);
-    free_arena(slot);
+    *bytes = hir_bytes_of_call(*scratch, m, c->options->chunk);
+    hd_scratch_free(scratch);
     return ok;
 }
 

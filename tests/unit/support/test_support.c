@@ -60,6 +60,27 @@ Test(support, exhaustion_goes_to_the_guard) {
     cr_assert_eq(exhausted_by(1, 1), 0, "the hook fires once");
 }
 
+/* Its memory is that of a while, its guard the owner's. */
+static hd_arena **scratch;
+static int exhausted_in_scratch(void) {
+    jmp_buf here;
+    jmp_buf *outer = hd_arena_guard(arena, &here);
+    if (setjmp(here)) {
+        hd_arena_guard(arena, outer);
+        return 1;
+    }
+    scratch = hd_scratch_new(arena);
+    hd_alloc(*scratch, SIZE_MAX / 4, 1);
+    return 0;
+}
+
+Test(support, scratch_goes_to_the_guard_of_its_owner) {
+    cr_assert_eq(exhausted_in_scratch(), 1);
+    hd_scratch_free(scratch);
+    cr_assert_null(*scratch, "the owner frees nothing twice");
+    cr_assert_not_null(hd_new_array(*hd_scratch_new(arena), int, 100000), "the owner frees it");
+}
+
 static char calls[8];
 static void note_call(void *what) {
     strcat(calls, what);
