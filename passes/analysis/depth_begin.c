@@ -7,6 +7,7 @@
  *
  * In both, one walk in reverse finds for each value the next one that all ways from it lead to.
  */
+#include "ir/kernel/kernels.h"
 #include "passes/analysis/depth_flow_private.h"
 
 static bool is_effect(const hir_op *o) {
@@ -20,6 +21,7 @@ typedef struct early_values {
     next;                   /* by place in `at`: the place of the first value that all which is made
                              * of this one goes through; at.n: there is none */
     HD_VEC(hir_id) readers; /* ops that read one, in program order */
+    HD_VEC(bool) weighed;   /* by place: weights have a part in it, other than the embedding */
     uint32_t *place;        /* by value: 1 + its place in `at`; 0: it has none */
     bool joints;            /* ops of all kinds make some */
 } early_values;
@@ -54,17 +56,29 @@ static bool is_early(const flow_finder *f, const early_values *e, const hir_op *
     return is_start(f, o) || (n->early && !n->others && !hir_flow_is_border(f->out, o));
 }
 
-/* False: the first of them goes into something else. */
-static bool list_early(const flow_finder *f, early_values *e) {
+/* Have weights a part in the result of an op, other than the embedding itself? */
+static bool uses_weights(const flow_finder *f, const early_values *e, const hir_op *o) {
+    bool any = false;
+    for (uint32_t i = 0; i < o->n_args; i++) {
+        const hir_id x = flow_operand(f, o, i);
+        any |= o->args[i].kind == HIR_REF_WEIGHT ||
+               (x != HIR_NONE && e->place[x] && e->weighed.at[e->place[x] - 1]);
+    }
+    return any && !is_start(f, o);
+}
+
+/* Of the first n ops of the program. False: the first of them goes into something else. */
+static bool list_early(const flow_finder *f, early_values *e, size_t n_ops) {
     const hir_flow *out = f->out;
     e->place = hd_new_array(f->arena, uint32_t, out->m->values.n);
-    for (size_t k = 0; k < out->program.n; k++) {
+    for (size_t k = 0; k < n_ops; k++) {
         const hir_op *o = hir_op_at(out->m, out->program.at[k]);
         const operand_counts n = count_operands(f, e, o);
         if (o->code == HIR_TRACE_OP) continue;
         if (n.early) hd_push(f->arena, &e->readers, out->program.at[k]);
         if (is_early(f, e, o, &n)) {
             hd_push(f->arena, &e->at, o->results[0]);
+            hd_push(f->arena, &e->weighed, uses_weights(f, e, o));
             for (uint32_t i = 0; i < o->n_results; i++)
                 e->place[o->results[i]] = (uint32_t)e->at.n;
         } else if (n.first && f->begin == HIR_NONE && !e->joints) {
@@ -131,7 +145,7 @@ static bool is_of_received(const flow_finder *f) {
 hir_id flow_later_beginning(const flow_finder *f) {
     const hir_flow *out = f->out;
     early_values e = {0};
-    if (is_of_received(f) || !list_early(f, &e)) return HIR_NONE;
+    if (is_of_received(f) || !list_early(f, &e, out->program.n)) return HIR_NONE;
     find_next(f, &e);
     uint32_t k = f->begin == HIR_NONE ? 0 : e.place[f->begin] - 1, last = UINT32_MAX;
     for (; k < e.at.n; k = e.next.at[k])
@@ -143,41 +157,92 @@ hir_id flow_later_beginning(const flow_finder *f) {
 
 /* ---- joints ----------------------------------------------------------------------------------- */
 
-/* How values lead to the joint: through a contraction, attention or the like, or not. */
-enum { STRAIGHT = 1, THROUGH = 2 };
+/* How values lead to the joint. */
+enum {
+    STRAIGHT = 1, /* as terms, with factors or not */
+    CHANGED = 2,  /* token by token: as a norm, an activation, a coefficient */
+    THROUGH = 4,  /* through a contraction */
+    ALONG = 8,    /* through what looks along the sequence, which no beginning is made with */
+};
 
-/* Is there no sublayer between `from` and the joint `to`, around which something goes on? Then each
- * value leads to it in one way; and none of them goes elsewhere, or comes from elsewhere. */
-static bool is_next_joint(const flow_finder *f, const early_values *e, uint32_t from, uint32_t to) {
+/* Is the row, operand i of a product or quotient, multiplied with a statistic of rows, as a norm that
+ * is written out does it? Other coefficients are made with weights. */
+static bool is_normed(const flow_finder *f, const early_values *e, const hir_op *o, uint32_t i) {
+    const hir_id other = flow_operand(f, o, 1 - i);
+    return other != HIR_NONE && e->place[other] && !e->weighed.at[e->place[other] - 1] &&
+           flow_row(f, other) < flow_row(f, o->results[0]);
+}
+
+/* Is operand i of an op no longer part of the result as it is, but for terms and factors? */
+static bool is_changed(const flow_finder *f, const early_values *e, const hir_op *o, uint32_t i) {
+    switch (o->code) {
+    case HIR_NEG_OP: return false;
+    case HIR_RMSNORM_OP:
+    case HIR_LAYERNORM_OP: return true;
+    case HIR_DIV_OP: return i == 1 || is_normed(f, e, o, i);
+    case HIR_MUL_OP: return is_normed(f, e, o, i);
+    default: return o->n_args == 1 && hir_has_trait(o->code, HIR_ELEMENTWISE);
+    }
+}
+
+/* How operand i of an op leads to the joint, whose result leads to it in some ways. */
+static uint8_t ways_of_operand(const flow_finder *f, const early_values *e, const hir_op *o,
+                               uint32_t i, uint8_t ways) {
+    if (hir_flow_is_border(f->out, o))
+        return hir_is_linear(o->code) && !(ways & ALONG) ? THROUGH : ALONG;
+    if (!(ways & STRAIGHT) || !is_changed(f, e, o, i)) return ways;
+    return (uint8_t)((ways & ~STRAIGHT) | CHANGED);
+}
+
+typedef enum joint_kind {
+    NO_JOINT, /* something goes on around a sublayer, comes from elsewhere or goes there */
+    JOINT,
+    CHANGED_JOINT, /* what goes around a contraction is no longer the value itself, as in
+                    * norm(e) + W e */
+} joint_kind;
+
+/* How the value in place `from` leads to that in place `to`, without being read elsewhere. */
+static joint_kind joint_of(const flow_finder *f, const early_values *e, uint32_t from,
+                           uint32_t to) {
     uint8_t *ways = hd_new_array(f->arena, uint8_t, to + 1);
+    joint_kind kind = JOINT;
     ways[to] = STRAIGHT;
     for (uint32_t k = to + 1; k-- > 0;) {
         const uint8_t way = ways[k];
         if (!way) continue;
-        if (way == (STRAIGHT | THROUGH) || (k < to && e->next.at[k] > to)) return false;
+        if (way & (THROUGH | ALONG) && way & STRAIGHT) return NO_JOINT;
+        if (way & ALONG && way & CHANGED) return NO_JOINT;
+        if (way & THROUGH && way & CHANGED) kind = CHANGED_JOINT;
+        if (k < to && e->next.n && e->next.at[k] > to) return NO_JOINT;
         const hir_op *o = hir_op_at(f->out->m, hir_value_at(f->out->m, e->at.at[k])->op);
         if (k == from || is_start(f, o)) continue;
-        const uint8_t next = hir_flow_is_border(f->out, o) ? THROUGH : way;
         for (uint32_t i = 0; i < o->n_args; i++) {
             const hir_id x = flow_operand(f, o, i);
             if (x == HIR_NONE) continue;
-            if (!e->place[x]) return false;
-            ways[e->place[x] - 1] |= next;
+            if (!e->place[x]) return NO_JOINT;
+            ways[e->place[x] - 1] |= ways_of_operand(f, e, o, i, way);
         }
     }
-    return ways[from] != 0;
+    return ways[from] ? kind : NO_JOINT;
+}
+
+/* Where one joint of this kind follows another, sublayers are added to what is made of the stream:
+ * none of them is its beginning. */
+static joint_kind next_joint(const flow_finder *f, const early_values *e, uint32_t from) {
+    const uint32_t to = e->next.at[from];
+    const joint_kind kind = to < e->at.n ? joint_of(f, e, from, to) : NO_JOINT;
+    if (kind != CHANGED_JOINT || e->next.at[to] >= e->at.n) return kind;
+    return joint_of(f, e, to, e->next.at[to]) == CHANGED_JOINT ? NO_JOINT : kind;
 }
 
 size_t flow_list_joints(const flow_finder *f, hir_id *out, size_t most) {
     early_values e = {.joints = true};
     HD_VEC(hir_id) all = {0};
     size_t n = 0;
-    if (is_of_received(f) || !list_early(f, &e)) return 0;
+    if (is_of_received(f) || !list_early(f, &e, f->out->program.n)) return 0;
     find_next(f, &e);
-    for (uint32_t k = 0, next; k < e.at.n; k = next) {
-        next = e.next.at[k];
-        if (next >= e.at.n || !is_next_joint(f, &e, k, next)) break;
-        const hir_id v = e.at.at[next];
+    for (uint32_t k = 0; k < e.at.n && next_joint(f, &e, k) != NO_JOINT; k = e.next.at[k]) {
+        const hir_id v = e.at.at[e.next.at[k]];
         if (hir_type_has_t(hir_value_at(f->out->m, v)->type)) hd_push(f->arena, &all, v);
     }
     while (n < most && n < all.n) {
@@ -185,4 +250,30 @@ size_t flow_list_joints(const flow_finder *f, hir_id *out, size_t most) {
         n++;
     }
     return n;
+}
+
+/* The number of ops up to the first that combines a row of the first sublayer's output with another row;
+ * 0: none does. */
+static size_t first_combined(const flow_finder *f) {
+    const hir_flow *out = f->out;
+    hir_id made = out->outputs.at[0]; /* of the output alone, times coefficients */
+    for (size_t k = 0; k < out->program.n; k++) {
+        const hir_op *o = hir_op_at(out->m, out->program.at[k]);
+        bool reads = false, others = false;
+        for (uint32_t i = 0; i < o->n_args && o->n_results; i++) {
+            const hir_id x = flow_operand(f, o, i);
+            reads |= x == made;
+            others |= x != HIR_NONE && x != made && out->kind[x] != HIR_FLOW_NUMBERS;
+        }
+        if (reads && others) return k + 1;
+        if (reads && !hir_flow_is_border(out, o)) made = o->results[0];
+    }
+    return 0;
+}
+
+bool flow_begins_changed(const flow_finder *f) {
+    early_values e = {.joints = true};
+    const size_t n = f->out->outputs.n ? first_combined(f) : 0;
+    return n && list_early(f, &e, n) && e.at.n &&
+           joint_of(f, &e, 0, (uint32_t)e.at.n - 1) == CHANGED_JOINT;
 }

@@ -719,7 +719,7 @@ static void find(const hir_module *m, hd_arena *a, bool brief, hir_flow *out) {
     find_from(&f, HIR_NONE);
     if (!out->width) return;
     const bool found = out->outputs.n && !is_too_narrow(&f);
-    if ((!found || has_embeddings(&f)) && begin_joined(&f)) return;
+    if ((!found || has_embeddings(&f) || flow_begins_changed(&f)) && begin_joined(&f)) return;
     if (found) {
         begin_later(&f);
         return;

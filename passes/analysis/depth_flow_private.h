@@ -42,6 +42,9 @@ hir_id flow_later_beginning(const flow_finder *f);
 /* Values that all which is made of the embeddings comes together in, before the first sublayer: the
  * last of them, first the last one. */
 size_t flow_list_joints(const flow_finder *f, hir_id *out, size_t most);
+/* Is what looks like the first sublayer's output, such as W e, combined with the norm of the embedding
+ * or the like, and not with the embedding itself? */
+bool flow_begins_changed(const flow_finder *f);
 
 void flow_find_inputs(flow_finder *f); /* outputs, inputs and their sources */
 void flow_find_blocks(flow_finder *f);

@@ -158,7 +158,9 @@ class Count:
         made = [self.values[op.results[0]] for op in self.flat if self.border(op) and op.results]
         made = [v for v in made if v.tokens and v.dtype != "i32"]
         self.begin_at(tables, tables)
-        if (len(tables) > 1 or not self.outputs or min(v.row for v in self.outputs) > self.width) and self.begin_joined(tables):
+        joints = self.joints(tables)
+        unclear = len(tables) > 1 or not self.outputs or min(v.row for v in self.outputs) > self.width
+        if (unclear or any(self.has_two_ways(cone) for cone in joints.values())) and self.begin_joined(tables, joints):
             return
         self.begin_at(tables, tables)
         if self.outputs and min(v.row for v in self.outputs) > self.width:
@@ -192,33 +194,61 @@ class Count:
         """Is it read for anything that is no part?"""
         return any(u.code not in ("trace", "mark") and (not u.results or self.at(u.results[0]) not in part) for u in w.users)
 
+    def carries(self, op, x):
+        """Is x in the result as it is, but for terms and factors? A factor of which no weight is part is that of a norm."""
+        if op.code in ("mul", "div"):
+            others = [w for w in self.rows(op) if w is not x and w.row < self.values[op.results[0]].row]
+            of_norms = any(not any(a in self.weights for v in self.behind([w]) if v.op.code != "gather" for a in v.op.args) for w in others)
+            return not of_norms and (op.code == "mul" or self.at(op.args[0]) is x)
+        alone = len(op.args) == 1 and self.values[op.args[0]].dims == self.values[op.results[0]].dims    # a function of each element
+        return op.code not in ("rmsnorm", "layernorm") and (not alone or op.code == "neg")
+
     def cone(self, v):
-        """v and all that it is made of, up to embeddings; nothing if some of that is read for anything else, or if it leads to v both
-        through a contraction and around it: that would be a sublayer."""
-        ways = {v: {False}}             # how a value leads to v: through a contraction?
+        """v and all that it is made of, up to embeddings, with how it leads to v; nothing if some of that is read for anything else. None
+        if some of it leads to v both through a contraction and as it is, or along the sequence and around that: that is a sublayer."""
+        ways, sublayer = {v: {"as it is"}}, False
         todo = [v]
         while todo:
             w = todo.pop()
             if w.op.code == "gather":
                 continue
             for x in self.rows(w.op):
-                found = {True} if self.border(w.op) else set(ways[w])
-                if x.op is None or not found <= ways.setdefault(x, set()):
-                    if x.op is None or len(ways[x] | found) > 1:
-                        return {}
+                if x.op is None:
+                    return {}
+                found = set(ways[w]) if self.carries(w.op, x) else {"changed" if way == "as it is" else way for way in ways[w]}
+                found = {"through" if w.op.code in CONTRACTIONS and "along" not in found else "along"} if self.border(w.op) else found
+                if not found <= ways.setdefault(x, set()):
                     ways[x] |= found
+                    around = {"as it is", "changed"} if "along" in ways[x] else {"as it is"} if "through" in ways[x] else set()
+                    sublayer |= bool(ways[x] & around)
                     todo.append(x)
+        if sublayer:
+            return None
         return {} if any(self.goes_elsewhere(w, ways) for w in ways if w is not v) else ways
 
-    def begin_joined(self, tables):
-        """At the last row that the first embedding is part of with all that is made of it, and with no sublayer in between."""
-        tried = []
-        for op in self.flat:
+    def joints(self, tables):
+        """Rows that the first embedding is part of with all that is made of it, and with no sublayer in between, each with its cone.
+        Where such rows follow each other that are made of the one before both through a contraction and around it, these are sublayers."""
+        found = {}
+        for op in self.flat if tables else []:
             v = self.values[op.results[0]] if op.results else None
-            if v is None or not v.tokens or v.dtype == "i32" or op.code == "gather" or tables[0] not in self.cone(v):
+            ways = {} if v is None or not v.tokens or v.dtype == "i32" or op.code == "gather" else self.cone(v)
+            if ways is None:
+                break
+            if tables[0] not in ways:
                 continue
-            tried.append(v)
-        for v in reversed(tried[-4:]):
+            again = [w for w in found if ways.get(w, set()) >= {"through", "changed"} and self.has_two_ways(found[w])]
+            if again:
+                return {w: found[w] for w in list(found)[:list(found).index(again[0])]}
+            found[v] = ways
+        return found
+
+    def has_two_ways(self, cone):
+        return any(way >= {"through", "changed"} for way in cone.values())
+
+    def begin_joined(self, tables, joints):
+        """At the last of the joints."""
+        for v in reversed(list(joints)[-4:]):
             self.begin_at([v], tables=tables)
             if self.outputs and self.readers(v) > 1 and all(o.row == v.row for o in self.outputs):
                 return True

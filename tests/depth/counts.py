@@ -142,14 +142,15 @@ for name, sublayers, defines in [
         ("low-rank-model", 8, []), ("convolutions", 6, []), ("two-classes", 6, []), ("running-start", 6, []), ("streams-of-nine", 4, []), ("listed-streams", 4, [])]:
     check(f"{name} {' '.join(defines)}", os.path.join(specs, name + ".hadal"), *(x for d in defines for x in ("-D", d)), sublayers=sublayers)
 # whatever layers add to is made of, the mechanism moves the same
-ways = ["plain", "norm", "map", "normed projection and position", "gated"]
-ways += ["multiple", "layernorm", "sum", "blend", "normed sum", "squashed", "chain", "by hand", "projection and position"] if full else []
+ways = ["plain", "norm", "map", "normed projection and position", "gated", "norm and map"]
+ways += ["norm by hand and map", "multiple", "layernorm", "sum", "blend", "normed sum", "squashed", "chain", "by hand", "projection and position"] if full else []
 totals = {}
 for how in ways:
     ledger = check(f"before the stream: {how}", os.path.join(specs, "before-the-stream.hadal"), "-D", f"how={how}", sublayers=4)
     totals[how] = ledger["kernels"]["total"]["total"]
     if totals[how] != totals["plain"]:
         fail(f"before the stream: {how}: {totals[how]} d, plain {totals['plain']}")
+check("before the stream: normed stream", os.path.join(specs, "before-the-stream.hadal"), "-D", "how=normed stream", sublayers=4)
 for seed in range(1, 101 if full else 11):
     what, text = random_systems.spec(seed)
     path = os.path.join(out, "drawn.hadal")

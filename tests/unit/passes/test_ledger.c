@@ -115,6 +115,9 @@ Test(ledger, a_stream_begins_behind_what_it_alone_is_made_of) {
                                          "  %n = linear %e, @f2, _ : f32[T, 16]\n"
                                          "  %o = sigmoid %n : f32[T, 16]\n"
                                          "  %b = mul %m, %o : f32[T, 16]\n")},
+        {"a norm and a map", BEGINS("  %m = linear %e, @f3, _ : f32[T, 16]\n"
+                                    "  %n = rmsnorm %e, @g {eps = 1e-06} : f32[T, 16]\n"
+                                    "  %b = add %n, %m : f32[T, 16]\n")},
         {"a norm that is written out", BEGINS("  %m = mul %e, %e : f32[T, 16]\n"
                                               "  %n = reduce_mean %m {axis = 1} : f32[T]\n"
                                               "  %o = rsqrt %n : f32[T]\n"
@@ -142,6 +145,15 @@ Test(ledger, a_stream_begins_at_the_embedding_if_both_are_read) {
                       ADD("%h1", "%b", "%y1") NORM("2", "%h1") SUB("2") ADD("%h2", "%h1", "%y2")
                           ADD("%h3", "%h2", "%f") END("%h3"));
     cr_assert_eq(l.sublayers, 2, "another embedding is no sublayer");
+}
+
+/* Where each sublayer is added to the norm of what it reads, the first is one as the others are. */
+Test(ledger, a_stream_may_be_normed_around_each_sublayer) {
+#define KEPT(to, from) "  %k" to " = rmsnorm " from ", @g {eps = 1e-06} : f32[T, 16]\n"
+    hir_ledger l = ledger_of(HEAD() NORM("1", "%e") SUB("1") KEPT("1", "%e")
+                                 ADD("%h1", "%k1", "%y1") NORM("2", "%h1") SUB("2") KEPT("2", "%h1")
+                                     ADD("%h2", "%k2", "%y2") END("%h2"));
+    cr_assert_eq(l.sublayers, 2);
 }
 
 Test(ledger, a_mix_has_the_sources_that_it_stacks) {
