@@ -2,6 +2,7 @@
  * gradients may be asked for. */
 #include "api/gradients.h"
 
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -9,6 +10,7 @@
 #include "api/evaluator.h"
 #include "api/trainer.h"
 #include "inspect/by_depth.h"
+#include "runtime/hadal_rt.h"
 
 #define API_FAILED 1
 
@@ -168,6 +170,52 @@ static bool write_gradients(hadal_session *s, const char *path, const taps *show
     return hd_safetensors_write(s->arena, &s->diags, path, out.list.at, out.list.n);
 }
 
+/* ---- numbers that float32 cannot hold --------------------------------------------------------- */
+
+static bool holds(const hir_array *x, int64_t *at) {
+    for (*at = 0; *at < x->n; ++*at)
+        if (!(fabs(x->at[*at]) <= (double)FLT_MAX)) return false;
+    return true;
+}
+
+typedef struct found { /* the first value with such a number */
+    hir_id op;
+    double x;
+} found;
+
+static void look(void *context, const hir_module *m, hir_id op, hir_id value, const hir_array *x) {
+    (void)m, (void)value;
+    found *first = context;
+    int64_t at;
+    if (first->op == HIR_NONE && !holds(x, &at)) *first = (found){op, x->at[at]};
+}
+
+/* Where all results can be held: true. Else the call is made once more, and the first value that
+ * cannot is the error. */
+static bool check_results(hadal_session *s, const hir_module *m, hir_eval *e, int64_t n,
+                          const double *const *inputs, const hir_results *results) {
+    found first = {HIR_NONE, 0};
+    hir_results again;
+    bool all = true;
+    int64_t at;
+    for (size_t i = 0; i < results->outputs.n; i++)
+        all &= holds(&results->outputs.at[i], &at);
+    if (all) return true;
+    (void)hir_eval_rewind(e, 0);
+    if (!hir_eval_call(e, s->arena, &s->diags, n, inputs, &again, look, &first)) return false;
+    hd_diag *d = hd_err(&s->diags, HD_E_RUNTIME,
+                        first.op == HIR_NONE ? HD_NOWHERE : hir_place_of(m, first.op),
+                        "the loss or a gradient is more than float32 holds, or no number");
+    d->hint = "weights of another model, or numbers beyond what a type can hold";
+    if (first.op == HIR_NONE) return false;
+    hd_text text;
+    hd_text_init(&text, s->arena);
+    hir_print_op(m, first.op, &text);
+    d->cause =
+        hd_printf(s->arena, "the first value that has such a number, %g: %s", first.x, text.at);
+    return false;
+}
+
 /* ---- the call -------------------------------------------------------------------------------- */
 
 static bool evaluate(hadal_session *s, const hadal_gradient_options *o, const int32_t *tokens,
@@ -184,8 +232,9 @@ static bool evaluate(hadal_session *s, const hadal_gradient_options *o, const in
     if (!m) return false;
     hir_eval *e = hir_eval_new(s->arena, m, hcg_weight_source, &s->weights);
     hir_results results = {0};
-    if (!hir_eval_call(e, s->arena, &s->diags, n, (const double *const[]){ids, wanted}, &results,
-                       NULL, NULL))
+    const double *const inputs[] = {ids, wanted};
+    if (!hir_eval_call(e, s->arena, &s->diags, n, inputs, &results, NULL, NULL) ||
+        !check_results(s, m, e, n, inputs, &results))
         return false;
     const hir_array *loss = hir_find_output(&results, HIR_LOSS);
     if (loss && out->count) out->loss = loss->at[0] / (double)out->count;
@@ -216,15 +265,23 @@ static hir_results results_of(api_trainer *t) {
     return all;
 }
 
+static bool call_library(const api_trainer *t, const int32_t *tokens, const int32_t *targets,
+                         int64_t n, double *sum, int64_t *count) {
+    const int code = t->gradients(t->at, tokens, targets, &n, 1, sum, count);
+    if (api_trainer_ok(t, code, "gradients")) return true;
+    if (code == HRT_FINITE)
+        hd_note(&t->s->diags, HD_NOWHERE,
+                "--interpret names the first such value, and its place in the page");
+    return false;
+}
+
 static bool run_library(hadal_session *s, const hadal_gradient_options *o, const int32_t *tokens,
                         const int32_t *targets, int64_t n, hadal_gradient_result *out) {
     api_trainer *t = hd_new(s->arena, api_trainer);
     double sum = 0;
     *out = (hadal_gradient_result){0};
     bool ok = api_trainer_open(t, s, o->library, n, o->threads, o->cpu_level) &&
-              api_trainer_load(t) &&
-              api_trainer_ok(t, t->gradients(t->at, tokens, targets, &n, 1, &sum, &out->count),
-                             "gradients");
+              api_trainer_load(t) && call_library(t, tokens, targets, n, &sum, &out->count);
     if (ok && out->count) out->loss = sum / (double)out->count;
     if (ok && o->path) {
         const hir_results results = results_of(t);

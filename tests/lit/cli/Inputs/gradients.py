@@ -1,4 +1,5 @@
-"""gradients.py make OUT [DTYPE]: the weights of hand.hadal.   gradients.py check FILE: its gradients, as docs/learning.md has them."""
+"""gradients.py make OUT [DTYPE [LAST]]: the weights of hand.hadal; LAST: the second numbers of embedding 0 and of head row 1.
+gradients.py check FILE: its gradients, as docs/learning.md has them."""
 import array
 import json
 import math
@@ -6,8 +7,8 @@ import struct
 import sys
 
 
-def write(path, dtype):
-    rows = {"embed.weight": [1.0, 2.0, 7.0, 7.0], "lm_head.weight": [1.0, 0.0, 0.0, 1.0]}
+def write(path, dtype="F32", last=None):
+    rows = {"embed.weight": [1.0, float(last or 2), 7.0, 7.0], "lm_head.weight": [1.0, 0.0, 0.0, float(last or 1)]}
     header, data = {}, b""
     for name, x in rows.items():
         part = array.array("f", x).tobytes() if dtype == "F32" else b"".join(struct.pack("<f", v)[2:] for v in x)
@@ -33,6 +34,6 @@ def check(path):
 
 
 if sys.argv[1] == "make":
-    write(sys.argv[2], sys.argv[3] if len(sys.argv) > 3 else "F32")
+    write(*sys.argv[2:])
 else:
     check(sys.argv[2])
