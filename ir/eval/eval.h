@@ -57,7 +57,8 @@ const hir_array *hir_find_output(const hir_results *results, const char *name);
  * State advances by `tokens`; if the call fails it is unchanged. Results are allocated in
  * `scratch`. `observe` (NULL: none) is called for every result of an op, for those of a kernel
  * after its body; the arrays it is given are in `scratch` too, except the contents of state, which
- * the next call may overwrite. */
+ * the next call may overwrite. It may change the numbers of what an op makes (of a view it would
+ * change the operand's): the ops after it read what it leaves. */
 typedef void (*hir_observer)(void *context, const hir_module *m, hir_id op, hir_id value,
                              const hir_array *a);
 bool hir_eval_call(hir_eval *e, hd_arena *scratch, hd_diags *d, int64_t tokens,
@@ -86,8 +87,9 @@ typedef struct hir_difference {
 } hir_difference;
 
 /* Evaluates both on the same seeded random weights and inputs, in three calls (a prefill, one
- * token, another chunk), and compares outputs by name, and the traces that both have. False: one of
- * them could not be evaluated (diagnostic); else *out says whether they differ. */
+ * token, another chunk), and compares outputs by name, and the traces that both have. Results that
+ * rounding alone changes by more than `tolerance` may differ so much. False: one of them could not be
+ * evaluated (diagnostic); else *out says whether they differ. */
 bool hir_first_difference(const hir_module *before, const hir_module *after, double tolerance,
                           uint64_t seed, hd_diags *d, hir_difference *out);
 

@@ -115,6 +115,25 @@ static void expect_text(const char *part) {
     cr_assert_not_null(strstr(said(), part), "'%s' is not in:\n%s", part, said());
 }
 
+/* n = f (large + 1) - f large, whose terms cancel. */
+static hir_module *with_large(const char *large, const char *and_one) {
+    return with_norm(hd_printf(arena,
+                               "  %%large = const {value = %s, shape = []} : f32[]\n"
+                               "  %%more = const {value = %s, shape = []} : f32[]\n"
+                               "  %%p = mul %%f, %%more : f32[T, 8]\n"
+                               "  %%b = mul %%f, %%large : f32[T, 8]\n"
+                               "  %%n = sub %%p, %%b : f32[T, 8]\n",
+                               large, and_one));
+}
+
+/* Where a result is rounding to 1e-8 it may change by that; an exact one may not. */
+Test(eval_compare, rounding_that_is_magnified_is_no_difference) {
+    hir_module *exact = with_large("0", "1"), *cancels = with_large("1e8", "100000001");
+    cr_expect(same(cancels, exact), "%s", said());
+    cr_expect_not(same(exact, cancels));
+    cr_expect_not(same(cancels, with_large("0", "1.00001")));
+}
+
 Test(eval_compare, a_module_is_the_same_as_itself_in_other_words) {
     hir_module *m = original();
     cr_assert(same(m, hir_module_clone(m, arena)), "%s", said());

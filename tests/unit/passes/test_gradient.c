@@ -487,6 +487,17 @@ Test(gradient, stops_at_detach) {
     cr_assert_float_eq(2 * got, whole, TOLERANCE * (1 + fabs(whole)), "%g, half of %g", got, whole);
 }
 
+/* Differences of the loss take it for the constant that it is; where there is none, they say so. */
+Test(gradient, is_held_against_differences) {
+    const op_case constant = {"", "  %d = detach %x\n  %y = add %x, %d\n"};
+    const op_case none = {"", "  %y = add %x, %x\n"};
+    const hir_module *m = model_of(&constant), *other = model_of(&none);
+    const hir_module *g = gradients_of(m, &constant);
+    cr_expect(hir_right_gradients(m, g, 1e-6, 3, arena, &diags), "%s", said());
+    cr_expect_not(hir_right_gradients(other, g, 1e-6, 3, arena, &diags));
+    cr_expect(strstr(said(), "differences of the loss say"), "%s", said());
+}
+
 static hir_results results_of(const op_case *c) {
     hir_module *g = model_of(c);
     moved none = {HIR_NONE, 0};
