@@ -14,7 +14,6 @@
 #include "api/taps.h"
 #include "codegen/module/module.h"
 #include "codegen/program/program.h"
-#include "codegen/weights/convert.h"
 #include "inspect/ledger.h"
 #include "report/history.h"
 #include "support/packed.h"
@@ -204,9 +203,9 @@ static const struct published {
  * its rows or, if `transposed`, along its columns? */
 static bool is_published(hadal_session *s, const hir_weight *w, hd_packing packing,
                          bool transposed) {
-    const int64_t parts = hcg_parts(w);
+    const int64_t parts = hir_parts(w);
     for (int64_t i = 0; i < parts; i++) {
-        const hir_weight part = hcg_part_of(s->arena, w, i);
+        const hir_weight part = hir_part_of(s->arena, w, i);
         const hd_tensor *t = hd_tensors_find(&s->weights, part.name);
         if (!t || !t->packed || t->packed->packing != packing ||
             t->packed->transposed != transposed)

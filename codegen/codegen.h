@@ -138,7 +138,7 @@ typedef struct hcg_rounded_weights {
     const hir_module *packed;
 } hcg_rounded_weights;
 bool hcg_rounded_source(void *context, const hir_module *m, uint32_t w, double *out, hd_diags *d);
-/* The values of a tensor of the checkpoint (hcg_part_of) as it is before training. */
+/* The values of a tensor of the checkpoint (hir_part_of) as it is before training. */
 void hcg_begin_weight(const hir_weight *part, uint64_t seed, float *out);
 /* A checkpoint of such weights for the module, or of random ones (`draw_all`), unused ones
  * included. The same arguments give the same bytes on every machine. */

@@ -614,6 +614,13 @@ uint32_t hir_add_weight(hir_module *m, const char *name, hir_type type, hd_loc l
 const char *hir_part_name(hd_arena *a, const hir_weight *w, int64_t part);
 /* Is there one `*` in the name, where the number of a part stands? */
 bool hir_is_part_pattern(const char *name);
+/* The tensors of which a weight consists in the checkpoint: one, or one for each entry of the first
+ * dim of a stacked weight. A weight that is one tensor has that tensor's name and type. */
+int64_t hir_parts(const hir_weight *w);
+hir_weight hir_part_of(hd_arena *a, const hir_weight *w, int64_t part);
+/* All tensors of the model's checkpoint, in the order of its weights. Derived weights have none. */
+typedef HD_VEC(hir_weight) hir_weight_list;
+hir_weight_list hir_checkpoint_tensors(hd_arena *a, const hir_module *m);
 static inline bool hir_is_derived(const hir_weight *w) {
     return w->n_rows > 0;
 }

@@ -97,6 +97,29 @@ const char *hir_part_name(hd_arena *a, const hir_weight *w, int64_t part) {
     return hd_printf(a, "%.*s%lld%s", (int)(star - w->name), w->name, (long long)part, star + 1);
 }
 
+int64_t hir_parts(const hir_weight *w) {
+    return w->stacked ? w->type.dim[0] : 1;
+}
+
+hir_weight hir_part_of(hd_arena *a, const hir_weight *w, int64_t part) {
+    hir_weight one = *w;
+    if (!w->stacked) return one;
+    one.name = hir_part_name(a, w, part);
+    one.type = hir_make_type(w->type.dtype, w->type.rank - 1, w->type.dim + 1);
+    one.stacked = false;
+    return one;
+}
+
+hir_weight_list hir_checkpoint_tensors(hd_arena *a, const hir_module *m) {
+    hir_weight_list all = {0};
+    for (size_t i = 0; i < m->weights.n; i++) {
+        const hir_weight *w = &m->weights.at[i];
+        for (int64_t k = 0; !hir_is_derived(w) && k < hir_parts(w); k++)
+            hd_push(a, &all, hir_part_of(a, w, k));
+    }
+    return all;
+}
+
 hir_id hir_add_input(hir_module *m, const char *name, hir_type type) {
     hir_value v = {.type = type, .op = HIR_NONE};
     v.name = name ? hd_strdup(m->arena, name) : NULL;

@@ -8,7 +8,6 @@
 #include <xxhash.h>
 
 #include "api/ranks.h"
-#include "codegen/weights/convert.h"
 #include "support/scratch.h"
 
 static const char state_name[] = "trainer.state", model_name[] = "model.hir";
@@ -113,14 +112,9 @@ static void add_tensor(train_checkpoints *c, const hir_weight *w) {
 }
 
 static void add_tensors(train_checkpoints *c) {
-    const hir_module *m = c->s->graph;
-    for (size_t i = 0; i < m->weights.n; i++) {
-        const hir_weight *w = &m->weights.at[i];
-        for (int64_t k = 0; !hir_is_derived(w) && k < hcg_parts(w); k++) {
-            const hir_weight part = hcg_part_of(c->s->arena, w, k);
-            add_tensor(c, &part);
-        }
-    }
+    const hir_weight_list all = hir_checkpoint_tensors(c->s->arena, c->s->graph);
+    for (size_t i = 0; i < all.n; i++)
+        add_tensor(c, &all.at[i]);
 }
 
 bool train_checkpoints_open(train_checkpoints *c, api_trainer *t, const train_folder *folder,

@@ -21,7 +21,6 @@
 #include "api/train/work.h"
 #include "codegen/module/module.h"
 #include "codegen/program/build_id.h"
-#include "codegen/weights/convert.h"
 #include "runtime/detect.h"
 #include "support/clock.h"
 #include "support/scratch.h"
@@ -320,13 +319,10 @@ static bool make_trainer(run *r) {
 
 static void draw_parameters(run *r) {
     hadal_session *s = r->s;
-    for (size_t i = 0; i < s->graph->weights.n; i++) {
-        const hir_weight *w = &s->graph->weights.at[i];
-        for (int64_t k = 0; !hir_is_derived(w) && k < hcg_parts(w); k++) {
-            const hir_weight part = hcg_part_of(s->arena, w, k);
-            const api_parameter *p = api_trainer_find(r->t, part.name);
-            if (p) hcg_begin_weight(&part, (uint64_t)r->o->seed, p->values);
-        }
+    const hir_weight_list all = hir_checkpoint_tensors(s->arena, s->graph);
+    for (size_t i = 0; i < all.n; i++) {
+        const api_parameter *p = api_trainer_find(r->t, all.at[i].name);
+        if (p) hcg_begin_weight(&all.at[i], (uint64_t)r->o->seed, p->values);
     }
 }
 

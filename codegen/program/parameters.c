@@ -32,14 +32,12 @@ static bool take(lowering *l, const hir_weight *w, uint64_t bytes, uint64_t *at)
 /* The tensors of a checkpoint that the weight is made of: itself, or its parts. */
 static void add_tensors(lowering *l, const hir_weight *w, uint64_t offset) {
     hd_arena *a = l->a;
-    const int64_t parts = w->stacked ? w->type.dim[0] : 1;
-    hir_type t = w->type;
-    if (w->stacked) t = hir_make_type(HIR_F32, w->type.rank - 1, w->type.dim + 1);
-    const uint64_t elements = (uint64_t)hir_type_row_elements(t);
-    for (int64_t i = 0; i < parts; i++) {
+    for (int64_t i = 0; i < hir_parts(w); i++) {
+        const hir_weight part = hir_part_of(a, w, i);
+        const uint64_t elements = (uint64_t)hir_type_row_elements(part.type);
         const hrt_parameter one = {
-            .name = w->stacked ? hir_part_name(a, w, i) : w->name,
-            .type = hir_type_string(a, t),
+            .name = part.name,
+            .type = hir_type_string(a, part.type),
             .offset = offset + (uint64_t)i * elements * sizeof(float),
             .elements = elements,
         };

@@ -103,27 +103,14 @@ static bool check_tensor(const hir_weight *w, const hd_tensor *t, bool holds_ids
     return false;
 }
 
-/* ---- stacked weights ------------------------------------------------------------------------- */
-
-int64_t hcg_parts(const hir_weight *w) {
-    return w->stacked ? w->type.dim[0] : 1;
-}
-
-hir_weight hcg_part_of(hd_arena *a, const hir_weight *w, int64_t part) {
-    hir_weight one = *w;
-    if (!w->stacked) return one;
-    one.name = hir_part_name(a, w, part);
-    one.type = hir_make_type(w->type.dtype, w->type.rank - 1, w->type.dim + 1);
-    one.stacked = false;
-    return one;
-}
+/* ---- matrices of a weight -------------------------------------------------------------------- */
 
 int64_t hcg_matrices(const hir_weight *w) {
     return w->type.rank == 3 ? w->type.dim[0] : 1;
 }
 
 hd_tensor hcg_find_matrix(hd_arena *a, const hd_tensors *weights, const hir_weight *w, int64_t i) {
-    const hir_weight part = hcg_part_of(a, w, i);
+    const hir_weight part = hir_part_of(a, w, i);
     hd_tensor t = *hd_tensors_find(weights, part.name);
     if (is_joined(&t, part.type)) {
         t.rank = part.type.rank;
@@ -199,7 +186,7 @@ static const hd_tensor *see(seen *s, const char *name) {
 static void check_parts(const hir_weight *w, seen *s, hd_diags *d) {
     name_list missing = {0};
     for (int64_t i = 0; i < w->type.dim[0]; i++) {
-        const hir_weight part = hcg_part_of(d->arena, w, i);
+        const hir_weight part = hir_part_of(d->arena, w, i);
         const hd_tensor *t = see(s, part.name);
         if (t)
             check_tensor(&part, t, false, d);
@@ -582,9 +569,9 @@ static bool round_derived(const hir_weight *w, double *at, hd_diags *d) {
 bool hcg_weight_source(void *context, const hir_module *m, uint32_t w, double *out, hd_diags *d) {
     const hir_weight *weight = &m->weights.at[w];
     if (hir_is_derived(weight)) return round_derived(weight, out, d);
-    const int64_t parts = hcg_parts(weight), each = hir_type_row_elements(weight->type) / parts;
+    const int64_t parts = hir_parts(weight), each = hir_type_row_elements(weight->type) / parts;
     for (int64_t i = 0; i < parts; i++) {
-        const hir_weight part = hcg_part_of(d->arena, weight, i);
+        const hir_weight part = hir_part_of(d->arena, weight, i);
         if (!read_tensor(context, &part, out + i * each, d)) return false;
     }
     return true;

@@ -5,11 +5,7 @@
 #include "ir/ir.h"
 #include "support/tensorfile.h"
 
-/* The tensors of which a weight consists in the checkpoint: one, or one for each entry of the first
- * dim of a stacked weight. A weight that is one tensor has that tensor's name and type. */
 bool hcg_is_head(const char *name); /* is `name` a usual name of an output head? */
-int64_t hcg_parts(const hir_weight *w);
-hir_weight hcg_part_of(hd_arena *a, const hir_weight *w, int64_t part);
 /* Matrix `i` of a weight [.., N, K] as a tensor [N, K], which is a whole tensor of the checkpoint
  * or some rows of one. */
 int64_t hcg_matrices(const hir_weight *w);

@@ -15,7 +15,6 @@
 #include <string.h>
 
 #include "codegen/codegen.h"
-#include "codegen/weights/convert.h"
 #include "ir/eval/random.h"
 #include "support/text.h"
 
@@ -79,12 +78,7 @@ bool hcg_init_weights(const hir_module *m, hd_diags *d, uint64_t seed, bool draw
                hd_tensor_dtype_name(dtype));
         return false;
     }
-    HD_VEC(hir_weight) weights = {0}; /* the tensors of the checkpoint */
-    for (size_t i = 0; i < m->weights.n; i++) {
-        const hir_weight *w = &m->weights.at[i];
-        for (int64_t k = 0; !hir_is_derived(w) && k < hcg_parts(w); k++)
-            hd_push(a, &weights, hcg_part_of(a, w, k));
-    }
+    const hir_weight_list weights = hir_checkpoint_tensors(a, m);
     hd_tensor *list = hd_new_array(a, hd_tensor, weights.n + 1);
     for (size_t i = 0; i < weights.n; i++) {
         const hir_weight *w = &weights.at[i];

@@ -48,8 +48,8 @@ static names find_weights(settling *s) {
     for (size_t i = 0; i < s->m->weights.n; i++) {
         const hir_weight *w = &s->m->weights.at[i];
         if (hir_is_derived(w)) continue;
-        for (int64_t p = 0; p < hcg_parts(w); p++) {
-            const char *name = w->stacked ? hcg_part_of(s->d->arena, w, p).name : w->name;
+        for (int64_t p = 0; p < hir_parts(w); p++) {
+            const char *name = w->stacked ? hir_part_of(s->d->arena, w, p).name : w->name;
             const hd_tensor *t = hd_tensors_find(s->t, name);
             if (t)
                 s->is_weight[t - s->t->list.at] = true;
