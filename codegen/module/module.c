@@ -8,6 +8,7 @@
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "codegen/emit/shared.h"
@@ -278,14 +279,42 @@ static void install_fatal_handler(void) {
     LLVMInstallFatalErrorHandler(on_fatal);
 }
 
-/* Kernels are emitted in the form in which they are to run, so no optimiser runs. Eliminating
- * common subexpressions (addresses, mostly) pays for itself: a twentieth less code, made in a
- * twentieth less time. More passes cost more than they gain. */
+static int by_name(const void *a, const void *b) {
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+/* Puts the declarations in the order of their names. In that of their first uses, which may be in
+ * functions that are left out, equal units of two models would be two entries of the cache. */
+static void sort_declarations(hcg_llvm *l) {
+    HD_VEC(const char *) names = {0};
+    for (LLVMValueRef fn = LLVMGetFirstFunction(l->mod); fn; fn = LLVMGetNextFunction(fn)) {
+        size_t n;
+        if (!LLVMIsDeclaration(fn)) continue;
+        const char *name = LLVMGetValueName2(fn, &n);
+        hd_push(l->diags->arena, &names, hd_strndup(l->diags->arena, name, n));
+    }
+    if (names.n) qsort(names.at, names.n, sizeof *names.at, by_name);
+    for (size_t i = 0; i < names.n; i++) {
+        LLVMValueRef old = LLVMGetNamedFunction(l->mod, names.at[i]);
+        LLVMSetValueName2(old, "", 0);
+        LLVMValueRef fn = LLVMAddFunction(l->mod, names.at[i], LLVMGlobalGetValueType(old));
+        LLVMSetVisibility(fn, LLVMGetVisibility(old));
+        LLVMReplaceAllUsesWith(old, fn);
+        LLVMDeleteFunction(old);
+    }
+}
+
+/* Kernels are emitted in the form in which they are to run, so no optimiser runs. What belongs to
+ * functions that are left out goes with them. Eliminating common subexpressions (addresses, mostly)
+ * pays for itself: a twentieth less code, made in a twentieth less time. More passes cost more than
+ * they gain. */
 static void simplify(hcg_llvm *l) {
     LLVMPassBuilderOptionsRef o = LLVMCreatePassBuilderOptions();
-    LLVMErrorRef error = LLVMRunPasses(l->mod, "elim-avail-extern,function(early-cse)", l->tm, o);
+    LLVMErrorRef error =
+        LLVMRunPasses(l->mod, "elim-avail-extern,globaldce,function(early-cse)", l->tm, o);
     if (error) LLVMConsumeError(error); /* the module is unchanged */
     LLVMDisposePassBuilderOptions(o);
+    sort_declarations(l);
 }
 
 bool hcg_finish_module(hcg_llvm *l) {

@@ -25,6 +25,9 @@ mkdir -p "$work"
 out=$work/$name-$level
 
 . "$(dirname "$0")/../tools/level.sh"
+. "$(dirname "$0")/../tools/named.sh"
+model=$case
+[ "$level" = interpret ] || named "$case" "$out-named"
 
 check() {
     echo "$name $level: $1"
@@ -34,7 +37,7 @@ check() {
 
 tokens=$expected:tokens
 first=$("$compare" --print "$expected:split" | cut -d' ' -f1)
-"$hadal" run "$case" --tokens "$tokens" --logits "$out-split.npy" --split "$first" $flags
+"$hadal" run "$model" --tokens "$tokens" --logits "$out-split.npy" --split "$first" $flags
 check "logits, $first tokens and then one by one" "$out-split.npy" "$expected:logits" $limit
 
 [ "$level" = interpret ] || [ "$level" = $best ] || [ "${7:-}" = whole ] || exit 0
@@ -45,19 +48,19 @@ turn() { # NUMBER of OF: whether it is this case's
 
 depth=
 if [ "$level" = interpret ] || turn 0 4; then depth="--trace-depth $out.depth"; fi
-"$hadal" run "$case" --tokens "$tokens" --logits "$out.npy" --hidden "$out-hidden.npy" $depth $flags --threads 2
+"$hadal" run "$model" --tokens "$tokens" --logits "$out.npy" --hidden "$out-hidden.npy" $depth $flags --threads 2
 check "logits, one call" "$out.npy" "$expected:logits" $limit
 check "final hidden rows" "$out-hidden.npy" "$expected:hidden_final" $limit
 check "split against one call" "$out-split.npy" "$out.npy" 1e-5
 
 # the loss of compiled code costs a compilation
 if [ "$level" = interpret ] || turn 0 5; then
-    "$hadal" eval "$case" --data "$tokens" --losses "$out-losses.npy" --context 4096 $flags >/dev/null
+    "$hadal" eval "$model" --data "$tokens" --losses "$out-losses.npy" --context 4096 $flags >/dev/null
     check "losses" --losses "$out-losses.npy" "$expected:logits" "$tokens" $limit
 fi
 
 cache() { # TYPE, distance to the evaluator with the same cache, to the expected logits
-    "$hadal" run "$case" --tokens "$tokens" --logits "$out-$1.npy" --split "$first" $flags --cache-dtype "$1" --threads 2
+    "$hadal" run "$model" --tokens "$tokens" --logits "$out-$1.npy" --split "$first" $flags --cache-dtype "$1" --threads 2
     "$hadal" run "$case" --tokens "$tokens" --logits "$out-$1-exact.npy" --split "$first" --interpret --cache-dtype "$1"
     check "logits, cache of $1" "$out-$1.npy" "$out-$1-exact.npy" "$2"
     check "cache of $1 against f32" "$out-$1.npy" "$expected:logits" "$3"

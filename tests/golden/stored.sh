@@ -20,12 +20,14 @@ tokens=$expected:tokens
 mkdir -p "$work"
 out=$work/$name-stored
 both="--phase1-dtype bf16 --bank-dtype bf16"
+. "$(dirname "$0")/../tools/named.sh"
+named "$case" "$out-named"
 
-"$hadal" run "$case" --tokens "$tokens" --logits "$out-phase1.npy" --phase1-dtype bf16
+"$hadal" run "$model" --tokens "$tokens" --logits "$out-phase1.npy" --phase1-dtype bf16
 echo "$name: results of phase 1 in bf16"
 "$compare" "$out-phase1.npy" "$expected:logits" 2e-2
 
-"$hadal" run "$case" --tokens "$tokens" --logits "$out.npy" $both
+"$hadal" run "$model" --tokens "$tokens" --logits "$out.npy" $both
 echo "$name: sources too"
 "$compare" "$out.npy" "$expected:logits" 6e-2
 if "$compare" "$out.npy" "$expected:logits" 1e-4 >/dev/null; then
@@ -42,7 +44,7 @@ ids=$("$compare" --print "$tokens" | tr ' ' ',')
 for start in 1 4 7; do
     from=$(echo "$ids" | cut -d, -f "$start-")
     if [ $start -gt 1 ]; then
-        "$hadal" run "$case" --tokens "$from" --logits "$out.npy" $both
+        "$hadal" run "$model" --tokens "$from" --logits "$out.npy" $both
         "$hadal" run "$out.hir" --weights "$case" --tokens "$from" --logits "$out-evaluator.npy" --interpret
     fi
     echo "$name: its first tokens, from number $start on"

@@ -25,6 +25,8 @@ expected=$case/expected.safetensors
 mkdir -p "$work"
 out=$work/$name-weights$level flags=
 [ -z "$level" ] || . "$(dirname "$0")/../tools/level.sh"
+. "$(dirname "$0")/../tools/named.sh"
+named "$case" "$out-named"
 
 distance() { # WHAT GOT EXPECTED LIMIT
     what=$1
@@ -42,7 +44,7 @@ if [ "$number" != all ] && [ "${HADAL_FULL:-}" != 1 ]; then
 fi
 for type in $types; do
     # shellcheck disable=SC2086 # options of several words
-    run() { "$hadal" run "$case" --tokens "$expected:tokens" --weights-dtype "$type" $flags "$@"; }
+    run() { "$hadal" run "$model" --tokens "$expected:tokens" --weights-dtype "$type" $flags "$@"; }
     "$hadal" run "$case" --tokens "$expected:tokens" --weights-dtype "$type" --interpret --logits "$out.want.npy"
     run --activations f32 --logits "$out.f32.npy"
     distance exact "$out.f32.npy" "$out.want.npy" 1e-4

@@ -31,7 +31,10 @@ def memory(size):
 
 class Model:
     def __init__(self, hadal, folder, work, case, *options):
-        self.name = "m_" + re.sub(r"\W", "_", "_".join((case, *options)))
+        # symbols begin with the name: what two libraries have in common is translated once (HADAL_CODE_CACHE)
+        self.name, work = "model", os.path.join(work, re.sub(r"\W", "_", "_".join((case, *options))))
+        self.header = os.path.join(work, "model.h")
+        os.makedirs(work, exist_ok=True)
         self.config, weights = {"vocab_size": 7}, os.path.join(work, "sizes.safetensors")
         if case.endswith(".hadal"):  # a spec beside this file
             folder = os.path.dirname(os.path.abspath(__file__))

@@ -80,22 +80,22 @@ def check_size(case, tokens):
     bound = (least_of(arguments) + json.loads(run(*arguments))["memory"]["all"]) // 2
     plan = json.loads(run(*arguments, "--memory", bound))["memory"]
     done = subprocess.run([hadal, "compile", os.path.join(folder, case), "--gradients", "--chunk", str(tokens), "--memory", str(bound),
-                           "--target-cpu", "native", "-o", os.path.join(work, "plan")], capture_output=True, text=True)
+                           "--target-cpu", "native", "-o", os.path.join(work, "model")], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert re.search(f"sequences of up to {tokens} tokens takes .* for each thread", done.stderr), done.stderr
     assert re.search(r"\d+ values are computed again, [0-9.]+ % more work: ", done.stderr), done.stderr
-    lib, trainer = ctypes.CDLL(os.path.join(work, "libplan.so")), ctypes.c_void_p()
-    lib.plan_trainer_size.restype = ctypes.c_size_t
-    size = lib.plan_trainer_size(ctypes.c_int64(tokens))
+    lib, trainer = ctypes.CDLL(os.path.join(work, "libmodel.so")), ctypes.c_void_p()
+    lib.model_trainer_size.restype = ctypes.c_size_t
+    size = lib.model_trainer_size(ctypes.c_int64(tokens))
     threads = min(os.sysconf("SC_NPROCESSORS_CONF"), 256) * plan["thread"]
     assert plan["all"] <= bound and abs(size - threads - plan["all"]) <= TABLES, f"{size - threads} bytes, not {plan['all']}"
     memory = mmap.mmap(-1, size)
     at = ctypes.addressof(ctypes.c_char.from_buffer(memory))
-    assert lib.plan_trainer_init(ctypes.c_void_p(at), ctypes.c_size_t(size), ctypes.c_int64(tokens), ctypes.byref(trainer)) == 0
-    assert lib.plan_trainer_set_threads(trainer, 1) == 0
+    assert lib.model_trainer_init(ctypes.c_void_p(at), ctypes.c_size_t(size), ctypes.c_int64(tokens), ctypes.byref(trainer)) == 0
+    assert lib.model_trainer_set_threads(trainer, 1) == 0
     ids, lengths = (ctypes.c_int32 * tokens)(*[1] * tokens), (ctypes.c_int64 * 1)(tokens)
     total, count = ctypes.c_double(), ctypes.c_int64()
-    assert lib.plan_gradients(trainer, ids, ids, lengths, ctypes.c_int64(1), ctypes.byref(total), ctypes.byref(count)) == 0
+    assert lib.model_gradients(trainer, ids, ids, lengths, ctypes.c_int64(1), ctypes.byref(total), ctypes.byref(count)) == 0
     used = resident(at)
     assert used is None or 0.85 * plan["all"] <= used <= 1.05 * (plan["all"] + plan["thread"]), f"{used} bytes, not {plan['all']}"
     print(f"{case}: {used} bytes are resident, {plan['all']} in the plan")

@@ -113,12 +113,12 @@ def check_rejected(m):
 
 def check_header(m):
     """What the header shows compiles, as C and as C++ where there is one."""
-    text = open(os.path.join(work, m.name + ".h"), encoding="utf-8").read()
+    text = open(m.header, encoding="utf-8").read()
     example = [line[7:] for line in text.split("*/")[0].splitlines() if line.startswith(" *     ")]
     end = next(i for i, line in enumerate(example) if line == "}")
     with open(os.path.join(work, "example.c"), "w", encoding="utf-8") as f:
         f.write("\n".join(example[:end + 1]) + "\n")
-    done = subprocess.run([os.environ.get("CC", "cc"), "-std=c11", "-Wall", "-Wextra", "-Werror", "-Wno-unused-but-set-variable", "-I", work, "-c",
+    done = subprocess.run([os.environ.get("CC", "cc"), "-std=c11", "-Wall", "-Wextra", "-Werror", "-Wno-unused-but-set-variable", "-I", os.path.dirname(m.header), "-c",
                            os.path.join(work, "example.c"), "-o", os.path.join(work, "example.o")], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert re.search("_MAX_CHUNK +4096 ", text), "sequences of 4096 tokens are promised where --chunk is not given"

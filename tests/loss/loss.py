@@ -127,8 +127,7 @@ def main():
         if chosen and number not in chosen:
             continue
         rng = random.Random(number)
-        name = f"loss{number}"
-        out = work / name
+        name, out = "model", work / f"loss{number}"  # symbols begin with the name: what heads have in common is translated once
         out.mkdir(parents=True, exist_ok=True)
         settings = [word for define in defines.split() for word in ("-D", define)]
         vocab = int(defines.split()[0].split("=")[1])

@@ -14,6 +14,9 @@ out=$work/$(basename "$case")-$level
 mkdir -p "$work"
 
 . "$(dirname "$0")/../tools/level.sh"
+. "$(dirname "$0")/../tools/named.sh"
+model=$case
+[ "$level" = interpret ] || named "$case" "$out-named"
 
 run() {
     "$hadal" run "$@" --tokens "$expected:tokens" --logits "$out.npy"
@@ -31,5 +34,5 @@ elif [ "$level" = $best ] || [ "${7:-}" = whole ]; then
     rm -r "$out"
 else
     tokens=$("$compare" --print "$expected:tokens" | wc -w)
-    run "$case" $flags --split 1,5,$((tokens > 12 ? tokens - 10 : 1))
+    run "$model" $flags --split 1,5,$((tokens > 12 ? tokens - 10 : 1))
 fi

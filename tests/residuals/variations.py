@@ -222,6 +222,7 @@ def levels(group):
 
 
 def check_variation(hadal, folder, config, seed, levels, split=4):
+    folder = f"{folder}/model"  # whose name symbols begin with: what two variations have in common is translated once (HADAL_CODE_CACHE)
     os.makedirs(folder, exist_ok=True)
     reference = Model(config, seed)
     tokens = [(7 * t * t + 3 * t + seed) % config["vocab_size"] for t in range(9)]

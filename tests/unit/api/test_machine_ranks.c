@@ -2,6 +2,7 @@
 #include <criterion/criterion.h>
 #include <pthread.h>
 #include <sched.h>
+#include <stdlib.h>
 
 #include "api/machine_ranks.h"
 #include "hadal/hadal_threads.h"
@@ -57,6 +58,42 @@ Test(machine_ranks, all_wait_for_the_slowest_machine) {
 Test(machine_ranks, what_one_lacks_nobody_has) {
     cr_assert_eq(slowest((uint64_t[]){1, 1, 1, 1}, (double[]){100, 0, 100, 100}), 0);
     cr_assert_eq(slowest((uint64_t[]){1, 1, 1, 2}, (double[]){100, 100, 100, 0}), 0);
+}
+
+static void *measure_links(void *argument) {
+    const rank *r = argument;
+    machine_links *out = calloc(1, sizeof *out);
+    const hadal_comm *c = hadal_threads_comm(r->group, r->number);
+    if (out && machine_measure_links(c, PATIENT, out) != HADAL_COMM_OK) out->ranks = 0;
+    hadal_threads_leave(r->group, r->number);
+    return out;
+}
+
+/* Of links that are held back a rate is at most the links', and so is what is left of the time when
+ * two latencies as measured, which may be too long, are taken off: that is what the links bound. */
+Test(machine_ranks, links_that_are_held_back_are_no_faster, .timeout = 60) {
+    enum { TWO = 2 };
+    const double rate = 100e6, latency = 5e-3, bits = 2 * 8 * 2.0 * (1 << 20);
+    static rank all[TWO];
+    pthread_t started[TWO];
+    hadal_threads *group;
+    cr_assert_eq(hadal_threads_open(TWO, &group), HADAL_COMM_OK);
+    cr_assert_eq(hadal_threads_slow(group, rate, (int64_t)(latency * 1e9)), HADAL_COMM_OK);
+    for (int32_t i = 0; i < TWO; i++) {
+        all[i] = (rank){.group = group, .number = i};
+        cr_assert_eq(pthread_create(&started[i], NULL, measure_links, &all[i]), 0);
+    }
+    for (int32_t i = 0; i < TWO; i++) {
+        void *got;
+        pthread_join(started[i], &got);
+        const machine_links *l = got;
+        cr_assert(l && l->ranks == TWO);
+        cr_assert(l->latency >= latency && l->latency < 1, "%g s", l->latency);
+        cr_assert_geq(bits / l->network + 2 * l->latency, (bits / rate + 2 * latency) * 0.999,
+                      "%g bits/s, %g s", l->network, l->latency);
+        free(got);
+    }
+    hadal_threads_close(group);
 }
 
 Test(machine_ranks, processes_of_one_machine_have_the_same_cpus) {

@@ -105,8 +105,8 @@ Test(code_cache, other_levels_and_models_have_entries_of_their_own) {
     objects("avx2", 2, "avx2");
     cr_assert_eq(list().n, 2 * n);
     const hcg_objects of_three = objects("three", 3, "baseline");
-    cr_assert(of_two.n == of_three.n && list().n > 2 * n &&
-              list().n < 3 * n); /* tiles are common */
+    /* tiles and other shared functions are common, whatever else a model has */
+    cr_assert(of_two.n == of_three.n && list().n > 2 * n && list().n <= 3 * n - 2);
 }
 
 /* A file that was cut, one with a wrong bit, and one that is empty, are translated again. */
