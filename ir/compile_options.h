@@ -22,6 +22,8 @@ typedef struct hir_state_dtype {
 enum { HIR_NORM_OF_DOTS, HIR_NORM_OF_ROW };
 /* Those of hir_compile_options.optimizer. */
 enum { HIR_OPTIMIZER_ADAMW, HIR_OPTIMIZER_MUON };
+/* Those of hir_compile_options.token_sums. */
+enum { HIR_SUMS_IN_ROWS, HIR_SUMS_IN_KERNELS };
 /* hir_compile_options.overlap; any other number is the number of tiles of rows. */
 enum { HIR_OVERLAP_AUTO, HIR_OVERLAP_OFF, HIR_MOST_TILES = 64 };
 

@@ -99,7 +99,6 @@ enum {
     HCG_SLACK = 16, /* floats after a row of scores, or lines after a panel, that may be written */
     HCG_LD_SCORES = HCG_KEYS + HCG_SLACK,
     HCG_STRIP_FLOATS = HCG_LD_SCORES * HIR_PANEL, /* from panel to panel of a strip of scores */
-    HCG_COUNTER_BYTES = 64,                       /* distance of two counters */
     HCG_COUNTERS = 17, /* counters of a key/value head: for blocks of ranges, and for the merge of
                           blocks (ranges.c) */
 };

@@ -130,13 +130,4 @@ void hcg_each_range(hcg_emit *e, const hcg_key_tile *t, const hcg_ranged_head *h
 /* o = the merged result, which is in the place of the head's first range */
 void hcg_finish_heads(hcg_emit *e, const hcg_key_tile *t, const hcg_ranged_head *h);
 
-/* Adds `done` to a counter of frame->shared. Code that is built next runs only in the thread whose
- * addition completes `all`; everything that other threads wrote before their additions is visible
- * there. */
-typedef struct hcg_arrival {
-    LLVMBasicBlockRef after;
-} hcg_arrival;
-hcg_arrival hcg_arrive(hcg_emit *e, LLVMValueRef counter, LLVMValueRef all, LLVMValueRef done);
-void hcg_arrive_end(hcg_emit *e, const hcg_arrival *a);
-
 #endif

@@ -282,6 +282,26 @@ LLVMValueRef hcg_phi(hcg_emit *e, LLVMValueRef a, LLVMValueRef b, LLVMBasicBlock
     return phi;
 }
 
+hcg_arrival hcg_arrive(hcg_emit *e, LLVMValueRef counter, LLVMValueRef all, LLVMValueRef done) {
+    counter = hcg_mul_const(e, counter, HCG_COUNTER_BYTES);
+    counter = hcg_at(e, e->i8, hcg_frame_shared(e), counter);
+    LLVMValueRef before = LLVMBuildAtomicRMW(e->b, LLVMAtomicRMWBinOpAdd, counter, done,
+                                             LLVMAtomicOrderingAcquireRelease, false);
+    LLVMBasicBlockRef last = LLVMAppendBasicBlockInContext(e->cx, e->fn, "last");
+    hcg_arrival a = {LLVMAppendBasicBlockInContext(e->cx, e->fn, "arrived")};
+    LLVMValueRef complete =
+        LLVMBuildICmp(e->b, LLVMIntEQ, hcg_add(e, before, done), all, "complete");
+    LLVMBuildCondBr(e->b, complete, last, a.after);
+    LLVMPositionBuilderAtEnd(e->b, last);
+    LLVMBuildStore(e->b, hcg_i64(e, 0), counter);
+    return a;
+}
+
+void hcg_arrive_end(hcg_emit *e, const hcg_arrival *a) {
+    LLVMBuildBr(e->b, a->after);
+    LLVMPositionBuilderAtEnd(e->b, a->after);
+}
+
 /* ---- vectors --------------------------------------------------------------------------------- */
 
 LLVMValueRef hcg_splat(hcg_emit *e, double value) {

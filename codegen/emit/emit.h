@@ -94,6 +94,16 @@ LLVMValueRef hcg_larger(hcg_emit *e, LLVMValueRef a, LLVMValueRef b);
 /* In a block that has two predecessors: a if it is reached from the first, b from the second. */
 LLVMValueRef hcg_phi(hcg_emit *e, LLVMValueRef a, LLVMValueRef b, LLVMBasicBlockRef from[2]);
 
+enum { HCG_COUNTER_BYTES = 64 }; /* from a counter in frame->shared to the next */
+/* Adds `done` to a counter of frame->shared. Code that is built next runs only in the thread whose
+ * addition completes `all`; everything that other threads wrote before their additions is visible
+ * there. */
+typedef struct hcg_arrival {
+    LLVMBasicBlockRef after;
+} hcg_arrival;
+hcg_arrival hcg_arrive(hcg_emit *e, LLVMValueRef counter, LLVMValueRef all, LLVMValueRef done);
+void hcg_arrive_end(hcg_emit *e, const hcg_arrival *a);
+
 /* ---- 16-bit floats (emit/half.c) ------------------------------------------------------------- */
 /* The LLVM type of elements of this dtype in memory: float, i32, or i16 for the 16-bit floats. */
 LLVMTypeRef hcg_element(hcg_emit *e, hir_dtype dtype);

@@ -15,6 +15,8 @@ static bool emit(hcg_emit *e, const hcg_kernel *k) {
 }
 
 const hcg_form hcg_form_row_program = {.emit = emit};
+const hcg_form hcg_form_row_sums = {
+    .emit = emit, .columns = row_sum_columns, .shared = row_sum_shared};
 
 bool hcg_emit_row_stage(hcg_emit *e, const hcg_kernel *k, const hcg_row_stage *stage) {
     row_graph g = {.arena = e->arena,

@@ -144,6 +144,9 @@ typedef struct hadal_pipeline {
     /* Of gradients: the most bytes of a trainer for sequences of `chunk` tokens, but for the scratch
      * memory of its threads ("600M"); NULL: no bound */
     const char *memory;
+    /* Of gradients: sums over tokens are made in row programs that have their rows ("rows", NULL), or
+     * each in a kernel of its own ("kernels") */
+    const char *token_sums;
 } hadal_pipeline;
 HADAL_API int hadal_run_passes(hadal_session *s, const hadal_pipeline *p);
 /* After a library of gradients has been emitted: the memory of its trainer for the longest sequence,

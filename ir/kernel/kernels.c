@@ -139,6 +139,7 @@ bool hir_takes_epilogue(hir_opcode code) {
 
 hir_kernel_form hir_form_of(const hir_module *m, hir_id kernel) {
     const hir_id op = hir_form_op(m, kernel);
+    if (op == kernel && hir_reduces_tokens(m, kernel)) return HIR_FORM_ROW_SUMS;
     return op == HIR_NONE ? HIR_KERNEL_FORMS : hir_form_by_op(hir_op_at(m, op)->code);
 }
 

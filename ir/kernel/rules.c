@@ -16,7 +16,8 @@
  *               several gradients of operands of one op
  *               (const | elementwise)* of forms that may have them, (reshape | cache_rows)* yield;
  *               each form has its rule for the op's operands
- *   row         primitives only; all results have T (or C: state), or none has
+ *   row         primitives only; all results have T (or C: state), or none has; and sums over tokens,
+ *               of rows or of products of two rows, which are reshaped, added to each other and yielded
  *   threads     the splits that the form may have
  *   rows        "last" and "loss" kernels are of a form that may be, and write no state; only such
  *               kernels and output 0 of a model read what "last" kernels make, and only "loss"
@@ -617,16 +618,60 @@ static void check_comm(hir_rules *r) {
 
 /* ---- row programs -------------------------------------------------------------------------- */
 
+/* Is it a sum over tokens that the kernel makes, as it is or of several? */
+static bool is_total(const hir_rules *r, hir_ref x) {
+    for (; is_inner(r, x); x = hir_op_at(r->m, def_of(r, x))->args[0]) {
+        const hir_op *o = hir_op_at(r->m, def_of(r, x));
+        if (hir_has_trait(o->code, HIR_REDUCES_TOKENS)) return true;
+        if (o->code != HIR_RESHAPE_OP && o->code != HIR_ADD_OP) return false;
+    }
+    return false;
+}
+
+/* What a token adds to a sum is made in its row program: a row, or the products of two. */
+static void check_total(hir_rules *r, hir_id op) {
+    const hir_op *o = hir_op_at(r->m, op);
+    const bool products = o->code == HIR_LINEAR_GRAD_OP;
+    if (!hir_rules_require(r, op, products || o->code == HIR_SUM_TOKENS_OP,
+                           "it cannot stand in a row program"))
+        return;
+    for (uint32_t i = 0; i < o->n_args; i++) {
+        const hir_type t = hir_ref_type(r->m, o->args[i]);
+        hir_rules_require(r, op, t.dtype == HIR_F32 && t.dim[0] == HIR_T,
+                          "a sum in a row program is of f32[T, ..]");
+        hir_rules_require(r, op, !products || t.rank == 2,
+                          "a row program adds products of two rows f32[T, N] and f32[T, K]");
+    }
+}
+
+/* Until the kernel ends, a sum over tokens is not complete. */
+static void check_uses_of_totals(hir_rules *r, hir_id op) {
+    const hir_op *o = hir_op_at(r->m, op);
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < o->n_args; i++)
+        n += is_total(r, o->args[i]);
+    const bool all = n == o->n_args && (o->code == HIR_RESHAPE_OP || o->code == HIR_ADD_OP);
+    hir_rules_require(r, op, !n || all || o->code == HIR_YIELD_OP,
+                      "it reads a sum over tokens, which is complete when the row program ends");
+}
+
 static void check_row_program(hir_rules *r) {
-    const hir_op *k = hir_op_at(r->m, r->kernel);
+    const hir_op *k = hir_op_at(r->m, r->kernel), *yield = hir_op_at(r->m, k->body_last);
     bool once = hir_runs_once(r->m, r->kernel);
     for (uint32_t i = 0; i < k->n_results; i++) {
         hir_type t = hir_value_at(r->m, k->results[i])->type;
-        hir_rules_require(r, r->kernel, (hir_type_has_t(t) || hir_type_has_c(t)) == !once,
+        hir_rules_require(r, r->kernel,
+                          (hir_type_has_t(t) || hir_type_has_c(t)) == !once ||
+                              is_total(r, yield->args[i]),
                           "results with and without T stand in kernels of their own");
     }
     HIR_EACH(r->m, op, k->body_first) {
         const hir_op *o = hir_op_at(r->m, op);
+        check_uses_of_totals(r, op);
+        if (hir_has_trait(o->code, HIR_REDUCES_TOKENS)) {
+            check_total(r, op);
+            continue;
+        }
         if (!is_primitive(o->code)) {
             bool composite = hir_has_trait(o->code, HIR_COMPOSITE) || o->code == HIR_LINEAR_OP;
             hir_rules_reject(r, op, "it cannot stand in a row program",
@@ -638,6 +683,10 @@ static void check_row_program(hir_rules *r) {
         check_cache_use(r, op);
         check_weights(r, op);
     }
+}
+
+static void check_row_sums(hir_rules *r) {
+    check_row_program(r);
 }
 
 /* ---- yields -------------------------------------------------------------------------------- */

@@ -27,11 +27,11 @@ size_t hir_tiled_of(const hir_tiled_list *all, uint32_t kernel) {
     return i;
 }
 
-/* Does a gradient of the model alone read the results, so that the kernel adds to it? */
+/* Does a gradient of the model alone read the sums over tokens, so that the kernel adds to it? */
 static bool adds_to_gradients(const hir_module *m, hir_id kernel) {
     const hir_op *k = hir_op_at(m, kernel);
     for (uint32_t i = 0; i < k->n_results; i++) {
-        bool adds = false;
+        bool adds = hir_type_has_t(hir_value_at(m, k->results[i])->type); /* no sum */
         HIR_EACH(m, op, m->first) {
             const hir_op *o = hir_op_at(m, op);
             adds |= hir_is_gradient(o) && hir_ref_equal(o->args[0], hir_value_ref(k->results[i]));

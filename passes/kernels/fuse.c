@@ -29,6 +29,8 @@
  * holds all its users, if that costs no more bytes per token than it saves; operands that only it
  * uses follow. Values with users in several kernels stay, so that equal layers stay equal.
  *
+ * Sums over tokens are kernels of their own, unless a row program has their rows (fuse_sums.c); then
+ * what makes these rows may sink as well.
  * Then row programs that are too long are divided, and some become prologues (fuse_groups.c).
  */
 #include "passes/kernels/fuse.h"
@@ -63,10 +65,10 @@ static uint64_t position(const fuse *f, hir_ref base) {
     return (uint64_t)(n->phase + 1) << 32 | in_phase;
 }
 
-/* First phase whose row program can read a value. */
-static uint32_t phase_for_rows(const fuse *f, hir_ref r) {
+uint32_t fuse_phase_for_rows(const fuse *f, hir_ref r) {
     const fuse_node *n = fuse_node_of(f, fuse_base(f, r));
     if (!n) return 0;
+    if (n->sum) return n->phase + 1;
     if (n->kind == FUSE_ROW || n->late) return n->phase;
     return n->kind >= FUSE_CONTRACT && n->kind <= FUSE_SEQUENCE ? n->phase + 1 : 0;
 }
@@ -93,24 +95,25 @@ uint32_t *fuse_no_groups(fuse *f, uint32_t n) {
     return at;
 }
 
-static void place(fuse *f, hir_id op, fuse_kind kind, uint32_t phase, uint32_t group) {
+void fuse_place(fuse *f, hir_id op, fuse_kind kind, uint32_t phase, uint32_t group) {
     hd_known(f->node); /* the module has ops */
     fuse_node *n = &f->node[op];
     n->kind = kind;
     n->phase = phase;
     n->group = group;
     n->root = HIR_NONE;
+    n->sum = false;
 }
 
 static void place_row(fuse *f, hir_id op) {
     const hir_op *o = hir_op_at(f->m, op);
     uint32_t phase = 0;
     for (uint32_t i = 0; i < o->n_args; i++) {
-        uint32_t p = phase_for_rows(f, o->args[i]);
+        uint32_t p = fuse_phase_for_rows(f, o->args[i]);
         if (p > phase) phase = p;
     }
     if (phase > f->front) f->front = phase;
-    place(f, op, FUSE_ROW, phase, HIR_NONE);
+    fuse_place(f, op, FUSE_ROW, phase, HIR_NONE);
 }
 
 static bool is_contraction(const fuse *f, const hir_op *o) {
@@ -139,7 +142,7 @@ static void begin_contraction(fuse *f, hir_id op, hir_ref x, hir_id experts, uin
     f->groups.at[g].experts = experts;
     f->groups.at[g].same_x = f->last_with_x[base];
     f->last_with_x[base] = g;
-    place(f, op, FUSE_CONTRACT, phase, g);
+    fuse_place(f, op, FUSE_CONTRACT, phase, g);
 }
 
 static void place_linear(fuse *f, hir_id op) {
@@ -150,7 +153,7 @@ static void place_linear(fuse *f, hir_id op) {
         if (group->kind != FUSE_CONTRACT || group->phase < phase || group->experts != HIR_NONE ||
             !same_view(f, group->x, x))
             continue;
-        place(f, op, FUSE_CONTRACT, group->phase, g);
+        fuse_place(f, op, FUSE_CONTRACT, group->phase, g);
         hir_remark_add(f->c, true, op, "joins the contraction of the same x");
         return;
     }
@@ -171,7 +174,7 @@ static void place_experts(fuse *f, hir_id op) {
         if (!hir_ref_equal(first->args[2], ids) ||
             !hir_type_equal(pass_result_type(f->m, group->experts), pass_result_type(f->m, op)))
             continue;
-        place(f, op, FUSE_CONTRACT, group->phase, g);
+        fuse_place(f, op, FUSE_CONTRACT, group->phase, g);
         hir_remark_add(f->c, true, op, "joins the experts of the same x");
         return;
     }
@@ -185,7 +188,7 @@ static void place_alone(fuse *f, hir_id op, fuse_kind kind) {
         uint32_t p = phase_for_contractions(f, pass_arg(f->m, op, i));
         if (p > phase) phase = p;
     }
-    place(f, op, kind, phase, fuse_new_group(f, kind, phase));
+    fuse_place(f, op, kind, phase, fuse_new_group(f, kind, phase));
     f->groups.at[f->node[op].group].epilogue = hir_takes_epilogue(hir_op_at(f->m, op)->code);
 }
 
@@ -196,7 +199,7 @@ static void place_gradient(fuse *f, hir_id op) {
     for (uint32_t g = f->last_with_x[base]; g != HIR_NONE; g = f->groups.at[g].same_x) {
         const hir_id other = f->groups.at[g].gradient;
         if (other == HIR_NONE || !hir_are_gradients_of_one(f->m, other, op)) continue;
-        place(f, op, FUSE_SEQUENCE, f->groups.at[g].phase, g);
+        fuse_place(f, op, FUSE_SEQUENCE, f->groups.at[g].phase, g);
         hir_remark_add(f->c, true, op, "joins the kernel of the other gradients of its operands");
         return;
     }
@@ -213,23 +216,22 @@ static bool place_rows_of(fuse *f, hir_id op) {
     const hir_ref x = fuse_base(f, pass_arg(f->m, op, 0));
     const fuse_node *n = fuse_node_of(f, x);
     if (!n || n->kind != FUSE_SEQUENCE || f->groups.at[n->group].gradient == HIR_NONE) return false;
-    place(f, op, FUSE_SEQUENCE, n->phase, n->group);
+    fuse_place(f, op, FUSE_SEQUENCE, n->phase, n->group);
     return true;
 }
 
-/* An op without T: it runs once, before all that reads it, and after what it reads. */
-static void place_once(fuse *f, hir_id op) {
+void fuse_place_once(fuse *f, hir_id op) {
     uint32_t phase = 0;
     bool late = false;
     for (uint32_t i = 0; i < hir_op_at(f->m, op)->n_args; i++) {
         const hir_ref x = fuse_base(f, pass_arg(f->m, op, i));
         const fuse_node *n = fuse_node_of(f, x);
-        if (!n || (n->kind != FUSE_SEQUENCE && !n->late)) continue;
-        const uint32_t p = phase_for_rows(f, x);
+        if (!n || (n->kind != FUSE_SEQUENCE && !n->late && !n->sum)) continue;
+        const uint32_t p = fuse_phase_for_rows(f, x);
         late = true;
         if (p > phase) phase = p;
     }
-    place(f, op, FUSE_FIXED, phase, HIR_NONE);
+    fuse_place(f, op, FUSE_FIXED, phase, HIR_NONE);
     f->node[op].late = late;
     if (phase > f->last) f->last = phase;
 }
@@ -258,11 +260,11 @@ static hir_ref what_comes_after(const fuse *f, hir_ref r) {
 static void place_after(fuse *f, hir_id op) {
     uint32_t phase = 0;
     for (uint32_t i = 0; i < 2; i++) {
-        const uint32_t p = phase_for_rows(f, pass_arg(f->m, op, i));
+        const uint32_t p = fuse_phase_for_rows(f, pass_arg(f->m, op, i));
         if (p > phase) phase = p;
     }
     if (phase > f->front) f->front = phase;
-    place(f, op, FUSE_COPIED, phase, HIR_NONE);
+    fuse_place(f, op, FUSE_COPIED, phase, HIR_NONE);
     f->node[op].late = true;
 }
 
@@ -449,7 +451,7 @@ static bool place_head_op(fuse *f, hir_id op) {
                            why_not, fuse_through_memory(f, last));
         return false;
     }
-    place(f, op, FUSE_CONTRACT, f->groups.at[r.group].phase, r.group);
+    fuse_place(f, op, FUSE_CONTRACT, f->groups.at[r.group].phase, r.group);
     f->node[op].root = r.root;
     f->node[r.root].heads = r.heads;
     hir_remark_add(f->c, true, op, "becomes a per-head epilogue of the contraction");
@@ -462,7 +464,7 @@ static void place_elementwise(fuse *f, hir_id op) {
     if (!why_not) {
         const fuse_group *g = &f->groups.at[group];
         if (g->kind == FUSE_CONTRACT) take_as_tiles(f, op, group);
-        place(f, op, g->kind, g->phase, group);
+        fuse_place(f, op, g->kind, g->phase, group);
         return;
     }
     if (place_head_op(f, op)) return;
@@ -485,7 +487,7 @@ static bool is_free_view(const fuse *f, hir_id op) {
 static bool place_op(fuse *f, hir_id op) {
     const hir_op *o = hir_op_at(f->m, op);
     if (o->code == HIR_OUTPUT_OP) {
-        place(f, op, FUSE_OUTPUT, 0, HIR_NONE);
+        fuse_place(f, op, FUSE_OUTPUT, 0, HIR_NONE);
         return true;
     }
     if (o->code == HIR_TRACE_OP) {
@@ -496,9 +498,9 @@ static bool place_op(fuse *f, hir_id op) {
     hir_type t = pass_result_type(f->m, op);
     bool given_out = f->given_out[hir_result(f->m, op)];
     if (o->code == HIR_CONST_OP && !given_out)
-        place(f, op, FUSE_COPIED, 0, HIR_NONE);
+        fuse_place(f, op, FUSE_COPIED, 0, HIR_NONE);
     else if (o->code == HIR_RESHAPE_OP && is_free_view(f, op))
-        place(f, op, FUSE_COPIED, 0, HIR_NONE);
+        fuse_place(f, op, FUSE_COPIED, 0, HIR_NONE);
     else if (o->code == HIR_AFTER_OP)
         place_after(f, op);
     else if (hir_has_trait(o->code, HIR_REDUCES_TOKENS))
@@ -516,7 +518,7 @@ static bool place_op(fuse *f, hir_id op) {
     else if (o->code == HIR_EXPERT_LINEAR_OP)
         place_experts(f, op);
     else if (!hir_type_has_t(t) && !pass_type_has_c(t) && !hir_has_trait(o->code, HIR_WRITES_STATE))
-        place_once(f, op);
+        fuse_place_once(f, op);
     else if (place_rows_of(f, op))
         return true;
     else if (hir_has_trait(o->code, HIR_ELEMENTWISE))
@@ -601,7 +603,7 @@ static bool is_counted(const fuse *f, hir_id op) {
            !(n->kind == FUSE_COPIED && hir_op_at(f->m, op)->code == HIR_RESHAPE_OP);
 }
 
-/* Each op sinks once at most, so twice as many kernels read a value as it has users. */
+/* Each op moves twice at most, so three times as many kernels read a value as it has users. */
 static void find_readers(fuse *f) {
     hd_arena *a = f->c->scratch;
     fuse_readers *r = &f->readers;
@@ -712,6 +714,18 @@ static int64_t cost_of_operands(const fuse *f, hir_id op, uint64_t from, uint64_
     return cost;
 }
 
+void fuse_move_to_rows(fuse *f, hir_id op, uint32_t phase) {
+    const hir_op *o = hir_op_at(f->m, op);
+    const uint64_t from = kernel_of(&f->node[op]), to = (uint64_t)phase << 1;
+    fuse_place(f, op, FUSE_ROW, phase, HIR_NONE);
+    for (uint32_t i = 0; i < o->n_args; i++) {
+        const hir_ref base = fuse_base(f, o->args[i]);
+        if (base.kind != HIR_REF_VALUE) continue;
+        count_reads(f, base.index, from, (uint32_t)-1);
+        count_reads(f, base.index, to, 1);
+    }
+}
+
 static void sink(fuse *f, hir_id op) {
     fuse_node *n = &f->node[op];
     if (!may_sink(f, op)) return;
@@ -727,12 +741,24 @@ static void sink(fuse *f, hir_id op) {
                    cost == saved ? "as many bytes are moved, and one kernel less leaves a value"
                                  : hd_printf(f->c->scratch, "%lld bytes less are moved per token",
                                              (long long)(saved - cost)));
-    place(f, op, FUSE_ROW, phase, HIR_NONE);
-    for (uint32_t i = 0; i < o->n_args; i++) {
-        const hir_ref base = fuse_base(f, o->args[i]);
-        if (base.kind != HIR_REF_VALUE) continue;
-        count_reads(f, base.index, from, (uint32_t)-1);
-        count_reads(f, base.index, to, 1);
+    fuse_move_to_rows(f, op, phase);
+}
+
+static void sink_all(fuse *f) {
+    for (size_t k = f->program.n; k-- > 0;)
+        sink(f, f->program.at[k]);
+}
+
+/* The row that an epilogue makes for a sum sinks before others: what else the epilogue makes of the same
+ * operands can follow. */
+static void sink_into_sums(fuse *f) {
+    for (size_t k = f->program.n; k-- > 0;) {
+        const hir_id op = f->program.at[k];
+        if (!f->node[op].sum) continue;
+        for (uint32_t i = 0; i < hir_op_at(f->m, op)->n_args; i++) {
+            const hir_id made = pass_def(f->m, fuse_base(f, pass_arg(f->m, op, i)));
+            if (made != HIR_NONE && f->node[made].kind == FUSE_CONTRACT) sink(f, made);
+        }
     }
 }
 
@@ -796,8 +822,11 @@ bool pass_fuse(hir_pass_context *c) {
     drop_dead(&f);
     find_uses(&f);
     find_readers(&f);
-    for (size_t k = f.program.n; k-- > 0;)
-        sink(&f, f.program.at[k]);
+    sink_all(&f);
+    if (fuse_sums(&f)) {
+        sink_into_sums(&f);
+        sink_all(&f);
+    }
     for (size_t k = f.program.n; k-- > 0;)
         place_fixed(&f, f.program.at[k]);
     fuse_make_groups(&f);

@@ -27,8 +27,9 @@ typedef struct fuse_node { /* of an op */
     uint32_t phase; /* see fuse.c */
     uint32_t group; /* index into fuse.groups */
     hir_id root;    /* op of a per-head epilogue: its linear op; else HIR_NONE */
-    bool late;      /* FUSE_FIXED: it needs what an earlier kernel has summed over tokens; `after` */
-    int64_t heads;  /* linear: heads of its per-head epilogue; 0: it has none */
+    bool late;     /* FUSE_FIXED: it needs what an earlier kernel has summed over tokens; `after` */
+    bool sum;      /* FUSE_ROW: a sum over tokens */
+    int64_t heads; /* linear: heads of its per-head epilogue; 0: it has none */
 } fuse_node;
 
 typedef struct fuse_group { /* becomes a kernel */
@@ -82,6 +83,13 @@ hir_ref fuse_base(const fuse *f, hir_ref r);
 /* The node of the op that defines a value; NULL for inputs, weights and states. */
 fuse_node *fuse_node_of(const fuse *f, hir_ref r);
 
+/* First phase whose row program can read a value. */
+uint32_t fuse_phase_for_rows(const fuse *f, hir_ref r);
+void fuse_place(fuse *f, hir_id op, fuse_kind kind, uint32_t phase, uint32_t group);
+/* Moves an op into the row program of a phase, when the readers of each value are known. */
+void fuse_move_to_rows(fuse *f, hir_id op, uint32_t phase);
+/* Places an op without T: it runs once, before all that reads it, and after what it reads. */
+void fuse_place_once(fuse *f, hir_id op);
 uint32_t fuse_new_group(fuse *f, fuse_kind kind, uint32_t phase);
 uint32_t *fuse_no_groups(fuse *f, uint32_t n);   /* n times HIR_NONE */
 int64_t fuse_row_size(const fuse *f, hir_ref r); /* bytes of a row */
@@ -94,6 +102,13 @@ bool fuse_build(fuse *f);
 /* ---- fuse_gradients.c ---- */
 /* Before anything is grouped: gradients in the form that their kernels make. */
 bool fuse_gradients(hir_pass_context *c);
+
+/* ---- fuse_sums.c ---- */
+/* When all ops have sunk: sums over tokens move into row programs that have their rows. Do any? */
+bool fuse_sums(fuse *f);
+/* When the operands of a sum of sums have their row programs: if it has two, the sum is made after
+ * them. */
+void fuse_keep_sum_whole(fuse *f, hir_id op);
 
 /* ---- fuse_loss.c ---- */
 /* Gives the loss of a model, which is a kernel that reads its logits, kernels of its own. */

@@ -113,6 +113,7 @@ static void fill_groups(fuse *f) {
             hir_id op = f->program.at[k];
             fuse_node *n = &f->node[op];
             if (comes_first(hir_op_at(f->m, op)->code, n->kind) != first) continue;
+            fuse_keep_sum_whole(f, op);
             if (n->kind == FUSE_ROW)
                 n->group = row_group(f, has_rows_of_rank(f, op) ? &of_rank : &rows, FUSE_ROW, op);
             if (n->kind == FUSE_FIXED) n->group = row_group(f, &fixed, FUSE_FIXED, op);
@@ -163,7 +164,8 @@ static bool leaves(const fuse *f, uint32_t value, uint32_t group) {
 }
 
 static bool may_repeat(const hir_op *o) {
-    return !hir_has_trait(o->code, HIR_EFFECT | HIR_POSITION) && o->code != HIR_LINEAR_OP;
+    return !hir_has_trait(o->code, HIR_EFFECT | HIR_POSITION | HIR_REDUCES_TOKENS) &&
+           o->code != HIR_LINEAR_OP;
 }
 
 /* Bytes per token that a row program reads from other kernels. */

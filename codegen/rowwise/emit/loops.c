@@ -243,11 +243,9 @@ static void each_head(row_run *r) {
     hcg_loop_end(e, &l, NULL);
 }
 
-static void each_token(row_run *r) {
+static void each_token(row_run *r, LLVMValueRef from, LLVMValueRef to) {
     hcg_emit *e = r->e;
     const hcg_row_stage *p = r->stage;
-    LLVMValueRef from = p ? p->row : e->r0;
-    LLVMValueRef to = p ? LLVMBuildAdd(e->b, p->row, p->rows, "") : e->r1;
     hcg_loop l = hcg_loop_begin(e, from, to, hcg_i64(e, 1), "t", 0, NULL);
     r->token = l.index;
     if (!p) {
@@ -280,7 +278,12 @@ void row_emit(hcg_emit *e, const row_schedule *s, const hcg_row_stage *stage) {
     row_make_tables(&r);
     make_frequencies(&r);
     emit_nests(&r, &s->once);
-    if (g->has_t) each_token(&r);
+    if (stage)
+        each_token(&r, stage->row, LLVMBuildAdd(e->b, stage->row, stage->rows, ""));
+    else if (g->sums.n)
+        row_emit_parts(&r, each_token);
+    else if (g->has_t)
+        each_token(&r, e->r0, e->r1);
     row_stream_end(&r);
 }
 

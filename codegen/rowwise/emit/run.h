@@ -137,6 +137,12 @@ row_branch row_when_begin(row_run *r);
 /* Ends the branch: the nest's sums are 0 for tokens that skipped it. */
 void row_when_end(row_run *r, const row_branch *b);
 
+/* ---- sums.c ---------------------------------------------------------------------------------- */
+/* The program of the tokens from .. to - 1. */
+typedef void row_tokens_fn(row_run *r, LLVMValueRef from, LLVMValueRef to);
+/* Calls it for parts of the tokens, and makes the sums over tokens of what it adds. */
+void row_emit_parts(row_run *r, row_tokens_fn *each_token);
+
 /* ---- lanes.c --------------------------------------------------------------------------------- */
 /* All elements along the vectors' dim at the current index of the other loops, or the current block
  * of them, for r->jam rows. */

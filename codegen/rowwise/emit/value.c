@@ -181,7 +181,7 @@ static LLVMValueRef lane_address(row_run *r, uint32_t node, hir_dtype dtype, con
 }
 
 void row_at_op(row_run *r, const row_node *n) {
-    hcg_at_op(r->e, (hir_id)(n->op - r->g->m->ops.at));
+    hcg_at_op(r->e, n->at);
 }
 
 /* ---- loads and stores ------------------------------------------------------------------------ */

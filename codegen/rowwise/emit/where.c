@@ -16,7 +16,7 @@ void row_find_bases(row_run *r) {
     hcg_emit *e = r->e;
     for (size_t i = 0; i < r->g->buffers.n; i++) {
         const row_buffer *b = &r->g->buffers.at[i];
-        if (!b->used) continue;
+        if (!b->used || b->where == ROW_SUM) continue; /* a part has its own */
         if (b->where == ROW_SCRATCH)
             r->base[i] = row_scratch(r, row_bytes(b));
         else if (row_in_block(b))

@@ -50,6 +50,13 @@ bool row_side_by_side(row_graph *g, const hir_op *op, hir_type type,
 /* ---- rowwise/graph/graph.c ------------------------------------------------------------------- */
 bool row_selection(row_graph *g, const hir_op *op, hir_type type, row_view *out);
 
+/* ---- rowwise/graph/totals.c ------------------------------------------------------------------ */
+/* Is what the op makes a sum over tokens? */
+bool row_makes_total(const row_graph *g, const hir_op *op);
+bool row_make_total(row_graph *g, const hir_op *op);
+/* Gives `value`, a sum over tokens, out as `result`; with `adds` it is added to what is there. */
+void row_give_total(row_graph *g, const hir_op *op, hir_id value, hir_ref result, bool adds);
+
 /* ---- rowwise/graph/position.c ---------------------------------------------------------------- */
 bool row_gather(row_graph *g, const hir_op *op, hir_type type, row_view *out);
 bool row_rope_table(row_graph *g, const hir_op *op, hir_type type, row_view *out);

@@ -176,12 +176,17 @@ static bool yield(row_graph *g, const hir_op *op) {
         const hir_value *value = hir_value_at(g->m, result.index);
         row_view v;
         if (value->place == HIR_PLACE_STATE) continue; /* the op that writes the state stores it */
+        const hir_id own = hir_op_at(g->whole, g->k->op)->results[i];
+        const bool adds = hir_value_at(g->whole, own)->place == HIR_PLACE_GRADIENT;
+        if (op->args[i].kind == HIR_REF_VALUE && g->totals[op->args[i].index]) {
+            row_give_total(g, op, op->args[i].index, result, adds);
+            continue;
+        }
         if (!row_view_of(g, op, op->args[i], &v)) return false;
         bool has_t = hir_type_has_t(value->type);
         if (!has_t && !row_at(g, v.ref.node)->token_free)
             return row_unsupported(g, op, "a result without T depends on the token");
         const hir_id over = in_place[i];
-        const hir_id own = hir_op_at(g->whole, g->k->op)->results[i];
         deliver(g, op, &v,
                 (row_buffer){.where = ROW_ARG,
                              .ref = result,
@@ -189,7 +194,7 @@ static bool yield(row_graph *g, const hir_op *op) {
                              .has_t = has_t,
                              .elements = row_elements(&v.shape),
                              .step = 1,
-                             .adds = hir_value_at(g->whole, own)->place == HIR_PLACE_GRADIENT,
+                             .adds = adds,
                              .in_place = over != HIR_NONE,
                              .over = over});
     }
@@ -270,6 +275,7 @@ static bool build_value(row_graph *g, const hir_op *op, hir_type type, row_view 
 /* Views of what an op makes. */
 static bool build_op(row_graph *g, const hir_op *op) {
     if (hir_has_trait(op->code, HIR_WRITES_STATE)) return write_state(g, op);
+    if (row_makes_total(g, op)) return row_make_total(g, op);
     if (op->n_results != 1) return row_unsupported(g, op, "it does not belong there");
     hir_type type = row_type_of(g, hir_value_ref(op->results[0]));
     row_view *v = hd_new(g->arena, row_view);
@@ -296,6 +302,7 @@ static bool build_stage(row_graph *g) {
 bool row_build(row_graph *g) {
     const hir_op *kernel = hir_op_at(g->m, g->k->op);
     g->views = hd_new_array(g->arena, row_view *, g->m->values.n);
+    g->totals = hd_new_array(g->arena, row_total *, g->m->values.n);
     g->weights = hd_new_array(g->arena, uint32_t, g->m->weights.n + 1);
     memset(g->weights, 0xff, (g->m->weights.n + 1) * sizeof *g->weights);
     if (g->stage) return build_stage(g);
@@ -303,6 +310,7 @@ bool row_build(row_graph *g) {
         hir_type t = hir_value_at(g->m, kernel->results[i])->type;
         g->has_t |= t.rank > 0 && t.dim[0] < 0;
     }
+    g->has_t |= hir_reduces_tokens(g->m, g->k->op);
     HIR_EACH(g->m, id, kernel->body_first) {
         const hir_op *op = hir_op_at(g->m, id);
         if (op->code == HIR_YIELD_OP) return yield(g, op);

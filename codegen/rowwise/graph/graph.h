@@ -7,6 +7,7 @@
  *   graph/index.c     affine index maps: every view is one, none is a copy
  *   graph/node.c      nodes, buffers, views
  *   graph/graph.c     body ops become nodes; yielded values get their places; topk, pick, mark, scatter
+ *   graph/totals.c    sums over tokens: what a token adds to them
  *   graph/move.c      reshape, slice, transpose, broadcast become maps, stacks become pointers
  *   graph/position.c  gather, rope_table, rope
  */
@@ -38,6 +39,7 @@ typedef enum row_where {
     ROW_ARG,     /* a kernel argument, at this token's row if it has T */
     ROW_STATE,   /* the rows of a state at this token's position, one in each head */
     ROW_GATHER,  /* the row of a table that this token's id names */
+    ROW_SUM,     /* what a part of the tokens adds up, of a result that is a sum over them */
     ROW_GIVEN,   /* in a prologue or epilogue: a row of the block in scratch that it reads, */
     ROW_LEFT,    /* or of the block that it writes */
 } row_where;
@@ -55,7 +57,7 @@ typedef struct row_buffer {
     int64_t heads;     /* state: how many */
     int64_t rate;      /* state: how many positions a row stands for; the last of them writes it */
     bool by_head;      /* elements are those of one head of a row */
-    bool adds;         /* a gradient: what is stored is added to what is there */
+    bool adds;         /* a gradient or a sum: what is stored is added to what is there */
     bool in_place;     /* a result that overwrites the value `over` ... */
     hir_id over;       /* ... which the kernel reads */
     bool used;         /* something reads or writes it ... */
@@ -72,12 +74,12 @@ typedef enum row_kind {
     ROW_MEMORY, /* elements of a buffer, seen as one dim */
     ROW_MULTI,  /* a stack of rows along dim `axis` without a copy, by pointers to them */
     ROW_COPY,
-    ROW_MAP,       /* an elementwise op */
-    ROW_ROTATE,    /* args a, c, b, s: a c + sign b s */
-    ROW_TRIG,      /* cos or sin of position times frequency */
+    ROW_MAP,    /* an elementwise op */
+    ROW_ROTATE, /* args a, c, b, s: a c + sign b s */
+    ROW_TRIG,   /* cos or sin of position times frequency */
     ROW_SELECTION, /* topk, pick, mark or scatter: args are nodes in memory, whose elements it reads from the
                    first one on, row after row; it fills a buffer, in its own loop nest */
-    ROW_REDUCE,    /* args[0] is indexed by the node's dims and ROW_INNER; args[1], if it is there:
+    ROW_REDUCE, /* args[0] is indexed by the node's dims and ROW_INNER; args[1], if it is there:
                    the sum is 0, and nothing is read for it, unless this number is above 0 */
 } row_kind;
 
@@ -96,7 +98,8 @@ typedef struct row_entry { /* an entry of a ROW_MULTI */
 
 typedef struct row_node {
     row_kind kind;
-    const hir_op *op; /* for its code, attributes and location */
+    const hir_op *op; /* for its code and attributes */
+    hir_id at;        /* the op of its location */
     row_shape shape;
     bool token_free;
     uint32_t n_args;
@@ -130,6 +133,17 @@ typedef struct row_table { /* a table of frequencies in f64 */
     int64_t offset; /* from the token's position to the one that the table is used with */
 } row_table;
 
+/* A value of the body that is a sum over tokens: the rows that a token adds, all of one shape. */
+typedef struct row_total {
+    HD_VEC(uint32_t) rows;
+} row_total;
+
+typedef struct row_sum { /* a result of the kernel that is one */
+    hir_ref result;
+    uint32_t buffer; /* ROW_SUM */
+    bool adds;       /* to what is there */
+} row_sum;
+
 typedef struct row_view { /* a value of the body */
     hir_type type;
     row_shape shape;
@@ -147,9 +161,11 @@ typedef struct row_graph {
     HD_VEC(row_node) nodes;
     HD_VEC(row_buffer) buffers;
     HD_VEC(row_table) tables;
-    row_view **views;  /* per value of the module; those from outside are made when first read */
-    uint32_t *weights; /* per weight of the module: its node, or HIR_NONE */
-    bool has_t;        /* the kernel runs over tokens */
+    HD_VEC(row_sum) sums;
+    row_view **views;   /* per value of the module; those from outside are made when first read */
+    row_total **totals; /* per value of the module; NULL: it is no sum over tokens */
+    uint32_t *weights;  /* per weight of the module: its node, or HIR_NONE */
+    bool has_t;         /* the kernel runs over tokens */
 } row_graph;
 
 static inline row_node *row_at(const row_graph *g, uint32_t node) {

@@ -53,6 +53,7 @@ row_size row_type_elements(const row_graph *g, hir_type type) {
 uint32_t row_add_node(row_graph *g, row_kind kind, const hir_op *op, row_shape shape,
                       uint32_t n_args) {
     row_node n = {.kind = kind, .op = op, .shape = shape, .token_free = true, .n_args = n_args};
+    n.at = (hir_id)(op - g->m->ops.at);
     n.buffer = ROW_NO_BUFFER;
     n.sibling = n.fills = HIR_NONE;
     n.args = hd_new_array(g->arena, row_ref, n_args ? n_args : 1);
@@ -222,6 +223,8 @@ static bool view_weight(row_graph *g, const hir_op *reader, hir_ref ref, row_vie
 bool row_view_of(row_graph *g, const hir_op *reader, hir_ref ref, row_view *out) {
     if (ref.kind == HIR_REF_WEIGHT) return view_weight(g, reader, ref, out);
     if (ref.kind != HIR_REF_VALUE) return row_unsupported(g, reader, "it reads no state");
+    if (g->totals[ref.index])
+        return row_unsupported(g, reader, "it reads a sum over tokens before the last token");
     row_view **v = &g->views[ref.index];
     if (!*v) {
         *v = hd_new(g->arena, row_view);

@@ -10,6 +10,14 @@ static bool is_all_sums(const row_graph *g, const row_nest *nest) {
     return true;
 }
 
+static bool adds_products(const row_graph *g, const row_nest *nest) {
+    for (size_t i = 0; i < nest->roots.n; i++) {
+        const row_node *n = row_at(g, nest->roots.at[i]);
+        if (n->buffer == ROW_NO_BUFFER || g->buffers.at[n->buffer].where != ROW_SUM) return false;
+    }
+    return true;
+}
+
 /* How many of `size` elements an iteration takes, at most `most`: all of them; else a divisor, if
  * one is at least LEAST; else such a number that there are as few iterations as possible, of nearly
  * equal size. */
@@ -28,15 +36,21 @@ static uint32_t share_of(int64_t size, uint32_t most) {
  * queries are too many: then an iteration takes STREAMS sources, each a stream from memory, and as
  * many queries as there are registers left.
  * Other nests: an iteration takes all elements of a short dim, such as the streams that a small
- * matrix mixes, since all are made of the same rows, which are then loaded once. */
+ * matrix mixes, since all are made of the same rows, which are then loaded once; and of products that
+ * are added to sums over tokens, as for the queries of a block, some of them, for the same reason. */
 static row_jam choose_jam(const row_schedule *s, const row_nest *nest) {
-    enum { STREAMS = 4, JAM_OF_ALL = 8, JAM_OF_SUMS = 8 };
+    enum { STREAMS = 4, JAM_OF_ALL = 8, JAM_OF_SUMS = 8, JAM_OF_PRODUCTS = 8 };
     const uint32_t most = row_most_sums(&s->target);
     const uint32_t roots = (uint32_t)nest->roots.n, rank = nest->domain.rank;
     row_jam jam = {1, 1};
     if (rank < 2 || roots == 0) return jam;
     const int64_t inner = row_bound(nest->domain.dim[rank - 2]);
     const int64_t outer = rank > 2 ? row_bound(nest->domain.dim[rank - 3]) : 1;
+    if (adds_products(s->g, nest)) {
+        jam.inner =
+            share_of(inner, most / roots < JAM_OF_PRODUCTS ? most / roots : JAM_OF_PRODUCTS);
+        return jam;
+    }
     if (!nest->sums) {
         if (inner <= JAM_OF_ALL && inner * roots <= most) jam.inner = (uint32_t)inner;
         return jam;

@@ -504,7 +504,8 @@ void row_choose_memory(row_schedule *s) {
 
 static bool plain_memory(const row_graph *g, const row_node *n) {
     const row_buffer *b = &g->buffers.at[n->buffer];
-    bool rows = b->where == ROW_SCRATCH || b->where == ROW_ARG || row_in_block(b);
+    bool rows =
+        b->where == ROW_SCRATCH || b->where == ROW_ARG || b->where == ROW_SUM || row_in_block(b);
     return rows && b->dtype == HIR_F32 && b->step == 1;
 }
 

@@ -52,6 +52,8 @@ static const char *model_text(hd_arena *a, hir_kernel_form form, attributes s) {
         "    %%18 = topk %%1 {k = 2} : i32[T, 2]\n    %%43 = topk %%2 {k = 2} : i32[T, 2, 2]\n"
         "    yield %%1, %%3, %%21, %%17, %%18, %%43\n  }\n"
         "  %%r = kernel.row %s : f32[T, 16] {\n    %%4 = neg %%q : f32[T, 16]\n    yield %%4\n  }\n"
+        "  %%rs = kernel.row %s : f32[16] {\n    %%87 = sum_tokens %%q : f32[16]\n    yield %%87\n "
+        " }\n"
         "  %%s = kernel.contract %s : f32[T, 16] {\n"
         "    %%5 = linear %%q, @w, _ : f32[T, 16]\n    yield %%5\n  }\n"
         "  %%x = kernel.contract %s : f32[T, 2, 16] {\n"
@@ -158,6 +160,7 @@ static const char *model_text(hd_arena *a, hir_kernel_form form, attributes s) {
         "    %%65 = add %%62, %%carried : f32[T, 2, 8]\n    yield %%65\n  }\n"
         "  output %%p {name = \"o\"}\n}\n",
         attrs_of(a, "first", first), attrs_of(a, "row", of[HIR_FORM_ROW_PROGRAM]),
+        attrs_of(a, "sums", of[HIR_FORM_ROW_SUMS]),
         attrs_of(a, "contract", of[HIR_FORM_CONTRACTION]),
         attrs_of(a, "experts", of[HIR_FORM_EXPERTS]), attrs_of(a, "sum0", of[HIR_FORM_COMM]),
         attrs_of(a, "conv", of[HIR_FORM_SHORT_CONV]), attrs_of(a, "ngram", of[HIR_FORM_NGRAM]),

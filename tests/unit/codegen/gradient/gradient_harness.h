@@ -209,8 +209,9 @@ static inline void gradient_check_level(gradient_problem *p, const hcg_level *le
     const hir_op *kernel = hir_op_at(p->b.m, p->kernel);
     float *whole[GRADIENT_OPERANDS], *other[GRADIENT_OPERANDS];
     compiled c;
-    cr_assert(compile_kernel(&p->b, HIR_KERNEL_SEQUENCE, p->kernel, p->t == 1, level, &c), "%s: %s",
-              level->name, bench_errors(&p->b));
+    const hir_kernel_kind kind = hir_kind_of(kernel->code);
+    cr_assert(compile_kernel(&p->b, kind, p->kernel, p->t == 1, level, &c), "%s: %s", level->name,
+              bench_errors(&p->b));
     gradient_run(p, &c, false, whole);
     gradient_compare(p, whole, tolerance, level->name);
     for (int i = 0; i < CUTS; i++) {
