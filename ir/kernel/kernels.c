@@ -82,12 +82,6 @@ hir_kernel_form hir_form_by_op(hir_opcode code) {
     return (hir_kernel_form)form;
 }
 
-static bool same_attr(const hir_attr *a, const hir_attr *b) {
-    const bool strings = hir_attr_kind_of(a->id) == HIR_ATTR_STRING;
-    return a->id == b->id && a->i == b->i && memcmp(&a->f, &b->f, sizeof a->f) == 0 &&
-           (a->id == HIR_A_OF || !strings || !strcmp(a->s, b->s));
-}
-
 bool hir_are_gradients_of_one(const hir_module *m, hir_id a, hir_id b) {
     const hir_op *x = hir_op_at(m, a), *y = hir_op_at(m, b);
     if (x->code != y->code || !hir_has_trait(x->code, HIR_REDUCES_TOKENS)) return false;
@@ -96,7 +90,9 @@ bool hir_are_gradients_of_one(const hir_module *m, hir_id a, hir_id b) {
     for (uint32_t i = 0; i < x->n_args; i++)
         if (!hir_ref_equal(x->args[i], y->args[i])) return false;
     for (uint32_t i = 0; i < x->n_attrs; i++)
-        if (!same_attr(&x->attrs[i], &y->attrs[i])) return false;
+        if ((x->attrs[i].id != HIR_A_OF || y->attrs[i].id != HIR_A_OF) &&
+            !hir_same_attr(&x->attrs[i], &y->attrs[i]))
+            return false;
     return true;
 }
 
