@@ -36,7 +36,7 @@ hir_ref depth_element(hir_builder *b, hir_ref x, uint32_t axis, int64_t i) {
 
 static bool same_attr(const hir_op *a, const hir_op *b, hir_attr_id id) {
     const hir_attr *x = hir_find_attr(a, id), *y = hir_find_attr(b, id);
-    return !x == !y && (!x || (x->i == y->i && x->f == y->f));
+    return !x == !y && (!x || hir_same_attr(x, y));
 }
 
 bool depth_same_kind(const hir_module *m, hir_id a, hir_id b) {
