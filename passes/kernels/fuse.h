@@ -59,6 +59,12 @@ typedef struct fuse_readers {
     uint32_t *times; /* by operand: how often the op reads its value; 0: one before is the same */
 } fuse_readers;
 
+typedef struct fuse_left { /* a row op whose users are in one later row program */
+    hir_id op;
+    uint64_t from;  /* its kernel */
+    uint32_t phase; /* of that program, where computing it does not pay */
+} fuse_left;
+
 typedef struct fuse {
     hir_pass_context *c;
     hir_module *m;
@@ -74,6 +80,7 @@ typedef struct fuse {
     bool *given_out;          /* by value: an output names it */
     hir_uses uses;            /* by base value: its users, looking through reshapes */
     fuse_readers readers;     /* how many of them each kernel has */
+    HD_VEC(fuse_left) left;   /* by sinking */
     uint32_t *seen;           /* by value: 1 + the last row program found to read it */
     HD_VEC(uint32_t) kernels; /* groups, in the order of their kernels */
 } fuse;
@@ -96,6 +103,7 @@ int64_t fuse_row_size(const fuse *f, hir_ref r); /* bytes of a row */
 /* The consequence of a fusion that is not possible: `r` goes through memory. */
 const char *fuse_through_memory(const fuse *f, hir_ref r);
 
+void fuse_sink(fuse *f);
 void fuse_make_groups(fuse *f);
 bool fuse_build(fuse *f);
 

@@ -123,9 +123,12 @@ cases = [("matrix stream", ["matrix-stream.hadal"], 2),
 for name, spec, sublayers in cases:
     check(name, [os.path.join(specs, spec[0]), *spec[1:]], sublayers)
 # rows of which coefficients alone are made are no partial mixes
-phases = json.loads(run("inspect", os.path.join(specs, "listed-streams.hadal"), "--ledger=json"))["kernels"]["phases"]
+listed = json.loads(run("inspect", os.path.join(specs, "listed-streams.hadal"), "--ledger=json"))["kernels"]
 for p in ("phase 1", "phase 2"):
-    expect(f"streams in a list: {p}", both(phases[p]), 0)
+    expect(f"streams in a list: {p}", both(listed["phases"][p]), 0)
+# streams that are written one by one are mixed where they are written, as those of one value are
+whole = json.loads(run("inspect", os.path.join(specs, "listed-streams.hadal"), "-D", "list=false", "--ledger=json"))["kernels"]
+expect("streams in a list move more than streams in one value", max(0, both(listed["total"]) - both(whole["total"])), 0)
 for case in ("attnres-block", "attnres-full", "mhc", "denseformer", "siamesenorm", "standard"):
     check(case, [os.path.join(source, "tests/golden", case)])
 # divided models: both columns are of all ranks, or of one stage
