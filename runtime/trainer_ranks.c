@@ -15,6 +15,7 @@
 
 #include "runtime/trainer.h"
 #include "support/all_gather.h"
+#include "support/known.h"
 
 enum { LINE = HRT_ALIGN / sizeof(float), MOST = HADAL_COMM_MAX_RANKS };
 
@@ -223,15 +224,15 @@ static int cross_bytes(const hrt_trainer *t, int32_t other, void *at, uint64_t b
 
 /* A moment of all ranks, which is `whole` of rank 0; save: to there. */
 static int move_moment(hrt_trainer *t, int which, uint8_t *whole, bool save) {
+    void *const own = t->moments[which];
     const hrt_side *side = &t->session.side;
     const int part = hrt_part_of_moment(which);
     const hrt_span mine = t->mine[part];
     const uint64_t bytes = (uint64_t)(mine.to - mine.from) * sizeof(float);
     int64_t first[MOST + 1];
-    if (!hrt_is_first(t)) return cross_bytes(t, 0, t->moments[which], bytes, save);
-    if (bytes)
-        memcpy(save ? (void *)whole : t->moments[which], save ? t->moments[which] : (void *)whole,
-               (size_t)bytes);
+    if (!hrt_is_first(t)) return cross_bytes(t, 0, own, bytes, save);
+    hd_known(whole); /* the memory of the first rank */
+    memcpy(save ? (void *)whole : own, save ? own : (void *)whole, (size_t)bytes);
     divide_part(t->session.model, part, side->comm ? side->group.count : 1, first);
     for (int32_t r = 1; side->comm && r < side->group.count; r++) {
         const uint64_t from = (uint64_t)(first[r] - first[0]) * sizeof(float),
