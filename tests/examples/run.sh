@@ -101,6 +101,35 @@ print("%.2f d" % json.load(sys.stdin)["ledger"]["kernels"]["phases"][sys.argv[1]
             "$hadal" opt model.hadal -D layers=4 -D hidden=64 -D heads=2 -D ff=64 -D vocab=64 -D sharpness=$sharpness --passes=default --check-passes -o /dev/null
         done
         ;;
+    learning)
+        rm -rf "$out" && mkdir -p "$out" && cp -r "$examples/learning"/*.* "$examples/learning/results" "$out" && cd "$out"
+        # the smallest tier, and once more, killed in the middle: the results are the same
+        python3 learning.py run tiny --hadal "$hadal" --threads 1 --results whole --work whole-work | tee whole.txt
+        setsid python3 learning.py run tiny --hadal "$hadal" --threads 1 --results killed &
+        group=$!
+        until [ -e out/tiny/block-1/log.jsonl ] || [ -e killed/tiny/block-1.json ]; do sleep 0.01; done
+        kill -KILL -- "-$group" 2>kill.txt || true # it may have come to its end
+        wait "$group" || true
+        python3 learning.py run tiny --hadal "$hadal" --threads 1 --results killed
+        diff -r whole/tiny killed/tiny
+        [ "$(ls whole/tiny | wc -l)" -eq 4 ]
+        [ -z "$(python3 learning.py run tiny --hadal "$hadal" --results whole --work whole-work)" ]
+        python3 learning.py plan tiny --results whole | grep -q '^block-1 .* [0-9.]*$'
+        python3 learning.py table tiny --results whole | grep -q '^| AttnRes Block (S = 4) | .* | -0.02 |$'
+        for figure in figure5 figure8; do
+            python3 learning.py $figure tiny --results whole >$figure.tiny.svg
+            python3 -c 'import sys, xml.dom.minidom; xml.dom.minidom.parse(sys.argv[1])' $figure.tiny.svg
+        done
+        # what is committed is what its commands print
+        python3 learning.py table quick >table.txt
+        while read -r row; do grep -qxF -- "$row" README.md; done <table.txt
+        for figure in figure5 figure8; do python3 learning.py $figure quick | cmp - $figure.svg; done
+        # what is wrong is said
+        if python3 learning.py table full --results nothing 2>err.txt; then exit 1; fi
+        grep -q 'learning.py: there is no result of prenorm in nothing/full' err.txt
+        if "$hadal" compile model.hadal -D system=other -o other 2>err.txt; then exit 1; fi
+        grep -q 'there is no residual system "other" in this study' err.txt
+        ;;
     two-models)
         built two-models
         ;;
