@@ -54,18 +54,18 @@ TEXTS = {
 }
 PIECE = 2048  # bytes of a piece that is held out
 
-# What a tier trains. `held_out`: pieces, spread over the text; `rates`: learning rates that the baseline tries, with a seed of its own.
+# What a tier trains. `held_out`: pieces, spread over the text; `rates`: learning rates that the baseline tries, with seeds of their own.
 TIERS = {
     "tiny": dict(text="pages", model=dict(layers=2, hidden=16, heads=2, ff=32), context=32, batch=2, steps=20, warmup=4, evals=2,
-                 held_out=2, rates=[0.005, 0.01], seeds=[1], systems=["prenorm", "block"], about="a test of this script"),
+                 held_out=2, rates=[0.01], seeds=[1], systems=["prenorm", "block"], about="a test of this script"),
     "quick": dict(text="jargon", model=dict(layers=32, hidden=32, heads=2, ff=64), context=128, batch=4, steps=512, warmup=64,
-                  evals=4, held_out=8, rates=[0.003, 0.006, 0.012, 0.024], seeds=[1, 2, 3], systems=list(SYSTEMS),
+                  evals=4, held_out=8, rates=[0.003, 0.006, 0.012, 0.024], seeds=[1, 2, 3, 4, 5, 6], systems=list(SYSTEMS),
                   about="the Jargon File"),
-    "full": dict(text="dictionaries", model=dict(layers=32, hidden=64, heads=2, ff=128), context=256, batch=16, steps=800, warmup=80,
-                 evals=8, held_out=64, rates=[0.001, 0.002, 0.004], seeds=[1, 2, 3], systems=list(SYSTEMS),
+    "full": dict(text="dictionaries", model=dict(layers=32, hidden=64, heads=2, ff=128), context=256, batch=8, steps=1000, warmup=100,
+                 evals=8, held_out=32, rates=[0.002, 0.004, 0.008], seeds=[1, 2, 3], systems=list(SYSTEMS),
                  about="two dictionaries"),
 }
-TUNING_SEED = 0
+TUNING_SEEDS = (0, 10, 20)
 T_95 = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571}  # Student's t for 95 %, by the number of seeds
 
 
@@ -140,17 +140,23 @@ def load_result(a, name):
 
 
 def tuning_runs(tier):
-    """Runs of the baseline that choose the learning rate; none where there is one alone."""
-    rates = tier["rates"]
-    return [(f"rate-{rate}", BASELINE, TUNING_SEED, rate) for rate in rates] if len(rates) > 1 else []
+    """Runs of the baseline that choose the learning rate."""
+    return [(f"rate-{rate}-{seed}", BASELINE, seed, rate) for seed in TUNING_SEEDS for rate in tier["rates"]]
+
+
+def tried_rates(a, tier):
+    """(mean loss, learning rate, losses) of each rate that all tuning seeds have tried."""
+    for rate in tier["rates"]:
+        runs = [load_result(a, name) for name, _, _, r in tuning_runs(tier) if r == rate]
+        if all(runs):
+            losses = [r["loss"] for r in runs]
+            yield statistics.fmean(losses), rate, losses
 
 
 def chosen_rate(a, tier):
-    """The learning rate of least loss; None before all of them were tried."""
-    tried = [(load_result(a, name), rate) for name, _, _, rate in tuning_runs(tier)]
-    if not tried:
-        return tier["rates"][0]
-    return min((r["loss"], rate) for r, rate in tried)[1] if all(r for r, _ in tried) else None
+    """The learning rate of least mean loss; None before all of them were tried."""
+    tried = list(tried_rates(a, tier))
+    return min(tried)[1] if len(tried) == len(tier["rates"]) else None
 
 
 def plan(a, tier):
@@ -231,7 +237,7 @@ def rounded(x, digits):
     return None if x is None else float(f"{x:.{digits}g}")
 
 
-def by_depth(a, tier, data, system, checkpoint):
+def by_depth(a, tier, data, mixes, checkpoint):
     """Magnitudes of outputs and of their gradients by sublayer, and the weights of mixes, on the first held-out window."""
     with open(data[1], "rb") as f:
         window = list(f.read(tier["context"] + 1))
@@ -243,7 +249,7 @@ def by_depth(a, tier, data, system, checkpoint):
     gradients = read_tensors(path + ".safetensors")
     out = {"outputs": rounded(gradients["out_rms"], 4), "gradients": rounded(gradients["out_grad_rms"], 4)}
     os.remove(path + ".safetensors")
-    if system != BASELINE:
+    if mixes:
         call(a, ["inspect", checkpoint, "--tokens", ids, "--heatmap", path + ".npy", "-q"], stdout=subprocess.DEVNULL)
         out["mixes"] = rounded(read_npy(path + ".npy"), 3)
         os.remove(path + ".npy")
@@ -268,8 +274,8 @@ def result_of(a, tier, data, name, system, seed, rate):
            "parameters": sum(map(len, read_tensors(os.path.join(checkpoint, "model.safetensors")).values())),
            "tokens": tier["steps"] * tier["batch"] * tier["context"], "held_out": held_out, "learned": means(losses, 40),
            "run": {key: record[key] for key in ("hadal", "cpu_level", "model", "data", "eval_data")}}
-    if system in DRAWN and seed != TUNING_SEED:
-        out["by_depth"] = by_depth(a, tier, data, system, checkpoint)
+    if system in DRAWN and seed in tier["seeds"]:
+        out["by_depth"] = by_depth(a, tier, data, system != BASELINE and seed == tier["seeds"][0], checkpoint)
     return out
 
 
@@ -374,9 +380,8 @@ def command_table(a, tier):
     runs = [r for of in found.values() for r in of.values()]
     print(f"\n{len(runs)} runs of {runs[0]['tokens']} bytes of {tier['about']}, seeds {', '.join(map(str, tier['seeds']))}, learning rate "
           f"{runs[0]['rate']:g}; losses of the held-out text in nats a byte.")
-    tried = [(rate, load_result(a, name)) for name, _, _, rate in tuning_runs(tier)]
-    if tried:
-        print("Learning rates that PreNorm tried with a seed of its own: " + ", ".join(f"{rate:g}: {r['loss']:.4f}" for rate, r in tried if r) + ".")
+    print("Learning rates that PreNorm tried, with seeds of their own: " +
+          ", ".join(f"{rate:g}: {mean:.4f} ({', '.join(f'{x:.4f}' for x in losses)})" for mean, rate, losses in tried_rates(a, tier)) + ".")
 
 
 def command_figure5(a, tier):
@@ -393,7 +398,7 @@ def command_figure8(a, tier):
     mixes = {}
     for s in ("full", "block"):
         for seed, r in sorted(found.get(s, {}).items()):
-            if s not in mixes and "by_depth" in r:
+            if "mixes" in r.get("by_depth", {}):
                 mixes[s] = (f"{SYSTEMS[s][0]}, seed {seed}", r["by_depth"]["mixes"])
     if not mixes:
         fail("there is no result with mixes yet")

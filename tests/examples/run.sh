@@ -112,7 +112,7 @@ print("%.2f d" % json.load(sys.stdin)["ledger"]["kernels"]["phases"][sys.argv[1]
         wait "$group" || true
         python3 learning.py run tiny --hadal "$hadal" --threads 1 --results killed
         diff -r whole/tiny killed/tiny
-        [ "$(ls whole/tiny | wc -l)" -eq 4 ]
+        [ "$(ls whole/tiny | wc -l)" -eq 5 ]
         [ -z "$(python3 learning.py run tiny --hadal "$hadal" --results whole --work whole-work)" ]
         python3 learning.py plan tiny --results whole | grep -q '^block-1 .* [0-9.]*$'
         python3 learning.py table tiny --results whole | grep -q '^| AttnRes Block (S = 4) | .* | -0.02 |$'
