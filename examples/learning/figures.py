@@ -4,7 +4,8 @@ import statistics
 
 COLOURS = ("#b3541e", "#1f5f99", "#5a7d2a")
 FONT = 'font-family="sans-serif" font-size="11"'
-LEVELS = 12  # shades of a map
+LEVELS = 12  # shades of a map, by the root of the weight
+DARKEST = 0.25  # the weight from which on a map is darkest
 
 
 def svg(width, height, parts):
@@ -86,43 +87,39 @@ def shade(level):
     return "#%02x%02x%02x" % tuple(round(a + (b - a) * t) for a, b in zip((247, 251, 255), (8, 48, 107)))
 
 
-def weight_map(left, top, size, rows):
-    """Cells of one map as a path a shade; a row is (number, weights)."""
+def weight_map(left, top, width, height, rows):
+    """Cells of one map, of so many points, as a path a shade; a row is (number, weights)."""
     shades = {}
     for i, (_, weights) in enumerate(rows):
         for j, w in enumerate(weights):
             if w is not None:
-                level = min(LEVELS, round(LEVELS * math.sqrt(max(0.0, w))))
+                level = min(LEVELS, round(LEVELS * math.sqrt(max(0.0, w) / DARKEST)))
                 shades.setdefault(level, []).append(f"M{j} {i}.5h1")
     columns = len(rows[0][1])
-    out = [f'<g transform="translate({left} {top}) scale({size})">', f'<rect width="{columns}" height="{len(rows)}" fill="#eee"/>']
+    out = [f'<g transform="translate({left} {top}) scale({width} {height})">', f'<rect width="{columns}" height="{len(rows)}" fill="#eee"/>']
     out += [f'<path d="{"".join(d)}" stroke="{shade(level)}"/>' for level, d in sorted(shades.items())]
     out.append("</g>")
     marks = [i for i in range(len(rows)) if i % 8 == 7 or i == 0]
-    return out + [text(left - 4, top + size * (i + 0.5) + 4, rows[i][0], "end") for i in marks]
+    return out + [text(left - 4, top + height * (i + 0.5) + 4, rows[i][0], "end") for i in marks]
 
 
 def mixes(systems):
     """Figure 8: of each system (name, weights by mix and source), mixes before attention and before MLPs beside each other."""
-    parts, top, width = [], 20, 0
+    parts, top, side = [], 20, 384
     for name, weights in systems:
         # the first sublayer has one source and no mix; the last mix is the head's
         rows = [(str(i + 2) if i + 1 < len(weights) else "head", w) for i, w in enumerate(weights)]
-        size = max(4, min(16, 430 // len(rows[0][1])))
-        parts.append(text(50, top, name, more=' font-weight="bold"'))
-        height = 0
-        left = 50
-        for title, chosen in (("read by attention, and by the head", rows[1::2]), ("read by MLPs", rows[0::2])):
+        columns = len(rows[0][1])
+        blocks = columns < len(rows)
+        for left, title, chosen in ((50, "read by attention, and by the head", rows[1::2]), (100 + side, "read by MLPs", rows[0::2])):
             parts.append(text(left, top + 17, title))
-            parts += weight_map(left, top + 24, size, chosen)
-            height = max(height, size * len(chosen))
-            left += size * len(rows[0][1]) + 50
-        width = max(width, left - 30)
-        parts.append(text(50, top + height + 40, "sources: the embedding, then outputs" + (" of sublayers" if len(rows[0][1]) > len(rows) else ", summed in blocks") + ", from left to right"))
-        top += height + 75
+            parts += weight_map(left, top + 24, round(side / columns, 2), round(side / len(chosen), 2), chosen)
+        parts += [text(50, top, name, more=' font-weight="bold"'),
+                  text(50, top + side + 40, f"sources, from left to right: the embedding and the outputs of {'blocks' if blocks else 'sublayers'}")]
+        top += side + 75
     for level in range(LEVELS + 1):
         parts.append(f'<rect x="{50 + 16 * level}" y="{top - 16}" width="16" height="10" fill="{shade(level)}"/>')
     for t in (0, 0.25, 0.5, 0.75, 1):
-        parts.append(text(58 + 16 * LEVELS * t, top + 8, short(t * t), "middle"))
-    parts.append(text(50 + 16 * (LEVELS + 1) + 24, top - 6, "weight"))
-    return svg(width, top + 16, parts)
+        parts.append(text(58 + 16 * LEVELS * t, top + 8, short(DARKEST * t * t) + (" or more" if t == 1 else ""), "middle"))
+    parts.append(text(50 + 16 * (LEVELS + 1) + 6, top - 6, "weight"))
+    return svg(120 + 2 * side, top + 16, parts)

@@ -179,7 +179,10 @@ def call(a, command, deadline=None, **how):
     except subprocess.TimeoutExpired:
         process.send_signal(signal.SIGINT)
     except KeyboardInterrupt:
-        pass  # the command has the signal as well
+        try:
+            process.wait(2)  # it has the signal as well, where it comes from a terminal
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGINT)
     code = process.wait()
     if code == 130:
         print("stopped; the same command goes on", flush=True)
@@ -378,7 +381,7 @@ def command_table(a, tier):
                       "yes" if low <= mean <= high else "**no**", f"{SYSTEMS[system][1]:+.3f}"]
         print("| " + " | ".join(cells) + " |")
     runs = [r for of in found.values() for r in of.values()]
-    print(f"\n{len(runs)} runs of {runs[0]['tokens']} bytes of {tier['about']}, seeds {', '.join(map(str, tier['seeds']))}, learning rate "
+    print(f"\n{len(runs)} runs of {runs[0]['tokens']} bytes of {tier['about']}, seeds {', '.join(map(str, sorted(found[BASELINE])))}, learning rate "
           f"{runs[0]['rate']:g}; losses of the held-out text in nats a byte.")
     print("Learning rates that PreNorm tried, with seeds of their own: " +
           ", ".join(f"{rate:g}: {mean:.4f} ({', '.join(f'{x:.4f}' for x in losses)})" for mean, rate, losses in tried_rates(a, tier)) + ".")
