@@ -3,7 +3,7 @@
     ranks.py HADAL FOLDER WORK MPIRUN FLAVOUR     FOLDER: that of small.hadal; FLAVOUR: openmpi or mpich
 
 Ranks give what one process gives, within a bound, and their own results to the bit, whether they are interrupted or not; what does not
-fit together is an error on all of them. In the full set four ranks as well, of which one is killed: the others end with an error, the last
+fit together is an error on all of them. In the full set a full disk, numbers that are not finite, and four ranks, of which one is killed: the others end with an error, the last
 checkpoint is whole, and the same command goes on to the bits of a run that was not killed."""
 import json
 import os
@@ -156,6 +156,12 @@ if full:
     check_whole("full")
     finish(start(2, "full"))
     check_same("full", "two")
+    # numbers that grow without an end: all ranks end, the state before is kept, and goes on to the same error
+    for _ in range(2):
+        said = finish(start(2, "wild", "--lr", "1e6", "--weight-decay", "1e3"), fails=True)
+        assert "finite" in said and "another rank" not in said, said
+        assert checkpoints("wild")[-1] == json.loads(read("wild", "log.jsonl").splitlines()[-1])["step"] < STEPS
+        check_whole("wild")
     for optimizer in ("adamw", "muon"):
         whole, killed = f"four-{optimizer}", f"killed-{optimizer}"
         finish(start(4, whole, "--optimizer", optimizer))
