@@ -10,7 +10,7 @@ typedef struct api_parameter { /* hadal_parameter of a generated header */
     const char *name, *type;
     float *values, *gradient;
     size_t elements;
-    const char *update; /* how a step changes it: a text of runtime/updates.def */
+    const char *update; /* how a step changes it, as runtime/hadal_rt.h has it */
 } api_parameter;
 
 typedef struct api_step_options { /* those of NAME_trainer_step */

@@ -69,7 +69,8 @@ typedef struct hcg_options {
     bool attention;      /* and whether queries meet keys in it */
     unsigned exact;      /* of HCG_ROUND_*: what activations are not rounded to where they might */
     hir_compile_options compile; /* as the passes had them; a chunk of 0 is the default */
-    const hir_module *whole;     /* which the stages were cut from */
+    const hir_module *whole;     /* as loaded: which the stages were cut from; of a model with
+                                  * gradients it tells what is joined in a tensor. NULL: unknown */
     /* In place of this machine, for tests of "native": its answers, and LLVM's name for it. */
     const struct hrt_cpuid *cpuid;
     const char *host_cpu;

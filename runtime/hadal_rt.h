@@ -325,7 +325,7 @@ typedef struct hrt_parameter_view {
     const char *name, *type;
     float *values, *gradient; /* rows one after the other, as in a checkpoint */
     size_t elements;
-    const char *update; /* a text of updates.def */
+    const char *update; /* a text of updates.def, and, of Muon, which rows are a matrix */
 } hrt_parameter_view;
 
 size_t hrt_trainer_size(const hrt_model *m, int64_t max_tokens); /* 0: out of range */

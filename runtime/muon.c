@@ -155,10 +155,11 @@ static float *make_orthogonal(const team_member *t, float *x, float *other, size
     return x;
 }
 
-static void change(const team_member *t, const hrt_parameter *p, uint64_t matrix) {
+/* The matrix of so many rows that begins at element `at` of the parameter. */
+static void change_rows(const team_member *t, const hrt_parameter *p, size_t at, size_t rows) {
     const hrt_optimizer *s = t->s;
-    const size_t rows = (size_t)p->rows, columns = (size_t)p->columns, n = rows * columns;
-    const size_t larger = rows > columns ? rows : columns, at = (size_t)matrix * n;
+    const size_t columns = (size_t)p->columns, n = rows * columns;
+    const size_t larger = rows > columns ? rows : columns;
     const bool turned = rows > columns;
     void *const weights = s->t->weights + p->offset, *const gradients = s->t->gradients + p->offset;
     float *const w = (float *)weights + at, *const g = (float *)gradients + at;
@@ -174,6 +175,18 @@ static void change(const team_member *t, const hrt_parameter *p, uint64_t matrix
     }
     leave(w, s->keep[p->update], (float)(s->learning_rate * 0.2 * hrt_root_of((double)larger)), x,
           n);
+}
+
+/* A matrix of a checkpoint, or, where that is several joined row by row, each of them. */
+static void change(const team_member *t, const hrt_parameter *p, uint64_t matrix) {
+    const hrt_model *m = t->s->t->session.model;
+    size_t at = (size_t)(matrix * p->rows * p->columns);
+    if (!p->n_parts) change_rows(t, p, at, (size_t)p->rows);
+    for (uint32_t i = 0; i < p->n_parts; i++) {
+        const size_t rows = (size_t)m->parts[p->first_part + i].rows;
+        change_rows(t, p, at, rows);
+        at += rows * (size_t)p->columns;
+    }
 }
 
 /* Those of a parameter that this rank changes, which has them whole. */

@@ -76,12 +76,6 @@ size_t hrt_trainer_size_on(const hrt_model *m, int64_t max_tokens, const hadal_c
     return hrt_is_usable(c) ? size_of(m, max_tokens, c->rank, c->size) : 0;
 }
 
-static const char *const updates[HRT_UPDATES] = {
-#define U(id, text, moments, decays, meaning) [HRT_UPDATE_##id] = text,
-#include "runtime/updates.def"
-#undef U
-};
-
 static void set_views(hrt_trainer *t) {
     const hrt_model *m = t->session.model;
     for (uint32_t i = 0; i < m->n_parameters; i++) {
@@ -92,7 +86,7 @@ static void set_views(hrt_trainer *t) {
                                            .values = values,
                                            .gradient = gradient,
                                            .elements = (size_t)p->elements,
-                                           .update = updates[p->update]};
+                                           .update = p->how};
     }
 }
 

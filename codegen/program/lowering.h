@@ -55,6 +55,10 @@ void lower_gradients(lowering *l); /* where the outputs are added to */
 void lower_choose_updates(lowering *l); /* before parameters have their places */
 bool lower_updates(lowering *l);        /* after them, and after the kernels of steps */
 
+/* ---- joined.c -------------------------------------------------------------------------------- */
+/* Which rows of a parameter of Muon are a matrix of their own. */
+void lower_joined(lowering *l);
+
 /* ---- steps.c --------------------------------------------------------------------------------- */
 bool lower_steps(lowering *l);
 void lower_tiled(lowering *l); /* which of them go tile by tile */

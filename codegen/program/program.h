@@ -138,6 +138,7 @@ struct hcg_program {
     uint64_t parameters_bytes; /* 0: the program has no gradients */
     int64_t targets;           /* logits of a row: ids of targets are below */
     HD_VEC(hrt_parameter) parameters;
+    HD_VEC(hrt_part) parts;
     HD_VEC(hrt_packing) packings;
     uint64_t muon_offset, moments_bytes; /* hrt_model */
     uint64_t muon_bytes; /* workspace of a thread in a step of Muon */

@@ -100,6 +100,12 @@ static const unsigned *read_gradients(lowering *l) {
     return found;
 }
 
+static const char *const texts[HRT_UPDATES] = {
+#define U(id, text, moments, decays, meaning) [HRT_UPDATE_##id] = text,
+#include "runtime/updates.def"
+#undef U
+};
+
 static void set_shape(const hir_weight *w, hrt_parameter *p) {
     const uint32_t rank = w->type.rank;
     p->rows = rank < 2 ? 1 : (uint64_t)w->type.dim[rank - 2];
@@ -123,20 +129,29 @@ void lower_choose_updates(lowering *l) {
         l->updates[i] = choose(l, &l->m->weights.at[i], found[i]);
 }
 
-/* The workspace of runtime/muon.c: x, and x turned or the next x, each [rows][columns]; a and a^2, each
- * [rows][rows]; rows <= columns. Four times the bytes of the parameter at most, which memory holds
- * several times anyway. */
-static uint64_t muon_bytes(const hrt_parameter *p) {
-    const uint64_t rows = p->rows < p->columns ? p->rows : p->columns;
-    const uint64_t bytes = 2 * (p->rows * p->columns + rows * rows) * sizeof(float);
-    return p->update == HRT_UPDATE_MUON ? hrt_aligned(bytes) : 0;
+/* The workspace of runtime/muon.c for a matrix: x, and x turned or the next x, each [rows][columns]; a
+ * and a^2, each [rows][rows]; rows <= columns. Four times the bytes of the matrix at most, which
+ * memory holds several times anyway. */
+static uint64_t bytes_of_matrix(uint64_t rows, uint64_t columns) {
+    const uint64_t least = rows < columns ? rows : columns;
+    return hrt_aligned(2 * (rows * columns + least * least) * sizeof(float));
+}
+
+static uint64_t muon_bytes(const hcg_program *p, const hrt_parameter *of) {
+    uint64_t most = 0;
+    if (of->update != HRT_UPDATE_MUON) return 0;
+    for (uint32_t i = 0; i < of->n_parts; i++) {
+        const uint64_t bytes = bytes_of_matrix(p->parts.at[of->first_part + i].rows, of->columns);
+        if (bytes > most) most = bytes;
+    }
+    return of->n_parts ? most : bytes_of_matrix(of->rows, of->columns);
 }
 
 /* What Muon needs, if there is a matrix for it. The kernel of its products comes after those of the
  * steps. */
 static void add_muon(lowering *l) {
     for (size_t i = 0; i < l->p->parameters.n; i++) {
-        const uint64_t bytes = muon_bytes(&l->p->parameters.at[i]);
+        const uint64_t bytes = muon_bytes(l->p, &l->p->parameters.at[i]);
         if (bytes > l->p->muon_bytes) l->p->muon_bytes = bytes;
     }
     if (!l->p->muon_bytes) return;
@@ -158,6 +173,7 @@ bool lower_updates(lowering *l) {
         if (hir_is_derived(w)) continue;
         for (int64_t part = 0; part < (w->stacked ? w->type.dim[0] : 1); part++, next++) {
             next->update = l->updates[i];
+            next->how = texts[next->update];
             set_shape(w, next);
         }
     }
@@ -167,6 +183,7 @@ bool lower_updates(lowering *l) {
         hd_err(l->d, HD_E_LIMIT, HD_NOWHERE, "the moments take more than 2^63 bytes");
         return false;
     }
+    lower_joined(l);
     add_muon(l);
     return true;
 }

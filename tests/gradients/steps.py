@@ -86,22 +86,31 @@ def reference():
     return function
 
 
+def parts_of(p):
+    """The rows of the matrices that are joined in a parameter, as its update tells them; none: it is one."""
+    return [int(n) for n in p.update.decode().partition(", by rows: ")[2].split(", ") if n]
+
+
 class Muon:
     """In float64, of the parameters that are its."""
 
     def __init__(self, t):
-        self.momentum = {p.name: (c.c_double * p.elements)() for p in t.parameters if p.update == b"muon"}
+        self.momentum = {p.name: (c.c_double * p.elements)() for p in t.parameters if p.update.startswith(b"muon")}
 
     def step(self, t, count, o):
         values = {}
         for p in t.parameters:
-            if p.update != b"muon":
+            if not p.update.startswith(b"muon"):
                 continue
             w, g = ((c.c_double * p.elements)(*x[:p.elements]) for x in (p.values, p.gradient))
             for i in range(p.elements):
                 g[i] /= count
             rows, columns = map(int, p.type.decode()[4:-1].split(","))
-            MUON(w, self.momentum[p.name], g, rows, columns, o.learning_rate, o.weight_decay, o.momentum)
+            at = 0
+            for n in parts_of(p) or [rows]:  # joined matrices, each by itself
+                MUON(*(c.byref(x, 8 * at) for x in (w, self.momentum[p.name], g)), n, columns, o.learning_rate, o.weight_decay, o.momentum)
+                at += n * columns
+            assert at == p.elements
             values[p.name] = w
         return values
 
@@ -139,7 +148,8 @@ def check_sizes(m):
         values = values or Muon(t).step(t, 1, o)
         assert t.step(o)[0] == OK, t.message()
         check_values(t, values, MOST * o.learning_rate, level)
-    assert len(values) == 5
+    assert len(values) == 6
+    assert {p.name: parts_of(p) for p in t.parameters if parts_of(p)} == {b"joined.weight": [30, 11, 4]}
 
 
 def check_updates(m, vectors, tables=(), matrix=b"adamw"):

@@ -1,0 +1,152 @@
+/* Matrices that a checkpoint joins row by row: q, k and v in one tensor, gate and up in another.
+ *
+ * The graph says which rows are a matrix of their own: all that reads the product takes ranges of its
+ * channels, whichever elementwise ops, convolutions along the sequence and reshapes are between. Where
+ * something reads all channels, or every n-th of them, the tensor is one matrix. */
+#include "codegen/program/lowering.h"
+
+typedef struct search {
+    const hir_module *m;
+    const hir_id *first, *next, *op; /* readers of each value, as lists */
+    bool *cut;                       /* by row: a matrix begins there */
+    int64_t rows;
+} search;
+
+/* ---- readers --------------------------------------------------------------------------------- */
+
+static void find_readers(search *s, hd_arena *a) {
+    const hir_module *m = s->m;
+    size_t edges = 0, n = 0;
+    HIR_EACH(m, id, m->first) edges += hir_op_at(m, id)->n_args;
+    hir_id *first = hd_new_array(a, hir_id, m->values.n + 1);
+    hir_id *next = hd_new_array(a, hir_id, edges + 1), *op = hd_new_array(a, hir_id, edges + 1);
+    for (size_t v = 0; v < m->values.n; v++)
+        first[v] = HIR_NONE;
+    HIR_EACH(m, id, m->first) {
+        const hir_op *o = hir_op_at(m, id);
+        for (uint32_t i = 0; i < o->n_args; i++) {
+            if (o->args[i].kind != HIR_REF_VALUE) continue;
+            const hir_id v = o->args[i].index;
+            op[n] = id, next[n] = first[v], first[v] = (hir_id)n++;
+        }
+    }
+    s->first = first, s->next = next, s->op = op;
+}
+
+/* ---- channels -------------------------------------------------------------------------------- */
+
+/* A slice takes a range of the channels if its axis is the outermost of their dims. */
+static bool cut_at(search *s, const hir_op *slice) {
+    const hir_type t = hir_ref_type(s->m, slice->args[0]);
+    const uint32_t axis = (uint32_t)hir_attr_int(slice, HIR_A_AXIS, 0);
+    int64_t inner = 1;
+    for (uint32_t i = axis + 1; i < t.rank; i++)
+        inner *= t.dim[i];
+    if (t.dim[axis] == HIR_T || inner * t.dim[axis] != s->rows) return false;
+    const int64_t from = inner * hir_attr_int(slice, HIR_A_START, 0);
+    const int64_t to = from + inner * hir_attr_int(slice, HIR_A_LENGTH, 0);
+    s->cut[from] = s->cut[to] = true;
+    return true;
+}
+
+static bool is_channelwise(const hir_module *m, const hir_op *o, hir_ref x) {
+    const bool whole = hir_type_row_elements(hir_ref_type(m, x)) ==
+                       hir_type_row_elements(hir_value_at(m, o->results[0])->type);
+    return whole && (o->code == HIR_RESHAPE_OP || hir_has_trait(o->code, HIR_ELEMENTWISE) ||
+                     (o->code == HIR_SHORT_CONV_OP && hir_ref_equal(o->args[0], x)));
+}
+
+/* Cuts where the readers of the value take ranges of its channels; false: one takes all. */
+static bool follow(search *s, hir_id v) {
+    for (hir_id i = s->first[v]; i != HIR_NONE; i = s->next[i]) {
+        const hir_op *o = hir_op_at(s->m, s->op[i]);
+        if (o->code == HIR_TRACE_OP) continue;
+        if (o->code == HIR_SLICE_OP
+                ? cut_at(s, o)
+                : o->n_results == 1 && is_channelwise(s->m, o, hir_value_ref(v)) &&
+                      follow(s, o->results[0]))
+            continue;
+        return false;
+    }
+    return true;
+}
+
+/* Is the op a product with the matrix? */
+static bool is_product(const hir_op *o) {
+    return o->code == HIR_LINEAR_OP || o->code == HIR_BLOCK_LINEAR_OP ||
+           o->code == HIR_EXPERT_LINEAR_OP;
+}
+
+static bool find_cuts(search *s, uint32_t weight) {
+    bool any = false;
+    const hir_ref w = {.kind = HIR_REF_WEIGHT, .index = weight};
+    HIR_EACH(s->m, id, s->m->first) {
+        const hir_op *o = hir_op_at(s->m, id);
+        for (uint32_t i = 0; i < o->n_args; i++) {
+            if (!hir_ref_equal(o->args[i], w)) continue;
+            if (!is_product(o) || i != 1 || !follow(s, o->results[0])) return false;
+            any = true;
+        }
+    }
+    return any;
+}
+
+/* ---- parts ----------------------------------------------------------------------------------- */
+
+/* Adds the parts, of which each has two rows at least; nothing is added if the tensor is one
+ * matrix. */
+static void add_parts(lowering *l, const search *s, hrt_parameter *p) {
+    const uint32_t first = (uint32_t)l->p->parts.n;
+    int64_t from = 0;
+    bool fit = true;
+    for (int64_t row = 1; row <= s->rows; row++) {
+        if (row < s->rows && !s->cut[row]) continue;
+        fit &= row - from > 1;
+        hd_push(l->a, &l->p->parts, ((hrt_part){.rows = (uint64_t)(row - from)}));
+        from = row;
+    }
+    const size_t n = l->p->parts.n - first;
+    if (!fit || n < 2) {
+        l->p->parts.n = first;
+        return;
+    }
+    p->first_part = first;
+    p->n_parts = (uint32_t)n;
+}
+
+static const char *text_of(const lowering *l, const hrt_parameter *p) {
+    hd_text text;
+    hd_text_init(&text, l->a);
+    hd_text_f(&text, "%s, by rows: ", p->how);
+    for (uint32_t i = 0; i < p->n_parts; i++)
+        hd_text_f(&text, "%s%llu", i ? ", " : "",
+                  (unsigned long long)l->p->parts.at[p->first_part + i].rows);
+    return text.at;
+}
+
+/* The parameters of a weight: itself, or as many of a stack, which are alike. */
+static void split(lowering *l, search *s, const hir_weight *w, hrt_parameter *p, int64_t n) {
+    const uint32_t same = hir_find_weight(s->m, w->name);
+    s->rows = (int64_t)p->rows;
+    s->cut = hd_new_array(l->a, bool, (size_t)p->rows + 1);
+    if (same == HIR_NONE || !find_cuts(s, same)) return;
+    add_parts(l, s, p);
+    if (p->n_parts) p->how = text_of(l, p);
+    for (int64_t i = 1; i < n; i++)
+        p[i].first_part = p->first_part, p[i].n_parts = p->n_parts, p[i].how = p->how;
+}
+
+void lower_joined(lowering *l) {
+    const hir_module *graph = l->p->options.whole;
+    search s = {.m = graph};
+    hrt_parameter *next = l->p->parameters.at;
+    if (!graph || graph->stage != HIR_STAGE_GRAPH) return;
+    find_readers(&s, l->a);
+    for (size_t i = 0; i < l->m->weights.n; i++) {
+        const hir_weight *w = &l->m->weights.at[i];
+        const int64_t n = w->stacked ? w->type.dim[0] : 1;
+        if (hir_is_derived(w)) continue;
+        if (next->update == HRT_UPDATE_MUON) split(l, &s, w, next, n);
+        next += n;
+    }
+}
