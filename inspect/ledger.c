@@ -63,6 +63,7 @@ static bool take_stage(const inspect_subject *s, inspect_subject *out) {
 typedef struct recorder {
     hd_arena *arena;
     ledger_report *report;
+    bool has_depth; /* a pass over depth has changed something */
 } recorder;
 
 /* In Full AttnRes the blocks are only a schedule, which form-blocks chooses: N blocks of S = L / N
@@ -93,6 +94,7 @@ static bool record(void *context, int index, hir_pass_id id, const hir_module *m
     recorder *r = context;
     if (!changed) return true;
     r->report->has_attends |= id == HIR_PASS_RECOGNISE_DEPTH;
+    r->has_depth |= depth_is_weighed(id);
     hir_ledger l;
     hd_arena **scratch = hd_scratch_new(r->arena);
     hir_ledger_find_totals(m, *scratch, &l);
@@ -132,17 +134,10 @@ static hir_paper_parameters parameters_of(const hir_ledger *l) {
     return p;
 }
 
-/* Runs a copy of the loaded module through the pipeline, once with and once without the depth
- * passes. `marked`: depth passes have already left their marks in the module. */
-static bool run_again(const inspect_subject *s, bool marked, ledger_report *r) {
-    recorder steps = {s->arena, r};
-    hd_arena **scratch = hd_scratch_new(s->arena);
-    hir_module *again = hir_module_clone(s->graph, *scratch);
-    if (!run(s, again, true, (hir_hooks){.context = &steps, .after = record})) return false;
-    hd_scratch_free(scratch);
-    if (marked) return true;
+/* Counts the kernels that are made without the depth passes. */
+static bool run_naive(const inspect_subject *s, recorder *steps, ledger_report *r) {
     hir_module *naive = hir_module_clone(s->graph, s->arena);
-    const hir_hooks keep_ops = {.context = &steps, .after = record_ops};
+    const hir_hooks keep_ops = {.context = steps, .after = record_ops};
     if (!run(s, naive, false, r->back ? keep_ops : (hir_hooks){0})) return false;
     if (r->back) /* phases of the backward half depend on the sources */
         hir_ledger_find(naive, s->arena, &r->naive);
@@ -150,8 +145,28 @@ static bool run_again(const inspect_subject *s, bool marked, ledger_report *r) {
         hir_ledger_find_totals(naive, s->arena, &r->naive);
     hir_ledger_count_as(&r->naive, &r->graph);
     if (r->back) hir_back_ledger_find(naive, &r->naive, s->arena, &r->back->naive);
-    r->has_naive = true;
     return true;
+}
+
+/* Runs a copy of the loaded module through the pipeline, and another one without the depth passes; where
+ * these have changed nothing, the kernels are the same. `marked`: they have already left their marks
+ * in the module. */
+static bool run_again(const inspect_subject *s, bool marked, ledger_report *r) {
+    recorder steps = {s->arena, r, false};
+    hd_arena **scratch = hd_scratch_new(s->arena);
+    hir_module *again = hir_module_clone(s->graph, *scratch);
+    if (!run(s, again, true, (hir_hooks){.context = &steps, .after = record})) return false;
+    const bool same = !steps.has_depth && !r->back;
+    if (same && !marked) {
+        hir_ledger_find_totals(again, *scratch, &r->naive);
+        hir_ledger_count_as(&r->naive, &r->graph);
+        r->naive.flow = (hir_flow){0};
+        r->naive.accesses.at = NULL, r->naive.accesses.n = 0;
+    }
+    hd_scratch_free(scratch);
+    if (marked) return true;
+    r->has_naive = true;
+    return same || run_naive(s, &steps, r);
 }
 
 /* What the report says about the kernels of the module as it stands. */
