@@ -41,6 +41,7 @@ class Op:
     def __init__(self, code, line, kernel):
         self.code, self.line, self.kernel = code, line, kernel
         self.args, self.results, self.attrs, self.body = [], [], {}, []
+        self.rows = None    # Count.rows
 
 
 def types_of(text):
@@ -116,8 +117,10 @@ class Count:
     # ---- the mechanism ------------------------------------------------------------------------------
     def rows(self, op):
         """Operands that are rows of floats and depend on more than the position."""
-        found = [self.at(a) for a in op.args if a in self.values]
-        return [v for v in found if v and v.tokens and v.dtype != "i32" and v.name not in self.fixed]
+        if op.rows is None:
+            found = [self.at(a) for a in op.args if a in self.values]
+            op.rows = [v for v in found if v and v.tokens and v.dtype != "i32" and v.name not in self.fixed]
+        return op.rows
 
     def border(self, op):
         if op.code == "linear":
@@ -185,9 +188,12 @@ class Count:
 
     def behind(self, values):
         """Them and all that they are made of."""
-        found = list(values)
+        found, known = list(values), set(values)
         for w in found:
-            found += [x for x in self.rows(w.op) if x not in found]
+            for x in self.rows(w.op):
+                if x not in known:
+                    known.add(x)
+                    found.append(x)
         return found
 
     def goes_elsewhere(self, w, part):
@@ -263,11 +269,14 @@ class Count:
             v = self.values[op.results[0]] if op.results else None
             if v not in self.members or v in before or v.row != self.width or not self.local(op):
                 continue
-            made = [v]
+            made, known = [v], {v}
             for w in made:
-                made += [x for x in (self.rows(w.op) if w in before or self.local(w.op) else []) if x not in made]
+                for x in self.rows(w.op) if w in before or self.local(w.op) else []:
+                    if x not in known:
+                        known.add(x)
+                        made.append(x)
             alone = all(w in before or w in tables or self.local(w.op) for w in made)
-            if alone and first[0] in made and not any(self.goes_elsewhere(w, made) for w in made[1:]):
+            if alone and first[0] in known and not any(self.goes_elsewhere(w, known) for w in made[1:]):
                 if self.unscaled(v, ("mul", "div", "neg", "add", "sub")) not in first:      # else it is the embedding, but for factors
                     self.begin_at([v], tables=tables)
                 return
@@ -323,11 +332,12 @@ class Count:
 
     def made_of(self, v, least):
         """v and what is made of it, of at least so many elements, other than as a coefficient."""
-        reached = [v]
+        reached, known = [v], {v}
         for w in reached:
             for u in w.users:
                 made = self.values[u.results[0]] if self.local(u) else None
-                if made and made.row >= least and made not in reached and not self.dot(u):
+                if made and made.row >= least and made not in known and not self.dot(u):
+                    known.add(made)
                     reached.append(made)
         return reached
 
