@@ -28,6 +28,9 @@
  * used, which scales. u and w are multiplied one after the other, as they may be so small that
  * their squares underflow where the products do not. Terms that underflow are below 2^-126, and
  * an eps below 1e-12 is rejected.
+ *
+ * With gradients the form is not used: whether the blend is stored depends on --memory, which changes
+ * no bits.
  */
 #include <float.h>
 
@@ -139,7 +142,7 @@ static hir_ref inverse_rms(expander *e, const blend *x, double eps) {
 hir_ref expand_norm_of_blend(expander *e, hir_id op) {
     blend x;
     const double eps = hir_attr_float(hir_op_at(e->m, op), HIR_A_EPS, 0);
-    if (e->c->options->merge_norm == HIR_NORM_OF_ROW ||
+    if (hir_has_gradients(e->m) || e->c->options->merge_norm == HIR_NORM_OF_ROW ||
         !read_blend(e->m, pass_arg(e->m, op, 0), &x))
         return hir_no_ref();
     if (is_read_by_others(e, x.h, op)) {

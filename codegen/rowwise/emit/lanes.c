@@ -12,9 +12,11 @@ typedef struct lane_loop {
     uint32_t jam;          /* rows jammed into one iteration */
     uint32_t n;            /* reductions along the lanes, each for all jammed rows */
     uint32_t reduction[ROW_MOST_SUMS];
-    row_index own[ROW_MOST_JAM][ROW_VARS];        /* the loop variables of the roots, per row */
-    row_index loops[ROW_MOST_JAM][ROW_VARS];      /* of a reduction: its dims, then the lanes */
-    LLVMValueRef acc[ROW_MOST_SUMS * ROW_UNROLL]; /* the vectors of a sum together */
+    row_index own[ROW_MOST_JAM][ROW_VARS];   /* the loop variables of the roots, per row */
+    row_index loops[ROW_MOST_JAM][ROW_VARS]; /* of a reduction: its dims, then the lanes */
+    uint32_t chains; /* accumulators of a reduction (schedule.h: row_chains) */
+    LLVMValueRef
+        acc[ROW_MOST_SUMS * ROW_CHAINS]; /* those of a sum together, the next vector's first */
 } lane_loop;
 
 /* Sets the loop variables for row `j` of an iteration, and for its reductions along the lanes. */
@@ -43,6 +45,14 @@ static void store_all(lane_loop *l, const row_pack *computed) {
         }
 }
 
+/* After an odd number of vectors the other accumulator of each sum is the next one's. */
+static void next_chain(const lane_loop *l, LLVMValueRef *acc) {
+    for (uint32_t i = 0; i < l->n * l->jam; i++, acc += ROW_CHAINS) {
+        LLVMValueRef first = acc[0];
+        acc[0] = acc[1], acc[1] = first;
+    }
+}
+
 /* Computes `unroll` vectors at the current index of every root of the nest, in order, for all
  * jammed rows, which share their loads. In a nest that writes in place nothing is stored before all
  * is computed. */
@@ -60,7 +70,7 @@ static void iteration(lane_loop *l, unsigned unroll, LLVMValueRef *acc) {
         const row_node *n = row_at(r->g, root);
         for (uint32_t j = 0; j < l->jam; j++) {
             if (row_along_lanes(n)) {
-                row_accumulate(r, n, l->loops[j], true, &acc[sum++ * ROW_UNROLL]);
+                row_accumulate(r, n, l->loops[j], l->chains, &acc[sum++ * ROW_CHAINS]);
                 continue;
             }
             r->loops = l->own[j];
@@ -72,21 +82,27 @@ static void iteration(lane_loop *l, unsigned unroll, LLVMValueRef *acc) {
         }
     }
     if (late) store_all(l, all);
+    if (unroll % l->chains) next_chain(l, acc);
     r->loops = l->nest->loops;
     row_scope_end(r, scope);
 }
 
 /* ---- iterations ------------------------------------------------------------------------------ */
 
-/* Accumulators as loop-carried values, one vector after the other. */
-static void get_sums(const lane_loop *l, unsigned unroll, LLVMValueRef *live) {
-    for (uint32_t i = 0; i < l->n * l->jam * unroll; i++)
-        live[i] = l->acc[i / unroll * ROW_UNROLL + i % unroll];
+/* How many accumulators there are. */
+static uint32_t carried(const lane_loop *l) {
+    return l->n * l->jam * l->chains;
 }
 
-static void set_sums(lane_loop *l, unsigned unroll, const LLVMValueRef *live) {
-    for (uint32_t i = 0; i < l->n * l->jam * unroll; i++)
-        l->acc[i / unroll * ROW_UNROLL + i % unroll] = live[i];
+/* Accumulators as loop-carried values, one after the other. */
+static void get_sums(const lane_loop *l, LLVMValueRef *live) {
+    for (uint32_t i = 0; i < carried(l); i++)
+        live[i] = l->acc[i / l->chains * ROW_CHAINS + i % l->chains];
+}
+
+static void set_sums(lane_loop *l, const LLVMValueRef *live) {
+    for (uint32_t i = 0; i < carried(l); i++)
+        l->acc[i / l->chains * ROW_CHAINS + i % l->chains] = live[i];
 }
 
 /* Computes whole vectors from element `from` on, `unroll` side by side, `iterations` times. */
@@ -101,16 +117,15 @@ static void whole_vectors(lane_loop *l, LLVMValueRef from, int64_t iterations, u
         iteration(l, unroll, l->acc);
         return;
     }
-    get_sums(l, unroll, live);
+    get_sums(l, live);
     LLVMValueRef to = LLVMBuildAdd(e->b, from, hcg_i64(e, iterations * step), "");
-    hcg_loop loop =
-        hcg_loop_begin(e, from, to, hcg_i64(e, step), "k", l->n * l->jam * unroll, live);
-    set_sums(l, unroll, loop.carried);
+    hcg_loop loop = hcg_loop_begin(e, from, to, hcg_i64(e, step), "k", carried(l), live);
+    set_sums(l, loop.carried);
     *var = loop.index;
     iteration(l, unroll, l->acc);
-    get_sums(l, unroll, live);
+    get_sums(l, live);
     hcg_loop_end(e, &loop, live);
-    set_sums(l, unroll, loop.carried);
+    set_sums(l, loop.carried);
 }
 
 /* Computes one vector at a time along a dim of dynamic size: whole vectors, then the tail. */
@@ -121,17 +136,17 @@ static void dynamic_vectors(lane_loop *l, row_size size) {
     to[1] = row_i64(r, size);
     to[0] = LLVMBuildAnd(e->b, to[1], hcg_i64(e, -(int64_t)e->level->lanes), "whole");
     for (int rest = 0; rest < 2; rest++) { /* the second runs once or not at all */
-        get_sums(l, 1, live);
+        get_sums(l, live);
         LLVMValueRef from = rest ? to[0] : hcg_i64(e, 0);
-        hcg_loop loop = hcg_loop_begin(e, from, to[rest], step, "k", l->n * l->jam, live);
-        set_sums(l, 1, loop.carried);
+        hcg_loop loop = hcg_loop_begin(e, from, to[rest], step, "k", carried(l), live);
+        set_sums(l, loop.carried);
         r->var[r->lane_var] = loop.index;
         if (rest) r->tail = LLVMBuildSub(e->b, to[1], loop.index, "");
         iteration(l, 1, l->acc);
         r->tail = NULL;
-        get_sums(l, 1, live);
+        get_sums(l, live);
         hcg_loop_end(e, &loop, live);
-        set_sums(l, 1, loop.carried);
+        set_sums(l, loop.carried);
     }
 }
 
@@ -161,14 +176,14 @@ static int64_t blocks_of_groups(lane_loop *l, int64_t vectors) {
     const int64_t each = l->nest->groups.block / step, whole = iterations / each * each;
     LLVMValueRef live[HCG_CARRY];
     if (whole > each) {
-        get_sums(l, unroll, live);
+        get_sums(l, live);
         hcg_loop block = hcg_loop_begin(e, hcg_i64(e, 0), hcg_i64(e, whole * step),
-                                        hcg_i64(e, each * step), "block", l->n * unroll, live);
-        set_sums(l, unroll, block.carried);
+                                        hcg_i64(e, each * step), "block", carried(l), live);
+        set_sums(l, block.carried);
         all_groups(l, block.index, each);
-        get_sums(l, unroll, live);
+        get_sums(l, live);
         hcg_loop_end(e, &block, live);
-        set_sums(l, unroll, block.carried);
+        set_sums(l, block.carried);
     } else if (whole) {
         all_groups(l, hcg_i64(e, 0), whole);
     }
@@ -197,38 +212,28 @@ static LLVMValueRef kept_at(const lane_loop *l, uint32_t i, uint32_t j) {
     return hcg_at(e, e->vec, r->block->kept, row);
 }
 
-/* Loads the sums of the previous block into the first vector of each accumulator. */
+/* Loads the sums of the previous block: those of nests with blocks have one accumulator. */
 static void load_kept(lane_loop *l) {
     for (uint32_t i = 0; i < l->n * l->jam; i++)
-        l->acc[i * ROW_UNROLL] =
+        l->acc[i * ROW_CHAINS] =
             hcg_load(l->r->e, HIR_F32, kept_at(l, i / l->jam, i % l->jam), NULL);
 }
 
 static void store_kept(lane_loop *l) {
     for (uint32_t i = 0; i < l->n * l->jam; i++)
-        hcg_store(l->r->e, kept_at(l, i / l->jam, i % l->jam), l->acc[i * ROW_UNROLL], NULL);
+        hcg_store(l->r->e, kept_at(l, i / l->jam, i % l->jam), l->acc[i * ROW_CHAINS], NULL);
 }
 
 /* ---- the results of sums --------------------------------------------------------------------- */
 
-/* Combines the unrolled accumulators of one reduction into one, the upper half added to the
- * lower. */
-static void join_unrolled(lane_loop *l, unsigned unroll) {
-    for (uint32_t i = 0; i < l->n * l->jam; i++) {
-        LLVMValueRef *acc = &l->acc[i * ROW_UNROLL];
-        const row_node *n = row_at(l->r->g, l->reduction[i / l->jam]);
-        for (unsigned left = unroll; left > 1; left = (left + 1) / 2)
-            for (unsigned u = 0; u < left / 2; u++)
-                acc[u] = row_combine(l->r, n, acc[u], acc[u + (left + 1) / 2]);
-    }
-}
-
-/* Combines the lanes of each accumulator into the result. */
+/* Combines the accumulators of each reduction, and then their lanes, into the result. An accumulator
+ * that no vector was added to is left out. */
 static void finish_reductions(lane_loop *l) {
     row_run *r = l->r;
     for (uint32_t i = 0; i < l->n * l->jam; i++) {
         const row_node *n = row_at(r->g, l->reduction[i / l->jam]);
-        LLVMValueRef v = l->acc[i * ROW_UNROLL];
+        LLVMValueRef v = l->acc[i * ROW_CHAINS], w = l->acc[i * ROW_CHAINS + l->chains - 1];
+        if (w != v && !LLVMIsConstant(w)) v = LLVMIsConstant(v) ? w : row_combine(r, n, v, w);
         bool max = n->op->code == HIR_REDUCE_MAX_OP;
         v = max ? hcg_max_lanes(r->e, v) : hcg_sum_lanes(r->e, v);
         row_pack p = {.uniform = true, .v = {row_finish(r, n, v)}};
@@ -250,8 +255,8 @@ static void prologue(lane_loop *l) {
             for (uint32_t a = 0; a < n->n_args; a++)
                 row_hoist(r, &n->args[a], along ? l->loops[j] : l->own[j]);
     }
-    for (uint32_t i = 0; i < l->n * l->jam * ROW_UNROLL; i++)
-        l->acc[i] = row_start(r, row_at(r->g, l->reduction[i / ROW_UNROLL / l->jam]));
+    for (uint32_t i = 0; i < l->n * l->jam * ROW_CHAINS; i++)
+        l->acc[i] = row_start(r, row_at(r->g, l->reduction[i / ROW_CHAINS / l->jam]));
     if (r->block) load_kept(l);
 }
 
@@ -267,7 +272,6 @@ static void known_vectors(lane_loop *l, int64_t size, unsigned unroll, bool grou
         done = blocks_of_groups(l, vectors);
     else
         whole_vectors(l, hcg_i64(e, before * width), iterations, unroll);
-    if (iterations > 0) join_unrolled(l, unroll);
     whole_vectors(l, hcg_i64(e, done * width), vectors - done, 1);
     if (size % width) {
         r->tail = hcg_i64(e, size % width);
@@ -285,6 +289,7 @@ void row_emit_lanes(row_run *r) {
     const bool in_block = r->block && r->block->length;
     const row_size size = nest->domain.dim[r->lane_var];
     lane_loop l = {.r = r, .nest = nest, .last = nest->roots.n, .jam = jam};
+    l.chains = row_chains(&nest->domain);
     l.roots = grouped ? nest->groups.order : nest->roots.at;
     for (uint32_t j = 0; j < jam; j++)
         set_loops(&l, j);
@@ -293,7 +298,6 @@ void row_emit_lanes(row_run *r) {
     if (in_block) {
         const int64_t vectors = r->block->length / r->e->level->lanes;
         whole_vectors(&l, r->block->from, vectors / unroll, unroll);
-        join_unrolled(&l, unroll);
         store_kept(&l);
     } else if (row_is_dynamic(size)) {
         dynamic_vectors(&l, size);

@@ -38,7 +38,7 @@ static LLVMValueRef keep_past_tail(row_run *r, LLVMValueRef next, LLVMValueRef b
     return LLVMBuildSelect(e->b, hcg_tail_mask(e, r->tail), next, before, "");
 }
 
-void row_accumulate(row_run *r, const row_node *n, const row_index *loops, bool lanes,
+void row_accumulate(row_run *r, const row_node *n, const row_index *loops, uint32_t chains,
                     LLVMValueRef *acc) {
     row_pack a, b;
     bool scalar = r->lane_var < 0, sum = n->op->code != HIR_REDUCE_MAX_OP;
@@ -46,12 +46,12 @@ void row_accumulate(row_run *r, const row_node *n, const row_index *loops, bool 
     if (!fuse) a = row_read(r, &n->args[0], loops);
     row_at_op(r, n);
     for (unsigned u = 0; u < row_width(r, scalar); u++) {
-        LLVMValueRef next = row_vector(r, &a, scalar, u);
+        LLVMValueRef next = row_vector(r, &a, scalar, u), *sum = &acc[chains ? u % chains : u];
         if (fuse)
-            next = hcg_fma(r->e, next, row_vector(r, &b, scalar, u), acc[u]);
+            next = hcg_fma(r->e, next, row_vector(r, &b, scalar, u), *sum);
         else
-            next = row_combine(r, n, acc[u], next);
-        acc[u] = lanes && r->tail ? keep_past_tail(r, next, acc[u]) : next;
+            next = row_combine(r, n, *sum, next);
+        *sum = chains && r->tail ? keep_past_tail(r, next, *sum) : next;
     }
 }
 
@@ -68,7 +68,7 @@ static void accumulate_team(row_run *r, running *w, row_index inner) {
     memcpy(loops, r->loops, sizeof loops);
     loops[ROW_INNER] = inner;
     for (uint32_t m = 0; m < w->t->n; m++)
-        row_accumulate(r, row_at(r->g, w->t->member[m]), loops, false, &w->acc[m * r->unroll]);
+        row_accumulate(r, row_at(r->g, w->t->member[m]), loops, 0, &w->acc[m * r->unroll]);
 }
 
 /* Accumulates `n` elements of every member, from number `first` on. */

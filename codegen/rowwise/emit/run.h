@@ -115,10 +115,9 @@ row_pack row_compute(row_run *r, uint32_t node);
 void row_sum_together(row_run *r, const uint32_t *roots, size_t n);
 /* Computes whatever `ref` reads that does not depend on the loops still to be opened. */
 void row_hoist(row_run *r, const row_ref *ref, const row_index *loops);
-/* Adds an element of the reduction to acc[vector]. `lanes`: lanes beyond the tail keep their
- * value.
- */
-void row_accumulate(row_run *r, const row_node *n, const row_index *loops, bool lanes,
+/* Adds an element of the reduction to acc[vector mod chains]; of a reduction along the lanes, where
+ * lanes beyond the tail keep their value. `chains` 0: to acc[vector], of another reduction. */
+void row_accumulate(row_run *r, const row_node *n, const row_index *loops, uint32_t chains,
                     LLVMValueRef *acc);
 LLVMValueRef row_start(row_run *r, const row_node *n); /* what an accumulator starts from */
 LLVMValueRef row_combine(row_run *r, const row_node *n, LLVMValueRef a, LLVMValueRef b);
@@ -151,7 +150,16 @@ void row_emit_lanes(row_run *r);
 /* ---- reduce.c -------------------------------------------------------------------------------- */
 row_pack row_reduce(row_run *r, const row_node *n); /* a reduction that is not along the lanes, at
                                                        the loops' index */
-/* Reads a product's factors for a fused add, if `ref` reads one that is computed on the spot. */
+/* Is the node a product that is computed on the spot, or in the present nest? Then what adds it adds
+ * its factors' product unrounded, whether or not it is stored or read by others besides. */
+bool row_may_fuse(const row_run *r, const row_node *n);
+/* May a sum of two values be fused with a product that is one of them? Whether the product is at hand
+ * depends on what the kernel stores. With gradients, where an op may be computed once more by another
+ * kernel, and has the same bits there, it may not. */
+static inline bool row_fuses_adds(const row_run *r) {
+    return !hcg_has_gradients(r->e->p);
+}
+/* If `ref` reads such a product: its factors, for a fused add. */
 bool row_product(row_run *r, const row_ref *ref, const row_index *loops, row_pack *a, row_pack *b);
 unsigned row_width(const row_run *r, bool all_uniform);
 LLVMValueRef row_vector(row_run *r, const row_pack *p, bool all_uniform, unsigned u);

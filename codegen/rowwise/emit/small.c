@@ -109,9 +109,11 @@ static LLVMValueRef load_lanes(row_run *r, const row_node *n, const lane_map *m)
     return v;
 }
 
-/* Sum or maximum of n vectors, in pairs. */
+/* Sum or maximum of n vectors: one after the other, or, of lanes of a vector, in pairs. */
 static LLVMValueRef combined(row_run *r, const row_node *n, LLVMValueRef *x, uint32_t count) {
-    for (; count > 1; count = (count + 1) / 2)
+    for (uint32_t i = 1; !n->last && i < count; i++)
+        x[0] = row_combine(r, n, x[0], x[i]);
+    for (; n->last && count > 1; count = (count + 1) / 2)
         for (uint32_t i = 0; i < count / 2; i++)
             x[i] = row_combine(r, n, x[i], x[i + (count + 1) / 2]);
     return row_finish(r, n, x[0]);
@@ -135,7 +137,7 @@ static bool product_lanes(row_run *r, const row_ref *ref, const row_shape *s,
                           const row_index *loops, LLVMValueRef *a, LLVMValueRef *b) {
     const row_node *n = row_at(r->g, ref->node);
     row_index at[ROW_VARS] = {0};
-    if (row_of(r->s, n)->root || n->kind != ROW_MAP || n->op->code != HIR_MUL_OP) return false;
+    if (!row_may_fuse(r, n)) return false;
     for (uint32_t d = 0; d < n->shape.rank; d++)
         at[d] = row_substitute(&ref->at[d], loops);
     *a = read_lanes(r, &n->args[0], s, at);
@@ -146,7 +148,7 @@ static bool product_lanes(row_run *r, const row_ref *ref, const row_shape *s,
 static LLVMValueRef map_lanes(row_run *r, const row_node *n, const row_shape *s,
                               const row_index *at) {
     LLVMValueRef a, b, x, y = NULL;
-    for (uint32_t i = 0; n->op->code == HIR_ADD_OP && i < 2; i++)
+    for (uint32_t i = 0; n->op->code == HIR_ADD_OP && row_fuses_adds(r) && i < 2; i++)
         if (product_lanes(r, &n->args[i], s, at, &a, &b))
             return hcg_fma(r->e, a, b, read_lanes(r, &n->args[1 - i], s, at));
     x = read_lanes(r, &n->args[0], s, at);
@@ -192,8 +194,47 @@ static LLVMValueRef read_lanes(row_run *r, const row_ref *ref, const row_shape *
 
 /* ---- roots ----------------------------------------------------------------------------------- */
 
-/* Reduces [elements][extent] in one vector: combines halves until few terms of each element are
- * left. */
+/* What is reduced, [elements][extent] in one vector: x, or the products of a and b. */
+typedef struct reduced {
+    const row_node *n;
+    uint32_t elements, extent;
+    LLVMValueRef x, a, b; /* x NULL: a b */
+} reduced;
+
+/* sum (+)= terms from .. from + n - 1 of each element, in n lanes for each; NULL: nothing yet. */
+static LLVMValueRef add_terms(row_run *r, const reduced *d, uint32_t from, uint32_t n,
+                              LLVMValueRef sum) {
+    const double nothing = d->n->op->code == HIR_REDUCE_MAX_OP ? -INFINITY : 0;
+    lane_map m = {.n = d->elements * n};
+    for (uint32_t l = 0; l < m.n; l++) {
+        const uint32_t i = from + l % n;
+        m.at[l] = row_int(i < d->extent ? l / n * d->extent + i : MOST_LANES);
+    }
+    if (d->x) {
+        LLVMValueRef x = shuffled(r, d->x, &m, nothing);
+        return sum ? row_combine(r, d->n, sum, x) : x;
+    }
+    LLVMValueRef a = shuffled(r, d->a, &m, 0), b = shuffled(r, d->b, &m, 0);
+    return sum ? hcg_fma(r->e, a, b, sum) : hcg_fmul(r->e, a, b);
+}
+
+/* Combines the upper half of the terms of each element with the lower one, until few are left. */
+static void halve_terms(row_run *r, const row_node *n, uint32_t elements) {
+    row_made *made = row_made_of(r, n);
+    while (made->n_terms > FEW_TERMS) {
+        uint32_t half = 1;
+        while (2 * half < made->n_terms)
+            half *= 2;
+        const reduced d = {.n = n, .elements = elements, .extent = made->n_terms, .x = made->terms};
+        LLVMValueRef low = add_terms(r, &d, 0, half, NULL);
+        made->terms = add_terms(r, &d, half, half, low);
+        made->n_terms = half;
+    }
+}
+
+/* Reduces [elements][extent] in one vector until few terms of each element are left, in the order of
+ * other nests (schedule.h: row_chains): vectors of a row, and then their lanes; elements of another
+ * dim one after the other. */
 static void make_terms(row_run *r, const row_node *n) {
     row_made *made = row_made_of(r, n);
     row_shape s = n->shape;
@@ -202,23 +243,21 @@ static void make_terms(row_run *r, const row_node *n) {
         loops[v] = row_var(v);
     loops[ROW_INNER] = row_var(s.rank);
     s.dim[s.rank++] = n->extent;
-    const uint32_t elements = (uint32_t)row_elements(&n->shape).a;
-    const double nothing = n->op->code == HIR_REDUCE_MAX_OP ? -INFINITY : 0;
-    made->terms = read_lanes(r, &n->args[0], &s, loops);
-    made->n_terms = (uint32_t)n->extent.a;
-    while (made->n_terms > FEW_TERMS) {
-        const uint32_t half = (made->n_terms + 1) / 2;
-        lane_map low = {.n = elements * half}, high = low;
-        for (uint32_t l = 0; l < low.n; l++) {
-            const uint32_t i = l % half, row = l / half * made->n_terms;
-            low.at[l] = row_int(row + i);
-            high.at[l] = row_int(i + half < made->n_terms ? row + i + half : MOST_LANES);
-        }
-        LLVMValueRef a = shuffled(r, made->terms, &low, nothing);
-        LLVMValueRef b = shuffled(r, made->terms, &high, nothing);
-        made->terms = row_combine(r, n, a, b);
-        made->n_terms = half;
-    }
+    reduced d = {
+        .n = n, .elements = (uint32_t)row_elements(&n->shape).a, .extent = (uint32_t)n->extent.a};
+    const bool product =
+        n->op->code != HIR_REDUCE_MAX_OP && product_lanes(r, &n->args[0], &s, loops, &d.a, &d.b);
+    if (!product) d.x = read_lanes(r, &n->args[0], &s, loops);
+    const uint32_t wide = n->last                           ? r->e->level->lanes
+                          : product || d.extent > FEW_TERMS ? 1
+                                                            : d.extent;
+    const uint32_t chains = n->last ? row_chains(&s) : 1;
+    LLVMValueRef sum[ROW_CHAINS] = {NULL};
+    made->n_terms = d.extent < wide ? d.extent : wide;
+    for (uint32_t i = 0; i * made->n_terms < d.extent; i++)
+        sum[i % chains] = add_terms(r, &d, i * made->n_terms, made->n_terms, sum[i % chains]);
+    made->terms = chains > 1 && sum[1] ? row_combine(r, n, sum[0], sum[1]) : sum[0];
+    if (n->last) halve_terms(r, n, d.elements);
 }
 
 static void store_lanes(row_run *r, const row_node *n) {
@@ -257,6 +296,7 @@ static void make_root(row_run *r, const row_node *n) {
 }
 
 void row_emit_small(row_run *r, const row_nest *nest) {
+    r->nest = nest;
     for (size_t i = nest->roots.n; i-- > 0;)
         make_root(r, row_at(r->g, nest->roots.at[i]));
 }

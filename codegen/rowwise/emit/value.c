@@ -292,13 +292,19 @@ static const row_node *target(const row_run *r, const row_ref *ref, const row_in
     return n;
 }
 
-/* If `ref` reads a product that is computed on the spot: its factors, for a fused add. */
+bool row_may_fuse(const row_run *r, const row_node *n) {
+    const row_nests *nests = n->token_free ? &r->s->once : &r->s->per_token;
+    const row_scheduled *of = row_of(r->s, n);
+    const bool here = !of->root || r->nest == &nests->list.at[of->nest];
+    return here && n->kind == ROW_MAP && n->op->code == HIR_MUL_OP;
+}
+
 bool row_product(row_run *r, const row_ref *ref, const row_index *loops, row_pack *a, row_pack *b) {
     row_index at[ROW_VARS] = {0};
     row_pack known;
     const row_node *n = target(r, ref, loops, at);
-    if (row_of(r->s, n)->root || n->kind != ROW_MAP || n->op->code != HIR_MUL_OP) return false;
-    if (recall(r, ref->node, at, &known)) return false;
+    if (!row_may_fuse(r, n)) return false;
+    if (!row_of(r->s, n)->root && recall(r, ref->node, at, &known)) return false;
     *a = row_read(r, &n->args[0], at);
     *b = row_read(r, &n->args[1], at);
     return true;
@@ -306,7 +312,7 @@ bool row_product(row_run *r, const row_ref *ref, const row_index *loops, row_pac
 
 static row_pack map(row_run *r, const row_node *n, const row_index *at) {
     row_pack a, b, x, y = {0};
-    if (n->op->code == HIR_ADD_OP)
+    if (n->op->code == HIR_ADD_OP && row_fuses_adds(r))
         for (uint32_t i = 0; i < 2; i++)
             if (row_product(r, &n->args[i], at, &a, &b)) {
                 x = row_read(r, &n->args[1 - i], at);

@@ -168,8 +168,10 @@ static bool is_along(const row_node *n) {
     return n->kind == ROW_REDUCE && n->last;
 }
 
-static bool has_space(const row_nest *nest, const row_node *n) {
-    return nest->roots.n < MOST_ROOTS && (!is_along(n) || nest->reductions < MOST_REDUCTIONS);
+static bool has_space(const row_schedule *s, const row_nest *nest, const row_node *n) {
+    const uint32_t registers = row_most_sums(&s->target) / row_chains(&nest->domain);
+    const uint32_t most = registers < MOST_REDUCTIONS ? registers : MOST_REDUCTIONS;
+    return nest->roots.n < MOST_ROOTS && (!is_along(n) || nest->reductions < most);
 }
 
 static uint32_t find_nest(const row_schedule *s, row_nests *nests, const row_node *n) {
@@ -177,7 +179,7 @@ static uint32_t find_nest(const row_schedule *s, row_nests *nests, const row_nod
     const bool selection = n->kind == ROW_SELECTION;
     for (uint32_t i = row_of(s, n)->limit; i < nests->list.n && !selection; i++)
         if (!nests->list.at[i].selection && row_shape_equal(&nests->list.at[i].domain, &domain) &&
-            same_tokens(s, &nests->list.at[i], i, n) && has_space(&nests->list.at[i], n))
+            same_tokens(s, &nests->list.at[i], i, n) && has_space(s, &nests->list.at[i], n))
             return i;
     row_nest fresh = {.domain = domain, .when = row_when(n), .selection = selection};
     for (unsigned v = 0; v < ROW_VARS; v++)
@@ -279,7 +281,7 @@ static uint32_t earlier_nest(const row_schedule *s, const row_nests *nests, uint
     for (uint32_t i = from + 1; i < nests->list.n; i++) {
         const row_nest *nest = &nests->list.at[i];
         bool same = row_shape_equal(&nest->domain, &n->shape) && same_tokens(s, nest, i, n) &&
-                    has_space(nest, n) && is_ready(s, n, i);
+                    has_space(s, nest, n) && is_ready(s, n, i);
         for (size_t k = 0; same && k < nest->roots.n; k++)
             if (mix_same_rows(s, n, &g->nodes.at[nest->roots.at[k]])) return i;
     }
@@ -304,7 +306,7 @@ static uint32_t earlier_sums(const row_schedule *s, const row_nests *nests, uint
     for (uint32_t i = from + 1; i < nests->list.n; i++) {
         const row_nest *nest = &nests->list.at[i];
         const bool may = row_shape_equal(&nest->domain, &domain) && same_tokens(s, nest, i, n) &&
-                         has_space(nest, n) && is_ready(s, n, i);
+                         has_space(s, nest, n) && is_ready(s, n, i);
         for (size_t k = 0; may && k < nest->roots.n; k++) {
             const row_node *other = row_at(s->g, nest->roots.at[k]);
             if (is_along(other) && share_a_row(s, n, other)) return i;

@@ -56,6 +56,18 @@ typedef struct row_block {
     bool interchanged; /* the two loops in front of the vectors' loop are interchanged */
 } row_block;
 
+/* The accumulators of a sum along the vectors' dim: vector number v is added to accumulator v mod
+ * so many, the accumulators are added up, and then the upper half of the lanes to the lower until
+ * one is left. So the order of a sum is a property of its op and of the level's vectors, and neither
+ * of the unroll nor of what shares its nest: an op that another row program computes as well, as
+ * those that `rematerialise` repeats, has the same bits there. A sum with no others beside it has
+ * two, for the latency of an addition; where there are several (a nest of more dims), these hide
+ * it. */
+enum { ROW_CHAINS = 2 };
+static inline uint32_t row_chains(const row_shape *domain) {
+    return domain->rank == 1 ? ROW_CHAINS : 1;
+}
+
 /* Groups of results, where a nest makes many results from the same rows: one loop along the
  * vectors computes one group. */
 typedef struct row_groups {
