@@ -4,7 +4,6 @@
 #
 #   readme.sh SOURCE_FOLDER BUILD_FOLDER WORK_FOLDER
 set -eu
-unset OMP_WAIT_POLICY # as users run them
 source=$1 build=$2 work=$3
 rm -rf "$work"
 mkdir -p "$work"
@@ -21,7 +20,7 @@ sed -i '/^ *hadal report .*--tokens/s/$/ --threads 1/' commands # threads that m
 sh -eux ./commands
 awk '/^```c$/ { on = 1; next } /^```/ { on = 0 } on' "$source/README.md" >main.c
 ${CC:-cc} ${SANITIZE:+-fsanitize=$SANITIZE} -Wall -Wextra -Werror main.c -o main $(grep '^    cc main.c' "$source/README.md" | sed 's/.*main.c//; s/\$PWD/./') -Wl,-rpath,"$PWD/out"
-./main
+env -u OMP_WAIT_POLICY ./main # its threads wait as a user's do
 
 # what is measured is for tests of its own
 for command in init-weights compile $(hadal help | sed -n 's/^  \([a-z-]*\)  .*/\1/p' | grep -vx 'init-weights\|compile\|bench'); do
