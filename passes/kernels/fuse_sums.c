@@ -11,20 +11,56 @@
  * norm whose gradient is there). A sum of two sums of one row program is made there as well, so
  * that what belongs to all sources of a block is added up in one place.
  *
- * Left where they are: sums that are longer than MOST_ELEMENTS, whose rows a row program would have
- * to go through for each token in a cache that has other things to hold; what would be in a row
- * program that calls for losses alone need; and all sums with `--token-sums kernels`.
+ * Left where they are: sums of more elements than a row program should go through for each token in a
+ * cache that has other things to hold, and products of more rows than pay for that; what would be in
+ * a row program that calls for losses alone need; and all sums with `--token-sums kernels`.
  */
 #include "passes/analysis/depth_backward.h"
 #include "passes/kernels/fuse.h"
 
 enum {
     MOST_ELEMENTS = 65536, /* of a sum */
-    MOST_ROWS = 32,        /* of a sum of products: longer ones are matrices, for the tiles of dW */
+    MOST_OF_ALL = 131072,  /* of the sums of a row program: half a MB */
+    MOST_MADE = 4 << 20,   /* bytes of rows that it makes of a token: after more of them sums are no
+                              longer in a cache when the next token comes */
+    ROWS_OF_SOURCE = 8,    /* of a sum of products, for each of these: longer ones are matrices, for
+                              the tiles of dW */
 };
 
 static bool is_row(hir_type t, uint32_t rank) {
     return t.dtype == HIR_F32 && t.rank > 0 && t.dim[0] == HIR_T && (!rank || t.rank == rank);
+}
+
+/* Is it a sum of what are sums over tokens? */
+static bool is_sum_of_sums(const fuse *f, hir_id op) {
+    const fuse_node *n = &f->node[op];
+    const hir_op *o = hir_op_at(f->m, op);
+    return o->code == HIR_ADD_OP && (n->sum || (n->kind == FUSE_FIXED && n->late)) &&
+           hir_type_equal(hir_ref_type(f->m, o->args[0]), hir_ref_type(f->m, o->args[1]));
+}
+
+/* The sum that it goes into with others of its type. */
+static hir_id whole_sum(const fuse *f, hir_id op) {
+    for (;;) {
+        const uint32_t v = hir_result(f->m, op);
+        if (f->uses.count[v] != 1) return op;
+        const hir_id user = f->uses.user[f->uses.first[v]];
+        if (f->node[user].kind == FUSE_OUTPUT || !is_sum_of_sums(f, user)) return op;
+        if (pass_def(f->m, pass_arg(f->m, user, 0)) != op &&
+            pass_def(f->m, pass_arg(f->m, user, 1)) != op)
+            return op; /* reshaped in between */
+        op = user;
+    }
+}
+
+static uint32_t count_sources(const fuse *f, hir_id sum) {
+    if (!is_sum_of_sums(f, sum)) return 1;
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < 2; i++) {
+        const hir_id part = pass_def(f->m, pass_arg(f->m, sum, i));
+        n += part == HIR_NONE ? 0 : count_sources(f, part);
+    }
+    return n;
 }
 
 /* Can a row program make it, as far as its types go? */
@@ -33,10 +69,11 @@ static bool fits(const fuse *f, hir_id op) {
     const hir_type y = pass_result_type(f->m, op);
     if (pass_elements(y) > MOST_ELEMENTS) return false;
     if (o->code == HIR_SUM_TOKENS_OP) return is_row(hir_arg_type(f->m, op, 0), 0);
-    if (o->code != HIR_LINEAR_GRAD_OP) return false;
-    const int64_t rows = y.dim[0] < y.dim[1] ? y.dim[0] : y.dim[1];
-    return rows <= MOST_ROWS && is_row(hir_arg_type(f->m, op, 0), 2) &&
-           is_row(hir_arg_type(f->m, op, 1), 2);
+    if (o->code != HIR_LINEAR_GRAD_OP || !is_row(hir_arg_type(f->m, op, 0), 2) ||
+        !is_row(hir_arg_type(f->m, op, 1), 2))
+        return false;
+    const int64_t rows = y.dim[1] == 1 ? 1 : y.dim[0]; /* vectors run along them */
+    return rows <= ROWS_OF_SOURCE * (int64_t)count_sources(f, whole_sum(f, op));
 }
 
 /* Do only gradients, and what is made of sums, read it? */
@@ -97,34 +134,61 @@ static void move(fuse *f, hir_id op, uint32_t phase) {
     if (f->last < phase + 1) f->last = phase + 1; /* what reads it comes after it */
 }
 
-/* By phase: does the loss need what its row program makes? */
-static const bool *find_forward(const fuse *f) {
-    bool *forward = hd_new_array(f->c->scratch, bool, f->front + 1);
-    if (hir_loss_sum_output(f->m) == HIR_NONE) return forward;
-    const bool *needed = hir_needed_by_loss(f->m, f->c->scratch);
+typedef struct row_programs { /* by phase */
+    bool *forward;            /* the loss needs what it makes */
+    int64_t *made;            /* bytes of a token */
+    int64_t *elements;        /* of its sums */
+    bool *counted;            /* by op: a whole sum, which is in there */
+} row_programs;
+
+static row_programs find_programs(const fuse *f) {
+    hd_arena *a = f->c->scratch;
+    row_programs p = {.forward = hd_new_array(a, bool, f->front + 1),
+                      .made = hd_new_array(a, int64_t, f->front + 1),
+                      .elements = hd_new_array(a, int64_t, f->front + 1),
+                      .counted = hd_new_array(a, bool, f->n_ops)};
+    const bool has_loss = hir_loss_sum_output(f->m) != HIR_NONE;
+    const bool *needed = has_loss ? hir_needed_by_loss(f->m, a) : NULL;
     for (size_t k = 0; k < f->program.n; k++) {
         const fuse_node *n = &f->node[f->program.at[k]];
-        if (n->kind == FUSE_ROW) forward[n->phase] |= needed[hir_result(f->m, f->program.at[k])];
+        if (n->kind != FUSE_ROW) continue;
+        const uint32_t v = hir_result(f->m, f->program.at[k]);
+        p.forward[n->phase] |= needed && needed[v];
+        p.made[n->phase] += fuse_row_size(f, hir_value_ref(v));
     }
-    return forward;
+    return p;
 }
 
-static void move_sum(fuse *f, hir_id op, const bool *forward) {
+/* Is there space for it beside the other sums of the row program? */
+static bool take_space(const fuse *f, row_programs *p, hir_id op, uint32_t phase) {
+    const hir_id all = whole_sum(f, op);
+    const int64_t n = pass_elements(pass_result_type(f->m, all));
+    if (p->counted[all]) return true;
+    if (p->elements[phase] + n > MOST_OF_ALL) return false;
+    p->counted[all] = true;
+    p->elements[phase] += n;
+    return true;
+}
+
+static void move_sum(fuse *f, hir_id op, row_programs *p) {
     uint32_t phase = 0;
     if (f->node[op].kind != FUSE_SEQUENCE || !fits(f, op) || !is_for_gradients(f, op)) return;
     for (uint32_t i = 0; i < hir_op_at(f->m, op)->n_args; i++) {
-        const uint32_t p = fuse_phase_for_rows(f, pass_arg(f->m, op, i));
-        if (p > phase) phase = p;
+        const uint32_t at = fuse_phase_for_rows(f, pass_arg(f->m, op, i));
+        if (at > phase) phase = at;
     }
     const hir_ref x = longest(f, op);
-    if (phase > f->front || forward[phase]) {
-        hir_remark_add(f->c, false, op, "a kernel of its own: %s",
-                       phase > f->front ? "no row program comes after what it sums"
-                                        : "the loss alone needs the row program that has it");
-        return;
-    }
-    if (!has_row(f, x, phase) && !may_sink(f, x, phase)) {
-        hir_remark_add(f->c, false, op, "a kernel of its own: no row program has what it sums%s",
+    const char *why_not = NULL;
+    if (phase > f->front || (!has_row(f, x, phase) && !may_sink(f, x, phase)))
+        why_not = "no row program has what it sums";
+    else if (p->forward[phase])
+        why_not = "the loss alone needs the row program that has what it sums";
+    else if (p->made[phase] > MOST_MADE)
+        why_not = "the row program that has what it sums makes much of a token";
+    else if (!take_space(f, p, op, phase))
+        why_not = "the row program that has what it sums has many sums";
+    if (why_not) {
+        hir_remark_add(f->c, false, op, "a kernel of its own: %s%s", why_not,
                        fuse_through_memory(f, x));
         return;
     }
@@ -143,20 +207,17 @@ static uint32_t phase_of_sum(const fuse *f, hir_ref r) {
 
 static void move_sum_of_sums(fuse *f, hir_id op) {
     const hir_op *o = hir_op_at(f->m, op);
-    const fuse_node *n = &f->node[op];
-    if (o->code != HIR_ADD_OP || n->kind != FUSE_FIXED || !n->late) return;
+    if (f->node[op].sum || !is_sum_of_sums(f, op)) return;
     const uint32_t phase = phase_of_sum(f, o->args[0]);
-    if (phase != HIR_NONE && phase_of_sum(f, o->args[1]) == phase &&
-        hir_type_equal(hir_ref_type(f->m, o->args[0]), hir_ref_type(f->m, o->args[1])))
-        move(f, op, phase);
+    if (phase != HIR_NONE && phase_of_sum(f, o->args[1]) == phase) move(f, op, phase);
 }
 
 bool fuse_sums(fuse *f) {
     bool any = false;
     if (f->c->options->token_sums != HIR_SUMS_IN_ROWS) return false;
-    const bool *forward = find_forward(f);
+    row_programs p = find_programs(f);
     for (size_t k = 0; k < f->program.n; k++) {
-        move_sum(f, f->program.at[k], forward);
+        move_sum(f, f->program.at[k], &p);
         move_sum_of_sums(f, f->program.at[k]);
         any |= f->node[f->program.at[k]].sum;
     }

@@ -23,6 +23,12 @@ static int64_t floats_of(int64_t elements) {
     return (elements + HIR_PANEL - 1) / HIR_PANEL * HIR_PANEL;
 }
 
+/* Of a result of so many elements, whatever its rows: a row that is a line from the next has 1024
+ * elements or more (graph/totals.c). */
+static int64_t most_floats(int64_t elements) {
+    return elements + elements / 1024 * HIR_PANEL;
+}
+
 int64_t row_sum_columns(const hir_module *m, hir_id kernel) {
     (void)m, (void)kernel;
     return PARTS;
@@ -34,7 +40,7 @@ void row_sum_shared(const hir_module *m, hir_id kernel, uint64_t *counters, uint
     for (uint32_t i = 0; i < k->n_results; i++) {
         const hir_type t = hir_value_at(m, k->results[i])->type;
         if (!hir_type_has_t(t) && !hir_type_has_c(t))
-            floats += (uint64_t)floats_of(hir_type_row_elements(t));
+            floats += (uint64_t)floats_of(most_floats(hir_type_row_elements(t)));
     }
     *counters = HCG_COUNTER_BYTES;
     *range = HRT_KEYS / PART * floats * sizeof(float);
@@ -104,6 +110,19 @@ static void add_parts(hcg_emit *e, const void *context, LLVMValueRef at, LLVMVal
     hcg_store(e, to, l.carried[0], valid);
 }
 
+/* The rows of a result one after the other. */
+static void add_rows(adding *a) {
+    hcg_emit *e = a->r->e;
+    LLVMValueRef to = a->to, from = a->from;
+    const row_sum *s = a->s;
+    hcg_loop row =
+        hcg_loop_begin(e, hcg_i64(e, 0), hcg_i64(e, s->rows), hcg_i64(e, 1), "row", 0, NULL);
+    a->to = hcg_at(e, e->f32, to, hcg_mul_const(e, row.index, s->width));
+    a->from = hcg_at(e, e->f32, from, hcg_mul_const(e, row.index, s->apart));
+    hcg_each_vector(e, hcg_i64(e, 0), hcg_i64(e, s->width), s->width, add_parts, a);
+    hcg_loop_end(e, &row, NULL);
+}
+
 static void end_parts(row_run *r, LLVMValueRef parts, LLVMValueRef done) {
     hcg_emit *e = r->e;
     const hcg_arrival last = hcg_arrive(e, hcg_i64(e, 0), parts, done);
@@ -111,14 +130,13 @@ static void end_parts(row_run *r, LLVMValueRef parts, LLVMValueRef done) {
     int64_t at = 0;
     for (size_t i = 0; i < r->g->sums.n; i++) {
         const row_sum *s = &r->g->sums.at[i];
-        const int64_t n = elements_of(r, s);
-        const adding a = {.r = r,
-                          .s = s,
-                          .to = hcg_arg(e, r->g->k, s->result),
-                          .from = hcg_at(e, e->f32, rows, hcg_i64(e, at)),
-                          .parts = parts};
-        hcg_each_vector(e, hcg_i64(e, 0), hcg_i64(e, n), n, add_parts, &a);
-        at += floats_of(n);
+        adding a = {.r = r,
+                    .s = s,
+                    .to = hcg_arg(e, r->g->k, s->result),
+                    .from = hcg_at(e, e->f32, rows, hcg_i64(e, at)),
+                    .parts = parts};
+        add_rows(&a);
+        at += floats_of(elements_of(r, s));
     }
     hcg_arrive_end(e, &last);
 }

@@ -140,8 +140,10 @@ typedef struct row_total {
 
 typedef struct row_sum { /* a result of the kernel that is one */
     hir_ref result;
-    uint32_t buffer; /* ROW_SUM */
-    bool adds;       /* to what is there */
+    int64_t rows, width; /* of the result: the last dim, and all others */
+    int64_t apart;       /* from row to row in the buffer */
+    uint32_t buffer;     /* ROW_SUM */
+    bool adds;           /* to what is there */
 } row_sum;
 
 typedef struct row_view { /* a value of the body */

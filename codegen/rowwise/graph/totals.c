@@ -88,19 +88,38 @@ static uint32_t added(row_graph *g, const hir_op *op, const row_total *t, size_t
     return node;
 }
 
+/* Rows of whole pages would have equal columns in one set of the L1, and a load of one would wait for
+ * the store to the one before: they are a line apart. */
+static int64_t apart(int64_t rows, int64_t width) {
+    enum { PAGE = 4096, LINE = 64, FLOAT = 4 };
+    return rows > 1 && width * FLOAT % PAGE == 0 ? width + LINE / FLOAT : width;
+}
+
+/* Where an element is in the buffer. */
+static row_index place(const row_shape *shape, const row_sum *s) {
+    row_shape padded = *shape;
+    if (shape->rank > 1) padded.dim[shape->rank - 1] = row_int(s->apart);
+    return row_major(&padded);
+}
+
 void row_give_total(row_graph *g, const hir_op *op, hir_id value, hir_ref result, bool adds) {
     const row_total *t = g->totals[value];
     const row_shape shape = row_at(g, t->rows.at[0])->shape;
-    const uint32_t buffer = row_add_buffer(
-        g, (row_buffer){
-               .where = ROW_SUM, .dtype = HIR_F32, .elements = row_elements(&shape), .adds = true});
+    row_sum s = {.result = result, .rows = 1, .width = 1, .adds = adds};
+    for (uint32_t d = 0; d < shape.rank; d++)
+        *(d + 1 < shape.rank ? &s.rows : &s.width) *= shape.dim[d].a;
+    s.apart = apart(s.rows, s.width);
+    s.buffer = row_add_buffer(g, (row_buffer){.where = ROW_SUM,
+                                              .dtype = HIR_F32,
+                                              .elements = row_int(s.rows * s.apart),
+                                              .adds = true});
     for (size_t from = 0; from < t->rows.n; from += MOST_TOGETHER) {
         const size_t left = t->rows.n - from, n = left < MOST_TOGETHER ? left : MOST_TOGETHER;
         const uint32_t node = added(g, op, t, from, from + n);
         const uint32_t adder = row_add_copy(g, op, shape, whole(g, node));
-        row_at(g, adder)->buffer = buffer;
-        row_at(g, adder)->to = row_major(&shape);
+        row_at(g, adder)->buffer = s.buffer;
+        row_at(g, adder)->to = place(&shape, &s);
         row_at(g, adder)->token_free = false;
     }
-    hd_push(g->arena, &g->sums, ((row_sum){.result = result, .buffer = buffer, .adds = adds}));
+    hd_push(g->arena, &g->sums, s);
 }
