@@ -6,7 +6,9 @@ the embedding does not), and 6 T d for each token and layer of causal attention 
 is not counted. The optimizer, Muon, has its share of a step of 8192 tokens.
 
 The mechanism alone is the backward half of depth_training.hadal, a step less its forward half, above that of the same sublayers
-without a residual: with mixes in two phases, and as they are written, by the passes of NAIVE.
+without a residual: with mixes in two phases, and as they are written, by the passes of NAIVE. KDA is a step of a layer of Kimi Linear,
+kda_training.hadal, and beside it what bench_recurrence measures of it: the delta rule with a decay for each key channel, and the kernel
+of all its gradients.
 """
 import ctypes
 import json
@@ -18,7 +20,7 @@ import sys
 import tempfile
 import time
 
-from goals_common import AT_LEAST, AT_MOST, MODEL, SMALL, SPECS, Share, defines, of_level, run, target
+from goals_common import AT_LEAST, AT_MOST, FMA, MODEL, SMALL, SPECS, Share, defines, lines, of_level, run, share_of, target
 
 SHAPES = {
     "small": dict(hidden=512, layers=8, heads=8, kv_heads=8, head_dim=64, ff=1536, vocab=4096, block=4),
@@ -31,6 +33,7 @@ OVER_STANDARD = {"small": 1.04, "deep": 1.06, "quick": 100}  # the time of AttnR
 MUON, MUON_TOKENS = {"small": 0.22, "deep": 0.06, "quick": 1}, 8192
 SYSTEMS = ("standard", "attnres")
 MECHANISM = {"full": (dict(hidden=2048, sublayers=128, block=16), 512), "quick": (dict(hidden=64, sublayers=8, block=4), 16)}
+KDA = {"full": (dict(layers=1, hidden=2304, heads=32, head_dim=128), (1, 512)), "quick": (dict(layers=1, hidden=32, heads=2, head_dim=16), (1, 16))}
 # The passes of gradients, but those of depth.
 NAIVE = ("canonicalise,fold-constants,cse,dce,cache-made-rows,dce,differentiate,lower-traces,canonicalise,cse,fold-weights,dce,"
          "split-small-contractions,rematerialise,fuse,expand,layout,schedule,tile-logits,plan-memory")
@@ -100,8 +103,8 @@ class Trainer:
                          ctypes.byref(total), ctypes.byref(count))
         seconds = time.perf_counter() - start
         self.check(code)
+        self.loss, self.count = total.value, count.value
         return seconds
-
 
     def update(self):
         """Seconds of a step of the optimizer by those gradients."""
@@ -118,7 +121,8 @@ def library(a, folder, shape, system, model=MODEL, name=None, *options):
     """Compiles the model; gives the path of the library and the seconds that took."""
     name = name or system
     start, out = time.perf_counter(), os.path.join(folder, name)
-    run(a, "hadal", "compile", model, *defines(**shape, system=system), "--gradients", "--target-cpu", target(a), "-q", "-o", out, *options)
+    parameters = {**shape, "system": system} if system else shape
+    run(a, "hadal", "compile", model, *defines(**parameters), "--gradients", "--target-cpu", target(a), "-q", "-o", out, *options)
     return os.path.join(folder, f"lib{name}.so"), time.perf_counter() - start
 
 
@@ -186,6 +190,32 @@ def half_kept(a):
            statistics.median(x / y for x, y in zip(seconds["half"][1:], seconds["all"][1:])), f"--memory {bound}")
 
 
+def kda(a):
+    """A step of KDA layers, and the delta rule alone: 7 n m FLOPs for a token and a head of n x m forward, three times that backward."""
+    shape, (sequences, tokens) = KDA["quick" if a.quick else "full"]
+    with tempfile.TemporaryDirectory(dir=a.work) as folder:
+        path, _ = library(a, folder, shape, None, os.path.join(SPECS, "kda_training.hadal"), "kda", "--chunk", tokens)
+        t = Trainer(path, "kda", dict(vocab=16, layers=0, heads=0, head_dim=0), (sequences, tokens), a.threads)
+        seconds, limits = [], []
+        for i in range(a.rounds + 1):  # the first round touches memory
+            seconds.append(t.step())
+            limits.append(multiply_add(a))
+    delta = 28 * sequences * tokens * shape["layers"] * shape["heads"] * shape["head_dim"] ** 2
+    least, limit, half = statistics.median(seconds[1:]), statistics.median(limits), len(limits) // 2
+    drift = abs(statistics.median(limits[:half]) / statistics.median(limits[half:]) - 1)
+    yield ("training, KDA layer, 32 heads of 128: share of multiply-add", AT_LEAST, 0 if a.quick else 0.40,
+           Share((t.work + delta) / least / limit, drift), f"{least:.3f} s a step of {tokens} tokens, d = {shape['hidden']}; the delta rule is "
+           f"{delta / (t.work + delta):.2f} of the work")
+    spent = of = drift = 0.0
+    for shape, op in ((10, "delta_rule"), (13, "delta_rule_grad")) if a.quick else ((1, "delta_rule"), (11, "delta_rule_grad")):
+        text = run(a, "bench_recurrence", a.level, a.threads, "f32", a.rounds, shape)
+        line = lines(text, op)[0]
+        us, share = float(line[line.index("us") - 1]), share_of(a, FMA, float(line[line.index("of") - 1]), text)
+        spent, of, drift = spent + us, of + us * share, max(drift, share.drift)
+    yield ("training, delta rule alone, 32 heads of 128: share of multiply-add", None, None, Share(of / spent, drift),
+           f"{spent - us:.0f} us forward, {us:.0f} us backward")
+
+
 def training(a):
     for name in (("quick",) if a.quick else ("small", "deep")):
         with tempfile.TemporaryDirectory(dir=a.work) as folder:
@@ -206,3 +236,4 @@ def training(a):
                statistics.median(x / y for x, y in zip(seconds["attnres"], seconds["standard"])), "")
     yield from half_kept(a)
     yield from mechanism_backward(a)
+    yield from kda(a)
