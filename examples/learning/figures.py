@@ -120,6 +120,6 @@ def mixes(systems):
     for level in range(LEVELS + 1):
         parts.append(f'<rect x="{50 + 16 * level}" y="{top - 16}" width="16" height="10" fill="{shade(level)}"/>')
     for t in (0, 0.25, 0.5, 0.75, 1):
-        parts.append(text(58 + 16 * LEVELS * t, top + 8, short(DARKEST * t * t) + (" or more" if t == 1 else ""), "middle"))
-    parts.append(text(50 + 16 * (LEVELS + 1) + 6, top - 6, "weight"))
+        parts.append(text(58 + 16 * LEVELS * t, top + 8, short(DARKEST * t * t), "middle"))
+    parts.append(text(50 + 16 * (LEVELS + 1) + 6, top - 6, "weight; the darkest: so much, or more"))
     return svg(120 + 2 * side, top + 16, parts)

@@ -5,6 +5,8 @@
     learning.py plan TIER      all runs, and which have a result
     learning.py data TIER      the data alone
     learning.py table TIER     the table of losses, in Markdown
+    learning.py pairs TIER     systems beside each other, in Markdown
+    learning.py depth TIER     what the figures say, as numbers, in Markdown
     learning.py figure5 TIER   loss, outputs and gradients by depth, as SVG
     learning.py figure8 TIER   the mixes that were learned, as SVG
 
@@ -40,6 +42,8 @@ SYSTEMS = {
     "heads": ("Block, several heads", -0.014),
 }
 BASELINE = "prenorm"
+PAIRS = [("input", "full"), ("static", "full"), ("sigmoid", "full"), ("unnormed", "full"), ("window", "full"), ("block", "full"), ("mhc", "full"),
+         ("denseformer", "static"), ("heads", "block")]  # what the text compares beside the baseline
 DRAWN = ("prenorm", "block", "full")  # whose magnitudes, gradients and mixes by depth are kept
 
 # Texts from packages of Debian: package, file, and the digest of what is in it. None: the pages of this folder.
@@ -363,21 +367,21 @@ def number(x):
 
 def command_table(a, tier):
     found, expected = results(a, tier), expectations()
-    print("| system | parameters | loss | spread | beside PreNorm | 95 % | told apart | expected | as expected | paper |")
-    print("|---|---|---|---|---|---|---|---|---|---|")
+    print("| system | parameters | seeds | loss | spread | beside PreNorm | 95 % | told apart | expected | as expected | paper |")
+    print("|---|---|---|---|---|---|---|---|---|---|---|")
     for system in tier["systems"]:
         if system not in found:
             continue
         of = found[system]
         losses = [r["loss"] for r in of.values()]
-        cells = [SYSTEMS[system][0], f"{next(iter(of.values()))['parameters']}", f"{statistics.fmean(losses):.4f}", number(spread(losses))]
+        cells = [SYSTEMS[system][0], f"{next(iter(of.values()))['parameters']}", f"{len(of)}", f"{statistics.fmean(losses):.4f}",
+                 number(spread(losses))]
         if system == BASELINE:
             cells += ["", "", "", "", "", ""]
         else:
             mean, half = difference(of, found[BASELINE])
             low, high = expected[system]
-            apart = "" if math.isnan(half) else "better" if mean < -half else "worse" if mean > half else "no"
-            cells += [signed(mean), "± " + number(half) if number(half) else "", apart, f"{low:g} .. {high:g}",
+            cells += [signed(mean), "± " + number(half) if number(half) else "", told_apart(mean, half), f"{low:g} .. {high:g}",
                       "yes" if low <= mean <= high else "**no**", f"{SYSTEMS[system][1]:+.3f}"]
         print("| " + " | ".join(cells) + " |")
     runs = [r for of in found.values() for r in of.values()]
@@ -385,6 +389,46 @@ def command_table(a, tier):
           f"{runs[0]['rate']:g}; losses of the held-out text in nats a byte.")
     print("Learning rates that PreNorm tried, with seeds of their own: " +
           ", ".join(f"{rate:g}: {mean:.4f} ({', '.join(f'{x:.4f}' for x in losses)})" for mean, rate, losses in tried_rates(a, tier)) + ".")
+
+
+def told_apart(mean, half):
+    return "" if math.isnan(half) else "better" if mean < -half else "worse" if mean > half else "no"
+
+
+def command_pairs(a, tier):
+    found = results(a, tier)
+    print("| system | beside | difference | 95 % | told apart | paper |")
+    print("|---|---|---|---|---|---|")
+    for one, other in PAIRS:
+        if one in found and other in found:
+            mean, half = difference(found[one], found[other])
+            print(f"| {SYSTEMS[one][0]} | {SYSTEMS[other][0]} | {signed(mean)} | {'± ' + number(half) if number(half) else ''} | "
+                  f"{told_apart(mean, half)} | {SYSTEMS[one][1] - SYSTEMS[other][1]:+.3f} |")
+
+
+def quarters(values):
+    """Means of the four quarters of a list."""
+    n = len(values)
+    return [statistics.fmean(values[n * i // 4:n * (i + 1) // 4]) for i in range(4)]
+
+
+def ratios(found, key, over, under):
+    """Mean over seeds of one quarter of a list over another one, and all of them."""
+    q = [quarters(r["by_depth"][key]) for _, r in sorted(found.items()) if "by_depth" in r]
+    x = [v[over] / v[under] for v in q]
+    return f"{statistics.fmean(x):.2f} ({', '.join(f'{v:.2f}' for v in x)})" if x else ""
+
+
+def command_depth(a, tier):
+    found = results(a, tier)
+    print("| system | outputs, last quarter over second | gradients, first quarter over last | newest source largest | embedding above an equal share |")
+    print("|---|---|---|---|---|")
+    for s in (s for s in DRAWN if s in found):
+        mixes = [r["by_depth"]["mixes"] for r in found[s].values() if "mixes" in r.get("by_depth", {})]
+        rows = [[w for w in row if w is not None] for row in mixes[0]] if mixes else []
+        newest, attention = sum(max(row) == row[-1] for row in rows), rows[1:-1:2]
+        print(f"| {SYSTEMS[s][0]} | {ratios(found[s], 'outputs', 3, 1)} | {ratios(found[s], 'gradients', 0, 3)} | " +
+              (f"{newest} of {len(rows)} mixes | {sum(row[0] > 1 / len(row) for row in attention)} of {len(attention)} of attention |" if rows else "| |"))
 
 
 def command_figure5(a, tier):

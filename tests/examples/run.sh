@@ -114,14 +114,16 @@ print("%.2f d" % json.load(sys.stdin)["ledger"]["kernels"]["phases"][sys.argv[1]
         diff -r whole/tiny killed/tiny
         [ "$(ls whole/tiny | wc -l)" -eq 5 ]
         [ -z "$(python3 learning.py run tiny --hadal "$hadal" --results whole --work whole-work)" ]
-        python3 learning.py plan tiny --results whole | grep -q '^block-1 .* [0-9.]*$'
-        python3 learning.py table tiny --results whole | grep -q '^| AttnRes Block (S = 4) | .* | -0.020 |$'
+        python3 learning.py plan tiny --results whole >plan.txt
+        grep -q '^block-1 .* [0-9.]*$' plan.txt
+        python3 learning.py table tiny --results whole >table.txt
+        grep -q '^| AttnRes Block (S = 4) | .* | -0.020 |$' table.txt
         for figure in figure5 figure8; do
             python3 learning.py $figure tiny --results whole >$figure.tiny.svg
             python3 -c 'import sys, xml.dom.minidom; xml.dom.minidom.parse(sys.argv[1])' $figure.tiny.svg
         done
         # what is committed is what its commands print
-        python3 learning.py table quick >table.txt
+        for what in table pairs depth; do python3 learning.py $what quick; done >table.txt
         while read -r row; do grep -qxF -- "$row" README.md; done <table.txt
         for figure in figure5 figure8; do python3 learning.py $figure quick | cmp - $figure.svg; done
         # what is wrong is said
