@@ -1,5 +1,6 @@
 #include "frontend/config/generation.h"
 
+#include <limits.h>
 #include <math.h>
 #include <string.h>
 
@@ -134,8 +135,10 @@ static bool note_drawing(hfe_json *j) {
     static const struct {
         const char *name, *option;
         double usual; /* default where the file has no number */
-    } numbers[] = {
-        {"temperature", "--temperature", 1}, {"top_k", "--top-k", 50}, {"top_p", "--top-p", 1}};
+        double most;  /* legal values go from 0 to this */
+    } numbers[] = {{"temperature", "--temperature", 1, INFINITY},
+                   {"top_k", "--top-k", 50, INT_MAX},
+                   {"top_p", "--top-p", 1, 1}};
     hfe_field part, f;
     hd_text options;
     hd_text_init(&options, j->arena);
@@ -143,7 +146,11 @@ static bool note_drawing(hfe_json *j) {
     const hd_loc loc = hfe_json_key(j, &f);
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
         const json_t *v = setting_of(j, numbers[i].name, &part, &f);
-        const double x = json_is_number(v) ? json_number_value(v) : numbers[i].usual;
+        double x = json_is_number(v) ? json_number_value(v) : numbers[i].usual;
+        if (!(x >= 0 && x <= numbers[i].most)) {
+            hd_note(j->diags, hfe_json_key(j, &f), "%s: no token can be drawn with %g", f.name, x);
+            x = numbers[i].usual;
+        }
         if (i == 0 && x == 0) return false; /* greedy selection, which is the default here too */
         hd_text_f(&options, "%s%s %g", i ? " " : "", numbers[i].option, x);
     }

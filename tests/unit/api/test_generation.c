@@ -176,6 +176,10 @@ Test(generation, drawing_is_for_the_user_to_say) {
            "note: min_p: nothing here does");
     expect("{\"do_sample\": true, \"top_k\": null, \"temperature\": \"hot\"}", "",
            "--temperature 1 --top-k 50");
+    expect("{\"do_sample\": true, \"temperature\": -1}", "",
+           "note: temperature: no token can be drawn with -1");
+    expect("{\"do_sample\": true, \"top_p\": 1.5, \"top_k\": -2}", "",
+           "--temperature 1 --top-k 50 --top-p 1");
 }
 
 /* Older folders have settings in config.json, which count where there is no other file. */
