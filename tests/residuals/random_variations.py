@@ -4,8 +4,8 @@
     random_variations.py HADAL WORK_FOLDER SEED COUNT
 
 Draws COUNT variations from SEED on: system, its parameters, sizes, heads, depth, eps, a tied head, and how the compiled code is run
-(CPU level, threads, split, chunk, tiles of tokens, norm of merges). Each goes the way of variations.py, with its tolerances. The
-test runs a few from one seed; a long search is a larger COUNT by hand:
+(CPU level, threads, split, chunk, tiles of tokens, norm of merges). Each goes the way of variations.py, with its tolerances, and the
+gradients of each second one, in the full set of each, through the pipeline with --check-passes. The test runs a few from one seed; a long search is a larger COUNT by hand:
 
     tests/residuals/random_variations.py build/release/bin/hadal /tmp/random 1000 500
 
@@ -14,6 +14,7 @@ rounding of float32: where only compiled code is off, by little more than its li
 """
 import os
 import random
+import subprocess
 import sys
 
 from variations import attnres, check_variation, ddl, depth, dreamer, ihc, levels, mhc, model, mrla
@@ -87,6 +88,11 @@ def draw_flags(rng, known):
     return flags
 
 
+def check_gradients(hadal, folder):
+    done = subprocess.run([hadal, "opt", folder, "--gradients", "--passes=default", "--check-passes", "-o", os.devnull], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
 if __name__ == "__main__":
     program, work, first, count = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
     wrong, known = 0, levels("deep")
@@ -95,8 +101,11 @@ if __name__ == "__main__":
         config = draw_config(rng)
         flags, split = draw_flags(rng, known), rng.randint(1, 8)
         what = f"{seed} split {split} {' '.join(flags)} {config}"
+        folder = os.path.join(work, f"random-{seed}")
         try:
-            e = check_variation(program, os.path.join(work, f"random-{seed}"), config, seed, [flags], split)
+            e = check_variation(program, folder, config, seed, [flags], split)
+            if seed % 2 or os.environ.get("HADAL_FULL") == "1":
+                check_gradients(program, os.path.join(folder, "model"))
             print(f"ok {what}: " + ", ".join(f"{x:.1g}" for x in e), flush=True)
         except AssertionError as error:
             wrong += 1
