@@ -14,7 +14,11 @@ PATH=$build/bin:$PATH
 awk '/^use "layers"/ { on = 1 } /^```/ { on = 0 } on' "$source/README.md" | cmp - examples/tiny/tiny.hadal
 # the indented hadal commands after the spec
 grep '^    \(hadal [a-z-]* examples/\(tiny\|jargon\)\|python3 examples/\)' "$source/README.md" >commands
-[ -z "${SANITIZE:-}" ] || sed -i '/^    python3/d' commands # whose functions come with the program
+if [ -n "${LOADING:-}" ]; then # tests/CMakeLists.txt
+    sed -i "s|^    python3|    env $LOADING python3|" commands
+elif [ -n "${SANITIZE:-}" ]; then
+    sed -i '/^    python3/d' commands
+fi
 [ "$(wc -l <commands)" -ge 3 ]
 sed -i '/^ *hadal report .*--tokens/s/$/ --threads 1/' commands # threads that measure wait for each other where other tests run
 sh -eux ./commands
