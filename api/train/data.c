@@ -73,6 +73,11 @@ void train_data_digest(const train_data *d, char out[TRAIN_DIGEST]) {
 
 /* ---- batches --------------------------------------------------------------------------------- */
 
+uint64_t train_batch_bytes(int64_t windows, int64_t context) {
+    const uint64_t each = 2 * sizeof(int32_t) + sizeof(int64_t);
+    return hd_capped_mul(hd_capped_mul((uint64_t)windows, (uint64_t)context), each);
+}
+
 train_batch train_batch_new(hd_arena *a, int64_t windows, int64_t context) {
     const size_t n = (size_t)hd_capped_mul((uint64_t)windows, (uint64_t)context);
     return (train_batch){.tokens = hd_new_array(a, int32_t, n),

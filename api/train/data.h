@@ -39,6 +39,8 @@ typedef struct train_documents {
     int32_t id;
 } train_documents;
 
+/* Bytes of the room for so many windows. */
+uint64_t train_batch_bytes(int64_t windows, int64_t context);
 /* Room for `windows` of `context` tokens each; empty. */
 train_batch train_batch_new(hd_arena *a, int64_t windows, int64_t context);
 void train_batch_clear(train_batch *b);

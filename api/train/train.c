@@ -12,6 +12,7 @@
 #include <xxhash.h>
 
 #include "api/ranks.h"
+#include "api/taps.h"
 #include "api/train/checkpoint.h"
 #include "api/train/data.h"
 #include "api/train/depth.h"
@@ -21,6 +22,7 @@
 #include "api/train/work.h"
 #include "codegen/module/module.h"
 #include "codegen/program/build_id.h"
+#include "inspect/format.h"
 #include "runtime/detect.h"
 #include "support/clock.h"
 #include "support/scratch.h"
@@ -378,10 +380,33 @@ static bool open_files(run *r) {
            train_log_open(&r->log, r->s, r->folder.log, r->out->begun);
 }
 
+/* A batch lies in memory as a whole, however its windows go through the trainer. */
+static bool batch_fits(const run *r) {
+    hadal_session *s = r->s;
+    const uint64_t memory = api_memory(),
+                   taken = r->t->bytes + (r->depth.t ? r->depth.t->bytes : 0);
+    uint64_t window =
+        train_batch_bytes(1, r->o->context); /* of each copy that there is of a batch */
+    if (r->o->n_eval_data) window *= 2;
+    if (r->depth.t) window += (uint64_t)r->ranks * train_batch_bytes(1, r->o->context);
+    const uint64_t left = memory > taken ? memory - taken : 0,
+                   bytes = hd_capped_mul(window, (uint64_t)r->windows);
+    if (bytes <= left) return true;
+    hd_diag *e = hd_err(&s->diags, HD_E_LIMIT, HD_NOWHERE,
+                        "batches of %lld windows of %lld tokens take %s, more than the memory of "
+                        "this machine beside the trainer, %s",
+                        (long long)r->o->batch, (long long)r->o->context,
+                        inspect_bytes(s->arena, bytes), inspect_bytes(s->arena, left));
+    const int64_t most = (int64_t)(left / window) * r->ranks;
+    e->hint = most ? hd_printf(s->arena, "--batch %lld would fit", (long long)most)
+                   : "not one window fits: give a smaller --context";
+    return false;
+}
+
 static bool start(run *r) {
     hadal_session *s = r->s;
     const hadal_train_options *o = r->o;
-    if (!make_trainer(r)) return false;
+    if (!make_trainer(r) || !api_all_did(s, batch_fits(r))) return false;
     const bool did = train_checkpoints_open(&r->checkpoints, r->t, &r->folder, o->tokenizer,
                                             is_of_bytes(&r->data)) &&
                      begin_parameters(r);
