@@ -268,12 +268,24 @@ static bool read_options(hadal_session *s, const hadal_pipeline *p) {
     return false;
 }
 
+static bool sums_over_tokens(const hir_module *m) {
+    HIR_EACH(m, op, m->first)
+    if (hir_has_trait(hir_op_at(m, op)->code, HIR_REDUCES_TOKENS)) return true;
+    return false;
+}
+
 static bool run_passes(hadal_session *s, const hadal_pipeline *p) {
     if (!api_need_module(s) || !read_options(s, p)) return false;
     if (p->gradients && !api_may_differentiate(s, p)) return false;
     if (p->optimizer && !p->gradients) {
         hd_err(&s->diags, HD_E_USAGE, HD_NOWHERE, "--optimizer is for libraries of gradients")
             ->hint = "--gradients makes one";
+        return false;
+    }
+    if (p->token_sums && !p->gradients && !sums_over_tokens(s->graph)) {
+        hd_err(&s->diags, HD_E_USAGE, HD_NOWHERE,
+               "--token-sums is for gradients: nothing else sums over tokens")
+            ->hint = "--gradients makes a library of gradients";
         return false;
     }
     if (!set_weight_types(s)) return false;
