@@ -118,6 +118,14 @@ Test(ledger, a_stream_begins_behind_what_it_alone_is_made_of) {
         {"a norm and a map", BEGINS("  %m = linear %e, @f3, _ : f32[T, 16]\n"
                                     "  %n = rmsnorm %e, @g {eps = 1e-06} : f32[T, 16]\n"
                                     "  %b = add %n, %m : f32[T, 16]\n")},
+        {"a norm that is written out and a map",
+         BEGINS("  %m = mul %e, %e : f32[T, 16]\n"
+                "  %n = reduce_mean %m {axis = 1} : f32[T]\n"
+                "  %o = rsqrt %n : f32[T]\n"
+                "  %p = reshape %o {shape = [T, 1]} : f32[T, 1]\n"
+                "  %q = mul %e, %p : f32[T, 16]\n"
+                "  %r = linear %e, @f3, _ : f32[T, 16]\n"
+                "  %b = sub %q, %r : f32[T, 16]\n")},
         {"a norm that is written out", BEGINS("  %m = mul %e, %e : f32[T, 16]\n"
                                               "  %n = reduce_mean %m {axis = 1} : f32[T]\n"
                                               "  %o = rsqrt %n : f32[T]\n"
