@@ -59,6 +59,21 @@ END
         printf '{"eos_token_id": [2, 3], "do_sample": true, "temperature": 0.6, "top_k": 20, "repetition_penalty": 1.1, "stop_strings": ["x"], "num_beams": 2}' >"$seeds/settings"
         printf '{"min_p": 0.1}\0{"text_config": {"eos_token_id": 7, "do_sample": true, "suppress_tokens": [1]}, "eos_token_id": null}' >"$seeds/config"
         ;;
+    training)
+        {
+            printf '{"hadal": "0.1.0", "build": "b", "spec": "m.hadal", "model": "d", "weights": "drawn", "cpu_level": "avx2", "data": "d", "tokens": 9000, "eval_data": null, '
+            printf '"separate_documents": null, "context": 32, "batch": 4, "ranks": 1, "steps": 40, "optimizer": "adamw", "memory": 0, "lr": 0.01, "schedule": "cosine", "warmup": 4, '
+            printf '"weight_decay": 0.1, "clip": 1, "seed": 1, "eval_every": 6, "depth_every": 0, "save_every": 3, "keep": 2}\0'
+            printf '{"step": 1, "loss": 5.5, "lr": 0.01, "norm": 2}\n{"step": 3, "eval_loss": 5.25}\n{"step": 4, "loss": 5, "lr": 0.01, "norm": 1e2}\n{"st'
+        } >"$seeds/run"
+        ;;
+    tokens)
+        printf 'n\223NUMPY\001\0v\0%-117s\n' "{'descr': '<i4', 'fortran_order': False, 'shape': (8,), }" >"$seeds/npy"
+        printf 'n\223NUMPY\001\0v\0%-117s\n' "{'descr': '|u1', 'fortran_order': False, 'shape': (8,), }" >"$seeds/bytes"
+        printf '\001\0\0\0\002\0\0\0\012\0\0\0\004\0\0\0\005\0\0\0\006\0\0\0\012\0\0\0\007\0\0\0' | tee -a "$seeds/npy" | { printf i; cat; } >"$seeds/i32"
+        printf '\001\002\003\012\005\006\012\007' >>"$seeds/bytes"
+        printf 'tthe depth of the sea\nis read across layers\n' >"$seeds/text"
+        ;;
     weights)
         { printf 'HADALWT1\001\0\0\0\0\0\0\0\001\002\003\004\005\006\007\010\011\012\013\014\015\016\017\020\0\020\0\0\0\0\0\0\100\0\0\0\0\0\0\0'; head -c 4112 /dev/zero; } >"$seeds/good"
         ;;
