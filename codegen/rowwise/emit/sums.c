@@ -70,7 +70,7 @@ static void store_zeros(hcg_emit *e, const void *rows, LLVMValueRef at, LLVMValu
 /* Sums of no token, and where they are. */
 static void begin_part(row_run *r, LLVMValueRef part) {
     hcg_emit *e = r->e;
-    const LLVMValueRef rows = rows_of_part(r, part);
+    LLVMValueRef rows = rows_of_part(r, part);
     const int64_t floats = floats_of_part(r);
     int64_t at = 0;
     hcg_each_vector(e, hcg_i64(e, 0), hcg_i64(e, floats), floats, store_zeros, &rows);
