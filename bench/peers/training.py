@@ -74,6 +74,8 @@ def measure(a, folder, name, system, left_out):
             try:
                 entries.append(Entry(who, make, *arguments))
             except Missing as e:
+                if not entries:
+                    fail(f"{who}: {e}")
                 left_out.append({"shape": name, "system": system, "model": who, "reason": str(e)})
                 print(f"{name:6s} {system:9s} {who} is left out: {e}", flush=True)
         check_same(entries)
