@@ -29,7 +29,7 @@ torch.set_num_threads(1)
 CONTEXT, WINDOWS, STEPS, WARMUP, DECAY = 15, 3, 100, 6, 0.1
 # folder, optimizer, schedule, largest rate, clip (0: never)
 CASES = [("golden/standard", "adamw", "cosine", 0.0003, 1.0), ("golden/attnres-block", "muon", "wsd", 0.0003, 0.3),
-         ("golden/attnres-full", "adamw", "constant", 0.0002, 0.3), ("golden/denseformer", "muon", "cosine", 0.0003, 0.0),
+         ("golden/attnres-full", "adamw", "constant", 0.0001, 0.3), ("golden/denseformer", "muon", "cosine", 0.0003, 0.0),
          ("golden/mhc", "adamw", "wsd", 0.0003, 1.0), ("published/llama", "adamw", "cosine", 0.0003, 0.5),
          ("published/qwen3", "muon", "constant", 0.0002, 1.0), ("published/phi3", "muon", "wsd", 0.0003, 1.0),
          ("golden/lime-llama", "muon", "cosine", 0.0003, 1.0)]  # the last one is tied
