@@ -165,7 +165,7 @@ static identity identity_of(const hrt_model *m, const hrt_weights *w, int64_t ma
     mine.stage = m->stage;
     mine.stages = m->ranks ? m->stages : 1;
     mine.runs = m->n_runs;
-    mine.share = w ? w->rank : (uint32_t)(rank % ranks); /* a stage may have no weights */
+    mine.share = w ? w->rank : ranks > 0 ? (uint32_t)(rank % ranks) : 0; /* a stage may have none */
     mine.chunk = m->chunk;
     mine.max_tokens = max_tokens;
     memcpy(mine.model, m->digest, sizeof mine.model);

@@ -240,7 +240,7 @@ static double change_of(comparison *c, const hir_array *result, int call, uint64
     hir_eval *e = hir_eval_new(scratch, c->before.m, moved_weights, &move);
     hir_results out = {0};
     if (!c->after.stages) hir_eval_alone(e);
-    for (int i = 0; i <= call; i++) {
+    for (int i = 0; i <= call && i < CALLS; i++) {
         if (has_gradients(c->before.m)) (void)hir_eval_rewind(e, 0);
         const double **inputs = random_inputs(c, e, i, scratch);
         if (!inputs || !hir_eval_call(e, scratch, c->d, call_tokens[i], inputs, &out, NULL, NULL))

@@ -186,7 +186,7 @@ static bool find_plain(const hir_module *m, const summands *s, slice_sum *out) {
 bool pass_find_slice_sum(const hir_module *m, hd_arena *a, hir_id add, slice_sum *out) {
     const hir_type t = pass_result_type(m, add);
     summands s = {.n = 0};
-    if (!hir_type_has_t(t) || !collect(m, add, t, &s)) return false;
+    if (!hir_type_has_t(t) || !collect(m, add, t, &s) || s.n == 0) return false;
     *out = (slice_sum){.n = s.n};
     if (find_plain(m, &s, out)) return true;
     hir_ref x[MOST][2], slice[MOST], other[MOST];
