@@ -49,11 +49,13 @@ static bool cut_at(search *s, const hir_op *slice) {
     return true;
 }
 
+/* Does it keep each channel by itself? Of ops that look along the sequence only convolutions do, the
+ * ones that take an epilogue. */
 static bool is_channelwise(const hir_module *m, const hir_op *o, hir_ref x) {
     const bool whole = hir_type_row_elements(hir_ref_type(m, x)) ==
                        hir_type_row_elements(hir_value_at(m, o->results[0])->type);
     return whole && (o->code == HIR_RESHAPE_OP || hir_has_trait(o->code, HIR_ELEMENTWISE) ||
-                     (o->code == HIR_SHORT_CONV_OP && hir_ref_equal(o->args[0], x)));
+                     (hir_takes_epilogue(o->code) && hir_ref_equal(o->args[0], x)));
 }
 
 /* Cuts where the readers of the value take ranges of its channels; false: one takes all. */
