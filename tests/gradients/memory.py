@@ -6,7 +6,8 @@ Bounded by the least that the compiler names, and half way to it, gradients are 
 ops are the same ops, and an op's bits depend on its operands alone and not on the kernel that it is in. Two things do, so that 1e-6 of the
 largest element is allowed (seen: 3e-7): a sum over tokens has another order in a row program than in a kernel of its own, and a sum over
 heads, in the gradients of norms of q and k, takes products unrounded where its kernel makes them, rounded where another one has stored
-them. With all sums over tokens in kernels of their own gradients are the same, up to the order of these sums. A byte less is rejected. The plan is what a trainer takes:
+them. Where the passes of depth are left out under a bound, since with them kernels would move more, mixes are computed in another way, and
+gradients are the same up to what that rounds (seen: 2e-5). With all sums over tokens in kernels of their own gradients are the same, up to the order of these sums. A byte less is rejected. The plan is what a trainer takes:
 NAME_trainer_size, less the memory of its threads, is the plan's sum, and after a call with one thread that much is resident, but for
 some of what several threads share."""
 import ctypes
@@ -21,6 +22,7 @@ import projections
 
 hadal, folder, work, *chosen = sys.argv[1:]
 FEW, LIMIT, TABLES = ["attnres-block", "mhc"], 1e-6, 8192
+AS_WRITTEN = 5e-5  # for mixes in two phases and as they are written
 os.makedirs(work, exist_ok=True)
 
 
@@ -62,13 +64,15 @@ def check(case):
     run(*arguments, "--token-sums", "kernels")
     compare(case, without, projections.tensors(arguments[-1]), 1e-5, False)
     least = least_of(arguments)
-    run(*arguments, "--memory", (least + free["all"]) // 2)
-    compare(case, without, projections.tensors(arguments[-1]))
+    half = (least + free["all"]) // 2
+    graph = ["opt", os.path.join(folder, case), "--gradients", "--passes=default", "--stop-after=rematerialise", "--chunk", tokens]
+    one_form = ("depth." in run(*graph, "-o", "-")) == ("depth." in run(*graph, "--memory", half, "-o", "-"))
+    run(*arguments, "--memory", half)
+    compare(case, without, projections.tensors(arguments[-1]), LIMIT if one_form else AS_WRITTEN, one_form)
     tight = json.loads(run(*arguments, "--memory", least))["memory"]
     off = compare(case, without, projections.tensors(arguments[-1]))
     assert least - TABLES <= tight["all"] <= least <= free["all"] and tight["kept"] <= tight["arena"] <= free["arena"]
     assert f"fit in {least - 1} bytes" in run(*arguments, "--memory", least - 1, fails=True)
-    graph = ["opt", os.path.join(folder, case), "--gradients", "--passes=default", "--stop-after=rematerialise", "--chunk", tokens]
     text = run(*graph, "--memory", least, "--check-passes", "-o", "-")
     assert " = after %" in text
     assert text.count(" = topk %") == run(*graph, "-o", "-").count(" = topk %"), f"{case}: a choice is made again"
