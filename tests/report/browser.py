@@ -8,19 +8,11 @@ Exit code 77: there is no browser. BROWSER names another program than `chromium`
 import json
 import os
 import re
-import shutil
 import subprocess
-import sys
 
-from chromium import Browser
+from chromium import Browser, begin, expect
 
-hadal, source, out = sys.argv[1:4]
-program = shutil.which(os.environ.get("BROWSER", "chromium"))
-if not program:
-    print("skipped: there is no chromium (tools/deps.sh --tests installs it)")
-    sys.exit(77)
-shutil.rmtree(out, ignore_errors=True)
-os.makedirs(out)
+hadal, source, out, program = begin()
 ROOMS = ["summary", "passes", "depth", "ledger", "memory", "time", "code"]
 
 
@@ -32,10 +24,6 @@ def run(*arguments, code=0):
 
 def at(name):
     return os.path.join(out, name)
-
-
-def expect(shown, wanted, what):
-    assert shown == wanted, f"{what}: shown {shown!r}, wanted {wanted!r}"
 
 
 def load(name):

@@ -4,9 +4,27 @@ import itertools
 import json
 import os
 import select
+import shutil
 import subprocess
+import sys
 import tempfile
 import time
+
+
+def begin():
+    """A test HADAL SOURCE OUT ..: these three, and the browser's program; OUT is made anew. Without a browser the test is skipped."""
+    hadal, source, out = sys.argv[1:4]
+    program = shutil.which(os.environ.get("BROWSER", "chromium"))
+    if not program:
+        print("skipped: there is no chromium (tools/deps.sh --tests installs it)")
+        sys.exit(77)
+    shutil.rmtree(out, ignore_errors=True)
+    os.makedirs(out)
+    return hadal, source, out, program
+
+
+def expect(shown, wanted, what):
+    assert shown == wanted, f"{what}: shown {shown!r}, wanted {wanted!r}"
 
 
 class Browser:

@@ -9,19 +9,12 @@ The short set has three of those that are run and each ninth of the others, wide
 Exit code 77: there is no browser. BROWSER names another program than `chromium`."""
 import glob
 import os
-import shutil
 import subprocess
 import sys
 
-from chromium import Browser
+from chromium import Browser, begin
 
-hadal, source, out = sys.argv[1:4]
-program = shutil.which(os.environ.get("BROWSER", "chromium"))
-if not program:
-    print("skipped: there is no chromium (tools/deps.sh --tests installs it)")
-    sys.exit(77)
-shutil.rmtree(out, ignore_errors=True)
-os.makedirs(out)
+hadal, source, out, program = begin()
 ROOMS = ["summary", "passes", "depth", "ledger", "memory", "time", "code"]
 # experts, chosen positions, latents, recurrences, tables and streams beside each other, several streams with selection
 AT_WORK = {"gpt_oss", "glm5_next", "deepseek_v3", "kimi_linear", "gemma3n", "qwen4_exp"}

@@ -7,19 +7,11 @@ dark, wide and narrow, hostile names.
 Exit code 77: there is no browser. BROWSER names another program than `chromium`."""
 import json
 import os
-import shutil
 import subprocess
-import sys
 
-from chromium import Browser
+from chromium import Browser, begin, expect
 
-hadal, source, out = sys.argv[1:4]
-program = shutil.which(os.environ.get("BROWSER", "chromium"))
-if not program:
-    print("skipped: there is no chromium (tools/deps.sh --tests installs it)")
-    sys.exit(77)
-shutil.rmtree(out, ignore_errors=True)
-os.makedirs(out)
+hadal, source, out, program = begin()
 ROOMS = ["curves", "depth", "mixes", "options"]
 HOSTILE = "<img src=x onerror=pwned()>"
 
@@ -31,10 +23,6 @@ def at(*names):
 def run(*arguments):
     done = subprocess.run([hadal, *arguments, "-q"], capture_output=True, text=True, cwd=source)
     assert done.returncode == 0, f"hadal {arguments}: {done.returncode}\n{done.stderr}"
-
-
-def expect(shown, wanted, what):
-    assert shown == wanted, f"{what}: shown {shown!r}, wanted {wanted!r}"
 
 
 with open(at("text"), "w", encoding="ascii") as f:
