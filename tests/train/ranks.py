@@ -7,14 +7,14 @@ fit together is an error on all of them. In the full set a full disk, numbers th
 checkpoint is whole, and the same command goes on to the bits of a run that was not killed."""
 import json
 import os
-import random
 import resource
 import shutil
 import signal
-import struct
 import subprocess
 import sys
 import time
+
+from run_files import Runs, texts
 
 hadal, folder, work, mpirun, flavour = sys.argv[1:]
 full = os.environ.get("HADAL_FULL") == "1"
@@ -22,29 +22,18 @@ STEPS, DEADLINE = 9, 10
 LOSSES = 1e-4  # of a loss: nine steps of a large learning rate
 shutil.rmtree(work, ignore_errors=True)
 os.makedirs(work)
-words = "the depth of the sea is read across layers and each of them writes what it has seen into a stream".split()
-data, other = os.path.join(work, "data.txt"), os.path.join(work, "other.txt")
-for name, seed, n in ((data, 2, 1500), (other, 3, 60)):
-    with open(name, "w", encoding="ascii") as f:
-        f.write(" ".join(random.Random(seed).choice(words) for _ in range(n)))
+data, other = texts(work)
+runs = Runs(work, STEPS)
+path, read, wait_for, checkpoints = runs.path, runs.read, runs.wait_for, runs.checkpoints
+check_whole, check_same = runs.check_whole, runs.check_same
 COMMAND = [hadal, "train", os.path.join(folder, "small.hadal"), "--data", data, "--context", "32", "--batch", "4", "--steps", str(STEPS), "--warmup",
            "4", "--lr", "0.01", "--eval-data", other, "--eval-every", "6", "--save-every", "2", "--keep", "3", "--threads", "1", "-q"]
-FILES = {"model.hir", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "trainer.state"}
 MPIRUN = [mpirun] + (["--oversubscribe"] if flavour == "openmpi" else [])
 if flavour == "openmpi" and os.getuid() == 0:
     MPIRUN.append("--allow-run-as-root")
 # what leaves the others running when a process dies: MPICH ends all when one dies of a signal, of which it hears by SIGUSR1 (comm/run.sh)
 CHILD = [] if flavour == "openmpi" else ["sh", "-c", 'trap "" USR1; "$@" || exit $?; exit 0', "sh"]
 RECOVERY = "--enable-recovery" if flavour == "openmpi" else "-disable-auto-cleanup"
-
-
-def path(run, *names):
-    return os.path.join(work, run, *names)
-
-
-def read(run, *names):
-    with open(path(run, *names), "rb") as f:
-        return f.read()
 
 
 def command(run, *more):
@@ -62,18 +51,6 @@ def finish(process, fails=False):
     return out
 
 
-def lines(run):
-    try:
-        return read(run, "log.jsonl").count(b"\n")
-    except FileNotFoundError:
-        return 0
-
-
-def wait_for(process, run, n):
-    while lines(run) < n and process.poll() is None:
-        time.sleep(0.001)
-
-
 def pid_of(run, rank):
     """Of a rank, which has its number in the environment."""
     wanted = {f"OMPI_COMM_WORLD_RANK={rank}".encode(), f"PMI_RANK={rank}".encode()}
@@ -86,23 +63,6 @@ def pid_of(run, rank):
         except OSError:
             continue
     raise AssertionError(f"there is no rank {rank}")
-
-
-def checkpoints(run):
-    return sorted(int(n[11:]) for n in os.listdir(path(run)) if n.startswith("checkpoint-"))
-
-
-def check_whole(run):
-    for step in checkpoints(run):
-        assert set(os.listdir(path(run, f"checkpoint-{step}"))) == FILES
-        assert struct.unpack_from("<8s", read(run, f"checkpoint-{step}", "trainer.state"))[0] == b"HADALTR1"
-
-
-def check_same(run, whole):
-    assert read(run, "log.jsonl") == read(whole, "log.jsonl"), f"the log of '{run}' differs"
-    for name in sorted(FILES):
-        assert read(run, f"checkpoint-{STEPS}", name) == read(whole, f"checkpoint-{STEPS}", name), f"{name} of '{run}' differs"
-    assert not [n for n in os.listdir(path(run)) if n.startswith(".hadal")]
 
 
 def check_near(run, whole):

@@ -11,10 +11,11 @@ import random
 import resource
 import shutil
 import signal
-import struct
 import subprocess
 import sys
 import time
+
+from run_files import Runs, texts
 
 hadal, folder, work = sys.argv[1:]
 STEPS = 40
@@ -22,24 +23,12 @@ seed = int(os.environ.get("HADAL_SEED", "1"))
 random.seed(seed)
 shutil.rmtree(work, ignore_errors=True)
 os.makedirs(work)
-data, other = os.path.join(work, "data.txt"), os.path.join(work, "other.txt")
-words = "the depth of the sea is read across layers and each of them writes what it has seen into a stream".split()
-with open(data, "w", encoding="ascii") as f:
-    f.write(" ".join(random.Random(2).choice(words) for _ in range(1500)))
-with open(other, "w", encoding="ascii") as f:
-    f.write(" ".join(random.Random(3).choice(words) for _ in range(60)))
+data, other = texts(work)
+runs = Runs(work, STEPS)
+path, read, lines, wait_for, checkpoints = runs.path, runs.read, runs.lines, runs.wait_for, runs.checkpoints
+check_whole, check_same = runs.check_whole, runs.check_same
 COMMAND = [hadal, "train", os.path.join(folder, "small.hadal"), "--data", data, "--context", "32", "--batch", "4", "--steps", str(STEPS),
            "--warmup", "4", "--lr", "0.01", "--eval-data", other, "--eval-every", "6", "--depth-every", "5", "--save-every", "3", "--keep", "2", "-q"]
-FILES = {"model.hir", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "trainer.state"}
-
-
-def path(run, *names):
-    return os.path.join(work, run, *names)
-
-
-def read(run, *names):
-    with open(path(run, *names), "rb") as f:
-        return f.read()
 
 
 def start(run, *more, **how):
@@ -50,39 +39,6 @@ def finish(process, code=0):
     out, err = process.communicate()
     assert process.returncode == code, f"exit code {process.returncode}, not {code}: {out}{err}"
     return out + err
-
-
-def lines(run):
-    try:
-        return read(run, "log.jsonl").count(b"\n")
-    except FileNotFoundError:
-        return 0
-
-
-def wait_for(process, run, n):
-    """Until the log has n lines, or the process is over."""
-    while lines(run) < n and process.poll() is None:
-        time.sleep(0.001)
-
-
-def checkpoints(run):
-    return sorted(int(n[11:]) for n in os.listdir(path(run)) if n.startswith("checkpoint-"))
-
-
-def check_whole(run):
-    for step in checkpoints(run):
-        files = set(os.listdir(path(run, f"checkpoint-{step}")))
-        assert files == FILES, f"checkpoint {step} has {files}"
-        state = read(run, f"checkpoint-{step}", "trainer.state")
-        assert struct.unpack_from("<8s", state)[0] == b"HADALTR1"
-
-
-def check_same(run, whole="whole"):
-    assert read(run, "log.jsonl") == read(whole, "log.jsonl"), f"the log of '{run}' differs"
-    for name in sorted(FILES):
-        assert read(run, f"checkpoint-{STEPS}", name) == read(whole, f"checkpoint-{STEPS}", name), f"{name} of '{run}' differs"
-    left = [n for n in os.listdir(path(run)) if n.startswith(".hadal")]
-    assert not left, f"{left} are left"
 
 
 # an uninterrupted run
