@@ -25,7 +25,7 @@ typedef struct flow_finder {
 } flow_finder;
 
 /* The origin of operand i of an op of the program if it is a float value with T that depends on tokens,
- * else HIR_NONE. They are listed once: all walks of the analysis ask for nothing else. */
+ * else HIR_NONE. They are listed once: all walks of the analysis read these. */
 static inline hir_id flow_operand(const flow_finder *f, const hir_op *o, uint32_t i) {
     const uint32_t first = f->first[o - f->out->m->ops.at];
     return first ? f->operands.at[first - 1 + i] : HIR_NONE;

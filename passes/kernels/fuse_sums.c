@@ -13,7 +13,9 @@
  *
  * Left where they are: sums of more elements than a row program should go through for each token in a
  * cache that has other things to hold, and products of more rows than pay for that; what would be in
- * a row program that calls for losses alone need; and all sums with `--token-sums kernels`.
+ * a row program that calls for losses alone need; and all sums with `--token-sums kernels`. The
+ * limits are no facts of the machine that compiles: where a sum is made decides its bits, which are
+ * the same for all machines of a CPU level.
  */
 #include "passes/analysis/depth_backward.h"
 #include "passes/kernels/fuse.h"
