@@ -96,7 +96,7 @@ static void count_weights(const hir_module *m, module_facts *f) {
         f->weight_bytes = hd_capped_add(f->weight_bytes, bytes);
         *of_dtype = hd_capped_add(*of_dtype, bytes);
         if (hir_is_derived(w)) continue;
-        f->tensors += w->stacked ? (uint32_t)w->type.dim[0] : 1;
+        f->tensors += (uint32_t)hir_parts(w);
         f->active = hd_capped_add(f->active, active_elements(w->type, r.chosen[i], r.looked_up[i]));
         f->parameters = hd_capped_add(f->parameters, row_elements(w->type));
     }

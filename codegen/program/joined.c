@@ -7,31 +7,10 @@
 
 typedef struct search {
     const hir_module *m;
-    const hir_id *first, *next, *op; /* readers of each value, as lists */
-    bool *cut;                       /* by row: a matrix begins there */
+    hir_uses uses;
+    bool *cut; /* by row: a matrix begins there */
     int64_t rows;
 } search;
-
-/* ---- readers --------------------------------------------------------------------------------- */
-
-static void find_readers(search *s, hd_arena *a) {
-    const hir_module *m = s->m;
-    size_t edges = 0, n = 0;
-    HIR_EACH(m, id, m->first) edges += hir_op_at(m, id)->n_args;
-    hir_id *first = hd_new_array(a, hir_id, m->values.n + 1);
-    hir_id *next = hd_new_array(a, hir_id, edges + 1), *op = hd_new_array(a, hir_id, edges + 1);
-    for (size_t v = 0; v < m->values.n; v++)
-        first[v] = HIR_NONE;
-    HIR_EACH(m, id, m->first) {
-        const hir_op *o = hir_op_at(m, id);
-        for (uint32_t i = 0; i < o->n_args; i++) {
-            if (o->args[i].kind != HIR_REF_VALUE) continue;
-            const hir_id v = o->args[i].index;
-            op[n] = id, next[n] = first[v], first[v] = (hir_id)n++;
-        }
-    }
-    s->first = first, s->next = next, s->op = op;
-}
 
 /* ---- channels -------------------------------------------------------------------------------- */
 
@@ -60,8 +39,8 @@ static bool is_channelwise(const hir_module *m, const hir_op *o, hir_ref x) {
 
 /* Cuts where the readers of the value take ranges of its channels; false: one takes all. */
 static bool follow(search *s, hir_id v) {
-    for (hir_id i = s->first[v]; i != HIR_NONE; i = s->next[i]) {
-        const hir_op *o = hir_op_at(s->m, s->op[i]);
+    for (uint32_t i = 0; i < s->uses.count[v]; i++) {
+        const hir_op *o = hir_op_at(s->m, s->uses.user[s->uses.first[v] + i]);
         if (o->code == HIR_TRACE_OP) continue;
         if (o->code == HIR_SLICE_OP
                 ? cut_at(s, o)
@@ -143,10 +122,10 @@ void lower_joined(lowering *l) {
     search s = {.m = graph};
     hrt_parameter *next = l->p->parameters.at;
     if (!graph || graph->stage != HIR_STAGE_GRAPH) return;
-    find_readers(&s, l->a);
+    s.uses = hir_compute_uses(graph, l->a);
     for (size_t i = 0; i < l->m->weights.n; i++) {
         const hir_weight *w = &l->m->weights.at[i];
-        const int64_t n = w->stacked ? w->type.dim[0] : 1;
+        const int64_t n = hir_parts(w);
         if (hir_is_derived(w)) continue;
         if (next->update == HRT_UPDATE_MUON) split(l, &s, w, next, n);
         next += n;

@@ -171,7 +171,7 @@ bool lower_updates(lowering *l) {
     for (size_t i = 0; i < l->m->weights.n; i++) {
         const hir_weight *w = &l->m->weights.at[i];
         if (hir_is_derived(w)) continue;
-        for (int64_t part = 0; part < (w->stacked ? w->type.dim[0] : 1); part++, next++) {
+        for (int64_t part = 0; part < hir_parts(w); part++, next++) {
             next->update = l->updates[i];
             next->how = texts[next->update];
             set_shape(w, next);
