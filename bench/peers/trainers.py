@@ -199,4 +199,7 @@ class TorchCompiled(Torch):
     def __init__(self, *arguments):
         super().__init__(*arguments)
         self.label = self.label.replace("PyTorch", "torch.compile")
+        if os.environ.get("ATEN_CPU_CAPABILITY") == "avx2":
+            import torch._inductor.config as inductor
+            inductor.cpp.simdlen = 256  # bits of a vector; inductor itself looks at the CPU
         self.loss = self.t.compile(self.loss, dynamic=False)

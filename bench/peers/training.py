@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """A training step, forward and backward, compiled by Hadal beside PyTorch, in turn.
 
-  training.py --hadal build/release/bin/hadal [--shapes small,deep] [--systems standard,attnres] [--peers torch,compile] [--rounds 5]
+  training.py --hadal build/release/bin/hadal [--shapes small,deep] [--systems standard,attnres] [--peers torch,compile] [--rounds 5] [--level avx2]
 
 Shapes are those of bench/training.py (docs/learning.md), in f32. Each model has a process of its own, and all but the one whose turn
 it is are stopped. A round runs all models after each other, A B C, the next one C B A: a step each; and ends with the limit of
 multiply-adds (`hadal bench`). Figures are medians of rounds, ratios those of a round. First all models take a step from the same
 weights, and what they compute is compared: the loss, and the norms of the gradients. A peer that is not installed is left out, and
-the reason is printed. AttnRes is written in two ways for PyTorch (trainers.py).
+the reason is printed. AttnRes is written in two ways for PyTorch (trainers.py). --level avx2 compiles for that level, measures its
+limit, and has PyTorch and the libraries in it (MKL, oneDNN) use no wider vectors.
 """
 import argparse
 import json
@@ -26,6 +27,7 @@ from worker import Worker
 
 PEERS = {"torch": trainers.Torch, "compile": trainers.TorchCompiled}
 FORMS = {"standard": ("standard",), "attnres": ("stacked", "apart")}
+HELD = {"avx2": {"ATEN_CPU_CAPABILITY": "avx2", "MKL_ENABLE_INSTRUCTIONS": "AVX2", "ONEDNN_MAX_CPU_ISA": "AVX2"}}  # what holds peers to a level
 SAME = 1e-3  # of the loss and of the norms: f32 sums in different orders
 
 
@@ -106,6 +108,7 @@ def arguments():
     p.add_argument("--shapes", default="small,deep", metavar="LIST", help=", ".join(training.SHAPES))
     p.add_argument("--systems", default=",".join(training.SYSTEMS), metavar="LIST")
     p.add_argument("--peers", default=",".join(PEERS), metavar="LIST", help='"": none')
+    p.add_argument("--level", default="best", choices=("best", *HELD), help="CPU level of all models")
     p.add_argument("--threads", type=number, default=2, metavar="N")
     p.add_argument("--rounds", type=number, default=5, metavar="N")
     p.add_argument("--work", metavar="DIR", help="where models are compiled (a temporary folder)")
@@ -118,14 +121,15 @@ def arguments():
     if not found:
         fail(f"there is no {a.hadal}; --hadal PATH names the compiler")
     a.hadal = os.path.abspath(found)
-    a.bin, a.level = os.path.dirname(a.hadal), "best"  # of bench/training.py
+    a.bin = os.path.dirname(a.hadal)  # of bench/training.py
+    os.environ.update(HELD.get(a.level, {}))  # of the processes of models
     return a
 
 
 def main():
     a = arguments()
     rows, left_out = [], []
-    print(f"forward and backward of a step, f32, {a.threads} threads, {a.rounds} rounds; share of multiply-add; time over Hadal's (quartiles)\n"
+    print(f"forward and backward of a step, f32, {a.threads} threads, level {a.level}, {a.rounds} rounds; share of multiply-add; time over Hadal's (quartiles)\n"
           f"shape  system    model                                s  share  over Hadal            first step, s", flush=True)
     with tempfile.TemporaryDirectory(prefix="hadal-peers-", dir=a.work) as folder:
         for name in a.shapes:
@@ -136,7 +140,7 @@ def main():
                     print_row(r)
     if a.json:
         with open(a.json, "w", encoding="utf-8") as f:
-            json.dump({"schema": "hadal-training-peers-1", "threads": a.threads, "rounds": a.rounds, "rows": rows, "left_out": left_out},
+            json.dump({"schema": "hadal-training-peers-1", "threads": a.threads, "level": a.level, "rounds": a.rounds, "rows": rows, "left_out": left_out},
                       f, indent=1)
 
 
