@@ -288,6 +288,11 @@ static bool run_passes(hadal_session *s, const hadal_pipeline *p) {
             ->hint = "--gradients makes a library of gradients";
         return false;
     }
+    if (p->matmul_dtype && !p->gradients && !hir_has_gradients(s->graph)) {
+        hd_err(&s->diags, HD_E_USAGE, HD_NOWHERE, "--matmul-dtype is for gradients")->hint =
+            "for inference --weights-dtype bf16 --activations bf16 rounds both operands";
+        return false;
+    }
     if (!set_weight_types(s)) return false;
     s->pass_options.keep_traces = p->keep_traces != 0;
     s->pass_options.gradients = p->gradients != 0;

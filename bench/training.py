@@ -20,7 +20,7 @@ import sys
 import tempfile
 import time
 
-from goals_common import AT_LEAST, AT_MOST, FMA, MODEL, SMALL, SPECS, Share, defines, lines, of_level, run, share_of, target
+from goals_common import AT_LEAST, AT_MOST, FMA, MODEL, SMALL, SPECS, Share, command, defines, lines, of_level, run, share_of, target
 
 SHAPES = {
     "small": dict(hidden=512, layers=8, heads=8, kv_heads=8, head_dim=64, ff=1536, vocab=4096, block=4),
@@ -30,6 +30,7 @@ SHAPES = {
 BATCHES = {"small": (4, 512), "deep": (16, 256), "quick": (2, 16)}  # sequences, tokens of each
 GOALS = {"small": {"standard": 0.70, "attnres": 0.68}, "deep": {"standard": 0.55, "attnres": 0.52}, "quick": {"standard": 0, "attnres": 0}}
 WITH_ADAMW = {"small": 0.67, "deep": 0.50, "quick": 0}  # the step of the optimizer counted in the time
+ROUNDED = {"small": 0.5, "deep": 0.7, "quick": 100}  # the time of products of bf16
 OVER_STANDARD = {"small": 1.04, "deep": 1.06, "quick": 100}  # the time of AttnRes
 MUON, MUON_TOKENS = {"small": 0.22, "deep": 0.06, "quick": 1}, 8192
 SYSTEMS = ("standard", "attnres")
@@ -247,6 +248,30 @@ def kda(a):
            f"{spent - us:.0f} us forward, {us:.0f} us backward")
 
 
+def multiplies_bf16(a):
+    """Does the level have what --matmul-dtype bf16 is for?"""
+    with tempfile.TemporaryDirectory(dir=a.work) as folder:
+        line = command(a, "compile", MODEL, *defines(**SHAPES["quick"]), "--gradients", "--matmul-dtype", "bf16", "--target-cpu", target(a),
+                       "-q", "-o", os.path.join(folder, "x"))
+        return subprocess.run(line, capture_output=True).returncode == 0
+
+
+def rounded(a):
+    """A step whose products round both operands to bf16, over one in f32, in turn."""
+    for name in (("quick",) if a.quick else ("small", "deep")) if multiplies_bf16(a) else ():
+        for s in SYSTEMS:
+            with tempfile.TemporaryDirectory(dir=a.work) as folder:
+                trainers = {x: Trainer(library(a, folder, SHAPES[name], s, MODEL, x, "--matmul-dtype", x)[0], x, SHAPES[name], BATCHES[name],
+                                       a.threads) for x in ("f32", "bf16")}
+                seconds = {x: [] for x in trainers}
+                for i in range(a.rounds + 1):  # the first round touches memory
+                    for x, t in trainers.items():
+                        seconds[x].append(t.step())
+            yield (f"training, {name}, {s}: time with products of bf16, over f32", AT_MOST, ROUNDED[name],
+                   statistics.median(x / y for x, y in zip(seconds["bf16"][1:], seconds["f32"][1:])),
+                   f"{statistics.median(seconds['bf16'][1:]):.3f} s a step, {trainers['bf16'].bytes * 1e-9:.2f} GB")
+
+
 def training(a):
     for name in (("quick",) if a.quick else ("small", "deep")):
         with tempfile.TemporaryDirectory(dir=a.work) as folder:
@@ -267,6 +292,7 @@ def training(a):
                    f"{update:.4f} s")
         yield (f"training, {name}: time of AttnRes over the standard residual's", AT_MOST, OVER_STANDARD[name],
                statistics.median(x / y for x, y in zip(systems["attnres"].gradients, systems["standard"].gradients)), "")
+    yield from rounded(a)
     yield from half_kept(a)
     yield from mechanism_backward(a)
     yield from kda(a)

@@ -80,6 +80,12 @@ typedef struct hcg_options {
     void *context;
 } hcg_options;
 
+/* `exact` for the matrices that contractions read: those of gradients round x where the option says so,
+ * which concerns neither caches nor attention. */
+static inline unsigned hcg_exact_products(const hcg_options *o) {
+    return o->compile.matmul_dtype == HIR_BF16 ? o->exact & ~(unsigned)HCG_ROUND_BF16 : o->exact;
+}
+
 /* Everything that the emitters need to agree on, computed once from kernel IR: unique kernels,
  * steps, operands, weight offsets, digest. See codegen/program/program.h. */
 typedef struct hcg_program hcg_program;

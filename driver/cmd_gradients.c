@@ -80,6 +80,9 @@ static int make_gradients(hadal_session *s, const command_line *line, workspace 
     if ((o.interpret || o.by_depth) && option_given(line, OPTION_TOKEN_SUMS))
         return hadal_fail(s, "usage", "--token-sums is for compiled gradients",
                           "the reference, which also computes --by-depth, has no kernels");
+    if ((o.interpret || o.by_depth) && option_given(line, OPTION_MATMUL_DTYPE))
+        return hadal_fail(s, "usage", "--matmul-dtype is for compiled gradients",
+                          "the reference, which also computes --by-depth, rounds nothing");
     if (!option_number(s, line, OPTION_THREADS, 0, 1, 256, &threads) ||
         apply_definitions(s, line, OPTION_DEFINE) ||
         read_sequence(s, line, &tokens, &targets, &n) || load_model(s, line, "model"))

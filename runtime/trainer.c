@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "runtime/trainer.h"
+#include "support/halves.h"
 
 /* Offsets of the parts that come before those of the session. */
 typedef struct head {
@@ -173,8 +174,25 @@ static void pack_block(const hrt_packing *p, const float *x, const block *b, flo
     }
 }
 
+/* The same, rounded to bf16: two elements of a row, whose number is even but for the last one, are a
+ * word. */
+static void pack_rounded(const hrt_packing *p, const float *x, const block *b, uint32_t *to) {
+    const uint64_t lines = (p->columns + 1) / 2, row = p->first + b->row;
+    const uint64_t by_row = p->transposed ? 1 : p->columns, by_column = p->transposed ? p->rows : 1;
+    to += row / p->panel * lines * p->panel + row % p->panel;
+    x += b->row * by_row;
+    for (uint64_t k = b->column; k < b->column + b->columns; k += 2) {
+        uint32_t *at = to + k / 2 * p->panel;
+        const float *low = x + k * by_column, *high = low + by_column;
+        const bool alone = k + 1 == p->columns;
+        for (uint64_t i = 0; i < b->rows; i++)
+            at[i] = hd_bf16_from_f32(low[i * by_row]) |
+                    (alone ? 0 : (uint32_t)hd_bf16_from_f32(high[i * by_row]) << 16);
+    }
+}
+
 /* The rows in panels [from, to), counted from that of the first row. */
-static void pack_panels(const hrt_packing *p, const float *x, hrt_span panels, float *to) {
+static void pack_panels(const hrt_packing *p, const float *x, hrt_span panels, void *to) {
     const uint64_t before = p->first % p->panel;
     for (uint64_t k = 0; k < p->columns; k += COLUMNS)
         for (uint64_t i = (uint64_t)panels.from; i < (uint64_t)panels.to; i++) {
@@ -182,7 +200,10 @@ static void pack_panels(const hrt_packing *p, const float *x, hrt_span panels, f
             const uint64_t end = (i + 1) * p->panel - before;
             b.row = i ? i * p->panel - before : 0;
             b.rows = (end < p->rows ? end : p->rows) - b.row;
-            pack_block(p, x, &b, to);
+            if (p->rounded)
+                pack_rounded(p, x, &b, to);
+            else
+                pack_block(p, x, &b, to);
         }
 }
 

@@ -25,6 +25,7 @@
     V(steps, "steps", WHOLE, GROWS, "--steps")                                                     \
     V(optimizer, "optimizer", TEXT, SAME, "--optimizer")                                           \
     V(memory, "memory", WHOLE, SAME, "--memory")                                                   \
+    V(matmul, "matmul_dtype", TEXT, SAME, "--matmul-dtype")                                        \
     V(lr, "lr", DECIMAL, SAME, "--lr")                                                             \
     V(schedule, "schedule", TEXT, SAME, "--schedule")                                              \
     V(warmup, "warmup", WHOLE, SAME, "--warmup")                                                   \

@@ -147,6 +147,7 @@ static bool make_record(run *r) {
         .steps = o->steps,
         .optimizer = o->optimizer ? o->optimizer : "adamw",
         .memory = s->pass_options.memory,
+        .matmul = hir_dtype_name(s->pass_options.matmul_dtype),
         .lr = o->learning_rate,
         .schedule = o->schedule,
         .warmup = o->warmup,

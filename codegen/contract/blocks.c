@@ -138,7 +138,7 @@ static bool emit_blocks(hcg_emit *e, const hcg_kernel *k) {
     if (!find_operands(&b)) return false;
     const bool decode = k->phase == HIR_DECODE;
     const hcg_backend_row *row =
-        hcg_choose_backend(e->level, e->p->options.exact, b.dtype, HIR_LAYOUT_PANEL,
+        hcg_choose_backend(e->level, hcg_exact_products(&e->p->options), b.dtype, HIR_LAYOUT_PANEL,
                            decode ? HCG_FOR_DECODE : HCG_FOR_PREFILL);
     if (!row) {
         hd_err(e->diags, HD_E_INTERNAL, hir_op_at(e->p->m, k->op)->loc,

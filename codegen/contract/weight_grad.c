@@ -186,7 +186,9 @@ static bool begin(emission *p, hcg_emit *e, const hcg_kernel *k) {
     const hir_ref y = hcg_result_of(e->p->m, k->op, p->s.op);
     p->y = hcg_arg(e, k, y);
     p->adds = hir_value_at(e->p->m, y.index)->place == HIR_PLACE_GRADIENT;
-    p->o.space = hcg_scratch(e, hcg_outer_bytes(e->level, p->s.turned ? p->s.k : p->s.n));
+    p->o.rounds = e->p->options.compile.matmul_dtype == HIR_BF16;
+    p->o.space =
+        hcg_scratch(e, hcg_outer_bytes(e->level, p->o.rounds, p->s.turned ? p->s.k : p->s.n));
     const uint64_t strip = (uint64_t)(p->s.k * HCG_OUTER_COLUMNS) * sizeof(float);
     for (int i = 0; i < 2 && p->s.turned; i++)
         p->turned[i] = hcg_scratch(e, strip + e->level->lanes * sizeof(float));
@@ -294,7 +296,7 @@ bool hcg_emit_products(hcg_emit *e) {
     LLVMValueRef most = hcg_i64(e, HCG_OUTER_COLUMNS);
     hcg_outer o = {.a = argument(e, e->ptr, ARG_A), .lda = n, .ldb = columns, .rows = e->r1};
     o.ldy = columns, o.add = zero;
-    o.space = hcg_scratch(e, hcg_outer_bytes(e->level, INT32_MAX));
+    o.space = hcg_scratch(e, hcg_outer_bytes(e->level, false, INT32_MAX));
     hcg_loop l = hcg_loop_begin(e, zero, columns, most, "strip", 0, NULL);
     o.b = hcg_at(e, e->f32, b, l.index), o.y = hcg_at(e, e->f32, y, l.index);
     o.k = hcg_smaller(e, hcg_sub(e, columns, l.index), most);

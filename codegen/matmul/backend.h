@@ -111,6 +111,9 @@ const hcg_backend_row *hcg_choose_backend(const hcg_level *level, unsigned exact
 /* What activations are rounded to for a set of matrices (hcg_matrix) on a level: HCG_ROUND_*. */
 unsigned hcg_roundings_on(const hcg_level *level, uint32_t matrices, unsigned exact);
 
+/* Whether a level can round both operands of all products of gradients to bf16, and gains by it. */
+bool hcg_multiplies_bf16(const hcg_level *level);
+
 /* Whether two levels multiply all matrices of a set (hcg_matrix) by the same rows. */
 bool hcg_same_backends(const hcg_level *a, const hcg_level *b, unsigned exact, uint32_t matrices);
 

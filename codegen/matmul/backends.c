@@ -74,6 +74,17 @@ bool hcg_same_backends(const hcg_level *a, const hcg_level *b, unsigned exact, u
     return true;
 }
 
+/* Where there are dot products of bf16 for one token, outer products have them, too (outer.c). */
+bool hcg_multiplies_bf16(const hcg_level *level) {
+    const unsigned exact = HCG_ROUND_ALL & ~(unsigned)HCG_ROUND_BF16;
+    for (unsigned tokens = DECODE; tokens <= PREFILL; tokens++) {
+        const hcg_backend_row *c =
+            hcg_choose_backend(level, exact, HIR_BF16, HIR_LAYOUT_PANEL, tokens);
+        if (!c || c->rounds != HCG_ROUND_BF16) return false;
+    }
+    return true;
+}
+
 unsigned hcg_roundings_on(const hcg_level *level, uint32_t matrices, unsigned exact) {
     unsigned rounds = 0;
     for (int d = 0; d < HIR_DTYPE_COUNT; d++)
@@ -103,7 +114,8 @@ unsigned hcg_roundings_of(uint32_t matrices, unsigned exact) {
 static const hcg_backend_row *backend_row_of(const hcg_emit *e, const hcg_products *p,
                                              const hcg_linear *l) {
     const unsigned tokens = p->decode ? HCG_FOR_DECODE : HCG_FOR_PREFILL;
-    return hcg_choose_backend(e->level, e->p->options.exact, l->dtype, l->layout, tokens);
+    const unsigned exact = hcg_exact_products(&e->p->options);
+    return hcg_choose_backend(e->level, exact, l->dtype, l->layout, tokens);
 }
 
 static bool reject(hcg_emit *e, const hcg_linear *l) {

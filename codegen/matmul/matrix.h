@@ -77,21 +77,39 @@ typedef struct hcg_strip {
 void hcg_call_strip(hcg_emit *e, const hcg_strip *s);
 unsigned hcg_strip_panels(const hcg_level *level);
 
+/* Rows side by side in panels: out[column / width][r][width] of x[r][columns], zeros after the last
+ * column. Pairs: [column / width][r / 2][width] words of x[r] and x[r + 1], both rounded to bf16; a
+ * row without another one is paired with zeros. */
+typedef struct hcg_column_copy {
+    unsigned width;
+    int64_t panel; /* words from panel to panel */
+    bool pairs;
+    LLVMValueRef x, ld, columns;
+    LLVMValueRef list, each; /* as in hcg_outer */
+    LLVMValueRef rows, out;  /* how many, not 0 */
+} hcg_column_copy;
+void hcg_pack_columns(hcg_emit *e, const hcg_column_copy *c);
+
 /* Sums of outer products, the gradient of a matrix: y[i][j] (+)= sum_r a[r][i] b[r][j], i < n, j <
  * k. Rows are added in order, in blocks whose sums are added up, and then to y: a sum's bits depend
- * on `rows` and on nothing else. Nothing of a, b and y beyond n and k is touched. */
+ * on `rows` and on nothing else. Nothing of a, b and y beyond n and k is touched. `rounds`: a and b
+ * are rounded to bf16, on a level that multiplies it (hcg_multiplies_bf16). */
 enum { HCG_OUTER_COLUMNS = 288 }; /* the most of k: whole tiles of all levels */
 typedef struct hcg_outer {
+    bool rounds;
     LLVMValueRef a, lda, n;            /* a[r][n], rows lda apart */
     LLVMValueRef b, ldb, k;            /* b[r][k] */
     LLVMValueRef rows;                 /* how many; none of the counts is 0 */
     LLVMValueRef list, a_each, b_each; /* row r is row list[r] / each; list NULL: it is row r */
     LLVMValueRef y, ldy, add;          /* add: i64, add to y instead of setting it */
-    LLVMValueRef below; /* y[i][j] need not be made where i >= below + j; NULL: all are made */
+    LLVMValueRef
+        below; /* y[i][j] need not be made where i >= below + j; NULL: all are made, as they
+                           are where factors are rounded */
     LLVMValueRef space; /* hcg_outer_bytes */
 } hcg_outer;
 void hcg_call_outer(hcg_emit *e, const hcg_outer *o);
-uint64_t hcg_outer_bytes(const hcg_level *level, int64_t n); /* for at most n rows of y */
+/* For at most n rows of y. */
+uint64_t hcg_outer_bytes(const hcg_level *level, bool rounds, int64_t n);
 
 /* Prefetches from[row .. row + n - 1][column ..] (f32, rows `ld` apart), `bytes` of each row. */
 void hcg_prefetch_rows(hcg_emit *e, LLVMValueRef from, LLVMValueRef ld, LLVMValueRef row,

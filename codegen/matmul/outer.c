@@ -16,7 +16,13 @@
  * Sums stand in workspace, tile by tile. In y their rows, too, may be a multiple of 4 KB apart: a
  * block of y would have as small a part of the L2 as its columns are of a page. So y is read and
  * written once, whatever the number of tokens.
+ *
+ * Rounded factors are copied as pairs of tokens, which are one step of the tile: a dot product of two
+ * bf16. A matrix unit has blocks of its own (backends/amx/outer.c).
  */
+#include "codegen/matmul/backends/amx/outer.h"
+#include "codegen/emit/arithmetic.h"
+#include "codegen/emit/math.h"
 #include "codegen/emit/shared.h"
 #include "codegen/emit/stream.h"
 #include "codegen/matmul/matrix.h"
@@ -28,34 +34,40 @@ enum {
     AHEAD = 4, /* rows, of which each begins in another page, between a prefetch and a copy */
 };
 
-/* The blocks of a level. Panels and parts of the workspace are counted in floats. */
+/* The blocks of a level. Panels and parts of the workspace are counted in floats, which pairs of
+ * tokens are as large as. */
 typedef struct blocks {
-    int64_t rows, tokens;
+    int64_t rows, steps;      /* a step: a token, or a pair */
     int64_t tiles;            /* of a panel of a: together they are whole vectors */
     int64_t a_panel, b_panel; /* from one panel to the next */
     int64_t b, sums;          /* where the copy of b and the sums begin; a's begins at 0 */
 } blocks;
 
-/* rows y of HCG_OUTER_COLUMNS, and `tokens` rows of a and b, take three quarters of the L2. */
+/* rows y of HCG_OUTER_COLUMNS, and `steps` rows of a and b, take three quarters of the L2. */
 static blocks blocks_of(const hcg_level *level) {
     const hcg_tile *tile = hcg_tile_of(level);
     const int64_t wide = HCG_OUTER_COLUMNS, height = tile->rows;
-    blocks z = {.tokens = hcg_block_steps(level, tile->panels)};
+    blocks z = {.steps = hcg_block_steps(level, tile->panels)};
     const int64_t floats = (int64_t)level->machine.l2 / 4 * 3 / (int64_t)sizeof(float);
-    z.rows = (floats - z.tokens * wide) / (wide + z.tokens);
+    z.rows = (floats - z.steps * wide) / (wide + z.steps);
     if (z.rows < FEWEST_ROWS) z.rows = FEWEST_ROWS;
     z.tiles = 1;
     while (z.tiles * height % level->lanes)
         z.tiles++;
     const int64_t a_wide = z.tiles * height;
     z.rows = z.rows / a_wide * a_wide;
-    z.a_panel = z.tokens * a_wide + LINE, z.b_panel = z.tokens * HIR_PANEL + LINE;
+    z.a_panel = z.steps * a_wide + LINE, z.b_panel = z.steps * HIR_PANEL + LINE;
     z.b = z.rows / a_wide * z.a_panel;
     z.sums = z.b + wide / HIR_PANEL * z.b_panel;
     return z;
 }
 
-uint64_t hcg_outer_bytes(const hcg_level *level, int64_t n) {
+static bool has_tiles(const hcg_level *level) {
+    return level->lanes == HIR_PANEL && hcg_has_features(level, "amx-tile amx-bf16");
+}
+
+uint64_t hcg_outer_bytes(const hcg_level *level, bool rounds, int64_t n) {
+    if (rounds && has_tiles(level)) return hcg_amx_outer_bytes(level, n);
     const blocks z = blocks_of(level);
     const int64_t height = hcg_tile_of(level)->rows, tiles = (n + height - 1) / height;
     const int64_t rows = tiles * height < z.rows ? tiles * height : z.rows;
@@ -76,46 +88,93 @@ static LLVMValueRef row_at(hcg_emit *e, const LLVMValueRef *g, LLVMValueRef row,
     return hcg_at(e, e->f32, g[FROM], hcg_mul(e, row, g[LD]));
 }
 
+/* The rows of a step. */
+typedef struct lines {
+    unsigned n;
+    LLVMValueRef from[2], ahead[2];
+    LLVMValueRef all; /* i1: the second row exists */
+} lines;
+
+/* Rows of a and of b become words: the first in the lower halves. */
+static LLVMValueRef rounded_pair(hcg_emit *e, const LLVMValueRef x[2]) {
+    LLVMTypeRef ints = LLVMVectorType(e->i32, e->level->lanes);
+    LLVMValueRef half[2];
+    for (unsigned i = 0; i < 2; i++)
+        half[i] = LLVMBuildZExt(e->b, hcg_narrow(e, HIR_BF16, x[i]), ints, "");
+    half[1] = LLVMBuildShl(e->b, half[1], hcg_int_like(ints, 16), "");
+    return LLVMBuildBitCast(e->b, LLVMBuildOr(e->b, half[0], half[1], ""), e->vec, "");
+}
+
 /* One row of a panel, whose last columns may not exist. */
-static void copy_line(hcg_emit *e, unsigned width, LLVMValueRef from, LLVMValueRef left,
-                      LLVMValueRef to) {
+static void copy_line(hcg_emit *e, unsigned width, const lines *l, LLVMValueRef column,
+                      LLVMValueRef left, LLVMValueRef to) {
     for (unsigned v = 0; v < width; v += e->level->lanes) {
-        LLVMValueRef at = hcg_i64(e, v), n = left && v ? hcg_sub(e, left, at) : left;
-        hcg_store(e, hcg_at(e, e->f32, to, at),
-                  hcg_load(e, HIR_F32, hcg_at(e, e->f32, from, at), n), NULL);
+        LLVMValueRef at = hcg_i64(e, v), n = left && v ? hcg_sub(e, left, at) : left, x[2];
+        LLVMValueRef from = hcg_add(e, column, at);
+        for (unsigned i = 0; i < l->n; i++)
+            x[i] = hcg_load(e, HIR_F32, hcg_at(e, e->f32, l->from[i], from), n);
+        if (l->n > 1) {
+            x[1] = LLVMBuildSelect(e->b, l->all, x[1], LLVMConstNull(e->vec), "");
+            x[0] = rounded_pair(e, x);
+        }
+        hcg_store(e, hcg_at(e, e->f32, to, at), x[0], NULL);
     }
 }
 
-/* pack_columns_W(from, ld, columns, list, each, rows, out): out[columns / W][rows][W], panels
- * `panel` floats apart; zeros beyond the last column */
-static hcg_shared copy_function(hcg_emit *e, unsigned width, int64_t panel, bool listed) {
+/* The rows of a step, and those of a later one; `row`: its first. Rows after the last are the last. */
+static lines lines_at(hcg_emit *e, const LLVMValueRef *g, LLVMValueRef row, unsigned n,
+                      bool listed) {
+    LLVMValueRef last = hcg_sub(e, g[COUNT], hcg_i64(e, 1));
+    lines l = {.n = n};
+    for (unsigned i = 0; i < n; i++) {
+        LLVMValueRef at = hcg_add(e, row, hcg_i64(e, i));
+        LLVMValueRef ahead = hcg_smaller(e, hcg_add(e, at, hcg_i64(e, AHEAD)), last);
+        if (i) {
+            l.all = LLVMBuildICmp(e->b, LLVMIntSLE, at, last, "");
+            at = hcg_smaller(e, at, last);
+        }
+        l.from[i] = row_at(e, g, at, listed);
+        l.ahead[i] = row_at(e, g, ahead, listed);
+    }
+    return l;
+}
+
+static hcg_shared copy_function(hcg_emit *e, const hcg_column_copy *c) {
     LLVMTypeRef params[COPY_PARAMS] = {e->ptr, e->i64, e->i64, e->ptr, e->i64, e->i64, e->ptr};
+    const unsigned width = c->width, n = c->pairs ? 2 : 1;
     hcg_shared s;
-    const char *name = hd_printf(e->arena, "pack_columns_%u%s", width, listed ? "_of_list" : "");
+    const char *name = hd_printf(e->arena, "pack_%s_%u_%lld%s", c->pairs ? "pairs" : "columns",
+                                 width, (long long)c->panel, c->list ? "_of_list" : "");
     if (!hcg_shared_begin(e, name, params, COPY_PARAMS, &s)) return s;
-    LLVMValueRef zero = hcg_i64(e, 0), one = hcg_i64(e, 1), step = hcg_i64(e, width);
+    LLVMValueRef zero = hcg_i64(e, 0), step = hcg_i64(e, width), rows = hcg_i64(e, n);
     LLVMValueRef columns = s.param[COLUMNS], whole = hcg_sub(e, columns, hcg_i64(e, width - 1));
-    LLVMValueRef last_row = hcg_sub(e, s.param[COUNT], one);
-    hcg_loop lr = hcg_loop_begin(e, zero, s.param[COUNT], one, "row", 0, NULL);
-    LLVMValueRef ahead = hcg_smaller(e, hcg_add(e, lr.index, hcg_i64(e, AHEAD)), last_row);
-    LLVMValueRef from = row_at(e, s.param, lr.index, listed);
-    LLVMValueRef next = row_at(e, s.param, ahead, listed);
-    LLVMValueRef to[] = {hcg_mul(e, lr.index, step)}, at = zero;
+    hcg_loop lr = hcg_loop_begin(e, zero, s.param[COUNT], rows, "row", 0, NULL);
+    const lines line = lines_at(e, s.param, lr.index, n, c->list != NULL);
+    LLVMValueRef to[] = {hcg_mul(e, LLVMBuildUDiv(e->b, lr.index, rows, ""), step)}, at = zero;
     for (int last = 0; last < 2; last++) {
         LLVMValueRef end = last ? columns : whole;
         hcg_loop l = hcg_loop_begin(e, at, end, step, last ? "last" : "column", 1, to);
-        for (unsigned i = 0; i < width * sizeof(float); i += e->level->machine.line)
-            hcg_prefetch(e, hcg_at(e, e->f32, next, l.index), i);
-        copy_line(e, width, hcg_at(e, e->f32, from, l.index),
-                  last ? hcg_sub(e, columns, l.index) : NULL,
+        for (unsigned k = 0; k < n; k++)
+            for (unsigned i = 0; i < width * sizeof(float); i += e->level->machine.line)
+                hcg_prefetch(e, hcg_at(e, e->f32, line.ahead[k], l.index), i);
+        copy_line(e, width, &line, l.index, last ? hcg_sub(e, columns, l.index) : NULL,
                   hcg_at(e, e->f32, s.param[OUT], l.carried[0]));
-        to[0] = hcg_add(e, l.carried[0], hcg_i64(e, panel));
+        to[0] = hcg_add(e, l.carried[0], hcg_i64(e, c->panel));
         hcg_loop_end(e, &l, to);
         at = l.index, to[0] = l.carried[0];
     }
     hcg_loop_end(e, &lr, NULL);
     hcg_shared_end(e, &s);
     return s;
+}
+
+void hcg_pack_columns(hcg_emit *e, const hcg_column_copy *c) {
+    hcg_shared f = copy_function(e, c);
+    LLVMValueRef one = hcg_i64(e, 1), none = LLVMConstNull(e->ptr);
+    LLVMValueRef args[COPY_PARAMS] = {
+        c->x,    c->ld, c->columns, c->list ? c->list : none, c->list ? c->each : one,
+        c->rows, c->out};
+    hcg_shared_call(e, &f, args, COPY_PARAMS);
 }
 
 /* ---- products -------------------------------------------------------------------------------- */
@@ -128,7 +187,7 @@ typedef struct outer {
     bool listed;
     LLVMValueRef a, b, sums;    /* in the workspace */
     LLVMValueRef row, rows;     /* of y, in the block */
-    LLVMValueRef token, tokens; /* of the block */
+    LLVMValueRef step, steps;   /* of the block */
     LLVMValueRef panel, panels; /* of b, of a tile */
     LLVMValueRef tiles;         /* of a panel, in the block */
     LLVMValueRef first, last;   /* is the block the first, and the last? */
@@ -137,19 +196,18 @@ typedef struct outer {
 /* Copies the block's tokens of a (columns `first` on, `n` of them) or b. */
 static void copy_block(hcg_emit *e, const outer *o, bool of_a, LLVMValueRef first, LLVMValueRef n) {
     const LLVMValueRef *g = o->g + (of_a ? 0 : B);
-    const unsigned width = of_a ? (unsigned)o->d.stride : HIR_PANEL;
-    hcg_shared f = copy_function(e, width, of_a ? o->z.a_panel : o->z.b_panel, o->listed);
-    if (!o->listed) first = hcg_add(e, first, hcg_mul(e, o->token, g[LDA]));
-    LLVMValueRef args[COPY_PARAMS] = {
-        hcg_at(e, e->f32, g[A], first),
-        g[LDA],
-        n,
-        o->listed ? hcg_at(e, e->i32, o->g[LIST], o->token) : o->g[LIST],
-        g[A_EACH],
-        o->tokens,
-        of_a ? o->a : o->b,
-    };
-    hcg_shared_call(e, &f, args, COPY_PARAMS);
+    LLVMValueRef token = hcg_mul_const(e, o->step, o->d.depth);
+    LLVMValueRef tokens = hcg_mul_const(e, o->steps, o->d.depth);
+    if (!o->listed) first = hcg_add(e, first, hcg_mul(e, token, g[LDA]));
+    hcg_column_copy c = {
+        .pairs = tile_is_dot(&o->d), .ld = g[LDA], .columns = n, .each = g[A_EACH]};
+    c.width = of_a ? (unsigned)o->d.stride : HIR_PANEL;
+    c.panel = of_a ? o->z.a_panel : o->z.b_panel;
+    c.x = hcg_at(e, e->f32, g[A], first);
+    c.list = o->listed ? hcg_at(e, e->i32, o->g[LIST], token) : NULL;
+    c.rows = hcg_smaller(e, tokens, hcg_sub(e, o->g[ROWS], token));
+    c.out = of_a ? o->a : o->b;
+    hcg_pack_columns(e, &c);
 }
 
 /* One row of y (+)= sums, `n` columns from `from` on, in steps of vectors that are whole or not. */
@@ -202,8 +260,8 @@ static void emit_tile(hcg_emit *e, const outer *o, LLVMValueRef down, LLVMValueR
         hcg_at(e, e->f32, o->a, a),
         zero,
         hcg_at(e, e->f32, o->b, hcg_mul_const(e, o->panel, o->z.b_panel)),
-        hcg_i64(e, o->z.b_panel),
-        o->tokens,
+        hcg_i64(e, o->z.b_panel * o->d.depth),
+        o->steps,
         sums,
         hcg_i64(e, wide),
         LLVMBuildSelect(e->b, o->first, zero, one, ""),
@@ -237,16 +295,18 @@ static void emit_tiles(hcg_emit *e, outer *o, const tile_split *groups) {
 }
 
 /* outer(a, lda, a_each, n, b, ldb, b_each, k, list, rows, y, ldy, add, below, space) */
-static hcg_shared outer_function(hcg_emit *e, bool listed) {
+static hcg_shared outer_function(hcg_emit *e, bool rounds, bool listed) {
     LLVMTypeRef params[OUTER_PARAMS];
     hcg_shared s;
     for (int i = 0; i < OUTER_PARAMS; i++)
         params[i] = i == A || i == B || i == LIST || i == Y || i == SPACE ? e->ptr : e->i64;
-    if (!hcg_shared_begin(e, listed ? "outer_of_list" : "outer", params, OUTER_PARAMS, &s))
-        return s;
+    const char *name =
+        hd_printf(e->arena, "outer%s%s", rounds ? "_bf16" : "", listed ? "_of_list" : "");
+    if (!hcg_shared_begin(e, name, params, OUTER_PARAMS, &s)) return s;
     const hcg_tile *tile = hcg_tile_of(e->level);
     outer o = {.z = blocks_of(e->level), .g = s.param, .listed = listed};
     o.d = (tile_kind){.b = HIR_F32, .x = HIR_F32, .depth = 1, .outputs = HIR_PANEL};
+    if (rounds) o.d.b = o.d.x = HIR_BF16, o.d.depth = 2;
     o.d.rows = tile->rows, o.d.panels = tile->panels, o.d.across = tile->rows;
     o.d.stride = o.z.tiles * tile->rows;
     o.a = s.param[SPACE];
@@ -255,14 +315,15 @@ static hcg_shared outer_function(hcg_emit *e, bool listed) {
     LLVMValueRef zero = hcg_i64(e, 0), one = hcg_i64(e, 1), most = hcg_i64(e, o.z.rows);
     LLVMValueRef panels = hcg_divide_up(e, s.param[K], hcg_i64(e, HIR_PANEL));
     const tile_split groups = tile_divide(e, panels, o.d.panels),
-                     tokens = tile_divide(e, s.param[ROWS], o.z.tokens);
+                     blocks = tile_divide(e, hcg_divide_up(e, s.param[ROWS], hcg_i64(e, o.d.depth)),
+                                          o.z.steps);
     hcg_loop lr = hcg_loop_begin(e, zero, s.param[N], most, "block", 0, NULL);
     o.row = lr.index, o.rows = hcg_smaller(e, hcg_sub(e, s.param[N], lr.index), most);
-    hcg_loop lt = hcg_loop_begin(e, zero, tokens.count, one, "tokens", 0, NULL);
-    o.token = tile_split_start(e, &tokens, lt.index);
-    o.tokens = tile_split_size(e, &tokens, lt.index);
+    hcg_loop lt = hcg_loop_begin(e, zero, blocks.count, one, "tokens", 0, NULL);
+    o.step = tile_split_start(e, &blocks, lt.index);
+    o.steps = tile_split_size(e, &blocks, lt.index);
     o.first = LLVMBuildICmp(e->b, LLVMIntEQ, lt.index, zero, "");
-    o.last = LLVMBuildICmp(e->b, LLVMIntEQ, hcg_add(e, lt.index, one), tokens.count, "");
+    o.last = LLVMBuildICmp(e->b, LLVMIntEQ, hcg_add(e, lt.index, one), blocks.count, "");
     copy_block(e, &o, true, o.row, o.rows);
     copy_block(e, &o, false, zero, s.param[K]);
     emit_tiles(e, &o, &groups);
@@ -273,7 +334,11 @@ static hcg_shared outer_function(hcg_emit *e, bool listed) {
 }
 
 void hcg_call_outer(hcg_emit *e, const hcg_outer *o) {
-    hcg_shared f = outer_function(e, o->list != NULL);
+    if (o->rounds && has_tiles(e->level)) {
+        hcg_amx_outer(e, o);
+        return;
+    }
+    hcg_shared f = outer_function(e, o->rounds, o->list != NULL);
     LLVMValueRef one = hcg_i64(e, 1), args[OUTER_PARAMS] = {
                                           o->a,
                                           o->lda,

@@ -70,7 +70,8 @@ unsigned tile_line_bytes(const tile_kind *d) {
 /* A name for the step's types and panel, whatever the number of panels. */
 const char *tile_panel_name(hcg_emit *e, const tile_kind *d) {
     const char *b = hir_dtype_name(d->b);
-    if (d->across && !d->strip) return "outer"; /* of the level's tile */
+    if (d->across && !d->strip)
+        return tile_is_dot(d) ? "outer_bf16" : "outer"; /* of the level's tile */
     if (d->across && d->stride != d->across)
         return hd_printf(e->arena, "across%lld_of%lld", (long long)d->across, (long long)d->stride);
     if (d->across) return hd_printf(e->arena, "across%lld", (long long)d->across);
@@ -132,7 +133,7 @@ static LLVMValueRef splat_two(hcg_emit *e, LLVMValueRef p) {
 /* The element, or pair, of the row x that it is multiplied with, in all lanes. */
 LLVMValueRef tile_load_x(hcg_emit *e, const tile_kind *d, LLVMValueRef x, LLVMValueRef step,
                          unsigned offset, unsigned round) {
-    const int64_t stride = d->across ? d->stride : d->depth;
+    const int64_t stride = d->across ? d->stride * d->depth : d->depth;
     LLVMValueRef at = hcg_at(e, hcg_element(e, d->x), x, hcg_mul_const(e, step, stride));
     at = hcg_at(e, hcg_element(e, d->x), at, hcg_i64(e, offset * stride + round));
     if (d->narrow) return splat_two(e, at);

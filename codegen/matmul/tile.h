@@ -18,7 +18,7 @@ typedef struct tile_kind {
     bool strip;     /* c stands in panels as b does (hcg_strip) */
     int64_t across; /* x[k][r], r < across; 0: x[r][k]. Without `strip` b is packed alongside x, and
                      * c is prefetched instead of the next panels (outer.c) */
-    int64_t stride; /* across: from row to row of x */
+    int64_t stride; /* across: from step to step of x, in elements or, of dot products, in pairs */
 } tile_kind;
 
 tile_kind tile_kind_of(const hcg_emit *e, const hcg_gemm *g);

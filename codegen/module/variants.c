@@ -12,7 +12,33 @@
 static bool same_code(const void *context, const hcg_level *a, const hcg_level *b) {
     const hcg_options *o = context;
     if (o->attention && hcg_attends_by_amx(a) != hcg_attends_by_amx(b)) return false;
-    return hcg_same_backends(a, b, o->exact, o->matrices);
+    return hcg_same_backends(a, b, hcg_exact_products(o), o->matrices);
+}
+
+/* ---- bf16 products of gradients --------------------------------------------------------------- */
+static bool reject_bf16(const hcg_target *t, const char *cpu, hd_arena *a, hd_diags *d) {
+    const hcg_level *levels;
+    const size_t n = hcg_levels(&levels);
+    hd_text names;
+    hd_text_init(&names, a);
+    for (size_t i = 0; i < n; i++)
+        if (strcmp(levels[i].arch, t->arch) == 0 && hcg_multiplies_bf16(&levels[i]))
+            hd_text_f(&names, "%s%s", names.n ? ", " : "", levels[i].name);
+    hd_diag *e = hd_err(d, HD_E_TARGET, HD_NOWHERE, "--matmul-dtype bf16 is not for %s", cpu);
+    e->cause = "it has no instructions that multiply bf16 faster than f32";
+    e->hint = hd_printf(a, "leave the option out; levels that have some: %s", names.at);
+    return false;
+}
+
+/* Keeps the variants whose products of gradients can all be rounded as the option says. */
+static bool keep_bf16(hcg_target *t, hd_arena *a, hd_diags *d) {
+    const char *best = t->variants.at[0].level.name;
+    size_t kept = 0;
+    for (size_t i = 0; i < t->variants.n; i++)
+        if (hcg_multiplies_bf16(&t->variants.at[i].level))
+            t->variants.at[kept++] = t->variants.at[i];
+    t->variants.n = kept;
+    return kept > 0 || reject_bf16(t, best, a, d);
 }
 
 bool hcg_find_variants(const hcg_options *o, hd_arena *a, hd_diags *d, hcg_target *out) {
@@ -23,7 +49,8 @@ bool hcg_find_variants(const hcg_options *o, hd_arena *a, hd_diags *d, hcg_targe
                            .host_cpu = o->host_cpu,
                            .same_code = same_code,
                            .context = o};
-    return hcg_choose_variants(&r, a, d, out);
+    return hcg_choose_variants(&r, a, d, out) &&
+           (o->compile.matmul_dtype != HIR_BF16 || keep_bf16(out, a, d));
 }
 
 /* Copies a string that LLVM allocated, and frees it. */

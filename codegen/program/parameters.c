@@ -33,7 +33,8 @@ static bool take(lowering *l, const hir_weight *w, uint64_t bytes, uint64_t *at)
 static void add_tensors(lowering *l, const hir_weight *w, uint64_t offset) {
     hd_arena *a = l->a;
     for (int64_t i = 0; i < hir_parts(w); i++) {
-        const hir_weight part = hir_part_of(a, w, i);
+        hir_weight part = hir_part_of(a, w, i);
+        part.type.dtype = HIR_F32; /* whatever its panels are */
         const uint64_t elements = (uint64_t)hir_type_row_elements(part.type);
         const hrt_parameter one = {
             .name = part.name,
@@ -49,7 +50,9 @@ static bool place_parameter(lowering *l, uint32_t i) {
     const hir_weight *w = &l->m->weights.at[i];
     const int64_t elements = hir_type_row_elements(w->type);
     uint64_t offset;
-    if (w->type.dtype != HIR_F32 && l->p->weight_offsets.at[i] != HCG_UNREAD) {
+    /* panels may be bf16, which are made of it */
+    const bool in_place = w->layout == HIR_LAYOUT_ROWS && l->p->weight_offsets.at[i] != HCG_UNREAD;
+    if (w->type.dtype != HIR_F32 && in_place) {
         hd_err(l->d, HD_E_UNSUPPORTED, w->loc, "parameter '%s' is %s", w->name,
                hir_type_string(l->a, w->type))
             ->hint = "parameters are f32";
@@ -73,7 +76,8 @@ static bool place_parameters(lowering *l, bool muon) {
 /* ---- what is made of them -------------------------------------------------------------------- */
 static void set_layout(const hir_weight *w, hrt_packing *p) {
     p->panel = (uint32_t)hir_panel_rows(w->layout);
-    p->depth = w->layout == HIR_LAYOUT_NARROW ? 2 : 1;
+    p->depth = w->layout == HIR_LAYOUT_NARROW ? 2 : hir_panel_depth(w->type.dtype);
+    p->rounded = w->type.dtype == HIR_BF16;
 }
 
 /* Bytes of each matrix of the weight. */

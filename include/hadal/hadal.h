@@ -147,6 +147,8 @@ typedef struct hadal_pipeline {
     /* Of gradients: sums over tokens are made in row programs that have their rows ("rows", NULL), or
      * each in a kernel of its own ("kernels") */
     const char *token_sums;
+    /* Of gradients: both operands of products with matrices are rounded to "bf16", or are "f32" (NULL) */
+    const char *matmul_dtype;
 } hadal_pipeline;
 HADAL_API int hadal_run_passes(hadal_session *s, const hadal_pipeline *p);
 /* After a library of gradients has been emitted: the memory of its trainer for the longest sequence,

@@ -11,6 +11,8 @@
  *            gather and linear (tied heads)   panels: kept once, gather reads panels too
  *            anything else                    rows in f32: gains, biases, pseudo-queries, and
  *                                             tables that row programs read element by element
+ *          With --matmul-dtype bf16, panels of gradients are bf16: what is gathered too stays in
+ *          rows of f32, and contractions read a copy of it.
  * Leaves   weights that no op reads. A matrix that is read both by a contraction and by arithmetic
  *          of a row program is an error (split-small-contractions turns such a contraction into row
  *          operations, so this happens in hand-written kernels only).
@@ -52,6 +54,37 @@ static reads *find_reads(hir_pass_context *c) {
     for (size_t w = 0; w < m->weights.n; w++)
         all[w].decides = router[w];
     return all;
+}
+
+/* ---- bf16 products of gradients -------------------------------------------------------------- */
+static bool rounds_products(const hir_pass_context *c) {
+    return c->options->matmul_dtype == HIR_BF16 && hir_has_gradients(c->m);
+}
+
+/* Contractions read a copy of a weight that is gathered too, so that they alone read it rounded. */
+static reads *copy_gathered(hir_pass_context *c, reads *all) {
+    HIR_EACH(c->m, kernel, c->m->first) {
+        if (hir_op_at(c->m, kernel)->code == HIR_KERNEL_ROW_OP) continue;
+        HIR_EACH(c->m, op, hir_op_at(c->m, kernel)->body_first) {
+            hir_op *o = hir_op_at(c->m, op);
+            for (uint32_t i = 0; i < o->n_args; i++) {
+                if (o->args[i].kind != HIR_REF_WEIGHT || !hir_is_matrix(o->code, i)) continue;
+                const uint32_t w = o->args[i].index;
+                const hir_weight weight = c->m->weights.at[w];
+                if (all[w].gathered == HIR_NONE || hir_is_derived(&weight)) continue;
+                hir_derived_factor whole = {.name = weight.name};
+                o->args[i].index = pass_derived_weight(
+                    c, weight.type, &(hir_derived_row){1, &whole}, 1, weight.loc);
+            }
+        }
+    }
+    return find_reads(c);
+}
+
+/* A router stays f32, since a small error in its products changes the selection. */
+static bool is_rounded(const reads *r) {
+    return r->contracted != HIR_NONE && r->gathered == HIR_NONE && r->by_element == HIR_NONE &&
+           !r->decides;
 }
 
 static bool conflict(hir_pass_context *c, const hir_weight *w, const reads *r) {
@@ -237,16 +270,18 @@ static void pass_to_sources(hir_pass_context *c, const reads *all, const hir_wei
 }
 
 bool pass_layout(hir_pass_context *c) {
-    reads *all = find_reads(c);
+    const bool rounds = rounds_products(c);
+    reads *all = rounds ? copy_gathered(c, find_reads(c)) : find_reads(c);
     outcome *outcomes = hd_new_array(c->scratch, outcome, c->options->n_weight_rules + 1);
     for (size_t w = 0; w < c->m->weights.n; w++) {
         hir_weight *weight = &c->m->weights.at[w];
         hir_dtype wanted, dtype = choose_dtype(c, weight, all, outcomes, &wanted);
         if (!is_read(&all[w])) continue;
+        if (rounds && is_rounded(&all[w])) dtype = wanted = HIR_BF16;
         if (!decide(c, weight, &all[w], dtype)) return false;
         if (dtype != wanted) remark_wider(c, weight, &all[w], wanted);
     }
-    for (size_t w = 0; w < c->m->weights.n; w++)
+    for (size_t w = 0; w < c->m->weights.n && !rounds; w++)
         pass_to_sources(c, all, &c->m->weights.at[w]);
     bool ok = true;
     for (size_t i = 0; i < c->options->n_weight_rules; i++)

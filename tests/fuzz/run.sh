@@ -62,7 +62,7 @@ END
     training)
         {
             printf '{"hadal": "0.1.0", "build": "b", "spec": "m.hadal", "model": "d", "weights": "drawn", "cpu_level": "avx2", "data": "d", "tokens": 9000, "eval_data": null, '
-            printf '"separate_documents": null, "context": 32, "batch": 4, "ranks": 1, "steps": 40, "optimizer": "adamw", "memory": 0, "lr": 0.01, "schedule": "cosine", "warmup": 4, '
+            printf '"separate_documents": null, "context": 32, "batch": 4, "ranks": 1, "steps": 40, "optimizer": "adamw", "memory": 0, "matmul_dtype": "f32", "lr": 0.01, "schedule": "cosine", "warmup": 4, '
             printf '"weight_decay": 0.1, "clip": 1, "seed": 1, "eval_every": 6, "depth_every": 0, "save_every": 3, "keep": 2}\0'
             printf '{"step": 1, "loss": 5.5, "lr": 0.01, "norm": 2}\n{"step": 3, "eval_loss": 5.25}\n{"step": 4, "loss": 5, "lr": 0.01, "norm": 1e2}\n{"st'
         } >"$seeds/run"

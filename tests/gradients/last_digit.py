@@ -15,7 +15,7 @@ TO_FLOAT = {"F32": lambda raw: array.array("f", raw), "F16": lambda raw: array.a
             "BF16": lambda raw: array.array("f", array.array("I", (x << 16 for x in array.array("H", raw))).tobytes())}
 
 
-def move(path, draw):
+def move(path, draw, by):
     with open(path, "rb") as f:
         header, data = json.loads(f.read(struct.unpack("<Q", f.read(8))[0])), f.read()
     out, parts, at = {}, [], 0
@@ -26,7 +26,7 @@ def move(path, draw):
         dtype = x["dtype"]
         if dtype in TO_FLOAT:  # each number but 0 up or down, as float32
             bits = array.array("I", TO_FLOAT[dtype](raw).tobytes())
-            raw, dtype = array.array("I", (b + draw.choice((-1, 1)) if b & 0x7F800000 else b for b in bits)).tobytes(), "F32"
+            raw, dtype = array.array("I", (b + draw.choice((-by, by)) if b & 0x7F800000 else b for b in bits)).tobytes(), "F32"
         out[name] = {"dtype": dtype, "shape": x["shape"], "data_offsets": [at, at + len(raw)]}
         parts.append(raw)
         at += len(raw)
@@ -36,11 +36,11 @@ def move(path, draw):
         f.write(struct.pack("<Q", len(text)) + text + b"".join(parts))
 
 
-def moved(folder, to):
-    """Copies of the folder with moved weights, one after the other at `to`."""
-    for seed in range(DRAWS):
+def moved(folder, to, by=1, draws=DRAWS):
+    """Copies of the folder with weights that are moved by so many last digits, one after the other at `to`."""
+    for seed in range(draws):
         shutil.rmtree(to, ignore_errors=True)
         shutil.copytree(folder, to, ignore=shutil.ignore_patterns("expected*"))
         for path in glob.glob(os.path.join(to, "*.safetensors")):
-            move(path, random.Random(seed))
+            move(path, random.Random(seed), by)
         yield to

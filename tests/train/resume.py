@@ -76,6 +76,20 @@ finish(start("muon", "--optimizer", "muon"))
 check_same("muon", "muon-whole")
 assert read("muon", "log.jsonl") != read("whole", "log.jsonl")
 
+# and with products of bf16, where the machine has them
+process = start("rounded-whole", "--matmul-dtype", "bf16")
+out, err = process.communicate()
+assert process.returncode == 0 or "--matmul-dtype bf16 is not for" in err, err
+if process.returncode == 0:
+    process = start("rounded", "--matmul-dtype", "bf16", "--threads", "1")
+    wait_for(process, "rounded", 20)
+    process.kill()
+    process.communicate()
+    finish(start("rounded", "--matmul-dtype", "bf16"))
+    check_same("rounded", "rounded-whole")
+    assert read("rounded", "log.jsonl") != read("whole", "log.jsonl")
+    assert "another value of --matmul-dtype" in finish(start("rounded"), 2)
+
 # Ctrl-C, and the signal of service managers: a checkpoint, and exit codes of their own
 for number, code in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
     process = start("stopped")

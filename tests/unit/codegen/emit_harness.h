@@ -35,6 +35,7 @@ typedef struct bench {
     hd_diags diags;
     hir_module *m;
     unsigned exact;   /* as hcg_options says */
+    hir_dtype matmul; /* hir_compile_options.matmul_dtype */
     bool small_batch; /* attention: the function for small batches, not for decode or prefill */
     bool shared;      /* row_harness.h: row programs share functions as in a program */
     hcg_llvm *llvm;   /* of the function that is being emitted */
@@ -340,7 +341,7 @@ static inline void shared_in_program(const bench *b, hir_id kernel, uint64_t *co
 static inline bool compile_kernel(bench *b, hir_kernel_kind kind, hir_id op, bool one,
                                   const hcg_level *level, compiled *out) {
     hcg_program p = {.arena = b->arena, .m = b->m, .chunk = 512};
-    p.options.exact = b->exact;
+    p.options.exact = b->exact, p.options.compile.matmul_dtype = b->matmul;
     shared_in_program(b, op, &p.counter_bytes, &p.range_bytes);
     hcg_kernel k = kernel_of(b, kind, op, one);
     return compile_function(b, &p, &k, level, out);
@@ -350,7 +351,7 @@ static inline bool compile_kernel(bench *b, hir_kernel_kind kind, hir_id op, boo
 static inline const char *assemble_kernel(bench *b, hir_kernel_kind kind, hir_id op, bool one,
                                           const hcg_level *level) {
     hcg_program p = {.arena = b->arena, .m = b->m, .chunk = 512};
-    p.options.exact = b->exact;
+    p.options.exact = b->exact, p.options.compile.matmul_dtype = b->matmul;
     hcg_emit e = emit_for(b, &p, level);
     compiled c = {.k = kernel_of(b, kind, op, one)};
     const char *text = NULL;
@@ -368,7 +369,7 @@ static inline const char *assemble_kernel(bench *b, hir_kernel_kind kind, hir_id
 static inline const char *calls_outside(bench *b, hir_kernel_kind kind, hir_id op, bool one,
                                         const hcg_level *level) {
     hcg_program p = {.arena = b->arena, .m = b->m, .chunk = 512};
-    p.options.exact = b->exact;
+    p.options.exact = b->exact, p.options.compile.matmul_dtype = b->matmul;
     hcg_emit e = emit_with(b, &p, level, EMIT_EFFORT);
     compiled c = {.k = kernel_of(b, kind, op, one)};
     LLVMMemoryBufferRef code = emit_kernel_module(b, &e, &c) ? generate(b, LLVMObjectFile) : NULL;

@@ -182,6 +182,21 @@ static void transpose(hcg_emit *e, LLVMValueRef v[LINES]) {
                     shuffled(e, w[j + 4 * odd], w[8 + j + 4 * odd], by_quarters, high);
 }
 
+void hcg_amx_turn_tile(hcg_emit *e, LLVMValueRef tile) {
+    LLVMTypeRef params[] = {e->ptr};
+    LLVMValueRef v[LINES];
+    hcg_shared s;
+    if (hcg_shared_begin(e, "amx_turn_tile", params, 1, &s)) {
+        for (unsigned i = 0; i < LINES; i++)
+            v[i] = hcg_load(e, HIR_F32, hcg_at_byte(e, s.param[0], i * LINE), NULL);
+        transpose(e, v);
+        for (unsigned i = 0; i < LINES; i++)
+            hcg_amx_store_line(e, v[i], hcg_at_byte(e, s.param[0], i * LINE));
+        hcg_shared_end(e, &s);
+    }
+    hcg_shared_call(e, &s, &tile, 1);
+}
+
 enum { PROBS_P, PROBS_KEYS, PROBS_OUT, PROBS_PARAMS };
 
 /* Writes zeros after the last key up to a whole step. */

@@ -45,6 +45,9 @@ void hcg_amx_pairs(hcg_emit *e, const hcg_amx_rows *r, int64_t apart, LLVMValueR
 void hcg_amx_probabilities(hcg_emit *e, unsigned parts, LLVMValueRef p, LLVMValueRef keys,
                            LLVMValueRef out);
 
+/* Makes a tile of pairs of 16 rows, a right operand, the left operand whose lines are its columns. */
+void hcg_amx_turn_tile(hcg_emit *e, LLVMValueRef tile);
+
 /* C[i][j] (+)= sum of A[i][step] B[j][step], where all of them are tiles; the numbers of i, j and
  * steps may be anything but 0. Parts of a step of A, and of B, are a tile apart. */
 typedef struct hcg_amx_product {

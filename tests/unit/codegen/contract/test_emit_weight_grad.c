@@ -2,7 +2,12 @@
  * this machine: odd sizes, few rows, few columns, one token and many, groups, experts with many rows
  * and with none.
  *
- * Tolerance 5e-6 of the largest element: f32 rounding (6e-8) over sums of up to 600 products. */
+ * Tolerance 5e-6 of the largest element: f32 rounding (6e-8) over sums of up to 600 products.
+ *
+ * With --matmul-dtype bf16 the same holds for the rounded factors, and what they are rounded to is
+ * known: the nearest bf16. So factors that are rounded beforehand give the same bits, and a product is
+ * off by |dy x| (2^-8 + 2^-18) at most, 2^-9 for each factor. */
+#include "support/halves.h"
 #include "tests/unit/codegen/gradient/gradient_harness.h"
 
 typedef struct layer {
@@ -32,20 +37,72 @@ static const char *dims(hd_arena *a, int64_t first, int64_t second) {
     return hd_printf(a, "%ld, %ld", (long)first, (long)second);
 }
 
+/* ---- rounded factors ------------------------------------------------------------------------- */
+static void round_inputs(gradient_problem *p) {
+    for (size_t i = 0; i < p->b.m->inputs.n; i++) {
+        const hir_type t = hir_value_at(p->b.m, p->b.m->inputs.at[i])->type;
+        for (size_t k = 0; t.dtype == HIR_F32 && k < gradient_elements(p, t); k++)
+            p->in[i][k] = hd_bf16_to_f32(hd_bf16_from_f32(p->in[i][k]));
+    }
+}
+
+/* The result of the kernel before its inputs are rounded. */
+static float *unrounded(gradient_problem *p, const hcg_level *level) {
+    float *out[GRADIENT_OPERANDS];
+    compiled c;
+    const hir_kernel_kind kind = hir_kind_of(hir_op_at(p->b.m, p->kernel)->code);
+    cr_assert(compile_kernel(&p->b, kind, p->kernel, p->t == 1, level, &c), "%s: %s", level->name,
+              bench_errors(&p->b));
+    gradient_run(p, &c, false, out);
+    compiled_free(&c);
+    return out[0];
+}
+
+static void check_rounded(const char *text, int64_t tokens, int64_t ids, uint64_t seed,
+                          const hcg_level *level) {
+    gradient_problem p;
+    gradient_open(&p, text, tokens, ids, seed);
+    p.b.matmul = HIR_BF16;
+    float *exact = unrounded(&p, level);
+    round_inputs(&p);
+    float *rounded = unrounded(&p, level);
+    const hir_id y = hir_op_at(p.b.m, p.kernel)->results[0];
+    const size_t n = gradient_elements(&p, hir_value_at(p.b.m, y)->type);
+    cr_assert_eq(memcmp(exact, rounded, n * sizeof *exact), 0,
+                 "%s: factors are not rounded to the nearest bf16", level->name);
+    guarded_free(exact), guarded_free(rounded);
+    gradient_evaluate(&p);
+    gradient_check_level(&p, level, TOLERANCE);
+    gradient_close(&p);
+}
+
+/* In f32 at each level, and rounded at each that gains by it, a matrix unit among them. */
+static void check(const char *text, int64_t tokens, int64_t ids, uint64_t seed) {
+    const hcg_level *levels;
+    hcg_level tiles;
+    const size_t n = hcg_levels(&levels);
+    gradient_check(text, tokens, ids, seed, TOLERANCE);
+    for (size_t i = 0; i < n; i++)
+        if (level_runs(&levels[i]) && hcg_multiplies_bf16(&levels[i]))
+            check_rounded(text, tokens, ids, seed, &levels[i]);
+    if (level_with_tiles(&tiles) && strcmp(tiles.name, "emulated") == 0 &&
+        hcg_multiplies_bf16(&tiles))
+        check_rounded(text, tokens, ids, seed, &tiles);
+}
+
 static void check_linear(layer l, int64_t tokens) {
     hd_arena *a = hd_arena_new();
-    gradient_check(text_of(a, "linear_grad", dims(a, l.slots, l.n), dims(a, l.slots, l.k),
-                           dims(a, l.n, l.k), "", ""),
-                   tokens, 1, (uint64_t)(l.n + l.k), TOLERANCE);
+    check(text_of(a, "linear_grad", dims(a, l.slots, l.n), dims(a, l.slots, l.k), dims(a, l.n, l.k),
+                  "", ""),
+          tokens, 1, (uint64_t)(l.n + l.k));
     hd_arena_free(a);
 }
 
 static void check_groups(layer l, int64_t tokens) {
     hd_arena *a = hd_arena_new();
-    gradient_check(text_of(a, "block_linear_grad", dims(a, l.matrices, l.n),
-                           dims(a, l.matrices, l.k),
-                           hd_printf(a, "%ld, %s", (long)l.matrices, dims(a, l.n, l.k)), "", ""),
-                   tokens, 1, (uint64_t)l.n, TOLERANCE);
+    check(text_of(a, "block_linear_grad", dims(a, l.matrices, l.n), dims(a, l.matrices, l.k),
+                  hd_printf(a, "%ld, %s", (long)l.matrices, dims(a, l.n, l.k)), "", ""),
+          tokens, 1, (uint64_t)l.n);
     hd_arena_free(a);
 }
 
@@ -54,10 +111,10 @@ static void check_experts(layer l, int64_t tokens) {
     hd_arena *a = hd_arena_new();
     const char *ids = hd_printf(a, ", %%ids: i32[T, %ld]", (long)l.slots);
     const char *rest = hd_printf(a, ", %%ids {length = %ld}", (long)l.matrices);
-    gradient_check(text_of(a, "expert_linear_grad", dims(a, l.slots, l.n),
-                           dims(a, l.each ? l.slots : 0, l.k),
-                           hd_printf(a, "%ld, %s", (long)l.matrices, dims(a, l.n, l.k)), ids, rest),
-                   tokens, l.matrices + 2, (uint64_t)l.k, TOLERANCE);
+    check(text_of(a, "expert_linear_grad", dims(a, l.slots, l.n),
+                  dims(a, l.each ? l.slots : 0, l.k),
+                  hd_printf(a, "%ld, %s", (long)l.matrices, dims(a, l.n, l.k)), ids, rest),
+          tokens, l.matrices + 2, (uint64_t)l.k);
     hd_arena_free(a);
 }
 
@@ -81,9 +138,10 @@ Test(emit_weight_grad, narrow) {
     check_linear((layer){.n = 291, .k = 16}, 257);
 }
 
-/* More rows than a block of y has at any level. */
+/* More rows than a block of y has at any level, and more tokens than a block of a matrix unit. */
 Test(emit_weight_grad, several_blocks) {
     check_linear((layer){.n = 900, .k = 33}, 140);
+    check_linear((layer){.n = 50, .k = 40}, 531);
 }
 
 Test(emit_weight_grad, groups) {

@@ -798,3 +798,34 @@ Test(backends, activations) {
         cr_expect_not(hcg_read_activations(bad[i], &exact), "\"%s\"", bad[i]);
     cr_expect_eq(hcg_exact_by_default(), HCG_ROUND_BF16);
 }
+
+/* --matmul-dtype bf16 is for levels that gain by it: a library of gradients has no others. */
+Test(backends, levels_of_bf16_gradients) {
+    const hd_machine machines[] = {{0}, {.bf16_dots = 149}};
+    static const char *const want[] = {"amx avx512bf16", "amx"};
+    for (int i = 0; i < 2; i++) {
+        hd_arena *a = hd_arena_new();
+        hd_diags d;
+        hd_diags_init(&d, a);
+        hcg_options o = {.triple = "x86_64-linux-gnu",
+                         .exact = hcg_exact_by_default(),
+                         .compile.matmul_dtype = HIR_BF16,
+                         .matrices = hcg_matrix(HIR_BF16, HIR_LAYOUT_PANEL)};
+        hcg_target t;
+        hd_text names;
+        hd_text_init(&names, a);
+        o.machine = machines[i];
+        cr_assert(hcg_find_target(&o, a, &d, &t));
+        for (size_t k = 0; k < t.variants.n; k++)
+            hd_text_f(&names, "%s%s", k ? " " : "", t.variants.at[k].level.name);
+        cr_expect_str_eq(names.at, want[i]);
+        o.cpu = "avx512vnni";
+        cr_expect_not(hcg_find_target(&o, a, &d, &t));
+        cr_expect(strstr(d.list.at[0].message, "--matmul-dtype bf16 is not for avx512vnni"));
+        hd_arena_free(a);
+    }
+    const hcg_level *levels;
+    const size_t n = hcg_levels(&levels);
+    for (size_t i = 0; i < n; i++)
+        if (strcmp(levels[i].name, "neonbf16") == 0) cr_expect(hcg_multiplies_bf16(&levels[i]));
+}
