@@ -69,7 +69,7 @@ static hcg_shared prepare_function(hcg_emit *e) {
     out = hcg_at(e, e->i8, s.param[4], out);
     hcg_loop l = hcg_loop_begin(e, zero, groups, one, "group", 0, NULL);
     LLVMValueRef at = hcg_mul_const(e, l.index, HIR_GROUP);
-    const hcg_int8_x g = hcg_int8_round(e, hcg_at(e, e->f32, x, at), hcg_sub(e, k, at), false);
+    const hcg_int8_x g = hcg_int8_round(e, hcg_at(e, e->f32, x, at), hcg_sub(e, k, at), 0);
     LLVMValueRef group = hcg_at(e, e->i8, out, hcg_mul_const(e, l.index, X_GROUP));
     LLVMValueRef table = hcg_at(e, e->f32, group, line);
     LLVMSetAlignment(LLVMBuildStore(e->b, g.step, table), 4);

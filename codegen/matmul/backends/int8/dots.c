@@ -38,10 +38,12 @@ static unsigned tables_of(const hcg_product *p) {
 /* How x is prepared: rows of a slab, and tables of each of its groups. */
 typedef struct form {
     unsigned width, tables;
+    bool pairs; /* the third table has what pairs of mxfp4 start from */
 } form;
 
 static form form_of(const hcg_product *p) {
-    return (form){width_of(p), tables_of(p)};
+    const hcg_int8_instructions *with = p->backend->instructions;
+    return (form){width_of(p), tables_of(p), !with->dot && p->weights >> HIR_MXFP4 & 1};
 }
 
 /* The tables of a group; then the bytes. */
@@ -51,6 +53,7 @@ static uint64_t slab_group_bytes(form f) {
 
 /* A name for functions of this form. */
 static const char *named(hcg_emit *e, const char *name, form f) {
+    if (f.pairs) name = hd_printf(e->arena, "%s_pairs", name);
     return f.tables == HCG_INT8_TABLES ? name : hd_printf(e->arena, "%s_halves", name);
 }
 
@@ -65,7 +68,8 @@ static void store4(hcg_emit *e, LLVMValueRef v, LLVMValueRef p) {
 static void prepare_group(hcg_emit *e, form f, LLVMValueRef x, LLVMValueRef n, LLVMValueRef out) {
     const unsigned lanes = e->level->lanes, width = f.width;
     const bool halves = f.tables > HCG_INT8_TABLES;
-    const hcg_int8_x g = hcg_int8_round(e, x, n, halves);
+    const hcg_int8_x g =
+        hcg_int8_round(e, x, n, (halves ? HCG_INT8_HALVES : 0u) | (f.pairs ? HCG_INT8_PAIRS : 0u));
     for (unsigned i = 0; i < HIR_GROUP / lanes; i++) {
         LLVMValueRef p = g.p[i];
         p = LLVMBuildBitCast(e->b, p, LLVMVectorType(e->i32, lanes / WORD), "");
@@ -77,7 +81,7 @@ static void prepare_group(hcg_emit *e, form f, LLVMValueRef x, LLVMValueRef n, L
     }
     store4(e, g.step, out);
     store4(e, g.of_x, hcg_at_byte(e, out, (int64_t)width * 4));
-    store4(e, g.start, hcg_at_byte(e, out, (int64_t)width * 8));
+    store4(e, f.pairs ? g.pair_start : g.start, hcg_at_byte(e, out, (int64_t)width * 8));
     for (unsigned i = 0; i < 2 && halves; i++)
         store4(e, g.half_start[i], hcg_at_byte(e, out, (int64_t)width * 4 * (HCG_INT8_TABLES + i)));
 }
@@ -131,8 +135,9 @@ static void add_group(hcg_emit *e, hcg_int8_tile *t, const hcg_shared *s, LLVMVa
                       const LLVMValueRef *sums) {
     const unsigned per_panel = HIR_PANEL / e->level->lanes;
     LLVMValueRef x = s->param[0], b = s->param[1], panel_bytes = s->param[2];
-    t->x =
-        hcg_at(e, e->i8, x, hcg_mul_const(e, index, slab_group_bytes((form){t->width, t->tables})));
+    t->x = hcg_at(
+        e, e->i8, x,
+        hcg_mul_const(e, index, slab_group_bytes((form){.width = t->width, .tables = t->tables})));
     LLVMValueRef group = hcg_at(e, e->i8, b, hcg_mul_const(e, index, hcg_group_bytes(t->dtype)));
     for (unsigned v = 0; v < t->vectors; v++) {
         unsigned panel = (t->first + v) / per_panel;
@@ -265,7 +270,8 @@ static hcg_shared gemm_function(hcg_emit *e, const hcg_backend *of, hir_dtype dt
     LLVMValueRef panels = s.param[4], c = s.param[5], ldc = s.param[6], zero = hcg_i64(e, 0);
     LLVMValueRef panel_bytes = hcg_mul_const(e, groups, hcg_group_bytes(dtype));
     panel_bytes = hcg_add(e, panel_bytes, hcg_i64(e, hcg_panel_end(dtype)));
-    LLVMValueRef row_bytes = hcg_mul_const(e, groups, slab_group_bytes((form){1, f.tables}));
+    LLVMValueRef row_bytes =
+        hcg_mul_const(e, groups, slab_group_bytes((form){.width = 1, .tables = f.tables}));
     LLVMValueRef most = hcg_i64(e, most_panels(e));
     hcg_loop lp = hcg_loop_begin(e, zero, panels, most, "panel", 0, NULL);
     LLVMValueRef wide = hcg_smaller(e, hcg_sub(e, panels, lp.index), most);

@@ -141,6 +141,10 @@ static LLVMValueRef fours(hcg_emit *e, const hcg_int8_tile *t, LLVMValueRef halv
     return hcg_intrinsic(e, t->with->maddwd, NULL, 0, args, 2);
 }
 
+static LLVMValueRef as_halves(hcg_emit *e, LLVMValueRef words) {
+    return LLVMBuildBitCast(e->b, words, LLVMVectorType(e->i16, 2 * e->level->lanes), "");
+}
+
 /* sum + more. Where registers are few the additions stay as they are: LLVM would add sums of steps
  * in pairs, which gives the same number and takes twice the registers. */
 static LLVMValueRef add_in_order(hcg_emit *e, const hcg_int8_tile *t, LLVMValueRef sum,
@@ -152,9 +156,9 @@ static LLVMValueRef add_in_order(hcg_emit *e, const hcg_int8_tile *t, LLVMValueR
     return LLVMBuildBitCast(e->b, sum, LLVMTypeOf(more), "");
 }
 
-/* Some steps, without widening. */
+/* Some steps, without widening. starts: what sums of rows start from; NULL: 0. */
 static void sum_steps(hcg_emit *e, const hcg_int8_tile *t, unsigned first, unsigned end,
-                      LLVMValueRef *halves) {
+                      const LLVMValueRef *starts, LLVMValueRef *halves) {
     for (unsigned s = first; s < end; s++) {
         LLVMValueRef q[HCG_INT8_VECTORS];
         if (t->rows > 1) hcg_keep_order(e);
@@ -164,26 +168,31 @@ static void sum_steps(hcg_emit *e, const hcg_int8_tile *t, unsigned first, unsig
             LLVMValueRef x = as_bytes(e, words_of_x(e, t, s, r));
             for (unsigned v = 0; v < t->vectors; v++) {
                 LLVMValueRef *sum = &halves[r * t->vectors + v], two = pairs(e, t, q[v], x);
-                *sum = s > first ? add_in_order(e, t, *sum, two) : two;
+                LLVMValueRef before = s > first ? *sum : starts ? starts[r] : NULL;
+                *sum = before ? add_in_order(e, t, before, two) : two;
             }
         }
     }
 }
 
-/* q4: u = q in 0 .. 15, |p| <= 128. The 16 products that a lane of 16 bits gathers from a group
- * stay within 16 * 15 * 128 = 30720 < 2^15, so that only their sum is widened. fp4: u in 0 .. 24,
- * and 8 products, of half a group, stay within 8 * 24 * 128 = 24576. */
+/* All products that a lane of 16 bits gathers, 16 of a group, stay below 2^15, so that only their
+ * sum is widened; |p| <= 128.
+ *
+ *   q4     u = q in 0 .. 15: 16 * 15 * 128 = 30720
+ *   mxfp4  u = w + 12, |w| <= 12. The sum starts from -12 sum p of the lane's elements: what it
+ *          holds is sum w p of those that were added and -12 sum p of the others, within
+ *          16 * 12 * 128 = 24576 all the way, and sum w p at the end.
+ *   nvfp4  8 products, of half a group, stay within 8 * 24 * 128 = 24576. */
 static void sum_small(hcg_emit *e, const hcg_int8_tile *t, span of, LLVMValueRef *ints) {
-    const unsigned some = t->dtype == HIR_Q4 ? STEPS : STEPS / 2;
-    for (unsigned first = of.first; first < of.end; first += some) {
-        LLVMValueRef halves[SUMS];
-        sum_steps(e, t, first, first + some, halves);
-        for (unsigned i = 0; i < t->rows * t->vectors; i++) {
-            LLVMValueRef sum = fours(e, t, halves[i]);
-            LLVMValueRef before =
-                first > of.first ? ints[i] : start_of(e, t, of.part, i / t->vectors);
-            ints[i] = before ? LLVMBuildAdd(e->b, before, sum, "") : sum;
-        }
+    const bool of_pairs = t->dtype == HIR_MXFP4;
+    LLVMValueRef halves[SUMS], starts[HCG_INT8_ROWS];
+    for (unsigned r = 0; r < t->rows && of_pairs; r++)
+        starts[r] = as_halves(e, of_row(e, t, 2, r, e->i32));
+    sum_steps(e, t, of.first, of.end, of_pairs ? starts : NULL, halves);
+    for (unsigned i = 0; i < t->rows * t->vectors; i++) {
+        LLVMValueRef before = of_pairs ? NULL : start_of(e, t, of.part, i / t->vectors);
+        ints[i] = fours(e, t, halves[i]);
+        if (before) ints[i] = LLVMBuildAdd(e->b, before, ints[i], "");
     }
 }
 
@@ -301,7 +310,21 @@ static LLVMValueRef sum_of_lanes(hcg_emit *e, LLVMValueRef v) {
     return hcg_intrinsic(e, "llvm.vector.reduce.add", &type, 1, &v, 1);
 }
 
-hcg_int8_x hcg_int8_round(hcg_emit *e, LLVMValueRef x, LLVMValueRef n, bool halves) {
+/* -12 sum p of the first two and of the last two elements of each four, side by side. all: sums of
+ * elements `lanes` apart; sum: of all. */
+static LLVMValueRef pair_start(hcg_emit *e, LLVMValueRef all, LLVMValueRef sum) {
+    LLVMValueRef keep[HIR_PANEL], added = LLVMConstInt(e->i32, (uint64_t)-HCG_FP4_ADDED, true);
+    for (unsigned i = 0; i < e->level->lanes; i++)
+        keep[i] = LLVMConstInt(e->i32, i % WORD < WORD / 2 ? 0 : UINT32_MAX, false);
+    LLVMValueRef last = LLVMBuildAnd(e->b, all, LLVMConstVector(keep, e->level->lanes), "");
+    last = hcg_mul(e, sum_of_lanes(e, last), added);
+    LLVMValueRef first = hcg_sub(e, hcg_mul(e, sum, added), last);
+    first = LLVMBuildAnd(e->b, first, LLVMConstInt(e->i32, UINT16_MAX, false), "");
+    return LLVMBuildOr(e->b, LLVMBuildShl(e->b, last, LLVMConstInt(e->i32, 16, false), ""), first,
+                       "");
+}
+
+hcg_int8_x hcg_int8_round(hcg_emit *e, LLVMValueRef x, LLVMValueRef n, unsigned with) {
     const unsigned lanes = e->level->lanes, vectors = HIR_GROUP / lanes;
     LLVMValueRef v[HIR_GROUP] = {NULL}, half[2] = {NULL}, sum;
     hcg_int8_x g = {0};
@@ -322,7 +345,8 @@ hcg_int8_x hcg_int8_round(hcg_emit *e, LLVMValueRef x, LLVMValueRef n, bool halv
         *of = *of ? LLVMBuildAdd(e->b, *of, p, "") : p;
         g.p[i] = LLVMBuildTrunc(e->b, p, LLVMVectorType(e->i8, lanes), "");
     }
-    if (halves) {
+    LLVMValueRef all = LLVMBuildAdd(e->b, half[0], half[1], "");
+    if (with & HCG_INT8_HALVES) {
         half[0] = sum_of_lanes(e, half[0]), half[1] = sum_of_lanes(e, half[1]);
         sum = hcg_add(e, half[0], half[1]);
         for (unsigned i = 0; i < 2; i++) {
@@ -331,8 +355,9 @@ hcg_int8_x hcg_int8_round(hcg_emit *e, LLVMValueRef x, LLVMValueRef n, bool halv
                 hcg_add(e, hcg_mul(e, half[i], added), LLVMConstInt(e->i32, SHIFTED, false));
         }
     } else {
-        sum = sum_of_lanes(e, LLVMBuildAdd(e->b, half[0], half[1], ""));
+        sum = sum_of_lanes(e, all);
     }
+    if (with & HCG_INT8_PAIRS) g.pair_start = pair_start(e, all, sum);
     g.of_x = hcg_fmul(e, LLVMBuildSIToFP(e->b, sum, e->f32, ""), g.step);
     g.start = hcg_mul(e, sum, LLVMConstInt(e->i32, (uint64_t)-128, true));
     return g;

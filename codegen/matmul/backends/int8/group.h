@@ -10,7 +10,8 @@
  * group of a slab has three tables of 4 bytes a row: t in f32, t sum p in f32, and -128 sum p in
  * i32, where the sum of u p starts if u = q + 128 stands for q. Then come 8 words of 4 bytes for
  * each row. Numbers of mxfp4 and nvfp4 are halves of whole ones: u is twice the number, with 12
- * added. For nvfp4, where the two halves of a group have a scale each, two more tables come after
+ * added. A lane of 16 bits of maddubs sums every other pair of a group: the third table holds
+ * -12 sum p of either half of the pairs, in i16, where these sums of mxfp4 start. For nvfp4, where the two halves of a group have a scale each, two more tables come after
  * the first three, of each half in i32: -12 sum p, plus the bits of the f32 1.5 2^23. A sum i of
  * integers that starts there is 1.5 2^23 + i as f32, from which fma(.., s, -1.5 2^23 s) makes s i,
  * exactly: no conversion, which two sums for a group would need twice.
@@ -61,10 +62,12 @@ void hcg_int8_group(hcg_emit *e, hcg_int8_tile *t);
  * gives NaN. All back ends that multiply bytes round alike, so that they give the same bits. */
 typedef struct hcg_int8_x {
     LLVMValueRef step, of_x, start; /* f32 t; f32 t sum p; i32 -128 sum p */
-    LLVMValueRef half_start[2];     /* where sums of each half start, i32; NULL: not asked for */
-    LLVMValueRef p[HIR_GROUP];      /* <lanes x i8>, in order */
+    LLVMValueRef half_start[2];     /* where sums of each half start, i32; NULL: not requested */
+    LLVMValueRef pair_start;   /* -12 sum p of two pairs out of four, i16 each; NULL: likewise */
+    LLVMValueRef p[HIR_GROUP]; /* <lanes x i8>, in order */
 } hcg_int8_x;
 /* Reads n elements at x; n more than a group: all of the group. Elements beyond count as zeros. */
-hcg_int8_x hcg_int8_round(hcg_emit *e, LLVMValueRef x, LLVMValueRef n, bool halves);
+enum { HCG_INT8_HALVES = 1, HCG_INT8_PAIRS = 2 }; /* a set: what is requested besides */
+hcg_int8_x hcg_int8_round(hcg_emit *e, LLVMValueRef x, LLVMValueRef n, unsigned with);
 
 #endif

@@ -509,16 +509,24 @@ static const struct {
 };
 enum { FORMATS = sizeof ends / sizeof *ends };
 
-/* Row n of a weight: all at one end, or at one in even places and at the other in odd ones. */
+/* Which elements of a row differ in sign: none, every other one, every other pair, of which a lane
+ * of 16 bits gathers all of either kind, or the halves of a group. */
+enum { SIGNS = 4 };
+static bool is_second(int signs, int k) {
+    const int turn[SIGNS] = {0, k % 2, k / 2 % 2, k % 32 / 16};
+    return turn[signs];
+}
+
+/* Row n of a weight: all at one end, or at one in some places and at the other in the others. */
 static float end_of(size_t format, int n, int k) {
     if (ends[format].both && k % 32 == 0) return ends[format].low;
-    const bool high = n % 4 < 2 ? n % 2 : (k + n) % 2;
+    const bool high = is_second(n / 2 % SIGNS, k) != n % 2;
     return high || ends[format].both ? ends[format].high : ends[format].low;
 }
 
-/* Row 0 of x is 1.5, row 1 -1.5, and row 2 either of them in turn. */
-static float sign_of(int row, int k) {
-    return row % 3 == 1 || (row % 3 == 2 && k % 2) ? -1.5f : 1.5f;
+/* Likewise row n of x: 1.5 or -1.5. */
+static float sign_of(int n, int k) {
+    return is_second(n / 2 % SIGNS, k) != n % 2 ? -1.5f : 1.5f;
 }
 
 static void check_largest_sums(const hcg_level *level, size_t format, int64_t t) {
@@ -549,7 +557,7 @@ Test(emit_contract, largest_sums_of_bytes) {
         const hcg_level *level = &levels[i / FORMATS];
         if (!products_run(level, 0, ends[i % FORMATS].dtype, HIR_LAYOUT_PANEL)) continue;
         check_largest_sums(level, i % FORMATS, 1);
-        check_largest_sums(level, i % FORMATS, 7);
+        check_largest_sums(level, i % FORMATS, 2 * SIGNS + 1);
     }
 }
 
