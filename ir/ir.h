@@ -184,17 +184,22 @@ typedef struct hir_init {
     hir_init_kind kind;
     double deviation; /* RANDOM: that of a normal distribution around 0; 0: as init_weights.c draws
                          it where nothing is said */
+    uint32_t n;       /* > 0: it begins as these numbers, row by row; one number is that of all */
+    const double *numbers;
 } hir_init;
 const char *hir_init_word(hir_init_kind kind);
 double hir_init_number(hir_init_kind kind);            /* not of RANDOM */
-const char *hir_init_text(hd_arena *a, hir_init init); /* "zero", "0.02" */
+const char *hir_init_text(hd_arena *a, hir_init init); /* "zero", "0.02", "[1, 0]" */
 bool hir_same_init(hir_init x, hir_init y);
+hir_init hir_copy_init(hd_arena *a, hir_init init);
 /* Deviations are numbers that f32 has, above 0. */
 bool hir_is_deviation(double x);
+/* Weights begin as numbers that f32 has. */
+bool hir_is_initial(double x);
 
 typedef struct hir_weight {
     const char *name;       /* as in the checkpoint; a derived weight: one that it lacks */
-    hir_init init;          /* printed as `init zero`, `init 0.02` */
+    hir_init init;          /* printed as `init zero`, `init 0.02`, `init [1, 0]` */
     hir_type type;          /* integer dims only; dtype is the storage dtype */
     hir_weight_share share; /* of sharded modules; printed as `shard {..}` after the whole type */
     hir_layout layout;
@@ -595,6 +600,8 @@ bool hir_same_slice(const hir_op *a, const hir_op *b); /* same axis, start and l
 /* The type of a weight in the checkpoint. */
 hir_type hir_whole_type(const hir_weight *w);
 /* Makes a weight of the whole type a share of its dim. The share must be legal. */
+/* Why a weight cannot begin as its list of numbers; NULL: it can, or has none. */
+const char *hir_why_no_init(const hir_weight *w);
 void hir_shard_weight(hir_weight *w, uint32_t dim, hd_share share);
 /* Why a dim of so many elements cannot be divided so; NULL: it can. */
 const char *hir_why_no_share(const hd_share *share);

@@ -457,6 +457,7 @@ hir_module *hir_module_clone(const hir_module *m, hd_arena *a) {
         w->name = hd_strdup(a, w->name);
         w->loc = copy_loc(&locs, w->loc);
         index_weight(c, i);
+        w->init = hir_copy_init(a, w->init);
         if (hir_is_derived(w)) w->rows = hir_copy_derived_rows(a, w->rows, w->n_rows);
     }
     for (size_t i = 0; i < c->states.n; i++) {

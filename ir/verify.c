@@ -137,6 +137,9 @@ static void verify_weights(verifier *v) {
                 v, HD_E_TYPE, loc,
                 "weight @%s is %s; its dims must be positive integers whose product can be counted",
                 w->name, hir_type_string(v->d->arena, w->type));
+        else if (hir_why_no_init(w))
+            REFUSE(v, HD_E_VALUE, loc, "weight @%s is %s: %s", w->name,
+                   hir_type_string(v->d->arena, w->type), hir_why_no_init(w));
         if (w->layout != HIR_LAYOUT_ROWS && !hir_has_matrices(w->type))
             REFUSE(v, HD_E_TYPE, loc, "weight @%s is %s; only matrices have panels", w->name,
                    hir_type_string(v->d->arena, w->type));

@@ -1,5 +1,6 @@
 /* Weights that are not stored like this in a checkpoint: the share of a weight that a rank has, and
  * weights computed from others when weights are packed. */
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -106,18 +107,48 @@ double hir_init_number(hir_init_kind kind) {
 
 const char *hir_init_text(hd_arena *a, hir_init init) {
     hd_text text;
-    if (init.deviation == 0) return hir_init_word(init.kind);
+    if (init.n == 0 && init.deviation == 0) return hir_init_word(init.kind);
     hd_text_init(&text, a);
-    hd_text_double(&text, init.deviation);
+    if (init.n == 0) hd_text_double(&text, init.deviation);
+    for (uint32_t i = 0; i < init.n; i++) {
+        hd_text_add(&text, i ? ", " : "[");
+        hd_text_double(&text, init.numbers[i]);
+    }
+    if (init.n) hd_text_add(&text, "]");
     return text.at;
 }
 
 bool hir_same_init(hir_init x, hir_init y) {
-    return x.kind == y.kind && x.deviation == y.deviation;
+    if (x.kind != y.kind || x.deviation != y.deviation || x.n != y.n) return false;
+    for (uint32_t i = 0; i < x.n; i++)
+        if (x.numbers[i] != y.numbers[i]) return false;
+    return true;
+}
+
+hir_init hir_copy_init(hd_arena *a, hir_init init) {
+    if (init.n == 0) return init;
+    double *copy = hd_new_array(a, double, init.n);
+    memcpy(copy, init.numbers, init.n * sizeof *copy);
+    init.numbers = copy;
+    return init;
+}
+
+const char *hir_why_no_init(const hir_weight *w) {
+    if (w->init.n == 0) return NULL;
+    if (w->stacked) return "a list of numbers begins one tensor, not a stack of them";
+    if (w->init.n > 1 && hir_type_row_elements(hir_whole_type(w)) != w->init.n)
+        return "a list of numbers has one for each entry, or one for all";
+    for (uint32_t i = 0; i < w->init.n; i++)
+        if (!hir_is_initial(w->init.numbers[i])) return "weights begin as numbers that f32 has";
+    return NULL;
 }
 
 bool hir_is_deviation(double x) {
     return x >= 0x1p-126 && x <= 0x1p127;
+}
+
+bool hir_is_initial(double x) {
+    return fabs(x) <= FLT_MAX;
 }
 
 const hir_derived_row *hir_copy_derived_rows(hd_arena *a, const hir_derived_row *rows, uint32_t n) {

@@ -22,18 +22,27 @@ enum { BLOCK = 8192 };
 
 typedef struct distribution {
     double mean, deviation;
+    hir_init given; /* .n > 0: these numbers, and nothing is drawn */
 } distribution;
 
 /* Of one tensor. docs/formats.md has it for users. */
 static distribution distribution_of(const hir_weight *w, bool draw_all) {
     const double spread = draw_all ? 0.1 : 0;
+    if (w->init.n > 0 && !draw_all) return (distribution){.given = w->init};
     if (w->init.kind != HIR_INIT_RANDOM && !draw_all)
-        return (distribution){hir_init_number(w->init.kind), 0};
-    if (w->init.deviation > 0 && !draw_all) return (distribution){0, w->init.deviation};
-    if (w->type.rank == 1 && !hd_ends_with(w->name, "bias")) return (distribution){1, spread};
-    if (w->type.rank < 2) return (distribution){0, spread};
+        return (distribution){.mean = hir_init_number(w->init.kind)};
+    if (w->init.deviation > 0 && !draw_all) return (distribution){.deviation = w->init.deviation};
+    if (w->type.rank == 1 && !hd_ends_with(w->name, "bias"))
+        return (distribution){.mean = 1, .deviation = spread};
+    if (w->type.rank < 2) return (distribution){.deviation = spread};
     const double fan_in = (double)w->type.dim[w->type.rank - 1];
-    return (distribution){0, 1 / sqrt(fan_in)};
+    return (distribution){.deviation = 1 / sqrt(fan_in)};
+}
+
+static double next(const distribution *q, hir_random *r, uint64_t i) {
+    const hir_init *given = &q->given;
+    if (given->n > 0) return given->numbers[given->n > 1 ? i : 0];
+    return q->mean + q->deviation * hir_random_normal(r);
 }
 
 static void store(uint8_t *out, uint64_t i, double x, hd_tensor_dtype dtype) {
@@ -56,7 +65,7 @@ static void put_weight(hd_output *o, const hir_weight *w, const hd_tensor *t, ui
     for (uint64_t i = 0; i < t->elements; i += BLOCK) {
         uint64_t n = t->elements - i < BLOCK ? t->elements - i : BLOCK;
         for (uint64_t j = 0; j < n; j++)
-            store(block, j, q.mean + q.deviation * hir_random_normal(&r), t->dtype);
+            store(block, j, next(&q, &r, i + j), t->dtype);
         if (!hd_output_write(o, block, (size_t)n * bytes)) return;
     }
 }
@@ -66,7 +75,7 @@ void hcg_begin_weight(const hir_weight *part, uint64_t seed, float *out) {
     const distribution q = distribution_of(part, false);
     const int64_t n = hir_type_row_elements(part->type);
     for (int64_t i = 0; i < n; i++)
-        out[i] = (float)(q.mean + q.deviation * hir_random_normal(&r));
+        out[i] = (float)next(&q, &r, (uint64_t)i);
 }
 
 bool hcg_init_weights(const hir_module *m, hd_diags *d, uint64_t seed, bool draw_all,

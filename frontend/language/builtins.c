@@ -97,17 +97,67 @@ static bool init_of_word(hfe_elab *e, const hfe_call *call, size_t i, hir_init *
     const char *near = hfe_did_you_mean(e, arg(call, i).string, &words);
     hfe_fail(
         e, HD_E_VALUE, call->args[i].value_loc,
-        hd_printf(e->arena, "it is one of %s, or the deviation of a normal distribution", list.at),
+        hd_printf(e->arena,
+                  "it is one of %s, the deviation of a normal distribution, or a list of numbers",
+                  list.at),
         near, "weights do not begin as \"%s\"", arg(call, i).string);
     return false;
 }
 
-/* How a weight begins; false after an error. */
-static bool init_of(hfe_elab *e, const hfe_call *call, size_t i, hir_init *out) {
+typedef HD_VEC(double) number_vec;
+
+/* Adds the numbers of `v`, which begin the entries of a weight of the type from dim `k` on: for each
+ * dim a list as long as it. */
+static bool add_numbers(hfe_elab *e, hd_loc loc, hfe_value v, hir_type type, uint32_t k,
+                        number_vec *out) {
+    const char *weight = hd_printf(e->arena, "the weight is %s", hir_type_string(e->arena, type));
+    const char *hint = type.rank > 1
+                           ? "the numbers of a matrix are a list of rows, [[1, 0], [0, 1]]; "
+                             "[x] is the number x for all entries"
+                           : "[x] is the number x for all entries";
+    if (hfe_is(v, HFE_POISON)) return false;
+    if (k == type.rank && hfe_is_number(v) && hir_is_initial(hfe_as_number(v))) {
+        hd_push(e->m->arena, out, hfe_as_number(v));
+        return true;
+    }
+    if (k == type.rank && hfe_is_number(v))
+        hfe_fail(e, HD_E_VALUE, loc, NULL, NULL, "weights begin as numbers that f32 has, not %g",
+                 hfe_as_number(v));
+    else if (k == type.rank || !hfe_is(v, HFE_LIST))
+        hfe_fail(e, HD_E_TYPE, loc, weight, hint, "%s in the list where %s is needed",
+                 hfe_type_with_article(v.type), k < type.rank ? "a list" : "a number");
+    else if ((int64_t)v.list->n != type.dim[k])
+        hfe_fail(e, HD_E_VALUE, loc, weight, hint, "a list of %zu where the weight has %lld",
+                 v.list->n, (long long)type.dim[k]);
+    else {
+        for (size_t i = 0; i < v.list->n; i++)
+            if (!add_numbers(e, loc, hfe_item(v.list, i), type, k + 1, out)) return false;
+        return true;
+    }
+    return false;
+}
+
+static bool init_of_list(hfe_elab *e, const hfe_call *call, size_t i, hir_type type,
+                         hir_init *out) {
+    const hfe_value v = arg(call, i);
+    number_vec numbers = {0};
+    if (v.list->n == 1 && hfe_is_number(hfe_item(v.list, 0))) { /* for all entries */
+        type.rank = 1;
+        type.dim[0] = 1;
+    }
+    if (!add_numbers(e, call->args[i].value_loc, v, type, 0, &numbers)) return false;
+    *out = (hir_init){.n = (uint32_t)numbers.n, .numbers = numbers.at};
+    return true;
+}
+
+/* How a weight of the type begins; false after an error. */
+static bool init_of(hfe_elab *e, const hfe_call *call, size_t i, hir_type type, hir_init *out) {
     *out = (hir_init){0};
     if (hfe_is(arg(call, i), HFE_STRING)) return init_of_word(e, call, i, out);
+    if (hfe_is(arg(call, i), HFE_LIST)) return init_of_list(e, call, i, type, out);
     if (!hfe_is_number(arg(call, i))) {
-        reject(e, call, i, "how a weight begins, \"zero\", \"one\" or a deviation");
+        reject(e, call, i,
+               "how a weight begins, \"zero\", \"one\", a deviation or a list of numbers");
         return false;
     }
     out->deviation = hfe_as_number(arg(call, i));
@@ -118,11 +168,13 @@ static bool init_of(hfe_elab *e, const hfe_call *call, size_t i, hir_init *out) 
 }
 
 static hfe_value run_weight(hfe_elab *e, const hfe_call *call) {
-    hir_init init = {0};
-    if (call->n_args > 2 && !init_of(e, call, 2, &init)) return hfe_poison();
+    hir_init init;
     if (!hfe_is(arg(call, 0), HFE_STRING)) return reject(e, call, 0, "a name");
     const hfe_value w = hfe_declare_weight(e, call->loc, arg(call, 0).string, arg(call, 1), false);
-    return call->n_args > 2 ? hfe_begin_weight(e, call->loc, w, init) : w;
+    if (call->n_args < 3 || !hfe_is(w, HFE_TENSOR)) return w;
+    return init_of(e, call, 2, hir_ref_type(e->m, w.tensor), &init)
+               ? hfe_begin_weight(e, call->loc, w, init)
+               : hfe_poison();
 }
 
 static hfe_value run_unused_weight(hfe_elab *e, const hfe_call *call) {

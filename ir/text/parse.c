@@ -281,11 +281,27 @@ static bool parse_shard(hir_parser *p, hir_weight *w) {
     return true;
 }
 
-/* `init zero`, `init 0.02` */
+/* [1, 0, 0] */
+static bool parse_init_numbers(hir_parser *p, hir_init *init) {
+    HD_VEC(double) list = {0};
+    hir_advance(p);
+    do {
+        double x = 0;
+        if (list.n == UINT32_MAX)
+            return hir_parse_error(p, HD_E_LIMIT, p->t.loc, NULL, "too many numbers");
+        if (!hir_parse_double(p, &x)) return false;
+        hd_push(p->arena, &list, x);
+    } while (hir_accept(p, ','));
+    *init = (hir_init){.n = (uint32_t)list.n, .numbers = list.at};
+    return hir_expect(p, ']');
+}
+
+/* `init zero`, `init 0.02`, `init [1, 0]` */
 static bool parse_init(hir_parser *p, hir_weight *w) {
     const char *words[HIR_INIT_COUNT];
     if (!hir_at_word(p, "init")) return true;
     hir_advance(p);
+    if (hir_at_punct(p, '[')) return parse_init_numbers(p, &w->init);
     if (p->t.kind == HIR_TOK_NUMBER) {
         const hd_loc loc = p->t.loc;
         return hir_parse_double(p, &w->init.deviation) &&

@@ -265,11 +265,7 @@ void hir_print_derived(hd_text *out, const hir_weight *w) {
 
 /* shard {dim = 0, groups = 2, units = 4, pad = "repeat"} */
 static void print_init(hd_text *out, hir_init init) {
-    hd_text_add(out, " init ");
-    if (init.deviation > 0)
-        hd_text_double(out, init.deviation);
-    else
-        hd_text_add(out, hir_init_word(init.kind));
+    hd_text_f(out, " init %s", hir_init_text(out->arena, init));
 }
 
 static void print_shard(hd_text *out, const hir_weight *w) {

@@ -17,6 +17,8 @@ static const char *const texts[] = {
     "weight @7 : f32[1] unused\n"
     "weight @8 : f32[1] unused init zero\n"
     "weight @10 : f32[2, 2] unused init 0.02\n"
+    "weight @11 : f32[2, 2] init [1, 0, -0.5, 1e-30]\n"
+    "weight @12 : f32[2, 2] init [3]\n"
     "weight @9 : f32[1] init one loc \"f\":1:2 from \"g\":3:4\n\n"
     "func(%ids: i32[T], %0: f32[T, 8], %\"x y\": f32[1, 2, 3, 4, 5, 6], %\"7\": f32[]) {\n"
     "  %1 = neg %0 : f32[T, 8]\n"

@@ -37,3 +37,6 @@ else:
     for name, mean, deviation in (("q", 1, 0.1), ("o", 0, 1 / 8), ("g", 1, 0.1), ("bias", 0, 0.1), ("n", 1, 0.1), ("m", 0, 1 / math.sqrt(3))):
         assert is_near(second[name][1], mean, deviation), name
     assert first["m"] == second["m"]
+    # lists of numbers are these, rounded to f32
+    assert first["l"][1] == struct.unpack("<4f", struct.pack("<4f", 1, 0, -0.1, 3)) and first["c"][1] == (0.25,) * 4
+    assert not set(first["l"][1]) & set(second["l"][1])

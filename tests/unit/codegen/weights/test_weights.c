@@ -609,8 +609,14 @@ Test(weights, random_checkpoints_fit_their_module) {
 Test(weights, a_tensor_begins_as_in_the_checkpoint) {
     hd_tensors unneeded = {0}, t;
     hir_module *m = mixed_module(&unneeded);
+    static const double numbers[] = {1, 0, -0.1};
+    add(m, "list", HIR_F32, HIR_LAYOUT_ROWS, DIMS(3));
+    m->weights.at[m->weights.n - 1].init = (hir_init){.n = 3, .numbers = numbers};
     cr_assert(hcg_init_weights(m, &diags, 3, false, HD_T_F32, in_folder("x.safetensors")));
     cr_assert(hd_safetensors_open(arena, &diags, in_folder("x.safetensors"), &t));
+    const float *list = (const float *)hd_tensors_find(&t, "list")->data;
+    for (int i = 0; i < 3; i++)
+        cr_expect_eq(list[i], (float)numbers[i]);
     for (size_t i = 0; i < m->weights.n; i++) {
         const hir_weight *w = &m->weights.at[i];
         const hd_tensor *stored = hd_tensors_find(&t, w->name);
