@@ -406,11 +406,13 @@ static hd_loc copy_loc(loc_copier *c, hd_loc loc) {
     return loc;
 }
 
-/* A shallow copy of a table's array; the caller copies what the items point to. */
+/* A shallow copy of a table's array; the caller copies what the items point to. It has room for a
+ * quarter more, since passes that change a copy add some ops to it. */
 #define COPY_TABLE(a, to, from)                                                                    \
     do {                                                                                           \
-        (to)->cap = (to)->n = (from)->n;                                                           \
-        (to)->at = hd_alloc((a), (from)->n, sizeof *(from)->at);                                   \
+        (to)->n = (from)->n;                                                                       \
+        (to)->cap = (from)->n + (from)->n / 4 + 4;                                                 \
+        (to)->at = hd_alloc((a), (to)->cap, sizeof *(from)->at);                                   \
         if ((from)->n) memcpy((to)->at, (from)->at, (from)->n * sizeof *(from)->at);               \
     } while (0)
 

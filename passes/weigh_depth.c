@@ -53,24 +53,43 @@ static bool run(const weigher *w, hir_module *copy, const pass_list *list, bool 
     return hir_run_passes(copy, &r, w->options, NULL, &unread);
 }
 
-/* Bytes of a token that the kernels move without these groups, in both halves of a step if there
- * are gradients; UINT64_MAX: there are no kernels. */
-static uint64_t bytes_without(const weigher *w, int left_out, bool *changed) {
-    pass_list list = {0};
-    for (size_t i = 0; i < w->n; i++)
-        if (!(group_of(w->passes[i]) & left_out)) hd_push(w->arena, &list, w->passes[i]);
-    const pass_list last = {.at = &list.at[list.n - 1], .n = 1};
-    hir_module *copy = hir_module_clone(w->m, w->arena);
-    list.n--;
-    if (!run(w, copy, &list, changed) || (!left_out && !*changed)) return UINT64_MAX;
-    if (!run(w, copy, &last, changed) || copy->stage != HIR_STAGE_KERNEL) return UINT64_MAX;
+/* The number of passes up to the last that can be left out. */
+static size_t to_last_weighed(const pass_list *list) {
+    size_t n = list->n;
+    while (n && !depth_is_weighed(list->at[n - 1]))
+        n--;
+    return n;
+}
+
+/* Bytes of a token that the kernels move, in both halves of a step if there are gradients. */
+static uint64_t bytes_of(const hir_module *m, hd_arena *a) {
     hir_ledger l;
-    hir_ledger_find_totals(copy, w->arena, &l);
+    hir_ledger_find_totals(m, a, &l);
     const uint64_t forward = hd_capped_add(l.total.read, l.total.written);
-    if (!hir_has_gradients(copy)) return forward;
+    if (!hir_has_gradients(m)) return forward;
     hir_back_ledger back;
-    hir_back_ledger_find(copy, &l, w->arena, &back);
+    hir_back_ledger_find(m, &l, a, &back);
     return hd_capped_add(forward, hd_capped_add(back.total.read, back.total.written));
+}
+
+/* The same without these groups, on a copy that is freed before the next is made; UINT64_MAX: there
+ * are no kernels, or nothing is left out and no pass over depth changes anything. */
+static uint64_t bytes_without(const weigher *whole, int left_out, bool *changed) {
+    hd_arena **scratch = hd_scratch_new(whole->arena);
+    weigher w = *whole;
+    w.arena = *scratch;
+    pass_list list = {0};
+    for (size_t i = 0; i < w.n; i++)
+        if (!(group_of(w.passes[i]) & left_out)) hd_push(w.arena, &list, w.passes[i]);
+    const pass_list first = {.at = list.at, .n = to_last_weighed(&list)};
+    const pass_list rest = {.at = list.at + first.n, .n = list.n - first.n};
+    hir_module *copy = hir_module_clone(w.m, w.arena);
+    uint64_t bytes = UINT64_MAX;
+    if (run(&w, copy, &first, changed) && (left_out || *changed) && run(&w, copy, &rest, changed) &&
+        copy->stage == HIR_STAGE_KERNEL)
+        bytes = bytes_of(copy, w.arena);
+    hd_scratch_free(scratch);
+    return bytes;
 }
 
 /* ---- what is left out ------------------------------------------------------------------------ */

@@ -45,15 +45,20 @@ typedef struct fuse_group { /* becomes a kernel */
     HD_VEC(hir_id) ops; /* in program order; of a contraction: prologue, linear ops, epilogue */
 } fuse_group;
 
-/* How often each kernel reads each value: a hash table, since a residual stream that keeps all its
- * sublayers has values that all later ones read. */
+/* How often each kernel reads a value: a hash table, since a residual stream that keeps all its
+ * sublayers has values that all later ones read. Each value has a table of its own, so that a walk over
+ * the program reads memory in order. */
+typedef struct fuse_reader {
+    uint32_t kernel;
+    uint32_t n : 31, taken : 1;
+} fuse_reader;
+typedef struct fuse_kernels {
+    fuse_reader *slot;
+    uint32_t mask, taken; /* slots - 1; one of them at least is free, where a search ends */
+} fuse_kernels;
+
 typedef struct fuse_readers {
-    struct fuse_reader {
-        uint64_t kernel;
-        uint32_t value, n;
-        bool taken;
-    } * slot;
-    size_t mask;
+    fuse_kernels *by;    /* by value: the kernels that read it */
     uint32_t *all;       /* by value: its reads, outputs among them */
     uint32_t *first_arg; /* by op: where its operands begin in `times` */
     uint32_t *times; /* by operand: how often the op reads its value; 0: one before is the same */
@@ -61,7 +66,7 @@ typedef struct fuse_readers {
 
 typedef struct fuse_left { /* a row op whose users are in one later row program */
     hir_id op;
-    uint64_t from;  /* its kernel */
+    uint32_t from;  /* its kernel */
     uint32_t phase; /* of that program, where computing it does not pay */
 } fuse_left;
 

@@ -11,8 +11,7 @@
 
 enum { MAX_SHAPES = 4 };
 
-typedef struct storage { /* of a value that other kernels read */
-    bool wanted;         /* read by another kernel or an output */
+typedef struct storage { /* of a value that another kernel or an output reads */
     uint32_t n;          /* shapes that readers need exactly */
     hir_type shape[MAX_SHAPES];
     hir_id at[MAX_SHAPES]; /* kernel results, in the order of shape */
@@ -21,8 +20,8 @@ typedef struct storage { /* of a value that other kernels read */
 typedef struct building {
     fuse *f;
     hir_module *m;
-    storage *stored; /* by value of the graph */
-    size_t n_values; /* of the graph */
+    storage **stored; /* by value of the graph; NULL: nothing outside of its kernel reads it */
+    size_t n_values;  /* of the graph */
     /* by value of the graph: its copy in the present body */
     hir_id *copy_in; /* the kernel */
     hir_ref *copy;
@@ -39,6 +38,12 @@ static bool reads_as_is(const hir_op *o, fuse_kind kind, uint32_t arg) {
     if (kind == FUSE_CONTRACT) return o->code != HIR_LINEAR_OP || arg > 0;
     if (hir_has_trait(o->code, HIR_ELEMENTWISE)) return kind == FUSE_SEQUENCE;
     return kind == FUSE_SEQUENCE && arg > 0 && !hir_takes_views(o->code);
+}
+
+/* The storage of a value, which is wanted from now on. */
+static storage *want(building *b, uint32_t v) {
+    if (!b->stored[v]) b->stored[v] = hd_new(b->f->c->scratch, storage);
+    return b->stored[v];
 }
 
 static bool want_shape(building *b, hir_id op, storage *s, hir_type t) {
@@ -62,8 +67,7 @@ static bool note_reads(building *b, hir_id op) {
         const fuse_node *made = fuse_node_of(b->f, base);
         if (!made || made->kind == FUSE_COPIED) continue;
         if (n->kind != FUSE_COPIED && n->kind != FUSE_OUTPUT && made->group == n->group) continue;
-        storage *s = &b->stored[base.index];
-        s->wanted = true;
+        storage *s = want(b, base.index);
         if (reads_as_is(o, n->kind, i) && !want_shape(b, op, s, hir_ref_type(b->m, o->args[i])))
             return false;
     }
@@ -76,10 +80,10 @@ static void keep_effects(building *b, const fuse_group *g) {
     for (size_t i = 0; i < g->ops.n; i++) {
         const hir_op *o = hir_op_at(b->m, g->ops.at[i]);
         for (uint32_t r = 0; r < o->n_results; r++)
-            if (b->stored[o->results[r]].wanted) return;
+            if (b->stored[o->results[r]]) return;
         if (hir_has_trait(o->code, HIR_EFFECT)) effect = o->results[0];
     }
-    if (effect != HIR_NONE) b->stored[effect].wanted = true;
+    if (effect != HIR_NONE) want(b, effect);
 }
 
 static bool find_stored(building *b) {
@@ -89,8 +93,8 @@ static bool find_stored(building *b) {
     for (size_t k = 0; k < f->kernels.n; k++)
         keep_effects(b, &f->groups.at[f->kernels.at[k]]);
     for (size_t v = 0; v < b->n_values; v++) {
-        storage *s = &b->stored[v];
-        if (s->wanted && !s->n) s->shape[s->n++] = hir_value_at(b->m, (hir_id)v)->type;
+        storage *s = b->stored[v];
+        if (s && !s->n) s->shape[s->n++] = hir_value_at(b->m, (hir_id)v)->type;
     }
     return true;
 }
@@ -100,7 +104,7 @@ static hir_ref operand(building *b, hir_ref r);
 
 /* The stored form of a value, with the shape of t if there is one. */
 static hir_ref stored_as(const building *b, uint32_t v, hir_type t) {
-    const storage *s = &b->stored[v];
+    const storage *s = b->stored[v];
     for (uint32_t i = 0; i < s->n; i++)
         if (hir_type_equal(s->shape[i], t)) return hir_value_ref(s->at[i]);
     return hir_value_ref(s->at[0]);
@@ -159,8 +163,8 @@ static hir_id new_kernel(building *b, const fuse_group *g) {
     for (size_t i = 0; i < g->ops.n; i++) {
         const hir_op *o = hir_op_at(b->m, g->ops.at[i]);
         for (uint32_t r = 0; r < o->n_results; r++) {
-            const storage *s = &b->stored[o->results[r]];
-            for (uint32_t k = 0; k < s->n; k++)
+            const storage *s = b->stored[o->results[r]];
+            for (uint32_t k = 0; s && k < s->n; k++)
                 hd_push(b->f->c->scratch, &types, s->shape[k]);
         }
     }
@@ -200,8 +204,8 @@ static bool yield(building *b, const fuse_group *g, hir_id kernel) {
     for (size_t i = 0; i < g->ops.n; i++) {
         for (uint32_t r = 0; r < hir_op_at(b->m, g->ops.at[i])->n_results; r++) {
             hir_id v = hir_op_at(b->m, g->ops.at[i])->results[r];
-            storage *s = &b->stored[v];
-            for (uint32_t k = 0; k < s->n; k++) {
+            storage *s = b->stored[v];
+            for (uint32_t k = 0; s && k < s->n; k++) {
                 b->body.loc = hir_op_at(b->m, g->ops.at[i])->loc;
                 hir_ref x = pass_reshape(&b->body, hir_value_ref(v), s->shape[k]);
                 if (x.kind == HIR_REF_NONE) return false;
@@ -253,7 +257,7 @@ static void erase_rest(building *b) {
 
 bool fuse_build(fuse *f) {
     building b = {.f = f, .m = f->m, .n_values = f->m->values.n};
-    b.stored = hd_new_array(f->c->scratch, storage, b.n_values);
+    b.stored = hd_new_array(f->c->scratch, storage *, b.n_values);
     b.copy_in = hd_new_array(f->c->scratch, hir_id, b.n_values);
     b.copy = hd_new_array(f->c->scratch, hir_ref, b.n_values);
     b.copy_ahead = hd_new_array(f->c->scratch, bool, b.n_values);

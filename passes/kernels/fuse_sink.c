@@ -17,25 +17,35 @@ enum { FOLLOWERS = 4 }; /* longest chain of operands that follow an op that sink
 
 /* ---- who reads what -------------------------------------------------------------------------- */
 /* A number that identifies the kernel that an op is in. */
-static uint64_t kernel_of(const fuse_node *n) {
-    if (n->kind == FUSE_ROW) return (uint64_t)n->phase << 1;
-    return (uint64_t)n->group << 1 | 1;
+static uint32_t kernel_of(const fuse_node *n) {
+    if (n->kind == FUSE_ROW) return n->phase << 1;
+    return n->group << 1 | 1;
 }
 
-static struct fuse_reader *reader(const fuse *f, uint32_t value, uint64_t kernel) {
-    const fuse_readers *r = &f->readers;
-    uint64_t h = (value * UINT64_C(0x9e3779b97f4a7c15)) ^ (kernel * UINT64_C(0xc2b2ae3d27d4eb4f));
-    h ^= h >> 29;
-    size_t i = (size_t)(h * UINT64_C(0x165667b19e3779f9) >> 17) & r->mask;
-    while (r->slot[i].taken && (r->slot[i].value != value || r->slot[i].kernel != kernel))
-        i = (i + 1) & r->mask;
-    return &r->slot[i];
+static fuse_reader *reader(const fuse_kernels *by, uint32_t kernel) {
+    uint32_t i = (kernel * UINT32_C(0x9e3779b9) >> 7) & by->mask;
+    while (by->slot[i].taken && by->slot[i].kernel != kernel)
+        i = (i + 1) & by->mask;
+    return &by->slot[i];
+}
+
+static void set_slots(hd_arena *a, fuse_kernels *by, uint32_t slots) {
+    by->slot = hd_new_array(a, fuse_reader, slots);
+    by->mask = slots - 1;
 }
 
 /* Adds n reads; -1 takes one off. */
-static void count_reads(fuse *f, uint32_t value, uint64_t kernel, uint32_t n) {
-    struct fuse_reader *r = reader(f, value, kernel);
-    *r = (struct fuse_reader){kernel, value, r->n + n, true};
+static void count_reads(fuse *f, uint32_t value, uint32_t kernel, int n) {
+    fuse_kernels *by = &f->readers.by[value];
+    fuse_reader *r = reader(by, kernel);
+    if (!r->taken && by->taken++ == by->mask) {
+        const fuse_kernels old = *by;
+        set_slots(f->c->scratch, by, 2 * old.mask + 2);
+        for (uint32_t i = 0; i <= old.mask; i++)
+            if (old.slot[i].taken) *reader(by, old.slot[i].kernel) = old.slot[i];
+        r = reader(by, kernel);
+    }
+    *r = (fuse_reader){kernel, (r->n + (unsigned)n) & INT32_MAX, true};
 }
 
 static bool is_counted(const fuse *f, hir_id op) {
@@ -44,21 +54,31 @@ static bool is_counted(const fuse *f, hir_id op) {
            !(n->kind == FUSE_COPIED && hir_op_at(f->m, op)->code == HIR_RESHAPE_OP);
 }
 
-/* Each op moves four times at most, so five times as many kernels read a value as it has users. */
+/* Room for the kernels that read a value now, and for as many again, as ops sink. */
+static void make_tables(fuse *f) {
+    hd_arena *a = f->c->scratch;
+    const size_t n = f->m->values.n;
+    f->readers.by = hd_new_array(a, fuse_kernels, n);
+    for (size_t v = 0; v < n; v++) {
+        uint32_t slots = 1;
+        while (slots <= 2 * f->uses.count[v])
+            slots *= 2;
+        set_slots(a, &f->readers.by[v], slots);
+    }
+}
+
 static void find_readers(fuse *f) {
     hd_arena *a = f->c->scratch;
     fuse_readers *r = &f->readers;
     const size_t n = f->m->values.n;
     uint32_t *last = hd_new_array(a, uint32_t, n), *at = hd_new_array(a, uint32_t, n), reads = 0;
+    make_tables(f);
     r->all = hd_new_array(a, uint32_t, n);
     r->first_arg = hd_new_array(a, uint32_t, f->n_ops);
     for (size_t k = 0; k < f->program.n; k++) {
         r->first_arg[f->program.at[k]] = reads;
         reads += hir_op_at(f->m, f->program.at[k])->n_args;
     }
-    for (r->mask = 63; r->mask < (size_t)reads * 8;)
-        r->mask = r->mask * 2 + 1;
-    r->slot = hd_new_array(a, struct fuse_reader, r->mask + 1);
     r->times = hd_new_array(a, uint32_t, reads);
     for (size_t k = 0; k < f->program.n; k++) {
         const hir_id op = f->program.at[k];
@@ -87,10 +107,10 @@ typedef struct fuse_user {
 
 /* Does the value have a live user other than `by` in the kernel (`in`), or outside of it (not
  * `in`)? */
-static bool used_in(const fuse *f, uint32_t value, uint64_t kernel, fuse_user by, bool in) {
+static bool used_in(const fuse *f, uint32_t value, uint32_t kernel, fuse_user by, bool in) {
     hd_known(f->node);
     const bool inside = kernel_of(&f->node[by.op]) == kernel;
-    const uint32_t here = reader(f, value, kernel)->n;
+    const uint32_t here = reader(&f->readers.by[value], kernel)->n;
     const uint32_t n = in ? here : f->readers.all[value] - here;
     return n > (inside == in ? by.times : 0);
 }
@@ -116,10 +136,10 @@ static bool may_sink(const fuse *f, hir_id op) {
 }
 
 /* ---- one at a time --------------------------------------------------------------------------- */
-static int64_t cost_of_operands(const fuse *f, hir_id op, uint64_t from, uint64_t to, int deep);
+static int64_t cost_of_operands(const fuse *f, hir_id op, uint32_t from, uint32_t to, int deep);
 
 /* Is `op` the only user of row op `made`, so that it can sink together with op? */
-static bool can_follow(const fuse *f, hir_id made, hir_ref base, fuse_user op, uint64_t from) {
+static bool can_follow(const fuse *f, hir_id made, hir_ref base, fuse_user op, uint32_t from) {
     return f->node[made].kind == FUSE_ROW && may_sink(f, made) &&
            !used_in(f, base.index, from, op, true) && !used_in(f, base.index, from, op, false);
 }
@@ -128,8 +148,8 @@ static bool can_follow(const fuse *f, hir_id made, hir_ref base, fuse_user op, u
  * computed in `from` for this user only (such as the products of a sum), it sinks too if that is
  * cheaper.
  */
-static int64_t cost_of_operand(const fuse *f, fuse_user op, hir_ref base, uint64_t from,
-                               uint64_t to, int deep) {
+static int64_t cost_of_operand(const fuse *f, fuse_user op, hir_ref base, uint32_t from,
+                               uint32_t to, int deep) {
     const fuse_node *made = fuse_node_of(f, base);
     int64_t size = fuse_row_size(f, base), cost = 0;
     bool made_here = made && made->kind != FUSE_FIXED && kernel_of(made) == from;
@@ -143,7 +163,7 @@ static int64_t cost_of_operand(const fuse *f, fuse_user op, hir_ref base, uint64
     return together < cost ? together : cost;
 }
 
-static int64_t cost_of_operands(const fuse *f, hir_id op, uint64_t from, uint64_t to, int deep) {
+static int64_t cost_of_operands(const fuse *f, hir_id op, uint32_t from, uint32_t to, int deep) {
     const hir_op *o = hir_op_at(f->m, op);
     int64_t cost = 0;
     for (uint32_t i = 0; i < o->n_args; i++) {
@@ -158,12 +178,12 @@ static int64_t cost_of_operands(const fuse *f, hir_id op, uint64_t from, uint64_
 
 void fuse_move_to_rows(fuse *f, hir_id op, uint32_t phase) {
     const hir_op *o = hir_op_at(f->m, op);
-    const uint64_t from = kernel_of(&f->node[op]), to = (uint64_t)phase << 1;
+    const uint32_t from = kernel_of(&f->node[op]), to = phase << 1;
     fuse_place(f, op, FUSE_ROW, phase, HIR_NONE);
     for (uint32_t i = 0; i < o->n_args; i++) {
         const hir_ref base = fuse_base(f, o->args[i]);
         if (base.kind != HIR_REF_VALUE) continue;
-        count_reads(f, base.index, from, (uint32_t)-1);
+        count_reads(f, base.index, from, -1);
         count_reads(f, base.index, to, 1);
     }
 }
@@ -178,7 +198,7 @@ static void sink(fuse *f, hir_id op) {
     const hir_op *o = hir_op_at(f->m, op);
     uint32_t phase = phase_of_users(f, o->results[0]);
     if (phase == HIR_NONE || phase <= n->phase) return;
-    uint64_t from = kernel_of(n), to = (uint64_t)phase << 1;
+    uint32_t from = kernel_of(n), to = phase << 1;
     int64_t saved = saved_by(f, op), cost = cost_of_operands(f, op, from, to, FOLLOWERS);
     bool from_rows = n->kind == FUSE_ROW;
     if (from_rows ? cost > saved : cost >= saved) {
@@ -246,8 +266,7 @@ static int64_t move_with_operands(fuse *f, hir_id op, const fuse_left *left, boo
             continue;
         const fuse_node *made = fuse_node_of(f, base);
         if (made && made->kind == FUSE_COPIED) continue;
-        const int64_t read =
-            cost_of_operand(f, by, base, left->from, (uint64_t)left->phase << 1, 0);
+        const int64_t read = cost_of_operand(f, by, base, left->from, left->phase << 1, 0);
         const hir_id maker = pass_def(f->m, base);
         if (made && !made->sum && deep < DEEPEST && kernel_of(made) == left->from &&
             can_follow(f, maker, base, by, left->from))
