@@ -213,7 +213,7 @@ void pass_forward_op(pass_forward *f, hir_module *m, hir_id op, hir_ref with) {
 }
 
 void pass_forward_finish(pass_forward *f, hir_module *m) {
-    for (size_t op = 0; op < m->ops.n; op++)
+    for (size_t op = 0; f->to.n && op < m->ops.n; op++)
         if (!m->ops.at[op].erased) pass_forward_args(f, m, (hir_id)op);
     for (size_t i = f->dead.n; i-- > 0;) /* users first */
         hir_erase(m, f->dead.at[i]);

@@ -13,9 +13,16 @@
 
 #include "passes/util.h"
 
+/* The hash stands beside the op, so that a search looks at no op that differs: these lie anywhere in
+ * a module of many layers. */
+typedef struct slot {
+    hir_id op; /* HIR_NONE: free */
+    uint32_t hash;
+} slot;
+
 typedef struct table {
     hir_module *m;
-    hir_id *slot; /* HIR_NONE: free */
+    slot *slot;
     size_t mask;
 } table;
 
@@ -85,9 +92,13 @@ static bool equal_op(const hir_op *a, const hir_op *b) {
 /* The equal op in the table, or `op` itself after adding it. */
 static hir_id look_up(table *t, hir_id op) {
     const hir_op *o = hir_op_at(t->m, op);
-    for (size_t i = (size_t)hash_op(o) & t->mask;; i = (i + 1) & t->mask) {
-        if (t->slot[i] == HIR_NONE) t->slot[i] = op;
-        if (t->slot[i] == op || equal_op(hir_op_at(t->m, t->slot[i]), o)) return t->slot[i];
+    const uint64_t hash = hash_op(o);
+    const slot new = {op, (uint32_t)(hash >> 32)};
+    for (size_t i = (size_t)hash & t->mask;; i = (i + 1) & t->mask) {
+        slot *s = &t->slot[i];
+        if (s->op == HIR_NONE) *s = new;
+        if (s->op == op || (s->hash == new.hash &&equal_op(hir_op_at(t->m, s->op), o)))
+            return s->op;
     }
 }
 
@@ -95,7 +106,7 @@ static table new_table(hir_module *m, hd_arena *a) {
     size_t size = 64;
     while (size < 2 * m->ops.n)
         size *= 2;
-    table t = {.m = m, .slot = hd_new_array(a, hir_id, size), .mask = size - 1};
+    table t = {.m = m, .slot = hd_new_array(a, slot, size), .mask = size - 1};
     memset(t.slot, 0xff, size * sizeof *t.slot); /* HIR_NONE */
     return t;
 }
