@@ -42,7 +42,7 @@ void hcg_tile_scores(hcg_emit *e, const hcg_key_tile *t);
 /* Lane i: the sum of the lanes of v[i], 0 from `n` on. v, of e->level->lanes vectors, is used up.
  */
 LLVMValueRef hcg_sum_each(hcg_emit *e, LLVMValueRef *v, unsigned n);
-/* The number of rows of a tile that is read from the L2: they fill a sixth of it. */
+/* The number of rows of a tile that is read from the L2: they fill a sixth of it, or a third. */
 int64_t hcg_rows_of_tile(const hcg_emit *e, const hcg_key_tile *t);
 /* A step of the online softmax: scores become weights, O and state are rescaled to the new
  * maximum. */
@@ -90,8 +90,11 @@ bool hcg_words_fit(const hcg_emit *e, const hcg_attention *a);
  * words. */
 void hcg_words_begin(hcg_emit *e, hcg_key_tile *t);
 void hcg_words_take_queries(hcg_emit *e, hcg_key_tile *t);
-/* The even elements (half 0) or the odd ones of a vector of words at `place`, as f32. */
-LLVMValueRef hcg_load_words(hcg_emit *e, LLVMValueRef place, unsigned half);
+/* One half of the elements of a vector of words at `place`, as f32: the even or the odd ones, or
+ * those that are interleaved with zeros. */
+LLVMValueRef hcg_load_words(hcg_emit *e, LLVMValueRef place, unsigned half, LLVMValueRef zeros);
+/* The zeros of the loads of a step, which adds to n sums; NULL: the level needs none. */
+LLVMValueRef hcg_words_zeros(hcg_emit *e, LLVMValueRef *sums, unsigned n);
 /* Brings a head's result from the order of words into its own order. */
 void hcg_words_in_order(hcg_emit *e, const hcg_attention *a, LLVMValueRef out);
 

@@ -35,7 +35,12 @@ enum {
     CHUNK = 32, /* floats of a key per iteration of the dot product */
     MOST_LANES = 64,
     LEAST_ROWS = 32, /* of a tile */
+    ENOUGH_ROWS = 64,
 };
+
+static int64_t divide_up(int64_t a, int64_t b) {
+    return (a + b - 1) / b;
+}
 
 static int64_t line_of(const hcg_emit *e) {
     return e->level->machine.line;
@@ -141,7 +146,11 @@ typedef struct block {  /* of keys in a row */
 /* Sums in registers for rows that are read from the L2 if there are 16 registers: the others hold
  * three keys and a vector of one query at a time. Fewer sums would not hide the latency of
  * multiply-adds. */
-enum { FEW_SUMS = 12, MOST_OF_ONE = 8 };
+enum {
+    FEW_SUMS = 12,
+    MOST_OF_ONE = 8,
+    FEW_KEYS = 3, /* of an iteration of values: their rows have constant distances */
+};
 
 static bool has_few_sums(const hcg_emit *e, const hcg_key_tile *t) {
     return e->level->lanes == HIR_PANEL / 2 && e->level->registers < 32 && t->a->one_row;
@@ -174,6 +183,17 @@ static unsigned value_vectors(const hcg_emit *e, const hcg_key_tile *t) {
     return few_sums_of(heads);
 }
 
+/* Are the even and the odd vectors of rows in words multiplied in passes of their own? Then an odd
+ * number of vectors takes whole blocks of words. */
+static bool has_halves(const hcg_emit *e, const hcg_key_tile *t) {
+    return t->words && has_few_sums(e, t);
+}
+
+/* Columns that the passes over a block of columns take: one pass, or one for each half. */
+static int64_t value_block(const hcg_emit *e, const hcg_key_tile *t) {
+    return (int64_t)e->level->lanes * value_vectors(e, t) * (has_halves(e, t) ? 2 : 1);
+}
+
 /* Query heads and keys of a block: as many pairs of them as a vector has lanes, or as registers
  * hold. */
 static unsigned score_heads(const hcg_emit *e, const hcg_key_tile *t) {
@@ -188,16 +208,19 @@ static unsigned score_keys_of(const hcg_emit *e, const hcg_key_tile *t) {
     return few_sums_of(heads);
 }
 
+/* The values of a tile are multiplied in passes: each pass takes some columns and some heads, and
+ * all rows. */
+static int64_t value_passes(const hcg_emit *e, const hcg_key_tile *t) {
+    const int64_t blocks = divide_up(t->a->m, value_block(e, t)) * (has_halves(e, t) ? 2 : 1);
+    return blocks * divide_up(t->a->per_group, value_heads(e, t));
+}
+
 /* Where the rows of a tile are keys and values: how many bytes of the next tile each step
  * prefetches. A step is CHUNK entries of a block of keys, or one key times a block of columns. */
 typedef struct shares {
     int64_t score_blocks, score_steps, score_bytes; /* blocks of all heads; steps of a block */
     int64_t value_steps, value_bytes;               /* steps of a block of columns for some heads */
 } shares;
-
-static int64_t divide_up(int64_t a, int64_t b) {
-    return (a + b - 1) / b;
-}
 
 /* Keys of a step of values. */
 static int64_t keys_at_once(const hcg_key_tile *t) {
@@ -211,13 +234,11 @@ static int64_t tile_bytes(const hcg_key_tile *t) {
 static shares shares_of(const hcg_emit *e, const hcg_key_tile *t) {
     const hcg_attention *a = t->a;
     const int64_t heads = score_heads(e, t), keys = score_keys_of(e, t);
-    const int64_t columns = (int64_t)e->level->lanes * value_vectors(e, t);
     const int64_t bytes = tile_bytes(t);
     shares s = {.score_blocks = t->most / keys, .score_steps = a->n / CHUNK};
     const int64_t scores = divide_up(a->per_group, heads) * s.score_blocks * s.score_steps;
     s.value_steps = t->most / keys_at_once(t);
-    const int64_t values =
-        divide_up(a->per_group, value_heads(e, t)) * divide_up(a->m, columns) * s.value_steps;
+    const int64_t values = value_passes(e, t) * s.value_steps;
     if (values) s.value_bytes = divide_up(bytes / 2, values); /* select.c has no values */
     if (s.value_bytes > line_of(e)) s.value_bytes = line_of(e);
     if (scores) s.score_bytes = divide_up(bytes - s.value_bytes * values, scores);
@@ -229,9 +250,11 @@ static LLVMValueRef next_rows(hcg_emit *e, const hcg_key_tile *t, LLVMValueRef o
     return hcg_at(e, e->i8, hcg_at_byte(e, t->keys, tile_bytes(t)), offset);
 }
 
-static void prefetch_share(hcg_emit *e, LLVMValueRef from, LLVMValueRef step, int64_t bytes) {
+/* Prefetches the shares, of so many bytes each, of `steps` steps from `step` on. */
+static void prefetch_share(hcg_emit *e, LLVMValueRef from, LLVMValueRef step, int64_t bytes,
+                           int64_t steps) {
     LLVMValueRef at = hcg_at(e, e->i8, from, hcg_mul_const(e, step, bytes));
-    for (int64_t i = 0; i < bytes; i += line_of(e))
+    for (int64_t i = 0; i < bytes * steps; i += line_of(e))
         hcg_prefetch_l2(e, at, i);
 }
 
@@ -282,9 +305,10 @@ typedef struct step {
     LLVMValueRef q, row;      /* the elements of the first head and of the first key, at `at` */
     const LLVMValueRef *rows; /* where each row begins; NULL: each row follows the one before */
     LLVMValueRef at;
-    LLVMValueRef some; /* NULL: as many as a vector has */
-    int64_t offset;    /* at, less whole chunks */
-    unsigned half;     /* where rows are words: the even elements, or the odd ones */
+    LLVMValueRef some;  /* NULL: as many as a vector has */
+    int64_t offset;     /* at, less whole chunks */
+    unsigned half;      /* where rows are words */
+    LLVMValueRef zeros; /* where words are interleaved with them */
 } step;
 
 static LLVMValueRef load_query(hcg_emit *e, const hcg_key_tile *t, const step *s, unsigned h) {
@@ -296,25 +320,26 @@ static LLVMValueRef load_key(hcg_emit *e, const hcg_key_tile *t, const step *s, 
     LLVMTypeRef elem = hcg_element(e, k->dtype);
     LLVMValueRef place = s->rows ? hcg_at(e, elem, s->rows[i], s->at)
                                  : hcg_at(e, elem, s->row, hcg_i64(e, i * k->width));
-    if (t->words) return hcg_load_words(e, place, s->half);
+    if (t->words) return hcg_load_words(e, place, s->half, s->zeros);
     LLVMValueRef key = hcg_load(e, k->dtype, place, s->some);
     if (!s->some && !t->a->one_row) prefetch_after(e, k, place, s->offset);
     return key;
 }
 
-/* acc[head * keys + key] += lane-wise products. Where registers hold few sums, they also hold the
- * keys and one query at a time; else the queries and one key at a time. */
+/* acc[head * keys + key] += lane-wise products. Registers hold the queries and one key at a time;
+ * where they hold few sums, the keys and one query if these are fewer. */
 static void multiply_step(hcg_emit *e, const hcg_key_tile *t, const block *b, unsigned heads,
-                          const step *s, LLVMValueRef *acc) {
-    const bool few = has_few_sums(e, t);
+                          step *s, LLVMValueRef *acc) {
+    const bool keys = has_few_sums(e, t) && b->keys < heads;
     LLVMValueRef held[MOST_LANES];
-    for (unsigned i = 0; i < (few ? b->keys : heads); i++)
-        held[i] = few ? load_key(e, t, s, i) : load_query(e, t, s, i);
-    for (unsigned j = 0; j < (few ? heads : b->keys); j++) {
-        LLVMValueRef x = few ? load_query(e, t, s, j) : load_key(e, t, s, j);
-        for (unsigned i = 0; i < (few ? b->keys : heads); i++) {
-            LLVMValueRef *sum = &acc[few ? j * b->keys + i : i * b->keys + j];
-            *sum = few ? hcg_fma(e, x, held[i], *sum) : hcg_fma(e, held[i], x, *sum);
+    if (t->words) s->zeros = hcg_words_zeros(e, acc, heads * b->keys);
+    for (unsigned i = 0; i < (keys ? b->keys : heads); i++)
+        held[i] = keys ? load_key(e, t, s, i) : load_query(e, t, s, i);
+    for (unsigned j = 0; j < (keys ? heads : b->keys); j++) {
+        LLVMValueRef x = keys ? load_query(e, t, s, j) : load_key(e, t, s, j);
+        for (unsigned i = 0; i < (keys ? b->keys : heads); i++) {
+            LLVMValueRef *sum = &acc[keys ? j * b->keys + i : i * b->keys + j];
+            *sum = keys ? hcg_fma(e, x, held[i], *sum) : hcg_fma(e, held[i], x, *sum);
         }
     }
 }
@@ -382,7 +407,8 @@ static void dot_products(hcg_emit *e, const hcg_key_tile *t, const block *b, LLV
         hcg_loop_begin(e, hcg_i64(e, 0), hcg_i64(e, whole), hcg_i64(e, CHUNK), "dot", pairs, acc);
     for (unsigned i = 0; i < pairs; i++)
         acc[i] = l.carried[i];
-    if (next) prefetch_share(e, next, LLVMBuildUDiv(e->b, l.index, hcg_i64(e, CHUNK), ""), bytes);
+    if (next)
+        prefetch_share(e, next, LLVMBuildUDiv(e->b, l.index, hcg_i64(e, CHUNK), ""), bytes, 1);
     if (t->next) prefetch_values(e, t, b, head, l.index);
     if (t->ahead.keys) ask_with_scores(e, t, b, head, l.index);
     for (int64_t j = 0; j < CHUNK; j += step)
@@ -462,28 +488,29 @@ void hcg_tile_scores(hcg_emit *e, const hcg_key_tile *t) {
 typedef struct columns { /* of the values: `n` vectors from `at` on, the last with `valid` lanes */
     LLVMValueRef at, valid;
     unsigned n;
+    unsigned half; /* where has_halves: `n` blocks of two vectors, of which the pass takes one */
 } columns;
+
+/* The number of the pass's vector i among the vectors from c->at on. */
+static unsigned vector_of(const hcg_emit *e, const hcg_key_tile *t, const columns *c, unsigned i) {
+    return has_halves(e, t) ? 2 * i + c->half : i;
+}
 
 static LLVMValueRef output_place(hcg_emit *e, const hcg_key_tile *t, const columns *c,
                                  LLVMValueRef head, unsigned h, unsigned i) {
     int64_t ld = hcg_partial_floats(t->a->m);
     LLVMValueRef o = hcg_at(e, e->f32, t->partial, hcg_mul_const(e, head, ld));
     o = hcg_at(e, e->f32, o, c->at);
-    return hcg_at(e, e->f32, o, hcg_i64(e, h * ld + i * e->level->lanes));
-}
-
-/* The values of a tile are multiplied in passes: each pass takes some columns and some heads, and
- * all rows. */
-static int64_t value_passes(const hcg_emit *e, const hcg_key_tile *t) {
-    const int64_t width = (int64_t)e->level->lanes * value_vectors(e, t);
-    return divide_up(t->a->m, width) * divide_up(t->a->per_group, value_heads(e, t));
+    const unsigned at = vector_of(e, t, c, i) * e->level->lanes;
+    return hcg_at(e, e->f32, o, hcg_i64(e, h * ld + at));
 }
 
 /* The number of the pass of these columns and the heads from `head` on. */
 static LLVMValueRef value_pass(hcg_emit *e, const hcg_key_tile *t, const columns *c,
                                LLVMValueRef head) {
-    const int64_t heads = value_heads(e, t), width = (int64_t)e->level->lanes * value_vectors(e, t);
-    LLVMValueRef number = LLVMBuildUDiv(e->b, c->at, hcg_i64(e, width), "");
+    const int64_t heads = value_heads(e, t);
+    LLVMValueRef number = LLVMBuildUDiv(e->b, c->at, hcg_i64(e, value_block(e, t)), "");
+    if (has_halves(e, t)) number = hcg_add(e, hcg_mul_const(e, number, 2), hcg_i64(e, c->half));
     number = hcg_mul_const(e, number, divide_up(t->a->per_group, heads));
     return hcg_add(e, number, LLVMBuildUDiv(e->b, head, hcg_i64(e, heads), ""));
 }
@@ -522,59 +549,75 @@ static LLVMValueRef load_weight(hcg_emit *e, LLVMValueRef weights, LLVMValueRef 
 }
 
 static LLVMValueRef load_value(hcg_emit *e, const hcg_key_tile *t, const columns *c,
-                               LLVMValueRef row, unsigned i) {
+                               LLVMValueRef row, LLVMValueRef zeros, unsigned i) {
     const hcg_cache *v = &t->a->v;
-    const unsigned first = t->words ? i / 2 * 2 : i;
+    const unsigned number = vector_of(e, t, c, i), first = t->words ? number / 2 * 2 : number;
     LLVMValueRef at = hcg_i64(e, first * e->level->lanes);
     LLVMValueRef place = hcg_at(e, hcg_element(e, v->dtype), row, at);
-    if (t->words) return hcg_load_words(e, place, i % 2);
+    if (t->words) return hcg_load_words(e, place, number % 2, zeros);
     LLVMValueRef x = hcg_load(e, v->dtype, place, i + 1 == c->n ? c->valid : NULL);
     if (!t->a->one_row) prefetch_after(e, v, place, i * e->level->lanes);
     return x;
 }
 
-/* acc[head * n + vector] = sums + weights of a key times its row; registers are used as above.
- */
+/* acc[head * n + vector] += weights of a key times its row; registers are used as above. */
 static void multiply_value(hcg_emit *e, const hcg_key_tile *t, const columns *c, unsigned heads,
                            LLVMValueRef row, LLVMValueRef weights, LLVMValueRef key,
-                           const LLVMValueRef *sums, LLVMValueRef *acc) {
-    const bool few = has_few_sums(e, t);
-    LLVMValueRef held[MOST_LANES];
-    for (unsigned i = 0; i < (few ? c->n : heads); i++)
-        held[i] = few ? load_value(e, t, c, row, i) : load_weight(e, weights, key, i);
-    for (unsigned j = 0; j < (few ? heads : c->n); j++) {
-        LLVMValueRef x = few ? load_weight(e, weights, key, j) : load_value(e, t, c, row, j);
-        for (unsigned i = 0; i < (few ? c->n : heads); i++) {
-            const unsigned at = few ? j * c->n + i : i * c->n + j;
-            acc[at] = few ? hcg_fma(e, x, held[i], sums[at]) : hcg_fma(e, held[i], x, sums[at]);
+                           LLVMValueRef *acc) {
+    const bool values = has_few_sums(e, t) && c->n < heads;
+    LLVMValueRef held[MOST_LANES], zeros = NULL;
+    if (t->words) zeros = hcg_words_zeros(e, acc, heads * c->n);
+    for (unsigned i = 0; i < (values ? c->n : heads); i++)
+        held[i] = values ? load_value(e, t, c, row, zeros, i) : load_weight(e, weights, key, i);
+    for (unsigned j = 0; j < (values ? heads : c->n); j++) {
+        LLVMValueRef x =
+            values ? load_weight(e, weights, key, j) : load_value(e, t, c, row, zeros, j);
+        for (unsigned i = 0; i < (values ? c->n : heads); i++) {
+            LLVMValueRef *sum = &acc[values ? j * c->n + i : i * c->n + j];
+            *sum = values ? hcg_fma(e, x, held[i], *sum) : hcg_fma(e, held[i], x, *sum);
         }
     }
+}
+
+/* Adds the values of `each` keys an iteration, from key `from` on, while so many are left; gives
+ * the first key that is left. */
+static LLVMValueRef add_some_values(hcg_emit *e, const hcg_key_tile *t, const columns *c,
+                                    LLVMValueRef head, unsigned heads, LLVMValueRef from,
+                                    unsigned each, LLVMValueRef *acc) {
+    const hcg_cache *v = &t->a->v;
+    LLVMTypeRef elem = hcg_element(e, v->dtype);
+    LLVMValueRef scores = hcg_at(e, e->f32, t->scores, hcg_mul_const(e, head, HCG_LD_SCORES));
+    LLVMValueRef next = t->a->one_row && !t->listed.values ? value_share(e, t, c, head) : NULL;
+    LLVMValueRef to = hcg_add(e, t->count, hcg_i64(e, 1 - (int64_t)each));
+    hcg_loop l = hcg_loop_begin(e, from, to, hcg_i64(e, each), "value", heads * c->n, acc);
+    memcpy(acc, l.carried, heads * c->n * sizeof *acc);
+    if (next) prefetch_share(e, next, l.index, shares_of(e, t).value_bytes, each);
+    for (unsigned i = 0; i < each; i++) {
+        LLVMValueRef key = hcg_add(e, l.index, hcg_i64(e, i));
+        LLVMValueRef row = t->listed.values
+                               ? hcg_gathered_row(e, t->listed.values, key)
+                               : hcg_at(e, elem, t->values, hcg_mul_const(e, key, v->width));
+        if (t->ahead.values) ask_with_values(e, t, c, head, key);
+        if (t->next) prefetch_keys(e, t, c, head, key);
+        if (i > 0) hcg_keep_order(e);
+        multiply_value(e, t, c, heads, hcg_at(e, elem, row, c->at), scores, key, acc);
+    }
+    hcg_loop_end(e, &l, acc);
+    memcpy(acc, l.carried, heads * c->n * sizeof *acc);
+    return l.index;
 }
 
 /* o[head][columns] += sum over the tile's keys of p[head][s] v_s[columns] */
 static void add_values(hcg_emit *e, const hcg_key_tile *t, LLVMValueRef head, unsigned heads,
                        void *with) {
     const columns *c = with;
-    const hcg_cache *v = &t->a->v;
-    LLVMTypeRef elem = hcg_element(e, v->dtype);
-    LLVMValueRef acc[HCG_CARRY];
+    LLVMValueRef acc[HCG_CARRY], key = hcg_i64(e, 0);
     for (unsigned i = 0; i < heads * c->n; i++)
         acc[i] = hcg_load(e, HIR_F32, output_place(e, t, c, head, i / c->n, i % c->n), NULL);
-    LLVMValueRef scores = hcg_at(e, e->f32, t->scores, hcg_mul_const(e, head, HCG_LD_SCORES));
-    LLVMValueRef next = t->a->one_row && !t->listed.values ? value_share(e, t, c, head) : NULL;
-    hcg_loop l =
-        hcg_loop_begin(e, hcg_i64(e, 0), t->count, hcg_i64(e, 1), "value", heads * c->n, acc);
-    LLVMValueRef row = t->listed.values
-                           ? hcg_gathered_row(e, t->listed.values, l.index)
-                           : hcg_at(e, elem, t->values, hcg_mul_const(e, l.index, v->width));
-    row = hcg_at(e, elem, row, c->at);
-    if (t->ahead.values) ask_with_values(e, t, c, head, l.index);
-    if (next) prefetch_share(e, next, l.index, shares_of(e, t).value_bytes);
-    if (t->next) prefetch_keys(e, t, c, head, l.index);
-    multiply_value(e, t, c, heads, row, scores, l.index, l.carried, acc);
-    hcg_loop_end(e, &l, acc);
+    if (has_few_sums(e, t)) key = add_some_values(e, t, c, head, heads, key, FEW_KEYS, acc);
+    add_some_values(e, t, c, head, heads, key, 1, acc);
     for (unsigned i = 0; i < heads * c->n; i++)
-        hcg_store(e, output_place(e, t, c, head, i / c->n, i % c->n), l.carried[i], NULL);
+        hcg_store(e, output_place(e, t, c, head, i / c->n, i % c->n), acc[i], NULL);
 }
 
 /* The same in pairs of keys; the last key may be left over. */
@@ -591,7 +634,7 @@ static void add_value_pairs(hcg_emit *e, const hcg_key_tile *t, LLVMValueRef hea
     LLVMValueRef even = LLVMBuildAnd(e->b, t->count, hcg_i64(e, -2), "");
     hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), even, two, "values", n, acc);
     LLVMValueRef row = hcg_at(e, e->i16, rows, hcg_mul_const(e, l.index, width));
-    prefetch_share(e, next, LLVMBuildUDiv(e->b, l.index, two, ""), shares_of(e, t).value_bytes);
+    prefetch_share(e, next, LLVMBuildUDiv(e->b, l.index, two, ""), shares_of(e, t).value_bytes, 1);
     memcpy(acc, l.carried, n * sizeof *acc);
     hcg_pair_values(e, hcg_at(e, e->i16, weights, l.index), row,
                     hcg_at(e, e->i16, row, hcg_i64(e, width)), heads, c->n, acc);
@@ -610,25 +653,29 @@ static void add_value_pairs(hcg_emit *e, const hcg_key_tile *t, LLVMValueRef hea
     }
 }
 
-void hcg_tile_values(hcg_emit *e, const hcg_key_tile *t) {
+static void add_columns(hcg_emit *e, const hcg_key_tile *t, columns *c) {
     each_heads *add = t->q_pairs ? add_value_pairs : add_values;
+    for (c->half = 0; c->half < (has_halves(e, t) ? 2 : 1); c->half++)
+        by_heads(e, t, value_heads(e, t), add, c);
+}
+
+void hcg_tile_values(hcg_emit *e, const hcg_key_tile *t) {
     if (t->q_pairs) hcg_pairs_take_weights(e, t);
-    const unsigned heads = value_heads(e, t), vectors = value_vectors(e, t);
-    int64_t lanes = e->level->lanes, m = t->a->m;
-    int64_t block = lanes * vectors, whole = m / block * block, left = m - whole;
-    columns c = {.n = vectors};
+    const int64_t lanes = e->level->lanes, m = t->a->m, block = value_block(e, t);
+    const int64_t whole = m / block * block, left = m - whole, each = has_halves(e, t) ? 2 : 1;
+    columns c = {.n = value_vectors(e, t)};
     if (whole) {
         hcg_loop l =
             hcg_loop_begin(e, hcg_i64(e, 0), hcg_i64(e, whole), hcg_i64(e, block), "m", 0, NULL);
         c.at = l.index;
-        by_heads(e, t, heads, add, &c);
+        add_columns(e, t, &c);
         hcg_loop_end(e, &l, NULL);
     }
     if (!left) return;
     c.at = hcg_i64(e, whole);
-    c.n = (unsigned)((left + lanes - 1) / lanes);
+    c.n = (unsigned)divide_up(left, lanes * each);
     c.valid = left % lanes ? hcg_i64(e, left % lanes) : NULL;
-    by_heads(e, t, heads, add, &c);
+    add_columns(e, t, &c);
 }
 
 /* ---- the softmax step ------------------------------------------------------------------------ */
@@ -787,16 +834,18 @@ static LLVMValueRef floats(hcg_emit *e, int64_t n) {
     return hcg_scratch(e, (uint64_t)n * 4);
 }
 
-/* A tile fills a sixth of the L2: the next tile (or the values of this one) comes meanwhile, the
- * one before is still there, and sums and queries are read as often. It consists of whole blocks of
- * keys. */
+/* The next tile (or the values of this one) comes into the L2 meanwhile, and the one before is
+ * still there; sums and queries are read as often. So a tile fills a sixth of the L2. Where that is
+ * less than ENOUGH_ROWS, among which softmax steps and the reading of sums divide, it fills a third.
+ * It consists of whole blocks of keys. */
 int64_t hcg_rows_of_tile(const hcg_emit *e, const hcg_key_tile *t) {
     const hcg_attention *a = t->a;
     const int64_t keys = score_keys_of(e, t);
     const int64_t width = a->k.width > a->v.width ? a->k.width : a->v.width;
     const int64_t row = width * (int64_t)hir_dtype_bytes(a->k.dtype);
     int64_t rows = TILE;
-    while (rows > LEAST_ROWS && 6 * rows * row > (int64_t)e->level->machine.l2)
+    while (rows > LEAST_ROWS &&
+           (rows > ENOUGH_ROWS ? 6 : 3) * rows * row > (int64_t)e->level->machine.l2)
         rows /= 2;
     rows = divide_up(rows, keys) * keys;
     return rows > TILE ? TILE / keys * keys : rows;

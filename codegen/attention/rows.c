@@ -1,10 +1,13 @@
 /* Ways to read cached rows, in attention of one token, other than one after the other as f32: in
  * pairs, as words of two elements, and rows of a list, which lie anywhere. */
+#include <string.h>
+
 #include "codegen/attention/attention_tile.h"
 #include "codegen/emit/arithmetic.h"
 #include "codegen/emit/math.h"
 #include "codegen/emit/stream.h"
 #include "codegen/matmul/backend.h"
+#include "support/known.h"
 
 /* ---- in pairs -------------------------------------------------------------------------------- */
 /* Cached rows of bf16 are multiplied with queries and weights in pairs (vdpbf16ps), two products
@@ -26,7 +29,7 @@
  * multiplies. */
 const hcg_backend hcg_row_pairs = {.name = "row_pairs"};
 
-enum { PAIR_COLUMNS = 2 * HIR_PANEL };
+enum { PAIR_COLUMNS = 2 * HIR_PANEL, MOST_SUMS = 12 /* that zeros go with */ };
 
 bool hcg_rows_in_pairs(const hcg_emit *e, const hcg_attention *a) {
     const hcg_backend_row *c = hcg_choose_backend(e->level, e->p->options.exact, a->k.dtype,
@@ -165,16 +168,27 @@ void hcg_pair_columns(hcg_emit *e, LLVMValueRef *acc) {
  * The price is an order: of each two vectors of elements first come the even ones, then the odd
  * ones. Queries are brought into it once a call, sums of values stay in it until a head is
  * finished.
+ *
+ * With vectors of 8 lanes and 16 registers there is none for the mask. Elements are interleaved
+ * with zeros instead, in one instruction that reads memory and does not run on the ports for
+ * multiply-adds: first those in the lower half of each eight elements, then the others.
  */
+
+/* Whether words are interleaved with zeros. */
+static bool are_interleaved(const hcg_emit *e) {
+    return e->level->lanes == HIR_PANEL / 2;
+}
 
 static int64_t block_of(const hcg_emit *e) {
     return 2 * (int64_t)e->level->lanes;
 }
 
-/* True where there are registers for two words besides the sums, the queries and the mask. */
+/* True where there are registers for two words besides the sums, the queries and the mask, and
+ * where words are interleaved with zeros. */
 bool hcg_words_fit(const hcg_emit *e, const hcg_attention *a) {
     const hcg_level *l = e->level;
-    return a->one_row && a->k.dtype == HIR_BF16 && l->lanes == HIR_PANEL && l->registers >= 32 &&
+    const bool masked = l->lanes == HIR_PANEL && l->registers >= 32;
+    return a->one_row && a->k.dtype == HIR_BF16 && (masked || are_interleaved(e)) &&
            a->n % block_of(e) == 0 && a->m % block_of(e) == 0;
 }
 
@@ -213,17 +227,64 @@ static int64_t interleaved(int64_t lanes, int64_t i) {
     return i % 2 * lanes + i / 2;
 }
 
+/* The first four of each eight elements, then the others; twice, it is the order of before. */
+static int64_t by_fours(int64_t lanes, int64_t i) {
+    return i % lanes / 4 * 8 + i / lanes * 4 + i % 4;
+}
+
 void hcg_words_begin(hcg_emit *e, hcg_key_tile *t) {
     t->words = true;
     t->q_words = hcg_scratch(e, (uint64_t)(t->a->per_group * t->a->n) * 4);
 }
 
 void hcg_words_take_queries(hcg_emit *e, hcg_key_tile *t) {
-    reorder(e, t->q, t->q_words, t->a->per_group * t->a->n, even_then_odd);
+    reorder(e, t->q, t->q_words, t->a->per_group * t->a->n,
+            are_interleaved(e) ? by_fours : even_then_odd);
     t->q = t->q_words;
 }
 
-LLVMValueRef hcg_load_words(hcg_emit *e, LLVMValueRef place, unsigned half) {
+/* The sums of a step, what it multiplies and the zeros are as many vectors as there are registers.
+ * LLVM would keep the zeros throughout a loop, and begin a step before the one before has ended: it
+ * would spill sums. So zeros and sums pass through what LLVM cannot look into, which is no
+ * instruction. */
+LLVMValueRef hcg_words_zeros(hcg_emit *e, LLVMValueRef *sums, unsigned n) {
+    if (!are_interleaved(e)) return NULL;
+    LLVMTypeRef types[1 + MOST_SUMS];
+    LLVMValueRef values[1 + MOST_SUMS];
+    hd_known(n <= MOST_SUMS);
+    types[0] = LLVMVectorType(e->i16, 2 * e->level->lanes), values[0] = LLVMConstNull(types[0]);
+    for (unsigned i = 0; i < n; i++)
+        types[1 + i] = e->vec, values[1 + i] = sums[i];
+    const char *list = "=x";
+    for (unsigned i = 0; i < n; i++)
+        list = hd_printf(e->arena, "%s,=x", list);
+    for (unsigned i = 0; i <= n; i++)
+        list = hd_printf(e->arena, "%s,%u", list, i);
+    LLVMTypeRef all = LLVMStructTypeInContext(e->cx, types, 1 + n, false);
+    LLVMTypeRef same = LLVMFunctionType(all, types, 1 + n, false);
+    LLVMValueRef hidden = LLVMGetInlineAsm(same, "", 0, list, strlen(list), true, false,
+                                           LLVMInlineAsmDialectATT, false);
+    LLVMValueRef after = LLVMBuildCall2(e->b, same, hidden, values, 1 + n, "");
+    for (unsigned i = 0; i < n; i++)
+        sums[i] = LLVMBuildExtractValue(e->b, after, 1 + i, "");
+    return LLVMBuildExtractValue(e->b, after, 0, "zeros");
+}
+
+static LLVMValueRef load_with_zeros(hcg_emit *e, LLVMValueRef place, unsigned half,
+                                    LLVMValueRef zeros) {
+    const unsigned n = 2 * e->level->lanes;
+    LLVMValueRef lane[2 * HIR_PANEL], x = LLVMBuildLoad2(e->b, LLVMTypeOf(zeros), place, "");
+    LLVMSetAlignment(x, 2);
+    for (unsigned i = 0; i < n; i++) {
+        const unsigned element = i / 8 * 8 + half * 4 + i % 8 / 2;
+        lane[i] = LLVMConstInt(e->i32, i % 2 ? n + element : element, false);
+    }
+    x = LLVMBuildShuffleVector(e->b, zeros, x, LLVMConstVector(lane, n), "");
+    return LLVMBuildBitCast(e->b, x, e->vec, "");
+}
+
+LLVMValueRef hcg_load_words(hcg_emit *e, LLVMValueRef place, unsigned half, LLVMValueRef zeros) {
+    if (zeros) return load_with_zeros(e, place, half, zeros);
     LLVMTypeRef words = LLVMVectorType(e->i32, e->level->lanes);
     LLVMValueRef each[HIR_PANEL], x = LLVMBuildLoad2(e->b, words, place, "");
     LLVMSetAlignment(x, 2);
@@ -235,7 +296,7 @@ LLVMValueRef hcg_load_words(hcg_emit *e, LLVMValueRef place, unsigned half) {
 }
 
 void hcg_words_in_order(hcg_emit *e, const hcg_attention *a, LLVMValueRef out) {
-    reorder(e, out, out, a->m, interleaved);
+    reorder(e, out, out, a->m, are_interleaved(e) ? by_fours : interleaved);
 }
 
 /* ---- of a list ------------------------------------------------------------------------------- */

@@ -364,6 +364,22 @@ static inline const char *assemble_kernel(bench *b, hir_kernel_kind kind, hir_id
     return text;
 }
 
+static inline bool line_holds(const char *line, size_t n, const char *word) {
+    const char *at = strstr(line, word);
+    return at && at < line + n;
+}
+
+/* Lines that move a vector register to the stack or from there. */
+static inline size_t count_spills(const char *text, const char *end) {
+    size_t n = 0;
+    while (text < end) {
+        const size_t length = strcspn(text, "\n");
+        n += line_holds(text, length, "mm") && line_holds(text, length, "(%rsp");
+        text += length + 1;
+    }
+    return n;
+}
+
 /* The first symbol that the code of a kernel wants from elsewhere, or NULL, for a level that need not be
  * this machine's. Of kernels that are loaded, load() has seen that there is none. */
 static inline const char *calls_outside(bench *b, hir_kernel_kind kind, hir_id op, bool one,

@@ -465,6 +465,8 @@ static void check_words(const hcg_level *level, unsigned turn) {
         {.t = 2, .past = 200, .heads = 6, .groups = 2, .r = 96, .m = 96, .latent_last = true},
         {.t = 2, .past = 200, .heads = 4, .r = 48, .m = 16},
         {.t = 2, .past = 200, .heads = 9, .r = 64, .m = 5},
+        {.t = 2, .past = 100, .heads = 1, .r = 80, .m = 16},
+        {.t = 2, .past = 330, .heads = 2, .r = 208, .m = 0},
     };
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
         shape s = shapes[i];
@@ -489,8 +491,8 @@ static void expect_words(const hcg_level *level, int64_t m, bool words) {
 static void check_words_of(const char *name, unsigned turn) {
     const hcg_level *level = level_named(name);
     check_words(level, turn);
-    expect_words(level, 32, true);
-    expect_words(level, 16, false);
+    expect_words(level, 2 * level->lanes, true);
+    expect_words(level, level->lanes, false);
 }
 
 Test(emit_latent, words_avx512bf16) {
@@ -499,6 +501,37 @@ Test(emit_latent, words_avx512bf16) {
 
 Test(emit_latent, words_avx512) {
     check_words_of("avx512", 1);
+}
+
+Test(emit_latent, words_avx2) {
+    check_words_of("avx2", 0);
+    check_words(level_named("avx2"), 1);
+}
+
+/* Sums, what is multiplied and the zeros of words are as many vectors as there are registers: one
+ * more would be moved to the stack and back in each step. */
+Test(emit_latent, nothing_is_spilled_with_16_registers) {
+    static const hir_dtype dtypes[] = {HIR_F32, HIR_BF16};
+    static const int64_t heads[] = {1, 4, 8};
+    for (int i = 0; i < 6; i++) {
+        const shape s = {.t = 1,
+                         .past = 9,
+                         .heads = heads[i / 2],
+                         .groups = 1,
+                         .r = 512,
+                         .m = 64,
+                         .dtype = dtypes[i % 2]};
+        problem p;
+        open_problem(&p, s, 1);
+        const char *text =
+            assemble_kernel(&p.b, HIR_KERNEL_SEQUENCE, p.kernel, true, level_named("avx2"));
+        cr_assert_not_null(text, "%s", bench_errors(&p.b));
+        const char *kernel = strstr(text, "\nkernel:");
+        cr_assert_not_null(kernel);
+        cr_expect_eq(count_spills(kernel, strstr(kernel, ".Lfunc_end")), 0, "%s, %ld heads",
+                     hir_dtype_name(s.dtype), (long)s.heads);
+        close_problem(&p);
+    }
 }
 
 static void check_level(const char *name) {

@@ -9,22 +9,6 @@
 static const char *const multiply[] = {"tile_", "gemv_"};
 enum { KINDS = sizeof multiply / sizeof *multiply };
 
-static bool holds(const char *line, size_t n, const char *word) {
-    const char *at = strstr(line, word);
-    return at && at < line + n;
-}
-
-/* Lines that move a vector register to the stack or from there. */
-static size_t count_spills(const char *text, const char *end) {
-    size_t n = 0;
-    while (text < end) {
-        const size_t length = strcspn(text, "\n");
-        n += holds(text, length, "mm") && holds(text, length, "(%rsp");
-        text += length + 1;
-    }
-    return n;
-}
-
 /* Expects none in the functions of a module whose names begin so; returns how many these are. */
 static size_t check_functions(const char *module, const char *begin) {
     const size_t n = strlen(begin);
