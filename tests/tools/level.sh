@@ -10,6 +10,8 @@ case $level in
             export CC="$CC -Wl,-z,muldefs -Wl,-u,hrt_cpuid_here $HADAL_BUILD/lib/libhadal_amx_machine.a -lm" ;;
     avx512) flags="--cpu-level $level" limit=1e-4
         grep -q avx512vl /proc/cpuinfo || exit 77 ;;
+    avxvnni) flags="--cpu-level $level" limit=1e-4
+        grep -q avx_vnni /proc/cpuinfo || exit 77 ;;
     avx2) flags="--cpu-level $level" limit=1e-4
         grep -q avx2 /proc/cpuinfo || exit 77 ;;
     *) flags="--cpu-level $level" limit=1e-4 ;;
