@@ -13,36 +13,22 @@ import struct
 import subprocess
 import sys
 
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+import checkpoint  # noqa: E402
+
 HERE = os.path.dirname(os.path.abspath(__file__))
 BASE = os.path.join(HERE, "base")
 HADAL, WORK = sys.argv[1:]
 
 
-def read(path):
-    with open(path, "rb") as f:
-        data = f.read()
-    n = struct.unpack("<Q", data[:8])[0]
-    header = json.loads(data[8:8 + n])
-    header.pop("__metadata__", None)
-    return {k: (v["dtype"], v["shape"], data[8 + n + v["data_offsets"][0]:8 + n + v["data_offsets"][1]]) for k, v in header.items()}
-
-
 def write(folder, tensors, config):
     os.makedirs(folder, exist_ok=True)
-    header, at = {}, 0
-    for name in tensors:
-        dtype, shape, data = tensors[name]
-        header[name] = dict(dtype=dtype, shape=shape, data_offsets=[at, at + len(data)])
-        at += len(data)
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
-    with open(os.path.join(folder, "model.safetensors"), "wb") as f:
-        f.write(struct.pack("<Q", len(text)) + text + b"".join(tensors[name][2] for name in tensors))
+    checkpoint.write(os.path.join(folder, "model.safetensors"), tensors)
     with open(os.path.join(folder, "config.json"), "w") as f:
         f.write(config if isinstance(config, str) else json.dumps(config))
 
 
-TENSORS = read(os.path.join(BASE, "model.safetensors"))
+TENSORS = checkpoint.read(os.path.join(BASE, "model.safetensors"))
 with open(os.path.join(BASE, "config.json")) as f:
     CONFIG = json.load(f)
 EMBEDDING = TENSORS["model.embed_tokens.weight"]

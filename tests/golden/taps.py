@@ -8,9 +8,11 @@ With HADAL_FULL=1 all cases that have expected magnitudes. Tolerance 1e-4 of the
 import array
 import json
 import os
-import struct
 import subprocess
 import sys
+
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+import checkpoint  # noqa: E402
 
 hadal, golden, work, *cases = sys.argv[1:]
 LIMIT = 1e-4
@@ -18,11 +20,7 @@ KINDS = ["input", "normed", "output", "stream", "source", "mix"]
 
 
 def tensors(path):
-    with open(path, "rb") as f:
-        header = json.loads(f.read(struct.unpack("<Q", f.read(8))[0]))
-        data = f.read()
-    header.pop("__metadata__", None)
-    return {name: (x["shape"], array.array("f", data[slice(*x["data_offsets"])])) for name, x in header.items()}
+    return {name: (shape, array.array("f", data)) for name, (_, shape, data) in checkpoint.read(path).items()}
 
 
 def run(case, *more, fails=False):

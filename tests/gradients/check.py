@@ -32,12 +32,12 @@ COUNTED_OTHERWISE = ("dreamer", "dreamer-looped", "mrla-base", "mrla-light")
 
 def run(case, want, model, *how):
     out = os.path.join(work, f"{case}.safetensors")
-    tokens = projections.tensors(os.path.join(folder, case, "expected.safetensors"))["tokens"]
+    tokens = projections.read_numbers(os.path.join(folder, case, "expected.safetensors"))["tokens"]
     listed = [",".join(map(str, x)) for x in (tokens, want["targets"])]
     done = subprocess.run([hadal, "gradients", model, "--tokens", listed[0], "--targets", listed[1], "-o", out, "-q", *how],
                           capture_output=True, text=True)
     assert done.returncode == 0, f"{case}: {done.stderr}"
-    return projections.tensors(out)
+    return projections.read_numbers(out)
 
 
 def distance(name, g, numbers, scale):

@@ -26,7 +26,7 @@ def run(model, name, count, *how):
     done = subprocess.run([hadal, "gradients", model, "--tokens", tokens, "--targets", targets, "-o", out,
                            "-q", *how], capture_output=True, text=True)
     assert done.returncode == 0, f"{model}: {done.stderr}"
-    return projections.tensors(out)
+    return projections.read_numbers(out)
 
 
 def largest(x):

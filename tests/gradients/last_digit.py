@@ -4,11 +4,14 @@ Compiled code rounds every value of the forward half, and some of them often: th
 nearer to the exact one, whatever the order of sums in the backward half."""
 import array
 import glob
-import json
 import os
 import random
 import shutil
 import struct
+import sys
+
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+import checkpoint  # noqa: E402
 
 DRAWS, MANY = 8, 2  # moves that are tried; what may be off, as a multiple of the largest change
 TO_FLOAT = {"F32": lambda raw: array.array("f", raw), "F16": lambda raw: array.array("f", struct.unpack(f"<{len(raw) // 2}e", raw)),
@@ -16,24 +19,13 @@ TO_FLOAT = {"F32": lambda raw: array.array("f", raw), "F16": lambda raw: array.a
 
 
 def move(path, draw, by):
-    with open(path, "rb") as f:
-        header, data = json.loads(f.read(struct.unpack("<Q", f.read(8))[0])), f.read()
-    out, parts, at = {}, [], 0
-    for name, x in header.items():
-        if name == "__metadata__":
-            continue
-        raw = data[slice(*x["data_offsets"])]
-        dtype = x["dtype"]
+    tensors = checkpoint.read(path)
+    for name, (dtype, shape, data) in tensors.items():
         if dtype in TO_FLOAT:  # each number but 0 up or down, as float32
-            bits = array.array("I", TO_FLOAT[dtype](raw).tobytes())
-            raw, dtype = array.array("I", (b + draw.choice((-by, by)) if b & 0x7F800000 else b for b in bits)).tobytes(), "F32"
-        out[name] = {"dtype": dtype, "shape": x["shape"], "data_offsets": [at, at + len(raw)]}
-        parts.append(raw)
-        at += len(raw)
-    text = json.dumps(out).encode()
-    text += b" " * (-len(text) % 8)
-    with open(path, "wb") as f:
-        f.write(struct.pack("<Q", len(text)) + text + b"".join(parts))
+            bits = array.array("I", TO_FLOAT[dtype](data).tobytes())
+            data = array.array("I", (b + draw.choice((-by, by)) if b & 0x7F800000 else b for b in bits)).tobytes()
+            tensors[name] = "F32", shape, data
+    checkpoint.write(path, tensors)
 
 
 def moved(folder, to, by=1, draws=DRAWS):

@@ -48,7 +48,7 @@ class Model:
         assert done.returncode == 0, done.stderr
         assert not os.path.exists(os.path.join(work, self.name + ".weights"))
         self.lib = c.CDLL(os.path.join(work, f"lib{self.name}.so"))
-        self.weights = projections.tensors(weights)
+        self.weights = projections.read_numbers(weights)
         for f, result, *arguments in (
                 ("trainer_size", c.c_size_t, c.c_int64), ("trainer_init", c.c_int, c.c_void_p, c.c_size_t, c.c_int64, c.c_void_p),
                 ("trainer_size_on", c.c_size_t, c.c_int64, c.c_void_p),

@@ -48,7 +48,7 @@ def compare(case, a, b, limit=LIMIT, bits=True):
 
 def sequence(case, chunk):
     """Arguments of `hadal gradients` for the tokens of a case, and of a trainer for up to so many."""
-    tokens = [int(t) for t in projections.tensors(os.path.join(folder, case, "expected.safetensors"))["tokens"]]
+    tokens = [int(t) for t in projections.read_numbers(os.path.join(folder, case, "expected.safetensors"))["tokens"]]
     return ["gradients", os.path.join(folder, case), "--tokens", ",".join(map(str, tokens)), "--targets", ",".join(map(str, tokens[1:] + [-1])),
             "--chunk", chunk or len(tokens), "-q", "--json", "-o", os.path.join(work, case + ".safetensors")], len(tokens)
 
@@ -60,17 +60,17 @@ def least_of(arguments):
 def check(case):
     arguments, tokens = sequence(case, 0)
     free = json.loads(run(*arguments))["memory"]
-    without = projections.tensors(arguments[-1])
+    without = projections.read_numbers(arguments[-1])
     run(*arguments, "--token-sums", "kernels")
-    compare(case, without, projections.tensors(arguments[-1]), 1e-5, False)
+    compare(case, without, projections.read_numbers(arguments[-1]), 1e-5, False)
     least = least_of(arguments)
     half = (least + free["all"]) // 2
     graph = ["opt", os.path.join(folder, case), "--gradients", "--passes=default", "--stop-after=rematerialise", "--chunk", tokens]
     one_form = ("depth." in run(*graph, "-o", "-")) == ("depth." in run(*graph, "--memory", half, "-o", "-"))
     run(*arguments, "--memory", half)
-    compare(case, without, projections.tensors(arguments[-1]), LIMIT if one_form else AS_WRITTEN, one_form)
+    compare(case, without, projections.read_numbers(arguments[-1]), LIMIT if one_form else AS_WRITTEN, one_form)
     tight = json.loads(run(*arguments, "--memory", least))["memory"]
-    off = compare(case, without, projections.tensors(arguments[-1]))
+    off = compare(case, without, projections.read_numbers(arguments[-1]))
     assert least - TABLES <= tight["all"] <= least <= free["all"] and tight["kept"] <= tight["arena"] <= free["arena"]
     assert f"fit in {least - 1} bytes" in run(*arguments, "--memory", least - 1, fails=True)
     text = run(*graph, "--memory", least, "--check-passes", "-o", "-")

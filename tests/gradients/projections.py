@@ -5,26 +5,18 @@ numbers in -1 .. 1 that depend on the tensor's name. A gradient that is off by d
 
     projections.py FOLDER OUT.json      of FOLDER/CASE/gradients.safetensors of all cases, by independent float64 references
 """
-import array
 import glob
 import json
 import os
-import struct
 import sys
 import zlib
+
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+from checkpoint import read_numbers  # noqa: E402
 
 DIRECTIONS = 2
 NAMES = {"gemma3n": "gemma3n_text", "gemma4": "gemma4_text", "inkling2": "inkling2_text", "inkling2_loop": "inkling2_loop_text"}
 OTHERS = ("llama", "qwen3")  # those that have these names here are other folders
-
-
-def tensors(path):
-    with open(path, "rb") as f:
-        header = json.loads(f.read(struct.unpack("<Q", f.read(8))[0]))
-        data = f.read()
-    header.pop("__metadata__", None)
-    kinds = {"F32": "f", "F64": "d", "I32": "i", "I64": "q"}
-    return {name: array.array(kinds[x["dtype"]], data[slice(*x["data_offsets"])]) for name, x in header.items()}
 
 
 def coefficients(name, which, n):
@@ -47,7 +39,7 @@ def project(name, g):
 def main(folder, out):
     cases = {}
     for path in sorted(glob.glob(os.path.join(folder, "*", "gradients.safetensors"))):
-        all_ = tensors(path)
+        all_ = read_numbers(path)
         case = {"targets": list(all_["targets"]), "loss": all_["loss"][0]}
         for name in ("out_rms", "out_grad_rms"):
             if name in all_:

@@ -28,7 +28,7 @@ os.makedirs(work, exist_ok=True)
 
 
 def command(case, model, *how):
-    expected = projections.tensors(os.path.join(folder, case, "expected.safetensors"))
+    expected = projections.read_numbers(os.path.join(folder, case, "expected.safetensors"))
     tokens = list(expected["tokens"])
     out = os.path.join(work, f"{case}.safetensors")
     listed = [",".join(map(str, x)) for x in (tokens, tokens[1:] + [-1])]
@@ -39,7 +39,7 @@ def command(case, model, *how):
 def gradients(case, model, *how):
     done, out = command(case, model, *how)
     assert done.returncode == 0, f"{case}: {done.stderr}"
-    return {n: g for n, g in projections.tensors(out).items() if n.startswith("grad.")}
+    return {n: g for n, g in projections.read_numbers(out).items() if n.startswith("grad.")}
 
 
 def norm(x):

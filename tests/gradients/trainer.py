@@ -129,8 +129,8 @@ done = subprocess.run([hadal, "machine", "--threads", "0"], capture_output=True,
 LEVELS = re.findall(r"(\S+) +runs$", done.stdout, re.MULTILINE)
 for case in ("standard", "attnres-block"):
     model = Model(hadal, folder, work, case)
-    VOCAB = len(projections.tensors(os.path.join(folder, case, "expected.safetensors"))["logits"]) // len(
-        projections.tensors(os.path.join(folder, case, "expected.safetensors"))["tokens"])
+    VOCAB = len(projections.read_numbers(os.path.join(folder, case, "expected.safetensors"))["logits"]) // len(
+        projections.read_numbers(os.path.join(folder, case, "expected.safetensors"))["tokens"])
     check_bits(model)
     check_edges(model)
     if case == "standard":

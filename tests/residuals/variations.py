@@ -16,6 +16,9 @@ import sys
 
 from reference import Model
 
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+import checkpoint  # noqa: E402
+
 EVALUATOR, COMPILED = 1e-6, 1e-4     # max |got - expected| / max |expected|; see tests/golden/run.sh
 
 
@@ -154,40 +157,19 @@ GROUPS = {
 
 # ---- files ------------------------------------------------------------------------------------------
 
-def write_safetensors(path, tensors, types={}):
-    header, at = {}, 0
-    for name, (shape, flat) in tensors.items():
-        n = 4 * len(flat)
-        header[name] = {"dtype": types.get(name, "F32"), "shape": list(shape), "data_offsets": [at, at + n]}
-        at += n
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
-    with open(path, "wb") as f:
-        f.write(struct.pack("<Q", len(text)) + text + b"".join(flat.tobytes() for _, flat in tensors.values()))
-
-
-def floats(raw):
-    a = array.array("f")
-    a.frombytes(raw)
-    return a
+def write_weights(path, tensors):
+    """{name: (shape, array of floats)}."""
+    checkpoint.write(path, {name: ("F32", shape, flat.tobytes()) for name, (shape, flat) in tensors.items()})
 
 
 def read_npy(path):
     with open(path, "rb") as f:
         data = f.read()
-    return floats(data[10 + struct.unpack("<H", data[8:10])[0]:])
+    return array.array("f", data[10 + struct.unpack("<H", data[8:10])[0]:])
 
 
 def read_mixes(path):
-    with open(path, "rb") as f:
-        data = f.read()
-    n = struct.unpack("<Q", data[:8])[0]
-    header = json.loads(data[8:8 + n])
-    header.pop("__metadata__", None)
-    mixes = {}
-    for name, t in header.items():
-        a, b = t["data_offsets"]
-        mixes[int(name.split(".")[-1])] = floats(data[8 + n + a:8 + n + b])
+    mixes = {int(name.split(".")[-1]): numbers for name, numbers in checkpoint.read_numbers(path).items()}
     return [mixes[i] for i in range(len(mixes))]
 
 
@@ -230,7 +212,7 @@ def check_variation(hadal, folder, config, seed, levels, split=4):
     expected = flatten(logits)
     with open(f"{folder}/config.json", "w") as f:
         json.dump(config, f)
-    write_safetensors(f"{folder}/model.safetensors", reference.weights)
+    write_weights(f"{folder}/model.safetensors", reference.weights)
     depth_file = f"{folder}/depth.safetensors"
     errors = [check("evaluator", run(hadal, folder, tokens, "--interpret", "--trace-depth", depth_file), expected, EVALUATOR)]
     if mixes:

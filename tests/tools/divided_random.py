@@ -28,7 +28,7 @@ sys.path.insert(0, str(TESTS / "residuals"))
 from model_search import Draw, distance, errors_of, npy, search  # noqa: E402
 from random_variations import draw_config  # noqa: E402
 from reference import Model  # noqa: E402
-from variations import write_safetensors  # noqa: E402
+from variations import write_weights  # noqa: E402
 
 LIMIT = 1e-5
 MOST_RANKS = 8                              # of ranks_compare
@@ -49,7 +49,7 @@ def make(family, seed, folder):
         config["vocab_size"] = r.of(2, 17, 23, 32, 61)
         model = Model(config, seed)
         model.run([0, 1])                   # weights are made up where they are first read
-        write_safetensors(f"{folder}/model.safetensors", model.weights)
+        write_weights(f"{folder}/model.safetensors", model.weights)
         Path(folder, "config.json").write_text(json.dumps(config))
         return config, [config["residual"]["type"]]
     for path in (TESTS / "published" / family).iterdir():

@@ -13,7 +13,7 @@ import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "residuals"))
 from reference import Model, Standard, matvec       # noqa: E402
-from variations import write_safetensors            # noqa: E402
+from variations import checkpoint, write_weights    # noqa: E402
 
 
 class Nanbeige(Model):
@@ -47,6 +47,7 @@ if __name__ == "__main__":
     os.makedirs(out, exist_ok=True)
     with open(os.path.join(out, "config.json"), "w") as f:
         json.dump(config, f, indent=2)
-    write_safetensors(os.path.join(out, "model.safetensors"), model.weights)
-    expected = {"tokens": ((len(tokens),), array.array("i", tokens)), "logits": ((len(tokens), config["vocab_size"]), array.array("f", logits))}
-    write_safetensors(os.path.join(out, "expected.safetensors"), expected, {"tokens": "I32"})
+    write_weights(os.path.join(out, "model.safetensors"), model.weights)
+    checkpoint.write(os.path.join(out, "expected.safetensors"),
+                     {"tokens": ("I32", (len(tokens),), array.array("i", tokens).tobytes()),
+                      "logits": ("F32", (len(tokens), config["vocab_size"]), array.array("f", logits).tobytes())})

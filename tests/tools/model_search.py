@@ -8,6 +8,9 @@ import struct
 import subprocess
 import sys
 
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+import checkpoint  # noqa: E402
+
 EVALUATOR, COMPILED = 1e-6, 1e-4
 
 
@@ -30,14 +33,7 @@ class Draw(random.Random):
 
 
 def tensor(path, name):
-    with open(path, "rb") as f:
-        data = f.read()
-    n = struct.unpack("<Q", data[:8])[0]
-    entry = json.loads(data[8:8 + n])[name]
-    a, b = entry["data_offsets"]
-    out = array.array("i" if entry["dtype"] == "I32" else "f")
-    out.frombytes(data[8 + n + a:8 + n + b])
-    return out
+    return checkpoint.read_numbers(path)[name]
 
 
 def npy(path):

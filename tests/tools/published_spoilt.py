@@ -8,7 +8,6 @@ and codes that are no numbers; zero points and shapes that contradict; bytes whe
 taken must be as before (a list that was changed where nothing depends on it). Other logits are the worst that can be found here. One line for each that is wrong, and a table of the faults at the end.
 """
 import argparse
-import array
 import json
 import os
 import re
@@ -17,7 +16,7 @@ import struct
 import subprocess
 import sys
 
-from model_search import EVALUATOR, Draw, distance, npy, tensor
+from model_search import EVALUATOR, Draw, checkpoint, distance, npy, tensor
 
 BYTES = {"F64": 8, "I64": 8, "U64": 8, "F32": 4, "I32": 4, "U32": 4, "BF16": 2, "F16": 2, "I16": 2, "U16": 2}
 PACKED = re.compile(r"(\.weight_packed|_blocks|\.qweight)$")
@@ -25,31 +24,11 @@ FACTORS = ("_global_scale", "_scale_2")
 SCALE_ENDS = ("_scale_inv", "_scale", "_scales", ".scale")
 
 
-def read(path):
-    with open(path, "rb") as f:
-        data = f.read()
-    n = struct.unpack("<Q", data[:8])[0]
-    header = json.loads(data[8:8 + n])
-    header.pop("__metadata__", None)
-    return {name: [e["dtype"], list(e["shape"]), data[8 + n + e["data_offsets"][0]:8 + n + e["data_offsets"][1]]] for name, e in header.items()}
-
-
-def write(path, tensors):
-    at, header, parts = 0, {}, []
-    for name, (dtype, shape, data) in tensors.items():
-        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [at, at + len(data)]}
-        at += len(data)
-        parts.append(data)
-    text = json.dumps(header).encode()
-    with open(path, "wb") as f:
-        f.write(struct.pack("<Q", len(text)) + text + b"".join(parts))
-
-
 def read_folder(folder):
     out = {}
     for name in sorted(os.listdir(folder)):
         if name.endswith(".safetensors") and name != "expected.safetensors":
-            out.update(read(os.path.join(folder, name)))
+            out.update({k: list(v) for k, v in checkpoint.read(os.path.join(folder, name)).items()})
     return out
 
 
@@ -373,7 +352,7 @@ if __name__ == "__main__":
                 t, config = {n: list(x) for n, x in tensors.items()}, json.loads(config_text)
                 fault, (codes, scales, stem) = r.choice(FAULTS), r.choice(weights)
                 words = fault(r, t, config, codes, scales, stem)
-            write(os.path.join(out, "model.safetensors"), t)
+            checkpoint.write(os.path.join(out, "model.safetensors"), t)
             with open(os.path.join(out, "config.json"), "w") as f:
                 json.dump(config, f, indent=1)
             what, said = outcome(a.hadal, out, expected)

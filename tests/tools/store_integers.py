@@ -12,26 +12,10 @@ import shutil
 import struct
 import sys
 
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+import checkpoint  # noqa: E402
+
 AWQ = (0, 2, 4, 6, 1, 3, 5, 7)
-
-
-def read(path):
-    with open(path, "rb") as f:
-        (size,) = struct.unpack("<Q", f.read(8))
-        header, data = json.loads(f.read(size)), f.read()
-    header.pop("__metadata__", None)
-    return {name: (t["dtype"], t["shape"], data[slice(*t["data_offsets"])]) for name, t in header.items()}
-
-
-def write(path, tensors):
-    header, at = {"__metadata__": {"format": "pt"}}, 0
-    for name, (dtype, shape, data) in tensors.items():
-        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [at, at + len(data)]}
-        at += len(data)
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
-    with open(path, "wb") as f:
-        f.write(struct.pack("<Q", len(text)) + text + b"".join(data for _, _, data in tensors.values()))
 
 
 def words(numbers, bits):
@@ -125,7 +109,7 @@ if __name__ == "__main__":
     folder, form, out = sys.argv[1:]
     with open(os.path.join(folder, "config.json")) as f:
         config = json.load(f)
-    tensors = read(os.path.join(folder, "model.safetensors"))
+    tensors = checkpoint.read(os.path.join(folder, "model.safetensors"))
     old = config["quantization_config"]
     bits = next(iter(old["config_groups"].values()))["weights"]["num_bits"]
     for module in [n[:-len(".weight_packed")] for n in tensors if n.endswith(".weight_packed")]:
@@ -138,5 +122,5 @@ if __name__ == "__main__":
     os.makedirs(out, exist_ok=True)
     with open(os.path.join(out, "config.json"), "w") as f:
         json.dump(config, f, indent=2)
-    write(os.path.join(out, "model.safetensors"), tensors)
+    checkpoint.write(os.path.join(out, "model.safetensors"), tensors)
     shutil.copy(os.path.join(folder, "expected.safetensors"), out)

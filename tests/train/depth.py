@@ -15,6 +15,9 @@ import struct
 import subprocess
 import sys
 
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+from checkpoint import read_numbers  # noqa: E402
+
 hadal, tests, work = sys.argv[1:]
 shutil.rmtree(work, ignore_errors=True)
 os.makedirs(work)
@@ -29,14 +32,6 @@ def run(*command):
     done = subprocess.run([hadal, *command, "-q"], capture_output=True, text=True)
     assert done.returncode == 0, f"{command}: {done.stderr}"
     return done.stderr
-
-
-def tensors(path):
-    with open(path, "rb") as f:
-        head = json.loads(f.read(struct.unpack("<Q", f.read(8))[0]))
-        data = f.read()
-    spans = {k: v["data_offsets"] for k, v in head.items() if k != "__metadata__"}
-    return {k: struct.unpack(f"<{(to - at) // 4}f", data[at:to]) for k, (at, to) in spans.items() if k.startswith("out_")}
 
 
 def numbers(path):
@@ -90,7 +85,7 @@ def check(folder):
         window = ids[i * (CONTEXT + 1):][:CONTEXT + 1]
         tokens, targets = ",".join(map(str, window[:-1])), ",".join(map(str, window[1:]))
         run("gradients", checkpoint, "--tokens", tokens, "--targets", targets, "--by-depth", "-o", os.path.join(work, "g.safetensors"))
-        found.append(tensors(os.path.join(work, "g.safetensors")))
+        found.append({k: v for k, v in read_numbers(os.path.join(work, "g.safetensors")).items() if k.startswith("out_")})
         if described["mixes"]:
             run("inspect", checkpoint, "--tokens", tokens, "--heatmap", os.path.join(work, "h.npy"))
             maps.append(numbers(os.path.join(work, "h.npy")))

@@ -1,20 +1,16 @@
 """begins.py BEGUN DRAWN: how each tensor is spread; begins.py WEIGHTS TRACES means: weights of mixes are all 1 / n."""
-import json
+import array
 import math
+import os
 import struct
 import sys
 
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../.."))
+import checkpoint  # noqa: E402
+
 
 def read(path):
-    with open(path, "rb") as f:
-        header = json.loads(f.read(struct.unpack("<Q", f.read(8))[0]))
-        data = f.read()
-    tensors = {}
-    for name, t in header.items():
-        if name != "__metadata__":
-            a, b = t["data_offsets"]
-            tensors[name] = t["shape"], struct.unpack(f"<{(b - a) // 4}f", data[a:b])
-    return tensors
+    return {name: (shape, tuple(array.array("f", data))) for name, (_, shape, data) in checkpoint.read(path).items()}
 
 
 def is_near(values, mean, deviation):
