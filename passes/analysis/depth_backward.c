@@ -522,7 +522,8 @@ static void list_half(finder *f, hir_id first, const bool *live) {
         const hir_id y = o->n_results ? o->results[0] : HIR_NONE;
         if (hir_is_kernel(o))
             list_half(f, o->body_first, live);
-        else if (y != HIR_NONE && live[y] && !f->out->forward[y] && !hir_flow_is_view(o))
+        else if (y != HIR_NONE && live[y] && !f->out->forward[y] &&
+                 !(hir_flow_is_view(o) && o->args[0].kind == HIR_REF_VALUE))
             hd_push(f->arena, &f->out->program, op);
     }
 }

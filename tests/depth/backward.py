@@ -133,6 +133,9 @@ between("Block, one at a time", d["naive_kernels"] - d["naive_kernels", "weights
 between("Block, two phases", d["kernels"], forms["block_exact"] - 0.5, forms["block_exact"])
 between("Block, two phases, rows that sums over tokens alone read", d["kernels", "weights"], 0, 0)
 between("Block, rows kept above a standard residual's", back["kept"]["rows_above_standard"], 9, 128 + 8 + 1)
+back, d = paper("block", "--chunk", "512", "--memory", "3383M")     # phase 1 again, once for a block
+between("Block, phase 1 again", d["kernels"], forms["block_exact"], 10)
+between("Block, phase 1 again, rows kept above a standard residual's", back["kept"]["rows_above_standard"], 0, 8 + 1)
 if full:
     back, d = paper("full")
     between("Full, one at a time", d["naive_kernels"] - d["naive_kernels", "weights"], 192, 196)

@@ -27,7 +27,7 @@ class Backward:
         live = count.needed([op for op in count.ops if op.code in ("output", "trace")])
         self.half = {n for n in live if n not in count.forward}
         self.ops = [op for k in count.ops for op in (k.body if k.code.startswith("kernel.") else [k])
-                    if op.results and op.results[0] in self.half and op.code not in VIEWS]
+                    if op.results and op.results[0] in self.half and (op.code not in VIEWS or op.args[0] not in count.values)]
         self.find_forward()
         self.find_users()
         self.find_copies()
