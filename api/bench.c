@@ -24,6 +24,10 @@
 
 enum { MODELS = 2, OPENINGS = 7 };
 
+typedef struct memory_use {
+    uint64_t resident, huge; /* bytes; of those resident, what lies in huge pages */
+} memory_use;
+
 typedef struct subject {
     api_library lib;
     const hadal_bench_model *model;
@@ -36,37 +40,49 @@ typedef struct subject {
     /* a saved copy of the filled session, for states that cannot be shortened; NULL: they can */
     void *kept;
     size_t kept_bytes;
-    uint64_t resident;
+    memory_use use; /* what the process grew by */
     float *logits;
     int32_t *tokens;
 } subject;
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
-static uint64_t read_kilobytes(const char *file, const char *field) {
-    char line[256];
+/* The bytes that a line of /proc gives after the name of a field; 0: it is of another field. */
+static uint64_t bytes_of_line(const char *line, const char *field) {
     unsigned long long value = 0;
-    FILE *f = fopen(file, "r");
-    while (f && fgets(line, sizeof line, f))
-        if (strncmp(line, field, strlen(field)) == 0) sscanf(line + strlen(field), "%llu", &value);
-    if (f) fclose(f);
+    if (strncmp(line, field, strlen(field)) == 0) sscanf(line + strlen(field), "%llu", &value);
     return value * 1024;
 }
 
 /* Resident memory from smaps_rollup, which is exact: the counters of /proc/self/status are updated
  * in batches by threads. */
-static uint64_t resident_now(void) {
-    return read_kilobytes("/proc/self/smaps_rollup", "Rss:");
+static memory_use memory_now(void) {
+    char line[256];
+    memory_use now = {0};
+    FILE *f = fopen("/proc/self/smaps_rollup", "r");
+    while (f && fgets(line, sizeof line, f)) {
+        now.resident += bytes_of_line(line, "Rss:");
+        now.huge += bytes_of_line(line, "AnonHugePages:") + bytes_of_line(line, "FilePmdMapped:");
+    }
+    if (f) fclose(f);
+    return now;
 }
 
 static uint64_t peak_resident(void) {
-    return read_kilobytes("/proc/self/status", "VmHWM:");
+    char line[256];
+    uint64_t peak = 0;
+    FILE *f = fopen("/proc/self/status", "r");
+    while (f && fgets(line, sizeof line, f))
+        peak += bytes_of_line(line, "VmHWM:");
+    if (f) fclose(f);
+    return peak;
 }
 
 /* Adds what the process grew by since `before` to this model's memory. */
-static void charge(subject *s, uint64_t before) {
-    const uint64_t after = resident_now();
-    if (after > before) s->resident += after - before;
+static void charge(subject *s, memory_use before) {
+    const memory_use after = memory_now();
+    if (after.resident > before.resident) s->use.resident += after.resident - before.resident;
+    if (after.huge > before.huge) s->use.huge += after.huge - before.huge;
 }
 
 /* ---- subjects -------------------------------------------------------------------------------- */
@@ -75,15 +91,22 @@ static bool open_session(const bench_state *b, subject *s, int64_t max_tokens) {
     return api_library_start(&s->lib, s->model->weights, max_tokens, 0, b->cpu_level);
 }
 
+static const char *load_of(const subject *s) {
+    return s->lib.s->reads_weights ? "read" : "mmap";
+}
+
 /* Measures the median times of opening the weights and making a session; both are closed again at
- * the end. A CPU level that does not run here is found out now, before anything is printed. */
+ * the end. Large files that are read, and not mapped, are opened less often. A CPU level that does
+ * not run here is found out now, before anything is printed. */
 static bool measure_load(const bench_state *b, subject *s, int64_t max_tokens, bench_load *out) {
     samples open = {0}, init = {0};
     *out = (bench_load){.model = s->model->label,
                         .types = s->model->types,
+                        .load = load_of(s),
                         .weights_bytes = s->lib.info->weights_size,
                         .session_tokens = max_tokens};
-    for (int i = 0; i < OPENINGS; i++) {
+    const double enough = 1, began = now(ON_THE_WALL);
+    for (int i = 0; i < OPENINGS && (i == 0 || now(ON_THE_WALL) - began < enough); i++) {
         const double start = now(ON_THE_WALL);
         if (!api_library_weights(&s->lib, s->model->weights)) return false;
         const double opened = now(ON_THE_WALL);
@@ -188,7 +211,7 @@ static int calls_to_settle(const subject *s, job j) {
  * executions for each sample. 0: a call failed. */
 static int prepare(const bench_state *b, subject *s, job j, int threads) {
     const double enough = 0.05;
-    const uint64_t before = resident_now();
+    const memory_use before = memory_now();
     int most = threads;
     for (size_t i = 0; i < b->n_threads; i++)
         if (b->threads[i] > most) most = b->threads[i];
@@ -220,6 +243,7 @@ static bench_row row_of(const bench_state *b, const subject *s, job j, step_work
     return (bench_row){
         .model = s->model->label,
         .types = s->model->types,
+        .load = load_of(s),
         .decode = j.decode,
         .past = j.past,
         .tokens = j.tokens,
@@ -236,7 +260,8 @@ static bench_row row_of(const bench_state *b, const subject *s, job j, step_work
         .read_drift = machine_drift(b->m, LIMIT_READ),
         .read = machine_limit(b->m, LIMIT_READ),
         .read_spread = machine_spread(b->m, LIMIT_READ),
-        .resident = s->resident,
+        .resident = s->use.resident,
+        .huge = s->use.huge,
     };
 }
 
@@ -315,7 +340,7 @@ static bool measure_kind(bench_state *b, subject *s, size_t n, bool decode) {
     const int64_t capacity = largest(list, count) + decode;
     bool ok = true;
     for (size_t i = 0; i < n && ok; i++) {
-        const uint64_t before = resident_now();
+        const memory_use before = memory_now();
         ok = open_session(b, &s[i], capacity);
         s[i].held = 0;
         s[i].kept = NULL;
@@ -332,7 +357,7 @@ static bool measure_kind(bench_state *b, subject *s, size_t n, bool decode) {
 static bool open_subject(bench_state *b, hadal_session *session, const hadal_bench_model *model,
                          int64_t capacity, subject *s) {
     *s = (subject){.model = model, .name = api_library_model(session, model->library)};
-    const uint64_t before = resident_now();
+    const memory_use before = memory_now();
     if (!s->name || !api_library_open(&s->lib, session, model->library, s->name)) return false;
     charge(s, before);
     if (!api_most_of_ranks(&s->lib, (int64_t)s->lib.info->vocab, &s->vocab) ||
@@ -359,19 +384,19 @@ static bool run(hadal_session *session, bench_state *b, const hadal_bench_model 
     const int64_t decode = largest(b->decode, b->n_decode) + 1,
                   prefill = largest(b->prefill, b->n_prefill);
     const int64_t capacity = decode > prefill ? decode : prefill;
-    uint64_t library[MODELS] = {0};
+    memory_use library[MODELS] = {0};
     bool ok = true;
     for (size_t i = 0; i < n && ok; i++) {
         ok = open_subject(b, session, &models[i], capacity, &s[i]) &&
              measure_load(b, &s[i], capacity, &loads[i]);
-        library[i] = s[i].resident;
+        library[i] = s[i].use;
     }
     if (ok) tell_loads(b, loads, n);
     for (int decoding = 0; decoding <= 1 && ok; decoding++) {
         ok = measure_kind(b, s, n, decoding);
         for (size_t i = 0; i < n; i++) {
             api_library_end_session(&s[i].lib);
-            s[i].resident = library[i];
+            s[i].use = library[i];
         }
     }
     for (size_t i = 0; i < n; i++)

@@ -160,17 +160,23 @@ static bool tell_kinship(api_library *l, const char *path) {
     return true;
 }
 
+static bool open_weights(api_library *l, const char *path) {
+    const int code = l->s->reads_weights ? l->weights_read(path, &l->weights)
+                                         : l->weights_open(path, &l->weights);
+    return api_library_ok(l, code, path);
+}
+
 static bool open_share(api_library *l, const char *path) {
     if (!api_need_ranks(l)) return false;
     path = hcg_share_path(l->s->arena, path, l->s->comm->rank, l->s->comm->size);
-    if (api_library_ok(l, l->weights_open(path, &l->weights), path)) return tell_kinship(l, path);
+    if (open_weights(l, path)) return tell_kinship(l, path);
     tell_ranks(l);
     return false;
 }
 
 bool api_library_weights(api_library *l, const char *path) {
     if (l->session_init_on) return open_share(l, path);
-    return api_library_ok(l, l->weights_open(path, &l->weights), path) && tell_kinship(l, path);
+    return open_weights(l, path) && tell_kinship(l, path);
 }
 
 /* The text of what this machine lacks for each level of a library none of whose levels runs
@@ -277,9 +283,20 @@ bool api_library_ok(api_library *l, int code, const char *what) {
     return false;
 }
 
+#define API_FAILED 1
+int hadal_weights_load(hadal_session *s, const char *how) {
+    API_ENTER(s);
+    const bool reads = how && strcmp(how, "read") == 0;
+    const bool known = !how || reads || strcmp(how, "mmap") == 0;
+    if (known) s->reads_weights = reads;
+    if (!known)
+        hd_err(&s->diags, HD_E_USAGE, HD_NOWHERE, "there is no way \"%s\" to load weights", how)
+            ->hint = "mmap: their file is mapped; read: it is read into memory in huge pages";
+    API_LEAVE(s, known);
+}
+
 /* ---- levels ---------------------------------------------------------------------------------- */
 
-#define API_FAILED 1
 int hadal_check_level(hadal_session *s, const char *level) {
     API_ENTER(s);
     const hcg_level *all;

@@ -13,6 +13,7 @@ step_work api_call_work(const hd_info *i, int64_t n, int64_t past, int64_t asked
 /* The functions of a generated library, whose names have the model's prefix. */
 #define API_LIBRARY_FUNCTIONS(F)                                                                   \
     F(weights_open, int, (const char *path, void **out))                                           \
+    F(weights_read, int, (const char *path, void **out))                                           \
     F(weights_close, void, (void *w))                                                              \
     F(session_size, size_t, (int64_t max_tokens))                                                  \
     F(session_set_threads, int, (void *s, int threads))                                            \
@@ -65,8 +66,8 @@ typedef enum api_kinship {
  * be read. */
 const char *api_weights_build_id(hadal_session *s, const char *path);
 api_kinship api_library_kinship(const api_library *l, const char *build_id);
-/* Opens the weights, or this rank's share of them, and says so if they were not made with the
- * library. */
+/* Maps or reads the weights (hadal_weights_load), or this rank's share of them, and says so if they
+ * were not made with the library. */
 bool api_library_weights(api_library *l, const char *path);
 /* Makes a session of up to max_tokens tokens in fresh memory; pages that are not used are never
  * touched. */

@@ -4,6 +4,7 @@
  * table of CPU levels, target detection for the CPU that "native" is scheduled for, api/machine.h
  * for the limits. */
 #include <omp.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -29,6 +30,7 @@ typedef struct facts {
     int cpus, allowed;   /* CPUs of the machine; CPUs that this process may use */
     bool by_quota;       /* a quota allows fewer of them than the affinity does */
     uint64_t memory;     /* bytes; 0: not known */
+    char huge_pages[16]; /* always, madvise or never: for memory of processes; "": not known */
     machine *limits;     /* NULL: not measured */
     machine_links links; /* .ranks is 0: there are no other ranks */
     machine_cache cache;
@@ -53,6 +55,17 @@ static int threads_with_memory(int wanted) {
 static uint64_t memory_here(void) {
     const long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
     return pages < 1 || page < 1 ? 0 : (uint64_t)pages * (uint64_t)page;
+}
+
+/* The word in brackets in "always [madvise] never". */
+static void find_huge_pages(char *word, size_t size) {
+    char line[64] = "";
+    FILE *f = fopen("/sys/kernel/mm/transparent_hugepage/enabled", "r");
+    if (f && !fgets(line, sizeof line, f)) line[0] = 0;
+    if (f) fclose(f);
+    const char *at = strchr(line, '[');
+    const size_t n = at ? strcspn(at + 1, "]") : 0;
+    snprintf(word, size, "%.*s", (int)n, n ? at + 1 : "");
 }
 
 /* Measures how long collectives take, if there are other ranks. */
@@ -132,6 +145,7 @@ static bool find_facts(hadal_session *s, facts *f) {
     f->by_quota = hd_quota() < f->allowed;
     if (f->by_quota) f->allowed = hd_quota();
     f->memory = memory_here();
+    find_huge_pages(f->huge_pages, sizeof f->huge_pages);
     return true;
 }
 
@@ -213,6 +227,11 @@ static void print_text(const facts *f, hd_text *out) {
     hd_text_f(out, "CPUs          %d, of which this process may use %d%s\n", f->cpus, f->allowed,
               f->by_quota ? ", by the quota of its cgroup" : "");
     if (f->memory) hd_text_f(out, "memory        %s\n", inspect_bytes(f->arena, f->memory));
+    if (*f->huge_pages)
+        hd_text_f(out, "huge pages    %s%s\n", f->huge_pages,
+                  strcmp(f->huge_pages, "never") == 0
+                      ? ": --weights-load read gives pages of the usual size"
+                      : "");
     if (f->links.ranks) print_links(&f->links, out);
     if (f->limits) machine_describe(f->limits, out);
     if (f->limits) print_cache(f, out);
@@ -312,6 +331,7 @@ static void print_json(const facts *f, hd_text *out) {
     hd_machine_print_json(f->native.level.machine, out);
     hd_text_f(out, ",\n  \"cpus\": %d, \"allowed\": %d", f->cpus, f->allowed);
     if (f->memory) hd_text_f(out, ", \"memory\": %llu", (unsigned long long)f->memory);
+    if (*f->huge_pages) hd_text_f(out, ", \"huge_pages\": \"%s\"", f->huge_pages);
     if (f->links.ranks) print_links_json(&f->links, out);
     if (f->limits) {
         hd_text_add(out, ",\n  \"barrier\": ");

@@ -47,6 +47,7 @@ struct hadal_session {
 
     const struct hadal_comm *comm; /* for divided libraries (hadal_use_ranks), or NULL */
     int64_t comm_timeout;          /* nanoseconds */
+    bool reads_weights;            /* of libraries; they map them otherwise (hadal_weights_load) */
 
     const char *weights_path;
     bool weights_open;

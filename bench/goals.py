@@ -34,11 +34,19 @@ from training import training
 # and goal are None ----
 
 
+LOADS = ("--weights-load", "mmap,read")  # weights as a map of their file, and read into memory in huge pages
+
+
+def of_decode(row, what, goal):
+    huge = row["huge_page_bytes"] / row["resident_bytes"] if row["resident_bytes"] else 0
+    return (f"decode, {what}, {row['weights_load']}: share of read", AT_LEAST, goal, of_read(row),
+            f"{row['tokens_per_second']:.1f} tok/s at {giga(row, 'read_limit')} GB/s, {100 * huge:.0f} % in huge pages{busy(row)}")
+
+
 def decode(a):
     for dtype, goal in (("f32", 0.97), ("bf16", 0.92), ("f16", 0.92), ("q8", 0.88), ("q4", 0.85), ("nvfp4", 0.85)):
-        row = bench(a, dtype, prefill="", decode="0")["rows"][0]
-        yield (f"decode, {dtype}: share of read", AT_LEAST, goal, of_read(row),
-               f"{row['tokens_per_second']:.1f} tok/s at {giga(row, 'read_limit')} GB/s{busy(row)}")
+        for row in bench(a, dtype, *LOADS, prefill="", decode="0")["rows"]:
+            yield of_decode(row, dtype, goal)
 
 
 def prefill(a):
@@ -325,10 +333,9 @@ def ling(a):
         os.remove(weights)
         yield "packing Ling 3.0 tiny in q4: memory of its own, MB", AT_MOST, 300, own * 1e-6, "mapped input aside"
         report = json.loads(run(a, "hadal", "bench", out, "--prefill", "", "--decode", "0,512", "--threads",
-                                a.threads, "--rounds", a.rounds, "--json"))
+                                a.threads, "--rounds", a.rounds, "--json", *LOADS))
     for row in report["rows"]:
-        yield (f"decode, Ling 3.0 tiny in q4, behind {row['cache']}: share of read", AT_LEAST, 0.80, of_read(row),
-               f"{row['tokens_per_second']:.1f} tok/s at {giga(row, 'read_limit')} GB/s{busy(row)}")
+        yield of_decode(row, f"Ling 3.0 tiny in q4, behind {row['cache']}", 0.80)
 
 
 PACKED = (("f32", "f32"), ("f32", "q4"), ("bf16", "bf16"), ("bf16", "q8"), ("bf16", "q4"), ("f16", "f16"), ("f16", "q4"),
@@ -400,20 +407,19 @@ def timed(what):
 
 def family(a, name, decode=(("bf16", 0.90), ("q4", 0.80)), prefill=0.65):
     """A published family at full width with few layers and random weights, in the types that it is run in: 7 GB of checkpoint
-    and as much of weights in --work. Decoding reads the part of the weights that a token needs. decode: types and goals;
-    prefill: the goal in f32."""
+    and as much of weights in --work, and of memory where weights are read and not mapped. Decoding reads the part of the weights
+    that a token needs. decode: types and goals; prefill: the goal in f32."""
     folder = os.path.join(SPECS, name)
     if a.quick:
         folder = os.path.join(SPECS, "..", "..", "tests", "published", name)
     types = ",".join(("f32", *(dtype for dtype, _ in decode)))
     report = json.loads(run(a, "hadal", "bench", folder, "--weights-dtype", types, "--prefill", tokens(a, 512),
-                            "--decode", "0", "--threads", a.threads, "--rounds", a.rounds, "--json", *of_level(a, "--cpu-level")))
-    rows = {(r["phase"], r["weights_dtype"]): r for r in report["rows"]}
+                            "--decode", "0", "--threads", a.threads, "--rounds", a.rounds, "--json", *LOADS, *of_level(a, "--cpu-level")))
     for dtype, goal in decode:
-        row = rows["decode", dtype]
-        yield (f"decode, {name}, {dtype}: share of read", AT_LEAST, goal, of_read(row),
-               f"{row['tokens_per_second']:.1f} tok/s at {giga(row, 'read_limit')} GB/s{busy(row)}")
-    row = rows["prefill", "f32"]
+        for row in report["rows"]:
+            if row["phase"] == "decode" and row["weights_dtype"] == dtype:
+                yield of_decode(row, f"{name}, {dtype}", goal)
+    row = next(r for r in report["rows"] if r["phase"] == "prefill" and r["weights_dtype"] == "f32")
     yield (f"prefill 512, {name}, f32: share of multiply-add", AT_LEAST, prefill, of_fma(a, row),
            f"{row['tokens_per_second']:.0f} tok/s at {giga(row, 'fma_limit')} GFLOP/s{busy(row)}")
 

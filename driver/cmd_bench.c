@@ -43,6 +43,27 @@ static int parse_types(hadal_session *s, const command_line *line, type_list *ou
     return 0;
 }
 
+/* Parses --weights-load, "mmap,read": each is measured, one after the other. */
+enum { MOST_LOADS = 4 };
+typedef struct load_list {
+    char at[MOST_LOADS][16];
+    size_t n;
+} load_list;
+
+static int parse_loads(hadal_session *s, const command_line *line, load_list *out) {
+    const char *given = option_get(line, OPTION_WEIGHTS_LOAD);
+    for (const char *at = given ? given : "mmap";; at++) {
+        const size_t n = strcspn(at, ",");
+        if (out->n == MOST_LOADS || n >= sizeof *out->at)
+            return hadal_fail(s, "usage", "--weights-load is no list of mmap and read",
+                              "for example --weights-load mmap,read");
+        snprintf(out->at[out->n], sizeof *out->at, "%.*s", (int)n, at);
+        if (hadal_weights_load(s, out->at[out->n++])) return 1;
+        at += n;
+        if (!*at) return 0;
+    }
+}
+
 /* ---- models ---------------------------------------------------------------------------------- */
 
 typedef struct model {
@@ -173,10 +194,10 @@ static int begin(hadal_session *s, const command_line *line, bool silent) {
     return hadal_bench_begin(s, &o);
 }
 
-/* Measures all models with their weights in one type. A library has its own type, so only specs are
- * recompiled for each. */
+/* Measures all models with their weights in one type, loaded in each of the ways. A library has its
+ * own type, so only specs are recompiled for each. */
 static int measure(hadal_session *s, const command_line *line, const model *m, size_t n,
-                   const char *types) {
+                   const char *types, const load_list *loads) {
     hadal_bench_model list[MODELS];
     for (size_t i = 0; i < n; i++) {
         const int code = build(line, &m[i], types);
@@ -187,7 +208,10 @@ static int measure(hadal_session *s, const command_line *line, const model *m, s
                                                     : "f32"};
     }
     report_step("measuring");
-    return hadal_bench_run(s, list, n);
+    int failed = 0;
+    for (size_t i = 0; i < loads->n && !failed; i++)
+        failed = hadal_weights_load(s, loads->at[i]) || hadal_bench_run(s, list, n);
+    return failed;
 }
 
 static void choose_models(const command_line *line, model *m, size_t *n) {
@@ -215,8 +239,9 @@ static int bench(hadal_session *s, const command_line *line, const char *dir, mo
                  ranks *group) {
     size_t n;
     static type_list types;
+    static load_list loads;
     choose_models(line, m, &n);
-    if (parse_types(s, line, &types)) return 1;
+    if (parse_types(s, line, &types) || parse_loads(s, line, &loads)) return 1;
     for (size_t i = 0; i < n; i++)
         if (find_model(s, line, dir, &m[i])) return 1;
     if (reject_options(s, line, m, n) || join(s, line, m, n, group) ||
@@ -224,7 +249,7 @@ static int bench(hadal_session *s, const command_line *line, const char *dir, mo
         return 1;
     int code = 0;
     for (size_t i = 0; !code && i < (types.n ? types.n : 1); i++)
-        code = measure(s, line, m, n, types.n ? types.at[i] : NULL);
+        code = measure(s, line, m, n, types.n ? types.at[i] : NULL, &loads);
     if (!code && option_given(line, OPTION_JSON) && !group->silent)
         print_text(NULL, hadal_bench_json(s));
     return code;

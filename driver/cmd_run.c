@@ -96,8 +96,11 @@ static int options_of(hadal_session *s, const command_line *line, option_number_
     if (!option_number(s, line, OPTION_TOP, alone ? 5 : 0, 1, 1LL << 31, &top)) return 1;
     if (profile && option_given(line, OPTION_INTERPRET))
         return hadal_fail(s, "usage", "--profile measures compiled code", "leave out --interpret");
-    if (option_given(line, OPTION_MACHINE) && option_given(line, OPTION_INTERPRET))
-        return hadal_fail(s, "usage", "--machine is for compiled code", "leave out --interpret");
+    if (option_given(line, OPTION_INTERPRET) &&
+        (option_given(line, OPTION_MACHINE) || option_given(line, OPTION_WEIGHTS_LOAD)))
+        return hadal_fail(s, "usage", "--machine and --weights-load are for compiled code",
+                          "leave out --interpret");
+    if (hadal_weights_load(s, option_get(line, OPTION_WEIGHTS_LOAD))) return 1;
     if (!profile && option_given(line, OPTION_ROUNDS))
         return hadal_fail(s, "usage", "--rounds is for --profile", NULL);
     *o = (hadal_run_options){

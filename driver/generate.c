@@ -96,6 +96,7 @@ int generate_options_of(hadal_session *s, const command_line *line, const char *
         !option_decimal(s, line, OPTION_TEMPERATURE, 0, 0, 1e6, &temperature) ||
         !option_decimal(s, line, OPTION_TOP_P, 1, 1e-6, 1, &top_p))
         return 1;
+    if (hadal_weights_load(s, option_get(line, OPTION_WEIGHTS_LOAD))) return 1;
     const bool draws = option_given(line, OPTION_TOP_K) || option_given(line, OPTION_TOP_P) ||
                        option_given(line, OPTION_SEED);
     if (draws && temperature == 0)

@@ -29,28 +29,28 @@ void bench_loads_text(const bench_load *loads, size_t n, hd_text *out) {
     const int width = bench_name_width(loads, n);
     for (size_t i = 0; i < n; i++)
         hd_text_f(out,
-                  "%-*s  %-8s loads in %.2f ms (weights %.2f ms, session %.2f ms): %.1f MB of "
-                  "weights, %.1f MB for a session of %lld token%s\n",
+                  "%-*s  %-8s loads in %.2f ms (weights, by %s, %.2f ms, session %.2f ms): %.1f MB "
+                  "of weights, %.1f MB for a session of %lld token%s\n",
                   width, loads[i].model, loads[i].types,
-                  1e3 * (loads[i].open_seconds + loads[i].init_seconds),
+                  1e3 * (loads[i].open_seconds + loads[i].init_seconds), loads[i].load,
                   1e3 * loads[i].open_seconds, 1e3 * loads[i].init_seconds,
                   mega(loads[i].weights_bytes), mega(loads[i].session_bytes),
                   (long long)loads[i].session_tokens, hd_s((uint64_t)loads[i].session_tokens));
     hd_text_f(out,
               "%-*s  %-8s th         cache tokens       time              tok/s  GFLOP/s  of "
-              "fma     GB/s of read  resident\n",
+              "fma     GB/s of read  resident   in huge\n",
               width, "model", "weights");
 }
 
 static void print_row(const bench_row *r, int width, hd_text *out) {
     hd_text_f(out,
               "%-*s  %-8s %2d %-7s %6lld %6lld %10.3f ms +-%2.0f %% %10.1f %8.1f %7.2f %8.1f "
-              "%7.2f %6.0f MB\n",
+              "%7.2f %6.0f MB %6.0f MB\n",
               width, r->model, r->types, r->threads, r->decode ? "decode" : "prefill",
               (long long)r->past, (long long)r->tokens, r->seconds * 1e3, 100 * r->spread,
               (double)r->tokens / r->seconds, r->flops / r->seconds * 1e-9,
               r->flops / r->seconds / r->fma, r->bytes / r->seconds * 1e-9,
-              r->bytes / r->seconds / r->read, mega(r->resident));
+              r->bytes / r->seconds / r->read, mega(r->resident), mega(r->huge));
 }
 
 void bench_rows_text(const bench_row *rows, size_t n, int width, hd_text *out) {
@@ -90,6 +90,7 @@ static void json_load(const bench_load *l, hd_text *out) {
     hd_text_add(out, "{");
     member(out, "model", l->model);
     member(out, "weights_dtype", l->types);
+    member(out, "weights_load", l->load);
     number(out, "weights_bytes", (double)l->weights_bytes);
     number(out, "weights_open_seconds", l->open_seconds);
     number(out, "session_init_seconds", l->init_seconds);
@@ -101,6 +102,7 @@ static void json_row(const bench_row *r, hd_text *out) {
     hd_text_add(out, "{");
     member(out, "model", r->model);
     member(out, "weights_dtype", r->types);
+    member(out, "weights_load", r->load);
     member(out, "phase", r->decode ? "decode" : "prefill");
     number(out, "threads", r->threads);
     number(out, "cache", (double)r->past);
@@ -122,6 +124,7 @@ static void json_row(const bench_row *r, hd_text *out) {
     number(out, "fma_fraction", r->flops / r->seconds / r->fma);
     number(out, "read_fraction", r->bytes / r->seconds / r->read);
     number(out, "resident_bytes", (double)r->resident);
+    number(out, "huge_page_bytes", (double)r->huge);
     number(out, "rounds", (double)r->rounds);
     if (r->paired) {
         number(out, "time_ratio", r->ratio);

@@ -6,6 +6,7 @@
 
 typedef struct bench_load { /* of one model */
     const char *model, *types;
+    const char *load;                  /* mmap or read: how the weights were opened */
     uint64_t weights_bytes;            /* of the weights file */
     double open_seconds, init_seconds; /* of weights_open and of session_init: medians */
     uint64_t session_bytes;            /* of a session for the longest sequence measured */
@@ -13,7 +14,7 @@ typedef struct bench_load { /* of one model */
 } bench_load;
 
 typedef struct bench_row { /* one model in one configuration */
-    const char *model, *types;
+    const char *model, *types, *load;
     bool decode;
     int64_t past, tokens; /* tokens in the caches before the call, tokens of the call */
     int threads;
@@ -23,6 +24,7 @@ typedef struct bench_row { /* one model in one configuration */
     double fma, fma_spread, read, read_spread; /* limits in the same rounds: FLOP/s, bytes/s */
     double fma_drift, read_drift;              /* from the first half of the rounds to the second */
     uint64_t resident; /* growth of the process since before the library was opened; 0: unknown */
+    uint64_t huge;     /* of that, what lies in huge pages */
     /* of two models measured in turn, on the row of the first one: its time over the other's, pair
      * by pair */
     bool paired;

@@ -230,6 +230,8 @@ typedef struct hrt_weights hrt_weights;
 typedef struct hrt_session hrt_session;
 
 int hrt_weights_open(const hrt_model *m, const char *path, hrt_weights **out);
+/* The same, with the file read into memory of the process in place of a map. */
+int hrt_weights_read(const hrt_model *m, const char *path, hrt_weights **out);
 /* The file's content, already in memory (64-byte aligned, outliving the object). */
 int hrt_weights_from_memory(const hrt_model *m, const void *data, size_t size, hrt_weights **out);
 void hrt_weights_close(hrt_weights *w);

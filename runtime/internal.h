@@ -51,6 +51,11 @@ static inline uint64_t hrt_arena_rows(int64_t tokens) {
     return (uint64_t)tokens | 1;
 }
 
+/* ---- read_file.c ---- */
+/* Reads the `size` bytes of a file into memory in huge pages, at *memory, which the caller unmaps:
+ * *bytes of it. HRT_OPEN, HRT_FORMAT (the file is shorter), HRT_MEMORY: there is nothing to unmap. */
+int hrt_read_file(int fd, size_t size, void **memory, size_t *bytes);
+
 /* ---- pipeline.c ---- */
 /* How many chunks of a session of `cap` tokens may be in flight. */
 int64_t hrt_most_in_flight(const hrt_model *m, int64_t cap, int64_t chunk);

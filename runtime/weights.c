@@ -1,9 +1,10 @@
-/* Weights: a file mapped read-only, or the same bytes in the caller's memory.
+/* Weights: a file mapped read-only, a file read into memory, or its bytes in the caller's memory.
  *
  * The header says which model and rank the weights belong to. The digest covers names, types,
- * layouts and offsets, so once it matches, every offset in the program lies inside the data. The
- * data itself is not read here: opening costs no more than the map, and processes share the pages.
- */
+ * layouts and offsets, so once it matches, every offset in the program lies inside the data. Of a
+ * mapped file the data itself is not read here: opening costs no more than the map, and processes
+ * share the pages. Reading the file takes the time of a copy and memory of the process alone, which
+ * then lies in huge pages on file systems that have none, too. */
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,7 +28,9 @@ static int check_header(const hrt_model *m, const void *file, size_t size) {
     return HRT_OK;
 }
 
-static int make_weights(const hrt_model *m, const void *file, size_t size, bool mapped,
+/* map_bytes: of the map that begins with the file's bytes, which the weights are to unmap; 0: the
+ * memory is the caller's. */
+static int make_weights(const hrt_model *m, const void *file, size_t size, size_t map_bytes,
                         hrt_weights **out) {
     int rc = check_header(m, file, size);
     if (rc != HRT_OK) return rc;
@@ -39,8 +42,8 @@ static int make_weights(const hrt_model *m, const void *file, size_t size, bool 
         .model = m,
         .rank = h.rank,
         .data = (const uint8_t *)file + HRT_WEIGHTS_DATA,
-        .map = mapped ? (void *)(uintptr_t)file : NULL,
-        .map_bytes = mapped ? size : 0,
+        .map = map_bytes ? (void *)(uintptr_t)file : NULL,
+        .map_bytes = map_bytes,
     };
     memcpy(w->content, h.content, sizeof w->content);
     memcpy(w->set, h.set, sizeof w->set);
@@ -53,15 +56,23 @@ int hrt_weights_from_memory(const hrt_model *m, const void *data, size_t size, h
     if (out) *out = NULL;
     if (!m || !data || !out) return HRT_ARGUMENT;
     if ((uintptr_t)data % HRT_ALIGN != 0) return HRT_ALIGNMENT;
-    return make_weights(m, data, size, false, out);
+    return make_weights(m, data, size, 0, out);
 }
 
-/* Size of a regular file; false for anything else. */
-static bool file_size(int fd, size_t *size) {
+/* Opens a regular file that may be one of weights. *fd is only the caller's to close on success. */
+static int open_file(const char *path, int *fd, size_t *size) {
     struct stat st;
-    if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode) || st.st_size < 0) return false;
-    *size = (size_t)st.st_size;
-    return true;
+    int rc = HRT_OK;
+    *fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* never hangs on a fifo */
+    if (*fd < 0) return HRT_OPEN;
+    if (fstat(*fd, &st) != 0 || !S_ISREG(st.st_mode) || st.st_size < 0)
+        rc = HRT_OPEN;
+    else if (st.st_size < HRT_WEIGHTS_DATA)
+        rc = HRT_FORMAT;
+    else
+        *size = (size_t)st.st_size;
+    if (rc != HRT_OK) close(*fd);
+    return rc;
 }
 
 /* Requests huge pages. Weights are read from end to end for each token: fewer pages mean fewer page
@@ -76,25 +87,43 @@ static void ask_for_huge_pages(void *map, size_t size) {
 }
 
 int hrt_weights_open(const hrt_model *m, const char *path, hrt_weights **out) {
+    int fd;
+    size_t size;
     if (out) *out = NULL;
     if (!m || !path || !out) return HRT_ARGUMENT;
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* never hangs on a fifo */
-    if (fd < 0) return HRT_OPEN;
-    size_t size;
-    if (!file_size(fd, &size)) {
-        close(fd);
-        return HRT_OPEN;
-    }
-    if (size < HRT_WEIGHTS_DATA) {
-        close(fd);
-        return HRT_FORMAT;
-    }
+    int rc = open_file(path, &fd, &size);
+    if (rc != HRT_OK) return rc;
     void *map = mmap(NULL, size, PROT_READ, MAP_PRIVATE, fd, 0);
     close(fd);
     if (map == MAP_FAILED) return HRT_OPEN;
     ask_for_huge_pages(map, size);
-    int rc = make_weights(m, map, size, true, out);
+    rc = make_weights(m, map, size, size, out);
     if (rc != HRT_OK) munmap(map, size);
+    return rc;
+}
+
+/* Checks the header that the file has now: gigabytes are not read to reject them. */
+static int check_file(const hrt_model *m, int fd, size_t size) {
+    hrt_weights_header h;
+    const ssize_t n = pread(fd, &h, sizeof h, 0);
+    if (n < 0) return HRT_OPEN;
+    return (size_t)n < sizeof h ? HRT_FORMAT : check_header(m, &h, size);
+}
+
+int hrt_weights_read(const hrt_model *m, const char *path, hrt_weights **out) {
+    int fd;
+    size_t size, bytes;
+    void *memory;
+    if (out) *out = NULL;
+    if (!m || !path || !out) return HRT_ARGUMENT;
+    int rc = open_file(path, &fd, &size);
+    if (rc != HRT_OK) return rc;
+    rc = check_file(m, fd, size);
+    if (rc == HRT_OK) rc = hrt_read_file(fd, size, &memory, &bytes);
+    close(fd);
+    if (rc != HRT_OK) return rc;
+    rc = make_weights(m, memory, size, bytes, out);
+    if (rc != HRT_OK) munmap(memory, bytes);
     return rc;
 }
 

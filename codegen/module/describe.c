@@ -406,6 +406,7 @@ static void forward_to_runtime(const writer *w, const char *name, const char *ru
 
 static void write_weights_functions(const writer *w) {
     forward_to_runtime(w, "weights_open", "weights_open", "impp");
+    forward_to_runtime(w, "weights_read", "weights_read", "impp");
     forward_to_runtime(w, "weights_from_memory", "weights_from_memory", "implp");
     forward_to_runtime(w, "weights_close", "weights_close", "vp");
 }

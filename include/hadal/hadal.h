@@ -285,6 +285,11 @@ HADAL_API const char *hadal_library_text(hadal_session *s, const char *library, 
  * folder of the run and calls `event`, and a batch is divided among all. */
 HADAL_API void hadal_use_ranks(hadal_session *s, const struct hadal_comm *comm, int64_t timeout_ns);
 
+/* How hadal_run, hadal_generate, hadal_evaluate and hadal_bench_run get at the packed weights of a
+ * library from now on. "mmap" or NULL, as at first: their file is mapped (NAME_weights_open);
+ * "read": it is read into memory of the process, in huge pages (NAME_weights_read). */
+HADAL_API int hadal_weights_load(hadal_session *s, const char *how);
+
 /* Reads "network=10G,latency=50us", in the syntax of the facts of a host: a slower network that
  * hadal_mpi_slow simulates between ranks of one machine. */
 HADAL_API int hadal_read_link(hadal_session *s, const char *text, double *bits_per_second,

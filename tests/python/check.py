@@ -82,9 +82,9 @@ def near(a, b, limit=1e-5):
     assert len(a) == len(b) and all(abs(x - y) <= limit * (1 + abs(y)) for x, y in zip(a, b)), (a, b)
 
 
-def fails(kind, words, call, *arguments):
+def fails(kind, words, call, *arguments, **named):
     try:
-        call(*arguments)
+        call(*arguments, **named)
     except kind as e:
         assert words in str(e), e
         return e
@@ -207,6 +207,10 @@ def use(out, numpy):
         check_batch(m, heads, want)
     with heads.Model.open(os.path.join(out, "heads.weights"), 40) as m:
         check_errors(m, heads, out)
+    with heads.Model.open(max_tokens=40, load="read") as m:
+        assert numbers(m.forward(TOKENS))[0] == want[-1]
+    assert fails(heads.Error, "absent", heads.Model.open, os.path.join(out, "absent"), load="read").name == "OPEN"
+    fails(ValueError, "not by 'copy'", heads.Model.open, load="copy")
     check_threads(heads, want)
     if numpy:
         check_numpy(heads)

@@ -52,6 +52,7 @@ def _function(name, result, *arguments):
 _library = _load()
 _pointer, _n, _size = ctypes.c_void_p, ctypes.c_int64, ctypes.c_size_t
 _weights_open = _function("weights_open", ctypes.c_int, ctypes.c_char_p, ctypes.POINTER(_pointer))
+_weights_read = _function("weights_read", ctypes.c_int, ctypes.c_char_p, ctypes.POINTER(_pointer))
 _weights_close = _function("weights_close", None, _pointer)
 _session_size = _function("session_size", _size, _n)
 _session_init = _function("session_init", ctypes.c_int, _pointer, _size, _pointer, _n, ctypes.POINTER(_pointer))
@@ -76,11 +77,13 @@ _message = _function("session_message", ctypes.c_char_p, _pointer)
 
 
 class _Weights:
-    """A file of weights, mapped, which sessions share; the last one closes it."""
+    """A file of weights, mapped or read, which sessions share; the last one closes it."""
 
-    def __init__(self, path):
+    def __init__(self, path, load):
         self.at, self.sessions = _pointer(), 0
-        code = _weights_open(os.fsencode(path), ctypes.byref(self.at))
+        if load not in ("mmap", "read"):
+            raise ValueError(f"weights are loaded by mmap or read, not by {load!r}")
+        code = (_weights_read if load == "read" else _weights_open)(os.fsencode(path), ctypes.byref(self.at))
         if code:
             raise Error(code, path)
 
@@ -143,10 +146,13 @@ class Model:
         weights.sessions += 1
 
     @classmethod
-    def open(cls, weights=None, max_tokens=4096):
+    def open(cls, weights=None, max_tokens=4096, load="mmap"):
         """An empty sequence, with room for max_tokens tokens. weights: a path; the file beside this one if there is none.
-        Error OPEN, FORMAT, DIGEST (weights of another model), CPU (it lacks what the code needs)."""
-        opened = _Weights(os.fspath(weights) if weights is not None else os.path.join(HERE, f"{NAME}.weights"))
+        load: "mmap", the file is mapped; "read", it is read into memory of this process, in huge pages: faster to decode with
+        where a map has small pages, but a copy of its own for each process.
+        Error OPEN, FORMAT, DIGEST (weights of another model), MEMORY, CPU (it lacks what the code needs)."""
+        path = os.fspath(weights) if weights is not None else os.path.join(HERE, f"{NAME}.weights")
+        opened = _Weights(path, load)
         try:
             return cls(opened, max_tokens)
         except BaseException:

@@ -701,67 +701,6 @@ Test(runtime, a_session_in_use_says_so) {
     hrt_weights_close(w);
 }
 
-/* ---- weights --------------------------------------------------------------------------------- */
-static int open_bytes(const void *bytes, size_t n, hrt_weights **w) {
-    char path[] = "/tmp/hrt_weights_XXXXXX";
-    int fd = mkstemp(path);
-    cr_assert_geq(fd, 0);
-    cr_assert_eq(write(fd, bytes, n), (ssize_t)n);
-    close(fd);
-    int rc = hrt_weights_open(&model, path, w);
-    unlink(path);
-    return rc;
-}
-
-Test(runtime, weights_from_a_file) {
-    weights_file f;
-    fill_weights(&f);
-    hrt_weights *w = NULL;
-    cr_assert_eq(open_bytes(&f, sizeof f, &w), HRT_OK);
-    hrt_session *s = open_session(&model, w, 4);
-    int32_t id = 3;
-    float out[2], *outs[2] = {out, NULL};
-    cr_assert_eq(hrt_forward(s, &id, 1, outs, 1), HRT_OK);
-    expect_rows(&id, 1, 1, out);
-    free(s);
-    hrt_weights_close(w);
-    hrt_weights_close(NULL);
-}
-
-Test(runtime, files_that_are_no_weights_are_rejected) {
-    weights_file good, f;
-    fill_weights(&good);
-    hrt_weights *w = (hrt_weights *)1;
-    cr_assert_eq(hrt_weights_open(&model, "/nonexistent/x.weights", &w), HRT_OPEN);
-    cr_assert_null(w);
-    cr_assert_eq(hrt_weights_open(&model, "/tmp", &w), HRT_OPEN);
-    cr_assert_eq(hrt_weights_open(&model, "/dev/null", &w), HRT_OPEN);
-    cr_assert_eq(hrt_weights_open(&model, NULL, &w), HRT_ARGUMENT);
-    cr_assert_eq(hrt_weights_open(&model, "/tmp", NULL), HRT_ARGUMENT);
-    cr_assert_eq(open_bytes("", 0, &w), HRT_FORMAT);
-    cr_assert_eq(open_bytes(&good, 100, &w), HRT_FORMAT);
-    cr_assert_eq(open_bytes(&good, sizeof good - 1, &w), HRT_FORMAT);
-    const struct {
-        size_t at;
-        int rc;
-    } faults[] = {
-        {offsetof(hrt_weights_header, magic), HRT_FORMAT},
-        {offsetof(hrt_weights_header, version), HRT_FORMAT},
-        {offsetof(hrt_weights_header, digest) + 15, HRT_DIGEST},
-        {offsetof(hrt_weights_header, data_offset), HRT_FORMAT},
-        {offsetof(hrt_weights_header, data_bytes) + 7, HRT_FORMAT},
-    };
-    for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) {
-        f = good;
-        f.at[faults[i].at] ^= 0x80;
-        cr_assert_eq(open_bytes(&f, sizeof f, &w), faults[i].rc, "fault %zu", i);
-        cr_assert_null(w);
-        cr_assert_eq(hrt_weights_from_memory(&model, &f, sizeof f, &w), faults[i].rc);
-    }
-    cr_assert_eq(hrt_weights_from_memory(&model, good.at + 4, sizeof good - 4, &w), HRT_ALIGNMENT);
-    cr_assert_eq(hrt_weights_from_memory(&model, NULL, 0, &w), HRT_ARGUMENT);
-}
-
 /* ---- plain functions ------------------------------------------------------------------------- */
 /* y[t] = x[t] + table[ids[t]] + position */
 static void k_function(const hrt_frame *f, void *const *args, int64_t r0, int64_t r1, int64_t c0,

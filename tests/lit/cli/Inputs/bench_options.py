@@ -23,6 +23,7 @@ OPTIONS = {
     "linker": ("false", '"false" failed', SPEC),
     "chunk": ("0", "--chunk takes", SPEC),
     "threads": ("0", "a thread count of 0", "a thread count of 0"),
+    "weights-load": ("copy", 'no way "copy" to load', 'no way "copy" to load'),
     "cpu-level": ("AVX2", 'did you mean "avx2"', 'did you mean "avx2"'),
     "prefill": ("x", "--prefill takes", "--prefill takes"),
     "decode": ("x", "--decode takes", "--decode takes"),
