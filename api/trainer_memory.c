@@ -37,7 +37,9 @@ bool api_bound_memory(hadal_session *s, const hadal_pipeline *p) {
     if (!program) return false;
     trainer_memory_find(program, o->chunk, s->arena, &all);
     o->bounded = true;
-    o->arena_bytes = o->memory - (int64_t)(all.all - all.arena);
+    o->free_bytes = (int64_t)all.all;
+    o->rest_bytes = (int64_t)(all.all - all.arena);
+    o->arena_bytes = o->memory - o->rest_bytes;
     return true;
 }
 

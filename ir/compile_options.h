@@ -42,8 +42,11 @@ typedef struct hir_compile_options {
      * `chunk` tokens; below 0 where all else is too large already. */
     bool bounded;
     int64_t arena_bytes;
-    bool keep_traces; /* `trace` ops become outputs that the generated code fills */
-    bool gradients;   /* the passes make the gradients of the model, too */
+    int64_t rest_bytes; /* what all else of a trainer takes, */
+    int64_t free_bytes; /* and all of it where nothing is computed again */
+    int64_t beside;     /* what another trainer takes of `memory` then; 0: there is none */
+    bool keep_traces;   /* `trace` ops become outputs that the generated code fills */
+    bool gradients;     /* the passes make the gradients of the model, too */
     /* From weights_dtype, and from the types in the checkpoint (passes/weight_types.h): storage of
      * matrices that linear and gather read; by name, where a later rule overrides an earlier one.
      */

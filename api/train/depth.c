@@ -121,18 +121,41 @@ static void find_sums(train_depth *x, hd_arena *a) {
         x->of_mix[i] = api_trainer_find(x->t, mix_output_name(i, a));
 }
 
+static hcg_program *lower(const train_depth *x, hadal_session *s, const hir_compile_options *o,
+                          const hadal_target *target) {
+    const hir_module *m = with_sums(x, s, o);
+    return m ? api_lower(s, m, o, target) : NULL;
+}
+
+/* Where memory is bounded, this trainer has what the one of the steps leaves: that one is compiled as it
+ * would be without magnitudes by depth, so that its bits are the same. */
+static hcg_program *lower_in_bound(const train_depth *x, hadal_session *s,
+                                   const hadal_target *target) {
+    hir_compile_options o = s->pass_options;
+    trainer_memory steps, mine;
+    o.bounded = false;
+    o.optimizer = HIR_OPTIMIZER_ADAMW;
+    hcg_program *p = lower(x, s, &o, target);
+    if (!p || !o.memory) return p;
+    trainer_memory_find(s->program, s->program->chunk, s->arena, &steps);
+    trainer_memory_find(p, p->chunk, s->arena, &mine);
+    const int64_t left = o.memory - (int64_t)steps.all;
+    if ((int64_t)mine.all <= left) return p;
+    o.bounded = true;
+    o.beside = o.free_bytes;
+    o.rest_bytes = (int64_t)(mine.all - mine.arena);
+    o.arena_bytes = left - o.rest_bytes;
+    return lower(x, s, &o, target);
+}
+
 bool train_depth_open(train_depth *x, hadal_session *s, const hadal_target *target,
                       const char *path, int64_t context, int threads) {
-    hir_compile_options options = s->pass_options;
-    options.bounded = false; /* a bound is for the trainer of the run */
-    options.optimizer = HIR_OPTIMIZER_ADAMW;
     *x = (train_depth){0};
     hd_text_init(&x->members, s->arena);
     x->outputs = api_output_taps(s);
     if (!x->outputs) return false;
     (void)heatmap_plan(s->graph, s->arena, &x->mixes);
-    const hir_module *m = with_sums(x, s, &options);
-    hcg_program *p = m ? api_lower(s, m, &options, target) : NULL;
+    hcg_program *p = lower_in_bound(x, s, target);
     if (!p || !api_emit_library(s, p, target, path)) return false;
     tell_memory(s, p);
     x->t = hd_new(s->arena, api_trainer);

@@ -555,16 +555,24 @@ static bool fits(const hir_compile_options *o, uint64_t bytes) {
 
 static bool reject(const halves *h, uint64_t least) {
     const hir_compile_options *o = h->c->options;
-    const int64_t rest = o->memory - o->arena_bytes;
-    hd_diag *e = hd_err(h->c->diags, HD_E_LIMIT, HD_NOWHERE,
-                        "the gradients of sequences of up to %lld tokens do not fit in %lld bytes",
-                        (long long)o->chunk, (long long)o->memory);
-    e->cause = hd_printf(
-        h->c->diags->arena,
-        "with all computed again that can be, they take %llu bytes: %llu for values "
-        "of a sequence, and %lld for all else",
-        (unsigned long long)(least + (uint64_t)rest), (unsigned long long)least, (long long)rest);
+    const uint64_t all = least + (uint64_t)o->rest_bytes;
+    hd_arena *a = h->c->diags->arena;
+    hd_diag *e =
+        hd_err(h->c->diags, HD_E_LIMIT, HD_NOWHERE,
+               "the gradients of sequences of up to %lld tokens do not fit in %lld bytes%s",
+               (long long)o->chunk, (long long)o->memory,
+               o->beside ? " beside the trainer of the steps" : "");
+    e->cause =
+        hd_printf(a,
+                  "with all computed again that can be, they take %llu bytes: %llu for "
+                  "values of a sequence, and %lld for all else",
+                  (unsigned long long)all, (unsigned long long)least, (long long)o->rest_bytes);
     e->hint = "allow that much, or shorter sequences: --chunk N";
+    if (!o->beside) return false;
+    e->cause = hd_printf(a, "%s; the trainer of the steps takes %lld with nothing computed again",
+                         e->cause, (long long)o->beside);
+    e->hint = hd_printf(a, "the least for both is %llu bytes",
+                        (unsigned long long)(all + (uint64_t)o->beside));
     return false;
 }
 
