@@ -161,9 +161,13 @@ static bool tell_kinship(api_library *l, const char *path) {
 }
 
 static bool open_weights(api_library *l, const char *path) {
-    const int code = l->s->reads_weights ? l->weights_read(path, &l->weights)
-                                         : l->weights_open(path, &l->weights);
-    return api_library_ok(l, code, path);
+    const bool reads = l->s->reads_weights;
+    const int code =
+        reads ? l->weights_read(path, &l->weights) : l->weights_open(path, &l->weights);
+    if (code != HRT_MEMORY || !reads) return api_library_ok(l, code, path);
+    hd_err(&l->s->diags, HD_E_MEMORY, HD_NOWHERE, "there is no memory to read '%s' into", path)
+        ->hint = "mapped weights (mmap) take no memory of the process";
+    return false;
 }
 
 static bool open_share(api_library *l, const char *path) {
