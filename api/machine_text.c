@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "api/machine.h"
+#include "api/machine_clock.h"
 #include "api/machine_kernels.h"
 #include "api/machine_ranks.h"
 #include "api/session.h"
@@ -35,6 +36,7 @@ typedef struct facts {
     machine_links links; /* .ranks is 0: there are no other ranks */
     machine_cache cache;
     machine_flight flight;
+    machine_clock clock;
     double barrier; /* seconds */
     machine_kernels kernels;
     rounds tried; /* rounds in which the limits were measured */
@@ -112,6 +114,33 @@ static void warn_if_busy(hadal_session *s, const facts *f) {
     w->hint = "measure again when nothing else runs; hadal plan warns of such a host";
 }
 
+/* The features of a level that the machine lacks, or that its operating system does not permit; 0:
+ * the machine can run the level. */
+static uint64_t lacks(const facts *f, const hcg_level *level) {
+    return hcg_level_features(level) & ~f->permitted;
+}
+
+static bool is_here(const facts *f, const hcg_level *level) {
+    return strcmp(level->arch, f->native.level.arch) == 0;
+}
+
+/* The widest that code of the level puts to work. */
+static clock_load load_of(const hcg_level *level) {
+    int l = CLOCK_SCALAR;
+    if (hcg_has_feature(level, "amx-tile")) return CLOCK_TILES;
+    while (machine_clock_lanes((clock_load)l) != level->lanes)
+        l++;
+    return (clock_load)l;
+}
+
+static void measure_clock(facts *f) {
+    bool may_use[CLOCK_LOADS] = {[CLOCK_SCALAR] = true};
+    for (size_t i = 0; i < f->n_levels; i++)
+        if (is_here(f, &f->levels[i]) && !lacks(f, &f->levels[i]))
+            may_use[load_of(&f->levels[i])] = true;
+    f->clock = machine_measure_clock(machine_threads(f->limits), may_use);
+}
+
 static bool measure(hadal_session *s, facts *f, int threads, const char *folder) {
     if (threads == 0) return true;
     if (threads < 0) threads = threads_with_memory(f->allowed);
@@ -128,6 +157,7 @@ static bool measure(hadal_session *s, facts *f, int threads, const char *folder)
     warn_if_busy(s, f);
     f->cache = machine_measure_cache(f->limits);
     f->flight = machine_measure_flight(f->limits);
+    measure_clock(f);
     return measure_links(s, f);
 }
 
@@ -147,16 +177,6 @@ static bool find_facts(hadal_session *s, facts *f) {
     f->memory = memory_here();
     find_huge_pages(f->huge_pages, sizeof f->huge_pages);
     return true;
-}
-
-/* The features of a level that the machine lacks, or that its operating system does not permit; 0:
- * the machine can run the level. */
-static uint64_t lacks(const facts *f, const hcg_level *level) {
-    return hcg_level_features(level) & ~f->permitted;
-}
-
-static bool is_here(const facts *f, const hcg_level *level) {
-    return strcmp(level->arch, f->native.level.arch) == 0;
 }
 
 /* The rates of the machine model as they were measured; a limit that the machine does not have is
@@ -204,6 +224,45 @@ static void print_flight(machine_flight f, hd_text *out) {
               bytes_in_flight(f), f.rate * 1e-9, f.latency * 1e9);
 }
 
+/* Calls `print` for each level that lowers the clock, with what it goes down by. */
+static int each_throttled(const facts *f, hd_text *out,
+                          void (*print)(const hcg_level *l, double by, bool first, hd_text *out)) {
+    int n = 0;
+    for (size_t i = 0; i < f->n_levels; i++) {
+        const hcg_level *l = &f->levels[i];
+        if (!is_here(f, l) || lacks(f, l)) continue;
+        const double by = machine_throttled_by(&f->clock, load_of(l));
+        if (by > 0) print(l, by, n++ == 0, out);
+    }
+    return n;
+}
+
+static void print_throttled(const hcg_level *l, double by, bool first, hd_text *out) {
+    hd_text_f(out, "%s%s by %.0f %%", first ? "" : ", ", l->name, 100 * by);
+}
+
+static void print_clock(const facts *f, hd_text *out) {
+    const char *between = "; of it";
+    if (f->clock.hertz <= 0) {
+        hd_text_f(out, "the clock was not measured: it moved by %.0f %% between rounds\n",
+                  100 * f->clock.moved);
+        return;
+    }
+    hd_text_f(out, "the clock is %.2f GHz with scalar code", f->clock.hertz * 1e-9);
+    for (int l = CLOCK_SCALAR + 1; l < CLOCK_LOADS; l++) {
+        const unsigned lanes = machine_clock_lanes((clock_load)l);
+        if (f->clock.share[l] <= 0) continue;
+        hd_text_f(out, "%s %.2f with ", between, f->clock.share[l]);
+        if (lanes)
+            hd_text_f(out, "vectors of %u f32", lanes);
+        else
+            hd_text_add(out, "tiles");
+        between = ",";
+    }
+    hd_text_add(out, "\nlevels whose width lowers the clock: ");
+    hd_text_add(out, each_throttled(f, out, print_throttled) ? "\n" : "none\n");
+}
+
 static void print_text(const facts *f, hd_text *out) {
     const char *features = hcg_feature_names(f->arena, f->here.features);
     machine_describe_host(out);
@@ -238,6 +297,7 @@ static void print_text(const facts *f, hd_text *out) {
     if (f->flight.latency > 0) print_flight(f->flight, out);
     if (f->limits) hd_text_f(out, "a barrier of the threads takes %.2f us\n", 1e6 * f->barrier);
     if (f->limits) print_rates(f, out);
+    if (f->limits) print_clock(f, out);
     machine_describe_kernels(&f->kernels, out);
 }
 
@@ -314,6 +374,32 @@ static void print_flight_json(machine_flight f, hd_text *out) {
     hd_text_double(out, f.rate);
 }
 
+static void print_throttled_json(const hcg_level *l, double by, bool first, hd_text *out) {
+    hd_text_f(out, "%s\"%s\": ", first ? "" : ", ", l->name);
+    hd_text_double(out, by);
+}
+
+static void print_clock_json(const facts *f, hd_text *out) {
+    hd_text_add(out, ",\n  \"clock\": {");
+    if (f->clock.hertz <= 0) {
+        hd_text_add(out, "\"moved\": ");
+        hd_text_double(out, f->clock.moved);
+        hd_text_add(out, "}");
+        return;
+    }
+    hd_text_add(out, "\"hertz\": ");
+    hd_text_double(out, f->clock.hertz);
+    hd_text_add(out, ", \"share\": {");
+    for (int l = 0; l < CLOCK_LOADS; l++) {
+        if (f->clock.share[l] <= 0) continue;
+        hd_text_f(out, "%s\"%s\": ", l ? ", " : "", machine_clock_name((clock_load)l));
+        hd_text_double(out, f->clock.share[l]);
+    }
+    hd_text_add(out, "}, \"throttled\": {");
+    each_throttled(f, out, print_throttled_json);
+    hd_text_add(out, "}}");
+}
+
 static void print_measured_rates(const facts *f, hd_text *out) {
     hd_text_add(out, ",\n  \"rates\": ");
     hd_machine_print_json(measured_rates(f), out);
@@ -341,6 +427,7 @@ static void print_json(const facts *f, hd_text *out) {
         print_limits(f, out);
     }
     if (f->limits) print_measured_rates(f, out);
+    if (f->limits) print_clock_json(f, out);
     machine_kernels_json(&f->kernels, out);
     hd_text_add(out, "}\n");
 }
