@@ -7,7 +7,8 @@
  *     contract [LEVEL|best|all [THREADS [T K N [DTYPE|grad [exact|rounded|bytes [ROUNDS]]]]]]
  *
  * Without a shape: a table of usual shapes. DTYPE is the type of the weights. grad: the gradient of
- * a matrix [N, K] from T rows, in f32, instead of a product with it. exact: activations stay f32.
+ * a matrix [N, K] from T rows, in f32 (rounded: with factors rounded to bf16), instead of a product
+ * with it. exact: activations stay f32.
  * bytes: a matrix unit multiplies quantised weights as bytes. From call to call the weights, or the
  * gradients, advance through 256 MB, so that they come from memory as they do in a model. Limits
  * are measured in every round beside the kernel; figures are medians of rounds. */
@@ -181,6 +182,7 @@ static void report(const job *j, const hcg_level *level) {
 static void run(const hcg_level *level, shape s, unsigned exact, int threads, char *area) {
     bench b = bench_new();
     b.exact = exact;
+    if (s.grad && !(exact & HCG_ROUND_BF16)) b.matmul = HIR_BF16;
     bench_start(&b);
     hir_id kernel = build(&b, s);
     compiled c;
@@ -235,8 +237,9 @@ int main(int argc, char **argv) {
             hcg_level level = levels[i];
             level.machine.unit_bytes = argc > 7 && !strcmp(argv[7], "bytes");
             const bool grad = argc > 6 && !strcmp(argv[6], "grad");
+            const char *how = argc > 7 ? argv[7] : grad ? "exact" : "rounded";
             run(&level, (shape){atol(argv[3]), atol(argv[4]), atol(argv[5]), d, 0, grad},
-                argc > 7 && !strcmp(argv[7], "exact") ? HCG_ROUND_ALL : 0, threads, (char *)area);
+                !strcmp(how, "exact") ? HCG_ROUND_ALL : 0, threads, (char *)area);
             continue;
         }
         for (size_t j = 0; j < sizeof table / sizeof table[0]; j++)

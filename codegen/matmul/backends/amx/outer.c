@@ -13,10 +13,12 @@
 
 #include "codegen/emit/arithmetic.h"
 #include "codegen/emit/shared.h"
+#include "codegen/emit/stream.h"
 #include "codegen/matmul/backends/amx/products.h"
 
 enum {
     TOKENS = 256, /* of a block */
+    AHEAD = 4,    /* rows of y between a prefetch and a sum */
     ACROSS = HCG_OUTER_COLUMNS / HCG_AMX_LINES,
     LINES_OF_PANEL =
         TOKENS / 2 + 1, /* one more, so that panels do not begin in one set of the L1 */
@@ -124,6 +126,7 @@ static void leave(hcg_emit *e, const outer *o) {
     hcg_loop l = hcg_loop_begin(e, zero, o->g[K], lanes, "column", 0, NULL);
     LLVMValueRef left = hcg_sub(e, o->g[K], l.index), to = hcg_at(e, e->f32, y, l.index);
     LLVMValueRef from = hcg_mul_const(e, l.index, HCG_AMX_TILE / HCG_AMX_LINES);
+    hcg_prefetch(e, hcg_at(e, e->f32, to, hcg_mul_const(e, o->g[LDY], AHEAD)), 0);
     LLVMValueRef v = hcg_load(e, HIR_F32, hcg_at(e, e->i8, sums, from), NULL);
     LLVMValueRef sum = hcg_fadd(e, hcg_load(e, HIR_F32, to, left), v);
     hcg_store(e, to, LLVMBuildSelect(e->b, adds, sum, v, ""), left);
