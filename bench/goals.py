@@ -57,7 +57,7 @@ def prefill(a):
         yield (f"prefill 512, {dtype}: share of multiply-add", AT_LEAST, goal_of(a, "prefill", 0.70), of_fma(a, row),
                f"{row['tokens_per_second']:.0f} tok/s at {giga(row, 'fma_limit')} GFLOP/s{busy(row)}")
     for dtype in ("q8", "q4"):
-        yield (f"prefill 512, {dtype}: tokens/s over f32's", AT_LEAST, goal_of(a, "prefill q", 1.6),
+        yield (f"prefill 512, {dtype}: tokens/s over f32's", AT_LEAST, goal_of(a, f"prefill {dtype}", 1.6),
                rows["f32"]["seconds"] / rows[dtype]["seconds"],
                f"{rows[dtype]['tokens_per_second']:.0f} tok/s{busy(rows[dtype])}")
     yield ("prefill 512, nvfp4: tokens/s over mxfp4's", AT_LEAST, 0.95, rows["mxfp4"]["seconds"] / rows["nvfp4"]["seconds"],
@@ -185,7 +185,7 @@ def products_of_bytes(a):
                 words = run(a, "bench_contract", a.level, a.threads, *shape, dtype, "rounded", 1).split()
                 found.append(float(words[words.index("GFLOP/s") - 1]))
         for dtype in ("q8", "q4", "mxfp4"):
-            yield (f"contraction 512 x {K} x {N}, {dtype}: speed over f32's", AT_LEAST, 1.6,
+            yield (f"contraction 512 x {K} x {N}, {dtype}: speed over f32's", AT_LEAST, goal_of(a, f"products {dtype}", 1.6),
                    statistics.median(x / f32 for x, f32 in zip(speeds[dtype], speeds["f32"])), "")
 
 
@@ -211,7 +211,8 @@ def experts(a):
                 yield (f"experts, prefill 512, {x[1]}, f32: share of multiply-add", AT_LEAST, goal_of(a, "experts", 0.70),
                        share_of(a, FMA, float(x[x.index("multiply-add") - 2]), text), f"{x[x.index('us') - 1]} us")
             else:
-                yield (f"experts, prefill 512, {x[1]}, {dtype}: speed over f32's", AT_LEAST, 1.5,
+                yield (f"experts, prefill 512, {x[1]}, {dtype}: speed over f32's", AT_LEAST,
+                       goal_of(a, f"experts {dtype}", 1.5),
                        at[x[1], "f32"] / at[x[1], dtype], "")
 
 

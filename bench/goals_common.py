@@ -38,9 +38,10 @@ def target(a):
     return "native" if a.level == "best" else a.level
 
 
-# Goals of one CPU level where they are not those of all. On AVX2 alone products of bytes take five instructions for what others do
-# in one.
-LEVEL_GOALS = {"avx2": {"prefill": 0.83, "prefill q": 1.4, "few rows": 0.88, "experts": 0.78, "latent prefill": 0.75}}
+# Goals of one CPU level where they are not those of all. On AVX2 alone products of bytes take several instructions for what others
+# do in one; those of q8 are what its instructions allow, computed in docs/experiments.md ("Contractions with AVX2 alone").
+LEVEL_GOALS = {"avx2": {"prefill": 0.83, "prefill q8": 1.26, "prefill q4": 1.4, "products q8": 1.32, "few rows": 0.88,
+                        "experts": 0.78, "experts q8": 1.32, "latent prefill": 0.75}}
 
 
 def goal_of(a, what, usual):

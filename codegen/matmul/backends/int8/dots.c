@@ -35,24 +35,17 @@ static unsigned tables_of(const hcg_product *p) {
     return p->weights >> HIR_NVFP4 & 1 ? HCG_INT8_ALL_TABLES : HCG_INT8_TABLES;
 }
 
-/* How x is prepared: rows of a slab, and tables of each of its groups. */
-typedef struct form {
-    unsigned width, tables;
-    bool pairs; /* the third table has what pairs of mxfp4 start from */
-} form;
-
-static form form_of(const hcg_product *p) {
+static hcg_int8_form form_of(const hcg_product *p) {
     const hcg_int8_instructions *with = p->backend->instructions;
-    return (form){width_of(p), tables_of(p), !with->dot && p->weights >> HIR_MXFP4 & 1};
-}
-
-/* The tables of a group; then the bytes. */
-static uint64_t slab_group_bytes(form f) {
-    return f.width * (f.tables * 4 + (uint64_t)HIR_GROUP);
+    hcg_int8_form f = {.width = width_of(p), .tables = tables_of(p)};
+    f.pairs = !with->dot && p->weights >> HIR_MXFP4 & 1;
+    f.words = !with->dot && !p->decode && p->weights >> HIR_Q8 & 1;
+    return f;
 }
 
 /* A name for functions of this form. */
-static const char *named(hcg_emit *e, const char *name, form f) {
+static const char *named(hcg_emit *e, const char *name, hcg_int8_form f) {
+    if (f.words) name = hd_printf(e->arena, "%s_words", name);
     if (f.pairs) name = hd_printf(e->arena, "%s_pairs", name);
     return f.tables == HCG_INT8_TABLES ? name : hd_printf(e->arena, "%s_halves", name);
 }
@@ -62,21 +55,45 @@ static void store4(hcg_emit *e, LLVMValueRef v, LLVMValueRef p) {
     LLVMSetAlignment(LLVMBuildStore(e->b, v, p), 4);
 }
 
+/* The two words of each four elements of a row side by side, to `words` of the slab. */
+static void store_words(hcg_emit *e, const hcg_int8_x *g, unsigned width, LLVMValueRef words,
+                        LLVMValueRef row) {
+    const unsigned lanes = e->level->lanes;
+    LLVMTypeRef wide = LLVMVectorType(e->i16, lanes), twos = LLVMVectorType(e->i64, lanes / WORD);
+    LLVMValueRef order[HIR_PANEL];
+    for (unsigned j = 0; j < lanes; j++)
+        order[j] = LLVMConstInt(e->i32, j / WORD * WORD + j % 2 * 2 + j / 2 % 2, false);
+    words = hcg_at(e, e->i64, words, row);
+    for (unsigned i = 0; i < HIR_GROUP / lanes; i++) {
+        LLVMValueRef p = LLVMBuildSExt(e->b, g->p[i], wide, "");
+        p = LLVMBuildShuffleVector(e->b, p, p, LLVMConstVector(order, lanes), "");
+        p = LLVMBuildBitCast(e->b, p, twos, "");
+        for (unsigned j = 0; j < lanes / WORD; j++) {
+            const int64_t at = (int64_t)(i * lanes / WORD + j) * width * 8;
+            LLVMValueRef two = LLVMBuildExtractElement(e->b, p, LLVMConstInt(e->i32, j, false), "");
+            store4(e, two, hcg_at_byte(e, words, at));
+        }
+    }
+}
+
 /* Brings one group of one row into bytes: n elements of x (n more than a group: all of it) to
- * `out`, the row's place.
- */
-static void prepare_group(hcg_emit *e, form f, LLVMValueRef x, LLVMValueRef n, LLVMValueRef out) {
+ * the row's place in the slab's group. */
+static void prepare_group(hcg_emit *e, hcg_int8_form f, LLVMValueRef x, LLVMValueRef n,
+                          LLVMValueRef group, LLVMValueRef row) {
     const unsigned lanes = e->level->lanes, width = f.width;
+    LLVMValueRef bytes = hcg_at(e, e->i32, group, row);
+    LLVMValueRef out = hcg_at_byte(e, bytes, hcg_int8_before_tables(f));
     const bool halves = f.tables > HCG_INT8_TABLES;
     const hcg_int8_x g =
         hcg_int8_round(e, x, n, (halves ? HCG_INT8_HALVES : 0u) | (f.pairs ? HCG_INT8_PAIRS : 0u));
+    if (f.words) store_words(e, &g, width, hcg_at_byte(e, group, hcg_int8_before_words(f)), row);
     for (unsigned i = 0; i < HIR_GROUP / lanes; i++) {
         LLVMValueRef p = g.p[i];
         p = LLVMBuildBitCast(e->b, p, LLVMVectorType(e->i32, lanes / WORD), "");
         for (unsigned j = 0; j < lanes / WORD; j++) {
-            int64_t at = (f.tables + i * lanes / WORD + j) * (int64_t)width * 4;
+            int64_t at = (i * lanes / WORD + j) * (int64_t)width * 4;
             LLVMValueRef lane = LLVMConstInt(e->i32, j, false);
-            store4(e, LLVMBuildExtractElement(e->b, p, lane, ""), hcg_at_byte(e, out, at));
+            store4(e, LLVMBuildExtractElement(e->b, p, lane, ""), hcg_at_byte(e, bytes, at));
         }
     }
     store4(e, g.step, out);
@@ -87,7 +104,7 @@ static void prepare_group(hcg_emit *e, form f, LLVMValueRef x, LLVMValueRef n, L
 }
 
 /* int8_rows_W(x, ldx, rows, k, out); rows missing in the last slab repeat the last row */
-static hcg_shared prepare_function(hcg_emit *e, form f) {
+static hcg_shared prepare_function(hcg_emit *e, hcg_int8_form f) {
     LLVMTypeRef params[] = {e->ptr, e->i64, e->i64, e->i64, e->ptr};
     hcg_shared s;
     const unsigned width = f.width;
@@ -97,20 +114,20 @@ static hcg_shared prepare_function(hcg_emit *e, form f) {
     LLVMValueRef zero = hcg_i64(e, 0), one = hcg_i64(e, 1);
     LLVMValueRef last = LLVMBuildNSWSub(e->b, rows, one, "last");
     LLVMValueRef groups = hcg_divide_up(e, k, hcg_i64(e, HIR_GROUP));
-    LLVMValueRef slab_bytes = hcg_mul_const(e, groups, slab_group_bytes(f));
+    LLVMValueRef slab_bytes = hcg_mul_const(e, groups, hcg_int8_slab_group(f));
     LLVMValueRef slabs = hcg_divide_up(e, rows, hcg_i64(e, width));
     hcg_loop lr = hcg_loop_begin(e, zero, hcg_mul_const(e, slabs, width), one, "row", 0, NULL);
     LLVMValueRef in = LLVMBuildICmp(e->b, LLVMIntSLT, lr.index, last, "");
     LLVMValueRef row = LLVMBuildSelect(e->b, in, lr.index, last, "");
     LLVMValueRef slab = LLVMBuildUDiv(e->b, lr.index, hcg_i64(e, width), "");
     LLVMValueRef within = LLVMBuildURem(e->b, lr.index, hcg_i64(e, width), "");
-    LLVMValueRef out = hcg_add(e, hcg_mul(e, slab, slab_bytes), hcg_mul_const(e, within, 4));
-    out = hcg_at(e, e->i8, s.param[4], out);
+    LLVMValueRef out = hcg_at(e, e->i8, s.param[4], hcg_mul(e, slab, slab_bytes));
     x = hcg_at(e, e->f32, x, hcg_mul(e, row, ldx));
     hcg_loop lg = hcg_loop_begin(e, zero, groups, one, "group", 0, NULL);
     LLVMValueRef at = hcg_mul_const(e, lg.index, HIR_GROUP);
     prepare_group(e, f, hcg_at(e, e->f32, x, at), hcg_sub(e, k, at),
-                  hcg_at(e, e->i8, out, hcg_mul_const(e, lg.index, slab_group_bytes(f))));
+                  hcg_at(e, e->i8, out, hcg_mul_const(e, lg.index, hcg_int8_slab_group(f))),
+                  within);
     hcg_loop_end(e, &lg, NULL);
     hcg_loop_end(e, &lr, NULL);
     hcg_shared_end(e, &s);
@@ -120,7 +137,9 @@ static hcg_shared prepare_function(hcg_emit *e, form f) {
 static void begin(hcg_emit *e, hcg_product *p) {
     const uint64_t slabs = (p->rows + width_of(p) - 1) / width_of(p);
     const uint64_t groups = (uint64_t)hcg_groups(p->k);
-    p->x_workspace = hcg_scratch(e, slabs * groups * slab_group_bytes(form_of(p)));
+    const hcg_int8_form f = form_of(p);
+    p->x_workspace = hcg_scratch(e, slabs * groups * (uint64_t)hcg_int8_slab_group(f));
+    if (f.words) p->panel_workspace = hcg_scratch(e, hcg_int8_words_bytes(e));
 }
 
 static void prepare(hcg_emit *e, hcg_product *p) {
@@ -135,9 +154,7 @@ static void add_group(hcg_emit *e, hcg_int8_tile *t, const hcg_shared *s, LLVMVa
                       const LLVMValueRef *sums) {
     const unsigned per_panel = HIR_PANEL / e->level->lanes;
     LLVMValueRef x = s->param[0], b = s->param[1], panel_bytes = s->param[2];
-    t->x = hcg_at(
-        e, e->i8, x,
-        hcg_mul_const(e, index, slab_group_bytes((form){.width = t->width, .tables = t->tables})));
+    t->x = hcg_at(e, e->i8, x, hcg_mul_const(e, index, hcg_int8_slab_group(t->form)));
     LLVMValueRef group = hcg_at(e, e->i8, b, hcg_mul_const(e, index, hcg_group_bytes(t->dtype)));
     for (unsigned v = 0; v < t->vectors; v++) {
         unsigned panel = (t->first + v) / per_panel;
@@ -168,7 +185,7 @@ static void run_vectors(hcg_emit *e, hcg_int8_tile *t, const hcg_shared *s, int6
     for (unsigned i = 0; i < n; i++)
         t->floats[i] = LLVMConstNull(e->vec);
     hcg_loop l;
-    if (t->width == 1) { /* gemv */
+    if (t->form.width == 1) { /* gemv */
         const hcg_streamed w = {s->param[1], groups, 1, (int64_t)hcg_group_bytes(t->dtype), pages};
         hcg_stream all = hcg_stream_begin(e, &w, "group", n, t->floats);
         add_group(e, t, s, all.step.index, all.step.carried);
@@ -188,43 +205,50 @@ static void run_vectors(hcg_emit *e, hcg_int8_tile *t, const hcg_shared *s, int6
     }
 }
 
+/* What the functions of tiles have in common; pages: of a panel, where there is one row. */
+typedef struct tiles {
+    const hcg_int8_instructions *with;
+    hir_dtype dtype;
+    hcg_int8_form form;
+    int64_t pages;
+} tiles;
+
 /* tile(x, b, panel_bytes, groups, c, ldc): c[rows][panels * 16] = one slab times panels. `pages` of
  * a panel of which there is one row: hcg_streamed. */
-static hcg_shared tile_function(hcg_emit *e, const hcg_int8_instructions *with, hir_dtype dtype,
-                                form f, unsigned rows, unsigned panels, int64_t pages) {
+static hcg_shared tile_function(hcg_emit *e, const void *of, unsigned rows, unsigned panels) {
+    const tiles *a = of;
     LLVMTypeRef params[] = {e->ptr, e->ptr, e->i64, e->i64, e->ptr, e->i64};
-    const char *name = hd_printf(e->arena, "dots_%s_%u_%ux%u", hir_dtype_name(dtype), f.width, rows,
-                                 panels * HIR_PANEL);
-    name = named(e, name, f);
-    if (pages) name = hd_printf(e->arena, "%s_pages_%ld", name, (long)pages);
+    const char *name = hd_printf(e->arena, "dots_%s_%u_%ux%u", hir_dtype_name(a->dtype),
+                                 a->form.width, rows, panels * HIR_PANEL);
+    name = named(e, name, a->form);
+    if (a->pages) name = hd_printf(e->arena, "%s_pages_%ld", name, (long)a->pages);
     hcg_shared s;
     if (!hcg_shared_begin(e, name, params, 6, &s)) return s;
     unsigned all = panels * HIR_PANEL / e->level->lanes;
-    hcg_int8_tile t = {
-        .with = with, .dtype = dtype, .width = f.width, .tables = f.tables, .rows = rows};
+    hcg_int8_tile t = {.with = a->with, .dtype = a->dtype, .form = a->form, .rows = rows};
     t.vectors = hcg_int8_vectors(e, &t, all);
     for (; t.first < all; t.first += t.vectors)
-        run_vectors(e, &t, &s, pages);
+        run_vectors(e, &t, &s, a->pages);
     hcg_shared_end(e, &s);
     return s;
 }
 
-/* Panels of a tile: two vectors of sums, or one panel where those are less. */
-static unsigned most_panels(const hcg_emit *e) {
+/* Two vectors of sums, or one panel where those are less. */
+unsigned hcg_int8_panels(const hcg_emit *e) {
     const unsigned panels = PANELS * e->level->lanes / HIR_PANEL;
     return panels ? panels : 1;
 }
 
 /* ---- blocks ---------------------------------------------------------------------------------- */
-/* The smallest tile that holds `rows` <= ROWS rows and `panels` <= PANELS panels. */
-static void dispatch(hcg_emit *e, const hcg_int8_instructions *with, hir_dtype dtype, form x,
-                     LLVMValueRef rows, LLVMValueRef panels, const LLVMValueRef args[6]) {
+void hcg_int8_dispatch(hcg_emit *e, hcg_int8_tile_function *function, const void *of,
+                       LLVMValueRef rows, LLVMValueRef panels, const LLVMValueRef *args,
+                       unsigned n) {
     LLVMValueRef height = hcg_i64(e, heights[0]);
     for (unsigned i = 1; i < HEIGHTS; i++) {
         LLVMValueRef holds = LLVMBuildICmp(e->b, LLVMIntSLE, rows, hcg_i64(e, heights[i]), "");
         height = LLVMBuildSelect(e->b, holds, hcg_i64(e, heights[i]), height, "");
     }
-    const unsigned most = most_panels(e);
+    const unsigned most = hcg_int8_panels(e);
     LLVMValueRef key = hcg_add(e, hcg_mul_const(e, height, PANELS + 1), panels);
     LLVMBasicBlockRef done = LLVMAppendBasicBlockInContext(e->cx, e->fn, "tiled");
     LLVMValueRef choice = LLVMBuildSwitch(e->b, key, done, HEIGHTS * most);
@@ -233,8 +257,8 @@ static void dispatch(hcg_emit *e, const hcg_int8_instructions *with, hir_dtype d
             LLVMBasicBlockRef block = LLVMAppendBasicBlockInContext(e->cx, e->fn, "tile");
             LLVMAddCase(choice, hcg_i64(e, heights[i] * (PANELS + 1) + p), block);
             LLVMPositionBuilderAtEnd(e->b, block);
-            hcg_shared f = tile_function(e, with, dtype, x, heights[i], p, 0);
-            hcg_shared_call(e, &f, args, 6);
+            hcg_shared f = function(e, of, heights[i], p);
+            hcg_shared_call(e, &f, args, n);
             LLVMBuildBr(e->b, done);
         }
     LLVMPositionBuilderAtEnd(e->b, done);
@@ -242,23 +266,22 @@ static void dispatch(hcg_emit *e, const hcg_int8_instructions *with, hir_dtype d
 
 enum { GEMM_TOUCHED = 7, GEMM_LD_TOUCHED = GEMM_TOUCHED + HCG_TOUCHED, GEMM_PARAMS };
 
-/* Prefetches what the epilogue will touch of the rows of a slab, at most ROWS, at some panels. */
-static void prefetch_touched(hcg_emit *e, const LLVMValueRef *g, LLVMValueRef row,
-                             LLVMValueRef rows, LLVMValueRef panel) {
+void hcg_int8_prefetch_touched(hcg_emit *e, const LLVMValueRef *of, LLVMValueRef row,
+                               LLVMValueRef rows, LLVMValueRef panel) {
     LLVMValueRef column = hcg_mul_const(e, panel, HIR_PANEL);
     rows = hcg_smaller(e, rows, hcg_i64(e, ROWS));
     for (int i = 0; i < HCG_TOUCHED; i++) {
-        LLVMValueRef place = g[GEMM_TOUCHED + i], any = LLVMBuildIsNotNull(e->b, place, "");
+        LLVMValueRef any = LLVMBuildIsNotNull(e->b, of[i], "");
         LLVMValueRef n = LLVMBuildSelect(e->b, any, rows, hcg_i64(e, 0), "");
-        hcg_prefetch_rows(e, place, g[GEMM_LD_TOUCHED], row, n, column,
-                          most_panels(e) * HIR_PANEL * (unsigned)sizeof(float));
+        hcg_prefetch_rows(e, of[i], of[HCG_TOUCHED], row, n, column,
+                          hcg_int8_panels(e) * HIR_PANEL * (unsigned)sizeof(float));
     }
 }
 
 /* gemm(x, rows, groups, b, panels, c, ldc[, touched.., ld_touched]): a panel or two stay in the L2
  * while all slabs are multiplied with them */
-static hcg_shared gemm_function(hcg_emit *e, const hcg_backend *of, hir_dtype dtype, form f) {
-    const hcg_int8_instructions *with = of->instructions;
+static hcg_shared gemm_function(hcg_emit *e, const hcg_backend *of, hir_dtype dtype,
+                                hcg_int8_form f) {
     LLVMTypeRef params[GEMM_PARAMS] = {e->ptr, e->i64, e->i64, e->ptr, e->i64,
                                        e->ptr, e->i64, e->ptr, e->ptr, e->i64};
     _Static_assert(HCG_TOUCHED == 2, "as many pointers");
@@ -270,20 +293,21 @@ static hcg_shared gemm_function(hcg_emit *e, const hcg_backend *of, hir_dtype dt
     LLVMValueRef panels = s.param[4], c = s.param[5], ldc = s.param[6], zero = hcg_i64(e, 0);
     LLVMValueRef panel_bytes = hcg_mul_const(e, groups, hcg_group_bytes(dtype));
     panel_bytes = hcg_add(e, panel_bytes, hcg_i64(e, hcg_panel_end(dtype)));
-    LLVMValueRef row_bytes =
-        hcg_mul_const(e, groups, slab_group_bytes((form){.width = 1, .tables = f.tables}));
-    LLVMValueRef most = hcg_i64(e, most_panels(e));
+    LLVMValueRef row_bytes = hcg_mul_const(e, groups, hcg_int8_slab_group(f) / f.width);
+    LLVMValueRef most = hcg_i64(e, hcg_int8_panels(e));
     hcg_loop lp = hcg_loop_begin(e, zero, panels, most, "panel", 0, NULL);
     LLVMValueRef wide = hcg_smaller(e, hcg_sub(e, panels, lp.index), most);
     LLVMValueRef bp = hcg_at(e, e->i8, b, hcg_mul(e, lp.index, panel_bytes));
     hcg_loop lr = hcg_loop_begin(e, zero, rows, hcg_i64(e, ROWS), "row", 0, NULL);
     LLVMValueRef high = hcg_sub(e, rows, lr.index);
-    if (of->prefetches) prefetch_touched(e, s.param, lr.index, high, lp.index);
+    if (of->prefetches)
+        hcg_int8_prefetch_touched(e, s.param + GEMM_TOUCHED, lr.index, high, lp.index);
     LLVMValueRef at = hcg_mul(e, lr.index, ldc);
     at = hcg_add(e, at, hcg_mul_const(e, lp.index, HIR_PANEL));
     LLVMValueRef xr = hcg_at(e, e->i8, x, hcg_mul(e, lr.index, row_bytes));
     LLVMValueRef args[] = {xr, bp, panel_bytes, groups, hcg_at(e, e->f32, c, at), ldc};
-    dispatch(e, with, dtype, f, high, wide, args);
+    const tiles t = {of->instructions, dtype, f, 0};
+    hcg_int8_dispatch(e, tile_function, &t, high, wide, args, 6);
     hcg_loop_end(e, &lr, NULL);
     hcg_loop_end(e, &lp, NULL);
     hcg_shared_end(e, &s);
@@ -291,7 +315,7 @@ static hcg_shared gemm_function(hcg_emit *e, const hcg_backend *of, hir_dtype dt
 }
 
 /* ---- the back ends --------------------------------------------------------------------------- */
-static void gemm(hcg_emit *e, const hcg_product *p, const hcg_panels *b) {
+static void gemm_of_bytes(hcg_emit *e, const hcg_product *p, const hcg_panels *b) {
     hcg_shared f = gemm_function(e, p->backend, b->dtype, form_of(p));
     LLVMValueRef groups = hcg_i64(e, hcg_groups(p->k));
     LLVMValueRef args[GEMM_PARAMS] = {p->x_workspace, p->n_rows, groups, b->w,
@@ -300,6 +324,26 @@ static void gemm(hcg_emit *e, const hcg_product *p, const hcg_panels *b) {
         args[GEMM_TOUCHED + i] = b->touched[i] ? b->touched[i] : LLVMConstNull(e->ptr);
     args[GEMM_LD_TOUCHED] = b->ld_touched ? b->ld_touched : hcg_i64(e, 0);
     hcg_shared_call(e, &f, args, p->backend->prefetches ? GEMM_PARAMS : GEMM_TOUCHED);
+}
+
+/* Widened panels pay from some slabs on (int8/words.c). */
+static void gemm(hcg_emit *e, const hcg_product *p, const hcg_panels *b) {
+    if (b->dtype != HIR_Q8 || !form_of(p).words) {
+        gemm_of_bytes(e, p, b);
+        return;
+    }
+    LLVMBasicBlockRef many = LLVMAppendBasicBlockInContext(e->cx, e->fn, "many");
+    LLVMBasicBlockRef few = LLVMAppendBasicBlockInContext(e->cx, e->fn, "few");
+    LLVMBasicBlockRef done = LLVMAppendBasicBlockInContext(e->cx, e->fn, "multiplied");
+    LLVMValueRef most = hcg_i64(e, HCG_INT8_FEW_SLABS * ROWS);
+    LLVMBuildCondBr(e->b, LLVMBuildICmp(e->b, LLVMIntSGT, p->n_rows, most, ""), many, few);
+    LLVMPositionBuilderAtEnd(e->b, many);
+    hcg_int8_words_gemm(e, p, b, form_of(p));
+    LLVMBuildBr(e->b, done);
+    LLVMPositionBuilderAtEnd(e->b, few);
+    gemm_of_bytes(e, p, b);
+    LLVMBuildBr(e->b, done);
+    LLVMPositionBuilderAtEnd(e->b, done);
 }
 
 /* One panel after the other: a stream that is read once. */
@@ -311,36 +355,44 @@ static void gemv(hcg_emit *e, const hcg_product *p, const hcg_panels *b) {
     LLVMValueRef at = hcg_at(e, e->f32, b->sums, hcg_mul_const(e, l.index, HIR_PANEL));
     LLVMValueRef groups = hcg_i64(e, hcg_groups(p->k));
     LLVMValueRef args[] = {p->x_workspace, w, panel_bytes, groups, at, hcg_i64(e, HIR_PANEL)};
-    hcg_shared f = tile_function(e, p->backend->instructions, b->dtype, form_of(p), 1, 1,
-                                 hcg_stream_pages(bytes));
+    const tiles t = {p->backend->instructions, b->dtype, form_of(p), hcg_stream_pages(bytes)};
+    hcg_shared f = tile_function(e, &t, 1, 1);
     hcg_shared_call(e, &f, args, 6);
     hcg_loop_end(e, &l, NULL);
 }
 
+/* Rows of a block: what products of 16 bits read of prepared x stays in the L2. */
+static int64_t rows_of_words(const hcg_level *level, int64_t k) {
+    const hcg_int8_form f = {.width = 1, .tables = HCG_INT8_TABLES, .words = true};
+    const int64_t read = hcg_int8_slab_group(f) - hcg_int8_before_tables(f);
+    const int64_t bytes = hcg_groups(k) * read;
+    return hcg_block_rows(level, bytes, hcg_vector_panels(level));
+}
+
 /* touches: lines of results are prefetched before the epilogue stores to them. For maddubs_256 the
  * gain is measured (Zen 3); for the others it has not been tried. */
-#define BACKEND(id, touches, ...)                                                                  \
+#define BACKEND(id, touches, rows, ...)                                                            \
     const hcg_backend hcg_##id = {                                                                 \
         .name = #id,                                                                               \
         .prefetches = touches,                                                                     \
         .instructions = &(const hcg_int8_instructions){__VA_ARGS__},                               \
         .tile_panels = hcg_vector_panels,                                                          \
-        .block_rows = hcg_vector_rows,                                                             \
+        .block_rows = rows,                                                                        \
         .tile_rows = ROWS,                                                                         \
         .begin = begin,                                                                            \
         .prepare = prepare,                                                                        \
         .gemm = gemm,                                                                              \
         .gemv = gemv,                                                                              \
     }
-BACKEND(int8_vnni_512, false, .dot = "llvm.x86.avx512.vpdpbusd.512",
+BACKEND(int8_vnni_512, false, hcg_vector_rows, .dot = "llvm.x86.avx512.vpdpbusd.512",
         .lookup = "llvm.x86.avx512.pshuf.b.512");
-BACKEND(int8_vnni_256, false, .dot = "llvm.x86.avx512.vpdpbusd.256",
+BACKEND(int8_vnni_256, false, hcg_vector_rows, .dot = "llvm.x86.avx512.vpdpbusd.256",
         .lookup = "llvm.x86.avx2.pshuf.b");
-BACKEND(int8_sdot, false, .dot = "llvm.aarch64.neon.sdot", .is_signed = true,
+BACKEND(int8_sdot, false, hcg_vector_rows, .dot = "llvm.aarch64.neon.sdot", .is_signed = true,
         .lookup = "llvm.aarch64.neon.tbl1");
-BACKEND(int8_maddubs_512, false, .maddubs = "llvm.x86.avx512.pmaddubs.w.512",
+BACKEND(int8_maddubs_512, false, rows_of_words, .maddubs = "llvm.x86.avx512.pmaddubs.w.512",
         .maddwd = "llvm.x86.avx512.pmaddw.d.512", .lookup = "llvm.x86.avx512.pshuf.b.512");
-BACKEND(int8_maddubs_256, true, .maddubs = "llvm.x86.avx2.pmadd.ub.sw",
+BACKEND(int8_maddubs_256, true, rows_of_words, .maddubs = "llvm.x86.avx2.pmadd.ub.sw",
         .maddwd = "llvm.x86.avx2.pmadd.wd", .sign = "llvm.x86.avx2.psign.b",
         .lookup = "llvm.x86.avx2.pshuf.b");
 #undef BACKEND

@@ -23,11 +23,8 @@ unsigned hcg_int8_vectors(const hcg_emit *e, const hcg_int8_tile *t, unsigned al
 }
 
 /* ---- x --------------------------------------------------------------------------------------- */
-/* One of the slab's tables of 4 bytes a row, for all lanes. */
-static LLVMValueRef of_row(hcg_emit *e, const hcg_int8_tile *t, unsigned table, unsigned row,
-                           LLVMTypeRef type) {
-    int64_t at = ((int64_t)table * t->width + row) * 4;
-    LLVMValueRef v = LLVMBuildLoad2(e->b, type, hcg_at(e, e->i8, t->x, hcg_i64(e, at)), "");
+LLVMValueRef hcg_int8_for_all(hcg_emit *e, LLVMValueRef p, int64_t at, LLVMTypeRef type) {
+    LLVMValueRef v = LLVMBuildLoad2(e->b, type, hcg_at_byte(e, p, at), "");
     LLVMSetAlignment(v, 4);
     LLVMTypeRef wide = LLVMVectorType(type, e->level->lanes);
     LLVMValueRef one =
@@ -36,6 +33,12 @@ static LLVMValueRef of_row(hcg_emit *e, const hcg_int8_tile *t, unsigned table, 
     return LLVMBuildShuffleVector(e->b, one, LLVMGetPoison(wide), LLVMConstNull(mask), "");
 }
 
+/* One of the slab's tables of 4 bytes a row, for all lanes. */
+static LLVMValueRef of_row(hcg_emit *e, const hcg_int8_tile *t, unsigned table, unsigned row,
+                           LLVMTypeRef type) {
+    const int64_t at = ((int64_t)table * t->form.width + row) * 4;
+    return hcg_int8_for_all(e, t->x, hcg_int8_before_tables(t->form) + at, type);
+}
 static LLVMTypeRef words_type(hcg_emit *e) {
     return LLVMVectorType(e->i32, e->level->lanes);
 }
@@ -65,7 +68,7 @@ static LLVMValueRef step_words(hcg_emit *e, const hcg_int8_tile *t, unsigned vec
 
 /* The words of x that step `s` multiplies. */
 static LLVMValueRef words_of_x(hcg_emit *e, const hcg_int8_tile *t, unsigned s, unsigned row) {
-    return of_row(e, t, t->tables + s, row, e->i32);
+    return hcg_int8_for_all(e, t->x, ((int64_t)s * t->form.width + row) * WORD, e->i32);
 }
 
 /* Steps that have a scale in common: all of a group, or half of them. */

@@ -493,6 +493,7 @@ Test(emit_contract, bytes_give_the_same_bits) {
         check_same_bits(dtype, 1, 37, 100);
         check_same_bits(dtype, 23, 37, 100);
         check_same_bits(dtype, 7, 200, 333);
+        check_same_bits(dtype, 31, 20, 1100); /* some blocks of widened panels */
     }
 }
 
