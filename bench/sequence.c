@@ -7,8 +7,8 @@
  *
  *     sequence [LEVEL|best] [THREADS] [f32|bf16|f16] [ROUNDS] [SHAPE] [exact]
  *
- * The last shapes are gradients of attention with respect to q, k and v, as one kernel: five products
- * for the two of attention.
+ * Shapes of grain 0 are gradients of attention with respect to q, k and v, as one kernel: five
+ * products for the two of attention.
  *
  * SHAPE: only that line of the table, from 0. exact: queries and weights of values stay f32. Bytes
  * and FLOPs are those of the keys that a query attends to. */
@@ -34,6 +34,8 @@ static const shape shapes[] = {
     {4096, 0, 16, 8, 128, 64, 0},    {64, 0, 2, 1, 32, 16, 0},
     {512, 0, 16, 8, 128, 0, 0},      {512, 0, 8, 8, 64, 0, 0},
     {256, 0, 4, 4, 32, 0, 0},        {2048, 0, 16, 8, 128, 0, 0},
+    {4096, 0, 16, 16, 64, 128, 0},   {512, 0, 8, 4, 256, 64, 0},
+    {4096, 0, 8, 4, 256, 64, 0},
 };
 enum { SHAPES = sizeof shapes / sizeof *shapes };
 static bool exact;

@@ -81,7 +81,8 @@ static power reduced_exp(hcg_emit *e, LLVMValueRef x) {
     r = hcg_fma(e, n, real(x, -ln2_low), r);
     LLVMValueRef y = hcg_fma(e, hcg_fmul(e, r, r), polynomial(e, r, p, N_OF(p)), r);
     LLVMTypeRef ints = int_type(e, x);
-    return (power){LLVMBuildSub(e->b, bits(e, shifted), hcg_int_like(ints, 0x4b400000), ""),
+    /* an addition, which LLVM joins with that of an exponent's bias */
+    return (power){LLVMBuildAdd(e->b, bits(e, shifted), hcg_int_like(ints, 0xb4c00000), ""),
                    hcg_fadd(e, y, real(x, 1))};
 }
 
@@ -115,9 +116,9 @@ LLVMValueRef hcg_exp_weight(hcg_emit *e, LLVMValueRef x) {
     LLVMValueRef magic = real(x, 12582912.0), shifted = hcg_fma(e, x, log2_e, magic);
     LLVMValueRef f = hcg_fma(e, x, log2_e, hcg_fsub(e, magic, shifted));
     LLVMValueRef y = hcg_fma(e, f, polynomial(e, f, p, N_OF(p)), real(x, 1));
-    LLVMValueRef n =
-        LLVMBuildSub(e->b, bits(e, shifted), hcg_int_like(int_type(e, x), 0x4b400000), "");
-    return pick(e, none, real(x, 0), hcg_fmul(e, y, power_of_two(e, n, LLVMTypeOf(x))));
+    /* the bits of the magic number are shifted out: n needs no subtraction */
+    LLVMValueRef scale = power_of_two(e, bits(e, shifted), LLVMTypeOf(x));
+    return pick(e, none, real(x, 0), hcg_fmul(e, y, scale));
 }
 
 /* 2 atanh(s) for |s| <= 1/3: 2s + s^3 P(s^2). */

@@ -92,6 +92,10 @@ static void prefetch_ahead(hcg_emit *e, const micro *t, LLVMValueRef index, unsi
     }
     if (t->d.strip) {
         const int64_t step = 4 * (t->d.across ? t->d.across : (int64_t)t->d.rows);
+        if (!t->d.across && offset % 2) { /* two steps are less than a line */
+            hcg_keep_order(e);
+            return;
+        }
         hcg_prefetch(e, hcg_at(e, e->i8, t->next, hcg_mul_const(e, index, step)), offset * step);
         return;
     }
@@ -216,10 +220,14 @@ static LLVMValueRef row_place(hcg_emit *e, const tile_kind *d, const LLVMValueRe
 }
 
 /* Steps per iteration of the main loop. Many rows are cut into slabs of a tile's height and of one
- * row less (gemm.c). Strips, of which there are many widths, are as fast with one step. */
+ * row less (gemm.c). Strips, of which there are many widths, are as fast with one step where a vector
+ * holds a line of a panel. With two vectors for a line a step is 25 instructions, of which 12
+ * multiply. */
 static unsigned unroll_of(hcg_emit *e, const micro *t) {
-    const bool full = t->rows + 1 >= t->d.rows && t->panels == t->d.panels && !t->d.strip;
+    const bool halves = e->level->lanes == HIR_PANEL / 2;
+    const bool full = t->rows + 1 >= t->d.rows && t->panels == t->d.panels;
     const unsigned least = t->d.squares ? 2 : 1;
+    if (t->d.strip && !halves) return least;
     return t->prefetch_x ? NARROW_UNROLL : full ? hcg_tile_of(e->level)->unroll : least;
 }
 

@@ -534,6 +534,21 @@ Test(emit_latent, nothing_is_spilled_with_16_registers) {
     }
 }
 
+/* The products of attention of many tokens. */
+Test(emit_latent, tiles_spill_nothing_with_16_registers) {
+    const shape s = {.t = 40, .past = 9, .heads = 4, .groups = 1, .r = 64, .m = 16};
+    problem p;
+    open_problem(&p, s, 1);
+    const char *text =
+        assemble_kernel(&p.b, HIR_KERNEL_SEQUENCE, p.kernel, false, level_named("avx2"));
+    cr_assert_not_null(text, "%s", bench_errors(&p.b));
+    size_t found = 0;
+    for (const char *at = text; (at = strstr(at, "\ntest.tile_")); at++, found++)
+        cr_expect_eq(count_spills(at, strstr(at, ".Lfunc_end")), 0, "%.40s", at + 1);
+    cr_expect(found > 2, "functions have other names");
+    close_problem(&p);
+}
+
 static void check_level(const char *name) {
     const hcg_level *level = level_named(name);
     uint64_t s = 4711;
