@@ -12,6 +12,10 @@
 
 #include "ir/ir.h"
 
+/* What logits may take of memory, in bytes, before they exist by tiles: no size of a cache, they lie
+ * in none. */
+enum { HIR_MOST_LOGITS = 64 << 20 };
+
 /* Kernels by number, in the order of the text without outputs. */
 typedef struct hir_tiled {
     uint32_t first, end;

@@ -74,6 +74,7 @@ typedef struct halves {
     uint32_t n_backward;
     bool *backward;  /* by op: does it depend on a gradient? */
     bool *may;       /* by value: may it be computed again, whatever reads it? */
+    bool *of_loss;   /* by value: targets, a loss, a gradient of logits, or made of such */
     uint32_t *first; /* by value of the forward half: the first op of the backward half that reads
                       * it, by number in the program; HIR_NONE: there is none */
     uint32_t *sum;   /* the same of sums over tokens that can wait, which are not in `first` */
@@ -92,6 +93,12 @@ typedef struct choice { /* by value of the forward half */
 } choice;
 
 /* ---- the two halves -------------------------------------------------------------------------- */
+static uint64_t bytes_of(const halves *h, hir_id v) {
+    const hir_type t = hir_value_at(h->m, v)->type;
+    const int64_t n = pass_elements(t);
+    return (uint64_t)(n > INT32_MAX ? INT32_MAX : n) * hir_dtype_bytes(t.dtype);
+}
+
 /* The value of the forward half that would have to be stored for the operand; HIR_NONE: there is
  * none. */
 static hir_id stored(const halves *h, hir_ref r) {
@@ -175,13 +182,38 @@ static hir_ref waits_on(const halves *h, hir_id op) {
     return last;
 }
 
+static bool reads_loss(const halves *h, const hir_op *o, uint64_t bytes) {
+    bool any = false;
+    for (uint32_t i = 0; i < o->n_args; i++)
+        any |= o->args[i].kind == HIR_REF_VALUE && h->of_loss[o->args[i].index] &&
+               bytes_of(h, o->args[i].index) >= bytes;
+    return any;
+}
+
+/* Losses and the gradients of logits: what is made of targets, up to a product with a matrix. */
+static void find_loss(halves *h) {
+    h->of_loss[h->m->inputs.at[1]] = true; /* targets */
+    for (size_t k = 0; k < h->program.n; k++) {
+        const hir_op *o = hir_op_at(h->m, h->program.at[k]);
+        if (o->n_results != 1 || hir_is_linear(o->code)) continue;
+        h->of_loss[o->results[0]] = reads_loss(h, o, 0);
+    }
+}
+
+/* Does the op read gradients of logits that exist for some tokens at a time (tile-logits)? So must
+ * all that it reads with them: nothing of that can be made again of rows that are made of the
+ * gradients of all tokens. */
+static bool is_of_tile(const halves *h, const hir_op *o) {
+    const int64_t chunk = h->c->options->chunk;
+    return chunk > 0 && reads_loss(h, o, (uint64_t)(HIR_MOST_LOGITS / chunk));
+}
+
 /* By op: is it a sum over tokens that can wait, as no row of tokens depends on it? Those of the
- * gradients of logits cannot: these exist for some tokens at a time (tile-logits). */
+ * gradients of logits do not, since these take much memory. */
 static bool *find_patient(const halves *h) {
     const hir_module *m = h->m;
     bool *patient = hd_new_array(h->c->scratch, bool, m->ops.n + 1);
     bool *awaited = hd_new_array(h->c->scratch, bool, m->values.n + 1);
-    bool *of_loss = hd_new_array(h->c->scratch, bool, m->values.n + 1);
     for (size_t k = h->program.n; k-- > 0;) {
         const hir_op *o = hir_op_at(m, h->program.at[k]);
         bool rows = hir_has_trait(o->code, HIR_EFFECT) && o->code != HIR_OUTPUT_OP;
@@ -195,14 +227,9 @@ static bool *find_patient(const halves *h) {
     for (size_t k = 0; k < h->program.n; k++) {
         const hir_id op = h->program.at[k];
         const hir_op *o = hir_op_at(m, op);
-        bool loss = hir_takes_targets(o->code);
-        for (uint32_t i = 0; i < o->n_args; i++)
-            loss |= o->args[i].kind == HIR_REF_VALUE && of_loss[o->args[i].index];
-        if (o->n_results != 1) continue;
-        of_loss[o->results[0]] = loss && !hir_is_linear(o->code);
-        patient[op] = h->backward[op] && !loss && !awaited[o->results[0]] &&
-                      hir_has_trait(o->code, HIR_REDUCES_TOKENS) &&
-                      !hir_has_trait(o->code, HIR_SEQUENCE);
+        if (o->n_results != 1 || !h->backward[op] || awaited[o->results[0]]) continue;
+        patient[op] = hir_has_trait(o->code, HIR_REDUCES_TOKENS) &&
+                      !hir_has_trait(o->code, HIR_SEQUENCE) && !reads_loss(h, o, 0);
     }
     return patient;
 }
@@ -231,7 +258,7 @@ static void find_reads(halves *h) {
             uint32_t *first = patient[op] && needs_whole_rows(h, v) ? h->sum : h->first;
             if (first[v] == HIR_NONE) first[v] = k;
             h->last[v] = k;
-            h->may[v] &= waits;
+            h->may[v] &= waits && !is_of_tile(h, o);
         }
     }
 }
@@ -384,12 +411,6 @@ static choice place(const halves *h, bool *again, uint32_t at_once) {
     needs x = find_needs(h, again, 0, at_once);
     wait_for_operands(h, &x);
     return (choice){again, x.need, at_once};
-}
-
-static uint64_t bytes_of(const halves *h, hir_id v) {
-    const hir_type t = hir_value_at(h->m, v)->type;
-    const int64_t n = pass_elements(t);
-    return (uint64_t)(n > INT32_MAX ? INT32_MAX : n) * hir_dtype_bytes(t.dtype);
 }
 
 /* FLOPs of a token, in the middle of the longest sequence. */
@@ -718,7 +739,9 @@ bool pass_rematerialise(hir_pass_context *c) {
     h.sum = hd_new_array(c->scratch, uint32_t, n_values);
     h.phase1 = hd_new_array(c->scratch, uint32_t, n_values);
     h.steps = hd_new_array(c->scratch, uint32_t, n_ops);
+    h.of_loss = hd_new_array(c->scratch, bool, n_values);
     find_halves(&h);
+    find_loss(&h);
     count_steps(&h);
     find_phases(&h);
     find_reads(&h);

@@ -3,7 +3,7 @@
  * Needs    kernels in their order (schedule) of a model with gradients.
  * Does     finds the kernels that make or read rows of logits, or of their gradients: the products
  *          with the head's matrix, the loss, and their gradients. Where the logits of the longest
- *          call take more than MOST bytes, these kernels get the attribute `tile` and are moved
+ *          call take more than HIR_MOST_LOGITS bytes, these kernels get the attribute `tile` and are moved
  *          together, so that they do all of a few hundred tokens before the next (ir/kernel/tiled.h).
  *          Kernels between them go before them, or after them if they need their results.
  * Leaves   models with few logits; and, with a remark, those whose kernels cannot be done so: their
@@ -17,9 +17,8 @@
 #include "passes/util.h"
 
 enum {
-    MOST = 64 << 20, /* what logits may take of memory: no size of a cache, they lie in none */
-    LEAST = 256,     /* tokens of a tile, */
-    UNIT = 64,       /* and what they are a multiple of */
+    LEAST = 256, /* tokens of a tile, */
+    UNIT = 64,   /* and what they are a multiple of */
 };
 
 /* When a kernel between those that are tiled runs. */
@@ -177,7 +176,7 @@ bool pass_tile_logits(hir_pass_context *c) {
     if (!t.longest) return true;
     const int64_t row = t.longest * (int64_t)sizeof(float);
     const int64_t chunk = c->options->chunk > 0 ? c->options->chunk : hir_default_options.chunk;
-    int64_t tokens = MOST / row / UNIT * UNIT;
+    int64_t tokens = HIR_MOST_LOGITS / row / UNIT * UNIT;
     if (tokens < LEAST) tokens = LEAST;
     if (tokens >= chunk) {
         hir_remark_add(c, false, HIR_NONE,
