@@ -83,7 +83,8 @@ static unsigned join_tile(hcg_emit *e, const micro *t, LLVMValueRef *acc) {
 }
 
 /* Prefetches of step index + offset: this slab's share of each panel's next block; or, for a
- * strip, as much of the next x as a step reads: part of a row, or an equal share of all rows. */
+ * strip, as much of the next x as a step reads: part of a row, or an equal share of all rows. Other
+ * strips read this x before the next one, which stays out of the L1 until then. */
 static void prefetch_ahead(hcg_emit *e, const micro *t, LLVMValueRef index, unsigned offset) {
     const unsigned bytes = tile_line_bytes(&t->d);
     if (t->d.across && !t->d.strip) {
@@ -96,7 +97,8 @@ static void prefetch_ahead(hcg_emit *e, const micro *t, LLVMValueRef index, unsi
             hcg_keep_order(e);
             return;
         }
-        hcg_prefetch(e, hcg_at(e, e->i8, t->next, hcg_mul_const(e, index, step)), offset * step);
+        LLVMValueRef from = hcg_at(e, e->i8, t->next, hcg_mul_const(e, index, step));
+        hcg_prefetch_l2(e, from, offset * step);
         return;
     }
     if (t->sparse && offset % 2) {
