@@ -91,6 +91,7 @@ fi
 next() { awk '{ print $1, $2 }'; }
 "$hadal" run "$out/whole/m" --tokens 1,2,3 --top 4 | next > "$out/whole.next"
 ranks 2 run "$out/two/m" --tokens 1,2,3 --top 4 | next | cmp - "$out/whole.next"
+ranks 2 run "$out/two/m" --tokens 1,2,3 --top 4 --weights-load read | next | cmp - "$out/whole.next"
 ranks 4 run "$out/four/m" --tokens 1,2,3 --top 4 --split 2 | next | cmp - "$out/whole.next"
 ranks 4 run "$out/four/m" --tokens 1,2,3 --top 4 --logits "$out/next.npy" | next | cmp - "$out/whole.next"
 [ -e "$out/next.npy" ]
