@@ -69,7 +69,8 @@ typedef struct block { /* a block of b, and what is prefetched while it is in us
     LLVMValueRef from, k;       /* steps of k: the first, and how many */
     LLVMValueRef panel, panels; /* panels: the first, and how many */
     LLVMValueRef b, next, accumulate;
-    LLVMValueRef last; /* of k */
+    LLVMValueRef last;    /* of k */
+    LLVMValueRef widened; /* workspace for b in f32; NULL: there is none */
 } block;
 
 enum {
@@ -85,8 +86,13 @@ enum {
     GEMM_NEXT,
     GEMM_TOUCHED,
     GEMM_LD_TOUCHED = GEMM_TOUCHED + HCG_TOUCHED,
+    GEMM_WIDENED,
     GEMM_PARAMS
 };
+uint64_t hcg_widened_bytes(const hcg_level *level) {
+    const unsigned panels = hcg_tile_of(level)->panels;
+    return panels > 1 ? 0 : (uint64_t)(hcg_block_steps(level, panels) * LINE);
+}
 
 void hcg_prefetch_rows(hcg_emit *e, LLVMValueRef from, LLVMValueRef ld, LLVMValueRef row,
                        LLVMValueRef n, LLVMValueRef column, unsigned bytes) {
@@ -109,6 +115,41 @@ static void prefetch_touched(hcg_emit *e, const LLVMValueRef *g, const block *b,
         hcg_prefetch_rows(e, place, g[GEMM_LD_TOUCHED], row, n, column,
                           b->d.panels * b->d.outputs * 4);
     }
+}
+
+/* Where many slabs are multiplied with a block of f16, the first one keeps what it widens, and the
+ * others read that. Slabs are many if all have the height of the level's tile or one row less. */
+static void dispatch_slab(hcg_emit *e, const block *b, const tile_split *slabs, LLVMValueRef slab,
+                          LLVMValueRef rows, LLVMValueRef args[TILE_PARAMS]) {
+    tile_kind plain = b->d, f32 = b->d;
+    plain.keeps = f32.keeps = false, f32.b = HIR_F32;
+    if (!b->d.keeps) {
+        tile_dispatch(e, b->d, 1, rows, b->panels, args);
+        return;
+    }
+    enum { PLAIN, FIRST, NEXT, PATHS };
+    static const char *const names[PATHS] = {"slab", "first_slab", "next_slab"};
+    LLVMBasicBlockRef path[PATHS];
+    for (int i = 0; i < PATHS; i++)
+        path[i] = LLVMAppendBasicBlockInContext(e->cx, e->fn, names[i]);
+    LLVMBasicBlockRef done = LLVMAppendBasicBlockInContext(e->cx, e->fn, "slab_done");
+    LLVMValueRef few =
+        LLVMBuildICmp(e->b, LLVMIntSLT, slabs->count, hcg_i64(e, plain.rows - 1), "few_slabs");
+    LLVMValueRef first = LLVMBuildICmp(e->b, LLVMIntEQ, slab, hcg_i64(e, 0), "");
+    LLVMValueRef key = LLVMBuildSelect(e->b, first, hcg_i64(e, FIRST), hcg_i64(e, NEXT), "");
+    key = LLVMBuildSelect(e->b, few, hcg_i64(e, PLAIN), key, "");
+    LLVMValueRef choice = LLVMBuildSwitch(e->b, key, path[PLAIN], PATHS - 1);
+    for (int i = FIRST; i < PATHS; i++)
+        LLVMAddCase(choice, hcg_i64(e, i), path[i]);
+    args[TILE_KEEP] = b->widened;
+    for (int i = 0; i < PATHS; i++) {
+        LLVMPositionBuilderAtEnd(e->b, path[i]);
+        if (i == NEXT) args[2] = b->widened;
+        const tile_kind kind = i == PLAIN ? plain : i == FIRST ? b->d : f32;
+        tile_dispatch(e, kind, i == PLAIN ? 1 : kind.rows - 1, rows, b->panels, args);
+        LLVMBuildBr(e->b, done);
+    }
+    LLVMPositionBuilderAtEnd(e->b, done);
 }
 
 /* Multiplies all rows with one block of b. */
@@ -136,7 +177,7 @@ static void emit_block(hcg_emit *e, const LLVMValueRef *g, const tile_split *sla
         hcg_at(e, e->i8, b->next, hcg_mul(e, l.index, share)),
         pace,
     };
-    tile_dispatch(e, b->d, 1, rows, b->panels, args);
+    dispatch_slab(e, b, slabs, l.index, rows, args);
     hcg_loop_end(e, &l, NULL);
 }
 
@@ -148,7 +189,7 @@ static LLVMValueRef near_if_one(hcg_emit *e, const tile_split *slabs, const bloc
     return LLVMBuildSelect(e->b, one, hcg_at_byte(e, b->b, ahead), b->next, "");
 }
 
-/* gemm(x, ldx, rows, k, b, panels, c, ldc, accumulate, next, touched.., ld_touched) */
+/* gemm(x, ldx, rows, k, b, panels, c, ldc, accumulate, next, touched.., ld_touched[, widened]) */
 static hcg_shared gemm_function(hcg_emit *e, tile_kind d) {
     LLVMTypeRef elem = hcg_element(e, d.b), params[GEMM_PARAMS];
     hcg_shared s;
@@ -157,15 +198,16 @@ static hcg_shared gemm_function(hcg_emit *e, tile_kind d) {
     params[GEMM_X] = params[GEMM_B] = params[GEMM_C] = params[GEMM_NEXT] = e->ptr;
     for (int i = 0; i < HCG_TOUCHED; i++)
         params[GEMM_TOUCHED + i] = e->ptr;
+    params[GEMM_WIDENED] = e->ptr;
     if (!hcg_shared_begin(e, hd_printf(e->arena, "gemm_%s", tile_kind_name(e, &d)), params,
-                          GEMM_PARAMS, &s))
+                          d.keeps ? GEMM_PARAMS : GEMM_WIDENED, &s))
         return s;
     const LLVMValueRef *g = s.param;
     LLVMValueRef zero = hcg_i64(e, 0), one = hcg_i64(e, 1), wide = hcg_i64(e, d.panels);
     LLVMValueRef panel_stride = hcg_mul_const(e, g[GEMM_K], tile_line(&d));
     tile_split slabs = tile_divide(e, g[GEMM_ROWS], d.rows),
                steps = tile_divide(e, g[GEMM_K], tile_k_block(e));
-    block b = {.d = d};
+    block b = {.d = d, .widened = d.keeps ? g[GEMM_WIDENED] : NULL};
     hcg_loop lp = hcg_loop_begin(e, zero, g[GEMM_PANELS], wide, "panel", 0, NULL);
     b.panel = lp.index, b.panels = hcg_smaller(e, wide, hcg_sub(e, g[GEMM_PANELS], lp.index));
     LLVMValueRef first = hcg_at(e, elem, g[GEMM_B], hcg_mul(e, lp.index, panel_stride));
@@ -203,7 +245,8 @@ void hcg_call_gemm(hcg_emit *e, const hcg_gemm *g) {
     for (int i = 0; i < HCG_TOUCHED; i++)
         args[GEMM_TOUCHED + i] = g->touched[i] ? g->touched[i] : LLVMConstNull(e->ptr);
     args[GEMM_LD_TOUCHED] = g->ld_touched ? g->ld_touched : hcg_i64(e, 0);
-    hcg_shared_call(e, &f, args, GEMM_PARAMS);
+    args[GEMM_WIDENED] = g->widened;
+    hcg_shared_call(e, &f, args, d.keeps ? GEMM_PARAMS : GEMM_WIDENED);
 }
 
 /* ---- strips ---------------------------------------------------------------------------------- */

@@ -40,16 +40,20 @@ typedef struct hcg_gemm {
     unsigned narrow;     /* b is f32 in panels of 8 outputs, at most so many; 0: it is not */
     LLVMValueRef x, ldx; /* x[rows][k], rows ldx apart */
     LLVMValueRef rows, k;
-    LLVMValueRef b;      /* the first panel; panels are k * 16 elements apart, or k * 8 */
-    LLVMValueRef panels; /* how many */
-    LLVMValueRef c, ldc; /* c[r][panel * 16 + j], or panel * 8 */
-    bool accumulate;     /* add to c instead of setting it */
-    LLVMValueRef next;   /* panels of the call that follows, of the same k, which are prefetched
+    LLVMValueRef b;       /* the first panel; panels are k * 16 elements apart, or k * 8 */
+    LLVMValueRef panels;  /* how many */
+    LLVMValueRef c, ldc;  /* c[r][panel * 16 + j], or panel * 8 */
+    bool accumulate;      /* add to c instead of setting it */
+    LLVMValueRef widened; /* workspace for a block of b in f32 (hcg_widened_bytes); NULL: rows load
+                             what b holds */
+    LLVMValueRef next;    /* panels of the call that follows, of the same k, which are prefetched
                             meanwhile; NULL: those after b's */
     LLVMValueRef touched[HCG_TOUCHED]; /* prefetched: hcg_panels in matmul/backend.h */
     LLVMValueRef ld_touched;
 } hcg_gemm;
 void hcg_call_gemm(hcg_emit *e, const hcg_gemm *g);
+/* 0: blocks are not widened, since panels lie side by side in a tile. */
+uint64_t hcg_widened_bytes(const hcg_level *level);
 /* The most narrow panels for which each row of x is read once. */
 unsigned hcg_narrow_panels(const hcg_level *level);
 

@@ -55,6 +55,7 @@ tile_kind tile_kind_of(const hcg_emit *e, const hcg_gemm *g) {
     d.depth = g->narrow ? 2 : hir_panel_depth(g->dtype);
     d.outputs = (unsigned)hir_panel_rows(g->narrow ? HIR_LAYOUT_NARROW : HIR_LAYOUT_PANEL);
     choose_tile(&d, e->level, g->narrow);
+    d.keeps = g->widened != NULL;
     return d;
 }
 
@@ -78,6 +79,7 @@ const char *tile_panel_name(hcg_emit *e, const tile_kind *d) {
     if (d->strip) return "strip";
     if (d->narrow) return hd_printf(e->arena, "%s_narrow", b);
     if (d->squares) return hd_printf(e->arena, "%s_squares", b);
+    if (d->keeps) return hd_printf(e->arena, "%s_kept", b);
     return d->x == HIR_F32 ? b : hd_printf(e->arena, "%s_%s", b, hir_dtype_name(d->x));
 }
 

@@ -19,6 +19,7 @@ typedef struct micro {
     LLVMValueRef panel_stride, k, c, ldc, accumulate; /* k: steps */
     LLVMValueRef next, pace;     /* to prefetch for the next block: where, and bytes per step; of a
                                     strip: where, and its last row */
+    LLVMValueRef keep;           /* where b is kept in f32; NULL: nowhere */
     LLVMValueRef row[MOST_ROWS]; /* first element of each row of x */
     LLVMValueRef panel[8];       /* and of each panel */
 } micro;
@@ -113,6 +114,13 @@ static void prefetch_ahead(hcg_emit *e, const micro *t, LLVMValueRef index, unsi
     }
 }
 
+static void keep_b(hcg_emit *e, const micro *t, LLVMValueRef index, unsigned offset, unsigned v,
+                   LLVMValueRef b) {
+    LLVMValueRef at = hcg_at(e, e->f32, t->keep, hcg_mul_const(e, index, t->d.outputs));
+    const int64_t within = (int64_t)offset * t->d.outputs + v * e->level->lanes;
+    hcg_store(e, hcg_at(e, e->f32, at, hcg_i64(e, within)), b, NULL);
+}
+
 /* acc[r][:] += x[r][k] b[k][:] for one step k = index + offset. */
 static void step_tile(hcg_emit *e, const micro *t, LLVMValueRef index, unsigned offset,
                       LLVMValueRef *acc) {
@@ -128,6 +136,7 @@ static void step_tile(hcg_emit *e, const micro *t, LLVMValueRef index, unsigned 
             LLVMValueRef p =
                 tile_step_place(e, &t->d, t->panel[v / t->per_panel], index, v % t->per_panel);
             b[v] = tile_load_b(e, &t->d, hcg_at_byte(e, p, (int64_t)offset * bytes), round);
+            if (t->keep) keep_b(e, t, index, offset, v, b[v]);
         }
         for (unsigned r = 0; r < t->rows; r++) {
             LLVMValueRef x = tile_load_x(e, &t->d, t->row[r], index, offset, round);
@@ -233,21 +242,26 @@ static unsigned unroll_of(hcg_emit *e, const micro *t) {
     return t->prefetch_x ? NARROW_UNROLL : full ? hcg_tile_of(e->level)->unroll : least;
 }
 
-/* tile(x, ldx, b, panel_stride, k, c, ldc, accumulate, next, pace):
+static unsigned params_of(const tile_kind *d) {
+    return d->keeps ? TILE_PARAMS : TILE_KEEP;
+}
+
+/* tile(x, ldx, b, panel_stride, k, c, ldc, accumulate, next, pace[, keep]):
  * c[rows][panels * outputs] (+)= x[rows][k] b[k][..] */
 static hcg_shared tile_function(hcg_emit *e, tile_kind d, unsigned rows, unsigned panels) {
-    LLVMTypeRef params[TILE_PARAMS] = {e->ptr, e->i64, e->ptr, e->i64, e->i64,
-                                       e->ptr, e->i64, e->i64, e->ptr, e->i64};
+    LLVMTypeRef params[TILE_PARAMS] = {e->ptr, e->i64, e->ptr, e->i64, e->i64, e->ptr,
+                                       e->i64, e->i64, e->ptr, e->i64, e->ptr};
     /* many rows are cut into slabs of this height; panels are cut only for other threads */
     const bool ahead = d.narrow && rows + 1 >= d.rows && panels == d.panels;
     hcg_shared s;
     const char *name = tile_name(e, &d, rows, panels, ahead);
-    if (!hcg_shared_begin(e, name, params, TILE_PARAMS, &s)) return s;
+    if (!hcg_shared_begin(e, name, params, params_of(&d), &s)) return s;
     micro t = {.d = d, .rows = rows, .panels = panels};
     t.per_panel = HIR_PANEL / e->level->lanes;
     t.panel_stride = s.param[3], t.k = s.param[4];
     t.c = s.param[5], t.ldc = s.param[6], t.accumulate = s.param[7];
     t.next = s.param[8], t.pace = s.param[9];
+    if (d.keeps) t.keep = s.param[TILE_KEEP];
     for (unsigned r = 0; r < rows; r++)
         t.row[r] = row_place(e, &d, s.param, r);
     for (unsigned p = 0; p < panels; p++)
@@ -281,7 +295,7 @@ void tile_dispatch(hcg_emit *e, tile_kind d, unsigned least, LLVMValueRef rows, 
             LLVMAddCase(choice, hcg_i64(e, h * (d.panels + 1) + w), block);
             LLVMPositionBuilderAtEnd(e->b, block);
             hcg_shared f = tile_function(e, d, h, w);
-            hcg_shared_call(e, &f, args, TILE_PARAMS);
+            hcg_shared_call(e, &f, args, params_of(&d));
             LLVMBuildBr(e->b, done);
         }
     LLVMPositionBuilderAtEnd(e->b, done);

@@ -15,6 +15,7 @@ typedef struct tile_kind {
     unsigned rows, panels; /* of a tile */
     bool narrow;
     bool squares;   /* two steps are one product of 2 x 4 and 4 x 2 bf16 (step.c) */
+    bool keeps;     /* what is loaded of b is stored in f32, for the slabs that follow (gemm.c) */
     bool strip;     /* c stands in panels as b does (hcg_strip) */
     int64_t across; /* x[k][r], r < across; 0: x[r][k]. Without `strip` b is packed alongside x, and
                      * c is prefetched instead of the next panels (outer.c) */
@@ -72,10 +73,10 @@ LLVMValueRef tile_split_start(hcg_emit *e, const tile_split *p, LLVMValueRef i);
 LLVMValueRef tile_split_size(hcg_emit *e, const tile_split *p, LLVMValueRef i);
 
 /* ---- tile.c: the micro-kernel ------------------------------------------------------------------
- * tile(x, ldx, b, panel_stride, k, c, ldc, accumulate, next, pace):
+ * tile(x, ldx, b, panel_stride, k, c, ldc, accumulate, next, pace[, keep]):
  * c[rows][panels * outputs] (+)= x[rows][k] b[k][..]; next: what to prefetch meanwhile, `pace`
- * bytes for each step */
-enum { TILE_PARAMS = 10 };
+ * bytes for each step; keep[k][outputs]: where a kind that keeps b stores it, of one panel */
+enum { TILE_KEEP = 10, TILE_PARAMS };
 /* Calls the micro-kernel for `rows` (`least` or more, at most those of a tile) and `panels` <=
  * tile panels, both known only at run time. */
 void tile_dispatch(hcg_emit *e, tile_kind d, unsigned least, LLVMValueRef rows, LLVMValueRef panels,

@@ -33,15 +33,18 @@ hcg_gemm hcg_vector_product(const hcg_product *p, const hcg_panels *b, hir_dtype
 }
 
 /* ---- multiply_add ---------------------------------------------------------------------------- */
-/* Without an instruction for it, widening f16 takes some 20 instructions: then panels are widened
- * once per block of rows, not once per tile. */
+/* Widening f16 takes an instruction or two, which share ports with multiply-adds: blocks are widened
+ * once for all slabs of rows (gemm.c). Without an instruction for it, widening takes some 20: then
+ * panels are widened once per block of rows, and not once per tile even where rows are few. */
 static bool widens_ahead(const hcg_emit *e, const hcg_product *p, hir_dtype dtype) {
     return dtype == HIR_F16 && !p->decode && !hcg_has_f16(e->level);
 }
 
 static void begin_multiply_add(hcg_emit *e, hcg_product *p) {
-    if (p->weights & 1u << HIR_F16 && widens_ahead(e, p, HIR_F16))
-        p->panel_workspace = hcg_scratch(e, (uint64_t)(p->panels * p->k * HIR_PANEL) * 4);
+    if (p->decode || !(p->weights & 1u << HIR_F16)) return;
+    uint64_t bytes = hcg_widened_bytes(e->level);
+    if (widens_ahead(e, p, HIR_F16)) bytes = (uint64_t)(p->panels * p->k * HIR_PANEL) * 4;
+    if (bytes) p->panel_workspace = hcg_scratch(e, bytes);
 }
 
 /* The panels as f32, in workspace. */
@@ -61,6 +64,8 @@ static void multiply_add_gemm(hcg_emit *e, const hcg_product *p, const hcg_panel
     if (widens_ahead(e, p, b->dtype)) {
         g.b = widen_panels(e, p, b);
         g.dtype = HIR_F32;
+    } else if (b->dtype == HIR_F16) {
+        g.widened = p->panel_workspace;
     }
     hcg_call_gemm(e, &g);
 }

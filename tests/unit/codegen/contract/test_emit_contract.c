@@ -566,14 +566,15 @@ Test(emit_contract, largest_sums_of_bytes) {
 Test(emit_contract, blocks) {
     const hcg_level *levels;
     size_t n = hcg_levels(&levels);
-    for (size_t i = 0; i < 3 * n; i++) {
-        static const hir_dtype dtypes[] = {HIR_BF16, HIR_F32, HIR_Q4};
-        const hcg_level *level = &levels[i / 3];
-        if (!products_run(level, 0, dtypes[i % 3], HIR_LAYOUT_PANEL)) continue;
+    for (size_t i = 0; i < 4 * n; i++) {
+        static const hir_dtype dtypes[] = {HIR_BF16, HIR_F32, HIR_Q4, HIR_F16};
+        const hcg_level *level = &levels[i / 4];
+        if (!products_run(level, 0, dtypes[i % 4], HIR_LAYOUT_PANEL)) continue;
         problem p;
-        if (i % 3 == 0) build(&p, form_gated, 35, 37, 5003, HIR_BF16, 5);
-        if (i % 3 == 1) build(&p, form_bias, 301, 19, 67, HIR_F32, 6);
-        if (i % 3 == 2) build(&p, form_gated, 137, 37, 1000, HIR_Q4, 7);
+        if (i % 4 == 0) build(&p, form_gated, 35, 37, 5003, HIR_BF16, 5);
+        if (i % 4 == 1) build(&p, form_bias, 301, 19, 67, HIR_F32, 6);
+        if (i % 4 == 2) build(&p, form_gated, 137, 37, 1000, HIR_Q4, 7);
+        if (i % 4 == 3) build(&p, form_gated, 61, 37, 300, HIR_F16, 8);
         check(&p, level, false, level->name);
         discard(&p);
     }

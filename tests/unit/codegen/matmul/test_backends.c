@@ -406,6 +406,7 @@ Test(backends, every_number_of_rows) {
     for (size_t i = 0; i < n; i++) {
         if (!level_runs(&levels[i])) continue;
         check_every_number_of_rows(&levels[i], 0, HIR_F32);
+        if (levels[i].lanes < 16) check_every_number_of_rows(&levels[i], 0, HIR_F16);
         if (rounds_of(&levels[i], 0, HIR_BF16, HIR_LAYOUT_PANEL))
             check_every_number_of_rows(&levels[i], 0, HIR_BF16);
         if (hcg_has_feature(&levels[i], "amx-bf16"))
