@@ -205,7 +205,9 @@ bool ledger_collect(const inspect_subject *whole, ledger_report *r) {
         if (r->has_kernels) count_compiled(s, r);
     }
     r->table = ledger_count_table(r);
-    return true;
+    if (!r->back || whole->now->stage != HIR_STAGE_KERNEL) return true;
+    r->optimizer = hd_new(whole->arena, ledger_optimizer);
+    return ledger_count_optimizer(whole, r->optimizer);
 }
 
 /* ---- the closed forms of the paper ------------------------------------------------------------ */

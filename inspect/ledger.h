@@ -9,6 +9,7 @@
 #include "passes/analysis/backward_ledger.h"
 #include "passes/analysis/ledger.h"
 #include "passes/analysis/paper_forms.h"
+#include "runtime/step_parts.h"
 
 typedef struct ledger_step { /* after a pass that changed something */
     const char *pass;
@@ -95,6 +96,18 @@ typedef struct ledger_backward {
     HD_VEC(ledger_back_kernel) kernels;
 } ledger_backward;
 
+/* A part of a step of the optimizer (runtime/step_parts.def): the tensors it is for, and what it moves
+ * and computes. */
+typedef struct ledger_step_part {
+    uint64_t tensors, parameters;
+    hir_traffic each;
+    double flops;
+} ledger_step_part;
+
+typedef struct ledger_optimizer {
+    ledger_step_part parts[HRT_STEP_PARTS];
+} ledger_optimizer;
+
 /* One module at several IR stages. Where ranks divide the module, its kernels are those of all
  * ranks together, in calls whose rows the ranks divide. */
 typedef struct ledger_report {
@@ -116,10 +129,16 @@ typedef struct ledger_report {
     layers layers;         /* of the compiled module: what the sublayers keep and read per token */
     int64_t chunk;         /* the most tokens of a pass */
     ledger_backward *back; /* NULL: a module without gradients */
+    ledger_optimizer *optimizer; /* NULL: a module without gradients, or without kernels */
     ledger_memory *memory; /* NULL: there is no memory plan, no residual stream, or gradients */
     hir_traffic *by_block; /* of `compiled`, by block from 1; 0: the output. NULL: one block */
     HD_VEC(ledger_kernel) kernels; /* of `compiled`, in program order */
 } ledger_report;
+
+/* False, and a diagnostic, if the module cannot be lowered. */
+bool ledger_count_optimizer(const inspect_subject *s, ledger_optimizer *o);
+void ledger_optimizer_text(const ledger_optimizer *o, hd_text *out);
+void ledger_optimizer_json(const ledger_optimizer *o, hd_text *out);
 
 /* Fills the whole report, in the subject's arena. False, and a diagnostic, if the passes failed on
  * a copy of the module. */

@@ -227,6 +227,7 @@ void ledger_json(const ledger_report *r, hd_text *out) {
     if (r->has_naive) print_ledger(out, "naive_kernels", &r->naive, NULL);
     if (r->has_kernels) print_ledger(out, "kernels", &r->compiled, r->compiled_module);
     ledger_backward_json(r, out);
+    if (r->optimizer) ledger_optimizer_json(r->optimizer, out);
     if (r->memory) print_memory(r->memory, out);
     print_collectives(r, out);
     hd_text_add(out, ",\n  \"layers\": {");

@@ -325,6 +325,7 @@ void ledger_text(const ledger_report *r, hd_text *out) {
         hd_text_f(out, "%s has no residual stream: nothing that sublayers add to\n", r->name);
         layers_traffic_text(&r->layers, out);
         print_collectives(r, out);
+        if (r->optimizer) ledger_optimizer_text(r->optimizer, out);
         return;
     }
     print_title(r, out);
@@ -343,4 +344,5 @@ void ledger_text(const ledger_report *r, hd_text *out) {
     print_blocks(r, out);
     print_kernels(r, out);
     ledger_backward_text(r, out);
+    if (r->optimizer) ledger_optimizer_text(r->optimizer, out);
 }

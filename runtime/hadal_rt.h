@@ -366,6 +366,9 @@ int hrt_trainer_step(hrt_trainer *t, const hrt_step_options *o, float *norm);
 int hrt_trainer_clear(hrt_trainer *t);
 int64_t
 hrt_trainer_steps(const hrt_trainer *t); /* the number of the last step; 0: there was none */
+/* As hrt_session_profile, for sequences and for steps: after the entries of the model come those of
+ * runtime/step_parts.def, n_steps + HRT_STEP_PARTS in all. */
+int hrt_trainer_profile(hrt_trainer *t, hrt_profile_step *steps, size_t n);
 
 /* All that a trainer keeps from step to step as bytes, for a trainer of the same build of the
  * library: this header (little endian), zeros up to HRT_SAVED_DATA, the parameters, the moments. */

@@ -233,6 +233,8 @@ typedef struct hrt_job {
 int hrt_run(const hrt_job *job, int threads);
 
 /* Calls `share` in each thread of a team of at most `threads`: work that is no step of a program. */
+/* A profile of the steps of the model and of `more` entries after them. */
+int hrt_set_profile(hrt_session *s, hrt_profile_step *steps, size_t n, uint32_t more);
 void hrt_in_shares(int threads, void (*share)(void *context, int index, int count), void *context);
 
 struct hrt_session {

@@ -18,7 +18,7 @@
 #include "runtime/lanes.h"
 #include "runtime/optimizer.h"
 
-enum { ROUNDS = 5, BLOCK = 64 /* columns of a matrix that are turned together */ };
+enum { BLOCK = 64 /* columns of a matrix that are turned together */ };
 
 /* ---- elements -------------------------------------------------------------------------------- */
 /* b = momentum b + scale g, x = scale g + momentum b, g = 0; gives the sum of the squares of x. */
@@ -139,7 +139,7 @@ static void multiply(const team_member *t, const float *a, size_t n, const float
 static float *make_orthogonal(const team_member *t, float *x, float *other, size_t rows,
                               size_t columns) {
     float *a = t->space + 2 * rows * columns, *square = a + rows * rows;
-    for (int round = 0; round < ROUNDS; round++) {
+    for (int round = 0; round < HRT_MUON_ROUNDS; round++) {
         turn(x, rows, columns, other);
         multiply(t, other, rows, other, rows, columns, a, true);
         mirror(a, rows);

@@ -62,6 +62,7 @@ static void add_squares(void *context, int index, int count) {
         }
     }
     hrt_fp_leave(old);
+    if (index == 0) hrt_watch_work(&s->watch, HRT_STEP_NORM);
 }
 
 /* The first gradient that is infinite or no number, of what this rank changes. */
@@ -91,7 +92,9 @@ static int name_infinite(hrt_trainer *t, const hrt_norm_part *all) {
 static int find_norm(hrt_optimizer *s, double *norm) {
     hrt_trainer *t = s->t;
     hrt_norm_part all = {.parameter = t->session.model->n_parameters};
+    hrt_watch_start(&s->watch);
     hrt_in_shares(hrt_workers(&t->session), add_squares, s);
+    hrt_watch_wait(&s->watch, HRT_STEP_NORM);
     for (int i = 0; i < HRT_NORM_PARTS; i++)
         all.sum += s->sums[i];
     if (!isfinite(all.sum)) find_infinite(t, &all);
@@ -211,13 +214,19 @@ static void set_numbers(hrt_optimizer *s, const hrt_step_options *o, double norm
         s->keep[i] = (float)(1 - (decays[i] ? o->learning_rate * o->weight_decay : 0));
 }
 
+static bool has_matrices(const hrt_optimizer *s) {
+    return s->t->session.model->muon_bytes > 0;
+}
+
 /* Equal shares first, so that threads are done with matrices at about the same time. */
 static void change_parameters(void *context, int index, int count) {
     hrt_optimizer *s = context;
     const hrt_fp_mode old = hrt_fp_enter();
     by_adamw(s, index, count);
+    if (index == 0) hrt_watch_work(&s->watch, HRT_STEP_ADAMW);
     hrt_by_muon(s, index);
     hrt_fp_leave(old);
+    if (index == 0 && has_matrices(s)) hrt_watch_work(&s->watch, HRT_STEP_MUON);
 }
 
 int hrt_trainer_step(hrt_trainer *t, const hrt_step_options *o, float *norm) {
@@ -225,6 +234,7 @@ int hrt_trainer_step(hrt_trainer *t, const hrt_step_options *o, float *norm) {
     hrt_session *s = &t->session;
     if (!hrt_enter(s)) return hrt_why_not(s);
     hrt_optimizer all = {.t = t};
+    if (s->profile) all.watch.steps = s->profile + s->model->n_steps;
     double sum = 0;
     int code = check_options(t, o);
     if (code == HRT_OK) code = check_gradients(t);
@@ -233,7 +243,9 @@ int hrt_trainer_step(hrt_trainer *t, const hrt_step_options *o, float *norm) {
     if (code == HRT_OK) code = find_norm(&all, &sum);
     if (code != HRT_OK) return hrt_leave(s, code);
     set_numbers(&all, o, sum);
+    hrt_watch_start(&all.watch);
     hrt_in_shares(hrt_workers(s), change_parameters, &all);
+    hrt_watch_wait(&all.watch, has_matrices(&all) ? HRT_STEP_MUON : HRT_STEP_ADAMW);
     code = hrt_gather_parameters(t);
     if (code != HRT_OK) return hrt_leave(s, code);
     if (norm) *norm = (float)(sum / (double)t->count);
@@ -245,6 +257,10 @@ int hrt_trainer_step(hrt_trainer *t, const hrt_step_options *o, float *norm) {
 
 int64_t hrt_trainer_steps(const hrt_trainer *t) {
     return t && t->session.self == &t->session ? t->steps : 0;
+}
+
+int hrt_trainer_profile(hrt_trainer *t, hrt_profile_step *steps, size_t n) {
+    return t ? hrt_set_profile(&t->session, steps, n, HRT_STEP_PARTS) : HRT_ARGUMENT;
 }
 
 /* ---- no step --------------------------------------------------------------------------------- */

@@ -4,6 +4,8 @@
 
 #include <stdatomic.h>
 
+#include "runtime/profile.h"
+#include "runtime/step_parts.h"
 #include "runtime/trainer.h"
 
 enum { HRT_NORM_PARTS = 64 };
@@ -22,6 +24,7 @@ typedef struct hrt_optimizer {
     float momentum;
     double learning_rate;
     _Atomic uint64_t next; /* matrix that no thread has taken yet */
+    hrt_stopwatch watch;   /* of the first thread: by part of a step */
 } hrt_optimizer;
 
 double hrt_squares(const float *x, size_t n); /* their sum */

@@ -182,16 +182,19 @@ int hrt_session_set_cpu(hrt_session *s, const char *name) {
     return hrt_leave(s, HRT_OK);
 }
 
-int hrt_session_profile(hrt_session *s, hrt_profile_step *steps, size_t n) {
-    if (!s) return HRT_ARGUMENT;
+int hrt_set_profile(hrt_session *s, hrt_profile_step *steps, size_t n, uint32_t more) {
     if (!hrt_enter(s)) return hrt_why_not(s);
-    const size_t wanted = steps ? s->model->n_steps : 0;
-    if (n != wanted)
-        return hrt_leave(
-            s, hrt_fail(s, HRT_ARGUMENT, "a profile of %zu steps: the model has %" PRIu32 "%s", n,
-                        s->model->n_steps, steps ? "" : ", and there is no memory for any"));
+    const uint32_t all = s->model->n_steps + more;
+    if (n != (steps ? all : 0))
+        return hrt_leave(s, hrt_fail(s, HRT_ARGUMENT,
+                                     "a profile of %zu steps: the model has %" PRIu32 "%s", n, all,
+                                     steps ? "" : ", and there is no memory for any"));
     s->profile = steps;
     return hrt_leave(s, HRT_OK);
+}
+
+int hrt_session_profile(hrt_session *s, hrt_profile_step *steps, size_t n) {
+    return s ? hrt_set_profile(s, steps, n, 0) : HRT_ARGUMENT;
 }
 
 int64_t hrt_session_length(const hrt_session *s) {

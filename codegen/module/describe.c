@@ -481,7 +481,7 @@ static void write_trainer_functions(const writer *w) {
     forward_to_runtime(w, "trainer_cpu", "session_cpu", "pp");
     forward_to_runtime(w, "trainer_machine", "session_machine", "pp");
     forward_to_runtime(w, "trainer_message", "session_message", "pp");
-    forward_to_runtime(w, "trainer_profile", "session_profile", "ippl");
+    forward_to_runtime(w, "trainer_profile", "trainer_profile", "ippl");
     forward_to_runtime(w, "gradients", "gradients", "ipppplpp");
     forward_to_runtime(w, "trainer_loss", "trainer_loss", "ipppplpp");
     forward_to_runtime(w, "trainer_step", "trainer_step", "ippp");

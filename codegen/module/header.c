@@ -9,6 +9,7 @@
 #include "codegen/module/module.h"
 #include "codegen/module/templates.h"
 #include "codegen/program/build_id.h"
+#include "runtime/step_parts.h"
 #include "support/file.h"
 
 typedef struct mark {
@@ -424,15 +425,21 @@ static const char info_part[] =
     "const hadal_info *@name@_info(void);\n"
     "\n";
 
-#define PROFILE_FUNCTION(call, owner)                                                              \
-    "/* Measures: from now on every " call " adds to steps[0 .. n), one entry per step of\n"       \
-    " * @name@_info, n = n_steps. The memory is the caller's, is not cleared here, and must "      \
-    "last\n"                                                                                       \
-    " * until NULL, 0 turns profiling off; then it costs nothing. */\n"                            \
-    "int @name@_" owner "_profile(@name@_" owner " *" owner ", hadal_profile_step *steps, size_t " \
-    "n);\n\n"
-static const char profile_function[] = PROFILE_FUNCTION("forward", "session");
-static const char trainer_profile_function[] = PROFILE_FUNCTION("sequence", "trainer");
+static const char profile_function[] =
+    "/* Measures: from now on every forward adds to steps[0 .. n), one entry per step of\n"
+    " * @name@_info, n = n_steps. The memory is the caller's, is not cleared here, and must "
+    "last\n"
+    " * until NULL, 0 turns profiling off; then it costs nothing. */\n"
+    "int @name@_session_profile(@name@_session *session, hadal_profile_step *steps, size_t "
+    "n);\n\n";
+static const char trainer_profile_function[] =
+    "/* Measures: from now on every sequence adds to steps[0 .. n_steps), one entry per step of\n"
+    " * @name@_info, and every step of the optimizer to the @step_parts@ after them:\n"
+    " * @step_part_names@. n is the sum of both. The memory is the caller's, is not cleared\n"
+    " * here, and must last until NULL, 0 turns profiling off; then it costs nothing. */\n"
+    "#define @NAME@_STEP_PARTS @step_parts@\n"
+    "int @name@_trainer_profile(@name@_trainer *trainer, hadal_profile_step *steps, size_t "
+    "n);\n\n";
 
 static const char epilogue[] = "#ifdef __cplusplus\n"
                                "}\n"
@@ -702,6 +709,8 @@ bool hcg_emit_header(hcg_program *p, hd_diags *d, const char *path) {
     set(&m, "forward_outputs", p->outputs.n > 1 ? filled(&m, outputs_function) : "");
     const bool gradients = hcg_has_gradients(p);
     set(&m, "updates", hcg_update_texts(p->arena));
+    set(&m, "step_parts", hd_printf(p->arena, "%d", HRT_STEP_PARTS));
+    set(&m, "step_part_names", hcg_step_part_names(p->arena));
     set(&m, "step_fields", hcg_step_fields(p->arena));
     set(&m, "step_defaults", hcg_step_defaults(p->arena));
     if (!p->is_model && !gradients) set_call_marks(p, &m);

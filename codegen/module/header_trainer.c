@@ -222,6 +222,16 @@ const char *hcg_update_texts(hd_arena *a) {
     return text.at;
 }
 
+const char *hcg_step_part_names(hd_arena *a) {
+    hd_text text;
+    hd_text_init(&text, a);
+#define P(id, name, reads, writes, flops, meaning)                                                 \
+    hd_text_f(&text, "%s%s", text.n ? ", " : "", name);
+#include "runtime/step_parts.def"
+#undef P
+    return text.at;
+}
+
 const char *hcg_step_fields(hd_arena *a) {
     hd_text text;
     hd_text_init(&text, a);

@@ -17,8 +17,9 @@
 /* ---- header_trainer.c ------------------------------------------------------------------------ */
 /* Templates of the header of a library of gradients, and texts for their marks. */
 extern const char hcg_trainer_head[], hcg_trainer_functions[];
-const char *hcg_update_texts(hd_arena *a);  /* of hadal_parameter.update */
-const char *hcg_step_fields(hd_arena *a);   /* of the struct of a step's options, */
-const char *hcg_step_defaults(hd_arena *a); /* and its initializer */
+const char *hcg_step_part_names(hd_arena *a); /* of a step of the optimizer */
+const char *hcg_update_texts(hd_arena *a);    /* of hadal_parameter.update */
+const char *hcg_step_fields(hd_arena *a);     /* of the struct of a step's options, */
+const char *hcg_step_defaults(hd_arena *a);   /* and its initializer */
 
 #endif

@@ -1,4 +1,5 @@
 /* hrt_gradients on a program made by hand (trainer_toy.h). */
+#include "runtime/step_parts.h"
 #include "tests/unit/runtime/trainer_toy.h"
 
 /* What the formulas above give for the first n tokens. */
@@ -79,12 +80,14 @@ Test(trainer, parameters_may_change_between_calls) {
     free(x.t);
 }
 
+enum { ALL_STEPS = 7 + HRT_STEP_PARTS }; /* of the model, and of the optimizer */
+
 Test(trainer, its_steps_are_timed_once_a_call_however_many_tiles_there_are) {
     for (int64_t tile = 0; tile <= 6; tile += 6) {
         const hrt_model m = trainer_model(tile);
-        hrt_profile_step profile[7] = {{0}};
+        hrt_profile_step profile[ALL_STEPS] = {{0}};
         trainer x = open_trainer(&m, LONGEST, 2);
-        cr_assert_eq(hrt_session_profile((hrt_session *)x.t, profile, 7), HRT_OK);
+        cr_assert_eq(hrt_trainer_profile(x.t, profile, ALL_STEPS), HRT_OK);
         call c = of_one(LONGEST);
         cr_assert_eq(make(&x, &c), HRT_OK);
         cr_assert_eq(make(&x, &c), HRT_OK);
@@ -92,6 +95,34 @@ Test(trainer, its_steps_are_timed_once_a_call_however_many_tiles_there_are) {
             cr_assert_eq(profile[i].calls, 2, "step %d: %lu", i, (unsigned long)profile[i].calls);
         free(x.t);
     }
+}
+
+Test(trainer, parts_of_its_steps_are_timed_after_those_of_the_model) {
+    const hrt_model m = trainer_model(0);
+    for (int threads = 1; threads <= 2; threads++) {
+        hrt_profile_step profile[ALL_STEPS] = {{0}};
+        hrt_step_options o = {.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .clip = 1};
+        trainer x = open_trainer(&m, LONGEST, threads);
+        call c = of_one(LONGEST);
+        cr_assert_eq(hrt_trainer_profile(x.t, profile, ALL_STEPS), HRT_OK);
+        for (o.step = 1; o.step <= 2; o.step++) {
+            cr_assert_eq(make(&x, &c), HRT_OK);
+            cr_assert_eq(hrt_trainer_step(x.t, &o, NULL), HRT_OK);
+        }
+        for (int i = 0; i < 7 + HRT_STEP_MUON; i++)
+            cr_expect_eq(profile[i].calls, 2, "entry %d", i);
+        cr_expect_eq(profile[7 + HRT_STEP_MUON].calls, 0, "it has no matrices for Muon");
+        cr_expect_gt(profile[7 + HRT_STEP_NORM].work_ns + profile[7 + HRT_STEP_ADAMW].work_ns, 0);
+        cr_assert_eq(hrt_trainer_profile(x.t, NULL, 0), HRT_OK);
+        cr_assert_eq(make(&x, &c), HRT_OK);
+        cr_assert_eq(hrt_trainer_step(x.t, &o, NULL), HRT_OK);
+        cr_expect_eq(profile[7 + HRT_STEP_ADAMW].calls, 2, "it is off");
+        cr_expect_eq(hrt_trainer_profile(x.t, profile, 7), HRT_ARGUMENT);
+        cr_expect(strstr(hrt_session_message((const hrt_session *)x.t),
+                         "a profile of 7 steps: the model has 10"));
+        free(x.t);
+    }
+    cr_expect_eq(hrt_trainer_profile(NULL, NULL, 0), HRT_ARGUMENT);
 }
 
 /* ---- what is rejected ------------------------------------------------------------------------ */
