@@ -57,6 +57,7 @@
 #include "passes/analysis/depth_backward.h"
 #include "passes/gradient/min_cut.h"
 #include "passes/util.h"
+#include "support/known.h"
 
 enum {
     WORK_OF_ELEMENT = 32, /* multiply-adds that take as long as one element of a row program */
@@ -408,6 +409,7 @@ static void wait_for_operands(const halves *h, needs *x) {
 
 /* `again`, with places for all that is computed again. */
 static choice place(const halves *h, bool *again, uint32_t at_once) {
+    hd_known(again);
     needs x = find_needs(h, again, 0, at_once);
     wait_for_operands(h, &x);
     return (choice){again, x.need, at_once};
