@@ -12,19 +12,28 @@ static LLVMValueRef state_at(hcg_emit *e, LLVMValueRef state, int i) {
     return hcg_at(e, e->f32, state, hcg_i64(e, i));
 }
 
-static LLVMValueRef load_clamped(hcg_emit *e, LLVMValueRef p) {
-    return hcg_min(e, hcg_load(e, HIR_F32, p, NULL), hcg_splat(e, FLT_MAX));
+/* NaN is left to the exponentials. */
+static LLVMValueRef larger(hcg_emit *e, LLVMValueRef a, LLVMValueRef b) {
+    return LLVMBuildSelect(e->b, LLVMBuildFCmp(e->b, LLVMRealOGT, a, b, ""), a, b, "");
 }
 
-/* The greater of the maximum of the scores and the running maximum. */
+/* e^(score - largest): a score of +inf counts as the maximum. */
+static LLVMValueRef weight_of(hcg_emit *e, LLVMValueRef score, LLVMValueRef largest) {
+    LLVMValueRef zero = hcg_splat(e, 0), x = hcg_fsub(e, score, largest);
+    LLVMValueRef over = LLVMBuildFCmp(e->b, LLVMRealOGT, x, zero, "");
+    return hcg_exp_weight(e, LLVMBuildSelect(e->b, over, zero, x, ""));
+}
+
+/* The greater of the maximum of the scores and the running maximum, a finite number. */
 static LLVMValueRef new_maximum(hcg_emit *e, const hcg_softmax *s, LLVMValueRef old) {
     LLVMValueRef zero = hcg_i64(e, 0), lanes = hcg_i64(e, e->level->lanes);
-    LLVMValueRef least = hcg_splat(e, -FLT_MAX);
-    hcg_loop l = hcg_loop_begin(e, zero, s->n, lanes, "max", 1, &least);
-    LLVMValueRef v = load_clamped(e, hcg_at(e, e->f32, s->scores, l.index));
-    v = hcg_max(e, l.carried[0], v);
-    hcg_loop_end(e, &l, &v);
-    return hcg_max(e, old, hcg_max_lanes(e, l.carried[0]));
+    LLVMValueRef most = hcg_splat(e, -FLT_MAX);
+    hcg_loop l = hcg_loop_begin(e, zero, s->n, lanes, "max", 1, &most);
+    LLVMValueRef score = hcg_load(e, HIR_F32, hcg_at(e, e->f32, s->scores, l.index), NULL);
+    most = larger(e, score, l.carried[0]);
+    hcg_loop_end(e, &l, &most);
+    most = hcg_min(e, hcg_max_lanes(e, l.carried[0]), LLVMConstReal(e->f32, FLT_MAX));
+    return hcg_max(e, old, most);
 }
 
 /* Turns scores into p and returns their sum. */
@@ -33,7 +42,7 @@ static LLVMValueRef exponentiate(hcg_emit *e, const hcg_softmax *s, LLVMValueRef
     LLVMValueRef sum = hcg_splat(e, 0), all = hcg_splat_value(e, maximum);
     hcg_loop l = hcg_loop_begin(e, zero, s->n, lanes, "exp", 1, &sum);
     LLVMValueRef at = hcg_at(e, e->f32, s->scores, l.index);
-    LLVMValueRef p = hcg_exp_not_positive(e, hcg_fsub(e, load_clamped(e, at), all));
+    LLVMValueRef p = weight_of(e, hcg_load(e, HIR_F32, at, NULL), all);
     hcg_store(e, at, p, NULL);
     sum = hcg_fadd(e, l.carried[0], p);
     hcg_loop_end(e, &l, &sum);
@@ -137,11 +146,6 @@ static void hide_scores(hcg_emit *e, const column *c) {
     if (s->below) hide_first_scores(e, c, number);
 }
 
-/* NaN is left to the exponentials. */
-static LLVMValueRef larger(hcg_emit *e, LLVMValueRef a, LLVMValueRef b) {
-    return LLVMBuildSelect(e->b, LLVMBuildFCmp(e->b, LLVMRealOGT, a, b, ""), a, b, "");
-}
-
 static LLVMValueRef largest_score(hcg_emit *e, const column *c, LLVMValueRef old) {
     LLVMValueRef most[ROWS] = {old, old, old, old};
     hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), c->s->count, hcg_i64(e, ROWS), "max", ROWS, most);
@@ -156,15 +160,13 @@ static LLVMValueRef largest_score(hcg_emit *e, const column *c, LLVMValueRef old
     return LLVMBuildSelect(e->b, LLVMBuildFCmp(e->b, LLVMRealOGT, all, limit, ""), limit, all, "");
 }
 
-/* Turns scores into p and returns their sum. A score of +inf counts as the maximum. */
+/* Turns scores into p and returns their sum. */
 static LLVMValueRef weigh(hcg_emit *e, const column *c, LLVMValueRef largest) {
     LLVMValueRef zero = hcg_splat(e, 0), sum[ROWS] = {zero, zero, zero, zero};
     hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), c->s->count, hcg_i64(e, ROWS), "exp", ROWS, sum);
     for (int i = 0; i < ROWS; i++) {
         LLVMValueRef at = score_at(e, c, l.index, i);
-        LLVMValueRef x = hcg_fsub(e, hcg_load(e, HIR_F32, at, NULL), largest);
-        LLVMValueRef over = LLVMBuildFCmp(e->b, LLVMRealOGT, x, zero, "");
-        LLVMValueRef p = hcg_exp_weight(e, LLVMBuildSelect(e->b, over, zero, x, ""));
+        LLVMValueRef p = weight_of(e, hcg_load(e, HIR_F32, at, NULL), largest);
         hcg_store(e, at, p, NULL);
         sum[i] = hcg_fadd(e, l.carried[i], p);
     }
