@@ -5,26 +5,31 @@
  * something reads all channels, or every n-th of them, the tensor is one matrix. */
 #include "codegen/program/lowering.h"
 
+typedef struct tensor {
+    bool *cut; /* by row: a matrix begins there; NULL: the tensor is not Muon's */
+    int64_t rows;
+    bool read, whole; /* by a product; by something that takes all rows */
+} tensor;
+
 typedef struct search {
     const hir_module *m;
     hir_uses uses;
-    bool *cut; /* by row: a matrix begins there */
-    int64_t rows;
+    tensor *of; /* by weight of the module */
 } search;
 
 /* ---- channels -------------------------------------------------------------------------------- */
 
 /* A slice takes a range of the channels if its axis is the outermost of their dims. */
-static bool cut_at(search *s, const hir_op *slice) {
-    const hir_type t = hir_ref_type(s->m, slice->args[0]);
+static bool cut_at(const hir_module *m, tensor *of, const hir_op *slice) {
+    const hir_type t = hir_ref_type(m, slice->args[0]);
     const uint32_t axis = (uint32_t)hir_attr_int(slice, HIR_A_AXIS, 0);
     int64_t inner = 1;
     for (uint32_t i = axis + 1; i < t.rank; i++)
         inner *= t.dim[i];
-    if (t.dim[axis] == HIR_T || inner * t.dim[axis] != s->rows) return false;
+    if (t.dim[axis] == HIR_T || inner * t.dim[axis] != of->rows) return false;
     const int64_t from = inner * hir_attr_int(slice, HIR_A_START, 0);
     const int64_t to = from + inner * hir_attr_int(slice, HIR_A_LENGTH, 0);
-    s->cut[from] = s->cut[to] = true;
+    of->cut[from] = of->cut[to] = true;
     return true;
 }
 
@@ -38,14 +43,14 @@ static bool is_channelwise(const hir_module *m, const hir_op *o, hir_ref x) {
 }
 
 /* Cuts where the readers of the value take ranges of its channels; false: one takes all. */
-static bool follow(search *s, hir_id v) {
+static bool follow(const search *s, tensor *of, hir_id v) {
     for (uint32_t i = 0; i < s->uses.count[v]; i++) {
         const hir_op *o = hir_op_at(s->m, s->uses.user[s->uses.first[v] + i]);
         if (o->code == HIR_TRACE_OP) continue;
         if (o->code == HIR_SLICE_OP
-                ? cut_at(s, o)
+                ? cut_at(s->m, of, o)
                 : o->n_results == 1 && is_channelwise(s->m, o, hir_value_ref(v)) &&
-                      follow(s, o->results[0]))
+                      follow(s, of, o->results[0]))
             continue;
         return false;
     }
@@ -58,30 +63,30 @@ static bool is_product(const hir_op *o) {
            o->code == HIR_EXPERT_LINEAR_OP;
 }
 
-static bool find_cuts(search *s, uint32_t weight) {
-    bool any = false;
-    const hir_ref w = {.kind = HIR_REF_WEIGHT, .index = weight};
+/* Reads the module once, for all tensors. */
+static void find_cuts(const search *s) {
     HIR_EACH(s->m, id, s->m->first) {
         const hir_op *o = hir_op_at(s->m, id);
         for (uint32_t i = 0; i < o->n_args; i++) {
-            if (!hir_ref_equal(o->args[i], w)) continue;
-            if (!is_product(o) || i != 1 || !follow(s, o->results[0])) return false;
-            any = true;
+            if (o->args[i].kind != HIR_REF_WEIGHT) continue;
+            tensor *of = &s->of[o->args[i].index];
+            if (!of->cut || of->whole) continue;
+            of->read = true;
+            of->whole = !is_product(o) || i != 1 || !follow(s, of, o->results[0]);
         }
     }
-    return any;
 }
 
 /* ---- parts ----------------------------------------------------------------------------------- */
 
 /* Adds the parts, of which each has two rows at least; nothing is added if the tensor is one
  * matrix. */
-static void add_parts(lowering *l, const search *s, hrt_parameter *p) {
+static void add_parts(lowering *l, const tensor *of, hrt_parameter *p) {
     const uint32_t first = (uint32_t)l->p->parts.n;
     int64_t from = 0;
     bool fit = true;
-    for (int64_t row = 1; row <= s->rows; row++) {
-        if (row < s->rows && !s->cut[row]) continue;
+    for (int64_t row = 1; row <= of->rows; row++) {
+        if (row < of->rows && !of->cut[row]) continue;
         fit &= row - from > 1;
         hd_push(l->a, &l->p->parts, ((hrt_part){.rows = (uint64_t)(row - from)}));
         from = row;
@@ -105,13 +110,16 @@ static const char *text_of(const lowering *l, const hrt_parameter *p) {
     return text.at;
 }
 
+/* The tensor of the module that the parameter is, where Muon changes it. */
+static tensor *tensor_of(const search *s, const hir_weight *w, const hrt_parameter *p) {
+    const uint32_t same = p->update == HRT_UPDATE_MUON ? hir_find_weight(s->m, w->name) : HIR_NONE;
+    return same == HIR_NONE ? NULL : &s->of[same];
+}
+
 /* The parameters of a weight: itself, or as many of a stack, which are alike. */
-static void split(lowering *l, search *s, const hir_weight *w, hrt_parameter *p, int64_t n) {
-    const uint32_t same = hir_find_weight(s->m, w->name);
-    s->rows = (int64_t)p->rows;
-    s->cut = hd_new_array(l->a, bool, (size_t)p->rows + 1);
-    if (same == HIR_NONE || !find_cuts(s, same)) return;
-    add_parts(l, s, p);
+static void split(lowering *l, const tensor *of, hrt_parameter *p, int64_t n) {
+    if (!of || !of->read || of->whole) return;
+    add_parts(l, of, p);
     if (p->n_parts) p->how = text_of(l, p);
     for (int64_t i = 1; i < n; i++)
         p[i].first_part = p->first_part, p[i].n_parts = p->n_parts, p[i].how = p->how;
@@ -120,14 +128,26 @@ static void split(lowering *l, search *s, const hir_weight *w, hrt_parameter *p,
 void lower_joined(lowering *l) {
     const hir_module *graph = l->p->options.whole;
     search s = {.m = graph};
-    hrt_parameter *next = l->p->parameters.at;
     if (!graph || graph->stage != HIR_STAGE_GRAPH) return;
     s.uses = hir_compute_uses(graph, l->a);
+    s.of = hd_new_array(l->a, tensor, graph->weights.n + 1);
+    hrt_parameter *p = l->p->parameters.at;
     for (size_t i = 0; i < l->m->weights.n; i++) {
         const hir_weight *w = &l->m->weights.at[i];
-        const int64_t n = hir_parts(w);
         if (hir_is_derived(w)) continue;
-        if (next->update == HRT_UPDATE_MUON) split(l, &s, w, next, n);
-        next += n;
+        tensor *of = tensor_of(&s, w, p);
+        if (of) {
+            of->rows = (int64_t)p->rows;
+            of->cut = hd_new_array(l->a, bool, (size_t)p->rows + 1);
+        }
+        p += hir_parts(w);
+    }
+    find_cuts(&s);
+    p = l->p->parameters.at;
+    for (size_t i = 0; i < l->m->weights.n; i++) {
+        const hir_weight *w = &l->m->weights.at[i];
+        if (hir_is_derived(w)) continue;
+        split(l, tensor_of(&s, w, p), p, hir_parts(w));
+        p += hir_parts(w);
     }
 }
