@@ -66,27 +66,29 @@ static hir_op blank_op(hir_opcode code, hd_loc loc) {
                     .loc = loc};
 }
 
-/* Operands, with none refs for optional ones left out at the end. */
-static void set_args(hd_arena *a, hir_op *op, const hir_signature *s, const hir_ref *args,
-                     uint32_t n) {
-    uint32_t padded = n;
-    while (padded < s->n_operands && s->operands[padded].optional)
-        padded++;
-    op->args = hd_new_array(a, hir_ref, padded);
-    op->n_args = padded;
-    if (n) memcpy(op->args, args, n * sizeof *args);
+void hir_new_lists(hd_arena *a, hir_op *op) {
+    const size_t attrs = op->n_attrs * sizeof *op->attrs, args = op->n_args * sizeof *op->args;
+    char *at = hd_alloc(a, 1, attrs + args + op->n_results * sizeof *op->results);
+    op->attrs = (void *)at;
+    op->args = (void *)(at + attrs);
+    op->results = (void *)(at + attrs + args);
 }
 
-static void set_attrs(hd_arena *a, hir_op *op, const hir_attr *attrs, uint32_t n) {
-    op->attrs = hd_new_array(a, hir_attr, n);
-    op->n_attrs = n;
-    for (uint32_t i = 0; i < n; i++) { /* insertion sort: ops have a handful */
+/* How many operands an op has with none refs for optional ones left out at the end. */
+static uint32_t padded(const hir_signature *s, uint32_t n) {
+    while (n < s->n_operands && s->operands[n].optional)
+        n++;
+    return n;
+}
+
+static void set_attrs(hd_arena *a, hir_op *op, const hir_attr *attrs) {
+    for (uint32_t i = 0; i < op->n_attrs; i++) { /* insertion sort: ops have a handful */
         uint32_t at = i;
         for (; at > 0 && op->attrs[at - 1].id > attrs[i].id; at--)
             op->attrs[at] = op->attrs[at - 1];
         op->attrs[at] = attrs[i];
     }
-    for (uint32_t i = 0; i < n; i++)
+    for (uint32_t i = 0; i < op->n_attrs; i++)
         op->attrs[i] = hir_copy_attr(a, op->attrs[i]);
 }
 
@@ -104,12 +106,10 @@ static bool follows_an_error(const hir_builder *b, const hir_signature *s, const
 }
 
 /* Adds a checked op and its results to the module. */
-static hir_id insert(hir_builder *b, hir_op op, const hir_type *types, uint32_t n) {
+static hir_id insert(hir_builder *b, hir_op op, const hir_type *types) {
     hir_module *m = b->m;
     hir_id id = (hir_id)m->ops.n;
-    op.results = hd_new_array(m->arena, hir_id, n);
-    op.n_results = n;
-    for (uint32_t i = 0; i < n; i++) {
+    for (uint32_t i = 0; i < op.n_results; i++) {
         hir_value v = {.type = types[i], .op = id};
         op.results[i] = (hir_id)m->values.n;
         hd_push(m->arena, &m->values, v);
@@ -136,10 +136,14 @@ hir_id hir_build(hir_builder *b, hir_opcode code, const hir_ref *args, uint32_t 
                hir_info(code)->name);
         return HIR_NONE;
     }
-    set_args(b->m->arena, &op, &s, args, n_args);
-    set_attrs(b->m->arena, &op, attrs, n_attrs);
+    op.n_args = padded(&s, n_args);
+    op.n_attrs = n_attrs;
+    op.n_results = hir_result_count(code);
+    hir_new_lists(b->m->arena, &op);
+    if (n_args) memcpy(op.args, args, n_args * sizeof *args);
+    set_attrs(b->m->arena, &op, attrs);
     if (!hir_infer(b->m, &op, b->diags, &type)) return HIR_NONE;
-    return insert(b, op, &type, hir_result_count(code));
+    return insert(b, op, &type);
 }
 
 hir_ref hir_emit(hir_builder *b, hir_opcode code, const hir_ref *args, uint32_t n_args,
@@ -160,9 +164,12 @@ hir_id hir_build_kernel(hir_builder *b, hir_opcode code, const hir_attr *attrs, 
     hir_op op = blank_op(code, b->loc);
     hir_type unused;
     if (!can_add_op(b)) return HIR_NONE;
-    set_attrs(b->m->arena, &op, attrs, n_attrs);
+    op.n_attrs = n_attrs;
+    op.n_results = n_types;
+    hir_new_lists(b->m->arena, &op);
+    set_attrs(b->m->arena, &op, attrs);
     if (!hir_infer(b->m, &op, b->diags, &unused)) return HIR_NONE;
-    return insert(b, op, types, n_types);
+    return insert(b, op, types);
 }
 
 /* ---- changing ------------------------------------------------------------------------------ */

@@ -416,16 +416,16 @@ static hd_loc copy_loc(loc_copier *c, hd_loc loc) {
         if ((from)->n) memcpy((to)->at, (from)->at, (from)->n * sizeof *(from)->at);               \
     } while (0)
 
-static void *copy_array(hd_arena *a, const void *from, uint32_t n, size_t size) {
-    void *to = hd_alloc(a, n, size);
+static void copy_list(void *to, const void *from, uint32_t n, size_t size) {
     if (n) memcpy(to, from, n * size);
-    return to;
 }
 
 static void copy_op(hd_arena *a, loc_copier *locs, hir_op *op) {
-    op->args = copy_array(a, op->args, op->n_args, sizeof *op->args);
-    op->results = copy_array(a, op->results, op->n_results, sizeof *op->results);
-    op->attrs = copy_array(a, op->attrs, op->n_attrs, sizeof *op->attrs);
+    const hir_op from = *op;
+    hir_new_lists(a, op);
+    copy_list(op->args, from.args, op->n_args, sizeof *op->args);
+    copy_list(op->results, from.results, op->n_results, sizeof *op->results);
+    copy_list(op->attrs, from.attrs, op->n_attrs, sizeof *op->attrs);
     for (uint32_t i = 0; i < op->n_attrs; i++)
         op->attrs[i] = hir_copy_attr(a, op->attrs[i]);
     op->loc = copy_loc(locs, op->loc);

@@ -33,6 +33,9 @@ const char *hir_operand_name(const hir_signature *s, uint32_t i, hd_arena *a);
 bool hir_attr_by_name(const char *name, hir_attr_id *out);
 /* The copy has its own string and list, too. */
 hir_attr hir_copy_attr(hd_arena *a, hir_attr attr);
+/* Memory for the lists of an op, by its n_attrs, n_args and n_results. They lie next to each other, as
+ * a walk over a module reads them together. */
+void hir_new_lists(hd_arena *a, hir_op *op);
 /* How many results an op of this kind has: 0 or 1. Kernels have as many as they yield. */
 uint32_t hir_result_count(hir_opcode code);
 
