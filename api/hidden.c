@@ -47,7 +47,7 @@ bool api_add_hidden(hir_module *m, hd_diags *d) {
     }
     const hir_attr name = hir_string(HIR_A_NAME, API_HIDDEN);
     hir_builder b = hir_at_end(m, d);
-    b.loc = head->loc;
+    b.loc = *head->loc;
     const hir_ref x = head->args[0];
     return hir_build(&b, HIR_OUTPUT_OP, &x, 1, &name, 1) != HIR_NONE;
 }

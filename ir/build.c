@@ -49,14 +49,14 @@ hir_builder hir_at_end(hir_module *m, hd_diags *d) {
 
 hir_builder hir_before(hir_module *m, hd_diags *d, hir_id op) {
     const hir_op *o = hir_op_at(m, op);
-    return (hir_builder){m, d, o->parent, op, o->loc};
+    return (hir_builder){m, d, o->parent, op, *o->loc};
 }
 
 hir_builder hir_in_body(hir_module *m, hd_diags *d, hir_id kernel) {
-    return (hir_builder){m, d, kernel, HIR_NONE, hir_op_at(m, kernel)->loc};
+    return (hir_builder){m, d, kernel, HIR_NONE, *hir_op_at(m, kernel)->loc};
 }
 
-static hir_op blank_op(hir_opcode code, hd_loc loc) {
+static hir_op blank_op(hir_opcode code, const hd_loc *loc) {
     return (hir_op){.code = code,
                     .prev = HIR_NONE,
                     .next = HIR_NONE,
@@ -109,6 +109,7 @@ static bool follows_an_error(const hir_builder *b, const hir_signature *s, const
 static hir_id insert(hir_builder *b, hir_op op, const hir_type *types) {
     hir_module *m = b->m;
     hir_id id = (hir_id)m->ops.n;
+    op.loc = hir_keep_loc(m, b->loc);
     for (uint32_t i = 0; i < op.n_results; i++) {
         hir_value v = {.type = types[i], .op = id};
         op.results[i] = (hir_id)m->values.n;
@@ -128,7 +129,7 @@ static bool can_add_op(hir_builder *b) {
 hir_id hir_build(hir_builder *b, hir_opcode code, const hir_ref *args, uint32_t n_args,
                  const hir_attr *attrs, uint32_t n_attrs) {
     hir_signature s = hir_signature_of(code);
-    hir_op op = blank_op(code, b->loc);
+    hir_op op = blank_op(code, &b->loc);
     hir_type type = {0};
     if (follows_an_error(b, &s, args, n_args) || !can_add_op(b)) return HIR_NONE;
     if (hir_has_trait(code, HIR_REGION)) {
@@ -161,7 +162,7 @@ hir_ref hir_emit_const(hir_builder *b, double value) {
 
 hir_id hir_build_kernel(hir_builder *b, hir_opcode code, const hir_attr *attrs, uint32_t n_attrs,
                         const hir_type *types, uint32_t n_types) {
-    hir_op op = blank_op(code, b->loc);
+    hir_op op = blank_op(code, &b->loc);
     hir_type unused;
     if (!can_add_op(b)) return HIR_NONE;
     op.n_attrs = n_attrs;

@@ -367,18 +367,21 @@ static inline bool hir_has_trait(hir_opcode code, unsigned trait) {
 /* Which operand of such ops is a state; HIR_NONE: none is. */
 uint32_t hir_state_operand(hir_opcode code);
 
+/* An op takes one line of a cache: what limits passes over a model of many layers is memory. */
 typedef struct hir_op {
-    hir_opcode code;
-    uint32_t n_args, n_results, n_attrs;
-    hir_ref *args;                /* optional operands that are absent are none refs */
-    hir_id *results;              /* values */
-    hir_attr *attrs;              /* sorted by id */
+    hir_opcode code : 16;
+    uint32_t n_attrs : 15;
+    bool erased : 1;
+    uint32_t n_args, n_results;
     hir_id prev, next;            /* in the same list, HIR_NONE at the ends */
     hir_id parent;                /* kernel op whose body this is in, HIR_NONE at the top */
     hir_id body_first, body_last; /* HIR_NONE when empty or no region */
-    bool erased;
-    hd_loc loc; /* place in the spec; file NULL when unknown */
+    hir_ref *args;                /* optional operands that are absent are none refs */
+    hir_id *results;              /* values */
+    hir_attr *attrs;              /* sorted by id */
+    const hd_loc *loc;            /* place in the spec, which ops share; file NULL when unknown */
 } hir_op;
+_Static_assert(sizeof(void *) > 8 || sizeof(hir_op) <= 64, "an op takes one line of a cache");
 
 /* ---- module -------------------------------------------------------------------------------- */
 typedef struct hir_option {
@@ -413,6 +416,7 @@ typedef struct hir_module {
     /* of both, the bytes at the beginning that each chunk in flight has for itself
      * (ir/kernel/layer_ranges.h): `arena 1536 per token, 256 kept` */
     uint64_t arena_kept, local_kept;
+    const hd_loc *kept_locs[64]; /* some that ops have (hir_keep_loc) */
     /* by op: its location in the text that the module was parsed from; for messages only */
     const hd_loc *text_locs;
     uint32_t n_text_locs;
@@ -568,6 +572,8 @@ int64_t hir_epilogue_heads(const hir_head_epilogue *r, hir_id linear); /* 0: no 
 
 /* The location to show for an op: in the text it was parsed from, else in the spec. */
 hd_loc hir_place_of(const hir_module *m, hir_id op);
+/* A location for hir_op.loc: equal ones share memory, if not all. */
+const hd_loc *hir_keep_loc(hir_module *m, hd_loc loc);
 
 /* attributes: `missing` is returned when the op lacks the attribute */
 const hir_attr *hir_find_attr(const hir_op *op, hir_attr_id id);

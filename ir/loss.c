@@ -103,7 +103,7 @@ bool hir_add_loss(hir_module *m, hd_diags *d) {
                       "give that output another name");
     const hir_type ids = hir_value_at(m, m->inputs.at[0])->type;
     hir_builder b = hir_at_end(m, d);
-    b.loc = hir_op_at(m, logits)->loc;
+    b.loc = *hir_op_at(m, logits)->loc;
     const hir_ref args[] = {hir_op_at(m, logits)->args[0],
                             hir_value_ref(hir_add_input(m, HIR_TARGETS, ids))};
     const hir_ref losses = hir_emit(&b, HIR_CROSS_ENTROPY_OP, args, 2, NULL, 0);

@@ -166,11 +166,31 @@ void hir_set_option(hir_module *m, const char *key, const char *value) {
     hd_push(m->arena, &m->options, option);
 }
 
+static bool same_call(const hd_loc *a, const hd_loc *b) {
+    if (a == b || !a || !b) return a == b;
+    return a->file == b->file && a->line == b->line && a->column == b->column &&
+           a->end_column == b->end_column && a->call == b->call;
+}
+
+static bool same_loc(const hd_loc *a, const hd_loc *b) {
+    return a->file == b->file && a->line == b->line && a->column == b->column &&
+           a->end_column == b->end_column && same_call(a->call, b->call);
+}
+
+const hd_loc *hir_keep_loc(hir_module *m, hd_loc loc) {
+    const size_t n = sizeof m->kept_locs / sizeof *m->kept_locs;
+    const hd_loc **kept = &m->kept_locs[(loc.line * 31 + loc.column) % n];
+    if (*kept && same_loc(*kept, &loc)) return *kept;
+    hd_loc *own = hd_new(m->arena, hd_loc);
+    *own = loc;
+    return *kept = own;
+}
+
 hd_loc hir_place_of(const hir_module *m, hir_id op) {
     const hir_op *o = hir_op_at(m, op);
     if (op < m->n_text_locs && m->text_locs[op].file) return m->text_locs[op];
-    if (!o->loc.file && o->parent != HIR_NONE) return hir_place_of(m, o->parent);
-    return o->loc;
+    if (!o->loc->file && o->parent != HIR_NONE) return hir_place_of(m, o->parent);
+    return *o->loc;
 }
 
 /* ---- attributes ---------------------------------------------------------------------------- */
@@ -420,7 +440,25 @@ static void copy_list(void *to, const void *from, uint32_t n, size_t size) {
     if (n) memcpy(to, from, n * size);
 }
 
-static void copy_op(hd_arena *a, loc_copier *locs, hir_op *op) {
+/* Ops of equal layers have the same few locations. */
+typedef struct op_locs {
+    hir_module *to;
+    loc_copier copier;
+    struct {
+        const hd_loc *from, *to;
+    } known[256];
+} op_locs;
+
+static const hd_loc *copy_op_loc(op_locs *l, const hd_loc *from) {
+    const size_t at = (uintptr_t)from / sizeof *from % (sizeof l->known / sizeof *l->known);
+    if (l->known[at].from != from) {
+        l->known[at].from = from;
+        l->known[at].to = hir_keep_loc(l->to, copy_loc(&l->copier, *from));
+    }
+    return l->known[at].to;
+}
+
+static void copy_op(hd_arena *a, op_locs *locs, hir_op *op) {
     const hir_op from = *op;
     hir_new_lists(a, op);
     copy_list(op->args, from.args, op->n_args, sizeof *op->args);
@@ -428,7 +466,7 @@ static void copy_op(hd_arena *a, loc_copier *locs, hir_op *op) {
     copy_list(op->attrs, from.attrs, op->n_attrs, sizeof *op->attrs);
     for (uint32_t i = 0; i < op->n_attrs; i++)
         op->attrs[i] = hir_copy_attr(a, op->attrs[i]);
-    op->loc = copy_loc(locs, op->loc);
+    op->loc = copy_op_loc(locs, op->loc);
 }
 
 hir_module *hir_module_clone(const hir_module *m, hd_arena *a) {
@@ -469,8 +507,9 @@ hir_module *hir_module_clone(const hir_module *m, hd_arena *a) {
     }
     for (size_t i = 0; i < c->values.n; i++)
         if (c->values.at[i].name) c->values.at[i].name = hd_strdup(a, c->values.at[i].name);
+    op_locs op_locs = {.to = c, .copier = locs};
     for (size_t i = 0; i < c->ops.n; i++)
-        copy_op(a, &locs, &c->ops.at[i]);
+        copy_op(a, &op_locs, &c->ops.at[i]);
     hd_loc *text = hd_new_array(a, hd_loc, m->n_text_locs);
     for (uint32_t i = 0; i < m->n_text_locs; i++)
         text[i] = copy_loc(&locs, m->text_locs[i]);

@@ -27,7 +27,7 @@ typedef struct verifier {
 } verifier;
 
 static hd_loc loc_of(const verifier *v, hir_id op) {
-    return v->text ? v->text->ops[op] : hir_op_at(v->m, op)->loc;
+    return v->text ? v->text->ops[op] : *hir_op_at(v->m, op)->loc;
 }
 
 #define REFUSE(v, code, loc, ...) (hd_err((v)->d, (code), (loc), __VA_ARGS__), (v)->ok = false)
@@ -368,7 +368,8 @@ static bool verify_op(verifier *v, hir_id id) {
         REFUSE(v, HD_E_INTERNAL, loc_of(v, id), "%s has a body", hir_info(op->code)->name);
         return false;
     }
-    here.loc = loc_of(v, id);
+    const hd_loc at = loc_of(v, id);
+    here.loc = &at;
     if (!args_visible(v, id, op)) return true;
     if (!hir_infer(v->m, &here, v->d, &type)) {
         v->ok = false;
@@ -376,7 +377,7 @@ static bool verify_op(verifier *v, hir_id id) {
     }
     if (!hir_is_kernel(op) && op->n_results == 1 &&
         !hir_type_equal(type, hir_value_at(v->m, op->results[0])->type))
-        REFUSE(v, HD_E_TYPE, here.loc, "%s: the result is %s, but its operands give %s",
+        REFUSE(v, HD_E_TYPE, at, "%s: the result is %s, but its operands give %s",
                hir_info(op->code)->name,
                hir_type_string(v->d->arena, hir_value_at(v->m, op->results[0])->type),
                hir_type_string(v->d->arena, type));

@@ -86,7 +86,7 @@ void hir_remark_add(hir_pass_context *c, bool taken, hir_id op, const char *form
     r.pass = c->pass;
     if (op != HIR_NONE) {
         r.op_name = hir_info(hir_op_at(c->m, op)->code)->name;
-        r.loc = hir_op_at(c->m, op)->loc;
+        r.loc = *hir_op_at(c->m, op)->loc;
         r.weight = weight_read(c->m, op, c->remarks->arena);
     }
     hd_push(c->remarks->arena, &c->remarks->list, r);

@@ -307,7 +307,7 @@ static void tell_kernel(const teller *t, const report_stage *s, hir_id op) {
 static bool explain_op(const teller *t, const report_stage *s, hir_id op) {
     uint32_t number = s->op_of[op];
     print_op(t, s, op);
-    print_place(t, "\nwritten at", hir_op_at(s->m, op)->loc);
+    print_place(t, "\nwritten at", *hir_op_at(s->m, op)->loc);
     const report_stage *end = tell_passes(t, &number, &op);
     if (!end) return true;
     tell_users(t, end, op);

@@ -163,9 +163,9 @@ static void write_words(builder *b, hir_id op) {
     word(b, b->stage->op_of[op]);
     word(b, report_string(&b->h->strings, hir_info(o->code)->name));
     word(b, attrs_text(b, o));
-    word(b, o->loc.file ? report_string(&b->h->strings, o->loc.file) : 0);
-    word(b, o->loc.file ? o->loc.line : 0);
-    word(b, o->loc.file ? o->loc.column : 0);
+    word(b, o->loc->file ? report_string(&b->h->strings, o->loc->file) : 0);
+    word(b, o->loc->file ? o->loc->line : 0);
+    word(b, o->loc->file ? o->loc->column : 0);
     word(b, o->parent == HIR_NONE ? 0 : b->stage->op_of[o->parent] + 1);
     word(b, o->n_results);
     for (uint32_t i = 0; i < o->n_results; i++) {
@@ -194,7 +194,7 @@ static uint32_t form_of(builder *b, hir_id op) {
     memcpy(kept, b->words.at, b->words.n * sizeof *kept);
     const report_form form = {kept, (uint32_t)b->words.n};
     hd_push(h->arena, &h->forms, form);
-    const hd_loc *call = hir_op_at(b->m, op)->loc.call;
+    const hd_loc *call = hir_op_at(b->m, op)->loc->call;
     if (call && !known->formed) {
         const report_call at = {b->stage->op_of[op], report_string(&h->strings, call->file),
                                 call->line, call->column};

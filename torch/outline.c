@@ -684,7 +684,7 @@ static labels label_nodes(hpt_program *p) {
 }
 
 static bool same_place(const hpt_node *a, const hpt_node *b) {
-    const hd_loc x = a->op->loc, y = b->op->loc;
+    const hd_loc x = *a->op->loc, y = *b->op->loc;
     return x.file && y.file && x.line == y.line && x.column == y.column &&
            strcmp(x.file, y.file) == 0;
 }

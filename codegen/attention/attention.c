@@ -20,7 +20,7 @@
 #include "codegen/program/forms.h"
 
 static bool reject(hcg_emit *e, hir_id op, const char *what) {
-    hd_err(e->diags, HD_E_INTERNAL, hir_op_at(e->p->m, op)->loc,
+    hd_err(e->diags, HD_E_INTERNAL, *hir_op_at(e->p->m, op)->loc,
            "kernel.sequence cannot be emitted: %s", what);
     return false;
 }

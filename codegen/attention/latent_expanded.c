@@ -44,7 +44,7 @@ static bool find_map(hcg_emit *e, const hcg_kernel *k, hir_ref r, map *out) {
     const hcg_backend_row *row = hcg_choose_backend(e->level, e->p->options.exact, t.dtype,
                                                     HIR_LAYOUT_PANEL, HCG_FOR_PREFILL);
     if (!row) {
-        hd_err(e->diags, HD_E_INTERNAL, hir_op_at(m, k->op)->loc,
+        hd_err(e->diags, HD_E_INTERNAL, *hir_op_at(m, k->op)->loc,
                "no back end multiplies a matrix of %s on %s", hir_dtype_name(t.dtype),
                e->level->name)
             ->hint = "matmul/backends.def";

@@ -117,7 +117,7 @@ static bool find_operands(blocks *b) {
     hir_id found = HIR_NONE;
     HIR_EACH(m, id, op) if (hir_op_at(m, id)->code == HIR_BLOCK_LINEAR_OP) found = id;
     if (found == HIR_NONE) {
-        hd_err(b->e->diags, HD_E_INTERNAL, hir_op_at(m, b->k->op)->loc,
+        hd_err(b->e->diags, HD_E_INTERNAL, *hir_op_at(m, b->k->op)->loc,
                "kernel.blocks cannot be emitted: it has no block_linear");
         return false;
     }
@@ -141,7 +141,7 @@ static bool emit_blocks(hcg_emit *e, const hcg_kernel *k) {
         hcg_choose_backend(e->level, hcg_exact_products(&e->p->options), b.dtype, HIR_LAYOUT_PANEL,
                            decode ? HCG_FOR_DECODE : HCG_FOR_PREFILL);
     if (!row) {
-        hd_err(e->diags, HD_E_INTERNAL, hir_op_at(e->p->m, k->op)->loc,
+        hd_err(e->diags, HD_E_INTERNAL, *hir_op_at(e->p->m, k->op)->loc,
                "no back end multiplies a matrix of %s on %s", hir_dtype_name(b.dtype),
                e->level->name)
             ->hint = "matmul/backends.def";

@@ -162,7 +162,7 @@ static uint64_t arg_offset(const hcg_emit *e, size_t operand) {
 LLVMValueRef hcg_arg(hcg_emit *e, const hcg_kernel *k, hir_ref outer) {
     size_t i = find_operand(e, k, outer);
     if (i == k->operands.n) { /* lowering and emission disagree: a defect, reported */
-        hd_err(e->diags, HD_E_INTERNAL, hir_op_at(e->p->m, k->op)->loc,
+        hd_err(e->diags, HD_E_INTERNAL, *hir_op_at(e->p->m, k->op)->loc,
                "kernel %s reads an operand that is not among its arguments", k->name);
         return LLVMConstNull(e->ptr);
     }

@@ -347,7 +347,7 @@ LLVMValueRef hcg_elementwise(hcg_emit *e, const hir_op *op, LLVMValueRef x, LLVM
     case HIR_WHEN_OP: return pick(e, less(e, real(x, 0), x), y, real(y, 0));
     case HIR_CONVERT_OP: return rounded_to(e, op, x);
     default:
-        hd_err(e->diags, HD_E_UNSUPPORTED, op->loc, "%s is not an elementwise op",
+        hd_err(e->diags, HD_E_UNSUPPORTED, *op->loc, "%s is not an elementwise op",
                hir_info(op->code)->name);
         return real(x, 0);
     }

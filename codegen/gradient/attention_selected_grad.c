@@ -137,7 +137,7 @@ static bool emit_attention_selected_grad(hcg_emit *e, const hcg_kernel *k) {
     hcg_take_selection(e, k, op, &s.a, &s.rows);
     s.a.cap = hcg_frame_cap(e), s.a.past = hcg_i64(e, 0);
     if (!is_f32(&s)) {
-        hd_err(e->diags, HD_E_INTERNAL, op->loc,
+        hd_err(e->diags, HD_E_INTERNAL, *op->loc,
                "kernel.sequence cannot be emitted: rows of its gradient are not f32");
         return false;
     }

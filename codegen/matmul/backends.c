@@ -120,7 +120,7 @@ static const hcg_backend_row *backend_row_of(const hcg_emit *e, const hcg_produc
 
 static bool reject(hcg_emit *e, const hcg_linear *l) {
     const hir_value *y = hir_value_at(e->p->m, l->value);
-    hd_err(e->diags, HD_E_INTERNAL, hir_op_at(e->p->m, y->op)->loc,
+    hd_err(e->diags, HD_E_INTERNAL, *hir_op_at(e->p->m, y->op)->loc,
            "no back end multiplies a matrix of %s on %s", hir_dtype_name(l->dtype), e->level->name)
         ->hint = "matmul/backends.def";
     return false;

@@ -191,10 +191,10 @@ bool hcg_emit_kernel(hcg_emit *e, const hcg_kernel *k) {
     if (k->products) return hcg_emit_products(e);
     if (form && form->emit) return form->emit(e, k);
     if (form)
-        hd_err(e->diags, HD_E_UNSUPPORTED, op->loc,
+        hd_err(e->diags, HD_E_UNSUPPORTED, *op->loc,
                "collectives between ranks are steps of the runtime, and have no code");
     else
-        hd_err(e->diags, HD_E_INTERNAL, op->loc,
+        hd_err(e->diags, HD_E_INTERNAL, *op->loc,
                "%s cannot be emitted: it has no op that looks along the sequence",
                hir_info(op->code)->name);
     return false;

@@ -38,7 +38,7 @@ hir_ref hcg_result_of(const hir_module *m, hir_id kernel, hir_id op) {
 }
 
 static bool reject(planner *p, hir_id op, const char *what) {
-    hd_err(p->diags, HD_E_INTERNAL, hir_op_at(p->m, op)->loc,
+    hd_err(p->diags, HD_E_INTERNAL, *hir_op_at(p->m, op)->loc,
            "kernel.contract cannot be emitted: %s", what);
     return false;
 }

@@ -38,7 +38,7 @@ hfe_value hfe_emit(hfe_elab *e, hd_loc loc, hir_opcode code, const hir_ref *args
         return v;
     }
     hir_op *op = hir_op_at(e->m, id);
-    op->loc = hfe_place_of_op(e, loc);
+    op->loc = hir_keep_loc(e->m, hfe_place_of_op(e, loc));
     return op->n_results > 0 ? hfe_tensor(hir_value_ref(op->results[0])) : hfe_none();
 }
 

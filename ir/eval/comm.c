@@ -128,7 +128,7 @@ static bool give_out_sent(eval_call *c, const hir_op *op, const hir_array *x) {
     sent.type.dim[0] = c->T;
     sent.n = c->T * elements_of_row(x);
     sent.at = eval_take(c, sent.n);
-    if (!sent.at) return eval_too_large(c, op->loc, sent.name, sent.type);
+    if (!sent.at) return eval_too_large(c, *op->loc, sent.name, sent.type);
     const bool part = hir_is_row_share(hir_ref_type(c->m, op->args[0]).dim[0]);
     for (uint32_t r = 0; r < (part ? c->m->ranks : 1); r++) {
         const hir_array *from = part ? &c->group[r].operand : x;
@@ -144,7 +144,7 @@ bool eval_comm_send(eval_call *c, const hir_op *op, const hir_array *const *x, h
     memcpy(y->at, x[0]->at, (size_t)y->n * sizeof *y->at);
     if (!c->mail && c->e->alone) return give_out_sent(c, op, x[0]);
     if (!c->mail || to == c->e->stage || to >= c->mail->stages) {
-        hd_err(c->d, HD_E_VALUE, op->loc, "comm.send: there is no stage %lld to send to",
+        hd_err(c->d, HD_E_VALUE, *op->loc, "comm.send: there is no stage %lld to send to",
                (long long)to);
         return false;
     }
@@ -177,7 +177,7 @@ bool eval_comm_recv(eval_call *c, const hir_op *op, const hir_array *const *x, h
         eval_message *m = &c->mail->messages.at[i];
         if (m->taken || m->from != from || m->to != c->e->stage || m->rank != c->e->rank) continue;
         if (m->n != y->n) {
-            hd_err(c->d, HD_E_TYPE, op->loc,
+            hd_err(c->d, HD_E_TYPE, *op->loc,
                    "comm.recv: stage %lld sent %lld elements, but %lld are expected",
                    (long long)from, (long long)m->n, (long long)y->n);
             return false;
@@ -187,6 +187,6 @@ bool eval_comm_recv(eval_call *c, const hir_op *op, const hir_array *const *x, h
         return true;
     }
     if (!c->mail && c->e->alone) return receive_random(c, op, y);
-    hd_err(c->d, HD_E_VALUE, op->loc, "comm.recv: stage %lld has sent nothing", (long long)from);
+    hd_err(c->d, HD_E_VALUE, *op->loc, "comm.recv: stage %lld has sent nothing", (long long)from);
     return false;
 }

@@ -288,7 +288,7 @@ static bool wrong_shape(comparison *c, const hir_array *a, const hir_array *b, h
     if (a->type.rank == b->type.rank &&
         !memcmp(a->type.dim, b->type.dim, a->type.rank * sizeof *a->type.dim))
         return false;
-    hd_loc loc = op == HIR_NONE ? HD_NOWHERE : hir_op_at(c->after.m, op)->loc;
+    hd_loc loc = op == HIR_NONE ? HD_NOWHERE : *hir_op_at(c->after.m, op)->loc;
     hd_err(c->d, HD_E_PASS, loc, "result '%s' has another shape than before", a->name);
     return true;
 }
@@ -455,7 +455,7 @@ static bool same_answer(const hir_module *before, side other, double tolerance, 
     if (!x.found) return true;
     hd_loc loc = HD_NOWHERE;
     hir_id op = x.output == HIR_NONE ? HIR_NONE : producer(after, x.output);
-    if (op != HIR_NONE) loc = hir_op_at(after, op)->loc;
+    if (op != HIR_NONE) loc = *hir_op_at(after, op)->loc;
     hd_diag *diag = hd_err(
         d, HD_E_PASS, loc, "output '%s' differs by %.3g (limit %.3g) in call %d of %lld token%s",
         x.name, x.error, tolerance, x.call, (long long)x.tokens, x.tokens == 1 ? "" : "s");
@@ -463,7 +463,7 @@ static bool same_answer(const hir_module *before, side other, double tolerance, 
                             x.before, x.after, op == HIR_NONE ? "" : "; it comes from ",
                             op == HIR_NONE ? "" : op_text(after, op, d->arena));
     if (x.first_op != HIR_NONE) {
-        hd_note(d, hir_op_at(after, x.first_op)->loc,
+        hd_note(d, *hir_op_at(after, x.first_op)->loc,
                 "the earliest value that is not as before, by %.3g: %s", x.first_error,
                 op_text(after, x.first_op, d->arena));
     }

@@ -228,7 +228,7 @@ static bool read_operand(eval_call *c, const hir_op *op, hir_ref ref, hir_array 
     case HIR_REF_VALUE:
         *out = c->values[ref.index];
         if (out->at) return true;
-        hd_err(c->d, HD_E_INTERNAL, op->loc, "%s reads a value that nothing has made",
+        hd_err(c->d, HD_E_INTERNAL, *op->loc, "%s reads a value that nothing has made",
                hir_info(op->code)->name);
         return false;
     case HIR_REF_NONE: break;
@@ -241,10 +241,10 @@ static bool make_room(eval_call *c, const hir_op *op, hir_array *y) {
     const hir_value *value = hir_value_at(c->m, op->results[0]);
     const char *name = hir_info(op->code)->name;
     y->name = value->name;
-    if (!eval_shape_array(c, op->loc, name, value->type, y)) return false;
+    if (!eval_shape_array(c, *op->loc, name, value->type, y)) return false;
     if (hir_has_trait(op->code, HIR_VIEW)) return true;
     y->at = eval_take(c, y->n);
-    return y->at || eval_too_large(c, op->loc, name, y->type);
+    return y->at || eval_too_large(c, *op->loc, name, y->type);
 }
 
 /* Operands and result of an op, of one rank. */
@@ -362,7 +362,7 @@ bool eval_output(eval_call *c, const hir_op *op, const hir_array *const *x, hir_
     hir_array result = *x[0];
     result.at = eval_take(c, result.n);
     if (!result.at)
-        return eval_too_large(c, op->loc, hd_printf(c->scratch, "output '%s'", name), result.type);
+        return eval_too_large(c, *op->loc, hd_printf(c->scratch, "output '%s'", name), result.type);
     memcpy(result.at, x[0]->at, (size_t)result.n * sizeof *result.at);
     if (op->code == HIR_TRACE_OP) {
         result.name = trace_name(c, name);

@@ -6,7 +6,7 @@
 
 bool eval_from_the_start(eval_call *c, const hir_op *op) {
     if (c->C == c->T) return true;
-    hd_err(c->d, HD_E_VALUE, op->loc, "%s at position %lld: gradients are of whole sequences",
+    hd_err(c->d, HD_E_VALUE, *op->loc, "%s at position %lld: gradients are of whole sequences",
            hir_info(op->code)->name, (long long)(c->C - c->T))
         ->hint = "begin with an empty state";
     return false;

@@ -7,7 +7,7 @@
 static bool check_targets(eval_call *c, const hir_op *op, const hir_array *targets, int64_t vocab) {
     for (int64_t t = 0; t < targets->n; t++) {
         if (targets->at[t] < (double)vocab) continue;
-        hd_err(c->d, HD_E_VALUE, op->loc, "target %lld of the call is %.0f", (long long)t,
+        hd_err(c->d, HD_E_VALUE, *op->loc, "target %lld of the call is %.0f", (long long)t,
                targets->at[t])
             ->cause = hd_printf(c->d->arena, "targets are 0 to %lld, or below 0: not counted",
                                 (long long)(vocab - 1));

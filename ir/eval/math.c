@@ -105,7 +105,7 @@ static double (*const binary[HIR_OPCODE_COUNT])(double, double) = {
 
 /* For an op that was added to the table but not to the tables above. */
 static bool no_rule(eval_call *c, const hir_op *op) {
-    hd_err(c->d, HD_E_INTERNAL, op->loc, "the evaluator has no formula for %s",
+    hd_err(c->d, HD_E_INTERNAL, *op->loc, "the evaluator has no formula for %s",
            hir_info(op->code)->name);
     return false;
 }

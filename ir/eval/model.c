@@ -49,7 +49,7 @@ bool eval_gather(eval_call *c, const hir_op *op, const hir_array *const *x, hir_
         double id = x[1]->at[t];
         if (id >= (double)rows) id = (double)hir_attr_int(op, HIR_A_BEYOND, (int64_t)id);
         if (!(id >= 0 && id < (double)rows)) {
-            hd_diag *diag = hd_err(c->d, HD_E_VALUE, op->loc, "token %lld of the call is %.0f",
+            hd_diag *diag = hd_err(c->d, HD_E_VALUE, *op->loc, "token %lld of the call is %.0f",
                                    (long long)t, id);
             diag->cause =
                 hd_printf(c->d->arena, "ids of this table are 0 to %lld", (long long)(rows - 1));

@@ -192,7 +192,7 @@ bool eval_delta_rule_grad(eval_call *c, const hir_op *op, const hir_array *const
               .additive = hir_is_additive(op)};
     if (!eval_from_the_start(c, op)) return false;
     a.states = eval_take(c, (c->T + 1) * a.n * a.m);
-    if (!a.states) return eval_too_large(c, op->loc, "the states of delta_rule", x[2]->type);
+    if (!a.states) return eval_too_large(c, *op->loc, "the states of delta_rule", x[2]->type);
     a.r = hd_new_array(c->scratch, double, (size_t)(a.n * a.m));
     a.e = hd_new_array(c->scratch, double, (size_t)a.m);
     a.de = hd_new_array(c->scratch, double, (size_t)a.m);

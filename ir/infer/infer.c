@@ -15,7 +15,7 @@ bool hir_reject(hir_check *c, hd_error code, const char *hint, const char *forma
     va_start(args, format);
     const char *message = hd_vprintf(c->d->arena, format, args);
     va_end(args);
-    hd_err(c->d, code, c->op->loc, "%s: %s", c->name, message)->hint = hint;
+    hd_err(c->d, code, *c->op->loc, "%s: %s", c->name, message)->hint = hint;
     return false;
 }
 

@@ -128,7 +128,7 @@ static hir_id build(hir_parser *p, const statement *s) {
             ? hir_build_kernel(&b, s->code, s->attrs, s->n_attrs, s->types.at, (uint32_t)s->types.n)
             : hir_build(&b, s->code, s->args.at, (uint32_t)s->args.n, s->attrs, s->n_attrs);
     if (op == HIR_NONE) return op;
-    hir_op_at(p->m, op)->loc = s->loc;
+    hir_op_at(p->m, op)->loc = hir_keep_loc(p->m, s->loc);
     hd_push(p->arena, &p->op_locs, s->here);
     check_stated_type(p, s, op);
     for (size_t i = 0; i < s->places.n; i++) {

@@ -153,7 +153,7 @@ static void print_op_head(const printer *p, const hir_op *op) {
         hir_print_type(p->out, v->type);
         hir_print_place(p->out, v);
     }
-    print_loc(p, op->loc);
+    print_loc(p, *op->loc);
 }
 
 static bool wanted(const printer *p, const hir_op *op) {

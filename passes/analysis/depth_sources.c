@@ -225,7 +225,7 @@ static void add_input(flow_finder *f, const hir_op *reader, hir_id v, bool narro
     if (v == HIR_NONE || !f->member[v] || out->input[v] != HIR_NONE) return;
     if (out->kind[v] == HIR_FLOW_NUMBERS && (!narrow || out->inside[v])) return;
     out->input[v] = (uint32_t)out->inputs.n;
-    hir_flow_input input = {.value = v, .sublayer = HIR_NONE, .loc = reader->loc};
+    hir_flow_input input = {.value = v, .sublayer = HIR_NONE, .loc = *reader->loc};
     hd_push(f->arena, &out->inputs, input);
 }
 

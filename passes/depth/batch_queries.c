@@ -316,7 +316,7 @@ static bool split_block(batcher *t, block *k) {
     if (!build_phase1(t, &b, k, &p)) return false;
     for (uint32_t i = 0; i < k->members.n; i++) {
         hir_id member = k->members.at[i];
-        b.loc = hir_op_at(t->m, member)->loc;
+        b.loc = *hir_op_at(t->m, member)->loc;
         if (!show_weights(t, member, k, &p, i)) return false;
         hir_ref o = build_mix(t, &b, k, &p, i), lse = build_lse(t, &b, member, &p, i);
         if (!depth_is_given(o)) return false;
@@ -382,7 +382,7 @@ static bool check_block(const batcher *t, const block *k) {
     const char *fault = block_fault(t, k);
     if (!fault) return true;
     hir_id first = k->members.at[0];
-    hd_diag *e = hd_err(t->c->diags, HD_E_VALUE, hir_op_at(t->m, first)->loc,
+    hd_diag *e = hd_err(t->c->diags, HD_E_VALUE, *hir_op_at(t->m, first)->loc,
                         "block %lld of depth.attend is not valid: %s",
                         (long long)hir_attr_int(hir_op_at(t->m, first), HIR_A_BLOCK, 0), fault);
     e->cause = pass_op_text(t->m, first, t->c->diags->arena);

@@ -55,7 +55,7 @@ static hir_ref narrowed(narrower *n, hir_ref x, hir_dtype dtype, uint32_t *count
     hir_id made = pass_def(n->m, x);
     hir_id behind = made == HIR_NONE ? n->m->first : hir_op_at(n->m, made)->next;
     hir_builder b = hir_before(n->m, n->c->diags, behind);
-    if (made != HIR_NONE) b.loc = hir_op_at(n->m, made)->loc;
+    if (made != HIR_NONE) b.loc = *hir_op_at(n->m, made)->loc;
     hir_attr attr = hir_string(HIR_A_DTYPE, hir_dtype_name(dtype));
     *y = hir_emit(&b, HIR_CONVERT_OP, &x, 1, &attr, 1);
     (*count)++;

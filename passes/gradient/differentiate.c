@@ -134,7 +134,7 @@ static bool through(gradient *g, hir_id op) {
         return true;
     const grad_part *parts = g->of_value[o->results[0]];
     if (!parts) return true;
-    g->b.loc = o->loc;
+    g->b.loc = *o->loc;
     if (!rules[o->code].rule) return no_rule(g, op);
     const hir_ref dy = sum_of(g, parts);
     g->sum[hir_result(g->m, op)] = dy;
@@ -144,7 +144,7 @@ static bool through(gradient *g, hir_id op) {
 /* The losses of the tokens are added, so that each has the gradient 1. */
 static bool walk(gradient *g, hir_id loss, hir_id last) {
     const hir_ref losses = pass_arg(g->m, loss, 0);
-    g->b.loc = hir_op_at(g->m, loss)->loc;
+    g->b.loc = *hir_op_at(g->m, loss)->loc;
     const hir_type t = grad_type(g, losses);
     const hir_attr attrs[] = {hir_float(HIR_A_VALUE, 1), hir_ints(HIR_A_SHAPE, t.dim, t.rank)};
     grad_give(g, loss, 0, grad_op(g, HIR_CONST_OP, NULL, 0, attrs, 2));
@@ -217,7 +217,7 @@ bool pass_differentiate(hir_pass_context *c) {
     const hir_ref losses = pass_arg(m, loss, 0);
     m->stage = HIR_STAGE_DEPTH;
     if (!walk(&g, loss, last)) return false;
-    g.b.loc = hir_op_at(m, loss)->loc;
+    g.b.loc = *hir_op_at(m, loss)->loc;
     if (!put_out(&g, grad_1(&g, HIR_SUM_TOKENS_OP, losses), HIR_LOSS) || !put_gradients(&g))
         return false;
     c->changed = true;

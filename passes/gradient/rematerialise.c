@@ -489,7 +489,7 @@ static bool compute_again(rewriter *w, hir_id op, hir_id v) {
     const hir_ref then = waits_on(w->h, at);
     hir_ref *args = hd_new_array(w->h->c->scratch, hir_ref, o.n_args + 1);
     w->b = hir_before(w->m, w->h->c->diags, at);
-    w->b.loc = o.loc;
+    w->b.loc = *o.loc;
     for (uint32_t i = 0; i < o.n_args; i++)
         args[i] = read_again(w, o.args[i], then);
     w->copy[v] = hir_emit(&w->b, o.code, args, o.n_args, o.attrs, o.n_attrs);
@@ -518,7 +518,7 @@ static void move_after_copies(rewriter *w, uint32_t k, uint32_t *moved) {
 
 static bool read_copies(rewriter *w, hir_id op) {
     w->b = hir_before(w->m, w->h->c->diags, op);
-    w->b.loc = hir_op_at(w->m, op)->loc;
+    w->b.loc = *hir_op_at(w->m, op)->loc;
     for (uint32_t i = 0; i < hir_op_at(w->m, op)->n_args; i++) {
         const hir_ref r = pass_arg(w->m, op, i), x = read_again(w, r, hir_no_ref());
         if (r.kind != HIR_REF_NONE && x.kind == HIR_REF_NONE) return false;

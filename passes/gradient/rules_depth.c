@@ -349,7 +349,7 @@ bool grad_end_phase(gradient *g, hir_id op) {
     for (uint32_t i = 0; i < p->n; i++)
         any |= p->dy[i].kind != HIR_REF_NONE;
     if (!any) return true;
-    g->b.loc = hir_op_at(g->m, op)->loc;
+    g->b.loc = *hir_op_at(g->m, op)->loc;
     for (uint32_t i = 0; i < p->n; i++)
         if (p->dy[i].kind == HIR_REF_NONE) p->dy[i] = grad_zeros(g, pass_result_type(g->m, op));
     uint32_t axis;

@@ -270,7 +270,8 @@ bool vjp_rounded(gradient *g, hir_id op, hir_ref dy) {
 bool vjp_convert(gradient *g, hir_id op, hir_ref dy) {
     const hir_op *o = hir_op_at(g->m, op);
     if (pass_result_type(g->m, op).dtype == HIR_F32) return grad_give(g, op, 0, dy), true;
-    hd_err(g->c->diags, HD_E_UNSUPPORTED, o->loc, "convert rounds: there is no gradient through it")
+    hd_err(g->c->diags, HD_E_UNSUPPORTED, *o->loc,
+           "convert rounds: there is no gradient through it")
         ->hint = "store values as f32";
     return false;
 }

@@ -114,7 +114,7 @@ static bool is_rounded(gradient *g, hir_id op) {
     const uint32_t i = hir_state_operand(o->code);
     const hir_state *state = &g->m->states.at[o->args[i].index];
     if (state->type.dtype == HIR_F32) return false;
-    hd_err(g->c->diags, HD_E_UNSUPPORTED, o->loc,
+    hd_err(g->c->diags, HD_E_UNSUPPORTED, *o->loc,
            "state $%s is stored as %s: rounding has no gradient", state->name,
            hir_dtype_name(state->type.dtype))
         ->hint = "store it as f32";

@@ -187,7 +187,7 @@ static bool carry(carrier *s, const attention *a, double scale, uint32_t scores,
     hir_builder b = hir_before(s->m, s->c->diags, a->op);
     hir_attr attrs[4] = {hir_float(HIR_A_SCALE, scale)};
     uint32_t n = 1;
-    b.loc = o->loc;
+    b.loc = *o->loc;
     if (factor != 1) attrs[n++] = hir_float(HIR_A_FACTOR, factor);
     if (begins) attrs[n++] = hir_int(HIR_A_BEGIN, 1);
     if (hir_find_attr(o, HIR_A_WINDOW)) attrs[n++] = hir_int(HIR_A_WINDOW, window_of(s, a));
@@ -215,7 +215,7 @@ static bool carry_chain(carrier *s, uint32_t first, pass_forward *forward) {
                    g.links, (long long)g.scores, (long long)g.keys);
     const double scale = scale_of(s, a);
     const uint32_t scores =
-        new_scores(s, hir_arg_type(s->m, a->op, 0).dim[1], hir_op_at(s->m, a->op)->loc);
+        new_scores(s, hir_arg_type(s->m, a->op, 0).dim[1], *hir_op_at(s->m, a->op)->loc);
     for (uint32_t i = first; i != HIR_NONE; i = s->list.at[i].next)
         if (!carry(s, &s->list.at[i], scale, scores, forward)) return false;
     return s->c->changed = true;

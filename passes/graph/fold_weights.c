@@ -330,7 +330,7 @@ static hir_derived_row row_of(const folder *f, const product *p) {
 
 static void replace(folder *f, hir_id op, const hir_derived_row *rows, uint32_t n) {
     const hir_type t = pass_result_type(f->m, op);
-    const uint32_t w = pass_derived_weight(f->c, t, rows, n, hir_op_at(f->m, op)->loc);
+    const uint32_t w = pass_derived_weight(f->c, t, rows, n, *hir_op_at(f->m, op)->loc);
     hir_remark_add(f->c, true, op, "becomes derived weight @%s, computed when weights are packed",
                    f->m->weights.at[w].name);
     pass_forward_op(&f->forward, f->m, op, hir_weight_ref(w));

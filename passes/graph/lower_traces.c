@@ -39,7 +39,7 @@ static bool is_taken(const lowering *l, const char *name) {
 static bool lower(lowering *l, hir_id op) {
     hir_module *m = l->c->m;
     hir_builder b = hir_at_end(m, l->c->diags);
-    b.loc = hir_op_at(m, op)->loc;
+    b.loc = *hir_op_at(m, op)->loc;
     const char *name = hir_attr_string(hir_op_at(m, op), HIR_A_NAME, "");
     name = hd_printf(l->c->scratch, "%s.%lld", name, (long long)next_number(l, name));
     if (is_taken(l, name)) {

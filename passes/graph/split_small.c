@@ -94,7 +94,7 @@ static hir_ref columns_of(splitter *s, hir_id op, hir_ref w) {
     const hir_type turned = hir_make_type(t.dtype, 2, (int64_t[]){t.dim[1], t.dim[0]});
     hir_derived_factor factor = {.name = rows->name, .by = HIR_DERIVED_TRANSPOSED};
     const hir_derived_row row = {1, &factor};
-    return hir_weight_ref(pass_derived_weight(s->c, turned, &row, 1, hir_op_at(s->m, op)->loc));
+    return hir_weight_ref(pass_derived_weight(s->c, turned, &row, 1, *hir_op_at(s->m, op)->loc));
 }
 
 /* y[.., n] = sum over k of x[.., k, 1] columns[k, n] */

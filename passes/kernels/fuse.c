@@ -488,7 +488,7 @@ static bool place_op(fuse *f, hir_id op) {
         return true;
     }
     if (o->code == HIR_TRACE_OP) {
-        hd_err(f->c->diags, HD_E_UNSUPPORTED, o->loc, "a trace cannot stand in a kernel")->hint =
+        hd_err(f->c->diags, HD_E_UNSUPPORTED, *o->loc, "a trace cannot stand in a kernel")->hint =
             "run lower-traces before";
         return false;
     }

@@ -50,7 +50,7 @@ static bool want_shape(building *b, hir_id op, storage *s, hir_type t) {
     for (uint32_t i = 0; i < s->n; i++)
         if (hir_type_equal(s->shape[i], t)) return true;
     if (s->n == MAX_SHAPES) {
-        hd_err(b->f->c->diags, HD_E_LIMIT, hir_op_at(b->m, op)->loc,
+        hd_err(b->f->c->diags, HD_E_LIMIT, *hir_op_at(b->m, op)->loc,
                "a value is stored in more than %d shapes at once", MAX_SHAPES);
         return false;
     }
@@ -116,7 +116,7 @@ static hir_ref copied(building *b, hir_id op) {
     hir_ref *args = hd_new_array(b->f->c->scratch, hir_ref, o.n_args);
     for (uint32_t i = 0; i < o.n_args; i++)
         args[i] = operand(b, o.args[i]);
-    b->body.loc = o.loc;
+    b->body.loc = *o.loc;
     return hir_emit(&b->body, o.code, args, o.n_args, o.attrs, o.n_attrs);
 }
 
@@ -141,7 +141,7 @@ static hir_ref operand(building *b, hir_ref r) {
     hir_id def = pass_def(b->m, r);
     hir_type t = hir_ref_type(b->m, r);
     hir_ref x = base_operand(b, fuse_base(b->f, r), t);
-    if (def != HIR_NONE) b->body.loc = hir_op_at(b->m, def)->loc;
+    if (def != HIR_NONE) b->body.loc = *hir_op_at(b->m, def)->loc;
     x = x.kind == HIR_REF_NONE ? x : pass_reshape(&b->body, x, t);
     b->copy_in[r.index] = b->body.parent;
     b->copy[r.index] = x;
@@ -172,7 +172,7 @@ static hir_id new_kernel(building *b, const fuse_group *g) {
     hir_attr attrs[PASS_KERNEL_ATTRS];
     pass_kernel_attrs(kind->name, attrs);
     hir_builder top = hir_at_end(b->m, b->f->c->diags);
-    top.loc = hir_op_at(b->m, g->ops.at[0])->loc;
+    top.loc = *hir_op_at(b->m, g->ops.at[0])->loc;
     return hir_build_kernel(&top, kind->op, attrs, PASS_KERNEL_ATTRS, types.at, (uint32_t)types.n);
 }
 
@@ -206,7 +206,7 @@ static bool yield(building *b, const fuse_group *g, hir_id kernel) {
             hir_id v = hir_op_at(b->m, g->ops.at[i])->results[r];
             storage *s = b->stored[v];
             for (uint32_t k = 0; s && k < s->n; k++) {
-                b->body.loc = hir_op_at(b->m, g->ops.at[i])->loc;
+                b->body.loc = *hir_op_at(b->m, g->ops.at[i])->loc;
                 hir_ref x = pass_reshape(&b->body, hir_value_ref(v), s->shape[k]);
                 if (x.kind == HIR_REF_NONE) return false;
                 s->at[k] = hir_op_at(b->m, kernel)->results[out.n];

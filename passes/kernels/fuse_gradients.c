@@ -57,7 +57,7 @@ static hir_ref again(rows *r, hir_id op) {
     }
     for (uint32_t i = 0; i < o.n_attrs; i++)
         attrs[i] = by_token(r, o.attrs[i]);
-    r->b.loc = o.loc;
+    r->b.loc = *o.loc;
     return hir_emit(&r->b, o.code, args, o.n_args, attrs, o.n_attrs);
 }
 
@@ -124,7 +124,7 @@ static hir_id sum_of(const cutter *u, hir_ref x) {
 static hir_id add_output(hir_pass_context *c, hir_id output, hir_ref x) {
     const hir_op o = *hir_op_at(c->m, output);
     hir_builder b = hir_before(c->m, c->diags, output);
-    b.loc = o.loc;
+    b.loc = *o.loc;
     x = pass_reshape(&b, x, hir_ref_type(c->m, o.args[0]));
     if (x.kind == HIR_REF_NONE) return HIR_NONE;
     return hir_build(&b, HIR_OUTPUT_OP, &x, 1, o.attrs, o.n_attrs);

@@ -25,7 +25,7 @@ typedef struct loss {
 } loss;
 
 static bool reject(const loss *l) {
-    hd_diag *e = hd_err(l->c->diags, HD_E_UNSUPPORTED, hir_op_at(l->m, l->output)->loc,
+    hd_diag *e = hd_err(l->c->diags, HD_E_UNSUPPORTED, *hir_op_at(l->m, l->output)->loc,
                         "no code can be made for the losses of this model");
     e->cause = "they are computed from what cross_entropy gives";
     e->hint = "let the output " HIR_LOSSES " be the cross_entropy of the logits itself";
@@ -101,7 +101,7 @@ static hir_id new_kernel(const loss *l, hir_kernel_kind kind, hir_type result) {
     hir_attr attrs[PASS_KERNEL_ATTRS];
     pass_kernel_attrs(hir_kind(kind)->name, attrs);
     hir_builder b = hir_before(l->m, l->c->diags, l->kernel);
-    b.loc = hir_op_at(l->m, l->op)->loc;
+    b.loc = *hir_op_at(l->m, l->op)->loc;
     const hir_id kernel =
         hir_build_kernel(&b, hir_kind(kind)->op, attrs, PASS_KERNEL_ATTRS, &result, 1);
     if (kernel != HIR_NONE) set_rows(l, kernel);
@@ -121,7 +121,7 @@ static hir_ref copy_head(const loss *l, hir_builder *body) {
         for (uint32_t i = 0; i < o.n_args; i++)
             args[i] = mapped(&copies, o.args[i]);
         if (o.code == HIR_YIELD_OP) return args[0];
-        body->loc = o.loc;
+        body->loc = *o.loc;
         const hir_ref y = hir_emit(body, o.code, args, o.n_args, o.attrs, o.n_attrs);
         if (y.kind == HIR_REF_NONE) return y;
         pass_forward_set(&copies, o.results[0], y);
@@ -138,7 +138,7 @@ static hir_ref make_parts(const loss *l) {
     hir_builder body = hir_in_body(l->m, l->c->diags, kernel);
     hir_ref args[] = {copy_head(l, &body), pass_arg(l->m, l->op, 1)};
     if (args[0].kind == HIR_REF_NONE) return args[0];
-    body.loc = hir_op_at(l->m, l->op)->loc;
+    body.loc = *hir_op_at(l->m, l->op)->loc;
     const int64_t whole = hir_attr_int(hir_op_at(l->m, l->op), HIR_A_WHOLE, 0);
     const hir_attr attrs[] = {hir_int(HIR_A_LENGTH, LENGTH), hir_int(HIR_A_WHOLE, whole)};
     const hir_ref parts =
@@ -178,7 +178,7 @@ static hir_ref make_merge(const loss *l, hir_ref parts) {
     const hir_id kernel = new_kernel(l, HIR_KERNEL_ROW, pass_result_type(l->m, l->kernel));
     if (kernel == HIR_NONE) return hir_no_ref();
     hir_builder body = hir_in_body(l->m, l->c->diags, kernel);
-    body.loc = hir_op_at(l->m, l->op)->loc;
+    body.loc = *hir_op_at(l->m, l->op)->loc;
     const hir_ref y = hir_emit1(&body, HIR_CROSS_ENTROPY_MERGE_OP, parts);
     if (y.kind == HIR_REF_NONE || hir_build(&body, HIR_YIELD_OP, &y, 1, NULL, 0) == HIR_NONE)
         return hir_no_ref();
@@ -198,7 +198,7 @@ static void replace_kernel(const loss *l, hir_id first, hir_ref with) {
 
 /* Ranks that share a vocabulary have no whole rows of logits. */
 static bool reject_shares(const loss *l, const char *why) {
-    hd_diag *e = hd_err(l->c->diags, HD_E_UNSUPPORTED, hir_op_at(l->m, l->output)->loc,
+    hd_diag *e = hd_err(l->c->diags, HD_E_UNSUPPORTED, *hir_op_at(l->m, l->output)->loc,
                         "no code can be made for the losses of this model on several ranks");
     e->cause = why;
     e->hint = "leave out --ranks, or --loss";

@@ -88,7 +88,7 @@ static bool is_rounded(const reads *r) {
 }
 
 static bool conflict(hir_pass_context *c, const hir_weight *w, const reads *r) {
-    hd_diag *e = hd_err(c->diags, HD_E_UNSUPPORTED, hir_op_at(c->m, r->contracted)->loc,
+    hd_diag *e = hd_err(c->diags, HD_E_UNSUPPORTED, *hir_op_at(c->m, r->contracted)->loc,
                         "weight '%s' is wanted in two layouts", w->name);
     e->cause = hd_printf(c->diags->arena,
                          "a contraction reads panels of it, and its elements are "

@@ -87,7 +87,7 @@ static bool place_outputs(planner *p) {
         hir_ref x = pass_arg(p->m, op, 0);
         hir_value *v = x.kind == HIR_REF_VALUE ? hir_value_at(p->m, x.index) : NULL;
         if (!v || v->op == HIR_NONE || v->place != HIR_PLACE_NONE) {
-            hd_err(p->c->diags, HD_E_PASS, hir_op_at(p->m, op)->loc,
+            hd_err(p->c->diags, HD_E_PASS, *hir_op_at(p->m, op)->loc,
                    "output '%s' is not the result of a kernel of its own",
                    hir_attr_string(hir_op_at(p->m, op), HIR_A_NAME, ""))
                 ->hint = "run schedule first";
@@ -107,7 +107,7 @@ static bool place_state(planner *p, hir_id kernel, uint32_t i) {
     if (k->body_last != HIR_NONE) x = pass_arg(p->m, k->body_last, i);
     const uint32_t state = hir_state_of_value(p->m, x);
     if (state == HIR_NONE) {
-        hd_err(p->c->diags, HD_E_UNSUPPORTED, k->loc,
+        hd_err(p->c->diags, HD_E_UNSUPPORTED, *k->loc,
                "a result of cache length that is not made by cache_append has no place");
         return false;
     }
@@ -123,7 +123,7 @@ static bool buffer_size(planner *p, hir_id value, uint64_t *size) {
     bool fits = n >= 0 && !hd_mul_overflow((uint64_t)n, hir_dtype_bytes(v->type.dtype), &bytes) &&
                 bytes <= UINT64_MAX / 2;
     if (!fits) {
-        hd_err(p->c->diags, HD_E_LIMIT, hir_op_at(p->m, v->op)->loc,
+        hd_err(p->c->diags, HD_E_LIMIT, *hir_op_at(p->m, v->op)->loc,
                "value %s is too large for memory",
                pass_value_name(p->m, value, p->c->diags->arena));
         return false;

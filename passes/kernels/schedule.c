@@ -402,7 +402,7 @@ static void set_splits(scheduler *s, hir_id kernel) {
 static bool check_model_output(const scheduler *s) {
     if (!s->model || s->output0 == HIR_NONE) return true;
     if (hir_type_has_t(hir_arg_type(s->m, s->output0, 0))) return true;
-    hd_err(s->c->diags, HD_E_UNSUPPORTED, hir_op_at(s->m, s->output0)->loc,
+    hd_err(s->c->diags, HD_E_UNSUPPORTED, *hir_op_at(s->m, s->output0)->loc,
            "the first output of a model has one row per token; this one has no T");
     return false;
 }

@@ -307,7 +307,7 @@ static bool receive(cutter *k, const crossing *x, int64_t run, hir_id before, hi
         const hir_attr attrs[] = {hir_ints(HIR_A_SHAPE, t.dim, t.rank),
                                   hir_int(HIR_A_FROM, (run - 1) % k->stages)};
         hir_builder b = hir_before(k->m, k->c->diags, before);
-        b.loc = hir_op_at(k->m, hir_value_at(k->m, v)->op)->loc;
+        b.loc = *hir_op_at(k->m, hir_value_at(k->m, v)->op)->loc;
         here[v] = hir_emit(&b, HIR_COMM_RECV_OP, NULL, 0, attrs, 2);
         if (here[v].kind == HIR_REF_NONE) return false;
     }
@@ -319,7 +319,7 @@ static bool send(cutter *k, const crossing *x, int64_t to, hir_id before, const 
         const hir_id v = x->values.at[i];
         const hir_attr attr = hir_int(HIR_A_TO, to % k->stages);
         hir_builder b = hir_before(k->m, k->c->diags, before);
-        b.loc = hir_op_at(k->m, hir_value_at(k->m, v)->op)->loc;
+        b.loc = *hir_op_at(k->m, hir_value_at(k->m, v)->op)->loc;
         if (hir_emit(&b, HIR_COMM_SEND_OP, &here[v], 1, &attr, 1).kind == HIR_REF_NONE)
             return false;
     }

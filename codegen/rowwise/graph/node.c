@@ -2,8 +2,8 @@
 #include "codegen/rowwise/graph/build.h"
 
 bool row_unsupported(row_graph *g, const hir_op *op, const char *why) {
-    hd_err(g->diags, HD_E_UNSUPPORTED, op->loc, "%s in a row program: %s", hir_info(op->code)->name,
-           why);
+    hd_err(g->diags, HD_E_UNSUPPORTED, *op->loc, "%s in a row program: %s",
+           hir_info(op->code)->name, why);
     return false;
 }
 

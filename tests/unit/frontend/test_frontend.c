@@ -144,15 +144,15 @@ Test(frontend, ops_carry_the_place_in_the_spec) {
     int gathers = 0, linears = 0;
     HIR_EACH(m, op, m->first) {
         const hir_op *o = hir_op_at(m, op);
-        cr_expect_str_eq(o->loc.file, "t.hadal");
+        cr_expect_str_eq(o->loc->file, "t.hadal");
         if (o->code == HIR_GATHER_OP) {
             gathers++;
-            cr_expect_eq(o->loc.line, 3);
-            cr_expect_eq(o->loc.column, 9);
+            cr_expect_eq(o->loc->line, 3);
+            cr_expect_eq(o->loc->column, 9);
         }
         if (o->code == HIR_LINEAR_OP && ++linears < 4) {
-            cr_expect_eq(o->loc.line, 4);
-            cr_expect_eq(o->loc.column, 26, "the call of swiglu, not that of head");
+            cr_expect_eq(o->loc->line, 4);
+            cr_expect_eq(o->loc->column, 26, "the call of swiglu, not that of head");
         }
     }
     cr_expect_eq(gathers, 1);
@@ -170,8 +170,8 @@ Test(frontend, ops_of_a_function_in_the_spec_stand_in_it) {
                                   "    output y = double(x)\n"
                                   "}\n");
     cr_assert(m, "%s", rendered(&f));
-    cr_expect_eq(hir_op_at(m, m->first)->loc.line, 2);
-    cr_expect_eq(hir_op_at(m, m->first)->loc.column, 12);
+    cr_expect_eq(hir_op_at(m, m->first)->loc->line, 2);
+    cr_expect_eq(hir_op_at(m, m->first)->loc->column, 12);
     hd_arena_free(f.a);
 }
 
