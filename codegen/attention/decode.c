@@ -34,8 +34,8 @@ enum {
     TILE = HCG_TILE_KEYS,
     CHUNK = 32, /* floats of a key per iteration of the dot product */
     MOST_LANES = 64,
-    LEAST_ROWS = 32, /* of a tile */
-    ENOUGH_ROWS = 64,
+    LEAST_ROWS = 32,  /* of a tile */
+    ENOUGH_ROWS = 64, /* hcg_rows_of_tile */
 };
 
 static int64_t divide_up(int64_t a, int64_t b) {
@@ -149,7 +149,7 @@ typedef struct block {  /* of keys in a row */
 enum {
     FEW_SUMS = 12,
     MOST_OF_ONE = 8,
-    FEW_KEYS = 3, /* of an iteration of values: their rows have constant distances */
+    FEW_KEYS = 3, /* of an iteration of values: one computation of addresses serves all */
 };
 
 static bool has_few_sums(const hcg_emit *e, const hcg_key_tile *t) {
@@ -835,9 +835,9 @@ static LLVMValueRef floats(hcg_emit *e, int64_t n) {
 }
 
 /* The next tile (or the values of this one) comes into the L2 meanwhile, and the one before is
- * still there; sums and queries are read as often. So a tile fills a sixth of the L2. Where that is
- * less than ENOUGH_ROWS, among which softmax steps and the reading of sums divide, it fills a third.
- * It consists of whole blocks of keys. */
+ * still there; sums and queries are read as often. So a tile fills a sixth of the L2. Each tile also
+ * costs a softmax step and the reading of all sums, so that one of up to ENOUGH_ROWS may fill a
+ * third. A tile consists of whole blocks of keys. */
 int64_t hcg_rows_of_tile(const hcg_emit *e, const hcg_key_tile *t) {
     const hcg_attention *a = t->a;
     const int64_t keys = score_keys_of(e, t);
