@@ -7,7 +7,8 @@ the one whose turn it is are stopped. A round runs all models after each other, 
 backwards in turn (A B C, C B A): one prefill, then single tokens behind it. Figures are medians of
 rounds, ratios those of a round, and each round ends with the limits of the machine (`hadal bench`).
 Logits of everything with the standard residual are compared first. A peer that is not installed,
-or has no such type, is left out, and the reason is printed.
+or has no such type, is left out, and the reason is printed. --level avx2: all models, and the limits, have the vectors of that CPU level;
+what cannot be held to it is left out (levels.py).
 
   compare.py --hadal build/release/bin/hadal --types f32,bf16
   compare.py --hadal hadal --types bf16 --compile= --compile='--activations int8,bf16' --json out.json
@@ -24,6 +25,7 @@ import subprocess
 import sys
 import tempfile
 
+import levels
 import models
 from checkpoint import Missing, Shape
 from worker import Worker
@@ -75,14 +77,14 @@ class Files:
 
     def library(self, system, kind, options):
         """A library for this machine; compiled again if hadal, the spec or the weights are newer."""
-        name = re.sub(r"\W+", "_", f"{system}_{kind}_{options}").strip("_")
+        name = re.sub(r"\W+", "_", f"{system}_{kind}_{self.a.level}_{options}").strip("_")
         path = os.path.join(self.folder, name)
         made = os.path.join(self.folder, f"lib{name}.so")
         weights = self.weights(system)
         sources = (shutil.which(self.a.hadal), weights, SPEC)
         if not os.path.exists(made) or os.path.getmtime(made) < max(map(os.path.getmtime, sources)):
             run([self.a.hadal, "compile", SPEC, *self.defines(system), "-w", weights, "--quiet",
-                 "--target-cpu", "native", "--weights-dtype", kind, *shlex.split(options), "-o", path])
+                 "--target-cpu", "native" if self.a.level == "best" else self.a.level, "--weights-dtype", kind, *shlex.split(options), "-o", path])
         return path
 
 
@@ -161,7 +163,8 @@ def measure(e, a):
 def limits(a, library):
     """FLOP/s and bytes/s at this moment, one of each a round."""
     report = json.loads(run([a.hadal, "bench", library, "--json", "--rounds", "1", "--threads",
-                             str(a.threads), "--prefill", "1", "--decode", ""]))
+                             str(a.threads), "--prefill", "1", "--decode", "",
+                             *(() if a.level == "best" else ("--cpu-level", a.level))]))
     row = report["rows"][0]
     return row["fma_limit"], row["read_limit"]
 
@@ -249,6 +252,7 @@ def arguments():
                    help="options of hadal compile for Hadal's models; several times: more models")
     p.add_argument("-D", "--define", action="append", default=[], metavar="NAME=VALUE",
                    help="another shape, as a parameter of the spec")
+    p.add_argument("--level", default="best", choices=levels.LEVELS, help="CPU level of all models (best: of this CPU)")
     p.add_argument("--threads", type=number, default=2, metavar="N")
     p.add_argument("--prefill", type=number, default=512, metavar="N", help="tokens, up to 512 (512)")
     p.add_argument("--decode", type=number, default=8, metavar="N", help="tokens a round (8)")
@@ -263,6 +267,7 @@ def arguments():
     a.peers = listed(a.peers, PEERS, "peer")
     a.phases = listed(a.phases, ("prefill", "decode"), "phase")
     a.compile = a.compile or [""]
+    levels.hold(a.level)
     for name in ("types", "systems", "phases"):
         if not getattr(a, name):
             fail(f"--{name} is empty")
@@ -294,7 +299,7 @@ def main():
     with tempfile.TemporaryDirectory(prefix="hadal-peers-") as folder:
         a.work = a.work or folder
         files = Files(a)
-        print(f"{a.prefill} tokens, {a.threads} threads, {a.rounds} rounds; decode behind the prefill; "
+        print(f"{a.prefill} tokens, {a.threads} threads, level {a.level}, {a.rounds} rounds; decode behind the prefill; "
               f"shares of the limits; time over that of the first model (quartiles); logits' difference")
         print(f"type  {'model':46s} " + "        ".join(columns[x] for x in a.phases), flush=True)
         for kind in a.types:
@@ -302,7 +307,7 @@ def main():
             rows += more
     if a.json:
         with open(a.json, "w") as f:
-            json.dump({"schema": "hadal-peers-1", "threads": a.threads, "prefill": a.prefill,
+            json.dump({"schema": "hadal-peers-1", "threads": a.threads, "level": a.level, "prefill": a.prefill,
                        "rounds": a.rounds, "define": a.define, "limits": seen, "rows": rows,
                        "left_out": left_out}, f, indent=1)
 

@@ -8,6 +8,7 @@ Missing where they cannot take part.
 import ctypes
 import os
 
+import levels
 from checkpoint import EPS, Checkpoint, Missing, write_gguf
 
 
@@ -135,6 +136,7 @@ class TorchCompiled(Torch):
     def __init__(self, kind, weights, shape, threads, capacity):
         super().__init__(kind, weights, shape, threads, capacity)
         self.label = self.label.replace("PyTorch", "torch.compile")
+        levels.hold_inductor()
         self.step = self.t.compile(self.step, dynamic=False)
 
 
@@ -149,6 +151,8 @@ class Onnx:
             import onnx_model
         except ImportError as e:
             raise Missing(f"{e} (pip install numpy onnx onnxruntime)")
+        if levels.held() != "best":
+            raise Missing(f"ONNX Runtime chooses its kernels by the CPU, and cannot be held to {levels.held()}")
         if kind not in onnx_model.KINDS:
             raise Missing(f"ONNX Runtime has no kernels for {kind} on CPUs")
         self.np, self.ort, self.s = np, ort, shape
@@ -198,10 +202,12 @@ class OpenVino:
         if kind not in openvino_model.KINDS:
             raise Missing(f"OpenVINO has no {kind} on CPUs")
         self.s, self.label = shape, f"OpenVINO {openvino.__version__.split('-')[0]}"
+        if kind == "f32" and levels.held() != "best":
+            self.label += ", AVX-512 in products"  # its gemm_mlas looks at the CPU alone
         try:
             self.runner = openvino_model.Runner(kind, Checkpoint(weights), shape, threads)
-        except RuntimeError as e:  # raised by OpenVINO
-            raise Missing(str(e).splitlines()[0])
+        except RuntimeError as e:  # raised by OpenVINO: places in its source, then what is wrong
+            raise Missing(next((x for x in str(e).splitlines() if x and not x.startswith("Exception from")), str(e)))
         self.weight_bytes = self.runner.weight_bytes
 
     def prepare(self, past):
@@ -233,6 +239,9 @@ class Llama:
         self.quiet = l.llama_log_callback(lambda level, text, data: None)
         l.llama_log_set(self.quiet, ctypes.c_void_p(0))
         l.llama_backend_init()
+        wider = [x for x in levels.WIDER.get(levels.held(), ()) if f"{x} = 1" in l.llama_print_system_info().decode()]
+        if wider:
+            raise Missing(f"this build of llama.cpp uses {', '.join(wider)}: for {levels.held()} it needs GGML_NATIVE=OFF")
         path = self.file(form, weights, folder, threads)
         self.weight_bytes = os.path.getsize(path)
         self.model = l.llama_load_model_from_file(path.encode(), l.llama_model_default_params())

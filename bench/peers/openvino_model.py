@@ -2,7 +2,8 @@
 language models leaves them.
 
 Weights are constants in f32, which its CPU plugin brings into bf16 where that is the precision of
-inference; q8 and q4 by nncf's compression of weights, activations rounded to int8 in groups of 32.
+inference; q8 and q4 by nncf's compression of weights, activations rounded to int8 in groups of 32 where the
+CPU level has products of bytes.
 """
 import contextlib
 import io
@@ -12,6 +13,7 @@ import numpy as np
 import openvino as ov
 from openvino import opset13 as op
 
+import levels
 from checkpoint import EPS, Missing
 
 KINDS = ("f32", "bf16", "q8", "q4")
@@ -105,6 +107,11 @@ def compress(model, kind):
     return nncf.compress_weights(model, mode=modes.INT4_SYM, group_size=32, ratio=1.0, all_layers=True)
 
 
+def rounds_activations(kind):
+    """With AVX2 alone OpenVINO has no products of bytes, and rejects the model if they are requested."""
+    return kind in ("q8", "q4") and levels.held() != "avx2"
+
+
 class Runner:
     """One compiled model and its state."""
 
@@ -116,7 +123,7 @@ class Runner:
                 model = compress(model, kind)
         options = {"INFERENCE_NUM_THREADS": threads, "PERFORMANCE_HINT": "LATENCY", "KV_CACHE_PRECISION": "f32",
                    "INFERENCE_PRECISION_HINT": "bf16" if kind == "bf16" else "f32",
-                   "DYNAMIC_QUANTIZATION_GROUP_SIZE": "32" if kind in ("q8", "q4") else "0"}
+                   "DYNAMIC_QUANTIZATION_GROUP_SIZE": "32" if rounds_activations(kind) else "0"}
         self.weight_bytes = int(graph.read * BYTES[kind])
         self.request = ov.Core().compile_model(model, "CPU", options).create_infer_request()
         self.s, self.kept = shape, {}

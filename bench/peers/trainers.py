@@ -16,6 +16,7 @@ import sys
 from checkpoint import EPS, Checkpoint, Missing
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+import levels
 import training  # of the folder above
 
 EMBEDDING = "model.embed_tokens.weight"
@@ -199,7 +200,5 @@ class TorchCompiled(Torch):
     def __init__(self, *arguments):
         super().__init__(*arguments)
         self.label = self.label.replace("PyTorch", "torch.compile")
-        if os.environ.get("ATEN_CPU_CAPABILITY") == "avx2":
-            import torch._inductor.config as inductor
-            inductor.cpp.simdlen = 256  # bits of a vector; inductor itself looks at the CPU
+        levels.hold_inductor()
         self.loss = self.t.compile(self.loss, dynamic=False)

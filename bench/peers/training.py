@@ -19,6 +19,7 @@ import sys
 import tempfile
 import time
 
+import levels
 import trainers
 from checkpoint import Missing
 from compare import fail, listed, number, quartiles, run
@@ -27,7 +28,6 @@ from worker import Worker
 
 PEERS = {"torch": trainers.Torch, "compile": trainers.TorchCompiled}
 FORMS = {"standard": ("standard",), "attnres": ("stacked", "apart")}
-HELD = {"avx2": {"ATEN_CPU_CAPABILITY": "avx2", "MKL_ENABLE_INSTRUCTIONS": "AVX2", "ONEDNN_MAX_CPU_ISA": "AVX2"}}  # what holds peers to a level
 SAME = 1e-3  # of the loss and of the norms: f32 sums in different orders
 
 
@@ -108,7 +108,7 @@ def arguments():
     p.add_argument("--shapes", default="small,deep", metavar="LIST", help=", ".join(training.SHAPES))
     p.add_argument("--systems", default=",".join(training.SYSTEMS), metavar="LIST")
     p.add_argument("--peers", default=",".join(PEERS), metavar="LIST", help='"": none')
-    p.add_argument("--level", default="best", choices=("best", *HELD), help="CPU level of all models")
+    p.add_argument("--level", default="best", choices=levels.LEVELS, help="CPU level of all models")
     p.add_argument("--threads", type=number, default=2, metavar="N")
     p.add_argument("--rounds", type=number, default=5, metavar="N")
     p.add_argument("--work", metavar="DIR", help="where models are compiled (a temporary folder)")
@@ -122,7 +122,7 @@ def arguments():
         fail(f"there is no {a.hadal}; --hadal PATH names the compiler")
     a.hadal = os.path.abspath(found)
     a.bin = os.path.dirname(a.hadal)  # of bench/training.py
-    os.environ.update(HELD.get(a.level, {}))  # of the processes of models
+    levels.hold(a.level)
     return a
 
 
