@@ -20,6 +20,8 @@ typedef struct api_step_options { /* those of NAME_trainer_step */
 #undef O
 } api_step_options;
 
+struct step_time; /* inspect/steps.h */
+
 /* The functions of a generated library, whose names have the model's prefix. */
 #define API_TRAINER_FUNCTIONS(F)                                                                   \
     F(trainer_size, size_t, (int64_t max_tokens))                                                  \
@@ -32,7 +34,9 @@ typedef struct api_step_options { /* those of NAME_trainer_step */
     F(trainer_set_threads, int, (void *t, int threads))                                            \
     F(trainer_set_cpu, int, (void *t, const char *level))                                          \
     F(trainer_cpu, const char *, (const void *t))                                                  \
+    F(trainer_machine, const char *, (const void *t))                                              \
     F(trainer_message, const char *, (const void *t))                                              \
+    F(trainer_profile, int, (void *t, struct step_time *steps, size_t n))                          \
     F(gradients, int,                                                                              \
       (void *t, const int32_t *tokens, const int32_t *targets, const int64_t *lengths,             \
        int64_t sequences, double *sum, int64_t *count))                                            \

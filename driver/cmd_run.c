@@ -6,6 +6,7 @@
 #include "driver/by_depth.h"
 #include "driver/commands.h"
 #include "driver/pipeline.h"
+#include "driver/profile.h"
 #include "driver/prompt.h"
 #include "driver/ranks.h"
 #include "driver/report.h"
@@ -116,18 +117,6 @@ static int options_of(hadal_session *s, const command_line *line, option_number_
         .top = top,
         .rows = alone ? 1 : 0,
     };
-    return 0;
-}
-
-/* Writes the profile to the file of --profile, in the format of its suffix; else to stderr. */
-static int deliver_profile(hadal_session *s, const command_line *line) {
-    const char *path = option_get(line, OPTION_PROFILE), *dot = strrchr(path, '.');
-    const bool json = dot && strcmp(dot, ".json") == 0, folded = dot && !strcmp(dot, ".folded");
-    const char *text = hadal_profile_text(s, json ? "json" : folded ? "folded" : "text");
-    if (!text) return hadal_fail(s, "internal", "there is no profile", NULL);
-    if (*path) return hadal_write_text(s, path, text);
-    report_end();
-    fputs(text, stderr);
     return 0;
 }
 

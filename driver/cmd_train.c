@@ -7,6 +7,7 @@
 #include "driver/generate.h"
 #include "driver/interrupt.h"
 #include "driver/pipeline.h"
+#include "driver/profile.h"
 #include "driver/prompt.h"
 #include "driver/ranks.h"
 #include "driver/report.h"
@@ -184,12 +185,14 @@ static int train(hadal_session *s, const command_line *line, data_list *data, da
     o.optimizer = option_get(line, OPTION_OPTIMIZER);
     o.data = data->at, o.n_data = data->n;
     o.eval_data = eval->at, o.n_eval_data = eval->n;
+    o.profile = option_given(line, OPTION_PROFILE);
     o.event = tell_step, o.interrupted = ask_interrupted, o.context_of_calls = &l;
     report_step("training");
     clean_in(group->silent ? temporary_folder() : o.run);
     defer_ends();
     if (hadal_train(s, &o, &result)) return 1;
     if (!group->silent) print_result(&result);
+    if (o.profile && !result.finished && deliver_profile(s, line)) return 1;
     if (!result.interrupted) return 0;
     return was_interrupted() ? 128 + interrupted_by() : EXIT_INTERRUPTED; /* or another rank */
 }

@@ -4,6 +4,7 @@
 #ifndef INSPECT_LEDGER_H
 #define INSPECT_LEDGER_H
 
+#include "codegen/codegen.h"
 #include "inspect/layers.h"
 #include "passes/analysis/backward_forms.h"
 #include "passes/analysis/backward_ledger.h"
@@ -135,7 +136,8 @@ typedef struct ledger_report {
     HD_VEC(ledger_kernel) kernels; /* of `compiled`, in program order */
 } ledger_report;
 
-/* False, and a diagnostic, if the module cannot be lowered. */
+void ledger_optimizer_of(const hcg_program *p, ledger_optimizer *o);
+/* Of the module as it stands. False, and a diagnostic, if it cannot be lowered. */
 bool ledger_count_optimizer(const inspect_subject *s, ledger_optimizer *o);
 void ledger_optimizer_text(const ledger_optimizer *o, hd_text *out);
 void ledger_optimizer_json(const ledger_optimizer *o, hd_text *out);

@@ -33,11 +33,8 @@ static double products_of(const hcg_program *program, const hrt_parameter *p) {
     return (double)matrices * (p->n_parts ? each : hrt_muon_flops(p->rows, p->columns));
 }
 
-bool ledger_count_optimizer(const inspect_subject *s, ledger_optimizer *o) {
-    const hcg_options options = {.exact = hcg_exact_by_default(), .compile = *s->pass_options};
-    const hcg_program *program = hcg_lower(s->arena, s->diags, s->now, &options);
+void ledger_optimizer_of(const hcg_program *program, ledger_optimizer *o) {
     *o = (ledger_optimizer){0};
-    if (!program) return false;
     for (size_t i = 0; i < program->parameters.n; i++) {
         const hrt_parameter *p = &program->parameters.at[i];
         const bool muon = p->update == HRT_UPDATE_MUON;
@@ -45,7 +42,13 @@ bool ledger_count_optimizer(const inspect_subject *s, ledger_optimizer *o) {
         add(o, muon ? HRT_STEP_MUON : HRT_STEP_ADAMW, p);
         if (muon) o->parts[HRT_STEP_MUON].flops += products_of(program, p);
     }
-    return true;
+}
+
+bool ledger_count_optimizer(const inspect_subject *s, ledger_optimizer *o) {
+    const hcg_options options = {.exact = hcg_exact_by_default(), .compile = *s->pass_options};
+    const hcg_program *program = hcg_lower(s->arena, s->diags, s->now, &options);
+    if (program) ledger_optimizer_of(program, o);
+    return program != NULL;
 }
 
 void ledger_optimizer_text(const ledger_optimizer *o, hd_text *out) {

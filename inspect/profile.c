@@ -55,7 +55,9 @@ bool profile_collect(const inspect_subject *s, profile_tables *out) {
     for (int i = 0; i < PROFILE_PHASES; i++) {
         const profile_phase *phase = &p->phases[i];
         profile_table *t = &out->phases[i];
-        *t = (profile_table){.name = names[i], .phase = phase, .total = total_of(p, phase)};
+        *t = (profile_table){.name = p->training ? "training" : names[i],
+                             .phase = phase,
+                             .total = total_of(p, phase)};
         t->n_kernels = entries_of(p, phase, true, s->arena, &t->kernels);
         t->n_lines = entries_of(p, phase, false, s->arena, &t->lines);
     }

@@ -23,6 +23,7 @@ typedef struct profile_phase { /* calls of more than one token, or calls of one 
 typedef struct profile {               /* filled during a run */
     const char *model, *cpu, *machine; /* machine: its facts as the library detected them, JSON */
     int threads;                       /* 0: the default */
+    bool training; /* of a trainer: its steps are those of PROFILE_PREFILL, with their sequences */
     size_t n_steps, max_chunk;
     const hd_info_step *steps; /* a copy, since the library may be closed */
     profile_phase phases[PROFILE_PHASES];

@@ -17,6 +17,7 @@
 #include "api/train/data.h"
 #include "api/train/depth.h"
 #include "api/train/log.h"
+#include "api/train/profile.h"
 #include "api/train/record.h"
 #include "api/train/schedule.h"
 #include "api/train/work.h"
@@ -43,6 +44,7 @@ typedef struct run {
     api_trainer *t;
     train_checkpoints checkpoints;
     train_depth depth; /* of the first rank */
+    train_profile profile;
     train_batch depth_batch;
     train_log log;
     train_work work; /* of the first rank */
@@ -68,6 +70,8 @@ static bool check_options(run *r) {
     if (o->warmup < 0 || o->eval_every < 0 || o->save_every < 0 || o->depth_every < 0 ||
         o->keep < 0)
         return bad_option(s, "a number of steps or checkpoints is below 0", NULL);
+    if (o->profile && r->ranks > 1)
+        return bad_option(s, "a profile is of one process", "leave out --profile");
     if (!(o->learning_rate >= 0) || !(o->weight_decay >= 0) || !(o->clip >= 0))
         return bad_option(s, "learning rate, weight decay and clip are not below 0", NULL);
     if (o->batch % r->ranks)
@@ -477,14 +481,17 @@ static bool take_step(run *r, int64_t step, hadal_train_event *e) {
     const double start = hd_seconds();
     float norm = 0;
     const api_step_options o = options_of_step(r, step);
+    train_profile_turn(&r->profile, r->t, true);
     int code = take_gradients(r, step, &e->loss);
     if (code == 0) {
         code = r->t->trainer_step(r->t->at, &o, &norm);
         (void)api_trainer_ok(r->t, code, "the step");
     }
+    const double seconds = hd_seconds() - start;
     if (code) return give_up(r, step, code);
-    if (r->rank == 0)
-        train_work_add(&r->work, r->batch.lengths, r->batch.sequences, hd_seconds() - start);
+    train_profile_turn(&r->profile, r->t, false);
+    train_profile_add(&r->profile, r->batch.lengths, r->batch.sequences, seconds);
+    if (r->rank == 0) train_work_add(&r->work, r->batch.lengths, r->batch.sequences, seconds);
     r->out->step = step;
     r->out->loss = e->loss;
     e->learning_rate = o.learning_rate, e->norm = (double)norm;
@@ -616,8 +623,12 @@ static bool train(run *r) {
     if (r->rank == 0)
         train_work_begin(&r->work, r->s->arena, r->s->program, r->o->context, r->o->threads,
                          r->record.cpu_level);
+    if (r->o->profile && !train_profile_open(&r->profile, r->t, r->o->context, r->o->threads))
+        return false;
     r->began = hd_seconds();
-    return loop(r);
+    const bool ok = loop(r);
+    train_profile_close(&r->profile, r->s->program);
+    return ok;
 }
 
 static void close_run(void *what) {

@@ -345,7 +345,7 @@ HADAL_API const hadal_next_token *hadal_next_tokens(const hadal_session *s, size
  * "text", "json" or "svg". NULL: it was not wanted, or there is no such form. */
 HADAL_API const char *hadal_by_depth_text(hadal_session *s, const char *form);
 
-/* The times of the steps in the last hadal_run that was profiled. form: "text", "json", or "folded"
+/* The times of the steps in the last hadal_run or hadal_train that was profiled. form: "text", "json", or "folded"
  * (stacks for flame graphs). NULL: there is no profile, or no such form. */
 HADAL_API const char *hadal_profile_text(hadal_session *s, const char *form);
 
@@ -465,6 +465,7 @@ typedef struct hadal_train_options {
     void *context_of_calls;
     int64_t depth_every; /* magnitudes by depth and weights of mixes after so many steps, and after
                             the last; 0: never */
+    int profile;         /* 1: what kernels and parts of steps take, for hadal_profile_text */
 } hadal_train_options;
 typedef struct hadal_trained {
     int64_t begun, step, steps; /* this call began after step `begun` */

@@ -5,8 +5,8 @@
 Each golden case is trained for two steps on drawn ids with --depth-every. What the log has of the second step are the magnitudes that
 hadal gradients --by-depth takes of the checkpoint, of the same two windows, and the weights of mixes that hadal inspect --heatmap takes.
 Without the option the losses and the weights are the same to the bit. With --memory, of every second case, both trainers together hold
-the bound: the run has the least of which an error tells (in the
-full set one byte less is that error). One case; all of them in the full set."""
+the bound: the run has the least of which an error tells (in the full set one byte less is that error). One case; all of them in the
+full set."""
 import glob
 import json
 import math

@@ -99,6 +99,7 @@ rejected("another value of the number of ranks", 1, "stopped")
 finish(start(2, "stopped"))
 check_same("stopped", "two")
 # what does not fit together
+rejected("a profile is of one process", 2, "profiled", "--profile")
 rejected("a batch of 4 windows cannot be divided by 3 ranks", 3, "three")
 assert not os.path.exists(path("three"))
 both = subprocess.run([*MPIRUN, "-n", "1", *command("unlike"), ":", "-n", "1", *command("unlike", "--seed", "5")], capture_output=True, text=True)
