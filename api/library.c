@@ -140,6 +140,32 @@ api_kinship api_library_kinship(const api_library *l, const char *build_id) {
     return !own[n] || strcmp(own, build_id) == 0 ? API_SAME_BUILD : API_OTHER_VALUES;
 }
 
+static hd_diag *report_code(api_library *l, int code, const char *what) {
+    const char *detail = l->session ? l->session_message(l->session) : "";
+    /* Wrong tokens are an error in the caller's values. */
+    const hd_error kind = code == HRT_TOKEN ? HD_E_VALUE : HD_E_RUNTIME;
+    hd_diag *e = hd_err(&l->s->diags, kind, HD_NOWHERE, "%s: %s", what, l->strerror(code));
+    if (detail && *detail) e->cause = hd_strdup(l->s->arena, detail);
+    return e;
+}
+
+bool api_library_ok(api_library *l, int code, const char *what) {
+    if (code != HRT_OK) report_code(l, code, what);
+    return code == HRT_OK;
+}
+
+bool api_weights_ok(api_library *l, int code, const char *path) {
+    hd_bytes file;
+    if (code == HRT_OK) return true;
+    /* The library says that it cannot open the file, and not why. */
+    if (code == HRT_OPEN && !hd_map_file(l->s->arena, &l->s->diags, path, &file)) return false;
+    hd_diag *e = report_code(l, code, path);
+    if (code == HRT_FORMAT || code == HRT_DIGEST)
+        e->hint = "hadal compile makes the weights with the library; hadal pack makes them for a "
+                  "library that is there";
+    return false;
+}
+
 /* Weights of the same layout may come from another compilation. A note or a warning says so. */
 static bool tell_kinship(api_library *l, const char *path) {
     const char *id = api_weights_build_id(l->s, path);
@@ -164,7 +190,7 @@ static bool open_weights(api_library *l, const char *path) {
     const bool reads = l->s->reads_weights;
     const int code =
         reads ? l->weights_read(path, &l->weights) : l->weights_open(path, &l->weights);
-    if (code != HRT_MEMORY || !reads) return api_library_ok(l, code, path);
+    if (code != HRT_MEMORY || !reads) return api_weights_ok(l, code, path);
     hd_err(&l->s->diags, HD_E_MEMORY, HD_NOWHERE, "there is no memory to read '%s' into", path)
         ->hint = "mapped weights (mmap) take no memory of the process";
     return false;
@@ -275,16 +301,6 @@ void api_library_close(api_library *l) {
     api_library_end_session(l);
     if (l->handle) dlclose(l->handle);
     l->handle = NULL;
-}
-
-bool api_library_ok(api_library *l, int code, const char *what) {
-    if (code == 0) return true;
-    const char *detail = l->session ? l->session_message(l->session) : "";
-    /* Wrong tokens are an error in the caller's values. */
-    const hd_error kind = code == HRT_TOKEN ? HD_E_VALUE : HD_E_RUNTIME;
-    hd_diag *e = hd_err(&l->s->diags, kind, HD_NOWHERE, "%s: %s", what, l->strerror(code));
-    if (detail && *detail) e->cause = hd_strdup(l->s->arena, detail);
-    return false;
 }
 
 #define API_FAILED 1

@@ -83,5 +83,7 @@ void api_library_end_session(api_library *l);
 void api_library_close(api_library *l);
 /* False, and a diagnostic, if `code` is an error of the library. */
 bool api_library_ok(api_library *l, int code, const char *what);
+/* The same of a file of weights: why it cannot be opened, and what makes one that can. */
+bool api_weights_ok(api_library *l, int code, const char *path);
 
 #endif

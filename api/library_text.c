@@ -54,7 +54,7 @@ static bool tell_weights(api_library *l, const char *path, hd_text *out, bool *t
         hd_text_f(out, "weights   %s: not there\n", path);
         return true;
     }
-    if (!api_library_ok(l, l->weights_open(path, &weights), path)) return false;
+    if (!api_weights_ok(l, l->weights_open(path, &weights), path)) return false;
     l->weights_close(weights); /* the weights fit the library */
     const char *id = api_weights_build_id(l->s, path);
     if (id) *together &= add_file(l, "weights", path, id, out);

@@ -106,46 +106,67 @@ static bool init_of_word(hfe_elab *e, const hfe_call *call, size_t i, hir_init *
 
 typedef HD_VEC(double) number_vec;
 
-/* Adds the numbers of `v`, which begin the entries of a weight of the type from dim `k` on: for each
- * dim a list as long as it. */
-static bool add_numbers(hfe_elab *e, hd_loc loc, hfe_value v, hir_type type, uint32_t k,
-                        number_vec *out) {
-    const char *weight = hd_printf(e->arena, "the weight is %s", hir_type_string(e->arena, type));
-    const char *hint = type.rank > 1
-                           ? "the numbers of a matrix are a list of rows, [[1, 0], [0, 1]]; "
-                             "[x] is the number x for all entries"
-                           : "[x] is the number x for all entries";
+/* The weight that a list of numbers begins: what messages about the list say of it. */
+typedef struct begun {
+    hfe_elab *e;
+    hd_loc loc; /* of the list */
+    hir_type type;
+} begun;
+
+#define FAIL_LIST(b, kind, ...)                                                                    \
+    hfe_fail(                                                                                      \
+        (b)->e, kind, (b)->loc,                                                                    \
+        hd_printf((b)->e->arena, "the weight is %s", hir_type_string((b)->e->arena, (b)->type)),   \
+        (b)->type.rank > 1 ? "the numbers of a matrix are a list of rows, [[1, 0], [0, 1]]; "      \
+                             "[x] is the number x for all entries"                                 \
+                           : "[x] is the number x for all entries",                                \
+        __VA_ARGS__)
+
+static bool add_number(const begun *b, hfe_value v, number_vec *out) {
     if (hfe_is(v, HFE_POISON)) return false;
-    if (k == type.rank && hfe_is_number(v) && hir_is_initial(hfe_as_number(v))) {
-        hd_push(e->m->arena, out, hfe_as_number(v));
-        return true;
+    if (!hfe_is_number(v)) {
+        FAIL_LIST(b, HD_E_TYPE, "%s in the list where a number is needed",
+                  hfe_type_with_article(v.type));
+        return false;
     }
-    if (k == type.rank && hfe_is_number(v))
-        hfe_fail(e, HD_E_VALUE, loc, NULL, NULL, "weights begin as numbers that f32 has, not %g",
-                 hfe_as_number(v));
-    else if (k == type.rank || !hfe_is(v, HFE_LIST))
-        hfe_fail(e, HD_E_TYPE, loc, weight, hint, "%s in the list where %s is needed",
-                 hfe_type_with_article(v.type), k < type.rank ? "a list" : "a number");
-    else if ((int64_t)v.list->n != type.dim[k])
-        hfe_fail(e, HD_E_VALUE, loc, weight, hint, "a list of %zu where the weight has %lld",
-                 v.list->n, (long long)type.dim[k]);
-    else {
-        for (size_t i = 0; i < v.list->n; i++)
-            if (!add_numbers(e, loc, hfe_item(v.list, i), type, k + 1, out)) return false;
-        return true;
-    }
-    return false;
+    const double x = hfe_as_number(v);
+    if (hir_is_initial(x))
+        hd_push(b->e->m->arena, out, x);
+    else
+        hfe_fail(b->e, HD_E_VALUE, b->loc, "weights are f32, which goes up to about 3.4e38", NULL,
+                 "a weight cannot begin as %g", x);
+    return hir_is_initial(x);
 }
 
+/* Adds the numbers of `v`, which begin the entries of the weight from dim `k` on: for each dim a list
+ * as long as it. */
+static bool add_numbers(const begun *b, hfe_value v, uint32_t k, number_vec *out) {
+    if (k == b->type.rank) return add_number(b, v, out);
+    if (hfe_is(v, HFE_POISON)) return false;
+    if (!hfe_is(v, HFE_LIST)) {
+        FAIL_LIST(b, HD_E_TYPE, "%s in the list where a list is needed",
+                  hfe_type_with_article(v.type));
+        return false;
+    }
+    if ((int64_t)v.list->n != b->type.dim[k]) {
+        FAIL_LIST(b, HD_E_VALUE, "a list of %zu where the weight has %lld", v.list->n,
+                  (long long)b->type.dim[k]);
+        return false;
+    }
+    for (size_t i = 0; i < v.list->n; i++)
+        if (!add_numbers(b, hfe_item(v.list, i), k + 1, out)) return false;
+    return true;
+}
+
+/* A list of one thing that is no list is the number of all entries. */
 static bool init_of_list(hfe_elab *e, const hfe_call *call, size_t i, hir_type type,
                          hir_init *out) {
+    const begun b = {e, call->args[i].value_loc, type};
     const hfe_value v = arg(call, i);
     number_vec numbers = {0};
-    if (v.list->n == 1 && hfe_is_number(hfe_item(v.list, 0))) { /* for all entries */
-        type.rank = 1;
-        type.dim[0] = 1;
-    }
-    if (!add_numbers(e, call->args[i].value_loc, v, type, 0, &numbers)) return false;
+    const bool all = v.list->n == 1 && !hfe_is(hfe_item(v.list, 0), HFE_LIST);
+    if (all ? !add_number(&b, hfe_item(v.list, 0), &numbers) : !add_numbers(&b, v, 0, &numbers))
+        return false;
     *out = (hir_init){.n = (uint32_t)numbers.n, .numbers = numbers.at};
     return true;
 }
@@ -162,8 +183,10 @@ static bool init_of(hfe_elab *e, const hfe_call *call, size_t i, hir_type type, 
     }
     out->deviation = hfe_as_number(arg(call, i));
     if (hir_is_deviation(out->deviation)) return true;
-    hfe_fail(e, HD_E_VALUE, call->args[i].value_loc, NULL, "a weight of zeros begins as \"zero\"",
-             "the deviation of a normal distribution is above 0");
+    hfe_fail(e, HD_E_VALUE, call->args[i].value_loc, NULL,
+             "a weight of zeros begins as \"zero\", one of all x as [x]",
+             "the deviation of a normal distribution is above 0 and a number that f32 has, not %g",
+             out->deviation);
     return false;
 }
 

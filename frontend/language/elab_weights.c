@@ -118,12 +118,24 @@ hfe_value hfe_declare_weight(hfe_elab *e, hd_loc loc, const char *name, hfe_valu
     return unused ? hfe_none() : hfe_tensor(ref);
 }
 
+/* Two lists of many numbers are named by their first number that differs: no message is a page. */
+static const char *say_init(hfe_elab *e, hir_init init, hir_init other) {
+    const uint32_t most = 8;
+    if (init.n <= most) return hir_init_text(e->arena, init);
+    uint32_t i = 0;
+    while (other.n == init.n && i < init.n && init.numbers[i] == other.numbers[i])
+        i++;
+    return hd_printf(e->arena, "%u numbers (number %u: %.9g)", init.n, i + 1, init.numbers[i]);
+}
+
 hfe_value hfe_begin_weight(hfe_elab *e, hd_loc loc, hfe_value weight, hir_init init) {
     if (!hfe_is(weight, HFE_TENSOR)) return weight;
     hir_weight *w = &e->m->weights.at[weight.tensor.index];
     if (!hir_same_init(w->init, (hir_init){0}) && !hir_same_init(w->init, init))
-        return hfe_fail(e, HD_E_NAME, loc, NULL, NULL, "'%s' begins as \"%s\" and as \"%s\"",
-                        w->name, hir_init_text(e->arena, w->init), hir_init_text(e->arena, init));
+        return hfe_fail(e, HD_E_NAME, loc, NULL,
+                        "a weight begins in one way, wherever the model names it",
+                        "'%s' begins as %s and as %s", w->name, say_init(e, w->init, init),
+                        say_init(e, init, w->init));
     w->init = init;
     return weight;
 }

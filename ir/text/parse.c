@@ -307,7 +307,8 @@ static bool parse_init(hir_parser *p, hir_weight *w) {
         return hir_parse_double(p, &w->init.deviation) &&
                (hir_is_deviation(w->init.deviation) ||
                 hir_parse_error(p, HD_E_VALUE, loc, NULL,
-                                "the deviation of a normal distribution is above 0"));
+                                "the deviation of a normal distribution is above 0 and a number "
+                                "that f32 has"));
     }
     for (int i = 0; i < HIR_INIT_COUNT; i++) {
         words[i] = hir_init_word((hir_init_kind)i);

@@ -594,7 +594,7 @@ static bool reject(const halves *h, uint64_t least) {
     if (!o->beside) return false;
     e->cause = hd_printf(a, "%s; the trainer of the steps takes %lld with nothing computed again",
                          e->cause, (long long)o->beside);
-    e->hint = hd_printf(a, "the least for both is %llu bytes",
+    e->hint = hd_printf(a, "the least for both is %llu bytes; --depth-every 0 leaves one out",
                         (unsigned long long)(all + (uint64_t)o->beside));
     return false;
 }
