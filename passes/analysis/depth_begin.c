@@ -134,8 +134,8 @@ static bool has_all_of_its_own(const flow_finder *f, const early_values *e, uint
 
 static bool is_of_received(const flow_finder *f) {
     bool received = false;
-    for (size_t k = 0; k < f->out->program.n && f->begin == HIR_NONE; k++)
-        received |= flow_is_received(f, hir_op_at(f->out->m, f->out->program.at[k]));
+    for (size_t k = 0; k < f->starts.n && f->begin == HIR_NONE; k++)
+        received |= flow_is_received(f, hir_op_at(f->out->m, f->starts.at[k]));
     return received;
 }
 

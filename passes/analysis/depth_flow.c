@@ -33,6 +33,13 @@ static bool is_forward(const flow_finder *f, const hir_op *o) {
     return any;
 }
 
+/* Streams begin at such ops, if not behind them. They are few: what asks where the stream begins need
+ * not walk the whole program. */
+static bool is_start(const hir_op *o) {
+    return o->code == HIR_GATHER_OP || o->code == HIR_COMM_RECV_OP ||
+           o->code == HIR_COMM_ALL_GATHER_OP;
+}
+
 static void list_ops(flow_finder *f, hir_id first) {
     const hir_module *m = f->out->m;
     HIR_EACH(m, op, first) {
@@ -50,26 +57,19 @@ static void list_ops(flow_finder *f, hir_id first) {
             f->out->origin[o->results[0]] = f->out->origin[o->args[0].index];
             continue;
         }
-        if (is_forward(f, o)) hd_push(f->arena, &f->out->program, op);
+        if (!is_forward(f, o)) continue;
+        hd_push(f->arena, &f->out->program, op);
+        if (is_start(o)) hd_push(f->arena, &f->starts, op);
     }
 }
 
-/* What depends on tokens: neither on weights nor on the position alone. */
-static void find_varying(flow_finder *f) {
-    const hir_module *m = f->out->m;
-    f->varies = hd_new_array(f->arena, bool, m->values.n);
-    for (size_t v = 0; v < m->values.n; v++)
-        f->varies[v] = hir_value_at(m, (hir_id)v)->op == HIR_NONE; /* an input */
-    for (size_t k = 0; k < f->out->program.n; k++) {
-        const hir_op *o = hir_op_at(m, f->out->program.at[k]);
-        bool varies = !hir_has_trait(o->code, HIR_LOCAL);
-        for (uint32_t i = 0; !varies && i < o->n_args; i++)
-            varies =
-                o->args[i].kind == HIR_REF_STATE ||
-                (o->args[i].kind == HIR_REF_VALUE && f->varies[f->out->origin[o->args[i].index]]);
-        for (uint32_t i = 0; i < o->n_results; i++)
-            f->varies[o->results[i]] = varies;
-    }
+/* Does the result depend on tokens, and not on weights or the position alone? */
+static bool depends_on_tokens(const flow_finder *f, const hir_op *o) {
+    bool varies = !hir_has_trait(o->code, HIR_LOCAL);
+    for (uint32_t i = 0; !varies && i < o->n_args; i++)
+        varies = o->args[i].kind == HIR_REF_STATE ||
+                 (o->args[i].kind == HIR_REF_VALUE && f->varies[f->out->origin[o->args[i].index]]);
+    return varies;
 }
 
 static hir_id operand_of(const flow_finder *f, hir_ref r) {
@@ -79,11 +79,18 @@ static hir_id operand_of(const flow_finder *f, hir_ref r) {
     return !hir_type_has_t(*t) || t->dtype == HIR_I32 || !f->varies[v] ? HIR_NONE : v;
 }
 
+/* What depends on tokens, and operands: those of an op are made before it. */
 static void list_operands(flow_finder *f) {
     const hir_module *m = f->out->m;
+    f->varies = hd_new_array(f->arena, bool, m->values.n);
     f->first = hd_new_array(f->arena, uint32_t, m->ops.n);
+    for (size_t v = 0; v < m->values.n; v++)
+        f->varies[v] = hir_value_at(m, (hir_id)v)->op == HIR_NONE; /* an input */
     for (size_t k = 0; k < f->out->program.n; k++) {
         const hir_op *o = hir_op_at(m, f->out->program.at[k]);
+        const bool varies = depends_on_tokens(f, o);
+        for (uint32_t i = 0; i < o->n_results; i++)
+            f->varies[o->results[i]] = varies;
         f->first[f->out->program.at[k]] = (uint32_t)f->operands.n + 1;
         for (uint32_t i = 0; i < o->n_args; i++)
             hd_push(f->arena, &f->operands, operand_of(f, o->args[i]));
@@ -234,8 +241,8 @@ static bool is_beginning(const flow_finder *f, const hir_op *o) {
 static uint64_t received_width(const flow_finder *f) {
     const hir_module *m = f->out->m;
     int64_t most = 0;
-    for (size_t k = 0; k < f->out->program.n; k++) {
-        const hir_op *o = hir_op_at(m, f->out->program.at[k]);
+    for (size_t k = 0; k < f->starts.n; k++) {
+        const hir_op *o = hir_op_at(m, f->starts.at[k]);
         if (o->code != HIR_COMM_RECV_OP) continue;
         const hir_type t = hir_value_at(m, o->results[0])->type;
         if (t.rank > 1 && t.dim[t.rank - 1] > most) most = t.dim[t.rank - 1];
@@ -260,8 +267,8 @@ static void find_width(flow_finder *f) {
         f->out->width = flow_row(f, f->begin);
         return;
     }
-    for (size_t k = 0; k < f->out->program.n; k++) {
-        const hir_op *o = hir_op_at(f->out->m, f->out->program.at[k]);
+    for (size_t k = 0; k < f->starts.n; k++) {
+        const hir_op *o = hir_op_at(f->out->m, f->starts.at[k]);
         const bool whole = gathers_embedding(f, o);
         if (whole || (o->code == HIR_GATHER_OP && !f->out->width))
             f->out->width = flow_row(f, o->results[0]);
@@ -275,8 +282,9 @@ static void find_width(flow_finder *f) {
 static void seed(flow_finder *f) {
     const hir_module *m = f->out->m;
     find_width(f);
-    for (size_t k = 0; k < f->out->program.n && f->out->width; k++) {
-        const hir_op *o = hir_op_at(m, f->out->program.at[k]);
+    if (f->begin != HIR_NONE && f->out->width) f->member[f->begin] = true;
+    for (size_t k = 0; k < f->starts.n && f->out->width; k++) {
+        const hir_op *o = hir_op_at(m, f->starts.at[k]);
         if (!is_beginning(f, o)) continue;
         f->member[o->results[0]] = true;
         if (gathers_embedding(f, o)) f->member[flow_operand(f, o, 0)] = false;
@@ -703,8 +711,8 @@ static bool find_kept(flow_finder *f) {
 /* Are there several embeddings? */
 static bool has_embeddings(const flow_finder *f) {
     uint32_t n = 0;
-    for (size_t k = 0; k < f->out->program.n; k++)
-        n += flow_is_embedding(f, hir_op_at(f->out->m, f->out->program.at[k]));
+    for (size_t k = 0; k < f->starts.n; k++)
+        n += flow_is_embedding(f, hir_op_at(f->out->m, f->starts.at[k]));
     return n > 1;
 }
 
@@ -714,7 +722,6 @@ static void find(const hir_module *m, hd_arena *a, bool brief, hir_flow *out) {
     flow_finder f = {.out = out, .arena = a, .brief = brief, .kept = HIR_NONE};
     f.needed = hir_needed_by_loss(m, a);
     list_ops(&f, m->first);
-    find_varying(&f);
     list_operands(&f);
     find_from(&f, HIR_NONE);
     if (!out->width) return;

@@ -10,6 +10,7 @@ typedef struct flow_finder {
     bool brief;                      /* of sources only whether an input has several */
     bool grown;                      /* a member was found in this round */
     HD_VEC(hir_id) pending, outputs; /* work lists of claim */
+    HD_VEC(hir_id) starts;           /* ops of the program that look up, receive or gather values */
     uint32_t *first;         /* by op: 1 + where its operands begin; 0: not in the program */
     HD_VEC(hir_id) operands; /* as flow_operand gives them */
     /* by value (of origins): */
