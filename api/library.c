@@ -39,6 +39,13 @@ static bool find_functions(api_library *l, const char *model) {
             ->hint = "compile the model again";
         return false;
     }
+    void *trainer;
+    if (find_symbol(l, model, "trainer_init", &trainer)) {
+        hd_err(&l->s->diags, HD_E_RUNTIME, HD_NOWHERE,
+               "%s is a library of gradients, which does not run a model", l->path)
+            ->hint = "hadal compile without --gradients makes one that does";
+        return false;
+    }
 #define F(name, result, arguments)                                                                 \
     if (!need_symbol(l, model, #name, &l->name)) return false;
     API_LIBRARY_FUNCTIONS(F)

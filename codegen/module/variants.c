@@ -19,13 +19,17 @@ static bool same_code(const void *context, const hcg_level *a, const hcg_level *
 static bool reject_bf16(const hcg_target *t, const char *cpu, hd_arena *a, hd_diags *d) {
     const hcg_level *levels;
     const size_t n = hcg_levels(&levels);
-    hd_text names;
-    hd_text_init(&names, a);
-    for (size_t i = 0; i < n; i++)
-        if (strcmp(levels[i].arch, t->arch) == 0 && hcg_multiplies_bf16(&levels[i]))
-            hd_text_f(&names, "%s%s", names.n ? ", " : "", levels[i].name);
     hd_diag *e = hd_err(d, HD_E_TARGET, HD_NOWHERE, "--matmul-dtype bf16 is not for %s", cpu);
     e->cause = "it has no instructions that multiply bf16 faster than f32";
+    hd_text names;
+    hd_text_init(&names, a);
+    for (size_t i = 0; i < n; i++) {
+        if (strcmp(levels[i].arch, t->arch) != 0 || !hcg_multiplies_bf16(&levels[i])) continue;
+        if (strcmp(levels[i].name, cpu) == 0)
+            e->cause = "by the facts of --machine it multiplies bf16 no faster than f32";
+        else
+            hd_text_f(&names, "%s%s", names.n ? ", " : "", levels[i].name);
+    }
     e->hint = hd_printf(a, "leave the option out; levels that have some: %s", names.at);
     return false;
 }
