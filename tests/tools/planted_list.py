@@ -458,8 +458,8 @@ MISTAKES = [
      "what is read is shown for all that is moved",
      ["report/browser"]),
     ("report: the place of an op",
-     "word(b, o->loc.file ? o->loc.column : 0);",
-     "word(b, o->loc.file ? o->loc.line : 0);",
+     "word(b, o->loc->file ? o->loc->column : 0);",
+     "word(b, o->loc->file ? o->loc->line : 0);",
      "a report says a line for a column",
      ["report/data", "unit/test_inspect"]),
     # ---- comm, api, driver ---------------------------------------------------------------------------------
