@@ -90,7 +90,7 @@ static bool take_memory(api_trainer *t, const hadal_comm *comm, int64_t max_toke
     if (memory == MAP_FAILED) {
         hd_err(&s->diags, HD_E_MEMORY, HD_NOWHERE, "no trainer for a sequence of %lld token%s",
                (long long)max_tokens, hd_s((uint64_t)max_tokens))
-            ->hint = "--chunk N is the longest sequence";
+            ->hint = "--chunk N, of hadal train --context N, is the longest sequence";
         return false;
     }
     t->memory = memory;

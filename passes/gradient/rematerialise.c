@@ -590,11 +590,11 @@ static bool reject(const halves *h, uint64_t least) {
                   "with all computed again that can be, they take %llu bytes: %llu for "
                   "values of a sequence, and %lld for all else",
                   (unsigned long long)all, (unsigned long long)least, (long long)o->rest_bytes);
-    e->hint = "allow that much, or shorter sequences: --chunk N";
+    e->hint = "allow that much, or shorter sequences: --chunk N, of hadal train --context N";
     if (!o->beside) return false;
     e->cause = hd_printf(a, "%s; the trainer of the steps takes %lld with nothing computed again",
                          e->cause, (long long)o->beside);
-    e->hint = hd_printf(a, "the least for both is %llu bytes; --depth-every 0 leaves one out",
+    e->hint = hd_printf(a, "the least for both is %llu bytes; with --depth-every 0 there is one",
                         (unsigned long long)(all + (uint64_t)o->beside));
     return false;
 }
