@@ -20,6 +20,8 @@ typedef struct early_values {
     HD_VEC(uint32_t)
     next;                   /* by place in `at`: the place of the first value that all which is made
                              * of this one goes through; at.n: there is none */
+    HD_VEC(uint32_t) left;  /* by place: how many values a way goes through from there */
+    HD_VEC(uint32_t) far;   /* and one of these (end_way) */
     HD_VEC(hir_id) readers; /* ops that read one, in program order */
     HD_VEC(bool) weighed;   /* by place: weights have a part in it, other than the embedding */
     uint32_t *place;        /* by value: 1 + its place in `at`; 0: it has none */
@@ -92,21 +94,38 @@ static bool list_early(const flow_finder *f, early_values *e, size_t n_ops) {
 static uint32_t meet(const early_values *e, uint32_t a, uint32_t b) {
     while (a != b) {
         uint32_t *first = a < b ? &a : &b;
-        *first = e->next.at[*first];
+        const uint32_t far = e->far.at[*first];
+        *first = far <= (a < b ? b : a) ? far : e->next.at[*first];
     }
     return a;
+}
+
+/* A value with its next, which is the final one: how far it is from the end of all ways, and the
+ * value that `meet` may go on with if that is not too far. Distances of these grow as those of skew
+ * binary numbers do, so that a way takes steps by the logarithm of its length: a value that each
+ * layer reads, such as the first layer's v, has a way from each of them. */
+static void end_way(early_values *e, uint32_t k) {
+    const uint32_t next = e->next.at[k], far = e->far.at[next], farther = e->far.at[far];
+    const uint32_t *left = e->left.at;
+    e->left.at[k] = left[next] + 1;
+    e->far.at[k] = left[next] - left[far] == left[far] - left[farther] ? farther : next;
 }
 
 /* From the last op to the first: all that reads a value is known before it is. */
 static void find_next(const flow_finder *f, early_values *e) {
     enum { UNREAD = UINT32_MAX };
-    for (size_t k = 0; k < e->at.n; k++)
+    const uint32_t end = (uint32_t)e->at.n;
+    for (uint32_t k = 0; k <= end; k++) {
         hd_push(f->arena, &e->next, UNREAD);
+        hd_push(f->arena, &e->far, end);
+        hd_push(f->arena, &e->left, 0);
+    }
     for (size_t k = e->readers.n; k-- > 0;) {
         const hir_op *o = hir_op_at(f->out->m, e->readers.at[k]);
         const uint32_t made = o->n_results ? e->place[o->results[0]] : 0;
         if (made && e->next.at[made - 1] == UNREAD) continue;
-        const uint32_t to = made ? made - 1 : (uint32_t)e->at.n;
+        const uint32_t to = made ? made - 1 : end;
+        if (made) end_way(e, to);
         for (uint32_t i = 0; i < o->n_args; i++) {
             const hir_id x = flow_operand(f, o, i);
             if (x == HIR_NONE || !e->place[x]) continue;
