@@ -136,6 +136,7 @@ typedef struct ledger_report {
     HD_VEC(ledger_kernel) kernels; /* of `compiled`, in program order */
 } ledger_report;
 
+const char *ledger_step_part_name(int part); /* HRT_STEP_* */
 void ledger_optimizer_of(const hcg_program *p, ledger_optimizer *o);
 /* Of the module as it stands. False, and a diagnostic, if it cannot be lowered. */
 bool ledger_count_optimizer(const inspect_subject *s, ledger_optimizer *o);

@@ -14,6 +14,10 @@ static const struct {
 #undef P
 };
 
+const char *ledger_step_part_name(int part) {
+    return parts[part].name;
+}
+
 static void add(ledger_optimizer *o, int part, const hrt_parameter *p) {
     ledger_step_part *to = &o->parts[part];
     const double n = (double)p->elements;

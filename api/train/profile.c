@@ -5,17 +5,13 @@
 #include "inspect/ledger.h"
 
 static hd_info_step *steps_of(hd_arena *a, const hcg_program *p, size_t n) {
-    static const char *const parts[HRT_STEP_PARTS] = {
-#define P(id, name, reads, writes, flops, meaning) [HRT_STEP_##id] = name,
-#include "runtime/step_parts.def"
-#undef P
-    };
     hd_info_step *steps = hd_new_array(a, hd_info_step, n);
     for (size_t i = 0; i < n; i++)
-        steps[i] = i < p->steps.n ? hcg_step_info(p, i)
-                                  : (hd_info_step){.name = parts[i - p->steps.n],
-                                                   .kind = "optimizer",
-                                                   .scope = "the step"};
+        steps[i] = i < p->steps.n
+                       ? hcg_step_info(p, i)
+                       : (hd_info_step){.name = ledger_step_part_name((int)(i - p->steps.n)),
+                                        .kind = "optimizer",
+                                        .scope = "the step"};
     return steps;
 }
 

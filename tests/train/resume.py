@@ -41,6 +41,16 @@ def finish(process, code=0):
     return out + err
 
 
+def kill_and_go_on(name, *options):
+    """A run that is killed once is the same as the whole one with these options."""
+    process = start(name, *options, "--threads", "1")
+    wait_for(process, name, 20)
+    process.kill()
+    process.communicate()
+    finish(start(name, *options))
+    check_same(name, name + "-whole")
+
+
 # an uninterrupted run
 finish(start("whole", "--threads", "1"))
 log = [json.loads(line) for line in read("whole", "log.jsonl").splitlines()]
@@ -68,12 +78,7 @@ check_same("killed")
 
 # the same with Muon, whose moments are others
 finish(start("muon-whole", "--optimizer", "muon"))
-process = start("muon", "--optimizer", "muon")
-wait_for(process, "muon", 20)
-process.kill()
-process.communicate()
-finish(start("muon", "--optimizer", "muon"))
-check_same("muon", "muon-whole")
+kill_and_go_on("muon", "--optimizer", "muon")
 assert read("muon", "log.jsonl") != read("whole", "log.jsonl")
 
 # and with products of bf16, where the machine has them
@@ -81,12 +86,7 @@ process = start("rounded-whole", "--matmul-dtype", "bf16")
 out, err = process.communicate()
 assert process.returncode == 0 or "--matmul-dtype bf16 is not for" in err, err
 if process.returncode == 0:
-    process = start("rounded", "--matmul-dtype", "bf16", "--threads", "1")
-    wait_for(process, "rounded", 20)
-    process.kill()
-    process.communicate()
-    finish(start("rounded", "--matmul-dtype", "bf16"))
-    check_same("rounded", "rounded-whole")
+    kill_and_go_on("rounded", "--matmul-dtype", "bf16")
     assert read("rounded", "log.jsonl") != read("whole", "log.jsonl")
     assert "another value of --matmul-dtype" in finish(start("rounded"), 2)
 
