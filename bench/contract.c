@@ -4,14 +4,17 @@
  * lower. GEMV is measured as a fraction of the read limit. The peak of the matrix unit is that of
  * bf16 or, with `bytes`, that of bytes.
  *
- *     contract [LEVEL|best|all [THREADS [T K N [DTYPE|grad [exact|rounded|bytes [ROUNDS]]]]]]
+ *     contract [LEVEL|best|all [THREADS [T K N [DTYPE|grad [exact|rounded|bytes [ROUNDS [BLAS]..]]]]]]
  *
  * Without a shape: a table of usual shapes. DTYPE is the type of the weights. grad: the gradient of
  * a matrix [N, K] from T rows, in f32 (rounded: with factors rounded to bf16), instead of a product
- * with it. exact: activations stay f32.
+ * with it. exact: activations stay f32. BLAS: a library with cblas_sgemm, which multiplies the same
+ * matrices in turn with the kernel (f32 products that are neither gated nor gradients); its threads
+ * and level are what its own variables of the environment say.
  * bytes: a matrix unit multiplies quantised weights as bytes. From call to call the weights, or the
  * gradients, advance through 256 MB, so that they come from memory as they do in a model. Limits
  * are measured in every round beside the kernel; figures are medians of rounds. */
+#include <dlfcn.h>
 #include <omp.h>
 
 #include "bench/kernel.h"
@@ -144,6 +147,70 @@ static double time_calls(const job *j, double peak) {
     return (now(j->threads) - start) / (double)calls;
 }
 
+/* ---- other libraries --------------------------------------------------------------------------- */
+
+enum { MOST_LIBRARIES = 4, ROW_MAJOR = 101, AS_IT_IS = 111, TRANSPOSED = 112 };
+typedef void cblas_sgemm(int order, int a, int b, int m, int n, int k, float alpha, const float *x,
+                         int ldx, const float *w, int ldw, float beta, float *y, int ldy);
+
+typedef struct library {
+    const char *file;
+    cblas_sgemm *multiply;
+    samples time, ratio; /* ratio: of its time to the kernel's, round by round */
+} library;
+
+static library libraries[MOST_LIBRARIES];
+static int n_libraries;
+
+static bool open_library(const char *file) {
+    void *l = n_libraries < MOST_LIBRARIES ? dlopen(file, RTLD_NOW | RTLD_LOCAL) : NULL;
+    void *f = l ? dlsym(l, "cblas_sgemm") : NULL;
+    if (!f) {
+        fprintf(stderr, "%s: no library with cblas_sgemm, or one more than %d\n", file,
+                MOST_LIBRARIES);
+        return false;
+    }
+    library *made = &libraries[n_libraries++];
+    made->file = file;
+    memcpy(&made->multiply, &f, sizeof f);
+    return true;
+}
+
+/* Seconds of a call of the library, for weights that advance as the kernel's do. */
+static double time_library(const library *l, const job *j, float *y, double peak) {
+    const shape s = j->s;
+    const double work = 2.0 * (double)(s.t * s.k * s.n);
+    size_t calls = AREA_BYTES / j->weight_bytes, enough = (size_t)(30e-3 * peak / work) + 1;
+    if (calls > enough) calls = enough;
+    const double start = now(1);
+    for (size_t i = 0; i < calls; i++)
+        l->multiply(ROW_MAJOR, AS_IT_IS, TRANSPOSED, (int)s.t, (int)s.n, (int)s.k, 1, j->x,
+                    (int)s.k, (const float *)(j->area + i * j->weight_bytes), (int)s.k, 0, y,
+                    (int)s.n);
+    return (now(1) - start) / (double)calls;
+}
+
+static void time_libraries(const job *j, double seconds, double peak) {
+    float *y = n_libraries ? malloc(sizeof(float) * (size_t)(j->s.t * j->s.n)) : NULL;
+    for (int i = 0; y && i < n_libraries; i++) {
+        const double t = time_library(&libraries[i], j, y, peak);
+        sample(&libraries[i].time, t);
+        sample(&libraries[i].ratio, t / seconds);
+    }
+    free(y);
+}
+
+static void print_libraries(double work, double peak) {
+    for (int i = 0; i < n_libraries; i++) {
+        const double rate = work / median(&libraries[i].time);
+        printf("  %s: %.1f GFLOP/s, %.2f of peak; the kernel is %.2f times as fast (+-%.0f %%)\n",
+               libraries[i].file, rate * 1e-9, rate / peak, median(&libraries[i].ratio),
+               100 * spread(&libraries[i].ratio));
+    }
+}
+
+/* ---- the report -------------------------------------------------------------------------------- */
+
 static void report(const job *j, const hcg_level *level) {
     static samples time, of_peak, of_unit, of_read, of_roof, peaks, reads, units;
     peaks.n = reads.n = units.n = time.n = of_peak.n = of_unit.n = of_read.n = of_roof.n = 0;
@@ -157,6 +224,7 @@ static void report(const job *j, const hcg_level *level) {
         double unit = unit_of(level, j->threads), most = unit > peak ? unit : peak;
         sample(&peaks, peak), sample(&reads, read), sample(&units, unit);
         double t = time_calls(j, most), least = work / most;
+        time_libraries(j, t, most);
         if (bytes / read > least) least = bytes / read;
         sample(&time, t);
         sample(&of_peak, work / t / peak);
@@ -173,6 +241,7 @@ static void report(const job *j, const hcg_level *level) {
            100 * spread(&of_roof));
     if (median(&units) > 0) printf(", its limit %.0f Gop/s", median(&units) * 1e-9);
     printf("\n");
+    print_libraries(work, median(&peaks));
     const moving limits[] = {{"f32 multiply-add", drift(&peaks)},
                              {"memory read", drift(&reads)},
                              {"bf16 tile products", drift(&units)}};
@@ -221,6 +290,12 @@ int main(int argc, char **argv) {
         fprintf(stderr, "1 to %d threads\n", MOST_THREADS);
         return 2;
     }
+    if (argc > 9 && strcmp(argv[6], "f32") != 0) {
+        fprintf(stderr, "libraries with cblas_sgemm multiply f32 alone\n");
+        return 2;
+    }
+    for (int at = 9; at < argc; at++)
+        if (!open_library(argv[at])) return 2;
     float *area = guarded(AREA_BYTES);
     for (size_t i = 0; i < AREA_BYTES / 4; i++)
         area[i] = 0.01f;
