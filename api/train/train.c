@@ -9,6 +9,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <xxhash.h>
 
 #include "api/ranks.h"
@@ -371,6 +372,27 @@ static bool write_updates(const run *r) {
                          hd_path_join(s->arena, r->folder.path, "updates.json"), text.at, text.n);
 }
 
+/* How many tensors each rule changes: the list itself is in updates.json. */
+static void tell_updates(const run *r) {
+    hadal_session *s = r->s;
+    size_t tensors[2] = {0}, numbers[2] = {0}, plain = 0;
+    for (size_t i = 0; i < r->t->n; i++) {
+        const api_parameter *p = &r->t->parameters[i];
+        const bool muon = hd_begins_with(p->update, "muon");
+        tensors[muon]++;
+        numbers[muon] += p->elements;
+        plain += !muon && strstr(p->update, "no decay");
+    }
+    const char *muon = "";
+    if (tensors[1])
+        muon = hd_printf(s->arena, "Muon changes %zu tensors (%zu parameters), ", tensors[1],
+                         numbers[1]);
+    hd_note(&s->diags, HD_NOWHERE,
+            "%sAdamW %s%zu tensors (%zu parameters), %zu of them without decay: '%s' lists them",
+            muon, tensors[1] ? "" : "changes ", tensors[0], numbers[0], plain,
+            hd_path_join(s->arena, r->folder.path, "updates.json"));
+}
+
 static bool describe_depth(const run *r) {
     return train_depth_describe(&r->depth, r->s,
                                 hd_path_join(r->s->arena, r->folder.path, "depth.json"));
@@ -380,6 +402,7 @@ static bool describe_depth(const run *r) {
 static bool open_files(run *r) {
     if (r->rank > 0) return true;
     if (!train_record_write(r->s, r->folder.record, &r->record)) return false;
+    if (!r->folder.has_run) tell_updates(r);
     r->folder.has_run = true;
     return write_updates(r) && (!r->o->depth_every || describe_depth(r)) &&
            train_log_open(&r->log, r->s, r->folder.log, r->out->begun);
