@@ -7,6 +7,7 @@
 #include "api/ranks.h"
 #include "api/sample.h"
 #include "frontend/config/generation.h"
+#include "frontend/frontend.h"
 #include "support/clock.h"
 #include "support/file.h"
 #include "text/chat.h"
@@ -36,8 +37,8 @@ int hadal_has_tokenizer(const char *path) {
     return 0;
 }
 
-/* Hints at files of other tokenizers: a folder without tokenizer.json may have files that one can
- * be made from. */
+/* A folder without tokenizer.json may be that of an adapter, and no model at all; else the hint is at
+ * files of other tokenizers, which one can be made from. */
 static void hint_other_files(hadal_session *s, const char *folder) {
     static const struct {
         const char *file, *hint;
@@ -46,6 +47,7 @@ static void hint_other_files(hadal_session *s, const char *folder) {
                             "tokenizer.json with transformers"},
         {"vocab.json", "save the tokenizer as tokenizer.json with transformers"},
     };
+    if (hfe_reject_adapter(s->arena, &s->diags, folder)) return;
     hd_diag *d = hd_err(&s->diags, HD_E_IO, HD_NOWHERE,
                         "there is no tokenizer.json or tiktoken.model in '%s'", folder);
     d->hint = "--tokens takes token ids; --tokenizer names another file or folder";

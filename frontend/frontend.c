@@ -65,8 +65,9 @@ static const char *only_spec_in(hd_arena *a, const char *folder) {
     return n == 1 ? found : NULL;
 }
 
-/* Rejects an adapter, which says in its config for which model it was trained; false: it is none. */
-static bool reject_adapter(hd_arena *a, hd_diags *d, const char *folder) {
+/* An adapter says in its config for which model it was trained. */
+bool hfe_reject_adapter(hd_arena *a, hd_diags *d, const char *folder) {
+    if (hfe_is_folder_model(folder)) return false;
     const char *config = hd_path_join(a, folder, "adapter_config.json"), *base = NULL;
     const bool told = hd_exists(config);
     if (!told && !hd_exists(hd_path_join(a, folder, "adapter_model.safetensors"))) return false;
@@ -92,7 +93,7 @@ static bool reject_adapter(hd_arena *a, hd_diags *d, const char *folder) {
 static bool has_config(hd_arena *a, hd_diags *d, const char *folder) {
     if (hd_is_directory(folder) && !hfe_is_folder_model(folder)) {
         const char *spec = only_spec_in(a, folder);
-        if (reject_adapter(a, d, folder)) return false;
+        if (hfe_reject_adapter(a, d, folder)) return false;
         hd_err(d, HD_E_IO, HD_NOWHERE, "the folder '%s' holds no config.json", folder)->hint =
             spec ? hd_printf(a, "did you mean \"%s\"?", spec)
                  : "a model is a .hadal file, a .hir file, or a folder with a config.json";

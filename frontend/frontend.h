@@ -26,4 +26,7 @@ char *hfe_import_with(struct hfe_program *p, const char *folder);
 /* True for a folder that holds a config.json. */
 bool hfe_is_folder_model(const char *path);
 
+/* Rejects a folder that holds an adapter (LoRA) alone, and says how it is merged. False: it is none. */
+bool hfe_reject_adapter(hd_arena *a, hd_diags *d, const char *folder);
+
 #endif
