@@ -77,7 +77,9 @@ static hcg_shared prepare_function(hcg_emit *e) {
     LLVMValueRef to = hcg_at(e, e->i8, group, hcg_mul_const(e, line, HIR_GROUP));
     for (unsigned i = 0; i < HIR_GROUP / e->level->lanes; i++) {
         LLVMValueRef place = hcg_at_byte(e, to, X_BYTES + i * e->level->lanes);
-        LLVMSetAlignment(LLVMBuildStore(e->b, g.p[i], place), e->level->lanes);
+        LLVMTypeRef bytes = LLVMVectorType(e->i8, e->level->lanes);
+        LLVMValueRef p = LLVMBuildTrunc(e->b, g.p[i], bytes, "");
+        LLVMSetAlignment(LLVMBuildStore(e->b, p, place), e->level->lanes);
     }
     hcg_loop_end(e, &l, NULL);
     hcg_loop_end(e, &rows, NULL);

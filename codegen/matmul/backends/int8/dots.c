@@ -35,19 +35,43 @@ static unsigned tables_of(const hcg_product *p) {
     return p->weights >> HIR_NVFP4 & 1 ? HCG_INT8_ALL_TABLES : HCG_INT8_TABLES;
 }
 
+/* Are there rows enough for q8 that words of 16 bits may pay (int8/words.c)? */
+static bool has_words(const hcg_product *p) {
+    const hcg_int8_instructions *with = p->backend->instructions;
+    return !with->dot && !p->decode && p->weights >> HIR_Q8 & 1;
+}
+
+/* Whether all matrices are q8, so that a block of rows is prepared for words or for bytes, and not
+ * for both. */
+static bool words_alone(const hcg_product *p) {
+    return has_words(p) && p->weights == 1u << HIR_Q8;
+}
+
 static hcg_int8_form form_of(const hcg_product *p) {
     const hcg_int8_instructions *with = p->backend->instructions;
-    hcg_int8_form f = {.width = width_of(p), .tables = tables_of(p)};
+    hcg_int8_form f = {.width = width_of(p), .tables = tables_of(p), .bytes = true};
     f.pairs = !with->dot && p->weights >> HIR_MXFP4 & 1;
-    f.words = !with->dot && !p->decode && p->weights >> HIR_Q8 & 1;
+    f.words = has_words(p) && !words_alone(p);
     return f;
+}
+
+/* The form of many rows. */
+static hcg_int8_form form_of_many(const hcg_product *p) {
+    if (!words_alone(p)) return form_of(p);
+    return (hcg_int8_form){.width = width_of(p), .tables = 1, .words = true};
+}
+
+/* Are there many rows, for which widened panels pay? */
+static LLVMValueRef are_many(hcg_emit *e, const hcg_product *p) {
+    LLVMValueRef most = hcg_i64(e, HCG_INT8_FEW_SLABS * ROWS);
+    return LLVMBuildICmp(e->b, LLVMIntSGT, p->n_rows, most, "many");
 }
 
 /* A name for functions of this form. */
 static const char *named(hcg_emit *e, const char *name, hcg_int8_form f) {
-    if (f.words) name = hd_printf(e->arena, "%s_words", name);
+    if (f.words) name = hd_printf(e->arena, "%s_%s", name, f.bytes ? "both" : "words");
     if (f.pairs) name = hd_printf(e->arena, "%s_pairs", name);
-    return f.tables == HCG_INT8_TABLES ? name : hd_printf(e->arena, "%s_halves", name);
+    return f.tables <= HCG_INT8_TABLES ? name : hd_printf(e->arena, "%s_halves", name);
 }
 
 /* ---- x --------------------------------------------------------------------------------------- */
@@ -55,29 +79,35 @@ static void store4(hcg_emit *e, LLVMValueRef v, LLVMValueRef p) {
     LLVMSetAlignment(LLVMBuildStore(e->b, v, p), 4);
 }
 
-/* The two words of each four elements of a row side by side, to `words` of the slab. */
+/* The two words of each four elements of a row side by side, to `words` of the slab. A word has the
+ * lower halves of two elements, which come together within the 16 bytes where they are. */
 static void store_words(hcg_emit *e, const hcg_int8_x *g, unsigned width, LLVMValueRef words,
                         LLVMValueRef row) {
     const unsigned lanes = e->level->lanes;
-    LLVMTypeRef wide = LLVMVectorType(e->i16, lanes), twos = LLVMVectorType(e->i64, lanes / WORD);
-    LLVMValueRef order[HIR_PANEL];
-    for (unsigned j = 0; j < lanes; j++)
-        order[j] = LLVMConstInt(e->i32, j / WORD * WORD + j % 2 * 2 + j / 2 % 2, false);
+    LLVMTypeRef halves = LLVMVectorType(e->i16, 2 * lanes);
+    LLVMTypeRef twos = LLVMVectorType(e->i64, lanes / 2);
+    LLVMValueRef order[2 * HIR_PANEL];
+    for (unsigned j = 0; j < 2 * lanes; j++) {
+        const unsigned four = j / (2 * WORD) * WORD, at = j % (2 * WORD);
+        order[j] = at < WORD ? LLVMConstInt(e->i32, 2 * (four + at % 2 * 2 + at / 2), false)
+                             : LLVMGetPoison(e->i32);
+    }
     words = hcg_at(e, e->i64, words, row);
     for (unsigned i = 0; i < HIR_GROUP / lanes; i++) {
-        LLVMValueRef p = LLVMBuildSExt(e->b, g->p[i], wide, "");
-        p = LLVMBuildShuffleVector(e->b, p, p, LLVMConstVector(order, lanes), "");
+        LLVMValueRef p = LLVMBuildBitCast(e->b, g->p[i], halves, "");
+        p = LLVMBuildShuffleVector(e->b, p, p, LLVMConstVector(order, 2 * lanes), "");
         p = LLVMBuildBitCast(e->b, p, twos, "");
         for (unsigned j = 0; j < lanes / WORD; j++) {
             const int64_t at = (int64_t)(i * lanes / WORD + j) * width * 8;
-            LLVMValueRef two = LLVMBuildExtractElement(e->b, p, LLVMConstInt(e->i32, j, false), "");
+            LLVMValueRef lane = LLVMConstInt(e->i32, 2 * j, false);
+            LLVMValueRef two = LLVMBuildExtractElement(e->b, p, lane, "");
             store4(e, two, hcg_at_byte(e, words, at));
         }
     }
 }
 
-/* Brings one group of one row into bytes: n elements of x (n more than a group: all of it) to
- * the row's place in the slab's group. */
+/* Brings one group of one row into bytes: n elements of x (NULL: all of the group) to the row's
+ * place in the slab's group. */
 static void prepare_group(hcg_emit *e, hcg_int8_form f, LLVMValueRef x, LLVMValueRef n,
                           LLVMValueRef group, LLVMValueRef row) {
     const unsigned lanes = e->level->lanes, width = f.width;
@@ -87,8 +117,10 @@ static void prepare_group(hcg_emit *e, hcg_int8_form f, LLVMValueRef x, LLVMValu
     const hcg_int8_x g =
         hcg_int8_round(e, x, n, (halves ? HCG_INT8_HALVES : 0u) | (f.pairs ? HCG_INT8_PAIRS : 0u));
     if (f.words) store_words(e, &g, width, hcg_at_byte(e, group, hcg_int8_before_words(f)), row);
+    store4(e, g.step, out);
+    if (!f.bytes) return;
     for (unsigned i = 0; i < HIR_GROUP / lanes; i++) {
-        LLVMValueRef p = g.p[i];
+        LLVMValueRef p = LLVMBuildTrunc(e->b, g.p[i], LLVMVectorType(e->i8, lanes), "");
         p = LLVMBuildBitCast(e->b, p, LLVMVectorType(e->i32, lanes / WORD), "");
         for (unsigned j = 0; j < lanes / WORD; j++) {
             int64_t at = (i * lanes / WORD + j) * (int64_t)width * 4;
@@ -96,19 +128,20 @@ static void prepare_group(hcg_emit *e, hcg_int8_form f, LLVMValueRef x, LLVMValu
             store4(e, LLVMBuildExtractElement(e->b, p, lane, ""), hcg_at_byte(e, bytes, at));
         }
     }
-    store4(e, g.step, out);
     store4(e, g.of_x, hcg_at_byte(e, out, (int64_t)width * 4));
     store4(e, f.pairs ? g.pair_start : g.start, hcg_at_byte(e, out, (int64_t)width * 8));
     for (unsigned i = 0; i < 2 && halves; i++)
         store4(e, g.half_start[i], hcg_at_byte(e, out, (int64_t)width * 4 * (HCG_INT8_TABLES + i)));
 }
 
-/* int8_rows_W(x, ldx, rows, k, out); rows missing in the last slab repeat the last row */
-static hcg_shared prepare_function(hcg_emit *e, hcg_int8_form f) {
+/* int8_rows_W(x, ldx, rows, k, out); rows missing in the last slab repeat the last row. whole: k is
+ * groups without a rest. */
+static hcg_shared prepare_function(hcg_emit *e, hcg_int8_form f, bool whole) {
     LLVMTypeRef params[] = {e->ptr, e->i64, e->i64, e->i64, e->ptr};
     hcg_shared s;
     const unsigned width = f.width;
     const char *name = named(e, hd_printf(e->arena, "int8_rows_%u", width), f);
+    if (!whole) name = hd_printf(e->arena, "%s_rest", name);
     if (!hcg_shared_begin(e, name, params, 5, &s)) return s;
     LLVMValueRef x = s.param[0], ldx = s.param[1], rows = s.param[2], k = s.param[3];
     LLVMValueRef zero = hcg_i64(e, 0), one = hcg_i64(e, 1);
@@ -123,12 +156,17 @@ static hcg_shared prepare_function(hcg_emit *e, hcg_int8_form f) {
     LLVMValueRef within = LLVMBuildURem(e->b, lr.index, hcg_i64(e, width), "");
     LLVMValueRef out = hcg_at(e, e->i8, s.param[4], hcg_mul(e, slab, slab_bytes));
     x = hcg_at(e, e->f32, x, hcg_mul(e, row, ldx));
-    hcg_loop lg = hcg_loop_begin(e, zero, groups, one, "group", 0, NULL);
-    LLVMValueRef at = hcg_mul_const(e, lg.index, HIR_GROUP);
-    prepare_group(e, f, hcg_at(e, e->f32, x, at), hcg_sub(e, k, at),
+    LLVMValueRef all = LLVMBuildUDiv(e->b, k, hcg_i64(e, HIR_GROUP), "whole");
+    hcg_loop lg = hcg_loop_begin(e, zero, all, one, "group", 0, NULL);
+    prepare_group(e, f, hcg_at(e, e->f32, x, hcg_mul_const(e, lg.index, HIR_GROUP)), NULL,
                   hcg_at(e, e->i8, out, hcg_mul_const(e, lg.index, hcg_int8_slab_group(f))),
                   within);
     hcg_loop_end(e, &lg, NULL);
+    if (!whole) {
+        LLVMValueRef at = hcg_mul_const(e, all, HIR_GROUP);
+        out = hcg_at(e, e->i8, out, hcg_mul_const(e, all, hcg_int8_slab_group(f)));
+        prepare_group(e, f, hcg_at(e, e->f32, x, at), hcg_sub(e, k, at), out, within);
+    }
     hcg_loop_end(e, &lr, NULL);
     hcg_shared_end(e, &s);
     return s;
@@ -137,15 +175,52 @@ static hcg_shared prepare_function(hcg_emit *e, hcg_int8_form f) {
 static void begin(hcg_emit *e, hcg_product *p) {
     const uint64_t slabs = (p->rows + width_of(p) - 1) / width_of(p);
     const uint64_t groups = (uint64_t)hcg_groups(p->k);
-    const hcg_int8_form f = form_of(p);
-    p->x_workspace = hcg_scratch(e, slabs * groups * (uint64_t)hcg_int8_slab_group(f));
-    if (f.words) p->panel_workspace = hcg_scratch(e, hcg_int8_words_bytes(e));
+    const int64_t few = hcg_int8_slab_group(form_of(p)),
+                  many = hcg_int8_slab_group(form_of_many(p));
+    p->x_workspace = hcg_scratch(e, slabs * groups * (uint64_t)(few > many ? few : many));
+    if (has_words(p)) p->panel_workspace = hcg_scratch(e, hcg_int8_words_bytes(e));
+}
+
+static void prepare_in(hcg_emit *e, const hcg_product *p, hcg_int8_form form) {
+    hcg_shared f = prepare_function(e, form, p->k % HIR_GROUP == 0);
+    LLVMValueRef args[] = {p->x, p->ldx, p->n_rows, hcg_i64(e, p->k), p->x_workspace};
+    hcg_shared_call(e, &f, args, 5);
+}
+
+/* In a function, where one of two is called: code for many rows of x (first), or for few. */
+typedef struct by_rows {
+    LLVMBasicBlockRef few, done;
+} by_rows;
+
+static by_rows if_many(hcg_emit *e, const hcg_product *p) {
+    LLVMBasicBlockRef many = LLVMAppendBasicBlockInContext(e->cx, e->fn, "many");
+    const by_rows b = {LLVMAppendBasicBlockInContext(e->cx, e->fn, "few"),
+                       LLVMAppendBasicBlockInContext(e->cx, e->fn, "done")};
+    LLVMBuildCondBr(e->b, are_many(e, p), many, b.few);
+    LLVMPositionBuilderAtEnd(e->b, many);
+    return b;
+}
+
+static void if_few(hcg_emit *e, const by_rows *b) {
+    LLVMBuildBr(e->b, b->done);
+    LLVMPositionBuilderAtEnd(e->b, b->few);
+}
+
+static void end_by_rows(hcg_emit *e, const by_rows *b) {
+    LLVMBuildBr(e->b, b->done);
+    LLVMPositionBuilderAtEnd(e->b, b->done);
 }
 
 static void prepare(hcg_emit *e, hcg_product *p) {
-    hcg_shared f = prepare_function(e, form_of(p));
-    LLVMValueRef args[] = {p->x, p->ldx, p->n_rows, hcg_i64(e, p->k), p->x_workspace};
-    hcg_shared_call(e, &f, args, 5);
+    if (!words_alone(p)) {
+        prepare_in(e, p, form_of(p));
+        return;
+    }
+    const by_rows b = if_many(e, p);
+    prepare_in(e, p, form_of_many(p));
+    if_few(e, &b);
+    prepare_in(e, p, form_of(p));
+    end_by_rows(e, &b);
 }
 
 /* ---- a tile ---------------------------------------------------------------------------------- */
@@ -328,22 +403,15 @@ static void gemm_of_bytes(hcg_emit *e, const hcg_product *p, const hcg_panels *b
 
 /* Widened panels pay from some slabs on (int8/words.c). */
 static void gemm(hcg_emit *e, const hcg_product *p, const hcg_panels *b) {
-    if (b->dtype != HIR_Q8 || !form_of(p).words) {
+    if (b->dtype != HIR_Q8 || !has_words(p)) {
         gemm_of_bytes(e, p, b);
         return;
     }
-    LLVMBasicBlockRef many = LLVMAppendBasicBlockInContext(e->cx, e->fn, "many");
-    LLVMBasicBlockRef few = LLVMAppendBasicBlockInContext(e->cx, e->fn, "few");
-    LLVMBasicBlockRef done = LLVMAppendBasicBlockInContext(e->cx, e->fn, "multiplied");
-    LLVMValueRef most = hcg_i64(e, HCG_INT8_FEW_SLABS * ROWS);
-    LLVMBuildCondBr(e->b, LLVMBuildICmp(e->b, LLVMIntSGT, p->n_rows, most, ""), many, few);
-    LLVMPositionBuilderAtEnd(e->b, many);
-    hcg_int8_words_gemm(e, p, b, form_of(p));
-    LLVMBuildBr(e->b, done);
-    LLVMPositionBuilderAtEnd(e->b, few);
+    const by_rows rows = if_many(e, p);
+    hcg_int8_words_gemm(e, p, b, form_of_many(p));
+    if_few(e, &rows);
     gemm_of_bytes(e, p, b);
-    LLVMBuildBr(e->b, done);
-    LLVMPositionBuilderAtEnd(e->b, done);
+    end_by_rows(e, &rows);
 }
 
 /* One panel after the other: a stream that is read once. */
@@ -363,9 +431,8 @@ static void gemv(hcg_emit *e, const hcg_product *p, const hcg_panels *b) {
 
 /* Rows of a block: what products of 16 bits read of prepared x stays in the L2. */
 static int64_t rows_of_words(const hcg_level *level, int64_t k) {
-    const hcg_int8_form f = {.width = 1, .tables = HCG_INT8_TABLES, .words = true};
-    const int64_t read = hcg_int8_slab_group(f) - hcg_int8_before_tables(f);
-    const int64_t bytes = hcg_groups(k) * read;
+    const hcg_int8_form f = {.width = 1, .tables = 1, .words = true};
+    const int64_t bytes = hcg_groups(k) * hcg_int8_slab_group(f);
     return hcg_block_rows(level, bytes, hcg_vector_panels(level));
 }
 

@@ -300,12 +300,17 @@ static LLVMValueRef nearest(hcg_emit *e, LLVMValueRef y) {
     return LLVMBuildSub(e->b, shifted, hcg_int_like(ints, SHIFTED), "");
 }
 
-/* Largest |x|, NaN if there is one. */
+/* Largest |x|, NaN if there is one: the bits of positive floats are ordered as these are, and those
+ * of NaN come last. */
 static LLVMValueRef largest(hcg_emit *e, const LLVMValueRef *x, unsigned n) {
-    LLVMValueRef most = hcg_abs(e, x[0]);
-    for (unsigned i = 1; i < n; i++)
-        most = hcg_max(e, most, hcg_abs(e, x[i]));
-    return hcg_max_lanes(e, most);
+    LLVMTypeRef ints = LLVMVectorType(e->i32, e->level->lanes);
+    LLVMValueRef most = NULL;
+    for (unsigned i = 0; i < n; i++) {
+        LLVMValueRef args[] = {LLVMBuildBitCast(e->b, hcg_abs(e, x[i]), ints, ""), most};
+        most = i ? hcg_intrinsic(e, "llvm.smax", &ints, 1, args, 2) : args[0];
+    }
+    most = hcg_intrinsic(e, "llvm.vector.reduce.smax", &ints, 1, &most, 1);
+    return LLVMBuildBitCast(e->b, most, e->f32, "");
 }
 
 static LLVMValueRef sum_of_lanes(hcg_emit *e, LLVMValueRef v) {
@@ -332,7 +337,7 @@ hcg_int8_x hcg_int8_round(hcg_emit *e, LLVMValueRef x, LLVMValueRef n, unsigned 
     LLVMValueRef v[HIR_GROUP] = {NULL}, half[2] = {NULL}, sum;
     hcg_int8_x g = {0};
     for (unsigned i = 0; i < vectors; i++) {
-        LLVMValueRef left = hcg_sub(e, n, hcg_i64(e, i * lanes));
+        LLVMValueRef left = n ? hcg_sub(e, n, hcg_i64(e, i * lanes)) : NULL;
         v[i] = hcg_load(e, HIR_F32, hcg_at(e, e->f32, x, hcg_i64(e, i * lanes)), left);
     }
     LLVMValueRef most = largest(e, v, vectors), zero = LLVMConstReal(e->f32, 0);
@@ -346,7 +351,7 @@ hcg_int8_x hcg_int8_round(hcg_emit *e, LLVMValueRef x, LLVMValueRef n, unsigned 
         LLVMValueRef p = nearest(e, hcg_fmul(e, v[i], inverse));
         LLVMValueRef *of = &half[2 * i / vectors];
         *of = *of ? LLVMBuildAdd(e->b, *of, p, "") : p;
-        g.p[i] = LLVMBuildTrunc(e->b, p, LLVMVectorType(e->i8, lanes), "");
+        g.p[i] = p;
     }
     LLVMValueRef all = LLVMBuildAdd(e->b, half[0], half[1], "");
     if (with & HCG_INT8_HALVES) {

@@ -16,7 +16,8 @@
  * half in i32: -12 sum p, plus the bits of the f32 1.5 2^23. A sum i of integers that starts there
  * is 1.5 2^23 + i as f32, from which fma(.., s, -1.5 2^23 s) makes s i, exactly: no conversion,
  * which two sums for a group would need twice. For products of 16 bits (int8/words.c) two words
- * stand for four elements p0 .. p3: p0 and p2 side by side, then p1 and p3. They come last.
+ * stand for four elements p0 .. p3: p0 and p2 side by side, then p1 and p3. They come last; where
+ * nothing else is read, the bytes and the last two tables are not there.
  */
 #ifndef HCG_INT8_GROUP_H
 #define HCG_INT8_GROUP_H
@@ -38,16 +39,16 @@ typedef struct hcg_int8_instructions {
     const char *lookup;  /* bytes of a table of 16, repeated in every 16 bytes */
 } hcg_int8_instructions;
 
-/* How x is prepared: rows of a slab, tables of each of its groups, and whether words of 16 bits
- * follow them. */
+/* How x is prepared: rows of a slab, tables of each of its groups, and whether it has bytes, words
+ * of 16 bits, or both. Without bytes the first table is the only one. */
 typedef struct hcg_int8_form {
     unsigned width, tables;
     bool pairs; /* the third table has what pairs of mxfp4 start from */
-    bool words;
+    bool bytes, words;
 } hcg_int8_form;
 /* Bytes of a group of a slab before its tables, before its words of 16 bits, and all. */
 static inline int64_t hcg_int8_before_tables(hcg_int8_form f) {
-    return (int64_t)f.width * HIR_GROUP;
+    return f.bytes ? (int64_t)f.width * HIR_GROUP : 0;
 }
 static inline int64_t hcg_int8_before_words(hcg_int8_form f) {
     return hcg_int8_before_tables(f) + (int64_t)f.width * f.tables * 4;
@@ -110,9 +111,10 @@ typedef struct hcg_int8_x {
     LLVMValueRef step, of_x, start; /* f32 t; f32 t sum p; i32 -128 sum p */
     LLVMValueRef half_start[2];     /* where sums of each half start, i32; NULL: not requested */
     LLVMValueRef pair_start;   /* -12 sum p of two pairs out of four, i16 each; NULL: likewise */
-    LLVMValueRef p[HIR_GROUP]; /* <lanes x i8>, in order */
+    LLVMValueRef p[HIR_GROUP]; /* <lanes x i32>, in order */
 } hcg_int8_x;
-/* Reads n elements at x; n more than a group: all of the group. Elements beyond count as zeros. */
+/* Reads n elements at x; n more than a group, or NULL: all of the group. Elements beyond count as
+ * zeros. */
 enum { HCG_INT8_HALVES = 1, HCG_INT8_PAIRS = 2 }; /* a set: what is requested besides */
 hcg_int8_x hcg_int8_round(hcg_emit *e, LLVMValueRef x, LLVMValueRef n, unsigned with);
 
