@@ -7,9 +7,9 @@
  * stream what was chosen, each a contiguous share.
  *
  * Many tokens: the slots are sorted by expert (contract/expert_rows.h). Rows of an expert are
- * gathered, and its panels are read once for each block of them; results go to the rows of their
- * slots, so that nothing is added up here, and neither threads nor other tokens of the call change
- * a bit. The work is divided among threads by panels, each weighted by the number of rows that it
+ * gathered (or rounded where they lie, if all back ends can), and its panels are read once for each
+ * block of them; results go to the rows of their slots, so that nothing is added up here, and
+ * neither threads nor other tokens of the call change a bit. The work is divided among threads by panels, each weighted by the number of rows that it
  * is multiplied with, whatever experts were chosen: thread i of n computes the panels whose
  * weights, added up from the first expert's first panel on, begin in [i / n, (i + 1) / n) of the
  * whole.
@@ -233,6 +233,19 @@ static LLVMValueRef panels_before(emission *p, LLVMValueRef share, LLVMValueRef 
     return hcg_smaller(e, n, hcg_i64(e, group_of(p)->panels));
 }
 
+/* The rows of the block, side by side in `gathered` if a back end needs that. */
+static void prepare_rows(emission *p, const hcg_expert_rows *s, LLVMValueRef gathered) {
+    hcg_emit *e = p->e;
+    LLVMValueRef x = hcg_arg(e, p->k, p->x->c.x), k = hcg_i64(e, p->x->c.k);
+    if (!gathered) {
+        LLVMValueRef list = hcg_at(e, e->i32, s->list, p->row);
+        hcg_prepare_listed(e, &p->products, x, k, p->rows, list, p->x->each);
+        return;
+    }
+    hcg_gather_rows(e, x, s->list, p->row, p->rows, p->x->each, p->x->c.k, gathered);
+    hcg_prepare_products(e, &p->products, gathered, k, p->rows);
+}
+
 /* Rows from .. to of the list in as few blocks as possible, of nearly one size. */
 static bool emit_blocks(emission *p, const hcg_expert_rows *s, LLVMValueRef gathered, int64_t block,
                         LLVMValueRef rows[2], LLVMValueRef panels[2]) {
@@ -242,9 +255,7 @@ static bool emit_blocks(emission *p, const hcg_expert_rows *s, LLVMValueRef gath
     LLVMValueRef each = hcg_divide_up(e, n, blocks);
     hcg_loop l = hcg_loop_begin(e, rows[0], rows[1], each, "rows", 0, NULL);
     p->row = l.index, p->rows = hcg_smaller(e, hcg_sub(e, rows[1], l.index), each);
-    hcg_gather_rows(e, hcg_arg(e, p->k, p->x->c.x), s->list, p->row, p->rows, p->x->each, p->x->c.k,
-                    gathered);
-    hcg_prepare_products(e, &p->products, gathered, hcg_i64(e, p->x->c.k), p->rows);
+    prepare_rows(p, s, gathered);
     const bool ok = emit_either(p, panels[0], panels[1]);
     hcg_loop_end(e, &l, NULL);
     return ok;
@@ -262,7 +273,9 @@ static bool emit_prefill(emission *p) {
     const experts *x = p->x;
     const int64_t block = hcg_block_of_products(e, &p->products), most = e->p->chunk * x->slots;
     take_workspace(p, (uint64_t)block);
-    LLVMValueRef gathered = hcg_scratch(e, (uint64_t)(block * x->c.k) * sizeof(float));
+    LLVMValueRef gathered = NULL;
+    if (!hcg_products_gather(&p->products))
+        gathered = hcg_scratch(e, (uint64_t)(block * x->c.k) * sizeof(float));
     LLVMValueRef ids = hcg_arg(e, p->k, x->ids), zero = hcg_i64(e, 0), one = hcg_i64(e, 1);
     const hcg_expert_rows s =
         hcg_sort_by_expert(e, ids, hcg_mul_const(e, e->r0, x->slots),

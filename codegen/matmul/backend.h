@@ -42,6 +42,9 @@ typedef struct hcg_product {
      * own: */
     LLVMValueRef x, ldx; /* f32 x[n_rows][length], rows ldx apart; i64 */
     LLVMValueRef n_rows, length;
+    /* Which rows of x are prepared (backends that gather): row r is row list[r] / each; NULL: r. */
+    LLVMValueRef list; /* i32 */
+    int64_t each;
     /* These belong to the back end, from begin on: */
     LLVMValueRef x_workspace;     /* workspace for prepared x; NULL: x is read where it lies */
     LLVMValueRef panel_workspace; /* workspace for prepared panels; NULL: they are read in place */
@@ -77,6 +80,7 @@ struct hcg_backend {
     int64_t (*block_rows)(const hcg_level *level, int64_t k);
     unsigned tile_rows; /* gemm writes sums up to a whole multiple of this number of rows */
     bool prefetches;    /* gemm prefetches what is needed next (see hcg_panels) */
+    bool gathers;       /* prepare reads the rows of a list */
     /* Takes workspace (hcg_scratch) for the whole kernel; NULL: it needs none. */
     void (*begin)(hcg_emit *e, hcg_product *p);
     /* Brings n_rows > 0 rows of x into the form that gemm or gemv reads; NULL: it reads x. */
@@ -140,6 +144,10 @@ void hcg_begin_products(hcg_emit *e, hcg_products *p, uint64_t rows);
 /* Brings n_rows rows of x, f32, `k` from one to the next, into the forms that back ends read. */
 void hcg_prepare_products(hcg_emit *e, hcg_products *p, LLVMValueRef x, LLVMValueRef k,
                           LLVMValueRef n_rows);
+/* Whether all back ends read rows of a list, and the same with such rows. */
+bool hcg_products_gather(const hcg_products *p);
+void hcg_prepare_listed(hcg_emit *e, hcg_products *p, LLVMValueRef x, LLVMValueRef k,
+                        LLVMValueRef n_rows, LLVMValueRef list, int64_t each);
 void hcg_end_products(hcg_emit *e, hcg_products *p);
 /* Rows of sums that back ends write for `rows` rows of x. */
 uint64_t hcg_rows_of_sums(const hcg_products *p, uint64_t rows);

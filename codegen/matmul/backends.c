@@ -171,9 +171,21 @@ void hcg_begin_products(hcg_emit *e, hcg_products *p, uint64_t rows) {
 
 void hcg_prepare_products(hcg_emit *e, hcg_products *p, LLVMValueRef x, LLVMValueRef k,
                           LLVMValueRef n_rows) {
+    hcg_prepare_listed(e, p, x, k, n_rows, NULL, 1);
+}
+
+bool hcg_products_gather(const hcg_products *p) {
+    bool all = true;
+    for (unsigned i = 0; i < p->n; i++)
+        all &= p->at[i].backend->gathers;
+    return all;
+}
+
+void hcg_prepare_listed(hcg_emit *e, hcg_products *p, LLVMValueRef x, LLVMValueRef k,
+                        LLVMValueRef n_rows, LLVMValueRef list, int64_t each) {
     for (unsigned i = 0; i < p->n; i++) {
         hcg_product *q = &p->at[i];
-        q->x = x, q->n_rows = n_rows;
+        q->x = x, q->n_rows = n_rows, q->list = list, q->each = each;
         q->ldx = q->length = k;
         if (q->backend->prepare) q->backend->prepare(e, q);
     }

@@ -134,19 +134,52 @@ static void prepare_group(hcg_emit *e, hcg_int8_form f, LLVMValueRef x, LLVMValu
         store4(e, g.half_start[i], hcg_at_byte(e, out, (int64_t)width * 4 * (HCG_INT8_TABLES + i)));
 }
 
-/* int8_rows_W(x, ldx, rows, k, out); rows missing in the last slab repeat the last row. whole: k is
- * groups without a rest. */
-static hcg_shared prepare_function(hcg_emit *e, hcg_int8_form f, bool whole) {
-    LLVMTypeRef params[] = {e->ptr, e->i64, e->i64, e->i64, e->ptr};
+/* The parameters of functions that prepare rows; those that read rows of a list have the last two,
+ * too. */
+enum { ROWS_X, ROWS_LDX, ROWS_N, ROWS_K, ROWS_OUT, ROWS_LIST, ROWS_EACH, ROWS_PARAMS };
+
+/* Where row `row` of the slabs, or of the list, lies in x. */
+static LLVMValueRef listed_row(hcg_emit *e, const hcg_shared *s, LLVMValueRef row, bool listed) {
+    if (listed) {
+        row = LLVMBuildLoad2(e->b, e->i32, hcg_at(e, e->i32, s->param[ROWS_LIST], row), "");
+        LLVMSetAlignment(row, 4);
+        row = LLVMBuildZExt(e->b, row, e->i64, "");
+        row = LLVMBuildUDiv(e->b, row, s->param[ROWS_EACH], "");
+    }
+    return hcg_at(e, e->f32, s->param[ROWS_X], hcg_mul(e, row, s->param[ROWS_LDX]));
+}
+
+/* Row `within` of the slab `out`, from x. next: a row to prefetch; NULL: none. */
+static void prepare_row(hcg_emit *e, hcg_int8_form f, bool whole, LLVMValueRef x, LLVMValueRef next,
+                        LLVMValueRef k, LLVMValueRef out, LLVMValueRef within) {
+    const int64_t bytes = hcg_int8_slab_group(f), line = e->level->machine.line;
+    LLVMValueRef n = LLVMBuildUDiv(e->b, k, hcg_i64(e, HIR_GROUP), "whole");
+    hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), n, hcg_i64(e, 1), "group", 0, NULL);
+    LLVMValueRef at = hcg_mul_const(e, l.index, HIR_GROUP);
+    for (int64_t i = 0; next && i < HIR_GROUP * (int64_t)sizeof(float); i += line)
+        hcg_prefetch(e, hcg_at(e, e->f32, next, at), i);
+    prepare_group(e, f, hcg_at(e, e->f32, x, at), NULL,
+                  hcg_at(e, e->i8, out, hcg_mul_const(e, l.index, bytes)), within);
+    hcg_loop_end(e, &l, NULL);
+    if (whole) return;
+    at = hcg_mul_const(e, n, HIR_GROUP);
+    prepare_group(e, f, hcg_at(e, e->f32, x, at), hcg_sub(e, k, at),
+                  hcg_at(e, e->i8, out, hcg_mul_const(e, n, bytes)), within);
+}
+
+/* int8_rows_W(x, ldx, rows, k, out[, list, each]); rows missing in the last slab repeat the last
+ * row. whole: k is groups without a rest. */
+static hcg_shared prepare_function(hcg_emit *e, hcg_int8_form f, bool whole, bool listed) {
+    LLVMTypeRef params[ROWS_PARAMS] = {e->ptr, e->i64, e->i64, e->i64, e->ptr, e->ptr, e->i64};
     hcg_shared s;
     const unsigned width = f.width;
     const char *name = named(e, hd_printf(e->arena, "int8_rows_%u", width), f);
     if (!whole) name = hd_printf(e->arena, "%s_rest", name);
-    if (!hcg_shared_begin(e, name, params, 5, &s)) return s;
-    LLVMValueRef x = s.param[0], ldx = s.param[1], rows = s.param[2], k = s.param[3];
-    LLVMValueRef zero = hcg_i64(e, 0), one = hcg_i64(e, 1);
+    if (listed) name = hd_printf(e->arena, "%s_listed", name);
+    if (!hcg_shared_begin(e, name, params, listed ? ROWS_PARAMS : ROWS_LIST, &s)) return s;
+    LLVMValueRef rows = s.param[ROWS_N], zero = hcg_i64(e, 0), one = hcg_i64(e, 1);
     LLVMValueRef last = LLVMBuildNSWSub(e->b, rows, one, "last");
-    LLVMValueRef groups = hcg_divide_up(e, k, hcg_i64(e, HIR_GROUP));
+    LLVMValueRef groups = hcg_divide_up(e, s.param[ROWS_K], hcg_i64(e, HIR_GROUP));
     LLVMValueRef slab_bytes = hcg_mul_const(e, groups, hcg_int8_slab_group(f));
     LLVMValueRef slabs = hcg_divide_up(e, rows, hcg_i64(e, width));
     hcg_loop lr = hcg_loop_begin(e, zero, hcg_mul_const(e, slabs, width), one, "row", 0, NULL);
@@ -154,19 +187,10 @@ static hcg_shared prepare_function(hcg_emit *e, hcg_int8_form f, bool whole) {
     LLVMValueRef row = LLVMBuildSelect(e->b, in, lr.index, last, "");
     LLVMValueRef slab = LLVMBuildUDiv(e->b, lr.index, hcg_i64(e, width), "");
     LLVMValueRef within = LLVMBuildURem(e->b, lr.index, hcg_i64(e, width), "");
-    LLVMValueRef out = hcg_at(e, e->i8, s.param[4], hcg_mul(e, slab, slab_bytes));
-    x = hcg_at(e, e->f32, x, hcg_mul(e, row, ldx));
-    LLVMValueRef all = LLVMBuildUDiv(e->b, k, hcg_i64(e, HIR_GROUP), "whole");
-    hcg_loop lg = hcg_loop_begin(e, zero, all, one, "group", 0, NULL);
-    prepare_group(e, f, hcg_at(e, e->f32, x, hcg_mul_const(e, lg.index, HIR_GROUP)), NULL,
-                  hcg_at(e, e->i8, out, hcg_mul_const(e, lg.index, hcg_int8_slab_group(f))),
-                  within);
-    hcg_loop_end(e, &lg, NULL);
-    if (!whole) {
-        LLVMValueRef at = hcg_mul_const(e, all, HIR_GROUP);
-        out = hcg_at(e, e->i8, out, hcg_mul_const(e, all, hcg_int8_slab_group(f)));
-        prepare_group(e, f, hcg_at(e, e->f32, x, at), hcg_sub(e, k, at), out, within);
-    }
+    LLVMValueRef out = hcg_at(e, e->i8, s.param[ROWS_OUT], hcg_mul(e, slab, slab_bytes));
+    LLVMValueRef next = listed_row(e, &s, hcg_smaller(e, hcg_add(e, row, one), last), listed);
+    row = listed_row(e, &s, row, listed);
+    prepare_row(e, f, whole, row, listed ? next : NULL, s.param[ROWS_K], out, within);
     hcg_loop_end(e, &lr, NULL);
     hcg_shared_end(e, &s);
     return s;
@@ -182,9 +206,10 @@ static void begin(hcg_emit *e, hcg_product *p) {
 }
 
 static void prepare_in(hcg_emit *e, const hcg_product *p, hcg_int8_form form) {
-    hcg_shared f = prepare_function(e, form, p->k % HIR_GROUP == 0);
-    LLVMValueRef args[] = {p->x, p->ldx, p->n_rows, hcg_i64(e, p->k), p->x_workspace};
-    hcg_shared_call(e, &f, args, 5);
+    hcg_shared f = prepare_function(e, form, p->k % HIR_GROUP == 0, p->list);
+    LLVMValueRef args[ROWS_PARAMS] = {p->x,           p->ldx,  p->n_rows,          hcg_i64(e, p->k),
+                                      p->x_workspace, p->list, hcg_i64(e, p->each)};
+    hcg_shared_call(e, &f, args, p->list ? ROWS_PARAMS : ROWS_LIST);
 }
 
 /* In a function, where one of two is called: code for many rows of x (first), or for few. */
@@ -442,6 +467,7 @@ static int64_t rows_of_words(const hcg_level *level, int64_t k) {
     const hcg_backend hcg_##id = {                                                                 \
         .name = #id,                                                                               \
         .prefetches = touches,                                                                     \
+        .gathers = true,                                                                           \
         .instructions = &(const hcg_int8_instructions){__VA_ARGS__},                               \
         .tile_panels = hcg_vector_panels,                                                          \
         .block_rows = rows,                                                                        \

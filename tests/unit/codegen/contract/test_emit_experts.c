@@ -18,6 +18,7 @@ typedef struct layer {
     int experts, slots, k, n;
     bool each; /* a row of x for each slot */
     bool bias;
+    const char *second; /* the type of the second matrix; NULL: that of the first */
 } layer;
 
 /* gate and up with an epilogue, both also given out, then nothing: one kernel. */
@@ -29,7 +30,7 @@ static const char *text_of(hd_arena *a, const layer *l) {
     const char *y = hd_printf(a, "f32[T, %d, %d]", l->slots, l->n);
     hd_text_f(&t, "hir 1 kernel @t\narena 0 per token\nfixed 0\n");
     hd_text_f(&t, "weight @g : %s[%d, %d, %d] panel\nweight @u : %s[%d, %d, %d] panel\n", l->dtype,
-              l->experts, l->n, l->k, l->dtype, l->experts, l->n, l->k);
+              l->experts, l->n, l->k, l->second ? l->second : l->dtype, l->experts, l->n, l->k);
     hd_text_f(&t, "weight @b : f32[%d, %d]\nweight @s : f32[%d]\n", l->experts, l->n, l->n);
     hd_text_f(&t, "func(%%x: %s in input[0], %%ids: i32[T, %d] in input[1]) {\n", x, l->slots);
     hd_text_f(&t,
@@ -138,6 +139,13 @@ Test(emit_experts, wide) {
 
 Test(emit_experts, a_row_for_each_slot) {
     check_types((layer){.experts = 4, .slots = 3, .k = 50, .n = 33, .each = true}, 2);
+    check(&(layer){.dtype = "q8", .experts = 4, .slots = 3, .k = 96, .n = 33, .each = true});
+}
+
+/* Rows are rounded where they lie for q8 and q4, and side by side beside f32, which reads them. */
+Test(emit_experts, two_types) {
+    check(&(layer){.dtype = "q8", .second = "q4", .experts = 4, .slots = 3, .k = 70, .n = 33});
+    check(&(layer){.dtype = "q8", .second = "f32", .experts = 4, .slots = 3, .k = 64, .n = 33});
 }
 
 Test(emit_experts, one_of_one) {
