@@ -21,6 +21,7 @@
 #include "codegen/contract/expert_rows.h"
 #include "codegen/emit/arithmetic.h"
 #include "codegen/emit/packed.h"
+#include "codegen/emit/stream.h"
 #include "codegen/matmul/backend.h"
 #include "codegen/program/forms.h"
 
@@ -144,6 +145,19 @@ static void clear_sums(emission *p) {
     }
 }
 
+/* Prefetches the lines of results that the epilogue of the panels will write. */
+static void prefetch_results(emission *p, LLVMValueRef panel) {
+    hcg_emit *e = p->e;
+    const hcg_column_group *g = group_of(p);
+    if (p->products.decode || !g->yields.n) return;
+    LLVMValueRef y = hcg_arg(e, p->k, hir_value_ref(g->yields.at[0].result));
+    y = hcg_at(e, e->f32, y, hcg_mul_const(e, panel, HIR_PANEL));
+    hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), p->rows, hcg_i64(e, 1), "ahead", 0, NULL);
+    LLVMValueRef row = hcg_row_number(e, p->row_of, hcg_add(e, p->row, l.index));
+    hcg_prefetch(e, hcg_at(e, e->f32, y, hcg_mul_const(e, row, g->n)), 0);
+    hcg_loop_end(e, &l, NULL);
+}
+
 /* Panels from .. to of the expert, for the rows of the block; `chosen`: false where the id is no
  * expert. */
 static bool emit_panels(emission *p, LLVMValueRef from, LLVMValueRef to, bool chosen) {
@@ -151,9 +165,10 @@ static bool emit_panels(emission *p, LLVMValueRef from, LLVMValueRef to, bool ch
     LLVMValueRef most = hcg_i64(e, p->products.tile_panels);
     hcg_loop l = hcg_loop_begin(e, from, to, most, "panels", 0, NULL);
     LLVMValueRef n = hcg_smaller(e, hcg_sub(e, to, l.index), most);
-    if (chosen)
+    if (chosen) {
+        prefetch_results(p, l.index);
         multiply(p, l.index, n);
-    else
+    } else
         clear_sums(p);
     hcg_block b = {.plan = &p->x->c, .group = group_of(p), .row = p->row, .rows = p->rows};
     b.panel = l.index, b.panels = n, b.sums = p->sums, b.sum_bytes = p->sum_bytes;
