@@ -105,21 +105,25 @@ static void check_rows(const rows *r, limit at, int64_t tokens, const char *leve
 static void check(layer l) {
     static const int64_t calls[] = {1, 2, TOKENS};
     const hcg_level *levels;
-    for (size_t i = 0, n = hcg_levels(&levels); i < n; i++) {
-        if (!vectors_run(&levels[i]) && !hcg_has_feature(&levels[i], "amx-tile")) continue;
+    hcg_level tiles;
+    const bool with_tiles = level_with_tiles(&tiles);
+    for (size_t i = 0, n = hcg_levels(&levels); i <= n; i++) {
+        const hcg_level *level = i < n ? &levels[i] : &tiles;
+        if (i < n ? !vectors_run(level) || hcg_has_feature(level, "amx-tile") : !with_tiles)
+            continue;
         bench *b = open_layer(&l);
         rows r;
         uint64_t seed = 5;
         b->exact = HCG_ROUND_ALL;
-        cr_assert(rows_open(&r, b, &levels[i], seed), "%s", bench_errors(b));
+        cr_assert(rows_open(&r, b, level, seed), "%s", bench_errors(b));
         for (limit at = ANYTHING; at < LIMITS; at++)
             for (size_t c = 0; c < sizeof calls / sizeof *calls; c++) {
                 r.threads = 1 + (int)c;
                 const double e = rows_call(&r, calls[c], 0, inputs_at(b, &l, at, calls[c], &seed));
                 cr_assert_lt(e, 2e-5, "%s, %d of %d experts, limit %d, %ld tokens: %g %s",
-                             levels[i].name, l.chosen, l.experts, at, (long)calls[c], e,
+                             level->name, l.chosen, l.experts, at, (long)calls[c], e,
                              bench_errors(b));
-                check_rows(&r, at, calls[c], levels[i].name);
+                check_rows(&r, at, calls[c], level->name);
             }
         rows_close(&r);
         close_text(b);
