@@ -9,10 +9,10 @@
  * Many tokens: the slots are sorted by expert (contract/expert_rows.h). Rows of an expert are
  * gathered (or rounded where they lie, if all back ends can), and its panels are read once for each
  * block of them; results go to the rows of their slots, so that nothing is added up here, and
- * neither threads nor other tokens of the call change a bit. The work is divided among threads by panels, each weighted by the number of rows that it
- * is multiplied with, whatever experts were chosen: thread i of n computes the panels whose
- * weights, added up from the first expert's first panel on, begin in [i / n, (i + 1) / n) of the
- * whole.
+ * neither threads nor other tokens of the call change a bit. The work is divided among threads by
+ * panels, each weighted by the number of rows that it is multiplied with, whatever experts were
+ * chosen: thread i of n computes the panels whose weights, added up from the first expert's first
+ * panel on, begin in [i / n, (i + 1) / n) of the whole.
  *
  * An id outside of 0 .. E-1 is no matrix of zeros: its rows pass the epilogue with sums of 0 and
  * without biases. Experts that nobody has chosen are not touched.
