@@ -38,6 +38,9 @@ static const char *advice(bool writing, int error) {
     case EDQUOT:
         return "the disk is full, and nothing was left on it: make room, or choose a folder "
                "elsewhere";
+    case EFBIG:
+        return "it would be larger than this process may write, or than its file system holds: "
+               "raise the limit (ulimit -f), or choose a folder elsewhere";
     default: return NULL;
     }
 }

@@ -1,9 +1,11 @@
 /* Files: atomic outputs, maps, size limits, and what happens when the file system says no. */
 #include <criterion/criterion.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -124,6 +126,24 @@ Test(file, full_disk) {
     cr_expect_not(hd_write_file(arena, &diags, "/dev/full", bytes, sizeof bytes));
     expect_error(HD_E_IO, "No space left on device");
     cr_expect(hd_exists("/dev/full"), "a device must not be removed");
+}
+
+/* As `ulimit -f` has it, where the signal that goes with it is not the end. */
+Test(file, a_file_that_may_not_grow) {
+    struct rlimit old, few = {.rlim_cur = 10};
+    char bytes[100] = {0};
+    cr_assert_eq(getrlimit(RLIMIT_FSIZE, &old), 0);
+    few.rlim_max = old.rlim_max;
+    signal(SIGXFSZ, SIG_IGN);
+    cr_assert_eq(setrlimit(RLIMIT_FSIZE, &few), 0);
+    const bool written = hd_write_file(arena, &diags, in_folder("x"), bytes, sizeof bytes);
+    cr_assert_eq(setrlimit(RLIMIT_FSIZE, &old), 0);
+    cr_expect_not(written);
+    expect_error(HD_E_IO, "File too large");
+    cr_expect_str_eq(diags.list.at[0].hint,
+                     "it would be larger than this process may write, or than its file system "
+                     "holds: raise the limit (ulimit -f), or choose a folder elsewhere");
+    cr_expect_eq(files_in_dir(), 0);
 }
 
 Test(file, full_disk_is_sticky_and_reported_once) {
