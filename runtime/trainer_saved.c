@@ -59,7 +59,8 @@ int hrt_trainer_save(hrt_trainer *t, void *memory, size_t size) {
 }
 
 static int check_origin(hrt_session *s, const hrt_trained_header *h) {
-    const bool whole = h->check == checksum(h) && h->steps >= 0;
+    /* another step can follow */
+    const bool whole = h->check == checksum(h) && h->steps >= 0 && h->steps < INT64_MAX;
     const int code =
         hrt_check_origin(s, h, HRT_TRAINED_MAGIC, whole, "trainer", "other parameters");
     if (code != HRT_OK) return code;

@@ -5,9 +5,9 @@
 #include <stdio.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include <xxhash.h>
 
 #include "api/ranks.h"
+#include "api/train/state.h"
 #include "support/scratch.h"
 
 static const char state_name[] = "trainer.state", model_name[] = "model.hir";
@@ -155,17 +155,6 @@ static bool save_state(const train_checkpoints *c, hd_arena *a, hd_bytes *out) {
     return api_trainer_ok(t, t->trainer_save(t->at, state, n), "saving the trainer");
 }
 
-/* With their digest. */
-static bool write_state(hd_bytes state, hd_arena *a, hd_diags *d, const char *path) {
-    XXH128_canonical_t digest;
-    XXH128_canonicalFromHash(&digest, XXH3_128bits(state.at, state.n));
-    hd_output *o = hd_output_open(a, d, path);
-    if (!o) return false;
-    hd_output_write(o, state.at, state.n);
-    hd_output_write(o, &digest, sizeof digest);
-    return hd_output_commit(o);
-}
-
 static bool write_files(const train_checkpoints *c, hd_bytes state, hd_arena *a, hd_diags *d,
                         const char *folder) {
     for (size_t i = 0; i < c->files.n; i++) {
@@ -175,7 +164,7 @@ static bool write_files(const train_checkpoints *c, hd_bytes state, hd_arena *a,
     }
     return hd_safetensors_write(a, d, hd_path_join(a, folder, "model.safetensors"), c->tensors.at,
                                 c->tensors.n) &&
-           write_state(state, a, d, hd_path_join(a, folder, state_name));
+           train_state_write(a, d, hd_path_join(a, folder, state_name), state);
 }
 
 static int sync_folder(const char *path) {
@@ -229,28 +218,6 @@ bool train_checkpoint_write(train_checkpoints *c, int64_t step) {
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
-static bool bad_state(const train_checkpoints *c, const char *path, const char *why) {
-    hd_diag *e =
-        hd_err(&c->s->diags, HD_E_FORMAT, HD_NOWHERE, "the run cannot go on from '%s'", path);
-    e->cause = why;
-    e->hint = "without this checkpoint the run goes on from the one before it: remove its folder";
-    return false;
-}
-
-/* The bytes of the trainer in the file. */
-static bool find_state(const train_checkpoints *c, const char *path, hd_bytes *out) {
-    XXH128_canonical_t digest, stored;
-    const size_t n = c->t->trainer_save_size(c->t->at);
-    if (!hd_map_file(c->s->arena, &c->s->diags, path, out)) return false;
-    if (out->n != n + sizeof stored)
-        return bad_state(c, path, "it has another size than the state of this model's trainer");
-    XXH128_canonicalFromHash(&digest, XXH3_128bits(out->at, n));
-    memcpy(&stored, out->at + n, sizeof stored);
-    if (memcmp(&digest, &stored, sizeof digest) != 0) return bad_state(c, path, "it is damaged");
-    out->n = n;
-    return true;
-}
-
 bool train_checkpoint_read(train_checkpoints *c, int64_t step) {
     hd_bytes state = {0};
     const char *path = "the state of rank 0";
@@ -258,13 +225,13 @@ bool train_checkpoint_read(train_checkpoints *c, int64_t step) {
     if (api_is_first_rank(c->s)) {
         const char *folder = train_checkpoint_path(c->s->arena, c->folder, step);
         path = hd_path_join(c->s->arena, folder, state_name);
-        did = find_state(c, path, &state);
+        did = train_state_read(c->s, path, c->t->trainer_save_size(c->t->at), &state);
     }
     if (!api_all_did(c->s, did)) return false;
     if (!api_trainer_ok(c->t, c->t->trainer_restore(c->t->at, state.at, state.n), path))
         return false;
     if (c->t->trainer_steps(c->t->at) != step)
-        return bad_state(c, path, "it is the state after another step");
+        return train_bad_state(c->s, path, "it is the state after another step");
     c->last = step;
     return true;
 }

@@ -67,6 +67,11 @@ END
             printf '{"step": 1, "loss": 5.5, "lr": 0.01, "norm": 2}\n{"step": 3, "eval_loss": 5.25}\n{"step": 4, "loss": 5, "lr": 0.01, "norm": 1e2}\n{"st'
         } >"$seeds/run"
         ;;
+    trainer)
+        version=$(sed -n 's/^#define HRT_VERSION *\([0-9]*\)u$/\1/p' "$tests/../runtime/hadal_rt.h")
+        printf "HADALTR1\\$(printf %03o "$version")\0\0\0\0\0\0\0digest of fuzz\0\0build of fuzz\0\0\0\003\0\0\0\0\0\0\0\100\002\0\0\0\0\0\0" >"$seeds/header"
+        { head -c 128 "$seeds/header"; head -c 56 /dev/zero; printf '\0\0\200\077\0\0\0\277%.0s' 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24; } >"$seeds/numbers"
+        ;;
     tokens)
         printf 'n\223NUMPY\001\0v\0%-117s\n' "{'descr': '<i4', 'fortran_order': False, 'shape': (8,), }" >"$seeds/npy"
         printf 'n\223NUMPY\001\0v\0%-117s\n' "{'descr': '|u1', 'fortran_order': False, 'shape': (8,), }" >"$seeds/bytes"
