@@ -255,6 +255,23 @@ class History {
 const layerOf = (name) => /^(?:[^.\d]+\.)*\d+/.exec(name)?.[0] || "";
 
 const R = readData("report");
+
+/** By number, the name of a sublayer: "layers.7.mlp.down_proj, pass 2" of a layer that runs several times. */
+const sublayers = new Map((R.depth?.rows || []).filter((r) => r.sublayer).map((r) => [r.sublayer, r.name]));
+const passOf = (name) => +(/, pass (\d+)$/.exec(name)?.[1] || 0);
+/** By layer that runs several times, how often. */
+const loops = new Map();
+for (const name of sublayers.values()) if (passOf(name)) loops.set(layerOf(name), Math.max(loops.get(layerOf(name)) || 0, passOf(name)));
+/** "pass 1: 5-12, pass 2: 13-20", numbers of sublayers; empty: every layer runs once. */
+function passSpans() {
+  const spans = [];
+  for (const [number, name] of [...sublayers].sort((a, b) => a[0] - b[0])) {
+    const last = spans[spans.length - 1], pass = passOf(name);
+    if (last?.pass === pass) last.to = number;
+    else spans.push({ pass, from: number, to: number });
+  }
+  return spans.filter((x) => x.pass).map((x) => `pass ${x.pass}: ${x.from === x.to ? x.from : `${x.from}-${x.to}`}`).join(", ");
+}
 const B = readData("against");
 const history = R.history ? new History(R.history) : null;
 const D = readData("difference");

@@ -92,6 +92,11 @@ function magnitudes(d) {
   });
 }
 
+/** A row of a matrix, "13" or "13 (2)", the second of its inputs; a column, "12", "e" or "1-4". */
+const sublayerNamed = (label) => (sublayers.get(parseInt(label, 10)) ? `sublayer ${label}: ${sublayers.get(parseInt(label, 10))}` : label === "out" ? "the program's output" : `sublayer ${label}`);
+const sourceNamed = (label) => (/^\d+$/.test(label) && sublayers.get(+label) ? `${label}: ${sublayers.get(+label)}` : label);
+const passNote = () => passSpans() && h("p", { class: "note", "data-passes": "" }, `Layers that run several times, by sublayers: ${passSpans()}.`);
+
 function depthRoom(room) {
   const d = R.depth;
   if (!d || !d.rows.length) return void room.append(card("Depth", {}, h("p", { class: "empty" }, "This program has no residual stream.")));
@@ -99,14 +104,15 @@ function depthRoom(room) {
   room.append(grid);
   grid.append(card("Who reads what", { id: "depth" },
     h("p", { class: "note" }, `${recognised(R).join(" · ")}. e is the embedding, 3 the output of sublayer 3, 1-4 a sum of outputs. A click leads to the kernel.`),
+    passNote(),
     h("div", { style: { margin: ".6rem 0" } }, legend([["var(--p0)", "finished, read once for the block (phase 1)"], ["var(--p1)", "live, merged (phase 2)"], ["var(--p3)", "read by the sublayer itself"]])),
     h("div", { class: "figure" }, depthPicture(d, costs))));
   if (R.heatmap) {
     const rows = R.heatmap.rows;
-    grid.append(matrixFigure("Weights of the mixes", `mean of ${plural(R.heatmap.tokens, "token")}; rows read, columns are sources`, rows.map((r) => r.mean), rows.map((r) => r.label), R.heatmap.columns, (r, c) => `sublayer ${r} reads ${c}`, R.heatmap.normalized ? 1 : 0));
+    grid.append(matrixFigure("Weights of the mixes", `mean of ${plural(R.heatmap.tokens, "token")}; rows read, columns are sources`, rows.map((r) => r.mean), rows.map((r) => r.label), R.heatmap.columns, (r, c) => `${sublayerNamed(r)}\nreads ${sourceNamed(c)}`, R.heatmap.normalized ? 1 : 0));
   }
   if (R.mixing)
-    grid.append(matrixFigure("Mixing matrix", `how much of each output arrives in each input, mean of ${plural(R.mixing.tokens, "token")}; semiseparable rank ${R.mixing.rank}`, R.mixing.mean, R.mixing.rows, R.mixing.columns, (r, c) => `sublayer ${r}, output of ${c}`));
+    grid.append(matrixFigure("Mixing matrix", `how much of each output arrives in each input, mean of ${plural(R.mixing.tokens, "token")}; semiseparable rank ${R.mixing.rank}`, R.mixing.mean, R.mixing.rows, R.mixing.columns, (r, c) => `${sublayerNamed(r)}\noutput of ${sourceNamed(c)}`));
   const picture = R.by_depth && magnitudes(R.by_depth);
   if (picture)
     grid.append(card("Magnitudes by depth", {},

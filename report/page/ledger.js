@@ -104,7 +104,7 @@ function ledgerRoom(room) {
   const names = phaseNames().filter(isCharged), grid = h("div", { class: "grid" });
   room.append(grid);
   grid.append(card("By pass", { class: "span7", id: "by-pass" }, passBars(), h("div", { style: { "margin-top": ".7rem" } }, legend(names.map((n, i) => [phaseColour(i), n]))),
-    h("p", { class: "note" }, "d is a row of the stream in f32, per token and sublayer. Before kernels each op is charged as if it ran alone.")));
+    h("p", { class: "note" }, "d is a row of the stream in f32, per token and sublayer. Before kernels each op is charged as if it ran alone."), passNote()));
   grid.append(card("Beside the closed forms", { class: "span5" }, ledgerBars(R), h("p", { class: "note" }, `${bytes((l.kernels || l.ops).total.read_bytes + (l.kernels || l.ops).total.written_bytes)} a token in all; ${bytes((l.kernels || l.ops).weight_bytes_per_call)} of weights per call.`)));
   grid.append(card("By phase", { class: "span7", id: "by-phase" }, phaseTable(), h("p", { class: "note" }, "The darker part is read, the lighter written. Pointing at a bar names the kernels.")));
   grid.append(card("Closed forms of the paper", { class: "span5", id: "paper" }, paperTable()));

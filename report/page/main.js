@@ -81,6 +81,13 @@ function find(text) {
     const home = [history.first, history.last].find((x) => readerOf(x, name) !== undefined);
     if (home) found.push(["weight", `@${w.name} : ${w.type}`, opLink(readerOf(home, name), home)]);
   }
+  // sublayers: those that have the text as it stands, "pass 2", else those that have its words
+  const all = [...sublayers].map(([number, name]) => [number, name, `sublayer ${number} ${name}`.toLowerCase()]), whole = text.trim().toLowerCase();
+  const exact = all.filter((x) => x[2].includes(whole));
+  for (const [number, name] of exact.length ? exact : all.filter((x) => has(x[2]))) {
+    const line = R.depth.rows.find((r) => r.sublayer === number && r.line)?.line;
+    if (found.length < MOST_FOUND / 2) found.push(["sublayer", `${number} ${name}`, (line && lineLink(line)) || "#depth"]);
+  }
   for (const r of grouped(R.remarks || []).map((g) => g[0])) if (found.length < MOST_FOUND / 2 && has(`${r.pass} ${r.code} ${r.text}`.toLowerCase())) found.push([r.taken ? "remark" : "not applied", r.text, r.op !== null && opLink(r.op, history.shown(history.stages[r.stage])) ? opLink(r.op, history.shown(history.stages[r.stage])) : `#pass=${encodeURIComponent(history.stages[r.stage].id)}`]);
   // search in ops: first the strings that contain a word, then the rows that have such a string for every word
   const sets = words.map((w) => new Set(history.strings.flatMap((t, i) => (i && t.toLowerCase().includes(w) ? [i] : []))));

@@ -24,16 +24,37 @@ function align(stage) {
   return out;
 }
 
-/** By row: the layer whose weights were read most recently. */
+/** By row: the layer whose weights were read most recently; of one that runs several times with the pass, which each
+ * reading of a weight belongs to in turn. */
 function layers(stage) {
   if (stage.layers) return stage.layers;
-  const out = [];
+  const out = [], all = new Map(), read = new Map(), last = new Map();
+  const weights = (form) => history.operands(history.forms[form]).filter((o) => o.kind === "weight").map((o) => o.of);
+  for (const form of loops.size ? history.rows(stage) : []) for (const w of weights(form)) all.set(w, (all.get(w) || 0) + 1);
+  const named = (w, layer) => {
+    const n = loops.get(layer), i = read.get(w) || 0;
+    if (!n) return layer;
+    read.set(w, i + 1);
+    if (all.get(w) % n === 0) last.set(layer, `${layer}, pass ${1 + Math.floor((i * n) / all.get(w))}`);
+    return last.get(layer) || layer;
+  };
   let now = "";
   history.rows(stage).forEach((form, i) => {
-    for (const o of history.operands(history.forms[form])) if (o.kind === "weight") now = layerOf(history.strings[o.of]) || now;
+    for (const w of weights(form)) {
+      const layer = layerOf(history.strings[w]);
+      if (layer) now = named(w, layer);
+    }
     out[i] = now;
   });
   return (stage.layers = out);
+}
+/** The layer of a line of the kernel IR, by the scope that its profile names. */
+function layerOfLine(line, scope) {
+  const layer = layerOf(scope), row = history && loops.has(layer) ? history.layout(history.last).of_line.get(line) : undefined;
+  if (row === undefined) return layer;
+  const by = layers(history.last), end = history.layout(history.last).end[row] || row + 1;
+  for (let i = end - 1; i >= 0; i--) if (by[i].startsWith(layer + ",")) return by[i];
+  return layer;
 }
 
 const CONTEXT = 3, LEAST_FOLD = 5;

@@ -17,7 +17,7 @@ function flame(phase) {
   for (const e of [...phase.lines].sort((a, b) => a.line - b.line)) { // in program order
     let node = root;
     root.size += nanoseconds(e);
-    for (const name of [layerOf(e.scope) || e.scope || "–", e.kernel, `line ${e.line}`]) {
+    for (const name of [layerOfLine(e.line, e.scope) || e.scope || "–", e.kernel, `line ${e.line}`]) {
       if (!node.children.has(name)) node.children.set(name, { name, size: 0, wait: 0, children: new Map(), line: e.line });
       node = node.children.get(name);
       node.size += nanoseconds(e);
@@ -33,7 +33,7 @@ function flame(phase) {
     if (node.line && lineLink(node.line)) box.addEventListener("click", () => go(lineLink(node.line)));
     out.append(tipped(box, `${node.name}\n${time(node.size)}, ${percent(node.size / root.size)}${node.wait ? `\n${time(node.wait)} of it waiting for other threads` : ""}`));
     const fits = Math.floor((w - 8) / 6.6); // number of letters that fit
-    if (fits >= Math.min(node.name.length, 6)) out.append(s("text", { x: x + 5, y: level * height + 17 }, node.name.length > fits ? node.name.slice(0, fits - 1) + "…" : node.name));
+    if (fits >= Math.min(node.name.length, 6)) out.append(s("text", { x: x + 5, y: level * height + 17 }, node.name.length <= fits ? node.name : passOf(node.name) ? "…" + node.name.slice(1 - fits) : node.name.slice(0, fits - 1) + "…"));
     let n = 0;
     for (const child of node.children.values()) draw(child, x, level + 1, node, n++ % 2), (x += (width * child.size) / root.size);
   };
@@ -84,7 +84,7 @@ function timeTable(phase, byLine) {
   const columns = [{ name: byLine ? "line" : "kernel" }, { name: byLine ? "scope" : "kind" }, { name: "time", n: 1 }, { name: "share", n: 1 }, { name: "waits", n: 1 }, { name: "GFLOP/s", n: 1 }, { name: "GB/s", n: 1 }, { name: "of its limit", n: 1 }];
   return h("div", { class: "scroll" }, table(columns, list.slice(0, 500).map((k) => ({
     go: byLine && lineLink(k.line) ? () => go(lineLink(k.line)) : null,
-    cells: [byLine ? `${k.line} ${k.kernel}` : k.kernel, byLine ? k.scope : k.kind, time(nanoseconds(k)), percent(nanoseconds(k) / all), k.wait_ns ? time(k.wait_ns) : "", k.flops ? (k.flops / nanoseconds(k)).toFixed(1) : "", k.bytes ? (k.bytes / nanoseconds(k)).toFixed(1) : "", boundBy(k, limit)],
+    cells: [byLine ? `${k.line} ${k.kernel}` : k.kernel, byLine ? k.scope + layerOfLine(k.line, k.scope).slice(layerOf(k.scope).length) : k.kind, time(nanoseconds(k)), percent(nanoseconds(k) / all), k.wait_ns ? time(k.wait_ns) : "", k.flops ? (k.flops / nanoseconds(k)).toFixed(1) : "", k.bytes ? (k.bytes / nanoseconds(k)).toFixed(1) : "", boundBy(k, limit)],
   }))));
 }
 

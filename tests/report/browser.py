@@ -44,6 +44,9 @@ run("report", TINY, "-D", DEEP, "--weights-dtype", "q4", "--code", "none", "--js
 run("report", TINY, "-D", DEEP, "--code", "none", "--against", at("q4.json"), "-o", at("settings.html"))
 run("report", "tests/golden/attnres-block", "--gradients", "--code", "none", "--json", "-o", at("step.json"))
 run("report", at("step.json"), "-o", at("step.html"))
+LOOPED = "tests/golden/depth-attention-looped"  # whose layers run several times
+run("report", LOOPED, "--weights", LOOPED, "--tokens", "1,2,3,4,5,6", "--threads", "1", "--code", "none", "--json", "-o", at("looped.json"))
+run("report", at("looped.json"), "-o", at("looped.html"))
 # names that would be markup, and a path
 folder = at("<img src=x onerror=pwned()>&amp;'")
 os.mkdir(folder)
@@ -259,6 +262,42 @@ try:
     page.open(at("settings.html"), "#compare")
     expect(page.run("[...document.querySelectorAll('#compare-options td')].map((x) => x.textContent)"), ["--weights-dtype", "f32", "q4", ""], "options of the command that differ")
     expect(page.complaints(), [], "complaints of a comparison")
+
+    # ---- layers that run several times: each pass has its name -------------------------------------
+    looped = load("looped.json")
+    names = {r["sublayer"]: r["name"] for r in looped["depth"]["rows"] if r["sublayer"]}
+    second = next(number for number, name in names.items() if name.endswith(", pass 2"))
+    layer = re.match(r"[^\d]*\d+", names[second])[0]
+    page.open(at("looped.html"), "#depth")
+    note = page.run("document.querySelector('#depth [data-passes]').textContent")
+    assert re.search(fr"pass 1: \d+-{second - 1}, pass 2: {second}\b", note), (note, second)
+    page.screenshot(at("looped-depth-1280.png"))
+
+    def tip(x, y):
+        page.run(f"document.querySelectorAll('canvas')[document.querySelectorAll('canvas').length - 1].dispatchEvent(new MouseEvent('mousemove', {{clientX: {x}, clientY: {y}}}))")
+        return page.run("document.getElementById('tip').textContent")
+
+    page.run("document.querySelectorAll('canvas')[document.querySelectorAll('canvas').length - 1].scrollIntoView()")
+    box = page.run("(({x, y, width, height}) => [x, y, width, height])(document.querySelectorAll('canvas')[document.querySelectorAll('canvas').length - 1].getBoundingClientRect())")
+    tips = [tip(box[0] + box[2] * (i + 0.5) / 60, box[1] + box[3] * (k + 0.5) / 60) for i in range(60) for k in range(60)]
+    assert any(t.startswith(f"sublayer {second}: {names[second]}\noutput of ") for t in tips), set(tips)
+    assert any(f"\noutput of {second}: {names[second]}\n" in t for t in tips), set(tips)
+    page.go("#ledger")
+    expect(page.run("document.querySelector('#by-pass [data-passes]').textContent"), note, "passes in the ledger")
+    page.go("#time")
+    boxes = page.run("[...document.querySelectorAll('.flame [data-name]')].map((x) => x.dataset.name)")
+    passes = {int(m[1]) for name in names.values() if (m := re.search(r", pass (\d+)$", name))}
+    for number in passes:
+        assert f"{layer}, pass {number}" in boxes, (layer, number, boxes)
+    assert layer not in boxes, boxes
+    assert any(re.search(r"\d, pass 2$", t) for t in page.run("[...document.querySelectorAll('.flame text')].map((x) => x.textContent)")), "a box that is too narrow for all of a name shows the pass"
+    page.screenshot(at("looped-time-1280.png"))
+    page.run("[...document.querySelectorAll('.tabs button')].find((b) => b.textContent === 'lines').click()")
+    assert ", pass 2" in page.run("document.getElementById('room').textContent")
+    expect(page.run("hadalReport.find('pass 2').filter((x) => x[0] === 'sublayer').map((x) => x[1])"), [f"{k} {v}" for k, v in names.items() if v.endswith("pass 2")], "a search for the second pass")
+    expect(page.complaints(), [], "complaints of a looped model")
+    page.open(at("tiny.html"), "#depth")
+    expect(page.run("document.querySelector('[data-passes]')"), None, "passes of layers that run once")
 
     # ---- hostile names, a broken spec --------------------------------------------------------------
     page.open(at("hostile.html"))
