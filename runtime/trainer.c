@@ -14,6 +14,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "runtime/lanes.h"
 #include "runtime/trainer.h"
 #include "support/halves.h"
 
@@ -153,12 +154,51 @@ const hrt_parameter_view *hrt_trainer_parameters(hrt_trainer *t, size_t *n) {
 }
 
 /* ---- packed weights -------------------------------------------------------------------------- */
-enum { COLUMNS = 64 }; /* of a block: rows of a transposed matrix that are read side by side */
+enum {
+    COLUMNS = 64, /* of a block of a transposed matrix: its rows, which are read side by side */
+    AHEAD = 32,   /* floats of a row between a prefetch and a load */
+};
 
 /* Rows of a parameter's matrix that are in one panel, and columns of them. */
 typedef struct block {
     uint64_t row, rows, column, columns;
 } block;
+
+/* Four rows `apart` of four numbers to four columns `panel` apart, or rows to rows. No loop, so that
+ * all stays in registers. */
+static inline void pack_four(const float *x, uint64_t apart, bool turn, float *to, uint64_t panel) {
+    hrt_lanes four[HRT_LANES] = {hrt_get(x), hrt_get(x + apart), hrt_get(x + 2 * apart),
+                                 hrt_get(x + 3 * apart)};
+    if (turn) hrt_transpose(four);
+    hrt_stream(to, four[0]);
+    hrt_stream(to + panel, four[1]);
+    hrt_stream(to + 2 * panel, four[2]);
+    hrt_stream(to + 3 * panel, four[3]);
+}
+
+/* The first `rows` rows and `columns` columns, multiples of four, of a block whose panels have one
+ * column after the other: nearly all of every matrix. All panels together are read again much later,
+ * so they are written past the caches. */
+static void pack_fours(const hrt_packing *p, const float *x, uint64_t rows, uint64_t columns,
+                       float *to) {
+    const uint64_t width = p->panel;
+    if (p->transposed)
+        for (uint64_t k = 0; k < columns; k += HRT_LANES, x += HRT_LANES * p->rows) {
+            for (uint64_t j = 0; j < HRT_LANES; j++)
+                __builtin_prefetch(x + j * p->rows + AHEAD);
+            for (uint64_t i = 0; i < rows; i += HRT_LANES)
+                pack_four(x + i, p->rows, false, to + k * width + i, width);
+        }
+    else
+        for (uint64_t k = 0; k < columns; k += HRT_LANES)
+            for (uint64_t i = 0; i < rows; i += HRT_LANES) {
+                const float *from = x + i * p->columns + k;
+                if (k % (4 * HRT_LANES) == 0)
+                    for (uint64_t j = 0; j < HRT_LANES; j++)
+                        __builtin_prefetch(from + j * p->columns + AHEAD);
+                pack_four(from, p->columns, true, to + k * width + i, width);
+            }
+}
 
 /* Column by column, so that memory is written from front to back. */
 static void pack_block(const hrt_packing *p, const float *x, const block *b, float *to) {
@@ -166,10 +206,15 @@ static void pack_block(const hrt_packing *p, const float *x, const block *b, flo
     const uint64_t by_row = p->transposed ? 1 : p->columns, by_column = p->transposed ? p->rows : 1;
     const uint64_t row = p->first + b->row;
     to += row / p->panel * lines * line + row % p->panel * p->depth;
+    /* Then lanes in a panel are aligned. */
+    const bool fours = p->depth == 1 && p->panel % HRT_LANES == 0 && row % HRT_LANES == 0;
+    const uint64_t rows = fours ? b->rows / HRT_LANES * HRT_LANES : 0;
+    const uint64_t columns = fours ? b->columns / HRT_LANES * HRT_LANES : 0;
     x += b->row * by_row;
+    pack_fours(p, x + b->column * by_column, rows, columns, to + b->column * p->panel);
     for (uint64_t k = b->column; k < b->column + b->columns; k++) {
         float *at = to + k / p->depth * line + k % p->depth;
-        for (uint64_t i = 0; i < b->rows; i++)
+        for (uint64_t i = k < b->column + columns ? rows : 0; i < b->rows; i++)
             at[i * p->depth] = x[i * by_row + k * by_column];
     }
 }
@@ -193,10 +238,10 @@ static void pack_rounded(const hrt_packing *p, const float *x, const block *b, u
 
 /* The rows in panels [from, to), counted from that of the first row. */
 static void pack_panels(const hrt_packing *p, const float *x, hrt_span panels, void *to) {
-    const uint64_t before = p->first % p->panel;
-    for (uint64_t k = 0; k < p->columns; k += COLUMNS)
+    const uint64_t before = p->first % p->panel, most = p->transposed ? COLUMNS : p->columns;
+    for (uint64_t k = 0; k < p->columns; k += most)
         for (uint64_t i = (uint64_t)panels.from; i < (uint64_t)panels.to; i++) {
-            block b = {.column = k, .columns = p->columns - k < COLUMNS ? p->columns - k : COLUMNS};
+            block b = {.column = k, .columns = p->columns - k < most ? p->columns - k : most};
             const uint64_t end = (i + 1) * p->panel - before;
             b.row = i ? i * p->panel - before : 0;
             b.rows = (end < p->rows ? end : p->rows) - b.row;
@@ -218,6 +263,7 @@ static void pack(void *context, int index, int count) {
         const uint64_t panels = (p->first % p->panel + p->rows + p->panel - 1) / p->panel;
         pack_panels(p, from, hrt_share((hrt_span){0, (int64_t)panels}, index, count), to);
     }
+    hrt_end_streams();
 }
 
 /* ---- arguments ------------------------------------------------------------------------------- */
@@ -270,15 +316,26 @@ static int check_tokens(hrt_session *s, const int32_t *tokens, const int32_t *ta
 /* Are `n` numbers finite? Without a branch for each, since all of a model are looked at. Adds their
  * bits, whatever the order. */
 static bool are_finite(const float *x, size_t n, uint32_t *sum) {
-    uint32_t any = 0, all = 0;
-    for (size_t k = 0; k < n; k++) {
-        uint32_t bits;
-        memcpy(&bits, &x[k], sizeof bits);
-        any |= (bits & UINT32_C(0x7f800000)) == UINT32_C(0x7f800000);
+    typedef uint32_t words __attribute__((vector_size(HRT_LANES * sizeof(uint32_t))));
+    const uint32_t exponent = UINT32_C(0x7f800000);
+    words any = {0}, all = {0};
+    size_t k = 0;
+    for (; k + HRT_LANES <= n; k += HRT_LANES) {
+        words bits;
+        memcpy(&bits, x + k, sizeof bits);
+        any |= (words)((bits & exponent) == exponent);
         all += bits;
     }
-    *sum += all;
-    return !any;
+    for (; k < n; k++) {
+        uint32_t bits;
+        memcpy(&bits, x + k, sizeof bits);
+        any[0] |= (bits & exponent) == exponent;
+        all[0] += bits;
+    }
+    for (int i = 1; i < HRT_LANES; i++)
+        any[0] |= any[i], all[0] += all[i];
+    *sum += all[0];
+    return !any[0];
 }
 
 typedef struct finding {

@@ -1,5 +1,6 @@
 /* hrt_gradients on a program made by hand (trainer_toy.h). */
 #include "runtime/step_parts.h"
+#include "runtime/trainer.h"
 #include "tests/unit/runtime/trainer_toy.h"
 
 /* What the formulas above give for the first n tokens. */
@@ -53,6 +54,78 @@ Test(trainer, a_call_of_sequences_is_a_call_of_each_and_calls_add) {
         cr_assert_eq(c.sum, sum, "the sum is that of the last call");
         free(x.t);
     }
+}
+
+/* ---- packed weights -------------------------------------------------------------------------- */
+/* Behind the toy's own parameters and panels: a matrix of numbers, and room for its panels. */
+enum {
+    MATRIX = E_BYTES + 2 * W_BYTES,
+    CELLS = 40 * 150,
+    PANELS = MATRIX + 4 * CELLS,
+    ROOM = 16384
+};
+
+static uint64_t cell_of(const hrt_packing *p, uint64_t row, uint64_t column) {
+    const uint64_t lines = (p->columns + p->depth - 1) / p->depth, at = p->first + row;
+    return at / p->panel * lines * p->panel * p->depth + column / p->depth * p->panel * p->depth +
+           at % p->panel * p->depth + column % p->depth;
+}
+
+static void expect_panels(const trainer *x, const hrt_packing *p) {
+    static float expected[ROOM];
+    const float *matrix = (const void *)(x->t->weights + p->from);
+    memset(expected, 0, sizeof expected);
+    for (uint64_t i = 0; i < p->rows; i++)
+        for (uint64_t k = 0; k < p->columns; k++)
+            expected[cell_of(p, i, k)] =
+                p->transposed ? matrix[k * p->rows + i] : matrix[i * p->columns + k];
+    cr_assert(memcmp(x->t->weights + p->to, expected, sizeof expected) == 0,
+              "panels of %u, %u deep: %lu x %lu, first %lu, transposed %u", p->panel, p->depth,
+              (unsigned long)p->rows, (unsigned long)p->columns, (unsigned long)p->first,
+              p->transposed);
+}
+
+/* Rows and columns that are no multiple of four or of the panel, rows that begin within a panel. */
+Test(trainer, panels_are_made_of_every_element_of_a_matrix) {
+    static const uint64_t sizes[][2] = {{1, 1},   {3, 9},   {4, 4},    {16, 64},
+                                        {17, 66}, {40, 13}, {33, 150}, {32, 128}};
+    static const uint64_t firsts[] = {0, 4, 13, 16};
+    static const uint32_t panels[][2] = {{16, 1}, {16, 2}, {1, 1}, {6, 1}, {32, 1}};
+    for (int i = 0; i < 8 * 4 * 5 * 2 * 2; i++) {
+        hrt_packing p[] = {t_packings[0],
+                           {.from = MATRIX,
+                            .to = PANELS,
+                            .first = firsts[i / 8 % 4],
+                            .rows = sizes[i % 8][0],
+                            .columns = sizes[i % 8][1],
+                            .panel = panels[i / 32 % 5][0],
+                            .depth = panels[i / 32 % 5][1],
+                            .transposed = i / 160 % 2}};
+        hrt_model m = trainer_model(3);
+        m.parameters_bytes = PANELS, m.weights_bytes = PANELS + 4 * ROOM;
+        m.packings = p, m.n_packings = 2;
+        trainer x = open_trainer(&m, LONGEST, 1 + i / 320 * 2);
+        float *matrix = (void *)(x.t->weights + MATRIX);
+        for (int k = 0; k < CELLS; k++)
+            matrix[k] = (float)(k + 1);
+        call c = of_one(5);
+        cr_assert_eq(make(&x, &c), HRT_OK);
+        expect(&x, &c, 5);
+        expect_panels(&x, &p[1]);
+        free(x.t);
+    }
+}
+
+Test(trainer, every_element_of_a_parameter_is_looked_at) {
+    const hrt_model m = trainer_model(3);
+    for (size_t i = 0; i < (size_t)COLUMNS * WORDS; i++)
+        for (int threads = 1; threads <= 3; threads += 2) {
+            trainer x = open_trainer(&m, LONGEST, threads);
+            call c = of_one(5);
+            x.w->values[i] = i % 2 ? NAN : -INFINITY;
+            cr_assert_eq(make(&x, &c), HRT_FINITE, "element %zu", i);
+            free(x.t);
+        }
 }
 
 Test(trainer, nothing_counts_where_no_target_does) {
