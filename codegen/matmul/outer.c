@@ -7,15 +7,21 @@
  * of 4 KB apart share few sets of the L1. So a block of tokens is copied first, in panels
  * [token][16] of b, and of a [token][rows of some tiles], in whole vectors and without transposing.
  *
- *     for each block of rows of y              as many as stay in the L2 together with the copies
+ *     for some blocks of rows of y
  *       for each block of tokens               hcg_block_steps: the level's panels of b fit the L1
- *         copy a and b
- *         for each tile's panels of b          they stay in the L1
- *           for each tile's rows of a          sums += tile; with the last tokens y (+)= sums
+ *         copy b
+ *         for each of those blocks of rows     as many as stay in the L2 together with the copies
+ *           copy a
+ *           for each tile's panels of b        they stay in the L1
+ *             for each tile's rows of a        sums += tile; with the last tokens y (+)= sums
  *
  * Sums stand in workspace, tile by tile. In y their rows, too, may be a multiple of 4 KB apart: a
  * block of y would have as small a part of the L2 as its columns are of a page. So y is read and
  * written once, whatever the number of tokens.
+ *
+ * A number of b is copied once for as many rows of y as share the copy. Where blocks have few rows,
+ * since the L2 is small, several share it; their sums then come from the L3, in the order in which
+ * they lie, a tile's while the one before it is made.
  *
  * Rounded factors are copied as pairs of tokens, which are one step of the tile: a dot product of two
  * bf16. A matrix unit has blocks of its own (backends/amx/outer.c).
@@ -32,12 +38,14 @@ enum {
     LINE = 16,        /* floats between panels, so that they do not begin in one set of the L1 */
     FEWEST_ROWS = 48, /* of a block of y, however small the L2 is */
     AHEAD = 4, /* rows, of which each begins in another page, between a prefetch and a copy */
+    SHARING_ROWS = 576, /* of y, that share a copy of b */
 };
 
 /* The blocks of a level. Panels and parts of the workspace are counted in floats, which pairs of
  * tokens are as large as. */
 typedef struct blocks {
     int64_t rows, steps;      /* a step: a token, or a pair */
+    int64_t together;         /* blocks of rows that share a copy of b */
     int64_t tiles;            /* of a panel of a: together they are whole vectors */
     int64_t a_panel, b_panel; /* from one panel to the next */
     int64_t b, sums;          /* where the copy of b and the sums begin; a's begins at 0 */
@@ -56,6 +64,7 @@ static blocks blocks_of(const hcg_level *level) {
         z.tiles++;
     const int64_t a_wide = z.tiles * height;
     z.rows = z.rows / a_wide * a_wide;
+    z.together = z.rows < SHARING_ROWS ? SHARING_ROWS / z.rows : 1;
     z.a_panel = z.steps * a_wide + LINE, z.b_panel = z.steps * HIR_PANEL + LINE;
     z.b = z.rows / a_wide * z.a_panel;
     z.sums = z.b + wide / HIR_PANEL * z.b_panel;
@@ -70,7 +79,8 @@ uint64_t hcg_outer_bytes(const hcg_level *level, bool rounds, int64_t n) {
     if (rounds && has_tiles(level)) return hcg_amx_outer_bytes(level, n);
     const blocks z = blocks_of(level);
     const int64_t height = hcg_tile_of(level)->rows, tiles = (n + height - 1) / height;
-    const int64_t rows = tiles * height < z.rows ? tiles * height : z.rows;
+    const int64_t most = z.rows * z.together;
+    const int64_t rows = tiles * height < most ? tiles * height : most;
     return (uint64_t)(z.sums + rows * HCG_OUTER_COLUMNS) * sizeof(float);
 }
 
@@ -249,6 +259,8 @@ static void emit_tile(hcg_emit *e, const outer *o, LLVMValueRef down, LLVMValueR
     LLVMValueRef place = hcg_add(e, hcg_mul(e, across, o->tiles), down);
     place = LLVMBuildSelect(e->b, LLVMBuildAnd(e->b, o->first, o->last, ""), zero, place, "");
     LLVMValueRef sums = hcg_at(e, e->f32, o->sums, hcg_mul_const(e, place, height * wide));
+    for (int64_t at = height * wide; at < 2 * height * wide && o->z.together > 1; at += LINE)
+        hcg_prefetch(e, sums, at * 4); /* those of the next tile */
     LLVMValueRef left = LLVMBuildSelect(e->b, o->last, rows, zero, "");
     LLVMValueRef first = hcg_add(e, o->row, row);
     hcg_prefetch_rows(e, o->g[Y], o->g[LDY], first, left, column, (unsigned)wide * 4);
@@ -313,22 +325,28 @@ static hcg_shared outer_function(hcg_emit *e, bool rounds, bool listed) {
     o.b = hcg_at(e, e->f32, o.a, hcg_i64(e, o.z.b));
     o.sums = hcg_at(e, e->f32, o.a, hcg_i64(e, o.z.sums));
     LLVMValueRef zero = hcg_i64(e, 0), one = hcg_i64(e, 1), most = hcg_i64(e, o.z.rows);
+    LLVMValueRef most_together = hcg_i64(e, o.z.rows * o.z.together), all_sums = o.sums;
     LLVMValueRef panels = hcg_divide_up(e, s.param[K], hcg_i64(e, HIR_PANEL));
     const tile_split groups = tile_divide(e, panels, o.d.panels),
                      blocks = tile_divide(e, hcg_divide_up(e, s.param[ROWS], hcg_i64(e, o.d.depth)),
                                           o.z.steps);
-    hcg_loop lr = hcg_loop_begin(e, zero, s.param[N], most, "block", 0, NULL);
-    o.row = lr.index, o.rows = hcg_smaller(e, hcg_sub(e, s.param[N], lr.index), most);
+    hcg_loop ls = hcg_loop_begin(e, zero, s.param[N], most_together, "together", 0, NULL);
+    LLVMValueRef end = hcg_smaller(e, s.param[N], hcg_add(e, ls.index, most_together));
     hcg_loop lt = hcg_loop_begin(e, zero, blocks.count, one, "tokens", 0, NULL);
     o.step = tile_split_start(e, &blocks, lt.index);
     o.steps = tile_split_size(e, &blocks, lt.index);
     o.first = LLVMBuildICmp(e->b, LLVMIntEQ, lt.index, zero, "");
     o.last = LLVMBuildICmp(e->b, LLVMIntEQ, hcg_add(e, lt.index, one), blocks.count, "");
-    copy_block(e, &o, true, o.row, o.rows);
     copy_block(e, &o, false, zero, s.param[K]);
+    hcg_loop lr = hcg_loop_begin(e, ls.index, end, most, "block", 0, NULL);
+    o.row = lr.index, o.rows = hcg_smaller(e, hcg_sub(e, end, lr.index), most);
+    o.sums = hcg_at(e, e->f32, all_sums,
+                    hcg_mul_const(e, hcg_sub(e, lr.index, ls.index), HCG_OUTER_COLUMNS));
+    copy_block(e, &o, true, o.row, o.rows);
     emit_tiles(e, &o, &groups);
-    hcg_loop_end(e, &lt, NULL);
     hcg_loop_end(e, &lr, NULL);
+    hcg_loop_end(e, &lt, NULL);
+    hcg_loop_end(e, &ls, NULL);
     hcg_shared_end(e, &s);
     return s;
 }
