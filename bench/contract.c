@@ -318,7 +318,7 @@ int main(int argc, char **argv) {
             continue;
         }
         for (size_t j = 0; j < sizeof table / sizeof table[0]; j++)
-            run(&levels[i], table[j], 0, threads, (char *)area);
+            run(&levels[i], table[j], table[j].grad ? HCG_ROUND_ALL : 0, threads, (char *)area);
     }
     guarded_free(area);
     if (none) fprintf(stderr, "no level \"%s\" that this machine can run\n", argv[1]);

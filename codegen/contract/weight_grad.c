@@ -22,6 +22,7 @@
  */
 #include "codegen/contract/expert_rows.h"
 #include "codegen/emit/arithmetic.h"
+#include "codegen/matmul/backend.h"
 #include "codegen/matmul/matrix.h"
 #include "codegen/program/contraction.h"
 #include "codegen/program/forms.h"
@@ -179,6 +180,14 @@ static LLVMValueRef operand(const emission *p, uint32_t i) {
     return hcg_arg(p->e, p->k, hir_through_reshapes(m, hir_op_at(m, p->s.op)->args[i]));
 }
 
+/* A library has only variants that can round (codegen/module/variants.c). */
+static bool reject_rounded(hcg_emit *e, hir_id op) {
+    hd_err(e->diags, HD_E_INTERNAL, *hir_op_at(e->p->m, op)->loc,
+           "products of gradients cannot be rounded to bf16 on %s", e->level->name)
+        ->hint = "matmul/backends.def";
+    return false;
+}
+
 static bool begin(emission *p, hcg_emit *e, const hcg_kernel *k) {
     const size_t errors = e->diags->errors;
     *p = (emission){.e = e, .k = k, .s = shape_of(e->p->m, k->op)};
@@ -187,6 +196,7 @@ static bool begin(emission *p, hcg_emit *e, const hcg_kernel *k) {
     p->y = hcg_arg(e, k, y);
     p->adds = hir_value_at(e->p->m, y.index)->place == HIR_PLACE_GRADIENT;
     p->o.rounds = e->p->options.compile.matmul_dtype == HIR_BF16;
+    if (p->o.rounds && !hcg_multiplies_bf16(e->level)) return reject_rounded(e, p->s.op);
     p->o.space =
         hcg_scratch(e, hcg_outer_bytes(e->level, p->o.rounds, p->s.turned ? p->s.k : p->s.n));
     const uint64_t strip = (uint64_t)(p->s.k * HCG_OUTER_COLUMNS) * sizeof(float);

@@ -90,6 +90,26 @@ static void check(const char *text, int64_t tokens, int64_t ids, uint64_t seed) 
         check_rounded(text, tokens, ids, seed, &tiles);
 }
 
+/* A level without such products has none to emit, and says so before LLVM sees any. */
+Test(emit_weight_grad, not_rounded_where_nothing_multiplies_bf16) {
+    const hcg_level *levels;
+    const size_t n = hcg_levels(&levels);
+    for (size_t i = 0; i < n; i++) {
+        if (!level_runs(&levels[i]) || hcg_multiplies_bf16(&levels[i])) continue;
+        hd_arena *a = hd_arena_new();
+        gradient_problem p;
+        gradient_open(&p, text_of(a, "linear_grad", "16", "16", "16, 16", "", ""), 2, 1, 1);
+        p.b.matmul = HIR_BF16;
+        compiled c;
+        const hir_kernel_kind kind = hir_kind_of(hir_op_at(p.b.m, p.kernel)->code);
+        cr_expect_not(compile_kernel(&p.b, kind, p.kernel, false, &levels[i], &c));
+        cr_expect(strstr(bench_errors(&p.b), "cannot be rounded to bf16"), "%s: %s", levels[i].name,
+                  bench_errors(&p.b));
+        gradient_close(&p);
+        hd_arena_free(a);
+    }
+}
+
 static void check_linear(layer l, int64_t tokens) {
     hd_arena *a = hd_arena_new();
     check(text_of(a, "linear_grad", dims(a, l.slots, l.n), dims(a, l.slots, l.k), dims(a, l.n, l.k),
