@@ -788,7 +788,8 @@ static void emit_range(hcg_emit *e, const key_ranges *k, LLVMValueRef range, LLV
     t->keys = hcg_cache_row(e, a, &a->k, t->group, l.index);
     t->values = hcg_cache_row(e, a, &a->v, t->group, l.index);
     if (prefetches_key_rows(t)) find_next_keys(e, k, range, to);
-    if (a->one_row) hcg_translate_pages(e, hcg_at_byte(e, t->keys, tile_bytes(t)), tile_bytes(t));
+    if (a->one_row)
+        hcg_translate_pages(e, hcg_at_byte(e, t->keys, tile_bytes(t)), hcg_i64(e, tile_bytes(t)));
     hcg_tile_scores(e, t);
     hcg_tile_softmax(e, t);
     hcg_tile_values(e, t);

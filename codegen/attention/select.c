@@ -235,7 +235,7 @@ static void score_tile(hcg_emit *e, selecting *s, LLVMValueRef token, LLVMValueR
     t->group = group, t->first = first, t->count = count;
     t->keys = hcg_cache_row(e, a, &a->k, group, first);
     const int64_t bytes = HCG_TILE_KEYS * a->n * (int64_t)hir_dtype_bytes(a->k.dtype);
-    if (s->ahead) hcg_translate_pages(e, hcg_at_byte(e, t->keys, bytes), bytes);
+    if (s->ahead) hcg_translate_pages(e, hcg_at_byte(e, t->keys, bytes), hcg_i64(e, bytes));
     if (s->panels.n) {
         score_by_panels(e, s, to);
         return;

@@ -49,6 +49,6 @@ void hcg_stream_end(hcg_emit *e, hcg_stream *s, const LLVMValueRef *next);
  * other lines while they compute. A prefetch waits for its page's address as a load does, and the
  * instructions after it soon wait, too. Page by page that would be one wait for each page; all
  * pages together take as many walks of the page tables at once as the CPU can do. */
-void hcg_translate_pages(hcg_emit *e, LLVMValueRef at, int64_t bytes);
+void hcg_translate_pages(hcg_emit *e, LLVMValueRef at, LLVMValueRef bytes);
 
 #endif

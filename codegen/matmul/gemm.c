@@ -6,9 +6,14 @@
  * comes from memory once per call, and while the rows of one block are computed the next one is
  * prefetched, a share of it with each slab of rows: loads from memory are spread evenly over the
  * arithmetic, however few rows there are. (With prefetching a fixed distance ahead, the first slab
- * would wait for all of the block and the other slabs for nothing.) Where one slab holds all rows
- * there are no other slabs: then f32 panels are prefetched a fixed distance ahead
- * (HCG_PREFETCH_SLAB).
+ * would wait for all of the block and the other slabs for nothing.)
+ *
+ * With few rows, weights come from memory about as fast as they can. Then the next block is
+ * prefetched into the L2, which can wait for more lines at once than the L1 can; and the pages of
+ * the next group of panels are translated ahead, all at once, since a prefetch whose page is unknown
+ * holds up what follows it until it is found. With TILE_NEAR_ROWS or fewer, the hardware finds the
+ * stream by itself: f32 panels are prefetched a fixed distance ahead (HCG_PREFETCH_SLAB), into the
+ * L1.
  */
 #include <string.h>
 
@@ -25,6 +30,9 @@ enum {
     FEWEST_BLOCK_ROWS = 32, /* however long rows are: panels are read once for each block */
     MOST_STEPS = 128,       /* a sum's rounding error grows with the steps of a block, not with K */
     FEWEST_STEPS = 16,      /* each block reads and writes all sums */
+    FEW_ROWS = 18, /* with more, a line is in use for so long that the L1 can wait for the next */
+    FEW_ROWS_OF_PANEL = 36, /* ... and pages are found in time: those of several panels at once, or
+                               those of one */
     LINE = HIR_PANEL * (int)sizeof(float), /* of a panel: a step, or a row's sums */
 };
 
@@ -117,36 +125,53 @@ static void prefetch_touched(hcg_emit *e, const LLVMValueRef *g, const block *b,
     }
 }
 
-/* Where many slabs are multiplied with a block of f16, the first one keeps what it widens, and the
- * others read that. Slabs are many if all have the height of the level's tile or one row less. */
-static void dispatch_slab(hcg_emit *e, const block *b, const tile_split *slabs, LLVMValueRef slab,
-                          LLVMValueRef rows, LLVMValueRef args[TILE_PARAMS]) {
-    tile_kind plain = b->d, f32 = b->d;
-    plain.keeps = f32.keeps = false, f32.b = HIR_F32;
-    if (!b->d.keeps) {
+/* Whether all rows are few. */
+static LLVMValueRef is_few(hcg_emit *e, const LLVMValueRef *g, int64_t most) {
+    return LLVMBuildICmp(e->b, LLVMIntSLE, g[GEMM_ROWS], hcg_i64(e, most), "few");
+}
+
+/* The height of the lowest slab that more than FEW_ROWS rows may be cut into. */
+static unsigned least_of_many(unsigned height) {
+    const unsigned rows = FEW_ROWS + 1, slabs = (rows + height - 1) / height;
+    const unsigned least = rows / slabs, of_more = (height * slabs + 1) / (slabs + 1);
+    return least < of_more ? least : of_more;
+}
+
+/* Few rows and many have tiles of their own, which differ in where they prefetch to. Where many
+ * slabs are multiplied with a block of f16, the first one keeps what it widens, and the others read
+ * that. Slabs are many if all have the height of the level's tile or one row less. */
+static void dispatch_slab(hcg_emit *e, const LLVMValueRef *g, const block *b,
+                          const tile_split *slabs, LLVMValueRef slab, LLVMValueRef rows,
+                          LLVMValueRef args[TILE_PARAMS]) {
+    enum { FEW, MANY, NEXT, PATHS };
+    static const char *const names[PATHS] = {"few_rows", "slab", "next_slab"};
+    const unsigned n = b->d.keeps ? PATHS : NEXT, height = b->d.rows;
+    tile_kind kind[PATHS] = {b->d, b->d, b->d};
+    kind[FEW].keeps = kind[NEXT].keeps = false, kind[FEW].far = true, kind[NEXT].b = HIR_F32;
+    if (b->d.narrow) { /* a row of x is read once, with all panels */
         tile_dispatch(e, b->d, 1, rows, b->panels, args);
         return;
     }
-    enum { PLAIN, FIRST, NEXT, PATHS };
-    static const char *const names[PATHS] = {"slab", "first_slab", "next_slab"};
     LLVMBasicBlockRef path[PATHS];
-    for (int i = 0; i < PATHS; i++)
+    for (unsigned i = 0; i < n; i++)
         path[i] = LLVMAppendBasicBlockInContext(e->cx, e->fn, names[i]);
     LLVMBasicBlockRef done = LLVMAppendBasicBlockInContext(e->cx, e->fn, "slab_done");
-    LLVMValueRef few =
-        LLVMBuildICmp(e->b, LLVMIntSLT, slabs->count, hcg_i64(e, plain.rows - 1), "few_slabs");
-    LLVMValueRef first = LLVMBuildICmp(e->b, LLVMIntEQ, slab, hcg_i64(e, 0), "");
-    LLVMValueRef key = LLVMBuildSelect(e->b, first, hcg_i64(e, FIRST), hcg_i64(e, NEXT), "");
-    key = LLVMBuildSelect(e->b, few, hcg_i64(e, PLAIN), key, "");
-    LLVMValueRef choice = LLVMBuildSwitch(e->b, key, path[PLAIN], PATHS - 1);
-    for (int i = FIRST; i < PATHS; i++)
+    LLVMValueRef few = is_few(e, g, FEW_ROWS), key = hcg_i64(e, MANY);
+    if (b->d.keeps) {
+        few = LLVMBuildICmp(e->b, LLVMIntSLT, slabs->count, hcg_i64(e, height - 1), "few_slabs");
+        LLVMValueRef first = LLVMBuildICmp(e->b, LLVMIntEQ, slab, hcg_i64(e, 0), "");
+        key = LLVMBuildSelect(e->b, first, key, hcg_i64(e, NEXT), "");
+        args[TILE_KEEP] = b->widened;
+    }
+    key = LLVMBuildSelect(e->b, few, hcg_i64(e, FEW), key, "");
+    LLVMValueRef choice = LLVMBuildSwitch(e->b, key, path[FEW], n - 1);
+    for (unsigned i = MANY; i < n; i++)
         LLVMAddCase(choice, hcg_i64(e, i), path[i]);
-    args[TILE_KEEP] = b->widened;
-    for (int i = 0; i < PATHS; i++) {
+    for (unsigned i = 0; i < n; i++) {
         LLVMPositionBuilderAtEnd(e->b, path[i]);
         if (i == NEXT) args[2] = b->widened;
-        const tile_kind kind = i == PLAIN ? plain : i == FIRST ? b->d : f32;
-        tile_dispatch(e, kind, i == PLAIN ? 1 : kind.rows - 1, rows, b->panels, args);
+        const unsigned least = i == FEW ? 1 : b->d.keeps ? height - 1 : least_of_many(height);
+        tile_dispatch(e, kind[i], least, rows, b->panels, args);
         LLVMBuildBr(e->b, done);
     }
     LLVMPositionBuilderAtEnd(e->b, done);
@@ -177,16 +202,27 @@ static void emit_block(hcg_emit *e, const LLVMValueRef *g, const tile_split *sla
         hcg_at(e, e->i8, b->next, hcg_mul(e, l.index, share)),
         pace,
     };
-    dispatch_slab(e, b, slabs, l.index, rows, args);
+    dispatch_slab(e, g, b, slabs, l.index, rows, args);
     hcg_loop_end(e, &l, NULL);
 }
 
-/* Where to prefetch: if one slab holds all rows, a little ahead in the same panels. This is done
- * for f32 only: bf16 is 5 % slower with it. */
-static LLVMValueRef near_if_one(hcg_emit *e, const tile_split *slabs, const block *b) {
+/* Where to prefetch: with TILE_NEAR_ROWS or fewer, or if a narrow matrix has one slab, a little ahead
+ * in the same panels. This is done for f32 only: bf16 is 5 % slower with it. */
+static LLVMValueRef near_if_lone(hcg_emit *e, const LLVMValueRef *g, const tile_split *slabs,
+                                 const block *b) {
     LLVMValueRef one = LLVMBuildICmp(e->b, LLVMIntEQ, slabs->count, hcg_i64(e, 1), "one_slab");
+    if (!b->d.narrow) one = is_few(e, g, TILE_NEAR_ROWS);
     const int64_t ahead = hcg_prefetch_distance(&e->level->machine, HCG_PREFETCH_SLAB);
     return LLVMBuildSelect(e->b, one, hcg_at_byte(e, b->b, ahead), b->next, "");
+}
+
+/* Translates the pages of the panels that come next, if rows are few. */
+static void translate_next(hcg_emit *e, const LLVMValueRef *g, const tile_kind *d,
+                           LLVMValueRef next, LLVMValueRef panels) {
+    const int64_t most = d->panels > 1 ? FEW_ROWS : FEW_ROWS_OF_PANEL;
+    LLVMValueRef bytes = hcg_mul_const(e, hcg_mul(e, panels, g[GEMM_K]), tile_line_bytes(d));
+    bytes = LLVMBuildSelect(e->b, is_few(e, g, most), bytes, hcg_i64(e, 0), "");
+    hcg_translate_pages(e, next, bytes);
 }
 
 /* gemm(x, ldx, rows, k, b, panels, c, ldc, accumulate, next, touched.., ld_touched[, widened]) */
@@ -215,6 +251,7 @@ static hcg_shared gemm_function(hcg_emit *e, tile_kind d) {
     LLVMValueRef following = LLVMBuildSelect(
         e->b, LLVMBuildICmp(e->b, LLVMIntSLT, end, g[GEMM_PANELS], ""),
         hcg_at(e, elem, g[GEMM_B], hcg_mul(e, end, panel_stride)), g[GEMM_NEXT], "");
+    if (!d.narrow) translate_next(e, g, &d, following, b.panels);
     hcg_loop lk = hcg_loop_begin(e, zero, steps.count, one, "k_block", 0, NULL);
     b.from = tile_split_start(e, &steps, lk.index), b.k = tile_split_size(e, &steps, lk.index);
     b.b = hcg_at(e, elem, first, hcg_mul_const(e, b.from, tile_line(&d)));
@@ -223,7 +260,7 @@ static hcg_shared gemm_function(hcg_emit *e, tile_kind d) {
                              hcg_at(e, elem, b.b, hcg_mul_const(e, b.k, tile_line(&d))), "");
     b.accumulate = LLVMBuildSelect(e->b, LLVMBuildICmp(e->b, LLVMIntEQ, lk.index, zero, ""),
                                    g[GEMM_ADD], one, "");
-    if (d.b == HIR_F32) b.next = near_if_one(e, &slabs, &b);
+    if (d.b == HIR_F32) b.next = near_if_lone(e, g, &slabs, &b);
     emit_block(e, g, &slabs, &b);
     hcg_loop_end(e, &lk, NULL);
     hcg_loop_end(e, &lp, NULL);

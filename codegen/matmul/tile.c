@@ -108,9 +108,11 @@ static void prefetch_ahead(hcg_emit *e, const micro *t, LLVMValueRef index, unsi
     }
     LLVMValueRef line_at = hcg_at(e, e->i8, t->next, hcg_mul(e, index, t->pace));
     const int64_t at = (int64_t)offset * (t->sparse ? e->level->machine.line / 2 : bytes);
+    const bool near = !t->d.far || (t->d.b == HIR_F32 && t->rows <= TILE_NEAR_ROWS);
     for (unsigned p = 0; p < t->panels; p++) {
         LLVMValueRef panel = hcg_mul_const(e, t->panel_stride, p);
-        hcg_prefetch(e, hcg_at(e, hcg_element(e, t->d.b), line_at, panel), at);
+        LLVMValueRef from = hcg_at(e, hcg_element(e, t->d.b), line_at, panel);
+        (near ? hcg_prefetch : hcg_prefetch_l2)(e, from, at);
     }
 }
 
@@ -218,7 +220,9 @@ static LLVMValueRef opaque(hcg_emit *e, LLVMValueRef p) {
 static const char *tile_name(hcg_emit *e, const tile_kind *d, unsigned rows, unsigned panels,
                              bool ahead) {
     return hd_printf(e->arena, "tile_%s_%ux%u%s", tile_panel_name(e, d), rows, panels * d->outputs,
-                     ahead ? "_ahead" : "");
+                     ahead    ? "_ahead"
+                     : d->far ? "_far"
+                              : "");
 }
 
 /* First element of row r of x. */

@@ -16,6 +16,7 @@ typedef struct tile_kind {
     bool narrow;
     bool squares;   /* two steps are one product of 2 x 4 and 4 x 2 bf16 (step.c) */
     bool keeps;     /* what is loaded of b is stored in f32, for the slabs that follow (gemm.c) */
+    bool far;       /* the next block of b goes to the L2, not to the L1 (gemm.c) */
     bool strip;     /* c stands in panels as b does (hcg_strip) */
     int64_t across; /* x[k][r], r < across; 0: x[r][k]. Without `strip` b is packed alongside x, and
                      * c is prefetched instead of the next panels (outer.c) */
@@ -71,6 +72,9 @@ typedef struct tile_split {
 tile_split tile_divide(hcg_emit *e, LLVMValueRef n, int64_t most); /* n > 0 */
 LLVMValueRef tile_split_start(hcg_emit *e, const tile_split *p, LLVMValueRef i);
 LLVMValueRef tile_split_size(hcg_emit *e, const tile_split *p, LLVMValueRef i);
+
+/* So many rows or fewer of f32 prefetch a little ahead, into the L1. */
+enum { TILE_NEAR_ROWS = 3 };
 
 /* ---- tile.c: the micro-kernel ------------------------------------------------------------------
  * tile(x, ldx, b, panel_stride, k, c, ldc, accumulate, next, pace[, keep]):

@@ -583,6 +583,43 @@ Test(emit_contract, blocks) {
     }
 }
 
+/* Any number of rows: tiles of every height, among few rows and among many, which have tiles of their
+ * own; the bits are those of all rows at once. */
+static void check_heights(const hcg_level *level, hir_dtype dtype) {
+    enum { MOST = 44 };
+    problem p;
+    compiled c = {0};
+    build(&p, form_plain, MOST, 50, 70, dtype, 3);
+    p.b.exact = HCG_ROUND_ALL;
+    p.level = level, p.tokens = MOST, p.b.what = level->name;
+    cr_assert(compile_kernel(&p.b, HIR_KERNEL_CONTRACT, p.kernel, false, level, &c), "%s: %s",
+              level->name, bench_errors(&p.b));
+    const int64_t columns = hcg_columns(p.b.m, p.kernel);
+    outputs whole = new_outputs(&p);
+    call(&p, &c, &whole, 0, MOST, 0, columns);
+    compare(&p, &whole, level->name);
+    for (int64_t rows = 1; rows < MOST; rows++) {
+        outputs cut = new_outputs(&p);
+        for (int64_t r0 = 0; r0 < MOST; r0 += rows)
+            call(&p, &c, &cut, r0, r0 + rows < MOST ? r0 + rows : MOST, 0, columns);
+        cr_expect(same(&p, &whole, &cut), "%s, %s: %ld rows at a time", level->name,
+                  hir_dtype_name(dtype), (long)rows);
+        free_outputs(&cut);
+    }
+    free_outputs(&whole);
+    compiled_free(&c);
+    discard(&p);
+}
+
+Test(emit_contract, heights) {
+    static const hir_dtype dtypes[] = {HIR_F32, HIR_BF16, HIR_F16};
+    const hcg_level *levels;
+    const size_t n = hcg_levels(&levels);
+    for (size_t i = 0; i < 3 * n; i++)
+        if (products_run(&levels[i / 3], HCG_ROUND_ALL, dtypes[i % 3], HIR_LAYOUT_PANEL))
+            check_heights(&levels[i / 3], dtypes[i % 3]);
+}
+
 /* One token: K around the pages that a panel lies in, which a loop of their own goes through. */
 static void check_pages(const hcg_level *level, hir_dtype dtype, unsigned exact, size_t turn) {
     static const int64_t ks[] = {127, 128, 129, 136, 257, 511, 513, 807, 993, 1601};

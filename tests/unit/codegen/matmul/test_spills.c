@@ -1,7 +1,7 @@
 /* The functions that multiply x with panels keep sums and operands in vector registers: their code
  * neither stores vectors to the stack nor loads them from there. There are registers for what one
  * step multiplies, and none to spare, so that a load that LLVM moves up is a spill. The code is
- * read as text, for levels that this machine need not have. */
+ * read as text, for levels that this machine need not have. So is where they prefetch weights to. */
 #include <criterion/criterion.h>
 
 #include "tests/unit/codegen/emit_harness.h"
@@ -80,6 +80,36 @@ Test(spills, none_with_32_registers) {
 }
 
 /* The check sees spills where there are some. */
+/* ---- where weights are prefetched to --------------------------------------------------------- */
+/* How often an instruction stands in the function test.NAME. */
+static int count_in(const char *module, const char *name, const char *instruction) {
+    const char *at = strstr(module, name);
+    cr_assert_not_null(at, "%s", name);
+    const char *end = strstr(at, ".Lfunc_end");
+    cr_assert_not_null(end);
+    int n = 0;
+    while ((at = strstr(at, instruction)) && at < end)
+        at++, n++;
+    return n;
+}
+
+/* Few rows, of which memory is waited for, have the next weights brought into the L2; up to three rows
+ * of f32, and many, into the L1 (gemm.c). */
+Test(spills, few_rows_prefetch_into_the_l2) {
+    bench b = bench_new();
+    bench_start(&b);
+    const hir_id kernel = build(&b, HIR_F32);
+    const char *text = assemble_kernel(&b, HIR_KERNEL_CONTRACT, kernel, false, level_of("avx2"));
+    cr_assert_not_null(text, "%s", bench_errors(&b));
+    const char *few = "\ntest.tile_f32_6x16_far_avx2:", *many = "\ntest.tile_f32_6x16_avx2:";
+    const char *near = "\ntest.tile_f32_3x16_far_avx2:";
+    cr_expect(count_in(text, few, "prefetcht1") > 0 && !count_in(text, few, "prefetcht0"));
+    cr_expect(count_in(text, many, "prefetcht0") > 0 && !count_in(text, many, "prefetcht1"));
+    cr_expect(count_in(text, near, "prefetcht0") > 0 && !count_in(text, near, "prefetcht1"));
+    cr_expect_null(strstr(text, "tile_f32_3x16_avx2:"), "many rows have no slabs of three");
+    bench_free(&b);
+}
+
 Test(spills, are_seen) {
     const char text[] =
         "test.tile_x:\n\tvmovups\t%ymm3, -32(%rsp)\n\tmovq\t8(%rsp), %rax\n"
