@@ -27,7 +27,8 @@
 enum {
     MOST_BLOCK_ROWS =
         128, /* with more rows, reading panels less often gains nothing next to the arithmetic */
-    FEWEST_BLOCK_ROWS = 32, /* however long rows are: panels are read once for each block */
+    FEWEST_BLOCK_ROWS = 32, /* however long rows are: panels are read once for each block; rounded
+                               up to whole tiles */
     MOST_STEPS = 128,       /* a sum's rounding error grows with the steps of a block, not with K */
     FEWEST_STEPS = 16,      /* each block reads and writes all sums */
     FEW_ROWS = 18, /* with more, a line is in use for so long that the L1 can wait for the next */
@@ -47,7 +48,9 @@ static int64_t clamp(int64_t n, int64_t low, int64_t high) {
 int64_t hcg_block_rows(const hcg_level *level, int64_t row_bytes, int64_t panels) {
     const int64_t in_l2 = most_of(level->machine.l2) / row_bytes;
     const int64_t in_l1 = most_of(level->machine.l1) / (LINE * panels);
-    return clamp(in_l2 < in_l1 ? in_l2 : in_l1, FEWEST_BLOCK_ROWS, MOST_BLOCK_ROWS);
+    const int64_t tile = hcg_tile_of(level)->rows;
+    const int64_t fewest = (FEWEST_BLOCK_ROWS + tile - 1) / tile * tile;
+    return clamp(in_l2 < in_l1 ? in_l2 : in_l1, fewest, MOST_BLOCK_ROWS);
 }
 
 int64_t hcg_block_steps(const hcg_level *level, int64_t panels) {

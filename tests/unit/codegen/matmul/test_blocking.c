@@ -21,6 +21,17 @@ Test(blocking, of_a_server_core) {
     cr_expect_eq(hcg_block_steps(&l, 1), 128);
 }
 
+/* Long rows: as few as are worth reading panels for, in whole tiles. */
+Test(blocking, of_whole_tiles) {
+    const hcg_level *level;
+    const size_t n = hcg_levels(&level);
+    for (size_t i = 0; i < n; i++) {
+        const int64_t rows = hcg_block_rows(&level[i], 4 * 16384, 1);
+        cr_expect_eq(rows % hcg_tile_of(&level[i])->rows, 0, "%s", level[i].name);
+        cr_expect(rows >= 32 && rows < 40, "%s", level[i].name);
+    }
+}
+
 Test(blocking, larger_caches_hold_more) {
     const hcg_level small = machine(32 << 10, 256 << 10), large = machine(48 << 10, 2 << 20);
     cr_expect_eq(hcg_block_rows(&small, 4 * 1024, 1), 48);
