@@ -144,9 +144,10 @@ static void call_share(const void *problem_at, int64_t cache, int index, int cou
         kernel_columns(&p->k, &frame, args, cols, index, count);
         return;
     }
-    int64_t chunks = (s->t + s->grain - 1) / s->grain;
-    for (int64_t i = index; i < chunks * s->groups; i += count) {
-        int64_t c = i / chunks, k = i % chunks, r = (c % 2 ? chunks - 1 - k : k) * s->grain;
+    const int64_t whole = s->groups - s->groups % count, chunks = (s->t + s->grain - 1) / s->grain;
+    kernel_columns(&p->k, &frame, args, whole, index, count);
+    for (int64_t i = index; i < chunks * (s->groups - whole); i += count) {
+        int64_t c = whole + i / chunks, k = i % chunks, r = (c % 2 ? chunks - 1 - k : k) * s->grain;
         p->k.c.call(&frame, args, r, r + s->grain < s->t ? r + s->grain : s->t, c, c + 1);
     }
 }

@@ -97,7 +97,8 @@ typedef enum hrt_base {
 typedef enum hrt_split {
     HRT_SPLIT_NONE,   /* one thread does everything */
     HRT_SPLIT_ROWS,   /* contiguous shares of rows */
-    HRT_SPLIT_CYCLIC, /* chunks of `grain` rows of one column, round robin: for causal attention */
+    HRT_SPLIT_CYCLIC, /* as many whole columns for each thread; chunks of `grain` rows of those that
+                       * are left, round robin: for causal attention */
     HRT_SPLIT_COLS,   /* contiguous shares of columns, and of rows where columns are too few */
     HRT_SPLIT_KEYS,   /* T = 1, or small: contiguous shares of cols * R columns, where R ranges of
                        * HRT_KEYS positions cover the cache: column g * R + r is range r of head

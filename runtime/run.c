@@ -103,18 +103,22 @@ static void call_kernel(const worker *w, hrt_kernel *kernel, span rows, span col
         kernel(&w->frame, w->args, rows.from, rows.to, cols.from, cols.to);
 }
 
-/* Assigns chunks of `grain` rows to threads round robin: row t of causal attention costs t, so
- * contiguous shares would leave the last thread with most of the work. The order is column after
- * column, since a column is a head whose keys and values stay in cache. Every other column goes
- * backwards: a thread that gets the shorter chunks of one column gets the longer ones of the next.
+/* Columns first: as many as each thread can have whole, since a column is a head whose keys and values
+ * a thread then reads once and finds in its own cache for all other rows. The columns that are left,
+ * fewer than threads, are cut into chunks of `grain` rows, assigned round robin: row t of causal
+ * attention costs t, so contiguous shares would leave the last thread with most of the work. Every
+ * other column goes backwards: a thread that gets the shorter chunks of one column gets the longer
+ * ones of the next.
  */
 static void call_cyclic(const worker *w, hrt_kernel *kernel, span rows, int64_t cols,
                         int64_t grain) {
     if (grain < 1) grain = 1;
+    const int64_t whole = cols - cols % w->count;
+    call_kernel(w, kernel, rows, hrt_share((span){0, whole}, w->index, w->count));
     int64_t chunks = (rows.to - rows.from + grain - 1) / grain;
-    for (int64_t i = w->index; i < chunks * cols; i += w->count) {
+    for (int64_t i = w->index; i < chunks * (cols - whole); i += w->count) {
         hd_known(chunks > 0);
-        int64_t c = i / chunks, k = i % chunks, back = chunks - 1 - k;
+        int64_t c = whole + i / chunks, k = i % chunks, back = chunks - 1 - k;
         int64_t r = rows.from + (c % 2 ? back : k) * grain, left = rows.to - r;
         call_kernel(w, kernel, (span){r, r + (left < grain ? left : grain)}, (span){c, c + 1});
     }

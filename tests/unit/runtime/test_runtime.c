@@ -131,6 +131,36 @@ Test(runtime, shares_of_a_head_have_equal_work) {
     }
 }
 
+/* Columns of which each thread has as many are not cut; those that are left are, into chunks. */
+Test(runtime, columns_that_all_threads_have_are_whole) {
+    static hrt_kernel *const counters[] = {k_count};
+    static const hrt_level level[] = {{.name = "plain", .kernels = counters}};
+    for (int threads = 1; threads <= 5; threads++)
+        for (int64_t cols = 1; cols <= 12; cols++) {
+            const hrt_step step = {.split_decode = HRT_SPLIT_CYCLIC,
+                                   .split_prefill = HRT_SPLIT_CYCLIC,
+                                   .grain = GRAIN,
+                                   .last_rows = 0,
+                                   .cols = cols};
+            const hrt_model m = {.version = HRT_VERSION,
+                                 .chunk = 100,
+                                 .n_steps = 1,
+                                 .n_levels = 1,
+                                 .steps = &step,
+                                 .levels = level};
+            hrt_session *s = open_session(&m, NULL, MAX_ROWS);
+            int32_t ids[MAX_ROWS] = {0};
+            use_threads(s, threads);
+            float *outs[1] = {NULL};
+            all_rows = MAX_ROWS, cut_rows = 0;
+            cr_assert_eq(hrt_forward(s, ids, MAX_ROWS, outs, 1), HRT_OK);
+            const int64_t chunks = (MAX_ROWS + GRAIN - 1) / GRAIN * (cols % threads);
+            cr_expect_eq(cut_rows, chunks, "%d chunks of %ld columns on %d threads, not %ld",
+                         cut_rows, (long)cols, threads, (long)chunks);
+            free(s);
+        }
+}
+
 /* Rows of whole pages, placed a line further apart than they are long as plan-memory has it: the
  * same token of two values lies neither in the same set of a cache of 64 sets of 64 bytes, nor do
  * the values meet; and the arena of a session holds the last of them. */
