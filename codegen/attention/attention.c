@@ -258,7 +258,8 @@ static void fetch(hcg_emit *e, hcg_query_tile *t) {
 
 void hcg_attention_prefill(hcg_emit *e, const hcg_attention *a) {
     cached of = {.a = a};
-    hcg_query_tile t = {.a = a, .keys = HCG_KEYS, .parts = 1, .fetch = fetch, .of = &of};
+    hcg_query_tile t = {
+        .a = a, .keys = hcg_most_keys(e->level), .parts = 1, .fetch = fetch, .of = &of};
     t.tokens = HIR_QUERY_TILE / a->per_group;
     if (t.tokens < 1) t.tokens = 1; /* a group of more heads */
     if (a->carried) t.tokens = hir_carried_tokens(a->per_group);

@@ -112,8 +112,18 @@ static LLVMValueRef before_window(hcg_emit *e, const tile *t, LLVMValueRef query
     return hcg_larger(e, hcg_smaller(e, first, t->count), hcg_i64(e, 0));
 }
 
+/* The multiple of `to` at or before x >= 0. */
 static LLVMValueRef rounded_down(hcg_emit *e, LLVMValueRef x, int64_t to) {
-    return LLVMBuildAnd(e->b, x, hcg_i64(e, -to), "");
+    return hcg_mul_const(e, over(e, x, to), to);
+}
+
+/* Whole register tiles, of which none repeats a row, and whole steps of a softmax. */
+int64_t hcg_most_keys(const hcg_level *level) {
+    if (hcg_attends_by_amx(level)) return HCG_KEYS;
+    int64_t whole = hcg_tile_of(level)->rows;
+    while (whole % KEYS_TOGETHER)
+        whole += hcg_tile_of(level)->rows;
+    return HCG_KEYS / whole * whole;
 }
 
 /* A strip reads keys from a multiple of this number on. */

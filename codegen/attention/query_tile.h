@@ -26,7 +26,7 @@ typedef struct hcg_key_rows { /* a row for each key of the tile of keys */
 typedef struct hcg_query_tile hcg_query_tile;
 struct hcg_query_tile {
     const hcg_attention *a; /* its q, k and v are not read here */
-    int64_t tokens, keys;   /* the most of a tile; keys: a power of two */
+    int64_t tokens, keys;   /* the most of a tile; keys: a multiple of 4 */
     hcg_query_part part[HCG_MOST_PARTS];
     unsigned parts;
     int64_t lines; /* lines of a packed query */
@@ -52,6 +52,8 @@ struct hcg_query_tile {
     LLVMValueRef block; /* where the tile of keys begins, rounded down to a multiple of `keys` */
 };
 
+/* The most keys of a tile. */
+int64_t hcg_most_keys(const hcg_level *level);
 /* Takes scratch; a, tokens, keys, parts and segments are set. If it sets t->amx, `fetch` gives
  * rows as they are stored, and has to set `ahead`. */
 void hcg_queries_begin(hcg_emit *e, hcg_query_tile *t);

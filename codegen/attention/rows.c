@@ -249,25 +249,13 @@ void hcg_words_take_queries(hcg_emit *e, hcg_key_tile *t) {
  * instruction. */
 LLVMValueRef hcg_words_zeros(hcg_emit *e, LLVMValueRef *sums, unsigned n) {
     if (!are_interleaved(e)) return NULL;
-    LLVMTypeRef types[1 + MOST_SUMS];
     LLVMValueRef values[1 + MOST_SUMS];
     hd_known(n <= MOST_SUMS);
-    types[0] = LLVMVectorType(e->i16, 2 * e->level->lanes), values[0] = LLVMConstNull(types[0]);
-    for (unsigned i = 0; i < n; i++)
-        types[1 + i] = e->vec, values[1 + i] = sums[i];
-    const char *list = "=x";
-    for (unsigned i = 0; i < n; i++)
-        list = hd_printf(e->arena, "%s,=x", list);
-    for (unsigned i = 0; i <= n; i++)
-        list = hd_printf(e->arena, "%s,%u", list, i);
-    LLVMTypeRef all = LLVMStructTypeInContext(e->cx, types, 1 + n, false);
-    LLVMTypeRef same = LLVMFunctionType(all, types, 1 + n, false);
-    LLVMValueRef hidden = LLVMGetInlineAsm(same, "", 0, list, strlen(list), true, false,
-                                           LLVMInlineAsmDialectATT, false);
-    LLVMValueRef after = LLVMBuildCall2(e->b, same, hidden, values, 1 + n, "");
-    for (unsigned i = 0; i < n; i++)
-        sums[i] = LLVMBuildExtractValue(e->b, after, 1 + i, "");
-    return LLVMBuildExtractValue(e->b, after, 0, "zeros");
+    values[0] = LLVMConstNull(LLVMVectorType(e->i16, 2 * e->level->lanes));
+    memcpy(values + 1, sums, n * sizeof *sums);
+    hcg_keep_together(e, values, 1 + n);
+    memcpy(sums, values + 1, n * sizeof *sums);
+    return values[0];
 }
 
 static LLVMValueRef load_with_zeros(hcg_emit *e, LLVMValueRef place, unsigned half,

@@ -17,11 +17,15 @@ static LLVMValueRef larger(hcg_emit *e, LLVMValueRef a, LLVMValueRef b) {
     return LLVMBuildSelect(e->b, LLVMBuildFCmp(e->b, LLVMRealOGT, a, b, ""), a, b, "");
 }
 
-/* e^(score - largest): a score of +inf counts as the maximum. */
-static LLVMValueRef weight_of(hcg_emit *e, LLVMValueRef score, LLVMValueRef largest) {
-    LLVMValueRef zero = hcg_splat(e, 0), x = hcg_fsub(e, score, largest);
-    LLVMValueRef over = LLVMBuildFCmp(e->b, LLVMRealOGT, x, zero, "");
-    return hcg_exp_weight(e, LLVMBuildSelect(e->b, over, zero, x, ""));
+/* Turns n scores into e^(score - largest): a score of +inf counts as the maximum. */
+static void weights_of(hcg_emit *e, LLVMValueRef *scores, unsigned n, LLVMValueRef largest) {
+    LLVMValueRef zero = hcg_splat(e, 0);
+    for (unsigned i = 0; i < n; i++) {
+        LLVMValueRef x = hcg_fsub(e, scores[i], largest);
+        LLVMValueRef over = LLVMBuildFCmp(e->b, LLVMRealOGT, x, zero, "");
+        scores[i] = LLVMBuildSelect(e->b, over, zero, x, "");
+    }
+    hcg_exp_weights(e, scores, n);
 }
 
 /* The greater of the maximum of the scores and the running maximum, a finite number. */
@@ -42,7 +46,8 @@ static LLVMValueRef exponentiate(hcg_emit *e, const hcg_softmax *s, LLVMValueRef
     LLVMValueRef sum = hcg_splat(e, 0), all = hcg_splat_value(e, maximum);
     hcg_loop l = hcg_loop_begin(e, zero, s->n, lanes, "exp", 1, &sum);
     LLVMValueRef at = hcg_at(e, e->f32, s->scores, l.index);
-    LLVMValueRef p = weight_of(e, hcg_load(e, HIR_F32, at, NULL), all);
+    LLVMValueRef p = hcg_load(e, HIR_F32, at, NULL);
+    weights_of(e, &p, 1, all);
     hcg_store(e, at, p, NULL);
     sum = hcg_fadd(e, l.carried[0], p);
     hcg_loop_end(e, &l, &sum);
@@ -160,19 +165,27 @@ static LLVMValueRef largest_score(hcg_emit *e, const column *c, LLVMValueRef old
     return LLVMBuildSelect(e->b, LLVMBuildFCmp(e->b, LLVMRealOGT, all, limit, ""), limit, all, "");
 }
 
-/* Turns scores into p and returns their sum. */
+/* Turns scores into p and returns their sum. With few registers two keys an iteration are as many
+ * as these hold next to the constants. */
 static LLVMValueRef weigh(hcg_emit *e, const column *c, LLVMValueRef largest) {
-    LLVMValueRef zero = hcg_splat(e, 0), sum[ROWS] = {zero, zero, zero, zero};
-    hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), c->s->count, hcg_i64(e, ROWS), "exp", ROWS, sum);
-    for (int i = 0; i < ROWS; i++) {
-        LLVMValueRef at = score_at(e, c, l.index, i);
-        LLVMValueRef p = weight_of(e, hcg_load(e, HIR_F32, at, NULL), largest);
-        hcg_store(e, at, p, NULL);
-        sum[i] = hcg_fadd(e, l.carried[i], p);
+    const unsigned rows = e->level->registers < 32 ? 2 : ROWS;
+    LLVMValueRef sum[ROWS], p[ROWS], at[ROWS];
+    for (unsigned i = 0; i < rows; i++)
+        sum[i] = hcg_splat(e, 0);
+    hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), c->s->count, hcg_i64(e, rows), "exp", rows, sum);
+    for (unsigned i = 0; i < rows; i++) {
+        at[i] = score_at(e, c, l.index, i);
+        p[i] = hcg_load(e, HIR_F32, at[i], NULL);
+    }
+    weights_of(e, p, rows, largest);
+    for (unsigned i = 0; i < rows; i++) {
+        hcg_store(e, at[i], p[i], NULL);
+        sum[i] = hcg_fadd(e, l.carried[i], p[i]);
     }
     hcg_loop_end(e, &l, sum);
-    LLVMValueRef low = hcg_fadd(e, l.carried[0], l.carried[1]);
-    return hcg_fadd(e, low, hcg_fadd(e, l.carried[2], l.carried[3]));
+    LLVMValueRef all = hcg_fadd(e, l.carried[0], l.carried[1]);
+    if (rows == 2) return all;
+    return hcg_fadd(e, all, hcg_fadd(e, l.carried[2], l.carried[3]));
 }
 
 static void scale_lines(hcg_emit *e, LLVMValueRef o, LLVMValueRef lines, LLVMValueRef by) {
@@ -200,7 +213,8 @@ static void softmax_column(hcg_emit *e, const column *c) {
     hide_scores(e, c);
     LLVMValueRef old = hcg_load(e, HIR_F32, c->largest, NULL);
     LLVMValueRef largest = largest_score(e, c, old), sum = weigh(e, c, largest);
-    LLVMValueRef a = hcg_exp_weight(e, hcg_fsub(e, old, largest));
+    LLVMValueRef a = hcg_fsub(e, old, largest);
+    hcg_exp_weights(e, &a, 1);
     LLVMValueRef before = hcg_load(e, HIR_F32, c->sum, NULL);
     hcg_store(e, c->largest, largest, NULL);
     hcg_store(e, c->sum, hcg_fma(e, before, a, sum), NULL);

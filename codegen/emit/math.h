@@ -35,6 +35,9 @@ LLVMValueRef hcg_exp_not_positive(hcg_emit *e, LLVMValueRef x);
 /* The same with less work and an error of at most 2 ulp and |x| 2^-23 of the result, so that it is
  * never off by more than 2^-23: for weights that are added to a weight of 1. */
 LLVMValueRef hcg_exp_weight(hcg_emit *e, LLVMValueRef x);
+/* The same of n vectors, in place and step by step: the latencies of one are filled with the others. */
+enum { HCG_MOST_WEIGHTS = 4 };
+void hcg_exp_weights(hcg_emit *e, LLVMValueRef *x, unsigned n);
 LLVMValueRef hcg_log(hcg_emit *e, LLVMValueRef x);
 LLVMValueRef hcg_tanh(hcg_emit *e, LLVMValueRef x);
 LLVMValueRef hcg_sigmoid(hcg_emit *e, LLVMValueRef x);

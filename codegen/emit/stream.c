@@ -1,9 +1,12 @@
 /* Prefetches, and loops over weights that are read once (emit/stream.h). */
 #include "codegen/emit/stream.h"
 
+#include <string.h>
+
 #include "codegen/emit/arithmetic.h"
 #include "codegen/emit/math.h"
 #include "codegen/target/prefetch_distance.h"
+#include "support/known.h"
 
 enum {
     PAGE = 4096, /* the smallest pages there are */
@@ -23,6 +26,25 @@ void hcg_prefetch(hcg_emit *e, LLVMValueRef p, int64_t bytes_ahead) {
 
 void hcg_keep_order(hcg_emit *e) {
     LLVMBuildFence(e->b, LLVMAtomicOrderingAcquireRelease, true, "");
+}
+
+void hcg_keep_together(hcg_emit *e, LLVMValueRef *x, unsigned n) {
+    LLVMTypeRef types[HCG_MOST_TOGETHER];
+    const char *list = "=x";
+    hd_known(n > 0 && n <= HCG_MOST_TOGETHER);
+    for (unsigned i = 0; i < n; i++)
+        types[i] = LLVMTypeOf(x[i]);
+    for (unsigned i = 1; i < n; i++)
+        list = hd_printf(e->arena, "%s,=x", list);
+    for (unsigned i = 0; i < n; i++)
+        list = hd_printf(e->arena, "%s,%u", list, i);
+    LLVMTypeRef all = LLVMStructTypeInContext(e->cx, types, n, false);
+    LLVMTypeRef same = LLVMFunctionType(all, types, n, false);
+    LLVMValueRef hidden = LLVMGetInlineAsm(same, "", 0, list, strlen(list), true, false,
+                                           LLVMInlineAsmDialectATT, false);
+    LLVMValueRef after = LLVMBuildCall2(e->b, same, hidden, x, n, "");
+    for (unsigned i = 0; i < n; i++)
+        x[i] = LLVMBuildExtractValue(e->b, after, i, "");
 }
 
 void hcg_prefetch_l2(hcg_emit *e, LLVMValueRef p, int64_t bytes_ahead) {

@@ -22,8 +22,12 @@ void hcg_prefetch(hcg_emit *e, LLVMValueRef p, int64_t bytes);
  * of one step, those of later steps would be spilled. It is no instruction. A prefetch has the same
  * effect. */
 void hcg_keep_order(hcg_emit *e);
-/* The same, but not into the L1. */
+/* As hcg_prefetch, but not into the L1. */
 void hcg_prefetch_l2(hcg_emit *e, LLVMValueRef p, int64_t bytes);
+/* Passes vectors through what LLVM cannot look into, which is no instruction: all of them are computed
+ * before anything that uses what it leaves. */
+enum { HCG_MOST_TOGETHER = 16 };
+void hcg_keep_together(hcg_emit *e, LLVMValueRef *x, unsigned n);
 
 typedef struct hcg_streamed {
     LLVMValueRef from;  /* where step 0 reads */

@@ -8,6 +8,9 @@
 #include <math.h>
 
 #include "codegen/attention/attention.h"
+#include "codegen/attention/query_amx.h"
+#include "codegen/attention/query_tile.h"
+#include "codegen/matmul/matrix.h"
 #include "tests/unit/codegen/attention/sequence_harness.h"
 #include "tests/unit/codegen/tiles_fixture.h"
 
@@ -575,6 +578,21 @@ Test(emit_sequence, causal) {
         guarded_free(before), guarded_free(after);
         compiled_free(&c);
         discard(&p);
+    }
+}
+
+/* No product with the keys of a whole tile repeats a row, at any level with vectors; a softmax takes
+ * four keys at once. */
+Test(emit_sequence, tiles_of_keys_are_whole_tiles_of_registers) {
+    const hcg_level *levels;
+    const size_t n = hcg_levels(&levels);
+    for (size_t i = 0; i < n; i++) {
+        const int64_t keys = hcg_most_keys(&levels[i]), rows = hcg_tile_of(&levels[i])->rows;
+        cr_expect(keys <= HCG_KEYS && keys > HCG_KEYS - 4 * rows, "%s: %ld keys", levels[i].name,
+                  (long)keys);
+        cr_expect_eq(keys % 4, 0, "%s: %ld keys", levels[i].name, (long)keys);
+        if (!hcg_attends_by_amx(&levels[i]))
+            cr_expect_eq(keys % rows, 0, "%s: %ld keys", levels[i].name, (long)keys);
     }
 }
 
