@@ -12,8 +12,9 @@
  * matrices in turn with the kernel (f32 products that are neither gated nor gradients); its threads
  * and level are what its own variables of the environment say.
  * bytes: a matrix unit multiplies quantised weights as bytes. From call to call the weights, or the
- * gradients, advance through 256 MB, so that they come from memory as they do in a model. Limits
- * are measured in every round beside the kernel; figures are medians of rounds. */
+ * gradients, advance through 256 MB, in huge pages where the system has any, so that they come from
+ * memory as they do in a model. Limits are measured in every round beside the kernel; figures are
+ * medians of rounds. */
 #include <dlfcn.h>
 #include <omp.h>
 
@@ -296,7 +297,7 @@ int main(int argc, char **argv) {
     }
     for (int at = 9; at < argc; at++)
         if (!open_library(argv[at])) return 2;
-    float *area = guarded(AREA_BYTES);
+    float *area = (float *)new_weights(AREA_BYTES);
     for (size_t i = 0; i < AREA_BYTES / 4; i++)
         area[i] = 0.01f;
     bool none = true;
@@ -320,7 +321,7 @@ int main(int argc, char **argv) {
         for (size_t j = 0; j < sizeof table / sizeof table[0]; j++)
             run(&levels[i], table[j], table[j].grad ? HCG_ROUND_ALL : 0, threads, (char *)area);
     }
-    guarded_free(area);
+    free(area);
     if (none) fprintf(stderr, "no level \"%s\" that this machine can run\n", argv[1]);
     return none ? 2 : 0;
 }
