@@ -207,6 +207,8 @@ static void fill_step(hcg_emit *e, LLVMValueRef p, LLVMValueRef keys) {
     hcg_loop_end(e, &l, NULL);
 }
 
+/* The lines are frozen, which makes no instruction: to choose instructions, LLVM otherwise looks
+ * through the four steps of a transpose into what each line is made of, over and over. */
 static hcg_shared probabilities_function(hcg_emit *e, unsigned parts) {
     LLVMTypeRef params[PROBS_PARAMS] = {e->ptr, e->i64, e->ptr};
     hcg_shared s;
@@ -221,7 +223,7 @@ static hcg_shared probabilities_function(hcg_emit *e, unsigned parts) {
         hcg_amx_split(e, HCG_AMX_FINITE, HIR_F32, parts, hcg_load(e, HIR_F32, at, NULL),
                       part[i % 2]);
         for (unsigned j = 0; j < parts && i % 2; j++)
-            v[j][i / 2] = hcg_amx_pair_line(e, part[0][j], part[1][j]);
+            v[j][i / 2] = LLVMBuildFreeze(e->b, hcg_amx_pair_line(e, part[0][j], part[1][j]), "");
     }
     LLVMValueRef step = LLVMBuildUDiv(e->b, l.index, hcg_i64(e, STEP), "");
     LLVMValueRef out = hcg_at(e, e->i8, s.param[PROBS_OUT], hcg_mul_const(e, step, parts * TILE));
