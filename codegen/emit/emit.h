@@ -18,6 +18,7 @@ enum { HCG_FUNCTION_ALIGN = 64 };
 typedef struct hcg_emit { /* emission of kernels for one level: one LLVM module */
     hcg_program *p;
     const hcg_level *level;
+    const hcg_same_code *same; /* functions that are those of another level; NULL: none */
     hd_arena *arena;
     hd_diags *diags;
     LLVMContextRef cx;

@@ -21,11 +21,37 @@ bool hcg_shared_begin(hcg_emit *e, const char *name, const LLVMTypeRef *params, 
     return hcg_shared_begin_if(e, !e->shared_elsewhere, name, params, n, s);
 }
 
-static LLVMValueRef declare(hcg_emit *e, const char *name, const LLVMTypeRef *params, unsigned n) {
-    /* with a dot, which names of kernels do not have */
-    char *symbol = hd_printf(e->arena, "%s.%s_%s", e->p->m->name, name, e->level->name);
+bool hcg_has_same_code(const hcg_same_code *same, const char *name) {
+    size_t from = 0, to = same ? same->names.n : 0;
+    while (from < to) {
+        const size_t at = from + (to - from) / 2;
+        const int order = strcmp(name, same->names.at[at]);
+        if (order == 0) return true;
+        if (order < 0)
+            to = at;
+        else
+            from = at + 1;
+    }
+    return false;
+}
+
+const char *hcg_symbol(hd_arena *a, const hcg_level *level, const hcg_same_code *same,
+                       const char *name) {
+    for (; hcg_has_same_code(same, name); same = same->as->same)
+        level = &same->as->level;
+    char *symbol = hd_printf(a, "%s_%s", name, level->name);
     for (char *c = symbol; *c; c++) /* names of CPUs have dashes */
         if (*c == '-') *c = '_';
+    return symbol;
+}
+
+/* With a dot, which names of kernels do not have. */
+static const char *full_name(const hcg_emit *e, const char *name) {
+    return hd_printf(e->arena, "%s.%s", e->p->m->name, name);
+}
+
+static LLVMValueRef declare(hcg_emit *e, const char *name, const LLVMTypeRef *params, unsigned n) {
+    const char *symbol = hcg_symbol(e->arena, e->level, e->same, full_name(e, name));
     LLVMValueRef fn = LLVMGetNamedFunction(e->mod, symbol);
     if (fn) return fn;
     LLVMTypeRef type =
@@ -41,6 +67,7 @@ bool hcg_shared_begin_if(hcg_emit *e, bool here, const char *name, const LLVMTyp
     memset(s, 0, sizeof *s);
     s->fn = declare(e, name, params, n);
     if (!here || !LLVMIsDeclaration(s->fn)) return false;
+    if (hcg_has_same_code(e->same, full_name(e, name))) return false;
     copy_attributes(e->fn, s->fn);
     for (unsigned i = 0; i < n && i < HCG_SHARED_PARAMS; i++)
         s->param[i] = LLVMGetParam(s->fn, i);

@@ -12,9 +12,15 @@ typedef struct hcg_shared {
     LLVMBasicBlockRef outer_block;
     LLVMMetadataRef outer_loc;
 } hcg_shared;
+/* Is the function `name` (without the level) that of another level? */
+bool hcg_has_same_code(const hcg_same_code *same, const char *name);
+/* The symbol of a function: its name and the level whose code it is, with underscores for the
+ * dashes in names of CPUs. */
+const char *hcg_symbol(hd_arena *a, const hcg_level *level, const hcg_same_code *same,
+                       const char *name);
 /* The function `name` of the variant: true if it has to be emitted (the builder is in its entry
- * block until hcg_shared_end), false if it exists already or is emitted in another module of the
- * variant (hcg_emit.shared_elsewhere). The name states all that its code depends on. */
+ * block until hcg_shared_end), false if it exists already, is emitted in another module of the
+ * variant (hcg_emit.shared_elsewhere) or is that of another level (hcg_emit.same). The name states all that its code depends on. */
 bool hcg_shared_begin(hcg_emit *e, const char *name, const LLVMTypeRef *params, unsigned n,
                       hcg_shared *s);
 /* The same, where the caller knows whether this module holds it. */

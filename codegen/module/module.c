@@ -116,14 +116,17 @@ static LLVMTypeRef kernel_type(LLVMContextRef cx) {
     return LLVMFunctionType(LLVMVoidTypeInContext(cx), params, 6, false);
 }
 
-/* NAME_kernel_level, with underscores for the dashes in names of CPUs. */
+const char *hcg_kernel_name(const hcg_program *p, hd_arena *a, const hcg_kernel *k) {
+    return hd_printf(a, "%s_%s", p->m->name, k->name);
+}
+
 static LLVMValueRef declare_kernel(const hcg_program *p, hd_arena *a, LLVMModuleRef mod,
                                    const hcg_variant *v, const hcg_kernel *k) {
     LLVMContextRef cx = LLVMGetModuleContext(mod);
-    char *name = hd_printf(a, "%s_%s_%s", p->m->name, k->name, v->level.name);
-    for (char *c = name; *c; c++)
-        if (*c == '-') *c = '_';
-    LLVMValueRef fn = LLVMAddFunction(mod, name, kernel_type(cx));
+    const char *name = hcg_symbol(a, &v->level, v->same, hcg_kernel_name(p, a, k));
+    LLVMValueRef fn = LLVMGetNamedFunction(mod, name);
+    if (fn) return fn; /* of a level that has the same code */
+    fn = LLVMAddFunction(mod, name, kernel_type(cx));
     LLVMSetVisibility(fn, LLVMHiddenVisibility);
     LLVMSetAlignment(fn, HCG_FUNCTION_ALIGN);
     return fn;
@@ -242,6 +245,7 @@ bool hcg_emit_unit(hcg_program *p, hcg_llvm *l, hd_arena *a, const hcg_unit *uni
                    LLVMValueRef *functions, hcg_scratch_needs *scratch) {
     const hcg_variant *v = unit->variant;
     hcg_emit e = {.p = p,
+                  .same = v->same,
                   .level = &v->level,
                   .arena = a,
                   .diags = l->diags,
@@ -251,7 +255,7 @@ bool hcg_emit_unit(hcg_program *p, hcg_llvm *l, hd_arena *a, const hcg_unit *uni
                   .shared_elsewhere = unit->holds == HCG_KERNELS,
                   .outlined_elsewhere = unit->holds == HCG_TILES || unit->holds == HCG_SHARED};
     set_types(&e);
-    begin_lines(p, l);
+    if (!unit->no_lines) begin_lines(p, l);
     e.lines = l->lines, e.ir_file = l->ir_file;
     for (size_t i = 0; i < unit->n; i++) {
         size_t index = unit->kernels ? unit->kernels[i] : i;

@@ -67,6 +67,7 @@ typedef struct hcg_unit {
                       * have in common */
         HCG_SHARED,  /* the other shared functions */
     } holds;
+    bool no_lines; /* without line tables, whatever the options say */
 } hcg_unit;
 
 /* The most bytes of scratch that a kernel uses, and that a prologue or epilogue uses after it. */
@@ -74,6 +75,8 @@ typedef struct hcg_scratch_needs {
     uint64_t kernels, outlined;
 } hcg_scratch_needs;
 
+/* NAME_kernel: what the function of a kernel is called, without the level. */
+const char *hcg_kernel_name(const hcg_program *p, hd_arena *a, const hcg_kernel *k);
 /* Emits the body of a kernel's function (program/forms.h). False, with a diagnostic: it has none.
  */
 bool hcg_emit_kernel(hcg_emit *e, const hcg_kernel *k);

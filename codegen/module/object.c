@@ -11,7 +11,9 @@
 #include <string.h>
 #include <time.h>
 
+#include "codegen/emit/shared.h"
 #include "codegen/module/module.h"
+#include "codegen/module/same_code.h"
 #include "codegen/rowwise/stage.h"
 #include "support/file.h"
 #include "support/workers.h"
@@ -191,22 +193,26 @@ static int longest_first(const void *x, const void *y) {
 
 static void cut(work *w) {
     hcg_program *p = w->p;
-    list of[CLASSES], callers = empty_list(p);
-    for (class c = 0; c < CLASSES; c++)
-        of[c] = empty_list(p);
-    for (size_t i = 0; i < p->kernels.n; i++) {
-        list *k = &of[class_of(&p->kernels.at[i])];
-        k->at[k->n++] = (uint32_t)i;
-        if (calls_shared(p->m, &p->kernels.at[i])) callers.at[callers.n++] = (uint32_t)i;
-    }
-    for (class c = 0; c < CLASSES; c++)
-        for (size_t b = 0; b < w->t->variants.n; b++) {
-            const hcg_variant *v = &w->t->variants.at[b];
-            if (c == TILES) add_job(w, c, (hcg_unit){v, callers.at, callers.n, HCG_TILES}, 0);
+    for (size_t b = 0; b < w->t->variants.n; b++) {
+        const hcg_variant *v = &w->t->variants.at[b];
+        list of[CLASSES], callers = empty_list(p);
+        for (class c = 0; c < CLASSES; c++)
+            of[c] = empty_list(p);
+        for (size_t i = 0; i < p->kernels.n; i++) {
+            const hcg_kernel *kernel = &p->kernels.at[i];
+            if (hcg_has_same_code(v->same, hcg_kernel_name(p, p->arena, kernel))) continue;
+            list *k = &of[class_of(kernel)];
+            k->at[k->n++] = (uint32_t)i;
+            if (calls_shared(p->m, kernel)) callers.at[callers.n++] = (uint32_t)i;
+        }
+        for (class c = 0; c < CLASSES; c++) {
+            if (c == TILES)
+                add_job(w, c, (hcg_unit){v, callers.at, callers.n, HCG_TILES, false}, 0);
             if (c == SHARED_CODE)
-                add_job(w, c, (hcg_unit){v, callers.at, callers.n, HCG_SHARED}, 0);
+                add_job(w, c, (hcg_unit){v, callers.at, callers.n, HCG_SHARED, false}, 0);
             cut_class(w, c, v, &of[c]);
         }
+    }
     if (w->jobs.n) qsort(w->jobs.at, w->jobs.n, sizeof *w->jobs.at, longest_first);
 }
 
@@ -357,6 +363,7 @@ bool hcg_emit_units(hcg_program *p, hd_diags *d, const char *stem, hcg_objects *
     work *w = hd_new(p->arena, work);
     w->p = p;
     w->t = &t;
+    hcg_find_same_code(p, &t);
     hd_arena_defer(p->arena, free_jobs, w);
     cut(w);
     hcg_each_item(hcg_workers(p->options.threads), w->jobs.n, do_job, w);

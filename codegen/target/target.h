@@ -26,11 +26,18 @@ bool hcg_has_f16(const hcg_level *level); /* widening f16 is an instruction */
 /* ---- variants -------------------------------------------------------------------------------- */
 /* The code of all kernels for one CPU level. The features that it may use and those that the
  * dispatcher checks before it chooses the variant are one set by construction. */
+/* Functions that a variant has with the same code as another, by their names without the level. */
+typedef struct hcg_same_code {
+    const struct hcg_variant *as;
+    HD_VEC(const char *) names; /* in the order of the alphabet */
+} hcg_same_code;
+
 typedef struct hcg_variant {
     hcg_level level;           /* name, vector width, LLVM CPU that the features start from */
     const char *tune;          /* LLVM CPU to schedule for */
     const char *llvm_features; /* "+avx,+avx2,...": all of them, as level.cpu may lack some */
     uint64_t features;         /* HRT_CPU_* that the machine must have */
+    const hcg_same_code *same; /* NULL: nothing */
 } hcg_variant;
 
 typedef struct hcg_target {

@@ -1,14 +1,14 @@
-"""line_tables.py LIBRARY.so KERNEL.hir LEVEL..: holds the line tables against the kernel IR.
+"""line_tables.py LIBRARY.so KERNEL.hir LEVEL[=OTHER]..: holds the line tables against the kernel IR.
 
 The variant of each CPU level must have, for the kinds of op that do most of the work, lines on which such
-ops stand; and no line may be one on which no op stands. Kernels whose bodies are equal share their
+ops stand; and no line may be one on which no op stands. A level may have functions of an OTHER, whose code is equal. Kernels whose bodies are equal share their
 code, so not every line of the IR has some."""
 import bisect
 import re
 import subprocess
 import sys
 
-library, ir, levels = sys.argv[1], sys.argv[2], sys.argv[3:]
+library, ir, levels = sys.argv[1], sys.argv[2], dict(x.partition("=")[::2] for x in sys.argv[3:])
 name = ir.split("/")[-1]
 
 
@@ -26,6 +26,10 @@ for line in output("readelf", "--debug-dump=decodedline", library).splitlines():
     if row and row[1] != "0":
         function = symbols[bisect.bisect_right(addresses, int(row[2], 16)) - 1][1]
         tables[function.split("_")[-1]].add(int(row[1]))
+
+for level, other in levels.items():
+    assert tables[level], f"{level} has no code of its own"
+    tables[level] |= tables[other] if other else set()
 
 lines = open(ir).read().splitlines()
 func = next(i for i, l in enumerate(lines, 1) if l.startswith("func("))
