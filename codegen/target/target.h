@@ -24,14 +24,14 @@ bool hcg_has_features(const hcg_level *level, const char *names);
 bool hcg_has_f16(const hcg_level *level); /* widening f16 is an instruction */
 
 /* ---- variants -------------------------------------------------------------------------------- */
-/* The code of all kernels for one CPU level. The features that it may use and those that the
- * dispatcher checks before it chooses the variant are one set by construction. */
 /* Functions that a variant has with the same code as another, by their names without the level. */
 typedef struct hcg_same_code {
     const struct hcg_variant *as;
     HD_VEC(const char *) names; /* in the order of the alphabet */
 } hcg_same_code;
 
+/* The code of all kernels for one CPU level. The features that it may use and those that the
+ * dispatcher checks before it chooses the variant are one set by construction. */
 typedef struct hcg_variant {
     hcg_level level;           /* name, vector width, LLVM CPU that the features start from */
     const char *tune;          /* LLVM CPU to schedule for */
