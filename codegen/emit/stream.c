@@ -72,7 +72,7 @@ static void ask_for_pages(hcg_emit *e, LLVMValueRef at, int64_t pages) {
 
 void hcg_translate_pages(hcg_emit *e, LLVMValueRef at, LLVMValueRef bytes) {
     LLVMValueRef page = hcg_i64(e, PAGE);
-    hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), bytes, page, "page", 0, NULL);
+    hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), bytes, page, "translate", 0, NULL);
     hcg_prefetch_l2(e, hcg_at(e, e->i8, at, l.index), 0);
     hcg_loop_end(e, &l, NULL);
 }
