@@ -255,6 +255,26 @@ void hcg_loop_end(hcg_emit *e, hcg_loop *l, const LLVMValueRef *next) {
     LLVMPositionBuilderAtEnd(e->b, l->exit);
 }
 
+hcg_either hcg_either_begin(hcg_emit *e, LLVMValueRef condition, const char *name,
+                            const char *other) {
+    LLVMBasicBlockRef first = LLVMAppendBasicBlockInContext(e->cx, e->fn, name);
+    const hcg_either b = {LLVMAppendBasicBlockInContext(e->cx, e->fn, other),
+                          LLVMAppendBasicBlockInContext(e->cx, e->fn, "either")};
+    LLVMBuildCondBr(e->b, condition, first, b.other);
+    LLVMPositionBuilderAtEnd(e->b, first);
+    return b;
+}
+
+void hcg_either_other(hcg_emit *e, const hcg_either *b) {
+    LLVMBuildBr(e->b, b->done);
+    LLVMPositionBuilderAtEnd(e->b, b->other);
+}
+
+void hcg_either_end(hcg_emit *e, const hcg_either *b) {
+    LLVMBuildBr(e->b, b->done);
+    LLVMPositionBuilderAtEnd(e->b, b->done);
+}
+
 void hcg_each_vector(hcg_emit *e, LLVMValueRef from, LLVMValueRef to, int64_t width,
                      hcg_vector_fn *make, const void *context) {
     const int64_t lanes = e->level->lanes, rest = width % lanes;

@@ -84,6 +84,16 @@ hcg_loop hcg_loop_begin(hcg_emit *e, LLVMValueRef from, LLVMValueRef to, LLVMVal
                         const char *name, unsigned n, const LLVMValueRef *init);
 void hcg_loop_end(hcg_emit *e, hcg_loop *l, const LLVMValueRef *next);
 
+/* What follows `begin` is done where the condition holds, what follows `other` elsewhere. The code of
+ * the first comes first. */
+typedef struct hcg_either {
+    LLVMBasicBlockRef other, done;
+} hcg_either;
+hcg_either hcg_either_begin(hcg_emit *e, LLVMValueRef condition, const char *name,
+                            const char *other);
+void hcg_either_other(hcg_emit *e, const hcg_either *b);
+void hcg_either_end(hcg_emit *e, const hcg_either *b);
+
 /* Calls `make` for the vectors of elements from .. to - 1 of a row of `width`: `at` is the first
  * element, and `valid` how many lanes there are (NULL: all). Only the last vector of a row has fewer. */
 typedef void hcg_vector_fn(hcg_emit *e, const void *context, LLVMValueRef at, LLVMValueRef valid);

@@ -212,40 +212,16 @@ static void prepare_in(hcg_emit *e, const hcg_product *p, hcg_int8_form form) {
     hcg_shared_call(e, &f, args, p->list ? ROWS_PARAMS : ROWS_LIST);
 }
 
-/* In a function, where one of two is called: code for many rows of x (first), or for few. */
-typedef struct by_rows {
-    LLVMBasicBlockRef few, done;
-} by_rows;
-
-static by_rows if_many(hcg_emit *e, const hcg_product *p) {
-    LLVMBasicBlockRef many = LLVMAppendBasicBlockInContext(e->cx, e->fn, "many");
-    const by_rows b = {LLVMAppendBasicBlockInContext(e->cx, e->fn, "few"),
-                       LLVMAppendBasicBlockInContext(e->cx, e->fn, "done")};
-    LLVMBuildCondBr(e->b, are_many(e, p), many, b.few);
-    LLVMPositionBuilderAtEnd(e->b, many);
-    return b;
-}
-
-static void if_few(hcg_emit *e, const by_rows *b) {
-    LLVMBuildBr(e->b, b->done);
-    LLVMPositionBuilderAtEnd(e->b, b->few);
-}
-
-static void end_by_rows(hcg_emit *e, const by_rows *b) {
-    LLVMBuildBr(e->b, b->done);
-    LLVMPositionBuilderAtEnd(e->b, b->done);
-}
-
 static void prepare(hcg_emit *e, hcg_product *p) {
     if (!words_alone(p)) {
         prepare_in(e, p, form_of(p));
         return;
     }
-    const by_rows b = if_many(e, p);
+    const hcg_either b = hcg_either_begin(e, are_many(e, p), "many", "few");
     prepare_in(e, p, form_of_many(p));
-    if_few(e, &b);
+    hcg_either_other(e, &b);
     prepare_in(e, p, form_of(p));
-    end_by_rows(e, &b);
+    hcg_either_end(e, &b);
 }
 
 /* ---- a tile ---------------------------------------------------------------------------------- */
@@ -432,11 +408,11 @@ static void gemm(hcg_emit *e, const hcg_product *p, const hcg_panels *b) {
         gemm_of_bytes(e, p, b);
         return;
     }
-    const by_rows rows = if_many(e, p);
+    const hcg_either rows = hcg_either_begin(e, are_many(e, p), "many", "few");
     hcg_int8_words_gemm(e, p, b, form_of_many(p));
-    if_few(e, &rows);
+    hcg_either_other(e, &rows);
     gemm_of_bytes(e, p, b);
-    end_by_rows(e, &rows);
+    hcg_either_end(e, &rows);
 }
 
 /* One panel after the other: a stream that is read once. */
