@@ -5,26 +5,12 @@
 #include "api/train/state.h"
 #include "runtime/trainer.h"
 #include "tests/fuzz/fuzz.h"
+#include "tests/tools/muon_products.h"
 
 /* ---- a trainer of seven elements, which AdamW changes, and a matrix of 3 x 7, which Muon does ---- */
 enum { ELEMENTS = 7, ROWS = 3, COLUMNS = 7, E_BYTES = 64, W_BYTES = 128, LONGEST = 1 };
 
-/* y[n, k] = sum_t a[t, n] b[t, k], of a step of Muon. */
-static void products(const hrt_frame *f, void *const *args, int64_t r0, int64_t r1, int64_t c0,
-                     int64_t c1) {
-    const float *a = args[0], *b = args[1];
-    float *y = args[2];
-    const int64_t columns = (int64_t)(uintptr_t)args[3];
-    (void)f;
-    for (int64_t n = c0; n < c1; n++)
-        for (int64_t k = 0; k < columns; k++) {
-            y[n * columns + k] = 0;
-            for (int64_t t = r0; t < r1; t++)
-                y[n * columns + k] += a[t * c1 + n] * b[t * columns + k];
-        }
-}
-
-static hrt_kernel *const kernels[] = {products};
+static hrt_kernel *const kernels[] = {muon_products};
 static const hrt_level levels[] = {{.name = "plain", .kernels = kernels}};
 static const hrt_tensor_info outputs[] = {{"loss", "f32[]", 4, 0, 0}};
 static const hrt_parameter parameters[] = {

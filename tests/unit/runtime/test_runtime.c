@@ -83,6 +83,23 @@ Test(runtime, every_share_of_every_split_is_done_once) {
                 }
 }
 
+/* A call of MAX_ROWS tokens of a program of this step alone. */
+static void call_step(const hrt_step *step, hrt_kernel *const *kernels, int threads) {
+    const hrt_level level = {.name = "plain", .kernels = kernels};
+    const hrt_model m = {.version = HRT_VERSION,
+                         .chunk = 100,
+                         .n_steps = 1,
+                         .n_levels = 1,
+                         .steps = step,
+                         .levels = &level};
+    hrt_session *s = open_session(&m, NULL, MAX_ROWS);
+    int32_t ids[MAX_ROWS] = {0};
+    float *outs[1] = {NULL};
+    use_threads(s, threads);
+    cr_assert_eq(hrt_forward(s, ids, MAX_ROWS, outs, 1), HRT_OK);
+    free(s);
+}
+
 /* ---- heads of a causal op ---- */
 static _Atomic int64_t cost_of[MAX_ROWS]; /* by the first row of a share: its keys */
 static atomic_int shares;
@@ -100,25 +117,14 @@ static void k_cost(const hrt_frame *f, void *const *args, int64_t r0, int64_t r1
  * many or more: no row is cut, and each thread has one share. */
 Test(runtime, shares_of_a_head_have_equal_work) {
     static hrt_kernel *const functions[] = {k_cost};
-    static const hrt_level level[] = {{.name = "plain", .kernels = functions}};
     for (int64_t heads = 1; heads <= 3; heads++) {
         const hrt_step step = {.split_decode = HRT_SPLIT_NONE,
                                .split_prefill = HRT_SPLIT_HEADS,
                                .grain = 1,
                                .last_rows = 0,
                                .cols = heads};
-        const hrt_model m = {.version = HRT_VERSION,
-                             .chunk = 100,
-                             .n_steps = 1,
-                             .n_levels = 1,
-                             .steps = &step,
-                             .levels = level};
-        hrt_session *s = open_session(&m, NULL, MAX_ROWS);
-        int32_t ids[MAX_ROWS] = {0};
-        use_threads(s, heads == 1 ? 4 : 2);
-        float *outs[1] = {NULL};
         memset(cost_of, 0, sizeof cost_of), shares = 0;
-        cr_assert_eq(hrt_forward(s, ids, MAX_ROWS, outs, 1), HRT_OK);
+        call_step(&step, functions, heads == 1 ? 4 : 2);
         cr_expect_eq(shares, heads == 1 ? 4 : 2, "%d shares of %ld heads", shares, (long)heads);
         const int64_t fair = MAX_ROWS * (MAX_ROWS + 1) / 2 / 4;
         for (int64_t r = 0; heads == 1 && r < MAX_ROWS; r++)
@@ -127,14 +133,12 @@ Test(runtime, shares_of_a_head_have_equal_work) {
                       (long)cost_of[r], (long)fair);
         for (int64_t r = 1; heads > 1 && r < MAX_ROWS; r++)
             cr_expect_eq(cost_of[r], 0, "rows are cut at %ld", (long)r);
-        free(s);
     }
 }
 
 /* Columns of which each thread has as many are not cut; those that are left are, into chunks. */
 Test(runtime, columns_that_all_threads_have_are_whole) {
     static hrt_kernel *const counters[] = {k_count};
-    static const hrt_level level[] = {{.name = "plain", .kernels = counters}};
     for (int threads = 1; threads <= 5; threads++)
         for (int64_t cols = 1; cols <= 12; cols++) {
             const hrt_step step = {.split_decode = HRT_SPLIT_CYCLIC,
@@ -142,22 +146,11 @@ Test(runtime, columns_that_all_threads_have_are_whole) {
                                    .grain = GRAIN,
                                    .last_rows = 0,
                                    .cols = cols};
-            const hrt_model m = {.version = HRT_VERSION,
-                                 .chunk = 100,
-                                 .n_steps = 1,
-                                 .n_levels = 1,
-                                 .steps = &step,
-                                 .levels = level};
-            hrt_session *s = open_session(&m, NULL, MAX_ROWS);
-            int32_t ids[MAX_ROWS] = {0};
-            use_threads(s, threads);
-            float *outs[1] = {NULL};
             all_rows = MAX_ROWS, cut_rows = 0;
-            cr_assert_eq(hrt_forward(s, ids, MAX_ROWS, outs, 1), HRT_OK);
+            call_step(&step, counters, threads);
             const int64_t chunks = (MAX_ROWS + GRAIN - 1) / GRAIN * (cols % threads);
             cr_expect_eq(cut_rows, chunks, "%d chunks of %ld columns on %d threads, not %ld",
                          cut_rows, (long)cols, threads, (long)chunks);
-            free(s);
         }
 }
 

@@ -20,6 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/tools/muon_products.h"
 #include "tests/unit/runtime/runtime_toy.h"
 
 enum { WORDS = 7, COLUMNS = 3, LONGEST = 40, E_BYTES = 64, W_BYTES = 128 };
@@ -103,23 +104,8 @@ static inline void t_sum(const hrt_frame *f, void *const *args, int64_t r0, int6
     *carry = 1000;
 }
 
-/* y[n, k] = sum_t a[t, n] b[t, k], of a step of Muon; a has as many columns as are asked for. */
-static inline void t_products(const hrt_frame *f, void *const *args, int64_t r0, int64_t r1,
-                              int64_t c0, int64_t c1) {
-    const float *a = args[0], *b = args[1];
-    float *y = args[2];
-    const int64_t columns = (int64_t)(uintptr_t)args[3];
-    (void)f;
-    for (int64_t n = c0; n < c1; n++)
-        for (int64_t k = 0; k < columns; k++) {
-            y[n * columns + k] = 0;
-            for (int64_t t = r0; t < r1; t++)
-                y[n * columns + k] += a[t * c1 + n] * b[t * columns + k];
-        }
-}
-
 static hrt_kernel *const t_kernels[] = {t_look_up, t_logits, t_losses, t_grad_w,
-                                        t_grad_x,  t_grad_e, t_sum,    t_products};
+                                        t_grad_x,  t_grad_e, t_sum,    muon_products};
 static const hrt_level t_levels[] = {{.name = "plain", .kernels = t_kernels}};
 
 /* Rows of logits lie in the area of tiles, or in the arena behind x, losses and dx. */
