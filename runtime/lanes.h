@@ -24,7 +24,7 @@ static inline void hrt_put(float *to, hrt_lanes x) {
     memcpy(to, &x, sizeof x);
 }
 
-/* Past the caches, where the CPU can: `to` is a multiple of 16 bytes. Other threads see it after
+/* A non-temporal store, where the CPU has one: `to` is a multiple of 16 bytes. Other threads see it after
  * hrt_end_streams. */
 static inline void hrt_stream(float *to, hrt_lanes x) {
 #if defined(__x86_64__)

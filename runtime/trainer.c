@@ -178,7 +178,7 @@ static inline void pack_four(const float *x, uint64_t apart, bool turn, float *t
 
 /* The first `rows` rows and `columns` columns, multiples of four, of a block whose panels have one
  * column after the other: nearly all of every matrix. All panels together are read again much later,
- * so they are written past the caches. */
+ * so they are written by non-temporal stores. */
 static void pack_fours(const hrt_packing *p, const float *x, uint64_t rows, uint64_t columns,
                        float *to) {
     const uint64_t width = p->panel;
