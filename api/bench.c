@@ -258,6 +258,7 @@ static bench_row row_of(const bench_state *b, const subject *s, job j, step_work
         .fma_spread = machine_spread(b->m, LIMIT_FMA),
         .fma_drift = machine_drift(b->m, LIMIT_FMA),
         .read_drift = machine_drift(b->m, LIMIT_READ),
+        .of_cores = machine_of_cores(b->m),
         .read = machine_limit(b->m, LIMIT_READ),
         .read_spread = machine_spread(b->m, LIMIT_READ),
         .resident = s->use.resident,

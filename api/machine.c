@@ -21,6 +21,7 @@ enum {
     STREAM_COPY,
     STREAM_TRIAD,
     STREAM_FMA,
+    STREAM_LOADS,
     STREAM_DOTS,
     STREAM_BYTES,
     STREAM_TILES
@@ -108,12 +109,30 @@ LOOPS(avx512, 64, __attribute__((target("avx512f"))))
 #define PAIRS256(i)                                                                                \
     "vpmaddubsw %%ymm0, %%ymm1, %%ymm14\n\tvpmaddwd %%ymm14, %%ymm1, %%ymm14\n\t"                  \
     "vpaddd %%ymm14, %%ymm" #i ", %%ymm" #i "\n\t"
+#define VECTORS                                                                                    \
+    "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10",       \
+        "xmm11", "xmm12", "xmm13", "xmm14"
 #define PEAK(name, step)                                                                           \
     static void name(int64_t n) {                                                                  \
         __asm__ volatile(ZERO(0) ZERO(1) CHAINS(ZERO) "1:\n\t" CHAINS(step) "dec %0\n\tjnz 1b\n\t" \
-                         : "+r"(n)::"xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6",        \
-                           "xmm7", "xmm8", "xmm9", "xmm10", "xmm11", "xmm12", "xmm13", "xmm14",    \
-                           "cc");                                                                  \
+                         : "+r"(n)::VECTORS, "cc");                                                \
+    }
+
+/* The same multiply-adds as products of matrices have them: two vectors of weights and six numbers
+ * of x come from memory for twelve. */
+#define ROW(v, line, a, b)                                                                         \
+    "vbroadcastss " #line "*64(%1), %%" #v "14\n\tvfmadd231ps %%" #v "0, %%" #v "14, %%" #v #a     \
+    "\n\tvfmadd231ps %%" #v "1, %%" #v "14, %%" #v #b "\n\t"
+#define LOADED(name, v)                                                                            \
+    static void name(int64_t n) {                                                                  \
+        static const float operands[8 * LINE / sizeof(float)] __attribute__((aligned(LINE)));      \
+        __asm__ volatile(CHAINS(ZERO) "1:\n\tvmovups (%1), %%" #v "0\n\tvmovups 64(%1), %%" #v     \
+                                      "1\n\t" ROW(v, 2, 2, 3) ROW(v, 3, 4, 5) ROW(v, 4, 6, 7)      \
+                                          ROW(v, 5, 8, 9) ROW(v, 6, 10, 11)                        \
+                                              ROW(v, 7, 12, 13) "dec %0\n\tjnz 1b\n\t"             \
+                         : "+r"(n)                                                                 \
+                         : "r"(operands), "m"(operands)                                            \
+                         : VECTORS, "cc");                                                         \
     }
 
 /* Four independent sums of products of tiles; tiles of x and weights stay in registers. */
@@ -154,6 +173,8 @@ PEAK(peak_pairs256, PAIRS256)
 PEAK(peak_avx512, FMA512)
 PEAK(peak_avx2, FMA256)
 PEAK(peak_narrow, MULADD)
+LOADED(loaded_avx512, zmm)
+LOADED(loaded_avx2, ymm)
 #else
 int64_t machine_tile_products(bool of_bytes, int64_t turns) {
     (void)of_bytes, (void)turns;
@@ -177,20 +198,26 @@ static const struct loops {
     void (*copy)(float *y, const float *x, size_t n);
     void (*triad)(float *y, const float *x, const float *z, size_t n);
     void (*peak)(int64_t iterations);
+    void (*loaded)(int64_t iterations); /* peak with operands from memory; NULL: there is none */
 } all_loops[] = {
 #if defined(__x86_64__)
-    {16, stream_avx512, read_avx512, copy_avx512, triad_avx512, peak_avx512},
-    {8, stream_avx2, read_avx2, copy_avx2, triad_avx2, peak_avx2},
+    {16, stream_avx512, read_avx512, copy_avx512, triad_avx512, peak_avx512, loaded_avx512},
+    {8, stream_avx2, read_avx2, copy_avx2, triad_avx2, peak_avx2, loaded_avx2},
 #endif
-    {4, stream_narrow, read_narrow, copy_narrow, triad_narrow, peak_narrow},
+    {4, stream_narrow, read_narrow, copy_narrow, triad_narrow, peak_narrow, NULL},
 };
+
+/* The operations of so many turns of the loops of multiply-adds. */
+static double multiply_adds(const struct loops *l, int64_t turns) {
+    return 2.0 * FMA_CHAINS * (double)l->lanes * (double)turns;
+}
 
 double machine_multiply_adds(int lanes, int64_t turns) {
     const struct loops *l = all_loops;
     while (l->lanes > lanes)
         l++;
     l->peak(turns);
-    return 2.0 * FMA_CHAINS * (double)l->lanes * (double)turns;
+    return multiply_adds(l, turns);
 }
 
 static const struct loops *widest(void) {
@@ -323,6 +350,7 @@ static double pass(const machine *m, float *area, int kind, size_t bytes) {
     case STREAM_BYTES:
         dots_of(m, kind)->run(FMA_TURNS);
         return 2.0 * FMA_TURNS * FMA_CHAINS * dots_of(m, kind)->products;
+    case STREAM_LOADS: m->loops->loaded(FMA_TURNS); return multiply_adds(m->loops, FMA_TURNS);
     case STREAM_TILES: return (double)machine_tile_products(false, TILE_TURNS) * MACHINE_TILE_FLOPS;
     default: return machine_multiply_adds(m->loops->lanes, FMA_TURNS);
     }
@@ -354,6 +382,7 @@ static double run(machine *m, const loop *l, int clock, double *seconds) {
 
 static bool is_there(const machine *m, int kind) {
     if (kind == STREAM_DOTS || kind == STREAM_BYTES) return dots_of(m, kind) != NULL;
+    if (kind == STREAM_LOADS) return m->loops->loaded != NULL;
     return kind != STREAM_TILES || m->tiles;
 }
 
@@ -417,7 +446,12 @@ void machine_sample(machine *m) {
 }
 
 double machine_pulse(machine *m) {
-    return rate(m, &limits[LIMIT_FMA]);
+    return rate(m, &limits[is_there(m, STREAM_LOADS) ? LIMIT_LOADS : LIMIT_FMA]);
+}
+
+double machine_of_cores(const machine *m) {
+    const double loads = machine_limit(m, LIMIT_LOADS), fma = machine_limit(m, LIMIT_FMA);
+    return loads > 0 && loads < fma ? loads / fma : 1;
 }
 
 /* ---- capacity of the caches ------------------------------------------------------------------ */

@@ -21,6 +21,7 @@
     L(L2, "512 KB read", STREAM_READ, 512 << 10)                                                   \
     L(L1, "16 KB read", STREAM_READ, 16 << 10)                                                     \
     L(FMA, "f32 multiply-add", STREAM_FMA, 0)                                                      \
+    L(LOADS, "multiply-add with loads", STREAM_LOADS, 0)                                           \
     L(DOTS, "bf16 dots", STREAM_DOTS, 0)                                                           \
     L(BYTES, "int8 dots", STREAM_BYTES, 0)                                                         \
     L(TILES, "bf16 tile products", STREAM_TILES, 0)
@@ -56,8 +57,9 @@ double machine_of_ranks(const machine *m, double mine);
 /* Runs the loop of every limit once, about 60 ms in total. Call it once a round, at the round's
  * end. */
 void machine_sample(machine *m);
-/* The multiply-add rate at this moment, measured in 2 ms: how much of the machine this process
- * has. */
+/* The rate of multiply-adds with loads at this moment, measured in 2 ms: how much of the machine this
+ * process has. The multiply-adds alone take two of the four to six instructions that a core begins
+ * in a cycle, and lose nothing to another thread of the core; what kernels execute does. */
 double machine_pulse(machine *m);
 /* Seconds of a barrier of the threads, as in a generated library. */
 double machine_barrier(const machine *m);
@@ -78,10 +80,14 @@ machine_flight machine_measure_flight(machine *m);
 void machine_forget(machine *m);                             /* forgets all samples */
 void machine_keep(machine *m, const bool *kept, size_t all); /* of some rounds, as keep_samples */
 /* The median since the last machine_forget. Bandwidths are bytes/s, read and written bytes counted,
- * without the reads that a cache makes before it writes. FMA, DOTS and BYTES (vdpbf16ps, vpdpbusd)
+ * without the reads that a cache makes before it writes. FMA, LOADS, DOTS and BYTES (vdpbf16ps, vpdpbusd)
  * and TILES (the matrix unit) are operations/s; a multiply-add counts as two. 0: the machine has no
  * such unit that this process may use. */
 double machine_limit(const machine *m, limit l);
+/* The share of its cores that this process had, at most 1: the rate of multiply-adds with loads over
+ * that without them, which are equal on a core that has no other work. A guest of a virtual machine
+ * cannot see that another one runs on the same core. */
+double machine_of_cores(const machine *m);
 /* The last sample; 0: there is none. */
 double machine_latest(const machine *m, limit l);
 /* How much the samples differ, and how far the machine has slowed down or sped up meanwhile, by the

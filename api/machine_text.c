@@ -98,7 +98,8 @@ static void measure_limits(facts *f, bool alone) {
     }
     f->cpu = (cpu_seconds() - cpu) / ((now(ON_THE_WALL) - wall) * running);
     f->busy = f->tried.n_kept < WANTED || (alone && threads > 1 && f->cpu < least) ||
-              is_restless(f->limits, LIMIT_FMA) || is_restless(f->limits, LIMIT_READ);
+              is_restless(f->limits, LIMIT_FMA) || is_restless(f->limits, LIMIT_READ) ||
+              machine_of_cores(f->limits) < BENCH_CORES;
 }
 
 /* Of several ranks, all of which have the same figures, only the first warns. */
@@ -106,11 +107,13 @@ static void warn_if_busy(hadal_session *s, const facts *f) {
     if (!f->busy || (s->comm && s->comm->rank > 0)) return;
     hd_diag *w = hd_warn(&s->diags, HD_E_RUNTIME, HD_NOWHERE,
                          "the machine was busy while it was measured: its limits are higher");
-    w->cause = hd_printf(s->arena,
-                         "%zu of %zu rounds count, in which f32 multiply-adds differ by +-%.0f %% "
-                         "and memory read by +-%.0f %%; threads had %.0f %% of their CPUs",
-                         f->tried.n_kept, f->tried.n, 100 * machine_spread(f->limits, LIMIT_FMA),
-                         100 * machine_spread(f->limits, LIMIT_READ), 100 * f->cpu);
+    w->cause = hd_printf(
+        s->arena,
+        "%zu of %zu rounds count, in which f32 multiply-adds differ by +-%.0f %% "
+        "and memory read by +-%.0f %%; threads had %.0f %% of their CPUs, and %.2f of what a "
+        "core executes",
+        f->tried.n_kept, f->tried.n, 100 * machine_spread(f->limits, LIMIT_FMA),
+        100 * machine_spread(f->limits, LIMIT_READ), 100 * f->cpu, machine_of_cores(f->limits));
     w->hint = "measure again when nothing else runs; hadal plan warns of such a host";
 }
 

@@ -24,9 +24,9 @@ import time
 
 import links
 import stored
-from goals_common import (AT_LEAST, AT_MOST, FMA, MODEL, MOVED, READ, SMALL, SPECS, TRIAD, bench, busy, by_kind, command, defines, giga,
-                          goal_of, lines, not_measured, of_fma, of_level, of_read, overhead_by_profile, run, share_of, target,
-                          tokens, verdict)
+from goals_common import (AT_LEAST, AT_MOST, FMA, MODEL, MOVED, READ, SMALL, SPECS, TRIAD, Share, bench, busy, by_kind, command, cores_of,
+                          defines, giga, goal_of, lines, not_measured, of_fma, of_level, of_read, over, overhead_by_profile, run, share_of,
+                          target, tokens, verdict)
 from goals_unit import matrix_unit, matrix_unit_models
 from training import training
 
@@ -58,10 +58,10 @@ def prefill(a):
                f"{row['tokens_per_second']:.0f} tok/s at {giga(row, 'fma_limit')} GFLOP/s{busy(row)}")
     for dtype in ("q8", "q4"):
         yield (f"prefill 512, {dtype}: tokens/s over f32's", AT_LEAST, goal_of(a, f"prefill {dtype}", 1.6),
-               rows["f32"]["seconds"] / rows[dtype]["seconds"],
+               over(rows["f32"]["seconds"], rows[dtype]["seconds"], rows["f32"], rows[dtype]),
                f"{rows[dtype]['tokens_per_second']:.0f} tok/s{busy(rows[dtype])}")
     yield ("prefill 512, nvfp4: tokens/s over mxfp4's", AT_LEAST, goal_of(a, "prefill nvfp4", 0.95),
-           rows["mxfp4"]["seconds"] / rows["nvfp4"]["seconds"],
+           over(rows["mxfp4"]["seconds"], rows["nvfp4"]["seconds"], rows["mxfp4"], rows["nvfp4"]),
            f"{rows['nvfp4']['tokens_per_second']:.0f} tok/s{busy(rows['nvfp4'])}")
 
 
@@ -184,14 +184,17 @@ def products_of_bytes(a):
     """Prompts with weights in groups, where no instruction adds four products: over f32, in turn."""
     for K, N in ((1024, 3072), (3072, 1024)):
         shape = (16, 128, 128) if a.quick else (512, K, N)
-        speeds = {dtype: [] for dtype in ("f32", "q8", "q4", "mxfp4")}
+        speeds, cores = {dtype: [] for dtype in ("f32", "q8", "q4", "mxfp4")}, []
         for _ in range(a.rounds):
             for dtype, found in speeds.items():
-                words = run(a, "bench_contract", a.level, a.threads, *shape, dtype, "rounded", 1).split()
+                text = run(a, "bench_contract", a.level, a.threads, *shape, dtype, "rounded", 1)
+                words = text.split()
                 found.append(float(words[words.index("GFLOP/s") - 1]))
+                cores.append(cores_of(text))
         for dtype in ("q8", "q4", "mxfp4"):
             yield (f"contraction 512 x {K} x {N}, {dtype}: speed over f32's", AT_LEAST, goal_of(a, f"products {dtype}", 1.6),
-                   statistics.median(x / f32 for x, f32 in zip(speeds[dtype], speeds["f32"])), "")
+                   Share(statistics.median(x / f32 for x, f32 in zip(speeds[dtype], speeds["f32"])), bounded=False,
+                         cores=statistics.median(cores)), "")
 
 
 def experts(a):
@@ -207,9 +210,10 @@ def experts(a):
         for x in found:
             yield (f"experts, one token, {x[1]}, {dtype}: share of read", AT_LEAST, goal,
                    share_of(a, READ, float(x[x.index("read") - 2]), text), f"{x[x.index('us') - 1]} us")
-    at = {}
+    at, cores = {}, 1.0
     for dtype in ("f32", "q8", "q4"):
         text, found = rows(int(tokens(a, 512)), dtype)
+        cores = min(cores, cores_of(text))
         for x in found:
             at[x[1], dtype] = float(x[x.index("us") - 1])
             if dtype == "f32":
@@ -218,7 +222,7 @@ def experts(a):
             else:
                 yield (f"experts, prefill 512, {x[1]}, {dtype}: speed over f32's", AT_LEAST,
                        goal_of(a, f"experts {dtype}", 1.5),
-                       at[x[1], "f32"] / at[x[1], dtype], "")
+                       Share(at[x[1], "f32"] / at[x[1], dtype], bounded=False, cores=cores), "")
 
 
 # The numbers of heads in shapes of bench/latent.c. The multiply-adds of many heads take longer than reading the rows, whatever
@@ -575,7 +579,7 @@ def main():
             continue
         print(f"\n{group.__name__}", flush=True)
         for what, sense, goal, value, note in group(a):
-            answer, why = verdict(sense, goal, value), not_measured(value)
+            answer, why = verdict(sense, goal, value), not_measured(sense, goal, value)
             rows.append({"group": group.__name__, "what": what, "sense": sense, "goal": goal, "measured": value,
                          "met": {"met": True, "MISSED": False}.get(answer), "not_measured": why, "note": note})
             wanted = f"{sense} {goal:<6g}" if sense else "no goal        "

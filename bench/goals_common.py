@@ -78,33 +78,41 @@ def bench(a, dtypes, *more, **phases):
 class Share(float):
     """A share of a limit of the machine that was measured in the same run. drift: how far the limit moved from the earlier to
     the later samples; bounded: nothing is faster than the limit, so a share above 1 shows that the limit was measured while
-    something else ran."""
+    something else ran; cores: the share of its cores that the process had then."""
 
-    def __new__(cls, value, drift=0.0, bounded=True):
+    def __new__(cls, value, drift=0.0, bounded=True, cores=1.0):
         share = super().__new__(cls, value)
-        share.drift, share.bounded = drift, bounded
+        share.drift, share.bounded, share.cores = drift, bounded, cores
         return share
 
 
-MOST_SHARE, MOST_DRIFT = 1.02, 0.10
+MOST_SHARE, MOST_DRIFT, LEAST_CORES = 1.02, 0.10, 0.90
 
 
-def not_measured(value):
-    """Why a figure means nothing; None: it means something."""
+def reached(sense, goal, value):
+    return value >= goal if sense == AT_LEAST else value <= goal
+
+
+def not_measured(sense, goal, value):
+    """Why a figure means nothing; None: it means something. What is reached with a part of the cores is reached."""
     if not isinstance(value, Share):
         return None
     if value.drift > MOST_DRIFT:
         return f"its limit moved by {100 * value.drift:.0f} %"
-    return "more than its limit" if value.bounded and value > MOST_SHARE else None
+    if value.bounded and value > MOST_SHARE:
+        return "more than its limit"
+    if value.cores < LEAST_CORES and not (sense and reached(sense, goal, value)):
+        return f"other work left {value.cores:.2f} of the cores"
+    return None
 
 
 def verdict(sense, goal, value):
     """met, MISSED or not measured; None: no goal is set, and the figure is one."""
-    if not_measured(value):
+    if not_measured(sense, goal, value):
         return "not measured"
     if sense is None:
         return None
-    return "met" if (value >= goal if sense == AT_LEAST else value <= goal) else "MISSED"
+    return "met" if reached(sense, goal, value) else "MISSED"
 
 
 @functools.lru_cache(maxsize=None)
@@ -122,11 +130,16 @@ def unit_used(a):
 
 def of_read(row):
     """The share of the read limit in a row of hadal bench."""
-    return Share(row["read_fraction"], row["read_limit_drift"])
+    return Share(row["read_fraction"], row["read_limit_drift"], cores=row["of_cores"])
 
 
 def of_fma(a, row):
-    return Share(row["fma_fraction"], row["fma_limit_drift"], not unit_used(a))
+    return Share(row["fma_fraction"], row["fma_limit_drift"], not unit_used(a), row["of_cores"])
+
+
+def over(speed, other, *rows):
+    """A speed over another that was measured in turn: no share of a limit, but other work on the cores changes it."""
+    return Share(speed / other, bounded=False, cores=min(row["of_cores"] for row in rows))
 
 
 READ, FMA, TRIAD, TILES = "memory read", "f32 multiply-add", "memory triad", "bf16 tile products"
@@ -143,10 +156,15 @@ def drifts(text):
     return found
 
 
+def cores_of(text):
+    """The least share of the cores that programs of bench/ say was left to them (bench/machine.c)."""
+    return min([1.0, *map(float, re.findall(r"part of the cores: ([0-9.]+) was left", text))])
+
+
 def share_of(a, limit, value, text):
     """A share that a program of bench/ has printed. A copy of what caches hold is faster than the triad."""
     bounded = limit in (READ, TILES) or (limit == FMA and not unit_used(a))
-    return Share(value, drifts(text).get(limit, 0.0), bounded)
+    return Share(value, drifts(text).get(limit, 0.0), bounded, cores_of(text))
 
 
 def giga(row, key):

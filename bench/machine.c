@@ -2,6 +2,8 @@
 
 #include <stdio.h>
 
+#include "inspect/bench.h"
+
 static void print(void (*describe)(const machine *m, hd_text *out), const machine *m) {
     hd_arena *a = hd_arena_new();
     if (!a) return;
@@ -29,6 +31,8 @@ void machine_print_moved(const machine *m) {
     for (int l = 0; l < LIMIT_COUNT; l++)
         of[l] = (moving){machine_limit_name((limit)l), machine_drift(m, (limit)l)};
     print_moved(of, LIMIT_COUNT);
+    if (machine_of_cores(m) < BENCH_CORES)
+        printf("other work had a part of the cores: %.2f was left\n", machine_of_cores(m));
 }
 
 void machine_print(const machine *m) {

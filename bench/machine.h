@@ -9,9 +9,9 @@
 void machine_print(const machine *m);
 void machine_print_host(void);
 
-/* Prints to stdout a line that bench/goals.py reads: the limits that differed between the first and
- * the second half of the samples, so that shares of them mean nothing. Prints nothing if no limit
- * did. */
+/* Prints to stdout lines that bench/goals.py reads: the limits that differed between the first and
+ * the second half of the samples, so that shares of them mean nothing, and what machine_print_moved
+ * knows besides: that other work had a part of the cores. Prints nothing if neither is so. */
 typedef struct moving {
     const char *limit;
     double drift; /* api/stats.h */

@@ -68,8 +68,9 @@ void bench_rows_text(const bench_row *rows, size_t n, int width, hd_text *out) {
     if (bench_was_busy(&rows[0]))
         hd_text_f(out,
                   "%-*s  warning: the machine was busy: from the first to the second half of the "
-                  "rounds multiply-add moved by %.0f %%, read by %.0f %%\n",
-                  width, "", 100 * rows[0].fma_drift, 100 * rows[0].read_drift);
+                  "rounds multiply-add moved by %.0f %%, read by %.0f %%; %.2f of the cores was "
+                  "left to it\n",
+                  width, "", 100 * rows[0].fma_drift, 100 * rows[0].read_drift, rows[0].of_cores);
 }
 
 /* ---- for programs ---------------------------------------------------------------------------- */
@@ -120,6 +121,7 @@ static void json_row(const bench_row *r, hd_text *out) {
     number(out, "read_limit_spread", r->read_spread);
     number(out, "fma_limit_drift", r->fma_drift);
     number(out, "read_limit_drift", r->read_drift);
+    number(out, "of_cores", r->of_cores);
     hd_text_f(out, "\"busy\": %s, ", bench_was_busy(r) ? "true" : "false");
     number(out, "fma_fraction", r->flops / r->seconds / r->fma);
     number(out, "read_fraction", r->bytes / r->seconds / r->read);

@@ -23,6 +23,7 @@ typedef struct bench_row { /* one model in one configuration */
     double flops, bytes;                       /* operations of a call, bytes that it has to move */
     double fma, fma_spread, read, read_spread; /* limits in the same rounds: FLOP/s, bytes/s */
     double fma_drift, read_drift;              /* from the first half of the rounds to the second */
+    double of_cores;   /* share of its cores that the process had (machine_of_cores) */
     uint64_t resident; /* growth of the process since before the library was opened; 0: unknown */
     uint64_t huge;     /* of that, what lies in huge pages */
     /* of two models measured in turn, on the row of the first one: its time over the other's, pair
@@ -31,10 +32,12 @@ typedef struct bench_row { /* one model in one configuration */
     double ratio, ratio_low, ratio_high; /* median and quartiles */
 } bench_row;
 
-/* A limit that moved by more than this while it was measured shows that the machine was busy. */
+/* A limit that moved by more than this while it was measured shows that the machine was busy, and so
+ * does less than this share of the cores. */
 #define BENCH_DRIFT 0.15
+#define BENCH_CORES 0.9
 static inline bool bench_was_busy(const bench_row *r) {
-    return r->fma_drift > BENCH_DRIFT || r->read_drift > BENCH_DRIFT;
+    return r->fma_drift > BENCH_DRIFT || r->read_drift > BENCH_DRIFT || r->of_cores < BENCH_CORES;
 }
 
 typedef struct bench_results {
