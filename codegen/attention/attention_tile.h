@@ -42,8 +42,10 @@ void hcg_tile_scores(hcg_emit *e, const hcg_key_tile *t);
 /* Lane i: the sum of the lanes of v[i], 0 from `n` on. v, of e->level->lanes vectors, is used up.
  */
 LLVMValueRef hcg_sum_each(hcg_emit *e, LLVMValueRef *v, unsigned n);
-/* The number of rows of a tile that is read from the L2: they fill a sixth of it, or a third. */
+/* The number of rows of a tile that is read from the L2: they fill a sixth of it, or a third. It
+ * divides HRT_KEYS; rows of a list, which has no ranges, make whole blocks of keys instead. */
 int64_t hcg_rows_of_tile(const hcg_emit *e, const hcg_key_tile *t);
+int64_t hcg_rows_of_listed_tile(const hcg_emit *e, const hcg_key_tile *t);
 /* A step of the online softmax: scores become weights, O and state are rescaled to the new
  * maximum. */
 void hcg_tile_softmax(hcg_emit *e, const hcg_key_tile *t);

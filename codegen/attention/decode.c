@@ -235,7 +235,7 @@ static shares shares_of(const hcg_emit *e, const hcg_key_tile *t) {
     const hcg_attention *a = t->a;
     const int64_t heads = score_heads(e, t), keys = score_keys_of(e, t);
     const int64_t bytes = tile_bytes(t);
-    shares s = {.score_blocks = t->most / keys, .score_steps = a->n / CHUNK};
+    shares s = {.score_blocks = divide_up(t->most, keys), .score_steps = a->n / CHUNK};
     const int64_t scores = divide_up(a->per_group, heads) * s.score_blocks * s.score_steps;
     s.value_steps = t->most / keys_at_once(t);
     const int64_t values = value_passes(e, t) * s.value_steps;
@@ -838,17 +838,22 @@ static LLVMValueRef floats(hcg_emit *e, int64_t n) {
 /* The next tile (or the values of this one) comes into the L2 meanwhile, and the one before is
  * still there; sums and queries are read as often. So a tile fills a sixth of the L2. Each tile also
  * costs a softmax step and the reading of all sums, so that one of up to ENOUGH_ROWS may fill a
- * third. A tile consists of whole blocks of keys. */
+ * third. Ranges consist of whole tiles: a tile that is cut short has fewer steps than the next one
+ * has shares, and does not lie where the tile before prefetched. A key that fills no block is
+ * multiplied with more heads at once. */
 int64_t hcg_rows_of_tile(const hcg_emit *e, const hcg_key_tile *t) {
     const hcg_attention *a = t->a;
-    const int64_t keys = score_keys_of(e, t);
     const int64_t width = a->k.width > a->v.width ? a->k.width : a->v.width;
     const int64_t row = width * (int64_t)hir_dtype_bytes(a->k.dtype);
     int64_t rows = TILE;
     while (rows > LEAST_ROWS &&
            (rows > ENOUGH_ROWS ? 6 : 3) * rows * row > (int64_t)e->level->machine.l2)
         rows /= 2;
-    rows = divide_up(rows, keys) * keys;
+    return rows;
+}
+
+int64_t hcg_rows_of_listed_tile(const hcg_emit *e, const hcg_key_tile *t) {
+    const int64_t keys = score_keys_of(e, t), rows = divide_up(hcg_rows_of_tile(e, t), keys) * keys;
     return rows > TILE ? TILE / keys * keys : rows;
 }
 

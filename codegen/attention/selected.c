@@ -283,7 +283,7 @@ static void make_tile(hcg_emit *e, selected *s) {
     hcg_attention *a = &s->a;
     a->one_row = true; /* rows are read from the L2, even where values are other rows than keys */
     s->tile = (hcg_key_tile){.a = a, .heads = hcg_i64(e, a->per_group)};
-    s->tile.most = hcg_rows_of_tile(e, &s->tile);
+    s->tile.most = hcg_rows_of_listed_tile(e, &s->tile);
     s->tile.scores = hcg_scratch(e, (uint64_t)(a->per_group * HCG_LD_SCORES) * 4);
     if (a->v.dtype == a->k.dtype && hcg_words_fit(e, a)) hcg_words_begin(e, &s->tile);
     const uint64_t bytes = (uint64_t)s->tile.most * 8;

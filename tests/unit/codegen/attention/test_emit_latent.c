@@ -8,6 +8,7 @@
 #include <criterion/criterion.h>
 #include <math.h>
 
+#include "codegen/attention/attention_tile.h"
 #include "tests/unit/codegen/attention/sequence_harness.h"
 #include "tests/unit/codegen/tiles_fixture.h"
 
@@ -506,6 +507,35 @@ Test(emit_latent, words_avx512) {
 Test(emit_latent, words_avx2) {
     check_words_of("avx2", 0);
     check_words(level_named("avx2"), 1);
+}
+
+/* Ranges consist of whole tiles: each step of a tile prefetches its share of the one that follows,
+ * so that a tile that is cut short would leave some of those shares out, and would prefetch other
+ * rows than those that follow it. Rows of a list make whole blocks of keys. */
+Test(emit_latent, ranges_are_whole_tiles) {
+    static const hir_dtype dtypes[] = {HIR_F32, HIR_BF16, HIR_F16};
+    const hcg_level *levels;
+    const size_t n = hcg_levels(&levels);
+    for (size_t i = 0; i < n; i++)
+        for (int k = 0; k < 3; k++)
+            for (int64_t heads = 1; heads <= 33; heads++)
+                for (int64_t width = 16; width <= 2048; width *= 2) {
+                    const hcg_emit e = {.level = &levels[i]};
+                    hcg_attention a = {.per_group = heads, .one_row = true};
+                    a.k = a.v = (hcg_cache){.dtype = dtypes[k], .width = width};
+                    const hcg_key_tile t = {.a = &a};
+                    const int64_t rows = hcg_rows_of_tile(&e, &t);
+                    const int64_t bytes = rows * width * (int64_t)hir_dtype_bytes(dtypes[k]);
+                    cr_expect(rows > 0 && rows <= HCG_TILE_KEYS && HRT_KEYS % rows == 0);
+                    cr_expect(rows == 32 || 3 * bytes <= (int64_t)levels[i].machine.l2);
+                    cr_expect_leq(hcg_rows_of_listed_tile(&e, &t), HCG_TILE_KEYS);
+                }
+    const hcg_emit e = {.level = level_named("avx2")};
+    hcg_attention a = {.per_group = 8, .one_row = true, .k = {.dtype = HIR_F32, .width = 576}};
+    a.v = a.k;
+    const hcg_key_tile t = {.a = &a};
+    cr_expect_eq(hcg_rows_of_tile(&e, &t), 64);
+    cr_expect_eq(hcg_rows_of_listed_tile(&e, &t), 66, "blocks of three keys");
 }
 
 /* Sums, what is multiplied and the zeros of words are as many vectors as there are registers: one
