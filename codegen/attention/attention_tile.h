@@ -128,8 +128,8 @@ LLVMValueRef hcg_range_at(hcg_emit *e, const hcg_key_tile *t, const hcg_ranged_h
  * range. */
 void hcg_start_range(hcg_emit *e, const hcg_key_tile *t, LLVMValueRef range);
 /* Calls f for each of the ranges from .. to - 1 of a head, at least one; f writes its partial
- * results to hcg_range_at. The thread that finishes a head's last range merges them. */
-typedef void hcg_range(hcg_emit *e, void *with, LLVMValueRef range);
+ * results to `partials`. The thread that finishes a head's last range merges them. */
+typedef void hcg_range(hcg_emit *e, void *with, LLVMValueRef range, LLVMValueRef partials);
 void hcg_each_range(hcg_emit *e, const hcg_key_tile *t, const hcg_ranged_head *h, LLVMValueRef from,
                     LLVMValueRef to, hcg_range *f, void *with);
 /* o = the merged result, which is in the place of the head's first range */

@@ -796,13 +796,13 @@ static void emit_range(hcg_emit *e, const key_ranges *k, LLVMValueRef range, LLV
     hcg_loop_end(e, &l, NULL);
 }
 
-static void do_range(hcg_emit *e, void *with, LLVMValueRef range) {
+static void do_range(hcg_emit *e, void *with, LLVMValueRef range, LLVMValueRef partials) {
     const key_ranges *k = with;
     const bool window = k->t->a->window;
     LLVMValueRef keys = hcg_i64(e, HRT_KEYS);
     LLVMValueRef start = hcg_mul(e, window ? hcg_add(e, range, k->skipped) : range, keys);
     LLVMValueRef stop = hcg_smaller(e, hcg_add(e, start, keys), hcg_frame_c(e));
-    k->t->partial = hcg_range_at(e, k->t, &k->h, range);
+    k->t->partial = partials;
     emit_range(e, k, range, window ? hcg_larger(e, start, k->seen) : start, stop);
 }
 

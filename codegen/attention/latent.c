@@ -157,15 +157,14 @@ static void emit_range(hcg_emit *e, hcg_query_tile *t, LLVMValueRef number, LLVM
 
 typedef struct row_ranges { /* of a group */
     hcg_query_tile *t;
-    const hcg_key_tile *heads;
     hcg_ranged_head h;
     LLVMValueRef skipped;
 } row_ranges;
 
-static void do_range(hcg_emit *e, void *with, LLVMValueRef range) {
+static void do_range(hcg_emit *e, void *with, LLVMValueRef range, LLVMValueRef partials) {
     const row_ranges *r = with;
     emit_range(e, r->t, range, r->skipped);
-    hcg_queries_leave_partials(e, r->t, hcg_range_at(e, r->heads, &r->h, range));
+    hcg_queries_leave_partials(e, r->t, partials);
 }
 
 /* Computes columns c0 .. c1 - 1: column g R + r is range r of group g, where R ranges cover the
@@ -177,7 +176,7 @@ static void emit_decode(hcg_emit *e, const hcg_latent *l) {
     cached of = {.l = l};
     hcg_query_tile t = begin(e, &of, 1);
     t.row = zero, t.n = one;
-    row_ranges r = {.t = &t, .heads = &heads};
+    row_ranges r = {.t = &t};
     r.skipped = LLVMBuildUDiv(e->b, hcg_first_seen(e, a, a->past), keys, "");
     LLVMValueRef ranges = hcg_sub(e, hcg_divide_up(e, hcg_frame_c(e), keys), r.skipped);
     hcg_loop groups = hcg_loop_begin(e, LLVMBuildUDiv(e->b, e->c0, ranges, ""),

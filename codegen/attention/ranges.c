@@ -4,9 +4,10 @@
  * For every range a query head has partial O, M and S (attention.h). Ranges are merged in blocks:
  * the thread that finishes the last range of a block merges the block, and the thread that merges
  * the last block merges the blocks. So most partial results are read by all threads while they are
- * still in a cache, and only the results of a few blocks by one thread. Which thread merges differs
- * from call to call; the order of merging is the same for any number of threads, and so is the
- * result.
+ * still in a cache, and only the results of a few blocks by one thread. A thread that computes a
+ * whole block merges each range as soon as it is computed, so that two ranges' places are enough.
+ * Which thread merges differs from call to call; the order of merging is the same for any number of
+ * threads, and so is the result.
  */
 #include <float.h>
 
@@ -103,28 +104,57 @@ void hcg_finish_heads(hcg_emit *e, const hcg_key_tile *t, const hcg_ranged_head 
     hcg_loop_end(e, &l, NULL);
 }
 
+typedef struct block { /* ranges first .. end - 1, and those of them that the thread computes */
+    LLVMValueRef first, end, own, own_end;
+    LLVMValueRef whole; /* i1: these are all of them */
+} block;
+
+static block block_of(hcg_emit *e, LLVMValueRef number, LLVMValueRef each, LLVMValueRef ranges,
+                      LLVMValueRef from, LLVMValueRef to) {
+    block b = {.first = hcg_mul(e, number, each)};
+    b.end = hcg_smaller(e, hcg_add(e, b.first, each), ranges);
+    b.own = hcg_larger(e, from, b.first), b.own_end = hcg_smaller(e, to, b.end);
+    b.whole = LLVMBuildAnd(e->b, LLVMBuildICmp(e->b, LLVMIntEQ, b.own, b.first, ""),
+                           LLVMBuildICmp(e->b, LLVMIntEQ, b.own_end, b.end, ""), "whole");
+    return b;
+}
+
+/* Computes the thread's ranges of a block. Those of a whole block are merged at once, in the same
+ * order: the second and all later ones in the place of the second, which stays in a cache. */
+static void do_ranges(hcg_emit *e, const hcg_key_tile *t, const hcg_ranged_head *h, const block *b,
+                      hcg_range *f, void *with) {
+    LLVMValueRef zero = hcg_i64(e, 0), one = hcg_i64(e, 1);
+    hcg_loop r = hcg_loop_begin(e, b->own, b->own_end, one, "range", 0, NULL);
+    LLVMValueRef place = hcg_smaller(e, r.index, hcg_add(e, b->first, one));
+    place = LLVMBuildSelect(e->b, b->whole, place, r.index, "");
+    f(e, with, r.index, hcg_range_at(e, t, h, place));
+    LLVMValueRef later = LLVMBuildICmp(e->b, LLVMIntSGT, r.index, b->first, "");
+    later = LLVMBuildAnd(e->b, b->whole, later, "later");
+    hcg_loop any =
+        hcg_loop_begin(e, zero, LLVMBuildZExt(e->b, later, e->i64, ""), one, "at_once", 0, NULL);
+    merge(e, t, h, b->first, one, hcg_i64(e, 2));
+    hcg_loop_end(e, &any, NULL);
+    hcg_loop_end(e, &r, NULL);
+}
+
 void hcg_each_range(hcg_emit *e, const hcg_key_tile *t, const hcg_ranged_head *h, LLVMValueRef from,
                     LLVMValueRef to, hcg_range *f, void *with) {
     LLVMValueRef one = hcg_i64(e, 1), counters = hcg_mul_const(e, h->group, HCG_COUNTERS);
     LLVMValueRef each = hcg_divide_up(e, h->ranges, hcg_i64(e, BLOCKS));
     each = hcg_larger(e, each, hcg_i64(e, LEAST_RANGES));
-    hcg_loop b = hcg_loop_begin(e, LLVMBuildUDiv(e->b, from, each, ""), hcg_divide_up(e, to, each),
+    hcg_loop l = hcg_loop_begin(e, LLVMBuildUDiv(e->b, from, each, ""), hcg_divide_up(e, to, each),
                                 one, "block", 0, NULL);
-    LLVMValueRef first = hcg_mul(e, b.index, each);
-    LLVMValueRef end = hcg_smaller(e, hcg_add(e, first, each), h->ranges);
-    LLVMValueRef own = hcg_larger(e, from, first), own_end = hcg_smaller(e, to, end);
-    hcg_loop r = hcg_loop_begin(e, own, own_end, one, "range", 0, NULL);
-    f(e, with, r.index);
-    hcg_loop_end(e, &r, NULL);
-    LLVMValueRef counter = hcg_add(e, hcg_add(e, counters, one), b.index);
-    const hcg_arrival block =
-        hcg_arrive(e, counter, hcg_sub(e, end, first), hcg_sub(e, own_end, own));
-    merge(e, t, h, first, one, hcg_sub(e, end, first));
+    const block b = block_of(e, l.index, each, h->ranges, from, to);
+    do_ranges(e, t, h, &b, f, with);
+    LLVMValueRef counter = hcg_add(e, hcg_add(e, counters, one), l.index);
+    LLVMValueRef all = hcg_sub(e, b.end, b.first);
+    const hcg_arrival of_block = hcg_arrive(e, counter, all, hcg_sub(e, b.own_end, b.own));
+    merge(e, t, h, b.first, one, LLVMBuildSelect(e->b, b.whole, one, all, ""));
     LLVMValueRef blocks = hcg_divide_up(e, h->ranges, each);
-    const hcg_arrival head = hcg_arrive(e, counters, blocks, one);
+    const hcg_arrival of_head = hcg_arrive(e, counters, blocks, one);
     merge(e, t, h, hcg_i64(e, 0), each, blocks);
     hcg_finish_heads(e, t, h);
-    hcg_arrive_end(e, &head);
-    hcg_arrive_end(e, &block);
-    hcg_loop_end(e, &b, NULL);
+    hcg_arrive_end(e, &of_head);
+    hcg_arrive_end(e, &of_block);
+    hcg_loop_end(e, &l, NULL);
 }

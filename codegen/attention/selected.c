@@ -245,11 +245,11 @@ typedef struct list_ranges { /* of a head */
                                reads */
 } list_ranges;
 
-static void do_range(hcg_emit *e, void *with, LLVMValueRef range) {
+static void do_range(hcg_emit *e, void *with, LLVMValueRef range, LLVMValueRef partials) {
     const list_ranges *l = with;
     LLVMValueRef start = hcg_mul(e, range, l->each);
     LLVMValueRef stop = hcg_smaller(e, hcg_add(e, start, l->each), l->end);
-    l->s->tile.partial = hcg_range_at(e, &l->s->tile, &l->h, range);
+    l->s->tile.partial = partials;
     emit_range(e, l->s, l->v, range, start, stop, l->end);
 }
 

@@ -593,6 +593,46 @@ static void check_level(const char *name) {
     }
 }
 
+/* The ranges of which a call of columns from .. to - 1 writes partial results, as bits. */
+static unsigned ranges_written(problem *p, const compiled *c, int64_t from, int64_t to) {
+    uint64_t counters, range;
+    void *args[MOST_OPERANDS + 1];
+    float *o = new_results(result_size(p));
+    hrt_frame frame = {.T = 1, .C = positions(p), .cap = capacity(p)};
+    shared shared = new_shared(&p->b, p->kernel, capacity(p), 0);
+    shared_in_program(&p->b, p->kernel, &counters, &range);
+    frame.shared = shared.at;
+    operands_at(p, c, 0, o, args);
+    call_frame(c, frame, args, 0, 1, from, to);
+    unsigned written = 0;
+    for (uint64_t i = 0; i < shared.bytes - counters; i++)
+        if (shared.at[counters + i] != (char)0xff) written |= 1u << i / range;
+    guarded_free(shared.at), guarded_free(o);
+    return written;
+}
+
+/* Eight ranges are two blocks. The thread that computes all of a block keeps the results of two
+ * ranges, whatever the block has; those of a part of a block stay for the thread that merges. */
+Test(emit_latent, whole_blocks_take_two_places) {
+    const hcg_level *levels;
+    const size_t n = hcg_levels(&levels);
+    for (size_t i = 0; i < n; i++)
+        for (int64_t heads = 8; heads <= 40; heads += 32) {
+            if (!level_runs(&levels[i])) continue;
+            const shape s = {
+                .t = 1, .past = 8 * HRT_KEYS - 1, .heads = heads, .groups = 1, .r = 64, .m = 16};
+            problem p;
+            compiled c;
+            open_problem(&p, s, 7);
+            cr_assert(compile_kernel(&p.b, HIR_KERNEL_SEQUENCE, p.kernel, true, &levels[i], &c));
+            cr_expect_eq(ranges_written(&p, &c, 0, 8), 0x33, "%s", levels[i].name);
+            cr_expect_eq(ranges_written(&p, &c, 0, 7), 0x73, "%s", levels[i].name);
+            cr_expect_eq(ranges_written(&p, &c, 1, 8), 0x3e, "%s", levels[i].name);
+            compiled_free(&c);
+            close_problem(&p);
+        }
+}
+
 Test(emit_latent, avx512bf16) {
     if (full_set()) check_level("avx512bf16"); /* pairs are above; all else is as of avx512 */
 }
