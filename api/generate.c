@@ -195,6 +195,7 @@ static bool write_text(hadal_session *s, generation *g, sampler *choice, int64_t
 
 static bool generate(hadal_session *s, generation *g, const int32_t *prompt, int64_t n) {
     sampler choice;
+    g->lib.room_to_spare = n < g->o->max_tokens; /* a text may end early */
     return start(s, g, n + g->o->max_tokens, &choice) && read_prompt(g, prompt, n) &&
            write_text(s, g, &choice, g->o->max_tokens);
 }
@@ -261,7 +262,11 @@ static bool open_generation(hadal_generation *c) {
         hd_err(&s->diags, HD_E_UNSUPPORTED, HD_NOWHERE,
                "a model that is divided over processes keeps no session between texts")
             ->hint = "compile it without --ranks and --stages";
-    } else if (start(s, &c->g, c->capacity, &c->choice)) {
+        api_library_close(&c->g.lib);
+        return false;
+    }
+    c->g.lib.room_to_spare = true;
+    if (start(s, &c->g, c->capacity, &c->choice)) {
         c->rewinds = all_are_caches(c->g.lib.info);
         return true;
     }

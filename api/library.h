@@ -35,6 +35,9 @@ typedef struct api_library {
     const hd_info *info;
     void *handle, *weights, *session, *memory;
     size_t memory_bytes;
+    /* The session may hold far fewer tokens than it has room for. Otherwise its memory lies in huge
+     * pages, each of which is resident as a whole. */
+    bool room_to_spare;
     /* One of the two is NULL: session_init_on is that of a library divided over ranks. */
     int (*session_init)(void *mem, size_t size, const void *w, int64_t max, void **out);
     int (*session_init_on)(void *mem, size_t size, const void *w, int64_t max,
@@ -69,8 +72,8 @@ api_kinship api_library_kinship(const api_library *l, const char *build_id);
 /* Maps or reads the weights (hadal_weights_load), or this rank's share of them, and says so if they
  * were not made with the library. */
 bool api_library_weights(api_library *l, const char *path);
-/* Makes a session of up to max_tokens tokens in fresh memory; pages that are not used are never
- * touched. */
+/* Makes a session of up to max_tokens tokens in fresh memory, in huge pages unless there is
+ * room_to_spare; pages that are not used are never touched. */
 bool api_library_session(api_library *l, int64_t max_tokens);
 /* Sets the session's CPU level; NULL: leaves it. A level that the library does not have is a usage
  * error; one that this machine cannot run is a runtime error. */

@@ -193,3 +193,69 @@ Test(generation, settings_of_config_json) {
     cr_expect(strstr(text, "note: do_sample: tokens are drawn only"), "%s", text);
     expect("{}", "2", NULL);
 }
+
+/* ---- memory of sessions ---------------------------------------------------------------------- */
+/* Bytes of anonymous maps for which huge pages are requested. */
+static size_t bytes_in_huge_maps(void) {
+    char line[512];
+    size_t bytes = 0;
+    unsigned long from = 0, to = 0, inode = 0, number;
+    FILE *f = fopen("/proc/self/smaps", "r");
+    cr_assert(f);
+    while (fgets(line, sizeof line, f)) {
+        if (sscanf(line, "%lx-%lx %*s %*x %*s %lu", &from, &to, &number) == 3) inode = number;
+        if (!strncmp(line, "VmFlags:", 8) && strstr(line, " hg") && !inode) bytes += to - from;
+    }
+    fclose(f);
+    return bytes;
+}
+
+static int look_and_stop(void *huge, int32_t id) {
+    (void)id;
+    *(size_t *)huge = bytes_in_huge_maps();
+    return 1;
+}
+
+static void compile_jargon(hadal_session *s) {
+    const hadal_pipeline pipeline = {.struct_size = sizeof pipeline};
+    const hadal_target target = {
+        .struct_size = sizeof target, .cpu = "native", .runtime = HADAL_BUILD "/lib/libhadalrt.a"};
+    cr_assert(!hadal_include_path(s, HADAL_SOURCE "/frontend/std"));
+    cr_assert(!hadal_load(s, HADAL_SOURCE "/examples/jargon/jargon.hadal", "jargon"));
+    cr_assert(!hadal_weights(s, HADAL_SOURCE "/examples/jargon/model.safetensors"));
+    cr_assert(!hadal_run_passes(s, &pipeline));
+    cr_assert(!hadal_emit(s, &target, "so", in_folder("libjargon.so")));
+    cr_assert(!hadal_emit(s, &target, "weights", in_folder("jargon.weights")));
+}
+
+/* A session that is at least half full lies in huge pages. One that may stay short, with a long
+ * rest of a text or of a chat, does not: each of them would be resident as a whole. */
+Test(generation, huge_pages_for_sessions_that_are_filled) {
+    enum { MANY = 3000 }; /* tokens: 9 MB of keys and values */
+    static const int32_t prompt[MANY] = {1, 2, 3};
+    if (access("/sys/kernel/mm/transparent_hugepage", F_OK)) cr_skip_test("no huge pages");
+    hadal_session *s = hadal_open();
+    compile_jargon(s);
+    size_t huge = 0;
+    hadal_generated out;
+    hadal_generate_options o = {.struct_size = sizeof o,
+                                .library = in_folder("libjargon.so"),
+                                .packed = in_folder("jargon.weights"),
+                                .max_tokens = 8,
+                                .top_p = 1,
+                                .token = look_and_stop,
+                                .context = &huge};
+    const size_t before = bytes_in_huge_maps();
+    cr_assert_eq(hadal_generate(s, &o, prompt, MANY, &out), 0);
+    cr_expect_geq(huge - before, 4u << 20);
+    o.max_tokens = MANY;
+    cr_assert_eq(hadal_generate(s, &o, prompt, 3, &out), 0);
+    cr_expect_eq(huge, before, "of a text that may end early");
+    hadal_generation *g = hadal_generation_open(s, &o, MANY);
+    cr_assert(g);
+    huge = 1;
+    cr_assert_eq(hadal_generation_continue(g, prompt, 3, &out), 0);
+    cr_expect_eq(huge, before, "of a chat");
+    hadal_generation_close(g);
+    hadal_close(s);
+}
