@@ -401,14 +401,18 @@ static void dot_products(hcg_emit *e, const hcg_key_tile *t, const block *b, LLV
     find_rows(e, t, b, rows);
     for (unsigned i = 0; i < pairs; i++)
         acc[i] = LLVMConstNull(e->vec);
-    LLVMValueRef next = t->a->one_row && !t->listed.keys ? score_share(e, t, b, head) : NULL;
-    const int64_t bytes = next ? shares_of(e, t).score_bytes : 0;
+    LLVMValueRef next[HCG_MOST_HEADS];
+    const unsigned each = score_heads(e, t);
+    const unsigned n_next = t->a->one_row && !t->listed.keys ? (heads + each - 1) / each : 0;
+    const int64_t bytes = n_next ? shares_of(e, t).score_bytes : 0;
+    for (unsigned i = 0; i < n_next; i++) /* a key that is left over is met by several passes */
+        next[i] = score_share(e, t, b, hcg_add(e, head, hcg_i64(e, i * each)));
     hcg_loop l =
         hcg_loop_begin(e, hcg_i64(e, 0), hcg_i64(e, whole), hcg_i64(e, CHUNK), "dot", pairs, acc);
     for (unsigned i = 0; i < pairs; i++)
         acc[i] = l.carried[i];
-    if (next)
-        prefetch_share(e, next, LLVMBuildUDiv(e->b, l.index, hcg_i64(e, CHUNK), ""), bytes, 1);
+    for (unsigned i = 0; i < n_next; i++)
+        prefetch_share(e, next[i], LLVMBuildUDiv(e->b, l.index, hcg_i64(e, CHUNK), ""), bytes, 1);
     if (t->next) prefetch_values(e, t, b, head, l.index);
     if (t->ahead.keys) ask_with_scores(e, t, b, head, l.index);
     for (int64_t j = 0; j < CHUNK; j += step)

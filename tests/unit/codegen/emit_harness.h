@@ -227,6 +227,9 @@ static inline void check_promises(const bench *b, LLVMModuleRef mod) {
             }
 }
 
+/* Called with the LLVM IR of each kernel before LLVM's passes; NULL: not called. */
+static void (*change_module)(LLVMModuleRef mod);
+
 /* With the environment variable EMIT_DUMP, the LLVM IR and the object are left in files of that
  * prefix. */
 static inline bool emit_kernel_module(bench *b, hcg_emit *e, compiled *out) {
@@ -241,6 +244,7 @@ static inline bool emit_kernel_module(bench *b, hcg_emit *e, compiled *out) {
     if (!ok) return false;
     LLVMBuildRetVoid(e->b);
     check_promises(b, e->mod);
+    if (change_module) change_module(e->mod);
     out->scratch = e->scratch + e->outlined_scratch;
     const char *dump = getenv("EMIT_DUMP");
     if (dump) LLVMPrintModuleToFile(e->mod, hd_printf(b->arena, "%s.ll", dump), NULL);

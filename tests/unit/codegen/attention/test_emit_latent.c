@@ -633,6 +633,75 @@ Test(emit_latent, whole_blocks_take_two_places) {
         }
 }
 
+/* ---- prefetches ------------------------------------------------------------------------------ */
+/* The lines of the cache that a call prefetched. */
+enum { LINE = 64, MOST_LINES = 1 << 15 };
+static const char *noted_from;
+static unsigned char noted[MOST_LINES];
+
+static void note(const char *at) {
+    const ptrdiff_t line = (at - noted_from) / LINE;
+    if (at >= noted_from && line < MOST_LINES) noted[line] = 1;
+}
+
+/* Each prefetch becomes a call of note. */
+static void note_prefetches(LLVMModuleRef mod) {
+    LLVMContextRef cx = LLVMGetModuleContext(mod);
+    LLVMTypeRef ptr = LLVMPointerTypeInContext(cx, 0);
+    LLVMTypeRef type = LLVMFunctionType(LLVMVoidTypeInContext(cx), &ptr, 1, false);
+    LLVMValueRef number = LLVMConstInt(LLVMInt64TypeInContext(cx), (uintptr_t)note, false);
+    LLVMBuilderRef b = LLVMCreateBuilderInContext(cx);
+    LLVMValueRef prefetch = LLVMGetNamedFunction(mod, "llvm.prefetch.p0");
+    cr_assert_not_null(prefetch);
+    for (LLVMUseRef use = LLVMGetFirstUse(prefetch), after; use; use = after) {
+        LLVMValueRef call = LLVMGetUser(use), at = LLVMGetOperand(call, 0);
+        after = LLVMGetNextUse(use);
+        LLVMPositionBuilderBefore(b, call);
+        LLVMBuildCall2(b, type, LLVMConstIntToPtr(number, ptr), &at, 1, "");
+        LLVMInstructionEraseFromParent(call);
+    }
+    LLVMDisposeBuilder(b);
+}
+
+/* The steps of each tile prefetch all of the tile that follows, up to the end of the cache. */
+static void check_prefetches(const hcg_level *level, int64_t heads, hir_dtype dtype) {
+    enum { C = 4 * HRT_KEYS };
+    const shape s = {
+        .t = 1, .past = C - 1, .heads = heads, .groups = 1, .r = 96, .m = 32, .dtype = dtype};
+    problem p;
+    compiled c;
+    open_problem(&p, s, 5);
+    cr_assert(compile_kernel(&p.b, HIR_KERNEL_SEQUENCE, p.kernel, true, level, &c));
+    const int64_t bytes = row_width(&p) * (int64_t)hir_dtype_bytes(dtype);
+    const char *rows = p.rows;
+    noted_from = rows - (uintptr_t)rows % LINE;
+    memset(noted, 0, sizeof noted);
+    ranges_written(&p, &c, 0, C / HRT_KEYS);
+    const int64_t from = (rows + HCG_TILE_KEYS * bytes - noted_from) / LINE,
+                  to = (rows + C * bytes - 1 - noted_from) / LINE;
+    int64_t missing = 0;
+    cr_assert(to < MOST_LINES);
+    for (int64_t i = from; i <= to; i++)
+        missing += !noted[i];
+    cr_expect_eq(missing, 0, "%s, %ld heads, %s: %ld lines of %ld", level->name, (long)heads,
+                 hir_dtype_name(dtype), (long)missing, (long)(to - from));
+    compiled_free(&c);
+    close_problem(&p);
+}
+
+Test(emit_latent, each_line_is_prefetched) {
+    static const int64_t heads[] = {1, 2, 3, 4, 5, 7, 8};
+    const hcg_level *levels;
+    const size_t n = hcg_levels(&levels);
+    change_module = note_prefetches;
+    for (size_t i = 0; i < n; i++)
+        for (size_t k = 0; k < sizeof heads / sizeof *heads && level_runs(&levels[i]); k++) {
+            check_prefetches(&levels[i], heads[k], HIR_F32);
+            check_prefetches(&levels[i], heads[k], HIR_BF16);
+        }
+    change_module = NULL;
+}
+
 Test(emit_latent, avx512bf16) {
     if (full_set()) check_level("avx512bf16"); /* pairs are above; all else is as of avx512 */
 }
