@@ -185,6 +185,7 @@ static LLVMValueRef some_distances(hcg_emit *e, const hcg_query *q, LLVMValueRef
     } else {
         LLVMValueRef y = lanes == 1 ? hcg_load_scalar(e, HIR_F32, place)
                                     : reversed(e, hcg_load(e, HIR_F32, place, NULL));
+        if (q->by_two) y = hcg_fmul(e, y, hcg_real_like(LLVMTypeOf(y), HCG_LOG2_E));
         hcg_store(e, at, hcg_fadd(e, x, y), NULL);
     }
     hcg_loop_end(e, &l, NULL);

@@ -63,6 +63,7 @@ typedef struct hcg_attention {
 typedef struct hcg_query {
     LLVMValueRef position, number, scores, first, count;
     int64_t apart;
+    bool by_two; /* scores are in units of ln 2 (query_tile.c) */
 } hcg_query;
 /* c tanh(x / c) of a vector of scores; x without a soft cap. */
 LLVMValueRef hcg_soft_cap(hcg_emit *e, const hcg_attention *a, LLVMValueRef x);
@@ -129,7 +130,8 @@ typedef struct hcg_softmax {
     LLVMValueRef scores, valid, n, state, o, width;
 } hcg_softmax;
 void hcg_softmax_tile(hcg_emit *e, const hcg_softmax *s);
-/* The same for a strip, a few panels of 16 queries: scores, O and states have queries in their
+/* The same for a strip, a few panels of 16 queries, of which scores and maxima are in units of ln 2:
+ * a weight is 2^(score - maximum). Scores, O and states have queries in their
  * lanes, in panels of 16 side by side. scores[panel][key][16], HCG_STRIP_FLOATS apart;
  * states[panel] is M[16], S[16]; O[panel][lines][16]. Query i sees key k if i >= k per_group -
  * own: all queries see the keys before `hidden`. With a window, also i < k per_group + below must

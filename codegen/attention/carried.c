@@ -19,6 +19,7 @@
 typedef struct sums { /* scores in scratch, what is carried of them, and how far apart they are */
     LLVMValueRef scores, carried;
     int64_t scores_apart, carried_apart;
+    double factor; /* of the sums where the scores were */
 } sums;
 
 /* The sum of score number `at` and the following ones, `lanes` of them, or one, goes to the state, and
@@ -33,9 +34,9 @@ static void carry(hcg_emit *e, const hcg_attention *a, const sums *s, LLVMValueR
         c = hcg_fadd(
             e, c, vector ? hcg_load(e, HIR_F32, place, NULL) : hcg_load_scalar(e, HIR_F32, place));
     hcg_store(e, place, c, NULL);
-    if (a->factor == 1 && a->begins) return;
-    LLVMValueRef factor = vector ? hcg_splat(e, a->factor) : LLVMConstReal(e->f32, a->factor);
-    hcg_store(e, score, a->factor == 1 ? c : hcg_fmul(e, c, factor), NULL);
+    if (s->factor == 1 && a->begins) return;
+    LLVMValueRef factor = vector ? hcg_splat(e, s->factor) : LLVMConstReal(e->f32, s->factor);
+    hcg_store(e, score, s->factor == 1 ? c : hcg_fmul(e, c, factor), NULL);
 }
 
 /* All n scores of a row without gaps: whole vectors, then the rest one by one. */
@@ -53,7 +54,7 @@ static void carry_all(hcg_emit *e, const hcg_attention *a, const sums *s, LLVMVa
 void hcg_carry_row(hcg_emit *e, const hcg_attention *a, const hcg_query *q) {
     if (!a->carried) return;
     LLVMValueRef at = hcg_add(e, hcg_mul(e, q->number, a->cap), q->first);
-    const sums s = {q->scores, hcg_at(e, e->f32, a->carried, at), 1, 1};
+    const sums s = {q->scores, hcg_at(e, e->f32, a->carried, at), 1, 1, a->factor};
     carry_all(e, a, &s, q->count);
 }
 
@@ -79,7 +80,8 @@ static void carry_whole_panels(hcg_emit *e, const hcg_query_tile *t, const hcg_s
                                LLVMValueRef before) {
     hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), s->n, hcg_i64(e, 1), "panel", 0, NULL);
     LLVMValueRef panel = hcg_add(e, hcg_add(e, before, s->panel), l.index);
-    const sums x = {scores_of(e, t, l.index), panel_at(e, t, panel, s->first), 1, 1};
+    const sums x = {scores_of(e, t, l.index), panel_at(e, t, panel, s->first), 1, 1,
+                    t->a->factor * HCG_LOG2_E};
     carry_all(e, t->a, &x, hcg_mul_const(e, s->count, HIR_PANEL));
     hcg_loop_end(e, &l, NULL);
 }
@@ -99,6 +101,7 @@ static void carry_each_query(hcg_emit *e, const hcg_query_tile *t, const hcg_sco
         hcg_at(e, e->f32, panel_at(e, t, panels_before(e, own), s->first), lane),
         HIR_PANEL,
         HIR_PANEL,
+        t->a->factor * HCG_LOG2_E,
     };
     hcg_loop k = hcg_loop_begin(e, zero, s->count, one, "key", 0, NULL);
     carry(e, t->a, &x, k.index, false);

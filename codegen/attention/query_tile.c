@@ -3,7 +3,8 @@
  * in lanes throughout:
  *
  *     S = K Q^T     [keys][16]     K as it lies; Q scaled and packed once per tile
- *     P             softmax step of S, in place: maxima and sums need no shuffles
+ *     P             softmax step of S, in place: maxima and sums need no shuffles. S is in units of
+ *                   ln 2, so that P are powers of two: Q is scaled by 1 / ln 2 as well
  *     O += V^T P    [m][16]        V as it lies; O is transposed once, at the end
  *
  * So neither keys nor values are packed, however often they are read. A strip's S fits the L1. S
@@ -40,17 +41,24 @@ static LLVMValueRef over(hcg_emit *e, LLVMValueRef x, int64_t d) {
     return LLVMBuildUDiv(e->b, x, hcg_i64(e, d), "");
 }
 
+/* Whether scores are brought into units of ln 2 after the product, since the carried scores or the
+ * soft cap are in units of 1. Otherwise the queries are scaled by as much more. */
+static bool scores_come_plain(const hcg_attention *a) {
+    return a->carried || a->softcap > 0;
+}
+
 /* Copies scale * q of the tokens of the tile, a row for each token, in which the query heads of a
  * group stand side by side. */
 static void scale_queries(hcg_emit *e, const tile *t, const hcg_query_part *p) {
     const hcg_attention *a = t->a;
+    LLVMValueRef scale = hcg_splat(e, scores_come_plain(a) ? a->scale : a->scale * HCG_LOG2_E);
     const int64_t n = a->per_group * p->n;
     hcg_loop rows = hcg_loop_begin(e, hcg_i64(e, 0), t->n, hcg_i64(e, 1), "query_row", 0, NULL);
     LLVMValueRef token = hcg_add(e, t->row, rows.index);
     LLVMValueRef at =
         hcg_add(e, hcg_mul_const(e, token, a->heads * p->n), hcg_mul_const(e, t->group, n));
     LLVMValueRef to = hcg_at(e, e->f32, t->rows_q, hcg_mul_const(e, rows.index, n));
-    hcg_scale_row(e, hcg_at(e, e->f32, p->q, at), to, n, hcg_splat(e, a->scale));
+    hcg_scale_row(e, hcg_at(e, e->f32, p->q, at), to, n, scale);
     hcg_loop_end(e, &rows, NULL);
 }
 
@@ -214,7 +222,8 @@ static void cap_scores(hcg_emit *e, const tile *t, const strip *s) {
     LLVMValueRef n = hcg_mul_const(e, of_strip(e, s, s->count), HIR_PANEL);
     hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), n, hcg_i64(e, e->level->lanes), "cap", 0, NULL);
     LLVMValueRef at = hcg_at(e, e->f32, scores, l.index);
-    hcg_store(e, at, hcg_soft_cap(e, t->a, hcg_load(e, HIR_F32, at, NULL)), NULL);
+    LLVMValueRef score = hcg_soft_cap(e, t->a, hcg_load(e, HIR_F32, at, NULL));
+    hcg_store(e, at, hcg_fmul(e, score, hcg_splat(e, HCG_LOG2_E)), NULL);
     hcg_loop_end(e, &l, NULL);
     hcg_loop_end(e, &p, NULL);
 }
@@ -239,7 +248,7 @@ static void bias_scores(hcg_emit *e, const tile *t, const strip *s) {
     find_query(e, t, l.index, &token, &head);
     LLVMValueRef in_strip = hcg_sub(e, l.index, s->query), panel = over(e, in_strip, HIR_PANEL);
     LLVMValueRef lane = hcg_sub(e, in_strip, hcg_mul_const(e, panel, HIR_PANEL));
-    hcg_query q = {.position = hcg_add(e, a->past, token), .apart = HIR_PANEL};
+    hcg_query q = {.position = hcg_add(e, a->past, token), .apart = HIR_PANEL, .by_two = true};
     q.number = hcg_add(e, hcg_mul_const(e, token, a->heads), head);
     LLVMValueRef scores = hcg_at(e, e->f32, t->scores, hcg_mul_const(e, panel, HCG_STRIP_FLOATS));
     q.scores = hcg_at(e, e->f32, scores, lane);
@@ -395,7 +404,9 @@ void hcg_queries_take_sinks(hcg_emit *e, const tile *t) {
     LLVMValueRef panel = over(e, l.index, HIR_PANEL), at = hcg_mul_const(e, panel, HIR_PANEL);
     at = hcg_add(e, at, l.index); /* 2 panels of 16 before it */
     LLVMValueRef state = hcg_at(e, e->f32, t->states, at);
-    hcg_store(e, state, maximum, NULL);
+    maximum = hcg_fmul(e, maximum, LLVMConstReal(e->f32, HCG_LOG2_E));
+    maximum = hcg_max(e, maximum, LLVMConstReal(e->f32, -FLT_MAX));
+    hcg_store(e, state, hcg_min(e, maximum, LLVMConstReal(e->f32, FLT_MAX)), NULL);
     hcg_store(e, hcg_at(e, e->f32, state, hcg_i64(e, HIR_PANEL)), sum, NULL);
     hcg_loop_end(e, &l, NULL);
 }
@@ -476,8 +487,9 @@ void hcg_queries_leave(hcg_emit *e, tile *t) {
     end_query(e, &q);
 }
 
-static void copy_number(hcg_emit *e, LLVMValueRef from, LLVMValueRef to) {
-    hcg_store(e, to, hcg_load_scalar(e, HIR_F32, from), NULL);
+static void copy_number(hcg_emit *e, LLVMValueRef from, double factor, LLVMValueRef to) {
+    LLVMValueRef x = hcg_load_scalar(e, HIR_F32, from);
+    hcg_store(e, to, hcg_fmul(e, x, LLVMConstReal(e->f32, factor)), NULL);
 }
 
 void hcg_queries_leave_partials(hcg_emit *e, tile *t, LLVMValueRef to) {
@@ -486,8 +498,8 @@ void hcg_queries_leave_partials(hcg_emit *e, tile *t, LLVMValueRef to) {
     LLVMValueRef o = hcg_at(e, e->f32, to, hcg_mul_const(e, q.number, each));
     LLVMValueRef state = hcg_at(e, e->f32, o, hcg_i64(e, each - HIR_PANEL));
     hcg_scale_row(e, q.o, o, m, hcg_splat(e, 1));
-    copy_number(e, q.state, state);
-    copy_number(e, hcg_at(e, e->f32, q.state, hcg_i64(e, HIR_PANEL)),
+    copy_number(e, q.state, 1 / HCG_LOG2_E, state);
+    copy_number(e, hcg_at(e, e->f32, q.state, hcg_i64(e, HIR_PANEL)), 1,
                 hcg_at(e, e->f32, state, hcg_i64(e, 1)));
     end_query(e, &q);
 }

@@ -10,6 +10,9 @@
 
 enum { HCG_MOST_PARTS = 2 };
 
+/* Scores of queries in lanes are in units of ln 2: so many for a score of 1. */
+#define HCG_LOG2_E 1.4426950408889634
+
 typedef struct hcg_query_part { /* some entries of each query */
     LLVMValueRef q;             /* [T][H][n] */
     int64_t n, line;            /* line: the first of its lines in a packed query */
@@ -84,7 +87,8 @@ typedef struct hcg_scored_panels {
     LLVMValueRef panel, n, query; /* query: the first one of panel number `panel` of the tile */
     LLVMValueRef first, count;
 } hcg_scored_panels;
-/* Adds the carried scores to those of the panels, and carries on the sums (carried.c). */
+/* Adds the carried scores to those of the panels, which become scores in units of ln 2, and carries
+ * on the sums (carried.c). */
 void hcg_carry_panels(hcg_emit *e, const hcg_query_tile *t, const hcg_scored_panels *s);
 
 /* to[0 .. n) = from[0 .. n) as f32; `to` may be written up to whole vectors. */

@@ -17,15 +17,11 @@ static LLVMValueRef larger(hcg_emit *e, LLVMValueRef a, LLVMValueRef b) {
     return LLVMBuildSelect(e->b, LLVMBuildFCmp(e->b, LLVMRealOGT, a, b, ""), a, b, "");
 }
 
-/* Turns n scores into e^(score - largest): a score of +inf counts as the maximum. */
-static void weights_of(hcg_emit *e, LLVMValueRef *scores, unsigned n, LLVMValueRef largest) {
-    LLVMValueRef zero = hcg_splat(e, 0);
-    for (unsigned i = 0; i < n; i++) {
-        LLVMValueRef x = hcg_fsub(e, scores[i], largest);
-        LLVMValueRef over = LLVMBuildFCmp(e->b, LLVMRealOGT, x, zero, "");
-        scores[i] = LLVMBuildSelect(e->b, over, zero, x, "");
-    }
-    hcg_exp_weights(e, scores, n);
+/* e^(score - largest): a score of +inf counts as the maximum. */
+static LLVMValueRef weight_of(hcg_emit *e, LLVMValueRef score, LLVMValueRef largest) {
+    LLVMValueRef zero = hcg_splat(e, 0), x = hcg_fsub(e, score, largest);
+    LLVMValueRef over = LLVMBuildFCmp(e->b, LLVMRealOGT, x, zero, "");
+    return hcg_exp_weight(e, LLVMBuildSelect(e->b, over, zero, x, ""));
 }
 
 /* The greater of the maximum of the scores and the running maximum, a finite number. */
@@ -46,8 +42,7 @@ static LLVMValueRef exponentiate(hcg_emit *e, const hcg_softmax *s, LLVMValueRef
     LLVMValueRef sum = hcg_splat(e, 0), all = hcg_splat_value(e, maximum);
     hcg_loop l = hcg_loop_begin(e, zero, s->n, lanes, "exp", 1, &sum);
     LLVMValueRef at = hcg_at(e, e->f32, s->scores, l.index);
-    LLVMValueRef p = hcg_load(e, HIR_F32, at, NULL);
-    weights_of(e, &p, 1, all);
+    LLVMValueRef p = weight_of(e, hcg_load(e, HIR_F32, at, NULL), all);
     hcg_store(e, at, p, NULL);
     sum = hcg_fadd(e, l.carried[0], p);
     hcg_loop_end(e, &l, &sum);
@@ -151,6 +146,23 @@ static void hide_scores(hcg_emit *e, const column *c) {
     if (s->below) hide_first_scores(e, c, number);
 }
 
+/* Scores of +inf become the highest finite number, where `infinite` says that there are some: next
+ * to never. */
+static void limit_scores(hcg_emit *e, const column *c, LLVMValueRef infinite) {
+    LLVMTypeRef mask = LLVMIntTypeInContext(e->cx, e->level->lanes);
+    infinite = LLVMBuildBitCast(e->b, infinite, mask, "");
+    infinite = LLVMBuildICmp(e->b, LLVMIntNE, infinite, LLVMConstNull(mask), "infinite");
+    LLVMValueRef limit = hcg_splat(e, FLT_MAX), zero = hcg_i64(e, 0);
+    LLVMValueRef n = LLVMBuildSelect(e->b, infinite, c->s->count, zero, "");
+    hcg_loop l = hcg_loop_begin(e, zero, n, hcg_i64(e, 1), "limit", 0, NULL);
+    LLVMValueRef at = score_at(e, c, l.index, 0), score = hcg_load(e, HIR_F32, at, NULL);
+    LLVMValueRef over = LLVMBuildFCmp(e->b, LLVMRealOGT, score, limit, "");
+    hcg_store(e, at, LLVMBuildSelect(e->b, over, limit, score, ""), NULL);
+    hcg_loop_end(e, &l, NULL);
+}
+
+/* The greater of the maximum of the scores and the running maximum, a finite number; no score is
+ * greater afterwards. */
 static LLVMValueRef largest_score(hcg_emit *e, const column *c, LLVMValueRef old) {
     LLVMValueRef most[ROWS] = {old, old, old, old};
     hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), c->s->count, hcg_i64(e, ROWS), "max", ROWS, most);
@@ -162,7 +174,9 @@ static LLVMValueRef largest_score(hcg_emit *e, const column *c, LLVMValueRef old
     LLVMValueRef all =
         larger(e, larger(e, l.carried[0], l.carried[1]), larger(e, l.carried[2], l.carried[3]));
     LLVMValueRef limit = hcg_splat(e, FLT_MAX);
-    return LLVMBuildSelect(e->b, LLVMBuildFCmp(e->b, LLVMRealOGT, all, limit, ""), limit, all, "");
+    LLVMValueRef over = LLVMBuildFCmp(e->b, LLVMRealOGT, all, limit, "");
+    limit_scores(e, c, over);
+    return LLVMBuildSelect(e->b, over, limit, all, "");
 }
 
 /* Turns scores into p and returns their sum. With few registers two keys an iteration are as many
@@ -175,9 +189,9 @@ static LLVMValueRef weigh(hcg_emit *e, const column *c, LLVMValueRef largest) {
     hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), c->s->count, hcg_i64(e, rows), "exp", rows, sum);
     for (unsigned i = 0; i < rows; i++) {
         at[i] = score_at(e, c, l.index, i);
-        p[i] = hcg_load(e, HIR_F32, at[i], NULL);
+        p[i] = hcg_fsub(e, largest, hcg_load(e, HIR_F32, at[i], NULL));
     }
-    weights_of(e, p, rows, largest);
+    hcg_half_to_the(e, p, rows);
     for (unsigned i = 0; i < rows; i++) {
         hcg_store(e, at[i], p[i], NULL);
         sum[i] = hcg_fadd(e, l.carried[i], p[i]);
@@ -213,8 +227,8 @@ static void softmax_column(hcg_emit *e, const column *c) {
     hide_scores(e, c);
     LLVMValueRef old = hcg_load(e, HIR_F32, c->largest, NULL);
     LLVMValueRef largest = largest_score(e, c, old), sum = weigh(e, c, largest);
-    LLVMValueRef a = hcg_fsub(e, old, largest);
-    hcg_exp_weights(e, &a, 1);
+    LLVMValueRef a = hcg_fsub(e, largest, old);
+    hcg_half_to_the(e, &a, 1);
     LLVMValueRef before = hcg_load(e, HIR_F32, c->sum, NULL);
     hcg_store(e, c->largest, largest, NULL);
     hcg_store(e, c->sum, hcg_fma(e, before, a, sum), NULL);

@@ -111,34 +111,43 @@ LLVMValueRef hcg_exp_not_positive(hcg_emit *e, LLVMValueRef x) {
 
 /* e^x = 2^n 2^f, n = round(z), f = z - n for z = x log2 e, 2^f = 1 + f P(f) for |f| <= 1/2. That
  * log2 e is rounded shifts f by |x| 2^-25, without a fused multiplication twice as much. */
-void hcg_exp_weights(hcg_emit *e, LLVMValueRef *x, unsigned n) {
-    static const double p[] = {0.000154531634, 0.00133908633, 0.00961808302,
-                               0.0555035695,   0.240226507,   0.693147182};
-    LLVMValueRef log2_e = real(x[0], 1.4426950408889634), magic = real(x[0], 12582912.0);
-    LLVMValueRef none[HCG_MOST_WEIGHTS], shifted[HCG_MOST_WEIGHTS], f[HCG_MOST_WEIGHTS];
-    LLVMValueRef y[HCG_MOST_WEIGHTS];
+LLVMValueRef hcg_exp_weight(hcg_emit *e, LLVMValueRef x) {
+    static const double p[] = {
+        0.000154531634, 0.00133908633, 0.00961808302, 0.0555035695, 0.240226507, 0.693147182, 1};
+    LLVMValueRef log2_e = real(x, 1.4426950408889634), magic = real(x, 12582912.0);
+    LLVMValueRef none = less(e, x, real(x, -87.336540));
+    LLVMValueRef shifted = hcg_fma(e, x, log2_e, magic);
+    LLVMValueRef f = hcg_fma(e, x, log2_e, hcg_fsub(e, magic, shifted));
+    /* the bits of the magic number are shifted out: n needs no subtraction */
+    LLVMValueRef scale = power_of_two(e, bits(e, shifted), LLVMTypeOf(x));
+    return pick(e, none, real(x, 0), hcg_fmul(e, polynomial(e, f, p, N_OF(p)), scale));
+}
+
+/* 2^-w = 2^-n 2^-f, n = round(w), f = w - n, 2^-f = 1 + f P(f) for |f| <= 1/2. w is at most 127, so
+ * that the bits of 2^-n are those of 127 - n in the place of an exponent: of 0 where n is 127. They
+ * are the low bits of 127 - w + 1.5 2^23. P is the best there is for the greatest error of 2^-f. */
+void hcg_half_to_the(hcg_emit *e, LLVMValueRef *w, unsigned n) {
+    static const double p[] = {-0.00132646307, 0.00967149157, -0.0555074438,
+                               0.240222409,    -0.693146944,  1};
+    LLVMValueRef magic = real(w[0], 12582912.0 + 127), most = real(w[0], 127);
+    LLVMValueRef shifted[HCG_MOST_WEIGHTS], f[HCG_MOST_WEIGHTS], y[HCG_MOST_WEIGHTS];
     hd_known(n > 0 && n <= HCG_MOST_WEIGHTS);
     for (unsigned i = 0; i < n; i++) {
-        none[i] = less(e, x[i], real(x[i], -87.336540));
-        shifted[i] = hcg_fma(e, x[i], log2_e, magic);
-        f[i] = hcg_fma(e, x[i], log2_e, hcg_fsub(e, magic, shifted[i]));
-        y[i] = real(x[i], p[0]);
+        w[i] = pick(e, less(e, most, w[i]), most, w[i]);
+        shifted[i] = hcg_fsub(e, magic, w[i]);
+        f[i] = hcg_fadd(e, w[i], hcg_fsub(e, shifted[i], magic));
+        y[i] = real(w[i], p[0]);
     }
-    for (size_t c = 1; c <= N_OF(p); c++) {
+    for (size_t c = 1; c < N_OF(p); c++) {
         for (unsigned i = 0; i < n; i++)
-            y[i] = hcg_fma(e, y[i], f[i], real(x[i], c < N_OF(p) ? p[c] : 1));
+            y[i] = hcg_fma(e, y[i], f[i], real(w[i], p[c]));
         if (n > 1 && e->level->registers < 32) hcg_keep_together(e, y, n);
     }
     for (unsigned i = 0; i < n; i++) {
-        /* the bits of the magic number are shifted out: n needs no subtraction */
-        LLVMValueRef scale = power_of_two(e, bits(e, shifted[i]), LLVMTypeOf(x[i]));
-        x[i] = pick(e, none[i], real(x[i], 0), hcg_fmul(e, y[i], scale));
+        LLVMTypeRef ints = int_type(e, w[i]);
+        LLVMValueRef scale = LLVMBuildShl(e->b, bits(e, shifted[i]), hcg_int_like(ints, 23), "");
+        w[i] = hcg_fmul(e, y[i], LLVMBuildBitCast(e->b, scale, LLVMTypeOf(w[i]), ""));
     }
-}
-
-LLVMValueRef hcg_exp_weight(hcg_emit *e, LLVMValueRef x) {
-    hcg_exp_weights(e, &x, 1);
-    return x;
 }
 
 /* 2 atanh(s) for |s| <= 1/3: 2s + s^3 P(s^2). */

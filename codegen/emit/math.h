@@ -35,9 +35,10 @@ LLVMValueRef hcg_exp_not_positive(hcg_emit *e, LLVMValueRef x);
 /* The same with less work and an error of at most 2 ulp and |x| 2^-23 of the result, so that it is
  * never off by more than 2^-23: for weights that are added to a weight of 1. */
 LLVMValueRef hcg_exp_weight(hcg_emit *e, LLVMValueRef x);
-/* The same of n vectors, in place and step by step: the latencies of one are filled with the others. */
+/* 2^-w for w >= 0 of n vectors, in place and step by step: the latencies of one are filled with the
+ * others. Never off by more than 2^-23; 0 where w > 126.5; NaN for NaN. */
 enum { HCG_MOST_WEIGHTS = 4 };
-void hcg_exp_weights(hcg_emit *e, LLVMValueRef *x, unsigned n);
+void hcg_half_to_the(hcg_emit *e, LLVMValueRef *w, unsigned n);
 LLVMValueRef hcg_log(hcg_emit *e, LLVMValueRef x);
 LLVMValueRef hcg_tanh(hcg_emit *e, LLVMValueRef x);
 LLVMValueRef hcg_sigmoid(hcg_emit *e, LLVMValueRef x);

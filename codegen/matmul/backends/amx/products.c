@@ -378,7 +378,8 @@ static hcg_shared rescale_function(hcg_emit *e) {
     LLVMValueRef zero = hcg_i64(e, 0), one = hcg_i64(e, 1);
     LLVMValueRef before = hcg_load(e, HIR_F32, s.param[SCALE_BEFORE], NULL);
     LLVMValueRef now = hcg_load(e, HIR_F32, s.param[SCALE_NOW], NULL);
-    LLVMValueRef by = hcg_exp_weight(e, hcg_fsub(e, before, now));
+    LLVMValueRef by = hcg_fsub(e, now, before);
+    hcg_half_to_the(e, &by, 1);
     hcg_store(e, s.param[SCALE_BEFORE], by, NULL);
     LLVMValueRef grew = LLVMBuildFCmp(e->b, LLVMRealUNE, now, before, "");
     grew = LLVMBuildBitCast(e->b, grew, mask, "");

@@ -62,7 +62,7 @@ typedef struct hcg_amx_product {
 } hcg_amx_product;
 void hcg_amx_multiply_tiles(hcg_emit *e, const hcg_amx_product *p);
 
-/* Where a query's maximum has changed, multiplies its row of o, `width` floats, by e^(before -
+/* Where a query's maximum has changed, multiplies its row of o, `width` floats, by 2^(before -
  * now). `before` and `now` hold the maxima of 16 queries; `before` is overwritten. */
 void hcg_amx_rescale(hcg_emit *e, LLVMValueRef o, int64_t ld, int64_t width, LLVMValueRef before,
                      LLVMValueRef now);
