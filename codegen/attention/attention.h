@@ -130,17 +130,17 @@ typedef struct hcg_softmax {
     LLVMValueRef scores, valid, n, state, o, width;
 } hcg_softmax;
 void hcg_softmax_tile(hcg_emit *e, const hcg_softmax *s);
-/* The same for a strip, a few panels of 16 queries, of which scores and maxima are in units of ln 2:
- * a weight is 2^(score - maximum). Scores, O and states have queries in their
- * lanes, in panels of 16 side by side. scores[panel][key][16], HCG_STRIP_FLOATS apart;
- * states[panel] is M[16], S[16]; O[panel][lines][16]. Query i sees key k if i >= k per_group -
- * own: all queries see the keys before `hidden`. With a window, also i < k per_group + below must
- * hold: all queries see the keys from `shown` on. */
+/* The same for a strip, a few panels of `width` queries, of which scores and maxima are in units of
+ * ln 2: a weight is 2^(score - maximum). Scores, O and states have queries in their lanes, in panels
+ * side by side. scores[panel][key][width], HCG_LD_SCORES lines apart; states[panel] is M[width],
+ * S[width]; O[panel][lines][width]. Query i sees key k if i >= k per_group - own: all queries see the
+ * keys before `hidden`. With a window, also i < k per_group + below must hold: all queries see the
+ * keys from `shown` on. */
 typedef struct hcg_softmax_strip {
     LLVMValueRef scores, count, states, o, lines, panels;
     LLVMValueRef hidden, own;
     LLVMValueRef below, shown; /* NULL: no window */
-    int64_t per_group;
+    int64_t per_group, width;
     LLVMValueRef later; /* 0: these are the first keys, and O holds nothing yet */
 } hcg_softmax_strip;
 void hcg_softmax_strip_start(hcg_emit *e, const hcg_softmax_strip *s); /* reads states, panels, */

@@ -5,9 +5,9 @@
  * its tiles lie in scratch, and sums go by whole vectors:
  *
  *     one token, small batches   [T][H][cap]              a row of keys for each query
- *     more tokens                [panel][G][cap][16]      16 queries for each key
+ *     more tokens                [panel][G][cap][w]       w queries for each key, 8 or 16
  *
- * A panel is 16 queries of a key/value head, counted from the first token of the call on, H/G of
+ * A panel is w queries of a key/value head, counted from the first token of the call on, H/G of
  * each token. Tiles of queries begin with a panel (hir_carried_tokens); but for kernels of the last
  * rows alone, whose few queries are looked up one by one. Positions that a query does not see may
  * hold anything.
@@ -64,15 +64,15 @@ static LLVMValueRef panel_at(hcg_emit *e, const hcg_query_tile *t, LLVMValueRef 
     const hcg_attention *a = t->a;
     LLVMValueRef row = hcg_add(e, hcg_mul_const(e, panel, a->groups), t->group);
     row = hcg_add(e, hcg_mul(e, row, a->cap), first);
-    return hcg_at(e, e->f32, a->carried, hcg_mul_const(e, row, HIR_PANEL));
+    return hcg_at(e, e->f32, a->carried, hcg_mul_const(e, row, t->width));
 }
 
 static LLVMValueRef scores_of(hcg_emit *e, const hcg_query_tile *t, LLVMValueRef panel) {
-    return hcg_at(e, e->f32, t->scores, hcg_mul_const(e, panel, HCG_STRIP_FLOATS));
+    return hcg_at(e, e->f32, t->scores, hcg_mul_const(e, panel, HCG_LD_SCORES * t->width));
 }
 
-static LLVMValueRef panels_before(hcg_emit *e, LLVMValueRef query) {
-    return LLVMBuildUDiv(e->b, query, hcg_i64(e, HIR_PANEL), "");
+static LLVMValueRef panels_before(hcg_emit *e, const hcg_query_tile *t, LLVMValueRef query) {
+    return LLVMBuildUDiv(e->b, query, hcg_i64(e, t->width), "");
 }
 
 /* The tile begins with panel number `before` of its head. */
@@ -82,25 +82,25 @@ static void carry_whole_panels(hcg_emit *e, const hcg_query_tile *t, const hcg_s
     LLVMValueRef panel = hcg_add(e, hcg_add(e, before, s->panel), l.index);
     const sums x = {scores_of(e, t, l.index), panel_at(e, t, panel, s->first), 1, 1,
                     t->a->factor * HCG_LOG2_E};
-    carry_all(e, t->a, &x, hcg_mul_const(e, s->count, HIR_PANEL));
+    carry_all(e, t->a, &x, hcg_mul_const(e, s->count, t->width));
     hcg_loop_end(e, &l, NULL);
 }
 
 /* The tile begins with query number `begin` of its head, within a panel. */
 static void carry_each_query(hcg_emit *e, const hcg_query_tile *t, const hcg_scored_panels *s,
                              LLVMValueRef begin) {
-    LLVMValueRef zero = hcg_i64(e, 0), one = hcg_i64(e, 1), panel = hcg_i64(e, HIR_PANEL);
+    LLVMValueRef zero = hcg_i64(e, 0), one = hcg_i64(e, 1), panel = hcg_i64(e, t->width);
     LLVMValueRef n =
-        hcg_smaller(e, hcg_mul_const(e, s->n, HIR_PANEL), hcg_sub(e, t->queries, s->query));
+        hcg_smaller(e, hcg_mul_const(e, s->n, t->width), hcg_sub(e, t->queries, s->query));
     hcg_loop q = hcg_loop_begin(e, zero, n, one, "query", 0, NULL);
     LLVMValueRef own = hcg_add(e, hcg_add(e, begin, s->query), q.index);
     LLVMValueRef lane = LLVMBuildURem(e->b, own, panel, "");
     LLVMValueRef from = LLVMBuildURem(e->b, q.index, panel, "");
     const sums x = {
-        hcg_at(e, e->f32, scores_of(e, t, panels_before(e, q.index)), from),
-        hcg_at(e, e->f32, panel_at(e, t, panels_before(e, own), s->first), lane),
-        HIR_PANEL,
-        HIR_PANEL,
+        hcg_at(e, e->f32, scores_of(e, t, panels_before(e, t, q.index)), from),
+        hcg_at(e, e->f32, panel_at(e, t, panels_before(e, t, own), s->first), lane),
+        t->width,
+        t->width,
         t->a->factor * HCG_LOG2_E,
     };
     hcg_loop k = hcg_loop_begin(e, zero, s->count, one, "key", 0, NULL);
@@ -117,11 +117,11 @@ static hcg_loop if_equal(hcg_emit *e, LLVMValueRef x, uint64_t to, const char *n
 
 void hcg_carry_panels(hcg_emit *e, const hcg_query_tile *t, const hcg_scored_panels *s) {
     LLVMValueRef begin = hcg_mul_const(e, t->row, t->a->per_group);
-    LLVMValueRef within = LLVMBuildURem(e->b, begin, hcg_i64(e, HIR_PANEL), "");
+    LLVMValueRef within = LLVMBuildURem(e->b, begin, hcg_i64(e, t->width), "");
     LLVMValueRef whole = LLVMBuildICmp(e->b, LLVMIntEQ, within, hcg_i64(e, 0), "");
     whole = LLVMBuildZExt(e->b, whole, e->i64, "");
     hcg_loop all = if_equal(e, whole, 1, "whole");
-    carry_whole_panels(e, t, s, panels_before(e, begin));
+    carry_whole_panels(e, t, s, panels_before(e, t, begin));
     hcg_loop_end(e, &all, NULL);
     hcg_loop some = if_equal(e, whole, 0, "within");
     carry_each_query(e, t, s, begin);

@@ -1,11 +1,12 @@
 /* Attention of a tile of queries (tokens times the query heads that share keys): it attends to its
- * keys tile by tile, in strips of a few panels of 16 queries, as two matrix products. Queries stand
+ * keys tile by tile, in strips of a few panels of 16 queries, or of 8 (hcg_query_width), as two matrix
+ * products. Queries stand
  * in lanes throughout:
  *
- *     S = K Q^T     [keys][16]     K as it lies; Q scaled and packed once per tile
+ *     S = K Q^T     [keys][w]      K as it lies; Q scaled and packed once per tile
  *     P             softmax step of S, in place: maxima and sums need no shuffles. S is in units of
  *                   ln 2, so that P are powers of two: Q is scaled by 1 / ln 2 as well
- *     O += V^T P    [m][16]        V as it lies; O is transposed once, at the end
+ *     O += V^T P    [m][w]         V as it lies; O is transposed once, at the end
  *
  * So neither keys nor values are packed, however often they are read. A strip's S fits the L1. S
  * is a sum of products where keys consist of parts that lie in different rows.
@@ -67,15 +68,15 @@ static void scale_queries(hcg_emit *e, const tile *t, const hcg_query_part *p) {
 static void pack_queries(hcg_emit *e, const tile *t, const hcg_query_part *p) {
     LLVMValueRef n = hcg_i64(e, p->n);
     if (t->parts == 1) {
-        hcg_pack_rows(e, HIR_PANEL, t->rows_q, n, t->queries, n, t->q);
+        hcg_pack_rows(e, (unsigned)t->width, t->rows_q, n, t->queries, n, t->q);
         return;
     }
     hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), t->panels, hcg_i64(e, 1), "query_panel", 0, NULL);
-    LLVMValueRef query = hcg_mul_const(e, l.index, HIR_PANEL);
+    LLVMValueRef query = hcg_mul_const(e, l.index, t->width);
     LLVMValueRef rows = hcg_at(e, e->f32, t->rows_q, hcg_mul_const(e, query, p->n));
-    LLVMValueRef to =
-        hcg_add(e, hcg_mul_const(e, query, t->lines), hcg_i64(e, p->line * HIR_PANEL));
-    hcg_pack_rows(e, HIR_PANEL, rows, n, at_most(e, hcg_sub(e, t->queries, query), HIR_PANEL), n,
+    LLVMValueRef to = hcg_add(e, hcg_mul_const(e, query, t->lines), hcg_i64(e, p->line * t->width));
+    hcg_pack_rows(e, (unsigned)t->width, rows, n,
+                  at_most(e, hcg_sub(e, t->queries, query), t->width), n,
                   hcg_at(e, e->f32, t->q, to));
     hcg_loop_end(e, &l, NULL);
 }
@@ -125,7 +126,8 @@ static LLVMValueRef rounded_down(hcg_emit *e, LLVMValueRef x, int64_t to) {
     return hcg_mul_const(e, over(e, x, to), to);
 }
 
-/* Whole register tiles, of which none repeats a row, and whole steps of a softmax. */
+/* Whole register tiles, of which none repeats a row, also those of wide strips, and whole steps of a
+ * softmax. */
 int64_t hcg_most_keys(const hcg_level *level) {
     if (hcg_attends_by_amx(level)) return HCG_KEYS;
     int64_t whole = hcg_tile_of(level)->rows;
@@ -154,27 +156,28 @@ static LLVMValueRef of_strip(hcg_emit *e, const strip *s, LLVMValueRef k) {
     return s->from ? hcg_sub(e, k, s->from) : k;
 }
 
-static LLVMValueRef last_of_panel(hcg_emit *e, LLVMValueRef panel) {
-    return hcg_add(e, hcg_mul_const(e, panel, HIR_PANEL), hcg_i64(e, HIR_PANEL - 1));
+static LLVMValueRef last_of_panel(hcg_emit *e, const tile *t, LLVMValueRef panel) {
+    return hcg_add(e, hcg_mul_const(e, panel, t->width), hcg_i64(e, t->width - 1));
 }
 
-static strip strip_of(hcg_emit *e, const tile *t, LLVMValueRef panel, int64_t most) {
-    strip s = {.panel = panel, .n = at_most(e, hcg_sub(e, t->panels, panel), most)};
-    s.query = hcg_mul_const(e, panel, HIR_PANEL);
+static strip strip_of(hcg_emit *e, const tile *t, LLVMValueRef panel, LLVMValueRef n) {
+    strip s = {.panel = panel, .n = n};
+    s.query = hcg_mul_const(e, panel, t->width);
     LLVMValueRef last = hcg_sub(e, hcg_add(e, panel, s.n), hcg_i64(e, 1));
-    s.count = seen_by(e, t, last_of_panel(e, last));
+    s.count = seen_by(e, t, last_of_panel(e, t, last));
     s.hidden = seen_by(e, t, s.query);
     if (!t->a->window) return s;
     s.from = rounded_down(e, before_window(e, t, s.query), keys_together(t));
-    s.shown = before_window(e, t, last_of_panel(e, last));
+    s.shown = before_window(e, t, last_of_panel(e, t, last));
     return s;
 }
 
 static hcg_softmax_strip softmax_of(hcg_emit *e, const tile *t, LLVMValueRef panel,
                                     LLVMValueRef n) {
     hcg_softmax_strip s = {.panels = n, .scores = t->scores, .per_group = t->a->per_group};
-    s.states = hcg_at(e, e->f32, t->states, hcg_mul_const(e, panel, 2 * HIR_PANEL));
-    s.o = hcg_at(e, e->f32, t->o, hcg_mul_const(e, panel, t->a->m * HIR_PANEL));
+    s.width = t->width;
+    s.states = hcg_at(e, e->f32, t->states, hcg_mul_const(e, panel, 2 * t->width));
+    s.o = hcg_at(e, e->f32, t->o, hcg_mul_const(e, panel, t->a->m * t->width));
     s.lines = hcg_i64(e, t->amx ? 0 : t->a->m); /* else O is not in lanes */
     return s;
 }
@@ -182,19 +185,19 @@ static hcg_softmax_strip softmax_of(hcg_emit *e, const tile *t, LLVMValueRef pan
 /* Scores of the keys from .. to - 1 for the panels from `panel` of the strip on. */
 static void emit_scores(hcg_emit *e, const tile *t, const strip *s, LLVMValueRef panel,
                         LLVMValueRef from, LLVMValueRef to) {
-    const int64_t ldb = t->lines * HIR_PANEL;
+    const int64_t ldb = t->lines * t->width;
     for (unsigned i = 0; i < t->sums; i++) {
         const hcg_key_rows *k = &t->rows[i];
         LLVMValueRef skip = hcg_mul_const(e, from, k->ld);
-        hcg_strip kq = {.ldx = hcg_i64(e, k->ld), .k = hcg_i64(e, k->n)};
+        hcg_strip kq = {.of_queries = true, .ldx = hcg_i64(e, k->ld), .k = hcg_i64(e, k->n)};
         kq.rows = hcg_sub(e, to, from), kq.panels = hcg_sub(e, s->n, panel);
         kq.x = hcg_at(e, e->f32, k->x, skip), kq.next = hcg_at(e, e->f32, k->next, skip);
         LLVMValueRef lines = hcg_mul_const(e, hcg_add(e, s->panel, panel), ldb);
-        lines = hcg_add(e, lines, hcg_i64(e, k->line * HIR_PANEL));
+        lines = hcg_add(e, lines, hcg_i64(e, k->line * t->width));
         kq.b = hcg_at(e, e->f32, t->q, lines);
-        kq.ldb = hcg_i64(e, ldb), kq.ldc = hcg_i64(e, HCG_STRIP_FLOATS);
-        LLVMValueRef c = hcg_add(e, hcg_mul_const(e, panel, HCG_STRIP_FLOATS),
-                                 hcg_mul_const(e, of_strip(e, s, from), HIR_PANEL));
+        kq.ldb = hcg_i64(e, ldb), kq.ldc = hcg_i64(e, HCG_LD_SCORES * t->width);
+        LLVMValueRef c = hcg_add(e, hcg_mul_const(e, panel, HCG_LD_SCORES * t->width),
+                                 hcg_mul_const(e, of_strip(e, s, from), t->width));
         kq.c = hcg_at(e, e->f32, t->scores, c), kq.accumulate = hcg_i64(e, i > 0);
         hcg_call_strip(e, &kq);
     }
@@ -206,7 +209,7 @@ static void emit_scores(hcg_emit *e, const tile *t, const strip *s, LLVMValueRef
 static void emit_seen_scores(hcg_emit *e, const tile *t, const strip *s) {
     LLVMValueRef zero = hcg_i64(e, 0), done = s->from ? s->from : zero;
     hcg_loop l = hcg_loop_begin(e, zero, s->n, hcg_i64(e, 1), "seen", 1, &done);
-    LLVMValueRef to = seen_by(e, t, last_of_panel(e, hcg_add(e, s->panel, l.index)));
+    LLVMValueRef to = seen_by(e, t, last_of_panel(e, t, hcg_add(e, s->panel, l.index)));
     if (s->from) to = hcg_larger(e, to, s->from); /* a token of which no key is here */
     hcg_loop more = once_if(e, LLVMIntNE, hcg_sub(e, to, l.carried[0]), "more");
     emit_scores(e, t, s, l.index, l.carried[0], to);
@@ -218,8 +221,9 @@ static void emit_seen_scores(hcg_emit *e, const tile *t, const strip *s) {
 static void cap_scores(hcg_emit *e, const tile *t, const strip *s) {
     if (!(t->a->softcap > 0)) return;
     hcg_loop p = hcg_loop_begin(e, hcg_i64(e, 0), s->n, hcg_i64(e, 1), "panel", 0, NULL);
-    LLVMValueRef scores = hcg_at(e, e->f32, t->scores, hcg_mul_const(e, p.index, HCG_STRIP_FLOATS));
-    LLVMValueRef n = hcg_mul_const(e, of_strip(e, s, s->count), HIR_PANEL);
+    LLVMValueRef scores =
+        hcg_at(e, e->f32, t->scores, hcg_mul_const(e, p.index, HCG_LD_SCORES * t->width));
+    LLVMValueRef n = hcg_mul_const(e, of_strip(e, s, s->count), t->width);
     hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), n, hcg_i64(e, e->level->lanes), "cap", 0, NULL);
     LLVMValueRef at = hcg_at(e, e->f32, scores, l.index);
     LLVMValueRef score = hcg_soft_cap(e, t->a, hcg_load(e, HIR_F32, at, NULL));
@@ -242,15 +246,16 @@ static void find_query(hcg_emit *e, const tile *t, LLVMValueRef number, LLVMValu
 static void bias_scores(hcg_emit *e, const tile *t, const strip *s) {
     const hcg_attention *a = t->a;
     if (!a->bias) return;
-    LLVMValueRef end = hcg_add(e, s->query, hcg_mul_const(e, s->n, HIR_PANEL)), token, head;
+    LLVMValueRef end = hcg_add(e, s->query, hcg_mul_const(e, s->n, t->width)), token, head;
     end = hcg_smaller(e, end, t->queries);
     hcg_loop l = hcg_loop_begin(e, s->query, end, hcg_i64(e, 1), "biased", 0, NULL);
     find_query(e, t, l.index, &token, &head);
-    LLVMValueRef in_strip = hcg_sub(e, l.index, s->query), panel = over(e, in_strip, HIR_PANEL);
-    LLVMValueRef lane = hcg_sub(e, in_strip, hcg_mul_const(e, panel, HIR_PANEL));
-    hcg_query q = {.position = hcg_add(e, a->past, token), .apart = HIR_PANEL, .by_two = true};
+    LLVMValueRef in_strip = hcg_sub(e, l.index, s->query), panel = over(e, in_strip, t->width);
+    LLVMValueRef lane = hcg_sub(e, in_strip, hcg_mul_const(e, panel, t->width));
+    hcg_query q = {.position = hcg_add(e, a->past, token), .apart = t->width, .by_two = true};
     q.number = hcg_add(e, hcg_mul_const(e, token, a->heads), head);
-    LLVMValueRef scores = hcg_at(e, e->f32, t->scores, hcg_mul_const(e, panel, HCG_STRIP_FLOATS));
+    LLVMValueRef scores =
+        hcg_at(e, e->f32, t->scores, hcg_mul_const(e, panel, HCG_LD_SCORES * t->width));
     q.scores = hcg_at(e, e->f32, scores, lane);
     q.first = s->from ? hcg_add(e, t->first, s->from) : t->first;
     q.count = of_strip(e, s, s->count);
@@ -300,11 +305,12 @@ static void emit_values(hcg_emit *e, const tile *t, const strip *s,
     const hcg_attention *a = t->a;
     LLVMValueRef m = hcg_i64(e, a->m);
     const hcg_key_rows *v = &t->values;
-    hcg_strip vp = {.across = a->m, .stride = v->ld, .ldx = hcg_i64(e, v->ld), .rows = m};
+    hcg_strip vp = {
+        .of_queries = true, .across = a->m, .stride = v->ld, .ldx = hcg_i64(e, v->ld), .rows = m};
     vp.x = v->x, vp.k = softmax->count, vp.next = v->next;
     if (s->from) vp.x = hcg_at(e, e->f32, vp.x, hcg_mul_const(e, s->from, v->ld));
-    vp.panels = s->n, vp.b = t->scores, vp.ldb = hcg_i64(e, HCG_STRIP_FLOATS);
-    vp.c = softmax->o, vp.ldc = hcg_i64(e, a->m * HIR_PANEL), vp.accumulate = softmax->later;
+    vp.panels = s->n, vp.b = t->scores, vp.ldb = hcg_i64(e, HCG_LD_SCORES * t->width);
+    vp.c = softmax->o, vp.ldc = hcg_i64(e, a->m * t->width), vp.accumulate = softmax->later;
     hcg_call_strip(e, &vp);
 }
 
@@ -330,15 +336,29 @@ static void emit_strip(hcg_emit *e, const tile *t, const strip *s) {
         emit_values(e, t, s, &softmax);
 }
 
-/* A loop over the panels of the tile, `step` at a time. */
-static hcg_loop each_strip(hcg_emit *e, const tile *t, int64_t step) {
-    return hcg_loop_begin(e, hcg_i64(e, 0), t->panels, hcg_i64(e, step), "strip", 0, NULL);
+/* A loop over the panels of the tile, at most `most` at a time: on the matrix unit as many as there
+ * are, for vectors nearly equally many, since one panel alone has few sums in registers. */
+static hcg_loop each_strip(hcg_emit *e, const tile *t, int64_t most, strip *out) {
+    LLVMValueRef zero = hcg_i64(e, 0), one = hcg_i64(e, 1);
+    if (t->amx) {
+        hcg_loop l = hcg_loop_begin(e, zero, t->panels, hcg_i64(e, most), "strip", 0, NULL);
+        *out = strip_of(e, t, l.index, at_most(e, hcg_sub(e, t->panels, l.index), most));
+        return l;
+    }
+    LLVMValueRef strips = hcg_divide_up(e, t->panels, hcg_i64(e, most));
+    LLVMValueRef each = LLVMBuildUDiv(e->b, t->panels, strips, "each");
+    LLVMValueRef more = hcg_sub(e, t->panels, hcg_mul(e, each, strips));
+    hcg_loop l = hcg_loop_begin(e, zero, strips, one, "strip", 0, NULL);
+    LLVMValueRef first = hcg_add(e, hcg_mul(e, l.index, each), hcg_smaller(e, l.index, more));
+    LLVMValueRef longer = LLVMBuildICmp(e->b, LLVMIntSLT, l.index, more, "");
+    *out = strip_of(e, t, first, hcg_add(e, each, LLVMBuildZExt(e->b, longer, e->i64, "")));
+    return l;
 }
 
 /* Attends to the tile of keys at `first`, a multiple of the tile's size. */
 static void multiply_keys(hcg_emit *e, tile *t, LLVMValueRef first) {
     const hcg_attention *a = t->a;
-    const int64_t panels = t->amx ? HCG_AMX_PANELS : hcg_strip_panels(e->level);
+    const int64_t panels = t->amx ? HCG_AMX_PANELS : hcg_query_panels(e->level);
     t->block = t->first = first;
     LLVMValueRef most = hcg_i64(e, t->keys);
     if (a->window) {
@@ -349,8 +369,8 @@ static void multiply_keys(hcg_emit *e, tile *t, LLVMValueRef first) {
     t->count = hcg_smaller(e, hcg_sub(e, t->to, t->first), most);
     t->fetch(e, t);
     if (t->amx) hcg_amx_take_keys(e, t);
-    hcg_loop l = each_strip(e, t, panels);
-    strip s = strip_of(e, t, l.index, panels);
+    strip s;
+    hcg_loop l = each_strip(e, t, panels, &s);
     /* or all keys are after, or before, those that the strip sees */
     LLVMValueRef taken = of_strip(e, &s, s.count);
     hcg_loop some = once_if(e, s.from ? LLVMIntSGT : LLVMIntNE, taken, "some");
@@ -363,18 +383,18 @@ static void multiply_keys(hcg_emit *e, tile *t, LLVMValueRef first) {
 typedef struct one_query {
     hcg_loop panels, queries;
     LLVMValueRef number, o;
-    LLVMValueRef state; /* M; S is HIR_PANEL floats after it */
+    LLVMValueRef state; /* M; S is t->width floats after it */
 } one_query;
 
 static one_query each_query(hcg_emit *e, const tile *t) {
     const int64_t m = t->a->m;
     LLVMValueRef zero = hcg_i64(e, 0), one = hcg_i64(e, 1);
     one_query q = {.panels = hcg_loop_begin(e, zero, t->panels, one, "leave", 0, NULL)};
-    LLVMValueRef query = hcg_mul_const(e, q.panels.index, HIR_PANEL);
+    LLVMValueRef query = hcg_mul_const(e, q.panels.index, t->width);
     LLVMValueRef from = hcg_at(e, e->f32, t->o, hcg_mul_const(e, query, m));
     LLVMValueRef state = hcg_at(e, e->f32, t->states, hcg_mul_const(e, query, 2));
-    if (!t->amx) hcg_unpack_panel(e, from, hcg_i64(e, m), t->rows_o);
-    LLVMValueRef n = at_most(e, hcg_sub(e, t->queries, query), HIR_PANEL);
+    if (!t->amx) hcg_unpack_panel(e, (unsigned)t->width, from, hcg_i64(e, m), t->rows_o);
+    LLVMValueRef n = at_most(e, hcg_sub(e, t->queries, query), t->width);
     q.queries = hcg_loop_begin(e, zero, n, one, "query", 0, NULL);
     q.number = hcg_add(e, query, q.queries.index);
     if (t->amx)
@@ -401,13 +421,13 @@ void hcg_queries_take_sinks(hcg_emit *e, const tile *t) {
     hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), t->queries, hcg_i64(e, 1), "sink", 0, NULL);
     find_query(e, t, l.index, &token, &head);
     hcg_softmax_origin(e, t->a, token, head, &maximum, &sum);
-    LLVMValueRef panel = over(e, l.index, HIR_PANEL), at = hcg_mul_const(e, panel, HIR_PANEL);
-    at = hcg_add(e, at, l.index); /* 2 panels of 16 before it */
+    LLVMValueRef panel = over(e, l.index, t->width), at = hcg_mul_const(e, panel, t->width);
+    at = hcg_add(e, at, l.index); /* M and S of the panels before it */
     LLVMValueRef state = hcg_at(e, e->f32, t->states, at);
     maximum = hcg_fmul(e, maximum, LLVMConstReal(e->f32, HCG_LOG2_E));
     maximum = hcg_max(e, maximum, LLVMConstReal(e->f32, -FLT_MAX));
     hcg_store(e, state, hcg_min(e, maximum, LLVMConstReal(e->f32, FLT_MAX)), NULL);
-    hcg_store(e, hcg_at(e, e->f32, state, hcg_i64(e, HIR_PANEL)), sum, NULL);
+    hcg_store(e, hcg_at(e, e->f32, state, hcg_i64(e, t->width)), sum, NULL);
     hcg_loop_end(e, &l, NULL);
 }
 
@@ -423,8 +443,8 @@ int64_t hcg_whole_panels(int64_t n) {
 void hcg_queries_begin(hcg_emit *e, tile *t) {
     const hcg_attention *a = t->a;
     const int64_t queries = hcg_whole_panels(t->tokens * a->per_group);
-    int64_t widest = 0, panels = hcg_strip_panels(e->level);
-    t->lines = 0;
+    int64_t widest = 0, panels = hcg_query_panels(e->level);
+    t->lines = 0, t->width = hcg_query_width(e->level);
     for (unsigned i = 0; i < t->parts; i++) {
         if (t->part[i].n > widest) widest = t->part[i].n;
         t->lines += t->part[i].n;
@@ -435,10 +455,10 @@ void hcg_queries_begin(hcg_emit *e, tile *t) {
         hcg_amx_queries_begin(e, t);
         panels = HCG_AMX_PANELS;
     }
-    t->scores = hcg_floats(e, panels * HCG_STRIP_FLOATS);
+    t->scores = hcg_floats(e, panels * HCG_LD_SCORES * t->width);
     t->states = hcg_floats(e, queries * 2);
     t->o = hcg_floats(e, queries * (t->amx ? hcg_whole_panels(a->m) : a->m));
-    if (!t->amx) t->rows_o = hcg_floats(e, HIR_PANEL * a->m);
+    if (!t->amx) t->rows_o = hcg_floats(e, t->width * a->m);
 }
 
 void hcg_queries_end(hcg_emit *e, const tile *t) {
@@ -447,7 +467,7 @@ void hcg_queries_end(hcg_emit *e, const tile *t) {
 
 void hcg_queries_take(hcg_emit *e, tile *t) {
     t->queries = hcg_mul_const(e, t->n, t->a->per_group);
-    t->panels = over(e, hcg_add(e, t->queries, hcg_i64(e, HIR_PANEL - 1)), HIR_PANEL);
+    t->panels = over(e, hcg_add(e, t->queries, hcg_i64(e, t->width - 1)), t->width);
     for (unsigned i = 0; i < t->parts; i++) {
         scale_queries(e, t, &t->part[i]);
         pack_queries(e, t, &t->part[i]);
@@ -499,7 +519,7 @@ void hcg_queries_leave_partials(hcg_emit *e, tile *t, LLVMValueRef to) {
     LLVMValueRef state = hcg_at(e, e->f32, o, hcg_i64(e, each - HIR_PANEL));
     hcg_scale_row(e, q.o, o, m, hcg_splat(e, 1));
     copy_number(e, q.state, 1 / HCG_LOG2_E, state);
-    copy_number(e, hcg_at(e, e->f32, q.state, hcg_i64(e, HIR_PANEL)), 1,
+    copy_number(e, hcg_at(e, e->f32, q.state, hcg_i64(e, t->width)), 1,
                 hcg_at(e, e->f32, state, hcg_i64(e, 1)));
     end_query(e, &q);
 }

@@ -30,6 +30,7 @@ typedef struct hcg_query_tile hcg_query_tile;
 struct hcg_query_tile {
     const hcg_attention *a; /* its q, k and v are not read here */
     int64_t tokens, keys;   /* the most of a tile; keys: a multiple of 4 */
+    int64_t width;          /* queries of a panel, set by hcg_queries_begin */
     hcg_query_part part[HCG_MOST_PARTS];
     unsigned parts;
     int64_t lines; /* lines of a packed query */

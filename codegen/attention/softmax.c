@@ -97,7 +97,7 @@ void hcg_softmax_tile(hcg_emit *e, const hcg_softmax *s) {
 }
 
 /* ---- strips ---------------------------------------------------------------------------------- */
-/* A vector of queries; a query's scores are HIR_PANEL floats apart from key to key. */
+/* A vector of queries; a query's scores are a panel's width apart from key to key. */
 typedef struct column {
     const hcg_softmax_strip *s;
     LLVMValueRef scores, first; /* numbers of its queries in the strip, i32 */
@@ -108,8 +108,8 @@ typedef struct column {
 enum { ROWS = 4 }; /* keys per iteration; scores are padded to a multiple of it */
 
 static LLVMValueRef score_at(hcg_emit *e, const column *c, LLVMValueRef key, int64_t more) {
-    LLVMValueRef at = hcg_mul_const(e, key, HIR_PANEL);
-    at = hcg_add(e, at, hcg_i64(e, more * HIR_PANEL));
+    LLVMValueRef at = hcg_mul_const(e, key, c->s->width);
+    at = hcg_add(e, at, hcg_i64(e, more * c->s->width));
     return hcg_at(e, e->f32, c->scores, at);
 }
 
@@ -202,10 +202,10 @@ static LLVMValueRef weigh(hcg_emit *e, const column *c, LLVMValueRef largest) {
     return hcg_fadd(e, all, hcg_fadd(e, l.carried[2], l.carried[3]));
 }
 
-static void scale_lines(hcg_emit *e, LLVMValueRef o, LLVMValueRef lines, LLVMValueRef by) {
+static void scale_lines(hcg_emit *e, const column *c, LLVMValueRef lines, LLVMValueRef by) {
     hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), lines, hcg_i64(e, 1), "scale", 0, NULL);
-    LLVMValueRef at = hcg_mul_const(e, l.index, HIR_PANEL);
-    at = hcg_at(e, e->f32, o, at);
+    LLVMValueRef at = hcg_mul_const(e, l.index, c->s->width);
+    at = hcg_at(e, e->f32, c->o, at);
     hcg_store(e, at, hcg_fmul(e, hcg_load(e, HIR_F32, at, NULL), by), NULL);
     hcg_loop_end(e, &l, NULL);
 }
@@ -220,7 +220,7 @@ static void scale_column(hcg_emit *e, const column *c, LLVMValueRef old, LLVMVal
     grew = LLVMBuildAnd(e->b, grew, LLVMBuildICmp(e->b, LLVMIntNE, c->s->later, hcg_i64(e, 0), ""),
                         "");
     LLVMValueRef lines = LLVMBuildSelect(e->b, grew, c->s->lines, hcg_i64(e, 0), "");
-    scale_lines(e, c->o, lines, by);
+    scale_lines(e, c, lines, by);
 }
 
 static void softmax_column(hcg_emit *e, const column *c) {
@@ -237,17 +237,17 @@ static void softmax_column(hcg_emit *e, const column *c) {
 
 /* Vector v of a strip: it belongs to panel v / vectors, since a panel has `vectors` of them. */
 static column column_of(hcg_emit *e, const hcg_softmax_strip *s, LLVMValueRef v) {
-    const int64_t lanes = e->level->lanes, vectors = HIR_PANEL / lanes;
+    const int64_t lanes = e->level->lanes, vectors = s->width / lanes;
     LLVMValueRef panel = LLVMBuildUDiv(e->b, v, hcg_i64(e, vectors), "");
     LLVMValueRef lane = LLVMBuildURem(e->b, v, hcg_i64(e, vectors), "");
     lane = hcg_mul_const(e, lane, lanes);
-    LLVMValueRef scores = hcg_mul_const(e, panel, HCG_STRIP_FLOATS);
-    LLVMValueRef state = hcg_mul_const(e, panel, 2 * HIR_PANEL);
-    LLVMValueRef o = hcg_mul_const(e, s->lines, HIR_PANEL);
+    LLVMValueRef scores = hcg_mul_const(e, panel, HCG_LD_SCORES * s->width);
+    LLVMValueRef state = hcg_mul_const(e, panel, 2 * s->width);
+    LLVMValueRef o = hcg_mul_const(e, s->lines, s->width);
     column c = {.s = s};
     c.scores = hcg_at(e, e->f32, s->scores, hcg_add(e, scores, lane));
     c.largest = hcg_at(e, e->f32, s->states, hcg_add(e, state, lane));
-    c.sum = hcg_at(e, e->f32, c.largest, hcg_i64(e, HIR_PANEL));
+    c.sum = hcg_at(e, e->f32, c.largest, hcg_i64(e, s->width));
     o = hcg_add(e, hcg_mul(e, panel, o), lane);
     c.o = hcg_at(e, e->f32, s->o, o);
     c.first = hcg_mul_const(e, v, lanes);
@@ -255,8 +255,8 @@ static column column_of(hcg_emit *e, const hcg_softmax_strip *s, LLVMValueRef v)
     return c;
 }
 
-static LLVMValueRef columns(hcg_emit *e, LLVMValueRef panels) {
-    return hcg_mul_const(e, panels, HIR_PANEL / e->level->lanes);
+static LLVMValueRef columns(hcg_emit *e, const hcg_softmax_strip *s) {
+    return hcg_mul_const(e, s->panels, s->width / e->level->lanes);
 }
 
 /* softmax_strip(scores, count, hidden, own, panels, states, o, lines, later), and with a window
@@ -273,9 +273,10 @@ void hcg_softmax_strip_tile(hcg_emit *e, const hcg_softmax_strip *s) {
         hcg_softmax_strip in = {.scores = f.param[0], .count = f.param[1], .hidden = f.param[2]};
         in.own = f.param[3], in.panels = f.param[4], in.states = f.param[5], in.o = f.param[6];
         in.lines = f.param[7], in.later = f.param[8], in.per_group = s->per_group;
+        in.width = s->width;
         if (s->below) in.below = f.param[9], in.shown = f.param[10];
-        hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), columns(e, in.panels), hcg_i64(e, 1),
-                                    "column", 0, NULL);
+        hcg_loop l =
+            hcg_loop_begin(e, hcg_i64(e, 0), columns(e, &in), hcg_i64(e, 1), "column", 0, NULL);
         column c = column_of(e, &in, l.index);
         softmax_column(e, &c);
         hcg_loop_end(e, &l, NULL);
@@ -288,8 +289,7 @@ void hcg_softmax_strip_tile(hcg_emit *e, const hcg_softmax_strip *s) {
 }
 
 void hcg_softmax_strip_start(hcg_emit *e, const hcg_softmax_strip *s) {
-    hcg_loop l =
-        hcg_loop_begin(e, hcg_i64(e, 0), columns(e, s->panels), hcg_i64(e, 1), "start", 0, NULL);
+    hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), columns(e, s), hcg_i64(e, 1), "start", 0, NULL);
     column c = column_of(e, s, l.index);
     hcg_store(e, c.largest, hcg_splat(e, -FLT_MAX), NULL);
     hcg_store(e, c.sum, hcg_splat(e, 0), NULL);
@@ -297,11 +297,10 @@ void hcg_softmax_strip_start(hcg_emit *e, const hcg_softmax_strip *s) {
 }
 
 void hcg_softmax_strip_end(hcg_emit *e, const hcg_softmax_strip *s) {
-    hcg_loop l =
-        hcg_loop_begin(e, hcg_i64(e, 0), columns(e, s->panels), hcg_i64(e, 1), "end", 0, NULL);
+    hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), columns(e, s), hcg_i64(e, 1), "end", 0, NULL);
     column c = column_of(e, s, l.index);
     LLVMValueRef sum = hcg_max(e, hcg_load(e, HIR_F32, c.sum, NULL), hcg_splat(e, FLT_MIN));
-    scale_lines(e, c.o, s->lines, LLVMBuildFDiv(e->b, hcg_splat(e, 1), sum, ""));
+    scale_lines(e, &c, s->lines, LLVMBuildFDiv(e->b, hcg_splat(e, 1), sum, ""));
     hcg_loop_end(e, &l, NULL);
 }
 

@@ -195,7 +195,8 @@ static void take_bias(hcg_emit *e, const tile *t) {
 /* dl of the tile, as rows, are elements of the bias' gradient: each of them once. */
 static void leave_bias(hcg_emit *e, const tile *t) {
     hcg_loop p = each(e, t->panels, "panel");
-    hcg_unpack_panel(e, panel_of(e, t->panels_db, p.index, KEYS), t->count, t->rows_bias);
+    hcg_unpack_panel(e, HIR_PANEL, panel_of(e, t->panels_db, p.index, KEYS), t->count,
+                     t->rows_bias);
     hcg_loop j = each(e, queries_of_panel(e, t, p.index), "biased");
     const hcg_query q = biased_query(e, t, p.index, j.index, t->count);
     hcg_leave_bias(e, t->a, &q, t->dbias);
@@ -510,7 +511,8 @@ static void leave_queries(hcg_emit *e, const tile *t) {
     LLVMValueRef token, head;
     hcg_loop p = each(e, t->panels, "leave");
     if (t->dq)
-        hcg_unpack_panel(e, panel_of(e, t->panels_dq, p.index, n), hcg_i64(e, n), t->rows_dq);
+        hcg_unpack_panel(e, HIR_PANEL, panel_of(e, t->panels_dq, p.index, n), hcg_i64(e, n),
+                         t->rows_dq);
     hcg_loop j = each(e, queries_of_panel(e, t, p.index), "query");
     LLVMValueRef query = hcg_add(e, hcg_mul_const(e, p.index, HIR_PANEL), j.index);
     find_query(e, t, query, &token, &head);

@@ -309,6 +309,22 @@ unsigned hcg_strip_panels(const hcg_level *level) {
     return hcg_tile_of(level)->panels;
 }
 
+/* Three vectors and four rows take 7 loads for 12 multiply-adds, two and six take 8. */
+enum { WIDE_PANELS = 3, WIDE_ROWS = 4 };
+
+static bool has_wide_strips(const hcg_level *level) {
+    const hcg_tile *tile = hcg_tile_of(level);
+    return tile->fma && tile->lanes == HIR_PANEL / 2 && tile->panels == 1;
+}
+
+unsigned hcg_query_width(const hcg_level *level) {
+    return has_wide_strips(level) ? level->lanes : HIR_PANEL;
+}
+
+unsigned hcg_query_panels(const hcg_level *level) {
+    return has_wide_strips(level) ? WIDE_PANELS : hcg_strip_panels(level);
+}
+
 /* Multiplies all rows over the steps k .. k + n - 1: rows of x in whole tiles, which may repeat
  * the last row; columns of x, whose number is known, in tiles of nearly equal size. */
 static void emit_slabs(hcg_emit *e, const tile_kind *d, const LLVMValueRef *g, LLVMValueRef k,
@@ -332,10 +348,10 @@ static void emit_slabs(hcg_emit *e, const tile_kind *d, const LLVMValueRef *g, L
     LLVMValueRef args[TILE_PARAMS] = {
         hcg_at(e, e->f32, g[STRIP_X], x),
         g[STRIP_LDX],
-        hcg_at(e, e->f32, g[STRIP_B], hcg_mul_const(e, k, HIR_PANEL)),
+        hcg_at(e, e->f32, g[STRIP_B], hcg_mul_const(e, k, d->outputs)),
         g[STRIP_LDB],
         n,
-        hcg_at(e, e->f32, g[STRIP_C], hcg_mul_const(e, row, HIR_PANEL)),
+        hcg_at(e, e->f32, g[STRIP_C], hcg_mul_const(e, row, d->outputs)),
         g[STRIP_LDC],
         accumulate,
         hcg_at(e, e->f32, g[STRIP_NEXT], ahead),
@@ -366,15 +382,32 @@ static hcg_shared strip_function(hcg_emit *e, const tile_kind *d) {
     return s;
 }
 
+static void call_strip(hcg_emit *e, const tile_kind *d, const hcg_strip *s) {
+    hcg_shared f = strip_function(e, d);
+    LLVMValueRef args[STRIP_PARAMS] = {s->x,      s->ldx, s->rows, s->k,          s->b,   s->ldb,
+                                       s->panels, s->c,   s->ldc,  s->accumulate, s->next};
+    hcg_shared_call(e, &f, args, STRIP_PARAMS);
+}
+
 void hcg_call_strip(hcg_emit *e, const hcg_strip *s) {
     const hcg_tile *tile = hcg_tile_of(e->level);
     tile_kind d = {.b = HIR_F32, .x = HIR_F32, .depth = 1, .outputs = HIR_PANEL};
     d.rows = tile->rows, d.panels = tile->panels, d.strip = true, d.across = s->across;
     d.stride = s->stride ? s->stride : s->across;
-    hcg_shared f = strip_function(e, &d);
-    LLVMValueRef args[STRIP_PARAMS] = {s->x,      s->ldx, s->rows, s->k,          s->b,   s->ldb,
-                                       s->panels, s->c,   s->ldc,  s->accumulate, s->next};
-    hcg_shared_call(e, &f, args, STRIP_PARAMS);
+    if (!s->of_queries || !has_wide_strips(e->level)) {
+        call_strip(e, &d, s);
+        return;
+    }
+    d.outputs = hcg_query_width(e->level), d.panels = WIDE_PANELS - 1;
+    tile_kind wide = d;
+    wide.panels = wide.least_panels = WIDE_PANELS, wide.rows = WIDE_ROWS;
+    LLVMValueRef is_wide =
+        LLVMBuildICmp(e->b, LLVMIntEQ, s->panels, hcg_i64(e, WIDE_PANELS), "wide");
+    const hcg_either w = hcg_either_begin(e, is_wide, "wide_strip", "narrow_strip");
+    call_strip(e, &wide, s);
+    hcg_either_other(e, &w);
+    call_strip(e, &d, s);
+    hcg_either_end(e, &w);
 }
 
 /* ---- matrix times vector --------------------------------------------------------------------- */

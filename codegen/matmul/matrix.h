@@ -29,8 +29,9 @@ const hcg_tile *hcg_tile_of(const hcg_level *level);
  * repeat the last row. */
 void hcg_pack_rows(hcg_emit *e, unsigned width, LLVMValueRef x, LLVMValueRef ldx, LLVMValueRef rows,
                    LLVMValueRef k, LLVMValueRef out);
-/* out[16][k] of a panel [k][16], k > 0 */
-void hcg_unpack_panel(hcg_emit *e, LLVMValueRef panel, LLVMValueRef k, LLVMValueRef out);
+/* out[width][k] of a panel [k][width], k > 0 */
+void hcg_unpack_panel(hcg_emit *e, unsigned width, LLVMValueRef panel, LLVMValueRef k,
+                      LLVMValueRef out);
 
 /* Counts may be anything but 0. Rows are not padded: nothing of x and c beyond `rows` is
  * touched. */
@@ -60,8 +61,8 @@ unsigned hcg_narrow_panels(const hcg_level *level);
 /* The same for one row, c = x B: the strides, rows, accumulate and next are not read. */
 void hcg_call_gemv(hcg_emit *e, const hcg_gemm *g);
 
-/* The products of attention. B is a strip, a few panels [..][16] side by side, and so is C: one
- * product's C is the next one's B.
+/* The products of attention. B is a strip, a few panels [..][16], or [..][hcg_query_width], side by
+ * side, and so is C: one product's C is the next one's B.
  *
  *   across 0   C[r] (+)= sum_k x[r][k] B[k]    rows ldx apart, of which the last may be repeated: C
  *                                              has space for HCG_TILE_ROWS more lines
@@ -72,7 +73,8 @@ typedef struct hcg_strip {
     int64_t across, stride; /* stride 0: m */
     LLVMValueRef x, ldx;
     LLVMValueRef rows, k; /* any counts but 0 */
-    LLVMValueRef panels;  /* at most hcg_strip_panels */
+    bool of_queries;      /* panels have hcg_query_width lanes in place of 16 */
+    LLVMValueRef panels;  /* at most hcg_strip_panels, or hcg_query_panels */
     LLVMValueRef b, ldb;  /* ldb and ldc floats from panel to panel */
     LLVMValueRef c, ldc;
     LLVMValueRef accumulate; /* i64: add to c instead of setting it */
@@ -80,6 +82,9 @@ typedef struct hcg_strip {
 } hcg_strip;
 void hcg_call_strip(hcg_emit *e, const hcg_strip *s);
 unsigned hcg_strip_panels(const hcg_level *level);
+/* The same for panels of as many lanes as suit the level best. */
+unsigned hcg_query_panels(const hcg_level *level);
+unsigned hcg_query_width(const hcg_level *level);
 
 /* Rows side by side in panels: out[column / width][r][width] of x[r][columns], zeros after the last
  * column. Pairs: [column / width][r / 2][width] words of x[r] and x[r + 1], both rounded to bf16; a

@@ -100,32 +100,32 @@ void hcg_pack_rows(hcg_emit *e, unsigned width, LLVMValueRef x, LLVMValueRef ldx
     hcg_shared_call(e, &f, args, 5);
 }
 
-/* unpack(panel, k, out) */
-static hcg_shared unpack_function(hcg_emit *e) {
+/* unpack_W(panel, k, out) */
+static hcg_shared unpack_function(hcg_emit *e, unsigned width) {
     LLVMTypeRef params[] = {e->ptr, e->i64, e->ptr}, four = LLVMVectorType(e->f32, BLOCK);
     hcg_shared s;
-    if (!hcg_shared_begin(e, "unpack", params, 3, &s)) return s;
+    if (!hcg_shared_begin(e, hd_printf(e->arena, "unpack_%u", width), params, 3, &s)) return s;
     LLVMValueRef k = s.param[1], to = hcg_add(e, k, hcg_i64(e, 1 - BLOCK));
-    LLVMValueRef zero = hcg_i64(e, 0), wide = hcg_i64(e, HIR_PANEL), row[HIR_PANEL];
-    for (int64_t i = 0; i < HIR_PANEL; i++)
+    LLVMValueRef zero = hcg_i64(e, 0), wide = hcg_i64(e, width), row[WIDEST];
+    for (unsigned i = 0; i < width; i++)
         row[i] = hcg_at(e, e->f32, s.param[2], hcg_mul_const(e, k, i));
     hcg_loop l = hcg_loop_begin(e, zero, to, hcg_i64(e, BLOCK), "k", 0, NULL);
     LLVMValueRef base = hcg_at(e, e->f32, s.param[0], hcg_mul(e, l.index, wide));
-    for (int64_t first = 0; first < HIR_PANEL; first += BLOCK) {
+    for (unsigned first = 0; first < width; first += BLOCK) {
         LLVMValueRef line[BLOCK];
-        for (int64_t i = 0; i < BLOCK; i++) {
-            LLVMValueRef at = hcg_at(e, e->f32, base, hcg_i64(e, i * HIR_PANEL + first));
+        for (unsigned i = 0; i < BLOCK; i++) {
+            LLVMValueRef at = hcg_at(e, e->f32, base, hcg_i64(e, (int64_t)i * width + first));
             line[i] = LLVMBuildLoad2(e->b, four, at, "");
             LLVMSetAlignment(line[i], 4);
         }
         transpose(e, line);
-        for (int64_t i = 0; i < BLOCK; i++)
+        for (unsigned i = 0; i < BLOCK; i++)
             store_lanes(e, line[i], BLOCK, hcg_at(e, e->f32, row[first + i], l.index));
     }
     hcg_loop_end(e, &l, NULL);
     hcg_loop rest = hcg_loop_begin(e, l.index, k, hcg_i64(e, 1), "k_rest", 0, NULL);
     base = hcg_at(e, e->f32, s.param[0], hcg_mul(e, rest.index, wide));
-    for (int64_t i = 0; i < HIR_PANEL; i++) {
+    for (unsigned i = 0; i < width; i++) {
         LLVMValueRef x = hcg_load_scalar(e, HIR_F32, hcg_at(e, e->f32, base, hcg_i64(e, i)));
         LLVMValueRef at = hcg_at(e, e->f32, row[i], rest.index);
         LLVMSetAlignment(LLVMBuildStore(e->b, x, at), 4);
@@ -135,8 +135,9 @@ static hcg_shared unpack_function(hcg_emit *e) {
     return s;
 }
 
-void hcg_unpack_panel(hcg_emit *e, LLVMValueRef panel, LLVMValueRef k, LLVMValueRef out) {
-    hcg_shared f = unpack_function(e);
+void hcg_unpack_panel(hcg_emit *e, unsigned width, LLVMValueRef panel, LLVMValueRef k,
+                      LLVMValueRef out) {
+    hcg_shared f = unpack_function(e, width);
     LLVMValueRef args[] = {panel, k, out};
     hcg_shared_call(e, &f, args, 3);
 }

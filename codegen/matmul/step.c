@@ -68,15 +68,24 @@ unsigned tile_line_bytes(const tile_kind *d) {
     return tile_line(d) * (unsigned)hir_dtype_bytes(d->b);
 }
 
+static const char *strip_name(hcg_emit *e, const tile_kind *d) {
+    const char *name =
+        d->across ? hd_printf(e->arena, "across%lld", (long long)d->across) : "strip";
+    if (d->across && d->stride != d->across)
+        name = hd_printf(e->arena, "%s_of%lld", name, (long long)d->stride);
+    return d->outputs == HIR_PANEL ? name : hd_printf(e->arena, "%s_by%u", name, d->outputs);
+}
+
+unsigned tile_panel_vectors(const hcg_emit *e, const tile_kind *d) {
+    return (d->strip ? d->outputs : HIR_PANEL) / e->level->lanes;
+}
+
 /* A name for the step's types and panel, whatever the number of panels. */
 const char *tile_panel_name(hcg_emit *e, const tile_kind *d) {
     const char *b = hir_dtype_name(d->b);
     if (d->across && !d->strip)
         return tile_is_dot(d) ? "outer_bf16" : "outer"; /* of the level's tile */
-    if (d->across && d->stride != d->across)
-        return hd_printf(e->arena, "across%lld_of%lld", (long long)d->across, (long long)d->stride);
-    if (d->across) return hd_printf(e->arena, "across%lld", (long long)d->across);
-    if (d->strip) return "strip";
+    if (d->strip) return strip_name(e, d);
     if (d->narrow) return hd_printf(e->arena, "%s_narrow", b);
     if (d->squares) return hd_printf(e->arena, "%s_squares", b);
     if (d->keeps) return hd_printf(e->arena, "%s_kept", b);
@@ -86,6 +95,8 @@ const char *tile_panel_name(hcg_emit *e, const tile_kind *d) {
 /* Narrow matrices have a gemm for each number of panels. */
 const char *tile_kind_name(hcg_emit *e, const tile_kind *d) {
     const char *name = tile_panel_name(e, d);
+    if (d->strip && d->outputs != HIR_PANEL)
+        return hd_printf(e->arena, "%s_%ux%u", name, d->rows, d->panels * d->outputs);
     return d->narrow ? hd_printf(e->arena, "%s%u", name, d->panels) : name;
 }
 
@@ -101,7 +112,7 @@ unsigned tile_rounds(const tile_kind *d) {
 /* &b[step][vector v] */
 LLVMValueRef tile_step_place(hcg_emit *e, const tile_kind *d, LLVMValueRef b, LLVMValueRef step,
                              unsigned v) {
-    const unsigned per_panel = HIR_PANEL / e->level->lanes;
+    const unsigned per_panel = tile_panel_vectors(e, d);
     LLVMValueRef at = hcg_at(e, hcg_element(e, d->b), b, hcg_mul_const(e, step, tile_line(d)));
     return hcg_at(e, hcg_element(e, d->b), at, hcg_i64(e, v * (tile_line(d) / per_panel)));
 }

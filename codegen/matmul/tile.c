@@ -33,7 +33,7 @@ static unsigned accumulators(const micro *t) {
 static LLVMValueRef tile_place(hcg_emit *e, const micro *t, unsigned row, unsigned v) {
     if (t->d.strip) {
         LLVMValueRef panel = hcg_at(e, e->f32, t->c, hcg_mul_const(e, t->ldc, v / t->per_panel));
-        unsigned within = row * HIR_PANEL + v % t->per_panel * e->level->lanes;
+        unsigned within = row * t->d.outputs + v % t->per_panel * e->level->lanes;
         return hcg_at(e, e->f32, panel, hcg_i64(e, within));
     }
     LLVMValueRef at = hcg_mul_const(e, t->ldc, row);
@@ -94,7 +94,8 @@ static void prefetch_ahead(hcg_emit *e, const micro *t, LLVMValueRef index, unsi
     }
     if (t->d.strip) {
         const int64_t step = 4 * (t->d.across ? t->d.across : (int64_t)t->d.rows);
-        if (!t->d.across && offset % 2) { /* two steps are less than a line */
+        const int64_t steps = t->d.across ? 1 : e->level->machine.line / step; /* in a line */
+        if (steps > 1 && offset % steps) {
             hcg_keep_order(e);
             return;
         }
@@ -261,7 +262,7 @@ static hcg_shared tile_function(hcg_emit *e, tile_kind d, unsigned rows, unsigne
     const char *name = tile_name(e, &d, rows, panels, ahead);
     if (!hcg_shared_begin(e, name, params, params_of(&d), &s)) return s;
     micro t = {.d = d, .rows = rows, .panels = panels};
-    t.per_panel = HIR_PANEL / e->level->lanes;
+    t.per_panel = tile_panel_vectors(e, &d);
     t.panel_stride = s.param[3], t.k = s.param[4];
     t.c = s.param[5], t.ldc = s.param[6], t.accumulate = s.param[7];
     t.next = s.param[8], t.pace = s.param[9];
@@ -294,7 +295,7 @@ void tile_dispatch(hcg_emit *e, tile_kind d, unsigned least, LLVMValueRef rows, 
     LLVMBasicBlockRef done = LLVMAppendBasicBlockInContext(e->cx, e->fn, "tiled");
     LLVMValueRef choice = LLVMBuildSwitch(e->b, key, done, d.rows * d.panels);
     for (unsigned h = least; h <= d.rows; h++)
-        for (unsigned w = 1; w <= d.panels; w++) {
+        for (unsigned w = d.least_panels ? d.least_panels : 1; w <= d.panels; w++) {
             LLVMBasicBlockRef block = LLVMAppendBasicBlockInContext(e->cx, e->fn, "tile");
             LLVMAddCase(choice, hcg_i64(e, h * (d.panels + 1) + w), block);
             LLVMPositionBuilderAtEnd(e->b, block);

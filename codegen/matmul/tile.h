@@ -13,6 +13,7 @@ typedef struct tile_kind {
     hir_dtype b, x;
     unsigned depth, outputs;
     unsigned rows, panels; /* of a tile */
+    unsigned least_panels; /* of a product; 0: any */
     bool narrow;
     bool squares;   /* two steps are one product of 2 x 4 and 4 x 2 bf16 (step.c) */
     bool keeps;     /* what is loaded of b is stored in f32, for the slabs that follow (gemm.c) */
@@ -24,9 +25,10 @@ typedef struct tile_kind {
 } tile_kind;
 
 tile_kind tile_kind_of(const hcg_emit *e, const hcg_gemm *g);
-/* Elements of a panel per step of k, and their bytes. */
+/* Elements of a panel per step of k, their bytes, and the vectors of sums of a row and a panel. */
 unsigned tile_line(const tile_kind *d);
 unsigned tile_line_bytes(const tile_kind *d);
+unsigned tile_panel_vectors(const hcg_emit *e, const tile_kind *d);
 /* For names of functions: a name for what is multiplied with a panel, whatever the number of
  * panels; and a name for narrow matrices, which have a gemm for each number of panels. */
 const char *tile_panel_name(hcg_emit *e, const tile_kind *d);
