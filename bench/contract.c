@@ -297,7 +297,7 @@ int main(int argc, char **argv) {
     }
     for (int at = 9; at < argc; at++)
         if (!open_library(argv[at])) return 2;
-    float *area = (float *)new_weights(AREA_BYTES);
+    float *area = (float *)new_pages(AREA_BYTES);
     for (size_t i = 0; i < AREA_BYTES / 4; i++)
         area[i] = 0.01f;
     bool none = true;

@@ -104,7 +104,7 @@ static void open_job(job *j, const hcg_level *level, int threads) {
     j->weight_bytes = (size_t)bytes;
     const size_t layer = (size_t)(2 - j->down) * j->weight_bytes;
     j->layers = j->s.t == 1 ? (int64_t)(COLD / layer) + 1 : 1;
-    j->weights = new_weights((size_t)j->layers * layer);
+    j->weights = new_pages((size_t)j->layers * layer);
     memset(j->weights, 0x3c, (size_t)j->layers * layer); /* small numbers in every type */
     j->x = random_floats(&seed, (size_t)(j->s.t * j->s.chosen * j->k));
     j->y = guarded((size_t)(j->s.t * j->s.chosen * j->n) * 4);

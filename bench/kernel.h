@@ -40,10 +40,15 @@ static inline void kernel_compile(bench *b, hir_kernel_kind kind, hir_id kernel,
     exit(1);
 }
 
-/* Allocates whole pages, which free() frees. */
+/* Allocates memory that free() frees, in huge pages where the system has any: libraries map their
+ * weights so, and sessions that will be filled lie in them (api/library.c). */
 static inline void *new_pages(size_t bytes) {
-    char *x = aligned_alloc(PAGE, (bytes + PAGE) / PAGE * PAGE);
+    enum { HUGE_PAGE = 2 << 20 };
+    const size_t each = bytes < HUGE_PAGE ? PAGE : HUGE_PAGE, whole = (bytes + each) / each * each;
+    char *x = aligned_alloc(each, whole);
     if (!x) exit(1);
+    if (each == HUGE_PAGE)
+        (void)madvise(x, whole, MADV_HUGEPAGE); /* a hint, which some kernels reject */
     return x;
 }
 
@@ -55,16 +60,6 @@ static inline void new_scratch(char **scratch, int threads, const compiled *c) {
 static inline void free_scratch(char **scratch, int threads) {
     for (int i = 0; i < threads; i++)
         free(scratch[i]);
-}
-
-/* Allocates memory for weights as a library maps them: in huge pages where the system has any. */
-static inline char *new_weights(size_t bytes) {
-    enum { HUGE_PAGE = 2 << 20 };
-    const size_t whole = (bytes + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
-    char *w = aligned_alloc(HUGE_PAGE, whole);
-    if (!w) exit(1);
-    (void)madvise(w, whole, MADV_HUGEPAGE); /* a hint, which some kernels reject */
-    return w;
 }
 
 /* Allocates a cache of small positive numbers: random bits of any of the types, with the exponent

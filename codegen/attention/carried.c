@@ -15,6 +15,7 @@
 #include "codegen/attention/attention.h"
 #include "codegen/attention/query_tile.h"
 #include "codegen/emit/arithmetic.h"
+#include "codegen/emit/math.h"
 
 typedef struct sums { /* scores in scratch, what is carried of them, and how far apart they are */
     LLVMValueRef scores, carried;

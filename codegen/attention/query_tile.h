@@ -10,9 +10,6 @@
 
 enum { HCG_MOST_PARTS = 2 };
 
-/* Scores of queries in lanes are in units of ln 2: so many for a score of 1. */
-#define HCG_LOG2_E 1.4426950408889634
-
 typedef struct hcg_query_part { /* some entries of each query */
     LLVMValueRef q;             /* [T][H][n] */
     int64_t n, line;            /* line: the first of its lines in a packed query */

@@ -73,7 +73,7 @@ typedef struct power {
 
 static power reduced_exp(hcg_emit *e, LLVMValueRef x) {
     static const double p[] = {0.00139262516, 0.00836323295, 0.0416665524, 0.166665763, 0.5};
-    const double log2_e = 1.4426950408889634, ln2_high = 0.6923828125,
+    const double log2_e = HCG_LOG2_E, ln2_high = 0.6923828125,
                  ln2_low = 0.00076436805994530943; /* n ln2_high is exact */
     /* adding 1.5 2^23 rounds to an integer, which then stands in the low bits */
     LLVMValueRef magic = real(x, 12582912.0);
@@ -114,7 +114,7 @@ LLVMValueRef hcg_exp_not_positive(hcg_emit *e, LLVMValueRef x) {
 LLVMValueRef hcg_exp_weight(hcg_emit *e, LLVMValueRef x) {
     static const double p[] = {
         0.000154531634, 0.00133908633, 0.00961808302, 0.0555035695, 0.240226507, 0.693147182, 1};
-    LLVMValueRef log2_e = real(x, 1.4426950408889634), magic = real(x, 12582912.0);
+    LLVMValueRef log2_e = real(x, HCG_LOG2_E), magic = real(x, 12582912.0);
     LLVMValueRef none = less(e, x, real(x, -87.336540));
     LLVMValueRef shifted = hcg_fma(e, x, log2_e, magic);
     LLVMValueRef f = hcg_fma(e, x, log2_e, hcg_fsub(e, magic, shifted));

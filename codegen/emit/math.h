@@ -9,6 +9,8 @@
 
 #include "codegen/emit/emit.h"
 
+#define HCG_LOG2_E 1.4426950408889634 /* 1 / ln 2 */
+
 /* ---- builders over any width ----------------------------------------------------------------- */
 /* Number of lanes of a vector type, 0 for a scalar. */
 unsigned hcg_lanes(LLVMTypeRef type);
