@@ -128,13 +128,12 @@ static bool is_zero(const uint8_t digest[16]) {
 }
 
 const char *api_weights_build_id(hadal_session *s, const char *path) {
-    hd_bytes file;
     hrt_weights_header h;
+    size_t got;
     char *id = hd_alloc(s->arena, HRT_BUILD_ID, 1);
-    if (!hd_map_file(s->arena, &s->diags, path, &file)) return NULL;
-    if (file.n < sizeof h) return id;
-    memcpy(&h, file.at, sizeof h);
-    if (!is_zero(h.program)) hrt_build_id(id, h.program, is_zero(h.set) ? h.content : h.set);
+    if (!hd_read_beginning(s->arena, &s->diags, path, &h, sizeof h, &got)) return NULL;
+    if (got == sizeof h && !is_zero(h.program))
+        hrt_build_id(id, h.program, is_zero(h.set) ? h.content : h.set);
     return id;
 }
 

@@ -236,6 +236,22 @@ bool hd_map_file(hd_arena *a, hd_diags *d, const char *path, hd_bytes *out) {
     return ok;
 }
 
+bool hd_read_beginning(hd_arena *a, hd_diags *d, const char *path, void *to, size_t n,
+                       size_t *got) {
+    struct stat st;
+    descriptor *f = open_to_read(a, d, path, O_NONBLOCK, &st); /* as for a map */
+    if (!f) return false;
+    ssize_t have = 0;
+    const bool regular = S_ISREG(st.st_mode);
+    if (!regular)
+        hd_err(d, HD_E_IO, HD_NOWHERE, "cannot read '%s': it is not a regular file", path);
+    else if ((have = read_fully(f->fd, to, n)) < 0)
+        io_error(d, "read", path, errno);
+    close_descriptor(f);
+    *got = have > 0 ? (size_t)have : 0;
+    return regular && have >= 0;
+}
+
 /* ---- writing ------------------------------------------------------------------------------- */
 
 struct hd_output {

@@ -18,6 +18,9 @@ char *hd_read_text(hd_arena *a, hd_diags *d, const char *path, size_t limit, siz
 /* Maps the file read-only for as long as the arena lives. */
 bool hd_map_file(hd_arena *a, hd_diags *d, const char *path, hd_bytes *out);
 
+/* Reads the first bytes of a file, at most n, into `to`, and stores how many there are in *got. */
+bool hd_read_beginning(hd_arena *a, hd_diags *d, const char *path, void *to, size_t n, size_t *got);
+
 /* An output that appears under `path` only when it is committed. The old file of that name is
  * removed at open: after a failure nothing stale is left that looks fresh. Freeing the arena
  * without a commit deletes the temporary. With diags->build set, the output is committed to that
