@@ -453,7 +453,8 @@ static void limit_to_level(machine *m, const char *name) {
     const hcg_level *levels;
     const size_t n = hcg_levels(&levels);
     for (size_t i = 0; i < n; i++)
-        if (strcmp(levels[i].name, name) == 0) machine_use_vectors(m, levels[i].lanes);
+        if (strcmp(levels[i].name, name) == 0)
+            machine_use_features(m, levels[i].lanes, hcg_level_features(&levels[i]));
 }
 
 static bool begin(hadal_session *s, const hadal_bench_options *o) {

@@ -337,15 +337,19 @@ int hadal_weights_load(hadal_session *s, const char *how) {
 
 /* ---- levels ---------------------------------------------------------------------------------- */
 
-int hadal_check_level(hadal_session *s, const char *level) {
-    API_ENTER(s);
+bool api_is_level_of(hadal_session *s, const char *level, const char *arch) {
     const hcg_level *all;
     const size_t n = hcg_levels(&all);
-    const char *arch = hcg_arch(s->arena, NULL), **names = hd_new_array(s->arena, const char *, n);
+    const char **names = hd_new_array(s->arena, const char *, n);
     size_t here = 0;
     for (size_t i = 0; i < n; i++)
         if (strcmp(all[i].arch, arch) == 0) names[here++] = all[i].name;
-    API_LEAVE(s, is_level(s, level, names, here, hd_printf(s->arena, "of %s", arch)));
+    return is_level(s, level, names, here, hd_printf(s->arena, "of %s", arch));
+}
+
+int hadal_check_level(hadal_session *s, const char *level) {
+    API_ENTER(s);
+    API_LEAVE(s, api_is_level_of(s, level, hcg_arch(s->arena, NULL)));
 }
 
 /* ---- work ------------------------------------------------------------------------------------ */

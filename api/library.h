@@ -65,6 +65,8 @@ typedef enum api_kinship {
     API_OTHER_BUILD,
     API_UNKNOWN_BUILD /* from an older Hadal, or damaged */
 } api_kinship;
+/* Is it the name of a CPU level of the architecture? False: there is a diagnostic. */
+bool api_is_level_of(hadal_session *s, const char *level, const char *arch);
 /* The build id of a file of weights; "" if the file has none. NULL, and a diagnostic, if it cannot
  * be read. */
 const char *api_weights_build_id(hadal_session *s, const char *path);

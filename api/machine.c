@@ -319,6 +319,12 @@ void machine_use_vectors(machine *m, unsigned lanes) {
     machine_forget(m);
 }
 
+void machine_use_features(machine *m, unsigned lanes, uint64_t features) {
+    m->features &= features;
+    m->tiles &= (features & HRT_CPU_AMXTILE) != 0;
+    machine_use_vectors(m, lanes);
+}
+
 void machine_share(machine *m, const hadal_comm *c, int64_t timeout_ns) {
     m->comm = c;
     m->comm_timeout = timeout_ns;

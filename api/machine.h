@@ -8,6 +8,8 @@
 #ifndef API_MACHINE_H
 #define API_MACHINE_H
 
+#include <stdint.h>
+
 #include "api/stats.h"
 #include "hadal/hadal_comm.h"
 #include "support/text.h"
@@ -43,6 +45,8 @@ void machine_use(machine *m, int threads); /* at most those of machine_open; for
 /* Measures with vectors of at most so many floats, as code of a CPU level has them; forgets all
  * samples. */
 void machine_use_vectors(machine *m, unsigned lanes);
+/* The same, with the dot products and the matrix unit of these features (HRT_CPU_*) alone. */
+void machine_use_features(machine *m, unsigned lanes, uint64_t features);
 /* From now on all ranks sample together and get the same figures: those of the slowest rank, for
  * which the others wait, or the mean of ranks that take turns on the same CPUs. Ranks of one
  * machine share its CPUs, memory and caches; what that leaves to each rank is seen only while all

@@ -268,10 +268,12 @@ static bool measure_both(kernels *k, rounds *r, machine_kernels *out) {
     return true;
 }
 
-static const char *measure(kernels *k, hd_arena *a, const char *folder, machine_kernels *out) {
+static const char *measure(kernels *k, hd_arena *a, const char *cpu, const char *folder,
+                           machine_kernels *out) {
     const char *why = NULL;
     for (int i = 0; i < MACHINE_MODELS && !why; i++)
-        if (!machine_model_open(&k->model[i], (machine_model_id)i, folder, machine_threads(k->m)))
+        if (!machine_model_open(&k->model[i], (machine_model_id)i, cpu, folder,
+                                machine_threads(k->m)))
             why = machine_model_failure(&k->model[i], a);
     if (machine_of_ranks(k->m, why ? 0 : 1) <= 0) return why ? why : "another rank could not";
     make_room(&k->timed, k->model, a);
@@ -285,13 +287,13 @@ static int known(const double *share) {
     return n;
 }
 
-void machine_measure_kernels(machine *m, hd_arena *a, const char *folder, double barrier,
-                             machine_kernels *out) {
+void machine_measure_kernels(machine *m, hd_arena *a, const char *cpu, const char *folder,
+                             double barrier, machine_kernels *out) {
     const int threads = machine_threads(m);
     kernels *k = hd_new(a, kernels);
     *k = (kernels){.m = m, .overhead = plan_overhead(barrier)};
     *out = (machine_kernels){.tried = true};
-    out->why_not = measure(k, a, folder, out);
+    out->why_not = measure(k, a, cpu, folder, out);
     out->left_out = MEASURED - known(out->share);
     if (out->left_out == MEASURED && !out->why_not) out->why_not = "the machine is too busy";
     machine_use(m, threads);

@@ -1,7 +1,8 @@
 /* What Hadal's own kernels reach of the limits of the machine, so that `hadal plan` need not use
  * the shares of other machines: inspect/plan_reached.def has the list.
  *
- * Small models with random weights (api/machine_models.def) are compiled for this machine. In each
+ * Small models with random weights (api/machine_models.def) are compiled for this machine, or for one
+ * CPU level of it. In each
  * round, parts of a prompt and tokens after it are timed step by step, between two samples of the
  * limits. The start of a kernel and the barrier after it are subtracted, since a plan counts them
  * separately. Where something else had the CPUs meanwhile a share is left out rather than reported
@@ -21,12 +22,12 @@ typedef struct machine_kernels {
     int left_out;      /* how many were left out, since they varied on one thread too */
 } machine_kernels;
 
-/* Measures the shares. Libraries and weights, some 130 MB, lie in `folder` meanwhile. All ranks
+/* Measures the shares of code for `cpu` ("native", or a level). Libraries and weights, some 130 MB, lie in `folder` meanwhile. All ranks
  * measure at once, and get the same shares: those of the slowest, or the mean of ranks on the same
  * CPUs. Forgets the samples of the limits. Takes some 4 s. `barrier`: seconds, from
  * machine_barrier. */
-void machine_measure_kernels(machine *m, hd_arena *a, const char *folder, double barrier,
-                             machine_kernels *out);
+void machine_measure_kernels(machine *m, hd_arena *a, const char *cpu, const char *folder,
+                             double barrier, machine_kernels *out);
 /* Print lines of text, and the member "reached" of the JSON. */
 void machine_describe_kernels(const machine_kernels *k, hd_text *out);
 void machine_kernels_json(const machine_kernels *k, hd_text *out);

@@ -89,18 +89,19 @@ static bool write_noise(machine_model *m, const char *path) {
 
 /* ---- compiling ------------------------------------------------------------------------------- */
 
-static bool compile(machine_model *m, machine_model_id id, const char *text, const char *library) {
+static bool compile(machine_model *m, machine_model_id id, const char *cpu, const char *text,
+                    const char *library) {
     hadal_session *s = m->s;
     const bool plain = strcmp(models[id].plain, "true") == 0;
     const hadal_pipeline passes = {.struct_size = sizeof passes,
                                    .weights_dtype =
                                        plain ? "f32,f16.*=f16," ROUNDABLE : "f32," ROUNDABLE};
-    const hadal_target native = {
-        .struct_size = sizeof native, .cpu = "native", .activations = models[id].activations};
+    const hadal_target target = {
+        .struct_size = sizeof target, .cpu = cpu, .activations = models[id].activations};
     if (hadal_write_text(s, text, spec) || hadal_define(s, "hidden", models[id].hidden) ||
         hadal_define(s, "ff", models[id].ff) || hadal_define(s, "plain", models[id].plain) ||
         hadal_define(s, "attends", models[id].attends) || hadal_load(s, text, models[id].name) ||
-        hadal_run_passes(s, &passes) || hadal_emit(s, &native, "so", library))
+        hadal_run_passes(s, &passes) || hadal_emit(s, &target, "so", library))
         return false;
     m->program = s->program;
     m->rounds_int8 = !(m->program->options.exact & HCG_ROUND_INT8);
@@ -116,18 +117,20 @@ static bool open_library(machine_model *m, machine_model_id id, const char *libr
 
 /* Compiles and opens a model. What is open stays so when its file is removed. The dynamic loader
  * identifies libraries by their paths, so each needs its own. */
-static bool make(machine_model *m, machine_model_id id, const char *folder, int threads) {
+static bool make(machine_model *m, machine_model_id id, const char *cpu, const char *folder,
+                 int threads) {
     hd_arena *a = m->s->arena;
     const char *text = hd_path_join(a, folder, "kernels.hadal");
     const char *library = hd_path_join(a, folder, hd_printf(a, "lib%s.so", models[id].name));
     const char *weights = hd_path_join(a, folder, "kernels.weights");
-    const bool ok = compile(m, id, text, library) && write_noise(m, weights) &&
+    const bool ok = compile(m, id, cpu, text, library) && write_noise(m, weights) &&
                     open_library(m, id, library, weights, threads);
     (void)unlink(text), (void)unlink(library), (void)unlink(weights);
     return ok && m->library.info->n_steps == m->program->steps.n;
 }
 
-bool machine_model_open(machine_model *m, machine_model_id id, const char *folder, int threads) {
+bool machine_model_open(machine_model *m, machine_model_id id, const char *cpu, const char *folder,
+                        int threads) {
     *m = (machine_model){.s = hadal_open()};
     if (!m->s) return false;
     jmp_buf here, *const outer = hd_arena_guard(m->s->arena, &here);
@@ -135,7 +138,7 @@ bool machine_model_open(machine_model *m, machine_model_id id, const char *folde
         m->s->out_of_memory = true;
         return false;
     }
-    const bool ok = make(m, id, folder, threads);
+    const bool ok = make(m, id, cpu, folder, threads);
     hd_arena_guard(m->s->arena, outer);
     return ok;
 }

@@ -20,9 +20,10 @@ typedef struct machine_model {
     bool rounds_int8, rounds_bf16; /* are activations rounded to these, where the matrix allows? */
 } machine_model;
 
-/* Compiles the model, fills its weights with noise, and opens it. False: m->s has the reason. The
- * files are removed from `folder` before it returns. */
-bool machine_model_open(machine_model *m, machine_model_id id, const char *folder, int threads);
+/* Compiles the model for `cpu` ("native", or a level), fills its weights with noise, and opens it.
+ * False: m->s has the reason. The files are removed from `folder` before it returns. */
+bool machine_model_open(machine_model *m, machine_model_id id, const char *cpu, const char *folder,
+                        int threads);
 void machine_model_close(machine_model *m);
 const char *machine_model_failure(const machine_model *m, hd_arena *a);
 

@@ -11,6 +11,7 @@
 #include "api/machine.h"
 #include "api/machine_clock.h"
 #include "api/machine_kernels.h"
+#include "api/machine_levels.h"
 #include "api/machine_ranks.h"
 #include "api/session.h"
 #include "codegen/module/module.h"
@@ -24,16 +25,15 @@
 typedef struct facts {
     hd_arena *arena;
     hrt_machine here;
-    uint64_t permitted; /* those of its features that the operating system lets this process use */
-    hcg_variant native;
-    const hcg_level *levels; /* the table's levels; those of this architecture count */
-    size_t n_levels;
-    int cpus, allowed;   /* CPUs of the machine; CPUs that this process may use */
-    bool by_quota;       /* a quota allows fewer of them than the affinity does */
-    uint64_t memory;     /* bytes; 0: not known */
-    char huge_pages[16]; /* always, madvise or never: for memory of processes; "": not known */
-    machine *limits;     /* NULL: not measured */
-    machine_links links; /* .ranks is 0: there are no other ranks */
+    machine_levels levels;
+    const hcg_level *only; /* the level that is asked for; NULL: the best that the machine runs */
+    hcg_variant code;      /* that of this level, or "native" */
+    int cpus, allowed;     /* CPUs of the machine; CPUs that this process may use */
+    bool by_quota;         /* a quota allows fewer of them than the affinity does */
+    uint64_t memory;       /* bytes; 0: not known */
+    char huge_pages[16];   /* always, madvise or never: for memory of processes; "": not known */
+    machine *limits;       /* NULL: not measured */
+    machine_links links;   /* .ranks is 0: there are no other ranks */
     machine_cache cache;
     machine_flight flight;
     machine_clock clock;
@@ -117,14 +117,10 @@ static void warn_if_busy(hadal_session *s, const facts *f) {
     w->hint = "measure again when nothing else runs; hadal plan warns of such a host";
 }
 
-/* The features of a level that the machine lacks, or that its operating system does not permit; 0:
- * the machine can run the level. */
-static uint64_t lacks(const facts *f, const hcg_level *level) {
-    return hcg_level_features(level) & ~f->permitted;
-}
-
-static bool is_here(const facts *f, const hcg_level *level) {
-    return strcmp(level->arch, f->native.level.arch) == 0;
+/* Does the machine run the level, and is it asked for? */
+static bool counts(const facts *f, const hcg_level *level) {
+    return machine_is_of(&f->levels, level) && !machine_lacks(&f->levels, level) &&
+           (!f->only || f->only == level);
 }
 
 /* The widest that code of the level puts to work. */
@@ -138,9 +134,8 @@ static clock_load load_of(const hcg_level *level) {
 
 static void measure_clock(facts *f) {
     bool may_use[CLOCK_LOADS] = {[CLOCK_SCALAR] = true};
-    for (size_t i = 0; i < f->n_levels; i++)
-        if (is_here(f, &f->levels[i]) && !lacks(f, &f->levels[i]))
-            may_use[load_of(&f->levels[i])] = true;
+    for (size_t i = 0; i < f->levels.n; i++)
+        if (counts(f, &f->levels.at[i])) may_use[load_of(&f->levels.at[i])] = true;
     f->clock = machine_measure_clock(machine_threads(f->limits), may_use);
 }
 
@@ -154,8 +149,11 @@ static bool measure(hadal_session *s, facts *f, int threads, const char *folder)
         return false;
     }
     if (s->comm && s->comm->size > 1) machine_share(f->limits, s->comm, s->comm_timeout);
+    if (f->only) machine_use_features(f->limits, f->only->lanes, hcg_level_features(f->only));
     f->barrier = machine_barrier(f->limits);
-    if (folder) machine_measure_kernels(f->limits, s->arena, folder, f->barrier, &f->kernels);
+    if (folder)
+        machine_measure_kernels(f->limits, s->arena, f->only ? f->only->name : "native", folder,
+                                f->barrier, &f->kernels);
     measure_limits(f, !s->comm || s->comm->size == 1);
     warn_if_busy(s, f);
     f->cache = machine_measure_cache(f->limits);
@@ -164,15 +162,18 @@ static bool measure(hadal_session *s, facts *f, int threads, const char *folder)
     return measure_links(s, f);
 }
 
-static bool find_facts(hadal_session *s, facts *f) {
-    const hcg_options native = {.cpu = "native"};
+static bool find_facts(hadal_session *s, facts *f, const char *level) {
+    const char *arch = hcg_arch(s->arena, NULL);
+    const hcg_options options = {.cpu = level ? level : "native"};
     hcg_target t;
     f->arena = s->arena;
     f->here = hrt_detect(hrt_cpuid_here());
-    f->permitted = hrt_permitted(hrt_cpuid_here(), f->here.features);
-    if (!hcg_find_target(&native, s->arena, &s->diags, &t)) return false;
-    f->native = t.variants.at[0];
-    f->n_levels = hcg_levels(&f->levels);
+    f->levels =
+        machine_levels_of(arch, hrt_permitted(hrt_cpuid_here(), f->here.features), f->here.facts);
+    f->only = level ? machine_find_level(s, &f->levels, level) : NULL;
+    if (level && !f->only) return false;
+    if (!hcg_find_target(&options, s->arena, &s->diags, &t)) return false;
+    f->code = t.variants.at[0];
     f->cpus = (int)sysconf(_SC_NPROCESSORS_ONLN);
     f->allowed = omp_get_num_procs();
     f->by_quota = hd_quota() < f->allowed;
@@ -231,9 +232,9 @@ static void print_flight(machine_flight f, hd_text *out) {
 static int each_throttled(const facts *f, hd_text *out,
                           void (*print)(const hcg_level *l, double by, bool first, hd_text *out)) {
     int n = 0;
-    for (size_t i = 0; i < f->n_levels; i++) {
-        const hcg_level *l = &f->levels[i];
-        if (!is_here(f, l) || lacks(f, l)) continue;
+    for (size_t i = 0; i < f->levels.n; i++) {
+        const hcg_level *l = &f->levels.at[i];
+        if (!counts(f, l)) continue;
         const double by = machine_throttled_by(&f->clock, load_of(l));
         if (by > 0) print(l, by, n++ == 0, out);
     }
@@ -269,22 +270,13 @@ static void print_clock(const facts *f, hd_text *out) {
 static void print_text(const facts *f, hd_text *out) {
     const char *features = hcg_feature_names(f->arena, f->here.features);
     machine_describe_host(out);
-    hd_text_f(out, "architecture  %s\n", f->native.level.arch);
+    hd_text_f(out, "architecture  %s\n", f->code.level.arch);
     hd_text_f(out, "features      %s\n", *features ? features : "those of every such CPU");
-    for (size_t i = 0, shown = 0; i < f->n_levels; i++) {
-        const hcg_level *l = &f->levels[i];
-        if (!is_here(f, l)) continue;
-        const uint64_t missing = lacks(f, l);
-        hd_text_f(out, "%-13s %-10s ", shown++ ? "" : "levels", l->name);
-        if (missing)
-            hd_text_f(out, "lacks %s\n", hcg_feature_names(f->arena, missing));
-        else
-            hd_text_add(out, "runs\n");
-    }
-    hd_text_f(out, "native        scheduled for %s, vectors of %u f32\n", f->native.tune,
-              f->native.level.lanes);
+    machine_levels_text(&f->levels, out);
+    hd_text_f(out, "%-13s scheduled for %s, vectors of %u f32\n",
+              f->only ? f->only->name : "native", f->code.tune, f->code.level.lanes);
     hd_text_add(out, "facts         ");
-    hd_machine_print(f->native.level.machine, out);
+    hd_machine_print(f->code.level.machine, out);
     hd_text_add(out, "\n");
     hd_text_f(out, "CPUs          %d, of which this process may use %d%s\n", f->cpus, f->allowed,
               f->by_quota ? ", by the quota of its cgroup" : "");
@@ -305,32 +297,6 @@ static void print_text(const facts *f, hd_text *out) {
 }
 
 /* ---- JSON ------------------------------------------------------------------------------------ */
-/* Prints names that are separated by " " as an array. */
-static void print_names(const char *names, hd_text *out) {
-    hd_text_add(out, "[");
-    for (bool first = true; *names; first = false) {
-        const size_t n = strcspn(names, " ");
-        hd_text_f(out, "%s\"%.*s\"", first ? "" : ", ", (int)n, names);
-        names += n + (names[n] == ' ');
-    }
-    hd_text_add(out, "]");
-}
-
-static void print_levels(const facts *f, hd_text *out) {
-    bool first = true;
-    hd_text_add(out, ",\n  \"levels\": [");
-    for (size_t i = 0; i < f->n_levels; i++) {
-        const hcg_level *l = &f->levels[i];
-        if (!is_here(f, l)) continue;
-        hd_text_f(out, "%s\n    {\"name\": \"%s\", \"runs\": %s, \"lacks\": ", first ? "" : ",",
-                  l->name, lacks(f, l) ? "false" : "true");
-        print_names(hcg_feature_names(f->arena, lacks(f, l)), out);
-        hd_text_add(out, "}");
-        first = false;
-    }
-    hd_text_add(out, "]");
-}
-
 /* Prints each limit's value, after what the object holds already. */
 static void print_of_limits(const machine *m, double (*value)(const machine *m, limit l),
                             const char *between, hd_text *out) {
@@ -410,14 +376,15 @@ static void print_measured_rates(const facts *f, hd_text *out) {
 
 static void print_json(const facts *f, hd_text *out) {
     hd_text_f(out, "{\"schema\": \"hadal-machine-1\", \"architecture\": \"%s\",\n  \"features\": ",
-              f->native.level.arch);
-    print_names(hcg_feature_names(f->arena, f->here.features), out);
-    print_levels(f, out);
-    hd_text_f(out, ",\n  \"scheduled_for\": \"%s\", \"lanes\": %u,\n  \"found\": ", f->native.tune,
-              f->native.level.lanes);
+              f->code.level.arch);
+    inspect_json_words(out, hcg_feature_names(f->arena, f->here.features));
+    machine_levels_json(&f->levels, out);
+    if (f->only) hd_text_f(out, ",\n  \"level\": \"%s\"", f->only->name);
+    hd_text_f(out, ",\n  \"scheduled_for\": \"%s\", \"lanes\": %u,\n  \"found\": ", f->code.tune,
+              f->code.level.lanes);
     hd_machine_print_json(f->here.facts, out);
     hd_text_add(out, ", \"assumed\": ");
-    hd_machine_print_json(f->native.level.machine, out);
+    hd_machine_print_json(f->code.level.machine, out);
     hd_text_f(out, ",\n  \"cpus\": %d, \"allowed\": %d", f->cpus, f->allowed);
     if (f->memory) hd_text_f(out, ", \"memory\": %llu", (unsigned long long)f->memory);
     if (*f->huge_pages) hd_text_f(out, ", \"huge_pages\": \"%s\"", f->huge_pages);
@@ -435,12 +402,13 @@ static void print_json(const facts *f, hd_text *out) {
     hd_text_add(out, "}\n");
 }
 
-const char *hadal_machine_text(hadal_session *s, int json, int threads, const char *folder) {
+const char *hadal_machine_text(hadal_session *s, int json, int threads, const char *folder,
+                               const char *level) {
     API_ENTER(s);
     facts f = {0};
     hd_text text;
     hd_text_init(&text, s->arena);
-    const bool ok = find_facts(s, &f) && measure(s, &f, threads, folder);
+    const bool ok = find_facts(s, &f, level) && measure(s, &f, threads, folder);
     if (ok) (json ? print_json : print_text)(&f, &text);
     machine_close(f.limits);
     API_RETURN(s, ok ? text.at : NULL);

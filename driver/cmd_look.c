@@ -120,15 +120,17 @@ int cmd_passes(hadal_session *s, const command_line *line) {
 /* Measures the machine. Processes started by mpirun measure together, and find what each of them
  * has. */
 int cmd_machine(hadal_session *s, const command_line *line) {
+    const char *level = option_get(line, OPTION_CPU_LEVEL);
     long long threads;
     ranks group = {0};
     if (!option_number(s, line, OPTION_THREADS, -1, 0, 256, &threads)) return 1;
+    if (level && hadal_check_level(s, level)) return 1;
     if (threads != 0 && is_in_job() && join_job(s, line, &group)) return leave_ranks(&group, 1);
     char folder[PATH_SIZE] = "";
     if (threads != 0 && make_temporary_folder(s, folder, sizeof folder))
         return leave_ranks(&group, 1);
     const char *text = hadal_machine_text(s, option_given(line, OPTION_JSON), (int)threads,
-                                          *folder ? folder : NULL);
+                                          *folder ? folder : NULL, level);
     if (*folder) remove_temporary_folder(folder);
     const int failed = !text || (!group.silent && deliver_text(s, line, text));
     return leave_ranks(&group, failed);

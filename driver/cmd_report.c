@@ -140,10 +140,11 @@ static int report_of(subject *x, const command_line *line, const calls *c, const
 
 /* The limits of this machine, if something is measured here. They are measured in a session of
  * their own, since errors of the machine are not errors of the model. */
-static const char *measured_limits(hadal_session *here, const calls *c) {
+static const char *measured_limits(hadal_session *here, const command_line *line, const calls *c) {
     if (!c->n) return NULL;
     report_step("measuring the machine");
-    return hadal_machine_text(here, 1, c->threads ? (int)c->threads : -1, NULL);
+    return hadal_machine_text(here, 1, c->threads ? (int)c->threads : -1, NULL,
+                              option_get(line, OPTION_CPU_LEVEL));
 }
 
 static int check_options(hadal_session *s, const command_line *line) {
@@ -185,7 +186,7 @@ static int make_reports(subject *first, subject *second, hadal_session *here,
                         const command_line *line) {
     calls c, other = {0};
     if (read_calls(first, line, &c) || (second && read_calls(second, line, &other))) return 1;
-    const char *machine = measured_limits(here, &c);
+    const char *machine = measured_limits(here, line, &c);
     if (c.n && !machine) return report_diagnostics(here, line);
     const int failed = report_of(first, line, &c, machine);
     if (!first->json) return 1;

@@ -1,6 +1,8 @@
 /* Values as views write them. */
 #include "inspect/format.h"
 
+#include <string.h>
+
 #include <math.h>
 
 void inspect_json_key(hd_text *out, const char *key) {
@@ -23,4 +25,14 @@ const char *inspect_bytes(hd_arena *a, uint64_t bytes) {
         x /= 1024;
     if (bytes == 1) return "1 byte";
     return hd_printf(a, "%.*f %s", i == 0 || x >= 100 ? 0 : 2, x, units[i]);
+}
+
+void inspect_json_words(hd_text *out, const char *words) {
+    hd_text_add(out, "[");
+    for (bool first = true; *words; first = false) {
+        const size_t n = strcspn(words, " ");
+        hd_text_f(out, "%s\"%.*s\"", first ? "" : ", ", (int)n, words);
+        words += n + (words[n] == ' ');
+    }
+    hd_text_add(out, "]");
 }

@@ -7,6 +7,8 @@
 static inline void inspect_json_string(hd_text *out, const char *s) {
     hd_text_add_json(out, s);
 }
+/* Words that are separated by " ", as an array of strings. */
+void inspect_json_words(hd_text *out, const char *words);
 void inspect_json_key(hd_text *out, const char *key); /* "key": */
 /* A number with six digits, for pictures; null where there is no number, or none that JSON can
  * hold. */

@@ -266,9 +266,10 @@ HADAL_API int hadal_build_publish(hadal_session *s, hadal_build *b);
  * the others, caches, threads. `threads` > 0: also its limits, measured on so many threads; 0:
  * limits are not measured; -1: measured on all threads that the process may use. Where limits are
  * measured and `folder` is not NULL, it also compiles small models, in files in that folder that
- * are removed afterwards, to find how much of the limits kernels reach (4 s more). NULL: failed. */
+ * are removed afterwards, to find how much of the limits kernels reach (4 s more). `level`: a CPU
+ * level that the machine runs, as if it had no better one; NULL: the best. NULL: failed. */
 HADAL_API const char *hadal_machine_text(hadal_session *s, int json, int threads,
-                                         const char *folder);
+                                         const char *folder, const char *level);
 
 /* ---- evaluation ------------------------------------------------------------------------------ */
 /* The number of ranks into which a compiled library is divided; 0: it is not divided. */
