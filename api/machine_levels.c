@@ -42,6 +42,15 @@ const hcg_level *machine_find_level(hadal_session *s, const machine_levels *x, c
     return NULL;
 }
 
+/* The rate at which the machine does bf16; a machine that does not say has that of the level. */
+static uint32_t dots_of(const machine_levels *x, const hcg_level *level) {
+    return hd_machine_or(x->facts, level->machine).bf16_dots;
+}
+
+bool machine_passes_over(const machine_levels *x, const hcg_level *level) {
+    return !machine_lacks(x, level) && dots_of(x, level) < level->machine.bf16_dots;
+}
+
 /* ---- text and JSON --------------------------------------------------------------------------- */
 
 void machine_levels_text(const machine_levels *x, hd_text *out) {
@@ -52,6 +61,9 @@ void machine_levels_text(const machine_levels *x, hd_text *out) {
         hd_text_f(out, "%-13s %-10s ", shown++ ? "" : "levels", l->name);
         if (missing)
             hd_text_f(out, "lacks %s\n", hcg_feature_names(out->arena, missing));
+        else if (machine_passes_over(x, l))
+            hd_text_f(out, "runs, but is passed over: bf16_dots is %u here, its code is for %u\n",
+                      dots_of(x, l), l->machine.bf16_dots);
         else
             hd_text_add(out, "runs\n");
     }
@@ -66,6 +78,9 @@ void machine_levels_json(const machine_levels *x, hd_text *out) {
         hd_text_f(out, "%s\n    {\"name\": \"%s\", \"runs\": %s, \"lacks\": ", first ? "" : ",",
                   l->name, machine_lacks(x, l) ? "false" : "true");
         inspect_json_words(out, hcg_feature_names(out->arena, machine_lacks(x, l)));
+        if (machine_passes_over(x, l))
+            hd_text_f(out, ", \"passed_over\": {\"bf16_dots\": %u, \"assumed\": %u}", dots_of(x, l),
+                      l->machine.bf16_dots);
         hd_text_add(out, "}");
         first = false;
     }

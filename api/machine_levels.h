@@ -22,6 +22,9 @@ uint64_t machine_lacks(const machine_levels *x, const hcg_level *level);
 /* The level of this name that the machine runs; NULL, and a diagnostic: there is none, or the machine
  * lacks something. */
 const hcg_level *machine_find_level(hadal_session *s, const machine_levels *x, const char *name);
+/* Is bf16 slower than the code of the level assumes? Then libraries pass the level over for a lower
+ * one, unless they are told to run it. */
+bool machine_passes_over(const machine_levels *x, const hcg_level *level);
 
 void machine_levels_text(const machine_levels *x, hd_text *out);
 void machine_levels_json(const machine_levels *x, hd_text *out); /* the member "levels" */

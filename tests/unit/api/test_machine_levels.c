@@ -25,7 +25,43 @@ static uint64_t features_of(const char *name) {
     return 0;
 }
 
+static const char *written(const machine_levels *x, bool json) {
+    hd_text text;
+    hd_text_init(&text, s->arena);
+    (json ? machine_levels_json : machine_levels_text)(x, &text);
+    return text.at;
+}
+
 #define EXPECT_IN(text, part) cr_expect(strstr(text, part), "\"%s\" is not in:\n%s", part, text)
+
+/* Cooper Lake: dot products of bf16 without tiles, at the rate of multiply-adds. */
+Test(machine_levels, slow_dot_products_are_told) {
+    const machine_levels x =
+        machine_levels_of("x86_64", features_of("avx512bf16"), (hd_machine){.bf16_dots = 100});
+    const char *text = written(&x, false), *json = written(&x, true);
+    EXPECT_IN(text,
+              "avx512bf16 runs, but is passed over: bf16_dots is 100 here, its code is for 200\n");
+    EXPECT_IN(text, "avx512vnni runs\n");
+    EXPECT_IN(text, "avx2       runs\n");
+    EXPECT_IN(text, "amx        lacks amx-tile amx-bf16 amx-int8\n");
+    cr_expect_null(strstr(text, "neon"), "of another architecture");
+    EXPECT_IN(json, "{\"name\": \"avx512bf16\", \"runs\": true, \"lacks\": [], \"passed_over\": "
+                    "{\"bf16_dots\": 100, \"assumed\": 200}}");
+    EXPECT_IN(json, "{\"name\": \"avx512vnni\", \"runs\": true, \"lacks\": []}");
+}
+
+/* Zen 4, a machine with tiles, whose code counts on no more, and one of an unknown maker. */
+Test(machine_levels, others_are_not) {
+    const hd_machine amd = {.bf16_dots = 200}, intel = {.bf16_dots = 100}, unknown = {0};
+    const machine_levels zen = machine_levels_of("x86_64", features_of("avx512bf16"), amd);
+    cr_expect_null(strstr(written(&zen, false), "passed over"));
+    const machine_levels other = machine_levels_of("x86_64", features_of("avx512bf16"), unknown);
+    cr_expect_null(strstr(written(&other, false), "passed over"));
+    const machine_levels old = machine_levels_of("x86_64", features_of("avx2"), intel);
+    cr_expect_null(strstr(written(&old, false), "passed over"), "what it cannot run it lacks");
+    const machine_levels tiles = machine_levels_of("x86_64", features_of("amx"), intel);
+    EXPECT_IN(written(&tiles, false), "levels        amx        runs\n");
+}
 
 Test(machine_levels, a_level_by_its_name) {
     const machine_levels x = machine_levels_of("x86_64", features_of("avx2"), (hd_machine){0});
