@@ -119,7 +119,16 @@ static bool no_code(const command_line *line) {
     return level && strcmp(level, "none") == 0;
 }
 
-/* Writes the report. A model with errors has one too: of its diagnostics. */
+/* Is an error one of the model? What a wrong command line, a missing file or the machine is at fault
+ * for is nothing to write a report of. */
+static bool is_of_model(hadal_session *s) {
+    enum { EXIT_MACHINE = 3 };
+    const int code = hadal_exit_code(s);
+    return code != EXIT_USAGE && code != EXIT_MACHINE;
+}
+
+/* Writes the report. A model with errors has one too: of its diagnostics. x->json stays NULL where
+ * there is none. */
 static int report_of(subject *x, const command_line *line, const calls *c, const char *machine) {
     const hadal_target target = target_of(line);
     const hadal_report_options options = {
@@ -133,6 +142,7 @@ static int report_of(subject *x, const command_line *line, const calls *c, const
     };
     if (is_written_report(x)) return !(x->json = hadal_read_report(x->s, x->path));
     const int failed = load(x, line) || measure(x, line, c);
+    if (failed && !is_of_model(x->s)) return 1;
     report_step("writing the report");
     x->json = hadal_report(x->s, &options);
     return failed || !x->json;
@@ -259,6 +269,12 @@ static int report_runs(hadal_session *s, const command_line *line) {
     return text ? deliver_text(s, line, text) : 1;
 }
 
+/* Its errors are those of the command line. */
+static int define_second_model(const subject *second, const command_line *line) {
+    if (!second->s || !define_second(second->s, line, second->path)) return 0;
+    return report_diagnostics(second->s, line);
+}
+
 int cmd_report(hadal_session *s, const command_line *line) {
     if (hadal_is_run(line->positional[0])) return report_runs(s, line);
     if (line->n_positional > 1)
@@ -271,8 +287,8 @@ int cmd_report(hadal_session *s, const command_line *line) {
     if (second.path) second.s = hadal_open();
     int failed = !here || (second.path && !second.s);
     if (failed) hadal_fail(s, "memory", "out of memory", NULL);
-    failed = failed || (second.s && define_second(second.s, line, second.path)) ||
-             make_reports(&first, second.s ? &second : NULL, here, line);
+    if (!failed) failed = define_second_model(&second, line);
+    if (!failed) failed = make_reports(&first, second.s ? &second : NULL, here, line);
     remove_workspace(&first.work);
     remove_workspace(&second.work);
     hadal_close(second.s);

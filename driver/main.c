@@ -38,6 +38,7 @@ static int run_command(const command_line *line) {
         apply_definitions(s, line, OPTION_DEFINE) ? 1 : command_at(line->command)->run(s, line);
     const int code = report_diagnostics(s, line);
     hadal_close(s);
+    if (code || failed) remove_empty_folders();
     return code ? code : failed;
 }
 

@@ -52,6 +52,20 @@ int load_model(hadal_session *s, const command_line *line, const char *name) {
     return weights ? hadal_weights(s, weights) : 0;
 }
 
+/* Folders that make_folders has made, each after the one that it is in. What has no room here is
+ * not removed. */
+static char *made[64];
+static size_t n_made;
+
+static void note_folder(const char *path) {
+    if (n_made < sizeof made / sizeof *made && (made[n_made] = strdup(path))) n_made++;
+}
+
+void remove_empty_folders(void) {
+    for (; n_made > 0; free(made[n_made]))
+        (void)rmdir(made[--n_made]); /* one that has files stays */
+}
+
 int make_folders(hadal_session *s, const char *dir) {
     char path[4096], message[4400];
     if (strlen(dir) >= sizeof path) return hadal_fail(s, "usage", "a path is too long", NULL);
@@ -61,7 +75,9 @@ int make_folders(hadal_session *s, const char *dir) {
         if (*c && (*c != '/' || c == path)) continue;
         const char kept = *c;
         *c = 0;
-        if (mkdir(path, 0777) != 0 && errno != EEXIST) {
+        if (mkdir(path, 0777) == 0) {
+            note_folder(path);
+        } else if (errno != EEXIST) {
             snprintf(message, sizeof message, "the folder %s cannot be made: %s", path,
                      strerror(errno));
             return hadal_fail(s, "io", message, NULL);

@@ -15,6 +15,8 @@ bool is_spec(const char *path); /* a text or folder that has parameters, by its 
 int load_model(hadal_session *s, const command_line *line, const char *name);
 /* Makes a directory and those that contain it, as far as they do not exist. */
 int make_folders(hadal_session *s, const char *dir);
+/* Removes the folders that were made so and have nothing in them, as after a command that failed. */
+void remove_empty_folders(void);
 /* Makes a temporary directory in TMPDIR or /tmp; `dir` becomes its path, "" on failure. */
 int make_temporary_folder(hadal_session *s, char *dir, size_t size);
 const char *temporary_folder(void);            /* TMPDIR, or /tmp */
