@@ -83,6 +83,9 @@ static int make_gradients(hadal_session *s, const command_line *line, workspace 
     if ((o.interpret || o.by_depth) && option_given(line, OPTION_MATMUL_DTYPE))
         return hadal_fail(s, "usage", "--matmul-dtype is for compiled gradients",
                           "the reference, which also computes --by-depth, rounds nothing");
+    if ((o.interpret || o.by_depth) && option_given(line, OPTION_CPU_LEVEL))
+        return hadal_fail(s, "usage", "--cpu-level is for compiled gradients",
+                          "the reference, which also computes --by-depth, has no code");
     if (!option_number(s, line, OPTION_THREADS, 0, 1, 256, &threads) ||
         apply_definitions(s, line, OPTION_DEFINE) ||
         read_sequence(s, line, &tokens, &targets, &n) || load_model(s, line, "model"))

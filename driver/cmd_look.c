@@ -40,6 +40,11 @@ static bool check_report(hadal_session *s, const command_line *line, bool *on_to
         hadal_fail(s, "usage", message, "leave out --gradients");
         return false;
     }
+    if (!*on_tokens && option_given(line, OPTION_TOKENS)) {
+        hadal_fail(s, "usage", "--tokens is for --mixing-matrix and --heatmap",
+                   "hadal run takes tokens");
+        return false;
+    }
     if (*on_tokens && !option_given(line, OPTION_TOKENS)) {
         char message[128];
         snprintf(message, sizeof message, "--%s needs tokens", first);
@@ -73,6 +78,7 @@ int cmd_inspect(hadal_session *s, const command_line *line) {
     bool on_tokens;
     if (!check_report(s, line, &on_tokens)) return 1;
     if (make_pipeline(s, line, &pipeline) || load_model(s, line, NULL)) return 1;
+    if (option_given(line, OPTION_WEIGHTS) && hadal_check_weights(s)) return 1;
     if (strcmp(hadal_stage(s), "kernel") == 0) pipeline.passes = ""; /* nothing is left to do */
     if (!on_tokens && run_pipeline(s, line, &pipeline)) return 1;
     const char *text = on_tokens ? look_at_tokens(s, line) : inspection(s, line);
@@ -125,7 +131,8 @@ int cmd_machine(hadal_session *s, const command_line *line) {
     ranks group = {0};
     if (!option_number(s, line, OPTION_THREADS, -1, 0, 256, &threads)) return 1;
     if (level && hadal_check_level(s, level)) return 1;
-    if (threads != 0 && is_in_job() && join_job(s, line, &group)) return leave_ranks(&group, 1);
+    if ((threads != 0 || !is_in_job()) && join_measuring(s, line, &group))
+        return leave_ranks(&group, 1);
     char folder[PATH_SIZE] = "";
     if (threads != 0 && make_temporary_folder(s, folder, sizeof folder))
         return leave_ranks(&group, 1);

@@ -26,7 +26,9 @@ static int load_spec(subject *x, const command_line *line) {
     if (make_pipeline(x->s, line, &pipeline)) return 1;
     const char *weights = option_get(line, OPTION_WEIGHTS);
     report_step("reading the model");
-    if (hadal_load(x->s, x->path, NULL) || (weights && hadal_weights(x->s, weights))) return 1;
+    if (hadal_load(x->s, x->path, NULL) ||
+        (weights && (hadal_weights(x->s, weights) || hadal_check_weights(x->s))))
+        return 1;
     pipeline.keep_history = 1;
     if (strcmp(hadal_stage(x->s), "kernel") == 0 && !pipeline.passes)
         pipeline.passes = ""; /* nothing is left to do */
@@ -169,8 +171,11 @@ static int check_options(hadal_session *s, const command_line *line) {
         return hadal_fail(s, "usage", "--tokens and --profile=FILE are two profiles",
                           "ask for one of them");
     if (!option_given(line, OPTION_TOKENS) &&
-        (option_given(line, OPTION_SPLIT) || option_given(line, OPTION_ROUNDS)))
-        return hadal_fail(s, "usage", "--split and --rounds are for --tokens", NULL);
+        (option_given(line, OPTION_SPLIT) || option_given(line, OPTION_ROUNDS) ||
+         option_given(line, OPTION_THREADS) || option_given(line, OPTION_CPU_LEVEL)))
+        return hadal_fail(s, "usage",
+                          "--split, --rounds, --threads and --cpu-level are for --tokens",
+                          "--code LEVEL shows the code of a CPU level");
     if (option_given(line, OPTION_JSON) &&
         (option_given(line, OPTION_AGAINST) || option_given(line, OPTION_AGAINST_DEFINE)))
         return hadal_fail(s, "usage", "--json is of one model", "write one JSON file for each");

@@ -98,8 +98,10 @@ static int options_of(hadal_session *s, const command_line *line, option_number_
     if (profile && option_given(line, OPTION_INTERPRET))
         return hadal_fail(s, "usage", "--profile measures compiled code", "leave out --interpret");
     if (option_given(line, OPTION_INTERPRET) &&
-        (option_given(line, OPTION_MACHINE) || option_given(line, OPTION_WEIGHTS_LOAD)))
-        return hadal_fail(s, "usage", "--machine and --weights-load are for compiled code",
+        (option_given(line, OPTION_MACHINE) || option_given(line, OPTION_CPU_LEVEL) ||
+         option_given(line, OPTION_WEIGHTS_LOAD)))
+        return hadal_fail(s, "usage",
+                          "--machine, --cpu-level and --weights-load are for compiled code",
                           "leave out --interpret");
     if (hadal_weights_load(s, option_get(line, OPTION_WEIGHTS_LOAD))) return 1;
     if (!profile && option_given(line, OPTION_ROUNDS))

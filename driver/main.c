@@ -26,6 +26,16 @@ static void watch_outputs(const command_line *line) {
     if (cache && *cache) clean_in(cache);
 }
 
+static int check_colour(hadal_session *s, const command_line *line) {
+    static const char *const words[] = {"auto", "always", "never"};
+    const char *when = option_get(line, OPTION_COLOUR);
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (!when || strcmp(when, words[i]) == 0) return 0;
+    char message[128];
+    snprintf(message, sizeof message, "--color is auto, always or never, not \"%.60s\"", when);
+    return hadal_fail(s, "usage", message, NULL);
+}
+
 static int run_command(const command_line *line) {
     hadal_session *s = hadal_open();
     if (!s) {
@@ -34,8 +44,9 @@ static int run_command(const command_line *line) {
     }
     watch_outputs(line);
     report_start(s, line);
-    const int failed =
-        apply_definitions(s, line, OPTION_DEFINE) ? 1 : command_at(line->command)->run(s, line);
+    const int failed = check_colour(s, line) || apply_definitions(s, line, OPTION_DEFINE)
+                           ? 1
+                           : command_at(line->command)->run(s, line);
     const int code = report_diagnostics(s, line);
     hadal_close(s);
     if (code || failed) remove_empty_folders();

@@ -117,6 +117,13 @@ int reject_rank_options(hadal_session *s, const command_line *line) {
                           "this one runs in one process; hadal compile --ranks P divides it");
 }
 
+int join_measuring(hadal_session *s, const command_line *line, ranks *out) {
+    *out = (ranks){0};
+    if (is_in_job()) return join_job(s, line, out);
+    return reject_options(s, line, "processes that measure together",
+                          "mpirun -n RANKS hadal machine .. starts them");
+}
+
 int join_training(hadal_session *s, const command_line *line, ranks *out) {
     *out = (ranks){0};
     if (is_in_job()) return join_job(s, line, out);

@@ -17,7 +17,8 @@ bool is_in_job(void);
 /* Joins the other processes of the job, and gives the session their communicator. All but the first
  * rank are silent. */
 int join_job(hadal_session *s, const command_line *line, ranks *out);
-/* Joins the other processes that train together, if there are any. */
+/* Joins the other processes that train together, or that measure a machine, if there are any. */
+int join_measuring(hadal_session *s, const command_line *line, ranks *out);
 int join_training(hadal_session *s, const command_line *line, ranks *out);
 /* Rejects options about communication for a model that is not divided, since it has none. */
 int reject_rank_options(hadal_session *s, const command_line *line);

@@ -1,0 +1,115 @@
+"""Command lines that are refused (exit code 2), made of the help of each command: each option alone with a word that it cannot
+take, and options that need others without these. None of them may write anything, and each has to say why.
+
+    refused.py HADAL EXAMPLES FOLDER"""
+import os
+import re
+import subprocess
+import sys
+
+hadal, examples, folder = sys.argv[1:]
+tiny = os.path.join(os.path.abspath(examples), "tiny", "tiny.hadal")
+jargon = os.path.join(os.path.abspath(examples), "jargon")
+one = ["-D", "layers=1"]
+weights = os.path.join(folder, "w.safetensors")
+text = os.path.join(folder, "text.txt")
+outputs = os.path.join(folder, "outputs")
+scratch = os.path.join(folder, "scratch")
+
+
+def out(name):
+    return os.path.join(outputs, name)
+
+
+def run(*words):
+    environment = dict(os.environ, TMPDIR=scratch, HADAL_CODE_CACHE="")
+    return subprocess.run([hadal, *words], capture_output=True, text=True, stdin=subprocess.DEVNULL, env=environment)
+
+
+COMMANDS = {
+    "compile": [tiny, *one, "-o", out("new/folder/m"), "--emit=kernel,header"],
+    "run": [tiny, *one, "-w", weights, "--tokens", "1,2", "--logits", out("l.npy"), "--hidden", out("h.npy"), "--trace-depth", out("t.safetensors")],
+    "generate": [tiny, *one, "-w", weights, "--tokens", "1,2", "--max-tokens", "1"],
+    "eval": [tiny, *one, "-w", weights, "--data", text, "--losses", out("l.npy")],
+    "gradients": [tiny, *one, "-w", weights, "--tokens", "1,2", "--targets", "2,3", "-o", out("g.safetensors")],
+    "train": [tiny, *one, "--data", text, "--steps", "1", "--batch", "1", "--context", "8", "-o", out("run")],
+    "bench": [tiny, *one, "-w", weights, "--prefill", "1", "--decode", "0", "--threads", "1", "--rounds", "1"],
+    "opt": [tiny, *one, "--passes=default", "-o", out("o.hir")],
+    "pack": [tiny, *one, "-w", weights, "-o", out("m.weights")],
+    "init-weights": [tiny, *one, "-o", out("w.safetensors")],
+    "import": [jargon, "-o", out("m.hadal")],
+    "inspect": [tiny, *one, "-o", out("i.txt")],
+    "report": [tiny, *one, "-o", out("r.html"), "--code", "none"],
+    "explain": [tiny, "lm_head", *one, "--code", "none"],
+    "diff": [tiny, tiny, *one, "-o", out("d.txt")],
+    "machine": ["--threads", "0", "-o", out("m.json")],
+    "plan": [tiny, *one, "--host", "memory=16G,read=40G,flops=500G,network=10G,latency=50us", "-o", out("p.txt")],
+}
+# What an option takes, where that is refused only for want of another option, or for the sake of one.
+ALONE = {
+    "compile": ["--memory=600M", "--optimizer=muon", "--token-sums=kernels", "--matmul-dtype=bf16"],
+    "run": ["--interpret --cpu-level=avx2", "--taps=output.1", "--ranks=2", "--rounds=2", "--interpret --machine=l2=2M", "--interpret --profile", "--comm-timeout=3"],
+    "generate": ["--top-k=3", "--top-p=0.5", "--system=hello", "--comm-timeout=3", "--prompt=x --prompt-file=x"],
+    "eval": ["--interpret --threads=1", "--interpret --cpu-level=avx2", "--by-depth=json", "--ranks=2"],
+    "gradients": ["--interpret --cpu-level=avx2", "--by-depth --cpu-level=avx2"],
+    "train": ["--comm-timeout=3", "--link=network=10G,latency=50us"],
+    "bench": ["--comm-timeout=3"],
+    "opt": ["--memory=600M"],
+    "inspect": ["--memory=600M", "--ledger --depth-map", "--heatmap=x.svg", "--tokens=1,2", "--gradients --heatmap=x.svg --tokens=1,2"],
+    "machine": ["--comm-timeout=3", "--link=network=10G,latency=50us"],
+    "report": ["--threads=1", "--cpu-level=avx2", "--memory=600M", "--optimizer=muon", "--split=1", "--rounds=2", "--json --against=" + tiny, "--profile",
+               "--tokens=1,2 --profile=x.json", "--gradients --tokens=1,2", "--tokens=1,2 --threads=1"],
+}
+# What takes any word, or is told apart only where a file is read or code is made, with another exit code.
+FREE = {"output", "include", "linker", "system", "prompt", "filter-passes", "filter-ops", "weights", "tokens", "targets", "data", "eval-data",
+        "losses", "logits", "hidden", "trace-depth", "taps-out", "tokenizer", "against", "prompt-file", "mixing-matrix", "heatmap", "profile",
+        "dump-ir", "by-depth", "host", "target", "target-cpu", "march", "code"}
+WITH_CODE = {"report": {"activations", "machine"}, "explain": {"activations", "machine"}}  # which is left out here
+
+
+def options(command):
+    """Name, whether the value is optional, whether there is one: of each option in the help."""
+    told = run(command, "--help").stdout
+    return [(name, bool(optional), bool(argument)) for name, optional, argument in
+            re.findall(r"^ +(?:-\w, )?--([a-z0-9-]+)(\[=[^\]]*\])?( [A-Z\w].*)?$", told, re.M) if name != "help"]
+
+
+def refused(command, extra):
+    """Runs the command line; whether it was refused. Its outputs lie in a folder that has one file before."""
+    os.makedirs(outputs)
+    with open(out("r.html"), "w") as f:
+        f.write("earlier")
+    done = run(command, *COMMANDS[command], *extra)
+    line = f"hadal {command} .. {' '.join(extra)}"
+    if done.returncode == 2:
+        left = sorted(os.path.join(at, name) for at, folders, files in os.walk(outputs) for name in folders + files)
+        assert left == [out("r.html")], f"{line}: {left}"
+        with open(out("r.html")) as f:
+            assert f.read() == "earlier", f"{line} wrote over a page"
+        assert not done.stdout or command == "bench", f"{line}: {done.stdout}"  # which says what it measures on first
+        assert "[usage]" in done.stderr or "usage:" in done.stderr, f"{line}: {done.stderr}"
+    assert done.returncode == 0 or done.stderr, f"{line}: exit code {done.returncode}, and not a word"
+    assert done.returncode >= 0 and done.returncode != 4, f"{line}: {done.returncode}: {done.stderr}"
+    assert not os.listdir(scratch), f"{line}: {os.listdir(scratch)}"
+    subprocess.run(["rm", "-r", outputs], check=True)
+    return done.returncode == 2
+
+
+os.makedirs(scratch)
+with open(text, "w") as f:
+    f.write("hacker: n. " * 40)
+assert run("init-weights", tiny, *one, "-o", weights).returncode == 0
+n, taken = 0, []
+for command in COMMANDS:
+    for name, optional, argument in options(command):
+        if name in FREE or name in WITH_CODE.get(command, ()) or not (optional or argument):
+            continue
+        n += 1
+        if not refused(command, [f"--{name}=such?"]):
+            taken.append(f"{command} --{name}=such?")
+    for extra in ALONE.get(command, []):
+        n += 1
+        if not refused(command, extra.split()):
+            taken.append(f"{command} {extra}")
+assert n > 150, n
+assert not taken, "\n".join(["not refused:", *taken])
