@@ -369,6 +369,7 @@ hadal_remark hadal_remark_at(const hadal_session *s, size_t i) {
         .call_file = r->loc.call ? r->loc.call->file : NULL,
         .call_line = r->loc.call ? r->loc.call->line : 0,
         .call_column = r->loc.call ? r->loc.call->column : 0,
+        .layer_pass = r->layer_pass,
     };
 }
 

@@ -203,6 +203,7 @@ static void print_remark_json(const hadal_remark *r) {
         fputs(", \"weight\": ", stderr);
         print_json_string(stderr, r->weight);
     }
+    if (r->layer_pass) fprintf(stderr, ", \"layer_pass\": %u", r->layer_pass);
     if (r->value) {
         fputs(", \"value\": ", stderr);
         print_json_string(stderr, r->value);
@@ -218,7 +219,10 @@ static void print_remark(const hadal_remark *r) {
         fprintf(stderr, "called from %s:%u:%u: ", r->call_file, r->call_line, r->call_column);
     fprintf(stderr, "%s: %s: %s%s%s", r->pass, r->taken ? "applied" : "not applied",
             r->op ? r->op : "", r->op ? ": " : "", r->text);
-    if (r->weight) fprintf(stderr, " (@%s)", r->weight);
+    if (r->weight && r->layer_pass)
+        fprintf(stderr, " (@%s, pass %u)", r->weight, r->layer_pass);
+    else if (r->weight)
+        fprintf(stderr, " (@%s)", r->weight);
     if (r->value) fprintf(stderr, " [%s:%s]", r->pass, r->value); /* the form of `hadal explain` */
     fputc('\n', stderr);
 }

@@ -1,7 +1,6 @@
 /* Turns the measured times of steps into tables of kernels and of lines of the kernel IR. */
 #include "inspect/profile.h"
 
-#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -207,15 +206,13 @@ void profile_json(const profile_tables *x, hd_text *out) {
 
 /* ---- as folded stacks, for flame graphs ------------------------------------------------------ */
 
-/* Length of a scope up to its first number: "model.layers.3" of "model.layers.3.self_attn". */
-static int layer_length(const char *scope) {
-    const char *at = scope;
-    while (*at) {
-        const size_t n = strcspn(at, ".");
-        if (isdigit((unsigned char)*at)) return (int)(at - scope + (ptrdiff_t)n);
-        at += n + (at[n] == '.');
-    }
-    return (int)strlen(scope);
+/* "model.layers.3" of "model.layers.3.self_attn", "model.layers.3, pass 2" of a layer that runs several
+ * times; a scope without a number stays. */
+static const char *layer_of(hd_arena *a, const char *scope) {
+    const size_t n = hd_layer_length(scope);
+    const char *pass = strstr(scope, ", pass ");
+    if (!n) return *scope ? scope : "-";
+    return hd_printf(a, "%.*s%s", (int)n, scope, pass ? pass : "");
 }
 
 /* Lines "phase;layer;kernel;line nanoseconds"; the wait for other threads is a frame below. */
@@ -226,9 +223,8 @@ void profile_folded(const profile_tables *x, hd_text *out) {
             const hd_info_step *s = &p->steps[k];
             const step_time *t = &p->phases[i].steps[k];
             const char *stack =
-                hd_printf(out->arena, "%s;%.*s;%s;line %llu", x->phases[i].name,
-                          *s->scope ? layer_length(s->scope) : 1, *s->scope ? s->scope : "-",
-                          s->name, (unsigned long long)s->line);
+                hd_printf(out->arena, "%s;%s;%s;line %llu", x->phases[i].name,
+                          layer_of(out->arena, s->scope), s->name, (unsigned long long)s->line);
             if (t->work_ns) hd_text_f(out, "%s %llu\n", stack, (unsigned long long)t->work_ns);
             if (t->wait_ns) hd_text_f(out, "%s;wait %llu\n", stack, (unsigned long long)t->wait_ns);
         }

@@ -8,6 +8,7 @@
 
 #include "ir/eval/eval.h"
 #include "ir/text/text.h"
+#include "passes/analysis/layer_passes.h"
 #include "passes/shard/shard.h"
 #include "passes/weigh_depth.h"
 #include "support/clock.h"
@@ -98,10 +99,15 @@ static bool has_result(const hir_module *m, hir_id op) {
 
 void hir_remarks_name(hir_remarks *remarks, size_t from, const hir_module *m) {
     const uint32_t *numbers = NULL; /* by value; computed only if a remark needs them */
+    const hir_layer_passes *passes = NULL;
     for (size_t i = from; i < remarks->list.n; i++) {
         hir_remark *r = &remarks->list.at[i];
         if (!has_result(m, r->op)) continue;
-        if (!numbers) numbers = hir_number_values(m, remarks->arena);
+        if (!numbers) {
+            numbers = hir_number_values(m, remarks->arena);
+            passes = hir_layer_passes_find(m, remarks->arena);
+        }
+        r->layer_pass = hir_layer_pass(passes, r->op, r->weight);
         hd_text text;
         hd_text_init(&text, remarks->arena);
         hir_print_ref(m, hir_value_ref(hir_op_at(m, r->op)->results[0]), numbers, &text);

@@ -20,6 +20,7 @@ typedef struct hir_remark {
     hir_id op;           /* HIR_NONE: the module */
     const char *op_name; /* copied, as the op may be erased */
     const char *weight;  /* name of the first weight that it reads; NULL: it reads none */
+    uint32_t layer_pass; /* of the weight's layer, if that runs several times (from 1); else 0 */
     const char *value;   /* "%7": the op's result in the module after the pass; NULL: it has none */
     hd_loc loc;
     const char *text; /* what and why */
@@ -47,7 +48,7 @@ typedef struct hir_pass_context {
 void hir_remark_add(hir_pass_context *c, bool taken, hir_id op, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
-/* Fills in `value` of the remarks from number `from` on; `m` is the module after the pass that made
+/* Fills in `value` and `layer_pass` of the remarks from number `from` on; `m` is the module after the pass that made
  * them. */
 void hir_remarks_name(hir_remarks *remarks, size_t from, const hir_module *m);
 

@@ -316,6 +316,7 @@ static void print_remarks(const report *r, hd_text *out) {
         hd_text_add(out, ", ");
         member(out, "weight", m->weight);
         hd_text_add(out, ", ");
+        if (m->layer_pass) hd_text_f(out, "\"layer_pass\": %u, ", m->layer_pass);
         member(out, "file", m->loc.file);
         hd_text_f(out, ", \"line\": %u, \"column\": %u, ", m->loc.line, m->loc.column);
         if (m->loc.call) {

@@ -254,6 +254,17 @@ size_t hd_shared_components(const char *a, size_t n, const char *b) {
     return end;
 }
 
+size_t hd_layer_length(const char *name) {
+    for (const char *at = name; *at;) {
+        const size_t n = strcspn(at, ".,"); /* a pass follows after a comma */
+        if (*at >= '0' && *at <= '9') return (size_t)(at - name) + n;
+        at += n;
+        if (*at == ',') break;
+        at += *at == '.';
+    }
+    return 0;
+}
+
 /* ---- sizes ----------------------------------------------------------------------------------- */
 uint64_t hd_read_size(const char *text, size_t n) {
     static const char units[] = "KMG";

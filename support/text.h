@@ -50,5 +50,8 @@ const char *hd_nearest_within(const char *word, const char *const *candidates, s
 /* The length of the leading components that two dotted names share: the first n characters of a,
  * and b. */
 size_t hd_shared_components(const char *a, size_t n, const char *b);
+/* The length of a dotted name up to its first component that begins with a digit, "model.layers.3" of
+ * "model.layers.3.self_attn"; 0: it has none. */
+size_t hd_layer_length(const char *name);
 
 #endif

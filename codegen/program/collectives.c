@@ -103,7 +103,7 @@ bool lower_collective(lowering *l, hir_id id) {
     for (size_t i = 0; i < operands->list.n; i++)
         if (!lower_operand(l, lower_place(l, op), operands->list.at[i], NULL)) return false;
     hd_push(l->a, &l->p->steps, step);
-    hcg_step_work work = hcg_count_work(l->a, l->m, id);
+    hcg_step_work work = hcg_count_work(l->a, l->m, id, l->passes);
     work.line = l->p->op_lines[id];
     hd_push(l->a, &l->p->work, work);
     return true;

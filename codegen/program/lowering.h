@@ -5,6 +5,7 @@
 
 #include "codegen/program/keys.h"
 #include "ir/kernel/kernels.h"
+#include "passes/analysis/layer_passes.h"
 
 typedef struct lowering {
     hd_arena *a;
@@ -13,6 +14,7 @@ typedef struct lowering {
     hcg_program *p;
     const hcg_use *uses;             /* by op */
     const hrt_condition *conditions; /* by op */
+    const hir_layer_passes *passes;  /* NULL: no layer runs several times */
     hir_id loss_output;              /* HIR_NONE: there are no losses */
     uint64_t losses; /* number of the output that is the losses, which NAME_forward does not have;
                       * UINT64_MAX: there is none */

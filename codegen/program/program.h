@@ -86,10 +86,15 @@ typedef struct hcg_step_work {
     uint64_t state_bytes; /* part of pass_bytes: windows and carries (recurrent states), read and
                            * written */
     hir_kernel_kind kind;
-    const char *scope; /* of the names of its weights and caches: "model.layers.3", "" */
-    uint32_t line;     /* of the kernel in the kernel IR text */
+    const char
+        *scope;    /* of the names of its weights and caches: "model.layers.3", ""; of a layer that
+                        * runs several times with the pass: "model.layers.3, pass 2" */
+    uint32_t line; /* of the kernel in the kernel IR text */
 } hcg_step_work;
-hcg_step_work hcg_count_work(hd_arena *a, const hir_module *m, hir_id kernel); /* leaves `line` 0 */
+struct hir_layer_passes;
+/* Leaves `line` 0. `passes` may be NULL. */
+hcg_step_work hcg_count_work(hd_arena *a, const hir_module *m, hir_id kernel,
+                             const struct hir_layer_passes *passes);
 /* The same together with the condition on which the step runs, as a library reports it. */
 hd_info_step hcg_step_info(const hcg_program *p, size_t step);
 
@@ -141,9 +146,9 @@ struct hcg_program {
     HD_VEC(hrt_part) parts;
     HD_VEC(hrt_packing) packings;
     uint64_t muon_offset, moments_bytes; /* hrt_model */
-    uint64_t muon_bytes; /* workspace of a thread in a step of Muon */
-    uint32_t products;   /* number of the kernel that multiplies for it */
-    bool is_model;       /* one i32[T] input and perhaps state: NAME_forward; else NAME_call */
+    uint64_t muon_bytes;                 /* workspace of a thread in a step of Muon */
+    uint32_t products;                   /* number of the kernel that multiplies for it */
+    bool is_model; /* one i32[T] input and perhaps state: NAME_forward; else NAME_call */
     int64_t vocab;
     int64_t chunk;
     const uint32_t *op_lines; /* per op, its line in the kernel IR text, 0: unknown */

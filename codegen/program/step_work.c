@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "codegen/program/program.h"
+#include "passes/analysis/layer_passes.h"
 
 typedef struct outer_read { /* one operand of the kernel */
     hir_ref ref;
@@ -196,10 +197,12 @@ static const char *find_scope(const counter *c) {
     return scope ? hd_strndup(c->arena, scope, n) : "";
 }
 
-hcg_step_work hcg_count_work(hd_arena *a, const hir_module *m, hir_id kernel) {
+hcg_step_work hcg_count_work(hd_arena *a, const hir_module *m, hir_id kernel,
+                             const hir_layer_passes *passes) {
     counter c = {.arena = a, .m = m, .kernel = kernel};
     const hir_op *k = hir_op_at(m, kernel);
     hcg_step_work w = {.scope = find_scope(&c), .kind = hir_kind_of(k->code)};
+    w.scope = hir_with_pass(a, w.scope, hir_layer_pass(passes, kernel, w.scope));
     HIR_EACH(m, id, k->body_first) {
         if (hir_op_at(m, id)->code == HIR_YIELD_OP) continue;
         add_reads(&c, hir_op_at(m, id));

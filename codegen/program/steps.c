@@ -239,7 +239,7 @@ static bool add_step(lowering *l, hir_id id) {
     if (c && step.split_decode == HRT_SPLIT_COLS && is_small(l, &step))
         step.split_decode = HRT_SPLIT_NONE;
     hd_push(l->a, &l->p->steps, step);
-    hcg_step_work work = hcg_count_work(l->a, l->m, id);
+    hcg_step_work work = hcg_count_work(l->a, l->m, id, l->passes);
     work.line = l->p->op_lines[id];
     hd_push(l->a, &l->p->work, work);
     return true;
@@ -259,6 +259,7 @@ static void find_vocab(lowering *l, const hir_op *kernel) {
 
 bool lower_steps(lowering *l) {
     find_others(l);
+    l->passes = hir_layer_passes_find(l->m, l->a);
     HIR_EACH(l->m, id, l->m->first) {
         const hir_op *op = hir_op_at(l->m, id);
         if (op->code == HIR_OUTPUT_OP) continue;

@@ -99,6 +99,8 @@ typedef struct hir_flow_label {
                        * the pass where there is one: "layers.7.mlp.down_proj, pass 2" */
     uint32_t pass;    /* of a layer that runs several times, from 1; 0: the layer runs once */
 } hir_flow_label;
+/* "NAME, pass 2"; the name alone if pass is 0. */
+const char *hir_with_pass(hd_arena *a, const char *name, uint32_t pass);
 const hir_flow_label *hir_flow_labels(const hir_flow *f, hd_arena *a); /* by sublayer - 1 */
 /* "pass 1: 5-12, pass 2: 13-20", numbers of sublayers; NULL: all layers run once. */
 const char *hir_flow_passes(const hir_flow_label *labels, size_t n, hd_arena *a);

@@ -68,6 +68,10 @@ static void name_output(namer *x, hir_id output) {
     }
 }
 
+const char *hir_with_pass(hd_arena *a, const char *name, uint32_t pass) {
+    return pass ? hd_printf(a, "%s, pass %u", name, pass) : name;
+}
+
 const hir_flow_label *hir_flow_labels(const hir_flow *f, hd_arena *a) {
     const uint32_t n = (uint32_t)f->outputs.n;
     namer x = {.f = f, .arena = a, .seen = hd_new_array(a, uint32_t, f->m->values.n + 1)};
@@ -84,7 +88,7 @@ const hir_flow_label *hir_flow_labels(const hir_flow *f, hd_arena *a) {
         if (last[k] == HIR_NONE || runs[last[k]] == 1)
             labels[k].pass = 0;
         else
-            labels[k].name = hd_printf(a, "%s, pass %u", labels[k].name, labels[k].pass);
+            labels[k].name = hir_with_pass(a, labels[k].name, labels[k].pass);
     }
     return labels;
 }

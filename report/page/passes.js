@@ -48,14 +48,8 @@ function layers(stage) {
   });
   return (stage.layers = out);
 }
-/** The layer of a line of the kernel IR, by the scope that its profile names. */
-function layerOfLine(line, scope) {
-  const layer = layerOf(scope), row = history && loops.has(layer) ? history.layout(history.last).of_line.get(line) : undefined;
-  if (row === undefined) return layer;
-  const by = layers(history.last), end = history.layout(history.last).end[row] || row + 1;
-  for (let i = end - 1; i >= 0; i--) if (by[i].startsWith(layer + ",")) return by[i];
-  return layer;
-}
+/** The layer of a scope, with the pass that its name ends in: "model.layers.3, pass 2". */
+const layerOfScope = (scope) => (layerOf(scope) && layerOf(scope) + (/, pass \d+$/.exec(scope)?.[0] || ""));
 
 const CONTEXT = 3, LEAST_FOLD = 5;
 /** The pairs with runs of unchanged rows folded; `open`: the first pairs of the folds that are open. */

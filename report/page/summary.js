@@ -47,7 +47,7 @@ function lengthBars(r) {
 function remarkItem(r, of = history) {
   const stage = of.stages[r.stage];
   const link = r.op !== null && of === history ? opLink(r.op, of.shown(stage)) : null;
-  return h("li", { class: r.taken ? "taken" : "refused" }, link ? h("a", { href: link }, r.code || "op") : r.code ? h("code", null, r.code) : null, (r.code ? ": " : "") + r.text + (r.weight ? ` (@${r.weight})` : ""),
+  return h("li", { class: r.taken ? "taken" : "refused" }, link ? h("a", { href: link }, r.code || "op") : r.code ? h("code", null, r.code) : null, (r.code ? ": " : "") + r.text + (r.weight ? ` (@${r.weight}${r.layer_pass ? `, pass ${r.layer_pass}` : ""})` : ""),
     " ", h("span", { class: "where" }, `${r.pass}${r.file ? ` · ${r.file}:${r.line}` : ""}${r.call ? `, called at ${r.call.file}:${r.call.line}` : ""}`));
 }
 /** Groups remarks of many layers that have the same words into one. */

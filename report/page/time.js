@@ -17,7 +17,7 @@ function flame(phase) {
   for (const e of [...phase.lines].sort((a, b) => a.line - b.line)) { // in program order
     let node = root;
     root.size += nanoseconds(e);
-    for (const name of [layerOfLine(e.line, e.scope) || e.scope || "–", e.kernel, `line ${e.line}`]) {
+    for (const name of [layerOfScope(e.scope) || e.scope || "–", e.kernel, `line ${e.line}`]) {
       if (!node.children.has(name)) node.children.set(name, { name, size: 0, wait: 0, children: new Map(), line: e.line });
       node = node.children.get(name);
       node.size += nanoseconds(e);
@@ -84,7 +84,7 @@ function timeTable(phase, byLine) {
   const columns = [{ name: byLine ? "line" : "kernel" }, { name: byLine ? "scope" : "kind" }, { name: "time", n: 1 }, { name: "share", n: 1 }, { name: "waits", n: 1 }, { name: "GFLOP/s", n: 1 }, { name: "GB/s", n: 1 }, { name: "of its limit", n: 1 }];
   return h("div", { class: "scroll" }, table(columns, list.slice(0, 500).map((k) => ({
     go: byLine && lineLink(k.line) ? () => go(lineLink(k.line)) : null,
-    cells: [byLine ? `${k.line} ${k.kernel}` : k.kernel, byLine ? k.scope + layerOfLine(k.line, k.scope).slice(layerOf(k.scope).length) : k.kind, time(nanoseconds(k)), percent(nanoseconds(k) / all), k.wait_ns ? time(k.wait_ns) : "", k.flops ? (k.flops / nanoseconds(k)).toFixed(1) : "", k.bytes ? (k.bytes / nanoseconds(k)).toFixed(1) : "", boundBy(k, limit)],
+    cells: [byLine ? `${k.line} ${k.kernel}` : k.kernel, byLine ? k.scope : k.kind, time(nanoseconds(k)), percent(nanoseconds(k) / all), k.wait_ns ? time(k.wait_ns) : "", k.flops ? (k.flops / nanoseconds(k)).toFixed(1) : "", k.bytes ? (k.bytes / nanoseconds(k)).toFixed(1) : "", boundBy(k, limit)],
   }))));
 }
 
