@@ -285,6 +285,7 @@ int hadal_load(hadal_session *s, const char *spec, const char *name) {
 int hadal_weights(hadal_session *s, const char *path) {
     API_ENTER(s);
     if (path) s->weights_path = hd_strdup(s->arena, path);
+    s->weights_given |= path != NULL;
     s->weights_open = false;
     API_LEAVE(s, true);
 }

@@ -50,6 +50,7 @@ struct hadal_session {
     bool reads_weights;            /* of libraries; they map them otherwise (hadal_weights_load) */
 
     const char *weights_path;
+    bool weights_given; /* by hadal_weights, so that they must be there */
     bool weights_open;
     hd_tensors stored;  /* as the files store them */
     hd_tensors weights; /* as the model uses them: quantised ones are decoded when they are read */

@@ -7,6 +7,7 @@
 #include "api/ranks.h"
 #include "api/taps.h"
 #include "inspect/format.h"
+#include "runtime/hadal_rt.h"
 
 void api_trainer_close(api_trainer *t) {
     if (t->memory) munmap(t->memory, t->bytes);
@@ -30,7 +31,9 @@ static bool need_function(const api_trainer *t, const char *model, const char *n
 bool api_trainer_ok(const api_trainer *t, int code, const char *what) {
     if (code == 0) return true;
     const char *detail = t->at ? t->trainer_message(t->at) : "";
-    hd_diag *e = hd_err(&t->s->diags, HD_E_RUNTIME, HD_NOWHERE, "%s: %s", what, t->strerror(code));
+    /* wrong tokens are an error in the caller's values */
+    const hd_error kind = code == HRT_TOKEN ? HD_E_VALUE : HD_E_RUNTIME;
+    hd_diag *e = hd_err(&t->s->diags, kind, HD_NOWHERE, "%s: %s", what, t->strerror(code));
     if (*detail) e->cause = hd_strdup(t->s->arena, detail);
     return false;
 }

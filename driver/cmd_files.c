@@ -25,9 +25,13 @@ int cmd_info(hadal_session *s, const command_line *line) {
     compiled_files files;
     char name[256], header[PATH_SIZE];
     int together = 1;
-    if (!find_compiled(line->positional[0], &files, name, sizeof name))
-        return hadal_fail(s, "usage", "this is no compiled model",
+    if (!find_compiled(line->positional[0], &files, name, sizeof name)) {
+        char message[PATH_SIZE + 64];
+        snprintf(message, sizeof message, "'%s' is no compiled model: there is no %s",
+                 line->positional[0], files.library);
+        return hadal_fail(s, "usage", message,
                           "name DIR/NAME as given to compile -o, or its libNAME.so");
+    }
     snprintf(header, sizeof header, "%.*s.h", (int)(strlen(files.weights) - strlen(".weights")),
              files.weights);
     const char *text = hadal_library_text(s, files.library, is_file(header) ? header : NULL,

@@ -21,8 +21,8 @@ static int read_sequence(hadal_session *s, const command_line *line, const int32
         return 1;
     if (*n == n_targets) return 0;
     char message[96];
-    snprintf(message, sizeof message, "there are %lld tokens and %lld targets", (long long)*n,
-             (long long)n_targets);
+    snprintf(message, sizeof message, "there are %lld token%s and %lld target%s", (long long)*n,
+             *n == 1 ? "" : "s", (long long)n_targets, n_targets == 1 ? "" : "s");
     return hadal_fail(s, "usage", message, "each token has a target, -1 if it is not counted");
 }
 

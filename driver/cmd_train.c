@@ -164,7 +164,9 @@ static int compile(hadal_session *s, const command_line *line, const hadal_train
     if (make_pipeline(s, line, &pipeline) || load_model(s, line, "model")) return 1;
     pipeline.gradients = 1;
     pipeline.chunk = o->context;
-    return (hadal_weights_exist(s) && hadal_check_weights(s)) || run_pipeline(s, line, &pipeline);
+    const bool begins = option_given(line, OPTION_WEIGHTS) && !hadal_is_run(o->run);
+    if ((begins || hadal_weights_exist(s)) && hadal_check_weights(s)) return 1;
+    return run_pipeline(s, line, &pipeline);
 }
 
 static int train(hadal_session *s, const command_line *line, data_list *data, data_list *eval,

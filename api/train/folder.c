@@ -19,6 +19,7 @@ bool train_io_error(hadal_session *s, const char *doing, const char *path, int e
                         strerrordesc_np(error));
     if (error == ENOSPC || error == EDQUOT)
         e->hint = "the disk is full: make room, and the same command goes on";
+    if (error == ENOTDIR) e->hint = "a run is a folder, and a part of this path is a file";
     if (error == EFBIG)
         e->hint = "it would be larger than this process may write, or than its file system holds: "
                   "raise the limit (ulimit -f), and the same command goes on";

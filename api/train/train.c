@@ -123,8 +123,9 @@ static const char *best_level(hadal_session *s) {
     return level ? level->name : "native";
 }
 
+/* A folder may have none; those that are named are missed. */
 static bool has_weights(hadal_session *s) {
-    return s->weights_path && hd_safetensors_exist(s->arena, s->weights_path);
+    return s->weights_given || (s->weights_path && hd_safetensors_exist(s->arena, s->weights_path));
 }
 
 static const char *documents_text(hadal_session *s, const hadal_train_options *o) {

@@ -582,8 +582,8 @@ static bool reject(const halves *h, uint64_t least) {
     hd_arena *a = h->c->diags->arena;
     hd_diag *e =
         hd_err(h->c->diags, HD_E_LIMIT, HD_NOWHERE,
-               "the gradients of sequences of up to %lld tokens do not fit in %lld bytes%s",
-               (long long)o->chunk, (long long)o->memory,
+               "the gradients of sequences of up to %lld tokens do not fit in %lld byte%s%s",
+               (long long)o->chunk, (long long)o->memory, hd_s((uint64_t)o->memory),
                o->beside ? " beside the trainer of the steps" : "");
     e->cause =
         hd_printf(a,
