@@ -7,6 +7,7 @@
 
 #include "driver/commands.h"
 #include "driver/interrupt.h"
+#include "driver/outputs.h"
 #include "driver/pipeline.h"
 #include "driver/report.h"
 
@@ -44,7 +45,8 @@ static int run_command(const command_line *line) {
     }
     watch_outputs(line);
     report_start(s, line);
-    const int failed = check_colour(s, line) || apply_definitions(s, line, OPTION_DEFINE)
+    const int failed = check_colour(s, line) || reject_replacing(s, line) ||
+                               apply_definitions(s, line, OPTION_DEFINE)
                            ? 1
                            : command_at(line->command)->run(s, line);
     const int code = report_diagnostics(s, line);

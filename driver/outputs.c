@@ -1,0 +1,126 @@
+#include "driver/outputs.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "driver/workspace.h"
+
+static bool is_same(const struct stat *a, const struct stat *b) {
+    return a->st_dev == b->st_dev && a->st_ino == b->st_ino;
+}
+
+/* ---- outputs --------------------------------------------------------------------------------- */
+
+typedef struct output {
+    const char *path;
+    struct stat file, folder; /* the file that is there, and what it is in */
+} output;
+
+/* Is there such a file? What is no file, such as a pipe, is not replaced. */
+static bool find_output(const char *path, output *out) {
+    char folder[PATH_SIZE];
+    const char *slash = strrchr(path, '/');
+    const size_t n = slash ? (size_t)(slash - path) + 1 : 0;
+    if (n >= sizeof folder) return false;
+    snprintf(folder, sizeof folder, "%.*s", (int)n, path);
+    out->path = path;
+    return stat(path, &out->file) == 0 && S_ISREG(out->file.st_mode) &&
+           stat(n ? folder : ".", &out->folder) == 0;
+}
+
+/* The path of the option's output; NULL: the option has none here. */
+static const char *output_of(const command_line *line, const option_value *o) {
+    const bool names_no_file = line->command == COMMAND_COMPILE || line->command == COMMAND_TRAIN;
+    switch (o->id) {
+    case OPTION_OUTPUT: return names_no_file ? NULL : o->value;
+    case OPTION_PROFILE: return line->command == COMMAND_REPORT ? NULL : o->value;
+    case OPTION_LOGITS:
+    case OPTION_HIDDEN:
+    case OPTION_TRACE_DEPTH:
+    case OPTION_TAPS_OUT:
+    case OPTION_LOSSES:
+    case OPTION_BY_DEPTH:
+    case OPTION_MIXING_MATRIX:
+    case OPTION_HEATMAP: return o->value;
+    default: return NULL;
+    }
+}
+
+/* ---- what is read ---------------------------------------------------------------------------- */
+
+/* Files of a model folder or a run, by how their names end. */
+static bool is_of_folder(const char *path) {
+    static const char *const ends[] = {"config.json",    ".safetensors", ".index.json",
+                                       "tokenizer.json", "model.hir",    "tiktoken.model",
+                                       "run.json",       "log.jsonl",    "updates.json",
+                                       "vocab.json",     "merges.txt",   ".jinja"};
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
+        if (ends_with(path, ends[i])) return true;
+    return false;
+}
+
+/* Would the output replace what `path` names, or a part of it? */
+static bool replaces(const output *out, const char *path) {
+    struct stat in;
+    if (stat(path, &in) != 0) return false;
+    if (S_ISDIR(in.st_mode)) return is_same(&out->folder, &in) && is_of_folder(out->path);
+    return is_same(&out->file, &in);
+}
+
+static bool replaces_compiled(const output *out, const char *spec) {
+    compiled_files files;
+    char name[256];
+    if (!find_compiled_stages(spec, &files, name, sizeof name)) return false;
+    bool any = replaces(out, files.library) || replaces(out, files.weights);
+    for (int i = 1; i < files.stages && find_stage(spec, i, &files); i++)
+        any |= replaces(out, files.library) || replaces(out, files.weights);
+    return any;
+}
+
+/* What stands before `end` in the text: "FILE" of "FILE.safetensors:TENSOR". */
+static bool replaces_before(const output *out, const char *text, char end) {
+    char path[PATH_SIZE];
+    const char *at = end == ':' ? strrchr(text, end) : strchr(text, end);
+    snprintf(path, sizeof path, "%.*s", at ? (int)(at - text) : PATH_SIZE - 1, text);
+    return replaces(out, path) || replaces(out, text);
+}
+
+static bool replaces_value(const command_line *line, const output *out, const option_value *o) {
+    switch (o->id) {
+    case OPTION_WEIGHTS:
+    case OPTION_PROMPT_FILE:
+    case OPTION_TOKENIZER: return replaces(out, o->value);
+    case OPTION_AGAINST: return replaces(out, o->value) || replaces_compiled(out, o->value);
+    case OPTION_PROFILE: return line->command == COMMAND_REPORT && replaces(out, o->value);
+    case OPTION_TOKENS:
+    case OPTION_TARGETS:
+    case OPTION_DATA:
+    case OPTION_EVAL_DATA: return replaces_before(out, o->value, ':');
+    case OPTION_HOST: return replaces_before(out, o->value, ',');
+    default: return false;
+    }
+}
+
+static bool replaces_any(const command_line *line, const output *out) {
+    /* what follows the file of reduce is a command */
+    const size_t n = line->command == COMMAND_REDUCE ? 1 : line->n_positional;
+    for (size_t i = 0; i < n && i < line->n_positional; i++)
+        if (replaces(out, line->positional[i]) || replaces_compiled(out, line->positional[i]))
+            return true;
+    for (size_t i = 0; i < line->n_options; i++)
+        if (replaces_value(line, out, &line->options[i])) return true;
+    return false;
+}
+
+int reject_replacing(hadal_session *s, const command_line *line) {
+    char message[PATH_SIZE + 64];
+    output out;
+    for (size_t i = 0; i < line->n_options; i++) {
+        const char *path = output_of(line, &line->options[i]);
+        if (!path || !*path || !find_output(path, &out) || !replaces_any(line, &out)) continue;
+        snprintf(message, sizeof message, "'%.4300s' is read here, and would be replaced", path);
+        return hadal_fail(s, "usage", message, "give the output another name");
+    }
+    return 0;
+}
