@@ -6,6 +6,7 @@
 
 #include "api/ranks.h"
 #include "api/sample.h"
+#include "api/train/folder.h"
 #include "frontend/config/generation.h"
 #include "frontend/frontend.h"
 #include "support/clock.h"
@@ -50,7 +51,8 @@ static void hint_other_files(hadal_session *s, const char *folder) {
     if (hfe_reject_adapter(s->arena, &s->diags, folder)) return;
     hd_diag *d = hd_err(&s->diags, HD_E_IO, HD_NOWHERE,
                         "there is no tokenizer.json or tiktoken.model in '%s'", folder);
-    d->hint = "--tokens takes token ids; --tokenizer names another file or folder";
+    const char *run = train_hint_at_checkpoint(s->arena, folder);
+    d->hint = run ? run : "--tokens takes token ids; --tokenizer names another file or folder";
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         if (hd_exists(hd_path_join(s->arena, folder, others[i].file))) {
             d->hint = others[i].hint;

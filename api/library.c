@@ -75,6 +75,23 @@ size_t api_logits_row(const hd_info *info) {
     return row ? row : 1;
 }
 
+/* The loader says of a library of another architecture that there is no such file. */
+static bool is_for_this_machine(hadal_session *s, const char *path, const Elf64_Ehdr *head) {
+#if defined(__x86_64__)
+    enum { HERE = EM_X86_64 };
+#else
+    enum { HERE = EM_AARCH64 };
+#endif
+    if (head->e_machine == HERE) return true;
+    const char *other = head->e_machine == EM_X86_64    ? "x86_64"
+                        : head->e_machine == EM_AARCH64 ? "aarch64"
+                                                        : "another architecture";
+    hd_err(&s->diags, HD_E_RUNTIME, HD_NOWHERE, "%s is code for %s, and this machine is %s", path,
+           other, hcg_arch(s->arena, NULL))
+        ->hint = "run it there, or compile the model without --target";
+    return false;
+}
+
 /* Does the file have all bytes that the loader will map? Pages after its end would be a bus error.
  * For a file that is no library at all the loader itself has the message. */
 static bool is_whole(hadal_session *s, const char *path) {
@@ -85,6 +102,7 @@ static bool is_whole(hadal_session *s, const char *path) {
         head->e_ident[EI_CLASS] != ELFCLASS64 || head->e_phentsize != sizeof(Elf64_Phdr) ||
         head->e_phoff % _Alignof(Elf64_Phdr))
         return true;
+    if (!is_for_this_machine(s, path, head)) return false;
     const Elf64_Phdr *part = (const Elf64_Phdr *)(file.at + head->e_phoff);
     bool whole =
         head->e_phoff <= file.n && head->e_phnum <= (file.n - head->e_phoff) / sizeof *part;

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/train/folder.h"
 #include "frontend/config/family.h"
 #include "frontend/config/quantisation.h"
 #include "frontend/frontend.h"
@@ -272,7 +273,11 @@ static bool load(hadal_session *s, const char *spec, const char *name) {
     s->m = s->graph = NULL;
     s->weights_open = false; /* which tensors are read depends on the model */
     s->graph = api_read_model(s, spec, name);
-    if (!s->graph) return false;
+    if (!s->graph) {
+        const char *hint = train_hint_at_checkpoint(s->arena, spec);
+        if (hint && s->diags.list.n) s->diags.list.at[s->diags.list.n - 1].hint = hint;
+        return false;
+    }
     s->m = hir_module_clone(s->graph, s->arena);
     return true;
 }

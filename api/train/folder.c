@@ -54,14 +54,26 @@ static DIR *list(const train_folder *f) {
     return dir;
 }
 
-int64_t train_last_checkpoint(const train_folder *f) {
+static int64_t last_step(DIR *dir) {
     int64_t last = 0;
-    DIR *dir = list(f);
-    if (!dir) return train_io_error(f->s, "read", f->path, errno) ? 0 : -1;
     for (const struct dirent *e = readdir(dir); e; e = readdir(dir))
         if (step_of(e->d_name) > last) last = step_of(e->d_name);
     closedir(dir);
     return last;
+}
+
+int64_t train_last_checkpoint(const train_folder *f) {
+    DIR *dir = list(f);
+    if (!dir) return train_io_error(f->s, "read", f->path, errno) ? 0 : -1;
+    return last_step(dir);
+}
+
+const char *train_hint_at_checkpoint(hd_arena *a, const char *path) {
+    DIR *dir = hadal_is_run(path) ? opendir(path) : NULL;
+    const int64_t last = dir ? last_step(dir) : 0;
+    if (!last) return NULL;
+    return hd_printf(a, "this is a run of hadal train; its checkpoints are models: %s",
+                     hd_path_join(a, path, checkpoint_named(a, last)));
 }
 
 /* A checkpoint loses its name before its files go, so that what has the name is always whole. */

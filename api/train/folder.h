@@ -24,6 +24,9 @@ const char *train_checkpoint_path(hd_arena *a, const train_folder *f, int64_t st
 /* The step of the last checkpoint; 0: there is none. -1, and a diagnostic: the folder cannot be
  * read. */
 int64_t train_last_checkpoint(const train_folder *f);
+/* For a run that is named where a model is wanted: which of its checkpoints to name. NULL: it is no
+ * run, or has none. */
+const char *train_hint_at_checkpoint(hd_arena *a, const char *path);
 /* Removes all checkpoints but the last `keep`; 0: none is removed. */
 void train_remove_old(const train_folder *f, int64_t keep);
 /* Reports an error of the system on a file of the run. Returns false. */
