@@ -233,23 +233,29 @@ bool api_library_weights(api_library *l, const char *path) {
     return open_weights(l, path) && tell_kinship(l, path);
 }
 
+const char *api_what_level_lacks(hd_arena *a, const char *level) {
+    hcg_target t;
+    hd_diags none;
+    hd_diags_init(&none, a);
+    if (!hcg_find_variants(&(hcg_options){.cpu = level}, a, &none, &t)) return NULL;
+    const uint64_t have = hrt_detect(hrt_cpuid_here()).features;
+    const uint64_t need = hcg_level_features(&t.variants.at[0].level), lacks = need & ~have;
+    const uint64_t withheld = need & ~hrt_permitted(hrt_cpuid_here(), need);
+    if (!lacks && !withheld) return NULL;
+    return hd_printf(a, "level %s: %s %s", level,
+                     lacks ? "the CPU lacks" : "the operating system does not allow",
+                     hcg_feature_names(a, lacks ? lacks : withheld));
+}
+
 /* The text of what this machine lacks for each level of a library none of whose levels runs
  * here. */
 static const char *what_levels_ask_for(const api_library *l) {
     hd_arena *a = l->s->arena;
-    const uint64_t have = hrt_detect(hrt_cpuid_here()).features;
-    hd_diags none;
     hd_text text;
-    hd_diags_init(&none, a);
     hd_text_init(&text, a);
     for (size_t i = 0; i < l->info->n_levels; i++) {
-        hcg_target t;
-        if (!hcg_find_variants(&(hcg_options){.cpu = l->info->levels[i]}, a, &none, &t)) continue;
-        const uint64_t need = hcg_level_features(&t.variants.at[0].level), lacks = need & ~have;
-        const uint64_t withheld = need & ~hrt_permitted(hrt_cpuid_here(), need);
-        hd_text_f(&text, "%slevel %s: %s %s", text.n ? "; " : "", l->info->levels[i],
-                  lacks ? "the CPU lacks" : "the operating system does not allow",
-                  hcg_feature_names(a, lacks ? lacks : withheld));
+        const char *lacks = api_what_level_lacks(a, l->info->levels[i]);
+        if (lacks) hd_text_f(&text, "%s%s", text.n ? "; " : "", lacks);
     }
     return text.n ? text.at : NULL;
 }

@@ -67,6 +67,8 @@ typedef enum api_kinship {
 } api_kinship;
 /* Is it the name of a CPU level of the architecture? False: there is a diagnostic. */
 bool api_is_level_of(hadal_session *s, const char *level, const char *arch);
+/* "level amx: the CPU lacks amx-tile"; NULL: the machine lacks nothing, or there is no such level. */
+const char *api_what_level_lacks(hd_arena *a, const char *level);
 /* The build id of a file of weights; "" if the file has none. NULL, and a diagnostic, if it cannot
  * be read. */
 const char *api_weights_build_id(hadal_session *s, const char *path);

@@ -35,6 +35,9 @@ bool api_trainer_ok(const api_trainer *t, int code, const char *what) {
     const hd_error kind = code == HRT_TOKEN ? HD_E_VALUE : HD_E_RUNTIME;
     hd_diag *e = hd_err(&t->s->diags, kind, HD_NOWHERE, "%s: %s", what, t->strerror(code));
     if (*detail) e->cause = hd_strdup(t->s->arena, detail);
+    if (code != HRT_CPU) return false;
+    if (!e->cause && t->cpu_level) e->cause = api_what_level_lacks(t->s->arena, t->cpu_level);
+    e->hint = "`hadal machine` tells the levels that run here";
     return false;
 }
 
@@ -113,30 +116,29 @@ static bool prepare(api_trainer *t, const hadal_comm *comm, int64_t max_tokens) 
     return t->path && open_library(t) && take_memory(t, comm, max_tokens);
 }
 
-static bool set_up(api_trainer *t, int threads, const char *cpu_level) {
+static bool set_up(api_trainer *t, int threads) {
     if (threads && !api_trainer_ok(t, t->trainer_set_threads(t->at, threads), "threads"))
         return false;
-    return !cpu_level || api_trainer_ok(t, t->trainer_set_cpu(t->at, cpu_level), cpu_level);
+    return !t->cpu_level ||
+           api_trainer_ok(t, t->trainer_set_cpu(t->at, t->cpu_level), t->cpu_level);
 }
 
-static void begin(api_trainer *t, hadal_session *s, const char *path) {
-    *t = (api_trainer){.s = s, .path = path};
+static void begin(api_trainer *t, hadal_session *s, const char *path, const char *cpu_level) {
+    *t = (api_trainer){.s = s, .path = path, .cpu_level = cpu_level};
     hd_arena_defer(s->arena, close_deferred, t);
 }
 
 bool api_trainer_open(api_trainer *t, hadal_session *s, const char *path, int64_t max_tokens,
                       int threads, const char *cpu_level) {
-    begin(t, s, path);
+    begin(t, s, path, cpu_level);
     const bool did = prepare(t, s->comm, max_tokens);
-    return api_all_did(s, did) && make_trainer(t, s->comm, max_tokens) &&
-           set_up(t, threads, cpu_level);
+    return api_all_did(s, did) && make_trainer(t, s->comm, max_tokens) && set_up(t, threads);
 }
 
 bool api_trainer_open_alone(api_trainer *t, hadal_session *s, const char *path, int64_t max_tokens,
                             int threads, const char *cpu_level) {
-    begin(t, s, path);
-    return prepare(t, NULL, max_tokens) && make_trainer(t, NULL, max_tokens) &&
-           set_up(t, threads, cpu_level);
+    begin(t, s, path, cpu_level);
+    return prepare(t, NULL, max_tokens) && make_trainer(t, NULL, max_tokens) && set_up(t, threads);
 }
 
 const api_parameter *api_trainer_find(api_trainer *t, const char *name) {

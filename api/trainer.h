@@ -53,7 +53,7 @@ struct step_time; /* inspect/steps.h */
 
 typedef struct api_trainer {
     hadal_session *s;
-    const char *path;
+    const char *path, *cpu_level; /* cpu_level: that is asked for; NULL: the best */
     void *handle, *memory, *at;
     size_t bytes, n;
     const api_parameter *parameters;
