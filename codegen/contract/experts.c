@@ -23,6 +23,7 @@
 #include "codegen/emit/packed.h"
 #include "codegen/emit/stream.h"
 #include "codegen/matmul/backend.h"
+#include "codegen/matmul/matrix.h"
 #include "codegen/program/forms.h"
 
 enum { DECODE_PANELS = 16 /* between epilogues, for one token */ };
@@ -145,16 +146,20 @@ static void clear_sums(emission *p) {
     }
 }
 
-/* Prefetches the lines of results that the epilogue of the panels will write. */
+/* Prefetches the lines of results that the epilogue of the panels will write. Where there are no wide
+ * tiles, those of one panel: with more, AVX-512 gains nothing. */
 static void prefetch_results(emission *p, LLVMValueRef panel) {
     hcg_emit *e = p->e;
     const hcg_column_group *g = group_of(p);
     if (p->products.decode || !g->yields.n) return;
     LLVMValueRef y = hcg_arg(e, p->k, hir_value_ref(g->yields.at[0].result));
     y = hcg_at(e, e->f32, y, hcg_mul_const(e, panel, HIR_PANEL));
+    const int64_t panels = hcg_tile_of(e->level)->wide_rows ? p->products.tile_panels : 1;
     hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), p->rows, hcg_i64(e, 1), "ahead", 0, NULL);
     LLVMValueRef row = hcg_row_number(e, p->row_of, hcg_add(e, p->row, l.index));
-    hcg_prefetch(e, hcg_at(e, e->f32, y, hcg_mul_const(e, row, g->n)), 0);
+    LLVMValueRef at = hcg_at(e, e->f32, y, hcg_mul_const(e, row, g->n));
+    for (int64_t i = 0; i < panels; i++)
+        hcg_prefetch(e, at, i * HIR_PANEL * (int64_t)sizeof(float));
     hcg_loop_end(e, &l, NULL);
 }
 

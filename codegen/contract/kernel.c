@@ -35,13 +35,14 @@ static LLVMValueRef clamp_panels(hcg_emit *e, const hcg_contraction *c, LLVMValu
 }
 
 /* Rows of a block when n rows are divided into as few blocks of at most `most` as possible, of
- * equal size but for the last: a last block of a few rows would read all panels for little work. n
- * > 0. */
-static LLVMValueRef even_block(hcg_emit *e, LLVMValueRef n, int64_t most) {
+ * equal size but for the last: a last block of a few rows would read all panels for little work.
+ * Their size is a multiple of `unit`, as `most` is. n > 0. */
+static LLVMValueRef even_block(hcg_emit *e, LLVMValueRef n, int64_t most, int64_t unit) {
     LLVMValueRef over = hcg_add(e, n, hcg_i64(e, most - 1));
     LLVMValueRef blocks = LLVMBuildUDiv(e->b, over, hcg_i64(e, most), "blocks");
     over = hcg_add(e, n, hcg_sub(e, blocks, hcg_i64(e, 1)));
-    return LLVMBuildUDiv(e->b, over, blocks, "each");
+    LLVMValueRef each = LLVMBuildUDiv(e->b, over, blocks, "each");
+    return unit > 1 ? hcg_mul_const(e, hcg_divide_up(e, each, hcg_i64(e, unit)), unit) : each;
 }
 
 typedef struct emission { /* the state while one kernel is emitted */
@@ -305,10 +306,11 @@ static bool emit_prefill(emission *p) {
     hcg_emit *e = p->e;
     const int64_t wanted = hcg_block_of_products(e, &p->products);
     const int64_t block = passes_once(p) ? ROWS_READ_ONCE : wanted;
+    const int64_t unit = block % p->products.row_unit ? 1 : p->products.row_unit;
     take_workspace(p, (uint64_t)block);
-    LLVMValueRef own = even_block(e, hcg_sub(e, e->r1, e->r0), block);
+    LLVMValueRef own = even_block(e, hcg_sub(e, e->r1, e->r0), block, unit);
     hcg_dynamic_offer(e, &p->dynamic);
-    LLVMValueRef each = even_block(e, hcg_sub(e, p->dynamic.r1, p->dynamic.r0), block);
+    LLVMValueRef each = even_block(e, hcg_sub(e, p->dynamic.r1, p->dynamic.r0), block, unit);
     hcg_dynamic_begin(e, &p->dynamic, each, items_of_block(p), own);
     return emit_rows(p, p->dynamic.each);
 }

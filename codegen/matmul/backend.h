@@ -78,6 +78,8 @@ struct hcg_backend {
     /* The most rows of a block where rows of x have k elements: as many prepared rows as caches
      * hold. */
     int64_t (*block_rows)(const hcg_level *level, int64_t k);
+    /* Blocks of many rows should have a multiple of so many; NULL: any number. */
+    int64_t (*row_unit)(const hcg_level *level);
     unsigned tile_rows; /* gemm writes sums up to a whole multiple of this number of rows */
     bool prefetches;    /* gemm prefetches what is needed next (see hcg_panels) */
     bool gathers;       /* prepare reads the rows of a list */
@@ -132,12 +134,13 @@ typedef struct hcg_products {
     int64_t k;           /* the greatest of all kernels that share the function */
     int64_t of_tokens;   /* as in hcg_product */
     int64_t tile_panels; /* panels that are computed together: the most that a back end wants */
+    int64_t row_unit;    /* blocks should have a multiple of so many rows: the same */
 } hcg_products;
 
 /* False, with a diagnostic: no back end multiplies one of the matrices. */
 bool hcg_choose_products(hcg_emit *e, const hcg_kernel *k, const hcg_contraction *c,
                          hcg_products *out);
-/* Rows of a block: the least that one of the back ends wants. Sets tile_panels. */
+/* Rows of a block: the least that one of the back ends wants. Sets tile_panels and row_unit. */
 int64_t hcg_block_of_products(const hcg_emit *e, hcg_products *p);
 /* Workspace for blocks of at most `rows` rows. */
 void hcg_begin_products(hcg_emit *e, hcg_products *p, uint64_t rows);

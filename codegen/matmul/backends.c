@@ -129,7 +129,8 @@ static bool reject(hcg_emit *e, const hcg_linear *l) {
 /* Makes a product for each row of backends.def that multiplies one of the matrices. */
 bool hcg_choose_products(hcg_emit *e, const hcg_kernel *k, const hcg_contraction *c,
                          hcg_products *out) {
-    *out = (hcg_products){.decode = k->phase == HIR_DECODE, .k = c->k, .tile_panels = 1};
+    *out = (hcg_products){
+        .decode = k->phase == HIR_DECODE, .k = c->k, .tile_panels = 1, .row_unit = 1};
     if (k->n_sizes) out->k = k->size[HCG_K].most;
     out->of = hd_new_array(e->arena, unsigned, c->linears.n);
     for (size_t i = 0; i < c->linears.n; i++)
@@ -154,7 +155,9 @@ int64_t hcg_block_of_products(const hcg_emit *e, hcg_products *p) {
         const hcg_backend *b = p->at[i].backend;
         const int64_t panels = b->tile_panels(e->level);
         const int64_t rows = b->block_rows(e->level, p->k);
+        const int64_t unit = b->row_unit ? b->row_unit(e->level) : 1;
         if (panels > p->tile_panels) p->tile_panels = panels;
+        if (unit > p->row_unit) p->row_unit = unit;
         if (rows < least) least = rows;
     }
     return least;

@@ -79,8 +79,11 @@ typedef struct block { /* a block of b, and what is prefetched while it is in us
     tile_kind d;
     LLVMValueRef from, k;       /* steps of k: the first, and how many */
     LLVMValueRef panel, panels; /* panels: the first, and how many */
+    LLVMValueRef row;           /* where slabs begin; NULL: at the first row */
     LLVMValueRef b, next, accumulate;
-    LLVMValueRef last;    /* of k */
+    LLVMValueRef pace; /* bytes that a slab prefetches in a step */
+    unsigned least;    /* rows of the lowest slab, where slabs are whole tiles or nearly; 0: any */
+    LLVMValueRef last; /* of k */
     LLVMValueRef widened; /* workspace for b in f32; NULL: there is none */
 } block;
 
@@ -124,7 +127,7 @@ static void prefetch_touched(hcg_emit *e, const LLVMValueRef *g, const block *b,
         LLVMValueRef n =
             LLVMBuildSelect(e->b, LLVMBuildAnd(e->b, any, b->last, ""), rows, zero, "");
         hcg_prefetch_rows(e, place, g[GEMM_LD_TOUCHED], row, n, column,
-                          b->d.panels * b->d.outputs * 4);
+                          tile_own_panels(&b->d) * b->d.outputs * 4);
     }
 }
 
@@ -173,21 +176,28 @@ static void dispatch_slab(hcg_emit *e, const LLVMValueRef *g, const block *b,
     for (unsigned i = 0; i < n; i++) {
         LLVMPositionBuilderAtEnd(e->b, path[i]);
         if (i == NEXT) args[2] = b->widened;
-        const unsigned least = i == FEW ? 1 : b->d.keeps ? height - 1 : least_of_many(height);
+        const unsigned least = b->least     ? b->least
+                               : i == FEW   ? 1
+                               : b->d.keeps ? height - 1
+                                            : least_of_many(height);
         tile_dispatch(e, kind[i], least, rows, b->panels, args);
         LLVMBuildBr(e->b, done);
     }
     LLVMPositionBuilderAtEnd(e->b, done);
 }
 
-/* Multiplies all rows with one block of b. */
+static LLVMValueRef pace_of(hcg_emit *e, const tile_kind *d, const tile_split *slabs) {
+    return hcg_divide_up(e, hcg_i64(e, tile_line_bytes(d)), slabs->count);
+}
+
+/* Multiplies the rows of some slabs with one block of b. */
 static void emit_block(hcg_emit *e, const LLVMValueRef *g, const tile_split *slabs,
                        const block *b) {
-    LLVMValueRef pace = hcg_divide_up(e, hcg_i64(e, tile_line_bytes(&b->d)), slabs->count);
-    LLVMValueRef share = hcg_mul(e, b->k, pace), k = g[GEMM_K];
+    LLVMValueRef share = hcg_mul(e, b->k, b->pace), k = g[GEMM_K];
     hcg_loop l = hcg_loop_begin(e, hcg_i64(e, 0), slabs->count, hcg_i64(e, 1), "slab", 0, NULL);
     LLVMValueRef row = tile_split_start(e, slabs, l.index),
                  rows = tile_split_size(e, slabs, l.index);
+    if (b->row) row = hcg_add(e, row, b->row);
     prefetch_touched(e, g, b, row, rows);
     LLVMValueRef x =
         hcg_add(e, hcg_mul(e, row, g[GEMM_LDX]), hcg_mul_const(e, b->from, b->d.depth));
@@ -203,7 +213,7 @@ static void emit_block(hcg_emit *e, const LLVMValueRef *g, const tile_split *sla
         g[GEMM_LDC],
         b->accumulate,
         hcg_at(e, e->i8, b->next, hcg_mul(e, l.index, share)),
-        pace,
+        b->pace,
     };
     dispatch_slab(e, g, b, slabs, l.index, rows, args);
     hcg_loop_end(e, &l, NULL);
@@ -219,6 +229,84 @@ static LLVMValueRef near_if_lone(hcg_emit *e, const LLVMValueRef *g, const tile_
     return LLVMBuildSelect(e->b, one, hcg_at_byte(e, b->b, ahead), b->next, "");
 }
 
+/* ---- wide tiles ------------------------------------------------------------------------------ */
+/* Where a vector holds half a line of a panel, a tile of 4 rows x 24 outputs needs 7 loads for 12
+ * multiply-adds, and one of 6 x 16 needs 8. Two such tiles cover a group of three panels:
+ *
+ *     panel        0       1       2
+ *     first tile   0 1     0
+ *     second tile            1     0 1       vectors
+ *
+ * All rows are multiplied with one and a half panels of a block, then with the others. The last
+ * rows, which would make a lower tile, are left to the level's tiles, panel by panel; so are the
+ * last panels. Which tile makes a sum does not change it. */
+enum {
+    FEWEST_WIDE = 2, /* tiles: with one, a step would prefetch a line of each panel */
+    TIMES_REST = 6,  /* times as many rows as the rest has, since they alone prefetch */
+};
+
+typedef struct wide_rows {
+    tile_split slabs, rest;
+    LLVMValueRef row;       /* the first of the rest */
+    LLVMValueRef any, left; /* i1: are there whole wide tiles, and a rest? */
+} wide_rows;
+
+/* The fewest rows of which wide tiles of `wide` rows leave `over`, and which are cut into tiles of
+ * `height` rows or one less. */
+static int64_t rest_of(int64_t over, int64_t wide, int64_t height) {
+    int64_t n = over;
+    while (n && n / ((n + height - 1) / height) < height - 1)
+        n += wide;
+    return n;
+}
+
+static wide_rows cut_rows(hcg_emit *e, LLVMValueRef rows) {
+    const hcg_tile *tile = hcg_tile_of(e->level);
+    LLVMValueRef zero = hcg_i64(e, 0), wide = hcg_i64(e, tile->wide_rows), rest = zero;
+    LLVMValueRef over = LLVMBuildURem(e->b, rows, wide, "");
+    for (unsigned i = 1; i < tile->wide_rows; i++)
+        rest = LLVMBuildSelect(e->b, LLVMBuildICmp(e->b, LLVMIntEQ, over, hcg_i64(e, i), ""),
+                               hcg_i64(e, rest_of(i, tile->wide_rows, tile->rows)), rest, "");
+    wide_rows w = {.row = hcg_sub(e, rows, rest)};
+    w.slabs = (tile_split){LLVMBuildUDiv(e->b, w.row, wide, ""), wide, zero};
+    LLVMValueRef fewest = hcg_larger(e, hcg_i64(e, FEWEST_WIDE * (int64_t)tile->wide_rows),
+                                     hcg_mul_const(e, rest, TIMES_REST));
+    w.any = LLVMBuildICmp(e->b, LLVMIntSGE, w.row, fewest, "wide");
+    w.left = LLVMBuildICmp(e->b, LLVMIntNE, rest, zero, "");
+    w.rest = tile_divide(e, hcg_larger(e, rest, hcg_i64(e, 1)), tile->rows);
+    return w;
+}
+
+static void move_panels(hcg_emit *e, const LLVMValueRef *g, block *b, LLVMValueRef n) {
+    LLVMValueRef stride = hcg_mul(e, n, hcg_mul_const(e, g[GEMM_K], tile_line(&b->d)));
+    b->b = hcg_at(e, hcg_element(e, b->d.b), b->b, stride);
+    b->next = hcg_at(e, hcg_element(e, b->d.b), b->next, stride);
+    b->panel = hcg_add(e, b->panel, n);
+}
+
+/* Multiplies all rows with one block of three panels. */
+static void emit_wide_block(hcg_emit *e, const LLVMValueRef *g, const wide_rows *w,
+                            const block *b) {
+    const unsigned vectors = HCG_WIDE_PANELS * HIR_PANEL / e->level->lanes;
+    LLVMValueRef zero = hcg_i64(e, 0), one = hcg_i64(e, 1);
+    block of_rest = *b, tile = *b;
+    tile.d.rows = tile.least = hcg_tile_of(e->level)->wide_rows;
+    tile.d.vectors = vectors / 2, tile.d.panels = tile.d.least_panels = 2;
+    tile.panels = hcg_i64(e, 2);
+    tile.pace = pace_of(e, &b->d, &w->slabs);
+    emit_block(e, g, &w->slabs, &tile);
+    tile.d.first = vectors / 2 % (HIR_PANEL / e->level->lanes);
+    move_panels(e, g, &tile, one);
+    emit_block(e, g, &w->slabs, &tile);
+    of_rest.row = w->row, of_rest.panels = one, of_rest.pace = zero, of_rest.least = b->d.rows - 1;
+    LLVMValueRef n = LLVMBuildSelect(e->b, w->left, hcg_i64(e, HCG_WIDE_PANELS), zero, "");
+    hcg_loop l = hcg_loop_begin(e, zero, n, one, "of_rest", 0, NULL);
+    move_panels(e, g, &of_rest, l.index);
+    emit_block(e, g, &w->rest, &of_rest);
+    hcg_loop_end(e, &l, NULL);
+}
+
+/* ---- panels past rows ------------------------------------------------------------------------ */
 /* Translates the pages of the panels that come next, if rows are few. */
 static void translate_next(hcg_emit *e, const LLVMValueRef *g, const tile_kind *d,
                            LLVMValueRef next, LLVMValueRef panels) {
@@ -247,7 +335,16 @@ static hcg_shared gemm_function(hcg_emit *e, tile_kind d) {
     tile_split slabs = tile_divide(e, g[GEMM_ROWS], d.rows),
                steps = tile_divide(e, g[GEMM_K], tile_k_block(e));
     block b = {.d = d, .widened = d.keeps ? g[GEMM_WIDENED] : NULL};
+    const bool has_wide = d.b == HIR_F32 && !d.narrow && hcg_tile_of(e->level)->wide_rows;
+    const wide_rows w = has_wide ? cut_rows(e, g[GEMM_ROWS]) : (wide_rows){.any = NULL};
+    LLVMValueRef is_wide = NULL;
     hcg_loop lp = hcg_loop_begin(e, zero, g[GEMM_PANELS], wide, "panel", 0, NULL);
+    if (has_wide) {
+        LLVMValueRef group = hcg_i64(e, HCG_WIDE_PANELS);
+        LLVMValueRef left = hcg_sub(e, g[GEMM_PANELS], lp.index);
+        is_wide = LLVMBuildAnd(e->b, w.any, LLVMBuildICmp(e->b, LLVMIntSGE, left, group, ""), "");
+        lp.step = wide = LLVMBuildSelect(e->b, is_wide, group, wide, "");
+    }
     b.panel = lp.index, b.panels = hcg_smaller(e, wide, hcg_sub(e, g[GEMM_PANELS], lp.index));
     LLVMValueRef first = hcg_at(e, elem, g[GEMM_B], hcg_mul(e, lp.index, panel_stride));
     LLVMValueRef end = hcg_add(e, lp.index, wide);
@@ -263,8 +360,16 @@ static hcg_shared gemm_function(hcg_emit *e, tile_kind d) {
                              hcg_at(e, elem, b.b, hcg_mul_const(e, b.k, tile_line(&d))), "");
     b.accumulate = LLVMBuildSelect(e->b, LLVMBuildICmp(e->b, LLVMIntEQ, lk.index, zero, ""),
                                    g[GEMM_ADD], one, "");
+    hcg_either either;
+    if (has_wide) {
+        either = hcg_either_begin(e, is_wide, "three_panels", "one_panel");
+        emit_wide_block(e, g, &w, &b);
+        hcg_either_other(e, &either);
+    }
     if (d.b == HIR_F32) b.next = near_if_lone(e, g, &slabs, &b);
+    b.pace = pace_of(e, &d, &slabs);
     emit_block(e, g, &slabs, &b);
+    if (has_wide) hcg_either_end(e, &either);
     hcg_loop_end(e, &lk, NULL);
     hcg_loop_end(e, &lp, NULL);
     hcg_shared_end(e, &s);
@@ -309,12 +414,9 @@ unsigned hcg_strip_panels(const hcg_level *level) {
     return hcg_tile_of(level)->panels;
 }
 
-/* Three vectors and four rows take 7 loads for 12 multiply-adds, two and six take 8. */
-enum { WIDE_PANELS = 3, WIDE_ROWS = 4 };
-
+/* A wide tile has as many vectors as a group of panels has panels; strips have them side by side. */
 static bool has_wide_strips(const hcg_level *level) {
-    const hcg_tile *tile = hcg_tile_of(level);
-    return tile->fma && tile->lanes == HIR_PANEL / 2 && tile->panels == 1;
+    return hcg_tile_of(level)->wide_rows > 0;
 }
 
 unsigned hcg_query_width(const hcg_level *level) {
@@ -322,7 +424,7 @@ unsigned hcg_query_width(const hcg_level *level) {
 }
 
 unsigned hcg_query_panels(const hcg_level *level) {
-    return has_wide_strips(level) ? WIDE_PANELS : hcg_strip_panels(level);
+    return has_wide_strips(level) ? HCG_WIDE_PANELS : hcg_strip_panels(level);
 }
 
 /* Multiplies all rows over the steps k .. k + n - 1: rows of x in whole tiles, which may repeat
@@ -398,11 +500,11 @@ void hcg_call_strip(hcg_emit *e, const hcg_strip *s) {
         call_strip(e, &d, s);
         return;
     }
-    d.outputs = hcg_query_width(e->level), d.panels = WIDE_PANELS - 1;
+    d.outputs = hcg_query_width(e->level), d.panels = HCG_WIDE_PANELS - 1;
     tile_kind wide = d;
-    wide.panels = wide.least_panels = WIDE_PANELS, wide.rows = WIDE_ROWS;
+    wide.panels = wide.least_panels = HCG_WIDE_PANELS, wide.rows = tile->wide_rows;
     LLVMValueRef is_wide =
-        LLVMBuildICmp(e->b, LLVMIntEQ, s->panels, hcg_i64(e, WIDE_PANELS), "wide");
+        LLVMBuildICmp(e->b, LLVMIntEQ, s->panels, hcg_i64(e, HCG_WIDE_PANELS), "wide");
     const hcg_either w = hcg_either_begin(e, is_wide, "wide_strip", "narrow_strip");
     call_strip(e, &wide, s);
     hcg_either_other(e, &w);

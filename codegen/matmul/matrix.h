@@ -21,9 +21,11 @@ typedef struct hcg_tile {
     const char *arch;
     unsigned lanes;
     bool fma;
-    unsigned rows, panels, unroll, chains;
+    unsigned rows, panels, unroll, chains, wide_rows;
 } hcg_tile;
 const hcg_tile *hcg_tile_of(const hcg_level *level);
+/* Panels that two wide tiles cover. */
+enum { HCG_WIDE_PANELS = 3 };
 
 /* out[slabs][k][width] of x[rows][k] with rows `ldx` apart, rows > 0. Rows missing in the last slab
  * repeat the last row. */

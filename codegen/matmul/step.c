@@ -15,8 +15,8 @@
 enum { MOST_NARROW = 5 }; /* panels of a tile: 40 outputs */
 
 static const hcg_tile tiles[] = {
-#define TILE(arch, lanes, fma, rows, panels, unroll, chains)                                       \
-    {arch, lanes, fma, rows, panels, unroll, chains},
+#define TILE(arch, lanes, fma, rows, panels, unroll, chains, wide_rows)                            \
+    {arch, lanes, fma, rows, panels, unroll, chains, wide_rows},
 #include "codegen/matmul/tiles.def"
 #undef TILE
 };
@@ -78,6 +78,10 @@ static const char *strip_name(hcg_emit *e, const tile_kind *d) {
 
 unsigned tile_panel_vectors(const hcg_emit *e, const tile_kind *d) {
     return (d->strip ? d->outputs : HIR_PANEL) / e->level->lanes;
+}
+
+unsigned tile_own_panels(const tile_kind *d) {
+    return d->vectors && !d->first ? d->panels - 1 : d->panels;
 }
 
 /* A name for the step's types and panel, whatever the number of panels. */

@@ -14,6 +14,7 @@ typedef struct micro {
     tile_kind d;
     unsigned rows, panels; /* rows and panels of this variant, at most those of the level's tile */
     unsigned per_panel;    /* vectors */
+    unsigned width;        /* vectors of the tile */
     bool prefetch_x;       /* whether steps prefetch the next block of x */
     bool sparse;           /* whether two steps prefetch a line together */
     LLVMValueRef panel_stride, k, c, ldc, accumulate; /* k: steps */
@@ -25,8 +26,7 @@ typedef struct micro {
 } micro;
 
 static unsigned accumulators(const micro *t) {
-    const unsigned width = t->panels * t->per_panel;
-    return t->d.squares ? tile_square_sums(t->rows, width) : t->rows * width;
+    return t->d.squares ? tile_square_sums(t->rows, t->width) : t->rows * t->width;
 }
 
 /* &c[row][vector v] */
@@ -37,7 +37,8 @@ static LLVMValueRef tile_place(hcg_emit *e, const micro *t, unsigned row, unsign
         return hcg_at(e, e->f32, panel, hcg_i64(e, within));
     }
     LLVMValueRef at = hcg_mul_const(e, t->ldc, row);
-    return hcg_at(e, e->f32, t->c, hcg_add(e, at, hcg_i64(e, v * e->level->lanes)));
+    const unsigned column = (t->d.first + v) * e->level->lanes;
+    return hcg_at(e, e->f32, t->c, hcg_add(e, at, hcg_i64(e, column)));
 }
 
 static LLVMValueRef load_like(hcg_emit *e, LLVMValueRef p, LLVMValueRef v) {
@@ -72,7 +73,7 @@ static void finish_tile(hcg_emit *e, const micro *t, LLVMValueRef *acc, unsigned
 
 /* Brings the sums of the tile into order, row by row; returns how many vectors a row has. */
 static unsigned join_tile(hcg_emit *e, const micro *t, LLVMValueRef *acc) {
-    const unsigned width = t->panels * t->per_panel, joined = (width + 1) / 2;
+    const unsigned width = t->width, joined = (width + 1) / 2;
     if (t->d.squares) tile_part_squares(e, t->rows, width, acc);
     if (!t->d.narrow) return width;
     for (unsigned r = 0; r < t->rows; r++) {
@@ -110,11 +111,21 @@ static void prefetch_ahead(hcg_emit *e, const micro *t, LLVMValueRef index, unsi
     LLVMValueRef line_at = hcg_at(e, e->i8, t->next, hcg_mul(e, index, t->pace));
     const int64_t at = (int64_t)offset * (t->sparse ? e->level->machine.line / 2 : bytes);
     const bool near = !t->d.far || (t->d.b == HIR_F32 && t->rows <= TILE_NEAR_ROWS);
-    for (unsigned p = 0; p < t->panels; p++) {
+    const unsigned panels = t->d.vectors ? tile_own_panels(&t->d) : t->panels;
+    for (unsigned p = 0; p < panels; p++) {
         LLVMValueRef panel = hcg_mul_const(e, t->panel_stride, p);
         LLVMValueRef from = hcg_at(e, hcg_element(e, t->d.b), line_at, panel);
         (near ? hcg_prefetch : hcg_prefetch_l2)(e, from, at);
     }
+}
+
+/* &b[index + offset][vector v of the tile] */
+static LLVMValueRef step_place(hcg_emit *e, const micro *t, LLVMValueRef index, unsigned offset,
+                               unsigned v) {
+    const unsigned of_panels = t->d.first + v;
+    LLVMValueRef p = tile_step_place(e, &t->d, t->panel[of_panels / t->per_panel], index,
+                                     of_panels % t->per_panel);
+    return hcg_at_byte(e, p, (int64_t)offset * tile_line_bytes(&t->d));
 }
 
 static void keep_b(hcg_emit *e, const micro *t, LLVMValueRef index, unsigned offset, unsigned v,
@@ -127,7 +138,7 @@ static void keep_b(hcg_emit *e, const micro *t, LLVMValueRef index, unsigned off
 /* acc[r][:] += x[r][k] b[k][:] for one step k = index + offset. */
 static void step_tile(hcg_emit *e, const micro *t, LLVMValueRef index, unsigned offset,
                       LLVMValueRef *acc) {
-    unsigned width = t->panels * t->per_panel, bytes = tile_line_bytes(&t->d);
+    const unsigned width = t->width;
     LLVMValueRef b[32];
     prefetch_ahead(e, t, index, offset);
     if (t->prefetch_x &&
@@ -136,9 +147,7 @@ static void step_tile(hcg_emit *e, const micro *t, LLVMValueRef index, unsigned 
     for (unsigned round = 0; round < tile_rounds(&t->d); round++) {
         if (round) hcg_keep_order(e);
         for (unsigned v = 0; v < width; v++) {
-            LLVMValueRef p =
-                tile_step_place(e, &t->d, t->panel[v / t->per_panel], index, v % t->per_panel);
-            b[v] = tile_load_b(e, &t->d, hcg_at_byte(e, p, (int64_t)offset * bytes), round);
+            b[v] = tile_load_b(e, &t->d, step_place(e, t, index, offset, v), round);
             if (t->keep) keep_b(e, t, index, offset, v, b[v]);
         }
         for (unsigned r = 0; r < t->rows; r++) {
@@ -152,16 +161,12 @@ static void step_tile(hcg_emit *e, const micro *t, LLVMValueRef index, unsigned 
 /* The same for two steps, or for the one that `steps` says is left. */
 static void step_squares(hcg_emit *e, const micro *t, LLVMValueRef index, unsigned offset,
                          unsigned steps, LLVMValueRef *acc) {
-    const unsigned width = t->panels * t->per_panel;
+    const unsigned width = t->width;
     LLVMValueRef x[MOST_ROWS], b[2][32];
     for (unsigned s = 0; s < steps; s++) {
         prefetch_ahead(e, t, index, offset + s);
-        for (unsigned v = 0; v < width; v++) {
-            LLVMValueRef p =
-                tile_step_place(e, &t->d, t->panel[v / t->per_panel], index, v % t->per_panel);
-            p = hcg_at_byte(e, p, (int64_t)(offset + s) * tile_line_bytes(&t->d));
-            b[s][v] = tile_load_b(e, &t->d, p, 0);
-        }
+        for (unsigned v = 0; v < width; v++)
+            b[s][v] = tile_load_b(e, &t->d, step_place(e, t, index, offset + s, v), 0);
     }
     for (unsigned r = 0; r < t->rows; r++) {
         LLVMValueRef at = hcg_at(e, e->i32, t->row[r], index);
@@ -220,7 +225,9 @@ static LLVMValueRef opaque(hcg_emit *e, LLVMValueRef p) {
 /* Matrices with different numbers of narrow panels share all tiles but the largest. */
 static const char *tile_name(hcg_emit *e, const tile_kind *d, unsigned rows, unsigned panels,
                              bool ahead) {
-    return hd_printf(e->arena, "tile_%s_%ux%u%s", tile_panel_name(e, d), rows, panels * d->outputs,
+    const unsigned outputs = d->vectors ? d->vectors * e->level->lanes : panels * d->outputs;
+    return hd_printf(e->arena, "tile_%s_%ux%u%s%s", tile_panel_name(e, d), rows, outputs,
+                     d->first ? "_second" : "",
                      ahead    ? "_ahead"
                      : d->far ? "_far"
                               : "");
@@ -263,6 +270,7 @@ static hcg_shared tile_function(hcg_emit *e, tile_kind d, unsigned rows, unsigne
     if (!hcg_shared_begin(e, name, params, params_of(&d), &s)) return s;
     micro t = {.d = d, .rows = rows, .panels = panels};
     t.per_panel = tile_panel_vectors(e, &d);
+    t.width = d.vectors ? d.vectors : panels * t.per_panel;
     t.panel_stride = s.param[3], t.k = s.param[4];
     t.c = s.param[5], t.ldc = s.param[6], t.accumulate = s.param[7];
     t.next = s.param[8], t.pace = s.param[9];

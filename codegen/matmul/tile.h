@@ -12,8 +12,10 @@
 typedef struct tile_kind {
     hir_dtype b, x;
     unsigned depth, outputs;
-    unsigned rows, panels; /* of a tile */
-    unsigned least_panels; /* of a product; 0: any */
+    unsigned rows, panels;   /* of a tile */
+    unsigned least_panels;   /* of a product; 0: any */
+    unsigned vectors, first; /* a wide tile has so many vectors of its panels, from vector `first`
+                              * on; vectors 0: a tile has all */
     bool narrow;
     bool squares;   /* two steps are one product of 2 x 4 and 4 x 2 bf16 (step.c) */
     bool keeps;     /* what is loaded of b is stored in f32, for the slabs that follow (gemm.c) */
@@ -29,6 +31,9 @@ tile_kind tile_kind_of(const hcg_emit *e, const hcg_gemm *g);
 unsigned tile_line(const tile_kind *d);
 unsigned tile_line_bytes(const tile_kind *d);
 unsigned tile_panel_vectors(const hcg_emit *e, const tile_kind *d);
+/* The panels of a tile of which it prefetches what comes next: the middle one of a group of three is
+ * read by two wide tiles, of which the second does it. */
+unsigned tile_own_panels(const tile_kind *d);
 /* For names of functions: a name for what is multiplied with a panel, whatever the number of
  * panels; and a name for narrow matrices, which have a gemm for each number of panels. */
 const char *tile_panel_name(hcg_emit *e, const tile_kind *d);

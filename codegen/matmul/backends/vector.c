@@ -47,6 +47,15 @@ static void begin_multiply_add(hcg_emit *e, hcg_product *p) {
     if (bytes) p->panel_workspace = hcg_scratch(e, bytes);
 }
 
+static int64_t multiply_add_panels(const hcg_level *level) {
+    return hcg_tile_of(level)->wide_rows ? HCG_WIDE_PANELS : hcg_vector_panels(level);
+}
+
+static int64_t multiply_add_unit(const hcg_level *level) {
+    const unsigned wide = hcg_tile_of(level)->wide_rows;
+    return wide ? wide : 1;
+}
+
 /* The panels as f32, in workspace. */
 static LLVMValueRef widen_panels(hcg_emit *e, const hcg_product *p, const hcg_panels *b) {
     LLVMValueRef n = hcg_mul_const(e, p->length, HIR_PANEL);
@@ -77,8 +86,9 @@ static void multiply_add_gemv(hcg_emit *e, const hcg_product *p, const hcg_panel
 
 const hcg_backend hcg_multiply_add = {
     .name = "multiply_add",
-    .tile_panels = hcg_vector_panels,
+    .tile_panels = multiply_add_panels,
     .block_rows = hcg_vector_rows,
+    .row_unit = multiply_add_unit,
     .tile_rows = 1,
     .prefetches = true,
     .begin = begin_multiply_add,

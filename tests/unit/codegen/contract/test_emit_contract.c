@@ -620,6 +620,49 @@ Test(emit_contract, heights) {
             check_heights(&levels[i / 3], dtypes[i % 3]);
 }
 
+/* Any number of panels, of rows that whole tiles of 4 and of 6 cover and others: panels that are
+ * multiplied together give the bits that each gives alone. */
+static void check_widths(const hcg_level *level, hir_dtype dtype, int64_t n) {
+    static const int64_t rows[] = {79, 42, 37, 12, 8, 7, 4, 3};
+    problem p;
+    compiled c = {0};
+    build(&p, form_plain, rows[0], n, 290, dtype, (uint64_t)n);
+    p.b.exact = HCG_ROUND_ALL;
+    p.level = level, p.tokens = rows[0], p.b.what = level->name;
+    cr_assert(compile_kernel(&p.b, HIR_KERNEL_CONTRACT, p.kernel, false, level, &c), "%s: %s",
+              level->name, bench_errors(&p.b));
+    const int64_t columns = hcg_columns(p.b.m, p.kernel);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        outputs whole = new_outputs(&p);
+        call(&p, &c, &whole, 0, rows[i], 0, columns);
+        if (i == 0) compare(&p, &whole, level->name);
+        for (int64_t each = 1; each < columns; each++) {
+            outputs cut = new_outputs(&p);
+            for (int64_t c0 = 0; c0 < columns; c0 += each)
+                call(&p, &c, &cut, 0, rows[i], c0, c0 + each < columns ? c0 + each : columns);
+            cr_expect(same(&p, &whole, &cut), "%s, %s: %ld rows, %ld outputs, %ld panels at a time",
+                      level->name, hir_dtype_name(dtype), (long)rows[i], (long)n, (long)each);
+            free_outputs(&cut);
+        }
+        free_outputs(&whole);
+    }
+    compiled_free(&c);
+    discard(&p);
+}
+
+Test(emit_contract, widths) {
+    static const hir_dtype dtypes[] = {HIR_F32, HIR_BF16, HIR_F16};
+    static const int64_t ns[] = {31, 32, 48, 64, 77, 97};
+    enum { WIDTHS = sizeof ns / sizeof *ns };
+    const hcg_level *levels;
+    const size_t n = hcg_levels(&levels);
+    for (size_t i = 0; i < 3 * n; i++) {
+        if (!products_run(&levels[i / 3], HCG_ROUND_ALL, dtypes[i % 3], HIR_LAYOUT_PANEL)) continue;
+        for (size_t j = 0; j < WIDTHS; j++)
+            check_widths(&levels[i / 3], dtypes[i % 3], ns[j]);
+    }
+}
+
 /* One token: K around the pages that a panel lies in, which a loop of their own goes through. */
 static void check_pages(const hcg_level *level, hir_dtype dtype, unsigned exact, size_t turn) {
     static const int64_t ks[] = {127, 128, 129, 136, 257, 511, 513, 807, 993, 1601};

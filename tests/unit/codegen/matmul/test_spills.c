@@ -110,6 +110,27 @@ Test(spills, few_rows_prefetch_into_the_l2) {
     bench_free(&b);
 }
 
+/* Tiles of one and a half panels: of four steps and of one, three vectors of weights and an element of
+ * each row for twelve products; where a panel is one vector there are none. */
+Test(spills, wide_tiles) {
+    static const char *const names[] = {
+        "\ntest.tile_f32_4x24_avx2:", "\ntest.tile_f32_4x24_second_avx2:",
+        "\ntest.tile_f32_4x24_far_avx2:", "\ntest.tile_f32_4x24_second_far_avx2:"};
+    bench b = bench_new();
+    bench_start(&b);
+    const hir_id kernel = build(&b, HIR_F32);
+    const char *text = assemble_kernel(&b, HIR_KERNEL_CONTRACT, kernel, false, level_of("avx2"));
+    cr_assert_not_null(text, "%s", bench_errors(&b));
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        cr_expect_eq(count_in(text, names[i], "\tvfmadd"), 5 * 12);
+        cr_expect_eq(count_in(text, names[i], "\tvbroadcastss"), 5 * 4);
+    }
+    text = assemble_kernel(&b, HIR_KERNEL_CONTRACT, kernel, false, level_of("avx512"));
+    cr_assert_not_null(text, "%s", bench_errors(&b));
+    cr_expect_null(strstr(text, "x24"));
+    bench_free(&b);
+}
+
 Test(spills, are_seen) {
     const char text[] =
         "test.tile_x:\n\tvmovups\t%ymm3, -32(%rsp)\n\tmovq\t8(%rsp), %rax\n"
