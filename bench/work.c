@@ -34,7 +34,7 @@ work count_work(const hir_module *m, int64_t T, int64_t past, int64_t asked) {
         if (!contract && !row && !sequence) continue;
         const bool last = strcmp(hir_attr_string(o, HIR_A_ROWS, "all"), "last") == 0;
         const double n = (double)(last ? asked : T);
-        const hcg_step_work s = hcg_count_work(a, m, id);
+        const hcg_step_work s = hcg_count_work(a, m, id, NULL);
         w.flops += (double)s.row_flops * n + (double)s.pair_flops * pairs(n, (double)past);
         w.rows += row, w.contracts += contract, w.sequences += sequence;
         if (contract) w.matrix_bytes += (double)s.pass_bytes;

@@ -10,6 +10,7 @@
 #include "codegen/attention/attention.h"
 #include "codegen/attention/query_amx.h"
 #include "codegen/attention/query_tile.h"
+#include "codegen/emit/math.h"
 #include "codegen/matmul/matrix.h"
 #include "tests/unit/codegen/attention/sequence_harness.h"
 #include "tests/unit/codegen/tiles_fixture.h"
