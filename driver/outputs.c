@@ -49,55 +49,74 @@ static const char *output_of(const command_line *line, const option_value *o) {
 
 /* ---- what is read ---------------------------------------------------------------------------- */
 
-/* Files of a model folder or a run, by how their names end. */
-static bool is_of_folder(const char *path) {
-    static const char *const ends[] = {"config.json",    ".safetensors", ".index.json",
-                                       "tokenizer.json", "model.hir",    "tiktoken.model",
-                                       "run.json",       "log.jsonl",    "updates.json",
-                                       "vocab.json",     "merges.txt",   ".jinja"};
-    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
+static bool ends_with_any(const char *path, const char *const *ends, size_t n) {
+    for (size_t i = 0; i < n; i++)
         if (ends_with(path, ends[i])) return true;
     return false;
 }
 
+/* Does a command that reads a model folder read the file's weights? Of several files of weights that
+ * one is read which has the usual name. */
+static bool reads_weights(const command_line *line, const char *folder, const char *file) {
+    char single[PATH_SIZE];
+    struct stat there;
+    if (line->command == COMMAND_INIT_WEIGHTS || option_given(line, OPTION_WEIGHTS)) return false;
+    const int n = snprintf(single, sizeof single, "%s/model.safetensors", folder);
+    if (n < 0 || (size_t)n >= sizeof single || stat(single, &there) != 0) return true;
+    return ends_with(file, "model.safetensors");
+}
+
+/* Is the file one of those that are read of a model folder, or of a run? */
+static bool is_read_of(const command_line *line, const char *folder, const char *file) {
+    static const char *const ends[] = {
+        "config.json", "model.hir",  "run.json",   "tokenizer.json", "tiktoken.model",
+        "log.jsonl",   "vocab.json", "merges.txt", "updates.json",   ".jinja"};
+    static const char *const weights[] = {".safetensors", ".safetensors.index.json"};
+    if (ends_with_any(file, weights, sizeof weights / sizeof *weights))
+        return reads_weights(line, folder, file);
+    return ends_with_any(file, ends, sizeof ends / sizeof *ends);
+}
+
 /* Would the output replace what `path` names, or a part of it? */
-static bool replaces(const output *out, const char *path) {
+static bool replaces(const command_line *line, const output *out, const char *path) {
     struct stat in;
     if (stat(path, &in) != 0) return false;
-    if (S_ISDIR(in.st_mode)) return is_same(&out->folder, &in) && is_of_folder(out->path);
+    if (S_ISDIR(in.st_mode)) return is_same(&out->folder, &in) && is_read_of(line, path, out->path);
     return is_same(&out->file, &in);
 }
 
-static bool replaces_compiled(const output *out, const char *spec) {
+static bool replaces_compiled(const command_line *line, const output *out, const char *spec) {
     compiled_files files;
     char name[256];
     if (!find_compiled_stages(spec, &files, name, sizeof name)) return false;
-    bool any = replaces(out, files.library) || replaces(out, files.weights);
+    bool any = replaces(line, out, files.library) || replaces(line, out, files.weights);
     for (int i = 1; i < files.stages && find_stage(spec, i, &files); i++)
-        any |= replaces(out, files.library) || replaces(out, files.weights);
+        any |= replaces(line, out, files.library) || replaces(line, out, files.weights);
     return any;
 }
 
 /* What stands before `end` in the text: "FILE" of "FILE.safetensors:TENSOR". */
-static bool replaces_before(const output *out, const char *text, char end) {
+static bool replaces_before(const command_line *line, const output *out, const char *text,
+                            char end) {
     char path[PATH_SIZE];
     const char *at = end == ':' ? strrchr(text, end) : strchr(text, end);
     snprintf(path, sizeof path, "%.*s", at ? (int)(at - text) : PATH_SIZE - 1, text);
-    return replaces(out, path) || replaces(out, text);
+    return replaces(line, out, path) || replaces(line, out, text);
 }
 
 static bool replaces_value(const command_line *line, const output *out, const option_value *o) {
     switch (o->id) {
     case OPTION_WEIGHTS:
     case OPTION_PROMPT_FILE:
-    case OPTION_TOKENIZER: return replaces(out, o->value);
-    case OPTION_AGAINST: return replaces(out, o->value) || replaces_compiled(out, o->value);
-    case OPTION_PROFILE: return line->command == COMMAND_REPORT && replaces(out, o->value);
+    case OPTION_TOKENIZER: return replaces(line, out, o->value);
+    case OPTION_AGAINST:
+        return replaces(line, out, o->value) || replaces_compiled(line, out, o->value);
+    case OPTION_PROFILE: return line->command == COMMAND_REPORT && replaces(line, out, o->value);
     case OPTION_TOKENS:
     case OPTION_TARGETS:
     case OPTION_DATA:
-    case OPTION_EVAL_DATA: return replaces_before(out, o->value, ':');
-    case OPTION_HOST: return replaces_before(out, o->value, ',');
+    case OPTION_EVAL_DATA: return replaces_before(line, out, o->value, ':');
+    case OPTION_HOST: return replaces_before(line, out, o->value, ',');
     default: return false;
     }
 }
@@ -106,7 +125,8 @@ static bool replaces_any(const command_line *line, const output *out) {
     /* what follows the file of reduce is a command */
     const size_t n = line->command == COMMAND_REDUCE ? 1 : line->n_positional;
     for (size_t i = 0; i < n && i < line->n_positional; i++)
-        if (replaces(out, line->positional[i]) || replaces_compiled(out, line->positional[i]))
+        if (replaces(line, out, line->positional[i]) ||
+            replaces_compiled(line, out, line->positional[i]))
             return true;
     for (size_t i = 0; i < line->n_options; i++)
         if (replaces_value(line, out, &line->options[i])) return true;

@@ -373,7 +373,7 @@ static const char info_part[] =
     "    const char *name;    /* of the kernel; those that share their code share it */\n"
     "    const char *kind;    /* \"row\", \"contract\", \"sequence\" */\n"
     "    const char *scope;   /* what its weights and caches are parts of: \"model.layers.3\";\n"
-    "                          * of a layer that runs several times with the pass: \", pass 2\" */\n"
+    "                          * \"model.layers.3, pass 2\" where a layer runs several times */\n"
     "    uint64_t line;       /* of the kernel in the kernel IR text (--emit=kernel) */\n"
     "    uint64_t last_rows;\n"
     "    uint64_t row_flops, pair_flops;\n"

@@ -11,8 +11,8 @@
 # them by 1e-2 and more). Three cases are badly conditioned for these tokens: in the float64 evaluator a random last bit of
 # each weight moves their logits by 7e-6 (kimi-linear-attnres), 1.2e-5 (attnres-inputquery) and 3e-5 (attnres-swa), where it
 # moves others by 1e-6 to 3e-6, and undivided they are as far from the evaluator's: 1.5e-5, 6e-6, 1.7e-5. They are
-# held against the evaluator, from which the divided logits may be 1e-5 further away than the undivided. inkling2_loop_text runs
-# its middle layers three times, and a last bit grows to 3e-5 on the way (torch in f32 is as far from float64).
+# held against the evaluator, from which the divided logits may be 1e-5 further away than the undivided, and those of
+# attnres-swa by the 3e-5 of a last bit (seen 1.4e-5). inkling2_loop_text runs its middle layers three times, and a last bit grows to 3e-5 on the way (torch in f32 is as far from float64).
 set -eu
 hadal=$1 compare=$2 case=$3 out=$4 number=$5 more=${6:-}
 if [ "$more" = more-full ]; then
@@ -34,6 +34,7 @@ case $name in
         list=$("$compare" --tokens "$out/whole/libmodel.so" $tokens)
         "$hadal" run $case $weights --interpret --tokens "$list" --logits "$out/exact.npy"
         exact=$out/exact.npy
+        [ "$name" != attnres_swa ] || limit=3e-5
         ;;
     inkling2_loop_text) limit=1e-4 ;;
 esac
