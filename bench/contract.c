@@ -39,31 +39,6 @@ static double unit_of(const hcg_level *l, int threads) { /* 0: there is no matri
     return (1.0 + bytes) * MACHINE_TILE_FLOPS * (double)turns / (now(threads) - start);
 }
 
-static double peak_of(const hcg_level *l, int threads) { /* FLOP/s */
-    enum { ITERATIONS = 400000 };
-    double start = now(threads), operations = 0;
-#pragma omp parallel num_threads(threads) reduction(+ : operations)
-    operations += machine_multiply_adds((int)l->lanes, ITERATIONS);
-    return operations / (now(threads) - start);
-}
-
-typedef float wide __attribute__((vector_size(32)));
-__attribute__((target("avx2"), noinline)) static void read_all(const float *x, size_t n) {
-    wide s[8] = {{0}};
-    for (size_t i = 0; i + 64 <= n; i += 64)
-        for (int j = 0; j < 8; j++)
-            s[j] += *(const wide *)(x + i + j * 8);
-    __asm__ volatile("" ::"x"(s[0] + s[1] + s[2] + s[3] + s[4] + s[5] + s[6] + s[7]));
-}
-
-static double read_speed(const float *x, size_t n, int threads) { /* bytes/s */
-    double start = now(threads);
-    size_t each = n / (size_t)threads;
-#pragma omp parallel num_threads(threads)
-    read_all(x + each * (size_t)omp_get_thread_num(), each);
-    return (double)n * 4 / (now(threads) - start);
-}
-
 /* ---- one kernel ------------------------------------------------------------------------------ */
 
 typedef struct shape {
@@ -111,6 +86,7 @@ static hir_id build(bench *b, shape s) {
 typedef struct job {
     const compiled *c;
     shape s;
+    machine *m; /* with the vectors of the level */
     int threads;
     int64_t columns; /* number of columns of the kernel */
     size_t weight_bytes;
@@ -201,6 +177,13 @@ static void time_libraries(const job *j, double seconds, double peak) {
     free(y);
 }
 
+static void keep_libraries(const rounds *r) {
+    for (int i = 0; i < n_libraries; i++) {
+        rounds_keep(r, &libraries[i].time);
+        rounds_keep(r, &libraries[i].ratio);
+    }
+}
+
 static void print_libraries(double work, double peak) {
     for (int i = 0; i < n_libraries; i++) {
         const double rate = work / median(&libraries[i].time);
@@ -213,17 +196,17 @@ static void print_libraries(double work, double peak) {
 /* ---- the report -------------------------------------------------------------------------------- */
 
 static void report(const job *j, const hcg_level *level) {
-    static samples time, of_peak, of_unit, of_read, of_roof, peaks, reads, units;
-    peaks.n = reads.n = units.n = time.n = of_peak.n = of_unit.n = of_read.n = of_roof.n = 0;
+    static samples time, of_peak, of_unit, of_read, of_roof, units;
+    units.n = time.n = of_peak.n = of_unit.n = of_read.n = of_roof.n = 0;
     double linears = j->s.gated ? 2 : 1;
     double work = 2.0 * (double)(j->s.t * j->s.k * j->s.n) * linears;
     double bytes = (double)j->weight_bytes * linears;
-    void *area = j->area;
-    for (int round = 0; round < n_rounds; round++) {
-        double peak = peak_of(level, j->threads);
-        double read = read_speed(area, AREA_BYTES / 4, j->threads);
-        double unit = unit_of(level, j->threads), most = unit > peak ? unit : peak;
-        sample(&peaks, peak), sample(&reads, read), sample(&units, unit);
+    rounds r;
+    for (begin_rounds(&r, j->m, (size_t)n_rounds); rounds_next(&r);) {
+        const double peak = machine_latest(j->m, LIMIT_FMA),
+                     read = machine_latest(j->m, LIMIT_READ);
+        const double unit = unit_of(level, j->threads), most = unit > peak ? unit : peak;
+        sample(&units, unit);
         double t = time_calls(j, most), least = work / most;
         time_libraries(j, t, most);
         if (bytes / read > least) least = bytes / read;
@@ -233,6 +216,10 @@ static void report(const job *j, const hcg_level *level) {
         sample(&of_read, bytes / t / read);
         sample(&of_roof, least / t);
     }
+    samples *const all[] = {&time, &of_peak, &of_unit, &of_read, &of_roof, &units};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        rounds_keep(&r, all[i]);
+    keep_libraries(&r);
     const char *kind = j->s.grad ? "grad " : j->s.gated ? "gated" : "plain";
     printf("%-8s %-4s T=%-4ld K=%-5ld N=%-5ld %s %dt %7.1f GFLOP/s %.2f of peak %.2f of unit "
            "%6.1f GB/s %.2f of read  %.2f of roof (+-%.0f %%)",
@@ -242,14 +229,13 @@ static void report(const job *j, const hcg_level *level) {
            100 * spread(&of_roof));
     if (median(&units) > 0) printf(", its limit %.0f Gop/s", median(&units) * 1e-9);
     printf("\n");
-    print_libraries(work, median(&peaks));
-    const moving limits[] = {{"f32 multiply-add", drift(&peaks)},
-                             {"memory read", drift(&reads)},
-                             {"bf16 tile products", drift(&units)}};
-    print_moved(limits, sizeof limits / sizeof *limits);
+    print_libraries(work, machine_limit(j->m, LIMIT_FMA));
+    machine_print_moved(j->m);
+    print_moved(&(moving){"bf16 tile products", drift(&units)}, 1);
 }
 
-static void run(const hcg_level *level, shape s, unsigned exact, int threads, char *area) {
+static void run(const hcg_level *level, machine *m, shape s, unsigned exact, int threads,
+                char *area) {
     bench b = bench_new();
     b.exact = exact;
     if (s.grad && !(exact & HCG_ROUND_BF16)) b.matmul = HIR_BF16;
@@ -261,7 +247,8 @@ static void run(const hcg_level *level, shape s, unsigned exact, int threads, ch
     uint64_t seed = 1;
     uint64_t bytes = (uint64_t)(s.n * s.k) * sizeof(float); /* of one matrix; all are equal */
     if (!s.grad) (void)hir_weight_bytes(&b.m->weights.at[0], &bytes);
-    job j = {.c = &c, .s = s, .threads = threads, .area = area, .weight_bytes = (size_t)bytes};
+    job j = {
+        .c = &c, .s = s, .m = m, .threads = threads, .area = area, .weight_bytes = (size_t)bytes};
     j.columns = hcg_columns(b.m, kernel);
     j.x = random_floats(&seed, (size_t)(s.t * s.k));
     j.out = random_floats(&seed, (size_t)(s.t * s.n));
@@ -307,6 +294,9 @@ int main(int argc, char **argv) {
                            !strcmp(name, levels[i].name);
         if (!level_runs(&levels[i]) || !asked) continue;
         none = false;
+        machine *m = machine_open(threads);
+        if (!m) return 2;
+        machine_use_features(m, levels[i].lanes, hcg_level_features(&levels[i]));
         if (argc > 5) {
             const hir_dtype d = argc > 6 ? kernel_weights_dtype(argv[6]) : HIR_F32;
             if (argc > 8 && atoi(argv[8]) > 0) n_rounds = atoi(argv[8]);
@@ -314,12 +304,14 @@ int main(int argc, char **argv) {
             level.machine.unit_bytes = argc > 7 && !strcmp(argv[7], "bytes");
             const bool grad = argc > 6 && !strcmp(argv[6], "grad");
             const char *how = argc > 7 ? argv[7] : grad ? "exact" : "rounded";
-            run(&level, (shape){atol(argv[3]), atol(argv[4]), atol(argv[5]), d, 0, grad},
+            run(&level, m, (shape){atol(argv[3]), atol(argv[4]), atol(argv[5]), d, 0, grad},
                 !strcmp(how, "exact") ? HCG_ROUND_ALL : 0, threads, (char *)area);
-            continue;
+        } else {
+            for (size_t j = 0; j < sizeof table / sizeof table[0]; j++)
+                run(&levels[i], m, table[j], table[j].grad ? HCG_ROUND_ALL : 0, threads,
+                    (char *)area);
         }
-        for (size_t j = 0; j < sizeof table / sizeof table[0]; j++)
-            run(&levels[i], table[j], table[j].grad ? HCG_ROUND_ALL : 0, threads, (char *)area);
+        machine_close(m);
     }
     free(area);
     if (none) fprintf(stderr, "no level \"%s\" that this machine can run\n", argv[1]);

@@ -187,7 +187,7 @@ def products_of_bytes(a):
         speeds, cores = {dtype: [] for dtype in ("f32", "q8", "q4", "mxfp4")}, []
         for _ in range(a.rounds):
             for dtype, found in speeds.items():
-                text = run(a, "bench_contract", a.level, a.threads, *shape, dtype, "rounded", 1)
+                text = run(a, "bench_contract", a.level, a.threads, *shape, dtype, "rounded", 5)
                 words = text.split()
                 found.append(float(words[words.index("GFLOP/s") - 1]))
                 cores.append(cores_of(text))
