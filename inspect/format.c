@@ -1,9 +1,8 @@
 /* Values as views write them. */
 #include "inspect/format.h"
 
-#include <string.h>
-
 #include <math.h>
+#include <string.h>
 
 void inspect_json_key(hd_text *out, const char *key) {
     inspect_json_string(out, key);

@@ -86,9 +86,9 @@ typedef struct hcg_step_work {
     uint64_t state_bytes; /* part of pass_bytes: windows and carries (recurrent states), read and
                            * written */
     hir_kernel_kind kind;
-    const char
-        *scope;    /* of the names of its weights and caches: "model.layers.3", ""; of a layer that
-                        * runs several times with the pass: "model.layers.3, pass 2" */
+    /* of the names of its weights and caches: "model.layers.3", ""; of a layer that runs several
+     * times with the pass: "model.layers.3, pass 2" */
+    const char *scope;
     uint32_t line; /* of the kernel in the kernel IR text */
 } hcg_step_work;
 struct hir_layer_passes;

@@ -168,9 +168,8 @@ typedef struct hadal_remark {
      * call_file is NULL. */
     const char *call_file;
     unsigned call_line, call_column;
-    unsigned
-        layer_pass; /* of the layer of `weight`, if that runs several times: which time, from 1;
-                          * else 0 */
+    /* Of the layer of `weight`, if that runs several times: which time, from 1; else 0. */
+    unsigned layer_pass;
 } hadal_remark;
 HADAL_API size_t hadal_remarks(const hadal_session *s);
 HADAL_API hadal_remark hadal_remark_at(const hadal_session *s, size_t i);
