@@ -449,12 +449,9 @@ static bool check_options(hadal_session *s, const hadal_bench_options *o) {
 
 /* Shares are of what the code that runs could reach. An unknown level is rejected later, when the
  * levels of the library are known. */
-static void limit_to_level(machine *m, const char *name) {
-    const hcg_level *levels;
-    const size_t n = hcg_levels(&levels);
-    for (size_t i = 0; i < n; i++)
-        if (strcmp(levels[i].name, name) == 0)
-            machine_use_features(m, levels[i].lanes, hcg_level_features(&levels[i]));
+static void limit_to_level(hd_arena *a, machine *m, const char *name) {
+    const hcg_level *level = hcg_level_named(hcg_arch(a, NULL), name);
+    if (level) machine_use_features(m, level->lanes, hcg_level_features(level));
 }
 
 static bool begin(hadal_session *s, const hadal_bench_options *o) {
@@ -469,7 +466,7 @@ static bool begin(hadal_session *s, const hadal_bench_options *o) {
         return false;
     }
     hd_arena_defer(s->arena, close_machine, b->m);
-    if (o->cpu_level) limit_to_level(b->m, o->cpu_level);
+    if (o->cpu_level) limit_to_level(s->arena, b->m, o->cpu_level);
     if (s->comm && s->comm->size > 1) machine_share(b->m, s->comm, s->comm_timeout);
     int *list = hd_new_array(s->arena, int, o->n_threads);
     memcpy(list, o->threads, o->n_threads * sizeof *list);

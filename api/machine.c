@@ -600,7 +600,7 @@ void rounds_begin(rounds *r, machine *m, size_t wanted) {
     memset(r, 0, sizeof *r);
     r->m = m;
     r->wanted = wanted;
-    r->least = 0.85;
+    r->threshold = 0.85;
     machine_forget(m);
     machine_pulse(m); /* wakes the threads */
     machine_sample(m);
@@ -612,7 +612,7 @@ static void choose(rounds *r) {
         if (r->pulse[i] > best) best = r->pulse[i];
     r->n_kept = 0;
     for (size_t i = 0; i < r->n; i++)
-        r->n_kept += r->kept[i] = r->pulse[i] >= r->least * best;
+        r->n_kept += r->kept[i] = r->pulse[i] >= r->threshold * best;
 }
 
 /* Sample i of the limits was taken between round i - 1 and round i: it counts if one of these

@@ -116,7 +116,7 @@ void machine_describe(const machine *m, hd_text *out);
 void machine_describe_host(hd_text *out);
 
 /* Rounds of measurements. On a busy machine several threads wait for each other's turns on the
- * CPUs, and such a round shows nothing: rounds with a pulse below 0.85 of the best one (`least`)
+ * CPUs, and such a round shows nothing: rounds with a pulse below 0.85 of the best one (`threshold`)
  * do not count. Rounds continue until enough of them count, or six times as many have been tried. The
  * limits are sampled before the first round and after each.
  *
@@ -127,7 +127,9 @@ void machine_describe_host(hd_text *out);
 typedef struct rounds {
     machine *m;
     size_t wanted, n;
-    double least;          /* set by rounds_begin; callers may ask for more */
+    /* The lowest pulse of a round that counts, as a share of the best one. rounds_begin sets it to
+     * 0.85; a caller may raise it. */
+    double threshold;
     double pulse[SAMPLES]; /* the lower one of those before and after the round */
     bool kept[SAMPLES];
     size_t n_kept;

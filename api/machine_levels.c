@@ -29,10 +29,8 @@ static const char *levels_that_run(const machine_levels *x, hd_arena *a) {
 }
 
 const hcg_level *machine_find_level(hadal_session *s, const machine_levels *x, const char *name) {
-    const hcg_level *found = NULL;
     if (!api_is_level_of(s, name, x->arch)) return NULL;
-    for (size_t i = 0; i < x->n; i++)
-        if (machine_is_of(x, &x->at[i]) && strcmp(x->at[i].name, name) == 0) found = &x->at[i];
+    const hcg_level *found = hcg_level_named(x->arch, name);
     const uint64_t missing = machine_lacks(x, found);
     if (!missing) return found;
     hd_diag *e = hd_err(&s->diags, HD_E_RUNTIME, HD_NOWHERE,

@@ -105,7 +105,7 @@ static void measure(const options *o, const fleet *f, machine *m) {
         const double first = step(f, o->batch.at[i], threads, 1), enough = 0.05;
         each[i] = first < enough ? 1 + (int)(enough / first) : 1;
     }
-    begin_rounds(&r, m, (size_t)o->rounds.at[0]);
+    rounds_begin_strict(&r, m, (size_t)o->rounds.at[0]);
     while (rounds_next(&r)) {
         double rate[NUMBERS];
         for (size_t i = 0; i < o->batch.n; i++) {

@@ -202,7 +202,7 @@ static void report(const job *j, const hcg_level *level) {
     double work = 2.0 * (double)(j->s.t * j->s.k * j->s.n) * linears;
     double bytes = (double)j->weight_bytes * linears;
     rounds r;
-    for (begin_rounds(&r, j->m, (size_t)n_rounds); rounds_next(&r);) {
+    for (rounds_begin_strict(&r, j->m, (size_t)n_rounds); rounds_next(&r);) {
         const double peak = machine_latest(j->m, LIMIT_FMA),
                      read = machine_latest(j->m, LIMIT_READ);
         const double unit = unit_of(level, j->threads), most = unit > peak ? unit : peak;
@@ -231,7 +231,6 @@ static void report(const job *j, const hcg_level *level) {
     printf("\n");
     print_libraries(work, machine_limit(j->m, LIMIT_FMA));
     machine_print_moved(j->m);
-    print_moved(&(moving){"bf16 tile products", drift(&units)}, 1);
 }
 
 static void run(const hcg_level *level, machine *m, shape s, unsigned exact, int threads,

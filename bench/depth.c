@@ -173,7 +173,7 @@ static void measure(const options *o, program *const *p, shape s, int64_t tokens
     double first[SYSTEMS] = {0};
     for (int i = 0; i < SYSTEMS; i++)
         if (p[i]) once(p[i], tokens, a, 1), first[i] = once(p[i], tokens, a, 1);
-    begin_rounds(&r, m, (size_t)o->rounds);
+    rounds_begin_strict(&r, m, (size_t)o->rounds);
     while (rounds_next(&r)) {
         double t[SYSTEMS] = {0};
         for (int i = 0; i < SYSTEMS; i++) {

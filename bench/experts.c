@@ -146,7 +146,7 @@ static void report(job *j, machine *m, const hcg_level *level, size_t wanted) {
     const int threads = machine_threads(m);
     rounds r;
     seconds_of_call(j, threads);
-    for (begin_rounds(&r, m, wanted); rounds_next(&r);)
+    for (rounds_begin_strict(&r, m, wanted); rounds_next(&r);)
         sample(&j->seconds, seconds_of_call(j, threads));
     rounds_keep(&r, &j->seconds);
     const double t = median(&j->seconds), products = 2 - j->down;

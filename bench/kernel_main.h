@@ -122,7 +122,7 @@ static inline int kernel_shapes(const kernel_bench *b, machine *m, int first, in
     for (int i = first; i < end; i++)
         kernel_open(b, kernel_at(b, problems, i), i, threads, level, dtype);
     rounds r;
-    for (begin_rounds(&r, m, n_rounds); rounds_next(&r);)
+    for (rounds_begin_strict(&r, m, n_rounds); rounds_next(&r);)
         for (int i = first; i < end; i++)
             kernel_round(b, kernel_at(b, problems, i), threads);
     for (int i = first; i < end; i++) {

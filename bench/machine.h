@@ -11,16 +11,11 @@ void machine_print_host(void);
 
 /* Rounds of some milliseconds: what the machine has before and after tells of all of a round, so that
  * rounds count only where that is nearly the most. */
-void begin_rounds(rounds *r, machine *m, size_t wanted);
+void rounds_begin_strict(rounds *r, machine *m, size_t wanted);
 
 /* Prints to stdout lines that bench/goals.py reads: the limits that differed between the first and
- * the second half of the samples, so that shares of them mean nothing, and what machine_print_moved
- * knows besides: that other work had a part of the cores. Prints nothing if neither is so. */
-typedef struct moving {
-    const char *limit;
-    double drift; /* api/stats.h */
-} moving;
-void print_moved(const moving *of, size_t n);
+ * the second half of the samples (api/stats.h), so that shares of them mean nothing; and that other
+ * work had a part of the cores. Prints nothing if neither is so. */
 void machine_print_moved(const machine *m);
 
 #endif

@@ -149,7 +149,7 @@ static void measure(const options *o, const char *system, subject *s, subject *n
     once(none, tokens, 1), once(s, tokens, 1);
     const double first = once(s, tokens, 1), enough = 0.01; /* least seconds of a sample */
     const int times = first > enough ? 1 : 1 + (int)(enough / first);
-    begin_rounds(&r, m, (size_t)o->rounds.at[0]);
+    rounds_begin_strict(&r, m, (size_t)o->rounds.at[0]);
     while (rounds_next(&r)) {
         const double before = once(none, tokens, times), t = once(s, tokens, times);
         const double after = once(none, tokens, times);

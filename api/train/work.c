@@ -22,12 +22,9 @@ static int threads_of(int wanted) {
     return wanted && wanted < most ? wanted : most;
 }
 
-static unsigned lanes_of(const char *name) {
-    const hcg_level *levels;
-    const size_t n = hcg_levels(&levels);
-    for (size_t i = 0; i < n; i++)
-        if (strcmp(levels[i].name, name) == 0) return levels[i].lanes;
-    return UINT32_MAX;
+static unsigned lanes_of(hd_arena *a, const char *name) {
+    const hcg_level *level = hcg_level_named(hcg_arch(a, NULL), name);
+    return level ? level->lanes : UINT32_MAX;
 }
 
 void train_work_begin(train_work *w, hd_arena *a, const hcg_program *p, int64_t context,
@@ -35,7 +32,7 @@ void train_work_begin(train_work *w, hd_arena *a, const hcg_program *p, int64_t 
     *w = (train_work){.p = p,
                       .flops = hd_new_array(a, double, (size_t)context + 1),
                       .threads = threads_of(threads),
-                      .lanes = lanes_of(level)};
+                      .lanes = lanes_of(a, level)};
     measure(w);
 }
 

@@ -116,7 +116,7 @@ const hcg_level *hcg_best_level(const char *arch, uint64_t features) {
     return NULL;
 }
 
-static const hcg_level *find_level(const char *arch, const char *name) {
+const hcg_level *hcg_level_named(const char *arch, const char *name) {
     const hcg_level *levels;
     const size_t n = hcg_levels(&levels);
     for (size_t i = 0; i < n; i++)
@@ -140,7 +140,7 @@ static bool find_cpu(const char *arch, const char *wanted, uint64_t *features) {
         size_t n;
         while (strcmp(cpus[i].arch, arch) == 0 && next_name(&list, &name, &n)) {
             if (strlen(wanted) != n || memcmp(wanted, name, n) != 0) continue;
-            const hcg_level *level = find_level(arch, cpus[i].level);
+            const hcg_level *level = hcg_level_named(arch, cpus[i].level);
             hd_known(level);
             *features = hcg_level_features(level) | parse_features(cpus[i].beyond);
             return true;

@@ -53,6 +53,8 @@ bool hcg_is_foreign(const char *arch);
 hcg_variant hcg_variant_of_level(hd_arena *a, const hcg_level *level);
 /* The best level that has no more than these features; NULL: there is none for the architecture. */
 const hcg_level *hcg_best_level(const char *arch, uint64_t features);
+/* The level of an architecture that has this name; NULL: there is none. */
+const hcg_level *hcg_level_named(const char *arch, const char *name);
 /* The features of HRT_CPU_FEATURES that a level needs. */
 uint64_t hcg_level_features(const hcg_level *level);
 /* Known features by name, " " between. */
