@@ -80,14 +80,17 @@ static bool dump(const pass_hooks *h, int index, const char *pass, const hir_mod
                          text.n);
 }
 
-/* Keeps the remarks that match the filters. */
-static void filter_remarks(const pass_hooks *h) {
-    hir_remarks *r = &h->s->remarks;
+/* Does the remark match the filters of the last execution of passes? */
+static bool is_kept(const hadal_session *s, const hir_remark *r) {
+    return (!s->filter_passes || api_filter_takes(s->filter_passes, r->pass)) &&
+           (!s->filter_ops || api_filter_takes(s->filter_ops, r->op_name));
+}
+
+static void filter_remarks(hadal_session *s) {
+    hir_remarks *r = &s->remarks;
     size_t kept = 0;
     for (size_t i = 0; i < r->list.n; i++)
-        if (api_filter_takes(h->passes, r->list.at[i].pass) &&
-            api_filter_takes(h->ops, r->list.at[i].op_name))
-            r->list.at[kept++] = r->list.at[i];
+        if (is_kept(s, &r->list.at[i])) r->list.at[kept++] = r->list.at[i];
     r->list.n = kept;
 }
 
@@ -147,6 +150,27 @@ static bool pass_named(hadal_session *s, const char *name, hir_pass_id *out) {
 }
 
 typedef HD_VEC(hir_pass_id) pass_list;
+
+/* What remarks are of that no pass makes. */
+static const char of_activations[] = "activations", of_module[] = "module";
+
+/* A filter that matches no name there is was misspelt. */
+static bool check_filters(const pass_hooks *h, const pass_list *running) {
+    hadal_session *s = h->s;
+    const char *ops[HIR_OPCODE_COUNT + 1];
+    HD_VEC(const char *) passes = {0};
+    hd_push(s->arena, &passes, "input");
+    hd_push(s->arena, &passes, of_activations);
+    for (size_t i = 0; i < running->n; i++)
+        hd_push(s->arena, &passes, hir_pass(running->at[i])->name);
+    for (int i = 0; i < HIR_OPCODE_COUNT; i++)
+        ops[i] = hir_info((hir_opcode)i)->name;
+    ops[HIR_OPCODE_COUNT] = of_module;
+    return api_filter_takes_any(s, h->passes, "pass that runs", passes.at, passes.n,
+                                "`hadal passes` lists them; `input` is what came in") &&
+           api_filter_takes_any(s, h->ops, "op", ops, HIR_OPCODE_COUNT + 1,
+                                "`hadal ops` lists them");
+}
 
 /* Kernel IR is what the pipeline ends with, so a dump that somebody has edited is compiled as it
  * stands. */
@@ -320,7 +344,8 @@ static bool run_passes(hadal_session *s, const hadal_pipeline *p) {
         .passes = api_filter_new(s, "passes", p->filter_passes),
         .ops = api_filter_new(s, "ops", p->filter_ops),
     };
-    if (!hooks.passes || !hooks.ops) return false;
+    if (!hooks.passes || !hooks.ops || !check_filters(&hooks, &passes)) return false;
+    s->filter_passes = hooks.passes, s->filter_ops = hooks.ops;
     if (p->dump_dir) remove_dumps(s, p->dump_dir);
     if (!dump(&hooks, 0, "input", s->m, true)) return false;
 
@@ -340,7 +365,7 @@ static bool run_passes(hadal_session *s, const hadal_pipeline *p) {
         .hooks = {.context = &hooks, .before = before_pass, .after = after_pass},
     };
     const bool ok = hir_run_passes(s->m, &run, &s->pass_options, &s->remarks, &s->diags);
-    filter_remarks(&hooks);
+    filter_remarks(s);
     return ok && api_holds_bound(s);
 }
 
@@ -401,9 +426,9 @@ static bool remark_activations(hadal_session *s) {
     if (!hcg_activations_not_rounded(s->program, &s->diags, &text)) return false;
     for (const char *at = text.n ? text.at : ""; *at;) {
         const size_t n = strcspn(at, "\n");
-        hir_remark r = {.pass = "activations", .op = HIR_NONE, .loc = HD_NOWHERE};
-        r.op_name = "module", r.text = hd_strndup(s->arena, at, n);
-        hd_push(s->arena, &s->remarks.list, r);
+        hir_remark r = {.pass = of_activations, .op = HIR_NONE, .loc = HD_NOWHERE};
+        r.op_name = of_module, r.text = hd_strndup(s->arena, at, n);
+        if (is_kept(s, &r)) hd_push(s->arena, &s->remarks.list, r);
         at += n + 1;
     }
     return true;

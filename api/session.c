@@ -414,6 +414,23 @@ const api_filter *api_filter_new(hadal_session *s, const char *what, const char 
     return NULL;
 }
 
+/* The expression without what anchors it, which is no part of a name. */
+static const char *word_of(hd_arena *a, const char *regex) {
+    const size_t from = *regex == '^', n = strlen(regex + from);
+    return hd_strndup(a, regex + from, n - (n > 0 && regex[from + n - 1] == '$'));
+}
+
+bool api_filter_takes_any(hadal_session *s, const api_filter *f, const char *what,
+                          const char *const *names, size_t n, const char *lists) {
+    for (size_t i = 0; i < n; i++)
+        if (api_filter_takes(f, names[i])) return true;
+    const char *near = hd_nearest(word_of(s->arena, f->text), names, n);
+    hd_err(&s->diags, HD_E_USAGE, HD_NOWHERE, "the filter \"%s\" matches the name of no %s",
+           f->text, what)
+        ->hint = near ? hd_printf(s->arena, "did you mean \"%s\"?", near) : lists;
+    return false;
+}
+
 bool api_filter_takes(const api_filter *f, const char *name) {
     return !f->text || (name && regexec(&f->regex, name, 0, NULL, 0) == 0);
 }

@@ -28,6 +28,7 @@ struct hadal_session {
     hir_compile_options pass_options;
     bool published_types; /* some weights keep the checkpoint's type without a request */
     hir_remarks remarks;
+    const struct api_filter *filter_passes, *filter_ops; /* of remarks; NULL: no passes have run */
     struct report_history *history;          /* of the last pipeline; NULL: none is recorded */
     HD_VEC(size_t) history_remarks;          /* by stage of it: number of remarks up to its end */
     bool from_dumps;                         /* of the history; no passes have run */
@@ -113,6 +114,10 @@ typedef struct api_filter {
  * with the arena. */
 const api_filter *api_filter_new(hadal_session *s, const char *what, const char *text);
 bool api_filter_takes(const api_filter *f, const char *name); /* a NULL name matches nothing */
+/* Does it match one of the names? If not, a diagnostic names the nearest of them, or says what `lists`
+ * them. */
+bool api_filter_takes_any(hadal_session *s, const api_filter *f, const char *what,
+                          const char *const *names, size_t n, const char *lists);
 
 /* Opens the weights given, or those of the model folder. False: there are none, or they are bad
  * (with a diagnostic). */

@@ -106,7 +106,7 @@ typedef struct hadal_pipeline {
     void *context;
     /* POSIX extended regular expressions over the names of passes and of ops: which dumps and
      * remarks are kept. NULL: all. With filter_ops dumps are extracts, which cannot be read back.
-     */
+     * One that matches no pass that runs ("input" is what came in), or no op there is, is an error. */
     const char *filter_passes, *filter_ops;
     const char *cache_dtype; /* of keys and values: "f32", "bf16", "f16"; NULL: as the module says,
                               * which is f32 where it does not */
