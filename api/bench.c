@@ -372,6 +372,7 @@ static bool open_subject(bench_state *b, hadal_session *session, const hadal_ben
 static void tell_loads(bench_state *b, const bench_load *loads, size_t n) {
     hd_text text;
     hd_text_init(&text, b->arena);
+    if (b->results.loads.n == 0) hd_text_add(&text, b->host);
     for (size_t i = 0; i < n; i++)
         hd_push(b->arena, &b->results.loads, loads[i]);
     b->width = bench_name_width(loads, n);
@@ -481,9 +482,9 @@ static bool begin(hadal_session *s, const hadal_bench_options *o) {
     b->rounds = (size_t)o->rounds;
     b->cpu_level = o->cpu_level ? hd_strdup(s->arena, o->cpu_level) : NULL;
     b->print = o->print, b->context = o->context;
+    b->host = host.at;
     b->results.host = hd_strndup(s->arena, host.at, strcspn(host.at, "\n"));
     s->bench = b;
-    if (b->print) b->print(b->context, host.at);
     return true;
 }
 

@@ -15,7 +15,8 @@ typedef struct bench_state {
     const char *cpu_level; /* NULL: the best one */
     void (*print)(void *context, const char *text);
     void *context;
-    int width; /* of the column of names, in the text table */
+    const char *host; /* lines about it, which come before the first result */
+    int width;        /* of the column of names, in the text table */
     bench_results results;
 } bench_state;
 

@@ -138,7 +138,9 @@ static int give_weights(hadal_session *s, const command_line *line, const model 
     return hadal_weights(s, m->random);
 }
 
-static int compile(hadal_session *s, const command_line *line, const model *m, const char *types) {
+/* Reads the model and runs the passes: all that can be wrong with the command line. */
+static int run_passes(hadal_session *s, const command_line *line, const model *m,
+                      const char *types) {
     hadal_pipeline pipeline;
     if (apply_definitions(s, line, OPTION_DEFINE)) return 1;
     if (m->defines != OPTION_DEFINE && apply_definitions(s, line, m->defines)) return 1;
@@ -146,19 +148,28 @@ static int compile(hadal_session *s, const command_line *line, const model *m, c
     pipeline.weights_dtype = types;
     report_step("reading the model");
     if (hadal_load(s, m->spec, m->defines == OPTION_DEFINE ? "bench0" : "bench1")) return 1;
-    return give_weights(s, line, m) || run_pipeline(s, line, &pipeline) ||
-           build_library(s, line, &m->files);
+    return give_weights(s, line, m) || run_pipeline(s, line, &pipeline);
 }
 
-/* Compiles in a session of its own, which is closed before anything is measured. Returns an exit
- * code. */
-static int build(const command_line *line, const model *m, const char *types) {
+/* Compiles in a session of its own, which is closed before anything is measured; `all`: to code.
+ * Returns an exit code. */
+static int build(const command_line *line, const model *m, const char *types, bool all) {
     if (m->compiled) return 0;
     hadal_session *s = hadal_open();
     if (!s) return 3;
-    const int failed = compile(s, line, m, types), code = report_diagnostics(s, line);
+    const int failed = run_passes(s, line, m, types) || (all && build_library(s, line, &m->files));
+    const int code = report_diagnostics(s, line);
     hadal_close(s);
     return code ? code : failed;
+}
+
+/* What is wrong with types that come later is said before the first are measured. */
+static int try_types(const command_line *line, const model *m, size_t n, const type_list *types) {
+    int code = 0;
+    for (size_t t = 1; t < types->n; t++)
+        for (size_t i = 0; i < n && !code; i++)
+            code = build(line, &m[i], types->at[t], false);
+    return code;
 }
 
 /* ---- measuring ------------------------------------------------------------------------------- */
@@ -200,7 +211,7 @@ static int measure(hadal_session *s, const command_line *line, const model *m, s
                    const char *types, const load_list *loads) {
     hadal_bench_model list[MODELS];
     for (size_t i = 0; i < n; i++) {
-        const int code = build(line, &m[i], types);
+        const int code = build(line, &m[i], types, true);
         if (code) return code;
         list[i] = (hadal_bench_model){m[i].files.library, m[i].files.weights, m[i].label,
                                       m[i].compiled ? "-"
@@ -247,7 +258,7 @@ static int bench(hadal_session *s, const command_line *line, const char *dir, mo
     if (reject_options(s, line, m, n) || join(s, line, m, n, group) ||
         begin(s, line, group->silent))
         return 1;
-    int code = 0;
+    int code = try_types(line, m, n, &types);
     for (size_t i = 0; !code && i < (types.n ? types.n : 1); i++)
         code = measure(s, line, m, n, types.n ? types.at[i] : NULL, &loads);
     if (!code && option_given(line, OPTION_JSON) && !group->silent)
