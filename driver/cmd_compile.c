@@ -56,7 +56,8 @@ static int split_output(hadal_session *s, const char *output, plan *p) {
     if (!slash) strcpy(p->dir, ".");
     if (slash == output) strcpy(p->dir, "/");
     strcpy(p->name, name);
-    if (!*name)
+    struct stat there;
+    if (!*name || (stat(output, &there) == 0 && S_ISDIR(there.st_mode)))
         return hadal_fail(s, "usage", "-o names a folder and no library",
                           "DIR/NAME: a name after the directory, for example out/model");
     bool ok = !(*name >= '0' && *name <= '9');

@@ -45,7 +45,7 @@ static int run_command(const command_line *line) {
     }
     watch_outputs(line);
     report_start(s, line);
-    const int failed = check_colour(s, line) || reject_replacing(s, line) ||
+    const int failed = check_colour(s, line) || check_outputs(s, line) ||
                                apply_definitions(s, line, OPTION_DEFINE)
                            ? 1
                            : command_at(line->command)->run(s, line);

@@ -4,6 +4,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "driver/tables.h"
 #include "driver/workspace.h"
 
 static bool is_same(const struct stat *a, const struct stat *b) {
@@ -17,16 +18,19 @@ typedef struct output {
     struct stat file, folder; /* the file that is there, and what it is in */
 } output;
 
-/* Is there such a file? What is no file, such as a pipe, is not replaced. */
-static bool find_output(const char *path, output *out) {
+static bool find_folder(const char *path, output *out) {
     char folder[PATH_SIZE];
     const char *slash = strrchr(path, '/');
     const size_t n = slash ? (size_t)(slash - path) + 1 : 0;
     if (n >= sizeof folder) return false;
     snprintf(folder, sizeof folder, "%.*s", (int)n, path);
+    return stat(n ? folder : ".", &out->folder) == 0;
+}
+
+/* Is there such a file? What is no file, such as a pipe, is not replaced. */
+static bool find_output(const char *path, output *out) {
     out->path = path;
-    return stat(path, &out->file) == 0 && S_ISREG(out->file.st_mode) &&
-           stat(n ? folder : ".", &out->folder) == 0;
+    return stat(path, &out->file) == 0 && S_ISREG(out->file.st_mode) && find_folder(path, out);
 }
 
 /* The path of the option's output; NULL: the option has none here. */
@@ -45,6 +49,56 @@ static const char *output_of(const command_line *line, const option_value *o) {
     case OPTION_HEATMAP: return o->value;
     default: return NULL;
     }
+}
+
+static int cannot(hadal_session *s, const char *path, const char *why, const char *hint) {
+    char message[PATH_SIZE + 64];
+    snprintf(message, sizeof message, "'%.4300s' %s", path, why);
+    return hadal_fail(s, "usage", message, hint);
+}
+
+/* Texts may go to standard output, "-"; what has numbers, or is a folder, is a file of some name. */
+static int reject_dash(hadal_session *s, const command_line *line) {
+    const unsigned texts = OPT | IMPORT | INSPECT | DIFF | REPORT | MACHINE | PLAN;
+    for (size_t i = 0; i < line->n_options; i++) {
+        const option_value *o = &line->options[i];
+        const bool text = o->id == OPTION_OUTPUT && (texts & (1u << line->command));
+        const bool out = o->id == OPTION_OUTPUT || output_of(line, o);
+        if (out && !text && strcmp(o->value, "-") == 0)
+            return cannot(s, o->value, "is no standard output here",
+                          "give the output a name; ./- is a file called -");
+    }
+    return 0;
+}
+
+/* Do both name one file, which may not be there yet? */
+static bool is_one_file(const char *a, const char *b) {
+    output x, y;
+    struct stat there;
+    if (stat(a, &there) == 0 && !S_ISREG(there.st_mode)) return false; /* /dev/null, a pipe */
+    const char *name_a = strrchr(a, '/'), *name_b = strrchr(b, '/');
+    name_a = name_a ? name_a + 1 : a, name_b = name_b ? name_b + 1 : b;
+    if (!find_folder(a, &x) || !find_folder(b, &y)) return strcmp(a, b) == 0;
+    if (is_same(&x.folder, &y.folder) && strcmp(name_a, name_b) == 0) return true;
+    return find_output(a, &x) && find_output(b, &y) && is_same(&x.file, &y.file);
+}
+
+/* Rejects two outputs in one file, of which the later one would replace the other. */
+static int reject_same(hadal_session *s, const command_line *line) {
+    for (size_t i = 0; i < line->n_options; i++) {
+        const option_value *a = &line->options[i];
+        const char *path = output_of(line, a);
+        for (size_t j = 0; path && *path && j < i; j++) {
+            const option_value *b = &line->options[j];
+            const char *other = a->id != b->id ? output_of(line, b) : NULL;
+            char message[96];
+            if (!other || !is_one_file(path, other)) continue;
+            snprintf(message, sizeof message, "is where both --%s and --%s go", option_name(b->id),
+                     option_name(a->id));
+            return cannot(s, path, message, "give each output a name of its own");
+        }
+    }
+    return 0;
 }
 
 /* ---- what is read ---------------------------------------------------------------------------- */
@@ -133,14 +187,17 @@ static bool replaces_any(const command_line *line, const output *out) {
     return false;
 }
 
-int reject_replacing(hadal_session *s, const command_line *line) {
-    char message[PATH_SIZE + 64];
+static int reject_replacing(hadal_session *s, const command_line *line) {
     output out;
     for (size_t i = 0; i < line->n_options; i++) {
         const char *path = output_of(line, &line->options[i]);
         if (!path || !*path || !find_output(path, &out) || !replaces_any(line, &out)) continue;
-        snprintf(message, sizeof message, "'%.4300s' is read here, and would be replaced", path);
-        return hadal_fail(s, "usage", message, "give the output another name");
+        return cannot(s, path, "is read here, and would be replaced",
+                      "give the output another name");
     }
     return 0;
+}
+
+int check_outputs(hadal_session *s, const command_line *line) {
+    return reject_dash(s, line) || reject_same(s, line) || reject_replacing(s, line);
 }

@@ -4,8 +4,9 @@
 
 #include "driver/options.h"
 
-/* Rejects a command line of which an output would replace a file that it reads: a spec, weights, a
- * library, a file of a model folder, data. Not 0: there is an error, and nothing has been read. */
-int reject_replacing(hadal_session *s, const command_line *line);
+/* Rejects a command line of which an output would replace a file that it reads (a spec, weights, a
+ * library, a file of a model folder, data) or another output, or is "-" where no text is written. Not
+ * 0: there is an error, and nothing has been read. */
+int check_outputs(hadal_session *s, const command_line *line);
 
 #endif
