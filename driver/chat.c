@@ -3,19 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const option_id of_chats[] = {OPTION_SYSTEM, OPTION_SPECIAL, OPTION_CHAT_TEMPLATE,
-                                     OPTION_CHAT_VARIABLES};
-
-int reject_chat_options(hadal_session *s, const command_line *line) {
-    for (size_t i = 0; i < sizeof of_chats / sizeof *of_chats; i++) {
-        char message[128];
-        if (!option_given(line, of_chats[i])) continue;
-        snprintf(message, sizeof message, "--%s is of a chat", option_name(of_chats[i]));
-        return hadal_fail(s, "usage", message, "--chat makes one of the prompt");
-    }
-    return 0;
-}
-
 int open_chat(hadal_session *s, const command_line *line, const hadal_tokenizer *t,
               const char *folder, chat *out) {
     *out = (chat){.tokenizer = t, .templates = hadal_chat_template_of(s, folder)};

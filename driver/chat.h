@@ -16,8 +16,6 @@ typedef struct chat {
     char error[4096]; /* of the last encode_chat */
 } chat;
 
-/* Rejects options about chats where there is none: --system without --chat, say. */
-int reject_chat_options(hadal_session *s, const command_line *line);
 /* Opens the templates of a folder, and begins with the message of --system. */
 int open_chat(hadal_session *s, const command_line *line, const hadal_tokenizer *t,
               const char *folder, chat *out);

@@ -91,13 +91,6 @@ static int options_of(hadal_session *s, const command_line *line, hadal_eval_opt
         !option_number(s, line, OPTION_THREADS, 0, 1, 256, &threads))
         return 1;
     const bool interpret = option_given(line, OPTION_INTERPRET);
-    if (interpret &&
-        (option_given(line, OPTION_MACHINE) || option_given(line, OPTION_THREADS) ||
-         option_given(line, OPTION_CPU_LEVEL) || option_given(line, OPTION_WEIGHTS_LOAD)))
-        return hadal_fail(s, "usage",
-                          "--machine, --threads, --cpu-level and --weights-load are for compiled "
-                          "code",
-                          "leave out --interpret");
     if (hadal_weights_load(s, option_get(line, OPTION_WEIGHTS_LOAD))) return 1;
     const char *form = option_get(line, OPTION_BY_DEPTH);
     if (check_by_depth(s, line)) return 1;

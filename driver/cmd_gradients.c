@@ -74,18 +74,6 @@ static int make_gradients(hadal_session *s, const command_line *line, workspace 
                                 .cpu_level = option_get(line, OPTION_CPU_LEVEL)};
     if (!o.path)
         return hadal_fail(s, "usage", "-o is missing", "where the gradients go: -o g.safetensors");
-    if ((o.interpret || o.by_depth) && option_given(line, OPTION_MEMORY))
-        return hadal_fail(s, "usage", "--memory bounds a compiled trainer",
-                          "the reference, which also computes --by-depth, keeps all values");
-    if ((o.interpret || o.by_depth) && option_given(line, OPTION_TOKEN_SUMS))
-        return hadal_fail(s, "usage", "--token-sums is for compiled gradients",
-                          "the reference, which also computes --by-depth, has no kernels");
-    if ((o.interpret || o.by_depth) && option_given(line, OPTION_MATMUL_DTYPE))
-        return hadal_fail(s, "usage", "--matmul-dtype is for compiled gradients",
-                          "the reference, which also computes --by-depth, rounds nothing");
-    if ((o.interpret || o.by_depth) && option_given(line, OPTION_CPU_LEVEL))
-        return hadal_fail(s, "usage", "--cpu-level is for compiled gradients",
-                          "the reference, which also computes --by-depth, has no code");
     if (!option_number(s, line, OPTION_THREADS, 0, 1, 256, &threads) ||
         apply_definitions(s, line, OPTION_DEFINE) ||
         read_sequence(s, line, &tokens, &targets, &n) || load_model(s, line, "model"))

@@ -13,47 +13,6 @@ int cmd_opt(hadal_session *s, const command_line *line) {
     return deliver_text(s, line, hadal_ir_text(s, option_given(line, OPTION_LOCATIONS)));
 }
 
-/* Options whose report replaces the facts of a model. */
-static const option_id reports[] = {OPTION_LEDGER, OPTION_DEPTH_MAP, OPTION_MIXING_MATRIX,
-                                    OPTION_HEATMAP};
-enum { REPORTS = sizeof reports / sizeof *reports };
-
-/* Checks that at most one of them is given, with what it needs. *on_tokens: the report evaluates
- * the model. */
-static bool check_report(hadal_session *s, const command_line *line, bool *on_tokens) {
-    const char *first = NULL;
-    *on_tokens = option_given(line, OPTION_MIXING_MATRIX) || option_given(line, OPTION_HEATMAP);
-    for (int i = 0; i < REPORTS; i++) {
-        if (!option_given(line, reports[i])) continue;
-        const char *name = option_name(reports[i]);
-        if (first) {
-            char message[128];
-            snprintf(message, sizeof message, "--%s and --%s are two reports", first, name);
-            hadal_fail(s, "usage", message, "ask for one of them");
-            return false;
-        }
-        first = name;
-    }
-    if (*on_tokens && option_given(line, OPTION_GRADIENTS)) {
-        char message[128];
-        snprintf(message, sizeof message, "--%s is of the model without its gradients", first);
-        hadal_fail(s, "usage", message, "leave out --gradients");
-        return false;
-    }
-    if (!*on_tokens && option_given(line, OPTION_TOKENS)) {
-        hadal_fail(s, "usage", "--tokens is for --mixing-matrix and --heatmap",
-                   "hadal run takes tokens");
-        return false;
-    }
-    if (*on_tokens && !option_given(line, OPTION_TOKENS)) {
-        char message[128];
-        snprintf(message, sizeof message, "--%s needs tokens", first);
-        hadal_fail(s, "usage", message, "--tokens 1,2,3, FILE.npy or FILE.safetensors:TENSOR");
-        return false;
-    }
-    return true;
-}
-
 static const char *look_at_tokens(hadal_session *s, const command_line *line) {
     const int32_t *tokens;
     int64_t n;
@@ -75,8 +34,8 @@ static const char *inspection(hadal_session *s, const command_line *line) {
 
 int cmd_inspect(hadal_session *s, const command_line *line) {
     hadal_pipeline pipeline;
-    bool on_tokens;
-    if (!check_report(s, line, &on_tokens)) return 1;
+    const bool on_tokens =
+        option_given(line, OPTION_MIXING_MATRIX) || option_given(line, OPTION_HEATMAP);
     if (make_pipeline(s, line, &pipeline) || load_model(s, line, NULL)) return 1;
     if (option_given(line, OPTION_WEIGHTS) && hadal_check_weights(s)) return 1;
     if (strcmp(hadal_stage(s), "kernel") == 0) pipeline.passes = ""; /* nothing is left to do */

@@ -167,23 +167,6 @@ static int check_options(hadal_session *s, const command_line *line) {
     if (profile && !*profile)
         return hadal_fail(s, "usage", "--profile of a report takes a file",
                           "hadal run --profile=FILE.json writes one; --tokens measures here");
-    if (option_given(line, OPTION_TOKENS) && profile)
-        return hadal_fail(s, "usage", "--tokens and --profile=FILE are two profiles",
-                          "ask for one of them");
-    if (!option_given(line, OPTION_TOKENS) &&
-        (option_given(line, OPTION_SPLIT) || option_given(line, OPTION_ROUNDS) ||
-         option_given(line, OPTION_THREADS) || option_given(line, OPTION_CPU_LEVEL)))
-        return hadal_fail(s, "usage",
-                          "--split, --rounds, --threads and --cpu-level are for --tokens",
-                          "--code LEVEL shows the code of a CPU level");
-    if (option_given(line, OPTION_JSON) &&
-        (option_given(line, OPTION_AGAINST) || option_given(line, OPTION_AGAINST_DEFINE)))
-        return hadal_fail(s, "usage", "--json is of one model", "write one JSON file for each");
-    if (option_given(line, OPTION_GRADIENTS) && (option_given(line, OPTION_TOKENS) || profile))
-        return hadal_fail(
-            s, "usage",
-            "a report with --gradients has no profile: what runs tokens is the model without them",
-            "leave out --gradients, or --tokens and --profile");
     return 0;
 }
 

@@ -71,20 +71,6 @@ static bool stores_any(const command_line *line) {
            option_given(line, OPTION_BY_DEPTH);
 }
 
-static int reject_taps(hadal_session *s, const command_line *line, bool profile) {
-    const bool taps = option_given(line, OPTION_TAPS), out = option_given(line, OPTION_TAPS_OUT);
-    if (taps && !out)
-        return hadal_fail(s, "usage", "--taps-out is missing",
-                          "where the values go: --taps-out taps.safetensors");
-    if (out && !taps)
-        return hadal_fail(s, "usage", "--taps is missing",
-                          "which values are wanted, for example --taps 'output.*'");
-    if (profile && (taps || option_given(line, OPTION_BY_DEPTH)))
-        return hadal_fail(s, "usage", "--profile measures the model as it is, and taps change it",
-                          "leave out --profile, or --taps and --by-depth");
-    return check_by_depth(s, line);
-}
-
 static int options_of(hadal_session *s, const command_line *line, option_number_list *split,
                       hadal_run_options *o) {
     long long threads, rounds, top;
@@ -92,20 +78,10 @@ static int options_of(hadal_session *s, const command_line *line, option_number_
     if (!option_number(s, line, OPTION_THREADS, 0, 1, 256, &threads)) return 1;
     if (!option_number(s, line, OPTION_ROUNDS, 1, 1, 1000, &rounds)) return 1;
     const bool profile = option_given(line, OPTION_PROFILE);
-    if (reject_taps(s, line, profile)) return 1;
+    if (check_by_depth(s, line)) return 1;
     const bool alone = !stores_any(line) && !profile; /* then next tokens are the result */
     if (!option_number(s, line, OPTION_TOP, alone ? 5 : 0, 1, 1LL << 31, &top)) return 1;
-    if (profile && option_given(line, OPTION_INTERPRET))
-        return hadal_fail(s, "usage", "--profile measures compiled code", "leave out --interpret");
-    if (option_given(line, OPTION_INTERPRET) &&
-        (option_given(line, OPTION_MACHINE) || option_given(line, OPTION_CPU_LEVEL) ||
-         option_given(line, OPTION_WEIGHTS_LOAD)))
-        return hadal_fail(s, "usage",
-                          "--machine, --cpu-level and --weights-load are for compiled code",
-                          "leave out --interpret");
     if (hadal_weights_load(s, option_get(line, OPTION_WEIGHTS_LOAD))) return 1;
-    if (!profile && option_given(line, OPTION_ROUNDS))
-        return hadal_fail(s, "usage", "--rounds is for --profile", NULL);
     *o = (hadal_run_options){
         .struct_size = sizeof *o,
         .split = split->at,

@@ -10,6 +10,7 @@
 #include "driver/outputs.h"
 #include "driver/pipeline.h"
 #include "driver/report.h"
+#include "driver/together.h"
 
 static bool is_flag(const char *arg, const char *a, const char *b) {
     return strcmp(arg, a) == 0 || strcmp(arg, b) == 0;
@@ -45,7 +46,7 @@ static int run_command(const command_line *line) {
     }
     watch_outputs(line);
     report_start(s, line);
-    const int failed = check_colour(s, line) || check_outputs(s, line) ||
+    const int failed = check_colour(s, line) || check_together(s, line) || check_outputs(s, line) ||
                                apply_definitions(s, line, OPTION_DEFINE)
                            ? 1
                            : command_at(line->command)->run(s, line);

@@ -21,14 +21,8 @@ bool has_prompt(const command_line *line) {
     return false;
 }
 
-static int check_sources(hadal_session *s, const command_line *line) {
-    int given = 0;
-    for (int i = 0; i < SOURCES; i++)
-        given += option_given(line, sources[i]);
-    if (given > 1)
-        return hadal_fail(s, "usage", "there is more than one prompt",
-                          "one of --tokens, --prompt and --prompt-file");
-    if (given == 0 && isatty(STDIN_FILENO))
+static int need_source(hadal_session *s, const command_line *line) {
+    if (!has_prompt(line) && isatty(STDIN_FILENO))
         return hadal_fail(s, "usage", "--prompt is missing",
                           "--prompt TEXT, --prompt-file FILE, or text on standard input");
     return 0;
@@ -182,24 +176,11 @@ static int encode_text(hadal_session *s, const command_line *line, const bytes *
                                            : encode(s, line, text, out);
 }
 
-static int check_chat(hadal_session *s, const command_line *line) {
-    if (!option_given(line, OPTION_CHAT)) return reject_chat_options(s, line);
-    const option_id other = option_given(line, OPTION_TOKENS)       ? OPTION_TOKENS
-                            : option_given(line, OPTION_RAW_PROMPT) ? OPTION_RAW_PROMPT
-                                                                    : OPTION_CHAT;
-    char message[96];
-    if (other == OPTION_CHAT) return 0;
-    snprintf(message, sizeof message, "--chat and --%s exclude each other", option_name(other));
-    return hadal_fail(s, "usage", message, "a chat is made of a text, with all tokens around it");
-}
-
 int read_prompt(hadal_session *s, const command_line *line, prompt *out) {
     const char *tokens = option_get(line, OPTION_TOKENS), *text = option_get(line, OPTION_PROMPT);
     bytes read = {0};
     *out = (prompt){0};
-    if (check_sources(s, line) || check_chat(s, line) ||
-        find_tokenizer(s, line, tokens == NULL, out))
-        return 1;
+    if (need_source(s, line) || find_tokenizer(s, line, tokens == NULL, out)) return 1;
     if (tokens) {
         int32_t *ids = NULL;
         const int32_t *list;

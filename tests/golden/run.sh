@@ -46,9 +46,10 @@ turn() { # NUMBER of OF: whether it is this case's
     [ $((number % $2)) = "$1" ] || [ "${HADAL_FULL:-}" = 1 ]
 }
 
-depth=
+depth= threads="--threads 2"
+if [ "$level" = interpret ]; then threads=; fi
 if [ "$level" = interpret ] || turn 0 4; then depth="--trace-depth $out.depth"; fi
-"$hadal" run "$model" --tokens "$tokens" --logits "$out.npy" --hidden "$out-hidden.npy" $depth $flags --threads 2
+"$hadal" run "$model" --tokens "$tokens" --logits "$out.npy" --hidden "$out-hidden.npy" $depth $flags $threads
 check "logits, one call" "$out.npy" "$expected:logits" $limit
 check "final hidden rows" "$out-hidden.npy" "$expected:hidden_final" $limit
 check "split against one call" "$out-split.npy" "$out.npy" 1e-5

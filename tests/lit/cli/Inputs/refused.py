@@ -1,13 +1,14 @@
 """Command lines that are refused (exit code 2), made of the help of each command: each option alone with a word that it cannot
-take, and options that need others without these. None of them may write anything, and each has to say why.
+take, and options that need others without these. None of them may write anything, and each has to say why. Of driver/together.def, which
+options go together, every row is tried.
 
-    refused.py HADAL EXAMPLES FOLDER"""
+    refused.py HADAL EXAMPLES FOLDER TOGETHER"""
 import os
 import re
 import subprocess
 import sys
 
-hadal, examples, folder = sys.argv[1:]
+hadal, examples, folder, together = sys.argv[1:]
 tiny = os.path.join(os.path.abspath(examples), "tiny", "tiny.hadal")
 jargon = os.path.join(os.path.abspath(examples), "jargon")
 one = ["-D", "layers=1"]
@@ -48,17 +49,15 @@ COMMANDS = {
 # What an option takes, where that is refused only for want of another option, or for the sake of one.
 ALONE = {
     "compile": ["--memory=600M", "--optimizer=muon", "--token-sums=kernels", "--matmul-dtype=bf16"],
-    "run": ["--interpret --cpu-level=avx2", "--taps=output.1", "--ranks=2", "--rounds=2", "--interpret --machine=l2=2M", "--interpret --profile", "--comm-timeout=3"],
-    "generate": ["--top-k=3", "--top-p=0.5", "--system=hello", "--comm-timeout=3", "--prompt=x --prompt-file=x"],
-    "eval": ["--interpret --threads=1", "--interpret --cpu-level=avx2", "--by-depth=json", "--ranks=2"],
-    "gradients": ["--interpret --cpu-level=avx2", "--by-depth --cpu-level=avx2"],
+    "run": ["--ranks=2", "--comm-timeout=3"],
+    "generate": ["--top-k=3", "--top-p=0.5", "--comm-timeout=3"],
+    "eval": ["--by-depth=json", "--ranks=2"],
     "train": ["--comm-timeout=3", "--link=network=10G,latency=50us"],
     "bench": ["--comm-timeout=3", "--weights-dtype=f32,q5"],
     "opt": ["--memory=600M"],
-    "inspect": ["--memory=600M", "--ledger --depth-map", "--heatmap=x.svg", "--tokens=1,2", "--gradients --heatmap=x.svg --tokens=1,2"],
+    "inspect": ["--memory=600M"],
     "machine": ["--comm-timeout=3", "--link=network=10G,latency=50us"],
-    "report": ["--threads=1", "--cpu-level=avx2", "--memory=600M", "--optimizer=muon", "--split=1", "--rounds=2", "--json --against=" + tiny, "--profile",
-               "--tokens=1,2 --profile=x.json", "--gradients --tokens=1,2", "--tokens=1,2 --threads=1"],
+    "report": ["--memory=600M", "--optimizer=muon", "--profile", "--tokens=1,2 --threads=1"],
 }
 # What takes any word, or is told apart only where a file is read or code is made, with another exit code.
 FREE = {"output", "include", "linker", "system", "prompt", "filter-passes", "filter-ops", "weights", "tokens", "targets", "data", "eval-data",
@@ -95,10 +94,54 @@ def refused(command, extra):
     return done.returncode == 2
 
 
+def pairs(text, names, of_passes):
+    """Command, relation, option and others (those that are given, or each that is missing) of every row of driver/together.def."""
+    rows = re.findall(r"^(NEEDS|EXCLUDES)\(([A-Z_| ]+), (?:SET\(([^)]*)\)|OF_PASSES), SET\(([^)]*)\),", text, re.M)
+    assert len(rows) == len(re.findall(r"^[A-Z]+\(", text, re.M)), "a row is not understood"
+    for relation, commands, options, others in rows:
+        for command in commands.split(" | "):
+            for option in options.split(", ") if options else of_passes:
+                for other in others.split(", ") if relation == "EXCLUDES" else [None]:
+                    yield command.lower().replace("_", "-"), relation, names[option], other and names[other]
+
+
+def given(command, name):
+    """The option with a word for its argument: what it stands for is not looked at."""
+    _, optional, argument = next(o for o in options(command) if o[0] == name)
+    return f"--{name}=1" if argument and not optional else f"--{name}"
+
+
+def keep_together():
+    """Each row of the table refuses what it says, in its words."""
+    source = os.path.dirname(together)
+    tables = [os.path.join(source, "options.def"), os.path.join(source, "..", "support", "compile_options.def")]
+    names = {}
+    for table in tables:
+        with open(table) as f:
+            names.update(re.findall(r"^O\((\w+), \"([a-z0-9-]+)\"", text := f.read(), re.M))
+            names.update(re.findall(r"^[PT]\((\w+), \w+, \"([a-z0-9-]+)\"", text, re.M))
+    with open(tables[1]) as f:
+        of_passes = [f"OPTION_{name}" for name, commands in re.findall(r"^P\((\w+),.*?, ([A-Z_| ]+),$", f.read(), re.M) if "OPT" in commands.split(" | ")]
+    assert len(of_passes) > 10, of_passes
+    names = {f"OPTION_{name}": option for name, option in names.items()}
+    with open(together) as f:
+        table = f.read()
+    n = 0
+    for command, relation, option, other in pairs(table, names, of_passes):
+        n += 1
+        words = [given(command, x) for x in (option, other) if x]
+        done = run(command, tiny, *words)
+        wanted = f"error: --{option} does not go with --{other} [usage]" if other else f"error: --{option} needs --"
+        assert done.returncode == 2 and wanted in done.stderr, f"hadal {command} .. {' '.join(words)}: {done.returncode}: {done.stderr}"
+        assert not done.stdout, done.stdout
+    assert n > 60, n
+
+
 os.makedirs(scratch)
 with open(text, "w") as f:
     f.write("hacker: n. " * 40)
 assert run("init-weights", tiny, *one, "-o", weights).returncode == 0
+keep_together()
 n, taken = 0, []
 for command in COMMANDS:
     for name, optional, argument in options(command):
