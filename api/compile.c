@@ -276,7 +276,7 @@ static bool set_weight_types(hadal_session *s) {
 }
 
 /* Sets all options of the table that belong to the passes (support/compile_options.def). */
-static bool read_options(hadal_session *s, const hadal_pipeline *p) {
+bool api_read_options(hadal_session *s, const hadal_pipeline *p) {
     hir_compile_options *o = &s->pass_options;
 #define T(...)
 #define P(id, member, ...)                                                                                           \
@@ -298,25 +298,60 @@ static bool sums_over_tokens(const hir_module *m) {
     return false;
 }
 
+/* Rejects an option that this model, or what is made of it, has no use for. */
+static bool options_have_effect(hadal_session *s, const hadal_pipeline *p,
+                                const pass_list *passes) {
+    const hir_compile_options *o = &s->pass_options;
+    const bool stages = o->stages > 1, ranks = o->ranks > 1;
+    /* as of kernel IR: it has been through the passes, which made of it what they were told then */
+    const bool past = passes->n == 0;
+    static const char told[] = "it is for passes, and none runs: kernel IR has been through them";
+    const struct {
+        bool idle;
+        const char *message, *hint;
+    } rules[] = {
+        {p->optimizer && !p->gradients, "--optimizer is for libraries of gradients",
+         "--gradients makes one"},
+        {p->token_sums && !p->gradients && !sums_over_tokens(s->graph),
+         "--token-sums is for gradients: nothing else sums over tokens",
+         "--gradients makes a library of gradients"},
+        {p->matmul_dtype && !p->gradients && !hir_has_gradients(s->graph),
+         "--matmul-dtype is for gradients",
+         "for inference --weights-dtype bf16 --activations bf16 rounds both operands"},
+        {past && p->weights_dtype, "--weights-dtype comes too late", told},
+        {past && p->bank_dtype, "--bank-dtype comes too late", told},
+        {past && p->phase1_dtype, "--phase1-dtype comes too late", told},
+        {past && p->merge_norm, "--merge-norm comes too late", told},
+        {past && p->memory, "--memory comes too late", told},
+        {past && p->token_sums, "--token-sums comes too late", told},
+        {past && p->matmul_dtype, "--matmul-dtype comes too late", told},
+        {past && ranks, "--ranks comes too late", told},
+        {past && stages, "--stages comes too late", told},
+        {p->gather_dtype && !ranks, "--gather-dtype is for a model that is divided over ranks",
+         "--ranks P divides it"},
+        {o->divide_from > 0 && !ranks, "--divide-from is for a model that is divided over ranks",
+         "--ranks P divides it"},
+        {p->overlap && !ranks && !stages && !s->graph->ranks,
+         "--overlap is for a model that is divided over machines",
+         "--ranks P and --stages S divide it"},
+        {o->virtual_stages > 1 && !stages, "--virtual-stages is for a model in stages",
+         "--stages S divides it"},
+    };
+    for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
+        if (!rules[i].idle) continue;
+        hd_err(&s->diags, HD_E_USAGE, HD_NOWHERE, "%s", rules[i].message)->hint = rules[i].hint;
+        return false;
+    }
+    return true;
+}
+
 static bool run_passes(hadal_session *s, const hadal_pipeline *p) {
-    if (!api_need_module(s) || !read_options(s, p)) return false;
+    if (!api_need_module(s) || !api_read_options(s, p)) return false;
     if (p->gradients && !api_may_differentiate(s, p)) return false;
-    if (p->optimizer && !p->gradients) {
-        hd_err(&s->diags, HD_E_USAGE, HD_NOWHERE, "--optimizer is for libraries of gradients")
-            ->hint = "--gradients makes one";
+    pass_list passes = {0};
+    if (!parse_passes(s, p->passes ? p->passes : "default", p->gradients != 0, &passes) ||
+        !options_have_effect(s, p, &passes))
         return false;
-    }
-    if (p->token_sums && !p->gradients && !sums_over_tokens(s->graph)) {
-        hd_err(&s->diags, HD_E_USAGE, HD_NOWHERE,
-               "--token-sums is for gradients: nothing else sums over tokens")
-            ->hint = "--gradients makes a library of gradients";
-        return false;
-    }
-    if (p->matmul_dtype && !p->gradients && !hir_has_gradients(s->graph)) {
-        hd_err(&s->diags, HD_E_USAGE, HD_NOWHERE, "--matmul-dtype is for gradients")->hint =
-            "for inference --weights-dtype bf16 --activations bf16 rounds both operands";
-        return false;
-    }
     if (!set_weight_types(s)) return false;
     s->pass_options.keep_traces = p->keep_traces != 0;
     s->pass_options.gradients = p->gradients != 0;
@@ -329,9 +364,6 @@ static bool run_passes(hadal_session *s, const hadal_pipeline *p) {
     s->program = NULL;
     s->remarks.list.n = 0;
 
-    pass_list passes = {0};
-    if (!parse_passes(s, p->passes ? p->passes : "default", p->gradients != 0, &passes))
-        return false;
     if (p->depth_path && s->m->stage == HIR_STAGE_KERNEL) {
         hd_err(&s->diags, HD_E_USAGE, HD_NOWHERE, "this is kernel IR: its depth IR is gone");
         return false;

@@ -88,6 +88,10 @@ static bool fill_shape(hadal_session *s, const hadal_pipeline *pipeline, const h
     one.ranks = shape->ranks;
     one.stages = shape->stages;
     const bool divided = shape->ranks * shape->stages > 1;
+    /* what says how a model is divided is of the shapes that are */
+    if (shape->ranks == 1) one.gather_dtype = NULL, one.divide_from = 0;
+    if (shape->stages == 1) one.virtual_stages = 1;
+    if (!divided) one.overlap = NULL;
     const size_t errors = s->diags.errors, listed = s->diags.list.n;
     for (one.stage = 0; one.stage < shape->stages; one.stage++)
         if (!add_stage(s, &one, t, shape))
@@ -137,7 +141,7 @@ static const char *make_plan(hadal_session *s, const hadal_pipeline *pipeline,
                                                       : 512}};
     hd_text text;
     hd_text_init(&text, s->arena);
-    if (!plan_host_parse(&s->diags, o->host, &p.host) ||
+    if (!api_read_options(s, pipeline) || !plan_host_parse(&s->diags, o->host, &p.host) ||
         !plan_host_check(&s->diags, &p.host, most_hosts(o)) || !api_need_module(s) ||
         !add_all_shapes(s, pipeline, o, &p))
         return NULL;

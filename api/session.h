@@ -97,6 +97,8 @@ struct hadal_session {
 hir_module *api_read_model(hadal_session *s, const char *spec, const char *name);
 bool api_need_module(hadal_session *s);
 bool api_need_kernels(hadal_session *s);
+/* Sets the options of the table that belong to the passes; false, and a diagnostic: one is none. */
+bool api_read_options(hadal_session *s, const hadal_pipeline *p);
 /* Gives the states of m the types that the last execution of passes had. */
 void api_recast_states(const hadal_session *s, hir_module *m);
 /* Lowers the module, once per target. Packing works with the program of any target. */

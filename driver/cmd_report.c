@@ -200,25 +200,59 @@ static int make_reports(subject *first, subject *second, hadal_session *here,
     return deliver(first, second, line) || failed;
 }
 
-static bool runs_passes(const char *path) {
-    return is_spec(path) || ends_with(path, ".hir");
+/* What an option is read of. */
+enum reader { OF_ANY, OF_MODEL, OF_PASSES, OF_SPEC };
+
+static enum reader reader_of(option_id id) {
+    switch (id) {
+    case OPTION_DEFINE:
+    case OPTION_INCLUDE:
+    case OPTION_GRADIENTS: return OF_SPEC;
+#define T(id, ...)
+#define P(id, ...) case OPTION_##id:
+#include "support/compile_options.def"
+#undef P
+    case OPTION_PASS_LIST: return OF_PASSES;
+#define T(id, ...) case OPTION_##id:
+#define P(id, ...)
+#include "support/compile_options.def"
+#undef P
+    case OPTION_MACHINE:
+    case OPTION_CODE:
+    case OPTION_WEIGHTS:
+    case OPTION_TOKENS:
+    case OPTION_PROFILE: return OF_MODEL;
+    default: return OF_ANY;
+    }
 }
 
-/* Parameters are of specs, passes run on what is not compiled: rejects what no model would read. */
-static int check_parameters(hadal_session *s, const command_line *line, const char *first,
-                            const char *second) {
+static bool reads(enum reader r, const char *path) {
+    if (!path) return false;
+    switch (r) {
+    case OF_SPEC: return is_spec(path);
+    case OF_PASSES: return is_spec(path) || ends_with(path, ".hir");
+    case OF_MODEL: return !ends_with(path, ".json");
+    default: return true;
+    }
+}
+
+/* Rejects options that none of the models reads: parameters are of specs, passes run on what is not
+ * compiled, and a report that was written before stays as it is. */
+static int check_readers(hadal_session *s, const command_line *line, const char *first,
+                         const char *second) {
+    static const char *const what[] = {
+        [OF_MODEL] = "is for a model, and this is a report, which stays as it was written",
+        [OF_PASSES] = "is for a SPEC or IR text, on which passes run",
+        [OF_SPEC] = "is for a SPEC"};
     if (option_given(line, OPTION_AGAINST_DEFINE) && !is_spec(second))
         return hadal_fail(s, "usage", "--against-define is for a SPEC", "the second model is none");
-    if (option_given(line, OPTION_DEFINE) && !is_spec(first) && !(second && is_spec(second)))
-        return hadal_fail(s, "usage", "-D is for a SPEC, whose parameters it sets",
-                          "what was compiled before has none");
-    if (option_given(line, OPTION_PASS_LIST) && !runs_passes(first) &&
-        !(second && runs_passes(second)))
-        return hadal_fail(s, "usage", "--passes is for a SPEC or IR text, on which passes run",
-                          "they ran when this was compiled");
-    if (option_given(line, OPTION_GRADIENTS) && !is_spec(first) && !(second && is_spec(second)))
-        return hadal_fail(s, "usage", "--gradients is for a SPEC, whose gradients it takes",
-                          "what was compiled before has gradients, or has none");
+    for (size_t i = 0; i < line->n_options; i++) {
+        const enum reader r = reader_of(line->options[i].id);
+        char message[160];
+        if (reads(r, first) || reads(r, second)) continue;
+        snprintf(message, sizeof message, "--%s %s", option_name(line->options[i].id), what[r]);
+        return hadal_fail(s, "usage", message, "give it where this was made");
+    }
     return 0;
 }
 
@@ -270,7 +304,7 @@ int cmd_report(hadal_session *s, const command_line *line) {
                           "--against shows a second model beside the first; a run is a folder of "
                           "hadal train, with a run.json");
     subject first = {.s = s, .path = line->positional[0]}, second = {.path = second_path(line)};
-    if (check_options(s, line) || check_parameters(s, line, first.path, second.path)) return 1;
+    if (check_options(s, line) || check_readers(s, line, first.path, second.path)) return 1;
     hadal_session *here = hadal_open();
     if (second.path) second.s = hadal_open();
     int failed = !here || (second.path && !second.s);
@@ -286,7 +320,7 @@ int cmd_report(hadal_session *s, const command_line *line) {
 
 int cmd_explain(hadal_session *s, const command_line *line) {
     subject x = {.s = s, .path = line->positional[0]};
-    if (check_parameters(s, line, x.path, NULL)) return 1;
+    if (check_readers(s, line, x.path, NULL)) return 1;
     if (load(&x, line)) return 1;
     const hadal_target target = target_of(line);
     const char *text = hadal_explain(s, line->positional[1], no_code(line) ? NULL : &target);

@@ -50,18 +50,33 @@ bool find_compiled_stages(const char *spec, compiled_files *out, char *name, siz
     return true;
 }
 
+/* Does the option say how a SPEC is read or compiled, or what is looked at on the way? */
+static bool is_of_specs(option_id id) {
+    switch (id) {
+#define P(id, ...) case OPTION_##id:
+#include "support/compile_options.def"
+#undef P
+    case OPTION_DEFINE:
+    case OPTION_INCLUDE:
+    case OPTION_WEIGHTS:
+    case OPTION_MACHINE:
+    case OPTION_LINKER:
+    case OPTION_DUMP_IR:
+    case OPTION_VERIFY:
+    case OPTION_CHECK:
+    case OPTION_REMARKS:
+    case OPTION_FILTER_PASSES:
+    case OPTION_FILTER_OPS: return true;
+    default: return false;
+    }
+}
+
 int reject_spec_options(hadal_session *s, const command_line *line) {
-    static const option_id of_specs[] = {
-        OPTION_DEFINE,       OPTION_WEIGHTS,       OPTION_WEIGHTS_DTYPE, OPTION_BANK_DTYPE,
-        OPTION_PHASE1_DTYPE, OPTION_MERGE_NORM,    OPTION_ACTIVATIONS,   OPTION_CACHE_DTYPE,
-        OPTION_CARRY_DTYPE,  OPTION_MACHINE,       OPTION_LINKER,        OPTION_CHUNK,
-        OPTION_INCLUDE,      OPTION_RANKS,         OPTION_DIVIDE_FROM,   OPTION_GATHER_DTYPE,
-        OPTION_STAGES,       OPTION_VIRTUAL_STAGES};
-    for (size_t i = 0; i < sizeof of_specs / sizeof *of_specs; i++) {
-        if (!option_given(line, of_specs[i])) continue;
+    for (size_t i = 0; i < line->n_options; i++) {
+        if (!is_of_specs(line->options[i].id)) continue;
         char message[128];
         snprintf(message, sizeof message, "--%s is for a SPEC, and this is a compiled model",
-                 option_name(of_specs[i]));
+                 option_name(line->options[i].id));
         return hadal_fail(s, "usage", message, "give it to hadal compile");
     }
     return 0;
