@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "ir/kernel/kernels.h"
+#include "passes/analysis/copies.h"
 #include "passes/util.h"
 
 typedef struct layer {
@@ -56,6 +57,7 @@ static void list_layers(hir_layer_passes *x, const hir_flow *f, hd_arena *a) {
 
 typedef struct readings { /* by weight */
     uint32_t *all, *so_far;
+    bool last_first; /* the last pass comes first */
 } readings;
 
 static void note_reading(hir_layer_passes *x, readings *r, uint32_t weight, hir_id op) {
@@ -64,21 +66,26 @@ static void note_reading(hir_layer_passes *x, readings *r, uint32_t weight, hir_
     if (at == HIR_NONE) return;
     layer *l = &x->layers.at[at];
     const uint64_t i = r->so_far[weight]++;
-    if (r->all[weight] % l->passes == 0) /* each pass reads it as often as the others */
-        l->last = 1 + (uint32_t)(i * l->passes / r->all[weight]);
+    if (r->all[weight] % l->passes) return; /* each pass reads it as often as the others */
+    const uint32_t before = (uint32_t)(i * l->passes / r->all[weight]);
+    l->last = r->last_first ? l->passes - before : 1 + before;
 }
 
-static void note_ops(hir_layer_passes *x, const hir_flow *f, hd_arena *a) {
+/* Of the ops of a half, in order. */
+static void note_ops(hir_layer_passes *x, const hir_id *program, size_t n_ops, bool last_first,
+                     hd_arena *a) {
     const size_t n = x->m->weights.n + 1;
-    readings r = {hd_new_array(a, uint32_t, n), hd_new_array(a, uint32_t, n)};
+    readings r = {hd_new_array(a, uint32_t, n), hd_new_array(a, uint32_t, n), last_first};
     uint32_t now = HIR_NONE;
-    for (size_t k = 0; k < f->program.n; k++) {
-        const hir_op *o = hir_op_at(x->m, f->program.at[k]);
+    for (size_t i = 0; i < x->layers.n; i++)
+        x->layers.at[i].last = 0;
+    for (size_t k = 0; k < n_ops; k++) {
+        const hir_op *o = hir_op_at(x->m, program[k]);
         for (uint32_t i = 0; i < o->n_args; i++)
             if (o->args[i].kind == HIR_REF_WEIGHT) r.all[o->args[i].index]++;
     }
-    for (size_t k = 0; k < f->program.n; k++) {
-        const hir_id op = f->program.at[k];
+    for (size_t k = 0; k < n_ops; k++) {
+        const hir_id op = program[k];
         const hir_op *o = hir_op_at(x->m, op);
         x->layer[op] = now;
         for (uint32_t i = 0; i < o->n_args; i++)
@@ -86,6 +93,46 @@ static void note_ops(hir_layer_passes *x, const hir_flow *f, hd_arena *a) {
         now = x->layer[op];
         if (now != HIR_NONE) x->pass[op] = x->layers.at[now].last;
     }
+}
+
+/* ---- the backward half ----------------------------------------------------------------------- */
+
+typedef HD_VEC(hir_id) op_list;
+
+static void list_backward(const hir_module *m, hir_id first, const bool *forward, hd_arena *a,
+                          op_list *out) {
+    HIR_EACH(m, op, first) {
+        const hir_op *o = hir_op_at(m, op);
+        if (hir_is_kernel(o))
+            list_backward(m, o->body_first, forward, a, out);
+        else if (!forward[op] && o->n_results && !hir_flow_is_view(o))
+            hd_push(a, out, op);
+    }
+}
+
+/* Gradients go through the passes from the last to the first. What is computed again is of the pass of
+ * what it copies, wherever it stands. */
+static void note_backward(hir_layer_passes *x, const hir_flow *f, hd_arena *a) {
+    op_list all = {0};
+    bool *forward = hd_new_array(a, bool, x->m->ops.n + 1);
+    for (size_t k = 0; k < f->program.n; k++)
+        forward[f->program.at[k]] = true;
+    list_backward(x->m, x->m->first, forward, a, &all);
+    if (all.n == 0) return;
+    const hir_id *original = hir_find_copies(f, all.at, all.n, a);
+    size_t gradients = 0;
+    for (size_t k = 0; k < all.n; k++) {
+        const hir_id op = all.at[k], of = original[hir_op_at(x->m, op)->results[0]];
+        if (of == HIR_NONE) {
+            all.at[gradients++] = op;
+            continue;
+        }
+        const hir_id first = hir_value_at(x->m, of)->op;
+        if (first == HIR_NONE) continue;
+        x->layer[op] = x->layer[first];
+        x->pass[op] = x->pass[first];
+    }
+    note_ops(x, all.at, gradients, true, a);
 }
 
 const hir_layer_passes *hir_layer_passes_find(const hir_module *m, hd_arena *a) {
@@ -100,7 +147,8 @@ const hir_layer_passes *hir_layer_passes_find(const hir_module *m, hd_arena *a) 
     x->pass = hd_new_array(a, uint32_t, m->ops.n + 1);
     for (size_t i = 0; i < m->ops.n; i++)
         x->layer[i] = HIR_NONE;
-    note_ops(x, &f, a);
+    note_ops(x, f.program.at, f.program.n, false, a);
+    note_backward(x, &f, a);
     return x;
 }
 
