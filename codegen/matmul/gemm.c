@@ -22,6 +22,7 @@
 #include "codegen/matmul/matrix.h"
 #include "codegen/matmul/tile.h"
 #include "codegen/target/prefetch_distance.h"
+#include "support/known.h"
 
 /* ---- sizes of blocks ------------------------------------------------------------------------- */
 enum {
@@ -138,6 +139,7 @@ static LLVMValueRef is_few(hcg_emit *e, const LLVMValueRef *g, int64_t most) {
 
 /* The height of the lowest slab that more than FEW_ROWS rows may be cut into. */
 static unsigned least_of_many(unsigned height) {
+    hd_known(height > 0); /* a tile has rows */
     const unsigned rows = FEW_ROWS + 1, slabs = (rows + height - 1) / height;
     const unsigned least = rows / slabs, of_more = (height * slabs + 1) / (slabs + 1);
     return least < of_more ? least : of_more;
