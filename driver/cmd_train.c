@@ -159,6 +159,20 @@ static int make_place(hadal_session *s, const char *run) {
     return make_folders(s, dir);
 }
 
+/* Around texts a tokenizer puts tokens of its own; ids, and bytes, are taken as they are. */
+static int reject_raw_prompt(hadal_session *s, const command_line *line, const prompt *text) {
+    bool any = false;
+    if (!option_given(line, OPTION_RAW_PROMPT)) return 0;
+    for (size_t i = 0; i < line->n_options; i++) {
+        const option_value *o = &line->options[i];
+        any |= (o->id == OPTION_DATA || o->id == OPTION_EVAL_DATA) && hadal_data_is_text(o->value);
+    }
+    if (any && text->tokenizer) return 0;
+    return hadal_fail(s, "usage", "--raw-prompt is for texts and a tokenizer",
+                      any ? "the bytes of a text are its tokens where there is none"
+                          : "the data hold token ids");
+}
+
 static int compile(hadal_session *s, const command_line *line, const hadal_train_options *o) {
     hadal_pipeline pipeline;
     if (make_pipeline(s, line, &pipeline) || load_model(s, line, "model")) return 1;
@@ -177,7 +191,7 @@ static int train(hadal_session *s, const command_line *line, data_list *data, da
     listener l = {.s = s, .line = line};
     if (read_options(s, line, &o) || join_training(s, line, group)) return 1;
     report_step("reading the data");
-    if (find_tokenizer_of_text(s, line, &text) ||
+    if (find_tokenizer_of_text(s, line, &text) || reject_raw_prompt(s, line, &text) ||
         open_all(s, line, OPTION_DATA, text.tokenizer, data) ||
         open_all(s, line, OPTION_EVAL_DATA, text.tokenizer, eval) || compile(s, line, &o) ||
         (!group->silent && make_place(s, o.run)))

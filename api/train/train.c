@@ -642,7 +642,11 @@ static bool train(run *r) {
     r->out->steps = r->o->steps;
     if (!find_run(r, check_options(r) && open_data(r) && make_record(r))) return false;
     r->out->data_tokens = r->data.tokens;
-    if (r->out->finished) return true;
+    if (r->out->finished) {
+        if (r->o->profile && r->rank == 0)
+            hd_note(&r->s->diags, HD_NOWHERE, "there is no profile: no step was left to do");
+        return true;
+    }
     if (!start(r)) return false;
     if (r->rank == 0)
         train_work_begin(&r->work, r->s->arena, r->s->program, r->o->context, r->o->threads,

@@ -52,7 +52,7 @@ ALONE = {
     "run": ["--ranks=2", "--comm-timeout=3"],
     "generate": ["--top-k=3", "--top-p=0.5", "--comm-timeout=3"],
     "eval": ["--by-depth=json", "--ranks=2"],
-    "train": ["--comm-timeout=3", "--link=network=10G,latency=50us"],
+    "train": ["--raw-prompt", "--comm-timeout=3", "--link=network=10G,latency=50us"],
     "bench": ["--comm-timeout=3", "--weights-dtype=f32,q5"],
     "opt": ["--memory=600M"],
     "inspect": ["--memory=600M"],
