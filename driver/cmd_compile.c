@@ -7,6 +7,7 @@
 #include "driver/interrupt.h"
 #include "driver/pipeline.h"
 #include "driver/report.h"
+#include "driver/together.h"
 
 /* K(ENUM, "name for --emit", "prefix", "suffix" of the file name, stage of the command) */
 #define OUTPUT_KINDS(K)                                                                            \
@@ -196,17 +197,6 @@ static int read_inputs(hadal_session *s, const command_line *line, plan *p) {
     return needed || hadal_weights_exist(s) ? hadal_check_weights(s) : 0;
 }
 
-/* PyTorch is written from the graph as it is: options that divide what is generated from it would
- * be of no effect. */
-static int reject_division(hadal_session *s, const command_line *line, const plan *p) {
-    static const int options[] = {OPTION_RANKS, OPTION_STAGES, OPTION_STAGE};
-    for (size_t i = 0; p->wanted[EMIT_TORCH] && i < sizeof options / sizeof *options; i++)
-        if (option_given(line, options[i]))
-            return hadal_fail(s, "usage", "--emit=torch writes the whole model, and is not divided",
-                              "leave out --ranks, --stages and --stage, or emit the rest alone");
-    return 0;
-}
-
 static bool wants_any(const plan *p, enum stage stage) {
     for (int k = 0; k < EMIT_COUNT; k++)
         if (p->wanted[k] && kinds[k].stage == stage) return true;
@@ -217,6 +207,60 @@ static bool wants_only(const plan *p, int kind) {
     for (int k = 0; k < EMIT_COUNT; k++)
         if (p->wanted[k] != (k == kind)) return false;
     return true;
+}
+
+/* PyTorch is written from the graph as it is: options that divide what is generated from it would
+ * be of no effect, and where it is all that is written so are all options of passes. */
+static int reject_beside_torch(hadal_session *s, const command_line *line, const plan *p) {
+    static const option_id dividing[] = {OPTION_RANKS, OPTION_STAGES, OPTION_STAGE};
+    char message[128];
+    if (!p->wanted[EMIT_TORCH]) return 0;
+    for (size_t i = 0; i < sizeof dividing / sizeof *dividing; i++)
+        if (option_given(line, dividing[i]))
+            return hadal_fail(s, "usage", "--emit=torch writes the whole model, and is not divided",
+                              "leave out --ranks, --stages and --stage, or emit the rest alone");
+    for (size_t i = 0; wants_only(p, EMIT_TORCH) && i < line->n_options; i++) {
+        if (!is_of_passes(line->options[i].id)) continue;
+        snprintf(message, sizeof message, "--%s is for passes, and for --emit=torch none runs",
+                 option_name(line->options[i].id));
+        return hadal_fail(s, "usage", message, "the module is written from the graph as it is");
+    }
+    return 0;
+}
+
+/* Options of what is made of the kernel IR, with the outputs that they are of. */
+static int reject_idle(hadal_session *s, const command_line *line, const plan *p) {
+    enum {
+        LINKED = 1 << EMIT_SO,
+        CODE = LINKED | 1 << EMIT_LLVM | 1 << EMIT_ASM | 1 << EMIT_OBJ,
+        LOWERED = CODE | 1 << EMIT_KERNEL | 1 << EMIT_PLAN | 1 << EMIT_WEIGHTS | 1 << EMIT_HEADER |
+                  1 << EMIT_PYTHON,
+    };
+    static const struct {
+        option_id option;
+        int kinds;
+    } rows[] = {
+        {OPTION_LINKER, LINKED},       {OPTION_DEBUG_INFO, CODE}, {OPTION_TARGET, LOWERED},
+        {OPTION_TARGET_CPU, LOWERED},  {OPTION_MARCH, LOWERED},   {OPTION_MACHINE, LOWERED},
+        {OPTION_ACTIVATIONS, LOWERED},
+    };
+    int wanted = 0;
+    char message[256];
+    for (int k = 0; k < EMIT_COUNT; k++)
+        wanted |= p->wanted[k] ? 1 << k : 0;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        if (!option_given(line, rows[i].option) || (rows[i].kinds & wanted)) continue;
+        int n =
+            snprintf(message, sizeof message, "--%s is for --emit=", option_name(rows[i].option));
+        for (int k = 0, first = 1; k < EMIT_COUNT; k++) {
+            if (!(rows[i].kinds & 1 << k)) continue;
+            n += snprintf(message + n, sizeof message - (size_t)n, first ? "%s" : ",%s",
+                          kinds[k].name);
+            first = 0;
+        }
+        return hadal_fail(s, "usage", message, "nothing that is asked for is made with it");
+    }
+    return 0;
 }
 
 static int write_library(hadal_session *s, const hadal_target *t, const plan *p) {
@@ -294,7 +338,8 @@ static int make_all(hadal_session *s, const command_line *line, plan *p) {
 
 int cmd_compile(hadal_session *s, const command_line *line) {
     plan p = {0};
-    if (choose_outputs(s, line, &p) || reject_division(s, line, &p)) return 1;
+    if (choose_outputs(s, line, &p) || reject_beside_torch(s, line, &p) || reject_idle(s, line, &p))
+        return 1;
     p.build = hadal_build_open();
     if (!p.build) return hadal_fail(s, "memory", "no memory for a list of outputs", NULL);
     const int failed = make_all(s, line, &p);

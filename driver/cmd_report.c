@@ -121,6 +121,16 @@ static bool no_code(const command_line *line) {
     return level && strcmp(level, "none") == 0;
 }
 
+static int reject_code_options(hadal_session *s, const command_line *line) {
+    if (!no_code(line) || option_given(line, OPTION_TOKENS)) return 0;
+    const bool activations = option_given(line, OPTION_ACTIVATIONS);
+    if (!activations && !option_given(line, OPTION_MACHINE)) return 0;
+    return hadal_fail(s, "usage",
+                      activations ? "--activations is for code, of which --code none shows none"
+                                  : "--machine is for code, of which --code none shows none",
+                      "leave out --code none");
+}
+
 /* Is an error one of the model? What a wrong command line, a missing file or the machine is at fault
  * for is nothing to write a report of. */
 static bool is_of_model(hadal_session *s) {
@@ -304,7 +314,9 @@ int cmd_report(hadal_session *s, const command_line *line) {
                           "--against shows a second model beside the first; a run is a folder of "
                           "hadal train, with a run.json");
     subject first = {.s = s, .path = line->positional[0]}, second = {.path = second_path(line)};
-    if (check_options(s, line) || check_readers(s, line, first.path, second.path)) return 1;
+    if (check_options(s, line) || reject_code_options(s, line) ||
+        check_readers(s, line, first.path, second.path))
+        return 1;
     hadal_session *here = hadal_open();
     if (second.path) second.s = hadal_open();
     int failed = !here || (second.path && !second.s);
@@ -320,7 +332,7 @@ int cmd_report(hadal_session *s, const command_line *line) {
 
 int cmd_explain(hadal_session *s, const command_line *line) {
     subject x = {.s = s, .path = line->positional[0]};
-    if (check_readers(s, line, x.path, NULL)) return 1;
+    if (reject_code_options(s, line) || check_readers(s, line, x.path, NULL)) return 1;
     if (load(&x, line)) return 1;
     const hadal_target target = target_of(line);
     const char *text = hadal_explain(s, line->positional[1], no_code(line) ? NULL : &target);

@@ -29,6 +29,17 @@ static const struct row {
 #undef EXCLUDES
 };
 
+bool is_of_passes(option_id id) {
+    static const option_id about[] = {OPTION_PASS_LIST,     OPTION_DUMP_IR,    OPTION_VERIFY,
+                                      OPTION_CHECK,         OPTION_REMARKS,    OPTION_GRADIENTS,
+                                      OPTION_FILTER_PASSES, OPTION_FILTER_OPS, OPTION_LOSS};
+    for (size_t i = 0; i < sizeof about / sizeof *about; i++)
+        if (about[i] == id) return true;
+    for (const option_id *o = of_passes; *o != OPTION_COUNT; o++)
+        if (*o == id) return true;
+    return false;
+}
+
 /* The first option of a set that is given; OPTION_COUNT: none. */
 static option_id first_given(const command_line *line, const option_id *set) {
     while (*set != OPTION_COUNT && !option_given(line, *set))

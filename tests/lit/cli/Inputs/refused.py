@@ -48,7 +48,8 @@ COMMANDS = {
 }
 # What an option takes, where that is refused only for want of another option, or for the sake of one.
 ALONE = {
-    "compile": ["--memory=600M", "--optimizer=muon", "--token-sums=kernels", "--matmul-dtype=bf16"],
+    "compile": ["--emit=torch --weights-dtype=q8", "--emit=torch --remarks", "--emit=torch --loss", "--emit=obj --linker=cc", "--emit=graph --march=baseline",
+                "--emit=kernel -g", "--emit=depth --activations=f32", "--emit=torch --machine=l2=2M", "--memory=600M", "--optimizer=muon", "--token-sums=kernels", "--matmul-dtype=bf16"],
     "run": ["--ranks=2", "--comm-timeout=3"],
     "generate": ["--top-k=3", "--top-p=0.5", "--comm-timeout=3"],
     "eval": ["--by-depth=json", "--ranks=2"],
@@ -57,13 +58,13 @@ ALONE = {
     "opt": ["--memory=600M"],
     "inspect": ["--memory=600M"],
     "machine": ["--comm-timeout=3", "--link=network=10G,latency=50us"],
-    "report": ["--memory=600M", "--optimizer=muon", "--profile", "--tokens=1,2 --threads=1"],
+    "explain": ["--machine=l2=2M", "--activations=f32"],
+    "report": ["--machine=l2=2M", "--activations=f32", "--memory=600M", "--optimizer=muon", "--profile", "--tokens=1,2 --threads=1"],
 }
 # What takes any word, or is told apart only where a file is read or code is made, with another exit code.
 FREE = {"output", "include", "linker", "system", "prompt", "filter-passes", "filter-ops", "weights", "tokens", "targets", "data", "eval-data",
         "losses", "logits", "hidden", "trace-depth", "taps-out", "tokenizer", "against", "prompt-file", "mixing-matrix", "heatmap", "profile",
         "dump-ir", "by-depth", "host", "target", "target-cpu", "march", "code"}
-WITH_CODE = {"report": {"activations", "machine"}, "explain": {"activations", "machine"}}  # which is left out here
 
 
 def options(command):
@@ -145,7 +146,7 @@ keep_together()
 n, taken = 0, []
 for command in COMMANDS:
     for name, optional, argument in options(command):
-        if name in FREE or name in WITH_CODE.get(command, ()) or not (optional or argument):
+        if name in FREE or not (optional or argument):
             continue
         n += 1
         if not refused(command, [f"--{name}=such?"]):
