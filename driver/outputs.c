@@ -71,6 +71,42 @@ static int reject_dash(hadal_session *s, const command_line *line) {
     return 0;
 }
 
+/* ---- endings --------------------------------------------------------------------------------- */
+
+/* The ending of what the option writes, as help has it: of "OUT.npy", or of "SPEC -o FILE.html" for -o;
+ * NULL: it has none, or several. */
+static const char *ending_of(const command_line *line, option_id id) {
+    const char *argument = option_table[id].argument;
+    if (id == OPTION_OUTPUT && line->command == COMMAND_REPORT && option_given(line, OPTION_JSON))
+        return ".json";
+    if (id == OPTION_OUTPUT) {
+        argument = strstr(command_at(line->command)->arguments, "-o ");
+        argument = argument ? argument + strlen("-o ") : NULL;
+    }
+    if (!argument || *argument == '[' || strchr(argument, '|')) return NULL;
+    return strrchr(argument, '.');
+}
+
+/* Rejects a file whose name says that it holds something else than it would: who reads it goes by that.
+ * Other endings, and none, are the caller's own. */
+static int reject_ending(hadal_session *s, const command_line *line) {
+    static const char *const known[] = {".npy",  ".safetensors", ".svg",   ".json",
+                                        ".html", ".hir",         ".hadal", ".weights"};
+    for (size_t i = 0; i < line->n_options; i++) {
+        const char *path = output_of(line, &line->options[i]);
+        const char *ending = path ? ending_of(line, line->options[i].id) : NULL;
+        char message[96];
+        if (!ending || ends_with(path, ending)) continue;
+        for (size_t k = 0; k < sizeof known / sizeof *known; k++) {
+            if (!ends_with(path, known[k])) continue;
+            snprintf(message, sizeof message, "is no name for what --%s writes: %s",
+                     option_name(line->options[i].id), ending);
+            return cannot(s, path, message, "name it by what it holds");
+        }
+    }
+    return 0;
+}
+
 /* Do both name one file, which may not be there yet? */
 static bool is_one_file(const char *a, const char *b) {
     output x, y;
@@ -199,5 +235,6 @@ static int reject_replacing(hadal_session *s, const command_line *line) {
 }
 
 int check_outputs(hadal_session *s, const command_line *line) {
-    return reject_dash(s, line) || reject_same(s, line) || reject_replacing(s, line);
+    return reject_dash(s, line) || reject_replacing(s, line) || reject_same(s, line) ||
+           reject_ending(s, line);
 }

@@ -5,8 +5,8 @@
 #include "driver/options.h"
 
 /* Rejects a command line of which an output would replace a file that it reads (a spec, weights, a
- * library, a file of a model folder, data) or another output, or is "-" where no text is written. Not
- * 0: there is an error, and nothing has been read. */
+ * library, a file of a model folder, data) or another output, is "-" where no text is written, or is
+ * named as what it is not. Not 0: there is an error, and nothing has been read. */
 int check_outputs(hadal_session *s, const command_line *line);
 
 #endif
