@@ -54,7 +54,7 @@ int cmd_init_weights(hadal_session *s, const command_line *line) {
 
 int cmd_import(hadal_session *s, const command_line *line) {
     const char *path = need_output(s, line, "for example -o model.hadal");
-    if (!path || apply_definitions(s, line, OPTION_DEFINE)) return 1;
+    if (!path) return 1;
     if (strcmp(path, "-") != 0) return hadal_import(s, line->positional[0], path);
     const char *text = hadal_import_text(s, line->positional[0]);
     if (text) fputs(text, stdout);

@@ -75,7 +75,6 @@ static int make_gradients(hadal_session *s, const command_line *line, workspace 
     if (!o.path)
         return hadal_fail(s, "usage", "-o is missing", "where the gradients go: -o g.safetensors");
     if (!option_number(s, line, OPTION_THREADS, 0, 1, 256, &threads) ||
-        apply_definitions(s, line, OPTION_DEFINE) ||
         read_sequence(s, line, &tokens, &targets, &n) || load_model(s, line, "model"))
         return 1;
     o.threads = (int)threads;
