@@ -5,7 +5,8 @@
  * that hold a prefix. Both request the last row of logits only. Every configuration is run in
  * rounds, with the limits of the machine measured between them (machine.h). With two models each
  * round runs both, the first and the second in alternating order, and the ratio is that of two
- * adjacent runs.
+ * adjacent runs. A call that takes longer than a round should is measured in pieces as well
+ * (pieces.h).
  *
  * Memory is what the process grew by, resident, while this model was opened, its caches were filled
  * and its first call ran: pages of the library, of the weights and of the session that were touched
@@ -17,6 +18,7 @@
 
 #include "api/bench.h"
 #include "api/look.h"
+#include "api/pieces.h"
 #include "api/ranks.h"
 #include "codegen/target/target.h"
 
@@ -198,6 +200,41 @@ static double once(subject *s, job j, int threads, int times) {
     return (now(waiting(s, threads)) - start) / times;
 }
 
+/* The same for one execution on several threads, and the times of the call's steps and of the rest of it
+ * as pieces, on the wall as well. The clock is read twice for each step, 50 to 100 ns. */
+static double once_in_pieces(subject *s, job j, int threads, pieces *p) {
+    const size_t n = s->lib.info->n_steps;
+    step_time *steps = hd_new_array(p->arena, step_time, n + 1);
+    double *at = hd_new_array(p->arena, double, n + 1);
+    if (!ok(s, s->lib.session_profile(s->lib.session, steps, n))) return -1;
+    const double start = now(ON_THE_WALL), seconds = once(s, j, threads, 1);
+    at[n] = now(ON_THE_WALL) - start;
+    if (!ok(s, s->lib.session_profile(s->lib.session, NULL, 0))) return -1;
+    for (size_t i = 0; i < n; i++) {
+        at[i] = 1e-9 * (double)(steps[i].work_ns + steps[i].wait_ns);
+        at[n] -= at[i];
+    }
+    pieces_add(p, at);
+    return seconds;
+}
+
+/* Steps of one kernel do the same where they have as much work; the rest of a call is alone. */
+static const size_t *kinds_of(const subject *s, job j, hd_arena *a) {
+    const hd_info *info = s->lib.info;
+    const size_t n = info->n_steps;
+    step_work *work = hd_new_array(a, step_work, n + 1);
+    size_t *kind = hd_new_array(a, size_t, n + 1);
+    for (size_t i = 0; i < n; i++) {
+        work[i] = api_step_work(info, i, j.tokens, j.past, 1);
+        for (kind[i] = 0; kind[i] < i; kind[i]++)
+            if (strcmp(info->steps[i].name, info->steps[kind[i]].name) == 0 &&
+                work[i].flops == work[kind[i]].flops && work[i].bytes == work[kind[i]].bytes)
+                break;
+    }
+    kind[n] = n;
+    return kind;
+}
+
 /* The number of calls until a session on ranks has settled on the tiles of its overlaps: it tries
  * them out on its first chunks (runtime/tiles.c). */
 static int calls_to_settle(const subject *s, job j) {
@@ -269,18 +306,23 @@ static bench_row row_of(const bench_state *b, const subject *s, job j, step_work
 typedef struct timing { /* of all models measured, in one configuration */
     rounds r;
     samples times[MODELS], ratio;
+    pieces pieces[MODELS];
 } timing;
 
 /* All ranks measure, and agree on what they do next, since they have to make the same calls. A call
  * has ended on all of them when it has ended on the speaker, the rank that has the logits and
  * reports. */
 static bool run_rounds(bench_state *b, subject *s, size_t n, job j, int each, timing *t) {
+    const bool in_pieces = each == 1 && machine_threads(b->m) > 1 && !s->lib.s->comm;
+    for (size_t i = 0; i < n; i++)
+        pieces_begin(&t->pieces[i], b->arena, s[i].lib.info->n_steps + 1);
     rounds_begin(&t->r, b->m, b->rounds);
     while (rounds_next(&t->r)) {
         double at[MODELS] = {0};
         for (size_t k = 0; k < n; k++) {
             const size_t i = t->r.n % 2 ? n - 1 - k : k;
-            at[i] = once(&s[i], j, machine_threads(b->m), each);
+            at[i] = in_pieces ? once_in_pieces(&s[i], j, machine_threads(b->m), &t->pieces[i])
+                              : once(&s[i], j, machine_threads(b->m), each);
             if (at[i] < 0) return false;
             sample(&t->times[i], at[i]);
         }
@@ -308,6 +350,9 @@ static bool measure(bench_state *b, subject *s, size_t n, job j, int threads) {
     for (size_t i = 0; i < n; i++) {
         rounds_keep(&t->r, &t->times[i]);
         rows[i] = row_of(b, &s[i], j, work[i], &t->times[i], &t->r);
+        const size_t *kind = kinds_of(&s[i], j, b->arena);
+        rows[i].undisturbed = pieces_seconds(&t->pieces[i], kind, PIECES_LEAST);
+        rows[i].undisturbed_more = pieces_seconds(&t->pieces[i], kind, PIECES_MORE);
     }
     if (n == 2) {
         rows[0].paired = true;

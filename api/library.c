@@ -378,7 +378,7 @@ int hadal_check_level(hadal_session *s, const char *level) {
 
 /* ---- work ------------------------------------------------------------------------------------ */
 
-step_work api_call_work(const hd_info *info, int64_t n, int64_t past, int64_t asked) {
+step_work api_step_work(const hd_info *info, size_t step, int64_t n, int64_t past, int64_t asked) {
     step_work sum = {0};
     const int64_t chunk = (int64_t)info->max_chunk;
     for (int64_t done = 0, part; done < n; done += part) {
@@ -387,8 +387,14 @@ step_work api_call_work(const hd_info *info, int64_t n, int64_t past, int64_t as
         int64_t rows = asked - (n - done - part);
         if (rows < 0) rows = 0;
         if (rows > part) rows = part;
-        for (size_t i = 0; i < info->n_steps; i++)
-            step_work_add(&sum, step_work_of(&info->steps[i], part, past + done, rows));
+        step_work_add(&sum, step_work_of(&info->steps[step], part, past + done, rows));
     }
+    return sum;
+}
+
+step_work api_call_work(const hd_info *info, int64_t n, int64_t past, int64_t asked) {
+    step_work sum = {0};
+    for (size_t i = 0; i < info->n_steps; i++)
+        step_work_add(&sum, api_step_work(info, i, n, past, asked));
     return sum;
 }

@@ -28,14 +28,18 @@ static int ascending(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
+double quantile_of(double *values, size_t n, double q) {
+    if (n == 0) return 0;
+    qsort(values, n, sizeof *values, ascending);
+    const double at = q * (double)(n - 1);
+    const size_t below = (size_t)floor(at), above = below + 1 < n ? below + 1 : below;
+    return values[below] + (at - (double)below) * (values[above] - values[below]);
+}
+
 double quantile(const samples *s, double q) {
-    if (s->n == 0) return 0;
     double sorted[SAMPLES];
     memcpy(sorted, s->at, s->n * sizeof *sorted);
-    qsort(sorted, s->n, sizeof *sorted, ascending);
-    const double at = q * (double)(s->n - 1);
-    const size_t below = (size_t)floor(at), above = below + 1 < s->n ? below + 1 : below;
-    return sorted[below] + (at - (double)below) * (sorted[above] - sorted[below]);
+    return quantile_of(sorted, s->n, q);
 }
 
 double spread(const samples *s) {

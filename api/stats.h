@@ -23,6 +23,7 @@ void sample(samples *s, double value);
 /* The value below which a share `q` of the samples lies, interpolated; 0 if there are no
  * samples. */
 double quantile(const samples *s, double q);
+double quantile_of(double *values, size_t n, double q); /* of any number, which are sorted */
 static inline double median(const samples *s) {
     return quantile(s, 0.5);
 }

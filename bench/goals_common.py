@@ -67,26 +67,49 @@ def tokens(a, T):
     return str(min(T, 16) if a.quick else T)
 
 
-def bench(a, dtypes, *more, **phases):
-    options = [x for name, value in phases.items() for x in (f"--{name}", value)]
+def shape_options(a):
     define = "system=attnres" + ("," + SMALL if a.quick else "")
-    defines = [x for d in define.split(",") for x in ("-D", d)]
-    return json.loads(run(a, "hadal", "bench", MODEL, *defines, "--weights-dtype", dtypes, "--threads",
-                          a.threads, "--rounds", a.rounds, "--json", *of_level(a, "--cpu-level"), *options, *more))
+    return [x for d in define.split(",") for x in ("-D", d)]
+
+
+def bench_of(a, *what, **phases):
+    options = [x for name, value in phases.items() for x in (f"--{name}", value)]
+    return json.loads(run(a, "hadal", "bench", *what, "--threads", a.threads, "--rounds", a.rounds, "--json",
+                          *of_level(a, "--cpu-level"), *options))
+
+
+def bench(a, dtypes, *more, **phases):
+    return bench_of(a, MODEL, *shape_options(a), "--weights-dtype", dtypes, *more, **phases)
+
+
+def bench_libraries(a, first, second, **phases):
+    """Two libraries that were compiled before, in turn."""
+    return bench_of(a, first, "--against", second, **phases)
+
+
+def compiled(a, folder, dtypes):
+    """{type of weights: library in the folder} of the model of bench(), all with the same random weights."""
+    weights, libraries = os.path.join(folder, "random.safetensors"), {x: os.path.join(folder, x) for x in dtypes}
+    run(a, "hadal", "init-weights", MODEL, *shape_options(a), "-q", "-o", weights)
+    for dtype, library in libraries.items():
+        run(a, "hadal", "compile", MODEL, *shape_options(a), "-w", weights, "--weights-dtype", dtype, "--target-cpu", target(a), "-q", "-o",
+            library)
+    return libraries
 
 
 class Share(float):
     """A share of a limit of the machine that was measured in the same run. drift: how far the limit moved from the earlier to
     the later samples; bounded: nothing is faster than the limit, so a share above 1 shows that the limit was measured while
-    something else ran; cores: the share of its cores that the process had then."""
+    something else ran; cores: the share of its cores that the process had then; spread: how far the fastest quarter of the runs of
+    kernels is from the fastest tenth, where the figure is of that tenth: less than a tenth may have been undisturbed."""
 
-    def __new__(cls, value, drift=0.0, bounded=True, cores=1.0):
+    def __new__(cls, value, drift=0.0, bounded=True, cores=1.0, spread=0.0):
         share = super().__new__(cls, value)
-        share.drift, share.bounded, share.cores = drift, bounded, cores
+        share.drift, share.bounded, share.cores, share.spread = drift, bounded, cores, spread
         return share
 
 
-MOST_SHARE, MOST_DRIFT, LEAST_CORES = 1.02, 0.10, 0.90
+MOST_SHARE, MOST_DRIFT, LEAST_CORES, MOST_SPREAD = 1.02, 0.10, 0.90, 0.04
 
 
 def reached(sense, goal, value):
@@ -103,6 +126,8 @@ def not_measured(sense, goal, value):
         return "more than its limit"
     if value.cores < LEAST_CORES and not (sense and reached(sense, goal, value)):
         return f"other work left {value.cores:.2f} of the cores"
+    if value.spread > MOST_SPREAD and not (sense and reached(sense, goal, value)):
+        return f"kernels were disturbed: their fastest quarter took {100 * value.spread:.0f} % more than their fastest tenth"
     return None
 
 
@@ -137,9 +162,19 @@ def of_fma(a, row):
     return Share(row["fma_fraction"], row["fma_limit_drift"], not unit_used(a), row["of_cores"])
 
 
-def over(speed, other, *rows):
-    """A speed over another that was measured in turn: no share of a limit, but other work on the cores changes it."""
-    return Share(speed / other, bounded=False, cores=min(row["of_cores"] for row in rows))
+def undisturbed_of_fma(a, row):
+    """The same of kernels that nothing disturbed; that of whole calls where they are too short to be taken apart."""
+    if "undisturbed_seconds" not in row:
+        return of_fma(a, row)
+    return Share(row["undisturbed_fma_fraction"], row["fma_limit_drift"], not unit_used(a), spread=row["undisturbed_spread"])
+
+
+def undisturbed_over(slow, fast):
+    """The speed of a model over that of another, measured in turn, likewise: no share of a limit, but other work changes it."""
+    if "undisturbed_seconds" not in slow or "undisturbed_seconds" not in fast:
+        return Share(slow["time_ratio"], bounded=False, cores=min(slow["of_cores"], fast["of_cores"]))
+    return Share(slow["undisturbed_seconds"] / fast["undisturbed_seconds"], bounded=False,
+                 spread=max(slow["undisturbed_spread"], fast["undisturbed_spread"]))
 
 
 READ, FMA, TRIAD, TILES = "memory read", "f32 multiply-add", "memory triad", "bf16 tile products"

@@ -53,9 +53,23 @@ static void print_row(const bench_row *r, int width, hd_text *out) {
               r->bytes / r->seconds / r->read, mega(r->resident), mega(r->huge));
 }
 
+static void print_undisturbed(const bench_row *r, int width, hd_text *out) {
+    if (r->undisturbed <= 0) return;
+    hd_text_f(
+        out,
+        "%-*s  %-8s undisturbed: %.3f ms, %.1f tok/s, %.2f of fma, %.2f of read: the sum of what "
+        "each kernel takes in the fastest tenth of its runs (in the fastest quarter %.1f %% "
+        "more)\n",
+        width, r->model, r->types, r->undisturbed * 1e3, (double)r->tokens / r->undisturbed,
+        r->flops / r->undisturbed / r->fma, r->bytes / r->undisturbed / r->read,
+        100 * (r->undisturbed_more / r->undisturbed - 1));
+}
+
 void bench_rows_text(const bench_row *rows, size_t n, int width, hd_text *out) {
     for (size_t i = 0; i < n; i++)
         print_row(&rows[i], width, out);
+    for (size_t i = 0; i < n; i++)
+        print_undisturbed(&rows[i], width, out);
     if (rows[0].paired)
         hd_text_f(out, "%-*s  time of %s over %s: %.4f (quartiles %.4f .. %.4f)\n", width, "",
                   rows[0].model, rows[1].model, rows[0].ratio, rows[0].ratio_low,
@@ -125,6 +139,13 @@ static void json_row(const bench_row *r, hd_text *out) {
     hd_text_f(out, "\"busy\": %s, ", bench_was_busy(r) ? "true" : "false");
     number(out, "fma_fraction", r->flops / r->seconds / r->fma);
     number(out, "read_fraction", r->bytes / r->seconds / r->read);
+    if (r->undisturbed > 0) {
+        number(out, "undisturbed_seconds", r->undisturbed);
+        number(out, "undisturbed_spread", r->undisturbed_more / r->undisturbed - 1);
+        number(out, "undisturbed_tokens_per_second", (double)r->tokens / r->undisturbed);
+        number(out, "undisturbed_fma_fraction", r->flops / r->undisturbed / r->fma);
+        number(out, "undisturbed_read_fraction", r->bytes / r->undisturbed / r->read);
+    }
     number(out, "resident_bytes", (double)r->resident);
     number(out, "huge_page_bytes", (double)r->huge);
     number(out, "rounds", (double)r->rounds);
