@@ -298,6 +298,8 @@ static bench_row row_of(const bench_state *b, const subject *s, job j, step_work
         .of_cores = machine_of_cores(b->m),
         .read = machine_limit(b->m, LIMIT_READ),
         .read_spread = machine_spread(b->m, LIMIT_READ),
+        .undisturbed_fma = machine_quantile(b->m, LIMIT_FMA, 1 - PIECES_LEAST),
+        .undisturbed_read = machine_quantile(b->m, LIMIT_READ, 1 - PIECES_LEAST),
         .resident = s->use.resident,
         .huge = s->use.huge,
     };

@@ -578,6 +578,10 @@ double machine_limit(const machine *m, limit l) {
     return m->at[l].n ? median(&m->at[l]) : 0;
 }
 
+double machine_quantile(const machine *m, limit l, double q) {
+    return quantile(&m->at[l], q);
+}
+
 double machine_latest(const machine *m, limit l) {
     return m->at[l].n ? m->at[l].at[m->at[l].n - 1] : 0;
 }

@@ -88,6 +88,8 @@ void machine_keep(machine *m, const bool *kept, size_t all); /* of some rounds, 
  * and TILES (the matrix unit) are operations/s; a multiply-add counts as two. 0: the machine has no
  * such unit that this process may use. */
 double machine_limit(const machine *m, limit l);
+/* The rate that a share `q` of these samples lies below. */
+double machine_quantile(const machine *m, limit l, double q);
 /* The share of its cores that this process had, at most 1: the rate of multiply-adds with loads over
  * that without them, which are equal on a core that has no other work. A guest of a virtual machine
  * cannot see that another one runs on the same core. */

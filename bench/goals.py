@@ -53,8 +53,10 @@ def prefill(a):
     """Shares of multiply-add, and the types that are compared in turn, pair by pair. A prompt takes seconds, in which other guests
     of the machine come and go, so the figure is that of undisturbed kernels; the plain one, of whole calls, stands beside it."""
     for row in bench(a, "f32,bf16,f16", prefill=tokens(a, 512), decode="")["rows"]:
-        yield (f"prefill 512, {row['weights_dtype']}: share of multiply-add", AT_LEAST, goal_of(a, "prefill", 0.70), undisturbed_of_fma(a, row),
-               f"whole calls {row['fma_fraction']:.3f}, {row['tokens_per_second']:.0f} tok/s at {giga(row, 'fma_limit')} GFLOP/s{busy(row)}")
+        limits = [giga(row, x) for x in ("fma_limit", "undisturbed_fma_limit") if x in row]
+        yield (f"prefill 512, {row['weights_dtype']}: share of multiply-add", AT_LEAST, goal_of(a, "prefill", 0.70),
+               undisturbed_of_fma(a, row), f"whole calls {row['fma_fraction']:.3f}, {row['tokens_per_second']:.0f} tok/s at "
+               f"{', undisturbed '.join(limits)} GFLOP/s{busy(row)}")
     with tempfile.TemporaryDirectory(dir=a.work) as folder:
         libraries = compiled(a, folder, ("f32", "q8", "q4", "mxfp4", "nvfp4"))
         for slow, dtype, goal in (("f32", "q8", goal_of(a, "prefill q8", 1.6)), ("f32", "q4", goal_of(a, "prefill q4", 1.6)),

@@ -61,7 +61,8 @@ static void print_undisturbed(const bench_row *r, int width, hd_text *out) {
         "each kernel takes in the fastest tenth of its runs (in the fastest quarter %.1f %% "
         "more)\n",
         width, r->model, r->types, r->undisturbed * 1e3, (double)r->tokens / r->undisturbed,
-        r->flops / r->undisturbed / r->fma, r->bytes / r->undisturbed / r->read,
+        r->flops / r->undisturbed / r->undisturbed_fma,
+        r->bytes / r->undisturbed / r->undisturbed_read,
         100 * (r->undisturbed_more / r->undisturbed - 1));
 }
 
@@ -143,8 +144,10 @@ static void json_row(const bench_row *r, hd_text *out) {
         number(out, "undisturbed_seconds", r->undisturbed);
         number(out, "undisturbed_spread", r->undisturbed_more / r->undisturbed - 1);
         number(out, "undisturbed_tokens_per_second", (double)r->tokens / r->undisturbed);
-        number(out, "undisturbed_fma_fraction", r->flops / r->undisturbed / r->fma);
-        number(out, "undisturbed_read_fraction", r->bytes / r->undisturbed / r->read);
+        number(out, "undisturbed_fma_limit", r->undisturbed_fma);
+        number(out, "undisturbed_read_limit", r->undisturbed_read);
+        number(out, "undisturbed_fma_fraction", r->flops / r->undisturbed / r->undisturbed_fma);
+        number(out, "undisturbed_read_fraction", r->bytes / r->undisturbed / r->undisturbed_read);
     }
     number(out, "resident_bytes", (double)r->resident);
     number(out, "huge_page_bytes", (double)r->huge);

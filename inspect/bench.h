@@ -23,7 +23,8 @@ typedef struct bench_row { /* one model in one configuration */
     /* Seconds of a call whose kernels all run as in the least disturbed tenth, and quarter, of their
      * runs (api/pieces.h); 0: calls were not measured in pieces, as short ones and those of one thread */
     double undisturbed, undisturbed_more;
-    double flops, bytes;                       /* operations of a call, bytes that it has to move */
+    double undisturbed_fma, undisturbed_read; /* and limits in the fastest tenth of their samples */
+    double flops, bytes;                      /* operations of a call, bytes that it has to move */
     double fma, fma_spread, read, read_spread; /* limits in the same rounds: FLOP/s, bytes/s */
     double fma_drift, read_drift;              /* from the first half of the rounds to the second */
     double of_cores;   /* share of its cores that the process had (machine_of_cores) */
