@@ -105,8 +105,10 @@ enum {
     GEMM_PARAMS
 };
 uint64_t hcg_widened_bytes(const hcg_level *level) {
-    const unsigned panels = hcg_tile_of(level)->panels;
-    return panels > 1 ? 0 : (uint64_t)(hcg_block_steps(level, panels) * LINE);
+    const hcg_tile *tile = hcg_tile_of(level);
+    const uint64_t of_panel = (uint64_t)(hcg_block_steps(level, tile->panels) * LINE);
+    if (tile->panels > 1) return 0;
+    return tile->wide_rows ? of_panel * HCG_WIDE_PANELS / 2 : of_panel;
 }
 
 void hcg_prefetch_rows(hcg_emit *e, LLVMValueRef from, LLVMValueRef ld, LLVMValueRef row,
@@ -145,6 +147,11 @@ static unsigned least_of_many(unsigned height) {
     return least < of_more ? least : of_more;
 }
 
+/* Of tiles of this height, so many slabs or more are many: the first keeps what it widens. */
+static unsigned fewest_keeping(unsigned height) {
+    return height - 1;
+}
+
 /* Few rows and many have tiles of their own, which differ in where they prefetch to. Where many
  * slabs are multiplied with a block of f16, the first one keeps what it widens, and the others read
  * that. Slabs are many if all have the height of the level's tile or one row less. */
@@ -153,29 +160,36 @@ static void dispatch_slab(hcg_emit *e, const LLVMValueRef *g, const block *b,
                           LLVMValueRef args[TILE_PARAMS]) {
     enum { FEW, MANY, NEXT, PATHS };
     static const char *const names[PATHS] = {"few_rows", "slab", "next_slab"};
+    const bool wide = b->d.vectors > 0;
+    const unsigned from = b->d.keeps && wide ? MANY : FEW; /* few rows are not wide then */
     const unsigned n = b->d.keeps ? PATHS : NEXT, height = b->d.rows;
     tile_kind kind[PATHS] = {b->d, b->d, b->d};
-    kind[FEW].keeps = kind[NEXT].keeps = false, kind[FEW].far = true, kind[NEXT].b = HIR_F32;
+    kind[FEW].keeps = kind[NEXT].keeps = false, kind[FEW].far = true;
+    if (wide)
+        kind[NEXT].kept = true;
+    else
+        kind[NEXT].b = HIR_F32;
     if (b->d.narrow) { /* a row of x is read once, with all panels */
         tile_dispatch(e, b->d, 1, rows, b->panels, args);
         return;
     }
     LLVMBasicBlockRef path[PATHS];
-    for (unsigned i = 0; i < n; i++)
+    for (unsigned i = from; i < n; i++)
         path[i] = LLVMAppendBasicBlockInContext(e->cx, e->fn, names[i]);
     LLVMBasicBlockRef done = LLVMAppendBasicBlockInContext(e->cx, e->fn, "slab_done");
     LLVMValueRef few = is_few(e, g, FEW_ROWS), key = hcg_i64(e, MANY);
     if (b->d.keeps) {
-        few = LLVMBuildICmp(e->b, LLVMIntSLT, slabs->count, hcg_i64(e, height - 1), "few_slabs");
+        few = LLVMBuildICmp(e->b, LLVMIntSLT, slabs->count, hcg_i64(e, fewest_keeping(height)),
+                            "few_slabs");
         LLVMValueRef first = LLVMBuildICmp(e->b, LLVMIntEQ, slab, hcg_i64(e, 0), "");
         key = LLVMBuildSelect(e->b, first, key, hcg_i64(e, NEXT), "");
         args[TILE_KEEP] = b->widened;
     }
-    key = LLVMBuildSelect(e->b, few, hcg_i64(e, FEW), key, "");
-    LLVMValueRef choice = LLVMBuildSwitch(e->b, key, path[FEW], n - 1);
-    for (unsigned i = MANY; i < n; i++)
+    if (from == FEW) key = LLVMBuildSelect(e->b, few, hcg_i64(e, FEW), key, "");
+    LLVMValueRef choice = LLVMBuildSwitch(e->b, key, path[from], n - 1 - from);
+    for (unsigned i = from + 1; i < n; i++)
         LLVMAddCase(choice, hcg_i64(e, i), path[i]);
-    for (unsigned i = 0; i < n; i++) {
+    for (unsigned i = from; i < n; i++) {
         LLVMPositionBuilderAtEnd(e->b, path[i]);
         if (i == NEXT) args[2] = b->widened;
         const unsigned least = b->least     ? b->least
@@ -241,7 +255,8 @@ static LLVMValueRef near_if_lone(hcg_emit *e, const LLVMValueRef *g, const tile_
  *
  * All rows are multiplied with one and a half panels of a block, then with the others. The last
  * rows, which would make a lower tile, are left to the level's tiles, panel by panel; so are the
- * last panels. Which tile makes a sum does not change it. */
+ * last panels. Which tile makes a sum does not change it. Of f16 the first tile of either kind keeps
+ * in f32 what it widens, its vectors side by side, and the others of its kind read that. */
 enum {
     FEWEST_WIDE = 2, /* tiles: with one, a step would prefetch a line of each panel */
     TIMES_REST = 6,  /* times as many rows as the rest has, since they alone prefetch */
@@ -262,7 +277,14 @@ static int64_t rest_of(int64_t over, int64_t wide, int64_t height) {
     return n;
 }
 
-static wide_rows cut_rows(hcg_emit *e, LLVMValueRef rows) {
+/* In wide tiles are at least so many rows: where the first one keeps what it widens, more than the
+ * slabs have that all widen. */
+static int64_t fewest_wide(const hcg_emit *e, const tile_kind *d) {
+    return d->keeps ? (fewest_keeping(d->rows) - 1) * (int64_t)d->rows + 1
+                    : FEWEST_WIDE * (int64_t)hcg_tile_of(e->level)->wide_rows;
+}
+
+static wide_rows cut_rows(hcg_emit *e, const tile_kind *d, LLVMValueRef rows) {
     const hcg_tile *tile = hcg_tile_of(e->level);
     LLVMValueRef zero = hcg_i64(e, 0), wide = hcg_i64(e, tile->wide_rows), rest = zero;
     LLVMValueRef over = LLVMBuildURem(e->b, rows, wide, "");
@@ -271,8 +293,8 @@ static wide_rows cut_rows(hcg_emit *e, LLVMValueRef rows) {
                                hcg_i64(e, rest_of(i, tile->wide_rows, tile->rows)), rest, "");
     wide_rows w = {.row = hcg_sub(e, rows, rest)};
     w.slabs = (tile_split){LLVMBuildUDiv(e->b, w.row, wide, ""), wide, zero};
-    LLVMValueRef fewest = hcg_larger(e, hcg_i64(e, FEWEST_WIDE * (int64_t)tile->wide_rows),
-                                     hcg_mul_const(e, rest, TIMES_REST));
+    LLVMValueRef fewest =
+        hcg_larger(e, hcg_i64(e, fewest_wide(e, d)), hcg_mul_const(e, rest, TIMES_REST));
     w.any = LLVMBuildICmp(e->b, LLVMIntSGE, w.row, fewest, "wide");
     w.left = LLVMBuildICmp(e->b, LLVMIntNE, rest, zero, "");
     w.rest = tile_divide(e, hcg_larger(e, rest, hcg_i64(e, 1)), tile->rows);
@@ -337,8 +359,9 @@ static hcg_shared gemm_function(hcg_emit *e, tile_kind d) {
     tile_split slabs = tile_divide(e, g[GEMM_ROWS], d.rows),
                steps = tile_divide(e, g[GEMM_K], tile_k_block(e));
     block b = {.d = d, .widened = d.keeps ? g[GEMM_WIDENED] : NULL};
-    const bool has_wide = d.b == HIR_F32 && !d.narrow && hcg_tile_of(e->level)->wide_rows;
-    const wide_rows w = has_wide ? cut_rows(e, g[GEMM_ROWS]) : (wide_rows){.any = NULL};
+    const bool has_wide =
+        (d.b == HIR_F32 || d.keeps) && !d.narrow && hcg_tile_of(e->level)->wide_rows;
+    const wide_rows w = has_wide ? cut_rows(e, &d, g[GEMM_ROWS]) : (wide_rows){.any = NULL};
     LLVMValueRef is_wide = NULL;
     hcg_loop lp = hcg_loop_begin(e, zero, g[GEMM_PANELS], wide, "panel", 0, NULL);
     if (has_wide) {

@@ -93,6 +93,7 @@ const char *tile_panel_name(hcg_emit *e, const tile_kind *d) {
     if (d->narrow) return hd_printf(e->arena, "%s_narrow", b);
     if (d->squares) return hd_printf(e->arena, "%s_squares", b);
     if (d->keeps) return hd_printf(e->arena, "%s_kept", b);
+    if (d->kept) return hd_printf(e->arena, "%s_widened", b);
     return d->x == HIR_F32 ? b : hd_printf(e->arena, "%s_%s", b, hir_dtype_name(d->x));
 }
 

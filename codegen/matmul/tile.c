@@ -128,11 +128,21 @@ static LLVMValueRef step_place(hcg_emit *e, const micro *t, LLVMValueRef index, 
     return hcg_at_byte(e, p, (int64_t)offset * tile_line_bytes(&t->d));
 }
 
-static void keep_b(hcg_emit *e, const micro *t, LLVMValueRef index, unsigned offset, unsigned v,
-                   LLVMValueRef b) {
-    LLVMValueRef at = hcg_at(e, e->f32, t->keep, hcg_mul_const(e, index, t->d.outputs));
-    const int64_t within = (int64_t)offset * t->d.outputs + v * e->level->lanes;
-    hcg_store(e, hcg_at(e, e->f32, at, hcg_i64(e, within)), b, NULL);
+/* Where that vector is kept in f32. */
+static LLVMValueRef kept_place(hcg_emit *e, const micro *t, LLVMValueRef kept, LLVMValueRef index,
+                               unsigned offset, unsigned v) {
+    const int64_t each = (int64_t)t->width * e->level->lanes;
+    LLVMValueRef at = hcg_at(e, e->f32, kept, hcg_mul_const(e, index, each));
+    return hcg_at(e, e->f32, at, hcg_i64(e, offset * each + v * e->level->lanes));
+}
+
+static LLVMValueRef load_b(hcg_emit *e, const micro *t, LLVMValueRef index, unsigned offset,
+                           unsigned v, unsigned round) {
+    if (t->d.kept)
+        return hcg_load(e, HIR_F32, kept_place(e, t, t->panel[0], index, offset, v), NULL);
+    LLVMValueRef b = tile_load_b(e, &t->d, step_place(e, t, index, offset, v), round);
+    if (t->keep) hcg_store(e, kept_place(e, t, t->keep, index, offset, v), b, NULL);
+    return b;
 }
 
 /* acc[r][:] += x[r][k] b[k][:] for one step k = index + offset. */
@@ -146,10 +156,8 @@ static void step_tile(hcg_emit *e, const micro *t, LLVMValueRef index, unsigned 
         hcg_prefetch(e, hcg_at(e, e->f64, t->row[offset], index), tile_k_block(e) * 8);
     for (unsigned round = 0; round < tile_rounds(&t->d); round++) {
         if (round) hcg_keep_order(e);
-        for (unsigned v = 0; v < width; v++) {
-            b[v] = tile_load_b(e, &t->d, step_place(e, t, index, offset, v), round);
-            if (t->keep) keep_b(e, t, index, offset, v, b[v]);
-        }
+        for (unsigned v = 0; v < width; v++)
+            b[v] = load_b(e, t, index, offset, v, round);
         for (unsigned r = 0; r < t->rows; r++) {
             LLVMValueRef x = tile_load_x(e, &t->d, t->row[r], index, offset, round);
             for (unsigned v = 0; v < width; v++)
@@ -245,12 +253,13 @@ static LLVMValueRef row_place(hcg_emit *e, const tile_kind *d, const LLVMValueRe
 /* Steps per iteration of the main loop. Many rows are cut into slabs of a tile's height and of one
  * row less (gemm.c). Strips, of which there are many widths, are as fast with one step where a vector
  * holds a line of a panel. With two vectors for a line a step is 25 instructions, of which 12
- * multiply. */
+ * multiply. A wide tile that keeps b takes one step, too: LLVM loads what the next one multiplies
+ * before this one is done, for which there is no register. */
 static unsigned unroll_of(hcg_emit *e, const micro *t) {
     const bool halves = e->level->lanes == HIR_PANEL / 2;
     const bool full = t->rows + 1 >= t->d.rows && t->panels == t->d.panels;
     const unsigned least = t->d.squares ? 2 : 1;
-    if (t->d.strip && !halves) return least;
+    if ((t->d.strip && !halves) || (t->d.keeps && t->d.vectors)) return least;
     return t->prefetch_x ? NARROW_UNROLL : full ? hcg_tile_of(e->level)->unroll : least;
 }
 

@@ -19,6 +19,7 @@ typedef struct tile_kind {
     bool narrow;
     bool squares;   /* two steps are one product of 2 x 4 and 4 x 2 bf16 (step.c) */
     bool keeps;     /* what is loaded of b is stored in f32, for the slabs that follow (gemm.c) */
+    bool kept;      /* b is what a wide tile has stored so: the vectors of a step side by side */
     bool far;       /* the next block of b goes to the L2, not to the L1 (gemm.c) */
     bool strip;     /* c stands in panels as b does (hcg_strip) */
     int64_t across; /* x[k][r], r < across; 0: x[r][k]. Without `strip` b is packed alongside x, and

@@ -131,6 +131,27 @@ Test(spills, wide_tiles) {
     bench_free(&b);
 }
 
+/* Of f16 the first wide tile widens and stores each vector of weights, one step at a time, and the
+ * others load what it has stored. */
+Test(spills, wide_tiles_of_f16) {
+    static const char *const first[] = {"\ntest.tile_f16_kept_4x24_avx2:",
+                                        "\ntest.tile_f16_kept_4x24_second_avx2:"},
+                             *const next[] = {"\ntest.tile_f16_widened_4x24_avx2:",
+                                              "\ntest.tile_f16_widened_4x24_second_avx2:"};
+    bench b = bench_new();
+    bench_start(&b);
+    const hir_id kernel = build(&b, HIR_F16);
+    const char *text = assemble_kernel(&b, HIR_KERNEL_CONTRACT, kernel, false, level_of("avx2"));
+    cr_assert_not_null(text, "%s", bench_errors(&b));
+    for (size_t i = 0; i < 2; i++) {
+        cr_expect_eq(count_in(text, first[i], "\tvfmadd"), 12);
+        cr_expect_eq(count_in(text, first[i], "\tvcvtph2ps"), 3);
+        cr_expect_eq(count_in(text, next[i], "\tvfmadd"), 5 * 12);
+        cr_expect_eq(count_in(text, next[i], "\tvcvtph2ps"), 0);
+    }
+    bench_free(&b);
+}
+
 Test(spills, are_seen) {
     const char text[] =
         "test.tile_x:\n\tvmovups\t%ymm3, -32(%rsp)\n\tmovq\t8(%rsp), %rax\n"
