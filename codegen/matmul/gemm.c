@@ -104,10 +104,11 @@ enum {
     GEMM_WIDENED,
     GEMM_PARAMS
 };
-uint64_t hcg_widened_bytes(const hcg_level *level) {
+uint64_t hcg_widened_bytes(const hcg_level *level, hir_dtype dtype) {
     const hcg_tile *tile = hcg_tile_of(level);
-    const uint64_t of_panel = (uint64_t)(hcg_block_steps(level, tile->panels) * LINE);
-    if (tile->panels > 1) return 0;
+    const uint64_t of_panel =
+        (uint64_t)(hcg_block_steps(level, tile->panels) * (int64_t)hir_panel_depth(dtype) * LINE);
+    if (tile->panels > 1 || (dtype == HIR_BF16 && !tile->wide_rows)) return 0;
     return tile->wide_rows ? of_panel * HCG_WIDE_PANELS / 2 : of_panel;
 }
 
@@ -153,7 +154,7 @@ static unsigned fewest_keeping(unsigned height) {
 }
 
 /* Few rows and many have tiles of their own, which differ in where they prefetch to. Where many
- * slabs are multiplied with a block of f16, the first one keeps what it widens, and the others read
+ * slabs are multiplied with a block of 16 bits, the first one keeps what it widens, and the others read
  * that. Slabs are many if all have the height of the level's tile or one row less. */
 static void dispatch_slab(hcg_emit *e, const LLVMValueRef *g, const block *b,
                           const tile_split *slabs, LLVMValueRef slab, LLVMValueRef rows,
@@ -165,7 +166,7 @@ static void dispatch_slab(hcg_emit *e, const LLVMValueRef *g, const block *b,
     const unsigned n = b->d.keeps ? PATHS : NEXT, height = b->d.rows;
     tile_kind kind[PATHS] = {b->d, b->d, b->d};
     kind[FEW].keeps = kind[NEXT].keeps = false, kind[FEW].far = true;
-    if (wide)
+    if (wide || b->d.depth > 1)
         kind[NEXT].kept = true;
     else
         kind[NEXT].b = HIR_F32;
@@ -255,7 +256,7 @@ static LLVMValueRef near_if_lone(hcg_emit *e, const LLVMValueRef *g, const tile_
  *
  * All rows are multiplied with one and a half panels of a block, then with the others. The last
  * rows, which would make a lower tile, are left to the level's tiles, panel by panel; so are the
- * last panels. Which tile makes a sum does not change it. Of f16 the first tile of either kind keeps
+ * last panels. Which tile makes a sum does not change it. Of 16 bits the first tile of either kind keeps
  * in f32 what it widens, its vectors side by side, and the others of its kind read that. */
 enum {
     FEWEST_WIDE = 2, /* tiles: with one, a step would prefetch a line of each panel */

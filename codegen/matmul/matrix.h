@@ -55,8 +55,9 @@ typedef struct hcg_gemm {
     LLVMValueRef ld_touched;
 } hcg_gemm;
 void hcg_call_gemm(hcg_emit *e, const hcg_gemm *g);
-/* 0: blocks are not widened, since panels lie side by side in a tile. */
-uint64_t hcg_widened_bytes(const hcg_level *level);
+/* 0: blocks are not widened, since panels lie side by side in a tile, or since bf16, which is widened
+ * by a shift, gains by wide tiles alone. */
+uint64_t hcg_widened_bytes(const hcg_level *level, hir_dtype dtype);
 /* The most narrow panels for which each row of x is read once. */
 unsigned hcg_narrow_panels(const hcg_level *level);
 

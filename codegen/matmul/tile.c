@@ -128,20 +128,20 @@ static LLVMValueRef step_place(hcg_emit *e, const micro *t, LLVMValueRef index, 
     return hcg_at_byte(e, p, (int64_t)offset * tile_line_bytes(&t->d));
 }
 
-/* Where that vector is kept in f32. */
+/* Where that vector is kept in f32, of pairs one element of each. */
 static LLVMValueRef kept_place(hcg_emit *e, const micro *t, LLVMValueRef kept, LLVMValueRef index,
-                               unsigned offset, unsigned v) {
-    const int64_t each = (int64_t)t->width * e->level->lanes;
+                               unsigned offset, unsigned v, unsigned round) {
+    const int64_t line = (int64_t)t->width * e->level->lanes, each = line * tile_rounds(&t->d);
     LLVMValueRef at = hcg_at(e, e->f32, kept, hcg_mul_const(e, index, each));
-    return hcg_at(e, e->f32, at, hcg_i64(e, offset * each + v * e->level->lanes));
+    return hcg_at(e, e->f32, at, hcg_i64(e, offset * each + round * line + v * e->level->lanes));
 }
 
 static LLVMValueRef load_b(hcg_emit *e, const micro *t, LLVMValueRef index, unsigned offset,
                            unsigned v, unsigned round) {
     if (t->d.kept)
-        return hcg_load(e, HIR_F32, kept_place(e, t, t->panel[0], index, offset, v), NULL);
+        return hcg_load(e, HIR_F32, kept_place(e, t, t->panel[0], index, offset, v, round), NULL);
     LLVMValueRef b = tile_load_b(e, &t->d, step_place(e, t, index, offset, v), round);
-    if (t->keep) hcg_store(e, kept_place(e, t, t->keep, index, offset, v), b, NULL);
+    if (t->keep) hcg_store(e, kept_place(e, t, t->keep, index, offset, v, round), b, NULL);
     return b;
 }
 

@@ -1,7 +1,8 @@
 /* Back ends for bf16 weights, by vectors. Panels hold pairs along K (hir_layout in ir/ir.h), so that
  * x is read two elements at a time too, and K is filled up to an even number with zeros.
  *
- *   pairs_as_f32   weights become f32 in registers; x is read in place, or copied where K is odd
+ *   pairs_as_f32   weights become f32 in registers, or once for many slabs of rows (gemm.c); x is read
+ *                  in place, or copied where K is odd
  *   bf16_dots      by dot products of pairs (vdpbf16ps, bfdot): x is rounded to bf16 once per row,
  *
  *               x ~ x (1 + d),   |d| <= 2^-8,   to nearest even
@@ -66,6 +67,9 @@ static hir_dtype x_dtype(const hcg_product *p) {
 
 static void begin(hcg_emit *e, hcg_product *p) {
     const hir_dtype dtype = x_dtype(p);
+    const uint64_t bytes =
+        dtype == HIR_F32 && !p->decode ? hcg_widened_bytes(e->level, HIR_BF16) : 0;
+    if (bytes) p->panel_workspace = hcg_scratch(e, bytes);
     if (dtype == HIR_BF16 || p->k % 2)
         p->x_workspace = hcg_scratch(e, p->rows * (uint64_t)even(p->k) * hir_dtype_bytes(dtype));
 }
@@ -81,6 +85,7 @@ static void prepare(hcg_emit *e, hcg_product *p) {
 
 static void gemm(hcg_emit *e, const hcg_product *p, const hcg_panels *b) {
     hcg_gemm g = hcg_vector_product(p, b, x_dtype(p));
+    g.widened = p->panel_workspace;
     hcg_call_gemm(e, &g);
 }
 
@@ -93,7 +98,8 @@ static void gemv(hcg_emit *e, const hcg_product *p, const hcg_panels *b) {
     const hcg_backend hcg_##id = {                                                                 \
         .name = of,                                                                                \
         .instructions = &(const hir_dtype){x},                                                     \
-        .tile_panels = hcg_vector_panels,                                                          \
+        .tile_panels = hcg_wide_panels,                                                            \
+        .row_unit = hcg_wide_unit,                                                                 \
         .block_rows = hcg_vector_rows,                                                             \
         .tile_rows = 1,                                                                            \
         .prefetches = true,                                                                        \

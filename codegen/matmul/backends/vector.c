@@ -42,16 +42,16 @@ static bool widens_ahead(const hcg_emit *e, const hcg_product *p, hir_dtype dtyp
 
 static void begin_multiply_add(hcg_emit *e, hcg_product *p) {
     if (p->decode || !(p->weights & 1u << HIR_F16)) return;
-    uint64_t bytes = hcg_widened_bytes(e->level);
+    uint64_t bytes = hcg_widened_bytes(e->level, HIR_F16);
     if (widens_ahead(e, p, HIR_F16)) bytes = (uint64_t)(p->panels * p->k * HIR_PANEL) * 4;
     if (bytes) p->panel_workspace = hcg_scratch(e, bytes);
 }
 
-static int64_t multiply_add_panels(const hcg_level *level) {
+int64_t hcg_wide_panels(const hcg_level *level) {
     return hcg_tile_of(level)->wide_rows ? HCG_WIDE_PANELS : hcg_vector_panels(level);
 }
 
-static int64_t multiply_add_unit(const hcg_level *level) {
+int64_t hcg_wide_unit(const hcg_level *level) {
     const unsigned wide = hcg_tile_of(level)->wide_rows;
     return wide ? wide : 1;
 }
@@ -86,9 +86,9 @@ static void multiply_add_gemv(hcg_emit *e, const hcg_product *p, const hcg_panel
 
 const hcg_backend hcg_multiply_add = {
     .name = "multiply_add",
-    .tile_panels = multiply_add_panels,
+    .tile_panels = hcg_wide_panels,
     .block_rows = hcg_vector_rows,
-    .row_unit = multiply_add_unit,
+    .row_unit = hcg_wide_unit,
     .tile_rows = 1,
     .prefetches = true,
     .begin = begin_multiply_add,

@@ -131,25 +131,30 @@ Test(spills, wide_tiles) {
     bench_free(&b);
 }
 
-/* Of f16 the first wide tile widens and stores each vector of weights, one step at a time, and the
- * others load what it has stored. */
-Test(spills, wide_tiles_of_f16) {
-    static const char *const first[] = {"\ntest.tile_f16_kept_4x24_avx2:",
-                                        "\ntest.tile_f16_kept_4x24_second_avx2:"},
-                             *const next[] = {"\ntest.tile_f16_widened_4x24_avx2:",
-                                              "\ntest.tile_f16_widened_4x24_second_avx2:"};
+/* Of 16 bits the first wide tile widens and stores each vector of weights, one step at a time, and
+ * the others load what it has stored. */
+static void check_kept(hir_dtype dtype, int depth, const char *widens) {
     bench b = bench_new();
     bench_start(&b);
-    const hir_id kernel = build(&b, HIR_F16);
+    const hir_id kernel = build(&b, dtype);
     const char *text = assemble_kernel(&b, HIR_KERNEL_CONTRACT, kernel, false, level_of("avx2"));
     cr_assert_not_null(text, "%s", bench_errors(&b));
-    for (size_t i = 0; i < 2; i++) {
-        cr_expect_eq(count_in(text, first[i], "\tvfmadd"), 12);
-        cr_expect_eq(count_in(text, first[i], "\tvcvtph2ps"), 3);
-        cr_expect_eq(count_in(text, next[i], "\tvfmadd"), 5 * 12);
-        cr_expect_eq(count_in(text, next[i], "\tvcvtph2ps"), 0);
+    for (int i = 0; i < 2; i++) {
+        char first[64], next[64];
+        const char *name = hir_dtype_name(dtype), *second = i ? "_second" : "";
+        snprintf(first, sizeof first, "\ntest.tile_%s_kept_4x24%s_avx2:", name, second);
+        snprintf(next, sizeof next, "\ntest.tile_%s_widened_4x24%s_avx2:", name, second);
+        cr_expect_eq(count_in(text, first, "\tvfmadd"), 12 * depth, "%s", first);
+        cr_expect_eq(count_in(text, first, widens), 3, "%s", first);
+        cr_expect_eq(count_in(text, next, "\tvfmadd"), 5 * 12 * depth, "%s", next);
+        cr_expect_eq(count_in(text, next, widens), 0, "%s", next);
     }
     bench_free(&b);
+}
+
+Test(spills, wide_tiles_of_16_bits) {
+    check_kept(HIR_F16, 1, "\tvcvtph2ps");
+    check_kept(HIR_BF16, 2, "\tvpslld");
 }
 
 Test(spills, are_seen) {
