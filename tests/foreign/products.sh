@@ -34,9 +34,9 @@ for size in $sizes; do
     defines="-D hidden=$k -D outputs=$n"
     # shellcheck disable=SC2086 # words
     "$hadal" init-weights --draw-all "$here/product.hadal" $defines -o "$out/random.safetensors" --quiet
-    stored="--weights $out/random.safetensors --weights-dtype bf16 --activations int8,bf16 --quiet"
+    stored="--weights $out/random.safetensors --weights-dtype bf16 --quiet"
     # shellcheck disable=SC2086 # words
-    "$hadal" compile "$here/product.hadal" $defines -o "$out/model" --target "$arch-linux-gnu" $stored
+    "$hadal" compile "$here/product.hadal" $defines -o "$out/model" --target "$arch-linux-gnu" --activations int8,bf16 $stored
     "$cc" -O2 -Wall -Wextra -Werror -I"$out" "$here/logits.c" -o "$out/logits" -L"$out" -lmodel
     for rows in 2 3 4 5 7 64; do
         tokens=$(seq -s , 0 $((rows - 1)))

@@ -27,7 +27,7 @@ check() {
     # shellcheck disable=SC2086 # options of several words
     "$hadal" init-weights --draw-all "$spec" $2 -o "$out.safetensors"
     # shellcheck disable=SC2086
-    "$hadal" run "$spec" $2 $3 -w "$out.safetensors" -t "$tokens" --split 33 --interpret --logits "$out-exact.npy"
+    "$hadal" run "$spec" $2 ${3%--activations *} -w "$out.safetensors" -t "$tokens" --split 33 --interpret --logits "$out-exact.npy"
     # shellcheck disable=SC2086
     "$hadal" compile "$spec" $2 $3 -w "$out.safetensors" --target-cpu "$level" -o "$library" -q
     for threads in 1 2; do

@@ -25,7 +25,7 @@ check() {
     [ $number = 1 ] || [ $((number % 2)) = $turn ] || [ "${HADAL_FULL:-}" = 1 ] || return 0
     echo "$level: $1 $2"
     # shellcheck disable=SC2086 # options of several words
-    "$hadal" run "$spec" $2 -w "$out.safetensors" -t "$tokens" --split 33 --interpret --logits "$out-exact.npy"
+    "$hadal" run "$spec" ${2%--activations *} -w "$out.safetensors" -t "$tokens" --split 33 --interpret --logits "$out-exact.npy"
     # shellcheck disable=SC2086
     "$hadal" compile "$spec" $2 -w "$out.safetensors" --target-cpu "$level" -o "$library" -q
     for threads in 1 2; do
