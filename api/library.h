@@ -7,7 +7,7 @@
 #include "hadal/hadal_comm.h"
 #include "inspect/steps.h"
 
-/* The work of a whole call of n tokens, summed over its passes. */
+/* The work of a step, and of all steps, in a whole call of n tokens, summed over its passes. */
 step_work api_step_work(const hd_info *i, size_t step, int64_t n, int64_t past, int64_t asked);
 step_work api_call_work(const hd_info *i, int64_t n, int64_t past, int64_t asked);
 

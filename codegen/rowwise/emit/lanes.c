@@ -53,6 +53,12 @@ static void next_chain(const lane_loop *l, LLVMValueRef *acc) {
     }
 }
 
+/* The row that an iteration computes k-th. */
+static uint32_t jammed_row(const lane_loop *l, uint32_t k) {
+    const row_jam jam = l->r->jam;
+    return l->nest->outer_stays ? k % jam.outer * jam.inner + k / jam.outer : k;
+}
+
 /* Computes `unroll` vectors at the current index of every root of the nest, in order, for all
  * jammed rows, which share their loads. In a nest that writes in place nothing is stored before all
  * is computed. */
@@ -68,9 +74,10 @@ static void iteration(lane_loop *l, unsigned unroll, LLVMValueRef *acc) {
     for (size_t i = l->last; i-- > l->first;) {
         uint32_t root = l->roots[i];
         const row_node *n = row_at(r->g, root);
-        for (uint32_t j = 0; j < l->jam; j++) {
+        for (uint32_t k = 0; k < l->jam; k++) {
+            const uint32_t j = jammed_row(l, k);
             if (row_along_lanes(n)) {
-                row_accumulate(r, n, l->loops[j], l->chains, &acc[sum++ * ROW_CHAINS]);
+                row_accumulate(r, n, l->loops[j], l->chains, &acc[(sum + j) * ROW_CHAINS]);
                 continue;
             }
             r->loops = l->own[j];
@@ -80,6 +87,7 @@ static void iteration(lane_loop *l, unsigned unroll, LLVMValueRef *acc) {
             else if (n->buffer != ROW_NO_BUFFER)
                 row_write(r, n, r->loops, &p);
         }
+        if (row_along_lanes(n)) sum += l->jam;
     }
     if (late) store_all(l, all);
     if (unroll % l->chains) next_chain(l, acc);

@@ -33,14 +33,18 @@ static uint32_t share_of(int64_t size, uint32_t most) {
 
 /* A nest of sums alone: an iteration multiplies n sources with m queries and loads n + m vectors.
  * If it takes all queries, each source is read once and memory is never idle. More than JAM_OF_SUMS
- * queries are too many: then an iteration takes STREAMS sources, each a stream from memory, and as
- * many queries as there are registers left.
+ * queries are too many: then an iteration takes some sources, each a stream from memory, and as
+ * many queries as there are registers left: four and six with 32 registers, two and six with 16.
+ * One source at a time, with eight queries, would be bound by loads: nine for eight products.
  * Other nests: an iteration takes all elements of a short dim, such as the streams that a small
  * matrix mixes, since all are made of the same rows, which are then loaded once; and of products that
  * are added to sums over tokens, as for the queries of a block, some of them, for the same reason. */
 static row_jam choose_jam(const row_schedule *s, const row_nest *nest) {
-    enum { STREAMS = 4, JAM_OF_ALL = 8, JAM_OF_SUMS = 8, JAM_OF_PRODUCTS = 8 };
+    enum { JAM_OF_ALL = 8, JAM_OF_SUMS = 8, JAM_OF_PRODUCTS = 8 };
+    const bool many_registers = s->target.registers >= 32;
     const uint32_t most = row_most_sums(&s->target);
+    const uint32_t products = row_most_products(&s->target);
+    const uint32_t streams = many_registers ? 4 : 2;
     const uint32_t roots = (uint32_t)nest->roots.n, rank = nest->domain.rank;
     row_jam jam = {1, 1};
     if (rank < 2 || roots == 0) return jam;
@@ -56,12 +60,19 @@ static row_jam choose_jam(const row_schedule *s, const row_nest *nest) {
         return jam;
     }
     uint32_t together = most / roots < JAM_OF_SUMS ? most / roots : JAM_OF_SUMS;
-    if (inner > together && outer >= STREAMS && most / roots >= STREAMS * STREAMS)
-        together = most / roots / STREAMS;
+    if (inner > together && outer >= streams && products / roots >= streams * streams)
+        together = products / roots / streams;
     jam.inner = share_of(inner, together);
-    for (jam.outer = STREAMS; jam.outer > 1; jam.outer /= 2)
-        if (jam.outer * jam.inner * roots <= most && jam.outer <= outer) break;
+    for (jam.outer = streams; jam.outer > 1; jam.outer /= 2)
+        if (jam.outer * jam.inner * roots <= products && jam.outer <= outer) break;
     return jam;
+}
+
+/* An iteration that goes from row to row of the outer loop keeps a vector of each row of the inner one
+ * in a register, beside the sums and a vector of its own. Where there are too few registers for that,
+ * those of the outer loop stay, which are fewer. */
+static bool outer_stays(const row_target *t, row_jam jam) {
+    return jam.outer * jam.inner + jam.inner + 1 > t->registers;
 }
 
 /* ---- blocks ---------------------------------------------------------------------------------- */
@@ -101,17 +112,31 @@ static row_block choose_block(const row_schedule *s, const row_nest *nest) {
 
 /* ---- unroll ---------------------------------------------------------------------------------- */
 
+/* How many vectors fill a unit of non-temporal stores, in each result that may have such. */
+static unsigned vectors_of_unit(const row_schedule *s, const row_nest *nest) {
+    unsigned most = 1;
+    for (size_t i = 0; i < nest->roots.n; i++) {
+        const row_node *n = row_at(s->g, nest->roots.at[i]);
+        const unsigned vectors = row_of(s, n)->nontemporal ? row_unit_vectors(s, n) : 1;
+        if (vectors > most) most = vectors;
+    }
+    return most;
+}
+
 /* How many vectors of `values` results an iteration computes. Several hide the latency of sums,
  * and share loads of reductions inside the loop and factors that are the same for all; functions of
- * many instructions keep the CPU busy alone. A smaller number is chosen if it divides the row. */
+ * many instructions keep the CPU busy alone. Non-temporal stores need whole units. A smaller number
+ * is chosen if it divides the row. */
 static unsigned vectors_at_once(const row_schedule *s, const row_nest *nest, size_t values) {
     const int64_t vectors = nest->domain.dim[nest->domain.rank - 1].a / s->target.lanes;
     const bool many_registers = s->target.lanes == 16 && nest->reductions <= 1;
+    const unsigned unit = vectors_of_unit(s, nest);
     unsigned most = values > 8 && !many_registers ? 1 : values > 3 ? 2 : ROW_UNROLL;
     for (size_t i = 0; i < nest->roots.n; i++)
         if (row_of(s, row_at(s->g, nest->roots.at[i]))->costly) most = 1;
+    if (most < unit) most = unit;
     if (vectors < most) return vectors > 0 ? (unsigned)vectors : 1;
-    for (unsigned unroll = most; unroll > 1; unroll--)
+    for (unsigned unroll = most; unroll > 1; unroll -= unit)
         if (vectors % unroll == 0) return unroll;
     return most;
 }
@@ -128,6 +153,7 @@ static unsigned choose_unroll(const row_schedule *s, const row_nest *nest, uint3
 void row_choose_loops(const row_schedule *s, row_nest *nest) {
     nest->sums = is_all_sums(s->g, nest);
     nest->jam = choose_jam(s, nest);
+    nest->outer_stays = outer_stays(&s->target, nest->jam);
     for (size_t i = 0; i < nest->roots.n; i++) {
         const row_node *n = row_at(s->g, nest->roots.at[i]);
         nest->in_place |= n->buffer != ROW_NO_BUFFER && s->g->buffers.at[n->buffer].in_place;

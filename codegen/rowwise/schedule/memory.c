@@ -114,7 +114,7 @@ void row_choose_prefetch(const row_schedule *s, row_nest *nest) {
 
 /* ---- stores that may be non-temporal --------------------------------------------------------- */
 /* Stores that may be non-temporal: whole lines of rows that begin on a line, which the kernel
- * itself does not read again. Whether they are depends on how much a call stores
+ * itself does not read again and an iteration can fill. Whether they are depends on how much a call stores
  * (emit/nontemporal.c). */
 
 int64_t row_store_unit(const hd_machine *m) {
@@ -129,13 +129,29 @@ static bool fills(row_size elements, int64_t bytes, int64_t unit) {
     return row_size_divisible(row_size_scale(elements, bytes), row_int(unit));
 }
 
+unsigned row_unit_vectors(const row_schedule *s, const row_node *n) {
+    const int64_t element = (int64_t)hir_dtype_bytes(s->g->buffers.at[n->buffer].dtype);
+    const int64_t vectors = row_store_unit(&s->target.machine) / (element * s->target.lanes);
+    return vectors > 1 ? (unsigned)vectors : 1;
+}
+
+/* The most vectors of a result that an iteration of the nest may take: functions of many
+ * instructions are computed one vector at a time. */
+static unsigned most_vectors(const row_schedule *s, const row_nest *nest) {
+    bool costly = false;
+    for (size_t i = 0; i < nest->roots.n; i++)
+        costly |= row_of(s, row_at(s->g, nest->roots.at[i]))->costly;
+    return costly ? 1 : ROW_UNROLL;
+}
+
 static bool may_be(const row_schedule *s, const row_nest *nest, const row_node *n) {
     if (n->buffer == ROW_NO_BUFFER || row_of(s, n)->far_read) return false;
     const row_buffer *b = &s->g->buffers.at[n->buffer];
     const int64_t bytes = (int64_t)hir_dtype_bytes(b->dtype);
     const int64_t unit = row_store_unit(&s->target.machine);
     const int lanes = (int)nest->domain.rank - 1;
-    if (b->in_place) return false;                             /* its lines have just been read */
+    if (b->in_place) return false; /* its lines have just been read */
+    if (row_unit_vectors(s, n) > most_vectors(s, nest)) return false;
     if (row_is_dynamic(row_elements(&n->shape))) return false; /* its size is not known */
     bool aligned = fills(n->to.constant, bytes, unit) && fills(b->elements, bytes, unit);
     for (int v = 0; v < ROW_VARS; v++)

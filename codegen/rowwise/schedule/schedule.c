@@ -17,6 +17,7 @@ void row_make_schedule(row_graph *g, const row_target *target, row_schedule *out
     row_choose_nests(out);
     row_choose_small(out);
     row_choose_memory(out);
+    row_choose_nontemporal(out);
     for (size_t i = 0; i < out->once.list.n; i++)
         choose_nest(out, &out->once.list.at[i]);
     for (size_t i = 0; i < out->per_token.list.n; i++)
@@ -24,7 +25,6 @@ void row_make_schedule(row_graph *g, const row_target *target, row_schedule *out
     for (size_t i = 0; i < out->per_token.list.n; i++)
         if (!out->per_token.list.at[i].small && !out->per_token.list.at[i].selection)
             row_choose_prefetch(out, &out->per_token.list.at[i]);
-    row_choose_nontemporal(out);
 }
 
 static bool build(hd_arena *a, hd_diags *d, const hir_module *m, const hcg_kernel *k, bool apart,

@@ -41,6 +41,12 @@ static inline uint32_t row_most_sums(const row_target *t) {
     return t->registers < 32 ? 8 : ROW_MOST_SUMS;
 }
 
+/* The same where all are products of n rows with m others: beside them stay the vectors of one side
+ * and one of the other. */
+static inline uint32_t row_most_products(const row_target *t) {
+    return t->registers < 32 ? 12 : ROW_MOST_SUMS;
+}
+
 /* ---- one nest -------------------------------------------------------------------------------- */
 
 /* Unroll-and-jam: how many elements of the two dims in front of the vectors' dim one iteration
@@ -104,6 +110,8 @@ typedef struct row_nest {
     bool sums;     /* all roots are reductions along the vectors */
     bool in_place; /* the nest writes where it reads: an iteration stores at its end */
     row_jam jam;
+    /* An iteration takes each row of the inner loop with all of the outer one, not vice versa. */
+    bool outer_stays;
     uint8_t unroll[ROW_MOST_JAM + 1]; /* vectors of an iteration that takes so many rows */
     row_block block;
     row_groups groups; /* for iterations of one row; `first` empty: all results are one group */
@@ -169,6 +177,8 @@ row_shape row_domain(const row_node *n);
 /* Non-temporal stores fill units of so many bytes, a power of two: a cache line, or the longest
  * vector if that is longer, since a vector must not lie across two units. */
 int64_t row_store_unit(const hd_machine *m);
+/* How many vectors of a result that is stored fill such a unit. */
+unsigned row_unit_vectors(const row_schedule *s, const row_node *n);
 /* The largest value of a size, among all N of the kernel. */
 int64_t row_most(const row_graph *g, row_size size);
 

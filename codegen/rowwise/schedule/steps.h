@@ -10,7 +10,8 @@ void row_choose_nests(row_schedule *s);
 void row_choose_small(row_schedule *s);
 /* nests.c: decides which roots are stored, which loops are merged, and which buffers are used. */
 void row_choose_memory(row_schedule *s);
-/* memory.c: decides which stores may be non-temporal. */
+/* memory.c: decides which stores may be non-temporal; before row_choose_loops, since iterations fill
+ * whole units of them. */
 void row_choose_nontemporal(row_schedule *s);
 /* loops.c: decides unroll, jam and blocks. */
 void row_choose_loops(const row_schedule *s, row_nest *nest);

@@ -158,26 +158,30 @@ Test(row_schedule, rows_that_stay_in_the_l1_are_not_blocked) {
 Test(row_schedule, sums_that_registers_hold) {
     const row_target *targets[] = {&avx512, &avx2};
     for (int t = 0; t < 2; t++) {
-        const uint32_t most = row_most_sums(targets[t]);
-        cr_expect_lt(most, targets[t]->registers);
+        const uint32_t most = row_most_products(targets[t]);
+        cr_expect_leq(row_most_sums(targets[t]), most);
         for (int n = 2; n <= 9; n++)
             for (int q = 2; q <= 20; q += 3) {
                 const row_schedule s = phase1(n, q, 512, targets[t]);
                 const row_nest *nest = largest(&s);
                 const uint32_t jam = nest->jam.outer * nest->jam.inner;
+                const uint32_t stay = nest->outer_stays ? nest->jam.outer : nest->jam.inner;
                 cr_expect_leq(jam * nest->unroll[jam], most, "%s", text_of(&s));
+                cr_expect_leq(jam * nest->unroll[jam] + stay + 1, targets[t]->registers, "%s",
+                              text_of(&s));
                 cr_expect_gt(jam, 1, "%s", text_of(&s));
             }
     }
     const row_schedule wide = phase1(8, 16, 512, &avx512), narrow = phase1(8, 16, 512, &avx2);
     const row_jam a = largest(&wide)->jam, b = largest(&narrow)->jam;
     cr_expect_gt(a.outer * a.inner, b.outer * b.inner);
+    cr_expect_gt(b.outer, 1, "more loads than products: %s", text_of(&narrow));
 }
 
 /* ---- many results of the same rows ----------------------------------------------------------- */
 
 /* n rows x0 + %c y, and with `squares` the sum of squares of each. */
-static row_schedule rows_of_two(int n, bool squares) {
+static row_schedule rows_of_two(int n, bool squares, const row_target *target) {
     hd_text body, results, yields;
     hd_text_init(&body, arena), hd_text_init(&results, arena), hd_text_init(&yields, arena);
     for (int i = 0; i < n; i++) {
@@ -202,17 +206,17 @@ static row_schedule rows_of_two(int n, bool squares) {
     return schedule(
         module_of(module_text("", "%x: f32[T, 2048] in input[0], %y: f32[T, 2048] in input[1]",
                               list(squares ? 2 * n : n, "%o#"), results.at, body.at)),
-        &avx512);
+        target);
 }
 
 /* No group has more results than are few enough to be one group. */
 Test(row_schedule, many_results_go_in_groups) {
     enum { MANY = 10 };
     uint32_t few = 1;
-    for (row_schedule s = rows_of_two(2, false); largest(&s)->groups.first.n == 0;
-         s = rows_of_two((int)few + 1, false))
+    for (row_schedule s = rows_of_two(2, false, &avx512); largest(&s)->groups.first.n == 0;
+         s = rows_of_two((int)few + 1, false, &avx512))
         cr_assert_lt(++few, MANY, "%s", text_of(&s));
-    const row_schedule s = rows_of_two(MANY, false);
+    const row_schedule s = rows_of_two(MANY, false, &avx512);
     const row_nest *nest = largest(&s);
     uint32_t end = MANY;
     for (size_t i = 0; i < nest->groups.first.n; end = nest->groups.first.at[i++])
@@ -229,7 +233,7 @@ static bool begins_group(const row_nest *nest, uint32_t i) {
 
 /* A sum of squares is in the group of its row, behind it: the row is in registers then. */
 Test(row_schedule, results_that_read_a_result_follow_it) {
-    const row_schedule s = rows_of_two(8, true);
+    const row_schedule s = rows_of_two(8, true, &avx512);
     const row_nest *nest = largest(&s);
     cr_assert_gt(nest->groups.first.n, 1, "%s", text_of(&s));
     const uint32_t *order = nest->groups.order; /* later ones first */
@@ -323,6 +327,17 @@ Test(row_schedule, nontemporal_stores_are_of_whole_lines) {
     cr_expect_not(is_nontemporal(&other), "a row is no whole number of lines");
     cr_expect_not(is_nontemporal(&neon));
     cr_expect_not_null(strstr(text_of(&whole), "non-temporal stores"));
+}
+
+/* Vectors are shorter than a line with AVX2: an iteration stores two of each result, however many
+ * results there are. */
+Test(row_schedule, iterations_fill_what_is_stored_non_temporally) {
+    for (int n = 1; n <= 17; n += 4) {
+        const row_schedule s = rows_of_two(n, false, &avx2);
+        const int64_t bytes = (int64_t)largest(&s)->unroll[1] * avx2.lanes * 4;
+        cr_expect(is_nontemporal(&s));
+        cr_expect_eq(bytes % row_store_unit(&avx2.machine), 0, "%s", text_of(&s));
+    }
 }
 
 /* A vector of 64 bytes must lie in one unit on machines with shorter lines, too. */
