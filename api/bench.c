@@ -352,6 +352,7 @@ static bool measure(bench_state *b, subject *s, size_t n, job j, int threads) {
     for (size_t i = 0; i < n; i++) {
         rounds_keep(&t->r, &t->times[i]);
         rows[i] = row_of(b, &s[i], j, work[i], &t->times[i], &t->r);
+        if (t->pieces[i].rounds == 0) continue;
         const size_t *kind = kinds_of(&s[i], j, b->arena);
         rows[i].undisturbed = pieces_seconds(&t->pieces[i], kind, PIECES_LEAST);
         rows[i].undisturbed_more = pieces_seconds(&t->pieces[i], kind, PIECES_MORE);

@@ -123,6 +123,13 @@ static unsigned vectors_of_unit(const row_schedule *s, const row_nest *nest) {
     return most;
 }
 
+bool row_is_costly(const row_schedule *s, const row_nest *nest) {
+    bool is = false;
+    for (size_t i = 0; i < nest->roots.n; i++)
+        is |= row_of(s, row_at(s->g, nest->roots.at[i]))->costly;
+    return is;
+}
+
 /* How many vectors of `values` results an iteration computes. Several hide the latency of sums,
  * and share loads of reductions inside the loop and factors that are the same for all; functions of
  * many instructions keep the CPU busy alone. Non-temporal stores need whole units. A smaller number
@@ -132,8 +139,7 @@ static unsigned vectors_at_once(const row_schedule *s, const row_nest *nest, siz
     const bool many_registers = s->target.lanes == 16 && nest->reductions <= 1;
     const unsigned unit = vectors_of_unit(s, nest);
     unsigned most = values > 8 && !many_registers ? 1 : values > 3 ? 2 : ROW_UNROLL;
-    for (size_t i = 0; i < nest->roots.n; i++)
-        if (row_of(s, row_at(s->g, nest->roots.at[i]))->costly) most = 1;
+    if (row_is_costly(s, nest)) most = 1;
     if (most < unit) most = unit;
     if (vectors < most) return vectors > 0 ? (unsigned)vectors : 1;
     for (unsigned unroll = most; unroll > 1; unroll -= unit)

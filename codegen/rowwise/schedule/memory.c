@@ -135,15 +135,6 @@ unsigned row_unit_vectors(const row_schedule *s, const row_node *n) {
     return vectors > 1 ? (unsigned)vectors : 1;
 }
 
-/* The most vectors of a result that an iteration of the nest may take: functions of many
- * instructions are computed one vector at a time. */
-static unsigned most_vectors(const row_schedule *s, const row_nest *nest) {
-    bool costly = false;
-    for (size_t i = 0; i < nest->roots.n; i++)
-        costly |= row_of(s, row_at(s->g, nest->roots.at[i]))->costly;
-    return costly ? 1 : ROW_UNROLL;
-}
-
 static bool may_be(const row_schedule *s, const row_nest *nest, const row_node *n) {
     if (n->buffer == ROW_NO_BUFFER || row_of(s, n)->far_read) return false;
     const row_buffer *b = &s->g->buffers.at[n->buffer];
@@ -151,7 +142,7 @@ static bool may_be(const row_schedule *s, const row_nest *nest, const row_node *
     const int64_t unit = row_store_unit(&s->target.machine);
     const int lanes = (int)nest->domain.rank - 1;
     if (b->in_place) return false; /* its lines have just been read */
-    if (row_unit_vectors(s, n) > most_vectors(s, nest)) return false;
+    if (row_unit_vectors(s, n) > (row_is_costly(s, nest) ? 1 : ROW_UNROLL)) return false;
     if (row_is_dynamic(row_elements(&n->shape))) return false; /* its size is not known */
     bool aligned = fills(n->to.constant, bytes, unit) && fills(b->elements, bytes, unit);
     for (int v = 0; v < ROW_VARS; v++)

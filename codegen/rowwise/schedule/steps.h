@@ -15,6 +15,8 @@ void row_choose_memory(row_schedule *s);
 void row_choose_nontemporal(row_schedule *s);
 /* loops.c: decides unroll, jam and blocks. */
 void row_choose_loops(const row_schedule *s, row_nest *nest);
+/* loops.c: does a root hold functions of many instructions? Then an iteration takes one vector. */
+bool row_is_costly(const row_schedule *s, const row_nest *nest);
 /* groups.c: makes groups of results and teams of reductions; after row_choose_loops. */
 void row_choose_groups(const row_schedule *s, row_nest *nest);
 /* memory.c: decides which rows are prefetched; after row_choose_groups. */
