@@ -430,11 +430,26 @@ static void gemv(hcg_emit *e, const hcg_product *p, const hcg_panels *b) {
     hcg_loop_end(e, &l, NULL);
 }
 
-/* Rows of a block: what products of 16 bits read of prepared x stays in the L2. */
+/* Blocks are whole slabs: one that is not full takes nearly as long. */
+static int64_t row_unit(const hcg_level *level) {
+    (void)level;
+    return ROWS;
+}
+
+static int64_t whole_slabs(int64_t rows) {
+    return (rows + ROWS - 1) / ROWS * ROWS;
+}
+
+/* Rows of a block: x of so many stays in the L2 ... */
+static int64_t rows_of_x(const hcg_level *level, int64_t k) {
+    return whole_slabs(hcg_vector_rows(level, k));
+}
+
+/* ... or what products of 16 bits read of prepared x. */
 static int64_t rows_of_words(const hcg_level *level, int64_t k) {
     const hcg_int8_form f = {.width = 1, .tables = 1, .words = true};
     const int64_t bytes = hcg_groups(k) * hcg_int8_slab_group(f);
-    return hcg_block_rows(level, bytes, hcg_vector_panels(level));
+    return whole_slabs(hcg_block_rows(level, bytes, hcg_vector_panels(level)));
 }
 
 /* touches: lines of results are prefetched before the epilogue stores to them. For maddubs_256 the
@@ -447,17 +462,18 @@ static int64_t rows_of_words(const hcg_level *level, int64_t k) {
         .instructions = &(const hcg_int8_instructions){__VA_ARGS__},                               \
         .tile_panels = hcg_vector_panels,                                                          \
         .block_rows = rows,                                                                        \
+        .row_unit = row_unit,                                                                      \
         .tile_rows = ROWS,                                                                         \
         .begin = begin,                                                                            \
         .prepare = prepare,                                                                        \
         .gemm = gemm,                                                                              \
         .gemv = gemv,                                                                              \
     }
-BACKEND(int8_vnni_512, false, hcg_vector_rows, .dot = "llvm.x86.avx512.vpdpbusd.512",
+BACKEND(int8_vnni_512, false, rows_of_x, .dot = "llvm.x86.avx512.vpdpbusd.512",
         .lookup = "llvm.x86.avx512.pshuf.b.512");
-BACKEND(int8_vnni_256, false, hcg_vector_rows, .dot = "llvm.x86.avx512.vpdpbusd.256",
+BACKEND(int8_vnni_256, false, rows_of_x, .dot = "llvm.x86.avx512.vpdpbusd.256",
         .lookup = "llvm.x86.avx2.pshuf.b");
-BACKEND(int8_sdot, false, hcg_vector_rows, .dot = "llvm.aarch64.neon.sdot", .is_signed = true,
+BACKEND(int8_sdot, false, rows_of_x, .dot = "llvm.aarch64.neon.sdot", .is_signed = true,
         .lookup = "llvm.aarch64.neon.tbl1");
 BACKEND(int8_maddubs_512, false, rows_of_words, .maddubs = "llvm.x86.avx512.pmaddubs.w.512",
         .maddwd = "llvm.x86.avx512.pmaddw.d.512", .lookup = "llvm.x86.avx512.pshuf.b.512");
