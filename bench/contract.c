@@ -98,17 +98,22 @@ typedef struct job {
 /* Makes this thread's share of calls, one after the other; the columns are divided as by the
  * runtime. */
 static void calls_of_thread(const job *j, size_t calls) {
+    static hrt_counter queues[2][HRT_QUEUES]; /* for even and odd calls */
     int64_t me = omp_get_thread_num(), n = omp_get_num_threads();
     int64_t from = j->columns * me / n, to = j->columns * (me + 1) / n;
     size_t linears = j->s.gated ? 2 : 1;
     hrt_frame frame = {.T = j->s.t, .C = j->s.t, .cap = j->s.t, .scratch = j->scratch[me]};
+    hrt_dynamic dynamic = {.r1 = j->s.t, .cols = j->columns, .threads = n, .thread = me};
+    if (n > 1 && j->s.t > 1 && !j->s.grad) frame.dynamic = &dynamic;
     for (size_t i = 0; i + linears <= calls * linears; i += linears) {
         void *args[] = {j->x, j->area + i * j->weight_bytes, j->area + (i + 1) * j->weight_bytes,
                         j->out};
         if (!j->s.gated) args[2] = j->out;
         if (j->s.grad) args[0] = j->out, args[1] = j->x, args[2] = j->area + i * j->weight_bytes;
+        dynamic.queues = queues[i / linears % 2];
         if (from < to) j->c->call(&frame, args, 0, j->s.t, from, to);
 #pragma omp barrier
+        if (me == 0) memset(dynamic.queues, 0, sizeof queues[0]);
     }
 }
 

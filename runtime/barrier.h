@@ -15,7 +15,7 @@
 
 #include "runtime/prefetch.h"
 
-enum { HRT_LINE = 64, HRT_SPIN_MOST = 200000, HRT_SPIN_LEAST = 2000 }; /* bytes; nanoseconds */
+enum { HRT_SPIN_MOST = 200000, HRT_SPIN_LEAST = 2000 }; /* nanoseconds */
 
 typedef struct hrt_barrier {
     _Alignas(HRT_LINE) atomic_uint arrived; /* threads that arrived since the last opening */

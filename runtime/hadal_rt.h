@@ -23,6 +23,8 @@
 #define HRT_ALIGN       64 /* of session memory, buffers, weights */
 #define HRT_MAX_THREADS 256
 #define HRT_MAX_LEVELS  8
+#define HRT_LINE        64  /* bytes of a cache line */
+#define HRT_QUEUES      16  /* most queues of work items in a step (hrt_dynamic) */
 #define HRT_SMALL_BATCH 8   /* most tokens whose work kernels may cut as for one token */
 #define HRT_KEYS        256 /* positions of the cache in a range (HRT_SPLIT_KEYS) */
 #define HRT_LIST_ROWS   32  /* rows of a list in a range are a multiple of it, at most HRT_KEYS, */
@@ -45,13 +47,18 @@ typedef struct hrt_owner {
     char *const *states;
 } hrt_owner;
 
+/* Counts the work items of a queue that threads have taken: the number of the next one. */
+typedef struct hrt_counter {
+    _Alignas(HRT_LINE) _Atomic int64_t next;
+} hrt_counter;
+
 /* The work of all threads in a step that is cut by columns. The kernel may schedule it dynamically
  * among the threads (codegen/contract/dynamic.h) instead of doing the cell that it was called for.
  * All threads are offered the same work, so that either all accept it or none does. */
 typedef struct hrt_dynamic {
-    _Atomic int64_t *next; /* the next work item, shared by all threads; 0 before the step */
-    int64_t r0, r1, cols;  /* rows [r0, r1) of columns [0, cols) */
-    int64_t threads;
+    hrt_counter *queues;     /* [HRT_QUEUES], shared by all threads; 0 before the step */
+    int64_t r0, r1, cols;    /* rows [r0, r1) of columns [0, cols) */
+    int64_t threads, thread; /* how many there are; which this one is */
 } hrt_dynamic;
 
 /* What every kernel knows of the call (of one chunk of it). */

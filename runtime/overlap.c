@@ -139,7 +139,7 @@ static void do_step(const overlap *v, uint32_t number, int64_t tile) {
     const hrt_place *at = step->local ? v->mine : v->all;
     const int64_t ranges = step->local ? 1 : j->model->ranks;
     const int64_t each = (PARTS * v->w->count + ranges - 1) / ranges;
-    _Atomic int64_t *next = hrt_next_counter(v->w);
+    _Atomic int64_t *next = &hrt_next_counters(v->w)->next;
     hrt_kernel *kernel = hrt_step_kernel(j, step, at->tokens);
     hrt_take_step(v->w, j, step, at);
     for (;;) {

@@ -156,7 +156,8 @@ static void call_cell(const worker *w, hrt_kernel *kernel, span rows, span cols)
 
 /* The same for many rows, whose columns a kernel may schedule dynamically among the threads. */
 static void offer_cells(worker *w, hrt_kernel *kernel, span rows, span cols) {
-    const hrt_dynamic dynamic = {hrt_next_counter(w), rows.from, rows.to, cols.to, w->count};
+    const hrt_dynamic dynamic = {
+        hrt_next_counters(w), rows.from, rows.to, cols.to, w->count, w->index};
     w->frame.dynamic = &dynamic;
     call_cell(w, kernel, rows, cols);
     w->frame.dynamic = NULL;

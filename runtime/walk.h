@@ -12,15 +12,13 @@ typedef struct hrt_span {
     int64_t from, to;
 } hrt_span;
 
-/* Counts the work items that threads have claimed in a step: the number of the next one. */
-typedef struct hrt_counter {
-    _Alignas(HRT_LINE) _Atomic int64_t next;
-} hrt_counter;
+/* The counters of a step. */
+typedef hrt_counter hrt_counters[HRT_QUEUES];
 
 typedef struct hrt_worker { /* one thread of a call */
     int index, count;
-    hrt_counter *counters; /* [2], shared by all threads (hrt_next_counter) */
-    uint32_t turns;        /* how many counters the call has used */
+    hrt_counters *counters; /* [2], shared by all threads (hrt_next_counters) */
+    uint32_t turns;         /* of how many steps the call has used counters */
     hrt_frame frame;
     const hrt_place
         *whole;            /* the chunk of which the rows at hand are a tile; NULL: they are none */
@@ -33,14 +31,15 @@ typedef struct hrt_worker { /* one thread of a call */
     hrt_stopwatch watch;
 } hrt_worker;
 
-/* A counter at 0, for one step. All threads use the two counters alternately, and a barrier follows
- * each step: the other counter is no longer used, and will not be used before the next barrier, so
- * it is cleared meanwhile. */
-static inline _Atomic int64_t *hrt_next_counter(hrt_worker *w) {
+/* Counters at 0, for one step. Steps use the two sets of counters alternately, and a barrier follows
+ * each step: the other set is no longer used, and will not be used before the next barrier, so it is
+ * cleared meanwhile. */
+static inline hrt_counter *hrt_next_counters(hrt_worker *w) {
     const uint32_t turn = w->turns++;
-    hrt_counter *other = &w->counters[(turn + 1) % 2];
-    if (w->index == 0) atomic_store_explicit(&other->next, 0, memory_order_relaxed);
-    return &w->counters[turn % 2].next;
+    hrt_counter *other = w->counters[(turn + 1) % 2];
+    for (int i = 0; w->index == 0 && i < HRT_QUEUES; i++)
+        atomic_store_explicit(&other[i].next, 0, memory_order_relaxed);
+    return w->counters[turn % 2];
 }
 
 /* How a collective ended, for all threads: its number in the call in the upper bits, the
@@ -67,7 +66,7 @@ typedef struct hrt_team {
     hrt_outcome failed;
     int64_t tiles; /* of this chunk; set by thread 0 */
     hrt_barrier barrier;
-    hrt_counter counters[2];
+    hrt_counters counters[2];
 } hrt_team;
 
 /* ---- run.c ---- */

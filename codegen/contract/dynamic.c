@@ -31,8 +31,7 @@ static LLVMValueRef offered_at(hcg_emit *e, LLVMValueRef *offered) {
 }
 
 void hcg_dynamic_offer(hcg_emit *e, hcg_dynamic *d) {
-    LLVMValueRef at = offered_at(e, &d->on);
-    d->counter = load(e, e->ptr, at, offsetof(hrt_dynamic, next));
+    LLVMValueRef at = d->offer = offered_at(e, &d->on);
     d->r0 = choose(e, d->on, load(e, e->i64, at, offsetof(hrt_dynamic, r0)), e->r0);
     d->r1 = choose(e, d->on, load(e, e->i64, at, offsetof(hrt_dynamic, r1)), e->r1);
     d->c0 = choose(e, d->on, hcg_i64(e, 0), e->c0);
@@ -66,29 +65,44 @@ static void end_if(hcg_emit *e, LLVMBasicBlockRef after) {
     LLVMPositionBuilderAtEnd(e->b, after);
 }
 
+/* One for each thread, but no more than there are blocks or counters. */
+static LLVMValueRef count_queues(hcg_emit *e, LLVMValueRef threads, LLVMValueRef blocks) {
+    return hcg_smaller(e, hcg_smaller(e, threads, blocks), hcg_i64(e, HRT_QUEUES));
+}
+
 void hcg_dynamic_begin(hcg_emit *e, hcg_dynamic *d, LLVMValueRef each, LLVMValueRef of_block,
                        LLVMValueRef own_each) {
-    LLVMValueRef offered, at = offered_at(e, &offered);
-    LLVMValueRef threads = load(e, e->i64, at, offsetof(hrt_dynamic, threads));
+    LLVMValueRef threads = load(e, e->i64, d->offer, offsetof(hrt_dynamic, threads));
     LLVMValueRef rows = hcg_sub(e, d->r1, d->r0);
-    LLVMValueRef items = hcg_mul(e, hcg_divide_up(e, rows, each), of_block);
+    LLVMValueRef blocks = hcg_divide_up(e, rows, each);
+    LLVMValueRef items = hcg_mul(e, blocks, of_block);
     LLVMValueRef least = hcg_mul_const(e, threads, LEAST);
     LLVMValueRef enough = LLVMBuildICmp(e->b, LLVMIntSGE, items, least, "");
     LLVMValueRef many = LLVMBuildICmp(e->b, LLVMIntSGE, rows, hcg_i64(e, LEAST_ROWS), "");
-    d->on = LLVMBuildAnd(e->b, offered, LLVMBuildAnd(e->b, enough, many, ""), "dynamic");
+    d->on = LLVMBuildAnd(e->b, d->on, LLVMBuildAnd(e->b, enough, many, ""), "dynamic");
     d->r0 = choose(e, d->on, d->r0, e->r0), d->r1 = choose(e, d->on, d->r1, e->r1);
     d->c0 = choose(e, d->on, d->c0, e->c0), d->c1 = choose(e, d->on, d->c1, e->c1);
     d->each = choose(e, d->on, each, own_each), d->of_block = of_block;
+    d->queues = choose(e, d->on, count_queues(e, threads, blocks), hcg_i64(e, 1));
     d->hand = hcg_scratch(e, 2 * WORD);
+}
+
+void hcg_dynamic_queue(hcg_emit *e, hcg_dynamic *d, LLVMValueRef i) {
+    LLVMValueRef thread = load(e, e->i64, d->offer, offsetof(hrt_dynamic, thread));
+    LLVMValueRef queue = LLVMBuildURem(e->b, hcg_add(e, thread, i), d->queues, "queue");
+    d->counter = load(e, e->ptr, d->offer, offsetof(hrt_dynamic, queues));
+    d->counter = hcg_at(e, e->i8, d->counter, hcg_mul_const(e, queue, sizeof(hrt_counter)));
+    d->row = hcg_add(e, d->r0, hcg_mul(e, queue, d->each));
+    d->step = hcg_mul(e, d->each, d->queues);
     LLVMBasicBlockRef after = begin_if(e, d->on);
-    for (int i = 0; i < 2; i++)
-        put_in_hand(e, d, i, take(e, d));
+    for (int n = 0; n < 2; n++)
+        put_in_hand(e, d, n, take(e, d));
     end_if(e, after);
 }
 
 /* ---- work items ------------------------------------------------------------------------------ */
 LLVMValueRef hcg_dynamic_passes(hcg_emit *e, hcg_dynamic *d, LLVMValueRef row) {
-    LLVMValueRef block = LLVMBuildUDiv(e->b, hcg_sub(e, row, d->r0), d->each, "block");
+    LLVMValueRef block = LLVMBuildUDiv(e->b, hcg_sub(e, row, d->row), d->step, "block");
     d->first = hcg_mul(e, block, d->of_block);
     LLVMValueRef end = hcg_add(e, d->first, d->of_block);
     LLVMValueRef beyond = LLVMBuildICmp(e->b, LLVMIntSGE, in_hand(e, d, 0), end, "");

@@ -263,10 +263,11 @@ static bool passes_once(const emission *p) {
            !p->c->prologue.n && all_narrow_panels(g) <= hcg_narrow_panels(p->e->level);
 }
 
-/* Blocks of `each` rows, the last of the rows that are left; with one token `each` is 1. */
-static bool emit_rows(emission *p, LLVMValueRef each) {
+/* Blocks of `each` rows, the last of the rows that are left; with one token `each` is 1. The first
+ * begins at row `from`, the others `step` rows further on. */
+static bool emit_rows(emission *p, LLVMValueRef from, LLVMValueRef step, LLVMValueRef each) {
     hcg_emit *e = p->e;
-    hcg_loop l = hcg_loop_begin(e, p->dynamic.r0, p->dynamic.r1, each, "rows", 0, NULL);
+    hcg_loop l = hcg_loop_begin(e, from, p->dynamic.r1, step, "rows", 0, NULL);
     LLVMBasicBlockRef next = NULL;
     p->row = l.index, p->rows = each;
     if (p->k->phase != HIR_DECODE)
@@ -312,7 +313,12 @@ static bool emit_prefill(emission *p) {
     hcg_dynamic_offer(e, &p->dynamic);
     LLVMValueRef each = even_block(e, hcg_sub(e, p->dynamic.r1, p->dynamic.r0), block, unit);
     hcg_dynamic_begin(e, &p->dynamic, each, items_of_block(p), own);
-    return emit_rows(p, p->dynamic.each);
+    hcg_loop l =
+        hcg_loop_begin(e, hcg_i64(e, 0), p->dynamic.queues, hcg_i64(e, 1), "queue", 0, NULL);
+    hcg_dynamic_queue(e, &p->dynamic, l.index);
+    const bool ok = emit_rows(p, p->dynamic.row, p->dynamic.step, p->dynamic.each);
+    hcg_loop_end(e, &l, NULL);
+    return ok;
 }
 
 static bool emit_decode(emission *p) {
@@ -320,7 +326,7 @@ static bool emit_decode(emission *p) {
     p->products.tile_panels = DECODE_PANELS;
     p->dynamic = (hcg_dynamic){.r0 = e->r0, .r1 = e->r1, .c0 = e->c0, .c1 = e->c1};
     take_workspace(p, 1);
-    return emit_rows(p, hcg_i64(p->e, 1));
+    return emit_rows(p, e->r0, hcg_i64(p->e, 1), hcg_i64(p->e, 1));
 }
 
 static bool emit(hcg_emit *e, const hcg_kernel *k) {

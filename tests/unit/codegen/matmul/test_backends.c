@@ -556,35 +556,43 @@ Test(backends, numbers_at_the_ends) {
     }
 }
 
-/* ---- dealt ----------------------------------------------------------------------------------- */
-/* A step of `threads` threads that are offered all of it, and called for their shares, at once.
- * Gives the tickets that were taken. */
-static int64_t run_offered(const subject *s, const compiled *c, void *const *args, int64_t t,
-                           int threads) {
+/* ---- dynamic scheduling ---------------------------------------------------------------------- */
+/* A step of `threads` threads that are offered all of it and called for their shares, at once or,
+ * alone, only the last one. queues: the items that were taken of each. */
+static void run_offered(const subject *s, const compiled *c, void *const *args, int64_t t,
+                        int threads, bool alone, hrt_counter *queues) {
     const int64_t columns = hcg_columns(s->b.m, s->kernel);
     const hrt_grid g = hrt_cut(t, columns, threads);
+    const int cells = g.rows * g.cols;
     const size_t scratch = (c->scratch + 63) / 64 * 64;
-    _Atomic int64_t next = 0;
-    const hrt_dynamic dynamic = {&next, 0, t, columns, g.rows * g.cols};
-    char *all = guarded(scratch * (size_t)(g.rows * g.cols));
-    memset(all, 0xff, scratch * (size_t)(g.rows * g.cols));
-#pragma omp parallel for num_threads(g.rows *g.cols) schedule(static, 1)
-    for (int n = 0; n < g.rows * g.cols; n++) {
+    char *all = guarded(scratch * (size_t)cells);
+    memset(all, 0xff, scratch * (size_t)cells);
+    memset(queues, 0, sizeof *queues * HRT_QUEUES);
+#pragma omp parallel for num_threads(cells) schedule(static, 1)
+    for (int n = alone ? cells - 1 : 0; n < cells; n++) {
         const int i = n / g.cols, j = n % g.cols;
+        const hrt_dynamic dynamic = {queues, 0, t, columns, cells, n};
         const hrt_frame frame = {
             .T = t, .C = t, .cap = t, .scratch = all + scratch * (size_t)n, .dynamic = &dynamic};
         c->call(&frame, args, t * i / g.rows, t * (i + 1) / g.rows, columns * j / g.cols,
                 columns * (j + 1) / g.cols);
     }
     guarded_free(all);
-    return next;
 }
 
-/* The same bits as alone; many tickets for few threads are dealt, few for many are not. */
-static void check_dealt(hcg_level level, hir_dtype dtype) {
+static int queues_in_use(const hrt_counter *queues) {
+    int n = 0;
+    for (int i = 0; i < HRT_QUEUES; i++)
+        n += queues[i].next > 0;
+    return n;
+}
+
+/* The same bits as alone. Many items for few threads are scheduled dynamically, in `queues` queues
+ * at most; few for many are not (0). One thread by itself does all of them. */
+static void check_offered(hcg_level level, hir_dtype dtype) {
     enum { MOST = 600 };
     subject s = {.seed = 3, .dtype = dtype, .layout = HIR_LAYOUT_PANEL, .k = 37, .n = {1500, 700}};
-    const bool by_vectors = !hcg_has_feature(&level, "amx-tile"); /* else tickets are larger */
+    const bool by_vectors = !hcg_has_feature(&level, "amx-tile"); /* else items are larger */
     if (!by_vectors) s.n[0] = 2900;
     build(&s);
     compiled c;
@@ -594,19 +602,23 @@ static void check_dealt(hcg_level level, hir_dtype dtype) {
         y[i / 2][i % 2] = guarded((size_t)(MOST * s.n[i % 2]) * 4);
     static const struct {
         int64_t t;
-        int threads;
-        bool dynamic;
-    } calls[] = {
-        {MOST, 2, true}, {MOST, 4, true}, {513, 3, true}, {MOST, 63, false}, {5, 2, false}};
+        int threads, queues;
+        bool alone;
+    } calls[] = {{MOST, 2, 2, false}, {MOST, 4, 4, false}, {513, 3, 3, false},   {MOST, 3, 3, true},
+                 {40, 2, 1, false},   {40, 2, 1, true},    {MOST, 63, 0, false}, {5, 2, 0, false}};
     for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
         const int64_t t = calls[i].t;
         for (int k = 0; k < 4; k++)
             memset(y[k / 2][k % 2], 0xff, (size_t)(t * s.n[k % 2]) * 4);
         run_shared(&s, &c, (void *[]){x, s.panels[0], s.panels[1], y[0][0], y[0][1]}, t, 1);
-        const int64_t items = run_offered(
-            &s, &c, (void *[]){x, s.panels[0], s.panels[1], y[1][0], y[1][1]}, t, calls[i].threads);
-        cr_expect(items > 0 ? calls[i].dynamic : !calls[i].dynamic || !by_vectors,
-                  "%s, %d threads: %d tickets", level.name, calls[i].threads, (int)items);
+        hrt_counter queues[HRT_QUEUES];
+        run_offered(&s, &c, (void *[]){x, s.panels[0], s.panels[1], y[1][0], y[1][1]}, t,
+                    calls[i].threads, calls[i].alone, queues);
+        const int n = queues_in_use(queues);
+        cr_expect(by_vectors ? n == calls[i].queues : n <= calls[i].queues,
+                  "%s, %s, T=%d, %d threads: %d queues", level.name, hir_dtype_name(dtype), (int)t,
+                  calls[i].threads, n);
+        if (calls[i].alone && n == 0) continue; /* a share, not all of it */
         for (int k = 0; k < 2; k++)
             cr_expect_eq(memcmp(y[0][k], y[1][k], (size_t)(t * s.n[k]) * 4), 0,
                          "%s, %s, T=%d, %d threads", level.name, hir_dtype_name(dtype), (int)t,
@@ -628,7 +640,7 @@ Test(backends, dynamic) {
                 products_run(&levels[i], 0, (hir_dtype)dtype, HIR_LAYOUT_PANEL) &&
                 hcg_choose_backend(&levels[i], 0, (hir_dtype)dtype, HIR_LAYOUT_PANEL,
                                    HCG_FOR_PREFILL))
-                check_dealt(levels[i], (hir_dtype)dtype);
+                check_offered(levels[i], (hir_dtype)dtype);
 }
 
 /* ---- the table ------------------------------------------------------------------------------- */
