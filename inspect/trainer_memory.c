@@ -5,6 +5,7 @@
 #include "inspect/format.h"
 #include "inspect/memory_plan.h"
 #include "ir/kernel/tiled.h"
+#include "support/arena_rows.h"
 
 enum { SESSION = 4096 }; /* more than the session itself takes */
 
@@ -61,7 +62,7 @@ static uint64_t thread_of(const hcg_program *p) {
 }
 
 void trainer_memory_find(const hcg_program *p, int64_t tokens, hd_arena *a, trainer_memory *out) {
-    const uint64_t rows = (uint64_t)tokens | 1; /* hrt_arena_rows */
+    const uint64_t rows = hd_arena_rows((uint64_t)tokens);
     *out = (trainer_memory){
         .tokens = tokens,
         .parameters = p->parameters_bytes,

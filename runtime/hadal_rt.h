@@ -85,7 +85,7 @@ typedef void hrt_kernel(const hrt_frame *frame, void *const *args, int64_t r0, i
                         int64_t c0, int64_t c1);
 
 typedef enum hrt_base {
-    HRT_ARENA,  /* arena + offset * T, or * (T + 1) where T is even */
+    HRT_ARENA,  /* arena + offset * hd_arena_rows(T) */
     HRT_FIXED,  /* fixed area + offset */
     HRT_WEIGHT, /* weights file data + offset */
     HRT_STATE,  /* state number `index` (hrt_state_info) */

@@ -6,6 +6,7 @@
 #include <stdbool.h>
 
 #include "runtime/hadal_rt.h"
+#include "support/arena_rows.h"
 #include "support/share.h"
 
 struct hrt_weights {
@@ -21,7 +22,7 @@ struct hrt_weights {
  * this order:
  *   head     the session struct (none for plain calls) and the tables of pointers
  *   states   one after the other, each with as many rows as its kind has (state.c)
- *   arena    values of one chunk, at their offsets (bytes per token) times hrt_arena_rows
+ *   arena    values of one chunk, at their offsets (bytes per token) times hd_arena_rows
  *   local    the same for values of this rank's rows, where the model is divided over ranks
  *   tile     the same for values of which only the rows of one tile exist at a time
  *   kept     for each chunk in flight, the values that one layer range leaves for a later one:
@@ -41,15 +42,6 @@ typedef struct hrt_layout {
     int64_t chunk;  /* tokens that the arena holds */
     int64_t flight; /* chunks that may be in flight at once */
 } hrt_layout;
-
-/* The factor of the arena's offsets (bytes per token) in a call of `tokens`: that number, or the
- * next odd one. plan-memory places rows of whole pages one cache line further from each other than
- * they are long, so that they do not all lie in the same set of a cache. An even factor can undo
- * that: 512 such rows are a whole number of pages again, and token t of all sources of a depth mix
- * would compete for one set. */
-static inline uint64_t hrt_arena_rows(int64_t tokens) {
-    return (uint64_t)tokens | 1;
-}
 
 /* ---- read_file.c ---- */
 /* Reads the `size` bytes of a file into memory in huge pages, at *memory, which the caller unmaps:

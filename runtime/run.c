@@ -68,14 +68,14 @@ static void *other_base(const hrt_job *j, const hrt_operand *o, const place *at)
     case HRT_INPUT: return input_base(j, o->index, at->start);
     case HRT_OUTPUT: return output_base(j, o->index, at);
     case HRT_NUMBER: return (void *)(uintptr_t)o->offset;
-    case HRT_LOCAL: return mem->local + o->offset * hrt_arena_rows(at->tokens);
+    case HRT_LOCAL: return mem->local + o->offset * hd_arena_rows(at->tokens);
     case HRT_KEPT:
         return mem->kept + mem->kept_bytes * (size_t)at->slot +
-               o->offset * hrt_arena_rows(at->tokens);
+               o->offset * hd_arena_rows(at->tokens);
     case HRT_LOCAL_KEPT:
         return mem->kept + mem->kept_bytes * (size_t)mem->flight +
-               mem->local_kept_bytes * (size_t)at->slot + o->offset * hrt_arena_rows(at->tokens);
-    case HRT_TILE: return mem->tile + o->offset * hrt_arena_rows(at->tokens);
+               mem->local_kept_bytes * (size_t)at->slot + o->offset * hd_arena_rows(at->tokens);
+    case HRT_TILE: return mem->tile + o->offset * hd_arena_rows(at->tokens);
     case HRT_TARGETS: return offset_rows(j->targets, at->start, sizeof *j->targets);
     case HRT_LOSSES: return offset_rows(j->losses, at->start, sizeof *j->losses);
     case HRT_ARENA:
@@ -88,7 +88,7 @@ static void *other_base(const hrt_job *j, const hrt_operand *o, const place *at)
  * thirty such look-ups, so these two cases need neither a call nor a jump table. */
 static inline __attribute__((always_inline)) void *
 operand_base(const hrt_job *j, const hrt_operand *o, const place *at) {
-    if (o->base == HRT_ARENA) return j->memory->arena + o->offset * hrt_arena_rows(at->tokens);
+    if (o->base == HRT_ARENA) return j->memory->arena + o->offset * hd_arena_rows(at->tokens);
     if (o->base == HRT_WEIGHT) return (void *)(uintptr_t)(j->weights + o->offset);
     return other_base(j, o, at);
 }

@@ -1,6 +1,7 @@
 #include "ir/kernel/tiled.h"
 
 #include "ir/kernel/kernels.h"
+#include "support/arena_rows.h"
 
 hir_tiled_list hir_find_tiled(hd_arena *a, const hir_module *m) {
     hir_tiled_list out = {0};
@@ -58,7 +59,7 @@ const char *hir_why_not_tiled(const hir_module *m, hir_id kernel) {
 }
 
 static uint64_t times(uint64_t bytes, int64_t rows) {
-    return hd_capped_mul(bytes, (uint64_t)rows | 1); /* hrt_arena_rows */
+    return hd_capped_mul(bytes, hd_arena_rows((uint64_t)rows));
 }
 
 uint64_t hir_bytes_of_call(hd_arena *a, const hir_module *m, int64_t tokens) {

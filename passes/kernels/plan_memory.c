@@ -4,8 +4,8 @@
  *          ensures both).
  * Does     inputs, outputs and state are in memory of the caller or the session; to an output that is
  *          a gradient its kernel adds. Other results with
- *          T share one arena: offsets are bytes per token, multiples of 64, so that offset * T is
- *          aligned for every T; rows of whole pages are padded by a line. Results without T share
+ *          T share one arena: offsets are bytes per token, multiples of 64, so that they are
+ *          aligned for any number of rows; some rows are padded by a line. Results without T share
  *          the fixed area in the same way. A value is live from the kernel that defines it to the
  *          last that reads it, both included, and values whose live ranges do not overlap may share
  *          bytes. A result of a row program may alias, row by row, a long value of the same size
@@ -35,9 +35,10 @@
 #include "ir/kernel/tiled.h"
 #include "passes/util.h"
 
-/* Rows of whole pages are padded by a line: otherwise equal columns of several values, which a mix
- * reads and writes together, would all map to one set of the L1. */
-enum { ALIGNMENT = 64, PAGE = 4096 };
+/* Rows whose lines are a multiple of FACTOR are padded by a line: otherwise equal columns of several
+ * values, which a mix reads and writes together, would often be the same line of a page
+ * (support/arena_rows.h). Padding of shorter rows costs more than it gains. */
+enum { ALIGNMENT = 64, FACTOR = 4, LEAST_PADDED = 2048 };
 
 /* Shorter rows are not updated in place, unless they have to be: aliasing restricts the code of a
  * kernel. */
@@ -129,7 +130,7 @@ static bool buffer_size(planner *p, hir_id value, uint64_t *size) {
         return false;
     }
     *size = (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-    if (*size > 0 && *size % PAGE == 0) *size += ALIGNMENT;
+    if (*size >= LEAST_PADDED && *size % (FACTOR * ALIGNMENT) == 0) *size += ALIGNMENT;
     return true;
 }
 

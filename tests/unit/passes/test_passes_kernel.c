@@ -2,6 +2,7 @@
 #include <criterion/criterion.h>
 #include <math.h>
 
+#include "support/arena_rows.h"
 #include "tests/unit/passes/pass_models.h"
 
 static const hir_pass_id to_expand[] = {HIR_PASS_FUSE, HIR_PASS_EXPAND};
@@ -255,7 +256,7 @@ Test(schedule, order_lowers_the_peak) {
                   "  %5 = mul %4, %3 : f32[T, 16]\n"
                   "  output %5 {name = \"o\"}\n}\n",
                   to_end, 5, NULL);
-    cr_expect_leq(b.m->arena_per_token, 512 * 4 + 2 * 64, "%llu",
+    cr_expect_leq(b.m->arena_per_token, 512 * 4 + 64 + 2 * 64, "%llu",
                   (unsigned long long)b.m->arena_per_token);
     hd_arena_free(b.arena);
 }
@@ -292,32 +293,48 @@ Test(plan_memory, fixed_values_share_too) {
     hd_arena_free(b.arena);
 }
 
-/* Elements of the same number do not meet in one set of a cache. */
-Test(plan_memory, rows_of_whole_pages_lie_apart) {
-    bench b = run("hir 1 graph @f\n\nweight @u : f32[64, 1024]\nweight @v : f32[1024, 64]\n\n"
-                  "func(%x: f32[T, 1024]) {\n"
-                  "  %0 = softmax %x {axis = 1} : f32[T, 1024]\n"
-                  "  %1 = linear %0, @u, _ : f32[T, 64]\n"
-                  "  %2 = linear %1, @v, _ : f32[T, 1024]\n"
-                  "  %3 = softmax %2 {axis = 1} : f32[T, 1024]\n"
-                  "  %4 = linear %3, @u, _ : f32[T, 64]\n"
-                  "  %5 = linear %4, @v, _ : f32[T, 1024]\n"
-                  "  %6 = add %0, %3 : f32[T, 1024]\n"
-                  "  %7 = add %5, %6 : f32[T, 1024]\n"
-                  "  %8 = softmax %7 {axis = 1} : f32[T, 1024]\n"
-                  "  output %8 {name = \"o\"}\n}\n",
-                  to_end, 5, NULL);
+/* Equal columns of two values are neither the same line of a page nor side by side. */
+static void check_apart(int width) {
+    char text[2048];
+    snprintf(text, sizeof text,
+             "hir 1 graph @f\n\nweight @u : f32[64, %1$d]\nweight @v : f32[%1$d, 64]\n\n"
+             "func(%%x: f32[T, %1$d]) {\n"
+             "  %%0 = softmax %%x {axis = 1} : f32[T, %1$d]\n"
+             "  %%1 = linear %%0, @u, _ : f32[T, 64]\n"
+             "  %%2 = linear %%1, @v, _ : f32[T, %1$d]\n"
+             "  %%3 = softmax %%2 {axis = 1} : f32[T, %1$d]\n"
+             "  %%4 = linear %%3, @u, _ : f32[T, 64]\n"
+             "  %%5 = linear %%4, @v, _ : f32[T, %1$d]\n"
+             "  %%6 = add %%0, %%3 : f32[T, %1$d]\n"
+             "  %%7 = add %%5, %%6 : f32[T, %1$d]\n"
+             "  %%8 = softmax %%7 {axis = 1} : f32[T, %1$d]\n"
+             "  output %%8 {name = \"o\"}\n}\n",
+             width);
+    bench b = run(text, to_end, 5, NULL);
     uint64_t rows[64], n = 0;
     for (size_t i = 0; i < b.m->values.n && n < 64; i++) {
         const hir_value *v = &b.m->values.at[i];
-        if (v->place == HIR_PLACE_ARENA && hir_type_row_elements(v->type) == 1024)
+        if (v->place == HIR_PLACE_ARENA && hir_type_row_elements(v->type) == width)
             rows[n++] = v->offset;
     }
     cr_assert(n > 2, "%llu", (unsigned long long)n);
-    for (uint64_t i = 0; i < n; i++)
-        for (uint64_t j = 0; j < i; j++)
-            cr_expect(rows[i] == rows[j] || (rows[i] - rows[j]) % 4096 != 0);
+    for (int64_t tokens = 64; tokens <= 1024; tokens *= 2)
+        for (uint64_t i = 0; i < n; i++)
+            for (uint64_t j = 0; j < i; j++) {
+                const uint64_t bytes = (rows[i] - rows[j]) * hd_arena_rows((uint64_t)tokens);
+                const uint64_t lines = bytes / 64 % HD_PAGE_LINES;
+                cr_expect(rows[i] == rows[j] ||
+                              (lines >= HD_LINES_APART && lines <= HD_PAGE_LINES - HD_LINES_APART),
+                          "%d columns, %ld tokens: %d lines apart", width, (long)tokens,
+                          (int)lines);
+            }
     hd_arena_free(b.arena);
+}
+
+Test(plan_memory, rows_lie_apart) {
+    static const int widths[] = {512, 640, 768, 896, 1024, 1280, 1536, 2048, 2560, 3072, 4096};
+    for (size_t i = 0; i < sizeof widths / sizeof *widths; i++)
+        check_apart(widths[i]);
 }
 
 /* A row stays where it is, if a row program makes it, or a contraction that adds to it; not if a

@@ -286,7 +286,7 @@ Test(turns, each_chunk_in_flight_has_its_own_memory) {
     alone.kept_per_token = 0;
     for (int64_t tokens = 1; tokens <= TOKENS; tokens++) {
         const int64_t chunks = (tokens + ROWS - 1) / ROWS, flight = chunks < 3 ? chunks : 3;
-        const uint64_t rows = hrt_arena_rows(tokens < ROWS ? tokens : ROWS);
+        const uint64_t rows = hd_arena_rows(tokens < ROWS ? tokens : ROWS);
         const size_t of_one = ((size_t)rows * 2 * LINE + HRT_ALIGN - 1) / HRT_ALIGN * HRT_ALIGN;
         cr_assert_eq(hrt_session_size(&line[0].model, tokens),
                      hrt_session_size(&alone, tokens) + (size_t)flight * of_one, "%ld tokens",

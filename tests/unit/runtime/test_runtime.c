@@ -155,8 +155,8 @@ Test(runtime, columns_that_all_threads_have_are_whole) {
 }
 
 /* Rows of whole pages, placed a line further apart than they are long as plan-memory has it: the
- * same token of two values lies neither in the same set of a cache of 64 sets of 64 bytes, nor do
- * the values meet; and the arena of a session holds the last of them. */
+ * same token of two values is not in the same line of a page, where there are many tokens not even
+ * in lines side by side, the values do not meet, and the arena of a session holds the last of them. */
 enum { PAGE_ROW = 4096, APART = PAGE_ROW + 64, VALUES = 13 };
 static char *value_at[VALUES];
 static void k_where(const hrt_frame *f, void *const *args, int64_t r0, int64_t r1, int64_t c0,
@@ -168,7 +168,7 @@ static void k_where(const hrt_frame *f, void *const *args, int64_t r0, int64_t r
     }
 }
 
-Test(runtime, rows_of_one_token_lie_in_different_sets) {
+Test(runtime, rows_of_one_token_lie_apart) {
     static hrt_kernel *const functions[] = {k_where};
     static const hrt_level level[] = {{.name = "plain", .kernels = functions}};
     static const hrt_step step = {.n_operands = VALUES, .grain = 1, .cols = 1};
@@ -196,6 +196,10 @@ Test(runtime, rows_of_one_token_lie_in_different_sets) {
             for (int j = 0; j < i; j++)
                 cr_assert_neq((value_at[i] - value_at[j]) % PAGE_ROW, 0,
                               "values %d and %d of %ld tokens", j, i, (long)n);
+            const int64_t lines = i > 0 ? (value_at[i] - value_at[i - 1]) / 64 % HD_PAGE_LINES : 0;
+            cr_assert(n < HD_FEW_ROWS || i == 0 ||
+                          (lines >= HD_LINES_APART && lines <= HD_PAGE_LINES - HD_LINES_APART),
+                      "value %d of %ld tokens: %ld lines", i, (long)n, (long)lines);
         }
         cr_assert_eq(hrt_session_rewind(s, 0), HRT_OK);
     }

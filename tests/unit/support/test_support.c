@@ -4,6 +4,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "support/arena_rows.h"
 #include "tests/unit/arena_fixture.h"
 
 TestSuite(support, .init = open_arena, .fini = close_arena);
@@ -28,6 +29,18 @@ Test(support, memory_is_zeroed_aligned_and_apart) {
     for (size_t i = 0; i < 500; i++)
         for (size_t j = 0; j < i * 7; j++)
             cr_assert_eq(items[i][j], (unsigned char)i);
+}
+
+Test(support, rows_of_values_are_odd_and_apart) {
+    for (uint64_t tokens = 1; tokens <= 2000; tokens++) {
+        const uint64_t rows = hd_arena_rows(tokens), over = rows % HD_PAGE_LINES;
+        cr_assert(rows >= tokens && rows % 2 == 1 && rows >= hd_arena_rows(tokens - 1));
+        if (tokens < HD_FEW_ROWS)
+            cr_assert_leq(rows - tokens, 1);
+        else
+            cr_assert(rows - tokens < 2 * HD_LINES_APART && over >= HD_LINES_APART &&
+                      over <= HD_PAGE_LINES - HD_LINES_APART);
+    }
 }
 
 Test(support, large_items_do_not_waste_the_open_chunk) {
