@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "bench/machine.h"
+#include "bench/pages.h"
 #include "bench/program.h"
 
 enum { CHUNK = 512 };
@@ -47,12 +48,12 @@ static fleet open_fleet(const options *o) {
     const int64_t capacity =
         f.past + 1 > f.n ? f.past + 1 : f.n; /* one pass, also for the largest batch */
     const size_t size = f.p->session_size(capacity);
-    f.sessions = new_memory((size_t)f.n * sizeof *f.sessions);
-    f.tokens = new_memory((size_t)f.n * sizeof *f.tokens);
-    f.logits = new_memory((size_t)(f.n * f.p->vocab) * sizeof *f.logits);
+    f.sessions = new_pages((size_t)f.n * sizeof *f.sessions);
+    f.tokens = new_pages((size_t)f.n * sizeof *f.tokens);
+    f.logits = new_pages((size_t)(f.n * f.p->vocab) * sizeof *f.logits);
     for (int64_t i = 0; i < f.n; i++) {
         program_check(
-            f.p, f.p->session_init(new_memory(size), size, f.p->weights, capacity, &f.sessions[i]));
+            f.p, f.p->session_init(new_pages(size), size, f.p->weights, capacity, &f.sessions[i]));
         fill(&f, f.sessions[i]);
         f.tokens[i] = (int32_t)((i * 31 + 7) % f.p->vocab);
     }

@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "bench/machine.h"
+#include "bench/pages.h"
 #include "bench/program.h"
 #include "passes/pass.h"
 
@@ -108,7 +109,7 @@ static void compare(program *const *p, int system, double limit, shape s, const 
     const size_t n = (size_t)(COMPARED * s.hidden);
     if (!p[system]) return;
     once(p[NAIVE], COMPARED, a, 1);
-    float *naive = new_memory(n * sizeof *naive);
+    float *naive = new_pages(n * sizeof *naive);
     memcpy(naive, a->y, n * sizeof *naive);
     once(p[system], COMPARED, a, 1);
     const double e = difference(naive, a->y, n);
@@ -123,8 +124,8 @@ static arena make_arena(program *const *p, int64_t tokens, shape s) {
         if (p[i] && p[i]->work_size(tokens) > a.work_size) a.work_size = p[i]->work_size(tokens);
     a.work_size = (a.work_size + 63) / 64 * 64;
     const size_t bytes = (size_t)(tokens * s.hidden) * sizeof(float);
-    a.x = new_memory(bytes), a.y = new_memory(bytes);
-    a.work = new_memory(a.work_size);
+    a.x = new_pages(bytes), a.y = new_pages(bytes);
+    a.work = new_pages(a.work_size);
     memset(a.work, 0, a.work_size);
     uint32_t seed = 1;
     for (int64_t i = 0; i < tokens * s.hidden; i++) {

@@ -2,9 +2,8 @@
 #ifndef BENCH_KERNEL_H
 #define BENCH_KERNEL_H
 
-#include <sys/mman.h>
-
 #define EMIT_EFFORT LLVMCodeGenLevelDefault
+#include "bench/pages.h"
 #include "tests/unit/codegen/emit_harness.h"
 
 enum { MOST_THREADS = 64 };
@@ -38,18 +37,6 @@ static inline void kernel_compile(bench *b, hir_kernel_kind kind, hir_id kernel,
     if (b->m && compile_kernel(b, kind, kernel, one, level, c)) return;
     fprintf(stderr, "%s\n", bench_errors(b));
     exit(1);
-}
-
-/* Allocates memory that free() frees, in huge pages where the system has any: libraries map their
- * weights so, and sessions that will be filled lie in them (api/library.c). */
-static inline void *new_pages(size_t bytes) {
-    enum { HUGE_PAGE = 2 << 20 };
-    const size_t each = bytes < HUGE_PAGE ? PAGE : HUGE_PAGE, whole = (bytes + each) / each * each;
-    char *x = aligned_alloc(each, whole);
-    if (!x) exit(1);
-    if (each == HUGE_PAGE)
-        (void)madvise(x, whole, MADV_HUGEPAGE); /* a hint, which some kernels reject */
-    return x;
 }
 
 static inline void new_scratch(char **scratch, int threads, const compiled *c) {

@@ -24,12 +24,6 @@ void fail(const char *format, ...) {
     exit(1);
 }
 
-void *new_memory(size_t size) {
-    void *p = size ? aligned_alloc(64, (size + 63) / 64 * 64) : NULL;
-    if (!p) fail("out of memory");
-    return p;
-}
-
 numbers read_numbers(const char *text, int64_t least, int64_t most) {
     numbers out = {.n = 0};
     for (const char *at = text; at;) {

@@ -52,7 +52,6 @@ void program_check(const program *p, int code);
 void compiler_check(hadal_session *s, int failed, const char *what);
 
 void fail(const char *format, ...) __attribute__((noreturn, format(printf, 1, 2)));
-void *new_memory(size_t size); /* whole cache lines; freed by free */
 
 enum { NUMBERS = 32 };
 typedef struct numbers { /* one or more numbers, from an argument such as "8,16" */

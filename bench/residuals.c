@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 #include "bench/machine.h"
+#include "bench/pages.h"
 #include "bench/program.h"
 #include "hadal/hadal.h"
 #include "passes/analysis/ledger.h"
@@ -58,8 +59,8 @@ static subject open_subject(const options *o, const char *system, int64_t hidden
     subject s = {.p = program_compile(o->spec, "residuals", defines, NULL)};
     const int64_t tokens = largest(&o->tokens);
     const size_t size = s.p->session_size(tokens);
-    s.memory = new_memory(size);
-    s.out = new_memory((size_t)(tokens * STAND_IN) * sizeof *s.out);
+    s.memory = new_pages(size);
+    s.out = new_pages((size_t)(tokens * STAND_IN) * sizeof *s.out);
     program_check(s.p, s.p->session_init(s.memory, size, s.p->weights, tokens, &s.session));
     hir_ledger l;
     hir_ledger_find(s.p->kernels, s.p->arena, &l);

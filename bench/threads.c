@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "api/stats.h"
+#include "bench/pages.h"
 #include "bench/program.h"
 
 enum { MODELS = 4, CAPACITY = 512 };
@@ -65,11 +66,11 @@ static subject open_subject(const char *path) {
     s.p = program_load(path);
     if (!s.p->forward) fail("%s is no model of tokens", path);
     const size_t size = s.p->session_size(CAPACITY);
-    void *memory = new_memory(size);
+    void *memory = new_pages(size);
     const double opening = time_to_open(s.p, path), before = now(2);
     program_check(s.p, s.p->session_init(memory, size, s.p->weights, CAPACITY, &s.session));
     const double making = now(2) - before;
-    s.logits = new_memory((size_t)1 << 22);
+    s.logits = new_pages((size_t)1 << 22);
     const double own = own_memory();
     forward(&s, 1);
     const double one = own_memory();
