@@ -258,8 +258,7 @@ static bool has_tiles(void) {
 struct machine {
     int threads, capacity; /* threads in use; threads that have memory */
     const struct loops *loops;
-    float *area[256];    /* in pages of the size that the system chooses, as in a session */
-    float *weights[256]; /* in huge pages, which weights may have */
+    float *area[256], *weights[256]; /* in huge pages, which sessions and weights may have */
     uint64_t features;
     bool tiles;             /* there is a matrix unit */
     const hadal_comm *comm; /* of ranks that sample together; NULL: this process is alone */
@@ -275,6 +274,13 @@ static void fill(float *x, size_t bytes) {
         x[i] = 0.01f;
 }
 
+/* Memory in huge pages where the system has any; NULL: there is none. */
+static void *huge_pages(size_t bytes) {
+    void *at = aligned_alloc(HUGE_PAGE, bytes);
+    if (at) (void)madvise(at, bytes, MADV_HUGEPAGE); /* a hint; some kernels reject it */
+    return at;
+}
+
 machine *machine_open(int threads) {
     machine *m = calloc(1, sizeof *m);
     if (!m) return NULL;
@@ -282,13 +288,12 @@ machine *machine_open(int threads) {
     m->loops = widest();
     m->features = hrt_detect(hrt_cpuid_here()).features, m->tiles = has_tiles();
     for (int t = 0; t < m->threads; t++) {
-        m->area[t] = aligned_alloc(LINE, AREA);
-        m->weights[t] = aligned_alloc(HUGE_PAGE, WEIGHTS);
+        m->area[t] = huge_pages(AREA);
+        m->weights[t] = huge_pages(WEIGHTS);
         if (!m->area[t] || !m->weights[t]) {
             machine_close(m);
             return NULL;
         }
-        (void)madvise(m->weights[t], WEIGHTS, MADV_HUGEPAGE); /* a hint; some kernels reject it */
     }
 #pragma omp parallel num_threads(m->threads)
     {
@@ -532,9 +537,8 @@ static double latency_of(machine *m, chained *at) {
 
 machine_flight machine_measure_flight(machine *m) {
     const int threads = m->threads;
-    chained *line = aligned_alloc(HUGE_PAGE, WEIGHTS);
+    chained *line = huge_pages(WEIGHTS);
     if (!line) return (machine_flight){0};
-    (void)madvise(line, WEIGHTS, MADV_HUGEPAGE); /* a hint */
     chain(line, WEIGHTS / sizeof *line);
     machine_flight f = {.latency = latency_of(m, line)};
     free(line);
