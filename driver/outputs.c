@@ -1,5 +1,6 @@
 #include "driver/outputs.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -22,7 +23,10 @@ static bool find_folder(const char *path, output *out) {
     char folder[PATH_SIZE];
     const char *slash = strrchr(path, '/');
     const size_t n = slash ? (size_t)(slash - path) + 1 : 0;
-    if (n >= sizeof folder) return false;
+    if (n >= sizeof folder) {
+        errno = ENAMETOOLONG;
+        return false;
+    }
     snprintf(folder, sizeof folder, "%.*s", (int)n, path);
     return stat(n ? folder : ".", &out->folder) == 0;
 }
@@ -234,7 +238,32 @@ static int reject_replacing(hadal_session *s, const command_line *line) {
     return 0;
 }
 
+/* ---- places ---------------------------------------------------------------------------------- */
+
+static int cannot_write(hadal_session *s, const char *path, int error) {
+    const char *hint = error == ENOENT    ? "the folder does not exist; create it first"
+                       : error == ENOTDIR ? "a part of this path is a file"
+                       : error == EISDIR  ? "name a file, this is a folder"
+                                          : NULL;
+    char message[PATH_SIZE + 64];
+    snprintf(message, sizeof message, "cannot write '%.4300s': %s", path, strerror(error));
+    return hadal_fail(s, "io", message, hint);
+}
+
+/* Rejects an output for which there is no place, and not only when all work has been done. */
+static int reject_place(hadal_session *s, const command_line *line) {
+    for (size_t i = 0; i < line->n_options; i++) {
+        const char *path = output_of(line, &line->options[i]);
+        output out;
+        if (!path || !*path || strcmp(path, "-") == 0) continue;
+        if (!find_folder(path, &out)) return cannot_write(s, path, errno);
+        if (stat(path, &out.file) == 0 && S_ISDIR(out.file.st_mode))
+            return cannot_write(s, path, EISDIR);
+    }
+    return 0;
+}
+
 int check_outputs(hadal_session *s, const command_line *line) {
-    return reject_dash(s, line) || reject_replacing(s, line) || reject_same(s, line) ||
-           reject_ending(s, line);
+    return reject_dash(s, line) || reject_place(s, line) || reject_replacing(s, line) ||
+           reject_same(s, line) || reject_ending(s, line);
 }
