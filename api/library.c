@@ -11,6 +11,7 @@
 #include "runtime/build_id.h"
 #include "runtime/detect.h"
 #include "runtime/hadal_rt.h"
+#include "support/huge_pages.h"
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
@@ -269,17 +270,11 @@ static bool reject_machine(api_library *l) {
     return false;
 }
 
-/* Requests huge pages from the first boundary of one on: each token reads all rows of the caches,
- * and fewer pages mean fewer walks of page tables. What lies before, which a small session is all
- * of, is left alone: clearing a huge page takes longer than making a session. */
+/* Requests huge pages but for the first of them: each token reads all rows of the caches. A small
+ * session, which is all of the first, is left alone: clearing a huge page takes longer than making it. */
 static void ask_for_huge_pages(char *memory, size_t size) {
-#ifdef MADV_HUGEPAGE
-    enum { HUGE_PAGE = 2 << 20 };
-    const size_t before = HUGE_PAGE - (uintptr_t)memory % HUGE_PAGE;
-    if (size > before) (void)madvise(memory + before, size - before, MADV_HUGEPAGE); /* a hint */
-#else
-    (void)memory, (void)size;
-#endif
+    const size_t first = HD_HUGE_PAGE - (uintptr_t)memory % HD_HUGE_PAGE;
+    if (size > first) hd_ask_for_huge_pages(memory + first, size - first);
 }
 
 bool api_library_session(api_library *l, int64_t max_tokens) {

@@ -7,13 +7,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "runtime/barrier.h"
 #include "runtime/detect.h"
 #include "runtime/hadal_rt.h"
+#include "support/huge_pages.h"
 
 enum {
     STREAM_MEMORY,
@@ -26,7 +26,7 @@ enum {
     STREAM_BYTES,
     STREAM_TILES
 };
-enum { AREA = 96 << 20, WEIGHTS = 64 << 20, HUGE_PAGE = 2 << 20 };
+enum { AREA = 96 << 20, WEIGHTS = 64 << 20 };
 enum { TILE_TURNS = 100000 };
 enum { FMA_TURNS = 400000, FMA_CHAINS = 12, LINE = 64 };
 /* Bytes by which kernels that read weights once prefetch: the next lines, and one line of each page
@@ -276,8 +276,8 @@ static void fill(float *x, size_t bytes) {
 
 /* Memory in huge pages where the system has any; NULL: there is none. */
 static void *huge_pages(size_t bytes) {
-    void *at = aligned_alloc(HUGE_PAGE, bytes);
-    if (at) (void)madvise(at, bytes, MADV_HUGEPAGE); /* a hint; some kernels reject it */
+    void *at = aligned_alloc(HD_HUGE_PAGE, bytes);
+    if (at) hd_ask_for_huge_pages(at, bytes);
     return at;
 }
 

@@ -5,20 +5,20 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/mman.h>
+
+#include "support/huge_pages.h"
 
 /* `bytes` or more, from the start of a page on, which free() frees. Without memory the program ends. */
 static inline void *new_pages(size_t bytes) {
-    enum { PAGE_BYTES = 4096, HUGE_PAGE = 2 << 20 };
-    const size_t each = bytes < HUGE_PAGE ? PAGE_BYTES : HUGE_PAGE;
+    enum { PAGE_BYTES = 4096 };
+    const size_t each = bytes < HD_HUGE_PAGE ? PAGE_BYTES : HD_HUGE_PAGE;
     const size_t whole = (bytes + each) / each * each;
     char *x = aligned_alloc(each, whole);
     if (!x) {
         fputs("out of memory\n", stderr);
         exit(1);
     }
-    if (each == HUGE_PAGE)
-        (void)madvise(x, whole, MADV_HUGEPAGE); /* a hint, which some kernels reject */
+    if (each == HD_HUGE_PAGE) hd_ask_for_huge_pages(x, whole);
     return x;
 }
 

@@ -12,8 +12,9 @@
 #include <unistd.h>
 
 #include "runtime/internal.h"
+#include "support/huge_pages.h"
 
-enum { HUGE_PAGE = 2 << 20, BLOCK = 8 << 20, MOST_READERS = 8 };
+enum { BLOCK = 8 << 20, MOST_READERS = 8 };
 
 typedef struct reading {
     int fd;
@@ -69,18 +70,16 @@ static void read_together(reading *r) {
     pthread_setcancelstate(cancel, &cancel);
 }
 
-/* Memory of whole huge pages; NULL: there is none. `bytes` is a multiple of HUGE_PAGE. */
+/* Memory of whole huge pages; NULL: there is none. `bytes` is a multiple of HD_HUGE_PAGE. */
 static char *map_huge_pages(size_t bytes) {
-    char *at =
-        mmap(NULL, bytes + HUGE_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    char *at = mmap(NULL, bytes + HD_HUGE_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
+                    -1, 0);
     if (at == MAP_FAILED) return NULL;
-    const size_t head = -(uintptr_t)at % HUGE_PAGE;
+    const size_t head = -(uintptr_t)at % HD_HUGE_PAGE;
     if (head) munmap(at, head);
-    munmap(at + head + bytes, HUGE_PAGE - head);
+    munmap(at + head + bytes, HD_HUGE_PAGE - head);
     at += head;
-#ifdef MADV_HUGEPAGE
-    (void)madvise(at, bytes, MADV_HUGEPAGE); /* a hint: otherwise its pages have the usual size */
-#endif
+    hd_ask_for_huge_pages(at, bytes);
 #ifdef MADV_DONTDUMP
     (void)madvise(at, bytes, MADV_DONTDUMP); /* a map of the file is in no core dump either */
 #endif
@@ -89,7 +88,7 @@ static char *map_huge_pages(size_t bytes) {
 
 int hrt_read_file(int fd, size_t size, void **memory, size_t *bytes) {
     if (size > SIZE_MAX / 4) return HRT_MEMORY;
-    *bytes = (size + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
+    *bytes = (size + HD_HUGE_PAGE - 1) / HD_HUGE_PAGE * HD_HUGE_PAGE;
     reading r = {.fd = fd, .to = map_huge_pages(*bytes), .size = size};
     if (!r.to) return HRT_MEMORY;
     read_together(&r);

@@ -2,13 +2,13 @@
  * gives each value a place in bytes a token; in a call of T tokens places are multiplied by this
  * number of rows, T or a little more.
  *
- * Kernels read and write the same columns of many values at a time. Where two of these are the same
- * line of a page, or next to each other, caches have no place for both, and loads wait for stores
- * that they have nothing to do with, since a CPU compares the lower 12 bits of addresses first. Rows of
- * values are n lines long with an odd n (plan-memory pads them), so with R rows the next value is
- * n R lines further on: modulo the 64 lines of a page, an even R would repeat a line after a few
- * values, and a multiple of 64 after one, while R = 64 i + 1 puts values whose n is 1 modulo 64
- * (d = 1024, 2048 ..) side by side. Powers of two are what programs call with. */
+ * Kernels read and write the same columns of many values at a time. Where these are the same line of
+ * their pages, they compete for one set of the L1; where they are that or the next line, loads wait for
+ * stores that they have nothing to do with, since a CPU compares the lower 12 bits of addresses first.
+ * Rows of values are n lines long with an odd n (plan-memory pads them), so with R rows the next value
+ * is n R lines further on: modulo the 64 lines of a page, an even R repeats a line after a few values,
+ * a multiple of 64 at once, and R = 64 i + 1 puts values side by side whose n is 1 modulo 64 (d = 1024,
+ * 2048 ..). Programs call with powers of two. */
 #ifndef HD_ARENA_ROWS_H
 #define HD_ARENA_ROWS_H
 
@@ -16,9 +16,8 @@
 
 enum {
     HD_PAGE_LINES = 64,
-    HD_LINES_APART =
-        5, /* the least lines of distance, odd; 3 to 37 are alike, 1 is slower by 1 / 7 */
-    HD_FEW_ROWS = 32, /* in calls of fewer tokens all values are in caches, wherever they lie */
+    HD_LINES_APART = 5, /* at least, and odd: 3 to 61 are alike, 1 and 63 take 8 / 7 of the time */
+    HD_FEW_ROWS = 32,   /* calls of fewer tokens take as long wherever values lie */
 };
 
 /* An odd number of rows, `tokens` or more; more tokens have as many or more. */
