@@ -68,8 +68,7 @@ bool hrt_lay_out(const hrt_model *m, int64_t cap, size_t head, size_t threads, b
     const uint64_t local_rows = hd_arena_rows(hrt_local_rows(m, l.chunk));
     if (!place(&end, local_rows, m->local_per_token, HRT_ALIGN, &l.local)) return false;
     const int64_t tile_rows = l.chunk < m->tile_tokens ? l.chunk : m->tile_tokens;
-    if (!place(&end, hd_arena_rows(tile_rows), m->tile_per_token, HRT_ALIGN, &l.tile))
-        return false;
+    if (!place(&end, hd_arena_rows(tile_rows), m->tile_per_token, HRT_ALIGN, &l.tile)) return false;
     if (!place(&l.kept_bytes, rows, m->kept_per_token, HRT_ALIGN, &at)) return false;
     if (!place(&l.local_kept_bytes, local_rows, m->local_kept_per_token, HRT_ALIGN, &at))
         return false;
