@@ -140,10 +140,10 @@ static void one_fails_inside(rank *r) {
     float *const outs[2] = {out, NULL};
     flaky f;
     struct timespec begun, end;
-    if (sleeps_ns) r->timeout_ns = SECOND / 5;
     make_flaky(&f, hadal_threads_comm(r->group, r->number), false);
     open_flaky(r, &f);
     if (r->why) return;
+    if (sleeps_ns) r->session->side.timeout_ns = SECOND / 5;
     if (r->number == 1) {
         f.left = fail_at;
         f.sleep_ns = sleeps_ns;
@@ -232,11 +232,11 @@ static enum { LEAVES, IS_LATE } loss;
 
 static void in_stages(rank *r) {
     const bool lost = (int)r->t->model.stage == lost_stage;
-    r->timeout_ns = lost_stage < 0 ? PATIENT * SECOND : SECOND / 4;
     open_stage(r);
     EXPECT(r, r->init_code == HRT_OK, "init: code %d", r->init_code);
     const int first = call_stage(r, 30); /* of three chunks */
     EXPECT(r, first == HRT_OK, "code %d: %s", first, hrt_session_message(r->session));
+    if (lost_stage >= 0) r->session->side.timeout_ns = SECOND / 4;
     if (lost && loss == LEAVES) return;
     if (lost && loss == IS_LATE) nanosleep(&(struct timespec){.tv_nsec = 600000000}, NULL);
     for (int k = 0; k < 2; k++) {
@@ -268,9 +268,9 @@ static int fail_send(void *context, int32_t to, const void *data, uint64_t bytes
 static void sends_nothing(rank *r) {
     const hadal_comm *real = hadal_threads_comm(r->group, r->number);
     hadal_comm broken = *real;
-    r->timeout_ns = SECOND / 4;
     open_stage(r);
     EXPECT(r, r->init_code == HRT_OK, "init: code %d", r->init_code);
+    r->session->side.timeout_ns = SECOND / 4;
     broken.send = fail_send;
     if (r->t->model.stage == 0) r->session->side.comm = &broken;
     for (int k = 0; k < 2; k++) {

@@ -302,10 +302,10 @@ static void one_leaves(rank *r) {
     float out[MOST_TOKENS];
     late l;
     make_late(&l, r);
-    r->timeout_ns = SECOND / 4;
     open_session(r);
     EXPECT(r, r->init_code == HRT_OK, "init: code %d", r->init_code);
     r->session->side.comm = &l.interface;
+    r->session->side.timeout_ns = SECOND / 4; /* not before all are here */
     if (r->number == leaves) l.leaves_at = leaves_at;
     clock_gettime(CLOCK_MONOTONIC, &begun);
     for (int k = 0; k < 2; k++) {
