@@ -274,7 +274,7 @@ static bool reject_machine(api_library *l) {
  * session, which is all of the first, is left alone: clearing a huge page takes longer than making it. */
 static void ask_for_huge_pages(char *memory, size_t size) {
     const size_t first = HD_HUGE_PAGE - (uintptr_t)memory % HD_HUGE_PAGE;
-    if (size > first) hd_ask_for_huge_pages(memory + first, size - first);
+    if (size > first) hd_advise_huge_pages(memory + first, size - first);
 }
 
 bool api_library_session(api_library *l, int64_t max_tokens) {

@@ -277,7 +277,7 @@ static void fill(float *x, size_t bytes) {
 /* Memory in huge pages where the system has any; NULL: there is none. */
 static void *huge_pages(size_t bytes) {
     void *at = aligned_alloc(HD_HUGE_PAGE, bytes);
-    if (at) hd_ask_for_huge_pages(at, bytes);
+    if (at) hd_advise_huge_pages(at, bytes);
     return at;
 }
 

@@ -95,8 +95,8 @@ typedef struct job {
     char *scratch[MOST_THREADS];
 } job;
 
-/* Makes this thread's share of calls, one after the other; the columns are divided as by the
- * runtime. */
+/* Makes this thread's share of calls, one after the other: it is called for a share of the columns, and
+ * offered the work of all threads, as by the runtime. */
 static void calls_of_thread(const job *j, size_t calls) {
     static hrt_counter queues[2][HRT_QUEUES]; /* for even and odd calls */
     int64_t me = omp_get_thread_num(), n = omp_get_num_threads();

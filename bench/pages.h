@@ -18,7 +18,7 @@ static inline void *new_pages(size_t bytes) {
         fputs("out of memory\n", stderr);
         exit(1);
     }
-    if (each == HD_HUGE_PAGE) hd_ask_for_huge_pages(x, whole);
+    if (each == HD_HUGE_PAGE) hd_advise_huge_pages(x, whole);
     return x;
 }
 

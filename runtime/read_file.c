@@ -14,7 +14,8 @@
 #include "runtime/internal.h"
 #include "support/huge_pages.h"
 
-enum { BLOCK = 8 << 20, MOST_READERS = 8 };
+/* A block is what a reader takes at a time: whole huge pages, so that no two readers touch one first. */
+enum { BLOCK = 4 * HD_HUGE_PAGE, MOST_READERS = 8 };
 
 typedef struct reading {
     int fd;
@@ -79,7 +80,7 @@ static char *map_huge_pages(size_t bytes) {
     if (head) munmap(at, head);
     munmap(at + head + bytes, HD_HUGE_PAGE - head);
     at += head;
-    hd_ask_for_huge_pages(at, bytes);
+    hd_advise_huge_pages(at, bytes);
 #ifdef MADV_DONTDUMP
     (void)madvise(at, bytes, MADV_DONTDUMP); /* a map of the file is in no core dump either */
 #endif

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "runtime/internal.h"
+#include "support/huge_pages.h"
 
 /* The order of the checks matters for the message: first "is this a weights file", then "does it
  * belong to this model". */
@@ -75,17 +76,6 @@ static int open_file(const char *path, int *fd, size_t *size) {
     return rc;
 }
 
-/* Requests huge pages. Weights are read from end to end for each token: fewer pages mean fewer page
- * table walks (4 % of a token on the machine measured). It is a hint: where the file system has no
- * huge pages nothing happens. */
-static void ask_for_huge_pages(void *map, size_t size) {
-#ifdef MADV_HUGEPAGE
-    (void)madvise(map, size, MADV_HUGEPAGE);
-#else
-    (void)map, (void)size;
-#endif
-}
-
 int hrt_weights_open(const hrt_model *m, const char *path, hrt_weights **out) {
     int fd;
     size_t size;
@@ -96,7 +86,7 @@ int hrt_weights_open(const hrt_model *m, const char *path, hrt_weights **out) {
     void *map = mmap(NULL, size, PROT_READ, MAP_PRIVATE, fd, 0);
     close(fd);
     if (map == MAP_FAILED) return HRT_OPEN;
-    ask_for_huge_pages(map, size);
+    hd_advise_huge_pages(map, size); /* weights are read from end to end for each token */
     rc = make_weights(m, map, size, size, out);
     if (rc != HRT_OK) munmap(map, size);
     return rc;

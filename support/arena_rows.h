@@ -4,7 +4,8 @@
  *
  * Kernels read and write the same columns of many values at a time. Where these are the same line of
  * their pages, they compete for one set of the L1; where they are that or the next line, loads wait for
- * stores that they have nothing to do with, since a CPU compares the lower 12 bits of addresses first.
+ * stores that they have nothing to do with, since a CPU compares the lower 12 bits of addresses first
+ * (4K aliasing).
  * Rows of values are n lines long with an odd n (plan-memory pads them), so with R rows the next value
  * is n R lines further on: modulo the 64 lines of a page, an even R repeats a line after a few values,
  * a multiple of 64 at once, and R = 64 i + 1 puts values side by side whose n is 1 modulo 64 (d = 1024,

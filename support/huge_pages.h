@@ -1,19 +1,17 @@
-/* Huge pages: fewer pages mean fewer walks of page tables. */
+/* Transparent huge pages (madvise): fewer pages mean fewer walks of page tables. */
 #ifndef HD_HUGE_PAGES_H
 #define HD_HUGE_PAGES_H
 
 #include <stddef.h>
-#include <stdint.h>
 #include <sys/mman.h>
 
-enum { HD_HUGE_PAGE = 2 << 20 };
+enum { HD_HUGE_PAGE = 2 << 20 }; /* bytes, with pages of 4 KB: x86-64 and aarch64 */
 
-/* Asks for huge pages from the first boundary of one on. It is a hint, which some kernels reject: then
+/* Advises the operating system to back memory that begins with a page by huge pages. Where it cannot,
  * pages have the usual size. */
-static inline void hd_ask_for_huge_pages(void *memory, size_t bytes) {
+static inline void hd_advise_huge_pages(void *memory, size_t bytes) {
 #ifdef MADV_HUGEPAGE
-    const size_t before = -(uintptr_t)memory % HD_HUGE_PAGE;
-    if (bytes > before) (void)madvise((char *)memory + before, bytes - before, MADV_HUGEPAGE);
+    (void)madvise(memory, bytes, MADV_HUGEPAGE);
 #else
     (void)memory, (void)bytes;
 #endif

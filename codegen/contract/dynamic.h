@@ -8,7 +8,7 @@
  * There is a queue of blocks for each thread, or as many as there are blocks, and at most
  * HRT_QUEUES. Queue q of n has the blocks q, q + n, q + 2 n .., whose items are numbered block after
  * block, and within a block group after group. Threads take the next number from the queue's
- * counter: each from its own queue first, then it helps with the next ones. So most blocks are done
+ * counter: each from its own queue first, then from the next ones (work stealing). So most blocks are done
  * by one thread, which prepares x once and reads weights in long stretches; if all threads took
  * items of one block in turn, each would prepare it, and would often begin a panel in pages that are
  * not translated yet.
